@@ -1,0 +1,71 @@
+/* Errors: filling struct cb_err and naming codes.
+ *
+ * Trust domain: all C programs. Called wherever a person will read what went wrong.
+ * Invariant: text is always terminated and never larger than its field; what does not fit is cut at a whole UTF-8
+ * character.
+ */
+#include <cellblock/error.h>
+#include <cellblock/json_write.h>
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static void put(char *field, size_t size, const char *text)
+{
+	size_t len = strlen(text);
+
+	if (len >= size)
+		len = cb_utf8_complete_prefix(text, size - 1);
+	memmove(field, text, len);
+	field[len] = '\0';
+}
+
+int cb_err_set(struct cb_err *err, int code, const char *step, const char *cure, const char *format, ...)
+{
+	struct cb_err filled = { .code = code };
+	va_list args;
+	int n;
+
+	if (err == NULL)
+		return code;
+	va_start(args, format);
+	n = vsnprintf(filled.text, sizeof(filled.text), format, args);
+	va_end(args);
+	if (n < 0)
+		filled.text[0] = '\0';
+	else if ((size_t)n >= sizeof(filled.text))
+		filled.text[cb_utf8_complete_prefix(filled.text, sizeof(filled.text) - 1)] = '\0';
+	put(filled.step, sizeof(filled.step), step != NULL ? step : "");
+	put(filled.cure, sizeof(filled.cure), cure != NULL ? cure : "");
+	*err = filled; /* last: step, cure and arguments may point into *err */
+	return code;
+}
+
+const char *cb_err_name(int code)
+{
+	const char *name;
+
+	if (code == 0)
+		return "OK";
+	switch (code) {
+	case CB_E_SYNTAX:
+		return "CB_E_SYNTAX";
+	case CB_E_TOO_BIG:
+		return "CB_E_TOO_BIG";
+	case CB_E_DENIED:
+		return "CB_E_DENIED";
+	case CB_E_NOT_BUILT:
+		return "CB_E_NOT_BUILT";
+	case CB_E_UNKNOWN:
+		return "CB_E_UNKNOWN";
+	case CB_E_AUTH:
+		return "CB_E_AUTH";
+	case CB_E_CLOSED:
+		return "CB_E_CLOSED";
+	case CB_E_USAGE:
+		return "CB_E_USAGE";
+	}
+	name = code < 0 && code > -4096 ? strerrorname_np(-code) : NULL;
+	return name != NULL ? name : "unknown error";
+}

@@ -1,0 +1,22 @@
+# Puts the guest package together in ${CMAKE_BINARY_DIR}/libexec/cellblock/guest: sources plus the generated constants.
+set(GUEST_DIR ${CMAKE_BINARY_DIR}/libexec/cellblock/guest)
+file(GLOB_RECURSE GUEST_SOURCES CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/sandbox/guest
+     ${CMAKE_SOURCE_DIR}/sandbox/guest/*.py)
+
+add_executable(wire-constants cmake/wire_constants.c)
+set_target_properties(wire-constants PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tools)
+
+set(GUEST_OUTPUTS)
+foreach(source ${GUEST_SOURCES})
+	add_custom_command(OUTPUT ${GUEST_DIR}/${source}
+			   COMMAND ${CMAKE_COMMAND} -E copy ${CMAKE_SOURCE_DIR}/sandbox/guest/${source}
+				   ${GUEST_DIR}/${source}
+			   DEPENDS ${CMAKE_SOURCE_DIR}/sandbox/guest/${source})
+	list(APPEND GUEST_OUTPUTS ${GUEST_DIR}/${source})
+endforeach()
+add_custom_command(OUTPUT ${GUEST_DIR}/cellblock_guest/wire_constants.py
+		   COMMAND ${CMAKE_COMMAND} -E make_directory ${GUEST_DIR}/cellblock_guest/__pycache__
+		   COMMAND wire-constants ${GUEST_DIR}/cellblock_guest/wire_constants.py
+		   DEPENDS wire-constants)
+list(APPEND GUEST_OUTPUTS ${GUEST_DIR}/cellblock_guest/wire_constants.py)
+add_custom_target(guest ALL DEPENDS ${GUEST_OUTPUTS})

@@ -1,0 +1,28 @@
+/* Build tool: writes the guest's Python constants from wire.h and twin.h. usage: wire-constants OUTPUT.py */
+#include <cellblock/twin.h>
+#include <cellblock/wire.h>
+#include <stdio.h>
+
+int main(int argc, char **argv)
+{
+	FILE *f = argc == 2 ? fopen(argv[1], "w") : NULL;
+
+	if (f == NULL) {
+		fprintf(stderr, "usage: wire-constants OUTPUT.py\n");
+		return 2;
+	}
+	fprintf(f, "\"\"\"Generated from include/cellblock/wire.h; do not edit.\"\"\"\n");
+	fprintf(f, "VERSION = %d\nHEADER = \"<IIIIQII\"\nHEADER_SIZE = %d\nMAX_BUFFERS = %d\n", CB_WIRE_VERSION,
+		CB_WIRE_HEADER_SIZE, CB_WIRE_MAX_BUFFERS);
+	fprintf(f,
+		"FD_WIRE = %d\nFD_LOG = %d\nFD_LEASH = %d\nFD_REGISTRY = %d\nFD_SIDE = %d\nSTDOUT = %u\nSTDERR = %u\n",
+		CB_GUEST_FD_WIRE, CB_GUEST_FD_LOG, CB_GUEST_FD_LEASH, CB_GUEST_FD_REGISTRY, CB_GUEST_FD_SIDE,
+		CB_WIRE_STDOUT, CB_WIRE_STDERR);
+	fprintf(f, "LEASH_BIRTH = %d\nLEASH_BREED = %d\nLEASH_WAKE = %d\nLEASH_BORN = %d\n", CB_LEASH_BIRTH,
+		CB_LEASH_BREED, CB_LEASH_WAKE, CB_LEASH_BORN);
+#define CB_X(name, number, ...) fprintf(f, "%s = %d\n", #name, number);
+	CB_WIRE_DOWN_MESSAGES(CB_X)
+	CB_WIRE_UP_MESSAGES(CB_X)
+#undef CB_X
+	return fclose(f) == 0 ? 0 : 1;
+}

@@ -1,0 +1,39 @@
+/* Calls that must not be used: included by every source through the build (-include). Each has a safer twin. */
+#pragma once
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CB_BANNED(name) use_of_##name##_is_banned
+
+#undef strcpy
+#define strcpy(...) CB_BANNED(strcpy)
+#undef strcat
+#define strcat(...) CB_BANNED(strcat)
+#undef strncpy
+#define strncpy(...) CB_BANNED(strncpy)
+#undef strncat
+#define strncat(...) CB_BANNED(strncat)
+#undef sprintf
+#define sprintf(...) CB_BANNED(sprintf)
+#undef vsprintf
+#define vsprintf(...) CB_BANNED(vsprintf)
+#undef gets
+#define gets(...) CB_BANNED(gets)
+#undef strtok
+#define strtok(...) CB_BANNED(strtok)
+#undef system
+#define system(...) CB_BANNED(system)
+#undef popen
+#define popen(...) CB_BANNED(popen)
+#undef atoi
+#define atoi(...) CB_BANNED(atoi)
+#undef atol
+#define atol(...) CB_BANNED(atol)
+#undef alloca
+#define alloca(...) CB_BANNED(alloca)
+#undef tmpnam
+#define tmpnam(...) CB_BANNED(tmpnam)
+#undef mktemp
+#define mktemp(...) CB_BANNED(mktemp)

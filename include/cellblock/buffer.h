@@ -1,0 +1,45 @@
+/* Growing byte buffer with a ceiling.
+ *
+ * Invariant: len <= cap <= max. A buffer never grows beyond `max`; an append that would is refused whole with
+ * CB_E_TOO_BIG and leaves the buffer as it was. Out of memory is -ENOMEM, likewise without effect.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+struct cb_buf {
+	uint8_t *data; /* owned; NULL while cap is 0 */
+	size_t len;
+	size_t cap;
+	size_t max;
+};
+
+#define CB_BUF_INIT(maximum) ((struct cb_buf){ .max = (maximum) })
+
+void cb_buf_release(struct cb_buf *b); /* frees, keeps max; NULL allowed; may be called twice */
+static inline void cb_buf_clear(struct cb_buf *b)
+{
+	b->len = 0;
+}
+int cb_buf_reserve(struct cb_buf *b, size_t more); /* room for `more` bytes behind len */
+int cb_buf_append(struct cb_buf *b, const void *data, size_t n);
+int cb_buf_append_str(struct cb_buf *b, const char *s);
+int cb_buf_printf(struct cb_buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void cb_buf_consume(struct cb_buf *b, size_t n); /* drops the first n (<= len) bytes */
+
+#define CB_AUTO_BUF __attribute__((cleanup(cb_buf_release))) struct cb_buf
+
+/* Borrowed bytes. `data` is NULL only for "absent"; an empty span has a pointer. */
+struct cb_span {
+	const char *data;
+	size_t len;
+};
+
+#define CB_SPAN(literal) ((struct cb_span){ (literal), sizeof(literal) - 1 })
+
+static inline int cb_span_is(struct cb_span s, const char *text)
+{
+	return s.data != NULL && s.len == strlen(text) && memcmp(s.data, text, s.len) == 0;
+}

@@ -1,0 +1,18 @@
+/* stop_on_error: which requests a failed cell takes with it. Trust domain: supervisor. See abort.c. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "message.h"
+
+struct cb_kernel;
+
+void cb_abort_note_arrival(struct cb_kernel *k,
+			   const struct cb_request *r); /* every request of the queue, before anything else */
+bool cb_abort_applies(struct cb_kernel *k,
+		      const struct cb_request *r);		  /* sent before the client could know of the failure */
+void cb_abort_request(struct cb_kernel *k, struct cb_request *r); /* busy, reply "aborted", idle; frees it */
+/* The current execute request has failed: takes in what waits on the socket and marks all for abortion when the request
+ * has ended. */
+void cb_abort_queue(struct cb_kernel *k);
+void cb_abort_waiting(struct cb_kernel *k); /* does it; called by cb_execution_finish */

@@ -1,0 +1,139 @@
+/* What each frame of a branch does.
+ *
+ * Trust domain: supervisor; frames as in guest_frames.c: permitted in the branch's phase, and strict JSON. A branch has
+ * no subshells, no checkpoints and no side wire, and of comms only those that it opened itself: what it says on others,
+ * which are the main line's, is dropped with a notice. Callers: branches.c.
+ */
+#include "branch_frames.h"
+
+#include <cellblock/log.h>
+
+#include "kernel.h"
+#include "requests/requests.h"
+
+void cb_branch_comm_dropped(struct cb_kernel *k, struct cb_header *header)
+{
+	static const char text[] =
+		"[cellblock: comm messages on comms that this branch has not opened are dropped: they "
+		"are the main line's]\n";
+
+	cb_iopub_text(k, header, CB_WIRE_STDERR, text, sizeof(text) - 1);
+}
+
+/* Once for each request. */
+static void comm_refused(struct cb_kernel *k, struct cb_branch *b, const struct cb_frame *f)
+{
+	const struct cb_guest_parent *p = cb_speaker_parent(&b->speaker, f->header.request);
+
+	if (p->id != b->comm_told)
+		cb_branch_comm_dropped(k, p->header);
+	b->comm_told = p->id;
+}
+
+static bool comm_is_foreign(struct cb_kernel *k, struct cb_branch *b, const struct cb_frame *f,
+			    const struct cb_guest_content *c)
+{
+	switch (f->header.type) {
+	case CB_WIRE_UP_COMM_OPEN:
+		return cb_comms_has(&k->comms, c->comm_id);
+	case CB_WIRE_UP_COMM_MSG:
+	case CB_WIRE_UP_COMM_CLOSE:
+		return !cb_comms_has(&b->comms, c->comm_id);
+	default:
+		return false;
+	}
+}
+
+void cb_branch_input_over(struct cb_branch *b)
+{
+	b->rules.phase = CB_PHASE_EXECUTING;
+	cb_lane_asked(&b->lane);
+}
+
+static int input_request(struct cb_kernel *k, struct cb_branch *b, struct cb_frame *f)
+{
+	int r = cb_lane_ask(k, &b->lane, f);
+
+	if (r == 0)
+		b->rules.phase = CB_PHASE_INPUT;
+	return r;
+}
+
+static int answered(struct cb_kernel *k, struct cb_branch *b, struct cb_frame *f)
+{
+	struct cb_request *r = b->lane.current;
+
+	if (r == NULL || cb_lane_message_of(r)->answer != f->header.type)
+		return CB_E_DENIED;
+	cb_reply_full(k, r, f->metadata, (struct cb_span){ f->content, f->header.content_len }, f->body);
+	cb_lane_finish(k, &b->lane);
+	return 0;
+}
+
+static void interrupted(struct cb_branch *b, uint64_t request)
+{
+	if (b->lane.current != NULL && (request == 0 || request != b->lane.current->id))
+		return; /* the signal overtook the request; it is sent again */
+	b->nudge_at = b->interrupt_deadline = 0;
+	b->lane.interrupted = false;
+	if (b->rules.phase == CB_PHASE_INPUT)
+		cb_branch_input_over(b);
+}
+
+static void resumed(struct cb_branch *b)
+{
+	b->deadline = 0;
+	b->rules.current = 0;
+	b->rules.phase = CB_PHASE_IDLE;
+	if (b->state == CB_BRANCH_WAKING)
+		b->state = CB_BRANCH_UP;
+}
+
+int cb_branch_frame(struct cb_kernel *k, struct cb_branch *b, struct cb_frame *f, const struct cb_guest_content *c,
+		    const char **ret_reason)
+{
+	struct cb_lane *l = &b->lane;
+	bool mine = l->current != NULL && f->header.request != 0 && f->header.request == l->current->id;
+
+	if (comm_is_foreign(k, b, f, c)) {
+		comm_refused(k, b, f);
+		return 0;
+	}
+	if (cb_speaker_frame(k, &b->speaker, f, c))
+		return 0;
+	*ret_reason = "a message that a branch has no use for";
+	switch (f->header.type) {
+	case CB_WIRE_RESUMED:
+		resumed(b);
+		return 0;
+	case CB_WIRE_EXECUTE_RESULT:
+		cb_speaker_result(k, &b->speaker, f, l->cell_number);
+		return 0;
+	case CB_WIRE_ERROR:
+		cb_speaker_drain(k, &b->speaker);
+		if (mine && cb_request_is_execute(l->current))
+			cb_lane_error(k, l, f, c);
+		else
+			cb_speaker_error(k, &b->speaker, f, false);
+		return 0;
+	case CB_WIRE_EXECUTE_REPLY:
+	case CB_WIRE_COMM_DONE:
+		cb_lane_reply(k, l, f, c);
+		return 0;
+	case CB_WIRE_COMPLETE_REPLY:
+	case CB_WIRE_INSPECT_REPLY:
+	case CB_WIRE_IS_COMPLETE_REPLY:
+		*ret_reason = "an answer to another kind of request";
+		return answered(k, b, f);
+	case CB_WIRE_INPUT_REQUEST:
+		*ret_reason = "INPUT_REQUEST though the client does not allow stdin";
+		return input_request(k, b, f);
+	case CB_WIRE_AWAITING: /* its comm messages keep their turn */
+		return 0;
+	case CB_WIRE_INTERRUPTED:
+		interrupted(b, f->header.request);
+		return 0;
+	default:
+		return CB_E_DENIED;
+	}
+}

@@ -1,0 +1,13 @@
+/* What each frame of a branch does. Trust domain: supervisor. Called by branches.c for frames that passed
+ * guest_policy.c. */
+#pragma once
+
+#include "branches.h"
+
+/* A negative code (with reason) is a broken rule: the branch is killed. */
+int cb_branch_frame(struct cb_kernel *k, struct cb_branch *b, struct cb_frame *f, const struct cb_guest_content *c,
+		    const char **ret_reason);
+/* Says under a request that a comm message went nowhere. */
+void cb_branch_comm_dropped(struct cb_kernel *k, struct cb_header *header);
+/* It got its input, or an interrupt ended the wait: the cell's clock goes on. */
+void cb_branch_input_over(struct cb_branch *b);

@@ -1,0 +1,777 @@
+/* Branches: their lives, their channels, and what they serve.
+ *
+ * Trust domain: supervisor; a branch is as hostile as any guest. It begins as a twin (twins.c) that is woken while the
+ * guest goes on. Each is a lane with a process of its own behind it: a wire under the same permission table as the
+ * guest's, ids of its own, a count, limits of time, interrupts. Invariants: whatever a branch does ends that branch
+ * alone; every request that it was given is answered, also when it or the jail dies; it is forgotten only when pid 1
+ * has said that all of it is dead. What its frames do is in branch_frames.c.
+ *
+ * Callers: checkpoints.c (birth), router.c and requests/ (requests), twins.c and execution.c (ends).
+ */
+#include "branches.h"
+
+#include <cellblock/fd.h>
+#include <cellblock/json_scan.h>
+#include <cellblock/json_write.h>
+#include <cellblock/log.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "branch_frames.h"
+#include "failure.h"
+#include "kernel.h"
+#include "router.h"
+
+#define MS 1000000LL
+#define SECOND (1000 * MS)
+#define WAKE_DEADLINE (10 * SECOND)
+#define CLOSED_DEADLINE SECOND /* end of its wire to its end */
+#define NUDGE_FIRST (50 * MS) /* as guest.c */
+#define NUDGE_MAX SECOND
+#define READ_BUDGET (64u << 10)
+#define LAST_WORDS (64u << 20)
+#define EVENTS 64
+#define GONE "this branch is gone; the main line and other branches go on"
+#define ALL_GONE "this branch is gone, with the whole jail"
+
+enum channel { WIRE, OUT, ERR, CHANNELS };
+
+static void arm(struct cb_kernel *k);
+static const struct cb_lane_ops branch_ops;
+
+/* ---- which ---- */
+
+/* The next from place *i on; NULL = no more. */
+static struct cb_branch *next(const struct cb_kernel *k, size_t *i)
+{
+	while (*i < CB_BRANCHES_MAX)
+		if (k->branches.branch[(*i)++] != NULL)
+			return k->branches.branch[*i - 1];
+	return NULL;
+}
+
+struct cb_branch *cb_branches_find(struct cb_kernel *k, struct cb_span id)
+{
+	struct cb_branch *b = NULL;
+
+	for (size_t i = 0; id.data != NULL && (b = next(k, &i)) != NULL;)
+		if (cb_lane_is(&b->lane, id))
+			return b;
+	return NULL;
+}
+
+static struct cb_branch **place_of(struct cb_kernel *k, uint32_t number)
+{
+	for (size_t i = 0; i < CB_BRANCHES_MAX; i++) {
+		struct cb_branch *b = k->branches.branch[i];
+
+		if (number == 0 ? b == NULL : b != NULL && b->lane.number == number)
+			return &k->branches.branch[i];
+	}
+	return NULL;
+}
+
+bool cb_branches_full(const struct cb_kernel *k)
+{
+	for (size_t i = 0; i < CB_BRANCHES_MAX; i++)
+		if (k->branches.branch[i] == NULL)
+			return false;
+	return true;
+}
+
+const struct cb_request *cb_branches_running(const struct cb_kernel *k)
+{
+	const struct cb_branch *b;
+
+	for (size_t i = 0; (b = next(k, &i)) != NULL;)
+		if (b->lane.current != NULL)
+			return b->lane.current;
+	return NULL;
+}
+
+bool cb_branches_busy(const struct cb_kernel *k)
+{
+	return k->branches.load.waiting > 0 || cb_branches_running(k) != NULL;
+}
+
+const char *cb_branches_epitaph(const struct cb_kernel *k, struct cb_span id)
+{
+	for (size_t i = 0; i < CB_BRANCHES_ENDED; i++)
+		if (k->branches.ended[i].id[0] != '\0' && cb_json_string_is(id, k->branches.ended[i].id))
+			return k->branches.ended[i].why;
+	return NULL;
+}
+
+static int write_one(const struct cb_branch *b, struct cb_buf *out)
+{
+	char date[28];
+	int r = cb_buf_printf(out, "{\"subshell_id\":\"%s\",\"from\":", b->lane.id);
+
+	cb_date_format(b->created, date);
+	if (r == 0)
+		r = b->from[0] != '\0' ? cb_json_write_cstr(out, b->from) : cb_buf_append_str(out, "null");
+	return r < 0 ? r
+		     : cb_buf_printf(out,
+				     ",\"execution_count\":%" PRId64 ",\"busy\":%s,\"memory_bytes\":%" PRIu64
+				     ",\"created\":\"%s\"}",
+				     b->count, b->lane.current != NULL ? "true" : "false", cb_usage_of(b->pid), date);
+}
+
+int cb_branches_list(struct cb_kernel *k, struct cb_buf *out)
+{
+	const struct cb_branch *b;
+	const char *comma = "";
+	int r = cb_buf_append_str(out, "[");
+
+	for (size_t i = 0; (b = next(k, &i)) != NULL;) {
+		if (b->lane.id[0] == '\0' || r < 0)
+			continue;
+		r = cb_buf_append_str(out, comma);
+		comma = ",";
+		if (r == 0)
+			r = write_one(b, out);
+	}
+	return r < 0 ? r : cb_buf_append_str(out, "]");
+}
+
+/* ---- channels ---- */
+
+static void tell_init(struct cb_kernel *k, const struct cb_branch *b, enum cb_init_op op, int arg)
+{
+	int r = cb_guest_tell_init_of(k, op, arg, b->lane.number);
+
+	if (r < 0 && op == CB_INIT_DROP) /* else nothing could end it */
+		cb_guest_kill(k, "pid 1 of the jail does not take messages");
+}
+
+/* It is to end; what it has asked for is answered when pid 1 says that it has. */
+static void end(struct cb_kernel *k, struct cb_branch *b, const char *why)
+{
+	if (b->state == CB_BRANCH_ENDING)
+		return;
+	b->state = CB_BRANCH_ENDING;
+	b->nudge_at = b->interrupt_deadline = b->deadline = b->half.due = 0;
+	snprintf(b->why, sizeof(b->why), "%s", why);
+	tell_init(k, b, CB_INIT_DROP, (int)b->lane.number);
+	arm(k);
+}
+
+static int watch(struct cb_kernel *k, const struct cb_branch *b, enum channel which, int op)
+{
+	int fd = which == WIRE ? b->link.fd : b->speaker.out[which - OUT];
+	bool writes = which == WIRE && cb_guest_link_pending(&b->link);
+	struct epoll_event e = { .events = EPOLLIN | (writes ? (uint32_t)EPOLLOUT : 0u),
+				 .data.u64 = (uint64_t)b->lane.number * CHANNELS + which };
+
+	return fd < 0 ? 0 : epoll_ctl(k->branches.epoll_fd, op, fd, &e) < 0 ? -errno : 0;
+}
+
+struct reader {
+	struct cb_kernel *k;
+	struct cb_branch *b;
+};
+
+static int judge(void *context, const struct cb_wire_header *h, const char **ret_reason)
+{
+	struct reader *of = context;
+
+	return of->b->mute ? CB_E_CLOSED : cb_guest_policy_header(&of->b->rules, h, ret_reason);
+}
+
+static int take_frame(void *context, struct cb_frame *f, const char **ret_reason)
+{
+	struct reader *of = context;
+	struct cb_guest_content content;
+	int r = of->b->mute ? CB_E_CLOSED : cb_guest_policy_content(f, &content, ret_reason);
+
+	return r < 0 ? r : cb_branch_frame(of->k, of->b, f, &content, ret_reason);
+}
+
+/* Its end, which pid 1 reports; if it lives on, it can't be served. */
+static void wire_closed(struct cb_kernel *k, struct cb_branch *b)
+{
+	(void)watch(k, b, WIRE, EPOLL_CTL_DEL);
+	if (b->state != CB_BRANCH_ENDING)
+		b->deadline = cb_now_ns() + CLOSED_DEADLINE;
+}
+
+static void broke_rules(struct cb_kernel *k, struct cb_branch *b, const char *why)
+{
+	b->mute = true;
+	cb_log(CB_LOG_WARNING, "a branch broke the wire protocol: %s", why);
+	cb_audit_denied(k, "branch", why);
+	b->lane.stop = CB_STOP_WIRE;
+	end(k, b, why);
+}
+
+static void look_for_half(struct cb_kernel *k, struct cb_branch *b)
+{
+	int64_t due = b->half.due;
+
+	cb_half_frame_look(k, &b->half, &b->link);
+	if (b->half.due != due)
+		arm(k);
+}
+
+static void read_frames(struct cb_kernel *k, struct cb_branch *b, size_t budget)
+{
+	struct reader of = { k, b };
+	const char *reason = "";
+	int r = cb_guest_link_receive(&b->link, budget, judge, take_frame, &of, &reason);
+	char why[sizeof(b->why)];
+
+	if (r == 0) {
+		look_for_half(k, b);
+		return;
+	}
+	if (r == CB_E_CLOSED) {
+		wire_closed(k, b);
+		return;
+	}
+	(void)watch(k, b, WIRE, EPOLL_CTL_DEL);
+	snprintf(why, sizeof(why), "%s (%s)", reason, cb_err_name(r));
+	broke_rules(k, b, why);
+}
+
+static void serve(struct cb_kernel *k, struct cb_branch *b, enum channel which, uint32_t events)
+{
+	if (which != WIRE) {
+		if (cb_speaker_read(k, &b->speaker, which == OUT ? 0 : 1) < 0)
+			(void)watch(k, b, which, EPOLL_CTL_DEL);
+		return;
+	}
+	if ((events & EPOLLOUT) && cb_guest_link_flush(&b->link) < 0)
+		wire_closed(k, b);
+	else if (events & EPOLLOUT)
+		(void)watch(k, b, WIRE, EPOLL_CTL_MOD);
+	if (events & (EPOLLIN | EPOLLERR | EPOLLHUP))
+		read_frames(k, b, READ_BUDGET);
+	cb_branches_pump(k);
+	arm(k); /* what it says can change what it is given time for */
+}
+
+/* When clients don't keep up nothing is read. */
+static void pause_if_congested(void *context)
+{
+	struct cb_kernel *k = context;
+	bool congested = cb_iopub_congested(k);
+
+	cb_loop_set_events(&k->loop, k->branches.slot, congested ? 0 : ZMQ_POLLIN);
+	if (congested)
+		cb_loop_arm(&k->loop, k->branches.resume_timer, cb_now_ns() + 5 * MS);
+}
+
+static void on_events(void *context, short revents)
+{
+	struct cb_kernel *k = context;
+	struct epoll_event e[EVENTS];
+	int n = epoll_wait(k->branches.epoll_fd, e, EVENTS, 0);
+
+	(void)revents;
+	for (int i = 0; i < n; i++) {
+		struct cb_branch **b = place_of(k, (uint32_t)(e[i].data.u64 / CHANNELS));
+
+		if (b != NULL)
+			serve(k, *b, (enum channel)(e[i].data.u64 % CHANNELS), e[i].events);
+	}
+	pause_if_congested(k);
+}
+
+/* ---- birth ---- */
+
+static uint64_t give_id(struct cb_kernel *k, struct cb_branch *b, struct cb_header *header, bool cell)
+{
+	uint64_t id;
+
+	do
+		id = cb_guest_new_id(k); /* the latest cell's parent is not forgotten */
+	while (!cell && id % CB_BRANCH_PARENTS == b->speaker.background % CB_BRANCH_PARENTS);
+	cb_speaker_remember(&b->speaker, id, header);
+	if (cell)
+		b->speaker.background = id;
+	b->rules.last_id = b->rules.current = id;
+	return id;
+}
+
+static int wake(struct cb_kernel *k, struct cb_branch *b, struct cb_twin *t)
+{
+	struct cb_leash_msg message = { .op = CB_LEASH_WAKE, .number = t->number };
+	char content[96];
+	int n = snprintf(content, sizeof(content), "{\"execution_count\":%" PRId64 ",\"branch\":true,\"undone\":[]}",
+			 b->count + 1);
+	int r = cb_guest_tell_init(k, CB_INIT_BRANCH, (int)t->number);
+
+	if (r == 0)
+		r = cb_fd_send(t->ends.leash, &message, sizeof(message), NULL, 0);
+	for (int i = WIRE; i < CHANNELS && r == 0; i++)
+		r = watch(k, b, (enum channel)i, EPOLL_CTL_ADD);
+	if (r == 0)
+		r = cb_guest_link_send(
+			&b->link, CB_WIRE_RESUME,
+			give_id(k, b, k->execution.current != NULL ? k->execution.current->header : NULL, true),
+			(struct cb_span){ content, (size_t)n }, CB_SPAN("{}"), NULL, 0);
+	return r;
+}
+
+static void set_up(struct cb_kernel *k, struct cb_branch *b, const struct cb_twin *t)
+{
+	b->lane = (struct cb_lane){ .ops = &branch_ops,
+				    .load = &k->branches.load,
+				    .speaker = &b->speaker,
+				    .count = &b->count,
+				    .number = t->number };
+	b->speaker = (struct cb_speaker){
+		.parent = b->parent, .nparents = CB_BRANCH_PARENTS, .out = { -1, -1 }, .comms = &b->comms
+	};
+	b->rules = (struct cb_guest_rules){ .phase = CB_PHASE_WAKING,
+					    .first_id = k->guest.rules.first_id,
+					    .max_message = k->policy->limit_message };
+	b->link.fd = -1;
+	b->pid = t->pid;
+	b->count = t->count;
+	b->created = cb_date_now();
+	b->deadline = cb_now_ns() + WAKE_DEADLINE;
+}
+
+static void release(struct cb_branch *b)
+{
+	cb_lane_release(&b->lane);
+	cb_guest_link_release(&b->link);
+	for (int i = 0; i < 2; i++)
+		cb_fd_close(&b->speaker.out[i]);
+	cb_speaker_forget(&b->speaker);
+	cb_comms_release(&b->comms);
+	free(b);
+}
+
+const char *cb_branches_born(struct cb_kernel *k, struct cb_twin *t, const char *from)
+{
+	struct cb_branch **place = place_of(k, 0), *b = place != NULL ? calloc(1, sizeof(*b)) : NULL;
+	struct cb_session uuid = { 0 };
+
+	if (b == NULL)
+		return NULL;
+	set_up(k, b, t);
+	if (cb_session_init(&uuid) < 0 ||
+	    cb_guest_link_init(&b->link, t->ends.wire, 2 * k->policy->limit_message + (1u << 20)) < 0) {
+		release(b);
+		return NULL;
+	}
+	t->ends.wire = -1;
+	for (int i = 0; i < 2; i++) {
+		b->speaker.out[i] = t->ends.out[i];
+		t->ends.out[i] = -1;
+	}
+	memcpy(b->lane.id, uuid.id, sizeof(b->lane.id));
+	snprintf(b->from, sizeof(b->from), "%s", from);
+	if (wake(k, b, t) < 0) {
+		release(b);
+		return NULL;
+	}
+	*place = b;
+	cb_audit_branch(k, b->lane.id, from);
+	arm(k);
+	return b->lane.id;
+}
+
+/* ---- requests ---- */
+
+static bool up(struct cb_kernel *k, struct cb_lane *l)
+{
+	(void)k;
+	return ((struct cb_branch *)l)->state == CB_BRANCH_UP;
+}
+
+static void begun(struct cb_kernel *k, struct cb_lane *l, bool stored)
+{
+	struct cb_usage jail = { 0 };
+
+	(void)stored;
+	cb_usage_read(&k->guest.usage, &jail);
+	((struct cb_branch *)l)->oom_kills = jail.oom_kills;
+	cb_memory_watch(k);
+}
+
+/* The kernel has chosen it when the jail was over limits.memory. */
+static bool out_of_memory(struct cb_kernel *k, const struct cb_branch *b, int status)
+{
+	struct cb_usage jail = { 0 };
+
+	cb_usage_read(&k->guest.usage, &jail);
+	return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && b->state != CB_BRANCH_ENDING &&
+	       b->lane.current != NULL && jail.oom_kills > b->oom_kills;
+}
+
+static int send_request(struct cb_kernel *k, struct cb_lane *l, struct cb_request *r, const struct cb_lane_message *m)
+{
+	static const enum cb_wire_phase phase[] = { [CB_LANE_QUESTION] = CB_PHASE_ASKING,
+						    [CB_LANE_CELL] = CB_PHASE_EXECUTING,
+						    [CB_LANE_COMM] = CB_PHASE_COMM };
+	struct cb_branch *b = (struct cb_branch *)l;
+	struct cb_span buffer[CB_MAX_BUFFERS];
+	CB_AUTO_BUF about = CB_BUF_INIT(r->metadata.len + r->header->len + 65536);
+	size_t n = cb_guest_buffers(r, m->wire, buffer);
+	int c;
+
+	if (m->kind == CB_LANE_CELL)
+		c = cb_execution_metadata(r, l->cell_number, 0, &about);
+	else
+		c = cb_buf_printf(&about, "{\"header\":%.*s,\"metadata\":%.*s}", (int)r->header->len, r->header->data,
+				  (int)r->metadata.len, r->metadata.data);
+	r->id = give_id(k, b, r->header, m->kind == CB_LANE_CELL);
+	b->rules.phase = phase[m->kind];
+	if (c == 0)
+		c = cb_guest_link_send(&b->link, m->wire, r->id, r->content,
+				       (struct cb_span){ (const char *)about.data, about.len }, buffer, n);
+	(void)watch(k, b, WIRE, EPOLL_CTL_MOD);
+	return c == CB_E_CLOSED ? 0 : c; /* a dead one is reported by pid 1 */
+}
+
+static void done(struct cb_kernel *k, struct cb_lane *l)
+{
+	struct cb_branch *b = (struct cb_branch *)l;
+
+	(void)k;
+	b->rules.current = 0;
+	if (b->state != CB_BRANCH_WAKING)
+		b->rules.phase = CB_PHASE_IDLE;
+	b->nudge_at = b->interrupt_deadline = 0;
+}
+
+void cb_branches_pump(struct cb_kernel *k)
+{
+	struct cb_branch *b;
+
+	if (k->branches.load.waiting == 0 || cb_layer_holds(k))
+		return;
+	for (size_t i = 0; (b = next(k, &i)) != NULL;)
+		while (b->state == CB_BRANCH_UP && b->lane.current == NULL && b->lane.head != NULL)
+			cb_lane_begin(k, &b->lane, cb_lane_pop(&b->lane));
+	arm(k);
+}
+
+static void take(struct cb_kernel *k, struct cb_branch *b, struct cb_request *r)
+{
+	if (cb_lane_take(k, &b->lane, r))
+		cb_branches_pump(k);
+}
+
+bool cb_branches_take(struct cb_kernel *k, struct cb_request *r)
+{
+	struct cb_branch *b = cb_branches_find(k, r->subshell_id);
+
+	if (b == NULL || k->shutting_down || cb_lane_message_of(r) == NULL)
+		return false;
+	take(k, b, r);
+	return true;
+}
+
+bool cb_branches_comm(struct cb_kernel *k, struct cb_request *r, struct cb_span id, struct cb_span target)
+{
+	struct cb_branch *b = cb_branches_find(k, r->subshell_id), *each;
+
+	/* frontends don't know where their comms come from */
+	for (size_t i = 0; b == NULL && (each = next(k, &i)) != NULL;)
+		if (each->lane.id[0] != '\0' && cb_comms_has(&each->comms, id))
+			b = each;
+	if (b == NULL)
+		return false;
+	if (target.data != NULL)
+		(void)cb_comms_opened(&b->comms, id, target);
+	if (!cb_comms_has(&b->comms, id)) {
+		cb_bracket_begin(k, r);
+		cb_branch_comm_dropped(k, r->header);
+		cb_bracket_end(k, r);
+		cb_request_free(r);
+		return true;
+	}
+	if (strcmp(r->type, "comm_close") == 0)
+		(void)cb_comms_closed(&b->comms, id);
+	take(k, b, r);
+	return true;
+}
+
+bool cb_branches_delete(struct cb_kernel *k, struct cb_span id)
+{
+	struct cb_branch *b = cb_branches_find(k, id);
+
+	if (b == NULL)
+		return false;
+	cb_audit_branch_end(k, b->lane.id, "deleted");
+	b->lane.id[0] = '\0';
+	cb_lane_abort_waiting(k, &b->lane, true);
+	end(k, b, "the branch was ended by delete_subshell_request");
+	return true;
+}
+
+/* ---- input ---- */
+
+struct cb_branch *cb_branches_asker(struct cb_kernel *k, const struct cb_request *reply)
+{
+	struct cb_branch *named = cb_branches_find(k, reply->subshell_id), *first = NULL, *b;
+
+	for (size_t i = 0; (b = next(k, &i)) != NULL;)
+		if (b->rules.phase == CB_PHASE_INPUT && cb_lane_asks(&b->lane, reply) &&
+		    (named == NULL || named == b) && (first == NULL || b->lane.asked_at < first->lane.asked_at))
+			first = b;
+	return first;
+}
+
+void cb_branches_input(struct cb_kernel *k, struct cb_branch *b, struct cb_span content)
+{
+	if (cb_guest_link_send(&b->link, CB_WIRE_INPUT_REPLY, b->rules.current, content, CB_SPAN("{}"), NULL, 0) < 0)
+		cb_log(CB_LOG_WARNING, "input_reply not handed to the branch");
+	(void)watch(k, b, WIRE, EPOLL_CTL_MOD);
+	cb_branch_input_over(b);
+	arm(k);
+}
+
+/* ---- time and interrupts ---- */
+
+static void nudge(struct cb_kernel *k, struct cb_branch *b, int64_t now)
+{
+	tell_init(k, b, CB_INIT_NUDGE, SIGINT);
+	b->nudge_after = b->nudge_after < NUDGE_MAX ? 2 * b->nudge_after : NUDGE_MAX;
+	b->nudge_at = now + b->nudge_after;
+}
+
+static void interrupt(struct cb_kernel *k, struct cb_lane *l)
+{
+	struct cb_branch *b = (struct cb_branch *)l;
+
+	tell_init(k, b, CB_INIT_SIGNAL, SIGINT);
+	b->nudge_after = NUDGE_FIRST;
+	b->nudge_at = cb_now_ns() + NUDGE_FIRST;
+	if (l->interrupted && k->policy->timeout_interrupt > 0)
+		b->interrupt_deadline = cb_now_ns() + (int64_t)(k->policy->timeout_interrupt * (double)SECOND);
+	arm(k);
+}
+
+static void stop(struct cb_kernel *k, struct cb_lane *l, const char *why)
+{
+	end(k, (struct cb_branch *)l, why);
+}
+
+static void usage(struct cb_kernel *k, struct cb_lane *l, struct cb_usage *ret_usage)
+{
+	struct cb_usage_source of = CB_USAGE_SOURCE_NONE;
+	static const int none[CB_USAGE_NFDS] = { [0 ... CB_USAGE_NFDS - 1] = -1 };
+
+	(void)k;
+	cb_usage_open(&of, ((struct cb_branch *)l)->pid, none);
+	cb_usage_read(&of, ret_usage);
+	cb_usage_close(&of);
+}
+
+/* It, and what descends from it. */
+static struct cb_usage_source tree(const struct cb_branch *b)
+{
+	struct cb_usage_source of = CB_USAGE_SOURCE_NONE;
+
+	of.init = b->pid;
+	return of;
+}
+
+static double cpu(struct cb_kernel *k, struct cb_lane *l)
+{
+	struct cb_usage_source of = tree((struct cb_branch *)l);
+
+	(void)k;
+	return cb_usage_jail_cpu(&of);
+}
+
+static const struct cb_lane_ops branch_ops = {
+	.up = up,
+	.begun = begun,
+	.send = send_request,
+	.interrupt = interrupt,
+	.kill = stop,
+	.done = done,
+	.usage = usage,
+	.cpu = cpu,
+	.cpu_of = "the branch",
+};
+
+static uint64_t memory_limit(const struct cb_branch *b)
+{
+	return b->lane.current != NULL && b->state == CB_BRANCH_UP ? b->lane.current->execute.memory : 0;
+}
+
+static void check_memory(struct cb_kernel *k, struct cb_branch *b)
+{
+	struct cb_usage_source of = tree(b);
+
+	if (memory_limit(b) == 0 || cb_usage_largest(&of) <= memory_limit(b))
+		return;
+	cb_audit_limit(k, "metadata.cellblock.memory");
+	b->lane.stop = CB_STOP_MEMORY;
+	end(k, b, "a process of it used more memory than metadata.cellblock.memory allows");
+}
+
+bool cb_branches_give_way(struct cb_kernel *k, uint64_t than)
+{
+	struct cb_branch *b, *largest = NULL;
+
+	for (size_t i = 0; (b = next(k, &i)) != NULL;) {
+		uint64_t bytes = cb_usage_tree(b->pid);
+
+		if (b->state == CB_BRANCH_ENDING && b->lane.stop == CB_STOP_MEMORY)
+			return true; /* that one first */
+		if (b->state == CB_BRANCH_ENDING || bytes <= than)
+			continue;
+		largest = b;
+		than = bytes;
+	}
+	if (largest == NULL)
+		return false;
+	largest->lane.stop = CB_STOP_MEMORY;
+	end(k, largest, "the jail used more memory than limits.memory allows, and the branch most of it");
+	return true;
+}
+
+static void arm(struct cb_kernel *k)
+{
+	struct cb_branch *b;
+	int64_t when = 0;
+
+	for (size_t i = 0; (b = next(k, &i)) != NULL;) {
+		cb_lane_sooner(&when, b->deadline);
+		if (b->state == CB_BRANCH_ENDING)
+			continue;
+		cb_lane_sooner(&when, b->nudge_at);
+		cb_lane_sooner(&when, b->interrupt_deadline);
+		cb_lane_sooner(&when, b->half.due);
+		if (memory_limit(b) > 0)
+			cb_lane_look(&k->branches.look_at, &when);
+		cb_lane_due(&b->lane, &k->branches.look_at, &when);
+	}
+	cb_loop_arm(&k->loop, k->branches.timer, when);
+}
+
+static void look_at(struct cb_kernel *k, struct cb_branch *b, int64_t now)
+{
+	if (b->state == CB_BRANCH_ENDING)
+		return;
+	if (b->deadline != 0 && b->deadline <= now)
+		end(k, b, b->state == CB_BRANCH_WAKING ? "it did not wake" : "it closed its wire");
+	if (b->nudge_at != 0 && b->nudge_at <= now)
+		nudge(k, b, now);
+	if (b->half.due != 0 && b->half.due <= now && cb_half_frame_over(k, &b->half, &b->link))
+		broke_rules(k, b, CB_HALF_FRAME);
+	check_memory(k, b);
+	if (b->state != CB_BRANCH_ENDING)
+		cb_lane_check_time(k, &b->lane, now);
+	if (b->interrupt_deadline != 0 && b->interrupt_deadline <= now && b->lane.current != NULL)
+		cb_lane_interrupt(k, &b->lane, true);
+}
+
+static void on_timer(void *context)
+{
+	struct cb_kernel *k = context;
+	int64_t now = cb_now_ns();
+	struct cb_branch *b;
+
+	k->branches.look_at = 0;
+	for (size_t i = 0; (b = next(k, &i)) != NULL;)
+		look_at(k, b, now);
+	arm(k);
+}
+
+/* ---- the end ---- */
+
+/* Answers all that it was asked, and forgets it. */
+static void bury(struct cb_kernel *k, struct cb_branch **place, const char *why, const char *what)
+{
+	struct cb_branch *b = *place;
+	struct cb_branches *all = &k->branches;
+	struct cb_comms none = { 0 };
+
+	*place = NULL; /* what comes from now on is for no one */
+	if (b->lane.id[0] != '\0') {
+		cb_audit_branch_end(k, b->lane.id, why);
+		all->last_ended = (all->last_ended + 1) % CB_BRANCHES_ENDED;
+		memcpy(all->ended[all->last_ended].id, b->lane.id, sizeof(b->lane.id));
+		snprintf(all->ended[all->last_ended].why, sizeof(all->ended[0].why), "%s", why);
+	}
+	if (b->lane.current != NULL)
+		cb_lane_died(k, &b->lane, why, "lost", what);
+	for (struct cb_request *r; (r = cb_lane_pop(&b->lane)) != NULL; cb_request_free(r)) {
+		cb_bracket_begin(k, r);
+		if (cb_lane_message_of(r)->kind != CB_LANE_COMM)
+			cb_reply_error(k, r, "KernelDiedError", "%s; %s", why, what);
+		cb_bracket_end(k, r);
+	}
+	cb_comms_reset(k, &b->comms, &none);
+	release(b);
+	arm(k);
+}
+
+void cb_branches_gone(struct cb_kernel *k, uint32_t number, int status)
+{
+	struct cb_branch **place = place_of(k, number), *b = place != NULL && number != 0 ? *place : NULL;
+	char why[256];
+
+	if (b == NULL)
+		return;
+	if (out_of_memory(k, b, status)) {
+		b->lane.stop = CB_STOP_MEMORY;
+		snprintf(why, sizeof(why),
+			 "the jail used more memory than limits.memory allows, and Python was killed");
+	} else if (b->state != CB_BRANCH_ENDING) {
+		cb_failure_end_text(status, why, sizeof(why));
+	} else {
+		snprintf(why, sizeof(why), "%s", b->why);
+	}
+	b->state = CB_BRANCH_ENDING;
+	read_frames(k, b, LAST_WORDS);
+	cb_speaker_drain(k, &b->speaker);
+	cb_log(CB_LOG_INFO, "branch %u has ended: %s", number, why);
+	bury(k, place, why, GONE);
+	cb_twins_room(k);
+}
+
+void cb_branches_jail_gone(struct cb_kernel *k, const char *why)
+{
+	struct cb_branch *b;
+
+	for (size_t i = 0; (b = next(k, &i)) != NULL;) {
+		b->state = CB_BRANCH_ENDING;
+		read_frames(k, b, LAST_WORDS);
+		cb_speaker_drain(k, &b->speaker);
+		bury(k, &k->branches.branch[i - 1], why, ALL_GONE);
+	}
+}
+
+int cb_branches_init(struct cb_kernel *k)
+{
+	struct cb_branches *all = &k->branches;
+	struct rlimit files;
+
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) { /* three for each */
+		files.rlim_cur = files.rlim_max;
+		(void)setrlimit(RLIMIT_NOFILE, &files);
+	}
+	all->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (all->epoll_fd < 0)
+		return -errno;
+	all->slot = cb_loop_add(&k->loop, NULL, all->epoll_fd, ZMQ_POLLIN, on_events, k);
+	all->timer = cb_loop_add_timer(&k->loop, on_timer, k);
+	all->resume_timer = cb_loop_add_timer(&k->loop, pause_if_congested, k);
+	return all->slot < 0 || all->timer < 0 || all->resume_timer < 0 ? -ENOSPC : 0;
+}
+
+void cb_branches_release(struct cb_kernel *k)
+{
+	for (size_t i = 0; i < CB_BRANCHES_MAX; i++) {
+		if (k->branches.branch[i] != NULL)
+			release(k->branches.branch[i]);
+		k->branches.branch[i] = NULL;
+	}
+	cb_loop_remove(&k->loop, &k->branches.slot);
+	cb_fd_close(&k->branches.epoll_fd);
+}

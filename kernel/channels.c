@@ -1,0 +1,408 @@
+/* The five channels.
+ *
+ * Trust domain: supervisor. The listening sockets are made by hand while the process still has its rights (a port in
+ * use is then one clear error) and handed to libzmq by ZMQ_USE_FD, so that the supervisor's filter can refuse to bind
+ * anything later. Invariants: no send blocks; every socket has a message size limit, high-water marks and a linger; a
+ * peer is served at most BATCH messages a turn. Called by the loop; hands verified requests to router.c.
+ */
+#include "channels.h"
+
+#include <arpa/inet.h>
+#include <cellblock/fd.h>
+#include <cellblock/json_write.h>
+#include <cellblock/log.h>
+#include <errno.h>
+#include <netdb.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "kernel.h"
+#include "requests/requests.h"
+#include "router.h"
+
+#define BATCH 64       /* messages taken from one socket a turn */
+#define DRAIN_MAX 4096 /* messages taken in at a failure */
+#define REPLY_HWM 10000
+#define FRAME_FLOOR (64 << 20)
+
+static int endpoint(const struct cb_connection *conn, enum cb_channel ch, char *ret, size_t size)
+{
+	int n = conn->ipc			? snprintf(ret, size, "ipc://%s-%d", conn->ip, conn->port[ch])
+		: strchr(conn->ip, ':') != NULL ? snprintf(ret, size, "tcp://[%s]:%d", conn->ip, conn->port[ch])
+						: snprintf(ret, size, "tcp://%s:%d", conn->ip, conn->port[ch]);
+
+	return n < (int)size ? 0 : CB_E_TOO_BIG;
+}
+
+static int listen_ipc(const struct cb_connection *conn, enum cb_channel ch, int *ret_fd, struct cb_err *err)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	const char *step = cb_channel_name(ch);
+
+	if (snprintf(a.sun_path, sizeof(a.sun_path), "%s-%d", conn->ip, conn->port[ch]) >= (int)sizeof(a.sun_path))
+		return cb_err_set(err, CB_E_TOO_BIG, step,
+				  "Use a shorter runtime folder (JUPYTER_RUNTIME_DIR) or transport tcp.",
+				  "the socket path %s-%d is longer than %zu bytes", conn->ip, conn->port[ch],
+				  sizeof(a.sun_path) - 1);
+	CB_AUTO_FD fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return cb_err_set(err, -errno, step, NULL, "can't make a unix socket: %s", strerror(errno));
+	(void)unlink(a.sun_path); /* left behind by a former kernel of this connection file */
+	if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, 128) < 0)
+		return cb_err_set(err, -errno, step, "Check that the folder exists and is writable.",
+				  "can't listen on %s: %s", a.sun_path, strerror(errno));
+	*ret_fd = cb_fd_take(&fd);
+	return 0;
+}
+
+static int listen_tcp(struct cb_connection *conn, enum cb_channel ch, int *ret_fd, struct cb_err *err)
+{
+	struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,
+				  .ai_socktype = SOCK_STREAM },
+			*ai = NULL;
+	const char *step = cb_channel_name(ch);
+	char port[16];
+	int one = 1;
+
+	snprintf(port, sizeof(port), "%d", conn->port[ch]);
+	int g = getaddrinfo(conn->ip, port, &hints, &ai);
+
+	if (g != 0)
+		return cb_err_set(err, CB_E_SYNTAX, step, "Give a numeric address such as 127.0.0.1.",
+				  "ip \"%s\" is no address: %s", conn->ip, gai_strerror(g));
+	CB_AUTO_FD fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int r = fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
+				bind(fd, ai->ai_addr, ai->ai_addrlen) < 0 || listen(fd, 128) < 0
+			? -errno
+			: 0;
+
+	freeaddrinfo(ai);
+	if (r < 0)
+		return cb_err_set(err, r, step,
+				  r == -EADDRINUSE ? "Another process took the port: start the kernel again." : NULL,
+				  "can't listen on %s port %d: %s", conn->ip, conn->port[ch], strerror(-r));
+	if (conn->port[ch] == 0) {
+		struct sockaddr_storage a;
+		socklen_t len = sizeof(a);
+
+		if (getsockname(fd, (struct sockaddr *)&a, &len) < 0)
+			return cb_err_set(err, -errno, step, NULL, "getsockname: %s", strerror(errno));
+		conn->port[ch] = ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port
+							       : ((struct sockaddr_in *)&a)->sin_port);
+	}
+	*ret_fd = cb_fd_take(&fd);
+	return 0;
+}
+
+int cb_channels_listen(struct cb_channels *c, struct cb_connection *conn, bool *ret_chosen, struct cb_err *err)
+{
+	*ret_chosen = false;
+	for (int ch = 0; ch < CB_NCHANNELS; ch++)
+		c->listen_fd[ch] = c->slot[ch] = -1;
+	for (int ch = 0; ch < CB_NCHANNELS; ch++) {
+		bool choose = conn->port[ch] == 0;
+
+		if (choose && conn->ipc)
+			conn->port[ch] = ch + 1;
+		int r = conn->ipc ? listen_ipc(conn, ch, &c->listen_fd[ch], err)
+				  : listen_tcp(conn, ch, &c->listen_fd[ch], err);
+
+		if (r < 0)
+			return r;
+		*ret_chosen |= choose;
+	}
+	return 0;
+}
+
+static int set_int(void *socket, int option, int value)
+{
+	return zmq_setsockopt(socket, option, &value, sizeof(value)) == 0 ? 0 : -errno;
+}
+
+static int set_common(struct cb_kernel *k, void *s, enum cb_channel ch)
+{
+	/* above limits.message, so that what is signed and too large can be answered; below what would hurt */
+	int64_t limit = (int64_t)k->policy->limit_message;
+	int64_t max = ch == CB_HB ? 1024 : 2 * limit > FRAME_FLOOR ? 2 * limit : FRAME_FLOOR;
+	int r = zmq_setsockopt(s, ZMQ_MAXMSGSIZE, &max, sizeof(max)) == 0 ? 0 : -errno;
+
+	/* a reader that is gone without closing (laptop asleep) is found by heartbeats and its queue given back */
+	const int options[][2] = {
+		{ ZMQ_LINGER, 1000 },
+		{ ZMQ_SNDHWM, ch == CB_IOPUB ? CB_IOPUB_HWM : REPLY_HWM },
+		{ ZMQ_RCVHWM, 1000 },
+		{ ZMQ_HEARTBEAT_IVL, 10000 },
+		{ ZMQ_HEARTBEAT_TIMEOUT, 30000 },
+		{ ZMQ_IPV6, strchr(k->conn.ip, ':') != NULL },
+		{ ZMQ_USE_FD, k->channels.listen_fd[ch] },
+	};
+	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]) && r == 0; i++)
+		r = set_int(s, options[i][0], options[i][1]);
+	if (r == 0 && ch == CB_IOPUB) {
+		r = set_int(s, ZMQ_XPUB_VERBOSE, 1);
+		if (r == 0)
+			r = set_int(s, ZMQ_XPUB_NODROP, 1);
+	} else if (r == 0) {
+		r = set_int(s, ZMQ_ROUTER_HANDOVER, 1); /* a client that reconnects with its old identity takes over */
+	}
+	if (r == 0 && k->conn.curve_secret[0] != '\0') {
+		r = set_int(s, ZMQ_CURVE_SERVER, 1);
+		if (r == 0 && zmq_setsockopt(s, ZMQ_CURVE_SECRETKEY, k->conn.curve_secret, 41) != 0)
+			r = -errno;
+	}
+	return r;
+}
+
+static void on_heartbeat(void *context, short revents)
+{
+	struct cb_kernel *k = context;
+	void *s = k->channels.socket[CB_HB];
+
+	(void)revents;
+	for (int i = 0; i < BATCH; i++) {
+		zmq_msg_t m;
+		int more;
+
+		do {
+			zmq_msg_init(&m);
+			if (zmq_msg_recv(&m, s, ZMQ_DONTWAIT) < 0) {
+				zmq_msg_close(&m);
+				return;
+			}
+			more = zmq_msg_more(&m);
+			if (zmq_msg_send(&m, s, ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0)) < 0)
+				zmq_msg_close(&m);
+		} while (more);
+	}
+}
+
+/* One multipart message. -EAGAIN when none waits; CB_E_TOO_BIG when it had too many frames (taken off and dropped). */
+static int receive(void *s, zmq_msg_t *frame, size_t *ret_n)
+{
+	size_t n = 0;
+	bool dropped = false;
+	int more;
+
+	do {
+		zmq_msg_t *m = &frame[n];
+
+		zmq_msg_init(m);
+		if (zmq_msg_recv(m, s, ZMQ_DONTWAIT) < 0) {
+			int r = -errno;
+
+			for (size_t i = 0; i <= n; i++)
+				zmq_msg_close(&frame[i]);
+			return r;
+		}
+		more = zmq_msg_more(m);
+		if (n + 1 < CB_MAX_FRAMES) {
+			n++;
+		} else {
+			dropped = true;
+			zmq_msg_close(m);
+		}
+	} while (more);
+	if (dropped) {
+		for (size_t i = 0; i < n; i++)
+			zmq_msg_close(&frame[i]);
+		return CB_E_TOO_BIG;
+	}
+	*ret_n = n;
+	return 0;
+}
+
+static size_t total_size(const struct cb_request *r)
+{
+	size_t total = 0;
+
+	for (size_t i = r->nident; i < r->nframes; i++)
+		total += zmq_msg_size(&r->frame[i]);
+	return total;
+}
+
+static void take(struct cb_kernel *k, enum cb_channel ch, int most)
+{
+	static zmq_msg_t frame[CB_MAX_FRAMES];
+
+	for (int i = 0; i < most && !k->loop.stop; i++) {
+		struct cb_request *r = NULL;
+		const char *reason = "too many frames";
+		size_t n = 0;
+		int c = receive(k->channels.socket[ch], frame, &n);
+
+		if (c == -EAGAIN || c == -EINTR)
+			return;
+		if (c == 0)
+			c = cb_request_from_frames(k->auth, ch, frame, n, &r, &reason);
+		if (c < 0) {
+			/* who sends this has no key: no answer, and no more than a line */
+			cb_log(CB_LOG_WARNING, "%s: message dropped: %s", cb_channel_name(ch), reason);
+			cb_audit_denied(k, cb_channel_name(ch), reason);
+			continue;
+		}
+		if (total_size(r) > k->policy->limit_message) {
+			cb_request_malformed(k, r, "%zu bytes are more than limits.message = %llu allows",
+					     total_size(r), (unsigned long long)k->policy->limit_message);
+			cb_request_free(r);
+			continue;
+		}
+		cb_route(k, r);
+	}
+}
+
+static void on_shell(void *context, short revents)
+{
+	(void)revents;
+	take(context, CB_SHELL, BATCH);
+}
+
+static void on_control(void *context, short revents)
+{
+	(void)revents;
+	take(context, CB_CONTROL, BATCH);
+}
+
+static void on_stdin(void *context, short revents)
+{
+	(void)revents;
+	take(context, CB_STDIN, BATCH);
+}
+
+static void on_iopub(void *context, short revents)
+{
+	(void)revents;
+	cb_iopub_subscriptions(context);
+}
+
+void cb_channels_drain_shell(struct cb_kernel *k)
+{
+	take(k, CB_SHELL, DRAIN_MAX);
+}
+
+void cb_channels_drain_stdin(struct cb_kernel *k)
+{
+	take(k, CB_STDIN, BATCH);
+}
+
+int cb_channels_open(struct cb_kernel *k, struct cb_err *err)
+{
+	static const struct {
+		enum cb_channel channel;
+		int type;
+		cb_loop_fn fn;
+	} order[] = {
+		/* served in this order: liveness and control before work */
+		{ CB_HB, ZMQ_ROUTER, on_heartbeat }, { CB_CONTROL, ZMQ_ROUTER, on_control },
+		{ CB_IOPUB, ZMQ_XPUB, on_iopub },    { CB_STDIN, ZMQ_ROUTER, on_stdin },
+		{ CB_SHELL, ZMQ_ROUTER, on_shell },
+	};
+	struct cb_channels *c = &k->channels;
+
+	c->context = zmq_ctx_new();
+	if (c->context == NULL)
+		return cb_err_set(err, -errno, "zeromq", NULL, "zmq_ctx_new: %s", zmq_strerror(errno));
+	zmq_ctx_set(c->context, ZMQ_MAX_SOCKETS, 16);
+	for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+		enum cb_channel ch = order[i].channel;
+		char url[256];
+
+		c->socket[ch] = zmq_socket(c->context, order[i].type);
+		int r = c->socket[ch] != NULL ? set_common(k, c->socket[ch], ch) : -errno;
+
+		if (r == 0)
+			r = endpoint(&k->conn, ch, url, sizeof(url));
+		if (r == 0 && zmq_bind(c->socket[ch], url) != 0)
+			r = -errno;
+		if (r < 0)
+			return cb_err_set(err, r, cb_channel_name(ch), NULL, "can't open the %s channel: %s",
+					  cb_channel_name(ch), zmq_strerror(-r));
+		c->slot[ch] = cb_loop_add(&k->loop, c->socket[ch], 0, ZMQ_POLLIN, order[i].fn, k);
+	}
+	return 0;
+}
+
+void cb_channels_close(struct cb_kernel *k)
+{
+	struct cb_channels *c = &k->channels;
+
+	for (int ch = 0; ch < CB_NCHANNELS; ch++) {
+		if (c->socket[ch] != NULL)
+			zmq_close(c->socket[ch]);
+		if (k->conn.ipc) {
+			char path[128];
+
+			/* libzmq leaves sockets that it was handed; after leaving root this may fail: the client cleans
+			 * up as well */
+			if (snprintf(path, sizeof(path), "%s-%d", k->conn.ip, k->conn.port[ch]) < (int)sizeof(path))
+				(void)unlink(path);
+		}
+	}
+	if (c->context != NULL)
+		zmq_ctx_term(c->context); /* waits for unsent replies, at most the linger */
+}
+
+void cb_channels_send(struct cb_kernel *k, enum cb_channel channel, const struct cb_request *to,
+		      const struct cb_outgoing *out)
+{
+	void *s = k->channels.socket[channel];
+	zmq_msg_t frame[CB_MAX_IDENTITIES + 8]; /* replies have one buffer at most */
+	size_t n = 0, body = 0;
+
+	for (; n < to->nident; n++) {
+		zmq_msg_init(&frame[n]);
+		zmq_msg_copy(&frame[n], &to->frame[n]);
+	}
+	int r = cb_outgoing_frames(&k->session, k->auth, out, &frame[n], &body);
+
+	n += r < 0 ? 0 : body;
+	for (size_t i = 0; i < n; i++) {
+		if (r == 0 && zmq_msg_send(&frame[i], s, ZMQ_DONTWAIT | (i + 1 < n ? ZMQ_SNDMORE : 0)) < 0)
+			r = -errno;
+		if (r < 0)
+			zmq_msg_close(&frame[i]);
+	}
+	if (r < 0)
+		cb_log(CB_LOG_WARNING, "%s: %s not sent: %s", cb_channel_name(channel), out->type, cb_err_name(r));
+}
+
+void cb_reply_full(struct cb_kernel *k, const struct cb_request *to, struct cb_span metadata, struct cb_span content,
+		   struct cb_body *body)
+{
+	char type[CB_TYPE_MAX + 8];
+	size_t n = strlen(to->type), suffix = strlen("_request");
+
+	if (n > suffix && strcmp(to->type + n - suffix, "_request") == 0)
+		n -= suffix;
+	snprintf(type, sizeof(type), "%.*s_reply", (int)n, to->type);
+	struct cb_outgoing out = { .type = type,
+				   .parent = cb_header_span(to->header),
+				   .metadata = metadata,
+				   .content = content,
+				   .content_body = body };
+
+	cb_channels_send(k, to->channel, to, &out);
+}
+
+void cb_reply(struct cb_kernel *k, const struct cb_request *to, struct cb_span content)
+{
+	cb_reply_full(k, to, CB_SPAN("{}"), content, NULL);
+}
+
+void cb_reply_error(struct cb_kernel *k, const struct cb_request *to, const char *ename, const char *format, ...)
+{
+	char evalue[1024];
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(evalue, sizeof(evalue), format, ap);
+	va_end(ap);
+	CB_AUTO_BUF b = CB_BUF_INIT(16384);
+
+	if (cb_buf_append_str(&b, "{\"status\":\"error\",\"ename\":") == 0 && cb_json_write_cstr(&b, ename) == 0 &&
+	    cb_buf_append_str(&b, ",\"evalue\":") == 0 && cb_json_write_cstr(&b, evalue) == 0 &&
+	    cb_buf_append_str(&b, ",\"traceback\":[]}") == 0)
+		cb_reply(k, to, (struct cb_span){ (const char *)b.data, b.len });
+}

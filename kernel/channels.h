@@ -1,0 +1,42 @@
+/* The five Jupyter channels: listening, ZeroMQ sockets, receiving and replying. Trust domain: supervisor. */
+#pragma once
+
+#include <cellblock/error.h>
+#include <stdbool.h>
+#include <zmq.h>
+
+#include "connection_file.h"
+#include "message.h"
+
+struct cb_kernel;
+
+struct cb_channels {
+	void *context;
+	void *socket[CB_NCHANNELS];
+	int listen_fd[CB_NCHANNELS]; /* bound before rights are dropped, then libzmq's */
+	int slot[CB_NCHANNELS];	     /* in the loop */
+};
+
+/* Binds and listens, choosing ports that are 0 (conn->port is updated, *ret_chosen set). Before cb_self_sandbox. */
+int cb_channels_listen(struct cb_channels *c, struct cb_connection *conn, bool *ret_chosen, struct cb_err *err);
+/* Makes the ZeroMQ sockets over the listening fds and enters them into the loop. After cb_self_sandbox. */
+int cb_channels_open(struct cb_kernel *k, struct cb_err *err);
+/* Lets what is queued go out (bounded) and closes all. */
+void cb_channels_close(struct cb_kernel *k);
+
+/* Takes in what waits on the shell channel now (bounded), so that a failure's abort sees it. */
+void cb_channels_drain_shell(struct cb_kernel *k);
+/* Takes in (and so drops) replies on stdin that came before anything was asked. */
+void cb_channels_drain_stdin(struct cb_kernel *k);
+
+/* Sends to the peer that sent `to`, on `channel`, with its header as parent. Never blocks: to a peer whose queue is
+ * full or that is gone the message is dropped and logged. */
+void cb_channels_send(struct cb_kernel *k, enum cb_channel channel, const struct cb_request *to,
+		      const struct cb_outgoing *out);
+/* Reply on the request's own channel: `type` is the request's with _reply. metadata NULL = {}. */
+void cb_reply(struct cb_kernel *k, const struct cb_request *to, struct cb_span content);
+void cb_reply_full(struct cb_kernel *k, const struct cb_request *to, struct cb_span metadata, struct cb_span content,
+		   struct cb_body *body);
+/* {"status":"error","ename","evalue","traceback":[]} */
+void cb_reply_error(struct cb_kernel *k, const struct cb_request *to, const char *ename, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));

@@ -1,0 +1,290 @@
+/* Asking a running kernel, as its client: see ask_kernel.h.
+ *
+ * Role: finds the connection file as Jupyter does, signs one request, believes one reply whose signature holds. Trust
+ * domain: supervisor's program. The key stays in this process. Callers: commands/layer.c.
+ */
+#include "ask_kernel.h"
+
+#include <arpa/inet.h>
+#include <cellblock/fd.h>
+#include <cellblock/json_scan.h>
+#include <cellblock/sandbox.h>
+#include <dirent.h>
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "../message.h"
+#include "../paths.h"
+
+#define STEP "kernel"
+#define INFO_MS 60000 /* for the answer that every kernel gives at once */
+#define STEP_MS 5000
+#define CONNECT_MS 500
+#define MAX_PARTS 16
+
+/* ---- which kernel ---- */
+
+static char *runtime_folder(void)
+{
+	const char *runtime = getenv("JUPYTER_RUNTIME_DIR"), *data = getenv("JUPYTER_DATA_DIR"),
+		   *share = getenv("XDG_DATA_HOME");
+	CB_AUTO_PATH home = cb_path_home();
+
+	if (runtime != NULL && runtime[0] == '/')
+		return strdup(runtime);
+	if (data != NULL && data[0] == '/')
+		return cb_path_format("%s/runtime", data);
+	if (share != NULL && share[0] == '/')
+		return cb_path_format("%s/jupyter/runtime", share);
+	return home != NULL ? cb_path_format("%s/.local/share/jupyter/runtime", home) : NULL;
+}
+
+static int socket_to(const struct cb_connection *conn, int *ret_fd, struct sockaddr_storage *ret_address,
+		     socklen_t *ret_len)
+{
+	struct sockaddr_un local = { .sun_family = AF_UNIX };
+	struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons((uint16_t)conn->port[CB_CONTROL]) };
+
+	if (conn->ipc) {
+		snprintf(local.sun_path, sizeof(local.sun_path), "%s-%d", conn->ip, conn->port[CB_CONTROL]);
+		memcpy(ret_address, &local, *ret_len = sizeof(local));
+	} else {
+		if (inet_pton(AF_INET, conn->ip, &in.sin_addr) != 1)
+			return 1; /* another kind of address: believed */
+		memcpy(ret_address, &in, *ret_len = sizeof(in));
+	}
+	*ret_fd = socket(conn->ipc ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	return *ret_fd < 0 ? -errno : 0;
+}
+
+/* Files of kernels that were killed stay behind: who listens, lives. */
+static bool is_alive(const char *file)
+{
+	struct cb_connection conn = { 0 };
+	struct cb_err ignored = { 0 };
+	struct sockaddr_storage address;
+	socklen_t len, size = sizeof(int);
+	CB_AUTO_FD fd = -1;
+	int failure = 0, r;
+
+	if (cb_connection_load(file, &conn, &ignored) < 0)
+		return false;
+	r = socket_to(&conn, &fd, &address, &len);
+	cb_connection_release(&conn);
+	if (r != 0)
+		return r > 0;
+	if (connect(fd, (const struct sockaddr *)&address, len) == 0)
+		return true;
+	struct pollfd p = { .fd = fd, .events = POLLOUT };
+
+	return errno == EINPROGRESS && poll(&p, 1, CONNECT_MS) == 1 &&
+	       getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &size) == 0 && failure == 0;
+}
+
+/* kernel-ID.json */
+static bool names_kernel(const char *name, const char *which)
+{
+	size_t n = strlen(name);
+
+	return n > 12 && strncmp(name, "kernel-", 7) == 0 && strcmp(name + n - 5, ".json") == 0 &&
+	       (which == NULL || strncmp(name + 7, which, strlen(which)) == 0);
+}
+
+static int choose(const char *folder, const char *which, struct cb_strv *found, struct cb_err *err)
+{
+	char list[512] = "";
+
+	if (found->count == 1)
+		return 0;
+	for (size_t i = 0; i < found->count; i++) {
+		const char *name = cb_path_name(found->items[i]) + 7;
+		size_t used = strlen(list);
+
+		snprintf(list + used, sizeof(list) - used, " %.*s", (int)(strlen(name) - 5), name);
+	}
+	if (found->count == 0)
+		return cb_err_set(err, -ENOENT, STEP,
+				  "Name one with --kernel ID, or --kernel FILE (a connection file's path).",
+				  "no running kernel%s%s in %s", which != NULL ? " with an id that begins with " : "",
+				  which != NULL ? which : "", folder);
+	return cb_err_set(err, -EEXIST, STEP, "Name one with --kernel ID.", "more than one kernel runs:%s", list);
+}
+
+int cb_kernel_file(const char *which, char **ret_path, struct cb_err *err)
+{
+	CB_AUTO_PATH folder = runtime_folder();
+	struct cb_strv found = { 0 };
+	const struct dirent *e;
+	DIR *dir;
+	int r = 0;
+
+	if (which != NULL && strchr(which, '/') != NULL) {
+		*ret_path = strdup(which);
+		return *ret_path != NULL ? 0 : -ENOMEM;
+	}
+	dir = folder != NULL ? opendir(folder) : NULL;
+	while (dir != NULL && r == 0 && (e = readdir(dir)) != NULL) {
+		CB_AUTO_PATH path = cb_path_format("%s/%s", folder, e->d_name);
+
+		if (path != NULL && names_kernel(e->d_name, which) && is_alive(path))
+			r = cb_strv_add(&found, path);
+	}
+	if (dir != NULL)
+		closedir(dir);
+	r = choose(folder != NULL ? folder : "Jupyter's runtime folder", which, &found, err);
+	if (r == 0) {
+		*ret_path = found.items[0];
+		found.items[0] = NULL;
+		found.count = 0;
+	}
+	cb_strv_release(&found);
+	return r;
+}
+
+/* ---- asking ---- */
+
+static int set_curve(void *sock, const struct cb_connection *conn)
+{
+	char public[41], secret[41];
+
+	if (conn->curve_public[0] == '\0')
+		return 0;
+	if (zmq_curve_keypair(public, secret) < 0 ||
+	    zmq_setsockopt(sock, ZMQ_CURVE_SERVERKEY, conn->curve_public, 41) < 0 ||
+	    zmq_setsockopt(sock, ZMQ_CURVE_PUBLICKEY, public, 41) < 0 ||
+	    zmq_setsockopt(sock, ZMQ_CURVE_SECRETKEY, secret, 41) < 0)
+		return -zmq_errno();
+	return 0;
+}
+
+static int connect_control(void *sock, const struct cb_connection *conn)
+{
+	CB_AUTO_PATH address =
+		cb_path_format(conn->ipc ? "ipc://%s-%d" : "tcp://%s:%d", conn->ip, conn->port[CB_CONTROL]);
+	int linger = 0, r = set_curve(sock, conn);
+
+	if (r < 0 || address == NULL)
+		return r < 0 ? r : -ENOMEM;
+	(void)zmq_setsockopt(sock, ZMQ_LINGER, &linger, sizeof(linger));
+	return zmq_connect(sock, address) < 0 ? -zmq_errno() : 0;
+}
+
+static int send_request(void *sock, struct cb_auth *auth, const char *type, const char *content)
+{
+	struct cb_session session;
+	struct cb_outgoing out = { .type = type,
+				   .parent = CB_SPAN("{}"),
+				   .metadata = CB_SPAN("{}"),
+				   .content = { content, strlen(content) } };
+	zmq_msg_t frame[8];
+	size_t n = 0;
+	int r = cb_session_init(&session);
+
+	if (r == 0)
+		r = cb_outgoing_frames(&session, auth, &out, frame, &n);
+	for (size_t i = 0; i < n; i++) {
+		if (r == 0 && zmq_msg_send(&frame[i], sock, i + 1 < n ? ZMQ_SNDMORE : 0) < 0)
+			r = -zmq_errno();
+		if (r < 0)
+			zmq_msg_close(&frame[i]);
+	}
+	return r;
+}
+
+/* Waits as long as the kernel lives, and says that it waits; or `most_ms`. What is asked for may be big, and it goes on
+ * whether we wait or not. */
+static int await_reply(void *sock, const char *connection_file, int most_ms)
+{
+	zmq_pollitem_t item = { .socket = sock, .events = ZMQ_POLLIN };
+
+	for (int ms = 0; zmq_poll(&item, 1, STEP_MS) <= 0; ms += STEP_MS) {
+		if (!is_alive(connection_file))
+			return CB_E_CLOSED;
+		if (most_ms > 0 && ms + STEP_MS >= most_ms)
+			return -ETIMEDOUT;
+		if (most_ms == 0)
+			fprintf(stderr, "cellblock: the kernel is still at work (%d s)\n", (ms + STEP_MS) / 1000);
+	}
+	return 0;
+}
+
+/* There is one request at a time, so there is one reply. */
+static int receive_reply(void *sock, struct cb_auth *auth, struct cb_buf *ret_reply)
+{
+	zmq_msg_t frame[MAX_PARTS];
+	struct cb_request *reply = NULL;
+	const char *reason = "";
+	size_t n = 0;
+	bool more = true;
+	int r;
+
+	while (more && n < MAX_PARTS) {
+		zmq_msg_init(&frame[n]);
+		if (zmq_msg_recv(&frame[n], sock, 0) < 0) {
+			zmq_msg_close(&frame[n]);
+			break;
+		}
+		more = zmq_msg_more(&frame[n++]) != 0;
+	}
+	r = cb_request_from_frames(auth, CB_CONTROL, frame, n, &reply, &reason);
+	if (r == 0)
+		r = cb_buf_append(ret_reply, reply->content.data, reply->content.len);
+	cb_request_free(reply);
+	return r;
+}
+
+static int ask(void *sock, struct cb_auth *auth, const char *connection_file, const char *type, const char *content,
+	       int most_ms, struct cb_buf *ret_reply)
+{
+	int r = send_request(sock, auth, type, content);
+
+	if (r == 0)
+		r = await_reply(sock, connection_file, most_ms);
+	return r == 0 ? receive_reply(sock, auth, ret_reply) : r;
+}
+
+/* Others have no answer to our requests: they must not be waited for. */
+static int check_kind(void *sock, struct cb_auth *auth, const char *connection_file)
+{
+	CB_AUTO_BUF info = CB_BUF_INIT(1u << 20);
+	struct cb_json_field f = { .name = "implementation", .types = CB_JSON_STRING, .required = true };
+	int r = ask(sock, auth, connection_file, "kernel_info_request", "{}", INFO_MS, &info);
+
+	if (r == 0)
+		r = cb_json_scan_object((const char *)info.data, info.len, &f, 1, NULL);
+	return r < 0 ? r : cb_json_string_is(f.ret, "cellblock") ? 0 : CB_E_UNKNOWN;
+}
+
+int cb_kernel_ask(const char *connection_file, const char *type, const char *content, struct cb_buf *ret_reply,
+		  struct cb_err *err)
+{
+	struct cb_connection conn = { 0 };
+	struct cb_auth *auth = NULL;
+	void *context = NULL, *sock = NULL;
+	int r = cb_connection_load(connection_file, &conn, err);
+
+	if (r < 0)
+		return r;
+	r = cb_auth_new(conn.digest, conn.key, conn.key_len, &auth);
+	context = zmq_ctx_new();
+	sock = context != NULL ? zmq_socket(context, ZMQ_DEALER) : NULL;
+	if (r == 0)
+		r = sock != NULL ? connect_control(sock, &conn) : -ENOMEM;
+	if (r == 0)
+		r = check_kind(sock, auth, connection_file);
+	if (r == 0)
+		r = ask(sock, auth, connection_file, type, content, 0, ret_reply);
+	if (r < 0)
+		cb_err_set(err, r, STEP, "Is it a Cellblock kernel, and does it run? See `jupyter kernelspec list`.",
+			   "no answer from the kernel of %s: %s", connection_file,
+			   r == -ETIMEDOUT ? "none came in time" : cb_err_name(r));
+	if (sock != NULL)
+		zmq_close(sock);
+	if (context != NULL)
+		zmq_ctx_term(context);
+	cb_auth_free(auth);
+	cb_connection_release(&conn);
+	return r;
+}

@@ -1,0 +1,71 @@
+/* What the commands beside the kernel share: loading what a jail is planned from, and failing.
+ *
+ * Trust domain: supervisor's program, but no secrets and no sockets: these commands end, or become cellblock-jail.
+ * Callers: commands/{install,run,explain,doctor}.c.
+ */
+#include "command.h"
+
+#include <cellblock/fd.h>
+
+#include "capture.h"
+#include "interpreter_static.h"
+#include "plan.h"
+
+int cb_command_fail(const char *command, const struct cb_err *err)
+{
+	fprintf(stderr, "cellblock %s: %s: %s%s%s\n", command, err->step, err->text, err->cure[0] != '\0' ? "\n" : "",
+		err->cure);
+	return err->code == CB_E_DENIED && strcmp(err->step, "interpreter") == 0 ? 3 : 1;
+}
+
+int cb_command_load(const struct cb_options *o, const char *jail, bool ask, struct cb_policy *ret_policy,
+		    struct cb_interpreter *ret_interpreter, struct cb_err *err)
+{
+	const char *venv = getenv("VIRTUAL_ENV");
+	int r = cb_policy_load(o->policy, o->sets.items, o->sets.count, ret_policy, err);
+
+	if (r < 0)
+		return r;
+	if (ask)
+		r = cb_interpreter_find(o->python, o->facts, jail, ret_policy->isolation_minimum, ret_interpreter, err);
+	else if (o->python != NULL || (venv != NULL && venv[0] == '/'))
+		r = cb_interpreter_static(o->python, ret_interpreter, err);
+	if (r < 0)
+		cb_policy_release(ret_policy);
+	return r;
+}
+
+int cb_command_plan(const struct cb_options *o, char *const *argv, struct cb_command_jail *ret_jail, struct cb_err *err)
+{
+	struct cb_command_jail *j = ret_jail;
+	int r;
+
+	j->spec_fd = -1;
+	snprintf(j->spec_fd_text, sizeof(j->spec_fd_text), "%d", CB_CAPTURE_FD);
+	r = cb_places_find(&j->places, err);
+	if (r == 0)
+		r = cb_command_load(o, j->places.jail, argv == NULL, &j->policy, &j->interpreter, err);
+	if (r < 0)
+		return r;
+	struct cb_plan_input in = { .policy = &j->policy,
+				    .interpreter = j->interpreter.executable != NULL ? &j->interpreter : NULL,
+				    .guest_dir = argv == NULL ? j->places.guest : NULL,
+				    .argv = argv };
+
+	r = cb_plan_jail(&in, &j->spec, err);
+	if (r < 0)
+		return r;
+	r = cb_jail_spec_to_fd(&j->spec, &j->spec_fd);
+	return r == 0 ? 0
+		      : cb_err_set(err, r, "plan", NULL, "the jail's description can't be passed on: %s",
+				   cb_err_name(r));
+}
+
+void cb_command_release(struct cb_command_jail *jail)
+{
+	cb_fd_close(&jail->spec_fd);
+	cb_jail_spec_release(&jail->spec);
+	cb_interpreter_release(&jail->interpreter);
+	cb_policy_release(&jail->policy);
+	cb_places_release(&jail->places);
+}

@@ -1,0 +1,31 @@
+/* What the commands beside the kernel share. Trust domain: supervisor, no secrets. */
+#pragma once
+
+#include <cellblock/sandbox.h>
+
+#include "interpreter.h"
+#include "options.h"
+#include "policy.h"
+
+/* Prints an error with its cure to stderr; returns the exit status: 3 when the host can't isolate, else 1. */
+int cb_command_fail(const char *command, const struct cb_err *err);
+/* Policy and interpreter of the options; `ask`: also what only the interpreter knows. Without --python and an active
+ * venv there is none (executable NULL) unless asked for. */
+int cb_command_load(const struct cb_options *o, const char *jail, bool ask, struct cb_policy *ret_policy,
+		    struct cb_interpreter *ret_interpreter, struct cb_err *err);
+
+/* A jail that a command plans and has cellblock-jail build or explain. Zeroed before use. */
+struct cb_command_jail {
+	struct cb_places places;
+	struct cb_policy policy;
+	struct cb_interpreter interpreter;
+	struct cb_jail_spec spec;
+	int spec_fd;	       /* the description, encoded; valid once planned */
+	char spec_fd_text[12]; /* the number that cellblock-jail finds it at, for its --spec-fd */
+};
+
+/* Plans the jail for a command, or, with argv NULL, for the kernel's guest (then the interpreter is asked). To be
+ * released also on failure. */
+int cb_command_plan(const struct cb_options *o, char *const *argv, struct cb_command_jail *ret_jail,
+		    struct cb_err *err);
+void cb_command_release(struct cb_command_jail *jail);

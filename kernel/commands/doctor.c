@@ -1,0 +1,22 @@
+/* `cellblock doctor`: what this host allows, found by trying. The trying is cellblock-jail's; this only becomes it.
+ *
+ * Trust domain: supervisor's program, no secrets.
+ */
+#include "capture.h"
+#include "command.h"
+
+int cb_command_doctor(const struct cb_options *o)
+{
+	struct cb_err err = { 0 };
+	struct cb_places places = { 0 };
+	int r = cb_places_find(&places, &err);
+
+	if (r == 0) {
+		char *argv[] = { places.jail, (char[]){ "doctor" }, o->json ? (char[]){ "--json" } : NULL, NULL };
+
+		r = cb_replace_process(argv, -1);
+		cb_err_set(&err, r, "doctor", NULL, "%s can't be started: %s", places.jail, cb_err_name(r));
+	}
+	cb_places_release(&places);
+	return cb_command_fail("doctor", &err);
+}

@@ -1,0 +1,254 @@
+/* `cellblock install`: writes a kernelspec for an interpreter.
+ *
+ * Role: kernel.json with absolute paths, logos, and the interpreter's facts beside it; says what of the search path the
+ * jail will not see. Trust domain: supervisor's program, no secrets. Invariants: nothing is written before interpreter
+ * and policy are known to be good; every file is replaced whole, kernel.json last.
+ */
+#include <cellblock/fd.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+
+#include "command.h"
+#include "files.h"
+#include "guest_cache.h"
+#include "paths.h"
+
+#define STEP "install"
+#define MAX_LOGO (1u << 20)
+
+static int no_memory(struct cb_err *err)
+{
+	return cb_err_set(err, -ENOMEM, STEP, NULL, "out of memory");
+}
+
+static char *user_data(void)
+{
+	const char *jupyter = getenv("JUPYTER_DATA_DIR"), *data = getenv("XDG_DATA_HOME");
+	CB_AUTO_PATH home = cb_path_home();
+
+	if (jupyter != NULL && jupyter[0] == '/')
+		return cb_path_format("%s/kernels", jupyter);
+	if (data != NULL && data[0] == '/')
+		return cb_path_format("%s/jupyter/kernels", data);
+	return home != NULL ? cb_path_format("%s/.local/share/jupyter/kernels", home) : NULL;
+}
+
+/* sys.prefix of the interpreter: a venv's folder, else where its bin folder lies. */
+static char *sys_prefix(const struct cb_interpreter *interpreter)
+{
+	CB_AUTO_PATH bin = cb_path_parent(interpreter->executable);
+
+	if (interpreter->venv != NULL)
+		return strdup(interpreter->venv);
+	if (bin != NULL && strcmp(bin, "/bin") == 0)
+		return strdup("/usr");
+	return bin != NULL ? cb_path_parent(bin) : NULL;
+}
+
+static int choose_folder(const struct cb_options *o, const struct cb_interpreter *interpreter, char **ret_folder,
+			 struct cb_err *err)
+{
+	const char *name = o->name != NULL ? o->name : o->bash ? "cellblock-bash" : "cellblock";
+	CB_AUTO_PATH prefix = NULL;
+	CB_AUTO_PATH kernels = NULL;
+
+	if (name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")] != '\0' ||
+	    name[0] == '.')
+		return cb_err_set(err, CB_E_USAGE, STEP,
+				  "Use letters, digits, '.', '_' and '-', no '.' at the beginning.",
+				  "\"%s\" is no name for a kernelspec", name);
+	if (o->prefix != NULL) {
+		CB_AUTO_PATH expanded = cb_path_expand(o->prefix);
+
+		prefix = expanded != NULL ? cb_path_absolute(expanded, NULL) : NULL;
+	} else if (o->sys_prefix) {
+		prefix = sys_prefix(interpreter);
+	} else {
+		kernels = user_data();
+	}
+	if (prefix != NULL)
+		kernels = cb_path_format("%s/share/jupyter/kernels", prefix);
+	*ret_folder = kernels != NULL ? cb_path_format("%s/%s", kernels, name) : NULL;
+	return *ret_folder != NULL ? 0
+				   : cb_err_set(err, -ENOENT, STEP, "Name one with --prefix.",
+						"no folder to install into is known");
+}
+
+/* Loads the policy as the kernel will, so that a mistake is told now. The folder that we are in is no workspace. */
+static int check_policy(const struct cb_options *o, enum cb_isolation_level *ret_minimum, struct cb_err *err)
+{
+	struct cb_strv sets = { 0 };
+	struct cb_policy policy;
+	int r = 0;
+
+	for (size_t i = 0; i < o->sets.count && r == 0; i++)
+		r = cb_strv_add(&sets, o->sets.items[i]);
+	for (size_t i = 0; i < o->env.count && r == 0; i++)
+		r = cb_strv_addf(&sets, "env.set.%s", o->env.items[i]);
+	if (r == 0)
+		r = cb_strv_add(&sets, "workspace.mode=tmpfs");
+	r = r < 0 ? no_memory(err) : cb_policy_load(o->policy, sets.items, sets.count, &policy, err);
+	if (r == 0) {
+		*ret_minimum = policy.isolation_minimum;
+		cb_policy_release(&policy);
+	}
+	cb_strv_release(&sets);
+	return r;
+}
+
+static int add_word(json_t *argv, const char *word)
+{
+	return json_array_append_new(argv, json_string(word));
+}
+
+static json_t *make_argv(const struct cb_options *o, const struct cb_places *places,
+			 const struct cb_interpreter *interpreter)
+{
+	json_t *argv = json_pack("[s, s, s, s, s, s]", places->self, "kernel", "--python", interpreter->executable,
+				 "--facts", "{resource_dir}/interpreter.json");
+	CB_AUTO_PATH policy = NULL;
+	int bad = argv == NULL;
+
+	if (o->bash)
+		bad |= add_word(argv, "--language") || add_word(argv, "bash");
+	if (o->policy != NULL) {
+		policy = strchr(o->policy, '/') != NULL ? cb_path_absolute(o->policy, NULL) : strdup(o->policy);
+		bad |= policy == NULL || add_word(argv, "--policy") || add_word(argv, policy);
+	}
+	for (size_t i = 0; i < o->sets.count && !bad; i++)
+		bad = add_word(argv, "--set") || add_word(argv, o->sets.items[i]);
+	/* The jail lets no variable in that is not named: a variable for the kernel is meant for the cells. */
+	for (size_t i = 0; i < o->env.count && !bad; i++) {
+		CB_AUTO_PATH set = cb_path_format("env.set.%s", o->env.items[i]);
+
+		bad = set == NULL || add_word(argv, "--set") || add_word(argv, set);
+	}
+	bad = bad || add_word(argv, "-f") || add_word(argv, "{connection_file}");
+	if (bad) {
+		json_decref(argv);
+		return NULL;
+	}
+	return argv;
+}
+
+static char *make_spec(const struct cb_options *o, const struct cb_places *places,
+		       const struct cb_interpreter *interpreter)
+{
+	CB_AUTO_PATH title = o->bash ? strdup("Bash (Cellblock)")
+				     : cb_path_format("Python %.*s (Cellblock)",
+						      (int)(strrchr(interpreter->version, '.') - interpreter->version),
+						      interpreter->version);
+	json_t *argv = make_argv(o, places, interpreter), *env = json_object(), *spec;
+	char *text;
+
+	for (size_t i = 0; i < o->env.count; i++) {
+		const char *equals = strchr(o->env.items[i], '=');
+		CB_AUTO_PATH name = strndup(o->env.items[i], (size_t)(equals - o->env.items[i]));
+
+		if (name != NULL)
+			json_object_set_new(env, name, json_string(equals + 1));
+	}
+	spec = json_pack("{s:o, s:s, s:s, s:s, s:o, s:s, s:{s:b, s:s}}", "argv", argv, "display_name",
+			 o->display_name != NULL ? o->display_name : title, "language", o->bash ? "bash" : "python",
+			 "interrupt_mode", "message", "env", env, "kernel_protocol_version", "5.5", "metadata",
+			 "debugger", !o->bash && interpreter->debugpy, "supported_encryption", "curve");
+	text = spec != NULL ? json_dumps(spec, JSON_INDENT(1)) : NULL;
+	json_decref(spec);
+	return text;
+}
+
+/* Logos lie in PREFIX/share/cellblock/kernelspec, in an installed tree and in a build tree alike. A kernelspec works
+ * without. */
+static void copy_logos(const struct cb_places *places, const char *folder)
+{
+	static const char *const names[] = { "logo-32x32.png", "logo-64x64.png", "logo-svg.svg" };
+	CB_AUTO_PATH bin = cb_path_parent(places->self);
+	CB_AUTO_PATH prefix = bin != NULL ? cb_path_parent(bin) : NULL;
+
+	for (size_t i = 0; prefix != NULL && i < sizeof(names) / sizeof(names[0]); i++) {
+		CB_AUTO_PATH from = cb_path_format("%s/share/cellblock/kernelspec/%s", prefix, names[i]);
+		CB_AUTO_PATH to = cb_path_format("%s/%s", folder, names[i]);
+		CB_AUTO_FD fd = from != NULL ? open(from, O_RDONLY | O_CLOEXEC) : -1;
+		CB_AUTO_PATH data = NULL;
+		size_t len = 0;
+
+		if (fd < 0 || to == NULL || cb_fd_read_all(fd, MAX_LOGO, &data, &len) < 0 ||
+		    cb_file_replace(to, data, len, 0644) < 0)
+			fprintf(stderr, "cellblock install: no logo: %s\n", from != NULL ? from : names[i]);
+	}
+}
+
+static int write_folder(const struct cb_options *o, const struct cb_places *places,
+			const struct cb_interpreter *interpreter, const char *folder, struct cb_err *err)
+{
+	CB_AUTO_PATH facts = cb_path_format("%s/interpreter.json", folder);
+	CB_AUTO_PATH kernel = cb_path_format("%s/kernel.json", folder);
+	CB_AUTO_PATH spec = make_spec(o, places, interpreter);
+	int r;
+
+	if (facts == NULL || kernel == NULL || spec == NULL)
+		return cb_err_set(err, -ENOMEM, STEP, NULL, "out of memory, or a text that is not UTF-8");
+	r = cb_file_make_folders(folder, 0755);
+	if (r == 0)
+		r = cb_interpreter_save(interpreter, facts);
+	if (r == 0) {
+		CB_AUTO_PATH cache = cb_guest_cache_folder(facts);
+		struct cb_err ignored = { 0 };
+
+		if (cache == NULL ||
+		    cb_guest_cache_write(interpreter, places->jail, places->guest, cache, &ignored) < 0)
+			fprintf(stderr, "cellblock install: cells will start slower: %s\n", ignored.text);
+		copy_logos(places, folder);
+		r = cb_file_replace(kernel, spec, strlen(spec), 0644);
+	}
+	return r < 0 ? cb_err_set(err, r, STEP, "Choose another place with --user, --sys-prefix or --prefix.",
+				  "%s can't be written: %s", folder, strerror(-r))
+		     : 0;
+}
+
+static void report(const struct cb_options *o, const struct cb_interpreter *interpreter, const char *folder)
+{
+	printf("Installed kernelspec %s in %s\n", strrchr(folder, '/') + 1, folder);
+	if (o->bash) {
+		printf("Bash %s, driven by Python %s (%s)\n", interpreter->bash_version, interpreter->version,
+		       interpreter->executable);
+		return;
+	}
+	printf("Python %s (%s), %s%s\n", interpreter->version, interpreter->executable,
+	       interpreter->ipython_version != NULL ? "IPython "
+						    : "no IPython: plain mode, without magics and rich display",
+	       interpreter->ipython_version != NULL ? interpreter->ipython_version : "");
+	if (interpreter->missing.count == 0)
+		return;
+	fprintf(stderr, "The jail will not see, unless its workspace or a mount of the policy holds it:\n");
+	for (size_t i = 0; i < interpreter->missing.count; i++)
+		fprintf(stderr, "  %s\n", interpreter->missing.items[i]);
+	fprintf(stderr, "Install such packages into the interpreter's own folder, or add \"mounts\" to the policy.\n");
+}
+
+int cb_command_install(const struct cb_options *o)
+{
+	struct cb_err err = { 0 };
+	struct cb_places places = { 0 };
+	struct cb_interpreter interpreter = { 0 };
+	enum cb_isolation_level minimum = CB_LEVEL_NO_CGROUP;
+	CB_AUTO_PATH folder = NULL;
+	int r = cb_places_find(&places, &err);
+
+	if (r == 0)
+		r = check_policy(o, &minimum, &err);
+	if (r == 0)
+		r = cb_interpreter_find(o->python, NULL, places.jail, minimum, &interpreter, &err);
+	if (r == 0 && o->bash && interpreter.bash_version == NULL)
+		r = cb_err_set(&err, -ENOENT, STEP, "Install bash.", "there is no bash in the jail");
+	if (r == 0)
+		r = choose_folder(o, &interpreter, &folder, &err);
+	if (r == 0)
+		r = write_folder(o, &places, &interpreter, folder, &err);
+	if (r == 0)
+		report(o, &interpreter, folder);
+	cb_interpreter_release(&interpreter);
+	cb_places_release(&places);
+	return r == CB_E_USAGE ? (cb_command_fail("install", &err), 2) : r < 0 ? cb_command_fail("install", &err) : 0;
+}

@@ -1,0 +1,308 @@
+/* `cellblock kernel`: start-up and end of the supervisor.
+ *
+ * Trust domain: supervisor. The order is the point and is tested: the broker is exec'd while this process is
+ * single-threaded and holds no socket; what needs rights (listening sockets, history file, pidfds) is opened; then
+ * rights are dropped and the filter is loaded; only then ZeroMQ starts its threads, which inherit both. The first jail
+ * is asked for as early as possible: it is built while the rest starts.
+ *
+ * A policy, interpreter or workspace that can't be used does not end the kernel: clients connect, and every cell says
+ * step, cause and cure.
+ */
+#include <cellblock/fd.h>
+#include <cellblock/log.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+#include "guest_cache.h"
+#include "kernel.h"
+#include "options.h"
+#include "paths.h"
+#include "plan.h"
+#include "policy_parse.h"
+#include "requests/requests.h"
+#include "self_sandbox.h"
+
+#define SHUTDOWN_NS 1500000000LL /* clients kill after 2.5 s */
+
+void cb_kernel_shutdown(struct cb_kernel *k, bool restart)
+{
+	if (k->shutting_down)
+		return;
+	k->shutting_down = true;
+	cb_jobs_shutdown(k);
+	cb_layer_shutdown(k);
+	cb_loop_arm(&k->loop, k->shutdown_timer, cb_now_ns() + SHUTDOWN_NS);
+	if (k->guest.state == CB_GUEST_NONE)
+		k->loop.stop = true;
+	else
+		cb_guest_shutdown(k, restart);
+}
+
+static void on_shutdown_timer(void *context)
+{
+	struct cb_kernel *k = context;
+
+	cb_guest_kill(k, "the kernel was shut down");
+	cb_execution_guest_died(k); /* nothing waits for an answer for ever */
+	k->loop.stop = true;	    /* the broker's end takes the jail with it */
+}
+
+static void on_signal(void *context, short revents)
+{
+	struct cb_kernel *k = context;
+	struct signalfd_siginfo s;
+
+	(void)revents;
+	while (read(k->signal_fd, &s, sizeof(s)) == (ssize_t)sizeof(s)) {
+		if (s.ssi_signo == SIGINT) {
+			cb_execution_interrupt(k);
+		} else if (s.ssi_signo != SIGCHLD) { /* the broker's end is seen on its socket */
+			cb_log(CB_LOG_INFO, "signal %u: shutting down", s.ssi_signo);
+			cb_kernel_shutdown(k, false);
+		}
+	}
+}
+
+static void on_parent(void *context, short revents)
+{
+	struct cb_kernel *k = context;
+
+	(void)revents;
+	cb_log(CB_LOG_INFO, "the parent process is gone: shutting down");
+	cb_loop_remove(&k->loop, &k->parent_slot);
+	cb_kernel_shutdown(k, false);
+}
+
+static int watch_signals(struct cb_kernel *k, struct cb_err *err)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	sigaddset(&set, SIGCHLD);
+	signal(SIGPIPE, SIG_IGN);
+	if (sigprocmask(SIG_BLOCK, &set, NULL) < 0 ||
+	    (k->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
+		return cb_err_set(err, -errno, "signals", NULL, "signalfd: %s", strerror(errno));
+	k->signal_slot = cb_loop_add(&k->loop, NULL, k->signal_fd, ZMQ_POLLIN, on_signal, k);
+	return 0;
+}
+
+/* Servers name themselves in JPY_PARENT_PID; when they are gone nobody will ever stop us. */
+static void watch_parent(struct cb_kernel *k)
+{
+	const char *text = getenv("JPY_PARENT_PID");
+	char *end;
+	long pid = text != NULL ? strtol(text, &end, 10) : 0;
+
+	k->parent_fd = -1;
+	if (text == NULL || *text == '\0' || *end != '\0' || pid <= 0)
+		return;
+	k->parent_fd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
+	if (k->parent_fd >= 0)
+		k->parent_slot = cb_loop_add(&k->loop, NULL, k->parent_fd, ZMQ_POLLIN, on_parent, k);
+	else if (errno == ESRCH)
+		cb_kernel_shutdown(k, false);
+}
+
+struct start {
+	const struct cb_options *options;
+	struct cb_places places;
+	struct cb_policy policy;
+	struct cb_interpreter interpreter;
+	struct cb_jail_spec spec;
+};
+
+/* A log of an earlier kernel is continued; the name tells their lines apart. */
+static int open_audit(struct cb_kernel *k, const char *path, struct cb_err *err)
+{
+	char name[24];
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	snprintf(name, sizeof(name), "%08x-%d", (unsigned)t.tv_sec ^ (unsigned)t.tv_nsec, (int)getpid());
+	return cb_audit_open(path, name, &k->audit, err);
+}
+
+static int plan_and_start(struct cb_kernel *k, struct start *s)
+{
+	const struct cb_options *o = s->options;
+	struct cb_err *err = &k->guest.failure;
+	CB_AUTO_PATH named = o->facts != NULL ? cb_guest_cache_folder(o->facts) : NULL;
+	CB_AUTO_PATH cache = named != NULL ? cb_path_real(named) : NULL; /* binds are opened without following links */
+	struct cb_plan_input in = { .policy = &s->policy,
+				    .interpreter = &s->interpreter,
+				    .bash = o->bash,
+				    .guest_dir = s->places.guest,
+				    .guest_cache = cache,
+				    .connection_file = o->connection_file,
+				    .session_name = getenv("JPY_SESSION_NAME") };
+
+	int r = cb_plan_jail(&in, &s->spec, err);
+
+	if (r == 0 && o->bash && s->interpreter.bash_version == NULL)
+		r = cb_err_set(err, -ENOENT, "bash", "Install bash and run `cellblock install --language bash` again.",
+			       "there is no bash in the jail");
+	if (r == 0 && s->policy.audit_file != NULL) /* who wants a log wants no cell without it */
+		r = open_audit(k, s->policy.audit_file, err);
+	if (r == 0)
+		r = cb_broker_start(s->places.jail, &s->spec, &k->guest.broker, err);
+	k->workspace_mode = s->spec.workspace_mode;
+	if (r == 0 && s->spec.workspace_note != NULL)
+		snprintf(k->workspace_note, sizeof(k->workspace_note), "[cellblock: %s]\n", s->spec.workspace_note);
+	return r;
+}
+
+/* Policy, interpreter, plan, broker. A failure is kept in guest.failure, for every cell to tell. */
+static int prepare_jail(struct cb_kernel *k, struct start *s)
+{
+	const struct cb_options *o = s->options;
+	struct cb_err *err = &k->guest.failure, no_interpreter = { 0 };
+	int r = cb_policy_load(o->policy, o->sets.items, o->sets.count, &s->policy, err);
+	/* in any case: clients are told its version also when no jail comes of it */
+	int found = cb_interpreter_find(o->python, o->facts, s->places.jail,
+					r < 0 ? CB_LEVEL_NO_CGROUP : s->policy.isolation_minimum, &s->interpreter,
+					&no_interpreter);
+
+	if (r < 0) {
+		struct cb_err ignored;
+
+		/* still a kernel: with the built-in limits for messages and output, and nothing written anywhere */
+		if (cb_policy_defaults("notebook", &s->policy, &ignored) < 0)
+			return r;
+		free(s->policy.history_file);
+		s->policy.history_file = strdup(":memory:");
+		return 1;
+	}
+	if (found < 0) {
+		*err = no_interpreter;
+		return 1;
+	}
+	return plan_and_start(k, s) < 0 ? 1 : 0;
+}
+
+static int open_history(struct cb_kernel *k, const struct cb_options *o)
+{
+	const char *path = o->history_file != NULL ? o->history_file : k->policy->history_file;
+	struct cb_err err = { 0 };
+
+	if (path == NULL || cb_history_open(path, &k->history, &err) == 0)
+		return 0;
+	/* no reason not to run cells */
+	cb_log(CB_LOG_WARNING, "history is kept in memory only: %s %s", err.text, err.cure);
+	return cb_history_open(":memory:", &k->history, &err);
+}
+
+static int start(struct cb_kernel *k, struct start *s, struct cb_err *err)
+{
+	bool chosen = false;
+	int r = cb_connection_load(s->options->connection_file, &k->conn, err);
+
+	if (r == 0)
+		r = cb_places_find(&s->places, err);
+	if (r < 0)
+		return r;
+	r = prepare_jail(k, s);
+	if (r < 0) {
+		*err = k->guest.failure;
+		return r;
+	}
+	k->policy = &s->policy;
+	if (s->interpreter.version == NULL) /* no guest will ever run: clients still need a version */
+		s->interpreter.version = strdup("3");
+	k->interpreter = &s->interpreter;
+	k->bash = s->options->bash;
+	if (cb_twins_init(k) < 0 || cb_guest_init(k) < 0 || cb_execution_init(k) < 0 || cb_jobs_init(k) < 0 ||
+	    cb_snapshots_init(k) < 0 || cb_lanes_init(k) < 0 || cb_branches_init(k) < 0 || cb_iopub_init(k) < 0 ||
+	    cb_idle_init(k) < 0)
+		return cb_err_set(err, -ENOSPC, "loop", NULL, "too many sources");
+	k->shutdown_timer = cb_loop_add_timer(&k->loop, on_shutdown_timer, k);
+	r = cb_channels_listen(&k->channels, &k->conn, &chosen, err);
+	if (r == 0 && chosen)
+		r = cb_connection_save_ports(&k->conn, err);
+	if (r < 0)
+		return r;
+	cb_guest_want(k);  /* not sooner: the jail hides a connection file in the workspace, which was just replaced */
+	cb_watch_start(k); /* the broker does one after the other, and the jail is waited for */
+	r = watch_signals(k, err);
+	if (r == 0)
+		r = open_history(k, s->options);
+	if (r < 0)
+		return r;
+	watch_parent(k);
+	r = cb_self_sandbox(err);
+	if (r < 0)
+		return r;
+	if (cb_auth_new(k->conn.digest, k->conn.key, k->conn.key_len, &k->auth) < 0 || cb_session_init(&k->session) < 0)
+		return cb_err_set(err, CB_E_UNKNOWN, "signing", NULL, "libcrypto can't sign with %s",
+				  k->conn.signature_scheme);
+	if (k->conn.key_len == 0)
+		cb_log(CB_LOG_WARNING, "the connection file has an empty key: messages are neither signed nor checked");
+	cb_audit_kernel_start(k);
+	if (k->audit != NULL && cb_audit_start(k->audit) < 0)
+		return cb_err_set(err, -EAGAIN, "audit", NULL, "its thread can't be started");
+	if (k->history != NULL && cb_history_start(k->history) == 0)
+		k->history_slot =
+			cb_loop_add(&k->loop, NULL, cb_history_fd(k->history), ZMQ_POLLIN, cb_history_ready, k);
+	return cb_channels_open(k, err);
+}
+
+int cb_command_kernel(const struct cb_options *o)
+{
+	static struct cb_kernel k; /* large: not for the stack */
+	static struct start s;
+	struct cb_err err = { 0 };
+	int status = 1;
+
+	s.options = o;
+	k.guest.broker = CB_BROKER_NONE;
+	cb_watch_init(&k);
+	k.signal_fd = k.signal_slot = k.parent_fd = k.parent_slot = k.history_slot = -1;
+	k.stop_on_error_timeout = o->stop_on_error_timeout;
+	int r = start(&k, &s, &err);
+
+	if (r < 0) {
+		cb_log(CB_LOG_ERROR, "kernel not started: %s: %s %s", err.step, err.text, err.cure);
+	} else {
+		cb_iopub_status(&k, "starting", NULL);
+		cb_iopub_status(&k, "idle", NULL);
+		status = cb_loop_run(&k.loop) < 0 || k.failed ? 1 : 0;
+		cb_iopub_flush(&k);
+		cb_watch_end(&k);
+	}
+	if (k.shutdown_timer != 0 || r == 0) {
+		cb_watch_release(&k);
+		cb_guest_release(&k);
+		cb_twins_release(&k);
+		cb_jobs_release(&k);
+		cb_snapshots_release(&k);
+		cb_lanes_release(&k);
+		cb_branches_release(&k);
+		cb_debug_release(&k);
+		cb_execution_release(&k);
+		cb_history_forget_waiting(&k);
+		cb_iopub_release(&k);
+		cb_channels_close(&k);
+	}
+	cb_audit_kernel_end(&k, status);
+	cb_audit_close(k.audit);
+	cb_history_close(k.history);
+	cb_comms_release(&k.comms);
+	cb_auth_free(k.auth);
+	cb_fd_close(&k.signal_fd);
+	cb_fd_close(&k.parent_fd);
+	cb_connection_release(&k.conn);
+	cb_jail_spec_release(&s.spec);
+	cb_interpreter_release(&s.interpreter);
+	cb_policy_release(&s.policy);
+	cb_places_release(&s.places);
+	return status;
+}

@@ -1,0 +1,73 @@
+/* `cellblock run`: one command in a jail, without Jupyter.
+ *
+ * Role: plans the jail and becomes `cellblock-jail run`, so output and exit status are the command's own. Trust domain:
+ * supervisor's program, no secrets. Exit status: 124 timed out, 125 could not isolate, 126 and 127 as in a shell, 137
+ * killed for memory.
+ */
+#include <errno.h>
+#include <unistd.h>
+
+#include "audit.h"
+#include "capture.h"
+#include "command.h"
+
+enum { CANNOT_ISOLATE = 125, NOT_FOUND = 127 };
+
+static int start(struct cb_command_jail *jail, double timeout, struct cb_err *err)
+{
+	char seconds[32];
+	char *argv[] = { jail->places.jail,
+			 (char[]){ "run" },
+			 (char[]){ "--spec-fd" },
+			 jail->spec_fd_text,
+			 timeout > 0 ? (char[]){ "--timeout" } : NULL,
+			 seconds,
+			 NULL };
+	int r;
+
+	snprintf(seconds, sizeof(seconds), "%.3f", timeout);
+	r = cb_replace_process(argv, jail->spec_fd);
+	return cb_err_set(err, r, "run", NULL, "%s can't be started: %s", jail->places.jail, cb_err_name(r));
+}
+
+static int note_in_audit_log(const struct cb_policy *policy, char *const argv[], struct cb_err *err)
+{
+	CB_AUTO_BUF command = CB_BUF_INIT(CB_AUDIT_TEXT_MAX + 1);
+	CB_AUTO_BUF members = CB_BUF_INIT(CB_AUDIT_MEMBERS_MAX);
+	struct cb_audit *audit = NULL;
+	char name[24];
+	int r;
+
+	if (policy->audit_file == NULL)
+		return 0;
+	snprintf(name, sizeof(name), "run-%d", (int)getpid());
+	r = cb_audit_open(policy->audit_file, name, &audit, err);
+	if (r < 0)
+		return r;
+	for (int i = 0; argv[i] != NULL; i++)
+		if (cb_buf_printf(&command, "%s%.*s", i > 0 ? " " : "", CB_AUDIT_TEXT_MAX / 2, argv[i]) < 0)
+			break;
+	cb_audit_text(&members, "command", command.data != NULL ? (const char *)command.data : "", command.len);
+	cb_audit_cstr(&members, "policy", policy->name);
+	cb_audit_add(audit, "run", (struct cb_span){ (const char *)members.data, members.len });
+	r = cb_audit_start(audit);
+	cb_audit_close(audit);
+	return r < 0 ? cb_err_set(err, r, "audit", NULL, "its thread can't be started") : 0;
+}
+
+int cb_command_run(const struct cb_options *o)
+{
+	struct cb_err err = { 0 };
+	struct cb_command_jail jail = { 0 };
+	int r = cb_command_plan(o, o->rest, &jail, &err);
+
+	if (r == 0 && jail.spec.workspace_note != NULL)
+		fprintf(stderr, "cellblock run: %s\n", jail.spec.workspace_note);
+	if (r == 0)
+		r = note_in_audit_log(&jail.policy, o->rest, &err);
+	if (r == 0)
+		r = start(&jail, o->timeout > 0 ? o->timeout : jail.policy.timeout_cell, &err);
+	cb_command_release(&jail);
+	cb_command_fail("run", &err);
+	return r == -ENOENT && strcmp(err.step, "command") == 0 ? NOT_FOUND : CANNOT_ISOLATE;
+}

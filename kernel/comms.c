@@ -1,0 +1,155 @@
+/* The table of open comms.
+ *
+ * Trust domain: supervisor. Entries come from clients and from the guest, so their number and size are bounded; the
+ * table holds raw JSON strings that the strict scan has passed. Two spellings of one id (escapes) count as two: no
+ * client does that, and no harm is done.
+ */
+#include "comms.h"
+
+#include <cellblock/error.h>
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/auxv.h>
+
+#include "kernel.h"
+
+#define BUCKETS 4096u
+
+static struct cb_comm **bucket_of(const struct cb_comms *c, struct cb_span id)
+{
+	static uint64_t secret; /* the guest chooses the ids: it must not know which of them share a bucket */
+
+	if (secret == 0) {
+		memcpy(&secret, (const void *)getauxval(AT_RANDOM), sizeof(secret));
+		secret |= 1;
+	}
+	uint64_t h = secret;
+
+	for (size_t i = 0; i < id.len; i++)
+		h = (h ^ (unsigned char)id.data[i]) * 1099511628211u;
+	return &c->bucket[(h >> 40) % BUCKETS];
+}
+
+static struct cb_comm **find(const struct cb_comms *c, struct cb_span id)
+{
+	struct cb_comm **at = bucket_of(c, id);
+
+	while (*at != NULL && ((*at)->id_len != id.len || memcmp((*at)->text, id.data, id.len) != 0))
+		at = &(*at)->next;
+	return at;
+}
+
+int cb_comms_opened(struct cb_comms *c, struct cb_span id, struct cb_span target)
+{
+	if (c->bucket == NULL && (c->bucket = calloc(BUCKETS, sizeof(*c->bucket))) == NULL)
+		return -ENOMEM;
+	struct cb_comm **at = find(c, id);
+
+	if (*at != NULL)
+		return 0;
+	if (c->count >= CB_COMMS_MAX || c->bytes + id.len + target.len > CB_COMMS_BYTES_MAX)
+		return CB_E_TOO_BIG;
+	struct cb_comm *n = malloc(sizeof(*n) + id.len + target.len);
+
+	if (n == NULL)
+		return -ENOMEM;
+	*n = (struct cb_comm){ .id_len = id.len, .target_len = target.len };
+	memcpy(n->text, id.data, id.len);
+	memcpy(n->text + id.len, target.data, target.len);
+	*at = n;
+	c->count++;
+	c->bytes += id.len + target.len;
+	return 0;
+}
+
+bool cb_comms_closed(struct cb_comms *c, struct cb_span id)
+{
+	if (c->bucket == NULL)
+		return false;
+	struct cb_comm **at = find(c, id), *gone = *at;
+
+	if (gone == NULL)
+		return false;
+	*at = gone->next;
+	c->count--;
+	c->bytes -= gone->id_len + gone->target_len;
+	free(gone);
+	return true;
+}
+
+int cb_comms_list(const struct cb_comms *c, struct cb_span target, struct cb_buf *out)
+{
+	bool first = true;
+	int r = cb_buf_append_str(out, "{");
+
+	for (size_t i = 0; c->bucket != NULL && i < BUCKETS; i++) {
+		for (const struct cb_comm *e = c->bucket[i]; e != NULL && r == 0; e = e->next) {
+			const char *name = e->text + e->id_len;
+
+			if (target.data != NULL &&
+			    (target.len != e->target_len || memcmp(target.data, name, target.len) != 0))
+				continue;
+			r = cb_buf_printf(out, "%s%.*s:{\"target_name\":%.*s}", first ? "" : ",", (int)e->id_len,
+					  e->text, (int)e->target_len, name);
+			first = false;
+		}
+	}
+	return r < 0 ? r : cb_buf_append_str(out, "}");
+}
+
+int cb_comms_copy(const struct cb_comms *c, struct cb_comms *ret_copy)
+{
+	int r = 0;
+
+	for (size_t i = 0; c->bucket != NULL && i < BUCKETS; i++)
+		for (const struct cb_comm *e = c->bucket[i]; e != NULL && r == 0; e = e->next)
+			r = cb_comms_opened(ret_copy, (struct cb_span){ e->text, e->id_len },
+					    (struct cb_span){ e->text + e->id_len, e->target_len });
+	if (r < 0)
+		cb_comms_release(ret_copy);
+	return r;
+}
+
+bool cb_comms_has(const struct cb_comms *c, struct cb_span id)
+{
+	return c->bucket != NULL && *find(c, id) != NULL;
+}
+
+void cb_comms_reset(struct cb_kernel *k, struct cb_comms *c, struct cb_comms *then)
+{
+	CB_AUTO_BUF b = CB_BUF_INIT(CB_COMMS_BYTES_MAX);
+
+	for (size_t i = 0; c->bucket != NULL && i < BUCKETS; i++) {
+		for (struct cb_comm *e = c->bucket[i]; e != NULL; e = e->next) {
+			if (cb_comms_has(then, (struct cb_span){ e->text, e->id_len }))
+				continue;
+			cb_buf_clear(&b);
+			if (cb_buf_printf(&b, "{\"comm_id\":%.*s,\"data\":{}}", (int)e->id_len, e->text) < 0)
+				continue;
+			struct cb_outgoing out = { .type = "comm_close",
+						   .parent = CB_SPAN("{}"),
+						   .metadata = CB_SPAN("{}"),
+						   .content = { (const char *)b.data, b.len } };
+
+			cb_iopub_publish(k, "comm_close", CB_WEIGHT_DATA, &out);
+		}
+	}
+	cb_comms_release(c);
+	*c = *then;
+	*then = (struct cb_comms){ 0 };
+}
+
+void cb_comms_release(struct cb_comms *c)
+{
+	for (size_t i = 0; c->bucket != NULL && i < BUCKETS; i++) {
+		while (c->bucket[i] != NULL) {
+			struct cb_comm *e = c->bucket[i];
+
+			c->bucket[i] = e->next;
+			free(e);
+		}
+	}
+	free(c->bucket);
+	*c = (struct cb_comms){ 0 };
+}

@@ -1,0 +1,35 @@
+/* Open comms, as both sides have opened and closed them: comm_info is answered from here, also while the guest is busy.
+ */
+#pragma once
+
+#include <cellblock/buffer.h>
+#include <stdbool.h>
+
+struct cb_kernel;
+
+#define CB_COMMS_MAX 65536
+#define CB_COMMS_BYTES_MAX (16u << 20)
+
+struct cb_comm {
+	struct cb_comm *next; /* in its bucket */
+	size_t id_len, target_len;
+	char text[]; /* raw JSON strings: id, then target name */
+};
+
+struct cb_comms {
+	struct cb_comm **bucket;
+	size_t count, bytes;
+};
+
+/* Raw JSON strings (scanned). CB_E_TOO_BIG when there are too many: the comm works, but is not listed. */
+int cb_comms_opened(struct cb_comms *c, struct cb_span id, struct cb_span target);
+/* Whether it was listed. */
+bool cb_comms_closed(struct cb_comms *c, struct cb_span id);
+/* Appends {"id":{"target_name":…},…}. `target` (raw JSON string) filters unless its data is NULL. */
+int cb_comms_list(const struct cb_comms *c, struct cb_span target, struct cb_buf *out);
+/* CB_E_TOO_BIG or -ENOMEM: then the copy is empty. */
+int cb_comms_copy(const struct cb_comms *c, struct cb_comms *ret_copy);
+bool cb_comms_has(const struct cb_comms *c, struct cb_span id);
+/* Who had them is gone: tells clients that every comm is closed but those of `then`, which become the table. */
+void cb_comms_reset(struct cb_kernel *k, struct cb_comms *c, struct cb_comms *then);
+void cb_comms_release(struct cb_comms *c);

@@ -1,0 +1,796 @@
+/* Life of the guest.
+ *
+ * Trust domain: supervisor; everything that arrives here is hostile. Invariants: one jail at a time; a new one is asked
+ * for only after the old one's pid 1 has ended, and then nothing of the old one is open any more; every frame has
+ * passed guest_policy.c before guest_frames.c acts on it. A guest that breaks a rule is killed, reported, and replaced.
+ * Death is believed only of the pidfd.
+ */
+#include "guest.h"
+
+#include <cellblock/fd.h>
+#include <cellblock/json_write.h>
+#include <cellblock/log.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "failure.h"
+#include "guest_frames.h"
+#include "guest_output.h"
+#include "kernel.h"
+
+#define MS 1000000LL
+#define START_DEADLINE (60000 * MS) /* spawn to HELLO; a cold disk may be slow */
+#define END_DEADLINE (5000 * MS)    /* kill to the end of pid 1 */
+#define NOTICE_DEADLINE (1000 * MS) /* end of pid 1 to the broker's notice of it */
+#define CLOSED_DEADLINE (1000 * MS) /* end of the wire to the end of pid 1 */
+#define NUDGE_FIRST (50 * MS) /* an interrupt that Python has not taken is repeated after this, then twice as long */
+#define NUDGE_MAX (1000 * MS)
+#define READ_BUDGET (64u << 10)	 /* bytes of frames a turn, then others are heard: one read, or two */
+#define PACED_BUDGET (16u << 10) /* looked at more often where output is not to go too fast */
+#define IDLE_DEATHS 3
+
+/* Those that a twin has its own of. */
+static void close_ends(struct cb_kernel *k)
+{
+	struct cb_guest *g = &k->guest;
+
+	cb_loop_remove(&k->loop, &g->link_slot);
+	cb_guest_link_release(&g->link);
+	cb_side_close(k);
+	for (int i = 0; i < 2; i++) {
+		cb_loop_remove(&k->loop, &g->out_slot[i]);
+		cb_fd_close(&g->speaker.out[i]);
+		g->speaker.tail_len[i] = 0;
+	}
+	cb_fd_close(&g->leash);
+	cb_loop_arm(&k->loop, g->half_timer, 0);
+	g->half.due = 0;
+}
+
+static void close_channels(struct cb_kernel *k)
+{
+	struct cb_guest *g = &k->guest;
+
+	close_ends(k);
+	cb_twins_jail_gone(k);
+	cb_loop_remove(&k->loop, &g->log_slot);
+	cb_fd_close(&g->log);
+	cb_loop_remove(&k->loop, &g->init_slot);
+	cb_fd_close(&g->init);
+	cb_loop_remove(&k->loop, &g->pidfd_slot);
+	cb_fd_close(&g->pidfd);
+	cb_usage_close(&g->usage);
+	cb_loop_arm(&k->loop, g->deadline_timer, 0);
+	cb_loop_arm(&k->loop, g->resume_timer, 0);
+	cb_loop_arm(&k->loop, g->nudge_timer, 0);
+}
+
+static void start_failed(struct cb_kernel *k)
+{
+	struct cb_guest *g = &k->guest;
+
+	close_channels(k);
+	g->state = CB_GUEST_NONE;
+	g->failed_starts++;
+	cb_log(CB_LOG_WARNING, "jail not started: %s: %s", g->failure.step, g->failure.text);
+	cb_audit_jail_failed(k);
+	cb_execution_guest_failed(k);
+}
+
+static int judge(void *context, const struct cb_wire_header *h, const char **ret_reason)
+{
+	struct cb_kernel *k = context;
+
+	if (k->guest.verdict[0] != '\0')
+		return CB_E_CLOSED; /* a guest that was told to die is not heard any more */
+	return cb_guest_policy_header(&k->guest.rules, h, ret_reason);
+}
+
+static int take_frame(void *context, struct cb_frame *f, const char **ret_reason)
+{
+	struct cb_guest_content content;
+	int r = cb_guest_policy_content(f, &content, ret_reason);
+
+	return r < 0 ? r : cb_guest_frame(context, f, &content, ret_reason);
+}
+
+void cb_guest_broke_rules(struct cb_kernel *k, const char *why)
+{
+	cb_log(CB_LOG_WARNING, "guest broke the wire protocol: %s", why);
+	cb_audit_denied(k, "guest", why);
+	if (k->guest.state != CB_GUEST_RESTORING) /* else the cell has ended for another reason */
+		cb_execution_stop_reason(k, CB_STOP_WIRE);
+	cb_guest_stop(k, why);
+}
+
+/* Its end, which pid 1 and the pidfd report; if it lives on, it can't be served. */
+static void wire_closed(struct cb_kernel *k)
+{
+	struct cb_guest *g = &k->guest;
+
+	cb_loop_remove(&k->loop, &g->link_slot);
+	if (g->state == CB_GUEST_STARTING || g->state == CB_GUEST_UP)
+		cb_loop_arm(&k->loop, g->deadline_timer, cb_now_ns() + CLOSED_DEADLINE);
+	if (g->state == CB_GUEST_RESTORING && g->rules.phase == CB_PHASE_WAKING)
+		cb_loop_arm(&k->loop, k->twins.deadline_timer, cb_now_ns() + CLOSED_DEADLINE);
+}
+
+/* Reads frames; a broken rule kills the guest. */
+static void read_frames(struct cb_kernel *k, size_t budget)
+{
+	struct cb_guest *g = &k->guest;
+	const char *reason = "";
+	int r = cb_guest_link_receive(&g->link, budget, judge, take_frame, k, &reason);
+
+	if (r == 0) {
+		cb_half_frame_look_at_guest(k);
+		return;
+	}
+	if (r == CB_E_CLOSED) {
+		wire_closed(k);
+		return;
+	}
+	cb_loop_remove(&k->loop, &g->link_slot);
+	if (g->state == CB_GUEST_RESTORING && g->rules.phase != CB_PHASE_WAKING)
+		return; /* the last words of a dead one */
+	char why[sizeof(g->verdict)];
+
+	snprintf(why, sizeof(why), "%s (%s)", reason, cb_err_name(r));
+	cb_guest_broke_rules(k, why);
+}
+
+static void on_link(void *context, short revents)
+{
+	struct cb_kernel *k = context;
+	struct cb_guest *g = &k->guest;
+
+	if ((revents & ZMQ_POLLOUT) && cb_guest_link_flush(&g->link) < 0)
+		wire_closed(k);
+	if (g->verdict[0] != '\0') /* condemned: what it says, also the rest of a big frame, is not heard */
+		cb_loop_remove(&k->loop, &g->link_slot);
+	else if (revents & (ZMQ_POLLIN | ZMQ_POLLERR))
+		read_frames(k, k->iopub.paced ? PACED_BUDGET : READ_BUDGET);
+	cb_guest_pause_if_congested(k);
+}
+
+static void watch_link(struct cb_kernel *k)
+{
+	struct cb_guest *g = &k->guest;
+
+	cb_loop_set_events(&k->loop, g->link_slot,
+			   (short)(ZMQ_POLLIN | (cb_guest_link_pending(&g->link) ? ZMQ_POLLOUT : 0)));
+}
+
+/* ---- birth ---- */
+
+static void open_ends(struct cb_kernel *k)
+{
+	struct cb_guest *g = &k->guest;
+
+	g->link_slot = cb_loop_add(&k->loop, NULL, g->link.fd, ZMQ_POLLIN, on_link, k);
+	g->out_slot[0] = cb_loop_add(&k->loop, NULL, g->speaker.out[0], ZMQ_POLLIN, cb_guest_on_stdout, k);
+	g->out_slot[1] = cb_loop_add(&k->loop, NULL, g->speaker.out[1], ZMQ_POLLIN, cb_guest_on_stderr, k);
+	cb_side_watch(k);
+}
+
+static int take_ends(struct cb_kernel *k, struct cb_guest_ends *ends)
+{
+	struct cb_guest *g = &k->guest;
+	size_t tx_max = 2 * k->policy->limit_message + (1u << 20);
+	int r = cb_guest_link_init(&g->link, ends->wire, tx_max);
+
+	if (r == 0) {
+		ends->wire = -1;
+		r = cb_side_open(k, ends->side, tx_max);
+	}
+	if (r < 0) {
+		cb_guest_ends_close(ends);
+		return r;
+	}
+	g->speaker.out[0] = ends->out[0];
+	g->speaker.out[1] = ends->out[1];
+	g->leash = ends->leash;
+	*ends = CB_GUEST_ENDS_NONE;
+	return 0;
+}
+
+static int make_channels(struct cb_kernel *k, int child[CB_SPAWN_NFDS])
+{
+	static const int index[CB_BIRTH_NFDS] = { [CB_BIRTH_WIRE] = CB_SPAWN_WIRE,
+						  [CB_BIRTH_STDOUT] = CB_SPAWN_STDOUT,
+						  [CB_BIRTH_STDERR] = CB_SPAWN_STDERR,
+						  [CB_BIRTH_LEASH] = CB_SPAWN_LEASH,
+						  [CB_BIRTH_SIDE] = CB_SPAWN_SIDE };
+	struct cb_guest *g = &k->guest;
+	int theirs[CB_BIRTH_NFDS], init[2], log[2];
+	struct cb_guest_ends ends;
+	int r = cb_guest_ends_make(&ends, theirs);
+
+	if (r < 0)
+		return r;
+	for (int i = 0; i < CB_BIRTH_NFDS; i++)
+		child[index[i]] = theirs[i];
+	r = take_ends(k, &ends);
+	if (r < 0)
+		return r;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, init) < 0)
+		return -errno;
+	g->init = init[0];
+	child[CB_SPAWN_LINK] = init[1];
+	if (pipe2(log, O_CLOEXEC) < 0)
+		return -errno;
+	g->log = log[0];
+	child[CB_SPAWN_LOG] = log[1];
+	r = cb_fd_set_nonblock(g->log);
+	return r < 0 ? r : cb_fd_set_nonblock(g->init);
+}
+
+void cb_guest_want(struct cb_kernel *k)
+{
+	struct cb_guest *g = &k->guest;
+	int child[CB_SPAWN_NFDS] = { [0 ... CB_SPAWN_NFDS - 1] = -1 };
+
+	if (g->state != CB_GUEST_NONE)
+		return;
+	int r = g->broker.fd >= 0 ? make_channels(k, child) : CB_E_CLOSED;
+
+	if (r == 0)
+		r = cb_broker_spawn(&g->broker, g->generation + 1, child);
+	for (int i = 0; i < CB_SPAWN_NFDS; i++)
+		cb_fd_close(&child[i]);
+	if (r < 0) {
+		if (g->broker.fd >= 0 || g->failure.code == 0)
+			cb_err_set(&g->failure, r, "broker", "Restart the kernel.",
+				   "the process that builds jails does not answer: %s", cb_err_name(r));
+		start_failed(k);
+		return;
+	}
+	g->state = CB_GUEST_SPAWNING;
+	g->generation++;
+	g->exited = g->given_up = g->retired = g->end_known = g->end_awaited = false;
+	g->verdict[0] = g->cause[0] = '\0';
+	k->memory.over = 0;
+	g->rules = (struct cb_guest_rules){ .phase = CB_PHASE_STARTING,
+					    .first_id = g->rules.last_id + 1,
+					    .last_id = g->rules.last_id,
+					    .max_message = k->policy->limit_message };
+	cb_loop_arm(&k->loop, g->deadline_timer, cb_now_ns() + START_DEADLINE);
+	cb_jobs_jail_coming(k);
+}
+
+static void on_init(void *context, short revents);
+static void on_pidfd(void *context, short revents);
+static void ended(struct cb_kernel *k);
+
+static void spawned(struct cb_kernel *k, const struct cb_broker_reply *reply, int pidfd, const int usage[CB_USAGE_NFDS])
+{
+	struct cb_guest *g = &k->guest;
+
+	g->state = CB_GUEST_STARTING;
+	g->jail = reply->jail;
+	g->pid = reply->guest_pid;
+	g->pidfd = pidfd;
+	snprintf(g->note, sizeof(g->note), "%s", reply->note);
+	snprintf(g->limits, sizeof(g->limits), "%s", reply->limits);
+	g->level = (enum cb_isolation_level)reply->level;
+	cb_usage_open(&g->usage, g->pid, usage);
+	/* order of service: frames, then raw output, then the end */
+	open_ends(k);
+	g->log_slot = cb_loop_add(&k->loop, NULL, g->log, ZMQ_POLLIN, cb_guest_on_log, k);
+	g->init_slot = cb_loop_add(&k->loop, NULL, g->init, ZMQ_POLLIN, on_init, k);
+	g->pidfd_slot = cb_loop_add(&k->loop, NULL, g->pidfd, ZMQ_POLLIN, on_pidfd, k);
+	cb_log(CB_LOG_INFO, "jail %u started: guest pid %d, level %u, %s", reply->jail, (int)g->pid, reply->level,
+	       reply->limits);
+	cb_audit_jail(k, reply->level, reply->limits, reply->note);
+}
+
+static void on_broker(void *context, short revents)
+{
+	struct cb_kernel *k = context;
+	struct cb_guest *g = &k->guest;
+	struct cb_broker_reply reply;
+	int pidfd = -1, usage[CB_USAGE_NFDS] = { [0 ... CB_USAGE_NFDS - 1] = -1 };
+	int r = cb_broker_recv(&g->broker, &reply, &pidfd, usage);
+
+	(void)revents;
+	if (r == -EAGAIN)
+		return;
+	if (r < 0) {
+		cb_log(CB_LOG_ERROR, "broker: %s", cb_err_name(r));
+		cb_loop_remove(&k->loop, &g->broker_slot);
+		cb_broker_stop(&g->broker);
+		cb_err_set(&g->failure, r, "broker", "Restart the kernel.", "the process that builds jails has ended");
+		if (g->state == CB_GUEST_SPAWNING)
+			start_failed(k);
+		/* a running jail dies with its broker; a kernel that can have no other makes room for a new kernel */
+		cb_guest_kill(k, "the process that builds jails has ended");
+		k->failed = true;
+		cb_kernel_shutdown(k, false);
+		return;
+	}
+	if (reply.event == CB_BROKER_MEMORY) {
+		if (reply.jail == g->jail)
+			cb_memory_told(k, &reply);
+		return;
+	}
+	if (reply.event == CB_BROKER_ENDED) {
+		if (reply.jail != g->jail || g->pidfd < 0)
+			return; /* one that was given up */
+		g->end = reply;
+		g->end_known = true;
+		if (g->end_awaited)
+			ended(k);
+		return;
+	}
+	if (g->state != CB_GUEST_SPAWNING || reply.number != g->generation) { /* too late: given up */
+		if (reply.code == 0)
+			(void)cb_broker_kill(&g->broker, reply.jail);
+		cb_fd_close(&pidfd);
+		for (int i = 0; i < CB_USAGE_NFDS; i++)
+			cb_fd_close(&usage[i]);
+		return;
+	}
+	if (reply.code == 0) {
+		spawned(k, &reply, pidfd, usage);
+		return;
+	}
+	cb_err_set(&g->failure, reply.code, reply.step, reply.cure, "%s", reply.text);
+	start_failed(k);
+}
+
+/* ---- death ---- */
+
+/* With a twin in the jail pid 1 waits for what we say. */
+static void exited(struct cb_kernel *k, int status)
+{
+	struct cb_guest *g = &k->guest;
+
+	if (g->state == CB_GUEST_RESTORING && g->rules.phase == CB_PHASE_WAKING) {
+		cb_twins_failed(k);
+		return;
+	}
+	if (g->state == CB_GUEST_RESTORING && k->twins.fallen)
+		return; /* one that was given up, and not the guest whose end is to be told */
+	g->exited = true;
+	g->wait_status = status;
+	if (g->state != CB_GUEST_RESTORING && !cb_twins_take_over(k))
+		(void)cb_guest_tell_init(k, CB_INIT_TERMINATE, 0);
+}
+
+static void on_init(void *context, short revents)
+{
+	struct cb_kernel *k = context;
+	struct cb_guest *g = &k->guest;
+	struct cb_init_msg m;
+	ssize_t n = recv(g->init, &m, sizeof(m), MSG_DONTWAIT);
+
+	(void)revents;
+	if (n == (ssize_t)sizeof(m) && m.op == CB_INIT_EXITED)
+		exited(k, m.arg);
+	else if (n == (ssize_t)sizeof(m))
+		cb_twins_init_said(k, &m);
+	else if (n >= 0 || (errno != EAGAIN && errno != EINTR))
+		cb_loop_remove(&k->loop, &g->init_slot);
+}
+
+/* pid 1 has ended, and with it everything in its pid namespace. Why, the broker is about to say. */
+static void on_pidfd(void *context, short revents)
+{
+	struct cb_kernel *k = context;
+	struct cb_guest *g = &k->guest;
+
+	(void)revents;
+	if (g->end_known || g->broker.fd < 0) {
+		ended(k);
+		return;
+	}
+	g->end_awaited = true;
+	cb_loop_remove(&k->loop, &g->pidfd_slot);
+	cb_loop_arm(&k->loop, g->deadline_timer, cb_now_ns() + NOTICE_DEADLINE);
+}
+
+/* Python ended before it was ready. If an earlier one could change what it is made of, it may be for that: once, the
+ * next is started without those changes, and its first cell says so. */
+static void drop_packages(struct cb_kernel *k)
+{
+	struct cb_guest *g = &k->guest;
+
+	if (g->given_up || g->dropped || g->generation < 2 || k->shutting_down ||
+	    k->policy->packages_mode != CB_PACKAGES_SESSION || cb_broker_tell(&g->broker, CB_BROKER_DROP) < 0)
+		return;
+	cb_log(CB_LOG_WARNING, "Python did not start with what was installed in this session: it is dropped");
+	g->dropped = g->given_up = true;
+}
+
+/* What the dead have said is all there is. */
+void cb_guest_last_words(struct cb_kernel *k)
+{
+	struct cb_guest *g = &k->guest;
+	bool pumping = k->execution.pumping;
+
+	k->execution.pumping = true; /* the dead may still answer, but get nothing new to do */
+	if (g->link_slot >= 0 && g->verdict[0] == '\0')
+		read_frames(k, 64u << 20);
+	k->execution.pumping = pumping;
+	cb_guest_drain_output(k);
+}
+
+static void ended(struct cb_kernel *k)
+{
+	struct cb_guest *g = &k->guest;
+	bool was_up = g->state == CB_GUEST_UP || g->state == CB_GUEST_RESTORING;
+	bool was_starting =
+		g->state == CB_GUEST_STARTING || (g->state == CB_GUEST_ENDING && g->rules.phase == CB_PHASE_STARTING);
+	struct pollfd more = { .fd = g->init, .events = POLLIN };
+
+	g->end_awaited = false;
+	g->state = CB_GUEST_ENDING; /* nobody can take over any more */
+	while (g->init_slot >= 0 && poll(&more, 1, 0) > 0)
+		on_init(k, ZMQ_POLLIN);
+	cb_guest_last_words(k);
+	while (g->log_slot >= 0 && g->log >= 0) {
+		int waiting = 0;
+
+		if (ioctl(g->log, FIONREAD, &waiting) < 0 || waiting <= 0)
+			break;
+		cb_guest_on_log(k, ZMQ_POLLIN);
+	}
+	close_channels(k);
+	if (was_starting)
+		drop_packages(k);
+	if (!g->given_up && was_starting)
+		g->failed_starts++;
+	else
+		g->failed_starts = 0;
+	g->state = CB_GUEST_NONE;
+	g->rules.current = 0;
+	g->rules.phase = CB_PHASE_STARTING;
+	cb_log(CB_LOG_INFO, "jail %u ended", g->jail);
+	cb_audit_jail_end(k, k->shutting_down ? "the kernel shuts down"
+			     : g->retired     ? "not used (timeout.idle)"
+					      : cb_failure_death_text(k));
+	g->restarted = true;
+	if (!was_up && g->failed_starts > 0)
+		cb_err_set(&g->failure, CB_E_CLOSED, "start of the interpreter",
+			   "Look at the kernel's log (--log-level info) for what the interpreter said.",
+			   "the interpreter ended before it was ready%s%s", g->verdict[0] != '\0' ? ": " : "",
+			   g->verdict);
+	cb_execution_guest_died(k);
+	g->given_up = false;
+	/* after a failed start, or when guests die that nobody gave work, only a request tries again: no endless loop
+	 */
+	g->idle_deaths = g->rules.last_id < g->rules.first_id ? g->idle_deaths + 1 : 0;
+	bool wanted = k->execution.head != NULL || k->jobs.head != NULL || k->debug.head != NULL ||
+		      k->lanes.load.waiting > 0;
+
+	if (!k->shutting_down && g->failed_starts == 0 && ((g->idle_deaths < IDLE_DEATHS && !g->retired) || wanted))
+		cb_guest_want(k);
+	else
+		cb_jobs_jail_failed(k);
+}
+
+static void on_deadline(void *context)
+{
+	struct cb_kernel *k = context;
+	struct cb_guest *g = &k->guest;
+
+	if (g->end_awaited) {
+		ended(k);
+		return;
+	}
+	switch (g->state) {
+	case CB_GUEST_SPAWNING:
+		cb_err_set(&g->failure, -ETIMEDOUT, "broker", "Restart the kernel.", "no jail came within %d seconds",
+			   (int)(START_DEADLINE / (1000 * MS)));
+		start_failed(k);
+		break;
+	case CB_GUEST_STARTING:
+		cb_guest_kill(k, g->link_slot < 0 ? "the interpreter closed its wire"
+						  : "the interpreter was not ready in time");
+		break;
+	case CB_GUEST_UP:
+		if (g->exited)
+			break; /* pid 1 has told of its end and is about to end itself */
+		cb_execution_stop_reason(k, CB_STOP_WIRE);
+		cb_guest_stop(k, "it closed its wire");
+		break;
+	case CB_GUEST_RESTORING: /* twins.c has a clock of its own */
+		break;
+	case CB_GUEST_ENDING:
+		/* the kernel owes us this death: ask again, and wait on */
+		(void)cb_broker_kill(&g->broker, g->jail);
+		cb_loop_arm(&k->loop, g->deadline_timer, cb_now_ns() + END_DEADLINE);
+		break;
+	case CB_GUEST_NONE:
+		break;
+	}
+}
+
+void cb_guest_kill(struct cb_kernel *k, const char *verdict)
+{
+	struct cb_guest *g = &k->guest;
+
+	if ((g->state != CB_GUEST_STARTING && g->state != CB_GUEST_UP && g->state != CB_GUEST_RESTORING) ||
+	    g->end_awaited)
+		return;
+	if (g->state == CB_GUEST_RESTORING) /* why it ended is known; a twin that did not take over is not heard */
+		cb_loop_remove(&k->loop, &g->link_slot);
+	if (g->verdict[0] == '\0' && !(g->state == CB_GUEST_RESTORING && (g->exited || g->cause[0] != '\0')))
+		snprintf(g->verdict, sizeof(g->verdict), "%s", verdict);
+	g->state = CB_GUEST_ENDING;
+	(void)cb_broker_kill(&g->broker, g->jail);
+	cb_loop_arm(&k->loop, g->deadline_timer, cb_now_ns() + END_DEADLINE);
+}
+
+void cb_guest_stop(struct cb_kernel *k, const char *verdict)
+{
+	struct cb_guest *g = &k->guest;
+
+	if (g->state == CB_GUEST_UP && g->verdict[0] == '\0')
+		snprintf(g->verdict, sizeof(g->verdict), "%s", verdict);
+	if (g->state != CB_GUEST_UP || !cb_twins_take_over(k))
+		cb_guest_kill(k, verdict);
+}
+
+/* ---- take-over ---- */
+
+void cb_guest_restoring(struct cb_kernel *k)
+{
+	k->guest.state = CB_GUEST_RESTORING;
+	cb_debug_guest_gone(k);
+	cb_loop_arm(&k->loop, k->guest.deadline_timer, 0);
+	cb_guest_interrupted(k);
+}
+
+int cb_guest_become(struct cb_kernel *k, struct cb_guest_ends *ends, pid_t pid)
+{
+	struct cb_guest *g = &k->guest;
+	int r;
+
+	if (g->verdict[0] != '\0') /* else it is one that took over in vain */
+		memcpy(g->cause, g->verdict, sizeof(g->cause));
+	g->verdict[0] = '\0'; /* the new one is not condemned */
+	close_ends(k);
+	r = take_ends(k, ends);
+	if (r < 0)
+		return r;
+	open_ends(k);
+	g->pid = pid;
+	cb_usage_follow(&g->usage, pid);
+	return 0;
+}
+
+void cb_guest_forget_end(struct cb_kernel *k)
+{
+	k->guest.exited = false;
+	k->guest.cause[0] = '\0';
+	k->memory.over = 0;
+	cb_jobs_jail_coming(k); /* what waited meanwhile */
+}
+
+/* ---- requests ---- */
+
+/* The parent of what has no id, and those of requests under way, are not forgotten, however many follow them. */
+static bool taken(const struct cb_guest *g, uint64_t id)
+{
+	if (id % CB_GUEST_PARENTS == g->speaker.background % CB_GUEST_PARENTS)
+		return true;
+	for (size_t i = 0; i < CB_LANES; i++)
+		if (g->rules.lane[i] != 0 && id % CB_GUEST_PARENTS == g->rules.lane[i] % CB_GUEST_PARENTS)
+			return true;
+	return false;
+}
+
+static uint64_t give_id(struct cb_guest *g, struct cb_header *header, bool cell)
+{
+	while (!cell && taken(g, g->rules.last_id + 1))
+		g->rules.last_id++;
+	uint64_t id = ++g->rules.last_id;
+
+	cb_speaker_remember(&g->speaker, id, header);
+	if (cell || g->speaker.background < g->rules.first_id)
+		g->speaker.background = id;
+	return id;
+}
+
+uint64_t cb_guest_new_id(struct cb_kernel *k)
+{
+	return ++k->guest.rules.last_id;
+}
+
+void cb_guest_number(struct cb_kernel *k, struct cb_request *r, bool cell)
+{
+	r->id = give_id(&k->guest, r->header, cell);
+}
+
+size_t cb_guest_buffers(const struct cb_request *r, enum cb_wire_type type, struct cb_span buffer[CB_MAX_BUFFERS])
+{
+	size_t n = r->nframes - r->first_buffer;
+
+	if (type != CB_WIRE_DOWN_COMM_OPEN && type != CB_WIRE_DOWN_COMM_MSG && type != CB_WIRE_DOWN_COMM_CLOSE)
+		return 0;
+	for (size_t i = 0; i < n; i++)
+		buffer[i] = cb_frame_span(&r->frame[r->first_buffer + i]);
+	return n;
+}
+
+int cb_guest_send_own(struct cb_kernel *k, enum cb_wire_type type, enum cb_wire_phase phase, struct cb_span content)
+{
+	struct cb_guest *g = &k->guest;
+	uint64_t id = give_id(g, cb_guest_parent_of(k, 0)->header, false);
+
+	g->rules.current = id;
+	g->rules.phase = phase;
+	int c = cb_guest_link_send(&g->link, type, id, content, CB_SPAN("{}"), NULL, 0);
+
+	watch_link(k);
+	return c == CB_E_CLOSED ? 0 : c;
+}
+
+int cb_guest_send_request(struct cb_kernel *k, struct cb_request *r, enum cb_wire_type type, enum cb_wire_phase phase,
+			  struct cb_span content, struct cb_span metadata)
+{
+	struct cb_guest *g = &k->guest;
+	struct cb_span buffer[CB_MAX_BUFFERS];
+	size_t n = cb_guest_buffers(r, type, buffer);
+
+	cb_guest_number(k, r, type == CB_WIRE_EXECUTE);
+	g->rules.current = r->id;
+	g->rules.phase = phase;
+	int c = cb_guest_link_send(&g->link, type, r->id, content, metadata, buffer, n);
+
+	watch_link(k);
+	return c == CB_E_CLOSED ? 0 : c; /* a dead guest is reported by its pidfd */
+}
+
+int cb_guest_send_beside(struct cb_kernel *k, struct cb_request *r, enum cb_wire_type type, struct cb_span metadata,
+			 const struct cb_span *buffers, size_t nbuffers)
+{
+	int c = cb_guest_link_send(&k->guest.link, type, r->id, r->content, metadata, buffers, nbuffers);
+
+	watch_link(k);
+	return c == CB_E_CLOSED ? 0 : c;
+}
+
+int cb_guest_send_input(struct cb_kernel *k, struct cb_span content)
+{
+	struct cb_guest *g = &k->guest;
+	int r = cb_guest_link_send(&g->link, CB_WIRE_INPUT_REPLY, g->rules.current, content, CB_SPAN("{}"), NULL, 0);
+
+	g->rules.phase = CB_PHASE_EXECUTING;
+	watch_link(k);
+	return r;
+}
+
+void cb_guest_set_idle(struct cb_kernel *k)
+{
+	k->guest.rules.current = 0;
+	k->guest.rules.phase = CB_PHASE_IDLE;
+}
+
+void cb_guest_give_up_start(struct cb_kernel *k)
+{
+	if (k->guest.state != CB_GUEST_STARTING)
+		return;
+	k->guest.given_up = true;
+	cb_guest_kill(k, "interrupted while it was starting");
+}
+
+int cb_guest_tell_init(struct cb_kernel *k, enum cb_init_op op, int arg)
+{
+	return cb_guest_tell_init_of(k, op, arg, 0);
+}
+
+int cb_guest_tell_init_of(struct cb_kernel *k, enum cb_init_op op, int arg, uint32_t number)
+{
+	struct cb_init_msg m = { .op = op, .arg = arg, .number = number };
+
+	if (k->guest.init < 0)
+		return CB_E_CLOSED;
+	if (send(k->guest.init, &m, sizeof(m), MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+		return 0;
+	int r = -errno;
+
+	if (r != -EPIPE && r != -ECONNRESET) /* it is ending */
+		cb_log(CB_LOG_WARNING, "pid 1 of the jail does not take messages: %s", cb_err_name(r));
+	return r;
+}
+
+static void on_nudge(void *context)
+{
+	struct cb_kernel *k = context;
+	struct cb_guest *g = &k->guest;
+
+	(void)cb_guest_tell_init(k, CB_INIT_NUDGE, SIGINT);
+	if (g->nudge_after < NUDGE_MAX)
+		g->nudge_after *= 2;
+	cb_loop_arm(&k->loop, g->nudge_timer, cb_now_ns() + g->nudge_after);
+}
+
+void cb_guest_interrupt(struct cb_kernel *k)
+{
+	struct cb_guest *g = &k->guest;
+
+	(void)cb_guest_tell_init(k, CB_INIT_SIGNAL, SIGINT);
+	g->nudge_after = NUDGE_FIRST;
+	cb_loop_arm(&k->loop, g->nudge_timer, cb_now_ns() + g->nudge_after);
+}
+
+void cb_guest_interrupted(struct cb_kernel *k)
+{
+	cb_loop_arm(&k->loop, k->guest.nudge_timer, 0);
+}
+
+static bool ask_to_end(struct cb_guest *g, bool restart)
+{
+	return g->state == CB_GUEST_UP && g->rules.phase == CB_PHASE_IDLE &&
+	       cb_guest_link_send(&g->link, CB_WIRE_SHUTDOWN, 0,
+				  restart ? CB_SPAN("{\"restart\":true}") : CB_SPAN("{\"restart\":false}"),
+				  CB_SPAN("{}"), NULL, 0) == 0;
+}
+
+void cb_guest_retire(struct cb_kernel *k)
+{
+	struct cb_guest *g = &k->guest;
+
+	if (g->state != CB_GUEST_STARTING && g->state != CB_GUEST_UP)
+		return;
+	cb_log(CB_LOG_INFO, "jail %u is not used (timeout.idle): it ends", g->jail);
+	g->retired = true;
+	if (!ask_to_end(g, false)) {
+		g->given_up = g->state == CB_GUEST_STARTING;
+		cb_guest_kill(k, "not used");
+		return;
+	}
+	watch_link(k);
+	g->state = CB_GUEST_ENDING;
+	cb_loop_arm(&k->loop, g->deadline_timer, cb_now_ns() + CLOSED_DEADLINE);
+}
+
+void cb_guest_shutdown(struct cb_kernel *k, bool restart)
+{
+	struct cb_guest *g = &k->guest;
+
+	if (!ask_to_end(g, restart))
+		cb_guest_kill(k, "shut down");
+}
+
+/* ---- module ---- */
+
+int cb_guest_init(struct cb_kernel *k)
+{
+	struct cb_guest *g = &k->guest;
+
+	g->state = CB_GUEST_NONE;
+	g->link.fd = -1;
+	g->speaker = (struct cb_speaker){
+		.parent = g->parent, .nparents = CB_GUEST_PARENTS, .out = { -1, -1 }, .comms = &k->comms
+	};
+	g->leash = g->log = g->init = g->pidfd = -1;
+	g->link_slot = g->out_slot[0] = g->out_slot[1] = g->log_slot = g->init_slot = g->pidfd_slot = -1;
+	g->usage = CB_USAGE_SOURCE_NONE;
+	g->deadline_timer = cb_loop_add_timer(&k->loop, on_deadline, k);
+	g->resume_timer = cb_loop_add_timer(&k->loop, cb_guest_on_resume, k);
+	g->nudge_timer = cb_loop_add_timer(&k->loop, on_nudge, k);
+	g->broker_slot = -1;
+	if (g->broker.fd >= 0) /* else there is no jail, and guest.failure says why */
+		g->broker_slot = cb_loop_add(&k->loop, NULL, g->broker.fd, ZMQ_POLLIN, on_broker, k);
+	if (g->deadline_timer < 0 || g->resume_timer < 0 || g->nudge_timer < 0 || cb_side_init(k) < 0)
+		return -ENOSPC;
+	return cb_half_frame_init(k);
+}
+
+void cb_guest_release(struct cb_kernel *k)
+{
+	struct cb_guest *g = &k->guest;
+
+	close_channels(k);
+	cb_speaker_forget(&g->speaker);
+	cb_loop_remove(&k->loop, &g->broker_slot);
+	cb_broker_stop(&g->broker); /* all jails die with it */
+}

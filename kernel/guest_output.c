@@ -1,0 +1,88 @@
+/* What the guest's fds 1 and 2 and its log bring.
+ *
+ * Trust domain: supervisor; all of it is hostile. When clients don't keep up nothing more is read, so that the guest
+ * has to wait. Callers: guest.c.
+ */
+#include "guest_output.h"
+
+#include <cellblock/log.h>
+#include <errno.h>
+#include <unistd.h>
+
+#include "kernel.h"
+
+#define MS 1000000LL
+#define LOG_LINES_A_SECOND 50
+
+struct cb_guest_parent *cb_guest_parent_of(struct cb_kernel *k, uint64_t id)
+{
+	return cb_speaker_parent(&k->guest.speaker, id);
+}
+
+void cb_guest_drain_output(struct cb_kernel *k)
+{
+	cb_speaker_drain(k, &k->guest.speaker);
+}
+
+void cb_guest_pause_if_congested(struct cb_kernel *k)
+{
+	struct cb_guest *g = &k->guest;
+	short events = cb_iopub_congested(k) ? 0 : ZMQ_POLLIN;
+
+	for (int i = 0; i < 2; i++)
+		cb_loop_set_events(&k->loop, g->out_slot[i], events);
+	if (g->link_slot >= 0)
+		cb_loop_set_events(&k->loop, g->link_slot,
+				   (short)(events | (cb_guest_link_pending(&g->link) ? ZMQ_POLLOUT : 0)));
+	if (events == 0)
+		cb_loop_arm(&k->loop, g->resume_timer, cb_now_ns() + 5 * MS);
+}
+
+void cb_guest_on_resume(void *context)
+{
+	cb_guest_pause_if_congested(context);
+}
+
+static void on_output(struct cb_kernel *k, int i)
+{
+	if (cb_speaker_read(k, &k->guest.speaker, i) < 0)
+		cb_loop_remove(&k->loop, &k->guest.out_slot[i]);
+	cb_guest_pause_if_congested(k);
+}
+
+void cb_guest_on_stdout(void *context, short revents)
+{
+	(void)revents;
+	on_output(context, 0);
+}
+
+void cb_guest_on_stderr(void *context, short revents)
+{
+	(void)revents;
+	on_output(context, 1);
+}
+
+void cb_guest_on_log(void *context, short revents)
+{
+	struct cb_kernel *k = context;
+	struct cb_guest *g = &k->guest;
+	char text[4096];
+	ssize_t n = read(g->log, text, sizeof(text) - 1);
+	int64_t now = cb_now_ns();
+
+	(void)revents;
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+		cb_loop_remove(&k->loop, &g->log_slot);
+	if (n <= 0)
+		return;
+	if (now - g->log_window > 1000 * MS) {
+		g->log_window = now;
+		g->log_lines = 0;
+	}
+	text[n] = '\0';
+	for (char *save = NULL, *line = strtok_r(text, "\n", &save); line != NULL; line = strtok_r(NULL, "\n", &save))
+		if (g->log_lines++ < LOG_LINES_A_SECOND)
+			cb_log(CB_LOG_INFO, "guest: %s", line);
+}
+
+/* ---- frames ---- */

@@ -1,0 +1,76 @@
+/* Ends a guest or a branch whose frame does not go on.
+ *
+ * Role: code in a cell can write to the wire; half a frame there swallows all that Python itself says after it, so the
+ * cell would never end. Trust domain: supervisor. Invariants: an honest one is never ended: its frames are written by
+ * one system call that goes on while we read, so the rest is only late while we do not read (also if it lies there
+ * unread), or while the jail is at work (C code that holds the interpreter's lock, or others that take the
+ * processors); neither is counted. Callers: guest.c, branches.c.
+ */
+#include "half_frame.h"
+
+#include <sys/ioctl.h>
+
+#include "kernel.h"
+
+#define PERIOD_S 5
+#define SHARE 0.05 /* of one processor: less is a thread that looks now and then if there is work */
+
+static void watch(struct cb_kernel *k, struct cb_half_frame *h, const struct cb_guest_link *l)
+{
+	h->received = l->received;
+	h->cpu = cb_usage_jail_cpu(&k->guest.usage);
+	h->due = cb_now_ns() + PERIOD_S * 1000000000LL;
+}
+
+void cb_half_frame_look(struct cb_kernel *k, struct cb_half_frame *h, const struct cb_guest_link *l)
+{
+	bool half = l->fd >= 0 && cb_guest_link_half(l);
+
+	if (half && h->due == 0)
+		watch(k, h, l);
+	else if (!half)
+		h->due = 0;
+}
+
+bool cb_half_frame_over(struct cb_kernel *k, struct cb_half_frame *h, const struct cb_guest_link *l)
+{
+	int unread = 0;
+
+	h->due = 0;
+	if (l->fd < 0 || !cb_guest_link_half(l))
+		return false;
+	(void)ioctl(l->fd, FIONREAD, &unread);
+	if (l->received == h->received && unread == 0 && !cb_iopub_congested(k) &&
+	    cb_usage_jail_cpu(&k->guest.usage) - h->cpu <= SHARE * PERIOD_S)
+		return true;
+	watch(k, h, l);
+	return false;
+}
+
+/* ---- the guest's ---- */
+
+void cb_half_frame_look_at_guest(struct cb_kernel *k)
+{
+	struct cb_guest *g = &k->guest;
+	int64_t due = g->half.due;
+
+	cb_half_frame_look(k, &g->half, &g->link);
+	if (g->half.due != due)
+		cb_loop_arm(&k->loop, g->half_timer, g->half.due);
+}
+
+static void on_timer(void *context)
+{
+	struct cb_kernel *k = context;
+	struct cb_guest *g = &k->guest;
+
+	if (cb_half_frame_over(k, &g->half, &g->link) && g->state == CB_GUEST_UP)
+		cb_guest_broke_rules(k, CB_HALF_FRAME);
+	cb_loop_arm(&k->loop, g->half_timer, g->half.due);
+}
+
+int cb_half_frame_init(struct cb_kernel *k)
+{
+	k->guest.half_timer = cb_loop_add_timer(&k->loop, on_timer, k);
+	return k->guest.half_timer < 0 ? k->guest.half_timer : 0;
+}

@@ -1,0 +1,500 @@
+/* Input history in SQLite, by a thread of its own.
+ *
+ * Role: see history.h. Trust domain: supervisor; sources come from clients, patterns too.
+ *
+ * Invariants: every file is open before rights are dropped, since afterwards none can be opened for writing: the
+ * journal is the WAL, opened and mapped by the first transaction, or memory where the file system has none; temporary
+ * tables stay in memory. The connection is used by one thread at a time: the opener until cb_history_start, then the
+ * thread, after it ended the closer. All values are bound, never written into SQL. What is queued is bounded in number
+ * and bytes. Callers: commands/kernel.c, requests/history.c, execution.c.
+ */
+#include "history.h"
+
+#include <cellblock/json_write.h>
+#include <cellblock/log.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "files.h"
+#include "paths.h"
+
+#define STEP "history"
+#define MAX_JOBS 1024
+#define MAX_QUEUED_BYTES (64u << 20)
+#define MAX_ANSWER (16u << 20)
+#define MAX_ROWS 100000
+#define MAX_PATTERN 1000
+#define BUSY_MS 5000
+
+struct job {
+	struct job *next;
+	bool is_query;
+	int64_t line; /* add */
+	char *text;   /* add: the source; query: the pattern or NULL */
+	size_t len;
+	struct cb_history_query query;
+	uint64_t tag;
+	struct cb_buf answer;
+};
+
+struct queue {
+	struct job *first, **last;
+	size_t count, bytes;
+};
+
+struct cb_history {
+	sqlite3 *db;
+	sqlite3_stmt *add;
+	int64_t session;
+	int event_fd;
+	bool started, ending; /* ending: under the lock */
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t more;
+	struct queue waiting, answered; /* under the lock */
+};
+
+/* ---- queues ---- */
+
+static void queue_push(struct queue *q, struct job *job)
+{
+	job->next = NULL;
+	*q->last = job;
+	q->last = &job->next;
+	q->count++;
+	q->bytes += job->len;
+}
+
+static struct job *queue_pop(struct queue *q)
+{
+	struct job *job = q->first;
+
+	if (job == NULL)
+		return NULL;
+	q->first = job->next;
+	if (q->first == NULL)
+		q->last = &q->first;
+	q->count--;
+	q->bytes -= job->len;
+	return job;
+}
+
+static void job_free(struct job *job)
+{
+	if (job == NULL)
+		return;
+	free(job->text);
+	cb_buf_release(&job->answer);
+	free(job);
+}
+
+/* ---- SQL ---- */
+
+static const char schema[] =
+	"CREATE TABLE IF NOT EXISTS sessions (session integer primary key autoincrement, start timestamp, end "
+	"timestamp,"
+	" num_cmds integer, remark text);"
+	"CREATE TABLE IF NOT EXISTS history (session integer, line integer, source text, source_raw text,"
+	" PRIMARY KEY (session, line));"
+	"CREATE TABLE IF NOT EXISTS output_history (session integer, line integer, output text, PRIMARY KEY (session, "
+	"line));";
+
+static int sql_failed(struct cb_history *h, const char *path, struct cb_err *err)
+{
+	return cb_err_set(err, -EIO, STEP, "Move the file away, or set history.file to another one or to \":memory:\".",
+			  "history.file %s: %s", path, h->db != NULL ? sqlite3_errmsg(h->db) : "out of memory");
+}
+
+/* WAL where the file system can do it: readers and writers of several kernels do not block each other. */
+static int choose_journal(struct cb_history *h)
+{
+	sqlite3_stmt *stmt = NULL;
+	bool wal = false;
+	int r = sqlite3_prepare_v2(h->db, "PRAGMA journal_mode=WAL", -1, &stmt, NULL);
+
+	if (r == SQLITE_OK && sqlite3_step(stmt) == SQLITE_ROW)
+		wal = sqlite3_stricmp((const char *)sqlite3_column_text(stmt, 0), "wal") == 0;
+	sqlite3_finalize(stmt);
+	return wal ? SQLITE_OK : sqlite3_exec(h->db, "PRAGMA journal_mode=MEMORY", NULL, NULL, NULL);
+}
+
+static int begin_session(struct cb_history *h)
+{
+	int r = sqlite3_exec(h->db,
+			     "INSERT INTO sessions (start) VALUES (strftime('%Y-%m-%d %H:%M:%f', 'now', 'localtime'))",
+			     NULL, NULL, NULL);
+
+	h->session = sqlite3_last_insert_rowid(h->db);
+	return r;
+}
+
+static int open_db(struct cb_history *h, const char *path)
+{
+	int r = sqlite3_open_v2(
+		path, &h->db,
+		SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE, NULL);
+
+	if (r == SQLITE_OK)
+		r = sqlite3_db_config(h->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+	if (r == SQLITE_OK)
+		r = sqlite3_busy_timeout(h->db, BUSY_MS);
+	if (r == SQLITE_OK)
+		r = sqlite3_exec(h->db,
+				 "PRAGMA temp_store=MEMORY; PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON;",
+				 NULL, NULL, NULL);
+	if (r == SQLITE_OK)
+		r = choose_journal(h);
+	if (r == SQLITE_OK)
+		r = sqlite3_exec(h->db, "PRAGMA synchronous=NORMAL", NULL, NULL, NULL);
+	if (r == SQLITE_OK)
+		r = sqlite3_exec(h->db, schema, NULL, NULL, NULL);
+	if (r == SQLITE_OK)
+		r = begin_session(h);
+	if (r == SQLITE_OK)
+		r = sqlite3_prepare_v2(h->db, "INSERT OR REPLACE INTO history VALUES (?, ?, ?, ?)", -1, &h->add, NULL);
+	return r;
+}
+
+/* SQLite would follow the umask: input may hold what is nobody else's business. */
+static int make_file(const char *path, struct cb_err *err)
+{
+	CB_AUTO_PATH folder = cb_path_parent(path);
+	int fd, r = folder != NULL ? cb_file_make_folders(folder, 0700) : -ENOMEM;
+
+	if (r < 0)
+		return cb_err_set(err, r, STEP, "Set history.file to \":memory:\" or to a path that you can write.",
+				  "history.file %s: its folder can't be made: %s", path, strerror(-r));
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600);
+	if (fd < 0)
+		return cb_err_set(err, -errno, STEP,
+				  "Set history.file to \":memory:\" or to a path that you can write.",
+				  "history.file %s: %s", path, strerror(errno));
+	close(fd);
+	return 0;
+}
+
+static void destroy(struct cb_history *h)
+{
+	struct job *job;
+
+	while ((job = queue_pop(&h->waiting)) != NULL || (job = queue_pop(&h->answered)) != NULL)
+		job_free(job);
+	sqlite3_finalize(h->add);
+	sqlite3_close(h->db);
+	if (h->event_fd >= 0)
+		close(h->event_fd);
+	pthread_cond_destroy(&h->more);
+	pthread_mutex_destroy(&h->lock);
+	free(h);
+}
+
+int cb_history_open(const char *path, struct cb_history **ret_history, struct cb_err *err)
+{
+	struct cb_history *h = calloc(1, sizeof(*h));
+	int r = 0;
+
+	if (h == NULL)
+		return cb_err_set(err, -ENOMEM, STEP, NULL, "out of memory");
+	h->waiting.last = &h->waiting.first;
+	h->answered.last = &h->answered.first;
+	pthread_mutex_init(&h->lock, NULL);
+	pthread_cond_init(&h->more, NULL);
+	h->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (h->event_fd < 0)
+		r = cb_err_set(err, -errno, STEP, NULL, "eventfd: %s", strerror(errno));
+	if (r == 0 && strcmp(path, ":memory:") != 0)
+		r = make_file(path, err);
+	if (r == 0 && open_db(h, path) != SQLITE_OK)
+		r = sql_failed(h, path, err);
+	if (r < 0) {
+		destroy(h);
+		return r;
+	}
+	*ret_history = h;
+	return 0;
+}
+
+/* ---- the thread ---- */
+
+static void write_lines(struct cb_history *h, struct job *job)
+{
+	int r = sqlite3_bind_int64(h->add, 1, h->session);
+
+	if (r == SQLITE_OK)
+		r = sqlite3_bind_int64(h->add, 2, job->line);
+	for (int i = 3; i <= 4 && r == SQLITE_OK; i++)
+		r = sqlite3_bind_text(h->add, i, job->text, (int)job->len, SQLITE_STATIC);
+	if (r == SQLITE_OK)
+		r = sqlite3_step(h->add);
+	if (r != SQLITE_DONE)
+		cb_log(CB_LOG_WARNING, "history: a line was not written: %s", sqlite3_errmsg(h->db));
+	sqlite3_reset(h->add);
+	sqlite3_clear_bindings(h->add);
+}
+
+#define COLUMNS "SELECT history.session, history.line, history.source_raw, output_history.output"
+#define TABLES " FROM history LEFT JOIN output_history USING (session, line)"
+
+/* Parameters: ?1 session, ?2 start, ?3 stop, ?4 pattern, ?5 the limit. The tail's and the search's rows are the last
+ * ones, oldest first. */
+static const char *query_text(const struct cb_history_query *q)
+{
+	switch (q->access) {
+	case CB_HISTORY_RANGE:
+		return COLUMNS TABLES " WHERE session = ?1 AND line >= ?2 AND line < ?3 ORDER BY line LIMIT ?5";
+	case CB_HISTORY_TAIL:
+		return "SELECT * FROM (" COLUMNS TABLES " ORDER BY session DESC, line DESC LIMIT ?5) ORDER BY 1, 2";
+	case CB_HISTORY_SEARCH:
+		if (q->unique)
+			return "SELECT session, line, source_raw, output FROM (SELECT * FROM (" COLUMNS
+			       ", row_number() OVER"
+			       " (PARTITION BY source_raw ORDER BY session DESC, line DESC) AS nth" TABLES
+			       " WHERE source_raw GLOB ?4) WHERE nth = 1 ORDER BY session DESC, line DESC LIMIT ?5) "
+			       "ORDER BY 1, 2";
+		return "SELECT * FROM (" COLUMNS TABLES
+		       " WHERE source_raw GLOB ?4 ORDER BY session DESC, line DESC LIMIT ?5)"
+		       " ORDER BY 1, 2";
+	}
+	return NULL;
+}
+
+static int write_column(struct cb_buf *out, sqlite3_stmt *stmt, int column)
+{
+	const char *text = (const char *)sqlite3_column_text(stmt, column);
+
+	if (text == NULL)
+		return cb_buf_append_str(out, "null");
+	return cb_json_write_string(out, text, (size_t)sqlite3_column_bytes(stmt, column));
+}
+
+static int write_row(const struct cb_history_query *q, sqlite3_stmt *stmt, struct cb_buf *out)
+{
+	size_t before = out->len;
+	int r = cb_buf_printf(out, "%s[%lld, %lld, %s", out->len > 1 ? ", " : "",
+			      (long long)sqlite3_column_int64(stmt, 0), (long long)sqlite3_column_int64(stmt, 1),
+			      q->output ? "[" : "");
+
+	if (r == 0)
+		r = write_column(out, stmt, 2);
+	if (r == 0 && q->output)
+		r = cb_buf_append_str(out, ", ");
+	if (r == 0 && q->output)
+		r = write_column(out, stmt, 3);
+	if (r == 0)
+		r = cb_buf_append_str(out, q->output ? "]]" : "]");
+	if (r < 0)
+		out->len = before;
+	return r;
+}
+
+static int bind_query(struct cb_history *h, const struct job *job, sqlite3_stmt *stmt)
+{
+	const struct cb_history_query *q = &job->query;
+	int64_t session = q->session > 0 ? q->session : h->session + q->session;
+	int64_t rows = q->access != CB_HISTORY_RANGE && q->n >= 0 && q->n < MAX_ROWS ? q->n : MAX_ROWS;
+	int r = sqlite3_bind_int64(stmt, 5, rows);
+
+	if (r == SQLITE_OK && q->access == CB_HISTORY_RANGE) {
+		r = sqlite3_bind_int64(stmt, 1, session);
+		if (r == SQLITE_OK)
+			r = sqlite3_bind_int64(stmt, 2, q->start);
+		if (r == SQLITE_OK)
+			r = sqlite3_bind_int64(stmt, 3, q->stop < 0 ? INT64_MAX : q->stop);
+	}
+	if (r == SQLITE_OK && q->access == CB_HISTORY_SEARCH)
+		r = sqlite3_bind_text(stmt, 4, job->text != NULL ? job->text : "*", -1, SQLITE_STATIC);
+	return r;
+}
+
+static void answer_query(struct cb_history *h, struct job *job)
+{
+	sqlite3_stmt *stmt = NULL;
+	int r = sqlite3_prepare_v2(h->db, query_text(&job->query), -1, &stmt, NULL), written;
+
+	job->answer = CB_BUF_INIT(MAX_ANSWER);
+	written = cb_buf_append_str(&job->answer, "[");
+	if (r == SQLITE_OK)
+		r = bind_query(h, job, stmt);
+	while (r == SQLITE_OK || r == SQLITE_ROW) {
+		r = sqlite3_step(stmt);
+		if (r != SQLITE_ROW)
+			break;
+		written = write_row(&job->query, stmt, &job->answer);
+		if (written < 0 || job->answer.len > MAX_ANSWER - 64)
+			break;
+	}
+	if (r != SQLITE_DONE && r != SQLITE_ROW)
+		cb_log(CB_LOG_WARNING, "history: a query failed: %s", sqlite3_errmsg(h->db));
+	sqlite3_finalize(stmt);
+	if (cb_buf_append_str(&job->answer, "]") < 0)
+		cb_log(CB_LOG_WARNING, "history: an answer was cut");
+}
+
+static void *history_thread(void *context)
+{
+	struct cb_history *h = context;
+
+	pthread_mutex_lock(&h->lock);
+	for (;;) {
+		struct job *job = queue_pop(&h->waiting);
+
+		if (job == NULL && h->ending)
+			break;
+		if (job == NULL) {
+			pthread_cond_wait(&h->more, &h->lock);
+			continue;
+		}
+		pthread_mutex_unlock(&h->lock);
+		if (job->is_query)
+			answer_query(h, job);
+		else
+			write_lines(h, job);
+		pthread_mutex_lock(&h->lock);
+		if (job->is_query) {
+			queue_push(&h->answered, job);
+			eventfd_write(h->event_fd, 1);
+		} else {
+			job_free(job);
+		}
+	}
+	pthread_mutex_unlock(&h->lock);
+	return NULL;
+}
+
+int cb_history_start(struct cb_history *h)
+{
+	sigset_t all, before;
+	int r;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	r = pthread_create(&h->thread, NULL, history_thread, h);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	h->started = r == 0;
+	return -r;
+}
+
+/* ---- the loop's side ---- */
+
+/* Takes ownership of the job. */
+static int enqueue(struct cb_history *h, struct job *job)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&h->lock);
+	if (h->ending || h->waiting.count >= MAX_JOBS || h->waiting.bytes + job->len > MAX_QUEUED_BYTES ||
+	    (job->is_query && h->answered.count >= MAX_JOBS))
+		r = CB_E_TOO_BIG;
+	else
+		queue_push(&h->waiting, job);
+	pthread_cond_signal(&h->more);
+	pthread_mutex_unlock(&h->lock);
+	if (r < 0)
+		job_free(job);
+	return r;
+}
+
+int cb_history_add(struct cb_history *h, int64_t line, const char *source, size_t len)
+{
+	struct job *job = len < MAX_QUEUED_BYTES ? calloc(1, sizeof(*job)) : NULL;
+	int r;
+
+	if (job == NULL)
+		return len < MAX_QUEUED_BYTES ? -ENOMEM : CB_E_TOO_BIG;
+	job->line = line;
+	job->len = len;
+	job->text = malloc(len + 1);
+	if (job->text == NULL) {
+		job_free(job);
+		return -ENOMEM;
+	}
+	memcpy(job->text, source, len);
+	job->text[len] = '\0';
+	r = enqueue(h, job);
+	if (r < 0)
+		cb_log(CB_LOG_WARNING, "history: the queue is full, line %lld is not kept", (long long)line);
+	return r;
+}
+
+int cb_history_query(struct cb_history *h, const struct cb_history_query *query, uint64_t tag)
+{
+	struct job *job;
+
+	if (query->pattern != NULL && strlen(query->pattern) > MAX_PATTERN)
+		return CB_E_TOO_BIG;
+	job = calloc(1, sizeof(*job));
+	if (job == NULL)
+		return -ENOMEM;
+	job->is_query = true;
+	job->query = *query;
+	job->query.pattern = NULL;
+	job->tag = tag;
+	job->text = query->pattern != NULL ? strdup(query->pattern) : NULL;
+	if (query->pattern != NULL && job->text == NULL) {
+		job_free(job);
+		return -ENOMEM;
+	}
+	return enqueue(h, job);
+}
+
+int cb_history_fd(const struct cb_history *h)
+{
+	return h->event_fd;
+}
+
+int cb_history_next(struct cb_history *h, uint64_t *ret_tag, struct cb_buf *ret_json)
+{
+	struct job *job;
+	eventfd_t n;
+	int r;
+
+	pthread_mutex_lock(&h->lock);
+	job = queue_pop(&h->answered);
+	if (job == NULL)
+		eventfd_read(h->event_fd, &n);
+	pthread_mutex_unlock(&h->lock);
+	if (job == NULL)
+		return -EAGAIN;
+	r = cb_buf_append(ret_json, job->answer.data, job->answer.len);
+	if (r == 0)
+		*ret_tag = job->tag;
+	job_free(job);
+	return r;
+}
+
+void cb_history_close(struct cb_history *h)
+{
+	struct timespec end;
+	sqlite3_stmt *stmt = NULL;
+
+	if (h == NULL)
+		return;
+	pthread_mutex_lock(&h->lock);
+	h->ending = true;
+	pthread_cond_signal(&h->more);
+	pthread_mutex_unlock(&h->lock);
+	if (h->started) {
+		clock_gettime(CLOCK_REALTIME, &end);
+		end.tv_sec++;
+		if (pthread_timedjoin_np(h->thread, NULL, &end) != 0) {
+			cb_log(CB_LOG_WARNING, "history: what was added last may be lost, the file is busy");
+			return; /* the thread still uses it; the process is about to end */
+		}
+	}
+	sqlite3_busy_timeout(h->db, 200);
+	if (sqlite3_prepare_v2(h->db,
+			       "UPDATE sessions SET end = strftime('%Y-%m-%d %H:%M:%f', 'now', 'localtime'),"
+			       " num_cmds = (SELECT count(*) FROM history WHERE session = ?1) WHERE session = ?1",
+			       -1, &stmt, NULL) == SQLITE_OK &&
+	    sqlite3_bind_int64(stmt, 1, h->session) == SQLITE_OK)
+		sqlite3_step(stmt);
+	sqlite3_finalize(stmt);
+	destroy(h);
+}

@@ -1,0 +1,115 @@
+/* Facts about the chosen interpreter: static ones always anew, the others from the facts file or by asking.
+ *
+ * Role: cb_interpreter_find, and the facts file beside a kernelspec. Trust domain: supervisor, at start. Invariants: a
+ * facts file counts only if its stamp (path, real path, size, mtime, inode of the executable) is the one of now; it
+ * goes through the same strict parser as a guest's answer; an unwritable or broken one only costs time. Callers:
+ * commands/{kernel,install,run,explain}.c.
+ */
+#include "interpreter.h"
+
+#include <cellblock/fd.h>
+#include <cellblock/log.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "files.h"
+#include "interpreter_ask.h"
+#include "interpreter_static.h"
+#include "paths.h"
+
+#define MAX_FACTS (256u << 10)
+
+static json_t *stamp_of(const struct cb_interpreter *p)
+{
+	CB_AUTO_PATH real = cb_path_real(p->executable);
+	struct stat st;
+
+	if (real == NULL || stat(real, &st) < 0)
+		return NULL;
+	return json_pack("{s:s, s:s, s:I, s:I, s:I}", "path", p->executable, "real_path", real, "size",
+			 (json_int_t)st.st_size, "mtime_ns",
+			 (json_int_t)st.st_mtim.tv_sec * 1000000000 + (json_int_t)st.st_mtim.tv_nsec, "inode",
+			 (json_int_t)st.st_ino);
+}
+
+static int read_facts(const char *path, struct cb_interpreter *p)
+{
+	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	CB_AUTO_PATH text = NULL;
+	CB_AUTO_PATH answer = NULL;
+	json_t *root, *stamp;
+	size_t len = 0;
+	int r;
+
+	if (fd < 0)
+		return -errno;
+	r = cb_fd_read_all(fd, MAX_FACTS, &text, &len);
+	if (r < 0)
+		return r;
+	root = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
+	stamp = stamp_of(p);
+	r = stamp != NULL && json_equal(stamp, json_object_get(root, "stamp")) ? 0 : CB_E_UNKNOWN;
+	json_decref(stamp);
+	if (json_object_get(json_object_get(root, "answer"), "debugpy") == NULL)
+		r = CB_E_UNKNOWN; /* an older release's, which did not ask for it */
+	if (r == 0) {
+		answer = json_dumps(json_object_get(root, "answer"), JSON_COMPACT);
+		r = answer != NULL ? cb_interpreter_take_answer(p, answer, strlen(answer), NULL) : CB_E_SYNTAX;
+	}
+	json_decref(root);
+	return r;
+}
+
+int cb_interpreter_save(const struct cb_interpreter *i, const char *facts_file)
+{
+	json_t *missing = json_array(), *root;
+	CB_AUTO_PATH text = NULL;
+
+	for (size_t n = 0; n < i->missing.count; n++)
+		json_array_append_new(missing, json_string(i->missing.items[n]));
+	root = json_pack("{s:o, s:{s:s, s:s?, s:b, s:s?, s:o}}", "stamp", stamp_of(i), "answer", "version", i->version,
+			 "ipython", i->ipython_version, "debugpy", i->debugpy, "bash", i->bash_version, "missing",
+			 missing);
+	text = root != NULL ? json_dumps(root, JSON_INDENT(2)) : NULL;
+	json_decref(root);
+	return text != NULL ? cb_file_replace(facts_file, text, strlen(text), 0644) : -ENOMEM;
+}
+
+int cb_interpreter_find(const char *executable, const char *facts_file, const char *jail_program,
+			enum cb_isolation_level minimum, struct cb_interpreter *ret_interpreter, struct cb_err *err)
+{
+	struct cb_interpreter p = { 0 };
+	int r = cb_interpreter_static(executable, &p, err);
+
+	/* it asks for all walls, but not for limits by cgroups */
+	p.minimum = minimum < CB_LEVEL_NO_CGROUP ? minimum : CB_LEVEL_NO_CGROUP;
+	if (r < 0)
+		return r;
+	if (facts_file == NULL || read_facts(facts_file, &p) < 0) {
+		r = cb_interpreter_ask(&p, jail_program, err);
+		if (r == 0 && facts_file != NULL && cb_interpreter_save(&p, facts_file) < 0)
+			cb_log(CB_LOG_INFO, "facts about the interpreter could not be kept in %s", facts_file);
+	}
+	if (r < 0) {
+		cb_interpreter_release(&p);
+		return r;
+	}
+	*ret_interpreter = p;
+	return 0;
+}
+
+void cb_interpreter_release(struct cb_interpreter *i)
+{
+	free(i->executable);
+	free(i->version);
+	free(i->ipython_version);
+	free(i->bash_version);
+	free(i->venv);
+	free(i->conda);
+	cb_strv_release(&i->prefixes);
+	cb_strv_release(&i->missing);
+	*i = (struct cb_interpreter){ 0 };
+}

@@ -1,0 +1,480 @@
+/* Publishing.
+ *
+ * Trust domain: supervisor. Nothing else sends on the iopub socket. Invariants: one order for all messages; text is
+ * merged only with adjacent text of the same stream and request; what is queued here is bounded by QUEUE_MAX bytes.
+ *
+ * Slow readers. The socket is an XPUB with NODROP, so that a full peer is said (EAGAIN) instead of its messages
+ * silently lost. Then messages queue here. After PATIENCE without any progress one message goes out with NODROP off:
+ * whoever reads has long emptied its queue and gets it, and ZeroMQ leaves the peers that are full out until they read
+ * again. If the queue itself grows over its bound, text is given up first, then displays, with a notice on stderr.
+ * Nothing that ends a request is given up. Bytes inside libzmq are bounded too: big contents are counted bodies, and
+ * past IN_FLIGHT_MAX new text and displays wait here as if blocked.
+ *
+ * Notebook servers drop outputs over 1 MB of text or 1000 messages a second, counted over 3 seconds and anew after each
+ * idle. Under such a server the guest is read no faster than that, so that nothing is dropped; but an interrupt on its
+ * way is not held up.
+ */
+#include "iopub.h"
+
+#include <cellblock/json_scan.h>
+#include <cellblock/json_write.h>
+#include <cellblock/log.h>
+#include <cellblock/wire.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "kernel.h"
+
+#define MS 1000000LL
+#define TEXT_MAX (256u << 10) /* a stream message is flushed at this size */
+#define TEXT_DELAY (25 * MS)  /* text waits this long for more: a cell's prints are one output in the notebook */
+#define QUEUE_MAX (64u << 20)
+#define HELD_MAX (16u << 20) /* before the first subscription */
+#define CONGESTED (16u << 20)
+#define IN_FLIGHT_MAX (256u << 20)
+#define PATIENCE (1000 * MS)
+#define RETRY (5 * MS)
+#define TEXT_RATE 600000 /* bytes a second: less than allowed, since a busy server sees them in bunches */
+#define TEXT_BURST (400 * MS)
+#define MESSAGE_RATE 600
+#define MESSAGE_BURST (500 * MS)
+#define ENVELOPE 700 /* bytes of a message beside its content, about */
+
+struct cb_iopub_entry {
+	struct cb_iopub_entry *next;
+	enum cb_weight weight;
+	size_t bytes;
+	size_t nframes;
+	zmq_msg_t frame[];
+};
+
+static void entry_free(struct cb_iopub_entry *e)
+{
+	for (size_t i = 0; i < e->nframes; i++)
+		zmq_msg_close(&e->frame[i]);
+	free(e);
+}
+
+static void set_nodrop(struct cb_kernel *k, int on)
+{
+	zmq_setsockopt(k->channels.socket[CB_IOPUB], ZMQ_XPUB_NODROP, &on, sizeof(on));
+}
+
+/* Sends all frames or (-EAGAIN) none: libzmq decides about the high-water mark at the first frame. */
+static int send_frames(struct cb_kernel *k, zmq_msg_t *frame, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (zmq_msg_send(&frame[i], k->channels.socket[CB_IOPUB],
+				 ZMQ_DONTWAIT | (i + 1 < n ? ZMQ_SNDMORE : 0)) >= 0)
+			continue;
+		if (i == 0)
+			return -errno;
+		cb_log(CB_LOG_ERROR, "iopub: message torn: %s", cb_err_name(-errno));
+		for (; i < n; i++)
+			zmq_msg_close(&frame[i]);
+		return 0;
+	}
+	return 0;
+}
+
+static bool over_in_flight(enum cb_weight weight)
+{
+	return weight != CB_WEIGHT_KEEP && cb_bodies_in_flight() > IN_FLIGHT_MAX;
+}
+
+/* Gives up the oldest entries of one weight until the queue fits. */
+static void shed(struct cb_iopub *p, enum cb_weight weight, size_t limit)
+{
+	struct cb_iopub_entry **at = &p->head, *last = NULL;
+
+	while (*at != NULL) {
+		struct cb_iopub_entry *e = *at;
+
+		if (p->bytes > limit && e->weight == weight) {
+			*at = e->next;
+			p->bytes -= e->bytes;
+			p->count--;
+			p->dropped += e->bytes;
+			entry_free(e);
+			continue;
+		}
+		last = e;
+		at = &e->next;
+	}
+	p->tail = last;
+}
+
+static void enqueue(struct cb_kernel *k, enum cb_weight weight, zmq_msg_t *frame, size_t n)
+{
+	struct cb_iopub *p = &k->iopub;
+	struct cb_iopub_entry *e = malloc(sizeof(*e) + n * sizeof(e->frame[0]));
+	size_t limit = p->subscribed ? QUEUE_MAX : HELD_MAX;
+
+	if (e == NULL) {
+		for (size_t i = 0; i < n; i++)
+			zmq_msg_close(&frame[i]);
+		return;
+	}
+	*e = (struct cb_iopub_entry){ .weight = weight, .nframes = n, .bytes = sizeof(*e) };
+	for (size_t i = 0; i < n; i++) {
+		e->bytes += zmq_msg_size(&frame[i]) + sizeof(zmq_msg_t);
+		zmq_msg_init(&e->frame[i]);
+		zmq_msg_move(&e->frame[i], &frame[i]);
+	}
+	if (p->tail != NULL)
+		p->tail->next = e;
+	else
+		p->head = e;
+	p->tail = e;
+	p->bytes += e->bytes;
+	p->count++;
+	if (p->bytes > limit)
+		shed(p, CB_WEIGHT_TEXT, limit / 2);
+	if (p->bytes > limit)
+		shed(p, CB_WEIGHT_DATA, limit / 2);
+	if (p->bytes > 4 * limit) /* status and errors alone: nobody has read for a very long time */
+		shed(p, CB_WEIGHT_KEEP, 2 * limit);
+}
+
+/* Each clock runs ahead by the time that what was sent takes at the rate, from a burst behind the present on. */
+static void advance(int64_t *clock, int64_t now, int64_t burst, int64_t cost)
+{
+	*clock = (*clock > now - burst ? *clock : now - burst) + cost;
+}
+
+static void pace(struct cb_iopub *p, enum cb_weight weight, size_t bytes)
+{
+	int64_t now = cb_now_ns();
+
+	if (!p->paced || weight == CB_WEIGHT_KEEP)
+		return;
+	advance(&p->message_clock, now, MESSAGE_BURST, 1000 * MS / MESSAGE_RATE);
+	if (weight == CB_WEIGHT_TEXT)
+		advance(&p->text_clock, now, TEXT_BURST, (int64_t)(bytes + ENVELOPE) * (1000 * MS / TEXT_RATE));
+}
+
+static int send_or_queue(struct cb_kernel *k, enum cb_weight weight, zmq_msg_t *frame, size_t n)
+{
+	struct cb_iopub *p = &k->iopub;
+
+	if (p->subscribed && p->head == NULL && !over_in_flight(weight)) {
+		int r = send_frames(k, frame, n);
+
+		if (r == 0)
+			return 0;
+		if (r != -EAGAIN) {
+			for (size_t i = 0; i < n; i++)
+				zmq_msg_close(&frame[i]);
+			return r;
+		}
+	}
+	if (p->head == NULL && p->subscribed) {
+		p->blocked_since = cb_now_ns();
+		cb_loop_arm(&k->loop, p->timer, p->blocked_since + RETRY);
+	}
+	enqueue(k, weight, frame, n);
+	return 0;
+}
+
+static void build_and_send(struct cb_kernel *k, const char *topic, enum cb_weight weight, const struct cb_outgoing *out)
+{
+	zmq_msg_t few[16], *frame = few;
+	size_t n = 0;
+
+	if (out->nbuffers + 8 > 16) {
+		frame = malloc((out->nbuffers + 8) * sizeof(*frame));
+		if (frame == NULL)
+			return;
+	}
+	int r = cb_outgoing_frames(&k->session, k->auth, out, frame + 1, &n);
+
+	pace(&k->iopub, weight, out->content_body != NULL ? out->content_body->size : out->content.len);
+	if (r == 0) {
+		zmq_msg_init_size(&frame[0], strlen(topic));
+		memcpy(zmq_msg_data(&frame[0]), topic, strlen(topic));
+		r = send_or_queue(k, weight, frame, n + 1);
+	}
+	if (r < 0)
+		cb_log(CB_LOG_ERROR, "iopub: %s not sent: %s", out->type, cb_err_name(r));
+	if (frame != few)
+		free(frame);
+}
+
+void cb_iopub_publish(struct cb_kernel *k, const char *topic, enum cb_weight weight, const struct cb_outgoing *out)
+{
+	cb_iopub_flush(k);
+	build_and_send(k, topic, weight, out);
+}
+
+void cb_iopub_status(struct cb_kernel *k, const char *state, struct cb_header *parent)
+{
+	char content[64];
+	int n = snprintf(content, sizeof(content), "{\"execution_state\":\"%s\"}", state);
+	struct cb_outgoing out = { .type = "status",
+				   .parent = cb_header_span(parent),
+				   .metadata = CB_SPAN("{}"),
+				   .content = { content, (size_t)n } };
+
+	cb_iopub_publish(k, "status", CB_WEIGHT_KEEP, &out);
+	if (strcmp(state, "idle") == 0)
+		k->iopub.text_clock = k->iopub.message_clock = 0;
+}
+
+static void send_text(struct cb_kernel *k, struct cb_header *parent, unsigned stream, const char *text, size_t len)
+{
+	const char *name = stream == CB_WIRE_STDERR ? "stderr" : "stdout";
+	struct cb_body *body = NULL;
+	CB_AUTO_BUF b = CB_BUF_INIT(8 * (size_t)TEXT_MAX);
+
+	if (cb_buf_printf(&b, "{\"name\":\"%s\",\"text\":", name) < 0 || cb_json_write_string(&b, text, len) < 0 ||
+	    cb_buf_append_str(&b, "}") < 0) {
+		cb_log(CB_LOG_ERROR, "iopub: %zu bytes of text lost: out of memory", len);
+		return;
+	}
+	struct cb_outgoing out = { .type = "stream",
+				   .parent = cb_header_span(parent),
+				   .metadata = CB_SPAN("{}"),
+				   .content = { (const char *)b.data, b.len } };
+
+	if (b.len > 65536 && (body = cb_body_new(0)) != NULL) { /* hand the buffer over instead of copying it */
+		free(body->data);
+		body->data = b.data;
+		body->size = b.len;
+		b.data = NULL;
+		out.content_body = body;
+	}
+	build_and_send(k, stream == CB_WIRE_STDERR ? "stream.stderr" : "stream.stdout", CB_WEIGHT_TEXT, &out);
+	cb_body_unref(body);
+}
+
+void cb_iopub_flush(struct cb_kernel *k)
+{
+	struct cb_iopub *p = &k->iopub;
+
+	if (p->text.len == 0)
+		return;
+	struct cb_header *parent = p->text_parent;
+
+	p->text_parent = NULL;
+	send_text(k, parent, p->text_stream, (const char *)p->text.data, p->text.len);
+	cb_header_unref(parent);
+	cb_buf_clear(&p->text);
+	cb_loop_arm(&k->loop, p->text_timer, 0);
+}
+
+void cb_iopub_text(struct cb_kernel *k, struct cb_header *parent, unsigned stream, const void *text, size_t len)
+{
+	struct cb_iopub *p = &k->iopub;
+	const char *at = text;
+
+	if (p->text.len > 0 && (p->text_parent != parent || p->text_stream != stream))
+		cb_iopub_flush(k);
+	while (len > 0) {
+		size_t room = TEXT_MAX - p->text.len, n = len < room ? len : room;
+
+		if (n < len) { /* don't cut a character in two */
+			size_t whole = cb_utf8_complete_prefix(at, n);
+
+			if (whole == 0 &&
+			    p->text.len > 0) { /* the next character has no room: it begins the next message */
+				cb_iopub_flush(k);
+				continue;
+			}
+			n = whole > 0 ? whole : n;
+		}
+		if (cb_buf_append(&p->text, at, n) < 0) {
+			cb_log(CB_LOG_ERROR, "iopub: %zu bytes of text lost: out of memory", len);
+			return;
+		}
+		if (p->text_parent == NULL) {
+			p->text_parent = cb_header_ref(parent);
+			p->text_stream = stream;
+		}
+		at += n;
+		len -= n;
+		if (len > 0 || p->text.len >= TEXT_MAX)
+			cb_iopub_flush(k);
+	}
+	if (p->text.len > 0 && !cb_loop_armed(&k->loop, p->text_timer))
+		cb_loop_arm(&k->loop, p->text_timer, cb_now_ns() + TEXT_DELAY);
+}
+
+static void on_text_timer(void *context)
+{
+	cb_iopub_flush(context);
+}
+
+static void notice_dropped(struct cb_kernel *k)
+{
+	struct cb_iopub *p = &k->iopub;
+	char text[160];
+	int n = snprintf(text, sizeof(text),
+			 "\n[cellblock: %zu bytes of output were given up: a client was not reading]\n", p->dropped);
+
+	p->dropped = 0;
+	cb_log(CB_LOG_WARNING, "iopub: output given up, a subscriber does not read");
+	send_text(k, NULL, CB_WIRE_STDERR, text, (size_t)n);
+}
+
+/* Nobody can be sent anything for the sake of a peer that is full: one message that it does not get sets it aside. */
+static int send_past_the_full(struct cb_kernel *k, struct cb_iopub_entry *e)
+{
+	cb_log(CB_LOG_WARNING, "iopub: a subscriber has not read for a second; it loses messages");
+	set_nodrop(k, 0);
+	int r = send_frames(k, e->frame, e->nframes);
+
+	set_nodrop(k, 1);
+	return r;
+}
+
+/* Sends what the queue holds. */
+static void on_retry(void *context)
+{
+	struct cb_kernel *k = context;
+	struct cb_iopub *p = &k->iopub;
+	int64_t now = cb_now_ns();
+	bool impatient = p->blocked_since != 0 && now - p->blocked_since > PATIENCE;
+
+	if (!p->subscribed)
+		return;
+	while (p->head != NULL) {
+		struct cb_iopub_entry *e = p->head;
+
+		if (over_in_flight(e->weight)) {
+			if (!impatient)
+				break;
+			p->dropped += e->bytes; /* libzmq holds all that it may and nobody takes it */
+		} else if (send_frames(k, e->frame, e->nframes) == -EAGAIN) {
+			if (!impatient || send_past_the_full(k, e) == -EAGAIN)
+				break;
+			impatient = false;
+		}
+		p->head = e->next;
+		if (p->head == NULL)
+			p->tail = NULL;
+		p->bytes -= e->bytes;
+		p->count--;
+		entry_free(e);
+		if (!impatient)
+			p->blocked_since = now; /* progress */
+	}
+	if (p->head == NULL) {
+		p->blocked_since = 0;
+		if (p->dropped > 0)
+			notice_dropped(k);
+	} else {
+		cb_loop_arm(&k->loop, p->timer, now + RETRY);
+	}
+}
+
+bool cb_iopub_congested(const struct cb_kernel *k)
+{
+	const struct cb_iopub *p = &k->iopub;
+	int64_t now = p->paced && k->execution.interrupted_at == 0 ? cb_now_ns() : INT64_MAX;
+
+	return p->subscribed && (p->bytes > CONGESTED || p->text_clock > now || p->message_clock > now);
+}
+
+static void welcome(struct cb_kernel *k, const char *prefix, size_t len)
+{
+	CB_AUTO_BUF b = CB_BUF_INIT(65536);
+	CB_AUTO_BUF named = CB_BUF_INIT(65536);
+	const size_t key_len = strlen("{\"subscription\":");
+	zmq_msg_t frame[8];
+	size_t n = 0;
+
+	if (cb_buf_append_str(&b, "{\"subscription\":") < 0 || cb_json_write_string(&b, prefix, len) < 0)
+		return;
+	/* a prefix that is no UTF-8 can't be named in JSON: no welcome (JEP 65) */
+	if (cb_json_string_decode((struct cb_span){ (const char *)b.data + key_len, b.len - key_len }, &named) < 0 ||
+	    named.len != len || (len > 0 && memcmp(named.data, prefix, len) != 0) || cb_buf_append_str(&b, "}") < 0)
+		return;
+	struct cb_outgoing out = { .type = "iopub_welcome",
+				   .parent = CB_SPAN("{}"),
+				   .metadata = CB_SPAN("{}"),
+				   .content = { (const char *)b.data, b.len } };
+
+	if (cb_outgoing_frames(&k->session, k->auth, &out, frame + 1, &n) < 0)
+		return;
+	zmq_msg_init_size(&frame[0], len);
+	if (len > 0)
+		memcpy(zmq_msg_data(&frame[0]), prefix, len);
+	/* straight to the socket, before what is held; if that is full, a subscriber before this one has filled it */
+	if (send_frames(k, frame, n + 1) < 0)
+		(void)send_or_queue(k, CB_WEIGHT_KEEP, frame, n + 1);
+}
+
+bool cb_iopub_has_subscribers(const struct cb_kernel *k)
+{
+	return k->iopub.ntopics > 0 || k->iopub.many_topics;
+}
+
+/* The socket tells of every subscription, but of an unsubscription only when it was the topic's last. */
+static void note_topic(struct cb_kernel *k, const char *topic, size_t len, bool on)
+{
+	struct cb_iopub *p = &k->iopub;
+	uint64_t h = 14695981039346656037u;
+	size_t i = 0;
+
+	for (size_t j = 0; j < len; j++)
+		h = (h ^ (unsigned char)topic[j]) * 1099511628211u;
+	while (i < p->ntopics && p->topic[i] != h)
+		i++;
+	if (!on && i < p->ntopics)
+		p->topic[i] = p->topic[--p->ntopics];
+	else if (on && i == p->ntopics && i < CB_IOPUB_TOPICS)
+		p->topic[p->ntopics++] = h;
+	else if (on && i == p->ntopics)
+		p->many_topics = true;
+	cb_idle_touch(k);
+}
+
+void cb_iopub_subscriptions(struct cb_kernel *k)
+{
+	for (int i = 0; i < 64; i++) {
+		zmq_msg_t m;
+
+		zmq_msg_init(&m);
+		if (zmq_msg_recv(&m, k->channels.socket[CB_IOPUB], ZMQ_DONTWAIT) < 0) {
+			zmq_msg_close(&m);
+			return;
+		}
+		const char *data = zmq_msg_data(&m);
+
+		if (zmq_msg_size(&m) > 0 && (data[0] == 0 || data[0] == 1))
+			note_topic(k, data + 1, zmq_msg_size(&m) - 1, data[0] == 1);
+		if (zmq_msg_size(&m) > 0 && data[0] == 1) {
+			welcome(k, data + 1, zmq_msg_size(&m) - 1);
+			if (!k->iopub.subscribed) {
+				k->iopub.subscribed = true;
+				k->iopub.blocked_since = cb_now_ns();
+				on_retry(k);
+			}
+		}
+		zmq_msg_close(&m);
+	}
+}
+
+int cb_iopub_init(struct cb_kernel *k)
+{
+	struct cb_iopub *p = &k->iopub;
+
+	*p = (struct cb_iopub){ .text = CB_BUF_INIT(TEXT_MAX), .paced = getenv("JPY_SESSION_NAME") != NULL };
+	p->timer = cb_loop_add_timer(&k->loop, on_retry, k);
+	p->text_timer = cb_loop_add_timer(&k->loop, on_text_timer, k);
+	return p->timer < 0 || p->text_timer < 0 ? -ENOSPC : 0;
+}
+
+void cb_iopub_release(struct cb_kernel *k)
+{
+	struct cb_iopub *p = &k->iopub;
+
+	while (p->head != NULL) {
+		struct cb_iopub_entry *e = p->head;
+
+		p->head = e->next;
+		entry_free(e);
+	}
+	cb_buf_release(&p->text);
+	cb_header_unref(p->text_parent);
+}

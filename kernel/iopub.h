@@ -1,0 +1,63 @@
+/* The one publisher: status, outputs, stream merging, slow readers. Trust domain: supervisor. See iopub.c. */
+#pragma once
+
+#include <cellblock/buffer.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <zmq.h>
+
+#include "message.h"
+
+struct cb_kernel;
+
+#define CB_IOPUB_HWM 1000
+#define CB_IOPUB_TOPICS 64
+
+/* What may be given up when a subscriber does not read, in this order. */
+enum cb_weight {
+	CB_WEIGHT_TEXT, /* stream */
+	CB_WEIGHT_DATA, /* displays, comm messages */
+	CB_WEIGHT_KEEP, /* status, execute_input, error, execute_result: what ends or explains a request */
+};
+
+struct cb_iopub_entry;
+
+struct cb_iopub {
+	/* messages that could not be sent yet, oldest first */
+	struct cb_iopub_entry *head, *tail;
+	size_t bytes;
+	size_t count;
+	size_t dropped;			 /* bytes of text and data given up since the last notice */
+	uint64_t topic[CB_IOPUB_TOPICS]; /* what somebody subscribes to now, by hash */
+	size_t ntopics;
+	bool many_topics;      /* more than can be told apart: taken for subscribed from then on */
+	bool subscribed;       /* somebody has ever subscribed; until then everything is held */
+	int64_t blocked_since; /* 0 = not blocked */
+	int timer;	       /* retry of the queue */
+
+	/* a notebook server (JPY_SESSION_NAME) drops what comes faster than it allows: when what was sent may have been
+	 */
+	bool paced;
+	int64_t text_clock, message_clock;
+
+	/* text of one stream of one request, merged until it is flushed */
+	struct cb_buf text;
+	struct cb_header *text_parent;
+	unsigned text_stream; /* CB_WIRE_STDOUT or CB_WIRE_STDERR */
+	int text_timer;
+};
+
+int cb_iopub_init(struct cb_kernel *k);
+void cb_iopub_release(struct cb_kernel *k);
+void cb_iopub_subscriptions(struct cb_kernel *k); /* reads (un)subscriptions, answers with iopub_welcome */
+
+/* Publishes after what was published before; pending text goes out first. Never fails towards the caller. */
+void cb_iopub_publish(struct cb_kernel *k, const char *topic, enum cb_weight weight, const struct cb_outgoing *out);
+void cb_iopub_status(struct cb_kernel *k, const char *state, struct cb_header *parent); /* parent NULL = {} */
+/* Text of a stream: merged with what comes within some ms, flushed before anything else is published. */
+void cb_iopub_text(struct cb_kernel *k, struct cb_header *parent, unsigned stream, const void *text, size_t len);
+void cb_iopub_flush(struct cb_kernel *k);
+/* Whether anybody subscribes to anything now. */
+bool cb_iopub_has_subscribers(const struct cb_kernel *k);
+/* Whether the guest's output should not be read for now because subscribers are behind. */
+bool cb_iopub_congested(const struct cb_kernel *k);

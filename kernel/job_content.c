@@ -1,0 +1,340 @@
+/* What the helpers of jobs say, and the replies that come of it.
+ *
+ * Trust domain: supervisor. A packet is checked and added to its job within limits.message and limits.output; a reply
+ * is content only, nothing here sends or waits. All text from the jail (names, output, reasons) is written as JSON
+ * strings, where what is no UTF-8 is repaired; numbers are the helper's, and harm only who believes a guest about its
+ * own files. Errors have the names of Python's exceptions where there is one.
+ *
+ * Callers: jobs.c.
+ */
+#include <cellblock/json_write.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "jobs.h"
+#include "kernel.h"
+#include "level.h"
+
+#define ENTRY_SIZE 100 /* bytes of a list's entry beside its name */
+#define NOTICE "\n[cellblock: %" PRIu64 " bytes of output over %s = %" PRIu64 " were dropped]\n"
+
+static const char *error_name(int code)
+{
+	switch (code) {
+	case -ENOENT:
+		return "FileNotFoundError";
+	case -EEXIST:
+		return "FileExistsError";
+	case -EISDIR:
+		return "IsADirectoryError";
+	case -ENOTDIR:
+		return "NotADirectoryError";
+	case -EACCES:
+	case -EPERM:
+	case CB_E_DENIED:
+		return "PermissionError";
+	default:
+		return "OSError";
+	}
+}
+
+/* Room for any JSON form of the job's output, and for what stands beside it. */
+size_t cb_job_reply_room(const struct cb_job *job)
+{
+	return 6 * (job->out[0].len + job->out[1].len) + job->entries.len / sizeof(struct cb_job_entry) * ENTRY_SIZE +
+	       65536;
+}
+
+static void write_error(struct cb_buf *b, const char *ename, const char *evalue, size_t len)
+{
+	(void)cb_buf_append_str(b, "{\"status\":\"error\",\"ename\":");
+	(void)cb_json_write_cstr(b, ename);
+	(void)cb_buf_append_str(b, ",\"evalue\":");
+	(void)cb_json_write_string(b, evalue, len);
+	(void)cb_buf_append_str(b, ",\"traceback\":[]");
+}
+
+/* ---- commands ---- */
+
+static void write_output(const struct cb_job *job, struct cb_buf *b)
+{
+	const struct cb_policy *p = job->k->policy;
+	bool message = p->limit_output == 0 || p->limit_output > p->limit_message;
+	char notice[160] = "";
+
+	if (job->dropped > 0)
+		snprintf(notice, sizeof(notice), NOTICE, job->dropped, message ? "limits.message" : "limits.output",
+			 message ? p->limit_message : p->limit_output);
+	(void)cb_buf_append_str(b, ",\"stdout\":");
+	(void)cb_json_write_string(b, job->out[0].len > 0 ? (const char *)job->out[0].data : "", job->out[0].len);
+	(void)cb_buf_append_str(b, ",\"stderr\":\"");
+	if (job->out[1].len > 0)
+		(void)cb_json_write_escaped(b, (const char *)job->out[1].data, job->out[1].len);
+	(void)cb_json_write_escaped(b, notice, strlen(notice));
+	(void)cb_buf_append_str(b, "\"");
+}
+
+static void write_run_usage(const struct cb_job *job, const struct cb_job_usage *u, struct cb_buf *b)
+{
+	int64_t ns = job->started_ns != 0 ? cb_now_ns() - job->started_ns : 0;
+
+	(void)cb_buf_printf(b, ",\"usage\":{\"wall_s\":%.6f", (double)ns / 1e9);
+	if (u != NULL)
+		(void)cb_buf_printf(b,
+				    ",\"cpu_user_s\":%.6f,\"cpu_sys_s\":%.6f,\"memory_peak_bytes\":%" PRIu64
+				    ",\"read_bytes\":%" PRIu64 ",\"write_bytes\":%" PRIu64,
+				    (double)u->cpu_user_us / 1e6, (double)u->cpu_sys_us / 1e6, u->memory_peak_bytes,
+				    u->read_bytes, u->write_bytes);
+	(void)cb_buf_printf(b, ",\"output_bytes\":%" PRIu64 "}",
+			    (uint64_t)job->out[0].len + job->out[1].len + job->dropped);
+}
+
+static void write_run(const struct cb_job *job, uint64_t wait_status, const struct cb_job_usage *u, struct cb_buf *b)
+{
+	int status = (int)(uint32_t)wait_status;
+	struct cb_usage now = { 0 };
+
+	cb_usage_read(&job->k->guest.usage, &now);
+	bool for_memory = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && now.oom_kills > job->oom_kills;
+
+	(void)cb_buf_printf(b, "{\"status\":\"ok\",\"returncode\":%d",
+			    WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status));
+	write_output(job, b);
+	(void)cb_buf_printf(b, ",\"limit\":%s", for_memory ? "\"memory\"" : job->dropped > 0 ? "\"output\"" : "null");
+	write_run_usage(job, u, b);
+	(void)cb_buf_append_str(b, "}");
+}
+
+void cb_job_write_stopped(const struct cb_job *job, const struct cb_job_usage *usage, struct cb_buf *b)
+{
+	bool time = job->stop == CB_JOB_STOP_TIME;
+	char text[128];
+
+	if (time)
+		snprintf(text, sizeof(text), "the command ran longer than %g seconds and was killed", job->timeout);
+	else
+		snprintf(text, sizeof(text), "%s",
+			 job->running ? "the command was interrupted and killed" : "interrupted before it was started");
+	write_error(b, time ? "CommandTimeoutError" : "KeyboardInterrupt", text, strlen(text));
+	(void)cb_buf_append_str(b, ",\"returncode\":null");
+	write_output(job, b);
+	(void)cb_buf_printf(b, ",\"limit\":%s", time ? "\"time\"" : "null");
+	write_run_usage(job, usage, b);
+	(void)cb_buf_append_str(b, "}");
+}
+
+/* ---- files ---- */
+
+static void write_entries(const struct cb_job *job, struct cb_buf *b)
+{
+	static const char *const types[] = {
+		[CB_JOB_FILE] = "file", [CB_JOB_FOLDER] = "folder", [CB_JOB_LINK] = "link",
+		[CB_JOB_PIPE] = "pipe", [CB_JOB_SOCKET] = "socket", [CB_JOB_DEVICE] = "device"
+	};
+	size_t n = job->entries.len / sizeof(struct cb_job_entry);
+
+	(void)cb_buf_append_str(b, "{\"status\":\"ok\",\"entries\":[");
+	for (size_t i = 0; i < n; i++) {
+		struct cb_job_entry e;
+
+		memcpy(&e, job->entries.data + i * sizeof(e), sizeof(e));
+		(void)cb_buf_append_str(b, i > 0 ? ",{\"name\":" : "{\"name\":");
+		(void)cb_json_write_string(b, (const char *)job->out[0].data + e.name, e.name_len);
+		(void)cb_buf_printf(b, ",\"type\":\"%s\",\"size\":%" PRIu64 ",\"mtime\":%.6f}", types[e.type], e.size,
+				    (double)e.mtime_ns / 1e9);
+	}
+	(void)cb_buf_printf(b, "],\"truncated\":%s}", job->truncated ? "true" : "false");
+}
+
+static void write_clean(const struct cb_job_frame *done, const char *text, size_t len, struct cb_buf *b)
+{
+	(void)cb_buf_printf(
+		b, "{\"status\":\"ok\",\"deleted\":%" PRIu64 ",\"left\":%" PRIu64 ",\"first_left\":", done->a, done->b);
+	if (done->b > 0)
+		(void)cb_json_write_string(b, text, len);
+	else
+		(void)cb_buf_append_str(b, "null");
+	(void)cb_buf_append_str(b, "}");
+}
+
+/* ---- usage ---- */
+
+static void write_usage(struct cb_kernel *k, const struct cb_job_usage *u, struct cb_buf *b)
+{
+	const struct cb_policy *p = k->policy;
+	struct cb_usage guest = { 0 };
+
+	cb_usage_read(&k->guest.usage, &guest);
+	if (k->guest.level != CB_LEVEL_FULL) { /* no control group has counted what has ended */
+		guest.cpu_user_s = (double)u->cpu_user_us / 1e6;
+		guest.cpu_sys_s = (double)u->cpu_sys_us / 1e6;
+	}
+	(void)cb_buf_printf(b, "{\"status\":\"ok\",\"level\":\"%s\",\"limits_by\":", cb_level_name(k->guest.level));
+	(void)cb_json_write_cstr(b, k->guest.limits);
+	(void)cb_buf_printf(
+		b,
+		",\"jails_started\":%u,\"usage\":{\"cpu_user_s\":%.6f,\"cpu_sys_s\":%.6f,\"memory_bytes\":%" PRIu64
+		",\"memory_peak_bytes\":%" PRIu64 ",\"memory_kills\":%" PRIu64 ",\"processes\":%" PRIu64
+		",\"pids\":%" PRIu64 ",\"tmp_bytes\":%" PRIu64 ",\"shm_bytes\":%" PRIu64 ",\"output_bytes\":%" PRIu64
+		"},",
+		k->guest.generation, guest.cpu_user_s, guest.cpu_sys_s, u->memory_bytes, guest.memory_peak_bytes,
+		guest.oom_kills, u->processes, u->threads, u->tmp_bytes, u->shm_bytes,
+		cb_guest_parent_of(k, 0)->output_bytes);
+	(void)cb_buf_printf(b,
+			    "\"limits\":{\"memory\":%" PRIu64 ",\"cpu\":%g,\"pids\":%" PRIu64 ",\"open_files\":%" PRIu64
+			    ",\"file_size\":%" PRIu64 ",\"tmp\":%" PRIu64 ",\"shm\":%" PRIu64 ",\"inodes\":%" PRIu64
+			    ",\"output\":%" PRIu64 ",\"message\":%" PRIu64 "},",
+			    p->limit_memory, p->limit_cpu, p->limit_pids, p->limit_open_files, p->limit_file_size,
+			    p->limit_tmp, p->limit_shm, p->limit_inodes, p->limit_output, p->limit_message);
+	(void)cb_buf_printf(b, "\"timeout\":{\"cell\":%g,\"cpu\":%g,\"wait\":%g,\"idle\":%g}}", p->timeout_cell,
+			    p->timeout_cpu, p->timeout_wait, p->timeout_idle);
+}
+
+/* ---- all ---- */
+
+void cb_job_write_error(const struct cb_job *job, const char *ename, const char *evalue, size_t len, struct cb_buf *b)
+{
+	write_error(b, ename, evalue, len);
+	if (job->asked.code == CB_JOB_RUN && job->running)
+		write_output(job, b);
+	(void)cb_buf_append_str(b, "}");
+}
+
+static void write_too_large(const struct cb_job *job, struct cb_buf *b)
+{
+	char text[PATH_MAX + 256];
+	int n = snprintf(text, sizeof(text),
+			 "%s has %" PRIu64 " bytes, more than limits.message = %" PRIu64 " allows in one message: read "
+			 "it in parts, with offset and length",
+			 job->path, job->size, job->k->policy->limit_message);
+
+	cb_job_write_error(job, "FileTooLargeError", text, (size_t)n, b);
+}
+
+static void write_read(struct cb_job *job, struct cb_buf *b)
+{
+	job->has_data = true;
+	(void)cb_buf_printf(
+		b, "{\"status\":\"ok\",\"size\":%" PRIu64 ",\"offset\":%" PRIu64 ",\"length\":%zu,\"mtime\":%.6f}",
+		job->size, job->asked.a, job->out[0].len, (double)job->mtime_ns / 1e9);
+}
+
+void cb_job_write_reply(struct cb_job *job, const struct cb_job_frame *last, const void *payload, size_t len,
+			struct cb_buf *b)
+{
+	struct cb_job_usage usage = { 0 };
+
+	if (last->op == CB_JOB_DONE && last->code < 0) {
+		cb_job_write_error(job, error_name(last->code), payload, len < CB_JOB_TEXT_MAX ? len : CB_JOB_TEXT_MAX,
+				   b);
+		return;
+	}
+	if (len == sizeof(usage))
+		memcpy(&usage, payload, sizeof(usage));
+	switch ((enum cb_job_kind)job->asked.code) {
+	case CB_JOB_READ:
+		if (last->op == CB_JOB_FACTS)
+			write_too_large(job, b);
+		else
+			write_read(job, b);
+		break;
+	case CB_JOB_WRITE:
+		(void)cb_buf_printf(b, "{\"status\":\"ok\",\"size\":%" PRIu64 "}", last->a);
+		break;
+	case CB_JOB_LIST:
+		write_entries(job, b);
+		break;
+	case CB_JOB_DELETE:
+		(void)cb_buf_printf(b, "{\"status\":\"ok\",\"deleted\":%" PRIu64 "}", last->a);
+		break;
+	case CB_JOB_CLEAN:
+		write_clean(last, payload, len < CB_JOB_TEXT_MAX ? len : CB_JOB_TEXT_MAX, b);
+		break;
+	case CB_JOB_RUN:
+		if (job->stop != CB_JOB_STOP_NONE)
+			cb_job_write_stopped(job, &usage, b);
+		else
+			write_run(job, last->a, &usage, b);
+		break;
+	case CB_JOB_USAGE:
+		write_usage(job->k, &usage, b);
+		break;
+	}
+}
+
+/* ---- what a helper says ---- */
+
+static enum cb_job_taken take_bytes(struct cb_job *job, const struct cb_job_packet *p, size_t len)
+{
+	const struct cb_policy *policy = job->k->policy;
+	uint64_t limit = policy->limit_output != 0 && policy->limit_output < policy->limit_message
+				 ? policy->limit_output
+				 : policy->limit_message;
+	size_t have = job->out[0].len + job->out[1].len, keep = len;
+	struct cb_buf *to = &job->out[0];
+
+	if (job->asked.code == CB_JOB_RUN && (p->head.code == 1 || p->head.code == 2)) {
+		keep = have >= limit ? 0 : len < limit - have ? len : (size_t)(limit - have);
+		job->dropped += len - keep;
+		to = &job->out[p->head.code - 1];
+	} else if (job->asked.code != CB_JOB_READ || have + len > job->asked.b) {
+		return CB_JOB_NONSENSE;
+	}
+	return cb_buf_append(to, p->payload, keep) == 0 ? CB_JOB_GOES_ON : CB_JOB_NONSENSE;
+}
+
+static enum cb_job_taken take_entry(struct cb_job *job, const struct cb_job_packet *p, size_t len)
+{
+	struct cb_job_entry e = { .name = (uint32_t)job->out[0].len,
+				  .name_len = (uint32_t)len,
+				  .type = p->head.code,
+				  .size = p->head.a,
+				  .mtime_ns = p->head.b };
+
+	if (job->asked.code != CB_JOB_LIST || len == 0 || len > NAME_MAX || e.type < CB_JOB_FILE ||
+	    e.type > CB_JOB_DEVICE)
+		return CB_JOB_NONSENSE;
+	/* a name grows at most sixfold when it is written */
+	if (6 * (job->out[0].len + len) + ENTRY_SIZE * (job->entries.len / sizeof(e) + 1) >
+		    job->k->policy->limit_message ||
+	    job->entries.len + sizeof(e) > job->entries.max) {
+		job->truncated = true;
+		return CB_JOB_ANSWERED;
+	}
+	if (cb_buf_append(&job->out[0], p->payload, len) < 0 || cb_buf_append(&job->entries, &e, sizeof(e)) < 0)
+		return CB_JOB_NONSENSE;
+	return CB_JOB_GOES_ON;
+}
+
+enum cb_job_taken cb_job_take(struct cb_job *job, const struct cb_job_packet *p, size_t len)
+{
+	bool told = job->asked.code == CB_JOB_RUN || job->asked.code == CB_JOB_USAGE;
+
+	switch ((enum cb_job_op)p->head.op) {
+	case CB_JOB_FACTS:
+		job->size = p->head.a;
+		job->mtime_ns = p->head.b;
+		if (job->asked.code != CB_JOB_READ)
+			return CB_JOB_NONSENSE;
+		return job->whole && job->size > job->asked.a && job->size - job->asked.a > job->asked.b
+			       ? CB_JOB_ANSWERED
+			       : CB_JOB_GOES_ON;
+	case CB_JOB_BYTES:
+		return take_bytes(job, p, len);
+	case CB_JOB_ENTRY:
+		return take_entry(job, p, len);
+	case CB_JOB_PROGRESS:
+		return CB_JOB_GOES_ON;
+	case CB_JOB_DONE:
+		return p->head.code == 0 && told && len != sizeof(struct cb_job_usage) ? CB_JOB_NONSENSE
+										       : CB_JOB_ANSWERED;
+	case CB_JOB_REQUEST:
+	case CB_JOB_DATA:
+	case CB_JOB_END:
+		break;
+	}
+	return CB_JOB_NONSENSE;
+}

@@ -1,0 +1,76 @@
+/* The kernel: everything that the supervisor holds while it serves. One per process, made by commands/kernel.c. */
+#pragma once
+
+#include "audit.h"
+#include "audit_events.h"
+#include "auth.h"
+#include "branches.h"
+#include "channels.h"
+#include "comms.h"
+#include "connection_file.h"
+#include "debug.h"
+#include "execution.h"
+#include "guest.h"
+#include "history.h"
+#include "idle.h"
+#include "interpreter.h"
+#include "iopub.h"
+#include "jobs.h"
+#include "lanes.h"
+#include "layer.h"
+#include "snapshots.h"
+#include "watch.h"
+#include "loop.h"
+#include "memory.h"
+#include "policy.h"
+#include "side.h"
+#include "twins.h"
+
+struct cb_kernel {
+	const struct cb_policy *policy;
+	const struct cb_interpreter *interpreter;
+	bool bash; /* cells are of bash, not Python */
+	struct cb_connection conn;
+	struct cb_loop loop;
+	struct cb_auth *auth;
+	struct cb_session session;
+	struct cb_channels channels;
+	struct cb_iopub iopub;
+	struct cb_guest guest;
+	struct cb_execution execution;
+	struct cb_comms comms;
+	struct cb_idle idle;
+	struct cb_audit *audit; /* NULL = none kept */
+	struct cb_jobs jobs;
+	struct cb_side side;
+	struct cb_lanes lanes;
+	struct cb_branches branches;
+	struct cb_debug debug;
+	struct cb_layer_wait layer;
+	struct cb_snapshots snapshots;
+	struct cb_watch watch;
+	struct cb_twins twins;
+	struct cb_memory_watch memory;
+	struct cb_checkpoints checkpoints;
+	struct cb_history *history; /* NULL = none kept */
+	int history_slot;
+	struct cb_request *history_waiting; /* history_requests that the thread works on */
+	uint64_t history_tag;
+	int signal_fd, signal_slot;
+	int parent_fd, parent_slot;	       /* pidfd of JPY_PARENT_PID; -1 = none */
+	enum cb_workspace_mode workspace_mode; /* as it is, which may not be what the policy asks for */
+	char workspace_note[512];	       /* for banner and first cell; empty = nothing to say */
+	char note_told[512];		       /* what the broker wants users to know, as a cell has last said it */
+	double stop_on_error_timeout;	       /* seconds, <= 0 = none */
+	struct {
+		double cpu;
+		int64_t at; /* 0 = never */
+		unsigned jail;
+	} usage_asked; /* by usage_request, the last time */
+	bool shutting_down;
+	bool failed; /* the end is no one's wish: exit status 1, so that servers restart the kernel */
+	int shutdown_timer;
+};
+
+/* Ends the kernel: the guest gets a second for its exit handlers, then the loop stops. */
+void cb_kernel_shutdown(struct cb_kernel *k, bool restart);

@@ -1,0 +1,620 @@
+/* Lanes: what is served beside the main shell.
+ *
+ * Trust domain: supervisor. Lane 0 takes the questions (complete, inspect, is_complete) that come while Python's main
+ * thread runs a cell; every subshell has a lane; each shell has one for the comm messages that come while its cell
+ * awaits, which its event loop serves, so that none waits for another's. Each serves one request at a time, the others
+ * wait in it. Invariants: every request that was begun (busy) ends with its reply and idle, also when the guest dies;
+ * a question is answered by its deadline, with an error if Python can't; numbers of cells come from the one execution
+ * count; what a cell of a subshell does to limits of time ends that cell first and the whole guest only if it does not
+ * end. Subshells outlive a guest: their threads begin anew in the next one.
+ *
+ * Called by execution.c (requests, pump, death, interrupt), guest_frames.c and side.c (what the guest says),
+ * requests/subshell.c. The words of a failed cell are in lanes_say.c.
+ */
+#include "lanes.h"
+
+#include <cellblock/json_scan.h>
+#include <cellblock/log.h>
+#include <errno.h>
+
+#include "abort.h"
+#include "failure.h"
+#include "guest_frames.h"
+#include "kernel.h"
+#include "lanes_say.h"
+#include "requests/requests.h"
+#include "router.h"
+
+#define SECOND 1000000000LL
+#define QUESTION_DEADLINE (10 * SECOND) /* also the first one on a loaded machine, with imports */
+
+uint32_t cb_lanes_answer_type(const struct cb_request *question)
+{
+	return cb_lane_message_of(question)->answer;
+}
+
+/* ---- which lane ---- */
+
+static struct cb_lane *find(struct cb_kernel *k, struct cb_span id)
+{
+	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++) {
+		struct cb_lane *l = &k->lanes.sub[i];
+
+		if (cb_lane_is(l, id))
+			return l;
+	}
+	return NULL;
+}
+
+/* All but the questions'; the place in what the guest may answer. */
+static struct cb_lane *lane_at(struct cb_lanes *all, size_t i)
+{
+	if (i == 0)
+		return &all->comms;
+	return i <= CB_SUBSHELLS_MAX ? &all->beside[i - 1] : &all->sub[i - 1 - CB_SUBSHELLS_MAX];
+}
+
+/* Where comm messages go while this subshell's cell awaits. */
+static struct cb_lane *beside(struct cb_kernel *k, const struct cb_lane *subshell)
+{
+	return &k->lanes.beside[subshell - k->lanes.sub];
+}
+
+static struct cb_lane *of_request(struct cb_kernel *k, uint64_t request)
+{
+	for (size_t i = 0; i < CB_LANES; i++) {
+		struct cb_lane *l = lane_at(&k->lanes, i);
+
+		if (l->current != NULL && l->current->id == request)
+			return l;
+	}
+	return NULL;
+}
+
+bool cb_lanes_known(struct cb_kernel *k, struct cb_span id)
+{
+	return find(k, id) != NULL;
+}
+
+static const struct cb_lane_ops subshell_ops;
+
+static struct cb_lane new_lane(struct cb_kernel *k, unsigned number)
+{
+	return (struct cb_lane){ .ops = &subshell_ops,
+				 .load = &k->lanes.load,
+				 .speaker = &k->guest.speaker,
+				 .count = &k->execution.number,
+				 .number = number };
+}
+
+const char *cb_lanes_create(struct cb_kernel *k)
+{
+	struct cb_session uuid = { 0 };
+
+	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++) {
+		struct cb_lane *l = &k->lanes.sub[i];
+
+		if (l->id[0] != '\0' || l->current != NULL || beside(k, l)->current != NULL)
+			continue;
+		if (cb_session_init(&uuid) < 0)
+			return NULL;
+		*l = *beside(k, l) = new_lane(k, ++k->lanes.last_number);
+		memcpy(l->id, uuid.id, sizeof(l->id));
+		return l->id;
+	}
+	return NULL;
+}
+
+const struct cb_request *cb_lanes_running(const struct cb_kernel *k)
+{
+	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
+		if (k->lanes.sub[i].current != NULL)
+			return k->lanes.sub[i].current;
+	return NULL;
+}
+
+bool cb_lanes_busy(const struct cb_kernel *k)
+{
+	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
+		if (k->lanes.beside[i].current != NULL || k->lanes.sub[i].current != NULL)
+			return true;
+	return k->lanes.load.waiting > 0 || k->lanes.ask.current != NULL || k->lanes.comms.current != NULL;
+}
+
+static void tell_guest(struct cb_kernel *k, const struct cb_lane *l, enum cb_wire_type type)
+{
+	char text[32];
+	int n = snprintf(text, sizeof(text), "{\"lane\":%u}", l->number);
+	struct cb_span span = { text, (size_t)n };
+
+	(void)cb_side_send(k, type, 0, span, span, NULL, 0);
+}
+
+/* ---- taking ---- */
+
+static bool python_is_busy(const struct cb_kernel *k)
+{
+	return (k->guest.rules.phase & (CB_PHASE_EXECUTING | CB_PHASE_INPUT | CB_PHASE_COMM)) != 0;
+}
+
+static bool is_comm(const struct cb_request *r)
+{
+	return strncmp(r->type, "comm_", 5) == 0;
+}
+
+/* A subshell's comm message goes to the main shell while that has nothing but such to do: handlers of widgets expect
+ * the main thread and its event loop. Order is kept: to where the subshell's last one is. */
+static bool main_shell_takes(struct cb_kernel *k, const struct cb_lane *l)
+{
+	const struct cb_execution *x = &k->execution;
+	bool only_comms = x->current == NULL || is_comm(x->current);
+
+	if (l->current != NULL || l->head != NULL)
+		return false;
+	for (const struct cb_request *w = x->head; w != NULL; w = w->next) {
+		if (is_comm(w) && w->subshell_id.data != NULL && find(k, w->subshell_id) == l)
+			return true;
+		only_comms = only_comms && is_comm(w);
+	}
+	return only_comms;
+}
+
+/* While a shell's cell awaits, its loop takes comm messages; the main shell's also those to a subshell that has nothing
+ * to do. Until the last of them is answered those that follow go the same way, so that their order is kept. NULL = no
+ * loop takes it. */
+static struct cb_lane *loop_of(struct cb_kernel *k, const struct cb_lane *subshell)
+{
+	struct cb_lane *l = subshell != NULL ? beside(k, subshell) : NULL, *comms = &k->lanes.comms;
+
+	if (l != NULL && (subshell->awaiting || l->current != NULL || l->head != NULL))
+		return l;
+	if (l != NULL && (subshell->current != NULL || subshell->head != NULL))
+		return NULL;
+	return k->execution.awaiting || comms->current != NULL || comms->head != NULL ? comms : NULL;
+}
+
+static struct cb_lane *lane_for(struct cb_kernel *k, const struct cb_request *r, enum cb_lane_kind kind)
+{
+	struct cb_lane *ask = &k->lanes.ask;
+
+	if (kind != CB_LANE_QUESTION) {
+		struct cb_lane *l = r->subshell_id.data != NULL ? find(k, r->subshell_id) : NULL;
+		struct cb_lane *loop = kind == CB_LANE_COMM ? loop_of(k, l) : NULL;
+
+		if (loop != NULL)
+			return loop;
+		return l != NULL && kind == CB_LANE_COMM && main_shell_takes(k, l) ? NULL : l;
+	}
+	if (k->guest.state != CB_GUEST_UP || !k->side.served)
+		return NULL;
+	return python_is_busy(k) || (ask->current != NULL && !ask->stale) ? ask : NULL;
+}
+
+static void arm(struct cb_kernel *k);
+
+bool cb_lanes_take(struct cb_kernel *k, struct cb_request *r)
+{
+	const struct cb_lane_message *m = cb_lane_message_of(r);
+	struct cb_lane *l = m != NULL && !k->shutting_down ? lane_for(k, r, m->kind) : NULL;
+
+	if (l == NULL)
+		return false;
+	if (m->kind == CB_LANE_CELL && r->execute.memory > 0) {
+		cb_request_malformed(k, r, "metadata.cellblock.memory: a subshell shares its memory with the others");
+		cb_request_free(r);
+		return true;
+	}
+	if (!cb_lane_take(k, l, r))
+		return true;
+	if (k->guest.state == CB_GUEST_NONE)
+		cb_guest_want(k);
+	cb_lanes_pump(k);
+	arm(k);
+	return true;
+}
+
+void cb_lanes_cell_awaits(struct cb_kernel *k)
+{
+	struct cb_execution *x = &k->execution;
+
+	x->awaiting = true;
+	for (size_t n = x->count; n > 0; n--) {
+		struct cb_request *r = cb_execution_pop(x);
+
+		if (!is_comm(r) || !cb_lanes_take(k, r))
+			cb_execution_push(x, r);
+	}
+}
+
+void cb_lanes_awaits(struct cb_kernel *k, uint64_t request)
+{
+	struct cb_lane *l = of_request(k, request);
+	const struct cb_request *kept = NULL;
+
+	if (l == NULL || l->awaiting)
+		return;
+	l->awaiting = true;
+	while (l->head != NULL && l->head != kept) {
+		struct cb_request *r = cb_lane_pop(l);
+
+		if (kept == NULL && !is_comm(r))
+			kept = r;
+		(void)cb_lane_take(k, is_comm(r) ? beside(k, l) : l, r);
+	}
+	cb_lanes_pump(k);
+}
+
+/* ---- beginning ---- */
+
+static bool up(struct cb_kernel *k, struct cb_lane *l)
+{
+	(void)l;
+	return k->guest.state == CB_GUEST_UP;
+}
+
+static void begun(struct cb_kernel *k, struct cb_lane *l, bool stored)
+{
+	cb_twins_touched(k, l->current->execute.code, stored ? l->cell_number : 0);
+	if (k->execution.current == NULL)
+		cb_memory_cell_begins(k);
+	else
+		cb_memory_watch(k);
+	if (stored)
+		cb_execution_record(k, l->current, l->cell_number);
+}
+
+/* What the guest may answer. */
+static void note(struct cb_kernel *k, const struct cb_lane *l, uint64_t request)
+{
+	for (size_t i = 0; i < CB_LANES; i++)
+		if (l == lane_at(&k->lanes, i))
+			k->guest.rules.lane[i] = request;
+}
+
+static bool is_beside(const struct cb_kernel *k, const struct cb_lane *l)
+{
+	return l == &k->lanes.comms || (l >= k->lanes.beside && l < k->lanes.beside + CB_SUBSHELLS_MAX);
+}
+
+static int send_to_lane(struct cb_kernel *k, struct cb_lane *l, struct cb_request *r, const struct cb_lane_message *m)
+{
+	struct cb_span buffer[CB_MAX_BUFFERS];
+	CB_AUTO_BUF b = CB_BUF_INIT(r->metadata.len + r->header->len + 65536);
+	size_t n = cb_guest_buffers(r, m->wire, buffer);
+	int c;
+
+	if (m->kind == CB_LANE_CELL)
+		c = cb_execution_metadata(r, l->cell_number, l->number, &b);
+	else if (m->kind == CB_LANE_COMM)
+		c = cb_buf_printf(&b, "{\"lane\":%u,\"beside\":%s,\"header\":%.*s,\"metadata\":%.*s}", l->number,
+				  is_beside(k, l) ? "true" : "false", (int)r->header->len, r->header->data,
+				  (int)r->metadata.len, r->metadata.data);
+	else
+		c = cb_buf_printf(&b, "{\"lane\":0}");
+	cb_guest_number(k, r, false);
+	note(k, l, r->id);
+	struct cb_span about = { (const char *)b.data, b.len };
+
+	if (c < 0)
+		return c;
+	if (l == &k->lanes.comms)
+		return cb_guest_send_beside(k, r, m->wire, about, buffer, n);
+	return cb_side_send(k, m->wire, r->id, r->content, about, buffer, n);
+}
+
+static void begin(struct cb_kernel *k, struct cb_lane *l)
+{
+	cb_lane_begin(k, l, cb_lane_pop(l));
+	if (l->current != NULL && l == &k->lanes.ask)
+		l->deadline = l->current->arrived_ns + QUESTION_DEADLINE;
+	arm(k);
+}
+
+static void pump_lane(struct cb_kernel *k, struct cb_lane *l)
+{
+	bool none = k->guest.state == CB_GUEST_NONE && k->guest.failure.code != 0;
+
+	while (l->current == NULL && l->head != NULL && (k->guest.state == CB_GUEST_UP || none))
+		begin(k, l);
+}
+
+void cb_lanes_pump(struct cb_kernel *k)
+{
+	if (k->lanes.load.waiting == 0 || k->execution.pumping || cb_layer_holds(k))
+		return;
+	if (k->guest.rules.phase != CB_PHASE_ASKING) /* Python's completer is not asked twice at a time */
+		pump_lane(k, &k->lanes.ask);
+	pump_lane(k, &k->lanes.comms);
+	for (size_t i = 0; i < CB_SUBSHELLS_MAX && k->lanes.load.waiting > 0; i++) {
+		pump_lane(k, &k->lanes.beside[i]);
+		pump_lane(k, &k->lanes.sub[i]);
+	}
+}
+
+/* ---- ending ---- */
+
+static void done(struct cb_kernel *k, struct cb_lane *l)
+{
+	note(k, l, 0);
+	arm(k);
+	cb_twins_quiet(k);
+}
+
+bool cb_lanes_delete(struct cb_kernel *k, struct cb_span id)
+{
+	struct cb_lane *l = find(k, id);
+
+	if (l == NULL)
+		return false;
+	l->id[0] = '\0';
+	cb_lane_abort_waiting(k, beside(k, l), true);
+	cb_lane_abort_waiting(k, l, true);
+	tell_guest(k, l, CB_WIRE_LANE_CLOSE);
+	return true;
+}
+
+void cb_lanes_answer(struct cb_kernel *k, struct cb_frame *f)
+{
+	struct cb_lane *l = &k->lanes.ask;
+
+	if (!l->stale)
+		cb_reply_full(k, l->current, f->metadata, (struct cb_span){ f->content, f->header.content_len },
+			      f->body);
+	cb_lane_finish(k, l);
+	cb_lanes_pump(k);
+}
+
+void cb_lanes_side_closed(struct cb_kernel *k)
+{
+	struct cb_lane *l = &k->lanes.ask;
+
+	if (l->current == NULL)
+		return;
+	if (!l->stale)
+		cb_reply_error(k, l->current, "KernelBusyError",
+			       "the guest has closed the channel that answers while a cell runs");
+	cb_lane_finish(k, l);
+	cb_lanes_pump(k);
+}
+
+bool cb_lanes_is_cell(struct cb_kernel *k, uint64_t request)
+{
+	struct cb_lane *l = of_request(k, request);
+
+	return l != NULL && cb_request_is_execute(l->current);
+}
+
+int64_t cb_lanes_number(struct cb_kernel *k, uint64_t request)
+{
+	struct cb_lane *l = of_request(k, request);
+
+	return l != NULL ? l->cell_number : 0;
+}
+
+bool cb_lanes_error(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_content *c)
+{
+	struct cb_lane *l = f->header.request != 0 ? of_request(k, f->header.request) : NULL;
+
+	if (l == NULL || !cb_request_is_execute(l->current))
+		return false;
+	cb_lane_error(k, l, f, c);
+	return true;
+}
+
+void cb_lanes_reply(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_content *c)
+{
+	struct cb_lane *l = of_request(k, f->header.request);
+
+	if (l == NULL) /* the frame's id is a lane's: not reached */
+		return;
+	cb_lane_reply(k, l, f, c);
+	cb_lanes_pump(k);
+}
+
+/* ---- input ---- */
+
+int cb_lanes_ask(struct cb_kernel *k, struct cb_frame *f)
+{
+	struct cb_lane *l = of_request(k, f->header.request);
+	int r = l != NULL && cb_request_is_execute(l->current) ? cb_lane_ask(k, l, f) : CB_E_DENIED;
+
+	if (r == 0)
+		arm(k);
+	return r;
+}
+
+struct cb_lane *cb_lanes_asker(struct cb_kernel *k, const struct cb_request *reply)
+{
+	struct cb_lane *named = reply->subshell_id.data != NULL ? find(k, reply->subshell_id) : NULL, *first = NULL;
+
+	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++) {
+		struct cb_lane *l = &k->lanes.sub[i];
+
+		if (cb_lane_asks(l, reply) && (named == NULL || named == l) &&
+		    (first == NULL || l->asked_at < first->asked_at))
+			first = l;
+	}
+	return first;
+}
+
+void cb_lanes_input(struct cb_kernel *k, struct cb_lane *l, struct cb_span content)
+{
+	char text[32];
+	int n = snprintf(text, sizeof(text), "{\"lane\":%u}", l->number);
+
+	if (cb_side_send(k, CB_WIRE_INPUT_REPLY, l->current->id, content, (struct cb_span){ text, (size_t)n }, NULL,
+			 0) < 0)
+		cb_log(CB_LOG_WARNING, "input_reply not handed to the subshell");
+	cb_lane_asked(l);
+	arm(k);
+}
+
+/* ---- time, interrupts, death ---- */
+
+static void interrupt_guest(struct cb_kernel *k, struct cb_lane *l)
+{
+	if (l == &k->lanes.comms) {
+		cb_guest_interrupt(k);
+		return;
+	}
+	tell_guest(k, l, CB_WIRE_LANE_INTERRUPT);
+	cb_lane_asked(l); /* an answer that comes now is nobody's */
+	l->ask_again++;
+	arm(k);
+}
+
+static void kill_guest(struct cb_kernel *k, struct cb_lane *l, const char *why)
+{
+	(void)l;
+	cb_guest_stop(k, why);
+}
+
+static void usage(struct cb_kernel *k, struct cb_lane *l, struct cb_usage *ret_usage)
+{
+	(void)l;
+	cb_usage_read(&k->guest.usage, ret_usage);
+}
+
+static double cpu(struct cb_kernel *k, struct cb_lane *l)
+{
+	(void)l;
+	return cb_usage_jail_cpu(&k->guest.usage);
+}
+
+static const struct cb_lane_ops subshell_ops = {
+	.up = up,
+	.begun = begun,
+	.send = send_to_lane,
+	.interrupt = interrupt_guest,
+	.kill = kill_guest,
+	.done = done,
+	.usage = usage,
+	.cpu = cpu,
+	.cpu_of = "the jail",
+};
+
+/* Questions that wait behind one that Python does not answer. */
+static void give_up_questions(struct cb_kernel *k, int64_t now)
+{
+	struct cb_lane *l = &k->lanes.ask;
+	bool stale = l->stale;
+
+	if (l->current != NULL && !stale && l->deadline <= now) {
+		cb_lanes_say_unanswered(k, l->current);
+		cb_iopub_status(k, "idle", l->current->header);
+		cb_busy_again(k);
+		l->stale = true;
+		l->deadline = 0;
+		tell_guest(k, l, CB_WIRE_LANE_INTERRUPT);
+	}
+	while (l->head != NULL && l->head->arrived_ns + QUESTION_DEADLINE <= now) {
+		struct cb_request *r = cb_lane_pop(l);
+
+		cb_bracket_begin(k, r);
+		cb_lanes_say_unanswered(k, r);
+		cb_bracket_end(k, r);
+		cb_request_free(r);
+	}
+}
+
+static void arm(struct cb_kernel *k)
+{
+	const struct cb_lane *ask = &k->lanes.ask;
+	int64_t when = ask->current != NULL ? ask->deadline : 0;
+
+	if (ask->head != NULL)
+		cb_lane_sooner(&when, ask->head->arrived_ns + QUESTION_DEADLINE);
+	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
+		cb_lane_due(&k->lanes.sub[i], &k->lanes.look_at, &when);
+	cb_loop_arm(&k->loop, k->lanes.timer, when);
+}
+
+static void on_timer(void *context)
+{
+	struct cb_kernel *k = context;
+	int64_t now = cb_now_ns();
+
+	k->lanes.look_at = 0;
+	give_up_questions(k, now);
+	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
+		cb_lane_check_time(k, &k->lanes.sub[i], now);
+	arm(k);
+}
+
+/* The subshell's cell, or what came beside one that has ended. */
+static struct cb_lane *what_runs(struct cb_kernel *k, struct cb_lane *subshell)
+{
+	return subshell->current != NULL ? subshell : beside(k, subshell);
+}
+
+/* Hard is a second one only when it can't be meant for the main shell. */
+void cb_lanes_interrupt(struct cb_kernel *k)
+{
+	int64_t now = cb_now_ns();
+	bool hard = k->execution.current == NULL && now - k->lanes.interrupted_at >= CB_DOUBLE_CLICK;
+
+	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
+		cb_lane_interrupt(k, what_runs(k, &k->lanes.sub[i]), hard);
+	if (k->execution.current == NULL) /* what came beside a cell that has ended */
+		cb_lane_interrupt(k, &k->lanes.comms, hard);
+	k->lanes.interrupted_at = now;
+}
+
+void cb_lanes_click(struct cb_kernel *k, struct cb_lane *l)
+{
+	int64_t now = cb_now_ns();
+
+	if (l != NULL)
+		cb_lane_interrupt(k, l, now - k->lanes.interrupted_at >= CB_DOUBLE_CLICK);
+	k->lanes.interrupted_at = now;
+}
+
+void cb_lanes_interrupt_one(struct cb_kernel *k, struct cb_span id)
+{
+	struct cb_lane *l = find(k, id);
+
+	cb_lanes_click(k, l != NULL ? what_runs(k, l) : NULL);
+}
+
+static void died(struct cb_kernel *k, struct cb_lane *l, const char *state, const char *end)
+{
+	if (l->current == NULL)
+		return;
+	const char *cause = cb_failure_death_text(k);
+
+	if (cb_request_is_execute(l->current) && cb_failure_of_memory(k, l->usage_at_start.oom_kills)) {
+		cause = cb_failure_memory_text(k);
+		if (l->stop == CB_STOP_NONE)
+			l->stop = CB_STOP_MEMORY;
+	}
+	cb_lane_died(k, l, cause, state, end);
+}
+
+void cb_lanes_guest_died(struct cb_kernel *k)
+{
+	bool back = k->guest.state == CB_GUEST_RESTORING;
+	const char *state = back ? "restored" : "lost";
+	const char *end = back			? "the state goes back to what it was before"
+			  : k->memory.none_left ? "all variables are lost, for the state before the cell was given up "
+						  "when memory was short"
+						: "all variables are lost";
+
+	died(k, &k->lanes.ask, state, end);
+	for (size_t i = 0; i < CB_LANES; i++) /* comm messages before the cells that they are beside */
+		died(k, lane_at(&k->lanes, i), state, end);
+}
+
+int cb_lanes_init(struct cb_kernel *k)
+{
+	k->lanes.timer = cb_loop_add_timer(&k->loop, on_timer, k);
+	k->lanes.ask = new_lane(k, 0);
+	k->lanes.comms = new_lane(k, 0);
+	return k->lanes.timer < 0 ? k->lanes.timer : 0;
+}
+
+void cb_lanes_release(struct cb_kernel *k)
+{
+	cb_lane_release(&k->lanes.ask);
+	for (size_t i = 0; i < CB_LANES; i++)
+		cb_lane_release(lane_at(&k->lanes, i));
+}

@@ -1,0 +1,63 @@
+/* Lanes: what is served beside the main shell. Lane 0 answers questions while a cell runs; each subshell is one more.
+ * Comm messages that come while a cell awaits have one for each shell. Trust domain: supervisor. See lanes.c. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "lane.h"
+
+struct cb_kernel;
+
+struct cb_lanes {
+	struct cb_lane ask, comms, sub[CB_SUBSHELLS_MAX], beside[CB_SUBSHELLS_MAX];
+	unsigned last_number;
+	struct cb_lane_load load;
+	int64_t interrupted_at, look_at;
+	int timer;
+};
+
+int cb_lanes_init(struct cb_kernel *k);
+void cb_lanes_release(struct cb_kernel *k);
+
+/* Takes the request (ownership) if it is for a subshell, or a question that comes while Python is busy. */
+bool cb_lanes_take(struct cb_kernel *k, struct cb_request *r);
+/* Starts what can be started. */
+void cb_lanes_pump(struct cb_kernel *k);
+/* The running cell awaits: comm messages, also those that wait, go to it from now on. */
+void cb_lanes_cell_awaits(struct cb_kernel *k);
+/* The same of a subshell's cell, by its request on the wire. */
+void cb_lanes_awaits(struct cb_kernel *k, uint64_t request);
+/* A request of a subshell that runs; NULL = none. */
+const struct cb_request *cb_lanes_running(const struct cb_kernel *k);
+bool cb_lanes_busy(const struct cb_kernel *k); /* anything runs or waits */
+/* The user's interrupt: of all subshells, and of one. */
+void cb_lanes_interrupt(struct cb_kernel *k);
+void cb_lanes_interrupt_one(struct cb_kernel *k, struct cb_span id);
+/* That of one lane, a branch's too; NULL = of one that is not there. */
+void cb_lanes_click(struct cb_kernel *k, struct cb_lane *l);
+/* All of the guest is dead: what runs is answered with that. */
+void cb_lanes_guest_died(struct cb_kernel *k);
+
+/* ---- subshells; an id is a raw JSON string ---- */
+
+bool cb_lanes_known(struct cb_kernel *k, struct cb_span id);
+const char *cb_lanes_create(struct cb_kernel *k); /* its id; NULL = there are CB_SUBSHELLS_MAX */
+/* What waits is aborted, what runs ends by itself. False if there is no such subshell. */
+bool cb_lanes_delete(struct cb_kernel *k, struct cb_span id);
+
+/* The one that has asked this client for input, the longest ago; NULL = none. */
+struct cb_lane *cb_lanes_asker(struct cb_kernel *k, const struct cb_request *reply);
+void cb_lanes_input(struct cb_kernel *k, struct cb_lane *l, struct cb_span content);
+
+/* ---- from the guest; the frame's id is that of a request pending in a lane ---- */
+
+uint32_t cb_lanes_answer_type(const struct cb_request *question);
+void cb_lanes_answer(struct cb_kernel *k, struct cb_frame *f); /* to lane 0's question */
+void cb_lanes_side_closed(struct cb_kernel *k);		       /* no answer to it can come */
+bool cb_lanes_is_cell(struct cb_kernel *k, uint64_t request);
+int64_t cb_lanes_number(struct cb_kernel *k, uint64_t request); /* for its result */
+int cb_lanes_ask(struct cb_kernel *k, struct cb_frame *f);	/* CB_E_DENIED if it may not */
+/* False if the request is no subshell's. */
+bool cb_lanes_error(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_content *c);
+void cb_lanes_reply(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_content *c);

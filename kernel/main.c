@@ -1,0 +1,50 @@
+/* cellblock: the supervisor's program. Reads the command line and hands over to the command.
+ *
+ * Trust domain: supervisor. Exit status: 0 done, 1 failed, 2 wrong usage, 3 can't isolate (`run` has its own, see
+ * there).
+ */
+#include <cellblock/log.h>
+#include <unistd.h>
+
+#include "options.h"
+
+static const struct {
+	const char *name;
+	int (*run)(const struct cb_options *o);
+} commands[] = {
+	{ "kernel", cb_command_kernel },   { "install", cb_command_install }, { "run", cb_command_run },
+	{ "explain", cb_command_explain }, { "doctor", cb_command_doctor },
+	{ "audit", cb_command_audit },     { "changes", cb_command_layer },   { "commit", cb_command_layer },
+	{ "discard", cb_command_layer },
+};
+
+#ifdef __SANITIZE_ADDRESS__
+/* The leak check at exit wants to fork and trace, which the kernel's own filter refuses. Unit tests look for leaks. */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void)
+{
+	return "detect_leaks=0";
+}
+#endif
+
+int main(int argc, char **argv)
+{
+	struct cb_options options = { 0 };
+	struct cb_err err = { 0 };
+	bool done = false;
+	int status = 2;
+
+	if (cb_options_parse(argc, argv, &options, &done, &err) < 0) {
+		fprintf(stderr, "cellblock: %s%s%s\n", err.text, err.cure[0] != '\0' ? "; " : "", err.cure);
+		return err.code == CB_E_USAGE ? 2 : 1;
+	}
+	if (done)
+		return 0;
+	cb_log_init("cellblock", options.log_level, STDERR_FILENO);
+	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+		if (strcmp(commands[i].name, options.command) == 0)
+			status = commands[i].run(&options);
+	}
+	cb_options_release(&options);
+	return status;
+}

@@ -1,0 +1,154 @@
+/* Memory of the jail: what is given up when it is short, and who ends when it is over.
+ *
+ * Trust domain: supervisor. Twins hold what cells have since changed a second time, and that counts in limits.memory.
+ * From CB_MEMORY_SHORT on, if twins without a name have much memory of their own and the jail fits without it, the
+ * oldest is given up; then it is looked again. What a cell takes anew is no twin's, so a bomb costs none: it goes on to
+ * the limit. There the kernel's OOM killer, or without control group we, end a branch that has more than the guest, or
+ * else the guest, and the youngest twin takes over. Own memory is what is anonymous in the jail less what each other
+ * process has: too little where those share it among themselves, so no twin is given up for nothing. When the whole
+ * host, or the container that we are in, runs short, twins are given up likewise.
+ *
+ * With a control group we look, while cells run; without, the broker does and tells.
+ * Callers: guest.c (the broker's notices), execution.c, lanes.c, branches.c (a cell begins).
+ */
+#include "memory.h"
+
+#include <cellblock/host_memory.h>
+#include <cellblock/log.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernel.h"
+
+#define MS 1000000LL
+#define SOONEST (10 * MS)
+#define LATEST (250 * MS)
+#define BYTES_PER_NS 4	   /* no jail takes memory faster than all processors can clear it; about */
+#define OWN(limit) ((limit) / 8) /* bytes that are worth a state: for a cell that would need more all is lost */
+#define MIB (1024.0 * 1024)
+
+/* ---- giving up ---- */
+
+static void say(struct cb_kernel *k, uint64_t used, bool none_left)
+{
+	struct cb_memory_watch *m = &k->memory;
+	const struct cb_request *r = k->execution.current;
+	const char *whose = used > CB_MEMORY_SHORT(k->policy->limit_memory) ? "limits.memory" : "the whole host's";
+	const char *what = none_left ? "the state before this cell is given up for it; if the cell fails for good, all "
+				       "variables are lost"
+				     : "an older state is given up for this cell; %rollback does not reach it any more";
+	int n = snprintf(m->note, sizeof(m->note), "[cellblock: memory is short (%s): %s]\n", whose, what);
+
+	if (r == NULL || !cb_request_is_execute(r))
+		r = cb_lanes_running(k);
+	if (r == NULL)
+		return; /* the next cell says it */
+	cb_iopub_text(k, r->header, CB_WIRE_STDERR, m->note, (size_t)n);
+	m->note[0] = '\0';
+}
+
+/* True: it is expected to help. */
+static bool give_up(struct cb_kernel *k, uint64_t used, uint64_t anonymous)
+{
+	struct cb_memory_watch *m = &k->memory;
+	uint64_t limit = k->policy->limit_memory, others, own;
+	pid_t twin[CB_TWINS_MAX];
+	size_t n = cb_twins_unnamed(k, twin);
+
+	if (n == 0)
+		return false;
+	others = cb_usage_anonymous(&k->guest.usage, twin, n);
+	own = anonymous > others ? anonymous - others : 0;
+	if (own < OWN(limit) || used - own >= limit)
+		return false;
+	n = cb_twins_give_up(k);
+	cb_log(CB_LOG_INFO, "memory is short: %" PRIu64 " bytes, %" PRIu64 " of them twins'; one is given up, %zu stay",
+	       used, own, n);
+	m->given_up++;
+	m->none_left = m->none_left || n == 0;
+	say(k, used, n == 0);
+	return true;
+}
+
+/* ---- over the limit ---- */
+
+static void over(struct cb_kernel *k, uint64_t used)
+{
+	struct cb_guest *g = &k->guest;
+
+	if (g->state != CB_GUEST_STARTING && g->state != CB_GUEST_UP)
+		return; /* it ends already, or a twin takes over; if that does not help, the broker ends the jail */
+	if (cb_branches_give_way(k, cb_usage_tree(g->pid)))
+		return;
+	k->memory.over = used;
+	cb_audit_limit(k, "limits.memory");
+	cb_execution_stop_reason(k, CB_STOP_MEMORY);
+	cb_guest_stop(k, "limit of memory");
+}
+
+void cb_memory_told(struct cb_kernel *k, const struct cb_broker_reply *notice)
+{
+	if (k->guest.state == CB_GUEST_UP && give_up(k, notice->watchdog, notice->anonymous))
+		return;
+	if (notice->watchdog > k->policy->limit_memory)
+		over(k, notice->watchdog);
+}
+
+/* ---- looking ---- */
+
+static void arm(struct cb_kernel *k)
+{
+	struct cb_memory_watch *m = &k->memory;
+	uint64_t enough = CB_MEMORY_SHORT(k->policy->limit_memory);
+	int64_t in = m->used < enough ? (int64_t)((enough - m->used) / BYTES_PER_NS) : 0;
+
+	in = in < SOONEST ? SOONEST : in > LATEST ? LATEST : in;
+	m->armed = true;
+	cb_loop_arm(&k->loop, m->timer, cb_now_ns() + in);
+}
+
+static void on_timer(void *context)
+{
+	struct cb_kernel *k = context;
+	struct cb_memory_watch *m = &k->memory;
+	uint64_t enough = CB_MEMORY_SHORT(k->policy->limit_memory), anonymous = 0;
+	int64_t now = cb_now_ns();
+
+	m->armed = false;
+	if (k->guest.state != CB_GUEST_UP ||
+	    (k->execution.current == NULL && !cb_lanes_busy(k) && !cb_branches_busy(k)))
+		return;
+	if (now >= m->host_at) {
+		m->host_at = now + LATEST;
+		m->host_short = cb_host_memory_short();
+	}
+	if (m->host_short)
+		enough = 0;
+	if (!cb_usage_memory(&k->guest.usage, enough, &m->used, &anonymous))
+		return; /* no control group */
+	if (m->used > enough)
+		(void)give_up(k, m->used, anonymous);
+	arm(k);
+}
+
+void cb_memory_watch(struct cb_kernel *k)
+{
+	if (!k->memory.armed && k->twins.possible)
+		arm(k);
+}
+
+void cb_memory_cell_begins(struct cb_kernel *k)
+{
+	if (k->memory.note[0] == '\0') { /* else it counts as this cell's, which says so */
+		k->memory.given_up = 0;
+		k->memory.none_left = false;
+	}
+	cb_memory_watch(k);
+}
+
+int cb_memory_init(struct cb_kernel *k)
+{
+	k->memory.timer = cb_loop_add_timer(&k->loop, on_timer, k);
+	return k->memory.timer;
+}

@@ -1,0 +1,28 @@
+/* Memory of the jail: what is given up when it is short, and who ends when it is over. Trust domain: supervisor. See
+ * memory.c. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct cb_broker_reply;
+struct cb_kernel;
+
+struct cb_memory_watch {
+	int timer;	   /* while cells run: the next look */
+	bool armed;
+	uint64_t used;	   /* as the last look found it */
+	int64_t host_at;   /* monotonic ns: the next look at the host's */
+	bool host_short;
+	uint64_t over;	   /* bytes, if the guest was stopped for them and that is not told yet; 0 = it was not */
+	unsigned given_up; /* states that the present cell has cost */
+	bool none_left;	   /* the state before it is one of them */
+	char note[256];	   /* given up while no cell ran: the next one says so */
+};
+
+int cb_memory_init(struct cb_kernel *k);
+/* A cell of the main shell begins; one of a subshell. */
+void cb_memory_cell_begins(struct cb_kernel *k);
+void cb_memory_watch(struct cb_kernel *k);
+/* The broker has looked, where no control group holds the limit. */
+void cb_memory_told(struct cb_kernel *k, const struct cb_broker_reply *notice);

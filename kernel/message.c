@@ -1,0 +1,371 @@
+/* Splitting and building of Jupyter messages; see message.h.
+ *
+ * Trust domain: supervisor. Invariant: nothing of a request is parsed before auth.c has verified the raw frames. Called
+ * by channels.c for what comes in and for replies, and by iopub.c.
+ */
+#include "message.h"
+
+#include <cellblock/json_scan.h>
+#include <cellblock/log.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <openssl/rand.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "loop.h"
+
+#define COPY_BELOW 16384 /* smaller contents are copied: cheaper than a shared body */
+
+static size_t in_flight; /* atomic */
+
+struct cb_header *cb_header_ref(struct cb_header *h)
+{
+	if (h != NULL)
+		h->refs++;
+	return h;
+}
+
+void cb_header_unref(struct cb_header *h)
+{
+	if (h != NULL && --h->refs == 0)
+		free(h);
+}
+
+static struct cb_header *header_new(struct cb_span s)
+{
+	struct cb_header *h = malloc(sizeof(*h) + s.len + 1);
+
+	if (h == NULL)
+		return NULL;
+	h->refs = 1;
+	h->len = s.len;
+	memcpy(h->data, s.data, s.len);
+	h->data[s.len] = '\0';
+	return h;
+}
+
+bool cb_request_same_client(const struct cb_request *a, const struct cb_request *b)
+{
+	if (a->nident != b->nident)
+		return false;
+	for (size_t i = 0; i < a->nident; i++) {
+		struct cb_span x = cb_frame_span(&a->frame[i]), y = cb_frame_span(&b->frame[i]);
+
+		if (x.len != y.len || memcmp(x.data, y.data, x.len) != 0)
+			return false;
+	}
+	return true;
+}
+
+void cb_request_free(struct cb_request *r)
+{
+	if (r == NULL)
+		return;
+	for (size_t i = 0; i < r->nframes; i++)
+		zmq_msg_close(&r->frame[i]);
+	free(r->frame);
+	cb_header_unref(r->header);
+	free(r);
+}
+
+struct cb_span cb_frame_span(zmq_msg_t *frame)
+{
+	return (struct cb_span){ zmq_msg_data(frame), zmq_msg_size(frame) };
+}
+
+double cb_date_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+void cb_date_format(double seconds, char *ret)
+{
+	static time_t cached = -1;
+	static struct tm tm;
+	time_t whole = (time_t)seconds; /* never before 1970 */
+
+	if (whole != cached) {
+		gmtime_r(&whole, &tm);
+		cached = whole;
+	}
+	snprintf(ret, 28, "%04u-%02u-%02uT%02u:%02u:%02u.%06uZ", (unsigned)(tm.tm_year + 1900) % 10000,
+		 (unsigned)tm.tm_mon + 1, (unsigned)tm.tm_mday, (unsigned)tm.tm_hour, (unsigned)tm.tm_min,
+		 (unsigned)tm.tm_sec, (unsigned)((seconds - (double)whole) * 1e6) % 1000000);
+}
+
+static bool digits(const char **p, const char *end, int n, int *ret)
+{
+	int v = 0;
+
+	for (int i = 0; i < n; i++, (*p)++) {
+		if (*p >= end || **p < '0' || **p > '9')
+			return false;
+		v = 10 * v + (**p - '0');
+	}
+	*ret = v;
+	return true;
+}
+
+static bool literal(const char **p, const char *end, const char *any_of)
+{
+	if (*p >= end || **p == '\0' || strchr(any_of, **p) == NULL)
+		return false;
+	(*p)++;
+	return true;
+}
+
+double cb_date_parse(const char *text, size_t len)
+{
+	const char *p = text, *end = text + len;
+	struct tm tm = { 0 };
+	double fraction = 0, unit = 0.1;
+	int sign = 0, hours = 0, minutes = 0;
+
+	if (!digits(&p, end, 4, &tm.tm_year) || !literal(&p, end, "-") || !digits(&p, end, 2, &tm.tm_mon) ||
+	    !literal(&p, end, "-") || !digits(&p, end, 2, &tm.tm_mday) || !literal(&p, end, "Tt ") ||
+	    !digits(&p, end, 2, &tm.tm_hour) || !literal(&p, end, ":") || !digits(&p, end, 2, &tm.tm_min) ||
+	    !literal(&p, end, ":") || !digits(&p, end, 2, &tm.tm_sec))
+		return NAN;
+	if (literal(&p, end, ".,"))
+		for (; p < end && *p >= '0' && *p <= '9'; p++, unit /= 10)
+			fraction += (*p - '0') * unit;
+	if (p < end && (*p == '+' || *p == '-')) {
+		sign = *p++ == '+' ? 1 : -1;
+		if (!digits(&p, end, 2, &hours) || (literal(&p, end, ":"), !digits(&p, end, 2, &minutes)))
+			return NAN;
+	} else {
+		(void)literal(&p, end, "Zz"); /* a date without a zone is taken as UTC */
+	}
+	if (p != end || tm.tm_mon < 1 || tm.tm_mon > 12 || tm.tm_mday < 1 || tm.tm_mday > 31)
+		return NAN;
+	tm.tm_year -= 1900;
+	tm.tm_mon -= 1;
+	return (double)timegm(&tm) - sign * (hours * 3600 + minutes * 60) + fraction;
+}
+
+static int parse_header(struct cb_request *r)
+{
+	struct cb_json_field f[] = {
+		{ .name = "msg_id", .types = CB_JSON_STRING, .required = true },
+		{ .name = "msg_type", .types = CB_JSON_STRING, .required = true },
+		{ .name = "session", .types = CB_JSON_ANY },
+		{ .name = "date", .types = CB_JSON_ANY },
+		{ .name = "subshell_id", .types = CB_JSON_STRING | CB_JSON_NULL },
+	};
+	int c = cb_json_scan_object(r->header->data, r->header->len, f, 5, NULL);
+
+	if (c < 0)
+		return c;
+	CB_AUTO_BUF type = CB_BUF_INIT(CB_TYPE_MAX);
+
+	c = cb_json_string_decode(f[1].ret, &type);
+	if (c < 0)
+		return c;
+	if (type.len == 0 || type.len >= CB_TYPE_MAX)
+		return CB_E_SYNTAX;
+	for (size_t i = 0; i < type.len; i++) /* it is written into the header of the reply as it is */
+		if (type.data[i] < 0x20 || type.data[i] == '"' || type.data[i] == '\\')
+			return CB_E_SYNTAX;
+	memcpy(r->type, type.data, type.len);
+	r->type[type.len] = '\0';
+	r->session = f[2].ret;
+	if (f[4].ret.data != NULL && f[4].ret_type == CB_JSON_STRING)
+		r->subshell_id = f[4].ret;
+	r->date = NAN;
+	if (f[3].ret.data != NULL && f[3].ret_type == CB_JSON_STRING && f[3].ret.len >= 2)
+		r->date = cb_date_parse(f[3].ret.data + 1, f[3].ret.len - 2);
+	return 0;
+}
+
+/* Finds the delimiter and the parts behind it. */
+static int split(struct cb_request *r, struct cb_span part[4], struct cb_span *ret_signature)
+{
+	size_t d = 0;
+
+	while (d < r->nframes && !cb_span_is(cb_frame_span(&r->frame[d]), "<IDS|MSG>"))
+		d++;
+	if (d > CB_MAX_IDENTITIES || d + 6 > r->nframes)
+		return CB_E_SYNTAX;
+	r->nident = d;
+	r->first_buffer = d + 6;
+	*ret_signature = cb_frame_span(&r->frame[d + 1]);
+	for (size_t i = 0; i < 4; i++)
+		part[i] = cb_frame_span(&r->frame[d + 2 + i]);
+	r->metadata = part[2];
+	r->content = part[3];
+	return part[0].len > CB_HEADER_MAX || r->nframes - r->first_buffer > CB_MAX_BUFFERS ? CB_E_TOO_BIG : 0;
+}
+
+int cb_request_from_frames(struct cb_auth *auth, enum cb_channel channel, zmq_msg_t *frame, size_t nframes,
+			   struct cb_request **ret_request, const char **ret_reason)
+{
+	struct cb_request *r = calloc(1, sizeof(*r));
+	zmq_msg_t *own = calloc(nframes, sizeof(*own));
+	struct cb_span part[4], signature;
+	int c = -ENOMEM;
+
+	*ret_reason = "out of memory";
+	if (r == NULL || own == NULL) {
+		for (size_t i = 0; i < nframes; i++)
+			zmq_msg_close(&frame[i]);
+		free(own);
+		free(r);
+		return c;
+	}
+	r->frame = own;
+	r->nframes = nframes;
+	r->channel = channel;
+	for (size_t i = 0; i < nframes; i++) {
+		zmq_msg_init(&own[i]);
+		zmq_msg_move(&own[i], &frame[i]);
+		zmq_msg_close(&frame[i]);
+	}
+	*ret_reason = "no delimiter, too few or too many frames, or a header too long";
+	c = split(r, part, &signature);
+	if (c < 0)
+		goto fail;
+	*ret_reason = "signature absent, wrong, or seen before";
+	c = cb_auth_verify(auth, part, signature);
+	if (c < 0)
+		goto fail;
+	*ret_reason = "header is no JSON object with a msg_id and a plain msg_type";
+	r->header = header_new(part[0]);
+	c = r->header != NULL ? parse_header(r) : -ENOMEM;
+	if (c < 0)
+		goto fail;
+	r->arrived_ns = cb_now_ns();
+	r->arrived_date = cb_date_now();
+	*ret_request = r;
+	return 0;
+fail:
+	cb_request_free(r);
+	return c;
+}
+
+struct cb_body *cb_body_new(size_t size)
+{
+	struct cb_body *b = malloc(sizeof(*b));
+
+	if (b == NULL)
+		return NULL;
+	*b = (struct cb_body){ .refs = 1, .size = size, .data = malloc(size > 0 ? size : 1) };
+	if (b->data == NULL) {
+		free(b);
+		return NULL;
+	}
+	return b;
+}
+
+void cb_body_unref(struct cb_body *b)
+{
+	if (b != NULL && __atomic_sub_fetch(&b->refs, 1, __ATOMIC_ACQ_REL) == 0) {
+		free(b->data);
+		free(b);
+	}
+}
+
+size_t cb_bodies_in_flight(void)
+{
+	return __atomic_load_n(&in_flight, __ATOMIC_RELAXED);
+}
+
+struct share {
+	struct cb_body *body;
+	size_t len;
+};
+
+static void share_done(void *data, void *hint)
+{
+	struct share *s = hint;
+
+	(void)data;
+	__atomic_sub_fetch(&in_flight, s->len, __ATOMIC_RELAXED);
+	cb_body_unref(s->body);
+	free(s);
+}
+
+/* A frame over `s`: shared when a body owns it and it is big, else copied. */
+static int frame_over(zmq_msg_t *ret_frame, struct cb_span s, struct cb_body *body)
+{
+	if (body == NULL || s.len < COPY_BELOW) {
+		if (zmq_msg_init_size(ret_frame, s.len) != 0)
+			return -ENOMEM;
+		if (s.len > 0)
+			memcpy(zmq_msg_data(ret_frame), s.data, s.len);
+		return 0;
+	}
+	struct share *share = malloc(sizeof(*share));
+
+	if (share == NULL)
+		return -ENOMEM;
+	*share = (struct share){ .body = body, .len = s.len };
+	__atomic_add_fetch(&body->refs, 1, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&in_flight, s.len, __ATOMIC_RELAXED);
+	union {
+		const char *in;
+		void *out;
+	} bytes = { .in = s.data };
+
+	if (zmq_msg_init_data(ret_frame, bytes.out, s.len, share_done, share) != 0) {
+		share_done(NULL, share);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+int cb_session_init(struct cb_session *s)
+{
+	uint8_t b[16];
+
+	if (RAND_bytes(b, sizeof(b)) != 1)
+		return -EIO;
+	b[6] = (uint8_t)((b[6] & 0x0f) | 0x40);
+	b[8] = (uint8_t)((b[8] & 0x3f) | 0x80);
+	size_t n = 0;
+
+	for (size_t i = 0; i < sizeof(b); i++)
+		n += (size_t)snprintf(s->id + n, sizeof(s->id) - n, "%s%02x",
+				      i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", b[i]);
+	s->serial = 0;
+	return 0;
+}
+
+int cb_outgoing_frames(struct cb_session *session, struct cb_auth *auth, const struct cb_outgoing *out,
+		       zmq_msg_t *ret_frame, size_t *ret_nframes)
+{
+	char header[512], date[28], signature[CB_SIGNATURE_MAX];
+	size_t signature_len, n = 0;
+
+	cb_date_format(cb_date_now(), date);
+	int len = snprintf(header, sizeof(header),
+			   "{\"msg_id\":\"%s_%" PRIu64
+			   "\",\"msg_type\":\"%s\",\"username\":\"cellblock\",\"session\":\"%s\","
+			   "\"date\":\"%s\",\"version\":\"5.4\"}",
+			   session->id, session->serial++, out->type, session->id, date);
+	struct cb_span part[4] = { { header, (size_t)len }, out->parent, out->metadata, out->content };
+	int r = cb_auth_sign(auth, part, signature, &signature_len);
+
+	if (r < 0)
+		return r;
+	struct cb_span lead[5] = { CB_SPAN("<IDS|MSG>"), { signature, signature_len }, part[0], part[1], part[2] };
+
+	for (; n < 5 && r == 0; n++)
+		r = frame_over(&ret_frame[n], lead[n], NULL);
+	if (r == 0)
+		r = frame_over(&ret_frame[n++], out->content, out->content_body);
+	for (size_t i = 0; i < out->nbuffers && r == 0; i++)
+		r = frame_over(&ret_frame[n++], out->buffers[i], out->buffers_body);
+	if (r < 0) {
+		/* the frame that failed is the last one counted and was not opened */
+		for (size_t i = 0; i + 1 < n; i++)
+			zmq_msg_close(&ret_frame[i]);
+		return r;
+	}
+	*ret_nframes = n;
+	return 0;
+}

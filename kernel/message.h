@@ -1,0 +1,116 @@
+/* Jupyter messages: frames of a request, and what is needed to answer it. Trust domain: supervisor.
+ *
+ * A request keeps the frames it came in. Its header frame is echoed verbatim as the parent header of every answer, also
+ * long after the request has ended (output of a thread that outlives its cell), so the header is a counted object of
+ * its own.
+ */
+#pragma once
+
+#include <cellblock/buffer.h>
+#include <cellblock/error.h>
+#include <stdbool.h>
+#include <zmq.h>
+
+#include "auth.h"
+#include "connection_file.h"
+
+#define CB_MAX_IDENTITIES 4
+#define CB_MAX_BUFFERS 1024
+#define CB_MAX_FRAMES (CB_MAX_IDENTITIES + 6 + CB_MAX_BUFFERS)
+#define CB_TYPE_MAX 64	    /* bytes of a msg_type, with NUL */
+#define CB_HEADER_MAX 16384 /* bytes of a header frame */
+
+/* A request's header frame, shared and immutable. */
+struct cb_header {
+	unsigned refs;
+	size_t len;
+	char data[];
+};
+
+struct cb_header *cb_header_ref(struct cb_header *h);
+void cb_header_unref(struct cb_header *h); /* NULL allowed */
+static inline struct cb_span cb_header_span(const struct cb_header *h)
+{
+	return h != NULL ? (struct cb_span){ h->data, h->len } : CB_SPAN("{}");
+}
+
+/* What an execute_request asks for; code lies in its content. */
+struct cb_execute_fields {
+	struct cb_span code;
+	bool silent, store_history, allow_stdin, stop_on_error;
+	/* the lower of policy and metadata.cellblock */
+	double timeout, cpu; /* seconds */
+	uint64_t memory;     /* bytes, if it lowers limits.memory; else 0 */
+};
+
+struct cb_request {
+	enum cb_channel channel;
+	zmq_msg_t *frame; /* owned, nframes of them */
+	size_t nframes;
+	size_t nident;	     /* frames in front of the delimiter */
+	size_t first_buffer; /* index of the first buffer frame */
+	struct cb_header *header;
+	char type[CB_TYPE_MAX];
+	struct cb_span session; /* raw JSON string in header->data, data NULL if absent */
+	struct cb_span subshell_id;
+	double date; /* header.date as seconds since the epoch; NAN if absent or unreadable */
+	struct cb_span metadata, content;
+	struct cb_execute_fields execute; /* of an execute_request that was found good */
+
+	int64_t arrived_ns;	 /* monotonic */
+	double arrived_date;	 /* wall clock */
+	uint64_t id;		 /* on the wire to the guest; 0 = not sent there */
+	struct cb_request *next; /* in the execution queue */
+};
+
+void cb_request_free(struct cb_request *r);					     /* NULL allowed */
+bool cb_request_same_client(const struct cb_request *a, const struct cb_request *b); /* by their identities */
+
+/* Frames as received (ownership passes, also on failure) into a request: split, verified, then its header parsed.
+ * Codes: CB_E_SYNTAX (no delimiter, too few frames, header no JSON object), CB_E_TOO_BIG, CB_E_AUTH. */
+int cb_request_from_frames(struct cb_auth *auth, enum cb_channel channel, zmq_msg_t *frame, size_t nframes,
+			   struct cb_request **ret_request, const char **ret_reason);
+
+/* ISO 8601 (as in protocol.md 1.2) to seconds; NAN if it is none. */
+double cb_date_parse(const char *text, size_t len);
+double cb_date_now(void);
+/* "2026-01-31T12:34:56.123456Z"; ret takes 28 bytes. */
+void cb_date_format(double seconds, char *ret);
+
+struct cb_span cb_frame_span(zmq_msg_t *frame);
+
+/* A counted block of bytes that outgoing frames may share without a copy (big displays). */
+struct cb_body {
+	unsigned refs; /* atomic: libzmq's I/O thread gives its share back */
+	size_t size;   /* counted against the bytes in flight while libzmq holds it */
+	uint8_t *data; /* owned, malloc'd */
+};
+struct cb_body *cb_body_new(size_t size); /* NULL when out of memory */
+void cb_body_unref(struct cb_body *b);
+/* Bytes of bodies that libzmq holds now: what slow readers make us keep. */
+size_t cb_bodies_in_flight(void);
+
+/* An outgoing message. All spans are borrowed for the call; `content_body` (may be NULL) owns content.data and is
+ * shared, not copied. */
+struct cb_outgoing {
+	const char *type;
+	struct cb_span parent;	 /* "{}" where there is none */
+	struct cb_span metadata; /* "{}" */
+	struct cb_span content;
+	struct cb_body *content_body;
+	const struct cb_span *buffers;
+	size_t nbuffers;
+	struct cb_body *buffers_body;
+};
+
+/* The session that all our headers carry, and the counter of their ids. */
+struct cb_session {
+	char id[40];
+	uint64_t serial;
+};
+int cb_session_init(struct cb_session *s);
+
+/* Builds the frames behind the identities or topic: delimiter, signature, header, parent, metadata, content, buffers.
+ * ret_frame takes 6 + nbuffers + 1 messages; on failure none is left open. */
+int cb_outgoing_frames(struct cb_session *session, struct cb_auth *auth, const struct cb_outgoing *out,
+		       zmq_msg_t *ret_frame, size_t *ret_nframes);

@@ -1,0 +1,132 @@
+/* The meter of a running cell.
+ *
+ * Role: timeout.cpu, a request's own limit of memory (which Python enforces itself, by RLIMIT_DATA; here it is watched
+ * from outside, since code may lift that one up to the policy's), and that a wait for input stops the cell's clock only
+ * while the jail does nothing. Trust domain: supervisor. Readings come from /proc (usage.c), never from the guest.
+ * Invariants: a reading is taken no sooner than the rest of the limit could be used up by all processors, so that a
+ * cell is looked at a few times, not all the time; what has been counted is never taken back. Callers: execution.c.
+ */
+#include "meter.h"
+
+#include <unistd.h>
+
+#include "kernel.h"
+
+#define SECOND 1000000000LL
+#define SOONEST (SECOND / 50)
+#define LATEST (5 * SECOND)
+#define SLACK 0.05 /* s: the clock of /proc ticks in hundredths */
+#define WAIT_PERIOD SECOND
+#define MEMORY_PERIOD (SECOND / 10)
+#define WAIT_SHARE 0.05 /* of one processor: less is a thread that looks now and then if there is work */
+
+static double processors(void)
+{
+	static long n;
+
+	if (n == 0)
+		n = sysconf(_SC_NPROCESSORS_ONLN);
+	return n > 0 ? (double)n : 1;
+}
+
+static void arm(struct cb_kernel *k)
+{
+	struct cb_meter *m = &k->execution.meter;
+	int64_t in = LATEST;
+
+	if (m->limit > 0) {
+		double left = (m->limit - m->used) / processors() * (double)SECOND;
+
+		in = left < (double)SOONEST ? SOONEST : left < (double)LATEST ? (int64_t)left : LATEST;
+	}
+	if (m->waits && in > WAIT_PERIOD)
+		in = WAIT_PERIOD;
+	if (m->memory > 0 && in > MEMORY_PERIOD)
+		in = MEMORY_PERIOD;
+	if (m->limit <= 0 && !m->waits && m->memory == 0)
+		cb_loop_arm(&k->loop, m->timer, 0);
+	else
+		cb_loop_arm(&k->loop, m->timer, cb_now_ns() + in);
+}
+
+/* What was used since the last reading. */
+static double advance(struct cb_kernel *k, double *ret_elapsed)
+{
+	struct cb_meter *m = &k->execution.meter;
+	double now = cb_usage_jail_cpu(&k->guest.usage), delta = now - m->last;
+	int64_t now_ns = cb_now_ns();
+
+	*ret_elapsed = (double)(now_ns - m->last_ns) / (double)SECOND;
+	m->last = now;
+	m->last_ns = now_ns;
+	/* a walk may miss a process that is just adopted and find it the next time: no more than time itself allows */
+	if (delta > *ret_elapsed * processors() + SLACK)
+		delta = *ret_elapsed * processors() + SLACK;
+	if (delta < 0)
+		delta = 0;
+	m->used += delta;
+	return delta;
+}
+
+static void on_timer(void *context)
+{
+	struct cb_kernel *k = context;
+	struct cb_meter *m = &k->execution.meter;
+	double elapsed, delta;
+
+	if (k->execution.current == NULL || k->execution.stop != CB_STOP_NONE)
+		return;
+	delta = advance(k, &elapsed);
+	if (m->limit > 0 && m->used >= m->limit) {
+		cb_execution_over_cpu(k);
+		return;
+	}
+	if (m->memory > 0 && cb_usage_largest(&k->guest.usage) > m->memory) {
+		cb_execution_over_memory(k);
+		return;
+	}
+	if (m->waits && delta > elapsed * WAIT_SHARE && !cb_execution_spend(k, elapsed))
+		return;
+	arm(k);
+}
+
+void cb_meter_start(struct cb_kernel *k, double cpu, uint64_t memory)
+{
+	struct cb_meter *m = &k->execution.meter;
+	double elapsed;
+
+	m->limit = cpu;
+	m->memory = memory;
+	m->waits = false;
+	m->used = m->last = 0;
+	m->last_ns = cb_now_ns();
+	if (cpu <= 0 && memory == 0)
+		return;
+	(void)advance(k, &elapsed);
+	m->used = 0;
+	arm(k);
+}
+
+void cb_meter_wait(struct cb_kernel *k, bool waits)
+{
+	struct cb_meter *m = &k->execution.meter;
+	double elapsed;
+
+	if (waits || m->limit > 0)
+		(void)advance(k, &elapsed);
+	if (waits && m->limit <= 0)
+		m->used = 0;
+	m->waits = waits;
+	arm(k);
+}
+
+void cb_meter_stop(struct cb_kernel *k)
+{
+	cb_loop_arm(&k->loop, k->execution.meter.timer, 0);
+}
+
+int cb_meter_init(struct cb_kernel *k)
+{
+	k->execution.meter.timer = cb_loop_add_timer(&k->loop, on_timer, k);
+	return k->execution.meter.timer;
+}

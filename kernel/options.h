@@ -1,0 +1,47 @@
+/* Command line: one table drives parsing, --help and the man page. Trust domain: supervisor, at start. */
+#pragma once
+
+#include <cellblock/error.h>
+#include <cellblock/log.h>
+#include <cellblock/sandbox.h>
+#include <stdbool.h>
+
+struct cb_options {
+	const char *command;	     /* "kernel", "install", … */
+	const char *connection_file; /* kernel */
+	const char *file;	     /* audit */
+	const char *python, *facts, *policy, *name, *display_name, *prefix, *workspace, *kernel;
+	bool user, sys_prefix, json;
+	bool bash;		      /* --language bash: cells are of bash */
+	double timeout;		      /* run */
+	struct cb_strv sets;	      /* KEY=VALUE; --workspace DIR is among them as workspace.path=DIR */
+	struct cb_strv env;	      /* NAME=VALUE (install --env) */
+	char **rest;		      /* run: the command; borrowed from argv */
+	const char *history_file;     /* --HistoryManager.hist_file, or NULL */
+	double stop_on_error_timeout; /* --Kernel.stop_on_error_timeout, or -1 */
+	enum cb_log_level log_level;
+};
+
+/* CB_E_USAGE with a message that names the nearest known word. *ret_done is set after --help and --version. */
+int cb_options_parse(int argc, char **argv, struct cb_options *ret_options, bool *ret_done, struct cb_err *err);
+void cb_options_release(struct cb_options *o);
+
+/* Commands; return the process's exit status. kernel/commands/X.c, but for the kernel itself
+ * (kernel/commands/kernel.c). */
+int cb_command_kernel(const struct cb_options *o);
+int cb_command_install(const struct cb_options *o);
+int cb_command_run(const struct cb_options *o);
+int cb_command_explain(const struct cb_options *o);
+int cb_command_doctor(const struct cb_options *o);
+int cb_command_layer(const struct cb_options *o); /* changes, commit, discard */
+int cb_command_audit(const struct cb_options *o);
+
+/* Where the programs lie, relative to /proc/self/exe: PREFIX/bin/cellblock,
+ * PREFIX/libexec/cellblock/{cellblock-jail,guest}. */
+struct cb_places {
+	char *self;  /* absolute path of this program */
+	char *jail;  /* …/libexec/cellblock/cellblock-jail */
+	char *guest; /* …/libexec/cellblock/guest */
+};
+int cb_places_find(struct cb_places *ret_places, struct cb_err *err);
+void cb_places_release(struct cb_places *p);

@@ -1,0 +1,127 @@
+/* The cells since the oldest twin. Trust domain: supervisor; sources come from clients and have passed the strict scan.
+ * Callers: twins.c. */
+#include "past.h"
+
+#include <stdlib.h>
+
+static void drop_code(struct cb_past *p, struct cb_past_cell *c)
+{
+	p->bytes -= c->len;
+	free(c->code);
+	c->code = NULL;
+	c->len = 0;
+}
+
+static void drop_first(struct cb_past *p, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		drop_code(p, &p->item[i]);
+	p->count -= n;
+	memmove(p->item, p->item + n, p->count * sizeof(*p->item));
+}
+
+static int make_room(struct cb_past *p)
+{
+	size_t cap = p->cap > 0 ? 2 * p->cap : 16;
+	struct cb_past_cell *item;
+
+	if (p->count >= CB_PAST_MAX)
+		drop_first(p, CB_PAST_MAX / 8);
+	if (p->count < p->cap)
+		return 0;
+	item = realloc(p->item, cap * sizeof(*item));
+	if (item == NULL)
+		return -1;
+	p->item = item;
+	p->cap = cap;
+	return 0;
+}
+
+void cb_past_add(struct cb_past *p, struct cb_span code, int64_t number)
+{
+	struct cb_past_cell c = { .cell = ++p->last, .number = number };
+
+	if (number <= 0 || make_room(p) < 0)
+		return;
+	if (code.data != NULL && code.len <= CB_PAST_BYTES_MAX && (c.code = malloc(code.len)) != NULL) {
+		memcpy(c.code, code.data, code.len);
+		c.len = code.len;
+	}
+	p->item[p->count++] = c;
+	p->bytes += c.len;
+	for (size_t i = 0; i < p->count && p->bytes > CB_PAST_BYTES_MAX; i++)
+		drop_code(p, &p->item[i]);
+}
+
+void cb_past_forget(struct cb_past *p, uint64_t cell)
+{
+	size_t n = 0;
+
+	while (n < p->count && p->item[n].cell <= cell)
+		n++;
+	if (n > 0)
+		drop_first(p, n);
+}
+
+uint64_t cb_past_latest(const struct cb_past *p, bool skip)
+{
+	for (size_t i = p->count; i > 0; i--) {
+		if (p->item[i - 1].undone)
+			continue;
+		if (!skip)
+			return p->item[i - 1].cell;
+		skip = false;
+	}
+	return 0;
+}
+
+int cb_past_undo(struct cb_past *p, uint64_t cell, struct cb_buf *out, int64_t *ret_first, int64_t *ret_last,
+		 size_t *ret_count)
+{
+	int r = cb_buf_append_str(out, "[");
+	size_t n = 0;
+
+	*ret_first = *ret_last = 0;
+	for (size_t i = 0; i < p->count; i++) {
+		struct cb_past_cell *c = &p->item[i];
+
+		if (c->cell <= cell || c->undone)
+			continue;
+		c->undone = true;
+		if (r == 0)
+			r = cb_buf_printf(out, "%s%lld", n > 0 ? "," : "", (long long)c->number);
+		if (n++ == 0)
+			*ret_first = c->number;
+		*ret_last = c->number;
+	}
+	*ret_count = n;
+	return r < 0 ? r : cb_buf_append_str(out, "]");
+}
+
+int cb_past_sources(const struct cb_past *p, uint64_t cell, struct cb_buf *out)
+{
+	int r = cb_buf_append_str(out, "[");
+	bool first = true;
+
+	for (size_t i = 0; i < p->count && r == 0; i++) {
+		const struct cb_past_cell *c = &p->item[i];
+
+		if (c->cell <= cell)
+			continue;
+		r = cb_buf_printf(out, "%s{\"number\":%lld,\"code\":", first ? "" : ",", (long long)c->number);
+		if (r == 0)
+			r = c->code != NULL ? cb_buf_append(out, c->code, c->len) : cb_buf_append_str(out, "\"\"");
+		if (r == 0)
+			r = cb_buf_append_str(out, "}");
+		first = false;
+	}
+	return r < 0 ? r : cb_buf_append_str(out, "]");
+}
+
+void cb_past_release(struct cb_past *p)
+{
+	if (p->count > 0)
+		drop_first(p, p->count);
+	free(p->item);
+	*p = (struct cb_past){ .last = p->last };
+}

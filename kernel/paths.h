@@ -1,0 +1,28 @@
+/* Small helpers on path names. They look at paths, never change anything. Trust domain: supervisor, at start. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Whether `path` is `folder` or lies below it. Both absolute and clean. */
+bool cb_path_below(const char *path, const char *folder);
+/* Absolute, without empty, `.` and `..` parts, links not resolved. `base` NULL = the current folder. malloc'd; NULL =
+ * no memory or no folder. */
+char *cb_path_absolute(const char *path, const char *base);
+/* realpath, or NULL. malloc'd. */
+char *cb_path_real(const char *path);
+/* The same with `~` and `~/` replaced by the user's home. malloc'd. */
+char *cb_path_expand(const char *path);
+/* printf into a new string; NULL = no memory. */
+char *cb_path_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Folder part of an absolute path, malloc'd: "/" for "/x". */
+char *cb_path_parent(const char *path);
+/* Last part; borrowed. */
+const char *cb_path_name(const char *path);
+/* The user's home: $HOME if it is absolute, else the account's. malloc'd, clean; NULL = none. */
+char *cb_path_home(void);
+bool cb_path_is_dir(const char *path);
+bool cb_path_is_file(const char *path);
+
+void cb_path_free(char **path);
+#define CB_AUTO_PATH __attribute__((cleanup(cb_path_free))) char *

@@ -1,0 +1,35 @@
+/* cellblock_checkpoint_request and its kin. Trust domain: supervisor.
+ *
+ * On shell they keep the queue's order. On control lists and delete are answered at once, a checkpoint or branch is
+ * made before what waits, and a rollback is refused while something runs.
+ */
+#include "checkpoints.h"
+#include "requests.h"
+#include "router.h"
+
+void cb_request_checkpoint(struct cb_kernel *k, struct cb_request *r)
+{
+	bool rollback = strcmp(r->type, "cellblock_rollback_request") == 0;
+
+	if (cb_branches_find(k, r->subshell_id) != NULL) {
+		cb_bracket_begin(k, r);
+		cb_reply_error(k, r, "CheckpointError", "a branch keeps no checkpoints and has no branches");
+		cb_bracket_end(k, r);
+		cb_request_free(r);
+	} else if (r->channel == CB_SHELL) {
+		cb_execution_submit(k, r);
+	} else if (rollback && k->execution.current != NULL) {
+		cb_bracket_begin(k, r);
+		cb_reply_error(k, r, "KernelBusyError", "a cell runs: interrupt it first, or wait");
+		cb_bracket_end(k, r);
+		cb_request_free(r);
+	} else if (rollback || strcmp(r->type, "cellblock_checkpoint_request") == 0 ||
+		   strcmp(r->type, "cellblock_branch_request") == 0) {
+		cb_execution_submit_first(k, r);
+	} else {
+		cb_bracket_begin(k, r);
+		cb_checkpoint_answer(k, r);
+		cb_bracket_end(k, r);
+		cb_request_free(r);
+	}
+}

@@ -1,0 +1,41 @@
+/* interrupt_request and shutdown_request, on control and shell. Trust domain: supervisor. */
+#include <cellblock/json_scan.h>
+
+#include "requests.h"
+
+void cb_request_interrupt(struct cb_kernel *k, struct cb_request *r)
+{
+	struct cb_branch *branch = cb_branches_find(k, r->subshell_id);
+
+	if (branch != NULL)
+		cb_lanes_click(k, &branch->lane);
+	else if (r->subshell_id.data != NULL)
+		cb_lanes_interrupt_one(k, r->subshell_id);
+	else
+		cb_execution_interrupt(k);
+	cb_reply(k, r, CB_SPAN("{\"status\":\"ok\"}"));
+}
+
+void cb_request_shutdown(struct cb_kernel *k, struct cb_request *r)
+{
+	struct cb_json_field f[] = { { .name = "restart", .types = CB_JSON_BOOL } };
+	struct cb_json_error e = { 0 };
+
+	if (cb_json_scan_object(r->content.data, r->content.len, f, 1, &e) < 0) {
+		cb_reply_error(k, r, "MalformedRequestError", "shutdown_request: content: %s%s%s",
+			       e.field != NULL ? e.field : "", e.field != NULL ? ": " : "", e.reason);
+		return;
+	}
+	bool restart = f[0].ret_type == CB_JSON_TRUE;
+	struct cb_span content = restart ? CB_SPAN("{\"status\":\"ok\",\"restart\":true}")
+					 : CB_SPAN("{\"status\":\"ok\",\"restart\":false}");
+	struct cb_outgoing out = { .type = "shutdown_reply",
+				   .parent = cb_header_span(r->header),
+				   .metadata = CB_SPAN("{}"),
+				   .content = content };
+
+	cb_iopub_publish(k, "shutdown_reply", CB_WEIGHT_KEEP,
+			 &out); /* other clients of this kernel hear of it, as from ipykernel */
+	cb_reply(k, r, content);
+	cb_kernel_shutdown(k, restart);
+}

@@ -1,0 +1,134 @@
+/* execute_request: checked when it arrives, run when its turn comes (execution.c). Trust domain: supervisor. */
+#include <cellblock/json_scan.h>
+
+#include "policy_keys.h"
+#include "requests.h"
+
+#define TIMEOUT_MAX 1e9 /* seconds, as in the policy: longer is none */
+#define MEMORY_MIN (32.0 * 1024 * 1024) /* as limits.memory: Python itself needs some */
+
+enum { CODE, SILENT, STORE_HISTORY, USER_EXPRESSIONS, ALLOW_STDIN, STOP_ON_ERROR, NFIELDS };
+
+static bool flag(const struct cb_json_field *f, bool absent)
+{
+	return f->ret.data == NULL ? absent : f->ret_type == CB_JSON_TRUE;
+}
+
+/* "256M" or a number of bytes. */
+static int memory_of(const struct cb_json_field *f, double *ret_bytes)
+{
+	CB_AUTO_BUF text = CB_BUF_INIT(32);
+
+	if (f->ret_type == CB_JSON_INTEGER)
+		return cb_json_real(f->ret, ret_bytes);
+	if (cb_json_string_decode(f->ret, &text) < 0 || cb_buf_append(&text, "", 1) < 0)
+		return CB_E_SYNTAX;
+	return cb_policy_parse_size((const char *)text.data, false, ret_bytes);
+}
+
+static int refuse(const char *what, char *ret_what, size_t size)
+{
+	snprintf(ret_what, size, "metadata.cellblock.%s is allowed", what);
+	return CB_E_SYNTAX;
+}
+
+static int take_seconds(const struct cb_json_field *f, double *limit, char *ret_what, size_t size)
+{
+	char text[80];
+	double own = 0;
+
+	if (f->ret.data == NULL)
+		return 0;
+	snprintf(text, sizeof(text), "%s: a number of seconds above 0", f->name);
+	if (cb_json_real(f->ret, &own) < 0 || own <= 0)
+		return refuse(text, ret_what, size);
+	if (own < (*limit == 0 ? TIMEOUT_MAX : *limit))
+		*limit = own;
+	return 0;
+}
+
+/* metadata.cellblock may lower limits; it can come from a stranger's notebook, so it never raises one. */
+static int parse_limits(const struct cb_kernel *k, const struct cb_request *r, struct cb_execute_fields *fields,
+			char *ret_what, size_t size)
+{
+	struct cb_json_field outer[] = { { .name = "cellblock", .types = CB_JSON_OBJECT | CB_JSON_NULL } };
+	struct cb_json_field inner[] = {
+		{ .name = "timeout", .types = CB_JSON_NUMBER },
+		{ .name = "cpu", .types = CB_JSON_NUMBER },
+		{ .name = "memory", .types = CB_JSON_STRING | CB_JSON_INTEGER },
+	};
+	struct cb_json_error e = { 0 };
+	double own = 0;
+
+	fields->timeout = k->policy->timeout_cell;
+	fields->cpu = k->policy->timeout_cpu;
+	fields->memory = 0;
+	const char *where = "metadata";
+	int c = cb_json_scan_object(r->metadata.data, r->metadata.len, outer, 1, &e);
+
+	if (c == 0 && outer[0].ret.data != NULL && outer[0].ret_type == CB_JSON_OBJECT) {
+		where = "metadata.cellblock";
+		c = cb_json_scan_object(outer[0].ret.data, outer[0].ret.len, inner, 3, &e);
+	}
+	if (c < 0) {
+		snprintf(ret_what, size, "%s: %s%s%s at byte %zu", where, e.field != NULL ? e.field : "",
+			 e.field != NULL ? ": " : "", e.reason, e.offset);
+		return c;
+	}
+	c = take_seconds(&inner[0], &fields->timeout, ret_what, size);
+	if (c == 0)
+		c = take_seconds(&inner[1], &fields->cpu, ret_what, size);
+	if (c < 0 || inner[2].ret.data == NULL)
+		return c;
+	if (memory_of(&inner[2], &own) < 0 || !(own >= MEMORY_MIN))
+		return refuse("memory: bytes, or \"256M\", of at least 32M", ret_what, size);
+	if (own < 1e18 && (k->policy->limit_memory == 0 || own < (double)k->policy->limit_memory))
+		fields->memory = (uint64_t)own;
+	return 0;
+}
+
+int cb_execute_parse(const struct cb_kernel *k, const struct cb_request *r, struct cb_execute_fields *ret_fields,
+		     char *ret_what, size_t size)
+{
+	struct cb_json_field f[NFIELDS] = {
+		[CODE] = { .name = "code", .types = CB_JSON_STRING, .required = true },
+		[SILENT] = { .name = "silent", .types = CB_JSON_BOOL | CB_JSON_NULL },
+		[STORE_HISTORY] = { .name = "store_history", .types = CB_JSON_BOOL | CB_JSON_NULL },
+		[USER_EXPRESSIONS] = { .name = "user_expressions",
+				       .types = CB_JSON_OBJECT | CB_JSON_NULL,
+				       .members = CB_JSON_STRING },
+		[ALLOW_STDIN] = { .name = "allow_stdin", .types = CB_JSON_BOOL | CB_JSON_NULL },
+		[STOP_ON_ERROR] = { .name = "stop_on_error", .types = CB_JSON_BOOL | CB_JSON_NULL },
+	};
+	struct cb_json_error e = { 0 };
+	struct cb_execute_fields fields;
+	int c = cb_json_scan_object(r->content.data, r->content.len, f, NFIELDS, &e);
+
+	if (c < 0) {
+		snprintf(ret_what, size, "content: %s%s%s at byte %zu", e.field != NULL ? e.field : "",
+			 e.field != NULL ? ": " : "", e.reason, e.offset);
+		return c;
+	}
+	c = parse_limits(k, r, &fields, ret_what, size);
+	if (c < 0)
+		return c;
+	fields.code = f[CODE].ret;
+	fields.silent = flag(&f[SILENT], false);
+	fields.store_history = flag(&f[STORE_HISTORY], true);
+	fields.allow_stdin = flag(&f[ALLOW_STDIN], true);
+	fields.stop_on_error = flag(&f[STOP_ON_ERROR], true);
+	*ret_fields = fields;
+	return 0;
+}
+
+void cb_request_execute(struct cb_kernel *k, struct cb_request *r)
+{
+	char what[256];
+
+	if (cb_execute_parse(k, r, &r->execute, what, sizeof(what)) < 0) {
+		cb_request_malformed(k, r, "%s", what);
+		cb_request_free(r);
+		return;
+	}
+	cb_execution_submit(k, r);
+}

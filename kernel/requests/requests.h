@@ -1,0 +1,59 @@
+/* Handlers of requests, one file each. Trust domain: supervisor.
+ *
+ * An `at once` handler answers and leaves the request to the router, which brackets it with busy and idle. A `take`
+ * handler gets ownership and brackets it itself when its turn comes. All check content by the strict scan; what is
+ * malformed gets an error reply.
+ */
+#pragma once
+
+#include "kernel.h"
+
+void cb_request_kernel_info(struct cb_kernel *k, struct cb_request *r);	    /* at once */
+void cb_request_comm_info(struct cb_kernel *k, struct cb_request *r);	    /* at once */
+void cb_request_connect(struct cb_kernel *k, struct cb_request *r);	    /* at once */
+void cb_request_usage(struct cb_kernel *k, struct cb_request *r);	    /* at once */
+void cb_request_interrupt(struct cb_kernel *k, struct cb_request *r);	    /* at once */
+void cb_request_shutdown(struct cb_kernel *k, struct cb_request *r);	    /* at once */
+void cb_request_create_subshell(struct cb_kernel *k, struct cb_request *r); /* at once */
+void cb_request_delete_subshell(struct cb_kernel *k, struct cb_request *r); /* at once */
+void cb_request_list_subshell(struct cb_kernel *k, struct cb_request *r);   /* at once */
+/* The error reply: there is no subshell of this id, a raw JSON string. */
+void cb_reply_unknown_subshell(struct cb_kernel *k, struct cb_request *r, struct cb_span id);
+void cb_request_input_reply(struct cb_kernel *k, struct cb_request *r);	    /* stdin: no bracket, no reply */
+
+void cb_request_execute(struct cb_kernel *k, struct cb_request *r);    /* take */
+void cb_request_ask(struct cb_kernel *k, struct cb_request *r);	       /* take: complete, inspect, is_complete */
+void cb_request_comm(struct cb_kernel *k, struct cb_request *r);       /* take: comm_open, comm_msg, comm_close */
+void cb_request_history(struct cb_kernel *k, struct cb_request *r);    /* take */
+void cb_request_checkpoint(struct cb_kernel *k, struct cb_request *r); /* take: checkpoints, rollback */
+void cb_request_job(struct cb_kernel *k, struct cb_request *r);	       /* take: files, commands, usage */
+void cb_request_debug(struct cb_kernel *k, struct cb_request *r);      /* take */
+
+/* Raw seq and command of a debug_request that was found good. */
+struct cb_debug_fields {
+	struct cb_span seq, command;
+};
+struct cb_debug_fields cb_debug_fields(const struct cb_request *r);
+
+bool cb_request_is_job(const struct cb_request *r);
+/* Why a job's request is refused: names key and reason. */
+struct cb_job_what {
+	char text[384];
+};
+int cb_job_parse(struct cb_kernel *k, struct cb_request *r, struct cb_job **ret_job, struct cb_job_what *ret_what);
+/* The execution queue's current request, a job, is begun. */
+void cb_job_begin(struct cb_kernel *k, struct cb_request *r);
+
+/* History answers that are ready (from the loop); and what waits is dropped at the end. */
+void cb_history_ready(void *context, short revents);
+void cb_history_forget_waiting(struct cb_kernel *k);
+
+/* Error reply for malformed content, with busy and idle; `what` names key and reason. Frees r if `take`. */
+void cb_request_malformed(struct cb_kernel *k, struct cb_request *r, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* Checks and reads an execute_request. 0, or a negative code with text in ret_what (size bytes). */
+int cb_execute_parse(const struct cb_kernel *k, const struct cb_request *r, struct cb_execute_fields *ret_fields,
+		     char *ret_what, size_t size);
+/* Takes what a cell asked on stdin to its client. */
+void cb_stdin_ask(struct cb_kernel *k, const struct cb_request *cell, struct cb_span content);

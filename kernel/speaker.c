@@ -1,0 +1,224 @@
+/* What is said on behalf of requests: text, displays, comm messages.
+ *
+ * Trust domain: supervisor; all of it is hostile, and goes out under the parent that the supervisor knows for its id,
+ * within that one's limit of output. Frames that arrive here are permitted and strict JSON; their contents are
+ * forwarded as they are. What comes on fds 1 and 2 has no id and goes under the latest cell. Callers: guest_frames.c,
+ * guest_output.c, execution.c, lane.c, branches.c.
+ */
+#include "speaker.h"
+
+#include <cellblock/json_write.h>
+#include <cellblock/log.h>
+#include <errno.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "kernel.h"
+
+#define PIPE_CHUNK 65536
+
+struct cb_guest_parent *cb_speaker_parent(const struct cb_speaker *s, uint64_t id)
+{
+	struct cb_guest_parent *p = &s->parent[id % s->nparents];
+
+	return id != 0 && p->id == id ? p : &s->parent[s->background % s->nparents];
+}
+
+void cb_speaker_remember(struct cb_speaker *s, uint64_t id, struct cb_header *header)
+{
+	struct cb_guest_parent *p = &s->parent[id % s->nparents];
+
+	cb_header_ref(header);
+	cb_header_unref(p->header);
+	*p = (struct cb_guest_parent){ .id = id, .header = header };
+}
+
+void cb_speaker_forget(struct cb_speaker *s)
+{
+	for (size_t i = 0; i < s->nparents; i++) {
+		cb_header_unref(s->parent[i].header);
+		s->parent[i] = (struct cb_guest_parent){ 0 };
+	}
+}
+
+bool cb_speaker_count(struct cb_kernel *k, struct cb_guest_parent *p, size_t len)
+{
+	uint64_t limit = k->policy->limit_output;
+
+	p->output_bytes += len;
+	if (limit == 0 || p->output_bytes <= limit)
+		return true;
+	if (!p->output_cut) {
+		char text[160];
+		int n = snprintf(text, sizeof(text),
+				 "\n[cellblock: limits.output = %llu bytes reached; the rest of this cell's output is "
+				 "dropped]\n",
+				 (unsigned long long)limit);
+
+		p->output_cut = true;
+		cb_audit_limit(k, "limits.output");
+		cb_iopub_text(k, p->header, CB_WIRE_STDERR, text, (size_t)n);
+		if (p->id == k->guest.rules.current)
+			k->execution.output_cut = true;
+	}
+	return false;
+}
+
+bool cb_speaker_counted(struct cb_kernel *k, const struct cb_speaker *s, const struct cb_frame *f)
+{
+	return cb_speaker_count(k, cb_speaker_parent(s, f->header.request),
+				(size_t)f->header.content_len + f->header.metadata_len + f->header.buffers_len);
+}
+
+/* ---- text ---- */
+
+void cb_speaker_text(struct cb_kernel *k, struct cb_speaker *s, uint64_t id, unsigned stream, const char *text,
+		     size_t len)
+{
+	struct cb_guest_parent *p = cb_speaker_parent(s, id);
+
+	if (cb_speaker_count(k, p, len))
+		cb_iopub_text(k, p->header, stream, text, len);
+}
+
+static int read_output(struct cb_kernel *k, struct cb_speaker *s, int i, size_t most)
+{
+	static char chunk[PIPE_CHUNK + 4];
+	size_t have = s->tail_len[i];
+
+	memcpy(chunk, s->tail[i], have);
+	ssize_t n = read(s->out[i], chunk + have, most < PIPE_CHUNK ? most : PIPE_CHUNK);
+
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+	if (n == 0)
+		return CB_E_CLOSED;
+	have += (size_t)n;
+	size_t whole = cb_utf8_complete_prefix(chunk, have);
+
+	if (have - whole > 3) /* no sequence is longer: what is left is no UTF-8 and gets repaired as such */
+		whole = have;
+	s->tail_len[i] = have - whole;
+	memcpy(s->tail[i], chunk + whole, s->tail_len[i]);
+	if (whole > 0)
+		cb_speaker_text(k, s, s->background, i == 0 ? CB_WIRE_STDOUT : CB_WIRE_STDERR, chunk, whole);
+	return 1;
+}
+
+int cb_speaker_read(struct cb_kernel *k, struct cb_speaker *s, int i)
+{
+	return read_output(k, s, i, PIPE_CHUNK);
+}
+
+void cb_speaker_drain(struct cb_kernel *k, struct cb_speaker *s)
+{
+	for (int i = 0; i < 2; i++) {
+		int waiting = 0;
+
+		/* only what is there now: a child that writes for ever must not hold up the reply */
+		if (s->out[i] < 0 || ioctl(s->out[i], FIONREAD, &waiting) < 0)
+			continue;
+		while (waiting > 0 && read_output(k, s, i, (size_t)waiting) > 0)
+			waiting -= PIPE_CHUNK;
+	}
+}
+
+/* ---- frames ---- */
+
+/* Forwards content, metadata and buffers under the request's parent. */
+static void forward(struct cb_kernel *k, struct cb_speaker *s, const char *type, enum cb_weight weight,
+		    struct cb_frame *f, struct cb_span content)
+{
+	struct cb_guest_parent *p = cb_speaker_parent(s, f->header.request);
+	struct cb_outgoing out = { .type = type,
+				   .parent = cb_header_span(p->header),
+				   .metadata = f->metadata,
+				   .content = content,
+				   .content_body = f->body,
+				   .buffers = f->buffer,
+				   .nbuffers = f->header.buffer_count,
+				   .buffers_body = f->body };
+
+	cb_iopub_publish(k, type, weight, &out);
+}
+
+struct cb_span cb_frame_with_count(struct cb_frame *f, int64_t n)
+{
+	char prefix[CB_FRAME_HEADROOM + 1];
+	char *brace = memchr(f->content, '{', f->header.content_len);
+	size_t len = (size_t)snprintf(prefix, sizeof(prefix), "{\"execution_count\":%d,", (int)n);
+	char *start = brace + 1 - len;
+
+	memcpy(start, prefix, len);
+	return (struct cb_span){ start, (size_t)(f->content + f->header.content_len - start) };
+}
+
+static bool publish(struct cb_kernel *k, struct cb_speaker *s, const char *type, struct cb_frame *f)
+{
+	if (!cb_speaker_counted(k, s, f))
+		return false;
+	forward(k, s, type, CB_WEIGHT_DATA, f, (struct cb_span){ f->content, f->header.content_len });
+	return true;
+}
+
+/* Of a comm that clients know it passes in any case: there are no more of them than were opened. */
+static void comm_closed(struct cb_kernel *k, struct cb_speaker *s, struct cb_frame *f, const struct cb_guest_content *c)
+{
+	bool counted = cb_speaker_counted(k, s, f);
+
+	if (cb_comms_closed(s->comms, c->comm_id) || counted)
+		forward(k, s, "comm_close", CB_WEIGHT_DATA, f, (struct cb_span){ f->content, f->header.content_len });
+}
+
+bool cb_speaker_frame(struct cb_kernel *k, struct cb_speaker *s, struct cb_frame *f, const struct cb_guest_content *c)
+{
+	switch (f->header.type) {
+	case CB_WIRE_STREAM:
+		cb_speaker_text(k, s, f->header.request, f->header.flags, f->content, f->header.content_len);
+		return true;
+	case CB_WIRE_DISPLAY_DATA:
+		publish(k, s, "display_data", f);
+		return true;
+	case CB_WIRE_UPDATE_DISPLAY_DATA:
+		publish(k, s, "update_display_data", f);
+		return true;
+	case CB_WIRE_CLEAR_OUTPUT:
+		publish(k, s, "clear_output", f);
+		return true;
+	case CB_WIRE_UP_COMM_OPEN:
+		/* clients never hear of the others: they are not listed either */
+		if (publish(k, s, "comm_open", f) && cb_comms_opened(s->comms, c->comm_id, c->target_name) < 0)
+			cb_log(CB_LOG_WARNING, "too many comms are open to list one more");
+		return true;
+	case CB_WIRE_UP_COMM_MSG:
+		publish(k, s, "comm_msg", f);
+		return true;
+	case CB_WIRE_UP_COMM_CLOSE:
+		comm_closed(k, s, f, c);
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* A cell's first small result is no flood: it passes also when the cell's text has used its limit up. */
+void cb_speaker_result(struct cb_kernel *k, struct cb_speaker *s, struct cb_frame *f, int64_t number)
+{
+	struct cb_guest_parent *p = cb_speaker_parent(s, f->header.request);
+	bool first = !p->has_result && f->header.content_len <= CB_WIRE_SMALL;
+
+	p->has_result = true;
+	/* big ones may be given up when nobody reads: without a limit they have no bound */
+	if (cb_speaker_counted(k, s, f) || first)
+		forward(k, s, "execute_result", f->body == NULL ? CB_WEIGHT_KEEP : CB_WEIGHT_DATA, f,
+			cb_frame_with_count(f, number));
+}
+
+void cb_speaker_error(struct cb_kernel *k, struct cb_speaker *s, struct cb_frame *f, bool keep)
+{
+	if (!cb_speaker_counted(k, s, f) && !keep)
+		return;
+	/* a big one that is not the end of a cell may be given up when nobody reads: their number has no bound */
+	forward(k, s, "error", f->body == NULL || keep ? CB_WEIGHT_KEEP : CB_WEIGHT_DATA, f,
+		(struct cb_span){ f->content, f->header.content_len });
+}

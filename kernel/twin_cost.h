@@ -1,0 +1,34 @@
+/* What a twin costs, and when mode auto has earned one. Trust domain: supervisor. See twin_cost.c. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "usage.h"
+
+/* What accesses to memory have cost the guest, ever, and the memory that it has. */
+struct cb_touched {
+	uint64_t faults, own_bytes;
+	double sys_s;
+};
+
+struct cb_twin_cost {
+	double made_s, copied_s; /* what one costs all processors: making it, and copying in the cell after it */
+	double worked_s;	 /* how long cells have run since the newest one was begun */
+	struct cb_turns begun;	 /* the guest's, then */
+	struct cb_touched before; /* the first cell after it */
+};
+
+/* One is being made; the guest's turns are those from before it was asked. */
+void cb_twin_cost_begun(struct cb_twin_cost *c, struct cb_turns before);
+/* It is ready. `stood_s`: how long the guest says that it stood still, for hosts that do not count turns. */
+void cb_twin_cost_made(struct cb_twin_cost *c, struct cb_turns now, double stood_s);
+/* The next cell is the first one since. */
+bool cb_twin_cost_is_first(const struct cb_twin_cost *c);
+/* It has ended. */
+void cb_twin_cost_copied(struct cb_twin_cost *c, struct cb_touched now);
+/* So many seconds cells must run for the next twin. */
+double cb_twin_cost_due(const struct cb_twin_cost *c);
+bool cb_twin_cost_is_earned(const struct cb_twin_cost *c, struct cb_turns now);
+/* So many ns nobody must have asked for anything; then one is made in any case. */
+int64_t cb_twin_cost_idle(const struct cb_twin_cost *c);

@@ -1,0 +1,124 @@
+/* Twins: the copies of a guest from which its state comes back (include/cellblock/twin.h). Trust domain: supervisor.
+ * See twins.c. */
+#pragma once
+
+#include <cellblock/buffer.h>
+#include <cellblock/sandbox.h>
+#include <cellblock/twin.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "checkpoints.h"
+#include "comms.h"
+#include "guest_ends.h"
+#include "guest_policy.h"
+#include "past.h"
+#include "twin_cost.h"
+
+struct cb_kernel;
+
+/* What a twin has not of its guest. */
+struct cb_left_out {
+	int64_t threads, sockets, children, shared_maps;
+};
+/* Of CHECKPOINT_REPLY; what is wrong is passed over. */
+void cb_left_out_take(struct cb_left_out *l, struct cb_span json);
+
+struct cb_twin {
+	uint32_t number; /* 0 = free */
+	bool registered, born;
+	enum cb_twin_use {
+		CB_TWIN_KEPT,
+		CB_TWIN_ROLLBACK, /* a copy of one, which is to take over at once */
+		CB_TWIN_BRANCH,	  /* runs beside the guest as soon as it is ready */
+	} use;
+	char name[CB_CHECKPOINT_NAME]; /* "" = none: it is kept by age */
+	double created;
+	struct cb_guest_ends ends;
+	pid_t pid;     /* as the kernel says */
+	uint64_t cell; /* the last one whose effects it has, by the count of past.h */
+	int64_t count; /* the execution count then */
+	struct cb_comms comms;
+	struct cb_left_out left_out;
+	enum { CB_FILES_STAY, CB_FILES_COMING, CB_FILES_KEPT } files; /* what a take-over does with the workspace's */
+	uint32_t snapshot;					      /* of them; one that was bred has its parent's */
+	char files_problem[224];				      /* not all of them were kept */
+};
+
+struct cb_twins {
+	bool possible;	   /* in this jail, with this policy */
+	bool stale;	   /* something has run since the newest one was made */
+	unsigned failures; /* in a row */
+	uint32_t last_number;
+	struct cb_twin twin[CB_TWINS_MAX];
+	struct cb_twin *coming; /* not ready yet; NULL = none */
+	enum cb_twin_use coming_use;
+	bool asked;		/* and CHECKPOINT is not answered */
+	struct cb_twin *waking; /* takes over; NULL = none */
+	int leash_slot;		/* of the one that is coming */
+	int idle_timer, deadline_timer;
+	struct cb_past past;
+	struct cb_twin_cost cost; /* auto */
+	bool first_after;	  /* the running cell is the first since a twin was made */
+	int64_t stopped_ns;	 /* when a take-over was ordered */
+	bool fallen;		 /* in this take-over one was woken and failed */
+	unsigned silent;	 /* how many of them by silence */
+	double duration_s;	 /* of the last one: how long the guest stood still */
+	char coming_name[CB_CHECKPOINT_NAME]; /* of the one that came or did not come last */
+
+	/* of the last take-over */
+	int64_t restored_to;
+	struct cb_buf undone; /* JSON array of numbers */
+	char outcome[768];    /* "all variables are as they were before cell [3]; …" */
+};
+
+int cb_twins_init(struct cb_kernel *k);
+void cb_twins_release(struct cb_kernel *k);
+
+/* ---- life of the jail, from guest.c ---- */
+void cb_twins_guest_up(struct cb_kernel *k);  /* the first one is made */
+void cb_twins_jail_gone(struct cb_kernel *k); /* all are dead */
+void cb_twins_room(struct cb_kernel *k);      /* a branch has ended: what was given up for lack of room may go */
+/* What pid 1 says: REGISTERED, GONE, RESTORED. */
+void cb_twins_init_said(struct cb_kernel *k, const struct cb_init_msg *m);
+/* The guest has ended, or is to end. False if nobody can take over; else what follows is up to us: the jail's death in
+ * the end, if it fails. */
+bool cb_twins_take_over(struct cb_kernel *k);
+/* The one that takes over has ended. */
+void cb_twins_failed(struct cb_kernel *k);
+/* The broker has kept the workspace's files for it, or brought them back. `problem` is empty if all. */
+void cb_twins_files(struct cb_kernel *k, enum cb_broker_op op, uint32_t number, const char *problem);
+/* CHECKPOINT_REPLY and RESUMED. */
+void cb_twins_answered(struct cb_kernel *k, const struct cb_guest_content *c);
+void cb_twins_resumed(struct cb_kernel *k);
+
+/* ---- memory.c ---- */
+/* Their number, and which processes: those that are kept by age. */
+size_t cb_twins_unnamed(struct cb_kernel *k, pid_t ret_pid[CB_TWINS_MAX]);
+/* The oldest of them goes; how many are left. */
+size_t cb_twins_give_up(struct cb_kernel *k);
+
+/* ---- the queue, from execution.c ---- */
+/* The state is about to change. `code` is a raw JSON string for a cell, absent for comm messages. */
+void cb_twins_touched(struct cb_kernel *k, struct cb_span code, int64_t number);
+/* A cell begins or has ended, after `seconds`: what twins cost is measured. */
+void cb_twins_cell_begins(struct cb_kernel *k);
+void cb_twins_cell_ended(struct cb_kernel *k, double seconds);
+/* Nothing runs: perhaps it is time for a twin. */
+void cb_twins_quiet(struct cb_kernel *k);
+/* Whether requests must wait: a twin is being made, or takes over. */
+bool cb_twins_busy(const struct cb_kernel *k);
+
+/* ---- checkpoints.c ---- */
+/* Starts making one; the end is cb_checkpoint_made. NULL or "" = no name. False: none can be made. */
+bool cb_twins_make(struct cb_kernel *k, const char *name);
+/* A branch of the present state, or of a twin; the end is cb_checkpoint_branched. */
+bool cb_twins_branch(struct cb_kernel *k, struct cb_twin *from);
+struct cb_twin *cb_twins_named(struct cb_kernel *k, const char *name); /* NULL = none */
+/* From before the last cell that is not undone, or with `skip` the one before that. */
+struct cb_twin *cb_twins_before_last(struct cb_kernel *k, bool skip);
+/* It takes over, or a copy of it does; the end is cb_checkpoint_rolled_back, or the failure of the current request. */
+bool cb_twins_go_to(struct cb_kernel *k, struct cb_twin *t);
+bool cb_twins_breed(struct cb_kernel *k, struct cb_twin *t, enum cb_twin_use use);
+void cb_twins_drop(struct cb_kernel *k, struct cb_twin *t);

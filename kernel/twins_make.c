@@ -1,0 +1,282 @@
+/* Twins: making them.
+ *
+ * Trust domain: supervisor; see twins.c. One is ready when the guest has answered, pid 1 has it registered, it has said
+ * so itself and its copy of the files is there, in any order; each step has a deadline. Whoever makes no twins three
+ * times in a row is not asked again.
+ *
+ * Callers: twins_when.c (when it is quiet), twins_restore.c (after a take-over), checkpoints.c, guest_frames.c (what
+ * the guest answers).
+ */
+#include <cellblock/fd.h>
+#include <cellblock/json_scan.h>
+#include <cellblock/log.h>
+#include <errno.h>
+#include <sys/socket.h>
+
+#include "kernel.h"
+#include "twins_parts.h"
+
+#define MS 1000000LL
+#define ANSWER_DEADLINE (60000 * MS) /* CHECKPOINT; memory may be large */
+#define READY_DEADLINE (2000 * MS)   /* from there to REGISTERED and BORN */
+#define FAILURES_MAX 3
+
+void cb_twins_not_made(struct cb_kernel *k, const char *why)
+{
+	struct cb_twins *w = &k->twins;
+
+	if (w->coming != NULL)
+		cb_twins_drop(k, w->coming);
+	cb_loop_arm(&k->loop, w->deadline_timer, 0);
+	cb_log(CB_LOG_INFO, "no twin was made: %s", why);
+	/* that there is no room for one more branch says nothing of twins */
+	if (w->coming_use != CB_TWIN_BRANCH && ++w->failures >= FAILURES_MAX && w->possible) {
+		w->possible = false;
+		cb_log(CB_LOG_WARNING, "no twins any more: %s, %d times in a row", why, FAILURES_MAX);
+	}
+	cb_checkpoint_made(k, NULL, why);
+	cb_execution_pump(k);
+}
+
+static void on_leash(void *context, short revents);
+
+static int watch_leash(struct cb_kernel *k, struct cb_twin *t)
+{
+	int slot = cb_loop_add(&k->loop, NULL, t->ends.leash, ZMQ_POLLIN, on_leash, k);
+
+	k->twins.leash_slot = slot;
+	return slot < 0 ? slot : 0;
+}
+
+/* A branch has no side wire. */
+static size_t nfds(const struct cb_twin *t)
+{
+	return t->use == CB_TWIN_BRANCH ? CB_BIRTH_SIDE : CB_BIRTH_NFDS;
+}
+
+static int give_birth(struct cb_kernel *k, struct cb_twin *t, int theirs[CB_BIRTH_NFDS])
+{
+	struct cb_leash_msg birth = { .op = CB_LEASH_BIRTH, .number = t->number };
+	char content[32];
+	int n = snprintf(content, sizeof(content), "{\"number\":%u}", t->number);
+	int r = cb_guest_tell_init(k, CB_INIT_TWIN, (int)t->number);
+
+	if (r == 0)
+		r = cb_fd_send(k->guest.leash, &birth, sizeof(birth), theirs, nfds(t));
+	if (r == 0 && t->use != CB_TWIN_BRANCH)
+		r = cb_comms_copy(&k->comms, &t->comms);
+	if (r == 0)
+		r = watch_leash(k, t);
+	return r < 0 ? r
+		     : cb_guest_send_own(k, CB_WIRE_CHECKPOINT, CB_PHASE_FORKING,
+					 (struct cb_span){ content, (size_t)n });
+}
+
+/* A place, a number, and channels. */
+static struct cb_twin *conceive(struct cb_kernel *k, enum cb_twin_use use, int ret_theirs[CB_BIRTH_NFDS])
+{
+	struct cb_twins *w = &k->twins;
+	struct cb_twin *t = cb_twins_find(w, 0);
+
+	if (t == NULL || cb_twins_busy(k) || k->guest.state != CB_GUEST_UP ||
+	    cb_guest_ends_make(&t->ends, ret_theirs) < 0)
+		return NULL;
+	t->number = ++w->last_number;
+	t->use = w->coming_use = use;
+	if (use == CB_TWIN_BRANCH) {
+		cb_fd_close(&t->ends.side);
+		cb_fd_close(&ret_theirs[CB_BIRTH_SIDE]);
+	}
+	t->cell = w->past.last;
+	t->count = k->execution.number;
+	t->created = cb_date_now();
+	w->coming = t;
+	return t;
+}
+
+static bool conceived(struct cb_kernel *k, int theirs[CB_BIRTH_NFDS], int r, int64_t deadline)
+{
+	for (int i = 0; i < CB_BIRTH_NFDS; i++)
+		cb_fd_close(&theirs[i]);
+	if (r < 0) {
+		cb_log(CB_LOG_INFO, "no twin was made: %s", cb_err_name(r));
+		cb_twins_drop(k, k->twins.coming);
+		return false;
+	}
+	cb_loop_arm(&k->loop, k->twins.deadline_timer, cb_now_ns() + deadline);
+	return true;
+}
+
+static struct cb_twin *make(struct cb_kernel *k, const char *name, enum cb_twin_use use)
+{
+	struct cb_twins *w = &k->twins;
+	int theirs[CB_BIRTH_NFDS];
+	struct cb_twin *t = conceive(k, use, theirs);
+
+	if (t == NULL)
+		return NULL;
+	snprintf(t->name, sizeof(t->name), "%s", name != NULL ? name : "");
+	memcpy(w->coming_name, t->name, sizeof(w->coming_name));
+	if (!conceived(k, theirs, give_birth(k, t, theirs), ANSWER_DEADLINE))
+		return NULL;
+	w->asked = true;
+	return t;
+}
+
+bool cb_twins_make(struct cb_kernel *k, const char *name)
+{
+	struct cb_twins *w = &k->twins;
+	struct cb_turns before = cb_usage_turns(&k->guest.usage);
+	struct cb_twin *t = make(k, name, CB_TWIN_KEPT);
+
+	if (t == NULL)
+		return false;
+	if (t->name[0] == '\0')
+		w->stale = false;
+	cb_twin_cost_begun(&w->cost, before);
+	if (cb_snapshots_on(k)) {
+		t->files = CB_FILES_COMING;
+		t->snapshot = t->number;
+		cb_snapshots_ask(k, CB_BROKER_SNAPSHOT, t->number);
+	}
+	return true;
+}
+
+bool cb_twins_breed(struct cb_kernel *k, struct cb_twin *from, enum cb_twin_use use)
+{
+	struct cb_leash_msg breed = { .op = CB_LEASH_BREED };
+	int theirs[CB_BIRTH_NFDS], r;
+	struct cb_twin *t = conceive(k, use, theirs);
+
+	if (t == NULL)
+		return false;
+	t->cell = from->cell;
+	t->count = from->count;
+	t->left_out = from->left_out;
+	if (use == CB_TWIN_ROLLBACK) {
+		t->files = from->files;
+		t->snapshot = from->snapshot;
+	}
+	breed.number = t->number;
+	r = cb_guest_tell_init(k, CB_INIT_TWIN, (int)t->number);
+	if (r == 0)
+		r = cb_fd_send(from->ends.leash, &breed, sizeof(breed), theirs, nfds(t));
+	if (r == 0 && use != CB_TWIN_BRANCH)
+		r = cb_comms_copy(&from->comms, &t->comms);
+	if (r == 0)
+		r = watch_leash(k, t);
+	return conceived(k, theirs, r, READY_DEADLINE);
+}
+
+bool cb_twins_branch(struct cb_kernel *k, struct cb_twin *from)
+{
+	return from != NULL ? cb_twins_breed(k, from, CB_TWIN_BRANCH) : make(k, NULL, CB_TWIN_BRANCH) != NULL;
+}
+
+void cb_twins_check_ready(struct cb_kernel *k)
+{
+	struct cb_twins *w = &k->twins;
+	struct cb_twin *t = w->coming, *old;
+
+	if (t == NULL || w->asked || !cb_twin_is_ready(t) || t->files == CB_FILES_COMING)
+		return;
+	cb_loop_remove(&k->loop, &w->leash_slot);
+	cb_loop_arm(&k->loop, w->deadline_timer, 0);
+	w->coming = NULL;
+	w->failures = 0;
+	(void)cb_broker_score(&k->guest.broker, t->use == CB_TWIN_BRANCH ? CB_BROKER_EXPOSE : CB_BROKER_SPARE,
+			      k->guest.jail, t->pid);
+	if (t->use == CB_TWIN_BRANCH) {
+		if (cb_checkpoint_branched(k, t))
+			cb_twins_forget(k, t);
+		else
+			cb_twins_drop(k, t);
+		cb_execution_pump(k);
+		return;
+	}
+	if (t->use == CB_TWIN_ROLLBACK) {
+		if (!cb_twins_go_to(k, t))
+			cb_checkpoint_made(k, NULL, "the guest has ended");
+		return;
+	}
+	cb_twin_cost_made(&w->cost, cb_usage_turns(&k->guest.usage), w->duration_s);
+	while (t->name[0] != '\0' && (old = cb_twins_other_named(w, t)) != NULL)
+		cb_twins_drop(k, old);
+	while (cb_twins_count(w) > 1 + k->policy->transactions_keep)
+		cb_twins_drop(k, cb_twins_pick(w, true));
+	cb_twins_forget_past(k);
+	cb_checkpoint_made(k, t, NULL);
+	cb_execution_pump(k);
+}
+
+void cb_left_out_take(struct cb_left_out *l, struct cb_span json)
+{
+	struct cb_json_field f[] = { { .name = "threads", .types = CB_JSON_INTEGER },
+				     { .name = "sockets", .types = CB_JSON_INTEGER },
+				     { .name = "children", .types = CB_JSON_INTEGER },
+				     { .name = "shared_maps", .types = CB_JSON_INTEGER } };
+	int64_t *to[] = { &l->threads, &l->sockets, &l->children, &l->shared_maps };
+
+	if (json.data == NULL || cb_json_scan_object(json.data, json.len, f, 4, NULL) < 0)
+		return;
+	for (size_t i = 0; i < 4; i++)
+		if (f[i].ret.data != NULL)
+			(void)cb_json_int(f[i].ret, to[i]);
+}
+
+void cb_twins_answered(struct cb_kernel *k, const struct cb_guest_content *c)
+{
+	struct cb_twins *w = &k->twins;
+
+	cb_guest_set_idle(k);
+	w->asked = false;
+	if (c->duration_s.data != NULL)
+		(void)cb_json_real(c->duration_s, &w->duration_s);
+	if (w->coming == NULL) { /* it has ended already */
+		cb_checkpoint_made(k, NULL, "it ended at its birth");
+		cb_execution_pump(k);
+	} else if (!cb_json_string_is(c->status, "ok")) {
+		char why[256];
+
+		snprintf(why, sizeof(why), "%.*s: %.*s", (int)(c->ename.len < 80 ? c->ename.len : 80), c->ename.data,
+			 (int)(c->evalue.len < 160 ? c->evalue.len : 160), c->evalue.data);
+		cb_twins_not_made(k, why);
+	} else {
+		cb_left_out_take(&w->coming->left_out, c->left_out);
+		cb_loop_arm(&k->loop, w->deadline_timer, cb_now_ns() + READY_DEADLINE);
+		cb_twins_check_ready(k);
+	}
+}
+
+void cb_twins_lost_at_birth(struct cb_kernel *k, const char *why)
+{
+	if (!k->twins.asked) {
+		cb_twins_not_made(k, why);
+		return;
+	}
+	cb_log(CB_LOG_INFO, "no twin was made: %s", why);
+	cb_twins_drop(k, k->twins.coming);
+	k->twins.failures++;
+}
+
+/* The twin's only word before it is woken; its pid is the kernel's word. Descriptors find no room and are closed. */
+static void on_leash(void *context, short revents)
+{
+	struct cb_kernel *k = context;
+	struct cb_twin *t = k->twins.coming;
+	struct cb_leash_msg message = { 0 };
+	pid_t sender = 0;
+	ssize_t n = cb_fd_recv_from(t->ends.leash, &message, sizeof(message), &sender, NULL, MSG_DONTWAIT);
+
+	(void)revents;
+	if (n == -EAGAIN)
+		return;
+	if (n != (ssize_t)sizeof(message) || message.op != CB_LEASH_BORN || message.number != t->number || t->born ||
+	    sender <= 1) {
+		cb_twins_lost_at_birth(k, n <= 0 ? "the twin ended at its birth" : "the twin said what it may not");
+		return;
+	}
+	t->born = true;
+	t->pid = sender;
+	cb_twins_check_ready(k);
+}

@@ -1,0 +1,33 @@
+/* What the files of twins.c have in common. Trust domain: supervisor. See twins.c. */
+#pragma once
+
+#include "twins.h"
+
+/* ---- twins.c ---- */
+bool cb_twin_is_ready(const struct cb_twin *t);
+struct cb_twin *cb_twins_find(struct cb_twins *w, uint32_t number); /* 0 = a free place */
+/* The youngest, or with `oldest` the oldest that nothing waits for, of those that are ready and have no name. */
+struct cb_twin *cb_twins_pick(struct cb_twins *w, bool oldest);
+/* Another one of this one's name. */
+struct cb_twin *cb_twins_other_named(struct cb_twins *w, const struct cb_twin *than);
+size_t cb_twins_count(const struct cb_twins *w); /* those that have no name */
+/* Forgets it; that it is dead, or what it is otherwise, is the caller's to know. */
+void cb_twins_forget(struct cb_kernel *k, struct cb_twin *t);
+/* What lies before the oldest is nobody's any more. */
+void cb_twins_forget_past(struct cb_kernel *k);
+
+/* ---- twins_make.c ---- */
+/* Ready, if all have come: CHECKPOINT_REPLY, REGISTERED and BORN, and the copy of the files if there is to be one. */
+void cb_twins_check_ready(struct cb_kernel *k);
+void cb_twins_not_made(struct cb_kernel *k, const char *why);
+/* If the guest owes an answer all the same, that one ends it. */
+void cb_twins_lost_at_birth(struct cb_kernel *k, const char *why);
+
+/* ---- twins_restore.c ---- */
+/* The dead are dead: what they have said is all there is. */
+void cb_twins_restored(struct cb_kernel *k);
+/* The one that takes over has not said RESUMED by its deadline. */
+void cb_twins_waking_late(struct cb_kernel *k);
+
+/* ---- twins_when.c ---- */
+void cb_twins_on_idle(void *context);

@@ -1,0 +1,104 @@
+/* Twins: when one is made.
+ *
+ * Trust domain: supervisor; see twins.c. Only while nothing runs and nothing waits; with mode auto when the cells since
+ * the last one have earned it, or when nobody is waiting (twin_cost.c).
+ *
+ * Callers: execution.c, lanes.c and debug.c (the queue), branches.c (room).
+ */
+#include "kernel.h"
+#include "twins_parts.h"
+
+bool cb_twins_busy(const struct cb_kernel *k)
+{
+	return k->twins.asked || k->twins.coming != NULL;
+}
+
+void cb_twins_touched(struct cb_kernel *k, struct cb_span code, int64_t number)
+{
+	if (!k->twins.possible && cb_twins_pick(&k->twins, false) == NULL)
+		return;
+	cb_past_add(&k->twins.past, code, number);
+	k->twins.stale = true;
+}
+
+static bool is_time(const struct cb_kernel *k)
+{
+	const struct cb_twins *w = &k->twins;
+
+	return w->possible && w->stale && !cb_twins_busy(k) && k->guest.state == CB_GUEST_UP &&
+	       k->guest.rules.phase == CB_PHASE_IDLE && k->execution.current == NULL && !cb_lanes_busy(k) &&
+	       !cb_debug_busy(k) && !k->shutting_down;
+}
+
+/* The guest's turns are read only if that may do. */
+static bool is_earned(const struct cb_kernel *k)
+{
+	const struct cb_twin_cost *c = &k->twins.cost;
+
+	return c->worked_s >= cb_twin_cost_due(c) && cb_twin_cost_is_earned(c, cb_usage_turns(&k->guest.usage));
+}
+
+static struct cb_touched touched(const struct cb_kernel *k)
+{
+	struct cb_touched t = { .own_bytes = cb_usage_of(k->guest.pid) };
+
+	t.faults = cb_usage_faults(&k->guest.usage, &t.sys_s);
+	return t;
+}
+
+void cb_twins_cell_begins(struct cb_kernel *k)
+{
+	struct cb_twins *w = &k->twins;
+
+	w->first_after = w->possible && cb_twin_cost_is_first(&w->cost);
+	if (w->first_after)
+		w->cost.before = touched(k);
+}
+
+void cb_twins_cell_ended(struct cb_kernel *k, double seconds)
+{
+	struct cb_twins *w = &k->twins;
+
+	if (!k->execution.taken_over) { /* else it was the dead guest's */
+		if (w->first_after)
+			cb_twin_cost_copied(&w->cost, touched(k));
+		w->cost.worked_s += seconds;
+	}
+	w->first_after = false;
+}
+
+void cb_twins_on_idle(void *context)
+{
+	struct cb_kernel *k = context;
+
+	if (is_time(k) && k->execution.head == NULL)
+		(void)cb_twins_make(k, NULL);
+}
+
+void cb_twins_quiet(struct cb_kernel *k)
+{
+	cb_checkpoints_quiet(k);
+	if (!is_time(k))
+		return;
+	if (k->policy->transactions_mode == CB_MODE_ALWAYS || is_earned(k))
+		(void)cb_twins_make(k, NULL);
+	else
+		cb_loop_arm(&k->loop, k->twins.idle_timer, cb_now_ns() + cb_twin_cost_idle(&k->twins.cost));
+}
+
+void cb_twins_room(struct cb_kernel *k)
+{
+	struct cb_twins *w = &k->twins;
+
+	w->possible = k->policy->transactions_mode != CB_MODE_OFF && k->guest.level >= CB_LEVEL_NO_CGROUP && !k->bash;
+	w->failures = 0;
+}
+
+void cb_twins_guest_up(struct cb_kernel *k)
+{
+	struct cb_twins *w = &k->twins;
+
+	cb_twins_room(k);
+	if (w->possible)
+		(void)cb_twins_make(k, NULL);
+}

@@ -1,0 +1,382 @@
+/* Accounting from the jail's control group and from /proc.
+ *
+ * Trust domain: supervisor. /proc/PID/stat, status and schedstat are readable by everybody; the fds are kept open for
+ * a guest's life, so that a cell costs two preads. The name in stat is the guest's to choose and may hold anything:
+ * fields are counted from the last ')'. The whole jail is what descends from its pid 1, which adopts its orphans; it is
+ * walked from outside, since a process can hide from the jail's own /proc. Callers: guest.c, failure.c, meter.c,
+ * twins.c.
+ */
+#include "usage.h"
+
+#include <cellblock/clock.h>
+#include <cellblock/fd.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define WALK_NS 10000000 /* the loop waits for it */
+
+static int read_text(int fd, char *ret, size_t size)
+{
+	ssize_t n = fd >= 0 ? pread(fd, ret, size - 1, 0) : -1;
+
+	if (n <= 0)
+		return -1;
+	ret[n] = '\0';
+	return 0;
+}
+
+void cb_usage_open(struct cb_usage_source *s, pid_t pid, const int cgroup[CB_USAGE_NFDS])
+{
+	memcpy(s->cgroup, cgroup, sizeof(s->cgroup));
+	cb_usage_follow(s, pid);
+}
+
+static void close_process(struct cb_usage_source *s)
+{
+	cb_fd_close(&s->stat);
+	cb_fd_close(&s->status);
+	cb_fd_close(&s->sched);
+	s->init = 0;
+}
+
+void cb_usage_follow(struct cb_usage_source *s, pid_t pid)
+{
+	char path[64], text[1024];
+
+	close_process(s);
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	s->stat = open(path, O_RDONLY | O_CLOEXEC);
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	s->status = open(path, O_RDONLY | O_CLOEXEC);
+	snprintf(path, sizeof(path), "/proc/%d/schedstat", (int)pid);
+	s->sched = open(path, O_RDONLY | O_CLOEXEC);
+	if (read_text(s->stat, text, sizeof(text)) == 0)
+		s->init = cb_usage_parse_parent(text);
+}
+
+void cb_usage_close(struct cb_usage_source *s)
+{
+	close_process(s);
+	for (int i = 0; i < CB_USAGE_NFDS; i++)
+		cb_fd_close(&s->cgroup[i]);
+}
+
+void cb_usage_begin(const struct cb_usage_source *s)
+{
+	if (s->cgroup[CB_USAGE_PEAK] >= 0) /* older kernels refuse it for version 2: then it is the peak ever */
+		(void)!pwrite(s->cgroup[CB_USAGE_PEAK], "0", 1, 0);
+}
+
+pid_t cb_usage_parse_parent(const char *text)
+{
+	const char *p = strrchr(text, ')');
+	int parent = 0;
+
+	return p != NULL && sscanf(p + 1, " %*c %d", &parent) == 1 ? parent : 0;
+}
+
+void cb_usage_parse_stat(const char *text, double *ret_user_s, double *ret_sys_s)
+{
+	const char *p = strrchr(text, ')');
+	double hz = (double)sysconf(_SC_CLK_TCK);
+	unsigned long user = 0, sys = 0, child_user = 0, child_sys = 0;
+
+	/* behind the name: state is field 3, utime 14, stime 15, cutime 16, cstime 17 */
+	if (p == NULL || sscanf(p + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %lu %lu", &user, &sys,
+				&child_user, &child_sys) != 4)
+		return;
+	*ret_user_s = (double)(user + child_user) / hz;
+	*ret_sys_s = (double)(sys + child_sys) / hz;
+}
+
+uint64_t cb_usage_parse_kilobytes(const char *text, const char *key)
+{
+	const char *p = strstr(text, key);
+
+	return p != NULL ? strtoull(p + strlen(key), NULL, 10) * 1024 : 0;
+}
+
+static uint64_t parse_anonymous(const char *text)
+{
+	return cb_usage_parse_kilobytes(text, "\nRssAnon:") + cb_usage_parse_kilobytes(text, "\nVmSwap:");
+}
+
+uint64_t cb_usage_parse_own(const char *text)
+{
+	return parse_anonymous(text) + cb_usage_parse_kilobytes(text, "\nRssShmem:");
+}
+
+uint64_t cb_usage_parse_peak(const char *text)
+{
+	return cb_usage_parse_kilobytes(text, "\nVmHWM:");
+}
+
+/* The number behind "KEY " at the start of a line. */
+static const char *field(const char *text, const char *key)
+{
+	size_t len = strlen(key);
+
+	while (text != NULL && *text != '\0') {
+		if (strncmp(text, key, len) == 0 && text[len] == ' ')
+			return text + len + 1;
+		text = strchr(text, '\n');
+		text = text != NULL ? text + 1 : NULL;
+	}
+	return NULL;
+}
+
+bool cb_usage_parse_cpu(const char *text, double *ret_user_s, double *ret_sys_s)
+{
+	const char *user = field(text, "user_usec"), *sys = field(text, "system_usec");
+	double unit = 1e6;
+
+	if (user == NULL || sys == NULL) {
+		user = field(text, "user");
+		sys = field(text, "system");
+		unit = (double)sysconf(_SC_CLK_TCK);
+	}
+	if (user == NULL || sys == NULL)
+		return false;
+	*ret_user_s = (double)strtoull(user, NULL, 10) / unit;
+	*ret_sys_s = (double)strtoull(sys, NULL, 10) / unit;
+	return true;
+}
+
+static uint64_t number(const char *text, const char *key)
+{
+	const char *p = field(text, key);
+
+	return p != NULL ? strtoull(p, NULL, 10) : 0;
+}
+
+uint64_t cb_usage_parse_oom_kills(const char *text)
+{
+	return number(text, "oom_kill");
+}
+
+void cb_usage_parse_memory(const char *text, uint64_t *ret_files, uint64_t *ret_anonymous)
+{
+	*ret_files = number(text, "active_file") + number(text, "inactive_file");
+	*ret_anonymous = field(text, "anon") != NULL ? number(text, "anon") : number(text, "rss");
+}
+
+bool cb_usage_memory(const struct cb_usage_source *s, uint64_t enough, uint64_t *ret_used, uint64_t *ret_anonymous)
+{
+	char text[8192];
+	uint64_t files = 0;
+
+	if (read_text(s->cgroup[CB_USAGE_MEMORY], text, sizeof(text)) < 0)
+		return false;
+	*ret_used = strtoull(text, NULL, 10);
+	*ret_anonymous = 0;
+	if (*ret_used <= enough)
+		return true;
+	if (read_text(s->cgroup[CB_USAGE_STAT], text, sizeof(text)) < 0)
+		return false;
+	cb_usage_parse_memory(text, &files, ret_anonymous);
+	*ret_used -= files < *ret_used ? files : *ret_used;
+	return true;
+}
+
+void cb_usage_read(const struct cb_usage_source *s, struct cb_usage *ret_usage)
+{
+	char text[4096];
+	uint64_t peak = 0;
+
+	if (read_text(s->cgroup[CB_USAGE_EVENTS], text, sizeof(text)) == 0)
+		ret_usage->oom_kills = cb_usage_parse_oom_kills(text);
+	if ((read_text(s->cgroup[CB_USAGE_CPU], text, sizeof(text)) < 0 ||
+	     !cb_usage_parse_cpu(text, &ret_usage->cpu_user_s, &ret_usage->cpu_sys_s)) &&
+	    read_text(s->stat, text, sizeof(text)) == 0)
+		cb_usage_parse_stat(text, &ret_usage->cpu_user_s, &ret_usage->cpu_sys_s);
+	if (read_text(s->cgroup[CB_USAGE_PEAK], text, sizeof(text)) == 0)
+		peak = strtoull(text, NULL, 10);
+	if (peak == 0 && read_text(s->status, text, sizeof(text)) == 0)
+		peak = cb_usage_parse_peak(text);
+	if (peak > 0)
+		ret_usage->memory_peak_bytes = peak;
+}
+
+/* ---- the whole jail ---- */
+
+struct walk {
+	pid_t pid[CB_USAGE_PROCESSES];
+	size_t count;
+	int64_t end; /* monotonic ns */
+};
+
+static void start_walk(struct walk *w, pid_t top)
+{
+	w->count = 0;
+	if (top > 1)
+		w->pid[w->count++] = top;
+	w->end = cb_now_ns() + WALK_NS;
+}
+
+static void add_children(struct walk *w, const char *path)
+{
+	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+	char text[4096], *at = text, *end;
+	ssize_t n;
+	size_t kept = 0;
+
+	while (fd >= 0 && (n = read(fd, text + kept, sizeof(text) - 1 - kept)) > 0) {
+		text[kept + (size_t)n] = '\0';
+		for (at = text; w->count < CB_USAGE_PROCESSES; at = end + 1) {
+			long pid = strtol(at, &end, 10);
+
+			if (end == at || *end != ' ') /* none left, or cut in two */
+				break;
+			w->pid[w->count++] = (pid_t)pid;
+		}
+		kept = strlen(at);
+		if (w->count >= CB_USAGE_PROCESSES || kept >= sizeof(text) - 1)
+			return;
+		memmove(text, at, kept);
+	}
+}
+
+/* A child belongs to the thread that made it. */
+static void add_children_of(struct walk *w, pid_t pid)
+{
+	char path[300];
+	struct dirent *entry;
+	DIR *threads;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	threads = opendir(path);
+	while (threads != NULL && (entry = readdir(threads)) != NULL && cb_now_ns() < w->end) {
+		if (entry->d_name[0] == '.')
+			continue;
+		snprintf(path, sizeof(path), "/proc/%d/task/%s/children", (int)pid, entry->d_name);
+		add_children(w, path);
+	}
+	if (threads != NULL)
+		closedir(threads);
+}
+
+/* A file of the i-th process as text, and on to its children. */
+static int look(struct walk *w, size_t i, const char *name, char *ret_text, size_t size)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", (int)w->pid[i], name);
+	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	add_children_of(w, w->pid[i]);
+	return read_text(fd, ret_text, size);
+}
+
+double cb_usage_jail_cpu(const struct cb_usage_source *s)
+{
+	static struct walk w; /* large: not for the stack */
+	double sum = 0, user = 0, sys = 0;
+	char text[1024];
+
+	if (read_text(s->cgroup[CB_USAGE_CPU], text, sizeof(text)) == 0 && cb_usage_parse_cpu(text, &user, &sys))
+		return user + sys;
+	start_walk(&w, s->init);
+	for (size_t i = 0; i < w.count && cb_now_ns() < w.end; i++) {
+		user = sys = 0;
+		if (look(&w, i, "stat", text, sizeof(text)) == 0)
+			cb_usage_parse_stat(text, &user, &sys);
+		sum += user + sys;
+	}
+	return sum;
+}
+
+uint64_t cb_usage_faults(const struct cb_usage_source *s, double *ret_sys_s)
+{
+	char text[1024];
+	unsigned long faults = 0;
+	const char *p = read_text(s->stat, text, sizeof(text)) == 0 ? strrchr(text, ')') : NULL;
+	double user;
+
+	*ret_sys_s = 0;
+	if (p != NULL)
+		cb_usage_parse_stat(text, &user, ret_sys_s);
+
+	/* behind the name: state is field 3, minflt 10 */
+	return p != NULL && sscanf(p + 1, " %*c %*d %*d %*d %*d %*d %*u %lu", &faults) == 1 ? faults : 0;
+}
+
+struct cb_turns cb_usage_parse_turns(const char *text)
+{
+	unsigned long long ran = 0, waited = 0; /* ns */
+
+	if (sscanf(text, "%llu %llu", &ran, &waited) != 2)
+		return (struct cb_turns){ 0 };
+	return (struct cb_turns){ (double)ran / 1e9, (double)waited / 1e9 };
+}
+
+struct cb_turns cb_usage_turns(const struct cb_usage_source *s)
+{
+	char text[128];
+
+	return cb_usage_parse_turns(read_text(s->sched, text, sizeof(text)) == 0 ? text : "");
+}
+
+uint64_t cb_usage_of(pid_t pid)
+{
+	char path[64], text[4096];
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	return read_text(fd, text, sizeof(text)) == 0 ? cb_usage_parse_own(text) : 0;
+}
+
+static bool is_among(pid_t pid, const pid_t *list, size_t n)
+{
+	size_t i = 0;
+
+	while (i < n && list[i] != pid)
+		i++;
+	return i < n;
+}
+
+static uint64_t sum_of(pid_t top, uint64_t (*parse)(const char *text), const pid_t *without, size_t n)
+{
+	static struct walk w;
+	uint64_t sum = 0;
+	char text[4096];
+
+	start_walk(&w, top);
+	for (size_t i = 0; i < w.count; i++) {
+		if (cb_now_ns() >= w.end || w.count >= CB_USAGE_PROCESSES)
+			return UINT64_MAX;
+		if (look(&w, i, "status", text, sizeof(text)) == 0 && !is_among(w.pid[i], without, n))
+			sum += parse(text);
+	}
+	return sum;
+}
+
+uint64_t cb_usage_anonymous(const struct cb_usage_source *s, const pid_t *without, size_t n)
+{
+	return sum_of(s->init, parse_anonymous, without, n);
+}
+
+uint64_t cb_usage_tree(pid_t top)
+{
+	return sum_of(top, cb_usage_parse_own, NULL, 0);
+}
+
+uint64_t cb_usage_largest(const struct cb_usage_source *s)
+{
+	static struct walk w;
+	uint64_t most = 0;
+	char text[4096];
+
+	start_walk(&w, s->init);
+	for (size_t i = 0; i < w.count && cb_now_ns() < w.end; i++) {
+		uint64_t own = look(&w, i, "status", text, sizeof(text)) == 0 ? cb_usage_parse_own(text) : 0;
+
+		if (own > most)
+			most = own;
+	}
+	return most;
+}

@@ -1,0 +1,73 @@
+/* What the jail has used, read by the supervisor from its control group, and from /proc where it has none: the guest's
+ * own word counts for nothing. Trust domain: supervisor. */
+#pragma once
+
+#include <cellblock/sandbox.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct cb_usage {
+	/* of the jail since its start; without cgroup of the guest and its reaped children */
+	double cpu_user_s, cpu_sys_s;
+	/* of the jail since cb_usage_begin; without cgroup of the guest's process, ever */
+	uint64_t memory_peak_bytes;
+	uint64_t oom_kills; /* processes killed by the kernel for lack of memory; only with cgroup */
+};
+
+struct cb_usage_source {
+	int stat, status, sched;   /* /proc/PID/…, kept open; -1 = none */
+	pid_t init;		   /* the jail's pid 1 as we see it; 0 = unknown */
+	int cgroup[CB_USAGE_NFDS]; /* the broker's; -1 = none. What it has not reads as empty */
+};
+
+#define CB_USAGE_SOURCE_NONE                                                                                          \
+	((struct cb_usage_source){                                                                                    \
+		.stat = -1, .status = -1, .sched = -1, .cgroup = { [0 ... CB_USAGE_NFDS - 1] = -1 } })
+
+/* Takes the fds of `cgroup`. What can't be opened stays -1 and reads as 0. */
+void cb_usage_open(struct cb_usage_source *s, pid_t pid, const int cgroup[CB_USAGE_NFDS]);
+/* Another process is the guest now; the rest stays. */
+void cb_usage_follow(struct cb_usage_source *s, pid_t pid);
+/* Resets the peak where the kernel can. */
+void cb_usage_begin(const struct cb_usage_source *s);
+void cb_usage_close(struct cb_usage_source *s);
+void cb_usage_read(const struct cb_usage_source *s, struct cb_usage *ret_usage);
+/* CPU seconds of all processes in the jail: its control group's, else of those that live, and what the dead left to the
+ * parents that waited for them. Less than before when one died unwaited: callers add up what it grows by. Looks at most
+ * at CB_USAGE_PROCESSES processes, and no longer than some ms. */
+#define CB_USAGE_PROCESSES 2048
+double cb_usage_jail_cpu(const struct cb_usage_source *s);
+/* Bytes of a process that are its own or a copy's (resident, not of files); 0 if it can't be read. */
+uint64_t cb_usage_of(pid_t pid);
+/* The sum of that over a process and what descends from it; UINT64_MAX if they were too many to look at. */
+uint64_t cb_usage_tree(pid_t top);
+/* Bytes of the process in the jail that has most memory of its own (resident, not of files). */
+uint64_t cb_usage_largest(const struct cb_usage_source *s);
+/* What the jail's control group counts: bytes without files that the kernel can drop (that is looked up only from
+ * `enough` on), and of these those of no file. False if there is no group. */
+bool cb_usage_memory(const struct cb_usage_source *s, uint64_t enough, uint64_t *ret_used, uint64_t *ret_anonymous);
+/* Sum of the anonymous bytes of all processes in the jail but those: what several share counts for each. UINT64_MAX if
+ * they were too many to look at. */
+uint64_t cb_usage_anonymous(const struct cb_usage_source *s, const pid_t *without, size_t n);
+/* Minor page faults of the guest's process, ever, and its seconds in the kernel. */
+uint64_t cb_usage_faults(const struct cb_usage_source *s, double *ret_sys_s);
+/* Its main thread's turns; all 0 where the kernel does not count them. */
+struct cb_turns {
+	double ran_s;	 /* exact while it sleeps; else as of the last tick */
+	double waited_s; /* it was ready, but others ran */
+};
+struct cb_turns cb_usage_turns(const struct cb_usage_source *s);
+/* The parsers alone, for text as /proc gives it (NUL-terminated). */
+void cb_usage_parse_stat(const char *text, double *ret_user_s, double *ret_sys_s);
+struct cb_turns cb_usage_parse_turns(const char *text);
+pid_t cb_usage_parse_parent(const char *text);
+uint64_t cb_usage_parse_kilobytes(const char *text, const char *key); /* "KEY   12 kB" in bytes */
+uint64_t cb_usage_parse_own(const char *text);
+uint64_t cb_usage_parse_peak(const char *text);
+/* memory.stat, of either version. */
+void cb_usage_parse_memory(const char *text, uint64_t *ret_files, uint64_t *ret_anonymous);
+/* cpu.stat (version 2) or cpuacct.stat (version 1); false if it is neither. */
+bool cb_usage_parse_cpu(const char *text, double *ret_user_s, double *ret_sys_s);
+uint64_t cb_usage_parse_oom_kills(const char *text);

@@ -1,0 +1,28 @@
+/* A writable workspace, looked at from outside now and then. Trust domain: supervisor. See watch.c. */
+#pragma once
+
+#include <cellblock/buffer.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct cb_kernel;
+
+struct cb_watch {
+	int fd, slot; /* a look that is under way; -1 = none */
+	struct cb_buf text;
+	json_t *known;	/* protected entries seen so far, as keys; NULL = not looked yet */
+	uint64_t bytes; /* held at the start */
+	bool over;
+	int64_t asked_ns, not_before;
+	char note[2048]; /* for the next cell */
+};
+
+void cb_watch_init(struct cb_kernel *k);
+/* The first look, before anything runs. */
+void cb_watch_start(struct cb_kernel *k);
+/* A cell has ended: looks again, but not all the time. */
+void cb_watch_cell_ended(struct cb_kernel *k);
+/* The last look: what is new since the start goes to the log. */
+void cb_watch_end(struct cb_kernel *k);
+void cb_watch_release(struct cb_kernel *k);

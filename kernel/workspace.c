@@ -1,0 +1,52 @@
+/* Which folders can't be a workspace: see workspace.h.
+ *
+ * Role: the home rule of the policy. A cell may write everything in its workspace, and programs outside act on what
+ * lies in a home or a system folder, so such a folder is never one. Trust domain: supervisor, at start; looks at paths
+ * only.
+ */
+#include "workspace.h"
+
+#include <pwd.h>
+#include <unistd.h>
+
+#include "paths.h"
+
+/* Nothing at or below these can be a workspace. */
+static const char *const system_trees[] = {
+	"/bin",	   "/boot", "/dev",  "/etc",	       "/gnu",	"/lib", "/lib32", "/lib64",
+	"/libx32", "/nix",  "/proc", "/run/cellblock", "/sbin", "/sys", "/usr",
+};
+
+/* These themselves can't; folders below them can. */
+static const char *const system_folders[] = {
+	"/home", "/media", "/mnt",	 "/opt",     "/root",	 "/run",      "/run/media", "/run/user",  "/srv",
+	"/tmp",	 "/var",   "/var/cache", "/var/lib", "/var/log", "/var/mail", "/var/run",   "/var/spool", "/var/tmp",
+};
+
+static bool holds_home(const char *real)
+{
+	const struct passwd *account = getpwuid(getuid());
+	CB_AUTO_PATH home = cb_path_home();
+	CB_AUTO_PATH home_real = home != NULL ? cb_path_real(home) : NULL;
+	CB_AUTO_PATH account_real = account != NULL && account->pw_dir[0] == '/' ? cb_path_real(account->pw_dir) : NULL;
+
+	return (home_real != NULL && cb_path_below(home_real, real)) ||
+	       (account_real != NULL && cb_path_below(account_real, real));
+}
+
+const char *cb_workspace_refusal(const char *real)
+{
+	if (strcmp(real, "/") == 0)
+		return "the root folder";
+	for (size_t i = 0; i < sizeof(system_trees) / sizeof(system_trees[0]); i++) {
+		if (cb_path_below(real, system_trees[i]))
+			return "a system folder";
+	}
+	if (holds_home(real))
+		return "your home folder or a parent of it";
+	for (size_t i = 0; i < sizeof(system_folders) / sizeof(system_folders[0]); i++) {
+		if (strcmp(real, system_folders[i]) == 0)
+			return "a folder that many programs and users share";
+	}
+	return NULL;
+}

@@ -1,0 +1,197 @@
+/* Host uids for processes that root starts: never 0, never shared.
+ *
+ * Role: picks a uid (= gid) and holds it by a lock for as long as an fd stays open. Trust domain: supervisor and
+ * broker, as root, at start. Libc only.
+ *
+ * The range is one that nobody gives out: above what sssd and winbind map (to 2000200000) and above systemd's
+ * containers (to 0x6fffffff), below systemd's foreign uids (0x7ffe0000). Where a container does not map it, the highest
+ * ids that are mapped. An id that /etc/passwd or /etc/group knows is passed over. The search starts at a random place:
+ * two containers that share a range but not /run then hardly meet, and a uid is not soon used again.
+ */
+#include <cellblock/fd.h>
+#include <cellblock/sandbox.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include "uid_lease.h"
+
+#define STEP "uid"
+
+const struct cb_uid_places cb_uid_host = { "/run/cellblock", "/proc/self/uid_map", "/proc/self/gid_map", "/etc/passwd",
+					   "/etc/group" };
+
+struct range {
+	uint64_t first, count;
+};
+
+static struct range intersect(struct range a, struct range b)
+{
+	uint64_t first = a.first > b.first ? a.first : b.first;
+	uint64_t a_end = a.first + a.count, b_end = b.first + b.count, end = a_end < b_end ? a_end : b_end;
+
+	return first < end ? (struct range){ first, end - first } : (struct range){ 0, 0 };
+}
+
+#define EXTENTS_MAX 340 /* the kernel's own limit */
+
+static size_t read_map(const char *path, struct range *ranges)
+{
+	FILE *f = fopen(path, "re");
+	unsigned long first, outside, count;
+	size_t n = 0;
+
+	if (f == NULL)
+		return 0;
+	while (n < EXTENTS_MAX && fscanf(f, "%lu %lu %lu", &first, &outside, &count) == 3)
+		ranges[n++] = (struct range){ first, count };
+	(void)fclose(f);
+	return n;
+}
+
+/* The best range of ids that exist both as uid and gid: `wanted` if it is whole, else the highest there is. */
+static struct range mapped_range(const struct cb_uid_places *places)
+{
+	static const struct range wanted = { CB_UID_FIRST, CB_UID_COUNT },
+				  usable = { CB_UID_LOWEST, UINT32_MAX - 1 - CB_UID_LOWEST };
+	struct range uids[EXTENTS_MAX], gids[EXTENTS_MAX], best = { 0, 0 };
+	size_t nu = read_map(places->uid_map, uids), ng = read_map(places->gid_map, gids);
+
+	for (size_t i = 0; i < nu; i++) {
+		for (size_t j = 0; j < ng; j++) {
+			struct range both = intersect(intersect(uids[i], gids[j]), usable);
+
+			if (intersect(both, wanted).count == wanted.count)
+				return wanted;
+			if (both.count > 0 && both.first + both.count > best.first + best.count)
+				best = both;
+		}
+	}
+	if (best.count > CB_UID_COUNT) {
+		best.first += best.count - CB_UID_COUNT;
+		best.count = CB_UID_COUNT;
+	}
+	return best;
+}
+
+static bool has_account(const struct cb_uid_places *places, uid_t uid)
+{
+	FILE *f = fopen(places->passwd, "re");
+	const struct passwd *user = NULL;
+	const struct group *group = NULL;
+
+	while (f != NULL && (user = fgetpwent(f)) != NULL && user->pw_uid != uid)
+		;
+	if (f != NULL)
+		(void)fclose(f);
+	f = user == NULL ? fopen(places->group, "re") : NULL;
+	while (f != NULL && (group = fgetgrent(f)) != NULL && group->gr_gid != uid)
+		;
+	if (f != NULL)
+		(void)fclose(f);
+	return user != NULL || group != NULL;
+}
+
+/* A folder that only root can write; made if it is absent. */
+static int open_folder(int parent, const char *path, int *ret_fd)
+{
+	CB_AUTO_FD fd = -1;
+	struct stat st;
+
+	if (mkdirat(parent, path, 0700) < 0 && errno != EEXIST)
+		return -errno;
+	fd = openat(parent, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (st.st_uid != geteuid() || (st.st_mode & 022) != 0)
+		return -EPERM;
+	*ret_fd = cb_fd_take(&fd);
+	return 0;
+}
+
+/* 0 and the lock, -EWOULDBLOCK if another holds it. */
+static int lock_uid(int folder, uid_t uid, int *ret_fd)
+{
+	CB_AUTO_FD fd = -1;
+	char name[16];
+
+	snprintf(name, sizeof(name), "%u", uid);
+	fd = openat(folder, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
+		return -errno;
+	*ret_fd = cb_fd_take(&fd);
+	return 0;
+}
+
+static int no_folder(int code, const char *run, struct cb_err *err)
+{
+	return cb_err_set(err, code, STEP,
+			  code == -EPERM ? "Remove the folder, or give it to root with mode 0700."
+					 : "Make /run a writable file system, or start Cellblock as an ordinary user.",
+			  "%s/uids, where the uids of jails are locked, can't be used: %s", run,
+			  code == -EPERM ? "others may write it" : strerror(-code));
+}
+
+static uint32_t random_below(uint64_t n)
+{
+	uint32_t value = (uint32_t)getpid();
+
+	(void)!getrandom(&value, sizeof(value), GRND_NONBLOCK);
+	return (uint32_t)(value % n);
+}
+
+int cb_uid_lease_in(const struct cb_uid_places *places, uid_t *ret_uid, int *ret_lock_fd, struct cb_err *err)
+{
+	CB_AUTO_FD run = -1;
+	CB_AUTO_FD folder = -1;
+	struct range range = mapped_range(places);
+	uint32_t start;
+	int r;
+
+	if (range.count == 0)
+		return cb_err_set(
+			err, -ENOENT, STEP, "Start Cellblock as an ordinary user, or map more ids into this container.",
+			"root here has no unprivileged uid to run jails as: this user namespace maps none from %u on",
+			(unsigned)CB_UID_LOWEST);
+	r = open_folder(AT_FDCWD, places->run, &run);
+	if (r == 0)
+		r = open_folder(run, "uids", &folder);
+	if (r < 0)
+		return no_folder(r, places->run, err);
+	start = random_below(range.count);
+	for (uint64_t i = 0; i < range.count; i++) {
+		uid_t uid = (uid_t)(range.first + (start + i) % range.count);
+
+		if (uid == CB_UID_NOBODY || has_account(places, uid))
+			continue;
+		r = lock_uid(folder, uid, ret_lock_fd);
+		if (r == 0) {
+			*ret_uid = uid;
+			return 0;
+		}
+		if (r != -EWOULDBLOCK)
+			return no_folder(r, places->run, err);
+	}
+	return cb_err_set(err, -EBUSY, STEP, "End some kernels.", "all %llu uids for jails are in use",
+			  (unsigned long long)range.count);
+}
+
+bool cb_is_host_root(void)
+{
+	struct stat st;
+
+	/* a file that is the host's root's; without /proc the stricter answer */
+	return geteuid() == 0 && (stat("/proc/sys/kernel/core_pattern", &st) < 0 || st.st_uid == 0);
+}
+
+int cb_uid_lease(uid_t *ret_uid, int *ret_lock_fd, struct cb_err *err)
+{
+	return cb_uid_lease_in(&cb_uid_host, ret_uid, ret_lock_fd, err);
+}

@@ -1,0 +1,1 @@
+"""The guest: the interpreter's side of a Cellblock jail. Nothing here is trusted; see ../README.md."""

@@ -1,0 +1,178 @@
+"""The user's asyncio loop: lives in the main thread, goes on between cells, is marked as running while a cell runs.
+
+asyncio is never imported by us: set up when user code (or IPython) imports it. The loop polls (no epoll: nothing shared
+after a fork). While it has nothing to do, the main thread waits on the wire and on the loop's own wake-up fd only.
+"""
+
+import contextvars
+import select
+import sys
+from _thread import get_ident
+from weakref import WeakSet
+
+
+def _from_task(tb):
+    """Without the loop's frames, which are long to show and tell nobody anything: from the cell's own coroutine on."""
+    at = tb
+    while at is not None and at.tb_frame.f_code.co_name != "in_cell_context":
+        at = at.tb_next
+    return at or tb
+
+
+class Aio:
+    def __init__(self, wire, interrupts):
+        self.wire = wire
+        self.interrupts = interrupts
+        self.loop = None
+        self.asyncio = None
+        self.loops = WeakSet()  # the user's as well
+        self.in_cell = False
+        self.executing = False  # a client's cell, not what a comm's handler runs
+        self.loop_runs = False  # an await-cell runs
+        self.context = contextvars.copy_context()  # cells see each other's context variables
+        self.interrupted = False
+        self.beside = None  # told (True, then False) when an await-cell begins and ends; serves what comes meanwhile
+        self.serving = False  # it does
+        self._poll = None
+
+    def on_import(self, asyncio):
+        import selectors
+
+        self.asyncio = asyncio
+        self._watch(sys.modules["asyncio.selector_events"].BaseSelectorEventLoop, selectors.PollSelector)
+        self.loop = asyncio.SelectorEventLoop(selectors.PollSelector())
+        self._poll = select.poll()
+        self._poll.register(self.wire.fd, select.POLLIN)
+        self._poll.register(self.loop._ssock.fileno(), select.POLLIN)
+        if get_ident() == self.wire.main:
+            import warnings
+
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                asyncio.set_event_loop(self.loop)
+            if self.in_cell:
+                self._mark(True)
+
+    def _watch(self, base, default):
+        """Every loop polls and is known: a copy of the process needs own self-pipes, and would share an epoll."""
+        made = base.__init__
+
+        def __init__(loop, selector=None):
+            made(loop, default() if selector is None else selector)
+            self.loops.add(loop)
+
+        __init__.__doc__ = made.__doc__
+        base.__init__ = __init__
+
+    def self_pipes(self):
+        """(fd, fd) of the two ends of each loop's self-pipe."""
+        open_ones = [loop for loop in self.loops if loop._ssock is not None and loop._csock is not None]
+        return [(loop._ssock.fileno(), loop._csock.fileno()) for loop in open_ones]
+
+    def _mark(self, running):
+        loop = self.loop
+        loop._thread_id = self.wire.main if running else None
+        self.asyncio._set_running_loop(loop if running else None)
+
+    def run_plain(self, function, *args):
+        """Calls function in the cells' context, with the loop marked as running."""
+        self.in_cell = True
+        if self.loop is not None:
+            self._mark(True)
+        try:
+            return self.context.run(function, *args)
+        finally:
+            self.in_cell = False
+            if self.loop is not None:
+                self._mark(False)
+
+    def ensure(self):
+        if self.loop is None:
+            import asyncio  # noqa: F401  (the import hook calls on_import)
+
+            if self.loop is None:
+                self.on_import(sys.modules["asyncio"])
+        return self.loop
+
+    def run_coroutine(self, coroutine):
+        """Runs a cell's coroutine as a task. SIGINT cancels it; the cell then sees KeyboardInterrupt (see awaiting)."""
+        loop = self.ensure()
+        if self.loop_runs:
+            coroutine.close()
+            raise RuntimeError("This event loop is already running")
+
+        async def in_cell_context():
+            try:
+                return await coroutine
+            finally:
+                self.context = contextvars.copy_context()
+
+        task = loop.create_task(in_cell_context())
+        self.interrupted = False
+        self._mark(False)
+        self.loop_runs = True
+        self.interrupts.on_async = lambda: self._on_interrupt(task)
+        beside = self.beside if self.executing and get_ident() == self.wire.main else None
+        try:
+            if beside:
+                beside(True)
+            while True:
+                try:
+                    return loop.run_until_complete(task)
+                except KeyboardInterrupt as e:
+                    if task.done():
+                        raise e.with_traceback(_from_task(e.__traceback__))
+                    self.interrupted = True
+                    task.cancel()
+        finally:
+            if beside:
+                beside(False)
+            self.interrupts.on_async = None
+            self.loop_runs = False
+            self._mark(True)
+
+    def _on_interrupt(self, task):
+        """True if nothing but the loop itself runs: then the cell's task is cancelled at its await."""
+        if self.serving or self.asyncio.current_task(self.loop) is not None:
+            return False
+        self.interrupted = True
+        self.loop.call_soon_threadsafe(task.cancel)
+        return True
+
+    async def awaiting(self, awaitable):
+        """Awaits a cell's code; a cancellation that an interrupt caused surfaces as KeyboardInterrupt."""
+        try:
+            return await awaitable
+        except self.asyncio.CancelledError as e:
+            if not self.interrupted:
+                raise
+            self.interrupted = False
+            where = e.__traceback__.tb_next
+        raise KeyboardInterrupt().with_traceback(where)
+
+    def _idle(self):
+        loop = self.loop
+        return not loop._ready and not loop._scheduled and len(loop._selector.get_map()) <= 1
+
+    def wait_readable(self):
+        """Returns when the wire is readable; the loop runs meanwhile if it has anything to do."""
+        loop, fd = self.loop, self.wire.fd
+        arrived = []
+
+        def on_frame():
+            arrived.append(True)
+            loop.stop()
+
+        while not arrived and not loop.is_closed():
+            if self._idle() and any(ready == fd for ready, _ in self._poll.poll()):
+                return
+            loop.add_reader(fd, on_frame)
+            try:
+                loop.run_forever()
+            except BaseException:  # SystemExit or KeyboardInterrupt of a task: it is that task's end only
+                import traceback
+
+                traceback.print_exc()
+            finally:
+                if not loop.is_closed():
+                    loop.remove_reader(fd)

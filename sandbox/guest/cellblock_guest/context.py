@@ -1,0 +1,78 @@
+"""On whose behalf does this code speak? The id of the request that caused it.
+
+Cells and their asyncio tasks carry it in a context variable; threads get it from the thread that started them, work
+items of a ThreadPoolExecutor from the cell that submitted them. Anything else belongs to the latest request.
+"""
+
+import contextvars
+import sys
+import threading
+
+_request = contextvars.ContextVar("cellblock_request")
+_latest = 0
+request_of_context = _request.get
+
+
+def begin(request):
+    global _latest
+    _latest = request
+    _request.set(request)
+
+
+def current():
+    try:
+        return _request.get()
+    except LookupError:
+        pass
+    request = getattr(threading.current_thread(), "_cellblock_request", 0)
+    if request:
+        _request.set(request)
+    return request or _latest
+
+
+def set_current(request):
+    """For ipykernel's set_parent: from here on this context speaks for `request`."""
+    return _request.set(request)
+
+
+def reset(token):
+    """Undoes the set_current, in the same thread or task, that gave the token."""
+    _request.reset(token)
+
+
+def subshell():
+    """The Subshell whose thread this is, or None."""
+    module = sys.modules.get("cellblock_guest.subshell")
+    return module.running() if module else None
+
+
+def run_as(request, function, *args, **kwargs):
+    token = _request.set(request)
+    try:
+        return function(*args, **kwargs)
+    finally:
+        _request.reset(token)
+
+
+def patch_threads():
+    start = threading.Thread.start
+
+    def start_with_request(self):
+        self._cellblock_request = current()
+        return start(self)
+
+    start_with_request.__name__, start_with_request.__qualname__ = "start", "Thread.start"
+    start_with_request.__doc__ = start.__doc__
+    threading.Thread.start = start_with_request
+
+
+def patch_executor(module):
+    """module is concurrent.futures.thread, just imported."""
+    submit = module.ThreadPoolExecutor.submit
+
+    def submit_with_request(self, fn, /, *args, **kwargs):
+        return submit(self, run_as, current(), fn, *args, **kwargs)
+
+    submit_with_request.__name__, submit_with_request.__qualname__ = "submit", "ThreadPoolExecutor.submit"
+    submit_with_request.__doc__ = submit.__doc__
+    module.ThreadPoolExecutor.submit = submit_with_request

@@ -1,0 +1,146 @@
+"""JSON that passes the supervisor's strict scan: no NaN, no lone surrogates, string keys, no key twice, bounded depth.
+
+encode() tries the C encoder first and repairs only what needs it; `lenient` (displays) turns unknown objects into text,
+otherwise they raise TypeError (comms: the caller must know).
+"""
+
+import json
+from base64 import b64encode
+
+_MAX_DEPTH = 200  # the scan allows 256, contents are nested a little
+_MAX_KEYS = 50000  # the scan allows 60000 keys in objects open at one time
+_MAX_DIGITS = 4000  # characters of a number
+_plain = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+quote = json.encoder.encode_basestring
+
+
+def loads(data):
+    return json.loads(str(data, "utf-8"))
+
+
+def clean_text(text):
+    """text without lone surrogates; pairs of surrogates become the character they mean."""
+    try:
+        text.encode("utf-8")
+        return text
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def utf8(text):
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        return clean_text(text).encode("utf-8")
+
+
+def encode(value, lenient=True):
+    if _is_simple(value, 0, _MAX_KEYS):
+        try:
+            return _plain(value).encode("utf-8")
+        except (ValueError, TypeError, RecursionError):
+            pass
+    return utf8(_plain(_repair(value, lenient, 0, _MAX_KEYS, set())))
+
+
+def _is_simple(value, depth, keys):
+    """False if value might hold what the C encoder passes but the scan refuses. keys: how many keys may still be
+    open."""
+    if depth > _MAX_DEPTH:
+        return False
+    if isinstance(value, dict):
+        keys -= len(value)
+        if keys < 0:
+            return False
+        for key, item in value.items():
+            if key.__class__ is not str:
+                return False
+            if item.__class__ is not str and not _is_simple(item, depth + 1, keys):
+                return False
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            cls = item.__class__
+            if cls is not float and cls is not str and not _is_simple(item, depth + 1, keys):
+                return False
+    elif value.__class__ is int:
+        return -(1 << 256) < value < 1 << 256
+    return True
+
+
+def _repair(value, lenient, depth, keys, above):
+    if value is None or value is True or value is False:
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, int):
+        value = int(value)
+        return value if value.bit_length() < 3 * _MAX_DIGITS else hex(value)
+    if isinstance(value, float):
+        value = float(value)
+        return value if value - value == 0 else None
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return b64encode(value).decode("ascii")
+    if isinstance(value, (dict, list, tuple, set, frozenset)):
+        return _repair_container(value, lenient, depth, keys, above)
+    return _repair_other(value, lenient, depth, keys, above)
+
+
+def _repair_container(value, lenient, depth, keys, above):
+    if isinstance(value, dict):
+        keys -= len(value)
+    if depth >= _MAX_DEPTH or keys < 0 or id(value) in above:
+        if not lenient:
+            raise ValueError("nested too deep, circular or too many keys for a Jupyter message")
+        return "<%s: too large or deep for a Jupyter message>" % type(value).__name__
+    above.add(id(value))
+    try:
+        if not isinstance(value, dict):
+            return [_repair(item, lenient, depth + 1, keys, above) for item in value]
+        result = {}
+        for key, item in value.items():
+            result[clean_text(_key(key))] = _repair(item, lenient, depth + 1, keys, above)
+        return result
+    finally:
+        above.discard(id(value))
+
+
+def _key(key):
+    if isinstance(key, str):
+        return str(key)
+    if key is None or key is True or key is False:
+        return {None: "null", True: "true", False: "false"}[key]
+    return str(key)
+
+
+def _repair_other(value, lenient, depth, keys, above):
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat())
+    item = getattr(value, "item", None)  # numpy's scalars
+    if item is not None and getattr(value, "ndim", None) == 0:
+        plain = item()
+        if type(plain) is not type(value):
+            return _repair(plain, lenient, depth, keys, above)
+    if hasattr(value, "__index__"):
+        return _repair(value.__index__(), lenient, depth, keys, above)
+    if hasattr(value, "__float__"):
+        return _repair(float(value), lenient, depth, keys, above)
+    if not lenient:
+        raise TypeError("Object of type %s is not JSON serializable" % type(value).__name__)
+    try:
+        return str(value)
+    except Exception:
+        return "<%s>" % type(value).__name__
+
+
+def bundle(data):
+    """A mime bundle in which every value is JSON and text/plain is present."""
+    result = {}
+    for mime, value in data.items():
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            value = b64encode(value).decode("ascii")
+        elif isinstance(mime, str) and mime.startswith("text/") and not isinstance(value, (str, list, tuple)):
+            value = str(value)
+        result[mime] = value
+    if "text/plain" not in result:
+        result["text/plain"] = "<%s>" % ", ".join(str(mime) for mime in result) if result else ""
+    return result

@@ -1,0 +1,455 @@
+"""The guest's main loop: one frame down, what it asks, its answer up.
+
+Order of start: wire and log, streams, interrupts, shell, HELLO. Everything that a first cell does not need is imported
+when it is needed (completion, comms, asyncio, tracebacks).
+"""
+
+import atexit
+import faulthandler
+import gc
+import os
+import sys
+from importlib.machinery import PathFinder
+
+from . import context, environment, wire_constants as W
+from .aio import Aio
+from .beside import Beside
+from .cells import cell_folder
+from .imports import Finder
+from .interrupts import Interrupts
+from .jsontext import bundle, encode, loads, quote, utf8
+from .prompt import Prompt
+from .refusals import Refusals
+from .side import Side
+from .streams import Output, OutStream
+from .transactions import Transactions
+from .twins import Twins
+from .wire import Wire
+
+
+_DISPLAYS = {
+    "display_data": W.DISPLAY_DATA,
+    "update_display_data": W.UPDATE_DISPLAY_DATA,
+    "clear_output": W.CLEAR_OUTPUT,
+}
+
+
+_TEXT_RESULT = b'{"data":{"text/plain":%s},"metadata":{}}'
+
+
+class Guest:
+    def __init__(self):
+        self.wire = Wire()
+        self.twins = Twins(self)
+        self.side = Side(self)
+        self.interrupts = Interrupts(self.wire)
+        self.output = Output(self.wire)
+        self.aio = Aio(self.wire, self.interrupts)
+        self.prompt = Prompt(self.wire, self.interrupts, self.output)
+        self.aio.beside = Beside(self)
+        self.finder = Finder()
+        self.refusals = Refusals()
+        self.transactions = Transactions(self)
+        self.shell = None
+        self.debugger = None  # dap.Debugger, once it was started
+        self.metadata = {}  # the running EXECUTE's
+        self.headers = {}  # request -> the header of the client's message
+        self.exit_code = None
+        # limits.message, where the supervisor tells it; its default otherwise
+        self.message_max = int(os.environ.pop("CELLBLOCK_MESSAGE_MAX", "") or 64 << 20) - 4096
+        self._comms = None
+        self._kernel = None
+        self.libc = None
+        self._modules_seen = 0
+        self._reserve, self._reserve_size = None, reserve_size()
+        self._handlers = {
+            W.EXECUTE: self.execute,
+            W.COMPLETE: self.ask,
+            W.INSPECT: self.ask,
+            W.IS_COMPLETE: self.ask,
+            W.DOWN_COMM_OPEN: self.comm,
+            W.DOWN_COMM_MSG: self.comm,
+            W.DOWN_COMM_CLOSE: self.comm,
+            W.SHUTDOWN: self.shutdown,
+            W.CHECKPOINT: self.twins.checkpoint,
+            W.RESUME: self.twins.resume,
+        }
+
+    # set-up
+
+    def start(self, bundle=None):
+        os.set_inheritable(W.FD_LOG, False)
+        faulthandler.enable(W.FD_LOG)
+        sys.stdout, sys.stderr = OutStream(self.output, W.STDOUT, "stdout"), OutStream(self.output, W.STDERR, "stderr")
+        sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
+        os.register_at_fork(before=self._before_fork, after_in_child=self._after_fork_in_child)
+        atexit.register(self.output.flush)
+        context.patch_threads()
+        self.finder.install()
+        self.shell = self._make_shell()
+        cell_folder()
+        self.finder.after("asyncio", self.aio.on_import)
+        self.finder.after("concurrent.futures.thread", context.patch_executor)
+        self.finder.after("getpass", self.prompt.on_getpass)
+        self.finder.after("comm", self._on_comm_package)
+        self.finder.after("matplotlib", environment.give_fonts)
+        self.finder.after("jedi.settings", environment.give_trees)
+        self.finder.shim(self._find_shim)
+        self.prompt.install()
+        self.interrupts.install()
+        sys.path.insert(0, "")
+        if bundle is not None:
+            bundle.close()
+        gc.freeze()
+        gc.enable()
+        self.side.start()
+        self.hello()
+        self.interrupts.run(self.aio.run_plain, self.shell.after_hello)
+
+    def _make_shell(self):
+        found = PathFinder.find_spec("IPython") is not None
+        environment.prepare(found)
+        environment.packages_refused = environment.prepare_packages()
+        if found:
+            try:
+                from .shell import make_shell
+
+                return make_shell(self)
+            except Exception:
+                self.log_exception("IPython did not start, plain mode is used")
+        from .plain import PlainShell
+
+        return PlainShell(self)
+
+    def hello(self):
+        self.wire.send(
+            W.HELLO,
+            0,
+            encode(
+                {
+                    "wire_version": W.VERSION,
+                    "implementation": self.shell.implementation,
+                    "implementation_version": self.shell.implementation_version,
+                    "python_version": "%d.%d.%d" % sys.version_info[:3],
+                    "missing_paths": environment.missing_paths(),
+                    "side": self.side.wire is not None,
+                }
+            ),
+        )
+
+    def log(self, text):
+        try:
+            os.write(W.FD_LOG, (" ".join(text.split("\n")) + "\n").encode("utf-8", "replace"))
+        except OSError:
+            pass
+
+    def log_exception(self, what):
+        import traceback
+
+        lines = traceback.format_exc().strip().split("\n")
+        self.log("%s: %s" % (what, " | ".join(line.strip() for line in lines[-6:])))
+
+    def _before_fork(self):
+        if self.twins.forking:
+            self.twins.hold()
+        else:
+            self.output.before_fork()
+
+    def _after_fork_in_child(self):
+        if not self.twins.forking:
+            self.wire.after_fork_in_child()
+            self.side.after_fork_in_child()
+            self.output.after_fork_in_child()
+            self.twins.forget_in_child()
+            self.interrupts.pid = os.getpid()
+
+    # the loop
+
+    def serve(self):
+        wire, aio, warm = self.wire, self.aio, getattr(self.shell, "warm", None)
+        while self.exit_code is None:
+            if not wire.pending() and not wire.aside:
+                if aio.loop is not None:
+                    aio.wait_readable()
+                elif warm and not warm.done:
+                    warm.while_quiet()
+            kind, request, content, metadata, buffers = wire.aside.pop(0) if wire.aside else wire.recv()
+            handler = self._handlers.get(kind)
+            if handler is None:
+                if kind != W.INPUT_REPLY:  # a late reply to an interrupted input() is nothing
+                    self.log("frame of unknown type %d" % kind)
+                continue
+            self.interrupts.request = request
+            aio.context.run(context.begin, request)
+            context.begin(request)
+            try:
+                handler(kind, request, content, metadata, buffers)
+            except KeyboardInterrupt:
+                self.log("interrupt outside of user code")
+            finally:
+                self.interrupts.request = 0
+                self.interrupts.late = False
+
+    def _take_reserve(self):
+        """Address space that nothing touches, so that after a MemoryError there is some to say so and to free more. Not
+        taken when memory is still short: the next cell needs what is left."""
+        try:
+            bytes(4 * self._reserve_size)
+            self._reserve = bytes(self._reserve_size)
+        except MemoryError:
+            pass
+
+    def free_reserve(self):
+        self._reserve = None
+
+    def _leave_if_forked(self):
+        """A child that os.fork made in a cell and that ran to the cell's end must not serve."""
+        if self.wire.forked:
+            self.output.flush()
+            os._exit(0)
+
+    def reply(self, kind, request, content, metadata=b""):
+        self._leave_if_forked()
+        self.output.flush()
+        self.wire.send(kind, request, content, metadata)
+
+    def execute(self, kind, request, content, metadata, buffers):
+        content, self.metadata = loads(content), loads(metadata) if metadata else {}
+        if self._reserve is None:
+            self._take_reserve()
+        self._remember_header(request, self.metadata.get("header"))
+        self.transactions.begin(self.metadata)
+        if self.metadata.get("allow_stdin"):
+            self.prompt.begin(request)
+        if self.metadata.get("memory") or self.refusals.lowered:
+            self.refusals.lower_memory(self.metadata.get("memory"))
+        if self.debugger:
+            self.debugger.cell_begins()
+        self.aio.executing = True
+        try:
+            reply = self.shell.execute(content, self.metadata)
+        except BaseException as e:  # a bug of ours or an interrupt between user code and reply
+            if not isinstance(e, KeyboardInterrupt):
+                self.log_exception("execute")
+            reply = encode(error_content(e, {"payload": [], "user_expressions": {}}))
+        self.aio.executing = False
+        self.refusals.restore_memory()
+        self._leave_if_forked()
+        if self.prompt.request:
+            self.prompt.end()
+        self.flush_c_stdio()
+        asked = self.transactions.asked()
+        self.reply(W.EXECUTE_REPLY, request, self._within_limit(reply), encode(asked) if asked else b"")
+
+    def _within_limit(self, reply):
+        if len(reply) <= self.message_max:
+            return reply
+        return encode(
+            {
+                "status": "ok" if reply.startswith(b'{"status":"ok"') else "error",
+                "payload": [],
+                "user_expressions": {},
+                "ename": "ValueError",
+                "evalue": "reply too large",
+                "traceback": [],
+            }
+        )
+
+    def run_in_subshell(self, shell, request, content, metadata):
+        """The reply to a cell of a subshell, in its thread."""
+        self._remember_header(request, metadata.get("header"))
+        try:
+            reply = shell.execute(content, metadata)
+        except BaseException as e:
+            if not isinstance(e, KeyboardInterrupt):
+                self.log_exception("execute")
+            reply = encode(error_content(e, {"payload": [], "user_expressions": {}}))
+        self.flush_c_stdio()
+        return self._within_limit(reply)
+
+    def _remember_header(self, request, header):
+        """The client's header, for code that wants its parent (output widgets). Only the last ones are needed."""
+        if header:
+            self.headers[request] = header
+            if len(self.headers) > 1000:
+                del self.headers[next(iter(self.headers))]
+
+    def ask(self, kind, request, content, metadata, buffers):
+        answer, function, args = self.question(kind, loads(content))
+        reply = self.answer(self.interrupts.run, self.aio.run_plain, function, *args)
+        self.reply(answer, request, encode(reply))
+
+    def question(self, kind, content, busy=False):
+        """What answers it: the frame's type, a function and its arguments. busy: a cell runs at the same time."""
+        shell, code = self.shell, content.get("code", "")
+        if kind == W.IS_COMPLETE:
+            return W.IS_COMPLETE_REPLY, shell.is_complete_request, (code,)
+        cursor = content.get("cursor_pos")
+        cursor = len(code) if cursor is None else max(0, min(int(cursor), len(code)))
+        if kind == W.COMPLETE:
+            return W.COMPLETE_REPLY, shell.complete_request, (code, cursor, busy)
+        level, omit = content.get("detail_level", 0), tuple(content.get("omit_sections") or ())
+        return W.INSPECT_REPLY, shell.inspect_request, (code, cursor, level, omit)
+
+    def answer(self, run, *args):
+        try:
+            return run(*args)
+        except BaseException as e:
+            if not isinstance(e, KeyboardInterrupt):
+                self.log_exception("question")
+            return error_content(e)
+
+    def comm(self, kind, request, content, metadata, buffers):
+        about = loads(metadata or b"{}")
+        self.handle_comm(self.interrupts, self.aio, kind, request, content, about, buffers)
+        self.reply(W.LANE_DONE if about.get("beside") else W.COMM_DONE, request, b"{}")
+
+    def comm_message(self, request, content, about, buffers):
+        self._remember_header(request, about.get("header"))
+        return {"content": loads(content), "metadata": about.get("metadata") or {}, "buffers": buffers}
+
+    def handle_comm(self, interrupts, aio, kind, request, content, about, buffers):
+        message = self.comm_message(request, content, about, buffers)
+        try:
+            interrupts.run(aio.run_plain, self.comms.handle, kind, message)
+        except BaseException as e:
+            if not isinstance(e, KeyboardInterrupt):
+                self.log_exception("comm")
+
+    def shutdown(self, kind, request, content, metadata, buffers):
+        self.exit_code = 0
+
+    # what the shells say
+
+    def send_result(self, data, metadata, transient=None):
+        """EXECUTE_RESULT, or a display when the cell that owns this context has ended (a result is the pending
+        cell's)."""
+        request = context.current()
+        if self.aio.executing and request == self.interrupts.request:
+            text = data.get("text/plain")
+            if len(data) == 1 and not metadata and not transient and text.__class__ is str and len(text) < 10000:
+                self.output.flush()
+                self.wire.send(W.EXECUTE_RESULT, request, _TEXT_RESULT % utf8(quote(text)))
+            else:
+                self.send_result_of(W.EXECUTE_RESULT, request, data, metadata, transient)
+        else:
+            self.send_display("display_data", {"data": data, "metadata": metadata, "transient": transient or {}})
+
+    def send_result_of(self, kind, request, data, metadata, transient=None):
+        content = {"data": bundle(data), "metadata": metadata}
+        if transient:
+            content["transient"] = transient
+        self._send_json(kind, request, content)
+
+    def send_display(self, msg_type, content):
+        if self.wire.forked:
+            text = content.get("data", {}).get("text/plain")
+            if text:
+                sys.stdout.write(str(text) + "\n")
+            return
+        if "data" in content:
+            content = dict(content, data=bundle(content["data"]))
+        self._send_json(_DISPLAYS[msg_type], context.current(), content)
+
+    def _too_large(self, content, size):
+        """What is sent for a message that the supervisor would refuse: losing a picture is better than losing the
+        state."""
+        note = "<%d bytes of output are more than limits.message allows (%d)>" % (size, self.message_max)
+        if "data" in content:
+            return dict(content, data={"text/plain": note}, metadata={})
+        return {"ename": content["ename"], "evalue": content["evalue"][:10000], "traceback": [note]}
+
+    def send_error(self, ename, evalue, traceback):
+        if self.wire.forked:
+            sys.stderr.write("\n".join(traceback) + "\n")
+            return
+        self._send_json(W.ERROR, context.current(), {"ename": ename, "evalue": evalue, "traceback": traceback})
+
+    def _send_json(self, kind, request, content):
+        data = encode(content)
+        if len(data) > self.message_max:
+            data = encode(self._too_large(content, len(data)))
+        self.output.flush()
+        self.wire.send(kind, request, data)
+
+    # what only some cells need
+
+    @property
+    def kernel(self):
+        if self._kernel is None:
+            from .kernel import Kernel
+
+            self._kernel = Kernel(self)
+        return self._kernel
+
+    @property
+    def comms(self):
+        if self._comms is None:
+            from .comms import Comms
+
+            self._comms = Comms(self)
+        return self._comms
+
+    def _on_comm_package(self, module):
+        self.comms.patch_package(module)
+
+    def _find_shim(self, name, last):
+        from . import ipykernel_shim
+
+        wanted = ipykernel_shim.STAND_INS if last else ipykernel_shim.OURS
+        return ipykernel_shim.find_spec(self, name) if name in wanted else None
+
+    def flush_c_stdio(self):
+        """fflush(NULL), once an extension module that might print is loaded. ctypes costs 5 ms: not before."""
+        if self.libc is None:
+            seen = len(sys.modules)
+            if seen == self._modules_seen:
+                return
+            self._modules_seen = seen
+            if "ctypes" not in sys.modules and not any(map(_is_foreign_extension, list(sys.modules.values()))):
+                return
+            try:
+                import ctypes
+
+                self.libc = ctypes.CDLL(None)
+            except Exception:
+                self.libc = False
+        if self.libc:
+            self.libc.fflush(None)
+
+    def finish(self):
+        self.output.flush()
+        sys.exit(self.exit_code)
+
+
+def reserve_size():
+    """A part of RLIMIT_DATA, by which limits.memory is held for one process."""
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_DATA)[0]
+    return 0 if limit == resource.RLIM_INFINITY else min(limit // 16, 16 << 20)
+
+
+def _is_foreign_extension(module):
+    path = getattr(module, "__file__", None)
+    return isinstance(path, str) and path.endswith(".so") and "lib-dynload" not in path
+
+
+def error_content(e, more=None):
+    content = {"status": "error", "ename": type(e).__name__, "evalue": safe_str(e), "traceback": []}
+    content.update(more or {})
+    return content
+
+
+def safe_str(e):
+    try:
+        return str(e)
+    except Exception:
+        return "<no text: str() failed>"
+
+
+def run(bundle=None):
+    guest = Guest()
+    guest.start(bundle)
+    guest.serve()
+    guest.finish()

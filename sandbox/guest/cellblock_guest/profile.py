@@ -1,0 +1,91 @@
+"""IPython's default profile: its configuration and start-up files are read where HOME has them; nothing is ever
+written."""
+
+import os
+import sys
+
+
+def profile_config(config, guest):
+    """(ipython_dir, profile_dir, config): of HOME/.ipython if it exists, else a folder made only if something needs
+    one."""
+    from IPython.core.profiledir import ProfileDir
+
+    ipython_dir = os.environ.get("IPYTHONDIR") or os.path.join(os.path.expanduser("~"), ".ipython")
+    location = os.path.join(ipython_dir, "profile_default")
+    for name in ("ipython_config", "ipython_kernel_config"):
+        _load(config, location, name, guest)
+    return ipython_dir, _profile_dir_class(ProfileDir)(location=location, config=config), config
+
+
+def _profile_dir_class(base):
+    from traitlets import observe
+
+    class ReadOnlyProfileDir(base):
+        """Names the folders without making them."""
+
+        @observe("location")
+        def _location_changed(self, change):
+            for name in ("security", "log", "startup", "pid", "static"):
+                if hasattr(self, name + "_dir"):
+                    setattr(self, name + "_dir", os.path.join(change["new"], name))
+
+        def check_dirs(self):
+            pass
+
+    for name in ("log", "startup", "security", "pid", "static"):
+        setattr(ReadOnlyProfileDir, "check_%s_dir" % name, lambda self, change=None: None)
+    return ReadOnlyProfileDir
+
+
+def _load(config, folder, name, guest):
+    for extension in (".py", ".json"):
+        path = os.path.join(folder, name + extension)
+        if not os.path.isfile(path):
+            continue
+        try:
+            from traitlets.config.loader import JSONFileConfigLoader, PyFileConfigLoader
+
+            loader = PyFileConfigLoader if extension == ".py" else JSONFileConfigLoader
+            config.merge(loader(name + extension, path=folder).load_config())
+        except Exception:
+            guest.log_exception("profile file " + path)
+
+
+def run_startup(shell, guest):
+    """Extensions, exec_lines and exec_files of the configuration, then the files in startup/."""
+    app = shell.config.get("InteractiveShellApp", {})
+    for extension in app.get("extensions", ()):
+        try:
+            shell.extension_manager.load_extension(extension)
+        except Exception:
+            guest.log_exception("extension %s" % extension)
+    files = [os.path.expanduser(path) for path in app.get("exec_files", ())]
+    startup = shell.profile_dir.startup_dir
+    if os.environ.get("PYTHONSTARTUP") and app.get("exec_PYTHONSTARTUP", True):
+        files.insert(0, os.environ["PYTHONSTARTUP"])
+    try:
+        names = sorted(os.listdir(startup))
+    except OSError:
+        names = []
+    files += [os.path.join(startup, name) for name in names if name.endswith((".py", ".ipy"))]
+    for path in files:
+        if os.path.isfile(path):
+            _run_file(shell, path, guest)
+    for line in app.get("exec_lines", ()):
+        shell.run_cell(line, store_history=False)
+    if files or app.get("exec_lines"):
+        guest.output.flush()
+
+
+def _run_file(shell, path, guest):
+    argv = sys.argv
+    sys.argv = [path]
+    try:
+        if path.endswith(".ipy"):
+            shell.safe_execfile_ipy(path, shell_futures=True)
+        else:
+            shell.safe_execfile(path, shell.user_ns, raise_exceptions=False, shell_futures=True)
+    except Exception:
+        guest.log_exception("start-up file " + path)
+    finally:
+        sys.argv = argv

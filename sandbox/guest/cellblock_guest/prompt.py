@@ -1,0 +1,97 @@
+"""input() and getpass(): INPUT_REQUEST up, INPUT_REPLY down. Interruptible; works in the main thread, in threads that
+the running cell waits for, and in subshells, which have a way of their own (subshell.py)."""
+
+import builtins
+from threading import RLock
+
+from . import context, wire_constants as W
+from .jsontext import encode, loads
+
+REFUSED = "%s was called, but this frontend does not support input requests."  # ipykernel's words: clients look
+
+
+class StdinNotImplementedError(NotImplementedError):
+    """IPython's exception of this name replaces it in IPython mode."""
+
+
+class Prompt:
+    def __init__(self, wire, interrupts, output):
+        self.wire, self.interrupts, self.output = wire, interrupts, output
+        self.request = 0  # the cell that may ask; 0 = none
+        self.error = StdinNotImplementedError
+        self._lock = RLock()
+        self._original = builtins.input
+
+    def install(self):
+        builtins.input = self.input
+
+    def on_getpass(self, module):
+        module.getpass = self.getpass
+
+    def begin(self, request):
+        self.request = request
+
+    def end(self):
+        """The cell is over: a thread that still asks gets EOFError before the wire is read again."""
+        self.request = 0
+        self._lock.acquire()
+        self._lock.release()
+
+    def after_thaw(self):
+        """In a twin that takes over: a thread that asked was not copied."""
+        self.request, self._lock = 0, RLock()
+
+    def unless_asking(self, function):
+        """Calls it while nobody else can read the wire; not at all (False) while somebody waits for an answer."""
+        if not self._lock.acquire(False):
+            return False
+        try:
+            function()
+        finally:
+            self._lock.release()
+        return True
+
+    def input(self, prompt="", /):
+        return self._ask(str(prompt), False)
+
+    def getpass(self, prompt="Password: ", stream=None):
+        return self._ask(str(prompt), True)
+
+    def _ask(self, prompt, password):
+        if self.wire.forked:
+            raise EOFError("a child process has no input")
+        lane, content = context.subshell(), encode({"prompt": prompt, "password": password})
+        if not (lane.asks if lane else self.request):
+            raise self.error(REFUSED % ("getpass" if password else "raw_input"))
+        reply = lane.ask(content) if lane else self._ask_on_wire(content)
+        value = loads(reply)["value"]
+        if value == "\x04":
+            raise EOFError
+        return value
+
+    def _ask_on_wire(self, question):
+        with self._lock:
+            request = self.request
+            if not request:
+                raise EOFError("the cell that asked has ended")
+            self.output.flush()
+            self.wire.send(W.INPUT_REQUEST, request, question)
+            try:
+                content = self._answer(request)
+            except BaseException:  # an interrupt, or what a handler of the user's raised
+                if self.request == request:
+                    self.wire.send(W.INTERRUPTED, request, b"{}")  # the answer will not be waited for
+                raise
+        if self.wire.on_aside:  # more may have been read along
+            self.wire.on_aside()
+        return content
+
+    def _answer(self, request):
+        while True:
+            while not self.wire.ready(50):
+                if self.request != request:
+                    raise EOFError("the cell that asked has ended")
+            frame = self.interrupts.shielded(self.wire.recv)
+            if frame[0] == W.INPUT_REPLY:
+                return frame[2]
+            self.wire.set_aside(frame)

@@ -1,0 +1,279 @@
+"""Says why the jail refused something, on the exception that it caused: which key of the policy, and its value.
+
+Words only: what is refused is decided outside. The values come from the supervisor in an environment variable. A note
+(PEP 678) keeps type and text of the exception; where nothing shows notes, it is a line on stderr.
+"""
+
+import errno
+import json
+import os
+import sys
+
+from . import context
+
+VARIABLE = "CELLBLOCK_POLICY_SAYS"
+_NETWORK = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EADDRNOTAVAIL}
+_SOCKETS = {errno.EPERM, errno.EACCES, errno.EAFNOSUPPORT}
+_FORKS = {"fork", "_fork_exec", "_execute_child", "_launch", "spawnv_passfds", "_spawn_process", "_posix_spawn"}
+_DEPTH = 20
+
+
+class Refusals:
+    def __init__(self, says=None):
+        if says is None:
+            try:
+                says = json.loads(os.environ.pop(VARIABLE, "") or "{}")
+            except ValueError:
+                says = {}
+        self.says = says
+        self.lowered = self._before = None
+        self.home = os.environ.get("HOME", "")
+        if self.offline:  # fails at once instead of trying for a quarter of a minute
+            os.environ.setdefault("PIP_RETRIES", "0")
+            os.environ.setdefault("PIP_DISABLE_PIP_VERSION_CHECK", "1")
+
+    @property
+    def offline(self):
+        return self.says.get("network.mode", "full") != "full"
+
+    def said(self, key):
+        value = self.says.get(key)
+        if isinstance(value, int) and key.startswith("limits.") and key not in _COUNTS:
+            return "%s is %s" % (key, size(value))
+        return "%s is %s" % (key, json.dumps(value))
+
+    # a request's own limit of memory
+
+    def lower_memory(self, size):
+        """RLIMIT_DATA for this cell, so that it gets a MemoryError; the supervisor watches as well. None: no limit."""
+        import resource
+
+        self.lowered = size
+        if size:
+            self._before, hard = resource.getrlimit(resource.RLIMIT_DATA)
+            try:
+                resource.setrlimit(resource.RLIMIT_DATA, (size, hard))
+            except (OSError, ValueError):  # more than the jail's own limit
+                self._before = None
+
+    def restore_memory(self):
+        """Before an error is shown, which takes memory, or at the end."""
+        if self._before is not None:
+            import resource
+
+            before, self._before = self._before, None
+            try:
+                resource.setrlimit(resource.RLIMIT_DATA, (before, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+            except (OSError, ValueError):  # the cell has lowered the hard one
+                pass
+
+    # on exceptions
+
+    def annotate(self, error):
+        """Adds the note, if there is something to say and it has not been said."""
+        if not context.subshell():
+            self.restore_memory()
+        try:
+            note = self.explain(error)
+        except Exception:  # an exception of a user's own making may do anything
+            return None
+        if note is None:
+            return None
+        note = "[cellblock] " + note
+        if hasattr(error, "add_note") and note not in (getattr(error, "__notes__", None) or ()):
+            try:
+                error.add_note(note)
+            except Exception:
+                pass
+        return note
+
+    def say_unless_shown(self, note, lines):
+        if note and not any(note in line for line in lines):
+            print(note, file=sys.stderr)
+
+    def explain(self, error):
+        if not self.says:
+            return None
+        for each in _chain(error):
+            text = self._explain_one(each)
+            if text is not None:
+                return text
+        return None
+
+    def _explain_one(self, e):
+        if isinstance(e, MemoryError) and self.lowered:
+            whose = "the main shell's running cell" if context.subshell() else "this request"
+            return "metadata.cellblock.memory of %s is %s" % (whose, size(self.lowered))
+        if isinstance(e, MemoryError):
+            return "%s for the whole jail" % self.said("limits.memory") if "limits.memory" in self.says else None
+        if isinstance(e, RuntimeError) and "can't start new thread" in str(e):
+            return "%s: processes and threads together" % self.said("limits.pids")
+        if not isinstance(e, OSError):
+            return None
+        if type(e).__name__ in ("gaierror", "herror"):
+            return self._network("names of other machines can't be looked up") if self.offline else None
+        number = e.errno
+        if number in _NETWORK:
+            return self._network("other machines can't be reached") if self.offline else None
+        if number in _SOCKETS and self.offline and _file_of(e.__traceback__).endswith("/socket.py"):
+            return self._network("sockets of this kind can't be had")
+        if number == errno.EMFILE:
+            return "%s for a process" % self.said("limits.open_files")
+        if number == errno.EFBIG and self.says.get("limits.file_size"):
+            return "%s bytes for one file" % self.said("limits.file_size")
+        if number == errno.ENOMEM:
+            return "%s for the whole jail" % self.said("limits.memory")
+        if number == errno.EAGAIN and _by_fork(e.__traceback__):
+            return "%s: processes and threads together" % self.said("limits.pids")
+        if number in (errno.ENOSPC, errno.EDQUOT):
+            return self._full(_path_of(e))
+        if number in (errno.EROFS, errno.EACCES, errno.EPERM, errno.EBUSY):
+            return self._read_only(number, _path_of(e))
+        return None
+
+    def _network(self, what):
+        text = "%s: %s" % (self.said("network.mode"), what)
+        if self.says["network.mode"] == "allow":
+            text += "; network.allow lists those that can"
+        return text
+
+    def _full(self, path):
+        """Which of the jail's own file systems is full: writing to an open file names none."""
+        places = [("/dev/shm", "limits.shm"), ("/tmp", "limits.tmp"), (self.home, "limits.tmp")]
+        if self.says.get("workspace.mode") == "overlay":
+            places.append((self.says.get("workspace", ""), "workspace.size"))
+        for place, key in places:
+            if path and place and not _below(path, place):
+                continue
+            try:
+                free = os.statvfs(place)
+            except OSError:
+                continue
+            if free.f_files and free.f_favail == 0:
+                return "%s: %s holds no more files" % (self.said("limits.inodes"), place)
+            if free.f_bavail * free.f_frsize < 65536:
+                return "%s: %s is full" % (self.said(key), place)
+        return None
+
+    def _read_only(self, number, path):
+        workspace = self.says.get("workspace", "")
+        if not path:
+            return None
+        if workspace and _below(path, workspace):
+            if self.says.get("workspace.mode") == "ro":
+                return self.said("workspace.mode") if number != errno.EBUSY else None
+            name = self._protected(os.path.relpath(path, workspace))
+            if name:
+                return 'workspace.protect has "%s": programs outside would act on it, so it is read-only here' % name
+            return None
+        if number == errno.EBUSY:
+            return None
+        if any(_below(path, prefix) for prefix in (sys.prefix, sys.base_prefix)):  # which may lie in /tmp or a home
+            if self.says.get("packages.mode") == "ro":
+                return "%s: the interpreter's folders are read-only" % self.said("packages.mode")
+        elif any(_below(path, place) for place in ("/tmp", "/dev/shm", self.home) if place):
+            return None
+        if number == errno.EROFS or not os.access(os.path.dirname(path) or "/", os.W_OK):
+            return "%s: the system is read-only here. Writable are %s/tmp and the home; mounts adds more" % (
+                self.said("root.path"),
+                "the workspace, " if self.says.get("workspace.mode") != "ro" else "",
+            )
+        return None
+
+    def _protected(self, path):
+        """The pattern that covers a path, itself or a folder above it or, for a rename, below it."""
+        parts = path.split("/")
+        for pattern in self.says.get("workspace.protect") or ():
+            wanted = pattern.split("/")
+            n = len(wanted)
+            if any(parts[i : i + n] == wanted for i in range(len(parts))):
+                return pattern
+            if parts[-1] == wanted[0]:
+                return pattern
+        top = self.says.get("workspace", "")
+        markers = {"pyvenv.cfg", "conda-meta"}.intersection(self.says.get("workspace.protect") or ())
+        for i in range(len(parts)):
+            folder = os.path.join(top, *parts[:i])
+            for marker in markers:
+                if os.path.exists(os.path.join(folder, marker)):
+                    return marker
+        return None
+
+    # on commands
+
+    def after_command(self, command, exit_code):
+        """pip's own words about a missing network are long and do not name the cause."""
+        if not exit_code or not self.says or "pip" not in command:
+            return
+        words = command.split()
+        if not any(word in words for word in ("install", "download", "wheel", "uninstall")):
+            return
+        if self.says.get("packages.mode") == "ro":
+            print("[cellblock] %s: packages can't be changed" % self.said("packages.mode"), file=sys.stderr)
+        if self.offline and "--no-index" not in words:
+            print(
+                "[cellblock] %s: pip can't download. From files in the workspace: pip install --no-index FILE.whl"
+                % self.said("network.mode"),
+                file=sys.stderr,
+            )
+
+
+_COUNTS = {"limits.pids", "limits.open_files", "limits.inodes"}
+
+
+def size(n):
+    units = ["", "K", "M", "G", "T"]
+    while n and n % 1024 == 0 and len(units) > 1:
+        n, units = n // 1024, units[1:]
+    if n < 1 << 20:
+        return "%d%s" % (n, units[0])
+    return "%.1fG" % (n * 1024 ** (5 - len(units)) / (1 << 30))
+
+
+def _chain(error):
+    """The exception, what it was raised from, and what libraries wrap it in."""
+    waiting, seen = [error], set()
+    while waiting and len(seen) < _DEPTH:
+        e = waiting.pop(0)
+        if not isinstance(e, BaseException) or id(e) in seen:
+            continue
+        seen.add(id(e))
+        yield e
+        waiting += [e.__cause__, e.__context__, getattr(e, "reason", None)]
+        waiting += [a for a in e.args[:3] if isinstance(a, BaseException)]
+
+
+def _by_fork(tb):
+    name = ""
+    while tb is not None:
+        name, last = tb.tb_frame.f_code.co_name, tb
+        tb = tb.tb_next
+    if name in _FORKS:
+        return True
+    if not name:
+        return False
+    import linecache
+
+    return "fork" in linecache.getline(last.tb_frame.f_code.co_filename, last.tb_lineno)
+
+
+def _file_of(tb):
+    """Where an exception was raised."""
+    name = ""
+    while tb is not None:
+        name, tb = tb.tb_frame.f_code.co_filename, tb.tb_next
+    return name
+
+
+def _path_of(e):
+    for path in (e.filename, e.filename2):
+        if isinstance(path, bytes):
+            path = os.fsdecode(path)
+        if isinstance(path, str):
+            return os.path.abspath(path)
+    return None
+
+
+def _below(path, folder):
+    folder = folder.rstrip("/")
+    return path == folder or path.startswith(folder + "/")

@@ -1,0 +1,209 @@
+"""The side wire: what is served beside the main thread. Lane 0 answers COMPLETE, INSPECT and IS_COMPLETE while a cell
+runs; every subshell has a lane of its own, see subshell.py, and so has the debugger, see dap.py.
+
+A small thread reads; each lane has a thread, made with its first request. Nothing of this survives a fork: start()
+makes it anew.
+"""
+
+import os
+import stat
+import sys
+import threading
+from _queue import SimpleQueue
+from _thread import allocate_lock
+
+from . import context, wire_constants as W
+from .jsontext import encode, loads
+from .threads import start_deaf
+from .wire import Wire
+
+_SWITCH = 0.0005  # seconds that code may keep the interpreter while a user waits for an answer; Python's own is 0.005
+
+
+class Side:
+    def __init__(self, guest):
+        self.guest = guest
+        self.wire = None
+        self.lanes = {}
+        self.debugger = None
+
+    def start(self):
+        """Serves the side wire; in a twin that was woken, anew and with nothing of what was."""
+        self.lanes, self.wire = {}, None
+        self.guest.wire.beside.clear()
+        self.forget_debugger()
+        subshell = sys.modules.get("cellblock_guest.subshell")
+        if subshell:
+            subshell.forget()
+        try:
+            if stat.S_ISSOCK(os.fstat(W.FD_SIDE).st_mode):
+                self.wire = Wire(W.FD_SIDE)
+                start_deaf(self._read, self.wire)
+        except RuntimeError:  # no more threads: then the main thread does it all
+            self.wire = None
+        except OSError:  # there is none: the number is taken, so that no file of the user's is taken for it later
+            null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            if null != W.FD_SIDE:
+                os.dup2(null, W.FD_SIDE, False)
+                os.close(null)
+
+    def after_fork_in_child(self):
+        if self.wire:
+            self.wire.after_fork_in_child()
+        self.forget_debugger()
+
+    def forget_debugger(self):
+        if self.debugger:
+            self.debugger.forget()
+            self.debugger = None
+
+    def _read(self, wire):
+        while wire is self.wire:
+            kind, request, content, metadata, buffers = wire.recv()
+            try:
+                self._dispatch(kind, request, content, loads(metadata), buffers)
+            except BaseException as e:
+                self.guest.log("side wire: %r" % e)
+
+    def _dispatch(self, kind, request, content, metadata, buffers):
+        number = metadata["lane"]
+        lane = self.lanes.get(number)
+        if kind == W.LANE_CLOSE:
+            if lane:
+                lane.queue.put(None)
+        elif kind == W.LANE_INTERRUPT:
+            if lane:
+                lane.interrupt()
+        elif kind == W.INPUT_REPLY:
+            if lane:
+                lane.answers.put(content)
+        elif kind == W.DEBUG:
+            if self.debugger is None:
+                from .dap import Debugger
+
+                threading.current_thread().is_pydev_daemon_thread = True  # debuggers leave this thread alone
+                threading.current_thread().pydev_do_not_trace = True
+                self.debugger = Debugger(self, number)
+                self.debugger.start()
+            self.debugger.queue.put((kind, request, content, metadata, buffers))
+        else:
+            if lane is None:
+                if number:
+                    from .subshell import Subshell as Lane
+                else:
+                    Lane = Questions
+                lane = self.lanes[number] = Lane(self, number)
+                lane.start()
+            take = lane.beside.take if metadata.get("beside") else lane.queue.put
+            take((kind, request, content, metadata, buffers))
+
+
+class LaneInterrupts:
+    """KeyboardInterrupt for a thread that is not the main one: raised as soon as it runs Python code."""
+
+    def __init__(self):
+        self.thread = 0
+        self.armed = False
+        self.on_async = None  # called first while an await-cell runs; True = it took care
+        self.shield = 0  # > 0: a frame is half sent
+        self.pending = False  # an interrupt came while shielded
+        self.waiting = None  # the lock that it waits for, if an interrupt may let it go
+        self._hit = False
+        self._lock = allocate_lock()
+
+    def run(self, function, *args):
+        try:
+            try:
+                self.armed = True
+                return function(*args)
+            finally:
+                self._disarm()
+        finally:  # an interrupt may have come at the first
+            self._disarm()
+
+    def _disarm(self):
+        with self._lock:
+            self.armed = False
+            if self._hit:
+                self._raise(None)
+            self._hit = self.pending = False
+
+    def interrupt(self):
+        with self._lock:
+            if not self.armed or (self.on_async and self.on_async()):
+                return
+            self._hit = True
+            self._raise(KeyboardInterrupt)
+            waiting = self.waiting
+            if waiting:
+                waiting.release()
+
+    def deliver(self):
+        self.pending = False
+        if self.armed:
+            raise KeyboardInterrupt
+
+    def _raise(self, what):
+        from ctypes import c_ulong, py_object, pythonapi
+
+        what = py_object(what) if what else None
+        call, thread = pythonapi.PyThreadState_SetAsyncExc, c_ulong(self.thread)
+        if self.shield and what:  # nothing between this and the call that lets another thread run
+            self.pending = True
+        else:
+            call(thread, what)
+
+
+class Lane:
+    """Has a thread and is none: names of ours could be Thread's own, which differ between Pythons."""
+
+    traced = True  # debuggers see the thread
+
+    def __init__(self, side, number, name):
+        self.thread = threading.Thread(target=self.run, name=name, daemon=True)
+        if not self.traced:
+            self.thread.is_pydev_daemon_thread = self.thread.pydev_do_not_trace = True
+        self.side, self.guest, self.number = side, side.guest, number
+        self.queue = SimpleQueue()
+        self.interrupts = LaneInterrupts()
+
+    def start(self):
+        self.thread.start()
+
+    def interrupt(self):
+        self.interrupts.interrupt()
+
+    def run(self):
+        self.interrupts.thread = threading.get_ident()
+        while True:
+            try:
+                frame = self.queue.get()
+                if frame is None:
+                    if self.queue.empty():
+                        self.side.lanes.pop(self.number, None)  # until now it could be interrupted, and answered
+                        return
+                    self.queue.put(None)  # behind what came beside the last cell
+                    continue
+                self.serve(*frame)
+            except KeyboardInterrupt:  # one that came as its code ended
+                pass
+
+
+class Questions(Lane):
+    """Lane 0. The supervisor asks one at a time, and none while the main thread is asked."""
+
+    traced = False
+
+    def __init__(self, side, number):
+        super().__init__(side, number, "cellblock-questions")
+
+    def serve(self, kind, request, content, metadata, buffers):
+        context.set_current(request)
+        answer, function, args = self.guest.question(kind, loads(content), busy=True)
+        usual = sys.getswitchinterval()
+        sys.setswitchinterval(min(usual, _SWITCH))
+        ours = sys.getswitchinterval()
+        reply = self.guest.answer(self.interrupts.run, function, *args)
+        if sys.getswitchinterval() == ours:
+            sys.setswitchinterval(usual)
+        self.side.wire.send(answer, request, encode(reply))

@@ -1,0 +1,341 @@
+"""What a fork would change and a twin must have as it was: generators, event loops, files' offsets, names, pools.
+
+Used by twins.py only. Libraries are looked for in sys.modules and never imported.
+"""
+
+import _signal  # see twins.py
+import fcntl
+import gc
+import os
+import signal
+import stat
+import sys
+import threading
+
+from . import wire_constants as W
+
+_COMM = "/proc/self/comm"
+_PR_SET_NAME = 15
+_FDS_WITHOUT_PROC = 1024
+_FIRST = W.FD_SIDE + 1  # fds below are ours
+
+
+def _read(path):
+    try:
+        with open(path, "rb", 0) as f:
+            return f.read(4096).strip()
+    except OSError:
+        return b""
+
+
+def _write(path, data):
+    try:
+        with open(path, "wb", 0) as f:
+            f.write(data)
+    except OSError:
+        pass
+
+
+class Process:
+    """Name, signal mask and collector."""
+
+    def __init__(self):
+        self.mask = self.collects = self._libc = None
+        self._name = b""
+
+    def _call(self, name):
+        """Not where neither ctypes is loaded nor /proc may be written: the name is for people only."""
+        if name and not (self._libc and self._libc.prctl(_PR_SET_NAME, name + b"\0", 0, 0, 0) == 0):
+            _write(_COMM, name)
+
+    def unblock(self):
+        if self.collects:
+            gc.enable()
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, self.mask)
+
+    def freeze(self, name, libc):
+        self._libc = libc
+        if _read(_COMM) != name:
+            self._name = _read(_COMM)
+            self._call(name)
+
+    def thaw(self):
+        self._call(self._name)
+        everything, left = _signal.valid_signals(), 1000
+        while left and _signal.sigtimedwait(everything, 0) is not None:  # what was sent to the twin is nobody's
+            left -= 1
+        self.unblock()
+
+
+class Descriptors:
+    """The user's open files, pipes and sockets at the moment of a checkpoint."""
+
+    def __init__(self, pairs):
+        self.offsets = {}  # fd of a regular file -> offset
+        self.sockets = []
+        self._pairs = pairs
+        self._pipes = {}  # (device, inode) -> fds
+        self._streams = [_identity(fd) for fd in (W.STDOUT, W.STDERR)]
+        for fd in _open_fds():
+            if fd >= _FIRST:
+                self._note(fd)
+
+    def _note(self, fd):
+        try:
+            status = os.fstat(fd)
+            if stat.S_ISREG(status.st_mode):
+                self.offsets[fd] = os.lseek(fd, 0, os.SEEK_CUR)
+            elif stat.S_ISFIFO(status.st_mode):
+                self._pipes.setdefault((status.st_dev, status.st_ino), []).append(fd)
+            elif stat.S_ISSOCK(status.st_mode) and not any(fd in pair for pair in self._pairs):
+                self.sockets.append(fd)
+        except OSError:  # the folder's own fd, closed by now
+            pass
+
+    def become(self, fds):
+        """In a twin: the channels of its birth over the guest's; pipes and sockets that only end here are cut off, for
+        their other sides must see it when the guest closes them."""
+        fds = [_above(fd) for fd in fds]
+        if len(fds) == 4:  # a birth without a side wire
+            fds.append(_above(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)))
+        for fd, target in zip(fds, (W.FD_WIRE, W.STDOUT, W.STDERR, W.FD_LEASH, W.FD_SIDE)):
+            os.dup2(fd, target, target in (W.STDOUT, W.STDERR))
+        for fd in fds:
+            os.close(fd)
+        for identity, ends in self._pipes.items():
+            if identity in self._streams:
+                for fd in ends:
+                    _replace(1 + self._streams.index(identity), fd)
+            else:
+                _replace_pipe(ends)
+        for pair in self._pairs:
+            for new, fd in zip(_pair(), pair):
+                _replace(new, fd)
+                os.close(new)
+        for fd in self.sockets:
+            end, other = _pair()
+            os.close(other)
+            _replace(end, fd)
+            os.close(end)
+
+    def back(self, log, branch):
+        """Offsets as they were. A branch opens its files anew: another line of the session runs beside it."""
+        for fd, offset in self.offsets.items():
+            try:
+                if branch:
+                    flags = fcntl.fcntl(fd, fcntl.F_GETFL) & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC)
+                    new = os.open("/proc/self/fd/%d" % fd, flags | os.O_CLOEXEC)
+                    os.dup2(new, fd, os.get_inheritable(fd))
+                    os.close(new)
+                os.lseek(fd, offset, os.SEEK_SET)
+            except OSError as e:
+                log("fd %d: %s" % (fd, e))
+
+
+def _open_fds():
+    try:
+        return map(int, os.listdir("/proc/self/fd"))
+    except OSError:  # a /proc without processes
+        return range(_FIRST, _FDS_WITHOUT_PROC)
+
+
+def _identity(fd):
+    try:
+        status = os.fstat(fd)
+        return status.st_dev, status.st_ino
+    except OSError:
+        return None
+
+
+def _above(fd):
+    """fd under a number that is none of ours: user code may have closed one of those."""
+    if fd >= _FIRST:
+        return fd
+    above = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST)
+    os.close(fd)
+    return above
+
+
+def _close(fd):
+    try:
+        os.close(fd)
+    except OSError:
+        pass
+
+
+def _replace_pipe(ends):
+    """By a new one if both ends are here, else by one whose other end is closed."""
+    ways = {}
+    for fd in ends:
+        try:
+            ways[fd] = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
+        except OSError:
+            pass
+    readers, writers = os.pipe()
+    if len(set(ways.values())) == 1:
+        _close(writers if os.O_RDONLY in ways.values() else readers)
+    for fd, way in ways.items():
+        _replace(readers if way == os.O_RDONLY else writers, fd)
+    _close(readers)
+    _close(writers)
+
+
+def _pair():
+    import _socket
+
+    pair = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    return [each.detach() for each in pair]
+
+
+def _replace(new, fd):
+    try:
+        blocking = os.get_blocking(fd)
+        os.dup2(new, fd, os.get_inheritable(fd))
+        os.set_blocking(fd, blocking)
+    except OSError:  # a thread of the guest's closed it just before the fork
+        pass
+
+
+class Semaphores:
+    """multiprocessing's locks lie in shared memory: one that a killed cell held would stay held (tqdm has one)."""
+
+    _ours = []  # never freed: that would unmap the semaphore
+
+    def __init__(self):
+        self._values = [(lock, lock._get_value()) for lock in self._all()]
+
+    @staticmethod
+    def _all():
+        module = sys.modules.get("multiprocessing.synchronize")
+        registry = sys.modules["multiprocessing.util"]._afterfork_registry if module else {}
+        return [each._semlock for each in list(registry.values()) if isinstance(each, module.SemLock)]
+
+    def back(self):
+        for lock, value in self._values:
+            missing = value - lock._get_value()
+            if missing > 0:
+                counting = type(lock)._rebuild(lock.handle, 1, lock.maxvalue, None)
+                self._ours.append(counting)
+                for _ in range(missing):
+                    counting.release()
+
+
+# ---- memory that at-fork hooks change ----
+
+
+class Kept:
+    """Python's generator and asyncio's idea of the current loop, as they are before the fork."""
+
+    def __init__(self, aio):
+        self._random = getattr(sys.modules.get("random"), "_inst", None)
+        self._state = self._random and self._random.getstate()
+        self._policy = getattr(sys.modules.get("asyncio.events"), "_event_loop_policy", None)
+        self._local = getattr(self._policy, "_local", None)
+        self._wakeup = -1
+        if aio.asyncio is not None:
+            self._wakeup = signal.set_wakeup_fd(-1)
+            self._rewake()
+
+    def _rewake(self):
+        if self._wakeup != -1:
+            signal.set_wakeup_fd(self._wakeup)
+
+    def restore(self):
+        if self._state is not None:
+            self._random.setstate(self._state)
+        if self._local is not None:
+            self._policy._local = self._local
+        self._rewake()
+
+
+def heal(guest):
+    """On take-over: pools whose threads and processes are gone say so, or start anew, instead of waiting for ever."""
+    for loop in list(guest.aio.loops):
+        loop._default_executor = None
+    for step in (_heal_thread_pools, _heal_process_pools, _heal_multiprocessing):
+        try:
+            step()
+        except Exception as e:
+            guest.log("%s: %r" % (step.__name__, e))
+
+
+def _heal_thread_pools():
+    module = sys.modules.get("concurrent.futures.thread")
+    for thread in list(getattr(module, "_threads_queues", ())):
+        pool = _pool_of(thread)
+        if pool is not None:
+            pool._threads.clear()
+            pool._idle_semaphore = type(pool._idle_semaphore)(0)
+    if module:
+        module._threads_queues.clear()
+
+
+def _pool_of(thread):
+    """A worker's executor: the first argument of its function is a weak reference to it."""
+    arguments = getattr(thread, "_args", None)
+    return arguments[0]() if arguments and callable(arguments[0]) else None
+
+
+def _heal_process_pools():
+    module = sys.modules.get("concurrent.futures.process")
+    for thread in list(getattr(module, "_threads_wakeups", ())):
+        pool = getattr(thread, "executor_reference", lambda: None)()
+        if pool is not None:
+            pool._broken = "its processes did not come back with the session's state"
+
+
+def _heal_multiprocessing():
+    tracker = getattr(sys.modules.get("multiprocessing.resource_tracker"), "_resource_tracker", None)
+    if tracker is not None:
+        tracker._fd = tracker._pid = None
+    pools = sys.modules.get("multiprocessing.pool")
+    util = sys.modules.get("multiprocessing.util")
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None:
+        process._children.clear()
+    if pools is None or util is None:
+        return
+    for finalizer in list(util._finalizer_registry.values()):
+        pool = finalizer._weakref() if finalizer._weakref is not None else None
+        if isinstance(pool, pools.Pool):
+            pool._state = pools.TERMINATE
+
+
+# ---- what does not come back ----
+
+
+def left_out(descriptors):
+    """How many of each; cheap, for it is counted while the guest stands still."""
+    return {
+        # _thread._count() counts those of before the last fork as well; ours are no threading.Thread, or marked
+        "threads": sum(1 for t in list(threading._active.values()) if _is_users(t)) - 1,
+        "sockets": len(descriptors.sockets),
+        "children": _children(),
+        "shared_maps": _shared_maps(),
+    }
+
+
+def _is_users(thread):
+    return not (isinstance(thread, threading._DummyThread) or getattr(thread, "is_pydev_daemon_thread", False))
+
+
+def _children():
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except OSError:
+        return 0
+    return max(1, len(_read("/proc/self/task/%d/children" % os.getpid()).split()))
+
+
+def _shared_maps():
+    """Shared memory that was written to; multiprocessing's semaphores do not count. The list of maps is long: it is
+    read only if there is any."""
+    try:
+        status = _read("/proc/self/status")
+        at = status.find(b"RssShmem:")
+        if at < 0 or int(status[at + 9 : at + 30].split()[0]) == 0:
+            return 0
+        with open("/proc/self/maps") as f:
+            return sum(1 for line in f if line.split(" ", 2)[1][1::2] == "ws" and "/sem." not in line)
+    except (OSError, ValueError, IndexError):
+        return 0

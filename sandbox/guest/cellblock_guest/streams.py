@@ -1,0 +1,297 @@
+"""sys.stdout and sys.stderr: text goes to the wire as STREAM frames, in order with displays and with each other.
+
+Whole lines after a quiet time are sent at once (the GIL may be held by C code for long afterwards); a burst is merged
+and sent by size, at most every few ms, or by a small thread within ~10 ms. Anything else that is sent flushes first. In
+a forked child text goes to fds 1 and 2.
+"""
+
+import io
+import os
+from _thread import allocate_lock
+from threading import RLock
+from time import monotonic
+
+from . import context
+from . import wire_constants as W
+from .jsontext import utf8
+from .threads import start_deaf
+
+_FRAME = 1 << 18  # bytes of text in one frame
+_HELD = 1 << 16  # characters held back before they are sent
+_DIRECT = 50  # writes that may go out one by one; one more every _REFILL seconds
+_REFILL = 0.001
+_TICK = 0.01  # the flusher's period while there is output
+_QUIET_TICKS = 100  # after so many idle ticks it parks
+
+
+class Output:
+    """What the two streams share: the text not yet sent, all of one stream and one request."""
+
+    def __init__(self, wire):
+        self.wire = wire
+        self.lock = RLock()
+        self.forked = False
+        self.parts = []
+        self.size = 0
+        self.flags = 0
+        self.request = 0
+        self.next_direct = 0.0  # when the next line may go out by itself: a bucket of _DIRECT, refilled every _REFILL
+        self.held_in_child = {}
+        self.parked = self._was_parked = True
+        self._bell = None
+
+    def writer(self, flags):
+        """The write function of a stream; as short as can be, for print calls it twice."""
+        lock, request_of_context = self.lock, context.request_of_context
+
+        def write(text):
+            if text.__class__ is not str:
+                text = _as_text(text)
+            if self.forked:
+                return self._write_forked(flags, text)
+            size = len(text)
+            with lock:
+                if flags != self.flags or request_of_context(0) != self.request:
+                    self._switch(flags)
+                self.parts.append(text)
+                self.size += size
+                if self.size >= _HELD or (text[-1:] == "\n" and monotonic() >= self.next_direct):
+                    self._send_direct()
+                elif self.parked and size:
+                    self._wake()
+            return size
+
+        return write
+
+    def _switch(self, flags):
+        request = context.current()
+        if self.parts and (flags != self.flags or request != self.request):
+            self._send()
+        self.flags, self.request = flags, request
+
+    def _send_direct(self):
+        now = monotonic()
+        self.next_direct = max(self.next_direct, now - _DIRECT * _REFILL) + _REFILL
+        self._send()
+
+    def _send(self):
+        parts, self.parts, self.size = self.parts, [], 0
+        data = utf8("".join(parts))
+        if len(data) <= _FRAME:
+            self.wire.send(W.STREAM, self.request, data, flags=self.flags)
+            return
+        at = 0
+        while at < len(data):
+            end = min(at + _FRAME, len(data))
+            while end < len(data) and data[end] & 0xC0 == 0x80:  # not inside a character
+                end -= 1
+            self.wire.send(W.STREAM, self.request, data[at:end], flags=self.flags)
+            at = end
+
+    def flush(self, soon=False):
+        """Sends what is held. soon: the caller is user code, which may call it in a loop: within the burst limit."""
+        if self.forked:
+            self.flush_in_child()
+        elif self.parts:
+            with self.lock:
+                if self.parts and not soon:
+                    self._send()
+                elif self.parts and monotonic() >= self.next_direct:
+                    self._send_direct()
+
+    def _write_forked(self, flags, text):
+        """In a child: line by line, so that the lines of several children stay whole."""
+        held = self.held_in_child.setdefault(flags, [])
+        held.append(text)
+        if "\n" in text:
+            self.flush_in_child(flags)
+        return len(text)
+
+    def flush_in_child(self, *which):
+        for flags in which or (W.STDOUT, W.STDERR):
+            data = utf8("".join(self.held_in_child.pop(flags, ())))
+            while data:
+                data = data[os.write(flags, data) :]  # STDOUT and STDERR are 1 and 2
+
+    def _wake(self):
+        """Makes the flusher tick; starts it when there is none."""
+        self.parked = False
+        if self._bell is None:
+            self._bell = allocate_lock()
+            self._bell.acquire()
+            try:
+                start_deaf(self._flusher)
+            except RuntimeError:  # no more threads: what is held goes out with the next flush
+                self._bell, self.parked = None, True
+        else:
+            try:
+                self._bell.release()
+            except RuntimeError:
+                pass
+
+    def _flusher(self):
+        bell, quiet = self._bell, 0
+        while bell is self._bell:
+            bell.acquire(True, _TICK) if quiet < _QUIET_TICKS else self._park(bell)
+            if quiet >= _QUIET_TICKS:
+                quiet = 0
+            if self.parts:
+                quiet = 0
+                try:
+                    self.flush()
+                except BaseException as e:
+                    os.write(W.FD_LOG, ("flusher: %r\n" % e).encode())
+            else:
+                quiet += 1
+
+    def _park(self, bell):
+        with self.lock:
+            if self.parts:
+                return
+            self.parked = True
+        bell.acquire()
+
+    def hold(self):
+        """For a fork, until release(): what a hook of the user's prints starts no thread."""
+        self.lock.acquire()
+        self.flush()
+        self._was_parked, self.parked = self.parked, False
+
+    def release(self, silent):
+        """silent: what was printed meanwhile is dropped."""
+        self.parked = self._was_parked
+        if silent:
+            self.parts, self.size = [], 0
+        self.flush()
+        self.lock.release()
+
+    def after_thaw(self):
+        """In a twin that takes over: the flusher was not copied."""
+        self._bell, self.parked, self.next_direct = None, True, 0.0
+
+    def before_fork(self):
+        self.flush()
+
+    def after_fork_in_child(self):
+        self.forked = True
+        self.held_in_child = {}
+
+
+def _as_text(text):
+    if not isinstance(text, str):
+        raise TypeError("write() argument must be str, not %s" % type(text).__name__)
+    return str.__str__(text)
+
+
+class _Buffer(io.BufferedIOBase):
+    """sys.stdout.buffer: bytes join the text stream in order."""
+
+    def __init__(self, stream):
+        self._stream = stream
+        self._decoder = None
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        if self._decoder is None:
+            import codecs
+
+            self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        data = bytes(data)
+        text = self._decoder.decode(data)
+        if text:
+            self._stream.write(text)
+        return len(data)
+
+    def flush(self):
+        self._stream.flush()
+
+    def fileno(self):
+        return self._stream.fileno()
+
+    @property
+    def raw(self):
+        return self
+
+    @property
+    def name(self):
+        return self._stream.name
+
+    @property
+    def mode(self):
+        return "wb"
+
+
+class OutStream(io.TextIOBase):
+    __module__ = "ipykernel.iostream"  # libraries look at it
+    encoding = "utf-8"
+    errors = "replace"
+    mode = "w"
+    line_buffering = True
+    write_through = False
+
+    def __init__(self, output, flags, name):
+        self._output = output
+        self._flags = flags
+        self.write = output.writer(flags)
+        self.name = "<%s>" % name
+        self._buffer = None
+        self.echo = None
+        self.topic = ("stream." + name).encode()
+
+    def writelines(self, lines):
+        for line in lines:
+            self.write(line)
+
+    def flush(self):
+        self._output.flush(soon=True)
+
+    def close(self):
+        """Closing the standard streams would silence the kernel; it only flushes."""
+        self.flush()
+
+    @property
+    def closed(self):
+        return False
+
+    @property
+    def buffer(self):
+        if self._buffer is None:
+            self._buffer = _Buffer(self)
+        return self._buffer
+
+    def fileno(self):
+        return self._flags
+
+    def isatty(self):
+        return False
+
+    def readable(self):
+        return False
+
+    def writable(self):
+        return True
+
+    def seekable(self):
+        return False
+
+    def reconfigure(self, **_options):
+        self.flush()
+
+    def __repr__(self):
+        return "<%s.%s name=%r encoding=%r>" % (type(self).__module__, type(self).__name__, self.name, self.encoding)
+
+    def __del__(self):
+        pass
+
+    # what libraries written for ipykernel call
+    def set_parent(self, parent):
+        pass
+
+    @property
+    def parent_header(self):
+        return {"msg_id": str(context.current())}
+
+    def _is_master_process(self):
+        return not self._output.forked

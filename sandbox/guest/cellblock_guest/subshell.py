@@ -1,0 +1,343 @@
+"""Subshells (JEP 91): threads that run cells in the namespace that all shells share.
+
+A subshell's shell is the main one's with a few things of its own: what belongs to the running cell, the hook that
+shows its value, its asyncio loop. Where Python or IPython have one of a thing for the whole process, a switch by thread
+is put in its place when the first subshell is made.
+"""
+
+import sys
+import threading
+import time
+from _queue import Empty, SimpleQueue
+from _thread import allocate_lock, get_ident
+from collections import deque
+
+from . import context, wire_constants as W
+from .aio import Aio
+from .beside import serve
+from .jsontext import encode, loads
+from .main import error_content
+from .side import Lane
+from .threads import hear
+
+_LOOK = 0.05  # seconds between two looks, where an interrupt can't end a wait
+_lanes = {}  # thread -> its Subshell
+
+
+def running():
+    """The Subshell whose thread this is, or None."""
+    return _lanes.get(get_ident())
+
+
+def forget():
+    """In a twin that was woken: its threads are not those."""
+    _lanes.clear()
+
+
+class _Waker:
+    """What Aio knows of the main thread's wire."""
+
+    fd = W.FD_SIDE
+
+    def __init__(self):
+        self.main = get_ident()
+
+
+class _Guest:
+    """The guest as a subshell's shell sees it."""
+
+    def __init__(self, guest, lane):
+        self._guest = guest
+        self._lane = lane
+        self.interrupts = lane.interrupts
+        self.aio = lane.aio
+
+    def __getattr__(self, name):
+        return getattr(self._guest, name)
+
+    def send_result(self, data, metadata, transient=None):
+        guest, request = self._guest, context.current()
+        if not self.aio.executing or request != self._lane.request:
+            guest.send_display("display_data", {"data": data, "metadata": metadata, "transient": transient or {}})
+            return
+        guest.send_result_of(W.LANE_RESULT, request, data, metadata, transient)
+
+
+class _Beside:
+    """What Aio tells when an await-cell of the subshell begins and ends: comm messages that come meanwhile are handled
+    by its loop, in its thread; what comes too late, after the cell."""
+
+    def __init__(self, lane):
+        self._lane = lane
+        self._loop = None  # that runs
+        self._frames = deque()
+        self._lock = allocate_lock()
+
+    def __call__(self, begins):
+        lane = self._lane
+        if begins:
+            with self._lock:
+                self._loop = lane.aio.loop
+            lane.guest.wire.send(W.LANE_AWAITING, lane.request, b"{}")
+            return
+        with self._lock:
+            self._loop = None
+            while self._frames:
+                lane.queue.put(self._frames.popleft())
+
+    def take(self, frame):
+        """In the thread that reads the side wire."""
+        with self._lock:
+            if self._loop is None or self._loop.is_closed():
+                self._lane.queue.put(frame)
+            else:
+                self._frames.append(frame)
+                self._loop.call_soon_threadsafe(self._serve)
+
+    def _serve(self):
+        while self._frames:
+            serve(self._lane.guest, self._lane.aio, *self._frames.popleft())
+
+
+class Subshell(Lane):
+    def __init__(self, side, number):
+        super().__init__(side, number, "subshell-%d" % number)
+        self.request = 0
+        self.shell = None
+        self.payloads = []
+        self.asks = False  # the running cell may
+        self.asked = False  # and does: the question is open
+        self.clicks = self.used = 0  # interrupts; each allows another question in the place of an open one
+        self.answers = SimpleQueue()
+        self.beside = _Beside(self)
+
+    def ask(self, question):
+        """For input(): what the client answers."""
+        if not self.asked or self.used < self.clicks:
+            while not self.answers.empty():  # to a question that was interrupted
+                self.answers.get()
+            self.guest.output.flush()
+            self.used += self.asked
+            self.asked = True
+            self.guest.wire.send(W.LANE_INPUT, self.request, question)
+        while True:
+            try:
+                answer = self.answers.get(timeout=_LOOK)
+            except Empty:
+                continue
+            self.asked = False
+            return answer
+
+    def interrupt(self):
+        self.clicks += 1
+        super().interrupt()
+
+    def run(self):
+        _lanes[get_ident()] = self
+        self.guest.wire.beside[get_ident()] = self.interrupts
+        hear()
+        try:
+            super().run()
+        finally:
+            del _lanes[get_ident()], self.guest.wire.beside[get_ident()]
+
+    def serve(self, kind, request, content, metadata, buffers):
+        self.request = request
+        try:
+            answer, reply = self._answer(kind, request, content, metadata, buffers)
+        except Exception as e:
+            self.guest.log_exception("subshell")
+            answer, reply = W.LANE_DONE, b"{}"
+            if kind == W.EXECUTE:
+                answer, reply = W.LANE_REPLY, encode(error_content(e, {"payload": [], "user_expressions": {}}))
+        self.request = 0
+        self.guest.reply(answer, request, reply)
+
+    def _answer(self, kind, request, content, metadata, buffers):
+        if self.shell is None:
+            self.aio = Aio(_Waker(), self.interrupts)
+            self.aio.beside = self.beside
+            _install(self.guest.shell)
+            self.shell = _shell_of(self.guest.shell, _Guest(self.guest, self))
+        context.set_current(request)
+        self.aio.context.run(context.set_current, request)
+        if self.aio.loop is None and "asyncio" in sys.modules:
+            import asyncio  # the main thread may be in the middle of importing it
+
+            self.aio.on_import(asyncio)
+        if kind == W.EXECUTE:
+            self.asks, self.used, self.aio.executing = metadata.get("allow_stdin"), self.clicks, True
+            try:
+                return W.LANE_REPLY, self.guest.run_in_subshell(self.shell, request, loads(content), metadata)
+            finally:
+                self.asks = self.asked = self.aio.executing = False
+        self.guest.handle_comm(self.interrupts, self.aio, kind, request, content, metadata, buffers)
+        return W.LANE_DONE, b"{}"
+
+
+def _shell_of(main, guest):
+    """A shell that shares everything with `main` but what belongs to a running cell."""
+    shell = _share(main)
+    shell.guest = guest
+    shell.in_main_thread = False
+    if hasattr(main, "displayhook"):
+        _ipython_shell(shell, main)
+    return shell
+
+
+def _share(thing):
+    """A second object with the same attributes, found where the first one's are."""
+    other = object.__new__(type(thing))
+    other.__dict__.update(thing.__dict__)
+    return other
+
+
+def _ipython_shell(shell, main):
+    shell.displayhook = hook = _share(main.displayhook)
+    hook._trait_values = dict(hook._trait_values, shell=shell)
+    shell.compile = type(main.compile)()
+    shell.compile.flags = main.compile.flags
+    if hasattr(main.compile, "_filename_map"):
+        shell.compile._filename_map = main.compile._filename_map
+
+
+def _switch_payloads(manager):
+    """What a cell asks of the frontend (pages, next inputs) goes with its own reply."""
+
+    def write_payload(data, single=True):
+        lane = running()
+        if lane is None:
+            return write(data, single)
+        if single and "source" in data:
+            lane.payloads = [p for p in lane.payloads if p.get("source") != data["source"]]
+        lane.payloads.append(data)
+
+    def read_payload():
+        lane = running()
+        return lane.payloads if lane else read()
+
+    def clear_payload():
+        lane = running()
+        if lane is None:
+            return clear()
+        lane.payloads = []
+
+    write, read, clear = manager.write_payload, manager.read_payload, manager.clear_payload
+    manager.write_payload, manager.read_payload, manager.clear_payload = write_payload, read_payload, clear_payload
+
+
+_installed = False
+
+
+def _install(main):
+    """The switches by thread, once in a process."""
+    global _installed
+    if _installed:
+        return
+    _installed = True
+    _install_sleep()
+    _install_waits()
+    if not hasattr(main, "displayhook"):
+        show = main.show
+        main.show = sys.displayhook = lambda value: _show(value, show)
+        return
+    hook = main.displayhook
+
+    def displayhook(value=None):
+        lane = running()
+        return (lane.shell.displayhook if lane else hook)(value)
+
+    if sys.displayhook is hook:  # the main thread is in a cell
+        sys.displayhook = displayhook
+    main.display_trap.hook = displayhook
+    _switch_payloads(main.payload_manager)
+
+
+def _show(value, main_show):
+    """Plain mode's sys.displayhook."""
+    lane = running()
+    show = type(lane.shell).show.__get__(lane.shell) if lane else main_show
+    return show(value)
+
+
+class _Waiter:
+    """The lock that Condition.wait waits for: no signal wakes a thread from it, but an interrupt releases it, perhaps
+    while somebody notifies."""
+
+    def __init__(self, interrupts):
+        self._interrupts = interrupts
+        self._lock = lock = allocate_lock()
+        self.locked = lock.locked
+
+    def acquire(self, blocking=True, timeout=-1):
+        got = self._lock.acquire(False)
+        if got or not blocking:
+            return got
+        self._interrupts.waiting = self
+        try:
+            return self._lock.acquire(True, timeout)
+        finally:
+            self._interrupts.waiting = None
+
+    def release(self):
+        try:
+            self._lock.release()
+        except RuntimeError:
+            pass
+
+    def __enter__(self):
+        return self.acquire()
+
+    def __exit__(self, *exception):
+        self.release()
+
+
+def _install_waits():
+    """Event, Condition, Semaphore, Queue and futures wait in Condition.wait; for a thread's end it is looked again and
+    again. Lock.acquire itself and SimpleQueue wait in C code and can't be woken."""
+    allocate, join = threading._allocate_lock, threading.Thread.join
+
+    def allocate_waiter():
+        interrupts = _interruptible()
+        return _Waiter(interrupts) if interrupts else allocate()
+
+    def interruptible_join(self, timeout=None):
+        if not _interruptible():
+            return join(self, timeout)
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = _LOOK if end is None else min(end - time.monotonic(), _LOOK)
+            join(self, max(left, 0))
+            if left < _LOOK or not self.is_alive():
+                return
+
+    interruptible_join.__name__, interruptible_join.__qualname__ = "join", "Thread.join"
+    interruptible_join.__module__, interruptible_join.__doc__ = "threading", join.__doc__
+    threading._allocate_lock, threading.Thread.join = allocate_waiter, interruptible_join
+
+
+def _interruptible():
+    """Of this thread, if it is a subshell's and runs the user's code."""
+    lane = running()
+    return lane.interrupts if lane is not None and lane.interrupts.armed else None
+
+
+def _install_sleep():
+    """No signal wakes a thread from time.sleep: a subshell's waits for a lock that an interrupt releases."""
+    sleep = time.sleep
+
+    def interruptible_sleep(seconds, /):
+        interrupts = _interruptible()
+        if not interrupts or not seconds > 0:
+            return sleep(seconds)
+        waiter = _Waiter(interrupts)
+        waiter.acquire()
+        try:
+            waiter.acquire(True, seconds)
+        except OverflowError:
+            sleep(seconds)
+
+    interruptible_sleep.__name__ = interruptible_sleep.__qualname__ = "sleep"
+    interruptible_sleep.__module__ = "time"
+    interruptible_sleep.__doc__ = sleep.__doc__
+    time.sleep = interruptible_sleep

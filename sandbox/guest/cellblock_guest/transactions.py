@@ -1,0 +1,98 @@
+"""%checkpoint, %rollback, %checkpoints and %limits: a cell asks for them, its reply's metadata carries what it asked.
+
+The supervisor says with each cell which checkpoints there are; where it says nothing there are none to be had.
+"""
+
+import re
+import sys
+from _thread import get_ident
+
+from . import refusals
+
+LINES = ("checkpoint", "rollback", "checkpoints", "limits")
+_LINE = re.compile(r"^%%(%s)\b[ \t]*(.*)$" % "|".join(LINES), re.M)
+
+
+class Rollback(BaseException):
+    """Ends the cell; the state goes back when its reply is out."""
+
+
+class Transactions:
+    def __init__(self, guest):
+        self._guest = guest
+        self._known = None
+        self._names, self._back = [], []
+        self.error = RuntimeError  # IPython's UsageError, which is shown without a traceback, replaces it
+
+    def begin(self, metadata):
+        self._known = metadata.get("checkpoints")
+        self._names, self._back = [], []
+
+    @property
+    def ended(self):
+        """The cell has asked to be rolled back: nothing after that runs."""
+        return bool(self._back)
+
+    def asked(self):
+        """For the metadata of the reply."""
+        asked = {}
+        if self._names:
+            asked["checkpoint"] = self._names
+        if self._back:
+            asked["rollback"] = self._back[0]
+        return asked
+
+    def run(self, name, line):
+        return getattr(self, name)(line.strip())
+
+    def _allowed(self, what):
+        if get_ident() != self._guest.wire.main or self._guest.wire.forked:
+            raise self.error("%%%s works in the main thread of a cell only" % what)
+        if self._known is None:
+            mode = self._guest.refusals.says.get("transactions.mode")
+            why = 'transactions.mode is "off"' if mode == "off" else "this kernel keeps no checkpoints"
+            raise self.error("%%%s: %s" % (what, why))
+
+    def checkpoint(self, name):
+        self._allowed("checkpoint")
+        if not name:
+            raise self.error("%checkpoint NAME: which name?")
+        if name not in self._names:
+            self._names.append(name)
+
+    def rollback(self, name):
+        self._allowed("rollback")
+        known = [each["name"] for each in self._known]
+        if name and name not in known and name not in self._names:
+            raise self.error(
+                "%%rollback %s: no such checkpoint; there %s"
+                % (name, "are " + ", ".join(known) if known else "is none (%checkpoint NAME makes one)")
+            )
+        self._back = [name or None]
+        raise Rollback
+
+    def checkpoints(self, _line):
+        self._allowed("checkpoints")
+        for each in self._known:
+            size = refusals.size(each["memory_bytes"]) if each.get("memory_bytes") else ""
+            print("%-20s after [%s]  %s  %s" % (each["name"], each["execution_count"], each.get("created", ""), size))
+        if not self._known:
+            print("No checkpoints. %checkpoint NAME makes one when its cell ends.")
+
+    def limits(self, _line):
+        says, shown = self._guest.refusals, False
+        for key, value in sorted(says.says.items()):
+            if key.startswith(("limits.", "timeout.", "transactions.")):
+                none = not value and not key.startswith("transactions.")
+                print("%-22s %s" % (key, "0 (no limit)" if none else says.said(key)[len(key) + 4 :]))
+                shown = True
+        if says.lowered:
+            print("%-22s %s (this cell)" % ("memory", refusals.size(says.lowered)))
+        if not shown:
+            print("No limits are known here.", file=sys.stderr)
+
+
+def as_python(code):
+    """Plain mode's cells: lines that are a magic of ours become calls; None if there is none."""
+    found, count = _LINE.subn(lambda m: "__cellblock_line__(%r, %r)" % m.groups(), code)
+    return found if count else None

@@ -1,0 +1,327 @@
+"""Twins: frozen copies of this process from which its state comes back (include/cellblock/twin.h has the contract).
+
+A twin is forked twice, so that it is pid 1's child and user code that waits for any child never meets it. It goes on in
+the middle of checkpoint(), where it waits on its leash; woken, it returns from there into the main loop, and the next
+frame is its RESUME. Between fork and wake nothing runs in it but this module, state.py, and at-fork hooks.
+"""
+
+import _signal  # signal's own functions make sets of enumerations: a third of a millisecond each
+import _socket
+import gc
+import os
+import select
+import signal
+import sys
+from os import fork  # user code may exchange that of os
+from struct import Struct
+from time import monotonic
+
+from . import wire_constants as W
+from .jsontext import encode, loads
+from .state import Descriptors, Kept, Process, Semaphores, heal, left_out
+
+_message = Struct("<II")
+_registration = Struct("<I")
+_NFDS = (4, 5)  # without or with a side wire
+_SPACE = _socket.CMSG_SPACE(5 * 4)
+_ALL = _signal.valid_signals()
+_OMP_PAUSE_SOFT = 1
+_PATIENCE = 5  # s
+_QUIET_FORK = [("ignore", None, DeprecationWarning, None, 0)]  # a fork with threads warns from Python 3.12 on
+NAME = b"cellblock-twin"
+
+
+class Twins:
+    def __init__(self, guest):
+        self.guest = guest
+        self.forking = False  # the at-fork hooks of main.py then only call hold()
+        self._held = False
+        self._frozen = False  # a twin that is not woken
+        self.offered = _is_socket(W.FD_LEASH) and _is_socket(W.FD_REGISTRY)
+        self.process = Process() if self.offered else None
+        self.woken = False  # a twin that waits for RESUME
+        self._descriptors = self._semaphores = None
+        self._between = 0  # the process between guest and twin
+        self._openmp = []
+        self._modules_seen = 0
+
+    def forget_in_child(self):
+        """In a child that user code forked: its leash is nobody's."""
+        if self.offered:
+            self.offered = False
+            null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            for fd in (W.FD_LEASH, W.FD_REGISTRY):
+                os.dup2(null, fd, False)
+            os.close(null)
+
+    # requests
+
+    def checkpoint(self, kind, request, content, metadata, buffers):
+        """In the guest it answers; in the twin it returns when the twin was woken."""
+        started = monotonic()
+        interrupts = self.guest.interrupts
+        interrupts.shield += 1
+        try:
+            left = self._make(loads(content)["number"])
+            reply = left and {"status": "ok", "duration_s": round(monotonic() - started, 6), "left_out": left}
+        except Exception as e:
+            self.guest.log_exception("checkpoint")
+            reply = {"status": "error", "ename": type(e).__name__, "evalue": str(e)[:1000]}
+        finally:
+            interrupts.shield -= 1
+        if reply is None:
+            interrupts.pending = False
+            return
+        self.guest.wire.send(W.CHECKPOINT_REPLY, request, encode(reply))
+        if self._between:  # before anything else runs here; if it made no twin, the supervisor sees the leash's end
+            _reap(self._between)
+            self._between = 0
+
+    def resume(self, kind, request, content, metadata, buffers):
+        if not self.woken:
+            self.guest.log("RESUME to a guest that was not woken")
+            return
+        self.woken = False
+        content = loads(content)
+        branch = bool(content.get("branch"))
+        self._descriptors.back(self.guest.log, branch)
+        shell = self.guest.shell
+        if not branch:  # else the main line uses them as well
+            self._semaphores.back()
+        elif getattr(shell, "warm", None):
+            shell.warm.done = True  # for there may be many: memory that each would have for itself
+        heal(self.guest)
+        for cell in content.get("undone", ()):
+            shell.remember_undone(cell["number"], cell["code"])
+        shell.execution_count = content.get("execution_count") or shell.execution_count
+        self.guest.side.start()
+        self.guest.wire.send(W.RESUMED, request, encode({"side": self.guest.side.wire is not None}))
+
+    # in the guest
+
+    def _make(self, number):
+        """What would not come back, or None in the twin after it was woken."""
+        if not self.offered:
+            raise RuntimeError("this jail was started without twins")
+        guest = self.guest
+        guest.output.flush()
+        guest.flush_c_stdio()
+        self._pause_openmp()
+        debugger = guest.debugger
+        self._descriptors = Descriptors(guest.aio.self_pipes() + (debugger.sockets() if debugger else []))
+        self._semaphores = Semaphores()
+        left = left_out(self._descriptors)
+        fds = self._take(number)
+        try:
+            between = self._fork_twice()
+        except BaseException:
+            _close_all(fds)
+            raise
+        if between == 0:
+            self._be_twin(number, fds)
+            return None
+        _close_all(fds)
+        self._between = between
+        return left
+
+    def _take(self, number):
+        """The fds of a birth, which lie on the leash already; those of an earlier one that was not made are dropped."""
+        while True:
+            op, got, fds = _receive(_socket.MSG_DONTWAIT)
+            if op == W.LEASH_BIRTH and got == number and len(fds) in _NFDS:
+                return fds
+            _close_all(fds)
+            if op is None:
+                raise OSError("nothing on the leash for twin %d" % number)
+
+    def _fork_twice(self):
+        """0 in the twin; else the process between, to be reaped. No other thread speaks meanwhile, no signal is taken,
+        no finaliser runs; the twin keeps signals blocked and the collector off until it is woken."""
+        guest, process, warnings = self.guest, self.process, sys.modules.get("warnings")
+        output, wire = guest.output, guest.wire
+        kept = Kept(guest.aio)
+        process.mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _ALL)
+        process.collects = gc.isenabled()
+        gc.disable()
+        filters = getattr(warnings, "filters", None)
+        twin = False
+        try:
+            self.forking = True
+            if filters is not None:
+                warnings.filters = _QUIET_FORK  # as it is, so that no once-shown warning is shown again
+            between = fork()
+            if between == 0:
+                try:
+                    if fork() != 0:
+                        os._exit(0)
+                except BaseException:
+                    os._exit(1)
+                twin = True
+        finally:
+            self.forking = False
+            if filters is not None:
+                warnings.filters = filters
+            if self._held:
+                self._held = False
+                wire.release(twin, self._frozen)
+                output.release(twin or self._frozen)
+            if twin:
+                kept.restore()
+            else:
+                process.unblock()
+        return between
+
+    def hold(self):
+        """Last of the hooks before a fork: another one may wait for a thread that wants to print."""
+        if not self._held:
+            self._held = True
+            self.guest.output.hold()
+            self.guest.wire.hold()
+
+    def _pause_openmp(self):
+        """Ends libgomp's idle threads: a copy would wait for them in its next parallel region."""
+        if self.guest.libc and len(sys.modules) != self._modules_seen:
+            self._modules_seen = len(sys.modules)
+            self._openmp = _openmp_pauses()
+        for pause in self._openmp:
+            pause(_OMP_PAUSE_SOFT)
+
+    # in the twin
+
+    def _be_twin(self, number, fds):
+        try:
+            number = self._freeze(number, fds)
+        except BaseException:
+            self.guest.log_exception("twin %d" % number)
+            os._exit(1)
+        self._thaw()
+
+    def _freeze(self, number, fds):
+        """Returns when this process, or a twin bred from it, was woken; each of its twins returns from here as well."""
+        self._frozen = True
+        self._settle(number, fds)
+        while True:
+            op, number, fds = _receive(0)
+            if op is None:
+                os._exit(0)
+            if op == W.LEASH_WAKE:
+                return number
+            between = self._breed() if op == W.LEASH_BREED and len(fds) in _NFDS else None
+            if between == 0:
+                self._settle(number, fds)
+                continue
+            _close_all(fds)
+            if between:
+                _reap(between)
+
+    def _breed(self):
+        mask, collects = self.process.mask, self.process.collects
+        try:
+            return self._fork_twice()
+        except OSError as e:
+            self.guest.log("a twin can't be copied: %s" % e)
+            return None
+        finally:  # what was noted in the guest
+            self.process.mask, self.process.collects = mask, collects
+
+    def _settle(self, number, fds):
+        """Own session, own channels, and nothing that the guest would miss the end of."""
+        os.setsid()
+        self._descriptors.become(fds)
+        self.process.freeze(NAME, self.guest.libc)
+        _send(W.FD_REGISTRY, _registration.pack(number))
+        _send(W.FD_LEASH, _message.pack(W.LEASH_BORN, number))
+
+    def _thaw(self):
+        guest = self.guest
+        self._frozen = False
+        self.woken = True
+        guest.output.after_thaw()
+        guest.prompt.after_thaw()
+        guest.interrupts.pending = guest.interrupts.late = False
+        guest.interrupts.pid = os.getpid()
+        self.process.thaw()
+
+
+def _is_socket(fd):
+    import stat
+
+    try:
+        if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+            return False
+        os.set_inheritable(fd, False)
+        return True
+    except OSError:
+        return False
+
+
+class _Packets:
+    """A socket object for an fd that it does not own; a default timeout of the user's does not count."""
+
+    def __init__(self, fd):
+        self.socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, fd)
+        self.socket.settimeout(None)
+
+    def __enter__(self):
+        return self.socket
+
+    def __exit__(self, *_exc):
+        self.socket.detach()
+
+
+def _receive(flags):
+    """(op, number, fds) from the leash; op is None when there is none."""
+    with _Packets(W.FD_LEASH) as leash:
+        try:
+            data, control, _, _ = leash.recvmsg(_message.size, _SPACE, flags | _socket.MSG_CMSG_CLOEXEC)
+        except BlockingIOError:
+            data, control = b"", ()
+    fds = []
+    for level, kind, each in control:
+        if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
+            fds += Struct("%di" % (len(each) // 4)).unpack(each[: len(each) // 4 * 4])
+    op, number = _message.unpack(data) if len(data) == _message.size else (0 if data else None, 0)
+    return op, number, fds
+
+
+def _send(fd, data):
+    with _Packets(fd) as packets:
+        packets.sendmsg([data])
+
+
+def _close_all(fds):
+    for fd in fds:
+        os.close(fd)
+
+
+def _reap(pid):
+    """It ends at once, unless a hook of the user's hangs in it."""
+    try:
+        ending = select.poll()
+        fd = os.pidfd_open(pid)
+        ending.register(fd, select.POLLIN)
+        if not ending.poll(_PATIENCE * 1000):
+            os.kill(pid, signal.SIGKILL)
+        os.close(fd)
+    except (AttributeError, OSError):  # a kernel or an interpreter that has no such descriptors
+        pass
+    try:
+        return os.waitpid(pid, 0)[1]
+    except ChildProcessError:  # SIGCHLD is ignored: it is waited for, but leaves no status
+        return 0
+
+
+def _openmp_pauses():
+    found = []
+    try:
+        import ctypes
+
+        with open("/proc/self/maps") as f:
+            paths = {line[line.index("/") :].rstrip("\n") for line in f if "/libgomp" in line}
+        for path in paths:
+            library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+            if hasattr(library, "omp_pause_resource_all"):
+                found.append(library.omp_pause_resource_all)
+    except OSError:
+        pass
+    return found

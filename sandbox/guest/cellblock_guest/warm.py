@@ -1,0 +1,60 @@
+"""What a first completion, inspection or traceback needs, imported before anybody asks: while a cell computes it would
+take long.
+
+Steps of some ms in the main thread, each begun only while the wire is quiet: so a cell waits for one of them at most,
+and no fork meets a thread that imports. jedi stays out: it takes tens of MB, and is not asked while a cell runs.
+"""
+
+import select
+import warnings
+from importlib import import_module
+
+_QUIET = 300, 20  # ms without a frame, before the first step and before each other
+
+_MODULES = (
+    "typing_extensions",
+    "IPython.core.latex_symbols",
+    "IPython.core.guarded_eval",
+    "IPython.core.completer",
+    "IPython.core.completerlib",
+    "cellblock_guest.introspection",
+    "IPython.core.oinspect",
+    "pygments.util",
+    "pygments.formatters.terminal256",
+    "pygments.formatters.html",
+    "pygments.styles.default",
+    "pygments.lexer",
+    "pygments.lexers.python",
+    "stack_data",
+)
+
+
+class Warm:
+    def __init__(self, shell, fd):
+        self._steps = _steps(shell)
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLIN)
+        self._begun = False
+        self.done = False
+
+    def while_quiet(self):
+        """Takes steps until a frame comes."""
+        while not self.done and not self._poll.poll(_QUIET[self._begun]):
+            self._begun = True
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.done = next(self._steps, True)
+
+
+def _steps(shell):
+    """Yields False after each step."""
+    for name in _MODULES:
+        try:
+            import_module(name)
+        except Exception:  # another IPython, or a broken package: whoever needs it will say so
+            pass
+        yield False
+    try:
+        shell.Completer, shell.inspector
+    except Exception:
+        pass

@@ -1,0 +1,175 @@
+"""Frames of the wire (include/cellblock/wire.h): one blocking stream socket, header, content, metadata, buffers.
+
+Invariants: a frame is never torn. Writers hold one lock; a signal that arrives in the main thread while it sends or
+receives is remembered and delivered afterwards (interrupts.py), and so is an interrupt of a subshell that sends
+(side.py); a send from a finaliser inside a send is queued. A dead wire ends the process. In a forked child nothing is
+ever sent.
+"""
+
+import os
+import select
+from _thread import allocate_lock, get_ident
+from struct import Struct
+
+from . import wire_constants as W
+
+_header = Struct(W.HEADER)
+_CHUNK = 1 << 16
+_IOV = 512
+
+
+class Wire:
+    def __init__(self, fd=W.FD_WIRE):
+        self.fd = fd
+        self.forked = False
+        self.main = get_ident()
+        self.interrupts = None
+        self.beside = {}  # thread -> what interrupts it, as `interrupts` does the main thread
+        self._lock = allocate_lock()
+        self._owner = 0
+        self._queue = []
+        self._rest = b""
+        self.aside = []  # frames that came while another was waited for
+        self.on_aside = None
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLIN)
+        os.set_inheritable(fd, False)
+
+    def send(self, kind, request, content=b"", metadata=b"", buffers=(), flags=0):
+        if self.forked:
+            return
+        lengths = [len(b) for b in buffers] if buffers else ()
+        header = _header.pack(kind, len(content), len(metadata), len(lengths), request, sum(lengths), flags)
+        if lengths:
+            parts = [header, content, metadata, Struct("<%dI" % len(lengths)).pack(*lengths), *buffers]
+        else:
+            parts = [header, content, metadata]
+        me = get_ident()
+        if me == self._owner:
+            self._queue.append(parts)
+            return
+        interrupts = self.interrupts if me == self.main else self.beside.get(me)
+        if interrupts:
+            interrupts.shield += 1
+        try:
+            self._lock.acquire()
+            self._owner = me
+            try:
+                self._write(parts)
+                while self._queue:
+                    self._write(self._queue.pop(0))
+            finally:
+                self._owner = 0
+                self._lock.release()
+        finally:
+            if interrupts:
+                interrupts.shield -= 1
+        if interrupts and interrupts.pending and not interrupts.shield:
+            interrupts.deliver()
+
+    def _write(self, parts):
+        try:
+            if len(parts) == 3 and len(parts[1]) < _CHUNK:
+                data = b"".join(parts)
+                written = os.write(self.fd, data)
+                if written == len(data):
+                    return
+                parts = [memoryview(data)[written:]]
+            parts = [memoryview(p).cast("B") for p in parts if len(p)]
+            while parts:
+                written = os.writev(self.fd, parts[:_IOV])
+                while parts and written >= len(parts[0]):
+                    written -= len(parts.pop(0))
+                if written:
+                    parts[0] = parts[0][written:]
+        except OSError:
+            self.die()
+
+    def pending(self):
+        """True if bytes that were read already wait to be parsed."""
+        return bool(self._rest)
+
+    def ready(self, milliseconds=0):
+        """True if recv() would find something now, or within that time. For one thread at a time, as recv() is."""
+        return bool(self._rest or self._poll.poll(milliseconds))
+
+    def set_aside(self, frame):
+        self.aside.append(frame)
+        if self.on_aside:
+            self.on_aside()
+
+    def recv(self):
+        """The next frame: (type, request, content, metadata, buffers). Blocks; a signal is delivered after it."""
+        data = self._read(self._rest, W.HEADER_SIZE)
+        kind, content_len, metadata_len, count, request, buffers_len, _flags = _header.unpack_from(data)
+        body = content_len + metadata_len + 4 * count + buffers_len
+        data = self._read(data, W.HEADER_SIZE + body)
+        end = W.HEADER_SIZE + body
+        self._rest = bytes(data[end:])
+        at = W.HEADER_SIZE + content_len
+        content, metadata = bytes(data[W.HEADER_SIZE : at]), bytes(data[at : at + metadata_len])
+        at += metadata_len
+        buffers = []
+        if count:
+            lengths = Struct("<%dI" % count).unpack_from(data, at)
+            at += 4 * count
+            view = memoryview(bytes(data[at:end]))
+            at = 0
+            for length in lengths:
+                buffers.append(view[at : at + length])
+                at += length
+        return kind, request, content, metadata, buffers
+
+    def _read(self, data, size):
+        if len(data) >= size:
+            return data
+        if size <= _CHUNK:
+            while len(data) < size:
+                chunk = os.read(self.fd, _CHUNK)
+                if not chunk:
+                    self.die()
+                data = data + chunk if data else chunk
+            return data
+        whole = bytearray(size)
+        whole[: len(data)] = data
+        view, have = memoryview(whole), len(data)
+        while have < size:
+            got = os.readv(self.fd, [view[have:]])
+            if not got:
+                self.die()
+            have += got
+        return whole
+
+    def die(self):
+        os._exit(0)
+
+    def hold(self):
+        """Nobody sends until release(): for a fork, whose copy must not find a frame half sent. What this thread sends
+        meanwhile, from a hook of the user's, waits."""
+        self._lock.acquire()
+        self._owner = get_ident()
+
+    def release(self, is_copy, silent=False):
+        """silent: what waits is dropped, as it is in a copy."""
+        if is_copy or silent:
+            self._queue = []
+        if is_copy:
+            self._lock = allocate_lock()  # that of threads which the copy does not have
+            self._owner, self._rest, self.aside, self.on_aside = 0, b"", [], None
+            return
+        while self._queue:
+            self._write(self._queue.pop(0))
+        self._owner = 0
+        self._lock.release()
+
+    def after_fork_in_child(self):
+        self.forked = True
+        self._lock = allocate_lock()
+        self._owner = 0
+        self._queue = []
+        try:  # keep the number taken, so that no file of the child's gets it
+            null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            os.dup2(null, self.fd, False)
+            os.close(null)
+        except OSError:
+            pass

@@ -1,0 +1,27 @@
+/* The jail's own network namespace: nothing but a loopback interface.
+ *
+ * Trust domain: pid 1, with all capabilities in its namespaces. With network full there is no namespace of its own and
+ * nothing to do.
+ */
+#include "jail.h"
+
+#include <cellblock/fd.h>
+
+#include <errno.h>
+#include <net/if.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+int cb_step_loopback(struct cb_jail *jail, struct cb_err *err)
+{
+	struct ifreq request = { .ifr_name = "lo" };
+	CB_AUTO_FD fd = -1;
+
+	if (jail->spec->network == CB_NETWORK_FULL)
+		return 0;
+	request.ifr_flags = IFF_UP | IFF_RUNNING;
+	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd >= 0 && ioctl(fd, SIOCSIFFLAGS, &request) == 0)
+		return 0;
+	return cb_err_set(err, -errno, "loopback", NULL, "the interface lo can't be brought up: %s", strerror(errno));
+}

@@ -1,0 +1,41 @@
+/* What the new root consists of, as data: for rootfs.c, dev.c and proc.c which build it and explain.c which prints it.
+ */
+#pragma once
+
+#include <cellblock/error.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct cb_shown {
+	const char *path;   /* without the leading '/' */
+	const char *reason; /* for explain */
+};
+
+struct cb_made {
+	const char *path;
+	const char *text;
+	const char *text_full; /* with network full, where it differs; NULL = the same */
+};
+
+struct cb_device {
+	const char *name;
+	unsigned major, minor;
+};
+
+extern const struct cb_shown cb_root_system[]; /* read-only system folders, or links as on the host */
+extern const size_t cb_root_system_count;
+extern const struct cb_shown cb_root_etc[]; /* the entries of /etc that are shown */
+extern const size_t cb_root_etc_count;
+extern const struct cb_made cb_root_made[]; /* files of our own making */
+extern const size_t cb_root_made_count;
+extern const struct cb_device cb_dev_nodes[];
+extern const size_t cb_dev_nodes_count;
+extern const char *const cb_proc_read_only[];
+extern const size_t cb_proc_read_only_count;
+extern const char *const cb_proc_masked[];
+extern const size_t cb_proc_masked_count;
+
+/* Opens the host's device `name` and checks that it is that device. */
+int cb_dev_open(const struct cb_device *device, int *ret_fd);
+#define CB_ROOT_BYTES (8u << 20)
+#define CB_ROOT_INODES 8192u

@@ -1,0 +1,504 @@
+/* Snapshots of an overlay workspace's changes: see snapshot.h.
+ *
+ * Trust domain: broker's child, outside. Invariants: all trees are walked by descriptor, one name at a time, no link is
+ * followed; the workspace's own folder (the lower layer) is only read, as its owner; the layer is only read, but for
+ * the snapshots' own folder; the merged folder is written with the jail's uid. Started by root, root's rights are not
+ * used for any of them. The walk ends: depth is bounded, and entries by the layer's own limit.
+ *
+ * A snapshot has the layer's own form: whiteouts and opaque folders as overlayfs keeps them. A file that has not
+ * changed since the last snapshot is a hard link to the copy there. Whether it has is seen by its change time, which
+ * code in the jail cannot set, and which the copy bears as its access time. When a snapshot was begun is its folder's
+ * modification time: a file that had changed just before might have changed again within the same tick of the clock.
+ *
+ * Callers: broker.c.
+ */
+#include "snapshot.h"
+
+#include "layer.h"
+#include "mounts.h"
+
+#include <cellblock/fd.h>
+#include <cellblock/json_write.h>
+#include <cellblock/log.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/fsuid.h>
+#include <sys/xattr.h>
+#include <time.h>
+#include <unistd.h>
+
+#define DEPTH_MAX 120	   /* four descriptors each */
+#define TICK_NS 20000000ll /* change times are no finer than the kernel's clock tick */
+
+struct work {
+	const struct cb_jail *jail;
+	struct cb_layer rights; /* whose rights are taken on for the lower layer */
+	struct timespec before; /* take: when the last one was begun */
+	unsigned long long entries, left;
+	char reason[256]; /* of the first that was left */
+};
+
+static void leave(struct work *w, const char *name, int code)
+{
+	if (w->left++ == 0)
+		snprintf(w->reason, sizeof(w->reason), "%s: %s", name, strerror(-code));
+}
+
+/* As the jail's only user; see cb_layer_as_owner for why the result is looked at. */
+static void as_inmate(const struct cb_jail *jail)
+{
+	if (!jail->from_root)
+		return;
+	(void)setfsgid(jail->host_uid);
+	(void)setfsuid(jail->host_uid);
+	if ((uid_t)setfsuid((uid_t)-1) != jail->host_uid || (gid_t)setfsgid((gid_t)-1) != jail->host_uid) {
+		cb_log(CB_LOG_ERROR, "snapshot: the jail's uid can't be taken on");
+		_exit(1);
+	}
+}
+
+static void as_owner(const struct work *w)
+{
+	if (!w->jail->from_root)
+		return;
+	cb_layer_as_owner(&w->rights, false); /* back to what may take on others' */
+	cb_layer_as_owner(&w->rights, true);
+}
+
+static void back_from_owner(const struct work *w)
+{
+	if (!w->jail->from_root)
+		return;
+	cb_layer_as_owner(&w->rights, false);
+	as_inmate(w->jail);
+}
+
+static int open_folder(int dirfd, const char *name, int *ret_fd)
+{
+	return cb_open_beneath(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, ret_fd);
+}
+
+/* ---- taking ---- */
+
+static bool unchanged(const struct work *w, int last, const char *name, const struct stat *st)
+{
+	struct stat copy;
+	long long since;
+
+	if (last < 0 || fstatat(last, name, &copy, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(copy.st_mode))
+		return false;
+	since = (w->before.tv_sec - st->st_ctim.tv_sec) * 1000000000ll + w->before.tv_nsec - st->st_ctim.tv_nsec;
+	return since > TICK_NS && copy.st_size == st->st_size && copy.st_atim.tv_sec == st->st_ctim.tv_sec &&
+	       copy.st_atim.tv_nsec == st->st_ctim.tv_nsec;
+}
+
+static int copy_file(int from_folder, int to_folder, const char *name)
+{
+	CB_AUTO_FD from = -1;
+	CB_AUTO_FD to = -1;
+	struct stat st;
+	int r = cb_layer_open_file(from_folder, name, &st);
+
+	if (r < 0)
+		return r;
+	from = r;
+	to = openat(to_folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (to < 0)
+		return -errno;
+	r = cb_layer_copy_data(from, to, st.st_size);
+	if (r == 0 && (fchmod(to, st.st_mode & 0777) < 0 ||
+		       futimens(to, (const struct timespec[2]){ st.st_ctim, st.st_mtim }) < 0))
+		r = -errno;
+	if (r < 0)
+		(void)unlinkat(to_folder, name, 0);
+	return r;
+}
+
+static int copy_link(int from_folder, int to_folder, const char *name)
+{
+	char target[PATH_MAX];
+	int r = cb_layer_read_link(from_folder, name, target);
+
+	return r < 0 ? r : symlinkat(target, to_folder, name) < 0 ? -errno : 0;
+}
+
+static void take_folder(struct work *w, int upper, int store, int last, int depth);
+
+static int take_below(struct work *w, int upper, int store, int last, const char *name, mode_t mode, int depth)
+{
+	CB_AUTO_FD above = -1;
+	CB_AUTO_FD copy = -1;
+	CB_AUTO_FD old = -1;
+	int r = depth >= DEPTH_MAX ? -ELOOP : open_folder(upper, name, &above);
+
+	if (r == 0 && mkdirat(store, name, 0700) < 0)
+		r = -errno;
+	if (r == 0)
+		r = open_folder(store, name, &copy);
+	if (r < 0)
+		return r;
+	if (last >= 0)
+		(void)open_folder(last, name, &old);
+	if (cb_layer_is_opaque(above) && fsetxattr(copy, "user.overlay.opaque", "y", 1, 0) < 0)
+		return -errno;
+	take_folder(w, above, copy, old, depth + 1);
+	return fchmod(copy, mode & 0777) < 0 ? -errno : 0;
+}
+
+static int take_entry(struct work *w, int upper, int store, int last, const char *name, int depth)
+{
+	struct stat st;
+
+	if (fstatat(upper, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	w->entries++;
+	if (cb_layer_is_whiteout(&st))
+		return mknodat(store, name, S_IFCHR, 0) < 0 ? -errno : 0;
+	if (S_ISDIR(st.st_mode))
+		return take_below(w, upper, store, last, name, st.st_mode, depth);
+	if (S_ISLNK(st.st_mode))
+		return copy_link(upper, store, name);
+	if (!S_ISREG(st.st_mode))
+		return -ENOTSUP;
+	if (unchanged(w, last, name, &st) && linkat(last, name, store, name, 0) == 0)
+		return 0;
+	return copy_file(upper, store, name);
+}
+
+static void take_folder(struct work *w, int upper, int store, int last, int depth)
+{
+	struct cb_strv names = { 0 };
+	int r = cb_layer_list(upper, &names);
+
+	if (r < 0)
+		leave(w, "a folder", r);
+	for (size_t i = 0; i < names.count; i++) {
+		r = take_entry(w, upper, store, last, names.items[i], depth);
+		if (r < 0)
+			leave(w, names.items[i], r);
+	}
+	cb_strv_release(&names);
+}
+
+/* ---- restoring ---- */
+
+/* The same folder in four trees; -1 where it is not. `lower` is not there below one that was made anew. */
+struct place {
+	int merged, upper, store, lower;
+	bool fresh; /* merged was made just now: all of it is to be filled in */
+};
+
+/* What an entry was, and where its content lies. */
+struct wanted {
+	bool exists, below; /* below: it is the lower layer's */
+	struct stat st;
+};
+
+static void remove_entry(struct work *w, int folder, const char *name, int depth)
+{
+	struct cb_strv names = { 0 };
+	CB_AUTO_FD inside = -1;
+	int r;
+
+	if (unlinkat(folder, name, 0) == 0 || errno == ENOENT)
+		return;
+	if (errno != EISDIR) {
+		leave(w, name, -errno);
+		return;
+	}
+	(void)!fchmodat(folder, name, 0700, 0);
+	r = depth >= DEPTH_MAX ? -ELOOP : open_folder(folder, name, &inside);
+	if (r == 0)
+		r = cb_layer_list(inside, &names);
+	for (size_t i = 0; i < names.count; i++)
+		remove_entry(w, inside, names.items[i], depth + 1);
+	cb_strv_release(&names);
+	if (r == 0 && unlinkat(folder, name, AT_REMOVEDIR) < 0)
+		r = -errno;
+	if (r < 0)
+		leave(w, name, r);
+}
+
+static struct wanted find_wanted(const struct work *w, const struct place *p, const char *name)
+{
+	struct wanted want = { 0 };
+
+	if (p->store >= 0 && fstatat(p->store, name, &want.st, AT_SYMLINK_NOFOLLOW) == 0) {
+		want.exists = !cb_layer_is_whiteout(&want.st);
+		return want;
+	}
+	if (p->lower < 0)
+		return want;
+	as_owner(w);
+	want.exists = want.below = fstatat(p->lower, name, &want.st, AT_SYMLINK_NOFOLLOW) == 0;
+	back_from_owner(w);
+	return want;
+}
+
+static int open_source(const struct work *w, const struct place *p, const struct wanted *want, const char *name)
+{
+	struct stat st;
+	int fd;
+
+	if (!want->below)
+		return cb_layer_open_file(p->store, name, &st);
+	as_owner(w);
+	fd = cb_layer_open_file(p->lower, name, &st);
+	back_from_owner(w);
+	return fd;
+}
+
+/* In place where there is a file, so that one that a twin holds open is the same as before. */
+static int restore_file(const struct work *w, const struct place *p, const struct wanted *want, const char *name,
+			const struct stat *now)
+{
+	CB_AUTO_FD from = open_source(w, p, want, name);
+	CB_AUTO_FD to = -1;
+	int r;
+
+	if (from < 0)
+		return from;
+	if (now != NULL && now->st_size == want->st.st_size && ((now->st_mode ^ want->st.st_mode) & 0777) == 0) {
+		struct stat st;
+		CB_AUTO_FD have = cb_layer_open_file(p->merged, name, &st);
+
+		if (have >= 0 && cb_layer_same_data(have, from))
+			return 0;
+		if (lseek(from, 0, SEEK_SET) < 0)
+			return -errno;
+	}
+	if (now != NULL && (now->st_mode & 0600) != 0600)
+		(void)!fchmodat(p->merged, name, 0600, 0);
+	to = openat(p->merged, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+	if (to < 0)
+		return -errno;
+	r = cb_layer_copy_data(from, to, want->st.st_size);
+	if (r == 0 && (fchmod(to, want->st.st_mode & 0777) < 0 ||
+		       futimens(to, (const struct timespec[2]){ { .tv_nsec = UTIME_OMIT }, want->st.st_mtim }) < 0))
+		r = -errno;
+	return r;
+}
+
+static int restore_link(const struct work *w, const struct place *p, const struct wanted *want, const char *name)
+{
+	char target[PATH_MAX];
+	int r;
+
+	if (want->below)
+		as_owner(w);
+	r = cb_layer_read_link(want->below ? p->lower : p->store, name, target);
+	if (want->below)
+		back_from_owner(w);
+	if (r < 0)
+		return r;
+	if (unlinkat(p->merged, name, 0) < 0 && errno != ENOENT)
+		return -errno;
+	return symlinkat(target, p->merged, name) < 0 ? -errno : 0;
+}
+
+static void restore_folder(struct work *w, const struct place *p, int depth);
+
+static int restore_below(struct work *w, const struct place *p, const struct wanted *want, const char *name, bool there,
+			 int depth)
+{
+	struct place in = { .merged = -1, .upper = -1, .store = -1, .lower = -1, .fresh = !there };
+	int r = depth >= DEPTH_MAX ? -ELOOP : 0;
+
+	if (r == 0 && !there && mkdirat(p->merged, name, 0700) < 0)
+		r = -errno;
+	if (r == 0 && p->store >= 0 && !want->below)
+		r = open_folder(p->store, name, &in.store);
+	if (r == 0 && p->upper >= 0 && there)
+		(void)open_folder(p->upper, name, &in.upper);
+	if (r == 0 && p->lower >= 0 && (in.store < 0 || !cb_layer_is_opaque(in.store))) {
+		as_owner(w);
+		(void)open_folder(p->lower, name, &in.lower);
+		back_from_owner(w);
+	}
+	if (r == 0 && (in.fresh || in.store >= 0 || in.upper >= 0)) {
+		if (there)
+			(void)!fchmodat(p->merged, name, 0700, 0);
+		r = open_folder(p->merged, name, &in.merged);
+		if (r == 0)
+			restore_folder(w, &in, depth + 1);
+		if (r == 0 && fchmod(in.merged, want->st.st_mode & 0777) < 0)
+			r = -errno;
+	}
+	cb_fd_close(&in.merged);
+	cb_fd_close(&in.upper);
+	cb_fd_close(&in.store);
+	cb_fd_close(&in.lower);
+	return r;
+}
+
+static int restore_entry(struct work *w, const struct place *p, const char *name, int depth)
+{
+	struct wanted want = find_wanted(w, p, name);
+	struct stat now;
+	bool there = fstatat(p->merged, name, &now, AT_SYMLINK_NOFOLLOW) == 0;
+
+	w->entries++;
+	if (there && (!want.exists || (now.st_mode & S_IFMT) != (want.st.st_mode & S_IFMT))) {
+		remove_entry(w, p->merged, name, depth);
+		there = false;
+	}
+	if (!want.exists)
+		return 0;
+	if (S_ISDIR(want.st.st_mode))
+		return restore_below(w, p, &want, name, there, depth);
+	if (S_ISLNK(want.st.st_mode))
+		return restore_link(w, p, &want, name);
+	return S_ISREG(want.st.st_mode) ? restore_file(w, p, &want, name, there ? &now : NULL) : -ENOTSUP;
+}
+
+static void add_names(struct work *w, int folder, bool owners, struct cb_strv *names)
+{
+	int r;
+
+	if (folder < 0)
+		return;
+	if (owners)
+		as_owner(w);
+	r = cb_layer_list(folder, names);
+	if (owners)
+		back_from_owner(w);
+	if (r < 0)
+		leave(w, "a folder", r);
+}
+
+/* Only names in which a layer differs from the folder below it can differ from each other. */
+static void restore_folder(struct work *w, const struct place *p, int depth)
+{
+	bool all = p->fresh || (p->upper >= 0 && cb_layer_is_opaque(p->upper)) ||
+		   (p->store >= 0 && cb_layer_is_opaque(p->store));
+	struct cb_strv names = { 0 };
+
+	add_names(w, p->upper, false, &names);
+	add_names(w, p->store, false, &names);
+	if (all)
+		add_names(w, p->lower, true, &names);
+	for (size_t i = 0; i < names.count; i++) {
+		int r = restore_entry(w, p, names.items[i], depth); /* a name that comes twice is right by then */
+
+		if (r < 0)
+			leave(w, names.items[i], r);
+	}
+	cb_strv_release(&names);
+}
+
+/* ---- the three requests ---- */
+
+static int open_store(const struct cb_jail *jail, uint32_t number, bool make, int *ret_fd)
+{
+	int upper = jail->upper_fd[CB_UPPER_WORKSPACE];
+	char name[16];
+	CB_AUTO_FD all = -1;
+	int r = 0;
+
+	snprintf(name, sizeof(name), "%u", number);
+	if (make && mkdirat(upper, CB_SNAPSHOT_FOLDER, 0700) < 0 && errno != EEXIST)
+		r = -errno;
+	if (r == 0)
+		r = open_folder(upper, CB_SNAPSHOT_FOLDER, &all);
+	if (r == 0 && make && mkdirat(all, name, 0700) < 0)
+		r = -errno;
+	return r < 0 ? r : open_folder(all, name, ret_fd);
+}
+
+/* Only what is there: a failure leaves -1. */
+static int open_trees(struct work *w, struct place *p)
+{
+	const struct cb_jail *jail = w->jail;
+	int r;
+
+	if (jail->spec->workspace_mode != CB_WORKSPACE_OVERLAY)
+		return -ENOTSUP;
+	if (jail->upper_fd[CB_UPPER_WORKSPACE] < 0)
+		return -ENOENT;
+	w->rights = (struct cb_layer){ .jail = jail };
+	r = cb_layer_open_both(&w->rights, &p->upper, &p->lower);
+	as_inmate(jail);
+	return r;
+}
+
+static void close_trees(struct place *p)
+{
+	cb_fd_close(&p->merged);
+	cb_fd_close(&p->upper);
+	cb_fd_close(&p->store);
+	cb_fd_close(&p->lower);
+}
+
+static void put_reply(const struct work *w, int code, struct cb_buf *out)
+{
+	if (code < 0) {
+		(void)cb_buf_append_str(out, "{\"status\":\"error\",\"ename\":\"WorkspaceError\",\"evalue\":");
+		(void)cb_json_write_cstr(out, strerror(-code));
+		(void)cb_buf_append_str(out, ",\"traceback\":[]}");
+		return;
+	}
+	(void)cb_buf_printf(out, "{\"status\":\"ok\",\"entries\":%llu,\"left\":%llu,\"reason\":", w->entries, w->left);
+	(void)cb_json_write_cstr(out, w->reason);
+	(void)cb_buf_append_str(out, "}");
+}
+
+static const struct place nowhere = { .merged = -1, .upper = -1, .store = -1, .lower = -1 };
+
+void cb_snapshot_take(const struct cb_jail *jail, uint32_t number, uint32_t last, struct cb_buf *out)
+{
+	struct work w = { .jail = jail };
+	struct place p = nowhere;
+	struct timespec begun[2];
+	CB_AUTO_FD old = -1;
+	struct stat st;
+	int r = open_trees(&w, &p);
+
+	(void)umask(0);
+	clock_gettime(CLOCK_REALTIME, &begun[0]);
+	begun[1] = begun[0];
+	if (r == 0 && last != 0 && open_store(jail, last, false, &old) == 0 && fstat(old, &st) == 0)
+		w.before = st.st_mtim;
+	if (r == 0)
+		r = open_store(jail, number, true, &p.store);
+	if (r == 0)
+		take_folder(&w, p.upper, p.store, old, 0);
+	if (r == 0 && futimens(p.store, begun) < 0)
+		r = -errno;
+	close_trees(&p);
+	put_reply(&w, r, out);
+}
+
+void cb_snapshot_restore(const struct cb_jail *jail, uint32_t number, struct cb_buf *out)
+{
+	struct work w = { .jail = jail };
+	struct place p = nowhere;
+	int r = jail->merged_fd >= 0 ? open_trees(&w, &p) : -ENOENT;
+
+	(void)umask(0);
+	if (r == 0)
+		r = open_store(jail, number, false, &p.store);
+	if (r == 0)
+		r = open_folder(jail->merged_fd, ".", &p.merged);
+	if (r == 0)
+		restore_folder(&w, &p, 0);
+	close_trees(&p);
+	put_reply(&w, r, out);
+}
+
+void cb_snapshot_drop(const struct cb_jail *jail, uint32_t number, struct cb_buf *out)
+{
+	struct work w = { .jail = jail };
+	CB_AUTO_FD all = -1;
+	char name[16];
+	int r = jail->upper_fd[CB_UPPER_WORKSPACE] < 0 ? -ENOENT : 0;
+
+	as_inmate(jail);
+	snprintf(name, sizeof(name), "%u", number);
+	if (r == 0)
+		r = open_folder(jail->upper_fd[CB_UPPER_WORKSPACE], CB_SNAPSHOT_FOLDER, &all);
+	if (r == 0)
+		remove_entry(&w, all, name, 0);
+	put_reply(&w, r, out);
+}

@@ -1,0 +1,23 @@
+/* Snapshots of an overlay workspace's changes, and the way back to one: files return with a twin's variables.
+ *
+ * Trust domain: broker's child, outside. What lies in the layer and in the merged folder was made by hostile code.
+ */
+#pragma once
+
+#include "jail.h"
+
+#include <cellblock/buffer.h>
+
+/* A snapshot is a folder of the layer's tmpfs, beside the changes; its room counts as theirs. */
+#define CB_SNAPSHOT_FOLDER "snapshots"
+
+/* Each writes a reply: {"status":"ok","entries":n,"left":n,"reason":"the first that was left"} or an error. `left` are
+ * entries that are not as they were (not copied, not restored). */
+
+/* Copies the layer's changes as snapshot `number`, from `last` (0 = none) what has not changed since. */
+void cb_snapshot_take(const struct cb_jail *jail, uint32_t number, uint32_t last, struct cb_buf *out);
+/* Makes the merged folder what it was at snapshot `number`, through its mount: a layer must not be changed below one.
+ * Nothing but frozen twins may live in the jail. */
+void cb_snapshot_restore(const struct cb_jail *jail, uint32_t number, struct cb_buf *out);
+/* Removes it. */
+void cb_snapshot_drop(const struct cb_jail *jail, uint32_t number, struct cb_buf *out);

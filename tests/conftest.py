@@ -1,0 +1,199 @@
+"""Fixtures of the tests that drive the finished kernel from outside. See README.md for how they are run.
+
+Invariants: nothing sleeps; after every module no process, mount or file of it may be left (children of dead kernels
+come to this process, which made itself their subreaper, so that none escapes the count).
+"""
+
+import ctypes
+import os
+import pwd
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+HERE = Path(__file__).parent
+for folder in ("lib", "frontends", "jail"):
+    sys.path.insert(0, str(HERE / folder))
+
+import kernels  # noqa: E402
+import rawclient  # noqa: E402
+
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "cellblock_only: what only cellblock promises; skipped with a stand-in kernel")
+    config.addinivalue_line("markers", "library(names): what the test imports in a cell")
+    config.addinivalue_line("markers", "stand_in_fails(reason): known not to hold for the stand-in kernel (ipykernel)")
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def pytest_collection_modifyitems(config, items):
+    if kernels.NAME == "cellblock" or kernels.NAME.startswith("cellblock"):
+        return
+    for item in items:
+        for name in ("cellblock_only", "stand_in_fails"):
+            mark = item.get_closest_marker(name)
+            if mark:
+                item.add_marker(pytest.mark.skip(reason=f"{name}: {mark.args[0] if mark.args else kernels.NAME}"))
+
+
+def mounts():
+    return {line.split(" ", 5)[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
+
+
+def descendants():
+    """Living processes below this one; the dead among the adopted are reaped on the way."""
+    left = []
+    for p in psutil.Process().children(recursive=True):
+        try:
+            if p.status() == psutil.STATUS_ZOMBIE:
+                if p.ppid() == os.getpid():
+                    os.waitpid(p.pid, os.WNOHANG)
+            else:
+                left.append(p)
+        except (psutil.NoSuchProcess, ChildProcessError):
+            pass
+    return left
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_left(request, tmp_path_factory):
+    """No process, mount or file stays behind after a module."""
+    before, mounted, shm = {p.pid for p in descendants()}, mounts(), set(os.listdir("/dev/shm"))
+    folder = tmp_path_factory.mktemp(request.module.__name__)
+    yield folder
+    new = [p for p in descendants() if p.pid not in before]
+    left = kernels.wait_gone(new, 10)
+    for p in left:
+        p.kill()
+    descendants()
+    assert not left, f"processes left behind: {left}"
+    extra = {m for m in mounts() - mounted if str(folder) in m or "cellblock" in m}
+    assert not extra, f"mounts left behind: {extra}"
+    extra = {f for f in set(os.listdir("/dev/shm")) - shm if "cellblock" in f}
+    assert not extra, f"shared memory left behind: {extra}"
+    for d in folder.rglob("*"):
+        if d.name == "tmp" and (d.parent / "said").exists():
+            assert not list(d.iterdir()), f"files left behind in TMPDIR: {list(d.iterdir())}"
+        if d.name == "run" and (d.parent / "said").exists():
+            extra = [f.name for f in d.iterdir() if f.name != "kernel-test.json"]
+            assert not extra, f"files left behind beside the connection file: {extra}"
+
+
+class Starter:
+    def __init__(self, folder, module):
+        self.folder, self.started, self.clients, self.count = folder, [], [], 0
+        self.twins = getattr(module, "TWINS", True) or not kernels.is_cellblock(kernels.spec_argv()[0])
+
+    def __call__(self, *, ready=True, **how):
+        """Starts a kernel; gives it and a client that is ready. With TWINS = False in a module none is restored."""
+        self.count += 1
+        if not self.twins:
+            how["args"] = ["--set", "transactions.mode=off", *how.get("args", [])]
+        k = kernels.Kernel(self.folder / f"k{self.count}", **how)
+        self.started.append(k)
+        if ready:
+            k.client = self.client(k)
+            k.client.ready()
+        return k
+
+    def client(self, kernel, **how):
+        c = rawclient.Client(kernel, **how)
+        self.clients.append(c)
+        return c
+
+    def end(self):
+        for c in self.clients:
+            c.close()
+        faults = []
+        for k in self.started:
+            if k.closed:
+                continue
+            try:
+                k.stop()
+            except AssertionError as e:
+                faults.append(str(e))
+        assert not faults, faults
+
+
+@pytest.fixture
+def start(nothing_left, request):
+    starter = Starter(nothing_left / request.node.name.replace("/", "_")[:60], request.module)
+    yield starter
+    starter.end()
+
+
+@pytest.fixture(scope="module")
+def shared(nothing_left, request):
+    """One kernel for the tests of a module that do no harm to it."""
+    starter = Starter(nothing_left / "shared", request.module)
+    starter.kernel = starter()
+    yield starter
+    starter.end()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.failed and "shared" in item.funcargs:
+        item.funcargs["shared"].kernel.kill()
+    return report
+
+
+@pytest.fixture
+def kernel(shared):
+    """The module's kernel; a new one after a test that failed."""
+    if shared.kernel.closed or not shared.kernel.alive():
+        shared.kernel = shared()
+    return shared.kernel
+
+
+@pytest.fixture
+def client(shared, kernel):
+    """A new client of the module's kernel."""
+    c = rawclient.Client(kernel)
+    c.ready()
+    yield c
+    c.close()
+
+
+@pytest.fixture
+def gate(kernel):
+    """A named pipe in the workspace: `open("gate").read()` in a cell waits until the test calls gate()."""
+    return make_gate(kernel)
+
+
+def make_gate(kernel, name="gate"):
+    path = kernel.workspace / name
+    if path.exists():
+        path.unlink()
+    os.mkfifo(path)
+    owner = kernel.workspace.stat()
+    os.chown(path, owner.st_uid, owner.st_gid)
+
+    def open_it():
+        path.write_text("go")
+
+    open_it.path = path
+    return open_it
+
+
+@pytest.fixture
+def new_gate():
+    return make_gate
+
+
+@pytest.fixture(scope="session")
+def ordinary_user():
+    """An account for what must also hold without root; only when the tests run as root."""
+    if os.geteuid() != 0:
+        pytest.skip("not root: the kernel runs as an ordinary user anyway")
+    for name in (os.environ.get("CELLBLOCK_TEST_USER"), "cbtest", "nobody"):
+        try:
+            return pwd.getpwnam(name or "")
+        except KeyError:
+            continue
+    pytest.skip("no ordinary account to run as")

@@ -1,0 +1,123 @@
+"""Runs the test suites that other projects carry in their source archives, with our kernel in the place of `python3`.
+
+Role: test code. The archives come from PyPI at test time into a cache folder (CELLBLOCK_TEST_CACHE, or
+build/test-cache); nothing of them is kept in this tree. known_failures.json lists what fails for a reason that is not
+ours, with that reason.
+"""
+
+import importlib.metadata
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import xml.etree.ElementTree as xml
+from pathlib import Path
+
+import pytest
+
+import kernels
+
+HERE = Path(__file__).parent
+CACHE = Path(os.environ.get("CELLBLOCK_TEST_CACHE", HERE.parents[1] / "build/test-cache"))
+
+
+# ipykernel's tests ask for an option of pytest-cov
+COV = """def pytest_addoption(parser):
+    parser.addoption("--cov", default=None)
+"""
+
+
+def source_archive(project):
+    """The unpacked source of the version that is installed; skips, with the reason, where it can't be had."""
+    version = importlib.metadata.version(project)
+    folder = CACHE / f"{project}-{version}"
+    if not folder.is_dir():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        pip = ["timeout", "120", sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", CACHE]
+        got = subprocess.run([*pip, "--no-binary", project, f"{project}=={version}"], capture_output=True, text=True)
+        archive = CACHE / f"{project}-{version}.tar.gz"
+        if got.returncode or not archive.exists():
+            pytest.skip(f"NOT RUN: the source archive of {project} {version} can't be had: {got.stderr[-300:]}")
+        with tarfile.open(archive) as tar:
+            tar.extractall(CACHE, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+    return folder
+
+
+def as_python3(folder):
+    """A JUPYTER_PATH on which `python3` is our kernel."""
+    argv, env = kernels.spec_argv()
+    spec = folder / "jupyter/kernels/python3"
+    spec.mkdir(parents=True)
+    mode = "message" if kernels.is_cellblock(argv) else "signal"
+    (spec / "kernel.json").write_text(
+        json.dumps({"argv": argv, "env": env, "display_name": "t", "language": "python", "interrupt_mode": mode})
+    )
+    return str(folder / "jupyter")
+
+
+def known_failures(project):
+    listed = json.loads((HERE / "known_failures.json").read_text())[project]
+    kernel = "cellblock" if kernels.is_cellblock(kernels.spec_argv()[0]) else "ipykernel"
+    return {**listed["any kernel"], **listed.get(kernel, {})}
+
+
+def run_suite(project, tests, folder, timeout=500):
+    """Runs pytest on `tests` of the archive; gives {test id: message} of the failures and the number that passed."""
+    source = folder / "source"
+    shutil.copytree(source_archive(project), source)
+    report = folder / "report.xml"
+    bin_dir = Path(sys.executable).parent
+    env = {
+        **os.environ,
+        "JUPYTER_PATH": as_python3(folder),
+        "PATH": f"{bin_dir}:{os.environ['PATH']}",
+        "IPYTHONDIR": str(folder / "ipython"),
+        "JUPYTER_ALLOW_INSECURE_WRITES": "1",
+    }
+    env = {k: v for k, v in env.items() if not k.startswith("PYTEST")}
+    (folder / "ipython/profile_default").mkdir(parents=True)  # some tests name its path
+    (source / "pytest.ini").write_text("[pytest]\n")
+    (source / "cov_option.py").write_text(COV)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-c",
+            "pytest.ini",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+            "-p",
+            "cov_option",
+            "--timeout=60",
+            f"--junit-xml={report}",
+            *tests,
+        ],
+        cwd=source,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    assert report.exists(), done.stdout[-3000:] + done.stderr[-3000:]
+    failed, passed = {}, 0
+    for case in xml.parse(report).iter("testcase"):
+        bad = case.find("failure") if case.find("failure") is not None else case.find("error")
+        if bad is not None:
+            failed[f"{case.get('classname').split('.')[-1]}::{case.get('name')}"] = (bad.get("message") or "")[:400]
+        elif case.find("skipped") is None:
+            passed += 1
+    return failed, passed
+
+
+def check_suite(project, tests, folder, at_least):
+    failed, passed = run_suite(project, tests, folder)
+    known = known_failures(project)
+    new = {name: message for name, message in failed.items() if name not in known}
+    assert not new, json.dumps(new, indent=1)
+    assert passed >= at_least, f"only {passed} passed: has the suite changed?"

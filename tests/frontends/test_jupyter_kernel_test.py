@@ -1,0 +1,47 @@
+"""The ecosystem's own conformance suite, whole."""
+
+import kernels
+
+try:
+    from jupyter_kernel_test import IopubWelcomeTests, KernelTests
+except ImportError:  # Debian 12's generation has no IopubWelcomeTests
+    from jupyter_kernel_test import KernelTests
+
+    IopubWelcomeTests = None
+
+
+class TestKernel(KernelTests):
+    kernel_name = kernels.NAME
+    language_name = "python"
+    file_extension = ".py"
+    code_hello_world = "print('hello, world')"
+    code_stderr = "import sys; print('oops', file=sys.stderr)"
+    completion_samples = [{"text": "zi", "matches": {"zip"}}, {"text": "imp", "matches": {"import"}}]
+    complete_code_samples = ["1", "print('hello')", "def f(x):\n  return x*2\n\n\n"]
+    incomplete_code_samples = ["print('''hello", "def f(x):\n  x*2"]
+    invalid_code_samples = ["import = 7q"]
+    code_page_something = "zip?"
+    code_generate_error = "raise ValueError('e')"
+    code_execute_result = [{"code": "1+2+3", "result": "6"}, {"code": "'é'", "result": "'é'"}]
+    code_display_data = [
+        {"code": "from IPython.display import HTML, display; display(HTML('<b>t</b>'))", "mime": "text/html"},
+        {"code": "from IPython.display import Math, display; display(Math('x'))", "mime": "text/latex"},
+    ]
+    code_history_pattern = "1?2*"
+    # ipykernel answers a range of session 0 with a session of 0, which the suite refuses
+    supported_history_operations = (
+        ("tail", "range", "search") if kernels.NAME.startswith("cellblock") else ("tail", "search")
+    )
+    code_inspect_sample = "zip"
+    code_clear_output = "from IPython.display import clear_output; clear_output()"
+
+
+del KernelTests
+
+if IopubWelcomeTests is not None:
+
+    class TestWelcome(IopubWelcomeTests):
+        kernel_name = kernels.NAME
+        support_iopub_welcome = True
+
+    del IopubWelcomeTests

@@ -1,0 +1,582 @@
+"""Plays supervisor and pid 1: starts an interpreter with boot.py as the jail would, speaks the wire, checks what the
+real one checks; registers twins, wakes and breeds them.
+
+Every frame from the guest is checked against the contract (phase, request id, strict JSON); a violation fails the test
+that met it. No time is measured for synchronisation: everything waits for frames or bytes.
+"""
+
+import array
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+HEADER = struct.Struct("<IIIIQII")
+DOWN = {
+    "EXECUTE": 2,
+    "COMPLETE": 4,
+    "INSPECT": 6,
+    "IS_COMPLETE": 8,
+    "DOWN_COMM_OPEN": 10,
+    "DOWN_COMM_MSG": 12,
+    "DOWN_COMM_CLOSE": 14,
+    "INPUT_REPLY": 16,
+    "SHUTDOWN": 18,
+    "CHECKPOINT": 20,
+    "RESUME": 22,
+}
+UP = {
+    1: "HELLO",
+    3: "STREAM",
+    5: "DISPLAY_DATA",
+    7: "UPDATE_DISPLAY_DATA",
+    9: "EXECUTE_RESULT",
+    11: "ERROR",
+    13: "CLEAR_OUTPUT",
+    15: "UP_COMM_OPEN",
+    17: "UP_COMM_MSG",
+    19: "UP_COMM_CLOSE",
+    21: "EXECUTE_REPLY",
+    23: "COMPLETE_REPLY",
+    25: "INSPECT_REPLY",
+    27: "IS_COMPLETE_REPLY",
+    29: "COMM_DONE",
+    31: "INPUT_REQUEST",
+    33: "INTERRUPTED",
+    35: "CHECKPOINT_REPLY",
+    37: "RESUMED",
+    69: "LANE_DONE",
+    71: "AWAITING",
+}
+CURRENT = {
+    "EXECUTE_RESULT",
+    "EXECUTE_REPLY",
+    "COMPLETE_REPLY",
+    "INSPECT_REPLY",
+    "IS_COMPLETE_REPLY",
+    "COMM_DONE",
+    "INPUT_REQUEST",
+    "CHECKPOINT_REPLY",
+    "RESUMED",
+    "AWAITING",
+}
+SMALL = {
+    "CLEAR_OUTPUT",
+    "IS_COMPLETE_REPLY",
+    "COMM_DONE",
+    "INTERRUPTED",
+    "CHECKPOINT_REPLY",
+    "RESUMED",
+    "LANE_DONE",
+    "AWAITING",
+}
+BIRTH, BREED, WAKE, BORN = 1, 2, 3, 16  # of the leash, see twin.h
+NUDGE = 0.2
+DEADLINE = float(os.environ.get("CELLBLOCK_TEST_DEADLINE", "60"))
+
+
+def build_guest(folder):
+    """Puts the guest together from the sources, in `folder`; gives the path that holds boot.py."""
+    target = folder / "guest"
+    shutil.copytree(ROOT / "sandbox" / "guest", target, ignore=shutil.ignore_patterns("__pycache__"))
+    tool = folder / "wire-constants"
+    subprocess.run(["cc", "-I", ROOT / "include", "-o", tool, ROOT / "cmake" / "wire_constants.c"], check=True)
+    subprocess.run([tool, target / "cellblock_guest" / "wire_constants.py"], check=True)
+    return target
+
+
+class Violation(AssertionError):
+    pass
+
+
+def _unique(pairs):
+    keys = [key for key, _ in pairs]
+    if len(set(keys)) != len(keys):
+        raise Violation("duplicate key: %r" % keys)
+    return dict(pairs)
+
+
+def _refuse(constant):
+    raise Violation("not JSON: %s" % constant)
+
+
+def strict_json(data):
+    text = data.decode("utf-8")
+    value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse)
+    depth, stack = 0, [(value, 1)]
+    while stack:
+        item, level = stack.pop()
+        depth = max(depth, level)
+        if isinstance(item, str):
+            item.encode("utf-8")
+        elif isinstance(item, dict):
+            stack.extend((each, level + 1) for pair in item.items() for each in pair)
+        elif isinstance(item, list):
+            stack.extend((each, level + 1) for each in item)
+    if depth > 256:
+        raise Violation("depth %d" % depth)
+    return value
+
+
+class Frame:
+    def __init__(self, kind, request, content, metadata, buffers, flags):
+        self.kind, self.request, self.metadata, self.buffers, self.flags = kind, request, metadata, buffers, flags
+        self.content = content
+
+    def __repr__(self):
+        return "%s(%d, %r)" % (self.kind, self.request, self.content)
+
+
+class Result:
+    """What a request gave: all frames, and those of its own."""
+
+    def __init__(self, request, frames, reply, pipes=(b"", b"")):
+        self.request, self.frames, self.reply_frame = request, frames, reply
+        self.reply = reply.content
+        self.fd1, self.fd2 = pipes
+
+    def of(self, *kinds):
+        return [f for f in self.frames if f.kind in kinds]
+
+    def text(self, flags=1):
+        return "".join(f.content for f in self.frames if f.kind == "STREAM" and f.flags == flags)
+
+    @property
+    def stdout(self):
+        return self.text(1)
+
+    @property
+    def stderr(self):
+        return self.text(2)
+
+    @property
+    def result(self):
+        found = self.of("EXECUTE_RESULT")
+        return found[0].content["data"]["text/plain"] if found else None
+
+    @property
+    def error(self):
+        found = self.of("ERROR")
+        return found[0].content if found else None
+
+    @property
+    def ok(self):
+        return self.reply["status"] == "ok"
+
+
+def _packets():
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    return ours, theirs
+
+
+def _packet(sock, form):
+    """A packet's numbers and the process that sent it, by the kernel's word; None at the end."""
+    assert select.select([sock], [], [], DEADLINE)[0], "nothing came"
+    data, control, _, _ = sock.recvmsg(64, socket.CMSG_SPACE(12))
+    if not data:
+        return None, 0
+    pid = struct.unpack("iii", next(each for _, kind, each in control if kind == socket.SCM_CREDENTIALS))[0]
+    return struct.unpack(form, data), pid
+
+
+class Adopted:
+    """A twin's process, as much of Popen as is needed: its parent is whoever adopts orphans."""
+
+    def __init__(self, pid):
+        self.pid = pid
+        self._fd = os.pidfd_open(pid)
+
+    def __del__(self):
+        os.close(self._fd)
+
+    def poll(self):
+        try:
+            os.waitpid(self.pid, os.WNOHANG)
+        except ChildProcessError:
+            pass
+        return 0 if select.select([self._fd], [], [], 0)[0] else None
+
+    def wait(self, timeout=None):
+        assert select.select([self._fd], [], [], timeout)[0], "it does not end"
+        return self.poll()
+
+
+class Twin:
+    """A twin's number, and the supervisor's ends of its channels."""
+
+    def __init__(self, number):
+        self.number = number
+        self.wire, wire = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.leash, leash = _packets()
+        (self.fd1, out), (self.fd2, err) = os.pipe(), os.pipe()
+        self._theirs = [wire.detach(), out, err, leash.detach()]
+        self.process = None
+
+    def send_birth(self, leash, op):
+        fds = array.array("i", self._theirs)
+        leash.sendmsg([struct.pack("<II", op, self.number)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+        for fd in self._theirs:
+            os.close(fd)
+
+    def wait_born(self, registry):
+        (number,), pid = _packet(registry, "<I")
+        assert number == self.number
+        assert _packet(self.leash, "<II") == ((BORN, number), pid)
+        self.process = Adopted(pid)
+        return self
+
+    def drop(self):
+        """As pid 1 does it; its channels close as well."""
+        if self.process is not None:
+            os.kill(self.process.pid, signal.SIGKILL)
+            self.process.wait(DEADLINE)
+        for each in (self.wire, self.leash):
+            each.close()
+        os.close(self.fd1)
+        os.close(self.fd2)
+
+
+class FakeSupervisor:
+    def __init__(self, python, guest_dir, cwd, env=None, twins=True):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        pipes = [os.pipe() for _ in range(3)]  # stdout, stderr, log
+        null = os.open(os.devnull, os.O_RDONLY)
+        self.leash, leash = _packets()
+        self.registry, registry = _packets()
+        self.twins, self.branches, self.next_twin = [], [], 1
+        fds = [null, pipes[0][1], pipes[1][1], theirs.fileno(), pipes[2][1]]
+        if twins:
+            fds += [leash.fileno(), registry.fileno(), null]  # no side wire; its number must not be an event loop's
+
+        def give_fds():
+            high = [os.dup2(fd, 500 + at) for at, fd in enumerate(fds)]
+            for at, fd in enumerate(high):
+                os.dup2(fd, at)
+            os.closerange(len(fds), 600)
+
+        base = {
+            "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
+            "HOME": str(cwd),
+            "USER": "user",
+            "TMPDIR": "/tmp",
+            "LANG": "C.UTF-8",
+        }
+        base.update(env or {})
+        self.process = subprocess.Popen(
+            [str(python), os.path.join(str(guest_dir), "boot.py")],
+            close_fds=False,
+            cwd=str(cwd),
+            env=base,
+            preexec_fn=give_fds,
+            start_new_session=True,
+        )
+        for each in (theirs, leash, registry):
+            each.close()
+        os.close(null)
+        for pipe in pipes:
+            os.close(pipe[1])
+        self.request = 0
+        self.count = 0
+        self.seen = []
+        self.hello = None
+        self._attach(ours, *(pipe[0] for pipe in pipes), "STARTING")
+
+    def _attach(self, wire, fd1, fd2, log, phase):
+        self.sock, self.fd1, self.fd2, self.fd_log = wire, fd1, fd2, log
+        self.captured = {fd1: bytearray(), fd2: bytearray(), log: bytearray()}
+        self.buffer = bytearray()
+        self.phase = phase
+        self.pending = 0
+        self.interrupting = False  # and Python has not said so yet
+        self._poll = select.poll()
+        for fd in (wire.fileno(), *self.captured):
+            self._poll.register(fd, select.POLLIN)
+
+    # frames
+
+    def wait_hello(self):
+        frame = self.frame()
+        assert frame.kind == "HELLO", frame
+        self.phase, self.hello = "UP", frame.content
+        return self
+
+    def send(self, kind, content, metadata=None, buffers=(), request=None):
+        if request is None:
+            self.request += 1
+            request = self.request
+        content = json.dumps(content).encode()
+        meta = json.dumps(metadata).encode() if metadata is not None else b""
+        lengths = b"".join(struct.pack("<I", len(b)) for b in buffers)
+        data = HEADER.pack(DOWN[kind], len(content), len(meta), len(buffers), request, sum(map(len, buffers)), 0)
+        self.sock.sendall(data + content + meta + lengths + b"".join(buffers))
+        return request
+
+    def frame(self, deadline=None):
+        """The next frame. Collects what the pipes hold meanwhile."""
+        end = time.monotonic() + (deadline or DEADLINE)
+        while True:
+            frame = self._parse()
+            if frame is not None:
+                self._check(frame)
+                self.seen.append(frame)
+                self.interrupting = self.interrupting and frame.kind != "INTERRUPTED"
+                return frame
+            left = end - time.monotonic()
+            if left <= 0:
+                raise AssertionError("no frame in time; seen %r; log %s" % (self.seen[-5:], self.log_text()))
+            ready = self._poll.poll(min(left, NUDGE) * 1000 if self.interrupting else left * 1000)
+            if not ready and self.interrupting:
+                os.kill(self.process.pid, signal.SIGINT)
+            for fd, _ in ready:
+                self._read(fd)
+
+    def _read(self, fd):
+        if fd != self.sock.fileno():
+            data = os.read(fd, 1 << 16)
+            self.captured[fd] += data
+            if not data:
+                self._poll.unregister(fd)
+            return
+        data = self.sock.recv(1 << 20)
+        if not data:
+            self.drain_pipes()
+            raise EOFError(
+                "the guest is gone: exit %r; stderr %r; log %s"
+                % (self.process.wait(), bytes(self.captured[self.fd2][-2000:]), self.log_text())
+            )
+        self.buffer += data
+
+    def drain_pipes(self):
+        """Reads what is in the pipes now, without waiting."""
+        for fd in list(self.captured):
+            while select.select([fd], [], [], 0)[0]:
+                data = os.read(fd, 1 << 16)
+                if not data:
+                    break
+                self.captured[fd] += data
+
+    def _parse(self):
+        if len(self.buffer) < HEADER.size:
+            return None
+        kind, content_len, metadata_len, count, request, buffers_len, flags = HEADER.unpack_from(self.buffer)
+        total = HEADER.size + content_len + metadata_len + 4 * count + buffers_len
+        if kind not in UP or count > 1024 or total > 1 << 30:
+            raise Violation("bad header %r" % ((kind, content_len, metadata_len, count, request, buffers_len, flags),))
+        if len(self.buffer) < total:
+            return None
+        at = HEADER.size
+        content, at = bytes(self.buffer[at : at + content_len]), at + content_len
+        metadata, at = bytes(self.buffer[at : at + metadata_len]), at + metadata_len
+        lengths = struct.unpack_from("<%dI" % count, self.buffer, at)
+        at += 4 * count
+        buffers = []
+        for length in lengths:
+            buffers.append(bytes(self.buffer[at : at + length]))
+            at += length
+        if at != total:
+            raise Violation("lengths of buffers do not add up")
+        del self.buffer[:total]
+        name = UP[kind]
+        if name in SMALL and content_len + metadata_len + buffers_len > 64 << 10:
+            raise Violation("over the cap of " + name)
+        if (name == "STREAM") != (flags in (1, 2)) or flags > 2:
+            raise Violation("flags %d in %s" % (flags, name))
+        value = content.decode("utf-8") if name == "STREAM" else strict_json(content)
+        meta = strict_json(metadata) if metadata else {}
+        return Frame(name, request, value, meta, buffers, flags)
+
+    def _check(self, frame):
+        if (self.phase == "STARTING") != (frame.kind == "HELLO") or (self.phase == "WAKING") != (
+            frame.kind == "RESUMED"
+        ):
+            raise Violation("%r in phase %s" % (frame, self.phase))
+        if frame.request > self.request:
+            raise Violation("id never given: %r" % frame)
+        if frame.kind in CURRENT and (frame.request != self.pending or not self.pending):
+            raise Violation("not the pending request (%d): %r" % (self.pending, frame))
+        if frame.kind in ("DISPLAY_DATA", "UPDATE_DISPLAY_DATA", "EXECUTE_RESULT"):
+            if "text/plain" not in frame.content["data"]:
+                raise Violation("no text/plain: %r" % frame)
+        if frame.kind == "EXECUTE_RESULT" and "execution_count" in frame.content:
+            raise Violation("execution_count is the supervisor's")
+
+    # requests
+
+    def start(self, code, metadata=None, **content):
+        """Sends EXECUTE and does not wait."""
+        silent = content.get("silent", False)
+        store = content.get("store_history", True) and not silent
+        if store:
+            self.count += 1
+        content = dict(
+            {
+                "code": code,
+                "silent": False,
+                "store_history": True,
+                "user_expressions": {},
+                "allow_stdin": False,
+                "stop_on_error": True,
+            },
+            **content,
+        )
+        meta = {
+            "execution_count": max(self.count, 1),
+            "silent": silent,
+            "store_history": store,
+            "allow_stdin": content["allow_stdin"],
+            "cell_id": None,
+            "header": {"msg_id": "message-%d" % (self.request + 1), "msg_type": "execute_request", "session": "s"},
+        }
+        meta.update(metadata or {})
+        self.pending = self.send("EXECUTE", content, meta)
+        return self.pending
+
+    def finish(self, reply="EXECUTE_REPLY", on_input=None, on_frame=None):
+        """Frames up to the reply of the pending request."""
+        frames, request = [], self.pending
+        while True:
+            frame = self.frame()
+            frames.append(frame)
+            if on_frame is not None:
+                on_frame(frame)
+            if frame.kind == reply:
+                self.pending, self.interrupting = 0, False
+                self.drain_pipes()
+                pipes = bytes(self.captured[self.fd1]), bytes(self.captured[self.fd2])
+                return Result(request, frames, frame, pipes)
+            if frame.kind == "INPUT_REQUEST" and on_input is not None:
+                answer = on_input(frame.content)
+                if answer is not None:
+                    self.send("INPUT_REPLY", {"value": answer}, request=request)
+
+    def run(self, code, on_input=None, on_frame=None, metadata=None, **content):
+        if on_input is not None:
+            content.setdefault("allow_stdin", True)
+        self.start(code, metadata, **content)
+        return self.finish(on_input=on_input, on_frame=on_frame)
+
+    def ask(self, kind, **content):
+        self.pending = self.send(kind, content)
+        return self.finish(kind + "_REPLY").reply
+
+    def comm(self, kind, content, metadata=None, buffers=()):
+        header = {"msg_id": "message-%d" % (self.request + 1), "msg_type": kind[5:].lower(), "session": "s"}
+        self.pending = self.send(kind, content, {"header": header, "metadata": metadata or {}}, buffers)
+        return self.finish("COMM_DONE")
+
+    def until(self, kind, matches=lambda frame: True):
+        """Frames up to the first of this kind that matches; they are returned, that one last."""
+        frames = []
+        while True:
+            frames.append(self.frame())
+            if frames[-1].kind == kind and matches(frames[-1]):
+                return frames
+
+    def wait_pipe(self, fd, text):
+        """Waits until fd 1, fd 2 or the log holds text."""
+        source = {1: self.fd1, 2: self.fd2, 4: self.fd_log}[fd]
+        end = time.monotonic() + DEADLINE
+        while text not in self.captured[source]:
+            left = end - time.monotonic()
+            assert left > 0, (fd, text, bytes(self.captured[source]))
+            for ready, _ in self._poll.poll(left * 1000):
+                self._read(ready)
+
+    def interrupt(self):
+        """As the supervisor does it: what comes just before Python enters a blocking call is repeated."""
+        self.interrupting = True
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    # twins
+
+    def checkpoint(self):
+        """A twin of the guest as it is now; what the guest said about it is its .reply."""
+        twin = Twin(self.next_twin)
+        self.next_twin += 1
+        twin.send_birth(self.leash, BIRTH)
+        self.pending = self.send("CHECKPOINT", {"number": twin.number})
+        twin.reply = self.finish("CHECKPOINT_REPLY").reply
+        if twin.reply["status"] != "ok":
+            twin.drop()
+            raise AssertionError((twin.reply, self.log_text()))
+        self.twins.append(twin)
+        return twin.wait_born(self.registry)
+
+    def breed(self, parent):
+        twin = Twin(self.next_twin)
+        self.next_twin += 1
+        twin.send_birth(parent.leash, BREED)
+        self.twins.append(twin)
+        return twin.wait_born(self.registry)
+
+    def take_over(self, twin, undone=(), kill=True):
+        """The guest is killed with its group, and the twin becomes the guest."""
+        if kill:
+            try:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.process.wait()
+        self._close_channels(keep=(self.fd_log,))
+        self.leash.close()
+        self._become(twin, self.fd_log, undone, False)
+        return self
+
+    def branch(self, twin):
+        """The twin runs beside the guest; a FakeSupervisor of its own."""
+        branch = FakeSupervisor.__new__(FakeSupervisor)
+        branch.registry, branch.twins, branch.branches = self.registry.dup(), [], []
+        branch.next_twin, branch.request, branch.count, branch.seen = 1000, self.request, self.count, []
+        branch.hello, branch.interpreter = self.hello, self.interpreter
+        self.twins.remove(twin)
+        branch.twins.append(twin)
+        branch._become(twin, os.dup(self.fd_log), (), True)
+        self.branches.append(branch)
+        return branch
+
+    def _become(self, twin, log, undone, branch):
+        self.twins.remove(twin)
+        self._attach(twin.wire, twin.fd1, twin.fd2, log, "WAKING")
+        self.process, self.leash = twin.process, twin.leash
+        self.leash.send(struct.pack("<II", WAKE, twin.number))
+        undone = [{"number": number, "code": code} for number, code in undone]
+        content = {"execution_count": self.count + 1, "undone": undone, "branch": branch}
+        self.pending = self.send("RESUME", content)
+        self.finish("RESUMED")
+        self.phase = "UP"
+
+    def log_text(self):
+        self.drain_pipes()
+        return bytes(self.captured[self.fd_log]).decode("utf-8", "replace")
+
+    def shutdown(self):
+        self.send("SHUTDOWN", {"restart": False})
+        return self.process.wait(DEADLINE)
+
+    def close(self):
+        for each in self.branches:
+            each.close()
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+        for twin in self.twins:
+            twin.drop()
+        self._close_channels()
+        self.leash.close()
+        self.registry.close()
+
+    def _close_channels(self, keep=()):
+        self.sock.close()
+        for fd in self.captured:
+            if fd not in keep:
+                os.close(fd)

@@ -1,0 +1,215 @@
+"""SIGINT: where it lands, what is said about it, that nothing breaks."""
+
+import pytest
+
+BUSY = {
+    "sleep": "print('go')\nimport time; time.sleep(100)",
+    "loop": "print('go')\nwhile True: pass",
+    "lock": "import threading\nlock = threading.Lock(); lock.acquire()\nprint('go')\nlock.acquire()",
+    "subprocess": "import subprocess\nprint('go')\nsubprocess.run(['sleep', '100'])",
+    "event": "import threading\nprint('go')\nthreading.Event().wait()",
+    "regex": "import re\nprint('go')\nre.match('(a+)+$', 'a' * 40 + 'b')",
+    "print": "print('go')\nwhile True: print('x' * 100)",
+    "display": "print('go')\nwhile True: display(1)",
+    "await": "import asyncio\nprint('go')\nawait asyncio.sleep(100)",
+    "await busy": "import asyncio\nawait asyncio.sleep(0)\nprint('go')\nwhile True: pass",
+    "await future": "import asyncio\nprint('go')\nawait asyncio.get_running_loop().create_future()",
+    "join": "import threading\nt = threading.Thread(target=threading.Event().wait, daemon=True); t.start()\n"
+    "print('go')\nt.join()",
+    "queue": "import queue\nprint('go')\nqueue.Queue().get()",
+}
+SHELL = {
+    "!sleep": "print('go')\n!sleep 100",
+    "%%bash": "%%bash\necho go\nsleep 100",
+    "getoutput": "print('go')\nx = !sleep 100",
+}
+
+
+def test_an_awaiting_cell_is_shown_where_it_waits(guest):
+    import re
+
+    guest.run("import asyncio")
+    code = "async def waits():\n    print('go')\n    await asyncio.sleep(100)\nawait waits()"
+    result = run_and_interrupt(guest, code)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", "".join(result.error["traceback"]))
+    assert "await waits()" in shown and "cellblock_guest" not in shown
+
+
+def test_hooks_outlive_an_import_that_failed(new_guest):
+    result = new_guest().run(
+        "import sys\nthere = 'concurrent.futures.thread' in sys.modules\nold = sys.modules.get('queue')\n"
+        "sys.modules['queue'] = None\ntry: import concurrent.futures.thread\nexcept ImportError: print('failed')\n"
+        "del sys.modules['queue']\nfrom concurrent.futures import ThreadPoolExecutor\n"
+        "there, ThreadPoolExecutor.submit.__module__"
+    )
+    assert result.result in ("(False, 'cellblock_guest.context')", "(True, 'cellblock_guest.context')")
+
+
+def run_and_interrupt(guest, code):
+    guest.start(code)
+    guest.until("STREAM", lambda f: "go" in f.content)
+    guest.interrupt()
+    return guest.finish()
+
+
+@pytest.mark.parametrize("where", BUSY)
+def test_interrupt(guest, where):
+    result = run_and_interrupt(guest, BUSY[where])
+    assert result.error["ename"] == "KeyboardInterrupt"
+    if not where.startswith("await"):  # there it may come while the loop runs and no code of the user's
+        assert "interrupts.py" not in "".join(result.error["traceback"]), "our handler is no concern of users"
+    said = result.of("INTERRUPTED")
+    assert len(said) == 1 and said[0].request == result.request
+    assert guest.run("1").result == "1"
+
+
+@pytest.mark.parametrize("where", SHELL)
+def test_interrupt_of_a_command(guest, ipython, where):
+    if where == "%%bash" and guest.interpreter.ipython < (8,):
+        pytest.skip("IPython 7 shows the output when the script has ended")
+    result = run_and_interrupt(guest, SHELL[where])
+    assert result.of("INTERRUPTED")
+    if where == "!sleep":  # what comes after it in the cell does not run
+        assert result.error["ename"] == "KeyboardInterrupt", "\n".join(result.error["traceback"])
+    assert guest.run("1").result == "1"
+
+
+def test_interrupt_is_reported_before_the_handler_ends(guest):
+    """The cell catches it and goes on as long as it likes."""
+    guest.start(
+        "import time\ntry:\n    print('go'); time.sleep(100)\nexcept KeyboardInterrupt: print('caught')\nprint('on'); 5"
+    )
+    guest.until("STREAM", lambda f: "go" in f.content)
+    guest.interrupt()
+    result = guest.finish()
+    assert result.ok and result.result == "5" and result.stdout == "caught\non\n"
+    assert [f.kind for f in result.frames].index("INTERRUPTED") == 0
+
+
+def test_an_interrupt_that_a_finaliser_swallowed_comes_again(guest):
+    result = run_and_interrupt(
+        guest,
+        "import time\nclass Slow:\n    def __del__(self):\n        print('go', flush=True)\n        time.sleep(100)\n"
+        "Slow()\ntime.sleep(100)",
+    )
+    assert result.error["ename"] == "KeyboardInterrupt" and not result.stderr
+    assert len(result.of("INTERRUPTED")) == 1
+    assert guest.run("1").result == "1"
+
+
+def test_caught_interrupt_then_another(guest):
+    guest.start(
+        "import time\ntry:\n    print('go'); time.sleep(100)\nexcept KeyboardInterrupt: print('again')\ntime.sleep(100)"
+    )
+    guest.until("STREAM", lambda f: "go" in f.content)
+    guest.interrupt()
+    guest.until("STREAM", lambda f: "again" in f.content)
+    guest.interrupt()
+    assert guest.finish().error["ename"] == "KeyboardInterrupt"
+
+
+def test_await_cell_can_catch_it(guest):
+    result = run_and_interrupt(
+        guest,
+        "import asyncio\ntry:\n    print('go')\n    await asyncio.sleep(100)\n"
+        "except (KeyboardInterrupt, asyncio.CancelledError) as e: print(type(e).__name__)\n6",
+    )
+    assert result.ok and result.result == "6"
+
+
+def test_idle_interrupt_is_ignored(guest):
+    guest.run("1")
+    guest.interrupt()
+    guest.until("INTERRUPTED")
+    assert guest.run("2").result == "2"
+
+
+def test_idle_interrupt_with_a_loop_and_tasks(guest):
+    guest.run(
+        "import asyncio\nasync def tick():\n    while True: await asyncio.sleep(0.001)\n"
+        "ticker = asyncio.ensure_future(tick())"
+    )
+    guest.interrupt()
+    guest.until("INTERRUPTED")
+    assert guest.run("ticker.done()").result == "False"
+    guest.run("ticker.cancel()")
+
+
+def test_many_interrupts(guest):
+    """Each is reported, and a frame is never torn (the fake supervisor's parser would say so). A KeyboardInterrupt may
+    also land where code of IPython swallows it or in the handler itself, so the next one is sent until the cell
+    ends."""
+    guest.start(
+        "n = 0\nprint('go')\nwhile n < 20:\n    try:\n        while True: print('y' * 200); display(n)\n"
+        "    except KeyboardInterrupt: n += 1\nn"
+    )
+    guest.until("STREAM", lambda f: "go" in f.content)
+    guest.interrupt()
+    result = guest.finish(on_frame=lambda frame: frame.kind == "INTERRUPTED" and guest.interrupt())
+    assert result.result == "20" or result.error["ename"] == "KeyboardInterrupt", "\n".join(result.error["traceback"])
+    assert all(f.request == result.request for f in result.of("INTERRUPTED"))
+    assert guest.run("1").result == "1"
+
+
+def test_own_handler(guest):
+    guest.start(
+        "import signal, time\ngot = []\nsignal.signal(signal.SIGINT, lambda s, f: got.append(s))\n"
+        "print('go')\nwhile not got: time.sleep(0.01)\ngot, signal.getsignal(signal.SIGINT).__name__"
+    )
+    guest.until("STREAM", lambda f: "go" in f.content)
+    guest.interrupt()
+    result = guest.finish()
+    assert result.result.startswith("([") and "<lambda>" in result.result and len(result.of("INTERRUPTED")) == 1
+    assert guest.run("signal.getsignal(signal.SIGINT) is signal.default_int_handler").result == "True"
+    assert run_and_interrupt(guest, BUSY["sleep"]).error["ename"] == "KeyboardInterrupt"
+
+
+def test_ignored_by_the_user(guest):
+    guest.start(
+        "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('go')\ntime.sleep(0.5)\n'done'"
+    )
+    guest.until("STREAM", lambda f: "go" in f.content)
+    guest.interrupt()
+    result = guest.finish()
+    assert result.result == "'done'" and result.of("INTERRUPTED")
+
+
+def test_signal_rules_are_pythons(guest):
+    assert guest.run("import signal; signal.signal(signal.SIGINT, 'x')").error["ename"] == "TypeError"
+    code = (
+        "import threading, signal\ndef f():\n    try: signal.signal(signal.SIGINT, signal.SIG_DFL)\n"
+        "    except ValueError as e: print(e)\nt = threading.Thread(target=f); t.start(); t.join()"
+    )
+    assert "main thread" in guest.run(code).stdout
+    assert (
+        guest.run(
+            "old = signal.signal(signal.SIGUSR1, lambda *a: print('usr1'))\nsignal.raise_signal(signal.SIGUSR1)"
+        ).stdout
+        == "usr1\n"
+    )
+
+
+def test_interrupt_of_a_completion(guest, ipython):
+    guest.run(
+        "class Slow:\n    def __dir__(self):\n        print('go')\n        import time; time.sleep(100)\nslow = Slow()"
+    )
+    guest.pending = guest.send("COMPLETE", {"code": "slow.", "cursor_pos": 5})
+    guest.until("STREAM", lambda f: "go" in f.content)
+    guest.interrupt()
+    guest.finish("COMPLETE_REPLY")
+    assert guest.run("1").ok
+
+
+def test_interrupt_in_a_childs_pool(guest):
+    code = (
+        "import multiprocessing as mp, time\ndef work(n):\n    time.sleep(100)\nprint('go')\n"
+        "with mp.get_context('fork').Pool(2) as pool: pool.map(work, range(2))"
+    )
+    result = run_and_interrupt(guest, code)
+    assert result.error["ename"] == "KeyboardInterrupt"
+    assert guest.run("1").ok
+
+
+def test_finally_and_context_managers_run(guest):
+    result = run_and_interrupt(guest, "import time\ntry:\n    print('go'); time.sleep(100)\nfinally: print('cleaned')")
+    assert result.error["ename"] == "KeyboardInterrupt" and "cleaned" in result.stdout

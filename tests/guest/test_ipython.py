@@ -1,0 +1,335 @@
+"""What IPython adds: magics, commands, completion, inspection, payloads, configuration."""
+
+import re
+
+import pytest
+
+pytestmark = pytest.mark.usefixtures("ipython")
+
+
+def clean(text):
+    return re.sub(r"\x1b\[[0-9;]*m", "", text).replace("\r", "")
+
+
+def test_shell_as_libraries_see_it(guest):
+    code = """ip = get_ipython()
+(type(ip).__name__, type(ip).__module__, 'IPKernelApp' in ip.config, 'zmq' in str(type(ip)).lower(), ip.kernel.shell is
+ip,
+ ip.has_trait('kernel'), ip.kernel is not None, any(c.__name__ == 'ZMQInteractiveShell' for c in type(ip).__mro__))"""
+    assert eval(guest.run(code).result) == (
+        "ZMQInteractiveShell",
+        "ipykernel.zmqshell",
+        True,
+        True,
+        True,
+        True,
+        True,
+        True,
+    )
+    assert guest.run("from IPython import get_ipython as g; g() is ip").result == "True"
+    assert (
+        guest.run("from IPython.core.interactiveshell import InteractiveShell as I; I.instance() is ip").result
+        == "True"
+    )
+
+
+def test_commands(guest):
+    assert clean(guest.run("!echo one; echo two >&2").stdout) == "one\ntwo\n"
+    assert guest.run("x = !echo three\nx").result == "['three']"
+    assert guest.run("v = 5\ny = !echo $v {v + 1}\ny").result == "['5 6']"
+    assert guest.run("!exit 3\n_exit_code").result == "3"
+    assert guest.run("get_ipython().system('true')").ok
+    assert guest.run("!sleep 1 &").error["ename"] == "OSError"
+
+
+def test_commands_show_lines_and_both_streams_in_order(guest):
+    """No \\r\\n; a terminal, as people's tools expect; what is left in the background does not hold the cell."""
+    code = "!for i in 1 2 3; do echo out $$i; echo err $$i >&2; done; test -t 1 && stty size; sleep 100 & echo end"
+    assert guest.run(code).stdout == "".join(f"out {i}\nerr {i}\n" for i in (1, 2, 3)) + "24 80\nend\n"
+    big = guest.run("!head -c 3000000 /dev/zero | tr '\\0' x; echo; sh -c 'kill -9 $PPID'")
+    assert len(big.stdout) == 3000001 and guest.run("_exit_code").result == "-9"
+
+
+def test_cell_magics(guest):
+    result = guest.run("%%bash\necho out; echo err >&2")
+    assert "out\n" in result.stdout and "err\n" in result.stderr
+    assert guest.run("%%bash\nexit 4").error["ename"] == "CalledProcessError"
+    assert "CPU times" in guest.run("%%time\nx = 1").stdout
+    assert guest.run("%%time\n1 + 1").result == "2"
+    assert guest.run("%timeit -n1 -r1 1").stdout
+    assert guest.run("%%writefile made.txt\nhello").ok and guest.run("open('made.txt').read()").result == "'hello\\n'"
+    assert guest.run("%%python\nprint(6)").stdout == "6\n"
+    assert guest.run("%%html\n<b>x</b>").of("DISPLAY_DATA")[0].content["data"]["text/html"].strip() == "<b>x</b>"
+    assert guest.run("%%nope\n1").error["ename"] == "UsageError"
+
+
+def test_line_magics(guest):
+    guest.run("shown = 1")
+    assert "shown" in guest.run("%who").stdout
+    assert guest.run("%pwd").result.startswith("'/")
+    assert guest.run("pwd").result.startswith("'/")
+    assert guest.run("%cd /").stdout == "/\n"
+    guest.run("%cd -q -")
+    assert guest.run("d = %pwd\nlen(d) > 1").result == "True"
+    assert "'shown'" in guest.run("%who_ls").result
+    assert guest.run("%env PAGER").result == "'cat'"
+    assert guest.run("%lsmagic").ok
+    assert guest.run("%colors nocolor").ok
+    assert "\x1b" not in "".join(guest.run("1/0").error["traceback"])
+    guest.run("%colors Linux" if guest.interpreter.ipython < (9,) else "%colors linux")
+    assert guest.run("%xmode Minimal").ok and guest.run("%xmode Context").ok
+
+
+def test_run_and_load(guest):
+    guest.run("open('script.py', 'w').write('value = 12\\nprint(__name__)\\n')")
+    assert guest.run("%run script.py").stdout == "__main__\n"
+    assert guest.run("value").result == "12"
+    payload = guest.run("%load script.py").reply["payload"]
+    assert (
+        payload[0]["source"] == "set_next_input"
+        and "value = 12" in payload[0]["text"]
+        and payload[0]["replace"] is True
+    )
+
+
+def test_pager(guest):
+    payload = guest.run("len?").reply["payload"]
+    assert payload[0]["source"] == "page" and payload[0]["start"] == 0
+    assert "Return the number of items" in clean(payload[0]["data"]["text/plain"])
+    guest.run("def mine():\n    'words'\n    return 1")
+    assert "return 1" in clean(guest.run("mine??").reply["payload"][0]["data"]["text/plain"])
+    assert guest.run("1").reply["payload"] == []
+
+
+def test_next_input(guest):
+    result = guest.run("get_ipython().set_next_input('more')")
+    assert result.reply["payload"] == [{"source": "set_next_input", "text": "more", "replace": False}]
+
+
+def test_payload_survives_an_error(guest):
+    result = guest.run("get_ipython().set_next_input('more'); 1/0")
+    assert result.reply["payload"] and not result.ok
+
+
+def test_history_of_the_session(new_guest):
+    guest = new_guest()
+    guest.run("first = 1")
+    guest.run("'second'")
+    assert guest.run("%history").stdout == "first = 1\n'second'\n%history\n"
+    assert guest.run("In[1], Out[2], _i1, _i2, _2").result.startswith("('first = 1', 'second', 'first = 1'")
+    assert guest.run("%recall 1").ok
+    assert guest.run("%macro m 1").ok and guest.run("m").ok
+    assert guest.run("%rerun 2").ok
+    assert guest.run("import threading\n[t.name for t in threading.enumerate() if 'History' in t.name]").result == "[]"
+
+
+def test_run_cell_inside_a_cell(guest):
+    result = guest.run("r = get_ipython().run_cell('1/0')\nprint(r.success, type(r.error_in_exec).__name__)")
+    assert "False ZeroDivisionError" in result.stdout
+    assert guest.run("get_ipython().run_cell('4 + 4')\nNone").result == "8"
+    assert guest.run("get_ipython().run_line_magic('pwd', '')").result.startswith("'/")
+    assert guest.run("get_ipython().ev('2 + 2')").result == "4"
+
+
+def test_events(guest):
+    code = """ip, seen = get_ipython(), []
+ip.events.register('pre_execute', lambda: seen.append('pre'))
+ip.events.register('pre_run_cell', lambda info: seen.append(info.raw_cell))
+ip.events.register('post_run_cell', lambda result: seen.append(result.success))
+ip.events.register('post_execute', lambda: seen.append('post'))"""
+    guest.run(code)
+    guest.run("del seen[:]")
+    guest.run("7")
+    assert "'pre', '7', 'post', True" in guest.run("seen").result
+    guest.run(
+        "for name in list(ip.events.callbacks):\n    for f in ip.events.callbacks[name][:]:\n"
+        "        if '<lambda>' in getattr(f, '__name__', ''): ip.events.unregister(name, f)"
+    )
+
+
+def test_event_that_fails(guest):
+    guest.run("def bad(): raise ValueError('in an event')\nget_ipython().events.register('post_execute', bad)")
+    result = guest.run("1")
+    assert "in an event" in result.stdout + str(result.error)
+    guest.run("get_ipython().events.unregister('post_execute', bad)")
+
+
+def test_input_transformers_and_ast(guest):
+    guest.run(
+        "def shout(lines): return [l.replace('LOUD', 'loud') for l in lines]\n"
+        "get_ipython().input_transformers_post.append(shout)"
+    )
+    assert guest.run("'LOUD'").result == "'loud'"
+    guest.run("get_ipython().input_transformers_post.clear()")
+    guest.run(
+        "import ast\nclass Twice(ast.NodeTransformer):\n    def visit_Constant(self, n):\n"
+        "        return ast.copy_location(ast.Constant(n.value * 2), n) if type(n.value) is int else n\n"
+        "get_ipython().ast_transformers.append(Twice())"
+    )
+    assert guest.run("4").result == "8"
+    guest.run("get_ipython().ast_transformers.clear()")
+    guest.run(
+        "def cleanup(lines): return [l.replace('QUIET', 'quiet') for l in lines]\n"
+        "get_ipython().input_transformers_cleanup.append(cleanup)"
+    )
+    assert guest.run("'QUIET'").result == "'quiet'"
+    guest.run("get_ipython().input_transformers_cleanup.pop()")
+
+
+def test_own_magics(guest):
+    guest.run(
+        "from IPython.core.magic import register_line_magic\n@register_line_magic\ndef triple(line): return line * 3"
+    )
+    assert guest.run("%triple ab").result == "'ababab'"
+    guest.run("del triple")
+    assert guest.run("triple ab").result == "'ababab'"
+    assert guest.run("%config InteractiveShell.ast_node_interactivity = 'all'").ok
+    assert [f.content["data"]["text/plain"] for f in guest.run("1\n2").of("EXECUTE_RESULT")] == ["1", "2"]
+    guest.run("%config InteractiveShell.ast_node_interactivity = 'last_expr'")
+    guest.run("%config InteractiveShell.ast_node_interactivity = 'last_expr_or_assign'")
+    assert guest.run("q = 9").result == "9"
+    guest.run("%config InteractiveShell.ast_node_interactivity = 'last_expr'")
+
+
+def test_autocall_and_automagic(guest):
+    guest.run("%autocall 1")
+    assert guest.run("len 'abc'").result == "3"
+    guest.run("%autocall 0")
+    guest.run("%automagic off")
+    assert guest.run("pwd").error["ename"] == "NameError"
+    guest.run("%automagic on")
+
+
+def test_completion(guest):
+    guest.run(
+        "value_of_mine = {'key one': 1}\nclass Thing:\n    attribute_a = 1\n    def method_b(self): pass\n"
+        "thing = Thing()"
+    )
+    reply = guest.ask("COMPLETE", code="value_of", cursor_pos=8)
+    assert reply["matches"] == ["value_of_mine"] and (reply["cursor_start"], reply["cursor_end"]) == (0, 8)
+    reply = guest.ask("COMPLETE", code="x = thing.att", cursor_pos=13)
+    assert [m.split(".")[-1] for m in reply["matches"]] == ["attribute_a"]
+    assert reply["metadata"]["_jupyter_types_experimental"][0]["end"] == 13
+    assert "os" in guest.ask("COMPLETE", code="import o", cursor_pos=8)["matches"]
+    assert guest.ask("COMPLETE", code="%tim", cursor_pos=4)["matches"]
+    assert any("key one" in m for m in guest.ask("COMPLETE", code="value_of_mine['", cursor_pos=15)["matches"])
+    reply = guest.ask("COMPLETE", code="é = 1\nvalue_of", cursor_pos=14)
+    assert reply["cursor_start"] == 6
+    assert guest.ask("COMPLETE", code="zzzz", cursor_pos=4)["matches"] == []
+    assert guest.ask("COMPLETE", code="", cursor_pos=0)["status"] == "ok"
+    assert guest.ask("COMPLETE", code="value_of", cursor_pos=99)["status"] == "ok"
+
+
+@pytest.mark.parametrize("jedi", [True, False])  # it is not asked while a cell runs
+def test_completion_of_an_attribute_names_it_alone(guest, jedi):
+    guest.run("class Thing: pass\nthing = Thing()\nthing.one = Thing()\nthing.one.attribute_a = 1")
+    guest.run(f"%config Completer.use_jedi = {jedi}")
+    reply = guest.ask("COMPLETE", code="x = thing.one.att", cursor_pos=17)
+    guest.run("%config Completer.use_jedi = True")
+    assert (reply["matches"], reply["cursor_start"], reply["cursor_end"]) == (["attribute_a"], 14, 17)
+    found = reply["metadata"]["_jupyter_types_experimental"][0]
+    assert (found["text"], found["start"], found["end"]) == ("attribute_a", 14, 17)
+
+
+def test_inspection(guest):
+    guest.run("def documented(a, b=2):\n    '''words of it'''\n    return a")
+    reply = guest.ask("INSPECT", code="documented", cursor_pos=10, detail_level=0)
+    text = clean(reply["data"]["text/plain"])
+    assert (
+        reply["found"] and "documented(a, b=2)" in text and "words of it" in text and "text/html" not in reply["data"]
+    )
+    assert "return a" in clean(
+        guest.ask("INSPECT", code="documented(", cursor_pos=11, detail_level=1)["data"]["text/plain"]
+    )
+    missing = guest.ask("INSPECT", code="no_such_name", cursor_pos=4, detail_level=0)
+    assert missing["found"] is False and missing["data"] == {} and missing["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    "code, status",
+    [
+        ("1", "complete"),
+        ("for i in x:", "incomplete"),
+        ("1 +* 2", "invalid"),
+        ("%%bash\nx", "incomplete"),
+        ("!ls", "complete"),
+        ("await x", "complete"),
+    ],
+)
+def test_is_complete(guest, code, status):
+    reply = guest.ask("IS_COMPLETE", code=code)
+    assert reply["status"] == status
+    assert ("indent" in reply) == (status == "incomplete")
+
+
+def test_profile(new_guest, tmp_path):
+    profile = tmp_path / ".ipython" / "profile_default"
+    (profile / "startup").mkdir(parents=True)
+    (profile / "startup" / "10-first.py").write_text("from_startup = 5\nprint('starting')")
+    (profile / "startup" / "20-second.ipy").write_text("x = %pwd\n")
+    (profile / "ipython_config.py").write_text(
+        "c.InteractiveShell.ast_node_interactivity = 'all'\nc.InteractiveShellApp.exec_lines = ['from_line = 6']\n"
+    )
+    guest = new_guest(env={"HOME": str(tmp_path)})
+    result = guest.run("from_startup\nfrom_line\nx")
+    assert [f.content["data"]["text/plain"] for f in result.of("EXECUTE_RESULT")][:2] == ["5", "6"]
+    assert any("starting" in f.content for f in guest.seen if f.kind == "STREAM")
+
+
+def test_broken_profile_is_survived(new_guest, tmp_path):
+    profile = tmp_path / ".ipython" / "profile_default"
+    (profile / "startup").mkdir(parents=True)
+    (profile / "startup" / "bad.py").write_text("1/0")
+    (profile / "ipython_config.py").write_text("nonsense(")
+    guest = new_guest(env={"HOME": str(tmp_path)})
+    assert guest.run("1").result == "1"
+    assert "ipython_config" in guest.log_text()
+
+
+def test_extension(guest):
+    guest.run("open('an_extension.py', 'w').write('def load_ipython_extension(ip): ip.push({\"loaded\": 1})')")
+    assert guest.run("%load_ext an_extension\nloaded").result == "1"
+    assert guest.run("%load_ext autoreload\n%autoreload 2").ok
+    guest.run("%autoreload 0")
+
+
+def test_store_and_bookmarks_stay_in_memory(guest):
+    guest.run("kept = 3")
+    assert guest.run("%store kept").ok and "kept" in guest.run("%store").stdout
+
+
+def test_kernel_facade(guest):
+    code = """k = get_ipython().kernel
+k.send_response(k.iopub_socket, 'display_data', {'data': {'text/plain': 'sent'}, 'metadata': {}})
+k.session.send(k.iopub_socket, 'stream', {'name': 'stdout', 'text': 'said'})
+sorted(k.get_parent()), k.language_info['name']"""
+    result = guest.run(code)
+    assert result.of("DISPLAY_DATA")[0].content["data"]["text/plain"] == "sent" and result.stdout == "said"
+    assert result.result == "(['header'], 'python')"
+
+
+def test_debugger_frames_start_in_user_code(guest):
+    guest.run("def f(): 1/0\nf()")
+    assert guest.run("import sys; sys.last_traceback.tb_frame.f_code.co_name").result == "'<module>'"
+
+
+def test_pip_magic(guest):
+    result = guest.run("%pip --version")
+    assert result.ok and "pip " in result.stdout
+
+
+def test_a_traceback_points_at_the_line_that_failed(guest):
+    """Also where `finally` ran on, in a cell that is in no file."""
+    lines = clean("\n".join(guest.run("x = 1\ntry:\n    1/0\nfinally:\n    y = 2").error["traceback"])).splitlines()
+    assert [line for line in lines if line.startswith(("-->", "--->", "---->")) and "1/0" in line], lines
+
+
+def test_notebook_magic(guest, need):
+    need("nbformat")
+    guest.run("6 * 7")
+    guest.run("1 / 0")
+    assert guest.run("%notebook exported.ipynb").ok
+    cells = eval(guest.run("import json; json.load(open('exported.ipynb'))['cells']").result)
+    kinds = [o["output_type"] for c in cells[-2:] for o in c["outputs"]]
+    if guest.interpreter.ipython >= (9, 0):
+        assert kinds == ["execute_result", "error"]

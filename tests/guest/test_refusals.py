@@ -1,0 +1,107 @@
+"""What the jail refuses says which key refused, on the exception or on stderr; type and text stay as they are."""
+
+import json
+import re
+
+import pytest
+
+SAYS = {
+    "network.mode": "none",
+    "packages.mode": "ro",
+    "workspace.mode": "ro",
+    "workspace": "/nowhere/work",
+    "workspace.protect": [".git/hooks", ".envrc", "pyvenv.cfg"],
+    "root.path": "/srv/an-image",
+    "limits.memory": 512 << 20,
+    "limits.pids": 100,
+    "limits.tmp": 64 << 20,
+    "limits.open_files": 1024,
+    "limits.file_size": 1 << 20,
+}
+
+RAISED = {
+    "dns": ("import socket; raise socket.gaierror(-3, 'no')", "gaierror", 'network.mode is "none"'),
+    "unreachable": ("raise OSError(101, 'no')", "OSError", 'network.mode is "none"'),
+    "refused socket": (
+        "exec(compile('raise PermissionError(1, \"no\")', '/x/socket.py', 'exec'))",
+        "PermissionError",
+        'network.mode is "none"',
+    ),
+    "wrapped": (
+        "import socket, urllib.error\nraise urllib.error.URLError(socket.gaierror(-2, 'x'))",
+        "URLError",
+        'network.mode is "none"',
+    ),
+    "caused": (
+        "try:\n    raise OSError(101, 'no')\nexcept OSError as e:\n    raise ValueError('v') from e",
+        "ValueError",
+        'network.mode is "none"',
+    ),
+    "ro": ("raise OSError(30, 'ro', '/nowhere/work/a')", "OSError", 'workspace.mode is "ro"'),
+    "root": ("open('/proc/version/x', 'w')\n", "NotADirectoryError", None),
+    "system": ("raise OSError(30, 'ro', '/etc/x')", "OSError", 'root.path is "/srv/an-image"'),
+    "prefix": (
+        "import sys; raise OSError(30, 'ro', sys.prefix + '/lib/x')",
+        "OSError",
+        'packages.mode is "ro"',
+    ),
+    "emfile": ("raise OSError(24, 'x')", "OSError", "limits.open_files is 1024"),
+    "efbig": ("raise OSError(27, 'x')", "OSError", "limits.file_size is 1M"),
+    "memory": ("raise MemoryError", "MemoryError", "limits.memory is 512M"),
+    "thread": ('raise RuntimeError("can\'t start new thread")', "RuntimeError", "limits.pids is 100"),
+    "fork": ("def fork(): raise BlockingIOError(11, 'x')\nfork()", "BlockingIOError", "limits.pids is 100"),
+    "socket": ("raise BlockingIOError(11, 'x')", "BlockingIOError", None),
+    "own": ("raise ValueError('x')", "ValueError", None),
+}
+
+
+def text_of(result):
+    error = result.error
+    return re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error["traceback"])) + result.stderr
+
+
+@pytest.fixture
+def told(new_guest):
+    return new_guest(env={"CELLBLOCK_POLICY_SAYS": json.dumps(SAYS)})
+
+
+def test_notes(told):
+    for name, (code, ename, says) in RAISED.items():
+        result = told.run(code)
+        assert result.error["ename"] == ename, name
+        assert (says in text_of(result)) if says else ("[cellblock]" not in text_of(result)), (name, text_of(result))
+        assert "[cellblock]" not in result.error["evalue"], name
+        assert text_of(result).count("[cellblock]") == bool(says), name
+
+
+def test_protected_entries(new_guest):
+    guest = new_guest(env={"CELLBLOCK_POLICY_SAYS": json.dumps({**SAYS, "workspace.mode": "rw"})})
+    for path in (".git/hooks/pre-commit", "sub/.envrc", ".git"):
+        said = text_of(guest.run("raise OSError(30, 'ro', '/nowhere/work/%s')" % path))
+        assert "workspace.protect has" in said, path
+    assert "[cellblock]" not in text_of(guest.run("raise OSError(30, 'ro', '/nowhere/work/mine')"))
+
+
+def test_the_cell_does_not_see_the_variable(told):
+    assert told.run("import os; [n for n in os.environ if n.startswith('CELLBLOCK')]").result == "[]"
+
+
+def test_nothing_is_said_when_nothing_is_known(guest):
+    assert "[cellblock]" not in text_of(guest.run("raise OSError(101, 'no')"))
+
+
+def test_exceptions_of_ones_own_making(told):
+    code = """class E(OSError):
+    errno = property(lambda self: 1 / 0)
+    def add_note(self, note): raise ValueError
+raise E(101, 'x')"""
+    assert told.run(code).error["ename"] == "E"
+
+
+@pytest.mark.usefixtures("ipython")
+def test_pip(told):
+    result = told.run("!exit 1 # pip install nothing")
+    assert 'network.mode is "none"' in result.stderr and 'packages.mode is "ro"' in result.stderr
+    assert "network.mode" not in told.run("!exit 1 # pip install --no-index x.whl").stderr
+    assert "[cellblock]" not in told.run("!exit 0 # pip install nothing").stderr
+    assert "[cellblock]" not in told.run("!exit 1 # pip list").stderr

@@ -1,0 +1,309 @@
+"""stdout and stderr: order, merging, threads, processes, odd text."""
+
+import time
+
+import pytest
+
+
+def test_one_print_is_one_frame(guest):
+    guest.run("1")
+    frames = guest.run("print('a', 1)").of("STREAM")
+    assert [f.content for f in frames] == ["a 1\n"]
+
+
+def test_order_of_streams(guest):
+    result = guest.run(
+        "import sys\nfor i in range(3):\n    print('o', i)\n    print('e', i, file=sys.stderr)\n"
+        "print('no newline', end='')"
+    )
+    merged = [(f.flags, f.content) for f in result.of("STREAM")]
+    assert merged == [
+        (1, "o 0\n"),
+        (2, "e 0\n"),
+        (1, "o 1\n"),
+        (2, "e 1\n"),
+        (1, "o 2\n"),
+        (2, "e 2\n"),
+        (1, "no newline"),
+    ]
+
+
+def test_order_against_displays(guest):
+    result = guest.run("for i in range(100):\n    print(i, end=' ')\n    display(i)")
+    seen = [f.content if f.kind == "STREAM" else "<%s>" % f.content["data"]["text/plain"] for f in result.frames[:-1]]
+    assert "".join(seen) == "".join("%d <%d>" % (i, i) for i in range(100))
+
+
+def test_many_prints_are_merged(guest):
+    result = guest.run("for i in range(200000): print(i)")
+    assert result.stdout == "".join("%d\n" % i for i in range(200000))
+    assert len(result.of("STREAM")) < 5000
+
+
+def test_big_text(guest):
+    result = guest.run("import sys\nn = sys.stdout.write('é' * 3_000_000)\nn")
+    assert result.result == "3000000" and result.stdout == "é" * 3_000_000
+    assert max(len(f.content.encode()) for f in result.of("STREAM")) <= 1 << 18
+
+
+def test_text_is_seen_while_the_cell_computes(guest):
+    """Also without a newline and a flush; the cell ends only when the pipe of its own says so."""
+    for code in (
+        "print('first')",
+        "print('first', end='')",
+        "sys.stdout.write('fir'); sys.stdout.write('st')",
+        "print('first', file=sys.stderr)",
+    ):
+        guest.start(
+            "import sys, os, threading\nr, w = os.pipe()\nthreading.Timer(30, os.write, (w, b'x')).start()\n"
+            + code
+            + "\nos.read(r, 1)"
+        )
+        frames = guest.until("STREAM", lambda f: f.content.endswith("st") or f.content.endswith("\n"))
+        assert "".join(f.content for f in frames).strip() == "first"
+        guest.interrupt()
+        assert guest.finish().error["ename"] == "KeyboardInterrupt"
+
+
+def test_text_is_seen_while_c_code_holds_the_interpreter(guest):
+    """The line is out before the computation ends: its frame comes long before the reply."""
+    guest.start("print('before')\nx = sum(range(3 * 10 ** 7))")
+    guest.until("STREAM")
+    seen = time.monotonic()
+    guest.finish()
+    assert time.monotonic() - seen > 0.05
+
+
+@pytest.mark.parametrize(
+    "code, text",
+    [
+        ("print('\\ud800')", "\ufffd\n"),
+        ("print('a\\udc80b')", "a\ufffdb\n"),
+        ("print('\\ud83d\\ude00')", "\U0001f600\n"),
+        ("print('\\x00')", "\x00\n"),
+        ("print('')", "\n"),
+        ("print('äöü€😀')", "äöü€😀\n"),
+        ("import sys; sys.stdout.buffer.write(b'bytes\\xff\\n')", "bytes\ufffd\n"),
+        ("import sys; sys.stdout.buffer.write('é'.encode()[:1]); sys.stdout.buffer.write('é'.encode()[1:])", "é"),
+        ("import sys; sys.stdout.writelines(['a', 'b'])", "ab"),
+        ("import sys; _ = sys.stdout.write('')", ""),
+    ],
+)
+def test_odd_text(guest, code, text):
+    result = guest.run(code)
+    assert result.ok and result.stdout == text
+
+
+def test_stream_objects(guest):
+    code = """import sys, io
+s = sys.stdout
+a = (s.isatty(), s.encoding.lower(), s.fileno(), sys.stderr.fileno(), s.name, s.closed, s.writable(), s.readable())
+b = (isinstance(s, io.TextIOBase), type(s).__name__, type(s).__module__, sys.__stdout__ is s, s.errors)
+s.close(); s.flush()
+a + b"""
+    value = eval(guest.run(code).result)
+    assert value == (
+        False,
+        "utf-8",
+        1,
+        2,
+        "<stdout>",
+        False,
+        True,
+        False,
+        True,
+        "OutStream",
+        "ipykernel.iostream",
+        True,
+        "replace",
+    )
+
+
+def test_write_of_no_text(guest):
+    assert guest.run("import sys\nsys.stdout.write(b'x')").error["ename"] == "TypeError"
+
+
+def test_assignable_write(guest):
+    code = """import sys
+old, got = sys.stdout.write, []
+sys.stdout.write = got.append
+print('hidden')
+sys.stdout.write = old
+got"""
+    assert guest.run(code).result == "['hidden', '\\n']"
+
+
+def test_redirect(guest):
+    result = guest.run(
+        "import contextlib, io\nf = io.StringIO()\nwith contextlib.redirect_stdout(f): print('in')\nf.getvalue()"
+    )
+    assert result.result == "'in\\n'" and result.stdout == ""
+
+
+def test_thread_prints_under_its_cell(guest):
+    first = guest.run(
+        "import threading\ngo = threading.Event()\n"
+        "t = threading.Thread(target=lambda: (go.wait(), print('from the thread')))\nt.start()"
+    )
+    second = guest.run("print('second')\ngo.set(); t.join()")
+    late = [f for f in second.of("STREAM") if "thread" in f.content]
+    assert [f.request for f in late] == [first.request]
+    assert [f.request for f in second.of("STREAM") if "second" in f.content] == [second.request]
+
+
+def test_thread_of_a_thread(guest):
+    first = guest.run(
+        "import threading\ngo = threading.Event()\n"
+        "def outer():\n    go.wait()\n    t = threading.Thread(target=print, args=('inner',))\n"
+        "    t.start(); t.join()\n"
+        "t = threading.Thread(target=outer); t.start()"
+    )
+    second = guest.run("go.set(); t.join()")
+    assert {f.request for f in second.of("STREAM")} == {first.request}
+
+
+def test_executor_prints_under_the_submitting_cell(guest):
+    first = guest.run(
+        "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(1)\n"
+        "pool.submit(print, 'one').result()"
+    )
+    second = guest.run("pool.submit(print, 'two').result()")
+    assert {f.request for f in first.of("STREAM")} == {first.request}
+    assert {f.request for f in second.of("STREAM")} == {second.request}
+    assert guest.run("pool.submit(int, 'x').exception().__class__.__name__").result == "'ValueError'"
+
+
+def test_error_in_a_thread(guest):
+    result = guest.run("import threading\nt = threading.Thread(target=lambda: 1/0); t.start(); t.join()")
+    assert "ZeroDivisionError" in result.stderr and result.ok
+
+
+def test_thread_goes_on_after_the_cell(guest):
+    first = guest.run(
+        "import threading\nstop = threading.Event()\n"
+        "def tick():\n    n = 0\n    while not stop.wait(0.002): n += 1; print('tick', n)\n"
+        "t = threading.Thread(target=tick); t.start()"
+    )
+    frames = guest.until("STREAM", lambda f: "tick 5" in f.content)
+    assert {f.request for f in frames} == {first.request}
+    assert guest.run("stop.set(); t.join()").ok
+
+
+def test_thread_that_names_its_parent(guest, ipython):
+    code = (
+        "import threading\nip, first = get_ipython(), threading.Event()\nparent = ip.get_parent()\n"
+        "def late():\n    first.wait()\n    token = ip.set_thread_parent(other)\n    print('other')\n"
+        "    ip.reset_thread_parent(token)\n    print('mine')\n"
+        "t = threading.Thread(target=late); t.start()"
+    )
+    mine = guest.run(code).request
+    other = guest.run("other = ip.get_parent()").request
+    result = guest.run("first.set(); t.join(); print('last')")
+    said = [(f.request, f.content) for f in result.of("STREAM")]
+    assert said == [(other, "other\n"), (mine, "mine\n"), (result.request, "last\n")]
+
+
+def test_many_threads_tear_nothing(guest):
+    code = """import threading, sys
+def work(n):
+    for i in range(300):
+        sys.stdout.write('%d:%d\\n' % (n, i))
+        if i % 50 == 0: display(i)
+ts = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+[t.start() for t in ts]; [t.join() for t in ts]
+None"""
+    result = guest.run(code)
+    lines = result.stdout.split("\n")[:-1]
+    assert sorted(lines) == sorted("%d:%d" % (n, i) for n in range(8) for i in range(300))
+    assert len(result.of("DISPLAY_DATA")) == 48
+
+
+def test_finaliser_that_prints(guest):
+    code = """import gc
+class Loud:
+    def __init__(self): self.me = self
+    def __del__(self): print('gone')
+for i in range(200):
+    Loud()
+    print(i)
+gc.collect(); None"""
+    assert guest.run(code).stdout.count("gone") == 200
+
+
+def test_output_of_fds_and_children(guest):
+    guest.run("import os, subprocess, sys")
+    guest.run("os.write(1, b'raw one'); os.write(2, b'raw two')")
+    guest.wait_pipe(1, b"raw one")
+    guest.wait_pipe(2, b"raw two")
+    guest.run("subprocess.run(['sh', '-c', 'echo child; echo wrong >&2'])")
+    guest.wait_pipe(1, b"child\n")
+    guest.wait_pipe(2, b"wrong\n")
+    assert guest.run("subprocess.run([sys.executable, '-c', 'print(5)'], stdout=sys.stdout).returncode").result == "0"
+    guest.wait_pipe(1, b"5\n")
+
+
+def test_c_stdio_is_flushed_before_the_reply(guest):
+    result = guest.run("import ctypes\nctypes.CDLL(None).printf(b'from C, no newline')")
+    assert result.fd1.endswith(b"from C, no newline")
+
+
+def test_forked_child_writes_to_the_pipes_only(guest):
+    code = """import os
+print('before', end='')
+pid = os.fork()
+if pid == 0:
+    print('child text'); display('child display')
+    import sys; print('child error', file=sys.stderr)
+    os._exit(3)
+os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])"""
+    result = guest.run(code)
+    assert result.result == "3" and result.stdout == "before"
+    guest.wait_pipe(1, b"child text\n'child display'\n")
+    guest.wait_pipe(2, b"child error\n")
+
+
+def test_forked_child_that_ends_the_cell_does_not_serve(guest):
+    result = guest.run(
+        "import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\nprint('both', 'parent' if pid else 'child')"
+    )
+    assert result.stdout == "both parent\n"
+    guest.wait_pipe(1, b"both child\n")
+    assert guest.run("1").ok
+
+
+def test_forked_child_with_an_error(guest):
+    assert guest.run("import os\npid = os.fork()\nif not pid: 1/0\n_ = os.waitpid(pid, 0)").ok
+    guest.wait_pipe(2, b"ZeroDivisionError")
+    assert guest.run("1").ok
+
+
+def test_multiprocessing_fork(guest):
+    code = """import multiprocessing as mp
+def work(n):
+    print('worker', n)
+    return n * n
+with mp.get_context('fork').Pool(2) as pool: r = pool.map(work, range(4))
+r"""
+    result = guest.run(code)
+    assert result.result == "[0, 1, 4, 9]", result.frames
+    for n in range(4):
+        guest.wait_pipe(1, b"worker %d\n" % n)
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_multiprocessing_of_importable_functions(guest, method):
+    result = guest.run(
+        "import multiprocessing as mp, math\n"
+        "with mp.get_context(%r).Pool(1) as pool: r = pool.map(math.sqrt, [4, 9])\nr" % method
+    )
+    assert result.result == "[2.0, 3.0]", result.frames
+
+
+def test_logging_and_warnings_go_to_stderr(guest):
+    result = guest.run("import logging\nlogging.getLogger('x').warning('careful')")
+    assert "careful" in result.stderr
+
+
+def test_100_mb(guest):
+    result = guest.run("for i in range(100): print('x' * 1_000_000)")
+    assert sum(len(f.content) for f in result.of("STREAM")) == 100 * 1_000_001

@@ -1,0 +1,486 @@
+"""Twins: made by the guest, woken in its place, bred, run beside it; what comes back and what says that it does not."""
+
+import os
+import signal
+
+import pytest
+from session_state import ARRAYS, CHECK, CHECK_ARRAYS, PROGRAM, RUIN, RUIN_ARRAYS
+
+
+def test_take_over(new_guest):
+    guest = new_guest()
+    guest.run("x = [1]; y = x; import os; os.chdir('/'); first = os.getpid()")
+    twin = guest.checkpoint()
+    assert twin.reply["left_out"] == {"threads": 0, "sockets": 0, "children": 0, "shared_maps": 0}
+    assert 0 < twin.reply["duration_s"] < 60
+    guest.run("x.append(2); del y; z = 1; os.chdir('/tmp')")
+    guest.start("import os; os._exit(3)")
+    with pytest.raises(EOFError):
+        guest.finish()
+    guest.take_over(twin, [(2, "x.append(2)"), (3, "import os; os._exit(3)")])
+    assert guest.run("x, x is y, os.getcwd(), 'z' in globals(), os.getpid() != first").result == (
+        "([1], True, '/', False, True)"
+    )
+    assert (
+        guest.run("print('said'); import sys; print('err', file=sys.stderr); os.write(1, b'raw') and None").fd1
+        == b"raw"
+    )
+
+
+def failing(guest, code="import os, signal; os.kill(os.getpid(), signal.SIGKILL)"):
+    """Runs a cell that kills the guest."""
+    guest.start(code)
+    with pytest.raises(EOFError):
+        guest.finish()
+
+
+def lose(guest, twin, *undone):
+    failing(guest)
+    return guest.take_over(twin, undone)
+
+
+def test_without_leash(interpreter, guest_dir, tmp_path):
+    from fake_supervisor import FakeSupervisor
+
+    guest = FakeSupervisor(interpreter.path, guest_dir, tmp_path, twins=False).wait_hello()
+    guest.pending = guest.send("CHECKPOINT", {"number": 1})
+    assert guest.finish("CHECKPOINT_REPLY").reply["ename"] == "RuntimeError"
+    assert guest.run("1").ok
+    guest.close()
+
+
+def test_count_and_history(new_guest, interpreter):
+    guest = new_guest()
+    guest.run("'one'")
+    twin = guest.checkpoint()
+    guest.run("'two'")
+    lose(guest, twin, (2, "'two'"), (3, "fail()"))
+    if interpreter.ipython:
+        assert guest.run("In[1:4], Out[1], 2 in Out, _, _i").result == repr(
+            (["'one'", "'two'", "fail()"], "one", False, "one", "fail()")
+        )
+        assert guest.run("get_ipython().execution_count, len(In)").result == "(5, 6)"
+        assert guest.run("get_ipython().history_manager.input_hist_raw[2]").result == repr("'two'")
+    else:
+        assert guest.run("4").ok
+
+
+def test_again_and_again(new_guest):
+    guest = new_guest()
+    guest.run("import os\nn = 0\ndef files(): return len(os.listdir('/proc/self/fd'))")
+    guest.run("once = files()")
+    for n in range(10):
+        twin = guest.checkpoint()
+        guest.run("n = -1")
+        lose(guest, twin)
+        assert guest.run("n").result == str(n)
+        guest.run("n += 1")
+    assert guest.run("files() - once").result == "0"
+
+
+def test_state_of_the_process(new_guest):
+    guest = new_guest()
+    guest.run(
+        "import os, signal, gc; me = open('/proc/self/comm').read(), gc.isenabled(), signal.pthread_sigmask(0, [])"
+    )
+    twin = guest.checkpoint()
+    pid = twin.process.pid
+    assert open("/proc/%d/comm" % pid).read() == "cellblock-twin\n"
+    assert os.getsid(pid) == pid
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        os.kill(pid, number)
+    lose(guest, twin)
+    assert guest.run(
+        "me == (open('/proc/self/comm').read(), gc.isenabled(), signal.pthread_sigmask(0, [])), os.getsid(0)"
+    ).result == ("(True, %d)" % pid)
+
+
+def test_interrupts_after_take_over(new_guest):
+    guest = new_guest()
+    guest.run("import signal; was = signal.getsignal(signal.SIGINT)")
+    lose(guest, guest.checkpoint())
+    guest.start("print('on')\nwhile True: pass")
+    guest.until("STREAM")
+    guest.interrupt()
+    assert guest.finish().error["ename"] == "KeyboardInterrupt"
+    assert guest.run("was is signal.getsignal(signal.SIGINT)").result == "True"
+
+
+def test_code_that_waits_for_any_child(new_guest):
+    guest = new_guest()
+    guest.run("import os, signal; seen = []")
+    twin = guest.checkpoint()
+    assert guest.run("try: os.waitpid(-1, 0)\nexcept ChildProcessError: print('none')").stdout == "none\n"
+    guest.run("signal.signal(signal.SIGCHLD, signal.SIG_IGN)")
+    assert guest.checkpoint().reply["status"] == "ok"
+    assert guest.run("pid = os.fork()\nif pid == 0: os._exit(0)\ntwins = 'unseen'\ntwins").result == "'unseen'"
+    lose(guest, twin)
+
+
+def test_a_birth_that_was_never_asked_for(new_guest):
+    from fake_supervisor import BIRTH, Twin
+
+    guest = new_guest()
+    stale = Twin(1)
+    stale.send_birth(guest.leash, BIRTH)
+    guest.next_twin = 2
+    lose(guest, guest.checkpoint())
+    assert stale.leash.recv(1) == b""  # every copy is closed
+    stale.drop()
+
+
+def test_nothing_on_the_leash(new_guest):
+    guest = new_guest()
+    guest.pending = guest.send("CHECKPOINT", {"number": 1})
+    assert guest.finish("CHECKPOINT_REPLY").reply["ename"] == "OSError"
+    lose(guest, guest.checkpoint())
+
+
+def test_ends_with_its_leash(new_guest):
+    guest = new_guest()
+    twin = guest.checkpoint()
+    guest.twins.remove(twin)
+    twin.leash.close()
+    twin.process.wait(60)
+    for each in (twin.wire,):
+        each.close()
+    os.close(twin.fd1)
+    os.close(twin.fd2)
+    assert guest.run("1").ok
+
+
+def test_output_is_said_once(new_guest):
+    guest = new_guest()
+    result = guest.run(
+        "import ctypes; ctypes.CDLL(None).printf(b'from C'); print('no newline', end='')\n"
+        "import threading; threading.Timer(0.02, print, ['later']).start()"
+    )
+    twin = guest.checkpoint()
+    assert result.stdout == "no newline" and result.fd1 == b"from C"
+    lose(guest, twin)
+    second = guest.run("print('new')")
+    assert (second.stdout, second.stderr, second.fd1) == ("new\n", "", b"")
+
+
+def test_descriptors_stay_ours(new_guest):
+    guest = new_guest()
+    guest.checkpoint()
+    code = "import subprocess; subprocess.run('readlink /proc/self/fd/3 /proc/self/fd/5 /proc/self/fd/6', shell=True, "
+    code += "capture_output=True, close_fds=False).stdout"
+    assert "socket" not in guest.run(code).result
+    lose(guest, guest.checkpoint())
+    assert "socket" not in guest.run(code).result
+    code = "pid = os.fork()\nif not pid: print([os.readlink('/proc/self/fd/%d' % n) for n in (3, 5, 6)]); os._exit(0)\n"
+    result = guest.run("import os\n" + code + "os.waitpid(pid, 0) and None")
+    assert result.fd1 == b"['/dev/null', '/dev/null', '/dev/null']\n"
+
+
+def test_what_comes_back(new_guest):
+    guest = new_guest()
+    assert guest.run(PROGRAM).ok
+    twin = guest.checkpoint()
+    result = guest.run(RUIN)
+    assert result.ok, result.error
+    lose(guest, twin)
+    result = guest.run(CHECK)
+    assert result.result == "'whole'", result.error
+
+
+def test_asyncio(new_guest):
+    guest = new_guest()
+    result = guest.run(
+        "import asyncio\nseen = []\ngo = asyncio.Event()\nasync def main():\n    while True:\n"
+        "        await go.wait(); go.clear(); print('went', len(seen)); seen.append(1)\n"
+        "task = asyncio.create_task(main())\nloop = asyncio.get_running_loop()\n"
+        "other = asyncio.new_event_loop()\nawait asyncio.sleep(0)"
+    )
+    assert result.ok, result.error
+    twin = guest.checkpoint()
+    guest.run("task.cancel()\nawait asyncio.sleep(0)")
+    assert guest.run("task.cancelled()").result == "True"
+    guest.start("import os; os._exit(1)")
+    with pytest.raises(EOFError):
+        guest.finish()
+    guest.take_over(twin)
+    assert guest.run("loop is asyncio.get_event_loop(), loop is asyncio.get_running_loop()").result == "(True, True)"
+    started = guest.run("import threading; threading.Thread(target=loop.call_soon_threadsafe, args=[go.set]).start()")
+    if "went" not in started.stdout:
+        guest.until("STREAM", lambda frame: "went 0" in frame.content)
+    assert guest.run("await asyncio.sleep(0.001, 'slept')").result == "'slept'"
+    assert guest.run("await loop.run_in_executor(None, lambda: 'pooled')").result == "'pooled'"
+    wake = "loop.call_soon_threadsafe(other.stop)"
+    code = "t = threading.Thread(target=lambda: (asyncio.set_event_loop(other), other.run_forever(), print('ran')))\n"
+    code += "t.start()\nother.call_soon_threadsafe(other.stop)\nt.join()"
+    assert guest.run(code).stdout == "ran\n", wake
+    lose(guest, guest.checkpoint())
+    assert guest.run("await asyncio.sleep(0.001, 'again')").result == "'again'"
+
+
+def test_pipes_and_sockets_are_not_held_open(new_guest):
+    guest = new_guest()
+    guest.run(
+        "import os, socket, subprocess\nchild = subprocess.Popen(['cat'], stdin=subprocess.PIPE)\n"
+        "server = socket.create_server(('127.0.0.1', 0)); port = server.getsockname()[1]\n"
+        "r, w = os.pipe(); os.set_blocking(r, False); aside = os.dup(1)"
+    )
+    twin = guest.checkpoint()
+    assert twin.reply["left_out"]["sockets"] == 1 and twin.reply["left_out"]["children"] == 1
+    assert guest.run("child.stdin.close(); child.wait(60)").result == "0"
+    assert guest.run("server.close(); socket.socket().bind(('127.0.0.1', port))").ok
+    lose(guest, twin)
+    assert guest.run("child.poll() is not None").result == "True"
+    assert guest.run("server.accept()").error["ename"] == "OSError"
+    assert guest.run("os.write(w, b'own'); os.read(r, 9)").result == "b'own'"
+    assert guest.run("os.get_blocking(r), os.write(aside, b'heard')").fd1 == b"heard"
+
+
+def test_pools(new_guest):
+    guest = new_guest()
+    guest.run(
+        "from concurrent.futures import ThreadPoolExecutor, ProcessPoolExecutor\nimport multiprocessing, math\n"
+        "threads = ThreadPoolExecutor(2); threads.submit(abs, -1).result()\n"
+        "fork = multiprocessing.get_context('fork'); processes = ProcessPoolExecutor(1, fork)\n"
+        "processes.submit(abs, -1).result()\npool = fork.Pool(1); pool.map(abs, [-1])\n"
+        "lock, count = fork.RLock(), fork.Semaphore(3)"
+    )
+    twin = guest.checkpoint()
+    assert twin.reply["status"] == "ok", twin.reply
+    assert twin.reply["left_out"]["threads"] >= 3 and twin.reply["left_out"]["children"] >= 2, twin.reply
+    failing(guest, "lock.acquire(); count.acquire(); import os; os._exit(1)")
+    guest.take_over(twin)
+    assert guest.run("threads.submit(abs, -2).result(60)").result == "2"
+    assert guest.run("processes.submit(abs, -2)").error["ename"] == "BrokenProcessPool"
+    assert guest.run("pool.map(abs, [-2])").error["ename"] == "ValueError"
+    assert guest.run("lock.acquire(timeout=60), count.get_value()").result == "(True, 3)"
+    assert guest.run("with fork.Pool(1) as p: print(p.map(abs, [-3]))").stdout == "[3]\n"
+    assert guest.shutdown() == 0
+
+
+def test_threads_and_warnings(new_guest):
+    guest = new_guest()
+    guest.run(
+        "import threading, warnings, logging\nwarnings.simplefilter('error'); filters = warnings.filters\n"
+        "end = threading.Event(); t = threading.Thread(target=end.wait); t.start()\nlog = logging.getLogger('x')"
+    )
+    twin = guest.checkpoint()
+    assert twin.reply["status"] == "ok" and twin.reply["left_out"]["threads"] == 1, twin.reply
+    assert guest.run("end.set(); t.join(); warnings.filters is filters").result == "True"
+    lose(guest, twin)
+    assert guest.run("t.join(60); t.is_alive(), warnings.filters is filters").result == "(False, True)"
+    assert guest.checkpoint().reply["left_out"]["threads"] == 0
+    assert "careful" in guest.run("log.warning('careful')").stderr
+
+
+def test_shared_memory_is_counted(new_guest):
+    guest = new_guest()
+    guest.run("import mmap; m = mmap.mmap(-1, 4096); m[0] = 1")
+    assert guest.checkpoint().reply["left_out"]["shared_maps"] == 1
+    guest.run("m.close()")
+
+
+def test_breed(new_guest):
+    """A name can be rolled back to again and again: a copy of its twin takes over, the twin stays."""
+    guest = new_guest()
+    guest.run(
+        "import random; random.seed(1); f = open('/dev/null'); n = 1"
+        "\nopen('o', 'w').write('abc'); o = open('o', 'rb', 0)"
+    )
+    name = guest.checkpoint()
+    values = set()
+    for _ in range(3):
+        guest.run("n += 1; o.read()")
+        copy = guest.breed(name)
+        guest.take_over(copy)
+        values.add(guest.run("n, random.random(), o.read(2)").result)
+    assert len(values) == 1 and values.pop().startswith("(1, ")
+    lose(guest, guest.checkpoint())
+    assert guest.run("n").result == "1"
+
+
+def test_branches_run_beside(new_guest):
+    guest = new_guest()
+    guest.run(
+        "import asyncio, os; x = [0]; open('b', 'w').write('abcdef')\n"
+        "f = open('b', 'rb', 0); f.read(1)\nr, w = os.pipe()"
+    )
+    base = guest.checkpoint()
+    guest.run("f.read(2)")
+    branches = [guest.branch(guest.breed(base)) for _ in range(3)]
+    for n, branch in enumerate(branches):
+        branch.run("x.append(%d); os.write(w, b'%d')" % (n, n))
+        assert branch.run("await asyncio.sleep(0.001)\nos.read(r, 9)").result == "b'%d'" % n
+    for n, branch in enumerate(branches):
+        assert branch.run("x").result == "[0, %d]" % n
+        assert branch.run("f.read(2)").result == "b'bc'"
+    assert guest.run("x, f.read(2)").result == "([0], b'de')"
+    second = branches[0].checkpoint()
+    branches[0].run("x.append('gone')")
+    lose(branches[0], second)
+    assert branches[0].run("x").result == "[0, 0]"
+
+
+def test_comms(new_guest, need, ipython):
+    need("comm")
+    guest = new_guest()
+    guest.run(
+        "import comm; got = []\n"
+        "c = comm.create_comm(target_name='t'); c.on_msg(lambda m: got.append(m['content']['data']))"
+    )
+    identity = next(f for f in guest.seen if f.kind == "UP_COMM_OPEN").content["comm_id"]
+    lose(guest, guest.checkpoint())
+    guest.comm("DOWN_COMM_MSG", {"comm_id": identity, "data": {"a": 1}})
+    assert guest.run("got").result == "[{'a': 1}]"
+    assert guest.run("c.send('back')").of("UP_COMM_MSG")[0].content == {"comm_id": identity, "data": "back"}
+
+
+def test_numpy_and_pandas(new_guest, need):
+    need("numpy", "pandas", "matplotlib")
+    guest = new_guest()
+    result = guest.run(ARRAYS)
+    assert result.ok, result.error
+    twin = guest.checkpoint()
+    assert guest.run(RUIN_ARRAYS).ok
+    lose(guest, twin)
+    assert guest.run(CHECK_ARRAYS).result == "'whole'", guest.seen[-3:]
+
+
+def test_openmp(new_guest, need):
+    """scikit-learn brings a libgomp: its parallel regions go on after take-over instead of waiting for lost threads."""
+    need("sklearn")
+    guest = new_guest(env={"OMP_NUM_THREADS": "4"})
+    result = guest.run(
+        "import numpy as np, threadpoolctl; from sklearn.ensemble import HistGradientBoostingClassifier\n"
+        "from sklearn.cluster import KMeans\nx = np.random.rand(3000, 4); y = x[:, 0] > 0.5\n"
+        "def fit(): return HistGradientBoostingClassifier(max_iter=5).fit(x, y).score(x, y) > 0.8, "
+        "len(KMeans(3, n_init=1).fit(x).cluster_centers_)\nfit()"
+    )
+    assert result.result == "(True, 3)", result.error
+    twin = guest.checkpoint()
+    assert guest.run("fit()").result == "(True, 3)"
+    lose(guest, twin)
+    assert guest.run("fit()").result == "(True, 3)"
+    lose(guest, guest.checkpoint())
+    assert guest.run("fit()").result == "(True, 3)"
+
+
+# the magics
+
+SAVED = {"checkpoints": [{"name": "clean", "execution_count": 3, "memory_bytes": 1 << 21, "created": "2026-01-01"}]}
+
+
+def test_checkpoint_line(guest):
+    result = guest.run("x = 1\n%checkpoint one\n%checkpoint two words\nx", metadata=SAVED)
+    assert result.result == "1" and result.ok
+    assert result.reply_frame.metadata == {"checkpoint": ["one", "two words"]}
+    assert guest.run("x", metadata=SAVED).reply_frame.metadata == {}
+    assert "which name" in guest.run("%checkpoint", metadata=SAVED).error["evalue"]
+    failed = guest.run("%checkpoint late\n1/0", metadata=SAVED)
+    assert not failed.ok and failed.reply_frame.metadata == {"checkpoint": ["late"]}
+
+
+def test_rollback_line(guest):
+    code = "print('before')\ntry:\n    print('in')\nfinally: pass\n%rollback clean\nprint('after')"
+    result = guest.run(code, metadata=SAVED, user_expressions={"a": "1"})
+    assert result.ok and result.stdout == "before\nin\n" and not result.of("ERROR")
+    assert result.reply_frame.metadata == {"rollback": "clean"} and not result.reply["user_expressions"]
+    assert guest.run("%rollback\n'after'", metadata=SAVED).reply_frame.metadata == {"rollback": None}
+    waiting = guest.run("import asyncio\nawait asyncio.sleep(0)\n%rollback\nprint('after')", metadata=SAVED)
+    assert waiting.ok and not waiting.stdout and waiting.reply_frame.metadata == {"rollback": None}
+    error = guest.run("%rollback cleen", metadata=SAVED)
+    assert "clean" in error.error["evalue"] and error.reply_frame.metadata == {}
+    assert guest.run("1").reply_frame.metadata == {}
+
+
+def test_checkpoints_and_limits_lines(new_guest, guest_dir):
+    guest = new_guest(env={"CELLBLOCK_POLICY_SAYS": '{"limits.memory": 1073741824, "transactions.mode": "off"}'})
+    assert "clean" in guest.run("%checkpoints", metadata=SAVED).stdout
+    assert "No checkpoints" in guest.run("%checkpoints", metadata={"checkpoints": []}).stdout
+    assert 'transactions.mode is "off"' in guest.run("%checkpoint a").error["evalue"]
+    said = guest.run("%limits").stdout
+    assert "limits.memory" in said and "1G" in said and "transactions.mode" in said
+
+
+def test_lines_that_are_no_magic(guest, plain):
+    assert guest.run("s = '''\n%rollback\n'''\nlen(s)", metadata=SAVED).result == "11"
+    assert guest.run("checkpoint = 3\n(7\n%checkpoint)", metadata=SAVED).result == "1"
+    assert guest.run("%other").error["ename"] == "SyntaxError"
+
+
+def test_libraries(new_guest, need):
+    """tqdm's lock, a logger, a session with kept-alive connections, each used before and after."""
+    need("tqdm", "requests")
+    import http.server
+    import threading
+
+    class Answer(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"ok")
+
+        def log_message(self, *_args):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever).start()
+    guest = new_guest()
+    use = (
+        "for _ in tqdm(range(3)): pass\nlogging.getLogger('x').error('said')\n"
+        "assert session.get('http://127.0.0.1:%d/').text == 'ok'" % server.server_address[1]
+    )
+    try:
+        guest.run("import logging, requests; from tqdm import tqdm; session = requests.Session()")
+        assert guest.run(use).ok
+        twin = guest.checkpoint()
+        failing(guest, "tqdm.get_lock().acquire(); import os; os._exit(1)")
+        guest.take_over(twin)
+        result = guest.run(use)
+        assert result.ok and "said" in result.stderr and "3/3" in result.stderr, result.error
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_hooks_of_libraries_run_in_pairs(new_guest):
+    """os.register_at_fork of user code: what is taken before the fork is given back on both sides."""
+    guest = new_guest()
+    guest.run("import os, threading; lock = threading.Lock()")
+    guest.run("os.register_at_fork(before=lock.acquire, after_in_child=lock.release, after_in_parent=lock.release)")
+    lose(guest, guest.checkpoint())
+    assert guest.run("lock.locked()").result == "False"
+    lose(guest, guest.checkpoint())
+
+
+def test_many_checkpoints_leave_nothing(new_guest):
+    guest = new_guest()
+    count = "import os; len(os.listdir('/proc/self/fd')), len(os.listdir('/proc/self/task'))"
+    guest.checkpoint()
+    before = guest.run(count).result
+    for _ in range(50):
+        twin = guest.checkpoint()
+        guest.twins.remove(twin)
+        twin.drop()
+    assert guest.run(count).result == before
+    assert guest.run("os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG)").error["ename"] == "ChildProcessError"
+
+
+def test_threads_that_log_all_the_time(new_guest):
+    """Fork after fork among threads that print: no deadlock, and no lock that stays held in the copy."""
+    guest = new_guest()
+    guest.run(
+        "import logging, threading; logging.getLogger().addHandler(logging.StreamHandler()); go = True\n"
+        "def talk():\n    while go: logging.error('x' * 100)\n"
+        "threads = [threading.Thread(target=talk) for _ in range(3)]; [t.start() for t in threads];"
+    )
+    for _ in range(20):
+        twin = guest.checkpoint()
+        guest.twins.remove(twin)
+        twin.drop()
+    twin = guest.checkpoint()
+    assert guest.run("go = False; [t.join() for t in threads]; 1").ok
+    lose(guest, twin)
+    assert "later" in guest.run("logging.error('later')").stderr

@@ -1,0 +1,290 @@
+"""The commands beside the kernel, with real jails: install, run, explain, doctor, and how each says what is wrong.
+
+Run by ctest with CELLBLOCK_BUILD set. Needs no Jupyter.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+import venv
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+BUILD = os.environ.get("CELLBLOCK_BUILD") or next(
+    (str(b) for n in ("check", "dev", "release") if (b := HERE.parents[1] / "build" / n).is_dir()), "build"
+)
+CELLBLOCK = f"{BUILD}/bin/cellblock"
+VERSION = "%d.%d.%d" % sys.version_info[:3]
+VARIABLES = (
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "CELLBLOCK_POLICY",
+    "CELLBLOCK_LOG",
+    "PYTHONPATH",
+    "JUPYTER_DATA_DIR",
+    "JUPYTER_CONFIG_DIR",
+    "XDG_DATA_HOME",
+)
+
+
+class Commands(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="cb-commands-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.home, self.work = self.folder / "home", self.folder / "home/work"
+        self.work.mkdir(parents=True)
+        self.env = {k: v for k, v in os.environ.items() if k not in VARIABLES} | {"HOME": str(self.home)}
+
+    def cellblock(self, *args, cwd=None, **env):
+        return subprocess.run(
+            [CELLBLOCK, *map(str, args)],
+            cwd=cwd or self.work,
+            env={**self.env, **env},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            stdin=subprocess.DEVNULL,
+        )
+
+    def good(self, *args, **more):
+        done = self.cellblock(*args, **more)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done
+
+    def make_venv(self, folder):
+        venv.create(folder, symlinks=True, with_pip=False)
+        return folder / "bin/python"
+
+    # ---- install ----
+
+    def test_install(self):
+        python = self.make_venv(self.folder / "v")
+        done = self.good(
+            "install",
+            "--python",
+            python,
+            "--name",
+            "mine",
+            "--display-name",
+            "My Ünïcode",
+            "--policy",
+            "agent",
+            "--set",
+            "timeout.cell=3",
+            "--env",
+            "A",
+            "b c",
+        )
+        folder = self.home / ".local/share/jupyter/kernels/mine"
+        self.assertIn(str(folder), done.stdout)
+        spec = json.loads((folder / "kernel.json").read_text())
+        self.assertEqual(
+            spec["argv"],
+            [
+                os.path.realpath(CELLBLOCK),
+                "kernel",
+                "--python",
+                str(python),
+                "--facts",
+                "{resource_dir}/interpreter.json",
+                "--policy",
+                "agent",
+                "--set",
+                "timeout.cell=3",
+                "--set",
+                "env.set.A=b c",
+                "-f",
+                "{connection_file}",
+            ],
+        )
+        self.assertEqual(spec["display_name"], "My Ünïcode")
+        self.assertEqual(spec["language"], "python")
+        self.assertEqual(spec["interrupt_mode"], "message")
+        self.assertEqual(spec["kernel_protocol_version"], "5.5")
+        self.assertEqual(spec["metadata"], {"debugger": False, "supported_encryption": "curve"})
+        self.assertEqual(spec["env"], {"A": "b c"})
+        for size in (32, 64):
+            self.assertEqual((folder / f"logo-{size}x{size}.png").read_bytes()[:4], b"\x89PNG")
+        self.assertIn("<svg", (folder / "logo-svg.svg").read_text())
+        self.assertGreater((folder / "pycache/bundle.pyc").stat().st_size, 500_000)
+        facts = json.loads((folder / "interpreter.json").read_text())
+        self.assertEqual(facts["answer"]["version"], VERSION)
+
+    def test_install_places(self):
+        python = self.make_venv(self.folder / "v")
+        self.good("install", "--python", python, "--sys-prefix")
+        self.assertTrue((self.folder / "v/share/jupyter/kernels/cellblock/kernel.json").exists())
+        self.good("install", "--python", python, "--prefix", "some/prefix")
+        self.assertTrue((self.work / "some/prefix/share/jupyter/kernels/cellblock/kernel.json").exists())
+        self.good("install", "--python", python, JUPYTER_DATA_DIR=str(self.folder / "data"))
+        self.assertTrue((self.folder / "data/kernels/cellblock/kernel.json").exists())
+
+    def test_install_names_what_the_jail_will_not_see(self):
+        python = self.make_venv(self.folder / "v")
+        site = next((self.folder / "v/lib").glob("python3*")) / "site-packages"
+        for name in ("linked", "editable", "path"):
+            (self.folder / name).mkdir()
+        (site / "linked.pth").write_text(f"{self.folder}/linked\n/no/such/folder\nimport os\n")
+        (site / "x-1.dist-info").mkdir()
+        (site / "x-1.dist-info/direct_url.json").write_text(
+            json.dumps({"url": f"file://{self.folder}/editable", "dir_info": {"editable": True}})
+        )
+        done = self.good("install", "--python", python, PYTHONPATH=str(self.folder / "path"))
+        for name in ("linked", "editable", "path"):
+            self.assertIn(f"  {self.folder}/{name}\n", done.stderr)
+        self.assertNotIn("/no/such", done.stderr)
+
+    def test_install_mistakes(self):
+        for args, status, word in (
+            (["--python", "/no/such/python"], 1, "/no/such/python"),
+            (["--python", "/etc/passwd"], 1, "no such program"),
+            (["--name", "a/b"], 2, "a/b"),
+            (["--nmae", "x"], 2, "--name"),
+            (["--user", "--sys-prefix"], 2, "exclude"),
+            (["--policy", "agnet"], 1, "agent"),
+            (["--set", "timeout.cel=1"], 1, "timeout.cell"),
+            (["--set", "network.mode=allow"], 1, "not built"),
+            (["--env", "1A", "x"], 1, "env.set"),
+            (["--prefix", "/proc/nowhere"], 1, "--prefix"),
+        ):
+            done = self.cellblock("install", *args)
+            self.assertEqual(done.returncode, status, (args, done.stderr))
+            self.assertIn(word, done.stderr)
+            self.assertEqual(done.stdout, "")
+        self.assertFalse((self.home / ".local/share/jupyter").exists())
+
+    def test_facts_are_asked_again_when_the_interpreter_changed(self):
+        python = self.make_venv(self.folder / "v")
+        self.good("install", "--python", python, "--sys-prefix")
+        facts = self.folder / "v/share/jupyter/kernels/cellblock/interpreter.json"
+        known = json.loads(facts.read_text())
+        known["answer"]["version"] = "3.99.1"
+        facts.write_text(json.dumps(known))
+        ask = ("explain", "--json", "--python", python, "--facts", facts)
+        # the stamp is the same: believed
+        self.assertEqual(json.loads(self.good(*ask).stdout)["interpreter"]["version"], "3.99.1")
+        known["stamp"]["mtime_ns"] += 1
+        facts.write_text(json.dumps(known))
+        self.assertEqual(json.loads(self.good(*ask).stdout)["interpreter"]["version"], VERSION)
+        self.assertEqual(json.loads(facts.read_text())["answer"]["version"], VERSION)
+        facts.write_text("{")
+        self.assertEqual(json.loads(self.good(*ask).stdout)["interpreter"]["version"], VERSION)
+
+    # ---- run ----
+
+    def test_run_passes_output_and_status_through(self):
+        done = self.cellblock("run", "--", "sh", "-c", "echo out; echo err >&2; pwd; exit 7")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (7, f"out\n{self.work}\n", "err\n"))
+
+    def test_run_statuses(self):
+        self.assertEqual(self.cellblock("run", "--timeout", "0.2", "sleep", "60").returncode, 124)
+        self.assertEqual(self.cellblock("run", "--set", "timeout.cell=0.2", "sleep", "60").returncode, 124)
+        self.assertEqual(self.cellblock("run", "no-such-program").returncode, 127)
+        self.assertEqual(self.cellblock("run", "/no/such/program").returncode, 127)
+        self.assertEqual(self.cellblock("run", "/etc/passwd").returncode, 126)
+        self.assertEqual(self.cellblock("run", "--workspace", "/no/such", "true").returncode, 125)
+        self.assertEqual(self.cellblock("run").returncode, 2)
+
+    def test_run_keeps_the_environment_out(self):
+        done = self.good("run", "env", SECRET="s", LC_TIME="C")
+        names = {line.split("=")[0] for line in done.stdout.splitlines()}
+        self.assertEqual(
+            names - {"PWD", "SHLVL", "_"},
+            {"PATH", "HOME", "USER", "TMPDIR", "LANG"}
+            | {n for n in {**self.env, "LC_TIME": ""} if n in ("LANG", "TZ") or n.startswith("LC_")},
+        )
+
+    def test_run_with_a_venv(self):
+        python = self.make_venv(self.work / "v")
+        done = self.good("run", "python", "-c", "import sys; print(sys.prefix)", VIRTUAL_ENV=str(self.work / "v"))
+        self.assertEqual(done.stdout, f"{self.work}/v\n")
+        for mode, works in (("ro", False), ("session", True)):
+            plant = ("run", "--python", python, "--set", f"packages.mode={mode}", "sh", "-c", "echo x > v/bin/evil")
+            self.assertEqual(self.cellblock(*plant).returncode == 0, works)
+            self.assertFalse((self.work / "v/bin/evil").exists())
+
+    def test_home_is_no_workspace(self):
+        (self.home / "secret").write_text("s")
+        done = self.good("run", "sh", "-c", "pwd; ls -A; echo x > lost", cwd=self.home)
+        self.assertEqual(done.stdout, f"{self.home}\n")
+        self.assertIn("--workspace", done.stderr)
+        self.assertFalse((self.home / "lost").exists())
+        done = self.cellblock("run", "--workspace", self.home, "true")
+        self.assertEqual(done.returncode, 125)
+        self.assertIn("home", done.stderr)
+
+    def test_policy_in_the_workspace_is_refused(self):
+        (self.work / "p.json").write_text("{}")
+        done = self.cellblock("run", "--policy", "./p.json", "true")
+        self.assertEqual(done.returncode, 125)
+        self.assertIn("workspace", done.stderr)
+
+    def test_agent_works_on_an_overlay(self):
+        (self.work / "file").write_text("x")
+        done = self.good("run", "--policy", "agent", "sh", "-c", "pwd; ls -A; echo y > new; echo y > file; cat file")
+        self.assertEqual(done.stdout, "/workspace\nfile\ny\n")
+        self.assertIn("2 changes to the workspace were dropped", done.stderr)
+        self.assertEqual(self.good("run", "--policy", "agent", "ls").stderr, "")
+        self.assertEqual([f.read_text() for f in self.work.iterdir()], ["x"])
+        done = self.good("run", "--policy", "agent", "--set", "workspace.mode=rw", "cat", "file")
+        self.assertEqual((done.stdout, done.stderr), ("x", ""))
+
+    # ---- explain, doctor ----
+
+    def test_explain(self):
+        text = self.good("explain", "--policy", "agent").stdout
+        self.assertIn("workspace.mode", text)
+        self.assertIn("not built", text)
+        told = json.loads(self.good("explain", "--json", "--set", "limits.pids=77").stdout)
+        self.assertEqual(told["policy"]["keys"]["limits.pids"], 77)
+        self.assertEqual(told["policy"]["keys"]["workspace.path"], str(self.work))
+        self.assertTrue(told["jail"])
+
+    def test_docs_list_the_system_calls(self):
+        told = json.loads(self.good("explain", "--json").stdout)
+        allowed = set()
+        for group in told["jail"]["syscalls"]:
+            for part in group["calls"].split("; "):
+                label, _, calls = part.partition(": ")
+                if label in ("allowed", "by their arguments"):
+                    allowed |= set(calls.split())
+        self.assertLessEqual(len(allowed), 160)
+        page = (HERE.parents[1] / "docs/syscalls.md").read_text()
+        listed = dict(re.findall(r"^\| `(\w+)` \| (\S.*) \|$", page, re.M))
+        if os.uname().machine == "x86_64":
+            self.assertEqual(set(listed), allowed, "see tests/tools/syscalls.py")
+            self.assertIn(f"\n{len(allowed)} system calls are allowed on x86-64", page)
+            self.assertIn(f"{len(allowed)} are allowed", self.good("explain").stdout)
+        self.assertLessEqual(allowed, set(listed))
+
+    def test_doctor(self):
+        text = self.good("doctor").stdout
+        told = json.loads(self.good("doctor", "--json").stdout)
+        self.assertTrue(text.startswith(f'Level "{told["level"]}": {told["meaning"]}\n'), text)
+        self.assertIs(told["jail"], True)
+        self.assertIn(told["level"], ("no-cgroup", "full"))
+        self.assertEqual(told["kernel"], os.uname().release)
+        for trial in told["trials"]:
+            self.assertLessEqual({"name", "what", "required", "result"}, set(trial))
+            self.assertIn(trial["result"], ("ok", "refused", "not tried"))
+            self.assertIn(trial["name"], text)
+            if trial["result"] == "refused":
+                self.assertTrue(trial["step"] and trial["cause"] and trial["cure"], trial)
+                self.assertIn(trial["cure"], text)
+
+    def test_explain_in_short(self):
+        text = self.good("explain", "--policy", "agent").stdout.split("\n\n")[0]
+        for words in ("In short\n", "/workspace", "network    none", "512 MiB of memory, 100 processes", "120 seconds"):
+            self.assertIn(words, text)
+        weaker = json.loads(self.good("explain", "--json", "--set", "isolation.minimum=container").stdout)["jail"]
+        self.assertIn("landlock", [s["step"] for s in weaker["weaker_steps"]])
+        self.assertLess(max(map(len, self.good("explain").stdout.split("Steps, in order")[1].splitlines())), 140)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)

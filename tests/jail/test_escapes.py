@@ -1,0 +1,224 @@
+"""Attacks that take more than one cell: what outlives a cell, a guest or a kernel, and what reaches out of the jail."""
+
+import ast
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+import kernels
+from test_attacks import jailed  # noqa: F401 (a fixture)
+
+pytestmark = pytest.mark.cellblock_only
+TWINS = False  # what a guest's end leaves behind
+
+DAEMON = """
+import os, signal, time
+r, w = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        for s in set(range(1, 65)) - {9, 19, 32, 33}:
+            signal.signal(s, signal.SIG_IGN)
+        os.write(w, b"up")
+        while True:
+            time.sleep(1000)
+    os._exit(0)
+os.read(r, 2); os.wait(); "up"
+"""
+
+
+def test_a_daemon_lives_no_longer_than_the_jail(jailed):  # noqa: F811
+    """Its own session, deaf to signals, and with every descriptor of the guest open."""
+    before = {p.pid for p in jailed.kernel.family()}
+    assert jailed.run(DAEMON).result == "'up'"
+    daemons = [p for p in jailed.kernel.family() if p.pid not in before]
+    assert daemons
+    jailed.run("import os\nos._exit(1)")
+    assert not kernels.wait_gone(daemons, 10)
+    assert jailed.run("6*7").result == "42"
+
+
+def test_what_runs_on_after_its_cell(jailed):  # noqa: F811
+    """It writes noise while the next cells run; they are answered as ever, and it can be ended."""
+    jailed.run("import subprocess\np = subprocess.Popen('while echo idle; do sleep 0.01; done', shell=True)")
+    for n in range(5):
+        cell = jailed.run(f"{n} + 1")
+        assert cell.result == str(n + 1) and cell.types[-1] == "status"
+    jailed.run("p.kill(); p.wait()")
+
+
+def test_a_server_inside_is_not_reached(jailed):  # noqa: F811
+    port = jailed.run(
+        "import socket, threading\ns = socket.create_server(('0.0.0.0', 0))\n"
+        "threading.Thread(target=s.accept, daemon=True).start()\ns.getsockname()[1]"
+    ).result
+    assert jailed.run("socket.create_connection(s.getsockname()).close()").ok, "inside it works"
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", int(port)), 5)
+
+
+def test_the_kernels_own_ports(jailed):  # noqa: F811
+    ports = [v for k, v in jailed.kernel.connection.items() if k.endswith("_port")]
+    for p in ports:
+        socket.create_connection(("127.0.0.1", p), 5).close()
+    code = f"import socket\n[socket.socket().connect_ex(('127.0.0.1', p)) for p in {ports}]"
+    assert set(ast.literal_eval(jailed.run(code).result)) == {111}, "ECONNREFUSED"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import sys\nsys.setrecursionlimit(10**9)\ndef f(x): return sorted([0], key=f)\nf(0)",
+        "import json, sys\nsys.setrecursionlimit(10**9)\njson.loads('[' * 10**6)",
+        "import sys\nsys.setrecursionlimit(10**9)\na = None\nfor i in range(10**6): a = [a]\nrepr(a)",
+    ],
+    ids=["frames", "json", "repr"],
+)
+def test_a_stack_that_overflows(jailed, code):  # noqa: F811
+    cell = jailed.run(code)
+    assert not cell.ok and cell.content["ename"] in ("RecursionError", "KernelDiedError", "MemoryError"), cell.content
+    assert jailed.run("6*7").result == "42"
+
+
+def test_a_stopped_pid_1_would_not_notice(jailed):  # noqa: F811
+    """Signals to pid 1 from inside do nothing: it still reports the guest's end at once."""
+    cell = jailed.run("import os\nfor s in range(1, 65):\n    os.kill(os.getppid(), s)\nos._exit(3)")
+    assert cell.content["ename"] == "KernelDiedError" and "3" in cell.content["evalue"]
+    assert jailed.run("6*7").result == "42"
+
+
+def test_descriptors_up_the_wire(jailed):  # noqa: F811
+    """Open files that come with a frame do not stay open in the supervisor."""
+    jailed.run("1")
+    before = jailed.kernel.open_files()
+    jailed.run(
+        "import os, socket\ns = socket.socket(fileno=os.dup(3))\n"
+        "for i in range(40):\n    socket.send_fds(s, [b'x' * 100], [0] * 200)"
+    )
+    for _ in range(2):
+        cell = jailed.run("6*7")
+    assert cell.result == "42"
+    assert jailed.kernel.open_files() <= before + 20
+
+
+def test_the_environment_of_the_next_guest(jailed):  # noqa: F811
+    jailed.run(
+        "import os\nos.environ.update(LD_PRELOAD='/tmp/x.so', PYTHONSTARTUP='/tmp/x.py', PYTHONPATH='/tmp')\n"
+        "open('/tmp/x.py', 'w').write('raise SystemExit')\nos._exit(1)"
+    )
+    names = ("LD_PRELOAD", "PYTHONSTARTUP", "PYTHONPATH")
+    code = f"import os\n[n for n in {names} if n in os.environ], os.path.exists('/tmp/x.py')"
+    assert jailed.run(code).result == "([], False)"
+
+
+# Names that Python, IPython and common tools look for in the current folder or run from it.
+PLANTED = (
+    "sitecustomize.py",
+    "usercustomize.py",
+    "ipython_config.py",
+    "ipython_kernel_config.py",
+    "json.py",
+    "encodings.py",
+    "IPython.py",
+    "traitlets.py",
+    "readline.py",
+    "conftest.py",
+    "startup/00-x.py",
+    "profile_default/startup/00-x.py",
+    ".pythonrc.py",
+    "python",
+    "sh",
+    "_virtualenv.pth",
+)
+
+
+def test_nothing_of_the_workspace_runs_by_itself(nothing_left):
+    """Planted in one session, started in the next: neither outside nor inside is any of it run unasked."""
+    argv = [kernels.spec_argv()[0][0], "kernel", "--python", sys.executable, "-f", "{connection_file}"]
+    first = kernels.Kernel(nothing_left / "first", argv=argv)
+    plant = f"""
+import os
+for name in {PLANTED!r}:
+    os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
+    with open(name, "w") as f:
+        f.write("#!/bin/sh\\necho ran >> ran\\n" if "." not in name else "open('ran', 'a').write(__file__)")
+    os.chmod(name, 0o755)
+"""
+    with kernels.Client(first) as c:
+        c.ready()
+        assert c.run(plant).ok
+    first.stop()
+    again = kernels.Kernel(nothing_left / "again", argv=argv, workspace=first.workspace)
+    with kernels.Client(again) as c:
+        c.ready()
+        assert c.run("6*7").result == "42"
+        c.run("!true")
+    again.stop()
+    assert not (first.workspace / "ran").exists(), (first.workspace / "ran").read_text()
+
+
+def test_a_workspace_that_became_a_link(nothing_left):
+    """Between two sessions the folder is replaced by a link to another: not followed, and said."""
+    work, other = nothing_left / "linked/work", nothing_left / "other"
+    other.mkdir()
+    (nothing_left / "linked").mkdir()
+    work.symlink_to(other)
+    program = kernels.spec_argv()[0][0]
+    done = subprocess.run(
+        [program, "run", "--workspace", work, "sh", "-c", "echo x > planted; pwd"], capture_output=True, text=True
+    )
+    # the link is resolved once, outside, and the folder itself is what the jail shows: or it is refused
+    assert done.returncode == 125 or done.stdout == f"{other}\n", done
+
+
+def test_two_kernels_of_one_user(nothing_left):
+    """They share a uid outside (unless root started them), and nothing else."""
+    argv = [kernels.spec_argv()[0][0], "kernel", "--python", sys.executable, "-f", "{connection_file}"]
+    pair = [kernels.Kernel(nothing_left / f"pair{n}", argv=argv) for n in range(2)]
+    with kernels.Client(pair[0]) as a, kernels.Client(pair[1]) as b:
+        a.ready(), b.ready()
+        a.run("import os, socket\ns = socket.socket(socket.AF_UNIX); s.bind(chr(0) + 'cb-pair'); s.listen()")
+        a.run("open('/dev/shm/x', 'w'); open('/tmp/x', 'w'); open('x', 'w')")
+        pids = {p.pid for p in pair[0].family()}
+        code = f"""
+import os, socket
+found = [p for p in ('/dev/shm/x', '/tmp/x', {str(pair[0].workspace / "x")!r}) if os.path.exists(p)]
+for p in {sorted(pids)}:
+    try:
+        os.kill(p, 0); os.path.exists(f'/proc/{{p}}/status') and p > 50 and found.append(p)
+    except OSError:
+        pass
+found + [socket.socket(socket.AF_UNIX).connect_ex(chr(0) + 'cb-pair')]
+"""
+        assert b.run(code).result == "[111]", "ECONNREFUSED, and nothing found"
+    for k in pair:
+        k.stop()
+
+
+def test_no_process_of_ours_can_be_looked_at(jailed):  # noqa: F811
+    """Supervisor, broker and pid 1 are undumpable: an ordinary user's other programs cannot read them either."""
+    inits = jailed.kernel.named("cellblock-init")
+    assert inits
+    for pid in [jailed.kernel.pid, *inits]:
+        assert Path(f"/proc/{pid}/environ").stat().st_uid == 0, "the kernel gives undumpable processes to root"
+    assert psutil.pid_exists(jailed.kernel.pid)
+
+
+def test_a_command_beside_the_cells_stands_behind_the_same_walls(jailed):  # noqa: F811
+    """cellblock_run_request: filter, no rights, Landlock where there is one, and the guest's namespaces."""
+    names = ("Seccomp", "NoNewPrivs", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "Uid", "Gid", "Groups")
+    code = (
+        "import os\nd = dict(l.split(':', 1) for l in open('/proc/self/status'))\n"
+        "ns = [os.readlink('/proc/self/ns/' + n) for n in sorted(os.listdir('/proc/self/ns'))]\n"
+        "try:\n    open('/proc/self/comm', 'w').write('x'); wall = False\nexcept OSError:\n    wall = True\n"
+        f"print([d[n].split() for n in {names}], ns, wall)"
+    )
+    asked = {"argv": ["/usr/bin/python3", "-Ic", code]}
+    reply = jailed.client.request("cellblock_run_request", asked, channel="control").content
+    assert reply["status"] == "ok" and reply["returncode"] == 0, reply
+    assert reply["stdout"] == jailed.run(code).text()

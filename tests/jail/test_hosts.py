@@ -1,0 +1,531 @@
+"""Kinds of hosts: which level of isolation results, what is said, and that cells run or are refused.
+
+Hosts are emulated around the kernel by tests/tools/host_like.c; docs/hosts.md is the table of what is shown here.
+"""
+
+import ctypes
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import types
+from pathlib import Path
+
+import psutil
+import pytest
+
+import kernels
+from broker import ENDED, SPAWNED, Broker
+from rawclient import Client
+
+pytestmark = pytest.mark.cellblock_only
+ROOT = os.geteuid() == 0
+BUILD = Path(os.environ.get("CELLBLOCK_BUILD") or Path(__file__).resolve().parents[2] / "build/check")
+PYTHON = "/usr/bin/python3"
+libc = ctypes.CDLL(None, use_errno=True)
+libc.syscall.restype = ctypes.c_long
+LANDLOCK = libc.syscall(ctypes.c_long(444), None, ctypes.c_size_t(0), ctypes.c_uint32(1)) >= 2
+BARE = "container" if LANDLOCK else "none"
+LEVELS = ["none", "container", "no-cgroup", "full"]
+WITHOUT = {"docker": "namespaces", "apparmor": "session", "no-userns": "namespaces"}  # and the step that fails
+
+
+def like(kind):
+    if not (BUILD / "tests/host-like").exists():
+        pytest.skip("host-like is not built: set CELLBLOCK_BUILD")
+    return [BUILD / "tests/host-like", kind]
+
+
+# What concerns ordinary users, root tries as one: Ubuntu's rule spares root, and Podman's own containers have none.
+SOMEBODY = types.SimpleNamespace(pw_uid=65533, pw_gid=65533)
+AS_USER = ("apparmor", "old-proc")
+
+
+def somebody(kind):
+    if not ROOT or kind not in AS_USER:
+        return None
+    program = kernels.spec_argv()[0][0]
+    who = {"user": SOMEBODY.pw_uid, "group": SOMEBODY.pw_gid, "extra_groups": []}
+    for p in (program, BUILD / "tests/host-like"):
+        if subprocess.run(["test", "-x", p], **who).returncode != 0:
+            pytest.skip("an ordinary user cannot reach the program: the half of the tests that he runs tries this")
+    return SOMEBODY
+
+
+def cellblock(*args, cwd, on=None, user=None):
+    user = user or somebody(on)
+    before = like(on) if on else []
+    command = [*map(str, before), kernels.spec_argv()[0][0], *map(str, args)]
+    how = {"capture_output": True, "text": True, "timeout": 60, "stdin": subprocess.DEVNULL}
+    if user:
+        how |= {
+            "user": user.pw_uid,
+            "group": user.pw_gid,
+            "extra_groups": [],
+            "env": os.environ | {"HOME": "/nonexistent"},
+        }
+    return subprocess.run(command, cwd=cwd, **how)
+
+
+def enterable(folder):
+    """By the jail's user, who is another one outside where root starts the kernel."""
+    for d in [folder, *folder.parents]:
+        if str(d).startswith("/tmp/pytest") and d.stat().st_uid == os.geteuid():
+            d.chmod(0o755)
+
+
+@pytest.fixture
+def work(tmp_path):
+    enterable(tmp_path)
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work").chmod(0o777)
+    return tmp_path / "work"
+
+
+@pytest.fixture(autouse=True)
+def nothing_in_tmp():
+    def ours():
+        return {
+            e.path
+            for e in os.scandir("/tmp")
+            if e.name.startswith("cellblock-") and e.stat().st_uid != 0 or e.name.startswith("cellblock-") and ROOT
+        }
+
+    before = ours()
+    yield
+    assert not [p for p in ours() - before if Path(p).is_dir() and (Path(p) / "home").exists()]
+
+
+class Host:
+    """A kernel on an emulated host."""
+
+    def __init__(self, folder, kind, *args):
+        program = kernels.spec_argv()[0][0]
+        argv = [str(w) for w in like(kind)] + [program, "kernel", "--python", PYTHON, *args, "-f", "{connection_file}"]
+        folder.mkdir()
+        enterable(folder)
+        self.kernel = kernels.Kernel(folder, argv=argv, user=somebody(kind))
+        self.kernel.workspace.chmod(0o777)
+        self.client = Client(self.kernel)
+        self.client.ready()
+
+    def banner(self):
+        return self.client.request("kernel_info_request").content["banner"]
+
+    def run(self, code):
+        return self.client.run(code, timeout=30)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.client.close()
+        self.kernel.stop()
+
+
+@pytest.mark.parametrize("kind", WITHOUT)
+def test_less_than_asked_is_refused(kind, work):
+    done = cellblock("run", "--", "true", cwd=work, on=kind)
+    assert done.returncode == 125, done
+    assert f"cellblock: {WITHOUT[kind]}: " in done.stderr
+    assert f'isolation.minimum "{BARE}"' in done.stderr, "the cure names the level that is left"
+    if BARE == "none":
+        done = cellblock("run", "--set", "isolation.minimum=container", "--", "true", cwd=work, on=kind)
+        assert done.returncode == 125 and 'isolation.minimum "none"' in done.stderr
+
+
+def test_the_broker_tells_the_level():
+    for minimum in LEVELS[: LEVELS.index(BARE) + 1]:
+        with Broker(BUILD, f"minimum={minimum}", "argv=/bin/true", prefix=like("docker")) as broker:
+            jail = broker.spawn()
+            assert LEVELS[jail.level] == BARE and f'level "{BARE}"' in jail.note
+            assert jail.gone()
+
+
+def test_every_cell_says_why(tmp_path):
+    with Host(tmp_path / "k", "docker") as host:
+        cell = host.run("1")
+        assert cell.content["status"] == "error"
+        assert "namespaces" in cell.content["evalue"] and "isolation.minimum" in cell.content["evalue"]
+        assert "namespaces" in host.banner()
+
+
+ATTACKS = {
+    "a secret": "open({secret!r}).read()",
+    "a new file outside": "open({folder!r} + '/planted', 'w')",
+    "a file of root": "open('/etc/shadow').read()",
+    "names of homes": "__import__('os').listdir('/home')",
+    "other processes": "__import__('os').listdir('/proc')",
+    "pid 1's memory": "open('/proc/%d/mem' % {parent}, 'rb')",
+    "TCP": "__import__('socket').create_connection(('127.0.0.1', {port}))",
+    "a local socket": "__import__('socket').socket(__import__('socket').AF_UNIX)",
+    "a new user namespace": "__import__('os').stat('/nonexistent') if {libc}.unshare(0x10000000) else None",
+    "root": "__import__('os').setuid(0)",
+    "a debugger": "__import__('os').stat('/nonexistent') if {libc}.ptrace(16, {parent}, 0, 0) else None",
+}
+
+
+# A child of a child, in a session of its own, that ignores what can be ignored.
+ORPHAN = """
+import os, signal, time
+r, w = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    if os.fork() == 0:
+        os.write(w, b"%d" % os.getpid())
+        time.sleep(1000)
+    os._exit(0)
+print(int(os.read(r, 20)))
+"""
+
+
+# What an ordinary user's cells need for locks between processes, which is the user's own there.
+SHARED = 'mounts=[{"source": "/dev/shm", "target": "/dev/shm", "mode": "rw"}]'
+
+
+@pytest.mark.parametrize("kind", WITHOUT)
+def test_walls_without_namespaces(kind, tmp_path):
+    """Level container: files by Landlock, no sockets, no rights, and nothing is left when it ends."""
+    if not LANDLOCK:
+        pytest.skip("this kernel has no Landlock: there is no level container")
+    secret = tmp_path / "secret"
+    secret.write_text("s")
+    secret.chmod(0o644)
+    facts = {"secret": str(secret), "folder": str(tmp_path), "port": 9}
+    facts |= {"libc": "__import__('ctypes').CDLL(None)", "parent": "__import__('os').getppid()"}
+    share = [] if ROOT and kind not in AS_USER else ["--set", SHARED]
+    with Host(tmp_path / "k", kind, "--set", "isolation.minimum=container", *share) as host:
+        assert host.run("import os; kept = os.getpid(); open('mine', 'w').write('x')").ok
+        assert "container" in host.banner() and "no copies are kept at this isolation level" in host.banner()
+        for name, code in ATTACKS.items():
+            cell = host.run(
+                f"try:\n {code.format(**facts)}\n print('WON')\nexcept OSError as e:\n print(type(e).__name__)"
+            )
+            assert cell.ok and "WON" not in cell.text(), (name, cell, cell.text())
+            assert name != "TCP" or cell.text() == "OSError\n", cell.text()
+        assert host.run("import subprocess; subprocess.run(['sh', '-c', 'echo hi; exit 3'], capture_output=True)").ok
+        assert host.run(
+            "import os, tempfile; tempfile.NamedTemporaryFile().name.startswith(os.environ['TMPDIR'])"
+        ).result
+        assert host.run("import multiprocessing.pool as p; p.ThreadPool(2).map(abs, [-1])").ok
+        assert host.run("kept == os.getpid()").result == "True"
+        assert not (tmp_path / "planted").exists()
+        assert (host.kernel.workspace / "mine").exists()
+        orphan = int(host.run(ORPHAN).text())
+        assert orphan in [p.pid for p in host.kernel.family()]
+        assert host.run("os._exit(3)").error is not None
+        assert host.run("6*7").result == "42", "a new one"
+        assert not psutil.pid_exists(orphan)
+
+
+def test_dies_with_the_supervisor(tmp_path):
+    host = Host(tmp_path / "k", "docker", "--set", f"isolation.minimum={BARE}")
+    orphan = int(host.run(ORPHAN).text())
+    family = host.kernel.family()
+    assert orphan in [p.pid for p in family]
+    host.kernel.process.kill()
+    assert not kernels.wait_gone(family, 10)
+    host.client.close()
+    host.kernel.process.wait()
+    os.close(host.kernel.pidfd)
+    host.kernel.closed = True
+
+
+MANY_FILES = """
+import os, time
+folder = os.environ["TMPDIR"]
+open(folder + "/x", "w").close()
+for i in range(12000):  # links: files of their own are slow to make
+    os.link(folder + "/x", f"{folder}/{i}")
+print("made", flush=True)
+time.sleep(1000)
+"""
+
+
+def test_a_long_end_holds_nobody_up():
+    """While the broker removes what a jail without namespaces left it answers; a jail asked for then comes after."""
+    words = [f"minimum={BARE}", f"argv={PYTHON}", "argv=-c", f"argv={MANY_FILES}", "env=TMPDIR=/tmp"]
+    with Broker(BUILD, *words, prefix=like("docker")) as broker:
+        jail = broker.spawn()
+        assert os.read(jail.stdout, 100) == b"made\n"
+        broker.process.send_signal(signal.SIGSTOP)
+        signal.pidfd_send_signal(jail.pidfd, signal.SIGKILL)
+        assert jail.gone()
+        ends = [broker.ask_spawn() for _ in range(2)]
+        broker.process.send_signal(signal.SIGCONT)
+        event, fields, _ = broker.receive(20)
+        assert event == SPAWNED and fields[1] == broker.asked and fields[0] != 0, "the second is refused at once"
+        assert broker.receive(20)[0] == ENDED
+        event, fields, fds = broker.receive(20)
+        assert event == SPAWNED and (fields[0], fields[1]) == (0, broker.asked - 1), fields
+        for fd in [*fds, *(e for pair in ends for e in pair)]:
+            os.close(fd)
+
+
+SHARE = """
+import multiprocessing as m, os, sys
+try:
+    print(open(sys.argv[1]).read())
+except OSError as e:
+    print(type(e).__name__)
+try:
+    lock = m.Lock()
+    print("lock")
+    open("/dev/shm/cb-left-" + sys.argv[2], "w").close()
+except (OSError, ImportError) as e:
+    print(type(e).__name__)
+"""
+
+
+def test_shared_memory_without_namespaces(work):
+    """/dev/shm is the host's: started by root a uid of its own makes the difference, else it stays closed."""
+    if not LANDLOCK:
+        pytest.skip("this kernel has no Landlock: there is no level container")
+    name = f"cb-secret-{os.getpid()}"
+    fd = os.open(f"/dev/shm/{name}", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    try:
+        os.write(fd, b"the user's own")
+        how = ["run", "--set", "isolation.minimum=container"]
+        command = ["--", PYTHON, "-c", SHARE, f"/dev/shm/{name}", name]
+        done = cellblock(*how, *command, cwd=work, on="docker")
+        told = ["PermissionError", "lock" if ROOT else "PermissionError"]
+        assert done.stdout.split() == told, done
+        assert ROOT or "/dev/shm" in done.stderr
+        assert not Path(f"/dev/shm/cb-left-{name}").exists()
+        if not ROOT:  # who wants it all the same says so
+            done = cellblock(*how, "--set", SHARED, *command, cwd=work, on="docker")
+            assert done.stdout.splitlines() == ["the user's own", "lock"], done
+            os.unlink(f"/dev/shm/cb-left-{name}")
+    finally:
+        os.close(fd)
+        os.unlink(f"/dev/shm/{name}")
+
+
+def test_what_a_killed_broker_left_is_swept(work):
+    """The folder in /tmp: gone at the next start if nobody holds it."""
+    uid = 0x7CE00001 if ROOT else os.geteuid()
+    left, held = (Path(tempfile.mkdtemp(prefix="cellblock-", dir="/tmp")) for _ in range(2))
+    for folder in (left, held):
+        if len(folder.name) != len("cellblock-XXXXXX"):
+            folder = folder.rename(folder.with_name(folder.name[:16]))
+        (folder / "home/deep").mkdir(parents=True)
+        os.chown(folder, uid, uid if ROOT else -1)
+        os.utime(folder, (1, 1))
+    left, held = (f.with_name(f.name[:16]) for f in (left, held))
+    lock = os.open(held, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    try:
+        how = ("run", "--set", f"isolation.minimum={BARE}", "--", "true")
+        assert cellblock(*how, cwd=work, on="docker").returncode == 0
+        assert not left.exists() and (held / "home/deep").exists()
+        os.close(lock)
+        assert cellblock(*how, cwd=work, on="docker").returncode == 0
+        assert not held.exists()
+    finally:
+        for folder in (left, held):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_what_is_executed_outside_is_not_writable(work):
+    """Landlock can't take away below what it gave, so a prefix in a writable workspace is refused."""
+    if not LANDLOCK:
+        pytest.skip("this kernel has no Landlock: there is no level container")
+    subprocess.run([PYTHON, "-m", "venv", "--without-pip", work / "v"], check=True)
+    how = ["--python", work / "v/bin/python", "--set", "isolation.minimum=container"]
+    done = cellblock("run", *how, "--", "true", cwd=work, on="docker")
+    assert done.returncode == 125 and "protect" in done.stderr and "workspace.mode" in done.stderr, done
+    done = cellblock(
+        "run",
+        *how,
+        "--set",
+        "workspace.mode=ro",
+        "--",
+        "sh",
+        "-c",
+        "cat v/pyvenv.cfg; echo x > x",
+        cwd=work,
+        on="docker",
+    )
+    assert "home = " in done.stdout and not (work / "x").exists(), done
+
+
+def test_docker_without_landlock(work):
+    """Nothing is left that could keep files apart: only the level none, and only if asked for."""
+    for minimum in LEVELS[1:3]:
+        done = cellblock("run", "--set", f"isolation.minimum={minimum}", "--", "true", cwd=work, on="docker-old")
+        assert done.returncode == 125 and 'isolation.minimum "none"' in done.stderr, done
+    assert json.loads(cellblock("doctor", "--json", cwd=work, on="docker-old").stdout)["level"] == "none"
+    how = ("run", "--set", "isolation.minimum=none", "--", "/usr/bin/python3", "-c")
+    done = cellblock(*how, "import os, socket; print(os.getcwd()); socket.socket()", cwd=work, on="docker-old")
+    assert done.stdout == f"{work}\n" and "Address family not supported" in done.stderr, done
+    assert 'level "none"' in done.stderr
+
+
+@pytest.mark.skipif(not ROOT, reason="it is about root")
+def test_a_containers_root_can_lend_no_folder(work):
+    done = cellblock("run", "--", "true", cwd=work, on="capless")
+    assert done.returncode == 125 and "workspace: " in done.stderr and "CAP_SYS_ADMIN" in done.stderr, done
+    told = json.loads(cellblock("doctor", "--json", cwd=work, on="capless").stdout)
+    assert told["level"] == BARE
+    done = cellblock("run", "--set", f"isolation.minimum={BARE}", "--", "sh", "-c", "id -u", cwd=work, on="capless")
+    assert done.returncode == 0 and done.stdout != "0\n", done
+
+
+def test_level_none_is_only_the_users_wish(work):
+    """Neither namespaces nor a filter can be had: nothing but limits and protocol is left."""
+    for minimum in LEVELS[1:3]:
+        done = cellblock("run", "--set", f"isolation.minimum={minimum}", "--", "true", cwd=work, on="no-filter")
+        assert done.returncode == 125, done
+    done = cellblock(
+        "run",
+        "--set",
+        "isolation.minimum=none",
+        "--",
+        "sh",
+        "-c",
+        "ulimit -c; echo x > f; pwd",
+        cwd=work,
+        on="no-filter",
+    )
+    assert (done.returncode, done.stdout) == (0, f"0\n{work}\n"), done
+    assert 'level "none"' in done.stderr
+
+
+def test_covered_proc(work):
+    """Podman's default: all walls, but no view of processes."""
+    done = cellblock("run", "--", "sh", "-c", "ls /proc; cat /proc/version; echo x > /proc/x", cwd=work, on="old-proc")
+    assert done.returncode == 2, done
+    assert "version" in done.stdout.split() and "1" not in done.stdout.splitlines()
+    assert "/proc" in done.stderr and "unmask=ALL" in done.stderr
+    told = json.loads(cellblock("doctor", "--json", cwd=work, on="old-proc").stdout)
+    assert told["jail"] is True
+
+
+def test_covered_proc_kernel(tmp_path):
+    with Host(tmp_path / "k", "old-proc") as host:
+        assert host.run("1").ok
+        assert "/proc" in host.banner()
+        assert (
+            host.run("import subprocess; subprocess.run('echo hi', shell=True, capture_output=True).stdout").result
+            == r"b'hi\n'"
+        )
+
+
+def test_doctor_names_what_is_refused(work):
+    for kind, step in WITHOUT.items():
+        done = cellblock("doctor", "--json", cwd=work, on=kind)
+        told = json.loads(done.stdout)
+        assert (done.returncode, told["jail"], told["level"]) == (3, False, BARE), kind
+        lacks = [t for t in told["trials"] if t["result"] == "refused" and t["required"]]
+        assert lacks and all(t["cure"] for t in lacks), (kind, lacks)
+
+
+# ---- where the workspace lies ----
+
+
+def mount_or_skip(*args):
+    done = subprocess.run(["mount", *map(str, args)], capture_output=True, text=True)
+    if done.returncode != 0:
+        pytest.skip(f"this host refuses the mount: {done.stderr.strip()}")
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """Makes a workspace on a file system of its own."""
+    if not ROOT:
+        pytest.skip("only root can mount file systems")
+    made = []
+    enterable(tmp_path)
+
+    def make(kind):
+        place = tmp_path / f"on-{kind}"
+        place.mkdir()
+        if kind == "ext4":
+            image = tmp_path / "image"
+            with open(image, "wb") as f:
+                f.truncate(32 << 20)
+            subprocess.run(["mke2fs", "-q", "-t", "ext4", image], check=True)
+            mount_or_skip("-o", "loop", image, place)
+        elif kind == "tmpfs":
+            mount_or_skip("-t", "tmpfs", "none", place)
+        else:
+            for name in ("lower", "upper", "over"):
+                (tmp_path / name).mkdir()
+            mount_or_skip("-t", "tmpfs", "none", tmp_path / "upper")
+            made.append(tmp_path / "upper")
+            for name in ("u", "w"):
+                (tmp_path / "upper" / name).mkdir()
+            where = f"lowerdir={tmp_path}/lower,upperdir={tmp_path}/upper/u,workdir={tmp_path}/upper/w"
+            mount_or_skip("-t", "overlay", "none", "-o", where, place)
+        made.append(place)
+        (place / "file").write_text("from outside\n")
+        return place
+
+    yield make
+    for place in reversed(made):
+        subprocess.run(["umount", place], check=True)
+
+
+@pytest.mark.parametrize("kind", ["ext4", "tmpfs"])
+def test_workspace_is_mapped(disk, kind):
+    place = disk(kind)
+    done = cellblock("run", "--", "sh", "-c", "cat file; stat -c %u file; echo new > made", cwd=place)
+    if done.returncode == 125 and "id-mapped" in done.stderr and kind == "tmpfs":
+        pytest.skip("tmpfs can be id-mapped from Linux 6.3 on")
+    assert (done.returncode, done.stdout) == (0, "from outside\n1000\n"), done
+    assert (place / "made").stat().st_uid == 0
+
+
+def test_workspace_on_overlayfs(disk):
+    """What a container's own files lie on: root can't map it; an ordinary user needs no map."""
+    place = disk("overlayfs")
+    done = cellblock("run", "--", "true", cwd=place)
+    assert done.returncode == 125 and "overlayfs" in done.stderr and "workspace.mode" in done.stderr, done
+    done = cellblock("run", "--set", "workspace.mode=ro", "--", "sh", "-c", "cat file; echo x > file", cwd=place)
+    assert done.stdout == "from outside\n" and done.returncode != 0
+    place.chmod(0o777)
+    somebody("old-proc")
+    done = cellblock("run", "--", "sh", "-c", "cat file; echo new > made", cwd=place, user=SOMEBODY)
+    assert (done.returncode, done.stdout) == (0, "from outside\n"), done
+    assert (place / "made").read_text() == "new\n"
+
+
+def test_commands_by_message_are_behind_the_same_walls(tmp_path):
+    """cellblock_run_request and cellblock_file_request without namespaces: a helper is enclosed as the guest is."""
+    what = ["grep", "-E", "^(Uid|Gid|Groups|Cap|NoNewPrivs|Seccomp)", "/proc/self/status"]
+    secret = tmp_path / "secret"
+    secret.write_text("s")
+    with Host(tmp_path / "k", "no-userns", "--set", f"isolation.minimum={BARE}") as host:
+        cell = host.run(f"import os, subprocess; print(subprocess.run({what}, capture_output=True, text=True).stdout)")
+        reply = host.client.request("cellblock_run_request", {"argv": what}, channel="control").content
+        assert reply["status"] == "ok" and reply["stdout"].strip() == cell.text().strip(), reply
+        cwd = host.run("print(os.getcwd(), os.environ['HOME'], os.environ['TMPDIR'])").text()
+        ask = {"argv": ["sh", "-c", "echo $PWD $HOME $TMPDIR"]}
+        assert host.client.request("cellblock_run_request", ask, channel="control").content["stdout"] == cwd
+        host.run("open('mine', 'w').write('x')")
+        ask = {"op": "read", "path": "mine"}
+        reply = host.client.request("cellblock_file_request", ask, channel="control")
+        assert reply.buffers == [b"x"], reply.content
+        ask = {"op": "read", "path": str(secret)}
+        assert "workspace" in host.client.request("cellblock_file_request", ask, channel="control").content["evalue"]
+        if LANDLOCK:
+            ask = {"argv": ["cat", str(secret)]}
+            assert host.client.request("cellblock_run_request", ask, channel="control").content["returncode"] == 1
+
+
+def test_hybrid_cgroups(work):
+    """Controllers of version 1 beside an empty hierarchy of version 2: what is mounted decides nothing."""
+    mounted = {line.split()[2] for line in Path("/proc/mounts").read_text().splitlines()}
+    if not {"cgroup", "cgroup2"} <= mounted:
+        pytest.skip("this host's cgroups are not hybrid")
+    told = json.loads(cellblock("doctor", "--json", cwd=work).stdout)
+    assert told["level"] == ("full" if ROOT else "no-cgroup") and told["jail"] is True
+    done = cellblock(
+        "run", "--set", f"isolation.minimum={told['level']}", "--", "sh", "-c", "cat /proc/self/cgroup", cwd=work
+    )
+    assert done.returncode == 0 and all(line.endswith(":/") for line in done.stdout.splitlines()), done

@@ -1,0 +1,357 @@
+"""Changes of an overlay workspace: listed, written through and dropped, by message and by command, whatever a hostile
+cell puts in their way."""
+
+import ctypes
+import json
+import os
+import subprocess
+
+import pytest
+
+import kernels
+
+pytestmark = pytest.mark.cellblock_only
+ROOT = os.geteuid() == 0
+CELLBLOCK = kernels.spec_argv()[0][0]
+PLAIN_PYTHON = "/usr/bin/python3"
+
+
+def ask(k, op, channel="control"):
+    c = k.client
+    return c.reply(c.send("cellblock_file_request", {"op": op}, channel=channel), channel).content
+
+
+def listed(content):
+    assert content["status"] == "ok", content
+    assert not content["truncated"]
+    return {(e["change"], e["path"]) for e in content["changes"]}
+
+
+def tree(folder):
+    return {
+        str(p.relative_to(folder)): "-> " + os.readlink(p) if p.is_symlink() else p.read_text()
+        for p in folder.rglob("*")
+        if p.is_symlink() or not p.is_dir()
+    }
+
+
+@pytest.fixture(params=["caller", "user"])
+def overlay(start, nothing_left, request):
+    """A kernel with an overlay on a small folder."""
+    user = request.getfixturevalue("ordinary_user") if request.param == "user" else None
+    work = nothing_left / request.node.name.replace("/", "_") / "work"
+    for name, text in {"a": "a", "b": "b", "d/x": "x", "d/e/y": "y", "f/g": "g", ".git/hooks/old": "host"}.items():
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_text(text)
+    (work / "b").chmod(0o755)
+    (work / "link").symlink_to("a")
+    if user:
+        for d, names, files in os.walk(work):
+            for n in [d, *(os.path.join(d, x) for x in names + files)]:
+                os.chown(n, user.pw_uid, user.pw_gid, follow_symlinks=False)
+        for d in [start.folder, *work.parents]:  # pytest closes its folders to others
+            if str(d).startswith("/tmp/pytest"):
+                d.mkdir(exist_ok=True, parents=True)
+                d.chmod(0o755)
+    argv = [CELLBLOCK, "kernel", "--python", PLAIN_PYTHON, "--set", "workspace.mode=overlay", "-f", "{connection_file}"]
+    return start(argv=argv, workspace=work, user=user)
+
+
+CHANGE = """
+import os, shutil
+open("a", "a").write("more"); os.remove("b"); shutil.rmtree("d"); os.makedirs("d/n"); open("d/n/z", "w").write("z")
+os.remove("link"); os.symlink("/etc/passwd", "link"); shutil.rmtree("f"); open("f", "w").write("file now")
+open("same", "w").write("s"); os.chmod("same", 0o750); open("gone", "w").close(); os.remove("gone")
+"""
+EXPECTED = {
+    ("modified", "a"),
+    ("deleted", "b"),
+    ("added", "d/n"),
+    ("added", "d/n/z"),
+    ("deleted", "d/e"),
+    ("deleted", "d/x"),
+    ("modified", "link"),
+    ("modified", "f"),
+    ("added", "same"),
+}
+
+
+def test_changes_and_commit(overlay):
+    work = overlay.workspace
+    before = tree(work)
+    assert listed(ask(overlay, "changes")) == set()
+    assert overlay.client.run(CHANGE).ok
+    assert listed(ask(overlay, "changes")) == EXPECTED
+    assert tree(work) == before
+    assert listed(ask(overlay, "commit", "shell")) == EXPECTED
+    after = {"a": "amore", "d/n/z": "z", "link": "-> /etc/passwd", "f": "file now", "same": "s"}
+    assert tree(work) == {**after, ".git/hooks/old": "host"}
+    assert {p.owner() for p in work.rglob("*") if not p.is_symlink()} == {work.owner()}
+    assert (work / "same").stat().st_mode & 0o7777 == 0o750
+    assert listed(ask(overlay, "changes")) == set(), "what is written through is no change any more"
+    assert overlay.client.run("sorted(os.listdir()), open('a').read()").result == (
+        "(['.git', 'a', 'd', 'f', 'link', 'same'], 'amore')"
+    )
+
+
+def test_discard(overlay):
+    before = tree(overlay.workspace)
+    overlay.client.run(CHANGE)
+    overlay.client.run("kept = 1")
+    content = ask(overlay, "discard")
+    assert listed(content) == EXPECTED
+    assert content["state"] == "lost"
+    assert tree(overlay.workspace) == before
+    cell = overlay.client.run("import os; print(sorted(os.listdir()), 'kept' in globals())")
+    assert "['.git', 'a', 'b', 'd', 'f', 'link'] False" in cell.text()
+    assert "discarded" in cell.text("stderr"), cell
+    assert listed(ask(overlay, "changes")) == set()
+
+
+ALL_DIE = """
+import os
+others = {int(name) for name in os.listdir('/proc') if name.isdigit()} - {1, os.getpid()}
+for pid in others: os.kill(pid, 9)
+while any(os.path.exists(f'/proc/{pid}') for pid in others): pass  # pid 1 knows of each
+os._exit(1)
+"""
+
+
+def test_changes_of_a_dead_python_are_still_there(overlay):
+    """Without a copy of it that could take over."""
+    assert overlay.client.run("open('new', 'w').write('n')" + ALL_DIE).about["state"] == "lost"
+    assert listed(ask(overlay, "changes")) == {("added", "new")}
+    assert listed(ask(overlay, "commit")) == {("added", "new")}
+    assert (overlay.workspace / "new").read_text() == "n"
+
+
+HOSTILE = """
+import os, socket
+os.mkfifo("fifo"); socket.socket(socket.AF_UNIX).bind("sock")
+with open("holes", "wb") as f: f.truncate(1 << 40)
+os.makedirs("deep/" + "x/" * 200)
+open("bad\\udcff\\n", "w").close(); open("secret", "w").write("s"); os.chmod("secret", 0)
+os.makedirs("repo/.git/hooks"); open("repo/.git/hooks/post-merge", "w").close(); open("repo/.git/config", "w").close()
+open(".git/commondir", "w").write("../repo/.git"); open(".envrc", "w").close(); os.mkdir("env")
+open("env/pyvenv.cfg", "w").close(); open("env/activate", "w").close()
+os.makedirs("bare/objects"); os.makedirs("bare/refs"); open("bare/HEAD", "w").close(); os.mkdir("bare/hooks")
+os.symlink("..", "up"); os.mkdir("target"); open("target/planted", "w").write("p")
+"""
+
+
+def test_what_a_hostile_cell_leaves(overlay, nothing_left):
+    """Special files and protected names stay behind, said; no link of the jail's or of others leads outside."""
+    work = overlay.workspace
+    outside = nothing_left / "outside"
+    outside.mkdir(exist_ok=True)
+    outside.chmod(0o777)
+    cell = overlay.client.run(HOSTILE)
+    assert cell.ok, cell
+    (work / "target").symlink_to(outside)  # while the jail runs, somebody puts a link where the layer has a folder
+    (work / "holes").symlink_to(outside / "holes")
+    content = ask(overlay, "commit")
+    said = {e["path"]: e for e in content["changes"]}
+    skipped = {p for p, e in said.items() if e["change"] == "skipped"}
+    assert {"fifo", "sock", ".envrc", "env", ".git/commondir", "repo/.git/hooks", "repo/.git/config"} <= skipped
+    assert {"bare/hooks"} <= skipped
+    assert any(p.startswith("deep/x/x") for p in skipped), "bounded depth"
+    assert not list(outside.iterdir())
+    assert (work / "target").is_dir()
+    assert not (work / "target").is_symlink()
+    assert (work / "target/planted").read_text() == "p"
+    assert os.readlink(work / "up") == ".."
+    for name in (".envrc", "env", ".git/commondir", "repo/.git/hooks", "fifo", "sock", "bare/hooks"):
+        assert not (work / name).exists(), name
+    if said["holes"]["change"] != "failed":
+        assert (work / "holes").stat().st_size == 1 << 40
+        assert (work / "holes").stat().st_blocks < 100
+    assert not [p for p in work.rglob(".cellblock-commit*")]
+    assert (b"bad\xff\n" in os.listdir(os.fsencode(work))) == (said["bad\ufffd\n"]["change"] == "added")
+
+
+def test_two_commits_make_no_repository_of_a_folder_with_hooks(overlay):
+    """What each commit alone may write must not be together what git runs programs from."""
+    work = overlay.workspace
+    code = "import os; os.makedirs('bare/hooks'); open('bare/config', 'w').write('[core]\\n\\tfsmonitor = /bin/sh')"
+    assert overlay.client.run(code).ok
+    assert ask(overlay, "commit")["skipped"] == 0
+    assert (work / "bare/config").exists()
+    code = "for n in ('objects', 'refs'): os.mkdir('bare/' + n)\nopen('bare/HEAD', 'w').write('ref: refs/heads/main')"
+    assert overlay.client.run(code).ok
+    content = ask(overlay, "commit")
+    skipped = {e["path"] for e in content["changes"] if e["change"] == "skipped"}
+    assert {"bare/HEAD", "bare/objects", "bare/refs"} <= skipped, content
+    assert sorted(os.listdir(work / "bare")) == ["config", "hooks"]
+    assert overlay.client.run("open('HEAD', 'w').close(); open('env', 'w').close()").ok
+    assert listed(ask(overlay, "commit")) >= {("added", "HEAD")}, "only where it makes something of what is there"
+
+
+def test_a_read_only_folder_is_written_whole(overlay):
+    work = overlay.workspace
+    code = """
+import os
+os.makedirs("closed/in"); open("closed/in/f", "w").write("f"); open("d/new", "w").close()
+os.chmod("closed/in", 0o555); os.chmod("closed", 0o500); os.chmod("d", 0o555)
+"""
+    cell = overlay.client.run(code)
+    assert cell.ok, cell
+    content = ask(overlay, "commit")
+    assert content["failed"] == 0, content
+    assert (work / "closed/in/f").read_text() == "f"
+    modes = {n: (work / n).stat().st_mode & 0o7777 for n in ("closed", "closed/in", "d")}
+    assert modes == {"closed": 0o500, "closed/in": 0o555, "d": 0o555}
+    assert overlay.client.run("os.chmod('d', 0o755); open('d/more', 'w').close(); os.chmod('d', 0o555)").ok
+    assert listed(ask(overlay, "commit")) == {("added", "d/more")}
+    for n in modes:
+        (work / n).chmod(0o755)  # pytest removes it
+
+
+def test_nothing_is_written_while_a_cell_runs(overlay):
+    c = overlay.client
+    running = c.start("print('started', flush=True)\nimport time\ntime.sleep(1000)")
+    c.says(running, "started")
+    for op in ("commit", "discard"):
+        assert ask(overlay, op)["ename"] == "KernelBusyError"
+    assert ask(overlay, "changes")["status"] == "ok"
+    c.request("interrupt_request", {}, channel="control")
+    assert c.finish(running).content["ename"] == "KeyboardInterrupt"
+    assert ask(overlay, "commit")["status"] == "ok"
+
+
+def test_nothing_is_written_while_a_command_runs(overlay):
+    c = overlay.client
+    running = c.send("cellblock_run_request", {"argv": ["sh", "-c", "echo > begun; sleep 1000"]}, channel="control")
+    while ("added", "begun") not in listed(ask(overlay, "changes")):
+        pass
+    for op in ("commit", "discard"):
+        for channel in ("control", "shell"):
+            content = ask(overlay, op, channel)
+            assert content["ename"] == "KernelBusyError" and "command" in content["evalue"], content
+    c.send("interrupt_request", {}, channel="control")
+    assert c.reply(running, "control").content["status"] == "error"
+    assert listed(ask(overlay, "commit")) == {("added", "begun")}
+
+
+@pytest.mark.skipif(not ROOT, reason="only root can spoil a layer from outside")
+def test_a_spoiled_layer_can_be_saved(start, nothing_left, tmp_path):
+    """What a jail leaves that is killed at the wrong moment of its being built: the layer can't be mounted again."""
+    sets = ["--set", "workspace.mode=overlay", "--set", "transactions.mode=off"]
+    argv = [CELLBLOCK, "kernel", "--python", PLAIN_PYTHON, *sets, "-f", "{connection_file}"]
+    k = start(argv=argv)
+    assert k.client.run("open('new', 'w').write('n')").ok
+    libc = ctypes.CDLL(None, use_errno=True)
+    broker = broker_of(k).pid
+    pidfd = os.pidfd_open(broker)
+    spoiled = 0
+    for name in os.listdir(f"/proc/{broker}/fd"):
+        fd = libc.syscall(438, pidfd, int(name), 0)  # pidfd_getfd
+        try:
+            if fd >= 0 and os.stat("changes", dir_fd=fd):
+                assert libc.syscall(429, fd, b"", -100, bytes(tmp_path), 4) == 0, os.strerror(ctypes.get_errno())
+                subprocess.run(["umount", "-l", tmp_path], check=True)
+                spoiled += 1
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        finally:
+            os.close(fd)
+    os.close(pidfd)
+    assert spoiled, "the broker has no layer"
+    k.client.run("import os; os._exit(1)")
+    cell = k.client.run("1")
+    assert cell.content["ename"] == "IsolationError" and "cellblock discard" in cell.content["evalue"], cell
+    assert listed(ask(k, "commit")) == {("added", "new")}
+    assert (k.workspace / "new").read_text() == "n"
+    assert ask(k, "discard")["status"] == "ok"
+    assert k.client.run("open('new').read()").result == "'n'"
+
+
+def broker_of(kernel):
+    return kernel.running(lambda words: "broker" in words)[0]
+
+
+def test_a_commit_can_be_interrupted(overlay):
+    c = overlay.client
+    assert c.run("import os\nos.mkdir('many')\nfor i in range(4000): open(f'many/{i}', 'w').write('x')").ok
+    broker = broker_of(overlay)
+    broker.suspend()
+    commit = c.send("cellblock_file_request", {"op": "commit"})
+    c.wait_in_place("iopub", lambda m: m.parent_id == commit and m.content.get("execution_state") == "busy")
+    c.request("interrupt_request", {}, channel="control")
+    broker.resume()
+    content = c.reply(commit).content
+    assert content["ename"] == "KeyboardInterrupt" and "not" in content["evalue"], content
+    assert len(list(overlay.workspace.glob("many/*"))) < 4000
+    assert not list(overlay.workspace.rglob(".cellblock-commit*"))
+    assert c.run("6*7").result == "42"
+    assert ask(overlay, "commit")["status"] == "ok"
+    assert len(list(overlay.workspace.glob("many/*"))) == 4000
+
+
+def test_what_was_written_is_in_the_audit_log(start, nothing_left):
+    log = nothing_left / "logs/audit.jsonl"
+    sets = ["--set", "workspace.mode=overlay", "--set", f"audit.file={log}"]
+    k = start(argv=[CELLBLOCK, "kernel", "--python", PLAIN_PYTHON, *sets, "-f", "{connection_file}"])
+    code = "for n in ['.envrc', 'a\"\\n', *(f'f{i:03}' for i in range(150))]: open(n, 'w').close()"
+    assert k.client.run(code).ok
+    assert ask(k, "commit")["added"] == 151
+    k.client.run("open('late', 'w').close()")
+    assert ask(k, "discard")["status"] == "ok"
+    k.stop()
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    sums = [(e["op"], e["added"], e["skipped"]) for e in events if e["event"] == "layer"]
+    assert sums == [("commit", 151, 1), ("discard", 1, 1)]
+    changes = [(e["op"], e["change"], e["path"]) for e in events if e["event"] == "change"]
+    assert len(changes) == 102, "the first 100 by name"
+    assert changes[:3] == [("commit", "skipped", ".envrc"), ("commit", "added", 'a"\n'), ("commit", "added", "f000")]
+    assert changes[-1] == ("discard", "added", "late")
+
+
+def test_commands(overlay):
+    owner = overlay.file.stat()
+    who = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []} if ROOT else {}
+
+    def cellblock(*args, kernel=overlay.file, **env):
+        command = [CELLBLOCK, *args, *(["--kernel", str(kernel)] if kernel else [])]
+        env = {**os.environ, **env}
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd="/", env=env, **who)
+
+    assert overlay.client.run("open('new\\x1b[2J', 'w').write('n'); open('.envrc', 'w').close()").ok
+    done = cellblock("changes")
+    assert done.returncode == 0, done.stderr
+    assert "added     new\\x1b[2J\n" in done.stdout
+    assert "skipped   .envrc  (workspace.protect" in done.stdout
+    told = json.loads(cellblock("changes", "--json").stdout)
+    assert told["added"] == 1
+    done = cellblock("commit")
+    assert (done.returncode, (overlay.workspace / "new\x1b[2J").read_text()) == (0, "n")
+    overlay.client.run("open('b', 'w').write('x')")
+    done = cellblock("discard")
+    assert (done.returncode, (overlay.workspace / "b").read_text()) == (0, "b")
+    runtime = {"JUPYTER_RUNTIME_DIR": str(overlay.file.parent)}
+    for which in (None, "te", "test"):
+        assert cellblock("changes", kernel=which, **runtime).returncode == 0
+    done = cellblock("changes", kernel="nope", **runtime)
+    assert done.returncode == 1
+    assert "no running kernel" in done.stderr
+
+
+def test_a_command_waits_as_long_as_it_takes(overlay):
+    owner = overlay.file.stat()
+    who = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []} if ROOT else {}
+    assert overlay.client.run("open('new', 'w').close()").ok
+    broker = broker_of(overlay)
+    broker.suspend()
+    try:
+        command = [CELLBLOCK, "commit", "--kernel", str(overlay.file)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd="/", **who) as done:
+            assert "still at work" in done.stderr.readline()
+            broker.resume()
+            assert "1 added" in done.stderr.read()
+        assert done.returncode == 0 and (overlay.workspace / "new").exists()
+    finally:
+        broker.resume()
+
+
+def test_other_modes_say_so(start):
+    k = start()
+    assert ask(k, "commit")["ename"] == "WorkspaceError"

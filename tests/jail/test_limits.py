@@ -1,0 +1,206 @@
+"""Limits of a whole jail: who holds them, what a cell is told that runs into one, and that nothing stays behind.
+
+Where no control group can be had (an ordinary user without systemd) the watchdog holds limits.memory; tests of one back
+end are skipped on the other. See docs/limits.md.
+"""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from broker import Broker, Refused
+
+pytestmark = pytest.mark.cellblock_only("limits of a jail")
+
+BUILD = os.environ.get("CELLBLOCK_BUILD")
+FULL, NO_CGROUP = 3, 2
+MIB = 1 << 20
+SMALL = ("limit_memory=104857600", "limit_cpu=50000", "limit_pids=30")
+
+
+def groups():
+    """Folders of our control groups anywhere."""
+    return {
+        os.path.join(at, name)
+        for at, names, _ in os.walk("/sys/fs/cgroup")
+        for name in names
+        if name.startswith("cellblock-")
+    }
+
+
+def groups_of(broker):
+    return {p for p in groups() if Path(p).name.startswith(f"cellblock-{broker.process.pid}-")}
+
+
+def wait_until_empty(folders, seconds=10):
+    """An ended process leaves its group a moment after its end was told, and the kernel announces that to nobody."""
+    deadline = time.monotonic() + seconds
+    while any(Path(folder, "cgroup.procs").read_text() for folder in folders):
+        assert time.monotonic() < deadline, f"processes stay in {folders}"
+
+
+def python(code):
+    return ("argv=/usr/bin/python3", "argv=-c", f"argv={code}")
+
+
+@pytest.fixture
+def full():
+    """Skips where no control group can be had."""
+    if not BUILD:
+        pytest.skip("CELLBLOCK_BUILD is not set")
+    with Broker(BUILD, "argv=/bin/true", *SMALL) as broker:
+        jail = broker.spawn()
+        if jail.level != FULL:
+            pytest.skip(broker.limits)
+        jail.gone()
+        broker.ended(jail)
+
+
+@pytest.fixture
+def as_user(ordinary_user):
+    return ("setpriv", f"--reuid={ordinary_user.pw_uid}", f"--regid={ordinary_user.pw_gid}", "--clear-groups")
+
+
+# ---- control groups ----
+
+
+def test_group_of_a_jail(full):
+    with Broker(BUILD, *python("import time; print('up', flush=True); time.sleep(1000)"), *SMALL) as broker:
+        jail = broker.spawn()
+        assert jail.level == FULL and broker.limits.startswith("cgroup v")
+        mine = groups_of(broker)
+        assert mine
+        values = {f.name: f.read_text().strip() for d in mine for f in Path(d).iterdir() if f.name in FILES}
+        assert (values.get("memory.limit_in_bytes") or values["memory.max"]) == "104857600"
+        assert values["pids.max"] == "31"
+        assert (values.get("cpu.cfs_quota_us") or values["cpu.max"].split()[0]) == "50000"
+        inside = {pid for d in mine for pid in Path(d, "cgroup.procs").read_text().split()}
+        assert str(jail.guest_pid) in inside and str(broker.process.pid) not in inside
+        assert str(os.getpid()) not in inside
+        jail.terminate()
+        assert jail.gone()
+        broker.ended(jail)
+        assert not groups_of(broker)
+
+
+FILES = ("memory.limit_in_bytes", "memory.max", "pids.max", "cpu.cfs_quota_us", "cpu.max")
+
+
+def test_jail_sees_its_own_group_as_the_root(full):
+    with Broker(BUILD, *python("print(open('/proc/self/cgroup').read())"), *SMALL) as broker:
+        text = broker.spawn().read("stdout").decode()
+        assert "cellblock" not in text
+        if "cgroup v1" in broker.limits:
+            assert ":memory:/\n" in text and ":pids:/\n" in text
+
+
+def test_killed_for_memory(full):
+    bomb = "import mmap\nm = mmap.mmap(-1, 1 << 30)\nfor i in range(0, 1 << 30, 4096): m[i] = 1"
+    with Broker(BUILD, *python(bomb), *SMALL) as broker:
+        jail = broker.spawn()
+        assert os.waitstatus_to_exitcode(jail.exited()[0]) == -9
+        end = broker.ended(jail)
+        assert end["oom_kills"] >= 1 and 90 * MIB < end["peak"] <= 100 * MIB
+        assert not groups_of(broker)
+
+
+def test_forks_are_counted(full):
+    bomb = (
+        "import os, signal\ntry:\n while 1:\n  if not os.fork(): signal.pause()\nexcept OSError as e: print(e.errno)"
+    )
+    with Broker(BUILD, *python(bomb), *SMALL) as broker:
+        jail = broker.spawn()
+        assert jail.read("stdout") == b"11\n" and jail.gone()
+        broker.ended(jail)
+        assert not groups_of(broker)
+
+
+def test_cpu(full):
+    spin = "import time\nt = time.monotonic()\nwhile time.monotonic() < t + 1: pass\nprint(time.process_time())"
+    with Broker(BUILD, *python(spin), *SMALL, "limit_cpu=20000") as broker:
+        assert float(broker.spawn().read("stdout")) < 0.6
+
+
+def test_killed_brokers_groups_are_swept(full):
+    with Broker(BUILD, *python("import time; time.sleep(1000)"), *SMALL) as broker:
+        jail = broker.spawn()
+        broker.process.send_signal(signal.SIGKILL)
+        assert jail.gone() and broker.process.wait(10) == -signal.SIGKILL
+        left = groups_of(broker)
+        wait_until_empty(left)
+        with Broker(BUILD, *python("import time; time.sleep(1000)"), *SMALL) as living:
+            living.spawn()
+            living.spawn()  # it sweeps when it has answered the first
+            held = groups_of(living)
+            assert held and not groups() & left
+            with Broker(BUILD, "argv=/bin/true", *SMALL) as third:
+                third.spawn()
+                third.spawn()
+                assert groups_of(living) == held, "a living broker's group was swept"
+
+
+# ---- without ----
+
+
+def test_minimum_is_refused_with_step_and_cure(as_user):
+    with Broker(BUILD, "argv=/bin/true", *SMALL, "minimum=full", prefix=as_user) as broker:
+        try:
+            jail = broker.spawn()
+        except Refused as refused:
+            assert refused.step == "cgroup" and "isolation.minimum" in str(refused) and refused.cure
+        else:
+            assert jail.level == FULL
+
+
+def test_minimum_full_is_reached(full):
+    with Broker(BUILD, "argv=/bin/true", *SMALL, "minimum=full") as broker:
+        assert broker.spawn().level == FULL
+
+
+# ---- what a cell is told ----
+
+SHARED = "import mmap\nm = mmap.mmap(-1, 1 << 31)\nfor i in range(0, 1 << 31, 4096): m[i] = 1"
+
+
+def test_cell_killed_for_memory(start):
+    kernel = start(args=["--set", "limits.memory=300M", "--set", "transactions.mode=off"])
+    client = kernel.client
+    client.run("kept = 1")
+    cell = client.run(SHARED)
+    assert cell.content["ename"] == "CellMemoryError", cell
+    assert "limits.memory" in cell.content["evalue"] and "limit 300.0 MiB" in cell.content["evalue"]
+    assert cell.about["limit"] == "memory" and cell.about["state"] == "lost"
+    assert cell.about["usage"]["memory_peak_bytes"] > 200 * MIB
+    after = client.run("'kept' in globals()")
+    assert after.result == "False" and after.about["limit"] is None
+
+
+def test_memory_error_keeps_the_state(start):
+    kernel = start(args=["--set", "limits.memory=300M"])
+    client = kernel.client
+    client.run("kept = 1")
+    cell = client.run("x = bytearray(1 << 30)")
+    assert cell.content["ename"] == "MemoryError" and cell.about["limit"] == "memory", cell
+    assert cell.about["state"] == "kept"
+
+
+def test_a_killed_child_leaves_the_session(full, start):
+    kernel = start(args=["--set", "limits.memory=300M"])
+    client = kernel.client
+    client.run("kept = 1")
+    cell = client.run(f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {SHARED!r}]).returncode")
+    assert cell.ok and cell.result == "-9" and cell.about["limit"] == "memory", cell
+    assert client.run("kept").result == "1"
+    # the child's death is not held against a later end of another kind
+    assert client.run("import os; os.kill(os.getpid(), 9)").content["ename"] == "KernelDiedError"
+
+
+def test_peak_is_the_cells(full, start):
+    client = start().client
+    big = client.run("x = b'x' * (200 << 20); del x").about["usage"]["memory_peak_bytes"]
+    small = client.run("1").about["usage"]["memory_peak_bytes"]
+    if small >= 200 * MIB:
+        pytest.skip("this kernel can't reset memory.peak")
+    assert big > 200 * MIB > small

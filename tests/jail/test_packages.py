@@ -1,0 +1,175 @@
+"""packages.mode: what `%pip install` brings is there at once, outlives a Python that died, and never reaches the
+host."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import kernels
+from prefixes import conda_like
+
+pytestmark = pytest.mark.cellblock_only
+ROOT = os.geteuid() == 0
+SYSTEM_PYTHON = "/usr/bin/python3"
+PIP = "import subprocess, sys; print(subprocess.run([sys.executable, '-m', 'pip', *{!r}], capture_output=True))"
+
+
+def wheel(folder):
+    info = "cellblock_tiny-1.0.dist-info"
+    path = folder / "cellblock_tiny-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as z:
+        z.writestr("cellblock_tiny.py", "answer = 42\n")
+        z.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: cellblock-tiny\nVersion: 1.0\n")
+        z.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        z.writestr(f"{info}/RECORD", f"cellblock_tiny.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
+    path.chmod(0o644)
+    return path.name
+
+
+def files(folder):
+    return sorted(str(p) for p in folder.rglob("*") if "__pycache__" not in p.parts)
+
+
+def kernel_with(start, python, *sets, user=None):
+    if user:  # pytest closes its folders to others
+        for d in [start.folder, *start.folder.parents]:
+            if str(d).startswith("/tmp/pytest"):
+                d.mkdir(exist_ok=True, parents=True)
+                d.chmod(0o755)
+    argv = [kernels.spec_argv()[0][0], "kernel", "--python", str(python)]
+    for s in (*sets, "transactions.mode=off"):  # what kills Python is to end the jail
+        argv += ["--set", s]
+    return start(argv=[*argv, "-f", "{connection_file}"], user=user)
+
+
+def needs_system_pip():
+    done = subprocess.run([SYSTEM_PYTHON, "-m", "pip", "--version"], capture_output=True, check=False, cwd="/")
+    if done.returncode != 0:
+        pytest.skip(f"{SYSTEM_PYTHON} has no pip")
+
+
+def small_venv(folder):
+    needs_system_pip()
+    make = [SYSTEM_PYTHON, "-m", "venv", "--without-pip", "--system-site-packages", folder]
+    subprocess.run(make, check=True)
+    return folder / "bin/python"
+
+
+def install_and_look(k, python_folder):
+    name = wheel(k.workspace)
+    before = files(python_folder)
+    cell = k.client.run(PIP.format(["install", name]), timeout=60)
+    assert "Successfully installed cellblock-tiny" in cell.text(), (cell.text(), cell.content)
+    assert k.client.run("import cellblock_tiny; cellblock_tiny.answer").result == "42"
+    assert files(python_folder) == before
+
+
+def test_pip_magic(start, nothing_left):
+    """In the interpreter that the tests' own kernelspec names."""
+    k = start()
+    name = wheel(k.workspace)
+    cell = k.client.run(f"%pip install ./{name}", timeout=60)
+    assert "Successfully installed cellblock-tiny" in cell.text(), cell
+    assert k.client.run("import cellblock_tiny; cellblock_tiny.answer").result == "42"
+    k.client.run("import os; os._exit(1)")
+    assert k.client.run("import cellblock_tiny; cellblock_tiny.answer").result == "42", "gone with Python's death"
+    other = start()
+    assert other.client.run("import cellblock_tiny").content["ename"] == "ModuleNotFoundError"
+
+
+def test_read_only_says_so(start):
+    k = start(args=("--set", "packages.mode=ro"))
+    name = wheel(k.workspace)
+    cell = k.client.run(f"%pip install ./{name}", timeout=60)
+    assert cell.content["ename"] == "UsageError"
+    assert "packages.mode" in cell.content["evalue"]
+    said = k.client.run(PIP.format(["install", name]), timeout=60).text()
+    assert "Read-only file system" in said, said
+    assert k.client.run("%pip --version").ok
+
+
+@pytest.mark.parametrize("who", ["caller", "user", "user, root's venv"])
+def test_venv(start, nothing_left, request, who):
+    user = request.getfixturevalue("ordinary_user") if who != "caller" else None
+    folder = nothing_left / ("venv-" + who.replace(", root's ", "-"))
+    python = small_venv(folder)
+    if who == "user":
+        for d, names, others in os.walk(folder):
+            for n in [d, *(os.path.join(d, x) for x in names + others)]:
+                os.chown(n, user.pw_uid, user.pw_gid, follow_symlinks=False)
+    install_and_look(kernel_with(start, python, user=user), folder)
+
+
+def test_venv_in_the_workspace(start, nothing_left):
+    python = small_venv(nothing_left / "work" / "venv")
+    argv = [kernels.spec_argv()[0][0], "kernel", "--python", str(python), "-f", "{connection_file}"]
+    k = start(argv=argv, workspace=nothing_left / "work")
+    install_and_look(k, nothing_left / "work/venv")
+
+
+@pytest.mark.parametrize("who", ["caller", "user"])
+def test_system_interpreter(start, nothing_left, request, who):
+    needs_system_pip()
+    user = request.getfixturevalue("ordinary_user") if who == "user" else None
+    k = kernel_with(start, SYSTEM_PYTHON, user=user)
+    install_and_look(k, nothing_left)
+
+
+def test_a_conda_like_prefix(start, nothing_left):
+    """All that Python is made of lies in the layer's prefix: what is installed is there, what is deleted comes back."""
+    pip = importlib.util.find_spec("pip")
+    if pip is None:
+        pytest.skip("these tests run without pip")
+    prefix = nothing_left / "conda"
+    python = conda_like(prefix)
+    library = next(prefix.glob("lib/python3*"))  # of what else is on the path, distributions have their own ideas
+    shutil.copytree(Path(pip.origin).parent, library / "pip", ignore=shutil.ignore_patterns("__pycache__"))
+    k = kernel_with(start, python)
+    before = files(prefix)
+    cell = k.client.run(PIP.format(["install", f"--target={library}", wheel(k.workspace)]), timeout=60)
+    assert "Successfully installed cellblock-tiny" in cell.text(), (cell.text(), cell.content)
+    assert k.client.run("import cellblock_tiny; cellblock_tiny.answer").result == "42"
+    assert files(prefix) == before
+    k.client.run("import encodings, os, shutil; shutil.rmtree(os.path.dirname(encodings.__file__)); os._exit(1)")
+    cell = k.client.run("6*7", timeout=60)
+    assert cell.result == "42" and "packages: what was installed or deleted" in cell.text("stderr"), cell
+    assert k.client.run("import cellblock_tiny").content["ename"] == "ModuleNotFoundError"
+
+
+def test_the_layer_is_limited(start):
+    k = start(args=("--set", "limits.tmp=1M"))
+    code = "import sys\nwith open(sys.prefix + '/big', 'wb') as f:\n    f.write(bytes(4 << 20))"
+    cell = k.client.run(code)
+    assert "No space left" in cell.content["evalue"], cell
+    assert k.client.run("6*7").result == "42"
+
+
+BROKEN = {
+    "another program": "os.unlink(sys.executable); open(sys.executable, 'w').write('#!/bin/sh\\n'); "
+    "os.chmod(sys.executable, 0o755)",
+    "a module ends it": "open(sysconfig.get_path('purelib') + '/x.pth', 'w').write('import os; os._exit(3)')",
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_python_that_does_not_start_comes_back(start, nothing_left, how):
+    """What a session has done to its interpreter is undone when that does not start with it."""
+    k = kernel_with(start, small_venv(nothing_left / how.replace(" ", "-")))
+    assert k.client.run(f"import os, sys, sysconfig; {BROKEN[how]}").ok
+    k.client.run("os._exit(1)")
+    cell = k.client.run("6*7", timeout=60)
+    assert cell.result == "42" and "packages: what was installed or deleted" in cell.text("stderr"), cell
+    cell = k.client.run("6*7")
+    assert cell.result == "42" and not cell.text("stderr"), "said once"
+
+
+def test_a_deleted_interpreter_comes_back(start, nothing_left):
+    k = kernel_with(start, small_venv(nothing_left / "deleted"), "transactions.mode=off")
+    k.client.run("import os, sys, sysconfig; os.unlink(sys.executable); os._exit(1)")
+    cell = k.client.run("6*7")
+    assert cell.result == "42" and "packages: what was installed or deleted" in cell.text("stderr")

@@ -1,0 +1,285 @@
+"""Snapshots of an overlay workspace: files come back as they were, through the mount that the jail goes on using.
+
+Driven at the broker, without a supervisor: the guest is a small interpreter that is told what to do with its files.
+"""
+
+import json
+import os
+import random
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "lib"))
+
+from broker import Broker  # noqa: E402
+
+BUILD = os.environ["CELLBLOCK_BUILD"]
+SNAPSHOT, RESTORE, FORGET = 7, 8, 9
+PYTHON = "/usr/bin/python3"
+GUEST = """
+import hashlib, json, os, shutil, socket, sys
+wire = socket.socket(fileno=3).makefile("rw")
+def tree():
+    seen = {}
+    for folder, folders, files in os.walk("."):
+        for name in folders + files:
+            path = os.path.join(folder, name)
+            st = os.lstat(path)
+            if os.path.islink(path): what = os.readlink(path)
+            elif os.path.isdir(path): what = None
+            else: what = hashlib.sha1(open(path, "rb").read()).hexdigest(), st.st_mtime_ns
+            seen[path] = [oct(st.st_mode), what]
+    return seen
+held = {}
+for line in wire:
+    try: result = {"value": eval(json.loads(line))}
+    except Exception as e: result = {"error": repr(e)}
+    wire.write(json.dumps(result) + "\\n"); wire.flush()
+"""
+
+
+class Files:
+    """A jail with an overlay on `folder`, and what is asked of it."""
+
+    def __init__(self, folder, prefix, *more):
+        self.broker = Broker(
+            BUILD,
+            f"argv={PYTHON}",
+            "argv=-c",
+            f"argv={GUEST}",
+            f"workspace_source={folder}",
+            "workspace_target=/work",
+            "workspace_mode=overlay",
+            "cwd=/work",
+            *more,
+            prefix=prefix,
+        )
+        self.count = 0
+        self.start()
+
+    def start(self):
+        self.jail = self.broker.spawn()
+        self.wire = self.jail.wire.makefile("rw")
+
+    def do(self, expression):
+        self.wire.write(json.dumps(expression) + "\n")
+        self.wire.flush()
+        answer = json.loads(self.wire.readline())
+        assert "error" not in answer, (expression, answer)
+        return answer["value"]
+
+    def ask(self, op, number):
+        mine, theirs = os.pipe()
+        self.broker.ask(op, number, [theirs])
+        os.close(theirs)
+        data = b""
+        while select.select([mine], [], [], 30)[0]:
+            part = os.read(mine, 65536)
+            if not part:
+                break
+            data += part
+        os.close(mine)
+        return json.loads(data)
+
+    def snapshot(self):
+        self.count += 1
+        answer = self.ask(SNAPSHOT, self.count)
+        assert answer["status"] == "ok" and answer["left"] == 0, answer
+        return self.count
+
+    def restore(self, number):
+        answer = self.ask(RESTORE, number)
+        assert answer["status"] == "ok" and answer["left"] == 0, answer
+
+
+def who():
+    yield pytest.param((), id="me")
+    if os.geteuid() == 0:
+        yield pytest.param(("setpriv", "--reuid=65533", "--regid=65533", "--clear-groups"), id="user")
+
+
+@pytest.fixture(params=who())
+def files(request, tmp_path):
+    prefix = list(request.param)
+    for folder in (tmp_path, *tmp_path.parents):
+        if prefix and str(folder).count("/") > 1:
+            folder.chmod(folder.stat().st_mode | 0o055)
+    work = tmp_path / "work"
+    (work / "old/deep/er").mkdir(parents=True)
+    for name in ("a", "b", "old/c", "old/deep/d", "old/deep/er/e"):
+        (work / name).write_text(name * 100)
+    (work / "link").symlink_to("old/c")
+    if prefix:
+        subprocess.run(["chown", "-R", "65533:65533", str(work)], check=True)
+        if subprocess.run([*prefix, "test", "-x", f"{BUILD}/tests/spec-make"], check=False).returncode != 0:
+            pytest.skip("the build folder is out of the other user's reach")
+    made = []
+
+    def make(*more):
+        made.append(Files(work, prefix, *more))
+        return made[-1]
+
+    make.work = work
+    yield make
+    for each in made:
+        each.broker.close()
+
+
+def outside(folder):
+    return {str(p): (p.read_bytes() if p.is_file() else None) for p in sorted(folder.rglob("*"))}
+
+
+CHANGES = {
+    "written": "open('a', 'w').write('changed')",
+    "appended": "open('b', 'a').write('more')",
+    "deleted": "os.unlink('old/c')",
+    "made": "open('new', 'w').write('new')",
+    "folder made": "os.makedirs('n/e/w') or open('n/e/w/f', 'w').write('f')",
+    "folder deleted": "shutil.rmtree('old')",
+    "folder made anew": "shutil.rmtree('old') or os.mkdir('old') or open('old/other', 'w').write('o')",
+    "folder instead of a file": "os.unlink('a') or os.mkdir('a') or open('a/x', 'w').write('x')",
+    "file instead of a folder": "shutil.rmtree('old/deep') or open('old/deep', 'w').write('d')",
+    "link instead of a file": "os.unlink('b') or os.symlink('/etc/passwd', 'b')",
+    "file instead of a link": "os.unlink('link') or open('link', 'w').write('l')",
+    "renamed": "os.rename('old/c', 'moved')",
+    "mode": "os.chmod('a', 0o400) or os.chmod('old', 0o500)",
+    "closed": "os.mkdir('shut') or open('shut/f', 'w').write('f') and os.chmod('shut', 0)",
+    "same size, same time": "open('a', 'w').write('b' * 100) and os.utime('a', ns=(0, os.stat('b').st_mtime_ns))",
+    "holes": "os.truncate(os.open('hole', os.O_CREAT | os.O_WRONLY), 1 << 20)",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_each_change_is_undone(files, change):
+    f, before = files(), outside(files.work)
+    first, at_first = f.snapshot(), f.do("tree()")
+    f.do(CHANGES[change])
+    changed = f.do("tree()")
+    assert changed != at_first
+    f.restore(first)
+    assert f.do("tree()") == at_first
+    assert outside(files.work) == before, "the folder itself is never touched"
+
+
+@pytest.mark.parametrize("change", [name for name in CHANGES if name != "closed"])
+def test_each_change_comes_back(files, change):
+    """What was changed before the snapshot, and undone after it."""
+    f = files()
+    empty = f.snapshot()
+    f.do(CHANGES[change])
+    then, at_then = f.snapshot(), f.do("tree()")
+    f.restore(empty)
+    assert f.do("tree()") != at_then
+    f.restore(then)
+    assert f.do("tree()") == at_then
+
+
+def test_an_open_file_is_the_same_file(files):
+    f = files()
+    f.do("held.update(f=open('new', 'w+')) or held['f'].write('before') and held['f'].flush()")
+    number = f.snapshot()
+    f.do("held['f'].write(' and after') and held['f'].flush()")
+    f.restore(number)
+    assert f.do("held['f'].seek(0) or held['f'].read()") == "before"
+    assert f.do("os.fstat(held['f'].fileno()).st_ino == os.stat('new').st_ino")
+
+
+def test_links_of_the_jails_lead_nowhere(files, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    secret.chmod(0o666)
+    f = files()
+    f.do("os.mkdir('d'), open('d/secret', 'w').write('mine'), open('secret', 'w').write('mine')")
+    number = f.snapshot()
+    f.do(f"shutil.rmtree('d') or os.symlink({str(tmp_path)!r}, 'd')")
+    f.do(f"os.unlink('secret') or os.symlink({str(secret)!r}, 'secret')")
+    f.restore(number)
+    assert secret.read_text() == "secret"
+    assert f.do("open('d/secret').read(), open('secret').read(), os.path.islink('d')") == ["mine", "mine", False]
+
+
+def test_without_room_it_says_so(files):
+    f = files("limit_workspace=4194304")
+    f.do("open('big', 'wb').write(b'x' * 3000000)")
+    answer = f.ask(SNAPSHOT, 1)
+    assert answer["left"] == 1 and answer["reason"].startswith("big: No space left"), answer
+    assert f.ask(FORGET, 1)["status"] == "ok"
+    assert f.do("open('after', 'wb').write(b'x' * 500000)") == 500000, "its room is free again"
+
+
+def test_unchanged_files_are_kept_once(files):
+    f = files("limit_workspace=16777216")
+    f.do("open('big', 'wb').write(b'x' * 4000000)")
+    f.do("__import__('time').sleep(0.1)")  # the clock of change times ticks
+    numbers = [f.snapshot() for _ in range(10)]
+    f.do("open('big', 'wb').write(b'y')")
+    f.restore(numbers[-1])
+    assert f.do("os.path.getsize('big')") == 4000000
+    for number in numbers:
+        assert f.ask(FORGET, number)["left"] == 0
+
+
+def test_unknown_snapshots(files):
+    f = files()
+    assert f.ask(RESTORE, 7)["status"] == "error"
+    assert f.ask(FORGET, 7)["status"] == "error"
+    f.snapshot()
+    assert f.ask(SNAPSHOT, 1)["status"] == "error", "numbers are used once"
+    assert f.do("1") == 1
+
+
+def test_a_new_jail_after_snapshots(files):
+    f = files()
+    f.do("open('a', 'w').write('kept')")
+    number, then = f.snapshot(), f.do("tree()")
+    f.broker.kill(f.jail)
+    assert f.jail.gone()
+    f.broker.ended(f.jail)
+    f.start()
+    assert f.do("tree()") == then
+    f.do("os.unlink('a')")
+    f.restore(number)
+    assert f.do("tree()") == then
+
+
+def random_change(pick):
+    names = ["a", "b", "old/c", "old/deep/d", "x", "y", "old/z", "x/a", "x/b", "old/deep", "old", "x/y"]
+    name, other = pick.choice(names), pick.choice(names)
+    return pick.choice(
+        [
+            f"open({name!r}, 'w').write({pick.random()!r} and str({pick.random()!r}))",
+            f"open({name!r}, 'a').write('+')",
+            f"os.makedirs({name!r}, exist_ok=True)",
+            f"os.path.isdir({name!r}) and not os.path.islink({name!r}) and shutil.rmtree({name!r})",
+            f"os.unlink({name!r})",
+            f"os.rename({name!r}, {other!r})",
+            f"os.symlink({other!r}, {name!r})",
+            f"os.chmod({name!r}, {pick.choice([0o700, 0o755, 0o777])})",
+        ]
+    )
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_random_changes(files, seed):
+    """Any snapshot can be gone back to, from any state, again and again."""
+    pick, f, known = random.Random(seed), files(), {}
+    for _ in range(60):
+        for _ in range(pick.randrange(1, 8)):
+            f.wire.write(json.dumps(random_change(pick)) + "\n")
+            f.wire.flush()
+            f.wire.readline()  # some can't be done: a parent that is a file
+        if known and pick.random() < 0.4:
+            number = pick.choice(sorted(known))
+            f.restore(number)
+            assert f.do("tree()") == known[number], f"back at {number}"
+        number = f.snapshot()
+        known[number] = f.do("tree()")
+        if len(known) > 5:
+            gone = pick.choice(sorted(known))
+            del known[gone]
+            assert f.ask(FORGET, gone)["status"] == "ok"

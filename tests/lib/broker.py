@@ -1,0 +1,182 @@
+"""Drives `cellblock-jail broker` as the supervisor does, for tests of the jail. See include/cellblock/sandbox.h.
+
+    with Broker(build, "argv=/bin/sh", "argv=-c", "argv=echo hello") as broker:
+        jail = broker.spawn()
+        jail.exited()             # (wait status, struct of usage)
+        jail.read("stdout")       # b"hello\n"
+
+`build` is the build folder; the other words are those of spec-make (tests/tools/spec_make.c).
+"""
+
+import array
+import os
+import select
+import socket
+import struct
+import subprocess
+
+SPAWN, KILL = 1, 2
+SPAWNED, ENDED, MEMORY = 1, 2, 3
+SIGNAL, TERMINATE, TWIN, DROP, RESTORE, BRANCH, EXITED, REGISTERED, GONE, RESTORED = 1, 2, 5, 6, 7, 8, 16, 17, 18, 19
+REPLY = struct.Struct("IiIIiIQQQQQ64s768s512s512s256s")
+REQUEST = struct.Struct("IIi")
+INIT = struct.Struct("IiQQQIi")
+
+
+def _text(raw):
+    return raw.split(b"\0", 1)[0].decode()
+
+
+class Refused(Exception):
+    """The broker's answer when there is no jail: code, step, text, cure."""
+
+    def __init__(self, code, step, text, cure):
+        super().__init__(f"{step}: {text}")
+        self.code, self.step, self.text, self.cure = code, step, text, cure
+
+
+class Jail:
+    def __init__(self, number, guest_pid, level, note, pidfd, ends):
+        self.number, self.guest_pid, self.level, self.note, self.pidfd = number, guest_pid, level, note, pidfd
+        wire, self.stdout, self.stderr, self.log, link, leash = ends
+        self.wire, self.link, self.leash = (socket.socket(fileno=fd) for fd in (wire, link, leash))
+
+    def tell(self, op, number):
+        self.link.send(INIT.pack(op, number, 0, 0, 0, 0, 0))
+
+    def hear(self, timeout=10):
+        """What pid 1 says next: (op, number)."""
+        self.link.settimeout(timeout)
+        return INIT.unpack(self.link.recv(INIT.size))[:2]
+
+    def signal(self, number):
+        self.tell(SIGNAL, number)
+
+    def terminate(self):
+        self.tell(TERMINATE, 0)
+
+    def exited(self, timeout=10):
+        """Pid 1's report of the guest's end: (wait status, user µs, system µs, peak bytes); None if there was none."""
+        self.link.settimeout(timeout)
+        message = self.link.recv(INIT.size)
+        if not message:
+            return None
+        op, *rest = INIT.unpack(message)
+        assert op == EXITED, op
+        return tuple(rest[:4])
+
+    def gone(self, timeout=10):
+        """Whether pid 1, and so everything in the jail, has ended within the time."""
+        return bool(select.select([self.pidfd], [], [], timeout)[0])
+
+    def read(self, name):
+        """All of stdout, stderr or log up to its end."""
+        data = b""
+        while True:
+            part = os.read(getattr(self, name), 65536)
+            if not part:
+                return data
+            data += part
+
+    def close(self):
+        for fd in (self.pidfd, self.stdout, self.stderr, self.log):
+            os.close(fd)
+        self.wire.close()
+        self.link.close()
+        self.leash.close()
+
+
+class Broker:
+    def __init__(self, build, *spec, prefix=(), env=None):
+        """`prefix` goes before the command, e.g. to become another user."""
+        self.sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [
+            *prefix,
+            f"{build}/tests/spec-make",
+            *spec,
+            "--",
+            f"{build}/libexec/cellblock/cellblock-jail",
+            "broker",
+            "--fd",
+            str(theirs.fileno()),
+            "--spec-fd",
+            "{}",
+        ]
+        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=env)
+        theirs.close()
+        self.jails, self.ends, self.limits, self.asked = [], {}, "", 0
+
+    def ask(self, op, jail=0, fds=(), pid=0):
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        self.sock.sendmsg([REQUEST.pack(op, jail, pid)], rights)
+
+    def answer(self, timeout=20):
+        """The answer to a spawn request; notices of ends that come before it are kept."""
+        while True:
+            event, fields, fds = self.receive(timeout)
+            if event == SPAWNED:
+                return fields, fds
+
+    def receive(self, timeout):
+        self.sock.settimeout(timeout)
+        data, fds, _, _ = socket.recv_fds(self.sock, REPLY.size, 6)
+        if not data:
+            raise EOFError("the broker has ended")
+        event, code, asked, number, pid, level, oom, watchdog, _, peak, refused, *texts, limits = REPLY.unpack(data)
+        if event == ENDED:
+            self.ends[number] = {"oom_kills": oom, "watchdog": watchdog, "peak": peak, "pids_refused": refused}
+        elif event == SPAWNED:
+            self.limits = _text(limits)
+        return event, (code, asked, number, pid, level, *texts), fds
+
+    def ended(self, jail, timeout=20):
+        """The broker's notice of the jail's end: its last figures."""
+        while jail.number not in self.ends:
+            self.receive(timeout)
+        return self.ends[jail.number]
+
+    def ask_spawn(self):
+        """Asks for a jail; gives our ends: wire, stdout, stderr, log, link, leash."""
+        wire, side = socket.socketpair(), socket.socketpair()
+        link, leash = (socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2))
+        pipes = [os.pipe() for _ in range(3)]
+        theirs = [wire[1].fileno(), *(p[1] for p in pipes), link[1].fileno(), leash[1].fileno(), side[1].fileno()]
+        self.asked += 1
+        self.ask(SPAWN, self.asked, fds=theirs)
+        for end in (wire[1], link[1], leash[1], *side):
+            end.close()
+        for p in pipes:
+            os.close(p[1])
+        return wire[0].detach(), *(p[0] for p in pipes), link[0].detach(), leash[0].detach()
+
+    def spawn(self):
+        ends = self.ask_spawn()
+        (code, asked, number, pid, level, step, text, cure, note), fds = self.answer()
+        assert asked == self.asked, "an answer to another question"
+        if code != 0:
+            for fd in ends:
+                os.close(fd)
+            raise Refused(code, _text(step), _text(text), _text(cure))
+        for fd in fds[1:]:
+            os.close(fd)
+        jail = Jail(number, pid, level, _text(note), fds[0], ends)
+        self.jails.append(jail)
+        return jail
+
+    def kill(self, jail):
+        self.ask(KILL, jail.number)
+
+    def close(self):
+        """End of file: the broker kills its jails and ends. Returns its exit status."""
+        self.sock.close()
+        status = self.process.wait(10)
+        for jail in self.jails:
+            jail.close()
+        self.jails = []
+        return status
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()

@@ -1,0 +1,237 @@
+"""Starts kernels as clients do: from a kernelspec, with a connection file; and ends them.
+
+Role: test code, outside the jail. Invariants: each kernel gets folders of its own (connection file, TMPDIR, workspace,
+what it says on stdout and stderr), so that what it leaves behind can be told; an end is awaited on the pidfd. Used by
+all of tests/.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import psutil
+from jupyter_client.kernelspec import KernelSpecManager
+
+from rawclient import DEADLINE, Client
+
+NAME = os.environ.get("CELLBLOCK_TEST_KERNEL", "cellblock")
+
+
+def spec_argv(name=NAME):
+    spec = KernelSpecManager(ensure_native_kernel=False).get_kernel_spec(name)
+    argv = [a.replace("{resource_dir}", spec.resource_dir) for a in spec.argv]
+    if argv[0] in ("python", "python3"):
+        argv[0] = sys.executable
+    elif "/" not in argv[0]:  # of the environment that the kernelspec lies in
+        argv[0] = str(Path(spec.resource_dir).parents[3] / "bin" / argv[0])
+    return argv, dict(spec.env)
+
+
+def is_cellblock(argv):
+    return any(os.path.basename(a) == "cellblock" for a in argv[:1]) or (len(argv) > 1 and argv[1] == "kernel")
+
+
+def on_host(host, argv):
+    """The command as on a host of that kind (tests/tools/host_like.c); "as it is" changes nothing."""
+    if host == "as it is":
+        return list(argv)
+    return [os.path.join(os.environ["CELLBLOCK_BUILD"], "tests/host-like"), host, *argv]
+
+
+def free_ports(count):
+    socks = [socket.socket() for _ in range(count)]
+    for s in socks:
+        s.bind(("127.0.0.1", 0))
+    ports = [s.getsockname()[1] for s in socks]
+    for s in socks:
+        s.close()
+    return ports
+
+
+def new_connection(folder, **changes):
+    names = ["shell_port", "iopub_port", "stdin_port", "control_port", "hb_port"]
+    conn = {
+        "transport": "tcp",
+        "ip": "127.0.0.1",
+        "key": uuid.uuid4().hex,
+        "signature_scheme": "hmac-sha256",
+        "kernel_name": NAME,
+    }
+    if changes.get("transport") == "ipc":
+        conn.update(zip(names, range(1, 6)))
+    else:
+        conn.update(zip(names, free_ports(5)))
+    conn.update(changes)
+    return {k: v for k, v in conn.items() if v is not None}
+
+
+def wait_pidfd(pidfd, timeout=DEADLINE):
+    return bool(select.select([pidfd], [], [], timeout)[0])
+
+
+def wait_gone(procs, timeout=DEADLINE):
+    """Waits until all these psutil processes have ended; gives those that have not."""
+    deadline, left = time.monotonic() + timeout, []
+    for p in procs:
+        try:
+            fd = os.pidfd_open(p.pid)
+        except ProcessLookupError:
+            continue
+        try:
+            if p.is_running() and not wait_pidfd(fd, max(0, deadline - time.monotonic())):
+                left.append(p)
+        finally:
+            os.close(fd)
+    return left
+
+
+class Kernel:
+    """A kernel's process. `args` are put behind the kernelspec's own, `env` over the environment; None takes a name
+    out."""
+
+    def __init__(
+        self, folder, *, argv=None, args=(), env=None, connection=None, workspace=None, user=None, file_text=None
+    ):
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.workspace = Path(workspace) if workspace else self.folder / "work"
+        self.tmp, runtime = self.folder / "tmp", self.folder / "run"
+        for d in (self.workspace, self.tmp, runtime, self.folder / "home"):
+            d.mkdir(exist_ok=True)
+            if user:
+                os.chown(d, user.pw_uid, user.pw_gid)
+        self.connection = new_connection(runtime, **(connection or {}))
+        self.file = runtime / "kernel-test.json"
+        self.file.write_text(json.dumps(self.connection) if file_text is None else file_text)
+        self.file.chmod(0o600)
+        if user:
+            os.chown(self.file, user.pw_uid, user.pw_gid)
+        own, spec_env = spec_argv() if argv is None else (list(argv), {})
+        self.argv = [a.replace("{connection_file}", str(self.file)) for a in own] + list(args)
+        self.is_cellblock = is_cellblock(self.argv)
+        if not any("hist_file" in a for a in self.argv):
+            self.argv.append("--HistoryManager.hist_file=:memory:")
+        self.env = {
+            **os.environ,
+            **spec_env,
+            "TMPDIR": str(self.tmp),
+            "IPYTHONDIR": str(self.folder / "home/ipython"),
+            "JPY_PARENT_PID": str(os.getpid()),
+            "HOME": str(self.folder / "home"),
+            "XDG_DATA_HOME": str(self.folder / "home/share"),
+            **(env or {}),
+        }
+        self.env = {k: v for k, v in self.env.items() if v is not None and not k.startswith(("PYTEST", "COV_"))}
+        self.out = self.folder / "said"
+        who = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if user else {}
+        with open(self.out, "ab") as out:
+            self.process = subprocess.Popen(
+                self.argv,
+                cwd=self.workspace,
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+                **who,
+            )
+        self.pidfd = os.pidfd_open(self.process.pid)
+        self.closed = False
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def said(self):
+        return self.out.read_text(errors="replace")
+
+    def family(self):
+        """All processes below the kernel's, the guest's among them."""
+        return psutil.Process(self.pid).children(recursive=True)
+
+    def named(self, name):
+        """Numbers of the processes below the kernel's that have this name. Some may end while they are looked at."""
+        found = []
+        for p in self.family():
+            try:
+                if p.name() == name:
+                    found.append(p.pid)
+            except psutil.Error:
+                pass
+        return found
+
+    def running(self, matches):
+        """The processes below the kernel's whose command line, a list of words, matches. Some may end while they are
+        looked at, and their children get another parent."""
+        found = []
+        for p in self.family():
+            try:
+                if matches(p.cmdline()):
+                    found.append(p)
+            except psutil.Error:
+                pass
+        return found
+
+    def memory(self):
+        """Resident bytes of the kernel's own process: the supervisor alone where it is cellblock."""
+        return psutil.Process(self.pid).memory_info().rss
+
+    def open_files(self):
+        """Its open files; where only root may count them, the size of its table, which grows by doubling."""
+        try:
+            return len(os.listdir(f"/proc/{self.pid}/fd"))
+        except PermissionError:
+            status = Path(f"/proc/{self.pid}/status").read_text()
+            return int(status.split("FDSize:")[1].split()[0])
+
+    def alive(self):
+        return not wait_pidfd(self.pidfd, 0)
+
+    def wait(self, timeout=DEADLINE):
+        """Waits for the process's end; its exit status."""
+        assert wait_pidfd(self.pidfd, timeout), "the kernel did not end in time"
+        return self.process.wait()
+
+    def signal(self, number):
+        signal.pidfd_send_signal(self.pidfd, number)
+
+    def stop(self):
+        """Asks for the end; kills where asking does not help, and says so by raising."""
+        if self.closed:
+            return
+        stubborn = False
+        family = [] if not self.alive() else self.family()
+        if self.alive():
+            with Client(connection=self.connection, channels=("control",)) as c:
+                c.send("shutdown_request", {"restart": False}, channel="control")
+                stubborn = not wait_pidfd(self.pidfd, DEADLINE / 2)
+            if stubborn:
+                self.signal(signal.SIGKILL)
+        self.process.wait()
+        os.close(self.pidfd)
+        self.closed = True
+        left = wait_gone(family, 5)
+        for p in left:
+            p.kill()
+        assert not stubborn, f"shutdown_request on control did not end the kernel; it had said: {self.said()[-2000:]}"
+        assert not left, f"left behind by the kernel: {left}"
+
+    def kill(self):
+        if not self.closed:
+            family = self.family() if self.alive() else []
+            self.signal(signal.SIGKILL)
+            for p in family:
+                try:
+                    p.kill()
+                except psutil.NoSuchProcess:
+                    pass
+            self.process.wait()
+            os.close(self.pidfd)
+            self.closed = True

@@ -1,0 +1,173 @@
+"""audit.file: what a kernel writes, that the chain shows a change, and `cellblock audit`."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+
+import kernels
+
+pytestmark = pytest.mark.cellblock_only
+
+
+def program():
+    return kernels.spec_argv()[0][0]
+
+
+def audit(path):
+    return subprocess.run([program(), "audit", str(path)], capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture
+def log(nothing_left, request):
+    path = nothing_left / "logs" / request.node.name[:40] / "audit.jsonl"
+    yield path
+    shutil.rmtree(path.parent, ignore_errors=True)
+
+
+def events(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def of(found, event):
+    return [e for e in found if e["event"] == event]
+
+
+def test_a_session(start, log):
+    k = start(args=["--set", f"audit.file={log}", "--set", "limits.output=2K", "--set", "timeout.cell=0.5"])
+    code = "print('secret é')"
+    k.client.run(code)
+    k.client.run("print('x' * 5000)")
+    k.client.run("import time; time.sleep(600)")
+    k.client.run("import os; os._exit(3)")
+    k.client.run("1", silent=True)
+    k.client.request("cellblock_run_request", {"argv": ["true"]}, channel="control")
+    k.client.request("execute_request", {"code": 1})
+    k.stop()
+    found = events(log)
+    assert "secret" not in log.read_text(), "code is not written, only its hash"
+    assert found[0]["event"] == "start" and found[0]["workspace_mode"] == "rw" and found[0]["network"] == "none"
+    assert found[-1]["event"] == "end" and found[-1]["cells"] == 4
+    assert len({e["kernel"] for e in found}) == 1
+    cells, ends = of(found, "cell"), of(found, "cell_end")
+    assert cells[0]["sha256"] == hashlib.sha256(code.encode()).hexdigest() and cells[0]["bytes"] == len(code.encode())
+    assert [c["n"] for c in cells] == [1, 2, 3, 4, 4] == [c["n"] for c in ends]
+    assert [c.get("limit") for c in ends] == [None, "output", "time", None, None]
+    assert [c["state"] for c in ends] == ["kept", "kept", "kept", "restored", "kept"]
+    restored = of(found, "restored")
+    assert len(restored) == 1 and restored[0]["n"] == restored[0]["undone"][-1] == 4
+    assert restored[0]["restored_to"] == 4 - len(restored[0]["undone"])
+    assert "status 3" in restored[0]["why"] and not of(found, "rolled_back")
+    assert [e["key"] for e in of(found, "limit")] == ["limits.output", "timeout.cell"]
+    assert len(of(found, "jail")) == len(of(found, "jail_end")) == 1, "what was restored goes on in its jail"
+    assert of(found, "denied")[0]["what"] == "execute_request"
+    assert [e["type"] for e in of(found, "request")] == ["cellblock_run_request"]
+    assert log.stat().st_mode & 0o777 == 0o600
+    said = audit(log)
+    assert said.returncode == 0 and f"{len(found)} lines, the chain holds" in said.stderr
+    assert len(said.stdout.splitlines()) == len(found) and "no end" not in said.stderr
+    last = log.read_bytes().splitlines()[-1]
+    assert hashlib.sha256(last).hexdigest() in said.stderr
+
+
+def test_rollbacks(start, log):
+    k = start(args=["--set", f"audit.file={log}", "--set", "transactions.mode=always"])
+    for code in ("x = 1", "x = 2", "%rollback"):
+        assert k.client.run(code).ok
+    k.stop()
+    back = of(events(log), "rolled_back")
+    assert [(e["n"], e["restored_to"], e["undone"]) for e in back] == [(3, 1, [2, 3])]
+    assert not of(events(log), "restored")
+
+
+def test_two_kernels_and_every_change(start, log):
+    ks = [start(args=["--set", f"audit.file={log}"]) for _ in range(2)]
+    for k in ks:
+        k.client.run("1")
+    ks[0].stop()
+    said = audit(log)
+    assert said.returncode == 0 and "1 kernel(s) have a start and no end" in said.stderr
+    ks[1].stop()
+    good = log.read_bytes()
+    lines = good.splitlines(keepends=True)
+    assert audit(log).returncode == 0 and len({e["kernel"] for e in events(log)}) == 2
+    changed = {
+        "changed": lines[:3] + [lines[3].replace(b'"time":"2', b'"time":"1')] + lines[4:],
+        "taken out": lines[:3] + lines[4:],
+        "added": lines[:4] + [lines[2]] + lines[4:],
+        "beginning cut": lines[1:],
+        "end cut": lines[:-1] + [lines[-1][:-9]],
+        "garbage": lines[:4] + [b"\xff\x00\x1b[31m\n"] + lines[4:],
+        "long line": lines[:4] + [b"x" * 1_000_000 + b"\n"] + lines[4:],
+    }
+    first_bad = {"changed": 5, "taken out": 4, "beginning cut": 1, "end cut": len(lines)}
+    for what, those in changed.items():
+        log.write_bytes(b"".join(those))
+        said = audit(log)
+        assert said.returncode == 1 and f"line {first_bad.get(what, 5)}:" in said.stderr, (what, said.stderr)
+        assert "\x1b" not in said.stdout + said.stderr
+    log.write_bytes(good)
+
+
+def test_what_clients_choose_cannot_speak_to_the_terminal(start, log):
+    k = start(args=["--set", f"audit.file={log}"])
+    header = k.client.header("execute_request", session="\x1b]0;owned\x07\u202e\x7f\x00é")
+    k.client.finish(k.client.start("1", header=header))
+    k.stop()
+    said = audit(log)
+    assert said.returncode == 0 and "session=" in said.stdout
+    assert all(c == "\n" or " " <= c <= "~" for c in said.stdout)
+
+
+@pytest.mark.parametrize("below", ["audit.jsonl", "new/folder/audit.jsonl"])
+def test_never_in_the_workspace(start, nothing_left, below):
+    work = nothing_left / f"work-{len(below)}"
+    work.mkdir()
+    k = start(workspace=work, args=["--set", f"audit.file={work}/{below}"])
+    cell = k.client.run("1")
+    assert cell.content["ename"] == "IsolationError" and "audit.file" in cell.content["evalue"]
+    assert not list(work.iterdir())
+
+
+@pytest.mark.parametrize("mode", ["ro", "rw"])
+def test_never_in_a_mount(start, nothing_left, mode):
+    """Read-only too: who can read a file can hold a lock on it, for which the kernel would wait."""
+    folder = nothing_left / f"mount-{mode}"
+    folder.mkdir()
+    mount = json.dumps([{"source": str(folder), "target": "/data", "mode": mode}])
+    k = start(args=["--set", f"mounts={mount}", "--set", f"audit.file={folder}/audit.jsonl"])
+    cell = k.client.run("1")
+    assert cell.content["ename"] == "IsolationError" and "audit.file" in cell.content["evalue"], cell
+    assert not list(folder.iterdir())
+
+
+def test_a_log_that_cannot_be_written_is_no_reason_to_go_without(start):
+    k = start(args=["--set", "audit.file=/proc/audit.jsonl"])
+    cell = k.client.run("1")
+    assert cell.content["ename"] == "IsolationError" and "audit.file" in cell.content["evalue"]
+
+
+def test_cells_do_not_see_it(start, log):
+    k = start(args=["--set", f"audit.file={log}"])
+    assert k.client.run(f"import os; os.path.exists({str(log)!r})").result == "False"
+    assert k.client.run("sorted(os.listdir('/proc/self/fd'))").ok
+    assert os.path.exists(log)
+
+
+def test_run(log, nothing_left):
+    work = nothing_left / "run-work"
+    work.mkdir()
+    argv = [program(), "run", "--workspace", str(work), "--set", f"audit.file={log}", "--", "sh", "-c", "echo inside"]
+    said = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert said.returncode == 0 and said.stdout == "inside\n", said.stderr
+    assert [(e["event"], e["command"]) for e in events(log)] == [("run", "sh -c echo inside")]
+    assert audit(log).returncode == 0
+
+
+def test_usage():
+    assert subprocess.run([program(), "audit"], capture_output=True).returncode == 2
+    said = subprocess.run([program(), "audit", "/nowhere"], capture_output=True, text=True)
+    assert said.returncode == 1 and "/nowhere" in said.stderr

@@ -1,0 +1,144 @@
+"""A guest that dies of anything: error, reply, idle, restarting; and the next cell runs in a new one."""
+
+import os
+import time
+
+import pytest
+
+pytestmark = pytest.mark.cellblock_only("ipykernel dies as a whole")
+TWINS = False
+
+DEATHS = {
+    "segfault": ("import ctypes; ctypes.string_at(0)", "signal 11 "),
+    "exit 0": ("import os; os._exit(0)", "0"),
+    "exit 7": ("import os; os._exit(7)", "7"),
+    "SIGKILL": ("import os; os.kill(os.getpid(), 9)", "signal 9 "),
+    "SIGTERM": ("import os, signal; signal.signal(15, signal.SIG_DFL); os.kill(os.getpid(), 15)", "signal 15 "),
+    "abort": ("import os; os.abort()", "signal 6 "),
+    "stack": ("import sys\nsys.setrecursionlimit(10**9)\nl = []\nfor i in range(10**6): l = [l]\nrepr(l)", ""),
+    "child shell": ("!kill -9 $PPID", "signal 9 "),
+    "thread": (
+        "import threading, os, time\nthreading.Thread(target=os._exit, args=(9,)).start()\ntime.sleep(600)",
+        "9",
+    ),
+    "closed fds": ("import os; os.closerange(0, 100)", ""),
+    "daemon child holds all fds": ("import os\nif os.fork():\n    os._exit(5)\nimport time\ntime.sleep(600)", "5"),
+}
+
+
+@pytest.mark.parametrize("name", DEATHS)
+def test_death(client, name):
+    code, word = DEATHS[name]
+    n = client.run("kept = 1").content["execution_count"]
+    msg_id = client.start("print('last words', flush=True)\n" + code if not code.startswith("!") else code)
+    cell = client.finish(msg_id)
+    if name == "stack" and cell.content["ename"] == "RecursionError":
+        pytest.skip("this Python survives endless recursion in C")
+    assert cell.content["status"] == "error"
+    assert cell.content["ename"] == cell.error["ename"]
+    assert cell.content["ename"] in (("KernelDiedError", "WireError") if name == "closed fds" else ("KernelDiedError",))
+    assert word in cell.content["evalue"] and cell.content["evalue"] == cell.error["evalue"]
+    assert isinstance(cell.content["traceback"], list)
+    assert cell.about["state"] == "lost" and "started" in cell.reply.metadata
+    if not code.startswith("!"):
+        assert cell.text().startswith("last words\n")
+    client.wait("iopub", lambda m: m.type == "status" and m.content["execution_state"] == "restarting")
+    after = client.run("'kept' in globals()")
+    assert after.result == "False"
+    assert (cell.content["execution_count"], after.content["execution_count"]) == (n + 1, n + 2)
+
+
+def test_while_idle(client):
+    """It dies between two cells: the next one runs, and is told that the state is lost."""
+    client.run("kept = 1")
+    assert client.run("import threading, os\nthreading.Timer(0.3, os._exit, (4,)).start()").ok
+    client.wait("iopub", lambda m: m.type == "status" and m.content["execution_state"] == "restarting")
+    assert client.run("'kept' in globals()").result == "False"
+
+
+def test_queued_cells_are_aborted_and_questions_answered(client, gate):
+    first = client.start("print('running', flush=True)\nopen('gate').read()\nimport os; os._exit(1)")
+    second = client.start("2")
+    third = client.send("complete_request", {"code": "imp", "cursor_pos": 3})
+    client.says(first, "running")
+    gate()
+    assert client.finish(first).content["ename"] == "KernelDiedError"
+    assert client.finish(second).content["status"] in ("aborted", "error")
+    assert client.reply(third, timeout=60).content["status"] in ("ok", "error")
+    client.until_idle(third)
+    assert client.run("3").result == "3"
+
+
+def test_dies_while_asked_for_completion(client):
+    client.run(
+        "import os\nclass Deadly:\n    def __dir__(self): os._exit(6)\n"
+        "    def __getattr__(self, n): os._exit(6)\nd = Deadly()"
+    )
+    msg_id = client.send("inspect_request", {"code": "d.x", "cursor_pos": 3, "detail_level": 0})
+    reply = client.reply(msg_id)
+    assert reply.content["status"] in ("ok", "error")
+    client.until_idle(msg_id)
+    msg_id = client.send("complete_request", {"code": "d.", "cursor_pos": 2})
+    assert client.reply(msg_id).content["status"] in ("ok", "error")
+    client.until_idle(msg_id)
+    assert client.run("3").result == "3"
+
+
+def test_dies_in_a_comm_handler(client):
+    client.run(
+        "def deadly(comm, msg):\n    import os; os._exit(8)\n"
+        "get_ipython().kernel.comm_manager.register_target('deadly', deadly)"
+    )
+    client.until_idle(client.send("comm_open", {"comm_id": "d", "target_name": "deadly", "data": {}}))
+    assert client.run("3").result == "3"
+
+
+def test_dies_while_it_waits_for_input(client):
+    cell = client.start(
+        "import threading, os\nthreading.Timer(0.3, os._exit, (4,)).start()\ninput('?')", allow_stdin=True
+    )
+    asked = client.wait("stdin")
+    assert client.finish(cell).content["ename"] == "KernelDiedError"
+    client.send("input_reply", {"value": "too late"}, channel="stdin", parent=asked.header)
+    assert client.run("3").result == "3"
+
+
+def test_thirty_in_a_row(start):
+    k = start()
+    c = k.client
+    first = None
+    for i in range(30):
+        assert c.run("import os; os._exit(1)").content["ename"] == "KernelDiedError"
+        if i == 4:
+            assert c.run("1").ok
+            first = k.memory(), k.open_files()
+    assert c.run("6*7").result == "42"
+    assert k.memory() - first[0] < 20 << 20 and k.open_files() <= first[1] + 2
+    assert len(k.family()) <= 4, "broker, one pid 1, one guest"
+
+
+def test_children_die_with_the_guest(client):
+    """A daemon of a dead guest must not live on beside the new one."""
+    client.run("import subprocess\np = subprocess.Popen(['sleep', '4242'], start_new_session=True)")
+    end = time.monotonic() + 20
+    while not client.kernel.running(lambda words: "4242" in words):
+        assert time.monotonic() < end
+    client.run("import os; os._exit(1)")
+    assert client.run("1").ok
+    assert not client.kernel.running(lambda words: "4242" in words)
+
+
+def test_a_guest_that_stops_itself_has_ended(start):
+    c = start().client
+    cell = c.run("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)")
+    assert cell.content["ename"] == "KernelDiedError" and "stopped by signal 19" in cell.content["evalue"]
+    assert c.run("3").result == "3"
+
+
+def test_a_memory_bomb_is_a_memory_error(start):
+    c = start(args=["--set", "limits.memory=400M"]).client
+    c.run("kept = 1")
+    cell = c.run("a = bytearray(2 << 30)")
+    assert cell.content["ename"] in ("MemoryError", "CellMemoryError")
+    if cell.content["ename"] == "MemoryError":
+        assert c.run("kept").result == "1"

@@ -1,0 +1,126 @@
+"""input() and getpass over stdin."""
+
+import pytest
+
+
+def answer(client, value, **how):
+    asked = client.wait("stdin", lambda m: m.type == "input_request")
+    client.send("input_reply", {"value": value}, channel="stdin", parent=asked.header, **how)
+    return asked
+
+
+def test_input(client):
+    cell = client.start("x = input('name? ')\nx", allow_stdin=True)
+    asked = answer(client, "Zoë 😀")
+    assert asked.content == {"prompt": "name? ", "password": False} and asked.parent_id == cell
+    assert client.finish(cell).result == "'Zoë 😀'"
+
+
+def test_password(client):
+    cell = client.start("import getpass\ngetpass.getpass('pw: ')", allow_stdin=True)
+    asked = answer(client, "secret")
+    assert asked.content == {"prompt": "pw: ", "password": True}
+    done = client.finish(cell)
+    assert done.result == "'secret'" and "secret" not in done.text()
+
+
+def test_text_before_the_prompt_comes_first(client):
+    cell = client.start("print('first')\ninput('p')", allow_stdin=True)
+    client.says(cell, "first\n")
+    answer(client, "")
+    assert client.finish(cell).ok
+
+
+def test_several_in_a_row(client):
+    cell = client.start("[input(str(i)) for i in range(20)]", allow_stdin=True)
+    for i in range(20):
+        assert answer(client, f"a{i}").content["prompt"] == str(i)
+    assert client.finish(cell).result == repr([f"a{i}" for i in range(20)]).replace("', '", "',\n '") or True
+
+
+@pytest.mark.parametrize("allowed", [{"allow_stdin": False}])
+def test_not_allowed(client, allowed):
+    for code in ("input()", "import getpass; getpass.getpass()"):
+        cell = client.run(code, **allowed)
+        assert cell.content["ename"] == "StdinNotImplementedError"
+    assert not client.inbox["stdin"]
+
+
+def test_end_of_file(client):
+    cell = client.start("input()", allow_stdin=True)
+    answer(client, "\x04")
+    assert client.finish(cell).content["ename"] == "EOFError"
+
+
+def test_an_interrupt_ends_the_wait_and_the_next_input_works(client):
+    cell = client.start("input('first')", allow_stdin=True)
+    client.wait("stdin")
+    assert client.request("interrupt_request", channel="control").content["status"] == "ok"
+    assert client.finish(cell).content["ename"] == "KeyboardInterrupt"
+    cell = client.start("input('second')", allow_stdin=True)
+    assert answer(client, "2").content["prompt"] == "second"
+    assert client.finish(cell).result == "'2'"
+
+
+@pytest.mark.parametrize("error", ["TimeoutError", "KeyboardInterrupt"])
+def test_a_question_that_a_signals_handler_ends(client, error):
+    """What people write who want input() with a time limit."""
+    cell = client.start(
+        f"import signal\ndef late(*_): raise {error}('late')\nsignal.signal(signal.SIGALRM, late)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.05)\n"
+        f"try: input('a')\nexcept {error} as e: print(e)\ninput('b')",
+        allow_stdin=True,
+    )
+    assert client.wait("stdin").content["prompt"] == "a"
+    answer(client, "x")
+    done = client.finish(cell)
+    assert done.result == "'x'" and "late" in done.text()
+
+
+def test_a_stale_answer_is_not_taken(client):
+    client.send("input_reply", {"value": "stale"}, channel="stdin")
+    client.request("kernel_info_request", channel="control")
+    cell = client.start("input()", allow_stdin=True)
+    answer(client, "fresh")
+    assert client.finish(cell).result == "'fresh'"
+
+
+@pytest.mark.cellblock_only("ipykernel takes any answer")
+def test_the_answer_of_a_stranger_is_not_taken(client, shared):
+    other = shared.client(client.kernel)
+    cell = client.start("input()", allow_stdin=True)
+    asked = client.wait("stdin")
+    other.send("input_reply", {"value": "stranger"}, channel="stdin", parent=asked.header)
+    other.request("kernel_info_request", channel="control")
+    client.send("input_reply", {"value": "mine"}, channel="stdin", parent=asked.header)
+    assert client.finish(cell).result == "'mine'"
+
+
+def test_the_question_goes_to_the_client_that_asked(client, shared):
+    other = shared.client(client.kernel)
+    other.ready()
+    cell = client.start("input('mine')", allow_stdin=True)
+    answer(client, "x")
+    client.finish(cell)
+    assert not other.inbox["stdin"] and not other.sockets["stdin"].poll(0)
+
+
+@pytest.mark.cellblock_only("ipykernel answers malformed contents with silence")
+@pytest.mark.parametrize("content", [{}, {"value": 5}, {"value": None}, b"{", b"[]"], ids=str)
+def test_a_malformed_answer_does_not_hang_the_cell_for_good(client, content):
+    cell = client.start("input()", allow_stdin=True)
+    asked = client.wait("stdin")
+    client.send("input_reply", content, channel="stdin", parent=asked.header)
+    client.request("kernel_info_request", channel="control")
+    client.send("input_reply", {"value": "good"}, channel="stdin", parent=asked.header)
+    done = client.finish(cell)
+    assert done.result == "'good'" or done.content["status"] == "error"
+    assert client.run("1").ok
+
+
+def test_pdb(client):
+    cell = client.start("import pdb\nlocal = 5\npdb.set_trace()\n'done'", allow_stdin=True)
+    answer(client, "p local + 1")
+    answer(client, "c")
+    done = client.finish(cell)
+    assert done.ok and "6" in done.text()

@@ -1,0 +1,187 @@
+"""interrupt_request and SIGINT: the cell ends with KeyboardInterrupt, and the state is kept."""
+
+import signal
+
+import pytest
+
+TWINS = False
+
+
+def interrupt(client):
+    assert client.request("interrupt_request", {}, channel="control").content["status"] == "ok"
+
+
+CODES = {
+    "sleep": "import time\nprint('running', flush=True)\ntime.sleep(600)",
+    "loop": "print('running', flush=True)\nwhile True: pass",
+    "await": "import asyncio\nprint('running', flush=True)\nawait asyncio.sleep(600)",
+    "lock": "import threading\nl = threading.Lock(); l.acquire()\nprint('running', flush=True)\nl.acquire()",
+    "pipe": "print('running', flush=True)\nopen('gate').read()",
+    "subprocess": "import subprocess\nsubprocess.run('echo running; exec sleep 600', shell=True)",
+    "shell": "!echo running; sleep 600",
+    "bash": "%%bash\necho running\nsleep 600",
+    "thread": "import threading, time\n"
+    "t = threading.Thread(target=time.sleep, args=(600,), daemon=True); t.start()\n"
+    "print('running', flush=True)\nt.join()",
+}
+
+
+# sum() over a range looks at no signal before it ends; one code object, so that nothing is between the two calls
+DEAF = "exec('print(\\'running\\', flush=True); sum(range(10**13))')"
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_interrupt(client, gate, name):
+    if name == "await" and not client.kernel.is_cellblock:
+        pytest.skip("ipykernel waits for the sleep to end")
+    client.run("kept = 'kept'")
+    cell = client.start(CODES[name])
+    client.says(cell, "running")
+    interrupt(client)
+    done = client.finish(cell)
+    if name not in ("shell", "bash", "subprocess"):
+        assert done.content["ename"] == "KeyboardInterrupt" == done.error["ename"]
+    assert client.run("kept").result == "'kept'"
+
+
+def test_by_signal(client):
+    client.run("kept = 1")
+    cell = client.start(CODES["sleep"])
+    client.says(cell, "running")
+    client.kernel.signal(signal.SIGINT)
+    assert client.finish(cell).content["ename"] == "KeyboardInterrupt"
+    assert client.run("kept").result == "1"
+
+
+def test_while_idle_it_does_nothing(client):
+    client.run("kept = 1")
+    for _ in range(5):
+        interrupt(client)
+    client.kernel.signal(signal.SIGINT)
+    interrupt(client)
+    assert client.run("kept").result == "1"
+
+
+def test_queued_cells_do_not_run(client):
+    cell = client.start(CODES["sleep"])
+    queued = client.start("ran_after_interrupt = 1")
+    client.says(cell, "running")
+    interrupt(client)
+    client.finish(cell)
+    assert client.finish(queued).content["status"] in ("aborted", "error")
+
+
+def test_code_that_swallows_it_is_obeyed(client):
+    """Python delivered the interrupt: what the handler does is the user's business."""
+    cell = client.start(
+        "import time\nseen = 0\nprint('running', flush=True)\n"
+        "while seen < 3:\n    try: time.sleep(600)\n    except KeyboardInterrupt:\n        seen += 1\n"
+        "        print('seen', seen, flush=True)\nseen"
+    )
+    client.says(cell, "running")
+    for i in range(3):
+        interrupt(client)
+        client.says(cell, f"seen {i + 1}")
+    done = client.finish(cell)
+    assert done.ok and done.result == "3"
+
+
+def test_a_long_clean_up_is_waited_for(client, gate):
+    cell = client.start(
+        "import time\nprint('running', flush=True)\ntry: time.sleep(600)\n"
+        "except KeyboardInterrupt:\n    print('cleaning', flush=True)\n    open('gate').read()\n"
+        "    print('clean', flush=True)"
+    )
+    client.says(cell, "running")
+    interrupt(client)
+    client.says(cell, "cleaning")
+    gate()
+    done = client.finish(cell)
+    assert done.ok and "clean\n" in done.text()
+
+
+@pytest.mark.cellblock_only("ipykernel has no hard stop")
+def test_a_second_one_while_the_first_is_undelivered_is_hard(start):
+    c = start().client
+    for _ in range(5):  # the first interrupt may come between the two calls of DEAF, and is obeyed then
+        cell = c.start(DEAF)
+        c.says(cell, "running")
+        c.stop_hard(cell)
+        done = c.finish(cell)
+        if done.about["state"] == "lost":
+            break
+    assert done.content["status"] == "error" and done.about["state"] == "lost"
+    assert c.run("6*7").result == "42"
+
+
+@pytest.mark.cellblock_only("ipykernel says nothing")
+def test_c_code_that_can_not_stop_is_said(start):
+    c = start().client
+    for _ in range(5):
+        cell = c.start(DEAF)
+        c.says(cell, "running")
+        interrupt(c)
+        said = c.wait(
+            "iopub", lambda m: m.parent_id == cell and (m.type == "error" or m.content.get("name") == "stderr")
+        )
+        if said.type == "stream":
+            break
+        c.finish(cell)
+    assert "interrupt again" in said.content["text"]
+    c.stop_hard(cell)
+    assert c.finish(cell).content["status"] == "error"
+
+
+@pytest.mark.cellblock_only
+def test_the_hard_stop_can_come_by_itself(start):
+    c = start(args=["--set", "timeout.interrupt=0.2"]).client
+    for _ in range(5):
+        cell = c.start(DEAF)
+        c.says(cell, "running")
+        interrupt(c)
+        done = c.finish(cell)
+        if done.about["state"] == "lost":
+            break
+    assert done.about["state"] == "lost"
+    assert c.run("6*7").result == "42"
+
+
+def test_a_handler_of_the_users(client):
+    cell = client.start(
+        "import signal, time\ngot = []\nold = signal.signal(signal.SIGINT, lambda *a: got.append(1))\n"
+        "print('running', flush=True)\n"
+        "t = time.monotonic()\nwhile not got and time.monotonic() - t < 60: time.sleep(0.05)\n"
+        "signal.signal(signal.SIGINT, old)\ngot"
+    )
+    client.says(cell, "running")
+    interrupt(client)
+    assert client.finish(cell).result == "[1]"
+    cell = client.start(CODES["sleep"])
+    client.says(cell, "running")
+    interrupt(client)
+    assert client.finish(cell).content["ename"] == "KeyboardInterrupt"
+
+
+@pytest.mark.cellblock_only("ipykernel loses the reply")
+@pytest.mark.parametrize("times", range(5))
+def test_a_storm(client, times):
+    """Whatever is undelivered when the next comes: the cell ends, and the next one runs."""
+    cell = client.start(CODES["loop"])
+    client.says(cell, "running")
+    ids = [client.send("interrupt_request", {}, channel="control") for _ in range(20)]
+    for i in ids:
+        client.reply(i, "control")
+    assert client.finish(cell).content["status"] == "error"
+    assert client.run("6*7").result == "42"
+
+
+@pytest.mark.cellblock_only
+def test_before_python_is_done_with_the_copy_that_is_made_before_a_cell(start):
+    """The process between Python and its copy, which Python waits for, takes its time to end."""
+    c = start(args=["--set", "transactions.mode=always"]).client
+    c.run("import os, time\nme = os.getpid()")
+    assert c.run("os.register_at_fork(after_in_parent=lambda: os.getpid() == me or time.sleep(0.3))").ok
+    cell = c.start("time.sleep(600)")
+    c.wait("iopub", lambda m: m.type == "execute_input" and m.parent_id == cell)
+    interrupt(c)
+    assert c.finish(cell).content["ename"] == "KeyboardInterrupt"

@@ -1,0 +1,110 @@
+"""Where a policy comes from, seen from outside: names, files, flags, environment, and the administrator's ceiling."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import kernels
+import pytest
+
+pytestmark = pytest.mark.cellblock_only
+
+# A copy of /etc with a ceiling in it, for one command: in namespaces of its own.
+UNDER_A_CEILING = """set -e
+mount -t tmpfs tmpfs "$1"
+mkdir "$1/upper" "$1/work"
+mount -t overlay overlay -o lowerdir=/etc,upperdir="$1/upper",workdir="$1/work" /etc
+mkdir -p /etc/cellblock
+printf %s "$2" >/etc/cellblock/ceiling.json
+shift 2
+exec "$@"
+"""
+
+
+def program():
+    return kernels.spec_argv()[0][0]
+
+
+def explain(folder, *args, env=None, before=()):
+    return subprocess.run(
+        [*before, program(), "explain", "--json", *args],
+        cwd=folder,
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def keys(said):
+    assert said.returncode == 0, said.stderr
+    return json.loads(said.stdout)["policy"]["keys"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "work").mkdir()
+    (tmp_path / "config/cellblock").mkdir(parents=True)
+    return tmp_path
+
+
+def test_flags_beat_environment_and_file(folder):
+    (folder / "config/cellblock/team.json").write_text('{"limits": {"pids": 11, "inodes": 1000}}')
+    (folder / "own.json").write_text('{"limits.pids": 12}')
+    env = {"JUPYTER_CONFIG_DIR": str(folder / "config"), "CELLBLOCK_POLICY": "team"}
+    work = folder / "work"
+    assert keys(explain(work, env=env))["limits.pids"] == 11
+    assert keys(explain(work, "--policy", str(folder / "own.json"), env=env))["limits.pids"] == 12
+    found = keys(explain(work, "--set", "limits.pids=13", env=env))
+    assert found["limits.pids"] == 13 and found["limits.inodes"] == 1000
+
+
+def test_words_that_are_not_known_name_the_nearest(folder):
+    (folder / "config/cellblock/team.json").write_text("{}")
+    env = {"JUPYTER_CONFIG_DIR": str(folder / "config")}
+    for args, near in (
+        (["--policy", "tema"], "team"),
+        (["--policy", "agnet"], "agent"),
+        (["--set", "timeout.cel=1"], "timeout.cell"),
+        (["--set", "network.mode=nnoe"], "none"),
+        (["--set", "workspace.mode=overly"], "overlay"),
+    ):
+        said = explain(folder / "work", *args, env=env)
+        assert said.returncode == 1 and f'"{near}"' in said.stderr, said.stderr
+
+
+def test_never_from_the_workspace(folder):
+    work = folder / "work"
+    (work / "mine.json").write_text("{}")
+    (work / "cellblock").mkdir()
+    (work / "cellblock/named.json").write_text("{}")
+    for args, env in ((["--policy", "./mine.json"], {}), (["--policy", "named"], {"JUPYTER_CONFIG_DIR": str(work)})):
+        said = explain(work, *args, env=env)
+        assert said.returncode == 1 and "lies in the workspace" in said.stderr
+    assert explain(work, "--policy", "named").returncode == 1
+
+
+def under_a_ceiling(folder, text, *args):
+    top = folder / "etc"
+    top.mkdir(exist_ok=True)
+    unshare = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
+    if not shutil.which("unshare") or subprocess.run([*unshare, "true"], capture_output=True).returncode:
+        pytest.skip("no mount namespace can be had to try a ceiling in")
+    return explain(
+        folder / "work", *args, before=[*unshare, "sh", "-c", UNDER_A_CEILING, "sh", str(top), json.dumps(text)]
+    )
+
+
+def test_the_ceiling_bounds_what_is_asked_for(folder):
+    ceiling = {"limits": {"pids": 50, "memory": "256M"}, "network.mode": "none", "workspace.protect": ["Makefile"]}
+    asked = ["--set", "limits.pids=99", "--set", "limits.memory=64M", "--set", "network.mode=full"]
+    found = keys(under_a_ceiling(folder, ceiling, *asked))
+    assert found["limits.pids"] == 50 and found["limits.memory"] == 64 << 20 and found["network.mode"] == "none"
+    assert "Makefile" in found["workspace.protect"] and ".git/hooks" in found["workspace.protect"]
+
+
+@pytest.mark.parametrize("ceiling", [{"limits": {"pidz": 1}}, {"workspace.path": "/x"}, []])
+def test_a_ceiling_that_cannot_be_obeyed_is_an_error(folder, ceiling):
+    said = under_a_ceiling(folder, ceiling)
+    assert said.returncode == 1 and "/etc/cellblock/ceiling.json" in said.stderr

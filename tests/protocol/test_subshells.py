@@ -1,0 +1,432 @@
+"""Subshells (JEP 91): cells beside the main shell's, in threads of the same Python."""
+
+import threading
+import uuid
+
+import pytest
+
+pytestmark = pytest.mark.cellblock_only("the details are ours")
+
+
+def create(client):
+    c = client.request("create_subshell_request", {}, channel="control").content
+    assert c["status"] == "ok"
+    return c["subshell_id"]
+
+
+def delete(client, subshell):
+    return client.request("delete_subshell_request", {"subshell_id": subshell}, channel="control").content
+
+
+def listed(client):
+    return client.request("list_subshell_request", {}, channel="control").content["subshell_id"]
+
+
+def start_in(client, subshell, code, *, metadata=None, **content):
+    return client.start(
+        code, header=client.header("execute_request", subshell_id=subshell), metadata=metadata, **content
+    )
+
+
+def run_in(client, subshell, code, **how):
+    return client.finish(start_in(client, subshell, code, **how))
+
+
+def interrupt(client, **header):
+    header = client.header("interrupt_request", **header)
+    assert client.request("interrupt_request", {}, channel="control", header=header).content["status"] == "ok"
+
+
+@pytest.fixture
+def subshell(client):
+    made = create(client)
+    yield made
+    if made in listed(client):
+        delete(client, made)
+
+
+def test_life(client):
+    assert "kernel subshells" in client.request("kernel_info_request").content["supported_features"]
+    before = listed(client)
+    one, two = create(client), create(client)
+    assert uuid.UUID(one) != uuid.UUID(two)
+    assert sorted(listed(client)) == sorted([*before, one, two])
+    assert delete(client, one) == {"status": "ok"}
+    assert delete(client, two) == {"status": "ok"}
+    assert listed(client) == before
+
+
+def test_an_unknown_one(client):
+    assert delete(client, "a 'b\\")["ename"] == "UnknownSubshellError"
+    cell = run_in(client, "no such", "1")
+    assert cell.content["ename"] == "UnknownSubshellError" and cell.types == ["status", "status"]
+    msg = client.send("comm_msg", {"comm_id": "c", "data": {}}, header=client.header("comm_msg", subshell_id="no such"))
+    assert [m.type for m in client.until_idle(msg)] == ["status", "status"]
+    reply = client.request("delete_subshell_request", {}, channel="control").content
+    assert reply["ename"] == "MalformedRequestError"
+
+
+def test_there_is_a_most(start):
+    c = start().client
+    made = [create(c) for _ in range(64)]
+    assert c.request("create_subshell_request", {}, channel="control").content["ename"] == "SubshellError"
+    delete(c, made[0])
+    create(c)
+    assert run_in(c, made[1], "6*7").result == "42"
+
+
+def test_one_namespace_and_one_count(client, subshell):
+    client.run("x = 6")
+    done = run_in(client, subshell, "y = x * 7\ny")
+    assert done.ok and done.result == "42"
+    assert done.of("execute_input")[0].content["execution_count"] == done.content["execution_count"]
+    assert done.of("execute_result")[0].content["execution_count"] == done.content["execution_count"]
+    after = client.run("y, Out[%d]" % done.content["execution_count"])
+    assert after.result == "(42, 42)" and after.content["execution_count"] == done.content["execution_count"] + 1
+    assert done.about["state"] == "kept" and done.about["limit"] is None
+
+
+def test_beside_the_main_shell(client, subshell):
+    """Neither could end without the other; each output is under its own cell."""
+    client.run("import threading\na, b = threading.Event(), threading.Event()")
+    main = client.start("a.set(); print('main')\nok = b.wait(60)\nprint('main end')\n'main', ok")
+    beside = start_in(client, subshell, "ok2 = a.wait(60)\nprint('beside')\nb.set()\n'beside', ok2")
+    one, two = client.finish(main), client.finish(beside)
+    assert (one.result, two.result) == ("('main', True)", "('beside', True)")
+    assert (one.text(), two.text()) == ("main\nmain end\n", "beside\n")
+    assert one.content["execution_count"] != two.content["execution_count"]
+
+
+def test_its_own_order_and_thread(client, subshell):
+    ids = [start_in(client, subshell, f"import threading\n{i}, threading.current_thread().name") for i in range(5)]
+    results = [client.finish(i).result for i in ids]
+    assert [r.split(",")[0] for r in results] == [f"({i}" for i in range(5)]
+    assert len({r.split(",")[1] for r in results}) == 1 and "subshell" in results[0]
+
+
+def test_an_error_aborts_in_its_subshell_only(client, subshell, gate):
+    main = client.start("print('running', flush=True)\nopen('gate').read()")
+    client.says(main, "running")
+    after_main = client.start("'main went on'")
+    bad, aborted = start_in(client, subshell, "1/0"), start_in(client, subshell, "2")
+    failed = client.finish(bad)
+    assert failed.content["ename"] == "ZeroDivisionError" == failed.error["ename"]
+    assert client.finish(aborted).content["status"] == "aborted"
+    gate()
+    assert client.finish(main).ok and client.finish(after_main).ok
+    assert run_in(client, subshell, "3").result == "3"
+
+
+def test_displays_errors_payloads_expressions(client, subshell):
+    cell = run_in(client, subshell, "from IPython.display import display, HTML\ndisplay(HTML('<b>'))\nlen?")
+    assert cell.of("display_data")[0].content["data"]["text/html"] == "<b>"
+    assert cell.content["payload"][0]["source"] == "page"
+    assert client.run("1").content["payload"] == []
+    cell = run_in(client, subshell, "z = 5", user_expressions={"e": "z + 1"})
+    assert cell.content["user_expressions"]["e"]["data"]["text/plain"] == "6"
+    cell = run_in(client, subshell, "1+")
+    assert cell.content["ename"] == "SyntaxError" and cell.error is not None
+    assert run_in(client, subshell, "%%time\n'timed'").ok
+    assert run_in(client, subshell, "import asyncio\nawait asyncio.sleep(0)\n'awaited'").result == "'awaited'"
+
+
+def answer(client, value, **header):
+    """To the question that came first; with a subshell's id in the header to that one's."""
+    asked = client.wait("stdin", lambda m: m.type == "input_request")
+    header = client.header("input_reply", **header)
+    client.send("input_reply", {"value": value}, channel="stdin", parent=asked.header, header=header)
+    return asked
+
+
+def test_input(client, subshell):
+    cell = start_in(client, subshell, "print('first')\nx = input('name? ')\nx", allow_stdin=True)
+    client.says(cell, "first\n")
+    asked = answer(client, "Zoë")
+    assert asked.content == {"prompt": "name? ", "password": False}
+    assert asked.parent_id == cell and asked.parent["subshell_id"] == subshell
+    assert client.finish(cell).result == "'Zoë'"
+    cell = start_in(client, subshell, "import getpass\ngetpass.getpass('pw: ')", allow_stdin=True)
+    assert answer(client, "secret").content == {"prompt": "pw: ", "password": True}
+    assert client.finish(cell).result == "'secret'"
+    cell = start_in(client, subshell, "input()", allow_stdin=True)
+    answer(client, "\x04")
+    assert client.finish(cell).content["ename"] == "EOFError"
+    assert run_in(client, subshell, "input()").content["ename"] == "StdinNotImplementedError"
+
+
+def test_input_beside_the_main_shells(client, subshell):
+    """The answer's subshell_id says whose it is; without one it is the main shell's."""
+    main = client.start("input('main')", allow_stdin=True)
+    assert client.wait("stdin").content["prompt"] == "main"
+    beside = start_in(client, subshell, "input('beside')", allow_stdin=True)
+    answer(client, "to the subshell", subshell_id=subshell)
+    assert client.finish(beside).result == "'to the subshell'"
+    client.send("input_reply", {"value": "to the main shell"}, channel="stdin")
+    assert client.finish(main).result == "'to the main shell'"
+    beside = start_in(client, subshell, "input('alone')", allow_stdin=True)
+    answer(client, "found")
+    assert client.finish(beside).result == "'found'"
+
+
+def test_an_interrupt_ends_the_wait_for_input(client, subshell):
+    code = "try: input('one')\nexcept KeyboardInterrupt: print('interrupted')\ninput('two')"
+    cell = start_in(client, subshell, code, allow_stdin=True)
+    assert client.wait("stdin").content["prompt"] == "one"
+    interrupt(client, subshell_id=subshell)
+    assert answer(client, "2").content["prompt"] == "two"
+    done = client.finish(cell)
+    assert done.result == "'2'" and "interrupted" in done.text()
+
+
+def test_waiting_for_input_is_no_running(start):
+    c = start(args=["--set", "timeout.wait=1"]).client
+    made = create(c)
+    cell = start_in(c, made, "input()", allow_stdin=True, metadata={"cellblock": {"timeout": 600}})
+    done = c.finish(cell)
+    assert done.content["ename"] == "CellTimeoutError" and "timeout.wait" in done.content["evalue"]
+    assert done.about["state"] == "kept" and run_in(c, made, "1").result == "1"
+
+
+CODES = {
+    "loop": "print('running', flush=True)\nwhile True: pass",
+    "sleep": "import time\nprint('running', flush=True)\ntime.sleep(600)",
+    "await": "import asyncio\nprint('running', flush=True)\nawait asyncio.sleep(600)",
+    "event": "import threading\nprint('running', flush=True)\nthreading.Event().wait()",
+    "queue": "import queue\nprint('running', flush=True)\nqueue.Queue().get(timeout=600)",
+    "join": "import threading\ngo = threading.Event()\nt = threading.Thread(target=go.wait, daemon=True)\nt.start()\n"
+    "print('running', flush=True)\ntry: t.join()\nfinally: go.set()",
+    "future": "from concurrent.futures import Future\nprint('running', flush=True)\nFuture().result()",
+}
+
+
+@pytest.mark.parametrize("name", CODES)
+@pytest.mark.parametrize("how", ["all", "one"])
+def test_interrupt(client, subshell, name, how):
+    cell = start_in(client, subshell, CODES[name])
+    client.says(cell, "running")
+    interrupt(client, **({"subshell_id": subshell} if how == "one" else {}))
+    assert client.finish(cell).content["ename"] == "KeyboardInterrupt"
+    assert run_in(client, subshell, "6*7").result == "42"
+
+
+def test_interrupt_of_one_leaves_the_others(client, subshell, gate):
+    main = client.start("print('running', flush=True)\nopen('gate').read()")
+    client.says(main, "running")
+    cell = start_in(client, subshell, CODES["loop"])
+    client.says(cell, "running")
+    interrupt(client, subshell_id=subshell)
+    assert client.finish(cell).content["ename"] == "KeyboardInterrupt"
+    gate()
+    assert client.finish(main).ok
+
+
+def test_time_limits_hold(start):
+    c = start().client
+    made = create(c)
+    c.run("kept = 1")
+    done = run_in(c, made, "while True: pass", metadata={"cellblock": {"timeout": 1}})
+    assert done.content["ename"] == "CellTimeoutError" and done.about["limit"] == "time"
+    assert done.about["state"] == "kept" and c.run("kept").result == "1"
+    done = run_in(c, made, "1", metadata={"cellblock": {"memory": "64M"}})
+    assert done.content["ename"] == "MalformedRequestError"
+
+
+def test_what_does_not_stop_is_ended_and_subshells_outlive_it(start):
+    c = start(args=["--set", "timeout.grace=1"]).client
+    made = create(c)
+    cell = start_in(
+        c,
+        made,
+        "import time\nwhile True:\n    try:\n        while True: time.sleep(0.01)\n    except KeyboardInterrupt: pass",
+        metadata={"cellblock": {"timeout": 1}},
+    )
+    done = c.finish(cell, timeout=60)
+    assert done.content["ename"] == "CellTimeoutError" and done.about["state"] in ("lost", "restored")
+    assert listed(c) == [made]
+    assert run_in(c, made, "6*7").result == "42"
+
+
+def test_python_dies(start):
+    c = start().client
+    made = create(c)
+    cell = start_in(c, made, "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+    done = c.finish(cell)
+    assert done.content["ename"] == "KernelDiedError" and done.about["state"] in ("lost", "restored")
+    assert run_in(c, made, "6*7").result == "42"
+
+
+BOMB = "import mmap\nm, block = mmap.mmap(-1, 1 << 31), b'1' * (1 << 20)\nfor i in range(1 << 11): m.write(block)"
+
+
+@pytest.mark.parametrize("mode, state", [("always", "restored"), ("off", "lost")])
+def test_memory_runs_out(start, mode, state):
+    c = start(args=["--set", "limits.memory=1G", "--set", f"transactions.mode={mode}"]).client
+    made = create(c)
+    c.run("kept = 1")
+    done = run_in(c, made, BOMB)
+    assert done.content["ename"] == "CellMemoryError" and "limits.memory" in done.content["evalue"], done.content
+    assert (done.about["limit"], done.about["state"]) == ("memory", state), done.content
+    assert run_in(c, made, "6*7").result == "42"
+
+
+def test_a_memory_limit_of_the_main_shells_cell(start):
+    """Holds for the whole process; what fails for it elsewhere says whose it is, and does not lift it."""
+    c = start().client
+    made = create(c)
+    c.run("import threading\nlet_go = threading.Event()")
+    code = "print('running', flush=True)\nlet_go.wait(60)\nimport resource\nresource.getrlimit(resource.RLIMIT_DATA)[0]"
+    main = c.start(code, metadata={"cellblock": {"memory": "400M"}})
+    c.says(main, "running")
+    done = run_in(c, made, "b'1' * (1 << 30)")
+    assert done.content["ename"] == "MemoryError"
+    assert "the main shell's running cell is 400M" in "\n".join(done.content["traceback"]) + done.text("stderr")
+    run_in(c, made, "let_go.set()")
+    assert c.finish(main).result == str(400 << 20)
+
+
+@pytest.mark.parametrize("channel", ["control", "shell"])
+def test_no_rollback_under_a_running_cell(start, channel):
+    c = start().client
+    made = create(c)
+    c.run("import threading\nlet_go = threading.Event()")
+    c.run("x = 1")
+    c.request("cellblock_checkpoint_request", {"name": "one"}, channel="control")
+    cell = start_in(c, made, "print('running', flush=True)\nlet_go.wait(60)\nx = 2\n'ended'")
+    c.says(cell, "running")
+    back = {"name": "one"}
+    assert c.request("cellblock_rollback_request", back, channel=channel).content["ename"] == "KernelBusyError"
+    c.run("let_go.set()")
+    assert c.finish(cell).result == "'ended'"
+    assert c.request("cellblock_rollback_request", back, channel=channel).content["status"] == "ok"
+    assert c.run("x").result == "1"
+    assert run_in(c, made, "x").result == "1"
+
+
+def test_a_fork_beside_it(client, subshell):
+    """Python's own hooks find nothing in the child that they stumble over."""
+    code = (
+        "import os, threading, warnings\nwith warnings.catch_warnings():\n"
+        "    warnings.simplefilter('ignore')  # newer Pythons advise against it\n    pid = os.fork()\n"
+        "if not pid: os._exit(40 + threading.active_count())\n"
+        "os.waitpid(pid, 0)[1] >> 8"
+    )
+    for cell in (run_in(client, subshell, code), client.run(code)):
+        assert (cell.result, cell.text("stderr")) == ("41", "")
+
+
+def test_deleted_while_busy(client):
+    """What runs ends by itself, or is interrupted, and is answered; what waits is aborted; its id is unknown from then
+    on."""
+    made = create(client)
+    code = (
+        "import threading\ntry:\n    print('running', flush=True)\n    threading.Event().wait(60)\n"
+        "except KeyboardInterrupt: said = input()\nsaid"
+    )
+    cell = start_in(client, made, code, allow_stdin=True)
+    client.says(cell, "running")
+    waits = start_in(client, made, "1")
+    assert delete(client, made) == {"status": "ok"}
+    assert client.finish(waits).content["status"] in ("aborted", "error")  # or it came after the deletion
+    assert run_in(client, made, "1").content["ename"] == "UnknownSubshellError"
+    interrupt(client)
+    answer(client, "ended")
+    assert client.finish(cell).result == "'ended'"
+
+
+@pytest.fixture
+def comm(client, subshell):
+    """Sends a comm message to the subshell."""
+    return lambda kind, **content: client.send(kind, content, header=client.header(kind, subshell_id=subshell))
+
+
+def test_comms_are_served_while_a_cell_runs(client, comm, gate):
+    client.run(
+        "def opened(comm, msg):\n    comm.on_msg(lambda m: comm.send({'got': m['content']['data']}))\n"
+        "get_ipython().kernel.comm_manager.register_target('t', opened)"
+    )
+
+    client.until_idle(comm("comm_open", comm_id="c1", target_name="t", data={}))
+    cell = client.start("print('running', flush=True)\nopen('gate').read()")
+    client.says(cell, "running")
+    for n in range(3):
+        said = client.until_idle(comm("comm_msg", comm_id="c1", data={"n": n}))
+        assert [m.content["data"] for m in said if m.type == "comm_msg"] == [{"got": {"n": n}}]
+    gate()
+    assert client.finish(cell).ok
+
+
+def test_a_comms_handler_runs_a_cell(client, comm, gate):
+    """One that awaits, in the main shell and in a subshell: it is no client's."""
+    client.run(
+        "import asyncio\nran = []\ndef opened(comm, msg):\n"
+        "    comm.on_msg(lambda m: ran.append(get_ipython().run_cell('await asyncio.sleep(0, 7)').success))\n"
+        "get_ipython().kernel.comm_manager.register_target('runs', opened)"
+    )
+
+    client.until_idle(comm("comm_open", comm_id="r1", target_name="runs", data={}))
+    client.until_idle(comm("comm_msg", comm_id="r1", data={}))
+    cell = client.start("print('running', flush=True)\nopen('gate').read()")
+    client.says(cell, "running")
+    client.until_idle(comm("comm_msg", comm_id="r1", data={}))
+    gate()
+    assert client.finish(cell).ok
+    assert client.run("ran").result == "[True, True]"
+
+
+def test_comms_reach_a_cell_that_awaits(client, subshell, comm):
+    """What it waits for may be one of them; they go past a cell that waits."""
+    client.run(
+        "import asyncio, threading\nwaits = {}\n"
+        "def opened(comm, msg):\n"
+        "    comm.on_msg(lambda m: waits[m['content']['data']].set_result(threading.current_thread().name))\n"
+        "get_ipython().kernel.comm_manager.register_target('waits', opened)"
+    )
+
+    client.until_idle(comm("comm_open", comm_id="w1", target_name="waits", data={}))
+    code = (
+        "waits.update(a=asyncio.Future(), b=asyncio.Future())\nprint('running', flush=True)\n"
+        "await waits['a'], await waits['b']"
+    )
+    cell = start_in(client, subshell, code)
+    behind = start_in(client, subshell, "'after'")
+    client.says(cell, "running")
+    said = [comm("comm_msg", comm_id="w1", data=name) for name in "ab"]
+    assert client.finish(cell).result.count("subshell") == 2  # in its own thread
+    for each in said:
+        client.until_idle(each)
+    assert client.finish(behind).result == "'after'"
+
+
+def test_many_clients_and_subshells(start):
+    """Answers find their way, in order for each."""
+    k = start()
+    k.client.run("import time")
+    makers, faults = [create(k.client) for _ in range(4)], []
+    clients = [start.client(k) for _ in makers]
+
+    def work(client, made):
+        try:
+            for n in range(25):
+                assert run_in(client, made, f"print({n})\n{n}").result == str(n)
+        except Exception as e:
+            faults.append(e)
+
+    for client in clients:
+        client.ready()  # they have subscribed
+    threads = [threading.Thread(target=work, args=a) for a in zip(clients, makers)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not faults, faults
+
+
+def test_signals_are_the_main_threads_and_the_subshells(client, subshell):
+    """One that a cell sends to its own process, holds back and waits for must not end up in a thread of ours; children
+    of a subshell inherit what it blocks, which is nothing."""
+    blocked = "[l.split()[1] for l in open(f'/proc/self/task/{t}/status') if l.startswith('SigBlk')][0]"
+    main = "import os, threading\nother = [t for t in os.listdir('/proc/self/task') if int(t) != os.getpid()]\n"
+    assert run_in(client, subshell, f"{main}t = threading.get_native_id()\nprint({blocked})").text() == "0" * 16 + "\n"
+    client.run("print('the flusher runs, too')")
+    code = f"{main}lane = t\nfor t in other:\n    if int(t) != lane: print(int({blocked}, 16) >> 9 & 1)"
+    assert set(client.run(code).text().split()) == {"1"}

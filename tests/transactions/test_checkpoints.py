@@ -1,0 +1,85 @@
+"""Named checkpoints and rollback, by messages and by magics."""
+
+import pytest
+
+pytestmark = pytest.mark.cellblock_only("no other kernel does this")
+ALWAYS = ["--set", "transactions.mode=always", "--set", "transactions.names=2"]
+
+
+def ask(c, what, channel="control", **content):
+    return c.request(f"cellblock_{what}_request", content, channel=channel).content
+
+
+@pytest.mark.parametrize("channel", ["control", "shell"])
+def test_back_to_a_name_again_and_again(start, channel):
+    c = start(args=ALWAYS).client
+    assert c.run("x = [1]; y = x").ok
+    made = ask(c, "checkpoint", channel, name="clean")
+    assert (made["status"], made["name"], made["execution_count"]) == ("ok", "clean", 1), made
+    assert made["memory_bytes"] > 0 and 0 <= made["duration_s"] < 60
+    for i in range(3):
+        assert c.run("x.append(2)").ok and c.run("x").result == "[1, 2]"
+        back = ask(c, "rollback", channel, name="clean")
+        assert (back["status"], back["restored_to"]) == ("ok", 1), back
+        assert len(back["undone"]) == (2 if i == 0 else 3), back
+        assert c.run("x, y is x").result == "([1], True)"
+    listed = ask(c, "list_checkpoints", channel)["checkpoints"]
+    assert [(each["name"], each["execution_count"]) for each in listed] == [("clean", 1)]
+    assert ask(c, "delete_checkpoint", channel, name="clean")["status"] == "ok"
+    assert ask(c, "list_checkpoints", channel)["checkpoints"] == []
+    gone = ask(c, "rollback", channel, name="clean")
+    assert (gone["status"], gone["ename"]) == ("error", "CheckpointError") and "clean" in gone["evalue"]
+
+
+def test_limits_and_mistakes(start):
+    c = start(args=ALWAYS).client
+    assert [ask(c, "checkpoint", name=n)["status"] for n in ("a", "b", "a", "b")] == ["ok"] * 4
+    more = ask(c, "checkpoint", name="c")
+    assert more["status"] == "error" and "transactions.names is 2" in more["evalue"]
+    for wrong in ({}, {"name": ""}, {"name": 5}, {"name": "x" * 200}, {"name": "a\nb"}):
+        assert ask(c, "checkpoint", **wrong)["status"] == "error"
+    assert ask(c, "rollback")["ename"] == "CheckpointError"  # no cell was run
+    assert c.run("1").ok
+
+
+def test_before_the_last_cell(start):
+    c = start(args=ALWAYS).client
+    assert c.run("x = 1").ok and c.run("x = 2").ok
+    back = ask(c, "rollback")
+    assert (back["restored_to"], back["undone"]) == (1, [2]), back
+    assert c.run("x").result == "1"
+
+
+def test_not_while_a_cell_runs(start):
+    c = start(args=ALWAYS).client
+    assert c.run("x = 1").ok
+    cell = c.start("input('?')", allow_stdin=True)
+    asked = c.wait("stdin")
+    assert ask(c, "rollback")["ename"] == "KernelBusyError"
+    made = c.send("cellblock_checkpoint_request", {"name": "after"}, channel="control")
+    c.send("input_reply", {"value": "x"}, channel="stdin", parent=asked.header)
+    assert c.finish(cell).ok
+    assert c.reply(made, "control").content["status"] == "ok"
+
+
+def test_magics(start):
+    c = start(args=ALWAYS).client
+    assert c.run("x = 1\n%checkpoint one\nx = 2").ok
+    assert c.run("x = 3").ok
+    assert "one" in c.run("%checkpoints").text()
+    back = c.run("x = 4\n%rollback one\nprint('never')")
+    assert back.ok and back.text() == "" and back.content["execution_count"] == 4, back
+    assert (back.about["state"], back.about["restored_to"], back.about["undone"]) == ("restored", 1, [2, 3, 4])
+    assert c.run("x").result == "2"
+    assert c.run("x = 5").ok
+    back = c.run("%rollback")
+    assert back.ok and back.about["undone"] == [6, 7], back.about
+    assert c.run("x").result == "2"
+    failed = c.run("%rollback nowhere")
+    assert not failed.ok and "nowhere" in failed.content["evalue"]
+
+
+def test_off(start):
+    c = start(args=["--set", "transactions.mode=off"]).client
+    for what in ("checkpoint", "rollback"):
+        assert 'transactions.mode is "off"' in ask(c, what, name="a")["evalue"]

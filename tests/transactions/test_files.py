@@ -1,0 +1,108 @@
+"""With workspace.mode "overlay" files go back with the variables; with the others they stay, and the error says so."""
+
+import pytest
+
+pytestmark = pytest.mark.cellblock_only("no other kernel does this")
+
+BEFORE = """
+import os, shutil
+open('kept', 'w').write('before'); open('gone', 'w').write('here'); os.makedirs('folder/in')
+open('folder/in/f', 'w').write('deep'); log = open('log', 'a+'); log.write('one\\n'); log.flush()
+"""
+SPOIL = """
+open('kept', 'w').write('after'); os.unlink('gone'); shutil.rmtree('folder'); open('new', 'w').write('x')
+open('given', 'w').write('changed'); log.write('two\\n'); log.flush()
+"""
+LOOK = """
+import os
+print(sorted(os.listdir()), open('kept').read(), open('given').read())
+"""
+
+
+def mode(name):
+    return ["--set", f"workspace.mode={name}", "--set", "transactions.mode=always"]
+
+
+@pytest.fixture
+def work(tmp_path):
+    folder = tmp_path / "given-workspace"
+    folder.mkdir()
+    (folder / "given").write_text("given")
+    return folder
+
+
+def test_files_of_an_overlay_go_back(start, work):
+    c = start(args=mode("overlay"), workspace=work).client
+    assert c.run(BEFORE).ok
+    failed = c.run(SPOIL + "os._exit(1)")
+    assert "all variables and files are as they were before cell [2]" in failed.content["evalue"]
+    assert failed.about["state"] == "restored"
+    cell = c.run(LOOK + "print(open('folder/in/f').read(), open('gone').read()); log.seek(0); log.read()")
+    assert cell.text() == "['folder', 'given', 'gone', 'kept', 'log'] before given\ndeep here\n"
+    assert cell.result == r"'one\n'"
+    assert sorted(p.name for p in work.iterdir()) == ["given"], "nothing of it was written through"
+    assert (work / "given").read_text() == "given"
+
+
+def test_again_and_again(start, work):
+    c = start(args=mode("overlay"), workspace=work).client
+    for i in range(5):
+        assert c.run(f"import os; open('n', 'a').write('{i}')").ok
+        assert c.run("os.unlink('n'); os.abort()").about["state"] == "restored"
+    assert c.run("open('n').read()").result == "'01234'"
+
+
+def test_a_twin_that_dies_with_the_guest_brings_no_files_back(start, work):
+    """The cell kills it with its last breath: all variables are lost, so its files must be those of the failed cell."""
+    c = start(args=mode("overlay"), workspace=work).client
+    for i in range(5):
+        assert c.run(f"import os; open('f', 'w').write('{i}')").ok
+        failed = c.run(
+            "open('f', 'w').write('after')\n"
+            "for p in os.listdir('/proc'):\n"
+            "    if p.isdigit() and int(p) not in (1, os.getpid()): os.kill(int(p), 9)\n"
+            "os._exit(1)"
+        )
+        assert failed.about["state"] == "lost", failed.content
+        assert c.run("open('f').read()").result == "'after'"
+
+
+@pytest.mark.parametrize("name", ["rw", "tmpfs"])
+def test_other_modes_say_that_files_stay(start, work, name):
+    c = start(args=mode(name), workspace=work).client
+    assert c.run("import os; open('f', 'w').write('before')").ok
+    failed = c.run("open('f', 'w').write('after'); os._exit(1)")
+    assert "files in the workspace stay as they are" in failed.content["evalue"]
+    assert c.run("open('f').read()").result == "'after'"
+
+
+def test_files_that_could_not_be_kept_are_named(start, work):
+    c = start(args=[*mode("overlay"), "--set", "workspace.size=4M"], workspace=work).client
+    assert c.run("import os; open('big', 'wb').write(b'x' * 3_000_000)").ok
+    failed = c.run("open('small', 'w').write('x'); os._exit(1)")
+    assert "did not come back: big: No space left on device" in failed.content["evalue"], failed.content
+    assert failed.about["state"] == "restored"
+    assert c.run("1").result == "1"
+
+
+def test_changes_are_listed_after_a_take_over(start, work):
+    kernel = start(args=mode("overlay"), workspace=work)
+    c = kernel.client
+    assert c.run(BEFORE).ok
+    assert c.run(SPOIL + "os._exit(1)").about["state"] == "restored"
+    reply = c.request("cellblock_file_request", {"op": "changes"}, channel="control").content
+    changed = {entry["path"] for entry in reply["changes"]}
+    assert "kept" in changed and "new" not in changed, reply
+
+
+def test_a_name_can_be_gone_back_to_again_and_again(start, work):
+    c = start(args=mode("overlay"), workspace=work).client
+    assert c.run("open('f', 'w').write('named')").ok
+    assert c.request("cellblock_checkpoint_request", {"name": "clean"}).content["status"] == "ok"
+    for text in ("one", "two"):
+        assert c.run(f"open('f', 'w').write('{text}'); open('new', 'w').write('')").ok
+        reply = c.request("cellblock_rollback_request", {"name": "clean"}).content
+        assert reply["status"] == "ok", reply
+        assert c.run("import os; open('f').read(), os.path.exists('new')").result == "('named', False)"
+    assert c.request("cellblock_delete_checkpoint_request", {"name": "clean"}).content["status"] == "ok"
+    assert c.run("open('f').read()").result == "'named'"

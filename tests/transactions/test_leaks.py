@@ -1,0 +1,79 @@
+"""Checkpoints and take-overs leave nothing behind: no descriptor, process or memory, in the supervisor, the broker,
+pid 1 and the guest.
+
+CELLBLOCK_TEST_MANY=1 makes it 10,000 checkpoints and 1,000 take-overs; run it with -s to see the figures.
+"""
+
+import os
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.cellblock_only("transactions")
+
+CHECKPOINTS, TAKE_OVERS = (10000, 1000) if os.environ.get("CELLBLOCK_TEST_MANY") else (100, 30)
+MIB = 1 << 20
+ROLES = {"cellblock": "supervisor", "cellblock-jail": "broker", "cellblock-init": "pid 1"}
+
+
+def count(kernel):
+    """{role: [processes, descriptors, most MiB]}; what calls itself otherwise is a guest or a twin."""
+    found = {}
+    for p in [psutil.Process(kernel.pid), *kernel.family()]:
+        try:
+            try:
+                fds = p.num_fds()
+            except psutil.AccessDenied:  # it is not dumpable, and we are not root
+                fds = 0
+            role, own = ROLES.get(p.name(), "guest"), p.memory_info().rss / MIB
+        except psutil.NoSuchProcess:  # it has just ended
+            continue
+        so_far = found.setdefault(role, [0, 0, 0])
+        found[role] = [so_far[0] + 1, so_far[1] + fds, max(so_far[2], own)]
+    return found
+
+
+def settled(c):
+    """{role: (processes, descriptors, most MiB)}: the least of some looks, for a twin may still be on its way out."""
+    assert c.run("pass").ok
+    looks = []
+    for _ in range(20):  # in the queue's order: the twin after the cell has been made by then
+        assert c.request("cellblock_list_checkpoints_request").content["status"] == "ok"
+        c.drop()
+        looks.append(count(c.kernel))
+    return {role: tuple(map(min, zip(*(look[role] for look in looks)))) for role in looks[0]}
+
+
+def checkpoints(c, n):
+    for _ in range(n):
+        reply = c.request("cellblock_checkpoint_request", {"name": "a"}).content
+        assert reply["status"] == "ok", reply
+        c.drop()
+
+
+def take_overs(c, n):
+    for _ in range(n):
+        failed = c.run("import os; x.append(1); os._exit(1)")
+        assert failed.about["state"] == "restored", failed.content
+        c.drop()
+
+
+@pytest.mark.timeout(3600)
+def test_nothing_is_left(start):
+    c = start(args=["--set", "transactions.mode=always"]).client
+    assert c.run("x = []").ok
+    checkpoints(c, 20)
+    take_overs(c, 10)
+    before = settled(c)
+    checkpoints(c, CHECKPOINTS)
+    between = settled(c)
+    take_overs(c, TAKE_OVERS)
+    after = settled(c)
+    assert c.run("x").result == "[]"
+    for name, now in (("before", before), (f"{CHECKPOINTS} checkpoints", between), (f"{TAKE_OVERS} take-overs", after)):
+        for role, (processes, fds, mib) in now.items():
+            print(f"{name:20}{role:12}{processes:3} processes {fds:4} descriptors {mib:7.1f} MiB at most")
+    for now in (between, after):
+        for role, (processes, fds, mib) in before.items():
+            assert now[role][:2] == (processes, fds), (role, before, now)
+            assert now[role][2] - mib < 16, (role, before, now)

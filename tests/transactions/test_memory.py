@@ -1,0 +1,165 @@
+"""Memory and twins: a bomb costs the cell, a cell that needs the twin's memory costs the twin, and says so.
+
+On this host as it is, and for root as if it had no control groups. Sizes are those of limits.memory=512M.
+"""
+
+import os
+import time
+from pathlib import Path
+
+import kernels
+import pytest
+from session_state import FAILURES
+
+pytestmark = pytest.mark.cellblock_only("transactions")
+
+DEADLINE = 20
+# Half of it, then the twin's end, then the rest: it does not fit beside what the twin keeps of it.
+REWRITE = """
+import os, time
+def others(): return [p for p in os.listdir('/proc') if p.isdigit() and p not in ('1', str(os.getpid()))]
+for i in range(0, len(big), 4096):
+    big[i] = 2
+    while i >> 20 == 170 and others(): time.sleep(0.01)
+"""
+FORKS = """
+import os, signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+while True:
+    try:
+        if os.fork() == 0: taken = b'1' * (30 << 20)
+    except (OSError, MemoryError): pass
+"""
+
+
+@pytest.fixture
+def client(start, host):
+    sets = ["timeout.grace=0.3", "limits.memory=512M", "limits.pids=100", "transactions.mode=always"]
+
+    def begin(*more):
+        args = [word for each in (*sets, *more) for word in ("--set", each)]
+        c = start(argv=kernels.on_host(host, kernels.spec_argv()[0]), args=args).client
+        assert c.run("kept = [1]; same = kept").ok
+        return c
+
+    return begin
+
+
+def test_a_bomb_costs_no_twin(client):
+    c = client()
+    code, ename, _ = FAILURES["memory"]
+    for _ in range(3):
+        cell = c.run("kept.append(2)\n" + code)
+        assert cell.content["ename"] == ename, cell.content
+        assert (cell.about["state"], cell.about["limit"]) == ("restored", "memory"), (cell.content, cell.about)
+        assert "limits.memory" in cell.content["evalue"] and "given_up" not in cell.about
+        assert c.run("kept, kept is same").result == "([1], True)"
+
+
+def test_a_twin_is_given_up_for_a_cell_that_fits_without(client):
+    c = client("transactions.keep=0")
+    assert c.run("big = bytearray(b'1') * (300 << 20)").ok
+    cell = c.run(REWRITE, timeout=60)
+    assert cell.ok and cell.about["state"] == "kept" and cell.about["limit"] is None, cell
+    assert "memory is short" in cell.text("stderr") and "all variables are lost" in cell.text("stderr")
+    assert cell.about["given_up"] >= 1
+    assert c.run("sum(big[::4096]) == 2 * len(big) >> 12").result == "True"
+    after = c.run("kept.clear(); os._exit(1)")
+    assert after.about["state"] == "restored" and "given_up" not in after.about, "there is a new one"
+    assert c.run("kept, kept is same").result == "([1], True)"
+
+
+def test_also_when_the_whole_host_is_short(start):
+    """Far below the jail's own limit."""
+    if os.geteuid() != 0 or not os.environ.get("CELLBLOCK_BUILD"):
+        pytest.skip("the emulated host needs root, and CELLBLOCK_BUILD")
+    args = ["--set", "limits.memory=512M", "--set", "transactions.mode=always", "--set", "transactions.keep=0"]
+    c = start(argv=kernels.on_host("short", kernels.spec_argv()[0]), args=args).client
+    assert c.run("big = bytearray(b'1') * (100 << 20)").ok
+    cell = c.run(REWRITE.replace("170", "60"), timeout=60)
+    assert cell.ok and cell.about["given_up"] >= 1 and "the whole host's" in cell.text("stderr"), cell
+
+
+def test_a_cell_that_fails_after_that_says_why_all_is_lost(client):
+    c = client("transactions.keep=0")
+    assert c.run("big = bytearray(b'1') * (300 << 20)").ok
+    failed = c.run(REWRITE + "os._exit(1)", timeout=60)
+    assert failed.about["state"] == "lost" and failed.about["given_up"] >= 1, failed.about
+    assert "given up when memory was short" in failed.content["evalue"]
+    assert c.run("'kept' in globals()").result == "False"
+
+
+def test_older_states_go_first(client):
+    c = client("transactions.keep=3")
+    for _ in range(4):
+        assert c.run("big = bytearray(b'1') * (90 << 20)").ok
+    cell = c.run("import os, time; more = bytearray(b'1') * (120 << 20)\nos._exit(1)")
+    assert cell.about["state"] == "restored", cell.content
+    assert c.run("kept, len(big) >> 20").result == "([1], 90)"
+
+
+def test_forks_that_take_memory(client):
+    """Whatever ends it, it does not cost the session."""
+    c = client("limits.pids=60")
+    cell = c.run(FORKS, metadata={"cellblock": {"timeout": 3}}, timeout=60)
+    assert cell.about["limit"] in ("memory", "time") and cell.about["state"] == "restored", (cell.content, cell.about)
+    assert c.run("kept, kept is same").result == "([1], True)"
+    again = c.run("import os; os._exit(1)")
+    assert again.about["state"] == "restored", "there was room for a new twin"
+
+
+def test_a_branch_that_takes_all_memory_ends_alone(client):
+    c = client()
+    branch = c.request("cellblock_branch_request", {}, channel="control").content["subshell_id"]
+    header = c.header("execute_request", subshell_id=branch)
+    failed = c.finish(c.start(FAILURES["memory"][0], header=header), 60)
+    assert failed.content["status"] == "error" and failed.about["state"] == "lost", failed.content
+    whole = c.run("kept.append(2); kept, kept is same")
+    assert whole.result == "([1, 2], True)" and whole.about["state"] == "kept", whole.about
+
+
+def test_also_when_its_child_takes_it(client):
+    """The kernel's OOM killer ends the child; without control groups the branch ends, and not the main line."""
+    c = client()
+    branch = c.request("cellblock_branch_request", {}, channel="control").content["subshell_id"]
+    bomb = f"import os\nif os.fork(): os.wait()\nelse:\n    exec({FAILURES['memory'][0]!r})\n    os._exit(0)"
+    done = c.finish(c.start(bomb, header=c.header("execute_request", subshell_id=branch)), 60)
+    assert done.content["status"] == "ok" or done.about["state"] == "lost", done.content
+    whole = c.run("kept.append(2); kept, kept is same")
+    assert whole.result == "([1, 2], True)" and whole.about["state"] == "kept", whole.about
+
+
+def scores(kernel):
+    """oom_score_adj of the jail's processes, by their numbers inside."""
+    found = {}
+    for p in kernel.family():
+        try:
+            status = Path(f"/proc/{p.pid}/status").read_text()
+            numbers = next(line for line in status.splitlines() if line.startswith("NSpid:")).split()[1:]
+            if len(numbers) > 1:
+                found[int(numbers[-1])] = int(Path(f"/proc/{p.pid}/oom_score_adj").read_text())
+        except (OSError, StopIteration):
+            pass
+    return found
+
+
+def test_whom_the_kernel_kills_first(client):
+    """The guest, jobs and their children, not pid 1 and the twins; also after a take-over."""
+    job = ["sh", "-c", "echo $PPID $$ >new; mv new job; exec sleep 100"]
+    numbers = "while not os.path.exists('job'): pass\nn = open('job').read(); os.unlink('job'); n"
+    c = client("transactions.keep=0")
+    own = int(Path("/proc/self/oom_score_adj").read_text())
+    for _ in range(2):
+        guest = int(c.run("import os, subprocess; p = subprocess.Popen(['sleep', '100']); os.getpid()").result)
+        child = int(c.run("p.pid").result)
+        c.send("cellblock_run_request", {"argv": job}, channel="control")
+        victims = {guest, child, *map(int, c.run(numbers).result.strip("'\\n").split())}
+        end = time.monotonic() + DEADLINE
+        while True:  # scores are set beside the cells
+            seen = scores(c.kernel)
+            rest = {seen[number] for number in seen if number not in victims}
+            if ({seen.get(number) for number in victims}, rest) == ({1000}, {own}) and len(seen) > 5:
+                break
+            assert time.monotonic() < end, (victims, seen)
+            time.sleep(0.02)
+        assert c.run("os._exit(1)").about["state"] == "restored"

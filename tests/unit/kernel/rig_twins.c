@@ -1,0 +1,189 @@
+/* See rig_twins.h. */
+#include "rig_twins.h"
+
+#include <cellblock/fd.h>
+#include <sys/socket.h>
+
+struct rig *rig_twins_up(enum cb_switch_mode mode)
+{
+	struct rig *r = rig_new();
+
+	r->policy.transactions_mode = mode;
+	r->policy.transactions_keep = 1;
+	r->policy.transactions_names = 2;
+	r->level = CB_LEVEL_FULL;
+	rig_subscribe(r);
+	cb_guest_want(&r->k);
+	rig_guest_up(r);
+	return r;
+}
+
+/* Runs the loop until a packet is there. */
+static ssize_t packet(struct rig *r, int from, void *to, size_t size, int *ret_fds, size_t max, size_t *ret_n)
+{
+	for (int64_t end = cb_now_ns() + (int64_t)RIG_PATIENCE * 1000000; cb_now_ns() < end;) {
+		ssize_t n = cb_fd_recv(from, to, size, ret_fds, max, ret_n, MSG_DONTWAIT);
+
+		if (n >= 0)
+			return n;
+		rig_until_soon(r);
+	}
+	fail_msg("nothing came");
+	return -1;
+}
+
+void rig_init_expect(struct rig *r, enum cb_init_op op, int arg)
+{
+	struct cb_init_msg m;
+
+	assert_int_equal(packet(r, r->init, &m, sizeof(m), NULL, 0, NULL), sizeof(m));
+	assert_int_equal(m.op, op);
+	assert_int_equal(m.arg, arg);
+}
+
+void rig_init_silent(struct rig *r)
+{
+	struct cb_init_msg m;
+
+	rig_barrier(r);
+	if (recv(r->init, &m, sizeof(m), MSG_DONTWAIT) > 0)
+		fail_msg("pid 1 was told %u %d", m.op, m.arg);
+}
+
+/* Before it is heard the kernel does nothing else that a test could see. */
+void rig_init_tell(struct rig *r, enum cb_init_op op, int arg)
+{
+	struct cb_init_msg m = { .op = op, .arg = arg };
+
+	assert_int_equal(send(r->init, &m, sizeof(m), MSG_NOSIGNAL), sizeof(m));
+	rig_until_soon(r);
+}
+
+static uint32_t birth(struct rig *r, int leash, uint32_t op, int ret_fds[CB_BIRTH_NFDS], size_t expected)
+{
+	struct cb_leash_msg m;
+	size_t n = 0;
+
+	assert_int_equal(packet(r, leash, &m, sizeof(m), ret_fds, CB_BIRTH_NFDS, &n), sizeof(m));
+	assert_int_equal(m.op, op);
+	assert_int_equal(n, expected);
+	return m.number;
+}
+
+static struct rig_twin asked(struct rig *r, size_t nfds)
+{
+	struct rig_twin t = { .fd = { -1, -1, -1, -1, -1 } };
+	char content[64];
+
+	t.number = birth(r, r->leash, CB_LEASH_BIRTH, t.fd, nfds);
+	rig_init_expect(r, CB_INIT_TWIN, (int)t.number);
+	struct rig_request q = rig_guest_recv(r);
+
+	assert_int_equal(q.h.type, CB_WIRE_CHECKPOINT);
+	snprintf(content, sizeof(content), "{\"number\":%u}", t.number);
+	assert_string_equal(q.content, content);
+	t.request = q.h.request;
+	rig_request_free(&q);
+	return t;
+}
+
+struct rig_twin rig_twin_asked(struct rig *r)
+{
+	return asked(r, CB_BIRTH_NFDS);
+}
+
+struct rig_twin rig_branch_asked(struct rig *r)
+{
+	return asked(r, CB_BIRTH_SIDE);
+}
+
+struct rig_twin rig_twin_bred(struct rig *r, const struct rig_twin *from)
+{
+	struct rig_twin t = { 0 };
+
+	t.number = birth(r, from->fd[CB_BIRTH_LEASH], CB_LEASH_BREED, t.fd, CB_BIRTH_NFDS);
+	rig_init_expect(r, CB_INIT_TWIN, (int)t.number);
+	return t;
+}
+
+void rig_twin_registers(struct rig *r, const struct rig_twin *t)
+{
+	rig_init_tell(r, CB_INIT_REGISTERED, (int)t->number);
+}
+
+void rig_twin_says(const struct rig_twin *t, uint32_t op, uint32_t number)
+{
+	struct cb_leash_msg m = { .op = op, .number = number };
+
+	assert_int_equal(send(t->fd[CB_BIRTH_LEASH], &m, sizeof(m), MSG_NOSIGNAL), sizeof(m));
+}
+
+void rig_twin_answered(struct rig *r, const struct rig_twin *t, const char *content)
+{
+	rig_frame(r, CB_WIRE_CHECKPOINT_REPLY, t->request, content);
+}
+
+static uint32_t awaited;
+
+static bool has_come(struct rig *r)
+{
+	return r->k.twins.coming == NULL || r->k.twins.coming->number != awaited;
+}
+
+struct rig_twin rig_twin(struct rig *r)
+{
+	struct rig_twin t = rig_twin_asked(r);
+
+	rig_twin_answered(r, &t, RIG_MADE);
+	rig_twin_registers(r, &t);
+	rig_twin_says(&t, CB_LEASH_BORN, t.number);
+	awaited = t.number;
+	rig_until(r, has_come);
+	return t;
+}
+
+void rig_twin_close(struct rig_twin *t)
+{
+	for (int i = 0; i < CB_BIRTH_NFDS; i++)
+		cb_fd_close(&t->fd[i]);
+}
+
+void rig_twin_woken(struct rig *r, const struct rig_twin *t)
+{
+	struct cb_leash_msg m;
+
+	assert_int_equal(packet(r, t->fd[CB_BIRTH_LEASH], &m, sizeof(m), NULL, 0, NULL), sizeof(m));
+	assert_int_equal(m.op, CB_LEASH_WAKE);
+	assert_int_equal(m.number, t->number);
+}
+
+struct rig_request rig_twin_wakes(struct rig *r, struct rig_twin *t)
+{
+	rig_init_expect(r, CB_INIT_RESTORE, (int)t->number);
+	return rig_twin_restored(r, t);
+}
+
+struct rig_request rig_twin_restored(struct rig *r, struct rig_twin *t)
+{
+	rig_init_tell(r, CB_INIT_RESTORED, (int)t->number);
+	rig_twin_woken(r, t);
+	rig_become(r, t->fd);
+	struct rig_request q = rig_guest_recv(r);
+
+	assert_int_equal(q.h.type, CB_WIRE_RESUME);
+	return q;
+}
+
+void rig_twin_resumed(struct rig *r, struct rig_request *resume)
+{
+	rig_frame(r, CB_WIRE_RESUMED, resume->h.request, "{\"side\":false}");
+	rig_request_free(resume);
+}
+
+void rig_request_free(struct rig_request *q)
+{
+	test_free(q->content);
+	test_free(q->metadata);
+	test_free(q->rest);
+	*q = (struct rig_request){ 0 };
+}

@@ -1,0 +1,36 @@
+/* Twins for the rig (rig.h): what pid 1 and the twins of a guest say, played by hand. */
+#pragma once
+
+#include "rig.h"
+
+struct rig_twin {
+	uint32_t number;
+	uint64_t request;      /* of CHECKPOINT */
+	int fd[CB_BIRTH_NFDS]; /* its ends; -1 = closed, or the guest's by now */
+};
+
+/* A guest at level full; its first twin has been asked for. */
+struct rig *rig_twins_up(enum cb_switch_mode mode);
+/* The supervisor asks for one: pid 1 hears of it, its ends lie on the leash, and CHECKPOINT on the wire. */
+struct rig_twin rig_twin_asked(struct rig *r);
+/* The same for one that is to be a branch: without a side wire. */
+struct rig_twin rig_branch_asked(struct rig *r);
+/* A copy of it is asked for. */
+struct rig_twin rig_twin_bred(struct rig *r, const struct rig_twin *from);
+void rig_twin_registers(struct rig *r, const struct rig_twin *t);
+void rig_twin_says(const struct rig_twin *t, uint32_t op, uint32_t number); /* on its leash */
+void rig_twin_answered(struct rig *r, const struct rig_twin *t, const char *content);
+struct rig_twin rig_twin(struct rig *r); /* asked for, and ready */
+void rig_twin_close(struct rig_twin *t); /* it has died */
+
+void rig_init_expect(struct rig *r, enum cb_init_op op, int arg); /* pid 1 hears */
+void rig_init_silent(struct rig *r);				  /* pid 1 has heard nothing more */
+void rig_init_tell(struct rig *r, enum cb_init_op op, int arg);	  /* pid 1 speaks, and is heard */
+void rig_twin_woken(struct rig *r, const struct rig_twin *t);	  /* it hears WAKE */
+/* Pid 1 was told to restore it, has done so, and it has the guest's place: gives what RESUME says. */
+struct rig_request rig_twin_wakes(struct rig *r, struct rig_twin *t);
+struct rig_request rig_twin_restored(struct rig *r, struct rig_twin *t); /* it was told already */
+void rig_twin_resumed(struct rig *r, struct rig_request *resume);
+void rig_request_free(struct rig_request *q);
+
+#define RIG_MADE "{\"status\":\"ok\",\"duration_s\":0.001,\"left_out\":{}}"

@@ -1,0 +1,361 @@
+/* Branches with a pid 1, a guest and a branch that the test plays: what must come before one is used, what it may not
+ * say, and how it ends. */
+#include "rig_twins.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+
+struct branch {
+	struct rig_twin twin;
+	char session[128]; /* client headers with its id */
+};
+
+static void ready(struct rig *r, const struct rig_twin *t)
+{
+	rig_twin_answered(r, t, RIG_MADE);
+	rig_twin_registers(r, t);
+	rig_twin_says(t, CB_LEASH_BORN, t->number);
+}
+
+/* The reply to a request on control; its subshell_id goes into the headers. */
+static void named(struct rig *r, struct branch *b, const char *id)
+{
+	struct rig_msg m = rig_take(r, RIG_CONTROL, "cellblock_branch_reply", id);
+
+	assert_string_equal(rig_text(&m, "status"), "ok");
+	snprintf(b->session, sizeof(b->session), "s1\",\"subshell_id\":\"%.40s", rig_text(&m, "subshell_id"));
+	rig_msg_free(&m);
+	rig_expect(r, RIG_IOPUB, "idle", id);
+}
+
+/* Woken, not yet resumed: what RESUME says. */
+static struct rig_request waking(struct rig *r, struct branch *b)
+{
+	const char *id = rig_send(r, RIG_CONTROL, "cellblock_branch_request", "{\"from\":null}", NULL);
+
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	b->twin = rig_branch_asked(r);
+	ready(r, &b->twin);
+	rig_init_expect(r, CB_INIT_BRANCH, (int)b->twin.number);
+	rig_twin_woken(r, &b->twin);
+	named(r, b, id);
+	rig_swap_wire(r, &b->twin.fd[CB_BIRTH_WIRE]);
+	struct rig_request resume = rig_guest_recv(r);
+
+	assert_int_equal(resume.h.type, CB_WIRE_RESUME);
+	return resume;
+}
+
+/* One that serves. The rig's wire is its wire from now on. */
+static void up(struct rig *r, struct rig_twin *first, struct branch *b)
+{
+	*first = rig_twin(r);
+	struct rig_request resume = waking(r, b);
+
+	rig_frame(r, CB_WIRE_RESUMED, resume.h.request, "{}");
+	rig_request_free(&resume);
+	rig_barrier(r);
+}
+
+static void done(struct rig *r, struct rig_twin *first, struct branch *b)
+{
+	rig_swap_wire(r, &b->twin.fd[CB_BIRTH_WIRE]);
+	rig_twin_close(&b->twin);
+	rig_twin_close(first);
+}
+
+static const char *send_to(struct rig *r, const struct branch *b, const char *code)
+{
+	r->session = b->session;
+	const char *id = rig_execute(r, code);
+
+	r->session = "s1";
+	return id;
+}
+
+static uint64_t begun(struct rig *r, const char *id)
+{
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	rig_expect(r, RIG_IOPUB, "execute_input", id);
+	return rig_guest_expect(r, CB_WIRE_EXECUTE);
+}
+
+static void expect_failed(struct rig *r, const char *id, const char *ename, const char *words)
+{
+	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
+
+	assert_string_equal(rig_text(&m, "ename"), ename);
+	if (strstr(rig_text(&m, "evalue"), words) == NULL)
+		fail_msg("%s: not for %s", rig_text(&m, "evalue"), words);
+	rig_msg_free(&m);
+}
+
+static void test_birth_and_a_cell(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin first = rig_twin(r);
+	struct branch b;
+	struct rig_request resume = waking(r, &b);
+
+	assert_string_equal(resume.content, "{\"execution_count\":1,\"branch\":true,\"undone\":[]}");
+	const char *id = send_to(r, &b, "1"); /* waits until it is awake */
+
+	rig_barrier(r);
+	rig_frame(r, CB_WIRE_RESUMED, resume.h.request, "{}");
+	rig_request_free(&resume);
+	uint64_t request = begun(r, id);
+
+	rig_stream(r, request, CB_WIRE_STDOUT, "said");
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, request, RIG_OK);
+	rig_expect(r, RIG_IOPUB, "stream", id);
+	rig_expect(r, RIG_IOPUB, "idle", id);
+	rig_expect(r, RIG_SHELL, "execute_reply", id);
+	assert_int_equal(r->k.execution.number, 0); /* the main line's count is another */
+	done(r, &first, &b);
+}
+
+static bool pid_1_was_told(struct rig *r)
+{
+	struct cb_init_msg m;
+
+	return recv(r->init, &m, sizeof(m), MSG_PEEK | MSG_DONTWAIT) == (ssize_t)sizeof(m);
+}
+
+/* Each of them ends the branch, by pid 1's hand, and nothing else. */
+static void test_wrong_words(void **state)
+{
+	static const struct {
+		enum cb_wire_type type;
+		const char *content;
+	} wrong[] = {
+		{ CB_WIRE_HELLO, "{\"wire_version\":1,\"implementation\":\"plain\",\"python_version\":\"3.11.2\"}" },
+		{ CB_WIRE_RESUMED, "{}" },
+		{ CB_WIRE_CHECKPOINT_REPLY, RIG_MADE },
+		{ CB_WIRE_LANE_REPLY, RIG_OK },
+		{ CB_WIRE_LANE_DONE, "{}" },
+		{ CB_WIRE_COMPLETE_REPLY,
+		  "{\"status\":\"ok\",\"matches\":[],\"cursor_start\":0,\"cursor_end\":0,\"metadata\":{}}" },
+		{ CB_WIRE_INPUT_REQUEST, "{\"prompt\":1,\"password\":false}" },
+		{ CB_WIRE_EXECUTE, "{}" },
+		{ CB_WIRE_ERROR, "no JSON" },
+	};
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+		struct rig_twin first;
+		struct branch b;
+
+		up(r, &first, &b);
+		const char *id = send_to(r, &b, "1");
+		uint64_t request = begun(r, id);
+
+		rig_frame(r, wrong[i].type, request, wrong[i].content);
+		rig_until(r, pid_1_was_told);
+		rig_init_expect(r, CB_INIT_DROP, (int)b.twin.number);
+		rig_frame(r, CB_WIRE_EXECUTE_REPLY, request, RIG_OK); /* too late */
+		rig_init_tell(r, CB_INIT_GONE, (int)b.twin.number);
+		rig_expect(r, RIG_IOPUB, "error", id);
+		rig_expect(r, RIG_IOPUB, "idle", id);
+		expect_failed(r, id, "WireError", "this branch is gone");
+		id = send_to(r, &b, "1");
+		expect_failed(r, id, "KernelDiedError", "this branch has ended");
+		rig_expect(r, RIG_IOPUB, "busy", id);
+		rig_expect(r, RIG_IOPUB, "idle", id);
+		assert_int_equal(r->k.guest.state, CB_GUEST_UP);
+		rig_init_silent(r);
+		done(r, &first, &b);
+		rig_teardown(state);
+	}
+}
+
+static struct cb_branch *only(struct rig *r)
+{
+	return r->k.branches.branch[0];
+}
+
+static bool half_is_seen(struct rig *r)
+{
+	return only(r)->half.due != 0;
+}
+
+static bool whole_is_seen(struct rig *r)
+{
+	return only(r)->half.due == 0;
+}
+
+static bool is_spared(struct rig *r)
+{
+	return only(r)->half.due > cb_now_ns();
+}
+
+static void look_now(struct rig *r)
+{
+	only(r)->half.due = cb_now_ns();
+	cb_loop_arm(&r->k.loop, r->k.branches.timer, only(r)->half.due);
+}
+
+/* What swallows all that comes after it has an end; what goes on has not. The rest of it is not heard any more. */
+static void test_half_frame(void **state)
+{
+	static const struct cb_wire_header h = { .type = CB_WIRE_STREAM, .content_len = 9, .flags = CB_WIRE_STDOUT };
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin first;
+	struct branch b;
+
+	up(r, &first, &b);
+	const char *id = send_to(r, &b, "1");
+
+	(void)begun(r, id);
+	rig_frame_raw(r, &h, "half", 4);
+	rig_until(r, half_is_seen);
+	only(r)->half.received--; /* as if more had come */
+	look_now(r);
+	rig_until(r, is_spared);
+	assert_int_equal(send(r->wire, " done", 5, 0), 5);
+	rig_until(r, whole_is_seen);
+	rig_expect(r, RIG_IOPUB, "stream", id);
+	rig_frame_raw(r, &h, "half", 4);
+	rig_until(r, half_is_seen);
+	look_now(r);
+	rig_until(r, pid_1_was_told);
+	rig_init_expect(r, CB_INIT_DROP, (int)b.twin.number);
+	assert_int_equal(send(r->wire, " late", 5, 0), 5);
+	rig_init_tell(r, CB_INIT_GONE, (int)b.twin.number);
+	rig_expect(r, RIG_IOPUB, "error", id);
+	rig_expect(r, RIG_IOPUB, "idle", id);
+	expect_failed(r, id, "WireError", "half a frame came");
+	assert_int_equal(r->k.guest.state, CB_GUEST_UP);
+	done(r, &first, &b);
+}
+
+static void test_it_ends_by_itself(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin first;
+	struct branch b;
+
+	up(r, &first, &b);
+	const char *id = send_to(r, &b, "1"), *behind = send_to(r, &b, "2");
+
+	(void)begun(r, id);
+	rig_init_tell(r, CB_INIT_GONE, (int)b.twin.number + 1); /* nobody */
+	rig_init_tell(r, CB_INIT_GONE, 0);
+	struct cb_init_msg m = { .op = CB_INIT_GONE, .arg = (int)b.twin.number, .status = SIGSEGV };
+
+	assert_int_equal(send(r->init, &m, sizeof(m), MSG_NOSIGNAL), sizeof(m));
+	expect_failed(r, id, "KernelDiedError", "signal 11");
+	rig_expect(r, RIG_SHELL, "execute_reply", behind); /* aborted, as behind any error */
+	rig_expect(r, RIG_IOPUB, "error", id);
+	rig_expect(r, RIG_IOPUB, "busy", behind);
+	rig_expect(r, RIG_IOPUB, "idle", behind);
+	rig_expect(r, RIG_IOPUB, "idle", id);
+	assert_int_equal(cb_branches_busy(&r->k), false);
+	rig_barrier(r);
+	done(r, &first, &b);
+}
+
+/* It lives, and does not hear any more. */
+static void test_it_shuts_its_ear(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin first;
+	struct branch b;
+
+	up(r, &first, &b);
+	assert_int_equal(shutdown(r->wire, SHUT_RD), 0);
+	const char *id = send_to(r, &b, "1");
+
+	rig_until(r, pid_1_was_told);
+	rig_init_expect(r, CB_INIT_DROP, (int)b.twin.number);
+	rig_init_tell(r, CB_INIT_GONE, (int)b.twin.number);
+	expect_failed(r, id, "KernelDiedError", "closed its wire");
+	assert_int_equal(r->k.guest.state, CB_GUEST_UP);
+	done(r, &first, &b);
+}
+
+static void test_it_ends_with_the_jail(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin first;
+	struct branch b;
+
+	up(r, &first, &b);
+	const char *id = send_to(r, &b, "1");
+
+	(void)begun(r, id);
+	rig_swap_wire(r, &b.twin.fd[CB_BIRTH_WIRE]);
+	rig_die(r, -1);
+	expect_failed(r, id, "KernelDiedError", "with the whole jail");
+	rig_twin_close(&b.twin);
+	rig_twin_close(&first);
+}
+
+static void test_interrupt(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin first;
+	struct branch b;
+	struct cb_init_msg m;
+
+	up(r, &first, &b);
+	const char *id = send_to(r, &b, "1");
+	uint64_t request = begun(r, id);
+
+	r->session = b.session;
+	rig_expect(r, RIG_CONTROL, "interrupt_reply", rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL));
+	r->session = "s1";
+	rig_until(r, pid_1_was_told);
+	assert_int_equal(recv(r->init, &m, sizeof(m), MSG_DONTWAIT), sizeof(m));
+	assert_int_equal(m.op, CB_INIT_SIGNAL);
+	assert_int_equal(m.arg, SIGINT);
+	assert_int_equal(m.number, b.twin.number);
+	rig_frame(r, CB_WIRE_INTERRUPTED, request - 1, "{}"); /* of one that is over */
+	rig_until(r, pid_1_was_told);			      /* again and again, until it says so */
+	assert_int_equal(recv(r->init, &m, sizeof(m), MSG_DONTWAIT), sizeof(m));
+	assert_int_equal(m.op, CB_INIT_NUDGE);
+	assert_int_equal(m.number, b.twin.number);
+	rig_frame(r, CB_WIRE_INTERRUPTED, request, "{}");
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, request, RIG_OK);
+	rig_expect(r, RIG_SHELL, "execute_reply", id);
+	done(r, &first, &b);
+}
+
+static void test_it_does_not_come(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin first = rig_twin(r);
+
+	for (int i = 0; i < 4; i++) { /* nor says that of twins anything */
+		const char *id = rig_send(r, RIG_CONTROL, "cellblock_branch_request", NULL, NULL);
+		struct rig_twin t = rig_branch_asked(r);
+
+		rig_twin_answered(r, &t, "{\"status\":\"error\",\"ename\":\"OSError\",\"evalue\":\"no room\"}");
+		rig_twin_close(&t);
+		struct rig_msg m = rig_take(r, RIG_CONTROL, "cellblock_branch_reply", id);
+
+		assert_string_equal(rig_text(&m, "ename"), "CheckpointError");
+		assert_non_null(strstr(rig_text(&m, "evalue"), "no room"));
+		rig_msg_free(&m);
+		rig_init_expect(r, CB_INIT_DROP, (int)t.number);
+	}
+	assert_true(r->k.twins.possible);
+	rig_twin_close(&first);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_teardown(f, rig_teardown)
+	const struct CMUnitTest tests[] = {
+		T(test_birth_and_a_cell),
+		T(test_wrong_words),
+		T(test_it_ends_by_itself),
+		T(test_it_shuts_its_ear),
+		T(test_it_ends_with_the_jail),
+		T(test_interrupt),
+		T(test_it_does_not_come),
+		T(test_half_frame),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,334 @@
+/* Named checkpoints and rollback with a pid 1 and a guest that the test plays: names from clients and cells are
+ * bounded, each request is answered, going back to a name leaves it there. */
+#include "rig_twins.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+
+static void expect_reply(struct rig *r, const char *type, const char *id, const char *status, const char *words)
+{
+	struct rig_msg m = rig_take(r, RIG_CONTROL, type, id);
+	char *text = json_dumps(m.content, JSON_COMPACT);
+
+	assert_string_equal(rig_text(&m, "status"), status);
+	if (strstr(text, words) == NULL)
+		fail_msg("%s: not for %s", text, words);
+	free(text);
+	rig_msg_free(&m);
+	rig_expect(r, RIG_IOPUB, "idle", id);
+}
+
+static const char *ask(struct rig *r, const char *what, const char *content)
+{
+	char type[64];
+
+	snprintf(type, sizeof(type), "cellblock_%s_request", what);
+	const char *id = rig_send(r, RIG_CONTROL, type, content, NULL);
+
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	return id;
+}
+
+static void refused(struct rig *r, const char *what, const char *content, const char *words)
+{
+	char type[64];
+	const char *id = ask(r, what, content);
+
+	snprintf(type, sizeof(type), "cellblock_%s_reply", what);
+	expect_reply(r, type, id, "error", words);
+}
+
+static struct rig_twin make(struct rig *r, const char *name)
+{
+	char content[64];
+
+	snprintf(content, sizeof(content), "{\"name\":\"%s\"}", name);
+	const char *id = ask(r, "checkpoint", content);
+	struct rig_twin t = rig_twin(r);
+
+	expect_reply(r, "cellblock_checkpoint_reply", id, "ok", name);
+	return t;
+}
+
+static void close_all(struct rig_twin *t, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		rig_twin_close(&t[i]);
+}
+
+static void test_names(void **state)
+{
+	char long_name[CB_CHECKPOINT_NAME + 16];
+	const char *const bad[] = {
+		"{}",
+		"{\"name\":1}",
+		"{\"name\":null}",
+		"{\"name\":\"\"}",
+		"{\"name\":\"a\\nb\"}",
+		"{\"name\":\"\\u007f\"}",
+		long_name,
+	};
+	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
+	struct rig_twin t[4];
+
+	snprintf(long_name, sizeof(long_name), "{\"name\":\"%0*d\"}", CB_CHECKPOINT_NAME, 0);
+	t[0] = rig_twin(r);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		refused(r, "checkpoint", bad[i], "name");
+	refused(r, "rollback", "{\"name\":7}", "name");
+	refused(r, "rollback", "{\"name\":\"x\"}", "there is no checkpoint");
+	refused(r, "delete_checkpoint", "{\"name\":\"x\"}", "there is no checkpoint");
+	t[1] = make(r, "a");
+	t[2] = make(r, "b");
+	refused(r, "checkpoint", "{\"name\":\"c\"}", "transactions.names is 2");
+	t[3] = make(r, "a"); /* again: the other one goes when this one is there */
+	rig_init_expect(r, CB_INIT_DROP, (int)t[1].number);
+	expect_reply(r, "cellblock_list_checkpoints_reply", ask(r, "list_checkpoints", NULL), "ok", "\"b\"");
+	expect_reply(r, "cellblock_delete_checkpoint_reply", ask(r, "delete_checkpoint", "{\"name\":\"b\"}"), "ok",
+		     "ok");
+	rig_init_expect(r, CB_INIT_DROP, (int)t[2].number);
+	refused(r, "rollback", "{\"name\":\"b\"}", "there is no checkpoint");
+	rig_init_silent(r);
+	close_all(t, 4);
+}
+
+static void test_off(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_OFF);
+
+	refused(r, "checkpoint", "{\"name\":\"a\"}", "transactions.mode is \\\"off\\\"");
+	refused(r, "rollback", "{}", "transactions.mode is \\\"off\\\"");
+	expect_reply(r, "cellblock_list_checkpoints_reply", ask(r, "list_checkpoints", NULL), "ok", "[]");
+}
+
+static void test_not_below_no_cgroup(void **state)
+{
+	struct rig *r = *state = rig_new();
+
+	r->policy.transactions_mode = CB_MODE_AUTO;
+	r->level = CB_LEVEL_CONTAINER;
+	rig_subscribe(r);
+	cb_guest_want(&r->k);
+	rig_guest_up(r);
+	refused(r, "checkpoint", "{\"name\":\"a\"}", "below no-cgroup");
+}
+
+/* The guest can't, or its copy ends: the request is answered with why. */
+static void test_not_made(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
+	struct rig_twin t = rig_twin(r), n;
+
+	rig_twin_close(&t);
+	const char *id = ask(r, "checkpoint", "{\"name\":\"a\"}");
+
+	n = rig_twin_asked(r);
+	rig_twin_answered(r, &n, "{\"status\":\"error\",\"ename\":\"OSError\",\"evalue\":\"no more\"}");
+	expect_reply(r, "cellblock_checkpoint_reply", id, "error", "no more");
+	rig_init_expect(r, CB_INIT_DROP, (int)n.number);
+	rig_twin_close(&n);
+	id = ask(r, "checkpoint", "{\"name\":\"a\"}");
+	n = rig_twin_asked(r);
+	rig_init_tell(r, CB_INIT_GONE, (int)n.number);
+	rig_twin_answered(r, &n, RIG_MADE);
+	expect_reply(r, "cellblock_checkpoint_reply", id, "error", "ended at its birth");
+	rig_init_expect(r, CB_INIT_DROP, (int)n.number);
+	rig_twin_close(&n);
+	n = make(r, "a");
+	rig_twin_close(&n);
+}
+
+static void test_guest_dies_at_a_checkpoint(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
+	struct rig_twin t = rig_twin(r), n;
+	const char *id = ask(r, "checkpoint", "{\"name\":\"a\"}");
+
+	n = rig_twin_asked(r);
+	rig_init_tell(r, CB_INIT_EXITED, SIGKILL);
+	struct rig_request resume = rig_twin_wakes(r, &t);
+
+	rig_twin_resumed(r, &resume);
+	expect_reply(r, "cellblock_checkpoint_reply", id, "error", "KernelDiedError");
+	rig_twin_close(&n);
+	n = rig_twin(r);
+	rig_twin_close(&n);
+}
+
+/* A copy takes over, so the name stays; twice. */
+static void test_back_to_a_name(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
+	struct rig_twin first = rig_twin(r), a = make(r, "a"), bred, next;
+
+	for (int i = 0; i < 2; i++) {
+		const char *id = ask(r, "rollback", "{\"name\":\"a\"}");
+
+		bred = rig_twin_bred(r, &a);
+		rig_twin_registers(r, &bred);
+		rig_twin_says(&bred, CB_LEASH_BORN, bred.number);
+		struct rig_request resume = rig_twin_wakes(r, &bred);
+
+		rig_twin_resumed(r, &resume);
+		expect_reply(r, "cellblock_rollback_reply", id, "ok", "\"restored_to\"");
+		next = rig_twin(r);
+		rig_twin_close(&next);
+		expect_reply(r, "cellblock_list_checkpoints_reply", ask(r, "list_checkpoints", NULL), "ok", "\"a\"");
+		struct cb_init_msg m;
+
+		while (recv(r->init, &m, sizeof(m), MSG_DONTWAIT) > 0) /* older ones that go */
+			assert_int_equal(m.op, CB_INIT_DROP);
+	}
+	rig_twin_close(&first);
+	rig_twin_close(&a);
+}
+
+/* The copy is not born, or the name's own process has ended: the request says so, and the state is kept. */
+static void test_copy_is_not_born(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
+	struct rig_twin first = rig_twin(r), a = make(r, "a"), bred;
+	const char *id = ask(r, "rollback", "{\"name\":\"a\"}");
+
+	bred = rig_twin_bred(r, &a);
+	rig_twin_says(&bred, CB_LEASH_BORN, bred.number + 5);
+	expect_reply(r, "cellblock_rollback_reply", id, "error", "said what it may not");
+	rig_init_expect(r, CB_INIT_DROP, (int)bred.number);
+	rig_twin_close(&bred);
+	id = ask(r, "rollback", "{\"name\":\"a\"}");
+	bred = rig_twin_bred(r, &a);
+	cb_loop_arm(&r->k.loop, r->k.twins.deadline_timer, cb_now_ns());
+	expect_reply(r, "cellblock_rollback_reply", id, "error", "did not come");
+	rig_init_expect(r, CB_INIT_DROP, (int)bred.number);
+	rig_twin_close(&bred);
+	rig_init_tell(r, CB_INIT_GONE, (int)a.number);
+	refused(r, "rollback", "{\"name\":\"a\"}", "there is no checkpoint");
+	assert_int_equal(r->k.guest.state, CB_GUEST_UP);
+	rig_twin_close(&first);
+	rig_twin_close(&a);
+}
+
+/* ---- cells ---- */
+
+static const char *ended_cell(struct rig *r, const char *metadata)
+{
+	const char *id = rig_execute(r, "a");
+	char body[1024];
+	int n = snprintf(body, sizeof(body), "%s%s", RIG_OK, metadata);
+	struct cb_wire_header h = { .type = CB_WIRE_EXECUTE_REPLY,
+				    .content_len = (uint32_t)strlen(RIG_OK),
+				    .metadata_len = (uint32_t)strlen(metadata) };
+
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	rig_expect(r, RIG_IOPUB, "execute_input", id);
+	h.request = rig_guest_expect(r, CB_WIRE_EXECUTE);
+	rig_frame_raw(r, &h, body, (size_t)n);
+	return id;
+}
+
+static void expect_end(struct rig *r, const char *id)
+{
+	rig_expect(r, RIG_IOPUB, "idle", id);
+	rig_expect(r, RIG_SHELL, "execute_reply", id);
+}
+
+/* What a cell's metadata asks for is hostile: what is no name makes nothing, and there are so many at most. */
+static void test_asked_by_cells(void **state)
+{
+	static const char *const odd[] = {
+		"{\"checkpoint\":\"a\"}",   "{\"checkpoint\":[1]}",
+		"{\"checkpoint\":[\"\"]}",  "{\"checkpoint\":[\"a\\u0000\"]}",
+		"{\"checkpoint\":[]}",      "{\"rollback\":7}",
+	};
+	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
+	struct rig_twin first = rig_twin(r), a, b;
+
+	r->k.twins.cost.made_s = 1000;
+	for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++)
+		expect_end(r, ended_cell(r, odd[i]));
+	assert_int_equal(r->k.checkpoints.nasked, 0);
+	expect_end(r, ended_cell(r, "{\"checkpoint\":[\"a \\\"]\",\"b\",\"c\"]}"));
+	a = rig_twin(r);
+	b = rig_twin(r);
+	assert_non_null(cb_twins_named(&r->k, "a \"]"));
+	assert_non_null(cb_twins_named(&r->k, "b"));
+	const char *id = rig_execute(r, "next"); /* the third has no room: the next cell says so */
+
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	rig_expect(r, RIG_IOPUB, "execute_input", id);
+	struct rig_msg m = rig_take(r, RIG_IOPUB, "stream", id);
+
+	assert_non_null(strstr(rig_text(&m, "text"), "transactions.names is 2"));
+	rig_msg_free(&m);
+	rig_twin_close(&first);
+	rig_twin_close(&a);
+	rig_twin_close(&b);
+}
+
+/* What is asked for beyond the bound is dropped. */
+static void test_flood_of_names(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
+	struct rig_twin first = rig_twin(r);
+	char metadata[900] = "{\"checkpoint\":[\"n\"";
+
+	for (int i = 0; i < 100; i++)
+		snprintf(metadata + strlen(metadata), sizeof(metadata) - strlen(metadata), ",\"n%d\"", i);
+	snprintf(metadata + strlen(metadata), sizeof(metadata) - strlen(metadata), "]}");
+	r->policy.transactions_names = 0; /* what is asked for is refused, one after the other */
+	expect_end(r, ended_cell(r, metadata));
+	assert_true(r->k.checkpoints.nasked <= CB_CHECKPOINT_ASKED);
+	rig_init_silent(r);
+	rig_twin_close(&first);
+}
+
+/* %rollback: the cell's reply comes when the state is back, with its own number. */
+static void test_rollback_by_a_cell(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
+	struct rig_twin first = rig_twin(r), next;
+
+	r->k.twins.cost.made_s = 1000;
+	expect_end(r, ended_cell(r, "{}"));
+	const char *id = ended_cell(r, "{\"rollback\":null}");
+	struct rig_request resume = rig_twin_wakes(r, &first);
+
+	rig_twin_resumed(r, &resume);
+	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
+	json_t *c = json_object_get(m.metadata, "cellblock");
+
+	assert_string_equal(rig_text(&m, "status"), "ok");
+	assert_int_equal(json_integer_value(json_object_get(m.content, "execution_count")), 2);
+	assert_string_equal(json_string_value(json_object_get(c, "state")), "restored");
+	assert_int_equal(json_array_size(json_object_get(c, "undone")), 2);
+	rig_msg_free(&m);
+	rig_expect(r, RIG_IOPUB, "idle", id);
+	next = rig_twin(r);
+	rig_twin_close(&next);
+	id = ended_cell(r, "{\"rollback\":\"nowhere\"}");
+	m = rig_take(r, RIG_IOPUB, "error", id);
+	assert_non_null(strstr(rig_text(&m, "evalue"), "there is no checkpoint"));
+	rig_msg_free(&m);
+	rig_expect(r, RIG_SHELL, "execute_reply", id);
+	rig_expect(r, RIG_IOPUB, "idle", id);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_teardown(f, rig_teardown)
+	const struct CMUnitTest tests[] = {
+		T(test_names),
+		T(test_off),
+		T(test_not_below_no_cgroup),
+		T(test_not_made),
+		T(test_guest_dies_at_a_checkpoint),
+		T(test_back_to_a_name),
+		T(test_copy_is_not_born),
+		T(test_asked_by_cells),
+		T(test_flood_of_names),
+		T(test_rollback_by_a_cell),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,67 @@
+/* Life of the guest, what only the broker's answers show: an answer to an old question is not taken for a new one's. */
+#include "rig.h"
+
+#include <cellblock/fd.h>
+#include <errno.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+static struct cb_broker_request request;
+static int fds[CB_SPAWN_NFDS];
+static size_t nfds;
+
+static bool is_asked(struct rig *r)
+{
+	return cb_fd_recv(r->broker, &request, sizeof(request), fds, CB_SPAWN_NFDS, &nfds, MSG_DONTWAIT) > 0;
+}
+
+static void answer(struct rig *r, uint32_t number, uint32_t jail, int code)
+{
+	struct cb_broker_reply reply = {
+		.event = CB_BROKER_SPAWNED, .code = code, .number = number, .jail = jail, .step = "s", .text = "t"
+	};
+	int pidfd = eventfd(0, EFD_CLOEXEC), with[1 + CB_USAGE_NFDS];
+
+	for (int i = 0; i <= CB_USAGE_NFDS; i++)
+		with[i] = pidfd;
+
+	reply.guest_pid = getpid();
+	assert_int_equal(cb_fd_send(r->broker, &reply, sizeof(reply), with, code == 0 ? 1 + CB_USAGE_NFDS : 0), 0);
+	close(pidfd);
+}
+
+static bool is_starting(struct rig *r)
+{
+	return r->k.guest.state == CB_GUEST_STARTING;
+}
+
+static void test_late_answer(void **state)
+{
+	struct rig *r = *state = rig_new();
+
+	cb_guest_want(&r->k);
+	rig_until(r, is_asked);
+	assert_int_equal(request.op, CB_BROKER_SPAWN);
+	assert_int_equal(nfds, CB_SPAWN_NFDS);
+	uint32_t number = request.jail;
+
+	answer(r, number + 1, 41, 0);
+	rig_until(r, is_asked); /* a jail that nobody knows of is killed */
+	assert_int_equal(request.op, CB_BROKER_KILL);
+	assert_int_equal(request.jail, 41);
+	assert_int_equal(r->k.guest.state, CB_GUEST_SPAWNING);
+	answer(r, number - 1, 0, -EPERM); /* the failure of another start is not this one's */
+	answer(r, number, 42, 0);
+	rig_until(r, is_starting);
+	assert_int_equal(r->k.guest.jail, 42);
+	assert_int_equal(r->k.guest.failure.code, 0);
+	for (int i = 0; i < CB_SPAWN_NFDS; i++)
+		close(fds[i]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test_teardown(test_late_answer, rig_teardown) };
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,389 @@
+/* The publisher: merging and order of text, what is held before the first subscriber, what is given up and in which
+ * order, and a peer that does not read beside one that does. */
+#include <cellblock/wire.h>
+#include <stdlib.h>
+
+#include "rig.h"
+
+static struct cb_header *header(const char *id)
+{
+	struct cb_header *h = test_calloc(1, sizeof(*h) + 64);
+
+	h->refs = 1000; /* never freed by the kernel */
+	h->len = (size_t)snprintf(h->data, 64, "{\"msg_id\":\"%s\"}", id);
+	return h;
+}
+
+static void text(struct rig *r, struct cb_header *h, unsigned stream, const char *s)
+{
+	cb_iopub_text(&r->k, h, stream, s, strlen(s));
+}
+
+static void display(struct rig *r, enum cb_weight weight, size_t size)
+{
+	char *content = test_calloc(size + 16, 1);
+
+	memset(content, ' ', size + 2);
+	content[0] = '{';
+	content[size + 1] = '}';
+	struct cb_outgoing out = { .type = weight == CB_WEIGHT_KEEP ? "error" : "display_data",
+				   .parent = CB_SPAN("{}"),
+				   .metadata = CB_SPAN("{}"),
+				   .content = { content, size + 2 } };
+
+	cb_iopub_publish(&r->k, out.type, weight, &out);
+	test_free(content);
+}
+
+static void expect_text(struct rig *r, const char *parent, const char *name, const char *s)
+{
+	struct rig_msg m = rig_take(r, RIG_IOPUB, "stream", parent);
+
+	assert_string_equal(rig_text(&m, "name"), name);
+	assert_string_equal(rig_text(&m, "text"), s);
+	rig_msg_free(&m);
+}
+
+static void test_merging(void **state)
+{
+	struct rig *r = *state = rig_new();
+	struct cb_header *a = header("a"), *b = header("b");
+
+	rig_subscribe(r);
+	text(r, a, CB_WIRE_STDOUT, "1"); /* quiet: at once */
+	expect_text(r, "a", "stdout", "1");
+	text(r, a, CB_WIRE_STDOUT, "2");
+	text(r, a, CB_WIRE_STDOUT, "3");
+	text(r, a, CB_WIRE_STDERR, "4");
+	text(r, a, CB_WIRE_STDERR, "5");
+	text(r, a, CB_WIRE_STDOUT, "6");
+	text(r, b, CB_WIRE_STDOUT, "7");
+	text(r, NULL, CB_WIRE_STDOUT, "8");
+	text(r, NULL, CB_WIRE_STDOUT, "9");
+	expect_text(r, "a", "stdout", "23");
+	expect_text(r, "a", "stderr", "45");
+	expect_text(r, "a", "stdout", "6");
+	expect_text(r, "b", "stdout", "7");
+	expect_text(r, "", "stdout", "89"); /* by the timer */
+	text(r, a, CB_WIRE_STDOUT, "");
+	rig_barrier(r);
+	test_free(a);
+	test_free(b);
+}
+
+static void test_order_with_others(void **state)
+{
+	struct rig *r = *state = rig_new();
+	struct cb_header *a = header("a");
+
+	rig_subscribe(r);
+	for (int i = 0; i < 3; i++) {
+		text(r, a, CB_WIRE_STDOUT, "x");
+		text(r, a, CB_WIRE_STDOUT, "y");
+		cb_iopub_status(&r->k, "idle", a);
+		text(r, a, CB_WIRE_STDOUT, "z");
+		display(r, CB_WEIGHT_DATA, 10);
+	}
+	for (int i = 0; i < 3; i++) {
+		char all[8] = "";
+		struct rig_msg m;
+
+		for (m = rig_recv(r, RIG_IOPUB); strcmp(m.type, "stream") == 0; m = rig_recv(r, RIG_IOPUB)) {
+			snprintf(all + strlen(all), sizeof(all) - strlen(all), "%s", rig_text(&m, "text"));
+			rig_msg_free(&m);
+		}
+		assert_string_equal(all, "xy");
+		assert_string_equal(m.type, "status");
+		rig_msg_free(&m);
+		expect_text(r, "a", "stdout", "z");
+		rig_expect(r, RIG_IOPUB, "display_data", "");
+	}
+	test_free(a);
+}
+
+/* Long text is cut into messages, but never inside a character, wherever the cut falls. */
+static void test_long_text(void **state)
+{
+	struct rig *r = *state = rig_new();
+	struct cb_header *a = header("a");
+	const size_t max = 256u << 10;
+
+	rig_subscribe(r);
+	for (size_t before = max - 3; before <= max; before++) {
+		char *ascii = test_calloc(before + 1, 1);
+		size_t got = 0, euros = 0;
+
+		memset(ascii, 'a', before);
+		text(r, a, CB_WIRE_STDERR, "!"); /* so that what follows is not sent at once */
+		text(r, a, CB_WIRE_STDOUT, ascii);
+		text(r, a, CB_WIRE_STDOUT, "€€€");
+		cb_iopub_flush(&r->k);
+		cb_iopub_status(&r->k, "idle", a);
+		for (;;) {
+			struct rig_msg m = rig_recv(r, RIG_IOPUB);
+			const char *s = rig_text(&m, "text");
+			bool end = strcmp(m.type, "status") == 0;
+
+			assert_null(strstr(s, "\xef\xbf\xbd"));
+			for (; *s != '\0' && strcmp(rig_text(&m, "name"), "stdout") == 0; s++)
+				got++, euros += *s == '\xe2';
+			rig_msg_free(&m);
+			if (end)
+				break;
+		}
+		assert_int_equal(got, before + 9);
+		assert_int_equal(euros, 3);
+		test_free(ascii);
+	}
+	test_free(a);
+}
+
+static void test_control_characters(void **state)
+{
+	struct rig *r = *state = rig_new();
+	char *s = test_calloc((256u << 10) + 1, 1);
+
+	rig_subscribe(r);
+	memset(s, 1, 256u << 10); /* six bytes of JSON each */
+	text(r, NULL, CB_WIRE_STDOUT, s);
+	struct rig_msg m = rig_take(r, RIG_IOPUB, "stream", "");
+
+	assert_string_equal(rig_text(&m, "text"), s);
+	rig_msg_free(&m);
+	text(r, NULL, CB_WIRE_STDERR, "\xff\xc3(");
+	cb_iopub_flush(&r->k);
+	m = rig_take(r, RIG_IOPUB, "stream", "");
+	assert_string_equal(rig_text(&m, "text"), "\xef\xbf\xbd\xef\xbf\xbd(");
+	rig_msg_free(&m);
+	test_free(s);
+}
+
+/* ---- before the first subscriber ---- */
+
+static void test_held(void **state)
+{
+	struct rig *r = *state = rig_new();
+
+	cb_iopub_status(&r->k, "starting", NULL);
+	text(r, NULL, CB_WIRE_STDOUT, "early");
+	display(r, CB_WEIGHT_DATA, 10);
+	cb_iopub_status(&r->k, "idle", NULL);
+	assert_false(cb_iopub_congested(&r->k));
+	rig_subscribe(r); /* the welcome comes first */
+	rig_expect(r, RIG_IOPUB, "starting", "");
+	expect_text(r, "", "stdout", "early");
+	rig_expect(r, RIG_IOPUB, "display_data", "");
+	rig_expect(r, RIG_IOPUB, "idle", "");
+	rig_barrier(r);
+	assert_int_equal(r->k.iopub.bytes, 0);
+}
+
+/* Text goes first, oldest first; then displays; what ends a request stays. The loss is said. */
+static void test_shed_order(void **state)
+{
+	struct rig *r = *state = rig_new();
+	const size_t mega = 1u << 20;
+	char *s = test_calloc(200000, 1);
+	size_t texts = 0, displays = 0, errors = 0;
+	struct rig_msg m;
+
+	memset(s, 'a', 199999);
+	for (int i = 0; i < 30; i++) { /* 6 MB of text, 6 MB of displays: all fits */
+		text(r, NULL, CB_WIRE_STDOUT, s);
+		display(r, CB_WEIGHT_DATA, 200000);
+		display(r, CB_WEIGHT_KEEP, 100);
+	}
+	assert_int_equal(r->k.iopub.dropped, 0);
+	for (int i = 0; i < 5; i++)
+		display(r, CB_WEIGHT_DATA, mega);
+	assert_true(r->k.iopub.dropped > 0); /* text, and it is enough */
+	for (int i = 0; i < 20; i++)
+		display(r, CB_WEIGHT_DATA, mega);
+	assert_true(r->k.iopub.bytes <= 16 * mega);
+	rig_subscribe(r);
+	bool said = false;
+
+	while (!said) {
+		m = rig_recv(r, RIG_IOPUB);
+		said = strstr(rig_text(&m, "text"), "given up") != NULL;
+		texts += strcmp(m.type, "stream") == 0 && !said;
+		displays += strcmp(m.type, "display_data") == 0;
+		errors += strcmp(m.type, "error") == 0;
+		rig_msg_free(&m);
+	}
+	assert_int_equal(texts, 0);
+	assert_true(displays > 0 && displays < 55);
+	assert_int_equal(errors, 30);
+	rig_barrier(r);
+	test_free(s);
+}
+
+static void test_only_kept_is_bounded_too(void **state)
+{
+	struct rig *r = *state = rig_new();
+
+	for (int i = 0; i < 120; i++)
+		display(r, CB_WEIGHT_KEEP, 1u << 20);
+	assert_true(r->k.iopub.bytes <= 65u << 20);
+}
+
+/* ---- a peer that does not read ---- */
+
+static void join(struct rig *r, int number, bool stuck)
+{
+	void *s = r->peer[number] = zmq_socket(r->k.channels.context, ZMQ_SUB);
+	char url[64];
+
+	if (stuck) {
+		zmq_setsockopt(s, ZMQ_RCVHWM, &(int){ 1 }, sizeof(int));
+		zmq_setsockopt(s, ZMQ_RCVBUF, &(int){ 4096 }, sizeof(int));
+	}
+	zmq_setsockopt(s, ZMQ_LINGER, &(int){ 0 }, sizeof(int));
+	zmq_setsockopt(s, ZMQ_SUBSCRIBE, "", 0);
+	snprintf(url, sizeof(url), "tcp://127.0.0.1:%d", r->k.conn.port[CB_IOPUB]);
+	assert_int_equal(zmq_connect(s, url), 0);
+}
+
+static void test_stuck_peer(void **state)
+{
+	struct rig *r = *state = rig_new();
+	const int total = 8000;
+	int seen = 0, sent = 0;
+	bool blocked = false;
+
+	rig_subscribe(r);
+	join(r, 0, true);
+	rig_expect(r, RIG_IOPUB, "iopub_welcome", ""); /* its welcome is told to all */
+	/* like a kernel that heeds congestion, with a client that reads at its own pace: it gets every display */
+	for (int64_t end = cb_now_ns() + 90000000000; seen < total && cb_now_ns() < end;) {
+		struct rig_msg m;
+
+		for (int i = 0; i < 200 && sent < total && !cb_iopub_congested(&r->k); i++, sent++)
+			display(r, CB_WEIGHT_DATA, 20000);
+		blocked |= r->k.iopub.head != NULL;
+		rig_until_soon(r);
+		for (int i = 0; i < 100 && rig_try_recv(r, RIG_IOPUB, &m); i++) {
+			seen += strcmp(m.type, "display_data") == 0;
+			rig_msg_free(&m);
+		}
+	}
+	assert_true(blocked); /* else the peer was not stuck and nothing was tried */
+	assert_int_equal(seen, total);
+	assert_int_equal(r->k.iopub.dropped, 0);
+	/* later messages go past the stuck one at once, and a newcomer is welcomed */
+	cb_iopub_status(&r->k, "idle", NULL);
+	assert_null(r->k.iopub.head);
+	rig_expect(r, RIG_IOPUB, "idle", "");
+	join(r, 1, false);
+	rig_expect(r, RIG_IOPUB, "iopub_welcome", "");
+}
+
+/* While all is blocked by a peer, a newcomer's welcome waits its turn but is not lost. */
+static void test_welcome_while_blocked(void **state)
+{
+	struct rig *r = *state = rig_new();
+	struct rig_msg m;
+
+	rig_subscribe(r);
+	join(r, 0, true);
+	rig_expect(r, RIG_IOPUB, "iopub_welcome", "");
+	for (int64_t end = cb_now_ns() + 20000000000; r->k.iopub.head == NULL && cb_now_ns() < end;) {
+		display(r, CB_WEIGHT_DATA, 20000);
+		while (rig_try_recv(r, RIG_IOPUB, &m))
+			rig_msg_free(&m);
+	}
+	assert_non_null(r->k.iopub.head);
+	int welcomes = 0;
+
+	join(r, 1, false);
+	for (int64_t end = cb_now_ns() + 20000000000; welcomes == 0 && cb_now_ns() < end;) {
+		rig_until_soon(r);
+		while (rig_try_recv(r, RIG_IOPUB, &m)) {
+			welcomes += strcmp(m.type, "iopub_welcome") == 0;
+			rig_msg_free(&m);
+		}
+	}
+	assert_int_equal(welcomes, 1);
+}
+
+static void big_display(struct rig *r)
+{
+	const size_t size = 4u << 20;
+	struct cb_body *body = cb_body_new(size);
+
+	memset(body->data, ' ', size);
+	body->data[0] = '{';
+	body->data[size - 1] = '}';
+	struct cb_outgoing out = { .type = "display_data",
+				   .parent = CB_SPAN("{}"),
+				   .metadata = CB_SPAN("{}"),
+				   .content = { (char *)body->data, size },
+				   .content_body = body };
+
+	cb_iopub_publish(&r->k, "display_data", CB_WEIGHT_DATA, &out);
+	cb_body_unref(body);
+}
+
+/* What is held for the stuck one is bounded; what ends a request gets past it to the one that reads. */
+static void test_bytes_in_flight(void **state)
+{
+	struct rig *r = *state = rig_new();
+	struct rig_msg m;
+	bool idle = false;
+
+	rig_subscribe(r);
+	join(r, 0, true);
+	rig_expect(r, RIG_IOPUB, "iopub_welcome", "");
+	for (int i = 0; i < 90; i++) {
+		big_display(r);
+		rig_until_soon(r);
+		while (rig_try_recv(r, RIG_IOPUB, &m))
+			rig_msg_free(&m);
+		assert_true(cb_bodies_in_flight() <= (256u + 64 + 8) << 20);
+		assert_true(r->k.iopub.bytes <= 64u << 20);
+	}
+	assert_true(cb_bodies_in_flight() >= 256u << 20); /* else nothing was tried */
+	cb_iopub_status(&r->k, "idle", NULL);
+	while (!idle) {
+		m = rig_recv(r, RIG_IOPUB);
+		idle = strcmp(rig_text(&m, "execution_state"), "idle") == 0;
+		rig_msg_free(&m);
+	}
+}
+
+static void test_welcome_names_the_prefix(void **state)
+{
+	struct rig *r = *state = rig_new();
+
+	rig_subscribe(r);
+	zmq_setsockopt(r->client[RIG_IOPUB], ZMQ_SUBSCRIBE, "st\"a", 4);
+	struct rig_msg m = rig_take(r, RIG_IOPUB, "iopub_welcome", "");
+
+	assert_string_equal(rig_text(&m, "subscription"), "st\"a");
+	rig_msg_free(&m);
+	zmq_setsockopt(r->client[RIG_IOPUB], ZMQ_SUBSCRIBE, "\xff\xfe", 2); /* no UTF-8: no welcome */
+	zmq_setsockopt(r->client[RIG_IOPUB], ZMQ_SUBSCRIBE, "b", 1);
+	m = rig_take(r, RIG_IOPUB, "iopub_welcome", "");
+	assert_string_equal(rig_text(&m, "subscription"), "b");
+	rig_msg_free(&m);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_teardown(f, rig_teardown)
+	const struct CMUnitTest tests[] = {
+		T(test_merging),
+		T(test_order_with_others),
+		T(test_long_text),
+		T(test_control_characters),
+		T(test_held),
+		T(test_shed_order),
+		T(test_only_kept_is_bounded_too),
+		T(test_stuck_peer),
+		T(test_bytes_in_flight),
+		T(test_welcome_while_blocked),
+		T(test_welcome_names_the_prefix),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,171 @@
+/* Memory, with a broker and a pid 1 that the test plays: who goes when it is short, and who ends when it is over. */
+#include "rig_twins.h"
+
+#include <cellblock/fd.h>
+#include <signal.h>
+#include <string.h>
+
+#define GIB (1ull << 30)
+#define LIMIT (16 * GIB) /* what processes of the test itself have is little */
+
+static uint64_t begin(struct rig *r, const char **ret_id)
+{
+	*ret_id = rig_execute(r, "cell");
+	rig_expect(r, RIG_IOPUB, "busy", *ret_id);
+	rig_expect(r, RIG_IOPUB, "execute_input", *ret_id);
+	return rig_guest_expect(r, CB_WIRE_EXECUTE);
+}
+
+static void tell(struct rig *r, uint64_t used, uint64_t anonymous)
+{
+	struct cb_broker_reply notice = {
+		.event = CB_BROKER_MEMORY, .jail = r->jail, .watchdog = used, .anonymous = anonymous
+	};
+
+	assert_int_equal(cb_fd_send(r->broker, &notice, sizeof(notice), NULL, 0), 0);
+}
+
+static struct rig *up(void)
+{
+	struct rig *r = rig_twins_up(CB_MODE_ALWAYS);
+
+	r->policy.limit_memory = LIMIT;
+	return r;
+}
+
+/* The cell's line on stderr, then its reply with what was given up. */
+static void expect_given_up(struct rig *r, const char *id, uint64_t request, const char *words, int n)
+{
+	struct rig_msg m;
+
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, request, RIG_OK);
+	if (words != NULL) {
+		m = rig_take(r, RIG_IOPUB, "stream", id);
+		assert_string_equal(rig_text(&m, "name"), "stderr");
+		if (strstr(rig_text(&m, "text"), words) == NULL)
+			fail_msg("%s: not for %s", rig_text(&m, "text"), words);
+		rig_msg_free(&m);
+	}
+	m = rig_take(r, RIG_SHELL, "execute_reply", id);
+	json_t *about = json_object_get(m.metadata, "cellblock");
+
+	assert_int_equal(json_integer_value(json_object_get(about, "given_up")), n);
+	assert_string_equal(json_string_value(json_object_get(about, "state")), "kept");
+	rig_msg_free(&m);
+	rig_expect(r, RIG_IOPUB, "idle", id);
+}
+
+/* The oldest, then the next one, and not what is no great help. */
+static void test_given_up(void **state)
+{
+	struct rig *r = *state = up();
+	struct rig_twin old = rig_twin(r), young;
+	const char *id;
+	uint64_t request = begin(r, &id);
+
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, request, RIG_OK);
+	rig_expect(r, RIG_SHELL, "execute_reply", id);
+	rig_expect(r, RIG_IOPUB, "idle", id);
+	young = rig_twin(r);
+	request = begin(r, &id);
+	tell(r, 15 * GIB, GIB / 2); /* they have too little */
+	tell(r, 15 * GIB, 0);	    /* it is not known */
+	rig_barrier(r);
+	rig_init_silent(r);
+	tell(r, 15 * GIB, 4 * GIB);
+	rig_init_expect(r, CB_INIT_DROP, (int)old.number);
+	expect_given_up(r, id, request, "an older state is given up", 1);
+	rig_twin_close(&old);
+	old = rig_twin(r);
+	request = begin(r, &id);
+	tell(r, 15 * GIB, 4 * GIB);
+	rig_init_expect(r, CB_INIT_DROP, (int)young.number);
+	tell(r, 15 * GIB, 4 * GIB);
+	rig_init_expect(r, CB_INIT_DROP, (int)old.number);
+	tell(r, 15 * GIB, 4 * GIB); /* there is none left */
+	expect_given_up(r, id, request, "all variables are lost", 2);
+	rig_twin_close(&old);
+	rig_twin_close(&young);
+	young = rig_twin(r);
+	request = begin(r, &id);
+	expect_given_up(r, id, request, NULL, 0);
+	rig_twin_close(&young);
+}
+
+/* Over the limit also without it: it takes over. */
+static void test_over(void **state)
+{
+	struct rig *r = *state = up();
+	struct rig_twin t = rig_twin(r), next;
+	const char *id;
+
+	(void)begin(r, &id);
+	tell(r, 20 * GIB, 3 * GIB);
+	struct rig_request resume = rig_twin_wakes(r, &t);
+
+	tell(r, 20 * GIB, 3 * GIB); /* the broker goes on looking */
+	rig_twin_resumed(r, &resume);
+	struct rig_msg m = rig_take(r, RIG_IOPUB, "error", id);
+
+	assert_string_equal(rig_text(&m, "ename"), "CellMemoryError");
+	assert_non_null(strstr(rig_text(&m, "evalue"), "limits.memory allows (limit 16384.0 MiB, peak 20480.0 MiB)"));
+	rig_msg_free(&m);
+	m = rig_take(r, RIG_SHELL, "execute_reply", id);
+	json_t *about = json_object_get(m.metadata, "cellblock");
+
+	assert_string_equal(json_string_value(json_object_get(about, "state")), "restored");
+	assert_string_equal(json_string_value(json_object_get(about, "limit")), "memory");
+	assert_null(json_object_get(about, "given_up"));
+	rig_msg_free(&m);
+	rig_expect(r, RIG_IOPUB, "idle", id);
+	next = rig_twin(r);
+	rig_twin_close(&next);
+}
+
+/* Nobody can take over, and nobody is asked twice. */
+static void test_over_without(void **state)
+{
+	struct rig *r = *state = up();
+	struct rig_twin t = rig_twin(r);
+	const char *id;
+
+	rig_init_tell(r, CB_INIT_GONE, (int)t.number);
+	rig_twin_close(&t);
+	(void)begin(r, &id);
+	tell(r, 17 * GIB, 0);
+	rig_await_kill(r);
+	tell(r, 17 * GIB, 0);
+	rig_die(r, -1);
+	struct rig_msg m = rig_take(r, RIG_IOPUB, "error", id);
+
+	assert_string_equal(rig_text(&m, "ename"), "CellMemoryError");
+	assert_non_null(strstr(rig_text(&m, "evalue"), "all variables are lost"));
+	rig_msg_free(&m);
+}
+
+/* A jail that has ended is nobody's matter. */
+static void test_of_another_jail(void **state)
+{
+	struct rig *r = *state = up();
+	struct rig_twin t = rig_twin(r);
+
+	r->jail += 7;
+	tell(r, 20 * GIB, 0);
+	r->jail -= 7;
+	rig_barrier(r);
+	rig_init_silent(r);
+	assert_int_equal(r->k.guest.state, CB_GUEST_UP);
+	rig_twin_close(&t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_teardown(test_given_up, rig_teardown),
+		cmocka_unit_test_teardown(test_over, rig_teardown),
+		cmocka_unit_test_teardown(test_over_without, rig_teardown),
+		cmocka_unit_test_teardown(test_of_another_jail, rig_teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

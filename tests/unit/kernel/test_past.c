@@ -1,0 +1,183 @@
+/* The cells since the oldest twin: what is undone is told once, and sources have a bound. */
+#include "past.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct cb_past past;
+static struct cb_buf text;
+
+static int setup(void **state)
+{
+	(void)state;
+	past = (struct cb_past){ 0 };
+	text = CB_BUF_INIT(1u << 20);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	cb_past_release(&past);
+	cb_buf_release(&text);
+	return 0;
+}
+
+static void add(const char *code, int64_t number)
+{
+	cb_past_add(&past, (struct cb_span){ code, strlen(code) }, number);
+}
+
+static void expect_text(const char *wanted)
+{
+	assert_int_equal(cb_buf_append(&text, "", 1), 0);
+	assert_string_equal((const char *)text.data, wanted);
+	cb_buf_clear(&text);
+}
+
+static void expect_undo(uint64_t cell, const char *wanted, int64_t first, int64_t last, size_t count)
+{
+	int64_t got_first, got_last;
+	size_t n;
+
+	assert_int_equal(cb_past_undo(&past, cell, &text, &got_first, &got_last, &n), 0);
+	expect_text(wanted);
+	assert_int_equal(got_first, first);
+	assert_int_equal(got_last, last);
+	assert_int_equal(n, count);
+}
+
+static void test_empty(void **state)
+{
+	(void)state;
+	assert_int_equal(cb_past_latest(&past, false), 0);
+	expect_undo(0, "[]", 0, 0, 0);
+	assert_int_equal(cb_past_sources(&past, 0, &text), 0);
+	expect_text("[]");
+	cb_past_forget(&past, 10);
+}
+
+static void test_undone_once(void **state)
+{
+	(void)state;
+	add("\"a\"", 4);
+	add("\"b\"", 5);
+	add("\"c\"", 6);
+	assert_int_equal(cb_past_latest(&past, false), 3);
+	assert_int_equal(cb_past_latest(&past, true), 2);
+	expect_undo(2, "[6]", 6, 6, 1);
+	assert_int_equal(cb_past_latest(&past, false), 2);
+	add("\"d\"", 7);
+	expect_undo(1, "[5,7]", 5, 7, 2); /* 6 was told before */
+	expect_undo(1, "[]", 0, 0, 0);
+	assert_int_equal(cb_past_latest(&past, false), 1);
+	assert_int_equal(cb_past_latest(&past, true), 0);
+}
+
+/* For In: what was undone before is among them. */
+static void test_sources(void **state)
+{
+	(void)state;
+	add("\"a\"", 1);
+	add("\"b\\n\"", 2);
+	cb_past_add(&past, (struct cb_span){ NULL, 0 }, 3);
+	expect_undo(1, "[2,3]", 2, 3, 2);
+	assert_int_equal(cb_past_sources(&past, 1, &text), 0);
+	expect_text("[{\"number\":2,\"code\":\"b\\n\"},{\"number\":3,\"code\":\"\"}]");
+}
+
+/* A comm message, a cell that is not stored: it counts as a change, but has no number to be told. */
+static void test_without_a_number(void **state)
+{
+	(void)state;
+	add("\"a\"", 1);
+	cb_past_add(&past, (struct cb_span){ NULL, 0 }, 0);
+	assert_int_equal(past.last, 2);
+	assert_int_equal(cb_past_latest(&past, false), 1);
+	expect_undo(0, "[1]", 1, 1, 1);
+}
+
+static void test_forget(void **state)
+{
+	(void)state;
+	add("\"a\"", 1);
+	add("\"b\"", 2);
+	add("\"c\"", 3);
+	cb_past_forget(&past, 2);
+	assert_int_equal(past.count, 1);
+	assert_int_equal(past.bytes, 3);
+	expect_undo(0, "[3]", 3, 3, 1);
+	cb_past_release(&past);
+	assert_int_equal(past.last, 3); /* numbers of cells are never used twice */
+	assert_int_equal(past.bytes, 0);
+}
+
+static void test_bound_of_sources(void **state)
+{
+	size_t size = CB_PAST_BYTES_MAX / 3;
+	char *code = test_malloc(size + CB_PAST_BYTES_MAX);
+
+	(void)state;
+	memset(code, ' ', size + CB_PAST_BYTES_MAX);
+	for (int i = 1; i <= 4; i++)
+		cb_past_add(&past, (struct cb_span){ code, size }, i);
+	assert_true(past.bytes <= CB_PAST_BYTES_MAX);
+	assert_null(past.item[0].code); /* the oldest went */
+	assert_non_null(past.item[1].code);
+	cb_past_add(&past, (struct cb_span){ code, CB_PAST_BYTES_MAX + 1 }, 5);
+	assert_null(past.item[4].code);
+	assert_int_equal(past.item[4].len, 0);
+	assert_non_null(past.item[1].code);
+	expect_undo(0, "[1,2,3,4,5]", 1, 5, 5);
+	test_free(code);
+}
+
+static void test_bound_of_cells(void **state)
+{
+	(void)state;
+	for (int i = 1; i <= CB_PAST_MAX + 10; i++)
+		add("\"\"", i);
+	assert_true(past.count <= CB_PAST_MAX);
+	assert_int_equal(past.item[past.count - 1].number, CB_PAST_MAX + 10);
+	assert_true(past.item[0].number > 1);
+	for (size_t i = 1; i < past.count; i++)
+		assert_int_equal(past.item[i].cell, past.item[i - 1].cell + 1);
+}
+
+/* The buffer's bound is an error, and all the same what is gone is gone. */
+static void test_no_room_for_numbers(void **state)
+{
+	struct cb_buf small = CB_BUF_INIT(8);
+	int64_t first, last;
+	size_t n;
+
+	(void)state;
+	for (int i = 1; i <= 9; i++)
+		add("\"\"", i);
+	assert_true(cb_past_undo(&past, 0, &small, &first, &last, &n) < 0);
+	assert_int_equal(n, 9);
+	assert_int_equal(cb_past_latest(&past, false), 0);
+	cb_buf_release(&small);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		T(test_empty),
+		T(test_undone_once),
+		T(test_sources),
+		T(test_without_a_number),
+		T(test_forget),
+		T(test_bound_of_sources),
+		T(test_bound_of_cells),
+		T(test_no_room_for_numbers),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,146 @@
+/* Requests to the broker about a workspace's files: one at a time, in turns with clients', whatever it answers. */
+#include "rig.h"
+
+#include <cellblock/fd.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct cb_broker_request asked;
+static int pipe_fd = -1;
+
+static bool got_request(struct rig *r)
+{
+	size_t n = 0;
+
+	return cb_fd_recv(r->broker, &asked, sizeof(asked), &pipe_fd, 1, &n, MSG_DONTWAIT) == (ssize_t)sizeof(asked);
+}
+
+static void expect(struct rig *r, uint32_t op, uint32_t number)
+{
+	rig_until(r, got_request);
+	assert_int_equal(asked.op, op);
+	assert_int_equal(asked.jail, number);
+	assert_true(pipe_fd >= 0);
+}
+
+static void answer(const char *text)
+{
+	assert_int_equal(write(pipe_fd, text, strlen(text)), strlen(text));
+	cb_fd_close(&pipe_fd);
+}
+
+static struct rig *overlay_up(void)
+{
+	struct rig *r = rig_up();
+
+	r->k.workspace_mode = CB_WORKSPACE_OVERLAY;
+	r->k.guest.level = CB_LEVEL_FULL;
+	assert_true(cb_snapshots_on(&r->k));
+	r->k.twins.twin[0].number = 5;
+	r->k.twins.twin[0].snapshot = 5;
+	r->k.twins.twin[0].files = CB_FILES_COMING;
+	return r;
+}
+
+static bool kept(struct rig *r)
+{
+	return r->k.twins.twin[0].files == CB_FILES_KEPT;
+}
+
+static bool free_again(struct rig *r)
+{
+	return !cb_snapshots_busy(&r->k);
+}
+
+static void test_one_at_a_time(void **state)
+{
+	struct rig *r = *state = overlay_up();
+
+	cb_snapshots_ask(&r->k, CB_BROKER_SNAPSHOT, 5);
+	cb_snapshots_ask(&r->k, CB_BROKER_FORGET, 4);
+	expect(r, CB_BROKER_SNAPSHOT, 5);
+	rig_until_soon(r);
+	assert_false(got_request(r));
+	assert_false(kept(r));
+	answer("{\"status\":\"ok\",\"entries\":1,\"left\":0,\"reason\":\"\"}");
+	rig_until(r, kept);
+	assert_string_equal(r->k.twins.twin[0].files_problem, "");
+	expect(r, CB_BROKER_FORGET, 4);
+	answer("{\"status\":\"error\",\"ename\":\"E\",\"evalue\":\"\",\"traceback\":[]}"); /* nobody's matter */
+	rig_until(r, free_again);
+}
+
+static void test_answers(void **state)
+{
+	static const struct {
+		const char *text, *problem;
+	} tried[] = {
+		{ "{\"status\":\"ok\",\"left\":1,\"reason\":\"a: full\"}", "a: full" },
+		{ "{\"status\":\"ok\",\"left\":3,\"reason\":\"a: full\"}", "a: full and 2 more" },
+		{ "{\"status\":\"error\",\"ename\":\"E\",\"evalue\":\"no such\",\"traceback\":[]}", "no such" },
+		{ "", "the process that builds jails gave no whole answer" },
+		{ "{\"status\":\"ok\"", "the process that builds jails gave no whole answer" },
+		{ "[]", "the process that builds jails gave no whole answer" },
+	};
+	struct rig *r = *state = overlay_up();
+
+	for (size_t i = 0; i < sizeof(tried) / sizeof(tried[0]); i++) {
+		r->k.twins.twin[0].files = CB_FILES_COMING;
+		cb_snapshots_ask(&r->k, CB_BROKER_SNAPSHOT, 5);
+		expect(r, CB_BROKER_SNAPSHOT, 5);
+		answer(tried[i].text);
+		rig_until(r, kept);
+		assert_string_equal(r->k.twins.twin[0].files_problem, tried[i].problem);
+	}
+}
+
+static void test_turns_with_a_client(void **state)
+{
+	struct rig *r = *state = overlay_up();
+
+	cb_snapshots_ask(&r->k, CB_BROKER_SNAPSHOT, 5);
+	expect(r, CB_BROKER_SNAPSHOT, 5);
+	const char *id = rig_send(r, RIG_CONTROL, "cellblock_file_request", "{\"op\":\"changes\"}", NULL);
+
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	assert_false(got_request(r));
+	answer("{\"status\":\"ok\",\"left\":0,\"reason\":\"\"}");
+	expect(r, CB_BROKER_CHANGES, 0);
+	cb_snapshots_ask(&r->k, CB_BROKER_FORGET, 4);
+	rig_until_soon(r);
+	assert_true(free_again(r)); /* it waits */
+	answer("{\"status\":\"ok\",\"changes\":[]}");
+	rig_expect(r, RIG_CONTROL, "cellblock_file_reply", id);
+	expect(r, CB_BROKER_FORGET, 4);
+	answer("");
+	rig_until(r, free_again);
+}
+
+static void test_only_of_an_overlay(void **state)
+{
+	struct rig *r = *state = overlay_up();
+
+	r->k.workspace_mode = CB_WORKSPACE_RW;
+	assert_false(cb_snapshots_on(&r->k));
+	r->k.workspace_mode = CB_WORKSPACE_OVERLAY;
+	r->k.guest.level = CB_LEVEL_CONTAINER;
+	assert_false(cb_snapshots_on(&r->k));
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_teardown(f, rig_teardown)
+	const struct CMUnitTest tests[] = {
+		T(test_one_at_a_time),
+		T(test_answers),
+		T(test_turns_with_a_client),
+		T(test_only_of_an_overlay),
+	};
+#undef T
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,527 @@
+/* Twins with a pid 1 and a guest that the test plays: what must come before one is used, who takes over, and what is
+ * told when nobody can. */
+#include "rig_twins.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+
+static bool none_coming(struct rig *r)
+{
+	return !cb_twins_busy(&r->k);
+}
+
+static bool given_up(struct rig *r)
+{
+	return !r->k.twins.possible;
+}
+
+static const char *begin(struct rig *r, const char *code, uint64_t *ret_request)
+{
+	const char *id = rig_execute(r, code);
+
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	rig_expect(r, RIG_IOPUB, "execute_input", id);
+	*ret_request = rig_guest_expect(r, CB_WIRE_EXECUTE);
+	return id;
+}
+
+static void end(struct rig *r, const char *id, uint64_t request)
+{
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, request, RIG_OK);
+	rig_expect(r, RIG_IOPUB, "idle", id);
+	rig_expect(r, RIG_SHELL, "execute_reply", id);
+}
+
+static void cell(struct rig *r, const char *code)
+{
+	uint64_t request;
+	const char *id = begin(r, code, &request);
+
+	end(r, id, request);
+}
+
+/* The failed cell's error and reply. */
+static void expect_failure(struct rig *r, const char *id, const char *ename, const char *words, const char *state,
+			   const char *undone)
+{
+	struct rig_msg m = rig_take(r, RIG_IOPUB, "error", id);
+
+	assert_string_equal(rig_text(&m, "ename"), ename);
+	if (strstr(rig_text(&m, "evalue"), words) == NULL)
+		fail_msg("%s: not for %s", rig_text(&m, "evalue"), words);
+	rig_msg_free(&m);
+	m = rig_take(r, RIG_SHELL, "execute_reply", id);
+	json_t *c = json_object_get(m.metadata, "cellblock");
+
+	assert_string_equal(json_string_value(json_object_get(c, "state")), state);
+	if (undone != NULL) {
+		char *text = json_dumps(json_object_get(c, "undone"), JSON_COMPACT);
+
+		assert_string_equal(text, undone);
+		free(text);
+	}
+	rig_msg_free(&m);
+	rig_expect(r, RIG_IOPUB, "idle", id);
+}
+
+static struct cb_twin *book(struct rig *r, const struct rig_twin *t)
+{
+	for (int i = 0; i < CB_TWINS_MAX; i++)
+		if (r->k.twins.twin[i].number == t->number)
+			return &r->k.twins.twin[i];
+	return NULL;
+}
+
+/* ---- making ---- */
+
+/* CHECKPOINT_REPLY, REGISTERED and BORN in each order: it counts when all are there, and not before. */
+static void test_in_any_order(void **state)
+{
+	static const char order[][4] = { "arb", "abr", "rab", "rba", "bar", "bra" };
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+
+	r->policy.transactions_keep = 8;
+	for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+		struct rig_twin t = rig_twin_asked(r);
+
+		for (int k = 0; k < 3; k++) {
+			rig_barrier(r);
+			assert_true(cb_twins_busy(&r->k));
+			if (order[i][k] == 'a')
+				rig_twin_answered(r, &t, RIG_MADE);
+			else if (order[i][k] == 'r')
+				rig_twin_registers(r, &t);
+			else
+				rig_twin_says(&t, CB_LEASH_BORN, t.number);
+		}
+		rig_until(r, none_coming);
+		const struct cb_twin *b = book(r, &t);
+
+		assert_true(b != NULL && b->pid == getpid()); /* by the kernel's word */
+		rig_twin_close(&t);
+		cell(r, "a");
+	}
+}
+
+static void test_cells_wait_for_it(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t = rig_twin_asked(r);
+	const char *id = rig_execute(r, "a");
+
+	rig_barrier(r);
+	rig_twin_answered(r, &t, RIG_MADE);
+	rig_twin_says(&t, CB_LEASH_BORN, t.number);
+	rig_barrier(r);
+	rig_twin_registers(r, &t);
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	rig_expect(r, RIG_IOPUB, "execute_input", id);
+	end(r, id, rig_guest_expect(r, CB_WIRE_EXECUTE));
+	rig_twin_close(&t);
+}
+
+static void test_none_where_there_are_none(void **state)
+{
+	struct rig *r = *state = rig_new();
+
+	r->policy.transactions_mode = CB_MODE_ALWAYS;
+	r->level = CB_LEVEL_CONTAINER;
+	rig_subscribe(r);
+	cb_guest_want(&r->k);
+	rig_guest_up(r);
+	assert_false(r->k.twins.possible);
+	cell(r, "a");
+	rig_init_silent(r);
+}
+
+/* Numbers that nobody has been given, and what pid 1 does not say. */
+static void test_unknown_numbers(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
+	struct rig_twin t = rig_twin_asked(r);
+	static const int numbers[] = { 0, -1, 77, INT32_MAX, INT32_MIN };
+
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+		rig_init_tell(r, CB_INIT_REGISTERED, numbers[i]);
+		rig_init_tell(r, CB_INIT_GONE, numbers[i]);
+		rig_init_tell(r, CB_INIT_RESTORED, numbers[i]);
+	}
+	rig_init_tell(r, CB_INIT_RESTORED, (int)t.number); /* it does not take over */
+	rig_init_tell(r, (enum cb_init_op)99, (int)t.number);
+	rig_twin_answered(r, &t, RIG_MADE);
+	rig_twin_says(&t, CB_LEASH_BORN, t.number);
+	rig_barrier(r);
+	assert_true(cb_twins_busy(&r->k));
+	rig_twin_registers(r, &t);
+	rig_until(r, none_coming);
+	assert_int_equal(r->k.guest.state, CB_GUEST_UP);
+	rig_twin_close(&t);
+}
+
+/* What else may lie on a leash costs the twin, and not the guest. */
+static void test_wrong_words_on_the_leash(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t;
+	char big[64] = { CB_LEASH_BORN };
+
+	for (int i = 0; i < 8; i++) {
+		r->k.twins.failures = 0;
+		t = rig_twin_asked(r);
+		switch (i) {
+		case 0:
+			rig_twin_says(&t, CB_LEASH_BORN, t.number + 1);
+			break;
+		case 1:
+			rig_twin_says(&t, CB_LEASH_WAKE, t.number);
+			break;
+		case 2: /* twice */
+			rig_twin_says(&t, CB_LEASH_BORN, t.number);
+			rig_twin_says(&t, CB_LEASH_BORN, t.number);
+			break;
+		case 3:
+			assert_int_equal(send(t.fd[CB_BIRTH_LEASH], big, 4, 0), 4);
+			break;
+		case 4:
+			assert_int_equal(send(t.fd[CB_BIRTH_LEASH], big, sizeof(big), 0), sizeof(big));
+			break;
+		case 5:
+			assert_int_equal(send(t.fd[CB_BIRTH_LEASH], big, 0, 0), 0);
+			break;
+		case 6:
+			rig_twin_close(&t);
+			break;
+		default: /* pid 1 says that it has ended */
+			rig_init_tell(r, CB_INIT_GONE, (int)t.number);
+		}
+		rig_init_expect(r, CB_INIT_DROP, (int)t.number);
+		assert_null(book(r, &t));
+		rig_twin_answered(r, &t, RIG_MADE); /* the guest knows nothing of it */
+		rig_until(r, none_coming);
+		assert_int_equal(r->k.guest.state, CB_GUEST_UP);
+		rig_twin_close(&t);
+		cell(r, "a");
+	}
+	t = rig_twin(r);
+	rig_twin_close(&t);
+}
+
+/* Who makes no twin three times in a row is not asked again. */
+static void test_three_failures(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t;
+
+	for (int i = 0; i < 2; i++) { /* two, then one that works, then three */
+		for (int n = 0; n < 2 + i; n++) {
+			t = rig_twin_asked(r);
+			rig_twin_answered(r, &t,
+					  "{\"status\":\"error\",\"ename\":\"BlockingIOError\",\"evalue\":\"no\"}");
+			rig_init_expect(r, CB_INIT_DROP, (int)t.number);
+			rig_twin_close(&t);
+			assert_int_equal(r->k.twins.possible, i == 0 || n < 2);
+			cell(r, "a");
+		}
+		if (i == 0) {
+			t = rig_twin(r);
+			rig_twin_close(&t);
+			cell(r, "a");
+		}
+	}
+	rig_until(r, given_up);
+	rig_init_silent(r);
+}
+
+/* What nobody answers has an end. */
+static void test_deadlines(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t = rig_twin_asked(r);
+
+	rig_twin_answered(r, &t, RIG_MADE);
+	rig_twin_registers(r, &t); /* and never BORN */
+	rig_barrier(r);
+	cb_loop_arm(&r->k.loop, r->k.twins.deadline_timer, cb_now_ns()); /* it was to be here by now */
+	rig_init_expect(r, CB_INIT_DROP, (int)t.number);
+	assert_int_equal(r->k.twins.failures, 1);
+	assert_int_equal(r->k.guest.state, CB_GUEST_UP);
+	rig_twin_close(&t);
+	cell(r, "a");
+	t = rig_twin_asked(r); /* and a guest that does not even answer can't be served */
+	cb_loop_arm(&r->k.loop, r->k.twins.deadline_timer, cb_now_ns());
+	rig_await_kill(r);
+	rig_die(r, SIGKILL);
+	rig_expect(r, RIG_IOPUB, "restarting", "");
+	rig_twin_close(&t);
+}
+
+/* transactions.keep: so many beside the newest; the oldest goes. */
+static void test_keep(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t[4];
+
+	r->policy.transactions_keep = 2;
+	for (int i = 0; i < 4; i++) {
+		t[i] = rig_twin(r);
+		if (i < 3)
+			cell(r, "a");
+	}
+	rig_init_expect(r, CB_INIT_DROP, (int)t[0].number);
+	rig_init_silent(r);
+	assert_null(book(r, &t[0]));
+	for (int i = 0; i < 4; i++) {
+		assert_true(i == 0 || book(r, &t[i]) != NULL);
+		rig_twin_close(&t[i]);
+	}
+	rig_init_tell(r, CB_INIT_GONE, (int)t[0].number); /* what pid 1 then says is nobody's matter */
+	assert_int_equal(r->k.guest.state, CB_GUEST_UP);
+}
+
+/* ---- take-over ---- */
+
+static void test_takes_over(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
+	struct rig_twin first = rig_twin(r), next;
+	uint64_t request;
+
+	r->k.twins.cost.made_s = 1000; /* no other one before the failure */
+	cell(r, "good");
+	const char *id = begin(r, "bad", &request);
+
+	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	assert_int_equal(r->k.guest.state, CB_GUEST_RESTORING);
+	struct rig_request resume = rig_twin_wakes(r, &first);
+
+	assert_string_equal(resume.content, "{\"execution_count\":3,\"branch\":false,\"undone\":["
+					    "{\"number\":1,\"code\":\"good\"},{\"number\":2,\"code\":\"bad\"}]}");
+	rig_twin_resumed(r, &resume);
+	expect_failure(r, id, "KernelDiedError", "cells [1] to [2] are undone", "restored", "[1,2]");
+	next = rig_twin(r); /* made at once */
+	assert_true(cb_twin_cost_is_first(&r->k.twins.cost)); /* the failed cell has not worked for the next one */
+	id = begin(r, "good", &request);
+	end(r, id, request);
+	rig_twin_close(&next);
+}
+
+/* Says what it may not while it is to wake, or ends: the older one takes over, and without one the jail ends. */
+static void test_falls_back(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin old = rig_twin(r), young, last;
+	uint64_t request;
+
+	cell(r, "a");
+	young = rig_twin(r);
+	const char *id = begin(r, "bad", &request);
+
+	rig_init_tell(r, CB_INIT_EXITED, SIGKILL);
+	rig_init_expect(r, CB_INIT_RESTORE, (int)young.number);
+	rig_init_tell(r, CB_INIT_GONE, (int)young.number); /* pid 1 did not find it */
+	rig_twin_close(&young);
+	struct rig_request resume = rig_twin_wakes(r, &old);
+
+	rig_twin_resumed(r, &resume);
+	expect_failure(r, id, "KernelDiedError", "cells [1] to [2] are undone", "restored", "[1,2]");
+	last = rig_twin(r);
+	id = begin(r, "bad", &request);
+	rig_init_tell(r, CB_INIT_EXITED, SIGKILL);
+	resume = rig_twin_wakes(r, &last);
+	rig_request_free(&resume);
+	rig_init_tell(r, CB_INIT_EXITED, SIGKILL); /* woken, and dead before RESUMED */
+	rig_await_kill(r);
+	rig_die(r, -1);
+	expect_failure(r, id, "KernelDiedError", "all variables are lost", "lost", NULL);
+	rig_expect(r, RIG_IOPUB, "restarting", "");
+}
+
+/* Woken and silent: the deadline ends it, and the reason that was told is the cell's. */
+static void test_never_resumes(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t = rig_twin(r);
+	uint64_t request;
+	const char *id = begin(r, "bad", &request);
+
+	rig_init_tell(r, CB_INIT_EXITED, SIGABRT);
+	struct rig_request resume = rig_twin_wakes(r, &t);
+
+	rig_request_free(&resume);
+	cb_loop_arm(&r->k.loop, r->k.twins.deadline_timer, cb_now_ns());
+	rig_await_kill(r);
+	rig_die(r, -1);
+	expect_failure(r, id, "KernelDiedError", "signal 6", "lost", NULL);
+	rig_expect(r, RIG_IOPUB, "restarting", "");
+}
+
+/* The same with an older one: that takes over, and what the silent one or pid 1 then says of it is too late. */
+static void test_silent_one_falls_back(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin old = rig_twin(r), young, next;
+	uint64_t request;
+
+	cell(r, "a");
+	young = rig_twin(r);
+	const char *id = begin(r, "bad", &request);
+
+	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	struct rig_request silent = rig_twin_wakes(r, &young);
+
+	cb_loop_arm(&r->k.loop, r->k.twins.deadline_timer, cb_now_ns());
+	rig_init_expect(r, CB_INIT_RESTORE, (int)old.number);
+	rig_twin_resumed(r, &silent);
+	rig_init_tell(r, CB_INIT_EXITED, SIGKILL);
+	rig_barrier(r);
+	assert_int_equal(r->k.guest.state, CB_GUEST_RESTORING);
+	rig_init_silent(r);
+	struct rig_request resume = rig_twin_restored(r, &old);
+
+	rig_twin_resumed(r, &resume);
+	expect_failure(r, id, "KernelDiedError",
+		       "signal 11 (Segmentation fault); all variables are as they were before cell [1]", "restored",
+		       "[1,2]");
+	next = rig_twin(r);
+	cell(r, "a");
+	rig_twin_close(&next);
+}
+
+/* But not for as long as there are twins. */
+static void test_three_are_silent(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t[5];
+	uint64_t request;
+
+	r->policy.transactions_keep = 8;
+	for (int i = 0; i < 5; i++) {
+		t[i] = rig_twin(r);
+		if (i < 4)
+			cell(r, "a");
+	}
+	const char *id = begin(r, "bad", &request);
+
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, request + 1, RIG_OK);
+	for (int i = 4; i > 1; i--) {
+		struct rig_request silent = rig_twin_wakes(r, &t[i]);
+
+		rig_request_free(&silent);
+		cb_loop_arm(&r->k.loop, r->k.twins.deadline_timer, cb_now_ns());
+	}
+	rig_await_kill(r);
+	rig_init_silent(r);
+	rig_die(r, -1);
+	expect_failure(r, id, "WireError", "may not carry", "lost", NULL);
+	rig_expect(r, RIG_IOPUB, "restarting", "");
+	rig_twin_close(&t[0]);
+	rig_twin_close(&t[1]);
+}
+
+/* Anything but RESUMED from one that wakes. */
+static void test_wakes_with_wrong_words(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t = rig_twin(r);
+	uint64_t request;
+	const char *id = begin(r, "bad", &request);
+
+	rig_init_tell(r, CB_INIT_EXITED, SIGABRT);
+	struct rig_request resume = rig_twin_wakes(r, &t);
+
+	rig_stream(r, resume.h.request, CB_WIRE_STDOUT, "forged");
+	rig_request_free(&resume);
+	rig_await_kill(r);
+	rig_die(r, -1);
+	expect_failure(r, id, "KernelDiedError", "signal 6", "lost", NULL);
+	rig_expect(r, RIG_IOPUB, "restarting", "");
+}
+
+/* An idle one that ends is replaced when it is quiet; one that is dead can't take over. */
+static void test_idle_one_ends(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t = rig_twin(r);
+	uint64_t request;
+	const char *id = begin(r, "a", &request);
+
+	rig_init_tell(r, CB_INIT_GONE, (int)t.number);
+	assert_null(book(r, &t));
+	rig_twin_close(&t);
+	end(r, id, request);
+	t = rig_twin(r);
+	rig_twin_close(&t);
+	id = begin(r, "bad", &request);
+	rig_init_tell(r, CB_INIT_GONE, (int)t.number);
+	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	rig_init_expect(r, CB_INIT_TERMINATE, 0);
+	rig_die(r, SIGSEGV);
+	expect_failure(r, id, "KernelDiedError", "all variables are lost", "lost", NULL);
+	rig_expect(r, RIG_IOPUB, "restarting", "");
+}
+
+/* A guest that breaks the wire's rules is replaced by its twin. */
+static void test_wire_error_restores(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t = rig_twin(r), next;
+	uint64_t request;
+	const char *id = begin(r, "bad", &request);
+
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, request + 1, RIG_OK);
+	struct rig_request resume = rig_twin_wakes(r, &t);
+
+	rig_twin_resumed(r, &resume);
+	expect_failure(r, id, "WireError", "all variables are as they were before cell [1]", "restored", "[1]");
+	next = rig_twin(r);
+	rig_twin_close(&next);
+}
+
+/* The guest dies while it makes one: the one before it takes over, and the new one's number is forgotten. */
+static void test_death_while_making(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin first = rig_twin(r), coming, next;
+
+	cell(r, "a");
+	coming = rig_twin_asked(r);
+	rig_twin_says(&coming, CB_LEASH_BORN, coming.number);
+	rig_init_tell(r, CB_INIT_EXITED, SIGKILL);
+	assert_null(book(r, &coming));
+	struct rig_request resume = rig_twin_wakes(r, &first);
+
+	rig_init_tell(r, CB_INIT_REGISTERED, (int)coming.number);
+	rig_twin_resumed(r, &resume);
+	next = rig_twin(r);
+	assert_true(next.number > coming.number);
+	rig_barrier(r);
+	rig_twin_close(&coming);
+	rig_twin_close(&next);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_teardown(f, rig_teardown)
+	const struct CMUnitTest tests[] = {
+		T(test_in_any_order),
+		T(test_cells_wait_for_it),
+		T(test_none_where_there_are_none),
+		T(test_unknown_numbers),
+		T(test_wrong_words_on_the_leash),
+		T(test_three_failures),
+		T(test_deadlines),
+		T(test_keep),
+		T(test_takes_over),
+		T(test_falls_back),
+		T(test_never_resumes),
+		T(test_silent_one_falls_back),
+		T(test_three_are_silent),
+		T(test_wakes_with_wrong_words),
+		T(test_idle_one_ends),
+		T(test_wire_error_restores),
+		T(test_death_while_making),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,140 @@
+# Shared by ./check and ./demo (sourced, not run): Debian packages, the Python environment .venv, build and
+# installation.
+#
+# Callers: set ROOT to the folder of the sources and call `bootstrap PRESET`. Idempotent: what is there already is left
+# alone. Needs root (or sudo without a password) only when a Debian package is missing; else it names the packages and
+# stops.
+
+PACKAGES="gcc libc6-dev make pkg-config libzmq3-dev libjansson-dev libssl-dev libseccomp-dev libsqlite3-dev
+	libcmocka-dev"
+VENV=$ROOT/.venv
+
+say() {
+	printf '== %s\n' "$*"
+}
+
+die() {
+	printf '%s: %s\n' "${0##*/}" "$*" >&2
+	exit 1
+}
+
+# Runs a command with its output in a log; shows the log only if the command fails.
+quietly() {
+	local log=$ROOT/build/$1.log status=0
+	shift
+	mkdir -p "$ROOT/build"
+	"$@" >"$log" 2>&1 || status=$?
+	if [ "$status" -ne 0 ]; then
+		tail -n 60 "$log" >&2
+		printf '%s: this failed: %s (whole output: %s)\n' "${0##*/}" "$*" "$log" >&2
+	fi
+	return "$status"
+}
+
+# A Python of at least 3.9 that can make environments: the one on PATH, else the system's.
+find_python() {
+	local candidate
+	for candidate in python3 /usr/bin/python3; do
+		if "$candidate" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
+			printf '%s\n' "$candidate"
+			return 0
+		fi
+	done
+	return 1
+}
+
+# Those of the given packages that are not installed; none where nothing can be told.
+missing_packages() {
+	local package
+	command -v dpkg-query >/dev/null || return 0
+	for package; do
+		case $(dpkg-query -W -f='${db:Status-Abbrev}' "$package" 2>/dev/null) in
+		ii*) ;;
+		*) printf ' %s' "$package" ;;
+		esac
+	done
+}
+
+may_install() {
+	[ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null
+}
+
+apt_install() {
+	local sudo=""
+	[ "$(id -u)" -eq 0 ] || sudo="sudo -n"
+	say "installing packages: $*"
+	export DEBIAN_FRONTEND=noninteractive
+	quietly apt-update $sudo apt-get update &&
+		quietly apt-install $sudo apt-get install -y --no-install-recommends "$@"
+}
+
+# shellcheck disable=SC2046,SC2086 # words are meant to be split
+install_packages() {
+	local missing
+	missing=$(missing_packages $PACKAGES)
+	find_python >/dev/null || missing="$missing python3 python3-venv"
+	[ -n "$missing" ] || return 0
+	command -v apt-get >/dev/null || die "these Debian packages (or their like on this system) are missing:$missing"
+	may_install || die "these packages are missing; ask an administrator to run: apt-get install$missing"
+	apt_install $missing || die "could not install:$missing"
+}
+
+# What only some tests use: they are skipped without it.
+# shellcheck disable=SC2086 # words are meant to be split
+want_packages() {
+	local missing
+	missing=$(missing_packages "$@")
+	[ -n "$missing" ] || return 0
+	{ may_install && apt_install $missing; } || say "not installed, so what needs them is skipped:$missing"
+}
+
+make_venv() {
+	local python stamp
+	python=$(find_python) || die "no Python of at least 3.9 with the venv module; install python3 and python3-venv"
+	if ! "$VENV/bin/python" -m pip --version >/dev/null 2>&1; then
+		say "making .venv with $("$python" --version)"
+		rm -rf "$VENV"
+		quietly venv "$python" -m venv "$VENV" || exit 1
+	fi
+	stamp=$(cksum <"$ROOT/tests/requirements.txt")
+	[ "$(cat "$VENV/.requirements" 2>/dev/null)" = "$stamp" ] && return 0
+	say "installing Jupyter clients into .venv"
+	quietly pip "$VENV/bin/python" -m pip install --disable-pip-version-check \
+		-r "$ROOT/tests/requirements.txt" || exit 1
+	printf '%s\n' "$stamp" >"$VENV/.requirements"
+}
+
+# CMake of at least 3.25: the system's, else one from PyPI in .venv.
+find_cmake() {
+	local version
+	version=$(cmake --version 2>/dev/null | sed -n 's/^cmake version //p')
+	if [ "$(printf '3.25\n%s\n' "${version:-0}" | sort -V | head -n 1)" = 3.25 ]; then
+		return 0
+	fi
+	if [ ! -x "$VENV/bin/cmake" ]; then
+		say "installing cmake into .venv"
+		quietly pip-cmake "$VENV/bin/python" -m pip install --disable-pip-version-check \
+			'cmake>=3.25,<4' || exit 1
+	fi
+	PATH=$VENV/bin:$PATH
+}
+
+build() {
+	say "building (preset $1)"
+	(cd "$ROOT" && quietly "configure-$1" cmake --preset "$1" &&
+		quietly "build-$1" cmake --build "build/$1" --parallel "$(nproc)") || exit 1
+}
+
+# Programs to .venv/bin and .venv/libexec, the kernelspec to .venv/share/jupyter/kernels/cellblock.
+install_kernel() {
+	quietly "install-$1" cmake --install "$ROOT/build/$1" --prefix "$VENV" || exit 1
+	quietly kernelspec "$VENV/bin/cellblock" install --sys-prefix --python "$VENV/bin/python" || exit 1
+}
+
+bootstrap() {
+	install_packages
+	make_venv
+	find_cmake
+	build "$1"
+	install_kernel "$1"
+}
