@@ -2,7 +2,7 @@
 """What a twin costs: how long the guest stands still, what copying costs the next cell, how long a take-over lasts; and
 what branches cost: how long one takes to make, and the memory of many.
 
-usage: twins.py [--python EXE] [--runs N] [--json FILE] [--megabytes N,…] [--branches N] [--jail]
+usage: twins.py [--python EXE] [--runs N] [--json FILE] [--megabytes N,…] [--branches N] [--jail] [--import NAME,…]
 
 Branches are those of a whole kernel. For the rest it drives a guest without a jail (tests/guest/fake_supervisor.py), so
 that only fork and memory are timed. With --jail only take-overs of a whole kernel are timed, from the hard stop to the
@@ -34,7 +34,7 @@ OBJECT = 96  # bytes of a small dict's share in the list below, about
 
 def fill(megabytes):
     return (
-        "try:\n    import numpy as np, pandas as pd\n    a = np.ones(%d)\nexcept ImportError: np = a = None\n"
+        "try:\n    import numpy as np\n    a = np.ones(%d)\nexcept ImportError: np = a = None\n"
         "objects = [[i] for i in range(%d if np else %d)]\n"
         "def touch():\n    global a\n    if np: a += 1\n"
         "def walk():\n    n = 0\n    for each in objects: n += each[0]\n    return n"
@@ -84,12 +84,12 @@ def memory(kernel):
     return pss / (1 << 20), kernel.memory() / (1 << 20)
 
 
-def measure_branches(folder, megabytes, count):
+def measure_branches(folder, session, count):
     """From the request to the reply, and to the answer of its first cell; then all of them have run one."""
     kernel = kernels.Kernel(folder, args=["--set", f"limits.pids={count + 100}", "--set", "transactions.mode=always"])
     with Client(kernel) as client:
         client.ready()
-        assert client.run(fill(megabytes)).ok
+        assert client.run(session).ok
         before, made, answered, ids = memory(kernel), [], [], []
         for _ in range(count):
             started = time.perf_counter()
@@ -113,13 +113,13 @@ def measure_branches(folder, megabytes, count):
     }
 
 
-def measure_jail(folder, megabytes, runs):
+def measure_jail(folder, session, runs):
     """Milliseconds from the order to stop to RESUMED."""
     args = ["--set", "transactions.mode=always", "--log-level", "info"]
-    kernel = kernels.Kernel(Path(folder) / f"jail{megabytes}", args=args)
+    kernel = kernels.Kernel(folder, args=args)
     with Client(kernel) as client:
         client.ready()
-        assert client.run(fill(megabytes), timeout=600).ok
+        assert client.run(session, timeout=600).ok
         for _ in range(runs):
             assert client.run("import os; os._exit(1)", timeout=600).about["state"] == "restored"
     kernel.stop()
@@ -135,22 +135,24 @@ def main():
     parser.add_argument("--megabytes", default="0,50,1024,4096")
     parser.add_argument("--branches", type=int, default=100)
     parser.add_argument("--jail", action="store_true")
+    parser.add_argument("--import", dest="modules", default="")
     options = parser.parse_args()
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         guest_dir = build_guest(Path(folder))
         for megabytes in map(int, options.megabytes.split(",")):
+            session = "".join(f"import {each}\n" for each in options.modules.split(",") if each) + fill(megabytes)
             if options.jail:
-                found[megabytes] = measure_jail(folder, megabytes, options.runs)
+                found[megabytes] = measure_jail(Path(folder) / f"jail{megabytes}", session, options.runs)
                 print("%5d MB  %s" % (megabytes, found[megabytes]))
                 continue
             guest = FakeSupervisor(options.python, guest_dir, folder).wait_hello()
-            assert guest.run(fill(megabytes)).ok
+            assert guest.run(session).ok
             found[megabytes] = measure(guest, options.runs)
             guest.close()
             if options.branches:
                 found[megabytes].update(
-                    measure_branches(Path(folder) / f"kernel{megabytes}", megabytes, options.branches)
+                    measure_branches(Path(folder) / f"kernel{megabytes}", session, options.branches)
                 )
             print("%5d MB  %s" % (megabytes, "  ".join("%s %.2f" % item for item in found[megabytes].items())))
     if options.json:
