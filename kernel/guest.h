@@ -69,27 +69,10 @@ int cb_guest_init(struct cb_kernel *k);
 void cb_guest_release(struct cb_kernel *k);
 /* Asks for a jail unless there is one. After failed starts it is asked for again only by this call (a new request). */
 void cb_guest_want(struct cb_kernel *k);
-/* Sends a request; gives it an id and makes it the current one. */
-int cb_guest_send_request(struct cb_kernel *k, struct cb_request *r, enum cb_wire_type type, enum cb_wire_phase phase,
-			  struct cb_span content, struct cb_span metadata);
-/* Sends a numbered request that is served beside the current one. */
-int cb_guest_send_beside(struct cb_kernel *k, struct cb_request *r, enum cb_wire_type type, struct cb_span metadata,
-			 const struct cb_span *buffers, size_t nbuffers);
-/* A request of our own, likewise. */
-int cb_guest_send_own(struct cb_kernel *k, enum cb_wire_type type, enum cb_wire_phase phase, struct cb_span content);
-/* An id for a request to one who speaks beside the guest. */
-uint64_t cb_guest_new_id(struct cb_kernel *k);
-/* Gives a request its id and remembers its parent. `cell`: what has no id is its output from now on. */
-void cb_guest_number(struct cb_kernel *k, struct cb_request *r, bool cell);
-/* The request's buffers, if such a message takes any; their number. */
-size_t cb_guest_buffers(const struct cb_request *r, enum cb_wire_type type, struct cb_span buffer[CB_MAX_BUFFERS]);
-int cb_guest_send_input(struct cb_kernel *k, struct cb_span content);
+/* What is sent waits for room; from now on that is awaited. */
+void cb_guest_watch_link(struct cb_kernel *k);
 /* The current request is answered. */
 void cb_guest_set_idle(struct cb_kernel *k);
-/* SIGINT to the guest's process group, then again and again to its main process until cb_guest_interrupted: a signal
- * that arrives just before Python enters a blocking call is only seen when the call ends. */
-void cb_guest_interrupt(struct cb_kernel *k);
-void cb_guest_interrupted(struct cb_kernel *k);
 /* Kills the whole jail; `verdict` is what its end will be explained with. */
 void cb_guest_kill(struct cb_kernel *k, const char *verdict);
 /* The same, but if a twin can take over it does: the state is restored instead of lost. */
@@ -107,9 +90,6 @@ void cb_guest_drain_output(struct cb_kernel *k);
 struct cb_guest_parent *cb_guest_parent_of(struct cb_kernel *k, uint64_t id);
 
 /* ---- from twins.c ---- */
-int cb_guest_tell_init(struct cb_kernel *k, enum cb_init_op op, int arg);
-/* About a branch. */
-int cb_guest_tell_init_of(struct cb_kernel *k, enum cb_init_op op, int arg, uint32_t number);
 void cb_guest_restoring(struct cb_kernel *k);
 /* What the dead have sent and written is published; unless they were killed for what they sent. */
 void cb_guest_last_words(struct cb_kernel *k);

@@ -11,6 +11,7 @@
 #include "debug.h"
 #include "execution.h"
 #include "guest.h"
+#include "guest_tell.h"
 #include "history.h"
 #include "idle.h"
 #include "interpreter.h"
