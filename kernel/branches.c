@@ -96,7 +96,7 @@ const struct cb_request *cb_branches_running(const struct cb_kernel *k)
 
 bool cb_branches_busy(const struct cb_kernel *k)
 {
-	return k->branches.load.waiting > 0 || cb_branches_running(k) != NULL;
+	return k->branches.load.count > 0 || cb_branches_running(k) != NULL;
 }
 
 const char *cb_branches_epitaph(const struct cb_kernel *k, struct cb_span id)
@@ -447,10 +447,10 @@ void cb_branches_pump(struct cb_kernel *k)
 {
 	struct cb_branch *b;
 
-	if (k->branches.load.waiting == 0 || cb_layer_holds(k))
+	if (k->branches.load.count == 0 || cb_layer_holds(k))
 		return;
 	for (size_t i = 0; (b = next(k, &i)) != NULL;)
-		while (b->state == CB_BRANCH_UP && b->lane.current == NULL && b->lane.head != NULL)
+		while (b->state == CB_BRANCH_UP && b->lane.current == NULL && b->lane.waiting.head != NULL)
 			cb_lane_begin(k, &b->lane, cb_lane_pop(&b->lane));
 	arm(k);
 }

@@ -60,15 +60,6 @@ void cb_job_free(struct cb_job *job)
 	free(job);
 }
 
-static size_t request_bytes(const struct cb_request *r)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < r->nframes; i++)
-		n += zmq_msg_size(&r->frame[i]);
-	return n;
-}
-
 static void arm(struct cb_kernel *k)
 {
 	int64_t first = 0;
@@ -91,7 +82,7 @@ static void finish(struct cb_kernel *k, struct cb_job *job)
 		at = &(*at)->next;
 	*at = job->next;
 	k->jobs.count--;
-	k->jobs.bytes -= request_bytes(r);
+	k->jobs.bytes -= cb_request_bytes(r);
 	k->jobs.running -= job->running;
 	cb_loop_remove(&k->loop, &job->slot);
 	cb_fd_close(&job->fd); /* the helper's end, too: it kills its command and exits */
@@ -370,7 +361,7 @@ void cb_jobs_start(struct cb_kernel *k, struct cb_job *job)
 		at = &(*at)->next;
 	*at = job;
 	k->jobs.count++;
-	k->jobs.bytes += request_bytes(job->request);
+	k->jobs.bytes += cb_request_bytes(job->request);
 	if (k->shutting_down)
 		fail(k, job, "KernelBusyError", "the kernel is shutting down");
 	else if (k->jobs.count > CB_JOBS_MAX || k->jobs.bytes > CB_JOBS_BYTES_MAX)

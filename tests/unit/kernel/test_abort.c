@@ -34,9 +34,9 @@ static void fail_cell(struct rig *r, const char *id, uint64_t g)
 
 static void wait_for_queue(struct rig *r, size_t count)
 {
-	for (int i = 0; i < 1000 && r->k.execution.count < count; i++)
+	for (int i = 0; i < 1000 && r->k.execution.load.count < count; i++)
 		rig_barrier(r);
-	assert_int_equal(r->k.execution.count, count);
+	assert_int_equal(r->k.execution.load.count, count);
 }
 
 static void test_queue(void **state)
@@ -117,8 +117,8 @@ static void test_thousands(void **state)
 		rig_msg_free(&m);
 	}
 	rig_barrier(r);
-	assert_int_equal(r->k.execution.count, 0);
-	assert_int_equal(r->k.execution.bytes, 0);
+	assert_int_equal(r->k.execution.load.count, 0);
+	assert_int_equal(r->k.execution.load.bytes, 0);
 }
 
 /* ---- by date ---- */

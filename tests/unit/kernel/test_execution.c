@@ -210,7 +210,7 @@ static void test_queue_limit(void **state)
 	uint64_t g;
 	const char *first = begun(r, "a", &g), *id;
 
-	r->k.execution.count = CB_QUEUE_MAX; /* as if so many waited */
+	r->k.execution.load.count = CB_QUEUE_MAX; /* as if so many waited */
 	id = rig_execute(r, "b");
 	m = rig_take(r, RIG_SHELL, "execute_reply", id);
 	assert_string_equal(rig_text(&m, "ename"), "KernelBusyError");
@@ -218,11 +218,11 @@ static void test_queue_limit(void **state)
 	rig_expect(r, RIG_IOPUB, "busy", id);
 	rig_expect(r, RIG_IOPUB, "idle", id);
 	rig_expect(r, RIG_IOPUB, "busy", first); /* said again: a cell runs */
-	r->k.execution.count = 0;
-	r->k.execution.bytes = CB_QUEUE_BYTES_MAX - 200;
+	r->k.execution.load.count = 0;
+	r->k.execution.load.bytes = CB_QUEUE_BYTES_MAX - 200;
 	id = rig_execute(r, "b");
 	rig_expect(r, RIG_SHELL, "execute_reply", id);
-	r->k.execution.bytes = 0;
+	r->k.execution.load.bytes = 0;
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
 }
 
@@ -248,10 +248,10 @@ static void test_buffers_count_in_queue(void **state)
 	test_free(big);
 	rig_barrier(r);
 	/* shell and control are two sockets: the barrier is on control, so wait for the queue itself */
-	for (int i = 0; i < 100 && r->k.execution.count == 0; i++)
+	for (int i = 0; i < 100 && r->k.execution.load.count == 0; i++)
 		rig_barrier(r);
-	assert_int_equal(r->k.execution.count, 1);
-	assert_true(r->k.execution.bytes > 1u << 20);
+	assert_int_equal(r->k.execution.load.count, 1);
+	assert_true(r->k.execution.load.bytes > 1u << 20);
 }
 
 /* ---- death ---- */
@@ -387,9 +387,9 @@ static void test_death_after_reply(void **state)
 	uint64_t g;
 	const char *id = begun(r, "a", &g), *next = rig_execute(r, "b");
 
-	for (int i = 0; i < 100 && r->k.execution.count == 0; i++)
+	for (int i = 0; i < 100 && r->k.execution.load.count == 0; i++)
 		rig_barrier(r);
-	assert_int_equal(r->k.execution.count, 1);
+	assert_int_equal(r->k.execution.load.count, 1);
 	/* both are there when the kernel looks next */
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
 	cb_loop_set_events(&r->k.loop, r->k.guest.link_slot, 0);
@@ -745,7 +745,7 @@ static void test_interrupt_while_starting(void **state)
 	const char *a = rig_execute(r, "a"), *b = rig_execute(r, "b");
 
 	rig_spawn(r, 0);
-	for (int i = 0; i < 100 && r->k.execution.count < 2; i++)
+	for (int i = 0; i < 100 && r->k.execution.load.count < 2; i++)
 		rig_barrier(r);
 	const char *id = rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL);
 
