@@ -85,9 +85,7 @@ static void guest_reads(struct rig *r)
 		pending = q.h.request;
 		pending_type = q.h.type;
 	}
-	test_free(q.content);
-	test_free(q.metadata);
-	test_free(q.rest);
+	rig_request_free(&q);
 }
 
 static void guest_answers(struct rig *r, bool well)
@@ -188,8 +186,7 @@ static void broker_acts(struct rig *r, bool well)
 		if (!well && draw(3) == 0)
 			rig_die(r, 1 << 8);
 		else
-			rig_frame(r, CB_WIRE_HELLO, 0,
-				  "{\"wire_version\":1,\"implementation\":\"plain\",\"python_version\":\"3.11.2\"}");
+			rig_frame(r, CB_WIRE_HELLO, 0, RIG_HELLO);
 		break;
 	case CB_GUEST_ENDING:
 		if (well || draw(3) == 0) {
