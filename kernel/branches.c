@@ -426,8 +426,7 @@ static int send_request(struct cb_kernel *k, struct cb_lane *l, struct cb_reques
 	r->id = give_id(k, b, r->header, m->kind == CB_LANE_CELL);
 	b->rules.phase = phase[m->kind];
 	if (c == 0)
-		c = cb_guest_link_send(&b->link, m->wire, r->id, r->content,
-				       (struct cb_span){ (const char *)about.data, about.len }, buffer, n);
+		c = cb_guest_link_send(&b->link, m->wire, r->id, r->content, cb_buf_span(&about), buffer, n);
 	(void)watch(k, b, WIRE, EPOLL_CTL_MOD);
 	return c == CB_E_CLOSED ? 0 : c; /* a dead one is reported by pid 1 */
 }

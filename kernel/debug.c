@@ -37,7 +37,7 @@ static void refuse(struct cb_kernel *k, const struct cb_request *r, const char *
 			  "\"message\":",
 			  (int)f.seq.len, f.seq.data, (int)f.command.len, f.command.data) == 0 &&
 	    cb_json_write_string(&b, message, strlen(message)) == 0 && cb_buf_append_str(&b, "}") == 0)
-		cb_reply_full(k, r, CB_SPAN("{}"), (struct cb_span){ (const char *)b.data, b.len }, NULL);
+		cb_reply_full(k, r, CB_SPAN("{}"), cb_buf_span(&b), NULL);
 }
 
 static void refuse_whole(struct cb_kernel *k, struct cb_request *r, const char *message)

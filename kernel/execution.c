@@ -76,7 +76,7 @@ void cb_execution_publish_input(struct cb_kernel *k, const struct cb_request *r,
 	struct cb_outgoing out = { .type = "execute_input",
 				   .parent = cb_header_span(r->header),
 				   .metadata = CB_SPAN("{}"),
-				   .content = { (const char *)b.data, b.len } };
+				   .content = cb_buf_span(&b) };
 
 	cb_iopub_publish(k, "execute_input", CB_WEIGHT_KEEP, &out);
 }
@@ -130,8 +130,7 @@ static int send_execute(struct cb_kernel *k, struct cb_request *r)
 			c = cb_buf_append_str(&m, "}");
 	}
 	return c < 0 ? c
-		     : cb_guest_send_request(k, r, CB_WIRE_EXECUTE, CB_PHASE_EXECUTING, r->content,
-					     (struct cb_span){ (const char *)m.data, m.len });
+		     : cb_guest_send_request(k, r, CB_WIRE_EXECUTE, CB_PHASE_EXECUTING, r->content, cb_buf_span(&m));
 }
 
 static void tell_notes(struct cb_kernel *k, struct cb_header *parent)
@@ -384,8 +383,7 @@ void cb_execution_reply(struct cb_kernel *k, struct cb_frame *f, const struct cb
 			limit = "memory";
 		cb_iopub_flush(k);
 		cb_failure_metadata(k, failed ? "error" : "ok", "kept", limit, &metadata);
-		cb_reply_full(k, x->current, (struct cb_span){ (const char *)metadata.data, metadata.len },
-			      cb_frame_with_count(f, x->cell_number), f->body);
+		cb_reply_full(k, x->current, cb_buf_span(&metadata), cb_frame_with_count(f, x->cell_number), f->body);
 	}
 	if (failed && x->stop_on_error)
 		cb_abort_queue(k);

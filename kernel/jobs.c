@@ -107,7 +107,7 @@ static void answer(struct cb_kernel *k, struct cb_job *job, const struct cb_buf 
 	struct cb_outgoing out = { .type = file ? "cellblock_file_reply" : types[job->asked.code],
 				   .parent = cb_header_span(job->request->header),
 				   .metadata = CB_SPAN("{}"),
-				   .content = { (const char *)content->data, content->len },
+				   .content = cb_buf_span(content),
 				   .buffers = &data,
 				   .nbuffers = job->has_data };
 
@@ -151,7 +151,7 @@ static struct cb_span input_part(const struct cb_job *job, size_t part)
 	const struct cb_request *r = job->request;
 
 	if (part == 0)
-		return (struct cb_span){ (const char *)job->input.data, job->input.len };
+		return cb_buf_span(&job->input);
 	return cb_frame_span(&r->frame[r->first_buffer + part - 1]);
 }
 

@@ -171,8 +171,7 @@ void cb_lane_reply(struct cb_kernel *k, struct cb_lane *l, struct cb_frame *f, c
 		CB_AUTO_BUF metadata = CB_BUF_INIT(4096);
 
 		cb_lanes_metadata(k, l, failed ? "error" : "ok", "kept", &metadata);
-		cb_reply_full(k, l->current, (struct cb_span){ (const char *)metadata.data, metadata.len },
-			      cb_frame_with_count(f, l->cell_number), f->body);
+		cb_reply_full(k, l->current, cb_buf_span(&metadata), cb_frame_with_count(f, l->cell_number), f->body);
 	}
 	l->answered = true;
 	if (failed)

@@ -293,7 +293,7 @@ static int send_to_lane(struct cb_kernel *k, struct cb_lane *l, struct cb_reques
 		c = cb_buf_printf(&b, "{\"lane\":0}");
 	cb_guest_number(k, r, false);
 	note(k, l, r->id);
-	struct cb_span about = { (const char *)b.data, b.len };
+	struct cb_span about = cb_buf_span(&b);
 
 	if (c < 0)
 		return c;
