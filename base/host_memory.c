@@ -4,6 +4,7 @@
  * on a host that group has no limit. What the kernel can drop at once (files' pages) counts as free. Callers: kernel/
  * (policy, memory.c), sandbox/watchdog.c.
  */
+#include <cellblock/clock.h>
 #include <cellblock/host_memory.h>
 
 #include <stdio.h>
@@ -11,6 +12,7 @@
 #include <string.h>
 
 #define SHARE 16
+#define PERIOD_MS 250 /* for so long it stays enough */
 
 struct group {
 	const char *limit, *used, *stat;
@@ -89,5 +91,13 @@ bool cb_host_memory_short_at(const char *root)
 
 bool cb_host_memory_short(void)
 {
-	return cb_host_memory_short_at("");
+	static int64_t next_ms;
+	int64_t now = cb_now_ms();
+
+	if (now < next_ms)
+		return false;
+	if (cb_host_memory_short_at(""))
+		return true;
+	next_ms = now + PERIOD_MS;
+	return false;
 }

@@ -102,21 +102,16 @@ void cb_abort_queue(struct cb_kernel *k)
 void cb_abort_waiting(struct cb_kernel *k)
 {
 	struct cb_execution *x = &k->execution;
-	struct cb_request *keep = NULL, **keep_tail = &keep;
+	struct cb_queue keep = { 0 };
+	struct cb_load kept = { 0 };
 
 	x->abort_waiting = false;
-	for (struct cb_request *r; (r = cb_execution_pop(x)) != NULL;) {
-		if (cb_request_is_execute(r)) {
+	for (struct cb_request *r; (r = cb_queue_pop(&x->waiting, &x->load)) != NULL;) {
+		if (cb_request_is_execute(r))
 			cb_abort_request(k, r);
-		} else {
-			*keep_tail = r;
-			keep_tail = &r->next;
-		}
+		else
+			cb_queue_push(&keep, &kept, r);
 	}
-	while (keep != NULL) {
-		struct cb_request *r = keep;
-
-		keep = r->next;
+	for (struct cb_request *r; (r = cb_queue_pop(&keep, &kept)) != NULL;)
 		cb_execution_submit(k, r);
-	}
 }

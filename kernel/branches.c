@@ -96,7 +96,7 @@ const struct cb_request *cb_branches_running(const struct cb_kernel *k)
 
 bool cb_branches_busy(const struct cb_kernel *k)
 {
-	return k->branches.load.waiting > 0 || cb_branches_running(k) != NULL;
+	return k->branches.load.count > 0 || cb_branches_running(k) != NULL;
 }
 
 const char *cb_branches_epitaph(const struct cb_kernel *k, struct cb_span id)
@@ -426,8 +426,7 @@ static int send_request(struct cb_kernel *k, struct cb_lane *l, struct cb_reques
 	r->id = give_id(k, b, r->header, m->kind == CB_LANE_CELL);
 	b->rules.phase = phase[m->kind];
 	if (c == 0)
-		c = cb_guest_link_send(&b->link, m->wire, r->id, r->content,
-				       (struct cb_span){ (const char *)about.data, about.len }, buffer, n);
+		c = cb_guest_link_send(&b->link, m->wire, r->id, r->content, cb_buf_span(&about), buffer, n);
 	(void)watch(k, b, WIRE, EPOLL_CTL_MOD);
 	return c == CB_E_CLOSED ? 0 : c; /* a dead one is reported by pid 1 */
 }
@@ -447,10 +446,10 @@ void cb_branches_pump(struct cb_kernel *k)
 {
 	struct cb_branch *b;
 
-	if (k->branches.load.waiting == 0 || cb_layer_holds(k))
+	if (k->branches.load.count == 0 || cb_layer_holds(k))
 		return;
 	for (size_t i = 0; (b = next(k, &i)) != NULL;)
-		while (b->state == CB_BRANCH_UP && b->lane.current == NULL && b->lane.head != NULL)
+		while (b->state == CB_BRANCH_UP && b->lane.current == NULL && b->lane.waiting.head != NULL)
 			cb_lane_begin(k, &b->lane, cb_lane_pop(&b->lane));
 	arm(k);
 }

@@ -41,7 +41,7 @@ struct cb_branch {
 
 struct cb_branches {
 	struct cb_branch *branch[CB_BRANCHES_MAX]; /* owned; NULL = free */
-	struct cb_lane_load load;
+	struct cb_load load;
 	struct {
 		char id[40], why[160];
 	} ended[CB_BRANCHES_ENDED]; /* the latest that ended unasked */

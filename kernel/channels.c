@@ -404,5 +404,5 @@ void cb_reply_error(struct cb_kernel *k, const struct cb_request *to, const char
 	if (cb_buf_append_str(&b, "{\"status\":\"error\",\"ename\":") == 0 && cb_json_write_cstr(&b, ename) == 0 &&
 	    cb_buf_append_str(&b, ",\"evalue\":") == 0 && cb_json_write_cstr(&b, evalue) == 0 &&
 	    cb_buf_append_str(&b, ",\"traceback\":[]}") == 0)
-		cb_reply(k, to, (struct cb_span){ (const char *)b.data, b.len });
+		cb_reply(k, to, cb_buf_span(&b));
 }

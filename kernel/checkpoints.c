@@ -154,8 +154,7 @@ void cb_checkpoint_rolled_back(struct cb_kernel *k)
 					  (const char *)k->twins.undone.data);
 	}
 	if (c == 0)
-		cb_reply_full(k, r, (struct cb_span){ (const char *)metadata.data, metadata.len },
-			      (struct cb_span){ (const char *)b.data, b.len }, NULL);
+		cb_reply_full(k, r, cb_buf_span(&metadata), cb_buf_span(&b), NULL);
 	else
 		cb_reply_error(k, r, "MemoryError", "no memory for the reply");
 	cb_execution_finish(k);
@@ -247,7 +246,7 @@ void cb_checkpoint_answer(struct cb_kernel *k, struct cb_request *r)
 		if (cb_buf_printf(&b, "{\"status\":\"ok\",\"%s\":", branches ? "branches" : "checkpoints") == 0 &&
 		    (branches ? cb_branches_list(k, &b) : cb_checkpoints_list(k, &b)) == 0 &&
 		    cb_buf_append_str(&b, "}") == 0)
-			cb_reply(k, r, (struct cb_span){ (const char *)b.data, b.len });
+			cb_reply(k, r, cb_buf_span(&b));
 		else
 			cb_reply_error(k, r, "MemoryError", "no memory for the reply");
 	} else if (name_of(k, r, name)) {
@@ -341,7 +340,7 @@ void cb_checkpoint_made(struct cb_kernel *k, struct cb_twin *t, const char *why)
 				       ",\"execution_count\":%" PRId64 ",\"memory_bytes\":%" PRIu64
 				       ",\"duration_s\":%.6f}",
 				       t->count, cb_usage_of(t->pid), k->twins.duration_s) == 0)
-			cb_reply(k, r, (struct cb_span){ (const char *)b.data, b.len });
+			cb_reply(k, r, cb_buf_span(&b));
 		cb_execution_finish(k);
 	} else if (t == NULL && k->twins.coming_name[0] != '\0') {
 		snprintf(k->checkpoints.note, sizeof(k->checkpoints.note),

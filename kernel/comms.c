@@ -130,7 +130,7 @@ void cb_comms_reset(struct cb_kernel *k, struct cb_comms *c, struct cb_comms *th
 			struct cb_outgoing out = { .type = "comm_close",
 						   .parent = CB_SPAN("{}"),
 						   .metadata = CB_SPAN("{}"),
-						   .content = { (const char *)b.data, b.len } };
+						   .content = cb_buf_span(&b) };
 
 			cb_iopub_publish(k, "comm_close", CB_WEIGHT_DATA, &out);
 		}

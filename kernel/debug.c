@@ -23,32 +23,7 @@
 
 bool cb_debug_busy(const struct cb_kernel *k)
 {
-	return k->debug.current != NULL || k->debug.head != NULL;
-}
-
-static void push(struct cb_debug *d, struct cb_request *r)
-{
-	struct cb_request **end = &d->head;
-
-	while (*end != NULL)
-		end = &(*end)->next;
-	r->next = NULL;
-	*end = r;
-	d->waiting++;
-	d->bytes += cb_request_bytes(r);
-}
-
-static struct cb_request *pop(struct cb_debug *d)
-{
-	struct cb_request *r = d->head;
-
-	if (r == NULL)
-		return NULL;
-	d->head = r->next;
-	r->next = NULL;
-	d->waiting--;
-	d->bytes -= cb_request_bytes(r);
-	return r;
+	return k->debug.current != NULL || k->debug.waiting.head != NULL;
 }
 
 /* The response of a request that the guest does not answer: what clients of a debugger understand. */
@@ -62,7 +37,7 @@ static void refuse(struct cb_kernel *k, const struct cb_request *r, const char *
 			  "\"message\":",
 			  (int)f.seq.len, f.seq.data, (int)f.command.len, f.command.data) == 0 &&
 	    cb_json_write_string(&b, message, strlen(message)) == 0 && cb_buf_append_str(&b, "}") == 0)
-		cb_reply_full(k, r, CB_SPAN("{}"), (struct cb_span){ (const char *)b.data, b.len }, NULL);
+		cb_reply_full(k, r, CB_SPAN("{}"), cb_buf_span(&b), NULL);
 }
 
 static void refuse_whole(struct cb_kernel *k, struct cb_request *r, const char *message)
@@ -81,12 +56,12 @@ void cb_debug_submit(struct cb_kernel *k, struct cb_request *r)
 		refuse_whole(k, r, "a kernel for cells of bash has no debugger");
 		return;
 	}
-	if (k->shutting_down || d->waiting >= CB_DEBUG_WAITING_MAX ||
-	    d->bytes + cb_request_bytes(r) > CB_DEBUG_BYTES_MAX) {
+	if (k->shutting_down || d->load.count >= CB_DEBUG_WAITING_MAX ||
+	    d->load.bytes + cb_request_bytes(r) > CB_DEBUG_BYTES_MAX) {
 		refuse_whole(k, r, k->shutting_down ? "the kernel is shutting down" : "too many debug_requests wait");
 		return;
 	}
-	push(d, r);
+	cb_queue_push(&d->waiting, &d->load, r);
 	if (k->guest.state == CB_GUEST_NONE)
 		cb_guest_want(k);
 	cb_debug_pump(k);
@@ -137,7 +112,7 @@ void cb_debug_pump(struct cb_kernel *k)
 	bool none = k->guest.state == CB_GUEST_NONE && k->guest.failure.code != 0;
 
 	while (k->debug.current == NULL && !cb_twins_busy(k) && (k->guest.state == CB_GUEST_UP || none)) {
-		struct cb_request *r = pop(&k->debug);
+		struct cb_request *r = cb_queue_pop(&k->debug.waiting, &k->debug.load);
 
 		if (r == NULL)
 			return;
@@ -256,7 +231,7 @@ void cb_debug_release(struct cb_kernel *k)
 {
 	struct cb_debug *d = &k->debug;
 
-	for (struct cb_request *r; (r = pop(d)) != NULL;)
+	for (struct cb_request *r; (r = cb_queue_pop(&d->waiting, &d->load)) != NULL;)
 		cb_request_free(r);
 	cb_request_free(d->current);
 	d->current = NULL;

@@ -9,6 +9,7 @@
 #include "guest_link.h"
 #include "guest_policy.h"
 #include "message.h"
+#include "queue.h"
 
 struct cb_kernel;
 
@@ -16,9 +17,9 @@ struct cb_kernel;
 #define CB_DEBUG_BYTES_MAX (64u << 20) /* bytes of their frames */
 
 struct cb_debug {
-	struct cb_request *head;    /* waiting, in order of arrival */
+	struct cb_queue waiting;
+	struct cb_load load;
 	struct cb_request *current; /* owned; the guest works on it */
-	size_t waiting, bytes;
 	struct cb_guest_parent parent; /* the latest request: events go under it, within its limit of output */
 	bool asked;		       /* this guest was given a request: it may send events */
 	bool session;		       /* it has a debugger that was initialised and not ended */

@@ -27,52 +27,9 @@
 #define NOTICE_AFTER SECOND	  /* an interrupt that Python has not taken by then is held up by C code */
 #define DOUBLE_CLICK (SECOND / 4) /* a second interrupt sooner than this is the same click */
 
-size_t cb_request_bytes(const struct cb_request *r)
-{
-	size_t n = sizeof(*r);
-
-	for (size_t i = 0; i < r->nframes; i++)
-		n += zmq_msg_size(&r->frame[i]);
-	return n;
-}
-
-void cb_execution_push(struct cb_execution *x, struct cb_request *r)
-{
-	r->next = NULL;
-	if (x->tail != NULL)
-		x->tail->next = r;
-	else
-		x->head = r;
-	x->tail = r;
-	x->count++;
-	x->bytes += cb_request_bytes(r);
-}
-
-struct cb_request *cb_execution_pop(struct cb_execution *x)
-{
-	struct cb_request *r = x->head;
-
-	if (r == NULL)
-		return NULL;
-	x->head = r->next;
-	if (x->head == NULL)
-		x->tail = NULL;
-	x->count--;
-	x->bytes -= cb_request_bytes(r);
-	r->next = NULL;
-	return r;
-}
-
 void cb_execution_submit_first(struct cb_kernel *k, struct cb_request *r)
 {
-	struct cb_execution *x = &k->execution;
-
-	r->next = x->head;
-	if (x->head == NULL)
-		x->tail = r;
-	x->head = r;
-	x->count++;
-	x->bytes += cb_request_bytes(r);
+	cb_queue_push_first(&k->execution.waiting, &k->execution.load, r);
 	if (k->guest.state == CB_GUEST_NONE)
 		cb_guest_want(k);
 	cb_execution_pump(k);
@@ -85,12 +42,13 @@ void cb_execution_submit(struct cb_kernel *k, struct cb_request *r)
 	if (cb_branches_take(k, r) || cb_lanes_take(k, r))
 		return;
 	cb_abort_note_arrival(k, r);
-	if (k->shutting_down || x->count >= CB_QUEUE_MAX || x->bytes + cb_request_bytes(r) > CB_QUEUE_BYTES_MAX) {
+	if (k->shutting_down || x->load.count >= CB_QUEUE_MAX ||
+	    x->load.bytes + cb_request_bytes(r) > CB_QUEUE_BYTES_MAX) {
 		cb_bracket_begin(k, r);
 		cb_reply_error(k, r, "KernelBusyError",
 			       k->shutting_down ? "the kernel is shutting down"
 						: "the queue is full: %zu requests wait",
-			       x->count);
+			       x->load.count);
 		cb_bracket_end(k, r);
 		cb_request_free(r);
 		return;
@@ -99,7 +57,7 @@ void cb_execution_submit(struct cb_kernel *k, struct cb_request *r)
 		cb_abort_request(k, r);
 		return;
 	}
-	cb_execution_push(x, r);
+	cb_queue_push(&x->waiting, &x->load, r);
 	if (k->guest.state == CB_GUEST_NONE)
 		cb_guest_want(k);
 	cb_execution_pump(k);
@@ -118,7 +76,7 @@ void cb_execution_publish_input(struct cb_kernel *k, const struct cb_request *r,
 	struct cb_outgoing out = { .type = "execute_input",
 				   .parent = cb_header_span(r->header),
 				   .metadata = CB_SPAN("{}"),
-				   .content = { (const char *)b.data, b.len } };
+				   .content = cb_buf_span(&b) };
 
 	cb_iopub_publish(k, "execute_input", CB_WEIGHT_KEEP, &out);
 }
@@ -172,8 +130,7 @@ static int send_execute(struct cb_kernel *k, struct cb_request *r)
 			c = cb_buf_append_str(&m, "}");
 	}
 	return c < 0 ? c
-		     : cb_guest_send_request(k, r, CB_WIRE_EXECUTE, CB_PHASE_EXECUTING, r->content,
-					     (struct cb_span){ (const char *)m.data, m.len });
+		     : cb_guest_send_request(k, r, CB_WIRE_EXECUTE, CB_PHASE_EXECUTING, r->content, cb_buf_span(&m));
 }
 
 static void tell_notes(struct cb_kernel *k, struct cb_header *parent)
@@ -339,11 +296,11 @@ void cb_execution_pump(struct cb_kernel *k)
 	if (x->pumping)
 		return; /* finish() below comes back here: a loop, not a recursion, for a queue of thousands */
 	x->pumping = true;
-	while (x->current == NULL && x->head != NULL && !cb_layer_holds(k) && !cb_twins_busy(k)) {
+	while (x->current == NULL && x->waiting.head != NULL && !cb_layer_holds(k) && !cb_twins_busy(k)) {
 		if (k->guest.state == CB_GUEST_UP)
-			begin(k, cb_execution_pop(x));
+			begin(k, cb_queue_pop(&x->waiting, &x->load));
 		else if (k->guest.state == CB_GUEST_NONE && k->guest.failure.code != 0)
-			fail_for_lack_of_jail(k, cb_execution_pop(x));
+			fail_for_lack_of_jail(k, cb_queue_pop(&x->waiting, &x->load));
 		else
 			break;
 	}
@@ -426,8 +383,7 @@ void cb_execution_reply(struct cb_kernel *k, struct cb_frame *f, const struct cb
 			limit = "memory";
 		cb_iopub_flush(k);
 		cb_failure_metadata(k, failed ? "error" : "ok", "kept", limit, &metadata);
-		cb_reply_full(k, x->current, (struct cb_span){ (const char *)metadata.data, metadata.len },
-			      cb_frame_with_count(f, x->cell_number), f->body);
+		cb_reply_full(k, x->current, cb_buf_span(&metadata), cb_frame_with_count(f, x->cell_number), f->body);
 	}
 	if (failed && x->stop_on_error)
 		cb_abort_queue(k);
@@ -585,7 +541,7 @@ void cb_execution_interrupt(struct cb_kernel *k)
 		return;
 	if (x->current == NULL) {
 		/* nothing runs; what waits for a jail that does not come is given up */
-		struct cb_request *r = k->guest.state != CB_GUEST_UP ? cb_execution_pop(x) : NULL;
+		struct cb_request *r = k->guest.state != CB_GUEST_UP ? cb_queue_pop(&x->waiting, &x->load) : NULL;
 
 		if (r != NULL)
 			cb_guest_give_up_start(k);
@@ -778,7 +734,7 @@ void cb_execution_release(struct cb_kernel *k)
 {
 	struct cb_execution *x = &k->execution;
 
-	for (struct cb_request *r; (r = cb_execution_pop(x)) != NULL;)
+	for (struct cb_request *r; (r = cb_queue_pop(&x->waiting, &x->load)) != NULL;)
 		cb_request_free(r);
 	cb_request_free(x->current);
 	x->current = NULL;

@@ -8,6 +8,7 @@
 #include "guest_policy.h"
 #include "message.h"
 #include "meter.h"
+#include "queue.h"
 #include "usage.h"
 
 struct cb_kernel;
@@ -36,8 +37,8 @@ struct cb_client_session {
 };
 
 struct cb_execution {
-	struct cb_request *head, *tail; /* waiting, in order of arrival */
-	size_t count, bytes;
+	struct cb_queue waiting;
+	struct cb_load load;
 	struct cb_request *current; /* owned; the guest works on it, or it waits for a guest */
 	int64_t number;		    /* the kernel's execution count, of all its shells: never decreases */
 	bool pumping;		    /* re-entrance guard of the pump */
@@ -92,10 +93,6 @@ void cb_execution_pump(struct cb_kernel *k);
 
 /* The current request is answered: idle, and on to the next. */
 void cb_execution_finish(struct cb_kernel *k);
-/* Puts a request at the queue's end, takes its first one off (NULL if none). */
-void cb_execution_push(struct cb_execution *x, struct cb_request *r);
-struct cb_request *cb_execution_pop(struct cb_execution *x);
-size_t cb_request_bytes(const struct cb_request *r); /* of its frames */
 bool cb_request_is_execute(const struct cb_request *r);
 
 /* A user's interrupt. Soft; hard when one is still undelivered. */

@@ -137,7 +137,7 @@ void cb_failure_publish(struct cb_kernel *k, const struct cb_request *r, const c
 	struct cb_outgoing out = { .type = "error",
 				   .parent = cb_header_span(r->header),
 				   .metadata = CB_SPAN("{}"),
-				   .content = { (const char *)b.data, b.len } };
+				   .content = cb_buf_span(&b) };
 
 	cb_iopub_publish(k, "error", CB_WEIGHT_KEEP, &out);
 }
@@ -154,8 +154,7 @@ static void reply(struct cb_kernel *k, const char *ename, const char *evalue, co
 	(void)cb_buf_append_str(&b, "}");
 	cb_iopub_flush(k);
 	cb_failure_metadata(k, "error", state, cb_failure_limit(k), &metadata);
-	cb_reply_full(k, k->execution.current, (struct cb_span){ (const char *)metadata.data, metadata.len },
-		      (struct cb_span){ (const char *)b.data, b.len }, NULL);
+	cb_reply_full(k, k->execution.current, cb_buf_span(&metadata), cb_buf_span(&b), NULL);
 }
 
 void cb_failure_reply(struct cb_kernel *k, const char *ename, const char *state, const char *format, ...)

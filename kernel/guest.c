@@ -463,8 +463,8 @@ static void ended(struct cb_kernel *k)
 	/* after a failed start, or when guests die that nobody gave work, only a request tries again: no endless loop
 	 */
 	g->idle_deaths = g->rules.last_id < g->rules.first_id ? g->idle_deaths + 1 : 0;
-	bool wanted = k->execution.head != NULL || k->jobs.head != NULL || k->debug.head != NULL ||
-		      k->lanes.load.waiting > 0;
+	bool wanted = k->execution.waiting.head != NULL || k->jobs.head != NULL || k->debug.waiting.head != NULL ||
+		      k->lanes.load.count > 0;
 
 	if (!k->shutting_down && g->failed_starts == 0 && ((g->idle_deaths < IDLE_DEATHS && !g->retired) || wanted))
 		cb_guest_want(k);

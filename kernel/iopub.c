@@ -234,7 +234,7 @@ static void send_text(struct cb_kernel *k, struct cb_header *parent, unsigned st
 	struct cb_outgoing out = { .type = "stream",
 				   .parent = cb_header_span(parent),
 				   .metadata = CB_SPAN("{}"),
-				   .content = { (const char *)b.data, b.len } };
+				   .content = cb_buf_span(&b) };
 
 	if (b.len > 65536 && (body = cb_body_new(0)) != NULL) { /* hand the buffer over instead of copying it */
 		free(body->data);
@@ -392,7 +392,7 @@ static void welcome(struct cb_kernel *k, const char *prefix, size_t len)
 	struct cb_outgoing out = { .type = "iopub_welcome",
 				   .parent = CB_SPAN("{}"),
 				   .metadata = CB_SPAN("{}"),
-				   .content = { (const char *)b.data, b.len } };
+				   .content = cb_buf_span(&b) };
 
 	if (cb_outgoing_frames(&k->session, k->auth, &out, frame + 1, &n) < 0)
 		return;

@@ -60,15 +60,6 @@ void cb_job_free(struct cb_job *job)
 	free(job);
 }
 
-static size_t request_bytes(const struct cb_request *r)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < r->nframes; i++)
-		n += zmq_msg_size(&r->frame[i]);
-	return n;
-}
-
 static void arm(struct cb_kernel *k)
 {
 	int64_t first = 0;
@@ -91,7 +82,7 @@ static void finish(struct cb_kernel *k, struct cb_job *job)
 		at = &(*at)->next;
 	*at = job->next;
 	k->jobs.count--;
-	k->jobs.bytes -= request_bytes(r);
+	k->jobs.bytes -= cb_request_bytes(r);
 	k->jobs.running -= job->running;
 	cb_loop_remove(&k->loop, &job->slot);
 	cb_fd_close(&job->fd); /* the helper's end, too: it kills its command and exits */
@@ -116,7 +107,7 @@ static void answer(struct cb_kernel *k, struct cb_job *job, const struct cb_buf 
 	struct cb_outgoing out = { .type = file ? "cellblock_file_reply" : types[job->asked.code],
 				   .parent = cb_header_span(job->request->header),
 				   .metadata = CB_SPAN("{}"),
-				   .content = { (const char *)content->data, content->len },
+				   .content = cb_buf_span(content),
 				   .buffers = &data,
 				   .nbuffers = job->has_data };
 
@@ -160,7 +151,7 @@ static struct cb_span input_part(const struct cb_job *job, size_t part)
 	const struct cb_request *r = job->request;
 
 	if (part == 0)
-		return (struct cb_span){ (const char *)job->input.data, job->input.len };
+		return cb_buf_span(&job->input);
 	return cb_frame_span(&r->frame[r->first_buffer + part - 1]);
 }
 
@@ -370,7 +361,7 @@ void cb_jobs_start(struct cb_kernel *k, struct cb_job *job)
 		at = &(*at)->next;
 	*at = job;
 	k->jobs.count++;
-	k->jobs.bytes += request_bytes(job->request);
+	k->jobs.bytes += cb_request_bytes(job->request);
 	if (k->shutting_down)
 		fail(k, job, "KernelBusyError", "the kernel is shutting down");
 	else if (k->jobs.count > CB_JOBS_MAX || k->jobs.bytes > CB_JOBS_BYTES_MAX)

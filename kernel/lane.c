@@ -45,38 +45,19 @@ bool cb_lane_is(const struct cb_lane *l, struct cb_span id)
 
 /* ---- waiting ---- */
 
-static void push(struct cb_lane *l, struct cb_request *r)
-{
-	struct cb_request **end = l->head != NULL ? l->tail : &l->head;
-
-	r->next = NULL;
-	*end = r;
-	l->tail = &r->next;
-	l->load->waiting++;
-	l->load->bytes += cb_request_bytes(r);
-}
-
 struct cb_request *cb_lane_pop(struct cb_lane *l)
 {
-	struct cb_request *r = l->head;
-
-	if (r == NULL)
-		return NULL;
-	l->head = r->next;
-	r->next = NULL;
-	l->load->waiting--;
-	l->load->bytes -= cb_request_bytes(r);
-	return r;
+	return cb_queue_pop(&l->waiting, l->load);
 }
 
 bool cb_lane_take(struct cb_kernel *k, struct cb_lane *l, struct cb_request *r)
 {
-	if (l->load->waiting < CB_LANES_WAITING_MAX && l->load->bytes + cb_request_bytes(r) <= CB_LANES_BYTES_MAX) {
-		push(l, r);
+	if (l->load->count < CB_LANES_WAITING_MAX && l->load->bytes + cb_request_bytes(r) <= CB_LANES_BYTES_MAX) {
+		cb_queue_push(&l->waiting, l->load, r);
 		return true;
 	}
 	cb_bracket_begin(k, r);
-	cb_reply_error(k, r, "KernelBusyError", "the queue is full: %zu requests wait", l->load->waiting);
+	cb_reply_error(k, r, "KernelBusyError", "the queue is full: %zu requests wait", l->load->count);
 	cb_bracket_end(k, r);
 	cb_request_free(r);
 	return false;
@@ -84,22 +65,17 @@ bool cb_lane_take(struct cb_kernel *k, struct cb_lane *l, struct cb_request *r)
 
 void cb_lane_abort_waiting(struct cb_kernel *k, struct cb_lane *l, bool all)
 {
-	struct cb_request *keep = NULL, **end = &keep;
+	struct cb_queue keep = { 0 };
+	struct cb_load kept = { 0 };
 
 	for (struct cb_request *r; (r = cb_lane_pop(l)) != NULL;) {
-		if (all || cb_request_is_execute(r)) {
+		if (all || cb_request_is_execute(r))
 			cb_abort_request(k, r);
-		} else {
-			*end = r;
-			end = &r->next;
-		}
+		else
+			cb_queue_push(&keep, &kept, r);
 	}
-	while (keep != NULL) {
-		struct cb_request *r = keep;
-
-		keep = r->next;
-		push(l, r);
-	}
+	for (struct cb_request *r; (r = cb_queue_pop(&keep, &kept)) != NULL;)
+		cb_queue_push(&l->waiting, l->load, r);
 }
 
 void cb_lane_release(struct cb_lane *l)
@@ -195,8 +171,7 @@ void cb_lane_reply(struct cb_kernel *k, struct cb_lane *l, struct cb_frame *f, c
 		CB_AUTO_BUF metadata = CB_BUF_INIT(4096);
 
 		cb_lanes_metadata(k, l, failed ? "error" : "ok", "kept", &metadata);
-		cb_reply_full(k, l->current, (struct cb_span){ (const char *)metadata.data, metadata.len },
-			      cb_frame_with_count(f, l->cell_number), f->body);
+		cb_reply_full(k, l->current, cb_buf_span(&metadata), cb_frame_with_count(f, l->cell_number), f->body);
 	}
 	l->answered = true;
 	if (failed)

@@ -8,6 +8,7 @@
 #include "guest_link.h"
 #include "guest_policy.h"
 #include "message.h"
+#include "queue.h"
 #include "speaker.h"
 #include "usage.h"
 
@@ -41,19 +42,15 @@ struct cb_lane_ops {
 	const char *cpu_of; /* whose CPU time that is: "the jail" */
 };
 
-struct cb_lane_load {
-	size_t waiting, bytes;
-};
-
 struct cb_lane {
 	const struct cb_lane_ops *ops;
-	struct cb_lane_load *load;  /* shared by all of its kind */
+	struct cb_load *load;	    /* shared by all of its kind */
 	struct cb_speaker *speaker; /* who answers */
 	int64_t *count;		    /* the execution count that its cells take part in */
 	char id[40];		    /* the subshell's; "" = a free place, or of one that is deleted and still runs */
 	unsigned number;	    /* on the wire; counts up, 0 = the questions', or a branch's */
-	struct cb_request *head, **tail; /* waiting, in order of arrival */
-	struct cb_request *current;	 /* owned; the guest works on it */
+	struct cb_queue waiting;
+	struct cb_request *current; /* owned; the guest works on it */
 
 	/* the current cell */
 	int64_t cell_number;

@@ -118,7 +118,7 @@ bool cb_lanes_busy(const struct cb_kernel *k)
 	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
 		if (k->lanes.beside[i].current != NULL || k->lanes.sub[i].current != NULL)
 			return true;
-	return k->lanes.load.waiting > 0 || k->lanes.ask.current != NULL || k->lanes.comms.current != NULL;
+	return k->lanes.load.count > 0 || k->lanes.ask.current != NULL || k->lanes.comms.current != NULL;
 }
 
 static void tell_guest(struct cb_kernel *k, const struct cb_lane *l, enum cb_wire_type type)
@@ -149,9 +149,9 @@ static bool main_shell_takes(struct cb_kernel *k, const struct cb_lane *l)
 	const struct cb_execution *x = &k->execution;
 	bool only_comms = x->current == NULL || is_comm(x->current);
 
-	if (l->current != NULL || l->head != NULL)
+	if (l->current != NULL || l->waiting.head != NULL)
 		return false;
-	for (const struct cb_request *w = x->head; w != NULL; w = w->next) {
+	for (const struct cb_request *w = x->waiting.head; w != NULL; w = w->next) {
 		if (is_comm(w) && w->subshell_id.data != NULL && find(k, w->subshell_id) == l)
 			return true;
 		only_comms = only_comms && is_comm(w);
@@ -166,11 +166,11 @@ static struct cb_lane *loop_of(struct cb_kernel *k, const struct cb_lane *subshe
 {
 	struct cb_lane *l = subshell != NULL ? beside(k, subshell) : NULL, *comms = &k->lanes.comms;
 
-	if (l != NULL && (subshell->awaiting || l->current != NULL || l->head != NULL))
+	if (l != NULL && (subshell->awaiting || l->current != NULL || l->waiting.head != NULL))
 		return l;
-	if (l != NULL && (subshell->current != NULL || subshell->head != NULL))
+	if (l != NULL && (subshell->current != NULL || subshell->waiting.head != NULL))
 		return NULL;
-	return k->execution.awaiting || comms->current != NULL || comms->head != NULL ? comms : NULL;
+	return k->execution.awaiting || comms->current != NULL || comms->waiting.head != NULL ? comms : NULL;
 }
 
 static struct cb_lane *lane_for(struct cb_kernel *k, const struct cb_request *r, enum cb_lane_kind kind)
@@ -218,11 +218,11 @@ void cb_lanes_cell_awaits(struct cb_kernel *k)
 	struct cb_execution *x = &k->execution;
 
 	x->awaiting = true;
-	for (size_t n = x->count; n > 0; n--) {
-		struct cb_request *r = cb_execution_pop(x);
+	for (size_t n = x->load.count; n > 0; n--) {
+		struct cb_request *r = cb_queue_pop(&x->waiting, &x->load);
 
 		if (!is_comm(r) || !cb_lanes_take(k, r))
-			cb_execution_push(x, r);
+			cb_queue_push(&x->waiting, &x->load, r);
 	}
 }
 
@@ -234,7 +234,7 @@ void cb_lanes_awaits(struct cb_kernel *k, uint64_t request)
 	if (l == NULL || l->awaiting)
 		return;
 	l->awaiting = true;
-	while (l->head != NULL && l->head != kept) {
+	while (l->waiting.head != NULL && l->waiting.head != kept) {
 		struct cb_request *r = cb_lane_pop(l);
 
 		if (kept == NULL && !is_comm(r))
@@ -293,7 +293,7 @@ static int send_to_lane(struct cb_kernel *k, struct cb_lane *l, struct cb_reques
 		c = cb_buf_printf(&b, "{\"lane\":0}");
 	cb_guest_number(k, r, false);
 	note(k, l, r->id);
-	struct cb_span about = { (const char *)b.data, b.len };
+	struct cb_span about = cb_buf_span(&b);
 
 	if (c < 0)
 		return c;
@@ -314,18 +314,18 @@ static void pump_lane(struct cb_kernel *k, struct cb_lane *l)
 {
 	bool none = k->guest.state == CB_GUEST_NONE && k->guest.failure.code != 0;
 
-	while (l->current == NULL && l->head != NULL && (k->guest.state == CB_GUEST_UP || none))
+	while (l->current == NULL && l->waiting.head != NULL && (k->guest.state == CB_GUEST_UP || none))
 		begin(k, l);
 }
 
 void cb_lanes_pump(struct cb_kernel *k)
 {
-	if (k->lanes.load.waiting == 0 || k->execution.pumping || cb_layer_holds(k))
+	if (k->lanes.load.count == 0 || k->execution.pumping || cb_layer_holds(k))
 		return;
 	if (k->guest.rules.phase != CB_PHASE_ASKING) /* Python's completer is not asked twice at a time */
 		pump_lane(k, &k->lanes.ask);
 	pump_lane(k, &k->lanes.comms);
-	for (size_t i = 0; i < CB_SUBSHELLS_MAX && k->lanes.load.waiting > 0; i++) {
+	for (size_t i = 0; i < CB_SUBSHELLS_MAX && k->lanes.load.count > 0; i++) {
 		pump_lane(k, &k->lanes.beside[i]);
 		pump_lane(k, &k->lanes.sub[i]);
 	}
@@ -507,7 +507,7 @@ static void give_up_questions(struct cb_kernel *k, int64_t now)
 		l->deadline = 0;
 		tell_guest(k, l, CB_WIRE_LANE_INTERRUPT);
 	}
-	while (l->head != NULL && l->head->arrived_ns + QUESTION_DEADLINE <= now) {
+	while (l->waiting.head != NULL && l->waiting.head->arrived_ns + QUESTION_DEADLINE <= now) {
 		struct cb_request *r = cb_lane_pop(l);
 
 		cb_bracket_begin(k, r);
@@ -522,8 +522,8 @@ static void arm(struct cb_kernel *k)
 	const struct cb_lane *ask = &k->lanes.ask;
 	int64_t when = ask->current != NULL ? ask->deadline : 0;
 
-	if (ask->head != NULL)
-		cb_lane_sooner(&when, ask->head->arrived_ns + QUESTION_DEADLINE);
+	if (ask->waiting.head != NULL)
+		cb_lane_sooner(&when, ask->waiting.head->arrived_ns + QUESTION_DEADLINE);
 	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
 		cb_lane_due(&k->lanes.sub[i], &k->lanes.look_at, &when);
 	cb_loop_arm(&k->loop, k->lanes.timer, when);

@@ -12,7 +12,7 @@ struct cb_kernel;
 struct cb_lanes {
 	struct cb_lane ask, comms, sub[CB_SUBSHELLS_MAX], beside[CB_SUBSHELLS_MAX];
 	unsigned last_number;
-	struct cb_lane_load load;
+	struct cb_load load;
 	int64_t interrupted_at, look_at;
 	int timer;
 };

@@ -64,7 +64,7 @@ static void fail(struct cb_kernel *k, struct cb_lane *l, const char *ename, cons
 	struct cb_outgoing out = { .type = "error",
 				   .parent = cb_header_span(l->current->header),
 				   .metadata = CB_SPAN("{}"),
-				   .content = { (const char *)error.data, error.len } };
+				   .content = cb_buf_span(&error) };
 
 	if (!l->error_sent)
 		cb_iopub_publish(k, "error", CB_WEIGHT_KEEP, &out);
@@ -74,8 +74,7 @@ static void fail(struct cb_kernel *k, struct cb_lane *l, const char *ename, cons
 	(void)cb_buf_append(&reply, error.data + 1, error.len - 1);
 	cb_iopub_flush(k);
 	cb_lanes_metadata(k, l, "error", state, &metadata);
-	cb_reply_full(k, l->current, (struct cb_span){ (const char *)metadata.data, metadata.len },
-		      (struct cb_span){ (const char *)reply.data, reply.len }, NULL);
+	cb_reply_full(k, l->current, cb_buf_span(&metadata), cb_buf_span(&reply), NULL);
 }
 
 void cb_lanes_say_timeout(struct cb_kernel *k, struct cb_lane *l, const char *state, const char *end)

@@ -99,12 +99,12 @@ static void answer(struct cb_kernel *k)
 			       w->op == CB_BROKER_COMMIT ? "commit"
 			       : discarded		 ? "discard"
 							 : NULL,
-			       (struct cb_span){ (const char *)w->reply.data, w->reply.len });
+			       cb_buf_span(&w->reply));
 		if (discarded && told) {
 			w->reply.len--;
 			(void)cb_buf_append_str(&w->reply, lost);
 		}
-		cb_reply(k, w->request, (struct cb_span){ (const char *)w->reply.data, w->reply.len });
+		cb_reply(k, w->request, cb_buf_span(&w->reply));
 	}
 	if (discarded && k->guest.state == CB_GUEST_STARTING)
 		k->guest.given_up = true; /* no failure: the next one starts at once */

@@ -113,17 +113,12 @@ static void on_timer(void *context)
 	struct cb_kernel *k = context;
 	struct cb_memory_watch *m = &k->memory;
 	uint64_t enough = CB_MEMORY_SHORT(k->policy->limit_memory), anonymous = 0;
-	int64_t now = cb_now_ns();
 
 	m->armed = false;
 	if (k->guest.state != CB_GUEST_UP ||
 	    (k->execution.current == NULL && !cb_lanes_busy(k) && !cb_branches_busy(k)))
 		return;
-	if (now >= m->host_at) {
-		m->host_at = now + LATEST;
-		m->host_short = cb_host_memory_short();
-	}
-	if (m->host_short)
+	if (cb_host_memory_short())
 		enough = 0;
 	if (!cb_usage_memory(&k->guest.usage, enough, &m->used, &anonymous))
 		return; /* no control group */

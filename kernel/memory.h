@@ -12,8 +12,6 @@ struct cb_memory_watch {
 	int timer;	   /* while cells run: the next look */
 	bool armed;
 	uint64_t used;	   /* as the last look found it */
-	int64_t host_at;   /* monotonic ns: the next look at the host's */
-	bool host_short;
 	uint64_t over;	   /* bytes, if the guest was stopped for them and that is not told yet; 0 = it was not */
 	unsigned given_up; /* states that the present cell has cost */
 	bool none_left;	   /* the state before it is one of them */

@@ -46,6 +46,15 @@ static struct cb_header *header_new(struct cb_span s)
 	return h;
 }
 
+size_t cb_request_bytes(const struct cb_request *r)
+{
+	size_t n = sizeof(*r);
+
+	for (size_t i = 0; i < r->nframes; i++)
+		n += zmq_msg_size(&r->frame[i]);
+	return n;
+}
+
 bool cb_request_same_client(const struct cb_request *a, const struct cb_request *b)
 {
 	if (a->nident != b->nident)

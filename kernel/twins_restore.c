@@ -115,8 +115,7 @@ static int resume(struct cb_kernel *k, const struct cb_twin *t)
 	if (r == 0)
 		r = cb_fd_send(k->guest.leash, &wake, sizeof(wake), NULL, 0);
 	return r < 0 ? r
-		     : cb_guest_send_own(k, CB_WIRE_RESUME, CB_PHASE_WAKING,
-					 (struct cb_span){ (const char *)b.data, b.len });
+		     : cb_guest_send_own(k, CB_WIRE_RESUME, CB_PHASE_WAKING, cb_buf_span(&b));
 }
 
 void cb_twins_restored(struct cb_kernel *k)
@@ -205,7 +204,7 @@ void cb_twins_resumed(struct cb_kernel *k)
 	w->restored_to = t->count;
 	word_it(k, t, first, last, n);
 	cb_log(CB_LOG_INFO, "restored in %.2f ms: %s", (double)(cb_now_ns() - w->stopped_ns) / 1e6, w->outcome);
-	cb_audit_restored(k, w->restored_to, (struct cb_span){ (const char *)w->undone.data, w->undone.len },
+	cb_audit_restored(k, w->restored_to, cb_buf_span(&w->undone),
 			  k->checkpoints.rolling ? NULL : cb_failure_death_text(k));
 	cb_twins_forget(k, t);
 	k->guest.state = CB_GUEST_UP;

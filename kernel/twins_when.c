@@ -71,7 +71,7 @@ void cb_twins_on_idle(void *context)
 {
 	struct cb_kernel *k = context;
 
-	if (is_time(k) && k->execution.head == NULL)
+	if (is_time(k) && k->execution.waiting.head == NULL)
 		(void)cb_twins_make(k, NULL);
 }
 

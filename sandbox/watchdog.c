@@ -294,12 +294,10 @@ enum cb_watchdog_says cb_watchdog_look(struct cb_watchdog *w, const struct cb_in
 {
 	uint64_t limit = jail->spec->limit_memory, enough = CB_MEMORY_SHORT(limit);
 	int64_t start = cb_now_ms(), end, rest;
-	bool host_short;
 
 	if (w->over > 0 || start < w->next_ms)
 		return CB_WATCHDOG_FINE;
-	host_short = cb_host_memory_short();
-	if (host_short)
+	if (cb_host_memory_short())
 		enough = 0;
 	w->now = cb_watchdog_measure(inmate, jail, BUDGET_MS, start < w->exact_ms ? limit : enough);
 	end = cb_now_ms();

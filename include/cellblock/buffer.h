@@ -39,6 +39,11 @@ struct cb_span {
 
 #define CB_SPAN(literal) ((struct cb_span){ (literal), sizeof(literal) - 1 })
 
+static inline struct cb_span cb_buf_span(const struct cb_buf *b) /* what it holds now */
+{
+	return (struct cb_span){ (const char *)b->data, b->len };
+}
+
 static inline int cb_span_is(struct cb_span s, const char *text)
 {
 	return s.data != NULL && s.len == strlen(text) && memcmp(s.data, text, s.len) == 0;

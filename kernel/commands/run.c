@@ -49,7 +49,7 @@ static int note_in_audit_log(const struct cb_policy *policy, char *const argv[],
 			break;
 	cb_audit_text(&members, "command", command.data != NULL ? (const char *)command.data : "", command.len);
 	cb_audit_cstr(&members, "policy", policy->name);
-	cb_audit_add(audit, "run", (struct cb_span){ (const char *)members.data, members.len });
+	cb_audit_add(audit, "run", cb_buf_span(&members));
 	r = cb_audit_start(audit);
 	cb_audit_close(audit);
 	return r < 0 ? cb_err_set(err, r, "audit", NULL, "its thread can't be started") : 0;

@@ -55,7 +55,7 @@ void cb_request_comm_info(struct cb_kernel *k, struct cb_request *r)
 	if (cb_buf_append_str(&b, "{\"status\":\"ok\",\"comms\":") == 0 &&
 	    cb_comms_list(branch != NULL ? &branch->comms : &k->comms, target, &b) == 0 &&
 	    cb_buf_append_str(&b, "}") == 0)
-		cb_reply(k, r, (struct cb_span){ (const char *)b.data, b.len });
+		cb_reply(k, r, cb_buf_span(&b));
 	else
 		cb_reply_error(k, r, "MemoryError", "no memory to list the comms");
 }

@@ -116,7 +116,7 @@ void cb_history_ready(void *context, short revents)
 		*at = r->next;
 		if (cb_buf_append_str(&b, "{\"status\":\"ok\",\"history\":") == 0 &&
 		    cb_buf_append(&b, rows.data, rows.len) == 0 && cb_buf_append_str(&b, "}") == 0)
-			cb_reply(k, r, (struct cb_span){ (const char *)b.data, b.len });
+			cb_reply(k, r, cb_buf_span(&b));
 		else
 			cb_reply_error(k, r, "MemoryError", "no memory for the history");
 		cb_bracket_end(k, r);

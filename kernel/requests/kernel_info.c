@@ -104,7 +104,7 @@ void cb_request_kernel_info(struct cb_kernel *k, struct cb_request *r)
 	if (c == 0)
 		c = write_banner(k, &b);
 	if (c == 0 && cb_buf_append_str(&b, "}") == 0)
-		cb_reply(k, r, (struct cb_span){ (const char *)b.data, b.len });
+		cb_reply(k, r, cb_buf_span(&b));
 	else
 		cb_reply_error(k, r, "MemoryError", "no memory for the reply");
 }

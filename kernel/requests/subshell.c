@@ -68,7 +68,7 @@ void cb_request_list_subshell(struct cb_kernel *k, struct cb_request *r)
 		comma = ",";
 	}
 	if (c == 0 && cb_buf_append_str(&b, "]}") == 0)
-		cb_reply(k, r, (struct cb_span){ (const char *)b.data, b.len });
+		cb_reply(k, r, cb_buf_span(&b));
 	else
 		cb_reply_error(k, r, "MemoryError", "no memory to list the subshells");
 }

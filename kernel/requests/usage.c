@@ -78,5 +78,5 @@ void cb_request_usage(struct cb_kernel *k, struct cb_request *r)
 	    write_host(&b) < 0 || cb_buf_append_str(&b, "}") < 0)
 		cb_reply_error(k, r, "MemoryError", "no memory for the reply");
 	else
-		cb_reply(k, r, (struct cb_span){ (const char *)b.data, b.len });
+		cb_reply(k, r, cb_buf_span(&b));
 }

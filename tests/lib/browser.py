@@ -55,12 +55,12 @@ def needed():
 
 
 @contextlib.contextmanager
-def at_jupyterlab(folder, *options):
+def at_jupyterlab(folder):
     """A person at a JupyterLab of their own, if both can be had; folder/work is its root."""
     needed()
     (folder / "work").mkdir(parents=True)
     expose = ["--LabApp.expose_app_in_browser=True", "--JupyterNotebookApp.expose_app_in_browser=True"]
-    with servers.running("jupyterlab", folder, [*expose, *options], ADDRESS) as found:
+    with servers.running("jupyterlab", folder, expose, ADDRESS) as found:
         person = Person(folder, (found[1], found[2]))
         try:
             yield person
@@ -105,8 +105,8 @@ class Person:
     def js(self, script, *arguments):
         return self.driver.execute_script(script, *arguments)
 
-    def until(self, what, condition, seconds=30):
-        """What the condition gives as soon as it is true."""
+    def waits(self, condition, seconds):
+        """What the condition gives as soon as it is true; None if it never was."""
         from selenium.common.exceptions import StaleElementReferenceException, TimeoutException
         from selenium.webdriver.support.ui import WebDriverWait
 
@@ -114,7 +114,14 @@ class Person:
         try:
             return wait.until(lambda _: condition())
         except TimeoutException:
-            self.looks("failed")
+            return None
+
+    def until(self, what, condition, seconds=90):
+        """What the condition gives as soon as it is true."""
+        found = self.waits(condition, seconds)
+        if found:
+            return found
+        self.looks("failed")
         seen = self.js("return document.body.innerText")
         pytest.fail(f"it was never seen that {what}; kernel {self.status()}; cells {self.js(OUTPUTS)}; {seen[-1500:]}")
 

@@ -340,6 +340,27 @@ void rig_expect(struct rig *r, enum rig_source channel, const char *type, const 
 	rig_msg_free(&m);
 }
 
+void rig_expect_error(struct rig *r, enum rig_source channel, const char *type, const char *parent_id,
+		      const char *ename, const char *words)
+{
+	struct rig_msg m = rig_take(r, channel, type, parent_id);
+
+	assert_string_equal(rig_text(&m, "ename"), ename);
+	if (strstr(rig_text(&m, "evalue"), words) == NULL)
+		fail_msg("%s: not for %s", rig_text(&m, "evalue"), words);
+	rig_msg_free(&m);
+}
+
+void rig_expect_aborted(struct rig *r, const char *id)
+{
+	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
+
+	assert_string_equal(rig_text(&m, "status"), "aborted");
+	rig_msg_free(&m);
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	rig_expect(r, RIG_IOPUB, "idle", id);
+}
+
 void rig_barrier(struct rig *r)
 {
 	const char *current = r->k.execution.current != NULL ? r->k.execution.current->header->data : NULL;
@@ -459,8 +480,7 @@ static bool not_starting(struct rig *r)
 void rig_guest_up(struct rig *r)
 {
 	rig_spawn(r, 0);
-	rig_frame(r, CB_WIRE_HELLO, 0,
-		  "{\"wire_version\":1,\"implementation\":\"plain\",\"python_version\":\"3.11.2\"}");
+	rig_frame(r, CB_WIRE_HELLO, 0, RIG_HELLO);
 	rig_until(r, not_starting);
 	assert_int_equal(r->k.guest.state, CB_GUEST_UP);
 }
@@ -527,14 +547,19 @@ struct rig_request rig_guest_recv(struct rig *r)
 	return q;
 }
 
+void rig_request_free(struct rig_request *q)
+{
+	test_free(q->content);
+	test_free(q->metadata);
+	test_free(q->rest);
+}
+
 uint64_t rig_guest_expect(struct rig *r, enum cb_wire_type type)
 {
 	struct rig_request q = rig_guest_recv(r);
 
 	assert_int_equal(q.h.type, type);
-	test_free(q.content);
-	test_free(q.metadata);
-	test_free(q.rest);
+	rig_request_free(&q);
 	return q.h.request;
 }
 
@@ -562,6 +587,28 @@ void rig_frame(struct rig *r, enum cb_wire_type type, uint64_t request, const ch
 	struct cb_wire_header h = { .type = type, .content_len = (uint32_t)strlen(content), .request = request };
 
 	rig_frame_raw(r, &h, content, strlen(content));
+}
+
+uint64_t rig_begun(struct rig *r, const char *id)
+{
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	rig_expect(r, RIG_IOPUB, "execute_input", id);
+	return rig_guest_expect(r, CB_WIRE_EXECUTE);
+}
+
+const char *rig_begin(struct rig *r, const char *code, uint64_t *ret_request)
+{
+	const char *id = rig_execute(r, code);
+
+	*ret_request = rig_begun(r, id);
+	return id;
+}
+
+void rig_end(struct rig *r, const char *id, uint64_t request)
+{
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, request, RIG_OK);
+	rig_expect(r, RIG_IOPUB, "idle", id);
+	rig_expect(r, RIG_SHELL, "execute_reply", id);
 }
 
 void rig_stream(struct rig *r, uint64_t request, unsigned stream, const char *text)

@@ -74,6 +74,10 @@ bool rig_try_recv(struct rig *r, enum rig_source channel, struct rig_msg *ret); 
 /* Takes one message and checks type and parent; status messages: `type` is "busy" or "idle". */
 struct rig_msg rig_take(struct rig *r, enum rig_source channel, const char *type, const char *parent_id);
 void rig_expect(struct rig *r, enum rig_source channel, const char *type, const char *parent_id);
+/* An error, on iopub or as a reply, with these words in its evalue. */
+void rig_expect_error(struct rig *r, enum rig_source channel, const char *type, const char *parent_id,
+		      const char *ename, const char *words);
+void rig_expect_aborted(struct rig *r, const char *id); /* a cell that waited */
 /* Everything that was under way has been handled, and nothing more came on iopub or shell. */
 void rig_barrier(struct rig *r);
 const char *rig_text(const struct rig_msg *m, const char *key); /* a string of the content, "" if absent */
@@ -86,8 +90,13 @@ void rig_swap_wire(struct rig *r, int *fd);		/* what is said and heard on the wi
 void rig_await_kill(struct rig *r);
 void rig_die(struct rig *r, int wait_status); /* reported by pid 1; < 0: unreported. Closes the guest's ends */
 struct rig_request rig_guest_recv(struct rig *r);
+void rig_request_free(struct rig_request *q);
 uint64_t rig_guest_expect(struct rig *r, enum cb_wire_type type); /* returns the request's id */
 void rig_frame(struct rig *r, enum cb_wire_type type, uint64_t request, const char *content);
+/* A cell is sent and begins: iopub tells of it, and the guest gets it. Its msg_id, and its id on the wire. */
+const char *rig_begin(struct rig *r, const char *code, uint64_t *ret_request);
+uint64_t rig_begun(struct rig *r, const char *id); /* the same of one that was sent */
+void rig_end(struct rig *r, const char *id, uint64_t request); /* the guest answers, and all is well */
 void rig_stream(struct rig *r, uint64_t request, unsigned stream, const char *text);
 void rig_frame_raw(struct rig *r, const struct cb_wire_header *h, const void *body, size_t len);
 int rig_interrupts(struct rig *r); /* SIGINTs that pid 1 was asked for since the last call */
@@ -96,6 +105,7 @@ int rig_interrupts(struct rig *r); /* SIGINTs that pid 1 was asked for since the
 void rig_until(struct rig *r, bool (*done)(struct rig *r));
 void rig_until_soon(struct rig *r);
 
+#define RIG_HELLO "{\"wire_version\":1,\"implementation\":\"plain\",\"python_version\":\"3.11.2\"}"
 #define RIG_OK "{\"status\":\"ok\",\"payload\":[],\"user_expressions\":{}}"
 #define RIG_ERROR(name)                                                                                                \
 	"{\"status\":\"error\",\"ename\":\"" name "\",\"evalue\":\"v\",\"traceback\":[\"t\"],"                         \

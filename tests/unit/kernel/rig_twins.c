@@ -179,11 +179,3 @@ void rig_twin_resumed(struct rig *r, struct rig_request *resume)
 	rig_frame(r, CB_WIRE_RESUMED, resume->h.request, "{\"side\":false}");
 	rig_request_free(resume);
 }
-
-void rig_request_free(struct rig_request *q)
-{
-	test_free(q->content);
-	test_free(q->metadata);
-	test_free(q->rest);
-	*q = (struct rig_request){ 0 };
-}

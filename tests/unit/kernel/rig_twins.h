@@ -31,6 +31,5 @@ void rig_twin_woken(struct rig *r, const struct rig_twin *t);	  /* it hears WAKE
 struct rig_request rig_twin_wakes(struct rig *r, struct rig_twin *t);
 struct rig_request rig_twin_restored(struct rig *r, struct rig_twin *t); /* it was told already */
 void rig_twin_resumed(struct rig *r, struct rig_request *resume);
-void rig_request_free(struct rig_request *q);
 
 #define RIG_MADE "{\"status\":\"ok\",\"duration_s\":0.001,\"left_out\":{}}"

@@ -6,23 +6,6 @@
 
 /* ---- end to end: the queue at the moment of failure ---- */
 
-static void expect_aborted(struct rig *r, const char *id)
-{
-	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
-
-	assert_string_equal(rig_text(&m, "status"), "aborted");
-	rig_msg_free(&m);
-	rig_expect(r, RIG_IOPUB, "busy", id);
-	rig_expect(r, RIG_IOPUB, "idle", id);
-}
-
-static uint64_t expect_begun(struct rig *r, const char *id)
-{
-	rig_expect(r, RIG_IOPUB, "busy", id);
-	rig_expect(r, RIG_IOPUB, "execute_input", id);
-	return rig_guest_expect(r, CB_WIRE_EXECUTE);
-}
-
 static void fail_cell(struct rig *r, const char *id, uint64_t g)
 {
 	rig_frame(r, CB_WIRE_ERROR, g, RIG_ERROR_CONTENT("E"));
@@ -34,24 +17,24 @@ static void fail_cell(struct rig *r, const char *id, uint64_t g)
 
 static void wait_for_queue(struct rig *r, size_t count)
 {
-	for (int i = 0; i < 1000 && r->k.execution.count < count; i++)
+	for (int i = 0; i < 1000 && r->k.execution.load.count < count; i++)
 		rig_barrier(r);
-	assert_int_equal(r->k.execution.count, count);
+	assert_int_equal(r->k.execution.load.count, count);
 }
 
 static void test_queue(void **state)
 {
 	struct rig *r = *state = rig_up();
 	const char *a = rig_execute(r, "a");
-	uint64_t g = expect_begun(r, a);
+	uint64_t g = rig_begun(r, a);
 	const char *b = rig_execute(r, "b");
 	const char *c = rig_send(r, RIG_SHELL, "is_complete_request", "{\"code\":\"a\"}", NULL);
 	const char *d = rig_execute(r, "d");
 
 	wait_for_queue(r, 3);
 	fail_cell(r, a, g);
-	expect_aborted(r, b);
-	expect_aborted(r, d);
+	rig_expect_aborted(r, b);
+	rig_expect_aborted(r, d);
 	/* what is no cell is served all the same */
 	rig_expect(r, RIG_IOPUB, "busy", c);
 	rig_frame(r, CB_WIRE_IS_COMPLETE_REPLY, rig_guest_expect(r, CB_WIRE_IS_COMPLETE), "{\"status\":\"complete\"}");
@@ -60,7 +43,7 @@ static void test_queue(void **state)
 	/* and later cells run */
 	const char *e = rig_execute(r, "e");
 
-	g = expect_begun(r, e);
+	g = rig_begun(r, e);
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
 	rig_expect(r, RIG_SHELL, "execute_reply", e);
 	rig_expect(r, RIG_IOPUB, "idle", e);
@@ -73,12 +56,12 @@ static void test_not_asked_for(void **state)
 	static const char *const content[] = { "{\"code\":\"a\",\"stop_on_error\":false}" };
 	struct rig *r = *state = rig_up();
 	const char *a = rig_send(r, RIG_SHELL, "execute_request", content[0], NULL);
-	uint64_t g = expect_begun(r, a);
+	uint64_t g = rig_begun(r, a);
 	const char *b = rig_execute(r, "b");
 
 	wait_for_queue(r, 1);
 	fail_cell(r, a, g);
-	(void)expect_begun(r, b);
+	(void)rig_begun(r, b);
 }
 
 static void test_silent_failure_aborts_nothing(void **state)
@@ -92,14 +75,14 @@ static void test_silent_failure_aborts_nothing(void **state)
 
 	wait_for_queue(r, 1);
 	fail_cell(r, a, g);
-	(void)expect_begun(r, b);
+	(void)rig_begun(r, b);
 }
 
 static void test_thousands(void **state)
 {
 	struct rig *r = *state = rig_up();
 	const char *a = rig_execute(r, "a");
-	uint64_t g = expect_begun(r, a);
+	uint64_t g = rig_begun(r, a);
 
 	for (int i = 0; i < 2000; i++)
 		(void)rig_execute(r, "b");
@@ -117,8 +100,8 @@ static void test_thousands(void **state)
 		rig_msg_free(&m);
 	}
 	rig_barrier(r);
-	assert_int_equal(r->k.execution.count, 0);
-	assert_int_equal(r->k.execution.bytes, 0);
+	assert_int_equal(r->k.execution.load.count, 0);
+	assert_int_equal(r->k.execution.load.bytes, 0);
 }
 
 /* ---- by date ---- */
@@ -220,10 +203,10 @@ static void test_stop_on_error_timeout(void **state)
 	r->k.stop_on_error_timeout = 1e30; /* also a silly one */
 	const char *a = rig_execute(r, "a");
 
-	fail_cell(r, a, expect_begun(r, a));
-	expect_aborted(r, rig_execute(r, "b"));
+	fail_cell(r, a, rig_begun(r, a));
+	rig_expect_aborted(r, rig_execute(r, "b"));
 	r->k.execution.abort_until = 0;
-	(void)expect_begun(r, rig_execute(r, "c"));
+	(void)rig_begun(r, rig_execute(r, "c"));
 }
 
 int main(void)

@@ -34,7 +34,7 @@ static void add(struct cb_audit *a, const char *event, const char *text)
 	CB_AUTO_BUF m = CB_BUF_INIT(CB_AUDIT_MEMBERS_MAX);
 
 	cb_audit_cstr(&m, "text", text);
-	cb_audit_add(a, event, (struct cb_span){ (const char *)m.data, m.len });
+	cb_audit_add(a, event, cb_buf_span(&m));
 }
 
 static void write_log(const char *kernel, int lines)
@@ -153,7 +153,7 @@ static void test_text_is_cut_and_escaped(void **state)
 	cb_audit_text(&m, "cut", big, sizeof(big));
 	cb_audit_number(&m, "n", 1.5);
 	assert_int_equal(cb_audit_start(a), 0);
-	cb_audit_add(a, "x", (struct cb_span){ (const char *)m.data, m.len });
+	cb_audit_add(a, "x", cb_buf_span(&m));
 	cb_audit_close(a);
 	expect_log(1);
 	char *text = read_log(&len);

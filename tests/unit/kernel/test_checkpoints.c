@@ -220,9 +220,7 @@ static const char *ended_cell(struct rig *r, const char *metadata)
 				    .content_len = (uint32_t)strlen(RIG_OK),
 				    .metadata_len = (uint32_t)strlen(metadata) };
 
-	rig_expect(r, RIG_IOPUB, "busy", id);
-	rig_expect(r, RIG_IOPUB, "execute_input", id);
-	h.request = rig_guest_expect(r, CB_WIRE_EXECUTE);
+	h.request = rig_begun(r, id);
 	rig_frame_raw(r, &h, body, (size_t)n);
 	return id;
 }

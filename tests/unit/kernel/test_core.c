@@ -85,9 +85,7 @@ static void guest_reads(struct rig *r)
 		pending = q.h.request;
 		pending_type = q.h.type;
 	}
-	test_free(q.content);
-	test_free(q.metadata);
-	test_free(q.rest);
+	rig_request_free(&q);
 }
 
 static void guest_answers(struct rig *r, bool well)
@@ -188,8 +186,7 @@ static void broker_acts(struct rig *r, bool well)
 		if (!well && draw(3) == 0)
 			rig_die(r, 1 << 8);
 		else
-			rig_frame(r, CB_WIRE_HELLO, 0,
-				  "{\"wire_version\":1,\"implementation\":\"plain\",\"python_version\":\"3.11.2\"}");
+			rig_frame(r, CB_WIRE_HELLO, 0, RIG_HELLO);
 		break;
 	case CB_GUEST_ENDING:
 		if (well || draw(3) == 0) {
@@ -274,10 +271,10 @@ static void play(struct rig *r, unsigned with_seed)
 
 	if (n < r->serial)
 		fail_msg("seed %u: m%u, %s: %d replies, %d idles; guest state %d, queue %zu, current %p", with_seed, n,
-			 seen[n].type, seen[n].replies, seen[n].idle, (int)r->k.guest.state, r->k.execution.count,
+			 seen[n].type, seen[n].replies, seen[n].idle, (int)r->k.guest.state, r->k.execution.load.count,
 			 (void *)r->k.execution.current);
 	assert_null(r->k.execution.current);
-	assert_int_equal(r->k.execution.bytes, 0);
+	assert_int_equal(r->k.execution.load.bytes, 0);
 }
 
 static void test_anything(void **state)

@@ -4,16 +4,6 @@
 
 #include <signal.h>
 
-static const char *begun(struct rig *r, const char *code, uint64_t *ret_id)
-{
-	const char *id = rig_execute(r, code);
-
-	rig_expect(r, RIG_IOPUB, "busy", id);
-	rig_expect(r, RIG_IOPUB, "execute_input", id);
-	*ret_id = rig_guest_expect(r, CB_WIRE_EXECUTE);
-	return id;
-}
-
 static void ended(struct rig *r, const char *id, const char *ename)
 {
 	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
@@ -24,23 +14,9 @@ static void ended(struct rig *r, const char *id, const char *ename)
 	rig_expect(r, RIG_IOPUB, "idle", id);
 }
 
-/* An aborted request: reply before or after, the same three messages. */
-static void aborted(struct rig *r, const char *id)
-{
-	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
-
-	assert_string_equal(rig_text(&m, "status"), "aborted");
-	rig_msg_free(&m);
-	rig_expect(r, RIG_IOPUB, "busy", id);
-	rig_expect(r, RIG_IOPUB, "idle", id);
-}
-
 static void expect_error(struct rig *r, const char *id, const char *ename)
 {
-	struct rig_msg m = rig_take(r, RIG_IOPUB, "error", id);
-
-	assert_string_equal(rig_text(&m, "ename"), ename);
-	rig_msg_free(&m);
+	rig_expect_error(r, RIG_IOPUB, "error", id, ename, "");
 }
 
 /* ---- the good way ---- */
@@ -50,7 +26,7 @@ static void test_cell(void **state)
 	struct rig *r = *state = rig_up();
 	struct rig_msg m;
 	uint64_t g;
-	const char *id = begun(r, "1", &g);
+	const char *id = rig_begin(r, "1", &g);
 
 	rig_stream(r, g, CB_WIRE_STDOUT, "text");
 	rig_frame(r, CB_WIRE_EXECUTE_RESULT, g, "{\"data\":{\"text/plain\":\"1\"},\"metadata\":{}}");
@@ -137,11 +113,8 @@ static void test_waits_for_start(void **state)
 	id = rig_execute(r, "a");
 	rig_spawn(r, 0);
 	rig_barrier(r); /* kernel_info is answered meanwhile */
-	rig_frame(r, CB_WIRE_HELLO, 0,
-		  "{\"wire_version\":1,\"implementation\":\"plain\",\"python_version\":\"3.11.2\"}");
-	rig_expect(r, RIG_IOPUB, "busy", id);
-	rig_expect(r, RIG_IOPUB, "execute_input", id);
-	rig_frame(r, CB_WIRE_EXECUTE_REPLY, rig_guest_expect(r, CB_WIRE_EXECUTE), RIG_OK);
+	rig_frame(r, CB_WIRE_HELLO, 0, RIG_HELLO);
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, rig_begun(r, id), RIG_OK);
 	ended(r, id, NULL);
 }
 
@@ -150,7 +123,7 @@ static void test_raw_output_precedes_reply(void **state)
 	struct rig *r = *state = rig_up();
 	struct rig_msg m;
 	uint64_t g;
-	const char *id = begun(r, "a", &g);
+	const char *id = rig_begin(r, "a", &g);
 
 	assert_int_equal(write(r->out[1], "from C", 6), 6);
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
@@ -165,11 +138,11 @@ static void test_late_output_keeps_its_parent(void **state)
 {
 	struct rig *r = *state = rig_up();
 	uint64_t g1, g2;
-	const char *first = begun(r, "a", &g1), *second;
+	const char *first = rig_begin(r, "a", &g1), *second;
 
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g1, RIG_OK);
 	ended(r, first, NULL);
-	second = begun(r, "b", &g2);
+	second = rig_begin(r, "b", &g2);
 	rig_stream(r, g1, CB_WIRE_STDOUT, "thread");
 	rig_expect(r, RIG_IOPUB, "stream", first);
 	rig_stream(r, 0, CB_WIRE_STDOUT, "nobody's");
@@ -182,7 +155,7 @@ static void test_many_completions_later(void **state)
 {
 	struct rig *r = *state = rig_up();
 	uint64_t g;
-	const char *id = begun(r, "a", &g);
+	const char *id = rig_begin(r, "a", &g);
 
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
 	ended(r, id, NULL);
@@ -206,23 +179,20 @@ static void test_many_completions_later(void **state)
 static void test_queue_limit(void **state)
 {
 	struct rig *r = *state = rig_up();
-	struct rig_msg m;
 	uint64_t g;
-	const char *first = begun(r, "a", &g), *id;
+	const char *first = rig_begin(r, "a", &g), *id;
 
-	r->k.execution.count = CB_QUEUE_MAX; /* as if so many waited */
+	r->k.execution.load.count = CB_QUEUE_MAX; /* as if so many waited */
 	id = rig_execute(r, "b");
-	m = rig_take(r, RIG_SHELL, "execute_reply", id);
-	assert_string_equal(rig_text(&m, "ename"), "KernelBusyError");
-	rig_msg_free(&m);
+	rig_expect_error(r, RIG_SHELL, "execute_reply", id, "KernelBusyError", "");
 	rig_expect(r, RIG_IOPUB, "busy", id);
 	rig_expect(r, RIG_IOPUB, "idle", id);
 	rig_expect(r, RIG_IOPUB, "busy", first); /* said again: a cell runs */
-	r->k.execution.count = 0;
-	r->k.execution.bytes = CB_QUEUE_BYTES_MAX - 200;
+	r->k.execution.load.count = 0;
+	r->k.execution.load.bytes = CB_QUEUE_BYTES_MAX - 200;
 	id = rig_execute(r, "b");
 	rig_expect(r, RIG_SHELL, "execute_reply", id);
-	r->k.execution.bytes = 0;
+	r->k.execution.load.bytes = 0;
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
 }
 
@@ -231,7 +201,7 @@ static void test_buffers_count_in_queue(void **state)
 	struct rig *r = *state = rig_up();
 	uint64_t g;
 
-	(void)begun(r, "a", &g);
+	(void)rig_begin(r, "a", &g);
 	char *big = test_calloc(1u << 20, 1);
 	static const char header[] = "{\"msg_id\":\"x\",\"msg_type\":\"comm_msg\",\"session\":\"s\"}";
 	static const char content[] = "{\"comm_id\":\"c\",\"data\":{}}";
@@ -248,10 +218,10 @@ static void test_buffers_count_in_queue(void **state)
 	test_free(big);
 	rig_barrier(r);
 	/* shell and control are two sockets: the barrier is on control, so wait for the queue itself */
-	for (int i = 0; i < 100 && r->k.execution.count == 0; i++)
+	for (int i = 0; i < 100 && r->k.execution.load.count == 0; i++)
 		rig_barrier(r);
-	assert_int_equal(r->k.execution.count, 1);
-	assert_true(r->k.execution.bytes > 1u << 20);
+	assert_int_equal(r->k.execution.load.count, 1);
+	assert_true(r->k.execution.load.bytes > 1u << 20);
 }
 
 /* ---- death ---- */
@@ -269,9 +239,7 @@ static void works(struct rig *r)
 	const char *id = rig_execute(r, "again");
 	struct rig_msg m;
 
-	rig_expect(r, RIG_IOPUB, "busy", id);
-	rig_expect(r, RIG_IOPUB, "execute_input", id);
-	g = rig_guest_expect(r, CB_WIRE_EXECUTE);
+	g = rig_begun(r, id);
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
 	m = rig_recv(r, RIG_IOPUB);
 	if (strcmp(m.type, "stream") == 0) { /* a state that was lost is said */
@@ -297,17 +265,13 @@ static void test_death_executing(void **state)
 	struct rig *r = *state = rig_up();
 
 	for (size_t i = 0; i < sizeof(death) / sizeof(death[0]); i++) {
-		struct rig_msg m;
 		uint64_t g;
-		const char *id = begun(r, "a", &g);
+		const char *id = rig_begin(r, "a", &g);
 
 		rig_stream(r, g, CB_WIRE_STDOUT, "last words");
 		rig_die(r, death[i].status);
 		rig_expect(r, RIG_IOPUB, "stream", id);
-		m = rig_take(r, RIG_IOPUB, "error", id);
-		assert_string_equal(rig_text(&m, "ename"), "KernelDiedError");
-		assert_non_null(strstr(rig_text(&m, "evalue"), death[i].says));
-		rig_msg_free(&m);
+		rig_expect_error(r, RIG_IOPUB, "error", id, "KernelDiedError", death[i].says);
 		ended(r, id, "KernelDiedError");
 		restarted(r);
 		works(r);
@@ -358,7 +322,7 @@ static void test_death_in_input(void **state)
 {
 	struct rig *r = *state = rig_up();
 	uint64_t g;
-	const char *id = begun(r, "a", &g);
+	const char *id = rig_begin(r, "a", &g);
 
 	rig_frame(r, CB_WIRE_INPUT_REQUEST, g, "{\"prompt\":\"?\",\"password\":false}");
 	rig_expect(r, RIG_STDIN, "input_request", id);
@@ -385,11 +349,11 @@ static void test_death_after_reply(void **state)
 {
 	struct rig *r = *state = rig_up();
 	uint64_t g;
-	const char *id = begun(r, "a", &g), *next = rig_execute(r, "b");
+	const char *id = rig_begin(r, "a", &g), *next = rig_execute(r, "b");
 
-	for (int i = 0; i < 100 && r->k.execution.count == 0; i++)
+	for (int i = 0; i < 100 && r->k.execution.load.count == 0; i++)
 		rig_barrier(r);
-	assert_int_equal(r->k.execution.count, 1);
+	assert_int_equal(r->k.execution.load.count, 1);
 	/* both are there when the kernel looks next */
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
 	cb_loop_set_events(&r->k.loop, r->k.guest.link_slot, 0);
@@ -398,9 +362,7 @@ static void test_death_after_reply(void **state)
 	rig_expect(r, RIG_IOPUB, "restarting", "");
 	rig_guest_up(r);
 	rig_expect(r, RIG_IOPUB, "idle", "");
-	rig_expect(r, RIG_IOPUB, "busy", next);
-	rig_expect(r, RIG_IOPUB, "execute_input", next);
-	rig_frame(r, CB_WIRE_EXECUTE_REPLY, rig_guest_expect(r, CB_WIRE_EXECUTE), RIG_OK);
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, rig_begun(r, next), RIG_OK);
 	rig_expect(r, RIG_IOPUB, "stream", next); /* the state was lost */
 	ended(r, next, NULL);
 }
@@ -474,9 +436,7 @@ static const char *begun_with_limit(struct rig *r, double seconds, uint64_t *ret
 	snprintf(metadata, sizeof(metadata), "{\"cellblock\":{\"timeout\":%g}}", seconds);
 	const char *id = rig_send(r, RIG_SHELL, "execute_request", "{\"code\":\"a\"}", metadata);
 
-	rig_expect(r, RIG_IOPUB, "busy", id);
-	rig_expect(r, RIG_IOPUB, "execute_input", id);
-	*ret_id = rig_guest_expect(r, CB_WIRE_EXECUTE);
+	*ret_id = rig_begun(r, id);
 	return id;
 }
 
@@ -541,8 +501,7 @@ static void test_replies_of_a_condemned_guest(void **state)
 	rig_await_kill(r);
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
-	rig_frame(r, CB_WIRE_HELLO, 0,
-		  "{\"wire_version\":1,\"implementation\":\"plain\",\"python_version\":\"3.11.2\"}");
+	rig_frame(r, CB_WIRE_HELLO, 0, RIG_HELLO);
 	rig_barrier(r);
 	rig_die(r, SIGKILL);
 	expect_error(r, id, "CellTimeoutError");
@@ -594,9 +553,7 @@ static void test_wait_for_input_stops_the_clock(void **state)
 	assert_int_equal(q.h.type, CB_WIRE_INPUT_REPLY);
 	assert_int_equal(q.h.request, g);
 	assert_string_equal(q.content, "{\"value\":\"v\"}");
-	test_free(q.content);
-	test_free(q.metadata);
-	test_free(q.rest);
+	rig_request_free(&q);
 	assert_true(cb_loop_armed(&r->k.loop, r->k.execution.cell_timer));
 	rig_until(r, soft_stopped);
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_ERROR("KeyboardInterrupt"));
@@ -609,7 +566,7 @@ static void test_wait_limit(void **state)
 {
 	struct rig *r = *state = rig_up();
 	uint64_t g;
-	const char *id = begun(r, "a", &g);
+	const char *id = rig_begin(r, "a", &g);
 
 	r->policy.timeout_wait = 0.02;
 	r->policy.timeout_grace = 0.05;
@@ -625,7 +582,7 @@ static void test_wait_limit(void **state)
 	ended(r, id, "CellTimeoutError");
 	restarted(r);
 
-	id = begun(r, "a", &g);
+	id = rig_begin(r, "a", &g);
 	rig_frame(r, CB_WIRE_INPUT_REQUEST, g, "{\"prompt\":\"?\",\"password\":false}");
 	rig_expect(r, RIG_STDIN, "input_request", id);
 	rig_until(r, soft_stopped);
@@ -668,7 +625,7 @@ static void test_interrupt_soft(void **state)
 {
 	struct rig *r = *state = rig_up();
 	uint64_t g;
-	const char *id = begun(r, "a", &g);
+	const char *id = rig_begin(r, "a", &g);
 
 	interrupt(r);
 	assert_int_equal(rig_interrupts(r), 1);
@@ -689,7 +646,7 @@ static void test_interrupt_hard(void **state)
 {
 	struct rig *r = *state = rig_up();
 	uint64_t g;
-	const char *id = begun(r, "a", &g);
+	const char *id = rig_begin(r, "a", &g);
 
 	int64_t before = cb_now_ns();
 
@@ -711,7 +668,7 @@ static void test_interrupt_limit(void **state)
 {
 	struct rig *r = *state = rig_up();
 	uint64_t g;
-	const char *id = begun(r, "a", &g);
+	const char *id = rig_begin(r, "a", &g);
 
 	r->policy.timeout_interrupt = 0.02;
 	interrupt(r);
@@ -725,7 +682,7 @@ static void test_interrupt_ends_input(void **state)
 {
 	struct rig *r = *state = rig_up();
 	uint64_t g;
-	const char *id = begun(r, "a", &g);
+	const char *id = rig_begin(r, "a", &g);
 
 	rig_frame(r, CB_WIRE_INPUT_REQUEST, g, "{\"prompt\":\"?\",\"password\":false}");
 	rig_expect(r, RIG_STDIN, "input_request", id);
@@ -745,7 +702,7 @@ static void test_interrupt_while_starting(void **state)
 	const char *a = rig_execute(r, "a"), *b = rig_execute(r, "b");
 
 	rig_spawn(r, 0);
-	for (int i = 0; i < 100 && r->k.execution.count < 2; i++)
+	for (int i = 0; i < 100 && r->k.execution.load.count < 2; i++)
 		rig_barrier(r);
 	const char *id = rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL);
 
@@ -755,7 +712,7 @@ static void test_interrupt_while_starting(void **state)
 	rig_expect(r, RIG_IOPUB, "execute_input", a);
 	expect_error(r, a, "KeyboardInterrupt");
 	ended(r, a, "KeyboardInterrupt");
-	aborted(r, b);
+	rig_expect_aborted(r, b);
 	rig_expect(r, RIG_IOPUB, "idle", id);
 	rig_barrier(r);
 }

@@ -79,22 +79,13 @@ static void test_limit_and_metadata(void **state)
 	}
 }
 
-static const char *begin(struct rig *r)
-{
-	const char *id = rig_execute(r, "a");
-
-	rig_expect(r, RIG_IOPUB, "busy", id);
-	rig_expect(r, RIG_IOPUB, "execute_input", id);
-	(void)rig_guest_expect(r, CB_WIRE_EXECUTE);
-	return id;
-}
-
 /* Text of any length and any characters, in `error` and in the reply. */
 static void test_long_reasons(void **state)
 {
 	struct rig *r = *state = rig_up();
 	static char text[5000];
-	const char *id = begin(r);
+	uint64_t g;
+	const char *id = rig_begin(r, "a", &g);
 
 	memset(text, '"', sizeof(text) - 1);
 	text[10] = '\n';
@@ -115,7 +106,8 @@ static void test_isolation(void **state)
 {
 	struct rig *r = *state = rig_up();
 	struct cb_err *f = &r->k.guest.failure;
-	const char *id = begin(r);
+	uint64_t g;
+	const char *id = rig_begin(r, "a", &g);
 
 	memset(f->step, 'a', sizeof(f->step) - 1);
 	memset(f->text, 'b', sizeof(f->text) - 1);
@@ -132,7 +124,8 @@ static void test_isolation(void **state)
 static void test_time_keeps_the_traceback(void **state)
 {
 	struct rig *r = *state = rig_up();
-	const char *id = begin(r);
+	uint64_t g;
+	const char *id = rig_begin(r, "a", &g);
 
 	r->k.execution.timeout = 1.5;
 	cb_failure_publish_timeout(&r->k, CB_SPAN("[\"one\",\"two\"]"));

@@ -6,27 +6,12 @@
 #include <signal.h>
 #include <sys/socket.h>
 
-static const char *begin(struct rig *r, const char *content, uint64_t *ret_id)
-{
-	const char *id = rig_send(r, RIG_SHELL, "execute_request", content, NULL);
-
-	rig_expect(r, RIG_IOPUB, "busy", id);
-	rig_expect(r, RIG_IOPUB, "execute_input", id);
-	*ret_id = rig_guest_expect(r, CB_WIRE_EXECUTE);
-	return id;
-}
-
 /* The guest was found out: it is killed, the cell is told why, and the next guest serves. */
 static void expect_wire_error(struct rig *r, const char *id, const char *why)
 {
 	rig_await_kill(r);
 	rig_die(r, SIGKILL);
-	struct rig_msg m = rig_take(r, RIG_IOPUB, "error", id);
-
-	assert_string_equal(rig_text(&m, "ename"), "WireError");
-	if (strstr(rig_text(&m, "evalue"), why) == NULL)
-		fail_msg("%s: not for %s", rig_text(&m, "evalue"), why);
-	rig_msg_free(&m);
+	rig_expect_error(r, RIG_IOPUB, "error", id, "WireError", why);
 	rig_expect(r, RIG_SHELL, "execute_reply", id);
 	rig_expect(r, RIG_IOPUB, "idle", id);
 	rig_expect(r, RIG_IOPUB, "restarting", "");
@@ -61,7 +46,7 @@ static void test_violations(void **state)
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		uint64_t g;
-		const char *id = begin(r, "{\"code\":\"a\"}", &g);
+		const char *id = rig_begin(r, "a", &g);
 
 		rig_frame(r, bad[i].type, bad[i].request == 1000 ? 0 : g + bad[i].request, bad[i].content);
 		expect_wire_error(r, id, bad[i].why);
@@ -80,7 +65,7 @@ static void test_sizes(void **state)
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		uint64_t g;
-		const char *id = begin(r, "{\"code\":\"a\"}", &g);
+		const char *id = rig_begin(r, "a", &g);
 
 		rig_frame_raw(r, &bad[i], "{}", 2);
 		expect_wire_error(r, id, "size");
@@ -90,10 +75,9 @@ static void test_sizes(void **state)
 static void test_stdin_not_allowed(void **state)
 {
 	struct rig *r = *state = rig_up();
-	uint64_t g;
-	const char *id = begin(r, "{\"code\":\"a\",\"allow_stdin\":false}", &g);
+	const char *id = rig_send(r, RIG_SHELL, "execute_request", "{\"code\":\"a\",\"allow_stdin\":false}", NULL);
 
-	rig_frame(r, CB_WIRE_INPUT_REQUEST, g, "{\"prompt\":\"?\",\"password\":true}");
+	rig_frame(r, CB_WIRE_INPUT_REQUEST, rig_begun(r, id), "{\"prompt\":\"?\",\"password\":true}");
 	expect_wire_error(r, id, "stdin");
 }
 
@@ -128,11 +112,7 @@ static void test_wrong_version(void **state)
 	rig_die(r, SIGKILL);
 	rig_expect(r, RIG_IOPUB, "busy", id);
 	rig_expect(r, RIG_IOPUB, "execute_input", id);
-	struct rig_msg m = rig_take(r, RIG_IOPUB, "error", id);
-
-	assert_string_equal(rig_text(&m, "ename"), "IsolationError");
-	assert_non_null(strstr(rig_text(&m, "evalue"), "wire_version"));
-	rig_msg_free(&m);
+	rig_expect_error(r, RIG_IOPUB, "error", id, "IsolationError", "wire_version");
 }
 
 /* A guest that lives but has closed its wire could never be spoken to again. */
@@ -140,7 +120,7 @@ static void test_closed_wire(void **state)
 {
 	struct rig *r = *state = rig_up();
 	uint64_t g;
-	const char *id = begin(r, "{\"code\":\"a\"}", &g);
+	const char *id = rig_begin(r, "a", &g);
 
 	cb_loop_remove(&r->k.loop, &r->slot[RIG_WIRE]);
 	cb_fd_close(&r->wire);
@@ -176,7 +156,7 @@ static void test_half_frame(void **state)
 	static const struct cb_wire_header h = { .type = CB_WIRE_STREAM, .content_len = 9, .flags = CB_WIRE_STDOUT };
 	struct rig *r = *state = rig_up();
 	uint64_t g;
-	const char *id = begin(r, "{\"code\":\"a\"}", &g);
+	const char *id = rig_begin(r, "a", &g);
 
 	rig_frame_raw(r, &h, "half", 4);
 	rig_until(r, half_is_seen);
@@ -209,7 +189,7 @@ static void test_counts(void **state)
 	struct rig *r = *state = rig_up();
 	char *big = test_calloc(400000, 1);
 	uint64_t g;
-	const char *id = begin(r, "{\"code\":\"a\"}", &g);
+	const char *id = rig_begin(r, "a", &g);
 	const char *const result[] = {
 		"{\"data\":{},\"metadata\":{}}",
 		"{\"metadata\":{},\"data\":{}}",
@@ -246,7 +226,7 @@ static void test_output_limit(void **state)
 	uint64_t g;
 
 	r->policy.limit_output = 100;
-	const char *id = begin(r, "{\"code\":\"a\"}", &g);
+	const char *id = rig_begin(r, "a", &g);
 
 	rig_stream(r, g, CB_WIRE_STDOUT, "0123456789");
 	rig_expect(r, RIG_IOPUB, "stream", id);
@@ -277,7 +257,7 @@ static void test_output_limit(void **state)
 	rig_msg_free(&m);
 	rig_expect(r, RIG_IOPUB, "idle", id);
 
-	id = begin(r, "{\"code\":\"a\"}", &g); /* the next cell begins anew */
+	id = rig_begin(r, "a", &g); /* the next cell begins anew */
 	rig_stream(r, g, CB_WIRE_STDOUT, "0123456789");
 	rig_expect(r, RIG_IOPUB, "stream", id);
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
@@ -293,7 +273,7 @@ static void test_everything_counts(void **state)
 	uint64_t g;
 
 	r->policy.limit_output = 100;
-	const char *id = begin(r, "{\"code\":\"a\"}", &g);
+	const char *id = rig_begin(r, "a", &g);
 
 	rig_frame(r, CB_WIRE_UP_COMM_OPEN, g, "{\"comm_id\":\"c\",\"target_name\":\"t\",\"data\":{}}");
 	rig_expect(r, RIG_IOPUB, "comm_open", id);
@@ -315,9 +295,7 @@ static void test_everything_counts(void **state)
 	m = rig_take(r, RIG_IOPUB, "comm_close", id);
 	assert_string_equal(rig_text(&m, "comm_id"), "c");
 	rig_msg_free(&m);
-	m = rig_take(r, RIG_IOPUB, "error", id);
-	assert_string_equal(rig_text(&m, "ename"), "E");
-	rig_msg_free(&m);
+	rig_expect_error(r, RIG_IOPUB, "error", id, "E", "");
 	rig_expect(r, RIG_IOPUB, "idle", id);
 	rig_expect(r, RIG_SHELL, "execute_reply", id);
 }
@@ -328,7 +306,7 @@ static void test_metadata_counts_as_output(void **state)
 	uint64_t g;
 
 	r->policy.limit_output = 100;
-	const char *id = begin(r, "{\"code\":\"a\"}", &g);
+	const char *id = rig_begin(r, "a", &g);
 	char body[300];
 	struct cb_wire_header h = {
 		.type = CB_WIRE_DISPLAY_DATA, .content_len = 25, .metadata_len = 200, .request = g

@@ -2,12 +2,12 @@
 #include "interpreter_static.h"
 
 #include "paths.h"
+#include "../folder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -281,15 +281,8 @@ static int make_folder(void **state)
 
 static int remove_folder(void **state)
 {
-	char *const argv[] = { (char[]){ "/bin/rm" }, (char[]){ "-r" }, folder, NULL };
-	pid_t pid = fork();
-
 	(void)state;
-	if (pid == 0) {
-		execv(argv[0], argv);
-		_exit(127);
-	}
-	return waitpid(pid, NULL, 0) == pid ? 0 : -1;
+	return folder_remove(folder);
 }
 
 int main(void)

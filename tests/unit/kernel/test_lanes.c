@@ -60,9 +60,7 @@ static uint64_t side_expect(struct rig *r, enum cb_wire_type type, unsigned lane
 	snprintf(wanted, sizeof(wanted), "{\"lane\":%u", lane);
 	assert_int_equal(q.h.type, type);
 	assert_memory_equal(q.metadata, wanted, strlen(wanted));
-	test_free(q.content);
-	test_free(q.metadata);
-	test_free(q.rest);
+	rig_request_free(&q);
 	return q.h.request;
 }
 
@@ -76,9 +74,7 @@ static void side_frame(struct rig *r, enum cb_wire_type type, uint64_t request, 
 static uint64_t cell_runs(struct rig *r, const char **ret_id)
 {
 	*ret_id = rig_execute(r, "1");
-	rig_expect(r, RIG_IOPUB, "busy", *ret_id);
-	rig_expect(r, RIG_IOPUB, "execute_input", *ret_id);
-	return rig_guest_expect(r, CB_WIRE_EXECUTE);
+	return rig_begun(r, *ret_id);
 }
 
 static void ends(struct rig *r, const char *id, const char *reply, const char *status)
@@ -484,8 +480,7 @@ static void test_death_beside(void **state)
 	rig_expect(r, RIG_IOPUB, "idle", cell);
 	rig_expect(r, RIG_IOPUB, "restarting", "");
 	rig_spawn(r, 0); /* what waited goes to the next guest */
-	rig_frame(r, CB_WIRE_HELLO, 0,
-		  "{\"wire_version\":1,\"implementation\":\"plain\",\"python_version\":\"3.11.2\"}");
+	rig_frame(r, CB_WIRE_HELLO, 0, RIG_HELLO);
 	uint64_t q = rig_guest_expect(r, CB_WIRE_DOWN_COMM_MSG);
 
 	rig_expect(r, RIG_IOPUB, "idle", "");

@@ -8,14 +8,6 @@
 #define GIB (1ull << 30)
 #define LIMIT (16 * GIB) /* what processes of the test itself have is little */
 
-static uint64_t begin(struct rig *r, const char **ret_id)
-{
-	*ret_id = rig_execute(r, "cell");
-	rig_expect(r, RIG_IOPUB, "busy", *ret_id);
-	rig_expect(r, RIG_IOPUB, "execute_input", *ret_id);
-	return rig_guest_expect(r, CB_WIRE_EXECUTE);
-}
-
 static void tell(struct rig *r, uint64_t used, uint64_t anonymous)
 {
 	struct cb_broker_reply notice = {
@@ -60,14 +52,12 @@ static void test_given_up(void **state)
 {
 	struct rig *r = *state = up();
 	struct rig_twin old = rig_twin(r), young;
-	const char *id;
-	uint64_t request = begin(r, &id);
+	uint64_t request;
+	const char *id = rig_begin(r, "cell", &request);
 
-	rig_frame(r, CB_WIRE_EXECUTE_REPLY, request, RIG_OK);
-	rig_expect(r, RIG_SHELL, "execute_reply", id);
-	rig_expect(r, RIG_IOPUB, "idle", id);
+	rig_end(r, id, request);
 	young = rig_twin(r);
-	request = begin(r, &id);
+	id = rig_begin(r, "cell", &request);
 	tell(r, 15 * GIB, GIB / 2); /* they have too little */
 	tell(r, 15 * GIB, 0);	    /* it is not known */
 	rig_barrier(r);
@@ -77,7 +67,7 @@ static void test_given_up(void **state)
 	expect_given_up(r, id, request, "an older state is given up", 1);
 	rig_twin_close(&old);
 	old = rig_twin(r);
-	request = begin(r, &id);
+	id = rig_begin(r, "cell", &request);
 	tell(r, 15 * GIB, 4 * GIB);
 	rig_init_expect(r, CB_INIT_DROP, (int)young.number);
 	tell(r, 15 * GIB, 4 * GIB);
@@ -87,7 +77,7 @@ static void test_given_up(void **state)
 	rig_twin_close(&old);
 	rig_twin_close(&young);
 	young = rig_twin(r);
-	request = begin(r, &id);
+	id = rig_begin(r, "cell", &request);
 	expect_given_up(r, id, request, NULL, 0);
 	rig_twin_close(&young);
 }
@@ -97,20 +87,17 @@ static void test_over(void **state)
 {
 	struct rig *r = *state = up();
 	struct rig_twin t = rig_twin(r), next;
-	const char *id;
+	uint64_t request;
+	const char *id = rig_begin(r, "cell", &request);
 
-	(void)begin(r, &id);
 	tell(r, 20 * GIB, 3 * GIB);
 	struct rig_request resume = rig_twin_wakes(r, &t);
 
 	tell(r, 20 * GIB, 3 * GIB); /* the broker goes on looking */
 	rig_twin_resumed(r, &resume);
-	struct rig_msg m = rig_take(r, RIG_IOPUB, "error", id);
-
-	assert_string_equal(rig_text(&m, "ename"), "CellMemoryError");
-	assert_non_null(strstr(rig_text(&m, "evalue"), "limits.memory allows (limit 16384.0 MiB, peak 20480.0 MiB)"));
-	rig_msg_free(&m);
-	m = rig_take(r, RIG_SHELL, "execute_reply", id);
+	rig_expect_error(r, RIG_IOPUB, "error", id, "CellMemoryError",
+			 "limits.memory allows (limit 16384.0 MiB, peak 20480.0 MiB)");
+	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
 	json_t *about = json_object_get(m.metadata, "cellblock");
 
 	assert_string_equal(json_string_value(json_object_get(about, "state")), "restored");
@@ -127,20 +114,17 @@ static void test_over_without(void **state)
 {
 	struct rig *r = *state = up();
 	struct rig_twin t = rig_twin(r);
-	const char *id;
+	uint64_t request;
 
 	rig_init_tell(r, CB_INIT_GONE, (int)t.number);
 	rig_twin_close(&t);
-	(void)begin(r, &id);
+	const char *id = rig_begin(r, "cell", &request);
+
 	tell(r, 17 * GIB, 0);
 	rig_await_kill(r);
 	tell(r, 17 * GIB, 0);
 	rig_die(r, -1);
-	struct rig_msg m = rig_take(r, RIG_IOPUB, "error", id);
-
-	assert_string_equal(rig_text(&m, "ename"), "CellMemoryError");
-	assert_non_null(strstr(rig_text(&m, "evalue"), "all variables are lost"));
-	rig_msg_free(&m);
+	rig_expect_error(r, RIG_IOPUB, "error", id, "CellMemoryError", "all variables are lost");
 }
 
 /* A jail that has ended is nobody's matter. */

@@ -5,10 +5,10 @@
 #include "paths.h"
 #include "policy_keys.h"
 #include "policy_parse.h"
+#include "../folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -260,18 +260,10 @@ static int make_folder(void **state)
 	return chdir(folder) < 0 ? -1 : chdir("work");
 }
 
-static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
-{
-	(void)st;
-	(void)kind;
-	(void)at;
-	return remove(path);
-}
-
 static int remove_folder(void **state)
 {
 	(void)state;
-	return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	return folder_remove(folder);
 }
 
 int main(void)

@@ -206,9 +206,7 @@ static void test_input(void **state)
 
 	assert_int_equal(q.h.type, CB_WIRE_INPUT_REPLY);
 	assert_string_equal(q.content, "{\"value\":\"me\"}");
-	test_free(q.content);
-	test_free(q.metadata);
-	test_free(q.rest);
+	rig_request_free(&q);
 	(void)rig_send(r, RIG_STDIN, "input_reply", "{\"value\":\"twice\"}", NULL);
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
 	rig_expect(r, RIG_SHELL, "execute_reply", id);

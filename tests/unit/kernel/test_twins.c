@@ -16,42 +16,20 @@ static bool given_up(struct rig *r)
 	return !r->k.twins.possible;
 }
 
-static const char *begin(struct rig *r, const char *code, uint64_t *ret_request)
-{
-	const char *id = rig_execute(r, code);
-
-	rig_expect(r, RIG_IOPUB, "busy", id);
-	rig_expect(r, RIG_IOPUB, "execute_input", id);
-	*ret_request = rig_guest_expect(r, CB_WIRE_EXECUTE);
-	return id;
-}
-
-static void end(struct rig *r, const char *id, uint64_t request)
-{
-	rig_frame(r, CB_WIRE_EXECUTE_REPLY, request, RIG_OK);
-	rig_expect(r, RIG_IOPUB, "idle", id);
-	rig_expect(r, RIG_SHELL, "execute_reply", id);
-}
-
 static void cell(struct rig *r, const char *code)
 {
 	uint64_t request;
-	const char *id = begin(r, code, &request);
+	const char *id = rig_begin(r, code, &request);
 
-	end(r, id, request);
+	rig_end(r, id, request);
 }
 
 /* The failed cell's error and reply. */
 static void expect_failure(struct rig *r, const char *id, const char *ename, const char *words, const char *state,
 			   const char *undone)
 {
-	struct rig_msg m = rig_take(r, RIG_IOPUB, "error", id);
-
-	assert_string_equal(rig_text(&m, "ename"), ename);
-	if (strstr(rig_text(&m, "evalue"), words) == NULL)
-		fail_msg("%s: not for %s", rig_text(&m, "evalue"), words);
-	rig_msg_free(&m);
-	m = rig_take(r, RIG_SHELL, "execute_reply", id);
+	rig_expect_error(r, RIG_IOPUB, "error", id, ename, words);
+	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
 	json_t *c = json_object_get(m.metadata, "cellblock");
 
 	assert_string_equal(json_string_value(json_object_get(c, "state")), state);
@@ -115,9 +93,7 @@ static void test_cells_wait_for_it(void **state)
 	rig_twin_says(&t, CB_LEASH_BORN, t.number);
 	rig_barrier(r);
 	rig_twin_registers(r, &t);
-	rig_expect(r, RIG_IOPUB, "busy", id);
-	rig_expect(r, RIG_IOPUB, "execute_input", id);
-	end(r, id, rig_guest_expect(r, CB_WIRE_EXECUTE));
+	rig_end(r, id, rig_begun(r, id));
 	rig_twin_close(&t);
 }
 
@@ -289,7 +265,7 @@ static void test_takes_over(void **state)
 
 	r->k.twins.cost.made_s = 1000; /* no other one before the failure */
 	cell(r, "good");
-	const char *id = begin(r, "bad", &request);
+	const char *id = rig_begin(r, "bad", &request);
 
 	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
 	assert_int_equal(r->k.guest.state, CB_GUEST_RESTORING);
@@ -301,8 +277,8 @@ static void test_takes_over(void **state)
 	expect_failure(r, id, "KernelDiedError", "cells [1] to [2] are undone", "restored", "[1,2]");
 	next = rig_twin(r); /* made at once */
 	assert_true(cb_twin_cost_is_first(&r->k.twins.cost)); /* the failed cell has not worked for the next one */
-	id = begin(r, "good", &request);
-	end(r, id, request);
+	id = rig_begin(r, "good", &request);
+	rig_end(r, id, request);
 	rig_twin_close(&next);
 }
 
@@ -315,7 +291,7 @@ static void test_falls_back(void **state)
 
 	cell(r, "a");
 	young = rig_twin(r);
-	const char *id = begin(r, "bad", &request);
+	const char *id = rig_begin(r, "bad", &request);
 
 	rig_init_tell(r, CB_INIT_EXITED, SIGKILL);
 	rig_init_expect(r, CB_INIT_RESTORE, (int)young.number);
@@ -326,7 +302,7 @@ static void test_falls_back(void **state)
 	rig_twin_resumed(r, &resume);
 	expect_failure(r, id, "KernelDiedError", "cells [1] to [2] are undone", "restored", "[1,2]");
 	last = rig_twin(r);
-	id = begin(r, "bad", &request);
+	id = rig_begin(r, "bad", &request);
 	rig_init_tell(r, CB_INIT_EXITED, SIGKILL);
 	resume = rig_twin_wakes(r, &last);
 	rig_request_free(&resume);
@@ -343,7 +319,7 @@ static void test_never_resumes(void **state)
 	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
 	struct rig_twin t = rig_twin(r);
 	uint64_t request;
-	const char *id = begin(r, "bad", &request);
+	const char *id = rig_begin(r, "bad", &request);
 
 	rig_init_tell(r, CB_INIT_EXITED, SIGABRT);
 	struct rig_request resume = rig_twin_wakes(r, &t);
@@ -365,7 +341,7 @@ static void test_silent_one_falls_back(void **state)
 
 	cell(r, "a");
 	young = rig_twin(r);
-	const char *id = begin(r, "bad", &request);
+	const char *id = rig_begin(r, "bad", &request);
 
 	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
 	struct rig_request silent = rig_twin_wakes(r, &young);
@@ -401,7 +377,7 @@ static void test_three_are_silent(void **state)
 		if (i < 4)
 			cell(r, "a");
 	}
-	const char *id = begin(r, "bad", &request);
+	const char *id = rig_begin(r, "bad", &request);
 
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, request + 1, RIG_OK);
 	for (int i = 4; i > 1; i--) {
@@ -425,7 +401,7 @@ static void test_wakes_with_wrong_words(void **state)
 	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
 	struct rig_twin t = rig_twin(r);
 	uint64_t request;
-	const char *id = begin(r, "bad", &request);
+	const char *id = rig_begin(r, "bad", &request);
 
 	rig_init_tell(r, CB_INIT_EXITED, SIGABRT);
 	struct rig_request resume = rig_twin_wakes(r, &t);
@@ -444,15 +420,15 @@ static void test_idle_one_ends(void **state)
 	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
 	struct rig_twin t = rig_twin(r);
 	uint64_t request;
-	const char *id = begin(r, "a", &request);
+	const char *id = rig_begin(r, "a", &request);
 
 	rig_init_tell(r, CB_INIT_GONE, (int)t.number);
 	assert_null(book(r, &t));
 	rig_twin_close(&t);
-	end(r, id, request);
+	rig_end(r, id, request);
 	t = rig_twin(r);
 	rig_twin_close(&t);
-	id = begin(r, "bad", &request);
+	id = rig_begin(r, "bad", &request);
 	rig_init_tell(r, CB_INIT_GONE, (int)t.number);
 	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
 	rig_init_expect(r, CB_INIT_TERMINATE, 0);
@@ -467,7 +443,7 @@ static void test_wire_error_restores(void **state)
 	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
 	struct rig_twin t = rig_twin(r), next;
 	uint64_t request;
-	const char *id = begin(r, "bad", &request);
+	const char *id = rig_begin(r, "bad", &request);
 
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, request + 1, RIG_OK);
 	struct rig_request resume = rig_twin_wakes(r, &t);

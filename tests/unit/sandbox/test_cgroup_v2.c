@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "../folder.h"
 #include "../../../sandbox/cgroup.h"
 
 static char tree[] = "/tmp/cb-cgroup-XXXXXX";
@@ -157,23 +158,8 @@ static int make_tree(void **state)
 
 static int remove_tree(void **state)
 {
-	static const char *const files[] = {
-		"cgroup.controllers", "cgroup.subtree_control", "cgroup.procs", "mounts",  "groups",
-		"memory.max",	      "memory.swap.max",	"cpu.max",	"pids.max"
-	};
-	static const char *const folders[] = { "a/b", "a", "g", "." };
-	char path[128];
-
 	(void)state;
-	for (size_t i = 0; i < 4; i++) {
-		for (size_t n = 0; n < sizeof(files) / sizeof(files[0]); n++) {
-			snprintf(path, sizeof(path), "%s/%s/%s", tree, folders[i], files[n]);
-			unlink(path);
-		}
-		snprintf(path, sizeof(path), "%s/%s", tree, strcmp(folders[i], ".") == 0 ? "" : folders[i]);
-		rmdir(path);
-	}
-	return 0;
+	return folder_remove(tree);
 }
 
 int main(void)

@@ -6,11 +6,11 @@
 
 #include <cmocka.h>
 
+#include "../folder.h"
 #include "../../../sandbox/job.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -40,18 +40,10 @@ static int set_up(void **state)
 	return 0;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *info)
-{
-	(void)st;
-	(void)type;
-	(void)info;
-	return remove(path);
-}
-
 static int tear_down(void **state)
 {
 	(void)state;
-	return chdir("/") < 0 ? -1 : nftw(outer, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	return chdir("/") < 0 ? -1 : folder_remove(outer);
 }
 
 struct expectation {

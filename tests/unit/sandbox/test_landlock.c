@@ -2,6 +2,7 @@
  * the rules hold for the process that put them on itself.
  */
 #include "../../../sandbox/landlock.h"
+#include "../folder.h"
 
 #include <cellblock/fd.h>
 
@@ -94,8 +95,7 @@ static int try_rules(int version, const char *folder)
 
 static void test_rules_hold(void **state)
 {
-	static const char *const made[] = { "ro", "rw/sub/new", "rw/new", "rw/sub", "rw" };
-	char folder[] = "/tmp/cb-landlock-XXXXXX", path[64];
+	char folder[] = "/tmp/cb-landlock-XXXXXX";
 	int version = cb_landlock_version(), status;
 	pid_t pid;
 
@@ -107,11 +107,7 @@ static void test_rules_hold(void **state)
 	if (pid == 0)
 		_exit(try_rules(version, folder));
 	assert_int_equal(waitpid(pid, &status, 0), pid);
-	for (size_t i = 0; i < sizeof(made) / sizeof(*made); i++) {
-		snprintf(path, sizeof(path), "%s/%s", folder, made[i]);
-		(void)remove(path);
-	}
-	(void)rmdir(folder);
+	(void)folder_remove(folder);
 	assert_true(WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), 0);
 }

@@ -2,12 +2,12 @@
  * folder that plays the new root; no mounts, no rights needed.
  */
 #include "../../../sandbox/mounts.h"
+#include "../folder.h"
 
 #include <cellblock/fd.h>
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -25,18 +25,10 @@ static int setup(void **state)
 		       : 0;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *info)
-{
-	(void)st;
-	(void)type;
-	(void)info;
-	return remove(path);
-}
-
 static int teardown(void **state)
 {
 	(void)state;
-	return chdir("/") < 0 ? -1 : nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	return chdir("/") < 0 ? -1 : folder_remove(root);
 }
 
 static int place(const char *path, bool folder)

@@ -1,11 +1,11 @@
 /* What workspace.protect means: matching of patterns, and the walk with its bounds, over folders made for the test. */
 #include "../../../sandbox/protect.h"
+#include "../folder.h"
 
 #include <cellblock/fd.h>
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -31,20 +31,12 @@ static int setup(void **state)
 	return place.fd < 0 ? -1 : 0;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *info)
-{
-	(void)st;
-	(void)type;
-	(void)info;
-	return remove(path);
-}
-
 static int teardown(void **state)
 {
 	struct place *place = *state;
 
 	close(place->fd);
-	return nftw(place->path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	return folder_remove(place->path);
 }
 
 /* "a/b/" is a folder, "a/b" a file, "a@" a link to nowhere; parents are made. */

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "../folder.h"
 #include "../../../sandbox/client/uid_lease.h"
 
 struct fixture {
@@ -45,19 +45,11 @@ static int set_up(void **state)
 	return 0;
 }
 
-static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *place)
-{
-	(void)st;
-	(void)flag;
-	(void)place;
-	return remove(path);
-}
-
 static int tear_down(void **state)
 {
 	struct fixture *f = *state;
 
-	(void)nftw(f->folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+	(void)folder_remove(f->folder);
 	free(f);
 	return 0;
 }

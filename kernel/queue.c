@@ -1,0 +1,39 @@
+/* Queues of requests.
+ *
+ * Trust domain: supervisor. Invariant: a load counts exactly what waits in its queues; their maximum is held by who
+ * puts requests in. Called by execution.c, abort.c, lane.c, lanes.c and debug.c.
+ */
+#include "queue.h"
+
+static void put(struct cb_queue *q, struct cb_load *load, struct cb_request **at, struct cb_request *r)
+{
+	r->next = *at;
+	*at = r;
+	if (r->next == NULL)
+		q->tail = &r->next;
+	load->count++;
+	load->bytes += cb_request_bytes(r);
+}
+
+void cb_queue_push(struct cb_queue *q, struct cb_load *load, struct cb_request *r)
+{
+	put(q, load, q->head != NULL ? q->tail : &q->head, r);
+}
+
+void cb_queue_push_first(struct cb_queue *q, struct cb_load *load, struct cb_request *r)
+{
+	put(q, load, &q->head, r);
+}
+
+struct cb_request *cb_queue_pop(struct cb_queue *q, struct cb_load *load)
+{
+	struct cb_request *r = q->head;
+
+	if (r == NULL)
+		return NULL;
+	q->head = r->next;
+	r->next = NULL;
+	load->count--;
+	load->bytes -= cb_request_bytes(r);
+	return r;
+}
