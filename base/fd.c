@@ -24,6 +24,16 @@ void cb_fd_close(int *fd)
 	errno = saved;
 }
 
+int cb_fd_open_stdio(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	while (fd >= 0 && fd <= 2);
+	return fd < 0 ? -errno : close(fd);
+}
+
 int cb_fd_set_nonblock(int fd)
 {
 	int flags = fcntl(fd, F_GETFL);

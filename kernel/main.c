@@ -3,6 +3,7 @@
  * Trust domain: supervisor. Exit status: 0 done, 1 failed, 2 wrong usage, 3 can't isolate (`run` has its own, see
  * there).
  */
+#include <cellblock/fd.h>
 #include <cellblock/log.h>
 #include <unistd.h>
 
@@ -34,6 +35,8 @@ int main(int argc, char **argv)
 	bool done = false;
 	int status = 2;
 
+	if (cb_fd_open_stdio() < 0)
+		return 1;
 	if (cb_options_parse(argc, argv, &options, &done, &err) < 0) {
 		fprintf(stderr, "cellblock: %s%s%s\n", err.text, err.cure[0] != '\0' ? "; " : "", err.cure);
 		return err.code == CB_E_USAGE ? 2 : 1;

@@ -5,6 +5,7 @@
  */
 #include "process.h"
 
+#include <cellblock/fd.h>
 #include <cellblock/log.h>
 
 #include <errno.h>
@@ -109,17 +110,6 @@ static int dispatch(const char *command, const struct options *o)
 	return cb_run_main(o->spec_fd, o->timeout);
 }
 
-/* A program started with closed stdio would hand its first sockets out as stdin and stdout. */
-static int open_stdio(void)
-{
-	int fd;
-
-	do
-		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-	while (fd >= 0 && fd <= 2);
-	return fd < 0 ? -errno : close(fd);
-}
-
 int main(int argc, char **argv)
 {
 	static const char *const commands[] = { "broker", "run", "explain", "doctor" };
@@ -128,7 +118,7 @@ int main(int argc, char **argv)
 	const char *wanted = getenv("CELLBLOCK_LOG");
 	int r;
 
-	if (open_stdio() < 0)
+	if (cb_fd_open_stdio() < 0)
 		return 125;
 	if (wanted != NULL)
 		(void)cb_log_level_parse(wanted, &level);

@@ -18,6 +18,8 @@ static inline int cb_fd_take(int *fd)
 	return taken;
 }
 
+/* For the start of a program: where 0, 1 or 2 is closed it becomes /dev/null, before a socket gets that number. */
+int cb_fd_open_stdio(void);
 int cb_fd_set_nonblock(int fd);
 /* Reads a whole file of at most `max` bytes into *ret_data (malloc'd, NUL-terminated, caller frees). CB_E_TOO_BIG past
  * max. */

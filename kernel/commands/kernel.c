@@ -189,16 +189,16 @@ static int prepare_jail(struct cb_kernel *k, struct start *s)
 	return plan_and_start(k, s) < 0 ? 1 : 0;
 }
 
-static int open_history(struct cb_kernel *k, const struct cb_options *o)
+static int open_history(struct cb_kernel *k, const struct cb_options *o, struct cb_err *err)
 {
 	const char *path = o->history_file != NULL ? o->history_file : k->policy->history_file;
-	struct cb_err err = { 0 };
 
-	if (path == NULL || cb_history_open(path, &k->history, &err) == 0)
+	if (path == NULL || cb_history_open(path, &k->history, err) == 0)
 		return 0;
 	/* no reason not to run cells */
-	cb_log(CB_LOG_WARNING, "history is kept in memory only: %s %s", err.text, err.cure);
-	return cb_history_open(":memory:", &k->history, &err);
+	cb_log(CB_LOG_WARNING, "history is kept in memory only: %s%s%s", err->text, err->cure[0] != '\0' ? ". " : "",
+	       err->cure);
+	return cb_history_open(":memory:", &k->history, err);
 }
 
 static int start(struct cb_kernel *k, struct start *s, struct cb_err *err)
@@ -234,7 +234,7 @@ static int start(struct cb_kernel *k, struct start *s, struct cb_err *err)
 	cb_watch_start(k); /* the broker does one after the other, and the jail is waited for */
 	r = watch_signals(k, err);
 	if (r == 0)
-		r = open_history(k, s->options);
+		r = open_history(k, s->options, err);
 	if (r < 0)
 		return r;
 	watch_parent(k);
@@ -263,6 +263,7 @@ int cb_command_kernel(const struct cb_options *o)
 	int status = 1;
 
 	s.options = o;
+	signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes that is too small is an error to tell of, not our end */
 	k.guest.broker = CB_BROKER_NONE;
 	cb_watch_init(&k);
 	k.signal_fd = k.signal_slot = k.parent_fd = k.parent_slot = k.history_slot = -1;
@@ -270,7 +271,8 @@ int cb_command_kernel(const struct cb_options *o)
 	int r = start(&k, &s, &err);
 
 	if (r < 0) {
-		cb_log(CB_LOG_ERROR, "kernel not started: %s: %s %s", err.step, err.text, err.cure);
+		cb_log(CB_LOG_ERROR, "kernel not started: %s: %s%s%s", err.step, err.text,
+		       err.cure[0] != '\0' ? ". " : "", err.cure);
 	} else {
 		cb_iopub_status(&k, "starting", NULL);
 		cb_iopub_status(&k, "idle", NULL);
