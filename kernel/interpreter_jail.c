@@ -46,18 +46,27 @@ static int make_spec(const struct cb_interpreter *interpreter, const char *scrip
 	return r < 0 || spec->cwd == NULL || spec->hostname == NULL || spec->workspace_target == NULL ? -ENOMEM : 0;
 }
 
-/* The last line of what the launcher wrote says why. */
+/* The launcher's own words are a line with the cause and one with the cure; of the interpreter's the last line says
+ * why. `errors` begins with a newline. */
 static int not_run(const struct cb_interpreter *interpreter, int status, struct cb_buf *errors, struct cb_err *err)
 {
+	static const char mark[] = "\ncellblock: ";
 	const char *why = "it wrote nothing";
-	char how[64];
+	char *cause = NULL, *cure = NULL, how[64];
 
 	while (errors->len > 0 && errors->data[errors->len - 1] == '\n')
 		errors->len--;
 	if (errors->len > 0 && cb_buf_append(errors, "", 1) == 0) {
-		const char *line = strrchr((const char *)errors->data, '\n');
-
-		why = line != NULL ? line + 1 : (const char *)errors->data;
+		cause = strstr((char *)errors->data, mark);
+		cure = cause != NULL ? strstr(cause + 1, mark) : NULL;
+		why = strrchr((char *)errors->data, '\n') + 1;
+	}
+	if (cause != NULL) {
+		cause += strlen(mark);
+		cause[strcspn(cause, "\n")] = '\0';
+		return cb_err_set(err, WEXITSTATUS(status) == 125 ? CB_E_DENIED : -EIO, STEP,
+				  cure != NULL ? cure + strlen(mark) : "See what `cellblock doctor` says.",
+				  "%s could not be asked in a jail: %s", interpreter->executable, cause);
 	}
 	if (WIFSIGNALED(status))
 		snprintf(how, sizeof(how), "signal %d", WTERMSIG(status));
@@ -89,7 +98,9 @@ static int run(const struct cb_interpreter *interpreter, const char *jail_progra
 
 	snprintf(program, sizeof(program), "%s", jail_program);
 	snprintf(fd_text, sizeof(fd_text), "%d", CB_CAPTURE_FD);
-	r = cb_capture(argv, spec_fd, TIMEOUT_MS, out, &errors, &status);
+	r = cb_buf_append(&errors, "\n", 1);
+	if (r == 0)
+		r = cb_capture(argv, spec_fd, TIMEOUT_MS, out, &errors, &status);
 	if (r < 0)
 		return cb_err_set(err, r, STEP, NULL, "%s could not be asked in a jail: %s", interpreter->executable,
 				  r == -ETIMEDOUT ? "no answer within 20 seconds" : cb_err_name(r));
