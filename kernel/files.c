@@ -35,6 +35,7 @@ int cb_file_replace(const char *path, const char *data, size_t len, mode_t mode)
 int cb_file_make_folders(const char *path, mode_t mode)
 {
 	CB_AUTO_PATH copy = strdup(path);
+	int r;
 
 	if (copy == NULL)
 		return -ENOMEM;
@@ -42,8 +43,9 @@ int cb_file_make_folders(const char *path, mode_t mode)
 		slash = strchr(slash, '/');
 		if (slash != NULL)
 			*slash = '\0';
-		if (copy[0] != '\0' && mkdir(copy, mode) < 0 && errno != EEXIST && !cb_path_is_dir(copy))
-			return -errno;
+		r = copy[0] != '\0' && mkdir(copy, mode) < 0 ? -errno : 0;
+		if (r < 0 && r != -EEXIST && !cb_path_is_dir(copy)) /* which sets errno, too */
+			return r;
 		if (slash == NULL)
 			break;
 		*slash = '/';

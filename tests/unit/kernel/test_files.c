@@ -45,9 +45,31 @@ static void test_replace(void **state)
 	assert_int_equal(rmdir(folder), 0);
 }
 
+/* What is wrong is said, not what was seen when looking why. */
+static void test_no_right_to_make_folders(void **state)
+{
+	char folder[] = "/tmp/cb-files-XXXXXX";
+	bool root = geteuid() == 0;
+
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	assert_int_equal(chmod(folder, 0555), 0);
+	CB_AUTO_PATH deep = cb_path_format("%s/a/b", folder);
+
+	if (root)
+		assert_int_equal(seteuid(65534), 0);
+	int r = cb_file_make_folders(deep, 0755);
+
+	if (root)
+		assert_int_equal(seteuid(0), 0);
+	assert_int_equal(r, -EACCES);
+	assert_int_equal(rmdir(folder), 0);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_replace) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_replace),
+					    cmocka_unit_test(test_no_right_to_make_folders) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
