@@ -280,6 +280,8 @@ void cb_failure_death(struct cb_kernel *k, bool restored)
 
 	if (restored)
 		became = k->twins.outcome;
+	else if (k->shutting_down)
+		became = "all variables are lost";
 	else if (k->memory.none_left)
 		became = "all variables are lost, for the state before the cell was given up when memory was short; "
 			 "the next cell runs in a new Python";

@@ -618,7 +618,7 @@ void cb_guest_shutdown(struct cb_kernel *k, bool restart)
 	struct cb_guest *g = &k->guest;
 
 	if (!ask_to_end(g, restart))
-		cb_guest_kill(k, "shut down");
+		cb_guest_kill(k, "the kernel was shut down");
 }
 
 /* ---- module ---- */

@@ -31,6 +31,9 @@ def test_while_a_cell_runs(start):
     k.client.says(cell, "running")
     family = k.family()
     k.client.request("shutdown_request", {"restart": False}, channel="control")
+    ended = k.client.reply(cell).content
+    assert ended["ename"] == "KernelDiedError" and "the kernel was shut down" in ended["evalue"]
+    assert "next cell" not in ended["evalue"]  # there is none
     k.wait(10)
     assert not kernels.wait_gone(family, 5)
 
