@@ -118,7 +118,7 @@ const struct cb_policy_key cb_policy_keys[] = {
 	  .meaning = "names that a cell may import; [] = any" },
 	{ KEY("transactions.mode", CB_KEY_WORD, transactions_mode), .notebook = "\"auto\"", .words = transactions_modes,
 	  .meaning = "state kept when a cell fails hard" },
-	{ KEY("transactions.keep", CB_KEY_COUNT, transactions_keep), .notebook = "1", .maximum = 1000,
+	{ KEY("transactions.keep", CB_KEY_COUNT, transactions_keep), .notebook = "1", .maximum = 50,
 	  .meaning = "cells that can be undone" },
 	{ KEY("transactions.names", CB_KEY_COUNT, transactions_names), .notebook = "16",
 	  .maximum = 200, .meaning = "named checkpoints" },

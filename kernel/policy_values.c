@@ -35,11 +35,11 @@ void cb_policy_key_allowed(const struct cb_policy_key *key, char *ret_text, size
 	case CB_KEY_SECONDS:
 	case CB_KEY_CORES:
 	case CB_KEY_COUNT:
-		snprintf(ret_text, size, "%s from %.0f to %.0f",
+		snprintf(ret_text, size, "%s from %.10g to %.10g%s",
 			 key->type == CB_KEY_SECONDS ? "a number of seconds"
 			 : key->type == CB_KEY_CORES ? "a number of cores"
 						     : "a whole number",
-			 key->minimum, key->maximum);
+			 key->minimum, key->maximum, zero);
 		return;
 	case CB_KEY_SIZE:
 	case CB_KEY_SHARE:

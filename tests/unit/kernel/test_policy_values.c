@@ -81,7 +81,7 @@ static void test_sizes(void **state)
 static void test_numbers(void **state)
 {
 	struct cb_policy p = { 0 };
-	struct cb_err err;
+	struct cb_err err = { 0 };
 
 	(void)state;
 	assert_int_equal(set(&p, "timeout.cell", "0.25", &err), 0);
@@ -94,8 +94,11 @@ static void test_numbers(void **state)
 	assert_int_equal(set(&p, "limits.cpu", "0", &err), 0);
 	assert_int_equal(set(&p, "limits.cpu", "0.5", &err), 0);
 	assert_int_equal(set(&p, "limits.cpu", "0.001", &err), CB_E_SYNTAX);
+	assert_non_null(strstr(err.cure, "from 0.01 to 1000000, or 0"));
 	assert_int_equal(set(&p, "limits.cpu", "-2", &err), CB_E_SYNTAX);
-	assert_int_equal(set(&p, "transactions.keep", "-2", &err), CB_E_SYNTAX); /* wrong first, then not built */
+	assert_int_equal(set(&p, "transactions.keep", "-2", &err), CB_E_SYNTAX);
+	assert_int_equal(set(&p, "transactions.keep", "50", &err), 0);
+	assert_int_equal(set(&p, "transactions.keep", "51", &err), CB_E_SYNTAX); /* there are places for no more */
 }
 
 static void test_words_not_built(void **state)
