@@ -22,6 +22,7 @@ enum cb_upper { CB_UPPER_WORKSPACE, CB_UPPER_PACKAGES, CB_UPPERS };
 /* What the broker prepared outside and pid 1 uses inside. All fds are O_PATH or mount fds, CLOEXEC, -1 = none. */
 struct cb_jail {
 	const struct cb_jail_spec *spec;
+	mode_t umask;          /* the user's, as it was outside; files that cells make follow it */
 	uid_t host_uid;        /* what the jail's only uid is outside: never the host's 0 */
 	bool from_root;        /* the broker runs as the host's root: uid leased, workspace id-mapped */
 	int workspace_fd;      /* detached mount (open_tree) of the workspace, id-mapped if from_root; -1 for tmpfs */

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 struct limit {
 	int resource;
@@ -56,6 +57,7 @@ int cb_step_limits(struct cb_jail *jail, struct cb_err *err)
 	};
 	int r = 0;
 
+	(void)umask(jail->umask); /* all that had to have modes of its own is made */
 	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]) && r == 0; i++)
 		r = set(&limits[i], err);
 	return r;
