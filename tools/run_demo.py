@@ -81,7 +81,7 @@ def report(notebook):
             if line.startswith(("refused", "GOT THROUGH")):
                 print(f"          {line}")
         if error_of(cell) and not fault:
-            print(f"          {error_of(cell)[:150]}")
+            print(f"          {error_of(cell)}")
     return faults
 
 

@@ -16,6 +16,8 @@
 
 #define STEP "install"
 #define MAX_LOGO (1u << 20)
+#define OLDEST_MINOR 9u /* of the Pythons of docs/compatibility.md */
+#define NEWEST_MINOR 13u
 
 static int no_memory(struct cb_err *err)
 {
@@ -207,8 +209,37 @@ static int write_folder(const struct cb_options *o, const struct cb_places *plac
 		     : 0;
 }
 
+/* Jupyter in an environment looks there before it looks among the user's kernelspecs: one of this name there would be
+ * taken instead of ours, and a notebook that asks for python3 run outside of any jail. */
+static void warn_of_hidden(const struct cb_places *places, const struct cb_interpreter *interpreter, const char *name)
+{
+	CB_AUTO_PATH bin = cb_path_parent(places->self);
+	CB_AUTO_PATH own = bin != NULL ? cb_path_parent(bin) : NULL;
+	const char *prefixes[] = { own, interpreter->venv, interpreter->conda, getenv("VIRTUAL_ENV") };
+
+	for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
+		const char *prefix = prefixes[i] != NULL ? prefixes[i] : "";
+		CB_AUTO_PATH venv = cb_path_format("%s/pyvenv.cfg", prefix);
+		CB_AUTO_PATH conda = cb_path_format("%s/conda-meta", prefix);
+		CB_AUTO_PATH other = cb_path_format("%s/share/jupyter/kernels/%s/kernel.json", prefix, name);
+		bool said = false;
+
+		for (size_t j = 0; j < i; j++)
+			said |= prefixes[j] != NULL && strcmp(prefixes[j], prefix) == 0;
+		if (said || venv == NULL || conda == NULL || other == NULL || !cb_path_is_file(other) ||
+		    (!cb_path_is_file(venv) && !cb_path_is_dir(conda)))
+			continue;
+		fprintf(stderr,
+			"A Jupyter that runs from %s will take the kernelspec %s that is there, not this one.\n"
+			"To replace that one run the same command with --prefix %s.\n",
+			prefix, name, prefix);
+	}
+}
+
 static void report(const struct cb_options *o, const struct cb_interpreter *interpreter, const char *folder)
 {
+	unsigned minor = 0;
+
 	printf("Installed kernelspec %s in %s\n", strrchr(folder, '/') + 1, folder);
 	if (o->bash) {
 		printf("Bash %s, driven by Python %s (%s)\n", interpreter->bash_version, interpreter->version,
@@ -219,6 +250,10 @@ static void report(const struct cb_options *o, const struct cb_interpreter *inte
 	       interpreter->ipython_version != NULL ? "IPython "
 						    : "no IPython: plain mode, without magics and rich display",
 	       interpreter->ipython_version != NULL ? interpreter->ipython_version : "");
+	(void)sscanf(interpreter->version, "3.%u", &minor);
+	if (minor < OLDEST_MINOR || minor > NEWEST_MINOR)
+		fprintf(stderr, "Cellblock is made for Python 3.%u to 3.%u: this one was not tried.\n", OLDEST_MINOR,
+			NEWEST_MINOR);
 	if (interpreter->missing.count == 0)
 		return;
 	fprintf(stderr, "The jail will not see, unless its workspace or a mount of the policy holds it:\n");
@@ -248,6 +283,8 @@ int cb_command_install(const struct cb_options *o)
 		r = write_folder(o, &places, &interpreter, folder, &err);
 	if (r == 0)
 		report(o, &interpreter, folder);
+	if (r == 0 && o->prefix == NULL && !o->sys_prefix)
+		warn_of_hidden(&places, &interpreter, strrchr(folder, '/') + 1);
 	cb_interpreter_release(&interpreter);
 	cb_places_release(&places);
 	return r == CB_E_USAGE ? (cb_command_fail("install", &err), 2) : r < 0 ? cb_command_fail("install", &err) : 0;

@@ -40,7 +40,7 @@ class Commands(unittest.TestCase):
         self.work.mkdir(parents=True)
         self.env = {k: v for k, v in os.environ.items() if k not in VARIABLES} | {"HOME": str(self.home)}
 
-    def cellblock(self, *args, cwd=None, **env):
+    def cellblock(self, *args, cwd=None, umask=-1, **env):
         return subprocess.run(
             [CELLBLOCK, *map(str, args)],
             cwd=cwd or self.work,
@@ -49,6 +49,7 @@ class Commands(unittest.TestCase):
             text=True,
             timeout=60,
             stdin=subprocess.DEVNULL,
+            umask=umask,
         )
 
     def good(self, *args, **more):
@@ -139,6 +140,42 @@ class Commands(unittest.TestCase):
             self.assertIn(f"  {self.folder}/{name}\n", done.stderr)
         self.assertNotIn("/no/such", done.stderr)
 
+    def test_install_says_what_hides_it(self):
+        python = self.make_venv(self.folder / "v")
+        other = self.folder / "v/share/jupyter/kernels/python3/kernel.json"
+        other.parent.mkdir(parents=True)
+        other.write_text("{}")
+        for environment in ({}, {"VIRTUAL_ENV": str(self.folder / "v")}):
+            done = self.good("install", "--name", "python3", "--python", python, **environment)
+            self.assertEqual(done.stderr.count(f"--prefix {self.folder}/v"), 1, done.stderr)
+        self.assertNotIn("--prefix", self.good("install", "--name", "mine", "--python", python).stderr)
+        done = self.good("install", "--name", "python3", "--python", python, "--prefix", self.folder / "v")
+        self.assertNotIn("--prefix", done.stderr)
+        self.assertIn("Cellblock", other.read_text())
+
+    def test_install_says_that_a_python_was_not_tried(self):
+        python = self.folder / "p/bin/python3"
+        python.parent.mkdir(parents=True)
+        for version, tried in (("3.8.18", False), ("3.9.18", True), ("3.13.0", True), ("3.14.0", False)):
+            answer = {"version": version, "ipython": None, "debugpy": False, "bash": None, "missing": []}
+            python.write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
+            python.chmod(0o755)
+            done = self.good("install", "--python", python)
+            self.assertIn(version, done.stdout)
+            self.assertEqual("3.9 to 3.13" not in done.stderr, tried, done.stderr)
+
+    def test_a_jail_that_the_interpreter_could_not_be_asked_in(self):
+        python = self.folder / "p/bin/python3"
+        python.parent.mkdir(parents=True)
+        python.write_text("#!/no/such/program\n")
+        python.chmod(0o755)
+        done = self.cellblock("install", "--python", python)
+        self.assertEqual(done.returncode, 1)
+        cause, cure = done.stderr.splitlines()
+        self.assertIn("exec", cause)
+        self.assertIn("No such file or directory", cause)
+        self.assertIn("that the jail can see", cure)
+
     def test_install_mistakes(self):
         for args, status, word in (
             (["--python", "/no/such/python"], 1, "/no/such/python"),
@@ -176,6 +213,14 @@ class Commands(unittest.TestCase):
         self.assertEqual(json.loads(self.good(*ask).stdout)["interpreter"]["version"], VERSION)
 
     # ---- run ----
+
+    def test_files_have_the_modes_that_the_users_umask_says(self):
+        for umask in (0o027, 0o002, 0o077):
+            self.good("run", "sh", "-c", "mkdir folder; echo > file", umask=umask)
+            modes = [(self.work / name).stat().st_mode & 0o777 for name in ("folder", "file")]
+            self.assertEqual(modes, [0o777 & ~umask, 0o666 & ~umask])
+            (self.work / "folder").rmdir()
+            (self.work / "file").unlink()
 
     def test_run_passes_output_and_status_through(self):
         done = self.cellblock("run", "--", "sh", "-c", "echo out; echo err >&2; pwd; exit 7")
