@@ -93,7 +93,7 @@ void cb_failure_metadata(struct cb_kernel *k, const char *status, const char *st
 		state = x->lost_restored ? "restored" : "lost";
 	cb_audit_cell_end(k, x->current, x->cell_number, status, limit, state,
 			  (double)(cb_now_ns() - x->started_ns) / 1e9,
-			  u.cpu_user_s + u.cpu_sys_s - x->usage_at_start.cpu_user_s - x->usage_at_start.cpu_sys_s);
+			  (u.cpu_user_s - x->usage_at_start.cpu_user_s) + (u.cpu_sys_s - x->usage_at_start.cpu_sys_s));
 	if (limit != NULL)
 		(void)cb_buf_printf(out, "\"limit\":\"%s\",", limit);
 	else

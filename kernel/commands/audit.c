@@ -80,7 +80,8 @@ static void print_line(const char *line, size_t len)
 	json_object_del(root, "prev");
 	json_object_foreach(root, key, value)
 	{
-		char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_COMPACT);
+		char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_COMPACT |
+						       JSON_REAL_PRECISION(15));
 
 		put_safely(key);
 		putchar('=');

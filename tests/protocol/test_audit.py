@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 
@@ -69,6 +70,7 @@ def test_a_session(start, log):
     said = audit(log)
     assert said.returncode == 0 and f"{len(found)} lines, the chain holds" in said.stderr
     assert len(said.stdout.splitlines()) == len(found) and "no end" not in said.stderr
+    assert "timeout.cell=0.5 " in said.stdout and not re.search(r"=-|\.\d{7}\d* ", said.stdout)  # numbers as written
     last = log.read_bytes().splitlines()[-1]
     assert hashlib.sha256(last).hexdigest() in said.stderr
 
