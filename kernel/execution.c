@@ -364,15 +364,18 @@ void cb_execution_error(struct cb_kernel *k, struct cb_frame *f, const struct cb
 void cb_execution_reply(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_content *c)
 {
 	struct cb_execution *x = &k->execution;
-	bool failed = !cb_json_string_is(c->status, "ok");
+	bool failed = !cb_json_string_is(c->status, "ok"), late;
 	const char *limit;
 
 	cb_guest_drain_output(k);
-	if (x->stop == CB_STOP_TIME_SOFT && (!failed || cb_json_string_is(c->ename, "KeyboardInterrupt"))) {
-		failed = true; /* also a cell that swallowed the interrupt and ended: it did not do what it was to do */
-		cb_failure_reply_timeout(k);
-	} else if (cb_checkpoint_cell_asks(k, f->metadata)) {
+	late = x->stop == CB_STOP_TIME_SOFT && (!failed || cb_json_string_is(c->ename, "KeyboardInterrupt"));
+	if (!late && cb_checkpoint_cell_asks(k, f->metadata))
 		return; /* it is answered when its state is back */
+	failed = failed || late; /* also a cell that swallowed the interrupt and ended: it did not do what it was to do */
+	if (failed && x->stop_on_error)
+		cb_abort_queue(k);
+	if (late) {
+		cb_failure_reply_timeout(k);
 	} else {
 		CB_AUTO_BUF metadata = CB_BUF_INIT(CB_METADATA_MAX);
 
@@ -385,8 +388,6 @@ void cb_execution_reply(struct cb_kernel *k, struct cb_frame *f, const struct cb
 		cb_failure_metadata(k, failed ? "error" : "ok", "kept", limit, &metadata);
 		cb_reply_full(k, x->current, cb_buf_span(&metadata), cb_frame_with_count(f, x->cell_number), f->body);
 	}
-	if (failed && x->stop_on_error)
-		cb_abort_queue(k);
 	cb_execution_finish(k);
 }
 
@@ -547,8 +548,8 @@ void cb_execution_interrupt(struct cb_kernel *k)
 			cb_guest_give_up_start(k);
 		if (r != NULL && cb_request_is_execute(r)) {
 			begin_execute(k, r);
-			cb_failure_reply(k, "KeyboardInterrupt", "kept", "interrupted while the jail was starting");
 			cb_abort_queue(k);
+			cb_failure_reply(k, "KeyboardInterrupt", "kept", "interrupted while the jail was starting");
 			cb_execution_finish(k);
 		} else if (r != NULL) {
 			cb_abort_request(k, r);
@@ -611,13 +612,13 @@ static void fail_current(struct cb_kernel *k, bool restored)
 	const char *state = restored ? k->twins.outcome : "all variables are lost";
 	bool execute = cb_request_is_execute(x->current);
 
+	if (execute && x->stop_on_error)
+		cb_abort_queue(k);
 	if (execute)
 		cb_failure_death(k, restored);
 	else
 		cb_failure_of_asked(k, "KernelDiedError", cb_failure_death_text(k));
-	if (execute && x->stop_on_error)
-		cb_abort_queue(k);
-	else if (!execute)
+	if (!execute)
 		snprintf(x->lost, sizeof(x->lost), "[cellblock: %s; %s]\n", cb_failure_death_text(k), state);
 	x->lost_restored = restored;
 	x->pumping = true; /* what waits goes to the next guest, after `restarting` */

@@ -148,24 +148,29 @@ void cb_lane_error(struct cb_kernel *k, struct cb_lane *l, struct cb_frame *f, c
 	l->error_sent = true;
 }
 
-/* What the client sent to the lane before it could know of the failure goes with it. Among it may be what ends the
- * guest, and with that the lane's request. */
-static void take_along(struct cb_kernel *k, struct cb_lane *l)
+/* What the client sent to the lane before it can know of the failure goes with it: this takes it in. Among it may be
+ * what ends the guest, and with that the lane's request. */
+static bool takes_along(struct cb_kernel *k, const struct cb_lane *l)
 {
 	if (!l->current->execute.stop_on_error || l->current->execute.silent)
-		return;
+		return false;
 	cb_channels_drain_shell(k);
-	cb_lane_abort_waiting(k, l, false);
+	return true;
 }
 
 void cb_lane_reply(struct cb_kernel *k, struct cb_lane *l, struct cb_frame *f, const struct cb_guest_content *c)
 {
 	bool cell = cb_request_is_execute(l->current), failed = cell && !cb_json_string_is(c->status, "ok");
+	bool late, abort;
 
 	cb_speaker_drain(k, l->speaker);
 	cb_iopub_flush(k);
-	if (cell && l->stop == CB_STOP_TIME_SOFT && (!failed || cb_json_string_is(c->ename, "KeyboardInterrupt"))) {
-		failed = true;
+	late = cell && l->stop == CB_STOP_TIME_SOFT && (!failed || cb_json_string_is(c->ename, "KeyboardInterrupt"));
+	failed = failed || late;
+	abort = failed && takes_along(k, l);
+	if (l->current == NULL)
+		return;
+	if (late) {
 		cb_lanes_say_timeout(k, l, "kept", "");
 	} else if (cell) {
 		CB_AUTO_BUF metadata = CB_BUF_INIT(4096);
@@ -174,10 +179,9 @@ void cb_lane_reply(struct cb_kernel *k, struct cb_lane *l, struct cb_frame *f, c
 		cb_reply_full(k, l->current, cb_buf_span(&metadata), cb_frame_with_count(f, l->cell_number), f->body);
 	}
 	l->answered = true;
-	if (failed)
-		take_along(k, l);
-	if (l->current != NULL)
-		cb_lane_finish(k, l);
+	if (abort)
+		cb_lane_abort_waiting(k, l, false);
+	cb_lane_finish(k, l);
 }
 
 int cb_lane_ask(struct cb_kernel *k, struct cb_lane *l, struct cb_frame *f)
@@ -224,9 +228,14 @@ void cb_lane_died(struct cb_kernel *k, struct cb_lane *l, const char *cause, con
 		return;
 	}
 	if (cb_request_is_execute(l->current)) {
+		bool abort = takes_along(k, l);
+
+		if (l->current == NULL)
+			return;
 		cb_lanes_say_death(k, l, cause, state, end);
 		l->answered = true;
-		take_along(k, l);
+		if (abort)
+			cb_lane_abort_waiting(k, l, false);
 	} else if (cb_lane_message_of(l->current)->kind == CB_LANE_QUESTION && !l->stale) {
 		cb_reply_error(k, l->current, "KernelDiedError", "%s", cause);
 	}

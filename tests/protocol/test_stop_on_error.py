@@ -45,10 +45,18 @@ def test_without_stop_on_error_the_queue_runs_on(client, gate):
     assert client.finish(second).result == "'went on'"
 
 
-def test_a_cell_sent_after_the_reply_runs(client):
-    for _ in range(20):
-        assert client.run("1/0").content["status"] == "error"
-        assert client.run("1").result == "1"
+@pytest.mark.parametrize("lane", ["the main shell", "a subshell"])
+def test_a_cell_sent_after_the_reply_runs(client, lane):
+    """Sent at once, before `idle`."""
+    about = {}
+    if lane == "a subshell":
+        about["subshell_id"] = client.request("create_subshell_request", {}, channel="control").content["subshell_id"]
+    header = lambda: client.header("execute_request", **about)  # noqa: E731
+    for _ in range(100):
+        assert client.reply(client.start("1/0", header=header())).content["status"] == "error"
+        assert client.run("1", header=header()).result == "1"
+    if about:
+        client.request("delete_subshell_request", about, channel="control")
 
 
 @pytest.mark.cellblock_only("ipykernel looks at the moment of arrival only")
