@@ -10,6 +10,7 @@
 #include <cellblock/fd.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <unistd.h>
 
 #include "kernel.h"
 
@@ -34,4 +35,18 @@ int cb_ask_broker(struct cb_kernel *k, enum cb_broker_op op, uint32_t number, cb
 	*ret_slot = slot;
 	*ret_fd = cb_fd_take(&mine);
 	return 0;
+}
+
+bool cb_ask_broker_read(int fd, struct cb_buf *answer)
+{
+	static char chunk[65536];
+	ssize_t n = read(fd, chunk, sizeof(chunk));
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return false;
+	if (n > 0 && cb_buf_append(answer, chunk, (size_t)n) == 0)
+		return false;
+	if (n > 0)
+		cb_buf_clear(answer);
+	return true;
 }

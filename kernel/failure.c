@@ -107,7 +107,7 @@ void cb_failure_metadata(struct cb_kernel *k, const char *status, const char *st
 	(void)cb_buf_append_str(out, "}}");
 }
 
-void cb_failure_write(struct cb_buf *b, const char *ename, const char *evalue, struct cb_span traceback)
+static void write_error(struct cb_buf *b, const char *ename, const char *evalue, struct cb_span traceback)
 {
 	(void)cb_buf_append_str(b, "\"ename\":");
 	(void)cb_json_write_cstr(b, ename);
@@ -132,7 +132,7 @@ void cb_failure_publish(struct cb_kernel *k, const struct cb_request *r, const c
 	CB_AUTO_BUF b = CB_BUF_INIT(traceback.len + 65536);
 
 	(void)cb_buf_append_str(&b, "{");
-	cb_failure_write(&b, ename, evalue, traceback);
+	write_error(&b, ename, evalue, traceback);
 	(void)cb_buf_append_str(&b, "}");
 	struct cb_outgoing out = { .type = "error",
 				   .parent = cb_header_span(r->header),
@@ -142,19 +142,26 @@ void cb_failure_publish(struct cb_kernel *k, const struct cb_request *r, const c
 	cb_iopub_publish(k, "error", CB_WEIGHT_KEEP, &out);
 }
 
-static void reply(struct cb_kernel *k, const char *ename, const char *evalue, const char *state)
+void cb_failure_send(struct cb_kernel *k, const struct cb_request *r, int64_t number, const char *ename,
+		     const char *evalue, const struct cb_buf *metadata)
 {
 	CB_AUTO_BUF b = CB_BUF_INIT(65536);
-	CB_AUTO_BUF metadata = CB_BUF_INIT(CB_METADATA_MAX);
 
 	(void)cb_buf_printf(&b,
 			    "{\"status\":\"error\",\"execution_count\":%lld,\"payload\":[],\"user_expressions\":{},",
-			    (long long)k->execution.cell_number);
-	cb_failure_write(&b, ename, evalue, (struct cb_span){ NULL, 0 });
+			    (long long)number);
+	write_error(&b, ename, evalue, (struct cb_span){ NULL, 0 });
 	(void)cb_buf_append_str(&b, "}");
 	cb_iopub_flush(k);
+	cb_reply_full(k, r, cb_buf_span(metadata), cb_buf_span(&b), NULL);
+}
+
+static void reply(struct cb_kernel *k, const char *ename, const char *evalue, const char *state)
+{
+	CB_AUTO_BUF metadata = CB_BUF_INIT(CB_METADATA_MAX);
+
 	cb_failure_metadata(k, "error", state, cb_failure_limit(k), &metadata);
-	cb_reply_full(k, k->execution.current, cb_buf_span(&metadata), cb_buf_span(&b), NULL);
+	cb_failure_send(k, k->execution.current, k->execution.cell_number, ename, evalue, &metadata);
 }
 
 void cb_failure_reply(struct cb_kernel *k, const char *ename, const char *state, const char *format, ...)

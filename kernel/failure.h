@@ -9,11 +9,13 @@
 struct cb_kernel;
 struct cb_request;
 
-/* `error` on iopub, for the request that it is about; `traceback` as for cb_failure_write(). */
+/* `error` on iopub, for the request that it is about; `traceback` is the guest's, a raw JSON array, or empty. */
 void cb_failure_publish(struct cb_kernel *k, const struct cb_request *r, const char *ename, const char *evalue,
 			struct cb_span traceback);
-/* `error` on iopub (unless one was published) and the error reply of the current execute request. state: "kept",
- * "restored" or "lost". */
+/* The error reply of cell `number`. */
+void cb_failure_send(struct cb_kernel *k, const struct cb_request *r, int64_t number, const char *ename,
+		     const char *evalue, const struct cb_buf *metadata);
+/* Both, of the current execute request. state: "kept", "restored" or "lost". */
 void cb_failure_reply(struct cb_kernel *k, const char *ename, const char *state, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 /* Error reply of a current complete, inspect or is_complete request; comm messages have none. */
@@ -34,9 +36,6 @@ const char *cb_failure_memory_text(const struct cb_kernel *k);
 /* A soft stop at the time limit: `traceback` is the guest's, a raw JSON array. */
 void cb_failure_publish_timeout(struct cb_kernel *k, struct cb_span traceback);
 void cb_failure_reply_timeout(struct cb_kernel *k);
-
-/* Members ename, evalue and traceback; `traceback` is the guest's, a raw JSON array, or empty. */
-void cb_failure_write(struct cb_buf *b, const char *ename, const char *evalue, struct cb_span traceback);
 
 /* execute_reply.metadata. limit NULL = null. */
 #define CB_METADATA_MAX (1u << 20)

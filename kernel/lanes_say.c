@@ -49,8 +49,6 @@ static void fail(struct cb_kernel *k, struct cb_lane *l, const char *ename, cons
 
 static void fail(struct cb_kernel *k, struct cb_lane *l, const char *ename, const char *state, const char *format, ...)
 {
-	CB_AUTO_BUF error = CB_BUF_INIT(16384);
-	CB_AUTO_BUF reply = CB_BUF_INIT(16384);
 	CB_AUTO_BUF metadata = CB_BUF_INIT(4096);
 	char evalue[2048];
 	va_list ap;
@@ -58,23 +56,10 @@ static void fail(struct cb_kernel *k, struct cb_lane *l, const char *ename, cons
 	va_start(ap, format);
 	vsnprintf(evalue, sizeof(evalue), format, ap);
 	va_end(ap);
-	(void)cb_buf_append_str(&error, "{");
-	cb_failure_write(&error, ename, evalue, (struct cb_span){ NULL, 0 });
-	(void)cb_buf_append_str(&error, "}");
-	struct cb_outgoing out = { .type = "error",
-				   .parent = cb_header_span(l->current->header),
-				   .metadata = CB_SPAN("{}"),
-				   .content = cb_buf_span(&error) };
-
 	if (!l->error_sent)
-		cb_iopub_publish(k, "error", CB_WEIGHT_KEEP, &out);
-	(void)cb_buf_printf(&reply,
-			    "{\"status\":\"error\",\"execution_count\":%lld,\"payload\":[],\"user_expressions\":{},",
-			    (long long)l->cell_number);
-	(void)cb_buf_append(&reply, error.data + 1, error.len - 1);
-	cb_iopub_flush(k);
+		cb_failure_publish(k, l->current, ename, evalue, (struct cb_span){ NULL, 0 });
 	cb_lanes_metadata(k, l, "error", state, &metadata);
-	cb_reply_full(k, l->current, cb_buf_span(&metadata), cb_buf_span(&reply), NULL);
+	cb_failure_send(k, l->current, l->cell_number, ename, evalue, &metadata);
 }
 
 void cb_lanes_say_timeout(struct cb_kernel *k, struct cb_lane *l, const char *state, const char *end)

@@ -11,7 +11,6 @@
 
 #include <cellblock/fd.h>
 #include <cellblock/json_scan.h>
-#include <errno.h>
 
 #include "ask_broker.h"
 #include "kernel.h"
@@ -116,18 +115,10 @@ static void answer(struct cb_kernel *k)
 static void on_layer(void *context, short revents)
 {
 	struct cb_kernel *k = context;
-	struct cb_layer_wait *w = &k->layer;
-	static char chunk[65536];
-	ssize_t n = read(w->fd, chunk, sizeof(chunk));
 
 	(void)revents;
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	if (n > 0 && cb_buf_append(&w->reply, chunk, (size_t)n) == 0)
-		return;
-	if (n > 0)
-		cb_buf_clear(&w->reply);
-	answer(k);
+	if (cb_ask_broker_read(k->layer.fd, &k->layer.reply))
+		answer(k);
 }
 
 static const char *refusal(const struct cb_kernel *k, const struct cb_request *r, enum cb_broker_op op,

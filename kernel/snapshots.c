@@ -11,7 +11,6 @@
 #include <cellblock/fd.h>
 #include <cellblock/json_scan.h>
 #include <errno.h>
-#include <unistd.h>
 
 #include "ask_broker.h"
 #include "kernel.h"
@@ -78,13 +77,10 @@ static void on_reply(void *context, short revents)
 {
 	struct cb_kernel *k = context;
 	struct cb_snapshots *s = &k->snapshots;
-	char chunk[4096], problem[320];
-	ssize_t n = read(s->fd, chunk, sizeof(chunk));
+	char problem[320];
 
 	(void)revents;
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	if (n > 0 && cb_buf_append(&s->reply, chunk, (size_t)n) == 0)
+	if (!cb_ask_broker_read(s->fd, &s->reply))
 		return;
 	judge(&s->reply, problem, sizeof(problem));
 	finish(k, problem);

@@ -10,8 +10,6 @@
 
 #include <cellblock/fd.h>
 #include <cellblock/log.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 
 #include "ask_broker.h"
@@ -144,25 +142,13 @@ static void finish(struct cb_kernel *k)
 	cb_buf_release(&w->text);
 }
 
-/* True: it is over. */
-static bool read_more(struct cb_kernel *k)
-{
-	static char chunk[65536];
-	struct cb_watch *w = &k->watch;
-	ssize_t n = read(w->fd, chunk, sizeof(chunk));
-
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return false;
-	if (n > 0 && cb_buf_append(&w->text, chunk, (size_t)n) == 0)
-		return false;
-	finish(k);
-	return true;
-}
-
 static void on_watch(void *context, short revents)
 {
+	struct cb_kernel *k = context;
+
 	(void)revents;
-	(void)read_more(context);
+	if (cb_ask_broker_read(k->watch.fd, &k->watch.text))
+		finish(k);
 }
 
 static void ask(struct cb_kernel *k)
@@ -198,7 +184,7 @@ void cb_watch_end(struct cb_kernel *k)
 		struct pollfd p = { .fd = w->fd, .events = POLLIN };
 
 		if (poll(&p, 1, END_MS) > 0)
-			(void)read_more(k);
+			on_watch(k, POLLIN);
 	}
 	if (w->note[0] != '\0')
 		cb_log(CB_LOG_WARNING, "%s", w->note);
