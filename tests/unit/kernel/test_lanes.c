@@ -520,7 +520,7 @@ static bool shell_waits(struct rig *r)
 	return zmq_poll(&shell, 1, 0) > 0;
 }
 
-/* What is read after a failure, for what goes with it, can end the guest: whose cell has its reply gets no second. */
+/* What is read at a failure, for what goes with it, can end the guest: the cell gets that reply, and no second. */
 static void test_an_interrupt_behind_a_failure(void **state)
 {
 	struct rig *r = *state = with_side_and(CB_MODE_ALWAYS);
@@ -548,9 +548,7 @@ static void test_an_interrupt_behind_a_failure(void **state)
 	rig_frame(r, CB_WIRE_LANE_REPLY, q, RIG_ERROR("E"));
 	for (int i = 0; i < 3; i++) {
 		m = rig_recv(r, RIG_SHELL);
-		if (strcmp(m.parent_id, one) == 0)
-			assert_string_equal(rig_text(&m, "ename"), "E");
-		if (strcmp(m.parent_id, two) == 0)
+		if (strcmp(m.parent_id, one) == 0 || strcmp(m.parent_id, two) == 0)
 			assert_string_equal(rig_text(&m, "ename"), "KeyboardInterrupt");
 		replies += strcmp(m.parent_id, one) == 0;
 		rig_msg_free(&m);
