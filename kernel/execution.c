@@ -371,7 +371,7 @@ void cb_execution_reply(struct cb_kernel *k, struct cb_frame *f, const struct cb
 	late = x->stop == CB_STOP_TIME_SOFT && (!failed || cb_json_string_is(c->ename, "KeyboardInterrupt"));
 	if (!late && cb_checkpoint_cell_asks(k, f->metadata))
 		return; /* it is answered when its state is back */
-	failed = failed || late; /* also a cell that swallowed the interrupt and ended: it did not do what it was to do */
+	failed = failed || late; /* also when it swallowed the interrupt and ended: it did not do what it was to do */
 	if (failed && x->stop_on_error)
 		cb_abort_queue(k);
 	if (late) {
