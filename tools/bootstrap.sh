@@ -43,13 +43,14 @@ find_python() {
 	return 1
 }
 
-# Those of the given packages that are not installed; none where nothing can be told.
+# Those of the given packages that are not installed; none where nothing can be told. Since Debian 13 and Ubuntu 24.04
+# the names of some libraries end in t64; apt-get knows them by the old ones.
 missing_packages() {
 	local package
 	command -v dpkg-query >/dev/null || return 0
 	for package; do
-		case $(dpkg-query -W -f='${db:Status-Abbrev}' "$package" 2>/dev/null) in
-		ii*) ;;
+		case $(dpkg-query -W -f='${db:Status-Abbrev}' "$package" "${package}t64" 2>/dev/null) in
+		*ii*) ;;
 		*) printf ' %s' "$package" ;;
 		esac
 	done
