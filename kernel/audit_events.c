@@ -177,7 +177,7 @@ void cb_audit_cell(struct cb_kernel *k, const struct cb_request *r, int64_t n)
 	if (k->audit == NULL || cb_json_string_decode(r->execute.code, &code) < 0)
 		return;
 	cb_audit_number(&m, "n", (double)n);
-	if (r->execute.silent || !r->execute.store_history)
+	if (!r->execute.store_history)
 		(void)cb_buf_append_str(&m, ",\"stored\":false");
 	add_subshell(&m, r);
 	describe(&m, code.data != NULL ? (const void *)code.data : "", code.len, r->session);

@@ -24,8 +24,7 @@
 #include "router.h"
 
 #define SECOND 1000000000LL
-#define NOTICE_AFTER SECOND	  /* an interrupt that Python has not taken by then is held up by C code */
-#define DOUBLE_CLICK (SECOND / 4) /* a second interrupt sooner than this is the same click */
+#define NOTICE_AFTER SECOND /* an interrupt that Python has not taken by then is held up by C code */
 
 void cb_execution_submit_first(struct cb_kernel *k, struct cb_request *r)
 {
@@ -109,7 +108,7 @@ int cb_execution_metadata(const struct cb_request *r, int64_t n, unsigned lane, 
 			     "{\"lane\":%u,\"execution_count\":%lld,\"silent\":%s,\"store_history\":%s,"
 			     "\"allow_stdin\":%s,\"cell_id\":%.*s,\"memory\":%llu,\"header\":%.*s}",
 			     lane, (long long)n, e->silent ? "true" : "false",
-			     e->store_history && !e->silent ? "true" : "false", e->allow_stdin ? "true" : "false",
+			     e->store_history ? "true" : "false", e->allow_stdin ? "true" : "false",
 			     (int)cell_id.len, cell_id.data, (unsigned long long)e->memory, (int)r->header->len,
 			     r->header->data);
 }
@@ -133,35 +132,24 @@ static int send_execute(struct cb_kernel *k, struct cb_request *r)
 		     : cb_guest_send_request(k, r, CB_WIRE_EXECUTE, CB_PHASE_EXECUTING, r->content, cb_buf_span(&m));
 }
 
-static void tell_notes(struct cb_kernel *k, struct cb_header *parent)
+/* What the next cell is to say, once. */
+static void tell_notes(struct cb_kernel *k, const struct cb_request *r)
 {
+	char *const notes[] = { k->workspace_note, k->watch.note, k->checkpoints.note, k->memory.note };
 	struct cb_execution *x = &k->execution;
 
-	if (k->workspace_note[0] != '\0' && !x->silent) {
-		cb_iopub_text(k, parent, CB_WIRE_STDERR, k->workspace_note, strlen(k->workspace_note));
-		k->workspace_note[0] = '\0';
+	for (size_t i = 0; i < sizeof(notes) / sizeof(notes[0]) && !r->execute.silent; i++) {
+		cb_iopub_text(k, r->header, CB_WIRE_STDERR, notes[i], strlen(notes[i]));
+		notes[i][0] = '\0';
 	}
-	if (k->guest.note[0] != '\0' && strcmp(k->guest.note, k->note_told) != 0 && !x->silent) {
+	if (k->guest.note[0] != '\0' && strcmp(k->guest.note, k->note_told) != 0 && !r->execute.silent) {
 		char text[sizeof(k->guest.note) + 32];
 		int n = snprintf(text, sizeof(text), "[cellblock: %s]\n", k->guest.note);
 
-		cb_iopub_text(k, parent, CB_WIRE_STDERR, text, (size_t)n);
+		cb_iopub_text(k, r->header, CB_WIRE_STDERR, text, (size_t)n);
 		snprintf(k->note_told, sizeof(k->note_told), "%s", k->guest.note);
 	}
-	if (k->watch.note[0] != '\0' && !x->silent) {
-		cb_iopub_text(k, parent, CB_WIRE_STDERR, k->watch.note, strlen(k->watch.note));
-		k->watch.note[0] = '\0';
-	}
-	if (k->checkpoints.note[0] != '\0' && !x->silent) {
-		cb_iopub_text(k, parent, CB_WIRE_STDERR, k->checkpoints.note, strlen(k->checkpoints.note));
-		k->checkpoints.note[0] = '\0';
-	}
-	if (k->memory.note[0] != '\0' && !x->silent) {
-		cb_iopub_text(k, parent, CB_WIRE_STDERR, k->memory.note, strlen(k->memory.note));
-		k->memory.note[0] = '\0';
-	}
-	if (x->lost[0] != '\0')
-		cb_iopub_text(k, parent, CB_WIRE_STDERR, x->lost, strlen(x->lost));
+	cb_iopub_text(k, r->header, CB_WIRE_STDERR, x->lost, strlen(x->lost));
 }
 
 /* Sends the request first and publishes while the guest already works. */
@@ -170,14 +158,7 @@ static void begin_execute(struct cb_kernel *k, struct cb_request *r)
 	struct cb_execution *x = &k->execution;
 	const struct cb_execute_fields *f = &r->execute;
 
-	x->code = f->code;
-	x->silent = f->silent;
-	x->store = f->store_history && !f->silent;
-	x->allow_stdin = f->allow_stdin;
-	x->stop_on_error = f->stop_on_error && !f->silent;
-	x->timeout = f->timeout;
-	x->cpu = f->cpu;
-	x->memory = f->memory;
+	x->store = f->store_history;
 	x->stop = CB_STOP_NONE;
 	x->error_sent = x->output_cut = x->wait_over = x->over_cpu = x->interrupt_repeated = x->awaiting = false;
 	x->clock_left = 0;
@@ -190,15 +171,15 @@ static void begin_execute(struct cb_kernel *k, struct cb_request *r)
 	x->current = r;
 	x->taken_over = false;
 	cb_audit_cell(k, r, x->cell_number);
-	cb_twins_touched(k, x->code, x->store ? x->cell_number : 0);
+	cb_twins_touched(k, f->code, x->store ? x->cell_number : 0);
 	cb_twins_cell_begins(k);
 	cb_memory_cell_begins(k);
 	int c = k->guest.state == CB_GUEST_UP ? send_execute(k, r) : 0;
 
 	cb_iopub_status(k, "busy", r->header);
-	if (!x->silent)
+	if (!f->silent)
 		cb_execution_publish_input(k, r, x->store ? x->cell_number : x->cell_number + 1);
-	tell_notes(k, r->header);
+	tell_notes(k, r);
 	if (x->store)
 		cb_execution_record(k, r, x->cell_number);
 	if (c < 0) {
@@ -209,43 +190,29 @@ static void begin_execute(struct cb_kernel *k, struct cb_request *r)
 	}
 	cb_usage_begin(&k->guest.usage);
 	cb_usage_read(&k->guest.usage, &x->usage_at_start);
-	start_clock(k, (int64_t)(x->timeout * (double)SECOND));
-	cb_meter_start(k, x->cpu, x->memory);
+	start_clock(k, (int64_t)(f->timeout * (double)SECOND));
+	cb_meter_start(k, f->cpu, f->memory);
 }
 
 static void begin_other(struct cb_kernel *k, struct cb_request *r)
 {
-	static const struct {
-		const char *type;
-		enum cb_wire_type wire;
-		enum cb_wire_phase phase;
-	} kind[] = {
-		{ "complete_request", CB_WIRE_COMPLETE, CB_PHASE_ASKING },
-		{ "inspect_request", CB_WIRE_INSPECT, CB_PHASE_ASKING },
-		{ "is_complete_request", CB_WIRE_IS_COMPLETE, CB_PHASE_ASKING },
-		{ "comm_open", CB_WIRE_DOWN_COMM_OPEN, CB_PHASE_COMM },
-		{ "comm_msg", CB_WIRE_DOWN_COMM_MSG, CB_PHASE_COMM },
-		{ "comm_close", CB_WIRE_DOWN_COMM_CLOSE, CB_PHASE_COMM },
-	};
-	size_t i = 0;
+	const struct cb_lane_message *m = cb_lane_message_of(r); /* requests/ submits no others */
+	bool comm = m->kind == CB_LANE_COMM;
 
-	while (strcmp(kind[i].type, r->type) != 0) /* requests/ submits no others */
-		i++;
 	k->execution.current = r;
 	k->execution.interrupted_at = 0;
 	k->execution.stop = CB_STOP_NONE;
-	CB_AUTO_BUF m = CB_BUF_INIT(r->metadata.len + r->header->len + 64);
+	CB_AUTO_BUF b = CB_BUF_INIT(r->metadata.len + r->header->len + 64);
 	int c = 0;
 
-	if (kind[i].phase == CB_PHASE_COMM)
+	if (comm) {
 		cb_twins_touched(k, (struct cb_span){ NULL, 0 }, 0);
-	if (kind[i].phase == CB_PHASE_COMM)
-		c = cb_buf_printf(&m, "{\"header\":%.*s,\"metadata\":%.*s}", (int)r->header->len, r->header->data,
+		c = cb_buf_printf(&b, "{\"header\":%.*s,\"metadata\":%.*s}", (int)r->header->len, r->header->data,
 				  (int)r->metadata.len, r->metadata.data);
+	}
 	if (c == 0)
-		c = cb_guest_send_request(k, r, kind[i].wire, kind[i].phase, r->content,
-					  (struct cb_span){ m.data != NULL ? (const char *)m.data : "", m.len });
-
+		c = cb_guest_send_request(k, r, m->wire, comm ? CB_PHASE_COMM : CB_PHASE_ASKING, r->content,
+					  comm ? cb_buf_span(&b) : CB_SPAN(""));
 	cb_iopub_status(k, "busy", r->header);
 	if (c < 0) {
 		cb_failure_of_asked(k, "KernelBusyError", "the request can't be handed to Python");
@@ -325,7 +292,7 @@ void cb_execution_finish(struct cb_kernel *k)
 	k->debug.waits = false;
 	x->interrupted_at = 0;
 	x->current = NULL;
-	x->allow_stdin = x->awaiting = false;
+	x->awaiting = false;
 	if (cb_request_is_execute(r)) /* it has told of the loss */
 		x->lost[0] = '\0';
 	if (k->guest.rules.current == r->id) /* also of a guest that is about to be killed: it must not answer twice */
@@ -372,7 +339,7 @@ void cb_execution_reply(struct cb_kernel *k, struct cb_frame *f, const struct cb
 	if (!late && cb_checkpoint_cell_asks(k, f->metadata))
 		return; /* it is answered when its state is back */
 	failed = failed || late; /* also a cell that swallowed the interrupt: it did not do what it was to do */
-	if (failed && x->stop_on_error)
+	if (failed && x->current->execute.stop_on_error)
 		cb_abort_queue(k);
 	if (late) {
 		cb_failure_reply_timeout(k);
@@ -457,13 +424,12 @@ void cb_execution_over_cpu(struct cb_kernel *k)
 
 void cb_execution_over_memory(struct cb_kernel *k)
 {
-	struct cb_execution *x = &k->execution;
 	char text[128];
 
 	cb_audit_limit(k, "metadata.cellblock.memory");
 	cb_execution_stop_reason(k, CB_STOP_MEMORY);
 	snprintf(text, sizeof(text), "a process used more than %.1f MiB of memory (metadata.cellblock.memory)",
-		 (double)x->memory / (1024 * 1024));
+		 (double)k->execution.current->execute.memory / (1024 * 1024));
 	cb_guest_stop(k, text);
 }
 
@@ -485,8 +451,8 @@ void cb_execution_input_wait(struct cb_kernel *k, bool waiting)
 {
 	struct cb_execution *x = &k->execution;
 
-	if (x->stop != CB_STOP_NONE)
-		return; /* the grace runs: a cell that asks for input then gets no more of it */
+	if (x->current == NULL || x->stop != CB_STOP_NONE)
+		return; /* in the grace a cell that asks for input gets no more of it */
 	if (waiting) {
 		int64_t left = x->deadline - cb_now_ns();
 
@@ -496,7 +462,7 @@ void cb_execution_input_wait(struct cb_kernel *k, bool waiting)
 		start_clock(k, x->clock_left);
 		x->clock_left = 0;
 	}
-	if (x->timeout > 0 || x->cpu > 0)
+	if (x->current->execute.timeout > 0 || x->current->execute.cpu > 0)
 		cb_meter_wait(k, waiting);
 }
 
@@ -557,7 +523,7 @@ void cb_execution_interrupt(struct cb_kernel *k)
 		return;
 	}
 	if (x->interrupted_at != 0) {
-		if (now - x->interrupted_at >= DOUBLE_CLICK)
+		if (now - x->interrupted_at >= CB_DOUBLE_CLICK)
 			interrupt_hard(k);
 		return;
 	}
@@ -612,7 +578,7 @@ static void fail_current(struct cb_kernel *k, bool restored)
 	const char *state = restored ? k->twins.outcome : "all variables are lost";
 	bool execute = cb_request_is_execute(x->current);
 
-	if (execute && x->stop_on_error)
+	if (execute && x->current->execute.stop_on_error)
 		cb_abort_queue(k);
 	if (execute)
 		cb_failure_death(k, restored);

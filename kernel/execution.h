@@ -45,13 +45,9 @@ struct cb_execution {
 
 	/* the current execute request */
 	int64_t cell_number;
-	bool silent, store, allow_stdin, stop_on_error;
-	struct cb_span code; /* raw JSON string in the request */
+	bool store; /* it has a number of its own */
 	int64_t started_ns;
 	double started_date;
-	double timeout;	    /* seconds, 0 = none */
-	double cpu;	    /* seconds, 0 = none */
-	uint64_t memory;    /* bytes that the request allows itself, 0 = as the policy */
 	int64_t clock_left; /* ns left when the clock stands (input), else 0 */
 	int64_t deadline;   /* of the running clock */
 	struct cb_usage usage_at_start;

@@ -205,7 +205,7 @@ static const char *overrun(const struct cb_kernel *k)
 			 k->policy->timeout_wait);
 	else
 		snprintf(text, sizeof(text), "the cell ran over its limit of %g s (timeout.cell)",
-			 k->execution.timeout);
+			 k->execution.current->execute.timeout);
 	return text;
 }
 

@@ -258,7 +258,7 @@ void cb_guest_want(struct cb_kernel *k)
 					    .last_id = g->rules.last_id,
 					    .max_message = k->policy->limit_message };
 	cb_loop_arm(&k->loop, g->deadline_timer, cb_now_ns() + START_DEADLINE);
-	cb_jobs_jail_coming(k);
+	cb_jobs_pump(k);
 }
 
 static void on_init(void *context, short revents);
@@ -568,7 +568,7 @@ void cb_guest_forget_end(struct cb_kernel *k)
 	k->guest.exited = false;
 	k->guest.cause[0] = '\0';
 	k->memory.over = 0;
-	cb_jobs_jail_coming(k); /* what waited meanwhile */
+	cb_jobs_pump(k); /* what waited meanwhile */
 }
 
 /* ---- rest and end by request ---- */

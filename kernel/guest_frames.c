@@ -48,12 +48,14 @@ static int question_answered(struct cb_kernel *k, struct cb_frame *f, const char
 
 static int input_request(struct cb_kernel *k, struct cb_frame *f)
 {
-	if (!k->execution.allow_stdin)
+	const struct cb_request *cell = k->execution.current;
+
+	if (cell == NULL || !cell->execute.allow_stdin)
 		return CB_E_DENIED;
 	cb_guest_drain_output(k);
 	cb_iopub_flush(k);
 	cb_debug_cell_over(k);
-	cb_stdin_ask(k, k->execution.current, (struct cb_span){ f->content, f->header.content_len });
+	cb_stdin_ask(k, cell, (struct cb_span){ f->content, f->header.content_len });
 	k->guest.rules.phase = CB_PHASE_INPUT;
 	cb_execution_input_wait(k, true);
 	return 0;

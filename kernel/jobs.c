@@ -70,8 +70,6 @@ static void arm(struct cb_kernel *k)
 	cb_loop_arm(&k->loop, k->jobs.timer, first);
 }
 
-static void launch_waiting(struct cb_kernel *k);
-
 /* The job is answered: it goes, and its request with it. */
 static void finish(struct cb_kernel *k, struct cb_job *job)
 {
@@ -242,7 +240,7 @@ static void on_packet(struct cb_kernel *k, struct cb_job *job, const struct cb_j
 		cb_job_write_reply(job, &p->head, p->payload, len, &b);
 		answer(k, job, &b);
 	}
-	launch_waiting(k);
+	cb_jobs_pump(k);
 }
 
 static void on_job(void *context, short revents)
@@ -336,7 +334,7 @@ bool cb_jobs_write(const struct cb_kernel *k)
 	return false;
 }
 
-static void launch_waiting(struct cb_kernel *k)
+void cb_jobs_pump(struct cb_kernel *k)
 {
 	struct cb_job *job = k->jobs.head;
 
@@ -367,22 +365,12 @@ void cb_jobs_start(struct cb_kernel *k, struct cb_job *job)
 	else if (k->jobs.count > CB_JOBS_MAX || k->jobs.bytes > CB_JOBS_BYTES_MAX)
 		fail(k, job, "KernelBusyError", "too many requests for files and commands wait");
 	else if (k->guest.state == CB_GUEST_NONE)
-		cb_guest_want(k); /* which comes back to cb_jobs_jail_coming or cb_jobs_jail_failed */
+		cb_guest_want(k); /* which comes back to cb_jobs_pump or cb_jobs_jail_failed */
 	else
-		launch_waiting(k);
+		cb_jobs_pump(k);
 }
 
 /* ---- the jail comes and goes, time passes ---- */
-
-void cb_jobs_jail_coming(struct cb_kernel *k)
-{
-	launch_waiting(k);
-}
-
-void cb_jobs_go_on(struct cb_kernel *k)
-{
-	launch_waiting(k);
-}
 
 void cb_jobs_jail_failed(struct cb_kernel *k)
 {
@@ -488,7 +476,7 @@ static void on_timer(void *context)
 		}
 	}
 	arm(k);
-	launch_waiting(k);
+	cb_jobs_pump(k);
 }
 
 int cb_jobs_init(struct cb_kernel *k)

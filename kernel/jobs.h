@@ -64,13 +64,13 @@ void cb_job_free(struct cb_job *job); /* one that was not started; NULL allowed 
 /* Takes the job: starts it as soon as there is a jail, and answers its request in the end. */
 void cb_jobs_start(struct cb_kernel *k, struct cb_job *job);
 
-/* From guest.c: a jail is on its way; there is none and won't be; all of it is dead. */
-void cb_jobs_jail_coming(struct cb_kernel *k);
+/* Starts what can be started: a jail is on its way, or what had to be waited for has ended. */
+void cb_jobs_pump(struct cb_kernel *k);
+/* There is no jail and won't be; all of it is dead. */
 void cb_jobs_jail_failed(struct cb_kernel *k);
 void cb_jobs_jail_died(struct cb_kernel *k);
-/* Whether a command or an operation that writes files runs; the end of what such must wait for (layer.c). */
+/* Whether a command or an operation that writes files runs. */
 bool cb_jobs_write(const struct cb_kernel *k);
-void cb_jobs_go_on(struct cb_kernel *k);
 /* The user's interrupt ends commands. */
 void cb_jobs_interrupt(struct cb_kernel *k);
 /* Answers all that is under way: the kernel ends. */

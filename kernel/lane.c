@@ -92,7 +92,7 @@ void cb_lane_begin(struct cb_kernel *k, struct cb_lane *l, struct cb_request *r)
 {
 	const struct cb_lane_message *m = cb_lane_message_of(r);
 	bool cell = m->kind == CB_LANE_CELL, up = l->ops->up(k, l);
-	bool stored = r->execute.store_history && !r->execute.silent;
+	bool stored = r->execute.store_history;
 
 	l->current = r;
 	l->stop = CB_STOP_NONE;
@@ -152,7 +152,7 @@ void cb_lane_error(struct cb_kernel *k, struct cb_lane *l, struct cb_frame *f, c
  * what ends the guest, and with that the lane's request. */
 static bool takes_along(struct cb_kernel *k, const struct cb_lane *l)
 {
-	if (!l->current->execute.stop_on_error || l->current->execute.silent)
+	if (!l->current->execute.stop_on_error)
 		return false;
 	cb_channels_drain_shell(k);
 	return true;

@@ -28,11 +28,6 @@
 #define SECOND 1000000000LL
 #define QUESTION_DEADLINE (10 * SECOND) /* also the first one on a loaded machine, with imports */
 
-uint32_t cb_lanes_answer_type(const struct cb_request *question)
-{
-	return cb_lane_message_of(question)->answer;
-}
-
 /* ---- which lane ---- */
 
 static struct cb_lane *find(struct cb_kernel *k, struct cb_span id)

@@ -52,7 +52,6 @@ void cb_lanes_input(struct cb_kernel *k, struct cb_lane *l, struct cb_span conte
 
 /* ---- from the guest; the frame's id is that of a request pending in a lane ---- */
 
-uint32_t cb_lanes_answer_type(const struct cb_request *question);
 void cb_lanes_answer(struct cb_kernel *k, struct cb_frame *f); /* to lane 0's question */
 void cb_lanes_side_closed(struct cb_kernel *k);		       /* no answer to it can come */
 bool cb_lanes_is_cell(struct cb_kernel *k, uint64_t request);

@@ -69,7 +69,7 @@ static void finish(struct cb_kernel *k)
 	cb_buf_release(&w->reply);
 	w->request = NULL;
 	cb_snapshots_next(k);
-	cb_jobs_go_on(k); /* what waited, as cells did */
+	cb_jobs_pump(k); /* what waited, as cells did */
 	end_request(k, r);
 }
 

@@ -37,7 +37,8 @@ static inline struct cb_span cb_header_span(const struct cb_header *h)
 /* What an execute_request asks for; code lies in its content. */
 struct cb_execute_fields {
 	struct cb_span code;
-	bool silent, store_history, allow_stdin, stop_on_error;
+	bool silent, allow_stdin;
+	bool store_history, stop_on_error; /* false with silent */
 	/* the lower of policy and metadata.cellblock */
 	double timeout, cpu; /* seconds */
 	uint64_t memory;     /* bytes, if it lowers limits.memory; else 0 */

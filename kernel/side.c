@@ -30,7 +30,7 @@ static int judge(void *context, const struct cb_wire_header *h, const char **ret
 
 	if (k->guest.verdict[0] != '\0')
 		return CB_E_CLOSED; /* a guest that was told to die is not heard any more */
-	uint32_t type = r != NULL ? cb_lanes_answer_type(r) : 0;
+	uint32_t type = r != NULL ? cb_lane_message_of(r)->answer : 0;
 	uint64_t id = r != NULL ? r->id : 0;
 
 	if (cb_debug_frame_type(h->type))

@@ -114,9 +114,9 @@ int cb_execute_parse(const struct cb_kernel *k, const struct cb_request *r, stru
 		return c;
 	fields.code = f[CODE].ret;
 	fields.silent = flag(&f[SILENT], false);
-	fields.store_history = flag(&f[STORE_HISTORY], true);
+	fields.store_history = !fields.silent && flag(&f[STORE_HISTORY], true);
 	fields.allow_stdin = flag(&f[ALLOW_STDIN], true);
-	fields.stop_on_error = flag(&f[STOP_ON_ERROR], true);
+	fields.stop_on_error = !fields.silent && flag(&f[STOP_ON_ERROR], true);
 	*ret_fields = fields;
 	return 0;
 }

@@ -127,7 +127,7 @@ static void test_time_keeps_the_traceback(void **state)
 	uint64_t g;
 	const char *id = rig_begin(r, "a", &g);
 
-	r->k.execution.timeout = 1.5;
+	r->k.execution.current->execute.timeout = 1.5;
 	cb_failure_publish_timeout(&r->k, CB_SPAN("[\"one\",\"two\"]"));
 	struct rig_msg m = rig_take(r, RIG_IOPUB, "error", id);
 

@@ -549,9 +549,9 @@ static void test_an_interrupt_behind_a_failure(void **state)
 	for (int i = 0; i < 3; i++) {
 		m = rig_recv(r, RIG_SHELL);
 		if (strcmp(m.parent_id, one) == 0) /* what it did is undone with the rest */
-			assert_string_equal(rig_text(&m, "ename"), "KernelDiedError");
-		if (strcmp(m.parent_id, two) == 0)
 			assert_string_equal(rig_text(&m, "ename"), "KeyboardInterrupt");
+		if (strcmp(m.parent_id, two) == 0)
+			assert_string_equal(rig_text(&m, "ename"), "KernelDiedError");
 		replies += strcmp(m.parent_id, one) == 0;
 		rig_msg_free(&m);
 	}
