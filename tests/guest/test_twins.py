@@ -1,6 +1,7 @@
 """Twins: made by the guest, woken in its place, bred, run beside it; what comes back and what says that it does not."""
 
 import os
+import re
 import signal
 
 import pytest
@@ -392,12 +393,16 @@ def test_rollback_line(guest):
 
 
 def test_checkpoints_and_limits_lines(new_guest, guest_dir):
-    guest = new_guest(env={"CELLBLOCK_POLICY_SAYS": '{"limits.memory": 1073741824, "transactions.mode": "off"}'})
+    says = '{"limits.memory": 1073741824, "transactions.mode": "off", "workspace.size": %d}'
+    guest = new_guest(env={"CELLBLOCK_POLICY_SAYS": says % 0})
     assert "clean" in guest.run("%checkpoints", metadata=SAVED).stdout
     assert "No checkpoints" in guest.run("%checkpoints", metadata={"checkpoints": []}).stdout
     assert 'transactions.mode is "off"' in guest.run("%checkpoint a").error["evalue"]
     said = guest.run("%limits").stdout
     assert "limits.memory" in said and "1G" in said and "transactions.mode" in said
+    assert "workspace" not in said  # as limits.tmp, or none: by the mode
+    guest = new_guest(env={"CELLBLOCK_POLICY_SAYS": says % (256 << 20)})
+    assert re.search(r"workspace.size +256M$", guest.run("%limits").stdout, re.M)
 
 
 def test_lines_that_are_no_magic(guest, plain):

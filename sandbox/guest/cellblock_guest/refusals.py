@@ -38,7 +38,7 @@ class Refusals:
 
     def said(self, key):
         value = self.says.get(key)
-        if isinstance(value, int) and key.startswith("limits.") and key not in _COUNTS:
+        if isinstance(value, int) and key.startswith(("limits.", "workspace.size")) and key not in _COUNTS:
             return "%s is %s" % (key, size(value))
         return "%s is %s" % (key, json.dumps(value))
 

@@ -82,7 +82,7 @@ class Transactions:
     def limits(self, _line):
         says, shown = self._guest.refusals, False
         for key, value in sorted(says.says.items()):
-            if key.startswith(("limits.", "timeout.", "transactions.")):
+            if key.startswith(("limits.", "timeout.", "transactions.")) or (key == "workspace.size" and value):
                 none = not value and not key.startswith("transactions.")
                 print("%-22s %s" % (key, "0 (no limit)" if none else says.said(key)[len(key) + 4 :]))
                 shown = True
