@@ -110,6 +110,18 @@ static const char *joined(char *buf, const char *folder, const char *rest)
 	return snprintf(buf, PATH_MAX, "%s%s", folder, rest) < PATH_MAX ? buf : "/nonexistent";
 }
 
+/* It is the host's inside as well: an interpreter below /tmp. */
+static bool is_the_hosts(const struct cb_jail_spec *spec, const char *inside)
+{
+	for (size_t i = 0; i < spec->nbinds; i++) {
+		const struct cb_bind *b = &spec->binds[i];
+
+		if (cb_path_within(inside, b->target) && strcmp(b->source, b->target) == 0)
+			return true;
+	}
+	return false;
+}
+
 const char *cb_bare_path(const struct cb_jail *jail, const char *inside, char *buf)
 {
 	const struct cb_jail_spec *spec = jail->spec;
@@ -133,7 +145,7 @@ const char *cb_bare_path(const struct cb_jail *jail, const char *inside, char *b
 		snprintf(own, sizeof(own), "%s/home", jail->bare_folder);
 		return joined(buf, own, inside + strlen(CB_JAIL_HOME));
 	}
-	if (cb_path_within(inside, "/tmp")) {
+	if (cb_path_within(inside, "/tmp") && !is_the_hosts(spec, inside)) {
 		snprintf(own, sizeof(own), "%s/tmp", jail->bare_folder);
 		return joined(buf, own, inside + 4);
 	}

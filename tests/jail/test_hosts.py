@@ -354,6 +354,15 @@ def test_what_is_executed_outside_is_not_writable(work):
     assert "home = " in done.stdout and not (work / "x").exists(), done
 
 
+def test_an_interpreter_below_tmp_keeps_its_path(work, tmp_path):
+    """Though the jail's own /tmp is another folder there."""
+    python = tmp_path / "v/bin/python"
+    subprocess.run([PYTHON, "-m", "venv", "--without-pip", tmp_path / "v"], check=True)
+    how = ("--python", python, "--set", f"isolation.minimum={BARE}")
+    done = cellblock("run", *how, "--", python, "-c", "import sys; print(sys.prefix)", cwd=work, on="docker")
+    assert done.stdout == f"{tmp_path}/v\n", done
+
+
 def test_docker_without_landlock(work):
     """Nothing is left that could keep files apart: only the level none, and only if asked for."""
     for minimum in LEVELS[1:3]:

@@ -1,8 +1,11 @@
 """The frontend's debugger: the Debug Adapter Protocol on control and iopub, answered by debugpy in the jail."""
 
 import itertools
+import os
 
 import pytest
+
+import kernels
 
 pytest.importorskip("debugpy", reason="NOT RUN: debugpy is missing")
 pytestmark = [pytest.mark.cellblock_only("the details are ours"), pytest.mark.timeout(120)]
@@ -13,6 +16,9 @@ FUNCTION = """def add(a, b):
 
 total = add(2, 3)
 total"""
+
+# an ordinary user mostly finds no control groups; what root starts without namespaces can't reach any interpreter
+HOSTS = ["no-cgroup"] if os.geteuid() == 0 else ["docker", "old-proc"]
 
 
 class Debugger:
@@ -128,6 +134,17 @@ def test_a_breakpoint(debugger, client):
     assert done.ok and done.result == "5"
     debugger.event("continued")
     assert debugger.get("debugInfo")["stoppedThreads"] == []
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_breakpoint_on_another_host(own, host):
+    """Without control groups, namespaces or a new /proc; "none" for kernels that have no Landlock either."""
+    if not os.environ.get("CELLBLOCK_BUILD"):
+        pytest.skip("CELLBLOCK_BUILD is not set")
+    d = own(argv=kernels.on_host(host, kernels.spec_argv()[0]), args=["--set", "isolation.minimum=none"])
+    cell, frame = d.run_to(FUNCTION, 2)
+    assert frame["name"] == "add" and d.scope(frame)["b"]["value"] == "3"
+    assert d.go_on(cell).result == "5"
 
 
 def test_steps(debugger):

@@ -131,7 +131,8 @@ def cell_folder():
     go on with its cells."""
     global _folder
     if _folder is None:
-        _folder = "/tmp/ipykernel_%d" % os.getpid()
+        # not always /tmp: without a mount namespace that is the host's
+        _folder = "%s/ipykernel_%d" % (os.path.abspath(os.environ.get("TMPDIR") or "/tmp"), os.getpid())
     return _folder
 
 
