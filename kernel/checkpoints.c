@@ -202,12 +202,11 @@ bool cb_checkpoint_branched(struct cb_kernel *k, struct cb_twin *t)
 
 /* ---- requests ---- */
 
-static int write_one(struct cb_kernel *k, const struct cb_twin *t, struct cb_buf *out)
+static int write_one(const struct cb_twin *t, struct cb_buf *out)
 {
 	char date[28];
 	int r = cb_buf_append_str(out, "{\"name\":");
 
-	(void)k;
 	cb_date_format(t->created, date);
 	if (r == 0)
 		r = cb_json_write_cstr(out, t->name);
@@ -231,7 +230,7 @@ int cb_checkpoints_list(struct cb_kernel *k, struct cb_buf *out)
 			r = cb_buf_append_str(out, ",");
 		first = false;
 		if (r == 0)
-			r = write_one(k, t, out);
+			r = write_one(t, out);
 	}
 	return r < 0 ? r : cb_buf_append_str(out, "]");
 }

@@ -158,7 +158,8 @@ uint64_t cb_usage_parse_oom_kills(const char *text)
 	return number(text, "oom_kill");
 }
 
-void cb_usage_parse_memory(const char *text, uint64_t *ret_files, uint64_t *ret_anonymous)
+/* memory.stat, of either version. */
+static void parse_memory(const char *text, uint64_t *ret_files, uint64_t *ret_anonymous)
 {
 	*ret_files = number(text, "active_file") + number(text, "inactive_file");
 	*ret_anonymous = field(text, "anon") != NULL ? number(text, "anon") : number(text, "rss");
@@ -177,7 +178,7 @@ bool cb_usage_memory(const struct cb_usage_source *s, uint64_t enough, uint64_t 
 		return true;
 	if (read_text(s->cgroup[CB_USAGE_STAT], text, sizeof(text)) < 0)
 		return false;
-	cb_usage_parse_memory(text, &files, ret_anonymous);
+	parse_memory(text, &files, ret_anonymous);
 	*ret_used -= files < *ret_used ? files : *ret_used;
 	return true;
 }
