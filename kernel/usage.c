@@ -3,8 +3,7 @@
  * Trust domain: supervisor. /proc/PID/stat, status and schedstat are readable by everybody; the fds are kept open for
  * a guest's life, so that a cell costs two preads. The name in stat is the guest's to choose and may hold anything:
  * fields are counted from the last ')'. The whole jail is what descends from its pid 1, which adopts its orphans; it is
- * walked from outside, since a process can hide from the jail's own /proc. Callers: guest.c, failure.c, meter.c,
- * twins.c.
+ * walked from outside, since a process can hide from the jail's own /proc.
  */
 #include "usage.h"
 
