@@ -2,8 +2,7 @@
  *
  * Role: one function for each event; without a log each does nothing. Trust domain: supervisor. Invariants: code of
  * cells is never written, only its hash and length; text that clients or guests chose is cut and escaped (audit.c).
- * docs/audit.md describes the lines. Callers: commands/kernel.c, execution.c, failure.c, guest.c, guest_frames.c,
- * channels.c, jobs.c, requests/malformed.c.
+ * docs/audit.md describes the lines. Callers: wherever such an event happens.
  */
 #include "audit_events.h"
 

@@ -15,13 +15,13 @@ void cb_audit_jail_failed(struct cb_kernel *k);
 void cb_audit_jail_end(struct cb_kernel *k, const char *why);
 /* An execute request begins, as the cell of number n; ends. */
 void cb_audit_cell(struct cb_kernel *k, const struct cb_request *r, int64_t n);
-/* A command or a file operation is asked for. */
-void cb_audit_request(struct cb_kernel *k, const struct cb_request *r);
 void cb_audit_cell_end(struct cb_kernel *k, const struct cb_request *r, int64_t n, const char *status,
 		       const char *limit, const char *state, double wall_s, double cpu_s);
-/* A branch begins, of the state by that name ("" = as it was), and ends. */
+/* A command or a file operation is asked for. */
+void cb_audit_request(struct cb_kernel *k, const struct cb_request *r);
 /* A take-over is done: the state is that of before the cells `undone`, a JSON array. `why` is NULL for a rollback. */
 void cb_audit_restored(struct cb_kernel *k, int64_t restored_to, struct cb_span undone, const char *why);
+/* A branch begins, of the state by that name ("" = as it was), and ends. */
 void cb_audit_branch(struct cb_kernel *k, const char *id, const char *from);
 void cb_audit_branch_end(struct cb_kernel *k, const char *id, const char *why);
 /* A limit was hit, now. `key` is the policy's name of it. */

@@ -3,7 +3,7 @@
  * Trust domain: supervisor; names come from clients and cells, and are bounded in number and length. A name is a twin
  * that is kept. Going back to it breeds a copy, which takes over, so that one can go back again; going back by a cell
  * uses the twin from before it up. Requests go through the execution queue, on control to its head; the answer to
- * %rollback is its cell's reply. Callers: requests/checkpoint.c, execution.c, twins.c.
+ * %rollback is its cell's reply. Callers: requests/checkpoint.c, execution.c, twins_*.c.
  */
 #include "checkpoints.h"
 
@@ -202,12 +202,11 @@ bool cb_checkpoint_branched(struct cb_kernel *k, struct cb_twin *t)
 
 /* ---- requests ---- */
 
-static int write_one(struct cb_kernel *k, const struct cb_twin *t, struct cb_buf *out)
+static int write_one(const struct cb_twin *t, struct cb_buf *out)
 {
 	char date[28];
 	int r = cb_buf_append_str(out, "{\"name\":");
 
-	(void)k;
 	cb_date_format(t->created, date);
 	if (r == 0)
 		r = cb_json_write_cstr(out, t->name);
@@ -231,7 +230,7 @@ int cb_checkpoints_list(struct cb_kernel *k, struct cb_buf *out)
 			r = cb_buf_append_str(out, ",");
 		first = false;
 		if (r == 0)
-			r = write_one(k, t, out);
+			r = write_one(t, out);
 	}
 	return r < 0 ? r : cb_buf_append_str(out, "]");
 }

@@ -35,7 +35,7 @@ bool cb_checkpoint_cell_asks(struct cb_kernel *k, struct cb_span metadata);
 bool cb_checkpoint_wishes(struct cb_checkpoints *c, struct cb_span metadata, char ret_name[CB_CHECKPOINT_NAME],
 			  bool *ret_valid);
 
-/* From twins.c: the one that was being made is ready (NULL = is not, for `why`); a rollback is done. */
+/* The one that was being made is ready (NULL = is not, for `why`); a rollback is done. */
 void cb_checkpoint_made(struct cb_kernel *k, struct cb_twin *t, const char *why);
 void cb_checkpoint_rolled_back(struct cb_kernel *k);
 /* The twin that was to be a branch is ready; false if it is none and has to end. */

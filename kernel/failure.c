@@ -1,8 +1,8 @@
 /* The words of failure.
  *
  * Trust domain: supervisor. Every failure that the supervisor itself reports is made here, so that names, evalue and
- * metadata are those of the documented interface: which limit, what was done, what became of the state. Called by
- * execution.c.
+ * metadata are those of the documented interface: which limit, what was done, what became of the state. Callers:
+ * execution.c, lanes_say.c for lanes, and where guests and branches end.
  */
 #include "failure.h"
 

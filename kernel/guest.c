@@ -460,8 +460,7 @@ static void ended(struct cb_kernel *k)
 			   g->verdict);
 	cb_execution_guest_died(k);
 	g->given_up = false;
-	/* after a failed start, or when guests die that nobody gave work, only a request tries again: no endless loop
-	 */
+	/* no endless loop: after a failed start, or if guests die that nobody gave work, only a request tries again */
 	g->idle_deaths = g->rules.last_id < g->rules.first_id ? g->idle_deaths + 1 : 0;
 	bool wanted = k->execution.waiting.head != NULL || k->jobs.head != NULL || k->debug.waiting.head != NULL ||
 		      k->lanes.load.count > 0;

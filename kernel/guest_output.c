@@ -84,5 +84,3 @@ void cb_guest_on_log(void *context, short revents)
 		if (g->log_lines++ < LOG_LINES_A_SECOND)
 			cb_log(CB_LOG_INFO, "guest: %s", line);
 }
-
-/* ---- frames ---- */

@@ -259,7 +259,6 @@ static void pick(const struct cb_json_field *f, size_t n, struct cb_guest_conten
 		{ "traceback", &c->traceback },
 		{ "wire_version", &c->wire_version },
 		{ "implementation", &c->implementation },
-		{ "implementation_version", &c->implementation_version },
 		{ "python_version", &c->python_version },
 		{ "missing_paths", &c->missing_paths },
 		{ "left_out", &c->left_out },

@@ -3,7 +3,7 @@
  * Role: cb_interpreter_find, and the facts file beside a kernelspec. Trust domain: supervisor, at start. Invariants: a
  * facts file counts only if its stamp (path, real path, size, mtime, inode of the executable) is the one of now; it
  * goes through the same strict parser as a guest's answer; an unwritable or broken one only costs time. Callers:
- * commands/{kernel,install,run,explain}.c.
+ * commands/{kernel,install,command}.c.
  */
 #include "interpreter.h"
 

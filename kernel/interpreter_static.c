@@ -4,7 +4,7 @@
  * may be anyone's, so nothing is run and little is believed: a folder counts as a prefix only if it holds a Python
  * library, a pyvenv.cfg or a conda-meta, and a home folder, a parent of it or a system folder is never bound whole.
  * Invariants: links are followed hop by hop, for each hop must exist inside too; what lies in /usr is there anyway.
- * Callers: interpreter.c.
+ * Callers: interpreter.c, commands/command.c.
  */
 #include "interpreter_static.h"
 

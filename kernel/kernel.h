@@ -54,10 +54,9 @@ struct cb_kernel {
 	struct cb_memory_watch memory;
 	struct cb_checkpoints checkpoints;
 	struct cb_history *history; /* NULL = none kept */
-	int history_slot;
 	struct cb_request *history_waiting; /* history_requests that the thread works on */
 	uint64_t history_tag;
-	int signal_fd, signal_slot;
+	int signal_fd;
 	int parent_fd, parent_slot;	       /* pidfd of JPY_PARENT_PID; -1 = none */
 	enum cb_workspace_mode workspace_mode; /* as it is, which may not be what the policy asks for */
 	char workspace_note[512];	       /* for banner and first cell; empty = nothing to say */

@@ -1,7 +1,8 @@
 /* The words of failure for what runs beside the main shell.
  *
  * Trust domain: supervisor. The same names and metadata as failure.c has for the main shell's cells; of a subshell's
- * cell what is used is the jail's in its time, and so also that of cells which ran at the same time. Called by lane.c.
+ * cell what is used is the jail's in its time, and so also that of cells which ran at the same time. Called by
+ * lane.c and lanes.c.
  */
 #include "lanes_say.h"
 

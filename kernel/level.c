@@ -1,7 +1,7 @@
 /* Levels of isolation in words.
  *
  * Role: the names that policies use, and what each means to a person. Trust domain: supervisor. Callers:
- * requests/kernel_info.c, execution.c, audit_events.c.
+ * requests/kernel_info.c, job_content.c, audit_events.c.
  */
 #include "level.h"
 

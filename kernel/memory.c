@@ -26,7 +26,6 @@
 #define LATEST (250 * MS)
 #define BYTES_PER_NS 4	   /* no jail takes memory faster than all processors can clear it; about */
 #define OWN(limit) ((limit) / 8) /* bytes that are worth a state: for a cell that would need more all is lost */
-#define MIB (1024.0 * 1024)
 
 /* ---- giving up ---- */
 

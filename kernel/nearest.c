@@ -1,6 +1,6 @@
 /* Nearest known word, by edit distance with swaps of neighbours counted once.
  *
- * Role: messages of options.c, policy.c and policy_keys.c. Trust domain: supervisor, at start.
+ * Role: messages of options.c and policy*.c. Trust domain: supervisor, at start.
  * Invariants: no allocation; words longer than MAX_WORD have no neighbours.
  */
 #include "nearest.h"

@@ -59,7 +59,6 @@ struct cb_policy_key {
 	const struct cb_key_word *words; /* ends with word NULL */
 	enum cb_item item;		 /* of lists */
 	bool words_ok;			 /* of files: "user" and ":memory:" are allowed too */
-	const char *meaning;
 };
 
 extern const struct cb_policy_key cb_policy_keys[];

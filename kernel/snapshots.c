@@ -4,7 +4,7 @@
  * came of it. It serves one request about the layer at a time, so these and those of clients (layer.c) take turns. An
  * answer that does not come in time is a failure: the twin is used all the same, and what is said of it says so.
  *
- * Callers: twins.c, layer.c.
+ * Callers: twins*.c, layer.c.
  */
 #include "snapshots.h"
 

@@ -64,7 +64,8 @@ bool cb_speaker_count(struct cb_kernel *k, struct cb_guest_parent *p, size_t len
 	return false;
 }
 
-bool cb_speaker_counted(struct cb_kernel *k, const struct cb_speaker *s, const struct cb_frame *f)
+/* The same for a whole message. */
+static bool count_frame(struct cb_kernel *k, const struct cb_speaker *s, const struct cb_frame *f)
 {
 	return cb_speaker_count(k, cb_speaker_parent(s, f->header.request),
 				(size_t)f->header.content_len + f->header.metadata_len + f->header.buffers_len);
@@ -72,8 +73,7 @@ bool cb_speaker_counted(struct cb_kernel *k, const struct cb_speaker *s, const s
 
 /* ---- text ---- */
 
-void cb_speaker_text(struct cb_kernel *k, struct cb_speaker *s, uint64_t id, unsigned stream, const char *text,
-		     size_t len)
+static void say(struct cb_kernel *k, struct cb_speaker *s, uint64_t id, unsigned stream, const char *text, size_t len)
 {
 	struct cb_guest_parent *p = cb_speaker_parent(s, id);
 
@@ -101,7 +101,7 @@ static int read_output(struct cb_kernel *k, struct cb_speaker *s, int i, size_t 
 	s->tail_len[i] = have - whole;
 	memcpy(s->tail[i], chunk + whole, s->tail_len[i]);
 	if (whole > 0)
-		cb_speaker_text(k, s, s->background, i == 0 ? CB_WIRE_STDOUT : CB_WIRE_STDERR, chunk, whole);
+		say(k, s, s->background, i == 0 ? CB_WIRE_STDOUT : CB_WIRE_STDERR, chunk, whole);
 	return 1;
 }
 
@@ -155,7 +155,7 @@ struct cb_span cb_frame_with_count(struct cb_frame *f, int64_t n)
 
 static bool publish(struct cb_kernel *k, struct cb_speaker *s, const char *type, struct cb_frame *f)
 {
-	if (!cb_speaker_counted(k, s, f))
+	if (!count_frame(k, s, f))
 		return false;
 	forward(k, s, type, CB_WEIGHT_DATA, f, (struct cb_span){ f->content, f->header.content_len });
 	return true;
@@ -164,7 +164,7 @@ static bool publish(struct cb_kernel *k, struct cb_speaker *s, const char *type,
 /* Of a comm that clients know it passes in any case: there are no more of them than were opened. */
 static void comm_closed(struct cb_kernel *k, struct cb_speaker *s, struct cb_frame *f, const struct cb_guest_content *c)
 {
-	bool counted = cb_speaker_counted(k, s, f);
+	bool counted = count_frame(k, s, f);
 
 	if (cb_comms_closed(s->comms, c->comm_id) || counted)
 		forward(k, s, "comm_close", CB_WEIGHT_DATA, f, (struct cb_span){ f->content, f->header.content_len });
@@ -174,7 +174,7 @@ bool cb_speaker_frame(struct cb_kernel *k, struct cb_speaker *s, struct cb_frame
 {
 	switch (f->header.type) {
 	case CB_WIRE_STREAM:
-		cb_speaker_text(k, s, f->header.request, f->header.flags, f->content, f->header.content_len);
+		say(k, s, f->header.request, f->header.flags, f->content, f->header.content_len);
 		return true;
 	case CB_WIRE_DISPLAY_DATA:
 		publish(k, s, "display_data", f);
@@ -209,14 +209,14 @@ void cb_speaker_result(struct cb_kernel *k, struct cb_speaker *s, struct cb_fram
 
 	p->has_result = true;
 	/* big ones may be given up when nobody reads: without a limit they have no bound */
-	if (cb_speaker_counted(k, s, f) || first)
+	if (count_frame(k, s, f) || first)
 		forward(k, s, "execute_result", f->body == NULL ? CB_WEIGHT_KEEP : CB_WEIGHT_DATA, f,
 			cb_frame_with_count(f, number));
 }
 
 void cb_speaker_error(struct cb_kernel *k, struct cb_speaker *s, struct cb_frame *f, bool keep)
 {
-	if (!cb_speaker_counted(k, s, f) && !keep)
+	if (!count_frame(k, s, f) && !keep)
 		return;
 	/* a big one that is not the end of a cell may be given up when nobody reads: their number has no bound */
 	forward(k, s, "error", f->body == NULL || keep ? CB_WEIGHT_KEEP : CB_WEIGHT_DATA, f,

@@ -40,11 +40,6 @@ void cb_speaker_forget(struct cb_speaker *s);
 /* Counts output against limits.output of its request. False when it is over: the output is to be dropped. The first
  * time a notice is published on stderr. */
 bool cb_speaker_count(struct cb_kernel *k, struct cb_guest_parent *p, size_t len);
-/* The same for a whole message. */
-bool cb_speaker_counted(struct cb_kernel *k, const struct cb_speaker *s, const struct cb_frame *f);
-/* Publishes text under a request, within its limit of output. */
-void cb_speaker_text(struct cb_kernel *k, struct cb_speaker *s, uint64_t id, unsigned stream, const char *text,
-		     size_t len);
 /* Reads once what fd 1 (i = 0) or 2 holds. 0 = nothing more now, 1 = more may come, negative = closed. */
 int cb_speaker_read(struct cb_kernel *k, struct cb_speaker *s, int i);
 /* Reads what fds 1 and 2 hold now, so that it precedes what is published next. */

@@ -5,7 +5,7 @@
  * be restored only when RESUMED came from it. How one is made is in twins_make.c, when in twins_when.c, and the
  * take-over in twins_restore.c.
  *
- * Callers: guest.c (what pid 1 says, the end of the jail), memory.c, checkpoints.c.
+ * Callers: guest.c (what pid 1 says, the end of the jail), memory.c, checkpoints.c, twins_*.c.
  */
 #include "twins.h"
 

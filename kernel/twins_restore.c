@@ -114,8 +114,7 @@ static int resume(struct cb_kernel *k, const struct cb_twin *t)
 		r = cb_buf_append_str(&b, "}");
 	if (r == 0)
 		r = cb_fd_send(k->guest.leash, &wake, sizeof(wake), NULL, 0);
-	return r < 0 ? r
-		     : cb_guest_send_own(k, CB_WIRE_RESUME, CB_PHASE_WAKING, cb_buf_span(&b));
+	return r < 0 ? r : cb_guest_send_own(k, CB_WIRE_RESUME, CB_PHASE_WAKING, cb_buf_span(&b));
 }
 
 void cb_twins_restored(struct cb_kernel *k)

@@ -3,8 +3,7 @@
  * Trust domain: supervisor. /proc/PID/stat, status and schedstat are readable by everybody; the fds are kept open for
  * a guest's life, so that a cell costs two preads. The name in stat is the guest's to choose and may hold anything:
  * fields are counted from the last ')'. The whole jail is what descends from its pid 1, which adopts its orphans; it is
- * walked from outside, since a process can hide from the jail's own /proc. Callers: guest.c, failure.c, meter.c,
- * twins.c.
+ * walked from outside, since a process can hide from the jail's own /proc.
  */
 #include "usage.h"
 
@@ -158,7 +157,8 @@ uint64_t cb_usage_parse_oom_kills(const char *text)
 	return number(text, "oom_kill");
 }
 
-void cb_usage_parse_memory(const char *text, uint64_t *ret_files, uint64_t *ret_anonymous)
+/* memory.stat, of either version. */
+static void parse_memory(const char *text, uint64_t *ret_files, uint64_t *ret_anonymous)
 {
 	*ret_files = number(text, "active_file") + number(text, "inactive_file");
 	*ret_anonymous = field(text, "anon") != NULL ? number(text, "anon") : number(text, "rss");
@@ -177,7 +177,7 @@ bool cb_usage_memory(const struct cb_usage_source *s, uint64_t enough, uint64_t 
 		return true;
 	if (read_text(s->cgroup[CB_USAGE_STAT], text, sizeof(text)) < 0)
 		return false;
-	cb_usage_parse_memory(text, &files, ret_anonymous);
+	parse_memory(text, &files, ret_anonymous);
 	*ret_used -= files < *ret_used ? files : *ret_used;
 	return true;
 }

@@ -66,8 +66,6 @@ pid_t cb_usage_parse_parent(const char *text);
 uint64_t cb_usage_parse_kilobytes(const char *text, const char *key); /* "KEY   12 kB" in bytes */
 uint64_t cb_usage_parse_own(const char *text);
 uint64_t cb_usage_parse_peak(const char *text);
-/* memory.stat, of either version. */
-void cb_usage_parse_memory(const char *text, uint64_t *ret_files, uint64_t *ret_anonymous);
 /* cpu.stat (version 2) or cpuacct.stat (version 1); false if it is neither. */
 bool cb_usage_parse_cpu(const char *text, double *ret_user_s, double *ret_sys_s);
 uint64_t cb_usage_parse_oom_kills(const char *text);

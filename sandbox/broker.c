@@ -77,7 +77,6 @@ static void reap(struct broker *b, struct inmate *inmate)
 	cb_jail_ended(&b->jail, &inmate->jail, &figures);
 	notice.oom_kills = figures.oom_kills;
 	notice.memory_peak = figures.memory_peak;
-	notice.pids_refused = figures.pids_refused;
 	notice.watchdog = inmate->watchdog.over;
 	(void)cb_fd_send(b->fd, &notice, sizeof(notice), NULL, 0); /* one that has gone need not know */
 	inmate->number = 0;

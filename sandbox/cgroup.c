@@ -183,10 +183,6 @@ void cb_cgroup_read(const struct cb_cgroup *g, struct cb_cgroup_figures *ret)
 	ret->oom_kills = cb_cg_field(text, "oom_kill");
 	cb_cg_read(g->dir[CB_CG_MEMORY], backend->peak_file, text, sizeof(text));
 	ret->memory_peak = strtoull(text, NULL, 10);
-	cb_cg_read(g->dir[CB_CG_MEMORY], backend->limit_file, text, sizeof(text));
-	ret->memory_limit = strtoull(text, NULL, 10);
-	cb_cg_read(g->dir[CB_CG_PIDS], "pids.events", text, sizeof(text));
-	ret->pids_refused = cb_cg_field(text, "max");
 }
 
 int cb_cgroup_usage_fds(const struct cb_cgroup *g, int ret_fds[CB_USAGE_NFDS])

@@ -42,9 +42,8 @@ struct cb_cgroup {
 #define CB_CGROUP_EMPTY ((struct cb_cgroup){ .dir = { -1, -1, -1, -1 } })
 
 struct cb_cgroup_figures {
-	uint64_t memory_peak, memory_limit; /* bytes; 0 = not known */
-	uint64_t oom_kills;		    /* processes of the group that the kernel killed for lack of memory */
-	uint64_t pids_refused;		    /* forks refused for limits.pids */
+	uint64_t memory_peak; /* bytes; 0 = not known */
+	uint64_t oom_kills;   /* processes of the group that the kernel killed for lack of memory */
 };
 
 /* Finds the back end that holds the limits of `spec`, tried with a child. Never fails: ret->kind and ret->lack say what
@@ -83,7 +82,7 @@ struct cb_cgroup_backend {
 	void (*sweep)(const struct cb_cgroup_tables *t, const struct cb_cgroups *c);
 	int (*limit)(const struct cb_cgroup *g, const struct cb_jail_spec *spec);
 	/* file names */
-	const char *limit_file, *peak_file, *events_file, *cpu_file, *memory_file;
+	const char *peak_file, *events_file, *cpu_file, *memory_file;
 	enum cb_controller cpu_controller;
 };
 extern const struct cb_cgroup_backend cb_cgroup_v1, cb_cgroup_v2;

@@ -73,7 +73,6 @@ const struct cb_cgroup_backend cb_cgroup_v1 = {
 	.find = find,
 	.sweep = sweep,
 	.limit = limit,
-	.limit_file = "memory.limit_in_bytes",
 	.peak_file = "memory.max_usage_in_bytes",
 	.events_file = "memory.oom_control",
 	.cpu_file = "cpuacct.stat",

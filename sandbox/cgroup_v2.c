@@ -246,7 +246,6 @@ const struct cb_cgroup_backend cb_cgroup_v2 = {
 	.find = find,
 	.sweep = sweep,
 	.limit = limit,
-	.limit_file = "memory.max",
 	.peak_file = "memory.peak",
 	.events_file = "memory.events",
 	.cpu_file = "cpu.stat",

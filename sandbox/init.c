@@ -22,7 +22,6 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -97,22 +96,10 @@ static _Noreturn void guest_main(const struct cb_jail *jail, int registry, int s
 
 /* ---- pid 1 ---- */
 
-static uint64_t microseconds(struct timeval t)
-{
-	return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_usec;
-}
-
-/* The guest's usage comes with what it and its orphans have left with us. */
 void cb_init_tell_end(uint32_t op, int arg, int status)
 {
 	struct cb_init_msg message = { .op = op, .arg = arg, .status = status };
-	struct rusage usage;
 
-	if (op == CB_INIT_EXITED && getrusage(RUSAGE_CHILDREN, &usage) == 0) {
-		message.cpu_user_us = microseconds(usage.ru_utime);
-		message.cpu_sys_us = microseconds(usage.ru_stime);
-		message.memory_peak_bytes = (uint64_t)usage.ru_maxrss * 1024;
-	}
 	(void)cb_fd_send(CB_INIT_FD_LINK, &message, sizeof(message), NULL, 0);
 }
 

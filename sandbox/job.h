@@ -44,7 +44,6 @@ struct cb_job_place {
 /* Finds `path` (relative to the workspace, or absolute and in it) without ever leaving the workspace, whatever links
  * there are. The entry need not exist. -EXDEV: it would leave. */
 int cb_job_find(const char *workspace, const char *path, unsigned flags, struct cb_job_place *ret_place);
-bool cb_job_same_file(const struct stat *a, const struct stat *b);
 
 /* ---- job_files.c, job_remove.c, job_run.c, job_usage.c: one request each; they do not return ---- */
 

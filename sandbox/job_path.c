@@ -25,18 +25,13 @@ struct walk {
 	char rest[2 * PATH_MAX]; /* still to go; relative to `here` */
 };
 
-bool cb_job_same_file(const struct stat *a, const struct stat *b)
-{
-	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
-}
-
 static int at_root(const struct walk *w)
 {
 	struct stat here, root;
 
 	if (fstat(w->here, &here) < 0 || fstat(w->root, &root) < 0)
 		return -errno;
-	return cb_job_same_file(&here, &root);
+	return here.st_dev == root.st_dev && here.st_ino == root.st_ino;
 }
 
 static int move_to(struct walk *w, int fd)

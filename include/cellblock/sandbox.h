@@ -157,7 +157,6 @@ struct cb_broker_reply {
 	uint64_t watchdog;     /* ENDED: bytes at which the watchdog killed the jail; 0 = it did not. MEMORY: bytes */
 	uint64_t anonymous;    /* MEMORY: the part that belongs to no file, each page once; 0 = not known */
 	uint64_t memory_peak;  /* ENDED: bytes; 0 = not known */
-	uint64_t pids_refused; /* ENDED: forks refused for limits.pids */
 	char step[64];
 	char text[768];
 	char cure[512];
@@ -210,9 +209,6 @@ enum cb_init_op {
 struct cb_init_msg {
 	uint32_t op;
 	int32_t arg;
-	uint64_t cpu_user_us; /* EXITED: from wait4's rusage, children included */
-	uint64_t cpu_sys_us;
-	uint64_t memory_peak_bytes;
 	uint32_t number; /* SIGNAL, NUDGE: a branch's; 0 = the guest */
 	int32_t status;	 /* GONE: the wait status of one that ended by itself */
 };

@@ -18,8 +18,10 @@ int cb_command_fail(const char *command, const struct cb_err *err)
 	return err->code == CB_E_DENIED && strcmp(err->step, "interpreter") == 0 ? 3 : 1;
 }
 
-int cb_command_load(const struct cb_options *o, const char *jail, bool ask, struct cb_policy *ret_policy,
-		    struct cb_interpreter *ret_interpreter, struct cb_err *err)
+/* Policy and interpreter of the options; `ask`: also what only the interpreter knows. Without --python and an active
+ * venv there is none (executable NULL) unless asked for. */
+static int load(const struct cb_options *o, const char *jail, bool ask, struct cb_policy *ret_policy,
+		struct cb_interpreter *ret_interpreter, struct cb_err *err)
 {
 	const char *venv = getenv("VIRTUAL_ENV");
 	int r = cb_policy_load(o->policy, o->sets.items, o->sets.count, ret_policy, err);
@@ -44,7 +46,7 @@ int cb_command_plan(const struct cb_options *o, char *const *argv, struct cb_com
 	snprintf(j->spec_fd_text, sizeof(j->spec_fd_text), "%d", CB_CAPTURE_FD);
 	r = cb_places_find(&j->places, err);
 	if (r == 0)
-		r = cb_command_load(o, j->places.jail, argv == NULL, &j->policy, &j->interpreter, err);
+		r = load(o, j->places.jail, argv == NULL, &j->policy, &j->interpreter, err);
 	if (r < 0)
 		return r;
 	struct cb_plan_input in = { .policy = &j->policy,

@@ -9,10 +9,6 @@
 
 /* Prints an error with its cure to stderr; returns the exit status: 3 when the host can't isolate, else 1. */
 int cb_command_fail(const char *command, const struct cb_err *err);
-/* Policy and interpreter of the options; `ask`: also what only the interpreter knows. Without --python and an active
- * venv there is none (executable NULL) unless asked for. */
-int cb_command_load(const struct cb_options *o, const char *jail, bool ask, struct cb_policy *ret_policy,
-		    struct cb_interpreter *ret_interpreter, struct cb_err *err);
 
 /* A jail that a command plans and has cellblock-jail build or explain. Zeroed before use. */
 struct cb_command_jail {

@@ -92,7 +92,7 @@ static int watch_signals(struct cb_kernel *k, struct cb_err *err)
 	if (sigprocmask(SIG_BLOCK, &set, NULL) < 0 ||
 	    (k->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
 		return cb_err_set(err, -errno, "signals", NULL, "signalfd: %s", strerror(errno));
-	k->signal_slot = cb_loop_add(&k->loop, NULL, k->signal_fd, ZMQ_POLLIN, on_signal, k);
+	(void)cb_loop_add(&k->loop, NULL, k->signal_fd, ZMQ_POLLIN, on_signal, k);
 	return 0;
 }
 
@@ -250,8 +250,7 @@ static int start(struct cb_kernel *k, struct start *s, struct cb_err *err)
 	if (k->audit != NULL && cb_audit_start(k->audit) < 0)
 		return cb_err_set(err, -EAGAIN, "audit", NULL, "its thread can't be started");
 	if (k->history != NULL && cb_history_start(k->history) == 0)
-		k->history_slot =
-			cb_loop_add(&k->loop, NULL, cb_history_fd(k->history), ZMQ_POLLIN, cb_history_ready, k);
+		(void)cb_loop_add(&k->loop, NULL, cb_history_fd(k->history), ZMQ_POLLIN, cb_history_ready, k);
 	return cb_channels_open(k, err);
 }
 
@@ -266,7 +265,7 @@ int cb_command_kernel(const struct cb_options *o)
 	signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes that is too small is an error to tell of, not our end */
 	k.guest.broker = CB_BROKER_NONE;
 	cb_watch_init(&k);
-	k.signal_fd = k.signal_slot = k.parent_fd = k.parent_slot = k.history_slot = -1;
+	k.signal_fd = k.parent_fd = k.parent_slot = -1;
 	k.stop_on_error_timeout = o->stop_on_error_timeout;
 	int r = start(&k, &s, &err);
 

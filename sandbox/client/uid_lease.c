@@ -25,7 +25,7 @@
 
 #define STEP "uid"
 
-const struct cb_uid_places cb_uid_host = { "/run/cellblock", "/proc/self/uid_map", "/proc/self/gid_map", "/etc/passwd",
+static const struct cb_uid_places host = { "/run/cellblock", "/proc/self/uid_map", "/proc/self/gid_map", "/etc/passwd",
 					   "/etc/group" };
 
 struct range {
@@ -193,5 +193,5 @@ bool cb_is_host_root(void)
 
 int cb_uid_lease(uid_t *ret_uid, int *ret_lock_fd, struct cb_err *err)
 {
-	return cb_uid_lease_in(&cb_uid_host, ret_uid, ret_lock_fd, err);
+	return cb_uid_lease_in(&host, ret_uid, ret_lock_fd, err);
 }

@@ -12,6 +12,5 @@
 struct cb_uid_places {
 	const char *run, *uid_map, *gid_map, *passwd, *group;
 };
-extern const struct cb_uid_places cb_uid_host;
 
 int cb_uid_lease_in(const struct cb_uid_places *places, uid_t *ret_uid, int *ret_lock_fd, struct cb_err *err);

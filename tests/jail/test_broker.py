@@ -61,9 +61,7 @@ class AsMyself(unittest.TestCase):
 
     def test_streams_report_and_end(self):
         jail = self.broker(*sh("echo out; echo err >&2; echo log >&4; exit 3")).spawn()
-        status, user, system, peak = jail.exited()
-        self.assertEqual(os.waitstatus_to_exitcode(status), 3)
-        self.assertTrue(user + system > 0 and peak > 100_000)
+        self.assertEqual(os.waitstatus_to_exitcode(jail.exited()), 3)
         self.assertTrue(jail.gone())
         self.assertEqual([jail.read("stdout"), jail.read("stderr"), jail.read("log")], [b"out\n", b"err\n", b"log\n"])
 
@@ -118,7 +116,7 @@ class AsMyself(unittest.TestCase):
         jail = self.broker(*sh(TOLD)).spawn()
         self.assertEqual(os.read(jail.stdout, 6), b"ready\n")
         jail.signal(signal.SIGINT)
-        self.assertEqual(os.waitstatus_to_exitcode(jail.exited()[0]), 5)
+        self.assertEqual(os.waitstatus_to_exitcode(jail.exited()), 5)
 
     def test_signals_that_are_none_are_ignored(self):
         jail = self.broker(*sh(TOLD)).spawn()
@@ -127,7 +125,7 @@ class AsMyself(unittest.TestCase):
             jail.signal(number)
         jail.link.send(b"short")
         jail.signal(signal.SIGINT)
-        self.assertEqual(os.waitstatus_to_exitcode(jail.exited()[0]), 5)
+        self.assertEqual(os.waitstatus_to_exitcode(jail.exited()), 5)
 
     def test_every_way_to_end(self):
         broker = self.broker(*sh(WAIT))

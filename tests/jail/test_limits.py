@@ -100,7 +100,7 @@ def test_killed_for_memory(full):
     bomb = "import mmap\nm = mmap.mmap(-1, 1 << 30)\nfor i in range(0, 1 << 30, 4096): m[i] = 1"
     with Broker(BUILD, *python(bomb), *SMALL) as broker:
         jail = broker.spawn()
-        assert os.waitstatus_to_exitcode(jail.exited()[0]) == -9
+        assert os.waitstatus_to_exitcode(jail.exited()) == -9
         end = broker.ended(jail)
         assert end["oom_kills"] >= 1 and 90 * MIB < end["peak"] <= 100 * MIB
         assert not groups_of(broker)

@@ -2,7 +2,7 @@
 
     with Broker(build, "argv=/bin/sh", "argv=-c", "argv=echo hello") as broker:
         jail = broker.spawn()
-        jail.exited()             # (wait status, struct of usage)
+        jail.exited()             # wait status
         jail.read("stdout")       # b"hello\n"
 
 `build` is the build folder; the other words are those of spec-make (tests/tools/spec_make.c).
@@ -18,9 +18,9 @@ import subprocess
 SPAWN, KILL = 1, 2
 SPAWNED, ENDED, MEMORY = 1, 2, 3
 SIGNAL, TERMINATE, TWIN, DROP, RESTORE, BRANCH, EXITED, REGISTERED, GONE, RESTORED = 1, 2, 5, 6, 7, 8, 16, 17, 18, 19
-REPLY = struct.Struct("IiIIiIQQQQQ64s768s512s512s256s")
+REPLY = struct.Struct("IiIIiIQQQQ64s768s512s512s256s")
 REQUEST = struct.Struct("IIi")
-INIT = struct.Struct("IiQQQIi")
+INIT = struct.Struct("IiIi")
 
 
 def _text(raw):
@@ -42,7 +42,7 @@ class Jail:
         self.wire, self.link, self.leash = (socket.socket(fileno=fd) for fd in (wire, link, leash))
 
     def tell(self, op, number):
-        self.link.send(INIT.pack(op, number, 0, 0, 0, 0, 0))
+        self.link.send(INIT.pack(op, number, 0, 0))
 
     def hear(self, timeout=10):
         """What pid 1 says next: (op, number)."""
@@ -56,14 +56,14 @@ class Jail:
         self.tell(TERMINATE, 0)
 
     def exited(self, timeout=10):
-        """Pid 1's report of the guest's end: (wait status, user µs, system µs, peak bytes); None if there was none."""
+        """The wait status of the guest's end, by pid 1's report; None if there was none."""
         self.link.settimeout(timeout)
         message = self.link.recv(INIT.size)
         if not message:
             return None
-        op, *rest = INIT.unpack(message)
+        op, status, *_ = INIT.unpack(message)
         assert op == EXITED, op
-        return tuple(rest[:4])
+        return status
 
     def gone(self, timeout=10):
         """Whether pid 1, and so everything in the jail, has ended within the time."""
@@ -122,9 +122,9 @@ class Broker:
         data, fds, _, _ = socket.recv_fds(self.sock, REPLY.size, 6)
         if not data:
             raise EOFError("the broker has ended")
-        event, code, asked, number, pid, level, oom, watchdog, _, peak, refused, *texts, limits = REPLY.unpack(data)
+        event, code, asked, number, pid, level, oom, watchdog, _, peak, *texts, limits = REPLY.unpack(data)
         if event == ENDED:
-            self.ends[number] = {"oom_kills": oom, "watchdog": watchdog, "peak": peak, "pids_refused": refused}
+            self.ends[number] = {"oom_kills": oom, "watchdog": watchdog, "peak": peak}
         elif event == SPAWNED:
             self.limits = _text(limits)
         return event, (code, asked, number, pid, level, *texts), fds

@@ -101,7 +101,7 @@ struct rig *rig_new(void)
 	r->k.policy = &r->policy;
 	r->k.interpreter = &r->interpreter;
 	r->k.conn.ip = strdup("127.0.0.1");
-	r->k.signal_fd = r->k.signal_slot = r->k.parent_fd = r->k.parent_slot = r->k.history_slot = -1;
+	r->k.signal_fd = r->k.parent_fd = r->k.parent_slot = -1;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
 	r->k.guest.broker = (struct cb_broker){ .fd = pair[0] };
 	r->broker = pair[1];

@@ -43,7 +43,7 @@ static void test_every_key(void **state)
 			assert_int_equal(cb_policy_key_set(&p, key, value, "test", &err), 0);
 			json_decref(value);
 			cb_policy_key_allowed(key, allowed, sizeof(allowed));
-			assert_true(strlen(allowed) > 5 && strlen(key->meaning) > 5);
+			assert_true(strlen(allowed) > 5);
 		}
 		assert_int_equal(p.replaced.count, 0);
 		cb_policy_release(&p);
