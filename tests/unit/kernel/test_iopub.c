@@ -247,7 +247,7 @@ static void join(struct rig *r, int number, bool stuck)
 static void test_stuck_peer(void **state)
 {
 	struct rig *r = *state = rig_new();
-	const int total = 8000;
+	const int total = 3000;
 	int seen = 0, sent = 0;
 	bool blocked = false;
 
