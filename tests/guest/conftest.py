@@ -93,11 +93,11 @@ def interpreter(request, nothing_left):
 
 @pytest.fixture
 def new_guest(interpreter, guest_dir, tmp_path):
-    """Starts guests of one's own: new_guest(env={...}, cwd=…)."""
+    """Starts guests of one's own: new_guest(env={...}, cwd=…, side=…)."""
     started = []
 
-    def start(env=None, cwd=None, hello=True):
-        guest = FakeSupervisor(interpreter.path, guest_dir, cwd or tmp_path, env)
+    def start(env=None, cwd=None, hello=True, **how):
+        guest = FakeSupervisor(interpreter.path, guest_dir, cwd or tmp_path, env, **how)
         started.append(guest)
         guest.interpreter = interpreter
         return guest.wait_hello() if hello else guest

@@ -31,6 +31,7 @@ DOWN = {
     "SHUTDOWN": 18,
     "CHECKPOINT": 20,
     "RESUME": 22,
+    "LANE_INTERRUPT": 64,
 }
 UP = {
     1: "HELLO",
@@ -52,8 +53,12 @@ UP = {
     33: "INTERRUPTED",
     35: "CHECKPOINT_REPLY",
     37: "RESUMED",
+    65: "LANE_RESULT",
+    67: "LANE_REPLY",
     69: "LANE_DONE",
     71: "AWAITING",
+    77: "LANE_INPUT",
+    79: "LANE_AWAITING",
 }
 CURRENT = {
     "EXECUTE_RESULT",
@@ -67,6 +72,7 @@ CURRENT = {
     "RESUMED",
     "AWAITING",
 }
+OF_LANE = {"LANE_RESULT", "LANE_REPLY", "LANE_INPUT", "LANE_AWAITING"}
 SMALL = {
     "CLEAR_OUTPUT",
     "IS_COMPLETE_REPLY",
@@ -76,6 +82,7 @@ SMALL = {
     "RESUMED",
     "LANE_DONE",
     "AWAITING",
+    "LANE_AWAITING",
 }
 BIRTH, BREED, WAKE, BORN = 1, 2, 3, 16  # of the leash, see twin.h
 NUDGE = 0.2
@@ -158,7 +165,7 @@ class Result:
 
     @property
     def result(self):
-        found = self.of("EXECUTE_RESULT")
+        found = self.of("EXECUTE_RESULT", "LANE_RESULT")
         return found[0].content["data"]["text/plain"] if found else None
 
     @property
@@ -244,8 +251,43 @@ class Twin:
         os.close(self.fd2)
 
 
+class Subshell:
+    """A lane of a guest that has a side wire; runs a cell at a time, beside the guest's own."""
+
+    def __init__(self, guest, number=1):
+        self.guest, self.number = guest, number
+        self.request = 0
+
+    def start(self, code, metadata=None, **content):
+        content, meta = self.guest.cell(code, metadata, content)
+        self.request, self._at = self._send("EXECUTE", content, meta), len(self.guest.seen)
+        self.guest.in_lanes.add(self.request)
+
+    def _send(self, kind, content, metadata=None, request=None):
+        metadata = dict(metadata or {}, lane=self.number)
+        return self.guest.send(kind, content, metadata, request=request, wire=self.guest.side)
+
+    def interrupt(self):
+        self._send("LANE_INTERRUPT", {}, request=0)
+
+    def answer(self, value):
+        self._send("INPUT_REPLY", {"value": value}, request=self.request)
+
+    def finish(self):
+        """All frames since its start, the guest's others included."""
+        while self.request in self.guest.in_lanes:
+            self.guest.frame()
+        frames = self.guest.seen[self._at :]
+        reply = next(f for f in frames if f.kind == "LANE_REPLY" and f.request == self.request)
+        return Result(self.request, frames, reply)
+
+    def run(self, code, **content):
+        self.start(code, **content)
+        return self.finish()
+
+
 class FakeSupervisor:
-    def __init__(self, python, guest_dir, cwd, env=None, twins=True):
+    def __init__(self, python, guest_dir, cwd, env=None, twins=True, side=False):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         pipes = [os.pipe() for _ in range(3)]  # stdout, stderr, log
         null = os.open(os.devnull, os.O_RDONLY)
@@ -253,8 +295,10 @@ class FakeSupervisor:
         self.registry, registry = _packets()
         self.twins, self.branches, self.next_twin = [], [], 1
         fds = [null, pipes[0][1], pipes[1][1], theirs.fileno(), pipes[2][1]]
-        if twins:
-            fds += [leash.fileno(), registry.fileno(), null]  # no side wire; its number must not be an event loop's
+        self.side, side_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM) if side else (None, None)
+        self.in_lanes = set()  # pending requests
+        if twins:  # without a side wire its number must not be an event loop's
+            fds += [leash.fileno(), registry.fileno(), side_end.fileno() if side else null]
 
         def give_fds():
             high = [os.dup2(fd, 500 + at) for at, fd in enumerate(fds)]
@@ -278,7 +322,7 @@ class FakeSupervisor:
             preexec_fn=give_fds,
             start_new_session=True,
         )
-        for each in (theirs, leash, registry):
+        for each in (theirs, leash, registry, *([side_end] if side else [])):
             each.close()
         os.close(null)
         for pipe in pipes:
@@ -308,7 +352,7 @@ class FakeSupervisor:
         self.phase, self.hello = "UP", frame.content
         return self
 
-    def send(self, kind, content, metadata=None, buffers=(), request=None):
+    def send(self, kind, content, metadata=None, buffers=(), request=None, wire=None):
         if request is None:
             self.request += 1
             request = self.request
@@ -316,7 +360,7 @@ class FakeSupervisor:
         meta = json.dumps(metadata).encode() if metadata is not None else b""
         lengths = b"".join(struct.pack("<I", len(b)) for b in buffers)
         data = HEADER.pack(DOWN[kind], len(content), len(meta), len(buffers), request, sum(map(len, buffers)), 0)
-        self.sock.sendall(data + content + meta + lengths + b"".join(buffers))
+        (wire or self.sock).sendall(data + content + meta + lengths + b"".join(buffers))
         return request
 
     def frame(self, deadline=None):
@@ -402,7 +446,11 @@ class FakeSupervisor:
             raise Violation("id never given: %r" % frame)
         if frame.kind in CURRENT and (frame.request != self.pending or not self.pending):
             raise Violation("not the pending request (%d): %r" % (self.pending, frame))
-        if frame.kind in ("DISPLAY_DATA", "UPDATE_DISPLAY_DATA", "EXECUTE_RESULT"):
+        if frame.kind in OF_LANE and frame.request not in self.in_lanes:
+            raise Violation("not a pending request of a lane: %r" % frame)
+        if frame.kind == "LANE_REPLY":
+            self.in_lanes.remove(frame.request)
+        if frame.kind in ("DISPLAY_DATA", "UPDATE_DISPLAY_DATA", "EXECUTE_RESULT", "LANE_RESULT"):
             if "text/plain" not in frame.content["data"]:
                 raise Violation("no text/plain: %r" % frame)
         if frame.kind == "EXECUTE_RESULT" and "execution_count" in frame.content:
@@ -412,6 +460,11 @@ class FakeSupervisor:
 
     def start(self, code, metadata=None, **content):
         """Sends EXECUTE and does not wait."""
+        self.pending = self.send("EXECUTE", *self.cell(code, metadata, content))
+        return self.pending
+
+    def cell(self, code, metadata, content):
+        """An EXECUTE's content and metadata."""
         silent = content.get("silent", False)
         store = content.get("store_history", True) and not silent
         if store:
@@ -436,8 +489,7 @@ class FakeSupervisor:
             "header": {"msg_id": "message-%d" % (self.request + 1), "msg_type": "execute_request", "session": "s"},
         }
         meta.update(metadata or {})
-        self.pending = self.send("EXECUTE", content, meta)
-        return self.pending
+        return content, meta
 
     def finish(self, reply="EXECUTE_REPLY", on_input=None, on_frame=None):
         """Frames up to the reply of the pending request."""
@@ -536,6 +588,7 @@ class FakeSupervisor:
         branch.registry, branch.twins, branch.branches = self.registry.dup(), [], []
         branch.next_twin, branch.request, branch.count, branch.seen = 1000, self.request, self.count, []
         branch.hello, branch.interpreter = self.hello, self.interpreter
+        branch.side, branch.in_lanes = None, set()
         self.twins.remove(twin)
         branch.twins.append(twin)
         branch._become(twin, os.dup(self.fd_log), (), True)
@@ -577,6 +630,8 @@ class FakeSupervisor:
 
     def _close_channels(self, keep=()):
         self.sock.close()
+        if self.side:
+            self.side.close()
         for fd in self.captured:
             if fd not in keep:
                 os.close(fd)

@@ -13,6 +13,8 @@ BUSY = {
     "display": "print('go')\nwhile True: display(1)",
     "await": "import asyncio\nprint('go')\nawait asyncio.sleep(100)",
     "await busy": "import asyncio\nawait asyncio.sleep(0)\nprint('go')\nwhile True: pass",
+    "await callback": "import asyncio, time\nloop = asyncio.get_running_loop()\n"
+    "loop.call_soon(lambda: (print('go', flush=True), time.sleep(100)))\nawait asyncio.sleep(100)",
     "await future": "import asyncio\nprint('go')\nawait asyncio.get_running_loop().create_future()",
     "join": "import threading\nt = threading.Thread(target=threading.Event().wait, daemon=True); t.start()\n"
     "print('go')\nt.join()",
@@ -115,6 +117,15 @@ def test_await_cell_can_catch_it(guest):
         "except (KeyboardInterrupt, asyncio.CancelledError) as e: print(type(e).__name__)\n6",
     )
     assert result.ok and result.result == "6"
+
+
+def test_a_callback_of_the_loop_that_asks(guest):
+    guest.run("import asyncio")
+    guest.start("asyncio.get_running_loop().call_soon(input)\nawait asyncio.sleep(100)", allow_stdin=True)
+    guest.until("INPUT_REQUEST")
+    guest.interrupt()
+    assert guest.finish().error["ename"] == "KeyboardInterrupt"
+    assert guest.run("await asyncio.sleep(0, 1)").result == "1"
 
 
 def test_idle_interrupt_is_ignored(guest):

@@ -131,6 +131,19 @@ def test_run_cell_inside_a_cell(guest):
     assert guest.run("get_ipython().ev('2 + 2')").result == "4"
 
 
+@pytest.mark.parametrize("wait", ["t.join()", "while t.is_alive(): await asyncio.sleep(0.01)"])
+def test_a_threads_cell_awaits_in_a_loop_of_its_own(guest, wait):
+    """Whatever the cells' own loop does meanwhile."""
+    guest.run(
+        "import asyncio, threading\nmain, ran = asyncio.get_running_loop(), []\ndef work():\n"
+        "    code = 'await asyncio.sleep(0); ran.append(asyncio.get_running_loop() is main)'\n"
+        "    ran.append(get_ipython().run_cell(code).success)"
+    )
+    result = guest.run("t = threading.Thread(target=work); t.start()\n%s\nran" % wait)
+    assert result.result == "[False, True]" and not result.stderr
+    assert guest.run("await asyncio.sleep(0, asyncio.get_running_loop() is main)").result == "True"
+
+
 def test_events(guest):
     code = """ip, seen = get_ipython(), []
 ip.events.register('pre_execute', lambda: seen.append('pre'))

@@ -195,6 +195,7 @@ CODES = {
     "queue": "import queue\nprint('running', flush=True)\nqueue.Queue().get(timeout=600)",
     "join": "import threading\ngo = threading.Event()\nt = threading.Thread(target=go.wait, daemon=True)\nt.start()\n"
     "print('running', flush=True)\ntry: t.join()\nfinally: go.set()",
+    "child": "import subprocess\nprint('running', flush=True)\nsubprocess.run(['sleep', '600'])",
     "future": "from concurrent.futures import Future\nprint('running', flush=True)\nFuture().result()",
 }
 
@@ -207,6 +208,25 @@ def test_interrupt(client, subshell, name, how):
     interrupt(client, **({"subshell_id": subshell} if how == "one" else {}))
     assert client.finish(cell).content["ename"] == "KeyboardInterrupt"
     assert run_in(client, subshell, "6*7").result == "42"
+
+
+@pytest.mark.parametrize("why", ["interrupt", "time"])
+def test_what_waits_in_c_code_ends_and_nothing_is_lost(start, why):
+    """Nor is anything later, with the thread that still waits there."""
+    c = start(args=["--set", "transactions.mode=always"]).client
+    made = create(c)
+    limit = {"metadata": {"cellblock": {"timeout": 3}}} if why == "time" else {}
+    code = "import threading\nlock = threading.Lock()\nlock.acquire()\nprint('running', flush=True)\nlock.acquire()"
+    cell = start_in(c, made, code, **limit)
+    c.says(cell, "running")
+    assert c.run("kept = 1\nlock.locked()").result == "True"
+    if why == "interrupt":
+        interrupt(c, subshell_id=made)
+    done = c.finish(cell)
+    assert done.content["ename"] == ("KeyboardInterrupt" if why == "interrupt" else "CellTimeoutError")
+    assert done.about["state"] == "kept" and run_in(c, made, "kept").result == "1"
+    died = run_in(c, made, "kept = 2\nimport os\nos._exit(1)")
+    assert died.about["state"] == "restored" and run_in(c, made, "kept").result == "1"
 
 
 def test_interrupt_of_one_leaves_the_others(client, subshell, gate):

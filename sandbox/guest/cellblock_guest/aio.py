@@ -10,6 +10,8 @@ import sys
 from _thread import get_ident
 from weakref import WeakSet
 
+from . import context
+
 
 def _from_task(tb):
     """Without the loop's frames, which are long to show and tell nobody anything: from the cell's own coroutine on."""
@@ -19,11 +21,19 @@ def _from_task(tb):
     return at or tb
 
 
+def _is_asyncios(callback):
+    """A function of asyncio's, or a method of an object of its."""
+    owner = getattr(callback, "__self__", None)
+    made_by = callback if owner is None or type(owner) is type(sys) else type(owner)
+    return (getattr(made_by, "__module__", None) or "").partition(".")[0] in ("asyncio", "_asyncio")
+
+
 class Aio:
     def __init__(self, wire, interrupts):
         self.wire = wire
         self.interrupts = interrupts
         self.loop = None
+        self.aside = None  # what runs in other threads' cells
         self.asyncio = None
         self.loops = WeakSet()  # the user's as well
         self.in_cell = False
@@ -96,7 +106,11 @@ class Aio:
 
     def run_coroutine(self, coroutine):
         """Runs a cell's coroutine as a task. SIGINT cancels it; the cell then sees KeyboardInterrupt (see awaiting)."""
-        loop = self.ensure()
+        loop, here = self.ensure(), self._here()
+        if here is not self:
+            return here.run_coroutine(coroutine)
+        if get_ident() != self.wire.main:
+            return self._elsewhere().run_until_complete(coroutine)
         if self.loop_runs:
             coroutine.close()
             raise RuntimeError("This event loop is already running")
@@ -124,6 +138,11 @@ class Aio:
                         raise e.with_traceback(_from_task(e.__traceback__))
                     self.interrupted = True
                     task.cancel()
+                except self.asyncio.CancelledError:
+                    if not self.interrupted:
+                        raise
+                    coroutine.close()  # it had not begun
+                    raise KeyboardInterrupt from None
         finally:
             if beside:
                 beside(False)
@@ -131,22 +150,44 @@ class Aio:
             self.loop_runs = False
             self._mark(True)
 
+    def _here(self):
+        """Of the shell whose thread this is: a subshell's code may run cells in the main one."""
+        lane = context.subshell()
+        return lane.aio if lane else self
+
+    def _elsewhere(self):
+        """A loop for what a thread of the user's runs as a cell: not the cells' own, as under ipykernel, and kept for
+        the next time."""
+        if self.aside is None or self.aside.is_closed() or self.aside.is_running():
+            self.aside = self.asyncio.new_event_loop()
+        return self.aside
+
     def _on_interrupt(self, task):
         """True if nothing but the loop itself runs: then the cell's task is cancelled at its await."""
-        if self.serving or self.asyncio.current_task(self.loop) is not None:
+        if self.serving or self.asyncio.current_task(self.loop) is not None or self._calls_users():
             return False
         self.interrupted = True
         self.loop.call_soon_threadsafe(task.cancel)
         return True
+
+    def _calls_users(self):
+        """Whether the loop's thread is in a callback that is not asyncio's own."""
+        calls = self.asyncio.Handle._run.__code__
+        frame = sys._current_frames().get(self.wire.main)
+        while frame is not None and frame.f_code is not calls:
+            frame = frame.f_back
+        handle = frame and frame.f_locals["self"]
+        return handle is not None and not _is_asyncios(handle._callback)
 
     async def awaiting(self, awaitable):
         """Awaits a cell's code; a cancellation that an interrupt caused surfaces as KeyboardInterrupt."""
         try:
             return await awaitable
         except self.asyncio.CancelledError as e:
-            if not self.interrupted:
+            here = self._here()
+            if not here.interrupted:
                 raise
-            self.interrupted = False
+            here.interrupted = False
             where = e.__traceback__.tb_next
         raise KeyboardInterrupt().with_traceback(where)
 

@@ -59,7 +59,8 @@ def patch_threads():
 
     def start_with_request(self):
         self._cellblock_request = current()
-        return start(self)
+        lane = subshell()  # until Python 3.12 a newborn thread would be taken for it, and get its interrupt
+        return lane.interrupts.shielded(start, self) if lane else start(self)
 
     start_with_request.__name__, start_with_request.__qualname__ = "start", "Thread.start"
     start_with_request.__doc__ = start.__doc__

@@ -10,7 +10,7 @@ import sys
 from os import getpid
 from time import sleep
 
-from . import wire_constants as W
+from . import context, wire_constants as W
 from .threads import start_deaf
 
 _signal, _getsignal = signal.signal, signal.getsignal
@@ -81,6 +81,10 @@ class Interrupts:
 
     def _on_unraisable(self, unraisable):
         """From another thread: it must not come before this hook has ended, which would swallow it as well."""
+        lane = context.subshell()
+        if lane and unraisable.exc_type is KeyboardInterrupt and lane.interrupts.interrupted():
+            start_deaf(lane.repeat, Interrupts._on_unraisable.__code__)
+            return
         tb = unraisable.exc_traceback
         while tb is not None and tb.tb_next is not None:
             tb = tb.tb_next

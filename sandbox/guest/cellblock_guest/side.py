@@ -13,6 +13,7 @@ from _queue import SimpleQueue
 from _thread import allocate_lock
 
 from . import context, wire_constants as W
+from .interrupts import Interrupts
 from .jsontext import encode, loads
 from .threads import start_deaf
 from .wire import Wire
@@ -105,9 +106,10 @@ class LaneInterrupts:
         self.thread = 0
         self.armed = False
         self.on_async = None  # called first while an await-cell runs; True = it took care
-        self.shield = 0  # > 0: a frame is half sent
+        self.shield = 0  # > 0: a frame is half sent, or a thread half born
         self.pending = False  # an interrupt came while shielded
         self.waiting = None  # the lock that it waits for, if an interrupt may let it go
+        self.left = False  # to its wait in C code: what it served has ended without it
         self._hit = False
         self._lock = allocate_lock()
 
@@ -135,8 +137,20 @@ class LaneInterrupts:
             self._hit = True
             self._raise(KeyboardInterrupt)
             waiting = self.waiting
-            if waiting:
+            if waiting and not self.shield:
                 waiting.release()
+
+    shielded = Interrupts.shielded
+
+    def interrupted(self):
+        """True if an interrupt came to what runs, whether it has arrived or not."""
+        return self.armed and self._hit
+
+    def leave(self, waits):
+        """True if it has to be left: it was interrupted, and waits() since before that."""
+        with self._lock:
+            self.left = self.interrupted() and not self.shield and waits()
+            return self.left
 
     def deliver(self):
         self.pending = False
@@ -175,7 +189,7 @@ class Lane:
 
     def run(self):
         self.interrupts.thread = threading.get_ident()
-        while True:
+        while not self.interrupts.left:
             try:
                 frame = self.queue.get()
                 if frame is None:

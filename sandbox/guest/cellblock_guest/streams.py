@@ -58,7 +58,7 @@ class Output:
                 if self.size >= _HELD or (text[-1:] == "\n" and monotonic() >= self.next_direct):
                     self._send_direct()
                 elif self.parked and size:
-                    self._wake()
+                    self.wake()
             return size
 
         return write
@@ -113,7 +113,7 @@ class Output:
             while data:
                 data = data[os.write(flags, data) :]  # STDOUT and STDERR are 1 and 2
 
-    def _wake(self):
+    def wake(self):
         """Makes the flusher tick; starts it when there is none."""
         self.parked = False
         if self._bell is None:

@@ -5,6 +5,8 @@ shows its value, its asyncio loop. Where Python or IPython have one of a thing f
 is put in its place when the first subshell is made.
 """
 
+import os
+import signal
 import sys
 import threading
 import time
@@ -15,12 +17,15 @@ from collections import deque
 from . import context, wire_constants as W
 from .aio import Aio
 from .beside import serve
+from .cells import is_own_file
 from .jsontext import encode, loads
 from .main import error_content
 from .side import Lane
-from .threads import hear
+from .threads import hear, start_deaf
 
 _LOOK = 0.05  # seconds between two looks, where an interrupt can't end a wait
+_PATIENCE = 0.15  # seconds for an interrupt to arrive; a user's second one after 0.25 ends all of Python
+_LEFT = "the cell waits in C code, which no interrupt reaches: its thread was left there, and ends when the wait does"
 _lanes = {}  # thread -> its Subshell
 
 
@@ -62,6 +67,10 @@ class _Guest:
             return
         guest.send_result_of(W.LANE_RESULT, request, data, metadata, transient)
 
+    def send_error(self, *error):
+        if not self.interrupts.left:
+            self._guest.send_error(*error)
+
 
 class _Beside:
     """What Aio tells when an await-cell of the subshell begins and ends: comm messages that come meanwhile are handled
@@ -75,15 +84,18 @@ class _Beside:
 
     def __call__(self, begins):
         lane = self._lane
-        if begins:
+        if not begins:
+            self.end()
+        elif not lane.interrupts.left:
             with self._lock:
                 self._loop = lane.aio.loop
             lane.guest.wire.send(W.LANE_AWAITING, lane.request, b"{}")
-            return
+
+    def end(self):
         with self._lock:
             self._loop = None
             while self._frames:
-                lane.queue.put(self._frames.popleft())
+                self._lane.queue.put(self._frames.popleft())
 
     def take(self, frame):
         """In the thread that reads the side wire."""
@@ -102,14 +114,15 @@ class _Beside:
 class Subshell(Lane):
     def __init__(self, side, number):
         super().__init__(side, number, "subshell-%d" % number)
-        self.request = 0
-        self.shell = None
+        self.kind = self.request = self.task = 0
+        self.shell = self.aio = None
         self.payloads = []
         self.asks = False  # the running cell may
         self.asked = False  # and does: the question is open
         self.clicks = self.used = 0  # interrupts; each allows another question in the place of an open one
         self.answers = SimpleQueue()
         self.beside = _Beside(self)
+        self.guest.output.wake()  # its thread is not to be born of a cell's, see context.patch_threads
 
     def ask(self, question):
         """For input(): what the client answers."""
@@ -130,9 +143,58 @@ class Subshell(Lane):
 
     def interrupt(self):
         self.clicks += 1
+        self._interrupt()
+
+    def repeat(self, hook):
+        """After sys.unraisablehook swallowed an interrupt; not before its code has ended, which would do so, too."""
+        frame = hook
+        while frame:
+            time.sleep(0.01)
+            frame = sys._current_frames().get(self.thread.ident)
+            while frame and frame.f_code is not hook:
+                frame = frame.f_back
+        self._interrupt()
+
+    def _interrupt(self):
+        request, before = self.request, self._waits()
         super().interrupt()
+        if self.interrupts.armed:
+            _interrupt_children(self.task)
+            if before:
+                start_deaf(self._leave, request, before)
+
+    def _waits(self):
+        """What is the same again only if its thread has not run meanwhile, for it waits in the kernel; else None."""
+        try:
+            with open("/proc/self/task/%d/status" % self.task, "rb") as f:
+                status = f.read().splitlines()
+        except OSError:
+            return None
+        return [s for s in status if b"ctxt_switches" in s] if b"State:\tS (sleeping)" in status else None
+
+    def _leave(self, request, before):
+        """After an interrupt that does not reach its thread: the cell ends without it, and another one goes on with the
+        subshell. What the thread runs when its wait has ended, a KeyboardInterrupt, is nobody's."""
+        time.sleep(_PATIENCE)
+        if request != self.request or self.aio.serving:
+            return
+        if not self.interrupts.leave(lambda: self._waits() == before):
+            return
+        self.request, self.asks = 0, False
+        lane = self.side.lanes[self.number] = Subshell(self.side, self.number)
+        lane.queue = self.queue
+        self.beside.end()
+        lane.start()
+        if self.kind != W.EXECUTE:
+            self.guest.reply(W.LANE_DONE, request, b"{}")
+            return
+        traceback = _traceback_of(self.thread.ident)
+        context.run_as(request, self.guest.send_error, "KeyboardInterrupt", _LEFT, traceback)
+        error = {"payload": [], "user_expressions": {}, "traceback": traceback}
+        self.guest.reply(W.LANE_REPLY, request, encode(error_content(KeyboardInterrupt(_LEFT), error)))
 
     def run(self):
+        self.task = threading.get_native_id()
         _lanes[get_ident()] = self
         self.guest.wire.beside[get_ident()] = self.interrupts
         hear()
@@ -142,7 +204,7 @@ class Subshell(Lane):
             del _lanes[get_ident()], self.guest.wire.beside[get_ident()]
 
     def serve(self, kind, request, content, metadata, buffers):
-        self.request = request
+        self.kind, self.request = kind, request
         try:
             answer, reply = self._answer(kind, request, content, metadata, buffers)
         except Exception as e:
@@ -150,6 +212,8 @@ class Subshell(Lane):
             answer, reply = W.LANE_DONE, b"{}"
             if kind == W.EXECUTE:
                 answer, reply = W.LANE_REPLY, encode(error_content(e, {"payload": [], "user_expressions": {}}))
+        if self.interrupts.left:
+            return
         self.request = 0
         self.guest.reply(answer, request, reply)
 
@@ -173,6 +237,40 @@ class Subshell(Lane):
                 self.asks = self.asked = self.aio.executing = False
         self.guest.handle_comm(self.interrupts, self.aio, kind, request, content, metadata, buffers)
         return W.LANE_DONE, b"{}"
+
+
+def _interrupt_children(task):
+    """As Ctrl-C in a terminal: what a thread has started in Python's own process group, and what that has."""
+    group, found, looked = os.getpgrp(), [], ["self/task/%d" % task]
+    for each in looked:
+        try:
+            with open("/proc/%s/children" % each, encoding="ascii") as f:
+                pids = f.read().split()
+        except OSError:
+            continue
+        found += pids
+        for pid in pids:
+            try:
+                looked += ["%s/task/%s" % (pid, name) for name in os.listdir("/proc/%s/task" % pid)]
+            except OSError:
+                pass
+    for pid in map(int, found):
+        try:
+            if os.getpgid(pid) == group:
+                os.kill(pid, signal.SIGINT)
+        except OSError:
+            pass
+
+
+def _traceback_of(thread):
+    """Where it stands in user code, as lines."""
+    import traceback
+
+    stack = traceback.extract_stack(sys._current_frames().get(thread))
+    ours = [at for at, frame in enumerate(stack) if is_own_file(frame.filename)]
+    users = [frame for frame in stack[ours[0] :] if not is_own_file(frame.filename)] if ours else []
+    lines = "".join(traceback.format_list(users)).splitlines()
+    return ["Traceback (most recent call last):", *lines, "KeyboardInterrupt: " + _LEFT]
 
 
 def _shell_of(main, guest):
@@ -294,7 +392,7 @@ class _Waiter:
 
 def _install_waits():
     """Event, Condition, Semaphore, Queue and futures wait in Condition.wait; for a thread's end it is looked again and
-    again. Lock.acquire itself and SimpleQueue wait in C code and can't be woken."""
+    again. Lock.acquire itself and SimpleQueue wait in C code and can't be woken: Subshell._leave."""
     allocate, join = threading._allocate_lock, threading.Thread.join
 
     def allocate_waiter():
