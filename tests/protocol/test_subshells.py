@@ -225,6 +225,8 @@ def test_what_waits_in_c_code_ends_and_nothing_is_lost(start, why):
     done = c.finish(cell)
     assert done.content["ename"] == ("KeyboardInterrupt" if why == "interrupt" else "CellTimeoutError")
     assert done.about["state"] == "kept" and run_in(c, made, "kept").result == "1"
+    point = c.request("cellblock_checkpoint_request", {"name": "here"}, channel="control").content
+    assert point["status"] == "ok", point
     died = run_in(c, made, "kept = 2\nimport os\nos._exit(1)")
     assert died.about["state"] == "restored" and run_in(c, made, "kept").result == "1"
 
