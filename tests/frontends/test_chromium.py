@@ -19,8 +19,12 @@ BIN = Path(sys.executable).parent
 
 @pytest.fixture(scope="module")
 def at_lab(nothing_left):
-    with browser.at_jupyterlab(nothing_left / "lab") as person:
-        yield person
+    policy = nothing_left / "policy.json"
+    policy.write_text('{"transactions.mode": "always"}')  # with auto a quick person's last cells may be undone
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CELLBLOCK_POLICY", str(policy))
+        with browser.at_jupyterlab(nothing_left / "lab") as person:
+            yield person
 
 
 @pytest.fixture
