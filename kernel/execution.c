@@ -345,6 +345,8 @@ void cb_execution_reply(struct cb_kernel *k, struct cb_frame *f, const struct cb
 		cb_failure_reply_timeout(k);
 	} else {
 		CB_AUTO_BUF metadata = CB_BUF_INIT(CB_METADATA_MAX);
+		/* the guest of bash outlives its shell */
+		bool lost = k->bash && failed && cb_json_string_is(c->ename, "ShellEnded");
 
 		limit = cb_failure_limit(k);
 		/* RLIMIT_DATA's way of holding limits.memory; numpy has a name of its own for it */
@@ -352,7 +354,7 @@ void cb_execution_reply(struct cb_kernel *k, struct cb_frame *f, const struct cb
 		    (cb_json_string_is(c->ename, "MemoryError") || cb_json_string_is(c->ename, "_ArrayMemoryError")))
 			limit = "memory";
 		cb_iopub_flush(k);
-		cb_failure_metadata(k, failed ? "error" : "ok", "kept", limit, &metadata);
+		cb_failure_metadata(k, failed ? "error" : "ok", lost ? "lost" : "kept", limit, &metadata);
 		cb_reply_full(k, x->current, cb_buf_span(&metadata), cb_frame_with_count(f, x->cell_number), f->body);
 	}
 	cb_execution_finish(k);

@@ -98,13 +98,18 @@ void cb_failure_metadata(struct cb_kernel *k, const char *status, const char *st
 		(void)cb_buf_printf(out, "\"limit\":\"%s\",", limit);
 	else
 		(void)cb_buf_append_str(out, "\"limit\":null,");
+	cb_failure_state(k, state, out);
+	if (k->memory.given_up > 0)
+		(void)cb_buf_printf(out, ",\"given_up\":%u", k->memory.given_up);
+	(void)cb_buf_append_str(out, "}}");
+}
+
+void cb_failure_state(const struct cb_kernel *k, const char *state, struct cb_buf *out)
+{
 	(void)cb_buf_printf(out, "\"state\":\"%s\"", state);
 	if (strcmp(state, "restored") == 0 && k->twins.undone.len > 0)
 		(void)cb_buf_printf(out, ",\"restored_to\":%" PRId64 ",\"undone\":%.*s", k->twins.restored_to,
 				    (int)k->twins.undone.len, (const char *)k->twins.undone.data);
-	if (k->memory.given_up > 0)
-		(void)cb_buf_printf(out, ",\"given_up\":%u", k->memory.given_up);
-	(void)cb_buf_append_str(out, "}}");
 }
 
 static void write_error(struct cb_buf *b, const char *ename, const char *evalue, struct cb_span traceback)

@@ -37,11 +37,12 @@ void cb_lanes_metadata(struct cb_kernel *k, struct cb_lane *l, const char *statu
 			    "{\"started\":\"%s\",\"status\":\"%s\",\"dependencies_met\":true,\"engine\":\"%s\","
 			    "\"cellblock\":{\"usage\":{\"wall_s\":%.6f,\"cpu_user_s\":%.2f,\"cpu_sys_s\":%.2f,"
 			    "\"memory_peak_bytes\":%" PRIu64 ",\"output_bytes\":%" PRIu64
-			    ",\"read_bytes\":null,\"write_bytes\":null},\"limit\":%s%s%s,\"state\":\"%s\"}}",
+			    ",\"read_bytes\":null,\"write_bytes\":null},\"limit\":%s%s%s,",
 			    date, status, k->session.id, wall, user, sys, u.memory_peak_bytes,
 			    l->current->id != 0 ? cb_speaker_parent(l->speaker, l->current->id)->output_bytes : 0,
-			    limit != NULL ? "\"" : "", limit != NULL ? limit : "null", limit != NULL ? "\"" : "",
-			    state);
+			    limit != NULL ? "\"" : "", limit != NULL ? limit : "null", limit != NULL ? "\"" : "");
+	cb_failure_state(k, state, out);
+	(void)cb_buf_append_str(out, "}}");
 	cb_audit_cell_end(k, l->current, l->cell_number, status, limit, state, wall, user + sys);
 }
 
@@ -50,7 +51,7 @@ static void fail(struct cb_kernel *k, struct cb_lane *l, const char *ename, cons
 
 static void fail(struct cb_kernel *k, struct cb_lane *l, const char *ename, const char *state, const char *format, ...)
 {
-	CB_AUTO_BUF metadata = CB_BUF_INIT(4096);
+	CB_AUTO_BUF metadata = CB_BUF_INIT(CB_METADATA_MAX);
 	char evalue[2048];
 	va_list ap;
 

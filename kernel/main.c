@@ -7,16 +7,18 @@
 #include <cellblock/log.h>
 #include <unistd.h>
 
-#include "options.h"
+#include "commands/command.h"
 
 static const struct {
 	const char *name;
 	int (*run)(const struct cb_options *o);
+	bool only_checks; /* it has no use for a policy; a wrong one is told all the same */
 } commands[] = {
-	{ "kernel", cb_command_kernel },   { "install", cb_command_install }, { "run", cb_command_run },
-	{ "explain", cb_command_explain }, { "doctor", cb_command_doctor },
-	{ "audit", cb_command_audit },     { "changes", cb_command_layer },   { "commit", cb_command_layer },
-	{ "discard", cb_command_layer },
+	{ "kernel", cb_command_kernel, false },	  { "install", cb_command_install, false },
+	{ "run", cb_command_run, false },	  { "explain", cb_command_explain, false },
+	{ "doctor", cb_command_doctor, true },	  { "audit", cb_command_audit, true },
+	{ "changes", cb_command_layer, true },	  { "commit", cb_command_layer, true },
+	{ "discard", cb_command_layer, true },
 };
 
 #ifdef __SANITIZE_ADDRESS__
@@ -27,6 +29,15 @@ const char *__asan_default_options(void)
 	return "detect_leaks=0";
 }
 #endif
+
+static int check_policy(const struct cb_options *o)
+{
+	struct cb_err err = { 0 };
+
+	if (o->policy == NULL && o->sets.count == 0)
+		return 0;
+	return cb_command_check_policy(o, NULL, &err) < 0 ? cb_command_fail(o->command, &err) : 0;
+}
 
 int main(int argc, char **argv)
 {
@@ -45,7 +56,10 @@ int main(int argc, char **argv)
 		return 0;
 	cb_log_init("cellblock", options.log_level, STDERR_FILENO);
 	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
-		if (strcmp(commands[i].name, options.command) == 0)
+		if (strcmp(commands[i].name, options.command) != 0)
+			continue;
+		status = commands[i].only_checks ? check_policy(&options) : 0;
+		if (status == 0)
 			status = commands[i].run(&options);
 	}
 	cb_options_release(&options);

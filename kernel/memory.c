@@ -47,13 +47,18 @@ static void say(struct cb_kernel *k, uint64_t used, bool none_left)
 	m->note[0] = '\0';
 }
 
-/* True: it is expected to help. */
-static bool give_up(struct cb_kernel *k, uint64_t used, uint64_t anonymous)
+void cb_memory_freed(struct cb_kernel *k)
+{
+	k->memory.freed_ms = cb_now_ms();
+}
+
+/* True: it is expected to help. A twin that is younger than the look is not to blame for what that saw. */
+static bool give_up(struct cb_kernel *k, uint64_t used, uint64_t anonymous, int64_t looked_ms)
 {
 	struct cb_memory_watch *m = &k->memory;
 	uint64_t limit = k->policy->limit_memory, others, own;
 	pid_t twin[CB_TWINS_MAX];
-	size_t n = cb_twins_unnamed(k, twin);
+	size_t n = cb_twins_unnamed(k, looked_ms, twin);
 
 	if (n == 0)
 		return false;
@@ -62,6 +67,7 @@ static bool give_up(struct cb_kernel *k, uint64_t used, uint64_t anonymous)
 	if (own < OWN(limit) || used - own >= limit)
 		return false;
 	n = cb_twins_give_up(k);
+	cb_memory_freed(k);
 	cb_log(CB_LOG_INFO, "memory is short: %" PRIu64 " bytes, %" PRIu64 " of them twins'; one is given up, %zu stay",
 	       used, own, n);
 	m->given_up++;
@@ -88,7 +94,9 @@ static void over(struct cb_kernel *k, uint64_t used)
 
 void cb_memory_told(struct cb_kernel *k, const struct cb_broker_reply *notice)
 {
-	if (k->guest.state == CB_GUEST_UP && give_up(k, notice->watchdog, notice->anonymous))
+	if (notice->looked_ms <= k->memory.freed_ms)
+		return;
+	if (k->guest.state == CB_GUEST_UP && give_up(k, notice->watchdog, notice->anonymous, notice->looked_ms))
 		return;
 	if (notice->watchdog > k->policy->limit_memory)
 		over(k, notice->watchdog);
@@ -122,7 +130,7 @@ static void on_timer(void *context)
 	if (!cb_usage_memory(&k->guest.usage, enough, &m->used, &anonymous))
 		return; /* no control group */
 	if (m->used > enough)
-		(void)give_up(k, m->used, anonymous);
+		(void)give_up(k, m->used, anonymous, cb_now_ms());
 	arm(k);
 }
 

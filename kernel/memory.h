@@ -12,6 +12,7 @@ struct cb_memory_watch {
 	int timer;	   /* while cells run: the next look */
 	bool armed;
 	uint64_t used;	   /* as the last look found it */
+	int64_t freed_ms;  /* monotonic: a state was given up, or a twin took over: older looks saw what is gone */
 	uint64_t over;	   /* bytes, if the guest was stopped for them and that is not told yet; 0 = it was not */
 	unsigned given_up; /* states that the present cell has cost */
 	bool none_left;	   /* the state before it is one of them */
@@ -22,5 +23,7 @@ int cb_memory_init(struct cb_kernel *k);
 /* A cell of the main shell begins; one of a subshell. */
 void cb_memory_cell_begins(struct cb_kernel *k);
 void cb_memory_watch(struct cb_kernel *k);
+/* A twin has taken over: what the dead had is free. */
+void cb_memory_freed(struct cb_kernel *k);
 /* The broker has looked, where no control group holds the limit. */
 void cb_memory_told(struct cb_kernel *k, const struct cb_broker_reply *notice);

@@ -50,7 +50,7 @@ static const struct row rows[] = {
 	{ "json", C_EXPLAIN | C_DOCTOR | C_LAYER, 0, K_FLAG, FIELD(json), NULL, "print JSON" },
 	{ "policy", C_ALL, 0, K_TEXT, FIELD(policy), "NAME|FILE",
 	  "policy: notebook, agent, a NAME in Jupyter's config paths, or a file" },
-	{ "set", C_ALL & ~(C_DOCTOR | C_AUDIT | C_LAYER), 0, K_SET, FIELD(sets), "KEY=VALUE",
+	{ "set", C_ALL, 0, K_SET, FIELD(sets), "KEY=VALUE",
 	  "set one policy key; may be repeated" },
 	{ "log-level", C_ALL, 0, K_LEVEL, FIELD(log_level), "LEVEL", "error, warning, info or debug" },
 	{ "help", C_ALL, 'h', K_HELP, 0, NULL, "print this" },

@@ -75,19 +75,18 @@ uint64_t cb_past_latest(const struct cb_past *p, bool skip)
 	return 0;
 }
 
-int cb_past_undo(struct cb_past *p, uint64_t cell, struct cb_buf *out, int64_t *ret_first, int64_t *ret_last,
-		 size_t *ret_count)
+int cb_past_after(const struct cb_past *p, uint64_t cell, struct cb_buf *out, int64_t *ret_first, int64_t *ret_last,
+		  size_t *ret_count)
 {
 	int r = cb_buf_append_str(out, "[");
 	size_t n = 0;
 
 	*ret_first = *ret_last = 0;
 	for (size_t i = 0; i < p->count; i++) {
-		struct cb_past_cell *c = &p->item[i];
+		const struct cb_past_cell *c = &p->item[i];
 
 		if (c->cell <= cell || c->undone)
 			continue;
-		c->undone = true;
 		if (r == 0)
 			r = cb_buf_printf(out, "%s%lld", n > 0 ? "," : "", (long long)c->number);
 		if (n++ == 0)
@@ -96,6 +95,13 @@ int cb_past_undo(struct cb_past *p, uint64_t cell, struct cb_buf *out, int64_t *
 	}
 	*ret_count = n;
 	return r < 0 ? r : cb_buf_append_str(out, "]");
+}
+
+void cb_past_undo(struct cb_past *p, uint64_t cell)
+{
+	for (size_t i = 0; i < p->count; i++)
+		if (p->item[i].cell > cell)
+			p->item[i].undone = true;
 }
 
 int cb_past_sources(const struct cb_past *p, uint64_t cell, struct cb_buf *out)

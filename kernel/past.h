@@ -29,10 +29,12 @@ void cb_past_add(struct cb_past *p, struct cb_span code, int64_t number);
 void cb_past_forget(struct cb_past *p, uint64_t cell);
 /* The count of the last one that is not undone (with `skip`, of the one before it); 0 = none. */
 uint64_t cb_past_latest(const struct cb_past *p, bool skip);
-/* All after `cell` are undone. Appends the numbers of those that were not so already, as a JSON array; gives the first
- * and last (0 = none) and how many. */
-int cb_past_undo(struct cb_past *p, uint64_t cell, struct cb_buf *out, int64_t *ret_first, int64_t *ret_last,
-		 size_t *ret_count);
+/* What going back to `cell` undoes: appends the numbers of all after it that are not undone already, as a JSON array;
+ * gives the first and last (0 = none) and how many. */
+int cb_past_after(const struct cb_past *p, uint64_t cell, struct cb_buf *out, int64_t *ret_first, int64_t *ret_last,
+		  size_t *ret_count);
+/* All after `cell` are undone. */
+void cb_past_undo(struct cb_past *p, uint64_t cell);
 /* Appends [{"number":n,"code":"…"},…] of all after `cell`. */
 int cb_past_sources(const struct cb_past *p, uint64_t cell, struct cb_buf *out);
 void cb_past_release(struct cb_past *p);

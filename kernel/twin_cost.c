@@ -14,9 +14,12 @@
 /* What making one costs over what the guest runs for it: the second fork, what the twin does until it waits, and the
  * end of an old one are others'. 3 with a small heap, 4 with pandas, 6 with 1 GB. */
 #define WHOLE 4
-/* A page that is copied: some tenths of a microsecond; in a virtual machine 3 or 4. */
+/* A page that is copied: some tenths of a microsecond; in a virtual machine 3, or 14 if its host has to find memory. */
 #define FAULT_LEAST_S 0.5e-6
-#define FAULT_MOST_S 4e-6
+#define FAULT_MOST_S 16e-6
+/* The guest puts so many into huge pages again (huge_pages.py), which takes about half as long. */
+#define COLLAPSED_LEAST 16384
+#define COLLAPSED 1.5
 #define PAGE 4096
 #define STOOD_MOST_S 60
 
@@ -58,7 +61,8 @@ void cb_twin_cost_copied(struct cb_twin_cost *c, struct cb_touched now)
 	pages = pages < 0 ? 0 : most > 0 && pages > most ? most : pages;
 	if (took < pages * FAULT_LEAST_S)
 		took = pages * FAULT_LEAST_S;
-	learn(&c->copied_s, took < pages * FAULT_MOST_S ? took : pages * FAULT_MOST_S);
+	took = took < pages * FAULT_MOST_S ? took : pages * FAULT_MOST_S;
+	learn(&c->copied_s, pages < COLLAPSED_LEAST ? took : took * COLLAPSED);
 }
 
 double cb_twin_cost_due(const struct cb_twin_cost *c)

@@ -106,7 +106,7 @@ void cb_twins_drop(struct cb_kernel *k, struct cb_twin *t)
 	cb_twins_forget(k, t);
 }
 
-size_t cb_twins_unnamed(struct cb_kernel *k, pid_t ret_pid[CB_TWINS_MAX])
+size_t cb_twins_unnamed(struct cb_kernel *k, int64_t before_ms, pid_t ret_pid[CB_TWINS_MAX])
 {
 	size_t n = 0;
 
@@ -114,7 +114,7 @@ size_t cb_twins_unnamed(struct cb_kernel *k, pid_t ret_pid[CB_TWINS_MAX])
 		const struct cb_twin *t = &k->twins.twin[i];
 
 		if (cb_twin_is_ready(t) && t != k->twins.waking && t != k->twins.coming && t->name[0] == '\0' &&
-		    t->use == CB_TWIN_KEPT)
+		    t->use == CB_TWIN_KEPT && t->asked_ms < before_ms)
 			ret_pid[n++] = t->pid;
 	}
 	return n;

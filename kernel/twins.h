@@ -35,6 +35,7 @@ struct cb_twin {
 	} use;
 	char name[CB_CHECKPOINT_NAME]; /* "" = none: it is kept by age */
 	double created;
+	int64_t asked_ms; /* monotonic: when it was to be made */
 	struct cb_guest_ends ends;
 	pid_t pid;     /* as the kernel says */
 	uint64_t cell; /* the last one whose effects it has, by the count of past.h */
@@ -94,8 +95,8 @@ void cb_twins_answered(struct cb_kernel *k, const struct cb_guest_content *c);
 void cb_twins_resumed(struct cb_kernel *k);
 
 /* ---- memory.c ---- */
-/* Their number, and which processes: those that are kept by age. */
-size_t cb_twins_unnamed(struct cb_kernel *k, pid_t ret_pid[CB_TWINS_MAX]);
+/* Their number, and which processes: those that are kept by age and were asked for before then. */
+size_t cb_twins_unnamed(struct cb_kernel *k, int64_t before_ms, pid_t ret_pid[CB_TWINS_MAX]);
 /* The oldest of them goes; how many are left. */
 size_t cb_twins_give_up(struct cb_kernel *k);
 

@@ -90,6 +90,7 @@ static struct cb_twin *conceive(struct cb_kernel *k, enum cb_twin_use use, int r
 	t->cell = w->past.last;
 	t->count = k->execution.number;
 	t->created = cb_date_now();
+	t->asked_ms = cb_now_ms();
 	w->coming = t;
 	return t;
 }

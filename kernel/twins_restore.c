@@ -28,9 +28,22 @@ static void begin(struct cb_kernel *k, struct cb_twin *t)
 		cb_loop_arm(&k->loop, k->twins.deadline_timer, cb_now_ns() + RESTORE_DEADLINE);
 }
 
+/* For those who ask what this take-over undoes; how many cells. */
+static size_t note_undone(struct cb_twins *w, const struct cb_twin *t, int64_t *ret_first, int64_t *ret_last)
+{
+	size_t n;
+
+	cb_buf_clear(&w->undone);
+	if (cb_past_after(&w->past, t->cell, &w->undone, ret_first, ret_last, &n) < 0)
+		cb_buf_clear(&w->undone);
+	w->restored_to = t->count;
+	return n;
+}
+
 static bool replace(struct cb_kernel *k, struct cb_twin *t)
 {
 	struct cb_twins *w = &k->twins;
+	int64_t first, last;
 
 	if (k->guest.state != CB_GUEST_UP || k->shutting_down || t == NULL)
 		return false;
@@ -43,6 +56,7 @@ static bool replace(struct cb_kernel *k, struct cb_twin *t)
 	cb_loop_arm(&k->loop, w->idle_timer, 0);
 	cb_guest_restoring(k);
 	cb_execution_stopped(k);
+	(void)note_undone(w, t, &first, &last);
 	cb_lanes_guest_died(k); /* after what the dead one has used is known */
 	begin(k, t);
 	return true;
@@ -197,10 +211,8 @@ void cb_twins_resumed(struct cb_kernel *k)
 	size_t n;
 
 	cb_loop_arm(&k->loop, w->deadline_timer, 0);
-	cb_buf_clear(&w->undone);
-	if (cb_past_undo(&w->past, t->cell, &w->undone, &first, &last, &n) < 0)
-		cb_buf_clear(&w->undone);
-	w->restored_to = t->count;
+	n = note_undone(w, t, &first, &last);
+	cb_past_undo(&w->past, t->cell);
 	word_it(k, t, first, last, n);
 	cb_log(CB_LOG_INFO, "restored in %.2f ms: %s", (double)(cb_now_ns() - w->stopped_ns) / 1e6, w->outcome);
 	cb_audit_restored(k, w->restored_to, cb_buf_span(&w->undone),
@@ -208,6 +220,7 @@ void cb_twins_resumed(struct cb_kernel *k)
 	cb_twins_forget(k, t);
 	k->guest.state = CB_GUEST_UP;
 	cb_guest_set_idle(k);
+	cb_memory_freed(k);
 	if (w->possible)
 		(void)cb_twins_make(k, NULL); /* the next failure may come at once */
 	cb_execution_guest_restored(k);

@@ -326,6 +326,7 @@ static void look(struct broker *b, struct inmate *inmate)
 	case CB_WATCHDOG_SHORT:
 		notice.watchdog = w->now.bytes;
 		notice.anonymous = w->now.anonymous;
+		notice.looked_ms = w->began_ms;
 		if (poll(&p, 1, 0) == 1)
 			(void)cb_fd_send(b->fd, &notice, sizeof(notice), NULL, 0);
 		break;

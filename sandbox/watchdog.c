@@ -299,6 +299,7 @@ enum cb_watchdog_says cb_watchdog_look(struct cb_watchdog *w, const struct cb_in
 		return CB_WATCHDOG_FINE;
 	if (cb_host_memory_short())
 		enough = 0;
+	w->began_ms = start;
 	w->now = cb_watchdog_measure(inmate, jail, BUDGET_MS, start < w->exact_ms ? limit : enough);
 	end = cb_now_ms();
 	rest = (end - start) * INTERVAL_SHARE;

@@ -156,6 +156,7 @@ struct cb_broker_reply {
 	uint64_t oom_kills;    /* ENDED: processes that the kernel killed for lack of memory in the jail's group */
 	uint64_t watchdog;     /* ENDED: bytes at which the watchdog killed the jail; 0 = it did not. MEMORY: bytes */
 	uint64_t anonymous;    /* MEMORY: the part that belongs to no file, each page once; 0 = not known */
+	int64_t looked_ms;     /* MEMORY: when that look began, monotonic */
 	uint64_t memory_peak;  /* ENDED: bytes; 0 = not known */
 	char step[64];
 	char text[768];

@@ -1,7 +1,7 @@
 /* What the commands beside the kernel share: loading what a jail is planned from, and failing.
  *
  * Trust domain: supervisor's program, but no secrets and no sockets: these commands end, or become cellblock-jail.
- * Callers: commands/{install,run,explain,doctor}.c.
+ * Callers: the other files of this folder, main.c.
  */
 #include "command.h"
 
@@ -16,6 +16,29 @@ int cb_command_fail(const char *command, const struct cb_err *err)
 	fprintf(stderr, "cellblock %s: %s: %s%s%s\n", command, err->step, err->text, err->cure[0] != '\0' ? "\n" : "",
 		err->cure);
 	return err->code == CB_E_DENIED && strcmp(err->step, "interpreter") == 0 ? 3 : 1;
+}
+
+int cb_command_check_policy(const struct cb_options *o, enum cb_isolation_level *ret_minimum, struct cb_err *err)
+{
+	struct cb_strv sets = { 0 };
+	struct cb_policy policy;
+	int r = 0;
+
+	for (size_t i = 0; i < o->sets.count && r == 0; i++)
+		r = cb_strv_add(&sets, o->sets.items[i]);
+	for (size_t i = 0; i < o->env.count && r == 0; i++)
+		r = cb_strv_addf(&sets, "env.set.%s", o->env.items[i]);
+	if (r == 0)
+		r = cb_strv_add(&sets, "workspace.mode=tmpfs");
+	r = r < 0 ? cb_err_set(err, r, "policy", NULL, "out of memory")
+		  : cb_policy_load(o->policy, sets.items, sets.count, &policy, err);
+	if (r == 0) {
+		if (ret_minimum != NULL)
+			*ret_minimum = policy.isolation_minimum;
+		cb_policy_release(&policy);
+	}
+	cb_strv_release(&sets);
+	return r;
 }
 
 /* Policy and interpreter of the options; `ask`: also what only the interpreter knows. Without --python and an active

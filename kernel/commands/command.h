@@ -10,6 +10,10 @@
 /* Prints an error with its cure to stderr; returns the exit status: 3 when the host can't isolate, else 1. */
 int cb_command_fail(const char *command, const struct cb_err *err);
 
+/* Loads the policy of the options as the kernel will, so that a mistake is told now. The folder that we are in is no
+ * workspace. ret_minimum may be NULL. */
+int cb_command_check_policy(const struct cb_options *o, enum cb_isolation_level *ret_minimum, struct cb_err *err);
+
 /* A jail that a command plans and has cellblock-jail build or explain. Zeroed before use. */
 struct cb_command_jail {
 	struct cb_places places;

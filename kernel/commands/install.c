@@ -19,11 +19,6 @@
 #define OLDEST_MINOR 9u /* of the Pythons of docs/compatibility.md */
 #define NEWEST_MINOR 13u
 
-static int no_memory(struct cb_err *err)
-{
-	return cb_err_set(err, -ENOMEM, STEP, NULL, "out of memory");
-}
-
 static char *user_data(void)
 {
 	const char *jupyter = getenv("JUPYTER_DATA_DIR"), *data = getenv("XDG_DATA_HOME");
@@ -75,28 +70,6 @@ static int choose_folder(const struct cb_options *o, const struct cb_interpreter
 	return *ret_folder != NULL ? 0
 				   : cb_err_set(err, -ENOENT, STEP, "Name one with --prefix.",
 						"no folder to install into is known");
-}
-
-/* Loads the policy as the kernel will, so that a mistake is told now. The folder that we are in is no workspace. */
-static int check_policy(const struct cb_options *o, enum cb_isolation_level *ret_minimum, struct cb_err *err)
-{
-	struct cb_strv sets = { 0 };
-	struct cb_policy policy;
-	int r = 0;
-
-	for (size_t i = 0; i < o->sets.count && r == 0; i++)
-		r = cb_strv_add(&sets, o->sets.items[i]);
-	for (size_t i = 0; i < o->env.count && r == 0; i++)
-		r = cb_strv_addf(&sets, "env.set.%s", o->env.items[i]);
-	if (r == 0)
-		r = cb_strv_add(&sets, "workspace.mode=tmpfs");
-	r = r < 0 ? no_memory(err) : cb_policy_load(o->policy, sets.items, sets.count, &policy, err);
-	if (r == 0) {
-		*ret_minimum = policy.isolation_minimum;
-		cb_policy_release(&policy);
-	}
-	cb_strv_release(&sets);
-	return r;
 }
 
 static int add_word(json_t *argv, const char *word)
@@ -272,7 +245,7 @@ int cb_command_install(const struct cb_options *o)
 	int r = cb_places_find(&places, &err);
 
 	if (r == 0)
-		r = check_policy(o, &minimum, &err);
+		r = cb_command_check_policy(o, &minimum, &err);
 	if (r == 0)
 		r = cb_interpreter_find(o->python, NULL, places.jail, minimum, &interpreter, &err);
 	if (r == 0 && o->bash && interpreter.bash_version == NULL)

@@ -146,6 +146,7 @@ def test_the_end_of_bash_is_said_and_the_next_cell_has_a_new_one(session, code, 
     session.run("kept=1")
     cell = session.run(code)
     assert cell.error["ename"] == "ShellEnded" and words in cell.error["evalue"]
+    assert cell.about["state"] == "lost"
     assert session.run("echo ${kept-gone} $-").text().startswith("gone ")
 
 

@@ -345,6 +345,40 @@ def test_numpy_and_pandas(new_guest, need):
     assert guest.run(CHECK_ARRAYS).result == "'whole'", guest.seen[-3:]
 
 
+HUGE = """
+import mmap, re
+memory = mmap.mmap(-1, 128 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory.madvise(mmap.MADV_HUGEPAGE)
+def write(text, first=0, step=1):
+    for at in range(first * 4096, len(memory), step * 4096): memory[at:at + 4] = text
+def huge():
+    return sum(int(kb) for kb in re.findall("AnonHugePages: *([0-9]+)", open("/proc/self/smaps").read())) >> 10
+write(b"kept")
+huge()
+"""
+
+
+def test_huge_pages_come_back(new_guest):
+    """What the first cell has copied page by page is in huge pages again before the second; what a twin still shares is
+    not copied for it."""
+    guest = new_guest()
+    whole = int(guest.run(HUGE).result)
+    if whole < 120 or tuple(map(int, os.uname().release.split("-")[0].split(".")[:2])) < (6, 1):
+        pytest.skip("this host has no huge pages, or its kernel can't be asked for them")
+    twin = guest.checkpoint()
+    assert int(guest.run("write(b'lost'); huge()").result) < whole / 2
+    assert int(guest.run("huge()").result) >= whole - 4
+    assert guest.run("write(b'lost', 5, 999999); {memory[at:at + 4] for at in range(0, len(memory), 4096)}").result == (
+        "{b'lost'}"
+    )
+    lose(guest, twin)
+    assert guest.run("{memory[at:at + 4] for at in range(0, len(memory), 4096)}").result == "{b'kept'}"
+    guest.checkpoint()
+    left = int(guest.run("write(b'each', 0, 2); huge()").result)
+    assert left < whole / 2
+    assert int(guest.run("huge()").result) <= left + 4, "pages that the twin shares were copied"
+
+
 def test_openmp(new_guest, need):
     """scikit-learn brings a libgomp: its parallel regions go on after take-over instead of waiting for lost threads."""
     need("sklearn")

@@ -322,6 +322,18 @@ class Commands(unittest.TestCase):
                 self.assertTrue(trial["step"] and trial["cause"] and trial["cure"], trial)
                 self.assertIn(trial["cure"], text)
 
+    def test_a_wrong_policy_is_told_also_where_none_is_used(self):
+        log = self.folder / "empty.log"
+        log.touch()
+        for command in (["doctor"], ["audit", log], ["changes"], ["commit"], ["discard"]):
+            for wrong, word in (("--policy", "nonsense"), ("--set", "no.such=1")):
+                with self.subTest(command=command[0], wrong=wrong):
+                    done = self.cellblock(*command, wrong, word)
+                    self.assertEqual(done.returncode, 1)
+                    self.assertIn(f"cellblock {command[0]}: policy: ", done.stderr)
+                    self.assertIn(word.partition("=")[0], done.stderr)
+        self.good("audit", log, "--policy", "agent", "--set", "limits.pids=9")
+
     def test_explain_in_short(self):
         text = self.good("explain", "--policy", "agent").stdout.split("\n\n")[0]
         for words in ("In short\n", "/workspace", "network    none", "512 MiB of memory, 100 processes", "120 seconds"):

@@ -106,9 +106,10 @@ class Aio:
 
     def run_coroutine(self, coroutine):
         """Runs a cell's coroutine as a task. SIGINT cancels it; the cell then sees KeyboardInterrupt (see awaiting)."""
-        loop, here = self.ensure(), self._here()
+        here = self._here()
         if here is not self:
             return here.run_coroutine(coroutine)
+        loop = self.ensure()
         if get_ident() != self.wire.main:
             return self._elsewhere().run_until_complete(coroutine)
         if self.loop_runs:

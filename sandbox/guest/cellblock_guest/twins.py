@@ -117,6 +117,7 @@ class Twins:
         except BaseException:
             _close_all(fds)
             raise
+        guest.huge_pages.twin_made()
         if between == 0:
             self._be_twin(number, fds)
             return None

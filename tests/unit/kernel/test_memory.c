@@ -8,13 +8,22 @@
 #define GIB (1ull << 30)
 #define LIMIT (16 * GIB) /* what processes of the test itself have is little */
 
-static void tell(struct rig *r, uint64_t used, uint64_t anonymous)
+/* A look that began then. */
+static void tell_of(struct rig *r, int64_t looked_ms, uint64_t used, uint64_t anonymous)
 {
-	struct cb_broker_reply notice = {
-		.event = CB_BROKER_MEMORY, .jail = r->jail, .watchdog = used, .anonymous = anonymous
-	};
+	struct cb_broker_reply notice = { .event = CB_BROKER_MEMORY,
+					  .jail = r->jail,
+					  .watchdog = used,
+					  .anonymous = anonymous,
+					  .looked_ms = looked_ms };
 
 	assert_int_equal(cb_fd_send(r->broker, &notice, sizeof(notice), NULL, 0), 0);
+}
+
+/* One that is younger than all that has been. */
+static void tell(struct rig *r, uint64_t used, uint64_t anonymous)
+{
+	tell_of(r, cb_now_ms() + 10000, used, anonymous);
 }
 
 static struct rig *up(void)
@@ -78,6 +87,32 @@ static void test_given_up(void **state)
 	rig_twin_close(&young);
 	young = rig_twin(r);
 	id = rig_begin(r, "cell", &request);
+	expect_given_up(r, id, request, NULL, 0);
+	rig_twin_close(&young);
+}
+
+/* What a look saw of a twin that has been given up meanwhile costs neither the next one nor the guest; nor does what it
+ * saw before there was this one. */
+static void test_old_looks(void **state)
+{
+	struct rig *r = *state = up();
+	struct rig_twin old = rig_twin(r), young;
+	uint64_t request;
+	const char *id = rig_begin(r, "cell", &request);
+	int64_t before;
+
+	tell(r, 15 * GIB, 4 * GIB);
+	rig_init_expect(r, CB_INIT_DROP, (int)old.number);
+	before = cb_now_ms();
+	expect_given_up(r, id, request, "all variables are lost", 1);
+	rig_twin_close(&old);
+	young = rig_twin(r);
+	id = rig_begin(r, "cell", &request);
+	tell_of(r, before - 1000, 15 * GIB, 4 * GIB);
+	tell_of(r, before - 1000, 20 * GIB, 4 * GIB);
+	tell_of(r, before, 15 * GIB, 4 * GIB);
+	rig_barrier(r);
+	rig_init_silent(r);
 	expect_given_up(r, id, request, NULL, 0);
 	rig_twin_close(&young);
 }
@@ -146,6 +181,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(test_given_up, rig_teardown),
+		cmocka_unit_test_teardown(test_old_looks, rig_teardown),
 		cmocka_unit_test_teardown(test_over, rig_teardown),
 		cmocka_unit_test_teardown(test_over_without, rig_teardown),
 		cmocka_unit_test_teardown(test_of_another_jail, rig_teardown),

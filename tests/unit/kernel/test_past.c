@@ -45,7 +45,8 @@ static void expect_undo(uint64_t cell, const char *wanted, int64_t first, int64_
 	int64_t got_first, got_last;
 	size_t n;
 
-	assert_int_equal(cb_past_undo(&past, cell, &text, &got_first, &got_last, &n), 0);
+	assert_int_equal(cb_past_after(&past, cell, &text, &got_first, &got_last, &n), 0);
+	cb_past_undo(&past, cell);
 	expect_text(wanted);
 	assert_int_equal(got_first, first);
 	assert_int_equal(got_last, last);
@@ -159,8 +160,10 @@ static void test_no_room_for_numbers(void **state)
 	(void)state;
 	for (int i = 1; i <= 9; i++)
 		add("\"\"", i);
-	assert_true(cb_past_undo(&past, 0, &small, &first, &last, &n) < 0);
+	assert_true(cb_past_after(&past, 0, &small, &first, &last, &n) < 0);
 	assert_int_equal(n, 9);
+	assert_int_equal(cb_past_latest(&past, false), 9);
+	cb_past_undo(&past, 0);
 	assert_int_equal(cb_past_latest(&past, false), 0);
 	cb_buf_release(&small);
 }
