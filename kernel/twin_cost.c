@@ -17,9 +17,7 @@
 /* A page that is copied: some tenths of a microsecond; in a virtual machine 3, or 14 if its host has to find memory. */
 #define FAULT_LEAST_S 0.5e-6
 #define FAULT_MOST_S 16e-6
-/* The guest puts so many into huge pages again (huge_pages.py), which takes about half as long. */
-#define COLLAPSED_LEAST 16384
-#define COLLAPSED 1.5
+#define JOINED_LEAST 16384 /* pages; huge_pages.py has it, too */
 #define PAGE 4096
 #define STOOD_MOST_S 60
 
@@ -32,6 +30,8 @@ static void learn(double *known, double seen)
 void cb_twin_cost_begun(struct cb_twin_cost *c, struct cb_turns before)
 {
 	c->worked_s = 0;
+	c->cells = 0;
+	c->pages = 0;
 	c->begun = before;
 }
 
@@ -42,32 +42,51 @@ void cb_twin_cost_made(struct cb_twin_cost *c, struct cb_turns now, double stood
 	learn(&c->made_s, WHOLE * (ran > 0 ? ran : stood_s > 0 && stood_s < STOOD_MOST_S ? stood_s : 0));
 }
 
-bool cb_twin_cost_is_first(const struct cb_twin_cost *c)
+bool cb_twin_cost_reads(const struct cb_twin_cost *c)
 {
-	return c->worked_s <= 0;
+	return c->cells == 0 || (c->cells == 1 && c->pages >= JOINED_LEAST);
 }
 
 /* The first cell after a fork copies what it touches; the kernel counts that as minor faults, and new memory's as well:
  * what is left of that is no copy. An upper bound, as is what there was to copy. How long it took is some part of the
  * cell's time in the kernel. */
-void cb_twin_cost_copied(struct cb_twin_cost *c, struct cb_touched now)
+static void copied(struct cb_twin_cost *c, const struct cb_touched *now)
 {
-	double grown = (double)now.own_bytes - (double)c->before.own_bytes, took = now.sys_s - c->before.sys_s;
-	double pages = (double)now.faults - (double)c->before.faults - (grown > 0 ? grown / PAGE : 0);
+	double grown = (double)now->own_bytes - (double)c->before.own_bytes, took = now->sys_s - c->before.sys_s;
+	double pages = (double)now->faults - (double)c->before.faults - (grown > 0 ? grown / PAGE : 0);
 	double most = (double)c->before.own_bytes / PAGE;
 
-	if (now.faults < c->before.faults) /* another process */
-		return;
-	pages = pages < 0 ? 0 : most > 0 && pages > most ? most : pages;
+	c->pages = pages = pages < 0 ? 0 : most > 0 && pages > most ? most : pages;
 	if (took < pages * FAULT_LEAST_S)
 		took = pages * FAULT_LEAST_S;
-	took = took < pages * FAULT_MOST_S ? took : pages * FAULT_MOST_S;
-	learn(&c->copied_s, pages < COLLAPSED_LEAST ? took : took * COLLAPSED);
+	learn(&c->copied_s, took < pages * FAULT_MOST_S ? took : pages * FAULT_MOST_S);
+	if (pages < JOINED_LEAST)
+		c->joined_s = 0;
+}
+
+/* The second one finds them in huge pages again (huge_pages.py); that is some part of its time in the kernel, too. */
+static void joined(struct cb_twin_cost *c, const struct cb_touched *now)
+{
+	double took = now->sys_s - c->before.sys_s, most = c->pages * FAULT_MOST_S;
+
+	learn(&c->joined_s, took < most ? took : most);
+}
+
+void cb_twin_cost_ran(struct cb_twin_cost *c, double seconds, const struct cb_touched *now)
+{
+	if (now != NULL && now->faults >= c->before.faults) { /* else it is another process */
+		if (c->cells == 0)
+			copied(c, now);
+		else
+			joined(c, now);
+	}
+	c->cells++;
+	c->worked_s += seconds;
 }
 
 double cb_twin_cost_due(const struct cb_twin_cost *c)
 {
-	return SHARE * (c->made_s + c->copied_s);
+	return SHARE * (c->made_s + c->copied_s + c->joined_s);
 }
 
 bool cb_twin_cost_is_earned(const struct cb_twin_cost *c, struct cb_turns now)
@@ -81,7 +100,7 @@ bool cb_twin_cost_is_earned(const struct cb_twin_cost *c, struct cb_turns now)
  * shorter while than that lasts is not worth a twin of its own. */
 int64_t cb_twin_cost_idle(const struct cb_twin_cost *c)
 {
-	double cost = (c->made_s + c->copied_s) * 1e9;
+	double cost = (c->made_s + c->copied_s + c->joined_s) * 1e9;
 
 	return (int64_t)(cost < IDLE_LEAST ? IDLE_LEAST : cost < IDLE_MOST ? cost : IDLE_MOST);
 }

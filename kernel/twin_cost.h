@@ -13,20 +13,23 @@ struct cb_touched {
 };
 
 struct cb_twin_cost {
-	double made_s, copied_s; /* what one costs all processors: making it, and copying in the cell after it */
-	double worked_s;	 /* how long cells have run since the newest one was begun */
-	struct cb_turns begun;	 /* the guest's, then */
-	struct cb_touched before; /* the first cell after it */
+	/* what one costs all processors: making it, copying in the first cell after it, and huge pages in the second */
+	double made_s, copied_s, joined_s;
+	unsigned cells;		  /* that have run since the newest one was begun */
+	double worked_s;	  /* and how long */
+	struct cb_turns begun;	  /* the guest's, then */
+	struct cb_touched before; /* the cell whose accesses are read */
+	double pages;		  /* that the first cell after it has copied */
 };
 
 /* One is being made; the guest's turns are those from before it was asked. */
 void cb_twin_cost_begun(struct cb_twin_cost *c, struct cb_turns before);
 /* It is ready. `stood_s`: how long the guest says that it stood still, for hosts that do not count turns. */
 void cb_twin_cost_made(struct cb_twin_cost *c, struct cb_turns now, double stood_s);
-/* The next cell is the first one since. */
-bool cb_twin_cost_is_first(const struct cb_twin_cost *c);
-/* It has ended. */
-void cb_twin_cost_copied(struct cb_twin_cost *c, struct cb_touched now);
+/* Whether the next cell's accesses to memory are to be read: at its begin as `before`, and at its end. */
+bool cb_twin_cost_reads(const struct cb_twin_cost *c);
+/* It has ended, after so long. now: NULL if they were not read. */
+void cb_twin_cost_ran(struct cb_twin_cost *c, double seconds, const struct cb_touched *now);
 /* So many seconds cells must run for the next twin. */
 double cb_twin_cost_due(const struct cb_twin_cost *c);
 bool cb_twin_cost_is_earned(const struct cb_twin_cost *c, struct cb_turns now);

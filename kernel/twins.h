@@ -61,7 +61,7 @@ struct cb_twins {
 	int idle_timer, deadline_timer;
 	struct cb_past past;
 	struct cb_twin_cost cost; /* auto */
-	bool first_after;	  /* the running cell is the first since a twin was made */
+	bool cost_reads;	  /* what the running cell does to memory */
 	int64_t stopped_ns;	 /* when a take-over was ordered */
 	bool fallen;		 /* in this take-over one was woken and failed */
 	unsigned silent;	 /* how many of them by silence */

@@ -50,8 +50,8 @@ void cb_twins_cell_begins(struct cb_kernel *k)
 {
 	struct cb_twins *w = &k->twins;
 
-	w->first_after = w->possible && cb_twin_cost_is_first(&w->cost);
-	if (w->first_after)
+	w->cost_reads = w->possible && cb_twin_cost_reads(&w->cost);
+	if (w->cost_reads)
 		w->cost.before = touched(k);
 }
 
@@ -60,11 +60,13 @@ void cb_twins_cell_ended(struct cb_kernel *k, double seconds)
 	struct cb_twins *w = &k->twins;
 
 	if (!k->execution.taken_over) { /* else it was the dead guest's */
-		if (w->first_after)
-			cb_twin_cost_copied(&w->cost, touched(k));
-		w->cost.worked_s += seconds;
+		struct cb_touched now = { 0 };
+
+		if (w->cost_reads)
+			now = touched(k);
+		cb_twin_cost_ran(&w->cost, seconds, w->cost_reads ? &now : NULL);
 	}
-	w->first_after = false;
+	w->cost_reads = false;
 }
 
 void cb_twins_on_idle(void *context)

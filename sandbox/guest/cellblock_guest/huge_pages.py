@@ -1,20 +1,19 @@
 """Puts large arrays back into huge pages after a twin has cost them theirs.
 
 A first write to memory that a twin shares copies 4 KiB at a time, also where it lay in pages of 2 MiB, and cells that
-work on large arrays run up to a quarter slower from then on. MADV_COLLAPSE (Linux 6.1, madvise(2)) mends that for about
-half of what the copying has cost. Before the second cell since a twin, not sooner: the next twin undoes it again. Only
-pages that no twin shares, so nothing is copied that need not be; only where the host allows huge pages.
+work on large arrays run a tenth to a third slower from then on. MADV_COLLAPSE (Linux 6.1, madvise(2)) mends that for
+about half of what the copying has cost; the supervisor counts it (twin_cost.c). Before the second cell since a twin, not
+sooner: the next twin undoes it again. Only pages that no twin shares, so nothing is copied that need not be; only where
+the host allows huge pages.
 """
 
 import os
 import re
 from resource import RUSAGE_SELF, getrusage
-from time import thread_time
 
 _LEAST = 16384  # pages: less is not worth looking for them; twin_cost.c knows it too
 _PAGE, _HUGE = 4096, 2 << 20
 _PIECE = 32 * _HUGE  # what is looked at and asked for at a time
-_DEAR = 0.1  # s for a piece; 0.02 is usual, 0.2 where a virtual machine's host has to find the memory
 _MADV_COLLAPSE = 25
 _OWN = 0x81  # the highest byte of a pagemap entry: present, and in this process only (admin-guide/mm/pagemap.rst)
 _AREA = rb"(?ms)^([0-9a-f]+)-([0-9a-f]+) rw-p .*?^THPeligible: +([01])"
@@ -37,12 +36,12 @@ class HugePages:
         elif self._cells == 2 and getrusage(RUSAGE_SELF).ru_minflt - self._faults >= _LEAST:
             try:
                 collapse(guest)
-            except (OSError, ImportError):  # no such file in this /proc, or no ctypes
-                pass
+            except Exception:  # no such file in this /proc, no ctypes, or user code has changed what is used here
+                guest.log_exception("huge pages")
 
 
 def collapse(guest):
-    """Ends early when the kernel refuses (too old, no memory), when it takes too long or the user interrupts."""
+    """Ends early when the kernel refuses (too old, no memory) or the user interrupts."""
     import ctypes
 
     if os.sysconf("SC_PAGESIZE") != _PAGE:
@@ -56,13 +55,11 @@ def collapse(guest):
         for begin, end in areas:
             begin, end = -(-begin // _HUGE) * _HUGE, end // _HUGE * _HUGE
             for piece in range(begin, end, _PIECE):
-                size, began = min(_PIECE, end - piece), thread_time()
+                size = min(_PIECE, end - piece)
                 pages = os.pread(pagemap.fileno(), size // _PAGE * 8, piece // _PAGE * 8)[7::8]
                 for at, length in _own(pages):
                     if interrupts.pending or interrupts.late or madvise(piece + at, length, _MADV_COLLAPSE) != 0:
                         return
-                if thread_time() - began > _DEAR:
-                    return
 
 
 def _own(pages):

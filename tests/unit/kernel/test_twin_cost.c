@@ -27,8 +27,11 @@ static void make(struct cb_twin_cost *c, double ran_s)
 /* Its first cell, with so many faults and seconds in the kernel, and so many pages that have come to 100000. */
 static void copy(struct cb_twin_cost *c, uint64_t faults, double sys_s, uint64_t grown)
 {
+	struct cb_touched now = { 500 + faults, (100000 + grown) * PAGE, 1 + sys_s };
+
 	c->before = (struct cb_touched){ 500, 100000 * PAGE, 1 };
-	cb_twin_cost_copied(c, (struct cb_touched){ 500 + faults, (100000 + grown) * PAGE, 1 + sys_s });
+	assert_true(cb_twin_cost_reads(c));
+	cb_twin_cost_ran(c, 0.1, &now);
 }
 
 /* In a loop of like cells all that twins cost is one part in 40 of what cells work; what others had the processor for
@@ -41,16 +44,15 @@ static void test_earned(void **state)
 	make(&c, 0.002);
 	copy(&c, 500, 0, 0);
 	assert_true(about(cb_twin_cost_due(&c), 40 * (4 * 0.002 + 500 * 0.5e-6)));
-	assert_true(cb_twin_cost_is_first(&c));
+	assert_false(cb_twin_cost_reads(&c));
 	c.worked_s = 0.32;
-	assert_false(cb_twin_cost_is_first(&c));
 	assert_false(cb_twin_cost_is_earned(&c, (struct cb_turns){ 11, 20 }));
 	c.worked_s = 0.34;
 	assert_true(cb_twin_cost_is_earned(&c, (struct cb_turns){ 11, 20 }));
 	assert_false(cb_twin_cost_is_earned(&c, (struct cb_turns){ 11, 20.1 }));
 	assert_true(cb_twin_cost_is_earned(&c, (struct cb_turns){ 0, 0 })); /* another process, or none */
 	make(&c, 0.002);
-	assert_true(cb_twin_cost_is_first(&c));
+	assert_true(cb_twin_cost_reads(&c) && c.worked_s == 0);
 }
 
 /* One reading that is too high does not count for long. */
@@ -93,9 +95,8 @@ static void test_copied(void **state)
 		{ 10000, 0, 5, 10000 * 16e-6 },	       /* the rest of that was for something else */
 		{ 10000, 0, 0, 10000 * 0.5e-6 },       /* clocks are coarse */
 		{ 10000, 9000, 5, 1000 * 16e-6 },      /* new memory is no copy */
-		{ 20000, 0, 0.05, 0.075 },	       /* so much is put into huge pages again */
 		{ 20, 9000, 5, 0 },		       /* in huge pages */
-		{ 5000000, 0, 100, 150000 * 16e-6 },   /* nor is more than there was */
+		{ 5000000, 0, 100, 100000 * 16e-6 },   /* nor is more than there was */
 	};
 
 	(void)state;
@@ -111,10 +112,34 @@ static void test_copied(void **state)
 static void test_another_process(void **state)
 {
 	struct cb_twin_cost c = { .copied_s = 0.5, .before = { 500, PAGE, 1 } };
+	struct cb_touched now = { 0 };
 
 	(void)state;
-	cb_twin_cost_copied(&c, (struct cb_touched){ 0 });
+	cb_twin_cost_ran(&c, 0.1, &now);
 	assert_true(c.copied_s == 0.5);
+}
+
+/* What the second cell's time in the kernel says of huge pages counts as long as the first one copies so much. */
+static void test_joined(void **state)
+{
+	static const struct {
+		double sys_s, s;
+	} is[] = { { 0.3, 0.3 }, { 0.1, 0.1 }, { 0.2, 0.15 }, { 1e3, 20000 * 16e-6 / 2 + 0.15 / 2 } };
+	struct cb_twin_cost c = { 0 };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(is) / sizeof(is[0]); i++) {
+		make(&c, 0.001);
+		copy(&c, 20000, 0.2, 0);
+		copy(&c, 10, is[i].sys_s, 0);
+		assert_true(about(c.joined_s, is[i].s));
+		assert_true(about(cb_twin_cost_due(&c), 40 * (0.004 + 0.2 + is[i].s)));
+		assert_false(cb_twin_cost_reads(&c));
+	}
+	make(&c, 0.001);
+	copy(&c, 10000, 0.02, 0);
+	assert_true(c.joined_s == 0);
+	assert_false(cb_twin_cost_reads(&c));
 }
 
 static void test_idle(void **state)
@@ -136,7 +161,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_earned),	 cmocka_unit_test(test_learning),
 		cmocka_unit_test(test_no_turns), cmocka_unit_test(test_copied),
-		cmocka_unit_test(test_another_process), cmocka_unit_test(test_idle),
+		cmocka_unit_test(test_another_process), cmocka_unit_test(test_joined),
+		cmocka_unit_test(test_idle),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
