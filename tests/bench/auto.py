@@ -35,7 +35,7 @@ WORK = {
         3,
         40,
     ),
-    "numpy": ("import numpy as np; a = np.ones(1 << 27)", "a += 1", 400, 4, 40),
+    "numpy": ("import numpy as np; a = np.ones(1 << 27)", "a += 1", 2000, 1, 40),
 }
 
 
