@@ -156,6 +156,42 @@ def test_kernel_by_a_user():
     kernel("ku", True, bombs, "--set", "limits.memory=300M", "--set", "limits.pids=30")
 
 
+def transactions(client):
+    """A crash and a bomb cost the cell; a cell that fits without the twin costs the twin, and the next one has a new."""
+    assert client.run("kept = [1]; same = kept", timeout=60).ok
+    for failure, ename in ("import os; os._exit(3)", "KernelDiedError"), (BOMB, "CellMemoryError"):
+        cell = client.run("kept.append(2)\n" + failure, timeout=120)
+        assert cell.about["state"] == "restored" and cell.content["ename"] == ename, cell
+        assert client.run("kept, kept is same", timeout=60).result == "([1], True)"
+    assert client.run("big = bytearray(b'1') * (170 << 20)", timeout=60).ok
+    cell = client.run(REWRITE, timeout=120)
+    assert cell.ok and cell.about["given_up"] >= 1 and "memory is short" in cell.text("stderr"), cell
+    cell = client.run("kept.clear(); import os; os._exit(1)", timeout=60)
+    assert cell.about["state"] == "restored" and "given_up" not in cell.about, cell
+    assert client.run("kept, len(big) >> 20", timeout=60).result == "([1], 170)"
+
+
+# Shared memory, which no limit of a process's own holds.
+BOMB = """
+import mmap
+memory, block = mmap.mmap(-1, 512 << 20), b"1" * (1 << 20)
+for i in range(512): memory.write(block)
+"""
+# What the twin keeps of it has to go before the rest is written.
+REWRITE = """
+import os, time
+def others(): return [p for p in os.listdir('/proc') if p.isdigit() and p not in ('1', str(os.getpid()))]
+for i in range(0, len(big), 4096):
+    big[i] = 2
+    while i >> 20 == 110 and others(): time.sleep(0.01)
+"""
+
+
+def test_transactions_in_control_groups_v2():
+    sets = ("transactions.mode=always", "transactions.keep=0", "isolation.minimum=full", "limits.memory=300M")
+    kernel("kt", False, transactions, *(word for each in sets for word in ("--set", each)))
+
+
 def born_in_its_group(command, before=()):
     """A move into the group, which makes the kernel wait for all processors, is only what is left where that fails."""
     status, out, err = cellblock(*command, before=(*before, "env", "CELLBLOCK_LOG=debug"))
