@@ -76,9 +76,12 @@ static bool count_frame(struct cb_kernel *k, const struct cb_speaker *s, const s
 static void say(struct cb_kernel *k, struct cb_speaker *s, uint64_t id, unsigned stream, const char *text, size_t len)
 {
 	struct cb_guest_parent *p = cb_speaker_parent(s, id);
+	uint64_t limit = k->policy->limit_output, left = limit > p->output_bytes ? limit - p->output_bytes : 0;
+	size_t fits = limit == 0 || len <= left ? len : cb_utf8_complete_prefix(text, left);
 
-	if (cb_speaker_count(k, p, len))
-		cb_iopub_text(k, p->header, stream, text, len);
+	if (fits > 0)
+		cb_iopub_text(k, p->header, stream, text, fits);
+	(void)cb_speaker_count(k, p, len); /* its notice comes after what still fits */
 }
 
 static int read_output(struct cb_kernel *k, struct cb_speaker *s, int i, size_t most)

@@ -86,7 +86,7 @@ def test_the_limit_is_said_and_is_no_error(start):
     k = start(args=["--set", "limits.output=1M"])
     cell = k.client.run("for i in range(100): print('x' * 99_999)\n'result'", timeout=60)
     assert cell.ok and cell.result == "'result'" and cell.about["limit"] == "output"
-    assert len(cell.text()) <= 1_100_000
+    assert len(cell.text()) == 1 << 20
     notice = [line for line in cell.text("stderr").splitlines() if "limits.output" in line]
     assert len(notice) == 1
     after = k.client.run("print('fresh')")
@@ -122,6 +122,17 @@ def test_an_error_over_the_limit_is_told(start):
     k = start(args=["--set", "limits.output=1M"])
     cell = k.client.run("print('x' * 2_000_000)\n1 / 0")
     assert cell.error["ename"] == "ZeroDivisionError" == cell.content["ename"] and cell.about["limit"] == "output"
+    assert cell.text() == "x" * (1 << 20)
+
+
+@pytest.mark.cellblock_only("ipykernel has no limit")
+def test_one_text_over_the_limit_is_cut(start):
+    """Between characters, and the notice comes after it."""
+    k = start(args=["--set", "limits.output=1K"])
+    cell = k.client.run("print('a' + '\u20ac' * 5000)")
+    streams = [m.content for m in cell.iopub if m.type == "stream"]
+    assert [s["name"] for s in streams] == ["stdout", "stderr"] and "limits.output" in streams[1]["text"]
+    assert streams[0]["text"] == "a" + "\u20ac" * 341
 
 
 @pytest.mark.cellblock_only

@@ -157,7 +157,7 @@ def test_kernel_by_a_user():
 
 
 def transactions(client):
-    """A crash and a bomb cost the cell; a cell that fits without the twin costs the twin, and the next one has a new."""
+    """A crash and a bomb cost the cell; a cell that fits without the twin costs the twin, and the next has a new."""
     assert client.run("kept = [1]; same = kept", timeout=60).ok
     for failure, ename in ("import os; os._exit(3)", "KernelDiedError"), (BOMB, "CellMemoryError"):
         cell = client.run("kept.append(2)\n" + failure, timeout=120)
