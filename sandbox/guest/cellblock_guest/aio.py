@@ -104,35 +104,41 @@ class Aio:
                 self.on_import(sys.modules["asyncio"])
         return self.loop
 
-    def run_coroutine(self, coroutine):
-        """Runs a cell's coroutine as a task. SIGINT cancels it; the cell then sees KeyboardInterrupt (see awaiting)."""
-        here = self._here()
+    def run_coroutine(self, function, *args):
+        """Runs a cell's coroutine function as a task. SIGINT cancels it; the cell then sees KeyboardInterrupt (see
+        awaiting)."""
+        here, interrupts = self._here(), self.interrupts
         if here is not self:
-            return here.run_coroutine(coroutine)
+            return here.run_coroutine(function, *args)
         loop = self.ensure()
         if get_ident() != self.wire.main:
-            return self._elsewhere().run_until_complete(coroutine)
+            return self._elsewhere().run_until_complete(function(*args))
         if self.loop_runs:
-            coroutine.close()
             raise RuntimeError("This event loop is already running")
 
         async def in_cell_context():
             try:
-                return await coroutine
+                return await function(*args)
             finally:
                 self.context = contextvars.copy_context()
 
-        task = loop.create_task(in_cell_context())
-        self.interrupted = False
-        self._mark(False)
-        self.loop_runs = True
-        self.interrupts.on_async = lambda: self._on_interrupt(task)
+        interrupts.shield += 1  # none comes between the coroutine and its task, who alone can be told of it
+        try:
+            task = loop.create_task(in_cell_context())
+            self.interrupted = False
+            self._mark(False)
+            self.loop_runs = True
+            interrupts.on_async = lambda: self._on_interrupt(task)
+        finally:
+            interrupts.shield -= 1
         beside = self.beside if self.executing and get_ident() == self.wire.main else None
         try:
             if beside:
                 beside(True)
             while True:
                 try:
+                    if interrupts.pending and not interrupts.shield:
+                        interrupts.deliver()
                     return loop.run_until_complete(task)
                 except KeyboardInterrupt as e:
                     if task.done():
@@ -142,12 +148,11 @@ class Aio:
                 except self.asyncio.CancelledError:
                     if not self.interrupted:
                         raise
-                    coroutine.close()  # it had not begun
                     raise KeyboardInterrupt from None
         finally:
             if beside:
                 beside(False)
-            self.interrupts.on_async = None
+            interrupts.on_async = None
             self.loop_runs = False
             self._mark(True)
 

@@ -90,7 +90,7 @@ class PlainShell:
         try:
             for at, each in enumerate(codes):
                 if each.co_flags & _COROUTINE:
-                    return self.guest.aio.run_coroutine(self._run_awaiting(codes[at:]))
+                    return self.guest.aio.run_coroutine(self._run_awaiting, codes[at:])
                 exec(each, self.user_ns)
         except Rollback:
             return None, None

@@ -415,7 +415,7 @@ class ZMQInteractiveShell(InteractiveShell):
                 if code.co_flags & _COROUTINE:
                     if self.in_main_thread:
                         sys.excepthook = excepthook
-                    return self.guest.aio.run_coroutine(self._run_awaiting(code, codes, result))
+                    return self.guest.aio.run_coroutine(self._run_awaiting, code, codes, result)
                 exec(code, namespace, local)
         except BaseException as e:
             self._show_failure(e, result)
