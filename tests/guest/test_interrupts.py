@@ -119,6 +119,19 @@ def test_await_cell_can_catch_it(guest):
     assert result.ok and result.result == "6"
 
 
+def test_an_interrupt_before_the_cells_task_has_begun(guest):
+    """Nothing is left that was never awaited."""
+    guest.run(
+        "import asyncio, gc, os, signal\nloop = asyncio.get_event_loop()\nmade = loop.create_task\n"
+        "def interrupted(coroutine, **more):\n    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return made(coroutine, **more)\nloop.create_task = interrupted"
+    )
+    result = guest.run("await asyncio.sleep(100)")
+    assert result.error["ename"] == "KeyboardInterrupt" and len(result.of("INTERRUPTED")) == 1
+    after = guest.run("del loop.create_task; gc.collect() and None")
+    assert result.stderr + after.stderr == "" and guest.run("await asyncio.sleep(0); 1").result == "1"
+
+
 def test_a_callback_of_the_loop_that_asks(guest):
     guest.run("import asyncio")
     guest.start("asyncio.get_running_loop().call_soon(input)\nawait asyncio.sleep(100)", allow_stdin=True)
