@@ -38,6 +38,17 @@ static bool is_earned(const struct cb_kernel *k)
 	return c->worked_s >= cb_twin_cost_due(c) && cb_twin_cost_is_earned(c, cb_usage_turns(&k->guest.usage));
 }
 
+/* A checkpoint with a name holds the present state, but no failure goes back to it: one beside it costs little more. */
+static bool is_named(const struct cb_kernel *k)
+{
+	const struct cb_twins *w = &k->twins;
+
+	for (int i = 0; i < CB_TWINS_MAX; i++)
+		if (cb_twin_is_ready(&w->twin[i]) && w->twin[i].name[0] != '\0' && w->twin[i].cell == w->past.last)
+			return true;
+	return false;
+}
+
 static struct cb_touched touched(const struct cb_kernel *k)
 {
 	struct cb_touched t = { .own_bytes = cb_usage_of(k->guest.pid) };
@@ -82,7 +93,7 @@ void cb_twins_quiet(struct cb_kernel *k)
 	cb_checkpoints_quiet(k);
 	if (!is_time(k))
 		return;
-	if (k->policy->transactions_mode == CB_MODE_ALWAYS || is_earned(k))
+	if (k->policy->transactions_mode == CB_MODE_ALWAYS || is_named(k) || is_earned(k))
 		(void)cb_twins_make(k, NULL);
 	else
 		cb_loop_arm(&k->loop, k->twins.idle_timer, cb_now_ns() + cb_twin_cost_idle(&k->twins.cost));

@@ -36,7 +36,7 @@ class HugePages:
         elif self._cells == 2 and getrusage(RUSAGE_SELF).ru_minflt - self._faults >= _LEAST:
             try:
                 collapse(guest)
-            except Exception:  # no such file in this /proc, no ctypes, or user code has changed what is used here
+            except BaseException:  # no such file in this /proc, no ctypes, or what user code has put in its place
                 guest.log_exception("huge pages")
 
 
