@@ -15,7 +15,7 @@ bool cb_twins_busy(const struct cb_kernel *k)
 
 void cb_twins_touched(struct cb_kernel *k, struct cb_span code, int64_t number)
 {
-	if (!k->twins.possible && cb_twins_pick(&k->twins, false) == NULL)
+	if (!k->twins.possible && cb_twins_next(&k->twins) == NULL)
 		return;
 	cb_past_add(&k->twins.past, code, number);
 	k->twins.stale = true;

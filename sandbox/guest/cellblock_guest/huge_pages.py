@@ -2,9 +2,9 @@
 
 A first write to memory that a twin shares copies 4 KiB at a time, also where it lay in pages of 2 MiB, and cells that
 work on large arrays run a tenth to a third slower from then on. MADV_COLLAPSE (Linux 6.1, madvise(2)) mends that for
-about half of what the copying has cost; the supervisor counts it (twin_cost.c). Before the second cell since a twin, not
-sooner: the next twin undoes it again. Only pages that no twin shares, so nothing is copied that need not be; only where
-the host allows huge pages.
+about half of what the copying has cost; the supervisor counts it (twin_cost.c). Before the second cell since a twin,
+not sooner: the next twin undoes it again. Only pages that no twin shares, so nothing is copied that need not be; only
+where the host allows huge pages.
 """
 
 import os
