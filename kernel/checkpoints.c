@@ -345,7 +345,10 @@ void cb_checkpoint_made(struct cb_kernel *k, struct cb_twin *t, const char *why)
 		snprintf(k->checkpoints.note, sizeof(k->checkpoints.note),
 			 "[cellblock: %%checkpoint %.64s: no copy could be made]\n", k->twins.coming_name);
 	}
-	cb_checkpoints_quiet(k);
+	if (t != NULL)
+		cb_twins_quiet(k); /* one without a name may be due as well */
+	else
+		cb_checkpoints_quiet(k);
 }
 
 /* ---- cells ---- */

@@ -34,9 +34,12 @@ static void say(struct cb_kernel *k, uint64_t used, bool none_left)
 	struct cb_memory_watch *m = &k->memory;
 	const struct cb_request *r = k->execution.current;
 	const char *whose = used > CB_MEMORY_SHORT(k->policy->limit_memory) ? "limits.memory" : "the whole host's";
-	const char *what = none_left ? "the state before this cell is given up for it; if the cell fails for good, all "
-				       "variables are lost"
-				     : "an older state is given up for this cell; %rollback does not reach it any more";
+	const char *what = !none_left ? "an older state is given up for this cell; %rollback does not reach it any more"
+			   : cb_twins_any(k)
+				   ? "the state before this cell is given up for it; if the cell fails for good, the "
+				     "latest checkpoint with a name comes back"
+				   : "the state before this cell is given up for it; if the cell fails for good, all "
+				     "variables are lost";
 	int n = snprintf(m->note, sizeof(m->note), "[cellblock: memory is short (%s): %s]\n", whose, what);
 
 	if (r == NULL || !cb_request_is_execute(r))

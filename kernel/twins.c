@@ -43,6 +43,22 @@ struct cb_twin *cb_twins_pick(struct cb_twins *w, bool oldest)
 	return best;
 }
 
+struct cb_twin *cb_twins_next(struct cb_twins *w)
+{
+	struct cb_twin *best = cb_twins_pick(w, false);
+
+	if (best != NULL)
+		return best;
+	for (int i = 0; i < CB_TWINS_MAX; i++) {
+		struct cb_twin *t = &w->twin[i];
+
+		if (cb_twin_is_ready(t) && t != w->waking && t->use == CB_TWIN_KEPT &&
+		    (best == NULL || t->number > best->number))
+			best = t;
+	}
+	return best;
+}
+
 struct cb_twin *cb_twins_other_named(struct cb_twins *w, const struct cb_twin *than)
 {
 	for (int i = 0; i < CB_TWINS_MAX; i++)
@@ -118,6 +134,11 @@ size_t cb_twins_unnamed(struct cb_kernel *k, int64_t before_ms, pid_t ret_pid[CB
 			ret_pid[n++] = t->pid;
 	}
 	return n;
+}
+
+bool cb_twins_any(struct cb_kernel *k)
+{
+	return cb_twins_next(&k->twins) != NULL;
 }
 
 size_t cb_twins_give_up(struct cb_kernel *k)

@@ -97,6 +97,8 @@ void cb_twins_resumed(struct cb_kernel *k);
 /* ---- memory.c ---- */
 /* Their number, and which processes: those that are kept by age and were asked for before then. */
 size_t cb_twins_unnamed(struct cb_kernel *k, int64_t before_ms, pid_t ret_pid[CB_TWINS_MAX]);
+/* One could take over, also if it has a name. */
+bool cb_twins_any(struct cb_kernel *k);
 /* The oldest of them goes; how many are left. */
 size_t cb_twins_give_up(struct cb_kernel *k);
 

@@ -64,7 +64,7 @@ static bool replace(struct cb_kernel *k, struct cb_twin *t)
 
 bool cb_twins_take_over(struct cb_kernel *k)
 {
-	bool done = replace(k, cb_twins_pick(&k->twins, false));
+	bool done = replace(k, cb_twins_next(&k->twins));
 
 	if (done)
 		k->checkpoints.rolling = false;
@@ -89,7 +89,7 @@ static void fall_back(struct cb_kernel *k)
 		w->fallen = true;
 	}
 	k->checkpoints.rolling = false;
-	t = cb_twins_pick(w, false);
+	t = cb_twins_next(w);
 	if (t != NULL)
 		begin(k, t);
 	else
@@ -207,9 +207,11 @@ void cb_twins_resumed(struct cb_kernel *k)
 {
 	struct cb_twins *w = &k->twins;
 	struct cb_twin *t = w->waking;
+	char name[CB_CHECKPOINT_NAME];
 	int64_t first, last;
 	size_t n;
 
+	snprintf(name, sizeof(name), "%s", t->name);
 	cb_loop_arm(&k->loop, w->deadline_timer, 0);
 	n = note_undone(w, t, &first, &last);
 	cb_past_undo(&w->past, t->cell);
@@ -222,6 +224,6 @@ void cb_twins_resumed(struct cb_kernel *k)
 	cb_guest_set_idle(k);
 	cb_memory_freed(k);
 	if (w->possible)
-		(void)cb_twins_make(k, NULL); /* the next failure may come at once */
+		(void)cb_twins_make(k, name); /* the next failure may come at once */
 	cb_execution_guest_restored(k);
 }

@@ -15,7 +15,7 @@ bool cb_twins_busy(const struct cb_kernel *k)
 
 void cb_twins_touched(struct cb_kernel *k, struct cb_span code, int64_t number)
 {
-	if (!k->twins.possible && cb_twins_pick(&k->twins, false) == NULL)
+	if (!k->twins.possible && cb_twins_next(&k->twins) == NULL)
 		return;
 	cb_past_add(&k->twins.past, code, number);
 	k->twins.stale = true;
@@ -36,6 +36,17 @@ static bool is_earned(const struct cb_kernel *k)
 	const struct cb_twin_cost *c = &k->twins.cost;
 
 	return c->worked_s >= cb_twin_cost_due(c) && cb_twin_cost_is_earned(c, cb_usage_turns(&k->guest.usage));
+}
+
+/* A checkpoint with a name holds the present state, but no failure goes back to it: one beside it costs little more. */
+static bool is_named(const struct cb_kernel *k)
+{
+	const struct cb_twins *w = &k->twins;
+
+	for (int i = 0; i < CB_TWINS_MAX; i++)
+		if (cb_twin_is_ready(&w->twin[i]) && w->twin[i].name[0] != '\0' && w->twin[i].cell == w->past.last)
+			return true;
+	return false;
 }
 
 static struct cb_touched touched(const struct cb_kernel *k)
@@ -82,7 +93,7 @@ void cb_twins_quiet(struct cb_kernel *k)
 	cb_checkpoints_quiet(k);
 	if (!is_time(k))
 		return;
-	if (k->policy->transactions_mode == CB_MODE_ALWAYS || is_earned(k))
+	if (k->policy->transactions_mode == CB_MODE_ALWAYS || is_named(k) || is_earned(k))
 		(void)cb_twins_make(k, NULL);
 	else
 		cb_loop_arm(&k->loop, k->twins.idle_timer, cb_now_ns() + cb_twin_cost_idle(&k->twins.cost));

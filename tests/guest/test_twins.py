@@ -242,7 +242,8 @@ def test_pools(new_guest):
         "threads = ThreadPoolExecutor(2); threads.submit(abs, -1).result()\n"
         "fork = multiprocessing.get_context('fork'); processes = ProcessPoolExecutor(1, fork)\n"
         "processes.submit(abs, -1).result()\npool = fork.Pool(1); pool.map(abs, [-1])\n"
-        "lock, count = fork.RLock(), fork.Semaphore(3)"
+        "lock, count = fork.RLock(), fork.Semaphore(3); queue = fork.Queue(); queue.put(1); queue.get()\n"
+        "import time; child = fork.Process(target=time.sleep, args=(600,)); child.start()"
     )
     twin = guest.checkpoint()
     assert twin.reply["status"] == "ok", twin.reply
@@ -252,6 +253,9 @@ def test_pools(new_guest):
     assert guest.run("threads.submit(abs, -2).result(60)").result == "2"
     assert guest.run("processes.submit(abs, -2)").error["ename"] == "BrokenProcessPool"
     assert guest.run("pool.map(abs, [-2])").error["ename"] == "ValueError"
+    assert guest.run("child.join(); child.is_alive(), child.exitcode").result == "(False, -9)"
+    assert guest.run("pool.terminate(); pool.join()").ok
+    assert guest.run("queue.put(2); queue.get(timeout=60)").result == "2"
     assert guest.run("lock.acquire(timeout=60), count.get_value()").result == "(True, 3)"
     assert guest.run("with fork.Pool(1) as p: print(p.map(abs, [-3]))").stdout == "[3]\n"
     assert guest.shutdown() == 0
@@ -377,6 +381,9 @@ def test_huge_pages_come_back(new_guest):
     left = int(guest.run("write(b'each', 0, 2); huge()").result)
     assert left < whole / 2
     assert int(guest.run("huge()").result) <= left + 4, "pages that the twin shares were copied"
+    guest.checkpoint()
+    assert guest.run("write(b'once'); import os\ndef no(*_): raise SystemExit(1)\nos.sysconf = no").ok
+    assert guest.run("len(memory) > 0").result == "True", "what user code has put into modules ends no cell"
 
 
 def test_openmp(new_guest, need):

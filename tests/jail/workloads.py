@@ -50,6 +50,7 @@ import os, select, signal, time
 got = []
 old = signal.signal(signal.SIGALRM, lambda *a: got.append(1))
 signal.setitimer(signal.ITIMER_REAL, 0.01); signal.pause(); signal.alarm(0); assert got
+assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 signal.signal(signal.SIGALRM, old)
 old = signal.signal(signal.SIGUSR1, lambda *a: got.append(2)); os.kill(os.getpid(), signal.SIGUSR1)
 signal.raise_signal(signal.SIGUSR1); signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])

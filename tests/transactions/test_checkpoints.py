@@ -79,6 +79,20 @@ def test_magics(start):
     assert not failed.ok and "nowhere" in failed.content["evalue"]
 
 
+@pytest.mark.parametrize("mode", ["auto", "always"])
+def test_a_failure_behind_one(start, mode):
+    """No failure goes back behind a checkpoint that was made just before, in cells that are sent in one go as well."""
+    c = start(args=["--set", f"transactions.mode={mode}"]).client
+    by_cell = c.start("x = 1\n%checkpoint one"), c.start("import os; os._exit(1)")
+    assert c.finish(by_cell[0]).ok
+    assert c.finish(by_cell[1]).about["undone"] == [2]
+    c.start("x = 2")
+    asked, failed = c.send("cellblock_checkpoint_request", {"name": "two"}), c.start("import os; os._exit(1)")
+    assert c.reply(asked).content["status"] == "ok"
+    assert c.finish(failed).about["undone"] == [4]
+    assert c.run("x").result == "2"
+
+
 def test_off(start):
     c = start(args=["--set", "transactions.mode=off"]).client
     for what in ("checkpoint", "rollback"):

@@ -77,6 +77,16 @@ def test_arrays_and_figures(transactional, mode):
     assert whole.result == "'whole'", whole
 
 
+def test_pools_of_joblib(start):
+    """scikit-learn's n_jobs: the pool that is kept from call to call is made anew, not waited for."""
+    pytest.importorskip("joblib")
+    c = start(args=["--set", "transactions.mode=always"]).client
+    use = "Parallel(2)(delayed(pow)(2, i) for i in range(3))"
+    assert c.run("from joblib import Parallel, delayed\n" + use, timeout=60).result == "[1, 2, 4]"
+    assert c.run(KILL).about["state"] == "restored"
+    assert c.run(use, timeout=60).result == "[1, 2, 4]"
+
+
 def test_tasks_and_comms_go_on(transactional):
     c = transactional()
     c.run("import asyncio; seen = []")

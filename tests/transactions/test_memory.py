@@ -89,6 +89,19 @@ def test_a_cell_that_fails_after_that_says_why_all_is_lost(client):
     assert c.run("'kept' in globals()").result == "False"
 
 
+def test_a_name_comes_back_where_no_other_state_is_left(client):
+    c = client("transactions.keep=0")
+    assert c.run("%checkpoint name").ok and c.run("big = bytearray(b'1') * (300 << 20)").ok
+    # the checkpoint's twin stays, so the cell waits for the number of processes to fall
+    code = REWRITE.replace("and others()", "and len(others()) == n").replace("\nfor i", "\nn = len(others())\nfor i")
+    cell = c.run("kept.append(2)\n" + code + "os._exit(1)", timeout=60)
+    assert cell.about["given_up"] == 1 and "checkpoint with a name" in cell.text("stderr"), cell
+    assert (cell.about["state"], cell.about["undone"]) == ("restored", [3, 4]), cell.content
+    assert c.run("kept, kept is same").result == "([1], True)"
+    assert c.run("kept.append(3)").ok and c.run("%rollback name").about["state"] == "restored", "it stays"
+    assert c.run("kept, kept is same").result == "([1], True)"
+
+
 def test_older_states_go_first(client):
     c = client("transactions.keep=3")
     for _ in range(4):

@@ -16,7 +16,8 @@ _PAGE, _HUGE = 4096, 2 << 20
 _PIECE = 32 * _HUGE  # what is looked at and asked for at a time
 _MADV_COLLAPSE = 25
 _OWN = 0x81  # the highest byte of a pagemap entry: present, and in this process only (admin-guide/mm/pagemap.rst)
-_AREA = rb"(?ms)^([0-9a-f]+)-([0-9a-f]+) rw-p .*?^THPeligible: +([01])"
+# Of one area: where a kernel says nothing of THPeligible no search goes on to the end.
+_AREA = rb"(?m)^([0-9a-f]+)-([0-9a-f]+) rw-p .*\n(?:[A-Z].*\n)*?THPeligible: +([01])"
 
 
 class HugePages:
@@ -36,7 +37,7 @@ class HugePages:
         elif self._cells == 2 and getrusage(RUSAGE_SELF).ru_minflt - self._faults >= _LEAST:
             try:
                 collapse(guest)
-            except Exception:  # no such file in this /proc, no ctypes, or user code has changed what is used here
+            except BaseException:  # no such file in this /proc, no ctypes, or what user code has put in its place
                 guest.log_exception("huge pages")
 
 

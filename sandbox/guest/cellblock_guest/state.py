@@ -248,6 +248,10 @@ class Kept:
         self._rewake()
 
 
+_LOST = "its processes did not come back with the session's state"
+_LOKY = ("loky.", "joblib.externals.loky.")  # the pools of joblib and scikit-learn: the next call makes a new one
+
+
 def heal(guest):
     """On take-over: pools whose threads and processes are gone say so, or start anew, instead of waiting for ever."""
     for loop in list(guest.aio.loops):
@@ -277,22 +281,33 @@ def _pool_of(thread):
 
 
 def _heal_process_pools():
-    module = sys.modules.get("concurrent.futures.process")
-    for thread in list(getattr(module, "_threads_wakeups", ())):
-        pool = getattr(thread, "executor_reference", lambda: None)()
-        if pool is not None:
-            pool._broken = "its processes did not come back with the session's state"
+    for name in ("concurrent.futures.process", *(each + "process_executor" for each in _LOKY)):
+        module = sys.modules.get(name)
+        for thread in list(getattr(module, "_threads_wakeups", ())):
+            pool = getattr(thread, "executor_reference", lambda: None)()
+            if hasattr(pool, "_flags"):
+                pool._flags.broken = module.BrokenProcessPool(_LOST)
+            elif pool is not None:
+                pool._broken = _LOST
 
 
 def _heal_multiprocessing():
-    tracker = getattr(sys.modules.get("multiprocessing.resource_tracker"), "_resource_tracker", None)
-    if tracker is not None:
-        tracker._fd = tracker._pid = None
+    for name in ("multiprocessing.", *(each + "backend." for each in _LOKY)):
+        tracker = getattr(sys.modules.get(name + "resource_tracker"), "_resource_tracker", None)
+        if tracker is not None:
+            tracker._fd = tracker._pid = None
     pools = sys.modules.get("multiprocessing.pool")
     util = sys.modules.get("multiprocessing.util")
     process = sys.modules.get("multiprocessing.process")
+    for child in list(getattr(process, "_children", ())):
+        child._parent_pid = os.getpid()
+        child._popen.returncode = -signal.SIGKILL
     if process is not None:
         process._children.clear()
+    queues = sys.modules.get("multiprocessing.queues")
+    for each in list(util._afterfork_registry.values()) if queues and util else ():
+        if isinstance(each, queues.Queue) and each._thread is not None and not each._closed:
+            each._after_fork()
     if pools is None or util is None:
         return
     for finalizer in list(util._finalizer_registry.values()):

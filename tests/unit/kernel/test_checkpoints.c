@@ -240,7 +240,7 @@ static void test_asked_by_cells(void **state)
 		"{\"checkpoint\":[]}",      "{\"rollback\":7}",
 	};
 	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
-	struct rig_twin first = rig_twin(r), a, b;
+	struct rig_twin first = rig_twin(r), a, b, beside;
 
 	r->k.twins.cost.made_s = 1000;
 	for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++)
@@ -251,6 +251,8 @@ static void test_asked_by_cells(void **state)
 	b = rig_twin(r);
 	assert_non_null(cb_twins_named(&r->k, "a \"]"));
 	assert_non_null(cb_twins_named(&r->k, "b"));
+	beside = rig_twin(r);
+	assert_string_equal(r->k.twins.coming_name, "");
 	const char *id = rig_execute(r, "next"); /* the third has no room: the next cell says so */
 
 	rig_expect(r, RIG_IOPUB, "busy", id);
@@ -262,6 +264,7 @@ static void test_asked_by_cells(void **state)
 	rig_twin_close(&first);
 	rig_twin_close(&a);
 	rig_twin_close(&b);
+	rig_twin_close(&beside);
 }
 
 /* What is asked for beyond the bound is dropped. */
