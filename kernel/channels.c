@@ -122,6 +122,25 @@ static int set_int(void *socket, int option, int value)
 	return zmq_setsockopt(socket, option, &value, sizeof(value)) == 0 ? 0 : -errno;
 }
 
+/* A reader that is gone without closing (laptop asleep) is found and its queue given back. Heartbeats only for iopub:
+ * libzmq aborts when one is due for a peer that it has stopped to read and that hung up, as the router sockets' peers
+ * do whose identity another has taken over. */
+static int set_liveness(void *s, enum cb_channel ch)
+{
+	static const int beats[][2] = { { ZMQ_HEARTBEAT_IVL, 10000 }, { ZMQ_HEARTBEAT_TIMEOUT, 30000 } };
+	static const int tcp[][2] = { { ZMQ_TCP_KEEPALIVE, 1 },
+				      { ZMQ_TCP_KEEPALIVE_IDLE, 10 },
+				      { ZMQ_TCP_KEEPALIVE_INTVL, 10 },
+				      { ZMQ_TCP_KEEPALIVE_CNT, 2 } };
+	const int(*options)[2] = ch == CB_IOPUB ? beats : tcp;
+	size_t n = ch == CB_IOPUB ? sizeof(beats) / sizeof(beats[0]) : sizeof(tcp) / sizeof(tcp[0]);
+	int r = 0;
+
+	for (size_t i = 0; i < n && r == 0; i++)
+		r = set_int(s, options[i][0], options[i][1]);
+	return r;
+}
+
 static int set_common(struct cb_kernel *k, void *s, enum cb_channel ch)
 {
 	/* above limits.message, so that what is signed and too large can be answered; below what would hurt */
@@ -129,18 +148,17 @@ static int set_common(struct cb_kernel *k, void *s, enum cb_channel ch)
 	int64_t max = ch == CB_HB ? 1024 : 2 * limit > FRAME_FLOOR ? 2 * limit : FRAME_FLOOR;
 	int r = zmq_setsockopt(s, ZMQ_MAXMSGSIZE, &max, sizeof(max)) == 0 ? 0 : -errno;
 
-	/* a reader that is gone without closing (laptop asleep) is found by heartbeats and its queue given back */
 	const int options[][2] = {
 		{ ZMQ_LINGER, 1000 },
 		{ ZMQ_SNDHWM, ch == CB_IOPUB ? CB_IOPUB_HWM : REPLY_HWM },
 		{ ZMQ_RCVHWM, 1000 },
-		{ ZMQ_HEARTBEAT_IVL, 10000 },
-		{ ZMQ_HEARTBEAT_TIMEOUT, 30000 },
 		{ ZMQ_IPV6, strchr(k->conn.ip, ':') != NULL },
 		{ ZMQ_USE_FD, k->channels.listen_fd[ch] },
 	};
 	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]) && r == 0; i++)
 		r = set_int(s, options[i][0], options[i][1]);
+	if (r == 0)
+		r = set_liveness(s, ch);
 	if (r == 0 && ch == CB_IOPUB) {
 		r = set_int(s, ZMQ_XPUB_VERBOSE, 1);
 		if (r == 0)

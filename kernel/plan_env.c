@@ -63,6 +63,16 @@ static int put_interpreter(struct cb_strv *env, const struct cb_interpreter *int
 	return r;
 }
 
+/* `!command` runs under the user's shell, as in a terminal; one that lies elsewhere is not there inside. */
+static int put_shell(struct cb_strv *env)
+{
+	const char *shell = getenv("SHELL");
+
+	if (shell == NULL || (strncmp(shell, "/bin/", 5) != 0 && strncmp(shell, "/usr/", 5) != 0))
+		return 0;
+	return put(env, cb_path_format("SHELL=%s", shell));
+}
+
 static int put_policy(struct cb_strv *env, const struct cb_policy *policy)
 {
 	int r = 0;
@@ -86,6 +96,8 @@ int cb_plan_env(const struct cb_policy *policy, const struct cb_interpreter *int
 
 	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]) && r == 0; i++)
 		r = put(env, strdup(own[i]));
+	if (r == 0 && policy != NULL)
+		r = put_shell(env);
 	if (r == 0 && interpreter != NULL)
 		r = put_interpreter(env, interpreter);
 	if (r == 0 && session_name != NULL)

@@ -89,12 +89,18 @@ def test_tqdm(run):
 
 
 @library("rich")
-def test_rich(run):
+def test_rich(run, notebook):
     cell = run("import rich\nfrom rich.table import Table\nt = Table('a')\nt.add_row('[red]1')\nrich.print(t)\nt")
     assert len(data(cell)) == 2 and all("text/html" in d for d in data(cell)) and cell.text() == ""
     cell = run("from rich.progress import track\nfor i in track(range(3)): pass")
     assert "OutputModel" in models(cell) and "100%" in data(cell)[-2]["text/plain"]
     assert run("from rich.console import Console\nConsole().is_jupyter").result == "True"
+    try:
+        run("from rich import traceback\ntraceback.install();")
+        cell = notebook.run("1/0", timeout=90)
+        assert [m.type for m in cell.of("display_data", "error")] == ["display_data"] and not cell.ok
+    finally:
+        run("for n in ('showtraceback', '_showtraceback', 'showsyntaxerror'): get_ipython().__dict__.pop(n, 0)")
 
 
 @library("pandas")
@@ -157,6 +163,9 @@ def test_matplotlib(run):
     run("%config InlineBackend.figure_formats = ['png']\n%matplotlib inline")
     assert "image/png" in run("plt.plot([1, 2])\nplt.gcf()").of("execute_result")[0].content["data"]
     run("plt.close('all')")
+    cell = run("%matplotlib notebook\nplt.plot([1]);")
+    assert [m.content["target_name"] for m in cell.of("comm_open")] == ["matplotlib"], "it needs no display"
+    run("plt.close('all')\n%matplotlib inline")
 
 
 @library("ipywidgets")

@@ -346,3 +346,18 @@ def test_notebook_magic(guest, need):
     kinds = [o["output_type"] for c in cells[-2:] for o in c["outputs"]]
     if guest.interpreter.ipython >= (9, 0):
         assert kinds == ["execute_result", "error"]
+
+
+def test_many_displays_are_not_kept(guest):
+    """%notebook writes outputs where IPython can; a flood of small ones costs no more memory than large ones may."""
+    guest.run("from IPython.display import display\nfor i in range(40_000): display(i)")
+    kept = "sum(map(len, getattr(get_ipython().history_manager, 'outputs', {}).values()))"
+    assert int(guest.run(kept).result) < 20_000
+
+
+def test_history_magics_look_at_the_session(guest):
+    guest.run("needle = 1")
+    guest.run("other = 2")
+    assert "needle = 1" in guest.run("%history -g needle*").stdout
+    assert guest.run("%history -l 2").stdout.splitlines() == ["other = 2", "%history -g needle*"]
+    assert [p["text"] for p in guest.run("%recall needle =").reply["payload"]] == ["needle = 1"]

@@ -250,3 +250,47 @@ def test_kernel_surface_that_libraries_look_at(client):
         "print(type(ip).__name__, 'IPKernelApp' in ip.config, ip.kernel is not None, 'zmq' in str(type(ip)).lower())"
     )
     assert cell.text() == "ZMQInteractiveShell True True True\n"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "ip.set_custom_exc((ZeroDivisionError,), lambda *a, **k: print('mine'))\n1/0",
+        "ip.showtraceback = lambda *a, **k: print('mine')\n1/0",
+        "ip._showtraceback = lambda *a, **k: print('mine')\nawait asyncio.sleep(0)\n1/0",
+        "ip.showsyntaxerror = lambda *a, **k: print('mine')\nip.run_cell('x =').raise_error()",
+        "print('mine')\nraise bdb.BdbQuit",
+    ],
+)
+def test_an_error_that_the_user_shows_is_shown_once(client, code):
+    """As rich.traceback.install() does, or q at pdb's prompt: no second error below it; the reply has it."""
+    cell = client.run("import asyncio, bdb\nip = get_ipython()\n" + code)
+    restore = "ip.set_custom_exc((), None)\nfor n in ('showtraceback', '_showtraceback', 'showsyntaxerror'):\n"
+    assert client.run(restore + "    ip.__dict__.pop(n, None)").ok
+    assert not cell.of("error") and not cell.ok and cell.content["ename"] and "mine" in cell.text()
+    cell = client.run("ip.showtraceback = 5\n1/0")
+    client.run("del ip.showtraceback")
+    assert [m.content["ename"] for m in cell.of("error")] == ["TypeError"], "what can't be shown is said"
+
+
+def test_printers_registered_before_the_first_result(start):
+    """Numbers and strings are shown the quick way, but only while nobody has another."""
+    client = start().client
+    client.run("plain = get_ipython().display_formatter.formatters['text/plain']\n"
+               "plain.for_type(int, lambda n, p, cycle: p.text('<%d>' % n))\n"
+               "plain.for_type_by_name('builtins', 'complex', lambda n, p, cycle: p.text('C'));")
+    assert [client.run(code).result for code in ("5", "1j", "1.5", "True")] == ["<5>", "C", "1.5", "True"]
+    client.run("class Loud(type(plain)):\n    def __call__(self, value): return '!' + repr(value)\n"
+               "get_ipython().display_formatter.formatters['text/plain'] = Loud()")
+    assert [client.run(code).result for code in ("5", "'s'", "[1]")] == ["!5", "!'s'", "![1]"]
+
+
+@pytest.mark.cellblock_only
+@pytest.mark.parametrize("shell, name", [("/bin/bash", "bash"), ("/usr/not-there", "sh"), ("/root/sh", "sh")])
+def test_commands_run_under_the_users_shell(start, shell, name):
+    """What notebooks are full of: `!source`, `![[ … ]]`, `!echo {1..3}`. A shell that is not inside is no shell."""
+    client = start(env={"SHELL": shell}).client
+    assert client.run("!echo $$0").text() == f"/bin/{name}\n"
+    assert client.run("x = !echo $$0\nprint(x[0])").text().endswith(f"{name}\n")
+    if name == "bash":
+        assert client.run("!source /dev/null && [[ 1 == 1 ]] && echo {1..3}").text() == "1 2 3\n"

@@ -16,6 +16,12 @@ def test_input(client):
     assert client.finish(cell).result == "'Zoë 😀'"
 
 
+def test_prompt_by_name(client):
+    """Python's own takes it by place alone; notebooks are used to more."""
+    cell = client.start("input(prompt='name? ')", allow_stdin=True)
+    assert answer(client, "Ada").content["prompt"] == "name? " and client.finish(cell).result == "'Ada'"
+
+
 def test_password(client):
     cell = client.start("import getpass\ngetpass.getpass('pw: ')", allow_stdin=True)
     asked = answer(client, "secret")

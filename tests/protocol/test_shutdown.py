@@ -7,9 +7,10 @@ import subprocess
 import sys
 
 import pytest
+import zmq
 
 import kernels
-from rawclient import DEADLINE
+from rawclient import DEADLINE, endpoint
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -189,3 +190,29 @@ def test_restart_by_a_manager(tmp_path):
         km.shutdown_kernel(now=False)
         km.cleanup_resources()
     assert not km.is_alive()
+
+
+def test_clients_that_take_over_an_identity_and_leave_do_no_harm(start):
+    """As tabs do that reconnect, and programs that make two clients of one manager. libzmq ended the process when a
+    heartbeat was due for one that had lost its identity and was gone: the second, which is twenty seconds later."""
+    kernel = start()
+    context = zmq.Context()
+    try:
+        peers = []
+        for channel in ("shell", "control", "stdin"):
+            for _ in range(5):
+                s = context.socket(zmq.DEALER)
+                s.linger, s.routing_id = 0, b"the same"
+                s.connect(endpoint(kernel.connection, channel))
+                s.send(b"hello")
+                peers.append(s)
+                assert kernel.client.run("1").ok
+        for s in peers:
+            s.send(b"hello")
+        assert kernel.client.run("1").ok
+        for s in peers:
+            s.close()
+    finally:
+        context.destroy(linger=0)
+    assert not kernels.wait_pidfd(kernel.pidfd, 22), kernel.said()
+    assert kernel.client.run("6 * 7").result == "42"

@@ -16,6 +16,7 @@ _SPECIAL = re.compile(r"[%!?]|^\s*[/,;]|>>>|\.\.\.|In \[", re.MULTILINE)
 _FIRST_WORD = re.compile(r"([A-Za-z_]\w*)\s*(.?)")
 _COMPOUND = re.compile(r"[;:@\\#\n'\"]")
 _KEYWORDS = frozenset(kwlist) | {"match", "case", "type", "print"}
+_PRINTERS = ("IPython.lib.pretty", "IPython.core.formatters")
 SEED = 0xC70F6907
 CELL_SUFFIX = ".py"
 _HERE = __file__.rpartition("/")[0]
@@ -96,28 +97,34 @@ class CellSource:
 
 
 class _Formatters:
-    """Whether IPython's formatters would do nothing for a type but repr it."""
+    """Whether IPython's formatters would do nothing for a type but repr it. Cells may have changed them before the
+    first look: only what is IPython's own counts as untouched."""
 
     def __init__(self, display_formatter):
         self._formatters = display_formatter.formatters
+        self._seen = list(self._formatters.values())
         self._plain = self._formatters["text/plain"]
-        self._default = dict(self._plain.type_printers)
-        others = [f for f in self._formatters.values() if f is not self._plain]
+        others = [f for f in self._seen if f is not self._plain]
         others += [display_formatter.ipython_display_formatter, display_formatter.mimebundle_formatter]
+        self._own = all(type(f).__module__ == "IPython.core.formatters" for f in [self._plain, *others])
         self._types = [f.type_printers for f in others]
         self._singletons = [f.singleton_printers for f in others]
-        self._count = len(self._formatters)
 
     def untouched(self, kind):
         plain = self._plain
-        if plain.type_printers.get(kind) is not self._default.get(kind) or not plain.enabled:
+        if not self._own or list(self._formatters.values()) != self._seen or not plain.enabled:
+            return False  # a library, such as rich, has put its own in their place
+        printer = plain.type_printers.get(kind)
+        if printer is not None and getattr(printer, "__module__", None) not in _PRINTERS:
+            return False
+        if ("builtins", kind.__name__) in plain.deferred_printers:
             return False
         if kind is float and plain.float_format not in ("%r", ""):
             return False
         for table in self._types:
             if table and (kind in table or object in table or int in table):
                 return False
-        return not any(self._singletons) and len(self._formatters) == self._count
+        return not any(self._singletons)
 
 
 def cell_file_name(code):

@@ -30,7 +30,7 @@ class Command:
         self._asks = bool(self._name and _READ) and _syscall("self") is not None
         try:
             self._process = subprocess.Popen(
-                ["/bin/sh", "-c", command],
+                [os.environ.get("SHELL") or "/bin/sh", "-c", command],
                 stdin=inside if self._asks else subprocess.DEVNULL,
                 stdout=inside,
                 stderr=inside,

@@ -24,6 +24,8 @@ def prepare(ipython):
         if name == "MPLBACKEND" and not ipython:
             value = "agg"  # the inline backend needs IPython
         os.environ.setdefault(name, value)
+    if not os.access(os.environ.get("SHELL", "/bin/sh"), os.X_OK):
+        os.environ.pop("SHELL", None)  # IPython would run every `x = !command` with it
     if os.environ["TERM"] in ("", "dumb"):
         os.environ["TERM"] = _DEFAULTS["TERM"]
 

@@ -51,7 +51,7 @@ class Prompt:
             self._lock.release()
         return True
 
-    def input(self, prompt="", /):
+    def input(self, prompt=""):
         return self._ask(str(prompt), False)
 
     def getpass(self, prompt="Password: ", stream=None):

@@ -35,6 +35,7 @@ _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 _OK = b'{"status":"ok","payload":[],"user_expressions":{}}'
 _COROUTINE = 0x80
 _OUTPUTS_MAX = 16 << 20
+_OUTPUT_BYTES = 1000  # of an output beside its data: a flood of small ones is bounded too
 
 
 class ZMQInteractiveShell(InteractiveShell):
@@ -189,7 +190,7 @@ class ZMQInteractiveShell(InteractiveShell):
         self.payload_manager.write_payload({"source": "ask_exit", "keepkernel": bool(self.keepkernel_on_exit)})
 
     def enable_gui(self, gui=None):
-        if gui not in (None, "", "inline", "asyncio", "agg", "ipympl"):
+        if gui not in (None, "", "inline", "asyncio", "agg", "ipympl", "nbagg", "webagg"):
             raise UsageError("no GUI event loop in the jail: %r (there is no display); use %%matplotlib inline" % gui)
 
     def get_parent(self):
@@ -269,7 +270,8 @@ class ZMQInteractiveShell(InteractiveShell):
         outputs = getattr(self.history_manager, "outputs", None)
         if outputs is None or _HistoryOutput is None:
             return
-        self._outputs_kept += sum(len(value) for value in data.values() if isinstance(value, (str, bytes))) + 100
+        size = sum(len(value) for value in data.values() if isinstance(value, (str, bytes)))
+        self._outputs_kept += size + _OUTPUT_BYTES
         if self._outputs_kept < _OUTPUTS_MAX:
             outputs[self.cell_number].append(_HistoryOutput(output_type=kind, bundle=data))
 
@@ -470,8 +472,9 @@ class ZMQInteractiveShell(InteractiveShell):
                 guest.aio.run_plain, self._run, content["code"], store, silent, True, metadata.get("cell_id")
             )
             error = _first(result.error_before_exec, result.error_in_exec, self._display_error)
+            shown = True  # by us, or by what the user has put in the place of showtraceback
         except BaseException as e:  # raised by a hook, or an interrupt after the cell's own code
-            error = e
+            error, shown = e, self._errors_sent > 0
         payloads, expressions = self.payload_manager.read_payload(), content.get("user_expressions")
         if guest.transactions.ended:
             error = expressions = None
@@ -482,7 +485,7 @@ class ZMQInteractiveShell(InteractiveShell):
         if error is None:
             expressions = guest.interrupts.run(guest.aio.run_plain, self.user_expressions, expressions or {})
             return encode({"status": "ok", "payload": payloads, "user_expressions": expressions})
-        if not self._errors_sent:
+        if not shown:
             guest.send_error(type(error).__name__, safe_str(error), [])
         reply = error_content(error, {"payload": payloads, "user_expressions": {}})
         reply["traceback"] = self._last_traceback or []

@@ -5,6 +5,7 @@ Imported by shell.py only, after IPython's own modules.
 
 import builtins
 import os
+from fnmatch import fnmatchcase
 
 from IPython.core.compilerop import CachingCompiler
 from IPython.core.displayhook import DisplayHook
@@ -92,6 +93,26 @@ class WireHistoryManager(HistoryManager):
         variables = {"_i": self._i, "_ii": self._ii, "_iii": self._iii, "_i%d" % line_num: source_raw}
         self.shell.user_ns.update(variables)
         self.shell.user_ns_hidden.update(variables)
+
+    def _rows(self, raw, output):
+        lines = self.input_hist_raw if raw else self.input_hist_parsed
+        for number, line in enumerate(lines):
+            if number and line:
+                shown = (line, self.output_hist_reprs.get(number)) if output else line
+                yield self.session_number or 0, number, shown
+
+    def get_tail(self, n=10, raw=True, output=False, include_latest=False):
+        """`%history -l`, of this session: a cell sees no other."""
+        rows = list(self._rows(raw, output))
+        return (rows if include_latest else rows[:-1])[-n:]
+
+    def search(self, pattern="*", raw=True, search_raw=True, output=False, n=None, unique=False):
+        """`%history -g` and `%recall`, of this session."""
+        searched = {number: line for _, number, line in self._rows(search_raw, False)}
+        rows = [row for row in self._rows(raw, output) if fnmatchcase(searched.get(row[1], ""), pattern)]
+        if unique:
+            rows = list({row[2]: row for row in rows}.values())
+        return rows[-n:] if n else rows
 
     def store_output(self, line_num):
         pass

@@ -38,6 +38,7 @@ static void test_rules(void **state)
 	setenv("PASSED_NOT", "no", 1);
 	setenv("LC_TIME", "C", 1);
 	setenv("LANG", "outside", 1);
+	setenv("SHELL", "/bin/bash", 1);
 	setenv("AWS_SECRET_ACCESS_KEY", "s", 1);
 	setenv("LD_PRELOAD_X", "x", 1);
 	assert_int_equal(cb_policy_defaults("notebook", &p, &err), 0);
@@ -47,6 +48,7 @@ static void test_rules(void **state)
 	assert_string_equal(find(&env, "HOME"), "/home/user");
 	assert_string_equal(find(&env, "USER"), "user");
 	assert_string_equal(find(&env, "TMPDIR"), "/tmp");
+	assert_string_equal(find(&env, "SHELL"), "/bin/bash");
 	assert_string_equal(find(&env, "VIRTUAL_ENV"), "/opt/venv");
 	assert_string_equal(find(&env, "JPY_SESSION_NAME"), "/n.ipynb");
 	assert_string_equal(find(&env, "PASSED"), "yes");
