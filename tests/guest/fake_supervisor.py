@@ -297,8 +297,9 @@ class FakeSupervisor:
         fds = [null, pipes[0][1], pipes[1][1], theirs.fileno(), pipes[2][1]]
         self.side, side_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM) if side else (None, None)
         self.in_lanes = set()  # pending requests
-        if twins:  # without a side wire its number must not be an event loop's
-            fds += [leash.fileno(), registry.fileno(), side_end.fileno() if side else null]
+        # what is not there has its number all the same: else it could be an event loop's
+        fds += [leash.fileno(), registry.fileno()] if twins else [null, null]
+        fds.append(side_end.fileno() if side else null)
 
         def give_fds():
             high = [os.dup2(fd, 500 + at) for at, fd in enumerate(fds)]
