@@ -48,6 +48,7 @@ def old_python():
 def run(python, folder, *argv):
     env = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
     env.update(JUPYTER_PATH=as_python3(folder), IPYTHONDIR=str(folder / "ip"), CELLBLOCK_TEST_KERNEL="python3")
+    env["XDG_DATA_HOME"] = str(folder / "data")  # the history that whoever runs this has is not searched
     (folder / "work").mkdir()
     return subprocess.run([python, *argv], cwd=folder / "work", env=env, capture_output=True, text=True, timeout=170)
 

@@ -1,6 +1,7 @@
 """The ecosystem's own conformance suite, whole."""
 
 import kernels
+import pytest
 
 try:
     from jupyter_kernel_test import IopubWelcomeTests, KernelTests
@@ -8,6 +9,14 @@ except ImportError:  # Debian 12's generation has no IopubWelcomeTests
     from jupyter_kernel_test import KernelTests
 
     IopubWelcomeTests = None
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_history(tmp_path_factory):
+    """What whoever runs this has in his history is not searched."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+        yield
 
 
 class TestKernel(KernelTests):
