@@ -1,5 +1,7 @@
 """usage_request: what the resource monitors of frontends show."""
 
+import time
+
 import psutil
 
 
@@ -37,7 +39,9 @@ def test_it_is_the_jails(start):
     c.finish(cell)
     c.run("child.kill(); child.wait()")
     c.request("cellblock_checkpoint_request", {"name": "one"}, channel="control")
-    assert usage(c)["kernel_memory"] - before["kernel_memory"] < 150 << 20
+    end = time.monotonic() + 10
+    while (now := usage(c)["kernel_memory"]) - before["kernel_memory"] >= 150 << 20:
+        assert time.monotonic() < end, now  # while a copy is being made some of it may be counted twice
 
 
 def test_before_the_jail_is_up(start):
