@@ -29,34 +29,30 @@ struct cb_twin *cb_twins_find(struct cb_twins *w, uint32_t number)
 	return NULL;
 }
 
-struct cb_twin *cb_twins_pick(struct cb_twins *w, bool oldest)
+static struct cb_twin *pick(struct cb_twins *w, bool named, bool oldest)
 {
 	struct cb_twin *best = NULL;
 
 	for (int i = 0; i < CB_TWINS_MAX; i++) {
 		struct cb_twin *t = &w->twin[i];
 
-		if (cb_twin_is_ready(t) && t != w->waking && t->name[0] == '\0' && t->use == CB_TWIN_KEPT &&
+		if (cb_twin_is_ready(t) && t != w->waking && (t->name[0] != '\0') == named && t->use == CB_TWIN_KEPT &&
 		    (!oldest || t != w->coming) && (best == NULL || (t->number > best->number) != oldest))
 			best = t;
 	}
 	return best;
 }
 
+struct cb_twin *cb_twins_pick(struct cb_twins *w, bool oldest)
+{
+	return pick(w, false, oldest);
+}
+
 struct cb_twin *cb_twins_next(struct cb_twins *w)
 {
-	struct cb_twin *best = cb_twins_pick(w, false);
+	struct cb_twin *unnamed = pick(w, false, false);
 
-	if (best != NULL)
-		return best;
-	for (int i = 0; i < CB_TWINS_MAX; i++) {
-		struct cb_twin *t = &w->twin[i];
-
-		if (cb_twin_is_ready(t) && t != w->waking && t->use == CB_TWIN_KEPT &&
-		    (best == NULL || t->number > best->number))
-			best = t;
-	}
-	return best;
+	return unnamed != NULL ? unnamed : pick(w, true, false);
 }
 
 struct cb_twin *cb_twins_other_named(struct cb_twins *w, const struct cb_twin *than)

@@ -116,16 +116,6 @@ class Computing(servers.Kernel):
         self.client.close()
 
 
-def computes(server, folder, in_subshell, tries=3):
-    """On a loaded machine a kernel may be culled before its cell has begun: then another one."""
-    for _ in range(tries - 1):
-        try:
-            return Computing(server, folder, in_subshell)
-        except urllib.error.HTTPError as e:
-            assert e.code == 404, e
-    return Computing(server, folder, in_subshell)
-
-
 def until(condition, what):
     deadline = time.monotonic() + 30
     while not condition():
@@ -151,7 +141,7 @@ def test_the_culler_ends_nothing_that_computes(nothing_left):
     folder = nothing_left / "culler"
     options = [f"--MappingKernelManager.{o}" for o in ("cull_idle_timeout=2", "cull_interval=1", "cull_connected=True")]
     with jupyter_server(folder, options) as server:
-        computing = [computes(server, folder, in_subshell) for in_subshell in (False, True)]
+        computing = [Computing(server, folder, in_subshell) for in_subshell in (False, True)]
         for each in computing:
             each.stays_busy("kernel_info_request", {}, "control")
             each.stays_busy("usage_request", {}, "control")
