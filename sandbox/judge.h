@@ -1,0 +1,59 @@
+/* The judge of names: whether an entry of a workspace may be changed, removed or made. One rule for what is there and
+ * what is not, used by every program that writes a workspace on a jail's behalf.
+ *
+ * It looks at the entry's name, at each folder above it, and at nothing else; it writes nothing and remembers nothing.
+ * What it says holds for the moment: a caller judges and acts with no act of its own between the two, and acts on
+ * (parent, name), not on the path. What patterns mean is said in judge.c, what may be written in a git folder in
+ * judge_git.c.
+ */
+#pragma once
+
+#include <cellblock/sandbox.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+struct cb_judge {
+	int root;   /* the workspace, O_PATH or readable: what is there counts */
+	int beside; /* another folder of the same shape, -1 = none: what is there counts as if it were in the workspace,
+		       and folders may be missing in one of the two */
+	const struct cb_strv *patterns; /* workspace.protect */
+	const struct cb_strv *paths;	/* from the workspace, see cb_judge_paths: these, what is below them, and their
+					   parents' names */
+};
+
+enum cb_act {
+	CB_ACT_CHANGE, /* what is there: opened for writing, truncated, attributes set */
+	CB_ACT_REMOVE, /* unlinked, removed as a folder, renamed away */
+	CB_ACT_LINK,   /* gets a second name elsewhere */
+	CB_ACT_MAKE,   /* comes into being here: created, or target of mkdir, rename, link, symlink, mknod, bind */
+};
+
+struct cb_judged {
+	int parent;	  /* the folder that holds the entry, O_PATH, reached without following a link; the caller
+			     closes it. -1 on failure, and where only `beside` has that folder */
+	const char *name; /* last component, in `path`; "" for the workspace itself */
+	bool maker;	  /* MAKE: a name that git knows a repository by, see cb_judge_made */
+	dev_t git_dev;	  /* the innermost git folder that the entry lies in; git_ino 0 = none */
+	ino_t git_ino;
+	char refused[NAME_MAX + 1]; /* with -EROFS: the pattern of workspace.protect that says so */
+};
+
+/* `path`: from the workspace, resolved: no empty, "." or ".." part, -EINVAL else; "" is the workspace itself.
+ * `type`: S_IFMT bits of what is there or is to be made.
+ * `content`: for MAKE of a folder that is moved here, its descriptor; else -1.
+ * 0: may be done. -EROFS: refused. -ENOENT also for what is refused and is not there. -ELOOP: a component is a link.
+ * Other negative: it can't be looked at, so it may not be done.
+ * A rename is REMOVE of the source and MAKE of the target; an exchange is both for either. */
+int cb_judge(const struct cb_judge *judge, const char *path, enum cb_act act, mode_t type, int content,
+	     struct cb_judged *ret);
+/* A second name `to` for the file `from`: both are judged, and neither leads into a git folder or out of it. */
+int cb_judge_link(const struct cb_judge *judge, const char *from, const char *to, struct cb_judged *ret_from,
+		  struct cb_judged *ret_to);
+/* After an entry was made whose judgement says `maker`: -EROFS if its folder is a repository now, since somebody else
+ * made another part of it meanwhile (two jails in one folder). The caller then takes back what it did. */
+int cb_judge_made(const struct cb_judged *judged);
+
+/* spec->protect_paths that lie in the workspace, as `paths` wants them. */
+int cb_judge_paths(const struct cb_jail_spec *spec, struct cb_strv *ret_paths);

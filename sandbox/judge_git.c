@@ -1,0 +1,162 @@
+/* What may be written in a git folder, and what makes one: see judge_parts.h.
+ *
+ * Trust domain: whoever judges; names and folders were made by hostile code, or by git outside. Reads folders, writes
+ * nothing, allocates nothing.
+ *
+ * A git folder is one called .git, or one that git would take for a repository by what it holds, wherever it lies: bare
+ * ones, .git/modules/x, .git/worktrees/x. Git outside runs programs that its configuration, hooks and half-done
+ * sequences name. So a git folder is closed but for a list of data: objects, refs and their logs, the index, and the
+ * files that commit, merge, cherry-pick, stash, tag and gc write. Not on the list, though git writes them:
+ *
+ *	config, config.worktree, hooks,
+ *	description, info, commondir, gitdir	name programs, or other places
+ *	rebase-merge, rebase-apply, sequencer,
+ *	BISECT_*				hold commands, or options of them
+ *	MERGE_RR, rr-cache, reftable		hold names of files that git writes or deletes
+ *	objects/info/alternates			leads to other folders
+ *	remotes, branches, lost-found		not needed
+ *	modules, worktrees			what is a git folder in them is judged as one
+ *
+ * A link, a FIFO or a socket in it could make git write, or wait, elsewhere. A folder that git would take for a
+ * repository can't be made, in no order of steps: git reads its configuration.
+ */
+#include "judge_parts.h"
+
+#include <string.h>
+
+static const char *const trees[] = { "objects", "refs", "logs" };
+static const char *const homes[] = { "modules", "worktrees" };
+static const char *const files[] = {
+	"HEAD",	      "index",	  "ORIG_HEAD",	"FETCH_HEAD",	    "packed-refs", "packed-refs.new", "COMMIT_EDITMSG",
+	"MERGE_HEAD", "MERGE_MSG", "MERGE_MODE", "AUTO_MERGE",	    "SQUASH_MSG",  "TAG_EDITMSG",     "NOTES_EDITMSG",
+	"REVERT_HEAD", "shallow", "gc.pid",	"CHERRY_PICK_HEAD", "gc.log",
+};
+/* Followed by a process's or a hash's number. */
+static const char *const numbered[] = { "index.stash.", "next-index-", "sharedindex." };
+static const char *const alternates[] = { "objects/info/alternates", "objects/info/http-alternates" };
+/* A repository is known by the first three, or by the first and the last. */
+static const char *const makers[] = { "head", "objects", "refs", "commondir" };
+enum { HEAD, OBJECTS, REFS, COMMONDIR, MAKERS };
+
+bool cb_git_is_dot(const char *folded, size_t n)
+{
+	static const char *const dots[] = { ".git", "git~1" };
+
+	return cb_name_among(folded, n, dots, CB_COUNT(dots));
+}
+
+static int holds(const int folders[2], const char *name)
+{
+	int r = cb_judge_holds(folders[0], name);
+
+	return r == 0 ? cb_judge_holds(folders[1], name) : r;
+}
+
+int cb_git_is_folder(const int folders[2])
+{
+	int r = holds(folders, "HEAD");
+
+	if (r <= 0)
+		return r;
+	r = holds(folders, "commondir");
+	if (r != 0)
+		return r;
+	r = holds(folders, "objects");
+	return r <= 0 ? r : holds(folders, "refs");
+}
+
+bool cb_git_passes(const char *rest)
+{
+	size_t n = strcspn(rest, "/");
+
+	return cb_name_among(rest, n, trees, CB_COUNT(trees)) || cb_name_among(rest, n, homes, CB_COUNT(homes));
+}
+
+static size_t without_lock(const char *name, size_t n)
+{
+	return n > 5 && memcmp(name + n - 5, ".lock", 5) == 0 ? n - 5 : n;
+}
+
+static bool is_data_file(const char *rest, size_t n)
+{
+	for (size_t i = 0; i < CB_COUNT(numbered); i++) {
+		size_t k = strlen(numbered[i]);
+
+		if (n > k && strncmp(rest, numbered[i], k) == 0 &&
+		    strspn(rest + k, "0123456789abcdef") + k == without_lock(rest, n))
+			return true;
+	}
+	return cb_name_among(rest, without_lock(rest, n), files, CB_COUNT(files));
+}
+
+static bool is_alternates(const char *folded)
+{
+	for (size_t i = 0; i < CB_COUNT(alternates); i++) {
+		size_t n = strlen(alternates[i]);
+
+		if (strncmp(folded, alternates[i], n) == 0 &&
+		    (folded[n] == '\0' || folded[n] == '/' || strcmp(folded + n, ".lock") == 0))
+			return true;
+	}
+	return false;
+}
+
+bool cb_git_allows(const char *rest, const char *folded, enum cb_act act, mode_t type)
+{
+	size_t n = strcspn(rest, "/");
+	bool folder = S_ISDIR(type), top = rest[n] == '\0';
+
+	if (!folder && !S_ISREG(type))
+		return false;
+	if (cb_name_among(rest, n, trees, CB_COUNT(trees))) {
+		if (top && strcmp(rest, "logs") != 0 && act == CB_ACT_REMOVE)
+			return false;
+		return top ? folder : !is_alternates(folded);
+	}
+	if (cb_name_among(rest, n, homes, CB_COUNT(homes)))
+		return folder && act == CB_ACT_CHANGE; /* the folders themselves: their modes and times */
+	if (folder || !top || !is_data_file(rest, n))
+		return false;
+	return act != CB_ACT_REMOVE || strcmp(rest, "HEAD") != 0;
+}
+
+/* ---- what makes a repository ---- */
+
+static size_t maker_of(const char *folded)
+{
+	size_t i = 0;
+
+	while (i < MAKERS && strcmp(folded, makers[i]) != 0)
+		i++;
+	return i;
+}
+
+bool cb_git_is_maker(const char *folded)
+{
+	return maker_of(folded) < MAKERS;
+}
+
+/* All names, since another spelling may be the same name elsewhere. */
+static bool see_maker(void *arg, const char *name)
+{
+	char folded[NAME_MAX + 1];
+	bool *has = arg;
+
+	cb_name_fold(name, strnlen(name, NAME_MAX), folded);
+	has[maker_of(folded)] = true;
+	return false;
+}
+
+int cb_git_completes(const int folders[2], const char *folded)
+{
+	bool has[MAKERS + 1] = { false };
+	int r;
+
+	if (maker_of(folded) == COMMONDIR)
+		return 1; /* rare elsewhere, and with HEAD enough */
+	has[maker_of(folded)] = true;
+	r = cb_judge_scan(folders[0], see_maker, has);
+	if (r == 0)
+		r = cb_judge_scan(folders[1], see_maker, has);
+	return r < 0 ? r : has[HEAD] && ((has[OBJECTS] && has[REFS]) || has[COMMONDIR]);
+}

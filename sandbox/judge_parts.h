@@ -1,0 +1,45 @@
+/* Shared by the files of the judge: judge.c, judge_names.c, judge_git.c. */
+#pragma once
+
+#include "judge.h"
+
+#include <stddef.h>
+
+#define CB_COUNT(list) (sizeof(list) / sizeof(*(list)))
+
+/* ---- judge_names.c: strings only ---- */
+
+/* How file systems that fold case, or pass over some characters, may understand a name; writes at most n bytes and a
+ * NUL. Two names that one of them takes for the same fold to the same bytes. */
+size_t cb_name_fold(const char *name, size_t n, char *out);
+
+enum cb_fit { CB_FIT_NONE, CB_FIT_HEAD, CB_FIT_ALL };
+/* Whether the components at `at`, or at `folded`, begin with the pattern's. HEAD: they end first, and *ret_rest is what
+ * of the pattern is left. Case never matters. */
+enum cb_fit cb_name_fits(const char *pattern, const char *at, const char *folded, const char **ret_rest);
+bool cb_name_is_glob(const char *pattern);
+/* The components at `at`, up to n bytes, are one of these. */
+bool cb_name_among(const char *at, size_t n, const char *const *list, size_t count);
+
+/* ---- judge.c ---- */
+
+/* 1 if the folder has such an entry, 0 if not, negative if that can't be seen. -1 has none. */
+int cb_judge_holds(int folder, const char *name);
+typedef bool (*cb_see_fn)(void *arg, const char *name);
+/* Shows the names in a folder until one is enough: 1, else 0, or negative. */
+int cb_judge_scan(int folder, cb_see_fn see, void *arg);
+
+/* ---- judge_git.c ---- */
+
+/* A name that leads git to its folder; the plain one is ".git", any other is a spelling that some systems take for
+ * it. Of a folded name. */
+bool cb_git_is_dot(const char *folded, size_t n);
+/* Whether git would take the folder (two, of which each may be -1, together) for a repository: 1, 0 or negative. */
+int cb_git_is_folder(const int folders[2]);
+/* Whether entries of `rest`, a path from a git folder, are passed on the way to what may be written. */
+bool cb_git_passes(const char *rest);
+/* Whether an entry may be written in a git folder; `folded` is `rest`, folded. */
+bool cb_git_allows(const char *rest, const char *folded, enum cb_act act, mode_t type);
+/* A name that a repository is known by; and whether the folders have become one with it. */
+bool cb_git_is_maker(const char *folded);
+int cb_git_completes(const int folders[2], const char *folded);
