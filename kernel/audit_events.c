@@ -247,16 +247,6 @@ void cb_audit_job(struct cb_kernel *k, const struct cb_job *job)
 	}
 }
 
-void cb_audit_protected(struct cb_kernel *k, const char *path)
-{
-	CB_AUTO_BUF m = MEMBERS;
-
-	if (k->audit == NULL)
-		return;
-	cb_audit_cstr(&m, "path", path);
-	cb_audit_add_rarely(k->audit, "protected", span_of(&m));
-}
-
 /* The JSON string after `key` at or after `at`, with its quotes; its end is given too. */
 static struct cb_span string_after(const char *at, const char *end, const char *key, const char **ret_end)
 {

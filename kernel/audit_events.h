@@ -29,7 +29,6 @@ void cb_audit_limit(struct cb_kernel *k, const char *key);
 /* A command is run in the jail, or a file of the workspace changed, at a client's request. */
 void cb_audit_job(struct cb_kernel *k, const struct cb_job *job);
 /* An entry that programs outside would execute is new in the workspace. */
-void cb_audit_protected(struct cb_kernel *k, const char *path);
 /* An overlay's changes were written through or dropped; `reply` is the broker's. op NULL: they were only listed. */
 void cb_audit_layer(struct cb_kernel *k, const char *op, struct cb_span reply);
 void cb_audit_interrupt(struct cb_kernel *k, const char *how);

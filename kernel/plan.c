@@ -85,6 +85,19 @@ static enum cb_workspace_mode workspace_mode(enum cb_workspace_policy mode)
 	return CB_WORKSPACE_TMPFS;
 }
 
+/* What may be written in the folder itself is judged call by call; where the kernel can't ask, changes go to a layer,
+ * and are judged when they are committed. */
+static int use_overlay(struct cb_jail_spec *spec)
+{
+	spec->workspace_mode = CB_WORKSPACE_OVERLAY;
+	spec->workspace_note = strdup(
+		"workspace.mode is \"overlay\" here, not \"rw\": this kernel can't have a jail's write calls judged "
+		"(Linux 5.14 can, where no other sandbox around listens already). Changes are dropped at the end "
+		"unless "
+		"`cellblock commit` writes them to the folder.");
+	return spec->workspace_note != NULL ? 0 : -ENOMEM;
+}
+
 static int plan_workspace(const struct cb_policy *policy, struct cb_jail_spec *spec, struct cb_err *err)
 {
 	CB_AUTO_PATH real = cb_path_real(policy->workspace_path);
@@ -105,6 +118,8 @@ static int plan_workspace(const struct cb_policy *policy, struct cb_jail_spec *s
 		return bad_workspace(policy, spec, real, why, err);
 	spec->workspace_mode = workspace_mode(policy->workspace_mode);
 	spec->workspace_source = strdup(real);
+	if (spec->workspace_mode == CB_WORKSPACE_RW && !spec->notifier)
+		r = use_overlay(spec);
 	for (size_t i = 0; i < policy->workspace_protect.count && r == 0; i++)
 		r = cb_strv_add(&spec->protect, policy->workspace_protect.items[i]);
 	return r < 0 || spec->workspace_source == NULL ? no_memory(err) : 0;
@@ -475,7 +490,7 @@ static void plan_limits(const struct cb_policy *policy, struct cb_jail_spec *spe
 
 int cb_plan_jail(const struct cb_plan_input *in, struct cb_jail_spec *ret_spec, struct cb_err *err)
 {
-	struct cb_jail_spec spec = { .hostname = strdup("cellblock") };
+	struct cb_jail_spec spec = { .hostname = strdup("cellblock"), .notifier = cb_notify_probe() == 0 };
 	int r = spec.hostname != NULL ? plan_workspace(in->policy, &spec, err) : no_memory(err);
 
 	plan_limits(in->policy, &spec);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cellblock/buffer.h>
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -11,11 +10,11 @@ struct cb_kernel;
 struct cb_watch {
 	int fd, slot; /* a look that is under way; -1 = none */
 	struct cb_buf text;
-	json_t *known;	/* protected entries seen so far, as keys; NULL = not looked yet */
+	bool known;	/* the next is */
 	uint64_t bytes; /* held at the start */
 	bool over;
 	int64_t asked_ns, not_before;
-	char note[2048]; /* for the next cell */
+	char note[256]; /* for the next cell */
 };
 
 void cb_watch_init(struct cb_kernel *k);
@@ -23,6 +22,6 @@ void cb_watch_init(struct cb_kernel *k);
 void cb_watch_start(struct cb_kernel *k);
 /* A cell has ended: looks again, but not all the time. */
 void cb_watch_cell_ended(struct cb_kernel *k);
-/* The last look: what is new since the start goes to the log. */
+/* The last look: what no cell could say goes to the log. */
 void cb_watch_end(struct cb_kernel *k);
 void cb_watch_release(struct cb_kernel *k);

@@ -4,7 +4,7 @@
  * Trust domain: broker (cb_binds_open, only when started by root) and pid 1. A jail that root started runs as a host
  * uid that cannot enter root's home: so the broker opens such mounts with its own rights and hands them over detached.
  * Sources are opened without following links, since a folder on the way may be one that an earlier jail could write.
- * Targets: folders are made only on the jail's own file systems; a target inside the workspace must exist (protect.c
+ * Targets: folders are made only on the jail's own file systems; a target inside the workspace must exist (workspace.c
  * mounts those).
  */
 #include "binds.h"

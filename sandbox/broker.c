@@ -55,7 +55,7 @@ struct broker {
 	pid_t layer_pid;   /* a child that works on the changes */
 	int layer_pidfd;   /* -1 = none */
 	uint32_t snapshot; /* the last that was taken */
-	struct {	 /* a SPAWN that waits for the end of the jail before it */
+	struct {	   /* a SPAWN that waits for the end of the jail before it */
 		bool waits;
 		uint32_t number;
 		int fds[CB_SPAWN_NFDS];
@@ -293,8 +293,7 @@ static bool on_request(struct broker *b)
 		inmate = request.jail != 0 ? find(b, request.jail) : NULL; /* NULL: it has ended meanwhile */
 		if (inmate != NULL)
 			kill_inmate(inmate);
-	} else if (n == (ssize_t)sizeof(request) &&
-		   (request.op == CB_BROKER_EXPOSE || request.op == CB_BROKER_SPARE)) {
+	} else if (n == (ssize_t)sizeof(request) && (request.op == CB_BROKER_EXPOSE || request.op == CB_BROKER_SPARE)) {
 		inmate = request.jail != 0 ? find(b, request.jail) : NULL;
 		if (inmate != NULL)
 			score(&inmate->jail, request.pid, request.op == CB_BROKER_EXPOSE);
@@ -374,7 +373,7 @@ static void end_some(struct broker *b)
 static bool turn(struct broker *b)
 {
 	int wait = watch(b);
-	struct pollfd p[1 + JAILS_MAX + 1] = { { .fd = b->fd, .events = POLLIN } };
+	struct pollfd p[1 + JAILS_MAX + 1 + JAILS_MAX] = { { .fd = b->fd, .events = POLLIN } };
 
 	p[1 + JAILS_MAX] = (struct pollfd){ .fd = b->layer_pidfd, .events = POLLIN };
 	for (size_t i = 0; i < JAILS_MAX; i++) {
@@ -382,14 +381,19 @@ static bool turn(struct broker *b)
 
 		p[1 + i] = (struct pollfd){ .fd = inmate->number != 0 && !inmate->ending ? inmate->jail.pidfd : -1,
 					    .events = POLLIN };
+		p[2 + JAILS_MAX + i] = (struct pollfd){ .fd = inmate->number != 0 ? inmate->jail.notifier.pidfd : -1,
+							.events = POLLIN };
 	}
 	if (is_ending(b))
 		wait = 1;
-	if (poll(p, 1 + JAILS_MAX + 1, wait) < 0)
+	if (poll(p, 1 + JAILS_MAX + 1 + JAILS_MAX, wait) < 0)
 		return errno == EINTR;
 	for (size_t i = 0; i < JAILS_MAX; i++)
 		if (p[1 + i].revents != 0)
 			b->inmates[i].ending = true;
+	for (size_t i = 0; i < JAILS_MAX; i++)
+		if (p[2 + JAILS_MAX + i].revents != 0)
+			cb_notify_died(&b->jail, &b->inmates[i].jail.group, &b->inmates[i].jail.notifier);
 	end_some(b);
 	if (p[1 + JAILS_MAX].revents != 0)
 		reap_layer(b);

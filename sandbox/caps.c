@@ -1,10 +1,10 @@
 /* Capabilities: none, for good.
  *
  * Trust domain: pid 1, which owns all capabilities of its user namespace until here. The guest is forked afterwards and
- * inherits the emptiness. Callers: the table of steps.
+ * inherits the emptiness. And the notifier, which keeps one in its effective and permitted sets.
  *
- * Invariant: all five sets are empty, securebits are locked so that uid 0 would mean nothing, and no exec gives new
- * rights.
+ * Invariant: all five sets are empty but for what is to be kept, securebits are locked so that uid 0 would mean
+ * nothing, and no exec gives new rights.
  */
 #include "jail.h"
 
@@ -24,12 +24,13 @@ static int failed(struct cb_err *err, const char *what)
 	return cb_err_set(err, -errno, "capabilities", NULL, "%s: %s", what, strerror(errno));
 }
 
-int cb_step_caps(struct cb_jail *jail, struct cb_err *err)
+int cb_caps_keep(uint64_t caps, struct cb_err *err)
 {
 	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct none[2] = { 0 };
+	struct __user_cap_data_struct kept[2] = { 0 };
 
-	(void)jail;
+	for (int i = 0; i < 2; i++)
+		kept[i].effective = kept[i].permitted = (uint32_t)(caps >> (32 * i));
 	/* The kernel says where the list ends: it may know more capabilities than our headers. */
 	for (unsigned long cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
 		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
@@ -38,9 +39,15 @@ int cb_step_caps(struct cb_jail *jail, struct cb_err *err)
 		return failed(err, "the ambient set can't be emptied");
 	if (prctl(PR_SET_SECUREBITS, SECUREBITS, 0, 0, 0) < 0)
 		return failed(err, "securebits can't be locked");
-	if (syscall(SYS_capset, &head, none) < 0)
+	if (syscall(SYS_capset, &head, kept) < 0)
 		return failed(err, "capabilities can't be given up");
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		return failed(err, "no_new_privs can't be set");
 	return 0;
+}
+
+int cb_step_caps(struct cb_jail *jail, struct cb_err *err)
+{
+	(void)jail;
+	return cb_caps_keep(0, err);
 }

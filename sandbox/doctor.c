@@ -191,6 +191,9 @@ static const struct trial trials[] = {
 	  try_filter },
 	{ "Landlock", "landlock", "a second wall behind the mounts", false, -1, -1, try_landlock },
 	{ "cgroups", "cgroup", "memory, processes and CPU of the whole jail have limits", false, -1, -1, try_cgroups },
+	{ "calls served by name", "notifier",
+	  "a writable workspace: what is written is judged by name; else changes go to a layer", false, -1, -1,
+	  cb_notify_probe },
 	{ "id-mapped workspace", "workspace", "started by root: the workspace's owner is the jail's user", false,
 	  USERNS, -1, try_idmap },
 };

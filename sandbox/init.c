@@ -276,6 +276,8 @@ _Noreturn void cb_init_main(struct cb_jail *jail)
 	}
 	must_sweep = jail->bare;
 	sweep_uid = jail->from_root ? jail->host_uid : CB_SWEEP_CHILDREN;
+	if (cb_notify_install(jail, &err) < 0)
+		fail(jail->sync_fd, &err);
 	/* One load serves both: what the guest's process does until its exec is allowed. But under it one can't sweep
 	 * where there are no namespaces. */
 	if (!jail->bare && jail->filter.len > 0 && cb_seccomp_load(&jail->filter, &err) < 0)

@@ -11,6 +11,7 @@
 #include <cellblock/sandbox.h>
 
 #include "cgroup.h"
+#include "notify.h"
 #include <linux/filter.h>
 #include <stdbool.h>
 #include <sys/types.h>
@@ -35,6 +36,7 @@ struct cb_jail {
 	int upper_fd[CB_UPPERS]; /* detached mounts of the last jail's upper layers; -1 = none yet */
 	int merged_fd;         /* detached mount of the last jail's overlay workspace; -1 = none */
 	bool packages_dropped; /* the last jail's layer over the prefix was given up: the next jail's user is told */
+	int tree_fd;           /* pid 1: detached writable mount of the workspace, for the notifier; -1 = none */
 	int sync_fd;           /* SEQPACKET to the broker: gate and failure report */
 	int oom_fd;            /* pid 1's own oom_score_adj, as only it has it; -1 = none */
 	int guest_fds[CB_SPAWN_NFDS];
@@ -64,7 +66,7 @@ int cb_overlay_unstage(void); /* just before the pivot: takes away what making o
 /* One step of pid 1. On failure fills err (step, text, cure) and returns a negative code. */
 typedef int (*cb_step_fn)(struct cb_jail *jail, struct cb_err *err);
 
-/* mounts.c, rootfs.c, proc.c, dev.c, workspace.c, protect.c: the file system. */
+/* mounts.c, rootfs.c, proc.c, dev.c, workspace.c: the file system. */
 /* broker, outside: open, check, id-map, detach; also the binds */
 int cb_workspace_open(struct cb_jail *jail, struct cb_err *err);
 /* broker, after the clone: drops what cb_workspace_open opened */
@@ -80,8 +82,8 @@ int cb_step_tmpfs(struct cb_jail *jail, struct cb_err *err);      /* /tmp, home,
 /* spec->binds outside the workspace, home_expose: after tmpfs */
 int cb_step_binds(struct cb_jail *jail, struct cb_err *err);
 int cb_step_workspace(struct cb_jail *jail, struct cb_err *err);  /* move the mount in, verify inode */
-/* read-only entries, ancestors bound onto themselves */
-int cb_step_protect(struct cb_jail *jail, struct cb_err *err);
+/* spec->binds with a target in it */
+int cb_step_workspace_binds(struct cb_jail *jail, struct cb_err *err);
 int cb_step_pivot(struct cb_jail *jail, struct cb_err *err);      /* pivot, detach the old root, root read-only */
 
 /* userns.c, net.c, caps.c, limits.c, fds.c: what the process is and may. */
@@ -89,6 +91,7 @@ int cb_step_session(struct cb_jail *jail, struct cb_err *err);    /* setsid, key
 int cb_step_loopback(struct cb_jail *jail, struct cb_err *err);
 int cb_step_limits(struct cb_jail *jail, struct cb_err *err);
 int cb_step_caps(struct cb_jail *jail, struct cb_err *err);       /* all five sets, securebits, no_new_privs */
+int cb_caps_keep(uint64_t caps, struct cb_err *err);              /* the same but for these, by their bits */
 
 /* landlock.c: as the mounts have it, once more; nothing where the kernel has no Landlock */
 int cb_step_landlock(struct cb_jail *jail, struct cb_err *err);
@@ -121,8 +124,9 @@ struct cb_inmate {
 	int pidfd;   /* pid 1's */
 	pid_t guest; /* as we see it */
 	struct cb_cgroup group;
+	struct cb_notifier notifier;
 };
-#define CB_INMATE_NONE ((struct cb_inmate){ .pidfd = -1, .group = CB_CGROUP_EMPTY })
+#define CB_INMATE_NONE ((struct cb_inmate){ .pidfd = -1, .group = CB_CGROUP_EMPTY, .notifier = CB_NOTIFIER_NONE })
 
 /* launch.c: builds one jail; used by broker.c and run.c. */
 int cb_jail_launch(struct cb_jail *jail, struct cb_inmate *ret_inmate, struct cb_err *err);

@@ -163,7 +163,16 @@ static void keep_upper(struct cb_jail *jail, uint32_t which, int *fd)
 	jail->upper_fd[which] = cb_fd_take(fd);
 }
 
-static int await_guest(struct cb_jail *jail, int fd, pid_t *ret_guest, struct cb_err *err)
+static int take_notifier(const struct cb_jail *jail, struct cb_inmate *inmate, uint32_t which, int *fd,
+			 struct cb_err *err)
+{
+	if (which >= CB_NOTIFY_NFDS || inmate->notifier.fds[which] >= 0)
+		return cb_err_set(err, -EBADMSG, "notifier", NULL, "pid 1 handed over a descriptor that is none");
+	inmate->notifier.fds[which] = cb_fd_take(fd);
+	return which == CB_NOTIFY_LISTENER ? cb_notify_start(jail, &inmate->group, &inmate->notifier, err) : 0;
+}
+
+static int await_guest(struct cb_jail *jail, int fd, struct cb_inmate *inmate, struct cb_err *err)
 {
 	int64_t deadline = cb_now_ns() + LAUNCH_MS * 1000000ll;
 	pid_t guest = 0;
@@ -183,7 +192,7 @@ static int await_guest(struct cb_jail *jail, int fd, pid_t *ret_guest, struct cb
 			return cb_err_set(err, (int)n, last_phase(), NULL, "no word from inside the jail: %s",
 					  strerror((int)-n));
 		if (n == 0 && guest > 0) {
-			*ret_guest = guest;
+			inmate->guest = guest;
 			return 0;
 		}
 		if (n == 0)
@@ -199,6 +208,12 @@ static int await_guest(struct cb_jail *jail, int fd, pid_t *ret_guest, struct cb
 		}
 		if (message.kind == CB_SYNC_MERGED) {
 			jail->merged_fd = cb_fd_take(&upper);
+			continue;
+		}
+		if (message.kind == CB_SYNC_NOTIFIER) {
+			r = take_notifier(jail, inmate, message.upper, &upper, err);
+			if (r < 0)
+				return r;
 			continue;
 		}
 		guest = sender;
@@ -245,9 +260,10 @@ static int launch(struct cb_jail *jail, struct cb_inmate *inmate, struct cb_err 
 	if (r == 0)
 		(void)cb_sync_send(mine, CB_SYNC_GO, NULL, NULL); /* if pid 1 has ended, the end of file says so */
 	if (r == 0)
-		r = await_guest(jail, mine, &inmate->guest, err);
+		r = await_guest(jail, mine, inmate, err);
 	if (r < 0) {
 		put_down(pid, pidfd);
+		cb_notify_stop(&inmate->notifier);
 		return r;
 	}
 	(void)cb_oom_score(pid, inmate->guest, true); /* a hardened host may refuse it */
@@ -353,6 +369,7 @@ void cb_jail_ended(struct cb_jail *jail, struct cb_inmate *inmate, struct cb_cgr
 {
 	while (waitpid(inmate->pid1, NULL, 0) < 0 && errno == EINTR)
 		;
+	cb_notify_stop(&inmate->notifier);
 	cb_cgroup_read(&inmate->group, ret_figures);
 	cb_cgroup_remove(&jail->cgroups, &inmate->group);
 	cb_fd_close(&inmate->pidfd);

@@ -1,17 +1,15 @@
-/* Looks at a writable workspace from outside: how much it holds, and what in it programs outside would execute.
+/* Looks at a writable workspace from outside: how much it holds.
  *
- * Trust domain: broker's child, or run's end, outside. Reads names and sizes only; no link is followed, nothing is
+ * Trust domain: broker's child, outside. Reads names and sizes only; no link is followed, nothing is
  * opened but folders, the walk stays on one file system and is bounded.
  *
- * Callers: broker.c, run.c.
+ * Callers: broker.c.
  */
 #include "layer.h"
 
 #include "mounts.h"
-#include "protect.h"
 
 #include <cellblock/fd.h>
-#include <cellblock/json_write.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -85,40 +83,15 @@ static int open_workspace(const struct cb_jail *jail, int *ret_fd)
 	return r;
 }
 
-int cb_look_protected(const struct cb_jail *jail, struct cb_strv *ret_paths)
-{
-	struct cb_protect_list list = { 0 };
-	CB_AUTO_FD root = -1;
-	int r = open_workspace(jail, &root);
-
-	if (r == 0)
-		r = cb_protect_find(root, &jail->spec->protect, &list);
-	cb_protect_finish(&list);
-	*ret_paths = list.paths;
-	return r;
-}
-
 void cb_look_report(const struct cb_jail *jail, struct cb_buf *out)
 {
-	struct cb_strv paths = { 0 };
 	CB_AUTO_FD root = -1;
-	int r = open_workspace(jail, &root);
 
-	if (r == 0)
-		r = cb_look_protected(jail, &paths);
-	if (r < 0) {
+	if (open_workspace(jail, &root) < 0) {
 		(void)cb_buf_append_str(out, "{\"status\":\"error\"}");
-		cb_strv_release(&paths);
 		return;
 	}
-	(void)cb_buf_append_str(out, "{\"status\":\"ok\",\"protected\":[");
-	for (size_t i = 0; i < paths.count; i++) {
-		(void)cb_buf_append_str(out, i > 0 ? "," : "");
-		(void)cb_json_write_cstr(out, paths.items[i]);
-	}
-	(void)cb_buf_append_str(out, "]");
-	if (jail->spec->limit_workspace != 0)
-		count_bytes(root, out);
+	(void)cb_buf_append_str(out, "{\"status\":\"ok\"");
+	count_bytes(root, out);
 	(void)cb_buf_append_str(out, "}");
-	cb_strv_release(&paths);
 }

@@ -3,7 +3,7 @@
  * Trust domain: broker and pid 1. The system calls are made by number: the C library's wrappers are newer than the
  * oldest library that we build with, and its header cannot be included beside the kernel's. Without this API (Linux
  * before 5.12, or a container's filter) no jail is built; diagnose.c says so. Callers: the steps of rootfs.c, dev.c,
- * proc.c, workspace.c, protect.c.
+ * proc.c, workspace.c.
  */
 #include "mounts.h"
 

@@ -15,12 +15,13 @@ enum cb_sync_kind {
 	CB_SYNC_GUEST,	/* from the guest's process just before its exec: the kernel adds its pid */
 	CB_SYNC_UPPER,	/* from pid 1, with an fd: the layer of changes `upper`, to be kept */
 	CB_SYNC_MERGED, /* from pid 1, with an fd: the overlay workspace as the jail sees it */
+	CB_SYNC_NOTIFIER, /* from pid 1, with an fd: what `upper` names of enum cb_notify_fd; the listener comes last */
 	CB_SYNC_FAILED, /* from pid 1 or the guest's process: err says why there will be no jail */
 };
 
 struct cb_sync {
 	uint32_t kind;
-	uint32_t upper; /* UPPER: enum cb_upper */
+	uint32_t upper; /* UPPER: enum cb_upper; NOTIFIER: enum cb_notify_fd */
 	struct cb_err err;
 	char note[512]; /* GUEST: jail->note, as the steps left it */
 };

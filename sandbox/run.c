@@ -117,18 +117,21 @@ static void watch(struct run *run)
 	while (!ended) {
 		struct pollfd p[] = { { .fd = run->link, .events = POLLIN },
 				      { .fd = run->signals, .events = POLLIN },
-				      { .fd = run->jail.pidfd, .events = POLLIN } };
+				      { .fd = run->jail.pidfd, .events = POLLIN },
+				      { .fd = run->jail.notifier.pidfd, .events = POLLIN } };
 		int64_t left = run->deadline < 0 ? -1 : run->deadline - cb_now_ms();
 		int wait = left > INT32_MAX ? INT32_MAX : (int)left, n = 0;
 
 		if (run->watched)
 			wait = look(run, wait);
 		if (left >= 0 || run->deadline < 0)
-			n = poll(p, 3, wait);
+			n = poll(p, 4, wait);
 		if (n == 0 && run->deadline >= 0 && cb_now_ms() >= run->deadline)
 			on_deadline(run);
 		if (n <= 0)
 			continue;
+		if (p[3].revents != 0)
+			cb_notify_died(run->outline, &run->jail.group, &run->jail.notifier);
 		if (p[1].revents != 0)
 			on_signal(run);
 		if (p[0].revents != 0)
@@ -187,30 +190,6 @@ static void tell_dropped(const struct cb_jail *jail)
 			n > 1 ? "s to the workspace were" : " to the workspace was");
 }
 
-static void tell_new(const struct cb_jail *jail, struct cb_strv *before)
-{
-	struct cb_strv after = { 0 };
-
-	if (jail->spec->workspace_mode != CB_WORKSPACE_RW || cb_look_protected(jail, &after) < 0)
-		after.count = 0;
-	for (size_t i = 0; i < after.count; i++) {
-		bool known = false;
-
-		for (size_t k = 0; k < before->count && !known; k++)
-			known = strcmp(after.items[i], before->items[k]) == 0;
-		for (char *p = after.items[i]; *p != '\0'; p++)
-			if ((unsigned char)*p < ' ' || *p == 0x7f)
-				*p = '?';
-		if (!known)
-			fprintf(stderr,
-				"cellblock: new in the workspace, and programs outside may execute it: %s "
-				"(workspace.protect)\n",
-				after.items[i]);
-	}
-	cb_strv_release(&after);
-	cb_strv_release(before);
-}
-
 int cb_run_main(int spec_fd, double timeout)
 {
 	struct run run = { .link = -1, .signals = take_signals(), .jail = CB_INMATE_NONE, .deadline = -1 };
@@ -218,7 +197,6 @@ int cb_run_main(int spec_fd, double timeout)
 	static struct cb_jail jail;
 	struct cb_err err = { 0 };
 	struct cb_cgroup_figures figures;
-	struct cb_strv before = { 0 };
 	int pair[2];
 
 	if (check_stdio(&err) < 0 || cb_jail_prepare(&jail, &spec, spec_fd, &err) < 0)
@@ -227,7 +205,6 @@ int cb_run_main(int spec_fd, double timeout)
 		cb_err_set(&err, -errno, "start", NULL, "no descriptors: %s", strerror(errno));
 		return refuse(&err);
 	}
-	(void)cb_look_protected(&jail, &before);
 	jail.guest_fds[CB_SPAWN_STDOUT] = STDOUT_FILENO;
 	jail.guest_fds[CB_SPAWN_STDERR] = STDERR_FILENO;
 	jail.guest_fds[CB_SPAWN_LINK] = pair[1];
@@ -247,6 +224,5 @@ int cb_run_main(int spec_fd, double timeout)
 		cb_bare_end(&jail);
 	cb_jail_ended(&jail, &run.jail, &figures);
 	tell_dropped(&jail);
-	tell_new(&jail, &before);
 	return exit_status(&run, &figures);
 }

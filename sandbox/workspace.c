@@ -216,7 +216,6 @@ static int clone_inside(struct cb_jail *jail, int *ret_mnt)
 
 static int folder_mount(struct cb_jail *jail, int *ret_mnt)
 {
-	bool writable = jail->spec->workspace_mode == CB_WORKSPACE_RW && !jail->workspace_ro;
 	CB_AUTO_FD mnt = -1;
 	struct stat st;
 	int r = 0;
@@ -230,7 +229,7 @@ static int folder_mount(struct cb_jail *jail, int *ret_mnt)
 	if (r == 0 && (st.st_dev != jail->workspace_dev || st.st_ino != jail->workspace_ino))
 		r = -ESTALE;
 	if (r == 0)
-		r = cb_mnt_set(mnt, "", ATTRS | (writable ? 0 : CB_RO));
+		r = cb_mnt_set(mnt, "", ATTRS | (cb_notify_writes(jail) ? 0 : CB_RO));
 	if (r < 0)
 		return r;
 	*ret_mnt = cb_fd_take(&mnt);
@@ -311,6 +310,12 @@ int cb_step_workspace(struct cb_jail *jail, struct cb_err *err)
 		r = cb_mnt_attach(mnt, place);
 	if (r == 0 && jail->spec->workspace_mode == CB_WORKSPACE_OVERLAY)
 		r = hand_to_broker(jail, mnt);
+	if (r == 0 && cb_notify_writes(jail)) {
+		/* one that can be written for the notifier; what the jail sees can't */
+		r = cb_mnt_clone(mnt, "", 0, &jail->tree_fd);
+		if (r == 0)
+			r = cb_mnt_set(mnt, "", CB_RO);
+	}
 	if (r == -ESTALE)
 		return cb_err_set(err, r, STEP, "start again; if it happens again, find what replaces the folder",
 				  "the workspace %s was replaced by another folder while the jail was built",
@@ -318,4 +323,30 @@ int cb_step_workspace(struct cb_jail *jail, struct cb_err *err)
 	if (r < 0 && err->code == 0)
 		return cb_err_set(err, r, STEP, NULL, "workspace at %s: %s", target, strerror(-r));
 	return r;
+}
+
+/* spec->binds with a target in the workspace: mount points must exist there, unless it is a tmpfs of ours. */
+int cb_step_workspace_binds(struct cb_jail *jail, struct cb_err *err)
+{
+	const struct cb_jail_spec *spec = jail->spec;
+
+	for (size_t i = 0; i < spec->nbinds; i++) {
+		const struct cb_bind *bind = &spec->binds[i];
+		int r;
+
+		if (!cb_bind_in_workspace(spec, bind))
+			continue;
+		r = cb_bind_attach(jail, i);
+		/* An interpreter's prefix that is a link in the workspace: what it leads to is bound under its own
+		 * name. */
+		if ((r == -ENOENT && bind->optional) || (r == -ELOOP && bind->mode != CB_BIND_RW))
+			continue;
+		if (r == -EROFS)
+			return cb_err_set(err, r, "binds", "create it outside first; nothing is created in a workspace",
+					  "the target %s lies in the workspace and does not exist", bind->target);
+		if (r < 0)
+			return cb_err_set(err, r, "binds", NULL, "%s as %s: %s", bind->source, bind->target,
+					  strerror(-r));
+	}
+	return 0;
 }

@@ -51,13 +51,13 @@ struct cb_jail_spec {
 	char *workspace_note;	/* why the mode differs from what the policy says, for the banner; NULL = it does not */
 	enum cb_workspace_mode workspace_mode;
 	enum cb_network_mode network;
+	bool notifier; /* cb_notify_probe() holds: calls of the jail can be served by name, see sandbox/notify.h */
 	enum cb_isolation_level minimum; /* a jail weaker than this is refused */
 	struct cb_bind *binds;		 /* interpreter prefixes, guest, policy's mounts; in mount order */
 	size_t nbinds;
-	struct cb_strv protect; /* workspace.protect: relative patterns, found at any depth where they hold no '/' … see
-				   protect.c */
+	struct cb_strv protect; /* workspace.protect: relative patterns, see judge.c */
 	struct cb_strv protect_paths; /* absolute host paths (prefixes, kernelspecs, policy, history); those inside the
-					 workspace are made read-only */
+					 workspace are not written */
 	struct cb_strv home_expose;   /* host files or folders below the home, shown read-only at the same place below
 					 HOME inside */
 	char *host_home;	      /* the home that home_expose is relative to */
@@ -99,7 +99,7 @@ enum cb_broker_op {
 	/* with a pipe, which gets the content of a reply and is closed then; of the overlay workspace's changes: */
 	CB_BROKER_CHANGES = 3, /* lists them */
 	CB_BROKER_COMMIT = 4,  /* writes them through, and lists what was done */
-	CB_BROKER_LOOK = 6,    /* of a writable one: its size, and what in it programs outside would execute */
+	CB_BROKER_LOOK = 6,    /* of a writable one: its size */
 	/* `jail` is the snapshot's number; counts and the first entry that could not be kept or brought back: */
 	CB_BROKER_SNAPSHOT = 7, /* keeps the changes, from here on beside them */
 	CB_BROKER_RESTORE = 8,	/* makes the workspace what it was; nothing but frozen twins may be in the jail */
@@ -213,6 +213,11 @@ struct cb_init_msg {
 	uint32_t number; /* SIGNAL, NUDGE: a branch's; 0 = the guest */
 	int32_t status;	 /* GONE: the wait status of one that ended by itself */
 };
+
+/* ---- calls served by name ---- */
+
+/* Whether this kernel, and what it was started in, let a process serve calls of another: 0 or why not. Forks. */
+int cb_notify_probe(void);
 
 /* ---- unprivileged host uids, for processes started by root ---- */
 

@@ -51,6 +51,7 @@ static const struct member spec_members[] = {
 	S(workspace_note, STRING),
 	M(cb_jail_spec, workspace_mode, ENUM, CB_WORKSPACE_OVERLAY),
 	M(cb_jail_spec, network, ENUM, CB_NETWORK_FULL),
+	M(cb_jail_spec, notifier, BOOL, 0),
 	M(cb_jail_spec, minimum, ENUM, CB_LEVEL_FULL),
 	S(protect, VECTOR),
 	S(protect_paths, VECTOR),

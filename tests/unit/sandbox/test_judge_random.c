@@ -242,8 +242,7 @@ static bool is_there(const char *folder, const char *name)
 	char path[1200];
 	struct stat st;
 
-	snprintf(path, sizeof(path), "%s/%s", folder, name);
-	return lstat(path, &st) == 0;
+	return snprintf(path, sizeof(path), "%s/%s", folder, name) < (int)sizeof(path) && lstat(path, &st) == 0;
 }
 
 /* Counting in any spelling: as if the folder were copied to where case is folded. */

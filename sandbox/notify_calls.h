@@ -1,0 +1,130 @@
+/* The calls that are notified, as a table: what the filter asks for, what the notifier serves, what docs/syscalls.md
+ * lists. And what the notifier's files share.
+ */
+#pragma once
+
+#include "judge.h"
+#include "notify.h"
+
+#include <linux/seccomp.h>
+#include <sys/stat.h>
+
+/* Where no argument is meant. */
+#define CB_NO_ARG (-1)
+
+enum cb_notify_kind {
+	CB_NOTIFY_WRITE,      /* always */
+	CB_NOTIFY_WRITE_OPEN, /* where the flags would write */
+	CB_NOTIFY_BIND,
+	CB_NOTIFY_CONNECT,
+};
+
+struct cb_request;
+
+/* Numbers of arguments. `at`: a folder's descriptor, CB_NO_ARG = the working folder. */
+struct cb_notify_call {
+	const char *name;
+	int nr;
+	enum cb_notify_kind kind;
+	void (*serve)(struct cb_request *q);
+	int at, path, a, b; /* a and b: what serve() needs beside: flags, modes, lengths */
+};
+extern const struct cb_notify_call cb_notify_calls[];
+extern const size_t cb_notify_calls_count;
+
+/* What lies behind a path, as the caller sees it. */
+struct cb_entry {
+	char path[4096];  /* relative to the workspace, resolved */
+	int parent;	  /* the folder that holds it, O_PATH, as the jail sees it; owned */
+	const char *name; /* last part of `path` */
+	bool there;
+	bool folder_meant; /* a slash at the end */
+	struct stat st;	   /* if it is there; of a link itself unless it was to be followed */
+};
+#define CB_ENTRY_NONE ((struct cb_entry){ .parent = -1 })
+void cb_entry_release(struct cb_entry *e);
+
+/* One notification. A handler sets one of: value and error, or go_on, or fd, or later. */
+struct cb_request {
+	const struct seccomp_notif *n;
+	const struct cb_notify_call *call;
+	int caller;    /* /proc/TID, O_PATH; owned, -1 until it is needed */
+	unsigned slot; /* in shared->busy */
+	int64_t value;
+	int error;    /* 0 or a positive errno */
+	int fd;	      /* to be put into the caller; owned */
+	bool cloexec; /* that descriptor */
+	bool go_on;   /* the kernel does the call as if nothing had been */
+	bool later;   /* somebody else answers */
+};
+
+/* The notifier's own state, set before its threads start and not changed then. */
+struct cb_notify_self {
+	int listener;
+	int proc; /* the /proc outside, O_PATH */
+	bool writes;
+	struct cb_judge judge;
+	char target[4096]; /* where the workspace is in the jail */
+	struct cb_notify_shared *shared;
+};
+extern struct cb_notify_self cb_notify_self;
+
+static inline int cb_arg_int(const struct cb_request *q, int arg)
+{
+	return (int)q->n->data.args[arg];
+}
+
+/* ---- notify.c ---- */
+bool cb_notify_valid(uint64_t id);
+/* Sends the answer; closes what the request owns. */
+void cb_notify_answer(struct cb_request *q);
+
+/* ---- notify_path.c ---- */
+
+/* Opens what /proc/TID/`what` is of the caller; sure to be the caller's. */
+int cb_caller_open(struct cb_request *q, const char *what, int flags, int *ret_fd);
+/* A number of /proc/TID/status, in the given base; negative if there is none. */
+long cb_caller_status(struct cb_request *q, const char *key, int base);
+/* Copies up to `max` bytes at `address` of the caller; fewer only at the end of its memory. */
+ssize_t cb_caller_read(const struct cb_request *q, uint64_t address, void *ret, size_t max);
+int cb_caller_string(const struct cb_request *q, uint64_t address, char *ret, size_t size);
+/* Finds an entry of the workspace. False: it is none, or the path leads nowhere; then the call goes on. */
+bool cb_entry_find(struct cb_request *q, int at_arg, int path_arg, bool follow, struct cb_entry *ret);
+/* The same for a string that is known already, with the folder's descriptor (-1: the caller's working folder; AT_FDCWD
+ * likewise). */
+bool cb_entry_find_string(struct cb_request *q, int at, const char *path, bool follow, struct cb_entry *ret);
+/* Of a descriptor of the caller. */
+bool cb_entry_of_fd(struct cb_request *q, int fd, struct cb_entry *ret);
+
+/* ---- notify_links.c: what this jail itself has given names to; every function locks for itself ---- */
+
+/* A file has got one name more by this jail, or lost one. */
+int cb_links_added(const struct stat *st, unsigned links_before);
+void cb_links_removed(const struct stat *st);
+/* Whether all its names are this jail's. */
+bool cb_links_known(const struct stat *st);
+int cb_sockets_bound(const struct stat *st);
+bool cb_sockets_known(const struct stat *st);
+
+/* ---- notify_files.c, notify_sockets.c ---- */
+void cb_serve_open(struct cb_request *q);
+void cb_serve_mkdir(struct cb_request *q);
+void cb_serve_mknod(struct cb_request *q);
+void cb_serve_unlink(struct cb_request *q);
+void cb_serve_rmdir(struct cb_request *q);
+void cb_serve_unlinkat(struct cb_request *q);
+void cb_serve_rename(struct cb_request *q);
+void cb_serve_link(struct cb_request *q);
+void cb_serve_symlink(struct cb_request *q);
+void cb_serve_truncate(struct cb_request *q);
+void cb_serve_chmod(struct cb_request *q);
+void cb_serve_fchmod(struct cb_request *q);
+void cb_serve_chown(struct cb_request *q);
+void cb_serve_lchown(struct cb_request *q);
+void cb_serve_fchown(struct cb_request *q);
+void cb_serve_utimens(struct cb_request *q);
+void cb_serve_bind(struct cb_request *q);
+void cb_serve_connect(struct cb_request *q);
+/* The notifier's first thread: waits for connections that take their time, and for the end of the jail. */
+_Noreturn void cb_sockets_wait(void);
+int cb_sockets_init(void);

@@ -1,0 +1,562 @@
+/* The calls on files: each resolves, has the name judged, and acts on the workspace's writable mount.
+ *
+ * Trust domain: the notifier. Acts only on (folder, name) pairs that the judge has opened, never on a path, and never
+ * through a link that lies there: an entry that exists is opened first and then acted on by its descriptor. No folder's
+ * descriptor is ever given to a caller. Calls that make, move or remove entries are served one after another, so that
+ * two of them together can't make what neither may make alone; opening what is there is not held up by them.
+ */
+#include "notify_calls.h"
+
+#include <cellblock/fd.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define OPEN_FLAGS                                                                                                     \
+	(O_ACCMODE | O_APPEND | O_DSYNC | O_SYNC | O_DIRECT | O_NOATIME | O_NONBLOCK | O_LARGEFILE | O_NOCTTY)
+#define OPEN_TRIES 8 /* an entry that comes and goes */
+
+static pthread_mutex_t change = PTHREAD_MUTEX_INITIALIZER;
+
+static void done(struct cb_request *q, int r)
+{
+	q->error = r < 0 ? -r : 0;
+}
+
+/* New entries get their modes as the caller's umask says. */
+static int take_umask(struct cb_request *q)
+{
+	long mask = cb_caller_status(q, "\nUmask:\t", 8);
+
+	if (mask < 0)
+		return -EIO;
+	(void)umask((mode_t)mask);
+	return 0;
+}
+
+static int judge(const struct cb_entry *e, enum cb_act act, mode_t type, int content, struct cb_judged *ret)
+{
+	return cb_judge(&cb_notify_self.judge, e->path, act, type & S_IFMT, content, ret);
+}
+
+static void judged_release(struct cb_judged *j)
+{
+	cb_fd_close(&j->parent);
+}
+/* What others made meanwhile can make a repository of it: then it goes again. */
+static int keep_made(const struct cb_judged *j, int flags)
+{
+	int r = cb_judge_made(j);
+
+	if (r < 0)
+		(void)unlinkat(j->parent, j->name, flags);
+	return r;
+}
+
+#define AUTO_ENTRY __attribute__((cleanup(cb_entry_release))) struct cb_entry
+#define AUTO_JUDGED __attribute__((cleanup(judged_release))) struct cb_judged
+#define JUDGED_NONE ((struct cb_judged){ .parent = -1 })
+
+/* ---- open ---- */
+
+/* What must not be written whatever its name: what runs with another's rights, and what has names that nobody here has
+ * seen. */
+static int check_file(int fd)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (S_ISDIR(st.st_mode))
+		return -EISDIR;
+	if ((st.st_mode & (S_ISUID | S_ISGID)) != 0)
+		return -EPERM;
+	if (st.st_nlink > 1 && !cb_links_known(&st))
+		return -EPERM;
+	return 0;
+}
+
+/* Without waiting: a file that is leased outside is an error, not a wait. */
+static int open_there(const struct cb_judged *j, int flags, int *ret_fd)
+{
+	CB_AUTO_FD fd = openat(j->parent, j->name, flags | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+	int r = fd < 0 ? -errno : check_file(fd);
+
+	if (r == 0 && (flags & O_NONBLOCK) == 0 && fcntl(fd, F_SETFL, flags & ~O_ACCMODE) < 0)
+		r = -errno;
+	if (r < 0)
+		return r;
+	*ret_fd = cb_fd_take(&fd);
+	return 0;
+}
+
+/* The truncation comes after the look. Of a file that is opened for reading it takes a descriptor of its own. */
+static int truncate_there(const struct cb_judged *j, int fd, int flags)
+{
+	CB_AUTO_FD writable = -1;
+	int r = 0;
+
+	if ((flags & O_ACCMODE) == O_RDONLY) {
+		r = open_there(j, O_WRONLY, &writable);
+		fd = writable;
+	}
+	if (r == 0 && ftruncate(fd, 0) < 0)
+		r = -errno;
+	return r;
+}
+
+static int open_new(struct cb_request *q, const struct cb_entry *e, int flags, mode_t mode, int *ret_fd)
+{
+	AUTO_JUDGED j = JUDGED_NONE;
+	CB_AUTO_FD fd = -1;
+	int r;
+
+	pthread_mutex_lock(&change);
+	r = judge(e, CB_ACT_MAKE, S_IFREG, -1, &j);
+	if (r == 0)
+		r = take_umask(q);
+	if (r == 0) {
+		fd = openat(j.parent, j.name, (flags & OPEN_FLAGS) | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+			    mode & 0777);
+		r = fd < 0 ? -errno : keep_made(&j, 0);
+		if (r == 0)
+			*ret_fd = cb_fd_take(&fd);
+	}
+	pthread_mutex_unlock(&change);
+	return r;
+}
+
+static int open_old(const struct cb_entry *e, int flags, int *ret_fd)
+{
+	AUTO_JUDGED j = JUDGED_NONE;
+	CB_AUTO_FD fd = -1;
+	int r = judge(e, CB_ACT_CHANGE, e->st.st_mode, -1, &j);
+
+	if (r == 0)
+		r = open_there(&j, flags & OPEN_FLAGS, &fd);
+	if (r == 0 && (flags & O_TRUNC) != 0)
+		r = truncate_there(&j, fd, flags);
+	if (r < 0)
+		return r;
+	*ret_fd = cb_fd_take(&fd);
+	return 0;
+}
+
+/* Pipes, sockets, and folders: no mount stands before these, or there is no writing them. */
+static bool is_kernels(const struct cb_entry *e, int flags)
+{
+	if (!e->there)
+		return (flags & O_CREAT) == 0 || e->folder_meant;
+	return !S_ISREG(e->st.st_mode) || e->folder_meant || (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL);
+}
+
+void cb_serve_open(struct cb_request *q)
+{
+	int flags = q->call->a != CB_NO_ARG ? cb_arg_int(q, q->call->a) : O_CREAT | O_WRONLY | O_TRUNC;
+	mode_t mode = (mode_t)cb_arg_int(q, q->call->b);
+	bool follow = (flags & O_NOFOLLOW) == 0 && (flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL);
+	int r = -EAGAIN;
+
+	if ((flags & O_PATH) != 0) {
+		q->go_on = true;
+		return;
+	}
+	for (int i = 0; i < OPEN_TRIES; i++) {
+		AUTO_ENTRY e = CB_ENTRY_NONE;
+
+		if (!cb_entry_find(q, q->call->at, q->call->path, follow, &e)) {
+			q->go_on = true;
+			return;
+		}
+		if ((flags & O_TMPFILE) == O_TMPFILE) { /* a name for it later could not be judged */
+			q->error = EOPNOTSUPP;
+			return;
+		}
+		if (is_kernels(&e, flags)) {
+			q->go_on = true;
+			return;
+		}
+		r = e.there ? open_old(&e, flags, &q->fd) : open_new(q, &e, flags, mode, &q->fd);
+		/* it came, it went, or it is a link now: whatever is there now counts */
+		if (e.there ? r != -ENOENT && r != -ELOOP : r != -EEXIST)
+			break;
+	}
+	done(q, r);
+	q->cloexec = (flags & O_CLOEXEC) != 0;
+}
+
+/* ---- making ---- */
+
+/* What is there already is what a caller should hear of first, as of a file system that is read-only. */
+static bool find_free(struct cb_request *q, int at, int path, bool folder, struct cb_entry *ret)
+{
+	if (!cb_entry_find(q, at, path, false, ret)) {
+		q->go_on = true;
+		return false;
+	}
+	if (ret->there || (ret->folder_meant && !folder)) {
+		q->go_on = true; /* EEXIST, ENOENT: the kernel's words */
+		return false;
+	}
+	return true;
+}
+
+void cb_serve_mkdir(struct cb_request *q)
+{
+	AUTO_ENTRY e = CB_ENTRY_NONE;
+	AUTO_JUDGED j = JUDGED_NONE;
+	int r;
+
+	if (!find_free(q, q->call->at, q->call->path, true, &e))
+		return;
+	pthread_mutex_lock(&change);
+	r = judge(&e, CB_ACT_MAKE, S_IFDIR, -1, &j);
+	if (r == 0)
+		r = take_umask(q);
+	if (r == 0 && mkdirat(j.parent, j.name, (mode_t)cb_arg_int(q, q->call->a) & 01777) < 0)
+		r = -errno;
+	else if (r == 0)
+		r = keep_made(&j, AT_REMOVEDIR);
+	pthread_mutex_unlock(&change);
+	done(q, r);
+}
+
+void cb_serve_mknod(struct cb_request *q)
+{
+	mode_t mode = (mode_t)cb_arg_int(q, q->call->a);
+	AUTO_ENTRY e = CB_ENTRY_NONE;
+	AUTO_JUDGED j = JUDGED_NONE;
+	int r;
+
+	if ((mode & S_IFMT) == 0)
+		mode |= S_IFREG;
+	/* the big filter has refused devices */
+	if (!S_ISREG(mode) && !S_ISFIFO(mode) && !S_ISSOCK(mode)) {
+		q->error = EPERM;
+		return;
+	}
+	if (!find_free(q, q->call->at, q->call->path, false, &e))
+		return;
+	pthread_mutex_lock(&change);
+	r = judge(&e, CB_ACT_MAKE, mode, -1, &j);
+	if (r == 0)
+		r = take_umask(q);
+	if (r == 0 && mknodat(j.parent, j.name, (mode & S_IFMT) | (mode & 0777), 0) < 0)
+		r = -errno;
+	else if (r == 0)
+		r = keep_made(&j, 0);
+	pthread_mutex_unlock(&change);
+	done(q, r);
+}
+
+void cb_serve_symlink(struct cb_request *q)
+{
+	AUTO_ENTRY e = CB_ENTRY_NONE;
+	AUTO_JUDGED j = JUDGED_NONE;
+	char target[PATH_MAX];
+	int r = cb_caller_string(q, q->n->data.args[q->call->a], target, sizeof(target));
+
+	if (r < 0) {
+		done(q, r);
+		return;
+	}
+	if (!find_free(q, q->call->at, q->call->path, false, &e))
+		return;
+	pthread_mutex_lock(&change);
+	r = judge(&e, CB_ACT_MAKE, S_IFLNK, -1, &j);
+	if (r == 0 && symlinkat(target, j.parent, j.name) < 0)
+		r = -errno;
+	else if (r == 0)
+		r = keep_made(&j, 0);
+	pthread_mutex_unlock(&change);
+	done(q, r);
+}
+
+/* link() knows no flags: the fifth argument is linkat's alone. */
+static bool link_follows(const struct cb_request *q)
+{
+	return q->call->nr == SYS_linkat && (cb_arg_int(q, 4) & AT_SYMLINK_FOLLOW) != 0;
+}
+
+static int add_link(const struct cb_judged *old, const struct cb_judged *new)
+{
+	struct stat st, after;
+	int r;
+
+	if (fstatat(old->parent, old->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	if (S_ISREG(st.st_mode) && st.st_nlink > 1 && !cb_links_known(&st))
+		return -EPERM;
+	if (linkat(old->parent, old->name, new->parent, new->name, 0) < 0)
+		return -errno;
+	r = keep_made(new, 0);
+	if (r < 0 || !S_ISREG(st.st_mode))
+		return r;
+	/* of what was linked, which may be another by now */
+	if (fstatat(new->parent, new->name, &after, AT_SYMLINK_NOFOLLOW) < 0 || after.st_ino != st.st_ino ||
+	    after.st_dev != st.st_dev)
+		return 0;
+	r = cb_links_added(&st, (unsigned)st.st_nlink);
+	if (r < 0)
+		(void)unlinkat(new->parent, new->name, 0);
+	return r;
+}
+
+void cb_serve_link(struct cb_request *q)
+{
+	int at = q->call->at == CB_NO_ARG ? CB_NO_ARG : q->call->a;
+	AUTO_ENTRY from = CB_ENTRY_NONE;
+	AUTO_ENTRY to = CB_ENTRY_NONE;
+	AUTO_JUDGED old = JUDGED_NONE;
+	AUTO_JUDGED new = JUDGED_NONE;
+	int r;
+
+	if (!cb_entry_find(q, q->call->at, q->call->path, link_follows(q), &from) || !from.there || from.folder_meant ||
+	    S_ISDIR(from.st.st_mode)) {
+		q->go_on = true;
+		return;
+	}
+	if (!find_free(q, at, q->call->b, false, &to))
+		return;
+	pthread_mutex_lock(&change);
+	r = cb_judge_link(&cb_notify_self.judge, from.path, to.path, &old, &new);
+	if (r == 0)
+		r = add_link(&old, &new);
+	pthread_mutex_unlock(&change);
+	done(q, r);
+}
+
+/* ---- removing and moving ---- */
+
+static void remove_entry(struct cb_request *q, int flags)
+{
+	AUTO_ENTRY e = CB_ENTRY_NONE;
+	AUTO_JUDGED j = JUDGED_NONE;
+	struct stat st;
+	int r;
+
+	if (!cb_entry_find(q, q->call->at, q->call->path, false, &e) || !e.there || (flags & ~AT_REMOVEDIR) != 0) {
+		q->go_on = true;
+		return;
+	}
+	if (!S_ISDIR(e.st.st_mode) != (flags == 0) || (e.folder_meant && flags == 0)) {
+		q->error = S_ISDIR(e.st.st_mode) ? EISDIR : ENOTDIR;
+		return;
+	}
+	pthread_mutex_lock(&change);
+	r = judge(&e, CB_ACT_REMOVE, e.st.st_mode, -1, &j);
+	if (r == 0 && fstatat(j.parent, j.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		r = -errno;
+	if (r == 0 && unlinkat(j.parent, j.name, flags) < 0)
+		r = -errno;
+	if (r == 0 && flags == 0)
+		cb_links_removed(&st);
+	pthread_mutex_unlock(&change);
+	done(q, r);
+}
+
+void cb_serve_unlink(struct cb_request *q)
+{
+	remove_entry(q, 0);
+}
+
+void cb_serve_rmdir(struct cb_request *q)
+{
+	remove_entry(q, AT_REMOVEDIR);
+}
+
+void cb_serve_unlinkat(struct cb_request *q)
+{
+	remove_entry(q, cb_arg_int(q, q->call->a));
+}
+
+static int move(const struct cb_entry *from, const struct cb_entry *to)
+{
+	AUTO_JUDGED old = JUDGED_NONE;
+	AUTO_JUDGED new = JUDGED_NONE;
+	CB_AUTO_FD content = -1;
+	struct stat st, gone;
+	bool replaces;
+	int r = judge(from, CB_ACT_REMOVE, from->st.st_mode, -1, &old);
+
+	if (r < 0)
+		return r;
+	content = openat(old.parent, old.name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	if (content < 0 || fstat(content, &st) < 0)
+		return -errno;
+	r = judge(to, CB_ACT_MAKE, st.st_mode, S_ISDIR(st.st_mode) ? content : -1, &new);
+	if (r < 0)
+		return r;
+	replaces = fstatat(new.parent, new.name, &gone, AT_SYMLINK_NOFOLLOW) == 0;
+	if (renameat(old.parent, old.name, new.parent, new.name) < 0)
+		return -errno;
+	r = cb_judge_made(&new);
+	if (r < 0 && renameat(new.parent, new.name, old.parent, old.name) == 0)
+		return r;
+	if (replaces && (gone.st_ino != st.st_ino || gone.st_dev != st.st_dev) && !S_ISDIR(gone.st_mode))
+		cb_links_removed(&gone);
+	return 0;
+}
+
+void cb_serve_rename(struct cb_request *q)
+{
+	int at = q->call->at == CB_NO_ARG ? CB_NO_ARG : q->call->a;
+	AUTO_ENTRY from = CB_ENTRY_NONE;
+	AUTO_ENTRY to = CB_ENTRY_NONE;
+
+	if (!cb_entry_find(q, q->call->at, q->call->path, false, &from) || !from.there ||
+	    !cb_entry_find(q, at, q->call->b, false, &to) ||
+	    ((from.folder_meant || to.folder_meant) && !S_ISDIR(from.st.st_mode))) {
+		q->go_on = true;
+		return;
+	}
+	pthread_mutex_lock(&change);
+	done(q, move(&from, &to));
+	pthread_mutex_unlock(&change);
+}
+
+/* ---- attributes ---- */
+
+/* Opens the entry itself for an act by descriptor; `link` is what leads to it. */
+static int open_entry(const struct cb_entry *e, int *ret_fd, char link[32])
+{
+	AUTO_JUDGED j = JUDGED_NONE;
+	struct stat st;
+	int fd, r = judge(e, CB_ACT_CHANGE, e->st.st_mode, -1, &j);
+
+	if (r < 0)
+		return r;
+	fd = openat(j.parent, j.name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	*ret_fd = fd;
+	snprintf(link, 32, "self/fd/%d", fd);
+	/* of a file with names elsewhere the attributes are elsewhere, too */
+	return S_ISREG(st.st_mode) && st.st_nlink > 1 && !cb_links_known(&st) ? -EPERM : 0;
+}
+
+static bool find_there(struct cb_request *q, bool follow, struct cb_entry *ret)
+{
+	bool found = q->call->path == CB_NO_ARG ? cb_entry_of_fd(q, cb_arg_int(q, q->call->at), ret)
+						: cb_entry_find(q, q->call->at, q->call->path, follow, ret);
+
+	q->go_on = !found || !ret->there || (ret->folder_meant && !S_ISDIR(ret->st.st_mode));
+	return !q->go_on;
+}
+
+void cb_serve_truncate(struct cb_request *q)
+{
+	off_t length = (off_t)q->n->data.args[q->call->a];
+	AUTO_ENTRY e = CB_ENTRY_NONE;
+	CB_AUTO_FD fd = -1;
+	int r;
+
+	if (!find_there(q, true, &e))
+		return;
+	if (!S_ISREG(e.st.st_mode)) {
+		q->error = S_ISDIR(e.st.st_mode) ? EISDIR : EINVAL;
+		return;
+	}
+	r = open_old(&e, O_WRONLY, &fd);
+	if (r == 0 && ftruncate(fd, length) < 0)
+		r = -errno;
+	done(q, r);
+}
+
+static void change_mode(struct cb_request *q)
+{
+	mode_t mode = (mode_t)cb_arg_int(q, q->call->a) & 01777;
+	AUTO_ENTRY e = CB_ENTRY_NONE;
+	CB_AUTO_FD fd = -1;
+	char link[32];
+	int r;
+
+	if (!find_there(q, true, &e))
+		return;
+	r = open_entry(&e, &fd, link);
+	if (r == 0 && fchmodat(cb_notify_self.proc, link, mode, 0) < 0)
+		r = -errno;
+	done(q, r);
+}
+
+void cb_serve_chmod(struct cb_request *q)
+{
+	change_mode(q);
+}
+
+void cb_serve_fchmod(struct cb_request *q)
+{
+	change_mode(q);
+}
+
+static void change_owner(struct cb_request *q, bool follow)
+{
+	AUTO_ENTRY e = CB_ENTRY_NONE;
+	CB_AUTO_FD fd = -1;
+	char link[32];
+	int r;
+
+	if (!find_there(q, follow, &e))
+		return;
+	r = open_entry(&e, &fd, link);
+	/* the numbers mean the same: the notifier is in the jail's user namespace */
+	if (r == 0 && fchownat(fd, "", (uid_t)q->n->data.args[q->call->a], (gid_t)q->n->data.args[q->call->a + 1],
+			       AT_EMPTY_PATH) < 0)
+		r = -errno;
+	done(q, r);
+}
+
+void cb_serve_chown(struct cb_request *q)
+{
+	int flags = q->call->b != CB_NO_ARG ? cb_arg_int(q, q->call->b) : 0;
+
+	if ((flags & ~AT_SYMLINK_NOFOLLOW) != 0)
+		q->go_on = true;
+	else
+		change_owner(q, flags == 0);
+}
+
+void cb_serve_lchown(struct cb_request *q)
+{
+	change_owner(q, false);
+}
+
+void cb_serve_fchown(struct cb_request *q)
+{
+	change_owner(q, false);
+}
+
+void cb_serve_utimens(struct cb_request *q)
+{
+	uint64_t at = q->n->data.args[q->call->a], path = q->n->data.args[q->call->path];
+	int flags = cb_arg_int(q, q->call->b);
+	AUTO_ENTRY e = CB_ENTRY_NONE;
+	CB_AUTO_FD fd = -1;
+	struct timespec times[2];
+	char link[32];
+	int r;
+
+	if (path == 0 ? !cb_entry_of_fd(q, cb_arg_int(q, q->call->at), &e)
+		      : (flags & ~AT_SYMLINK_NOFOLLOW) != 0 || !find_there(q, (flags & AT_SYMLINK_NOFOLLOW) == 0, &e)) {
+		q->go_on = true;
+		return;
+	}
+	r = at == 0 || cb_caller_read(q, at, times, sizeof(times)) == (ssize_t)sizeof(times) ? 0 : -EFAULT;
+	if (r == 0)
+		r = open_entry(&e, &fd, link);
+	/* by its descriptor, also of a link */
+	if (r == 0 && S_ISLNK(e.st.st_mode) &&
+	    syscall(SYS_utimensat, fd, "", at != 0 ? times : NULL, AT_EMPTY_PATH) < 0)
+		r = -errno;
+	if (r == 0 && !S_ISLNK(e.st.st_mode) && utimensat(cb_notify_self.proc, link, at != 0 ? times : NULL, 0) < 0)
+		r = -errno;
+	done(q, r);
+}

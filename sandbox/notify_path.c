@@ -1,0 +1,272 @@
+/* What a caller means by its arguments: memory, descriptors and paths of a hostile process.
+ *
+ * Trust domain: the notifier. Everything read here may change at the next moment; so each thing is read once, into
+ * memory of ours, and what counts is what the copy resolves to. Paths are resolved in the jail's own tree, where the
+ * notifier has its root, with links followed and magic links refused. A path that can't be resolved is left to the
+ * kernel, which finds the same and gives the caller the same error, before a mount that is read-only.
+ */
+#include "notify_calls.h"
+
+#include "binds.h"
+#include "mounts.h"
+
+#include <cellblock/fd.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define LINKS_MAX 40 /* as the kernel's own */
+#define PAGE 4096u
+
+void cb_entry_release(struct cb_entry *e)
+{
+	cb_fd_close(&e->parent);
+}
+
+/* ---- of the caller ---- */
+
+ssize_t cb_caller_read(const struct cb_request *q, uint64_t address, void *ret, size_t max)
+{
+	size_t first = PAGE - address % PAGE;
+	/* a vector for each page: where one is not there, what lies before it is read all the same */
+	struct iovec local = { ret, max }, remote[3];
+	unsigned n = 0;
+	ssize_t got;
+
+	for (size_t at = 0; at < max && n < 3; n++) {
+		size_t size = n == 0 ? first : n == 1 ? PAGE : max;
+
+		size = size < max - at ? size : max - at;
+		remote[n] = (struct iovec){ .iov_len = size };
+		address += n == 0 ? 0 : remote[n - 1].iov_len;
+		memcpy(&remote[n].iov_base, &address, sizeof(address));
+		at += size;
+	}
+	got = process_vm_readv((pid_t)q->n->pid, &local, 1, remote, n, 0);
+	if (got < 0)
+		return -EFAULT;
+	return cb_notify_valid(q->n->id) ? got : -ESRCH; /* it was this caller's memory, not that of a successor */
+}
+
+int cb_caller_string(const struct cb_request *q, uint64_t address, char *ret, size_t size)
+{
+	ssize_t n = cb_caller_read(q, address, ret, size);
+
+	if (n < 0)
+		return (int)n;
+	if (memchr(ret, '\0', (size_t)n) == NULL)
+		return (size_t)n == size ? -ENAMETOOLONG : -EFAULT;
+	return 0;
+}
+
+/* The folder of /proc first, then whether the caller still waits: what is opened in it afterwards is the caller's. */
+static int find_caller(struct cb_request *q)
+{
+	char name[16];
+
+	if (q->caller >= 0)
+		return 0;
+	snprintf(name, sizeof(name), "%u", q->n->pid);
+	q->caller = openat(cb_notify_self.proc, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (q->caller < 0)
+		return -ESRCH;
+	if (cb_notify_valid(q->n->id))
+		return 0;
+	cb_fd_close(&q->caller);
+	return -ESRCH;
+}
+
+int cb_caller_open(struct cb_request *q, const char *what, int flags, int *ret_fd)
+{
+	int r = find_caller(q), fd;
+
+	if (r < 0)
+		return r;
+	fd = openat(q->caller, what, flags | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	*ret_fd = fd;
+	return 0;
+}
+
+long cb_caller_status(struct cb_request *q, const char *key, int base)
+{
+	char text[2048];
+	CB_AUTO_FD fd = -1;
+	ssize_t n = cb_caller_open(q, "status", O_RDONLY, &fd) == 0 ? read(fd, text, sizeof(text) - 1) : -1;
+	const char *at;
+
+	if (n < 0)
+		return -1;
+	text[n] = '\0';
+	at = strstr(text, key); /* with its newline before: no name of a process can be taken for it */
+	return at != NULL ? strtol(at + strlen(key), NULL, base) : -1;
+}
+
+/* ---- of the workspace ---- */
+
+/* What the path is below the workspace, if its folder is in it, and not on one of the mounts there that the jail may
+ * write by itself. */
+static bool in_workspace(struct cb_entry *e, const char *name)
+{
+	size_t top = strlen(cb_notify_self.target), n;
+	char link[32], path[PATH_MAX];
+	struct statfs fs;
+	ssize_t len;
+
+	snprintf(link, sizeof(link), "self/fd/%d", e->parent);
+	len = readlinkat(cb_notify_self.proc, link, path, sizeof(path) - 1);
+	if (len < 0 || (size_t)len == sizeof(path) - 1)
+		return false;
+	path[len] = '\0';
+	if (!cb_path_within(path, cb_notify_self.target))
+		return false;
+	if (fstatfs(e->parent, &fs) < 0 || (cb_notify_self.writes && (fs.f_flags & ST_RDONLY) == 0))
+		return false;
+	n = (size_t)len - top;
+	if (n + 1 + strlen(name) >= sizeof(e->path))
+		return false;
+	/* path + top is "" or "/folder" */
+	memcpy(e->path, path + top + (n > 0), n);
+	if (n > 0)
+		e->path[n - 1] = '/';
+	memcpy(e->path + n, name, strlen(name) + 1);
+	e->name = e->path + n;
+	return true;
+}
+
+/* Splits off the last part. Slashes behind it are taken away; "" for what can be no entry's name. */
+static const char *split(char *path, bool *ret_slash)
+{
+	size_t n = strlen(path);
+	char *slash;
+
+	*ret_slash = n > 0 && path[n - 1] == '/';
+	while (n > 1 && path[n - 1] == '/')
+		path[--n] = '\0';
+	slash = strrchr(path, '/');
+	return slash != NULL ? slash + 1 : path;
+}
+
+static int open_folder(int at, const char *path, const char *name)
+{
+	struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS };
+	char folder[PATH_MAX];
+	size_t n = (size_t)(name - path);
+
+	memcpy(folder, path, n);
+	memcpy(folder + n, n == 0 ? "." : "", n == 0 ? 2 : 1);
+	return (int)syscall(SYS_openat2, at, folder, &how, sizeof(how));
+}
+
+static bool is_dots(const char *name)
+{
+	return strcmp(name, "") == 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+/* The last part's links are put in by hand, so that the folder that holds the entry is known. */
+static bool find(int base, char *path, bool follow, struct cb_entry *ret)
+{
+	for (unsigned links = 0; links < LINKS_MAX; links++) {
+		bool slash;
+		const char *name = split(path, &slash);
+		int parent;
+		ssize_t n;
+
+		if (is_dots(name))
+			return false;
+		ret->folder_meant |= slash;
+		parent = open_folder(links > 0 ? ret->parent : base, path, name);
+		cb_fd_close(&ret->parent);
+		ret->parent = parent;
+		if (parent < 0)
+			return false;
+		ret->there = fstatat(parent, name, &ret->st, AT_SYMLINK_NOFOLLOW) == 0;
+		if (!ret->there && errno != ENOENT)
+			return false;
+		if (!ret->there || !S_ISLNK(ret->st.st_mode) || !(follow || slash))
+			return in_workspace(ret, name);
+		memmove(path, name, strlen(name) + 1);
+		n = readlinkat(parent, path, ret->path, sizeof(ret->path) - 1);
+		if (n <= 0 || (size_t)n >= sizeof(ret->path) - 1)
+			return false;
+		memcpy(path, ret->path, (size_t)n);
+		path[n] = '\0';
+	}
+	return false;
+}
+
+static int open_base(struct cb_request *q, int at, int *ret_fd)
+{
+	char what[32];
+
+	if (at == AT_FDCWD)
+		return cb_caller_open(q, "cwd", O_PATH | O_DIRECTORY, ret_fd);
+	snprintf(what, sizeof(what), "fd/%d", at);
+	return cb_caller_open(q, what, O_PATH | O_DIRECTORY, ret_fd);
+}
+
+bool cb_entry_find_string(struct cb_request *q, int at, const char *path, bool follow, struct cb_entry *ret)
+{
+	char work[PATH_MAX];
+	CB_AUTO_FD base = -1;
+	size_t n = strlen(path);
+	bool found;
+
+	if (n == 0 || n >= sizeof(work) || (path[0] != '/' && open_base(q, at, &base) < 0))
+		return false;
+	memcpy(work, path, n + 1);
+	found = find(base, work, follow, ret);
+	if (!found)
+		cb_entry_release(ret);
+	return found;
+}
+
+bool cb_entry_find(struct cb_request *q, int at_arg, int path_arg, bool follow, struct cb_entry *ret)
+{
+	char path[PATH_MAX];
+	int at = at_arg == CB_NO_ARG ? AT_FDCWD : cb_arg_int(q, at_arg);
+
+	*ret = CB_ENTRY_NONE;
+	if (cb_caller_string(q, q->n->data.args[path_arg], path, sizeof(path)) < 0)
+		return false;
+	return cb_entry_find_string(q, at, path, follow, ret);
+}
+
+/* By the name that it has now: one that has none any more is no entry of the workspace. */
+bool cb_entry_of_fd(struct cb_request *q, int fd, struct cb_entry *ret)
+{
+	char what[32], path[PATH_MAX];
+	CB_AUTO_FD own = -1;
+	struct statfs fs;
+	struct stat st;
+	ssize_t n;
+
+	*ret = CB_ENTRY_NONE;
+	snprintf(what, sizeof(what), "fd/%d", fd);
+	if (cb_caller_open(q, what, O_PATH, &own) < 0 || fstatfs(own, &fs) < 0 || (fs.f_flags & ST_RDONLY) == 0 ||
+	    fstat(own, &st) < 0)
+		return false;
+	snprintf(what, sizeof(what), "self/fd/%d", own);
+	n = readlinkat(cb_notify_self.proc, what, path, sizeof(path) - 1);
+	if (n <= 0 || (size_t)n == sizeof(path) - 1)
+		return false;
+	path[n] = '\0';
+	if (!cb_entry_find_string(q, AT_FDCWD, path, false, ret))
+		return false;
+	if (ret->there && ret->st.st_dev == st.st_dev && ret->st.st_ino == st.st_ino)
+		return true;
+	cb_entry_release(ret);
+	return false;
+}
