@@ -118,7 +118,9 @@ static int plan_workspace(const struct cb_policy *policy, struct cb_jail_spec *s
 		return bad_workspace(policy, spec, real, why, err);
 	spec->workspace_mode = workspace_mode(policy->workspace_mode);
 	spec->workspace_source = strdup(real);
-	if (spec->workspace_mode == CB_WORKSPACE_RW && !spec->notifier)
+	/* a jail without namespaces has no overlay either; what its writable workspace can't hold is told there */
+	if (spec->workspace_mode == CB_WORKSPACE_RW && !spec->notifier &&
+	    policy->isolation_minimum >= CB_LEVEL_NO_CGROUP)
 		r = use_overlay(spec);
 	for (size_t i = 0; i < policy->workspace_protect.count && r == 0; i++)
 		r = cb_strv_add(&spec->protect, policy->workspace_protect.items[i]);

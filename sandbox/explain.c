@@ -8,6 +8,7 @@
 #include "binds.h"
 #include "cgroup.h"
 #include "jail.h"
+#include "notify_calls.h"
 #include "landlock.h"
 #include "mounts.h"
 #include "rootfs.h"
@@ -280,7 +281,7 @@ static void explain_binds(struct out *o, const struct cb_jail_spec *spec)
 
 static void explain_workspace(struct out *o, const struct cb_jail_spec *spec)
 {
-	static const char *const modes[] = { "writable", "read-only", "an empty tmpfs",
+	static const char *const modes[] = { "writable, each write judged by its name", "read-only", "an empty tmpfs",
 					     "under a limited layer of changes, which is dropped at the end" };
 	char how[PATH_MAX + 64];
 
@@ -406,7 +407,21 @@ static size_t count_allowed(void)
 	return n;
 }
 
-static void explain_calls(struct out *o)
+/* Of the allowed ones. */
+static void explain_served(struct out *o)
+{
+	CB_AUTO_BUF names = CB_BUF_INIT(MAX_CALLS);
+
+	note(o, cb_buf_append_str(&names, "by name:"));
+	for (size_t i = 0; i < cb_notify_calls_count; i++)
+		note(o, cb_buf_printf(&names, " %s", cb_notify_calls[i].name));
+	note(o, cb_buf_append(&names, "", 1));
+	row(o, "served", names.data != NULL ? (const char *)names.data : "",
+	    "of the above, what would write into the workspace or reach a named socket: done by the notifier, if the "
+	    "resolved name may be written");
+}
+
+static void explain_calls(struct out *o, bool notifier)
 {
 	static const char *const columns[3] = { "group", "calls", "reason" };
 	char title[96];
@@ -429,6 +444,8 @@ static void explain_calls(struct out *o)
 		row(o, cb_seccomp_rules[i].name, calls.data != NULL ? (const char *)calls.data : "",
 		    cb_seccomp_rules[i].reason);
 	}
+	if (notifier)
+		explain_served(o);
 }
 
 static int explain(const struct cb_jail_spec *spec, bool json)
@@ -443,7 +460,7 @@ static int explain(const struct cb_jail_spec *spec, bool json)
 		explain_weaker(&o, spec);
 	explain_mounts(&o, spec);
 	explain_limits(&o, spec);
-	explain_calls(&o);
+	explain_calls(&o, spec->notifier);
 	flush_row(&o);
 	if (json)
 		note(&o, cb_buf_append_str(&o.text, "]}\n"));

@@ -36,6 +36,7 @@ struct cb_jail {
 	int upper_fd[CB_UPPERS]; /* detached mounts of the last jail's upper layers; -1 = none yet */
 	int merged_fd;         /* detached mount of the last jail's overlay workspace; -1 = none */
 	bool packages_dropped; /* the last jail's layer over the prefix was given up: the next jail's user is told */
+	int ns_fds[2];         /* pid 1: its user and mount namespaces, for the notifier; -1 = none */
 	int tree_fd;           /* pid 1: detached writable mount of the workspace, for the notifier; -1 = none */
 	int sync_fd;           /* SEQPACKET to the broker: gate and failure report */
 	int oom_fd;            /* pid 1's own oom_score_adj, as only it has it; -1 = none */

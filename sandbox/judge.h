@@ -55,5 +55,8 @@ int cb_judge_link(const struct cb_judge *judge, const char *from, const char *to
  * made another part of it meanwhile (two jails in one folder). The caller then takes back what it did. */
 int cb_judge_made(const struct cb_judged *judged);
 
+/* Whether a folder may be moved away with all that is below it: -EROFS, or -EXDEV where it can't be looked through. */
+int cb_judge_moved(const struct cb_judge *judge, int folder);
+
 /* spec->protect_paths that lie in the workspace, as `paths` wants them. */
 int cb_judge_paths(const struct cb_jail_spec *spec, struct cb_strv *ret_paths);

@@ -104,6 +104,8 @@ static _Noreturn void pid1_main(struct cb_jail *jail, int joined)
 
 	/* before it is undumpable, and sees another /proc */
 	jail->oom_fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
+	jail->ns_fds[0] = open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC);
+	jail->ns_fds[1] = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
 	if (cb_fd_recv(jail->sync_fd, &go, sizeof(go), NULL, 0, NULL, 0) != (ssize_t)sizeof(go))
 		_exit(1); /* the broker has died or given up */
 	r = joined;
@@ -166,7 +168,7 @@ static void keep_upper(struct cb_jail *jail, uint32_t which, int *fd)
 static int take_notifier(const struct cb_jail *jail, struct cb_inmate *inmate, uint32_t which, int *fd,
 			 struct cb_err *err)
 {
-	if (which >= CB_NOTIFY_NFDS || inmate->notifier.fds[which] >= 0)
+	if (which > CB_NOTIFY_LISTENER || inmate->notifier.fds[which] >= 0)
 		return cb_err_set(err, -EBADMSG, "notifier", NULL, "pid 1 handed over a descriptor that is none");
 	inmate->notifier.fds[which] = cb_fd_take(fd);
 	return which == CB_NOTIFY_LISTENER ? cb_notify_start(jail, &inmate->group, &inmate->notifier, err) : 0;

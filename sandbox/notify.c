@@ -292,45 +292,50 @@ static int enter(const struct cb_notifier *n)
 	return 0;
 }
 
-/* The writable workspace lies over the jail's in a mount namespace that only we are in; the root stays the jail's. */
-static int mount_tree(const char *target, int tree)
+/* The first notifier makes a mount namespace in which the writable workspace lies over what the jail sees of it; a
+ * mount is moved once only, so the next ones join that. */
+static int make_own_namespace(const char *target, int tree)
 {
-	CB_AUTO_FD root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	CB_AUTO_FD place = -1;
 	int r;
 
-	if (root < 0 || unshare(CLONE_NEWNS) < 0)
+	if (unshare(CLONE_NEWNS) < 0)
 		return -errno;
 	r = cb_open_nolinks(AT_FDCWD, target, O_PATH | O_DIRECTORY, &place);
+	return r == 0 ? cb_mnt_attach(tree, place) : r;
+}
+
+/* The root stays the jail's. */
+static int mount_tree(const char *target, const struct cb_notifier *n)
+{
+	CB_AUTO_FD root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int own = n->fds[CB_NOTIFY_OWNNS], r = root < 0 ? -errno : 0;
+
+	if (r == 0 && own >= 0)
+		r = setns(own, CLONE_NEWNS) < 0 ? -errno : 0;
+	else if (r == 0)
+		r = make_own_namespace(target, n->fds[CB_NOTIFY_TREE]);
 	if (r == 0)
-		r = cb_mnt_attach(tree, place);
-	cb_fd_close(&place);
-	if (r == 0)
-		r = cb_open_nolinks(AT_FDCWD, target, O_PATH | O_DIRECTORY, &place);
-	if (r == 0 && (fchdir(root) < 0 || chroot(".") < 0))
-		r = -errno;
-	if (r < 0)
-		return r;
-	cb_notify_self.judge.root = cb_fd_take(&place);
-	return 0;
+		r = cb_open_nolinks(AT_FDCWD, target, O_PATH | O_DIRECTORY, &cb_notify_self.judge.root);
+	return r == 0 && (fchdir(root) < 0 || chroot(".") < 0) ? -errno : r;
 }
 
 static int take_workspace(const struct cb_jail *jail, const struct cb_notifier *n)
 {
 	static struct cb_strv paths;
 	const struct cb_jail_spec *spec = jail->spec;
-	int tree = n->fds[CB_NOTIFY_TREE], r = 0;
+	int r = 0;
 
 	if (spec->workspace_target != NULL)
 		(void)snprintf(cb_notify_self.target, sizeof(cb_notify_self.target), "%s", spec->workspace_target);
-	cb_notify_self.writes = tree >= 0;
-	if (tree < 0)
+	cb_notify_self.writes = n->fds[CB_NOTIFY_TREE] >= 0;
+	if (!cb_notify_self.writes)
 		return 0;
 	r = cb_judge_paths(spec, &paths);
 	cb_notify_self.judge.patterns = &spec->protect;
 	cb_notify_self.judge.paths = &paths;
 	cb_notify_self.judge.beside = -1;
-	return r == 0 ? mount_tree(spec->workspace_target, tree) : r;
+	return r == 0 ? mount_tree(spec->workspace_target, n) : r;
 }
 
 static int start_threads(void)
@@ -364,41 +369,61 @@ static int limit_files(const struct cb_jail_spec *spec)
 	return 0;
 }
 
-static int become_notifier(const struct cb_jail *jail, const struct cb_notifier *n, const char **ret_what)
+static int take_sizes(void)
 {
 	struct seccomp_notif_sizes sizes = { 0 };
-	struct cb_err err = { 0 };
-	int r = syscall(SYS_seccomp, SECCOMP_GET_NOTIF_SIZES, 0, &sizes) < 0 ? -errno : 0;
 
+	if (syscall(SYS_seccomp, SECCOMP_GET_NOTIF_SIZES, 0, &sizes) < 0)
+		return -errno;
 	notif_size =
 		sizes.seccomp_notif > sizeof(struct seccomp_notif) ? sizes.seccomp_notif : sizeof(struct seccomp_notif);
-	*ret_what = "entering the jail's namespaces";
+	return 0;
+}
+
+static int give_up_rights(const struct cb_jail_spec *spec)
+{
+	int r = limit_files(spec);
+
 	if (r == 0)
-		r = enter(n);
-	*ret_what = "mounting the workspace";
-	if (r == 0)
-		r = take_workspace(jail, n);
-	*ret_what = "looking at the jail's folders";
-	if (r == 0)
-		r = cb_sockets_init();
-	*ret_what = "giving up rights";
-	if (r == 0)
-		r = limit_files(jail->spec);
-	if (r == 0)
-		r = cb_caps_keep(UINT64_C(1) << CAP_SYS_PTRACE, &err);
+		r = cb_caps_keep(UINT64_C(1) << CAP_SYS_PTRACE, NULL);
 	if (r == 0 && (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0))
 		r = -errno;
-	*ret_what = "starting threads";
-	if (r == 0)
-		r = start_threads();
-	*ret_what = "loading its filter";
+	return r;
+}
+
+/* With the mount namespace that the next one is to join. */
+static int tell_ready(int status_fd)
+{
+	CB_AUTO_FD own = openat(cb_notify_self.proc, "self/ns/mnt", O_RDONLY | O_CLOEXEC);
+	struct cb_err none = { 0 };
+
+	return own < 0 ? -errno : cb_fd_send(status_fd, &none, sizeof(none), &own, 1);
+}
+
+static int become_notifier(const struct cb_jail *jail, const struct cb_notifier *n, int status_fd, const char **what)
+{
+	int r = take_sizes();
+
+	*what = r == 0 ? "entering the jail's namespaces" : "asking the kernel";
+	r = r == 0 ? enter(n) : r;
+	*what = r == 0 ? "mounting the workspace" : *what;
+	r = r == 0 ? take_workspace(jail, n) : r;
+	*what = r == 0 ? "looking at the jail's folders" : *what;
+	r = r == 0 ? cb_sockets_init() : r;
+	*what = r == 0 ? "telling of its namespace" : *what;
+	r = r == 0 ? tell_ready(status_fd) : r;
+	*what = r == 0 ? "giving up rights" : *what;
+	r = r == 0 ? give_up_rights(jail->spec) : r;
+	*what = r == 0 ? "starting threads" : *what;
+	r = r == 0 ? start_threads() : r;
+	*what = r == 0 ? "loading its filter" : *what;
 	return r == 0 ? load_filter() : r;
 }
 
 _Noreturn void cb_notify_main(const struct cb_jail *jail, const struct cb_notifier *n, int status_fd)
 {
 	struct cb_err err = { 0 };
-	const char *what;
+	const char *what = "/proc";
 	int r;
 
 	(void)prctl(PR_SET_NAME, "cellblock-names", 0, 0, 0);
@@ -407,10 +432,11 @@ _Noreturn void cb_notify_main(const struct cb_jail *jail, const struct cb_notifi
 	cb_notify_self.listener = n->fds[CB_NOTIFY_LISTENER];
 	cb_notify_self.shared = n->shared;
 	cb_notify_self.proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	r = cb_notify_self.proc < 0 ? -errno : become_notifier(jail, n, &what);
+	r = cb_notify_self.proc < 0 ? -errno : become_notifier(jail, n, status_fd, &what);
 	if (r < 0)
 		cb_err_set(&err, r, "notifier", NULL, "what serves the jail's write calls can't be started: %s: %s",
-			   cb_notify_self.proc < 0 ? "/proc" : what, strerror(-r));
+			   what, strerror(-r));
+	/* a second word; when it has come, all is as it will stay */
 	if (write(status_fd, &err, sizeof(err)) != (ssize_t)sizeof(err) || r < 0)
 		_exit(1);
 	(void)close(status_fd);

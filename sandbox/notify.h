@@ -29,7 +29,14 @@ struct cb_inmate;
 struct cb_cgroup;
 
 /* What pid 1 hands to the broker, in this order; what a jail has no need of is left out, the listener comes last. */
-enum cb_notify_fd { CB_NOTIFY_USERNS, CB_NOTIFY_MNTNS, CB_NOTIFY_TREE, CB_NOTIFY_LISTENER, CB_NOTIFY_NFDS };
+enum cb_notify_fd {
+	CB_NOTIFY_USERNS,
+	CB_NOTIFY_MNTNS, /* the jail's */
+	CB_NOTIFY_TREE,	 /* the workspace's writable mount, detached */
+	CB_NOTIFY_LISTENER,
+	CB_NOTIFY_OWNNS, /* not from pid 1: the mount namespace that the first notifier has put the tree into */
+	CB_NOTIFY_NFDS
+};
 
 #define CB_NOTIFY_THREADS 3
 #define CB_NOTIFY_WAITERS 64 /* calls of connect that wait */

@@ -14,7 +14,8 @@
 
 enum cb_notify_kind {
 	CB_NOTIFY_WRITE,      /* always */
-	CB_NOTIFY_WRITE_OPEN, /* where the flags would write */
+	CB_NOTIFY_WRITE_OPEN, /* where the flags, argument `a`, would write */
+	CB_NOTIFY_WRITE_ASK,  /* where W_OK is among what is asked for, argument `a` */
 	CB_NOTIFY_BIND,
 	CB_NOTIFY_CONNECT,
 };
@@ -88,11 +89,13 @@ long cb_caller_status(struct cb_request *q, const char *key, int base);
 /* Copies up to `max` bytes at `address` of the caller; fewer only at the end of its memory. */
 ssize_t cb_caller_read(const struct cb_request *q, uint64_t address, void *ret, size_t max);
 int cb_caller_string(const struct cb_request *q, uint64_t address, char *ret, size_t size);
+#define CB_FIND_FOLLOW 1u /* a link at the end */
+#define CB_FIND_SELF 2u	  /* also the workspace itself, whose path is "", and folders named by dots */
 /* Finds an entry of the workspace. False: it is none, or the path leads nowhere; then the call goes on. */
-bool cb_entry_find(struct cb_request *q, int at_arg, int path_arg, bool follow, struct cb_entry *ret);
+bool cb_entry_find(struct cb_request *q, int at_arg, int path_arg, unsigned flags, struct cb_entry *ret);
 /* The same for a string that is known already, with the folder's descriptor (-1: the caller's working folder; AT_FDCWD
  * likewise). */
-bool cb_entry_find_string(struct cb_request *q, int at, const char *path, bool follow, struct cb_entry *ret);
+bool cb_entry_find_string(struct cb_request *q, int at, const char *path, unsigned flags, struct cb_entry *ret);
 /* Of a descriptor of the caller. */
 bool cb_entry_of_fd(struct cb_request *q, int fd, struct cb_entry *ret);
 
@@ -108,6 +111,7 @@ bool cb_sockets_known(const struct stat *st);
 
 /* ---- notify_files.c, notify_sockets.c ---- */
 void cb_serve_open(struct cb_request *q);
+void cb_serve_access(struct cb_request *q);
 void cb_serve_mkdir(struct cb_request *q);
 void cb_serve_mknod(struct cb_request *q);
 void cb_serve_unlink(struct cb_request *q);

@@ -47,6 +47,15 @@ static int judge(const struct cb_entry *e, enum cb_act act, mode_t type, int con
 	return cb_judge(&cb_notify_self.judge, e->path, act, type & S_IFMT, content, ret);
 }
 
+/* A folder that its owner has closed can't be looked into: for acts that what lies in it has no part in, its name says
+ * enough. */
+static int judge_closed(const struct cb_entry *e, enum cb_act act, struct cb_judged *ret)
+{
+	int r = judge(e, act, e->st.st_mode, -1, ret);
+
+	return r == -EACCES && S_ISDIR(e->st.st_mode) ? judge(e, act, S_IFREG, -1, ret) : r;
+}
+
 static void judged_release(struct cb_judged *j)
 {
 	cb_fd_close(&j->parent);
@@ -172,7 +181,7 @@ void cb_serve_open(struct cb_request *q)
 	for (int i = 0; i < OPEN_TRIES; i++) {
 		AUTO_ENTRY e = CB_ENTRY_NONE;
 
-		if (!cb_entry_find(q, q->call->at, q->call->path, follow, &e)) {
+		if (!cb_entry_find(q, q->call->at, q->call->path, follow ? CB_FIND_FOLLOW : 0, &e)) {
 			q->go_on = true;
 			return;
 		}
@@ -198,7 +207,7 @@ void cb_serve_open(struct cb_request *q)
 /* What is there already is what a caller should hear of first, as of a file system that is read-only. */
 static bool find_free(struct cb_request *q, int at, int path, bool folder, struct cb_entry *ret)
 {
-	if (!cb_entry_find(q, at, path, false, ret)) {
+	if (!cb_entry_find(q, at, path, 0, ret)) {
 		q->go_on = true;
 		return false;
 	}
@@ -319,8 +328,8 @@ void cb_serve_link(struct cb_request *q)
 	AUTO_JUDGED new = JUDGED_NONE;
 	int r;
 
-	if (!cb_entry_find(q, q->call->at, q->call->path, link_follows(q), &from) || !from.there || from.folder_meant ||
-	    S_ISDIR(from.st.st_mode)) {
+	if (!cb_entry_find(q, q->call->at, q->call->path, link_follows(q) ? CB_FIND_FOLLOW : 0, &from) || !from.there ||
+	    from.folder_meant || S_ISDIR(from.st.st_mode)) {
 		q->go_on = true;
 		return;
 	}
@@ -343,8 +352,12 @@ static void remove_entry(struct cb_request *q, int flags)
 	struct stat st;
 	int r;
 
-	if (!cb_entry_find(q, q->call->at, q->call->path, false, &e) || !e.there || (flags & ~AT_REMOVEDIR) != 0) {
+	if (!cb_entry_find(q, q->call->at, q->call->path, 0, &e) || (flags & ~AT_REMOVEDIR) != 0) {
 		q->go_on = true;
+		return;
+	}
+	if (!e.there) {
+		q->error = ENOENT; /* a mount that is read-only would be named first */
 		return;
 	}
 	if (!S_ISDIR(e.st.st_mode) != (flags == 0) || (e.folder_meant && flags == 0)) {
@@ -352,7 +365,7 @@ static void remove_entry(struct cb_request *q, int flags)
 		return;
 	}
 	pthread_mutex_lock(&change);
-	r = judge(&e, CB_ACT_REMOVE, e.st.st_mode, -1, &j);
+	r = judge_closed(&e, CB_ACT_REMOVE, &j); /* what is removed as a folder is empty */
 	if (r == 0 && fstatat(j.parent, j.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		r = -errno;
 	if (r == 0 && unlinkat(j.parent, j.name, flags) < 0)
@@ -392,7 +405,10 @@ static int move(const struct cb_entry *from, const struct cb_entry *to)
 	content = openat(old.parent, old.name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	if (content < 0 || fstat(content, &st) < 0)
 		return -errno;
-	r = judge(to, CB_ACT_MAKE, st.st_mode, S_ISDIR(st.st_mode) ? content : -1, &new);
+	if (S_ISDIR(st.st_mode))
+		r = cb_judge_moved(&cb_notify_self.judge, content);
+	if (r == 0)
+		r = judge(to, CB_ACT_MAKE, st.st_mode, S_ISDIR(st.st_mode) ? content : -1, &new);
 	if (r < 0)
 		return r;
 	replaces = fstatat(new.parent, new.name, &gone, AT_SYMLINK_NOFOLLOW) == 0;
@@ -412,10 +428,13 @@ void cb_serve_rename(struct cb_request *q)
 	AUTO_ENTRY from = CB_ENTRY_NONE;
 	AUTO_ENTRY to = CB_ENTRY_NONE;
 
-	if (!cb_entry_find(q, q->call->at, q->call->path, false, &from) || !from.there ||
-	    !cb_entry_find(q, at, q->call->b, false, &to) ||
+	if (!cb_entry_find(q, q->call->at, q->call->path, 0, &from) || !cb_entry_find(q, at, q->call->b, 0, &to) ||
 	    ((from.folder_meant || to.folder_meant) && !S_ISDIR(from.st.st_mode))) {
 		q->go_on = true;
+		return;
+	}
+	if (!from.there) {
+		q->error = ENOENT;
 		return;
 	}
 	pthread_mutex_lock(&change);
@@ -430,11 +449,11 @@ static int open_entry(const struct cb_entry *e, int *ret_fd, char link[32])
 {
 	AUTO_JUDGED j = JUDGED_NONE;
 	struct stat st;
-	int fd, r = judge(e, CB_ACT_CHANGE, e->st.st_mode, -1, &j);
+	int fd, r = judge_closed(e, CB_ACT_CHANGE, &j);
 
 	if (r < 0)
 		return r;
-	fd = openat(j.parent, j.name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	fd = openat(j.parent, j.name[0] != '\0' ? j.name : ".", O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return -errno;
 	*ret_fd = fd;
@@ -446,10 +465,28 @@ static int open_entry(const struct cb_entry *e, int *ret_fd, char link[32])
 static bool find_there(struct cb_request *q, bool follow, struct cb_entry *ret)
 {
 	bool found = q->call->path == CB_NO_ARG ? cb_entry_of_fd(q, cb_arg_int(q, q->call->at), ret)
-						: cb_entry_find(q, q->call->at, q->call->path, follow, ret);
+						: cb_entry_find(q, q->call->at, q->call->path,
+								CB_FIND_SELF | (follow ? CB_FIND_FOLLOW : 0), ret);
 
 	q->go_on = !found || !ret->there || (ret->folder_meant && !S_ISDIR(ret->st.st_mode));
 	return !q->go_on;
+}
+
+/* Of what is not there, or lies elsewhere, the kernel knows. Our own rights to files are the caller's. */
+void cb_serve_access(struct cb_request *q)
+{
+	int flags = q->call->b != CB_NO_ARG ? cb_arg_int(q, q->call->b) : 0;
+	AUTO_ENTRY e = CB_ENTRY_NONE;
+	CB_AUTO_FD fd = -1;
+	char link[32];
+	int r;
+
+	if (!find_there(q, (flags & AT_SYMLINK_NOFOLLOW) == 0, &e))
+		return;
+	r = open_entry(&e, &fd, link);
+	if (r == 0 && faccessat(cb_notify_self.proc, link, cb_arg_int(q, q->call->a) & 7, 0) < 0)
+		r = -errno;
+	done(q, r);
 }
 
 void cb_serve_truncate(struct cb_request *q)

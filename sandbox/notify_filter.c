@@ -17,6 +17,7 @@
 #include <linux/filter.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #define STEP "notifier"
 #define INSNS_MAX 160
@@ -47,15 +48,16 @@ static void put(struct program *p, struct sock_filter insn)
 		p->insns[p->len++] = insn;
 }
 
+/* With `bits` only if one of them is set in the argument `call->a`. */
 static void put_call(struct program *p, const struct cb_notify_call *call)
 {
-	bool open = call->kind == CB_NOTIFY_WRITE_OPEN;
-	uint32_t flags_at = (uint32_t)(offsetof(struct seccomp_data, args) + 8u * (unsigned)call->a);
+	uint32_t bits = call->kind == CB_NOTIFY_WRITE_OPEN ? OPEN_WRITES : call->kind == CB_NOTIFY_WRITE_ASK ? W_OK : 0;
+	uint32_t at = (uint32_t)(offsetof(struct seccomp_data, args) + 8u * (unsigned)call->a);
 
-	put(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)call->nr, 0, open ? 4 : 1));
-	if (open) {
-		put(p, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, flags_at));
-		put(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, OPEN_WRITES, 1, 0));
+	put(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)call->nr, 0, bits != 0 ? 4 : 1));
+	if (bits != 0) {
+		put(p, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, at));
+		put(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, bits, 1, 0));
 		put(p, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
 	}
 	put(p, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF));
@@ -130,21 +132,21 @@ int cb_notify_install(const struct cb_jail *jail, struct cb_err *err)
 	bool writes = cb_notify_writes(jail), sockets = cb_notify_sockets(jail);
 	struct program program = { .len = 0 };
 	CB_AUTO_FD listener = -1;
-	CB_AUTO_FD userns = -1;
-	CB_AUTO_FD mntns = -1;
 	int r;
 
 	if (!writes && !sockets)
 		return 0;
-	userns = open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC);
-	mntns = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
-	r = userns < 0 || mntns < 0 ? -errno : make(&program, writes, sockets);
+	if (!jail->spec->notifier)
+		return cb_err_set(err, CB_E_DENIED, STEP, "Set workspace.mode to \"overlay\", \"ro\" or \"tmpfs\".",
+				  "workspace.mode is \"rw\", and this kernel can't have a jail's write calls judged "
+				  "(Linux 5.14 can, where no other sandbox around listens already)");
+	r = make(&program, writes, sockets);
 	if (r == 0)
 		r = load(&program, &listener);
 	if (r == 0)
-		r = hand_over(jail, CB_NOTIFY_USERNS, userns);
+		r = hand_over(jail, CB_NOTIFY_USERNS, jail->ns_fds[0]);
 	if (r == 0)
-		r = hand_over(jail, CB_NOTIFY_MNTNS, mntns);
+		r = hand_over(jail, CB_NOTIFY_MNTNS, jail->ns_fds[1]);
 	if (r == 0 && writes)
 		r = hand_over(jail, CB_NOTIFY_TREE, jail->tree_fd);
 	if (r == 0)

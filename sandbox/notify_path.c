@@ -116,33 +116,38 @@ long cb_caller_status(struct cb_request *q, const char *key, int base)
 
 /* ---- of the workspace ---- */
 
-/* What the path is below the workspace, if its folder is in it, and not on one of the mounts there that the jail may
- * write by itself. */
-static bool in_workspace(struct cb_entry *e, const char *name)
+static bool name_of(int fd, char path[PATH_MAX])
+{
+	char link[32];
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "self/fd/%d", fd);
+	n = readlinkat(cb_notify_self.proc, link, path, PATH_MAX - 1);
+	if (n <= 0 || n == PATH_MAX - 1)
+		return false;
+	path[n] = '\0';
+	return true;
+}
+
+/* What the path is below the workspace: that of the folder `fd`, and of `name` in it unless that is NULL. False if the
+ * folder is elsewhere, or on one of the mounts there that the jail may write by itself. */
+static bool in_workspace(struct cb_entry *e, int fd, const char *name)
 {
 	size_t top = strlen(cb_notify_self.target), n;
-	char link[32], path[PATH_MAX];
+	char path[PATH_MAX];
 	struct statfs fs;
-	ssize_t len;
 
-	snprintf(link, sizeof(link), "self/fd/%d", e->parent);
-	len = readlinkat(cb_notify_self.proc, link, path, sizeof(path) - 1);
-	if (len < 0 || (size_t)len == sizeof(path) - 1)
+	if (!name_of(fd, path) || !cb_path_within(path, cb_notify_self.target))
 		return false;
-	path[len] = '\0';
-	if (!cb_path_within(path, cb_notify_self.target))
-		return false;
-	if (fstatfs(e->parent, &fs) < 0 || (cb_notify_self.writes && (fs.f_flags & ST_RDONLY) == 0))
-		return false;
-	n = (size_t)len - top;
-	if (n + 1 + strlen(name) >= sizeof(e->path))
+	if (fstatfs(fd, &fs) < 0 || (cb_notify_self.writes && (fs.f_flags & ST_RDONLY) == 0))
 		return false;
 	/* path + top is "" or "/folder" */
-	memcpy(e->path, path + top + (n > 0), n);
-	if (n > 0)
-		e->path[n - 1] = '/';
-	memcpy(e->path + n, name, strlen(name) + 1);
-	e->name = e->path + n;
+	n = (size_t)snprintf(e->path, sizeof(e->path), "%s%s%s", path + top, name != NULL ? "/" : "",
+			     name != NULL ? name : "");
+	if (n >= sizeof(e->path))
+		return false;
+	memmove(e->path, e->path + (n > 0), n + (n == 0));
+	e->name = strrchr(e->path, '/') != NULL ? strrchr(e->path, '/') + 1 : e->path;
 	return true;
 }
 
@@ -159,14 +164,15 @@ static const char *split(char *path, bool *ret_slash)
 	return slash != NULL ? slash + 1 : path;
 }
 
-static int open_folder(int at, const char *path, const char *name)
+static int open_at(int at, const char *path, size_t n)
 {
 	struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS };
-	char folder[PATH_MAX];
-	size_t n = (size_t)(name - path);
+	char folder[PATH_MAX] = ".";
 
-	memcpy(folder, path, n);
-	memcpy(folder + n, n == 0 ? "." : "", n == 0 ? 2 : 1);
+	if (n > 0) {
+		memcpy(folder, path, n);
+		folder[n] = '\0';
+	}
 	return (int)syscall(SYS_openat2, at, folder, &how, sizeof(how));
 }
 
@@ -175,19 +181,41 @@ static bool is_dots(const char *name)
 	return strcmp(name, "") == 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
 
+/* A folder that is meant itself: the workspace, or one whose name is a matter of dots. */
+static bool find_self(int base, const char *path, struct cb_entry *ret)
+{
+	int fd = open_at(base, path, strlen(path));
+
+	cb_fd_close(&ret->parent);
+	ret->parent = fd;
+	ret->there = fd >= 0 && fstat(fd, &ret->st) == 0;
+	return ret->there && in_workspace(ret, fd, NULL);
+}
+
+static bool put_link(const struct cb_entry *e, const char *name, char path[PATH_MAX])
+{
+	char target[PATH_MAX];
+	ssize_t n = readlinkat(e->parent, name, target, sizeof(target) - 1);
+
+	if (n <= 0 || (size_t)n == sizeof(target) - 1)
+		return false;
+	memcpy(path, target, (size_t)n);
+	path[n] = '\0';
+	return true;
+}
+
 /* The last part's links are put in by hand, so that the folder that holds the entry is known. */
-static bool find(int base, char *path, bool follow, struct cb_entry *ret)
+static bool find(int base, char path[PATH_MAX], unsigned flags, struct cb_entry *ret)
 {
 	for (unsigned links = 0; links < LINKS_MAX; links++) {
 		bool slash;
 		const char *name = split(path, &slash);
-		int parent;
-		ssize_t n;
+		int from = links > 0 ? ret->parent : base, parent;
 
-		if (is_dots(name))
-			return false;
 		ret->folder_meant |= slash;
-		parent = open_folder(links > 0 ? ret->parent : base, path, name);
+		if (is_dots(name))
+			return (flags & CB_FIND_SELF) != 0 && find_self(from, path, ret);
+		parent = open_at(from, path, (size_t)(name - path));
 		cb_fd_close(&ret->parent);
 		ret->parent = parent;
 		if (parent < 0)
@@ -195,14 +223,14 @@ static bool find(int base, char *path, bool follow, struct cb_entry *ret)
 		ret->there = fstatat(parent, name, &ret->st, AT_SYMLINK_NOFOLLOW) == 0;
 		if (!ret->there && errno != ENOENT)
 			return false;
-		if (!ret->there || !S_ISLNK(ret->st.st_mode) || !(follow || slash))
-			return in_workspace(ret, name);
-		memmove(path, name, strlen(name) + 1);
-		n = readlinkat(parent, path, ret->path, sizeof(ret->path) - 1);
-		if (n <= 0 || (size_t)n >= sizeof(ret->path) - 1)
+		if (!ret->there || !S_ISLNK(ret->st.st_mode) || ((flags & CB_FIND_FOLLOW) == 0 && !slash)) {
+			if (in_workspace(ret, parent, name))
+				return true;
+			return (flags & CB_FIND_SELF) != 0 && ret->there && S_ISDIR(ret->st.st_mode) &&
+			       find_self(parent, name, ret);
+		}
+		if (!put_link(ret, name, path))
 			return false;
-		memcpy(path, ret->path, (size_t)n);
-		path[n] = '\0';
 	}
 	return false;
 }
@@ -217,7 +245,7 @@ static int open_base(struct cb_request *q, int at, int *ret_fd)
 	return cb_caller_open(q, what, O_PATH | O_DIRECTORY, ret_fd);
 }
 
-bool cb_entry_find_string(struct cb_request *q, int at, const char *path, bool follow, struct cb_entry *ret)
+bool cb_entry_find_string(struct cb_request *q, int at, const char *path, unsigned flags, struct cb_entry *ret)
 {
 	char work[PATH_MAX];
 	CB_AUTO_FD base = -1;
@@ -227,13 +255,13 @@ bool cb_entry_find_string(struct cb_request *q, int at, const char *path, bool f
 	if (n == 0 || n >= sizeof(work) || (path[0] != '/' && open_base(q, at, &base) < 0))
 		return false;
 	memcpy(work, path, n + 1);
-	found = find(base, work, follow, ret);
+	found = find(base, work, flags, ret);
 	if (!found)
 		cb_entry_release(ret);
 	return found;
 }
 
-bool cb_entry_find(struct cb_request *q, int at_arg, int path_arg, bool follow, struct cb_entry *ret)
+bool cb_entry_find(struct cb_request *q, int at_arg, int path_arg, unsigned flags, struct cb_entry *ret)
 {
 	char path[PATH_MAX];
 	int at = at_arg == CB_NO_ARG ? AT_FDCWD : cb_arg_int(q, at_arg);
@@ -241,7 +269,7 @@ bool cb_entry_find(struct cb_request *q, int at_arg, int path_arg, bool follow, 
 	*ret = CB_ENTRY_NONE;
 	if (cb_caller_string(q, q->n->data.args[path_arg], path, sizeof(path)) < 0)
 		return false;
-	return cb_entry_find_string(q, at, path, follow, ret);
+	return cb_entry_find_string(q, at, path, flags, ret);
 }
 
 /* By the name that it has now: one that has none any more is no entry of the workspace. */
@@ -251,19 +279,11 @@ bool cb_entry_of_fd(struct cb_request *q, int fd, struct cb_entry *ret)
 	CB_AUTO_FD own = -1;
 	struct statfs fs;
 	struct stat st;
-	ssize_t n;
 
 	*ret = CB_ENTRY_NONE;
 	snprintf(what, sizeof(what), "fd/%d", fd);
 	if (cb_caller_open(q, what, O_PATH, &own) < 0 || fstatfs(own, &fs) < 0 || (fs.f_flags & ST_RDONLY) == 0 ||
-	    fstat(own, &st) < 0)
-		return false;
-	snprintf(what, sizeof(what), "self/fd/%d", own);
-	n = readlinkat(cb_notify_self.proc, what, path, sizeof(path) - 1);
-	if (n <= 0 || (size_t)n == sizeof(path) - 1)
-		return false;
-	path[n] = '\0';
-	if (!cb_entry_find_string(q, AT_FDCWD, path, false, ret))
+	    fstat(own, &st) < 0 || !name_of(own, path) || !cb_entry_find_string(q, AT_FDCWD, path, CB_FIND_SELF, ret))
 		return false;
 	if (ret->there && ret->st.st_dev == st.st_dev && ret->st.st_ino == st.st_ino)
 		return true;

@@ -149,8 +149,8 @@ void cb_serve_bind(struct cb_request *q)
 	CB_AUTO_FD fd = -1;
 	int r = read_address(q, &address), family = 0;
 
-	if (r < 0 || address.path[0] == '\0' || !cb_entry_find_string(q, AT_FDCWD, address.path, false, &e) ||
-	    e.there || e.folder_meant) {
+	if (r < 0 || address.path[0] == '\0' || !cb_entry_find_string(q, AT_FDCWD, address.path, 0, &e) || e.there ||
+	    e.folder_meant) {
 		q->go_on = true;
 		cb_entry_release(&e);
 		return;
@@ -194,7 +194,7 @@ static int open_named(struct cb_request *q, const char *path, int *ret_fd)
 	if (!S_ISSOCK(st.st_mode))
 		return -ECONNREFUSED;
 	if (!is_own(&st))
-		return -EACCES;
+		return -ENETUNREACH; /* as of any server outside */
 	*ret_fd = cb_fd_take(&fd);
 	return 0;
 }

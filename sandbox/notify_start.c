@@ -78,22 +78,27 @@ static void answer_left(const struct cb_notifier *n)
 	}
 }
 
-static int await_ready(int fd, struct cb_err *err)
+/* One word; a namespace may come with it. */
+static int await_word(int fd, int *ret_ns, struct cb_err *err)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
 	struct cb_err word = { 0 };
-	int r;
+	size_t nfds = 0;
+	int r, ns = -1;
 
 	do
 		r = poll(&p, 1, READY_MS);
 	while (r < 0 && errno == EINTR);
-	if (r == 1 && read(fd, &word, sizeof(word)) == (ssize_t)sizeof(word)) {
-		if (word.code < 0 && err != NULL)
-			*err = word;
-		return word.code;
-	}
-	return cb_err_set(err, r == 0 ? -ETIMEDOUT : -ECHILD, "notifier", NULL, "what serves the jail's write calls %s",
-			  r == 0 ? "is not ready in time" : "has ended");
+	if (r != 1 || cb_fd_recv(fd, &word, sizeof(word), &ns, 1, &nfds, 0) != (ssize_t)sizeof(word))
+		return cb_err_set(err, r == 0 ? -ETIMEDOUT : -ECHILD, "notifier", NULL,
+				  "what serves the jail's write calls %s",
+				  r == 0 ? "is not ready in time" : "has ended");
+	if (nfds == 1 && *ret_ns < 0)
+		*ret_ns = cb_fd_take(&ns);
+	cb_fd_close(&ns);
+	if (word.code < 0 && err != NULL)
+		*err = word;
+	return word.code;
 }
 
 int cb_notify_start(const struct cb_jail *jail, const struct cb_cgroup *group, struct cb_notifier *n,
@@ -101,7 +106,7 @@ int cb_notify_start(const struct cb_jail *jail, const struct cb_cgroup *group, s
 {
 	int pair[2], joined = 0, r = share_page(n);
 
-	if (r < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+	if (r < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return cb_err_set(err, r < 0 ? r : -errno, "notifier", NULL, "no memory or descriptors for it: %s",
 				  strerror(r < 0 ? -r : errno));
 	CB_AUTO_FD mine = pair[0];
@@ -121,7 +126,9 @@ int cb_notify_start(const struct cb_jail *jail, const struct cb_cgroup *group, s
 	}
 	n->starts++;
 	cb_fd_close(&theirs);
-	r = await_ready(mine, err);
+	r = await_word(mine, &n->fds[CB_NOTIFY_OWNNS], err);
+	if (r == 0)
+		r = await_word(mine, &n->fds[CB_NOTIFY_OWNNS], err);
 	if (r < 0)
 		cb_notify_stop(n);
 	return r;

@@ -74,6 +74,7 @@ int cb_jail_prepare(struct cb_jail *jail, struct cb_jail_spec *spec, int spec_fd
 				  .workspace_fd = -1,
 				  .merged_fd = -1,
 				  .tree_fd = -1,
+				  .ns_fds = { -1, -1 },
 				  .sync_fd = -1,
 				  .bare_lock = -1,
 				  .guest_fds = { [0 ... CB_SPAWN_NFDS - 1] = -1 },

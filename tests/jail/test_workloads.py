@@ -71,32 +71,38 @@ class Lab:
 
 
 class Shared:
-    def __init__(self, folder):
-        self.folder, self.labs = folder, []
+    def __init__(self, folder, *args):
+        self.folder, self.args, self.labs = folder, args, []
         self.renew()
 
     def renew(self):
-        self.labs.append(Lab(self.folder / f"lab{len(self.labs)}", sys.executable))
+        self.labs.append(Lab(self.folder / f"lab{len(self.labs)}", sys.executable, args=self.args))
 
     @property
     def kernel(self):
         return self.labs[-1].kernel
 
 
+# They make what programs outside would execute: in a writable workspace that is refused, in a layer it is not committed.
+LAYERED = {"git", "venv"}
+
+
 @pytest.fixture(scope="module")
 def shared(nothing_left):
-    shared = Shared(nothing_left)
-    yield shared
-    for each in shared.labs:
+    (nothing_left / "layered").mkdir()
+    both = {False: Shared(nothing_left), True: Shared(nothing_left / "layered", "--set", "workspace.mode=overlay")}
+    yield both
+    for each in both[False].labs + both[True].labs:
         each.close()
 
 
 @pytest.fixture
-def lab(shared):
+def lab(shared, name):
     """The module's; a new one after a test that failed (conftest.py ends its kernel)."""
-    if shared.kernel.closed or not shared.kernel.alive():
-        shared.renew()
-    return shared.labs[-1]
+    one = shared[name in LAYERED]
+    if one.kernel.closed or not one.kernel.alive():
+        one.renew()
+    return one.labs[-1]
 
 
 @pytest.fixture

@@ -7,13 +7,14 @@ Words only: what is refused is decided outside. The values come from the supervi
 import errno
 import json
 import os
+import stat
 import sys
 
 from . import context
 
 VARIABLE = "CELLBLOCK_POLICY_SAYS"
 _NETWORK = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EADDRNOTAVAIL}
-_SOCKETS = {errno.EPERM, errno.EACCES, errno.EAFNOSUPPORT}
+_SOCKETS = {errno.EPERM, errno.EACCES, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT}
 _FORKS = {"fork", "_fork_exec", "_execute_child", "_launch", "spawnv_passfds", "_spawn_process", "_posix_spawn"}
 _DEPTH = 20
 
@@ -114,7 +115,7 @@ class Refusals:
             return self._network("names of other machines can't be looked up") if self.offline else None
         number = e.errno
         if number in _NETWORK:
-            return self._network("other machines can't be reached") if self.offline else None
+            return self._network("other machines, and servers on this one, can't be reached") if self.offline else None
         if number in _SOCKETS and self.offline and _file_of(e.__traceback__).endswith("/socket.py"):
             return self._network("sockets of this kind can't be had")
         if number == errno.EMFILE:
@@ -162,9 +163,15 @@ class Refusals:
         if workspace and _below(path, workspace):
             if self.says.get("workspace.mode") == "ro":
                 return self.said("workspace.mode") if number != errno.EBUSY else None
+            if self.says.get("workspace.mode") == "rw" and not os.access(workspace, os.W_OK):
+                return "the workspace is read-only: the user who started the kernel may not write it"
             name = self._protected(os.path.relpath(path, workspace))
             if name:
                 return 'workspace.protect has "%s": programs outside would act on it, so it is read-only here' % name
+            if number == errno.EROFS and self.says.get("workspace.mode") == "rw":
+                return "workspace.protect: programs outside would act on %s, so it is read-only here" % path
+            if number == errno.EPERM and self.says.get("workspace.mode") == "rw":
+                return self._elsewhere(path)
             return None
         if number == errno.EBUSY:
             return None
@@ -178,6 +185,18 @@ class Refusals:
                 self.said("root.path"),
                 "the workspace, " if self.says.get("workspace.mode") != "ro" else "",
             )
+        return None
+
+    def _elsewhere(self, path):
+        """Files that are not written whatever their name."""
+        try:
+            st = os.stat(path)
+        except OSError:
+            return None
+        if st.st_nlink > 1 and not stat.S_ISDIR(st.st_mode):
+            return "%s: a file whose other hard links may lie outside is read-only here" % self.said("workspace.mode")
+        if st.st_mode & (stat.S_ISUID | stat.S_ISGID):
+            return "%s: a set-uid or set-gid file is read-only here" % self.said("workspace.mode")
         return None
 
     def _protected(self, path):
