@@ -2,15 +2,14 @@
  *
  * Trust domain: broker's child, outside. Invariants: both trees are walked by descriptor, one name at a time, without
  * following a link; the workspace's side stays on its file system and, started by root, is used with its owner's
- * rights only; nothing is read but regular files; what workspace.protect names is reported and never written. The walk
- * ends: depth is bounded, and entries by the layer's own limit.
+ * rights only; nothing is read but regular files; what the judge refuses (judge.h) is reported and never written. The
+ * walk ends: depth is bounded, and entries by the layer's own limit.
  *
  * Callers: broker.c.
  */
 #include "layer.h"
 
 #include "mounts.h"
-#include "protect.h"
 
 #include <cellblock/fd.h>
 #include <cellblock/json_write.h>
@@ -105,25 +104,33 @@ bool cb_layer_stopped(void)
 
 /* ---- protection ---- */
 
-static bool is_own_path(const struct cb_jail_spec *spec, const char *path)
+int cb_layer_judge(struct cb_layer *layer, const char *path, enum cb_act act, const struct stat *st, bool alone)
 {
-	char absolute[PATH_MAX];
+	struct cb_judge judge = layer->judge;
+	struct cb_judged judged;
+	char reason[NAME_MAX + 80];
+	int r;
 
-	if (snprintf(absolute, sizeof(absolute), "%s/%s", spec->workspace_source, path) >= (int)sizeof(absolute))
-		return true;
-	for (size_t i = 0; i < spec->protect_paths.count; i++)
-		if (cb_path_within(absolute, spec->protect_paths.items[i]))
-			return true;
-	return false;
+	if (alone)
+		judge.beside = -1;
+	r = cb_judge(&judge, path, act, st->st_mode & S_IFMT, -1, &judged);
+	cb_fd_close(&judged.parent);
+	if (r == -EROFS) {
+		snprintf(reason, sizeof(reason), "workspace.protect, \"%s\": programs outside would act on it",
+			 judged.refused);
+		cb_layer_add(layer, path, CB_CHANGE_SKIPPED, st, reason);
+	}
+	return r;
 }
 
-bool cb_layer_protected(const struct cb_layer *layer, const char *path, const char *name, int upper, int lower,
-			bool folder)
+static int start_judge(struct cb_layer *layer, int upper, int lower)
 {
 	const struct cb_jail_spec *spec = layer->jail->spec;
-	const int folders[2] = { upper, lower };
 
-	return cb_protect_covers(&spec->protect, folders, path, name, folder) || is_own_path(spec, path);
+	layer->judge = (struct cb_judge){
+		.root = lower, .beside = upper, .patterns = &spec->protect, .paths = &layer->own
+	};
+	return cb_judge_paths(spec, &layer->own);
 }
 
 /* ---- the walk ---- */
@@ -254,9 +261,18 @@ static void see_plain(struct cb_layer *layer, struct cb_layer_entry *e, int dept
 	done(layer, e, e->exists ? CB_CHANGE_MODIFIED : CB_CHANGE_ADDED, &e->st, r);
 }
 
+static enum cb_act act_of(const struct cb_layer_entry *e, bool whiteout)
+{
+	if (whiteout)
+		return CB_ACT_REMOVE;
+	/* of a folder that stays only mode and times; a file or a link is put into the place of the old one */
+	return e->exists && S_ISDIR(e->st.st_mode) && S_ISDIR(e->old.st_mode) ? CB_ACT_CHANGE : CB_ACT_MAKE;
+}
+
 static void see(struct cb_layer *layer, struct cb_layer_entry *e, int depth)
 {
 	bool whiteout;
+	int r;
 
 	if (fstatat(e->upper, e->name, &e->st, AT_SYMLINK_NOFOLLOW) < 0)
 		return; /* gone meanwhile */
@@ -266,10 +282,11 @@ static void see(struct cb_layer *layer, struct cb_layer_entry *e, int depth)
 	cb_layer_as_owner(layer, false);
 	if (whiteout && !e->exists)
 		return;
-	if (cb_layer_protected(layer, e->path, e->name, e->upper, e->lower,
-			       S_ISDIR(whiteout ? e->old.st_mode : e->st.st_mode)))
-		cb_layer_add(layer, e->path, CB_CHANGE_SKIPPED, whiteout ? &e->old : &e->st,
-			     "workspace.protect: programs outside would execute it");
+	r = cb_layer_judge(layer, e->path, act_of(e, whiteout), whiteout ? &e->old : &e->st, false);
+	if (r == -EROFS)
+		return;
+	if (r < 0)
+		done(layer, e, CB_CHANGE_FAILED, whiteout ? &e->old : &e->st, r);
 	else if (whiteout)
 		done(layer, e, CB_CHANGE_DELETED, &e->old, remove_old(layer, e, depth));
 	else if (S_ISDIR(e->st.st_mode))
@@ -297,15 +314,16 @@ static void see_hidden(struct cb_layer *layer, const struct cb_strv *above, int 
 	cb_layer_as_owner(layer, false);
 	for (size_t i = 0; i < names.count && !cb_layer_stopped(); i++) {
 		struct cb_layer_entry e = { .path = full, .name = names.items[i], .upper = upper, .lower = lower };
+		int r;
 
 		if (has(above, e.name) ||
 		    snprintf(full, sizeof(full), "%s%s%s", path, *path != '\0' ? "/" : "", e.name) >=
 			    (int)sizeof(full) ||
 		    fstatat(lower, e.name, &e.old, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
-		if (cb_layer_protected(layer, full, e.name, upper, lower, S_ISDIR(e.old.st_mode)))
-			continue; /* it was pinned: it cannot have been deleted */
-		done(layer, &e, CB_CHANGE_DELETED, &e.old, remove_old(layer, &e, depth));
+		r = cb_layer_judge(layer, full, CB_ACT_REMOVE, &e.old, false);
+		if (r != -EROFS)
+			done(layer, &e, CB_CHANGE_DELETED, &e.old, r < 0 ? r : remove_old(layer, &e, depth));
 	}
 	cb_strv_release(&names);
 }
@@ -377,7 +395,10 @@ void cb_layer_report(const struct cb_jail *jail, bool commit, struct cb_buf *out
 	CB_AUTO_FD lower = -1;
 	int r = cb_layer_open_both(&layer, &upper, &lower);
 
+	if (r == 0)
+		r = start_judge(&layer, upper, lower);
 	if (r < 0 && r != -ENOENT) {
+		cb_strv_release(&layer.own);
 		put_error(out, r);
 		return;
 	}
@@ -392,6 +413,7 @@ void cb_layer_report(const struct cb_jail *jail, bool commit, struct cb_buf *out
 		(void)cb_buf_printf(out, ",\"%s\":%zu", change_names[i], layer.count[i]);
 	(void)cb_buf_printf(out, ",\"truncated\":%s}", layer.truncated ? "true" : "false");
 	cb_buf_release(&layer.entries);
+	cb_strv_release(&layer.own);
 }
 
 size_t cb_layer_changed(const struct cb_jail *jail)
@@ -401,8 +423,9 @@ size_t cb_layer_changed(const struct cb_jail *jail)
 	CB_AUTO_FD lower = -1;
 	size_t n = 0;
 
-	if (cb_layer_open_both(&layer, &upper, &lower) == 0)
+	if (cb_layer_open_both(&layer, &upper, &lower) == 0 && start_judge(&layer, upper, lower) == 0)
 		walk(&layer, upper, lower, "", 0);
+	cb_strv_release(&layer.own);
 	for (int i = 0; i < CB_CHANGES; i++)
 		n += layer.count[i];
 	return n;

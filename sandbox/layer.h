@@ -6,6 +6,7 @@
 #pragma once
 
 #include "jail.h"
+#include "judge.h"
 
 #include <cellblock/buffer.h>
 #include <limits.h>
@@ -32,6 +33,8 @@ struct cb_layer {
 	struct cb_buf entries;
 	bool truncated; /* entries had no room; the counts are right */
 	size_t count[CB_CHANGES];
+	struct cb_judge judge; /* over the workspace, with the layer beside it */
+	struct cb_strv own;    /* its paths */
 };
 
 /* One entry of the layer and what lies in its place in the workspace. */
@@ -55,8 +58,9 @@ void cb_layer_add(struct cb_layer *layer, const char *path, enum cb_change chang
 		  const char *reason);
 /* From here on file systems are used as the workspace's owner does, or with our own rights again. */
 void cb_layer_as_owner(const struct cb_layer *layer, bool on);
-bool cb_layer_protected(const struct cb_layer *layer, const char *path, const char *name, int upper, int lower,
-			bool folder);
+/* 0, or why the workspace's entry may not be written: -EROFS, and then it has been reported as skipped. `alone`: what
+ * is in the layer does not count. */
+int cb_layer_judge(struct cb_layer *layer, const char *path, enum cb_act act, const struct stat *st, bool alone);
 
 /* What snapshots share with this: */
 /* The layer's folder of changes and the workspace, verified; sets the rights to use the latter with. */

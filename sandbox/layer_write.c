@@ -271,10 +271,9 @@ int cb_layer_remove(struct cb_layer *layer, int lower, const char *name, const c
 
 	if (fstatat(lower, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : -errno;
-	if (cb_layer_protected(layer, path, name, -1, lower, S_ISDIR(st.st_mode))) {
-		cb_layer_add(layer, path, CB_CHANGE_SKIPPED, &st, "workspace.protect: it is not deleted");
-		return -ENOTEMPTY;
-	}
+	r = cb_layer_judge(layer, path, CB_ACT_REMOVE, &st, true);
+	if (r < 0)
+		return r == -EROFS ? -ENOTEMPTY : r;
 	if (!S_ISDIR(st.st_mode))
 		return unlinkat(lower, name, 0) < 0 ? -errno : 0;
 	if (depth >= CB_LAYER_DEPTH_MAX)
