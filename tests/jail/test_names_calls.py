@@ -328,6 +328,8 @@ import array, asyncio, multiprocessing.managers, os, socket, struct, tempfile, t
 def serves(kind, address, rename=None):
     a, b = socket.socket(socket.AF_UNIX, kind), socket.socket(socket.AF_UNIX, kind)
     a.bind(address)
+    said = address if not address.startswith("\0") else address.encode()
+    assert a.getsockname() == said, (a.getsockname(), said)   # multiprocessing tells others this name
     if rename:
         os.rename(address, rename)
         address = rename
@@ -341,7 +343,7 @@ def serves(kind, address, rename=None):
         socket.send_fds(c, [b"x"], [0]); assert socket.recv_fds(b, 9, 1)[0] == b"x"
         pid, uid, gid = struct.unpack("3i", c.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         assert uid == os.getuid(), (uid, os.getuid())
-        assert b.getpeername() == address.encode() if isinstance(address, bytes) else True
+        assert b.getpeername() == (said if not rename else a.getsockname()), b.getpeername()
         c.close()
     a.close(); b.close()
     if isinstance(address, str) and not address.startswith("\0"): os.unlink(address)
