@@ -3,12 +3,13 @@
  * Trust domain: its own. Started by the broker, beside the jail: in the jail's user namespace, as the jail's user, with
  * CAP_SYS_PTRACE there alone (to read callers that are undumpable, and past Yama); in a mount namespace that shows what
  * the jail sees and, over it, the workspace's writable mount; in the process and network namespaces outside, where no
- * cell sees it. Its file system root is the jail's, so that paths mean what they mean there. It holds the folder /proc
+ * cell sees it. The root of the threads that serve is the jail's, so that paths mean what they
+ * mean there. It holds the folder /proc
  * of outside, by which the kernel shows it the jail's processes alone: for others it lacks the right. Its own filter
  * allows what it calls and nothing else. It ends with the jail, and with the broker.
  *
- * Threads: CB_NOTIFY_THREADS that serve, each with a working folder and a umask of its own, and the first, which waits
- * for connections that take their time.
+ * Threads: CB_NOTIFY_THREADS that serve, each with a root, a working folder and a umask of its own, and the first, which
+ * waits for connections that take their time.
  */
 #include "notify_calls.h"
 
@@ -37,6 +38,7 @@
 #define ANSWERED_MAX 16
 #define ANSWERED_MS 2000
 #define STACK_SIZE (256u << 10)
+#define CAPS (UINT64_C(1) << CAP_SYS_PTRACE)
 
 struct cb_notify_self cb_notify_self;
 
@@ -182,8 +184,9 @@ static void *thread_main(void *arg)
 	unsigned slot = (unsigned)(uintptr_t)arg;
 	struct seccomp_notif *n = malloc(notif_size);
 
-	/* a working folder and a umask of its own */
-	if (n == NULL || unshare(CLONE_FS) < 0 || fchdir(cb_notify_self.proc) < 0)
+	/* a root, a working folder and a umask of its own */
+	if (n == NULL || unshare(CLONE_FS) < 0 || fchdir(cb_notify_self.jail_root) < 0 || chroot(".") < 0 ||
+	    fchdir(cb_notify_self.proc) < 0 || cb_caps_keep(CAPS, NULL) < 0)
 		_exit(1);
 	pthread_barrier_wait(&filtered); /* all are here */
 	pthread_barrier_wait(&filtered); /* the filter holds */
@@ -305,19 +308,15 @@ static int make_own_namespace(const char *target, int tree)
 	return r == 0 ? cb_mnt_attach(tree, place) : r;
 }
 
-/* The root stays the jail's. */
 static int mount_tree(const char *target, const struct cb_notifier *n)
 {
-	CB_AUTO_FD root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	int own = n->fds[CB_NOTIFY_OWNNS], r = root < 0 ? -errno : 0;
+	int own = n->fds[CB_NOTIFY_OWNNS], r;
 
-	if (r == 0 && own >= 0)
+	if (own >= 0)
 		r = setns(own, CLONE_NEWNS) < 0 ? -errno : 0;
-	else if (r == 0)
+	else
 		r = make_own_namespace(target, n->fds[CB_NOTIFY_TREE]);
-	if (r == 0)
-		r = cb_open_nolinks(AT_FDCWD, target, O_PATH | O_DIRECTORY, &cb_notify_self.judge.root);
-	return r == 0 && (fchdir(root) < 0 || chroot(".") < 0) ? -errno : r;
+	return r == 0 ? cb_open_nolinks(AT_FDCWD, target, O_PATH | O_DIRECTORY, &cb_notify_self.judge.root) : r;
 }
 
 static int take_workspace(const struct cb_jail *jail, const struct cb_notifier *n)
@@ -326,6 +325,9 @@ static int take_workspace(const struct cb_jail *jail, const struct cb_notifier *
 	const struct cb_jail_spec *spec = jail->spec;
 	int r = 0;
 
+	cb_notify_self.jail_root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (cb_notify_self.jail_root < 0)
+		return -errno;
 	if (spec->workspace_target != NULL)
 		(void)snprintf(cb_notify_self.target, sizeof(cb_notify_self.target), "%s", spec->workspace_target);
 	cb_notify_self.writes = n->fds[CB_NOTIFY_TREE] >= 0;
@@ -385,7 +387,7 @@ static int give_up_rights(const struct cb_jail_spec *spec)
 	int r = limit_files(spec);
 
 	if (r == 0)
-		r = cb_caps_keep(UINT64_C(1) << CAP_SYS_PTRACE, NULL);
+		r = cb_caps_keep(CAPS, NULL);
 	if (r == 0 && (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0))
 		r = -errno;
 	return r;
@@ -412,10 +414,10 @@ static int become_notifier(const struct cb_jail *jail, const struct cb_notifier 
 	r = r == 0 ? cb_sockets_init() : r;
 	*what = r == 0 ? "telling of its namespace" : *what;
 	r = r == 0 ? tell_ready(status_fd) : r;
-	*what = r == 0 ? "giving up rights" : *what;
-	r = r == 0 ? give_up_rights(jail->spec) : r;
 	*what = r == 0 ? "starting threads" : *what;
 	r = r == 0 ? start_threads() : r;
+	*what = r == 0 ? "giving up rights" : *what;
+	r = r == 0 ? give_up_rights(jail->spec) : r;
 	*what = r == 0 ? "loading its filter" : *what;
 	return r == 0 ? load_filter() : r;
 }

@@ -62,7 +62,8 @@ struct cb_request {
 /* The notifier's own state, set before its threads start and not changed then. */
 struct cb_notify_self {
 	int listener;
-	int proc; /* the /proc outside, O_PATH */
+	int proc;      /* the /proc outside, O_PATH */
+	int jail_root; /* O_PATH */
 	bool writes;
 	struct cb_judge judge;
 	char target[4096]; /* where the workspace is in the jail */
@@ -129,6 +130,9 @@ void cb_serve_fchown(struct cb_request *q);
 void cb_serve_utimens(struct cb_request *q);
 void cb_serve_bind(struct cb_request *q);
 void cb_serve_connect(struct cb_request *q);
-/* The notifier's first thread: waits for connections that take their time, and for the end of the jail. */
+/* Held while entries are made, moved or removed. */
+void cb_change_lock(void);
+void cb_change_unlock(void);
+/* The notifier's first thread: waits for connections that take their time, binds, and sees the end of the jail. */
 _Noreturn void cb_sockets_wait(void);
 int cb_sockets_init(void);

@@ -26,6 +26,16 @@
 
 static pthread_mutex_t change = PTHREAD_MUTEX_INITIALIZER;
 
+void cb_change_lock(void)
+{
+	pthread_mutex_lock(&change);
+}
+
+void cb_change_unlock(void)
+{
+	pthread_mutex_unlock(&change);
+}
+
 static void done(struct cb_request *q, int r)
 {
 	q->error = r < 0 ? -r : 0;
@@ -128,7 +138,7 @@ static int open_new(struct cb_request *q, const struct cb_entry *e, int flags, m
 	CB_AUTO_FD fd = -1;
 	int r;
 
-	pthread_mutex_lock(&change);
+	cb_change_lock();
 	r = judge(e, CB_ACT_MAKE, S_IFREG, -1, &j);
 	if (r == 0)
 		r = take_umask(q);
@@ -139,7 +149,7 @@ static int open_new(struct cb_request *q, const struct cb_entry *e, int flags, m
 		if (r == 0)
 			*ret_fd = cb_fd_take(&fd);
 	}
-	pthread_mutex_unlock(&change);
+	cb_change_unlock();
 	return r;
 }
 
@@ -226,7 +236,7 @@ void cb_serve_mkdir(struct cb_request *q)
 
 	if (!find_free(q, q->call->at, q->call->path, true, &e))
 		return;
-	pthread_mutex_lock(&change);
+	cb_change_lock();
 	r = judge(&e, CB_ACT_MAKE, S_IFDIR, -1, &j);
 	if (r == 0)
 		r = take_umask(q);
@@ -234,7 +244,7 @@ void cb_serve_mkdir(struct cb_request *q)
 		r = -errno;
 	else if (r == 0)
 		r = keep_made(&j, AT_REMOVEDIR);
-	pthread_mutex_unlock(&change);
+	cb_change_unlock();
 	done(q, r);
 }
 
@@ -254,7 +264,7 @@ void cb_serve_mknod(struct cb_request *q)
 	}
 	if (!find_free(q, q->call->at, q->call->path, false, &e))
 		return;
-	pthread_mutex_lock(&change);
+	cb_change_lock();
 	r = judge(&e, CB_ACT_MAKE, mode, -1, &j);
 	if (r == 0)
 		r = take_umask(q);
@@ -262,7 +272,7 @@ void cb_serve_mknod(struct cb_request *q)
 		r = -errno;
 	else if (r == 0)
 		r = keep_made(&j, 0);
-	pthread_mutex_unlock(&change);
+	cb_change_unlock();
 	done(q, r);
 }
 
@@ -279,13 +289,13 @@ void cb_serve_symlink(struct cb_request *q)
 	}
 	if (!find_free(q, q->call->at, q->call->path, false, &e))
 		return;
-	pthread_mutex_lock(&change);
+	cb_change_lock();
 	r = judge(&e, CB_ACT_MAKE, S_IFLNK, -1, &j);
 	if (r == 0 && symlinkat(target, j.parent, j.name) < 0)
 		r = -errno;
 	else if (r == 0)
 		r = keep_made(&j, 0);
-	pthread_mutex_unlock(&change);
+	cb_change_unlock();
 	done(q, r);
 }
 
@@ -335,11 +345,11 @@ void cb_serve_link(struct cb_request *q)
 	}
 	if (!find_free(q, at, q->call->b, false, &to))
 		return;
-	pthread_mutex_lock(&change);
+	cb_change_lock();
 	r = cb_judge_link(&cb_notify_self.judge, from.path, to.path, &old, &new);
 	if (r == 0)
 		r = add_link(&old, &new);
-	pthread_mutex_unlock(&change);
+	cb_change_unlock();
 	done(q, r);
 }
 
@@ -364,7 +374,7 @@ static void remove_entry(struct cb_request *q, int flags)
 		q->error = S_ISDIR(e.st.st_mode) ? EISDIR : ENOTDIR;
 		return;
 	}
-	pthread_mutex_lock(&change);
+	cb_change_lock();
 	r = judge_closed(&e, CB_ACT_REMOVE, &j); /* what is removed as a folder is empty */
 	if (r == 0 && fstatat(j.parent, j.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		r = -errno;
@@ -372,7 +382,7 @@ static void remove_entry(struct cb_request *q, int flags)
 		r = -errno;
 	if (r == 0 && flags == 0)
 		cb_links_removed(&st);
-	pthread_mutex_unlock(&change);
+	cb_change_unlock();
 	done(q, r);
 }
 
@@ -437,9 +447,9 @@ void cb_serve_rename(struct cb_request *q)
 		q->error = ENOENT;
 		return;
 	}
-	pthread_mutex_lock(&change);
+	cb_change_lock();
 	done(q, move(&from, &to));
-	pthread_mutex_unlock(&change);
+	cb_change_unlock();
 }
 
 /* ---- attributes ---- */

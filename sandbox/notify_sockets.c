@@ -115,29 +115,86 @@ static int take_socket(struct cb_request *q, int *ret_fd, int *ret_family)
 
 /* ---- bind ---- */
 
-/* By the name alone, from the folder that was judged. */
-static int bind_in(int folder, const char *name, int fd, struct cb_request *q)
+/* What the first thread is to bind: it alone has a root from which a path leads to the writable workspace. */
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	enum { IDLE, ASKED, ANSWERED } state;
+	int fd, result;
+	mode_t mask;
+	struct sockaddr_un address;
+} binder = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+
+/* A name alone is bound from its folder, anything else by the whole path: getsockname() tells what was bound. */
+static int bind_name(int folder, const char *name, int fd, mode_t mask)
 {
 	struct sockaddr_un un = { .sun_family = AF_UNIX };
-	long mask = cb_caller_status(q, "\nUmask:\t", 8);
-	size_t n = strlen(name);
-	struct stat st;
 	int r;
 
-	if (n >= sizeof(un.sun_path))
-		return -ENAMETOOLONG;
-	if (mask < 0 || fchdir(folder) < 0)
+	if (fchdir(folder) < 0)
 		return -EIO;
-	memcpy(un.sun_path, name, n + 1);
-	(void)umask((mode_t)mask);
+	memcpy(un.sun_path, name, strlen(name) + 1);
+	(void)umask(mask);
 	r = bind(fd, (const struct sockaddr *)&un, sizeof(un)) < 0 ? -errno : 0;
 	if (fchdir(cb_notify_self.proc) < 0)
 		abort(); /* the thread's place is what connect relies on */
+	return r;
+}
+
+static int bind_path(const char *path, int fd, mode_t mask)
+{
+	uint64_t one = 1;
+	int r;
+
+	pthread_mutex_lock(&binder.lock); /* one at a time: cb_change_lock is held */
+	binder.address = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	memcpy(binder.address.sun_path, path, strlen(path) + 1);
+	binder.fd = fd;
+	binder.mask = mask;
+	binder.state = ASKED;
+	(void)!write(sockets.wake, &one, sizeof(one));
+	while (binder.state != ANSWERED)
+		pthread_cond_wait(&binder.changed, &binder.lock);
+	r = binder.result;
+	binder.state = IDLE;
+	pthread_mutex_unlock(&binder.lock);
+	return r;
+}
+
+static void bind_for_others(void)
+{
+	pthread_mutex_lock(&binder.lock);
+	if (binder.state == ASKED) {
+		(void)umask(binder.mask);
+		binder.result = bind(binder.fd, (const struct sockaddr *)&binder.address, sizeof(binder.address)) < 0
+					? -errno
+					: 0;
+		binder.state = ANSWERED;
+		pthread_cond_signal(&binder.changed);
+	}
+	pthread_mutex_unlock(&binder.lock);
+}
+
+static int bind_entry(struct cb_request *q, const struct cb_entry *e, int folder, const char *asked, int fd)
+{
+	long mask = cb_caller_status(q, "\nUmask:\t", 8);
+	char path[sizeof(cb_notify_self.target) + sizeof(e->path)];
+	size_t room = sizeof(((struct sockaddr_un *)NULL)->sun_path);
+	struct stat st;
+	int r;
+
+	snprintf(path, sizeof(path), "%s/%s", cb_notify_self.target, e->path);
+	if (mask < 0)
+		return -EIO;
+	if (strlen(e->name) >= room)
+		return -ENAMETOOLONG;
+	r = strcmp(asked, e->name) == 0 || strlen(path) >= room ? bind_name(folder, e->name, fd, (mode_t)mask)
+								: bind_path(path, fd, (mode_t)mask);
 	if (r < 0)
 		return r;
-	r = fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : cb_sockets_bound(&st);
+	r = fstatat(folder, e->name, &st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : cb_sockets_bound(&st);
 	if (r < 0)
-		(void)unlinkat(folder, name, 0);
+		(void)unlinkat(folder, e->name, 0);
 	return r;
 }
 
@@ -158,10 +215,12 @@ void cb_serve_bind(struct cb_request *q)
 	r = take_socket(q, &fd, &family);
 	if (r == 0 && family != AF_UNIX)
 		r = -EAFNOSUPPORT;
+	cb_change_lock();
 	if (r == 0 && cb_notify_self.writes)
 		r = cb_judge(&cb_notify_self.judge, e.path, CB_ACT_MAKE, S_IFSOCK, -1, &j);
 	if (r == 0)
-		r = bind_in(cb_notify_self.writes ? j.parent : e.parent, e.name, fd, q);
+		r = bind_entry(q, &e, cb_notify_self.writes ? j.parent : e.parent, address.path, fd);
+	cb_change_unlock();
 	cb_fd_close(&j.parent);
 	cb_entry_release(&e);
 	q->error = r < 0 ? -r : 0;
@@ -367,6 +426,7 @@ _Noreturn void cb_sockets_wait(void)
 			_exit(0); /* nobody is left in the jail */
 		if (p[1].revents != 0)
 			(void)!read(sockets.wake, &count, sizeof(count));
+		bind_for_others();
 		for (nfds_t i = 2; i < n; i++) {
 			int r = look(who[i], p[i].revents != 0);
 

@@ -385,6 +385,26 @@ def test_a_containers_root_can_lend_no_folder(work):
     assert done.returncode == 0 and done.stdout != "0\n", done
 
 
+def test_no_calls_served_by_name(work):
+    """A writable workspace whose writes nobody can judge is laid under a layer, and that is said."""
+    (work / ".envrc").write_text("host")
+    done = cellblock("explain", cwd=work, on="no-notifier")
+    assert 'workspace.mode is "overlay" here, not "rw"' in " ".join(done.stdout.split()), done
+    done = cellblock("run", "--", "sh", "-c", "echo x > .envrc; echo x > new; cat .envrc", cwd=work, on="no-notifier")
+    assert (done.returncode, done.stdout) == (0, "x\n"), done
+    assert "2 changes to the workspace were dropped" in done.stderr, done
+    assert (work / ".envrc").read_text() == "host" and not (work / "new").exists()
+    told = json.loads(cellblock("doctor", "--json", cwd=work, on="no-notifier").stdout)
+    trial = {t["name"]: t for t in told["trials"]}["calls served by name"]
+    assert trial["result"] == "refused" and not trial["required"] and "5.14" in trial["cure"], trial
+    assert told["jail"] is True
+    host = Host(work / "kernel", "no-notifier")
+    assert 'workspace.mode is "overlay" here, not "rw"' in host.banner()
+    assert host.run("open('made', 'w').write('1')").ok
+    host.close()
+    assert not (host.kernel.workspace / "made").exists()
+
+
 def test_level_none_is_only_the_users_wish(work):
     """Neither namespaces nor a filter can be had: nothing but limits and protocol is left."""
     for minimum in LEVELS[1:3]:

@@ -20,11 +20,14 @@
  *
  * no-filter   no program can put itself under a filter, as under gVisor, and no namespaces
  *
+ * no-notifier a kernel that hands no calls to another process, as before Linux 5.0
+ *
  * A list of refusals of our own making, not a copy of anybody's profile. Nothing outside of the program is changed.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <stdbool.h>
@@ -180,6 +183,17 @@ static void without_filters(void)
 	load(filter);
 }
 
+static void without_notifications(void)
+{
+	scmp_filter_ctx filter = new_filter();
+
+	must(seccomp_rule_add(filter, SCMP_ACT_ERRNO(EINVAL), SCMP_SYS(seccomp), 1,
+			      SCMP_A1(SCMP_CMP_MASKED_EQ, SECCOMP_FILTER_FLAG_NEW_LISTENER,
+				      SECCOMP_FILTER_FLAG_NEW_LISTENER)),
+	     "seccomp");
+	load(filter);
+}
+
 /* ---- namespaces ---- */
 
 static void write_file(const char *path, const char *text)
@@ -307,7 +321,7 @@ int main(int argc, char **argv)
 		      { "capless", as_container_root }, { "apparmor", as_apparmor },
 		      { "old-proc", with_old_proc },	{ "no-userns", without_userns },
 		      { "no-cgroup", without_cgroups }, { "short", in_short_container },
-		      { "no-filter", without_filters } };
+		      { "no-filter", without_filters },	{ "no-notifier", without_notifications } };
 
 	for (size_t i = 0; argc > 2 && i < COUNT(kinds); i++) {
 		if (strcmp(argv[1], kinds[i].name) != 0)
@@ -317,7 +331,8 @@ int main(int argc, char **argv)
 		die(argv[2]);
 	}
 	fprintf(stderr,
-		"usage: host-like docker|docker-old|capless|apparmor|old-proc|no-userns|no-cgroup|short|no-filter "
+		"usage: host-like docker|docker-old|capless|apparmor|old-proc|no-userns|no-cgroup|short|no-filter|"
+		"no-notifier "
 		"PROGRAM [ARG]...\n");
 	return 2;
 }
