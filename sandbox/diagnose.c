@@ -102,7 +102,7 @@ void cb_host_facts_read(struct cb_host_facts *ret_facts)
 
 /* ---- causes ---- */
 
-enum phase { NAMESPACES = 1, MAPS = 2, MOUNTS = 4, PROC = 8, FILTER = 16, WORKSPACE = 32, ANY = 63 };
+enum phase { NAMESPACES = 1, MAPS = 2, MOUNTS = 4, PROC = 8, FILTER = 16, WORKSPACE = 32, ANY = 63, NOTIFIER = 64 };
 
 static enum phase phase_of(const char *step)
 {
@@ -121,7 +121,8 @@ static enum phase phase_of(const char *step)
 		{ "tmpfs", MOUNTS },
 		{ "binds", WORKSPACE },
 		{ "pivot", MOUNTS },
-		{ "protect", MOUNTS },
+		{ "workspace binds", WORKSPACE },
+		{ "notifier", NOTIFIER },
 		{ "workspace", WORKSPACE },
 		{ "seccomp", FILTER },
 		{ "capabilities", MAPS },
@@ -201,6 +202,12 @@ static bool out_of_processes(const struct cb_host_facts *f, int code)
 	return code == -EAGAIN;
 }
 
+static bool no_notifications(const struct cb_host_facts *f, int code)
+{
+	(void)f;
+	return code == -EINVAL || code == -ENOSYS || code == -EBUSY || code == CB_E_DENIED;
+}
+
 static const struct {
 	int phases;
 	bool (*holds)(const struct cb_host_facts *f, int code);
@@ -223,6 +230,9 @@ static const struct {
 	  "as root: copy share/cellblock/apparmor/cellblock-jail of this installation to /etc/apparmor.d (for one "
 	  "outside /usr and /usr/local add its path to the file) and run apparmor_parser -r on it; or: "
 	  "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0" },
+	{ NOTIFIER, no_notifications, "no process can serve another's calls here",
+	  "use Linux 5.14 or newer, outside of sandboxes that listen to seccomp notifications themselves; or set "
+	  "workspace.mode to \"overlay\", \"ro\" or \"tmpfs\"" },
 	{ MOUNTS | PROC, too_old, "mounting by file descriptor needs Linux 5.12", "use a newer kernel" },
 	{ WORKSPACE, container_root,
 	  "root here lacks CAP_SYS_ADMIN, as in a container, and can lend the jail no folder",

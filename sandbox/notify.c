@@ -8,8 +8,8 @@
  * of outside, by which the kernel shows it the jail's processes alone: for others it lacks the right. Its own filter
  * allows what it calls and nothing else. It ends with the jail, and with the broker.
  *
- * Threads: CB_NOTIFY_THREADS that serve, each with a root, a working folder and a umask of its own, and the first, which
- * waits for connections that take their time.
+ * Threads: CB_NOTIFY_THREADS that serve, each with a root, a working folder and a umask of its own, and the first,
+ * which waits for connections that take their time.
  */
 #include "notify_calls.h"
 

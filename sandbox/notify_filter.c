@@ -137,7 +137,7 @@ int cb_notify_install(const struct cb_jail *jail, struct cb_err *err)
 	if (!writes && !sockets)
 		return 0;
 	if (!jail->spec->notifier)
-		return cb_err_set(err, CB_E_DENIED, STEP, "Set workspace.mode to \"overlay\", \"ro\" or \"tmpfs\".",
+		return cb_err_set(err, CB_E_DENIED, STEP, NULL,
 				  "workspace.mode is \"rw\", and this kernel can't have a jail's write calls judged "
 				  "(Linux 5.14 can, where no other sandbox around listens already)");
 	r = make(&program, writes, sockets);

@@ -25,7 +25,9 @@
 #endif
 
 #define MAX_RULES 1024u
-#define VERDICT(error) ((error) == 0 ? SECCOMP_RET_ALLOW : (uint32_t)SECCOMP_RET_ERRNO | (error))
+#define VERDICT(error)                                                                                                 \
+	((error) == 0 ? SECCOMP_RET_ALLOW :                                                                            \
+			(uint32_t)SECCOMP_RET_ERRNO | ((error) == CB_SECCOMP_NOTHING ? 0u : (uint32_t)(error)))
 #define DATA_NR ((uint32_t)offsetof(struct seccomp_data, nr))
 #define DATA_ARCH ((uint32_t)offsetof(struct seccomp_data, arch))
 /* Both machines are little-endian: the low half comes first. */

@@ -18,6 +18,7 @@ struct cb_seccomp_check {
 };
 
 #define CB_SECCOMP_MAX_CHECKS 3
+#define CB_SECCOMP_NOTHING 4095 /* as an error: the call is not made, and returns 0 */
 
 struct cb_seccomp_rule {
 	enum cb_seccomp_kind kind;

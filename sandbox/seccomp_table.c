@@ -28,6 +28,9 @@
 	RULE(CB_SECCOMP_WHEN, call, SCMP_SYS(call), .error = EPERM)
 #define REFUSE_AS(call, e) RULE(CB_SECCOMP_REFUSE, call, SCMP_SYS(call), .error = (e))
 #define REFUSE(call) REFUSE_AS(call, EPERM)
+#define PRETEND(call, ...)                                                                                             \
+	RULE(CB_SECCOMP_REFUSE, call, SCMP_SYS(call), .error = CB_SECCOMP_NOTHING, .nchecks = COUNT(__VA_ARGS__),      \
+	     .checks = { __VA_ARGS__ })
 #define ABSENT(call) RULE(CB_SECCOMP_ABSENT, call, -1, .error = ENOSYS)
 
 const struct cb_seccomp_rule cb_seccomp_rules[] = {

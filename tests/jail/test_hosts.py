@@ -398,10 +398,9 @@ def test_no_calls_served_by_name(work):
     trial = {t["name"]: t for t in told["trials"]}["calls served by name"]
     assert trial["result"] == "refused" and not trial["required"] and "5.14" in trial["cure"], trial
     assert told["jail"] is True
-    host = Host(work / "kernel", "no-notifier")
-    assert 'workspace.mode is "overlay" here, not "rw"' in host.banner()
-    assert host.run("open('made', 'w').write('1')").ok
-    host.close()
+    with Host(work / "kernel", "no-notifier") as host:
+        assert 'workspace.mode is "overlay" here, not "rw"' in host.banner()
+        assert host.run("open('made', 'w').write('1')").ok
     assert not (host.kernel.workspace / "made").exists()
 
 

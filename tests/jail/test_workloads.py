@@ -83,7 +83,7 @@ class Shared:
         return self.labs[-1].kernel
 
 
-# They make what programs outside would execute: in a writable workspace that is refused, in a layer it is not committed.
+# They make what programs outside would execute: refused in a writable workspace, and not committed from a layer.
 LAYERED = {"git", "venv"}
 
 

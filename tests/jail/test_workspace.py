@@ -163,8 +163,8 @@ class AsMyself(unittest.TestCase):
     def test_entries_that_the_host_would_execute_are_neither_changed_nor_made(self):
         self.make({"ws/.envrc": "host", "ws/sub/x": "x"})
         done = self.run_jailed(
-            "echo x > .envrc; echo x > sub/.envrc; mkdir -p r/.git/hooks; rm .envrc; mv sub/x sub/.envrc; ln sub/x .envrc"
-            "; echo > d/ok; cat .envrc",
+            "echo x > .envrc; echo x > sub/.envrc; mkdir -p r/.git/hooks; rm .envrc; mv sub/x sub/.envrc; "
+            "ln sub/x a.envrc; ln a.envrc d/.envrc; echo > d/ok; cat .envrc",
             "protect=.envrc",
             "protect=.git/hooks",
             mode="rw",

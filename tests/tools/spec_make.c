@@ -164,6 +164,7 @@ static void complete(struct cb_jail_spec *spec, bool mode_given)
 int main(int argc, char **argv)
 {
 	struct cb_jail_spec spec = { .minimum = CB_LEVEL_NO_CGROUP,
+				     .notifier = cb_notify_probe() == 0,
 				     .limit_pids = 4096,
 				     .limit_open_files = 65536,
 				     .limit_tmp = 1u << 30,

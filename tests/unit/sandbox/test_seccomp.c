@@ -106,7 +106,9 @@ static uint32_t by_table(int nr, const uint64_t args[6])
 		for (unsigned c = 0; holds && c < rule->nchecks; c++)
 			holds = ((uint32_t)args[rule->checks[c].arg] & rule->checks[c].mask) == rule->checks[c].value;
 		if (holds)
-			return rule->error == 0 ? SECCOMP_RET_ALLOW : ENO(rule->error);
+			return rule->error == 0			   ? SECCOMP_RET_ALLOW :
+			       rule->error == CB_SECCOMP_NOTHING ? ENO(0) :
+								   ENO(rule->error);
 	}
 	return ENO(ENOSYS);
 }
