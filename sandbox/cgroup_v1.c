@@ -5,6 +5,8 @@
  */
 #include "cgroup.h"
 
+#include "notify.h"
+
 #include <cellblock/fd.h>
 
 #include <errno.h>
@@ -59,7 +61,7 @@ static int limit(const struct cb_cgroup *g, const struct cb_jail_spec *spec)
 			r = 0;
 	}
 	if (r == 0)
-		r = cb_cg_write_number(g->dir[CB_CG_PIDS], "pids.max", spec->limit_pids + 1); /* pid 1 is ours */
+		r = cb_cg_write_number(g->dir[CB_CG_PIDS], "pids.max", spec->limit_pids + cb_notify_own_tasks(spec));
 	if (r == 0 && spec->limit_cpu != 0 && g->dir[CB_CG_CPU] >= 0)
 		r = cb_cg_write_number(g->dir[CB_CG_CPU], "cpu.cfs_period_us", CB_CGROUP_PERIOD_US);
 	if (r == 0 && spec->limit_cpu != 0 && g->dir[CB_CG_CPU] >= 0)

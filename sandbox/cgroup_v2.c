@@ -7,6 +7,8 @@
  */
 #include "cgroup.h"
 
+#include "notify.h"
+
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>
 
@@ -38,7 +40,7 @@ static int limit(const struct cb_cgroup *g, const struct cb_jail_spec *spec)
 			r = 0;
 	}
 	if (r == 0)
-		r = cb_cg_write_number(dir, "pids.max", spec->limit_pids + 1); /* pid 1 is ours */
+		r = cb_cg_write_number(dir, "pids.max", spec->limit_pids + cb_notify_own_tasks(spec));
 	snprintf(text, sizeof(text), "%llu %d", (unsigned long long)spec->limit_cpu, CB_CGROUP_PERIOD_US);
 	if (r == 0 && spec->limit_cpu != 0 && g->dir[CB_CG_CPU] >= 0)
 		r = cb_cg_write(dir, "cpu.max", text);

@@ -61,6 +61,9 @@ struct cb_notifier {
 bool cb_notify_writes(const struct cb_jail *jail);  /* the workspace is written through the notifier */
 bool cb_notify_sockets(const struct cb_jail *jail); /* connect and bind go through it */
 
+/* Processes and threads of ours that count as the jail's: pid 1, and the notifier's. */
+unsigned cb_notify_own_tasks(const struct cb_jail_spec *spec);
+
 /* ---- notify_filter.c: pid 1 ---- */
 
 /* Installs the filter and hands to the broker what the notifier needs. Nothing if nothing is notified. */

@@ -42,6 +42,14 @@ bool cb_notify_sockets(const struct cb_jail *jail)
 	return !jail->bare && jail->spec->notifier && jail->spec->network == CB_NETWORK_NONE;
 }
 
+unsigned cb_notify_own_tasks(const struct cb_jail_spec *spec)
+{
+	bool notified = spec->notifier &&
+			(spec->workspace_mode == CB_WORKSPACE_RW || spec->network == CB_NETWORK_NONE);
+
+	return notified ? 2 + CB_NOTIFY_THREADS : 1;
+}
+
 static void put(struct program *p, struct sock_filter insn)
 {
 	if (p->len < INSNS_MAX)

@@ -170,7 +170,7 @@ class AsMyself(unittest.TestCase):
             mode="rw",
         )
         self.assertEqual(done.stdout, "host")
-        self.assertEqual(done.stderr.count("Read-only file system"), 5, done.stderr)
+        self.assertEqual(done.stderr.count("Read-only file system"), 6, done.stderr)
         self.assertTrue((self.ws / "d/ok").exists())
         self.assertFalse((self.ws / "sub/.envrc").exists() or (self.ws / "r/.git/hooks").exists())
 
