@@ -48,6 +48,26 @@ int cb_open_beneath(int dirfd, const char *path, int flags, int *ret_fd)
 	return open_how(dirfd, path, flags, RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_BENEATH, ret_fd);
 }
 
+/* A descriptor that needs no rights to what it names has no fchmod, so its name in /proc is used. */
+int cb_unlock_entry(int dirfd, const char *name, mode_t type, mode_t rights)
+{
+	CB_AUTO_FD fd = -1;
+	char path[64];
+	struct stat st;
+	int r = cb_open_beneath(dirfd, name, O_PATH | O_NOFOLLOW, &fd);
+
+	if (r < 0)
+		return r;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if ((st.st_mode & S_IFMT) != type)
+		return -ESTALE;
+	if ((st.st_mode & rights) == rights)
+		return 0;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return syscall(SYS_fchmodat, AT_FDCWD, path, (st.st_mode & 0777) | rights) < 0 ? -errno : 0;
+}
+
 int cb_open_in_root(int dirfd, const char *path, int flags, int *ret_fd)
 {
 	return open_how(dirfd, path, flags, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS, ret_fd);

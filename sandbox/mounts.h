@@ -25,6 +25,10 @@ int cb_open_nolinks(int dirfd, const char *path, int flags, int *ret_fd);
 /* The same, but `path` cannot leave dirfd. */
 int cb_open_beneath(int dirfd, const char *path, int flags, int *ret_fd);
 
+/* Gives the owner of `name` these rights, if it is of this type (S_IFDIR, S_IFREG): by a descriptor, whatever others
+ * exchange it for. */
+int cb_unlock_entry(int dirfd, const char *name, mode_t type, mode_t rights);
+
 /* `path` as it is with dirfd as the root: links lead to what is in it. */
 int cb_open_in_root(int dirfd, const char *path, int flags, int *ret_fd);
 

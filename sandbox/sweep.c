@@ -5,6 +5,7 @@
  * kill takes all at once. Without, descendants are looked for until none is left, for SWEEP_MS at most.
  */
 #include "bare.h"
+#include "mounts.h"
 
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>
@@ -13,6 +14,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -136,7 +138,7 @@ static void empty(int top, const char *name, int64_t deadline, unsigned *number)
 	CB_AUTO_FD fd = openat(top, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	DIR *dir;
 
-	if (fd < 0 && errno == EACCES && fchmodat(top, name, 0700, AT_SYMLINK_NOFOLLOW) == 0)
+	if (fd < 0 && errno == EACCES && cb_unlock_entry(top, name, S_IFDIR, 0700) == 0)
 		fd = openat(top, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	dir = fd < 0 ? NULL : fdopendir(dup(fd));
 	if (dir == NULL)
@@ -151,7 +153,7 @@ static void empty(int top, const char *name, int64_t deadline, unsigned *number)
 			continue;
 		snprintf(moved, sizeof(moved), "%u.gone", *number);
 		/* a folder that is moved is written */
-		(void)!fchmodat(fd, e->d_name, 0700, AT_SYMLINK_NOFOLLOW);
+		(void)cb_unlock_entry(fd, e->d_name, S_IFDIR, 0700);
 		if (renameat(fd, e->d_name, top, moved) == 0 || errno == ENOTEMPTY || errno == EEXIST ||
 		    errno == ENOTDIR)
 			(*number)++; /* the name is used up */
@@ -159,12 +161,25 @@ static void empty(int top, const char *name, int64_t deadline, unsigned *number)
 	(void)closedir(dir);
 }
 
+/* One of /tmp or /dev/shm. */
+static int unlock(const char *path)
+{
+	const char *name = strrchr(path, '/');
+	char parent[PATH_MAX];
+	CB_AUTO_FD fd = -1;
+
+	if (name == NULL || snprintf(parent, sizeof(parent), "%.*s", (int)(name - path), path) >= (int)sizeof(parent))
+		return -EINVAL;
+	fd = open(parent, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? -errno : cb_unlock_entry(fd, name + 1, S_IFDIR, 0700);
+}
+
 int cb_remove_folder(const char *path, int64_t until)
 {
 	CB_AUTO_FD top = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	unsigned number = 0, before = 1;
 
-	if (top < 0 && errno == EACCES && fchmodat(AT_FDCWD, path, 0700, AT_SYMLINK_NOFOLLOW) == 0)
+	if (top < 0 && errno == EACCES && unlock(path) == 0)
 		top = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (top >= 0)
 		(void)!fchmod(top, 0700); /* a cell may have closed it */

@@ -83,6 +83,34 @@ static void test_links_and_parents_are_refused(void **state)
 	assert_int_equal(place(name, true), -ENAMETOOLONG);
 }
 
+static mode_t mode_of(const char *path)
+{
+	struct stat st;
+
+	assert_int_equal(lstat(path, &st), 0);
+	return st.st_mode & 0777;
+}
+
+static void test_only_what_it_is_to_be_is_unlocked(void **state)
+{
+	(void)state;
+	assert_int_equal(mkdir("closed", 0), 0);
+	assert_int_equal(mknod("file", S_IFREG | 0400, 0), 0);
+	assert_int_equal(symlink("file", "to-file"), 0);
+	assert_int_equal(symlink("closed", "to-closed"), 0);
+	assert_int_equal(cb_unlock_entry(AT_FDCWD, "to-file", S_IFREG, 0600), -ESTALE);
+	assert_int_equal(cb_unlock_entry(AT_FDCWD, "to-closed", S_IFDIR, 0700), -ESTALE);
+	assert_int_equal(cb_unlock_entry(AT_FDCWD, "file", S_IFDIR, 0700), -ESTALE);
+	assert_int_equal(cb_unlock_entry(AT_FDCWD, "closed", S_IFREG, 0600), -ESTALE);
+	assert_int_equal(cb_unlock_entry(AT_FDCWD, "none", S_IFREG, 0600), -ENOENT);
+	assert_int_equal(mode_of("file"), 0400);
+	assert_int_equal(mode_of("closed"), 0);
+	assert_int_equal(cb_unlock_entry(AT_FDCWD, "file", S_IFREG, 0600), 0);
+	assert_int_equal(cb_unlock_entry(AT_FDCWD, "closed", S_IFDIR, 0700), 0);
+	assert_int_equal(mode_of("file"), 0600);
+	assert_int_equal(mode_of("closed"), 0700);
+}
+
 static void test_writing(void **state)
 {
 	(void)state;
@@ -119,6 +147,7 @@ int main(void)
 		cmocka_unit_test(test_nothing_is_made_on_foreign_file_systems),
 		cmocka_unit_test(test_places_are_made_on_ours),
 		cmocka_unit_test(test_links_and_parents_are_refused),
+		cmocka_unit_test(test_only_what_it_is_to_be_is_unlocked),
 		cmocka_unit_test(test_writing),
 		cmocka_unit_test(test_path_within),
 		cmocka_unit_test(test_errors_name_their_cause),
