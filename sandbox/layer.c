@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/fsuid.h>
+#include <sys/statvfs.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -30,6 +31,8 @@
 #define STOPPED                                                                                                        \
 	"{\"status\":\"error\",\"ename\":\"KeyboardInterrupt\",\"evalue\":\"interrupted: what is listed was done, "    \
 	"the rest was not\",\"traceback\":[]"
+
+#define TOO_MUCH "workspace.size: more than the layer can hold was to be written"
 
 static const char *const change_names[CB_CHANGES] = { "added", "modified", "deleted", "skipped", "failed" };
 
@@ -178,9 +181,18 @@ static void done(struct cb_layer *layer, const struct cb_layer_entry *e, enum cb
 		 int r)
 {
 	if (r < 0)
-		cb_layer_add(layer, e->path, CB_CHANGE_FAILED, st, strerror(-r));
+		cb_layer_add(layer, e->path, CB_CHANGE_FAILED, st, r == CB_E_TOO_BIG ? TOO_MUCH : strerror(-r));
 	else
 		cb_layer_add(layer, e->path, change, st, NULL);
+}
+
+/* Each entry that is written is counted, as the layer counts them. */
+static int count_entry(struct cb_layer *layer)
+{
+	if (layer->commit && layer->entries_left == 0)
+		return CB_E_TOO_BIG;
+	layer->entries_left -= layer->commit;
+	return 0;
 }
 
 static int remove_old(struct cb_layer *layer, const struct cb_layer_entry *e, int depth)
@@ -230,6 +242,8 @@ static void see_folder(struct cb_layer *layer, struct cb_layer_entry *e, int dep
 		if (!layer->commit)
 			e->lower = -1;
 	}
+	if (r == 0 && changed)
+		r = count_entry(layer);
 	if (r == 0 && layer->commit && changed) {
 		cb_layer_as_owner(layer, true);
 		r = cb_layer_write_folder(layer, e);
@@ -246,18 +260,50 @@ static void see_folder(struct cb_layer *layer, struct cb_layer_entry *e, int dep
 	}
 }
 
+/* The workspace's entry has become, or was, the layer's file: further names of that are linked to it. */
+static void keep_name(struct cb_layer *layer, const struct cb_layer_entry *e)
+{
+	struct stat now;
+	int r;
+
+	if (!layer->commit || !S_ISREG(e->st.st_mode) || e->st.st_nlink < 2)
+		return;
+	cb_layer_as_owner(layer, true);
+	r = fstatat(e->lower, e->name, &now, AT_SYMLINK_NOFOLLOW);
+	cb_layer_as_owner(layer, false);
+	if (r == 0 && now.st_dev == layer->dev)
+		cb_links_add(&layer->names, &e->st, e->path, &now);
+}
+
+/* What can't be linked (another's file, a file system without links, a folder that its owner has closed) is copied. */
+static int write_file(struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_link *file)
+{
+	int r = file != NULL ? cb_layer_write_name(layer, e, file) : -ENOENT;
+
+	return r < 0 ? cb_layer_write_file(layer, e) : 0;
+}
+
 static void see_plain(struct cb_layer *layer, struct cb_layer_entry *e, int depth)
 {
 	bool link = S_ISLNK(e->st.st_mode);
+	const struct cb_link *file = !link && e->st.st_nlink > 1 ? cb_links_find(&layer->names, &e->st) : NULL;
 	int r = 0;
 
-	if (e->exists && (e->old.st_mode & S_IFMT) == (e->st.st_mode & S_IFMT) &&
-	    (link ? cb_layer_same_link(layer, e) : cb_layer_same_file(layer, e)))
+	if (file != NULL && e->exists && cb_links_is(file, &e->old))
 		return;
+	if (e->exists && (e->old.st_mode & S_IFMT) == (e->st.st_mode & S_IFMT) &&
+	    (link ? cb_layer_same_link(layer, e) : cb_layer_same_file(layer, e))) {
+		keep_name(layer, e);
+		return;
+	}
 	if (e->exists && S_ISDIR(e->old.st_mode))
 		r = remove_old(layer, e, depth);
+	if (r == 0)
+		r = count_entry(layer);
 	if (r == 0 && layer->commit)
-		r = link ? cb_layer_write_link(layer, e) : cb_layer_write_file(layer, e);
+		r = link ? cb_layer_write_link(layer, e) : write_file(layer, e, file);
+	if (r == 0)
+		keep_name(layer, e);
 	done(layer, e, e->exists ? CB_CHANGE_MODIFIED : CB_CHANGE_ADDED, &e->st, r);
 }
 
@@ -390,9 +436,12 @@ static void put_error(struct cb_buf *out, int code)
 
 void cb_layer_report(const struct cb_jail *jail, bool commit, struct cb_buf *out)
 {
-	struct cb_layer layer = { .jail = jail, .commit = commit, .entries = CB_BUF_INIT(CB_LAYER_REPORT_MAX) };
+	struct cb_layer layer = { .jail = jail,
+				  .commit = commit,
+				  .entries = CB_BUF_INIT(CB_LAYER_REPORT_MAX) };
 	CB_AUTO_FD upper = -1;
 	CB_AUTO_FD lower = -1;
+	struct statvfs size;
 	int r = cb_layer_open_both(&layer, &upper, &lower);
 
 	if (r == 0)
@@ -403,8 +452,14 @@ void cb_layer_report(const struct cb_jail *jail, bool commit, struct cb_buf *out
 		return;
 	}
 	(void)umask(0);
+	layer.root = lower;
+	if (r == 0 && fstatvfs(upper, &size) == 0) {
+		layer.room = (uint64_t)size.f_blocks * size.f_frsize;
+		layer.entries_left = size.f_files;
+	}
 	if (r == 0)
 		walk(&layer, upper, lower, "", 0);
+	cb_links_release(&layer.names);
 	(void)cb_buf_append_str(out, cb_layer_stopped() ? STOPPED : "{\"status\":\"ok\"");
 	(void)cb_buf_append_str(out, ",\"changes\":[");
 	(void)cb_buf_append(out, layer.entries.data, layer.entries.len);

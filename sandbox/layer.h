@@ -7,6 +7,7 @@
 
 #include "jail.h"
 #include "judge.h"
+#include "links.h"
 
 #include <cellblock/buffer.h>
 #include <limits.h>
@@ -30,6 +31,10 @@ struct cb_layer {
 	dev_t dev;   /* of the workspace: what is mounted in it is left alone */
 	uid_t owner; /* started by root: on whose behalf the workspace is written */
 	gid_t group;
+	/* what a commit may write: as much as the layer can hold. Cells that go on while it works could give it more */
+	uint64_t room, entries_left;
+	int root;	       /* the workspace's folder */
+	struct cb_links names; /* files of the layer with several names, and the first of the workspace that is them */
 	struct cb_buf entries;
 	bool truncated; /* entries had no room; the counts are right */
 	size_t count[CB_CHANGES];
@@ -75,10 +80,14 @@ void cb_look_report(const struct cb_jail *jail, struct cb_buf *out);
 /* layer_write.c: a plain file for reading, without waiting for anything; its fd, or negative errno. */
 int cb_layer_open_file(int dirfd, const char *name, struct stat *ret_st);
 int cb_layer_read_link(int dirfd, const char *name, char target[PATH_MAX]);
-int cb_layer_copy_data(int from, int to, off_t size); /* data only: a file of holes stays one */
+/* Data only: a file of holes stays one. What is written is taken from *room, if that is not NULL; CB_E_TOO_BIG when
+ * that is used up. */
+int cb_layer_copy_data(int from, int to, off_t size, uint64_t *room);
 bool cb_layer_same_data(int a, int b);		      /* from where they stand to their ends */
 /* layer_write.c: puts an entry into the workspace, atomically for files and links. 0 or negative errno. */
-int cb_layer_write_file(const struct cb_layer *layer, const struct cb_layer_entry *e);
+int cb_layer_write_file(struct cb_layer *layer, const struct cb_layer_entry *e);
+/* As one more name of a file that is in the workspace already. */
+int cb_layer_write_name(const struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_link *file);
 int cb_layer_write_link(const struct cb_layer *layer, const struct cb_layer_entry *e);
 /* Open to its owner, for what goes into it. */
 int cb_layer_write_folder(const struct cb_layer *layer, const struct cb_layer_entry *e);

@@ -109,7 +109,7 @@ static void temporary_name(char name[64])
 	snprintf(name, 64, ".cellblock-commit-%d-%u", (int)getpid(), count++);
 }
 
-int cb_layer_copy_data(int from, int to, off_t size)
+int cb_layer_copy_data(int from, int to, off_t size, uint64_t *room)
 {
 	off_t at = 0;
 
@@ -124,7 +124,9 @@ int cb_layer_copy_data(int from, int to, off_t size)
 		for (at = start; at < end && at < size;) {
 			off_t left = (end < size ? end : size) - at;
 			ssize_t n = read_full(from, chunk[0], left < (off_t)CHUNK ? (size_t)left : CHUNK);
-			int r = n <= 0 ? (int)n : cb_fd_write_all(to, chunk[0], (size_t)n);
+			int r = n <= 0				      ? (int)n
+				: room != NULL && (uint64_t)n > *room ? CB_E_TOO_BIG
+								      : cb_fd_write_all(to, chunk[0], (size_t)n);
 
 			if (r < 0)
 				return r;
@@ -132,23 +134,25 @@ int cb_layer_copy_data(int from, int to, off_t size)
 				return 0; /* shorter by now */
 			if (cb_layer_stopped())
 				return -EINTR;
+			if (room != NULL)
+				*room -= (uint64_t)n;
 			at += n;
 		}
 	}
 	return ftruncate(to, size) < 0 ? -errno : 0;
 }
 
-static int fill(int from, int to, const struct stat *st)
+static int fill(int from, int to, const struct stat *st, uint64_t *room)
 {
 	const struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, st->st_mtim };
-	int r = cb_layer_copy_data(from, to, st->st_size);
+	int r = cb_layer_copy_data(from, to, st->st_size, room);
 
 	if (r == 0 && (fchmod(to, st->st_mode & 0777) < 0 || futimens(to, times) < 0))
 		r = -errno;
 	return r;
 }
 
-int cb_layer_write_file(const struct cb_layer *layer, const struct cb_layer_entry *e)
+int cb_layer_write_file(struct cb_layer *layer, const struct cb_layer_entry *e)
 {
 	struct stat st;
 	CB_AUTO_FD from = cb_layer_open_file(e->upper, e->name, &st);
@@ -161,10 +165,29 @@ int cb_layer_write_file(const struct cb_layer *layer, const struct cb_layer_entr
 	temporary_name(name);
 	cb_layer_as_owner(layer, true);
 	to = openat(e->lower, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	r = to < 0 ? -errno : fill(from, to, &st);
+	r = to < 0 ? -errno : fill(from, to, &st, &layer->room);
 	if (r == 0 && renameat(e->lower, name, e->lower, e->name) < 0)
 		r = -errno;
 	if (r < 0 && to >= 0)
+		(void)unlinkat(e->lower, name, 0);
+	cb_layer_as_owner(layer, false);
+	return r;
+}
+
+int cb_layer_write_name(const struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_link *file)
+{
+	char name[64];
+	struct stat st;
+	int r;
+
+	temporary_name(name);
+	cb_layer_as_owner(layer, true);
+	r = cb_links_make(file, layer->root, e->lower, name);
+	if (r == 0 && (fstatat(e->lower, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !cb_links_is(file, &st)))
+		r = -ESTALE;
+	if (r == 0 && renameat(e->lower, name, e->lower, e->name) < 0)
+		r = -errno;
+	if (r < 0)
 		(void)unlinkat(e->lower, name, 0);
 	cb_layer_as_owner(layer, false);
 	return r;

@@ -107,7 +107,7 @@ static int copy_file(int from_folder, int to_folder, const char *name)
 	to = openat(to_folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (to < 0)
 		return -errno;
-	r = cb_layer_copy_data(from, to, st.st_size);
+	r = cb_layer_copy_data(from, to, st.st_size, NULL);
 	if (r == 0 && (fchmod(to, st.st_mode & 0777) < 0 ||
 		       futimens(to, (const struct timespec[2]){ st.st_ctim, st.st_mtim }) < 0))
 		r = -errno;
@@ -274,7 +274,7 @@ static int restore_file(const struct work *w, const struct place *p, const struc
 	to = openat(p->merged, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 	if (to < 0)
 		return -errno;
-	r = cb_layer_copy_data(from, to, want->st.st_size);
+	r = cb_layer_copy_data(from, to, want->st.st_size, NULL);
 	if (r == 0 && (fchmod(to, want->st.st_mode & 0777) < 0 ||
 		       futimens(to, (const struct timespec[2]){ { .tv_nsec = UTIME_OMIT }, want->st.st_mtim }) < 0))
 		r = -errno;

@@ -206,6 +206,58 @@ os.chmod("closed/in", 0o555); os.chmod("closed", 0o500); os.chmod("d", 0o555)
         (work / n).chmod(0o755)  # pytest removes it
 
 
+def test_names_of_one_file_stay_that(overlay):
+    work = overlay.workspace
+    code = """
+import os
+open("big", "wb").write(os.urandom(1 << 20)); os.makedirs("in/deep"); os.link("a", "another"); os.link("d/x", "x")
+for i in range(40): os.link("big", f"in/deep/{i}")
+"""
+    assert overlay.client.run(code).ok
+    before = ask(overlay, "changes")
+    content = ask(overlay, "commit")
+    assert content["failed"] == 0
+    assert listed(content) == listed(before)
+    names = [work / "big", *(work / "in/deep").iterdir()]
+    assert len(names) == 41
+    assert {(p.stat().st_ino, p.stat().st_nlink) for p in names} == {((work / "big").stat().st_ino, 41)}
+    assert (work / "a").samefile(work / "another")
+    assert (work / "d/x").samefile(work / "x")
+    assert not listed(ask(overlay, "changes"))
+    assert overlay.client.run("os.link('in/deep/7', 'late'); open('another', 'a').write('!')").ok
+    assert listed(ask(overlay, "commit")) == {("added", "late"), ("modified", "a"), ("modified", "another")}
+    assert (work / "late").samefile(work / "big")
+    assert (work / "a").read_text() == "a!"
+    assert (work / "a").samefile(work / "another")
+    assert not [p for p in work.rglob(".cellblock-commit*")]
+
+
+def test_no_more_is_written_than_a_layer_holds(start, nothing_left):
+    """Where links can't be made, as in a closed folder, each name takes its own room of workspace.size."""
+    work = nothing_left / "sized"
+    work.mkdir()
+    if ROOT:
+        os.chown(work, 65533, 65533)
+    k = start(args=["--set", "workspace.mode=overlay", "--set", "workspace.size=4M"], workspace=work)
+    code = """
+import os
+for i in range(20):
+    os.mkdir(f"closed{i:02}")
+    if i == 0: open("closed00/f", "wb").write(os.urandom(1 << 20))
+    else: os.link("closed00/f", f"closed{i:02}/f")
+for i in range(20): os.chmod(f"closed{i:02}", 0o600)
+"""
+    assert k.client.run(code).ok
+    content = ask(k, "commit")
+    for folder in work.iterdir():
+        folder.chmod(0o700)
+    assert sum({p.stat().st_ino: p.stat().st_size for p in work.rglob("f")}.values()) <= 4 << 20
+    assert content["failed"] > 0, content
+    if ROOT:
+        failed = {e["reason"] for e in content["changes"] if e["change"] == "failed"}
+        assert failed == {"workspace.size: more than the layer can hold was to be written"}
+
+
 def test_nothing_is_written_while_a_cell_runs(overlay):
     c = overlay.client
     running = c.start("print('started', flush=True)\nimport time\ntime.sleep(1000)")
