@@ -3,8 +3,8 @@
  * Role: code in a cell can write to the wire; half a frame there swallows all that Python itself says after it, so the
  * cell would never end. Trust domain: supervisor. Invariants: an honest one is never ended: its frames are written by
  * one system call that goes on while we read, so the rest is only late while we do not read (also if it lies there
- * unread), or while the jail is at work (C code that holds the interpreter's lock, or others that take the
- * processors); neither is counted. Callers: guest.c, branches.c.
+ * unread), or while the jail is stopped (files come back) or at work (C code that holds the interpreter's lock, or
+ * others that take the processors); none of it is counted. Callers: guest.c, branches.c.
  */
 #include "half_frame.h"
 
@@ -40,8 +40,8 @@ bool cb_half_frame_over(struct cb_kernel *k, struct cb_half_frame *h, const stru
 	if (l->fd < 0 || !cb_guest_link_half(l))
 		return false;
 	(void)ioctl(l->fd, FIONREAD, &unread);
-	if (l->received == h->received && unread == 0 && !cb_iopub_congested(k) &&
-	    cb_usage_jail_cpu(&k->guest.usage) - h->cpu <= SHARE * PERIOD_S)
+	if (k->guest.state != CB_GUEST_RESTORING && l->received == h->received && unread == 0 &&
+	    !cb_iopub_congested(k) && cb_usage_jail_cpu(&k->guest.usage) - h->cpu <= SHARE * PERIOD_S)
 		return true;
 	watch(k, h, l);
 	return false;

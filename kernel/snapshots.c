@@ -2,7 +2,8 @@
  *
  * Trust domain: supervisor. The broker does the work (sandbox/snapshot.c); it gets one end of a pipe and writes what
  * came of it. It serves one request about the layer at a time, so these and those of clients (layer.c) take turns. An
- * answer that does not come in time is a failure: the twin is used all the same, and what is said of it says so.
+ * answer that does not come in time is a failure: the twin is used all the same, and what is said of it says so. But
+ * while files are brought back nothing in the jail runs: what does not end when it is told to is ended with the jail.
  *
  * Callers: twins*.c, layer.c.
  */
@@ -17,6 +18,8 @@
 
 #define REPLY_MAX 65536
 #define DEADLINE (30000 * 1000000LL) /* a layer may hold gigabytes */
+#define STOP_DEADLINE (5000 * 1000000LL)
+#define TOO_LONG "it took too long"
 
 bool cb_snapshots_on(const struct cb_kernel *k)
 {
@@ -65,6 +68,7 @@ static void finish(struct cb_kernel *k, const char *problem)
 	cb_loop_arm(&k->loop, s->timer, 0);
 	cb_fd_close(&s->fd);
 	cb_buf_clear(&s->reply);
+	s->stopping = false;
 	s->count--;
 	memmove(s->waiting, s->waiting + 1, s->count * sizeof(s->waiting[0]));
 	cb_layer_go_on(k); /* a client has waited for its turn */
@@ -86,9 +90,20 @@ static void on_reply(void *context, short revents)
 	finish(k, problem);
 }
 
+/* It is told to end, so that nothing is written any more when the jail goes on; if it does not, that does not. */
 static void on_deadline(void *context)
 {
-	finish(context, "it took too long");
+	struct cb_kernel *k = context;
+	struct cb_snapshots *s = &k->snapshots;
+
+	if (!s->stopping && cb_broker_tell(&k->guest.broker, CB_BROKER_STOP) == 0) {
+		s->stopping = true;
+		cb_loop_arm(&k->loop, s->timer, cb_now_ns() + STOP_DEADLINE);
+		return;
+	}
+	if (s->waiting[0].op == CB_BROKER_RESTORE)
+		cb_guest_kill(k, "the workspace's files were not brought back in time");
+	finish(k, TOO_LONG);
 }
 
 void cb_snapshots_next(struct cb_kernel *k)
@@ -110,6 +125,8 @@ void cb_snapshots_ask(struct cb_kernel *k, enum cb_broker_op op, uint32_t number
 	struct cb_snapshots *s = &k->snapshots;
 
 	if (s->count == CB_SNAPSHOTS_WAITING_MAX) {
+		if (op == CB_BROKER_RESTORE && s->waiting[0].op == op)
+			cb_guest_kill(k, "files of the workspace are still being brought back");
 		if (op != CB_BROKER_FORGET)
 			cb_twins_files(k, op, number, "too much is asked of the workspace's layer");
 		return;

@@ -20,6 +20,7 @@ struct cb_snapshots {
 	struct cb_snapshot_op waiting[CB_SNAPSHOTS_WAITING_MAX];
 	unsigned count;	     /* waiting; [0] is at the broker if fd is open */
 	int fd, slot, timer; /* the pipe for its answer; -1 = none */
+	bool stopping;	     /* that was told to end */
 	struct cb_buf reply;
 };
 

@@ -128,7 +128,9 @@ static int resume(struct cb_kernel *k, const struct cb_twin *t)
 		r = cb_buf_append_str(&b, "}");
 	if (r == 0)
 		r = cb_fd_send(k->guest.leash, &wake, sizeof(wake), NULL, 0);
-	return r < 0 ? r : cb_guest_send_own(k, CB_WIRE_RESUME, CB_PHASE_WAKING, cb_buf_span(&b));
+	if (r == 0)
+		r = cb_guest_send_own(k, CB_WIRE_RESUME, CB_PHASE_WAKING, cb_buf_span(&b));
+	return r < 0 ? r : cb_guest_tell_init(k, CB_INIT_GO_ON, 0);
 }
 
 void cb_twins_restored(struct cb_kernel *k)
@@ -158,7 +160,7 @@ void cb_twins_files(struct cb_kernel *k, enum cb_broker_op op, uint32_t number, 
 	struct cb_twins *w = &k->twins;
 	struct cb_twin *t = op == CB_BROKER_SNAPSHOT ? cb_twins_find(w, number) : w->waking;
 
-	if (t == NULL || t->snapshot != number)
+	if (t == NULL || t->snapshot != number || (op == CB_BROKER_RESTORE && k->guest.state != CB_GUEST_RESTORING))
 		return; /* it has ended meanwhile */
 	if (problem[0] != '\0')
 		snprintf(t->files_problem, sizeof(t->files_problem), "%s", problem);

@@ -54,6 +54,7 @@ struct broker {
 	struct inmate inmates[JAILS_MAX];
 	pid_t layer_pid;   /* a child that works on the changes */
 	int layer_pidfd;   /* -1 = none */
+	bool restoring;	   /* it brings files back, through the jail's mount */
 	uint32_t snapshot; /* the last that was taken */
 	struct {	   /* a SPAWN that waits for the end of the jail before it */
 		bool waits;
@@ -67,6 +68,13 @@ static void kill_inmate(const struct inmate *inmate)
 	(void)syscall(SYS_pidfd_send_signal, inmate->jail.pidfd, SIGKILL, NULL, 0);
 }
 
+static void reap_layer(struct broker *b)
+{
+	while (waitpid(b->layer_pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	cb_fd_close(&b->layer_pidfd);
+}
+
 /* Tells the supervisor of a jail's end, with what its group has counted. */
 static void reap(struct broker *b, struct inmate *inmate)
 {
@@ -74,6 +82,10 @@ static void reap(struct broker *b, struct inmate *inmate)
 	struct cb_cgroup_figures figures;
 
 	cb_fd_close(&b->jail.merged_fd); /* no jail is launched before the last one's end */
+	if (b->layer_pidfd >= 0 && b->restoring) { /* nor while its files are written */
+		(void)syscall(SYS_pidfd_send_signal, b->layer_pidfd, SIGKILL, NULL, 0);
+		reap_layer(b);
+	}
 	cb_jail_ended(&b->jail, &inmate->jail, &figures);
 	notice.oom_kills = figures.oom_kills;
 	notice.memory_peak = figures.memory_peak;
@@ -215,6 +227,15 @@ static void spawn_next(struct broker *b)
 
 /* ---- the overlay workspace's changes ---- */
 
+/* Pid 1 of the jail that was launched last, and alone may be alive; 0 = it has ended. */
+static pid_t living(const struct broker *b)
+{
+	for (size_t i = 0; i < JAILS_MAX && b->spawned != 0; i++)
+		if (b->inmates[i].number == b->spawned && !b->inmates[i].ending)
+			return b->inmates[i].jail.pid1;
+	return 0;
+}
+
 static void write_report(const struct broker *b, const struct cb_broker_request *request, int pipe)
 {
 	const struct cb_jail *jail = &b->jail;
@@ -225,19 +246,12 @@ static void write_report(const struct broker *b, const struct cb_broker_request 
 	else if (request->op == CB_BROKER_SNAPSHOT)
 		cb_snapshot_take(jail, request->jail, b->snapshot, &out);
 	else if (request->op == CB_BROKER_RESTORE)
-		cb_snapshot_restore(jail, request->jail, &out);
+		cb_snapshot_restore(jail, living(b), request->jail, &out);
 	else if (request->op == CB_BROKER_FORGET)
 		cb_snapshot_drop(jail, request->jail, &out);
 	else
 		cb_layer_report(jail, request->op == CB_BROKER_COMMIT, &out);
 	(void)cb_fd_write_all(pipe, out.data, out.len);
-}
-
-static void reap_layer(struct broker *b)
-{
-	while (waitpid(b->layer_pid, NULL, 0) < 0 && errno == EINTR)
-		;
-	cb_fd_close(&b->layer_pidfd);
 }
 
 /* In a child, for it may take long. It is not killed with us: what it has begun to write it finishes. */
@@ -270,6 +284,7 @@ static void on_layer(struct broker *b, const struct cb_broker_request *request, 
 	}
 	b->layer_pidfd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
 	b->layer_pid = pid;
+	b->restoring = request->op == CB_BROKER_RESTORE;
 	if (request->op == CB_BROKER_SNAPSHOT)
 		b->snapshot = request->jail;
 	if (request->op == CB_BROKER_DISCARD && pid > 0)

@@ -27,6 +27,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define FREEZE_MS 10   /* a stop is repeated so often */
 #define HEARD_MAX 1024 /* messages; sockets hold fewer */
 
 /* Where the kernel does not end all with us, we do. */
@@ -37,7 +38,9 @@ static struct {
 	const struct cb_jail *jail;
 	pid_t guest;
 	bool twins;  /* may register: where nothing stands between a jail's processes and others there are none */
-	bool frozen; /* the guest has ended, and all wait for what the supervisor decides */
+	bool frozen; /* the guest has ended, and nobody runs until the supervisor says so */
+	bool died;   /* one that took over did while frozen: that is told when it would run again */
+	int status;
 } self;
 
 static _Noreturn void leave(int status)
@@ -137,10 +140,14 @@ static void reap(void)
 
 	(void)!read(CB_INIT_FD_SIGNALS, &info, sizeof(info));
 	while ((pid = waitpid(-1, &status, self.twins ? WNOHANG | WUNTRACED : WNOHANG)) > 0) {
-		if (pid == self.guest && !self.frozen)
+		if (pid == self.guest && !self.frozen) {
 			guest_ended(status);
-		else if (!WIFSTOPPED(status) || !self.frozen)
+		} else if (pid == self.guest && !WIFSTOPPED(status)) {
+			self.died = true;
+			self.status = status;
+		} else if (!WIFSTOPPED(status) || !self.frozen) {
 			cb_twins_reaped(pid, status);
+		}
 	}
 }
 
@@ -148,8 +155,10 @@ static void reap(void)
 static void restore(uint32_t number)
 {
 	pid_t guest = 0;
-	int r = cb_twins_restore(number, &guest);
+	int r;
 
+	self.frozen = true;
+	r = cb_twins_restore(number, &guest);
 	if (r == -ESRCH) {
 		cb_init_tell(CB_INIT_GONE, (int)number);
 		return;
@@ -157,8 +166,19 @@ static void restore(uint32_t number)
 	if (r < 0)
 		leave(0);
 	self.guest = guest;
-	self.frozen = false;
+	self.died = false;
 	cb_init_tell(CB_INIT_RESTORED, (int)number);
+}
+
+/* Files are back. */
+static void go_on(void)
+{
+	if (!self.frozen)
+		return;
+	self.frozen = false;
+	cb_twins_go_on();
+	if (self.died)
+		guest_ended(self.status);
 }
 
 /* The OOM killer takes a command as soon as the guest. A child inherits its rank, and the helper can't raise it. */
@@ -199,6 +219,8 @@ static void about_twins(const struct cb_init_msg *message)
 		restore(number);
 	if (message->op == CB_INIT_BRANCH)
 		cb_twins_branch(number);
+	if (message->op == CB_INIT_GO_ON)
+		go_on();
 }
 
 /* False if there was nothing to do. */
@@ -223,7 +245,7 @@ static bool obey(void)
 		(void)kill(-to, message.arg);
 	if (message.op == CB_INIT_NUDGE && to > 0 && message.arg > 0 && message.arg < NSIG)
 		(void)kill(to, message.arg);
-	if (message.op == CB_INIT_JOB && fd >= 0)
+	if (message.op == CB_INIT_JOB && fd >= 0 && !self.frozen) /* else the end of its socket is the answer */
 		start_job(self.jail, fd);
 	if (self.twins)
 		about_twins(&message);
@@ -238,7 +260,9 @@ static _Noreturn void loop(void)
 			      { .fd = CB_INIT_FD_REGISTRY, .events = POLLIN } };
 
 	for (;;) {
-		if (poll(p, 3, -1) < 0)
+		if (self.frozen)
+			cb_twins_stop_all();
+		if (poll(p, 3, self.frozen ? FREEZE_MS : -1) < 0)
 			continue;
 		if (p[1].revents != 0)
 			reap();

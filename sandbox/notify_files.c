@@ -529,7 +529,7 @@ static void change_mode(struct cb_request *q)
 	if (!find_there(q, true, &e))
 		return;
 	r = open_entry(&e, &fd, link);
-	if (r == 0 && fchmodat(cb_notify_self.proc, link, mode, 0) < 0)
+	if (r == 0 && syscall(SYS_fchmodat, cb_notify_self.proc, link, mode) < 0) /* by its descriptor */
 		r = -errno;
 	done(q, r);
 }

@@ -15,7 +15,9 @@
 #include "snapshot.h"
 
 #include "layer.h"
+#include "links.h"
 #include "mounts.h"
+#include "still.h"
 
 #include <cellblock/fd.h>
 #include <cellblock/json_write.h>
@@ -30,6 +32,8 @@
 #include <unistd.h>
 
 #define DEPTH_MAX 120	   /* four descriptors each */
+#define STILL_MS 5000	   /* to stop: on a busy machine, in the kernel */
+#define MOVING "not every process of the jail could be stopped, so none was touched"
 #define TICK_NS 20000000ll /* change times are no finer than the kernel's clock tick */
 
 struct work {
@@ -38,12 +42,57 @@ struct work {
 	struct timespec before; /* take: when the last one was begun */
 	unsigned long long entries, left;
 	char reason[256]; /* of the first that was left */
+	struct cb_walk_path path;
+	int root;	       /* of what is written: the snapshot, or the merged folder */
+	int upper;	       /* restore: the layer's folder of changes; else -1 */
+	struct cb_links names; /* files with several names, and the first that was written */
+	struct cb_links taken; /* restore: files with several names that are one of the snapshot's by now */
 };
 
 static void leave(struct work *w, const char *name, int code)
 {
 	if (w->left++ == 0)
-		snprintf(w->reason, sizeof(w->reason), "%s: %s", name, strerror(-code));
+		snprintf(w->reason, sizeof(w->reason), "%s: %s", name,
+			 code == -EINTR ? "it took too long" : strerror(-code));
+}
+
+/* Whether the work is to end; what is not done by then is left. */
+static bool stopped(struct work *w)
+{
+	if (!cb_layer_stopped())
+		return false;
+	if (w->left == 0)
+		leave(w, "what was not reached", -EINTR);
+	return true;
+}
+
+/* The path of an entry in the folder that is looked at, or NULL: then its further names become files of their own. */
+static const char *entry_path(const struct work *w, const char *name, char path[PATH_MAX])
+{
+	int n = snprintf(path, PATH_MAX, "%s%s%s", w->path.text, w->path.len > 0 ? "/" : "", name);
+
+	return w->path.lost == 0 && n < PATH_MAX ? path : NULL;
+}
+
+/* What an entry of the merged folder is in the layer: there names of one file can't be told by their numbers. */
+static bool in_layer(const struct work *w, const char *path, struct stat *ret_st)
+{
+	CB_AUTO_FD fd = -1;
+
+	return path != NULL && cb_open_beneath(w->upper, path, O_PATH | O_NOFOLLOW, &fd) == 0 && fstat(fd, ret_st) == 0;
+}
+
+/* `file` was written as `name`: from now on its other names can be linked to it. */
+static void keep_name(struct work *w, const struct stat *file, int folder, const char *name)
+{
+	char buf[PATH_MAX];
+	const char *path = entry_path(w, name, buf);
+	struct stat to;
+
+	if (file->st_nlink < 2 || path == NULL)
+		return;
+	if (w->upper >= 0 ? in_layer(w, path, &to) : fstatat(folder, name, &to, AT_SYMLINK_NOFOLLOW) == 0)
+		cb_links_add(&w->names, file, path, &to);
 }
 
 /* As the jail's only user; see cb_layer_as_owner for why the result is looked at. */
@@ -132,6 +181,7 @@ static int take_below(struct work *w, int upper, int store, int last, const char
 	CB_AUTO_FD copy = -1;
 	CB_AUTO_FD old = -1;
 	int r = depth >= DEPTH_MAX ? -ELOOP : open_folder(upper, name, &above);
+	size_t before;
 
 	if (r == 0 && mkdirat(store, name, 0700) < 0)
 		r = -errno;
@@ -143,8 +193,24 @@ static int take_below(struct work *w, int upper, int store, int last, const char
 		(void)open_folder(last, name, &old);
 	if (cb_layer_is_opaque(above) && fsetxattr(copy, "user.overlay.opaque", "y", 1, 0) < 0)
 		return -errno;
+	before = cb_walk_down(&w->path, name);
 	take_folder(w, above, copy, old, depth + 1);
+	cb_walk_up(&w->path, before);
 	return fchmod(copy, mode & 0777) < 0 ? -errno : 0;
+}
+
+static int take_file(struct work *w, int upper, int store, int last, const char *name, const struct stat *st)
+{
+	const struct cb_link *link = st->st_nlink > 1 ? cb_links_find(&w->names, st) : NULL;
+	int r = 0;
+
+	if (link != NULL && cb_links_make(link, w->root, store, name) == 0)
+		return 0;
+	if (!unchanged(w, last, name, st) || linkat(last, name, store, name, 0) < 0)
+		r = copy_file(upper, store, name);
+	if (r == 0)
+		keep_name(w, st, store, name);
+	return r;
 }
 
 static int take_entry(struct work *w, int upper, int store, int last, const char *name, int depth)
@@ -162,9 +228,7 @@ static int take_entry(struct work *w, int upper, int store, int last, const char
 		return copy_link(upper, store, name);
 	if (!S_ISREG(st.st_mode))
 		return -ENOTSUP;
-	if (unchanged(w, last, name, &st) && linkat(last, name, store, name, 0) == 0)
-		return 0;
-	return copy_file(upper, store, name);
+	return take_file(w, upper, store, last, name, &st);
 }
 
 static void take_folder(struct work *w, int upper, int store, int last, int depth)
@@ -174,7 +238,7 @@ static void take_folder(struct work *w, int upper, int store, int last, int dept
 
 	if (r < 0)
 		leave(w, "a folder", r);
-	for (size_t i = 0; i < names.count; i++) {
+	for (size_t i = 0; i < names.count && !stopped(w); i++) {
 		r = take_entry(w, upper, store, last, names.items[i], depth);
 		if (r < 0)
 			leave(w, names.items[i], r);
@@ -208,11 +272,11 @@ static void remove_entry(struct work *w, int folder, const char *name, int depth
 		leave(w, name, -errno);
 		return;
 	}
-	(void)!fchmodat(folder, name, 0700, 0);
+	(void)cb_unlock_entry(folder, name, S_IFDIR, 0700);
 	r = depth >= DEPTH_MAX ? -ELOOP : open_folder(folder, name, &inside);
 	if (r == 0)
 		r = cb_layer_list(inside, &names);
-	for (size_t i = 0; i < names.count; i++)
+	for (size_t i = 0; i < names.count && !stopped(w); i++)
 		remove_entry(w, inside, names.items[i], depth + 1);
 	cb_strv_release(&names);
 	if (r == 0 && unlinkat(folder, name, AT_REMOVEDIR) < 0)
@@ -251,12 +315,35 @@ static int open_source(const struct work *w, const struct place *p, const struct
 }
 
 /* In place where there is a file, so that one that a twin holds open is the same as before. */
-static int restore_file(const struct work *w, const struct place *p, const struct wanted *want, const char *name,
-			const struct stat *now)
+static int write_over(const struct place *p, int from, const struct wanted *want, const char *name,
+		      const struct stat *now)
+{
+	CB_AUTO_FD to = -1;
+	struct stat st;
+	int r = now != NULL ? cb_unlock_entry(p->merged, name, S_IFREG, 0600) : 0;
+
+	if (r < 0)
+		return r;
+	to = openat(p->merged, name,
+		    O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | (now == NULL ? O_CREAT | O_EXCL : 0),
+		    0600);
+	if (to < 0)
+		return -errno;
+	if (fstat(to, &st) < 0 || !S_ISREG(st.st_mode))
+		return -EINVAL;
+	if (ftruncate(to, 0) < 0)
+		return -errno;
+	r = cb_layer_copy_data(from, to, want->st.st_size, NULL);
+	if (r == 0 && (fchmod(to, want->st.st_mode & 0777) < 0 ||
+		       futimens(to, (const struct timespec[2]){ { .tv_nsec = UTIME_OMIT }, want->st.st_mtim }) < 0))
+		r = -errno;
+	return r;
+}
+
+static int fill_file(const struct work *w, const struct place *p, const struct wanted *want, const char *name,
+		     const struct stat *now)
 {
 	CB_AUTO_FD from = open_source(w, p, want, name);
-	CB_AUTO_FD to = -1;
-	int r;
 
 	if (from < 0)
 		return from;
@@ -269,15 +356,36 @@ static int restore_file(const struct work *w, const struct place *p, const struc
 		if (lseek(from, 0, SEEK_SET) < 0)
 			return -errno;
 	}
-	if (now != NULL && (now->st_mode & 0600) != 0600)
-		(void)!fchmodat(p->merged, name, 0600, 0);
-	to = openat(p->merged, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
-	if (to < 0)
-		return -errno;
-	r = cb_layer_copy_data(from, to, want->st.st_size, NULL);
-	if (r == 0 && (fchmod(to, want->st.st_mode & 0777) < 0 ||
-		       futimens(to, (const struct timespec[2]){ { .tv_nsec = UTIME_OMIT }, want->st.st_mtim }) < 0))
-		r = -errno;
+	return write_over(p, from, want, name, now);
+}
+
+/* A file with several names is written once. Names that were one file and are not now, or the other way round, get a
+ * file of their own first: what is written in place would be another's content as well. */
+static int restore_file(struct work *w, const struct place *p, const struct wanted *want, const char *name,
+			const struct stat *now)
+{
+	const struct cb_link *link =
+		!want->below && want->st.st_nlink > 1 ? cb_links_find(&w->names, &want->st) : NULL;
+	char buf[PATH_MAX];
+	const char *path = entry_path(w, name, buf);
+	struct stat st;
+	bool shared = now != NULL && in_layer(w, path, &st) && st.st_nlink > 1;
+	int r;
+
+	if (link != NULL && shared && cb_links_is(link, &st))
+		return 0;
+	if (link != NULL || (shared && cb_links_find(&w->taken, &st) != NULL)) {
+		if (now != NULL && unlinkat(p->merged, name, 0) < 0)
+			return -errno;
+		now = NULL;
+		if (link != NULL && cb_links_make(link, w->root, p->merged, name) == 0)
+			return 0;
+	}
+	r = fill_file(w, p, want, name, now);
+	if (r == 0 && !want->below)
+		keep_name(w, &want->st, p->merged, name);
+	if (now != NULL && shared)
+		cb_links_add(&w->taken, &st, "", &st);
 	return r;
 }
 
@@ -305,6 +413,7 @@ static int restore_below(struct work *w, const struct place *p, const struct wan
 {
 	struct place in = { .merged = -1, .upper = -1, .store = -1, .lower = -1, .fresh = !there };
 	int r = depth >= DEPTH_MAX ? -ELOOP : 0;
+	size_t before;
 
 	if (r == 0 && !there && mkdirat(p->merged, name, 0700) < 0)
 		r = -errno;
@@ -319,10 +428,12 @@ static int restore_below(struct work *w, const struct place *p, const struct wan
 	}
 	if (r == 0 && (in.fresh || in.store >= 0 || in.upper >= 0)) {
 		if (there)
-			(void)!fchmodat(p->merged, name, 0700, 0);
+			(void)cb_unlock_entry(p->merged, name, S_IFDIR, 0700);
 		r = open_folder(p->merged, name, &in.merged);
+		before = cb_walk_down(&w->path, name);
 		if (r == 0)
 			restore_folder(w, &in, depth + 1);
+		cb_walk_up(&w->path, before);
 		if (r == 0 && fchmod(in.merged, want->st.st_mode & 0777) < 0)
 			r = -errno;
 	}
@@ -379,9 +490,11 @@ static void restore_folder(struct work *w, const struct place *p, int depth)
 	add_names(w, p->store, false, &names);
 	if (all)
 		add_names(w, p->lower, true, &names);
-	for (size_t i = 0; i < names.count; i++) {
-		int r = restore_entry(w, p, names.items[i], depth); /* a name that comes twice is right by then */
+	for (size_t i = 0; i < names.count && !stopped(w); i++) {
+		int r = 0;
 
+		if (i == 0 || strcmp(names.items[i], names.items[i - 1]) != 0) /* they are sorted */
+			r = restore_entry(w, p, names.items[i], depth);
 		if (r < 0)
 			leave(w, names.items[i], r);
 	}
@@ -423,8 +536,10 @@ static int open_trees(struct work *w, struct place *p)
 	return r;
 }
 
-static void close_trees(struct place *p)
+static void close_trees(struct work *w, struct place *p)
 {
+	cb_links_release(&w->names);
+	cb_links_release(&w->taken);
 	cb_fd_close(&p->merged);
 	cb_fd_close(&p->upper);
 	cb_fd_close(&p->store);
@@ -435,7 +550,7 @@ static void put_reply(const struct work *w, int code, struct cb_buf *out)
 {
 	if (code < 0) {
 		(void)cb_buf_append_str(out, "{\"status\":\"error\",\"ename\":\"WorkspaceError\",\"evalue\":");
-		(void)cb_json_write_cstr(out, strerror(-code));
+		(void)cb_json_write_cstr(out, code == -EBUSY ? MOVING : strerror(-code));
 		(void)cb_buf_append_str(out, ",\"traceback\":[]}");
 		return;
 	}
@@ -462,28 +577,36 @@ void cb_snapshot_take(const struct cb_jail *jail, uint32_t number, uint32_t last
 		w.before = st.st_mtim;
 	if (r == 0)
 		r = open_store(jail, number, true, &p.store);
+	w.root = p.store;
+	w.upper = -1;
 	if (r == 0)
 		take_folder(&w, p.upper, p.store, old, 0);
 	if (r == 0 && futimens(p.store, begun) < 0)
 		r = -errno;
-	close_trees(&p);
+	close_trees(&w, &p);
 	put_reply(&w, r, out);
 }
 
-void cb_snapshot_restore(const struct cb_jail *jail, uint32_t number, struct cb_buf *out)
+void cb_snapshot_restore(const struct cb_jail *jail, pid_t pid1, uint32_t number, struct cb_buf *out)
 {
 	struct work w = { .jail = jail };
 	struct place p = nowhere;
-	int r = jail->merged_fd >= 0 ? open_trees(&w, &p) : -ENOENT;
+	int r = jail->merged_fd >= 0 && pid1 > 0 ? 0 : -ENOENT;
 
+	if (r == 0 && !cb_jail_is_still(pid1, STILL_MS))
+		r = -EBUSY;
+	if (r == 0)
+		r = open_trees(&w, &p);
 	(void)umask(0);
 	if (r == 0)
 		r = open_store(jail, number, false, &p.store);
 	if (r == 0)
 		r = open_folder(jail->merged_fd, ".", &p.merged);
+	w.root = p.merged;
+	w.upper = p.upper;
 	if (r == 0)
 		restore_folder(&w, &p, 0);
-	close_trees(&p);
+	close_trees(&w, &p);
 	put_reply(&w, r, out);
 }
 

@@ -17,7 +17,8 @@
 /* Copies the layer's changes as snapshot `number`, from `last` (0 = none) what has not changed since. */
 void cb_snapshot_take(const struct cb_jail *jail, uint32_t number, uint32_t last, struct cb_buf *out);
 /* Makes the merged folder what it was at snapshot `number`, through its mount: a layer must not be changed below one.
- * Nothing but frozen twins may live in the jail. */
-void cb_snapshot_restore(const struct cb_jail *jail, uint32_t number, struct cb_buf *out);
+ * Every process of the jail but pid 1 (as we see it; 0 = there is none) must be stopped, and stay so: that is waited
+ * for, and if it does not come nothing is touched. */
+void cb_snapshot_restore(const struct cb_jail *jail, pid_t pid1, uint32_t number, struct cb_buf *out);
 /* Removes it. */
 void cb_snapshot_drop(const struct cb_jail *jail, uint32_t number, struct cb_buf *out);

@@ -142,6 +142,11 @@ void cb_twins_stop_all(void)
 	(void)kill(-1, SIGSTOP);
 }
 
+void cb_twins_go_on(void)
+{
+	(void)kill(-1, SIGCONT);
+}
+
 static bool spared(pid_t pid)
 {
 	pid_t session = getsid(pid);
@@ -409,7 +414,6 @@ int cb_twins_restore(uint32_t number, pid_t *ret_guest)
 	if (r < 0)
 		return r;
 	alive = twins[i].number == number && lives(twins[i].pid, end);
-	(void)kill(-1, SIGCONT); /* who is left is spared */
 	make_room(end);
 	alive = alive && twins[i].number == number;
 	for (int k = 0; k < CB_TWINS_MAX; k++) /* who had not registered is dead */

@@ -13,8 +13,8 @@ void cb_twins_announce(uint32_t number);
 void cb_twins_drop(uint32_t number);
 void cb_twins_branch(uint32_t number);
 pid_t cb_twins_branch_pid(uint32_t number); /* 0 = there is no such branch */
-/* Ends all but pid 1 and those registered; gives the process that is the guest from now on, or a negative code: there
- * is no such twin (-ESRCH), or some process would not die (-ETIMEDOUT). */
+/* Ends all but pid 1 and those registered, which are stopped; gives the process that is the guest from now on, or a
+ * negative code: there is no such twin (-ESRCH), or some process would not die (-ETIMEDOUT). */
 int cb_twins_restore(uint32_t number, pid_t *ret_guest);
 
 /* Takes one message of the registry; false if there was none. `guest` can't be its own twin. */
@@ -23,8 +23,10 @@ bool cb_twins_register(int registry, pid_t guest);
 void cb_twins_reaped(pid_t pid, int status);
 /* Is there one that could take over? */
 bool cb_twins_any(void);
-/* Nobody runs any more but pid 1. */
+/* Nobody runs any more but pid 1; again and again, since one who does not stop at once can wake others up. */
 void cb_twins_stop_all(void);
+/* All that is stopped runs again. */
+void cb_twins_go_on(void);
 
 /* init.c: tells the supervisor. */
 void cb_init_tell(uint32_t op, int arg);

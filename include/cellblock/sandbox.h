@@ -102,7 +102,7 @@ enum cb_broker_op {
 	CB_BROKER_LOOK = 6,    /* of a writable one: its size */
 	/* `jail` is the snapshot's number; counts and the first entry that could not be kept or brought back: */
 	CB_BROKER_SNAPSHOT = 7, /* keeps the changes, from here on beside them */
-	CB_BROKER_RESTORE = 8,	/* makes the workspace what it was; nothing but frozen twins may be in the jail */
+	CB_BROKER_RESTORE = 8,	/* makes the workspace what it was, if all in the jail but pid 1 is stopped */
 	CB_BROKER_FORGET = 9,	/* a snapshot */
 	CB_BROKER_DISCARD = 5, /* lists and forgets them: the next jail starts without; the living one must be killed */
 	CB_BROKER_STOP = 20, /* without a pipe: what is under way of these ends soon, and says what it has done */
@@ -198,13 +198,14 @@ enum cb_init_op {
 	/* about twins, see twin.h; `arg` is a twin's number: */
 	CB_INIT_TWIN = 5,    /* to pid 1: a process may register */
 	CB_INIT_DROP = 6,    /* to pid 1: kill it; a branch with all that it has started */
-	CB_INIT_RESTORE = 7, /* to pid 1: kill all but what is registered; it becomes the guest */
+	CB_INIT_RESTORE = 7, /* to pid 1: kill all but what is registered, which stays stopped; it becomes the guest */
 	CB_INIT_BRANCH = 8,  /* to pid 1: it runs from now on, beside the guest */
+	CB_INIT_GO_ON = 9,   /* to pid 1, after RESTORED: what is stopped runs again; `arg` is not used */
 	CB_INIT_EXITED = 16, /* from pid 1: the guest's main process ended; `arg` is the wait status. pid 1 then kills
 				the rest and exits, unless there is a twin */
 	CB_INIT_REGISTERED = 17, /* from pid 1 */
 	CB_INIT_GONE = 18,	 /* from pid 1: a twin or branch has ended, and what a branch had started */
-	CB_INIT_RESTORED = 19,	 /* from pid 1: all others are dead */
+	CB_INIT_RESTORED = 19,	 /* from pid 1: all others are dead, and all but pid 1 stopped until GO_ON */
 };
 
 struct cb_init_msg {

@@ -15,8 +15,9 @@
  * It can be used when REGISTERED and BORN have come. What can be done with it:
  *
  * - take-over: the guest has ended (EXITED) or is to end. CB_INIT_RESTORE n: pid 1 kills all processes but itself and
- *   those registered, n becomes the guest, CB_INIT_RESTORED n says so. At the same time CB_LEASH_WAKE on the twin's
- *   leash and RESUME on its wire; it answers RESUMED. From then on its channels are the guest's.
+ *   those registered, n becomes the guest, CB_INIT_RESTORED n says so. Nobody runs then but pid 1, neither branches
+ *   nor what claims to be a twin, and files are brought back. After that CB_LEASH_WAKE on the twin's leash, RESUME on
+ *   its wire and CB_INIT_GO_ON to pid 1; it answers RESUMED. From then on its channels are the guest's.
  * - breed: CB_LEASH_BREED m, with fds: the twin forks (twice) a child that registers as m, sends BORN, and waits on its
  *   own leash, as a twin does. A name can so be rolled back to again and again, and branches are made.
  * - branch: CB_INIT_BRANCH m, CB_LEASH_WAKE and RESUME: m runs beside the guest; its session is spared by RESTORE. Its

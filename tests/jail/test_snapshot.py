@@ -1,6 +1,7 @@
 """Snapshots of an overlay workspace: files come back as they were, through the mount that the jail goes on using.
 
-Driven at the broker, without a supervisor: the guest is a small interpreter that is told what to do with its files.
+Driven at the broker and pid 1, without a supervisor: the guest is a small interpreter that is told what to do with its
+files, and a copy of it takes over before they come back.
 """
 
 import json
@@ -16,14 +17,17 @@ import pytest
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "lib"))
 
-from broker import Broker  # noqa: E402
+from broker import GO_ON, REGISTERED, RESTORED, TWIN, Broker  # noqa: E402
+from broker import RESTORE as TAKE_OVER  # noqa: E402
 
 BUILD = os.environ["CELLBLOCK_BUILD"]
 SNAPSHOT, RESTORE, FORGET = 7, 8, 9
 PYTHON = "/usr/bin/python3"
 GUEST = """
-import hashlib, json, os, shutil, socket, sys
+import hashlib, json, os, shutil, signal, socket, struct, sys, time
 wire = socket.socket(fileno=3).makefile("rw")
+registry = socket.socket(fileno=6)
+over = False
 def tree():
     seen = {}
     for folder, folders, files in os.walk("."):
@@ -32,14 +36,31 @@ def tree():
             st = os.lstat(path)
             if os.path.islink(path): what = os.readlink(path)
             elif os.path.isdir(path): what = None
-            else: what = hashlib.sha1(open(path, "rb").read()).hexdigest(), st.st_mtime_ns
+            else: what = hashlib.sha1(open(path, "rb").read()).hexdigest(), st.st_mtime_ns, st.st_nlink
             seen[path] = [oct(st.st_mode), what]
     return seen
+def apart(number, work):
+    # a process that registers as a twin
+    if os.fork():
+        os.wait()
+        return
+    if os.fork() == 0:
+        os.setsid()
+        registry.send(struct.pack("<I", number))
+        work()
+    os._exit(0)
+def twin(number):
+    global over
+    apart(number, serve)
+    over = True
 held = {}
-for line in wire:
-    try: result = {"value": eval(json.loads(line))}
-    except Exception as e: result = {"error": repr(e)}
-    wire.write(json.dumps(result) + "\\n"); wire.flush()
+def serve():
+    for line in wire:
+        try: result = {"value": eval(json.loads(line))}
+        except Exception as e: result = {"error": repr(e)}
+        wire.write(json.dumps(result) + "\\n"); wire.flush()
+        while over: signal.pause()
+serve()
 """
 
 
@@ -59,7 +80,7 @@ class Files:
             *more,
             prefix=prefix,
         )
-        self.count = 0
+        self.count = self.twins = 0
         self.start()
 
     def start(self):
@@ -92,8 +113,28 @@ class Files:
         assert answer["status"] == "ok" and answer["left"] == 0, answer
         return self.count
 
+    def twin(self, make):
+        """Has a process register as a twin, by an expression with its number."""
+        self.twins += 1
+        self.jail.tell(TWIN, self.twins)
+        self.do(make.format(self.twins))
+        self.await_word(REGISTERED, self.twins)
+        return self.twins
+
+    def await_word(self, op, number):
+        while self.jail.hear() != (op, number):
+            pass
+
+    def take_over(self):
+        """Nothing runs from then on."""
+        number = self.twin("twin({})")
+        self.jail.tell(TAKE_OVER, number)
+        self.await_word(RESTORED, number)
+
     def restore(self, number):
+        self.take_over()
         answer = self.ask(RESTORE, number)
+        self.jail.tell(GO_ON, 0)
         assert answer["status"] == "ok" and answer["left"] == 0, answer
 
 
@@ -150,6 +191,10 @@ CHANGES = {
     "mode": "os.chmod('a', 0o400) or os.chmod('old', 0o500)",
     "closed": "os.mkdir('shut') or open('shut/f', 'w').write('f') and os.chmod('shut', 0)",
     "same size, same time": "open('a', 'w').write('b' * 100) and os.utime('a', ns=(0, os.stat('b').st_mtime_ns))",
+    "linked": "os.link('a', 'l')",
+    "linked, and written": "os.link('a', 'old/l') or open('a', 'a').write('+')",
+    "a link instead of a file": "os.unlink('b') or os.link('a', 'b')",
+    "files exchanged, one with two names": "os.link('a', 'l') or os.rename('b', 'a') or os.link('l', 'b')",
     "holes": "os.truncate(os.open('hole', os.O_CREAT | os.O_WRONLY), 1 << 20)",
 }
 
@@ -203,6 +248,87 @@ def test_links_of_the_jails_lead_nowhere(files, tmp_path):
     assert f.do("open('d/secret').read(), open('secret').read(), os.path.islink('d')") == ["mine", "mine", False]
 
 
+def test_names_of_one_file(files):
+    """They stay that, take its room once, and those that are to be files of their own become that."""
+    f = files("limit_workspace=8388608")
+    f.do("open('big', 'wb').write(os.urandom(1 << 20)), os.mkdir('d')")
+    f.do("[os.link('big', f'd/{i}') for i in range(40)]")
+    first, linked = f.snapshot(), f.do("tree()")
+    f.do("[os.unlink(f'd/{i}') for i in range(40)], [open(f'd/{i}', 'w').write(str(i)) for i in range(40)]")
+    then, apart = f.snapshot(), f.do("tree()")
+    f.restore(first)
+    assert f.do("tree()") == linked
+    f.restore(then)
+    assert f.do("tree()") == apart
+    f.do("[os.unlink(f'd/{i}') for i in range(40)], [os.link('big', f'd/{i}') for i in range(20)]")
+    f.restore(first)
+    assert f.do("tree()") == linked
+
+
+# A file that differs in its last byte is compared for long. It is exchanged for a link to the victim meanwhile.
+SWAP = """
+SIZE = 32 << 20
+def make(last):
+    with open('t', 'wb') as f: f.write(bytes(SIZE - 1) + last)
+    os.chmod('t', 0o400)
+    os.rename('t', 'f')
+def swap():
+    while True:
+        try:
+            for name in {'t', 'l'} & set(os.listdir()): os.unlink(name)
+            make(b'y')
+            os.symlink(victim, 'l')
+            while True:
+                time.sleep(0.004)
+                os.rename('f', 't')
+                os.rename('l', 'f')
+                time.sleep(0.004)
+                os.rename('f', 'l')
+                os.rename('t', 'f')
+        except OSError: pass
+def wake():
+    while True:
+        for pid in filter(str.isdigit, os.listdir('/proc')):
+            if pid != '1' and int(pid) != os.getpid():
+                try: os.kill(int(pid), signal.SIGCONT)
+                except OSError: pass
+"""
+
+
+@pytest.fixture
+def swapped(files, tmp_path):
+    """Files with a snapshot, and whether something outside was touched."""
+    victim = tmp_path / "victim"
+    victim.write_text("key")
+    victim.chmod(0o444)
+    os.chown(victim, files.work.stat().st_uid, -1)
+    f = files("limit_workspace=268435456")
+    f.do(f"globals().update(victim={str(victim)!r}) or exec({SWAP!r}, globals()) or make(b'x')")
+    yield f, f.snapshot(), lambda: victim.stat().st_mode & 0o777 != 0o444
+
+
+def test_no_file_comes_back_while_somebody_runs(swapped):
+    f, number, touched = swapped
+    f.do("os.fork() or swap()")
+    for _ in range(100):  # without the wall each of some ten is a hit
+        answer = f.ask(RESTORE, number)
+        assert not touched()
+        if answer["status"] == "error":
+            break
+    assert answer["status"] == "error" and "could be stopped, so none was touched" in answer["evalue"]
+
+
+def test_who_claims_to_be_a_twin_does_not_run_on(swapped):
+    """It is spared when the others die, and wakes others that are stopped; but none runs until the files are back."""
+    f, number, touched = swapped
+    for work in ("swap", "wake", "wake"):
+        f.twin("apart({}, %s)" % work)
+    for _ in range(8):
+        f.do("[None for _ in iter(lambda: os.path.lexists('l') or time.sleep(0.001), True)]")
+        f.restore(number)
+        assert not touched()
+
+
 def test_without_room_it_says_so(files):
     f = files("limit_workspace=4194304")
     f.do("open('big', 'wb').write(b'x' * 3000000)")
@@ -226,7 +352,9 @@ def test_unchanged_files_are_kept_once(files):
 
 def test_unknown_snapshots(files):
     f = files()
+    f.take_over()
     assert f.ask(RESTORE, 7)["status"] == "error"
+    f.jail.tell(GO_ON, 0)
     assert f.ask(FORGET, 7)["status"] == "error"
     f.snapshot()
     assert f.ask(SNAPSHOT, 1)["status"] == "error", "numbers are used once"
@@ -259,6 +387,7 @@ def random_change(pick):
             f"os.unlink({name!r})",
             f"os.rename({name!r}, {other!r})",
             f"os.symlink({other!r}, {name!r})",
+            f"os.link({other!r}, {name!r}, follow_symlinks=False)",
             f"os.chmod({name!r}, {pick.choice([0o700, 0o755, 0o777])})",
         ]
     )

@@ -1,5 +1,8 @@
 """With workspace.mode "overlay" files go back with the variables; with the others they stay, and the error says so."""
 
+import os
+
+import kernels
 import pytest
 
 pytestmark = pytest.mark.cellblock_only("no other kernel does this")
@@ -106,3 +109,58 @@ def test_a_name_can_be_gone_back_to_again_and_again(start, work):
         assert c.run("import os; open('f').read(), os.path.exists('new')").result == "('named', False)"
     assert c.request("cellblock_delete_checkpoint_request", {"name": "clean"}).content["status"] == "ok"
     assert c.run("open('f').read()").result == "'named'"
+
+
+# Exchanges a file, which is compared for long as it comes back, for a link to the victim.
+SWAP = """
+import os, time
+SIZE = 32 << 20
+def make(last):
+    with open('t', 'wb') as f: f.write(bytes(SIZE - 1) + last)
+    os.chmod('t', 0o400)
+    os.rename('t', 'f')
+def swap(victim):
+    while True:
+        try:
+            for name in {'t', 'l'} & set(os.listdir()): os.unlink(name)
+            make(b'y')
+            os.symlink(victim, 'l')
+            while True:
+                time.sleep(0.004)
+                os.rename('f', 't')
+                os.rename('l', 'f')
+                time.sleep(0.004)
+                os.rename('f', 'l')
+                os.rename('t', 'f')
+        except OSError: pass
+"""
+
+
+@pytest.mark.parametrize("who", ["caller", "user"])
+def test_a_branch_that_runs_on_leads_nothing_outside(start, nothing_left, request, who):
+    user = request.getfixturevalue("ordinary_user") if who == "user" else None
+    work, victim = nothing_left / f"swap-{who}", nothing_left / f"victim-{who}"
+    work.mkdir()
+    victim.write_text("key")
+    victim.chmod(0o444)
+    argv = [kernels.spec_argv()[0][0], "kernel", "--python", "/usr/bin/python3"]
+    args = [*mode("overlay"), "--set", "workspace.size=512M", "--set", "limits.memory=2G", "-f", "{connection_file}"]
+    if user:
+        for path in (work, victim):
+            os.chown(path, user.pw_uid, user.pw_gid)
+        for folder in (start.folder, *work.parents):  # pytest closes its folders to others
+            if str(folder).startswith("/tmp/pytest"):
+                folder.mkdir(exist_ok=True, parents=True)
+                folder.chmod(0o755)
+    c = start(argv=[*argv, *args], workspace=work, user=user).client
+    assert c.run(SWAP + "make(b'x')").ok
+    reply = c.request("cellblock_branch_request", {}, channel="control").content
+    swapping = c.start(f"swap({str(victim)!r})", header=c.header("execute_request", subshell_id=reply["subshell_id"]))
+    for _ in range(8):
+        failed = c.run("while not os.path.lexists('l'): time.sleep(0.001)\nos._exit(1)")
+        assert failed.about["state"] == "restored", failed.content
+        assert victim.stat().st_mode & 0o777 == 0o444
+        assert "files are as they were" in failed.content["evalue"]
+        assert "did not come back" not in failed.content["evalue"]
+    assert c.request("delete_subshell_request", {"subshell_id": reply["subshell_id"]}, channel="control").content
+    assert not c.finish(swapping).ok, "it ran to the end"

@@ -171,6 +171,7 @@ struct rig_request rig_twin_restored(struct rig *r, struct rig_twin *t)
 	struct rig_request q = rig_guest_recv(r);
 
 	assert_int_equal(q.h.type, CB_WIRE_RESUME);
+	rig_init_expect(r, CB_INIT_GO_ON, 0);
 	return q;
 }
 

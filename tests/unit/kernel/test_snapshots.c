@@ -121,6 +121,51 @@ static void test_turns_with_a_client(void **state)
 	rig_until(r, free_again);
 }
 
+static bool got_word(struct rig *r)
+{
+	return recv(r->broker, &asked, sizeof(asked), MSG_DONTWAIT) == (ssize_t)sizeof(asked);
+}
+
+static void time_is_up(struct rig *r)
+{
+	cb_loop_arm(&r->k.loop, r->k.snapshots.timer, 1);
+}
+
+static void test_what_takes_too_long_is_told_to_end(void **state)
+{
+	struct rig *r = *state = overlay_up();
+
+	cb_snapshots_ask(&r->k, CB_BROKER_SNAPSHOT, 5);
+	expect(r, CB_BROKER_SNAPSHOT, 5);
+	time_is_up(r);
+	rig_until(r, got_word);
+	assert_int_equal(asked.op, CB_BROKER_STOP);
+	assert_true(cb_snapshots_busy(&r->k)); /* what it says now still counts */
+	answer("{\"status\":\"ok\",\"left\":1,\"reason\":\"what was not reached: it took too long\"}");
+	rig_until(r, kept);
+	assert_string_equal(r->k.twins.twin[0].files_problem, "what was not reached: it took too long");
+}
+
+/* Who writes files back and does not end is not left beside a jail that goes on. */
+static void test_the_jail_does_not_go_on_beside_it(void **state)
+{
+	struct rig *r = *state = overlay_up();
+
+	r->k.twins.waking = &r->k.twins.twin[0];
+	cb_guest_restoring(&r->k);
+	cb_snapshots_ask(&r->k, CB_BROKER_RESTORE, 5);
+	expect(r, CB_BROKER_RESTORE, 5);
+	time_is_up(r);
+	rig_until(r, got_word);
+	assert_int_equal(asked.op, CB_BROKER_STOP);
+	time_is_up(r);
+	rig_until(r, got_word);
+	assert_int_equal(asked.op, CB_BROKER_KILL);
+	rig_until(r, free_again);
+	assert_int_equal(r->k.guest.state, CB_GUEST_ENDING);
+	cb_fd_close(&pipe_fd);
+}
+
 static void test_only_of_an_overlay(void **state)
 {
 	struct rig *r = *state = overlay_up();
@@ -139,6 +184,8 @@ int main(void)
 		T(test_one_at_a_time),
 		T(test_answers),
 		T(test_turns_with_a_client),
+		T(test_what_takes_too_long_is_told_to_end),
+		T(test_the_jail_does_not_go_on_beside_it),
 		T(test_only_of_an_overlay),
 	};
 #undef T
