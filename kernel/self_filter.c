@@ -9,6 +9,7 @@
  */
 #include "self_filter.h"
 
+#include <cellblock/filter.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/audit.h>
@@ -300,8 +301,11 @@ int cb_self_filter_load(struct cb_err *err)
 
 	build(&program);
 	filter = (struct sock_fprog){ .len = program.n, .filter = program.insns };
-	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0) < 0)
-		return cb_err_set(err, -errno, "self sandbox", "A kernel with CONFIG_SECCOMP_FILTER is needed.",
-				  "the kernel's own system call filter can't be loaded: %s", strerror(errno));
-	return 0;
+	int r = cb_filter_load(&filter, true);
+	const char *cure = cb_filter_cure(-r);
+
+	return r == 0 ? 0
+		      : cb_err_set(err, r, "self sandbox",
+				   cure != NULL ? cure : "A kernel with CONFIG_SECCOMP_FILTER is needed.",
+				   "the kernel's own system call filter can't be loaded: %s", cb_filter_reason(-r));
 }

@@ -517,5 +517,5 @@ int cb_bare_enclose(const struct cb_jail *jail, struct cb_err *err)
 		r = cb_seccomp_load_no_sockets(jail->spec->network == CB_NETWORK_FULL, err);
 	if (r == 0 && jail->filter.len > 0)
 		r = cb_seccomp_load(&jail->filter, err);
-	return r == 0 && jail->filter.len > 0 ? cb_seccomp_load_no_kill_all(err) : r;
+	return r == 0 && jail->filter.len > 0 ? cb_seccomp_load_last(err) : r;
 }

@@ -84,7 +84,7 @@ static _Noreturn void guest_main(const struct cb_jail *jail, int registry, int s
 			   "%s can't be entered: %s", spec->cwd, strerror(errno));
 		fail(sync_fd, &err);
 	}
-	if (!jail->bare && jail->filter.len > 0 && cb_seccomp_load_no_kill_all(&err) < 0)
+	if (!jail->bare && jail->filter.len > 0 && cb_seccomp_load_last(&err) < 0)
 		fail(sync_fd, &err);
 	if (jail->bare && (cb_bare_command(jail, &argv, &env) < 0 || cb_bare_enclose(jail, &err) < 0))
 		fail(sync_fd, &err);

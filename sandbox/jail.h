@@ -102,8 +102,8 @@ int cb_seccomp_compile(struct sock_fprog *ret_filter, struct cb_err *err); /* br
 int cb_seccomp_load(const struct sock_fprog *filter, struct cb_err *err);
 /* Where no network namespace stands before them: refuses sockets. All, or with `internet` those that are local. */
 int cb_seccomp_load_no_sockets(bool internet, struct cb_err *err);
-/* Every process but pid 1: kill(-1) is refused. On top of the filter. */
-int cb_seccomp_load_no_kill_all(struct cb_err *err);
+/* Every process but pid 1, on top of all other filters: kill(-1) is refused, and any filter after this one. */
+int cb_seccomp_load_last(struct cb_err *err);
 /* in a forked child: allowed calls work, denied are denied */
 int cb_seccomp_selftest(const struct sock_fprog *filter, struct cb_err *err);
 /* the same in two steps: the child needs some milliseconds */

@@ -141,7 +141,7 @@ static void settle(struct cb_job *job)
 	job->cwd = spec->cwd;
 	job->env = spec->env.items != NULL ? spec->env.items : no_env;
 	if (!job->jail->bare) {
-		if (job->jail->filter.len > 0 && cb_seccomp_load_no_kill_all(&err) < 0)
+		if (job->jail->filter.len > 0 && cb_seccomp_load_last(&err) < 0)
 			cb_job_fail(job, err.code, "%s: %s", err.step, err.text);
 		return;
 	}

@@ -7,6 +7,8 @@
  */
 #include "jail.h"
 
+#include <cellblock/filter.h>
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -21,12 +23,16 @@
 #include <sys/wait.h>
 
 #define STEP "seccomp"
+#define NOT_LOADED 255 /* exit statuses of the self-test */
+#define NO_MEMORY 254
 
 int cb_seccomp_load(const struct sock_fprog *filter, struct cb_err *err)
 {
-	if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, filter) == 0)
-		return 0;
-	return cb_err_set(err, -errno, STEP, NULL, "the filter cannot be loaded: %s", strerror(errno));
+	int r = cb_filter_load(filter, false);
+
+	return r == 0 ? 0
+		      : cb_err_set(err, r, STEP, cb_filter_cure(-r), "the filter cannot be loaded: %s",
+				   cb_filter_reason(-r));
 }
 
 int cb_seccomp_load_no_sockets(bool internet, struct cb_err *err)
@@ -49,24 +55,31 @@ int cb_seccomp_load_no_sockets(bool internet, struct cb_err *err)
 	return cb_seccomp_load(&filter, err);
 }
 
-int cb_seccomp_load_no_kill_all(struct cb_err *err)
+int cb_seccomp_load_last(struct cb_err *err)
 {
-	/* the lower half of the argument; other architectures are the big filter's */
-	enum { PID_AT = offsetof(struct seccomp_data, args) + (__BYTE_ORDER == __LITTLE_ENDIAN ? 0 : 4) };
+	/* the lower half of the first argument; other architectures are the big filter's */
+	enum { ARG_AT = offsetof(struct seccomp_data, args) + (__BYTE_ORDER == __LITTLE_ENDIAN ? 0 : 4) };
+	/* One more filter of a cell's own would lie in memory that is one sum for the whole machine: it could be used
+	 * up, and nobody could load one any more. The calls answer as on a kernel without filters. */
 	struct sock_filter insns[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_kill, 0, 3),
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, PID_AT),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, UINT32_MAX, 0, 1),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 3, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_kill, 0, 6),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, ARG_AT),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, UINT32_MAX, 3, 4),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, ARG_AT),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PR_SET_SECCOMP, 0, 2),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
 	struct sock_fprog filter = { .len = sizeof(insns) / sizeof(*insns), .filter = insns };
-
 	/* not by seccomp(), which the big filter does not know */
-	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0) == 0)
-		return 0;
-	return cb_err_set(err, -errno, STEP, NULL, "the second filter cannot be loaded: %s", strerror(errno));
+	int r = cb_filter_load(&filter, true);
+
+	return r == 0 ? 0
+		      : cb_err_set(err, r, STEP, cb_filter_cure(-r), "the last filter cannot be loaded: %s",
+				   cb_filter_reason(-r));
 }
 
 /* What the self-test calls: chosen so that no call does anything whether it is allowed or not. */
@@ -96,6 +109,10 @@ static const struct probe probes[] = {
 	{ "ioctl TIOCSTI with high bits", SYS_ioctl, { -1, 0x100005412 }, EPERM },
 	{ "kill of a group that does not exist", SYS_kill, { -4194304, 0 }, ESRCH },
 	{ "kill of everything", SYS_kill, { -1, 0 }, EPERM },
+	{ "prctl of a filter", SYS_prctl, { PR_SET_SECCOMP, SECCOMP_MODE_FILTER, 0, 0 }, EINVAL },
+	{ "prctl of a filter with high bits", SYS_prctl, { 0x100000016, SECCOMP_MODE_FILTER, 0, 0 }, EINVAL },
+	{ "prctl after filters", SYS_prctl, { PR_GET_SECCOMP, 0, 0, 0 }, EINVAL },
+	{ "prctl of dumpable", SYS_prctl, { PR_GET_DUMPABLE, 0, 0, 0 }, 0 },
 	{ "clone with a new user namespace", SYS_clone, { CLONE_NEWUSER | CLONE_THREAD }, EPERM },
 	{ "clone3", SYS_clone3, { 0, 0 }, ENOSYS },
 	{ "unshare", SYS_unshare, { 0 }, EPERM },
@@ -104,12 +121,14 @@ static const struct probe probes[] = {
 	{ "a call that does not exist", 1000, { 0 }, ENOSYS },
 };
 
-/* In the child. Exit status: 0 all well, n the n-th probe is wrong, 255 not loaded. */
+/* In the child. Exit status: 0 all well, n the n-th probe is wrong, NOT_LOADED, NO_MEMORY. */
 static int run_probes(const struct sock_fprog *filter)
 {
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || cb_seccomp_load(filter, NULL) < 0 ||
-	    cb_seccomp_load_no_kill_all(NULL) < 0)
-		return 255;
+	struct cb_err err = { 0 };
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || cb_seccomp_load(filter, &err) < 0 ||
+	    cb_seccomp_load_last(&err) < 0)
+		return cb_filter_cure(-err.code) != NULL ? NO_MEMORY : NOT_LOADED;
 	for (size_t i = 0; i < sizeof(probes) / sizeof(*probes); i++) {
 		const struct probe *p = &probes[i];
 		long r = syscall(p->nr, p->arg[0], p->arg[1], p->arg[2], p->arg[3], 0L);
@@ -146,7 +165,10 @@ int cb_seccomp_selftest_end(pid_t pid, struct cb_err *err)
 	if (WIFSIGNALED(status))
 		return cb_err_set(err, CB_E_DENIED, STEP, cure, "self-test of the filter was killed by signal %d",
 				  WTERMSIG(status));
-	if (WEXITSTATUS(status) == 255)
+	if (WEXITSTATUS(status) == NO_MEMORY)
+		return cb_err_set(err, -ENOMEM, STEP, cb_filter_cure(ENOMEM),
+				  "self-test: no memory for a filter; the machine's for BPF programs may be used up");
+	if (WEXITSTATUS(status) == NOT_LOADED)
 		return cb_err_set(err, -EPERM, STEP, NULL, "self-test: this kernel does not load the filter");
 	return cb_err_set(err, CB_E_DENIED, STEP, cure, "self-test: the filter answers wrongly to %s",
 			  probes[WEXITSTATUS(status) - 1].name);

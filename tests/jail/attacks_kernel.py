@@ -5,6 +5,15 @@
 makes outside it takes away again.
 """
 
+# in a child, for nobody can take one off again
+OWN_FILTER = (
+    "r = os.fork()\nif r == 0:\n    libc.prctl(38, 1, 0, 0, 0)\n"
+    "    f = ctypes.create_string_buffer(struct.pack('<HBBI', 6, 0, 0, 0x7fff0000) * 4000)\n"
+    "    p = ctypes.create_string_buffer(struct.pack('<HxxxxxxQ', 4000, ctypes.addressof(f)))\n"
+    "    os._exit(7 if {call} == 0 else 0)\n"
+    "won = os.waitstatus_to_exitcode(os.waitpid(r, 0)[1]) == 7"
+)
+
 KERNEL_ATTACKS = {
     # what the host's folders tell
     "list /root": ("root", "won = bool(got(os.listdir, '/root'))"),
@@ -126,6 +135,19 @@ KERNEL_ATTACKS = {
         "plain",
         "won = sys_(249, ctypes.c_char_p(b'user'), ctypes.c_char_p(b'cb-none'), None, 0) == -1 and "
         "ctypes.get_errno() == 126",
+    ),
+    # filters lie in memory that is one sum for the whole machine (net.core.bpf_jit_limit)
+    "load a filter": ("plain", OWN_FILTER.format(call="libc.prctl(22, 2, p, 0, 0)")),
+    "load a filter by a number with high bits": (
+        "plain",
+        OWN_FILTER.format(call="sys_(157, (1 << 32) | 22, 2, p, 0, 0)"),
+    ),
+    "load a filter by seccomp": ("plain", OWN_FILTER.format(call="sys_(317, 1, 0, p)")),
+    "load a filter for all threads": ("plain", OWN_FILTER.format(call="sys_(317, 1, 1, p)")),
+    "enter strict mode": (
+        "plain",
+        "r = os.fork()\nif r == 0:\n    n = libc.prctl(22, 1, 0, 0, 0)\n    sys_(60, 7 if n == 0 else 0)\n"
+        "won = os.waitstatus_to_exitcode(os.waitpid(r, 0)[1]) == 7",
     ),
     "switch the time stamp counter": ("plain", "won = libc.prctl(26, 1, 0, 0, 0) == 0"),
     "a line discipline": ("plain", "won = in_a_terminal(0x5423) != errno.EPERM"),

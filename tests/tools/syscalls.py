@@ -64,7 +64,10 @@ refused by name; the table that both come from is `sandbox/seccomp_groups.def`.
 What programs may notice: extended attributes are refused as on a file system that has none (ENOTSUP), since they
 would carry capabilities and access lists out of the jail; inotify is absent, since watching the host's folders shows
 what programs outside do, so watchers must poll, as `tail -f` does by itself; splice, sendfile and copy_file_range are
-absent, and programs copy by reading and writing; memory is never shared by memfd.
+absent, and programs copy by reading and writing; memory is never shared by memfd. Programs can load no filters of
+their own, as on a kernel without seccomp (`seccomp` is ENOSYS, PR_SET_SECCOMP and PR_GET_SECCOMP of `prctl` are
+EINVAL): filters lie in memory that is one sum for the whole machine, and where a cell had used that up nobody could
+load one.
 
 For each call: the workloads of `tests/jail/workloads.py` that make it (measured with `tests/tools/syscalls.py`, which
 writes this page), or who else does. A test compares the list with what `cellblock explain --json` says.

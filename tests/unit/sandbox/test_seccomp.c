@@ -8,14 +8,21 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/audit.h>
+#include <limits.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -418,6 +425,125 @@ static void test_selftest_can_fail(void **state)
 	assert_non_null(strstr(err.text, "set-uid"));
 }
 
+/* ---- want of memory ---- */
+
+struct refuser {
+	int ready[2], listener, error, times;
+};
+
+/* Answers the calls of the thread that is filtered: `times` times with `error`, then they go on. */
+static void *refuse_some(void *context)
+{
+	struct refuser *r = context;
+	char byte;
+
+	if (read(r->ready[0], &byte, 1) != 1)
+		return NULL;
+	for (;;) {
+		struct seccomp_notif n = { 0 };
+		struct seccomp_notif_resp answer = { 0 };
+
+		if (ioctl(r->listener, SECCOMP_IOCTL_NOTIF_RECV, &n) < 0)
+			return NULL;
+		answer.id = n.id;
+		answer.error = r->times > 0 ? -r->error : 0;
+		answer.flags = r->times > 0 ? 0 : (uint32_t)SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+		r->times--;
+		(void)ioctl(r->listener, SECCOMP_IOCTL_NOTIF_SEND, &answer);
+	}
+}
+
+/* In a child of its own, whose memory for filters is short: the exit status is that of `judge`. */
+static int with_want(int error, int times, int (*judge)(void))
+{
+	struct sock_filter insns[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_seccomp, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog notify = { .len = 4, .filter = insns };
+	struct refuser r = { .error = error, .times = times };
+	pthread_t thread;
+	int status = -1;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		if (pipe(r.ready) < 0 || pthread_create(&thread, NULL, refuse_some, &r) != 0 ||
+		    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+			_exit(100);
+		r.listener = (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER,
+					  &notify);
+		if (r.listener < 0 || write(r.ready[1], "", 1) != 1)
+			_exit(101);
+		_exit(judge());
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static int loads(void)
+{
+	return cb_seccomp_load(&filter, NULL) == 0 ? 1 : 2;
+}
+
+static int says_why(void)
+{
+	struct cb_err err = { 0 };
+
+	if (cb_seccomp_load(&filter, &err) != -524 || strstr(err.text, "ENOTSUPP") == NULL)
+		return 2;
+	return strstr(err.text, "Unknown") == NULL && strstr(err.cure, "bpf_jit_limit") != NULL ? 1 : 3;
+}
+
+static void test_want_of_memory_is_waited_out(void **state)
+{
+	(void)state;
+	assert_int_equal(with_want(524, 3, loads), 1);
+	assert_int_equal(with_want(ENOMEM, 3, loads), 1);
+	assert_int_equal(with_want(EAGAIN, 3, loads), 1);
+}
+
+static void test_want_of_memory_is_named(void **state)
+{
+	(void)state;
+	assert_int_equal(with_want(524, INT_MAX, says_why), 1);
+}
+
+static int answers_at_once(void)
+{
+	return cb_seccomp_load(&filter, NULL) == -EPERM ? 1 : 2;
+}
+
+/* What no waiting mends is not waited for: a second try would be let through. */
+static void test_other_refusals_are_not_tried_again(void **state)
+{
+	(void)state;
+	assert_int_equal(with_want(EPERM, 1, answers_at_once), 1);
+}
+
+/* ---- the last filter ---- */
+
+static int closes_the_door(void)
+{
+	struct sock_filter insn = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+	struct sock_fprog own = { .len = 1, .filter = &insn };
+
+	if (cb_seccomp_load(&filter, NULL) < 0 || cb_seccomp_load_last(NULL) < 0)
+		return 2;
+	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &own, 0, 0) == 0 || errno != EINVAL)
+		return 3;
+	if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &own) == 0 || errno != ENOSYS)
+		return 4;
+	return kill(-1, 0) < 0 && errno == EPERM && prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) >= 0 ? 1 : 5;
+}
+
+static void test_no_filter_after_the_last(void **state)
+{
+	(void)state;
+	assert_int_equal(with_want(0, 0, closes_the_door), 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -435,6 +561,10 @@ int main(void)
 		cmocka_unit_test(test_no_rule_is_dead),
 		cmocka_unit_test(test_selftest_passes),
 		cmocka_unit_test(test_selftest_can_fail),
+		cmocka_unit_test(test_want_of_memory_is_waited_out),
+		cmocka_unit_test(test_want_of_memory_is_named),
+		cmocka_unit_test(test_other_refusals_are_not_tried_again),
+		cmocka_unit_test(test_no_filter_after_the_last),
 	};
 
 	return cmocka_run_group_tests(tests, compile, drop);
