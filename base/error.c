@@ -2,10 +2,11 @@
  *
  * Trust domain: all C programs. Called wherever a person will read what went wrong.
  * Invariant: text is always terminated and never larger than its field; what does not fit is cut at a whole UTF-8
- * character.
+ * character; no control character is in it, whatever names it quotes.
  */
 #include <cellblock/error.h>
 #include <cellblock/json_write.h>
+#include <cellblock/visible.h>
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,29 +14,27 @@
 
 static void put(char *field, size_t size, const char *text)
 {
-	size_t len = strlen(text);
-
-	if (len >= size)
-		len = cb_utf8_complete_prefix(text, size - 1);
-	memmove(field, text, len);
-	field[len] = '\0';
+	(void)cb_visible(text, strlen(text), field, size);
 }
 
 int cb_err_set(struct cb_err *err, int code, const char *step, const char *cure, const char *format, ...)
 {
 	struct cb_err filled = { .code = code };
 	va_list args;
+	char text[sizeof(filled.text)];
 	int n;
 
 	if (err == NULL)
 		return code;
 	va_start(args, format);
-	n = vsnprintf(filled.text, sizeof(filled.text), format, args);
+	n = vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
 	if (n < 0)
-		filled.text[0] = '\0';
-	else if ((size_t)n >= sizeof(filled.text))
-		filled.text[cb_utf8_complete_prefix(filled.text, sizeof(filled.text) - 1)] = '\0';
+		text[0] = '\0';
+	else if ((size_t)n >= sizeof(text))
+		text[cb_utf8_complete_prefix(text, sizeof(text) - 1)] = '\0';
+	/* it may quote names that hostile code chose, and it ends in terminals */
+	(void)cb_visible(text, strlen(text), filled.text, sizeof(filled.text));
 	put(filled.step, sizeof(filled.step), step != NULL ? step : "");
 	put(filled.cure, sizeof(filled.cure), cure != NULL ? cure : "");
 	*err = filled; /* last: step, cure and arguments may point into *err */

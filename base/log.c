@@ -6,12 +6,10 @@
  */
 #include <cellblock/error.h>
 #include <cellblock/log.h>
-
-#include "utf8.h"
+#include <cellblock/visible.h>
 
 #include <errno.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -70,27 +68,22 @@ static size_t put_head(char *line, size_t size, enum cb_log_level level)
 
 /* One character of text, escaped if a terminal or a log reader could take it for more than text. Returns the bytes
  * taken. */
-static size_t escape(const uint8_t *text, const uint8_t *end, char piece[8])
+static size_t escape(const char *text, const char *end, char piece[CB_VISIBLE_PIECE])
 {
-	size_t n = cb_utf8_sequence(text, end);
-	bool is_c1 = n == 2 && text[0] == 0xc2 && text[1] < 0xa0;
-
-	if (n == 0 || is_c1 || *text < 0x20 || *text == 0x7f) {
-		snprintf(piece, 8, "\\x%02x", *text);
-		return 1;
-	}
-	snprintf(piece, 8, "%s%.*s", *text == '"' || *text == '\\' ? "\\" : "", (int)n, (const char *)text);
-	return n;
+	if (*text != '"' && *text != '\\')
+		return cb_visible_character(text, end, piece);
+	snprintf(piece, CB_VISIBLE_PIECE, "\\%c", *text);
+	return 1;
 }
 
 /* Appends text escaped; returns the new length, at most `room`, with a mark where text was cut. */
 static size_t put_text(char *line, size_t len, size_t room, const char *text)
 {
-	const uint8_t *p = (const uint8_t *)text, *end = p + strlen(text);
+	const char *p = text, *end = text + strlen(text);
 
 	room -= strlen(CUT);
 	while (p < end) {
-		char piece[8];
+		char piece[CB_VISIBLE_PIECE];
 		size_t n;
 
 		p += escape(p, end, piece);

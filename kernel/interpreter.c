@@ -110,6 +110,7 @@ void cb_interpreter_release(struct cb_interpreter *i)
 	free(i->venv);
 	free(i->conda);
 	cb_strv_release(&i->prefixes);
+	cb_strv_release(&i->not_followed);
 	cb_strv_release(&i->missing);
 	*i = (struct cb_interpreter){ 0 };
 }

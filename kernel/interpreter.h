@@ -21,6 +21,7 @@ struct cb_interpreter {
 	char *conda;	       /* CONDA_PREFIX, or NULL */
 	struct cb_strv
 		prefixes;	/* folders to bind read-only: prefix, base prefix, each by its path and its real path */
+	struct cb_strv not_followed; /* links of the environment that lead to what is no Python's, in words */
 	struct cb_strv missing; /* search-path entries and editable installs that the jail will not see */
 	enum cb_isolation_level minimum; /* weakest level of a jail to ask it in */
 };

@@ -2,13 +2,16 @@
  *
  * Role: which program is meant, and which folders it lives in. Trust domain: supervisor, at start; the files looked at
  * may be anyone's, so nothing is run and little is believed: a folder counts as a prefix only if it holds a Python
- * library, a pyvenv.cfg or a conda-meta, and a home folder, a parent of it or a system folder is never bound whole.
+ * library, a pyvenv.cfg or a conda-meta, and a home folder, a parent of it or a system folder is never bound whole. A
+ * link of an environment counts only if it leads to such a prefix's library or to the system's; else it is not followed,
+ * and that is kept for people to read.
  * Invariants: links are followed hop by hop, for each hop must exist inside too; what lies in /usr is there anyway.
  * Callers: interpreter.c, commands/command.c.
  */
 #include "interpreter_static.h"
 
 #include <cellblock/fd.h>
+#include <cellblock/visible.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -22,6 +25,7 @@
 #define STEP "interpreter"
 #define MAX_HOPS 16
 #define MAX_CFG (64u << 10)
+#define MAX_UNFOLLOWED 20
 
 /* ---- the program ---- */
 
@@ -139,11 +143,10 @@ static bool has(const char *folder, const char *name)
 	return path != NULL && access(path, F_OK) == 0;
 }
 
-/* Whether `prefix`/lib holds the standard library of a Python 3. */
-static bool has_library(const char *prefix)
+/* Whether `lib` holds the standard library of a Python 3. */
+static bool holds_library(const char *lib)
 {
-	CB_AUTO_PATH lib = cb_path_format("%s/lib", prefix);
-	DIR *dir = lib != NULL ? opendir(lib) : NULL;
+	DIR *dir = opendir(lib);
 	const struct dirent *entry;
 	bool found = false;
 
@@ -161,7 +164,9 @@ static bool has_library(const char *prefix)
 
 static bool is_prefix(const char *folder)
 {
-	return has(folder, "pyvenv.cfg") || has(folder, "conda-meta") || has_library(folder);
+	CB_AUTO_PATH lib = cb_path_format("%s/lib", folder);
+
+	return has(folder, "pyvenv.cfg") || has(folder, "conda-meta") || (lib != NULL && holds_library(lib));
 }
 
 static bool shown_anyway(const char *path)
@@ -206,6 +211,57 @@ static int add_shown(struct cb_interpreter *p, const char *path, struct cb_err *
 	return r < 0 ? cb_err_set(err, r, STEP, NULL, "out of memory") : 0;
 }
 
+/* ---- what a link may lead to ---- */
+
+/* Whether `real` is a Python's library: in `lib` of a recognised prefix, or the folder of a standard library, or of
+ * several. An environment may have been written by a cell of an earlier jail, which can't make such marks outside of
+ * its workspace. */
+static bool is_library(const char *real)
+{
+	static const char *const names[] = { "lib", "lib64" };
+	CB_AUTO_PATH above = strdup(real);
+
+	if (has(real, "os.py") && strncmp(cb_path_name(real), "python3", 7) == 0)
+		return true;
+	while (above != NULL && strcmp(above, "/") != 0 && cb_workspace_refusal(above) == NULL) {
+		char *next = cb_path_parent(above);
+
+		for (size_t i = 0; i < 2 && next != NULL; i++)
+			if (strcmp(cb_path_name(above), names[i]) == 0 && cb_workspace_refusal(next) == NULL &&
+			    is_prefix(next))
+				goto found;
+		free(above);
+		above = next;
+		continue;
+found:
+		free(next);
+		return true;
+	}
+	return holds_library(real);
+}
+
+/* Keeps for people that the link `path` was not followed. */
+static int not_followed(struct cb_interpreter *p, const char *path, const char *real, const char *why,
+			struct cb_err *err)
+{
+	CB_AUTO_PATH text = cb_path_format("%s leads to %s, %s", path, real, why);
+	CB_AUTO_PATH shown = text != NULL ? cb_visible_copy(text) : NULL;
+	int r = shown == NULL				 ? -ENOMEM
+		: p->not_followed.count >= MAX_UNFOLLOWED ? 0
+		: listed(&p->not_followed, shown)	 ? 0
+							 : cb_strv_add(&p->not_followed, shown);
+
+	return r < 0 ? cb_err_set(err, r, STEP, NULL, "out of memory") : 0;
+}
+
+static int add_library(struct cb_interpreter *p, const char *path, const char *real, struct cb_err *err)
+{
+	if (shown_anyway(real))
+		return 0;
+	return is_library(real) ? add_shown(p, real, err)
+				: not_followed(p, path, real, "which is no library of a Python", err);
+}
+
 /* Library folders that are links to somewhere else. */
 static int add_outside_libraries(struct cb_interpreter *p, const char *prefix, struct cb_err *err)
 {
@@ -216,11 +272,15 @@ static int add_outside_libraries(struct cb_interpreter *p, const char *prefix, s
 	for (size_t i = 0; prefix_real != NULL && i < 2 && r == 0; i++) {
 		CB_AUTO_PATH lib = cb_path_format("%s/%s", prefix_real, names[i]);
 		CB_AUTO_PATH lib_real = lib != NULL ? cb_path_real(lib) : NULL;
-		DIR *dir = lib_real != NULL ? opendir(lib_real) : NULL;
+		bool outside = lib_real != NULL && !cb_path_below(lib_real, prefix_real);
+		DIR *dir;
 		const struct dirent *entry;
 
-		if (lib_real != NULL && !cb_path_below(lib_real, prefix_real))
-			r = add_shown(p, lib_real, err);
+		if (outside)
+			r = add_library(p, lib, lib_real, err);
+		if (outside && !shown_anyway(lib_real) && !is_library(lib_real))
+			continue;
+		dir = lib_real != NULL ? opendir(lib_real) : NULL;
 		while (dir != NULL && r == 0 && (entry = readdir(dir)) != NULL) {
 			static const char *const inner[] = { "", "/site-packages", "/lib-dynload" };
 
@@ -229,13 +289,35 @@ static int add_outside_libraries(struct cb_interpreter *p, const char *prefix, s
 				CB_AUTO_PATH real = path != NULL ? cb_path_real(path) : NULL;
 
 				if (real != NULL && !cb_path_below(real, prefix_real) && !cb_path_below(real, lib_real))
-					r = add_shown(p, real, err);
+					r = add_library(p, path, real, err);
 			}
 		}
 		if (dir != NULL)
 			closedir(dir);
 	}
 	return r;
+}
+
+/* A prefix is shown whole; but of a folder like ~/.local, in which more than a Python lives, only what is Python's. */
+static int add_prefix(struct cb_interpreter *p, const char *prefix, struct cb_err *err)
+{
+	static const char *const parts[] = { "bin", "lib", "lib64", "include" };
+	CB_AUTO_PATH home = cb_path_home();
+	CB_AUTO_PATH home_real = home != NULL ? cb_path_real(home) : NULL;
+	CB_AUTO_PATH real = cb_path_real(prefix);
+	CB_AUTO_PATH parent = real != NULL ? cb_path_parent(real) : NULL;
+	bool shared = parent != NULL && home_real != NULL && strcmp(parent, home_real) == 0 &&
+		      cb_path_name(real)[0] == '.' && !has(real, "pyvenv.cfg") && !has(real, "conda-meta");
+	int r = shared ? 0 : add_shown(p, prefix, err);
+
+	for (size_t i = 0; shared && i < sizeof(parts) / sizeof(parts[0]) && r == 0; i++) {
+		CB_AUTO_PATH part = cb_path_format("%s/%s", prefix, parts[i]);
+		CB_AUTO_PATH part_real = part != NULL ? cb_path_real(part) : NULL;
+
+		if (part_real != NULL && cb_path_below(part_real, real))
+			r = add_shown(p, part, err);
+	}
+	return r == 0 ? add_outside_libraries(p, prefix, err) : r;
 }
 
 /* ---- the chain of links ---- */
@@ -286,10 +368,26 @@ static int skip_plain_links(char **path)
 	return -ELOOP;
 }
 
+/* The file at the end of all links must lie in a Python's own folder, or where the system's programs are; or be what
+ * the user named, and no link. */
+static int check_program(const struct cb_interpreter *p, const char *program, struct cb_err *err)
+{
+	CB_AUTO_PATH real = cb_path_real(program);
+	CB_AUTO_PATH prefix = real != NULL ? prefix_of(real) : NULL;
+	CB_AUTO_PATH hop = next_hop(program);
+
+	if (real != NULL && cb_path_is_file(real) &&
+	    (prefix != NULL || shown_anyway(real) || (hop == NULL && strcmp(program, p->executable) == 0)))
+		return 0;
+	return cb_err_set(err, CB_E_DENIED, STEP, "Make the environment anew, or name the interpreter itself.",
+			  "%s leads to %s, which lies in no Python's own folder: it is not shown", program,
+			  real != NULL ? real : "nothing");
+}
+
 static int add_chain(struct cb_interpreter *p, const char *program, struct cb_err *err)
 {
 	CB_AUTO_PATH at = strdup(program);
-	int r = at != NULL ? 0 : -ENOMEM;
+	int r = at != NULL ? check_program(p, program, err) : cb_err_set(err, -ENOMEM, STEP, NULL, "out of memory");
 
 	for (int i = 0; at != NULL && r == 0; i++) {
 		CB_AUTO_PATH prefix = prefix_of(at);
@@ -298,9 +396,7 @@ static int add_chain(struct cb_interpreter *p, const char *program, struct cb_er
 		if (i == MAX_HOPS)
 			return cb_err_set(err, -ELOOP, STEP, NULL, "%s: too many links", program);
 		if (prefix != NULL && !shown_anyway(at)) {
-			r = add_shown(p, prefix, err);
-			if (r == 0)
-				r = add_outside_libraries(p, prefix, err);
+			r = add_prefix(p, prefix, err);
 		} else if (!shown_anyway(at)) {
 			r = add_shown(p, at, err);
 		}
@@ -365,7 +461,7 @@ static int find_venv(struct cb_interpreter *p, struct cb_err *err)
 		return cb_err_set(err, CB_E_SYNTAX, STEP, "Make the venv anew.", "%s/pyvenv.cfg names no home", venv);
 	/* Which name it has there does not matter: the folder and the links of python3 are what is needed. */
 	base = cb_path_format("%s/python3", home);
-	if (base == NULL || access(base, X_OK) < 0)
+	if (base == NULL || !is_program(base))
 		return cb_err_set(err, -ENOENT, STEP, "Make the venv anew.",
 				  "the Python that the venv %s was made with is gone from %s", venv, home);
 	return add_chain(p, base, err);
@@ -402,4 +498,9 @@ int cb_interpreter_static(const char *executable, struct cb_interpreter *ret_int
 	}
 	*ret_interpreter = p;
 	return 0;
+}
+
+bool cb_interpreter_may_show(const struct cb_interpreter *interpreter, const char *real)
+{
+	return shown_anyway(real) || listed(&interpreter->prefixes, real);
 }

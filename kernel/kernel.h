@@ -59,7 +59,7 @@ struct cb_kernel {
 	int signal_fd;
 	int parent_fd, parent_slot;	       /* pidfd of JPY_PARENT_PID; -1 = none */
 	enum cb_workspace_mode workspace_mode; /* as it is, which may not be what the policy asks for */
-	char workspace_note[512];	       /* for banner and first cell; empty = nothing to say */
+	char workspace_note[2048];	       /* for banner and first cell; empty = nothing to say */
 	char note_told[512];		       /* what the broker wants users to know, as a cell has last said it */
 	double stop_on_error_timeout;	       /* seconds, <= 0 = none */
 	struct {

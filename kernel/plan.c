@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "interpreter_static.h"
 #include "paths.h"
 #include "plan_env.h"
 #include "plan_says.h"
@@ -166,7 +167,8 @@ int cb_plan_interpreter(const struct cb_interpreter *interpreter, struct cb_jail
 		const char *path = interpreter->prefixes.items[i];
 		CB_AUTO_PATH real = cb_path_real(path); /* sources are opened without following links */
 
-		if (real != NULL && !has_bind(spec, path))
+		/* a cell of another kernel may have changed a link since the look */
+		if (real != NULL && cb_interpreter_may_show(interpreter, real) && !has_bind(spec, path))
 			r = cb_spec_add_bind(spec, real, path, CB_BIND_RO, false, "interpreter");
 	}
 	return r;

@@ -91,6 +91,8 @@ static void print_summary(const struct cb_policy *p, const struct cb_interpreter
 	       interpreter->ipython_version != NULL ? interpreter->ipython_version : "");
 	for (size_t i = 0; i < interpreter->missing.count; i++)
 		printf("             not in the jail: %s\n", interpreter->missing.items[i]);
+	for (size_t i = 0; i < interpreter->not_followed.count; i++)
+		printf("             not followed: %s\n", interpreter->not_followed.items[i]);
 	print_writable(spec);
 	printf("  network    %s\n", spec->network == CB_NETWORK_FULL
 					    ? "full: the host's"
@@ -130,12 +132,14 @@ static void print_policy(const struct cb_policy *p, const struct cb_jail_spec *s
 
 static json_t *interpreter_to_json(const struct cb_interpreter *p)
 {
-	json_t *missing = json_array();
+	json_t *missing = json_array(), *not_followed = json_array();
 
 	for (size_t i = 0; i < p->missing.count; i++)
 		json_array_append_new(missing, json_string(p->missing.items[i]));
-	return json_pack("{s:s, s:s, s:s?, s:o}", "executable", p->executable, "version", p->version, "ipython_version",
-			 p->ipython_version, "missing", missing);
+	for (size_t i = 0; i < p->not_followed.count; i++)
+		json_array_append_new(not_followed, json_string(p->not_followed.items[i]));
+	return json_pack("{s:s, s:s, s:s?, s:o, s:o}", "executable", p->executable, "version", p->version,
+			 "ipython_version", p->ipython_version, "missing", missing, "not_followed", not_followed);
 }
 
 static int print_json(const struct cb_command_jail *jail, char *const argv[], struct cb_err *err)

@@ -227,6 +227,8 @@ static void report(const struct cb_options *o, const struct cb_interpreter *inte
 	if (minor < OLDEST_MINOR || minor > NEWEST_MINOR)
 		fprintf(stderr, "Cellblock is made for Python 3.%u to 3.%u: this one was not tried.\n", OLDEST_MINOR,
 			NEWEST_MINOR);
+	for (size_t i = 0; i < interpreter->not_followed.count; i++)
+		fprintf(stderr, "Not shown to the jail: %s.\n", interpreter->not_followed.items[i]);
 	if (interpreter->missing.count == 0)
 		return;
 	fprintf(stderr, "The jail will not see, unless its workspace or a mount of the policy holds it:\n");

@@ -63,6 +63,8 @@ int cb_command_run(const struct cb_options *o)
 
 	if (r == 0 && jail.spec.workspace_note != NULL)
 		fprintf(stderr, "cellblock run: %s\n", jail.spec.workspace_note);
+	for (size_t i = 0; r == 0 && i < jail.interpreter.not_followed.count; i++)
+		fprintf(stderr, "cellblock run: not shown: %s\n", jail.interpreter.not_followed.items[i]);
 	if (r == 0)
 		r = note_in_audit_log(&jail.policy, o->rest, &err);
 	if (r == 0)

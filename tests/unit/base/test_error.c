@@ -53,6 +53,17 @@ static void test_cut_at_a_whole_character(void **state)
 	assert_int_equal(strlen(e.cure), sizeof(e.cure) - 2);
 }
 
+/* What it quotes may be a name that a cell chose. */
+static void test_quoted_names_do_a_terminal_no_harm(void **state)
+{
+	struct cb_err e = { 0 };
+
+	(void)state;
+	cb_err_set(&e, -EIO, "s", "cure \x1b]0;x\x07", "%s", "a\x1b[2Jb\n\xe2\x80\xaegpj.exe \xc2\x9b \xff");
+	assert_string_equal(e.text, "a\\x1b[2Jb\\x0a\\xe2\\x80\\xaegpj.exe \\xc2\\x9b \\xff");
+	assert_string_equal(e.cure, "cure \\x1b]0;x\\x07");
+}
+
 static void test_names(void **state)
 {
 	(void)state;
@@ -71,6 +82,7 @@ int main(void)
 		cmocka_unit_test(test_set),
 		cmocka_unit_test(test_set_from_itself),
 		cmocka_unit_test(test_cut_at_a_whole_character),
+		cmocka_unit_test(test_quoted_names_do_a_terminal_no_harm),
 		cmocka_unit_test(test_names),
 	};
 

@@ -2,6 +2,7 @@
 #include "interpreter_static.h"
 
 #include "paths.h"
+#include "plan.h"
 #include "../folder.h"
 
 #include <setjmp.h>
@@ -205,8 +206,111 @@ static void test_library_elsewhere(void **state)
 	assert_int_equal(find("split/bin/python3", &p, &err), 0);
 	assert_true(shows(&p, "split"));
 	assert_true(shows(&p, "libraries"));
-	assert_true(shows(&p, "packages"));
+	assert_false(shows(&p, "packages")); /* no mark of a Python's: it is named */
+	assert_int_equal(p.not_followed.count, 1);
+	assert_non_null(strstr(p.not_followed.items[0], "/packages"));
 	cb_interpreter_release(&p);
+
+	put("other/lib/python3.11/os.py", "", 0644);
+	put("other/lib/python3.11/site-packages/x.py", "", 0644);
+	at("other/lib/python3.11/site-packages", path);
+	link_to(path, "libraries/python3.11/site-packages");
+	assert_int_equal(find("split/bin/python3", &p, &err), 0);
+	assert_true(shows(&p, "other/lib/python3.11/site-packages"));
+	assert_false(shows(&p, "other"));
+	assert_int_equal(p.not_followed.count, 0);
+	cb_interpreter_release(&p);
+}
+
+/* What a cell can write into an environment: names of folders and programs that are no Python's. */
+static void test_links_to_what_is_no_pythons(void **state)
+{
+	struct cb_interpreter p;
+	struct cb_err err;
+	char path[200], cfg[300];
+
+	(void)state;
+	make_base();
+	put(".ssh/id", "", 0600);
+	put("tool", "#!/bin/sh", 0755);
+	at("base/bin", path);
+	snprintf(cfg, sizeof(cfg), "home = %s\n", path);
+	put("bad/pyvenv.cfg", cfg, 0644);
+	at("base/bin/python3", path);
+	link_to(path, "bad/bin/python");
+	at(".ssh", path);
+	link_to(path, "bad/lib64");
+	put("bad/lib/python3.11/x.py", "", 0644);
+	link_to(path, "bad/lib/python3.11/site-packages");
+	link_to(path, "bad/lib/python3.12\x1b[2J");
+	assert_int_equal(find("bad/bin/python", &p, &err), 0);
+	assert_false(shows(&p, ".ssh"));
+	assert_int_equal(p.not_followed.count, 3);
+	for (size_t i = 0; i < 3; i++) {
+		assert_non_null(strstr(p.not_followed.items[i], "/.ssh"));
+		assert_null(strchr(p.not_followed.items[i], '\x1b'));
+	}
+	cb_interpreter_release(&p);
+
+	at("tool", path);
+	link_to(path, "bad/bin/python");
+	assert_int_equal(find("bad/bin/python", &p, &err), CB_E_DENIED);
+	assert_non_null(strstr(err.text, "no Python's own folder"));
+
+	at("base/bin/python3", path);
+	link_to(path, "bad/bin/python");
+	at(".ssh", path);
+	link_to(path, "h/python3"); /* a folder is no program, though it may be entered */
+	at("h", path);
+	snprintf(cfg, sizeof(cfg), "home = %s\n", path);
+	put("bad/pyvenv.cfg", cfg, 0644);
+	assert_true(find("bad/bin/python", &p, &err) < 0);
+	at("tool", path);
+	link_to(path, "h/python3");
+	assert_int_equal(find("bad/bin/python", &p, &err), CB_E_DENIED);
+}
+
+/* A Python that was installed into ~/.local: what else lies there is not its own. */
+static void test_shared_folder_of_the_home(void **state)
+{
+	struct cb_interpreter p;
+	struct cb_err err;
+
+	(void)state;
+	put(".local/bin/python3", "ELF", 0755);
+	put(".local/lib/python3.11/os.py", "", 0644);
+	put(".local/share/keyrings/login", "", 0600);
+	setenv("HOME", folder, 1);
+	assert_int_equal(find(".local/bin/python3", &p, &err), 0);
+	setenv("HOME", "/nonexistent", 1);
+	assert_true(shows(&p, ".local/bin"));
+	assert_true(shows(&p, ".local/lib"));
+	assert_false(shows(&p, ".local"));
+	cb_interpreter_release(&p);
+}
+
+/* Between the look and the plan an interpreter is asked: time enough for a cell of another kernel. */
+static void test_link_that_changes_after_the_look(void **state)
+{
+	struct cb_jail_spec spec = { 0 };
+	struct cb_interpreter p;
+	struct cb_err err;
+	char path[200], away[200];
+
+	(void)state;
+	make_base();
+	put(".ssh/id", "", 0600);
+	assert_int_equal(find("base/bin/python3", &p, &err), 0);
+	at("base", path);
+	at("base-away", away);
+	assert_int_equal(rename(path, away), 0);
+	link_to(".ssh", "base");
+	assert_int_equal(cb_plan_interpreter(&p, &spec), 0);
+	assert_int_equal(spec.nbinds, 0);
+	cb_jail_spec_release(&spec);
+	cb_interpreter_release(&p);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(rename(away, path), 0);
 }
 
 static void test_home_as_prefix(void **state)
@@ -294,6 +398,9 @@ int main(void)
 		cmocka_unit_test(test_conda),
 		cmocka_unit_test(test_pyenv_shim),
 		cmocka_unit_test(test_library_elsewhere),
+		cmocka_unit_test(test_links_to_what_is_no_pythons),
+		cmocka_unit_test(test_shared_folder_of_the_home),
+		cmocka_unit_test(test_link_that_changes_after_the_look),
 		cmocka_unit_test(test_home_as_prefix),
 		cmocka_unit_test(test_system),
 		cmocka_unit_test(test_choice),
