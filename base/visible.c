@@ -77,3 +77,14 @@ char *cb_visible_copy(const char *text)
 		(void)cb_visible(text, len, copy, size);
 	return copy;
 }
+
+const char *cb_shown(const char *text)
+{
+	static char *shown[CB_SHOWN_MAX];
+	static size_t next;
+	char **slot = &shown[next++ % CB_SHOWN_MAX];
+
+	free(*slot);
+	*slot = cb_visible_copy(text);
+	return *slot != NULL ? *slot : "?";
+}

@@ -10,6 +10,7 @@
 #include <cellblock/json_scan.h>
 #include <cellblock/json_write.h>
 #include <cellblock/log.h>
+#include <cellblock/visible.h>
 #include <inttypes.h>
 
 #include "failure.h"
@@ -305,7 +306,10 @@ static void next_asked(struct cb_kernel *k)
 		memmove(c->asked[0], c->asked[1], c->nasked * sizeof(c->asked[0]));
 		if (start(k, name, why, sizeof(why)))
 			return;
-		snprintf(c->note, sizeof(c->note), "[cellblock: %%checkpoint: %.200s]\n", why);
+		char shown[200];
+
+		(void)cb_visible(why, strlen(why), shown, sizeof(shown));
+		snprintf(c->note, sizeof(c->note), "[cellblock: %%checkpoint: %s]\n", shown);
 	}
 }
 
@@ -342,8 +346,11 @@ void cb_checkpoint_made(struct cb_kernel *k, struct cb_twin *t, const char *why)
 			cb_reply(k, r, cb_buf_span(&b));
 		cb_execution_finish(k);
 	} else if (t == NULL && k->twins.coming_name[0] != '\0') {
+		char shown[64];
+
+		(void)cb_visible(k->twins.coming_name, strlen(k->twins.coming_name), shown, sizeof(shown));
 		snprintf(k->checkpoints.note, sizeof(k->checkpoints.note),
-			 "[cellblock: %%checkpoint %.64s: no copy could be made]\n", k->twins.coming_name);
+			 "[cellblock: %%checkpoint %s: no copy could be made]\n", shown);
 	}
 	if (t != NULL)
 		cb_twins_quiet(k); /* one without a name may be due as well */

@@ -3,8 +3,8 @@
  * Role: which program is meant, and which folders it lives in. Trust domain: supervisor, at start; the files looked at
  * may be anyone's, so nothing is run and little is believed: a folder counts as a prefix only if it holds a Python
  * library, a pyvenv.cfg or a conda-meta, and a home folder, a parent of it or a system folder is never bound whole. A
- * link of an environment counts only if it leads to such a prefix's library or to the system's; else it is not followed,
- * and that is kept for people to read.
+ * link of an environment counts only if it leads to such a prefix's library or to the system's; else it is not
+ * followed, and that is kept for people to read.
  * Invariants: links are followed hop by hop, for each hop must exist inside too; what lies in /usr is there anyway.
  * Callers: interpreter.c, commands/command.c.
  */

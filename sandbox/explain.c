@@ -17,6 +17,7 @@
 #include <cellblock/buffer.h>
 #include <cellblock/fd.h>
 #include <cellblock/json_write.h>
+#include <cellblock/visible.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -55,8 +56,10 @@ static void new_line(struct out *o, size_t indent)
 }
 
 /* Words, broken into lines. A terminal would obey control characters. */
-static void put_words(struct out *o, const char *s, size_t indent)
+static void put_words(struct out *o, const char *text, size_t indent)
 {
+	const char *s = cb_shown(text);
+
 	while (*s != '\0') {
 		size_t n = strcspn(s, " ");
 
@@ -64,8 +67,7 @@ static void put_words(struct out *o, const char *s, size_t indent)
 			new_line(o, indent);
 		else if (o->column > indent && n > 0)
 			note(o, cb_buf_append_str(&o->text, " "));
-		for (size_t i = 0; i < n; i++)
-			note(o, cb_buf_printf(&o->text, "%c", (unsigned char)s[i] < 0x20 || s[i] == 0x7f ? '?' : s[i]));
+		note(o, cb_buf_append(&o->text, s, n));
 		o->column += n + 1;
 		s += n + strspn(s + n, " ");
 	}

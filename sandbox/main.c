@@ -7,6 +7,7 @@
 
 #include <cellblock/fd.h>
 #include <cellblock/log.h>
+#include <cellblock/visible.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +37,8 @@ struct options {
 
 static int usage(const char *what, const char *word)
 {
-	fprintf(stderr, "cellblock-jail: %s%s%s; see cellblock-jail --help\n", what, word[0] != '\0' ? ": " : "", word);
+	fprintf(stderr, "cellblock-jail: %s%s%s; see cellblock-jail --help\n", what, word[0] != '\0' ? ": " : "",
+		cb_shown(word));
 	return CB_E_USAGE;
 }
 

@@ -12,6 +12,7 @@
 #include "process.h"
 
 #include <cellblock/fd.h>
+#include <cellblock/visible.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -94,7 +95,9 @@ void cb_jail_add_note(struct cb_jail *jail, const char *text)
 {
 	size_t n = strlen(jail->note);
 
-	snprintf(jail->note + n, sizeof(jail->note) - n, "%s%s", n > 0 ? "; " : "", text);
+	snprintf(jail->note + n, sizeof(jail->note) - n, "%s", n > 0 ? "; " : "");
+	n = strlen(jail->note);
+	(void)cb_visible(text, strlen(text), jail->note + n, sizeof(jail->note) - n);
 }
 
 static int fail_open(const char *path, int code, struct cb_err *err)

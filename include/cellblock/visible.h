@@ -14,3 +14,7 @@ size_t cb_visible(const char *text, size_t len, char *ret_text, size_t size);
 
 /* The same in malloc'd memory, not cut; NULL where there is none. */
 char *cb_visible_copy(const char *text);
+
+/* For arguments of printf in programs of one thread: good until CB_SHOWN_MAX more were asked for. */
+#define CB_SHOWN_MAX 8
+const char *cb_shown(const char *text);

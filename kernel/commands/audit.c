@@ -6,6 +6,7 @@
  * (the first bad line is named), or the file can't be read.
  */
 #include <cellblock/fd.h>
+#include <cellblock/visible.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -111,7 +112,7 @@ static int bad(const char *path, unsigned long long line, const char *reason)
 {
 	fflush(stdout);
 	fprintf(stderr, "cellblock audit: ");
-	fprintf(stderr, "%s: line %llu: %s\n", path, line, reason);
+	fprintf(stderr, "%s: line %llu: %s\n", cb_shown(path), line, reason);
 	return 1;
 }
 
@@ -138,7 +139,7 @@ static int verify(const char *path, struct reader *r, json_t *open)
 	if (c < 0)
 		return bad(path, count + 1, strerror(-c));
 	fflush(stdout);
-	fprintf(stderr, "%s: %llu lines, the chain holds; hash of the last line: %s\n", path, count, prev);
+	fprintf(stderr, "%s: %llu lines, the chain holds; hash of the last line: %s\n", cb_shown(path), count, prev);
 	if (json_object_size(open) > 0)
 		fprintf(stderr,
 			"%zu kernel(s) have a start and no end: they run still, were killed, or lines at the end were "
@@ -156,7 +157,7 @@ int cb_command_audit(const struct cb_options *o)
 	int status;
 
 	if (fd < 0) {
-		fprintf(stderr, "cellblock audit: %s: %s\n", o->file, strerror(errno));
+		fprintf(stderr, "cellblock audit: %s: %s\n", cb_shown(o->file), strerror(errno));
 		return 1;
 	}
 	open_kernels = json_object();

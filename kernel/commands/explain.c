@@ -3,6 +3,7 @@
  * Role: prints the policy (every key, where a default had to be replaced, and why), then cellblock-jail explains the
  * steps from the description that it would build from. Trust domain: supervisor's program, no secrets.
  */
+#include <cellblock/visible.h>
 #include <errno.h>
 #include <jansson.h>
 #include <sys/wait.h>
@@ -54,12 +55,12 @@ static void print_writable(const struct cb_jail_spec *spec)
 		[CB_WORKSPACE_OVERLAY] = "changes in a layer of memory, gone at the end",
 	};
 
-	printf("  workspace  %s: %s\n", spec->workspace_target, modes[spec->workspace_mode]);
+	printf("  workspace  %s: %s\n", cb_shown(spec->workspace_target), modes[spec->workspace_mode]);
 	printf("  files      writable: %s/tmp, %s, /dev/shm (in memory, gone at the end)",
 	       spec->workspace_mode == CB_WORKSPACE_RO ? "" : "the workspace, ", CB_JAIL_HOME);
 	for (size_t i = 0; i < spec->nbinds; i++)
 		if (spec->binds[i].mode == CB_BIND_RW)
-			printf(", %s", spec->binds[i].target);
+			printf(", %s", cb_shown(spec->binds[i].target));
 	printf("\n             readable: the system's programs, the interpreter, what the policy mounts; nothing "
 	       "else\n");
 }
@@ -86,11 +87,11 @@ static void print_summary(const struct cb_policy *p, const struct cb_interpreter
 	static const char *const levels[] = { "none", "container", "no-cgroup", "full" };
 	char a[32], b[32];
 
-	printf("In short\n  cells      run %s, Python %s, %s%s\n", interpreter->executable, interpreter->version,
-	       interpreter->ipython_version != NULL ? "IPython " : "no IPython: plain mode",
+	printf("In short\n  cells      run %s, Python %s, %s%s\n", cb_shown(interpreter->executable),
+	       interpreter->version, interpreter->ipython_version != NULL ? "IPython " : "no IPython: plain mode",
 	       interpreter->ipython_version != NULL ? interpreter->ipython_version : "");
 	for (size_t i = 0; i < interpreter->missing.count; i++)
-		printf("             not in the jail: %s\n", interpreter->missing.items[i]);
+		printf("             not in the jail: %s\n", cb_shown(interpreter->missing.items[i]));
 	for (size_t i = 0; i < interpreter->not_followed.count; i++)
 		printf("             not followed: %s\n", interpreter->not_followed.items[i]);
 	print_writable(spec);
@@ -111,21 +112,21 @@ static void print_summary(const struct cb_policy *p, const struct cb_interpreter
 
 static void print_policy(const struct cb_policy *p, const struct cb_jail_spec *spec)
 {
-	printf("Policy %s\n", p->name);
+	printf("Policy %s\n", cb_shown(p->name));
 	for (size_t i = 0; i < p->files.count; i++)
-		printf("  from %s\n", p->files.items[i]);
+		printf("  from %s\n", cb_shown(p->files.items[i]));
 	for (size_t i = 0; i < cb_policy_keys_count; i++) {
 		json_t *value = cb_policy_key_get(p, &cb_policy_keys[i]);
 		char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
 
-		printf("  %-20s %s\n", cb_policy_keys[i].name, text != NULL ? text : "?");
+		printf("  %-20s %s\n", cb_policy_keys[i].name, text != NULL ? cb_shown(text) : "?");
 		free(text);
 		json_decref(value);
 	}
 	for (size_t i = 0; i < p->replaced.count; i++)
-		printf("  note: %s\n", p->replaced.items[i]);
+		printf("  note: %s\n", cb_shown(p->replaced.items[i]));
 	if (spec->workspace_note != NULL)
-		printf("  note: %s\n", spec->workspace_note);
+		printf("  note: %s\n", cb_shown(spec->workspace_note));
 	printf("\n");
 	fflush(stdout);
 }
@@ -157,7 +158,7 @@ static int print_json(const struct cb_command_jail *jail, char *const argv[], st
 				  errors.data != NULL ? (const char *)errors.data : "");
 	root = json_pack("{s:o, s:o, s:o}", "policy", policy_to_json(&jail->policy, &jail->spec), "interpreter",
 			 interpreter_to_json(&jail->interpreter), "jail", steps);
-	r = root != NULL ? json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) : -1;
+	r = root != NULL ? json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6) | JSON_ENSURE_ASCII) : -1;
 	json_decref(root);
 	putchar('\n');
 	return r == 0 ? 0 : cb_err_set(err, -EIO, "explain", NULL, "the description can't be written");

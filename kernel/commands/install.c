@@ -5,6 +5,7 @@
  * and policy are known to be good; every file is replaced whole, kernel.json last.
  */
 #include <cellblock/fd.h>
+#include <cellblock/visible.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -205,7 +206,7 @@ static void warn_of_hidden(const struct cb_places *places, const struct cb_inter
 		fprintf(stderr,
 			"A Jupyter that runs from %s will take the kernelspec %s that is there, not this one.\n"
 			"To replace that one run the same command with --prefix %s.\n",
-			prefix, name, prefix);
+			cb_shown(prefix), cb_shown(name), cb_shown(prefix));
 	}
 }
 
@@ -213,13 +214,13 @@ static void report(const struct cb_options *o, const struct cb_interpreter *inte
 {
 	unsigned minor = 0;
 
-	printf("Installed kernelspec %s in %s\n", strrchr(folder, '/') + 1, folder);
+	printf("Installed kernelspec %s in %s\n", cb_shown(strrchr(folder, '/') + 1), cb_shown(folder));
 	if (o->bash) {
 		printf("Bash %s, driven by Python %s (%s)\n", interpreter->bash_version, interpreter->version,
-		       interpreter->executable);
+		       cb_shown(interpreter->executable));
 		return;
 	}
-	printf("Python %s (%s), %s%s\n", interpreter->version, interpreter->executable,
+	printf("Python %s (%s), %s%s\n", interpreter->version, cb_shown(interpreter->executable),
 	       interpreter->ipython_version != NULL ? "IPython "
 						    : "no IPython: plain mode, without magics and rich display",
 	       interpreter->ipython_version != NULL ? interpreter->ipython_version : "");
@@ -233,7 +234,7 @@ static void report(const struct cb_options *o, const struct cb_interpreter *inte
 		return;
 	fprintf(stderr, "The jail will not see, unless its workspace or a mount of the policy holds it:\n");
 	for (size_t i = 0; i < interpreter->missing.count; i++)
-		fprintf(stderr, "  %s\n", interpreter->missing.items[i]);
+		fprintf(stderr, "  %s\n", cb_shown(interpreter->missing.items[i]));
 	fprintf(stderr, "Install such packages into the interpreter's own folder, or add \"mounts\" to the policy.\n");
 }
 

@@ -4,6 +4,7 @@
  * supervisor's program. Names in the answer were chosen by hostile code: they are printed so that they do a terminal
  * no harm. Exit status: 1 also if something could not be written through.
  */
+#include <cellblock/visible.h>
 #include <errno.h>
 #include <jansson.h>
 
@@ -11,16 +12,6 @@
 #include "command.h"
 
 #define REPLY_MAX (16u << 20)
-
-static void put_safely(const char *text)
-{
-	for (; *text != '\0'; text++) {
-		if ((unsigned char)*text < ' ' || *text == 0x7f || (unsigned char)*text == 0xc2)
-			printf("\\x%02x", (unsigned char)*text);
-		else
-			putchar(*text);
-	}
-}
 
 static void print_entry(const json_t *e)
 {
@@ -31,15 +22,9 @@ static void print_entry(const json_t *e)
 
 	if (path == NULL || change == NULL || type == NULL)
 		return;
-	printf("%-9s ", change);
-	put_safely(path);
-	if (strcmp(type, "folder") == 0)
-		putchar('/');
-	if (reason != NULL) {
-		printf("  (");
-		put_safely(reason);
-		putchar(')');
-	}
+	printf("%-9s %s%s", cb_shown(change), cb_shown(path), strcmp(type, "folder") == 0 ? "/" : "");
+	if (reason != NULL)
+		printf("  (%s)", cb_shown(reason));
 	putchar('\n');
 }
 
@@ -59,7 +44,7 @@ static int print_reply(const struct cb_options *o, const struct cb_buf *text, st
 		return cb_err_set(err, CB_E_DENIED, "workspace", NULL, "%s",
 				  why != NULL ? why : "the kernel's answer makes no sense");
 	if (o->json) {
-		json_dumpf(reply, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
+		json_dumpf(reply, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_ENSURE_ASCII);
 		putchar('\n');
 	}
 	for (size_t i = 0; !o->json && i < json_array_size(list); i++)

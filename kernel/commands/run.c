@@ -4,6 +4,7 @@
  * supervisor's program, no secrets. Exit status: 124 timed out, 125 could not isolate, 126 and 127 as in a shell, 137
  * killed for memory.
  */
+#include <cellblock/visible.h>
 #include <errno.h>
 #include <unistd.h>
 
@@ -62,7 +63,7 @@ int cb_command_run(const struct cb_options *o)
 	int r = cb_command_plan(o, o->rest, &jail, &err);
 
 	if (r == 0 && jail.spec.workspace_note != NULL)
-		fprintf(stderr, "cellblock run: %s\n", jail.spec.workspace_note);
+		fprintf(stderr, "cellblock run: %s\n", cb_shown(jail.spec.workspace_note));
 	for (size_t i = 0; r == 0 && i < jail.interpreter.not_followed.count; i++)
 		fprintf(stderr, "cellblock run: not shown: %s\n", jail.interpreter.not_followed.items[i]);
 	if (r == 0)
