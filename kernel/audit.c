@@ -3,7 +3,8 @@
  * Role: one line for each event, in a chain. Trust domain: supervisor. Invariants: the loop only takes a lock that is
  * held for moments, never waits for the file; a line is written whole or not at all; each line is written under a lock
  * on the file and after a look at its end, so the chain holds across kernels that share the file; what was queued but
- * could not be written is counted, and the count is written. Callers: audit_events.c, commands/run.c.
+ * could not be written is counted, and the count is written; that our last line is gone is written too. Callers:
+ * audit_events.c, router.c, commands/run.c.
  */
 #include "audit.h"
 
@@ -62,7 +63,7 @@ struct cb_audit {
 	unsigned long long dropped; /* since the log said so last */
 
 	/* the writer's alone */
-	off_t end; /* of the file after our last line */
+	off_t begin, end; /* of our last line */
 	char prev[CB_AUDIT_HASH];
 	bool failing;
 };
@@ -141,6 +142,16 @@ static int look_at_end(struct cb_audit *a, off_t size)
 	return cb_audit_hash(tail + start, stop - start, a->prev);
 }
 
+/* Whether our last line is where it was: what others add comes behind it. */
+static bool last_line_is_there(const struct cb_audit *a, off_t size)
+{
+	char line[CB_AUDIT_LINE_MAX], hash[CB_AUDIT_HASH];
+	size_t len = (size_t)(a->end - a->begin);
+
+	return size >= a->end && len > 0 && len <= sizeof(line) && pread(a->fd, line, len, a->begin) == (ssize_t)len &&
+	       line[len - 1] == '\n' && cb_audit_hash(line, len - 1, hash) == 0 && strcmp(hash, a->prev) == 0;
+}
+
 /* Writes one line whole, or leaves the file as it was. */
 static int append(struct cb_audit *a, struct cb_buf *line)
 {
@@ -151,6 +162,8 @@ static int append(struct cb_audit *a, struct cb_buf *line)
 
 	if (fstat(a->fd, &st) < 0)
 		return -errno;
+	if (st.st_nlink == 0)
+		return -ENOENT;
 	if (st.st_size != a->end || a->prev[0] == '\0')
 		r = look_at_end(a, st.st_size);
 	if (r == 0 && fstat(a->fd, &st) < 0)
@@ -169,6 +182,7 @@ static int append(struct cb_audit *a, struct cb_buf *line)
 		a->end = -1;
 		return r;
 	}
+	a->begin = st.st_size;
 	a->end = st.st_size + (off_t)line->len;
 	memcpy(a->prev, hash, sizeof(hash));
 	return 0;
@@ -182,11 +196,28 @@ static int begin_line(const struct cb_audit *a, const char *event, struct cb_buf
 	return cb_buf_printf(line, "{\"time\":\"%s\",\"kernel\":\"%s\",\"event\":\"%s\"", date, a->kernel, event);
 }
 
+/* Lines that were taken out at the end leave no trace in the chain of those that follow: the log itself says it. */
+static int note_cut(struct cb_audit *a)
+{
+	CB_AUTO_BUF b = CB_BUF_INIT(CB_AUDIT_LINE_MAX);
+	struct stat st;
+	int r;
+
+	if (a->end < 0 || a->prev[0] == '\0' || fstat(a->fd, &st) < 0 || last_line_is_there(a, st.st_size))
+		return 0;
+	cb_log(CB_LOG_ERROR, "audit.file %s: lines were changed or taken out that this kernel wrote", a->path);
+	r = begin_line(a, "cut", &b);
+	if (r == 0)
+		r = cb_buf_printf(&b, ",\"last\":\"%s\"", a->prev);
+	a->end = -1;
+	return r == 0 ? append(a, &b) : r;
+}
+
 /* Returns how many lines were lost. */
 static unsigned long long write_lines(struct cb_audit *a, struct line *lines, unsigned long long dropped)
 {
 	unsigned long long lost = dropped;
-	int r = flock(a->fd, LOCK_EX) < 0 ? -errno : 0;
+	int r = flock(a->fd, LOCK_EX) < 0 ? -errno : note_cut(a);
 
 	if (r == 0 && dropped > 0) {
 		CB_AUTO_BUF b = CB_BUF_INIT(CB_AUDIT_LINE_MAX);
@@ -213,7 +244,9 @@ static unsigned long long write_lines(struct cb_audit *a, struct line *lines, un
 	}
 	(void)flock(a->fd, LOCK_UN);
 	if (r < 0 && !a->failing)
-		cb_log(CB_LOG_ERROR, "audit.file %s can't be written: %s", a->path, cb_err_name(r));
+		cb_log(CB_LOG_ERROR, "audit.file %s %s", a->path,
+		       r == -ENOENT ? "was deleted: lines are lost until the kernel is started anew"
+				    : cb_err_name(r));
 	a->failing = r < 0;
 	return lost;
 }
@@ -267,6 +300,8 @@ static void enqueue(struct cb_audit *a, const char *event, struct cb_span member
 	CB_AUTO_BUF text = CB_BUF_INIT(CB_AUDIT_LINE_MAX - 100); /* room for the seal */
 	struct line *line = NULL;
 
+	/* a newline in it would be two lines, and the chain would not hold */
+	admitted = admitted && memchr(members.data, '\n', members.len) == NULL;
 	if (admitted && begin_line(a, event, &text) == 0 && cb_buf_append(&text, members.data, members.len) == 0)
 		line = malloc(sizeof(*line) + text.len);
 	if (line != NULL) {
@@ -295,6 +330,24 @@ void cb_audit_add(struct cb_audit *a, const char *event, struct cb_span members)
 void cb_audit_add_rarely(struct cb_audit *a, const char *event, struct cb_span members)
 {
 	enqueue(a, event, members, admit(&a->rarely) && admit(&a->often));
+}
+
+enum cb_audit_place cb_audit_look(const struct cb_audit *a)
+{
+	struct stat st, there;
+
+	if (fstat(a->fd, &st) < 0)
+		return CB_AUDIT_THERE;
+	if (st.st_nlink == 0)
+		return CB_AUDIT_DELETED;
+	if (lstat(a->path, &there) < 0)
+		return errno == ENOENT || errno == ENOTDIR ? CB_AUDIT_MOVED : CB_AUDIT_THERE; /* or we may not look */
+	return there.st_dev == st.st_dev && there.st_ino == st.st_ino ? CB_AUDIT_THERE : CB_AUDIT_MOVED;
+}
+
+const char *cb_audit_path(const struct cb_audit *a)
+{
+	return a->path;
 }
 
 static void destroy(struct cb_audit *a)

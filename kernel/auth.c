@@ -13,7 +13,6 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/params.h>
-#include <stdint.h>
 #include <stdlib.h>
 
 #define WINDOW 65536u /* signatures remembered, as many as jupyter_client does */
@@ -104,6 +103,62 @@ int cb_auth_sign(struct cb_auth *a, const struct cb_span part[4], char *ret_hex,
 	}
 	*ret_len = 2 * a->digest_len;
 	return 0;
+}
+
+#define MARKED 8 /* bytes of a session that are chosen; the others follow */
+
+/* What a message's HMAC runs over begins with a brace, so no message is signed by this. */
+static int mark_of(struct cb_auth *a, const uint8_t *chosen, uint8_t ret_mark[16 - MARKED])
+{
+	struct cb_span part[4] = { CB_SPAN("session of a kernel"),
+				   { (const char *)chosen, MARKED },
+				   CB_SPAN(""),
+				   CB_SPAN("") };
+	uint8_t digest[CB_SIGNATURE_MAX / 2];
+	int r = digest_parts(a, part, digest);
+
+	if (r < 0)
+		return r;
+	memcpy(ret_mark, digest, 16 - MARKED);
+	ret_mark[0] = (uint8_t)((ret_mark[0] & 0x3f) | 0x80); /* a UUID's variant */
+	return 0;
+}
+
+int cb_auth_mark(struct cb_auth *a, uint8_t session[16])
+{
+	return a->ctx != NULL ? mark_of(a, session, session + MARKED) : 0;
+}
+
+/* A UUID in quotes to its bytes. */
+static bool read_uuid(struct cb_span text, uint8_t ret_bytes[16])
+{
+	static const char form[] = "\"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx\"";
+	size_t n = 0;
+
+	if (text.data == NULL || text.len != sizeof(form) - 1)
+		return false;
+	for (size_t i = 0; i < text.len; i++) {
+		unsigned char c = (unsigned char)text.data[i];
+		unsigned digit = c >= '0' && c <= '9'	? c - (unsigned)'0'
+				 : c >= 'a' && c <= 'f' ? c - (unsigned)'a' + 10u
+							: 16u;
+
+		if (form[i] != 'x' ? c != (unsigned char)form[i] : digit > 15)
+			return false;
+		if (form[i] != 'x')
+			continue;
+		ret_bytes[n / 2] = (uint8_t)(n % 2 == 0 ? digit << 4 : ret_bytes[n / 2] | digit);
+		n++;
+	}
+	return true;
+}
+
+bool cb_auth_is_marked(struct cb_auth *a, struct cb_span session)
+{
+	uint8_t bytes[16] = { 0 }, mark[16 - MARKED];
+
+	return a->ctx != NULL && read_uuid(session, bytes) && mark_of(a, bytes, mark) == 0 &&
+	       memcmp(mark, bytes + MARKED, sizeof(mark)) == 0;
 }
 
 static uint32_t slot_of(const uint8_t *digest)

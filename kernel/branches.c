@@ -357,7 +357,7 @@ const char *cb_branches_born(struct cb_kernel *k, struct cb_twin *t, const char 
 	if (b == NULL)
 		return NULL;
 	set_up(k, b, t);
-	if (cb_session_init(&uuid) < 0 ||
+	if (cb_session_init(&uuid, NULL) < 0 ||
 	    cb_guest_link_init(&b->link, t->ends.wire, 2 * k->policy->limit_message + (1u << 20)) < 0) {
 		release(b);
 		return NULL;

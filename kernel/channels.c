@@ -255,6 +255,11 @@ static void take(struct cb_kernel *k, enum cb_channel ch, int most)
 			return;
 		if (c == 0)
 			c = cb_request_from_frames(k->auth, ch, frame, n, &r, &reason);
+		if (c == 0 && cb_auth_is_marked(k->auth, r->session)) {
+			reason = "one of the kernel's own messages, sent back";
+			cb_request_free(r);
+			c = CB_E_AUTH;
+		}
 		if (c < 0) {
 			/* who sends this has no key: no answer, and no more than a line */
 			cb_log(CB_LOG_WARNING, "%s: message dropped: %s", cb_channel_name(ch), reason);

@@ -12,6 +12,7 @@
 #include <cellblock/json_scan.h>
 #include <cellblock/json_write.h>
 #include <cellblock/log.h>
+#include <cellblock/visible.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -130,6 +131,17 @@ static int send_execute(struct cb_kernel *k, struct cb_request *r)
 	}
 	return c < 0 ? c
 		     : cb_guest_send_request(k, r, CB_WIRE_EXECUTE, CB_PHASE_EXECUTING, r->content, cb_buf_span(&m));
+}
+
+/* What does not fit is in the log. */
+void cb_execution_note(struct cb_kernel *k, const char *text)
+{
+	size_t told = strlen(k->workspace_note), room = sizeof(k->workspace_note) - told;
+	char *shown = cb_visible_copy(text);
+
+	if (shown != NULL && strlen(shown) + sizeof("[cellblock: ]\n") <= room)
+		snprintf(k->workspace_note + told, room, "[cellblock: %s]\n", shown);
+	free(shown);
 }
 
 /* What the next cell is to say, once. */

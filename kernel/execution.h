@@ -71,6 +71,8 @@ struct cb_execution {
 	struct cb_usage usage_at_end; /* then: at its end */
 };
 
+/* The next cell says it on stderr, and so does the banner until then. */
+void cb_execution_note(struct cb_kernel *k, const char *text);
 int cb_execution_init(struct cb_kernel *k);
 void cb_execution_release(struct cb_kernel *k);
 

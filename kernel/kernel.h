@@ -42,6 +42,7 @@ struct cb_kernel {
 	struct cb_comms comms;
 	struct cb_idle idle;
 	struct cb_audit *audit; /* NULL = none kept */
+	bool audit_moved;	/* and that was said */
 	struct cb_jobs jobs;
 	struct cb_side side;
 	struct cb_lanes lanes;

@@ -91,7 +91,7 @@ const char *cb_lanes_create(struct cb_kernel *k)
 
 		if (l->id[0] != '\0' || l->current != NULL || beside(k, l)->current != NULL)
 			continue;
-		if (cb_session_init(&uuid) < 0)
+		if (cb_session_init(&uuid, NULL) < 0)
 			return NULL;
 		*l = *beside(k, l) = new_lane(k, ++k->lanes.last_number);
 		memcpy(l->id, uuid.id, sizeof(l->id));

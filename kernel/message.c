@@ -182,7 +182,9 @@ static int parse_header(struct cb_request *r)
 			return CB_E_SYNTAX;
 	memcpy(r->type, type.data, type.len);
 	r->type[type.len] = '\0';
-	r->session = f[2].ret;
+	/* else it names nobody, and as raw JSON it could hold a newline, or a number that is too large */
+	if (f[2].ret_type == CB_JSON_STRING)
+		r->session = f[2].ret;
 	if (f[4].ret.data != NULL && f[4].ret_type == CB_JSON_STRING)
 		r->subshell_id = f[4].ret;
 	r->date = NAN;
@@ -327,7 +329,7 @@ static int frame_over(zmq_msg_t *ret_frame, struct cb_span s, struct cb_body *bo
 	return 0;
 }
 
-int cb_session_init(struct cb_session *s)
+int cb_session_init(struct cb_session *s, struct cb_auth *auth)
 {
 	uint8_t b[16];
 
@@ -335,6 +337,8 @@ int cb_session_init(struct cb_session *s)
 		return -EIO;
 	b[6] = (uint8_t)((b[6] & 0x0f) | 0x40);
 	b[8] = (uint8_t)((b[8] & 0x3f) | 0x80);
+	if (auth != NULL && cb_auth_mark(auth, b) < 0)
+		return -EIO;
 	size_t n = 0;
 
 	for (size_t i = 0; i < sizeof(b); i++)

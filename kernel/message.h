@@ -52,7 +52,7 @@ struct cb_request {
 	size_t first_buffer; /* index of the first buffer frame */
 	struct cb_header *header;
 	char type[CB_TYPE_MAX];
-	struct cb_span session; /* raw JSON string in header->data, data NULL if absent */
+	struct cb_span session; /* raw JSON string in header->data, data NULL if absent or no string */
 	struct cb_span subshell_id;
 	double date; /* header.date as seconds since the epoch; NAN if absent or unreadable */
 	struct cb_span metadata, content;
@@ -110,7 +110,8 @@ struct cb_session {
 	char id[40];
 	uint64_t serial;
 };
-int cb_session_init(struct cb_session *s);
+/* With `auth` it is marked as a kernel's own (auth.h). */
+int cb_session_init(struct cb_session *s, struct cb_auth *auth);
 
 /* Builds the frames behind the identities or topic: delimiter, signature, header, parent, metadata, content, buffers.
  * ret_frame takes 6 + nbuffers + 1 messages; on failure none is left open. */

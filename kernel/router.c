@@ -8,6 +8,7 @@
 
 #include <cellblock/log.h>
 
+#include "failure.h"
 #include "kernel.h"
 #include "requests/requests.h"
 
@@ -74,6 +75,49 @@ void cb_busy_again(struct cb_kernel *k)
 		cb_iopub_status(k, "busy", r->header);
 }
 
+static void say_that_the_log_moved(struct cb_kernel *k)
+{
+	char text[512];
+
+	if (k->audit_moved)
+		return;
+	k->audit_moved = true;
+	snprintf(text, sizeof(text),
+		 "audit.file %.300s was renamed: lines go on in it under its new name. Start the kernel anew to have "
+		 "them here again.",
+		 cb_audit_path(k->audit));
+	cb_log(CB_LOG_WARNING, "%s", text);
+	cb_execution_note(k, text);
+}
+
+/* Who wants a log wants no cell without it: true, and answered, if the log's file was deleted. */
+static bool refused_without_log(struct cb_kernel *k, struct cb_request *r)
+{
+	static const char ename[] = "AuditLogError";
+	enum cb_audit_place place = k->audit != NULL ? cb_audit_look(k->audit) : CB_AUDIT_THERE;
+	char evalue[640];
+
+	if (place == CB_AUDIT_MOVED)
+		say_that_the_log_moved(k);
+	if (place != CB_AUDIT_DELETED)
+		return false;
+	snprintf(evalue, sizeof(evalue),
+		 "audit.file %.400s was deleted while this kernel ran, so nothing runs any more: it would not be "
+		 "written down. Restart the kernel, which makes the file anew.",
+		 cb_audit_path(k->audit));
+	cb_log(CB_LOG_ERROR, "%s", evalue);
+	cb_bracket_begin(k, r);
+	if (cb_request_is_execute(r)) {
+		cb_failure_publish(k, r, ename, evalue, (struct cb_span){ NULL, 0 });
+		cb_iopub_flush(k);
+	}
+	if (strncmp(r->type, "comm_", 5) != 0)
+		cb_reply_error(k, r, ename, "%s", evalue);
+	cb_bracket_end(k, r);
+	cb_request_free(r);
+	return true;
+}
+
 void cb_route(struct cb_kernel *k, struct cb_request *r)
 {
 	cb_idle_touch(k);
@@ -89,6 +133,8 @@ void cb_route(struct cb_kernel *k, struct cb_request *r)
 	for (size_t i = 0; i < sizeof(route) / sizeof(route[0]); i++) {
 		if (strcmp(route[i].type, r->type) != 0 || !(route[i].channels & ON(r->channel)))
 			continue;
+		if (route[i].kind == TAKE && route[i].handle != cb_request_history && refused_without_log(k, r))
+			return;
 		if (route[i].kind == TAKE) {
 			route[i].handle(k, r);
 			return;

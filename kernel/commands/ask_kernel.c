@@ -180,7 +180,7 @@ static int send_request(void *sock, struct cb_auth *auth, const char *type, cons
 				   .content = { content, strlen(content) } };
 	zmq_msg_t frame[8];
 	size_t n = 0;
-	int r = cb_session_init(&session);
+	int r = cb_session_init(&session, NULL);
 
 	if (r == 0)
 		r = cb_outgoing_frames(&session, auth, &out, frame, &n);

@@ -10,7 +10,6 @@
  */
 #include <cellblock/fd.h>
 #include <cellblock/log.h>
-#include <cellblock/visible.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -133,17 +132,6 @@ static int open_audit(struct cb_kernel *k, const char *path, struct cb_err *err)
 	return cb_audit_open(path, name, &k->audit, err);
 }
 
-/* What banner and first cell say before all else. What does not fit is in the log and in `cellblock explain`. */
-static void add_note(struct cb_kernel *k, const char *text)
-{
-	size_t told = strlen(k->workspace_note), room = sizeof(k->workspace_note) - told;
-	char *shown = cb_visible_copy(text);
-
-	if (shown != NULL && strlen(shown) + sizeof("[cellblock: ]\n") <= room)
-		snprintf(k->workspace_note + told, room, "[cellblock: %s]\n", shown);
-	free(shown);
-}
-
 static int plan_and_start(struct cb_kernel *k, struct start *s)
 {
 	const struct cb_options *o = s->options;
@@ -169,10 +157,10 @@ static int plan_and_start(struct cb_kernel *k, struct start *s)
 		r = cb_broker_start(s->places.jail, &s->spec, &k->guest.broker, err);
 	k->workspace_mode = s->spec.workspace_mode;
 	if (r == 0 && s->spec.workspace_note != NULL)
-		add_note(k, s->spec.workspace_note);
+		cb_execution_note(k, s->spec.workspace_note);
 	for (size_t i = 0; r == 0 && i < s->interpreter.not_followed.count; i++) {
 		cb_log(CB_LOG_WARNING, "interpreter: not shown: %s", s->interpreter.not_followed.items[i]);
-		add_note(k, s->interpreter.not_followed.items[i]);
+		cb_execution_note(k, s->interpreter.not_followed.items[i]);
 	}
 	return r;
 }
@@ -257,7 +245,8 @@ static int start(struct cb_kernel *k, struct start *s, struct cb_err *err)
 	r = cb_self_sandbox(err);
 	if (r < 0)
 		return r;
-	if (cb_auth_new(k->conn.digest, k->conn.key, k->conn.key_len, &k->auth) < 0 || cb_session_init(&k->session) < 0)
+	if (cb_auth_new(k->conn.digest, k->conn.key, k->conn.key_len, &k->auth) < 0 ||
+	    cb_session_init(&k->session, k->auth) < 0)
 		return cb_err_set(err, CB_E_UNKNOWN, "signing", NULL, "libcrypto can't sign with %s",
 				  k->conn.signature_scheme);
 	if (k->conn.key_len == 0)

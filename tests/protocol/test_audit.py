@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 
 import pytest
 
@@ -173,3 +174,93 @@ def test_usage():
     assert subprocess.run([program(), "audit"], capture_output=True).returncode == 2
     said = subprocess.run([program(), "audit", "/nowhere"], capture_output=True, text=True)
     assert said.returncode == 1 and "/nowhere" in said.stderr
+
+
+ODD = {
+    "lines": b'[\n"a",\n"b"\n]',
+    "a line of ours": b'{"a":\n1}',
+    "number": b"5",
+    "null": b"null",
+    "long": b'"' + b"x" * 8000 + b'"',
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_a_session_that_is_no_string_leaves_the_chain_whole(start, log, what):
+    k = start(args=["--set", f"audit.file={log}"])
+    for msg_type, content in (
+        ("execute_request", {"code": "6*7"}),
+        ("cellblock_run_request", {"argv": ["true"]}),
+        ("cellblock_file_request", {"op": "list", "path": "."}),
+    ):
+        header = json.dumps(k.client.header(msg_type)).encode()
+        header = re.sub(rb'"session": "[^"]*"', lambda _: b'"session": ' + ODD[what], header)
+        msg_id = k.client.send(msg_type, content, header=header)
+        assert k.client.reply(msg_id).content["status"] == "ok"
+    k.stop()
+    said = audit(log)
+    assert said.returncode == 0 and len(of(events(log), "cell")) == 1, said.stderr
+
+
+def wait_for(log, event, count=1):
+    deadline = time.monotonic() + 30
+    while not log.exists() or log.read_text().count(f'"event":"{event}"') < count:
+        assert time.monotonic() < deadline
+        os.sched_yield()
+
+
+@pytest.mark.parametrize("how", ["deleted", "replaced"])
+def test_a_log_that_is_deleted_stops_the_cells(start, log, how):
+    k = start(args=["--set", f"audit.file={log}"])
+    k.client.run("x = 1")
+    wait_for(log, "cell_end")
+    if how == "deleted":
+        log.unlink()
+    else:
+        (log.parent / "new").write_text("")
+        (log.parent / "new").rename(log)
+    cell = k.client.run("open('ran', 'w')")
+    assert cell.content["ename"] == "AuditLogError" and str(log) in cell.content["evalue"]
+    assert cell.error["ename"] == "AuditLogError", "frontends show nothing of a reply"
+    for channel in ("shell", "control"):
+        reply = k.client.request("cellblock_run_request", {"argv": ["touch", "ran"]}, channel=channel)
+        assert reply.content["ename"] == "AuditLogError"
+    assert not (k.workspace / "ran").exists()
+    assert k.client.request("kernel_info_request").content["status"] == "ok"
+    k.stop()
+    assert f"audit.file {log} was deleted" in k.said()
+    again = start(args=["--set", f"audit.file={log}"])
+    assert again.client.run("1").ok
+    again.stop()
+    assert audit(log).returncode == 0
+
+
+def test_a_log_that_is_renamed_goes_on_and_that_is_said(start, log):
+    log.parent.mkdir(parents=True)
+    for folder in log.parents:
+        if str(folder).startswith("/tmp/pytest"):
+            folder.chmod(0o755)  # a kernel that root starts is another user's, and looks as that
+    k = start(args=["--set", f"audit.file={log}"])
+    k.client.run("1")
+    moved = log.with_suffix(".1")
+    log.rename(moved)
+    cell = k.client.run("2")
+    assert cell.ok and f"audit.file {log} was renamed" in cell.text("stderr")
+    assert "renamed" not in k.client.run("3").text("stderr"), "once"
+    k.stop()
+    assert not log.exists() and audit(moved).returncode == 0 and events(moved)[-1]["event"] == "end"
+    assert len(of(events(moved), "cell")) == 3
+
+
+def test_lines_that_are_taken_out_at_the_end_are_noticed(start, log):
+    k = start(args=["--set", f"audit.file={log}"])
+    k.client.run("1")
+    wait_for(log, "cell_end")
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(lines[:-1]))
+    k.client.run("2")
+    k.stop()
+    assert audit(log).returncode == 0, "a chain alone does not show it"
+    cut = of(events(log), "cut")
+    assert [c["last"] for c in cut] == [hashlib.sha256(lines[-1].rstrip(b"\n")).hexdigest()]
+    assert "lines were changed or taken out" in k.said()

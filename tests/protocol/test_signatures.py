@@ -3,10 +3,11 @@
 import json
 
 import pytest
+import zmq
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rawclient import DELIMITER, sign
+from rawclient import DELIMITER, endpoint, sign
 
 MARK = "forged = True"
 
@@ -219,3 +220,80 @@ def test_without_a_key_nothing_is_checked(start):
 def test_schemes(start, scheme):
     k = start(connection={"signature_scheme": scheme})
     assert k.client.run("6*7").result == "42"
+
+
+TALK = (
+    "import sys\nfrom comm import create_comm\nprint('out')\nprint('err', file=sys.stderr)\n"
+    "c = create_comm(target_name='t', data={}, buffers=[b'1'])\nc.send({'a': 1})\nc.close()\n"
+    "from IPython.display import display, clear_output\nh = display({'text/plain': 'd'}, raw=True, display_id='i')\n"
+    "h.update({'text/plain': 'e'}, raw=True)\nclear_output()\n7"
+)
+
+
+@pytest.fixture
+def heard(client):
+    """What a listener without the key hears of cells: frames, each message signed by the kernel."""
+    context = zmq.Context()
+    ear = context.socket(zmq.SUB)
+    ear.setsockopt(zmq.SUBSCRIBE, b"")
+    ear.connect(endpoint(client.connection, "iopub"))
+    while not ear.poll(50):
+        client.request("kernel_info_request")  # until the subscription has arrived
+    found = []
+
+    def hear(code):
+        msg_id = client.start(code)
+        client.finish(msg_id)
+        while not (found and b'"idle"' in found[-1][-1] and msg_id.encode() in found[-1][-3]):
+            assert ear.poll(30000)
+            found.append(ear.recv_multipart())
+        return found
+
+    yield hear
+    context.destroy(linger=0)
+
+
+def send_back(client, messages):
+    """Each on each channel; the ids of those that anything was done for."""
+    ids = set()
+    for frames in messages:
+        at = frames.index(DELIMITER)
+        ids.add(json.loads(frames[at + 2])["msg_id"])
+        for channel in ("shell", "control", "stdin"):
+            client.send_frames(channel, frames[at:])
+    for channel in ("shell", "control"):
+        client.request("kernel_info_request", channel=channel)
+    assert client.run("1").ok
+    return {m.parent_id for c in ("shell", "control", "iopub") for m in client.inbox[c]} & ids
+
+
+@pytest.mark.cellblock_only("ipykernel takes them")
+def test_the_kernels_own_messages_are_not_taken_back(client, heard):
+    client.run(
+        "import comm\nopened = []\ncomm.get_comm_manager().register_target('t', lambda c, m: opened.append(m))"
+    )
+    messages = heard(TALK)
+    types = {json.loads(m[m.index(DELIMITER) + 2])["msg_type"] for m in messages}
+    assert {"comm_open", "comm_msg", "comm_close", "status", "stream", "execute_input", "display_data"} <= types
+    assert not send_back(client, messages)
+    assert client.run("opened").result == "[]"
+
+
+@pytest.mark.cellblock_only("ipykernel takes them")
+def test_nor_those_from_before_a_restart(start):
+    first = start()
+    context = zmq.Context()
+    ear = context.socket(zmq.SUB)
+    ear.setsockopt(zmq.SUBSCRIBE, b"")
+    ear.connect(endpoint(first.connection, "iopub"))
+    while not ear.poll(50):
+        first.client.request("kernel_info_request")
+    first.client.run("from comm import create_comm\nc = create_comm(target_name='t')")
+    messages = []
+    while not any(b'"comm_open"' in m[-4] for m in messages):
+        assert ear.poll(30000)
+        messages.append(ear.recv_multipart())
+    context.destroy(linger=0)
+    first.stop()
+    second = start(connection=first.connection)  # a server restarts a kernel with its connection file as it is
+    assert not send_back(second.client, messages)

@@ -118,7 +118,7 @@ struct rig *rig_new(void)
 	r->timer = cb_loop_add_timer(&r->k.loop, on_timer, r);
 	assert_int_equal(cb_auth_new("sha256", RIG_KEY, strlen(RIG_KEY), &r->k.auth), 0);
 	assert_int_equal(cb_auth_new("sha256", RIG_KEY, strlen(RIG_KEY), &r->auth), 0);
-	assert_int_equal(cb_session_init(&r->k.session), 0);
+	assert_int_equal(cb_session_init(&r->k.session, r->k.auth), 0);
 	assert_int_equal(cb_channels_listen(&r->k.channels, &r->k.conn, &chosen, &err), 0);
 	assert_int_equal(cb_channels_open(&r->k, &err), 0);
 	r->client[RIG_SHELL] = connect_client(r, CB_SHELL, ZMQ_DEALER);

@@ -225,6 +225,39 @@ static void test_after_a_cut(void **state)
 	free(text);
 }
 
+/* A line with a newline would be two. */
+static void test_no_member_breaks_a_line(void **state)
+{
+	struct cb_audit *a = open_log("a");
+
+	(void)state;
+	cb_audit_add(a, "x", CB_SPAN(",\"session\":[\n1]"));
+	add(a, "x", "y");
+	assert_int_equal(cb_audit_start(a), 0);
+	cb_audit_close(a);
+	expect_log(2); /* the other, and that one was dropped */
+}
+
+static void test_where_the_file_is(void **state)
+{
+	struct cb_audit *a = open_log("a");
+	char away[128];
+
+	(void)state;
+	assert_int_equal(cb_audit_look(a), CB_AUDIT_THERE);
+	snprintf(away, sizeof(away), "%s.1", path);
+	assert_int_equal(rename(path, away), 0);
+	assert_int_equal(cb_audit_look(a), CB_AUDIT_MOVED);
+	assert_int_equal(rename(away, path), 0);
+	assert_int_equal(cb_audit_look(a), CB_AUDIT_THERE);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(cb_audit_look(a), CB_AUDIT_DELETED);
+	add(a, "x", "lost");
+	assert_int_equal(cb_audit_start(a), 0);
+	cb_audit_close(a);
+	assert_true(access(path, F_OK) < 0);
+}
+
 static void expect_refused(const char *at, int code, const char *why)
 {
 	struct cb_audit *a = NULL;
@@ -286,6 +319,8 @@ int main(void)
 		T(test_rate_is_bounded_and_said),
 		T(test_a_busy_file),
 		T(test_after_a_cut),
+		T(test_no_member_breaks_a_line),
+		T(test_where_the_file_is),
 		T(test_refused_files),
 	};
 

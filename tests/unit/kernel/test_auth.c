@@ -133,6 +133,46 @@ static void test_empty_key(void **state)
 	cb_auth_free(NULL);
 }
 
+/* Sessions of kernels are told from all others, by whoever has the key. */
+static void test_marked_sessions(void **state)
+{
+	struct cb_auth *a = make("sha256", "key"), *same = make("sha256", "key"), *other = make("sha256", "other");
+	struct cb_auth *none = make("sha256", "");
+	static const uint8_t chosen[16] = { 1, 2, 3, 4, 5, 6, 0x47, 8 };
+	uint8_t b[16];
+	char text[40] = "\"";
+	size_t n = 1;
+
+	(void)state;
+	memcpy(b, chosen, sizeof(b));
+	assert_int_equal(cb_auth_mark(a, b), 0);
+	assert_memory_equal(b, chosen, 8);
+	for (size_t i = 0; i < 16; i++)
+		n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%02x",
+				      i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", b[i]);
+	text[n++] = '"';
+	struct cb_span span = { text, n };
+
+	assert_true(cb_auth_is_marked(a, span));
+	assert_true(cb_auth_is_marked(same, span));
+	assert_false(cb_auth_is_marked(other, span));
+	assert_false(cb_auth_is_marked(none, span));
+	for (size_t i = 0; i < n; i++) { /* every digit counts, and every sign of the form */
+		char was = text[i];
+
+		text[i] = was == '0' ? '1' : '0';
+		assert_false(cb_auth_is_marked(a, span));
+		text[i] = was;
+	}
+	assert_false(cb_auth_is_marked(a, (struct cb_span){ text, n - 1 }));
+	assert_false(cb_auth_is_marked(a, CB_SPAN("")));
+	assert_false(cb_auth_is_marked(a, (struct cb_span){ NULL, 0 }));
+	cb_auth_free(a);
+	cb_auth_free(same);
+	cb_auth_free(other);
+	cb_auth_free(none);
+}
+
 static void test_unknown_digest(void **state)
 {
 	struct cb_auth *a = NULL;
@@ -148,7 +188,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_known_answers),  cmocka_unit_test(test_wrong),
 		cmocka_unit_test(test_replay_window),  cmocka_unit_test(test_empty_key),
-		cmocka_unit_test(test_unknown_digest),
+		cmocka_unit_test(test_unknown_digest), cmocka_unit_test(test_marked_sessions),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -238,7 +238,7 @@ static void test_outgoing(void **state)
 	char last[64] = "";
 
 	(void)state;
-	assert_int_equal(cb_session_init(&session), 0);
+	assert_int_equal(cb_session_init(&session, NULL), 0);
 	assert_int_equal(strlen(session.id), 36);
 	assert_int_equal(cb_auth_new("sha256", "k", 1, &a), 0);
 	for (unsigned round = 0; round < 3; round++) {
@@ -278,7 +278,7 @@ static void test_shared_body(void **state)
 	size_t n = 0;
 
 	(void)state;
-	assert_int_equal(cb_session_init(&session), 0);
+	assert_int_equal(cb_session_init(&session, NULL), 0);
 	assert_int_equal(cb_auth_new("sha256", "", 0, &a), 0);
 	memset(body->data, ' ', body->size);
 	struct cb_outgoing out = { .type = "display_data",
