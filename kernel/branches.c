@@ -222,9 +222,12 @@ static void read_frames(struct cb_kernel *k, struct cb_branch *b, size_t budget)
 {
 	struct reader of = { k, b };
 	const char *reason = "";
+	bool waited = b->link.waits;
 	int r = cb_guest_link_receive(&b->link, budget, judge, take_frame, &of, &reason);
 	char why[sizeof(b->why)];
 
+	if (b->link.waits != waited && b->link.fd >= 0)
+		(void)watch(k, b, WIRE, waited ? EPOLL_CTL_ADD : EPOLL_CTL_DEL);
 	if (r == 0) {
 		look_for_half(k, b);
 		return;
@@ -236,6 +239,16 @@ static void read_frames(struct cb_kernel *k, struct cb_branch *b, size_t budget)
 	(void)watch(k, b, WIRE, EPOLL_CTL_DEL);
 	snprintf(why, sizeof(why), "%s (%s)", reason, cb_err_name(r));
 	broke_rules(k, b, why);
+}
+
+/* Frames for which there was no room until now. */
+static void resume_waiting(struct cb_kernel *k)
+{
+	struct cb_branch *b;
+
+	for (size_t i = 0; k->branches.room.waiting > 0 && (b = next(k, &i)) != NULL;)
+		if (cb_guest_link_may_go_on(&b->link))
+			read_frames(k, b, READ_BUDGET);
 }
 
 static void serve(struct cb_kernel *k, struct cb_branch *b, enum channel which, uint32_t events)
@@ -264,6 +277,8 @@ static void pause_if_congested(void *context)
 	cb_loop_set_events(&k->loop, k->branches.slot, congested ? 0 : ZMQ_POLLIN);
 	if (congested)
 		cb_loop_arm(&k->loop, k->branches.resume_timer, cb_now_ns() + 5 * MS);
+	else if (k->branches.room.waiting > 0)
+		resume_waiting(k);
 }
 
 static void on_events(void *context, short revents)
@@ -363,6 +378,7 @@ const char *cb_branches_born(struct cb_kernel *k, struct cb_twin *t, const char 
 		return NULL;
 	}
 	t->ends.wire = -1;
+	b->link.room = &k->branches.room;
 	for (int i = 0; i < 2; i++) {
 		b->speaker.out[i] = t->ends.out[i];
 		t->ends.out[i] = -1;
@@ -636,7 +652,7 @@ bool cb_branches_give_way(struct cb_kernel *k, uint64_t than)
 static void arm(struct cb_kernel *k)
 {
 	struct cb_branch *b;
-	int64_t when = 0;
+	int64_t when = 0, patience;
 
 	for (size_t i = 0; (b = next(k, &i)) != NULL;) {
 		cb_lane_sooner(&when, b->deadline);
@@ -645,6 +661,8 @@ static void arm(struct cb_kernel *k)
 		cb_lane_sooner(&when, b->nudge_at);
 		cb_lane_sooner(&when, b->interrupt_deadline);
 		cb_lane_sooner(&when, b->half.due);
+		(void)cb_half_frame_holds_up(k, &b->half, &b->link, 0, &patience);
+		cb_lane_sooner(&when, patience);
 		if (memory_limit(b) > 0)
 			cb_lane_look(&k->branches.look_at, &when);
 		cb_lane_due(&b->lane, &k->branches.look_at, &when);
@@ -654,6 +672,8 @@ static void arm(struct cb_kernel *k)
 
 static void look_at(struct cb_kernel *k, struct cb_branch *b, int64_t now)
 {
+	int64_t patience;
+
 	if (b->state == CB_BRANCH_ENDING)
 		return;
 	if (b->deadline != 0 && b->deadline <= now)
@@ -662,6 +682,8 @@ static void look_at(struct cb_kernel *k, struct cb_branch *b, int64_t now)
 		nudge(k, b, now);
 	if (b->half.due != 0 && b->half.due <= now && cb_half_frame_over(k, &b->half, &b->link))
 		broke_rules(k, b, CB_HALF_FRAME);
+	else if (cb_half_frame_holds_up(k, &b->half, &b->link, now, &patience))
+		broke_rules(k, b, CB_SLOW_FRAME);
 	check_memory(k, b);
 	if (b->state != CB_BRANCH_ENDING)
 		cb_lane_check_time(k, &b->lane, now);
@@ -707,6 +729,7 @@ static void bury(struct cb_kernel *k, struct cb_branch **place, const char *why,
 	}
 	cb_comms_reset(k, &b->comms, &none);
 	release(b);
+	pause_if_congested(k); /* others may have waited for its room */
 	arm(k);
 }
 
@@ -755,6 +778,7 @@ int cb_branches_init(struct cb_kernel *k)
 		files.rlim_cur = files.rlim_max;
 		(void)setrlimit(RLIMIT_NOFILE, &files);
 	}
+	all->room.max = CB_BRANCH_FRAMES_MAX;
 	all->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (all->epoll_fd < 0)
 		return -errno;

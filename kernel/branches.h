@@ -16,6 +16,7 @@ struct cb_twin;
 #define CB_BRANCHES_MAX 200 /* at one time; the rest of CB_TWINS_MAX is for twins with and without names */
 #define CB_BRANCHES_ENDED 256
 #define CB_BRANCH_PARENTS 16
+#define CB_BRANCH_FRAMES_MAX (256u << 20) /* bytes of frames that are coming in, of all branches */
 
 struct cb_branch {
 	struct cb_lane lane; /* first: its ops find the branch by it. number: the twin's; id "": deleted */
@@ -46,6 +47,7 @@ struct cb_branches {
 		char id[40], why[160];
 	} ended[CB_BRANCHES_ENDED]; /* the latest that ended unasked */
 	size_t last_ended;
+	struct cb_link_room room;
 	int epoll_fd; /* all their channels: one source for the loop, however many there are */
 	int slot, timer, resume_timer;
 	int64_t look_at; /* at CPU time and memory; 0 = not yet asked for */

@@ -1,8 +1,8 @@
 /* The table of open comms.
  *
- * Trust domain: supervisor. Entries come from clients and from the guest, so their number and size are bounded; the
- * table holds raw JSON strings that the strict scan has passed. Two spellings of one id (escapes) count as two: no
- * client does that, and no harm is done.
+ * Trust domain: supervisor. Entries come from clients and from the guest, so their number and size are bounded, in one
+ * table and in all; a table holds raw JSON strings that the strict scan has passed. Two spellings of one id (escapes)
+ * count as two: no client does that, and no harm is done.
  */
 #include "comms.h"
 
@@ -15,6 +15,19 @@
 #include "kernel.h"
 
 #define BUCKETS 4096u
+#define TABLE (BUCKETS * sizeof(struct cb_comm *))
+
+static size_t all; /* bytes of all tables; those of the loop's thread alone */
+
+static size_t cost(size_t text)
+{
+	return sizeof(struct cb_comm) + text + 2 * sizeof(size_t);
+}
+
+size_t cb_comms_all(void)
+{
+	return all;
+}
 
 static struct cb_comm **bucket_of(const struct cb_comms *c, struct cb_span id)
 {
@@ -42,13 +55,19 @@ static struct cb_comm **find(const struct cb_comms *c, struct cb_span id)
 
 int cb_comms_opened(struct cb_comms *c, struct cb_span id, struct cb_span target)
 {
+	if (c->bucket == NULL && all + TABLE > CB_COMMS_ALL_MAX)
+		return CB_E_TOO_BIG;
 	if (c->bucket == NULL && (c->bucket = calloc(BUCKETS, sizeof(*c->bucket))) == NULL)
 		return -ENOMEM;
+	if (c->cost == 0)
+		all += c->cost = TABLE;
 	struct cb_comm **at = find(c, id);
+	size_t more = cost(id.len + target.len);
 
 	if (*at != NULL)
 		return 0;
-	if (c->count >= CB_COMMS_MAX || c->bytes + id.len + target.len > CB_COMMS_BYTES_MAX)
+	if (c->count >= CB_COMMS_MAX || c->bytes + id.len + target.len > CB_COMMS_BYTES_MAX ||
+	    all + more > CB_COMMS_ALL_MAX)
 		return CB_E_TOO_BIG;
 	struct cb_comm *n = malloc(sizeof(*n) + id.len + target.len);
 
@@ -58,6 +77,8 @@ int cb_comms_opened(struct cb_comms *c, struct cb_span id, struct cb_span target
 	memcpy(n->text, id.data, id.len);
 	memcpy(n->text + id.len, target.data, target.len);
 	*at = n;
+	all += more;
+	c->cost += more;
 	c->count++;
 	c->bytes += id.len + target.len;
 	return 0;
@@ -74,6 +95,8 @@ bool cb_comms_closed(struct cb_comms *c, struct cb_span id)
 	*at = gone->next;
 	c->count--;
 	c->bytes -= gone->id_len + gone->target_len;
+	all -= cost(gone->id_len + gone->target_len);
+	c->cost -= cost(gone->id_len + gone->target_len);
 	free(gone);
 	return true;
 }
@@ -100,7 +123,7 @@ int cb_comms_list(const struct cb_comms *c, struct cb_span target, struct cb_buf
 
 int cb_comms_copy(const struct cb_comms *c, struct cb_comms *ret_copy)
 {
-	int r = 0;
+	int r = c->count > 0 && all + c->cost > CB_COMMS_COPIES_MAX ? CB_E_TOO_BIG : 0;
 
 	for (size_t i = 0; c->bucket != NULL && i < BUCKETS; i++)
 		for (const struct cb_comm *e = c->bucket[i]; e != NULL && r == 0; e = e->next)
@@ -151,5 +174,6 @@ void cb_comms_release(struct cb_comms *c)
 		}
 	}
 	free(c->bucket);
+	all -= c->cost;
 	*c = (struct cb_comms){ 0 };
 }

@@ -1,9 +1,9 @@
 /* Framing of the wire (include/cellblock/wire.h).
  *
  * Trust domain: supervisor; everything read is hostile. Invariants: at most RX_SIZE bytes plus one frame (whose size
- * the judge has allowed) are held for reading, and tx.max for writing; lengths are summed in 64 bits. Small frames are
- * handed on in place; a frame that does not fit half the buffer gets a block of its own and is received straight into
- * it.
+ * the judge has allowed) are held for reading, of links that share a room no more than that of frames together, and
+ * tx.max for writing; lengths are summed in 64 bits. Small frames are handed on in place; a frame that does not fit
+ * half the buffer gets a block of its own and is received straight into it.
  */
 #include "guest_link.h"
 
@@ -24,19 +24,60 @@ int cb_guest_link_init(struct cb_guest_link *l, int fd, size_t tx_max)
 	return 0;
 }
 
+static uint64_t body_size(const struct cb_wire_header *h)
+{
+	return (uint64_t)h->content_len + h->metadata_len + 4ull * h->buffer_count + h->buffers_len;
+}
+
+/* ---- room ---- */
+
+static bool has_room(const struct cb_link_room *room, uint64_t size)
+{
+	return room == NULL || room->used == 0 || room->used + size <= room->max;
+}
+
+static void set_waits(struct cb_guest_link *l, bool waits)
+{
+	if (l->waits != waits && waits)
+		l->room->waiting++;
+	else if (l->waits != waits)
+		l->room->waiting--;
+	l->waits = waits;
+}
+
+static void take_room(struct cb_guest_link *l, size_t size)
+{
+	if (l->room != NULL)
+		l->room->used += size;
+}
+
+static void give_back_room(struct cb_guest_link *l)
+{
+	if (l->room != NULL && l->big != NULL)
+		l->room->used -= l->big_need;
+}
+
+bool cb_guest_link_may_go_on(const struct cb_guest_link *l)
+{
+	struct cb_wire_header h;
+
+	if (!l->waits || l->fd < 0)
+		return false;
+	memcpy(&h, l->rx + l->start, sizeof(h));
+	return has_room(l->room, body_size(&h));
+}
+
 void cb_guest_link_release(struct cb_guest_link *l)
 {
+	if (l->room != NULL)
+		set_waits(l, false);
+	give_back_room(l);
 	cb_fd_close(&l->fd);
 	free(l->rx);
 	l->rx = NULL;
 	cb_body_unref(l->big);
 	l->big = NULL;
 	cb_buf_release(&l->tx);
-}
-
-static uint64_t body_size(const struct cb_wire_header *h)
-{
-	return (uint64_t)h->content_len + h->metadata_len + 4ull * h->buffer_count + h->buffers_len;
 }
 
 /* Lays a frame over its block. CB_E_SYNTAX if the table of buffer lengths does not add up. */
@@ -103,12 +144,20 @@ static int parse(struct cb_guest_link *l, cb_link_judge_fn judge, cb_link_frame_
 		}
 		if (size <= BIG)
 			break;
+		if (!has_room(l->room, size)) {
+			set_waits(l, true);
+			break;
+		}
+		take_room(l, (size_t)size);
 		l->big = cb_body_new((size_t)size + CB_FRAME_HEADROOM);
 		if (l->big == NULL) {
+			if (l->room != NULL)
+				l->room->used -= (size_t)size;
 			*ret_reason = "out of memory for a frame";
 			return -ENOMEM;
 		}
 		memcpy(l->big->data + CB_FRAME_HEADROOM, block, have);
+		l->big_count++;
 		l->big_header = h;
 		l->big_have = have;
 		l->big_need = (size_t)size;
@@ -124,7 +173,16 @@ static int parse(struct cb_guest_link *l, cb_link_judge_fn judge, cb_link_frame_
 int cb_guest_link_receive(struct cb_guest_link *l, size_t budget, cb_link_judge_fn judge, cb_link_frame_fn take,
 			  void *context, const char **ret_reason)
 {
-	for (size_t done = 0; done < budget;) {
+	if (l->waits) {
+		if (!cb_guest_link_may_go_on(l))
+			return 0;
+		set_waits(l, false);
+		int r = parse(l, judge, take, context, ret_reason);
+
+		if (r < 0)
+			return r;
+	}
+	for (size_t done = 0; done < budget && !l->waits;) {
 		uint8_t *to = l->big != NULL ? l->big->data + CB_FRAME_HEADROOM + l->big_have : l->rx + l->end;
 		size_t room = l->big != NULL ? l->big_need - l->big_have : RX_SIZE - l->end;
 
@@ -146,6 +204,7 @@ int cb_guest_link_receive(struct cb_guest_link *l, size_t budget, cb_link_judge_
 		} else if ((l->big_have += (size_t)n) == l->big_need) {
 			struct cb_body *body = l->big;
 
+			give_back_room(l);
 			l->big = NULL;
 			r = deliver(l, &l->big_header, body->data + CB_FRAME_HEADROOM, body, take, context, ret_reason);
 			cb_body_unref(body);

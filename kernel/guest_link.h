@@ -21,7 +21,15 @@ struct cb_frame {
 	struct cb_body *body;
 };
 
+/* What frames that are still coming in may hold together, of links that share it. One alone may always come. */
+struct cb_link_room {
+	size_t used, max;
+	unsigned waiting; /* links that have a frame for which there is no room yet */
+};
+
 struct cb_guest_link {
+	struct cb_link_room *room; /* NULL: its own limit is enough */
+	bool waits;		   /* nothing is read of it until there is room */
 	int fd; /* owned, non-blocking stream socket; -1 = closed */
 	uint8_t *rx;
 	size_t start, end;
@@ -29,6 +37,7 @@ struct cb_guest_link {
 	struct cb_body *big; /* a frame that does not fit the receive buffer, being filled */
 	struct cb_wire_header big_header;
 	size_t big_have, big_need;
+	uint64_t big_count; /* of such frames, ever */
 	struct cb_buf tx;
 	size_t tx_sent;
 };
@@ -48,6 +57,8 @@ int cb_guest_link_receive(struct cb_guest_link *l, size_t budget, cb_link_judge_
 int cb_guest_link_send(struct cb_guest_link *l, enum cb_wire_type type, uint64_t request, struct cb_span content,
 		       struct cb_span metadata, const struct cb_span *buffers, size_t nbuffers);
 int cb_guest_link_flush(struct cb_guest_link *l); /* 0 or CB_E_CLOSED */
+/* It waits, and there is room now: time to receive again. */
+bool cb_guest_link_may_go_on(const struct cb_guest_link *l);
 static inline int cb_guest_link_pending(const struct cb_guest_link *l)
 {
 	return l->tx.len > l->tx_sent;

@@ -4,7 +4,8 @@
  * cell would never end. Trust domain: supervisor. Invariants: an honest one is never ended: its frames are written by
  * one system call that goes on while we read, so the rest is only late while we do not read (also if it lies there
  * unread), or while the jail is stopped (files come back) or at work (C code that holds the interpreter's lock, or
- * others that take the processors); none of it is counted. Callers: guest.c, branches.c.
+ * others that take the processors); none of it is counted. Only where branches wait for the room that a frame holds it
+ * has a minute in any case. Callers: guest.c, branches.c.
  */
 #include "half_frame.h"
 
@@ -13,6 +14,7 @@
 #include "kernel.h"
 
 #define PERIOD_S 5
+#define PATIENCE_S 60 /* for one that goes on byte by byte, while others wait for the room that it holds */
 #define SHARE 0.05 /* of one processor: less is a thread that looks now and then if there is work */
 
 static void watch(struct cb_kernel *k, struct cb_half_frame *h, const struct cb_guest_link *l)
@@ -26,6 +28,9 @@ void cb_half_frame_look(struct cb_kernel *k, struct cb_half_frame *h, const stru
 {
 	bool half = l->fd >= 0 && cb_guest_link_half(l);
 
+	if (l->big_count != h->big)
+		h->since = cb_now_ns();
+	h->big = l->big_count;
 	if (half && h->due == 0)
 		watch(k, h, l);
 	else if (!half)
@@ -40,11 +45,23 @@ bool cb_half_frame_over(struct cb_kernel *k, struct cb_half_frame *h, const stru
 	if (l->fd < 0 || !cb_guest_link_half(l))
 		return false;
 	(void)ioctl(l->fd, FIONREAD, &unread);
-	if (k->guest.state != CB_GUEST_RESTORING && l->received == h->received && unread == 0 &&
+	if (k->guest.state != CB_GUEST_RESTORING && !l->waits && l->received == h->received && unread == 0 &&
 	    !cb_iopub_congested(k) && cb_usage_jail_cpu(&k->guest.usage) - h->cpu <= SHARE * PERIOD_S)
 		return true;
 	watch(k, h, l);
 	return false;
+}
+
+bool cb_half_frame_holds_up(struct cb_kernel *k, struct cb_half_frame *h, const struct cb_guest_link *l, int64_t now,
+			    int64_t *ret_when)
+{
+	*ret_when = 0;
+	if (l->room == NULL || l->room->waiting == 0 || l->big == NULL)
+		return false;
+	if (cb_iopub_congested(k)) /* then it is we who do not read */
+		h->since = now;
+	*ret_when = h->since + PATIENCE_S * 1000000000LL;
+	return *ret_when <= now;
 }
 
 /* ---- the guest's ---- */

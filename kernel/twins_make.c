@@ -54,6 +54,16 @@ static size_t nfds(const struct cb_twin *t)
 	return t->use == CB_TWIN_BRANCH ? CB_BIRTH_SIDE : CB_BIRTH_NFDS;
 }
 
+/* Without room for one more table it is a copy all the same: comms that were open are closed when it goes on. */
+static int copy_comms(const struct cb_comms *from, struct cb_twin *t)
+{
+	int r = cb_comms_copy(from, &t->comms);
+
+	if (r == CB_E_TOO_BIG)
+		cb_log(CB_LOG_WARNING, "too many comms are open to keep them with one more copy of the state");
+	return r == CB_E_TOO_BIG ? 0 : r;
+}
+
 static int give_birth(struct cb_kernel *k, struct cb_twin *t, int theirs[CB_BIRTH_NFDS])
 {
 	struct cb_leash_msg birth = { .op = CB_LEASH_BIRTH, .number = t->number };
@@ -64,7 +74,7 @@ static int give_birth(struct cb_kernel *k, struct cb_twin *t, int theirs[CB_BIRT
 	if (r == 0)
 		r = cb_fd_send(k->guest.leash, &birth, sizeof(birth), theirs, nfds(t));
 	if (r == 0 && t->use != CB_TWIN_BRANCH)
-		r = cb_comms_copy(&k->comms, &t->comms);
+		r = copy_comms(&k->comms, t);
 	if (r == 0)
 		r = watch_leash(k, t);
 	return r < 0 ? r
@@ -163,7 +173,7 @@ bool cb_twins_breed(struct cb_kernel *k, struct cb_twin *from, enum cb_twin_use 
 	if (r == 0)
 		r = cb_fd_send(from->ends.leash, &breed, sizeof(breed), theirs, nfds(t));
 	if (r == 0 && use != CB_TWIN_BRANCH)
-		r = cb_comms_copy(&from->comms, &t->comms);
+		r = copy_comms(&from->comms, t);
 	if (r == 0)
 		r = watch_leash(k, t);
 	return conceived(k, theirs, r, READY_DEADLINE);

@@ -296,6 +296,42 @@ def test_hostile_ones(start):
     assert run_in(c, killer, "1").content["ename"] == "KernelDiedError"
 
 
+HALF = """import os, struct
+os.set_blocking(3, True)
+os.write(3, struct.pack('<IIIIQII', 5, 60 << 20, 0, 0, 0, 0, 0))
+for _ in range(59):
+    left = memoryview(bytes(1 << 20))
+    while left:
+        left = left[os.write(3, left):]
+open(f'half-{os.getpid()}', 'w').close()
+while True:
+    os.write(3, b' ')
+    for _ in range(10000): pass
+"""
+
+
+def test_half_sent_frames_are_bounded_for_all_together(start):
+    """Each at nearly the largest size, and going on byte by byte so that none is given up: some wait."""
+    kernel = start(args=[*ALWAYS, "--set", "limits.memory=2G"])
+    c = kernel.client
+    assert c.run("x = 1").ok
+    made = [branch(c) for _ in range(9)]
+    before = kernel.memory()
+    for where in made:
+        start_in(c, where, HALF)
+    halves = lambda: len(list(kernel.workspace.glob("half-*")))
+    deadline = time.monotonic() + 60
+    while halves() < 4 and time.monotonic() < deadline:
+        assert c.run("x").result == "1"
+    for _ in range(20):
+        assert c.run("x").result == "1", "the main line's frames have room of their own"
+    assert halves() == 4 and kernel.memory() - before < 300 << 20
+    for where in made:
+        assert delete(c, where) == {"status": "ok"}
+    one = branch(c)
+    assert run_in(c, one, "print('y' * (1 << 20)); x").result == "1"
+
+
 @pytest.mark.parametrize("limit", [None, "64M"])
 def test_memory(start, limit):
     """The jail's, and what a cell allows itself: with control groups shared memory counts as well."""

@@ -213,6 +213,55 @@ static void test_half_frame(void **state)
 	done(r, &b);
 }
 
+static bool waits_for_room(struct rig *r)
+{
+	return only(r)->link.waits;
+}
+
+static bool comes_in(struct rig *r)
+{
+	return only(r)->link.big != NULL;
+}
+
+/* Frames of all branches that come in share room: one waits for it, and who holds it does so for a minute at most. */
+static void test_room_for_frames(void **state)
+{
+	static const struct cb_wire_header h = { .type = CB_WIRE_STREAM,
+						 .content_len = 150000,
+						 .flags = CB_WIRE_STDOUT };
+	struct branch b;
+	struct rig *r = up(state, &b);
+	struct cb_link_room *room = &r->k.branches.room;
+	const char *id = send_to(r, &b, "1");
+
+	assert_int_equal(room->max, CB_BRANCH_FRAMES_MAX);
+	(void)rig_begun(r, id);
+	room->used = room->max; /* as if others had it */
+	rig_frame_raw(r, &h, "half", 4);
+	rig_until(r, waits_for_room);
+	assert_int_equal(room->waiting, 1);
+	assert_int_equal(send(r->wire, " more", 5, 0), 5); /* read when there is room */
+	room->used = 0;
+	cb_loop_arm(&r->k.loop, r->k.branches.resume_timer, cb_now_ns());
+	rig_until(r, comes_in);
+	assert_int_equal(room->used, h.content_len);
+	assert_int_equal(room->waiting, 0);
+	room->waiting = 1; /* as if another did */
+	only(r)->half.since = cb_now_ns() - 61 * 1000000000LL;
+	only(r)->half.due = 0;
+	cb_loop_arm(&r->k.loop, r->k.branches.timer, cb_now_ns());
+	rig_until(r, pid_1_was_told);
+	room->waiting = 0;
+	rig_init_expect(r, CB_INIT_DROP, (int)b.twin.number);
+	rig_init_tell(r, CB_INIT_GONE, (int)b.twin.number);
+	rig_expect(r, RIG_IOPUB, "error", id);
+	rig_expect(r, RIG_IOPUB, "idle", id);
+	expect_failed(r, id, "WireError", "within a minute");
+	assert_int_equal(room->used, 0);
+	assert_int_equal(r->k.guest.state, CB_GUEST_UP);
+	done(r, &b);
+}
+
 static void test_it_ends_by_itself(void **state)
 {
 	struct branch b;
@@ -324,6 +373,7 @@ int main(void)
 		T(test_interrupt),
 		T(test_it_does_not_come),
 		T(test_half_frame),
+		T(test_room_for_frames),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -71,6 +71,62 @@ static void test_bounds(void **state)
 	cb_comms_release(&c);
 }
 
+/* Each checkpoint has a copy of the table: all together they are bounded, and what is given back can be used again. */
+static void test_all_tables_are_bounded(void **state)
+{
+	static char big[1u << 20];
+	static struct cb_comms c, copy[300];
+	size_t kept = 0, before = cb_comms_all();
+	char id[32];
+
+	(void)state;
+	memset(big, 'x', sizeof(big));
+	for (unsigned i = 0; i < 15; i++) {
+		snprintf(id, sizeof(id), "\"%u\"", i);
+		assert_int_equal(cb_comms_opened(&c, span(id), (struct cb_span){ big, sizeof(big) }), 0);
+	}
+	while (kept < 300 && cb_comms_copy(&c, &copy[kept]) == 0)
+		kept++;
+	assert_in_range(kept, 1, 4);
+	assert_int_equal(copy[kept].count, 0);
+	assert_true(cb_comms_all() <= CB_COMMS_COPIES_MAX);
+	/* branches that open their own */
+	for (size_t i = kept; i < 300; i++)
+		for (unsigned n = 0; n < 15; n++) {
+			snprintf(id, sizeof(id), "\"%zu %u\"", i, n);
+			(void)cb_comms_opened(&copy[i], span(id), (struct cb_span){ big, sizeof(big) });
+		}
+	assert_true(cb_comms_all() <= CB_COMMS_ALL_MAX);
+	assert_int_equal(cb_comms_opened(&c, CB_SPAN("\"more\""), (struct cb_span){ big, sizeof(big) }), CB_E_TOO_BIG);
+	for (size_t i = 0; i < 300; i++)
+		cb_comms_release(&copy[i]);
+	assert_int_equal(cb_comms_copy(&c, &copy[0]), 0);
+	assert_int_equal(copy[0].count, c.count);
+	assert_true(cb_comms_closed(&copy[0], CB_SPAN("\"0\"")));
+	cb_comms_release(&copy[0]);
+	cb_comms_release(&c);
+	assert_int_equal(cb_comms_all(), before);
+}
+
+/* Small entries cost more than their text. */
+static void test_entries_cost_more_than_their_text(void **state)
+{
+	static struct cb_comms c[300];
+	size_t opened = 0;
+	char id[32];
+
+	(void)state;
+	for (;; opened++) {
+		snprintf(id, sizeof(id), "\"%zu\"", opened);
+		if (cb_comms_opened(&c[opened / 20000 % 300], span(id), CB_SPAN("\"t\"")) < 0)
+			break;
+	}
+	assert_in_range(opened, 1000000, CB_COMMS_ALL_MAX / sizeof(struct cb_comm));
+	for (size_t t = 0; t < 300; t++)
+		cb_comms_release(&c[t]);
+	assert_int_equal(cb_comms_all(), 0);
+}
+
 static void test_info_and_reset(void **state)
 {
 	struct rig *r = *state = rig_up();
@@ -115,6 +171,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_open_close),
 		cmocka_unit_test(test_bounds),
+		cmocka_unit_test(test_all_tables_are_bounded),
+		cmocka_unit_test(test_entries_cost_more_than_their_text),
 		cmocka_unit_test_teardown(test_info_and_reset, rig_teardown),
 	};
 

@@ -261,6 +261,61 @@ static void test_refusals_and_ends(void **state)
 	end(&s);
 }
 
+static void put_raw(struct seen *s, const struct cb_buf *b, size_t from, size_t to)
+{
+	while (from < to) {
+		ssize_t n = send(s->peer, b->data + from, to - from, MSG_DONTWAIT);
+
+		from += n > 0 ? (size_t)n : 0;
+		assert_int_equal(receive(s), 0);
+		if (n < 0 && s->l.waits)
+			return;
+	}
+}
+
+/* Links that share a room: what is coming in is bounded for all of them together, and nothing is lost by waiting. */
+static void test_shared_room(void **state)
+{
+	struct cb_link_room room = { .max = 5u << 20 };
+	CB_AUTO_BUF in = CB_BUF_INIT(64u << 20);
+	struct seen s[4];
+	size_t half;
+
+	(void)state;
+	frame(&in, 3, 3u << 20, 0, NULL, 0);
+	half = in.len / 2;
+	for (size_t i = 0; i < 4; i++) {
+		start(&s[i]);
+		s[i].l.room = &room;
+		put_raw(&s[i], &in, 0, i == 0 ? half : (200u << 10));
+	}
+	assert_int_equal(room.waiting, 3);
+	assert_int_equal(room.used, 3u << 20);
+	assert_false(cb_guest_link_may_go_on(&s[1].l));
+	assert_int_equal(s[1].frames + s[2].frames, 0);
+	cb_guest_link_release(&s[3].l); /* one that waits ends */
+	assert_int_equal(room.waiting, 2);
+	put_raw(&s[0], &in, half, in.len);
+	assert_int_equal(s[0].frames, 1);
+	assert_int_equal(room.used, 0);
+	assert_true(cb_guest_link_may_go_on(&s[1].l));
+	assert_true(cb_guest_link_may_go_on(&s[2].l));
+	assert_int_equal(receive(&s[1]), 0);
+	assert_int_equal(room.used, 3u << 20);
+	assert_false(cb_guest_link_may_go_on(&s[2].l));
+	cb_guest_link_release(&s[1].l); /* one that holds room ends */
+	assert_int_equal(room.used, 0);
+	assert_int_equal(receive(&s[2]), 0);
+	put_raw(&s[2], &in, 200u << 10, in.len);
+	assert_int_equal(s[2].frames, 1);
+	assert_int_equal(room.used + room.waiting, 0);
+	room.max = 1; /* alone it may come however large it is */
+	put_raw(&s[2], &in, 0, in.len);
+	assert_int_equal(s[2].frames, 2);
+	for (size_t i = 0; i < 4; i++)
+		end(&s[i]);
+}
+
 static void test_budget(void **state)
 {
 	CB_AUTO_BUF in = CB_BUF_INIT(1u << 20);
@@ -329,6 +384,7 @@ int main(void)
 		cmocka_unit_test(test_big_frames),
 		cmocka_unit_test(test_tables_that_do_not_add_up),
 		cmocka_unit_test(test_refusals_and_ends),
+		cmocka_unit_test(test_shared_room),
 		cmocka_unit_test(test_budget),
 		cmocka_unit_test(test_send),
 	};
