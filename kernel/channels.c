@@ -2,8 +2,9 @@
  *
  * Trust domain: supervisor. The listening sockets are made by hand while the process still has its rights (a port in
  * use is then one clear error) and handed to libzmq by ZMQ_USE_FD, so that the supervisor's filter can refuse to bind
- * anything later. Invariants: no send blocks; every socket has a message size limit, high-water marks and a linger; a
- * peer is served at most BATCH messages a turn. Called by the loop; hands verified requests to router.c.
+ * anything later. Invariants: no send blocks; every socket has limits for what comes in (incoming.c: for messages that
+ * are not whole yet), high-water marks and a linger; a peer is served at most BATCH messages a turn. Called by the
+ * loop; hands verified requests to router.c.
  */
 #include "channels.h"
 
@@ -18,6 +19,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include "incoming.h"
 #include "kernel.h"
 #include "requests/requests.h"
 #include "router.h"
@@ -141,11 +143,18 @@ static int set_liveness(void *s, enum cb_channel ch)
 	return r;
 }
 
+/* Of one part, and of all parts of a message: above limits.message, so that what is signed and too large can be
+ * answered; below what would hurt. */
+static int64_t largest(const struct cb_kernel *k)
+{
+	int64_t limit = (int64_t)k->policy->limit_message;
+
+	return 2 * limit > FRAME_FLOOR ? 2 * limit : FRAME_FLOOR;
+}
+
 static int set_common(struct cb_kernel *k, void *s, enum cb_channel ch)
 {
-	/* above limits.message, so that what is signed and too large can be answered; below what would hurt */
-	int64_t limit = (int64_t)k->policy->limit_message;
-	int64_t max = ch == CB_HB ? 1024 : 2 * limit > FRAME_FLOOR ? 2 * limit : FRAME_FLOOR;
+	int64_t max = ch == CB_HB ? 1024 : largest(k);
 	int r = zmq_setsockopt(s, ZMQ_MAXMSGSIZE, &max, sizeof(max)) == 0 ? 0 : -errno;
 
 	const int options[][2] = {
@@ -191,16 +200,19 @@ static void on_heartbeat(void *context, short revents)
 				return;
 			}
 			more = zmq_msg_more(&m);
+			if (!more)
+				cb_incoming_delivered(&m);
 			if (zmq_msg_send(&m, s, ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0)) < 0)
 				zmq_msg_close(&m);
 		} while (more);
 	}
 }
 
-/* One multipart message. -EAGAIN when none waits; CB_E_TOO_BIG when it had too many frames (taken off and dropped). */
-static int receive(void *s, zmq_msg_t *frame, size_t *ret_n)
+/* One multipart message. -EAGAIN when none waits; CB_E_TOO_BIG when it had too many frames, or too large ones all
+ * together (taken off and dropped): nobody has said yet that its sender has the key. */
+static int receive(void *s, size_t most, zmq_msg_t *frame, size_t *ret_n)
 {
-	size_t n = 0;
+	size_t n = 0, bytes = 0;
 	bool dropped = false;
 	int more;
 
@@ -216,7 +228,10 @@ static int receive(void *s, zmq_msg_t *frame, size_t *ret_n)
 			return r;
 		}
 		more = zmq_msg_more(m);
-		if (n + 1 < CB_MAX_FRAMES) {
+		bytes += zmq_msg_size(m);
+		if (!more)
+			cb_incoming_delivered(m);
+		if (n + 1 < CB_MAX_FRAMES && bytes <= most) {
 			n++;
 		} else {
 			dropped = true;
@@ -247,9 +262,9 @@ static void take(struct cb_kernel *k, enum cb_channel ch, int most)
 
 	for (int i = 0; i < most && !k->loop.stop; i++) {
 		struct cb_request *r = NULL;
-		const char *reason = "too many frames";
+		const char *reason = "too many frames, or too large ones";
 		size_t n = 0;
-		int c = receive(k->channels.socket[ch], frame, &n);
+		int c = receive(k->channels.socket[ch], (size_t)largest(k), frame, &n);
 
 		if (c == -EAGAIN || c == -EINTR)
 			return;
@@ -324,6 +339,7 @@ int cb_channels_open(struct cb_kernel *k, struct cb_err *err)
 	};
 	struct cb_channels *c = &k->channels;
 
+	cb_incoming_init((uint64_t)largest(k));
 	c->context = zmq_ctx_new();
 	if (c->context == NULL)
 		return cb_err_set(err, -errno, "zeromq", NULL, "zmq_ctx_new: %s", zmq_strerror(errno));

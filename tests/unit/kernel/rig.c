@@ -10,6 +10,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
+#include "incoming.h"
 #include "requests/requests.h"
 
 /* ---- running the loop ---- */
@@ -121,6 +122,7 @@ struct rig *rig_new(void)
 	assert_int_equal(cb_session_init(&r->k.session, r->k.auth), 0);
 	assert_int_equal(cb_channels_listen(&r->k.channels, &r->k.conn, &chosen, &err), 0);
 	assert_int_equal(cb_channels_open(&r->k, &err), 0);
+	cb_incoming_init(0); /* the clients read in this process as well */
 	r->client[RIG_SHELL] = connect_client(r, CB_SHELL, ZMQ_DEALER);
 	r->client[RIG_CONTROL] = connect_client(r, CB_CONTROL, ZMQ_DEALER);
 	r->client[RIG_STDIN] = connect_client(r, CB_STDIN, ZMQ_DEALER);

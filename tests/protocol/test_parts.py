@@ -1,0 +1,78 @@
+"""Messages whose parts have no end, or are too many or too large together, sent by who has no key: bounded as a whole,
+and nobody else notices."""
+
+import pytest
+import zmtp
+
+pytestmark = pytest.mark.cellblock_only
+MIB = 1 << 20
+
+
+@pytest.fixture
+def small(start):
+    """The bound is 64 MiB here."""
+    return start(args=["--set", "limits.message=16M"])
+
+
+def send_until_refused(connections, data, most):
+    """What was taken of each, until all are closed by the kernel, or `most` bytes of each are."""
+    taken = [0] * len(connections)
+    left = set(range(len(connections)))
+    while left:
+        for i in sorted(left):
+            try:
+                connections[i].sendall(data)
+            except (ConnectionError, TimeoutError):
+                left.discard(i)
+            else:
+                taken[i] += len(data)
+                if taken[i] >= most:
+                    left.discard(i)
+    return taken
+
+
+@pytest.mark.parametrize("size", [8 * MIB, 1000])
+def test_parts_without_end(small, size):
+    before = small.memory()
+    one = zmtp.connect(small.connection, "shell")
+    data = zmtp.part(b"x" * size) * (MIB // size or 1)
+    assert send_until_refused([one], data, 400 * MIB)[0] < 300 * MIB
+    assert small.memory() - before < 200 * MIB
+    assert small.client.run("6*7").result == "42"
+
+
+def test_many_that_send_without_end(small):
+    before = small.memory()
+    peers = [zmtp.connect(small.connection, channel) for channel in ("shell", "control", "stdin") * 4]
+    for peer in peers:
+        peer.setblocking(False)
+    part = zmtp.part(b"x" * MIB)
+    offsets = [0] * len(peers)
+    for _ in range(4000):
+        for i, peer in enumerate(peers):
+            try:
+                offsets[i] += peer.send(part[offsets[i] % len(part) :])
+            except OSError:
+                pass
+    assert sum(offsets) > 128 * MIB, "as much as all may hold together"
+    assert small.client.run("6*7").result == "42", "who sends little is served meanwhile"
+    assert small.memory() - before < 250 * MIB
+    for peer in peers:
+        peer.close()
+    assert small.client.request("kernel_info_request", metadata={"x": "y" * (10 * MIB)}).content["status"] == "ok"
+
+
+def test_large_parts_that_are_a_message(small):
+    """Whole, not signed: dropped, and the connection is not the worse for it."""
+    one = zmtp.connect(small.connection, "shell")
+    for _ in range(3):
+        one.sendall(zmtp.part(b"x" * 20 * MIB) * 2 + zmtp.part(b"x", more=False))
+    assert small.client.run("6*7").result == "42"
+
+
+def test_many_whole_messages_are_all_taken(small):
+    """More than the bound together, faster than they are answered: none is lost."""
+    c = small.client
+    asked = [c.send("kernel_info_request", metadata={"x": "y" * (10 * MIB)}) for _ in range(20)]
+    for msg_id in asked:
+        assert c.reply(msg_id).content["status"] == "ok"
