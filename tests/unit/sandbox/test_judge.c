@@ -266,14 +266,16 @@ static void make_repository(const struct place *p, const char *at)
 static const char *const may[] = {
 	"HEAD", "HEAD.lock", "index", "index.lock", "ORIG_HEAD", "FETCH_HEAD", "packed-refs",
 	"packed-refs.lock", "packed-refs.new", "COMMIT_EDITMSG", "MERGE_HEAD", "MERGE_MSG",
-	"CHERRY_PICK_HEAD.lock", "gc.pid.lock", "index.stash.123", "index.stash.123.lock", "next-index-9.lock",
+	"CHERRY_PICK_HEAD.lock", "gc.pid.lock", "info/refs", "info/refs_aB3x",
+	"index.stash.123", "index.stash.123.lock", "next-index-9.lock",
 	"sharedindex.00ff", "objects/aa", "objects/pack/tmp_pack_X", "objects/info/commit-graph.lock",
 	"objects/info/packs", "refs/heads/feature.lock", "refs/heads/hooks", "refs/stash", "logs/HEAD",
 	"logs/refs", NULL
 };
 static const char *const may_not[] = {
 	"config", "config.lock", "config.worktree", "hooks", "hooks/post-merge", "hooks/new", "description",
-	"info", "info/attributes", "info/exclude", "commondir", "gitdir", "rebase-merge", "rebase-apply",
+	"info", "info/refsx", "info/ref",
+	"info/attributes", "info/exclude", "commondir", "gitdir", "rebase-merge", "rebase-apply",
 	"sequencer", "MERGE_RR", "MERGE_AUTOSTASH", "BISECT_LOG", "ADD_EDIT.patch", "fsmonitor--daemon.ipc",
 	"index.stash.x", "index.stash.", "next-index-", ".lock", "anything", "Head", "INDEX",
 	"objects/info/alternates", "objects/info/alternates.lock", "objects/info/ALTERNATES",
@@ -460,6 +462,20 @@ static void test_links(void **state)
 	assert_int_equal(link_to(p, "repo/.git/refs/heads/main", "repo/.git/objects/x"), 0);
 }
 
+/* Who wants git to be read only, in a cell, says so. */
+static void test_git_can_be_closed_further(void **state)
+{
+	struct place *p = *state;
+	static char *items[] = { ".git", ".git/index", ".git/refs", NULL };
+	const struct cb_strv more = { items, 3 };
+
+	make_repository(p, "repo/.git");
+	p->judge.patterns = &more;
+	p->judge.paths = NULL;
+	MAKES(S_IFREG, "repo/.git/index.lock", "repo/.git/HEAD");
+	MAKES_NOT(S_IFREG, "repo/.git/index", "repo/.git/refs/x", "repo/.git/config");
+}
+
 static void test_git_rules_need_a_pattern(void **state)
 {
 	struct place *p = *state;
@@ -608,6 +624,7 @@ int main(void)
 		IN_A_FOLDER(test_no_repository_is_made),
 		IN_A_FOLDER(test_made_meanwhile),
 		IN_A_FOLDER(test_links),
+		IN_A_FOLDER(test_git_can_be_closed_further),
 		IN_A_FOLDER(test_git_rules_need_a_pattern),
 		IN_A_FOLDER(test_paths_that_are_none),
 		IN_A_FOLDER(test_nothing_bounds_the_look),
