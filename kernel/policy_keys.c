@@ -37,9 +37,20 @@ static const struct cb_key_word levels[] = {
 	{ NULL, 0 },
 };
 
+/* What current tools run by themselves: docs/policy.md says why each is here. */
 #define PROTECT_DEFAULT                                                                                                \
-	"[\".git/hooks\", \".git/config\", \".vscode\", \".idea\", \".envrc\", \".devcontainer\", \".husky\", "        \
-	"\".pre-commit-config.yaml\", \"pyvenv.cfg\", \"conda-meta\"]"
+	"[\".git\", \".hg\", \".jj\", \".svn/hooks\", \".pre-commit-config.yaml\", \"prek.toml\", "                    \
+	"\".husky\", \".githooks\", \"lefthook.*\", \"lefthook-local.*\", \".lefthook*\", "                            \
+	"\".overcommit.yml\", \".vscode\", \"*.code-workspace\", \".idea\", \".fleet\", \".zed\", "                    \
+	"\".helix\", \".vim\", \".vimrc\", \".nvimrc\", \".nvim.lua\", \".exrc\", \".lvimrc\", "                       \
+	"\".dir-locals*.el\", \".devcontainer\", \".devcontainer.json\", \".envrc\", \".direnv\", "                    \
+	"\"mise.toml\", \"mise.*.toml\", \".mise.toml\", \".mise.*.toml\", \".mise\", "                                \
+	"\"mise/config.toml\", \".config/mise\", \".tool-versions\", \"devenv.*\", \"flake.nix\", "                    \
+	"\"shell.nix\", \".claude\", \".cursor\", \".mcp.json\", \".codex\", \".gemini\", \".opencode\", "             \
+	"\"opencode.json\", \"opencode.jsonc\", \".windsurf\", \".kiro\", \".continue\", \".roo\", "                   \
+	"\".aider.conf.yml\", \"sitecustomize.py\", \"usercustomize.py\", \".pdbrc\", \".gdbinit\", "                  \
+	"\".lldbinit\", \".Rprofile\", \".Renviron\", \".octaverc\", \"startup.m\", "                                  \
+	"\"jupyter_*config.py\", \"jupyter_*config.json\", \"pyvenv.cfg\", \"conda-meta\"]"
 #define EXPOSE_DEFAULT                                                                                                 \
 	"[\".ipython/profile_default/ipython_config.py\", \".ipython/profile_default/ipython_kernel_config.py\", "     \
 	"\".ipython/profile_default/startup\", \".config/matplotlib/matplotlibrc\", "                                  \

@@ -10,7 +10,7 @@ SAYS = {
     "packages.mode": "ro",
     "workspace.mode": "ro",
     "workspace": "/nowhere/work",
-    "workspace.protect": [".git/hooks", ".envrc", "pyvenv.cfg"],
+    "workspace.protect": [".git", ".svn/hooks", "lefthook.*", ".envrc", "pyvenv.cfg"],
     "root.path": "/srv/an-image",
     "limits.memory": 512 << 20,
     "limits.pids": 100,
@@ -74,12 +74,14 @@ def test_notes(told):
         assert text_of(result).count("[cellblock]") == bool(says), name
 
 
-def test_protected_entries(new_guest):
-    guest = new_guest(env={"CELLBLOCK_POLICY_SAYS": json.dumps({**SAYS, "workspace.mode": "rw"})})
-    for path in (".git/hooks/pre-commit", "sub/.envrc", ".git"):
-        said = text_of(guest.run("raise OSError(30, 'ro', '/nowhere/work/%s')" % path))
+def test_protected_entries(new_guest, tmp_path):
+    says = {**SAYS, "workspace.mode": "rw", "workspace": str(tmp_path)}
+    guest = new_guest(env={"CELLBLOCK_POLICY_SAYS": json.dumps(says)})
+    for path in (".git/hooks/pre-commit", "sub/.envrc", ".git", ".svn", "a/Lefthook.yml", ".ENVRC/x", "new/refs"):
+        said = text_of(guest.run("raise OSError(30, 'ro', '%s/%s')" % (tmp_path, path)))
         assert "workspace.protect has" in said, path
-    assert "[cellblock]" not in text_of(guest.run("raise OSError(30, 'ro', '/nowhere/work/mine')"))
+    said = text_of(guest.run("raise OSError(30, 'ro', '%s/mine')" % tmp_path))
+    assert "workspace.protect: programs outside" in said
 
 
 def test_the_cell_does_not_see_the_variable(told):

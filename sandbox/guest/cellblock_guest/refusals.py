@@ -5,6 +5,7 @@ Words only: what is refused is decided outside. The values come from the supervi
 """
 
 import errno
+import fnmatch
 import json
 import os
 import stat
@@ -17,6 +18,13 @@ _NETWORK = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EADDRNO
 _SOCKETS = {errno.EPERM, errno.EACCES, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT}
 _FORKS = {"fork", "_fork_exec", "_execute_child", "_launch", "spawnv_passfds", "_spawn_process", "_posix_spawn"}
 _DEPTH = 20
+_GIT_MAKERS = {"HEAD", "objects", "refs", "commondir"}  # what git knows a repository by, whatever its name
+
+
+def _all_fit(names, patterns):
+    return len(names) == len(patterns) and all(
+        fnmatch.fnmatchcase(n.lower(), p.lower()) for n, p in zip(names, patterns)
+    )
 
 
 class Refusals:
@@ -202,20 +210,22 @@ class Refusals:
     def _protected(self, path):
         """The pattern that covers a path, itself or a folder above it or, for a rename, below it."""
         parts = path.split("/")
-        for pattern in self.says.get("workspace.protect") or ():
+        patterns = self.says.get("workspace.protect") or ()
+        for pattern in patterns:
             wanted = pattern.split("/")
             n = len(wanted)
-            if any(parts[i : i + n] == wanted for i in range(len(parts))):
+            if any(_all_fit(parts[i : i + n], wanted) for i in range(len(parts))):
                 return pattern
-            if parts[-1] == wanted[0]:
+            if _all_fit(parts[-1:], wanted[:1]):
                 return pattern
         top = self.says.get("workspace", "")
-        markers = {"pyvenv.cfg", "conda-meta"}.intersection(self.says.get("workspace.protect") or ())
         for i in range(len(parts)):
             folder = os.path.join(top, *parts[:i])
-            for marker in markers:
+            for marker in {"pyvenv.cfg", "conda-meta"}.intersection(patterns):
                 if os.path.exists(os.path.join(folder, marker)):
                     return marker
+            if ".git" in patterns and (os.path.exists(os.path.join(folder, "HEAD")) or parts[-1] in _GIT_MAKERS):
+                return ".git"
         return None
 
     # on commands

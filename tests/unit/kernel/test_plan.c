@@ -76,7 +76,7 @@ static void test_notebook(void **state)
 	assert_int_equal(spec.argv.count, 2);
 	assert_string_equal(spec.argv.items[0], python.executable);
 	assert_string_equal(spec.argv.items[1], "/run/cellblock/guest/boot.py");
-	assert_true(holds(&spec.protect, ".git/hooks"));
+	assert_true(holds(&spec.protect, ".git"));
 	assert_true(holds(&spec.protect_paths, prefix));
 	assert_true(spec.home_expose.count > 0);
 	assert_true(spec.limit_data > 0 && spec.limit_pids == 4096 && spec.limit_shm > 0 && spec.limit_tmp > 0 &&
@@ -103,7 +103,7 @@ static void test_agent_starts(void **state)
 	assert_int_equal(spec.workspace_mode, CB_WORKSPACE_OVERLAY);
 	assert_string_equal(spec.workspace_target, "/workspace");
 	assert_non_null(spec.workspace_source);
-	assert_true(holds(&spec.protect, ".git/hooks"));
+	assert_true(holds(&spec.protect, ".git"));
 	assert_int_equal(spec.limit_workspace, 256u << 20);
 	assert_null(spec.workspace_note);
 	assert_int_equal(spec.limit_data, 512u << 20);
