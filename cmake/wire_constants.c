@@ -18,6 +18,7 @@ int main(int argc, char **argv)
 		"FD_WIRE = %d\nFD_LOG = %d\nFD_LEASH = %d\nFD_REGISTRY = %d\nFD_SIDE = %d\nSTDOUT = %u\nSTDERR = %u\n",
 		CB_GUEST_FD_WIRE, CB_GUEST_FD_LOG, CB_GUEST_FD_LEASH, CB_GUEST_FD_REGISTRY, CB_GUEST_FD_SIDE,
 		CB_WIRE_STDOUT, CB_WIRE_STDERR);
+	fprintf(f, "NUDGE = %d\nLET_GO = %d\n", CB_WIRE_NUDGE, CB_WIRE_LET_GO);
 	fprintf(f, "LEASH_BIRTH = %d\nLEASH_BREED = %d\nLEASH_WAKE = %d\nLEASH_BORN = %d\n", CB_LEASH_BIRTH,
 		CB_LEASH_BREED, CB_LEASH_WAKE, CB_LEASH_BORN);
 #define CB_X(name, number, ...) fprintf(f, "%s = %d\n", #name, number);

@@ -72,6 +72,7 @@ static int answered(struct cb_kernel *k, struct cb_branch *b, struct cb_frame *f
 
 static void interrupted(struct cb_branch *b, uint64_t request)
 {
+	b->interrupted++;
 	if (b->lane.current != NULL && (request == 0 || request != b->lane.current->id))
 		return; /* the signal overtook the request; it is sent again */
 	b->nudge_at = b->interrupt_deadline = 0;

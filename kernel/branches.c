@@ -141,10 +141,12 @@ int cb_branches_list(struct cb_kernel *k, struct cb_buf *out)
 
 /* ---- channels ---- */
 
-static void tell_init(struct cb_kernel *k, const struct cb_branch *b, enum cb_init_op op, int arg)
+static void tell_init(struct cb_kernel *k, struct cb_branch *b, enum cb_init_op op, int arg)
 {
 	int r = cb_guest_tell_init_of(k, op, arg, b->lane.number);
 
+	if (r == 0 && op != CB_INIT_DROP)
+		b->signals++;
 	if (r < 0 && op == CB_INIT_DROP) /* else nothing could end it */
 		cb_guest_kill(k, "pid 1 of the jail does not take messages");
 }
@@ -465,9 +467,19 @@ void cb_branches_pump(struct cb_kernel *k)
 	if (k->branches.load.count == 0 || cb_layer_holds(k))
 		return;
 	for (size_t i = 0; (b = next(k, &i)) != NULL;)
-		while (b->state == CB_BRANCH_UP && b->lane.current == NULL && b->lane.waiting.head != NULL)
+		while (b->state == CB_BRANCH_UP && b->lane.current == NULL && b->lane.waiting.head != NULL &&
+		       b->signals == 0)
 			cb_lane_begin(k, &b->lane, cb_lane_pop(&b->lane));
 	arm(k);
+}
+
+void cb_branches_signalled(struct cb_kernel *k, uint32_t number)
+{
+	struct cb_branch **b = place_of(k, number);
+
+	if (b == NULL || (*b)->signals == 0 || --(*b)->signals > 0)
+		return;
+	cb_branches_pump(k);
 }
 
 static void take(struct cb_kernel *k, struct cb_branch *b, struct cb_request *r)
@@ -550,7 +562,7 @@ void cb_branches_input(struct cb_kernel *k, struct cb_branch *b, struct cb_span 
 
 static void nudge(struct cb_kernel *k, struct cb_branch *b, int64_t now)
 {
-	tell_init(k, b, CB_INIT_NUDGE, SIGINT);
+	tell_init(k, b, CB_INIT_NUDGE, CB_WIRE_NUDGE + (int)(b->interrupted % 2));
 	b->nudge_after = b->nudge_after < NUDGE_MAX ? 2 * b->nudge_after : NUDGE_MAX;
 	b->nudge_at = now + b->nudge_after;
 }
@@ -559,9 +571,11 @@ static void interrupt(struct cb_kernel *k, struct cb_lane *l)
 {
 	struct cb_branch *b = (struct cb_branch *)l;
 
-	tell_init(k, b, CB_INIT_SIGNAL, SIGINT);
-	b->nudge_after = NUDGE_FIRST;
-	b->nudge_at = cb_now_ns() + NUDGE_FIRST;
+	if (b->nudge_at == 0) { /* else one is on its way */
+		tell_init(k, b, CB_INIT_SIGNAL, SIGINT);
+		b->nudge_after = NUDGE_FIRST;
+		b->nudge_at = cb_now_ns() + NUDGE_FIRST;
+	}
 	if (l->interrupted && k->policy->timeout_interrupt > 0)
 		b->interrupt_deadline = cb_now_ns() + (int64_t)(k->policy->timeout_interrupt * (double)SECOND);
 	arm(k);

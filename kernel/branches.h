@@ -34,7 +34,8 @@ struct cb_branch {
 	char why[256];	       /* it is to end for; empty = it ended by itself */
 	bool mute;	       /* it broke the protocol: not heard any more */
 	int64_t deadline;      /* to wake, or to end after its wire is closed; 0 = none */
-	int64_t nudge_at, nudge_after;
+	int64_t nudge_at, nudge_after; /* an interrupt is wanted that it has not taken; 0 = none */
+	unsigned interrupted, signals; /* as struct cb_guest's */
 	int64_t interrupt_deadline;
 	struct cb_half_frame half;
 	uint64_t oom_kills; /* of the jail when the cell began */
@@ -85,5 +86,6 @@ const struct cb_request *cb_branches_running(const struct cb_kernel *k);
 bool cb_branches_busy(const struct cb_kernel *k); /* anything runs or waits */
 
 /* ---- from twins.c and execution.c ---- */
+void cb_branches_signalled(struct cb_kernel *k, uint32_t number);
 void cb_branches_gone(struct cb_kernel *k, uint32_t number, int status);
 void cb_branches_jail_gone(struct cb_kernel *k, const char *why);

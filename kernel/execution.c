@@ -237,8 +237,12 @@ bool cb_request_is_execute(const struct cb_request *r)
 	return strcmp(r->type, "execute_request") == 0;
 }
 
+static void interrupt_current(struct cb_kernel *k);
+
 static void begin(struct cb_kernel *k, struct cb_request *r)
 {
+	bool interrupted = r->interrupted;
+
 	if (cb_request_is_execute(r)) {
 		begin_execute(k, r);
 	} else if (cb_request_is_job(r)) {
@@ -252,6 +256,8 @@ static void begin(struct cb_kernel *k, struct cb_request *r)
 	} else {
 		begin_other(k, r);
 	}
+	if (interrupted && k->execution.current == r)
+		interrupt_current(k);
 }
 
 /* No jail can be had: each request is begun only to be failed with the reason. */
@@ -275,7 +281,8 @@ void cb_execution_pump(struct cb_kernel *k)
 	if (x->pumping)
 		return; /* finish() below comes back here: a loop, not a recursion, for a queue of thousands */
 	x->pumping = true;
-	while (x->current == NULL && x->waiting.head != NULL && !cb_layer_holds(k) && !cb_twins_busy(k)) {
+	while (x->current == NULL && x->waiting.head != NULL && !cb_layer_holds(k) && !cb_twins_busy(k) &&
+	       !cb_guest_signals_on_way(k)) {
 		if (k->guest.state == CB_GUEST_UP)
 			begin(k, cb_queue_pop(&x->waiting, &x->load));
 		else if (k->guest.state == CB_GUEST_NONE && k->guest.failure.code != 0)
@@ -411,6 +418,7 @@ static void stop_soft(struct cb_kernel *k)
 		return;
 	}
 	x->stop = CB_STOP_TIME_SOFT;
+	x->interrupt_repeated = false;
 	cb_guest_interrupt(k);
 	start_clock(k, (int64_t)(grace * (double)SECOND) + 1);
 }
@@ -506,36 +514,13 @@ static void on_notice_timer(void *context)
 		cb_iopub_text(k, x->current->header, CB_WIRE_STDERR, text, sizeof(text) - 1);
 }
 
-void cb_execution_interrupt(struct cb_kernel *k)
+static void interrupt_current(struct cb_kernel *k)
 {
 	struct cb_execution *x = &k->execution;
-	const struct cb_request *meant = x->current;
 	int64_t now = cb_now_ns();
 
-	cb_jobs_interrupt(k);
-	cb_layer_interrupt(k);
-	cb_lanes_interrupt(k);
-	if (x->current != meant) /* that one has ended, and what runs now is another */
+	if (cb_request_is_job(x->current) || cb_request_is_checkpoint(x->current))
 		return;
-	if (k->guest.state == CB_GUEST_RESTORING ||
-	    (x->current != NULL && (cb_request_is_job(x->current) || cb_request_is_checkpoint(x->current))))
-		return;
-	if (x->current == NULL) {
-		/* nothing runs; what waits for a jail that does not come is given up */
-		struct cb_request *r = k->guest.state != CB_GUEST_UP ? cb_queue_pop(&x->waiting, &x->load) : NULL;
-
-		if (r != NULL)
-			cb_guest_give_up_start(k);
-		if (r != NULL && cb_request_is_execute(r)) {
-			begin_execute(k, r);
-			cb_abort_queue(k);
-			cb_failure_reply(k, "KeyboardInterrupt", "kept", "interrupted while the jail was starting");
-			cb_execution_finish(k);
-		} else if (r != NULL) {
-			cb_abort_request(k, r);
-		}
-		return;
-	}
 	if (x->interrupted_at != 0) {
 		if (now - x->interrupted_at >= CB_DOUBLE_CLICK)
 			interrupt_hard(k);
@@ -551,15 +536,60 @@ void cb_execution_interrupt(struct cb_kernel *k)
 			    now + (int64_t)(k->policy->timeout_interrupt * (double)SECOND));
 }
 
+/* Nothing runs. What waits for a jail that does not come is given up; what waits for a twin to be made, or for signals
+ * that were for another, is interrupted as soon as it is begun. */
+static void interrupt_waiting(struct cb_kernel *k)
+{
+	struct cb_execution *x = &k->execution;
+
+	if (k->guest.state == CB_GUEST_UP) {
+		if (x->waiting.head != NULL && !cb_layer_holds(k))
+			x->waiting.head->interrupted = true;
+		return;
+	}
+	struct cb_request *r = cb_queue_pop(&x->waiting, &x->load);
+
+	if (r == NULL)
+		return;
+	cb_guest_give_up_start(k);
+	if (!cb_request_is_execute(r)) {
+		cb_abort_request(k, r);
+		return;
+	}
+	begin_execute(k, r);
+	cb_abort_queue(k);
+	cb_failure_reply(k, "KeyboardInterrupt", "kept", "interrupted while the jail was starting");
+	cb_execution_finish(k);
+}
+
+void cb_execution_interrupt(struct cb_kernel *k)
+{
+	struct cb_execution *x = &k->execution;
+	const struct cb_request *meant = x->current;
+
+	cb_jobs_interrupt(k);
+	cb_layer_interrupt(k);
+	cb_lanes_interrupt(k);
+	if (x->current != meant) /* that one has ended, and what runs now is another */
+		return;
+	if (k->guest.state == CB_GUEST_RESTORING)
+		return;
+	if (x->current != NULL)
+		interrupt_current(k);
+	else
+		interrupt_waiting(k);
+}
+
 void cb_execution_interrupt_delivered(struct cb_kernel *k, uint64_t request)
 {
 	struct cb_execution *x = &k->execution;
 
 	if (x->current != NULL && (request == 0 || request != x->current->id)) {
-		/* The signal overtook the request on its way: Python was idle, or not quite done with what came before,
-		 * and let it pass. Once more at once, which may be too early again; then the nudges go on. */
-		if (!x->interrupt_repeated)
-			cb_guest_interrupt(k);
+		/* The signal was for what came before; or it overtook the request on its way: Python was idle, or not
+		 * quite done with what came before, and let it pass. Then once more at once, which may be too early
+		 * again; and the nudges go on. */
+		if (k->guest.interrupt_wanted && !x->interrupt_repeated)
+			cb_guest_interrupt_again(k);
 		x->interrupt_repeated = true;
 		return;
 	}

@@ -65,7 +65,8 @@ static void close_channels(struct cb_kernel *k)
 	cb_usage_close(&g->usage);
 	cb_loop_arm(&k->loop, g->deadline_timer, 0);
 	cb_loop_arm(&k->loop, g->resume_timer, 0);
-	cb_loop_arm(&k->loop, g->nudge_timer, 0);
+	cb_guest_interrupted(k);
+	g->signals = 0;
 }
 
 static void start_failed(struct cb_kernel *k)
@@ -253,6 +254,7 @@ void cb_guest_want(struct cb_kernel *k)
 	g->exited = g->given_up = g->retired = g->end_known = g->end_awaited = false;
 	g->verdict[0] = g->cause[0] = '\0';
 	k->memory.over = 0;
+	g->interrupted = 0;
 	g->rules = (struct cb_guest_rules){ .phase = CB_PHASE_STARTING,
 					    .first_id = g->rules.last_id + 1,
 					    .last_id = g->rules.last_id,
@@ -370,6 +372,10 @@ static void on_init(void *context, short revents)
 	(void)revents;
 	if (n == (ssize_t)sizeof(m) && m.op == CB_INIT_EXITED)
 		exited(k, m.arg);
+	else if (n == (ssize_t)sizeof(m) && m.op == CB_INIT_SIGNALLED && m.number == 0)
+		cb_guest_signalled(k);
+	else if (n == (ssize_t)sizeof(m) && m.op == CB_INIT_SIGNALLED)
+		cb_branches_signalled(k, m.number);
 	else if (n == (ssize_t)sizeof(m))
 		cb_twins_init_said(k, &m);
 	else if (n >= 0 || (errno != EAGAIN && errno != EINTR))
@@ -552,6 +558,7 @@ int cb_guest_become(struct cb_kernel *k, struct cb_guest_ends *ends, pid_t pid)
 	if (g->verdict[0] != '\0') /* else it is one that took over in vain */
 		memcpy(g->cause, g->verdict, sizeof(g->cause));
 	g->verdict[0] = '\0'; /* the new one is not condemned */
+	g->interrupted = 0;
 	close_ends(k);
 	r = take_ends(k, ends);
 	if (r < 0)

@@ -130,6 +130,7 @@ int cb_guest_frame(struct cb_kernel *k, struct cb_frame *f, const struct cb_gues
 		*ret_reason = "INPUT_REQUEST though the client does not allow stdin";
 		return input_request(k, f);
 	case CB_WIRE_INTERRUPTED:
+		k->guest.interrupted++;
 		cb_execution_interrupt_delivered(k, f->header.request);
 		break;
 	case CB_WIRE_CHECKPOINT_REPLY:

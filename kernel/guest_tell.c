@@ -132,27 +132,52 @@ int cb_guest_tell_init_of(struct cb_kernel *k, enum cb_init_op op, int arg, uint
 	return r;
 }
 
+static void send_signal(struct cb_kernel *k, enum cb_init_op op, int number)
+{
+	if (cb_guest_tell_init(k, op, number) == 0)
+		k->guest.signals++;
+}
+
 void cb_guest_on_nudge(void *context)
 {
 	struct cb_kernel *k = context;
 	struct cb_guest *g = &k->guest;
 
-	(void)cb_guest_tell_init(k, CB_INIT_NUDGE, SIGINT);
+	send_signal(k, CB_INIT_NUDGE, CB_WIRE_NUDGE + (int)(g->interrupted % 2));
 	if (g->nudge_after < NUDGE_MAX)
 		g->nudge_after *= 2;
 	cb_loop_arm(&k->loop, g->nudge_timer, cb_now_ns() + g->nudge_after);
 }
 
-void cb_guest_interrupt(struct cb_kernel *k)
+void cb_guest_interrupt_again(struct cb_kernel *k)
 {
 	struct cb_guest *g = &k->guest;
 
-	(void)cb_guest_tell_init(k, CB_INIT_SIGNAL, SIGINT);
+	send_signal(k, CB_INIT_SIGNAL, SIGINT);
+	g->interrupt_wanted = true;
 	g->nudge_after = NUDGE_FIRST;
 	cb_loop_arm(&k->loop, g->nudge_timer, cb_now_ns() + g->nudge_after);
 }
 
+void cb_guest_interrupt(struct cb_kernel *k)
+{
+	if (!k->guest.interrupt_wanted)
+		cb_guest_interrupt_again(k);
+}
+
 void cb_guest_interrupted(struct cb_kernel *k)
 {
+	k->guest.interrupt_wanted = false;
 	cb_loop_arm(&k->loop, k->guest.nudge_timer, 0);
+}
+
+bool cb_guest_signals_on_way(const struct cb_kernel *k)
+{
+	return k->guest.signals > 0;
+}
+
+void cb_guest_signalled(struct cb_kernel *k)
+{
+	if (k->guest.signals > 0 && --k->guest.signals == 0)
+		cb_execution_pump(k);
 }

@@ -36,6 +36,11 @@ int cb_guest_tell_init_of(struct cb_kernel *k, enum cb_init_op op, int arg, uint
 /* SIGINT to the guest's process group, then again and again to its main process until cb_guest_interrupted: a signal
  * that arrives just before Python enters a blocking call is only seen when the call ends. */
 void cb_guest_interrupt(struct cb_kernel *k);
+/* The same, though one is on its way: that came too early. */
+void cb_guest_interrupt_again(struct cb_kernel *k);
+/* Signals were asked of pid 1 that it has not yet sent: until it has, no request is sent that they could hit. */
+bool cb_guest_signals_on_way(const struct cb_kernel *k);
+void cb_guest_signalled(struct cb_kernel *k); /* one was sent */
 void cb_guest_interrupted(struct cb_kernel *k);
 /* A timer's: the interrupt once more. */
 void cb_guest_on_nudge(void *context);

@@ -118,11 +118,12 @@ bool cb_lanes_busy(const struct cb_kernel *k)
 
 static void tell_guest(struct cb_kernel *k, const struct cb_lane *l, enum cb_wire_type type)
 {
+	uint64_t request = type == CB_WIRE_LANE_INTERRUPT && l->current != NULL ? l->current->id : 0;
 	char text[32];
 	int n = snprintf(text, sizeof(text), "{\"lane\":%u}", l->number);
 	struct cb_span span = { text, (size_t)n };
 
-	(void)cb_side_send(k, type, 0, span, span, NULL, 0);
+	(void)cb_side_send(k, type, request, span, span, NULL, 0);
 }
 
 /* ---- taking ---- */
@@ -319,7 +320,8 @@ void cb_lanes_pump(struct cb_kernel *k)
 		return;
 	if (k->guest.rules.phase != CB_PHASE_ASKING) /* Python's completer is not asked twice at a time */
 		pump_lane(k, &k->lanes.ask);
-	pump_lane(k, &k->lanes.comms);
+	if (!cb_guest_signals_on_way(k)) /* they are for the main thread */
+		pump_lane(k, &k->lanes.comms);
 	for (size_t i = 0; i < CB_SUBSHELLS_MAX && k->lanes.load.count > 0; i++) {
 		pump_lane(k, &k->lanes.beside[i]);
 		pump_lane(k, &k->lanes.sub[i]);
@@ -331,6 +333,8 @@ void cb_lanes_pump(struct cb_kernel *k)
 static void done(struct cb_kernel *k, struct cb_lane *l)
 {
 	note(k, l, 0);
+	if (l == &k->lanes.comms && k->execution.current == NULL)
+		cb_guest_interrupted(k);
 	arm(k);
 	cb_twins_quiet(k);
 }

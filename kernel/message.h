@@ -61,6 +61,7 @@ struct cb_request {
 	int64_t arrived_ns;	 /* monotonic */
 	double arrived_date;	 /* wall clock */
 	uint64_t id;		 /* on the wire to the guest; 0 = not sent there */
+	bool interrupted;	 /* before it could be begun */
 	struct cb_request *next; /* in what it waits in */
 };
 

@@ -223,6 +223,16 @@ static void about_twins(const struct cb_init_msg *message)
 		go_on();
 }
 
+/* The supervisor sends no other request before it knows that this is done. */
+static void send_signal(const struct cb_init_msg *message, pid_t to)
+{
+	struct cb_init_msg done = { .op = CB_INIT_SIGNALLED, .arg = message->arg, .number = message->number };
+
+	if (to > 0 && message->arg > 0 && message->arg < NSIG)
+		(void)kill(message->op == CB_INIT_SIGNAL ? -to : to, message->arg);
+	(void)cb_fd_send(CB_INIT_FD_LINK, &done, sizeof(done), NULL, 0);
+}
+
 /* False if there was nothing to do. */
 static bool obey(void)
 {
@@ -241,10 +251,8 @@ static bool obey(void)
 		leave(0);
 	/* Guest and branches lead sessions, so they can't leave their groups. */
 	to = message.number == 0 ? self.guest : cb_twins_branch_pid(message.number);
-	if (message.op == CB_INIT_SIGNAL && to > 0 && message.arg > 0 && message.arg < NSIG)
-		(void)kill(-to, message.arg);
-	if (message.op == CB_INIT_NUDGE && to > 0 && message.arg > 0 && message.arg < NSIG)
-		(void)kill(to, message.arg);
+	if (message.op == CB_INIT_SIGNAL || message.op == CB_INIT_NUDGE)
+		send_signal(&message, to);
 	if (message.op == CB_INIT_JOB && fd >= 0 && !self.frozen) /* else the end of its socket is the answer */
 		start_job(self.jail, fd);
 	if (self.twins)

@@ -24,7 +24,10 @@
  *
  * The supervisor sends one request at a time: the next only after the answer to the last. INPUT_REPLY goes to a guest
  * that has asked. An interrupt is no frame but SIGINT to the guest's process group; the guest answers it with
- * INTERRUPTED as soon as Python code runs its handler.
+ * INTERRUPTED as soon as Python code runs its handler. No request follows before pid 1 has sent what signals were asked
+ * of it: what a guest finds pending when it takes a request is not for that request, and is to be dropped. As long as
+ * no answer has come the interrupt is repeated by CB_WIRE_NUDGE + n % 2 to the guest's main process alone, n being the
+ * number of INTERRUPTED that have come from it: one that crosses the answer is known by that, and is to be ignored.
  *
  * A guest that breaks a rule of this file (unknown type, wrong phase, over a cap, content that the strict JSON scan
  * refuses, an id never given, half a frame that does not go on) is killed and the request reported as WireError. The
@@ -51,6 +54,11 @@
 #define CB_GUEST_FD_LEASH 5    /* to the supervisor: commands about twins, see twin.h */
 #define CB_GUEST_FD_REGISTRY 6 /* to pid 1: where twins register, see twin.h */
 #define CB_GUEST_FD_SIDE 7     /* the side wire */
+
+/* Numbers of signals; real-time ones, which nobody else uses. See above; the last to a guest that is held up in a
+ * function which runs before or after each fork, while a twin is to be made: that function is to end. */
+#define CB_WIRE_NUDGE 60 /* and 61 */
+#define CB_WIRE_LET_GO 62
 
 /* flags of STREAM */
 #define CB_WIRE_STDOUT 1u
@@ -176,7 +184,8 @@ enum cb_wire_id {
  *					wire, so that it passes a flood of output
  *	EXECUTE, DOWN_COMM_*		lane n: subshell n, which begins with its first request. Outputs, LANE_RESULT,
  *					LANE_REPLY and LANE_DONE go up on the wire, so that their order is kept
- *	LANE_INTERRUPT			KeyboardInterrupt for what the lane runs. content, metadata: {"lane": n}
+ *	LANE_INTERRUPT			KeyboardInterrupt for that request of the lane's, if it has not ended; where its
+ *					code has not begun, as soon as it does. content, metadata: {"lane": n}
  *	INPUT_REPLY			the answer to the LANE_INPUT of the lane's cell. None comes after LANE_INTERRUPT
  *	LANE_CLOSE			the subshell ends when what it runs has ended
  *	DEBUG				to the debugger: the client's debug_request content, verbatim, a request of the

@@ -268,7 +268,7 @@ class Subshell:
         return self.guest.send(kind, content, metadata, request=request, wire=self.guest.side)
 
     def interrupt(self):
-        self._send("LANE_INTERRUPT", {}, request=0)
+        self._send("LANE_INTERRUPT", {}, request=self.request)
 
     def answer(self, value):
         self._send("INPUT_REPLY", {"value": value}, request=self.request)

@@ -1,8 +1,10 @@
 """A guest for cells of bash: one bash that lives from cell to cell, over the same wire as the Python guest.
 
-bash reads what it has to do from a pipe of ours and answers on another, in records that end in NUL: `S` status, the
-cell is done; `I` prompt, `read` wants input; `Q` text, the answer to a question of ours. Its output goes to fds 1 and
-2, which the supervisor reads. An interrupt reaches bash by itself: it is in our process group.
+bash reads what it has to do from a pipe of ours and answers on another, in records that end in NUL: `B`, the cell
+begins; `S` status and number, it is done; `I` prompt, `read` wants input; `Q` text, the answer to a question of ours.
+Its output goes to fds 1 and 2, which the supervisor reads. It leads a process group of its own: an interrupt is passed
+on to it only while it runs what is to be interrupted, for one that meets bash while it reads makes it forget a part of
+that; and what it then may have forgotten is told again.
 """
 
 import fcntl
@@ -28,7 +30,8 @@ exec 2>&%(err)d %(err)d>&-
 set +o history +H
 unset HISTFILE PS1 PS2
 shopt -s expand_aliases
-__cellblock_done() { builtin printf 'S%%s\0' "$1" >&%(out)d; return "$1"; }
+__cellblock_begin() { builtin local __cellblock_status=$?; builtin printf 'B\0' >&%(out)d; return $__cellblock_status; }
+__cellblock_done() { builtin printf 'S%%s %%s\0' "$1" "$2" >&%(out)d; return "$1"; }
 read() {
     builtin local OPTIND=1 OPTARG __cellblock_option __cellblock_prompt= __cellblock_hidden=0
     if [[ ! /dev/stdin -ef /dev/null ]]; then builtin read "$@"; return; fi
@@ -56,7 +59,8 @@ class Ended(Exception):
 class Session:
     """The bash process and the pipes to it."""
 
-    def __init__(self):
+    def __init__(self, interrupts):
+        self._interrupts = interrupts
         ours_out, out = os.pipe()
         answers, ours_answers = os.pipe()
         inherited = [fcntl.fcntl(fd, fcntl.F_DUPFD, at) for fd, at in ((out, _OUT), (answers, _ANSWERS), (2, _STDERR))]
@@ -71,7 +75,7 @@ class Session:
             pass_fds=inherited,
             env={**os.environ, **_ENVIRONMENT},
             bufsize=0,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            preexec_fn=_own_group,
         )
         for fd in inherited:
             os.close(fd)
@@ -106,11 +110,35 @@ class Session:
 
     def ask(self, command):
         """What a command of ours prints."""
-        self.tell("{ builtin printf Q; %s; builtin printf '\\0'; } >&%d 2>/dev/null </dev/null" % (command, _OUT))
+        end = "builtin printf '\\0' >&%d" % _OUT
+        self.tell("{ builtin printf Q; %s; } >&%d 2>/dev/null </dev/null\n%s" % (command, _OUT, end))
         while True:
-            kind, text = self.record()
-            if kind == "Q":
-                return text
+            try:
+                kind, text = self.listen(lambda: self.interrupt(end))
+                if kind == "Q":
+                    return text
+            except KeyboardInterrupt:
+                self.interrupt(end)
+
+    def listen(self, interrupt):
+        """The next record. Calls interrupt(), which gives True, for each interrupt meanwhile; one that came before is
+        raised."""
+        interrupts = self._interrupts
+        interrupts.on_async = interrupt
+        try:
+            return interrupts.run(self.record)
+        finally:
+            interrupts.on_async = None
+
+    def interrupt(self, end):
+        """Only what bash runs now; then it does `end`, perhaps for the second time. The empty line is for a byte that
+        it may have been about to read."""
+        try:
+            os.killpg(self.pid, signal.SIGINT)
+        except OSError:
+            pass
+        self.tell("\n" + end)
+        return True
 
     def answer(self, text):
         os.write(self._answers, text.replace("\0", "").encode("utf-8", "replace") + b"\0")
@@ -126,12 +154,19 @@ class Session:
             os.close(fd)
 
 
+def _own_group():
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class BashGuest:
     def __init__(self):
         self.wire = Wire()
         self.interrupts = Interrupts(self.wire)
         self.prompt = Prompt(self.wire, self.interrupts, self)
         self.session = None
+        self._cells = 0
+        self._begun = self._interrupted = False
         self._handlers = {
             W.EXECUTE: (self._execute, W.EXECUTE_REPLY),
             W.COMPLETE: (self._complete, W.COMPLETE_REPLY),
@@ -148,7 +183,7 @@ class BashGuest:
     def serve(self):
         os.set_inheritable(W.FD_LOG, False)
         self.interrupts.install()
-        self.session = Session()
+        self.session = Session(self.interrupts)
         version = self.session.ask("builtin printf %s.%s.%s ${BASH_VERSINFO[@]::3}")
         hello = {
             "wire_version": W.VERSION,
@@ -166,17 +201,17 @@ class BashGuest:
             if kind not in self._handlers:
                 continue  # a late INPUT_REPLY
             handler, answer = self._handlers[kind]
-            self.interrupts.request = request
+            self.interrupts.begin(request)
             context.begin(request)
             try:
                 if self.session is None:
-                    self.session = Session()
+                    self.session = Session(self.interrupts)
                 reply = handler(request, loads(content), loads(metadata) if metadata else {})
             except BaseException as e:
                 os.write(W.FD_LOG, ("%r\n" % e).encode("utf-8", "replace"))
                 reply = _error(type(e).__name__, str(e))
             finally:
-                self.interrupts.request, self.interrupts.late = 0, False
+                self.interrupts.end()
             self.wire.send(answer, request, encode(reply))
 
     def _execute(self, request, content, metadata):
@@ -201,24 +236,43 @@ class BashGuest:
 
     def _run(self, code):
         """(exit status, whether it was interrupted, how bash ended or "")."""
-        self.session.tell("eval %s </dev/null\n__cellblock_done $?" % shlex.quote(code.replace("\0", "")))
-        interrupted = False
+        self._cells += 1
+        self._begun = self._interrupted = False
+        text = "__cellblock_begin; eval %s </dev/null\n%s"
+        self.session.tell(text % (shlex.quote(code.replace("\0", "")), self._done()))
         while True:
             try:
-                kind, text = self.interrupts.run(self.session.record)
-                if kind == "I":
+                kind, text = self.session.listen(self._interrupt)
+                if kind == "B":
+                    self.interrupts.shielded(self._begins)
+                elif kind == "I":
                     self.session.answer(self.interrupts.run(self._ask_user, text[1:], text[:1] == "1"))
-                elif kind == "S":
-                    return int(text), interrupted, ""
+                elif kind == "S" and text.endswith(" %d" % self._cells):
+                    return int(text.split()[0]), self._interrupted, ""
             except KeyboardInterrupt:
-                interrupted = True  # bash has had it, too, and says when it is done
+                self._interrupt()
             except Ended as e:
                 self.session.close()
                 self.session = None
                 status = e.args[0]
                 if status < 0:
-                    return status, interrupted, "was killed by signal %d" % -status
-                return status, interrupted, "ended with status %d" % status
+                    return status, self._interrupted, "was killed by signal %d" % -status
+                return status, self._interrupted, "ended with status %d" % status
+
+    def _done(self):
+        return "__cellblock_done $? %d" % self._cells
+
+    def _begins(self):
+        self._begun = True
+        if self._interrupted:
+            self.session.interrupt(self._done())
+
+    def _interrupt(self):
+        """bash says when it is done with the cell."""
+        self._interrupted = True
+        if self._begun:
+            self.session.interrupt(self._done())
+        return True
 
     def _ask_user(self, prompt, hidden):
         try:

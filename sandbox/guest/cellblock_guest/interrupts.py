@@ -3,8 +3,12 @@
 The C-level handler is always ours, so that INTERRUPTED is sent also when user code installed its own; signal.signal and
 signal.getsignal show the user's. The user's handler lasts until its cell ends, as under ipykernel. Finalisers and
 callbacks swallow what is raised in them: an interrupt that met one comes again.
+
+One interrupt is one KeyboardInterrupt, in the request that it was meant for: begin() drops what was sent before that,
+and the supervisor's repetitions (nudges, see wire.h) count only as long as none has been answered.
 """
 
+import _signal  # as in twins.py
 import signal
 import sys
 from os import getpid
@@ -13,7 +17,10 @@ from time import sleep
 from . import context, wire_constants as W
 from .threads import start_deaf
 
-_signal, _getsignal = signal.signal, signal.getsignal
+_set, _getsignal = signal.signal, signal.getsignal
+_NUDGES = (W.NUDGE, W.NUDGE + 1)
+_OWN = (*_NUDGES, W.LET_GO)
+_ALL = (signal.SIGINT, *_OWN)
 
 
 class Interrupts:
@@ -26,49 +33,91 @@ class Interrupts:
         self.pending = False  # a signal came while shielded
         self.late = False  # a signal came for a pending request before its code ran
         self.again = False  # what comes is reported already
+        self.hits = 0  # KeyboardInterrupts raised
+        self.reported = 0  # INTERRUPTED that were sent, as the supervisor counts them
+        self.forking = None  # Twins.let_go, while functions run that were registered for each fork
         self.on_async = None  # called first while an await-cell runs; True = it took care
         self.user = signal.default_int_handler
         self.debugger = None  # the Guest's
         wire.interrupts = self
 
     def install(self):
-        _signal(signal.SIGINT, self._handler)
+        _set(signal.SIGINT, self._handler)
+        for number in _NUDGES:
+            _set(number, self._on_nudge)
+        _set(W.LET_GO, self._on_let_go)
         self._show_unraisable, sys.unraisablehook = sys.unraisablehook, self._on_unraisable
         signal.signal, signal.getsignal = self._patched_signal, self._patched_getsignal
 
+    def begin(self, request):
+        """What was sent until now is not for this request: signals that user code has held back, then those that wait
+        for their handler."""
+        while _signal.sigtimedwait(_ALL, 0) is not None:
+            pass
+        _signal.pthread_kill(self.wire.main, 0)
+        self.pending = self.late = False
+        self.request = request
+
+    def end(self):
+        self.request = 0
+        self.late = False
+
     def _patched_signal(self, signalnum, handler):
+        if signalnum in _OWN:
+            return signal.SIG_DFL
         if signalnum != signal.SIGINT or self.wire.forked:
             if signalnum == signal.SIGINT:
                 self.user = handler
-            return _signal(signalnum, handler)
+            return _set(signalnum, handler)
         previous = self.user
         if handler not in (signal.SIG_DFL, signal.SIG_IGN) and not callable(handler):
-            return _signal(signalnum, handler)  # raises the right error
-        _signal(signal.SIGINT, self._handler)  # raises outside the main thread
+            return _set(signalnum, handler)  # raises the right error
+        _set(signal.SIGINT, self._handler)  # raises outside the main thread
         self.user = handler
         return previous
 
     def _patched_getsignal(self, signalnum):
         if signalnum == signal.SIGINT and not self.wire.forked:
             return self.user
-        return _getsignal(signalnum)
+        return signal.SIG_DFL if signalnum in _OWN else _getsignal(signalnum)
 
     def _handler(self, signum, frame):
         if getpid() != self.pid:
             return  # a child so young that it is not made mute yet; an interrupt is repeated
         if self.wire.forked:
             self._call_user(frame)
-        elif self.again and frame.f_code is Interrupts._on_unraisable.__code__:
+        else:
+            self._take(frame)
+
+    def _on_nudge(self, signum, frame):
+        """The interrupt once more: not if it was taken meanwhile."""
+        if getpid() == self.pid and not self.wire.forked and signum - W.NUDGE == self.reported % 2:
+            self._take(frame)
+
+    def _on_let_go(self, signum, frame):
+        if getpid() != self.pid or self.wire.forked:
             return
-        elif self.shield:
+        if self.forking:
+            self.forking()
+        elif self.again:
+            self._take(frame)
+
+    def _take(self, frame):
+        if self.again and frame.f_code is Interrupts._on_unraisable.__code__:
+            return
+        if self.shield:
             self.pending = True
         else:
             self.deliver(frame)
 
+    def report(self, request):
+        self.reported += 1
+        self.wire.send(W.INTERRUPTED, request, b"{}")
+
     def deliver(self, frame=None):
         self.pending = False
         if not self.again:
-            self.wire.send(W.INTERRUPTED, self.request, b"{}")
+            self.report(self.request)
         self.again = False
         if self.user is not signal.default_int_handler:
             self._call_user(frame)
@@ -77,6 +126,7 @@ class Interrupts:
         elif not (self.on_async and self.on_async()):
             if self.debugger:
                 self.debugger.let_go()
+            self.hits += 1
             raise KeyboardInterrupt
 
     def _on_unraisable(self, unraisable):
@@ -96,7 +146,7 @@ class Interrupts:
 
     def _repeat(self):
         while self.again:
-            signal.pthread_kill(self.wire.main, signal.SIGINT)
+            signal.pthread_kill(self.wire.main, W.LET_GO)  # which is nothing when the cell has ended
             sleep(0.01)
 
     def _call_user(self, frame):

@@ -14,7 +14,7 @@ from importlib.machinery import PathFinder
 from . import context, environment, wire_constants as W
 from .aio import Aio
 from .beside import Beside
-from .cells import cell_folder
+from .cells import cell_folder, is_own_file
 from .huge_pages import HugePages
 from .imports import Finder
 from .interrupts import Interrupts
@@ -181,7 +181,7 @@ class Guest:
                 if kind != W.INPUT_REPLY:  # a late reply to an interrupted input() is nothing
                     self.log("frame of unknown type %d" % kind)
                 continue
-            self.interrupts.request = request
+            self.interrupts.begin(request)
             aio.context.run(context.begin, request)
             context.begin(request)
             try:
@@ -189,8 +189,7 @@ class Guest:
             except KeyboardInterrupt:
                 self.log("interrupt outside of user code")
             finally:
-                self.interrupts.request = 0
-                self.interrupts.late = False
+                self.interrupts.end()
 
     def _take_reserve(self):
         """Address space that nothing touches, so that after a MemoryError there is some to say so and to free more. Not
@@ -234,7 +233,7 @@ class Guest:
         except BaseException as e:  # a bug of ours or an interrupt between user code and reply
             if not isinstance(e, KeyboardInterrupt):
                 self.log_exception("execute")
-            reply = encode(error_content(e, {"payload": [], "user_expressions": {}}))
+            reply = self.failed(e, self.send_error)
         self.aio.executing = False
         self.refusals.restore_memory()
         self._leave_if_forked()
@@ -266,9 +265,15 @@ class Guest:
         except BaseException as e:
             if not isinstance(e, KeyboardInterrupt):
                 self.log_exception("execute")
-            reply = encode(error_content(e, {"payload": [], "user_expressions": {}}))
+            reply = self.failed(e, shell.guest.send_error)
         self.flush_c_stdio()
         return self._within_limit(reply)
+
+    def failed(self, e, send_error):
+        """Tells of an error that no shell has told of; the reply."""
+        lines = brief_traceback(e)
+        send_error(type(e).__name__, safe_str(e), lines)
+        return encode(error_content(e, {"payload": [], "user_expressions": {}, "traceback": lines}))
 
     def _remember_header(self, request, header):
         """The client's header, for code that wants its parent (output widgets). Only the last ones are needed."""
@@ -442,6 +447,15 @@ def error_content(e, more=None):
     content = {"status": "error", "ename": type(e).__name__, "evalue": safe_str(e), "traceback": []}
     content.update(more or {})
     return content
+
+
+def brief_traceback(e):
+    """No code of the user's runs for it."""
+    import traceback
+
+    frames = [each for each in traceback.extract_tb(e.__traceback__) if not is_own_file(each.filename)]
+    name = type(e).__name__
+    return ["Traceback (most recent call last):", *traceback.format_list(frames), name] if frames else [name]
 
 
 def safe_str(e):

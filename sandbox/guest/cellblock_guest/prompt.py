@@ -80,7 +80,7 @@ class Prompt:
                 content = self._answer(request)
             except BaseException:  # an interrupt, or what a handler of the user's raised
                 if self.request == request:
-                    self.wire.send(W.INTERRUPTED, request, b"{}")  # the answer will not be waited for
+                    self.interrupts.report(request)  # the answer will not be waited for
                 raise
         if self.wire.on_aside:  # more may have been read along
             self.wire.on_aside()

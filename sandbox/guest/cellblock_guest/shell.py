@@ -27,7 +27,7 @@ with lazy_modules.stand_ins():
 
 from .cells import CellSource, count_lines_of_cells, is_own_file, own_frames_off
 from .jsontext import encode
-from .main import error_content, safe_str
+from .main import brief_traceback, error_content, safe_str
 from .shell_parts import Compiler, SessionDB, WireDisplayHook, WireDisplayPublisher, WireHistoryManager
 from .transactions import LINES, Rollback
 
@@ -71,6 +71,7 @@ class ZMQInteractiveShell(InteractiveShell):
         self._refusal = None
         self._outputs_kept = 0
         self._errors_sent = 0
+        self._last_error = None  # of those
         self._display_error = None
         super().__init__(**kwargs)
         self._source = CellSource(self)
@@ -233,6 +234,16 @@ class ZMQInteractiveShell(InteractiveShell):
             print("No traceback available to show.", file=sys.stderr)
             return
         self._refusal = self.guest.refusals.annotate(value)
+        sent, interrupts = self._errors_sent, self.guest.interrupts
+        hits = interrupts.hits
+        try:
+            self._show(etype, value, tb, exc_tuple, filename, tb_offset, exception_only, kwargs)
+        except KeyboardInterrupt:  # IPython takes most of those itself
+            pass
+        if interrupts.hits != hits and self._errors_sent == sent:  # that there was an error is told in any case
+            self._showtraceback(etype, value, brief_traceback(value))
+
+    def _show(self, etype, value, tb, exc_tuple, filename, tb_offset, exception_only, kwargs):
         if etype is UsageError:
             self._showtraceback(etype, value, ["UsageError: %s" % value])
         elif _has_group(value):
@@ -254,16 +265,21 @@ class ZMQInteractiveShell(InteractiveShell):
         self._showtraceback(etype, value, self.SyntaxTB.structured_traceback(etype, value, stack))
 
     def _showtraceback(self, etype, evalue, stb):
-        self._last_traceback = stb = [str(line) for line in stb]
-        self._errors_sent += 1
-        if self.displayhook.is_active:
-            self._display_error = evalue
-        self.guest.send_error(etype.__name__, safe_str(evalue), stb)
+        stb = [str(line) for line in stb]
+        self.guest.interrupts.shielded(self._send_error, etype.__name__, safe_str(evalue), stb, evalue)
         exceptions = getattr(self.history_manager, "exceptions", None)
         if exceptions is not None:
             exceptions[self.cell_number] = {"ename": etype.__name__, "evalue": safe_str(evalue), "traceback": stb}
         note, self._refusal = self._refusal, None
         self.guest.refusals.say_unless_shown(note, stb)
+
+    def _send_error(self, ename, text, stb, error):
+        """All of it or nothing, whatever interrupts."""
+        self.guest.send_error(ename, text, stb)
+        self._last_traceback, self._last_error = stb, error
+        self._errors_sent += 1
+        if self.displayhook.is_active:
+            self._display_error = error
 
     def remember_output(self, kind, data):
         """For %notebook, where this IPython writes outputs too; up to a bound."""
@@ -473,8 +489,10 @@ class ZMQInteractiveShell(InteractiveShell):
             )
             error = _first(result.error_before_exec, result.error_in_exec, self._display_error)
             shown = True  # by us, or by what the user has put in the place of showtraceback
-        except BaseException as e:  # raised by a hook, or an interrupt after the cell's own code
+        except BaseException as e:  # raised by a hook, or an interrupt before or after the cell's own code
             error, shown = e, self._errors_sent > 0
+            if shown and isinstance(e, KeyboardInterrupt):
+                error = self._last_error  # it had failed already
         payloads, expressions = self.payload_manager.read_payload(), content.get("user_expressions")
         if guest.transactions.ended:
             error = expressions = None
@@ -486,7 +504,8 @@ class ZMQInteractiveShell(InteractiveShell):
             expressions = guest.interrupts.run(guest.aio.run_plain, self.user_expressions, expressions or {})
             return encode({"status": "ok", "payload": payloads, "user_expressions": expressions})
         if not shown:
-            guest.send_error(type(error).__name__, safe_str(error), [])
+            self._last_traceback = brief_traceback(error)
+            guest.send_error(type(error).__name__, safe_str(error), self._last_traceback)
         reply = error_content(error, {"payload": payloads, "user_expressions": {}})
         reply["traceback"] = self._last_traceback or []
         return encode(reply)

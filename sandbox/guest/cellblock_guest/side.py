@@ -74,7 +74,7 @@ class Side:
                 lane.queue.put(None)
         elif kind == W.LANE_INTERRUPT:
             if lane:
-                lane.interrupt()
+                lane.interrupt(request)
         elif kind == W.INPUT_REPLY:
             if lane:
                 lane.answers.put(content)
@@ -105,6 +105,9 @@ class LaneInterrupts:
     def __init__(self):
         self.thread = 0
         self.armed = False
+        self.request = 0  # that the thread serves
+        self.late = 0  # that was interrupted before its code ran
+        self.hits = 0  # KeyboardInterrupts raised
         self.on_async = None  # called first while an await-cell runs; True = it took care
         self.shield = 0  # > 0: a frame is half sent, or a thread half born
         self.pending = False  # an interrupt came while shielded
@@ -116,12 +119,20 @@ class LaneInterrupts:
     def run(self, function, *args):
         try:
             try:
-                self.armed = True
+                self._arm()
                 return function(*args)
             finally:
                 self._disarm()
         finally:  # an interrupt may have come at the first
             self._disarm()
+
+    def _arm(self):
+        with self._lock:
+            self.armed = True
+            late, self.late = self.late, 0
+        if late and late == self.request:
+            self.hits += 1
+            raise KeyboardInterrupt
 
     def _disarm(self):
         with self._lock:
@@ -130,9 +141,12 @@ class LaneInterrupts:
                 self._raise(None)
             self._hit = self.pending = False
 
-    def interrupt(self):
+    def interrupt(self, request):
+        """request: what it is for; its thread may not have come to it, or be done with it."""
         with self._lock:
-            if not self.armed or (self.on_async and self.on_async()):
+            if not self.armed:
+                self.late = request
+            if not self.armed or self.request != request or (self.on_async and self.on_async()):
                 return
             self._hit = True
             self._raise(KeyboardInterrupt)
@@ -160,6 +174,7 @@ class LaneInterrupts:
     def _raise(self, what):
         from ctypes import c_ulong, py_object, pythonapi
 
+        self.hits += what is not None
         what = py_object(what) if what else None
         call, thread = pythonapi.PyThreadState_SetAsyncExc, c_ulong(self.thread)
         if self.shield and what:  # nothing between this and the call that lets another thread run
@@ -184,8 +199,8 @@ class Lane:
     def start(self):
         self.thread.start()
 
-    def interrupt(self):
-        self.interrupts.interrupt()
+    def interrupt(self, request):
+        self.interrupts.interrupt(request)
 
     def run(self):
         self.interrupts.thread = threading.get_ident()
@@ -213,6 +228,7 @@ class Questions(Lane):
 
     def serve(self, kind, request, content, metadata, buffers):
         context.set_current(request)
+        self.interrupts.request = request
         answer, function, args = self.guest.question(kind, loads(content), busy=True)
         usual = sys.getswitchinterval()
         sys.setswitchinterval(min(usual, _SWITCH))

@@ -141,24 +141,24 @@ class Subshell(Lane):
             self.asked = False
             return answer
 
-    def interrupt(self):
+    def interrupt(self, request):
         self.clicks += 1
-        self._interrupt()
+        self._interrupt(request)
 
     def repeat(self, hook):
         """After sys.unraisablehook swallowed an interrupt; not before its code has ended, which would do so, too."""
-        frame = hook
+        frame, request = hook, self.request
         while frame:
             time.sleep(0.01)
             frame = sys._current_frames().get(self.thread.ident)
             while frame and frame.f_code is not hook:
                 frame = frame.f_back
-        self._interrupt()
+        self._interrupt(request)
 
-    def _interrupt(self):
-        request, before = self.request, self._waits()
-        super().interrupt()
-        if self.interrupts.armed:
+    def _interrupt(self, request):
+        before = self._waits()
+        super().interrupt(request)
+        if self.interrupts.armed and request == self.request:
             _interrupt_children(self.task)
             if before:
                 start_deaf(self._leave, request, before)
@@ -205,6 +205,7 @@ class Subshell(Lane):
 
     def serve(self, kind, request, content, metadata, buffers):
         self.kind, self.request = kind, request
+        self.interrupts.request = request
         try:
             answer, reply = self._answer(kind, request, content, metadata, buffers)
         except Exception as e:

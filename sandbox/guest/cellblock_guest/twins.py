@@ -240,7 +240,7 @@ class Twins:
         guest.output.after_thaw()
         guest.prompt.after_thaw()
         guest.interrupts.pending = guest.interrupts.late = False
-        guest.interrupts.pid = os.getpid()
+        guest.interrupts.pid, guest.interrupts.reported = os.getpid(), 0
         self.process.thaw()
 
 

@@ -591,6 +591,27 @@ void rig_frame(struct rig *r, enum cb_wire_type type, uint64_t request, const ch
 	rig_frame_raw(r, &h, content, strlen(content));
 }
 
+static void signalled(struct rig *r, struct cb_init_msg m)
+{
+	m.op = CB_INIT_SIGNALLED;
+	assert_int_equal(send(r->init, &m, sizeof(m), MSG_NOSIGNAL), sizeof(m));
+}
+
+static bool is_signal(const struct cb_init_msg *m)
+{
+	return m->op == CB_INIT_SIGNAL || m->op == CB_INIT_NUDGE;
+}
+
+void rig_signalled(struct rig *r)
+{
+	struct cb_init_msg m;
+
+	while (recv(r->init, &m, sizeof(m), MSG_DONTWAIT | MSG_PEEK) == (ssize_t)sizeof(m) && is_signal(&m)) {
+		(void)recv(r->init, &m, sizeof(m), MSG_DONTWAIT);
+		signalled(r, m);
+	}
+}
+
 uint64_t rig_begun(struct rig *r, const char *id)
 {
 	rig_expect(r, RIG_IOPUB, "busy", id);
@@ -600,6 +621,7 @@ uint64_t rig_begun(struct rig *r, const char *id)
 
 const char *rig_begin(struct rig *r, const char *code, uint64_t *ret_request)
 {
+	rig_signalled(r);
 	const char *id = rig_execute(r, code);
 
 	*ret_request = rig_begun(r, id);
@@ -627,7 +649,10 @@ int rig_interrupts(struct rig *r)
 	struct cb_init_msg m;
 	int n = 0;
 
-	while (recv(r->init, &m, sizeof(m), MSG_DONTWAIT) == (ssize_t)sizeof(m))
+	while (recv(r->init, &m, sizeof(m), MSG_DONTWAIT) == (ssize_t)sizeof(m)) {
 		n += m.op == CB_INIT_SIGNAL && m.arg == SIGINT;
+		if (is_signal(&m))
+			signalled(r, m);
+	}
 	return n;
 }

@@ -1,4 +1,4 @@
-/* The execution queue against a scripted guest: order of messages, time limits, interrupts, death in every phase. Each
+/* The execution queue against a scripted guest: order of messages, time limits, death in every phase. Each
  * request that was begun must end with exactly one reply and one idle. */
 #include "rig.h"
 
@@ -235,6 +235,7 @@ static void restarted(struct rig *r)
 
 static void works(struct rig *r)
 {
+	rig_signalled(r);
 	uint64_t g;
 	const char *id = rig_execute(r, "again");
 	struct rig_msg m;
@@ -594,129 +595,6 @@ static void test_wait_limit(void **state)
 	ended(r, id, "CellTimeoutError");
 }
 
-/* ---- interrupts ---- */
-
-static void interrupt(struct rig *r)
-{
-	const char *id = rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL);
-	struct rig_msg m;
-
-	rig_expect(r, RIG_CONTROL, "interrupt_reply", id);
-	do { /* its bracket, and whatever it caused, in between */
-		m = rig_recv(r, RIG_IOPUB);
-		if (strcmp(rig_text(&m, "execution_state"), "idle") == 0 && strcmp(m.parent_id, id) == 0)
-			break;
-		rig_msg_free(&m);
-	} while (true);
-	rig_msg_free(&m);
-	if (r->k.execution.current != NULL) {
-		m = rig_recv(r, RIG_IOPUB);
-		assert_string_equal(rig_text(&m, "execution_state"), "busy");
-		rig_msg_free(&m);
-	}
-}
-
-static bool double_click_over(struct rig *r)
-{
-	return cb_now_ns() - r->k.execution.interrupted_at > 260000000;
-}
-
-static void test_interrupt_soft(void **state)
-{
-	struct rig *r = *state = rig_up();
-	uint64_t g;
-	const char *id = rig_begin(r, "a", &g);
-
-	interrupt(r);
-	assert_int_equal(rig_interrupts(r), 1);
-	rig_frame(r, CB_WIRE_INTERRUPTED, g, "{}");
-	rig_barrier(r);
-	for (int i = 0; i < 50 && r->k.execution.interrupted_at != 0; i++)
-		rig_barrier(r);
-	interrupt(r); /* the first was delivered: this one is a first again */
-	assert_int_equal(rig_interrupts(r), 1);
-	rig_frame(r, CB_WIRE_ERROR, g, RIG_ERROR_CONTENT("KeyboardInterrupt"));
-	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_ERROR("KeyboardInterrupt"));
-	expect_error(r, id, "KeyboardInterrupt");
-	ended(r, id, "KeyboardInterrupt");
-	works(r);
-}
-
-static void test_interrupt_hard(void **state)
-{
-	struct rig *r = *state = rig_up();
-	uint64_t g;
-	const char *id = rig_begin(r, "a", &g);
-
-	int64_t before = cb_now_ns();
-
-	interrupt(r);
-	interrupt(r); /* at once: the same click */
-	if (cb_now_ns() - before < 200000000)
-		assert_int_equal(r->k.guest.state, CB_GUEST_UP);
-	rig_until(r, double_click_over);
-	interrupt(r);
-	rig_await_kill(r);
-	rig_die(r, SIGKILL);
-	expect_error(r, id, "KeyboardInterrupt");
-	ended(r, id, "KeyboardInterrupt");
-	restarted(r);
-	works(r);
-}
-
-static void test_interrupt_limit(void **state)
-{
-	struct rig *r = *state = rig_up();
-	uint64_t g;
-	const char *id = rig_begin(r, "a", &g);
-
-	r->policy.timeout_interrupt = 0.02;
-	interrupt(r);
-	rig_await_kill(r);
-	rig_die(r, SIGKILL);
-	expect_error(r, id, "KeyboardInterrupt");
-	ended(r, id, "KeyboardInterrupt");
-}
-
-static void test_interrupt_ends_input(void **state)
-{
-	struct rig *r = *state = rig_up();
-	uint64_t g;
-	const char *id = rig_begin(r, "a", &g);
-
-	rig_frame(r, CB_WIRE_INPUT_REQUEST, g, "{\"prompt\":\"?\",\"password\":false}");
-	rig_expect(r, RIG_STDIN, "input_request", id);
-	interrupt(r);
-	rig_frame(r, CB_WIRE_INTERRUPTED, g, "{}");
-	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_ERROR("KeyboardInterrupt"));
-	ended(r, id, "KeyboardInterrupt");
-	rig_send(r, RIG_STDIN, "input_reply", "{\"value\":\"late\"}", NULL);
-	works(r); /* the late answer goes nowhere: the next frame is the next cell's */
-}
-
-static void test_interrupt_while_starting(void **state)
-{
-	struct rig *r = *state = rig_new();
-
-	rig_subscribe(r);
-	const char *a = rig_execute(r, "a"), *b = rig_execute(r, "b");
-
-	rig_spawn(r, 0);
-	for (int i = 0; i < 100 && r->k.execution.load.count < 2; i++)
-		rig_barrier(r);
-	const char *id = rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL);
-
-	rig_expect(r, RIG_CONTROL, "interrupt_reply", id);
-	rig_expect(r, RIG_IOPUB, "busy", id);
-	rig_expect(r, RIG_IOPUB, "busy", a);
-	rig_expect(r, RIG_IOPUB, "execute_input", a);
-	expect_error(r, a, "KeyboardInterrupt");
-	ended(r, a, "KeyboardInterrupt");
-	rig_expect_aborted(r, b);
-	rig_expect(r, RIG_IOPUB, "idle", id);
-	rig_barrier(r);
-}
-
 int main(void)
 {
 #define T(f) cmocka_unit_test_teardown(f, rig_teardown)
@@ -746,11 +624,6 @@ int main(void)
 		T(test_error_without_a_cell),
 		T(test_wait_for_input_stops_the_clock),
 		T(test_wait_limit),
-		T(test_interrupt_soft),
-		T(test_interrupt_hard),
-		T(test_interrupt_limit),
-		T(test_interrupt_ends_input),
-		T(test_interrupt_while_starting),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,277 @@
+/* Interrupts against a scripted guest and pid 1: soft and hard, never another cell's, repeated until they are taken. */
+#include "rig.h"
+
+#include <signal.h>
+#include <sys/socket.h>
+
+static void ended(struct rig *r, const char *id, const char *ename)
+{
+	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
+
+	assert_string_equal(rig_text(&m, "status"), ename == NULL ? "ok" : "error");
+	assert_string_equal(rig_text(&m, "ename"), ename == NULL ? "" : ename);
+	rig_msg_free(&m);
+	rig_expect(r, RIG_IOPUB, "idle", id);
+}
+
+static void expect_error(struct rig *r, const char *id, const char *ename)
+{
+	rig_expect_error(r, RIG_IOPUB, "error", id, ename, "");
+}
+
+static void restarted(struct rig *r)
+{
+	rig_expect(r, RIG_IOPUB, "restarting", "");
+	rig_guest_up(r);
+	rig_expect(r, RIG_IOPUB, "idle", "");
+}
+
+static void works(struct rig *r)
+{
+	rig_signalled(r);
+	uint64_t g;
+	const char *id = rig_execute(r, "again");
+	struct rig_msg m;
+
+	g = rig_begun(r, id);
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
+	m = rig_recv(r, RIG_IOPUB);
+	if (strcmp(m.type, "stream") == 0) { /* a state that was lost is said */
+		assert_non_null(strstr(rig_text(&m, "text"), "lost"));
+		rig_msg_free(&m);
+		m = rig_recv(r, RIG_IOPUB);
+	}
+	assert_string_equal(rig_text(&m, "execution_state"), "idle");
+	rig_msg_free(&m);
+	rig_expect(r, RIG_SHELL, "execute_reply", id);
+	rig_barrier(r);
+}
+
+static void interrupt(struct rig *r)
+{
+	const char *id = rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL);
+	struct rig_msg m;
+
+	rig_expect(r, RIG_CONTROL, "interrupt_reply", id);
+	do { /* its bracket, and whatever it caused, in between */
+		m = rig_recv(r, RIG_IOPUB);
+		if (strcmp(rig_text(&m, "execution_state"), "idle") == 0 && strcmp(m.parent_id, id) == 0)
+			break;
+		rig_msg_free(&m);
+	} while (true);
+	rig_msg_free(&m);
+	if (r->k.execution.current != NULL) {
+		m = rig_recv(r, RIG_IOPUB);
+		assert_string_equal(rig_text(&m, "execution_state"), "busy");
+		rig_msg_free(&m);
+	}
+}
+
+static bool double_click_over(struct rig *r)
+{
+	return cb_now_ns() - r->k.execution.interrupted_at > 260000000;
+}
+
+static void test_interrupt_soft(void **state)
+{
+	struct rig *r = *state = rig_up();
+	uint64_t g;
+	const char *id = rig_begin(r, "a", &g);
+
+	interrupt(r);
+	assert_int_equal(rig_interrupts(r), 1);
+	rig_frame(r, CB_WIRE_INTERRUPTED, g, "{}");
+	rig_barrier(r);
+	for (int i = 0; i < 50 && r->k.execution.interrupted_at != 0; i++)
+		rig_barrier(r);
+	interrupt(r); /* the first was delivered: this one is a first again */
+	assert_int_equal(rig_interrupts(r), 1);
+	rig_frame(r, CB_WIRE_ERROR, g, RIG_ERROR_CONTENT("KeyboardInterrupt"));
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_ERROR("KeyboardInterrupt"));
+	expect_error(r, id, "KeyboardInterrupt");
+	ended(r, id, "KeyboardInterrupt");
+	works(r);
+}
+
+static bool asked_for_signal(struct rig *r)
+{
+	return r->k.guest.signals > 0;
+}
+
+/* A cell that ends as the interrupt comes: the next is sent when no signal can reach it any more. */
+static void test_interrupt_is_never_the_next_cells(void **state)
+{
+	struct rig *r = *state = rig_up();
+	uint64_t g;
+	const char *id = rig_begin(r, "a", &g), *next;
+	char there;
+
+	interrupt(r);
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
+	rig_expect(r, RIG_SHELL, "execute_reply", id);
+	rig_expect(r, RIG_IOPUB, "idle", id);
+	assert_true(asked_for_signal(r));
+	next = rig_execute(r, "b");
+	rig_barrier(r);
+	assert_int_equal(recv(r->wire, &there, 1, MSG_PEEK | MSG_DONTWAIT), -1);
+	assert_int_equal(rig_interrupts(r), 1);
+	g = rig_begun(r, next);
+	rig_frame(r, CB_WIRE_INTERRUPTED, 0, "{}"); /* Python was idle when it came */
+	rig_barrier(r);
+	assert_int_equal(rig_interrupts(r), 0);
+	assert_int_equal(r->k.guest.signals, 0);
+	rig_end(r, next, g);
+	works(r);
+}
+
+/* One that comes while a cell waits for that is the waiting cell's. */
+static void test_interrupt_of_a_cell_that_waits(void **state)
+{
+	struct rig *r = *state = rig_up();
+	uint64_t g;
+	const char *id = rig_begin(r, "a", &g), *next;
+
+	interrupt(r);
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
+	rig_expect(r, RIG_SHELL, "execute_reply", id);
+	rig_expect(r, RIG_IOPUB, "idle", id);
+	next = rig_execute(r, "b");
+	rig_barrier(r);
+	interrupt(r);
+	assert_int_equal(rig_interrupts(r), 1);
+	g = rig_begun(r, next);
+	rig_until(r, asked_for_signal);
+	assert_int_equal(rig_interrupts(r), 1);
+	rig_frame(r, CB_WIRE_INTERRUPTED, g, "{}");
+	rig_frame(r, CB_WIRE_ERROR, g, RIG_ERROR_CONTENT("KeyboardInterrupt"));
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_ERROR("KeyboardInterrupt"));
+	expect_error(r, next, "KeyboardInterrupt");
+	ended(r, next, "KeyboardInterrupt");
+	works(r);
+}
+
+static bool nudged_twice(struct rig *r)
+{
+	return r->k.guest.signals >= 3;
+}
+
+/* A repetition says how many were taken when it was sent, so that Python knows one that crossed its answer. */
+static void test_interrupt_repeated(void **state)
+{
+	struct rig *r = *state = rig_up();
+	struct cb_init_msg m;
+	uint64_t g;
+	const char *id = rig_begin(r, "a", &g);
+
+	for (int taken = 0; taken < 2; taken++) {
+		interrupt(r);
+		rig_until(r, nudged_twice);
+		for (int i = 0; i < 3; i++) {
+			assert_int_equal(recv(r->init, &m, sizeof(m), MSG_DONTWAIT), sizeof(m));
+			assert_int_equal(m.op, i == 0 ? CB_INIT_SIGNAL : CB_INIT_NUDGE);
+			assert_int_equal(m.arg, i == 0 ? SIGINT : CB_WIRE_NUDGE + taken);
+			m.op = CB_INIT_SIGNALLED;
+			assert_int_equal(send(r->init, &m, sizeof(m), 0), sizeof(m));
+		}
+		rig_frame(r, CB_WIRE_INTERRUPTED, g, "{}");
+		for (int i = 0; i < 50 && r->k.guest.interrupt_wanted; i++)
+			rig_barrier(r);
+		(void)rig_interrupts(r);
+		for (int i = 0; i < 50 && r->k.guest.signals > 0; i++)
+			rig_barrier(r);
+	}
+	rig_end(r, id, g);
+	works(r);
+}
+
+static void test_interrupt_hard(void **state)
+{
+	struct rig *r = *state = rig_up();
+	uint64_t g;
+	const char *id = rig_begin(r, "a", &g);
+
+	int64_t before = cb_now_ns();
+
+	interrupt(r);
+	interrupt(r); /* at once: the same click */
+	if (cb_now_ns() - before < 200000000)
+		assert_int_equal(r->k.guest.state, CB_GUEST_UP);
+	rig_until(r, double_click_over);
+	interrupt(r);
+	rig_await_kill(r);
+	rig_die(r, SIGKILL);
+	expect_error(r, id, "KeyboardInterrupt");
+	ended(r, id, "KeyboardInterrupt");
+	restarted(r);
+	works(r);
+}
+
+static void test_interrupt_limit(void **state)
+{
+	struct rig *r = *state = rig_up();
+	uint64_t g;
+	const char *id = rig_begin(r, "a", &g);
+
+	r->policy.timeout_interrupt = 0.02;
+	interrupt(r);
+	rig_await_kill(r);
+	rig_die(r, SIGKILL);
+	expect_error(r, id, "KeyboardInterrupt");
+	ended(r, id, "KeyboardInterrupt");
+}
+
+static void test_interrupt_ends_input(void **state)
+{
+	struct rig *r = *state = rig_up();
+	uint64_t g;
+	const char *id = rig_begin(r, "a", &g);
+
+	rig_frame(r, CB_WIRE_INPUT_REQUEST, g, "{\"prompt\":\"?\",\"password\":false}");
+	rig_expect(r, RIG_STDIN, "input_request", id);
+	interrupt(r);
+	rig_frame(r, CB_WIRE_INTERRUPTED, g, "{}");
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_ERROR("KeyboardInterrupt"));
+	ended(r, id, "KeyboardInterrupt");
+	rig_send(r, RIG_STDIN, "input_reply", "{\"value\":\"late\"}", NULL);
+	works(r); /* the late answer goes nowhere: the next frame is the next cell's */
+}
+
+static void test_interrupt_while_starting(void **state)
+{
+	struct rig *r = *state = rig_new();
+
+	rig_subscribe(r);
+	const char *a = rig_execute(r, "a"), *b = rig_execute(r, "b");
+
+	rig_spawn(r, 0);
+	for (int i = 0; i < 100 && r->k.execution.load.count < 2; i++)
+		rig_barrier(r);
+	const char *id = rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL);
+
+	rig_expect(r, RIG_CONTROL, "interrupt_reply", id);
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	rig_expect(r, RIG_IOPUB, "busy", a);
+	rig_expect(r, RIG_IOPUB, "execute_input", a);
+	expect_error(r, a, "KeyboardInterrupt");
+	ended(r, a, "KeyboardInterrupt");
+	rig_expect_aborted(r, b);
+	rig_expect(r, RIG_IOPUB, "idle", id);
+	rig_barrier(r);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_teardown(f, rig_teardown)
+	const struct CMUnitTest tests[] = {
+		T(test_interrupt_soft),
+		T(test_interrupt_is_never_the_next_cells),
+		T(test_interrupt_of_a_cell_that_waits),
+		T(test_interrupt_repeated),
+		T(test_interrupt_hard),
+		T(test_interrupt_limit),
+		T(test_interrupt_ends_input),
+		T(test_interrupt_while_starting),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
