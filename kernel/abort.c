@@ -73,15 +73,25 @@ bool cb_abort_applies(struct cb_kernel *k, const struct cb_request *r)
 	       r->arrived_date - s->failed_at < WINDOW;
 }
 
-void cb_abort_request(struct cb_kernel *k, struct cb_request *r)
+static void abort_with(struct cb_kernel *k, struct cb_request *r, const char *ename, const char *evalue)
 {
 	cb_bracket_begin(k, r);
 	if (cb_request_is_execute(r))
 		cb_reply_full(k, r, CB_SPAN("{\"status\":\"aborted\"}"), CB_SPAN("{\"status\":\"aborted\"}"), NULL);
 	else if (strncmp(r->type, "comm_", 5) != 0)
-		cb_reply_error(k, r, "KeyboardInterrupt", "interrupted");
+		cb_reply_error(k, r, ename, "%s", evalue);
 	cb_bracket_end(k, r);
 	cb_request_free(r);
+}
+
+void cb_abort_request(struct cb_kernel *k, struct cb_request *r)
+{
+	abort_with(k, r, "KeyboardInterrupt", "interrupted");
+}
+
+void cb_abort_for_end(struct cb_kernel *k, struct cb_request *r, const char *why)
+{
+	abort_with(k, r, "KernelDiedError", why);
 }
 
 void cb_abort_queue(struct cb_kernel *k)

@@ -12,6 +12,7 @@ void cb_abort_note_arrival(struct cb_kernel *k,
 bool cb_abort_applies(struct cb_kernel *k,
 		      const struct cb_request *r);		  /* sent before the client could know of the failure */
 void cb_abort_request(struct cb_kernel *k, struct cb_request *r); /* busy, reply "aborted", idle; frees it */
+void cb_abort_for_end(struct cb_kernel *k, struct cb_request *r, const char *why); /* the same: the kernel ends */
 /* The current execute request has failed: takes in what waits on the socket and marks all for abortion when the request
  * has ended. Called before its reply: what a client sends that has it is run. */
 void cb_abort_queue(struct cb_kernel *k);

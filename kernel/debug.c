@@ -14,6 +14,7 @@
 #include <cellblock/json_write.h>
 
 #include "failure.h"
+#include "abort.h"
 #include "kernel.h"
 #include "requests/requests.h"
 #include "router.h"
@@ -218,6 +219,15 @@ static void cut_off(struct cb_kernel *k, const char *why)
 void cb_debug_guest_gone(struct cb_kernel *k)
 {
 	cut_off(k, cb_failure_death_text(k));
+}
+
+void cb_debug_end(struct cb_kernel *k, const char *why)
+{
+	struct cb_debug *d = &k->debug;
+
+	cut_off(k, why);
+	for (struct cb_request *r; (r = cb_queue_pop(&d->waiting, &d->load)) != NULL;)
+		cb_abort_for_end(k, r, why);
 }
 
 void cb_debug_side_closed(struct cb_kernel *k)

@@ -36,6 +36,7 @@ bool cb_debug_busy(const struct cb_kernel *k); /* the guest works on one, or one
 void cb_debug_cell_over(struct cb_kernel *k);
 /* All of the guest is dead: what it works on is answered with that, and clients hear that the session has ended. */
 void cb_debug_guest_gone(struct cb_kernel *k);
+void cb_debug_end(struct cb_kernel *k, const char *why); /* as cb_execution_end */
 
 /* ---- from side.c ---- */
 

@@ -731,6 +731,22 @@ void cb_execution_guest_failed(struct cb_kernel *k)
 	cb_execution_pump(k);
 }
 
+void cb_execution_end(struct cb_kernel *k, const char *why)
+{
+	struct cb_execution *x = &k->execution;
+
+	x->pumping = true; /* nothing new begins */
+	if (x->current != NULL) {
+		if (cb_request_is_execute(x->current))
+			cb_failure_reply(k, "KernelDiedError", "lost", "%s; all variables are lost", why);
+		else
+			cb_failure_of_asked(k, "KernelDiedError", why);
+		cb_execution_finish(k);
+	}
+	for (struct cb_request *r; (r = cb_queue_pop(&x->waiting, &x->load)) != NULL;)
+		cb_abort_for_end(k, r, why);
+}
+
 int cb_execution_init(struct cb_kernel *k)
 {
 	struct cb_execution *x = &k->execution;

@@ -73,6 +73,8 @@ struct cb_execution {
 
 /* The next cell says it on stderr, and so does the banner until then. */
 void cb_execution_note(struct cb_kernel *k, const char *text);
+/* The kernel ends: what runs and waits is answered, and nothing new begins. */
+void cb_execution_end(struct cb_kernel *k, const char *why);
 int cb_execution_init(struct cb_kernel *k);
 void cb_execution_release(struct cb_kernel *k);
 

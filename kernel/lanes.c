@@ -603,6 +603,15 @@ void cb_lanes_guest_died(struct cb_kernel *k)
 		died(k, lane_at(&k->lanes, i), state, end);
 }
 
+void cb_lanes_end(struct cb_kernel *k, const char *why)
+{
+	cb_lanes_guest_died(k);
+	for (size_t i = 0; i <= CB_LANES; i++)
+		for (struct cb_request *r;
+		     (r = cb_lane_pop(i == CB_LANES ? &k->lanes.ask : lane_at(&k->lanes, i))) != NULL;)
+			cb_abort_for_end(k, r, why);
+}
+
 int cb_lanes_init(struct cb_kernel *k)
 {
 	k->lanes.timer = cb_loop_add_timer(&k->loop, on_timer, k);

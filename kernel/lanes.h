@@ -17,6 +17,7 @@ struct cb_lanes {
 	int timer;
 };
 
+void cb_lanes_end(struct cb_kernel *k, const char *why); /* as cb_execution_end */
 int cb_lanes_init(struct cb_kernel *k);
 void cb_lanes_release(struct cb_kernel *k);
 

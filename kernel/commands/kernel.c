@@ -49,8 +49,24 @@ static void on_shutdown_timer(void *context)
 	struct cb_kernel *k = context;
 
 	cb_guest_kill(k, "the kernel was shut down");
-	cb_execution_guest_died(k); /* nothing waits for an answer for ever */
-	k->loop.stop = true;	    /* the broker's end takes the jail with it */
+	k->loop.stop = true; /* the broker's end takes the jail with it */
+}
+
+/* However the kernel ends: all that was asked is answered, what lies in the sockets included. */
+static void answer_the_rest(struct cb_kernel *k)
+{
+	const char *why = k->failed ? k->guest.failure.text : "the kernel is shutting down";
+
+	k->shutting_down = true;
+	cb_jobs_shutdown(k);
+	cb_layer_shutdown(k);
+	cb_execution_end(k, why);
+	cb_lanes_end(k, why);
+	cb_branches_jail_gone(k, why);
+	cb_debug_end(k, why);
+	cb_history_end(k, why);
+	cb_channels_drain_shell(k);
+	cb_iopub_flush(k);
 }
 
 static void on_signal(void *context, short revents)
@@ -281,7 +297,7 @@ int cb_command_kernel(const struct cb_options *o)
 		cb_iopub_status(&k, "starting", NULL);
 		cb_iopub_status(&k, "idle", NULL);
 		status = cb_loop_run(&k.loop) < 0 || k.failed ? 1 : 0;
-		cb_iopub_flush(&k);
+		answer_the_rest(&k);
 		cb_watch_end(&k);
 	}
 	if (k.shutdown_timer != 0 || r == 0) {

@@ -124,6 +124,18 @@ void cb_history_ready(void *context, short revents)
 	}
 }
 
+void cb_history_end(struct cb_kernel *k, const char *why)
+{
+	while (k->history_waiting != NULL) {
+		struct cb_request *r = k->history_waiting;
+
+		k->history_waiting = r->next;
+		cb_reply_error(k, r, "KernelDiedError", "%s", why);
+		cb_bracket_end(k, r);
+		cb_request_free(r);
+	}
+}
+
 void cb_history_forget_waiting(struct cb_kernel *k)
 {
 	while (k->history_waiting != NULL) {

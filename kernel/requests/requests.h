@@ -46,6 +46,7 @@ void cb_job_begin(struct cb_kernel *k, struct cb_request *r);
 
 /* History answers that are ready (from the loop); and what waits is dropped at the end. */
 void cb_history_ready(void *context, short revents);
+void cb_history_end(struct cb_kernel *k, const char *why); /* the kernel ends: what waits is answered */
 void cb_history_forget_waiting(struct cb_kernel *k);
 
 /* Error reply for malformed content, with busy and idle; `what` names key and reason. Frees r if `take`. */

@@ -1,9 +1,13 @@
 """A guest that dies of anything: error, reply, idle, restarting; and the next cell runs in a new one."""
 
 import os
+import signal
 import time
 
+import psutil
 import pytest
+
+import rawclient
 
 pytestmark = pytest.mark.cellblock_only("ipykernel dies as a whole")
 TWINS = False
@@ -142,3 +146,75 @@ def test_a_memory_bomb_is_a_memory_error(start):
     assert cell.content["ename"] in ("MemoryError", "CellMemoryError")
     if cell.content["ename"] == "MemoryError":
         assert c.run("kept").result == "1"
+
+
+def unanswered(client, sent):
+    """Of msg_id -> channel those without a reply or idle when the kernel has said all."""
+    replies = {channel: [m.parent_id for m in client.inbox[channel]] for channel in ("shell", "control")}
+    idle = [m.parent_id for m in client.inbox["iopub"] if m.content.get("execution_state") == "idle"]
+    return [i for i, channel in sent.items() if replies[channel].count(i) != 1 or idle.count(i) != 1]
+
+
+BROKER_DIES = {  # what runs meanwhile; None = a copy is being made, which takes its time
+    "while a cell runs": "print('running', flush=True)\nimport time; time.sleep(600)",
+    "while a cell awaits": "print('running', flush=True)\nimport asyncio; await asyncio.sleep(600)",
+    "between cells": None,
+}
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+@pytest.mark.parametrize("when", BROKER_DIES)
+def test_everything_is_answered_when_the_broker_dies(start, when, number):
+    """The kernel ends, for it can build no jail any more; what waits is answered before that."""
+    k = start(args=["--set", "transactions.mode=always"])
+    c, sent = k.client, {}
+    sub = c.request("create_subshell_request", {}, channel="control").content["subshell_id"]
+    assert c.run("import os, time\nme = os.getpid()").ok
+    if BROKER_DIES[when] is None:
+        hook = "os.register_at_fork(before=lambda: os.getpid() != me or time.sleep(0.7))"
+        assert c.run(hook).ok
+    else:
+        running = c.start(BROKER_DIES[when], stop_on_error=False)
+        c.says(running, "running")
+        sent[running] = "shell"
+    for _ in range(4):
+        sent[c.start("1", stop_on_error=False)] = "shell"
+        header = c.header("execute_request", subshell_id=sub)
+        sent[c.start("import time; time.sleep(600)", header=header)] = "shell"
+    sent[c.send("complete_request", {"code": "im", "cursor_pos": 2})] = "shell"
+    sent[c.send("inspect_request", {"code": "print", "cursor_pos": 3})] = "shell"
+    sent[c.send("history_request", {"hist_access_type": "tail", "n": 3})] = "shell"
+    sent[c.send("comm_info_request", {})] = "shell"
+    sent[c.send("cellblock_run_request", {"argv": ["sleep", "600"]})] = "shell"
+    sent[c.send("cellblock_list_branches_request", {}, channel="control")] = "control"
+    c.wait_in_place("shell", lambda m: m.type == "comm_info_reply")  # all of it has arrived
+    broker = psutil.Process(k.pid).children()[0]
+    assert broker.name() == "cellblock-jail", broker
+    broker.send_signal(number)
+    with pytest.raises(rawclient.KernelGone):
+        while True:
+            c.pump(time.monotonic() + rawclient.DEADLINE)
+    assert k.wait() == 1, "servers restart a kernel that ended so"
+    assert not unanswered(c, sent), [m for m in c.inbox["shell"]]
+
+
+def test_everything_is_answered_when_pid_1_dies(start):
+    k = start()
+    c, sent = k.client, {}
+    sub = c.request("create_subshell_request", {}, channel="control").content["subshell_id"]
+    running = c.start("print('running', flush=True)\nimport time; time.sleep(600)", stop_on_error=False)
+    c.says(running, "running")
+    sent[running] = "shell"
+    for _ in range(4):
+        sent[c.start("6*7", stop_on_error=False)] = "shell"
+        header = c.header("execute_request", subshell_id=sub)
+        sent[c.start("1", header=header, stop_on_error=False)] = "shell"
+    sent[c.send("complete_request", {"code": "im", "cursor_pos": 2})] = "shell"
+    sent[c.send("comm_info_request", {})] = "shell"
+    c.wait_in_place("shell", lambda m: m.type == "comm_info_reply")
+    psutil.Process(k.named("cellblock-init")[0]).kill()
+    for i, channel in sent.items():
+        c.wait_in_place(channel, lambda m, i=i: m.parent_id == i)
+        c.wait_in_place("iopub", lambda m, i=i: m.parent_id == i and m.content.get("execution_state") == "idle")
+    assert not unanswered(c, sent)
+    assert c.run("6*7").result == "42"
