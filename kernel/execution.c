@@ -519,6 +519,8 @@ static void interrupt_current(struct cb_kernel *k)
 	struct cb_execution *x = &k->execution;
 	int64_t now = cb_now_ns();
 
+	if (cb_request_is_checkpoint(x->current))
+		cb_twins_interrupt(k);
 	if (cb_request_is_job(x->current) || cb_request_is_checkpoint(x->current))
 		return;
 	if (x->interrupted_at != 0) {
@@ -543,6 +545,7 @@ static void interrupt_waiting(struct cb_kernel *k)
 	struct cb_execution *x = &k->execution;
 
 	if (k->guest.state == CB_GUEST_UP) {
+		cb_twins_interrupt(k);
 		if (x->waiting.head != NULL && !cb_layer_holds(k))
 			x->waiting.head->interrupted = true;
 		return;

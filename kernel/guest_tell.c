@@ -165,6 +165,11 @@ void cb_guest_interrupt(struct cb_kernel *k)
 		cb_guest_interrupt_again(k);
 }
 
+void cb_guest_let_go(struct cb_kernel *k)
+{
+	send_signal(k, CB_INIT_NUDGE, CB_WIRE_LET_GO);
+}
+
 void cb_guest_interrupted(struct cb_kernel *k)
 {
 	k->guest.interrupt_wanted = false;

@@ -38,6 +38,8 @@ int cb_guest_tell_init_of(struct cb_kernel *k, enum cb_init_op op, int arg, uint
 void cb_guest_interrupt(struct cb_kernel *k);
 /* The same, though one is on its way: that came too early. */
 void cb_guest_interrupt_again(struct cb_kernel *k);
+/* The function that holds up the making of a twin is to end, see CB_WIRE_LET_GO. */
+void cb_guest_let_go(struct cb_kernel *k);
 /* Signals were asked of pid 1 that it has not yet sent: until it has, no request is sent that they could hit. */
 bool cb_guest_signals_on_way(const struct cb_kernel *k);
 void cb_guest_signalled(struct cb_kernel *k); /* one was sent */

@@ -194,7 +194,7 @@ static void on_deadline(void *context)
 	if (w->waking != NULL) {
 		cb_twins_waking_late(k);
 	} else if (w->asked) {
-		cb_guest_stop(k, "it did not answer when its state was to be kept");
+		cb_twins_let_go(k);
 	} else {
 		cb_twins_not_made(k, "the twin did not come");
 	}

@@ -56,6 +56,8 @@ struct cb_twins {
 	struct cb_twin *coming; /* not ready yet; NULL = none */
 	enum cb_twin_use coming_use;
 	bool asked;		/* and CHECKPOINT is not answered */
+	int64_t asked_at;	/* then; 0 = and that it takes long was told */
+	int64_t interrupted_at; /* by a user, meanwhile; 0 = not */
 	struct cb_twin *waking; /* takes over; NULL = none */
 	int leash_slot;		/* of the one that is coming */
 	int idle_timer, deadline_timer;
@@ -112,6 +114,8 @@ void cb_twins_cell_ended(struct cb_kernel *k, double seconds);
 void cb_twins_quiet(struct cb_kernel *k);
 /* Whether requests must wait: a twin is being made, or takes over. */
 bool cb_twins_busy(const struct cb_kernel *k);
+/* A user's interrupt: one that Python is busy with is given up; at a second one, Python. */
+void cb_twins_interrupt(struct cb_kernel *k);
 
 /* ---- checkpoints.c ---- */
 /* Starts making one; the end is cb_checkpoint_made. NULL or "" = no name. False: none can be made. */

@@ -17,9 +17,25 @@
 #include "twins_parts.h"
 
 #define MS 1000000LL
-#define ANSWER_DEADLINE (60000 * MS) /* CHECKPOINT; memory may be large */
+#define ANSWER_DEADLINE (1000 * MS)  /* CHECKPOINT; then what holds it up is let go. Large memory takes its time */
+#define TELL_AFTER (3000 * MS)	     /* that this was in vain */
+#define IMPATIENT (50 * MS)	     /* when a user has interrupted */
 #define READY_DEADLINE (2000 * MS)   /* from there to REGISTERED and BORN */
 #define FAILURES_MAX 3
+
+static void not_asked_again(struct cb_kernel *k, const char *why)
+{
+	struct cb_twins *w = &k->twins;
+
+	if (w->failures < FAILURES_MAX || !w->possible)
+		return;
+	w->possible = false;
+	if (k->checkpoints.note[0] == '\0')
+		snprintf(k->checkpoints.note, sizeof(k->checkpoints.note),
+			 "[cellblock: the state is not kept any more, for it could not be %d times in a row: %.150s]\n",
+			 FAILURES_MAX, why);
+	cb_log(CB_LOG_WARNING, "no twins any more: %s, %d times in a row", why, FAILURES_MAX);
+}
 
 void cb_twins_not_made(struct cb_kernel *k, const char *why)
 {
@@ -29,13 +45,50 @@ void cb_twins_not_made(struct cb_kernel *k, const char *why)
 		cb_twins_drop(k, w->coming);
 	cb_loop_arm(&k->loop, w->deadline_timer, 0);
 	cb_log(CB_LOG_INFO, "no twin was made: %s", why);
-	/* that there is no room for one more branch says nothing of twins */
-	if (w->coming_use != CB_TWIN_BRANCH && ++w->failures >= FAILURES_MAX && w->possible) {
-		w->possible = false;
-		cb_log(CB_LOG_WARNING, "no twins any more: %s, %d times in a row", why, FAILURES_MAX);
-	}
+	if (w->coming_use != CB_TWIN_BRANCH) /* that there is no room for one more branch says nothing of twins */
+		w->failures++;
+	not_asked_again(k, why);
 	cb_checkpoint_made(k, NULL, why);
 	cb_execution_pump(k);
+}
+
+/* One in C code can't be let go. Python is not ended for it: what it has answered would be undone. */
+void cb_twins_let_go(struct cb_kernel *k)
+{
+	static const char text[] =
+		"[cellblock: this cell waits: Python is to keep its state and is held up, perhaps by a function that "
+		"runs at each fork and does not end. Interrupt twice to end Python by force; the variables then go "
+		"back to the state that was kept last]\n";
+	struct cb_twins *w = &k->twins;
+	const struct cb_request *r = k->execution.current != NULL ? k->execution.current : k->execution.waiting.head;
+
+	int64_t now = cb_now_ns();
+
+	cb_guest_let_go(k);
+	cb_loop_arm(&k->loop, w->deadline_timer,
+		    now + (w->interrupted_at != 0 && now - w->interrupted_at < ANSWER_DEADLINE ? IMPATIENT
+												 : ANSWER_DEADLINE));
+	if (r != NULL && w->asked_at != 0 && now - w->asked_at >= TELL_AFTER) {
+		cb_iopub_text(k, r->header, CB_WIRE_STDERR, text, sizeof(text) - 1);
+		w->asked_at = 0;
+	}
+}
+
+void cb_twins_interrupt(struct cb_kernel *k)
+{
+	struct cb_twins *w = &k->twins;
+	int64_t now = cb_now_ns();
+
+	if (!w->asked)
+		return;
+	if (w->interrupted_at != 0 && now - w->interrupted_at >= CB_DOUBLE_CLICK) {
+		cb_audit_interrupt(k, "hard");
+		cb_guest_stop(k, "interrupted while its state was to be kept");
+		return;
+	}
+	if (w->interrupted_at == 0)
+		w->interrupted_at = now;
+	cb_twins_let_go(k);
 }
 
 static void on_leash(void *context, short revents);
@@ -131,6 +184,8 @@ static struct cb_twin *make(struct cb_kernel *k, const char *name, enum cb_twin_
 	if (!conceived(k, theirs, give_birth(k, t, theirs), ANSWER_DEADLINE))
 		return NULL;
 	w->asked = true;
+	w->asked_at = cb_now_ns();
+	w->interrupted_at = 0;
 	return t;
 }
 
@@ -238,19 +293,20 @@ void cb_left_out_take(struct cb_left_out *l, struct cb_span json)
 void cb_twins_answered(struct cb_kernel *k, const struct cb_guest_content *c)
 {
 	struct cb_twins *w = &k->twins;
+	char why[256] = "it ended at its birth";
 
 	cb_guest_set_idle(k);
 	w->asked = false;
 	if (c->duration_s.data != NULL)
 		(void)cb_json_real(c->duration_s, &w->duration_s);
-	if (w->coming == NULL) { /* it has ended already */
-		cb_checkpoint_made(k, NULL, "it ended at its birth");
-		cb_execution_pump(k);
-	} else if (!cb_json_string_is(c->status, "ok")) {
-		char why[256];
-
+	if (!cb_json_string_is(c->status, "ok"))
 		snprintf(why, sizeof(why), "%.*s: %.*s", (int)(c->ename.len < 80 ? c->ename.len : 80), c->ename.data,
 			 (int)(c->evalue.len < 160 ? c->evalue.len : 160), c->evalue.data);
+	if (w->coming == NULL) { /* it has ended already */
+		not_asked_again(k, why);
+		cb_checkpoint_made(k, NULL, why);
+		cb_execution_pump(k);
+	} else if (!cb_json_string_is(c->status, "ok")) {
 		cb_twins_not_made(k, why);
 	} else {
 		cb_left_out_take(&w->coming->left_out, c->left_out);

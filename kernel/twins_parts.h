@@ -21,6 +21,7 @@ void cb_twins_forget_past(struct cb_kernel *k);
 /* ---- twins_make.c ---- */
 /* Ready, if all have come: CHECKPOINT_REPLY, REGISTERED and BORN, and the copy of the files if there is to be one. */
 void cb_twins_check_ready(struct cb_kernel *k);
+void cb_twins_let_go(struct cb_kernel *k); /* CHECKPOINT is not answered: a function that holds it up is to end */
 void cb_twins_not_made(struct cb_kernel *k, const char *why);
 /* If the guest owes an answer all the same, that one ends it. */
 void cb_twins_lost_at_birth(struct cb_kernel *k, const char *why);

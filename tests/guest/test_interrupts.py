@@ -1,6 +1,11 @@
 """SIGINT: where it lands, what is said about it, that nothing breaks."""
 
+import os
+import signal
+
 import pytest
+
+NUDGE = 60  # CB_WIRE_NUDGE
 
 BUSY = {
     "sleep": "print('go')\nimport time; time.sleep(100)",
@@ -238,3 +243,49 @@ def test_interrupt_in_a_childs_pool(guest):
 def test_finally_and_context_managers_run(guest):
     result = run_and_interrupt(guest, "import time\ntry:\n    print('go'); time.sleep(100)\nfinally: print('cleaned')")
     assert result.error["ename"] == "KeyboardInterrupt" and "cleaned" in result.stdout
+
+
+def test_one_from_before_a_cell_is_not_for_it(guest):
+    """It was sent before, and held back by user code until now."""
+    guest.run("import signal, time\n_ = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])")
+    guest.start("print('go', flush=True); time.sleep(0.2)")
+    guest.until("STREAM", lambda f: "go" in f.content)
+    os.kill(guest.process.pid, signal.SIGINT)
+    assert guest.finish().ok
+    result = guest.run("_ = signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])\n5")
+    assert result.result == "5" and result.ok, result.reply
+    assert run_and_interrupt(guest, BUSY["sleep"]).error["ename"] == "KeyboardInterrupt"
+
+
+def test_a_repetition_that_crosses_the_answer_is_nothing(guest):
+    """Nudges count the answers: what the user's clean-up does is not interrupted by them."""
+    guest.run("pass")
+    taken = len([f for f in guest.seen if f.kind == "INTERRUPTED"]) if guest.seen else 0
+    code = "import time\ntry:\n    print('go', flush=True); time.sleep(100)\n"
+    code += "except KeyboardInterrupt: print('clean', flush=True); time.sleep(0.5); print('done')"
+    guest.start(code)
+    guest.until("STREAM", lambda f: "go" in f.content)
+    guest.interrupt()
+    guest.until("STREAM", lambda f: "clean" in f.content)
+    for _ in range(5):
+        os.kill(guest.process.pid, NUDGE + taken % 2)
+    result = guest.finish()
+    assert result.ok and result.stdout.endswith("done\n")
+    guest.start(BUSY["sleep"])
+    guest.until("STREAM", lambda f: "go" in f.content)
+    os.kill(guest.process.pid, NUDGE + (taken + 1) % 2)
+    assert guest.finish().error["ename"] == "KeyboardInterrupt"
+
+
+def test_the_showing_of_an_error_is_interrupted(guest, ipython):
+    """There is an error all the same, with its traceback."""
+    guest.start(
+        "import time\nclass Slow(Exception):\n    def __str__(self):\n        if not seen:\n"
+        "            seen.append(1); print('go', flush=True); time.sleep(100)\n        return 'slow'\nseen = []\n"
+        "raise Slow"
+    )
+    guest.until("STREAM", lambda f: "go" in f.content)
+    guest.interrupt()
+    result = guest.finish()
+    assert result.error["ename"] == result.reply["ename"] and result.error["traceback"]
+    assert len(result.of("ERROR")) == 1

@@ -1,6 +1,10 @@
 """interrupt_request and SIGINT: the cell ends with KeyboardInterrupt, and the state is kept."""
 
+import importlib.util
+import os
+import random
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -185,3 +189,21 @@ def test_before_python_is_done_with_the_copy_that_is_made_before_a_cell(start):
     c.wait("iopub", lambda m: m.type == "execute_input" and m.parent_id == cell)
     interrupt(c)
     assert c.finish(cell).content["ename"] == "KeyboardInterrupt"
+
+
+def soak():
+    path = Path(__file__).parents[1] / "soak" / "interrupts.py"
+    spec = importlib.util.spec_from_file_location("interrupts", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.cellblock_only
+@pytest.mark.parametrize("mode", ["main", "subshell", "limit"])
+def test_at_random_moments(start, mode):
+    """None hits another cell, and no interrupted cell is without its error (tests/soak/interrupts.py)."""
+    c, interrupts = start().client, soak()
+    count = int(os.environ.get("CELLBLOCK_INTERRUPTS", "30"))
+    tally = interrupts.rounds(c, count, random.Random(count), **interrupts.prepare(c, mode))
+    assert not tally.faults

@@ -1,8 +1,9 @@
-"""Interrupts at random moments of many kinds of cell: none may hit another cell, none may leave a cell without its error.
+"""Interrupts at random moments of many kinds of cell: none hits another cell, none leaves one without its error.
 
-Role: a command, `tests/soak/interrupts.py [--count N]`; test code, outside the jail. Each round runs a cell, interrupts it
-at a random moment (while it waits, begins, runs, ends, or has ended), awaits its end, and at once runs a cell that
-nobody interrupts. Exit status 1 if anything was amiss. tests/protocol/test_interrupt.py runs a few rounds of it.
+Role: a command, `tests/soak/interrupts.py [--count N]`; test code, outside the jail. Each round runs a cell, interrupts
+it at a random moment (while it waits, begins, runs, ends, or has ended), awaits its end, and at once runs a cell that
+nobody interrupts. Exit status 1 if anything was amiss. tests/protocol/test_interrupt.py
+runs a few rounds of it; CELLBLOCK_INTERRUPTS is their number.
 """
 
 import argparse
@@ -32,7 +33,8 @@ LONG = {
     "lock": "import threading; l = threading.Lock(); l.acquire(); l.acquire()",
     "event": "import threading; threading.Event().wait()",
     "queue": "import queue; queue.Queue().get()",
-    "join": "import threading, time\nt = threading.Thread(target=time.sleep, args=(3,), daemon=True); t.start(); t.join()\n"
+    "join": "import threading, time\nt = threading.Thread(target=time.sleep, args=(3,), daemon=True); t.start()\n"
+    "t.join()\n"
     "while True: pass",
     "subprocess": "import subprocess; subprocess.run(['sleep', '600'])",
     "select": "import select; select.select([], [], [])",
@@ -49,7 +51,8 @@ LONG = {
     "with ThreadPoolExecutor(2) as p: list(p.map(time.sleep, [0.05] * 8))\nwhile True: pass",
 }
 IMPORTS = (
-    "import asyncio, concurrent.futures, concurrent.futures.thread, json, os, queue, re, select, subprocess, threading, time"
+    "import asyncio, concurrent.futures, concurrent.futures.thread, json, os, queue\n"
+    "import re, select, subprocess, threading, time"
 )
 SHORT = {
     "nothing": "",
@@ -198,7 +201,8 @@ def main():
     p.add_argument("args", nargs="*", help="of the kernel")
     o = p.parse_args()
     seed = o.seed if o.seed is not None else random.randrange(1 << 30)
-    args = [a for each in o.policy for a in ("--set", each)] + o.args + (["--language", "bash"] if o.mode == "bash" else [])
+    args = [a for each in o.policy for a in ("--set", each)] + o.args
+    args += ["--language", "bash"] if o.mode == "bash" else []
     print(f"seed {seed}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         kernel = kernels.Kernel(folder, args=args)

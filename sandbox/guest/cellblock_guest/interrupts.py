@@ -15,6 +15,7 @@ from os import getpid
 from time import sleep
 
 from . import context, wire_constants as W
+from .forks import LetGo
 from .threads import start_deaf
 
 _set, _getsignal = signal.signal, signal.getsignal
@@ -35,7 +36,7 @@ class Interrupts:
         self.again = False  # what comes is reported already
         self.hits = 0  # KeyboardInterrupts raised
         self.reported = 0  # INTERRUPTED that were sent, as the supervisor counts them
-        self.forking = None  # Twins.let_go, while functions run that were registered for each fork
+        self.forking = None  # ends the function that runs at each fork, while those of a twin's do
         self.on_async = None  # called first while an await-cell runs; True = it took care
         self.user = signal.default_int_handler
         self.debugger = None  # the Guest's
@@ -131,6 +132,8 @@ class Interrupts:
 
     def _on_unraisable(self, unraisable):
         """From another thread: it must not come before this hook has ended, which would swallow it as well."""
+        if unraisable.exc_type is LetGo:
+            return
         lane = context.subshell()
         if lane and unraisable.exc_type is KeyboardInterrupt and lane.interrupts.interrupted():
             start_deaf(lane.repeat, Interrupts._on_unraisable.__code__)

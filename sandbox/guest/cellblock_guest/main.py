@@ -84,7 +84,12 @@ class Guest:
         faulthandler.enable(W.FD_LOG)
         sys.stdout, sys.stderr = OutStream(self.output, W.STDOUT, "stdout"), OutStream(self.output, W.STDERR, "stderr")
         sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
-        os.register_at_fork(before=self._before_fork, after_in_child=self._after_fork_in_child)
+        os.register_at_fork(
+            before=self._before_fork,
+            after_in_child=self._after_fork_in_child,
+            after_in_parent=self._after_fork_in_parent,
+        )
+        self.twins.forks.install()
         atexit.register(self.output.flush)
         context.patch_threads()
         self.finder.install()
@@ -156,6 +161,10 @@ class Guest:
             self.twins.hold()
         else:
             self.output.before_fork()
+
+    def _after_fork_in_parent(self):
+        if self.twins.forking:
+            self.twins.held()
 
     def _after_fork_in_child(self):
         if not self.twins.forking:

@@ -17,6 +17,7 @@ from struct import Struct
 from time import monotonic
 
 from . import wire_constants as W
+from .forks import Forks
 from .jsontext import encode, loads
 from .state import Descriptors, Kept, Process, Semaphores, heal, left_out
 
@@ -26,7 +27,9 @@ _NFDS = (4, 5)  # without or with a side wire
 _SPACE = _socket.CMSG_SPACE(5 * 4)
 _ALL = _signal.valid_signals()
 _OMP_PAUSE_SOFT = 1
-_PATIENCE = 5  # s
+_PATIENCE = 1  # s
+_LET_GO = (W.LET_GO,)
+_IN_VAIN = "a function that runs before each fork (os.register_at_fork) did not come to its end: it waits for a lock?"
 _QUIET_FORK = [("ignore", None, DeprecationWarning, None, 0)]  # a fork with threads warns from Python 3.12 on
 NAME = b"cellblock-twin"
 
@@ -34,7 +37,8 @@ NAME = b"cellblock-twin"
 class Twins:
     def __init__(self, guest):
         self.guest = guest
-        self.forking = False  # the at-fork hooks of main.py then only call hold()
+        self.forking = False  # the at-fork hooks of main.py then only call hold() and held()
+        self.forks = Forks()
         self._held = False
         self._frozen = False  # a twin that is not woken
         self.offered = _is_socket(W.FD_LEASH) and _is_socket(W.FD_REGISTRY)
@@ -136,12 +140,15 @@ class Twins:
                 raise OSError("nothing on the leash for twin %d" % number)
 
     def _fork_twice(self):
-        """0 in the twin; else the process between, to be reaped. No other thread speaks meanwhile, no signal is taken,
-        no finaliser runs; the twin keeps signals blocked and the collector off until it is woken."""
+        """0 in the twin; else the process between, to be reaped. No other thread speaks meanwhile, no signal is taken
+        but the one that lets a function go which runs at each fork, no finaliser runs; the twin keeps signals blocked
+        and the collector off until it is woken."""
         guest, process, warnings = self.guest, self.process, sys.modules.get("warnings")
         output, wire = guest.output, guest.wire
         kept = Kept(guest.aio)
+        interrupts, forks = guest.interrupts, self.forks
         process.mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _ALL)
+        forks.begin()
         process.collects = gc.isenabled()
         gc.disable()
         filters = getattr(warnings, "filters", None)
@@ -150,16 +157,24 @@ class Twins:
             self.forking = True
             if filters is not None:
                 warnings.filters = _QUIET_FORK  # as it is, so that no once-shown warning is shown again
+            interrupts.forking = forks.stop_before
+            _signal.pthread_sigmask(_signal.SIG_UNBLOCK, _LET_GO)
             between = fork()
+            interrupts.forking = None
             if between == 0:
                 try:
+                    if forks.let_go:
+                        os._exit(0)
+                    forks.begin()
                     if fork() != 0:
                         os._exit(0)
                 except BaseException:
                     os._exit(1)
                 twin = True
         finally:
+            interrupts.forking = None
             self.forking = False
+            forks.end()
             if filters is not None:
                 warnings.filters = filters
             if self._held:
@@ -170,10 +185,24 @@ class Twins:
                 kept.restore()
             else:
                 process.unblock()
+        if between and forks.let_go:
+            os.kill(between, signal.SIGKILL)
+            _reap(between)
+            raise OSError(_IN_VAIN)
         return between
+
+    def held(self):
+        """First of the hooks after a fork, in the guest."""
+        if os.getpid() == self.guest.interrupts.pid:
+            while _signal.sigtimedwait(_LET_GO, 0) is not None:
+                pass  # it was for the fork itself, or those before
+            self.guest.interrupts.forking = self.forks.stop_after
+            _signal.pthread_sigmask(_signal.SIG_UNBLOCK, _LET_GO)
 
     def hold(self):
         """Last of the hooks before a fork: another one may wait for a thread that wants to print."""
+        self.guest.interrupts.forking = None
+        _signal.pthread_sigmask(_signal.SIG_BLOCK, _ALL)
         if not self._held:
             self._held = True
             self.guest.output.hold()

@@ -99,7 +99,7 @@ uint64_t rig_begun(struct rig *r, const char *id); /* the same of one that was s
 void rig_end(struct rig *r, const char *id, uint64_t request); /* the guest answers, and all is well */
 void rig_stream(struct rig *r, uint64_t request, unsigned stream, const char *text);
 void rig_frame_raw(struct rig *r, const struct cb_wire_header *h, const void *body, size_t len);
-int rig_interrupts(struct rig *r); /* SIGINTs that pid 1 was asked for since the last call; it says that they are sent */
+int rig_interrupts(struct rig *r); /* SIGINTs that pid 1 was asked for since the last call; it answers */
 void rig_signalled(struct rig *r); /* the same of the signals that were asked for last */
 
 /* Runs the kernel's loop until `done` says so; until something is on iopub, or a ms is over. */

@@ -197,6 +197,8 @@ static void test_three_failures(void **state)
 			rig_init_expect(r, CB_INIT_DROP, (int)t.number);
 			rig_twin_close(&t);
 			assert_int_equal(r->k.twins.possible, i == 0 || n < 2);
+			assert_int_equal(strstr(r->k.checkpoints.note, "not kept any more") != NULL, i == 1 && n == 2);
+			r->k.checkpoints.note[0] = '\0'; /* which the next cell would say */
 			cell(r, "a");
 		}
 		if (i == 0) {
@@ -224,8 +226,14 @@ static void test_deadlines(void **state)
 	assert_int_equal(r->k.guest.state, CB_GUEST_UP);
 	rig_twin_close(&t);
 	cell(r, "a");
-	t = rig_twin_asked(r); /* and a guest that does not even answer can't be served */
+	t = rig_twin_asked(r); /* a guest that does not even answer is asked to let go, and ended only by a user */
 	cb_loop_arm(&r->k.loop, r->k.twins.deadline_timer, cb_now_ns());
+	rig_init_expect(r, CB_INIT_NUDGE, CB_WIRE_LET_GO);
+	cb_twins_interrupt(&r->k);
+	rig_init_expect(r, CB_INIT_NUDGE, CB_WIRE_LET_GO);
+	assert_int_equal(r->k.guest.state, CB_GUEST_UP);
+	r->k.twins.interrupted_at -= CB_DOUBLE_CLICK;
+	cb_twins_interrupt(&r->k);
 	rig_await_kill(r);
 	rig_die(r, SIGKILL);
 	rig_expect(r, RIG_IOPUB, "restarting", "");

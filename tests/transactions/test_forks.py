@@ -1,0 +1,76 @@
+"""Functions that run at each fork (os.register_at_fork) and hold it up: no twin then, and the session goes on."""
+
+import pytest
+
+pytestmark = pytest.mark.cellblock_only("no other kernel does this")
+ALWAYS = ["--set", "transactions.mode=always"]
+LOCK = "import os, threading\nlock = threading.Lock()\n_ = lock.acquire()\nkept = 1\n"
+BEFORE = LOCK + "os.register_at_fork(before=lock.acquire, after_in_parent=lock.release)"
+AFTER = LOCK + "me = os.getpid()\nos.register_at_fork(after_in_parent=lambda: os.getpid() != me or lock.acquire())"
+LOOP = "kept = 1\nimport os\ndef forever():\n    while True: pass\nos.register_at_fork(before=forever)"
+C_CODE = (
+    "import os\nkept = 1\nme = os.getpid()\n"
+    "os.register_at_fork(before=lambda: os.getpid() == me and not os.path.exists('free') and sum(range(10**13)))"
+)
+
+
+@pytest.mark.parametrize("code", [BEFORE, LOOP], ids=["lock", "loop"])
+def test_a_function_before_each_fork_that_does_not_end(start, code):
+    c = start(args=ALWAYS).client
+    assert c.run(code).ok
+    said = ""
+    for i in range(3):
+        cell = c.run(f"x = {i}; x")
+        assert cell.ok and cell.result == str(i)
+        said += cell.text("stderr")
+    assert c.run("x, kept").result == "(2, 1)"
+    assert "the state is not kept any more" in said and "os.register_at_fork" in said
+    if code is BEFORE:
+        assert c.run("lock.locked()").result == "True", "what did not run before a fork has no other half after it"
+    assert c.run("import subprocess; subprocess.run(['true'], check=True).returncode").result == "0"
+
+
+def test_a_function_after_each_fork_that_does_not_end(start):
+    """The copy is there by then."""
+    c = start(args=ALWAYS).client
+    assert c.run(AFTER).ok
+    assert c.run("x = 5; x").result == "5"
+    died = c.run("os._exit(1)")
+    assert died.about["state"] == "restored" and died.about["undone"] == [died.content["execution_count"]]
+    assert c.run("x, kept").result == "(5, 1)"
+
+
+def test_an_interrupt_is_the_waiting_cells(start):
+    c = start(args=ALWAYS).client
+    assert c.run(BEFORE).ok
+    cell = c.start("import time; time.sleep(600)")
+    while True:
+        assert c.request("interrupt_request", {}, channel="control").content["status"] == "ok"
+        try:
+            c.wait_in_place("shell", lambda m: m.parent_id == cell, timeout=1)
+            break
+        except AssertionError:  # it came before the cell
+            continue
+    ended = c.finish(cell)
+    assert ended.content["ename"] == "KeyboardInterrupt" and ended.about["state"] == "kept", ended
+    assert c.run("kept").result == "1"
+
+
+def test_c_code_before_a_fork_is_told_and_nothing_is_undone_by_itself(start):
+    c = start(args=ALWAYS).client
+    assert c.run("before = 1").ok and c.run(C_CODE).ok
+    cell = c.start("kept")
+    said = c.says(cell, "held up", name="stderr", timeout=60)
+    assert "Interrupt twice" in said
+    (c.kernel.workspace / "free").write_text("")
+    while True:
+        assert c.request("interrupt_request", {}, channel="control").content["status"] == "ok"
+        try:
+            c.wait_in_place("shell", lambda m: m.parent_id == cell, timeout=1)
+            break
+        except AssertionError:
+            continue
+    ended = c.finish(cell)
+    assert ended.content["status"] == "error"
+    assert "interrupted while its state was to be kept" in ended.text("stderr")
+    assert c.run("before").result == "1"
