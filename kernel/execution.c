@@ -282,7 +282,7 @@ void cb_execution_pump(struct cb_kernel *k)
 		return; /* finish() below comes back here: a loop, not a recursion, for a queue of thousands */
 	x->pumping = true;
 	while (x->current == NULL && x->waiting.head != NULL && !cb_layer_holds(k) && !cb_twins_busy(k) &&
-	       !cb_guest_signals_on_way(k)) {
+	       !cb_guest_signals_on_way(k) && !cb_twins_before(k, x->waiting.head)) {
 		if (k->guest.state == CB_GUEST_UP)
 			begin(k, cb_queue_pop(&x->waiting, &x->load));
 		else if (k->guest.state == CB_GUEST_NONE && k->guest.failure.code != 0)

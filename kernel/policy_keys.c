@@ -112,7 +112,7 @@ const struct cb_policy_key cb_policy_keys[] = {
 	{ KEY("env.pass", CB_KEY_LIST, env_pass), .notebook = "[\"LANG\", \"LC_*\", \"TZ\"]", .agent = "[]",
 	  .ceiling = CB_CEILING_SUBSET, .item = CB_ITEM_VARIABLE },
 	{ KEY("imports.allow", CB_KEY_LIST, imports_allow), .notebook = "[]", .until_built = "[]" },
-	{ KEY("transactions.mode", CB_KEY_WORD, transactions_mode), .notebook = "\"auto\"",
+	{ KEY("transactions.mode", CB_KEY_WORD, transactions_mode), .notebook = "\"auto\"", .agent = "\"always\"",
 	  .words = transactions_modes },
 	{ KEY("transactions.keep", CB_KEY_COUNT, transactions_keep), .notebook = "1", .maximum = 50 },
 	{ KEY("transactions.names", CB_KEY_COUNT, transactions_names), .notebook = "16", .maximum = 200 },

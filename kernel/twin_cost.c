@@ -17,6 +17,8 @@
 /* A page that is copied: some tenths of a microsecond; in a virtual machine 3, or 14 if its host has to find memory. */
 #define FAULT_LEAST_S 0.5e-6
 #define FAULT_MOST_S 16e-6
+/* A twin that delays cells by less is made before each: an answered cell is not undone. */
+#define SMALL_S 5e-3
 #define JOINED_LEAST 16384 /* pages; huge_pages.py has it, too */
 #define PAGE 4096
 #define STOOD_MOST_S 60
@@ -39,7 +41,10 @@ void cb_twin_cost_made(struct cb_twin_cost *c, struct cb_turns now, double stood
 {
 	double ran = now.ran_s - c->begun.ran_s;
 
-	learn(&c->made_s, WHOLE * (ran > 0 ? ran : stood_s > 0 && stood_s < STOOD_MOST_S ? stood_s : 0));
+	ran = ran > 0 ? ran : stood_s > 0 && stood_s < STOOD_MOST_S ? stood_s : 0;
+	learn(&c->made_s, WHOLE * ran);
+	/* a memory that has grown shows soon, a machine that is busy for a while makes no promise void */
+	c->delay_s = c->delay_s <= 0 || ran < c->delay_s ? ran : c->delay_s + (ran - c->delay_s) / 32;
 }
 
 bool cb_twin_cost_reads(const struct cb_twin_cost *c)
@@ -57,6 +62,8 @@ static void copied(struct cb_twin_cost *c, const struct cb_touched *now)
 	double most = (double)c->before.own_bytes / PAGE;
 
 	c->pages = pages = pages < 0 ? 0 : most > 0 && pages > most ? most : pages;
+	c->copying_s[1] = c->copying_s[0];
+	c->copying_s[0] = pages * FAULT_LEAST_S;
 	if (took < pages * FAULT_LEAST_S)
 		took = pages * FAULT_LEAST_S;
 	learn(&c->copied_s, took < pages * FAULT_MOST_S ? took : pages * FAULT_MOST_S);
@@ -84,9 +91,23 @@ void cb_twin_cost_ran(struct cb_twin_cost *c, double seconds, const struct cb_to
 	c->worked_s += seconds;
 }
 
+void cb_twin_cost_files(struct cb_twin_cost *c, double seconds)
+{
+	learn(&c->files_s, seconds > 0 && seconds < STOOD_MOST_S ? seconds : 0);
+}
+
+/* By processors' time and counts, like the rest: on a busy machine it is no less true that little is lost. A single
+ * cell that touches much, as imports do, says nothing of the next. */
+bool cb_twin_cost_is_small(const struct cb_twin_cost *c)
+{
+	double copying = c->copying_s[0] < c->copying_s[1] ? c->copying_s[0] : c->copying_s[1];
+
+	return c->delay_s > 0 && c->delay_s + copying + c->joined_s + c->files_s < SMALL_S;
+}
+
 double cb_twin_cost_due(const struct cb_twin_cost *c)
 {
-	return SHARE * (c->made_s + c->copied_s + c->joined_s);
+	return SHARE * (c->made_s + c->copied_s + c->joined_s + c->files_s);
 }
 
 bool cb_twin_cost_is_earned(const struct cb_twin_cost *c, struct cb_turns now)
@@ -100,7 +121,7 @@ bool cb_twin_cost_is_earned(const struct cb_twin_cost *c, struct cb_turns now)
  * shorter while than that lasts is not worth a twin of its own. */
 int64_t cb_twin_cost_idle(const struct cb_twin_cost *c)
 {
-	double cost = (c->made_s + c->copied_s + c->joined_s) * 1e9;
+	double cost = (c->made_s + c->copied_s + c->joined_s + c->files_s) * 1e9;
 
 	return (int64_t)(cost < IDLE_LEAST ? IDLE_LEAST : cost < IDLE_MOST ? cost : IDLE_MOST);
 }

@@ -15,6 +15,8 @@ struct cb_touched {
 struct cb_twin_cost {
 	/* what one costs all processors: making it, copying in the first cell after it, and huge pages in the second */
 	double made_s, copied_s, joined_s;
+	/* what of it a cell waits for: the guest's fork, the workspace's files, and pages, after the last twin and before */
+	double delay_s, files_s, copying_s[2];
 	unsigned cells;		  /* that have run since the newest one was begun */
 	double worked_s;	  /* and how long */
 	struct cb_turns begun;	  /* the guest's, then */
@@ -30,6 +32,10 @@ void cb_twin_cost_made(struct cb_twin_cost *c, struct cb_turns now, double stood
 bool cb_twin_cost_reads(const struct cb_twin_cost *c);
 /* It has ended, after so long. now: NULL if they were not read. */
 void cb_twin_cost_ran(struct cb_twin_cost *c, double seconds, const struct cb_touched *now);
+/* Keeping the workspace's files for one took a processor so long. */
+void cb_twin_cost_files(struct cb_twin_cost *c, double seconds);
+/* What one delays cells by is known, and so little that each cell gets its own. */
+bool cb_twin_cost_is_small(const struct cb_twin_cost *c);
 /* So many seconds cells must run for the next twin. */
 double cb_twin_cost_due(const struct cb_twin_cost *c);
 bool cb_twin_cost_is_earned(const struct cb_twin_cost *c, struct cb_turns now);

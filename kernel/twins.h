@@ -17,6 +17,7 @@
 #include "twin_cost.h"
 
 struct cb_kernel;
+struct cb_request;
 
 /* What a twin has not of its guest. */
 struct cb_left_out {
@@ -50,6 +51,7 @@ struct cb_twin {
 struct cb_twins {
 	bool possible;	   /* in this jail, with this policy */
 	bool stale;	   /* something has run since the newest one was made */
+	bool after_cell;   /* and a cell was among it */
 	unsigned failures; /* in a row */
 	uint32_t last_number;
 	struct cb_twin twin[CB_TWINS_MAX];
@@ -112,6 +114,8 @@ void cb_twins_cell_begins(struct cb_kernel *k);
 void cb_twins_cell_ended(struct cb_kernel *k, double seconds);
 /* Nothing runs: perhaps it is time for a twin. */
 void cb_twins_quiet(struct cb_kernel *k);
+/* This one is to begin. True if a twin is made first, and it waits. */
+bool cb_twins_before(struct cb_kernel *k, const struct cb_request *r);
 /* Whether requests must wait: a twin is being made, or takes over. */
 bool cb_twins_busy(const struct cb_kernel *k);
 /* A user's interrupt: one that Python is busy with is given up; at a second one, Python. */

@@ -198,7 +198,7 @@ bool cb_twins_make(struct cb_kernel *k, const char *name)
 	if (t == NULL)
 		return false;
 	if (t->name[0] == '\0')
-		w->stale = false;
+		w->stale = w->after_cell = false;
 	cb_twin_cost_begun(&w->cost, before);
 	if (cb_snapshots_on(k)) {
 		t->files = CB_FILES_COMING;

@@ -1,7 +1,7 @@
 /* Twins: when one is made.
  *
- * Trust domain: supervisor; see twins.c. Only while nothing runs and nothing waits; with mode auto when the cells since
- * the last one have earned it, or when nobody is waiting (twin_cost.c).
+ * Trust domain: supervisor; see twins.c. Only while nothing runs; with mode auto after each cell where that delays the
+ * next one by little, else when the cells since the last one have earned it, or when nobody is waiting (twin_cost.c).
  *
  * Callers: execution.c, lanes.c and debug.c (the queue), branches.c (room).
  */
@@ -19,6 +19,7 @@ void cb_twins_touched(struct cb_kernel *k, struct cb_span code, int64_t number)
 		return;
 	cb_past_add(&k->twins.past, code, number);
 	k->twins.stale = true;
+	k->twins.after_cell |= code.data != NULL;
 }
 
 static bool is_time(const struct cb_kernel *k)
@@ -47,6 +48,13 @@ static bool is_named(const struct cb_kernel *k)
 		if (cb_twin_is_ready(&w->twin[i]) && w->twin[i].name[0] != '\0' && w->twin[i].cell == w->past.last)
 			return true;
 	return false;
+}
+
+/* What the last cell did is safe from the next one. Messages of widgets, which come in crowds, get no twin each, but
+ * one before the next cell: cb_twins_before. */
+static bool is_promised(const struct cb_kernel *k)
+{
+	return k->twins.after_cell && cb_twin_cost_is_small(&k->twins.cost);
 }
 
 static struct cb_touched touched(const struct cb_kernel *k)
@@ -93,10 +101,16 @@ void cb_twins_quiet(struct cb_kernel *k)
 	cb_checkpoints_quiet(k);
 	if (!is_time(k))
 		return;
-	if (k->policy->transactions_mode == CB_MODE_ALWAYS || is_named(k) || is_earned(k))
+	if (k->policy->transactions_mode == CB_MODE_ALWAYS || is_named(k) || is_promised(k) || is_earned(k))
 		(void)cb_twins_make(k, NULL);
 	else
 		cb_loop_arm(&k->loop, k->twins.idle_timer, cb_now_ns() + cb_twin_cost_idle(&k->twins.cost));
+}
+
+bool cb_twins_before(struct cb_kernel *k, const struct cb_request *r)
+{
+	return cb_request_is_execute(r) && is_time(k) && cb_twin_cost_is_small(&k->twins.cost) &&
+	       cb_twins_make(k, NULL);
 }
 
 void cb_twins_room(struct cb_kernel *k)

@@ -156,13 +156,43 @@ static void test_idle(void **state)
 	assert_true(cb_twin_cost_idle(&c) == 2000 * MS);
 }
 
+/* Each cell gets its own twin where that is known to delay it by less than 5 ms. */
+static void test_small(void **state)
+{
+	struct cb_twin_cost c = { 0 };
+
+	(void)state;
+	assert_false(cb_twin_cost_is_small(&c)); /* nothing is known */
+	make(&c, 0.003);
+	assert_true(cb_twin_cost_is_small(&c));
+	copy(&c, 20000, 0.02, 0); /* one cell that touches much is no habit */
+	assert_true(cb_twin_cost_is_small(&c));
+	make(&c, 0.003);
+	copy(&c, 20000, 0.02, 0);
+	assert_false(cb_twin_cost_is_small(&c));
+	make(&c, 0.003);
+	copy(&c, 500, 0.02, 0);
+	assert_true(cb_twin_cost_is_small(&c));
+	make(&c, 0.030); /* something else was busy */
+	assert_true(cb_twin_cost_is_small(&c));
+	for (int i = 0; i < 3; i++)
+		make(&c, 0.060); /* memory has grown */
+	assert_false(cb_twin_cost_is_small(&c));
+	make(&c, 0.001);
+	assert_true(cb_twin_cost_is_small(&c));
+	cb_twin_cost_files(&c, 0.006);
+	assert_false(cb_twin_cost_is_small(&c));
+	cb_twin_cost_files(&c, 0.001);
+	assert_true(cb_twin_cost_is_small(&c));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_earned),	 cmocka_unit_test(test_learning),
 		cmocka_unit_test(test_no_turns), cmocka_unit_test(test_copied),
 		cmocka_unit_test(test_another_process), cmocka_unit_test(test_joined),
-		cmocka_unit_test(test_idle),
+		cmocka_unit_test(test_idle),	 cmocka_unit_test(test_small),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,52 @@
+"""A cell that was answered is not undone by the failure of the next, also if that one was sent in the same breath."""
+
+import pytest
+
+pytestmark = pytest.mark.cellblock_only("no other kernel does this")
+
+DIE = "import os; os._exit(1)"
+# Who asks at once for the next cell gives no time for a twin: nothing here is awaited before all is sent.
+POLICIES = {"auto": [], "agent": ["--policy", "agent", "--set", "limits.cpu=0"]}
+
+
+def send_all(c, codes):
+    """Their answers, in order."""
+    ids = [c.start(code, stop_on_error=False) for code in codes]
+    return [c.finish(each) for each in ids]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_steps_in_one_go(start, policy):
+    c = start(args=POLICIES[policy]).client
+    assert c.run("log = []").ok
+    answers = send_all(c, [code for n in range(6) for code in (f"log.append({n})", DIE)])
+    for good, bad in zip(answers[::2], answers[1::2]):
+        assert good.ok, good.content
+        assert bad.about["undone"] == [bad.content["execution_count"]], bad.content
+        assert bad.about["restored_to"] == good.content["execution_count"]
+    assert c.run("log").result == str(list(range(6)))
+
+
+def test_run_all(start):
+    """Many that succeed, and then one that does not."""
+    c = start().client
+    assert c.run("log = []").ok
+    *good, bad = send_all(c, [*(f"log.append({n})" for n in range(40)), DIE])
+    assert all(each.ok for each in good)
+    assert bad.about["undone"] == [bad.content["execution_count"]], bad.content
+    assert c.run("len(log)").result == "40"
+
+
+def test_messages_of_widgets_in_between(start):
+    """They get no twin each, but what they do is in the one of the next cell."""
+    c = start().client
+    assert c.run(
+        "from ipykernel.comm import Comm\nn = 0\ncomm = Comm(target_name='t')\n"
+        "def on(message):\n    global n; n += 1\ncomm.on_msg(on)\nprint(comm.comm_id)"
+    ).ok
+    comm = c.run("comm.comm_id").result.strip("'")
+    for _ in range(5):
+        c.send("comm_msg", {"comm_id": comm, "data": {}})
+    _, bad = send_all(c, ["1", DIE])
+    assert bad.about["undone"] == [bad.content["execution_count"]], bad.content
+    assert c.run("n").result == "5"
