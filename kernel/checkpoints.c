@@ -150,9 +150,10 @@ void cb_checkpoint_rolled_back(struct cb_kernel *k)
 	} else {
 		c = cb_buf_append_str(&metadata, "{}");
 		if (c == 0)
-			c = cb_buf_printf(&b, "{\"status\":\"ok\",\"restored_to\":%" PRId64 ",\"undone\":%.*s}",
-					  k->twins.restored_to, (int)k->twins.undone.len,
-					  (const char *)k->twins.undone.data);
+			c = cb_buf_append_str(&b, "{\"status\":\"ok\",");
+		cb_failure_undone(k, &b);
+		if (c == 0)
+			c = cb_buf_append_str(&b, "}");
 	}
 	if (c == 0)
 		cb_reply_full(k, r, cb_buf_span(&metadata), cb_buf_span(&b), NULL);

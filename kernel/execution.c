@@ -575,7 +575,7 @@ void cb_execution_interrupt(struct cb_kernel *k)
 	cb_lanes_interrupt(k);
 	if (x->current != meant) /* that one has ended, and what runs now is another */
 		return;
-	if (k->guest.state == CB_GUEST_RESTORING)
+	if (k->guest.state == CB_GUEST_RESTORING || k->twins.confirming)
 		return;
 	if (x->current != NULL)
 		interrupt_current(k);

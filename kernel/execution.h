@@ -65,7 +65,7 @@ struct cb_execution {
 
 	struct cb_client_session session[CB_SESSIONS_MAX];
 	int64_t abort_until; /* --Kernel.stop_on_error_timeout: what arrives before is aborted too */
-	char lost[1024];     /* the state was lost or restored between cells: the next cell says so */
+	char lost[2048];     /* the state was lost or restored between cells: the next cell says so */
 	bool lost_restored;
 	bool taken_over;	      /* the guest has ended, and a twin takes over */
 	struct cb_usage usage_at_end; /* then: at its end */

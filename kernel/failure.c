@@ -104,12 +104,29 @@ void cb_failure_metadata(struct cb_kernel *k, const char *status, const char *st
 	(void)cb_buf_append_str(out, "}}");
 }
 
+void cb_failure_undone(const struct cb_kernel *k, struct cb_buf *out)
+{
+	const struct cb_past_undone *u = &k->twins.undid;
+
+	(void)cb_buf_printf(out, "\"restored_to\":%" PRId64, k->twins.restored_to);
+	if (k->twins.undone.len > 0)
+		(void)cb_buf_printf(out, ",\"undone\":%.*s", (int)k->twins.undone.len,
+				    (const char *)k->twins.undone.data);
+	if (u->untold > 0)
+		(void)cb_buf_printf(out, ",\"undone_before\":%" PRIu64, u->untold);
+	if (u->n.unnumbered > 0)
+		(void)cb_buf_printf(out, ",\"undone_unnumbered\":%" PRIu64, u->n.unnumbered);
+	if (u->n.messages > 0)
+		(void)cb_buf_printf(out, ",\"undone_messages\":%" PRIu64, u->n.messages);
+}
+
 void cb_failure_state(const struct cb_kernel *k, const char *state, struct cb_buf *out)
 {
 	(void)cb_buf_printf(out, "\"state\":\"%s\"", state);
-	if (strcmp(state, "restored") == 0 && k->twins.undone.len > 0)
-		(void)cb_buf_printf(out, ",\"restored_to\":%" PRId64 ",\"undone\":%.*s", k->twins.restored_to,
-				    (int)k->twins.undone.len, (const char *)k->twins.undone.data);
+	if (strcmp(state, "restored") != 0)
+		return;
+	(void)cb_buf_append_str(out, ",");
+	cb_failure_undone(k, out);
 }
 
 static void write_error(struct cb_buf *b, const char *ename, const char *evalue, struct cb_span traceback)
@@ -289,11 +306,18 @@ void cb_failure_death(struct cb_kernel *k, bool restored)
 	struct cb_execution *x = &k->execution;
 	const char *became = "all variables are lost and the next cell runs in a new Python";
 	const char *state = restored ? "restored" : "lost";
+	char passed[320];
 
+	snprintf(passed, sizeof(passed),
+		 "all variables are lost, for what was kept did not work when it was woken (%s); the next cell runs "
+		 "in a new Python",
+		 k->twins.passed_why);
 	if (restored)
 		became = k->twins.outcome;
 	else if (k->shutting_down)
 		became = "all variables are lost";
+	else if (k->twins.passed_over > 0)
+		became = passed;
 	else if (k->memory.none_left)
 		became = "all variables are lost, for the state before the cell was given up when memory was short; "
 			 "the next cell runs in a new Python";

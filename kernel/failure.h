@@ -41,7 +41,9 @@ void cb_failure_reply_timeout(struct cb_kernel *k);
 #define CB_METADATA_MAX (1u << 20)
 void cb_failure_metadata(struct cb_kernel *k, const char *status, const char *state, const char *limit,
 			 struct cb_buf *out);
-/* Of that: "state", and if it is "restored", to where and what that undid. */
+/* What the last take-over undid, as members of an object. */
+void cb_failure_undone(const struct cb_kernel *k, struct cb_buf *out);
+/* Of metadata: "state", and if it is "restored", to where and what that undid. */
 void cb_failure_state(const struct cb_kernel *k, const char *state, struct cb_buf *out);
 /* The limit that the current cell hit, or NULL. */
 const char *cb_failure_limit(const struct cb_kernel *k);

@@ -350,8 +350,11 @@ static void exited(struct cb_kernel *k, int status)
 {
 	struct cb_guest *g = &k->guest;
 
-	if (g->state == CB_GUEST_RESTORING && g->rules.phase == CB_PHASE_WAKING) {
-		cb_twins_failed(k);
+	if ((g->state == CB_GUEST_RESTORING && g->rules.phase == CB_PHASE_WAKING) || k->twins.confirming) {
+		char why[160];
+
+		cb_failure_end_text(status, why, sizeof(why));
+		cb_twins_failed(k, why);
 		return;
 	}
 	if (g->state == CB_GUEST_RESTORING && k->twins.fallen)

@@ -175,7 +175,7 @@ static const struct cb_json_field input_fields[] = {
 static const struct cb_json_field checkpoint_fields[] = {
 	{ .name = "status", .types = STR, .required = true },
 	{ .name = "duration_s", .types = CB_JSON_NUMBER },
-	{ .name = "left_out", .types = OBJ, .members = CB_JSON_INTEGER },
+	{ .name = "left_out", .types = OBJ, .members = CB_JSON_INTEGER | STR },
 	{ .name = "ename", .types = STR },
 	{ .name = "evalue", .types = STR },
 	{ 0 },

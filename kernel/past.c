@@ -41,6 +41,7 @@ void cb_past_add(struct cb_past *p, struct cb_span code, int64_t number)
 {
 	struct cb_past_cell c = { .cell = ++p->last, .number = number };
 
+	*(number > 0 ? &p->live.cells : code.data != NULL ? &p->live.unnumbered : &p->live.messages) += 1;
 	if (number <= 0 || make_room(p) < 0)
 		return;
 	if (code.data != NULL && code.len <= CB_PAST_BYTES_MAX && (c.code = malloc(code.len)) != NULL) {
@@ -75,33 +76,49 @@ uint64_t cb_past_latest(const struct cb_past *p, bool skip)
 	return 0;
 }
 
-int cb_past_after(const struct cb_past *p, uint64_t cell, struct cb_buf *out, int64_t *ret_first, int64_t *ret_last,
-		  size_t *ret_count)
+static uint64_t more(uint64_t now, uint64_t then)
 {
-	int r = cb_buf_append_str(out, "[");
-	size_t n = 0;
+	return now > then ? now - then : 0;
+}
 
-	*ret_first = *ret_last = 0;
-	for (size_t i = 0; i < p->count; i++) {
+int cb_past_after(const struct cb_past *p, uint64_t cell, const struct cb_past_count *live, struct cb_buf *out,
+		  struct cb_past_undone *ret)
+{
+	struct cb_past_undone u = { .n = { more(p->live.cells, live->cells),
+					   more(p->live.unnumbered, live->unnumbered),
+					   more(p->live.messages, live->messages) } };
+	int r = cb_buf_append_str(out, "[");
+	uint64_t known = 0, told = 0;
+
+	for (size_t i = 0; i < p->count; i++)
+		if (p->item[i].cell > cell && !p->item[i].undone) {
+			u.first = known++ == 0 ? p->item[i].number : u.first;
+			u.last = p->item[i].number;
+		}
+	for (size_t i = 0, seen = 0; i < p->count; i++) {
 		const struct cb_past_cell *c = &p->item[i];
 
-		if (c->cell <= cell || c->undone)
+		if (c->cell <= cell || c->undone || ++seen + CB_PAST_TOLD <= known)
 			continue;
 		if (r == 0)
-			r = cb_buf_printf(out, "%s%lld", n > 0 ? "," : "", (long long)c->number);
-		if (n++ == 0)
-			*ret_first = c->number;
-		*ret_last = c->number;
+			r = cb_buf_printf(out, "%s%lld", told > 0 ? "," : "", (long long)c->number);
+		told++;
 	}
-	*ret_count = n;
+	if (u.n.cells < known) /* memory was out, or it is a name from before a state that was gone back to */
+		u.n.cells = known;
+	if (u.n.cells > known)
+		u.first = 0;
+	u.untold = u.n.cells - told;
+	*ret = u;
 	return r < 0 ? r : cb_buf_append_str(out, "]");
 }
 
-void cb_past_undo(struct cb_past *p, uint64_t cell)
+void cb_past_undo(struct cb_past *p, uint64_t cell, const struct cb_past_count *live)
 {
 	for (size_t i = 0; i < p->count; i++)
 		if (p->item[i].cell > cell)
 			p->item[i].undone = true;
+	p->live = *live;
 }
 
 int cb_past_sources(const struct cb_past *p, uint64_t cell, struct cb_buf *out)
@@ -129,5 +146,5 @@ void cb_past_release(struct cb_past *p)
 	if (p->count > 0)
 		drop_first(p, p->count);
 	free(p->item);
-	*p = (struct cb_past){ .last = p->last };
+	*p = (struct cb_past){ .last = p->last, .live = p->live };
 }

@@ -7,7 +7,8 @@
 #include <stdint.h>
 
 #define CB_PAST_BYTES_MAX (64u << 20) /* of sources; older ones are forgotten */
-#define CB_PAST_MAX 100000	      /* cells */
+#define CB_PAST_MAX 100000	      /* cells that are known one by one; all are counted */
+#define CB_PAST_TOLD 1000	      /* numbers that are told one by one */
 
 struct cb_past_cell {
 	uint64_t cell;	/* counted up with each */
@@ -17,24 +18,37 @@ struct cb_past_cell {
 	size_t len;
 };
 
+/* How many have run, ever, that are not undone. */
+struct cb_past_count {
+	uint64_t cells, unnumbered, messages; /* unnumbered: cells that were not stored; messages: of comms */
+};
+
+/* What going back to a point undoes. */
+struct cb_past_undone {
+	struct cb_past_count n;
+	int64_t first, last; /* numbers; 0 = none, or not known any more */
+	uint64_t untold;     /* cells whose numbers are not in the list */
+};
+
 struct cb_past {
 	struct cb_past_cell *item; /* in order */
 	size_t count, cap, bytes;
 	uint64_t last; /* count of the latest */
+	struct cb_past_count live;
 };
 
-/* What has no number (a cell that was not stored, a comm message) is counted only; so it is when memory is out. */
+/* What has no number is counted only: without code it is a comm message, else a cell that was not stored. */
 void cb_past_add(struct cb_past *p, struct cb_span code, int64_t number);
 /* Nobody can go back to `cell` or before. */
 void cb_past_forget(struct cb_past *p, uint64_t cell);
 /* The count of the last one that is not undone (with `skip`, of the one before it); 0 = none. */
 uint64_t cb_past_latest(const struct cb_past *p, bool skip);
-/* What going back to `cell` undoes: appends the numbers of all after it that are not undone already, as a JSON array;
- * gives the first and last (0 = none) and how many. */
-int cb_past_after(const struct cb_past *p, uint64_t cell, struct cb_buf *out, int64_t *ret_first, int64_t *ret_last,
-		  size_t *ret_count);
+/* What going back to `cell` undoes, when so many were live: appends the numbers of those after it that are not undone
+ * already, as a JSON array, of very many the youngest. */
+int cb_past_after(const struct cb_past *p, uint64_t cell, const struct cb_past_count *live, struct cb_buf *out,
+		  struct cb_past_undone *ret);
 /* All after `cell` are undone. */
-void cb_past_undo(struct cb_past *p, uint64_t cell);
+void cb_past_undo(struct cb_past *p, uint64_t cell, const struct cb_past_count *live);
 /* Appends [{"number":n,"code":"…"},…] of all after `cell`. */
 int cb_past_sources(const struct cb_past *p, uint64_t cell, struct cb_buf *out);
 void cb_past_release(struct cb_past *p);

@@ -15,7 +15,7 @@ struct cb_touched {
 struct cb_twin_cost {
 	/* what one costs all processors: making it, copying in the first cell after it, and huge pages in the second */
 	double made_s, copied_s, joined_s;
-	/* what of it a cell waits for: the guest's fork, the workspace's files, and pages, after the last twin and before */
+	/* what of it a cell waits for: the guest's fork, the workspace's files, pages (of the last two readings) */
 	double delay_s, files_s, copying_s[2];
 	unsigned cells;		  /* that have run since the newest one was begun */
 	double worked_s;	  /* and how long */

@@ -150,7 +150,7 @@ size_t cb_twins_give_up(struct cb_kernel *k)
 void cb_twins_forget_past(struct cb_kernel *k)
 {
 	struct cb_twins *w = &k->twins;
-	uint64_t oldest = w->past.last;
+	uint64_t oldest = w->confirming ? w->woken.cell : w->past.last; /* what is undone is to be told yet */
 
 	for (int i = 0; i < CB_TWINS_MAX; i++)
 		if (w->twin[i].number != 0 && w->twin[i].cell < oldest)
@@ -176,7 +176,7 @@ void cb_twins_init_said(struct cb_kernel *k, const struct cb_init_msg *m)
 	} else if (m->op == CB_INIT_RESTORED && t == w->waking) {
 		cb_twins_restored(k);
 	} else if (m->op == CB_INIT_GONE && t == w->waking) {
-		cb_twins_failed(k);
+		cb_twins_failed(k, "it had ended");
 	} else if (m->op == CB_INIT_GONE && t == w->coming) {
 		cb_twins_lost_at_birth(k, "it ended at its birth");
 	} else if (m->op == CB_INIT_GONE) {
@@ -193,6 +193,8 @@ static void on_deadline(void *context)
 
 	if (w->waking != NULL) {
 		cb_twins_waking_late(k);
+	} else if (w->confirming && w->coming == NULL && !w->asked) {
+		cb_twins_confirm(k);
 	} else if (w->asked) {
 		cb_twins_let_go(k);
 	} else {
@@ -209,7 +211,8 @@ void cb_twins_jail_gone(struct cb_kernel *k)
 	for (int i = 0; i < CB_TWINS_MAX; i++)
 		if (w->twin[i].number != 0)
 			cb_twins_forget(k, &w->twin[i]);
-	w->asked = w->possible = false;
+	w->asked = w->possible = w->confirming = false;
+	w->confirmed_ns = 0;
 	cb_loop_arm(&k->loop, w->idle_timer, 0);
 	cb_loop_arm(&k->loop, w->deadline_timer, 0);
 	cb_twins_forget_past(k);

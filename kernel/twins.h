@@ -22,6 +22,8 @@ struct cb_request;
 /* What a twin has not of its guest. */
 struct cb_left_out {
 	int64_t threads, sockets, children, shared_maps;
+	int64_t native;	    /* threads that Python does not know */
+	char native_of[64]; /* the library that they are of, or their own names */
 };
 /* Of CHECKPOINT_REPLY; what is wrong is passed over. */
 void cb_left_out_take(struct cb_left_out *l, struct cb_span json);
@@ -41,6 +43,7 @@ struct cb_twin {
 	pid_t pid;     /* as the kernel says */
 	uint64_t cell; /* the last one whose effects it has, by the count of past.h */
 	int64_t count; /* the execution count then */
+	struct cb_past_count live; /* and how many had run */
 	struct cb_comms comms;
 	struct cb_left_out left_out;
 	enum { CB_FILES_STAY, CB_FILES_COMING, CB_FILES_KEPT } files; /* what a take-over does with the workspace's */
@@ -68,6 +71,12 @@ struct cb_twins {
 	bool cost_reads;	  /* what the running cell does to memory */
 	int64_t stopped_ns;	 /* when a take-over was ordered */
 	bool fallen;		 /* in this take-over one was woken and failed */
+	bool confirming;	 /* one serves, but nobody is told before it has been copied in its turn */
+	bool copy_kills;	 /* in this take-over one died of that */
+	unsigned passed_over;	 /* in this take-over: states that did not work */
+	char passed_why[192];	 /* the last of them */
+	struct cb_twin woken;	 /* the one that took over, as it was; without ends and comms */
+	int64_t confirmed_ns;	 /* when it was last said that a state is back; 0 = something has begun since */
 	unsigned silent;	 /* how many of them by silence */
 	double duration_s;	 /* of the last one: how long the guest stood still */
 	char coming_name[CB_CHECKPOINT_NAME]; /* of the one that came or did not come last */
@@ -75,7 +84,8 @@ struct cb_twins {
 	/* of the last take-over */
 	int64_t restored_to;
 	struct cb_buf undone; /* JSON array of numbers */
-	char outcome[768];    /* "all variables are as they were before cell [3]; …" */
+	struct cb_past_undone undid;
+	char outcome[1536];    /* "all variables are as they were before cell [3]; …" */
 };
 
 int cb_twins_init(struct cb_kernel *k);
@@ -90,8 +100,8 @@ void cb_twins_init_said(struct cb_kernel *k, const struct cb_init_msg *m);
 /* The guest has ended, or is to end. False if nobody can take over; else what follows is up to us: the jail's death in
  * the end, if it fails. */
 bool cb_twins_take_over(struct cb_kernel *k);
-/* The one that takes over has ended. */
-void cb_twins_failed(struct cb_kernel *k);
+/* The one that takes over has ended, or must: the next older one does. */
+void cb_twins_failed(struct cb_kernel *k, const char *why);
 /* The broker has kept the workspace's files for it, or brought them back. `problem` is empty if all. */
 void cb_twins_files(struct cb_kernel *k, enum cb_broker_op op, uint32_t number, const char *problem);
 /* CHECKPOINT_REPLY and RESUMED. */

@@ -37,6 +37,16 @@ static void not_asked_again(struct cb_kernel *k, const char *why)
 	cb_log(CB_LOG_WARNING, "no twins any more: %s, %d times in a row", why, FAILURES_MAX);
 }
 
+/* Whoever waits for it hears of it; NULL = it did not come. */
+static void told(struct cb_kernel *k, struct cb_twin *t, const char *why)
+{
+	if (k->twins.confirming)
+		cb_twins_copied(k, t);
+	else
+		cb_checkpoint_made(k, t, why);
+	cb_execution_pump(k);
+}
+
 void cb_twins_not_made(struct cb_kernel *k, const char *why)
 {
 	struct cb_twins *w = &k->twins;
@@ -48,8 +58,7 @@ void cb_twins_not_made(struct cb_kernel *k, const char *why)
 	if (w->coming_use != CB_TWIN_BRANCH) /* that there is no room for one more branch says nothing of twins */
 		w->failures++;
 	not_asked_again(k, why);
-	cb_checkpoint_made(k, NULL, why);
-	cb_execution_pump(k);
+	told(k, NULL, why);
 }
 
 /* One in C code can't be let go. Python is not ended for it: what it has answered would be undone. */
@@ -152,6 +161,7 @@ static struct cb_twin *conceive(struct cb_kernel *k, enum cb_twin_use use, int r
 	}
 	t->cell = w->past.last;
 	t->count = k->execution.number;
+	t->live = w->past.live;
 	t->created = cb_date_now();
 	t->asked_ms = cb_now_ms();
 	w->coming = t;
@@ -218,6 +228,7 @@ bool cb_twins_breed(struct cb_kernel *k, struct cb_twin *from, enum cb_twin_use 
 		return false;
 	t->cell = from->cell;
 	t->count = from->count;
+	t->live = from->live;
 	t->left_out = from->left_out;
 	if (use == CB_TWIN_ROLLBACK) {
 		t->files = from->files;
@@ -271,8 +282,7 @@ void cb_twins_check_ready(struct cb_kernel *k)
 	while (cb_twins_count(w) > 1 + k->policy->transactions_keep)
 		cb_twins_drop(k, cb_twins_pick(w, true));
 	cb_twins_forget_past(k);
-	cb_checkpoint_made(k, t, NULL);
-	cb_execution_pump(k);
+	told(k, t, NULL);
 }
 
 void cb_left_out_take(struct cb_left_out *l, struct cb_span json)
@@ -280,14 +290,22 @@ void cb_left_out_take(struct cb_left_out *l, struct cb_span json)
 	struct cb_json_field f[] = { { .name = "threads", .types = CB_JSON_INTEGER },
 				     { .name = "sockets", .types = CB_JSON_INTEGER },
 				     { .name = "children", .types = CB_JSON_INTEGER },
-				     { .name = "shared_maps", .types = CB_JSON_INTEGER } };
-	int64_t *to[] = { &l->threads, &l->sockets, &l->children, &l->shared_maps };
+				     { .name = "shared_maps", .types = CB_JSON_INTEGER },
+				     { .name = "native", .types = CB_JSON_INTEGER },
+				     { .name = "native_of", .types = CB_JSON_STRING } };
+	int64_t *to[] = { &l->threads, &l->sockets, &l->children, &l->shared_maps, &l->native };
+	CB_AUTO_BUF name = CB_BUF_INIT(sizeof(l->native_of) - 1);
 
-	if (json.data == NULL || cb_json_scan_object(json.data, json.len, f, 4, NULL) < 0)
+	if (json.data == NULL || cb_json_scan_object(json.data, json.len, f, 6, NULL) < 0)
 		return;
-	for (size_t i = 0; i < 4; i++)
+	for (size_t i = 0; i < 5; i++)
 		if (f[i].ret.data != NULL)
 			(void)cb_json_int(f[i].ret, to[i]);
+	if (f[5].ret.data == NULL || cb_json_string_decode(f[5].ret, &name) < 0)
+		return;
+	for (size_t i = 0; i < name.len; i++)
+		l->native_of[i] = name.data[i] >= ' ' && name.data[i] < 0x7f ? (char)name.data[i] : '?';
+	l->native_of[name.len] = '\0';
 }
 
 void cb_twins_answered(struct cb_kernel *k, const struct cb_guest_content *c)
@@ -304,8 +322,7 @@ void cb_twins_answered(struct cb_kernel *k, const struct cb_guest_content *c)
 			 (int)(c->evalue.len < 160 ? c->evalue.len : 160), c->evalue.data);
 	if (w->coming == NULL) { /* it has ended already */
 		not_asked_again(k, why);
-		cb_checkpoint_made(k, NULL, why);
-		cb_execution_pump(k);
+		told(k, NULL, why);
 	} else if (!cb_json_string_is(c->status, "ok")) {
 		cb_twins_not_made(k, why);
 	} else {

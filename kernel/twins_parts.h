@@ -31,6 +31,10 @@ void cb_twins_lost_at_birth(struct cb_kernel *k, const char *why);
 void cb_twins_restored(struct cb_kernel *k);
 /* The one that takes over has not said RESUMED by its deadline. */
 void cb_twins_waking_late(struct cb_kernel *k);
+/* Of the one that took over a copy was made, or none could be. */
+void cb_twins_copied(struct cb_kernel *k, const struct cb_twin *copy);
+/* It has lived on for a while. */
+void cb_twins_confirm(struct cb_kernel *k);
 
 /* ---- twins_when.c ---- */
 void cb_twins_on_idle(void *context);

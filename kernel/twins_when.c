@@ -10,11 +10,12 @@
 
 bool cb_twins_busy(const struct cb_kernel *k)
 {
-	return k->twins.asked || k->twins.coming != NULL;
+	return k->twins.asked || k->twins.coming != NULL || k->twins.confirming;
 }
 
 void cb_twins_touched(struct cb_kernel *k, struct cb_span code, int64_t number)
 {
+	k->twins.confirmed_ns = 0;
 	if (!k->twins.possible && cb_twins_next(&k->twins) == NULL)
 		return;
 	cb_past_add(&k->twins.past, code, number);

@@ -137,8 +137,9 @@ enum cb_wire_id {
  * message is handled INPUT_REQUEST   {"prompt": str, "password": b}; the answer is INPUT_REPLY, or an interrupt
  * INTERRUPTED     {}: Python ran the SIGINT handler. request: the pending one or 0
  * CHECKPOINT_REPLY {"status": "ok", "duration_s": s, "left_out": {"threads": n, "sockets": n, "children": n,
- *                 "shared_maps": n}}: how long the guest stood still, and what would not come back; or {"status":
- *                 "error", "ename", "evalue"}
+ *                 "shared_maps": n, "native": n, "native_of": str}}: how long the guest stood still, and what would not
+ *                 come back (native: threads that Python does not know, and of what); or {"status": "error", "ename",
+ *                 "evalue"}
  * RESUMED         {"side": b as in HELLO}: the twin serves. request: that of RESUME
  * LANE_RESULT, LANE_REPLY, LANE_DONE  what EXECUTE_RESULT, EXECUTE_REPLY and COMM_DONE are, for a subshell's request
  * LANE_INPUT      what INPUT_REQUEST is, for a subshell's cell; the answer comes on the side wire

@@ -50,3 +50,27 @@ def test_messages_of_widgets_in_between(start):
     _, bad = send_all(c, ["1", DIE])
     assert bad.about["undone"] == [bad.content["execution_count"]], bad.content
     assert c.run("n").result == "5"
+
+
+def test_what_has_no_number_is_told(start):
+    """Cells that are not stored, and messages of widgets."""
+    c = start(args=["--set", "transactions.mode=always"]).client
+    assert c.run("n = 0").ok
+    assert c.request("cellblock_checkpoint_request", {"name": "a"}).content["status"] == "ok"
+    assert c.run("n += 1", store_history=False).ok and c.run("n += 1", silent=True).ok and c.run("n += 1").ok
+    reply = c.request("cellblock_rollback_request", {"name": "a"}).content
+    assert (reply["restored_to"], reply["undone"], reply["undone_unnumbered"]) == (1, [2], 2), reply
+    assert c.run("n").result == "0"
+    assert "undone_unnumbered" not in c.request("cellblock_rollback_request", {"name": "a"}).content
+
+
+def test_messages_of_widgets_are_told(start):
+    c = start().client
+    c.run(
+        "import os\nfrom ipykernel.comm import Comm\nn = 0\ncomm = Comm(target_name='t')\ndef on(message):\n"
+        "    global n; n += 1\n    if message['content']['data']: os._exit(1)\ncomm.on_msg(on)"
+    )
+    comm = c.run("comm.comm_id").result.strip("'")
+    for die in (0, 0, 0, 1):
+        c.send("comm_msg", {"comm_id": comm, "data": {"die": 1} if die else {}})
+    assert "; 3 messages of widgets are undone" in c.run("n").text("stderr")

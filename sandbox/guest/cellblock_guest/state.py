@@ -13,6 +13,7 @@ import sys
 import threading
 
 from . import wire_constants as W
+from .threads import own as own_threads
 
 _COMM = "/proc/self/comm"
 _PR_SET_NAME = 15
@@ -328,6 +329,43 @@ def left_out(descriptors):
         "children": _children(),
         "shared_maps": _shared_maps(),
     }
+
+
+# Libraries with threads that Python does not know, and the names that some give to them.
+_POOLS = ("polars", "grpc", "pyarrow", "duckdb", "torch", "tensorflow", "jax", "cv2", "ray", "zmq", "lance")
+_POOLS += ("datafusion", "tokenizers", "faiss", "xgboost", "lightgbm", "numba", "connectorx", "deltalake")
+_NAMES = {"event_engine": "grpc", "lifeguard": "grpc", "resolver-execut": "grpc", "default-executo": "grpc"}
+_NAMES_MOST = 32  # of threads that are asked for theirs
+
+
+def native_threads():
+    """(how many threads Python does not know, of which library). To be asked after a fork: some libraries end theirs
+    before it and make new ones when they need them, in the copy as well."""
+    try:
+        tasks = os.listdir("/proc/self/task")
+    except OSError:
+        return 0, ""
+    if len(tasks) == 1:
+        return 0, ""
+    known = {t.native_id for t in list(threading._active.values()) if not isinstance(t, threading._DummyThread)}
+    known |= own_threads | {os.getpid()}
+    unknown = [task for task in tasks if int(task) not in known]
+    return len(unknown), _whose(unknown[:_NAMES_MOST])
+
+
+def _whose(tasks):
+    """By the threads' own names; those that have the process's may be of any library that is loaded."""
+    process, found = _read(_COMM), []
+    for task in tasks:
+        name = _read("/proc/self/task/%s/comm" % task)
+        if name == process:
+            of = [pool for pool in _POOLS if pool in sys.modules]
+        else:
+            name = name.decode("ascii", "replace")
+            pool = _NAMES.get(name) or next((pool for pool in _POOLS if pool in name), None)
+            of = [pool or name.rstrip("-_:0123456789")]
+        found += [each for each in of if each and each not in found]
+    return " or ".join(found[:3])
 
 
 def _is_users(thread):

@@ -2,18 +2,28 @@
 be lost in them, and an interrupt would wake them instead of the main thread."""
 
 import _signal  # as in twins.py: the functions of signal cost a third of a millisecond each, here at start-up
-from _thread import start_new_thread
+from _thread import get_native_id, start_new_thread
 
 _ALL = _signal.valid_signals()
+own = set()  # by the kernel's numbers; what of an earlier process is in it does no harm
 
 
 def start_deaf(function, *args):
     """Like start_new_thread; what the thread starts is deaf, too. RuntimeError: there can be no more threads."""
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _ALL)
     try:
-        start_new_thread(function, args)
+        start_new_thread(_run, (function, args))
     finally:
         _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
+
+
+def _run(function, args):
+    number = get_native_id()
+    own.add(number)
+    try:
+        function(*args)
+    finally:
+        own.discard(number)
 
 
 def hear():

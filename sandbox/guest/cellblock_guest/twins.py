@@ -19,7 +19,7 @@ from time import monotonic
 from . import wire_constants as W
 from .forks import Forks
 from .jsontext import encode, loads
-from .state import Descriptors, Kept, Process, Semaphores, heal, left_out
+from .state import Descriptors, Kept, Process, Semaphores, heal, left_out, native_threads
 
 _message = Struct("<II")
 _registration = Struct("<I")
@@ -127,6 +127,7 @@ class Twins:
             return None
         _close_all(fds)
         self._between = between
+        left["native"], left["native_of"] = native_threads()
         return left
 
     def _take(self, number):

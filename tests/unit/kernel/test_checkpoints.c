@@ -150,9 +150,9 @@ static void test_guest_dies_at_a_checkpoint(void **state)
 	struct rig_request resume = rig_twin_wakes(r, &t);
 
 	rig_twin_resumed(r, &resume);
-	expect_reply(r, "cellblock_checkpoint_reply", id, "error", "KernelDiedError");
 	rig_twin_close(&n);
 	n = rig_twin(r);
+	expect_reply(r, "cellblock_checkpoint_reply", id, "error", "KernelDiedError");
 	rig_twin_close(&n);
 }
 
@@ -171,8 +171,8 @@ static void test_back_to_a_name(void **state)
 		struct rig_request resume = rig_twin_wakes(r, &bred);
 
 		rig_twin_resumed(r, &resume);
-		expect_reply(r, "cellblock_rollback_reply", id, "ok", "\"restored_to\"");
 		next = rig_twin(r);
+		expect_reply(r, "cellblock_rollback_reply", id, "ok", "\"restored_to\"");
 		rig_twin_close(&next);
 		expect_reply(r, "cellblock_list_checkpoints_reply", ask(r, "list_checkpoints", NULL), "ok", "\"a\"");
 		struct cb_init_msg m;
@@ -242,7 +242,7 @@ static void test_asked_by_cells(void **state)
 	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
 	struct rig_twin first = rig_twin(r), a, b, beside;
 
-	r->k.twins.cost.made_s = 1000;
+	r->k.twins.cost.made_s = r->k.twins.cost.delay_s = 1000;
 	for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++)
 		expect_end(r, ended_cell(r, odd[i]));
 	assert_int_equal(r->k.checkpoints.nasked, 0);
@@ -274,6 +274,7 @@ static void test_flood_of_names(void **state)
 	struct rig_twin first = rig_twin(r);
 	char metadata[900] = "{\"checkpoint\":[\"n\"";
 
+	r->k.twins.cost.delay_s = 1000; /* none after the cell */
 	for (int i = 0; i < 100; i++)
 		snprintf(metadata + strlen(metadata), sizeof(metadata) - strlen(metadata), ",\"n%d\"", i);
 	snprintf(metadata + strlen(metadata), sizeof(metadata) - strlen(metadata), "]}");
@@ -290,12 +291,13 @@ static void test_rollback_by_a_cell(void **state)
 	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
 	struct rig_twin first = rig_twin(r), next;
 
-	r->k.twins.cost.made_s = 1000;
+	r->k.twins.cost.made_s = r->k.twins.cost.delay_s = 1000;
 	expect_end(r, ended_cell(r, "{}"));
 	const char *id = ended_cell(r, "{\"rollback\":null}");
 	struct rig_request resume = rig_twin_wakes(r, &first);
 
 	rig_twin_resumed(r, &resume);
+	next = rig_twin(r);
 	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
 	json_t *c = json_object_get(m.metadata, "cellblock");
 
@@ -305,7 +307,6 @@ static void test_rollback_by_a_cell(void **state)
 	assert_int_equal(json_array_size(json_object_get(c, "undone")), 2);
 	rig_msg_free(&m);
 	rig_expect(r, RIG_IOPUB, "idle", id);
-	next = rig_twin(r);
 	rig_twin_close(&next);
 	id = ended_cell(r, "{\"rollback\":\"nowhere\"}");
 	m = rig_take(r, RIG_IOPUB, "error", id);

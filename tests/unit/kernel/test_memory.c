@@ -130,6 +130,7 @@ static void test_over(void **state)
 
 	tell(r, 20 * GIB, 3 * GIB); /* the broker goes on looking */
 	rig_twin_resumed(r, &resume);
+	next = rig_twin(r);
 	rig_expect_error(r, RIG_IOPUB, "error", id, "CellMemoryError",
 			 "limits.memory allows (limit 16384.0 MiB, peak 20480.0 MiB)");
 	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
@@ -140,7 +141,6 @@ static void test_over(void **state)
 	assert_null(json_object_get(about, "given_up"));
 	rig_msg_free(&m);
 	rig_expect(r, RIG_IOPUB, "idle", id);
-	next = rig_twin(r);
 	rig_twin_close(&next);
 }
 
@@ -151,6 +151,7 @@ static void test_over_without(void **state)
 	struct rig_twin t = rig_twin(r);
 	uint64_t request;
 
+	r->k.twins.cost.delay_s = 1000; /* no other one before the cell */
 	rig_init_tell(r, CB_INIT_GONE, (int)t.number);
 	rig_twin_close(&t);
 	const char *id = rig_begin(r, "cell", &request);

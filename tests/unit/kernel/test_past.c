@@ -42,15 +42,17 @@ static void expect_text(const char *wanted)
 
 static void expect_undo(uint64_t cell, const char *wanted, int64_t first, int64_t last, size_t count)
 {
-	int64_t got_first, got_last;
-	size_t n;
+	struct cb_past_count live = past.live;
+	struct cb_past_undone u;
 
-	assert_int_equal(cb_past_after(&past, cell, &text, &got_first, &got_last, &n), 0);
-	cb_past_undo(&past, cell);
+	live.cells -= count;
+	assert_int_equal(cb_past_after(&past, cell, &live, &text, &u), 0);
+	cb_past_undo(&past, cell, &live);
 	expect_text(wanted);
-	assert_int_equal(got_first, first);
-	assert_int_equal(got_last, last);
-	assert_int_equal(n, count);
+	assert_int_equal(u.first, first);
+	assert_int_equal(u.last, last);
+	assert_int_equal(u.n.cells, count);
+	assert_int_equal(u.untold, 0);
 }
 
 static void test_empty(void **state)
@@ -101,6 +103,49 @@ static void test_without_a_number(void **state)
 	assert_int_equal(past.last, 2);
 	assert_int_equal(cb_past_latest(&past, false), 1);
 	expect_undo(0, "[1]", 1, 1, 1);
+}
+
+/* But it is counted, of each kind. */
+static void test_counts(void **state)
+{
+	struct cb_past_count before = past.live;
+	struct cb_past_undone u;
+
+	(void)state;
+	add("\"a\"", 1);
+	add("\"silent\"", 0);
+	for (int i = 0; i < 3; i++)
+		cb_past_add(&past, (struct cb_span){ NULL, 0 }, 0);
+	assert_int_equal(cb_past_after(&past, 0, &before, &text, &u), 0);
+	expect_text("[1]");
+	assert_true(u.n.cells == 1 && u.n.unnumbered == 1 && u.n.messages == 3 && u.untold == 0);
+	cb_past_undo(&past, 0, &before);
+	assert_int_equal(cb_past_after(&past, 0, &before, &text, &u), 0);
+	assert_true(u.n.cells == 0 && u.n.unnumbered == 0 && u.n.messages == 0);
+}
+
+/* More than are known one by one: the youngest are told, how many there are is right, and the first is not guessed. */
+static void test_very_many(void **state)
+{
+	struct cb_past_count before = past.live;
+	struct cb_past_undone u;
+	const int many = 3 * CB_PAST_MAX;
+
+	(void)state;
+	for (int i = 1; i <= many; i++)
+		add("\"a\"", i);
+	assert_int_equal(cb_past_after(&past, 0, &before, &text, &u), 0);
+	assert_int_equal(u.n.cells, many);
+	assert_int_equal(u.untold, many - CB_PAST_TOLD);
+	assert_int_equal(u.first, 0);
+	assert_int_equal(u.last, many);
+	assert_true(text.len < 16 * CB_PAST_TOLD);
+	cb_buf_clear(&text);
+	before = past.live;
+	add("\"a\"", many + 1);
+	assert_int_equal(cb_past_after(&past, past.last - 1, &before, &text, &u), 0);
+	expect_text("[300001]");
+	assert_true(u.first == many + 1 && u.n.cells == 1 && u.untold == 0);
 }
 
 static void test_forget(void **state)
@@ -154,16 +199,16 @@ static void test_bound_of_cells(void **state)
 static void test_no_room_for_numbers(void **state)
 {
 	struct cb_buf small = CB_BUF_INIT(8);
-	int64_t first, last;
-	size_t n;
+	struct cb_past_count before = past.live;
+	struct cb_past_undone u;
 
 	(void)state;
 	for (int i = 1; i <= 9; i++)
 		add("\"\"", i);
-	assert_true(cb_past_after(&past, 0, &small, &first, &last, &n) < 0);
-	assert_int_equal(n, 9);
+	assert_true(cb_past_after(&past, 0, &before, &small, &u) < 0);
+	assert_int_equal(u.n.cells, 9);
 	assert_int_equal(cb_past_latest(&past, false), 9);
-	cb_past_undo(&past, 0);
+	cb_past_undo(&past, 0, &before);
 	assert_int_equal(cb_past_latest(&past, false), 0);
 	cb_buf_release(&small);
 }
@@ -176,6 +221,8 @@ int main(void)
 		T(test_undone_once),
 		T(test_sources),
 		T(test_without_a_number),
+		T(test_counts),
+		T(test_very_many),
 		T(test_forget),
 		T(test_bound_of_sources),
 		T(test_bound_of_cells),

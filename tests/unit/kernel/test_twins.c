@@ -271,7 +271,7 @@ static void test_takes_over(void **state)
 	struct rig_twin first = rig_twin(r), next;
 	uint64_t request;
 
-	r->k.twins.cost.made_s = 1000; /* no other one before the failure */
+	r->k.twins.cost.made_s = r->k.twins.cost.delay_s = 1000; /* no other one before the failure */
 	cell(r, "good");
 	const char *id = rig_begin(r, "bad", &request);
 
@@ -282,8 +282,8 @@ static void test_takes_over(void **state)
 	assert_string_equal(resume.content, "{\"execution_count\":3,\"branch\":false,\"undone\":["
 					    "{\"number\":1,\"code\":\"good\"},{\"number\":2,\"code\":\"bad\"}]}");
 	rig_twin_resumed(r, &resume);
+	next = rig_twin(r); /* made at once, before anybody is told */
 	expect_failure(r, id, "KernelDiedError", "cells [1] to [2] are undone", "restored", "[1,2]");
-	next = rig_twin(r); /* made at once */
 	assert_true(r->k.twins.cost.cells == 0); /* the failed cell has not worked for the next one */
 	id = rig_begin(r, "good", &request);
 	rig_end(r, id, request);
@@ -308,8 +308,9 @@ static void test_falls_back(void **state)
 	struct rig_request resume = rig_twin_wakes(r, &old);
 
 	rig_twin_resumed(r, &resume);
-	expect_failure(r, id, "KernelDiedError", "cells [1] to [2] are undone", "restored", "[1,2]");
 	last = rig_twin(r);
+	expect_failure(r, id, "KernelDiedError", "cells [1] to [2] are undone; a later state did not work", "restored",
+		       "[1,2]");
 	id = rig_begin(r, "bad", &request);
 	rig_init_tell(r, CB_INIT_EXITED, SIGKILL);
 	resume = rig_twin_wakes(r, &last);
@@ -317,7 +318,7 @@ static void test_falls_back(void **state)
 	rig_init_tell(r, CB_INIT_EXITED, SIGKILL); /* woken, and dead before RESUMED */
 	rig_await_kill(r);
 	rig_die(r, -1);
-	expect_failure(r, id, "KernelDiedError", "all variables are lost", "lost", NULL);
+	expect_failure(r, id, "KernelDiedError", "what was kept did not work when it was woken", "lost", NULL);
 	rig_expect(r, RIG_IOPUB, "restarting", "");
 }
 
@@ -364,10 +365,10 @@ static void test_silent_one_falls_back(void **state)
 	struct rig_request resume = rig_twin_restored(r, &old);
 
 	rig_twin_resumed(r, &resume);
+	next = rig_twin(r);
 	expect_failure(r, id, "KernelDiedError",
 		       "signal 11 (Segmentation fault); all variables are as they were before cell [1]", "restored",
 		       "[1,2]");
-	next = rig_twin(r);
 	cell(r, "a");
 	rig_twin_close(&next);
 }
@@ -457,9 +458,85 @@ static void test_wire_error_restores(void **state)
 	struct rig_request resume = rig_twin_wakes(r, &t);
 
 	rig_twin_resumed(r, &resume);
-	expect_failure(r, id, "WireError", "all variables are as they were before cell [1]", "restored", "[1]");
 	next = rig_twin(r);
+	expect_failure(r, id, "WireError", "all variables are as they were before cell [1]", "restored", "[1]");
 	rig_twin_close(&next);
+}
+
+/* Three states, each of which wakes and dies of being copied: the cell's own end is told, and the last one is not
+ * copied. */
+static void test_dies_of_being_copied(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t[3], copy;
+	uint64_t request;
+
+	r->policy.transactions_keep = 2;
+	for (int i = 0; i < 3; i++) {
+		t[i] = rig_twin(r);
+		if (i < 2)
+			cell(r, "a");
+	}
+	const char *id = rig_begin(r, "bad", &request);
+
+	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	for (int i = 2; i > 0; i--) {
+		struct rig_request resume = rig_twin_wakes(r, &t[i]);
+
+		rig_twin_resumed(r, &resume);
+		copy = rig_twin_asked(r);
+		assert_true(cb_twins_busy(&r->k));
+		rig_init_tell(r, CB_INIT_EXITED, SIGABRT);
+		rig_init_expect(r, CB_INIT_DROP, (int)copy.number);
+		assert_int_equal(r->k.guest.state, CB_GUEST_RESTORING);
+		rig_twin_close(&copy);
+	}
+	struct rig_request resume = rig_twin_wakes(r, &t[0]);
+
+	rig_twin_resumed(r, &resume);
+	expect_failure(r, id, "KernelDiedError",
+		       "signal 11 (Segmentation fault); all variables are as they were before cell [1]; cells [1] to "
+		       "[3] are undone; a later state did not work when it was woken (Python was killed by signal 6 "
+		       "(Aborted)), and this one may die of being copied",
+		       "restored", "[1,2,3]");
+	cell(r, "a");
+	rig_init_silent(r);
+}
+
+/* It dies when nothing has begun since: its copy is passed over, once, and not after a cell. */
+static void test_dies_in_its_first_moments(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin old = rig_twin(r), young, copy, next;
+	uint64_t request;
+
+	cell(r, "a");
+	young = rig_twin(r);
+	const char *id = rig_begin(r, "bad", &request);
+
+	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	struct rig_request resume = rig_twin_wakes(r, &young);
+
+	rig_twin_resumed(r, &resume);
+	copy = rig_twin(r);
+	expect_failure(r, id, "KernelDiedError", "before cell [2]", "restored", "[2]");
+	rig_init_tell(r, CB_INIT_EXITED, SIGABRT);
+	rig_init_expect(r, CB_INIT_DROP, (int)copy.number);
+	resume = rig_twin_wakes(r, &old);
+	rig_twin_resumed(r, &resume);
+	next = rig_twin(r);
+	id = rig_begin(r, "bad", &request);
+	struct rig_msg m = rig_take(r, RIG_IOPUB, "stream", id);
+
+	assert_non_null(strstr(rig_text(&m, "text"), "before cell [1]; a later state did not work when it was woken "
+						     "(Python was killed by signal 6 (Aborted))"));
+	rig_msg_free(&m);
+	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV); /* this cell's own doing, for all that is known */
+	resume = rig_twin_wakes(r, &next);
+	rig_twin_resumed(r, &resume);
+	copy = rig_twin(r);
+	expect_failure(r, id, "KernelDiedError", "before cell [3]", "restored", "[3]");
+	rig_twin_close(&copy);
 }
 
 /* The guest dies while it makes one: the one before it takes over, and the new one's number is forgotten. */
@@ -505,6 +582,8 @@ int main(void)
 		T(test_idle_one_ends),
 		T(test_wire_error_restores),
 		T(test_death_while_making),
+		T(test_dies_of_being_copied),
+		T(test_dies_in_its_first_moments),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

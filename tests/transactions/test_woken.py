@@ -1,0 +1,129 @@
+"""A state that comes back but does not work is not called restored: the one before it takes over, and that is said.
+
+A library in C does what gRPC's and others' do: it bears that its process is copied, but not that the copy goes on.
+"""
+
+import subprocess
+
+import pytest
+
+pytestmark = pytest.mark.cellblock_only("no other kernel does this")
+
+# A twin is the second generation of copies. It knows that it was woken by its name, which is then the old one.
+LIBRARY = r"""
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int generation;
+
+static int woken(void)
+{
+    char name[32] = "";
+    int fd = open("/proc/self/comm", O_RDONLY);
+
+    (void)!read(fd, name, sizeof(name) - 1);
+    close(fd);
+    return strncmp(name, "cellblock-twin", 14) != 0;
+}
+
+static void *later(void *unused)
+{
+    while (woken())
+        usleep(100); /* it has its own name soon */
+    while (!woken())
+        usleep(1000);
+    usleep(DELAY_US);
+    abort();
+    return unused;
+}
+
+static void before(void)
+{
+    if (generation == 2 && DELAY_US < 0 && woken())
+        abort();
+}
+
+static void in_child(void)
+{
+    pthread_t thread;
+
+    if (++generation == 2 && DELAY_US >= 0)
+        pthread_create(&thread, NULL, later, NULL);
+}
+
+void load(void)
+{
+    pthread_atfork(before, NULL, in_child);
+}
+"""
+LOAD = "import ctypes, os; bad = ctypes.CDLL('./bad.so'); bad.load()"
+DIE = "os._exit(3)"
+# The next copy aborts, as with gRPC's server; or a thread that was started in the copy does, at once or soon.
+KINDS = {"next copy": -1, "thread at once": 0, "thread soon": 20000}
+
+
+THREADS = """
+import ctypes, os, sys, types
+sys.modules['polars'] = types.ModuleType('polars')  # the threads have no names of their own
+libc = ctypes.CDLL(None)
+run = ctypes.cast(libc.pause, ctypes.c_void_p)
+thread = ctypes.c_ulong()
+for _ in range(3):
+    libc.pthread_create(ctypes.byref(thread), None, run, None)
+"""
+
+
+def test_native_threads_are_named(start):
+    """Those of a library that Python does not know; its own, and the guest's, are not among them."""
+    c = start(args=["--set", "transactions.mode=always"]).client
+    assert c.run("import os, threading; threading.Thread(target=threading.Event().wait, daemon=True).start()").ok
+    text = c.run("os._exit(1)").content["evalue"]
+    assert "what did not come back: 1 thread;" in text and "hangs" not in text
+    assert c.run(THREADS).ok
+    text = c.run("os._exit(1)").content["evalue"]
+    assert "3 threads of polars did not come back: restart the kernel if it hangs" in text
+    assert "did not come back" not in c.run("os._exit(1)").content["evalue"]
+
+
+@pytest.fixture(params=KINDS)
+def work(request, tmp_path):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "bad.c").write_text(LIBRARY)
+    build = ["gcc", "-shared", "-fPIC", "-pthread", f"-DDELAY_US={KINDS[request.param]}", "-o", "bad.so", "bad.c"]
+    subprocess.run(build, cwd=folder, check=True)
+    return folder
+
+
+def test_the_state_before_takes_over(start, work):
+    c = start(args=["--set", "transactions.mode=always", "--set", "transactions.keep=2"], workspace=work).client
+    assert c.run("import os; x = []").ok and c.run("x.append(1)").ok
+    assert c.run(LOAD + "; x.append(2)").ok
+    failed = c.run(DIE)
+    about, text = failed.about, failed.content["evalue"]
+    assert "exited with status 3" in text, "what the cell did is not what the woken state did"
+    assert "as they were before cell [3]; cells [3] to [4] are undone" in text
+    assert "did not work when it was woken (Python was killed by signal 6 (Aborted))" in text
+    assert (about["state"], about["restored_to"], about["undone"]) == ("restored", 2, [3, 4])
+    assert c.run("x").result == "[1]"
+    failed = c.run(DIE)
+    assert failed.about["undone"] == [failed.content["execution_count"]], failed.content
+    assert c.run("x").result == "[1]"
+
+
+def test_nothing_before_it(start, work):
+    """The only state that is left goes on without being copied, if that is what it dies of; else the error says why."""
+    c = start(args=["--set", "transactions.mode=always", "--set", "transactions.keep=0"], workspace=work).client
+    for code in ("import os; x = [1]", LOAD, "y = 1", "z = 1"):
+        assert c.run(code).ok
+    failed = c.run(DIE)
+    text = failed.content["evalue"]
+    assert "did not work when it was woken (Python was killed by signal 6 (Aborted))" in text, text
+    if failed.about["state"] == "restored":
+        assert c.run("x").result == "[1]"
+    else:
+        assert failed.about["state"] == "lost"
+        assert c.run("1").result == "1"
