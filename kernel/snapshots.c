@@ -31,24 +31,27 @@ bool cb_snapshots_busy(const struct cb_kernel *k)
 	return k->snapshots.fd >= 0;
 }
 
-/* Why not all is as it should be, or "". */
-static void judge(const struct cb_buf *reply, char *ret_problem, size_t size)
+/* Why not all is as it should be, or ""; and how long a processor had to do with it. */
+static void judge(const struct cb_buf *reply, char *ret_problem, size_t size, double *ret_cpu_s)
 {
 	struct cb_json_field f[] = { { .name = "status", .types = CB_JSON_STRING, .required = true },
 				     { .name = "left", .types = CB_JSON_INTEGER },
 				     { .name = "reason", .types = CB_JSON_STRING },
-				     { .name = "evalue", .types = CB_JSON_STRING } };
+				     { .name = "evalue", .types = CB_JSON_STRING },
+				     { .name = "cpu_s", .types = CB_JSON_NUMBER } };
 	CB_AUTO_BUF text = CB_BUF_INIT(REPLY_MAX);
 	struct cb_json_error e;
 	int64_t left = 0;
 
 	ret_problem[0] = '\0';
-	if (cb_json_scan_object((const char *)reply->data, reply->len, f, 4, &e) < 0) {
+	if (cb_json_scan_object((const char *)reply->data, reply->len, f, 5, &e) < 0) {
 		snprintf(ret_problem, size, "the process that builds jails gave no whole answer");
 		return;
 	}
 	if (f[1].ret.data != NULL)
 		(void)cb_json_int(f[1].ret, &left);
+	if (f[4].ret.data != NULL)
+		(void)cb_json_real(f[4].ret, ret_cpu_s);
 	if (cb_json_string_is(f[0].ret, "ok") && left == 0)
 		return;
 	(void)cb_json_string_decode(f[2].ret.data != NULL ? f[2].ret : f[3].ret, &text);
@@ -82,11 +85,14 @@ static void on_reply(void *context, short revents)
 	struct cb_kernel *k = context;
 	struct cb_snapshots *s = &k->snapshots;
 	char problem[320];
+	double cpu_s = 0;
 
 	(void)revents;
 	if (!cb_ask_broker_read(s->fd, &s->reply))
 		return;
-	judge(&s->reply, problem, sizeof(problem));
+	judge(&s->reply, problem, sizeof(problem), &cpu_s);
+	if (s->waiting[0].op == CB_BROKER_SNAPSHOT)
+		cb_twin_cost_files(&k->twins.cost, cpu_s);
 	finish(k, problem);
 }
 

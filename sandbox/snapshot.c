@@ -546,6 +546,15 @@ static void close_trees(struct work *w, struct place *p)
 	cb_fd_close(&p->lower);
 }
 
+/* This process was made for the request. */
+static double spent_s(void)
+{
+	struct timespec t = { 0 };
+
+	(void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
 static void put_reply(const struct work *w, int code, struct cb_buf *out)
 {
 	if (code < 0) {
@@ -556,7 +565,7 @@ static void put_reply(const struct work *w, int code, struct cb_buf *out)
 	}
 	(void)cb_buf_printf(out, "{\"status\":\"ok\",\"entries\":%llu,\"left\":%llu,\"reason\":", w->entries, w->left);
 	(void)cb_json_write_cstr(out, w->reason);
-	(void)cb_buf_append_str(out, "}");
+	(void)cb_buf_printf(out, ",\"cpu_s\":%.6f}", spent_s());
 }
 
 static const struct place nowhere = { .merged = -1, .upper = -1, .store = -1, .lower = -1 };

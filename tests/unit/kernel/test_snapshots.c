@@ -67,8 +67,9 @@ static void test_one_at_a_time(void **state)
 	rig_until_soon(r);
 	assert_false(got_request(r));
 	assert_false(kept(r));
-	answer("{\"status\":\"ok\",\"entries\":1,\"left\":0,\"reason\":\"\"}");
+	answer("{\"status\":\"ok\",\"entries\":1,\"left\":0,\"reason\":\"\",\"cpu_s\":0.25}");
 	rig_until(r, kept);
+	assert_true(r->k.twins.cost.files_s == 0.25); /* it is part of what a twin delays cells by */
 	assert_string_equal(r->k.twins.twin[0].files_problem, "");
 	expect(r, CB_BROKER_FORGET, 4);
 	answer("{\"status\":\"error\",\"ename\":\"E\",\"evalue\":\"\",\"traceback\":[]}"); /* nobody's matter */
