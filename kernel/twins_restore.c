@@ -61,7 +61,7 @@ static struct cb_twin *pass_over_copies(struct cb_kernel *k, struct cb_twin *t)
 			older = &w->twin[i];
 	if (older == NULL)
 		return t;
-	while ((t = cb_twins_next(w)) != NULL && t->number > w->woken.number)
+	while ((t = cb_twins_next(w)) != NULL && t->number > w->woken.number && t->name[0] == '\0')
 		cb_twins_drop(k, t);
 	passed_over(w, cb_failure_death_text(k));
 	return t;
