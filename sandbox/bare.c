@@ -409,7 +409,7 @@ static int failed(struct cb_err *err, const char *step, const char *what)
 
 static int step_session(struct cb_jail *jail, struct cb_err *err)
 {
-	jail->umask = umask(022);
+	(void)jail;
 	/* this one must outlive the broker's sudden death, to kill the rest: no death signal. */
 	if (setsid() < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
 		return failed(err, "session", "a session of its own");

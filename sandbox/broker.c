@@ -415,6 +415,14 @@ static bool turn(struct broker *b)
 	return p[0].revents == 0 || on_request(b);
 }
 
+static bool has_inmates(const struct broker *b)
+{
+	for (size_t i = 0; i < JAILS_MAX; i++)
+		if (b->inmates[i].number != 0)
+			return true;
+	return false;
+}
+
 /* A death that does not come (a process stuck in the kernel) is not waited for: pid 1's death signal stands. */
 static void end_all(struct broker *b)
 {
@@ -458,5 +466,7 @@ int cb_broker_main(int fd, int spec_fd)
 	while (turn(b))
 		;
 	end_all(b);
+	if (!has_inmates(b)) /* else a process has the uid still */
+		cb_uid_release(&b->jail.uid_lock);
 	return 0;
 }

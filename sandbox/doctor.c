@@ -136,16 +136,15 @@ enum { USERNS, MOUNTNS };
 static struct {
 	uid_t uid;
 	gid_t gid;
+	int lock;	   /* of a leased uid; -1 = none */
 	struct cb_err err; /* no uid could be had */
-} host;
+} host = { .lock = -1 };
 
 static void choose_host_ids(void)
 {
-	int lock_fd; /* not closed: the uid is ours until we end */
-
 	host.uid = geteuid();
 	host.gid = getegid();
-	if (cb_is_host_root() && cb_uid_lease(&host.uid, &lock_fd, &host.err) == 0)
+	if (cb_is_host_root() && cb_uid_lease(&host.uid, &host.lock, &host.err) == 0)
 		host.gid = host.uid;
 }
 
@@ -465,5 +464,6 @@ int cb_doctor_main(bool json)
 		r = print_json(&report);
 	else
 		print_text(&report);
+	cb_uid_release(&host.lock);
 	return r < 0 ? 1 : report.level >= CB_LEVEL_NO_CGROUP ? 0 : 3;
 }

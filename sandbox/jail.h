@@ -25,6 +25,7 @@ struct cb_jail {
 	const struct cb_jail_spec *spec;
 	mode_t umask;          /* the user's, as it was outside; files that cells make follow it */
 	uid_t host_uid;        /* what the jail's only uid is outside: never the host's 0 */
+	int uid_lock;          /* from_root: the lease of host_uid, ours until we end; -1 else */
 	bool from_root;        /* the broker runs as the host's root: uid leased, workspace id-mapped */
 	int workspace_fd;      /* detached mount (open_tree) of the workspace, id-mapped if from_root; -1 for tmpfs */
 	dev_t workspace_dev;   /* identity of the workspace folder when it was checked; verified again after mounting */

@@ -10,12 +10,11 @@
 
 #include <errno.h>
 #include <grp.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static int choose_uid(struct cb_jail *jail, struct cb_err *err)
 {
-	int lock_fd; /* never closed: the uid is ours until we end */
-
 	jail->from_root = cb_is_host_root();
 	jail->host_uid = geteuid();
 	if (!jail->from_root)
@@ -25,7 +24,7 @@ static int choose_uid(struct cb_jail *jail, struct cb_err *err)
 		return cb_err_set(err, -errno, "uid",
 				  "Start Cellblock as an ordinary user, or as root with CAP_SETGID.",
 				  "root's supplementary groups can't be dropped: %s", strerror(errno));
-	return cb_uid_lease(&jail->host_uid, &lock_fd, err);
+	return cb_uid_lease(&jail->host_uid, &jail->uid_lock, err);
 }
 
 static void open_cgroups(struct cb_jail *jail)
@@ -70,6 +69,7 @@ int cb_jail_prepare(struct cb_jail *jail, struct cb_jail_spec *spec, int spec_fd
 	int r = cb_jail_spec_from_fd(spec_fd, spec, err);
 
 	*jail = (struct cb_jail){ .spec = spec,
+				  .umask = umask(022), /* ours from here on: what we make must be ours to use */
 				  .level = CB_LEVEL_NO_CGROUP,
 				  .workspace_fd = -1,
 				  .merged_fd = -1,
@@ -77,6 +77,7 @@ int cb_jail_prepare(struct cb_jail *jail, struct cb_jail_spec *spec, int spec_fd
 				  .ns_fds = { -1, -1 },
 				  .sync_fd = -1,
 				  .bare_lock = -1,
+				  .uid_lock = -1,
 				  .guest_fds = { [0 ... CB_SPAWN_NFDS - 1] = -1 },
 				  .upper_fd = { -1, -1 },
 				  .root_fd = -1,

@@ -223,6 +223,7 @@ int cb_run_main(int spec_fd, double timeout)
 	if (jail.bare)
 		cb_bare_end(&jail);
 	cb_jail_ended(&jail, &run.jail, &figures);
+	cb_uid_release(&jail.uid_lock);
 	tell_dropped(&jail);
 	return exit_status(&run, &figures);
 }

@@ -80,7 +80,6 @@ int cb_step_session(struct cb_jail *jail, struct cb_err *err)
 
 	if (r < 0)
 		return cb_err_set(err, r, "session", NULL, "the death signal can't be set: %s", strerror(-r));
-	jail->umask = umask(022);
 	if (setsid() < 0)
 		return cb_err_set(err, -errno, "session", NULL, "setsid: %s", strerror(errno));
 	/* where a kernel or a container's profile refuses keys there is none to share */

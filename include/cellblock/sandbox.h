@@ -228,3 +228,6 @@ bool cb_is_host_root(void);
 /* Picks a host uid (= gid) that no account uses and no other kernel of ours holds, valid in the present user namespace.
  * The lock is held as long as *ret_lock_fd stays open. Only for euid 0. */
 int cb_uid_lease(uid_t *ret_uid, int *ret_lock_fd, struct cb_err *err);
+/* Gives it back, when no process has the uid any more; -1 allowed. A process that just ends leaves a file, which the
+ * next lease removes. */
+void cb_uid_release(int *lock_fd);

@@ -7,10 +7,14 @@
  * containers (to 0x6fffffff), below systemd's foreign uids (0x7ffe0000). Where a container does not map it, the highest
  * ids that are mapped. An id that /etc/passwd or /etc/group knows is passed over. The search starts at a random place:
  * two containers that share a range but not /run then hardly meet, and a uid is not soon used again.
+ *
+ * A lease's file goes with the lease: whoever ends well removes it, and each lease removes those that the dead left. A
+ * file is removed by who has locked it, and a lock counts only while its file has its name.
  */
 #include <cellblock/fd.h>
 #include <cellblock/sandbox.h>
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -116,18 +120,53 @@ static int open_folder(int parent, const char *path, int *ret_fd)
 	return 0;
 }
 
-/* 0 and the lock, -EWOULDBLOCK if another holds it. */
+/* 0 and the lock, -EWOULDBLOCK if another holds it, or held it until just now. */
+static int lock_file(int folder, const char *name, int flags, int *ret_fd)
+{
+	CB_AUTO_FD fd = openat(folder, name, flags | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0600);
+	struct stat st;
+
+	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (st.st_nlink == 0) /* removed between our open and our lock: the next one makes a new file */
+		return -EWOULDBLOCK;
+	*ret_fd = cb_fd_take(&fd);
+	return 0;
+}
+
 static int lock_uid(int folder, uid_t uid, int *ret_fd)
 {
-	CB_AUTO_FD fd = -1;
 	char name[16];
 
 	snprintf(name, sizeof(name), "%u", uid);
-	fd = openat(folder, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
-		return -errno;
-	*ret_fd = cb_fd_take(&fd);
-	return 0;
+	return lock_file(folder, name, O_CREAT, ret_fd);
+}
+
+/* Removes the files that nobody holds. */
+static void sweep(int folder)
+{
+	int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
+	const struct dirent *entry;
+
+	if (dir == NULL)
+		cb_fd_close(&copy);
+	while (dir != NULL && (entry = readdir(dir)) != NULL) {
+		CB_AUTO_FD lock = -1;
+
+		if (entry->d_name[0] != '.' && lock_file(folder, entry->d_name, 0, &lock) == 0)
+			(void)unlinkat(folder, entry->d_name, 0);
+	}
+	if (dir != NULL)
+		(void)closedir(dir);
+}
+
+static int open_folders(const struct cb_uid_places *places, int *ret_folder)
+{
+	CB_AUTO_FD run = -1;
+	int r = open_folder(AT_FDCWD, places->run, &run);
+
+	return r < 0 ? r : open_folder(run, "uids", ret_folder);
 }
 
 static int no_folder(int code, const char *run, struct cb_err *err)
@@ -149,7 +188,6 @@ static uint32_t random_below(uint64_t n)
 
 int cb_uid_lease_in(const struct cb_uid_places *places, uid_t *ret_uid, int *ret_lock_fd, struct cb_err *err)
 {
-	CB_AUTO_FD run = -1;
 	CB_AUTO_FD folder = -1;
 	struct range range = mapped_range(places);
 	uint32_t start;
@@ -160,11 +198,10 @@ int cb_uid_lease_in(const struct cb_uid_places *places, uid_t *ret_uid, int *ret
 			err, -ENOENT, STEP, "Start Cellblock as an ordinary user, or map more ids into this container.",
 			"root here has no unprivileged uid to run jails as: this user namespace maps none from %u on",
 			(unsigned)CB_UID_LOWEST);
-	r = open_folder(AT_FDCWD, places->run, &run);
-	if (r == 0)
-		r = open_folder(run, "uids", &folder);
+	r = open_folders(places, &folder);
 	if (r < 0)
 		return no_folder(r, places->run, err);
+	sweep(folder);
 	start = random_below(range.count);
 	for (uint64_t i = 0; i < range.count; i++) {
 		uid_t uid = (uid_t)(range.first + (start + i) % range.count);
@@ -183,6 +220,18 @@ int cb_uid_lease_in(const struct cb_uid_places *places, uid_t *ret_uid, int *ret
 			  (unsigned long long)range.count);
 }
 
+/* A child of ours that lives on has our lock, and keeps the file. */
+void cb_uid_release_in(const struct cb_uid_places *places, int *lock_fd)
+{
+	CB_AUTO_FD folder = -1;
+
+	if (*lock_fd < 0)
+		return;
+	cb_fd_close(lock_fd);
+	if (open_folders(places, &folder) == 0)
+		sweep(folder);
+}
+
 bool cb_is_host_root(void)
 {
 	struct stat st;
@@ -194,4 +243,9 @@ bool cb_is_host_root(void)
 int cb_uid_lease(uid_t *ret_uid, int *ret_lock_fd, struct cb_err *err)
 {
 	return cb_uid_lease_in(&host, ret_uid, ret_lock_fd, err);
+}
+
+void cb_uid_release(int *lock_fd)
+{
+	cb_uid_release_in(&host, lock_fd);
 }

@@ -14,3 +14,4 @@ struct cb_uid_places {
 };
 
 int cb_uid_lease_in(const struct cb_uid_places *places, uid_t *ret_uid, int *ret_lock_fd, struct cb_err *err);
+void cb_uid_release_in(const struct cb_uid_places *places, int *lock_fd);

@@ -2,13 +2,16 @@
 #include <cellblock/fd.h>
 #include <cellblock/sandbox.h>
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
 
@@ -94,6 +97,89 @@ static void test_small_map_is_used_up(void **state)
 		close(locks[i]);
 }
 
+static size_t count_files(const struct fixture *f)
+{
+	char path[128];
+	DIR *dir;
+	size_t n = 0;
+
+	snprintf(path, sizeof(path), "%s/uids", f->run);
+	dir = opendir(path);
+	assert_non_null(dir);
+	for (const struct dirent *e; (e = readdir(dir)) != NULL;)
+		n += e->d_name[0] != '.';
+	closedir(dir);
+	return n;
+}
+
+/* A lease that was given back leaves no file, and one whose holder just ended none after the next lease; one that is
+ * held stays, also where a child holds it. */
+static void test_files_go_with_their_leases(void **state)
+{
+	struct fixture *f = *state;
+	uid_t held = 0, uid = 0;
+	int lock = -1, copy;
+	CB_AUTO_FD living = -1;
+
+	assert_int_equal(cb_uid_lease_in(&f->places, &held, &living, NULL), 0);
+	for (int i = 0; i < 50; i++) {
+		assert_int_equal(cb_uid_lease_in(&f->places, &uid, &lock, NULL), 0);
+		assert_true(uid != held);
+		assert_int_equal(count_files(f), 2);
+		if (i % 2 == 0)
+			close(lock);
+		else
+			cb_uid_release_in(&f->places, &lock);
+	}
+	assert_int_equal(count_files(f), 1);
+	assert_int_equal(cb_uid_lease_in(&f->places, &uid, &lock, NULL), 0);
+	copy = dup(lock);
+	cb_uid_release_in(&f->places, &lock);
+	assert_int_equal(lock, -1);
+	assert_int_equal(count_files(f), 2);
+	cb_uid_release_in(&f->places, &copy);
+	assert_int_equal(count_files(f), 1);
+}
+
+/* Nobody is given what another holds, however many take, give back and sweep at once. */
+static void test_no_uid_twice_in_a_race(void **state)
+{
+	enum { TAKERS = 4, TURNS = 300 };
+	struct fixture *f = *state;
+	char *held = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pid_t pid[TAKERS];
+
+	assert_true(held != MAP_FAILED);
+	put(f->map, "0 1000 1\n1000 100000 6\n"); /* few, so that they meet */
+	for (int i = 0; i < TAKERS; i++) {
+		pid[i] = fork();
+		assert_true(pid[i] >= 0);
+		for (int turn = 0; pid[i] == 0 && turn < TURNS; turn++) {
+			uid_t uid = 0;
+			int lock = -1;
+
+			if (cb_uid_lease_in(&f->places, &uid, &lock, NULL) < 0)
+				continue;
+			if (__atomic_exchange_n(&held[uid - 1000], 1, __ATOMIC_SEQ_CST) != 0)
+				_exit(1);
+			__atomic_store_n(&held[uid - 1000], 0, __ATOMIC_SEQ_CST);
+			if (turn % 2 == 0)
+				close(lock);
+			else
+				cb_uid_release_in(&f->places, &lock);
+		}
+		if (pid[i] == 0)
+			_exit(0);
+	}
+	for (int i = 0; i < TAKERS; i++) {
+		int status = -1;
+
+		assert_int_equal(waitpid(pid[i], &status, 0), pid[i]);
+		assert_int_equal(status, 0);
+	}
+	munmap(held, 4096);
+}
+
 static void test_nobody_is_never_given(void **state)
 {
 	struct fixture *f = *state;
@@ -144,6 +230,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_range, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_small_map_is_used_up, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_files_go_with_their_leases, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_no_uid_twice_in_a_race, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_nobody_is_never_given, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_no_id_but_root, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_folder_of_others_is_refused, set_up, tear_down),
