@@ -19,7 +19,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "branch_frames.h"
@@ -786,12 +785,7 @@ void cb_branches_jail_gone(struct cb_kernel *k, const char *why)
 int cb_branches_init(struct cb_kernel *k)
 {
 	struct cb_branches *all = &k->branches;
-	struct rlimit files;
 
-	if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) { /* three for each */
-		files.rlim_cur = files.rlim_max;
-		(void)setrlimit(RLIMIT_NOFILE, &files);
-	}
 	all->room.max = CB_BRANCH_FRAMES_MAX;
 	all->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (all->epoll_fd < 0)

@@ -32,6 +32,18 @@ int cb_file_replace(const char *path, const char *data, size_t len, mode_t mode)
 	return r;
 }
 
+/* A folder that its owner can use, whatever the umask says. */
+static int make_folder(const char *path, mode_t mode)
+{
+	mode_t old = umask(077);
+	int r;
+
+	(void)umask(old & 077);
+	r = mkdir(path, mode) < 0 ? -errno : 0;
+	(void)umask(old);
+	return r;
+}
+
 int cb_file_make_folders(const char *path, mode_t mode)
 {
 	CB_AUTO_PATH copy = strdup(path);
@@ -43,7 +55,7 @@ int cb_file_make_folders(const char *path, mode_t mode)
 		slash = strchr(slash, '/');
 		if (slash != NULL)
 			*slash = '\0';
-		r = copy[0] != '\0' && mkdir(copy, mode) < 0 ? -errno : 0;
+		r = copy[0] != '\0' ? make_folder(copy, mode) : 0;
 		if (r < 0 && r != -EEXIST && !cb_path_is_dir(copy)) /* which sets errno, too */
 			return r;
 		if (slash == NULL)

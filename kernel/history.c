@@ -166,6 +166,7 @@ static int open_db(struct cb_history *h, const char *path)
 static int make_file(const char *path, struct cb_err *err)
 {
 	CB_AUTO_PATH folder = cb_path_parent(path);
+	struct stat st;
 	int fd, r = folder != NULL ? cb_file_make_folders(folder, 0700) : -ENOMEM;
 
 	if (r < 0)
@@ -176,6 +177,8 @@ static int make_file(const char *path, struct cb_err *err)
 		return cb_err_set(err, -errno, STEP,
 				  "Set history.file to \":memory:\" or to a path that you can write.",
 				  "history.file %s: %s", path, strerror(errno));
+	if (fstat(fd, &st) == 0 && (st.st_mode & 0600) != 0600) /* new, under an umask that keeps us out ourselves */
+		(void)fchmod(fd, 0600);
 	close(fd);
 	return 0;
 }

@@ -56,6 +56,7 @@ struct cb_twins {
 	bool stale;	   /* something has run since the newest one was made */
 	bool after_cell;   /* and a cell was among it */
 	unsigned failures; /* in a row */
+	bool lack_told;    /* that none could be made */
 	uint32_t last_number;
 	struct cb_twin twin[CB_TWINS_MAX];
 	struct cb_twin *coming; /* not ready yet; NULL = none */

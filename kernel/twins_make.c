@@ -34,6 +34,7 @@ static void not_asked_again(struct cb_kernel *k, const char *why)
 		snprintf(k->checkpoints.note, sizeof(k->checkpoints.note),
 			 "[cellblock: the state is not kept any more, for it could not be %d times in a row: %.150s]\n",
 			 FAILURES_MAX, why);
+	w->lack_told = true;
 	cb_log(CB_LOG_WARNING, "no twins any more: %s, %d times in a row", why, FAILURES_MAX);
 }
 
@@ -45,6 +46,19 @@ static void told(struct cb_kernel *k, struct cb_twin *t, const char *why)
 	else
 		cb_checkpoint_made(k, t, why);
 	cb_execution_pump(k);
+}
+
+/* Said once: that cells are without a net is not to be found out by falling. */
+static void tell_lack(struct cb_kernel *k, const char *why)
+{
+	struct cb_twins *w = &k->twins;
+
+	if (!w->lack_told && k->checkpoints.note[0] == '\0')
+		snprintf(k->checkpoints.note, sizeof(k->checkpoints.note),
+			 "[cellblock: no copy of the state could be made (%.120s): a cell that ends Python would lose "
+			 "more than itself]\n",
+			 why);
+	w->lack_told = true;
 }
 
 void cb_twins_not_made(struct cb_kernel *k, const char *why)
@@ -149,10 +163,17 @@ static struct cb_twin *conceive(struct cb_kernel *k, enum cb_twin_use use, int r
 {
 	struct cb_twins *w = &k->twins;
 	struct cb_twin *t = cb_twins_find(w, 0);
+	int r;
 
-	if (t == NULL || cb_twins_busy(k) || k->guest.state != CB_GUEST_UP ||
-	    cb_guest_ends_make(&t->ends, ret_theirs) < 0)
+	if (t == NULL || cb_twins_busy(k) || k->guest.state != CB_GUEST_UP)
 		return NULL;
+	r = cb_guest_ends_make(&t->ends, ret_theirs);
+	if (r < 0) {
+		cb_log(CB_LOG_INFO, "no twin was made: %s", strerror(-r));
+		if (use != CB_TWIN_BRANCH) /* who asked for that hears it in the reply */
+			tell_lack(k, strerror(-r));
+		return NULL;
+	}
 	t->number = ++w->last_number;
 	t->use = w->coming_use = use;
 	if (use == CB_TWIN_BRANCH) {

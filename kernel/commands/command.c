@@ -6,16 +6,39 @@
 #include "command.h"
 
 #include <cellblock/fd.h>
+#include <errno.h>
+#include <sys/resource.h>
 
 #include "capture.h"
 #include "interpreter_static.h"
 #include "plan.h"
+
+#define OPEN_FILES_NEEDED 128 /* a kernel has some 50 open, and some for each copy of the state */
 
 int cb_command_fail(const char *command, const struct cb_err *err)
 {
 	fprintf(stderr, "cellblock %s: %s: %s%s%s\n", command, err->step, err->text, err->cure[0] != '\0' ? "\n" : "",
 		err->cure);
 	return err->code == CB_E_DENIED && strcmp(err->step, "interpreter") == 0 ? 3 : 1;
+}
+
+int cb_command_open_files(struct cb_err *err)
+{
+	struct rlimit files;
+
+	if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+		return cb_err_set(err, -errno, "open files", NULL, "their limit can't be read: %s", strerror(errno));
+	if (files.rlim_cur < files.rlim_max) {
+		files.rlim_cur = files.rlim_max;
+		(void)setrlimit(RLIMIT_NOFILE, &files);
+	}
+	if (files.rlim_max >= OPEN_FILES_NEEDED)
+		return 0;
+	return cb_err_set(err, -EMFILE, "open files",
+			  "Raise the limit where Cellblock is started: ulimit -n, LimitNOFILE= of a systemd service, "
+			  "--ulimit nofile= of a container.",
+			  "%llu open files are allowed (ulimit -Hn), and %d are needed",
+			  (unsigned long long)files.rlim_max, OPEN_FILES_NEEDED);
 }
 
 int cb_command_check_policy(const struct cb_options *o, enum cb_isolation_level *ret_minimum, struct cb_err *err)

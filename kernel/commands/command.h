@@ -10,6 +10,9 @@
 /* Prints an error with its cure to stderr; returns the exit status: 3 when the host can't isolate, else 1. */
 int cb_command_fail(const char *command, const struct cb_err *err);
 
+/* Takes as many open files as the host allows; an error if that are too few for a kernel or a jail. */
+int cb_command_open_files(struct cb_err *err);
+
 /* Loads the policy of the options as the kernel will, so that a mistake is told now. The folder that we are in is no
  * workspace. ret_minimum may be NULL. */
 int cb_command_check_policy(const struct cb_options *o, enum cb_isolation_level *ret_minimum, struct cb_err *err);

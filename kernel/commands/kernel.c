@@ -19,6 +19,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 
+#include "command.h"
 #include "guest_cache.h"
 #include "kernel.h"
 #include "options.h"
@@ -224,8 +225,10 @@ static int open_history(struct cb_kernel *k, const struct cb_options *o, struct 
 static int start(struct cb_kernel *k, struct start *s, struct cb_err *err)
 {
 	bool chosen = false;
-	int r = cb_connection_load(s->options->connection_file, &k->conn, err);
+	int r = cb_command_open_files(err);
 
+	if (r == 0)
+		r = cb_connection_load(s->options->connection_file, &k->conn, err);
 	if (r == 0)
 		r = cb_places_find(&s->places, err);
 	if (r < 0)

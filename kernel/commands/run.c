@@ -60,8 +60,10 @@ int cb_command_run(const struct cb_options *o)
 {
 	struct cb_err err = { 0 };
 	struct cb_command_jail jail = { 0 };
-	int r = cb_command_plan(o, o->rest, &jail, &err);
+	int r = cb_command_open_files(&err);
 
+	if (r == 0)
+		r = cb_command_plan(o, o->rest, &jail, &err);
 	if (r == 0 && jail.spec.workspace_note != NULL)
 		fprintf(stderr, "cellblock run: %s\n", cb_shown(jail.spec.workspace_note));
 	for (size_t i = 0; r == 0 && i < jail.interpreter.not_followed.count; i++)
