@@ -1,39 +1,45 @@
-/* Memory of this host, or of the container that we are in.
+/* Memory of this host, or of the container or control group that we are in.
  *
- * Trust domain: any of ours, outside of jails. A container shows its own control group as the root of /sys/fs/cgroup;
- * on a host that group has no limit. What the kernel can drop at once (files' pages) counts as free. Callers: kernel/
- * (policy, memory.c), sandbox/watchdog.c.
+ * Trust domain: any of ours, outside of jails. Each group from our own up to the root of what is mounted may have a
+ * limit; a container shows its own group as that root, and on a host the root has none. What the kernel can drop at
+ * once (files' pages) counts as free. Callers: kernel/ (policy, memory.c), sandbox/watchdog.c.
  */
+#include <cellblock/cgroup_own.h>
 #include <cellblock/clock.h>
 #include <cellblock/host_memory.h>
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define SHARE 16
 #define PERIOD_MS 250 /* for so long it stays enough */
+#define DEPTH_MAX 32  /* groups above each other that are looked at */
 
-struct group {
-	const char *limit, *used, *stat;
+/* The files of a group, and of limits that hold though the folder that has them is not shown. */
+struct hierarchy {
+	const char *controller; /* "" = version 2 */
+	const char *root, *limit, *used, *above;
 };
-static const struct group groups[] = {
-	{ "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat" },
-	{ "/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-	  "/sys/fs/cgroup/memory/memory.stat" },
+static const struct hierarchy hierarchies[] = {
+	{ "", "/sys/fs/cgroup", "/memory.max", "/memory.current", NULL },
+	{ "memory", "/sys/fs/cgroup/memory", "/memory.limit_in_bytes", "/memory.usage_in_bytes",
+	  "\nhierarchical_memory_limit " },
 };
-#define NGROUPS (sizeof(groups) / sizeof(groups[0]))
+#define NHIERARCHIES (sizeof(hierarchies) / sizeof(hierarchies[0]))
 
 /* The number at the start of the file, or behind a word at the start of a line; `fallback` if there is none. */
-static uint64_t number_from(const char *root, const char *path, const char *after, uint64_t fallback)
+static uint64_t number_from(const char *folder, const char *path, const char *after, uint64_t fallback)
 {
-	char name[4096], text[8192];
+	char name[PATH_MAX], text[8192];
 	const char *at = text + 1;
 	unsigned long long n;
 	char *end;
 	FILE *f;
 
-	snprintf(name, sizeof(name), "%s%s", root, path);
+	if ((size_t)snprintf(name, sizeof(name), "%s%s", folder, path) >= sizeof(name))
+		return fallback;
 	f = fopen(name, "re");
 	if (f == NULL)
 		return fallback;
@@ -50,31 +56,100 @@ static uint64_t number_from(const char *root, const char *path, const char *afte
 	return end != at ? n : fallback;
 }
 
-uint64_t cb_host_memory(void)
+/* ---- the groups that we are in ---- */
+
+struct walk {
+	const struct hierarchy *h;
+	char folder[PATH_MAX]; /* of the group that is looked at, with what stands before for tests */
+	size_t shortest;       /* of its names, that of the root */
+	bool first;
+};
+
+/* Our own group; where that is not known, the root of what is usually mounted. */
+static void walk_begin(struct walk *w, const char *root, const struct hierarchy *h)
 {
-	uint64_t least = number_from("", "/proc/meminfo", "\nMemTotal:", 0) * 1024;
+	char mountinfo[PATH_MAX], cgroup[PATH_MAX], point[1024] = "", folder[1024] = "";
+	const struct cb_cgroup_tables tables = { mountinfo, cgroup };
 
-	if (least == 0)
-		least = 1ULL << 30;
-	for (size_t i = 0; i < NGROUPS; i++) {
-		uint64_t limit = number_from("", groups[i].limit, NULL, 0);
-
-		if (limit > 0 && limit < least)
-			least = limit;
+	snprintf(mountinfo, sizeof(mountinfo), "%s/proc/self/mountinfo", root);
+	snprintf(cgroup, sizeof(cgroup), "%s/proc/self/cgroup", root);
+	if (cb_cg_own_folder(&tables, h->controller, point, folder, sizeof(point)) < 0) {
+		snprintf(point, sizeof(point), "%s", h->root);
+		snprintf(folder, sizeof(folder), "%s", h->root);
 	}
-	return least;
+	w->h = h;
+	w->first = true;
+	w->shortest = strlen(root) + strlen(point);
+	snprintf(w->folder, sizeof(w->folder), "%s%s", root, folder);
 }
 
-static bool is_group_short(const char *root, const struct group *g, uint64_t host)
+/* The group above; false at the root. */
+static bool walk_up(struct walk *w)
 {
-	uint64_t limit = number_from(root, g->limit, NULL, 0), used, files;
+	char *slash = strrchr(w->folder, '/');
+
+	w->first = false;
+	if (strlen(w->folder) <= w->shortest || slash == NULL)
+		return false;
+	*slash = '\0';
+	return true;
+}
+
+uint64_t cb_group_memory_at(const char *root, char *ret_folder, size_t size)
+{
+	uint64_t host = number_from(root, "/proc/meminfo", "\nMemTotal:", UINT64_MAX / 1024) * 1024, least = host;
+	struct walk w;
+
+	for (size_t i = 0; i < NHIERARCHIES; i++) {
+		int depth = 0;
+
+		walk_begin(&w, root, &hierarchies[i]);
+		do {
+			uint64_t limit = number_from(w.folder, w.h->limit, NULL, 0);
+			uint64_t above = !w.first || w.h->above == NULL
+						 ? 0
+						 : number_from(w.folder, "/memory.stat", w.h->above, 0);
+
+			if (limit == 0 || (above > 0 && above < limit))
+				limit = above; /* its own name is found further up, where it is shown */
+			if (limit == 0 || limit > least || (limit == least && least == host))
+				continue;
+			least = limit;
+			if (ret_folder != NULL)
+				snprintf(ret_folder, size, "%s", w.folder + strlen(root));
+		} while (++depth < DEPTH_MAX && walk_up(&w));
+	}
+	return least < host ? least : 0;
+}
+
+uint64_t cb_group_memory(char *ret_folder, size_t size)
+{
+	return cb_group_memory_at("", ret_folder, size);
+}
+
+uint64_t cb_host_memory(void)
+{
+	uint64_t host = number_from("", "/proc/meminfo", "\nMemTotal:", 0) * 1024;
+	uint64_t group = cb_group_memory(NULL, 0);
+
+	if (host == 0)
+		host = 1ULL << 30;
+	return group > 0 && group < host ? group : host;
+}
+
+/* ---- whether it is short ---- */
+
+static bool is_group_short(const struct walk *w, uint64_t host)
+{
+	uint64_t limit = number_from(w->folder, w->h->limit, NULL, 0), used, files;
 
 	if (limit == 0 || (host > 0 && limit >= host)) /* none */
 		return false;
-	used = number_from(root, g->used, NULL, 0);
+	used = number_from(w->folder, w->h->used, NULL, 0);
 	if (used <= limit - limit / SHARE)
 		return false;
-	files = number_from(root, g->stat, "\nactive_file ", 0) + number_from(root, g->stat, "\ninactive_file ", 0);
+	files = number_from(w->folder, "/memory.stat", "\nactive_file ", 0) +
+		number_from(w->folder, "/memory.stat", "\ninactive_file ", 0);
 	return used - (files < used ? files : used) > limit - limit / SHARE;
 }
 
@@ -83,9 +158,16 @@ bool cb_host_memory_short_at(const char *root)
 	uint64_t host = number_from(root, "/proc/meminfo", "\nMemTotal:", 0) * 1024;
 	uint64_t left = number_from(root, "/proc/meminfo", "\nMemAvailable:", host / 1024) * 1024;
 	bool is_short = left < host / SHARE;
+	struct walk w;
 
-	for (size_t i = 0; i < NGROUPS && !is_short; i++)
-		is_short = is_group_short(root, &groups[i], host);
+	for (size_t i = 0; i < NHIERARCHIES && !is_short; i++) {
+		int depth = 0;
+
+		walk_begin(&w, root, &hierarchies[i]);
+		do
+			is_short = is_group_short(&w, host);
+		while (!is_short && ++depth < DEPTH_MAX && walk_up(&w));
+	}
 	return is_short;
 }
 

@@ -255,18 +255,19 @@ void cb_failure_reply_timeout(struct cb_kernel *k)
 
 const char *cb_failure_memory_text(const struct cb_kernel *k)
 {
-	static char text[160];
+	static char text[512];
 	const struct cb_broker_reply *end = &k->guest.end;
 	uint64_t bytes = k->memory.over > 0	   ? k->memory.over
 			 : k->execution.taken_over ? k->execution.usage_at_end.memory_peak_bytes
 			 : end->watchdog > 0	   ? end->watchdog
 						   : end->memory_peak;
 	double mib = 1024.0 * 1024, peak = (double)bytes / mib;
+	const char *note = k->policy->limit_memory_note;
 
 	snprintf(text, sizeof(text),
-		 "the jail used more memory than limits.memory allows (limit %.1f MiB, peak %.1f MiB) and Python was "
-		 "killed",
-		 (double)k->policy->limit_memory / mib, peak);
+		 "the jail used more memory than limits.memory allows (limit %.1f MiB%s%s, peak %.1f MiB) and Python "
+		 "was killed",
+		 (double)k->policy->limit_memory / mib, note[0] != '\0' ? ": " : "", note, peak);
 	return text;
 }
 

@@ -477,7 +477,7 @@ static int plan_command(const struct cb_plan_input *in, struct cb_jail_spec *spe
 	return r < 0 ? no_memory(err) : 0;
 }
 
-static void plan_limits(const struct cb_policy *policy, struct cb_jail_spec *spec)
+static int plan_limits(const struct cb_policy *policy, struct cb_jail_spec *spec)
 {
 	spec->limit_data = spec->limit_memory = policy->limit_memory;
 	spec->limit_cpu = (uint64_t)(policy->limit_cpu * 100000 + 0.5);
@@ -490,6 +490,10 @@ static void plan_limits(const struct cb_policy *policy, struct cb_jail_spec *spe
 	spec->limit_workspace = policy->workspace_size;
 	spec->network = policy->network_mode;
 	spec->minimum = policy->isolation_minimum;
+	if (policy->limit_memory_note[0] == '\0')
+		return 0;
+	spec->limit_memory_note = strdup(policy->limit_memory_note);
+	return spec->limit_memory_note != NULL ? 0 : -ENOMEM;
 }
 
 int cb_plan_jail(const struct cb_plan_input *in, struct cb_jail_spec *ret_spec, struct cb_err *err)
@@ -497,8 +501,8 @@ int cb_plan_jail(const struct cb_plan_input *in, struct cb_jail_spec *ret_spec, 
 	struct cb_jail_spec spec = { .hostname = strdup("cellblock"), .notifier = cb_notify_probe() == 0 };
 	int r = spec.hostname != NULL ? plan_workspace(in->policy, &spec, err) : no_memory(err);
 
-	plan_limits(in->policy, &spec);
-	if (r == 0 && (cb_plan_env(in->policy, in->interpreter, in->session_name, &spec.env) < 0 ||
+	if (r == 0 && (plan_limits(in->policy, &spec) < 0 ||
+		       cb_plan_env(in->policy, in->interpreter, in->session_name, &spec.env) < 0 ||
 		       plan_home(in->policy, &spec) < 0 ||
 		       (in->interpreter != NULL && cb_plan_interpreter(in->interpreter, &spec) < 0)))
 		r = no_memory(err);

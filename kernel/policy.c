@@ -8,6 +8,7 @@
 #include "policy.h"
 
 #include <cellblock/fd.h>
+#include <cellblock/host_memory.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -21,6 +22,8 @@
 
 #define MAX_FILE (1u << 20)
 #define MAX_KEYS 64
+#define ROOM 8		      /* one part in so many of a group's memory is left for others in it */
+#define ROOM_MAX (256u << 20) /* at most */
 #define CEILING "/etc/cellblock/ceiling.json"
 
 struct reading {
@@ -277,6 +280,23 @@ static int check_not_in_workspace(const struct cb_policy *p, struct cb_err *err)
 	return 0;
 }
 
+/* Where a group above us has less than the policy allows, its limit would be met first: the kernel would kill any of
+ * the group, us or the server that started us, and no message would name what held. Room is left for those. */
+static void fit_memory(struct cb_policy *p)
+{
+	char folder[128] = "";
+	uint64_t group = cb_group_memory(folder, sizeof(folder)), fits = group - group / ROOM;
+
+	if (group - fits > ROOM_MAX)
+		fits = group - ROOM_MAX;
+	if (group == 0 || (p->limit_memory != 0 && p->limit_memory <= fits))
+		return;
+	p->limit_memory = fits;
+	snprintf(p->limit_memory_note, sizeof(p->limit_memory_note),
+		 "what fits into the %.1f MiB that the control group %s has for all in it", (double)group / (1 << 20),
+		 folder);
+}
+
 int cb_policy_load(const char *which, char *const *sets, size_t nsets, struct cb_policy *ret_policy, struct cb_err *err)
 {
 	struct cb_policy p = { 0 };
@@ -308,6 +328,7 @@ int cb_policy_load(const char *which, char *const *sets, size_t nsets, struct cb
 		cb_policy_release(&p);
 		return r;
 	}
+	fit_memory(&p);
 	*ret_policy = p;
 	return 0;
 }

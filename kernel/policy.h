@@ -22,7 +22,9 @@ struct cb_policy {
 
 	double timeout_cell, timeout_cpu, timeout_wait, timeout_grace, timeout_interrupt,
 		timeout_idle;  /* seconds, 0 = none */
-	uint64_t limit_memory; /* bytes, resolved from a share of what the host has */
+	uint64_t limit_memory; /* bytes, resolved from a share of what the host has; never more than leaves room below
+				  the limit of a control group that we are in */
+	char limit_memory_note[256]; /* that group and its figure, where it is less than the policy's; else empty */
 	double limit_cpu;      /* cores */
 	uint64_t limit_pids, limit_open_files, limit_file_size, limit_tmp, limit_shm, limit_inodes;
 	uint64_t limit_output;	/* bytes of output per cell */

@@ -9,6 +9,7 @@
  */
 #pragma once
 
+#include <cellblock/cgroup_own.h>
 #include <cellblock/error.h>
 #include <cellblock/sandbox.h>
 #include <stdbool.h>
@@ -69,11 +70,6 @@ void cb_cgroup_remove(const struct cb_cgroups *c, struct cb_cgroup *g);
 
 /* ---- back ends: cgroup_v1.c, cgroup_v2.c ---- */
 
-/* Paths of the kernel's tables, for tests; "/proc/self/mountinfo" and "/proc/self/cgroup" else. */
-struct cb_cgroup_tables {
-	const char *mountinfo, *cgroup;
-};
-
 struct cb_cgroup_backend {
 	enum cb_cgroup_kind kind;
 	const char *name;
@@ -95,13 +91,5 @@ int cb_cg_write_number(int dir, const char *file, uint64_t value);
 void cb_cg_read(int dir, const char *file, char *ret_text, size_t size);
 /* The number behind "KEY " at the start of a line; 0 if there is none. */
 uint64_t cb_cg_field(const char *text, const char *key);
-bool cb_cg_has_word(const char *text, const char *word, const char *separators);
-/* Path of our own group in the hierarchy of `controller` ("" = v2) from the text of /proc/self/cgroup. */
-int cb_cg_own_path(const char *table, const char *controller, char *ret_path, size_t size);
-/* Mount point of that hierarchy, and which path of it is mounted there, from the text of mountinfo. */
-int cb_cg_mount(const char *table, const char *controller, char *ret_point, char *ret_root, size_t size);
-/* Folder of our own group: mount point, and the own path as seen from there. -ENOENT if it is not below the mount. */
-int cb_cg_own_folder(const struct cb_cgroup_tables *t, const char *controller, char *ret_point, char *ret_folder,
-		     size_t size);
 /* Removes groups of ours that nobody holds from `folder` and, down to `depth` levels, below it. */
 void cb_cg_sweep(int folder, int depth);

@@ -357,7 +357,9 @@ static void explain_limits(struct out *o, const struct cb_jail_spec *spec)
 
 	section(o, "limits", "Limits", columns);
 	put_limit(o, "limits.memory", spec->limit_memory, true,
-		  "the whole jail: by a control group where there is one, else by a watchdog");
+		  spec->limit_memory_note != NULL
+			  ? spec->limit_memory_note
+			  : "the whole jail: by a control group where there is one, else by a watchdog");
 	if (spec->limit_cpu > 0) {
 		char cores[32];
 

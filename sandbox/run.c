@@ -142,13 +142,14 @@ static void watch(struct run *run)
 
 static int exit_status(const struct run *run, const struct cb_cgroup_figures *figures)
 {
+	const char *note = run->outline->spec->limit_memory_note;
 	bool killed = !run->exited || (WIFSIGNALED(run->status) && WTERMSIG(run->status) == SIGKILL);
 
 	if (run->timed_out)
 		return EXIT_TIMEOUT;
 	if (killed && (figures->oom_kills > 0 || run->watchdog.over > 0))
-		fprintf(stderr, "cellblock: killed: it used more than limits.memory (%" PRIu64 " bytes) allows\n",
-			run->outline->spec->limit_memory);
+		fprintf(stderr, "cellblock: killed: it used more than limits.memory (%" PRIu64 " bytes%s%s) allows\n",
+			run->outline->spec->limit_memory, note != NULL ? ": " : "", note != NULL ? note : "");
 	if (!run->exited)
 		return EXIT_KILLED; /* the whole jail was killed from outside */
 	return WIFSIGNALED(run->status) ? 128 + WTERMSIG(run->status) : WEXITSTATUS(run->status);

@@ -62,6 +62,7 @@ struct cb_jail_spec {
 					 HOME inside */
 	char *host_home;	      /* the home that home_expose is relative to */
 	uint64_t limit_memory;	      /* of the whole jail in bytes (cgroup, else watchdog), 0 = none */
+	char *limit_memory_note;      /* why it is less than the policy says; NULL = it is not */
 	uint64_t limit_cpu;	      /* of the whole jail: microseconds in each 100 ms (cgroup), 0 = none */
 	uint64_t limit_data;	      /* RLIMIT_DATA in bytes, 0 = none */
 	uint64_t limit_pids;	      /* RLIMIT_NPROC inside the user namespace */

@@ -105,6 +105,8 @@ static void print_summary(const struct cb_policy *p, const struct cb_interpreter
 		printf("%g seconds\n", p->timeout_cell);
 	else
 		printf("for ever\n");
+	if (p->limit_memory_note[0] != '\0')
+		printf("             the memory is %s\n", p->limit_memory_note);
 	print_transactions(p);
 	printf("  refused    if this host offers less than isolation.minimum, \"%s\": see cellblock doctor\n\n",
 	       levels[p->isolation_minimum]);

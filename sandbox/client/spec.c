@@ -67,6 +67,7 @@ static const struct member spec_members[] = {
 	S(limit_shm, NUMBER),
 	S(limit_inodes, NUMBER),
 	S(limit_workspace, NUMBER),
+	S(limit_memory_note, STRING),
 	{ 0 },
 };
 

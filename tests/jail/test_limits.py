@@ -6,9 +6,11 @@ end are skipped on the other. See docs/limits.md.
 
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
+import kernels
 import pytest
 from broker import Broker, Refused
 
@@ -139,6 +141,63 @@ def test_killed_brokers_groups_are_swept(full):
                 third.spawn()
                 third.spawn()
                 assert groups_of(living) == held, "a living broker's group was swept"
+
+
+# ---- a limit on a group that we are in ----
+
+
+def memory_group():
+    """Our own group's folder in the hierarchy with the memory controller, and the file of its limit."""
+    own = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines())
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        fields, _, tail = line.partition(" - ")
+        root, point = fields.split()[3:5]
+        kind, _, options = tail.split(" ", 2)
+        if kind == "cgroup" and "memory" in options.split(","):
+            path = next(path for names, path in own.items() if "memory" in names.split(","))
+            return Path(point, os.path.relpath(path, root)), "memory.limit_in_bytes"
+        if kind == "cgroup2" and "memory" in Path(point, "cgroup.controllers").read_text().split():
+            return Path(point, os.path.relpath(own[""], root)), "memory.max"
+    return None, None
+
+
+@pytest.fixture
+def small_group():
+    """A group of 256 MiB, as systemd, Slurm or a container has one, with one in it to be started in."""
+    above, limit = memory_group()
+    folder = above and above / f"enclosing-{os.getpid()}"
+    try:
+        folder.mkdir()
+        (folder / limit).write_text(str(256 * MIB))
+        (folder / "inner").mkdir()
+    except (OSError, TypeError) as e:
+        pytest.skip(f"no control group with a limit can be made here: {e}")
+    yield ["sh", "-c", f'echo $$ > {folder}/inner/cgroup.procs; exec "$@"', "sh"], folder
+    wait_until_empty([folder / "inner"])
+    (folder / "inner").rmdir()
+    folder.rmdir()
+
+
+def test_a_run_stays_below_the_group_it_is_in(small_group):
+    """Else the kernel takes any process of the group for its victim, and nothing says which figure held."""
+    inside, folder = small_group
+    run = [f"{BUILD}/bin/cellblock", "run", "--set", "limits.memory=1G", "--set", "workspace.mode=tmpfs", "--"]
+    done = subprocess.run(
+        [*inside, *run, "/usr/bin/python3", "-c", SHARED], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 137, done
+    assert "234881024 bytes: what fits into the 256.0 MiB" in done.stderr and str(folder) in done.stderr, done
+
+
+def test_a_kernel_stays_below_the_group_it_is_in(small_group, start):
+    inside, folder = small_group
+    argv = [*inside, *kernels.spec_argv()[0]]
+    client = start(argv=argv, args=["--set", "limits.memory=1G", "--set", "transactions.mode=off"]).client
+    cell = client.run(SHARED)
+    assert cell.content["ename"] == "CellMemoryError", cell
+    assert "limit 224.0 MiB: what fits into the 256.0 MiB" in cell.content["evalue"], cell
+    assert str(folder) in cell.content["evalue"] and cell.about["limit"] == "memory"
+    assert client.run("1").result == "1"
 
 
 # ---- without ----

@@ -40,6 +40,24 @@ static void drop(const char *path)
 }
 
 #define MEMINFO "/proc/meminfo"
+static const char *const made[] = {
+	"/v1/job/memory.limit_in_bytes",
+	"/v1/job/memory.stat",
+	"/v1/job",
+	"/v1/memory.limit_in_bytes",
+	"/v1",
+	"/cg/slice/service/scope/memory.max",
+	"/cg/slice/service/scope",
+	"/cg/slice/service/memory.max",
+	"/cg/slice/service/memory.current",
+	"/cg/slice/service",
+	"/cg/slice/memory.max",
+	"/cg/slice",
+	"/cg",
+	"/proc/self/mountinfo",
+	"/proc/self/cgroup",
+	"/proc/self",
+};
 #define V2 "/sys/fs/cgroup/memory."
 #define V1 "/sys/fs/cgroup/memory/memory."
 
@@ -86,6 +104,42 @@ static void test_container(void **state)
 	drop("/sys/fs/cgroup/memory");
 }
 
+/* Any group above us may have a limit, and the least holds: it is looked for from our own up to the root. */
+static void test_groups_above(void **state)
+{
+	char folder[128] = "";
+
+	(void)state;
+	put(MEMINFO, "MemTotal:       16000 kB\nMemAvailable:   9000 kB\n");
+	assert_int_equal(cb_group_memory_at(root, folder, sizeof(folder)), 0); /* there is none */
+	put("/proc/self/mountinfo", "31 25 0:26 / /cg rw - cgroup2 cgroup2 rw\n"
+				    "32 25 0:27 /outer /v1 rw - cgroup cgroup rw,memory\n");
+	put("/proc/self/cgroup", "4:memory:/outer/job\n0::/slice/service/scope\n");
+	put("/cg/slice/service/scope/memory.max", "max\n");
+	put("/cg/slice/service/memory.max", "1600000\n");
+	put("/cg/slice/memory.max", "4000000\n");
+	assert_int_equal(cb_group_memory_at(root, folder, sizeof(folder)), 1600000);
+	assert_string_equal(folder, "/cg/slice/service");
+	put("/cg/slice/service/memory.current", "1500004\n");
+	assert_true(cb_host_memory_short_at(root));
+	put("/cg/slice/service/memory.current", "1500000\n");
+	assert_false(cb_host_memory_short_at(root));
+	/* version 1; what lies above the mount is known by a figure of our own group's */
+	put("/v1/job/memory.limit_in_bytes", "9223372036854771712\n");
+	put("/v1/job/memory.stat", "rss 1\nhierarchical_memory_limit 1200000\n");
+	assert_int_equal(cb_group_memory_at(root, folder, sizeof(folder)), 1200000);
+	assert_string_equal(folder, "/v1/job");
+	put("/v1/memory.limit_in_bytes", "1200000\n"); /* it is shown, and so named */
+	assert_int_equal(cb_group_memory_at(root, folder, sizeof(folder)), 1200000);
+	assert_string_equal(folder, "/v1");
+	put("/v1/memory.limit_in_bytes", "900000000\n"); /* more than the host has is none */
+	put("/v1/job/memory.stat", "rss 1\nhierarchical_memory_limit 900000000\n");
+	assert_int_equal(cb_group_memory_at(root, NULL, 0), 1600000);
+	for (size_t i = 0; i < sizeof(made) / sizeof(made[0]); i++)
+		drop(made[i]);
+	assert_int_equal(cb_group_memory_at(root, NULL, 0), 0);
+}
+
 static int setup(void **state)
 {
 	(void)state;
@@ -107,6 +161,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_host),
 		cmocka_unit_test(test_container),
+		cmocka_unit_test(test_groups_above),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -30,6 +30,7 @@ static struct cb_jail_spec sample(void)
 				     .workspace_target = strdup("/w"),
 				     .workspace_note = strdup("note \xc3\xa4"),
 				     .host_home = strdup("/home/me"),
+				     .limit_memory_note = strdup("what fits"),
 				     .limit_data = UINT64_MAX,
 				     .limit_pids = 1,
 				     .limit_open_files = 32,
