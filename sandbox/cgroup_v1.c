@@ -14,6 +14,8 @@
 #include <string.h>
 
 #define SWEEP_DEPTH 8
+#define SOCKETS_SHARE 16	 /* of limits.memory, on top of it */
+#define SOCKETS_LEAST (4u << 20) /* so that a socket is of use */
 
 static const char *const names[CB_CONTROLLERS] = { "memory", "pids", "cpu", "cpuacct" };
 
@@ -49,6 +51,16 @@ static void sweep(const struct cb_cgroup_tables *t, const struct cb_cgroups *c)
 	}
 }
 
+/* Version 1 counts what waits in TCP and UDP sockets beside all other memory, and only where a limit is set, before the
+ * socket is made. Version 2 counts it with the rest. */
+static int limit_sockets(int memory, uint64_t limit)
+{
+	int r = cb_cg_write_number(memory, "memory.kmem.tcp.limit_in_bytes",
+				   limit / SOCKETS_SHARE > SOCKETS_LEAST ? limit / SOCKETS_SHARE : SOCKETS_LEAST);
+
+	return r == -ENOENT ? 0 : r; /* a kernel without it */
+}
+
 static int limit(const struct cb_cgroup *g, const struct cb_jail_spec *spec)
 {
 	int memory = g->dir[CB_CG_MEMORY], r = 0;
@@ -59,6 +71,8 @@ static int limit(const struct cb_cgroup *g, const struct cb_jail_spec *spec)
 			r = cb_cg_write_number(memory, "memory.memsw.limit_in_bytes", spec->limit_memory);
 		if (r == -ENOENT)
 			r = 0;
+		if (r == 0)
+			r = limit_sockets(memory, spec->limit_memory);
 	}
 	if (r == 0)
 		r = cb_cg_write_number(g->dir[CB_CG_PIDS], "pids.max", spec->limit_pids + cb_notify_own_tasks(spec));
