@@ -15,6 +15,7 @@
 #define SECOND 1000000000LL
 #define SOONEST (SECOND / 50)
 #define LATEST (5 * SECOND)
+#define SAMPLE (SECOND / 10) /* where processes could come and go between two looks, unseen */
 #define SLACK 0.05 /* s: the clock of /proc ticks in hundredths */
 #define WAIT_PERIOD SECOND
 #define MEMORY_PERIOD (SECOND / 10)
@@ -39,6 +40,8 @@ static void arm(struct cb_kernel *k)
 
 		in = left < (double)SOONEST ? SOONEST : left < (double)LATEST ? (int64_t)left : LATEST;
 	}
+	if (m->limit > 0 && m->sampled && in > SAMPLE / 2) /* when it is looked at is not to be known before */
+		in = SAMPLE / 2 + cb_now_ns() / 64 % SAMPLE;
 	if (m->waits && in > WAIT_PERIOD)
 		in = WAIT_PERIOD;
 	if (m->memory > 0 && in > MEMORY_PERIOD)
@@ -53,12 +56,18 @@ static void arm(struct cb_kernel *k)
 static double advance(struct cb_kernel *k, double *ret_elapsed)
 {
 	struct cb_meter *m = &k->execution.meter;
-	double now = cb_usage_jail_cpu(&k->guest.usage), delta = now - m->last;
 	int64_t now_ns = cb_now_ns();
+	double now, delta;
 
 	*ret_elapsed = (double)(now_ns - m->last_ns) / (double)SECOND;
-	m->last = now;
 	m->last_ns = now_ns;
+	if (m->sampled) {
+		delta = cb_usage_advance(&m->ledger, &k->guest.usage, *ret_elapsed);
+	} else {
+		now = cb_usage_jail_cpu(&k->guest.usage);
+		delta = now - m->last;
+		m->last = now;
+	}
 	/* a walk may miss a process that is just adopted and find it the next time: no more than time itself allows */
 	if (delta > *ret_elapsed * processors() + SLACK)
 		delta = *ret_elapsed * processors() + SLACK;
@@ -100,10 +109,13 @@ void cb_meter_start(struct cb_kernel *k, double cpu, uint64_t memory)
 	m->waits = false;
 	m->used = m->last = 0;
 	m->last_ns = cb_now_ns();
+	m->sampled = false;
 	if (cpu <= 0 && memory == 0)
 		return;
+	m->sampled = !cb_usage_counts_cpu(&k->guest.usage);
+	m->ledger.count = 0;
 	(void)advance(k, &elapsed);
-	m->used = 0;
+	m->used = m->ledger.unseen = 0;
 	arm(k);
 }
 

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "usage.h"
+
 struct cb_kernel;
 
 struct cb_meter {
@@ -13,6 +15,8 @@ struct cb_meter {
 	double used;	 /* since the cell's start */
 	double last;	 /* the last reading */
 	int64_t last_ns; /* when that was */
+	bool sampled;	 /* no control group counts: the ledger does */
+	struct cb_usage_ledger ledger;
 	bool waits;	 /* the cell's clock stands while it waits for input */
 	int timer;
 };

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #define WALK_NS 10000000 /* the loop waits for it */
+#define UNSEEN_SLACK 1.0 /* s: who was just begun when it was seen stands for more than it is */
 
 static int read_text(int fd, char *ret, size_t size)
 {
@@ -287,6 +288,106 @@ double cb_usage_jail_cpu(const struct cb_usage_source *s)
 		sum += user + sys;
 	}
 	return sum;
+}
+
+bool cb_usage_counts_cpu(const struct cb_usage_source *s)
+{
+	char text[1024];
+	double user, sys;
+
+	return read_text(s->cgroup[CB_USAGE_CPU], text, sizeof(text)) == 0 && cb_usage_parse_cpu(text, &user, &sys);
+}
+
+bool cb_usage_parse_process(const char *text, struct cb_usage_process *ret, char *ret_state)
+{
+	const char *p = strrchr(text, ')');
+	double hz = (double)sysconf(_SC_CLK_TCK);
+	unsigned long user, sys, child_user, child_sys;
+	unsigned long long start;
+
+	/* behind the name: state is field 3, utime 14, stime, cutime, cstime, starttime 22 */
+	if (p == NULL ||
+	    sscanf(p + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %lu %lu %*d %*d %*d %*d %llu", ret_state,
+		   &user, &sys, &child_user, &child_sys, &start) != 6)
+		return false;
+	ret->start = start;
+	ret->own = (double)(user + sys) / hz;
+	ret->children = (double)(child_user + child_sys) / hz;
+	return true;
+}
+
+static const struct cb_usage_process *seen(const struct cb_usage_ledger *l, const struct cb_usage_process *p, size_t at)
+{
+	for (size_t i = 0; i < l->count; i++) { /* mostly at the same place as the last time */
+		const struct cb_usage_process *q = &l->seen[(at + i) % l->count];
+
+		if (q->pid == p->pid && q->start == p->start)
+			return q;
+	}
+	return NULL;
+}
+
+double cb_usage_ledger_add(struct cb_usage_ledger *l, const struct cb_usage_process *now, size_t count, double at_work,
+			   double elapsed_s)
+{
+	double gone = 0, own = 0, fresh = 0, reaped = 0;
+
+	for (size_t i = 0; i < l->count; i++)
+		gone += l->seen[i].own + l->seen[i].children;
+	for (size_t i = 0; i < count; i++) {
+		const struct cb_usage_process *before = seen(l, &now[i], i);
+
+		if (before == NULL) {
+			fresh += now[i].own + now[i].children;
+			continue;
+		}
+		own += now[i].own - before->own;
+		reaped += now[i].children - before->children;
+		gone -= before->own + before->children;
+	}
+	/* what parents took over of those that are gone has been counted while these lived */
+	fresh += reaped > gone ? reaped - gone : 0;
+	l->unseen += at_work * elapsed_s - fresh;
+	if (l->unseen < -UNSEEN_SLACK)
+		l->unseen = -UNSEEN_SLACK;
+	own += fresh + (l->unseen > 0 ? l->unseen : 0);
+	l->unseen = l->unseen > 0 ? 0 : l->unseen;
+	l->count = count;
+	memcpy(l->seen, now, count * sizeof(*now));
+	return own;
+}
+
+/* Its share of the processors while it is ready to run. */
+static double share(pid_t pid)
+{
+	char path[64], text[128];
+	struct cb_turns t;
+
+	snprintf(path, sizeof(path), "/proc/%d/schedstat", (int)pid);
+	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	t = cb_usage_parse_turns(read_text(fd, text, sizeof(text)) == 0 ? text : "");
+	return t.ran_s + t.waited_s > 0 ? t.ran_s / (t.ran_s + t.waited_s) : 1;
+}
+
+double cb_usage_advance(struct cb_usage_ledger *l, const struct cb_usage_source *s, double elapsed_s)
+{
+	static struct cb_usage_process now[CB_USAGE_PROCESSES];
+	static struct walk w; /* large: not for the stack */
+	double at_work = 0, most = (double)sysconf(_SC_NPROCESSORS_ONLN);
+	char text[1024], state;
+	size_t n = 0;
+
+	start_walk(&w, s->init);
+	for (size_t i = 0; i < w.count && cb_now_ns() < w.end; i++) {
+		if (look(&w, i, "stat", text, sizeof(text)) < 0 || !cb_usage_parse_process(text, &now[n], &state))
+			continue;
+		now[n].pid = w.pid[i];
+		if (state == 'R' && seen(l, &now[n], n) == NULL)
+			at_work += share(w.pid[i]);
+		n++;
+	}
+	return cb_usage_ledger_add(l, now, n, at_work < most ? at_work : most, elapsed_s);
 }
 
 uint64_t cb_usage_faults(const struct cb_usage_source *s, double *ret_sys_s)

@@ -39,6 +39,25 @@ void cb_usage_read(const struct cb_usage_source *s, struct cb_usage *ret_usage);
  * at CB_USAGE_PROCESSES processes, and no longer than some ms. */
 #define CB_USAGE_PROCESSES 2048
 double cb_usage_jail_cpu(const struct cb_usage_source *s);
+/* Seconds since the last call, of all processes in the jail. Where no control group counts, those of processes that
+ * came and went unseen, and that nobody waited for, are in no file: such as are seen at work, and were not there the
+ * last time, stand for them. All zero at first; `elapsed_s` since the last call. */
+struct cb_usage_ledger {
+	size_t count;
+	struct cb_usage_process {
+		pid_t pid;
+		unsigned long long start;
+		double own, children; /* seconds */
+	} seen[CB_USAGE_PROCESSES];
+	double unseen; /* seconds more than were measured; negative = slack */
+};
+double cb_usage_advance(struct cb_usage_ledger *l, const struct cb_usage_source *s, double elapsed_s);
+/* Whether a control group counts it, so that nothing is lost between two looks. */
+bool cb_usage_counts_cpu(const struct cb_usage_source *s);
+/* The sum alone: `now` in place of what was seen, `at_work` processors that new ones of them use. */
+double cb_usage_ledger_add(struct cb_usage_ledger *l, const struct cb_usage_process *now, size_t count, double at_work,
+			   double elapsed_s);
+bool cb_usage_parse_process(const char *text, struct cb_usage_process *ret, char *ret_state);
 /* Bytes of a process that are its own or a copy's (resident, not of files); 0 if it can't be read. */
 uint64_t cb_usage_of(pid_t pid);
 /* The sum of that over a process and what descends from it; UINT64_MAX if they were too many to look at. */

@@ -41,6 +41,7 @@ struct cb_jail {
 	int tree_fd;           /* pid 1: detached writable mount of the workspace, for the notifier; -1 = none */
 	int sync_fd;           /* SEQPACKET to the broker: gate and failure report */
 	int oom_fd;            /* pid 1's own oom_score_adj, as only it has it; -1 = none */
+	int sockets_fd;        /* on its way from pid 1 to cb_inmate.sockets; -1 = none */
 	int guest_fds[CB_SPAWN_NFDS];
 	struct cb_cgroups cgroups; /* where groups for jails are made; kind NONE = the watchdog holds limits.memory */
 	struct sock_fprog filter; /* compiled once in the broker, loaded in every child */
@@ -127,8 +128,11 @@ struct cb_inmate {
 	pid_t guest; /* as we see it */
 	struct cb_cgroup group;
 	struct cb_notifier notifier;
+	int sockets; /* shows its sockets (kernel_memory.c), where no control group counts them; -1 = none */
 };
-#define CB_INMATE_NONE ((struct cb_inmate){ .pidfd = -1, .group = CB_CGROUP_EMPTY, .notifier = CB_NOTIFIER_NONE })
+#define CB_INMATE_NONE                                                                                                 \
+	((struct cb_inmate){                                                                                           \
+		.pidfd = -1, .group = CB_CGROUP_EMPTY, .notifier = CB_NOTIFIER_NONE, .sockets = -1 })
 
 /* launch.c: builds one jail; used by broker.c and run.c. */
 int cb_jail_launch(struct cb_jail *jail, struct cb_inmate *ret_inmate, struct cb_err *err);

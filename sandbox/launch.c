@@ -7,6 +7,7 @@
  * LAUNCH_MS.
  */
 #include "bare.h"
+#include "kernel_memory.h"
 #include "oom.h"
 #include "process.h"
 
@@ -218,6 +219,10 @@ static int await_guest(struct cb_jail *jail, int fd, struct cb_inmate *inmate, s
 				return r;
 			continue;
 		}
+		if (message.kind == CB_SYNC_SOCKETS) {
+			jail->sockets_fd = cb_fd_take(&upper);
+			continue;
+		}
 		guest = sender;
 		memcpy(jail->note, message.note, sizeof(jail->note));
 	}
@@ -272,6 +277,9 @@ static int launch(struct cb_jail *jail, struct cb_inmate *inmate, struct cb_err 
 	cb_launch_mark("ready");
 	inmate->pid1 = pid;
 	inmate->pidfd = cb_fd_take(&pidfd);
+	inmate->sockets = cb_fd_take(&jail->sockets_fd);
+	if (inmate->sockets < 0 && jail->cgroups.kind == CB_CGROUP_NONE) /* it has our own network */
+		inmate->sockets = cb_kernel_sockets();
 	return 0;
 }
 
@@ -310,6 +318,7 @@ static int attempt(struct cb_jail *jail, struct cb_inmate *inmate, struct cb_err
 		return cb_err_set(err, r, "launch", NULL, "no memory for the trace: %s", strerror(-r));
 	jail->note[0] = '\0';
 	cb_fd_close(&jail->merged_fd); /* a layer serves one mount */
+	cb_fd_close(&jail->sockets_fd);
 	cb_launch_mark("cgroup");
 	r = cb_cgroup_make(&jail->cgroups, jail->spec, &inmate->group, err);
 	cb_launch_mark("open workspace");
@@ -375,5 +384,6 @@ void cb_jail_ended(struct cb_jail *jail, struct cb_inmate *inmate, struct cb_cgr
 	cb_cgroup_read(&inmate->group, ret_figures);
 	cb_cgroup_remove(&jail->cgroups, &inmate->group);
 	cb_fd_close(&inmate->pidfd);
+	cb_fd_close(&inmate->sockets);
 	*inmate = CB_INMATE_NONE;
 }

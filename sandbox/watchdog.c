@@ -1,10 +1,11 @@
 /* The memory of a jail that no control group bounds, measured from outside.
  *
- * Trust domain: broker, outside. The sum is that of the jail's own anonymous memory, of what its folders in memory hold
- * and of shared memory without a file; pages that processes share count once. It is taken in two steps: resident sizes,
- * which are cheap and count too much, and only if those are over the limit the kernel's exact shares. These can be made
- * slow from inside, by very many mappings: when the time for a look is over, what was not looked at counts with its
- * resident size, so that a jail can't hide by being hard to measure. Memory that
+ * Trust domain: broker, outside. The sum is that of the jail's own anonymous memory, of what its folders in memory
+ * hold, of shared memory without a file, and of what the kernel keeps for it (kernel_memory.c); pages that processes
+ * share count once. It is taken in two steps: resident sizes, which are cheap and count too much, and only if those are
+ * over the limit the kernel's exact shares. These can be made slow from inside, by very many mappings: when the time
+ * for a look is over, what was not looked at counts with its resident size, so that a jail can't hide by being hard to
+ * measure. Memory that
  * nothing maps and no folder shows (memfd, System V segments) can't be seen: those calls are absent in a jail without
  * control group.
  *
@@ -13,6 +14,8 @@
  * that to dip is no way to stay over. Callers: broker.c, run.c.
  */
 #include "watchdog.h"
+
+#include "kernel_memory.h"
 
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>
@@ -29,13 +32,18 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PROCESSES_MAX 8192
+#define PROCESSES_MAX CB_KERNEL_PROCESSES
+#define THREAD_BYTES 24576 /* its stack in the kernel, and the rest that the kernel keeps of it; about */
+#define INODE_BYTES 1024 /* of a file in memory, beside its content; about */
 #define INTERVAL_MS 100
 #define OVER_INTERVAL_MS 20
 #define OVER_GROWTH(limit) (limit) /* at most, in the time that it may be over */
 #define BUDGET_MS 500	 /* of processor time for one look */
 #define BUDGET_SHORT_MS 25 /* if it is below its limit in any case, or above it by what was seen so far */
 #define WALL_FACTOR 4	 /* of the clock's time */
+#define BUDGET_KERNEL_MS 1000 /* of processor time for what the kernel holds */
+#define KERNEL_INTERVAL_MS 250
+#define KERNEL_SHARE 20 /* at most one part in so many for that */
 #define INTERVAL_SHARE 5 /* at most one part in so many of a processor's time */
 
 struct family {
@@ -126,20 +134,64 @@ uint64_t cb_watchdog_field(const char *text, const char *key)
 	return 0;
 }
 
-/* Its resident memory but for files' and its page tables; nothing else counts those. */
-static void resident(pid_t pid, uint64_t *ret_pages, uint64_t *ret_tables)
+/* False if it is no more. */
+static bool read_status(pid_t pid, char *ret_text, size_t size)
 {
-	char path[64], text[4096];
+	char path[64];
 	ssize_t n;
 
 	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
 	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
 
-	n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : 0;
-	text[n > 0 ? n : 0] = '\0';
+	n = fd >= 0 ? read(fd, ret_text, size - 1) : 0;
+	ret_text[n > 0 ? n : 0] = '\0';
+	return n > 0;
+}
+
+static bool has_memory(const char *status)
+{
+	return strstr(status, "\nVmRSS:") != NULL;
+}
+
+/* A process whose first thread has ended goes on in the others; all that /proc shows of it is shown of them. */
+static pid_t living_thread(pid_t pid, char *ret_status, size_t size)
+{
+	char path[64];
+	const struct dirent *entry;
+	pid_t found = 0;
+	DIR *threads;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	threads = opendir(path);
+	while (threads != NULL && found == 0 && (entry = readdir(threads)) != NULL) {
+		pid_t thread = (pid_t)strtol(entry->d_name, NULL, 10);
+
+		if (thread > 0 && read_status(thread, ret_status, size) && has_memory(ret_status))
+			found = thread;
+	}
+	if (threads != NULL)
+		(void)closedir(threads);
+	return found;
+}
+
+/* Its resident memory but for files', and what the kernel keeps of it: page tables and threads. */
+static void resident(pid_t *pid, uint64_t *ret_pages, uint64_t *ret_tables)
+{
+	char text[4096];
+
+	if (!read_status(*pid, text, sizeof(text)))
+		return;
+	if (!has_memory(text)) {
+		pid_t thread = living_thread(*pid, text, sizeof(text));
+
+		if (thread == 0)
+			return;
+		*pid = thread;
+	}
 	*ret_pages = cb_watchdog_field(text, "RssAnon") + cb_watchdog_field(text, "RssShmem") +
 		     cb_watchdog_field(text, "VmSwap");
-	*ret_tables = cb_watchdog_field(text, "VmPTE");
+	*ret_tables = cb_watchdog_field(text, "VmPTE") +
+		      cb_watchdog_field(text, "Threads") / 1024 * THREAD_BYTES; /* a number, no kilobytes */
 }
 
 /* Its share of anonymous memory, swapped or not; false where the kernel does not say. */
@@ -204,7 +256,7 @@ static uint64_t unnamed_shared(pid_t pid, const struct end *end, uint64_t most)
 	snprintf(path, sizeof(path), "/proc/%d/smaps", (int)pid);
 	file = fopen(path, "re");
 	if (file == NULL)
-		return 0;
+		return most;
 	if (!read_unnamed(file, end, &sum))
 		sum = most;
 	(void)fclose(file);
@@ -213,7 +265,10 @@ static uint64_t unnamed_shared(pid_t pid, const struct end *end, uint64_t most)
 
 static uint64_t held(const struct statvfs *st)
 {
-	return st->f_blocks > st->f_bfree ? (uint64_t)(st->f_blocks - st->f_bfree) * st->f_frsize : 0;
+	uint64_t blocks = st->f_blocks > st->f_bfree ? st->f_blocks - st->f_bfree : 0;
+	uint64_t inodes = st->f_files > st->f_ffree ? st->f_files - st->f_ffree : 0;
+
+	return blocks * st->f_frsize + inodes * INODE_BYTES;
 }
 
 /* Bytes that the jail's folders in memory and the upper layers of its overlays hold. */
@@ -246,10 +301,10 @@ static uint64_t in_folders(const struct family *f, const struct cb_jail *jail)
 }
 
 struct cb_memory cb_watchdog_measure(const struct cb_inmate *inmate, const struct cb_jail *jail, int budget_ms,
-				     uint64_t enough)
+				     uint64_t kernel, uint64_t enough)
 {
 	struct family *f = find_family(inmate->pid1);
-	uint64_t folders = in_folders(f, jail), rough = folders, sum = folders, shared = 0, anon = 0;
+	uint64_t folders = in_folders(f, jail) + kernel, rough = folders, sum = folders, shared = 0, anon = 0;
 	uint64_t limit = jail->spec->limit_memory;
 	bool late = false, enough_seen = false;
 	struct end soon, end;
@@ -257,7 +312,7 @@ struct cb_memory cb_watchdog_measure(const struct cb_inmate *inmate, const struc
 	for (size_t i = 0; i < f->count; i++) {
 		uint64_t pages = 0, tables = 0;
 
-		resident(f->pid[i], &pages, &tables);
+		resident(&f->pid[i], &pages, &tables);
 		rough += pages + tables;
 		sum += tables;
 		f->most[i] = pages;
@@ -271,10 +326,8 @@ struct cb_memory cb_watchdog_measure(const struct cb_inmate *inmate, const struc
 		uint64_t own = 0, common = 0;
 
 		late = late || is_late(&end);
-		if (late)
+		if (late || !anonymous(f->pid[i], &own, &common))
 			own = f->most[i];
-		else
-			(void)anonymous(f->pid[i], &own, &common);
 		sum += own;
 		anon += own;
 		f->most[i] = common;
@@ -289,6 +342,40 @@ struct cb_memory cb_watchdog_measure(const struct cb_inmate *inmate, const struc
 	return (struct cb_memory){ rough, sum, late || enough_seen ? 0 : anon };
 }
 
+static bool is_kernel_late(const void *end)
+{
+	return cpu_ms() >= *(const int64_t *)end;
+}
+
+/* As often as it is cheap, and oftener if it is much. */
+static void look_at_kernel(struct cb_watchdog *w, const struct cb_inmate *inmate, const struct cb_jail *jail)
+{
+	struct family *f;
+	uint64_t pages, tables;
+	int64_t start = cb_now_ms(), began = cpu_ms(), end = began + BUDGET_KERNEL_MS, rest;
+
+	if (start < w->kernel_ms)
+		return;
+	f = find_family(inmate->pid1);
+	for (size_t i = 1; i < f->count; i++) /* a living thread's number in place of a dead one's */
+		resident(&f->pid[i], &pages, &tables);
+	w->kernel = cb_kernel_memory(&(struct cb_kernel_look){
+		.pid = f->pid,
+		.count = f->count,
+		.sockets = inmate->sockets,
+		.own_network = jail->spec->network != CB_NETWORK_FULL && !jail->bare,
+		.open_files = jail->spec->limit_open_files,
+		.is_late = is_kernel_late,
+		.end = &end,
+	});
+	rest = (cpu_ms() - began) * KERNEL_SHARE;
+	if (w->kernel > jail->spec->limit_memory / 8)
+		rest += INTERVAL_MS;
+	else
+		rest += KERNEL_INTERVAL_MS;
+	w->kernel_ms = cb_now_ms() + rest;
+}
+
 enum cb_watchdog_says cb_watchdog_look(struct cb_watchdog *w, const struct cb_inmate *inmate,
 				       const struct cb_jail *jail, int grace_ms)
 {
@@ -300,7 +387,8 @@ enum cb_watchdog_says cb_watchdog_look(struct cb_watchdog *w, const struct cb_in
 	if (cb_host_memory_short())
 		enough = 0;
 	w->began_ms = start;
-	w->now = cb_watchdog_measure(inmate, jail, BUDGET_MS, start < w->exact_ms ? limit : enough);
+	look_at_kernel(w, inmate, jail);
+	w->now = cb_watchdog_measure(inmate, jail, BUDGET_MS, w->kernel, start < w->exact_ms ? limit : enough);
 	end = cb_now_ms();
 	rest = (end - start) * INTERVAL_SHARE;
 	w->next_ms = end + INTERVAL_MS + (w->now.rough > limit ? rest : 0);

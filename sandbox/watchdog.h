@@ -24,6 +24,8 @@ struct cb_watchdog {
 	int64_t began_ms;     /* the last look, */
 	int64_t looked_ms;    /* and its end */
 	uint64_t most;	      /* and never over this */
+	uint64_t kernel;      /* bytes that the kernel holds for it, beside its own (kernel_memory.c), */
+	int64_t kernel_ms;    /* and when to look for them again */
 };
 
 enum cb_watchdog_says {
@@ -38,10 +40,10 @@ enum cb_watchdog_says cb_watchdog_look(struct cb_watchdog *w, const struct cb_in
 /* Milliseconds until the next look. */
 int cb_watchdog_wait(const struct cb_watchdog *w);
 
-/* What the jail uses, exactly if it may be more than `enough`. Where that is not over the limit it may be too much, as
- * it may be when the milliseconds of processor time are used up. */
+/* What the jail uses, `kernel` bytes included, exactly if it may be more than `enough`. Where that is not over the
+ * limit it may be too much, as it may be when the milliseconds of processor time are used up. */
 struct cb_memory cb_watchdog_measure(const struct cb_inmate *inmate, const struct cb_jail *jail, int budget_ms,
-				     uint64_t enough);
+				     uint64_t kernel, uint64_t enough);
 /* The parsers alone. "KEY:   12 kB" in bytes; the shares of shared memory without a file in /proc/PID/smaps. */
 uint64_t cb_watchdog_field(const char *text, const char *key);
 uint64_t cb_watchdog_unnamed(FILE *smaps);

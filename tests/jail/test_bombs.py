@@ -6,6 +6,7 @@ unless systemd delegates a group. docs/limits.md has the table of who holds what
 
 import json
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -27,6 +28,7 @@ LIMITS = {
     "limits.message": "1M",
 }
 OK = "ok"
+PYTHON = "/usr/bin/python3"
 
 # name: code, what the cell ends with, its `limit`, whether the state is kept
 BOMBS = {
@@ -204,8 +206,6 @@ def test_command(nothing_left):
     build = os.environ.get("CELLBLOCK_BUILD")
     if not build:
         pytest.skip("CELLBLOCK_BUILD is not set")
-    import subprocess
-
     bomb = BOMBS["shared mapping"][0]
     run = [f"{build}/bin/cellblock", "run", "--set", "limits.memory=200M", "--set", "workspace.mode=tmpfs"]
     done = subprocess.run([*run, "--", "/usr/bin/python3", "-c", bomb], capture_output=True, text=True, timeout=60)
@@ -217,6 +217,127 @@ def test_command(nothing_left):
         timeout=60,
     )
     assert done.returncode == 124, done
+
+
+# Memory that the kernel holds for a program, and that no process shows as its own. Each takes some times limits.memory,
+# and says so if it still has it after a while.
+HELD = """
+import ctypes, os, socket, struct, sys, threading, time
+LIMIT, kind, all, me = 100 << 20, sys.argv[1], [], os.getpid()
+libc = ctypes.CDLL(None)
+
+def fill(s, size=60000):
+    s.setblocking(False)
+    try:
+        for i in range(1000): s.send(bytes(size))
+    except OSError: pass
+
+def large(s):
+    for option in socket.SO_RCVBUF, socket.SO_SNDBUF: s.setsockopt(socket.SOL_SOCKET, option, 1 << 24)
+    all.append(s)
+    return s
+
+def held(s):
+    m = struct.unpack("9I", s.getsockopt(socket.SOL_SOCKET, 55, 36))
+    return m[0] + m[4] + m[5]
+
+def children(count):
+    for i in range(count):
+        if os.fork() == 0: return
+
+def tcp():
+    server = large(socket.create_server(("127.0.0.1", 0)))
+    for i in range(100):
+        a = large(socket.socket())
+        a.connect(server.getsockname())
+        fill(a)
+        fill(large(server.accept()[0]))
+    return sum(map(held, all))
+
+def udp():
+    for i in range(200):
+        a = large(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        a.bind(("127.0.0.1", 0))
+        a.connect(a.getsockname())
+        for i in range(30): fill(a)
+        if i and sum(map(held, all)) > 4 * LIMIT: break
+    return sum(map(held, all))
+
+def closed_senders(kind=socket.SOCK_STREAM):
+    for i in range(1200):
+        a, b = socket.socketpair(socket.AF_UNIX, kind)
+        a.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 24)
+        fill(a)
+        all.append(b)
+        if i == 400: children(1)
+        if i == 800: break
+    return 4 * LIMIT
+
+def datagrams(): return closed_senders(socket.SOCK_DGRAM)
+
+def pipes():
+    children(20)
+    for i in range(450):
+        r, w = os.pipe()
+        os.set_blocking(w, False)
+        try: os.write(w, bytes(1 << 16))
+        except OSError: pass
+    return 4 * LIMIT
+
+def mappings():
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+    children(40)
+    for i in range(60000): libc.mmap(None, 4096, 1 + 2 * (i % 2), 0x22, -1, 0)
+    return 4 * LIMIT
+
+def first_thread_ended():
+    def work():
+        memory = bytearray(b"1") * (40 << 20)
+        time.sleep(20)
+        os.write(1, b"escaped\\n")
+    for i in range(6):
+        if os.fork() == 0:
+            threading.Thread(target=work).start()
+            libc.syscall(60, 0)
+    return 4 * LIMIT
+
+if globals()[kind]() > 2 * LIMIT:
+    time.sleep(20)
+    print("escaped")
+else:
+    print("refused")
+"""
+
+
+def held_kinds():
+    return "tcp udp closed_senders datagrams pipes mappings first_thread_ended".split()
+
+
+def run_held(build, kind, who=()):
+    run = [*who, f"{build}/bin/cellblock", "run", "--set", "limits.memory=100M", "--set", "workspace.mode=tmpfs"]
+    return subprocess.run([*run, "--", PYTHON, "-c", HELD, kind], capture_output=True, text=True, timeout=100, cwd="/")
+
+
+@pytest.mark.parametrize("kind", ["tcp", "udp"])
+def test_what_the_kernel_holds_counts(nothing_left, kind):
+    """Refused by a control group's limit (what else there is its group counts), or ended by the watchdog."""
+    build = os.environ.get("CELLBLOCK_BUILD")
+    if not build:
+        pytest.skip("CELLBLOCK_BUILD is not set")
+    done = run_held(build, kind)
+    assert "escaped" not in done.stdout, done
+    assert "refused" in done.stdout or "limits.memory" in done.stderr, done
+
+
+@pytest.mark.parametrize("kind", held_kinds())
+def test_what_the_kernel_holds_counts_without_control_groups(nothing_left, ordinary_user, kind):
+    build = os.environ.get("CELLBLOCK_BUILD")
+    if not build:
+        pytest.skip("CELLBLOCK_BUILD is not set")
+    ids = (f"--reuid={ordinary_user.pw_uid}", f"--regid={ordinary_user.pw_gid}", "--clear-groups")
+    done = run_held(build, kind, ("setpriv", *ids, "env", "HOME=/nonexistent"))
+    assert "escaped" not in done.stdout, done
+    assert done.returncode == 137 and "limits.memory" in done.stderr, done
 
 
 def test_watchdog(nothing_left, ordinary_user):

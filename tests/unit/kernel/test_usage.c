@@ -56,6 +56,57 @@ static void test_turns(void **state)
 	assert_true(t.ran_s == 0 && t.waited_s == 0);
 }
 
+/* Children that nobody waits for leave nothing behind: those that are seen at work stand for them. */
+static void test_ledger(void **state)
+{
+	static struct cb_usage_ledger l;
+	struct cb_usage_process p[2] = { { 10, 1, 1.0, 0.0 }, { 11, 2, 0.5, 0.0 } };
+
+	(void)state;
+	assert_true(cb_usage_ledger_add(&l, p, 2, 0, 1) == 1.5); /* all that it first sees */
+	l.unseen = 0;
+	p[0].own = 1.25;
+	assert_true(cb_usage_ledger_add(&l, p, 2, 0, 1) == 0.25);
+	/* the second has ended, and was waited for: what it had used counts once */
+	p[0].children = 0.75;
+	assert_true(cb_usage_ledger_add(&l, p, 1, 0, 1) == 0.25);
+	/* a process with the same number is another one by its start; what it used goes nowhere when it dies */
+	p[1] = (struct cb_usage_process){ 11, 3, 0.5, 0.0 };
+	assert_true(cb_usage_ledger_add(&l, p, 2, 0, 1) == 0.5);
+	assert_true(cb_usage_ledger_add(&l, p, 1, 0, 1) == 0);
+	/* always a new one at work, and nothing of it is left the next time: from some time on it counts in full */
+	l.unseen = 0;
+	double sum = 0;
+
+	for (int i = 0; i < 10; i++) {
+		p[1] = (struct cb_usage_process){ 20 + i, 4, 0.0, 0.0 };
+		sum += cb_usage_ledger_add(&l, p, 2, 1, 1);
+	}
+	assert_true(sum == 10);
+	/* the same, but waited for: it is not counted twice */
+	l.unseen = 0;
+	sum = 0;
+	for (int i = 0; i < 10; i++) {
+		p[0].children += 1;
+		p[1] = (struct cb_usage_process){ 40 + i, 4, 0.0, 0.0 };
+		sum += cb_usage_ledger_add(&l, p, 2, 1, 1);
+	}
+	assert_true(sum == 10);
+}
+
+static void test_process_of_stat(void **state)
+{
+	struct cb_usage_process p = { 0 };
+	double hz = (double)sysconf(_SC_CLK_TCK);
+	char at = 0;
+
+	(void)state;
+	assert_true(cb_usage_parse_process("42 (x) Z)" TAIL, &p, &at));
+	assert_true(at == 'S' && p.start == 1 && p.own == 350 / hz && p.children == 30 / hz);
+	assert_false(cb_usage_parse_process("42 (x) S 1 2", &p, &at));
+	assert_false(cb_usage_parse_process("", &p, &at));
+}
+
 static void test_peak(void **state)
 {
 	(void)state;
@@ -147,6 +198,8 @@ int main(void)
 		cmocka_unit_test(test_stat),
 		cmocka_unit_test(test_stat_of_another_form),
 		cmocka_unit_test(test_turns),
+		cmocka_unit_test(test_ledger),
+		cmocka_unit_test(test_process_of_stat),
 		cmocka_unit_test(test_peak),
 		cmocka_unit_test(test_of_this_process),
 		cmocka_unit_test(test_own),

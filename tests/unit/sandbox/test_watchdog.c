@@ -63,7 +63,7 @@ static struct cb_memory measure(int flags, int children, int budget_ms, uint64_t
 	for (int i = 0; i < children; i++)
 		assert_true(read(says[0], &byte, 1) == 1);
 	inmate.pid1 = getpid(); /* as if we were pid 1 */
-	found = cb_watchdog_measure(&inmate, &jail, budget_ms, spec.limit_memory);
+	found = cb_watchdog_measure(&inmate, &jail, budget_ms, 0, spec.limit_memory);
 	for (int i = 0; i < children; i++) {
 		kill(pid[i], SIGKILL);
 		waitpid(pid[i], NULL, 0);
@@ -105,10 +105,11 @@ static void test_over(void **state)
 {
 	struct cb_jail_spec spec = { .limit_memory = 1 };
 	struct cb_jail jail = { .spec = &spec, .upper_fd = { -1, -1 } };
-	struct cb_inmate inmate = { .pid1 = getppid(), .guest = getpid(), .pidfd = -1, .group = CB_CGROUP_EMPTY };
+	struct cb_inmate inmate = CB_INMATE_NONE;
 	struct cb_watchdog w = { 0 };
 
 	(void)state;
+	inmate.pid1 = getppid();
 	assert_int_equal(cb_watchdog_look(&w, &inmate, &jail, 0), CB_WATCHDOG_KILL);
 	assert_true(w.over > 1);
 	assert_int_equal(cb_watchdog_look(&w, &inmate, &jail, 0), CB_WATCHDOG_FINE); /* once */
@@ -123,11 +124,12 @@ static void test_grace(void **state)
 {
 	struct cb_jail_spec spec = { .limit_memory = 1 };
 	struct cb_jail jail = { .spec = &spec, .upper_fd = { -1, -1 } };
-	struct cb_inmate inmate = { .pid1 = getppid(), .guest = getpid(), .pidfd = -1, .group = CB_CGROUP_EMPTY };
+	struct cb_inmate inmate = CB_INMATE_NONE;
 	struct cb_watchdog w = { 0 };
 	int64_t until;
 
 	(void)state;
+	inmate.pid1 = getppid();
 	assert_int_equal(cb_watchdog_look(&w, &inmate, &jail, 60000), CB_WATCHDOG_SHORT);
 	assert_true(w.now.bytes > 1 && w.over == 0 && w.until_ms > 0);
 	w.until_ms = 1;

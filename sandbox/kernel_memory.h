@@ -1,0 +1,24 @@
+/* Memory that a jail's processes make the kernel hold. Trust domain: broker, outside. See kernel_memory.c. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define CB_KERNEL_PROCESSES 8192
+
+struct cb_kernel_look {
+	const pid_t *pid; /* [0] is pid 1; CB_KERNEL_PROCESSES at most */
+	size_t count;
+	int sockets;	     /* of cb_kernel_sockets; -1 = none */
+	bool own_network;    /* all sockets that it shows are the jail's */
+	uint64_t open_files; /* that a process may have */
+	bool (*is_late)(const void *end);
+	const void *end;
+};
+
+/* Bytes, about and not too few. */
+uint64_t cb_kernel_memory(const struct cb_kernel_look *look);
+/* A socket that shows those of the caller's network namespace, or a negative errno. */
+int cb_kernel_sockets(void);
