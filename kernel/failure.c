@@ -295,6 +295,8 @@ const char *cb_failure_death_text(const struct cb_kernel *k)
 		return cb_failure_memory_text(k);
 	if (verdict(g)[0] != '\0')
 		snprintf(text, sizeof(text), "Python was stopped: %s", verdict(g));
+	else if (!g->exited && g->end_known && g->end.note[0] != '\0')
+		snprintf(text, sizeof(text), "Python's jail was ended: %.400s", g->end.note);
 	else if (!g->exited)
 		snprintf(text, sizeof(text), "Python's jail was killed from outside");
 	else

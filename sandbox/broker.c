@@ -24,6 +24,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -40,6 +41,8 @@ struct inmate {
 	uint32_t number; /* 0 = free */
 	struct cb_inmate jail;
 	struct cb_watchdog watchdog; /* where no control group counts */
+	int64_t flight_ms;	     /* when to look at its descriptors again */
+	bool flight;		     /* it was killed for them */
 	bool ending;		     /* pid 1 has ended; without namespaces more must be ended and removed */
 	struct cb_bare_ending end;
 };
@@ -90,6 +93,8 @@ static void reap(struct broker *b, struct inmate *inmate)
 	notice.oom_kills = figures.oom_kills;
 	notice.memory_peak = figures.memory_peak;
 	notice.watchdog = inmate->watchdog.over;
+	if (inmate->flight)
+		snprintf(notice.note, sizeof(notice.note), "%s", CB_FLIGHT_TEXT);
 	(void)cb_fd_send(b->fd, &notice, sizeof(notice), NULL, 0); /* one that has gone need not know */
 	inmate->number = 0;
 	inmate->ending = false;
@@ -148,6 +153,8 @@ static int spawn(struct broker *b, const int fds[CB_SPAWN_NFDS], struct inmate *
 		return r;
 	free_place->number = ++b->spawned;
 	free_place->watchdog = (struct cb_watchdog){ 0 };
+	free_place->flight_ms = 0;
+	free_place->flight = false;
 	free_place->end = (struct cb_bare_ending){ 0 };
 	*ret_inmate = free_place;
 	return 0;
@@ -349,6 +356,24 @@ static void look(struct broker *b, struct inmate *inmate)
 	}
 }
 
+/* Kills jails that keep their user's other programs from passing descriptors; -1 = there is none to look at. */
+static int watch_descriptors(struct broker *b)
+{
+	int wait = -1;
+
+	for (size_t i = 0; i < JAILS_MAX && !b->jail.from_root; i++) {
+		struct inmate *inmate = &b->inmates[i];
+
+		if (inmate->number == 0 || inmate->ending || inmate->flight)
+			continue;
+		inmate->flight = cb_watchdog_in_flight(&inmate->flight_ms, &inmate->jail, &b->jail);
+		if (inmate->flight)
+			kill_inmate(inmate);
+		wait = CB_FLIGHT_MS;
+	}
+	return wait;
+}
+
 /* Looks at the jails whose memory no control group bounds; gives the milliseconds until the next look, -1 = none. */
 static int watch(struct broker *b)
 {
@@ -387,7 +412,7 @@ static void end_some(struct broker *b)
 /* Waits for a request or the end of a jail. Returns false at the supervisor's end. */
 static bool turn(struct broker *b)
 {
-	int wait = watch(b);
+	int wait = watch(b), soon = watch_descriptors(b);
 	struct pollfd p[1 + JAILS_MAX + 1 + JAILS_MAX] = { { .fd = b->fd, .events = POLLIN } };
 
 	p[1 + JAILS_MAX] = (struct pollfd){ .fd = b->layer_pidfd, .events = POLLIN };
@@ -399,6 +424,8 @@ static bool turn(struct broker *b)
 		p[2 + JAILS_MAX + i] = (struct pollfd){ .fd = inmate->number != 0 ? inmate->jail.notifier.pidfd : -1,
 							.events = POLLIN };
 	}
+	if (soon >= 0 && (wait < 0 || soon < wait))
+		wait = soon;
 	if (is_ending(b))
 		wait = 1;
 	if (poll(p, 1 + JAILS_MAX + 1 + JAILS_MAX, wait) < 0)

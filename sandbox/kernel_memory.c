@@ -308,6 +308,42 @@ static int list_all(int fd, struct listing *l)
 	return code;
 }
 
+static bool waits_in(int fds, const char *name)
+{
+	char kind[64] = "", path[64], text[1024];
+	const char *at;
+	ssize_t n;
+
+	if (readlinkat(fds, name, kind, sizeof(kind) - 1) < 0 || strncmp(kind, "socket:[", 8) != 0)
+		return false;
+	snprintf(path, sizeof(path), "../fdinfo/%d", (int)strtol(name, NULL, 10));
+	CB_AUTO_FD fd = openat(fds, path, O_RDONLY | O_CLOEXEC);
+
+	n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
+	text[n > 0 ? n : 0] = '\0';
+	at = strstr(text, "\nscm_fds:");
+	return at != NULL && strtoul(at + 9, NULL, 10) > 0;
+}
+
+bool cb_kernel_in_flight(const pid_t *pid, size_t count)
+{
+	bool found = false;
+
+	for (size_t i = 1; i < count && !found; i++) { /* pid 1 is ours */
+		const struct dirent *entry;
+		char path[64];
+		DIR *dir;
+
+		snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid[i]);
+		dir = opendir(path);
+		while (dir != NULL && !found && (entry = readdir(dir)) != NULL)
+			found = entry->d_name[0] != '.' && waits_in(dirfd(dir), entry->d_name);
+		if (dir != NULL)
+			(void)closedir(dir);
+	}
+	return found;
+}
+
 int cb_kernel_sockets(void)
 {
 	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);

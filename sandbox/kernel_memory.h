@@ -20,5 +20,7 @@ struct cb_kernel_look {
 
 /* Bytes, about and not too few. */
 uint64_t cb_kernel_memory(const struct cb_kernel_look *look);
+/* Whether one of these processes has a UNIX socket in which descriptors wait, or may have. */
+bool cb_kernel_in_flight(const pid_t *pid, size_t count);
 /* A socket that shows those of the caller's network namespace, or a negative errno. */
 int cb_kernel_sockets(void);

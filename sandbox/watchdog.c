@@ -28,11 +28,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
 #define PROCESSES_MAX CB_KERNEL_PROCESSES
+#define FLIGHT_MOST 768 /* where 1,024 open files are usual */
 #define THREAD_BYTES 24576 /* its stack in the kernel, and the rest that the kernel keeps of it; about */
 #define INODE_BYTES 1024 /* of a file in memory, beside its content; about */
 #define INTERVAL_MS 100
@@ -413,6 +416,39 @@ enum cb_watchdog_says cb_watchdog_look(struct cb_watchdog *w, const struct cb_in
 	}
 	w->next_ms = end + OVER_INTERVAL_MS + (end - start);
 	return CB_WATCHDOG_SHORT;
+}
+
+/* The kernel refuses to send one more to whom the user's total is over his own limit of open files. */
+static bool is_refused(rlim_t limit)
+{
+	struct rlimit files, low;
+	char byte = 0;
+	int pair[2];
+	bool refused;
+
+	if (getrlimit(RLIMIT_NOFILE, &files) < 0 || socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) < 0)
+		return false;
+	CB_AUTO_FD a = pair[0];
+	CB_AUTO_FD b = pair[1];
+
+	low = (struct rlimit){ limit < files.rlim_max ? limit : files.rlim_max, files.rlim_max };
+	(void)setrlimit(RLIMIT_NOFILE, &low);
+	refused = cb_fd_send(a, &byte, 1, &b, 1) == -ETOOMANYREFS;
+	(void)setrlimit(RLIMIT_NOFILE, &files);
+	return refused;
+}
+
+bool cb_watchdog_in_flight(int64_t *next_ms, const struct cb_inmate *inmate, const struct cb_jail *jail)
+{
+	const struct family *f;
+
+	if (jail->from_root || cb_now_ms() < *next_ms) /* a leased uid has no other programs */
+		return false;
+	*next_ms = cb_now_ms() + CB_FLIGHT_MS;
+	if (!is_refused(FLIGHT_MOST))
+		return false;
+	f = find_family(inmate->pid1);
+	return cb_kernel_in_flight(f->pid, f->count); /* else they are others' */
 }
 
 int cb_watchdog_wait(const struct cb_watchdog *w)

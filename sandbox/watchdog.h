@@ -37,6 +37,12 @@ enum cb_watchdog_says {
 /* Looks, if it is time. `grace_ms`: how long a jail may be over its limit, for somebody else to end less than all. */
 enum cb_watchdog_says cb_watchdog_look(struct cb_watchdog *w, const struct cb_inmate *inmate,
 				       const struct cb_jail *jail, int grace_ms);
+/* Whether the jail has so many descriptors on their way through UNIX sockets that the user's other programs could soon
+ * pass none: the kernel counts them for the user as a whole. Cheap; looks every CB_FLIGHT_MS. */
+#define CB_FLIGHT_MS 100
+#define CB_FLIGHT_TEXT                                                                                                 \
+	"it had more descriptors on their way through UNIX sockets than leave this user's other programs any"
+bool cb_watchdog_in_flight(int64_t *next_ms, const struct cb_inmate *inmate, const struct cb_jail *jail);
 /* Milliseconds until the next look. */
 int cb_watchdog_wait(const struct cb_watchdog *w);
 

@@ -162,7 +162,8 @@ struct cb_broker_reply {
 	char step[64];
 	char text[768];
 	char cure[512];
-	char note[512];	  /* what the user should know although it worked, e.g. "workspace: …"; may be empty */
+	char note[512];	  /* what the user should know although it worked, e.g. "workspace: …"; may be empty. ENDED: why
+			     the jail was killed, where that is not memory */
 	char limits[256]; /* who holds the limits: "cgroup v1: memory, pids, cpu", "no cgroup: …" */
 };
 

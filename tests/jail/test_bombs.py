@@ -263,17 +263,15 @@ def udp():
         if i and sum(map(held, all)) > 4 * LIMIT: break
     return sum(map(held, all))
 
-def closed_senders(kind=socket.SOCK_STREAM):
+def closed_senders():
     for i in range(1200):
-        a, b = socket.socketpair(socket.AF_UNIX, kind)
+        a, b = socket.socketpair()
         a.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 24)
         fill(a)
         all.append(b)
         if i == 400: children(1)
         if i == 800: break
     return 4 * LIMIT
-
-def datagrams(): return closed_senders(socket.SOCK_DGRAM)
 
 def pipes():
     children(20)
@@ -292,6 +290,7 @@ def mappings():
 
 def first_thread_ended():
     def work():
+        time.sleep(3)  # the first thread has ended by then
         memory = bytearray(b"1") * (40 << 20)
         time.sleep(20)
         os.write(1, b"escaped\\n")
@@ -310,7 +309,7 @@ else:
 
 
 def held_kinds():
-    return "tcp udp closed_senders datagrams pipes mappings first_thread_ended".split()
+    return "tcp udp closed_senders pipes mappings first_thread_ended".split()
 
 
 def run_held(build, kind, who=()):
@@ -338,6 +337,45 @@ def test_what_the_kernel_holds_counts_without_control_groups(nothing_left, ordin
     done = run_held(build, kind, ("setpriv", *ids, "env", "HOME=/nonexistent"))
     assert "escaped" not in done.stdout, done
     assert done.returncode == 137 and "limits.memory" in done.stderr, done
+
+
+# Descriptors in flight count for the user, and the kernel refuses one more to whom they are more than his own limit.
+FLIGHT = """
+import array, os, socket, sys, time
+fds, keep = array.array("i", [os.dup(0) for i in range(253)]), []
+for i in range(16):
+    a, b = socket.socketpair()
+    keep += a, b
+    a.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+print("in flight", flush=True)
+sys.stdin.read()
+"""
+PASS = (
+    "import array, resource, socket\n"
+    "resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))\n"
+    "a, b = socket.socketpair()\n"
+    "a.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [0]))])"
+)
+
+
+@pytest.mark.parametrize("jailed", [False, True])
+def test_descriptors_in_flight(nothing_left, ordinary_user, jailed):
+    """Outside a jail they keep the user's other programs from passing any, as long as they like; inside it is ended."""
+    build = os.environ.get("CELLBLOCK_BUILD")
+    if not build:
+        pytest.skip("CELLBLOCK_BUILD is not set")
+    ids = (f"--reuid={ordinary_user.pw_uid}", f"--regid={ordinary_user.pw_gid}", "--clear-groups")
+    who = ["setpriv", *ids, "env", "HOME=/nonexistent"]
+    jail = [f"{build}/bin/cellblock", "run", "--set", "workspace.mode=tmpfs", "--"] if jailed else []
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*who, *jail, PYTHON, "-c", FLIGHT], text=True, cwd="/", **pipes) as filler:
+        assert filler.stdout.readline() == "in flight\n"
+        if jailed:
+            assert filler.wait(60) == 137
+            assert "descriptors on their way" in filler.stderr.read()
+        other = subprocess.run([*who, PYTHON, "-c", PASS], capture_output=True, text=True, cwd="/")
+        filler.kill()
+    assert (other.returncode == 0) == jailed, other
 
 
 def test_watchdog(nothing_left, ordinary_user):

@@ -200,3 +200,22 @@ def test_wrong_wishes_get_an_error_reply(client, wish):
 
 def test_unknown_wishes_are_ignored(client):
     assert client.run("1", metadata={"cellblock": {"speed": "fast", "memory": "1024T"}}).result == "1"
+
+
+def test_children_that_nobody_waits_for_count(start):
+    """Where SIGCHLD is ignored the time of a child that ended is in no file; a control group counts it all the same."""
+    client = start(args=["--set", "timeout.cpu=3"]).client
+    cell = client.run(
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "end = time.monotonic() + 60\n"
+        "while time.monotonic() < end:\n"
+        "    if os.fork() == 0:\n"
+        "        until = time.process_time() + 0.02\n"
+        "        while time.process_time() < until: pass\n"
+        "        os._exit(0)\n"
+        "    try: os.wait()\n"
+        "    except ChildProcessError: pass",
+        timeout=90,
+    )
+    assert cell.about["limit"] == "cpu", cell
