@@ -54,13 +54,15 @@ struct cb_kernel {
 	struct cb_twins twins;
 	struct cb_memory_watch memory;
 	struct cb_checkpoints checkpoints;
-	struct cb_history *history; /* NULL = none kept */
+	struct cb_history *history;	    /* NULL = none kept */
 	struct cb_request *history_waiting; /* history_requests that the thread works on */
 	uint64_t history_tag;
 	int signal_fd;
 	int parent_fd, parent_slot;	       /* pidfd of JPY_PARENT_PID; -1 = none */
 	enum cb_workspace_mode workspace_mode; /* as it is, which may not be what the policy asks for */
 	char workspace_note[2048];	       /* for banner and first cell; empty = nothing to say */
+	char client[64];		       /* the program that started us; empty = unknown */
+	double started;			       /* wall clock */
 	char note_told[512];		       /* what the broker wants users to know, as a cell has last said it */
 	double stop_on_error_timeout;	       /* seconds, <= 0 = none */
 	struct {

@@ -14,11 +14,18 @@ static const struct {
 	int (*run)(const struct cb_options *o);
 	bool only_checks; /* it has no use for a policy; a wrong one is told all the same */
 } commands[] = {
-	{ "kernel", cb_command_kernel, false },	  { "install", cb_command_install, false },
-	{ "run", cb_command_run, false },	  { "explain", cb_command_explain, false },
-	{ "doctor", cb_command_doctor, true },	  { "audit", cb_command_audit, true },
-	{ "changes", cb_command_layer, true },	  { "commit", cb_command_layer, true },
+	{ "kernel", cb_command_kernel, false },
+	{ "install", cb_command_install, false },
+	{ "run", cb_command_run, false },
+	{ "explain", cb_command_explain, false },
+	{ "doctor", cb_command_doctor, true },
+	{ "audit", cb_command_audit, true },
+	{ "changes", cb_command_layer, true },
+	{ "commit", cb_command_layer, true },
 	{ "discard", cb_command_layer, true },
+	{ "list", cb_command_list, true },
+	{ "uninstall", cb_command_uninstall, true },
+	{ "completion", cb_command_completion, true },
 };
 
 #ifdef __SANITIZE_ADDRESS__

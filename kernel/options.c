@@ -1,4 +1,4 @@
-/* The command line: one table of options and one of commands.
+/* The command line, by the tables of options_table.c.
  *
  * Role: parses argv into struct cb_options and prints --help from the same rows. Trust domain: supervisor, at start.
  * Invariants: an option must be spelt out (getopt's abbreviations are refused: they would change meaning with the next
@@ -13,66 +13,7 @@
 #include <stddef.h>
 
 #include "nearest.h"
-
-enum { C_KERNEL = 1, C_INSTALL = 2, C_RUN = 4, C_EXPLAIN = 8, C_DOCTOR = 16, C_AUDIT = 32, C_LAYER = 64, C_ALL = 127 };
-
-enum kind { K_TEXT, K_FLAG, K_SECONDS, K_SET, K_ENV, K_LEVEL, K_LANGUAGE, K_HELP, K_VERSION };
-
-struct row {
-	const char *name;
-	int commands;
-	char letter;
-	enum kind kind;
-	size_t offset;
-	const char *argument; /* in --help; NULL = takes none */
-	const char *help;
-};
-
-#define FIELD(member) offsetof(struct cb_options, member)
-
-static const struct row rows[] = {
-	{ "f", C_KERNEL, 'f', K_TEXT, FIELD(connection_file), "FILE", "connection file that the client wrote" },
-	{ "user", C_INSTALL, 0, K_FLAG, FIELD(user), NULL, "install for this user (default)" },
-	{ "sys-prefix", C_INSTALL, 0, K_FLAG, FIELD(sys_prefix), NULL, "install into the interpreter's own prefix" },
-	{ "prefix", C_INSTALL, 0, K_TEXT, FIELD(prefix), "DIR", "install into DIR/share/jupyter/kernels" },
-	{ "name", C_INSTALL, 0, K_TEXT, FIELD(name), "NAME", "name of the kernelspec (default: cellblock)" },
-	{ "display-name", C_INSTALL, 0, K_TEXT, FIELD(display_name), "TEXT", "name that clients show" },
-	{ "language", C_KERNEL | C_INSTALL, 0, K_LANGUAGE, FIELD(bash), "LANGUAGE", "of the cells: python or bash" },
-	{ "env", C_INSTALL, 0, K_ENV, FIELD(env), "NAME VALUE", "set a variable for the kernel; may be repeated" },
-	{ "python", C_ALL & ~(C_DOCTOR | C_AUDIT | C_LAYER), 0, K_TEXT, FIELD(python), "EXE",
-	  "the Python to jail (default: the active venv's, else python3)" },
-	{ "facts", C_KERNEL | C_RUN | C_EXPLAIN, 0, K_TEXT, FIELD(facts), "FILE",
-	  "where facts about the interpreter are kept" },
-	{ "workspace", C_KERNEL | C_RUN | C_EXPLAIN, 0, K_TEXT, FIELD(workspace), "DIR", "the one writable folder" },
-	{ "timeout", C_RUN, 0, K_SECONDS, FIELD(timeout), "S", "end the command after S seconds" },
-	{ "kernel", C_LAYER, 0, K_TEXT, FIELD(kernel), "ID|FILE",
-	  "which kernel: the start of its id, or its connection file (default: the only one)" },
-	{ "json", C_EXPLAIN | C_DOCTOR | C_LAYER, 0, K_FLAG, FIELD(json), NULL, "print JSON" },
-	{ "policy", C_ALL, 0, K_TEXT, FIELD(policy), "NAME|FILE",
-	  "policy: notebook, agent, a NAME in Jupyter's config paths, or a file" },
-	{ "set", C_ALL, 0, K_SET, FIELD(sets), "KEY=VALUE",
-	  "set one policy key; may be repeated" },
-	{ "log-level", C_ALL, 0, K_LEVEL, FIELD(log_level), "LEVEL", "error, warning, info or debug" },
-	{ "help", C_ALL, 'h', K_HELP, 0, NULL, "print this" },
-	{ "version", C_ALL, 0, K_VERSION, 0, NULL, "print the version" },
-};
-
-static const struct command {
-	const char *name;
-	int bit; /* 0 = known, not built in this version */
-	const char *usage, *help;
-} commands[] = {
-	{ "kernel", C_KERNEL, "-f FILE", "the Jupyter kernel; what a kernelspec starts" },
-	{ "install", C_INSTALL, "", "write a kernelspec for a Python interpreter" },
-	{ "run", C_RUN, "[--] COMMAND [ARG]...", "one command in a jail" },
-	{ "explain", C_EXPLAIN, "", "print the jail that a policy results in" },
-	{ "doctor", C_DOCTOR, "", "find out what this host allows" },
-	{ "changes", C_LAYER, "", "list what a kernel's overlay workspace changed" },
-	{ "commit", C_LAYER, "", "write these changes to the folder itself" },
-	{ "discard", C_LAYER, "", "drop these changes, and the kernel's variables" },
-	{ "audit", C_AUDIT, "FILE", "check an audit log's chain and print it" },
-	{ "warm", 0, NULL, NULL },
-};
+#include "options_table.h"
 
 /* Options and flags of ipykernel without a dot that clients are known to pass on. */
 static const char *const ipykernel_words[] = {
@@ -84,11 +25,47 @@ static const char *const ipykernel_words[] = {
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-static void print_command_help(const struct command *c)
+#define HELP_COLUMN 29 /* where texts begin */
+#define HELP_WIDTH 100
+
+/* Breaks between words; `column` is where the line stands already. */
+static void print_wrapped(const char *text, int indent, int column)
 {
-	printf("usage: cellblock %s [OPTION]... %s\n\n%s\n\noptions:\n", c->name, c->usage, c->help);
-	for (size_t i = 0; i < COUNT(rows); i++) {
-		const struct row *row = &rows[i];
+	while (*text != '\0') {
+		int n = (int)strcspn(text, " ");
+
+		if (column > indent && column + 1 + n > HELP_WIDTH)
+			column = printf("\n%*s", indent, "") - 1;
+		column += printf("%s%.*s", column > indent ? " " : "", n, text);
+		text += n;
+		text += strspn(text, " ");
+	}
+	putchar('\n');
+}
+
+/* One entry of a list: its head, then its text beside it. */
+static void print_entry(const char *head, const char *text)
+{
+	int column = printf("  %-*s", HELP_COLUMN - 3, head);
+
+	if (column > HELP_COLUMN - 1)
+		column = printf("\n%*s", HELP_COLUMN, "") - 1;
+	else
+		column += printf(" ");
+	print_wrapped(text, HELP_COLUMN, column);
+}
+
+static void print_command_help(const struct cb_command_row *c)
+{
+	printf("usage: cellblock %s [OPTION]...%s%s\n\n%s\n", c->name, c->usage[0] != '\0' ? " " : "", c->usage,
+	       c->help);
+	if (c->about != NULL) {
+		putchar('\n');
+		print_wrapped(c->about, 0, 0);
+	}
+	printf("\noptions:\n");
+	for (size_t i = 0; i < cb_option_rows_count; i++) {
+		const struct cb_option_row *row = &cb_option_rows[i];
 		char head[64];
 
 		if ((row->commands & c->bit) == 0)
@@ -98,7 +75,7 @@ static void print_command_help(const struct command *c)
 		else
 			snprintf(head, sizeof(head), "%s--%s%s%s", row->letter != 0 ? "-h, " : "", row->name,
 				 row->argument != NULL ? " " : "", row->argument != NULL ? row->argument : "");
-		printf("  %-26s %s\n", head, row->help);
+		print_entry(head, row->help);
 	}
 }
 
@@ -106,13 +83,18 @@ static void print_help(void)
 {
 	printf("usage: cellblock COMMAND [OPTION]...\n\nA Jupyter kernel that runs every cell in a "
 	       "jail.\n\ncommands:\n");
-	for (size_t i = 0; i < COUNT(commands); i++) {
-		if (commands[i].bit != 0)
-			printf("  %-26s %s\n", commands[i].name, commands[i].help);
+	for (size_t i = 0; i < cb_command_rows_count; i++) {
+		if (cb_command_rows[i].bit != 0)
+			print_entry(cb_command_rows[i].name, cb_command_rows[i].help);
 	}
-	printf("\n`cellblock COMMAND --help` prints a command's options. Exit status: 0 done, 1 failed, 2 wrong "
-	       "usage,\n"
-	       "3 can't isolate.\n");
+	printf("\n`cellblock help COMMAND` prints a command's options. Exit status: 0 done, 1 failed, 2 wrong usage\n"
+	       "or policy, 3 can't isolate.\n");
+}
+
+static int print_version(void)
+{
+	printf("cellblock %s\n", CELLBLOCK_VERSION);
+	return 0;
 }
 
 static int usage_error(struct cb_err *err, const char *command, const char *what, const char *word, const char *near)
@@ -126,25 +108,25 @@ static int usage_error(struct cb_err *err, const char *command, const char *what
 	return cb_err_set(err, CB_E_USAGE, "command line", cure, "%s '%s'", what, word);
 }
 
-static const struct row *find_row(const char *name, size_t len, int bit)
+static const struct cb_option_row *find_row(const char *name, size_t len, int bit)
 {
-	for (size_t i = 0; i < COUNT(rows); i++) {
-		if ((rows[i].commands & bit) != 0 && strlen(rows[i].name) == len &&
-		    memcmp(rows[i].name, name, len) == 0)
-			return &rows[i];
+	for (size_t i = 0; i < cb_option_rows_count; i++) {
+		if ((cb_option_rows[i].commands & bit) != 0 && strlen(cb_option_rows[i].name) == len &&
+		    memcmp(cb_option_rows[i].name, name, len) == 0)
+			return &cb_option_rows[i];
 	}
 	return NULL;
 }
 
-static int unknown_option(const char *arg, const struct command *c, struct cb_err *err)
+static int unknown_option(const char *arg, const struct cb_command_row *c, struct cb_err *err)
 {
 	char word[64], known[64];
 	struct cb_nearest near = CB_NEAREST(word);
 
 	snprintf(word, sizeof(word), "%.*s", (int)strcspn(arg + 2, "="), arg + 2);
-	for (size_t i = 0; i < COUNT(rows); i++) {
-		if ((rows[i].commands & c->bit) != 0)
-			cb_nearest_offer(&near, rows[i].name);
+	for (size_t i = 0; i < cb_option_rows_count; i++) {
+		if ((cb_option_rows[i].commands & c->bit) != 0)
+			cb_nearest_offer(&near, cb_option_rows[i].name);
 	}
 	if (near.best != NULL)
 		snprintf(known, sizeof(known), "--%s", near.best);
@@ -183,18 +165,18 @@ static bool take_foreign(const char *arg, struct cb_options *o)
 }
 
 /* Checks the spelling of every long option and drops foreign ones, so that getopt_long sees exact names only. */
-static int screen(int *argc, char **argv, const struct command *c, struct cb_options *o, struct cb_err *err)
+static int screen(int *argc, char **argv, const struct cb_command_row *c, struct cb_options *o, struct cb_err *err)
 {
 	int kept = 1;
 	bool open = true; /* still before `--` or the command of `run` */
 
 	for (int i = 1; i < *argc; i++) {
 		const char *arg = argv[i];
-		const struct row *row;
+		const struct cb_option_row *row;
 
 		argv[kept++] = argv[i];
 		if (!open || arg[0] != '-' || arg[1] == '\0') {
-			open = open && c->bit != C_RUN;
+			open = open && c->bit != CB_C_RUN;
 			continue;
 		}
 		if (strcmp(arg, "--") == 0) {
@@ -208,7 +190,7 @@ static int screen(int *argc, char **argv, const struct command *c, struct cb_opt
 		}
 		row = find_row(arg + 2, strcspn(arg + 2, "="), c->bit);
 		if (row == NULL) {
-			if (c->bit != C_KERNEL || !take_foreign(arg, o))
+			if (c->bit != CB_C_KERNEL || !take_foreign(arg, o))
 				return unknown_option(arg, c, err);
 			kept--;
 			cb_log(CB_LOG_INFO, "ignored argument %s", arg);
@@ -217,11 +199,11 @@ static int screen(int *argc, char **argv, const struct command *c, struct cb_opt
 		} else if (row->argument != NULL) {
 			const char *equals = strchr(arg, '=');
 			int values = (equals == NULL) +
-				     (row->kind == K_ENV && (equals == NULL || strchr(equals + 1, '=') == NULL));
+				     (row->kind == CB_O_ENV && (equals == NULL || strchr(equals + 1, '=') == NULL));
 
 			for (; values > 0 && i + 1 < *argc; values--) {
 				argv[kept++] = argv[++i];
-				if (row->kind == K_ENV && strchr(argv[i], '=') != NULL)
+				if (row->kind == CB_O_ENV && strchr(argv[i], '=') != NULL)
 					break;
 			}
 		}
@@ -246,7 +228,8 @@ static int take_env(struct cb_options *o, const char *name, int argc, char **arg
 	return r < 0 ? cb_err_set(err, r, "command line", NULL, "out of memory") : 0;
 }
 
-static int take_seconds(double *ret, const char *text, const struct row *row, const char *command, struct cb_err *err)
+static int take_seconds(double *ret, const char *text, const struct cb_option_row *row, const char *command,
+			struct cb_err *err)
 {
 	char *end;
 	double value = strtod(text, &end);
@@ -261,31 +244,34 @@ static int take_seconds(double *ret, const char *text, const struct row *row, co
 	return 0;
 }
 
-static int take_option(const struct row *row, struct cb_options *o, int argc, char **argv, struct cb_err *err)
+static int take_option(const struct cb_option_row *row, struct cb_options *o, int argc, char **argv, struct cb_err *err)
 {
 	void *field = (char *)o + row->offset;
 	struct cb_nearest near;
 	int r;
 
 	switch (row->kind) {
-	case K_TEXT:
+	case CB_O_TEXT:
 		if (optarg[0] == '\0')
 			return usage_error(err, o->command, "an empty value for option", row->name, NULL);
 		*(const char **)field = optarg;
 		return 0;
-	case K_FLAG:
+	case CB_O_FLAG:
 		*(bool *)field = true;
 		return 0;
-	case K_SECONDS:
+	case CB_O_SECONDS:
 		return take_seconds(field, optarg, row, o->command, err);
-	case K_SET:
+	case CB_O_SET:
 		if (strchr(optarg, '=') == NULL || optarg[0] == '=')
 			return usage_error(err, o->command, "--set takes KEY=VALUE, not", optarg, NULL);
 		r = cb_strv_add(&o->sets, optarg);
 		return r < 0 ? cb_err_set(err, r, "command line", NULL, "out of memory") : 0;
-	case K_ENV:
+	case CB_O_PROJECT:
+		r = cb_strv_add(&o->sets, "workspace.path=project");
+		return r < 0 ? cb_err_set(err, r, "command line", NULL, "out of memory") : 0;
+	case CB_O_ENV:
 		return take_env(o, optarg, argc, argv, err);
-	case K_LEVEL:
+	case CB_O_LEVEL:
 		if (cb_log_level_parse(optarg, field) == 0)
 			return 0;
 		near = CB_NEAREST(optarg);
@@ -294,7 +280,7 @@ static int take_option(const struct row *row, struct cb_options *o, int argc, ch
 		cb_nearest_offer(&near, "info");
 		cb_nearest_offer(&near, "debug");
 		return usage_error(err, o->command, "unknown log level", optarg, near.best);
-	case K_LANGUAGE:
+	case CB_O_LANGUAGE:
 		*(bool *)field = strcmp(optarg, "bash") == 0;
 		if (*(bool *)field || strcmp(optarg, "python") == 0)
 			return 0;
@@ -302,45 +288,48 @@ static int take_option(const struct row *row, struct cb_options *o, int argc, ch
 		cb_nearest_offer(&near, "python");
 		cb_nearest_offer(&near, "bash");
 		return usage_error(err, o->command, "no cells can be of the language", optarg, near.best);
-	case K_HELP:
-	case K_VERSION:
+	case CB_O_HELP:
+	case CB_O_VERSION:
 		break;
 	}
 	return 0;
 }
 
-static int parse_options(int argc, char **argv, const struct command *c, struct cb_options *o, bool *done,
+static int parse_options(int argc, char **argv, const struct cb_command_row *c, struct cb_options *o, bool *done,
 			 struct cb_err *err)
 {
-	struct option longs[COUNT(rows) + 1];
+	struct option longs[CB_OPTION_ROWS_MAX + 1];
 	size_t n = 0;
 	int found, index;
 
 	memset(longs, 0, sizeof(longs));
-	for (size_t i = 0; i < COUNT(rows); i++) {
-		if ((rows[i].commands & c->bit) != 0)
-			longs[n++] = (struct option){ rows[i].name, rows[i].argument != NULL, NULL, 1000 + (int)i };
+	for (size_t i = 0; i < cb_option_rows_count; i++) {
+		if ((cb_option_rows[i].commands & c->bit) != 0)
+			longs[n++] = (struct option){ cb_option_rows[i].name, cb_option_rows[i].argument != NULL, NULL,
+						      1000 + (int)i };
 	}
 	optind = 0;
 	opterr = 0;
 	while ((found = getopt_long(argc, argv,
-				    c->bit == C_RUN	 ? "+:h"
-				    : c->bit == C_KERNEL ? ":f:h"
-							 : ":h",
+				    c->bit == CB_C_RUN	    ? "+:h"
+				    : c->bit == CB_C_KERNEL ? ":f:h"
+							    : ":h",
 				    longs, &index)) != -1) {
-		const struct row *row = NULL;
+		const struct cb_option_row *row = NULL;
 		int r;
 
 		if (found == ':' || found == '?')
 			return usage_error(err, c->name,
 					   found == ':' ? "a value is missing after" : "unknown or misused option",
 					   argv[optind - 1], NULL);
-		row = found == 'f' ? &rows[0] : found == 'h' ? find_row("help", 4, c->bit) : &rows[found - 1000];
-		if (row->kind == K_HELP || row->kind == K_VERSION) {
-			if (row->kind == K_HELP)
+		row = found == 'f'   ? &cb_option_rows[0]
+		      : found == 'h' ? find_row("help", 4, c->bit)
+				     : &cb_option_rows[found - 1000];
+		if (row->kind == CB_O_HELP || row->kind == CB_O_VERSION) {
+			if (row->kind == CB_O_HELP)
 				print_command_help(c);
 			else
-				printf("cellblock %s\n", CELLBLOCK_VERSION);
+				(void)print_version();
 			*done = true;
 			return 0;
 		}
@@ -351,7 +340,29 @@ static int parse_options(int argc, char **argv, const struct command *c, struct 
 	return 0;
 }
 
-static int check_rest(int argc, char **argv, const struct command *c, struct cb_options *o, struct cb_err *err)
+/* `help` takes the name of a command or nothing, `completion` that of a shell. */
+static int check_word(int argc, char **argv, const struct cb_command_row *c, struct cb_options *o, struct cb_err *err)
+{
+	const char *at;
+	size_t n;
+
+	if (optind >= argc)
+		return c->bit == CB_C_HELP
+			       ? 0
+			       : cb_err_set(err, CB_E_USAGE, "command line",
+					    "usage: cellblock completion bash|zsh|fish", "no shell is named");
+	o->file = argv[optind];
+	n = strlen(o->file);
+	if (optind + 1 < argc)
+		return usage_error(err, c->name, "unexpected argument", argv[optind + 1], NULL);
+	at = strstr(c->words, o->file);
+	if (c->bit == CB_C_HELP ||
+	    (at != NULL && n > 0 && (at == c->words || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0')))
+		return 0;
+	return usage_error(err, c->name, "no completion for the shell", o->file, NULL);
+}
+
+static int check_rest(int argc, char **argv, const struct cb_command_row *c, struct cb_options *o, struct cb_err *err)
 {
 	int r = 0;
 
@@ -363,24 +374,28 @@ static int check_rest(int argc, char **argv, const struct command *c, struct cb_
 		r = cb_strv_addf(&o->sets, "history.file=%s", o->history_file);
 	if (r < 0)
 		return cb_err_set(err, r, "command line", NULL, "out of memory");
-	if (c->bit == C_RUN) {
+	if (c->bit == CB_C_RUN) {
 		if (optind >= argc)
 			return cb_err_set(err, CB_E_USAGE, "command line",
 					  "usage: cellblock run [OPTION]... [--] COMMAND [ARG]...",
 					  "no command to run");
 		o->rest = argv + optind;
-	} else if (c->bit == C_AUDIT) {
+	} else if (c->bit == CB_C_AUDIT) {
 		if (optind + 1 != argc)
 			return cb_err_set(err, CB_E_USAGE, "command line", "usage: cellblock audit [OPTION]... FILE",
 					  "one file is needed");
 		o->file = argv[optind];
-	} else if (optind < argc && c->bit == C_KERNEL) {
+	} else if (c->words != NULL) {
+		r = check_word(argc, argv, c, o, err);
+		if (r < 0)
+			return r;
+	} else if (optind < argc && c->bit == CB_C_KERNEL) {
 		/* `jupyter run SCRIPT` hands its own arguments on */
 		cb_log(CB_LOG_INFO, "ignored argument %s", argv[optind]);
 	} else if (optind < argc) {
 		return usage_error(err, c->name, "unexpected argument", argv[optind], NULL);
 	}
-	if (c->bit == C_KERNEL && o->connection_file == NULL)
+	if (c->bit == CB_C_KERNEL && o->connection_file == NULL)
 		return cb_err_set(err, CB_E_USAGE, "command line",
 				  "`cellblock kernel -f FILE` is started by a Jupyter client",
 				  "no connection file given");
@@ -390,28 +405,41 @@ static int check_rest(int argc, char **argv, const struct command *c, struct cb_
 	return 0;
 }
 
-static const struct command *find_command(const char *word, struct cb_err *err)
+static const struct cb_command_row *find_command(const char *word, struct cb_err *err)
 {
+	const struct cb_command_row *found = cb_command_find(word);
 	struct cb_nearest near = CB_NEAREST(word);
 
-	for (size_t i = 0; i < COUNT(commands); i++) {
-		if (strcmp(commands[i].name, word) == 0) {
-			if (commands[i].bit != 0)
-				return &commands[i];
-			cb_err_set(err, CB_E_NOT_BUILT, "command line", "see `cellblock --help` for what is",
-				   "the command '%s' is not built yet", word);
-			return NULL;
-		}
-		cb_nearest_offer(&near, commands[i].name);
+	if (found != NULL && found->bit != 0)
+		return found;
+	if (found != NULL) {
+		cb_err_set(err, CB_E_NOT_BUILT, "command line", "see `cellblock --help` for what is",
+			   "the command '%s' is not built yet", word);
+		return NULL;
 	}
+	for (size_t i = 0; i < cb_command_rows_count; i++)
+		cb_nearest_offer(&near, cb_command_rows[i].name);
 	usage_error(err, "", word[0] == '-' ? "unknown option" : "unknown command", word, near.best);
 	return NULL;
+}
+
+static int print_help_of(const char *command, struct cb_err *err)
+{
+	const struct cb_command_row *c = command != NULL ? find_command(command, err) : NULL;
+
+	if (command != NULL && c == NULL)
+		return err != NULL ? err->code : CB_E_USAGE;
+	if (c != NULL)
+		print_command_help(c);
+	else
+		print_help();
+	return 0;
 }
 
 int cb_options_parse(int argc, char **argv, struct cb_options *ret_options, bool *ret_done, struct cb_err *err)
 {
 	struct cb_options o = { .stop_on_error_timeout = -1, .log_level = CB_LOG_WARNING };
-	const struct command *c;
+	const struct cb_command_row *c;
 	const char *level = getenv("CELLBLOCK_LOG");
 	bool done = false;
 	int r;
@@ -419,12 +447,8 @@ int cb_options_parse(int argc, char **argv, struct cb_options *ret_options, bool
 	if (argc < 2)
 		return cb_err_set(err, CB_E_USAGE, "command line", "see `cellblock --help`", "no command given");
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--version") == 0) {
-		if (strcmp(argv[1], "--version") == 0)
-			printf("cellblock %s\n", CELLBLOCK_VERSION);
-		else
-			print_help();
 		*ret_done = true;
-		return 0;
+		return strcmp(argv[1], "--version") == 0 ? print_version() : print_help_of(NULL, err);
 	}
 	if (level != NULL && cb_log_level_parse(level, &o.log_level) < 0)
 		return cb_err_set(err, CB_E_USAGE, "environment", "use error, warning, info or debug",
@@ -440,6 +464,10 @@ int cb_options_parse(int argc, char **argv, struct cb_options *ret_options, bool
 		r = parse_options(argc, argv, c, &o, &done, err);
 	if (r == 0 && !done)
 		r = check_rest(argc, argv, c, &o, err);
+	if (r == 0 && !done && (c->bit == CB_C_HELP || c->bit == CB_C_VERSION)) {
+		r = c->bit == CB_C_VERSION ? print_version() : print_help_of(o.file, err);
+		done = true;
+	}
 	if (r < 0) {
 		cb_options_release(&o);
 		return r;

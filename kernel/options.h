@@ -1,4 +1,5 @@
-/* Command line: one table drives parsing, --help and the man page. Trust domain: supervisor, at start. */
+/* Command line: the tables of options_table.h drive parsing, --help, completion and the man pages. Trust domain:
+ * supervisor, at start. */
 #pragma once
 
 #include <cellblock/error.h>
@@ -9,7 +10,7 @@
 struct cb_options {
 	const char *command;	     /* "kernel", "install", … */
 	const char *connection_file; /* kernel */
-	const char *file;	     /* audit */
+	const char *file;	     /* audit; completion: the shell; help: the command or NULL */
 	const char *python, *facts, *policy, *name, *display_name, *prefix, *workspace, *kernel;
 	bool user, sys_prefix, json;
 	bool bash;		      /* --language bash: cells are of bash */
@@ -35,6 +36,9 @@ int cb_command_explain(const struct cb_options *o);
 int cb_command_doctor(const struct cb_options *o);
 int cb_command_layer(const struct cb_options *o); /* changes, commit, discard */
 int cb_command_audit(const struct cb_options *o);
+int cb_command_list(const struct cb_options *o);
+int cb_command_uninstall(const struct cb_options *o);
+int cb_command_completion(const struct cb_options *o);
 
 /* Where the programs lie, relative to /proc/self/exe: PREFIX/bin/cellblock,
  * PREFIX/libexec/cellblock/{cellblock-jail,guest}. */

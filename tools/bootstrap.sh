@@ -7,6 +7,7 @@
 
 PACKAGES="gcc libc6-dev make pkg-config libzmq3-dev libjansson-dev libssl-dev libseccomp-dev libsqlite3-dev
 	libcmocka-dev"
+OPTIONAL="scdoc" # for the manual pages
 VENV=$ROOT/.venv
 
 say() {
@@ -80,7 +81,7 @@ install_packages() {
 	apt_install $missing || die "could not install:$missing"
 }
 
-# What only some tests use: they are skipped without it.
+# What only some tests or parts use: they are skipped without it.
 # shellcheck disable=SC2086 # words are meant to be split
 want_packages() {
 	local missing
@@ -134,6 +135,7 @@ install_kernel() {
 
 bootstrap() {
 	install_packages
+	want_packages $OPTIONAL
 	make_venv
 	find_cmake
 	build "$1"

@@ -1,7 +1,7 @@
 /* Asking a running kernel, as its client: see ask_kernel.h.
  *
  * Role: finds the connection file as Jupyter does, signs one request, believes one reply whose signature holds. Trust
- * domain: supervisor's program. The key stays in this process. Callers: commands/layer.c.
+ * domain: supervisor's program. The key stays in this process. Callers: commands/layer.c, commands/list.c.
  */
 #include "ask_kernel.h"
 
@@ -22,9 +22,10 @@
 #define INFO_MS 60000 /* for the answer that every kernel gives at once */
 #define STEP_MS 5000
 #define CONNECT_MS 500
+#define ABOUT_MS 5000 /* a kernel that is silent for so long is listed without figures */
 #define MAX_PARTS 16
 
-/* ---- which kernel ---- */
+/* ---- files ---- */
 
 static char *runtime_folder(void)
 {
@@ -84,63 +85,11 @@ static bool is_alive(const char *file)
 }
 
 /* kernel-ID.json */
-static bool names_kernel(const char *name, const char *which)
+static bool names_kernel(const char *name)
 {
 	size_t n = strlen(name);
 
-	return n > 12 && strncmp(name, "kernel-", 7) == 0 && strcmp(name + n - 5, ".json") == 0 &&
-	       (which == NULL || strncmp(name + 7, which, strlen(which)) == 0);
-}
-
-static int choose(const char *folder, const char *which, struct cb_strv *found, struct cb_err *err)
-{
-	char list[512] = "";
-
-	if (found->count == 1)
-		return 0;
-	for (size_t i = 0; i < found->count; i++) {
-		const char *name = cb_path_name(found->items[i]) + 7;
-		size_t used = strlen(list);
-
-		snprintf(list + used, sizeof(list) - used, " %.*s", (int)(strlen(name) - 5), name);
-	}
-	if (found->count == 0)
-		return cb_err_set(err, -ENOENT, STEP,
-				  "Name one with --kernel ID, or --kernel FILE (a connection file's path).",
-				  "no running kernel%s%s in %s", which != NULL ? " with an id that begins with " : "",
-				  which != NULL ? which : "", folder);
-	return cb_err_set(err, -EEXIST, STEP, "Name one with --kernel ID.", "more than one kernel runs:%s", list);
-}
-
-int cb_kernel_file(const char *which, char **ret_path, struct cb_err *err)
-{
-	CB_AUTO_PATH folder = runtime_folder();
-	struct cb_strv found = { 0 };
-	const struct dirent *e;
-	DIR *dir;
-	int r = 0;
-
-	if (which != NULL && strchr(which, '/') != NULL) {
-		*ret_path = strdup(which);
-		return *ret_path != NULL ? 0 : -ENOMEM;
-	}
-	dir = folder != NULL ? opendir(folder) : NULL;
-	while (dir != NULL && r == 0 && (e = readdir(dir)) != NULL) {
-		CB_AUTO_PATH path = cb_path_format("%s/%s", folder, e->d_name);
-
-		if (path != NULL && names_kernel(e->d_name, which) && is_alive(path))
-			r = cb_strv_add(&found, path);
-	}
-	if (dir != NULL)
-		closedir(dir);
-	r = choose(folder != NULL ? folder : "Jupyter's runtime folder", which, &found, err);
-	if (r == 0) {
-		*ret_path = found.items[0];
-		found.items[0] = NULL;
-		found.count = 0;
-	}
-	cb_strv_release(&found);
-	return r;
+	return n > 12 && strncmp(name, "kernel-", 7) == 0 && strcmp(name + n - 5, ".json") == 0;
 }
 
 /* ---- asking ---- */
@@ -246,19 +195,20 @@ static int ask(void *sock, struct cb_auth *auth, const char *connection_file, co
 }
 
 /* Others have no answer to our requests: they must not be waited for. */
-static int check_kind(void *sock, struct cb_auth *auth, const char *connection_file)
+static int check_kind(void *sock, struct cb_auth *auth, const char *connection_file, int most_ms)
 {
 	CB_AUTO_BUF info = CB_BUF_INIT(1u << 20);
 	struct cb_json_field f = { .name = "implementation", .types = CB_JSON_STRING, .required = true };
-	int r = ask(sock, auth, connection_file, "kernel_info_request", "{}", INFO_MS, &info);
+	int r = ask(sock, auth, connection_file, "kernel_info_request", "{}", most_ms, &info);
 
 	if (r == 0)
 		r = cb_json_scan_object((const char *)info.data, info.len, &f, 1, NULL);
 	return r < 0 ? r : cb_json_string_is(f.ret, "cellblock") ? 0 : CB_E_UNKNOWN;
 }
 
-int cb_kernel_ask(const char *connection_file, const char *type, const char *content, struct cb_buf *ret_reply,
-		  struct cb_err *err)
+/* most_ms: for each of the answers; 0 = as long as the kernel lives, and a minute for what it is. */
+static int ask_file(const char *connection_file, const char *type, const char *content, int most_ms,
+		    struct cb_buf *ret_reply, struct cb_err *err)
 {
 	struct cb_connection conn = { 0 };
 	struct cb_auth *auth = NULL;
@@ -273,13 +223,9 @@ int cb_kernel_ask(const char *connection_file, const char *type, const char *con
 	if (r == 0)
 		r = sock != NULL ? connect_control(sock, &conn) : -ENOMEM;
 	if (r == 0)
-		r = check_kind(sock, auth, connection_file);
+		r = check_kind(sock, auth, connection_file, most_ms > 0 ? most_ms : INFO_MS);
 	if (r == 0)
-		r = ask(sock, auth, connection_file, type, content, 0, ret_reply);
-	if (r < 0)
-		cb_err_set(err, r, STEP, "Is it a Cellblock kernel, and does it run? See `jupyter kernelspec list`.",
-			   "no answer from the kernel of %s: %s", connection_file,
-			   r == -ETIMEDOUT ? "none came in time" : cb_err_name(r));
+		r = ask(sock, auth, connection_file, type, content, most_ms, ret_reply);
 	if (sock != NULL)
 		zmq_close(sock);
 	if (context != NULL)
@@ -287,4 +233,145 @@ int cb_kernel_ask(const char *connection_file, const char *type, const char *con
 	cb_auth_free(auth);
 	cb_connection_release(&conn);
 	return r;
+}
+
+int cb_kernel_ask(const char *connection_file, const char *type, const char *content, struct cb_buf *ret_reply,
+		  struct cb_err *err)
+{
+	int r = ask_file(connection_file, type, content, 0, ret_reply, err);
+
+	if (r < 0 && err->code == 0)
+		cb_err_set(err, r, STEP, "Is it a Cellblock kernel, and does it run? See `cellblock list`.",
+			   "no answer from the kernel of %s: %s", connection_file,
+			   r == -ETIMEDOUT ? "none came in time" : cb_err_name(r));
+	return r;
+}
+
+/* ---- which kernel ---- */
+
+/* What a running kernel says of itself. Others are not ours to list; one that is silent may be ours. */
+static int add_running(const char *folder, const char *name, struct cb_running_list *list)
+{
+	CB_AUTO_BUF reply = CB_BUF_INIT(1u << 20);
+	CB_AUTO_PATH file = cb_path_format("%s/%s", folder, name);
+	struct cb_err ignored = { 0 };
+	struct cb_running *k = &list->item[list->count];
+	int r;
+
+	if (file == NULL || list->count == CB_RUNNING_MAX || !is_alive(file))
+		return 0;
+	r = ask_file(file, "usage_request", "{}", ABOUT_MS, &reply, &ignored);
+	if (r < 0 && r != -ETIMEDOUT)
+		return 0;
+	snprintf(k->id, sizeof(k->id), "%.*s", (int)(strlen(name) - 12), name + 7);
+	k->file = strdup(file);
+	k->said = r == 0 ? json_loadb((const char *)reply.data, reply.len, 0, NULL) : NULL;
+	list->count++;
+	return k->file != NULL ? 0 : -ENOMEM;
+}
+
+static int by_id(const void *a, const void *b)
+{
+	return strcmp(((const struct cb_running *)a)->id, ((const struct cb_running *)b)->id);
+}
+
+int cb_kernels_running(struct cb_running_list *ret, struct cb_err *err)
+{
+	CB_AUTO_PATH folder = runtime_folder();
+	DIR *dir = folder != NULL ? opendir(folder) : NULL;
+	const struct dirent *e;
+	int r = 0;
+
+	snprintf(ret->folder, sizeof(ret->folder), "%s", folder != NULL ? folder : "Jupyter's runtime folder");
+	while (dir != NULL && r == 0 && (e = readdir(dir)) != NULL) {
+		if (names_kernel(e->d_name))
+			r = add_running(folder, e->d_name, ret);
+	}
+	if (dir != NULL)
+		closedir(dir);
+	qsort(ret->item, ret->count, sizeof(ret->item[0]), by_id);
+	return r < 0 ? cb_err_set(err, r, STEP, NULL, "out of memory") : 0;
+}
+
+void cb_kernels_release(struct cb_running_list *list)
+{
+	for (size_t i = 0; i < list->count; i++) {
+		free(list->item[i].file);
+		json_decref(list->item[i].said);
+	}
+	list->count = 0;
+}
+
+const json_t *cb_running_about(const struct cb_running *k, const char *key)
+{
+	return json_object_get(json_object_get(k->said, "cellblock"), key);
+}
+
+const char *cb_running_name(const struct cb_running *k)
+{
+	const char *notebook = json_string_value(cb_running_about(k, "session"));
+
+	return notebook != NULL ? notebook : json_string_value(cb_running_about(k, "client"));
+}
+
+/* The notebook's path or the end of it, with or without its last letters. */
+static bool is_called(const struct cb_running *k, const char *which)
+{
+	const char *name = json_string_value(cb_running_about(k, "session"));
+	size_t n = name != NULL ? strlen(name) : 0, end = n, m = strlen(which);
+
+	if (n > 6 && strcmp(name + n - 6, ".ipynb") == 0 && (m < 6 || strcmp(which + m - 6, ".ipynb") != 0))
+		end = n - 6;
+	return m > 0 && m <= end && memcmp(name + end - m, which, m) == 0 && (m == end || name[end - m - 1] == '/');
+}
+
+static int choose(const struct cb_running_list *list, const char *which, bool by_name, const struct cb_running **ret,
+		  struct cb_err *err)
+{
+	CB_AUTO_BUF names = CB_BUF_INIT(400);
+	size_t found = 0;
+
+	for (size_t i = 0; i < list->count; i++) {
+		const struct cb_running *k = &list->item[i];
+		const char *name = cb_running_name(k);
+
+		if (which != NULL && !(by_name ? is_called(k, which) : strncmp(k->id, which, strlen(which)) == 0))
+			continue;
+		found++;
+		*ret = k;
+		(void)cb_buf_printf(&names, "%s%.36s%s%.80s%s", found > 1 ? ", " : "", k->id, name != NULL ? " (" : "",
+				    name != NULL ? name : "", name != NULL ? ")" : "");
+	}
+	if (found > 1)
+		return cb_err_set(err, -EEXIST, STEP, "Name one with --kernel: its notebook, or the start of its id.",
+				  "more than one kernel runs: %.*s", (int)names.len, (const char *)names.data);
+	return found == 1 ? 0 : -ENOENT;
+}
+
+int cb_kernel_file(const char *which, char **ret_path, struct cb_err *err)
+{
+	size_t n = which != NULL ? strlen(which) : 0;
+	const struct cb_running *k = NULL;
+	struct cb_running_list list = { 0 };
+	int r;
+
+	if (n > 0 && strchr(which, '/') != NULL && (n < 6 || strcmp(which + n - 6, ".ipynb") != 0)) {
+		*ret_path = strdup(which);
+		return *ret_path != NULL ? 0 : -ENOMEM;
+	}
+	r = cb_kernels_running(&list, err);
+	if (r == 0)
+		r = choose(&list, which, false, &k, err);
+	if (r == -ENOENT && which != NULL)
+		r = choose(&list, which, true, &k, err);
+	if (r == -ENOENT)
+		cb_err_set(err, r, STEP,
+			   "`cellblock list` has those that run. Name one with --kernel: its notebook, the start of "
+			   "its id, or a connection file's path.",
+			   "no running kernel%s%s in %s", which != NULL ? " with this notebook or id: " : "",
+			   which != NULL ? which : "", list.folder);
+	if (r == 0)
+		*ret_path = strdup(k->file);
+	cb_kernels_release(&list);
+	return r == 0 && *ret_path == NULL ? -ENOMEM : r;
 }

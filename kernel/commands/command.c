@@ -19,6 +19,8 @@ int cb_command_fail(const char *command, const struct cb_err *err)
 {
 	fprintf(stderr, "cellblock %s: %s: %s%s%s\n", command, err->step, err->text, err->cure[0] != '\0' ? "\n" : "",
 		err->cure);
+	if (err->code == CB_E_USAGE || strcmp(err->step, "policy") == 0)
+		return 2;
 	return err->code == CB_E_DENIED && strcmp(err->step, "interpreter") == 0 ? 3 : 1;
 }
 
@@ -101,8 +103,9 @@ int cb_command_plan(const struct cb_options *o, char *const *argv, struct cb_com
 				    .argv = argv };
 
 	r = cb_plan_jail(&in, &j->spec, err);
-	if (r < 0)
-		return r;
+	if (r < 0) /* but for the command and memory it is the policy that asks for what can't be */
+		return strcmp(err->step, "command") == 0 || strcmp(err->step, "plan") == 0 ? r
+											   : (err->code = CB_E_USAGE);
 	r = cb_jail_spec_to_fd(&j->spec, &j->spec_fd);
 	return r == 0 ? 0
 		      : cb_err_set(err, r, "plan", NULL, "the jail's description can't be passed on: %s",

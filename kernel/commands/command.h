@@ -7,7 +7,8 @@
 #include "options.h"
 #include "policy.h"
 
-/* Prints an error with its cure to stderr; returns the exit status: 3 when the host can't isolate, else 1. */
+/* Prints an error with its cure to stderr; returns the exit status: 2 for wrong usage or a wrong policy, 3 when the
+ * host can't isolate, else 1. */
 int cb_command_fail(const char *command, const struct cb_err *err);
 
 /* Takes as many open files as the host allows; an error if that are too few for a kernel or a jail. */

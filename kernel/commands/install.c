@@ -13,65 +13,13 @@
 #include "command.h"
 #include "files.h"
 #include "guest_cache.h"
+#include "kernelspec.h"
 #include "paths.h"
 
 #define STEP "install"
 #define MAX_LOGO (1u << 20)
 #define OLDEST_MINOR 9u /* of the Pythons of docs/compatibility.md */
 #define NEWEST_MINOR 13u
-
-static char *user_data(void)
-{
-	const char *jupyter = getenv("JUPYTER_DATA_DIR"), *data = getenv("XDG_DATA_HOME");
-	CB_AUTO_PATH home = cb_path_home();
-
-	if (jupyter != NULL && jupyter[0] == '/')
-		return cb_path_format("%s/kernels", jupyter);
-	if (data != NULL && data[0] == '/')
-		return cb_path_format("%s/jupyter/kernels", data);
-	return home != NULL ? cb_path_format("%s/.local/share/jupyter/kernels", home) : NULL;
-}
-
-/* sys.prefix of the interpreter: a venv's folder, else where its bin folder lies. */
-static char *sys_prefix(const struct cb_interpreter *interpreter)
-{
-	CB_AUTO_PATH bin = cb_path_parent(interpreter->executable);
-
-	if (interpreter->venv != NULL)
-		return strdup(interpreter->venv);
-	if (bin != NULL && strcmp(bin, "/bin") == 0)
-		return strdup("/usr");
-	return bin != NULL ? cb_path_parent(bin) : NULL;
-}
-
-static int choose_folder(const struct cb_options *o, const struct cb_interpreter *interpreter, char **ret_folder,
-			 struct cb_err *err)
-{
-	const char *name = o->name != NULL ? o->name : o->bash ? "cellblock-bash" : "cellblock";
-	CB_AUTO_PATH prefix = NULL;
-	CB_AUTO_PATH kernels = NULL;
-
-	if (name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")] != '\0' ||
-	    name[0] == '.')
-		return cb_err_set(err, CB_E_USAGE, STEP,
-				  "Use letters, digits, '.', '_' and '-', no '.' at the beginning.",
-				  "\"%s\" is no name for a kernelspec", name);
-	if (o->prefix != NULL) {
-		CB_AUTO_PATH expanded = cb_path_expand(o->prefix);
-
-		prefix = expanded != NULL ? cb_path_absolute(expanded, NULL) : NULL;
-	} else if (o->sys_prefix) {
-		prefix = sys_prefix(interpreter);
-	} else {
-		kernels = user_data();
-	}
-	if (prefix != NULL)
-		kernels = cb_path_format("%s/share/jupyter/kernels", prefix);
-	*ret_folder = kernels != NULL ? cb_path_format("%s/%s", kernels, name) : NULL;
-	return *ret_folder != NULL ? 0
-				   : cb_err_set(err, -ENOENT, STEP, "Name one with --prefix.",
-						"no folder to install into is known");
-}
 
 static int add_word(json_t *argv, const char *word)
 {
@@ -138,11 +86,11 @@ static char *make_spec(const struct cb_options *o, const struct cb_places *place
  * without. */
 static void copy_logos(const struct cb_places *places, const char *folder)
 {
-	static const char *const names[] = { "logo-32x32.png", "logo-64x64.png", "logo-svg.svg" };
+	const char *const *names = cb_kernelspec_logos;
 	CB_AUTO_PATH bin = cb_path_parent(places->self);
 	CB_AUTO_PATH prefix = bin != NULL ? cb_path_parent(bin) : NULL;
 
-	for (size_t i = 0; prefix != NULL && i < sizeof(names) / sizeof(names[0]); i++) {
+	for (size_t i = 0; prefix != NULL && i < CB_KERNELSPEC_LOGOS; i++) {
 		CB_AUTO_PATH from = cb_path_format("%s/share/cellblock/kernelspec/%s", prefix, names[i]);
 		CB_AUTO_PATH to = cb_path_format("%s/%s", folder, names[i]);
 		CB_AUTO_FD fd = from != NULL ? open(from, O_RDONLY | O_CLOEXEC) : -1;
@@ -254,7 +202,7 @@ int cb_command_install(const struct cb_options *o)
 	if (r == 0 && o->bash && interpreter.bash_version == NULL)
 		r = cb_err_set(&err, -ENOENT, STEP, "Install bash.", "there is no bash in the jail");
 	if (r == 0)
-		r = choose_folder(o, &interpreter, &folder, &err);
+		r = cb_kernelspec_folder(o, &interpreter, &folder, &err);
 	if (r == 0)
 		r = write_folder(o, &places, &interpreter, folder, &err);
 	if (r == 0)
@@ -263,5 +211,5 @@ int cb_command_install(const struct cb_options *o)
 		warn_of_hidden(&places, &interpreter, strrchr(folder, '/') + 1);
 	cb_interpreter_release(&interpreter);
 	cb_places_release(&places);
-	return r == CB_E_USAGE ? (cb_command_fail("install", &err), 2) : r < 0 ? cb_command_fail("install", &err) : 0;
+	return r < 0 ? cb_command_fail("install", &err) : 0;
 }

@@ -11,6 +11,7 @@
 #include <cellblock/fd.h>
 #include <cellblock/log.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/pidfd.h>
@@ -128,6 +129,22 @@ static void watch_parent(struct cb_kernel *k)
 		k->parent_slot = cb_loop_add(&k->loop, NULL, k->parent_fd, ZMQ_POLLIN, on_parent, k);
 	else if (errno == ESRCH)
 		cb_kernel_shutdown(k, false);
+}
+
+/* Whoever asks what runs wants to know this one by name: the script of an interpreter, else the program. */
+static void name_client(char ret_name[64])
+{
+	CB_AUTO_PATH path = cb_path_format("/proc/%d/cmdline", (int)getppid());
+	CB_AUTO_FD fd = path != NULL ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+	char text[4096] = "";
+	ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 2) : 0;
+	const char *program = cb_path_name(text), *next = text + strlen(text) + 1;
+
+	text[n > 0 ? n : 0] = '\0';
+	if (strncmp(program, "python", 6) == 0 && n > next - text && next[0] != '-' && next[0] != '\0')
+		program = cb_path_name(next);
+	for (size_t i = 0; program[i] > ' ' && program[i] <= '~' && i < 63; i++)
+		ret_name[i] = program[i];
 }
 
 struct start {
@@ -286,6 +303,8 @@ int cb_command_kernel(const struct cb_options *o)
 	int status = 1;
 
 	s.options = o;
+	k.started = cb_date_now();
+	name_client(k.client);
 	signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes that is too small is an error to tell of, not our end */
 	k.guest.broker = CB_BROKER_NONE;
 	cb_watch_init(&k);

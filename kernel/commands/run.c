@@ -1,8 +1,8 @@
 /* `cellblock run`: one command in a jail, without Jupyter.
  *
  * Role: plans the jail and becomes `cellblock-jail run`, so output and exit status are the command's own. Trust domain:
- * supervisor's program, no secrets. Exit status: 124 timed out, 125 could not isolate, 126 and 127 as in a shell, 137
- * killed for memory.
+ * supervisor's program, no secrets. Exit status: 2 wrong usage or policy, 124 timed out, 125 could not isolate, 126 and
+ * 127 as in a shell, 137 killed for memory.
  */
 #include <cellblock/visible.h>
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "capture.h"
 #include "command.h"
 
-enum { CANNOT_ISOLATE = 125, NOT_FOUND = 127 };
+enum { WRONG_USAGE = 2, CANNOT_ISOLATE = 125, NOT_FOUND = 127 };
 
 static int start(struct cb_command_jail *jail, double timeout, struct cb_err *err)
 {
@@ -73,6 +73,7 @@ int cb_command_run(const struct cb_options *o)
 	if (r == 0)
 		r = start(&jail, o->timeout > 0 ? o->timeout : jail.policy.timeout_cell, &err);
 	cb_command_release(&jail);
-	cb_command_fail("run", &err);
+	if (cb_command_fail("run", &err) == WRONG_USAGE)
+		return WRONG_USAGE;
 	return r == -ENOENT && strcmp(err.step, "command") == 0 ? NOT_FOUND : CANNOT_ISOLATE;
 }

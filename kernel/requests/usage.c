@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "level.h"
 #include "requests.h"
 
 /* The control group's figure; without one the sum over all processes but copies of the state, which share theirs. */
@@ -60,9 +61,41 @@ static int write_host(struct cb_buf *b)
 			     100 * (double)(total - available) / (double)total);
 }
 
+static int write_text(struct cb_buf *b, const char *key, const char *value)
+{
+	int r = cb_buf_printf(b, ",\"%s\":", key);
+
+	if (r == 0)
+		r = value != NULL && value[0] != '\0' ? cb_json_write_cstr(b, value) : cb_buf_append_str(b, "null");
+	return r;
+}
+
+/* What tells this kernel from others, for `cellblock list`. */
+static int write_about(struct cb_kernel *k, struct cb_buf *b)
+{
+	static const char *const modes[] = { [CB_WORKSPACE_RW] = "rw",
+					     [CB_WORKSPACE_RO] = "ro",
+					     [CB_WORKSPACE_TMPFS] = "tmpfs",
+					     [CB_WORKSPACE_OVERLAY] = "overlay" };
+	bool up = k->guest.state >= CB_GUEST_STARTING;
+	char started[40];
+	int r;
+
+	cb_date_format(k->started, started);
+	r = cb_buf_printf(b, ",\"cellblock\":{\"started\":\"%s\",\"cpu_s\":%.3f", started,
+			  up ? cb_usage_jail_cpu(&k->guest.usage) : 0.0);
+	r = r == 0 ? write_text(b, "session", getenv("JPY_SESSION_NAME")) : r;
+	r = r == 0 ? write_text(b, "client", k->client) : r;
+	r = r == 0 ? write_text(b, "workspace", k->policy->workspace_path) : r;
+	r = r == 0 ? write_text(b, "workspace_mode", modes[k->workspace_mode]) : r;
+	r = r == 0 ? write_text(b, "policy", k->policy->name) : r;
+	r = r == 0 ? write_text(b, "level", up ? cb_level_name(k->guest.level) : NULL) : r;
+	return r == 0 ? cb_buf_append_str(b, "}") : r;
+}
+
 void cb_request_usage(struct cb_kernel *k, struct cb_request *r)
 {
-	CB_AUTO_BUF b = CB_BUF_INIT(4096);
+	CB_AUTO_BUF b = CB_BUF_INIT(1u << 17);
 	bool up = k->guest.state == CB_GUEST_UP;
 	char host[256] = "";
 
@@ -73,9 +106,9 @@ void cb_request_usage(struct cb_kernel *k, struct cb_request *r)
 			  ",\"pid\":%d,\"kernel_cpu\":%.1f,\"kernel_memory\":%llu,\"kernel_memory_limit\":%llu,"
 			  "\"cpu_count\":%ld",
 			  (int)(up ? k->guest.pid : getpid()), up ? percent(k) : 0.0,
-			  up ? (unsigned long long)memory(k) : 0ULL,
-			  (unsigned long long)k->policy->limit_memory, sysconf(_SC_NPROCESSORS_ONLN)) < 0 ||
-	    write_host(&b) < 0 || cb_buf_append_str(&b, "}") < 0)
+			  up ? (unsigned long long)memory(k) : 0ULL, (unsigned long long)k->policy->limit_memory,
+			  sysconf(_SC_NPROCESSORS_ONLN)) < 0 ||
+	    write_host(&b) < 0 || write_about(k, &b) < 0 || cb_buf_append_str(&b, "}") < 0)
 		cb_reply_error(k, r, "MemoryError", "no memory for the reply");
 	else
 		cb_reply(k, r, cb_buf_span(&b));

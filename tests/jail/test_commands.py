@@ -6,6 +6,7 @@ Run by ctest with CELLBLOCK_BUILD set. Needs no Jupyter.
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -183,10 +184,10 @@ class Commands(unittest.TestCase):
             (["--name", "a/b"], 2, "a/b"),
             (["--nmae", "x"], 2, "--name"),
             (["--user", "--sys-prefix"], 2, "exclude"),
-            (["--policy", "agnet"], 1, "agent"),
-            (["--set", "timeout.cel=1"], 1, "timeout.cell"),
-            (["--set", "network.mode=allow"], 1, "not built"),
-            (["--env", "1A", "x"], 1, "env.set"),
+            (["--policy", "agnet"], 2, "agent"),
+            (["--set", "timeout.cel=1"], 2, "timeout.cell"),
+            (["--set", "network.mode=allow"], 2, "not built"),
+            (["--env", "1A", "x"], 2, "env.set"),
             (["--prefix", "/proc/nowhere"], 1, "--prefix"),
         ):
             done = self.cellblock("install", *args)
@@ -212,6 +213,135 @@ class Commands(unittest.TestCase):
         facts.write_text("{")
         self.assertEqual(json.loads(self.good(*ask).stdout)["interpreter"]["version"], VERSION)
 
+    # ---- uninstall ----
+
+    def test_uninstall_removes_what_install_wrote(self):
+        python = self.make_venv(self.folder / "v")
+        for where, folder in (
+            ([], self.home / ".local/share/jupyter/kernels"),
+            (["--prefix", "some/prefix"], self.work / "some/prefix/share/jupyter/kernels"),
+            (["--sys-prefix", "--python", python], self.folder / "v/share/jupyter/kernels"),
+        ):
+            self.good("install", "--python", python, "--name", "mine", *where)
+            self.assertTrue((folder / "mine/kernel.json").exists())
+            done = self.good("uninstall", "--name", "mine", *where)
+            self.assertIn(str(folder / "mine"), done.stdout)
+            self.assertEqual(list(folder.iterdir()), [])
+            done = self.cellblock("uninstall", "--name", "mine", *where)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(f"no kernelspec in {folder}/mine", done.stderr)
+
+    def test_uninstall_removes_nothing_else(self):
+        python = self.make_venv(self.folder / "v")
+        self.good("install", "--python", python)
+        folder = self.home / ".local/share/jupyter/kernels/cellblock"
+        (folder / "mine.txt").write_text("kept")
+        (folder / "pycache/other").write_text("kept")
+        done = self.good("uninstall")
+        self.assertIn("did not write", done.stdout)
+        left = sorted(str(f.relative_to(folder)) for f in folder.rglob("*"))
+        self.assertEqual(left, ["mine.txt", "pycache", "pycache/other"])
+        other = folder.parent / "python3"
+        other.mkdir()
+        spec = {"argv": ["/usr/bin/python3", "-m", "ipykernel_launcher"], "display_name": "x", "language": "python"}
+        (other / "kernel.json").write_text(json.dumps(spec))
+        done = self.cellblock("uninstall", "--name", "python3")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("does not start cellblock", done.stderr)
+        self.assertTrue((other / "kernel.json").exists())
+        for name in ("../cellblock", ".", "a/b"):
+            self.assertEqual(self.cellblock("uninstall", "--name", name).returncode, 2)
+
+    # ---- help, version, completion ----
+
+    def commands(self):
+        text = self.good("--help").stdout.partition("commands:\n")[2]
+        return re.findall(r"^  (\w+) ", text, re.M)
+
+    def test_help_and_version(self):
+        self.assertEqual(self.good("help").stdout, self.good("--help").stdout)
+        self.assertEqual(self.good("version").stdout, self.good("--version").stdout)
+        commands = self.commands()
+        self.assertLessEqual({"install", "uninstall", "list", "completion", "help", "version"}, set(commands))
+        for command in commands:
+            text = self.good("help", command).stdout
+            self.assertEqual(text, self.good(command, "--help").stdout)
+            self.assertLessEqual(max(map(len, text.splitlines())), 100)
+        done = self.cellblock("help", "instal")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("'install'", done.stderr)
+
+    def test_help_of_run_says_what_each_option_is_for(self):
+        text = " ".join(self.good("run", "--help").stdout.split())
+        for words in (
+            "the one folder that the command can write",
+            "exit status 124",
+            "put its bin folder first in PATH",
+            "as in network.mode=full",
+            "125 could not isolate",
+        ):
+            self.assertIn(words, text)
+        self.assertNotIn("--facts", text)
+
+    def completed(self, *words):
+        """What bash would offer for the last word."""
+        script = self.good("completion", "bash").stdout + (
+            'compopt() { :; }\nCOMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _cellblock; printf "%s\\n" "${COMPREPLY[@]}"'
+        )
+        done = subprocess.run(["bash", "-c", script, "-", *words], cwd=self.work, capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return done.stdout.split()
+
+    def test_completion_in_bash(self):
+        self.assertEqual(self.completed("cellblock", "unin"), ["uninstall"])
+        self.assertLessEqual(set(self.commands()), set(self.completed("cellblock", "")))
+        for command in self.commands():
+            listed = re.findall(r"^  (?:-., )?(--?[\w-]+)", self.good("help", command).stdout, re.M)
+            offered = self.completed("cellblock", command, "-")
+            self.assertLessEqual(
+                {o for o in listed if o != "--f"}, {o.replace("-f", "--f") for o in offered} | {*offered}
+            )
+        self.assertEqual(self.completed("cellblock", "run", "--time"), ["--timeout"])
+        self.assertEqual(self.completed("cellblock", "run", "--policy", "ag"), ["agent"])
+        self.assertEqual(self.completed("cellblock", "run", "--policy", "=", "ag"), ["agent"])
+        self.assertEqual(
+            self.completed("cellblock", "explain", "--set", "network.m"),
+            ["network.mode=none", "network.mode=allow", "network.mode=full"],
+        )
+        self.assertEqual(self.completed("cellblock", "explain", "--set", "network.mode", "=", "fu"), ["full"])
+        self.assertEqual(self.completed("cellblock", "explain", "--set", "timeout.cel"), ["timeout.cell="])
+        self.assertEqual(self.completed("cellblock", "completion", "z"), ["zsh"])
+        self.assertEqual(self.completed("cellblock", "help", "expl"), ["explain"])
+        (self.work / "folder").mkdir()
+        (self.work / "file").touch()
+        self.assertEqual(self.completed("cellblock", "run", "--workspace", "f"), ["folder"])
+        self.assertEqual(self.completed("cellblock", "audit", "f"), [])  # files: by bash itself
+        self.assertIn("true", self.completed("cellblock", "run", "tru"))
+
+    def test_completion_for_other_shells(self):
+        for shell in ("zsh", "fish"):
+            text = self.good("completion", shell).stdout
+            for words in ("uninstall", "network.mode=full", "notebook agent", "log-level", "bash zsh fish"):
+                self.assertIn(words, text)
+            if shutil.which(shell):
+                done = subprocess.run([shell, "-n"], input=text, capture_output=True, text=True)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(self.cellblock("completion").returncode, 2)
+        self.assertEqual(self.cellblock("completion", "tcsh").returncode, 2)
+
+    def test_manual_pages(self):
+        pages = Path(BUILD) / "shell/man"
+        if not (pages / "stamp").exists():
+            self.skipTest("NOT RUN: no scdoc when this was built")
+        for command in self.commands():
+            page = (pages / f"cellblock-{command}.1").read_text().replace("\\&", "")
+            for option in re.findall(r"^  (?:-., )?(--[\w-]+)", self.good("help", command).stdout, re.M):
+                self.assertIn(option if option != "--f" else "-f", page)
+            self.assertIn(f"cellblock-{command}", (pages / "cellblock.1").read_text())
+        page = (pages / "cellblock-policy.5").read_text().replace("\\&", "")
+        for key in json.loads(self.good("explain", "--json").stdout)["policy"]["keys"]:
+            self.assertIn(f"\\fB{key}\\fR (notebook: ", page)
+
     # ---- run ----
 
     def test_files_have_the_modes_that_the_users_umask_says(self):
@@ -232,7 +362,7 @@ class Commands(unittest.TestCase):
         self.assertEqual(self.cellblock("run", "no-such-program").returncode, 127)
         self.assertEqual(self.cellblock("run", "/no/such/program").returncode, 127)
         self.assertEqual(self.cellblock("run", "/etc/passwd").returncode, 126)
-        self.assertEqual(self.cellblock("run", "--workspace", "/no/such", "true").returncode, 125)
+        self.assertEqual(self.cellblock("run", "--workspace", "/no/such", "true").returncode, 2)
         self.assertEqual(self.cellblock("run").returncode, 2)
 
     def test_run_keeps_the_environment_out(self):
@@ -261,13 +391,13 @@ class Commands(unittest.TestCase):
         self.assertIn("--workspace", done.stderr)
         self.assertFalse((self.home / "lost").exists())
         done = self.cellblock("run", "--workspace", self.home, "true")
-        self.assertEqual(done.returncode, 125)
+        self.assertEqual(done.returncode, 2)
         self.assertIn("home", done.stderr)
 
     def test_policy_in_the_workspace_is_refused(self):
         (self.work / "p.json").write_text("{}")
         done = self.cellblock("run", "--policy", "./p.json", "true")
-        self.assertEqual(done.returncode, 125)
+        self.assertEqual(done.returncode, 2)
         self.assertIn("workspace", done.stderr)
 
     def test_agent_works_on_an_overlay(self):
@@ -326,11 +456,13 @@ class Commands(unittest.TestCase):
     def test_a_wrong_policy_is_told_also_where_none_is_used(self):
         log = self.folder / "empty.log"
         log.touch()
-        for command in (["doctor"], ["audit", log], ["changes"], ["commit"], ["discard"]):
+        commands = [["doctor"], ["audit", log], ["changes"], ["commit"], ["discard"], ["list"], ["uninstall"]]
+        commands += [["run", "true"], ["explain"], ["install"], ["completion", "bash"]]
+        for command in commands:
             for wrong, word in (("--policy", "nonsense"), ("--set", "no.such=1")):
                 with self.subTest(command=command[0], wrong=wrong):
-                    done = self.cellblock(*command, wrong, word)
-                    self.assertEqual(done.returncode, 1)
+                    done = self.cellblock(command[0], wrong, word, *command[1:])
+                    self.assertEqual(done.returncode, 2)
                     self.assertIn(f"cellblock {command[0]}: policy: ", done.stderr)
                     self.assertIn(word.partition("=")[0], done.stderr)
         self.good("audit", log, "--policy", "agent", "--set", "limits.pids=9")

@@ -72,7 +72,7 @@ def test_words_that_are_not_known_name_the_nearest(folder):
         (["--set", "workspace.mode=overly"], "overlay"),
     ):
         said = explain(folder / "work", *args, env=env)
-        assert said.returncode == 1 and f'"{near}"' in said.stderr, said.stderr
+        assert said.returncode == 2 and f'"{near}"' in said.stderr, said.stderr
 
 
 def test_never_from_the_workspace(folder):
@@ -82,8 +82,8 @@ def test_never_from_the_workspace(folder):
     (work / "cellblock/named.json").write_text("{}")
     for args, env in ((["--policy", "./mine.json"], {}), (["--policy", "named"], {"JUPYTER_CONFIG_DIR": str(work)})):
         said = explain(work, *args, env=env)
-        assert said.returncode == 1 and "lies in the workspace" in said.stderr
-    assert explain(work, "--policy", "named").returncode == 1
+        assert said.returncode == 2 and "lies in the workspace" in said.stderr
+    assert explain(work, "--policy", "named").returncode == 2
 
 
 def under_a_ceiling(folder, text, *args):
@@ -114,4 +114,4 @@ def test_the_ceiling_bounds_what_is_asked_for(folder):
 @pytest.mark.parametrize("ceiling", [{"limits": {"pidz": 1}}, {"workspace.path": "/x"}, []])
 def test_a_ceiling_that_cannot_be_obeyed_is_an_error(folder, ceiling):
     said = under_a_ceiling(folder, ceiling)
-    assert said.returncode == 1 and "/etc/cellblock/ceiling.json" in said.stderr
+    assert said.returncode == 2 and "/etc/cellblock/ceiling.json" in said.stderr

@@ -1,0 +1,130 @@
+/* `cellblock uninstall`: removes a kernelspec that install wrote, and nothing else.
+ *
+ * Role: takes away the files that install writes, by name, and the folders that are empty then. Trust domain:
+ * supervisor's program, no secrets. Invariants: a kernelspec that does not start this program's kernel is left alone;
+ * kernel.json goes first, so that no frontend offers half a kernelspec; no link is followed below the kernelspec's
+ * folder.
+ */
+#include <cellblock/fd.h>
+#include <cellblock/visible.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <jansson.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "interpreter_static.h"
+#include "kernelspec.h"
+#include "paths.h"
+
+#define STEP "uninstall"
+#define MAX_SPEC (1u << 20)
+
+static int read_spec(const char *folder, json_t **ret_spec, struct cb_err *err)
+{
+	CB_AUTO_PATH path = cb_path_format("%s/kernel.json", folder);
+	CB_AUTO_FD fd = path != NULL ? open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK) : -1;
+	CB_AUTO_PATH text = NULL;
+	size_t len = 0;
+	int r = fd < 0 ? -errno : cb_fd_read_all(fd, MAX_SPEC, &text, &len);
+
+	if (r < 0)
+		return cb_err_set(err, r, STEP,
+				  "`jupyter kernelspec list` has the names and places of all; --name, --sys-prefix and "
+				  "--prefix choose another.",
+				  "no kernelspec in %s: %s", folder, cb_err_name(r));
+	*ret_spec = json_loadb(text, len, 0, NULL);
+	return 0;
+}
+
+/* What starts `cellblock kernel`, wherever that lies or lay. */
+static bool is_ours(const json_t *spec)
+{
+	const json_t *argv = json_object_get(spec, "argv");
+	const char *program = json_string_value(json_array_get(argv, 0));
+	const char *command = json_string_value(json_array_get(argv, 1));
+
+	return program != NULL && command != NULL && strcmp(cb_path_name(program), "cellblock") == 0 &&
+	       strcmp(command, "kernel") == 0;
+}
+
+static int remove_at(int folder, const char *name, int flags)
+{
+	return unlinkat(folder, name, flags) < 0 && errno != ENOENT ? -errno : 0;
+}
+
+/* Compiled modules of the guest, and the lists beside them. */
+static int remove_cache(int folder)
+{
+	static const char *const patterns[] = { "*.pyc", "fontlist-*.json", "trees-*.pkl" };
+	int fd = openat(folder, "pycache", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), r = 0;
+	const struct dirent *entry;
+	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+
+	if (dir == NULL)
+		return errno == ENOENT ? 0 : -errno;
+	while (r == 0 && (entry = readdir(dir)) != NULL) {
+		for (size_t i = 0; r == 0 && i < sizeof(patterns) / sizeof(patterns[0]); i++)
+			if (fnmatch(patterns[i], entry->d_name, 0) == 0)
+				r = remove_at(dirfd(dir), entry->d_name, 0);
+	}
+	closedir(dir);
+	return r < 0 ? r : remove_at(folder, "pycache", AT_REMOVEDIR);
+}
+
+static int remove_files(const char *path)
+{
+	CB_AUTO_FD folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int r = folder < 0 ? -errno : remove_at(folder, "kernel.json", 0);
+
+	for (size_t i = 0; r == 0 && i < CB_KERNELSPEC_LOGOS; i++)
+		r = remove_at(folder, cb_kernelspec_logos[i], 0);
+	if (r == 0)
+		r = remove_at(folder, "interpreter.json", 0);
+	if (r == 0)
+		r = remove_cache(folder);
+	if (r == 0 && rmdir(path) < 0)
+		r = -errno;
+	return r;
+}
+
+static int uninstall(const char *folder, struct cb_err *err)
+{
+	json_t *spec = NULL;
+	int r = read_spec(folder, &spec, err);
+	bool ours = r == 0 && is_ours(spec);
+
+	json_decref(spec);
+	if (r < 0)
+		return r;
+	if (!ours)
+		return cb_err_set(err, CB_E_DENIED, STEP,
+				  "`jupyter kernelspec remove` removes those of other programs.",
+				  "the kernelspec in %s does not start cellblock: left as it is", folder);
+	r = remove_files(folder);
+	if (r == -ENOTEMPTY || r == -EEXIST) {
+		printf("Removed the kernelspec; in %s files are left that install did not write\n", cb_shown(folder));
+		return 0;
+	}
+	if (r < 0)
+		return cb_err_set(err, r, STEP, NULL, "%s can't be removed: %s", folder, strerror(-r));
+	printf("Removed the kernelspec %s\n", cb_shown(folder));
+	return 0;
+}
+
+int cb_command_uninstall(const struct cb_options *o)
+{
+	struct cb_interpreter interpreter = { 0 };
+	struct cb_err err = { 0 };
+	CB_AUTO_PATH folder = NULL;
+	int r = o->sys_prefix ? cb_interpreter_static(o->python, &interpreter, &err) : 0;
+
+	if (r == 0)
+		r = cb_kernelspec_folder(o, &interpreter, &folder, &err);
+	if (r == 0)
+		r = uninstall(folder, &err);
+	cb_interpreter_release(&interpreter);
+	return r < 0 ? cb_command_fail("uninstall", &err) : 0;
+}
