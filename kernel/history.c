@@ -6,14 +6,18 @@
  * journal is the WAL, opened and mapped by the first transaction, or memory where the file system has none; temporary
  * tables stay in memory. The connection is used by one thread at a time: the opener until cb_history_start, then the
  * thread, after it ended the closer. All values are bound, never written into SQL. What is queued is bounded in number
- * and bytes. Callers: commands/kernel.c, requests/history.c, execution.c.
+ * and bytes. A database that another program has locked is waited for once, for a moment; then lines go to a temporary
+ * table until it is free, and questions are answered from what can be read. Callers: commands/kernel.c,
+ * requests/history.c, execution.c.
  */
 #include "history.h"
 
+#include <cellblock/clock.h>
 #include <cellblock/json_write.h>
 #include <cellblock/log.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sqlite3.h>
@@ -31,7 +35,11 @@
 #define MAX_ANSWER (16u << 20)
 #define MAX_ROWS 100000
 #define MAX_PATTERN 1000
-#define BUSY_MS 5000
+#define OPEN_MS 1000 /* how long a locked database is waited for: by the kernel's start, all in all; */
+#define BUSY_MS 500  /* by the thread, once, until it has been free again; */
+#define END_MS 200   /* and at the end */
+#define BUSY_STEP_MS 5
+#define RETRY_MS 1000
 
 struct job {
 	struct job *next;
@@ -51,8 +59,11 @@ struct queue {
 
 struct cb_history {
 	sqlite3 *db;
-	sqlite3_stmt *add;
+	sqlite3_stmt *add, *keep; /* a line to the file; to the temporary table `waiting` */
 	int64_t session;
+	int64_t busy_until;	 /* the connection waits no longer for a lock */
+	bool locked;		 /* it was the last time */
+	size_t kept, kept_bytes; /* lines in `waiting` */
 	int event_fd;
 	bool started, ending; /* ending: under the lock */
 	pthread_t thread;
@@ -112,6 +123,27 @@ static int sql_failed(struct cb_history *h, const char *path, struct cb_err *err
 			  "history.file %s: %s", path, h->db != NULL ? sqlite3_errmsg(h->db) : "out of memory");
 }
 
+static int on_busy(void *context, int count)
+{
+	const struct cb_history *h = context;
+
+	(void)count;
+	if (cb_now_ns() >= h->busy_until)
+		return 0;
+	(void)poll(NULL, 0, BUSY_STEP_MS);
+	return 1;
+}
+
+static void wait_for_locks(struct cb_history *h, int ms)
+{
+	h->busy_until = cb_now_ns() + ms * 1000000LL;
+}
+
+static bool is_locked(int r)
+{
+	return (r & 0xff) == SQLITE_BUSY || (r & 0xff) == SQLITE_LOCKED;
+}
+
 /* WAL where the file system can do it: readers and writers of several kernels do not block each other. */
 static int choose_journal(struct cb_history *h)
 {
@@ -143,8 +175,9 @@ static int open_db(struct cb_history *h, const char *path)
 
 	if (r == SQLITE_OK)
 		r = sqlite3_db_config(h->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+	wait_for_locks(h, OPEN_MS);
 	if (r == SQLITE_OK)
-		r = sqlite3_busy_timeout(h->db, BUSY_MS);
+		r = sqlite3_busy_handler(h->db, on_busy, h);
 	if (r == SQLITE_OK)
 		r = sqlite3_exec(h->db,
 				 "PRAGMA temp_store=MEMORY; PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON;",
@@ -158,7 +191,17 @@ static int open_db(struct cb_history *h, const char *path)
 	if (r == SQLITE_OK)
 		r = begin_session(h);
 	if (r == SQLITE_OK)
-		r = sqlite3_prepare_v2(h->db, "INSERT OR REPLACE INTO history VALUES (?, ?, ?, ?)", -1, &h->add, NULL);
+		r = sqlite3_exec(
+			h->db,
+			"CREATE TEMP TABLE waiting (session integer, line integer, source text, source_raw text,"
+			" PRIMARY KEY (session, line))",
+			NULL, NULL, NULL);
+	if (r == SQLITE_OK)
+		r = sqlite3_prepare_v2(h->db, "INSERT OR REPLACE INTO main.history VALUES (?, ?, ?, ?)", -1, &h->add,
+				       NULL);
+	if (r == SQLITE_OK)
+		r = sqlite3_prepare_v2(h->db, "INSERT OR REPLACE INTO temp.waiting VALUES (?, ?, ?, ?)", -1, &h->keep,
+				       NULL);
 	return r;
 }
 
@@ -190,6 +233,7 @@ static void destroy(struct cb_history *h)
 	while ((job = queue_pop(&h->waiting)) != NULL || (job = queue_pop(&h->answered)) != NULL)
 		job_free(job);
 	sqlite3_finalize(h->add);
+	sqlite3_finalize(h->keep);
 	sqlite3_close(h->db);
 	if (h->event_fd >= 0)
 		close(h->event_fd);
@@ -226,44 +270,111 @@ int cb_history_open(const char *path, struct cb_history **ret_history, struct cb
 
 /* ---- the thread ---- */
 
-static void write_lines(struct cb_history *h, struct job *job)
+/* Notes how an access of the file went; says so once when it turns out to be locked, and once when it is free. */
+static bool note_lock(struct cb_history *h, int r)
 {
-	int r = sqlite3_bind_int64(h->add, 1, h->session);
+	bool locked = is_locked(r);
+
+	if (locked && !h->locked)
+		cb_log(CB_LOG_WARNING, "history: the database is locked by another program; lines are kept in memory "
+				       "until it is free");
+	else if (!locked && h->locked)
+		cb_log(CB_LOG_INFO, "history: the database is free again");
+	h->locked = locked;
+	return locked;
+}
+
+static int insert(struct cb_history *h, sqlite3_stmt *stmt, const struct job *job)
+{
+	int r = sqlite3_bind_int64(stmt, 1, h->session);
 
 	if (r == SQLITE_OK)
-		r = sqlite3_bind_int64(h->add, 2, job->line);
+		r = sqlite3_bind_int64(stmt, 2, job->line);
 	for (int i = 3; i <= 4 && r == SQLITE_OK; i++)
-		r = sqlite3_bind_text(h->add, i, job->text, (int)job->len, SQLITE_STATIC);
+		r = sqlite3_bind_text(stmt, i, job->text, (int)job->len, SQLITE_STATIC);
 	if (r == SQLITE_OK)
-		r = sqlite3_step(h->add);
-	if (r != SQLITE_DONE)
-		cb_log(CB_LOG_WARNING, "history: a line was not written: %s", sqlite3_errmsg(h->db));
-	sqlite3_reset(h->add);
-	sqlite3_clear_bindings(h->add);
+		r = sqlite3_step(stmt);
+	sqlite3_reset(stmt);
+	sqlite3_clear_bindings(stmt);
+	return r == SQLITE_DONE ? SQLITE_OK : r;
+}
+
+/* Lines that had to wait go to the file, all or none. */
+static void write_kept(struct cb_history *h)
+{
+	int r;
+
+	if (h->kept == 0)
+		return;
+	r = sqlite3_exec(h->db,
+			 "BEGIN IMMEDIATE; INSERT OR REPLACE INTO main.history SELECT * FROM temp.waiting; COMMIT",
+			 NULL, NULL, NULL);
+	if (sqlite3_get_autocommit(h->db) == 0)
+		(void)sqlite3_exec(h->db, "ROLLBACK", NULL, NULL, NULL);
+	if (note_lock(h, r))
+		return;
+	if (r != SQLITE_OK)
+		cb_log(CB_LOG_WARNING, "history: %zu lines were not written: %s", h->kept, sqlite3_errstr(r));
+	(void)sqlite3_exec(h->db, "DELETE FROM temp.waiting", NULL, NULL, NULL);
+	h->kept = h->kept_bytes = 0;
+}
+
+static void write_line(struct cb_history *h, const struct job *job)
+{
+	int r = h->kept > 0 ? SQLITE_BUSY : insert(h, h->add, job);
+
+	if (note_lock(h, r)) {
+		if (h->kept >= MAX_JOBS || h->kept_bytes + job->len > MAX_QUEUED_BYTES)
+			r = SQLITE_FULL;
+		else
+			r = insert(h, h->keep, job);
+		if (r == SQLITE_OK) {
+			h->kept++;
+			h->kept_bytes += job->len;
+		}
+	}
+	if (r != SQLITE_OK)
+		cb_log(CB_LOG_WARNING, "history: a line was not written: %s", sqlite3_errstr(r));
 }
 
 #define COLUMNS "SELECT history.session, history.line, history.source_raw, output_history.output"
-#define TABLES " FROM history LEFT JOIN output_history USING (session, line)"
+#define OUTPUTS " LEFT JOIN main.output_history AS output_history USING (session, line)"
+
+/* What a query reads: the file; and lines that wait for it; and nothing but these, while the file can't be read. */
+static const char *const sources[] = {
+	" FROM main.history AS history" OUTPUTS,
+	" FROM (SELECT * FROM main.history UNION ALL SELECT * FROM temp.waiting) AS history" OUTPUTS,
+	" FROM temp.waiting AS history LEFT JOIN (SELECT NULL AS session, NULL AS line, NULL AS output)"
+	" AS output_history USING (session, line)",
+};
+
+enum { FROM_FILE, FROM_BOTH, FROM_WAITING };
 
 /* Parameters: ?1 session, ?2 start, ?3 stop, ?4 pattern, ?5 the limit. The tail's and the search's rows are the last
- * ones, oldest first. */
-static const char *query_text(const struct cb_history_query *q)
+ * ones, oldest first. malloc'd. */
+static char *query_text(const struct cb_history_query *q, int source)
 {
+	const char *from = sources[source];
+
 	switch (q->access) {
 	case CB_HISTORY_RANGE:
-		return COLUMNS TABLES " WHERE session = ?1 AND line >= ?2 AND line < ?3 ORDER BY line LIMIT ?5";
+		return cb_path_format(
+			COLUMNS "%s WHERE session = ?1 AND line >= ?2 AND line < ?3 ORDER BY line LIMIT ?5", from);
 	case CB_HISTORY_TAIL:
-		return "SELECT * FROM (" COLUMNS TABLES " ORDER BY session DESC, line DESC LIMIT ?5) ORDER BY 1, 2";
+		return cb_path_format(
+			"SELECT * FROM (" COLUMNS "%s ORDER BY session DESC, line DESC LIMIT ?5) ORDER BY 1, 2", from);
 	case CB_HISTORY_SEARCH:
 		if (q->unique)
-			return "SELECT session, line, source_raw, output FROM (SELECT * FROM (" COLUMNS
-			       ", row_number() OVER"
-			       " (PARTITION BY source_raw ORDER BY session DESC, line DESC) AS nth" TABLES
-			       " WHERE source_raw GLOB ?4) WHERE nth = 1 ORDER BY session DESC, line DESC LIMIT ?5) "
-			       "ORDER BY 1, 2";
-		return "SELECT * FROM (" COLUMNS TABLES
-		       " WHERE source_raw GLOB ?4 ORDER BY session DESC, line DESC LIMIT ?5)"
-		       " ORDER BY 1, 2";
+			return cb_path_format(
+				"SELECT session, line, source_raw, output FROM (SELECT * FROM (" COLUMNS
+				", row_number() OVER"
+				" (PARTITION BY source_raw ORDER BY session DESC, line DESC) AS nth%s"
+				" WHERE source_raw GLOB ?4) WHERE nth = 1 ORDER BY session DESC, line DESC"
+				" LIMIT ?5) ORDER BY 1, 2",
+				from);
+		return cb_path_format("SELECT * FROM (" COLUMNS "%s WHERE source_raw GLOB ?4"
+				      " ORDER BY session DESC, line DESC LIMIT ?5) ORDER BY 1, 2",
+				      from);
 	}
 	return NULL;
 }
@@ -316,11 +427,14 @@ static int bind_query(struct cb_history *h, const struct job *job, sqlite3_stmt 
 	return r;
 }
 
-static void answer_query(struct cb_history *h, struct job *job)
+/* SQLITE_DONE, SQLITE_ROW when there is no room for more, else what failed. */
+static int read_rows(struct cb_history *h, struct job *job, int source)
 {
+	CB_AUTO_PATH text = query_text(&job->query, source);
 	sqlite3_stmt *stmt = NULL;
-	int r = sqlite3_prepare_v2(h->db, query_text(&job->query), -1, &stmt, NULL), written;
+	int r = text != NULL ? sqlite3_prepare_v2(h->db, text, -1, &stmt, NULL) : SQLITE_NOMEM, written;
 
+	cb_buf_release(&job->answer);
 	job->answer = CB_BUF_INIT(MAX_ANSWER);
 	written = cb_buf_append_str(&job->answer, "[");
 	if (r == SQLITE_OK)
@@ -333,11 +447,41 @@ static void answer_query(struct cb_history *h, struct job *job)
 		if (written < 0 || job->answer.len > MAX_ANSWER - 64)
 			break;
 	}
-	if (r != SQLITE_DONE && r != SQLITE_ROW)
-		cb_log(CB_LOG_WARNING, "history: a query failed: %s", sqlite3_errmsg(h->db));
 	sqlite3_finalize(stmt);
+	return r;
+}
+
+static void answer_query(struct cb_history *h, struct job *job)
+{
+	int r = read_rows(h, job, h->kept > 0 ? FROM_BOTH : FROM_FILE);
+
+	if (is_locked(r)) {
+		(void)note_lock(h, r);
+		r = read_rows(h, job, FROM_WAITING);
+	}
+	if (r != SQLITE_DONE && r != SQLITE_ROW)
+		cb_log(CB_LOG_WARNING, "history: a query failed: %s", sqlite3_errstr(r));
 	if (cb_buf_append_str(&job->answer, "]") < 0)
 		cb_log(CB_LOG_WARNING, "history: an answer was cut");
+}
+
+/* Lines wait for the file: it is looked at again soon, also when nobody asks. */
+static void wait_for_more(struct cb_history *h)
+{
+	struct timespec until;
+
+	if (h->kept == 0) {
+		pthread_cond_wait(&h->more, &h->lock);
+		return;
+	}
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += RETRY_MS / 1000;
+	if (pthread_cond_timedwait(&h->more, &h->lock, &until) == ETIMEDOUT) {
+		pthread_mutex_unlock(&h->lock);
+		wait_for_locks(h, 0);
+		write_kept(h);
+		pthread_mutex_lock(&h->lock);
+	}
 }
 
 static void *history_thread(void *context)
@@ -351,14 +495,16 @@ static void *history_thread(void *context)
 		if (job == NULL && h->ending)
 			break;
 		if (job == NULL) {
-			pthread_cond_wait(&h->more, &h->lock);
+			wait_for_more(h);
 			continue;
 		}
 		pthread_mutex_unlock(&h->lock);
+		wait_for_locks(h, h->locked ? 0 : BUSY_MS);
+		write_kept(h);
 		if (job->is_query)
 			answer_query(h, job);
 		else
-			write_lines(h, job);
+			write_line(h, job);
 		pthread_mutex_lock(&h->lock);
 		if (job->is_query) {
 			queue_push(&h->answered, job);
@@ -491,7 +637,10 @@ void cb_history_close(struct cb_history *h)
 			return; /* the thread still uses it; the process is about to end */
 		}
 	}
-	sqlite3_busy_timeout(h->db, 200);
+	wait_for_locks(h, END_MS);
+	write_kept(h);
+	if (h->kept > 0)
+		cb_log(CB_LOG_WARNING, "history: %zu lines were not written, the database is locked", h->kept);
 	if (sqlite3_prepare_v2(h->db,
 			       "UPDATE sessions SET end = strftime('%Y-%m-%d %H:%M:%f', 'now', 'localtime'),"
 			       " num_cmds = (SELECT count(*) FROM history WHERE session = ?1) WHERE session = ?1",

@@ -294,24 +294,6 @@ static int protect_ourselves(struct cb_strv *list)
 	return strcmp(prefix, "/") == 0 ? cb_strv_add(list, self) : cb_strv_add(list, prefix);
 }
 
-/* The history's folder: SQLite makes files beside it, which a guest must not make first. */
-static int protect_history(const struct cb_plan_input *in, struct cb_jail_spec *spec, struct cb_err *err)
-{
-	const char *file = in->policy->history_file;
-	CB_AUTO_PATH folder = NULL;
-	CB_AUTO_PATH real = NULL;
-
-	if (file == NULL || file[0] != '/')
-		return 0;
-	folder = cb_path_parent(file);
-	real = folder != NULL ? cb_path_real(folder) : NULL;
-	if (real != NULL && spec->workspace_source != NULL && cb_path_below(spec->workspace_source, real))
-		return cb_err_set(err, CB_E_DENIED, "policy", "Name a folder outside the workspace.",
-				  "history.file %s lies in the workspace itself, where cells could write beside it",
-				  file);
-	return real == NULL || cb_strv_add(&spec->protect_paths, real) == 0 ? 0 : no_memory(err);
-}
-
 /* The folder of `path`, or the nearest above it that is there, links resolved. */
 static char *existing_folder(const char *path)
 {
@@ -328,6 +310,28 @@ static char *existing_folder(const char *path)
 	real = cb_path_real(folder);
 	free(folder);
 	return real;
+}
+
+/* The history's folder: SQLite makes files beside it, which a guest must not make first. One above the workspace is
+ * out of its sight. */
+static int protect_history(const struct cb_plan_input *in, struct cb_jail_spec *spec, struct cb_err *err)
+{
+	const char *file = in->policy->history_file, *workspace = spec->workspace_source;
+	CB_AUTO_PATH folder = NULL;
+
+	if (file == NULL || file[0] != '/')
+		return 0;
+	folder = existing_folder(file);
+	if (folder == NULL)
+		return no_memory(err);
+	if (workspace != NULL && strcmp(workspace, folder) == 0)
+		return cb_err_set(err, CB_E_DENIED, "policy",
+				  "Name a file outside the workspace, or in a folder in it that is there already.",
+				  "history.file %s lies in the workspace itself, where cells could write beside it",
+				  file);
+	if (workspace != NULL && cb_path_below(workspace, folder))
+		return 0;
+	return cb_strv_add(&spec->protect_paths, folder) == 0 ? 0 : no_memory(err);
 }
 
 /* A log that cells could write would be none; and whoever can read a file can hold a lock on it, which the kernel would

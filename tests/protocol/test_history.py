@@ -1,5 +1,7 @@
 """history_request: range, tail, search; what survives a dead guest and a restart of the kernel."""
 
+import sqlite3
+
 import pytest
 
 
@@ -84,6 +86,44 @@ def test_survives_a_restart_with_a_file(start, tmp_path):
     assert [r[2] for r in ask(c, "tail", n=2)] == ["from_the_first = 1", "from_the_second = 1"]
     rows = ask(c, "range", session=-1, start=1, stop=2)
     assert [r[2] for r in rows] == ["from_the_first = 1"]
+
+
+@pytest.mark.cellblock_only
+def test_a_file_above_the_workspace(start, tmp_path):
+    """Cells see nothing of it, so nothing speaks against it."""
+    (tmp_path / "work").mkdir()
+    how = {"workspace": tmp_path / "work", "args": [f"--HistoryManager.hist_file={tmp_path}/history.sqlite"]}
+    k = start(**how)
+    assert k.client.run("import os\nos.path.exists('../history.sqlite')").result == "False"
+    assert "history" not in k.said()
+    k.stop()
+    assert ask(start(**how).client, "tail", n=1)[0][2].startswith("import os")
+
+
+@pytest.mark.cellblock_only
+def test_a_locked_database_costs_no_request_its_answer(start, tmp_path):
+    """Also not the kernel's start, which keeps its history in memory then."""
+    db = tmp_path / "history.sqlite"
+    args = [f"--HistoryManager.hist_file={db}"]
+    first = start(args=args)
+    other = sqlite3.connect(db, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    for i in range(15):
+        first.client.run(f"line = {i}")
+    assert [r[2] for r in ask(first.client, "tail", n=15)] == [f"line = {i}" for i in range(15)]
+    assert first.said().count("history") == 1 and "locked by another program" in first.said()
+    second = start(args=args)
+    second.client.run("own = 1")
+    assert [r[2] for r in ask(second.client, "tail", n=15)] == ["own = 1"]
+    assert "kept in memory only" in second.said() and "locked" in second.said()
+    other.execute("COMMIT")
+    first.client.run("after = 1")
+    first.stop()
+    assert [source for (source,) in other.execute("SELECT source FROM history")] == [
+        *(f"line = {i}" for i in range(15)),
+        "after = 1",
+    ]
+    other.close()
 
 
 @pytest.mark.cellblock_only

@@ -4,9 +4,11 @@
 #include "paths.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <poll.h>
 #include <setjmp.h>
+#include <sqlite3.h>
 #include <stdarg.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -176,6 +178,87 @@ static void test_bounds(void **state)
 	cb_history_close(h);
 }
 
+/* Locks as another program would hold them, which SQLite's own locks of this process run into. */
+static int hold_locks(const char *path, off_t from, off_t n)
+{
+	CB_AUTO_PATH file = cb_path_format("%s-shm", path);
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = from, .l_len = n };
+	int fd = open(file, O_RDWR | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	assert_int_equal(fcntl(fd, F_OFD_SETLK, &lock), 0);
+	return fd;
+}
+
+static void test_a_locked_database_is_not_waited_for(void **state)
+{
+	CB_AUTO_PATH path = cb_path_format("%s/new/history.sqlite", folder);
+	struct cb_history *h = open_started(path), *other = open_started(path);
+	const struct cb_history_query all = { .access = CB_HISTORY_RANGE, .start = 1, .stop = -1 };
+	json_t *rows;
+	int lock;
+
+	(void)state;
+	add(h, 1, "before");
+	json_decref(ask(h, &all));	 /* it is written */
+	lock = hold_locks(path, 120, 1); /* the writer's */
+	for (int i = 2; i < 22; i++)	 /* each would cost the whole wait */
+		add(h, i, "meanwhile");
+	rows = ask(h, &all);
+	assert_int_equal(json_array_size(rows), 21);
+	expect(rows, 0, 1, "before");
+	expect(rows, 20, 21, "meanwhile");
+	json_decref(rows);
+	rows = ask(h, &(struct cb_history_query){ .access = CB_HISTORY_TAIL, .n = 3, .output = true });
+	assert_int_equal(json_array_size(rows), 3);
+	json_decref(rows);
+	rows = ask(h, &(struct cb_history_query){
+			      .access = CB_HISTORY_SEARCH, .pattern = "mean*", .n = 5, .unique = true });
+	assert_int_equal(json_array_size(rows), 1);
+	json_decref(rows);
+	close(lock);
+	add(h, 22, "after");
+	rows = ask(h, &all);
+	assert_int_equal(json_array_size(rows), 22);
+	json_decref(rows);
+	rows = ask(other, &(struct cb_history_query){ .access = CB_HISTORY_TAIL, .n = 22 });
+	assert_int_equal(json_array_size(rows), 22); /* they are in the file */
+	json_decref(rows);
+	cb_history_close(h);
+	cb_history_close(other);
+}
+
+static void test_a_database_that_cannot_be_read(void **state)
+{
+	CB_AUTO_PATH path = cb_path_format("%s/nowal", folder);
+	CB_AUTO_PATH lock = cb_path_format("%s.lock", path);
+	const struct cb_history_query all = { .access = CB_HISTORY_RANGE, .start = 1, .stop = -1, .output = true };
+	sqlite3_vfs *usual = sqlite3_vfs_find(NULL);
+	struct cb_history *h;
+	json_t *rows;
+
+	(void)state;
+	/* locks by a file: no WAL, as on a network's file system, so that a writer keeps readers out */
+	assert_int_equal(sqlite3_vfs_register(sqlite3_vfs_find("unix-dotfile"), 1), SQLITE_OK);
+	h = open_started(path);
+	assert_int_equal(sqlite3_vfs_register(usual, 1), SQLITE_OK);
+	add(h, 1, "before");
+	json_decref(ask(h, &all));
+	assert_int_equal(mkdir(lock, 0700), 0);
+	for (int i = 2; i < 12; i++)
+		add(h, i, "meanwhile");
+	for (int i = 0; i < 5; i++) {
+		rows = ask(h, &all);
+		assert_int_equal(json_array_size(rows), 10); /* what is known without the file */
+		json_decref(rows);
+	}
+	assert_int_equal(rmdir(lock), 0);
+	rows = ask(h, &all);
+	assert_int_equal(json_array_size(rows), 11);
+	json_decref(rows);
+	cb_history_close(h);
+}
+
 static int make_folder(void **state)
 {
 	(void)state;
@@ -185,9 +268,14 @@ static int make_folder(void **state)
 
 static int remove_folder(void **state)
 {
-	static const char *const names[] = {
-		"new/history.sqlite", "new/history.sqlite-wal", "new/history.sqlite-shm", "garbage", "new", ""
-	};
+	static const char *const names[] = { "new/history.sqlite",
+					     "new/history.sqlite-wal",
+					     "new/history.sqlite-shm",
+					     "garbage",
+					     "new",
+					     "nowal",
+					     "nowal.lock",
+					     "" };
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -202,7 +290,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_queries),
 					    cmocka_unit_test(test_sessions_share_a_file),
-					    cmocka_unit_test(test_bad_files), cmocka_unit_test(test_bounds) };
+					    cmocka_unit_test(test_a_locked_database_is_not_waited_for),
+					    cmocka_unit_test(test_a_database_that_cannot_be_read),
+					    cmocka_unit_test(test_bad_files),
+					    cmocka_unit_test(test_bounds) };
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -184,7 +184,11 @@ static void test_history_in_workspace(void **state)
 {
 	CB_AUTO_PATH beside = cb_path_format("history.file=%s/home/work/h.sqlite", folder);
 	CB_AUTO_PATH deeper = cb_path_format("history.file=%s/home/work/sub/h.sqlite", folder);
+	CB_AUTO_PATH absent = cb_path_format("history.file=%s/home/work/new/h.sqlite", folder);
+	CB_AUTO_PATH above = cb_path_format("history.file=%s/home/h.sqlite", folder);
+	CB_AUTO_PATH far = cb_path_format("history.file=%s/home/other/new/h.sqlite", folder);
 	CB_AUTO_PATH sub = cb_path_format("%s/home/work/sub", folder);
+	CB_AUTO_PATH home = cb_path_format("%s/home", folder);
 	struct cb_jail_spec spec;
 	struct cb_err err;
 
@@ -195,6 +199,13 @@ static void test_history_in_workspace(void **state)
 	assert_int_equal(plan("notebook", &spec, &err, deeper), 0);
 	assert_true(holds(&spec.protect_paths, sub)); /* with what SQLite puts beside it */
 	cb_jail_spec_release(&spec);
+	assert_int_equal(plan("notebook", &spec, &err, absent), CB_E_DENIED); /* a cell could make the folder first */
+	assert_non_null(strstr(err.text, "lies in the workspace itself"));
+	for (size_t i = 0; i < 2; i++) { /* cells see nothing of a folder above */
+		assert_int_equal(plan("notebook", &spec, &err, i == 0 ? above : far), 0);
+		assert_false(holds(&spec.protect_paths, home)); /* nor is all below it read-only for that */
+		cb_jail_spec_release(&spec);
+	}
 }
 
 static void test_connection_file_in_workspace(void **state)
