@@ -99,6 +99,17 @@ static int use_overlay(struct cb_jail_spec *spec)
 	return spec->workspace_note != NULL ? 0 : -ENOMEM;
 }
 
+/* The current folder stays what it is wherever the workspace shows it. */
+static char *current_folder(const struct cb_jail_spec *spec)
+{
+	CB_AUTO_PATH here = cb_path_absolute(".", NULL);
+	CB_AUTO_PATH real = here != NULL ? cb_path_real(here) : NULL;
+
+	if (real == NULL || spec->workspace_source == NULL || !cb_path_below(real, spec->workspace_source))
+		return strdup(spec->workspace_target);
+	return cb_path_format("%s%s", spec->workspace_target, real + strlen(spec->workspace_source));
+}
+
 static int plan_workspace(const struct cb_policy *policy, struct cb_jail_spec *spec, struct cb_err *err)
 {
 	CB_AUTO_PATH real = cb_path_real(policy->workspace_path);
@@ -106,8 +117,7 @@ static int plan_workspace(const struct cb_policy *policy, struct cb_jail_spec *s
 	int r = 0;
 
 	spec->workspace_target = workspace_target(policy, real);
-	spec->cwd = spec->workspace_target != NULL ? strdup(spec->workspace_target) : NULL;
-	if (spec->cwd == NULL)
+	if (spec->workspace_target == NULL)
 		return no_memory(err);
 	if (policy->workspace_mode == CB_WS_TMPFS)
 		return use_tmpfs(spec, NULL) < 0 ? no_memory(err) : 0;
@@ -505,6 +515,8 @@ int cb_plan_jail(const struct cb_plan_input *in, struct cb_jail_spec *ret_spec, 
 	struct cb_jail_spec spec = { .hostname = strdup("cellblock"), .notifier = cb_notify_probe() == 0 };
 	int r = spec.hostname != NULL ? plan_workspace(in->policy, &spec, err) : no_memory(err);
 
+	if (r == 0 && (spec.cwd = current_folder(&spec)) == NULL)
+		r = no_memory(err);
 	if (r == 0 && (plan_limits(in->policy, &spec) < 0 ||
 		       cb_plan_env(in->policy, in->interpreter, in->session_name, &spec.env) < 0 ||
 		       plan_home(in->policy, &spec) < 0 ||

@@ -27,7 +27,7 @@ static json_t *collect(const struct cb_policy *policy, const struct cb_jail_spec
 					     [CB_WORKSPACE_RO] = "ro",
 					     [CB_WORKSPACE_TMPFS] = "tmpfs",
 					     [CB_WORKSPACE_OVERLAY] = "overlay" };
-	json_t *says = json_object();
+	json_t *says = json_object(), *mounts = json_array();
 
 	for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++) {
 		const struct cb_policy_key *key = cb_policy_key_find(told[i]);
@@ -37,6 +37,11 @@ static json_t *collect(const struct cb_policy *policy, const struct cb_jail_spec
 	}
 	(void)json_object_set_new(says, "workspace.mode", json_string(modes[spec->workspace_mode]));
 	(void)json_object_set_new(says, "workspace", json_string(spec->workspace_target));
+	if (spec->workspace_note != NULL && spec->workspace_mode == CB_WORKSPACE_TMPFS)
+		(void)json_object_set_new(says, "workspace.note", json_string(spec->workspace_note));
+	for (size_t i = 0; i < policy->nmounts; i++)
+		(void)json_array_append_new(mounts, json_string(policy->mounts[i].target));
+	(void)json_object_set_new(says, "mounts", mounts);
 	return says;
 }
 

@@ -227,10 +227,26 @@ static int apply_set(struct cb_policy *p, const char *assignment, struct cb_err 
 	return cb_policy_key_set_text(p, key, equals + 1, "--set", err);
 }
 
-/* Makes paths absolute and gives the word "user" its meaning. */
+/* A notebook that lies in no project has its own folder, as by default. */
+static char *resolve_workspace(struct cb_policy *p)
+{
+	CB_AUTO_PATH here = NULL;
+	char *project;
+
+	if (strcmp(p->workspace_path, CB_WORKSPACE_PROJECT) != 0)
+		return cb_path_absolute(p->workspace_path, NULL);
+	here = cb_path_absolute(".", NULL);
+	project = here != NULL ? cb_workspace_project(here) : NULL;
+	if (project != NULL)
+		return project;
+	p->workspace_path_explicit = false;
+	return cb_path_absolute(".", NULL);
+}
+
+/* Makes paths absolute and gives the words "project" and "user" their meaning. */
 static int resolve_paths(struct cb_policy *p, struct cb_err *err)
 {
-	char *workspace = cb_path_absolute(p->workspace_path, NULL), *history = NULL;
+	char *workspace = resolve_workspace(p), *history = NULL;
 	const char *data = getenv("XDG_DATA_HOME");
 	CB_AUTO_PATH home = cb_path_home();
 

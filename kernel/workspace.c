@@ -1,12 +1,13 @@
 /* Which folders can't be a workspace: see workspace.h.
  *
- * Role: the home rule of the policy. A cell may write everything in its workspace, and programs outside act on what
- * lies in a home or a system folder, so such a folder is never one. Trust domain: supervisor, at start; looks at paths
- * only.
+ * Role: the home rule of the policy; and which folder is a project's. A cell may write everything in its workspace, and
+ * programs outside act on what lies in a home or a system folder, so such a folder is never one. Trust domain:
+ * supervisor, at start; looks at paths only.
  */
 #include "workspace.h"
 
 #include <pwd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "paths.h"
@@ -48,5 +49,53 @@ const char *cb_workspace_refusal(const char *real)
 		if (strcmp(real, system_folders[i]) == 0)
 			return "a folder that many programs and users share";
 	}
+	return NULL;
+}
+
+/* What tells a project's own folder. */
+static const char *const markers[] = {
+	".git",	    ".hg",	 ".jj",	    ".svn",	 "pyproject.toml",
+	"setup.py", "setup.cfg", "Pipfile", "pixi.toml", "environment.yml",
+};
+
+/* Who else can make entries there could make a project of it, and so a workspace of more than the user's. */
+static bool is_trusted(const char *path, uid_t owner)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && (st.st_uid == owner || st.st_uid == geteuid() || st.st_uid == 0) &&
+	       (st.st_mode & S_IWOTH) == 0;
+}
+
+static bool is_marked(const char *path)
+{
+	for (size_t i = 0; i < sizeof(markers) / sizeof(markers[0]); i++) {
+		CB_AUTO_PATH marker = cb_path_format("%s/%s", path, markers[i]);
+
+		if (marker != NULL && access(marker, F_OK) == 0)
+			return true;
+	}
+	return false;
+}
+
+char *cb_workspace_project(const char *folder)
+{
+	char *at = cb_path_real(folder);
+	struct stat st;
+
+	if (at == NULL || stat(at, &st) < 0) {
+		free(at);
+		return NULL;
+	}
+	while (at != NULL && cb_workspace_refusal(at) == NULL && is_trusted(at, st.st_uid)) {
+		char *above;
+
+		if (is_marked(at))
+			return at;
+		above = cb_path_parent(at);
+		free(at);
+		at = above;
+	}
+	free(at);
 	return NULL;
 }

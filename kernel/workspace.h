@@ -3,5 +3,10 @@
 
 #include "policy.h"
 
+#define CB_WORKSPACE_PROJECT "project" /* workspace.path: look for one */
+
 /* Why this folder (a real path) can't be writable inside a jail: "the home folder"; NULL = it can. */
 const char *cb_workspace_refusal(const char *real);
+/* The project that a folder lies in: the nearest folder upwards, itself included, that holds what projects have.
+ * malloc'd; NULL = there is none, or the only one could not be a workspace. */
+char *cb_workspace_project(const char *folder);

@@ -121,9 +121,15 @@ int cb_step_tmpfs(struct cb_jail *jail, struct cb_err *err)
 
 	if (r < 0)
 		return cb_mnt_fail(err, r, "tmpfs", "/tmp");
+	r = cb_parents_var_tmp(spec);
+	if (r < 0)
+		return cb_mnt_fail(err, r, "tmpfs", "/var/tmp");
 	r = limited_tmpfs(CB_JAIL_HOME, spec->limit_tmp, spec->limit_inodes, "0700", 0);
 	if (r < 0)
 		return cb_mnt_fail(err, r, "tmpfs", CB_JAIL_HOME);
 	r = limited_tmpfs("dev/shm", spec->limit_shm, spec->limit_inodes, "1777", CB_NOEXEC);
-	return r < 0 ? cb_mnt_fail(err, r, "tmpfs", "/dev/shm") : 0;
+	if (r < 0)
+		return cb_mnt_fail(err, r, "tmpfs", "/dev/shm");
+	r = cb_parents_make(spec);
+	return r < 0 ? cb_mnt_fail(err, r, "tmpfs", "the folders above the workspace") : 0;
 }

@@ -17,7 +17,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 
-#define MAX_OWN 8
+#define MAX_OWN 16
 #define MIN_TMPFS_BYTES (64u << 10)
 #define MIN_TMPFS_INODES 64u
 

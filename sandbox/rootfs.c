@@ -342,6 +342,8 @@ static int make_skeleton(const struct cb_jail_spec *spec, struct cb_err *err)
 			return cb_mnt_fail(err, -errno, STEP, root_folders[i]);
 	}
 	for (size_t i = 0; i < sizeof(root_links) / sizeof(*root_links); i++) {
+		if (strcmp(root_links[i].path, "var/tmp") == 0 && cb_parents_need_var_tmp(spec))
+			continue;
 		if (symlink(root_links[i].target, root_links[i].path) < 0)
 			return cb_mnt_fail(err, -errno, STEP, root_links[i].path);
 	}
@@ -388,7 +390,6 @@ int cb_step_pivot(struct cb_jail *jail, struct cb_err *err)
 	struct stat root, up;
 	int r = cb_overlay_unstage();
 
-	(void)jail;
 	if (r < 0)
 		return cb_mnt_fail(err, r, "pivot", "taking an overlay's layers away");
 	if (syscall(SYS_pivot_root, ".", ".") < 0)
@@ -401,6 +402,8 @@ int cb_step_pivot(struct cb_jail *jail, struct cb_err *err)
 	r = cb_mnt_close("/");
 	if (r == 0)
 		r = cb_mnt_close("/dev");
+	if (r == 0 && jail != NULL)
+		r = cb_parents_close(jail->spec);
 	if (r < 0)
 		return cb_mnt_fail(err, r, "pivot", "making the root read-only");
 	if (stat("/", &root) < 0 || stat("/..", &up) < 0 || root.st_dev != up.st_dev || root.st_ino != up.st_ino)

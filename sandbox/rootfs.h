@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cellblock/error.h>
+#include <cellblock/sandbox.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -37,5 +39,14 @@ extern const size_t cb_proc_masked_count;
 
 /* Opens the host's device `name` and checks that it is that device. */
 int cb_dev_open(const struct cb_device *device, int *ret_fd);
+
+/* parents.c: folders above the workspace, where they lie on a tmpfs that cells may write. Made before anything is
+ * placed there, closed after the pivot. */
+int cb_parents_make(const struct cb_jail_spec *spec);
+int cb_parents_close(const struct cb_jail_spec *spec);
+/* /var/tmp is a link to /tmp, but where something has its place below it another mount of the same. */
+bool cb_parents_need_var_tmp(const struct cb_jail_spec *spec);
+int cb_parents_var_tmp(const struct cb_jail_spec *spec);
+
 #define CB_ROOT_BYTES (8u << 20)
 #define CB_ROOT_INODES 8192u

@@ -139,6 +139,21 @@ def test_each_has_its_own_interpreter_and_policy(prefix, nothing_left, name, res
     kernel.stop()
 
 
+def test_a_project(env, prefix, tmp_path):
+    """`install --project`: a notebook sees the project that it lies in, from its own folder."""
+    argv = [PROGRAM, "install", "--prefix", str(prefix), "--python", sys.executable, "--name", "whole", "--project"]
+    subprocess.run(argv, check=True, capture_output=True)
+    work = tmp_path / "proj/nb"
+    work.mkdir(parents=True)
+    (tmp_path / "proj/.git").mkdir()
+    (tmp_path / "proj/data.csv").write_text("a,b\n")
+    notebook(work / "n.ipynb", "whole", "import os\nprint(os.path.basename(os.getcwd()), open('../data.csv').read())")
+    argv = [BIN / "jupyter", "execute", "--inplace", "n.ipynb"]
+    done = subprocess.run(argv, cwd=work, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert nbformat.read(work / "n.ipynb", 4).cells[0].outputs[0].text == "nb a,b\n\n"
+
+
 def test_nbmake(env, tmp_path):
     pytest.importorskip("nbmake", reason="NOT RUN: nbmake is not pinned for this Python")
     work = tmp_path / "work"

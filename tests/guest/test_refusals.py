@@ -74,6 +74,42 @@ def test_notes(told):
         assert text_of(result).count("[cellblock]") == bool(says), name
 
 
+OUTSIDE = {
+    "a missing file beside": ("open('/srv/group/proj/data/x.csv')", "/srv/group/proj/data/x.csv lies outside"),
+    "by a relative path": ("open('../../srv/group/x.csv')", "/srv/group/x.csv lies outside"),
+    "of another user": ("open('/home/somebody/x.csv')", "/home/somebody/x.csv lies outside"),
+    "one that could not be written": ("raise OSError(30, 'ro', '/srv/group/out')", "/srv/group/out lies outside"),
+    "one that an error's text names": ("raise FileNotFoundError('/data/a b.csv not found.')", "/data/a lies outside"),
+    "a module": ("import sys; sys.path.append('/srv/group/proj')\nimport utils", "/srv/group/proj of sys.path lies"),
+    "in the workspace": ("open('/srv/group/proj/nb/x')", None),
+    "on a mount": ("open('/srv/group/mounted/x')", None),
+    "of the system": ("open('/etc/no-such-file')", None),
+    "of the jail's /tmp": ("open('/tmp/no-such-file')", None),
+    "no path": ("raise FileNotFoundError('https://example.org/x')", None),
+    "another module": ("import sys; sys.path.remove('/srv/group/proj')\nimport no_such_module", None),
+    "of the prefix": ("import sys; open(sys.prefix + '/no-such-file')", None),
+}
+
+
+def test_what_lies_outside_of_the_workspace(new_guest):
+    """Said by the path alone, whether there is such a file or not."""
+    says = {**SAYS, "workspace.mode": "rw", "workspace": "/srv/group/proj/nb", "mounts": ["/srv/group/mounted"]}
+    guest = new_guest(env={"CELLBLOCK_POLICY_SAYS": json.dumps(says)}, cwd="/usr/bin")
+    for name, (code, says) in OUTSIDE.items():
+        said = text_of(guest.run(code))
+        if says is None:
+            assert "[cellblock]" not in said, (name, said)
+        else:
+            assert "[cellblock] workspace.path: " + says in said and "cellblock install --project" in said, (name, said)
+
+
+def test_what_lies_outside_below_tmp(new_guest):
+    says = {"workspace.mode": "rw", "workspace": "/tmp/proj/nb"}
+    guest = new_guest(env={"CELLBLOCK_POLICY_SAYS": json.dumps(says)})
+    assert "/tmp/proj/data/x lies outside" in text_of(guest.run("open('/tmp/proj/data/x')"))
+    assert "[cellblock]" not in text_of(guest.run("open('/tmp/data/x')"))
+
+
 def test_protected_entries(new_guest, tmp_path):
     says = {**SAYS, "workspace.mode": "rw", "workspace": str(tmp_path)}
     guest = new_guest(env={"CELLBLOCK_POLICY_SAYS": json.dumps(says)})

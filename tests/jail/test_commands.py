@@ -410,6 +410,90 @@ class Commands(unittest.TestCase):
         done = self.good("run", "--policy", "agent", "--set", "workspace.mode=rw", "cat", "file")
         self.assertEqual((done.stdout, done.stderr), ("x", ""))
 
+    # ---- projects ----
+
+    def make_project(self, parent):
+        """(project, its folder of notebooks)"""
+        project = parent / "group/proj"
+        (project / "nb").mkdir(parents=True)
+        (project / "data").mkdir()
+        (project / "data/x.csv").write_text("a,b\n")
+        (project / "pyproject.toml").touch()
+        return project, project / "nb"
+
+    def test_the_current_folder_stays_where_the_workspace_holds_it(self):
+        project, nb = self.make_project(self.folder)
+        for more, where in (
+            (["--workspace", project], nb),
+            (["--workspace", ".."], nb),
+            (["--workspace", project, "--set", "workspace.mode=overlay"], nb),
+            (["--workspace", project, "--set", "workspace.target=/workspace"], "/workspace/nb"),
+            (["--workspace", project / "data"], project / "data"),
+            (["--set", "workspace.mode=tmpfs"], nb),
+            (["--workspace", project, "--set", "workspace.mode=tmpfs"], project),
+        ):
+            done = self.good("run", *more, "pwd", cwd=nb)
+            self.assertEqual(done.stdout, f"{where}\n", more)
+
+    def test_a_project_is_the_workspace(self):
+        project, nb = self.make_project(self.folder)
+        for options in (["--workspace", "project"], ["--set", "workspace.path=project"]):
+            done = self.good("run", *options, "sh", "-c", "pwd; cat ../data/x.csv; echo y > ../new", cwd=nb)
+            self.assertEqual(done.stdout, f"{nb}\na,b\n")
+            self.assertEqual((project / "new").read_text(), "y\n")
+        # the nearest one
+        (nb / "sub/deep").mkdir(parents=True)
+        (nb / "sub/.git").mkdir()
+        keys = json.loads(self.good("explain", "--json", "--workspace", "project", cwd=nb / "sub/deep").stdout)
+        self.assertEqual(keys["policy"]["keys"]["workspace.path"], str(nb / "sub"))
+
+    def test_no_project_is_the_folder_itself_and_never_the_home(self):
+        def path_from(cwd):
+            told = json.loads(self.good("explain", "--json", "--workspace", "project", cwd=cwd).stdout)
+            return told["policy"]["keys"]["workspace.path"], told["policy"]["workspace_note"]
+
+        (self.home / ".git").mkdir()  # of those who keep their dotfiles so
+        (self.folder / "pyproject.toml").touch()
+        self.assertEqual(path_from(self.work), (str(self.work), None))
+        path, note = path_from(self.home)
+        self.assertEqual(path, str(self.home))
+        self.assertIn("an empty folder in memory", note)
+        project, nb = self.make_project(self.home)
+        self.assertEqual(path_from(nb), (str(project), None))
+
+    def test_a_project_that_others_could_have_planted_is_none(self):
+        project, nb = self.make_project(self.folder)
+        project.chmod(0o777)
+        told = json.loads(self.good("explain", "--json", "--workspace", "project", cwd=nb).stdout)
+        self.assertEqual(told["policy"]["keys"]["workspace.path"], str(nb))
+
+    def test_install_project(self):
+        python = self.make_venv(self.folder / "v")
+        self.good("install", "--python", python, "--project")
+        spec = json.loads((self.home / ".local/share/jupyter/kernels/cellblock/kernel.json").read_text())
+        at = spec["argv"].index("--set")
+        self.assertEqual(spec["argv"][at + 1], "workspace.path=project")
+
+    def test_parents_of_the_workspace_are_read_only(self):
+        try_out = "for d in .. ../..; do echo x > $d/out.txt || mkdir $d/folder || mv $d/proj $d/p; done; echo y > in"
+        for parent in ("/tmp", "/var/tmp", str(self.home)):
+            with tempfile.TemporaryDirectory(prefix="cb-project-", dir=parent) as folder:
+                project, nb = self.make_project(Path(folder))
+                os.chmod(folder, 0o755)
+                done = self.good("run", "sh", "-c", f"{try_out}; pwd; find {folder}", cwd=nb)
+                self.assertGreaterEqual(done.stderr.count("Read-only file system"), 4, done.stderr)
+                found = [folder, f"{folder}/group", str(project), str(nb), f"{nb}/in"]
+                self.assertEqual(done.stdout.split(), [str(nb), *found])
+                self.assertEqual((nb / "in").read_text(), "y\n")
+                self.good("run", "sh", "-c", "echo x > /tmp/a && echo x > /var/tmp/b && test -e /tmp/b", cwd=nb)
+
+    def test_an_interpreter_below_var_tmp(self):
+        with tempfile.TemporaryDirectory(prefix="cb-project-", dir="/var/tmp") as folder:
+            os.chmod(folder, 0o755)
+            python = self.make_venv(Path(folder) / "v")
+            done = self.good("run", "--python", python, "python", "-c", "import sys; print(sys.prefix)")
+            self.assertEqual(done.stdout, f"{folder}/v\n")
+
     # ---- explain, doctor ----
 
     def test_explain(self):

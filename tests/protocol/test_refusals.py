@@ -76,6 +76,53 @@ def test_read_only_workspace(start):
     assert 'workspace.mode is "ro"' in said(c.run("open('x', 'w')"))
 
 
+@pytest.fixture
+def project(nothing_left, request):
+    """A project with a folder of notebooks."""
+    folder = nothing_left / request.node.name / "proj"
+    for name, text in {"data/x.csv": "a,b\n", "utils.py": "answer = 42\n", "nb/own": "", "pyproject.toml": ""}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+IMPORT = "import sys\nsys.path.append('..')\nimport utils\nutils.answer"
+
+
+def test_a_notebook_in_a_project(start, project):
+    c = start(workspace=project / "nb").client
+    for code in ("open('../data/x.csv')", "open('../../nothing-there')", "open('../out', 'w')", IMPORT):
+        assert "workspace.path: " in said(c.run(code)), code
+        assert "cellblock install --project" in said(c.run(code))
+    assert sorted(p.name for p in project.iterdir()) == ["data", "nb", "pyproject.toml", "utils.py"]
+
+
+def test_a_project_is_the_workspace(start, project):
+    c = start(workspace=project / "nb", args=["--set", "workspace.path=project"]).client
+    assert c.run("import os\nos.getcwd()").result == repr(str(project / "nb"))
+    assert c.run("open('../data/x.csv').read()").result == repr("a,b\n")
+    assert c.run(IMPORT).result == "42"
+    assert c.run("open('../out', 'w').write('x')").ok
+    assert (project / "out").read_text() == "x"
+    ran = c.request("cellblock_run_request", {"argv": ["pwd"]}).content
+    assert ran["stdout"] == f"{project}/nb\n", "where the kernel started"
+
+
+def test_a_home_that_is_an_empty_folder_says_so_each_time(start, nothing_left):
+    home = nothing_left / "some-home"
+    home.mkdir()
+    (home / "data.csv").write_text("a,b\n")
+    c = start(workspace=home, env={"HOME": str(home)}).client
+    c.run("1")  # the first cell says so in any case
+    for _ in range(2):
+        assert "is an empty folder in memory" in said(c.run("open('data.csv')"))
+    for code in ("open('out', 'w').close()", "open('out', 'a').write('x' * 10000)", "!echo x > other"):
+        cell = c.run(code)
+        assert cell.ok and "what was written is lost" in cell.text("stderr"), code
+    assert c.run("open('/tmp/x', 'w').write('x')").text("stderr") == ""
+    assert [p.name for p in home.iterdir()] == ["data.csv"]
+
+
 def test_protected_entries(start, nothing_left):
     work = nothing_left / "protected"
     (work / ".git/hooks").mkdir(parents=True)

@@ -249,6 +249,7 @@ class Guest:
         if self.prompt.request:
             self.prompt.end()
         self.flush_c_stdio()
+        self.refusals.after_cell()
         asked = self.transactions.asked()
         self.reply(W.EXECUTE_REPLY, request, self._within_limit(reply), encode(asked) if asked else b"")
 

@@ -8,6 +8,7 @@ import errno
 import fnmatch
 import json
 import os
+import re
 import stat
 import sys
 
@@ -19,6 +20,11 @@ _SOCKETS = {errno.EPERM, errno.EACCES, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT
 _FORKS = {"fork", "_fork_exec", "_execute_child", "_launch", "spawnv_passfds", "_spawn_process", "_posix_spawn"}
 _DEPTH = 20
 _GIT_MAKERS = {"HEAD", "objects", "refs", "commondir"}  # what git knows a repository by, whatever its name
+# What a jail has of its own or of the system; and which of these, and above them, are nobody's project.
+_SYSTEM = ("/tmp", "/var", "/dev", "/proc", "/sys", "/usr", "/bin", "/sbin", "/etc", "/run", "/nix", "/gnu")
+_SYSTEM += ("/lib", "/lib32", "/lib64", "/libx32")
+_SHARED = {"/", "/tmp", "/var", "/var/tmp", "/run", "/home"}
+_PATH = re.compile(r"(?<![\w.:/])(?:\.{0,2}/)[^\s'\",;:)]+")
 
 
 def _all_fit(names, patterns):
@@ -37,6 +43,7 @@ class Refusals:
         self.says = says
         self.lowered = self._before = None
         self.home = os.environ.get("HOME", "")
+        self._written = self._in_memory() if "workspace.note" in says else None
         if self.offline:  # fails at once instead of trying for a quarter of a minute
             os.environ.setdefault("PIP_RETRIES", "0")
             os.environ.setdefault("PIP_DISABLE_PIP_VERSION_CHECK", "1")
@@ -117,11 +124,15 @@ class Refusals:
             return "%s for the whole jail" % self.said("limits.memory") if "limits.memory" in self.says else None
         if isinstance(e, RuntimeError) and "can't start new thread" in str(e):
             return "%s: processes and threads together" % self.said("limits.pids")
+        if isinstance(e, ModuleNotFoundError):
+            return self._unseen_entry()
         if not isinstance(e, OSError):
             return None
         if type(e).__name__ in ("gaierror", "herror"):
             return self._network("names of other machines can't be looked up") if self.offline else None
         number = e.errno
+        if number == errno.ENOENT or isinstance(e, FileNotFoundError):
+            return self._unseen(_path_of(e) or _path_in(str(e)))
         if number in _NETWORK:
             return self._network("other machines, and servers on this one, can't be reached") if self.offline else None
         if number in _SOCKETS and self.offline and _file_of(e.__traceback__).endswith("/socket.py"):
@@ -183,6 +194,8 @@ class Refusals:
             return None
         if number == errno.EBUSY:
             return None
+        if self._outside(path):
+            return self._unseen(path)
         if any(_below(path, prefix) for prefix in (sys.prefix, sys.base_prefix)):  # which may lie in /tmp or a home
             if self.says.get("packages.mode") == "ro":
                 return "%s: the interpreter's folders are read-only" % self.said("packages.mode")
@@ -206,6 +219,71 @@ class Refusals:
         if st.st_mode & (stat.S_ISUID | stat.S_ISGID):
             return "%s: a set-uid or set-gid file is read-only here" % self.said("workspace.mode")
         return None
+
+    # what is not there
+
+    def _outside(self, path):
+        """Judged by the path alone: whether there is such a file on the host is nothing that a cell may learn."""
+        workspace = self.says.get("workspace", "")
+        shown = [workspace, self.home, sys.prefix, sys.base_prefix, *self.says.get("mounts", ())]
+        if not workspace or any(_below(path, folder) for folder in shown if folder):
+            return False
+        above = os.path.dirname(workspace)
+        while above not in _SHARED:
+            if _below(path, above):
+                return True
+            above = os.path.dirname(above)
+        return not any(_below(path, folder) for folder in _SYSTEM)
+
+    def _unseen(self, path):
+        workspace = self.says.get("workspace", "")
+        if not path or not workspace:
+            return None
+        if _below(path, workspace):
+            note = self.says.get("workspace.note")
+            return note and "workspace.path: " + note
+        if self._outside(path):
+            return "workspace.path: %s lies outside of the workspace %s, %s" % (path, workspace, _WIDER)
+        if self.home and _below(path, self.home):
+            return "home.expose: %s is a home of the jail's own; of yours cells see the workspace %s, %s" % (
+                self.home,
+                workspace,
+                _WIDER,
+            )
+        return None
+
+    def _unseen_entry(self):
+        """A module that is not found, while the search path has folders that can't be seen."""
+        for entry in sys.path:
+            if entry and isinstance(entry, str) and self._outside(os.path.abspath(entry)):
+                return "workspace.path: %s of sys.path lies outside of the workspace %s, %s" % (
+                    os.path.abspath(entry),
+                    self.says.get("workspace", ""),
+                    _WIDER,
+                )
+        return None
+
+    def _in_memory(self):
+        """How much there is in a workspace that is a file system of its own."""
+        try:
+            if os.path.ismount(self.says["workspace"]):
+                s = os.statvfs(self.says["workspace"])
+                return s.f_blocks - s.f_bfree, s.f_files - s.f_ffree
+        except OSError:
+            pass
+        return None
+
+    def after_cell(self):
+        """In the place of a workspace that can't be one there is an empty folder in memory: whatever was written there,
+        by whom ever, is said to be lost."""
+        if self._written is None:
+            return
+        before, self._written = self._written, self._in_memory()
+        if self._written and (self._written[0] > before[0] or self._written[1] > before[1]):
+            print(
+                "[cellblock] workspace.path: what was written is lost. %s" % self.says["workspace.note"],
+                file=sys.stderr,
+            )
 
     def _protected(self, path):
         """The pattern that covers a path, itself or a folder above it or, for a rename, below it."""
@@ -247,6 +325,10 @@ class Refusals:
             )
 
 
+_WIDER = (
+    'and nothing there is seen. workspace.path "project" (cellblock install --project) shows the whole project; '
+    "mounts adds other folders"
+)
 _COUNTS = {"limits.pids", "limits.open_files", "limits.inodes"}
 
 
@@ -301,6 +383,12 @@ def _path_of(e):
         if isinstance(path, str):
             return os.path.abspath(path)
     return None
+
+
+def _path_in(text):
+    """The first path in the text of an error that names none."""
+    found = _PATH.search(text[:4000])
+    return os.path.abspath(found.group()) if found else None
 
 
 def _below(path, folder):
