@@ -44,7 +44,7 @@ void cb_execution_submit(struct cb_kernel *k, struct cb_request *r)
 	cb_abort_note_arrival(k, r);
 	if (k->shutting_down || x->load.count >= CB_QUEUE_MAX ||
 	    x->load.bytes + cb_request_bytes(r) > CB_QUEUE_BYTES_MAX) {
-		cb_bracket_begin(k, r);
+		cb_iopub_status(k, "busy", r->header);
 		cb_reply_error(k, r, "KernelBusyError",
 			       k->shutting_down ? "the kernel is shutting down"
 						: "the queue is full: %zu requests wait",
@@ -108,10 +108,9 @@ int cb_execution_metadata(const struct cb_request *r, int64_t n, unsigned lane, 
 	return cb_buf_printf(out,
 			     "{\"lane\":%u,\"execution_count\":%lld,\"silent\":%s,\"store_history\":%s,"
 			     "\"allow_stdin\":%s,\"cell_id\":%.*s,\"memory\":%llu,\"header\":%.*s}",
-			     lane, (long long)n, e->silent ? "true" : "false",
-			     e->store_history ? "true" : "false", e->allow_stdin ? "true" : "false",
-			     (int)cell_id.len, cell_id.data, (unsigned long long)e->memory, (int)r->header->len,
-			     r->header->data);
+			     lane, (long long)n, e->silent ? "true" : "false", e->store_history ? "true" : "false",
+			     e->allow_stdin ? "true" : "false", (int)cell_id.len, cell_id.data,
+			     (unsigned long long)e->memory, (int)r->header->len, r->header->data);
 }
 
 static int send_execute(struct cb_kernel *k, struct cb_request *r)
@@ -274,6 +273,17 @@ static void fail_for_lack_of_jail(struct cb_kernel *k, struct cb_request *r)
 	cb_execution_finish(k);
 }
 
+/* While Python starts, or comes back: clients that wait for the end of what they have asked would take an earlier
+ * `idle` for it (jupyter console does, and then shows nothing of its first cell before the reply). It is said again
+ * when it begins. */
+static void announce(struct cb_kernel *k, struct cb_request *r)
+{
+	if (r == NULL || r->announced || k->guest.state == CB_GUEST_UP)
+		return;
+	cb_iopub_status(k, "busy", r->header);
+	r->announced = true;
+}
+
 void cb_execution_pump(struct cb_kernel *k)
 {
 	struct cb_execution *x = &k->execution;
@@ -291,6 +301,8 @@ void cb_execution_pump(struct cb_kernel *k)
 			break;
 	}
 	x->pumping = false;
+	if (x->current == NULL)
+		announce(k, x->waiting.head);
 	cb_lanes_pump(k);
 	cb_branches_pump(k);
 	cb_debug_pump(k);
@@ -356,7 +368,7 @@ void cb_execution_reply(struct cb_kernel *k, struct cb_frame *f, const struct cb
 	cb_guest_drain_output(k);
 	late = x->stop == CB_STOP_TIME_SOFT && (!failed || cb_json_string_is(c->ename, "KeyboardInterrupt"));
 	if (!late && cb_checkpoint_cell_asks(k, f->metadata))
-		return; /* it is answered when its state is back */
+		return;		 /* it is answered when its state is back */
 	failed = failed || late; /* also a cell that swallowed the interrupt: it did not do what it was to do */
 	if (failed && x->current->execute.stop_on_error)
 		cb_abort_queue(k);

@@ -28,8 +28,8 @@
 #define END_DEADLINE (5000 * MS)    /* kill to the end of pid 1 */
 #define NOTICE_DEADLINE (1000 * MS) /* end of pid 1 to the broker's notice of it */
 #define CLOSED_DEADLINE (1000 * MS) /* end of the wire to the end of pid 1 */
-#define READ_BUDGET (64u << 10)	 /* bytes of frames a turn, then others are heard: one read, or two */
-#define PACED_BUDGET (16u << 10) /* looked at more often where output is not to go too fast */
+#define READ_BUDGET (64u << 10)	    /* bytes of frames a turn, then others are heard: one read, or two */
+#define PACED_BUDGET (16u << 10)    /* looked at more often where output is not to go too fast */
 #define IDLE_DEATHS 3
 
 /* Those that a twin has its own of. */
@@ -171,9 +171,10 @@ static void open_ends(struct cb_kernel *k)
 {
 	struct cb_guest *g = &k->guest;
 
-	g->link_slot = cb_loop_add(&k->loop, NULL, g->link.fd, ZMQ_POLLIN, on_link, k);
+	/* the loop looks in this order: what a child process wrote comes before what Python says after it */
 	g->out_slot[0] = cb_loop_add(&k->loop, NULL, g->speaker.out[0], ZMQ_POLLIN, cb_guest_on_stdout, k);
 	g->out_slot[1] = cb_loop_add(&k->loop, NULL, g->speaker.out[1], ZMQ_POLLIN, cb_guest_on_stderr, k);
+	g->link_slot = cb_loop_add(&k->loop, NULL, g->link.fd, ZMQ_POLLIN, on_link, k);
 	cb_side_watch(k);
 }
 

@@ -60,13 +60,14 @@ struct cb_request {
 
 	int64_t arrived_ns;	 /* monotonic */
 	double arrived_date;	 /* wall clock */
+	bool announced;		 /* `busy` was said though it still waits */
 	uint64_t id;		 /* on the wire to the guest; 0 = not sent there */
 	bool interrupted;	 /* before it could be begun */
 	struct cb_request *next; /* in what it waits in */
 };
 
 void cb_request_free(struct cb_request *r);					     /* NULL allowed */
-size_t cb_request_bytes(const struct cb_request *r); /* that it holds: its frames */
+size_t cb_request_bytes(const struct cb_request *r);				     /* that it holds: its frames */
 bool cb_request_same_client(const struct cb_request *a, const struct cb_request *b); /* by their identities */
 
 /* Frames as received (ownership passes, also on failure) into a request: split, verified, then its header parsed.

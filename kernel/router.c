@@ -71,6 +71,8 @@ void cb_busy_again(struct cb_kernel *k)
 		r = cb_lanes_running(k);
 	if (r == NULL)
 		r = cb_branches_running(k);
+	if (r == NULL && k->execution.waiting.head != NULL && k->execution.waiting.head->announced)
+		r = k->execution.waiting.head;
 	if (r != NULL)
 		cb_iopub_status(k, "busy", r->header);
 }

@@ -128,10 +128,12 @@ void cb_speaker_drain(struct cb_kernel *k, struct cb_speaker *s)
 
 /* ---- frames ---- */
 
-/* Forwards content, metadata and buffers under the request's parent. */
+/* Forwards content, metadata and buffers under the request's parent, behind what child processes have written to the
+ * pipes by now: os.system's text comes before its result. */
 static void forward(struct cb_kernel *k, struct cb_speaker *s, const char *type, enum cb_weight weight,
 		    struct cb_frame *f, struct cb_span content)
 {
+	cb_speaker_drain(k, s);
 	struct cb_guest_parent *p = cb_speaker_parent(s, f->header.request);
 	struct cb_outgoing out = { .type = type,
 				   .parent = cb_header_span(p->header),

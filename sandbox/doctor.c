@@ -157,7 +157,7 @@ static int try_idmap(void)
 	char path[4096];
 	int r;
 
-	if (!cb_is_host_root() || getcwd(path, sizeof(path)) == NULL || strcmp(path, "/") == 0)
+	if (getcwd(path, sizeof(path)) == NULL || strcmp(path, "/") == 0)
 		return 0;
 	spec.workspace_source = path;
 	r = cb_workspace_open(&jail, NULL);
@@ -271,6 +271,8 @@ static void run_trial(size_t i, struct result *results)
 	const char *step = t->step;
 	int code;
 
+	if (t->run == try_idmap && !cb_is_host_root()) /* nothing that an ordinary user's jail has */
+		return;
 	if (t->needs >= 0 && (!results[t->needs].run || results[t->needs].err.code < 0))
 		return;
 	result->run = true;

@@ -150,6 +150,16 @@ def test_the_end_of_bash_is_said_and_the_next_cell_has_a_new_one(session, code, 
     assert session.run("echo ${kept-gone} $-").text().startswith("gone ")
 
 
+def test_an_interrupt_that_ends_bash_is_its_end(session):
+    session.run("kept=1")
+    cell = session.start("trap 'exit 5' INT; echo going; while :; do :; done")
+    session.says(cell, "going")
+    session.request("interrupt_request", {}, channel="control")
+    done = session.finish(cell)
+    assert done.error["ename"] == "ShellEnded" and done.about["state"] == "lost"
+    assert session.run("echo ${kept-gone}").text() == "gone\n"
+
+
 def test_completion(session):
     session.run("mine_one=1; mine_two=2; my_function() { :; }; mkdir -p 'd d'; touch 'd d/f'")
     for code, matches in {

@@ -122,6 +122,9 @@ def test_jupyter_run_from_stdin(work, env):
 
 def test_jupyter_console(work, env):
     """A person at a terminal: a cell, an input, an interrupt, the end."""
+    os.mkfifo(work / "gate")
+    owner = work.stat()
+    os.chown(work / "gate", owner.st_uid, owner.st_gid)
     c = pexpect.spawn(
         str(BIN / "jupyter-console"),
         ["--kernel", kernels.NAME, "--simple-prompt"],
@@ -132,8 +135,9 @@ def test_jupyter_console(work, env):
     )
     try:
         c.expect(r"In \[1\]:")
-        c.sendline("print('console', 6 * 7)")
-        c.expect("console 42")
+        c.sendline("print('console', 6 * 7, flush=True); done = open('gate').read()")
+        c.expect("console 42")  # before the cell's end, though it was sent while Python started
+        (work / "gate").write_text("go")
         c.expect(r"In \[2\]:")
         c.sendline("x = input('name? ')")
         c.expect(r"name\? ")

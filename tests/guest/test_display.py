@@ -68,7 +68,7 @@ def test_clear_output(guest, ipython):
 def test_what_is_not_json(guest, ipython, value, expected):
     code = "from IPython.display import publish_display_data\npublish_display_data({'application/json': %s})" % value
     data = guest.run(code).of("DISPLAY_DATA")[0].content["data"]
-    assert data["text/plain"] == "<application/json>"
+    assert list(data) == ["application/json"]
     if expected in (hex, str):
         assert isinstance(data["application/json"], str)
     else:
@@ -82,7 +82,17 @@ def test_deep_circular_and_huge(guest, ipython):
     assert guest.run("publish({'application/json': {str(i): {} for i in range(70000)}})").ok
     many = guest.run("publish({'application/json': [{'a': i} for i in range(70000)]})")
     assert len(many.of("DISPLAY_DATA")[0].content["data"]["application/json"]) == 70000
-    assert guest.run("publish({})").of("DISPLAY_DATA")[0].content["data"] == {"text/plain": ""}
+    assert guest.run("publish({})").of("DISPLAY_DATA")[0].content["data"] == {}
+
+
+def test_a_raw_display_is_sent_as_it_is(guest, ipython):
+    """Bokeh and others publish bundles without text; a frontend that is sent some would show it."""
+    code = (
+        "from IPython.display import display\ndisplay({'application/x.load+json': '', 'text/html': '<p>'}, raw=True%s)"
+    )
+    shown = guest.run(code % "").of("DISPLAY_DATA")[0].content["data"]
+    assert shown == {"application/x.load+json": "", "text/html": "<p>"}
+    assert guest.run(code % ", display_id='a', update=True").of("UPDATE_DISPLAY_DATA")[0].content["data"] == shown
 
 
 def test_surrogates_in_a_result(guest):

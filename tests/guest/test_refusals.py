@@ -143,3 +143,13 @@ def test_pip(told):
     assert "network.mode" not in told.run("!exit 1 # pip install --no-index x.whl").stderr
     assert "[cellblock]" not in told.run("!exit 0 # pip install nothing").stderr
     assert "[cellblock]" not in told.run("!exit 1 # pip list").stderr
+    result = told.run("!(echo 'ERROR: No matching distribution found for x'; exit 1) | tail -1 # pip install x")
+    assert 'network.mode is "none"' in result.stderr
+    assert "[cellblock]" not in told.run("!echo fine | tail -1 # pip install x").stderr
+
+
+@pytest.mark.usefixtures("ipython")
+def test_no_restart_after_a_pip_that_failed(new_guest):
+    guest = new_guest()
+    assert "restart the kernel" not in guest.run("%pip install --no-index no-such-package-anywhere").stdout
+    assert "restart the kernel" in guest.run("%pip --version").stdout

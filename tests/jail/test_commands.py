@@ -529,6 +529,11 @@ class Commands(unittest.TestCase):
         self.assertIs(told["jail"], True)
         self.assertIn(told["level"], ("no-cgroup", "full"))
         self.assertEqual(told["kernel"], os.uname().release)
+        missing = text.partition("What is missing\n")[2].partition("\nWhat was tried\n")[0]
+        results = {trial["name"]: trial["result"] for trial in told["trials"]}
+        for name in re.findall(r"^  (\S.*) \(", missing, re.M):
+            self.assertIn(results.get(name, "refused"), ("refused",), missing)
+        self.assertEqual(results["id-mapped workspace"] == "not tried", os.geteuid() != 0)
         for trial in told["trials"]:
             self.assertLessEqual({"name", "what", "required", "result"}, set(trial))
             self.assertIn(trial["result"], ("ok", "refused", "not tried"))

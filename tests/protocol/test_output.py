@@ -3,6 +3,26 @@
 import pytest
 
 
+def test_what_a_child_process_wrote_comes_before_what_follows_it(client):
+    """os.system's text goes through a pipe, the result through Python's wire."""
+    client.run("import os, sys\nfrom IPython.display import display")
+    for code, last in (
+        ("os.system('echo text')", "execute_result"),
+        ("os.system('echo text >&2')", "execute_result"),
+        ("os.system('echo text'); display(1, 2)", "display_data"),
+        ("os.system('echo text'); 1 / 0", "error"),
+    ):
+        for _ in range(20):
+            said = [
+                m.type
+                for m in client.run(code).iopub
+                if m.type in ("stream", "execute_result", "display_data", "error")
+            ]
+            assert said[0] == "stream" and said[-1] == last, (code, said)
+    for _ in range(20):
+        assert client.run("os.system('echo text'); print('more')").text() == "text\nmore\n"
+
+
 def test_text_is_there_while_the_cell_waits(client, gate):
     cell = client.start("print('before the gate')\nopen('gate').read()")
     client.says(cell, "before the gate")

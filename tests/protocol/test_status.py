@@ -1,9 +1,13 @@
 """busy, idle, parents, headers: what every client builds upon."""
 
 import json
+import os
+import venv
 from datetime import datetime
 
 import pytest
+
+import kernels
 
 REQUESTS = [
     ("kernel_info_request", {}),
@@ -28,6 +32,30 @@ def test_every_request_has_busy_reply_idle(client, msg_type, content):
     about = client.until_idle(msg_id)
     assert about[0].content == {"execution_state": "busy"} and about[-1].content == {"execution_state": "idle"}
     assert sum(m.type == "status" for m in about) == 2
+
+
+@pytest.mark.cellblock_only("ipykernel answers nothing before Python is there")
+def test_a_cell_is_busy_while_python_starts(start, new_gate, nothing_left):
+    """A client that waits for its end would take the idle of what it has asked before for it."""
+    folder = nothing_left / "slow"
+    venv.create(folder, symlinks=True, with_pip=False)
+    site = next(folder.glob("lib/python3*/site-packages"))
+    (site / "sitecustomize.py").write_text("import os\nif os.path.exists('gate'): open('gate').read()\n")
+    argv = [kernels.spec_argv()[0][0], "kernel", "--python", str(folder / "bin/python"), "-f", "{connection_file}"]
+    work = nothing_left / "slow-work"
+    work.mkdir()
+    os.mkfifo(work / "gate")
+    k = start(argv=argv, workspace=work, ready=False)
+    c = start.client(k)
+    c.ready()
+    msg_id = c.start("6 * 7")
+    assert c.wait("iopub", lambda m: m.parent_id == msg_id).content == {"execution_state": "busy"}
+    c.until_idle(c.send("kernel_info_request"))
+    again = c.wait("iopub", lambda m: m.parent_id == msg_id)
+    assert again.content == {"execution_state": "busy"}, "what is answered meanwhile is not its end"
+    (work / "gate").write_text("go")
+    cell = c.finish(msg_id)
+    assert cell.result == "42" and cell.types == ["status", "execute_input", "execute_result", "status"]
 
 
 def test_order_within_a_cell(client):

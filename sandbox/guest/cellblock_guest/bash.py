@@ -223,10 +223,10 @@ class BashGuest:
             self.prompt.end()
         expressions = {} if ended else self._expressions(content.get("user_expressions") or {})
         more = {"payload": [], "user_expressions": expressions}
-        if interrupted and (status or ended):
-            failure = _error("KeyboardInterrupt", "")
-        elif ended:
+        if ended:  # also by an interrupt: nothing is kept
             failure = _error("ShellEnded", "bash %s; its variables are lost, the next cell gets a new one" % ended)
+        elif interrupted and status:
+            failure = _error("KeyboardInterrupt", "")
         elif status:
             failure = _error("NonZeroExit", "status %d" % status)
         else:

@@ -17,6 +17,7 @@ import termios
 from time import monotonic
 
 _QUIET_MS = 100  # without output for so long: it may be waiting for input
+_SHOWN_MAX = 4000  # of what it wrote last
 _GRACE = 2.0  # seconds from Ctrl-C to the kill
 _READ = {"x86_64": ("0",), "aarch64": ("63",)}.get(os.uname().machine, ())
 _WAIT = {"x86_64": ("7", "23", "270", "271"), "aarch64": ("72", "73")}.get(os.uname().machine, ())  # poll, select
@@ -45,6 +46,7 @@ class Command:
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._echo = ""  # what the terminal will echo of the user's answer, who has seen it already
         self._at_line_start = True
+        self.shown = ""  # the end of its output
 
     def _in_child(self):
         os.close(os.open(self._name, os.O_RDWR))  # from here on it is the session's terminal
@@ -86,6 +88,7 @@ class Command:
             text = self._without_echo(text)
         if text:
             self._at_line_start = text.endswith("\n")
+            self.shown = (self.shown + text)[-_SHOWN_MAX:]
             sys.stdout.write(text)
         return bool(data)
 

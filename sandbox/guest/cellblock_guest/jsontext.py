@@ -133,7 +133,7 @@ def _repair_other(value, lenient, depth, keys, above):
 
 
 def bundle(data):
-    """A mime bundle in which every value is JSON and text/plain is present."""
+    """A mime bundle in which every value is JSON. Nothing is added: frontends are sent what was published."""
     result = {}
     for mime, value in data.items():
         if isinstance(value, (bytes, bytearray, memoryview)):
@@ -141,6 +141,4 @@ def bundle(data):
         elif isinstance(mime, str) and mime.startswith("text/") and not isinstance(value, (str, list, tuple)):
             value = str(value)
         result[mime] = value
-    if "text/plain" not in result:
-        result["text/plain"] = "<%s>" % ", ".join(str(mime) for mime in result) if result else ""
     return result

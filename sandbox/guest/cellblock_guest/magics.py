@@ -55,11 +55,13 @@ class KernelMagics(Magics):
     @line_magic
     def pip(self, line):
         """Runs pip for this kernel's Python; what it installs is gone with the kernel."""
-        from IPython.core.magics.packaging import PackagingMagics
+        import shlex
 
         if environment.packages_refused and line.split()[:1] in (["install"], ["uninstall"]):
             raise UsageError('packages.mode is "ro": nothing can be installed; set it to "session" for that')
-        PackagingMagics(self.shell).pip(line)
+        self.shell.system("%s -m pip %s" % (shlex.quote(sys.executable), line))
+        if self.shell.user_ns.get("_exit_code") == 0:  # IPython says so in any case
+            print("Note: you may need to restart the kernel to use updated packages.")
 
     @line_magic
     def connect_info(self, arg_s):

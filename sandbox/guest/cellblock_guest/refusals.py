@@ -308,9 +308,12 @@ class Refusals:
 
     # on commands
 
-    def after_command(self, command, exit_code):
-        """pip's own words about a missing network are long and do not name the cause."""
-        if not exit_code or not self.says or "pip" not in command:
+    def after_command(self, command, exit_code, shown=""):
+        """pip's own words about a missing network are long and do not name the cause. Behind a pipe its exit status is
+        lost: there its words tell that it failed."""
+        if not exit_code and "ERROR: " not in shown:
+            return
+        if not self.says or "pip" not in command:
             return
         words = command.split()
         if not any(word in words for word in ("install", "download", "wheel", "uninstall")):

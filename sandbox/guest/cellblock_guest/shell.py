@@ -215,9 +215,10 @@ class ZMQInteractiveShell(InteractiveShell):
             raise OSError("Background processes not supported.")
         from .commands import Command
 
-        exit_code = Command(self.guest, self.var_expand(cmd, depth=1)).run()
+        command = Command(self.guest, self.var_expand(cmd, depth=1))
+        exit_code = command.run()
         self.user_ns["_exit_code"] = exit_code
-        self.guest.refusals.after_command(cmd, exit_code)
+        self.guest.refusals.after_command(cmd, exit_code, command.shown)
         if exit_code and getattr(self, "system_raise_on_error", False):
             from subprocess import CalledProcessError
 

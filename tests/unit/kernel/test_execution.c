@@ -112,7 +112,9 @@ static void test_waits_for_start(void **state)
 	rig_subscribe(r);
 	id = rig_execute(r, "a");
 	rig_spawn(r, 0);
-	rig_barrier(r); /* kernel_info is answered meanwhile */
+	rig_expect(r, RIG_IOPUB, "busy", id); /* so that no earlier idle is taken for its */
+	rig_barrier(r);			      /* kernel_info is answered meanwhile */
+	rig_expect(r, RIG_IOPUB, "busy", id);
 	rig_frame(r, CB_WIRE_HELLO, 0, RIG_HELLO);
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, rig_begun(r, id), RIG_OK);
 	ended(r, id, NULL);
@@ -361,6 +363,7 @@ static void test_death_after_reply(void **state)
 	rig_die(r, 0);
 	ended(r, id, NULL);
 	rig_expect(r, RIG_IOPUB, "restarting", "");
+	rig_expect(r, RIG_IOPUB, "busy", next);
 	rig_guest_up(r);
 	rig_expect(r, RIG_IOPUB, "idle", "");
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, rig_begun(r, next), RIG_OK);
@@ -378,6 +381,7 @@ static void test_death_before_hello(void **state)
 		id = rig_execute(r, "a");
 		rig_spawn(r, 0);
 		rig_die(r, 1 << 8);
+		rig_expect(r, RIG_IOPUB, "busy", id); /* while Python starts; and when it has not */
 		rig_expect(r, RIG_IOPUB, "busy", id);
 		rig_expect(r, RIG_IOPUB, "execute_input", id);
 		expect_error(r, id, "IsolationError");
@@ -401,6 +405,7 @@ static void test_hello_and_die_is_no_endless_loop(void **state)
 	const char *id = rig_execute(r, "a");
 
 	rig_guest_up(r);
+	rig_expect(r, RIG_IOPUB, "busy", id);
 	rig_expect(r, RIG_IOPUB, "idle", "");
 	rig_expect(r, RIG_IOPUB, "busy", id);
 }
@@ -416,6 +421,7 @@ static void test_no_jail(void **state)
 	id[0] = rig_execute(r, "a");
 	id[1] = rig_send(r, RIG_SHELL, "complete_request", "{\"code\":\"a\",\"cursor_pos\":1}", NULL);
 	rig_spawn(r, -1);
+	rig_expect(r, RIG_IOPUB, "busy", id[0]);
 	rig_expect(r, RIG_IOPUB, "busy", id[0]);
 	rig_expect(r, RIG_IOPUB, "execute_input", id[0]);
 	struct rig_msg m = rig_take(r, RIG_IOPUB, "error", id[0]);

@@ -111,6 +111,7 @@ static void test_wrong_version(void **state)
 	rig_await_kill(r);
 	rig_die(r, SIGKILL);
 	rig_expect(r, RIG_IOPUB, "busy", id);
+	rig_expect(r, RIG_IOPUB, "busy", id);
 	rig_expect(r, RIG_IOPUB, "execute_input", id);
 	rig_expect_error(r, RIG_IOPUB, "error", id, "IsolationError", "wire_version");
 }
@@ -235,10 +236,10 @@ static void test_output_limit(void **state)
 			  "{\"data\":{\"text/plain\":\"01234567890123456789\"},\"metadata\":{}}");
 		rig_stream(r, g, CB_WIRE_STDOUT, "more");
 	}
+	rig_expect(r, RIG_IOPUB, "display_data", id);
 	assert_int_equal(write(r->out[0], "raw", 3), 3);
 	rig_frame(r, CB_WIRE_ERROR, g, RIG_ERROR_CONTENT("E")); /* what ends a cell is not output */
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_ERROR("E"));
-	rig_expect(r, RIG_IOPUB, "display_data", id);
 	struct rig_msg m = rig_take(r, RIG_IOPUB, "stream", id);
 
 	if (strcmp(rig_text(&m, "name"), "stdout") == 0) { /* the little that had room behind the display */

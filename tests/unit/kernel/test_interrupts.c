@@ -244,8 +244,11 @@ static void test_interrupt_while_starting(void **state)
 	const char *a = rig_execute(r, "a"), *b = rig_execute(r, "b");
 
 	rig_spawn(r, 0);
-	for (int i = 0; i < 100 && r->k.execution.load.count < 2; i++)
+	rig_expect(r, RIG_IOPUB, "busy", a);
+	for (int i = 0; i < 100 && r->k.execution.load.count < 2; i++) {
 		rig_barrier(r);
+		rig_expect(r, RIG_IOPUB, "busy", a);
+	}
 	const char *id = rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL);
 
 	rig_expect(r, RIG_CONTROL, "interrupt_reply", id);
