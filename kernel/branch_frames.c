@@ -6,6 +6,9 @@
  */
 #include "branch_frames.h"
 
+#include <cellblock/json_write.h>
+#include <inttypes.h>
+
 #include <cellblock/log.h>
 
 #include "kernel.h"
@@ -137,4 +140,19 @@ int cb_branch_frame(struct cb_kernel *k, struct cb_branch *b, struct cb_frame *f
 	default:
 		return CB_E_DENIED;
 	}
+}
+
+int cb_branch_write(const struct cb_branch *b, struct cb_buf *out)
+{
+	char date[28];
+	int r = cb_buf_printf(out, "{\"subshell_id\":\"%s\",\"from\":", b->lane.id);
+
+	cb_date_format(b->created, date);
+	if (r == 0)
+		r = b->from[0] != '\0' ? cb_json_write_cstr(out, b->from) : cb_buf_append_str(out, "null");
+	return r < 0 ? r
+		     : cb_buf_printf(out,
+				     ",\"execution_count\":%" PRId64 ",\"busy\":%s,\"memory_bytes\":%" PRIu64
+				     ",\"created\":\"%s\"}",
+				     b->count, b->lane.current != NULL ? "true" : "false", cb_usage_of(b->pid), date);
 }

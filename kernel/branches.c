@@ -106,21 +106,6 @@ const char *cb_branches_epitaph(const struct cb_kernel *k, struct cb_span id)
 	return NULL;
 }
 
-static int write_one(const struct cb_branch *b, struct cb_buf *out)
-{
-	char date[28];
-	int r = cb_buf_printf(out, "{\"subshell_id\":\"%s\",\"from\":", b->lane.id);
-
-	cb_date_format(b->created, date);
-	if (r == 0)
-		r = b->from[0] != '\0' ? cb_json_write_cstr(out, b->from) : cb_buf_append_str(out, "null");
-	return r < 0 ? r
-		     : cb_buf_printf(out,
-				     ",\"execution_count\":%" PRId64 ",\"busy\":%s,\"memory_bytes\":%" PRIu64
-				     ",\"created\":\"%s\"}",
-				     b->count, b->lane.current != NULL ? "true" : "false", cb_usage_of(b->pid), date);
-}
-
 int cb_branches_list(struct cb_kernel *k, struct cb_buf *out)
 {
 	const struct cb_branch *b;
@@ -133,7 +118,7 @@ int cb_branches_list(struct cb_kernel *k, struct cb_buf *out)
 		r = cb_buf_append_str(out, comma);
 		comma = ",";
 		if (r == 0)
-			r = write_one(b, out);
+			r = cb_branch_write(b, out);
 	}
 	return r < 0 ? r : cb_buf_append_str(out, "]");
 }

@@ -34,7 +34,8 @@ LIBRARIES = {
     "openssl": re.compile(r"^openssl/"),
     "sqlite3": re.compile(r"^sqlite3\.h$"),
 }
-BASE_HEADERS = set("banned buffer cgroup_own clock error fd filter host_memory json_scan json_write log visible".split())
+BASE_HEADERS = {"banned", "buffer", "clock", "error", "fd", "filter", "json_scan", "json_write", "log", "visible"}
+BASE_HEADERS |= {"cgroup_own", "host_memory"}
 KERNEL_LIBRARIES = {"zmq", "jansson", "openssl", "sqlite3"}
 # folder: (folders whose headers it may include by "…", libraries, cellblock headers or None for all); the longest match
 # counts
