@@ -18,7 +18,7 @@ import subprocess
 SPAWN, KILL = 1, 2
 SPAWNED, ENDED, MEMORY = 1, 2, 3
 SIGNAL, TERMINATE, TWIN, DROP, RESTORE, BRANCH, GO_ON = 1, 2, 5, 6, 7, 8, 9
-EXITED, REGISTERED, GONE, RESTORED = 16, 17, 18, 19
+EXITED, REGISTERED, GONE, RESTORED, SIGNALLED = 16, 17, 18, 19, 20
 REPLY = struct.Struct("IiIIiIQQQqQ64s768s512s512s256s")
 REQUEST = struct.Struct("IIi")
 INIT = struct.Struct("IiIi")
@@ -59,10 +59,12 @@ class Jail:
     def exited(self, timeout=10):
         """The wait status of the guest's end, by pid 1's report; None if there was none."""
         self.link.settimeout(timeout)
-        message = self.link.recv(INIT.size)
-        if not message:
-            return None
-        op, status, *_ = INIT.unpack(message)
+        op = SIGNALLED
+        while op == SIGNALLED:  # that a signal is out is none of it
+            message = self.link.recv(INIT.size)
+            if not message:
+                return None
+            op, status, *_ = INIT.unpack(message)
         assert op == EXITED, op
         return status
 
