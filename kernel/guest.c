@@ -597,9 +597,12 @@ void cb_guest_give_up_start(struct cb_kernel *k)
 	cb_guest_kill(k, "interrupted while it was starting");
 }
 
-static bool ask_to_end(struct cb_guest *g, bool restart)
+/* One that is just keeping its state takes the word when it has done so. */
+static bool ask_to_end(struct cb_kernel *k, bool restart)
 {
-	return g->state == CB_GUEST_UP && g->rules.phase == CB_PHASE_IDLE &&
+	struct cb_guest *g = &k->guest;
+
+	return g->state == CB_GUEST_UP && (g->rules.phase == CB_PHASE_IDLE || k->twins.asked) &&
 	       cb_guest_link_send(&g->link, CB_WIRE_SHUTDOWN, 0,
 				  restart ? CB_SPAN("{\"restart\":true}") : CB_SPAN("{\"restart\":false}"),
 				  CB_SPAN("{}"), NULL, 0) == 0;
@@ -613,7 +616,7 @@ void cb_guest_retire(struct cb_kernel *k)
 		return;
 	cb_log(CB_LOG_INFO, "jail %u is not used (timeout.idle): it ends", g->jail);
 	g->retired = true;
-	if (!ask_to_end(g, false)) {
+	if (!ask_to_end(k, false)) {
 		g->given_up = g->state == CB_GUEST_STARTING;
 		cb_guest_kill(k, "not used");
 		return;
@@ -625,9 +628,7 @@ void cb_guest_retire(struct cb_kernel *k)
 
 void cb_guest_shutdown(struct cb_kernel *k, bool restart)
 {
-	struct cb_guest *g = &k->guest;
-
-	if (!ask_to_end(g, restart))
+	if (!ask_to_end(k, restart))
 		cb_guest_kill(k, "the kernel was shut down");
 }
 

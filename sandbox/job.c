@@ -2,7 +2,8 @@
  *
  * Trust domain: inside the jail. It is a fork of pid 1: undumpable, under the guest's filter, without capabilities, all
  * signals but SIGKILL and SIGSTOP blocked; so a guest can end it and nothing more, and then the supervisor sees the
- * socket end without DONE. It keeps no descriptor but its socket. What it is asked for may come from a client's hand,
+ * socket end without DONE. One that writes files the notifier must be able to read, and so can a guest that writes into
+ * its memory: what it reports of its writes is worth as much as the files, which are the guest's, too. It keeps no descriptor but its socket. What it is asked for may come from a client's hand,
  * what it meets in the workspace from the guest's: nothing is opened that could make it wait.
  *
  * Callers: init.c.
@@ -156,6 +157,11 @@ static void settle(struct cb_job *job)
 	cb_fd_close(&enclosed.workspace_fd);
 }
 
+static bool writes_files(int32_t kind)
+{
+	return kind == CB_JOB_WRITE || kind == CB_JOB_DELETE || kind == CB_JOB_CLEAN;
+}
+
 _Noreturn void cb_job_main(const struct cb_jail *jail, int fd)
 {
 	static struct cb_job job;
@@ -169,6 +175,8 @@ _Noreturn void cb_job_main(const struct cb_jail *jail, int fd)
 	cb_job_receive(&job);
 	if (job.in.head.op != CB_JOB_REQUEST)
 		cb_job_fail(&job, -EPROTO, "a job begins with its request");
+	if (writes_files(job.in.head.code))
+		(void)prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
 	switch ((enum cb_job_kind)job.in.head.code) {
 	case CB_JOB_READ:
 		cb_job_read(&job);

@@ -58,6 +58,12 @@ static void move_up(struct removal *r, int fd, const char *name)
 		count_left(r, name, errno);
 }
 
+/* Of a folder that can't be removed as it is. EBUSY, EROFS: something in it is protected; the rest of it may go. */
+static bool is_filled(int error)
+{
+	return error == ENOTEMPTY || error == EEXIST || error == EBUSY || error == EROFS;
+}
+
 static void remove_folder(struct removal *r, int fd, const char *name, unsigned depth)
 {
 	uint64_t left = r->left;
@@ -66,8 +72,7 @@ static void remove_folder(struct removal *r, int fd, const char *name, unsigned 
 		count_removed(r);
 		return;
 	}
-	/* EBUSY: something below it is protected; the rest of it may go */
-	if (errno != ENOTEMPTY && errno != EEXIST && errno != EBUSY) {
+	if (!is_filled(errno)) {
 		count_left(r, name, errno);
 		return;
 	}
@@ -142,7 +147,7 @@ _Noreturn void cb_job_delete(struct cb_job *job)
 		fail_errno(job, path, errno);
 	} else if (unlinkat(place.folder, place.name, AT_REMOVEDIR) == 0) {
 		r.removed = 1;
-	} else if (!recursive || (errno != ENOTEMPTY && errno != EEXIST && errno != EBUSY)) {
+	} else if (!recursive || !is_filled(errno)) {
 		fail_errno(job, path, errno);
 	} else {
 		r.top = cb_job_open_folder(job, &place, path);

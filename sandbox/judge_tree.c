@@ -16,7 +16,7 @@
 #include <strings.h>
 
 #define ENTRIES_MAX 100000u
-#define DEPTH_MAX 64u
+#define DEPTH_MAX 1000u
 
 struct walk {
 	const struct cb_judge *judge;
@@ -43,10 +43,11 @@ static bool is_folder(int parent, const struct dirent *e)
 	return fstatat(parent, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISDIR(st.st_mode);
 }
 
-static int look_below(struct walk *w, int folder, unsigned depth)
+/* Takes the descriptor. */
+static int look_below(struct walk *w, int fd, unsigned depth)
 {
-	int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
 	DIR *dir = fd >= 0 && depth < DEPTH_MAX ? fdopendir(fd) : NULL;
+	int r = 0;
 	const struct dirent *e;
 
 	if (dir == NULL) {
@@ -54,8 +55,6 @@ static int look_below(struct walk *w, int folder, unsigned depth)
 		return -EXDEV;
 	}
 	while (r == 0 && (e = readdir(dir)) != NULL) {
-		CB_AUTO_FD next = -1;
-
 		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
 			continue;
 		if (w->seen++ >= ENTRIES_MAX)
@@ -64,8 +63,7 @@ static int look_below(struct walk *w, int folder, unsigned depth)
 			r = -EROFS;
 		if (r < 0 || !is_folder(fd, e))
 			continue;
-		next = openat(fd, e->d_name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-		r = next < 0 ? -EXDEV : look_below(w, next, depth + 1);
+		r = look_below(w, openat(fd, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), depth + 1);
 	}
 	closedir(dir);
 	return r;
@@ -75,5 +73,5 @@ int cb_judge_moved(const struct cb_judge *judge, int folder)
 {
 	struct walk w = { .judge = judge };
 
-	return look_below(&w, folder, 0);
+	return look_below(&w, openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), 0);
 }

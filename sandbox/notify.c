@@ -362,9 +362,12 @@ static int start_threads(void)
 /* Truncation is bounded by it, as it is in the jail. */
 static int limit_files(const struct cb_jail_spec *spec)
 {
-	struct rlimit limit = { spec->limit_file_size, spec->limit_file_size }, none = { 0 };
+	struct rlimit limit = { spec->limit_file_size, spec->limit_file_size }, none = { 0 }, files;
 
-	if (setrlimit(RLIMIT_CORE, &none) < 0)
+	if (setrlimit(RLIMIT_CORE, &none) < 0 || getrlimit(RLIMIT_NOFILE, &files) < 0)
+		return -errno;
+	files.rlim_cur = files.rlim_max; /* deep folders are looked through with all of them open */
+	if (setrlimit(RLIMIT_NOFILE, &files) < 0)
 		return -errno;
 	if (spec->limit_file_size != 0 && setrlimit(RLIMIT_FSIZE, &limit) < 0)
 		return -errno;

@@ -85,6 +85,8 @@ void cb_notify_answer(struct cb_request *q);
 
 /* Opens what /proc/TID/`what` is of the caller; sure to be the caller's. */
 int cb_caller_open(struct cb_request *q, const char *what, int flags, int *ret_fd);
+/* A descriptor of the caller, as its own: what is done to it is done to the caller's. */
+int cb_caller_fd(struct cb_request *q, int number, int *ret_fd);
 /* A number of /proc/TID/status, in the given base; negative if there is none. */
 long cb_caller_status(struct cb_request *q, const char *key, int base);
 /* Copies up to `max` bytes at `address` of the caller; fewer only at the end of its memory. */

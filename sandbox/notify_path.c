@@ -100,6 +100,26 @@ int cb_caller_open(struct cb_request *q, const char *what, int flags, int *ret_f
 	return 0;
 }
 
+/* Not by /proc/TID/fd, which of an undumpable process is root's alone. */
+int cb_caller_fd(struct cb_request *q, int number, int *ret_fd)
+{
+	CB_AUTO_FD pidfd = (int)syscall(SYS_pidfd_open, (pid_t)q->n->pid, 0);
+	long leader;
+	int fd;
+
+	if (pidfd < 0) { /* a thread that leads no process */
+		leader = cb_caller_status(q, "\nTgid:\t", 10);
+		pidfd = leader > 0 ? (int)syscall(SYS_pidfd_open, (pid_t)leader, 0) : -1;
+	}
+	if (pidfd < 0 || !cb_notify_valid(q->n->id))
+		return -ESRCH;
+	fd = (int)syscall(SYS_pidfd_getfd, pidfd, number, 0);
+	if (fd < 0)
+		return errno == EBADF ? -EBADF : -EACCES;
+	*ret_fd = fd;
+	return 0;
+}
+
 long cb_caller_status(struct cb_request *q, const char *key, int base)
 {
 	char text[2048];
@@ -237,12 +257,9 @@ static bool find(int base, char path[PATH_MAX], unsigned flags, struct cb_entry 
 
 static int open_base(struct cb_request *q, int at, int *ret_fd)
 {
-	char what[32];
-
 	if (at == AT_FDCWD)
 		return cb_caller_open(q, "cwd", O_PATH | O_DIRECTORY, ret_fd);
-	snprintf(what, sizeof(what), "fd/%d", at);
-	return cb_caller_open(q, what, O_PATH | O_DIRECTORY, ret_fd);
+	return cb_caller_fd(q, at, ret_fd);
 }
 
 bool cb_entry_find_string(struct cb_request *q, int at, const char *path, unsigned flags, struct cb_entry *ret)
@@ -275,14 +292,13 @@ bool cb_entry_find(struct cb_request *q, int at_arg, int path_arg, unsigned flag
 /* By the name that it has now: one that has none any more is no entry of the workspace. */
 bool cb_entry_of_fd(struct cb_request *q, int fd, struct cb_entry *ret)
 {
-	char what[32], path[PATH_MAX];
 	CB_AUTO_FD own = -1;
+	char path[PATH_MAX];
 	struct statfs fs;
 	struct stat st;
 
 	*ret = CB_ENTRY_NONE;
-	snprintf(what, sizeof(what), "fd/%d", fd);
-	if (cb_caller_open(q, what, O_PATH, &own) < 0 || fstatfs(own, &fs) < 0 || (fs.f_flags & ST_RDONLY) == 0 ||
+	if (cb_caller_fd(q, fd, &own) < 0 || fstatfs(own, &fs) < 0 || (fs.f_flags & ST_RDONLY) == 0 ||
 	    fstat(own, &st) < 0 || !name_of(own, path) || !cb_entry_find_string(q, AT_FDCWD, path, CB_FIND_SELF, ret))
 		return false;
 	if (ret->there && ret->st.st_dev == st.st_dev && ret->st.st_ino == st.st_ino)

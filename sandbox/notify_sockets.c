@@ -94,19 +94,14 @@ static int read_address(const struct cb_request *q, struct address *ret)
 	return 0;
 }
 
-/* The caller's own socket: what we do to ours is done to it. */
 static int take_socket(struct cb_request *q, int *ret_fd, int *ret_family)
 {
-	long pid = cb_caller_status(q, "\nTgid:\t", 10);
-	CB_AUTO_FD pidfd = pid > 0 ? (int)syscall(SYS_pidfd_open, (pid_t)pid, 0) : -1;
 	CB_AUTO_FD fd = -1;
 	socklen_t size = sizeof(*ret_family);
+	int r = cb_caller_fd(q, cb_arg_int(q, 0), &fd);
 
-	if (pidfd < 0 || !cb_notify_valid(q->n->id))
-		return -ESRCH;
-	fd = (int)syscall(SYS_pidfd_getfd, pidfd, cb_arg_int(q, 0), 0);
-	if (fd < 0)
-		return errno == EBADF ? -EBADF : -EACCES;
+	if (r < 0)
+		return r;
 	if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, ret_family, &size) < 0)
 		return -errno;
 	*ret_fd = cb_fd_take(&fd);

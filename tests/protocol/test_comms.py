@@ -99,7 +99,7 @@ def test_a_failing_handler_is_seen_and_the_kernel_goes_on(target):
 
 @pytest.mark.cellblock_only
 def test_comms_are_forgotten_with_the_guest(start):
-    c = start().client
+    c = start(args=["--set", "transactions.mode=off"]).client
     c.run(TARGET)
     open_comm(c, "c1")
     c.run("import os; os._exit(1)")

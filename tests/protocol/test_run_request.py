@@ -245,7 +245,8 @@ def test_a_command_can_do_no_more_than_a_cell(client):
 # ---- usage ----
 
 
-def test_usage(client):
+def test_usage(start):
+    client = start(args=["--set", "transactions.mode=off"]).client  # a copy is a process, too
     client.run("x = bytearray(60 << 20)\nfrom time import process_time as t\nbegan = t()\nwhile t() - began < .3: pass")
     u = client.request("cellblock_usage_request", {}, channel="control").content
     assert u["status"] == "ok" and u["level"] in ("full", "no-cgroup", "container", "none")
