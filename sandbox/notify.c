@@ -121,21 +121,6 @@ static void send_error(const struct cb_request *q, int error)
 	(void)ioctl(cb_notify_self.listener, SECCOMP_IOCTL_NOTIF_SEND, &answer);
 }
 
-static void send_fd(struct cb_request *q)
-{
-	struct seccomp_notif_addfd add = { .id = q->n->id,
-					   .flags = SECCOMP_ADDFD_FLAG_SEND,
-					   .srcfd = (uint32_t)q->fd,
-					   .newfd_flags = q->cloexec ? O_CLOEXEC : 0 };
-
-	if (ioctl(cb_notify_self.listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add) >= 0)
-		return;
-	if (errno == ENOENT)
-		keep_missed(q);
-	else
-		send_error(q, errno); /* EMFILE */
-}
-
 static void send_value(struct cb_request *q)
 {
 	struct seccomp_notif_resp answer = { .id = q->n->id, .val = q->value };
@@ -144,6 +129,30 @@ static void send_value(struct cb_request *q)
 		answer.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
 	if (ioctl(cb_notify_self.listener, SECCOMP_IOCTL_NOTIF_SEND, &answer) < 0 && errno == ENOENT && !q->go_on)
 		keep_missed(q);
+}
+
+/* In two steps: in one (SECCOMP_ADDFD_FLAG_SEND) the kernel answers 0 without a descriptor where a signal meets us. */
+static void send_fd(struct cb_request *q)
+{
+	struct seccomp_notif_addfd add = { .id = q->n->id,
+					   .srcfd = (uint32_t)q->fd,
+					   .newfd_flags = q->cloexec ? O_CLOEXEC : 0 };
+	int number;
+
+	do
+		number = ioctl(cb_notify_self.listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
+	while (number < 0 && (errno == EINTR || errno == EAGAIN));
+	if (number < 0 && errno == ENOENT) {
+		keep_missed(q);
+		return;
+	}
+	if (number < 0) {
+		send_error(q, errno); /* EMFILE */
+		return;
+	}
+	cb_fd_close(&q->fd);
+	q->value = number;
+	send_value(q);
 }
 
 void cb_notify_answer(struct cb_request *q)
@@ -192,9 +201,12 @@ static void *thread_main(void *arg)
 	pthread_barrier_wait(&filtered); /* the filter holds */
 	for (;;) {
 		memset(n, 0, notif_size);
-		if (ioctl(cb_notify_self.listener, SECCOMP_IOCTL_NOTIF_RECV, n) == 0)
+		if (ioctl(cb_notify_self.listener, SECCOMP_IOCTL_NOTIF_RECV, n) == 0) {
+			cb_notify_self.shared->last = n->id;
 			serve(n, slot);
-		else if (errno != EINTR && errno != ENOENT)
+			continue;
+		}
+		if (errno != EINTR && errno != ENOENT)
 			_exit(1);
 	}
 	return NULL;

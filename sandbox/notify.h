@@ -45,6 +45,7 @@ enum cb_notify_fd {
  * the last one, dead, has left. */
 struct cb_notify_shared {
 	uint64_t busy[CB_NOTIFY_THREADS + CB_NOTIFY_WAITERS]; /* ids, 0 = none */
+	uint64_t last;					      /* that was received; ids go up by one */
 };
 
 /* The notifier of one jail, as the broker knows it. */

@@ -221,11 +221,11 @@ static bool find_free(struct cb_request *q, int at, int path, bool folder, struc
 		q->go_on = true;
 		return false;
 	}
-	if (ret->there || (ret->folder_meant && !folder)) {
-		q->go_on = true; /* EEXIST, ENOENT: the kernel's words */
-		return false;
-	}
-	return true;
+	if (ret->there)
+		q->error = EEXIST;
+	else if (ret->folder_meant && !folder)
+		q->error = ENOENT;
+	return q->error == 0;
 }
 
 void cb_serve_mkdir(struct cb_request *q)

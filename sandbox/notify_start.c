@@ -25,6 +25,8 @@
 
 #define READY_MS 5000
 #define STARTS_MAX 100 /* of one jail: past it its writes fail */
+#define NEAR 256       /* more than can be under way */
+#define TRIES 5
 #define FIRST_FD 3     /* of the notifier's own, in order: status, and those of enum cb_notify_fd */
 #define ASIDE 64
 
@@ -66,16 +68,24 @@ static int share_page(struct cb_notifier *n)
 	return 0;
 }
 
-/* By EIO, as of a disk that has failed: nobody knows what was done of them. */
+static void answer_by_error(const struct cb_notifier *n, uint64_t id)
+{
+	struct seccomp_notif_resp answer = { .id = id, .error = -EIO };
+
+	(void)ioctl(n->fds[CB_NOTIFY_LISTENER], SECCOMP_IOCTL_NOTIF_SEND, &answer);
+}
+
+/* By EIO, as of a disk that has failed: nobody knows what was done of them. One that was received and not yet noted down
+ * has a number near the last; those that nobody has received yet the kernel does not let us answer. */
 static void answer_left(const struct cb_notifier *n)
 {
 	for (size_t i = 0; i < sizeof(n->shared->busy) / sizeof(*n->shared->busy); i++) {
-		struct seccomp_notif_resp answer = { .id = n->shared->busy[i], .error = -EIO };
-
-		if (answer.id != 0)
-			(void)ioctl(n->fds[CB_NOTIFY_LISTENER], SECCOMP_IOCTL_NOTIF_SEND, &answer);
+		if (n->shared->busy[i] != 0)
+			answer_by_error(n, n->shared->busy[i]);
 		n->shared->busy[i] = 0;
 	}
+	for (uint64_t i = 0; n->starts > 0 && i < 2 * NEAR; i++)
+		answer_by_error(n, n->shared->last - NEAR + i);
 }
 
 /* One word; a namespace may come with it. */
@@ -99,6 +109,22 @@ static int await_word(int fd, int *ret_ns, struct cb_err *err)
 	if (word.code < 0 && err != NULL)
 		*err = word;
 	return word.code;
+}
+
+static void reap(struct cb_notifier *n)
+{
+	if (n->pid > 0)
+		while (waitpid(n->pid, NULL, 0) < 0 && errno == EINTR)
+			;
+	n->pid = 0;
+	cb_fd_close(&n->pidfd);
+}
+
+static void end(struct cb_notifier *n)
+{
+	if (n->pid > 0)
+		(void)syscall(SYS_pidfd_send_signal, n->pidfd, SIGKILL, NULL, 0);
+	reap(n);
 }
 
 int cb_notify_start(const struct cb_jail *jail, const struct cb_cgroup *group, struct cb_notifier *n,
@@ -130,17 +156,8 @@ int cb_notify_start(const struct cb_jail *jail, const struct cb_cgroup *group, s
 	if (r == 0)
 		r = await_word(mine, &n->fds[CB_NOTIFY_OWNNS], err);
 	if (r < 0)
-		cb_notify_stop(n);
+		end(n);
 	return r;
-}
-
-static void reap(struct cb_notifier *n)
-{
-	if (n->pid > 0)
-		while (waitpid(n->pid, NULL, 0) < 0 && errno == EINTR)
-			;
-	n->pid = 0;
-	cb_fd_close(&n->pidfd);
 }
 
 void cb_notify_died(const struct cb_jail *jail, const struct cb_cgroup *group, struct cb_notifier *n)
@@ -151,9 +168,10 @@ void cb_notify_died(const struct cb_jail *jail, const struct cb_cgroup *group, s
 	reap(n);
 	if (poll(&p, 1, 0) == 1 && (p.revents & POLLHUP) != 0)
 		return; /* with all of the jail */
-	if (n->starts < STARTS_MAX)
+	/* the next one may be killed as well */
+	for (unsigned i = 0; n->pid == 0 && n->starts < STARTS_MAX && i < TRIES; i++)
 		(void)cb_notify_start(jail, group, n, &err);
-	else
+	if (n->pid == 0)
 		cb_notify_stop(n);
 	cb_log(CB_LOG_ERROR, "the process that serves a jail's write calls has died: %s",
 	       n->pid > 0     ? "calls under way failed with EIO, a new one serves"
@@ -163,9 +181,7 @@ void cb_notify_died(const struct cb_jail *jail, const struct cb_cgroup *group, s
 
 void cb_notify_stop(struct cb_notifier *n)
 {
-	if (n->pid > 0)
-		(void)syscall(SYS_pidfd_send_signal, n->pidfd, SIGKILL, NULL, 0);
-	reap(n);
+	end(n);
 	for (int i = 0; i < CB_NOTIFY_NFDS; i++)
 		cb_fd_close(&n->fds[i]);
 	if (n->shared != NULL)
