@@ -1,10 +1,11 @@
 /* The judge of names: whether an entry of a workspace may be changed, removed or made. One rule for what is there and
- * what is not, used by every program that writes a workspace on a jail's behalf.
+ * what is not, used by every program that writes a workspace on a jail's behalf. Of one thing it judges the content,
+ * too: git's index.
  *
  * It looks at the entry's name, at each folder above it, and at nothing else; it writes nothing and remembers nothing.
  * What it says holds for the moment: a caller judges and acts with no act of its own between the two, and acts on
  * (parent, name), not on the path. What patterns mean is said in judge.c, what may be written in a git folder in
- * judge_git.c.
+ * judge_git.c, what an index may hold in judge_index.c.
  */
 #pragma once
 
@@ -30,6 +31,15 @@ enum cb_act {
 	CB_ACT_MAKE,   /* comes into being here: created, or target of mkdir, rename, link, symlink, mknod, bind */
 };
 
+enum cb_git_part {
+	CB_GIT_OTHER,
+	/* A list of what git writes where, and git believes it. It comes into being by rename alone, as what
+	   cb_judge_index_file has read; what is there is not opened for writing, linked or renamed away. */
+	CB_GIT_INDEX,
+	/* The file that is renamed onto it: whoever has made that may write, remove and rename it, and nobody else. */
+	CB_GIT_INDEX_LOCK,
+};
+
 struct cb_judged {
 	int parent;	  /* the folder that holds the entry, O_PATH, reached without following a link; the caller
 			     closes it. -1 on failure, and where only `beside` has that folder */
@@ -37,6 +47,7 @@ struct cb_judged {
 	bool maker;	  /* MAKE: a name that git knows a repository by, see cb_judge_made */
 	dev_t git_dev;	  /* the innermost git folder that the entry lies in; git_ino 0 = none */
 	ino_t git_ino;
+	enum cb_git_part part; /* what the caller has to see to besides */
 	char refused[NAME_MAX + 1]; /* with -EROFS: the pattern of workspace.protect that says so */
 };
 
@@ -57,6 +68,12 @@ int cb_judge_made(const struct cb_judged *judged);
 
 /* Whether a folder may be moved away with all that is below it: -EROFS, or -EXDEV where it can't be looked through. */
 int cb_judge_moved(const struct cb_judge *judge, int folder);
+
+#define CB_INDEX_MAX (256u << 20) /* bytes */
+/* Whether git, whatever its version, reads nothing from this index but names that it would let in: 0, or -EROFS. */
+int cb_judge_index(const void *data, size_t n);
+/* The same for what `fd` reads, to be the index of the git folder `folder`: what was looked at, malloc'd. */
+int cb_judge_index_file(int folder, int fd, char **ret_data, size_t *ret_n);
 
 /* spec->protect_paths that lie in the workspace, as `paths` wants them. */
 int cb_judge_paths(const struct cb_jail_spec *spec, struct cb_strv *ret_paths);

@@ -16,10 +16,12 @@
  *	MERGE_RR, rr-cache, reftable		hold names of files that git writes or deletes
  *	objects/info/alternates			leads to other folders
  *	remotes, branches, lost-found		not needed
+ *	sharedindex.*				an index that another file completes can't be judged alone
  *	modules, worktrees			what is a git folder in them is judged as one
  *
- * A link, a FIFO or a socket in it could make git write, or wait, elsewhere. A folder that git would take for a
- * repository can't be made, in no order of steps: git reads its configuration.
+ * What an index says is judged, too, in judge_index.c. A link, a FIFO or a socket in a git folder could make git write,
+ * or wait, elsewhere. A folder that git would take for a repository can't be made, in no order of steps: git reads its
+ * configuration.
  */
 #include "judge_parts.h"
 
@@ -28,12 +30,12 @@
 static const char *const trees[] = { "objects", "refs", "logs" };
 static const char *const homes[] = { "modules", "worktrees" };
 static const char *const files[] = {
-	"HEAD",	      "index",	  "ORIG_HEAD",	"FETCH_HEAD",	    "packed-refs", "packed-refs.new", "COMMIT_EDITMSG",
+	"HEAD",	      "ORIG_HEAD",	"FETCH_HEAD",	    "packed-refs", "packed-refs.new", "COMMIT_EDITMSG",
 	"MERGE_HEAD", "MERGE_MSG", "MERGE_MODE", "AUTO_MERGE",	    "SQUASH_MSG",  "TAG_EDITMSG",     "NOTES_EDITMSG",
 	"REVERT_HEAD", "shallow", "gc.pid",	"CHERRY_PICK_HEAD", "gc.log",
 };
-/* Followed by a process's or a hash's number. */
-static const char *const numbered[] = { "index.stash.", "next-index-", "sharedindex." };
+/* More indexes, that commit and stash use for a while; followed by a process's number. */
+static const char *const indexes[] = { "index.stash.", "next-index-" };
 static const char *const alternates[] = { "objects/info/alternates", "objects/info/http-alternates" };
 /* A repository is known by the first three, or by the first and the last. */
 static const char *const makers[] = { "head", "objects", "refs", "commondir" };
@@ -79,16 +81,30 @@ static size_t without_lock(const char *name, size_t n)
 	return n > 5 && memcmp(name + n - 5, ".lock", 5) == 0 ? n - 5 : n;
 }
 
-static bool is_data_file(const char *rest, size_t n)
+static bool is_index(const char *rest, size_t n)
 {
-	for (size_t i = 0; i < CB_COUNT(numbered); i++) {
-		size_t k = strlen(numbered[i]);
+	n = without_lock(rest, n);
+	for (size_t i = 0; i < CB_COUNT(indexes); i++) {
+		size_t k = strlen(indexes[i]);
 
-		if (n > k && strncmp(rest, numbered[i], k) == 0 &&
-		    strspn(rest + k, "0123456789abcdef") + k == without_lock(rest, n))
+		if (n > k && strncmp(rest, indexes[i], k) == 0 && strspn(rest + k, "0123456789") + k == n)
 			return true;
 	}
-	return cb_name_among(rest, without_lock(rest, n), files, CB_COUNT(files));
+	return n == 5 && memcmp(rest, "index", n) == 0;
+}
+
+static bool is_data_file(const char *rest, size_t n)
+{
+	return is_index(rest, n) || cb_name_among(rest, without_lock(rest, n), files, CB_COUNT(files));
+}
+
+enum cb_git_part cb_git_part_of(const char *rest)
+{
+	size_t n = strlen(rest);
+
+	if (!is_index(rest, n))
+		return CB_GIT_OTHER;
+	return without_lock(rest, n) < n ? CB_GIT_INDEX_LOCK : CB_GIT_INDEX;
 }
 
 /* What `git gc` writes for servers that know nothing of git: "info/refs", by way of a temporary file beside it. */

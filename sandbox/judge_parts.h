@@ -1,4 +1,4 @@
-/* Shared by the files of the judge: judge.c, judge_names.c, judge_git.c. */
+/* Shared by the files of the judge: judge.c, judge_names.c, judge_git.c, judge_index.c. */
 #pragma once
 
 #include "judge.h"
@@ -40,6 +40,8 @@ int cb_git_is_folder(const int folders[2]);
 bool cb_git_passes(const char *rest);
 /* Whether an entry may be written in a git folder; `folded` is `rest`, folded. */
 bool cb_git_allows(const char *rest, const char *folded, enum cb_act act, mode_t type);
+/* Which of its parts `rest`, which is allowed, is. */
+enum cb_git_part cb_git_part_of(const char *rest);
 /* A name that a repository is known by; and whether the folders have become one with it. */
 bool cb_git_is_maker(const char *folded);
 int cb_git_completes(const int folders[2], const char *folded);

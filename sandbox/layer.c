@@ -107,7 +107,8 @@ bool cb_layer_stopped(void)
 
 /* ---- protection ---- */
 
-int cb_layer_judge(struct cb_layer *layer, const char *path, enum cb_act act, const struct stat *st, bool alone)
+int cb_layer_judge(struct cb_layer *layer, const char *path, enum cb_act act, const struct stat *st, bool alone,
+		   enum cb_git_part *ret_part)
 {
 	struct cb_judge judge = layer->judge;
 	struct cb_judged judged;
@@ -118,6 +119,12 @@ int cb_layer_judge(struct cb_layer *layer, const char *path, enum cb_act act, co
 		judge.beside = -1;
 	r = cb_judge(&judge, path, act, st->st_mode & S_IFMT, -1, &judged);
 	cb_fd_close(&judged.parent);
+	if (r == 0 && judged.part == CB_GIT_INDEX_LOCK) { /* git outside would take it for its own */
+		snprintf(judged.refused, sizeof(judged.refused), ".git");
+		r = -EROFS;
+	}
+	if (r == 0 && ret_part != NULL)
+		*ret_part = judged.part;
 	if (r == -EROFS) {
 		snprintf(reason, sizeof(reason), "workspace.protect, \"%s\": programs outside would act on it",
 			 judged.refused);
@@ -266,7 +273,7 @@ static void keep_name(struct cb_layer *layer, const struct cb_layer_entry *e)
 	struct stat now;
 	int r;
 
-	if (!layer->commit || !S_ISREG(e->st.st_mode) || e->st.st_nlink < 2)
+	if (!layer->commit || !S_ISREG(e->st.st_mode) || e->st.st_nlink < 2 || e->part == CB_GIT_INDEX)
 		return;
 	cb_layer_as_owner(layer, true);
 	r = fstatat(e->lower, e->name, &now, AT_SYMLINK_NOFOLLOW);
@@ -286,7 +293,8 @@ static int write_file(struct cb_layer *layer, const struct cb_layer_entry *e, co
 static void see_plain(struct cb_layer *layer, struct cb_layer_entry *e, int depth)
 {
 	bool link = S_ISLNK(e->st.st_mode);
-	const struct cb_link *file = !link && e->st.st_nlink > 1 ? cb_links_find(&layer->names, &e->st) : NULL;
+	bool alone = link || e->st.st_nlink < 2 || e->part == CB_GIT_INDEX;
+	const struct cb_link *file = alone ? NULL : cb_links_find(&layer->names, &e->st);
 	int r = 0;
 
 	if (file != NULL && e->exists && cb_links_is(file, &e->old))
@@ -302,6 +310,11 @@ static void see_plain(struct cb_layer *layer, struct cb_layer_entry *e, int dept
 		r = count_entry(layer);
 	if (r == 0 && layer->commit)
 		r = link ? cb_layer_write_link(layer, e) : write_file(layer, e, file);
+	if (r == -EROFS && e->part == CB_GIT_INDEX) {
+		cb_layer_add(layer, e->path, CB_CHANGE_SKIPPED, &e->st,
+			     "workspace.protect, \".git\": git outside would write to places where no cell may");
+		return;
+	}
 	if (r == 0)
 		keep_name(layer, e);
 	done(layer, e, e->exists ? CB_CHANGE_MODIFIED : CB_CHANGE_ADDED, &e->st, r);
@@ -328,7 +341,8 @@ static void see(struct cb_layer *layer, struct cb_layer_entry *e, int depth)
 	cb_layer_as_owner(layer, false);
 	if (whiteout && !e->exists)
 		return;
-	r = cb_layer_judge(layer, e->path, act_of(e, whiteout), whiteout ? &e->old : &e->st, false);
+	r = cb_layer_judge(layer, e->path, act_of(e, whiteout), whiteout ? &e->old : &e->st, false,
+			   &e->part);
 	if (r == -EROFS)
 		return;
 	if (r < 0)
@@ -367,7 +381,7 @@ static void see_hidden(struct cb_layer *layer, const struct cb_strv *above, int 
 			    (int)sizeof(full) ||
 		    fstatat(lower, e.name, &e.old, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
-		r = cb_layer_judge(layer, full, CB_ACT_REMOVE, &e.old, false);
+		r = cb_layer_judge(layer, full, CB_ACT_REMOVE, &e.old, false, NULL);
 		if (r != -EROFS)
 			done(layer, &e, CB_CHANGE_DELETED, &e.old, r < 0 ? r : remove_old(layer, &e, depth));
 	}

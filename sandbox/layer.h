@@ -48,6 +48,7 @@ struct cb_layer_entry {
 	int upper, lower;	 /* the folders that hold them; lower -1 = none */
 	struct stat st, old;
 	bool exists; /* old is set */
+	enum cb_git_part part;
 };
 
 /* layer.c: looks through the layer, or writes it through, and makes the reply's JSON. Never fails without saying so in
@@ -64,8 +65,9 @@ void cb_layer_add(struct cb_layer *layer, const char *path, enum cb_change chang
 /* From here on file systems are used as the workspace's owner does, or with our own rights again. */
 void cb_layer_as_owner(const struct cb_layer *layer, bool on);
 /* 0, or why the workspace's entry may not be written: -EROFS, and then it has been reported as skipped. `alone`: what
- * is in the layer does not count. */
-int cb_layer_judge(struct cb_layer *layer, const char *path, enum cb_act act, const struct stat *st, bool alone);
+ * is in the layer does not count. ret_part may be NULL. */
+int cb_layer_judge(struct cb_layer *layer, const char *path, enum cb_act act, const struct stat *st, bool alone,
+		   enum cb_git_part *ret_part);
 
 /* What snapshots share with this: */
 /* The layer's folder of changes and the workspace, verified; sets the rights to use the latter with. */
@@ -84,7 +86,8 @@ int cb_layer_read_link(int dirfd, const char *name, char target[PATH_MAX]);
  * that is used up. */
 int cb_layer_copy_data(int from, int to, off_t size, uint64_t *room);
 bool cb_layer_same_data(int a, int b);		      /* from where they stand to their ends */
-/* layer_write.c: puts an entry into the workspace, atomically for files and links. 0 or negative errno. */
+/* layer_write.c: puts an entry into the workspace, atomically for files and links. 0 or negative errno; -EROFS of an
+ * index that git outside must not read. */
 int cb_layer_write_file(struct cb_layer *layer, const struct cb_layer_entry *e);
 /* As one more name of a file that is in the workspace already. */
 int cb_layer_write_name(const struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_link *file);

@@ -152,6 +152,17 @@ static int fill(int from, int to, const struct stat *st, uint64_t *room)
 	return r;
 }
 
+/* Of the copy, which no cell can write. */
+static int check_index(int folder, int fd)
+{
+	char *data = NULL;
+	size_t n;
+	int r = lseek(fd, 0, SEEK_SET) < 0 ? -errno : cb_judge_index_file(folder, fd, &data, &n);
+
+	free(data);
+	return r;
+}
+
 int cb_layer_write_file(struct cb_layer *layer, const struct cb_layer_entry *e)
 {
 	struct stat st;
@@ -164,8 +175,10 @@ int cb_layer_write_file(struct cb_layer *layer, const struct cb_layer_entry *e)
 		return r;
 	temporary_name(name);
 	cb_layer_as_owner(layer, true);
-	to = openat(e->lower, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	to = openat(e->lower, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	r = to < 0 ? -errno : fill(from, to, &st, &layer->room);
+	if (r == 0 && e->part == CB_GIT_INDEX)
+		r = check_index(e->lower, to);
 	if (r == 0 && renameat(e->lower, name, e->lower, e->name) < 0)
 		r = -errno;
 	if (r < 0 && to >= 0)
@@ -294,7 +307,7 @@ int cb_layer_remove(struct cb_layer *layer, int lower, const char *name, const c
 
 	if (fstatat(lower, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : -errno;
-	r = cb_layer_judge(layer, path, CB_ACT_REMOVE, &st, true);
+	r = cb_layer_judge(layer, path, CB_ACT_REMOVE, &st, true, NULL);
 	if (r < 0)
 		return r == -EROFS ? -ENOTEMPTY : r;
 	if (!S_ISDIR(st.st_mode))

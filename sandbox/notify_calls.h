@@ -112,6 +112,19 @@ bool cb_links_known(const struct stat *st);
 int cb_sockets_bound(const struct stat *st);
 bool cb_sockets_known(const struct stat *st);
 
+/* ---- notify_index.c: git's indexes, see enum cb_git_part; each does nothing where j->part is another ---- */
+
+/* Whether an entry may be made in any other way than by opening it. */
+int cb_index_make(const struct cb_judged *j);
+/* `fd` is a lock's that this jail has just made. */
+int cb_index_made(const struct cb_judged *j, int fd);
+/* `fd` is the entry's, opened with `flags`. */
+int cb_index_open(const struct cb_judged *j, int fd, int flags);
+/* `st` is the entry's. */
+int cb_index_remove(const struct cb_judged *j, const struct stat *st);
+/* 1: it was moved here, 0: it is no index and waits to be moved. */
+int cb_index_move(const struct cb_judged *from, const struct cb_judged *to, const struct stat *st);
+
 /* ---- notify_files.c, notify_sockets.c ---- */
 void cb_serve_open(struct cb_request *q);
 void cb_serve_access(struct cb_request *q);

@@ -140,12 +140,16 @@ static int open_new(struct cb_request *q, const struct cb_entry *e, int flags, m
 
 	cb_change_lock();
 	r = judge(e, CB_ACT_MAKE, S_IFREG, -1, &j);
+	if (r == 0 && j.part != CB_GIT_INDEX_LOCK)
+		r = cb_index_make(&j);
 	if (r == 0)
 		r = take_umask(q);
 	if (r == 0) {
 		fd = openat(j.parent, j.name, (flags & OPEN_FLAGS) | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
 			    mode & 0777);
 		r = fd < 0 ? -errno : keep_made(&j, 0);
+		if (r == 0)
+			r = cb_index_made(&j, fd);
 		if (r == 0)
 			*ret_fd = cb_fd_take(&fd);
 	}
@@ -161,6 +165,8 @@ static int open_old(const struct cb_entry *e, int flags, int *ret_fd)
 
 	if (r == 0)
 		r = open_there(&j, flags & OPEN_FLAGS, &fd);
+	if (r == 0)
+		r = cb_index_open(&j, fd, flags);
 	if (r == 0 && (flags & O_TRUNC) != 0)
 		r = truncate_there(&j, fd, flags);
 	if (r < 0)
@@ -267,6 +273,8 @@ void cb_serve_mknod(struct cb_request *q)
 	cb_change_lock();
 	r = judge(&e, CB_ACT_MAKE, mode, -1, &j);
 	if (r == 0)
+		r = cb_index_make(&j);
+	if (r == 0)
 		r = take_umask(q);
 	if (r == 0 && mknodat(j.parent, j.name, (mode & S_IFMT) | (mode & 0777), 0) < 0)
 		r = -errno;
@@ -348,6 +356,10 @@ void cb_serve_link(struct cb_request *q)
 	cb_change_lock();
 	r = cb_judge_link(&cb_notify_self.judge, from.path, to.path, &old, &new);
 	if (r == 0)
+		r = cb_index_make(&old);
+	if (r == 0)
+		r = cb_index_make(&new);
+	if (r == 0)
 		r = add_link(&old, &new);
 	cb_change_unlock();
 	done(q, r);
@@ -378,6 +390,8 @@ static void remove_entry(struct cb_request *q, int flags)
 	r = judge_closed(&e, CB_ACT_REMOVE, &j); /* what is removed as a folder is empty */
 	if (r == 0 && fstatat(j.parent, j.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		r = -errno;
+	if (r == 0)
+		r = cb_index_remove(&j, &st);
 	if (r == 0 && unlinkat(j.parent, j.name, flags) < 0)
 		r = -errno;
 	if (r == 0 && flags == 0)
@@ -419,8 +433,10 @@ static int move(const struct cb_entry *from, const struct cb_entry *to)
 		r = cb_judge_moved(&cb_notify_self.judge, content);
 	if (r == 0)
 		r = judge(to, CB_ACT_MAKE, st.st_mode, S_ISDIR(st.st_mode) ? content : -1, &new);
-	if (r < 0)
-		return r;
+	if (r == 0)
+		r = cb_index_move(&old, &new, &st);
+	if (r != 0)
+		return r < 0 ? r : 0;
 	replaces = fstatat(new.parent, new.name, &gone, AT_SYMLINK_NOFOLLOW) == 0;
 	if (renameat(old.parent, old.name, new.parent, new.name) < 0)
 		return -errno;

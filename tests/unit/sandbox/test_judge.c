@@ -268,7 +268,7 @@ static const char *const may[] = {
 	"packed-refs.lock", "packed-refs.new", "COMMIT_EDITMSG", "MERGE_HEAD", "MERGE_MSG",
 	"CHERRY_PICK_HEAD.lock", "gc.pid.lock", "info/refs", "info/refs_aB3x",
 	"index.stash.123", "index.stash.123.lock", "next-index-9.lock",
-	"sharedindex.00ff", "objects/aa", "objects/pack/tmp_pack_X", "objects/info/commit-graph.lock",
+	"objects/aa", "objects/pack/tmp_pack_X", "objects/info/commit-graph.lock",
 	"objects/info/packs", "refs/heads/feature.lock", "refs/heads/hooks", "refs/stash", "logs/HEAD",
 	"logs/refs", NULL
 };
@@ -277,7 +277,8 @@ static const char *const may_not[] = {
 	"info", "info/refsx", "info/ref",
 	"info/attributes", "info/exclude", "commondir", "gitdir", "rebase-merge", "rebase-apply",
 	"sequencer", "MERGE_RR", "MERGE_AUTOSTASH", "BISECT_LOG", "ADD_EDIT.patch", "fsmonitor--daemon.ipc",
-	"index.stash.x", "index.stash.", "next-index-", ".lock", "anything", "Head", "INDEX",
+	"index.stash.x", "index.stash.", "index.stash.1f", "next-index-", "sharedindex.00ff", "sharedindex.00ff.lock",
+	".lock", "anything", "Head", "INDEX",
 	"objects/info/alternates", "objects/info/alternates.lock", "objects/info/ALTERNATES",
 	"objects/info/http-alternates", "modules", "worktrees", "refs", "objects", "logs", NULL
 };
