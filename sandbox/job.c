@@ -4,8 +4,8 @@
  * signals but SIGKILL and SIGSTOP blocked; so a guest can end it and nothing more, and then the supervisor sees the
  * socket end without DONE. One that writes files the notifier must be able to read, and so can a guest that writes into
  * its memory: what it reports of its writes is worth as much as the files, which are the guest's, too. It keeps no
- * descriptor but its socket. What it is asked for may come from a client's hand, what it meets in the workspace from the
- * guest's: nothing is opened that could make it wait.
+ * descriptor but its socket. What it is asked for may come from a client's hand, what it meets in the workspace from
+ * the guest's: nothing is opened that could make it wait.
  *
  * Callers: init.c.
  */

@@ -75,5 +75,10 @@ int cb_judge_index(const void *data, size_t n);
 /* The same for what `fd` reads, to be the index of the git folder `folder`: what was looked at, malloc'd. */
 int cb_judge_index_file(int folder, int fd, char **ret_data, size_t *ret_n);
 
+/* Whether the entry `path` may be a symbolic link to `target`: -EROFS where that leads to what is protected in the
+ * workspace, which is at `workspace` for those who follow it. By its text: a program outside that fills a folder can be
+ * led along a link that takes the folder's place. Where a link leads out of the workspace is not judged. */
+int cb_judge_target(const struct cb_judge *judge, const char *path, const char *target, const char *workspace);
+
 /* spec->protect_paths that lie in the workspace, as `paths` wants them. */
 int cb_judge_paths(const struct cb_jail_spec *spec, struct cb_strv *ret_paths);

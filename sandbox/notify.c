@@ -150,6 +150,8 @@ static void send_fd(struct cb_request *q)
 		send_error(q, errno); /* EMFILE */
 		return;
 	}
+	if (q->empty) /* not before the caller has room for it */
+		(void)!ftruncate(q->fd, 0);
 	cb_fd_close(&q->fd);
 	q->value = number;
 	send_value(q);
@@ -457,6 +459,8 @@ _Noreturn void cb_notify_main(const struct cb_jail *jail, const struct cb_notifi
 	if (write(status_fd, &err, sizeof(err)) != (ssize_t)sizeof(err) || r < 0)
 		_exit(1);
 	(void)close(status_fd);
+	if (fchdir(cb_notify_self.proc) < 0)
+		_exit(1);
 	pthread_barrier_wait(&filtered);
 	cb_sockets_wait();
 }

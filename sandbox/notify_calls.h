@@ -55,6 +55,7 @@ struct cb_request {
 	int error;    /* 0 or a positive errno */
 	int fd;	      /* to be put into the caller; owned */
 	bool cloexec; /* that descriptor */
+	bool empty;   /* its file, once the caller has it */
 	bool go_on;   /* the kernel does the call as if nothing had been */
 	bool later;   /* somebody else answers */
 };
@@ -105,7 +106,9 @@ bool cb_entry_of_fd(struct cb_request *q, int fd, struct cb_entry *ret);
 /* ---- notify_links.c: what this jail itself has given names to; every function locks for itself ---- */
 
 /* A file has got one name more by this jail, or lost one. */
-int cb_links_added(const struct stat *st, unsigned links_before);
+int cb_links_added(const struct stat *st, const char *old_name, const char *new_name);
+void cb_links_renamed(const struct stat *st, const char *name);
+/* `st`: from before. */
 void cb_links_removed(const struct stat *st);
 /* Whether all its names are this jail's. */
 bool cb_links_known(const struct stat *st);

@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -209,7 +210,9 @@ void cb_serve_open(struct cb_request *q)
 			q->go_on = true;
 			return;
 		}
-		r = e.there ? open_old(&e, flags, &q->fd) : open_new(q, &e, flags, mode, &q->fd);
+		q->empty = e.there && (flags & O_TRUNC) != 0 && (flags & O_ACCMODE) != O_RDONLY;
+		r = e.there ? open_old(&e, q->empty ? flags & ~O_TRUNC : flags, &q->fd)
+			    : open_new(q, &e, flags, mode, &q->fd);
 		/* it came, it went, or it is a link now: whatever is there now counts */
 		if (e.there ? r != -ENOENT && r != -ELOOP : r != -EEXIST)
 			break;
@@ -299,6 +302,8 @@ void cb_serve_symlink(struct cb_request *q)
 		return;
 	cb_change_lock();
 	r = judge(&e, CB_ACT_MAKE, S_IFLNK, -1, &j);
+	if (r == 0)
+		r = cb_judge_target(&cb_notify_self.judge, e.path, target, cb_notify_self.target);
 	if (r == 0 && symlinkat(target, j.parent, j.name) < 0)
 		r = -errno;
 	else if (r == 0)
@@ -313,7 +318,8 @@ static bool link_follows(const struct cb_request *q)
 	return q->call->nr == SYS_linkat && (cb_arg_int(q, 4) & AT_SYMLINK_FOLLOW) != 0;
 }
 
-static int add_link(const struct cb_judged *old, const struct cb_judged *new)
+static int add_link(const struct cb_entry *from, const struct cb_entry *to, const struct cb_judged *old,
+		    const struct cb_judged *new)
 {
 	struct stat st, after;
 	int r;
@@ -331,7 +337,7 @@ static int add_link(const struct cb_judged *old, const struct cb_judged *new)
 	if (fstatat(new->parent, new->name, &after, AT_SYMLINK_NOFOLLOW) < 0 || after.st_ino != st.st_ino ||
 	    after.st_dev != st.st_dev)
 		return 0;
-	r = cb_links_added(&st, (unsigned)st.st_nlink);
+	r = cb_links_added(&st, from->path, to->path);
 	if (r < 0)
 		(void)unlinkat(new->parent, new->name, 0);
 	return r;
@@ -360,7 +366,7 @@ void cb_serve_link(struct cb_request *q)
 	if (r == 0)
 		r = cb_index_make(&new);
 	if (r == 0)
-		r = add_link(&old, &new);
+		r = add_link(&from, &to, &old, &new);
 	cb_change_unlock();
 	done(q, r);
 }
@@ -415,6 +421,17 @@ void cb_serve_unlinkat(struct cb_request *q)
 	remove_entry(q, cb_arg_int(q, q->call->a));
 }
 
+static int judge_moved_link(const struct cb_entry *to, int link)
+{
+	char target[PATH_MAX];
+	ssize_t n = readlinkat(link, "", target, sizeof(target) - 1);
+
+	if (n < 0)
+		return -errno;
+	target[n] = '\0';
+	return cb_judge_target(&cb_notify_self.judge, to->path, target, cb_notify_self.target);
+}
+
 static int move(const struct cb_entry *from, const struct cb_entry *to)
 {
 	AUTO_JUDGED old = JUDGED_NONE;
@@ -431,6 +448,8 @@ static int move(const struct cb_entry *from, const struct cb_entry *to)
 		return -errno;
 	if (S_ISDIR(st.st_mode))
 		r = cb_judge_moved(&cb_notify_self.judge, content);
+	else if (S_ISLNK(st.st_mode))
+		r = judge_moved_link(to, content);
 	if (r == 0)
 		r = judge(to, CB_ACT_MAKE, st.st_mode, S_ISDIR(st.st_mode) ? content : -1, &new);
 	if (r == 0)
@@ -443,6 +462,7 @@ static int move(const struct cb_entry *from, const struct cb_entry *to)
 	r = cb_judge_made(&new);
 	if (r < 0 && renameat(new.parent, new.name, old.parent, old.name) == 0)
 		return r;
+	cb_links_renamed(&st, to->path);
 	if (replaces && (gone.st_ino != st.st_ino || gone.st_dev != st.st_dev) && !S_ISDIR(gone.st_mode))
 		cb_links_removed(&gone);
 	return 0;
@@ -534,6 +554,14 @@ void cb_serve_truncate(struct cb_request *q)
 	done(q, r);
 }
 
+/* By its mode the workspace, or a git folder, would be opened to other users, or closed to this one. */
+static bool is_opened_up(const struct cb_entry *e, mode_t mode)
+{
+	bool top = e->path[0] == '\0' || strcasecmp(e->name, ".git") == 0;
+
+	return top && mode != (e->st.st_mode & 01777) && ((mode & 022) != 0 || (mode & 0700) != 0700);
+}
+
 static void change_mode(struct cb_request *q)
 {
 	mode_t mode = (mode_t)cb_arg_int(q, q->call->a) & 01777;
@@ -544,7 +572,7 @@ static void change_mode(struct cb_request *q)
 
 	if (!find_there(q, true, &e))
 		return;
-	r = open_entry(&e, &fd, link);
+	r = is_opened_up(&e, mode) ? -EROFS : open_entry(&e, &fd, link);
 	if (r == 0 && syscall(SYS_fchmodat, cb_notify_self.proc, link, mode) < 0) /* by its descriptor */
 		r = -errno;
 	done(q, r);

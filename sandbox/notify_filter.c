@@ -44,8 +44,7 @@ bool cb_notify_sockets(const struct cb_jail *jail)
 
 unsigned cb_notify_own_tasks(const struct cb_jail_spec *spec)
 {
-	bool notified = spec->notifier &&
-			(spec->workspace_mode == CB_WORKSPACE_RW || spec->network == CB_NETWORK_NONE);
+	bool notified = spec->notifier && (spec->workspace_mode == CB_WORKSPACE_RW || spec->network == CB_NETWORK_NONE);
 
 	return notified ? 2 + CB_NOTIFY_THREADS : 1;
 }

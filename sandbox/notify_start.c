@@ -27,7 +27,7 @@
 #define STARTS_MAX 100 /* of one jail: past it its writes fail */
 #define NEAR 256       /* more than can be under way */
 #define TRIES 5
-#define FIRST_FD 3     /* of the notifier's own, in order: status, and those of enum cb_notify_fd */
+#define FIRST_FD 3 /* of the notifier's own, in order: status, and those of enum cb_notify_fd */
 #define ASIDE 64
 
 /* All that the broker holds is open here, too: what is needed gets fixed numbers, the rest goes. */
@@ -75,8 +75,8 @@ static void answer_by_error(const struct cb_notifier *n, uint64_t id)
 	(void)ioctl(n->fds[CB_NOTIFY_LISTENER], SECCOMP_IOCTL_NOTIF_SEND, &answer);
 }
 
-/* By EIO, as of a disk that has failed: nobody knows what was done of them. One that was received and not yet noted down
- * has a number near the last; those that nobody has received yet the kernel does not let us answer. */
+/* By EIO, as of a disk that has failed: nobody knows what was done of them. One that was received and not yet noted
+ * down has a number near the last; those that nobody has received yet the kernel does not let us answer. */
 static void answer_left(const struct cb_notifier *n)
 {
 	for (size_t i = 0; i < sizeof(n->shared->busy) / sizeof(*n->shared->busy); i++) {
