@@ -262,6 +262,24 @@ static int open_base(struct cb_request *q, int at, int *ret_fd)
 	return cb_caller_fd(q, at, ret_fd);
 }
 
+/* "/proc/self/fd/7" and the like mean the caller's descriptor; negative: it is no such path. */
+static int number_of(const char *path)
+{
+	static const char *const places[] = { "/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/" };
+	char *end;
+
+	for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
+		size_t n = strlen(places[i]);
+
+		if (strncmp(path, places[i], n) == 0 && path[n] >= '0' && path[n] <= '9') {
+			long number = strtol(path + n, &end, 10);
+
+			return *end == '\0' && number <= INT_MAX ? (int)number : -1;
+		}
+	}
+	return -1;
+}
+
 bool cb_entry_find_string(struct cb_request *q, int at, const char *path, unsigned flags, struct cb_entry *ret)
 {
 	char work[PATH_MAX];
@@ -269,6 +287,8 @@ bool cb_entry_find_string(struct cb_request *q, int at, const char *path, unsign
 	size_t n = strlen(path);
 	bool found;
 
+	if ((flags & CB_FIND_FOLLOW) != 0 && number_of(path) >= 0)
+		return cb_entry_of_fd(q, number_of(path), ret);
 	if (n == 0 || n >= sizeof(work) || (path[0] != '/' && open_base(q, at, &base) < 0))
 		return false;
 	memcpy(work, path, n + 1);

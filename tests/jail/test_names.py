@@ -97,7 +97,7 @@ def test_a_cell_that_spins_while_the_host_saves(lab, kind):
     faults = lab.faults(absent=[*absent, ".git/config.lock"])
     assert not won and not faults, f"{len(won)} calls granted in {rounds} rounds: {won[:12]}; left: {faults[:8]}"
     saves = re.search(r"SAVED (\d+) of (\d+)", said)
-    assert rounds >= 200 and int(saves[1]) >= times, (rounds, said)
+    assert rounds >= 100 and int(saves[1]) >= times, (rounds, said)
     lab.put(".git/config", "[core]\n\trepositoryformatversion = 0\n")  # the saves were no configuration
     lab.host("git", "fsck")
 
@@ -203,18 +203,18 @@ def test_a_refusal_is_erofs(lab):
 
 
 NOTED = {
-    "open('.git/config', 'a')": ".git/config",
-    "open('.git/hooks/pre-push', 'w')": ".git/hooks",
+    "open('.git/config', 'a')": ".git",
+    "open('.git/hooks/pre-push', 'w')": ".git",
     "open('.envrc', 'w')": ".envrc",
     "open('sub/.envrc', 'w')": ".envrc",
     "import os; os.rename('mine', '.vscode/settings.json')": ".vscode",
     "import os; os.mkdir('.husky')": ".husky",
-    "import os; os.symlink('mine', '.pre-commit-config.yaml')": ".pre-commit-config.yaml",
+    "import os; os.symlink('mine', 'sub/.pre-commit-config.yaml')": ".pre-commit-config.yaml",
     "import os; os.link('mine', '.husky')": ".husky",
     "import os; os.unlink('venv/pyvenv.cfg')": "pyvenv.cfg",
     "open('venv/lib/python3/site-packages/x.pth', 'w')": "pyvenv.cfg",
     "import pathlib; pathlib.Path('.devcontainer').mkdir()": ".devcontainer",
-    "import os; os.chmod('.git/hooks', 0o777)": ".git/hooks",
+    "import os; os.chmod('.git/hooks', 0o777)": ".git",
 }
 
 
@@ -284,8 +284,8 @@ def test_junk_that_no_folder_may_pass_unseen(nothing_left):
     """The limits of a search are no way around: one folder deeper than any path of the kernel's."""
     lab = nameslab.Lab(nothing_left / "deep", "user", None)
     made = lab.good(
-        "import os\nfor i in range(3000):\n    os.mkdir('d'); os.chdir('d')\n"
-        "try:\n    os.mkdir('.git'); os.mkdir('.git/hooks'); print('granted')\n"
+        "import os\ntry:\n    for i in range(3000):\n        os.mkdir('d'); os.chdir('d')\n"
+        "    os.mkdir('.git'); os.mkdir('.git/hooks'); print('granted')\n"
         "except OSError as e:\n    print(e.errno)"
     ).strip()
     lab.host("sh", "-c", "while [ -d d/d ]; do mv d/d e && rmdir d && mv e d || exit; done; rm -rf d")

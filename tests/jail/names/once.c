@@ -28,6 +28,16 @@ static void on_alarm(int number)
 	signals++;
 }
 
+/* A signal before the call has begun may end it, where its handler does not restart calls; then nothing was done. */
+#define AGAIN(call)                                                                                                    \
+	({                                                                                                             \
+		int done;                                                                                              \
+		do                                                                                                     \
+			done = (call);                                                                                 \
+		while (done < 0 && errno == EINTR);                                                                    \
+		done;                                                                                                  \
+	})
+
 static void must(int r, const char *what)
 {
 	if (r >= 0)
@@ -38,7 +48,7 @@ static void must(int r, const char *what)
 
 static void make(const char *name, int flags, const char *what)
 {
-	int fd = open(name, flags, 0600);
+	int fd = AGAIN(open(name, flags, 0600));
 
 	must(fd, what);
 	if (fd >= 0) {
@@ -52,10 +62,10 @@ static void bind_once(void)
 	struct sockaddr_un address = { .sun_family = AF_UNIX, .sun_path = "socket" };
 	int fd = socket(AF_UNIX, SOCK_STREAM, 0), client = socket(AF_UNIX, SOCK_STREAM, 0);
 
-	must(bind(fd, (struct sockaddr *)&address, sizeof(address)), "bind");
+	must(AGAIN(bind(fd, (struct sockaddr *)&address, sizeof(address))), "bind");
 	must(listen(fd, 1), "listen");
-	must(connect(client, (struct sockaddr *)&address, sizeof(address)), "connect");
-	must(unlink("socket"), "unlink of a socket");
+	must(AGAIN(connect(client, (struct sockaddr *)&address, sizeof(address))), "connect");
+	must(AGAIN(unlink("socket")), "unlink of a socket");
 	close(client);
 	close(fd);
 }
@@ -64,23 +74,23 @@ static void turn(void)
 {
 	struct stat st;
 
-	must(mkdir("folder", 0700), "mkdir");
+	must(AGAIN(mkdir("folder", 0700)), "mkdir");
 	make("folder/a", O_WRONLY | O_CREAT | O_EXCL, "open O_EXCL");
 	make("folder/a", O_WRONLY | O_APPEND, "open O_APPEND");
-	must(link("folder/a", "folder/b"), "link");
-	must(rename("folder/b", "c"), "rename");
-	must(symlink("c", "d"), "symlink");
+	must(AGAIN(link("folder/a", "folder/b")), "link");
+	must(AGAIN(rename("folder/b", "c")), "rename");
+	must(AGAIN(symlink("c", "d")), "symlink");
 	must(stat("d", &st), "stat");
 	must(st.st_size == 2 && st.st_nlink == 2 ? 0 : -1, "two bytes, two names");
-	must(truncate("c", 1), "truncate");
-	must(chmod("c", 0640), "chmod");
-	must(mknod("fifo", S_IFIFO | 0600, 0), "mkfifo");
-	must(unlink("fifo"), "unlink of a fifo");
-	must(unlink("d"), "unlink");
-	must(unlink("c"), "unlink");
-	must(unlink("folder/a"), "unlink");
-	must(rename("folder", "moved"), "rename of a folder");
-	must(rmdir("moved"), "rmdir");
+	must(AGAIN(truncate("c", 1)), "truncate");
+	must(AGAIN(chmod("c", 0640)), "chmod");
+	must(AGAIN(mknod("fifo", S_IFIFO | 0600, 0)), "mkfifo");
+	must(AGAIN(unlink("fifo")), "unlink of a fifo");
+	must(AGAIN(unlink("d")), "unlink");
+	must(AGAIN(unlink("c")), "unlink");
+	must(AGAIN(unlink("folder/a")), "unlink");
+	must(AGAIN(rename("folder", "moved")), "rename of a folder");
+	must(AGAIN(rmdir("moved")), "rmdir");
 	bind_once();
 }
 
