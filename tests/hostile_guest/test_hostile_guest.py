@@ -217,7 +217,7 @@ def test_stall(jail, name, how):
         assert cell.content["ename"] == "CellTimeoutError", cell
     else:
         msg_id = c.start("go")
-        c.wait_in_place("iopub", lambda m: m.parent_id == msg_id)
+        c.wait_in_place("iopub", lambda m: m.parent_id == msg_id and m.type == "execute_input")
         assert c.request("kernel_info_request", timeout=5).content["status"] == "ok"
         c.stop_hard(msg_id)
         cell = c.finish(msg_id, timeout=30)

@@ -2,11 +2,19 @@
 
 import pytest
 
+import kernels
+
 pytestmark = pytest.mark.cellblock_only("no other kernel does this")
 
 DIE = "import os; os._exit(1)"
 # Who asks at once for the next cell gives no time for a twin: nothing here is awaited before all is sent.
 POLICIES = {"auto": [], "agent": ["--policy", "agent", "--set", "limits.cpu=0"]}
+
+
+def small(start, *args):
+    """A Python that is small enough for a copy before each cell, on slow machines too."""
+    program = kernels.spec_argv()[0][0]
+    return start(argv=[program, "kernel", "--python", "/usr/bin/python3", *args, "-f", "{connection_file}"]).client
 
 
 def send_all(c, codes):
@@ -17,7 +25,7 @@ def send_all(c, codes):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_steps_in_one_go(start, policy):
-    c = start(args=POLICIES[policy]).client
+    c = small(start, *POLICIES[policy])
     assert c.run("log = []").ok
     answers = send_all(c, [code for n in range(6) for code in (f"log.append({n})", DIE)])
     for good, bad in zip(answers[::2], answers[1::2]):
@@ -29,7 +37,7 @@ def test_steps_in_one_go(start, policy):
 
 def test_run_all(start):
     """Many that succeed, and then one that does not."""
-    c = start().client
+    c = small(start)
     assert c.run("log = []").ok
     *good, bad = send_all(c, [*(f"log.append({n})" for n in range(40)), DIE])
     assert all(each.ok for each in good)
@@ -39,7 +47,7 @@ def test_run_all(start):
 
 def test_messages_of_widgets_in_between(start):
     """They get no twin each, but what they do is in the one of the next cell."""
-    c = start().client
+    c = start(args=["--set", "transactions.mode=always"]).client
     assert c.run(
         "from ipykernel.comm import Comm\nn = 0\ncomm = Comm(target_name='t')\n"
         "def on(message):\n    global n; n += 1\ncomm.on_msg(on)\nprint(comm.comm_id)"

@@ -16,6 +16,7 @@ CHECKPOINTS, TAKE_OVERS = (10000, 1000) if os.environ.get("CELLBLOCK_TEST_MANY")
 MIB = 1 << 20
 GUESTS = 4  # one, its twins before the last two cells (transactions.keep), and a checkpoint
 ROLES = {"cellblock": "supervisor", "cellblock-jail": "broker", "cellblock-init": "pid 1"}
+ROLES["cellblock-names"] = "notifier"
 
 
 def count(kernel):
