@@ -307,7 +307,7 @@ static int protect_ourselves(struct cb_strv *list)
 /* The folder of `path`, or the nearest above it that is there, links resolved. */
 static char *existing_folder(const char *path)
 {
-	char *folder = cb_path_parent(path), *real;
+	char *folder = cb_path_parent(path), *real = NULL;
 
 	while (folder != NULL && (real = cb_path_real(folder)) == NULL && strcmp(folder, "/") != 0) {
 		char *above = cb_path_parent(folder);
@@ -315,9 +315,6 @@ static char *existing_folder(const char *path)
 		free(folder);
 		folder = above;
 	}
-	if (folder == NULL)
-		return NULL;
-	real = cb_path_real(folder);
 	free(folder);
 	return real;
 }
