@@ -40,7 +40,7 @@ def test_a_cell_is_busy_while_python_starts(start, new_gate, nothing_left):
     folder = nothing_left / "slow"
     venv.create(folder, symlinks=True, with_pip=False)
     site = next(folder.glob("lib/python3*/site-packages"))
-    (site / "sitecustomize.py").write_text("import os\nif os.path.exists('gate'): open('gate').read()\n")
+    (site / "gate.pth").write_text("import os; os.path.exists('gate') and (open('gate').read(), os.unlink('gate'))\n")
     argv = [kernels.spec_argv()[0][0], "kernel", "--python", str(folder / "bin/python"), "-f", "{connection_file}"]
     work = nothing_left / "slow-work"
     work.mkdir()

@@ -1,5 +1,7 @@
 """usage_request: what the resource monitors of frontends show."""
 
+import time
+
 import psutil
 
 
@@ -38,7 +40,9 @@ def test_it_is_the_jails(start):
     c.run("child.kill(); child.wait()")
     c.request("cellblock_checkpoint_request", {"name": "one"}, channel="control")
     c.request("cellblock_list_checkpoints_request")  # in the queue's order: the copy beside it is whole by then
-    assert usage(c)["kernel_memory"] - before["kernel_memory"] < 150 << 20
+    end = time.monotonic() + 60
+    while usage(c)["kernel_memory"] - before["kernel_memory"] >= 150 << 20:
+        assert time.monotonic() < end, (usage(c), before)  # what was copied meanwhile is shared again, or gone
 
 
 def test_before_the_jail_is_up(start):

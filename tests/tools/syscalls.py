@@ -74,11 +74,14 @@ With `workspace.mode` `rw`, and with `network.mode` `none`, some of these are se
 
 | call | what may be done |
 |---|---|
-| `open`, `openat`, `creat` | with flags that write or create: a file that is not protected; never a folder's descriptor, no `O_TMPFILE`, no set-uid file, none with hard links from elsewhere |
-| `mkdir`, `mkdirat`, `mknod`, `mknodat`, `symlink`, `symlinkat` | a new entry whose name is not protected; no symbolic link to what is protected |
+| `open`, `openat`, `creat` | with flags that write or create: a file that is not protected; never a folder's \
+descriptor, no `O_TMPFILE`, no set-uid file, none with hard links from elsewhere |
+| `mkdir`, `mkdirat`, `mknod`, `mknodat`, `symlink`, `symlinkat` | a new entry whose name is not protected; no \
+symbolic link to what is protected |
 | `link`, `linkat`, `rename`, `renameat` | if both names may be changed |
 | `unlink`, `unlinkat`, `rmdir` | what is not protected |
-| `truncate`, `chmod`, `fchmod`, `fchmodat`, `chown`, `fchown`, `lchown`, `fchownat`, `utimensat` | of what is not protected |
+| `truncate`, `chmod`, `fchmod`, `fchmodat`, `chown`, `fchown`, `lchown`, `fchownat`, `utimensat` | of what is \
+not protected |
 | `access`, `faccessat`, `faccessat2` | with `W_OK`: says what is so, though the mount is read-only |
 | `bind` | a named socket in the workspace |
 | `connect` | to named sockets that this jail has bound, and in the jail's own network |

@@ -11,7 +11,8 @@ import kernels
 pytestmark = pytest.mark.cellblock_only("no other kernel does this")
 ALWAYS = ["--set", "transactions.mode=always", "--set", "timeout.grace=0.2"]
 BLOCKED = (
-    "import signal, time\nsignal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\nprint('on')\ntime.sleep(3600)\n"
+    "import signal, time\nsignal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\n"
+    "print('on')\ntime.sleep(3600)\n"
 )
 KILL_OTHERS = (
     "for pid in os.listdir('/proc'):\n    try:\n        if pid.isdigit() and int(pid) not in (1, os.getpid()):\n"
