@@ -148,7 +148,11 @@ class Refusals:
         if number in (errno.ENOSPC, errno.EDQUOT):
             return self._full(_path_of(e))
         if number in (errno.EROFS, errno.EACCES, errno.EPERM, errno.EBUSY):
-            return self._read_only(number, _path_of(e))
+            path = _path_of(e)
+            if e.filename is not None and e.filename2 is not None and not self._protects(path):
+                other = os.path.abspath(os.fsdecode(e.filename2))
+                path = other if self._protects(other) else path
+            return self._read_only(number, path)
         return None
 
     def _network(self, what):
@@ -174,6 +178,11 @@ class Refusals:
             if free.f_bavail * free.f_frsize < 65536:
                 return "%s: %s is full" % (self.said(key), place)
         return None
+
+    def _protects(self, path):
+        workspace = self.says.get("workspace", "")
+        below = workspace and path and _below(path, workspace)
+        return self._protected(os.path.relpath(path, workspace)) if below else None
 
     def _read_only(self, number, path):
         workspace = self.says.get("workspace", "")
