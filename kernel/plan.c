@@ -94,8 +94,7 @@ static int use_overlay(struct cb_jail_spec *spec)
 	spec->workspace_note = strdup(
 		"workspace.mode is \"overlay\" here, not \"rw\": this kernel can't have a jail's write calls judged "
 		"(Linux 5.14 can, where no other sandbox around listens already). Changes are dropped at the end "
-		"unless "
-		"`cellblock commit` writes them to the folder.");
+		"unless `cellblock commit` writes them to the folder.");
 	return spec->workspace_note != NULL ? 0 : -ENOMEM;
 }
 

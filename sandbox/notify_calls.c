@@ -19,8 +19,8 @@ const struct cb_notify_call cb_notify_calls[] = {
 	CALL(mknodat, WRITE, mknod, 0, 1, 2, 3),	 CALL(unlinkat, WRITE, unlinkat, 0, 1, 2, NO),
 	CALL(renameat, WRITE, rename, 0, 1, 2, 3),	 CALL(linkat, WRITE, link, 0, 1, 2, 3),
 	CALL(symlinkat, WRITE, symlink, 1, 2, 0, NO),	 CALL(truncate, WRITE, truncate, NO, 0, 1, NO),
-	CALL(fchmodat, WRITE, chmod, 0, 1, 2, NO),	 CALL(fchmod, WRITE, fchmod, 0, NO, 1, NO),
-	CALL(fchownat, WRITE, chown, 0, 1, 2, 4),	 CALL(fchown, WRITE, fchown, 0, NO, 1, NO),
+	CALL(fchmodat, WRITE, chmod, 0, 1, 2, NO),	 CALL(fchmod, WRITE, chmod, 0, NO, 1, NO),
+	CALL(fchownat, WRITE, chown, 0, 1, 2, 4),	 CALL(fchown, WRITE, lchown, 0, NO, 1, NO),
 	CALL(utimensat, WRITE, utimens, 0, 1, 2, 3),	 CALL(bind, BIND, bind, NO, NO, NO, NO),
 	CALL(connect, CONNECT, connect, NO, NO, NO, NO),
 #ifdef SYS_open

@@ -562,7 +562,7 @@ static bool is_opened_up(const struct cb_entry *e, mode_t mode)
 	return top && mode != (e->st.st_mode & 01777) && ((mode & 022) != 0 || (mode & 0700) != 0700);
 }
 
-static void change_mode(struct cb_request *q)
+void cb_serve_chmod(struct cb_request *q)
 {
 	mode_t mode = (mode_t)cb_arg_int(q, q->call->a) & 01777;
 	AUTO_ENTRY e = CB_ENTRY_NONE;
@@ -576,16 +576,6 @@ static void change_mode(struct cb_request *q)
 	if (r == 0 && syscall(SYS_fchmodat, cb_notify_self.proc, link, mode) < 0) /* by its descriptor */
 		r = -errno;
 	done(q, r);
-}
-
-void cb_serve_chmod(struct cb_request *q)
-{
-	change_mode(q);
-}
-
-void cb_serve_fchmod(struct cb_request *q)
-{
-	change_mode(q);
 }
 
 static void change_owner(struct cb_request *q, bool follow)
@@ -616,11 +606,6 @@ void cb_serve_chown(struct cb_request *q)
 }
 
 void cb_serve_lchown(struct cb_request *q)
-{
-	change_owner(q, false);
-}
-
-void cb_serve_fchown(struct cb_request *q)
 {
 	change_owner(q, false);
 }
