@@ -635,6 +635,49 @@ void rig_end(struct rig *r, const char *id, uint64_t request)
 	rig_expect(r, RIG_SHELL, "execute_reply", id);
 }
 
+void rig_ended(struct rig *r, const char *id, const char *ename)
+{
+	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
+
+	assert_string_equal(rig_text(&m, "status"), ename == NULL ? "ok" : "error");
+	assert_string_equal(rig_text(&m, "ename"), ename == NULL ? "" : ename);
+	rig_msg_free(&m);
+	rig_expect(r, RIG_IOPUB, "idle", id);
+}
+
+void rig_cell_error(struct rig *r, const char *id, const char *ename)
+{
+	rig_expect_error(r, RIG_IOPUB, "error", id, ename, "");
+}
+
+void rig_restarted(struct rig *r)
+{
+	rig_expect(r, RIG_IOPUB, "restarting", "");
+	rig_guest_up(r);
+	rig_expect(r, RIG_IOPUB, "idle", "");
+}
+
+void rig_works(struct rig *r)
+{
+	rig_signalled(r);
+	uint64_t g;
+	const char *id = rig_execute(r, "again");
+	struct rig_msg m;
+
+	g = rig_begun(r, id);
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
+	m = rig_recv(r, RIG_IOPUB);
+	if (strcmp(m.type, "stream") == 0) { /* a state that was lost is said */
+		assert_non_null(strstr(rig_text(&m, "text"), "lost"));
+		rig_msg_free(&m);
+		m = rig_recv(r, RIG_IOPUB);
+	}
+	assert_string_equal(rig_text(&m, "execution_state"), "idle");
+	rig_msg_free(&m);
+	rig_expect(r, RIG_SHELL, "execute_reply", id);
+	rig_barrier(r);
+}
+
 void rig_stream(struct rig *r, uint64_t request, unsigned stream, const char *text)
 {
 	struct cb_wire_header h = {

@@ -95,8 +95,13 @@ uint64_t rig_guest_expect(struct rig *r, enum cb_wire_type type); /* returns the
 void rig_frame(struct rig *r, enum cb_wire_type type, uint64_t request, const char *content);
 /* A cell is sent and begins: iopub tells of it, and the guest gets it. Its msg_id, and its id on the wire. */
 const char *rig_begin(struct rig *r, const char *code, uint64_t *ret_request);
-uint64_t rig_begun(struct rig *r, const char *id); /* the same of one that was sent */
+uint64_t rig_begun(struct rig *r, const char *id);	       /* the same of one that was sent */
 void rig_end(struct rig *r, const char *id, uint64_t request); /* the guest answers, and all is well */
+/* How a cell ended: its reply, NULL for `ok`, and its idle; the error it showed. */
+void rig_ended(struct rig *r, const char *id, const char *ename);
+void rig_cell_error(struct rig *r, const char *id, const char *ename);
+void rig_restarted(struct rig *r); /* a new guest is up, and the kernel idle */
+void rig_works(struct rig *r);	   /* one more cell runs */
 void rig_stream(struct rig *r, uint64_t request, unsigned stream, const char *text);
 void rig_frame_raw(struct rig *r, const struct cb_wire_header *h, const void *body, size_t len);
 int rig_interrupts(struct rig *r); /* SIGINTs that pid 1 was asked for since the last call; it answers */

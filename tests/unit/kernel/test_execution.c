@@ -4,21 +4,6 @@
 
 #include <signal.h>
 
-static void ended(struct rig *r, const char *id, const char *ename)
-{
-	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
-
-	assert_string_equal(rig_text(&m, "status"), ename == NULL ? "ok" : "error");
-	assert_string_equal(rig_text(&m, "ename"), ename == NULL ? "" : ename);
-	rig_msg_free(&m);
-	rig_expect(r, RIG_IOPUB, "idle", id);
-}
-
-static void expect_error(struct rig *r, const char *id, const char *ename)
-{
-	rig_expect_error(r, RIG_IOPUB, "error", id, ename, "");
-}
-
 /* ---- the good way ---- */
 
 static void test_cell(void **state)
@@ -93,7 +78,7 @@ static void test_queue_order(void **state)
 		if (i % 2 == 0) {
 			rig_expect(r, RIG_IOPUB, "execute_input", id[i]);
 			rig_frame(r, CB_WIRE_EXECUTE_REPLY, rig_guest_expect(r, CB_WIRE_EXECUTE), RIG_OK);
-			ended(r, id[i], NULL);
+			rig_ended(r, id[i], NULL);
 			continue;
 		}
 		rig_frame(r, CB_WIRE_IS_COMPLETE_REPLY, rig_guest_expect(r, CB_WIRE_IS_COMPLETE),
@@ -117,7 +102,7 @@ static void test_waits_for_start(void **state)
 	rig_expect(r, RIG_IOPUB, "busy", id);
 	rig_frame(r, CB_WIRE_HELLO, 0, RIG_HELLO);
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, rig_begun(r, id), RIG_OK);
-	ended(r, id, NULL);
+	rig_ended(r, id, NULL);
 }
 
 static void test_raw_output_precedes_reply(void **state)
@@ -133,7 +118,7 @@ static void test_raw_output_precedes_reply(void **state)
 	assert_string_equal(rig_text(&m, "text"), "from C");
 	assert_string_equal(rig_text(&m, "name"), "stderr");
 	rig_msg_free(&m);
-	ended(r, id, NULL);
+	rig_ended(r, id, NULL);
 }
 
 static void test_late_output_keeps_its_parent(void **state)
@@ -143,14 +128,14 @@ static void test_late_output_keeps_its_parent(void **state)
 	const char *first = rig_begin(r, "a", &g1), *second;
 
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g1, RIG_OK);
-	ended(r, first, NULL);
+	rig_ended(r, first, NULL);
 	second = rig_begin(r, "b", &g2);
 	rig_stream(r, g1, CB_WIRE_STDOUT, "thread");
 	rig_expect(r, RIG_IOPUB, "stream", first);
 	rig_stream(r, 0, CB_WIRE_STDOUT, "nobody's");
 	rig_expect(r, RIG_IOPUB, "stream", second);
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g2, RIG_OK);
-	ended(r, second, NULL);
+	rig_ended(r, second, NULL);
 }
 
 static void test_many_completions_later(void **state)
@@ -160,7 +145,7 @@ static void test_many_completions_later(void **state)
 	const char *id = rig_begin(r, "a", &g);
 
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
-	ended(r, id, NULL);
+	rig_ended(r, id, NULL);
 	for (int i = 0; i < CB_GUEST_PARENTS + 10; i++) {
 		const char *q = rig_send(r, RIG_SHELL, "is_complete_request", "{\"code\":\"a\"}", NULL);
 
@@ -228,34 +213,6 @@ static void test_buffers_count_in_queue(void **state)
 
 /* ---- death ---- */
 
-static void restarted(struct rig *r)
-{
-	rig_expect(r, RIG_IOPUB, "restarting", "");
-	rig_guest_up(r);
-	rig_expect(r, RIG_IOPUB, "idle", "");
-}
-
-static void works(struct rig *r)
-{
-	rig_signalled(r);
-	uint64_t g;
-	const char *id = rig_execute(r, "again");
-	struct rig_msg m;
-
-	g = rig_begun(r, id);
-	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
-	m = rig_recv(r, RIG_IOPUB);
-	if (strcmp(m.type, "stream") == 0) { /* a state that was lost is said */
-		assert_non_null(strstr(rig_text(&m, "text"), "lost"));
-		rig_msg_free(&m);
-		m = rig_recv(r, RIG_IOPUB);
-	}
-	assert_string_equal(rig_text(&m, "execution_state"), "idle");
-	rig_msg_free(&m);
-	rig_expect(r, RIG_SHELL, "execute_reply", id);
-	rig_barrier(r);
-}
-
 static void test_death_executing(void **state)
 {
 	static const struct {
@@ -275,9 +232,9 @@ static void test_death_executing(void **state)
 		rig_die(r, death[i].status);
 		rig_expect(r, RIG_IOPUB, "stream", id);
 		rig_expect_error(r, RIG_IOPUB, "error", id, "KernelDiedError", death[i].says);
-		ended(r, id, "KernelDiedError");
-		restarted(r);
-		works(r);
+		rig_ended(r, id, "KernelDiedError");
+		rig_restarted(r);
+		rig_works(r);
 	}
 	assert_int_equal(r->k.execution.number, 10);
 }
@@ -301,8 +258,8 @@ static void test_death_asking(void **state)
 		assert_string_equal(rig_text(&m, "status"), "error");
 		rig_msg_free(&m);
 		rig_expect(r, RIG_IOPUB, "idle", id);
-		restarted(r);
-		works(r);
+		rig_restarted(r);
+		rig_works(r);
 	}
 }
 
@@ -317,8 +274,8 @@ static void test_death_in_comm(void **state)
 	rig_die(r, SIGSEGV);
 	rig_expect(r, RIG_IOPUB, "idle", id);
 	rig_expect(r, RIG_IOPUB, "comm_close", "");
-	restarted(r);
-	works(r);
+	rig_restarted(r);
+	rig_works(r);
 }
 
 static void test_death_in_input(void **state)
@@ -330,21 +287,21 @@ static void test_death_in_input(void **state)
 	rig_frame(r, CB_WIRE_INPUT_REQUEST, g, "{\"prompt\":\"?\",\"password\":false}");
 	rig_expect(r, RIG_STDIN, "input_request", id);
 	rig_die(r, SIGSEGV);
-	expect_error(r, id, "KernelDiedError");
-	ended(r, id, "KernelDiedError");
-	restarted(r);
-	works(r);
+	rig_cell_error(r, id, "KernelDiedError");
+	rig_ended(r, id, "KernelDiedError");
+	rig_restarted(r);
+	rig_works(r);
 }
 
 static void test_death_between_cells(void **state)
 {
 	struct rig *r = *state = rig_up();
 
-	works(r);
+	rig_works(r);
 	rig_die(r, SIGSEGV);
-	restarted(r);
-	works(r);
-	works(r);
+	rig_restarted(r);
+	rig_works(r);
+	rig_works(r);
 }
 
 /* The cell was answered before the end came: it stands, and what waited is not lost on the dead. */
@@ -361,14 +318,14 @@ static void test_death_after_reply(void **state)
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
 	cb_loop_set_events(&r->k.loop, r->k.guest.link_slot, 0);
 	rig_die(r, 0);
-	ended(r, id, NULL);
+	rig_ended(r, id, NULL);
 	rig_expect(r, RIG_IOPUB, "restarting", "");
 	rig_expect(r, RIG_IOPUB, "busy", next);
 	rig_guest_up(r);
 	rig_expect(r, RIG_IOPUB, "idle", "");
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, rig_begun(r, next), RIG_OK);
 	rig_expect(r, RIG_IOPUB, "stream", next); /* the state was lost */
-	ended(r, next, NULL);
+	rig_ended(r, next, NULL);
 }
 
 static void test_death_before_hello(void **state)
@@ -384,8 +341,8 @@ static void test_death_before_hello(void **state)
 		rig_expect(r, RIG_IOPUB, "busy", id); /* while Python starts; and when it has not */
 		rig_expect(r, RIG_IOPUB, "busy", id);
 		rig_expect(r, RIG_IOPUB, "execute_input", id);
-		expect_error(r, id, "IsolationError");
-		ended(r, id, "IsolationError");
+		rig_cell_error(r, id, "IsolationError");
+		rig_ended(r, id, "IsolationError");
 		rig_barrier(r);
 	}
 }
@@ -396,7 +353,7 @@ static void test_hello_and_die_is_no_endless_loop(void **state)
 
 	for (int i = 0; i < 2; i++) {
 		rig_die(r, 1 << 8);
-		restarted(r);
+		rig_restarted(r);
 	}
 	rig_die(r, 1 << 8);
 	rig_expect(r, RIG_IOPUB, "restarting", "");
@@ -463,7 +420,7 @@ static void test_time_soft(void **state)
 	rig_frame(r, CB_WIRE_INTERRUPTED, g, "{}");
 	rig_frame(r, CB_WIRE_ERROR, g, RIG_ERROR_CONTENT("KeyboardInterrupt"));
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_ERROR("KeyboardInterrupt"));
-	expect_error(r, id, "CellTimeoutError");
+	rig_cell_error(r, id, "CellTimeoutError");
 	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
 	json_t *c = json_object_get(m.metadata, "cellblock");
 
@@ -472,7 +429,7 @@ static void test_time_soft(void **state)
 	assert_string_equal(json_string_value(json_object_get(c, "state")), "kept");
 	rig_msg_free(&m);
 	rig_expect(r, RIG_IOPUB, "idle", id);
-	works(r);
+	rig_works(r);
 }
 
 static void test_time_hard(void **state)
@@ -485,15 +442,15 @@ static void test_time_hard(void **state)
 
 	rig_await_kill(r);
 	rig_die(r, SIGKILL);
-	expect_error(r, id, "CellTimeoutError");
+	rig_cell_error(r, id, "CellTimeoutError");
 	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
 
 	assert_string_equal(json_string_value(json_object_get(json_object_get(m.metadata, "cellblock"), "state")),
 			    "lost");
 	rig_msg_free(&m);
 	rig_expect(r, RIG_IOPUB, "idle", id);
-	restarted(r);
-	works(r);
+	rig_restarted(r);
+	rig_works(r);
 }
 
 /* What a guest has said when it is already condemned is not heard, and above all not twice. */
@@ -511,10 +468,10 @@ static void test_replies_of_a_condemned_guest(void **state)
 	rig_frame(r, CB_WIRE_HELLO, 0, RIG_HELLO);
 	rig_barrier(r);
 	rig_die(r, SIGKILL);
-	expect_error(r, id, "CellTimeoutError");
-	ended(r, id, "CellTimeoutError");
-	restarted(r);
-	works(r);
+	rig_cell_error(r, id, "CellTimeoutError");
+	rig_ended(r, id, "CellTimeoutError");
+	rig_restarted(r);
+	rig_works(r);
 }
 
 static void test_huge_timeout_is_none(void **state)
@@ -525,7 +482,7 @@ static void test_huge_timeout_is_none(void **state)
 
 	rig_barrier(r);
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
-	ended(r, id, NULL);
+	rig_ended(r, id, NULL);
 }
 
 /* The cell overran softly; long after, the idle guest claims an error like that one. */
@@ -537,11 +494,11 @@ static void test_error_without_a_cell(void **state)
 
 	rig_until(r, soft_stopped);
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK); /* it swallowed the interrupt */
-	expect_error(r, id, "CellTimeoutError");
-	ended(r, id, "CellTimeoutError");
+	rig_cell_error(r, id, "CellTimeoutError");
+	rig_ended(r, id, "CellTimeoutError");
 	rig_frame(r, CB_WIRE_ERROR, 0, RIG_ERROR_CONTENT("KeyboardInterrupt"));
-	expect_error(r, id, "KeyboardInterrupt");
-	works(r);
+	rig_cell_error(r, id, "KeyboardInterrupt");
+	rig_works(r);
 }
 
 static void test_wait_for_input_stops_the_clock(void **state)
@@ -564,8 +521,8 @@ static void test_wait_for_input_stops_the_clock(void **state)
 	assert_true(cb_loop_armed(&r->k.loop, r->k.execution.cell_timer));
 	rig_until(r, soft_stopped);
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_ERROR("KeyboardInterrupt"));
-	expect_error(r, id, "CellTimeoutError");
-	ended(r, id, "CellTimeoutError");
+	rig_cell_error(r, id, "CellTimeoutError");
+	rig_ended(r, id, "CellTimeoutError");
 }
 
 /* timeout.wait ends a question; a guest that goes on all the same is killed after the grace. */
@@ -586,8 +543,8 @@ static void test_wait_limit(void **state)
 
 	assert_non_null(strstr(rig_text(&m, "evalue"), "timeout.wait"));
 	rig_msg_free(&m);
-	ended(r, id, "CellTimeoutError");
-	restarted(r);
+	rig_ended(r, id, "CellTimeoutError");
+	rig_restarted(r);
 
 	id = rig_begin(r, "a", &g);
 	rig_frame(r, CB_WIRE_INPUT_REQUEST, g, "{\"prompt\":\"?\",\"password\":false}");
@@ -597,8 +554,8 @@ static void test_wait_limit(void **state)
 	rig_frame(r, CB_WIRE_INPUT_REQUEST, g, "{\"prompt\":\"?\",\"password\":false}");
 	rig_await_kill(r);
 	rig_die(r, SIGKILL);
-	expect_error(r, id, "CellTimeoutError");
-	ended(r, id, "CellTimeoutError");
+	rig_cell_error(r, id, "CellTimeoutError");
+	rig_ended(r, id, "CellTimeoutError");
 }
 
 int main(void)

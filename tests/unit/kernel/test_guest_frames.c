@@ -14,9 +14,7 @@ static void expect_wire_error(struct rig *r, const char *id, const char *why)
 	rig_expect_error(r, RIG_IOPUB, "error", id, "WireError", why);
 	rig_expect(r, RIG_SHELL, "execute_reply", id);
 	rig_expect(r, RIG_IOPUB, "idle", id);
-	rig_expect(r, RIG_IOPUB, "restarting", "");
-	rig_guest_up(r);
-	rig_expect(r, RIG_IOPUB, "idle", "");
+	rig_restarted(r);
 }
 
 static void test_violations(void **state)

@@ -4,49 +4,6 @@
 #include <signal.h>
 #include <sys/socket.h>
 
-static void ended(struct rig *r, const char *id, const char *ename)
-{
-	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
-
-	assert_string_equal(rig_text(&m, "status"), ename == NULL ? "ok" : "error");
-	assert_string_equal(rig_text(&m, "ename"), ename == NULL ? "" : ename);
-	rig_msg_free(&m);
-	rig_expect(r, RIG_IOPUB, "idle", id);
-}
-
-static void expect_error(struct rig *r, const char *id, const char *ename)
-{
-	rig_expect_error(r, RIG_IOPUB, "error", id, ename, "");
-}
-
-static void restarted(struct rig *r)
-{
-	rig_expect(r, RIG_IOPUB, "restarting", "");
-	rig_guest_up(r);
-	rig_expect(r, RIG_IOPUB, "idle", "");
-}
-
-static void works(struct rig *r)
-{
-	rig_signalled(r);
-	uint64_t g;
-	const char *id = rig_execute(r, "again");
-	struct rig_msg m;
-
-	g = rig_begun(r, id);
-	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
-	m = rig_recv(r, RIG_IOPUB);
-	if (strcmp(m.type, "stream") == 0) { /* a state that was lost is said */
-		assert_non_null(strstr(rig_text(&m, "text"), "lost"));
-		rig_msg_free(&m);
-		m = rig_recv(r, RIG_IOPUB);
-	}
-	assert_string_equal(rig_text(&m, "execution_state"), "idle");
-	rig_msg_free(&m);
-	rig_expect(r, RIG_SHELL, "execute_reply", id);
-	rig_barrier(r);
-}
-
 static void interrupt(struct rig *r)
 {
 	const char *id = rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL);
@@ -88,9 +45,9 @@ static void test_interrupt_soft(void **state)
 	assert_int_equal(rig_interrupts(r), 1);
 	rig_frame(r, CB_WIRE_ERROR, g, RIG_ERROR_CONTENT("KeyboardInterrupt"));
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_ERROR("KeyboardInterrupt"));
-	expect_error(r, id, "KeyboardInterrupt");
-	ended(r, id, "KeyboardInterrupt");
-	works(r);
+	rig_cell_error(r, id, "KeyboardInterrupt");
+	rig_ended(r, id, "KeyboardInterrupt");
+	rig_works(r);
 }
 
 static bool asked_for_signal(struct rig *r)
@@ -121,7 +78,7 @@ static void test_interrupt_is_never_the_next_cells(void **state)
 	assert_int_equal(rig_interrupts(r), 0);
 	assert_int_equal(r->k.guest.signals, 0);
 	rig_end(r, next, g);
-	works(r);
+	rig_works(r);
 }
 
 /* One that comes while a cell waits for that is the waiting cell's. */
@@ -145,9 +102,9 @@ static void test_interrupt_of_a_cell_that_waits(void **state)
 	rig_frame(r, CB_WIRE_INTERRUPTED, g, "{}");
 	rig_frame(r, CB_WIRE_ERROR, g, RIG_ERROR_CONTENT("KeyboardInterrupt"));
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_ERROR("KeyboardInterrupt"));
-	expect_error(r, next, "KeyboardInterrupt");
-	ended(r, next, "KeyboardInterrupt");
-	works(r);
+	rig_cell_error(r, next, "KeyboardInterrupt");
+	rig_ended(r, next, "KeyboardInterrupt");
+	rig_works(r);
 }
 
 static bool nudged_twice(struct rig *r)
@@ -181,7 +138,7 @@ static void test_interrupt_repeated(void **state)
 			rig_barrier(r);
 	}
 	rig_end(r, id, g);
-	works(r);
+	rig_works(r);
 }
 
 static void test_interrupt_hard(void **state)
@@ -200,10 +157,10 @@ static void test_interrupt_hard(void **state)
 	interrupt(r);
 	rig_await_kill(r);
 	rig_die(r, SIGKILL);
-	expect_error(r, id, "KeyboardInterrupt");
-	ended(r, id, "KeyboardInterrupt");
-	restarted(r);
-	works(r);
+	rig_cell_error(r, id, "KeyboardInterrupt");
+	rig_ended(r, id, "KeyboardInterrupt");
+	rig_restarted(r);
+	rig_works(r);
 }
 
 static void test_interrupt_limit(void **state)
@@ -216,8 +173,8 @@ static void test_interrupt_limit(void **state)
 	interrupt(r);
 	rig_await_kill(r);
 	rig_die(r, SIGKILL);
-	expect_error(r, id, "KeyboardInterrupt");
-	ended(r, id, "KeyboardInterrupt");
+	rig_cell_error(r, id, "KeyboardInterrupt");
+	rig_ended(r, id, "KeyboardInterrupt");
 }
 
 static void test_interrupt_ends_input(void **state)
@@ -231,9 +188,9 @@ static void test_interrupt_ends_input(void **state)
 	interrupt(r);
 	rig_frame(r, CB_WIRE_INTERRUPTED, g, "{}");
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_ERROR("KeyboardInterrupt"));
-	ended(r, id, "KeyboardInterrupt");
+	rig_ended(r, id, "KeyboardInterrupt");
 	rig_send(r, RIG_STDIN, "input_reply", "{\"value\":\"late\"}", NULL);
-	works(r); /* the late answer goes nowhere: the next frame is the next cell's */
+	rig_works(r); /* the late answer goes nowhere: the next frame is the next cell's */
 }
 
 static void test_interrupt_while_starting(void **state)
@@ -255,8 +212,8 @@ static void test_interrupt_while_starting(void **state)
 	rig_expect(r, RIG_IOPUB, "busy", id);
 	rig_expect(r, RIG_IOPUB, "busy", a);
 	rig_expect(r, RIG_IOPUB, "execute_input", a);
-	expect_error(r, a, "KeyboardInterrupt");
-	ended(r, a, "KeyboardInterrupt");
+	rig_cell_error(r, a, "KeyboardInterrupt");
+	rig_ended(r, a, "KeyboardInterrupt");
 	rig_expect_aborted(r, b);
 	rig_expect(r, RIG_IOPUB, "idle", id);
 	rig_barrier(r);
