@@ -8,9 +8,6 @@ import errno
 import json
 import os
 import re
-import shutil
-import tempfile
-from pathlib import Path
 
 import pytest
 
@@ -19,18 +16,6 @@ from nameslab import ABSENT, EXISTING, NEWER, PYTHON
 
 pytestmark = [pytest.mark.cellblock_only, pytest.mark.timeout(600)]
 SAVES = 1000
-
-
-@pytest.fixture
-def lab(request, nothing_left):
-    user = request.getfixturevalue("ordinary_user") if request.param == "user" and nameslab.ROOT else None
-    # Not below pytest's folder: it keeps those of the last three runs, and these are full of junk.
-    folder = tempfile.mkdtemp(prefix="cb-names-")
-    lab = nameslab.Lab(Path(folder) / "lab", request.param, user)
-    os.chmod(folder, 0o755)
-    yield lab
-    lab.end()
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 halves = nameslab.halves

@@ -1,15 +1,13 @@
 """The calls by which cells write a workspace,
-    as an attacker makes them: with threads that change what a call is about,
+as an attacker makes them: with threads that change what a call is about,
 under signals, stopped, killed; files whose bits or other names make them more than they seem; sockets of the host.
 """
 
 import json
 import os
 import re
-import shutil
 import signal
 import socket
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -24,17 +22,6 @@ pytestmark = [pytest.mark.cellblock_only, pytest.mark.timeout(600)]
 halves = nameslab.halves
 TIMES = 10_000
 SERVER = "cellblock-names"  # the process that judges names and writes, by its comm
-
-
-@pytest.fixture
-def lab(request, nothing_left):
-    user = request.getfixturevalue("ordinary_user") if request.param == "user" and nameslab.ROOT else None
-    folder = tempfile.mkdtemp(prefix="cb-names-")
-    lab = nameslab.Lab(Path(folder) / "lab", request.param, user)
-    os.chmod(folder, 0o755)
-    yield lab
-    lab.end()
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def servers(started):

@@ -8,7 +8,6 @@ import importlib.util
 import json
 import os
 import shutil
-import tempfile
 import time
 import zipfile
 from pathlib import Path
@@ -20,17 +19,6 @@ from nameslab import PYTHON
 
 pytestmark = [pytest.mark.cellblock_only, pytest.mark.timeout(600)]
 halves = nameslab.halves
-
-
-@pytest.fixture
-def lab(request, nothing_left):
-    user = request.getfixturevalue("ordinary_user") if request.param == "user" and nameslab.ROOT else None
-    folder = tempfile.mkdtemp(prefix="cb-names-")
-    lab = nameslab.Lab(Path(folder) / "lab", request.param, user)
-    os.chmod(folder, 0o755)
-    yield lab
-    lab.end()
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def needs(*programs):

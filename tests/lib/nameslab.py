@@ -244,9 +244,5 @@ def halves(*left_out):
     return pytest.mark.parametrize("lab", [h for h in HALVES if h not in left_out], indirect=True)
 
 
-def make_lab(request, folder, user):
-    return Lab(Path(folder) / "lab", request.param, user)
-
-
 if __name__ == "__main__":
     sys.exit("a module for tests")
