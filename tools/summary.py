@@ -1,8 +1,8 @@
 """Adds up the JUnit files of a ./check run; usage: summary.py FOLDER. The last line is `N passed, N failed, N skipped`.
 
 A test that could not be run at all counts as failed, and so does a stage that broke off: it left STAGE.broken.
-What failed in STAGE.xml and passed in STAGE.again.xml, the second try, counts as passed and is named. With
-CELLBLOCK_NO_SKIP=1 skipped tests are failures.
+What failed in STAGE.xml and passed in STAGE.again.xml, the second try that CELLBLOCK_RETRY=1 asks for, counts as
+passed and is named. With CELLBLOCK_NO_SKIP=1 skipped tests are failures.
 """
 
 import os

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""What ./check makes of a test that fails: with stand-ins for what it builds, and a pytest that fails at first.
+
+Role: test code, run by ctest (label "source") with the system's Python alone. The scripts are copies in a folder of
+their own.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BOOTSTRAP = "VENV=$ROOT/.venv\nsay() { echo \"== $*\"; }\nwant_packages() { :; }\nbootstrap() { :; }\n"
+# fails until it is told to run what failed; writes what pytest would
+PYTEST = """#!/bin/sh
+for word; do
+    case $last in --junit-xml) out=$word ;; esac
+    case $word in --last-failed) again=1 ;; esac
+    last=$word
+done
+case $1 in -m) ;; *) exec {python} "$@" ;; esac
+said= status=0
+[ "$again" ] || said='<failure message="it was late"/>' status=1
+echo "<testsuites><testcase name='one'>$said</testcase></testsuites>" >"$out"
+exit $status
+"""
+DIES = "#!/bin/sh\nexit 2\n"
+
+
+class Check(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        for name in ("tools", "tests/guest", ".venv/bin"):
+            (self.root / name).mkdir(parents=True)
+        for name in ("check", "tools/summary.py"):
+            shutil.copy(ROOT / name, self.root / name)
+        (self.root / "tools/bootstrap.sh").write_text(BOOTSTRAP)
+
+    def run_check(self, pytest, **env):
+        """The summary of a run of one suite."""
+        python = self.root / ".venv/bin/python"
+        python.write_text(pytest.replace("{python}", sys.executable))
+        python.chmod(0o755)
+        rest = {name: value for name, value in os.environ.items() if not name.startswith("CELLBLOCK")}
+        told = {**rest, "CELLBLOCK_CHECK_ONLY": "suites", **env}
+        subprocess.run([self.root / "check"], env=told, check=True, stdout=subprocess.DEVNULL)
+        summary = [sys.executable, self.root / "tools/summary.py", self.root / "build/results"]
+        return subprocess.run(summary, stdout=subprocess.PIPE, text=True, env=rest)
+
+    def test_what_failed_has_failed(self):
+        for env in ({}, {"CELLBLOCK_RETRY": "0"}):
+            done = self.run_check(PYTEST, **env)
+            self.assertEqual((done.returncode, done.stdout.splitlines()[-1]), (1, "0 passed, 1 failed, 0 skipped"))
+            self.assertIn("FAILED user-guest: one: it was late", done.stdout)
+
+    def test_a_second_try_is_asked_for_and_named(self):
+        done = self.run_check(PYTEST, CELLBLOCK_RETRY="1")
+        self.assertEqual((done.returncode, done.stdout.splitlines()[-1]), (0, "1 passed, 0 failed, 0 skipped"))
+        self.assertIn("UNSTEADY user-guest: one: passed at the second try; first: it was late", done.stdout)
+
+    def test_a_suite_that_breaks_off(self):
+        done = self.run_check(DIES, CELLBLOCK_RETRY="1")
+        self.assertEqual((done.returncode, done.stdout.splitlines()[-1]), (1, "0 passed, 1 failed, 0 skipped"))
+        self.assertIn("FAILED user-guest: broke off", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
