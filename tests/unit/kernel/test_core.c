@@ -170,9 +170,12 @@ static void guest_acts(struct rig *r)
 	}
 }
 
-/* The broker's side: jails come, sometimes not; what is to be killed dies, but not at once. */
+/* The broker's side: jails come, sometimes not; what is to be killed dies, but not at once. Pid 1 says that the signals
+ * are out, at some time: before that the kernel hands Python nothing. */
 static void broker_acts(struct rig *r, bool well)
 {
+	if (r->init >= 0 && (well || draw(4) == 0))
+		(void)rig_interrupts(r);
 	switch (r->k.guest.state) {
 	case CB_GUEST_SPAWNING:
 		pending = 0;
