@@ -29,6 +29,25 @@ def test_take_over(new_guest):
     )
 
 
+@pytest.mark.parametrize("when", ["it has begun", "it is gone"])
+def test_the_guests_own_threads_are_known_before_and_after(new_guest, when):
+    """On a busy machine a thread that was started begins late, and one that has ended goes late."""
+    guest = new_guest()
+    locks = "begun, gate = _thread.allocate_lock(), _thread.allocate_lock()"
+    guest.run("from cellblock_guest import threads\nimport _thread\n" + locks)
+    if when == "it has begun":
+        code = "real = threads.get_native_id\ndef late():\n    begun.release(); gate.acquire(); return real()\n"
+        code += "threads.get_native_id, held = late, print"
+    else:
+        code = "local = _thread._local()\nclass Last:\n    def __del__(self): begun.release(); gate.acquire()\n"
+        code += "def held(): local.last = Last()"
+    guest.run(code)
+    assert guest.run("begun.acquire(); gate.acquire(); threads.start_deaf(held); begun.acquire()").result == "True"
+    left = guest.checkpoint().reply["left_out"]
+    assert (left["native"], left["native_of"]) == (0, "")
+    assert guest.run("gate.release()").ok
+
+
 def failing(guest, code="import os, signal; os.kill(os.getpid(), signal.SIGKILL)"):
     """Runs a cell that kills the guest."""
     guest.start(code)

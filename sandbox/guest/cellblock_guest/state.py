@@ -13,7 +13,7 @@ import sys
 import threading
 
 from . import wire_constants as W
-from .threads import own as own_threads
+from .threads import strangers
 
 _COMM = "/proc/self/comm"
 _PR_SET_NAME = 15
@@ -342,15 +342,14 @@ def native_threads():
     """(how many threads Python does not know, of which library). To be asked after a fork: some libraries end theirs
     before it and make new ones when they need them, in the copy as well."""
     try:
-        tasks = os.listdir("/proc/self/task")
+        tasks, starting = strangers()
     except OSError:
         return 0, ""
-    if len(tasks) == 1:
-        return 0, ""
     known = {t.native_id for t in list(threading._active.values()) if not isinstance(t, threading._DummyThread)}
-    known |= own_threads | {os.getpid()}
-    unknown = [task for task in tasks if int(task) not in known]
-    return len(unknown), _whose(unknown[:_NAMES_MOST])
+    unknown = sorted(tasks - known - {os.getpid()})
+    if len(unknown) <= starting:
+        return 0, ""
+    return len(unknown) - starting, _whose(unknown[:_NAMES_MOST])
 
 
 def _whose(tasks):

@@ -2,28 +2,49 @@
 be lost in them, and an interrupt would wake them instead of the main thread."""
 
 import _signal  # as in twins.py: the functions of signal cost a third of a millisecond each, here at start-up
+import os
 from _thread import get_native_id, start_new_thread
 
 _ALL = _signal.valid_signals()
-own = set()  # by the kernel's numbers; what of an earlier process is in it does no harm
+_MANY = 64
+# What of an earlier process is in these does no harm.
+_own = set()  # the kernel's numbers of those that have begun; a number stays until its thread is gone
+_starting = []  # for each that has not begun, its process: on a busy machine one that was started begins late
 
 
 def start_deaf(function, *args):
     """Like start_new_thread; what the thread starts is deaf, too. RuntimeError: there can be no more threads."""
+    if len(_own) > _MANY:
+        try:
+            strangers()
+        except OSError:  # then nobody asks for them
+            _own.clear()
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _ALL)
+    process = os.getpid()
+    _starting.append(process)
     try:
-        start_new_thread(_run, (function, args))
+        start_new_thread(_run, (process, function, args))
+    except RuntimeError:
+        _starting.remove(process)
+        raise
     finally:
         _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
 
 
-def _run(function, args):
-    number = get_native_id()
-    own.add(number)
-    try:
-        function(*args)
-    finally:
-        own.discard(number)
+def _run(process, function, args):
+    _own.add(get_native_id())
+    _starting.remove(process)
+    function(*args)
+
+
+def strangers():
+    """(numbers of this process's threads that are none of ours as far as is known, how many of them are ours all the
+    same, since they have not begun). OSError where the kernel does not say."""
+    begun = _own.copy()
+    tasks = {int(name) for name in os.listdir("/proc/self/task")}
+    _own.difference_update(begun - tasks)
+    starting = _starting.count(os.getpid())  # before who has begun is looked up
+    return tasks - _own, starting
 
 
 def hear():
