@@ -26,6 +26,7 @@ PR_SET_CHILD_SUBREAPER = 36
 def pytest_configure(config):
     config.addinivalue_line("markers", "cellblock_only: what only cellblock promises; skipped with a stand-in kernel")
     config.addinivalue_line("markers", "library(names): what the test imports in a cell")
+    config.addinivalue_line("markers", "once: the same whoever starts the kernel; ./check tries it as a user")
     config.addinivalue_line("markers", "stand_in_fails(reason): known not to hold for the stand-in kernel (ipykernel)")
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 

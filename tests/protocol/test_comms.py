@@ -4,6 +4,8 @@ import os
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 TARGET = """
 from ipykernel.comm import Comm
 ip = get_ipython()

@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 
 def complete(client, code, pos=None):
     return client.request(

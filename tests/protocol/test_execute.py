@@ -5,6 +5,8 @@ from datetime import datetime
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 
 def test_count_goes_up_and_is_the_same_everywhere(client):
     first = client.run("'a'")

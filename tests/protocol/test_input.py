@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 
 def answer(client, value, **how):
     asked = client.wait("stdin", lambda m: m.type == "input_request")

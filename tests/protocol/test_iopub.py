@@ -11,6 +11,8 @@ import zmq
 import kernels
 from rawclient import Client, endpoint
 
+pytestmark = pytest.mark.once
+
 
 @pytest.mark.cellblock_only("ipykernel welcomes the first subscriber of a topic only")
 def test_welcome_is_the_first_message(client, shared):

@@ -2,7 +2,7 @@
 
 import pytest
 
-pytestmark = pytest.mark.cellblock_only("ipykernel answers most of these with silence")
+pytestmark = [pytest.mark.cellblock_only("ipykernel answers most of these with silence"), pytest.mark.once]
 
 WRONG = [
     ("execute_request", {}),

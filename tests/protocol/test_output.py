@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 
 def test_what_a_child_process_wrote_comes_before_what_follows_it(client):
     """os.system's text goes through a pipe, the result through Python's wire."""

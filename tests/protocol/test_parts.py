@@ -4,7 +4,7 @@ and nobody else notices."""
 import pytest
 import zmtp
 
-pytestmark = pytest.mark.cellblock_only
+pytestmark = [pytest.mark.cellblock_only, pytest.mark.once]
 MIB = 1 << 20
 
 

@@ -192,6 +192,7 @@ def test_restart_by_a_manager(tmp_path):
     assert not km.is_alive()
 
 
+@pytest.mark.once
 def test_clients_that_take_over_an_identity_and_leave_do_no_harm(start):
     """As tabs do that reconnect, and programs that make two clients of one manager. libzmq ended the process when a
     heartbeat was due for one that had lost its identity and was gone: the second, which is twenty seconds later."""

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from rawclient import DELIMITER, endpoint, sign
 
+pytestmark = pytest.mark.once
+
 MARK = "forged = True"
 
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 
 def aborted(reply):
     return reply.content["status"] in ("aborted", "error")
