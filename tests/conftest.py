@@ -67,7 +67,7 @@ def nothing_left(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.module.__name__)
     yield folder
     new = [p for p in descendants() if p.pid not in before]
-    left = kernels.wait_gone(new, 10)
+    left = kernels.wait_gone(new)
     for p in left:
         p.kill()
     descendants()

@@ -15,6 +15,7 @@ import pytest
 import browser
 
 BIN = Path(sys.executable).parent
+pytestmark = pytest.mark.timeout(600)  # each step has a limit of its own
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +87,7 @@ def test_completion_while_idle_and_while_busy(person):
 
     person.opens("completer", browser.notebook([NAMES, SPIN, "kept_"]))
     person.runs(0)
-    person.until("the first cell has run", lambda: person.text(".jp-Notebook .jp-InputPrompt").startswith("[1]"))
+    person.ran(0)
     person.idle()
     assert "kept_yrreb" in completed(person, 2, "kept_elppa")
     person.types(Keys.ESCAPE)
@@ -176,11 +177,6 @@ def test_the_interrupt_button_on_a_loop_in_c(person):
     person.sees(2, "still in memory")
 
 
-def restarts(person):
-    person.presses("notebook:restart-kernel")
-    person.one(".jp-Dialog .jp-mod-accept").click()
-
-
 def test_restart(person):
     person.opens("restart", browser.notebook([KEPT, "print('kept' in globals())"]))
     person.runs(0)
@@ -189,9 +185,7 @@ def test_restart(person):
     person.runs(1)
     person.sees(1, "True")
     kernel = person.kernel()
-    restarts(person)
-    person.until("the kernel restarts", lambda: "restarting" in person.status())
-    person.idle()
+    person.restarts()
     person.runs(1)
     person.sees(1, "False")
     assert person.kernel() == kernel and person.saves()[1]["execution_count"] == 1
@@ -299,6 +293,7 @@ def test_two_tabs_and_a_console_share_a_kernel(person):
         box.send_keys("olleh", Keys.ENTER)
         person.sees(1, "hello")
         person.runs(3)
+        person.ran(3)
         person.idle()
         # what one runs, the other interrupts, and completes beside it
         child.sendline("print('run' + 'ning', flush=True); exec('while True: pass')")
@@ -318,9 +313,7 @@ def test_two_tabs_and_a_console_share_a_kernel(person):
         person.runs(5)
         person.sees(5, "True after")
         # a restart by one tab: the other goes on with the new kernel
-        restarts(person)
-        person.until("the kernel restarts", lambda: "restarting" in person.status())
-        person.idle()
+        person.restarts()
         person.runs(5)
         person.sees(5, "False after")
     person.turns_to(second)

@@ -60,14 +60,14 @@ def bad_limits(nothing_left, monkeypatch):
 
 
 @pytest.mark.cellblock_only("transactions")
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(600)
 def test_a_bad_notebook_runs_to_its_end(bad_limits, person):
     """Every other cell ends its Python; the tag lets JupyterLab go on after an error."""
     cells = bad_notebook()
     sources = [*(code for code, _ in cells), "print('the', 'end')"]
     person.opens("bad", browser.notebook(sources, tags=["raises-exception"]))
     person.command("notebook:run-all-cells")
-    person.until("the last cell has run", lambda: "the end" in person.said(-1), 180)
+    person.until("the last cell has run", lambda: "the end" in person.said(-1), 400)
     person.idle()
     saved = person.saves()
     assert [c["execution_count"] for c in saved] == list(range(1, len(sources) + 1))

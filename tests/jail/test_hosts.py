@@ -229,7 +229,7 @@ def test_dies_with_the_supervisor(tmp_path):
     family = host.kernel.family()
     assert orphan in [p.pid for p in family]
     host.kernel.process.kill()
-    assert not kernels.wait_gone(family, 10)
+    assert not kernels.wait_gone(family)
     host.client.close()
     host.kernel.process.wait()
     os.close(host.kernel.pidfd)

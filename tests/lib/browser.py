@@ -162,12 +162,28 @@ class Person:
         """Of the kernel as the page knows it; None until it has one."""
         return self.js(WIDGET + "return panel?.sessionContext?.session?.kernel?.status")
 
+    def restarts(self):
+        """Presses the button, says yes, and waits for the end of it. The page shows it for a moment only, so it is
+        noted there."""
+        note = "window.noted = []; panel.sessionContext.statusChanged.connect((_, status) => window.noted.push(status))"
+        self.js(WIDGET + note)
+        self.presses("notebook:restart-kernel")
+        self.one(".jp-Dialog .jp-mod-accept").click()
+        self.until("the kernel restarts", lambda: "restarting" in self.js("return window.noted"))
+        self.idle()
+
     def kernel(self):
         return self.js(WIDGET + "return panel.sessionContext.session.kernel.id")
 
     def runs(self, index):
         self.js(WIDGET + "panel.content.deselectAll(); panel.content.activeCellIndex = arguments[0]", index)
         self.command("notebook:run-cell")
+
+    def ran(self, index):
+        """Waits until it has: then there is a number at its side."""
+        prompt = "return document.querySelector(arguments[0]).innerText"
+        number = lambda: self.js(prompt, f"{cell(index)} .jp-InputPrompt")  # noqa: E731
+        return self.until(f"cell {index} has run", lambda: number().strip("[]: ").isdigit())
 
     def said(self, index):
         """The output of a cell as it is shown."""

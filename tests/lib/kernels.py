@@ -211,13 +211,13 @@ class Kernel:
         if self.alive():
             with Client(connection=self.connection, channels=("control",)) as c:
                 c.send("shutdown_request", {"restart": False}, channel="control")
-                stubborn = not wait_pidfd(self.pidfd, DEADLINE / 2)
+                stubborn = not wait_pidfd(self.pidfd, DEADLINE)
             if stubborn:
                 self.signal(signal.SIGKILL)
         self.process.wait()
         os.close(self.pidfd)
         self.closed = True
-        left = wait_gone(family, 5)
+        left = wait_gone(family)
         for p in left:
             p.kill()
         assert not stubborn, f"shutdown_request on control did not end the kernel; it had said: {self.said()[-2000:]}"

@@ -22,7 +22,7 @@ def test_asked(start, channel, restart):
     reply = k.client.request("shutdown_request", {"restart": restart}, channel=channel)
     assert reply.type == "shutdown_reply" and reply.content["restart"] is restart and reply.content["status"] == "ok"
     assert k.wait() == 0
-    assert not kernels.wait_gone(family, 5)
+    assert not kernels.wait_gone(family)
 
 
 @pytest.mark.cellblock_only("ipykernel waits for the cell; its clients kill it")
@@ -36,7 +36,7 @@ def test_while_a_cell_runs(start):
     assert ended["ename"] == "KernelDiedError" and "the kernel was shut down" in ended["evalue"]
     assert "next cell" not in ended["evalue"]  # there is none
     k.wait(10)
-    assert not kernels.wait_gone(family, 5)
+    assert not kernels.wait_gone(family)
 
 
 def test_atexit_handlers_run(start):
@@ -76,7 +76,7 @@ def test_sigterm(start, busy):
     status = k.wait(10)
     if k.is_cellblock:
         assert status == 0
-    assert not kernels.wait_gone(family, 5)
+    assert not kernels.wait_gone(family)
 
 
 @pytest.mark.parametrize("busy", [False, True])
@@ -95,7 +95,7 @@ def test_sigkill_takes_all_along(start, busy):
     assert sum("4243" in p.cmdline() for p in family) == 3
     k.signal(signal.SIGKILL)
     k.wait()
-    left = kernels.wait_gone(family, 10)
+    left = kernels.wait_gone(family)
     if k.is_cellblock:
         assert not left, f"outlived the supervisor: {left}"
     for p in left:
@@ -111,7 +111,7 @@ def test_sigkill_of_the_broker_ends_all(start):
     family = k.family()
     for p in broker:
         p.kill()
-    assert not kernels.wait_gone(family, 10)
+    assert not kernels.wait_gone(family)
     k.wait(10)
     assert not k.alive()
 
