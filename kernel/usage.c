@@ -3,7 +3,8 @@
  * Trust domain: supervisor. /proc/PID/stat, status and schedstat are readable by everybody; the fds are kept open for
  * a guest's life, so that a cell costs two preads. The name in stat is the guest's to choose and may hold anything:
  * fields are counted from the last ')'. The whole jail is what descends from its pid 1, which adopts its orphans; it is
- * walked from outside, since a process can hide from the jail's own /proc.
+ * walked from outside, since a process can hide from the jail's own /proc. The notifier, which works for it, is the
+ * broker's child.
  */
 #include "usage.h"
 
@@ -40,7 +41,7 @@ static void close_process(struct cb_usage_source *s)
 	cb_fd_close(&s->stat);
 	cb_fd_close(&s->status);
 	cb_fd_close(&s->sched);
-	s->init = 0;
+	s->init = s->broker = 0;
 }
 
 void cb_usage_follow(struct cb_usage_source *s, pid_t pid)
@@ -56,6 +57,11 @@ void cb_usage_follow(struct cb_usage_source *s, pid_t pid)
 	s->sched = open(path, O_RDONLY | O_CLOEXEC);
 	if (read_text(s->stat, text, sizeof(text)) == 0)
 		s->init = cb_usage_parse_parent(text);
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)s->init);
+	CB_AUTO_FD init = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (read_text(init, text, sizeof(text)) == 0)
+		s->broker = cb_usage_parse_parent(text);
 }
 
 void cb_usage_close(struct cb_usage_source *s)
@@ -260,6 +266,25 @@ static void add_children_of(struct walk *w, pid_t pid)
 		closedir(threads);
 }
 
+/* The notifiers: what they do is the jail's work, done outside. No cell chooses the name of a broker's child. */
+static void add_notifiers(struct walk *w, pid_t broker)
+{
+	static const char name[] = CB_NOTIFIER_NAME "\n";
+	size_t first = w->count, kept = first;
+	char path[64], text[64];
+
+	if (broker > 1)
+		add_children_of(w, broker);
+	for (size_t i = first; i < w->count; i++) {
+		snprintf(path, sizeof(path), "/proc/%d/comm", (int)w->pid[i]);
+		CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+
+		if (read_text(fd, text, sizeof(text)) == 0 && strcmp(text, name) == 0)
+			w->pid[kept++] = w->pid[i];
+	}
+	w->count = kept;
+}
+
 /* A file of the i-th process as text, and on to its children. */
 static int look(struct walk *w, size_t i, const char *name, char *ret_text, size_t size)
 {
@@ -281,6 +306,7 @@ double cb_usage_jail_cpu(const struct cb_usage_source *s)
 	if (read_text(s->cgroup[CB_USAGE_CPU], text, sizeof(text)) == 0 && cb_usage_parse_cpu(text, &user, &sys))
 		return user + sys;
 	start_walk(&w, s->init);
+	add_notifiers(&w, s->broker);
 	for (size_t i = 0; i < w.count && cb_now_ns() < w.end; i++) {
 		user = sys = 0;
 		if (look(&w, i, "stat", text, sizeof(text)) == 0)
@@ -379,6 +405,7 @@ double cb_usage_advance(struct cb_usage_ledger *l, const struct cb_usage_source 
 	size_t n = 0;
 
 	start_walk(&w, s->init);
+	add_notifiers(&w, s->broker);
 	for (size_t i = 0; i < w.count && cb_now_ns() < w.end; i++) {
 		if (look(&w, i, "stat", text, sizeof(text)) < 0 || !cb_usage_parse_process(text, &now[n], &state))
 			continue;

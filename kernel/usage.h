@@ -19,6 +19,7 @@ struct cb_usage {
 struct cb_usage_source {
 	int stat, status, sched;   /* /proc/PID/…, kept open; -1 = none */
 	pid_t init;		   /* the jail's pid 1 as we see it; 0 = unknown */
+	pid_t broker;		   /* the parent of that, and of what serves the jail's calls; 0 = unknown */
 	int cgroup[CB_USAGE_NFDS]; /* the broker's; -1 = none. What it has not reads as empty */
 };
 
@@ -34,8 +35,8 @@ void cb_usage_follow(struct cb_usage_source *s, pid_t pid);
 void cb_usage_begin(const struct cb_usage_source *s);
 void cb_usage_close(struct cb_usage_source *s);
 void cb_usage_read(const struct cb_usage_source *s, struct cb_usage *ret_usage);
-/* CPU seconds of all processes in the jail: its control group's, else of those that live, and what the dead left to the
- * parents that waited for them. Less than before when one died unwaited: callers add up what it grows by. Looks at most
+/* CPU seconds of all processes in the jail: its control group's, else of those that live, the notifier among them, and
+ * what the dead left to the parents that waited for them. Less than before when one died unwaited: callers add up what it grows by. Looks at most
  * at CB_USAGE_PROCESSES processes, and no longer than some ms. */
 #define CB_USAGE_PROCESSES 2048
 double cb_usage_jail_cpu(const struct cb_usage_source *s);

@@ -453,7 +453,7 @@ _Noreturn void cb_notify_main(const struct cb_jail *jail, const struct cb_notifi
 	const char *what = "/proc";
 	int r;
 
-	(void)prctl(PR_SET_NAME, "cellblock-names", 0, 0, 0);
+	(void)prctl(PR_SET_NAME, CB_NOTIFIER_NAME, 0, 0, 0);
 	(void)signal(SIGPIPE, SIG_IGN);
 	(void)signal(SIGXFSZ, SIG_IGN);
 	cb_notify_self.listener = n->fds[CB_NOTIFY_LISTENER];

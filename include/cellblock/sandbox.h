@@ -222,6 +222,7 @@ struct cb_init_msg {
 
 /* Whether this kernel, and what it was started in, let a process serve calls of another: 0 or why not. Forks. */
 int cb_notify_probe(void);
+#define CB_NOTIFIER_NAME "cellblock-names" /* of that process, a child of the broker */
 
 /* ---- unprivileged host uids, for processes started by root ---- */
 

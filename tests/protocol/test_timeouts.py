@@ -1,5 +1,7 @@
 """timeout.cell and timeout.cpu: first soft, then hard; a request may lower them and never raise them."""
 
+import os
+
 import kernels
 import pytest
 import rawclient
@@ -219,3 +221,17 @@ def test_children_that_nobody_waits_for_count(start):
         timeout=90,
     )
     assert cell.about["limit"] == "cpu", cell
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not os.environ.get("CELLBLOCK_BUILD"), reason="CELLBLOCK_BUILD is not set")
+def test_what_is_done_outside_for_a_cell_counts(start):
+    """A folder is looked through by the notifier when it is renamed, which costs the cell itself next to nothing."""
+    argv = kernels.on_host("no-cgroup", kernels.spec_argv()[0]) if os.geteuid() == 0 else None
+    c = start(argv=argv, args=sets("timeout.cpu=2", "limits.inodes=100000")).client
+    assert c.run("import os, time\nos.mkdir('a')\nfor i in range(3000): open(f'a/{i}', 'w').close()", timeout=120).ok
+    cell = c.run(
+        "def spent(): return sum(os.times()[:4])\nbegin = spent()\n"
+        "while spent() - begin < 0.4: os.rename('a', 'b'), os.rename('b', 'a')",
+        timeout=300,
+    )
+    assert cell.about.get("limit") == "cpu", (cell.content, c.run("spent() - begin").result)
