@@ -73,8 +73,8 @@ static bool replace(struct cb_kernel *k, struct cb_twin *t)
 
 	if (k->guest.state != CB_GUEST_UP || k->shutting_down || t == NULL)
 		return false;
-	if (w->coming != NULL && w->coming != t) /* it dies with the guest */
-		cb_twins_forget(k, w->coming);
+	if (w->coming != NULL && w->coming != t) /* pid 1 spares who has registered already */
+		cb_twins_drop(k, w->coming);
 	cb_loop_remove(&k->loop, &w->leash_slot);
 	w->coming = NULL;
 	w->asked = w->fallen = w->copy_kills = false;
