@@ -1,7 +1,8 @@
 """A guest for cells of bash: one bash that lives from cell to cell, over the same wire as the Python guest.
 
 bash reads what it has to do from a pipe of ours and answers on another, in records that end in NUL: `B`, the cell
-begins; `S` status and number, it is done; `I` prompt, `read` wants input; `Q` text, the answer to a question of ours.
+begins; `S` status and number, it is done (what counts is the last that it was told to say: before that it may wait for
+a command that an interrupt has just missed); `I` prompt, `read` wants input; `Q` text, the answer to a question of ours.
 Its output goes to fds 1 and 2, which the supervisor reads. It leads a process group of its own: an interrupt is passed
 on to it only while it runs what is to be interrupted, for one that meets bash while it reads makes it forget a part of
 that; and what it then may have forgotten is told again.
@@ -22,6 +23,7 @@ from .jsontext import encode, loads
 from .prompt import Prompt, StdinNotImplementedError
 from .wire import Wire
 
+_PATIENCE, _PATIENCE_MAX = 50, 1000  # ms
 _OUT, _ANSWERS, _STDERR = 200, 201, 202  # fds of bash's: where users' scripts have none
 _ENVIRONMENT = {"PS1": "", "PS2": "", "TERM": "xterm-256color", "PAGER": "cat", "GIT_PAGER": "cat", "MANPAGER": "cat"}
 # `read` from the cell's own input, which is empty, asks the user; anything else is the builtin's.
@@ -96,10 +98,12 @@ class Session:
         except BrokenPipeError:
             pass  # seen by record()
 
-    def record(self):
-        """The next record: (kind, text). Raises Ended when bash has ended."""
+    def record(self, patience=None):
+        """The next record: (kind, text); None if there is none for so many ms. Raises Ended when bash has ended."""
         while b"\0" not in self._rest:
-            ready = [fd for fd, _ in self._poll.poll()]
+            ready = [fd for fd, _ in self._poll.poll(patience)]
+            if not ready and patience is not None:
+                return None
             data = os.read(self._records, 1 << 16) if self._records in ready else b""
             if ready and not data:
                 raise Ended(self._process.wait())
@@ -120,13 +124,13 @@ class Session:
             except KeyboardInterrupt:
                 self.interrupt(end)
 
-    def listen(self, interrupt):
-        """The next record. Calls interrupt(), which gives True, for each interrupt meanwhile; one that came before is
+    def listen(self, interrupt, patience=None):
+        """As record(). Calls interrupt(), which gives True, for each interrupt meanwhile; one that came before is
         raised."""
         interrupts = self._interrupts
         interrupts.on_async = interrupt
         try:
-            return interrupts.run(self.record)
+            return interrupts.run(self.record, patience)
         finally:
             interrupts.on_async = None
 
@@ -165,7 +169,7 @@ class BashGuest:
         self.interrupts = Interrupts(self.wire)
         self.prompt = Prompt(self.wire, self.interrupts, self)
         self.session = None
-        self._cells = 0
+        self._ends = 0  # that bash was told to say
         self._begun = self._interrupted = False
         self._handlers = {
             W.EXECUTE: (self._execute, W.EXECUTE_REPLY),
@@ -236,19 +240,25 @@ class BashGuest:
 
     def _run(self, code):
         """(exit status, whether it was interrupted, how bash ended or "")."""
-        self._cells += 1
         self._begun = self._interrupted = False
-        text = "__cellblock_begin; eval %s </dev/null\n%s"
+        text, patience = "__cellblock_begin; eval %s </dev/null\n%s", None
         self.session.tell(text % (shlex.quote(code.replace("\0", "")), self._done()))
         while True:
             try:
-                kind, text = self.session.listen(self._interrupt)
+                record = self.session.listen(self._interrupt, patience)
+                if record is None:  # the cell is over, and bash waits for a command that it began as it was interrupted
+                    self._interrupt()
+                    patience = min(2 * patience, _PATIENCE_MAX)
+                    continue
+                kind, text = record
                 if kind == "B":
                     self.interrupts.shielded(self._begins)
                 elif kind == "I":
                     self.session.answer(self.interrupts.run(self._ask_user, text[1:], text[:1] == "1"))
-                elif kind == "S" and text.endswith(" %d" % self._cells):
+                elif kind == "S" and text.endswith(" %d" % self._ends):
                     return int(text.split()[0]), self._interrupted, ""
+                elif kind == "S":
+                    patience = patience or _PATIENCE
             except KeyboardInterrupt:
                 self._interrupt()
             except Ended as e:
@@ -260,7 +270,8 @@ class BashGuest:
                 return status, self._interrupted, "ended with status %d" % status
 
     def _done(self):
-        return "__cellblock_done $? %d" % self._cells
+        self._ends += 1
+        return "__cellblock_done $? %d" % self._ends
 
     def _begins(self):
         self._begun = True
