@@ -23,8 +23,8 @@ struct cb_usage_source {
 	int cgroup[CB_USAGE_NFDS]; /* the broker's; -1 = none. What it has not reads as empty */
 };
 
-#define CB_USAGE_SOURCE_NONE                                                                                          \
-	((struct cb_usage_source){                                                                                    \
+#define CB_USAGE_SOURCE_NONE                                                                                           \
+	((struct cb_usage_source){                                                                                     \
 		.stat = -1, .status = -1, .sched = -1, .cgroup = { [0 ... CB_USAGE_NFDS - 1] = -1 } })
 
 /* Takes the fds of `cgroup`. What can't be opened stays -1 and reads as 0. */
@@ -36,8 +36,8 @@ void cb_usage_begin(const struct cb_usage_source *s);
 void cb_usage_close(struct cb_usage_source *s);
 void cb_usage_read(const struct cb_usage_source *s, struct cb_usage *ret_usage);
 /* CPU seconds of all processes in the jail: its control group's, else of those that live, the notifier among them, and
- * what the dead left to the parents that waited for them. Less than before when one died unwaited: callers add up what it grows by. Looks at most
- * at CB_USAGE_PROCESSES processes, and no longer than some ms. */
+ * what the dead left to the parents that waited for them. Less than before when one died unwaited: callers add up what
+ * it grows by. Looks at most at CB_USAGE_PROCESSES processes, and no longer than some ms. */
 #define CB_USAGE_PROCESSES 2048
 double cb_usage_jail_cpu(const struct cb_usage_source *s);
 /* Seconds since the last call, of all processes in the jail. Where no control group counts, those of processes that
