@@ -133,8 +133,8 @@ def culled(kernel):
     until(gone, "the end of an idle kernel")
 
 
-# The server's own culler, from the moment on that there is a file: on a busy machine a kernel that just starts is idle for
-# longer than the limit.
+# The server's own culler, from the moment on that there is a file: on a busy machine a kernel that just starts is idle
+# for longer than the limit.
 WHEN_TOLD = """import os
 from jupyter_server.services.kernels.kernelmanager import MappingKernelManager
 cull_kernels = MappingKernelManager.cull_kernels

@@ -1,8 +1,8 @@
 """A guest for cells of bash: one bash that lives from cell to cell, over the same wire as the Python guest.
 
 bash reads what it has to do from a pipe of ours and answers on another, in records that end in NUL: `B`, the cell
-begins; `S` status and number, it is done (what counts is the last that it was told to say: before that it may wait for
-a command that an interrupt has just missed); `I` prompt, `read` wants input; `Q` text, the answer to a question of ours.
+begins; `S` status and number, it is done (what counts is the last that it was told to say: before that it may wait
+for a command that an interrupt has just missed); `I` prompt, `read` wants input; `Q` text, the answer to a question.
 Its output goes to fds 1 and 2, which the supervisor reads. It leads a process group of its own: an interrupt is passed
 on to it only while it runs what is to be interrupted, for one that meets bash while it reads makes it forget a part of
 that; and what it then may have forgotten is told again.
