@@ -68,3 +68,8 @@ const char *cb_err_name(int code)
 	name = code < 0 && code > -4096 ? strerrorname_np(-code) : NULL;
 	return name != NULL ? name : "unknown error";
 }
+
+const char *cb_err_text(int code)
+{
+	return code < 0 && code > CB_E_SYNTAX ? strerror(-code) : cb_err_name(code);
+}

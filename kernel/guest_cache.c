@@ -126,7 +126,7 @@ static int make(const struct cb_interpreter *interpreter, const char *jail_progr
 	r = json_is_object(files) ? cb_file_make_folders(folder, 0755) : CB_E_SYNTAX;
 	json_object_foreach(files, name, text) r = r < 0 ? r : write_file(folder, name, text);
 	json_decref(files);
-	return r < 0 ? cb_err_set(err, r, STEP, NULL, "they can't be written to %s: %s", folder, cb_err_name(r)) : 0;
+	return r < 0 ? cb_err_set(err, r, STEP, NULL, "they can't be written to %s: %s", folder, cb_err_text(r)) : 0;
 }
 
 int cb_guest_cache_write(const struct cb_interpreter *interpreter, const char *jail_program, const char *guest_dir,

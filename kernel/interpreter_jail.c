@@ -103,7 +103,7 @@ static int run(const struct cb_interpreter *interpreter, const char *jail_progra
 		r = cb_capture(argv, spec_fd, TIMEOUT_MS, out, &errors, &status);
 	if (r < 0)
 		return cb_err_set(err, r, STEP, NULL, "%s could not be asked in a jail: %s", interpreter->executable,
-				  r == -ETIMEDOUT ? "no answer within 20 seconds" : cb_err_name(r));
+				  r == -ETIMEDOUT ? "no answer within 20 seconds" : cb_err_text(r));
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || keep_last_line(out) < 0)
 		return not_run(interpreter, status, &errors, err);
 	return 0;
@@ -121,6 +121,6 @@ int cb_interpreter_run(const struct cb_interpreter *interpreter, const char *jai
 	cb_jail_spec_release(&spec);
 	if (r < 0)
 		return cb_err_set(err, r, STEP, NULL, "the jail to ask %s in can't be described: %s",
-				  interpreter->executable, cb_err_name(r));
+				  interpreter->executable, cb_err_text(r));
 	return run(interpreter, jail_program, fd, out, err);
 }

@@ -169,7 +169,7 @@ void cb_layer_go_on(struct cb_kernel *k)
 
 	if (r == 0)
 		return;
-	cb_reply_error(k, w->request, "WorkspaceError", "%s", cb_err_name(r));
+	cb_reply_error(k, w->request, "WorkspaceError", "%s", cb_err_text(r));
 	finish(k);
 }
 

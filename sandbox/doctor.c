@@ -283,7 +283,7 @@ static void run_trial(size_t i, struct result *results)
 	code = t->flags < 0 ? t->run() : run_in_child(t, &step);
 	if (code == 0)
 		return;
-	cb_err_set(&result->err, code, step, NULL, "%s", code > CB_E_SYNTAX ? strerror(-code) : cb_err_name(code));
+	cb_err_set(&result->err, code, step, NULL, "%s", cb_err_text(code));
 	if (t->run == try_nproc)
 		cb_err_set(&result->err, code, t->step, "use Linux 5.14 or newer",
 			   "RLIMIT_NPROC is not counted in user namespaces");

@@ -275,6 +275,5 @@ bool cb_path_within(const char *path, const char *folder)
 
 int cb_mnt_fail(struct cb_err *err, int code, const char *step, const char *what)
 {
-	return cb_err_set(err, code, step, NULL, "%s: %s", what,
-			  code > CB_E_SYNTAX ? strerror(-code) : cb_err_name(code));
+	return cb_err_set(err, code, step, NULL, "%s: %s", what, cb_err_text(code));
 }

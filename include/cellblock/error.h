@@ -30,3 +30,6 @@ int cb_err_set(struct cb_err *err, int code, const char *step, const char *cure,
 
 /* Name of a code for logs: "ENOENT", "CB_E_SYNTAX", … Never NULL. */
 const char *cb_err_name(int code);
+
+/* The same for people: "No such file or directory"; our own codes, which have no words, by name. Never NULL. */
+const char *cb_err_text(int code);

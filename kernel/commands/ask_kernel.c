@@ -243,7 +243,7 @@ int cb_kernel_ask(const char *connection_file, const char *type, const char *con
 	if (r < 0 && err->code == 0)
 		cb_err_set(err, r, STEP, "Is it a Cellblock kernel, and does it run? See `cellblock list`.",
 			   "no answer from the kernel of %s: %s", connection_file,
-			   r == -ETIMEDOUT ? "none came in time" : cb_err_name(r));
+			   r == -ETIMEDOUT ? "none came in time" : cb_err_text(r));
 	return r;
 }
 

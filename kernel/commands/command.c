@@ -109,7 +109,7 @@ int cb_command_plan(const struct cb_options *o, char *const *argv, struct cb_com
 	r = cb_jail_spec_to_fd(&j->spec, &j->spec_fd);
 	return r == 0 ? 0
 		      : cb_err_set(err, r, "plan", NULL, "the jail's description can't be passed on: %s",
-				   cb_err_name(r));
+				   cb_err_text(r));
 }
 
 void cb_command_release(struct cb_command_jail *jail)

@@ -15,7 +15,7 @@ int cb_command_doctor(const struct cb_options *o)
 		char *argv[] = { places.jail, (char[]){ "doctor" }, o->json ? (char[]){ "--json" } : NULL, NULL };
 
 		r = cb_replace_process(argv, -1);
-		cb_err_set(&err, r, "doctor", NULL, "%s can't be started: %s", places.jail, cb_err_name(r));
+		cb_err_set(&err, r, "doctor", NULL, "%s can't be started: %s", places.jail, cb_err_text(r));
 	}
 	cb_places_release(&places);
 	return cb_command_fail("doctor", &err);

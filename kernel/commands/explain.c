@@ -181,7 +181,7 @@ static int show(const struct cb_options *o, struct cb_command_jail *jail, struct
 	print_summary(&jail->policy, &jail->interpreter, &jail->spec);
 	print_policy(&jail->policy, &jail->spec);
 	r = cb_replace_process(argv, jail->spec_fd);
-	return cb_err_set(err, r, "explain", NULL, "%s can't be started: %s", jail->places.jail, cb_err_name(r));
+	return cb_err_set(err, r, "explain", NULL, "%s can't be started: %s", jail->places.jail, cb_err_text(r));
 }
 
 int cb_command_explain(const struct cb_options *o)

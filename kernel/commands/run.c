@@ -28,7 +28,7 @@ static int start(struct cb_command_jail *jail, double timeout, struct cb_err *er
 
 	snprintf(seconds, sizeof(seconds), "%.3f", timeout);
 	r = cb_replace_process(argv, jail->spec_fd);
-	return cb_err_set(err, r, "run", NULL, "%s can't be started: %s", jail->places.jail, cb_err_name(r));
+	return cb_err_set(err, r, "run", NULL, "%s can't be started: %s", jail->places.jail, cb_err_text(r));
 }
 
 static int note_in_audit_log(const struct cb_policy *policy, char *const argv[], struct cb_err *err)

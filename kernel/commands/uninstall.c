@@ -34,7 +34,7 @@ static int read_spec(const char *folder, json_t **ret_spec, struct cb_err *err)
 		return cb_err_set(err, r, STEP,
 				  "`jupyter kernelspec list` has the names and places of all; --name, --sys-prefix and "
 				  "--prefix choose another.",
-				  "no kernelspec in %s: %s", folder, cb_err_name(r));
+				  "no kernelspec in %s: %s", folder, cb_err_text(r));
 	*ret_spec = json_loadb(text, len, 0, NULL);
 	return 0;
 }

@@ -229,7 +229,7 @@ class Commands(unittest.TestCase):
             self.assertEqual(list(folder.iterdir()), [])
             done = self.cellblock("uninstall", "--name", "mine", *where)
             self.assertEqual(done.returncode, 1)
-            self.assertIn(f"no kernelspec in {folder}/mine", done.stderr)
+            self.assertIn(f"no kernelspec in {folder}/mine: No such file or directory\n", done.stderr)
 
     def test_uninstall_removes_nothing_else(self):
         python = self.make_venv(self.folder / "v")

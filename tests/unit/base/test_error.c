@@ -74,6 +74,9 @@ static void test_names(void **state)
 		assert_memory_equal(cb_err_name(code), "CB_E_", 5);
 	assert_string_equal(cb_err_name(-5000), "unknown error");
 	assert_string_equal(cb_err_name(3), "unknown error");
+	assert_string_equal(cb_err_text(-ENOENT), "No such file or directory");
+	assert_string_equal(cb_err_text(CB_E_USAGE), "CB_E_USAGE");
+	assert_string_equal(cb_err_text(0), "OK");
 }
 
 int main(void)
