@@ -5,7 +5,7 @@
  * It looks at the entry's name, at each folder above it, and at nothing else; it writes nothing and remembers nothing.
  * What it says holds for the moment: a caller judges and acts with no act of its own between the two, and acts on
  * (parent, name), not on the path. What patterns mean is said in judge.c, what may be written in a git folder in
- * judge_git.c, what an index may hold in judge_index.c.
+ * judge_git.c, what an index may hold in judge_index.c, where links may lead in judge_links.c.
  */
 #pragma once
 
@@ -22,6 +22,7 @@ struct cb_judge {
 	const struct cb_strv *patterns; /* workspace.protect */
 	const struct cb_strv *paths;	/* from the workspace, see cb_judge_paths: these, what is below them, and their
 					   parents' names */
+	const char *workspace; /* its path, see cb_judge_workspace; NULL: no link may have a whole path */
 };
 
 enum cb_act {
@@ -66,8 +67,9 @@ int cb_judge_link(const struct cb_judge *judge, const char *from, const char *to
  * made another part of it meanwhile (two jails in one folder). The caller then takes back what it did. */
 int cb_judge_made(const struct cb_judged *judged);
 
-/* Whether a folder may be moved away with all that is below it: -EROFS, or -EXDEV where it can't be looked through. */
-int cb_judge_moved(const struct cb_judge *judge, int folder);
+/* Whether a folder may become `to`, with all that is below it: -EROFS; -EPERM as of cb_judge_target, for a link in it;
+ * -EXDEV where it can't be looked through. */
+int cb_judge_moved(const struct cb_judge *judge, int folder, const char *to);
 
 #define CB_INDEX_MAX (256u << 20) /* bytes */
 /* Whether git, whatever its version, reads nothing from this index but names that it would let in: 0, or -EROFS. */
@@ -75,10 +77,13 @@ int cb_judge_index(const void *data, size_t n);
 /* The same for what `fd` reads, to be the index of the git folder `folder`: what was looked at, malloc'd. */
 int cb_judge_index_file(int folder, int fd, char **ret_data, size_t *ret_n);
 
-/* Whether the entry `path` may be a symbolic link to `target`: -EROFS where that leads to what is protected in the
- * workspace, which is at `workspace` for those who follow it. By its text: a program outside that fills a folder can be
- * led along a link that takes the folder's place. Where a link leads out of the workspace is not judged. */
-int cb_judge_target(const struct cb_judge *judge, const char *path, const char *target, const char *workspace);
+/* Whether the entry `path` may be a symbolic link to `target`: -EPERM where that leads out of the workspace, or may
+ * come to; -EROFS where it leads to what is protected in it. See judge_links.c. */
+int cb_judge_target(const struct cb_judge *judge, const char *path, const char *target);
+/* The same for the link that is `name` in `folder`, or `folder` itself where `name` is "". */
+int cb_judge_link_text(const struct cb_judge *judge, const char *path, int folder, const char *name);
+/* What `workspace` of a judge is: the path that the workspace has, where that is the same in the jail and outside. */
+const char *cb_judge_workspace(const struct cb_jail_spec *spec);
 
 /* spec->protect_paths that lie in the workspace, as `paths` wants them. */
 int cb_judge_paths(const struct cb_jail_spec *spec, struct cb_strv *ret_paths);

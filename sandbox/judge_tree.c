@@ -1,22 +1,21 @@
-/* What lies below a folder that is to be moved away, and where a symbolic link leads.
+/* What lies below a folder that is to be moved.
  *
  * Trust domain: as judge.c. A name that is protected stays so wherever its folder goes, but an environment's programs
  * are run by their path: were its parent moved, other programs could be put there. So no folder is moved that has one
- * below it. The walk is bounded in entries and depth, and what is not looked at is not let through: the answer then is
- * -EXDEV, as of a folder that can't be renamed, by which programs copy instead.
+ * below it. And links go with their folder: where that comes to lie less deep, dots lead out of the workspace. The
+ * walk is bounded in entries and depth, and what is not looked at is not let through: the answer then is -EXDEV, as of
+ * a folder that can't be renamed, by which programs copy instead.
  */
 #include "judge.h"
 
 #include "judge_parts.h"
-#include "mounts.h"
+#include "links.h"
 
 #include <cellblock/fd.h>
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -26,6 +25,7 @@
 struct walk {
 	const struct cb_judge *judge;
 	unsigned seen;
+	struct cb_walk_path path; /* that the entries will have */
 };
 
 /* What an environment is known by, where the patterns name it. */
@@ -39,13 +39,40 @@ static bool is_marker(const struct cb_strv *patterns, const char *name)
 	return false;
 }
 
-static bool is_folder(int parent, const struct dirent *e)
+/* S_IFMT bits, 0 where nothing can be told. */
+static mode_t type_of(int parent, const struct dirent *e)
 {
 	struct stat st;
 
 	if (e->d_type != DT_UNKNOWN)
-		return e->d_type == DT_DIR;
-	return fstatat(parent, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISDIR(st.st_mode);
+		return DTTOIF(e->d_type);
+	return fstatat(parent, e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? st.st_mode & S_IFMT : 0;
+}
+
+static int look_below(struct walk *w, int fd, unsigned depth);
+
+static int look_at(struct walk *w, int parent, const struct dirent *e, unsigned depth)
+{
+	mode_t type = type_of(parent, e);
+	size_t before;
+	int r = 0;
+
+	if (w->seen++ >= ENTRIES_MAX || type == 0)
+		return -EXDEV;
+	if (is_marker(w->judge->patterns, e->d_name))
+		return -EROFS;
+	if (type != S_IFDIR && type != S_IFLNK)
+		return 0;
+	before = cb_walk_down(&w->path, e->d_name);
+	if (w->path.lost > 0)
+		r = -EXDEV;
+	else if (type == S_IFLNK)
+		r = cb_judge_link_text(w->judge, w->path.text, parent, e->d_name);
+	else
+		r = look_below(w, openat(parent, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC),
+			       depth + 1);
+	cb_walk_up(&w->path, before);
+	return r;
 }
 
 /* Takes the descriptor. */
@@ -62,96 +89,16 @@ static int look_below(struct walk *w, int fd, unsigned depth)
 	while (r == 0 && (e = readdir(dir)) != NULL) {
 		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
 			continue;
-		if (w->seen++ >= ENTRIES_MAX)
-			r = -EXDEV;
-		else if (is_marker(w->judge->patterns, e->d_name))
-			r = -EROFS;
-		if (r < 0 || !is_folder(fd, e))
-			continue;
-		r = look_below(w, openat(fd, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), depth + 1);
+		r = look_at(w, fd, e, depth);
 	}
 	closedir(dir);
 	return r;
 }
 
-int cb_judge_moved(const struct cb_judge *judge, int folder)
+int cb_judge_moved(const struct cb_judge *judge, int folder, const char *to)
 {
 	struct walk w = { .judge = judge };
 
-	return look_below(&w, openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), 0);
-}
-
-/* ---- links ---- */
-
-/* Takes dot parts out of `path`, a relative one. False if it leads above its start. */
-static bool normalise(char *path)
-{
-	char *to = path, *next;
-
-	for (char *part = path; part != NULL; part = next) {
-		size_t n;
-
-		next = strchr(part, '/');
-		n = next != NULL ? (size_t)(next++ - part) : strlen(part);
-		if (n == 0 || (n == 1 && part[0] == '.'))
-			continue;
-		if (n == 2 && part[0] == '.' && part[1] == '.') {
-			if (to == path)
-				return false;
-			while (to > path && *--to != '/')
-				;
-			continue;
-		}
-		if (to > path)
-			*to++ = '/';
-		memmove(to, part, n);
-		to += n;
-	}
-	*to = '\0';
-	return true;
-}
-
-static bool has_git(const char *path)
-{
-	char folded[NAME_MAX + 1];
-
-	for (const char *part = path; *part != '\0'; part += *part == '/') {
-		size_t n = strcspn(part, "/");
-
-		if (n <= NAME_MAX && cb_git_is_dot(folded, cb_name_fold(part, n, folded)))
-			return true;
-		part += n;
-	}
-	return false;
-}
-
-static bool is_refused(const struct cb_judge *judge, const char *path, enum cb_act act)
-{
-	struct cb_judged judged = { .parent = -1 };
-	int r = cb_judge(judge, path, act, S_IFREG, -1, &judged);
-
-	cb_fd_close(&judged.parent);
-	return r == -EROFS;
-}
-
-int cb_judge_target(const struct cb_judge *judge, const char *path, const char *target, const char *workspace)
-{
-	char whole[3 * PATH_MAX];
-	const char *slash = strrchr(path, '/');
-
-	if (target[0] == '/')
-		snprintf(whole, sizeof(whole), "%s", target);
-	else
-		snprintf(whole, sizeof(whole), "%s/%.*s/%s", workspace, slash != NULL ? (int)(slash - path) : 0, path,
-			 target);
-	/* from here on without the slash at its start */
-	if (!normalise(whole) || strlen(whole) >= PATH_MAX || !cb_path_within(whole, workspace + 1))
-		return 0;
-	target = whole + strlen(workspace + 1);
-	target += *target == '/';
-	if (*target == '\0')
-		return 0;
-	return has_git(target) || is_refused(judge, target, CB_ACT_MAKE) || is_refused(judge, target, CB_ACT_CHANGE)
-		       ? -EROFS
-		       : 0;
+	(void)cb_walk_down(&w.path, to);
+	return w.path.lost > 0 ? -EXDEV : look_below(&w, openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), 0);
 }

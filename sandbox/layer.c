@@ -138,7 +138,11 @@ static int start_judge(struct cb_layer *layer, int upper, int lower)
 	const struct cb_jail_spec *spec = layer->jail->spec;
 
 	layer->judge = (struct cb_judge){
-		.root = lower, .beside = upper, .patterns = &spec->protect, .paths = &layer->own
+		.root = lower,
+		.beside = upper,
+		.patterns = &spec->protect,
+		.paths = &layer->own,
+		.workspace = cb_judge_workspace(spec),
 	};
 	return cb_judge_paths(spec, &layer->own);
 }
@@ -320,6 +324,23 @@ static void see_plain(struct cb_layer *layer, struct cb_layer_entry *e, int dept
 	done(layer, e, e->exists ? CB_CHANGE_MODIFIED : CB_CHANGE_ADDED, &e->st, r);
 }
 
+/* A link that stays as it is, is none of ours to judge. */
+static int judge_link(struct cb_layer *layer, const struct cb_layer_entry *e)
+{
+	int r;
+
+	if (!S_ISLNK(e->st.st_mode) || (e->exists && S_ISLNK(e->old.st_mode) && cb_layer_same_link(layer, e)))
+		return 0;
+	r = cb_judge_link_text(&layer->judge, e->path, e->upper, e->name);
+	if (r == -EROFS)
+		cb_layer_add(layer, e->path, CB_CHANGE_SKIPPED, &e->st,
+			     "workspace.protect: a link to what programs outside would act on");
+	else if (r == -EPERM)
+		cb_layer_add(layer, e->path, CB_CHANGE_SKIPPED, &e->st,
+			     "a link that leads out of the workspace: programs outside would write where it leads");
+	return r;
+}
+
 static enum cb_act act_of(const struct cb_layer_entry *e, bool whiteout)
 {
 	if (whiteout)
@@ -343,6 +364,11 @@ static void see(struct cb_layer *layer, struct cb_layer_entry *e, int depth)
 		return;
 	r = cb_layer_judge(layer, e->path, act_of(e, whiteout), whiteout ? &e->old : &e->st, false,
 			   &e->part);
+	if (r == 0 && !whiteout) {
+		r = judge_link(layer, e);
+		if (r == -EPERM)
+			return;
+	}
 	if (r == -EROFS)
 		return;
 	if (r < 0)

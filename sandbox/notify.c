@@ -359,6 +359,7 @@ static int take_workspace(const struct cb_jail *jail, const struct cb_notifier *
 	cb_notify_self.judge.patterns = &spec->protect;
 	cb_notify_self.judge.paths = &paths;
 	cb_notify_self.judge.beside = -1;
+	cb_notify_self.judge.workspace = cb_judge_workspace(spec);
 	return r == 0 ? mount_tree(spec->workspace_target, n) : r;
 }
 

@@ -7,6 +7,8 @@
  */
 #include "notify_calls.h"
 
+#include "mounts.h"
+
 #include <cellblock/fd.h>
 
 #include <errno.h>
@@ -287,6 +289,20 @@ void cb_serve_mknod(struct cb_request *q)
 	done(q, r);
 }
 
+/* Its folder may have been moved meanwhile, by another jail, to where the link leads elsewhere. */
+static int keep_link(const struct cb_entry *e, const struct cb_judged *j)
+{
+	CB_AUTO_FD fd = -1;
+	struct stat there, made;
+
+	if (cb_open_beneath(cb_notify_self.judge.root, e->path, O_PATH | O_NOFOLLOW, &fd) == 0 &&
+	    fstat(fd, &there) == 0 && fstatat(j->parent, j->name, &made, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    there.st_ino == made.st_ino && there.st_dev == made.st_dev)
+		return keep_made(j, 0);
+	(void)unlinkat(j->parent, j->name, 0);
+	return -EPERM;
+}
+
 void cb_serve_symlink(struct cb_request *q)
 {
 	AUTO_ENTRY e = CB_ENTRY_NONE;
@@ -303,11 +319,11 @@ void cb_serve_symlink(struct cb_request *q)
 	cb_change_lock();
 	r = judge(&e, CB_ACT_MAKE, S_IFLNK, -1, &j);
 	if (r == 0)
-		r = cb_judge_target(&cb_notify_self.judge, e.path, target, cb_notify_self.target);
+		r = cb_judge_target(&cb_notify_self.judge, e.path, target);
 	if (r == 0 && symlinkat(target, j.parent, j.name) < 0)
 		r = -errno;
 	else if (r == 0)
-		r = keep_made(&j, 0);
+		r = keep_link(&e, &j);
 	cb_change_unlock();
 	done(q, r);
 }
@@ -328,9 +344,13 @@ static int add_link(const struct cb_entry *from, const struct cb_entry *to, cons
 		return -errno;
 	if (S_ISREG(st.st_mode) && st.st_nlink > 1 && !cb_links_known(&st))
 		return -EPERM;
-	if (linkat(old->parent, old->name, new->parent, new->name, 0) < 0)
-		return -errno;
-	r = keep_made(new, 0);
+	r = !S_ISLNK(st.st_mode) ? 0
+				 : cb_judge_link_text(&cb_notify_self.judge, to->path, old->parent, old->name);
+	if (r == 0 && linkat(old->parent, old->name, new->parent, new->name, 0) < 0)
+		r = -errno;
+	if (r < 0)
+		return r;
+	r = S_ISLNK(st.st_mode) ? keep_link(to, new) : keep_made(new, 0);
 	if (r < 0 || !S_ISREG(st.st_mode))
 		return r;
 	/* of what was linked, which may be another by now */
@@ -421,15 +441,20 @@ void cb_serve_unlinkat(struct cb_request *q)
 	remove_entry(q, cb_arg_int(q, q->call->a));
 }
 
-static int judge_moved_link(const struct cb_entry *to, int link)
+static size_t depth_of(const struct cb_entry *e)
 {
-	char target[PATH_MAX];
-	ssize_t n = readlinkat(link, "", target, sizeof(target) - 1);
+	size_t n = 0;
 
-	if (n < 0)
-		return -errno;
-	target[n] = '\0';
-	return cb_judge_target(&cb_notify_self.judge, to->path, target, cb_notify_self.target);
+	for (const char *c = e->path; *c != '\0'; c++)
+		n += *c == '/';
+	return n;
+}
+
+static int judge_content(const struct cb_entry *to, int content, mode_t type)
+{
+	if (S_ISDIR(type))
+		return cb_judge_moved(&cb_notify_self.judge, content, to->path);
+	return S_ISLNK(type) ? cb_judge_link_text(&cb_notify_self.judge, to->path, content, "") : 0;
 }
 
 static int move(const struct cb_entry *from, const struct cb_entry *to)
@@ -446,10 +471,7 @@ static int move(const struct cb_entry *from, const struct cb_entry *to)
 	content = openat(old.parent, old.name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	if (content < 0 || fstat(content, &st) < 0)
 		return -errno;
-	if (S_ISDIR(st.st_mode))
-		r = cb_judge_moved(&cb_notify_self.judge, content);
-	else if (S_ISLNK(st.st_mode))
-		r = judge_moved_link(to, content);
+	r = judge_content(to, content, st.st_mode);
 	if (r == 0)
 		r = judge(to, CB_ACT_MAKE, st.st_mode, S_ISDIR(st.st_mode) ? content : -1, &new);
 	if (r == 0)
@@ -460,6 +482,8 @@ static int move(const struct cb_entry *from, const struct cb_entry *to)
 	if (renameat(old.parent, old.name, new.parent, new.name) < 0)
 		return -errno;
 	r = cb_judge_made(&new);
+	if (r == 0 && depth_of(to) < depth_of(from)) /* another jail may have made a link in it meanwhile */
+		r = judge_content(to, content, st.st_mode);
 	if (r < 0 && renameat(new.parent, new.name, old.parent, old.name) == 0)
 		return r;
 	cb_links_renamed(&st, to->path);

@@ -120,6 +120,26 @@ def test_protected_entries(new_guest, tmp_path):
     assert "workspace.protect: programs outside" in said
 
 
+REFUSED_THERE = {
+    "a link out": ("raise OSError(1, 'no', '/etc', None, 'l')", "a symbolic link that leads out"),
+    "a link by dots": ("raise OSError(1, 'no', '../x', None, 'l')", "a symbolic link that leads out"),
+    "a folder that is moved": ("raise OSError(1, 'no', 'a/b', None, 'b')", "a symbolic link that leads out"),
+    "a link elsewhere": ("raise OSError(1, 'no', '/etc', None, '/tmp/l')", None),
+    "a file's second name": ("open('f', 'w').close(); raise OSError(1, 'no', 'f', None, 'g')", None),
+}
+
+
+def test_links_and_new_files(new_guest, tmp_path):
+    says = {**SAYS, "workspace.mode": "rw", "workspace": str(tmp_path)}
+    guest = new_guest(env={"CELLBLOCK_POLICY_SAYS": json.dumps(says)}, cwd=str(tmp_path))
+    for name, (code, says) in REFUSED_THERE.items():
+        said = text_of(guest.run(code))
+        if says is None:
+            assert "[cellblock]" not in said, (name, said)
+        else:
+            assert '[cellblock] workspace.mode is "rw": ' in said and says in said, (name, said)
+
+
 def test_the_cell_does_not_see_the_variable(told):
     assert told.run("import os; [n for n in os.environ if n.startswith('CELLBLOCK')]").result == "[]"
 

@@ -60,7 +60,7 @@ def overlay(start, nothing_left, request):
 CHANGE = """
 import os, shutil
 open("a", "a").write("more"); os.remove("b"); shutil.rmtree("d"); os.makedirs("d/n"); open("d/n/z", "w").write("z")
-os.remove("link"); os.symlink("/etc/passwd", "link"); shutil.rmtree("f"); open("f", "w").write("file now")
+os.remove("link"); os.symlink("d/n/z", "link"); shutil.rmtree("f"); open("f", "w").write("file now")
 open("same", "w").write("s"); os.chmod("same", 0o750); open("gone", "w").close(); os.remove("gone")
 """
 EXPECTED = {
@@ -84,7 +84,7 @@ def test_changes_and_commit(overlay):
     assert listed(ask(overlay, "changes")) == EXPECTED
     assert tree(work) == before
     assert listed(ask(overlay, "commit", "shell")) == EXPECTED
-    after = {"a": "amore", "d/n/z": "z", "link": "-> /etc/passwd", "f": "file now", "same": "s"}
+    after = {"a": "amore", "d/n/z": "z", "link": "-> d/n/z", "f": "file now", "same": "s"}
     assert tree(work) == {**after, ".git/hooks/old": "host"}
     assert {p.owner() for p in work.rglob("*") if not p.is_symlink()} == {work.owner()}
     assert (work / "same").stat().st_mode & 0o7777 == 0o750
@@ -135,7 +135,8 @@ os.makedirs("repo/.git/hooks"); open("repo/.git/hooks/post-merge", "w").close();
 open(".git/commondir", "w").write("../repo/.git"); open(".envrc", "w").close(); os.mkdir("env")
 open("env/pyvenv.cfg", "w").close(); open("env/activate", "w").close()
 os.makedirs("bare/objects"); os.makedirs("bare/refs"); open("bare/HEAD", "w").close(); os.mkdir("bare/hooks")
-os.symlink("..", "up"); os.mkdir("target"); open("target/planted", "w").write("p")
+os.symlink("..", "up"); os.symlink("/etc/passwd", "away"); os.symlink(".envrc", "back"); os.symlink("d", "near")
+os.mkdir("target"); open("target/planted", "w").write("p")
 """
 
 
@@ -154,12 +155,15 @@ def test_what_a_hostile_cell_leaves(overlay, nothing_left):
     skipped = {p for p, e in said.items() if e["change"] == "skipped"}
     assert {"fifo", "sock", ".envrc", "env", ".git/commondir", "repo/.git/hooks", "repo/.git/config"} <= skipped
     assert {"bare/hooks"} <= skipped
+    assert {"up", "away", "back"} <= skipped and "leads out of the workspace" in said["up"]["reason"]
     assert any(p.startswith("deep/x/x") for p in skipped), "bounded depth"
     assert not list(outside.iterdir())
     assert (work / "target").is_dir()
     assert not (work / "target").is_symlink()
     assert (work / "target/planted").read_text() == "p"
-    assert os.readlink(work / "up") == ".."
+    assert os.readlink(work / "near") == "d"
+    for name in ("up", "away", "back"):
+        assert not os.path.lexists(work / name), name
     for name in (".envrc", "env", ".git/commondir", "repo/.git/hooks", "fifo", "sock", "bare/hooks"):
         assert not (work / name).exists(), name
     if said["holes"]["change"] != "failed":

@@ -77,8 +77,9 @@ With `workspace.mode` `rw`, and with `network.mode` `none`, some of these are se
 | `open`, `openat`, `creat` | with flags that write or create: a file that is not protected; never a folder's \
 descriptor, no `O_TMPFILE`, no set-uid file, none with hard links from elsewhere |
 | `mkdir`, `mkdirat`, `mknod`, `mknodat`, `symlink`, `symlinkat` | a new entry whose name is not protected; no \
-symbolic link to what is protected |
-| `link`, `linkat`, `rename`, `renameat` | if both names may be changed |
+symbolic link to what is protected, or out of the workspace |
+| `link`, `linkat`, `rename`, `renameat` | if both names may be changed; no symbolic link to \
+where it leads out of the workspace |
 | `unlink`, `unlinkat`, `rmdir` | what is not protected |
 | `truncate`, `chmod`, `fchmod`, `fchmodat`, `chown`, `fchown`, `lchown`, `fchownat`, `utimensat` | of what is \
 not protected |

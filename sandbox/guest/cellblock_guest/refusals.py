@@ -148,6 +148,11 @@ class Refusals:
         if number in (errno.ENOSPC, errno.EDQUOT):
             return self._full(_path_of(e))
         if number in (errno.EROFS, errno.EACCES, errno.EPERM, errno.EBUSY):
+            if number == errno.EPERM and e.filename2 is not None and self._links_out(e):
+                return (
+                    '%s: a symbolic link that leads out of the workspace, or up again behind a name, can be '
+                    'neither made nor moved there; with "overlay" or "tmpfs" it can' % self.said("workspace.mode")
+                )
             path = _path_of(e)
             if e.filename is not None and e.filename2 is not None and not self._protects(path):
                 other = os.path.abspath(os.fsdecode(e.filename2))
@@ -216,6 +221,14 @@ class Refusals:
                 "the workspace, " if self.says.get("workspace.mode") != "ro" else "",
             )
         return None
+
+    def _links_out(self, e):
+        """Of symlink(target, path), and of what is moved: a link, or a folder in which there is one."""
+        workspace = self.says.get("workspace", "")
+        source, path = (os.path.abspath(os.fsdecode(name)) for name in (e.filename, e.filename2))
+        if self.says.get("workspace.mode") != "rw" or not workspace or not _below(path, workspace):
+            return False
+        return not (_below(source, workspace) and os.path.isfile(source) and not os.path.islink(source))
 
     def _elsewhere(self, path):
         """Files that are not written whatever their name."""
