@@ -8,8 +8,8 @@
  * of outside, by which the kernel shows it the jail's processes alone: for others it lacks the right. Its own filter
  * allows what it calls and nothing else. It ends with the jail, and with the broker.
  *
- * Threads: CB_NOTIFY_THREADS that serve, each with a root, a working folder and a umask of its own, and the first,
- * which waits for connections that take their time.
+ * Threads: CB_NOTIFY_THREADS that serve, and one for calls that are to be done later, each with a root, a working
+ * folder and a umask of its own; and the first, which waits for connections that take their time.
  */
 #include "notify_calls.h"
 
@@ -172,22 +172,34 @@ void cb_notify_answer(struct cb_request *q)
 
 /* ---- serving ---- */
 
+void cb_notify_serve(struct cb_request *q)
+{
+	for (size_t i = 0; i < cb_notify_calls_count && q->call == NULL; i++)
+		if (cb_notify_calls[i].nr == q->n->data.nr)
+			q->call = &cb_notify_calls[i];
+	if (q->call == NULL)
+		q->error = ENOSYS; /* the filter asks for none such */
+	else
+		q->call->serve(q);
+}
+
 static void serve(const struct seccomp_notif *n, unsigned slot)
 {
-	struct cb_request q = { .n = n, .slot = slot, .caller = -1, .fd = -1 };
+	struct cb_request q = CB_REQUEST(n, slot);
 
-	for (size_t i = 0; i < cb_notify_calls_count && q.call == NULL; i++)
-		if (cb_notify_calls[i].nr == n->data.nr)
-			q.call = &cb_notify_calls[i];
 	cb_notify_self.shared->busy[slot] = n->id;
-	if (q.call == NULL)
-		q.error = ENOSYS; /* the filter asks for none such */
-	else if (!take_missed(&q))
-		q.call->serve(&q);
-	if (q.later)
-		cb_notify_self.shared->busy[slot] = 0;
-	else
+	if (!take_missed(&q))
+		cb_notify_serve(&q);
+	if (q.error == CB_TOO_NEW) {
+		q.later = cb_held_take(&q);
+		q.error = EBUSY;
+	}
+	if (!q.later) {
 		cb_notify_answer(&q);
+		return;
+	}
+	cb_fd_close(&q.caller);
+	cb_notify_self.shared->busy[slot] = 0;
 }
 
 static void *thread_main(void *arg)
@@ -201,6 +213,8 @@ static void *thread_main(void *arg)
 		_exit(1);
 	pthread_barrier_wait(&filtered); /* all are here */
 	pthread_barrier_wait(&filtered); /* the filter holds */
+	if (slot == CB_NOTIFY_THREADS)
+		cb_held_serve();
 	for (;;) {
 		memset(n, 0, notif_size);
 		if (ioctl(cb_notify_self.listener, SECCOMP_IOCTL_NOTIF_RECV, n) == 0) {
@@ -366,13 +380,13 @@ static int take_workspace(const struct cb_jail *jail, const struct cb_notifier *
 static int start_threads(void)
 {
 	pthread_attr_t attr;
-	int r = -pthread_barrier_init(&filtered, NULL, CB_NOTIFY_THREADS + 1);
+	int r = -pthread_barrier_init(&filtered, NULL, CB_NOTIFY_THREADS + 2);
 
 	if (r == 0)
 		r = -pthread_attr_init(&attr);
 	if (r == 0)
 		r = -pthread_attr_setstacksize(&attr, STACK_SIZE);
-	for (uintptr_t i = 0; i < CB_NOTIFY_THREADS && r == 0; i++) {
+	for (uintptr_t i = 0; i <= CB_NOTIFY_THREADS && r == 0; i++) {
 		pthread_t thread;
 
 		r = -pthread_create(&thread, &attr, thread_main, (void *)i);

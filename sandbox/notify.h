@@ -40,12 +40,14 @@ enum cb_notify_fd {
 
 #define CB_NOTIFY_THREADS 3
 #define CB_NOTIFY_WAITERS 64 /* calls of connect that wait */
+#define CB_NOTIFY_HELD 64    /* calls that wait for what others have just made */
+#define CB_NOTIFY_FIRST_HELD (CB_NOTIFY_THREADS + CB_NOTIFY_WAITERS)
 
 /* On a page that the broker and the notifier share: notifications that are being served. A new notifier answers what
  * the last one, dead, has left. */
 struct cb_notify_shared {
-	uint64_t busy[CB_NOTIFY_THREADS + CB_NOTIFY_WAITERS]; /* ids, 0 = none */
-	uint64_t last;					      /* that was received; ids go up by one */
+	uint64_t busy[CB_NOTIFY_FIRST_HELD + CB_NOTIFY_HELD]; /* ids, 0 = none */
+	uint64_t last;				      /* that was received; ids go up by one */
 };
 
 /* The notifier of one jail, as the broker knows it. */

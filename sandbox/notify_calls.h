@@ -60,6 +60,12 @@ struct cb_request {
 	bool later;   /* somebody else answers */
 };
 
+#define CB_REQUEST(notification, slot_)                                                                                \
+	((struct cb_request){ .n = (notification), .slot = (slot_), .caller = -1, .fd = -1 })
+
+/* An error that is no caller's: the call is to be done again, a little later. */
+#define CB_TOO_NEW 4000
+
 /* The notifier's own state, set before its threads start and not changed then. */
 struct cb_notify_self {
 	int listener;
@@ -79,6 +85,8 @@ static inline int cb_arg_int(const struct cb_request *q, int arg)
 
 /* ---- notify.c ---- */
 bool cb_notify_valid(uint64_t id);
+/* Does what is asked for; with the error CB_TOO_NEW nothing. */
+void cb_notify_serve(struct cb_request *q);
 /* Sends the answer; closes what the request owns. */
 void cb_notify_answer(struct cb_request *q);
 
@@ -93,6 +101,8 @@ long cb_caller_status(struct cb_request *q, const char *key, int base);
 /* Copies up to `max` bytes at `address` of the caller; fewer only at the end of its memory. */
 ssize_t cb_caller_read(const struct cb_request *q, uint64_t address, void *ret, size_t max);
 int cb_caller_string(const struct cb_request *q, uint64_t address, char *ret, size_t size);
+/* A signal that the caller would act on ends its wait, as it would end the call. */
+bool cb_caller_interrupted(struct cb_request *q);
 #define CB_FIND_FOLLOW 1u /* a link at the end */
 #define CB_FIND_SELF 2u	  /* also the workspace itself, whose path is "", and folders named by dots */
 /* Finds an entry of the workspace. False: it is none, or the path leads nowhere; then the call goes on. */
@@ -114,6 +124,23 @@ void cb_links_removed(const struct stat *st);
 bool cb_links_known(const struct stat *st);
 int cb_sockets_bound(const struct stat *st);
 bool cb_sockets_known(const struct stat *st);
+
+/* ---- notify_made.c: what others have made a moment ago; every function locks for itself ---- */
+
+/* This jail has made it: `name` in `at`, or `at` itself where the name is "". */
+void cb_made_note(int at, const char *name);
+/* It loses a name by this jail; `st`: from before. */
+void cb_made_removed(const struct stat *st);
+/* -CB_TOO_NEW if it was made less than two seconds ago and not by this jail, else 0; so for folders, and where the file
+ * system does not know. `st` is what fstat says of it. */
+int cb_made_look(int at, const char *name, const struct stat *st);
+
+/* ---- notify_held.c: calls that are to be done later ---- */
+
+/* False: too many wait already. */
+bool cb_held_take(const struct cb_request *q);
+/* The thread that does them. */
+_Noreturn void cb_held_serve(void);
 
 /* ---- notify_index.c: git's indexes, see enum cb_git_part; each does nothing where j->part is another ---- */
 

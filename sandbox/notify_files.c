@@ -91,7 +91,7 @@ static int keep_made(const struct cb_judged *j, int flags)
 
 /* What must not be written whatever its name: what runs with another's rights, and what has names that nobody here has
  * seen. */
-static int check_file(int fd)
+static int check_file(int fd, int flags)
 {
 	struct stat st;
 
@@ -103,14 +103,14 @@ static int check_file(int fd)
 		return -EPERM;
 	if (st.st_nlink > 1 && !cb_links_known(&st))
 		return -EPERM;
-	return 0;
+	return (flags & O_ACCMODE) != O_RDONLY ? cb_made_look(fd, "", &st) : 0;
 }
 
 /* Without waiting: a file that is leased outside is an error, not a wait. */
 static int open_there(const struct cb_judged *j, int flags, int *ret_fd)
 {
 	CB_AUTO_FD fd = openat(j->parent, j->name, flags | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
-	int r = fd < 0 ? -errno : check_file(fd);
+	int r = fd < 0 ? -errno : check_file(fd, flags);
 
 	if (r == 0 && (flags & O_NONBLOCK) == 0 && fcntl(fd, F_SETFL, flags & ~O_ACCMODE) < 0)
 		r = -errno;
@@ -154,6 +154,8 @@ static int open_new(struct cb_request *q, const struct cb_entry *e, int flags, m
 		if (r == 0)
 			r = cb_index_made(&j, fd);
 		if (r == 0)
+			cb_made_note(fd, "");
+		if (r == 0)
 			*ret_fd = cb_fd_take(&fd);
 	}
 	cb_change_unlock();
@@ -166,6 +168,9 @@ static int open_old(const struct cb_entry *e, int flags, int *ret_fd)
 	CB_AUTO_FD fd = -1;
 	int r = judge(e, CB_ACT_CHANGE, e->st.st_mode, -1, &j);
 
+	/* before it is opened, which programs outside may notice */
+	if (r == 0 && ((flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) != 0))
+		r = cb_made_look(j.parent, j.name, &e->st);
 	if (r == 0)
 		r = open_there(&j, flags & OPEN_FLAGS, &fd);
 	if (r == 0)
@@ -285,6 +290,8 @@ void cb_serve_mknod(struct cb_request *q)
 		r = -errno;
 	else if (r == 0)
 		r = keep_made(&j, 0);
+	if (r == 0)
+		cb_made_note(j.parent, j.name);
 	cb_change_unlock();
 	done(q, r);
 }
@@ -324,6 +331,8 @@ void cb_serve_symlink(struct cb_request *q)
 		r = -errno;
 	else if (r == 0)
 		r = keep_link(&e, &j);
+	if (r == 0)
+		cb_made_note(j.parent, j.name);
 	cb_change_unlock();
 	done(q, r);
 }
@@ -344,8 +353,9 @@ static int add_link(const struct cb_entry *from, const struct cb_entry *to, cons
 		return -errno;
 	if (S_ISREG(st.st_mode) && st.st_nlink > 1 && !cb_links_known(&st))
 		return -EPERM;
-	r = !S_ISLNK(st.st_mode) ? 0
-				 : cb_judge_link_text(&cb_notify_self.judge, to->path, old->parent, old->name);
+	r = cb_made_look(old->parent, old->name, &st);
+	if (r == 0 && S_ISLNK(st.st_mode))
+		r = cb_judge_link_text(&cb_notify_self.judge, to->path, old->parent, old->name);
 	if (r == 0 && linkat(old->parent, old->name, new->parent, new->name, 0) < 0)
 		r = -errno;
 	if (r < 0)
@@ -417,6 +427,8 @@ static void remove_entry(struct cb_request *q, int flags)
 	if (r == 0 && fstatat(j.parent, j.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		r = -errno;
 	if (r == 0)
+		r = cb_made_look(j.parent, j.name, &st);
+	if (r == 0)
 		r = cb_index_remove(&j, &st);
 	if (r == 0 && unlinkat(j.parent, j.name, flags) < 0)
 		r = -errno;
@@ -471,7 +483,9 @@ static int move(const struct cb_entry *from, const struct cb_entry *to)
 	content = openat(old.parent, old.name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	if (content < 0 || fstat(content, &st) < 0)
 		return -errno;
-	r = judge_content(to, content, st.st_mode);
+	r = cb_made_look(content, "", &st);
+	if (r == 0)
+		r = judge_content(to, content, st.st_mode);
 	if (r == 0)
 		r = judge(to, CB_ACT_MAKE, st.st_mode, S_ISDIR(st.st_mode) ? content : -1, &new);
 	if (r == 0)
@@ -479,6 +493,9 @@ static int move(const struct cb_entry *from, const struct cb_entry *to)
 	if (r != 0)
 		return r < 0 ? r : 0;
 	replaces = fstatat(new.parent, new.name, &gone, AT_SYMLINK_NOFOLLOW) == 0;
+	r = replaces ? cb_made_look(new.parent, new.name, &gone) : 0;
+	if (r < 0)
+		return r;
 	if (renameat(old.parent, old.name, new.parent, new.name) < 0)
 		return -errno;
 	r = cb_judge_made(&new);
@@ -597,6 +614,8 @@ void cb_serve_chmod(struct cb_request *q)
 	if (!find_there(q, true, &e))
 		return;
 	r = is_opened_up(&e, mode) ? -EROFS : open_entry(&e, &fd, link);
+	if (r == 0)
+		r = cb_made_look(fd, "", &e.st);
 	if (r == 0 && syscall(SYS_fchmodat, cb_notify_self.proc, link, mode) < 0) /* by its descriptor */
 		r = -errno;
 	done(q, r);
@@ -612,6 +631,8 @@ static void change_owner(struct cb_request *q, bool follow)
 	if (!find_there(q, follow, &e))
 		return;
 	r = open_entry(&e, &fd, link);
+	if (r == 0)
+		r = cb_made_look(fd, "", &e.st);
 	/* the numbers mean the same: the notifier is in the jail's user namespace */
 	if (r == 0 && fchownat(fd, "", (uid_t)q->n->data.args[q->call->a], (gid_t)q->n->data.args[q->call->a + 1],
 			       AT_EMPTY_PATH) < 0)

@@ -46,7 +46,7 @@ unsigned cb_notify_own_tasks(const struct cb_jail_spec *spec)
 {
 	bool notified = spec->notifier && (spec->workspace_mode == CB_WORKSPACE_RW || spec->network == CB_NETWORK_NONE);
 
-	return notified ? 2 + CB_NOTIFY_THREADS : 1;
+	return notified ? 3 + CB_NOTIFY_THREADS : 1;
 }
 
 static void put(struct program *p, struct sock_filter insn)

@@ -131,6 +131,7 @@ static int make_file(int folder, mode_t mode, char name[64], int *ret_fd)
 		snprintf(name, 64, "cellblock-index-%lld.%09ld", (long long)now.tv_sec, now.tv_nsec + i);
 		fd = openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode & 0777);
 		if (fd >= 0) {
+			cb_made_note(fd, "");
 			*ret_fd = fd;
 			return 0;
 		}

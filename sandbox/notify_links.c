@@ -163,6 +163,7 @@ void cb_links_removed(const struct stat *st)
 	if (k != NULL)
 		forget(&sockets, k);
 	pthread_mutex_unlock(&lock);
+	cb_made_removed(st);
 }
 
 bool cb_links_known(const struct stat *st)

@@ -134,6 +134,25 @@ long cb_caller_status(struct cb_request *q, const char *key, int base)
 	return at != NULL ? strtol(at + strlen(key), NULL, base) : -1;
 }
 
+bool cb_caller_interrupted(struct cb_request *q)
+{
+	char text[2048];
+	static const char *const keys[] = { "\nSigPnd:\t", "\nShdPnd:\t", "\nSigBlk:\t", "\nSigIgn:\t" };
+	unsigned long long masks[4] = { 0 };
+	CB_AUTO_FD fd = -1;
+	ssize_t n = cb_caller_open(q, "status", O_RDONLY, &fd) == 0 ? read(fd, text, sizeof(text) - 1) : -1;
+
+	if (n < 0)
+		return true;
+	text[n] = '\0';
+	for (size_t i = 0; i < 4; i++) {
+		const char *at = strstr(text, keys[i]);
+
+		masks[i] = at != NULL ? strtoull(at + strlen(keys[i]), NULL, 16) : 0;
+	}
+	return ((masks[0] | masks[1]) & ~masks[2] & ~masks[3]) != 0;
+}
+
 /* ---- of the workspace ---- */
 
 static bool name_of(int fd, char path[PATH_MAX])

@@ -190,6 +190,8 @@ static int bind_entry(struct cb_request *q, const struct cb_entry *e, int folder
 	r = fstatat(folder, e->name, &st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : cb_sockets_bound(&st);
 	if (r < 0)
 		(void)unlinkat(folder, e->name, 0);
+	else
+		cb_made_note(folder, e->name);
 	return r;
 }
 
@@ -334,26 +336,6 @@ void cb_serve_connect(struct cb_request *q)
 
 /* ---- waiting ---- */
 
-/* A signal that the caller would act on ends its wait, as it would end the call. */
-static bool is_interrupted(struct cb_request *q)
-{
-	char text[2048];
-	static const char *const keys[] = { "\nSigPnd:\t", "\nShdPnd:\t", "\nSigBlk:\t", "\nSigIgn:\t" };
-	unsigned long long masks[4] = { 0 };
-	CB_AUTO_FD fd = -1;
-	ssize_t n = cb_caller_open(q, "status", O_RDONLY, &fd) == 0 ? read(fd, text, sizeof(text) - 1) : -1;
-
-	if (n < 0)
-		return true;
-	text[n] = '\0';
-	for (size_t i = 0; i < 4; i++) {
-		const char *at = strstr(text, keys[i]);
-
-		masks[i] = at != NULL ? strtoull(at + strlen(keys[i]), NULL, 16) : 0;
-	}
-	return ((masks[0] | masks[1]) & ~masks[2] & ~masks[3]) != 0;
-}
-
 /* 0 and errors are results; -EAGAIN: not yet. */
 static int look(struct waiter *w, bool ready)
 {
@@ -371,7 +353,7 @@ static int look(struct waiter *w, bool ready)
 	}
 	if (!cb_notify_valid(w->notification.id))
 		return -ESRCH;
-	return is_interrupted(&w->request) ? -EINTR : -EAGAIN;
+	return cb_caller_interrupted(&w->request) ? -EINTR : -EAGAIN;
 }
 
 static void finish(struct waiter *w, int r)

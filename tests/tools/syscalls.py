@@ -75,7 +75,8 @@ With `workspace.mode` `rw`, and with `network.mode` `none`, some of these are se
 | call | what may be done |
 |---|---|
 | `open`, `openat`, `creat` | with flags that write or create: a file that is not protected; never a folder's \
-descriptor, no `O_TMPFILE`, no set-uid file, none with hard links from elsewhere |
+descriptor, no `O_TMPFILE`, no set-uid file, none with hard links from elsewhere; what \
+others have just made is waited for |
 | `mkdir`, `mkdirat`, `mknod`, `mknodat`, `symlink`, `symlinkat` | a new entry whose name is not protected; no \
 symbolic link to what is protected, or out of the workspace |
 | `link`, `linkat`, `rename`, `renameat` | if both names may be changed; no symbolic link to \

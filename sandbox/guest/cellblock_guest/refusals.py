@@ -205,6 +205,11 @@ class Refusals:
                 return "workspace.protect: programs outside would act on %s, so it is read-only here" % path
             if number == errno.EPERM and self.says.get("workspace.mode") == "rw":
                 return self._elsewhere(path)
+            if number == errno.EBUSY and self.says.get("workspace.mode") == "rw":
+                return "%s: a program outside keeps making %s anew, or too many calls wait for such files" % (
+                    self.said("workspace.mode"),
+                    path,
+                )
             return None
         if number == errno.EBUSY:
             return None
