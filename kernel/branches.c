@@ -129,8 +129,10 @@ static void tell_init(struct cb_kernel *k, struct cb_branch *b, enum cb_init_op 
 {
 	int r = cb_guest_tell_init_of(k, op, arg, b->lane.number);
 
-	if (r == 0 && op != CB_INIT_DROP)
+	if (r == 0 && op != CB_INIT_DROP) {
 		b->signals++;
+		cb_guest_signal_asked(k);
+	}
 	if (r < 0 && op == CB_INIT_DROP) /* else nothing could end it */
 		cb_guest_kill(k, "pid 1 of the jail does not take messages");
 }

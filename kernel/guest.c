@@ -66,7 +66,8 @@ static void close_channels(struct cb_kernel *k)
 	cb_loop_arm(&k->loop, g->deadline_timer, 0);
 	cb_loop_arm(&k->loop, g->resume_timer, 0);
 	cb_guest_interrupted(k);
-	g->signals = 0;
+	cb_loop_arm(&k->loop, g->unsent_timer, 0);
+	g->signals = g->unsent = 0;
 }
 
 static void start_failed(struct cb_kernel *k)
@@ -374,6 +375,8 @@ static void on_init(void *context, short revents)
 	ssize_t n = recv(g->init, &m, sizeof(m), MSG_DONTWAIT);
 
 	(void)revents;
+	if (n == (ssize_t)sizeof(m) && m.op == CB_INIT_SIGNALLED)
+		cb_guest_signal_sent(k);
 	if (n == (ssize_t)sizeof(m) && m.op == CB_INIT_EXITED)
 		exited(k, m.arg);
 	else if (n == (ssize_t)sizeof(m) && m.op == CB_INIT_SIGNALLED && m.number == 0)
@@ -509,8 +512,9 @@ static void on_deadline(void *context)
 	case CB_GUEST_RESTORING: /* twins.c has a clock of its own */
 		break;
 	case CB_GUEST_ENDING:
-		/* the kernel owes us this death: ask again, and wait on */
+		/* the kernel owes us this death: ask again, also pid 1 for a broker that is stopped, and wait on */
 		(void)cb_broker_kill(&g->broker, g->jail);
+		(void)cb_guest_tell_init(k, CB_INIT_TERMINATE, 0);
 		cb_loop_arm(&k->loop, g->deadline_timer, cb_now_ns() + END_DEADLINE);
 		break;
 	case CB_GUEST_NONE:
@@ -649,10 +653,12 @@ int cb_guest_init(struct cb_kernel *k)
 	g->deadline_timer = cb_loop_add_timer(&k->loop, on_deadline, k);
 	g->resume_timer = cb_loop_add_timer(&k->loop, cb_guest_on_resume, k);
 	g->nudge_timer = cb_loop_add_timer(&k->loop, cb_guest_on_nudge, k);
+	g->unsent_timer = cb_loop_add_timer(&k->loop, cb_guest_on_unsent, k);
 	g->broker_slot = -1;
 	if (g->broker.fd >= 0) /* else there is no jail, and guest.failure says why */
 		g->broker_slot = cb_loop_add(&k->loop, NULL, g->broker.fd, ZMQ_POLLIN, on_broker, k);
-	if (g->deadline_timer < 0 || g->resume_timer < 0 || g->nudge_timer < 0 || cb_side_init(k) < 0)
+	if (g->deadline_timer < 0 || g->resume_timer < 0 || g->nudge_timer < 0 || g->unsent_timer < 0 ||
+	    cb_side_init(k) < 0)
 		return -ENOSPC;
 	return cb_half_frame_init(k);
 }

@@ -59,11 +59,12 @@ struct cb_guest {
 	bool retired;		    /* timeout.idle ended it: no new one until there is a request */
 	struct cb_half_frame half;
 	int half_timer;
-	int nudge_timer;
+	int nudge_timer, unsent_timer;
 	int64_t nudge_after;   /* ns until the next nudge */
 	bool interrupt_wanted; /* of what runs, and Python has not taken it */
 	unsigned interrupted;  /* INTERRUPTED frames that have come, see CB_WIRE_NUDGE */
 	unsigned signals;      /* that pid 1 was asked for, and has not yet sent */
+	unsigned unsent;       /* the same, with those for branches */
 	int deadline_timer, resume_timer, log_lines;
 	int64_t log_window;
 };

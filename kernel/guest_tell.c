@@ -15,6 +15,7 @@
 #define MS 1000000LL
 #define NUDGE_FIRST (50 * MS) /* an interrupt that Python has not taken is repeated after this, then twice as long */
 #define NUDGE_MAX (1000 * MS)
+#define SIGNAL_DEADLINE (15000 * MS) /* for pid 1 to send it, on a machine that is busy */
 
 /* ---- requests ---- */
 
@@ -134,8 +135,27 @@ int cb_guest_tell_init_of(struct cb_kernel *k, enum cb_init_op op, int arg, uint
 
 static void send_signal(struct cb_kernel *k, enum cb_init_op op, int number)
 {
-	if (cb_guest_tell_init(k, op, number) == 0)
-		k->guest.signals++;
+	if (cb_guest_tell_init(k, op, number) != 0)
+		return;
+	k->guest.signals++;
+	cb_guest_signal_asked(k);
+}
+
+void cb_guest_signal_asked(struct cb_kernel *k)
+{
+	if (k->guest.unsent++ == 0)
+		cb_loop_arm(&k->loop, k->guest.unsent_timer, cb_now_ns() + SIGNAL_DEADLINE);
+}
+
+void cb_guest_signal_sent(struct cb_kernel *k)
+{
+	if (k->guest.unsent > 0 && --k->guest.unsent == 0)
+		cb_loop_arm(&k->loop, k->guest.unsent_timer, 0);
+}
+
+void cb_guest_on_unsent(void *context)
+{
+	cb_guest_kill(context, "pid 1 of the jail does not answer");
 }
 
 void cb_guest_on_nudge(void *context)

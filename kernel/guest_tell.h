@@ -46,3 +46,8 @@ void cb_guest_signalled(struct cb_kernel *k); /* one was sent */
 void cb_guest_interrupted(struct cb_kernel *k);
 /* A timer's: the interrupt once more. */
 void cb_guest_on_nudge(void *context);
+/* Pid 1 was asked for a signal, also to a branch, and has sent one. What is asked next waits for it: a pid 1 that stays
+ * silent, which somebody outside may have stopped, is the end of the jail. */
+void cb_guest_signal_asked(struct cb_kernel *k);
+void cb_guest_signal_sent(struct cb_kernel *k);
+void cb_guest_on_unsent(void *context); /* a timer's: it was silent for too long */
