@@ -127,11 +127,19 @@ def start(nothing_left, request):
     starter.end()
 
 
+def with_python(kernel):
+    """Its Python is up: what is asked before that is said to be busy twice."""
+    asked = kernel.client.send("is_complete_request", {"code": "1"})
+    kernel.client.reply(asked)
+    kernel.client.until_idle(asked)
+    return kernel
+
+
 @pytest.fixture(scope="module")
 def shared(nothing_left, request):
     """One kernel for the tests of a module that do no harm to it."""
     starter = Starter(nothing_left / "shared", request.module)
-    starter.kernel = starter()
+    starter.kernel = with_python(starter())
     yield starter
     starter.end()
 
@@ -148,7 +156,7 @@ def pytest_runtest_makereport(item, call):
 def kernel(shared):
     """The module's kernel; a new one after a test that failed."""
     if shared.kernel.closed or not shared.kernel.alive():
-        shared.kernel = shared()
+        shared.kernel = with_python(shared())
     return shared.kernel
 
 

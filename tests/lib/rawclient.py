@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 import zmq
 
 DELIMITER = b"<IDS|MSG>"
-DEADLINE = 30.0 * float(os.environ.get("CELLBLOCK_TEST_SLOW", "1"))
+DEADLINE = 60.0 * float(os.environ.get("CELLBLOCK_TEST_SLOW", "1"))
 CHANNELS = ("shell", "control", "stdin", "iopub", "hb")
 
 

@@ -123,11 +123,11 @@ def test_order_on_shell(client, gate):
 
 @pytest.mark.parametrize("channel", ["control", "shell"])
 def test_timeout(start, channel):
-    c = start(args=["--set", "timeout.grace=0.3"]).client
-    r = run(c, "sh", "-c", LONG, channel=channel, timeout=0.5)
+    c = start(args=["--set", "timeout.grace=3"]).client
+    r = run(c, "sh", "-c", LONG, channel=channel, timeout=2)
     assert (r["status"], r["ename"], r["limit"], r["returncode"]) == ("error", "CommandTimeoutError", "time", None)
-    assert r["stdout"] == "running\nstopped\n" and "0.5" in r["evalue"], "SIGTERM first; what it said is told"
-    r = run(c, "sh", "-c", "trap '' TERM; echo stubborn; sleep 600 & wait; sleep 600", channel=channel, timeout=0.3)
+    assert r["stdout"] == "running\nstopped\n" and "2 s" in r["evalue"], "SIGTERM first; what it said is told"
+    r = run(c, "sh", "-c", "trap '' TERM; echo stubborn; sleep 600 & wait; sleep 600", channel=channel, timeout=1)
     assert (r["ename"], r["stdout"]) == ("CommandTimeoutError", "stubborn\n")
     assert c.run("6*7").result == "42"
     assert not c.kernel.running(lambda words: "600" in words), "its whole group is gone"
@@ -172,7 +172,7 @@ def test_limits_hold_for_commands(start):
 
 @pytest.mark.parametrize("channel", ["control", "shell"])
 def test_interrupt(client, channel):
-    msg_id = begin(client, "sh", "-c", "echo here > began; " + LONG, channel=channel)
+    msg_id = begin(client, "sh", "-c", LONG.replace("; while", "; echo here > began; while"), channel=channel)
     started(client, "began")
     assert client.request("interrupt_request", channel="control").content["status"] == "ok"
     r = finish(client, msg_id, channel)
@@ -219,7 +219,7 @@ def test_a_killed_helper_is_a_clear_error(client):
     assert r["stdout"] in ("", "partly\n")
     assert client.run("1").ok
     gone = client.kernel.running(lambda words: "601" in words)
-    assert not psutil.wait_procs(gone, 5)[1]
+    assert not psutil.wait_procs(gone, 60)[1]
 
 
 def test_a_stopped_helper_does_not_hang(start):

@@ -33,7 +33,7 @@ def test_it_is_the_jails(start):
     )
     c.says(cell, "running")
     got = usage(c)
-    assert got["kernel_memory"] - before["kernel_memory"] > 150 << 20  # more than one of them has; `before` may be high
+    assert got["kernel_memory"] - before["kernel_memory"] > 150 << 20  # more than one of them has
     assert got["kernel_cpu"] > 0
     c.request("interrupt_request", {}, channel="control")
     c.finish(cell)
