@@ -202,7 +202,7 @@ def test_everything_is_answered_when_the_broker_dies(start, when, number):
 
 @pytest.mark.parametrize("number", [*FATAL, signal.SIGSTOP])
 def test_everything_is_answered_when_pid_1_dies(start, number):
-    """Pid 1 takes no signal but the two that nobody can refuse. Where it is stopped an interrupt does not get through."""
+    """Pid 1 takes no signal but the two that nobody can refuse. Where it is stopped no interrupt gets through."""
     k = start()
     c, sent = k.client, {}
     sub = c.request("create_subshell_request", {}, channel="control").content["subshell_id"]
