@@ -278,7 +278,7 @@ def test_after_the_wait_the_name_of_then_is_judged(lab):
     cell = lab.start(PYTHON, "-c", SWITCHED)
     began = time.monotonic()
     lab.host(PYTHON, "-c", "open('made', 'w').write('HOST'); import os; os.rename('made', 'file')")
-    lab.host("sh", "-c", "sleep 0.5; mv file d/other; ln -s d/.envrc file")
+    lab.host("sh", "-c", "sleep 0.5; ln -s d/.envrc other; mv -T other file")
     quick = time.monotonic() - began < MOMENT
     out, err = cell.communicate(timeout=120)
     assert (lab.work / "d/.envrc").read_text() == "HOST\n", out
