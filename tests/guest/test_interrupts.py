@@ -288,3 +288,25 @@ def test_the_showing_of_an_error_is_interrupted(guest, ipython):
     result = guest.finish()
     assert result.error["ename"] == result.reply["ename"] and result.error["traceback"]
     assert len(result.of("ERROR")) == 1
+
+
+CALLBACK = (
+    "import time\nhere = get_ipython().events\ndef slow(*_):\n    here.unregister('{0}', slow)\n"
+    "    print('go', flush=True); time.sleep(100)\nhere.register('{0}', slow)"
+)
+
+
+@pytest.mark.parametrize("event, ename", [("pre_run_cell", "KeyboardInterrupt"), ("post_run_cell", "ZeroDivisionError")])
+def test_a_callback_of_ipython_is_interrupted(guest, ipython, event, ename):
+    """It ends the cell, with one error."""
+    if event == "pre_run_cell":
+        guest.run(CALLBACK.format(event) + "\nran = 0")
+        guest.start("ran = 1")
+    else:
+        guest.start(CALLBACK.format(event) + "\nran = 0\n1 / 0")
+    guest.until("STREAM", lambda f: "go" in f.content)
+    guest.interrupt()
+    result = guest.finish()
+    errors = [f.content["ename"] for f in guest.seen if f.kind == "ERROR" and f.request == result.request]
+    assert errors == [result.reply["ename"]] == [ename]
+    assert guest.run("ran").result == "0"

@@ -234,6 +234,10 @@ class ZMQInteractiveShell(InteractiveShell):
         except ValueError:
             print("No traceback available to show.", file=sys.stderr)
             return
+        if self._in_callback and issubclass(etype, KeyboardInterrupt):
+            self._callback_interrupted = True
+            if self._errors_sent:
+                return  # the cell had failed already
         self._refusal = self.guest.refusals.annotate(value)
         sent, interrupts = self._errors_sent, self.guest.interrupts
         hits = interrupts.hits
@@ -312,7 +316,6 @@ class ZMQInteractiveShell(InteractiveShell):
     def _run(self, raw_cell, store_history, silent, shell_futures, cell_id):
         info = _make_info(raw_cell, store_history, silent, shell_futures, cell_id)
         result = ExecutionResult(info)
-        events = self.events
         try:
             if not raw_cell or raw_cell.isspace():
                 return result
@@ -326,10 +329,20 @@ class ZMQInteractiveShell(InteractiveShell):
         finally:
             self.last_execution_succeeded = result.success
             self.last_execution_result = result
-            events.trigger("post_execute")
+            self._trigger("post_execute")
             if not silent:
-                events.trigger("post_run_cell", result)
+                self._trigger("post_run_cell", result)
         return result
+
+    def _trigger(self, event, *args):
+        """IPython shows what a callback raises and goes on; an interrupt ends the cell."""
+        self._in_callback, self._callback_interrupted = True, False
+        try:
+            self.events.trigger(event, *args)
+        finally:
+            self._in_callback = False
+        if self._callback_interrupted:
+            raise KeyboardInterrupt
 
     def _run_in_traps(self, raw_cell, store_history, silent, shell_futures, result):
         failure = None
@@ -339,9 +352,9 @@ class ZMQInteractiveShell(InteractiveShell):
             cell, failure = raw_cell, sys.exc_info()
         result.info.transformed_cell = cell
         self.cell_text = cell
-        self.events.trigger("pre_execute")
+        self._trigger("pre_execute")
         if not silent:
-            self.events.trigger("pre_run_cell", result.info)
+            self._trigger("pre_run_cell", result.info)
         if store_history and not ("get_ipython().run_line_magic(" in cell and "paste" in cell):
             self.history_manager.store_inputs(self.cell_number, cell, raw_cell)
         if not silent and self._logging():
@@ -484,6 +497,7 @@ class ZMQInteractiveShell(InteractiveShell):
         store = bool(metadata.get("store_history", True)) and not silent
         self.execution_count = metadata.get("execution_count") or self.execution_count
         self._errors_sent, self._last_traceback, self._display_error = 0, None, None
+        self._in_callback = False
         try:
             result = guest.interrupts.run(
                 guest.aio.run_plain, self._run, content["code"], store, silent, True, metadata.get("cell_id")
