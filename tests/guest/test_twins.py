@@ -550,3 +550,15 @@ def test_threads_that_log_all_the_time(new_guest):
     assert guest.run("go = False; [t.join() for t in threads]; 1").ok
     lose(guest, twin)
     assert "later" in guest.run("logging.error('later')").stderr
+
+
+def test_a_pipe_that_is_opened_as_the_twin_is_forked_ends_with_the_guest(guest):
+    """As subprocess does in another thread, which waits for that end. A hook at the fork comes as late as it can."""
+    guest.run(
+        "import os\nme, ends = os.getpid(), []\n"
+        "def open_one():\n    if os.getpid() == me and not ends: ends.extend(os.pipe())\n"
+        "os.register_at_fork(before=open_one)"
+    )
+    assert guest.checkpoint().reply["status"] == "ok"
+    code = "os.close(ends[1]); os.set_blocking(ends[0], False)\ntry: got = os.read(ends[0], 1)\n"
+    assert guest.run(code + "except BlockingIOError: got = None\ngot").result == "b''"

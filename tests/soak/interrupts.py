@@ -138,7 +138,7 @@ def one_round(client, rng, tally, kinds, after, subshell=None, limit=False):
             done = client.finish(cell, timeout=rawclient.DEADLINE if limit else AGAIN)
             break
         except rawclient.NoMessage:
-            if limit or clicks >= 5:
+            if limit or clicks >= 15:  # a flood of output keeps a client busy for long
                 raise
             clicks += 1
             interrupt(client, subshell)

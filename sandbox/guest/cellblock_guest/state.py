@@ -77,8 +77,13 @@ class Descriptors:
         self._pairs = pairs
         self._pipes = {}  # (device, inode) -> fds
         self._streams = [_identity(fd) for fd in (W.STDOUT, W.STDERR)]
+        self._seen = set()
+        self._look()
+
+    def _look(self):
         for fd in _open_fds():
-            if fd >= _FIRST:
+            if fd >= _FIRST and fd not in self._seen:
+                self._seen.add(fd)
                 self._note(fd)
 
     def _note(self, fd):
@@ -103,6 +108,7 @@ class Descriptors:
             os.dup2(fd, target, target in (W.STDOUT, W.STDERR))
         for fd in fds:
             os.close(fd)
+        self._look()  # other threads may have opened some until the fork
         for identity, ends in self._pipes.items():
             if identity in self._streams:
                 for fd in ends:
