@@ -296,7 +296,10 @@ CALLBACK = (
 )
 
 
-@pytest.mark.parametrize("event, ename", [("pre_run_cell", "KeyboardInterrupt"), ("post_run_cell", "ZeroDivisionError")])
+FIRST_ERROR = [("pre_run_cell", "KeyboardInterrupt"), ("post_run_cell", "ZeroDivisionError")]
+
+
+@pytest.mark.parametrize("event, ename", FIRST_ERROR)
 def test_a_callback_of_ipython_is_interrupted(guest, ipython, event, ename):
     """It ends the cell, with one error."""
     if event == "pre_run_cell":
