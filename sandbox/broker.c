@@ -58,7 +58,6 @@ struct broker {
 	pid_t layer_pid;   /* a child that works on the changes */
 	int layer_pidfd;   /* -1 = none */
 	bool restoring;	   /* it brings files back, through the jail's mount */
-	uint32_t snapshot; /* the last that was taken */
 	struct {	   /* a SPAWN that waits for the end of the jail before it */
 		bool waits;
 		uint32_t number;
@@ -251,7 +250,7 @@ static void write_report(const struct broker *b, const struct cb_broker_request 
 	if (request->op == CB_BROKER_LOOK)
 		cb_look_report(jail, &out);
 	else if (request->op == CB_BROKER_SNAPSHOT)
-		cb_snapshot_take(jail, request->jail, b->snapshot, &out);
+		cb_snapshot_take(jail, request->jail, &out);
 	else if (request->op == CB_BROKER_RESTORE)
 		cb_snapshot_restore(jail, living(b), request->jail, &out);
 	else if (request->op == CB_BROKER_FORGET)
@@ -292,10 +291,10 @@ static void on_layer(struct broker *b, const struct cb_broker_request *request, 
 	b->layer_pidfd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
 	b->layer_pid = pid;
 	b->restoring = request->op == CB_BROKER_RESTORE;
-	if (request->op == CB_BROKER_SNAPSHOT)
-		b->snapshot = request->jail;
-	if (request->op == CB_BROKER_DISCARD && pid > 0)
+	if (request->op == CB_BROKER_DISCARD && pid > 0) {
 		cb_fd_close(&b->jail.upper_fd[CB_UPPER_WORKSPACE]);
+		cb_fd_close(&b->jail.watch_fd);
+	}
 }
 
 /* Returns false at the supervisor's end. */

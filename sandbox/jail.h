@@ -35,6 +35,7 @@ struct cb_jail {
 	int *mount_fds;
 	int root_fd;           /* from_root: detached mount of spec->root_path; -1 else */
 	int upper_fd[CB_UPPERS]; /* detached mounts of the last jail's upper layers; -1 = none yet */
+	int watch_fd;	       /* tells what changes in the workspace's layer (snapshot_watch.h); -1 = nothing does */
 	int merged_fd;         /* detached mount of the last jail's overlay workspace; -1 = none */
 	bool packages_dropped; /* the last jail's layer over the prefix was given up: the next jail's user is told */
 	int ns_fds[2];         /* pid 1: its user and mount namespaces, for the notifier; -1 = none */

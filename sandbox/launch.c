@@ -213,6 +213,11 @@ static int await_guest(struct cb_jail *jail, int fd, struct cb_inmate *inmate, s
 			jail->merged_fd = cb_fd_take(&upper);
 			continue;
 		}
+		if (message.kind == CB_SYNC_WATCH) {
+			cb_fd_close(&jail->watch_fd);
+			jail->watch_fd = cb_fd_take(&upper);
+			continue;
+		}
 		if (message.kind == CB_SYNC_NOTIFIER) {
 			r = take_notifier(jail, inmate, message.upper, &upper, err);
 			if (r < 0)

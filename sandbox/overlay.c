@@ -12,6 +12,7 @@
 #include "jail.h"
 #include "mounts.h"
 #include "process.h"
+#include "snapshot_watch.h"
 
 #include <cellblock/fd.h>
 #include <dirent.h>
@@ -187,9 +188,21 @@ static int mount_overlay(int *ret_mnt)
 	return 0;
 }
 
+/* A new layer's changes are watched from its first mount on. Without that a snapshot looks at all of them. */
+static void watch(const struct cb_jail *jail, int merged)
+{
+	struct cb_sync message = { .kind = CB_SYNC_WATCH };
+	CB_AUTO_FD layer = open(UPPER, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	CB_AUTO_FD told = -1;
+
+	if (layer >= 0 && cb_watch_start(layer, merged, &told) == 0)
+		(void)cb_fd_send(jail->sync_fd, &message, sizeof(message), &told, 1);
+}
+
 int cb_overlay_make(struct cb_jail *jail, enum cb_upper which, int lower, const struct cb_overlay_size *size,
 		    int *ret_mnt)
 {
+	bool watched = which == CB_UPPER_WORKSPACE && jail->upper_fd[which] < 0;
 	struct stat st;
 	int r = fstat(lower, &st) < 0 ? -errno : 0;
 
@@ -197,5 +210,9 @@ int cb_overlay_make(struct cb_jail *jail, enum cb_upper which, int lower, const 
 		r = stage(lower, LOWER);
 	if (r == 0)
 		r = stage_upper(jail, which, size, &st);
-	return r < 0 ? r : mount_overlay(ret_mnt);
+	if (r == 0)
+		r = mount_overlay(ret_mnt);
+	if (r == 0 && watched)
+		watch(jail, *ret_mnt);
+	return r;
 }

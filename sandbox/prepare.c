@@ -73,6 +73,7 @@ int cb_jail_prepare(struct cb_jail *jail, struct cb_jail_spec *spec, int spec_fd
 				  .level = CB_LEVEL_NO_CGROUP,
 				  .workspace_fd = -1,
 				  .merged_fd = -1,
+				  .watch_fd = -1,
 				  .tree_fd = -1,
 				  .ns_fds = { -1, -1 },
 				  .sync_fd = -1,

@@ -5,10 +5,8 @@
  * the snapshots' own folder; the merged folder is written with the jail's uid. Started by root, root's rights are not
  * used for any of them. The walk ends: depth is bounded, and entries by the layer's own limit.
  *
- * A snapshot has the layer's own form: whiteouts and opaque folders as overlayfs keeps them. A file that has not
- * changed since the last snapshot is a hard link to the copy there. Whether it has is seen by its change time, which
- * code in the jail cannot set, and which the copy bears as its access time. When a snapshot was begun is its folder's
- * modification time: a file that had changed just before might have changed again within the same tick of the clock.
+ * Beside the changes lies one folder with an index of all snapshots (snapshot_index.c) and the contents that they need,
+ * each once. What changed since the last one is found in snapshot_take.c; here it is brought back.
  *
  * Callers: broker.c.
  */
@@ -17,6 +15,7 @@
 #include "layer.h"
 #include "links.h"
 #include "mounts.h"
+#include "snapshot_parts.h"
 #include "still.h"
 
 #include <cellblock/fd.h>
@@ -31,39 +30,47 @@
 #include <time.h>
 #include <unistd.h>
 
-#define DEPTH_MAX 120	   /* four descriptors each */
-#define STILL_MS 5000	   /* to stop: on a busy machine, in the kernel */
+#define DEPTH_MAX CB_SNAPSHOT_DEPTH_MAX
+#define STILL_MS 5000 /* to stop: on a busy machine, in the kernel */
 #define MOVING "not every process of the jail could be stopped, so none was touched"
-#define TICK_NS 20000000ll /* change times are no finer than the kernel's clock tick */
 
 struct work {
 	const struct cb_jail *jail;
 	struct cb_layer rights; /* whose rights are taken on for the lower layer */
-	struct timespec before; /* take: when the last one was begun */
-	unsigned long long entries, left;
-	char reason[256]; /* of the first that was left */
+	struct cb_tally tally;
+	struct cb_kept ix;
+	uint32_t number; /* of the snapshot */
 	struct cb_walk_path path;
-	int root;	       /* of what is written: the snapshot, or the merged folder */
-	int upper;	       /* restore: the layer's folder of changes; else -1 */
+	int root;	       /* the merged folder */
+	int upper;	       /* the layer's folder of changes */
 	struct cb_links names; /* files with several names, and the first that was written */
-	struct cb_links taken; /* restore: files with several names that are one of the snapshot's by now */
+	struct cb_links taken; /* files with several names that are one of the snapshot's by now */
 };
 
-static void leave(struct work *w, const char *name, int code)
+void cb_tally_leave(struct cb_tally *t, const char *name, int code)
 {
-	if (w->left++ == 0)
-		snprintf(w->reason, sizeof(w->reason), "%s: %s", name,
+	if (t->left++ == 0)
+		snprintf(t->reason, sizeof(t->reason), "%s: %s", name,
 			 code == -EINTR ? "it took too long" : strerror(-code));
 }
 
-/* Whether the work is to end; what is not done by then is left. */
-static bool stopped(struct work *w)
+bool cb_tally_stopped(struct cb_tally *t)
 {
 	if (!cb_layer_stopped())
 		return false;
-	if (w->left == 0)
-		leave(w, "what was not reached", -EINTR);
+	if (t->left == 0)
+		cb_tally_leave(t, "what was not reached", -EINTR);
 	return true;
+}
+
+static void leave(struct work *w, const char *name, int code)
+{
+	cb_tally_leave(&w->tally, name, code);
+}
+
+static bool stopped(struct work *w)
+{
+	return cb_tally_stopped(&w->tally);
 }
 
 /* The path of an entry in the folder that is looked at, or NULL: then its further names become files of their own. */
@@ -83,7 +90,7 @@ static bool in_layer(const struct work *w, const char *path, struct stat *ret_st
 }
 
 /* `file` was written as `name`: from now on its other names can be linked to it. */
-static void keep_name(struct work *w, const struct stat *file, int folder, const char *name)
+static void keep_name(struct work *w, const struct stat *file, const char *name)
 {
 	char buf[PATH_MAX];
 	const char *path = entry_path(w, name, buf);
@@ -91,7 +98,7 @@ static void keep_name(struct work *w, const struct stat *file, int folder, const
 
 	if (file->st_nlink < 2 || path == NULL)
 		return;
-	if (w->upper >= 0 ? in_layer(w, path, &to) : fstatat(folder, name, &to, AT_SYMLINK_NOFOLLOW) == 0)
+	if (in_layer(w, path, &to))
 		cb_links_add(&w->names, file, path, &to);
 }
 
@@ -129,134 +136,21 @@ static int open_folder(int dirfd, const char *name, int *ret_fd)
 	return cb_open_beneath(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, ret_fd);
 }
 
-/* ---- taking ---- */
-
-static bool unchanged(const struct work *w, int last, const char *name, const struct stat *st)
-{
-	struct stat copy;
-	long long since;
-
-	if (last < 0 || fstatat(last, name, &copy, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(copy.st_mode))
-		return false;
-	since = (w->before.tv_sec - st->st_ctim.tv_sec) * 1000000000ll + w->before.tv_nsec - st->st_ctim.tv_nsec;
-	return since > TICK_NS && copy.st_size == st->st_size && copy.st_atim.tv_sec == st->st_ctim.tv_sec &&
-	       copy.st_atim.tv_nsec == st->st_ctim.tv_nsec;
-}
-
-static int copy_file(int from_folder, int to_folder, const char *name)
-{
-	CB_AUTO_FD from = -1;
-	CB_AUTO_FD to = -1;
-	struct stat st;
-	int r = cb_layer_open_file(from_folder, name, &st);
-
-	if (r < 0)
-		return r;
-	from = r;
-	to = openat(to_folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (to < 0)
-		return -errno;
-	r = cb_layer_copy_data(from, to, st.st_size, NULL);
-	if (r == 0 && (fchmod(to, st.st_mode & 0777) < 0 ||
-		       futimens(to, (const struct timespec[2]){ st.st_ctim, st.st_mtim }) < 0))
-		r = -errno;
-	if (r < 0)
-		(void)unlinkat(to_folder, name, 0);
-	return r;
-}
-
-static int copy_link(int from_folder, int to_folder, const char *name)
-{
-	char target[PATH_MAX];
-	int r = cb_layer_read_link(from_folder, name, target);
-
-	return r < 0 ? r : symlinkat(target, to_folder, name) < 0 ? -errno : 0;
-}
-
-static void take_folder(struct work *w, int upper, int store, int last, int depth);
-
-static int take_below(struct work *w, int upper, int store, int last, const char *name, mode_t mode, int depth)
-{
-	CB_AUTO_FD above = -1;
-	CB_AUTO_FD copy = -1;
-	CB_AUTO_FD old = -1;
-	int r = depth >= DEPTH_MAX ? -ELOOP : open_folder(upper, name, &above);
-	size_t before;
-
-	if (r == 0 && mkdirat(store, name, 0700) < 0)
-		r = -errno;
-	if (r == 0)
-		r = open_folder(store, name, &copy);
-	if (r < 0)
-		return r;
-	if (last >= 0)
-		(void)open_folder(last, name, &old);
-	if (cb_layer_is_opaque(above) && fsetxattr(copy, "user.overlay.opaque", "y", 1, 0) < 0)
-		return -errno;
-	before = cb_walk_down(&w->path, name);
-	take_folder(w, above, copy, old, depth + 1);
-	cb_walk_up(&w->path, before);
-	return fchmod(copy, mode & 0777) < 0 ? -errno : 0;
-}
-
-static int take_file(struct work *w, int upper, int store, int last, const char *name, const struct stat *st)
-{
-	const struct cb_link *link = st->st_nlink > 1 ? cb_links_find(&w->names, st) : NULL;
-	int r = 0;
-
-	if (link != NULL && cb_links_make(link, w->root, store, name) == 0)
-		return 0;
-	if (!unchanged(w, last, name, st) || linkat(last, name, store, name, 0) < 0)
-		r = copy_file(upper, store, name);
-	if (r == 0)
-		keep_name(w, st, store, name);
-	return r;
-}
-
-static int take_entry(struct work *w, int upper, int store, int last, const char *name, int depth)
-{
-	struct stat st;
-
-	if (fstatat(upper, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == ENOENT ? 0 : -errno;
-	w->entries++;
-	if (cb_layer_is_whiteout(&st))
-		return mknodat(store, name, S_IFCHR, 0) < 0 ? -errno : 0;
-	if (S_ISDIR(st.st_mode))
-		return take_below(w, upper, store, last, name, st.st_mode, depth);
-	if (S_ISLNK(st.st_mode))
-		return copy_link(upper, store, name);
-	if (!S_ISREG(st.st_mode))
-		return -ENOTSUP;
-	return take_file(w, upper, store, last, name, &st);
-}
-
-static void take_folder(struct work *w, int upper, int store, int last, int depth)
-{
-	struct cb_strv names = { 0 };
-	int r = cb_layer_list(upper, &names);
-
-	if (r < 0)
-		leave(w, "a folder", r);
-	for (size_t i = 0; i < names.count && !stopped(w); i++) {
-		r = take_entry(w, upper, store, last, names.items[i], depth);
-		if (r < 0)
-			leave(w, names.items[i], r);
-	}
-	cb_strv_release(&names);
-}
-
 /* ---- restoring ---- */
 
-/* The same folder in four trees; -1 where it is not. `lower` is not there below one that was made anew. */
+/* The same folder in three trees, -1 where it is not, and in the snapshot. `lower` is not there below one that was made
+ * anew. */
 struct place {
-	int merged, upper, store, lower;
-	bool fresh; /* merged was made just now: all of it is to be filled in */
+	int merged, upper, lower;
+	const struct cb_node *node; /* NULL: the snapshot has nothing of it */
+	bool opaque;		    /* it was made anew in the snapshot */
+	bool fresh;		    /* merged was made just now: all of it is to be filled in */
 };
 
 /* What an entry was, and where its content lies. */
 struct wanted {
 	bool exists, below; /* below: it is the lower layer's */
+	const struct cb_state *kept;
 	struct stat st;
 };
 
@@ -289,8 +183,17 @@ static struct wanted find_wanted(const struct work *w, const struct place *p, co
 {
 	struct wanted want = { 0 };
 
-	if (p->store >= 0 && fstatat(p->store, name, &want.st, AT_SYMLINK_NOFOLLOW) == 0) {
-		want.exists = !cb_layer_is_whiteout(&want.st);
+	if (p->node != NULL)
+		want.kept = cb_kept_at(&w->ix, cb_kept_find(&w->ix, p->node, name), w->number);
+	if (want.kept != NULL) {
+		const struct cb_state *s = want.kept;
+
+		want.exists = s->kind == CB_STATE_ENTRY;
+		want.st = (struct stat){ .st_mode = s->mode,
+					 .st_size = s->size,
+					 .st_ino = s->ino,
+					 .st_nlink = s->linked ? 2 : 1,
+					 .st_mtim = s->mtime };
 		return want;
 	}
 	if (p->lower < 0)
@@ -303,11 +206,12 @@ static struct wanted find_wanted(const struct work *w, const struct place *p, co
 
 static int open_source(const struct work *w, const struct place *p, const struct wanted *want, const char *name)
 {
+	char content[CB_CONTENT_NAME];
 	struct stat st;
 	int fd;
 
 	if (!want->below)
-		return cb_layer_open_file(p->store, name, &st);
+		return cb_layer_open_file(w->ix.store, cb_kept_content_name(want->kept->content, content), &st);
 	as_owner(w);
 	fd = cb_layer_open_file(p->lower, name, &st);
 	back_from_owner(w);
@@ -383,7 +287,7 @@ static int restore_file(struct work *w, const struct place *p, const struct want
 	}
 	r = fill_file(w, p, want, name, now);
 	if (r == 0 && !want->below)
-		keep_name(w, &want->st, p->merged, name);
+		keep_name(w, &want->st, name);
 	if (now != NULL && shared)
 		cb_links_add(&w->taken, &st, "", &st);
 	return r;
@@ -391,14 +295,16 @@ static int restore_file(struct work *w, const struct place *p, const struct want
 
 static int restore_link(const struct work *w, const struct place *p, const struct wanted *want, const char *name)
 {
-	char target[PATH_MAX];
+	char target[PATH_MAX], content[CB_CONTENT_NAME];
 	int r;
 
-	if (want->below)
+	if (want->below) {
 		as_owner(w);
-	r = cb_layer_read_link(want->below ? p->lower : p->store, name, target);
-	if (want->below)
+		r = cb_layer_read_link(p->lower, name, target);
 		back_from_owner(w);
+	} else {
+		r = cb_layer_read_link(w->ix.store, cb_kept_content_name(want->kept->content, content), target);
+	}
 	if (r < 0)
 		return r;
 	if (unlinkat(p->merged, name, 0) < 0 && errno != ENOENT)
@@ -411,22 +317,24 @@ static void restore_folder(struct work *w, const struct place *p, int depth);
 static int restore_below(struct work *w, const struct place *p, const struct wanted *want, const char *name, bool there,
 			 int depth)
 {
-	struct place in = { .merged = -1, .upper = -1, .store = -1, .lower = -1, .fresh = !there };
+	struct place in = { .merged = -1, .upper = -1, .lower = -1, .fresh = !there };
 	int r = depth >= DEPTH_MAX ? -ELOOP : 0;
 	size_t before;
 
 	if (r == 0 && !there && mkdirat(p->merged, name, 0700) < 0)
 		r = -errno;
-	if (r == 0 && p->store >= 0 && !want->below)
-		r = open_folder(p->store, name, &in.store);
+	if (r == 0 && !want->below) {
+		in.node = cb_kept_find(&w->ix, p->node, name);
+		in.opaque = want->kept->opaque;
+	}
 	if (r == 0 && p->upper >= 0 && there)
 		(void)open_folder(p->upper, name, &in.upper);
-	if (r == 0 && p->lower >= 0 && (in.store < 0 || !cb_layer_is_opaque(in.store))) {
+	if (r == 0 && p->lower >= 0 && !in.opaque) {
 		as_owner(w);
 		(void)open_folder(p->lower, name, &in.lower);
 		back_from_owner(w);
 	}
-	if (r == 0 && (in.fresh || in.store >= 0 || in.upper >= 0)) {
+	if (r == 0 && (in.fresh || in.node != NULL || in.upper >= 0)) {
 		if (there)
 			(void)cb_unlock_entry(p->merged, name, S_IFDIR, 0700);
 		r = open_folder(p->merged, name, &in.merged);
@@ -439,7 +347,6 @@ static int restore_below(struct work *w, const struct place *p, const struct wan
 	}
 	cb_fd_close(&in.merged);
 	cb_fd_close(&in.upper);
-	cb_fd_close(&in.store);
 	cb_fd_close(&in.lower);
 	return r;
 }
@@ -450,7 +357,9 @@ static int restore_entry(struct work *w, const struct place *p, const char *name
 	struct stat now;
 	bool there = fstatat(p->merged, name, &now, AT_SYMLINK_NOFOLLOW) == 0;
 
-	w->entries++;
+	w->tally.entries++;
+	if (want.kept != NULL && want.kept->kind == CB_STATE_LOST)
+		return -ENODATA;
 	if (there && (!want.exists || (now.st_mode & S_IFMT) != (want.st.st_mode & S_IFMT))) {
 		remove_entry(w, p->merged, name, depth);
 		there = false;
@@ -461,7 +370,22 @@ static int restore_entry(struct work *w, const struct place *p, const char *name
 		return restore_below(w, p, &want, name, there, depth);
 	if (S_ISLNK(want.st.st_mode))
 		return restore_link(w, p, &want, name);
-	return S_ISREG(want.st.st_mode) ? restore_file(w, p, &want, name, there ? &now : NULL) : -ENOTSUP;
+	if (S_ISREG(want.st.st_mode))
+		return restore_file(w, p, &want, name, there ? &now : NULL);
+	if (there)
+		return 0;
+	return mknodat(p->merged, name, want.st.st_mode & (S_IFMT | 0777), 0) < 0 ? -errno : 0;
+}
+
+static int add_kept(const struct work *w, const struct cb_node *folder, struct cb_strv *names)
+{
+	const struct cb_node *n = folder != NULL ? cb_kept_node(&w->ix, folder->child) : NULL;
+	int r = 0;
+
+	for (; n != NULL && r == 0; n = cb_kept_node(&w->ix, n->next))
+		if (cb_kept_at(&w->ix, n, w->number) != NULL)
+			r = cb_strv_add(names, n->name);
+	return r;
 }
 
 static void add_names(struct work *w, int folder, bool owners, struct cb_strv *names)
@@ -482,12 +406,12 @@ static void add_names(struct work *w, int folder, bool owners, struct cb_strv *n
 /* Only names in which a layer differs from the folder below it can differ from each other. */
 static void restore_folder(struct work *w, const struct place *p, int depth)
 {
-	bool all = p->fresh || (p->upper >= 0 && cb_layer_is_opaque(p->upper)) ||
-		   (p->store >= 0 && cb_layer_is_opaque(p->store));
+	bool all = p->fresh || (p->upper >= 0 && cb_layer_is_opaque(p->upper)) || p->opaque;
 	struct cb_strv names = { 0 };
 
+	if (add_kept(w, p->node, &names) < 0)
+		leave(w, "a folder", -ENOMEM);
 	add_names(w, p->upper, false, &names);
-	add_names(w, p->store, false, &names);
 	if (all)
 		add_names(w, p->lower, true, &names);
 	for (size_t i = 0; i < names.count && !stopped(w); i++) {
@@ -503,21 +427,28 @@ static void restore_folder(struct work *w, const struct place *p, int depth)
 
 /* ---- the three requests ---- */
 
-static int open_store(const struct cb_jail *jail, uint32_t number, bool make, int *ret_fd)
+static int open_index(struct work *w, bool make)
 {
-	int upper = jail->upper_fd[CB_UPPER_WORKSPACE];
-	char name[16];
-	CB_AUTO_FD all = -1;
-	int r = 0;
+	int upper = w->jail->upper_fd[CB_UPPER_WORKSPACE], store = -1;
+	int r = upper < 0 ? -ENOENT : 0;
 
-	snprintf(name, sizeof(name), "%u", number);
 	if (make && mkdirat(upper, CB_SNAPSHOT_FOLDER, 0700) < 0 && errno != EEXIST)
 		r = -errno;
 	if (r == 0)
-		r = open_folder(upper, CB_SNAPSHOT_FOLDER, &all);
-	if (r == 0 && make && mkdirat(all, name, 0700) < 0)
-		r = -errno;
-	return r < 0 ? r : open_folder(all, name, ret_fd);
+		r = open_folder(upper, CB_SNAPSHOT_FOLDER, &store);
+	if (r == 0)
+		r = cb_kept_open(store, make, &w->ix);
+	if (r < 0)
+		cb_fd_close(&store);
+	return r;
+}
+
+static void close_index(struct work *w)
+{
+	if (w->ix.head == NULL)
+		return;
+	cb_kept_close(&w->ix);
+	cb_fd_close(&w->ix.store);
 }
 
 /* Only what is there: a failure leaves -1. */
@@ -542,7 +473,6 @@ static void close_trees(struct work *w, struct place *p)
 	cb_links_release(&w->taken);
 	cb_fd_close(&p->merged);
 	cb_fd_close(&p->upper);
-	cb_fd_close(&p->store);
 	cb_fd_close(&p->lower);
 }
 
@@ -563,42 +493,37 @@ static void put_reply(const struct work *w, int code, struct cb_buf *out)
 		(void)cb_buf_append_str(out, ",\"traceback\":[]}");
 		return;
 	}
-	(void)cb_buf_printf(out, "{\"status\":\"ok\",\"entries\":%llu,\"left\":%llu,\"reason\":", w->entries, w->left);
-	(void)cb_json_write_cstr(out, w->reason);
+	(void)cb_buf_printf(out, "{\"status\":\"ok\",\"entries\":%llu,\"left\":%llu,\"reason\":", w->tally.entries, w->tally.left);
+	(void)cb_json_write_cstr(out, w->tally.reason);
 	(void)cb_buf_printf(out, ",\"cpu_s\":%.6f}", spent_s());
 }
 
-static const struct place nowhere = { .merged = -1, .upper = -1, .store = -1, .lower = -1 };
+static const struct place nowhere = { .merged = -1, .upper = -1, .lower = -1 };
 
-void cb_snapshot_take(const struct cb_jail *jail, uint32_t number, uint32_t last, struct cb_buf *out)
+void cb_snapshot_take(const struct cb_jail *jail, uint32_t number, struct cb_buf *out)
 {
 	struct work w = { .jail = jail };
 	struct place p = nowhere;
-	struct timespec begun[2];
-	CB_AUTO_FD old = -1;
-	struct stat st;
 	int r = open_trees(&w, &p);
 
 	(void)umask(0);
-	clock_gettime(CLOCK_REALTIME, &begun[0]);
-	begun[1] = begun[0];
-	if (r == 0 && last != 0 && open_store(jail, last, false, &old) == 0 && fstat(old, &st) == 0)
-		w.before = st.st_mtim;
 	if (r == 0)
-		r = open_store(jail, number, true, &p.store);
-	w.root = p.store;
-	w.upper = -1;
+		r = open_index(&w, true);
 	if (r == 0)
-		take_folder(&w, p.upper, p.store, old, 0);
-	if (r == 0 && futimens(p.store, begun) < 0)
-		r = -errno;
+		r = cb_kept_begin(&w.ix, number);
+	if (r == 0) {
+		r = cb_snapshot_look(&w.ix, p.upper, jail->watch_fd, &w.tally);
+		if (r < 0)
+			(void)cb_kept_drop(&w.ix, number);
+	}
+	close_index(&w);
 	close_trees(&w, &p);
 	put_reply(&w, r, out);
 }
 
 void cb_snapshot_restore(const struct cb_jail *jail, pid_t pid1, uint32_t number, struct cb_buf *out)
 {
-	struct work w = { .jail = jail };
+	struct work w = { .jail = jail, .number = number };
 	struct place p = nowhere;
 	int r = jail->merged_fd >= 0 && pid1 > 0 ? 0 : -ENOENT;
 
@@ -608,13 +533,18 @@ void cb_snapshot_restore(const struct cb_jail *jail, pid_t pid1, uint32_t number
 		r = open_trees(&w, &p);
 	(void)umask(0);
 	if (r == 0)
-		r = open_store(jail, number, false, &p.store);
+		r = open_index(&w, false);
+	if (r == 0 && !cb_kept_has(&w.ix, number))
+		r = -ENOENT;
 	if (r == 0)
 		r = open_folder(jail->merged_fd, ".", &p.merged);
 	w.root = p.merged;
 	w.upper = p.upper;
-	if (r == 0)
+	if (r == 0) {
+		p.node = cb_kept_node(&w.ix, w.ix.head->root);
 		restore_folder(&w, &p, 0);
+	}
+	close_index(&w);
 	close_trees(&w, &p);
 	put_reply(&w, r, out);
 }
@@ -622,15 +552,12 @@ void cb_snapshot_restore(const struct cb_jail *jail, pid_t pid1, uint32_t number
 void cb_snapshot_drop(const struct cb_jail *jail, uint32_t number, struct cb_buf *out)
 {
 	struct work w = { .jail = jail };
-	CB_AUTO_FD all = -1;
-	char name[16];
-	int r = jail->upper_fd[CB_UPPER_WORKSPACE] < 0 ? -ENOENT : 0;
+	int r;
 
 	as_inmate(jail);
-	snprintf(name, sizeof(name), "%u", number);
+	r = open_index(&w, false);
 	if (r == 0)
-		r = open_folder(jail->upper_fd[CB_UPPER_WORKSPACE], CB_SNAPSHOT_FOLDER, &all);
-	if (r == 0)
-		remove_entry(&w, all, name, 0);
+		r = cb_kept_drop(&w.ix, number);
+	close_index(&w);
 	put_reply(&w, r, out);
 }
