@@ -218,6 +218,17 @@ static int open_source(const struct work *w, const struct place *p, const struct
 	return fd;
 }
 
+static bool same_time(const struct stat *now, const struct wanted *want)
+{
+	return now->st_mtim.tv_sec == want->st.st_mtim.tv_sec && now->st_mtim.tv_nsec == want->st.st_mtim.tv_nsec;
+}
+
+static int set_time(int file, const struct wanted *want)
+{
+	return futimens(file, (const struct timespec[2]){ { .tv_nsec = UTIME_OMIT }, want->st.st_mtim }) < 0 ? -errno
+													      : 0;
+}
+
 /* In place where there is a file, so that one that a twin holds open is the same as before. */
 static int write_over(const struct place *p, int from, const struct wanted *want, const char *name,
 		      const struct stat *now)
@@ -238,10 +249,9 @@ static int write_over(const struct place *p, int from, const struct wanted *want
 	if (ftruncate(to, 0) < 0)
 		return -errno;
 	r = cb_layer_copy_data(from, to, want->st.st_size, NULL);
-	if (r == 0 && (fchmod(to, want->st.st_mode & 0777) < 0 ||
-		       futimens(to, (const struct timespec[2]){ { .tv_nsec = UTIME_OMIT }, want->st.st_mtim }) < 0))
+	if (r == 0 && fchmod(to, want->st.st_mode & 0777) < 0)
 		r = -errno;
-	return r;
+	return r < 0 ? r : set_time(to, want);
 }
 
 static int fill_file(const struct work *w, const struct place *p, const struct wanted *want, const char *name,
@@ -256,7 +266,7 @@ static int fill_file(const struct work *w, const struct place *p, const struct w
 		CB_AUTO_FD have = cb_layer_open_file(p->merged, name, &st);
 
 		if (have >= 0 && cb_layer_same_data(have, from))
-			return 0;
+			return same_time(now, want) ? 0 : set_time(have, want);
 		if (lseek(from, 0, SEEK_SET) < 0)
 			return -errno;
 	}

@@ -1,13 +1,15 @@
-"""What several files of attacks on names start from: see lib/nameslab.py."""
+"""What several files of jails start from: attacks on names (lib/nameslab.py), snapshots (lib/overlayfiles.py)."""
 
 import os
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
 
 import nameslab
+from overlayfiles import BUILD, Files
 
 
 @pytest.fixture
@@ -21,3 +23,36 @@ def lab(request, nothing_left):
     yield lab
     lab.end()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def who():
+    yield pytest.param((), id="me")
+    if os.geteuid() == 0:
+        yield pytest.param(("setpriv", "--reuid=65533", "--regid=65533", "--clear-groups"), id="user")
+
+
+@pytest.fixture(params=who())
+def files(request, tmp_path):
+    prefix = list(request.param)
+    for folder in (tmp_path, *tmp_path.parents):
+        if prefix and str(folder).count("/") > 1:
+            folder.chmod(folder.stat().st_mode | 0o055)
+    work = tmp_path / "work"
+    (work / "old/deep/er").mkdir(parents=True)
+    for name in ("a", "b", "old/c", "old/deep/d", "old/deep/er/e"):
+        (work / name).write_text(name * 100)
+    (work / "link").symlink_to("old/c")
+    if prefix:
+        subprocess.run(["chown", "-R", "65533:65533", str(work)], check=True)
+        if subprocess.run([*prefix, "test", "-x", f"{BUILD}/tests/spec-make"], check=False).returncode != 0:
+            pytest.skip("the build folder is out of the other user's reach")
+    made = []
+
+    def make(*more, prefix=prefix):
+        made.append(Files(work, prefix, *more))
+        return made[-1]
+
+    make.work, make.prefix = work, prefix
+    yield make
+    for each in made:
+        each.broker.close()

@@ -1,14 +1,7 @@
-"""Snapshots of an overlay workspace: files come back as they were, through the mount that the jail goes on using.
+"""Snapshots of an overlay workspace: files come back as they were, through the mount that the jail goes on using."""
 
-Driven at the broker and pid 1, without a supervisor: the guest is a small interpreter that is told what to do with its
-files, and a copy of it takes over before they come back.
-"""
-
-import json
 import os
 import random
-import select
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,158 +10,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "lib"))
 
-from broker import GO_ON, REGISTERED, RESTORED, TWIN, Broker  # noqa: E402
-from broker import RESTORE as TAKE_OVER  # noqa: E402
-
-BUILD = os.environ["CELLBLOCK_BUILD"]
-SNAPSHOT, RESTORE, FORGET = 7, 8, 9
-PYTHON = "/usr/bin/python3"
-GUEST = """
-import hashlib, json, os, shutil, signal, socket, struct, sys, time
-wire = socket.socket(fileno=3).makefile("rw")
-registry = socket.socket(fileno=6)
-over = False
-def tree():
-    seen = {}
-    for folder, folders, files in os.walk("."):
-        for name in folders + files:
-            path = os.path.join(folder, name)
-            st = os.lstat(path)
-            if os.path.islink(path): what = os.readlink(path)
-            elif os.path.isdir(path): what = None
-            else: what = hashlib.sha1(open(path, "rb").read()).hexdigest(), st.st_mtime_ns, st.st_nlink
-            seen[path] = [oct(st.st_mode), what]
-    return seen
-def apart(number, work):
-    # a process that registers as a twin
-    if os.fork():
-        os.wait()
-        return
-    if os.fork() == 0:
-        os.setsid()
-        registry.send(struct.pack("<I", number))
-        work()
-    os._exit(0)
-def twin(number):
-    global over
-    apart(number, serve)
-    over = True
-held = {}
-def serve():
-    for line in wire:
-        try: result = {"value": eval(json.loads(line))}
-        except Exception as e: result = {"error": repr(e)}
-        wire.write(json.dumps(result) + "\\n"); wire.flush()
-        while over: signal.pause()
-serve()
-"""
-
-
-class Files:
-    """A jail with an overlay on `folder`, and what is asked of it."""
-
-    def __init__(self, folder, prefix, *more):
-        self.broker = Broker(
-            BUILD,
-            f"argv={PYTHON}",
-            "argv=-c",
-            f"argv={GUEST}",
-            f"workspace_source={folder}",
-            "workspace_target=/work",
-            "workspace_mode=overlay",
-            "cwd=/work",
-            *more,
-            prefix=prefix,
-        )
-        self.count = self.twins = 0
-        self.start()
-
-    def start(self):
-        self.jail = self.broker.spawn()
-        self.wire = self.jail.wire.makefile("rw")
-
-    def do(self, expression):
-        self.wire.write(json.dumps(expression) + "\n")
-        self.wire.flush()
-        answer = json.loads(self.wire.readline())
-        assert "error" not in answer, (expression, answer)
-        return answer["value"]
-
-    def ask(self, op, number):
-        mine, theirs = os.pipe()
-        self.broker.ask(op, number, [theirs])
-        os.close(theirs)
-        data = b""
-        while select.select([mine], [], [], 30)[0]:
-            part = os.read(mine, 65536)
-            if not part:
-                break
-            data += part
-        os.close(mine)
-        return json.loads(data)
-
-    def snapshot(self):
-        self.count += 1
-        answer = self.ask(SNAPSHOT, self.count)
-        assert answer["status"] == "ok" and answer["left"] == 0, answer
-        return self.count
-
-    def twin(self, make):
-        """Has a process register as a twin, by an expression with its number."""
-        self.twins += 1
-        self.jail.tell(TWIN, self.twins)
-        self.do(make.format(self.twins))
-        self.await_word(REGISTERED, self.twins)
-        return self.twins
-
-    def await_word(self, op, number):
-        while self.jail.hear() != (op, number):
-            pass
-
-    def take_over(self):
-        """Nothing runs from then on."""
-        number = self.twin("twin({})")
-        self.jail.tell(TAKE_OVER, number)
-        self.await_word(RESTORED, number)
-
-    def restore(self, number):
-        self.take_over()
-        answer = self.ask(RESTORE, number)
-        self.jail.tell(GO_ON, 0)
-        assert answer["status"] == "ok" and answer["left"] == 0, answer
-
-
-def who():
-    yield pytest.param((), id="me")
-    if os.geteuid() == 0:
-        yield pytest.param(("setpriv", "--reuid=65533", "--regid=65533", "--clear-groups"), id="user")
-
-
-@pytest.fixture(params=who())
-def files(request, tmp_path):
-    prefix = list(request.param)
-    for folder in (tmp_path, *tmp_path.parents):
-        if prefix and str(folder).count("/") > 1:
-            folder.chmod(folder.stat().st_mode | 0o055)
-    work = tmp_path / "work"
-    (work / "old/deep/er").mkdir(parents=True)
-    for name in ("a", "b", "old/c", "old/deep/d", "old/deep/er/e"):
-        (work / name).write_text(name * 100)
-    (work / "link").symlink_to("old/c")
-    if prefix:
-        subprocess.run(["chown", "-R", "65533:65533", str(work)], check=True)
-        if subprocess.run([*prefix, "test", "-x", f"{BUILD}/tests/spec-make"], check=False).returncode != 0:
-            pytest.skip("the build folder is out of the other user's reach")
-    made = []
-
-    def make(*more):
-        made.append(Files(work, prefix, *more))
-        return made[-1]
-
-    make.work = work
-    yield make
-    for each in made:
-        each.broker.close()
+from overlayfiles import FORGET, RESTORE, SNAPSHOT  # noqa: E402
 
 
 def outside(folder):
@@ -399,9 +241,7 @@ def test_random_changes(files, seed):
     pick, f, known = random.Random(seed), files(), {}
     for _ in range(60):
         for _ in range(pick.randrange(1, 8)):
-            f.wire.write(json.dumps(random_change(pick)) + "\n")
-            f.wire.flush()
-            f.wire.readline()  # some can't be done: a parent that is a file
+            f.try_to(random_change(pick))  # some can't be done: a parent that is a file
         if known and pick.random() < 0.4:
             number = pick.choice(sorted(known))
             f.restore(number)

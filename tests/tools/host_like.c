@@ -22,6 +22,8 @@
  *
  * no-notifier a kernel that hands no calls to another process, as before Linux 5.0
  *
+ * no-watch    a kernel that tells no ordinary user's program what changes in its file systems, as before Linux 6.16
+ *
  * A list of refusals of our own making, not a copy of anybody's profile. Nothing outside of the program is changed.
  */
 #include <errno.h>
@@ -194,6 +196,14 @@ static void without_notifications(void)
 	load(filter);
 }
 
+static void without_watches(void)
+{
+	scmp_filter_ctx filter = new_filter();
+
+	must(seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(fanotify_init), 0), "fanotify_init");
+	load(filter);
+}
+
 /* ---- namespaces ---- */
 
 static void write_file(const char *path, const char *text)
@@ -321,7 +331,8 @@ int main(int argc, char **argv)
 		      { "capless", as_container_root }, { "apparmor", as_apparmor },
 		      { "old-proc", with_old_proc },	{ "no-userns", without_userns },
 		      { "no-cgroup", without_cgroups }, { "short", in_short_container },
-		      { "no-filter", without_filters },	{ "no-notifier", without_notifications } };
+		      { "no-filter", without_filters },	{ "no-notifier", without_notifications },
+		      { "no-watch", without_watches } };
 
 	for (size_t i = 0; argc > 2 && i < COUNT(kinds); i++) {
 		if (strcmp(argv[1], kinds[i].name) != 0)
@@ -332,7 +343,7 @@ int main(int argc, char **argv)
 	}
 	fprintf(stderr,
 		"usage: host-like docker|docker-old|capless|apparmor|old-proc|no-userns|no-cgroup|short|no-filter|"
-		"no-notifier "
+		"no-notifier|no-watch "
 		"PROGRAM [ARG]...\n");
 	return 2;
 }

@@ -1,0 +1,238 @@
+"""What a snapshot looks at: what changed, all of that, and where the kernel tells it nothing else.
+
+The kernel tells it from Linux 6.16 on; each test of what must not be missed also runs as on an older one, where a
+snapshot looks at all names.
+"""
+
+import os
+import random
+
+import pytest
+from overlayfiles import BUILD, FORGET
+
+KERNEL = tuple(int(n) for n in os.uname().release.split(".")[:2])
+told = pytest.mark.skipif(KERNEL < (6, 16), reason="before Linux 6.16 the kernel tells no jail what changed")
+
+
+@pytest.fixture(params=["told", "not-told"])
+def make(request, files):
+    if request.param == "told":
+        return files
+    return lambda *more: files(*more, prefix=[f"{BUILD}/tests/host-like", "no-watch", *files.prefix])
+
+
+def entries(f):
+    answer = f.ask(7, f.count + 1)
+    f.count += 1
+    assert answer["status"] == "ok" and answer["left"] == 0, answer
+    return answer["entries"]
+
+
+def settle(f):
+    """Files that were written just before a look are looked at once more."""
+    f.do("__import__('time').sleep(0.1)")
+    f.snapshot()
+    f.snapshot()
+
+
+@told
+def test_what_nobody_touched_is_not_looked_at(files):
+    f = files("limit_workspace=67108864")
+    f.do("[os.makedirs(f'many/{i}') for i in range(20)]")
+    f.do("[open(f'many/{i % 20}/{i}', 'w').write(str(i)) for i in range(2000)]")
+    settle(f)
+    assert entries(f) == 0
+    f.do("open('many/3/3', 'w').write('changed'), os.unlink('many/4/4'), open('many/5/new', 'w').write('new')")
+    assert 3 <= entries(f) < 30
+    f.do("[open(f'many/{i % 20}/{i}').read() for i in range(0, 2000, 100)]")
+    assert entries(f) < 100
+    f.do("len(list(os.walk('.')))")
+    assert entries(f) == 0, "listing folders changes nothing"
+    assert f.ask(FORGET, 1)["status"] == "ok"
+    assert entries(f) == 0
+
+
+@told
+def test_what_is_open_for_writing_is_looked_at_each_time(files):
+    f = files()
+    f.do("held.update(f=open('log', 'w')) or held['f'].write('x') and held['f'].flush()")
+    settle(f)
+    assert entries(f) == 1
+    f.do("held['f'].close()")
+    settle(f)
+    assert entries(f) == 0
+
+
+# Each: how it is prepared; what is done before the first snapshot (again before the second); what must come back.
+HIDDEN = {
+    "a mapped file": (
+        "[held.update(m=mmap.mmap(f.fileno(), 0)) for f in [open('m', 'w+b')] if f.write(bytes(8192)) and not f.flush()]",
+        "held['m'].__setitem__(slice(0, 5), b'%05d')",
+        "open('m', 'rb').read(5).decode()",
+    ),
+    "a mapped file of the folder below": (
+        "[held.update(m=mmap.mmap(f.fileno(), 0)) for f in [open('a', 'r+b')]]",
+        "held['m'].__setitem__(slice(0, 5), b'%05d')",
+        "open('a', 'rb').read(5).decode()",
+    ),
+    "an open file in a folder that is renamed": (
+        "os.mkdir('d0'), held.update(f=open('d0/f', 'w'))",
+        "os.rename([n for n in os.listdir() if n[0] == 'd'][0], 'd%05d'), held['f'].write('+%05d'), held['f'].flush()",
+        "[open(n + '/f').read() for n in os.listdir() if n[0] == 'd'][0]",
+    ),
+    "a file that is opened by a name it had": (
+        "open('was', 'w').close(), held.update(f=open('was')), os.mkdir('d'), os.link('was', 'd/is'), os.unlink('was')",
+        "open(f\"/proc/self/fd/{held['f'].fileno()}\", 'w').write('%05d')",
+        "open('d/is').read()",
+    ),
+    "a file that was made without a name": (
+        "held.update(f=os.open('.', os.O_TMPFILE | os.O_RDWR)), "
+        "os.link(f\"/proc/self/fd/{held['f']}\", 'named', src_dir_fd=held['f'], follow_symlinks=True)",
+        "os.pwrite(held['f'], b'%05d', 0)",
+        "open('named').read()",
+    ),
+    "another name of it": (
+        "open('one', 'w').close(), os.link('one', 'old/two')",
+        "open('one', 'w').write('%05d')",
+        "open('old/two').read()",
+    ),
+    "times that were put back": (
+        "open('f', 'w').write('00000')",
+        "open('f', 'w').write('%05d'), os.utime('f', ns=(1, 1))",
+        "open('f').read(), os.stat('f').st_mtime_ns",
+    ),
+    "cut by its name": ("open('f', 'w').write('x' * 99)", "os.truncate('f', 50 - %d)", "os.path.getsize('f')"),
+    "its mode": ("open('f', 'w').close()", "os.chmod('f', 0o600 + %d %% 8)", "os.stat('f').st_mode"),
+    "a folder exchanged for another": (
+        "[os.makedirs(d + '/in') or open(d + '/in/f', 'w').write(d) for d in ('p', 'q')]",
+        "os.rename('p', 't'), os.rename('q', 'p'), os.rename('t', 'q'), open('p/in/f', 'a').write('%d')",
+        "open('p/in/f').read(), open('q/in/f').read()",
+    ),
+    "a folder that is away for a while": (
+        "os.makedirs('p/in'), open('p/in/f', 'w').close()",
+        "os.rename('p', 'old/away'), open('old/away/in/f', 'w').write('%d'), os.rename('old/away', 'p')",
+        "open('p/in/f').read()",
+    ),
+    "a folder made anew over the one below": (
+        "shutil.rmtree('old')",
+        "shutil.rmtree('old', True), os.makedirs('old/deep'), open('old/deep/%d', 'w').close()",
+        "os.listdir('old'), os.listdir('old/deep')",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", HIDDEN)
+def test_no_change_is_missed(make, what):
+    prepare, change, look = HIDDEN[what]
+    f = make()
+    f.do(prepare)
+    known = {}
+    for step in range(8):
+        f.do(change % ((step,) * change.replace("%%", "").count("%")))
+        known[f.snapshot()] = f.do(look)
+        if step == 4:
+            settle(f)
+    for number in (8, 2, 9, 1):
+        if number in known:
+            f.restore(number)
+            assert f.do(look) == known[number], f"{what}, back at {number}"
+
+
+def test_a_mapping_outlives_the_descriptor_and_its_process(make):
+    """Whoever has it: here a child that shares it, and writes when it is told."""
+    f = make()
+    f.do("[held.update(m=mmap.mmap(f.fileno(), 0)) for f in [open('m', 'w+b')] if f.write(bytes(4096)) and not f.flush()]")
+    f.do("held.update(go=os.pipe(), done=os.pipe())")
+    f.do(
+        "os.fork() or [held['m'].__setitem__(0, c[0]) or os.write(held['done'][1], c)"
+        " for c in iter(lambda: os.read(held['go'][0], 1), b'')]"
+    )
+    f.do("held.pop('m').close()")
+    known = {}
+    for letter in "abcdef":
+        f.do(f"os.write(held['go'][1], {letter!r}.encode()), os.read(held['done'][0], 1)")
+        known[f.snapshot()] = letter
+    f.restore(3)
+    assert f.do("open('m').read(1)") == known[3]
+
+
+def test_more_than_the_kernel_keeps_in_mind(make):
+    f = make("limit_workspace=134217728")
+    f.do("os.mkdir('many'), open('many/first', 'w').write('1')")
+    f.snapshot()
+    f.do("[open(f'many/{i}', 'w').close() or os.unlink(f'many/{i}') for i in range(6000)]")
+    f.do("open('many/first', 'w').write('2'), open('many/last', 'w').write('3')")
+    then, at_then = f.snapshot(), f.do("tree()")
+    f.do("shutil.rmtree('many')")
+    f.restore(then)
+    assert f.do("tree()") == at_then
+
+
+def test_pipes_and_sockets_come_back(make):
+    f = make()
+    f.do("os.mkfifo('pipe', 0o640), held.update(s=socket.socket(socket.AF_UNIX)), held['s'].bind('sock')")
+    number, then = f.snapshot(), f.do("tree()")
+    f.do("os.unlink('pipe'), os.unlink('sock')")
+    f.restore(number)
+    assert f.do("tree()") == then
+
+
+def test_what_could_not_be_kept_stays_as_it_is(make):
+    f = make("limit_workspace=4194304")
+    f.do("open('big', 'wb').write(b'x' * 3000000), open('small', 'w').write('1')")
+    answer = f.ask(7, 1)
+    assert answer["left"] == 1 and answer["reason"].startswith("big: No space left"), answer
+    f.do("open('small', 'w').write('2')")
+    f.take_over()
+    answer = f.ask(8, 1)
+    f.jail.tell(9, 0)
+    assert answer["left"] == 1 and answer["reason"].startswith("big:"), answer
+    assert f.do("os.path.getsize('big'), open('small').read()") == [3000000, "1"]
+
+
+NAMES = ["a", "b", "old/c", "old/deep/d", "x", "y", "old/z", "x/a", "x/b", "old/deep", "old", "x/y", "x/y/z", "q/a"]
+
+
+def random_change(pick):
+    name, other = pick.choice(NAMES), pick.choice(NAMES)
+    return pick.choice(
+        [
+            f"not is_pipe({name!r}) and open({name!r}, 'w').write({str(pick.random())!r})",
+            f"not is_pipe({name!r}) and open({name!r}, 'a').write('+')",
+            f"os.makedirs({name!r}, exist_ok=True)",
+            f"shutil.rmtree({name!r})",
+            f"os.unlink({name!r})",
+            f"os.rename({name!r}, {other!r})",
+            f"os.rename({name!r}, {other!r})",
+            f"os.symlink({other!r}, {name!r})",
+            f"os.link({other!r}, {name!r}, follow_symlinks=False)",
+            f"os.chmod({name!r}, {pick.choice([0o700, 0o755, 0o777])})",
+            f"os.utime({name!r}, ns=(5, {pick.randrange(9)}))",
+            f"os.mkfifo({name!r})",
+            f"os.path.isfile({name!r}) and held.update(f=open({name!r}, 'r+'))",
+            f"held['f'].write({str(pick.random())!r}), held['f'].flush()",
+            f"held.update(of=open({name!r}, 'r+b')) if os.path.isfile({name!r}) else None, "
+            "held.update(m=mmap.mmap(held['of'].fileno(), 0))",
+            f"os.fstat(held['of'].fileno()).st_size and held['m'].__setitem__(0, {pick.randrange(256)})",
+            "held.clear()",
+        ]
+    )
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("CELLBLOCK_MODEL_SEEDS", "2"))))
+def test_random_changes_against_a_model(make, seed):
+    """The model is what the jail itself sees when a snapshot is made. Any of them can be gone back to."""
+    pick, f, known = random.Random(seed), make(), {}
+    for _ in range(60):
+        for _ in range(pick.randrange(8)):
+            f.try_to(random_change(pick))  # some can't be done: a parent that is a file
+        if known and pick.random() < 0.3:
+            number = pick.choice(sorted(known))
+            f.restore(number)
+            assert f.do("tree()") == known[number], f"back at {number}"
+        number = f.snapshot()
+        known[number] = f.do("tree()")
+        if len(known) > 6:
+            gone = pick.choice(sorted(known))
+            del known[gone]
+            assert f.ask(FORGET, gone)["status"] == "ok"
