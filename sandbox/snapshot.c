@@ -369,7 +369,7 @@ static int restore_entry(struct work *w, const struct place *p, const char *name
 
 	w->tally.entries++;
 	if (want.kept != NULL && want.kept->kind == CB_STATE_LOST)
-		return -ENODATA;
+		return want.kept->code;
 	if (there && (!want.exists || (now.st_mode & S_IFMT) != (want.st.st_mode & S_IFMT))) {
 		remove_entry(w, p->merged, name, depth);
 		there = false;
@@ -503,7 +503,8 @@ static void put_reply(const struct work *w, int code, struct cb_buf *out)
 		(void)cb_buf_append_str(out, ",\"traceback\":[]}");
 		return;
 	}
-	(void)cb_buf_printf(out, "{\"status\":\"ok\",\"entries\":%llu,\"left\":%llu,\"reason\":", w->tally.entries, w->tally.left);
+	(void)cb_buf_printf(out, "{\"status\":\"ok\",\"entries\":%llu,\"left\":%llu,\"reason\":", w->tally.entries,
+			    w->tally.left);
 	(void)cb_json_write_cstr(out, w->tally.reason);
 	(void)cb_buf_printf(out, ",\"cpu_s\":%.6f}", spent_s());
 }

@@ -1,8 +1,8 @@
 /* The index of an overlay workspace's snapshots: see snapshot_index.h.
  *
  * Trust domain: broker's child, outside; the jail sees neither the index nor what it holds. Invariants: one process at
- * a time works on it; one that died of it leaves `busy`, and the index is not believed any more. What a page of it needs
- * is taken from the layer before it is touched, so that a full layer is an error and no signal.
+ * a time works on it; one that died of it leaves `busy`, and the index is not believed any more. What a page of it
+ * needs is taken from the layer before it is touched, so that a full layer is an error and no signal.
  *
  * A snapshot holds nothing of what did not change since the one before: a state serves all snapshots from its own on,
  * up to the name's next state. A state that ended is in the list of the youngest snapshot that still sees it; when that

@@ -29,6 +29,7 @@ struct cb_state {
 	cb_slot content;
 	uint32_t from;
 	mode_t mode;
+	int32_t code; /* LOST: why */
 	uint8_t kind;
 	bool opaque, settled; /* settled: a change after the look has another change time */
 	bool linked;	      /* it had several names */

@@ -302,8 +302,8 @@ static void set_lost(struct look *l, struct cb_node *node, int code)
 
 	cb_tally_leave(l->tally, node->name, code);
 	cb_kept_set_hot(l->ix, node, true);
-	if (old == NULL || old->kind != CB_STATE_LOST)
-		set(l, node, &(struct cb_state){ .kind = CB_STATE_LOST });
+	if (old == NULL || old->kind != CB_STATE_LOST || old->code != code)
+		set(l, node, &(struct cb_state){ .kind = CB_STATE_LOST, .code = code });
 }
 
 static void look_at(struct look *l, struct cb_node *parent, int folder, const char *name, int depth)

@@ -1,9 +1,9 @@
 /* Which names of an overlay workspace's layer may have changed: see snapshot_watch.h.
  *
- * Trust domain: cb_watch_start in pid 1; the rest in the broker's child. Invariants: the queue is the kernel's, bounded
- * and counted in the jail's control group; when it is full the kernel says so, and everything is looked at. Events
- * name files by their inode numbers, not by the path that somebody used: a file with several names, or none for a while,
- * is found all the same. The mark is on the whole tmpfs, so a new folder is heard of from the start.
+ * Trust domain: cb_watch_start in pid 1; the rest in the broker's child. Invariants: the queue is the kernel's,
+ * bounded, and counted in the jail's control group; when it is full the kernel says so, and everything is looked at.
+ * Events name files by their inode numbers, not by the path that somebody used: a file with several names, or none for
+ * a while, is found all the same. The mark is on the whole tmpfs, so a new folder is heard of from the start.
  *
  * A file's content can change through what is open or mapped for writing, or by its name. Opening and what goes by name
  * are events; who had it open when it was looked at is found there (snapshot_take.c).

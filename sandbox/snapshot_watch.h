@@ -1,15 +1,15 @@
 /* Which names of an overlay workspace's layer may have changed: the kernel says it (fanotify).
  *
- * Trust domain: cb_watch_start in pid 1, before any foreign code runs; the rest in the broker's child, outside. The jail
- * can make events, as many as it likes, but none go away.
+ * Trust domain: cb_watch_start in pid 1, before any foreign code runs; the rest in the broker's child, outside. The
+ * jail can make events, as many as it likes, but none go away.
  */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* From now on, for as long as the descriptor is open. `layer` is the tmpfs, `merged` the overlay whose changes go there:
- * it is tried whether they are heard of. -ENOTSUP if not (before Linux 6.16). */
+/* From now on, for as long as the descriptor is open. `layer` is the tmpfs, `merged` the overlay whose changes go
+ * there: it is tried whether they are heard of. -ENOTSUP if not (before Linux 6.16). */
 int cb_watch_start(int layer, int merged, int *ret_fd);
 
 struct cb_watch_event {

@@ -63,10 +63,14 @@ def test_what_is_open_for_writing_is_looked_at_each_time(files):
     assert entries(f) == 0
 
 
+MAP = (
+    "held.update(f=open('m', 'w+b')), held['f'].truncate(99), "
+    "held.update(m=mmap.mmap(held['f'].fileno(), 0)), held.pop('f').close()"
+)
 # Each: how it is prepared; what is done before the first snapshot (again before the second); what must come back.
 HIDDEN = {
     "a mapped file": (
-        "[held.update(m=mmap.mmap(f.fileno(), 0)) for f in [open('m', 'w+b')] if f.write(bytes(8192)) and not f.flush()]",
+        MAP,
         "held['m'].__setitem__(slice(0, 5), b'%05d')",
         "open('m', 'rb').read(5).decode()",
     ),
@@ -141,7 +145,7 @@ def test_no_change_is_missed(make, what):
 def test_a_mapping_outlives_the_descriptor_and_its_process(make):
     """Whoever has it: here a child that shares it, and writes when it is told."""
     f = make()
-    f.do("[held.update(m=mmap.mmap(f.fileno(), 0)) for f in [open('m', 'w+b')] if f.write(bytes(4096)) and not f.flush()]")
+    f.do(MAP)
     f.do("held.update(go=os.pipe(), done=os.pipe())")
     f.do(
         "os.fork() or [held['m'].__setitem__(0, c[0]) or os.write(held['done'][1], c)"
