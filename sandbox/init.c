@@ -118,7 +118,7 @@ static void guest_ended(int status)
 {
 	pid_t ended = self.guest;
 
-	for (int i = 0; i < HEARD_MAX && (obey() || cb_twins_register(CB_INIT_FD_REGISTRY, self.guest)); i++)
+	for (int i = 0; i < HEARD_MAX && (obey() || cb_twins_register(CB_INIT_FD_REGISTRY, self.guest) > 0); i++)
 		;
 	if (self.guest != ended)
 		return; /* a take-over was ordered meanwhile */
@@ -260,7 +260,8 @@ static bool obey(void)
 	return true;
 }
 
-/* The supervisor is heard first: a number is announced before anybody registers with it. */
+/* The supervisor is heard first: a number is announced before anybody registers with it. What was there to be read may
+ * have been read already, by reap() when the guest had ended. */
 static _Noreturn void loop(void)
 {
 	struct pollfd p[] = { { .fd = CB_INIT_FD_LINK, .events = POLLIN },
@@ -276,7 +277,7 @@ static _Noreturn void loop(void)
 			reap();
 		if (p[0].revents != 0)
 			(void)obey();
-		else if (p[2].revents != 0 && !cb_twins_register(CB_INIT_FD_REGISTRY, self.guest))
+		else if (p[2].revents != 0 && cb_twins_register(CB_INIT_FD_REGISTRY, self.guest) < 0)
 			p[2].fd = -1; /* nobody holds its other end any more */
 	}
 }

@@ -92,7 +92,7 @@ void cb_twins_announce(uint32_t number)
 }
 
 /* Descriptors that come along have no room here, and the kernel closes them. */
-bool cb_twins_register(int registry, pid_t guest)
+int cb_twins_register(int registry, pid_t guest)
 {
 	struct cb_registry_msg message = { 0 };
 	pid_t sender = 0;
@@ -100,14 +100,14 @@ bool cb_twins_register(int registry, pid_t guest)
 	int i;
 
 	if (n < 0)
-		return false;
+		return n == -EAGAIN ? 0 : -1;
 	i = n == (ssize_t)sizeof(message) && message.number != 0 ? find(message.number) : -1;
 	if (i < 0 || twins[i].pid != 0 || sender <= 1 || sender == guest || find_pid(sender) >= 0 ||
 	    getsid(sender) != sender)
-		return n > 0 || sender > 0; /* an empty message has a sender, the end of file has none */
+		return n > 0 || sender > 0 ? 1 : -1; /* an empty message has a sender, the end of file has none */
 	twins[i].pid = sender;
 	cb_init_tell(CB_INIT_REGISTERED, (int)message.number);
-	return true;
+	return 1;
 }
 
 bool cb_twins_any(void)
