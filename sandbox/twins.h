@@ -17,8 +17,8 @@ pid_t cb_twins_branch_pid(uint32_t number); /* 0 = there is no such branch */
  * negative code: there is no such twin (-ESRCH), or some process would not die (-ETIMEDOUT). */
 int cb_twins_restore(uint32_t number, pid_t *ret_guest);
 
-/* Takes one message of the registry: 1, or 0 if there is none now, or -1 if there will be none any more. `guest` can't be
- * its own twin. */
+/* Takes one message of the registry: 1, or 0 if there is none now, or -1 if there will be none any more. `guest` can't
+ * be its own twin. */
 int cb_twins_register(int registry, pid_t guest);
 /* A child has ended, or is stopped; with a branch all that it had started ends, also when it is stopped. */
 void cb_twins_reaped(pid_t pid, int status);
