@@ -46,7 +46,10 @@ def running(module, folder, options, address, server=True):
         yield found
     finally:
         process.terminate()
-        process.wait(30)
+        try:
+            process.wait(30)
+        finally:
+            process.kill()  # no server stays, however slow its end
 
 
 def listening(port):

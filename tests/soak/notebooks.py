@@ -44,7 +44,7 @@ NOISE = [
     (r"\b\d+:\d\d(:\d\d)?(\.\d+)?\b", "TIME"),
     (r"\b\d[\d.,]*(e[+-]\d+)? ?(ns|[µμ]s|us|ms|s|sec|secs|seconds|min|minutes|it/s|s/it)\b", "TIME"),
     (r"\b[\d,]+ loops?", "N loops"),
-    (r"(?m)^(The slowest run took|This could mean).*$", ""),
+    (r"(?m)^The slowest run took.*\n", ""),
     (r"\bpid[= ]\d+", "pid"),
 ]
 NOISE = [(re.compile(pattern), word) for pattern, word in NOISE]
@@ -55,8 +55,8 @@ def plain(kind, text, folder):
     text = text.replace(str(folder), "PROJECT").replace(os.path.expanduser("~") + "/", "~/")
     for pattern, word in NOISE:
         text = pattern.sub(word, text)
-    if kind.startswith("error"):  # IPython shows blank lines around a cell's error in ipykernel alone
-        text = re.sub(r"(?m)^ +\d+ *\n", "", text)
+    if kind.startswith("error"):  # the lines around the one at fault: IPython counts blank ones in ipykernel alone
+        text = re.sub(r"(?m)^ +\d+\b.*\n?", "", text)
     return text
 
 
