@@ -178,7 +178,7 @@ static int marker_in(const struct entry *e, const int folders[2])
 }
 
 /* The folder e->at, of which `rest` is to be written. */
-static int judge_folder(struct entry *e, const char *rest, const char *folded, bool is_dot)
+static int judge_folder(struct entry *e, const char *rest, const char *folded, bool is_git)
 {
 	struct stat st;
 	int r = marker_in(e, e->at);
@@ -190,7 +190,7 @@ static int judge_folder(struct entry *e, const char *rest, const char *folded, b
 		return refuse(e, markers[r - 1]);
 	if (!e->about_git)
 		return 0;
-	r = is_dot ? 1 : cb_git_is_folder(e->at);
+	r = is_git ? 1 : cb_git_is_folder(e->at);
 	if (r <= 0)
 		return r;
 	e->git = rest;
@@ -239,6 +239,15 @@ static int open_both(int at[2], const char *name)
 	return r < 0 ? r : beside;
 }
 
+/* The folder e->at, called so: a git folder by its name. */
+static bool is_named_git(const struct entry *e, const char *name, const char *folded)
+{
+	if (!e->about_git)
+		return false;
+	return strcmp(name, ".git") == 0 ||
+	       (cb_git_is_bare_name(folded, strcspn(folded, "/")) && !cb_git_is_checkout(e->at[0]));
+}
+
 /* A component of the path, not yet entered. */
 static int judge_passing(struct entry *e, const char *at, const char *folded, size_t n)
 {
@@ -258,6 +267,7 @@ static int judge_above(struct entry *e, const char **ret_name, const char **ret_
 	while (r == 0 && (slash = strchr(at, '/')) != NULL) {
 		char name[NAME_MAX + 1];
 		size_t n = (size_t)(slash - at);
+		bool is_git;
 
 		r = judge_passing(e, at, folded, n);
 		if (r < 0)
@@ -265,10 +275,11 @@ static int judge_above(struct entry *e, const char **ret_name, const char **ret_
 		memcpy(name, at, n);
 		name[n] = '\0';
 		r = open_both(e->at, name);
+		is_git = r == 0 && is_named_git(e, name, folded);
 		at = slash + 1;
 		folded = strchr(folded, '/') + 1;
 		if (r == 0)
-			r = judge_folder(e, at, folded, e->about_git && strcmp(name, ".git") == 0);
+			r = judge_folder(e, at, folded, is_git);
 	}
 	*ret_name = at;
 	*ret_folded = folded;
@@ -403,6 +414,10 @@ static int judge_self(struct entry *e, const char *name, const char *folded)
 	int r = 0;
 
 	if (is_dot && (strcmp(name, ".git") != 0 || !S_ISDIR(e->type) || e->content >= 0))
+		return refuse(e, ".git");
+	/* a file in its place is in git's way, a link or another folder is not */
+	if (e->about_git && e->act == CB_ACT_MAKE && (S_ISLNK(e->type) || e->content >= 0) &&
+	    cb_git_is_bare_name(folded, strlen(folded)))
 		return refuse(e, ".git");
 	if (e->git != NULL && (e->content >= 0 || !cb_git_allows(e->git, e->git_folded, e->act, e->type)))
 		return refuse(e, ".git");

@@ -1,11 +1,11 @@
 /* The judge of names: whether an entry of a workspace may be changed, removed or made. One rule for what is there and
- * what is not, used by every program that writes a workspace on a jail's behalf. Of one thing it judges the content,
- * too: git's index.
+ * what is not, used by every program that writes a workspace on a jail's behalf. Of some files it judges the content,
+ * too: git's index and references.
  *
  * It looks at the entry's name, at each folder above it, and at nothing else; it writes nothing and remembers nothing.
  * What it says holds for the moment: a caller judges and acts with no act of its own between the two, and acts on
  * (parent, name), not on the path. What patterns mean is said in judge.c, what may be written in a git folder in
- * judge_git.c, what an index may hold in judge_index.c, where links may lead in judge_links.c.
+ * judge_git.c, in references in judge_refs.c, in an index in judge_index.c, where links may lead in judge_links.c.
  */
 #pragma once
 
@@ -34,11 +34,14 @@ enum cb_act {
 
 enum cb_git_part {
 	CB_GIT_OTHER,
-	/* A list of what git writes where, and git believes it. It comes into being by rename alone, as what
-	   cb_judge_index_file has read; what is there is not opened for writing, linked or renamed away. */
+	/* These say what git writes where, and git believes them. They come into being by rename alone, as what
+	   cb_judge_git_file has read; what is there is not opened for writing, linked or renamed away. */
 	CB_GIT_INDEX,
-	/* The file that is renamed onto it: whoever has made that may write, remove and rename it, and nobody else. */
-	CB_GIT_INDEX_LOCK,
+	CB_GIT_REF, /* all below refs, and HEAD and its like */
+	CB_GIT_PACKED_REFS,
+	/* The file that is renamed onto one of them: whoever has made that may write, remove and rename it, and nobody
+	   else. */
+	CB_GIT_LOCK,
 };
 
 struct cb_judged {
@@ -71,11 +74,16 @@ int cb_judge_made(const struct cb_judged *judged);
  * -EXDEV where it can't be looked through. */
 int cb_judge_moved(const struct cb_judge *judge, int folder, const char *to);
 
-#define CB_INDEX_MAX (256u << 20) /* bytes */
-/* Whether git, whatever its version, reads nothing from this index but names that it would let in: 0, or -EROFS. */
-int cb_judge_index(const void *data, size_t n);
-/* The same for what `fd` reads, to be the index of the git folder `folder`: what was looked at, malloc'd. */
-int cb_judge_index_file(int folder, int fd, char **ret_data, size_t *ret_n);
+/* bytes */
+#define CB_INDEX_MAX (256u << 20)
+#define CB_PACKED_REFS_MAX (64u << 20)
+#define CB_REF_MAX (PATH_MAX + 16u)
+/* Whether git, whatever its version, reads nothing from this index but names that it would let in: 0, or -EROFS. What
+ * follows the names, and could say something else, is taken out; git makes it again. */
+int cb_judge_index(void *data, size_t *n);
+/* What `fd` reads is to be a file of the git folder `folder`, of a part that is judged: what may be put there,
+ * malloc'd, or -EROFS. */
+int cb_judge_git_file(enum cb_git_part part, int folder, int fd, char **ret_data, size_t *ret_n);
 
 /* Whether the entry `path` may be a symbolic link to `target`: -EPERM where that leads out of the workspace, or may
  * come to; -EROFS where it leads to what is protected in it. See judge_links.c. */

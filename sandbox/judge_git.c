@@ -1,12 +1,13 @@
 /* What may be written in a git folder, and what makes one: see judge_parts.h.
  *
- * Trust domain: whoever judges; names and folders were made by hostile code, or by git outside. Reads folders, writes
- * nothing, allocates nothing.
+ * Trust domain: whoever judges; names, folders and files were made by hostile code, or by git outside. Writes nothing.
  *
  * A git folder is one called .git, or one that git would take for a repository by what it holds, wherever it lies: bare
- * ones, .git/modules/x, .git/worktrees/x. Git outside runs programs that its configuration, hooks and half-done
- * sequences name. So a git folder is closed but for a list of data: objects, refs and their logs, the index, and the
- * files that commit, merge, cherry-pick, stash, tag and gc write. Not on the list, though git writes them:
+ * ones, .git/modules/x, .git/worktrees/x. One whose name ends in .git counts, too, so that what `git init --bare x.git`
+ * finds there is data; unless it is a work tree of git outside, which has a .git that no cell can make. Git outside
+ * runs programs that its configuration, hooks and half-done sequences name. So a git folder is closed but for a list of
+ * data: objects, refs and their logs, the index, and the files that commit, merge, cherry-pick, stash, tag and gc
+ * write. Not on the list, though git writes them:
  *
  *	config, config.worktree, hooks,
  *	description, info (but info/refs),
@@ -19,12 +20,18 @@
  *	sharedindex.*				an index that another file completes can't be judged alone
  *	modules, worktrees			what is a git folder in them is judged as one
  *
- * What an index says is judged, too, in judge_index.c. A link, a FIFO or a socket in a git folder could make git write,
- * or wait, elsewhere. A folder that git would take for a repository can't be made, in no order of steps: git reads its
- * configuration.
+ * What an index or a reference says is judged, too, in judge_index.c and judge_refs.c. A log is data: git reads its
+ * lines' numbers and words, and finds its reference by its name, which has to be one. A link, a FIFO or a socket in a
+ * git folder could make git write, or wait, elsewhere. A folder that git would take for a repository can't be made, in
+ * no order of steps: git reads its configuration.
  */
 #include "judge_parts.h"
 
+#include <cellblock/error.h>
+#include <cellblock/fd.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const trees[] = { "objects", "refs", "logs" };
@@ -34,8 +41,12 @@ static const char *const files[] = {
 	"MERGE_HEAD", "MERGE_MSG", "MERGE_MODE", "AUTO_MERGE",	    "SQUASH_MSG",  "TAG_EDITMSG",     "NOTES_EDITMSG",
 	"REVERT_HEAD", "shallow", "gc.pid",	"CHERRY_PICK_HEAD", "gc.log",
 };
+/* References beside those below refs that git writes by way of a lock. What it writes in place (MERGE_HEAD, FETCH_HEAD,
+ * AUTO_MERGE) it does not write as a reference. */
+static const char *const tops[] = { "HEAD", "ORIG_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD" };
 /* More indexes, that commit and stash use for a while; followed by a process's number. */
 static const char *const indexes[] = { "index.stash.", "next-index-" };
+static const char *const packeds[] = { "packed-refs", "packed-refs.new" }; /* the second becomes the first */
 static const char *const alternates[] = { "objects/info/alternates", "objects/info/http-alternates" };
 /* A repository is known by the first three, or by the first and the last. */
 static const char *const makers[] = { "head", "objects", "refs", "commondir" };
@@ -46,6 +57,26 @@ bool cb_git_is_dot(const char *folded, size_t n)
 	static const char *const dots[] = { ".git", "git~1" };
 
 	return cb_name_among(folded, n, dots, CB_COUNT(dots));
+}
+
+bool cb_git_is_bare_name(const char *folded, size_t n)
+{
+	return n > 4 && memcmp(folded + n - 4, ".git", 4) == 0;
+}
+
+bool cb_git_is_checkout(int self)
+{
+	CB_AUTO_FD dot = -1;
+	struct stat st;
+
+	if (self < 0)
+		return false;
+	dot = openat(self, ".git", O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	if (dot < 0 || fstat(dot, &st) < 0)
+		return false;
+	if (S_ISDIR(st.st_mode))
+		return cb_git_is_folder((const int[2]){ dot, -1 }) > 0;
+	return S_ISREG(st.st_mode);
 }
 
 static int holds(const int folders[2], const char *name)
@@ -98,13 +129,50 @@ static bool is_data_file(const char *rest, size_t n)
 	return is_index(rest, n) || cb_name_among(rest, without_lock(rest, n), files, CB_COUNT(files));
 }
 
+static bool is_below(const char *rest, const char *folder)
+{
+	size_t n = strlen(folder);
+
+	return strncmp(rest, folder, n) == 0 && rest[n] == '/';
+}
+
 enum cb_git_part cb_git_part_of(const char *rest)
 {
-	size_t n = strlen(rest);
+	size_t n = strlen(rest), k = without_lock(rest, n);
+	bool packed = cb_name_among(rest, k, packeds, CB_COUNT(packeds));
+	enum cb_git_part part = CB_GIT_OTHER;
 
-	if (!is_index(rest, n))
-		return CB_GIT_OTHER;
-	return without_lock(rest, n) < n ? CB_GIT_INDEX_LOCK : CB_GIT_INDEX;
+	if (is_index(rest, n))
+		part = CB_GIT_INDEX;
+	else if (is_below(rest, "refs") || cb_name_among(rest, k, tops, CB_COUNT(tops)))
+		part = CB_GIT_REF;
+	else if (packed)
+		part = CB_GIT_PACKED_REFS;
+	if (part != CB_GIT_OTHER && (k < n || (packed && strcmp(rest, packeds[0]) != 0)))
+		part = CB_GIT_LOCK;
+	return part;
+}
+
+/* A reference, a reference's log, their locks, or a folder of either. */
+static bool is_ref_path(const char *rest, bool folder)
+{
+	static const char aside[] = "logs/refs/.tmp-renamed-log"; /* `git branch -m` */
+	size_t n = strlen(rest);
+	bool log = is_below(rest, "logs");
+
+	if (!folder)
+		n = without_lock(rest, n);
+	if (log && strcmp(rest, aside) == 0)
+		return !folder;
+	if (log) {
+		rest += strlen("logs/");
+		n -= strlen("logs/");
+	}
+	if (cb_ref_is_name(rest, n))
+		return true;
+	if (!log)
+		return false;
+	return folder ? strcmp(rest, "refs") == 0 : cb_name_among(rest, n, tops, CB_COUNT(tops));
 }
 
 /* What `git gc` writes for servers that know nothing of git: "info/refs", by way of a temporary file beside it. */
@@ -140,7 +208,11 @@ bool cb_git_allows(const char *rest, const char *folded, enum cb_act act, mode_t
 	if (cb_name_among(rest, n, trees, CB_COUNT(trees))) {
 		if (top && strcmp(rest, "logs") != 0 && act == CB_ACT_REMOVE)
 			return false;
-		return top ? folder : !is_alternates(folded);
+		if (top)
+			return folder;
+		if (act == CB_ACT_MAKE && !is_below(rest, "objects"))
+			return is_ref_path(rest, folder);
+		return !is_alternates(folded);
 	}
 	if (cb_name_among(rest, n, homes, CB_COUNT(homes)))
 		return folder && act == CB_ACT_CHANGE; /* the folders themselves: their modes and times */
@@ -188,4 +260,31 @@ int cb_git_completes(const int folders[2], const char *folded)
 	if (r == 0)
 		r = cb_judge_scan(folders[1], see_maker, has);
 	return r < 0 ? r : has[HEAD] && ((has[OBJECTS] && has[REFS]) || has[COMMONDIR]);
+}
+
+/* ---- what is in a file ---- */
+
+int cb_judge_git_file(enum cb_git_part part, int folder, int fd, char **ret_data, size_t *ret_n)
+{
+	size_t n = 0, max = part == CB_GIT_INDEX ? CB_INDEX_MAX : part == CB_GIT_REF ? CB_REF_MAX : CB_PACKED_REFS_MAX;
+	char *data = NULL;
+	struct stat st;
+	int r;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	r = !S_ISREG(st.st_mode) ? -EROFS : part == CB_GIT_INDEX ? cb_index_format(folder) : 0;
+	if (r == 0)
+		r = cb_fd_read_all(fd, max, &data, &n);
+	if (r == 0 && part == CB_GIT_INDEX)
+		r = cb_judge_index(data, &n);
+	else if (r == 0 && !(part == CB_GIT_REF ? cb_ref_is_content(data, n) : cb_ref_is_packed(data, n)))
+		r = -EROFS;
+	if (r < 0) {
+		free(data);
+		return r == CB_E_TOO_BIG ? -EFBIG : r;
+	}
+	*ret_data = data;
+	*ret_n = n;
+	return 0;
 }

@@ -5,11 +5,11 @@
  *
  * Git believes its index: it does not look at the names in it again when it writes files from it. So what is accepted
  * has one meaning to everybody who reads it, and only names that git itself would have let in: versions 2, 3 and 4, in
- * order, with no entry below another that is no folder. Extensions are those that git and libgit2 write as a matter of
- * course and that name no other place to read entries from; those that do (link, EOIE, IEOT, sdir) are refused, and so
- * is what nobody knows yet. The hash at the end is not looked at: whoever writes an index can make it.
+ * order, with no entry below another that is no folder. Extensions that change what the entries mean (link, sdir) are
+ * refused. The others are taken out: git believes them, too, and commits the trees that TREE names instead of the
+ * entries, but does without them. So the hash at the end is made anew.
  *
- * Callers: notify_index.c, layer_write.c.
+ * Callers: judge_git.c.
  */
 #include "judge_parts.h"
 
@@ -23,7 +23,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define HASH 20u   /* SHA-1, of objects and at the end */
+#define HASH CB_SHA1 /* of objects and at the end */
 #define HEADER 12u /* "DIRC", version, number of entries */
 #define MODE_AT 24u
 #define FLAGS_AT (40u + HASH)
@@ -214,24 +214,16 @@ static bool take_entry(struct index *x)
 
 /* ---- what follows ---- */
 
-/* Each at most once, and up to the hash without a gap. */
+/* Up to the hash without a gap; what git may pass over begins with a capital. */
 static bool take_extensions(struct index *x)
 {
-	static const char *const known[] = { "TREE", "REUC", "UNTR", "FSMN" };
-	unsigned seen = 0;
-
 	while (x->at < x->end) {
-		unsigned i = 0;
+		const unsigned char *head = x->data + x->at;
 		uint32_t n;
 
-		if (x->end - x->at < 8)
+		if (x->end - x->at < 8 || head[0] < 'A' || head[0] > 'Z')
 			return false;
-		while (i < CB_COUNT(known) && memcmp(x->data + x->at, known[i], 4) != 0)
-			i++;
-		if (i == CB_COUNT(known) || (seen >> i & 1) != 0)
-			return false;
-		seen |= 1u << i;
-		n = get32(x->data + x->at + 4);
+		n = get32(head + 4);
 		x->at += 8;
 		if (n > x->end - x->at)
 			return false;
@@ -252,14 +244,15 @@ static bool has_end_mark(const unsigned char *data, size_t n)
 	return false;
 }
 
-int cb_judge_index(const void *data, size_t n)
+int cb_judge_index(void *data, size_t *n)
 {
 	struct index x = { .data = data, .at = HEADER };
+	size_t entries_end;
 	uint32_t entries;
 
-	if (n < HEADER + HASH || memcmp(data, "DIRC", 4) != 0 || has_end_mark(data, n))
+	if (*n < HEADER + HASH || memcmp(data, "DIRC", 4) != 0)
 		return -EROFS;
-	x.end = n - HASH;
+	x.end = *n - HASH;
 	x.version = get32(x.data + 4);
 	entries = get32(x.data + 8);
 	if (x.version < 2 || x.version > 4)
@@ -267,10 +260,17 @@ int cb_judge_index(const void *data, size_t n)
 	for (uint32_t i = 0; i < entries; i++)
 		if (!take_entry(&x))
 			return -EROFS;
-	return take_extensions(&x) ? 0 : -EROFS;
+	entries_end = x.at;
+	if (!take_extensions(&x))
+		return -EROFS;
+	cb_sha1(data, entries_end, (unsigned char *)data + entries_end);
+	if (has_end_mark(data, entries_end + HASH))
+		return -EROFS;
+	*n = entries_end + HASH;
+	return 0;
 }
 
-/* ---- of a file ---- */
+/* ---- of a repository ---- */
 
 /* The folder whose configuration counts: a worktree names another. Relative to `folder`. */
 static int find_config(int folder, char path[PATH_MAX + 16])
@@ -308,7 +308,7 @@ static bool names_format(const char *text, size_t n)
 }
 
 /* Objects have names of another length where the configuration says so: then the same bytes are other entries. */
-static int check_format(int folder)
+int cb_index_format(int folder)
 {
 	char path[PATH_MAX + 16];
 	CB_AUTO_FD fd = -1;
@@ -324,29 +324,4 @@ static int check_format(int folder)
 	r = cb_fd_read_all(fd, CONFIG_MAX, &text, &n) < 0 || names_format(text, n) ? -EROFS : 0;
 	free(text);
 	return r;
-}
-
-int cb_judge_index_file(int folder, int fd, char **ret_data, size_t *ret_n)
-{
-	char *data = NULL;
-	struct stat st;
-	size_t n = 0;
-	int r;
-
-	if (fstat(fd, &st) < 0)
-		return -errno;
-	if (!S_ISREG(st.st_mode))
-		return -EROFS;
-	r = check_format(folder);
-	if (r == 0)
-		r = cb_fd_read_all(fd, CB_INDEX_MAX, &data, &n);
-	if (r == 0)
-		r = cb_judge_index(data, n);
-	if (r < 0) {
-		free(data);
-		return r == CB_E_TOO_BIG ? -EFBIG : r;
-	}
-	*ret_data = data;
-	*ret_n = n;
-	return 0;
 }

@@ -1,9 +1,10 @@
-/* Shared by the files of the judge: judge.c, judge_names.c, judge_git.c, judge_index.c. */
+/* Shared by the files of the judge: judge.c, judge_names.c, judge_git.c, judge_refs.c, judge_index.c. */
 #pragma once
 
 #include "judge.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 #define CB_COUNT(list) (sizeof(list) / sizeof(*(list)))
 
@@ -34,6 +35,10 @@ int cb_judge_scan(int folder, cb_see_fn see, void *arg);
 /* A name that leads git to its folder; the plain one is ".git", any other is a spelling that some systems take for
  * it. Of a folded name. */
 bool cb_git_is_dot(const char *folded, size_t n);
+/* A folder that is called as a bare repository is: whoever makes one there finds what is in it. What git outside has
+ * checked out into such a folder, `self`, is none. */
+bool cb_git_is_bare_name(const char *folded, size_t n);
+bool cb_git_is_checkout(int self);
 /* Whether git would take the folder (two, of which each may be -1, together) for a repository: 1, 0 or negative. */
 int cb_git_is_folder(const int folders[2]);
 /* Whether entries of `rest`, a path from a git folder, are passed on the way to what may be written. */
@@ -45,3 +50,21 @@ enum cb_git_part cb_git_part_of(const char *rest);
 /* A name that a repository is known by; and whether the folders have become one with it. */
 bool cb_git_is_maker(const char *folded);
 int cb_git_completes(const int folders[2], const char *folded);
+
+/* ---- judge_refs.c: strings only ---- */
+
+/* `git check-ref-format` lets it in, and it is below refs. */
+bool cb_ref_is_name(const char *name, size_t n);
+/* What git writes in a reference's own file; and in packed-refs. */
+bool cb_ref_is_content(const char *data, size_t n);
+bool cb_ref_is_packed(const char *data, size_t n);
+
+/* ---- judge_index.c ---- */
+
+/* Whether an index in the git folder is one that can be judged. */
+int cb_index_format(int folder);
+
+/* ---- sha1.c ---- */
+
+#define CB_SHA1 20u
+void cb_sha1(const void *data, size_t n, unsigned char ret[CB_SHA1]);

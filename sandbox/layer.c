@@ -119,7 +119,7 @@ int cb_layer_judge(struct cb_layer *layer, const char *path, enum cb_act act, co
 		judge.beside = -1;
 	r = cb_judge(&judge, path, act, st->st_mode & S_IFMT, -1, &judged);
 	cb_fd_close(&judged.parent);
-	if (r == 0 && judged.part == CB_GIT_INDEX_LOCK) { /* git outside would take it for its own */
+	if (r == 0 && judged.part == CB_GIT_LOCK) { /* git outside would take it for its own */
 		snprintf(judged.refused, sizeof(judged.refused), ".git");
 		r = -EROFS;
 	}
@@ -277,7 +277,7 @@ static void keep_name(struct cb_layer *layer, const struct cb_layer_entry *e)
 	struct stat now;
 	int r;
 
-	if (!layer->commit || !S_ISREG(e->st.st_mode) || e->st.st_nlink < 2 || e->part == CB_GIT_INDEX)
+	if (!layer->commit || !S_ISREG(e->st.st_mode) || e->st.st_nlink < 2 || e->part != CB_GIT_OTHER)
 		return;
 	cb_layer_as_owner(layer, true);
 	r = fstatat(e->lower, e->name, &now, AT_SYMLINK_NOFOLLOW);
@@ -297,7 +297,7 @@ static int write_file(struct cb_layer *layer, const struct cb_layer_entry *e, co
 static void see_plain(struct cb_layer *layer, struct cb_layer_entry *e, int depth)
 {
 	bool link = S_ISLNK(e->st.st_mode);
-	bool alone = link || e->st.st_nlink < 2 || e->part == CB_GIT_INDEX;
+	bool alone = link || e->st.st_nlink < 2 || e->part != CB_GIT_OTHER;
 	const struct cb_link *file = alone ? NULL : cb_links_find(&layer->names, &e->st);
 	int r = 0;
 
@@ -314,7 +314,7 @@ static void see_plain(struct cb_layer *layer, struct cb_layer_entry *e, int dept
 		r = count_entry(layer);
 	if (r == 0 && layer->commit)
 		r = link ? cb_layer_write_link(layer, e) : write_file(layer, e, file);
-	if (r == -EROFS && e->part == CB_GIT_INDEX) {
+	if (r == -EROFS && e->part != CB_GIT_OTHER) {
 		cb_layer_add(layer, e->path, CB_CHANGE_SKIPPED, &e->st,
 			     "workspace.protect, \".git\": git outside would write to places where no cell may");
 		return;

@@ -152,13 +152,20 @@ static int fill(int from, int to, const struct stat *st, uint64_t *room)
 	return r;
 }
 
-/* Of the copy, which no cell can write. */
-static int check_index(int folder, int fd)
+/* What the copy, which no cell can write, becomes by what git may read of it. */
+static int check_git_file(const struct cb_layer_entry *e, int fd, const struct stat *st)
 {
+	const struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, st->st_mtim };
 	char *data = NULL;
 	size_t n;
-	int r = lseek(fd, 0, SEEK_SET) < 0 ? -errno : cb_judge_index_file(folder, fd, &data, &n);
+	int r = lseek(fd, 0, SEEK_SET) < 0 ? -errno : cb_judge_git_file(e->part, e->lower, fd, &data, &n);
 
+	if (r == 0 && (lseek(fd, 0, SEEK_SET) < 0 || ftruncate(fd, 0) < 0))
+		r = -errno;
+	if (r == 0)
+		r = cb_fd_write_all(fd, data, n);
+	if (r == 0 && futimens(fd, times) < 0)
+		r = -errno;
 	free(data);
 	return r;
 }
@@ -177,8 +184,8 @@ int cb_layer_write_file(struct cb_layer *layer, const struct cb_layer_entry *e)
 	cb_layer_as_owner(layer, true);
 	to = openat(e->lower, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	r = to < 0 ? -errno : fill(from, to, &st, &layer->room);
-	if (r == 0 && e->part == CB_GIT_INDEX)
-		r = check_index(e->lower, to);
+	if (r == 0 && e->part != CB_GIT_OTHER)
+		r = check_git_file(e, to, &st);
 	if (r == 0 && renameat(e->lower, name, e->lower, e->name) < 0)
 		r = -errno;
 	if (r < 0 && to >= 0)

@@ -142,18 +142,18 @@ bool cb_held_take(const struct cb_request *q);
 /* The thread that does them. */
 _Noreturn void cb_held_serve(void);
 
-/* ---- notify_index.c: git's indexes, see enum cb_git_part; each does nothing where j->part is another ---- */
+/* ---- notify_git.c: git's indexes and references, see enum cb_git_part; what is neither is let through ---- */
 
 /* Whether an entry may be made in any other way than by opening it. */
-int cb_index_make(const struct cb_judged *j);
+int cb_git_make(const struct cb_judged *j);
 /* `fd` is a lock's that this jail has just made. */
-int cb_index_made(const struct cb_judged *j, int fd);
+int cb_git_made(const struct cb_judged *j, int fd);
 /* `fd` is the entry's, opened with `flags`. */
-int cb_index_open(const struct cb_judged *j, int fd, int flags);
+int cb_git_open(const struct cb_judged *j, int fd, int flags);
 /* `st` is the entry's. */
-int cb_index_remove(const struct cb_judged *j, const struct stat *st);
-/* 1: it was moved here, 0: it is no index and waits to be moved. */
-int cb_index_move(const struct cb_judged *from, const struct cb_judged *to, const struct stat *st);
+int cb_git_remove(const struct cb_judged *j, const struct stat *st);
+/* 1: it was moved here, 0: it is neither and waits to be moved. */
+int cb_git_move(const struct cb_judged *from, const struct cb_judged *to, const struct stat *st);
 
 /* ---- notify_files.c, notify_sockets.c ---- */
 void cb_serve_open(struct cb_request *q);

@@ -143,8 +143,8 @@ static int open_new(struct cb_request *q, const struct cb_entry *e, int flags, m
 
 	cb_change_lock();
 	r = judge(e, CB_ACT_MAKE, S_IFREG, -1, &j);
-	if (r == 0 && j.part != CB_GIT_INDEX_LOCK)
-		r = cb_index_make(&j);
+	if (r == 0 && j.part != CB_GIT_LOCK)
+		r = cb_git_make(&j);
 	if (r == 0)
 		r = take_umask(q);
 	if (r == 0) {
@@ -152,7 +152,7 @@ static int open_new(struct cb_request *q, const struct cb_entry *e, int flags, m
 			    mode & 0777);
 		r = fd < 0 ? -errno : keep_made(&j, 0);
 		if (r == 0)
-			r = cb_index_made(&j, fd);
+			r = cb_git_made(&j, fd);
 		if (r == 0)
 			cb_made_note(fd, "");
 		if (r == 0)
@@ -174,7 +174,7 @@ static int open_old(const struct cb_entry *e, int flags, int *ret_fd)
 	if (r == 0)
 		r = open_there(&j, flags & OPEN_FLAGS, &fd);
 	if (r == 0)
-		r = cb_index_open(&j, fd, flags);
+		r = cb_git_open(&j, fd, flags);
 	if (r == 0 && (flags & O_TRUNC) != 0)
 		r = truncate_there(&j, fd, flags);
 	if (r < 0)
@@ -283,7 +283,7 @@ void cb_serve_mknod(struct cb_request *q)
 	cb_change_lock();
 	r = judge(&e, CB_ACT_MAKE, mode, -1, &j);
 	if (r == 0)
-		r = cb_index_make(&j);
+		r = cb_git_make(&j);
 	if (r == 0)
 		r = take_umask(q);
 	if (r == 0 && mknodat(j.parent, j.name, (mode & S_IFMT) | (mode & 0777), 0) < 0)
@@ -392,9 +392,9 @@ void cb_serve_link(struct cb_request *q)
 	cb_change_lock();
 	r = cb_judge_link(&cb_notify_self.judge, from.path, to.path, &old, &new);
 	if (r == 0)
-		r = cb_index_make(&old);
+		r = cb_git_make(&old);
 	if (r == 0)
-		r = cb_index_make(&new);
+		r = cb_git_make(&new);
 	if (r == 0)
 		r = add_link(&from, &to, &old, &new);
 	cb_change_unlock();
@@ -429,7 +429,7 @@ static void remove_entry(struct cb_request *q, int flags)
 	if (r == 0)
 		r = cb_made_look(j.parent, j.name, &st);
 	if (r == 0)
-		r = cb_index_remove(&j, &st);
+		r = cb_git_remove(&j, &st);
 	if (r == 0 && unlinkat(j.parent, j.name, flags) < 0)
 		r = -errno;
 	if (r == 0 && flags == 0)
@@ -489,7 +489,7 @@ static int move(const struct cb_entry *from, const struct cb_entry *to)
 	if (r == 0)
 		r = judge(to, CB_ACT_MAKE, st.st_mode, S_ISDIR(st.st_mode) ? content : -1, &new);
 	if (r == 0)
-		r = cb_index_move(&old, &new, &st);
+		r = cb_git_move(&old, &new, &st);
 	if (r != 0)
 		return r < 0 ? r : 0;
 	replaces = fstatat(new.parent, new.name, &gone, AT_SYMLINK_NOFOLLOW) == 0;

@@ -37,12 +37,19 @@ git checkout -q other; ! git merge -q feature >out; echo both >a; git add a; git
 git stash list; echo new >untracked; git stash -q -u; test ! -e untracked; git stash pop -q; rm untracked
 git update-index --index-version 4; echo 4 >d/v4; git add .; git commit -q -m eleven
 git reset -q HEAD~1; git checkout -q -f; git read-tree HEAD; rm .git/index; git reset -q --hard
+git tag t2; git tag -d t2 >out; rm out; git switch -q -c gone; git switch -q -; git pack-refs --all
+git notes add -m words; git checkout -q --detach; git switch -q other
+git update-ref refs/heads/deep/x HEAD; git update-ref -d refs/heads/deep/x; git update-ref refs/heads/deep HEAD
+git symbolic-ref refs/heads/link refs/heads/deep; git symbolic-ref -d refs/heads/link
+git fetch -q . other:fetched; git fetch -q . feature; git merge -q --no-edit -s ours FETCH_HEAD
+echo 3 >a; git stash -q; git stash drop -q; git commit -q --amend --no-edit --allow-empty
+git reflog expire --all --expire=now; git repack -q -a -d; git gc -q --prune=now
+git -c index.threads=2 update-index --force-write-index; git update-index --force-untracked-cache
 git fsck --no-progress
 """
 REFUSED = [
     "git config a.b c",
     "echo more >>a; echo y | git commit -q -p -m words",
-    "git -c index.threads=2 update-index --force-write-index",
     "git init -q new",
     "git init -q --bare bare.git",
     "git clone -q . copy",

@@ -253,8 +253,8 @@ static void test_our_own(void **state)
 static void make_repository(const struct place *p, const char *at)
 {
 	static const char *const parts[] = { "HEAD",	       "config",     "index",	   "objects/info/",
-					     "objects/pack/", "refs/heads/main", "logs/HEAD", "hooks/pre-commit",
-					     "info/exclude" };
+					     "objects/pack/", "refs/heads/main", "logs/HEAD", "logs/refs/heads/",
+					     "hooks/pre-commit", "info/exclude" };
 	char path[256];
 
 	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
@@ -270,7 +270,7 @@ static const char *const may[] = {
 	"index.stash.123", "index.stash.123.lock", "next-index-9.lock",
 	"objects/aa", "objects/pack/tmp_pack_X", "objects/info/commit-graph.lock",
 	"objects/info/packs", "refs/heads/feature.lock", "refs/heads/hooks", "refs/stash", "logs/HEAD",
-	"logs/refs", NULL
+	"logs/ORIG_HEAD", "logs/HEAD.lock", "logs/refs/heads/b.lock", "logs/refs/.tmp-renamed-log", NULL
 };
 static const char *const may_not[] = {
 	"config", "config.lock", "config.worktree", "hooks", "hooks/post-merge", "hooks/new", "description",
@@ -280,7 +280,9 @@ static const char *const may_not[] = {
 	"index.stash.x", "index.stash.", "index.stash.1f", "next-index-", "sharedindex.00ff", "sharedindex.00ff.lock",
 	".lock", "anything", "Head", "INDEX",
 	"objects/info/alternates", "objects/info/alternates.lock", "objects/info/ALTERNATES",
-	"objects/info/http-alternates", "modules", "worktrees", "refs", "objects", "logs", NULL
+	"objects/info/http-alternates", "modules", "worktrees", "refs", "objects", "logs",
+	"logs/refs", "logs/config", "logs/hooks", "logs/COMMIT_EDITMSG", "logs/refs/.x", "logs/refs/a..b", "refs/.x",
+	"refs/heads/a b", "refs/heads/.tmp-renamed-log", "refs/heads/x.lock.lock", "refs/heads/a:b", "refs/.lock", NULL
 };
 
 /* In the folder `at`, which is one of git's, whatever its name. */
@@ -322,7 +324,8 @@ static void test_git_folders(void **state)
 		  "repo/.git/worktrees/w/config.worktree", "repo/.git/worktrees/w/locked", "repo/.git/worktrees/x",
 		  "repo/.git/modules/x", "repo/.git/modules/deep/HEAD");
 	MAKES_NOT(S_IFDIR, "repo/.git/worktrees/x", "repo/.git/modules/deep/x", "repo/.git/hooks", "repo/.git/new",
-		  "repo/.git/rebase-merge", "bare/hooks", "bare/.git", "repo/.git/.git");
+		  "repo/.git/rebase-merge", "bare/hooks", "bare/.git", "repo/.git/.git", "repo/.git/refs/heads/x.lock",
+		  "repo/.git/logs/hooks", "repo/.git/logs/HEAD", "repo/.git/logs/refs/a..b");
 	MAKES(S_IFDIR, "repo/.git/refs/heads/x", "repo/.git/objects/ab", "repo/.git/logs", "repo/.git/logs/refs",
 	      "bare/objects/pack");
 	CHANGES(S_IFREG, "repo/.git/HEAD", "repo/.git/index", "bare/refs/heads/main");
@@ -335,6 +338,36 @@ static void test_git_folders(void **state)
 	REMOVES_NOT(S_IFDIR, "repo/.git", "bare", "repo/.git/refs", "bare/objects", "repo/.git/hooks",
 		    "repo/.git/modules/deep/m", "repo/.git/modules");
 	REMOVES(S_IFDIR, "repo/.git/logs", "repo/.git/refs/heads", "repo/.git/objects/pack");
+}
+
+/* What will be a bare repository if somebody makes one there. */
+static void test_names_of_bare_repositories(void **state)
+{
+	struct place *p = *state;
+
+	make(p, "x.git/objects/");
+	make(p, "a/Y.GIT./");
+	make(p, "file.git");
+	make(p, "linked.git@");
+	make(p, "dir/");
+	MAKES(S_IFDIR, "z.git", "a/z.git", "x.git/objects", "x.git/refs");
+	MAKES(S_IFREG, "z.git", "x.git/objects/aa", "x.gitx", "dir/git", "x.git.d");
+	MAKES_NOT(S_IFLNK, "z.git", "x.git/HEAD");
+	MAKES_NOT(S_IFREG, "x.git/config", "x.git/hooks", "x.git/hooks/update", "x.git/new", "a/Y.GIT./config");
+	MAKES_NOT(S_IFDIR, "x.git/hooks", "x.git/info", "x.git/sub", "a/Y.GIT./hooks");
+	CHANGES(S_IFDIR, "x.git");
+	CHANGES(S_IFREG, "file.git");
+	REMOVES(S_IFREG, "file.git");
+	REMOVES(S_IFDIR, "x.git");
+	move(p, -EROFS, "dir", "z.git");
+	/* a work tree of git outside; a cell can make neither */
+	make(p, "tree.git/.git/");
+	MAKES_NOT(S_IFREG, "tree.git/f");
+	make_repository(p, "tree.git/.git");
+	MAKES(S_IFREG, "tree.git/f", "tree.git/hooks");
+	MAKES_NOT(S_IFREG, "tree.git/.git/config");
+	make(p, "worktree.git/.git");
+	MAKES(S_IFREG, "worktree.git/f");
 }
 
 static void test_git_moves(void **state)
@@ -621,6 +654,7 @@ int main(void)
 		IN_A_FOLDER(test_our_own),
 		IN_A_FOLDER(test_git_folders),
 		IN_A_FOLDER(test_git_moves),
+		IN_A_FOLDER(test_names_of_bare_repositories),
 		IN_A_FOLDER(test_dot_git),
 		IN_A_FOLDER(test_no_repository_is_made),
 		IN_A_FOLDER(test_made_meanwhile),

@@ -1,0 +1,330 @@
+"""What a cell writes into a repository cannot steer git outside: references, the trees of an index, and a bare
+repository that is yet to come.
+
+Attacks are tried without a jail first, where they succeed."""
+
+import os
+import shutil
+import subprocess
+import zlib
+
+import pytest
+
+import gitindex
+import kernels
+
+pytestmark = [
+    pytest.mark.cellblock_only,
+    pytest.mark.skipif(not shutil.which("git"), reason="there is no git here"),
+]
+CELLBLOCK = kernels.spec_argv()[0][0]
+PYTHON = "/usr/bin/python3"
+ENV = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
+
+
+def git(work, *arguments, check=True, **more):
+    return subprocess.run(["git", *arguments], cwd=work, env=ENV, capture_output=True, check=check, **more)
+
+
+@pytest.fixture
+def work(nothing_left, request):
+    folder = nothing_left / str(zlib.crc32(request.node.name.encode())) / "repository"
+    folder.mkdir(parents=True)
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "config", "user.name", "x")
+    git(folder, "config", "user.email", "x@example.org")
+    (folder / "a").write_text("a\n")
+    git(folder, "add", "a")
+    git(folder, "commit", "-q", "-m", "first")
+    git(folder, "branch", "side")
+    hook = folder / ".git/hooks/pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\n")
+    hook.chmod(0o755)
+    return folder
+
+
+def outside(work, script, *arguments):
+    """What the cell does, without a jail."""
+    return subprocess.run(
+        [PYTHON, "-c", script, *arguments], cwd=work, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def inside(work, script, *arguments):
+    argv = [CELLBLOCK, "run", "--python", PYTHON, "--", PYTHON, "-c", script, *arguments]
+    return subprocess.run(argv, cwd=work, capture_output=True, text=True, timeout=120, check=False)
+
+
+def closed(work):
+    """What no cell may change, also beside the repository: all but objects, references, logs and a commit's."""
+    found = {}
+    for top, _, names in os.walk(work.parent):
+        for name in names:
+            path = os.path.join(top, name)
+            inner = os.path.relpath(path, work / ".git")
+            if inner.startswith("../") and not inner.startswith("../../"):
+                continue
+            if inner.split("/")[0] not in ("objects", "refs", "logs", "index", "HEAD", "COMMIT_EDITMSG", "ORIG_HEAD"):
+                with open(path, "rb") as f:
+                    found[inner] = f.read()
+    return found
+
+
+# ---- references ----
+
+# `ref` is what is written, `text` what it then says.
+WAYS = {
+    "in place": "open(ref, 'w').write(text)",
+    "anew": "os.remove(ref); os.close(os.open(ref, os.O_CREAT | os.O_EXCL | os.O_WRONLY)); open(ref, 'w').write(text)",
+    "lock": "open(ref + '.lock', 'x').write(text); os.rename(ref + '.lock', ref)",
+    "rename": "open('x', 'w').write(text); os.rename('x', ref)",
+    "rename of a log": "open('.git/logs/refs/heads/x', 'w').write(text); os.rename('.git/logs/refs/heads/x', ref)",
+    "link": "open('.git/MERGE_MSG', 'w').write(text); os.remove(ref); os.link('.git/MERGE_MSG', ref)",
+    "a second name": "os.link(ref, '.git/MERGE_MSG'); open('.git/MERGE_MSG', 'w').write(text)",
+    "away and back": "os.rename(ref, '.git/MERGE_MSG'); open('.git/MERGE_MSG', 'w').write(text);"
+    "os.rename('.git/MERGE_MSG', ref)",
+    "folder": "d = os.path.dirname(ref); os.rename(d, 'd'); open('d/' + os.path.basename(ref), 'w').write(text);"
+    "os.rename('d', d)",
+    "descriptor": "good = open(ref).read(); f = open(ref + '.lock', 'x'); f.write(good); f.flush();"
+    "os.rename(ref + '.lock', ref); f.seek(0); f.truncate(); f.write(text); f.flush()",
+    "cut": "open(ref + '.lock', 'x').write(text + open(ref).read()); os.rename(ref + '.lock', ref);"
+    "os.truncate(ref, len(text))",
+    "own descriptor again": "f = open(ref); open(f'/proc/self/fd/{f.fileno()}', 'w').write(text)",
+    "symbolic link": "os.remove(ref); os.symlink(text[5:-1], ref)",
+    "node": "os.remove(ref); os.mknod(ref, 0o100644); open(ref, 'w').write(text)",
+    "another's lock": "open('.git/HEAD.lock', 'x').write(text); os.rename('.git/HEAD.lock', ref)",
+}
+WRITE = "import os, sys\nref, text = sys.argv[1], sys.argv[2]\n"
+PLACES = ["../../out/deep/name", "../hooks/pre-commit", "../config", "commondir", "hooks/post-commit"]
+
+
+def commit_outside(work):
+    git(work, "commit", "-q", "--allow-empty", "-m", "a message", check=False)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_reference_is_followed_outside(work, place):
+    before = closed(work)
+    assert outside(work, WRITE + WAYS["in place"], ".git/refs/heads/main", f"ref: {place}\n").returncode == 0
+    commit_outside(work)
+    assert closed(work) != before
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("ref", [".git/refs/heads/main", ".git/HEAD"])
+def test_a_reference_to_another_place(work, ref, place):
+    before = closed(work)
+    done = inside(work, WRITE + WAYS["lock"], ref, f"ref: {place}\n")
+    assert "Read-only file system" in done.stderr, done
+    (work / (ref + ".lock")).unlink(missing_ok=True)
+    commit_outside(work)
+    assert closed(work) == before
+    assert git(work, "log", "-1", "--format=%s", "main").stdout == b"a message\n"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("ref", [".git/refs/heads/main", ".git/HEAD", ".git/ORIG_HEAD"])
+def test_no_way_to_such_a_reference(work, ref, way):
+    if not (work / ref).exists():
+        shutil.copy(work / ".git/refs/heads/side", work / ref)
+    (work / ".git/logs/refs/heads").mkdir(parents=True, exist_ok=True)
+    text = "ref: ../../out/name\n"
+    done = inside(work, WRITE + WAYS[way], ref, text)
+    assert way == "descriptor" or done.returncode != 0, done
+    assert not (work / ref).exists() or not (work / ref).read_text().startswith("ref: ."), done
+    assert not (work / ref).is_symlink()
+
+
+OTHERS_LOCK = {
+    "written": "open(lock, 'w').write(text)",
+    "cut": "os.truncate(lock, 0)",
+    "removed": "os.remove(lock)",
+    "renamed over": "open('x', 'w').write(text); os.rename('x', lock)",
+    "moved": "os.rename(lock, lock[:-5])",
+    "linked": "os.link(lock, '.git/MERGE_MSG'); open('.git/MERGE_MSG', 'w').write(text)",
+}
+
+
+@pytest.mark.parametrize("way", OTHERS_LOCK)
+@pytest.mark.parametrize("lock", [".git/refs/heads/main.lock", ".git/HEAD.lock", ".git/packed-refs.lock"])
+def test_a_lock_that_git_outside_has_made(work, lock, way):
+    (work / lock).write_text("of git\n")
+    script = "import os, sys\nlock, text = sys.argv[1], 'ref: ../../out/name\\n'\n" + OTHERS_LOCK[way]
+    done = inside(work, script, lock)
+    assert "Read-only file system" in done.stderr, done
+    assert (work / lock).read_text() == "of git\n"
+
+
+@pytest.mark.parametrize("name", ["new", "lock"])
+def test_packed_references(work, name):
+    oid = git(work, "rev-parse", "main").stdout.decode().strip()
+    git(work, "pack-refs", "--all")
+    good = (work / ".git/packed-refs").read_bytes()
+    bad = f"{oid} refs/heads/../../../out/name\n"
+    done = inside(work, WRITE + "f = ref + '.' + sys.argv[3]; open(f, 'x').write(text); os.rename(f, ref)",
+                  ".git/packed-refs", bad, name)  # fmt: skip
+    assert "Read-only file system" in done.stderr, done
+    assert "Read-only" in inside(work, WRITE + WAYS["in place"], ".git/packed-refs", bad).stderr
+    assert (work / ".git/packed-refs").read_bytes() == good
+    (work / f".git/packed-refs.{name}").unlink()
+    better = good + f"{oid} refs/heads/zz\n".encode()
+    done = inside(work, WRITE + "f = ref + '.' + sys.argv[3]; open(f, 'x').write(text); os.rename(f, ref)",
+                  ".git/packed-refs", better.decode(), name)  # fmt: skip
+    assert done.returncode == 0 and (work / ".git/packed-refs").read_bytes() == better, done
+    assert git(work, "rev-parse", "zz").stdout.decode().strip() == oid
+
+
+NAMES = ["refs/heads/" + name for name in (".x", "a..b", "a b", "x.lock/y", "a:b", "a@{b")]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_that_git_would_not_give(work, name):
+    oid = git(work, "rev-parse", "main").stdout.decode()
+    script = "os.makedirs(os.path.dirname(ref), exist_ok=True)\n" + WAYS["lock"]
+    done = inside(work, WRITE + script, ".git/" + name, oid)
+    assert "Read-only file system" in done.stderr, done
+    assert "Read-only" in inside(work, WRITE + script, ".git/logs/" + name, oid).stderr
+
+
+@pytest.mark.parametrize("name", ["config", "hooks/pre-commit", "COMMIT_EDITMSG"])
+def test_logs_of_what_is_no_reference(work, name):
+    script = "os.makedirs(os.path.dirname(ref), exist_ok=True); open(ref, 'w').write(text)"
+    done = inside(work, WRITE + script, ".git/logs/" + name, "x")
+    assert "Read-only file system" in done.stderr and not (work / ".git/logs" / name).exists(), done
+
+
+@pytest.mark.parametrize("name", ["MERGE_HEAD", "FETCH_HEAD", "AUTO_MERGE"])
+def test_what_git_writes_in_place_leads_nowhere(work, name):
+    """Cells may write these: git writes them itself, and not what they name."""
+    git(work, "switch", "-q", "side")
+    (work / "a").write_text("side\n")
+    git(work, "commit", "-q", "-a", "-m", "on the side")
+    git(work, "switch", "-q", "main")
+    (work / "a").write_text("main\n")
+    commands = ["commit -q -a -m main", "fetch -q . side", "merge side", "commit -q -a -m merged", "reset -q --hard"]
+    before = (work / ".git/config").read_bytes()
+    for command in [*commands, "stash", "pull -q . side"]:
+        done = inside(work, WRITE + WAYS["in place"], f".git/{name}", "ref: ../../out/deep/name\n")
+        assert done.returncode == 0, done
+        git(work, *command.split(), check=False)
+    assert not (work.parent / "out").exists() and (work / ".git/config").read_bytes() == before
+
+
+def test_many_references_at_once(work):
+    oid = git(work, "rev-parse", "main").stdout.decode().strip()
+    script = "import subprocess, sys; subprocess.run(['git', 'update-ref', '--stdin'], check=True, text=True,"
+    script += "input=''.join(f'create refs/heads/n/{i} {sys.argv[1]}\\n' for i in range(500)))"
+    done = inside(work, script, oid)
+    assert done.returncode == 0, done
+    assert len(git(work, "branch", "--list", "n/*").stdout.split()) == 500
+
+
+@pytest.fixture
+def overlay(start, work):
+    argv = [CELLBLOCK, "kernel", "--python", PYTHON, "--set", "workspace.mode=overlay"]
+    kernel = start(argv=[*argv, "-f", "{connection_file}"], workspace=work)
+
+    def commit(code):
+        assert kernel.client.run(code).ok
+        c = kernel.client
+        content = c.reply(c.send("cellblock_file_request", {"op": "commit"}, channel="control"), "control").content
+        return {e["path"]: e.get("reason", "") for e in content["changes"] if e["change"] == "skipped"}
+
+    return commit
+
+
+def test_crafted_references_are_not_committed(overlay, work):
+    oid = git(work, "rev-parse", "main").stdout.decode().strip()
+    skipped = overlay(
+        "import os\nrefs = '.git/refs/heads/'\n"
+        "for name in ('main', 'second', 'x.lock', '.y'): open(refs + name, 'w').write('ref: ../../out/name\\n')\n"
+        "os.remove(refs + 'second')\nfor name in (refs + 'second', '.git/MERGE_MSG'): os.link(refs + 'main', name)\n"
+        f"open('.git/packed-refs', 'w').write('{oid} refs/../../x\\n'); os.symlink('side', refs + 'link')\n"
+        "os.makedirs('new.git/hooks'); open('new.git/hooks/update', 'w').write('x')\n"
+        f"open(refs + 'good', 'w').write('ref: refs/heads/side\\n')"
+    )
+    refs = {".git/refs/heads/" + name for name in ("main", "second", "x.lock", ".y", "link")}
+    assert set(skipped) == refs | {".git/packed-refs", "new.git/hooks"}, skipped
+    assert git(work, "rev-parse", "main", "good").stdout.decode().split() == [oid, oid]
+    assert not (work / ".git/packed-refs").exists() and not (work / "new.git/hooks").exists()
+
+
+# ---- what an index says besides its names ----
+
+# The tree of the commit, as the index' extension says, and not of what the index holds.
+CACHED = """
+import os, subprocess, sys
+sys.path.insert(0, os.getcwd())
+import gitindex
+run = lambda *a, **k: subprocess.run(['git', *a], check=True, capture_output=True, **k).stdout.decode().strip()
+oid = run('rev-parse', ':a')
+evil = run('hash-object', '-w', '--stdin', input=b'evil')
+tree = run('mktree', input=f'100644 blob {oid}\\ta\\n100644 blob {evil}\\tsetup.py\\n'.encode())
+more = gitindex.extension('TREE', b'\\0' + b'2 0\\n' + bytes.fromhex(tree))
+data = gitindex.index([('a', oid), ('b', oid)], extensions=more)
+with open('.git/index.lock', 'xb') as f: f.write(data)
+os.rename('.git/index.lock', '.git/index')
+"""
+
+
+@pytest.mark.parametrize("where", [outside, inside])
+def test_a_commit_holds_what_the_index_holds(work, where):
+    shutil.copy(gitindex.__file__, work / "gitindex.py")
+    assert where(work, CACHED).returncode == 0
+    commit_outside(work)
+    names = git(work, "ls-tree", "--name-only", "main").stdout.decode().split()
+    assert names == (["a", "b"] if where is inside else ["a", "setup.py"])
+    assert git(work, "fsck", "--no-progress").returncode == 0
+    assert git(work, "write-tree").returncode == 0
+
+
+def test_a_committed_index_has_no_trees(overlay, work):
+    shutil.copy(gitindex.__file__, work / "gitindex.py")
+    before = (work / ".git/index").read_bytes()
+    assert overlay("import sys\n" + CACHED) == {}
+    after = (work / ".git/index").read_bytes()
+    assert after != before and b"TREE" not in after
+    assert git(work, "fsck", "--no-progress").returncode == 0
+
+
+# ---- a repository that is yet to come ----
+
+BEFORE = {
+    "hook": "os.makedirs('new.git/hooks'); open('new.git/hooks/post-update', 'w').write(hook);"
+    "os.chmod('new.git/hooks/post-update', 0o755)",
+    "folder": "os.makedirs('new/hooks'); open('new/hooks/post-update', 'w').write(hook);"
+    "os.chmod('new/hooks/post-update', 0o755); os.rename('new', 'new.git')",
+    "link": "os.makedirs('new/hooks'); open('new/hooks/post-update', 'w').write(hook);"
+    "os.chmod('new/hooks/post-update', 0o755); os.symlink('new', 'new.git')",
+    "above": "os.makedirs('above/other/hooks'); open('above/other/hooks/post-update', 'w').write(hook);"
+    "os.chmod('above/other/hooks/post-update', 0o755); os.rename('above/other', 'above/new.git');"
+    "os.rename('above/new.git', 'new.git')",
+    "a work tree for a while": "os.makedirs('new.git/.git'); os.makedirs('new.git/hooks');"
+    "open('new.git/hooks/post-update', 'w').write(hook); os.chmod('new.git/hooks/post-update', 0o755);"
+    "os.rmdir('new.git/.git')",
+}
+
+
+@pytest.mark.parametrize("where", [outside, inside])
+@pytest.mark.parametrize("way", BEFORE)
+def test_a_bare_repository_made_later(work, way, where):
+    script = "import os\nhook = '#!/bin/sh\\ntouch ../hooked\\n'\n" + BEFORE[way]
+    done = where(work, script)
+    assert (done.returncode == 0) == (where is outside), done
+    git(work, "init", "-q", "--bare", "new.git")
+    git(work, "push", "-q", "new.git", "main")
+    assert (work / "hooked").exists() == (where is outside)
+
+
+def test_a_work_tree_whose_name_ends_so(work):
+    git(work, "clone", "-q", ".", "tree.git")
+    done = inside(work, "import os; os.mkdir('tree.git/d'); open('tree.git/d/f', 'w').write('x'); open('f.git', 'w')")
+    assert done.returncode == 0, done
+
+
+@pytest.mark.parametrize("name", [".bzr", "_darcs", ".repo", ".sl", ".pijul", ".fossil-settings", ".github/hooks"])
+def test_folders_of_others(work, name):
+    script = "os.makedirs(ref, exist_ok=True); open(ref + '/x', 'w').write(text)"
+    assert "Read-only file system" in inside(work, WRITE + script, name, "x").stderr
+    assert not (work / name / "x").exists()
