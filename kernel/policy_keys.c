@@ -42,16 +42,26 @@ static const struct cb_key_word levels[] = {
 	"[\".git\", \".hg\", \".sl\", \".jj\", \".bzr\", \"_darcs\", \".pijul\", \".fossil-settings\", "            \
 	"\".repo\", \".svn/hooks\", \".github/hooks\", \".pre-commit-config.yaml\", \"prek.toml\", "                 \
 	"\".husky\", \".githooks\", \"lefthook.*\", \"lefthook-local.*\", \".lefthook*\", "                            \
-	"\".overcommit.yml\", \".vscode\", \"*.code-workspace\", \".idea\", \".fleet\", \".zed\", "                    \
-	"\".helix\", \".vim\", \".vimrc\", \".nvimrc\", \".nvim.lua\", \".exrc\", \".lvimrc\", "                       \
+	"\".overcommit.yml\", \".vscode\", \"*.code-workspace\", \".idea\", \".fleet\", \".vs\", \".bsp\", "           \
+	"\".externalToolBuilders\", \".kateproject\", \"hie.yaml\", \".zed\", \".helix\", \".vim\", "                  \
+	"\".vimrc\", \".nvimrc\", \".nvim.lua\", \".exrc\", \".exrc.lua\", \".lazy.lua\", \".lvimrc\", "               \
 	"\".dir-locals*.el\", \".devcontainer\", \".devcontainer.json\", \".envrc\", \".direnv\", "                    \
-	"\"mise.toml\", \"mise.*.toml\", \".mise.toml\", \".mise.*.toml\", \".mise\", "                                \
-	"\"mise/config.toml\", \".config/mise\", \".tool-versions\", \"devenv.*\", \"flake.nix\", "                    \
-	"\"shell.nix\", \".claude\", \".cursor\", \".mcp.json\", \".codex\", \".gemini\", \".opencode\", "             \
-	"\"opencode.json\", \"opencode.jsonc\", \".windsurf\", \".kiro\", \".continue\", \".roo\", "                   \
-	"\".aider.conf.yml\", \"sitecustomize.py\", \"usercustomize.py\", \".pdbrc\", \".gdbinit\", "                  \
-	"\".lldbinit\", \".Rprofile\", \".Renviron\", \".octaverc\", \"startup.m\", "                                  \
-	"\"jupyter_*config.py\", \"jupyter_*config.json\", \"pyvenv.cfg\", \"conda-meta\"]"
+	"\".shadowenv.d\", \".autoenv*\", \"mise.toml\", \"mise.*.toml\", \".mise.toml\", \".mise.*.toml\", "          \
+	"\".mise\", \"mise/config.toml\", \".config/mise\", \".tool-versions\", \".mvn\", \".yarnrc.yml\", "           \
+	"\".yarnrc\", \".npmrc\", \".pnpmfile.cjs\", \"devenv.*\", \"flake.nix\", \"shell.nix\", "                     \
+	"\".claude\", \".cursor\", \".mcp.json\", \".codex\", \".gemini\", \".opencode\", \"opencode.json\", "         \
+	"\"opencode.jsonc\", \".windsurf\", \".kiro\", \".continue\", \".roo\", \".trae\", \".amazonq\", "             \
+	"\".qwen\", \".crush.json\", \"crush.json\", \".factory\", \".aider.conf.yml\", "                              \
+	"\"sitecustomize.py\", \"usercustomize.py\", \".pdbrc\", \".pylintrc\", \"pylintrc\", "                        \
+	"\"profile_default\", \"ipython_*config.py\", \".gdbinit\", \".lldbinit\", \".Rprofile\", "                    \
+	"\"renv/activate.R\", \".Renviron\", \".octaverc\", \"startup.m\", \".irbrc\", \".pryrc\", "                   \
+	"\".rdbgrc\", \".byebugrc\", \".perldb\", \".ghci\", \".iex.exs\", \".ocamlinit\", "                           \
+	"\"jupyter_*config.py\", \"jupyter_*config.json\", \"pyvenv.cfg\", \"conda-meta\", "                           \
+	"\"site-packages\", \"dist-packages\", \"bin/activate\", \"bin/activate.*\", "                                 \
+	"\"bin/activate_this.py\", \"bin/python\", \"bin/python3*\", \"bin/pypy*\", \"bin/pip\", "                     \
+	"\"bin/pip3*\", \"bin/pip-3*\", \"Scripts/activate\", \"Scripts/activate.*\", "                                \
+	"\"Scripts/python*.exe\", \"Scripts/pip*.exe\", \"activate.d\", \"deactivate.d\", \".condarc\", "              \
+	"\"pip.conf\", \"pip.ini\"]"
 #define EXPOSE_DEFAULT                                                                                                 \
 	"[\".ipython/profile_default/ipython_config.py\", \".ipython/profile_default/ipython_kernel_config.py\", "     \
 	"\".ipython/profile_default/startup\", \".config/matplotlib/matplotlibrc\", "                                  \

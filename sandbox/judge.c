@@ -2,13 +2,14 @@
  *
  * Trust domain: whoever judges (a process that writes on a jail's behalf, a broker's child). Paths and what lies in the
  * workspace were chosen by hostile code. Invariants: no link is followed; a folder or an entry that can't be looked at
- * is refused; nothing bounds the look but the path's length; no memory is allocated.
+ * is refused; nothing bounds the look but the path's length; no memory is allocated here.
  *
  * What patterns mean. "name" is an entry called so at any depth, "folder/name" one whose last components are these;
- * components may be globs. What lies below such an entry is protected with it. A folder can't be moved to a name that
- * begins a longer pattern, nor away from one where the rest of the pattern exists, and no link can be made there.
- * "pyvenv.cfg" and "conda-meta" protect the folder that holds one, whole; if that is the workspace itself, the parts
- * that such a folder is made of. ".git", or any pattern that begins so, brings the rules of judge_git.c.
+ * components may be globs. What lies below such an entry is protected with it. Where the rest of a longer pattern is
+ * in a folder, that can't be moved to a name that begins the pattern, nor away from one; and no link can be made there.
+ * What links of such names lead to is protected like them: judge_leads.c. "pyvenv.cfg" and "conda-meta" protect the
+ * folder that holds one, whole; if that is the workspace itself, the parts that such a folder is made of. ".git", or
+ * any pattern that begins so, brings the rules of judge_git.c.
  *
  * Callers: layer.c, notify_*.c.
  */
@@ -36,12 +37,26 @@ struct entry {
 	int content;
 	const char *path;
 	char folded[PATH_MAX];
+	char named[2 * PATH_MAX], named_folded[2 * PATH_MAX]; /* both behind what is above the workspace */
 	bool about_git, marked[CB_COUNT(markers)]; /* some pattern is */
 	bool headed;				   /* the path's end begins a longer one */
 	int at[2];				   /* the folder reached, in the workspace and beside it */
 	const char *git, *git_folded;		   /* the rest of the path from the innermost git folder, NULL = none */
 	struct cb_judged *ret;
 };
+
+bool cb_is_marker(const char *name)
+{
+	for (size_t m = 0; m < CB_COUNT(markers); m++)
+		if (strcasecmp(name, markers[m]) == 0)
+			return true;
+	return false;
+}
+
+bool cb_is_prefix_part(const char *folded)
+{
+	return cb_name_among(folded, strlen(folded), prefix_parts, CB_COUNT(prefix_parts));
+}
 
 static int refuse(struct entry *e, const char *pattern)
 {
@@ -88,7 +103,7 @@ static int fold_path(const char *path, char folded[PATH_MAX])
 	return 0;
 }
 
-static bool is_git_pattern(const char *pattern)
+bool cb_is_git_pattern(const char *pattern)
 {
 	return pattern[0] == '.' && strncasecmp(pattern, ".git", 4) == 0 && (pattern[4] == '\0' || pattern[4] == '/');
 }
@@ -98,7 +113,7 @@ static void read_patterns(struct entry *e)
 	const struct cb_strv *v = e->judge->patterns;
 
 	for (size_t i = 0; i < v->count; i++) {
-		e->about_git = e->about_git || is_git_pattern(v->items[i]);
+		e->about_git = e->about_git || cb_is_git_pattern(v->items[i]);
 		for (size_t m = 0; m < CB_COUNT(markers); m++)
 			if (v->items[i][0] == markers[m][0] && strcmp(v->items[i], markers[m]) == 0)
 				e->marked[m] = true;
@@ -114,20 +129,43 @@ static int judge_from(struct entry *e, const char *at, const char *folded)
 		const char *pattern = v->items[i], *rest;
 		enum cb_fit fit = cb_name_fits(pattern, at, folded, &rest);
 
-		if (fit == CB_FIT_ALL && (!is_git_pattern(pattern) || pattern[4] != '\0'))
+		if (fit == CB_FIT_ALL && (!cb_is_git_pattern(pattern) || pattern[4] != '\0'))
 			return refuse(e, pattern);
 		if (fit != CB_FIT_HEAD)
 			continue;
-		if (e->act == CB_ACT_MAKE && (e->content >= 0 || S_ISLNK(e->type)))
+		if (e->act == CB_ACT_MAKE && S_ISLNK(e->type))
 			return refuse(e, pattern);
 		e->headed = true;
 	}
 	return 0;
 }
 
+/* What is above the workspace begins patterns as well. */
+static int name_entry(struct entry *e)
+{
+	const char *above = e->judge->above != NULL ? e->judge->above : "";
+	size_t n = strlen(above), f = 0;
+
+	if (n >= PATH_MAX)
+		return -ENAMETOOLONG;
+	if (n > 0) {
+		int r = fold_path(above, e->named_folded);
+
+		if (r < 0)
+			return r;
+		f = strlen(e->named_folded);
+		memcpy(e->named, above, n);
+		e->named[n++] = '/';
+		e->named_folded[f++] = '/';
+	}
+	memcpy(e->named + n, e->path, strlen(e->path) + 1);
+	memcpy(e->named_folded + f, e->folded, strlen(e->folded) + 1);
+	return 0;
+}
+
 static int judge_patterns(struct entry *e)
 {
-	const char *at = e->path, *folded = e->folded;
+	const char *at = e->named, *folded = e->named_folded;
 
 	for (;;) {
 		int r = judge_from(e, at, folded);
@@ -140,26 +178,35 @@ static int judge_patterns(struct entry *e)
 	}
 }
 
-/* Our own files: they and what is below them; their parents can't be moved, nor taken by something else. */
+/* A path, and what is below it; its parents can't be moved, nor taken by something else. */
+static int judge_path(void *arg, const char *path)
+{
+	struct entry *e = arg;
+	size_t n = strlen(e->folded), k;
+	char own[PATH_MAX];
+
+	if (path == NULL)
+		return refuse(e, "too many links");
+	if (fold_path(path, own) < 0)
+		return refuse(e, path);
+	k = strlen(own);
+	if (n >= k && memcmp(own, e->folded, k) == 0 && (e->folded[k] == '/' || e->folded[k] == '\0'))
+		return refuse(e, path);
+	if (n < k && memcmp(own, e->folded, n) == 0 && own[n] == '/' && e->act != CB_ACT_CHANGE &&
+	    (e->act != CB_ACT_MAKE || !S_ISDIR(e->type) || e->content >= 0))
+		return refuse(e, path);
+	return 0;
+}
+
+/* Our own files, and where links of protected names lead. */
 static int judge_paths(struct entry *e)
 {
 	const struct cb_strv *v = e->judge->paths;
-	size_t n = strlen(e->folded);
-	char own[PATH_MAX];
+	int r = 0;
 
-	for (size_t i = 0; v != NULL && i < v->count; i++) {
-		size_t k;
-
-		if (fold_path(v->items[i], own) < 0)
-			return refuse(e, v->items[i]);
-		k = strlen(own);
-		if (n >= k && memcmp(own, e->folded, k) == 0 && (e->folded[k] == '/' || e->folded[k] == '\0'))
-			return refuse(e, v->items[i]);
-		if (n < k && memcmp(own, e->folded, n) == 0 && own[n] == '/' && e->act != CB_ACT_CHANGE &&
-		    (e->act != CB_ACT_MAKE || !S_ISDIR(e->type) || e->content >= 0))
-			return refuse(e, v->items[i]);
-	}
-	return 0;
+	for (size_t i = 0; v != NULL && i < v->count && r == 0; i++)
+		r = judge_path(e, v->items[i]);
+	return r == 0 ? cb_leads_judge(e->judge, e->about_git, judge_path, e) : r;
 }
 
 /* ---- the folders above ---- */
@@ -326,26 +373,52 @@ static bool see_any(void *arg, const char *name)
 	return true;
 }
 
-/* A folder that goes away: whether what is left of a pattern that it begins exists in it. */
+struct rest {
+	int folder;
+	const char *pattern;
+	int r;
+};
+
+/* An entry that the rest of a pattern begins with: whether what then is left of it exists in it. */
+static bool see_rest(void *arg, const char *name)
+{
+	char folded[NAME_MAX + 1];
+	struct rest *x = arg;
+	const char *left;
+	enum cb_fit fit;
+
+	cb_name_fold(name, strnlen(name, NAME_MAX), folded);
+	fit = cb_name_fits(x->pattern, name, folded, &left);
+	if (fit == CB_FIT_HEAD) { /* deeper: whatever there is may be it */
+		CB_AUTO_FD below = openat(x->folder, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+		x->r = below < 0 ? 0 : cb_judge_scan(below, see_any, NULL);
+		return x->r != 0;
+	}
+	x->r = fit == CB_FIT_ALL;
+	return x->r != 0;
+}
+
+/* A folder that goes away, or comes: whether what is left of a pattern that it begins exists in it. */
 static int judge_heads_from(struct entry *e, const char *at, const char *folded, int self)
 {
 	const struct cb_strv *v = e->judge->patterns;
 
 	for (size_t i = 0; i < v->count; i++) {
-		const char *rest;
+		struct rest x = { .folder = self };
 		int r = 0;
 
-		if (cb_name_fits(v->items[i], at, folded, &rest) == CB_FIT_HEAD)
-			r = cb_name_is_glob(rest) ? cb_judge_scan(self, see_any, NULL) : cb_judge_holds(self, rest);
+		if (cb_name_fits(v->items[i], at, folded, &x.pattern) == CB_FIT_HEAD)
+			r = cb_judge_scan(self, see_rest, &x);
 		if (r != 0)
-			return r < 0 ? r : refuse(e, v->items[i]);
+			return r < 0 ? r : x.r < 0 ? x.r : refuse(e, v->items[i]);
 	}
 	return 0;
 }
 
 static int judge_heads(struct entry *e, int self)
 {
-	const char *at = e->path, *folded = e->folded;
+	const char *at = e->named, *folded = e->named_folded;
 
 	for (;;) {
 		int r = judge_heads_from(e, at, folded, self);
@@ -371,7 +444,7 @@ static int judge_inside(struct entry *e, const int self[2], bool is_dot)
 		if (r != 0)
 			return r < 0 ? r : refuse(e, ".git");
 	}
-	return e->act == CB_ACT_REMOVE && e->headed ? judge_heads(e, self[0]) : 0;
+	return moves && e->headed ? judge_heads(e, self[0]) : 0;
 }
 
 static int judge_self_folder(struct entry *e, const char *name, bool is_dot)
@@ -440,7 +513,9 @@ static int judge(struct entry *e)
 	if (r < 0)
 		return r;
 	read_patterns(e);
-	r = judge_patterns(e);
+	r = name_entry(e);
+	if (r == 0)
+		r = judge_patterns(e);
 	if (r == 0)
 		r = judge_paths(e);
 	if (r < 0)

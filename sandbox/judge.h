@@ -2,18 +2,21 @@
  * what is not, used by every program that writes a workspace on a jail's behalf. Of some files it judges the content,
  * too: git's index and references.
  *
- * It looks at the entry's name, at each folder above it, and at nothing else; it writes nothing and remembers nothing.
- * What it says holds for the moment: a caller judges and acts with no act of its own between the two, and acts on
- * (parent, name), not on the path. What patterns mean is said in judge.c, what may be written in a git folder in
- * judge_git.c, in references in judge_refs.c, in an index in judge_index.c, where links may lead in judge_links.c.
+ * It looks at the entry's name, at each folder above it, at where links of protected names lead, and at nothing else;
+ * it writes nothing, and remembers these links alone. What it says holds for the moment: a caller judges and acts with
+ * no act of its own between the two, and acts on (parent, name), not on the path. What patterns mean is said in
+ * judge.c, what may be written in a git folder in judge_git.c, in references in judge_refs.c, in an index in judge_index.c, where links may
+ * lead in judge_links.c and judge_leads.c.
  */
 #pragma once
 
 #include <cellblock/sandbox.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <time.h>
 
 struct cb_judge {
 	int root;   /* the workspace, O_PATH or readable: what is there counts */
@@ -23,7 +26,26 @@ struct cb_judge {
 	const struct cb_strv *paths;	/* from the workspace, see cb_judge_paths: these, what is below them, and their
 					   parents' names */
 	const char *workspace; /* its path, see cb_judge_workspace; NULL: no link may have a whole path */
+	const char *above;		/* names that a pattern may begin with above the workspace, see cb_judge_above;
+					   NULL = none */
+	struct cb_leads *leads;		/* two, for judge_leads.c, which fills them: NULL = not looked for */
 };
+
+/* Where links that bear a protected name lead, as they were looked at last. */
+struct cb_lead_stamp {
+	dev_t dev;
+	ino_t ino;
+	struct timespec changed;
+};
+struct cb_leads {
+	pthread_mutex_t lock; /* the first one's is for both */
+	const char *source;   /* where the workspace is for programs outside; NULL = unknown */
+	struct cb_strv paths;
+	bool too_many, looked;
+	struct timespec at;
+	struct cb_lead_stamp stamps[2];
+};
+#define CB_LEADS_NONE ((struct cb_leads){ .lock = PTHREAD_MUTEX_INITIALIZER })
 
 enum cb_act {
 	CB_ACT_CHANGE, /* what is there: opened for writing, truncated, attributes set */
@@ -95,3 +117,9 @@ const char *cb_judge_workspace(const struct cb_jail_spec *spec);
 
 /* spec->protect_paths that lie in the workspace, as `paths` wants them. */
 int cb_judge_paths(const struct cb_jail_spec *spec, struct cb_strv *ret_paths);
+
+/* Whether a workspace at this host path may be written: CB_E_DENIED where the path itself says that programs outside
+ * act on what is in it. Names count from the nearest checkout (a folder with .git) downwards. */
+int cb_judge_place(const struct cb_jail_spec *spec, struct cb_err *err);
+/* The end of the workspace's path that patterns may begin with: `above`. */
+const char *cb_judge_above(const struct cb_jail_spec *spec);

@@ -1,4 +1,4 @@
-/* Shared by the files of the judge: judge.c, judge_names.c, judge_git.c, judge_refs.c, judge_index.c. */
+/* Shared by the files of the judge: judge*.c. */
 #pragma once
 
 #include "judge.h"
@@ -23,6 +23,12 @@ bool cb_name_is_glob(const char *pattern);
 bool cb_name_among(const char *at, size_t n, const char *const *list, size_t count);
 
 /* ---- judge.c ---- */
+
+/* ".git", or what begins so. */
+bool cb_is_git_pattern(const char *pattern);
+/* What an environment is known by; and what it is made of, folded. */
+bool cb_is_marker(const char *name);
+bool cb_is_prefix_part(const char *folded);
 
 /* 1 if the folder has such an entry, 0 if not, negative if that can't be seen. -1 has none. */
 int cb_judge_holds(int folder, const char *name);
@@ -68,3 +74,10 @@ int cb_index_format(int folder);
 
 #define CB_SHA1 20u
 void cb_sha1(const void *data, size_t n, unsigned char ret[CB_SHA1]);
+
+/* ---- judge_leads.c ---- */
+
+/* NULL stands for any path: there are too many. */
+typedef int (*cb_lead_fn)(void *arg, const char *path);
+/* Shows paths from the workspace that links of protected names lead to, until one is not 0, which is the answer. */
+int cb_leads_judge(const struct cb_judge *judge, bool about_git, cb_lead_fn is_met, void *arg);

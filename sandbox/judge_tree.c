@@ -31,7 +31,7 @@ struct walk {
 /* What an environment is known by, where the patterns name it. */
 static bool is_marker(const struct cb_strv *patterns, const char *name)
 {
-	bool marker = strcasecmp(name, "pyvenv.cfg") == 0 || strcasecmp(name, "conda-meta") == 0;
+	bool marker = cb_is_marker(name);
 
 	for (size_t i = 0; marker && i < patterns->count; i++)
 		if (strcasecmp(patterns->items[i], name) == 0)

@@ -137,13 +137,15 @@ static int start_judge(struct cb_layer *layer, int upper, int lower)
 {
 	const struct cb_jail_spec *spec = layer->jail->spec;
 
-	layer->judge = (struct cb_judge){
-		.root = lower,
-		.beside = upper,
-		.patterns = &spec->protect,
-		.paths = &layer->own,
-		.workspace = cb_judge_workspace(spec),
-	};
+	layer->leads[0] = layer->leads[1] = CB_LEADS_NONE;
+	layer->leads[0].source = layer->leads[1].source = spec->workspace_source;
+	layer->judge = (struct cb_judge){ .root = lower,
+					  .beside = upper,
+					  .patterns = &spec->protect,
+					  .paths = &layer->own,
+					  .workspace = cb_judge_workspace(spec),
+					  .above = cb_judge_above(spec),
+					  .leads = layer->leads };
 	return cb_judge_paths(spec, &layer->own);
 }
 

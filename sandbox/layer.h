@@ -40,6 +40,7 @@ struct cb_layer {
 	size_t count[CB_CHANGES];
 	struct cb_judge judge; /* over the workspace, with the layer beside it */
 	struct cb_strv own;    /* its paths */
+	struct cb_leads leads[2];
 };
 
 /* One entry of the layer and what lies in its place in the workspace. */

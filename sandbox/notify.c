@@ -357,6 +357,7 @@ static int mount_tree(const char *target, const struct cb_notifier *n)
 
 static int take_workspace(const struct cb_jail *jail, const struct cb_notifier *n)
 {
+	static struct cb_leads leads[2] = { CB_LEADS_NONE, CB_LEADS_NONE };
 	static struct cb_strv paths;
 	const struct cb_jail_spec *spec = jail->spec;
 	int r = 0;
@@ -374,6 +375,9 @@ static int take_workspace(const struct cb_jail *jail, const struct cb_notifier *
 	cb_notify_self.judge.paths = &paths;
 	cb_notify_self.judge.beside = -1;
 	cb_notify_self.judge.workspace = cb_judge_workspace(spec);
+	cb_notify_self.judge.above = cb_judge_above(spec);
+	cb_notify_self.judge.leads = leads;
+	leads[0].source = leads[1].source = spec->workspace_source;
 	return r == 0 ? mount_tree(spec->workspace_target, n) : r;
 }
 

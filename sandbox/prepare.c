@@ -4,6 +4,7 @@
  * filter costs milliseconds that nobody waits for. As root the jail gets an unprivileged uid of its own here: with uid
  * 0 mapped, a jail without any capability could write the host's /proc/sys/kernel/core_pattern.
  */
+#include "judge.h"
 #include "process.h"
 
 #include <cellblock/log.h>
@@ -85,6 +86,8 @@ int cb_jail_prepare(struct cb_jail *jail, struct cb_jail_spec *spec, int spec_fd
 				  .root_fd = -1,
 				  .cgroups = CB_CGROUPS_NONE };
 	(void)close(spec_fd);
+	if (r == 0)
+		r = cb_judge_place(spec, err);
 	if (r == 0)
 		r = choose_uid(jail, err);
 	if (r == 0)

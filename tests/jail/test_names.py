@@ -197,7 +197,8 @@ NOTED = {
     "import os; os.symlink('mine', 'sub/.pre-commit-config.yaml')": ".pre-commit-config.yaml",
     "import os; os.link('mine', '.husky')": ".husky",
     "import os; os.unlink('venv/pyvenv.cfg')": "pyvenv.cfg",
-    "open('venv/lib/python3/site-packages/x.pth', 'w')": "pyvenv.cfg",
+    "open('venv/bin/x', 'w')": "pyvenv.cfg",
+    "open('venv/lib/python3/site-packages/x.pth', 'w')": "site-packages",
     "import pathlib; pathlib.Path('.devcontainer').mkdir()": ".devcontainer",
     "import os; os.chmod('.git/hooks', 0o777)": ".git",
 }

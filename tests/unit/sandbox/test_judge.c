@@ -218,10 +218,13 @@ static void test_longer_patterns(void **state)
 	MAKES_NOT(S_IFLNK, "other/docs", ".svn", "x", "other/X");
 	move(p, -EROFS, "docs", "elsewhere");
 	move(p, -EROFS, "new", "other/docs");
-	move(p, -EROFS, "other", "new/docs"); /* something could come into it meanwhile */
+	move(p, 0, "other", "new/docs");
 	move(p, 0, "docs/sub", "other/sub");
 	move(p, 0, "docs/sub/docs", "free");
-	move(p, -EROFS, "x", "free"); /* a glob's: it has something */
+	move(p, 0, "x", "free");
+	make(p, "x/a.RUN");
+	move(p, -EROFS, "x", "free");
+	move(p, -EROFS, "x", "a/x");
 	move(p, 0, "a/x", "free");
 	move(p, 0, "a", "free");
 }
