@@ -181,6 +181,13 @@ void cb_notify_serve(struct cb_request *q)
 		q->error = ENOSYS; /* the filter asks for none such */
 	else
 		q->call->serve(q);
+	if (q->go_on && q->too_long) { /* the kernel would name the mount that is read-only */
+		q->go_on = false;
+		q->error = ENAMETOOLONG;
+	}
+	if (q->error == EROFS && q->call->kind != CB_NOTIFY_WRITE_ASK)
+		cb_refused_tell();
+	cb_refused_forget();
 }
 
 static void serve(const struct seccomp_notif *n, unsigned slot)

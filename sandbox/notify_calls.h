@@ -40,6 +40,7 @@ struct cb_entry {
 	const char *name; /* last part of `path` */
 	bool there;
 	bool folder_meant; /* a slash at the end */
+	bool too_long;	   /* it has no name, for it would be too long; and no cell can write there */
 	struct stat st;	   /* if it is there; of a link itself unless it was to be followed */
 };
 #define CB_ENTRY_NONE ((struct cb_entry){ .parent = -1 })
@@ -58,6 +59,7 @@ struct cb_request {
 	bool empty;   /* its file, once the caller has it */
 	bool go_on;   /* the kernel does the call as if nothing had been */
 	bool later;   /* somebody else answers */
+	bool too_long; /* a path of the caller's leads to where names can't be told any more */
 };
 
 #define CB_REQUEST(notification, slot_)                                                                                \
@@ -141,6 +143,13 @@ int cb_made_look(int at, const char *name, const struct stat *st);
 bool cb_held_take(const struct cb_request *q);
 /* The thread that does them. */
 _Noreturn void cb_held_serve(void);
+
+/* ---- notify_told.c ---- */
+
+/* Of the call that this thread serves: the name that is refused, if EROFS becomes its answer. */
+void cb_refused_by(const char *path, const char *pattern);
+void cb_refused_forget(void);
+void cb_refused_tell(void);
 
 /* ---- notify_git.c: git's indexes and references, see enum cb_git_part; what is neither is let through ---- */
 

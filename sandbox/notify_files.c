@@ -57,7 +57,11 @@ static int take_umask(struct cb_request *q)
 
 static int judge(const struct cb_entry *e, enum cb_act act, mode_t type, int content, struct cb_judged *ret)
 {
-	return cb_judge(&cb_notify_self.judge, e->path, act, type & S_IFMT, content, ret);
+	int r = cb_judge(&cb_notify_self.judge, e->path, act, type & S_IFMT, content, ret);
+
+	if (r == -EROFS)
+		cb_refused_by(e->path, ret->refused);
+	return r;
 }
 
 /* A folder that its owner has closed can't be looked into: for acts that what lies in it has no part in, its name says
@@ -67,6 +71,25 @@ static int judge_closed(const struct cb_entry *e, enum cb_act act, struct cb_jud
 	int r = judge(e, act, e->st.st_mode, -1, ret);
 
 	return r == -EACCES && S_ISDIR(e->st.st_mode) ? judge(e, act, S_IFREG, -1, ret) : r;
+}
+
+static int judge_target(const struct cb_entry *e, const char *target)
+{
+	int r = cb_judge_target(&cb_notify_self.judge, e->path, target);
+
+	if (r == -EROFS)
+		cb_refused_by(e->path, target);
+	return r;
+}
+
+/* What others put into a folder between the look at it and its move. */
+static int judge_moved_folder(const struct cb_entry *to, mode_t type)
+{
+	struct cb_judged j = { .parent = -1 };
+	int r = judge(to, CB_ACT_REMOVE, type, -1, &j);
+
+	cb_fd_close(&j.parent);
+	return r;
 }
 
 static void judged_release(struct cb_judged *j)
@@ -326,7 +349,7 @@ void cb_serve_symlink(struct cb_request *q)
 	cb_change_lock();
 	r = judge(&e, CB_ACT_MAKE, S_IFLNK, -1, &j);
 	if (r == 0)
-		r = cb_judge_target(&cb_notify_self.judge, e.path, target);
+		r = judge_target(&e, target);
 	if (r == 0 && symlinkat(target, j.parent, j.name) < 0)
 		r = -errno;
 	else if (r == 0)
@@ -380,17 +403,24 @@ void cb_serve_link(struct cb_request *q)
 	AUTO_ENTRY to = CB_ENTRY_NONE;
 	AUTO_JUDGED old = JUDGED_NONE;
 	AUTO_JUDGED new = JUDGED_NONE;
+	bool found = cb_entry_find(q, q->call->at, q->call->path, link_follows(q) ? CB_FIND_FOLLOW : 0, &from);
 	int r;
 
-	if (!cb_entry_find(q, q->call->at, q->call->path, link_follows(q) ? CB_FIND_FOLLOW : 0, &from) || !from.there ||
-	    from.folder_meant || S_ISDIR(from.st.st_mode)) {
+	if (!from.there || from.folder_meant || S_ISDIR(from.st.st_mode)) {
 		q->go_on = true;
 		return;
 	}
 	if (!find_free(q, at, q->call->b, false, &to))
 		return;
+	if (!found) { /* it lies elsewhere */
+		q->error = EXDEV;
+		return;
+	}
 	cb_change_lock();
 	r = cb_judge_link(&cb_notify_self.judge, from.path, to.path, &old, &new);
+	if (r == -EROFS)
+		cb_refused_by(new.refused[0] != '\0' ? to.path : from.path,
+			      new.refused[0] != '\0' ? new.refused : old.refused);
 	if (r == 0)
 		r = cb_git_make(&old);
 	if (r == 0)
@@ -501,6 +531,8 @@ static int move(const struct cb_entry *from, const struct cb_entry *to)
 	r = cb_judge_made(&new);
 	if (r == 0 && depth_of(to) < depth_of(from)) /* another jail may have made a link in it meanwhile */
 		r = judge_content(to, content, st.st_mode);
+	if (r == 0 && S_ISDIR(st.st_mode))
+		r = judge_moved_folder(to, st.st_mode);
 	if (r < 0 && renameat(new.parent, new.name, old.parent, old.name) == 0)
 		return r;
 	cb_links_renamed(&st, to->path);

@@ -160,7 +160,7 @@ void cb_links_removed(const struct stat *st)
 	if (k != NULL && st->st_nlink <= 2)
 		forget(&files, k);
 	k = look_up(&sockets, st);
-	if (k != NULL)
+	if (k != NULL && st->st_nlink <= 1)
 		forget(&sockets, k);
 	pthread_mutex_unlock(&lock);
 	cb_made_removed(st);

@@ -176,14 +176,19 @@ static bool in_workspace(struct cb_entry *e, int fd, const char *name)
 	char path[PATH_MAX];
 	struct statfs fs;
 
-	if (!name_of(fd, path) || !cb_path_within(path, cb_notify_self.target))
+	if (!name_of(fd, path)) {
+		e->too_long = fstatfs(fd, &fs) == 0 && (fs.f_flags & ST_RDONLY) != 0;
+		return false;
+	}
+	if (!cb_path_within(path, cb_notify_self.target))
 		return false;
 	if (fstatfs(fd, &fs) < 0 || (cb_notify_self.writes && (fs.f_flags & ST_RDONLY) == 0))
 		return false;
 	/* path + top is "" or "/folder" */
 	n = (size_t)snprintf(e->path, sizeof(e->path), "%s%s%s", path + top, name != NULL ? "/" : "",
 			     name != NULL ? name : "");
-	if (n >= sizeof(e->path))
+	e->too_long = n >= sizeof(e->path);
+	if (e->too_long)
 		return false;
 	memmove(e->path, e->path + (n > 0), n + (n == 0));
 	e->name = strrchr(e->path, '/') != NULL ? strrchr(e->path, '/') + 1 : e->path;
@@ -312,6 +317,7 @@ bool cb_entry_find_string(struct cb_request *q, int at, const char *path, unsign
 		return false;
 	memcpy(work, path, n + 1);
 	found = find(base, work, flags, ret);
+	q->too_long = q->too_long || ret->too_long;
 	if (!found)
 		cb_entry_release(ret);
 	return found;

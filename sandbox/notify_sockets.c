@@ -215,6 +215,8 @@ void cb_serve_bind(struct cb_request *q)
 	cb_change_lock();
 	if (r == 0 && cb_notify_self.writes)
 		r = cb_judge(&cb_notify_self.judge, e.path, CB_ACT_MAKE, S_IFSOCK, -1, &j);
+	if (r == -EROFS)
+		cb_refused_by(e.path, j.refused);
 	if (r == 0)
 		r = bind_entry(q, &e, cb_notify_self.writes ? j.parent : e.parent, address.path, fd);
 	cb_change_unlock();

@@ -235,6 +235,7 @@ int cb_run_main(int spec_fd, double timeout)
 		run.deadline = cb_now_ms() + (int64_t)(timeout * 1000);
 	cb_cgroups_sweep(&jail.cgroups);
 	watch(&run);
+	cb_notify_tell(&run.jail.notifier);
 	if (jail.bare)
 		cb_bare_end(&jail);
 	cb_jail_ended(&jail, &run.jail, &figures);

@@ -572,3 +572,29 @@ def test_the_judge_is_out_of_reach(lab):
     code = "import os\nfor p in os.listdir('/proc'):\n    if p.isdigit():\n"
     code += "        print(open(f'/proc/{p}/comm').read().strip())"
     assert SERVER not in lab.good(code).split()
+
+
+ERRNOS = """
+import errno, os, socket
+def number(act):
+    try: act()
+    except OSError as e: return errno.errorcode[e.errno]
+    return "none"
+top = os.getcwd()
+for i in range(20): os.chdir("n" * 250)
+print(number(lambda: open("new", "w")), number(lambda: os.mkdir("new")), number(lambda: open("/tmp/x", "w").close()))
+os.chdir(top)
+open("/tmp/a", "w").close()
+print(number(lambda: os.link("/tmp/a", "b")), number(lambda: os.link("/tmp/none", "b")))
+s = socket.socket(socket.AF_UNIX); s.bind("one"); s.listen(9); os.link("one", "two"); os.unlink("one")
+print(number(lambda: socket.socket(socket.AF_UNIX).connect("two")))
+"""
+
+
+@halves("root without cgroups")
+def test_errors_are_the_kernels(lab):
+    """Of paths that are too long, of names on two file systems; and a socket stays the jail's by its other name."""
+    deep = "import os\nfor i in range(20): os.mkdir('n' * 250); os.chdir('n' * 250)"
+    lab.host(PYTHON, "-c", deep)
+    out = lab.good(ERRNOS).splitlines()
+    assert out == ["ENAMETOOLONG ENAMETOOLONG none", "EXDEV ENOENT", "none"]

@@ -265,3 +265,35 @@ def test_names_begin_above_the_workspace(lab):
     lab.work.mkdir(parents=True)
     lab.give()
     assert lab.good(TRY + "for p in ('activate', 'python3', 'tool'): t(p, lambda: write(p))") == "tool\n"
+
+
+# ---- what is said ----
+
+
+@halves("root without cgroups")
+def test_what_was_refused_is_told_at_the_end(lab):
+    lab.host("git", "init", "-q", ".")
+    done = lab.run("sh", "-c", "git config x.y z; git config x.y z; echo x > sub\\\tx/.envrc; echo > file")
+    told = [line for line in done.stderr.splitlines() if "workspace.protect" in line]
+    assert len(told) == 1 and told[0].count(".git/config.lock") == 1, done.stderr
+    many = "for i in range(500): t(i, lambda: os.mkdir('d%d' % i)); t(i, lambda: write('d%d/.envrc' % i))"
+    done = lab.python(TRY + many)
+    told = [line for line in done.stderr.splitlines() if "workspace.protect" in line]
+    assert len(told) == 1 and ".envrc" in told[0] and "more" in told[0] and len(told[0]) < 4096, done.stderr
+    name = "x\x1b[31m\n"
+    done = lab.python(TRY + f"t(1, lambda: write({name!r} + '/.envrc'))")
+    told = [line for line in done.stderr.splitlines() if "workspace.protect" in line]
+    assert len(told) == 1 and "\x1b" not in done.stderr and ".envrc" in told[0], done.stderr
+    assert "workspace.protect" not in lab.run("sh", "-c", "echo > file; test -w .git/config").stderr
+
+
+@halves("root without cgroups")
+def test_a_file_that_run_gets_as_stdout_is_the_commands_own(lab):
+    """As docs say, with the way round it."""
+    cut = "import os\ntry: os.ftruncate(1, 0)\nexcept OSError as e: pass\n"
+    log = lab.folder / "log"
+    for ways, left in ((lambda f: {"stdout": f}, ""), (lambda f: {}, "before\n")):
+        log.write_text("before\n")
+        with open(log, "a") as f:
+            assert lab.python(cut, **ways(f)).returncode == 0
+        assert log.read_text() == left

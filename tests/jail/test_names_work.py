@@ -96,6 +96,7 @@ def test_git_is_not_made_to_run_things(lab, what):
     new = [str(p) for p in set(after) - set(before) if "objects" not in p.parts[:2] and "refs" not in p.parts[:2]]
     assert done.returncode != 0 and not [n for n in new if "commondir" in n or "config" in n or "todo" in n], new
     assert "cell-pwned" not in os.listdir(lab.work) and not lab.faults(existing=[".git/config"])
+    assert "workspace.protect" in done.stderr, done.stderr
 
 
 HEAD = "open('%s/HEAD', 'w').write('ref: refs/heads/x\\n')"
