@@ -71,7 +71,7 @@ GIT_REFUSED = {
     "hook": "echo 'touch cell-pwned' > .git/hooks/pre-push",
     "hooks moved": "mv .git/hooks .git/h",
     "init --bare": "git init -q --bare cell-bare",
-    "submodule add": "git -c protocol.file.allow=always submodule add ./sub cell-module",
+    "submodule add": "git -c protocol.file.allow=always submodule add -f ./sub cell-module",
     "worktree add": "git worktree add -q cell-worktree -b cell-branch",
     "attributes": "mkdir -p .git/info; echo '* filter=x' > .git/info/attributes",
     "alternates": "mkdir -p .git/objects/info; echo /tmp > .git/objects/info/alternates",
