@@ -10,7 +10,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "lib"))
 
-from overlayfiles import FORGET, RESTORE, SNAPSHOT  # noqa: E402
+from overlayfiles import FORGET, GO_ON, RESTORE, SNAPSHOT  # noqa: E402
 
 
 def outside(folder):

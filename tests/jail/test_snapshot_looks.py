@@ -154,7 +154,7 @@ def test_a_mapping_outlives_the_descriptor_and_its_process(make):
     f.do("held.pop('m').close()")
     known = {}
     for letter in "abcdef":
-        f.do(f"os.write(held['go'][1], {letter!r}.encode()), os.read(held['done'][0], 1)")
+        f.do(f"os.write(held['go'][1], {letter!r}.encode()), os.read(held['done'][0], 1).decode()")
         known[f.snapshot()] = letter
     f.restore(3)
     assert f.do("open('m').read(1)") == known[3]
