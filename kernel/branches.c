@@ -30,7 +30,7 @@
 #define SECOND (1000 * MS)
 #define WAKE_DEADLINE (10 * SECOND)
 #define CLOSED_DEADLINE SECOND /* end of its wire to its end */
-#define NUDGE_FIRST (50 * MS) /* as guest.c */
+#define NUDGE_FIRST (50 * MS)  /* as guest.c */
 #define NUDGE_MAX SECOND
 #define READ_BUDGET (64u << 10)
 #define LAST_WORDS (64u << 20)

@@ -39,8 +39,8 @@ static const struct cb_key_word levels[] = {
 
 /* What current tools run by themselves: docs/policy.md says why each is here. */
 #define PROTECT_DEFAULT                                                                                                \
-	"[\".git\", \".hg\", \".sl\", \".jj\", \".bzr\", \"_darcs\", \".pijul\", \".fossil-settings\", "            \
-	"\".repo\", \".svn/hooks\", \".github/hooks\", \".pre-commit-config.yaml\", \"prek.toml\", "                 \
+	"[\".git\", \".hg\", \".sl\", \".jj\", \".bzr\", \"_darcs\", \".pijul\", \".fossil-settings\", "               \
+	"\".repo\", \".svn/hooks\", \".github/hooks\", \".pre-commit-config.yaml\", \"prek.toml\", "                   \
 	"\".husky\", \".githooks\", \"lefthook.*\", \"lefthook-local.*\", \".lefthook*\", "                            \
 	"\".overcommit.yml\", \".vscode\", \"*.code-workspace\", \".idea\", \".fleet\", \".vs\", \".bsp\", "           \
 	"\".externalToolBuilders\", \".kateproject\", \"hie.yaml\", \".zed\", \".helix\", \".vim\", "                  \

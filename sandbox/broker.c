@@ -55,10 +55,10 @@ struct broker {
 	uint32_t spawned;
 	bool swept;
 	struct inmate inmates[JAILS_MAX];
-	pid_t layer_pid;   /* a child that works on the changes */
-	int layer_pidfd;   /* -1 = none */
-	bool restoring;	   /* it brings files back, through the jail's mount */
-	struct {	   /* a SPAWN that waits for the end of the jail before it */
+	pid_t layer_pid; /* a child that works on the changes */
+	int layer_pidfd; /* -1 = none */
+	bool restoring;	 /* it brings files back, through the jail's mount */
+	struct {	 /* a SPAWN that waits for the end of the jail before it */
 		bool waits;
 		uint32_t number;
 		int fds[CB_SPAWN_NFDS];
@@ -83,7 +83,7 @@ static void reap(struct broker *b, struct inmate *inmate)
 	struct cb_broker_reply notice = { .event = CB_BROKER_ENDED, .jail = inmate->number };
 	struct cb_cgroup_figures figures;
 
-	cb_fd_close(&b->jail.merged_fd); /* no jail is launched before the last one's end */
+	cb_fd_close(&b->jail.merged_fd);	   /* no jail is launched before the last one's end */
 	if (b->layer_pidfd >= 0 && b->restoring) { /* nor while its files are written */
 		(void)syscall(SYS_pidfd_send_signal, b->layer_pidfd, SIGKILL, NULL, 0);
 		reap_layer(b);

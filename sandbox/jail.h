@@ -23,35 +23,35 @@ enum cb_upper { CB_UPPER_WORKSPACE, CB_UPPER_PACKAGES, CB_UPPERS };
 /* What the broker prepared outside and pid 1 uses inside. All fds are O_PATH or mount fds, CLOEXEC, -1 = none. */
 struct cb_jail {
 	const struct cb_jail_spec *spec;
-	mode_t umask;          /* the user's, as it was outside; files that cells make follow it */
-	uid_t host_uid;        /* what the jail's only uid is outside: never the host's 0 */
-	int uid_lock;          /* from_root: the lease of host_uid, ours until we end; -1 else */
-	bool from_root;        /* the broker runs as the host's root: uid leased, workspace id-mapped */
-	int workspace_fd;      /* detached mount (open_tree) of the workspace, id-mapped if from_root; -1 for tmpfs */
-	dev_t workspace_dev;   /* identity of the workspace folder when it was checked; verified again after mounting */
-	ino_t workspace_ino;   /* 0 = not opened yet; later jails of this broker get the same folder or none */
-	bool workspace_ro;     /* mode rw was asked for but this user may not write there; note says so */
+	mode_t umask;	     /* the user's, as it was outside; files that cells make follow it */
+	uid_t host_uid;	     /* what the jail's only uid is outside: never the host's 0 */
+	int uid_lock;	     /* from_root: the lease of host_uid, ours until we end; -1 else */
+	bool from_root;	     /* the broker runs as the host's root: uid leased, workspace id-mapped */
+	int workspace_fd;    /* detached mount (open_tree) of the workspace, id-mapped if from_root; -1 for tmpfs */
+	dev_t workspace_dev; /* identity of the workspace folder when it was checked; verified again after mounting */
+	ino_t workspace_ino; /* 0 = not opened yet; later jails of this broker get the same folder or none */
+	bool workspace_ro;   /* mode rw was asked for but this user may not write there; note says so */
 	/* from_root: detached mounts of spec->binds, then of spec->home_expose; -1 = absent. NULL else */
 	int *mount_fds;
-	int root_fd;           /* from_root: detached mount of spec->root_path; -1 else */
+	int root_fd;		 /* from_root: detached mount of spec->root_path; -1 else */
 	int upper_fd[CB_UPPERS]; /* detached mounts of the last jail's upper layers; -1 = none yet */
-	int watch_fd;	       /* tells what changes in the workspace's layer (snapshot_watch.h); -1 = nothing does */
-	int merged_fd;         /* detached mount of the last jail's overlay workspace; -1 = none */
-	bool packages_dropped; /* the last jail's layer over the prefix was given up: the next jail's user is told */
-	int ns_fds[2];         /* pid 1: its user and mount namespaces, for the notifier; -1 = none */
-	int tree_fd;           /* pid 1: detached writable mount of the workspace, for the notifier; -1 = none */
-	int sync_fd;           /* SEQPACKET to the broker: gate and failure report */
-	int oom_fd;            /* pid 1's own oom_score_adj, as only it has it; -1 = none */
-	int sockets_fd;        /* on its way from pid 1 to cb_inmate.sockets; -1 = none */
+	int watch_fd;		 /* tells what changes in the workspace's layer (snapshot_watch.h); -1 = nothing does */
+	int merged_fd;		 /* detached mount of the last jail's overlay workspace; -1 = none */
+	bool packages_dropped;	 /* the last jail's layer over the prefix was given up: the next jail's user is told */
+	int ns_fds[2];		 /* pid 1: its user and mount namespaces, for the notifier; -1 = none */
+	int tree_fd;		 /* pid 1: detached writable mount of the workspace, for the notifier; -1 = none */
+	int sync_fd;		 /* SEQPACKET to the broker: gate and failure report */
+	int oom_fd;		 /* pid 1's own oom_score_adj, as only it has it; -1 = none */
+	int sockets_fd;		 /* on its way from pid 1 to cb_inmate.sockets; -1 = none */
 	int guest_fds[CB_SPAWN_NFDS];
 	struct cb_cgroups cgroups; /* where groups for jails are made; kind NONE = the watchdog holds limits.memory */
-	struct sock_fprog filter; /* compiled once in the broker, loaded in every child */
-	char note[512];        /* for cb_broker_reply.note */
+	struct sock_fprog filter;  /* compiled once in the broker, loaded in every child */
+	char note[512];		   /* for cb_broker_reply.note */
 	enum cb_isolation_level level; /* that the next launch reaches, unless it fails */
-	bool bare;             /* the host refuses namespaces, and the description accepts that: bare.c */
-	char bare_reason[192]; /* what was refused */
-	char bare_folder[32];  /* what is home, /tmp and workspace in memory elsewhere */
-	int bare_lock;         /* that folder, locked: one that nobody locks is left from a broker that was killed */
+	bool bare;		       /* the host refuses namespaces, and the description accepts that: bare.c */
+	char bare_reason[192];	       /* what was refused */
+	char bare_folder[32];	       /* what is home, /tmp and workspace in memory elsewhere */
+	int bare_lock; /* that folder, locked: one that nobody locks is left from a broker that was killed */
 };
 
 /* workspace.c: adds to what the user is told although it worked. */
@@ -82,20 +82,20 @@ int cb_step_private_mounts(struct cb_jail *jail, struct cb_err *err);
 int cb_step_new_root(struct cb_jail *jail, struct cb_err *err);
 int cb_step_dev(struct cb_jail *jail, struct cb_err *err);
 int cb_step_proc(struct cb_jail *jail, struct cb_err *err);
-int cb_step_tmpfs(struct cb_jail *jail, struct cb_err *err);      /* /tmp, home, /dev/shm */
+int cb_step_tmpfs(struct cb_jail *jail, struct cb_err *err); /* /tmp, home, /dev/shm */
 /* spec->binds outside the workspace, home_expose: after tmpfs */
 int cb_step_binds(struct cb_jail *jail, struct cb_err *err);
-int cb_step_workspace(struct cb_jail *jail, struct cb_err *err);  /* move the mount in, verify inode */
+int cb_step_workspace(struct cb_jail *jail, struct cb_err *err); /* move the mount in, verify inode */
 /* spec->binds with a target in it */
 int cb_step_workspace_binds(struct cb_jail *jail, struct cb_err *err);
-int cb_step_pivot(struct cb_jail *jail, struct cb_err *err);      /* pivot, detach the old root, root read-only */
+int cb_step_pivot(struct cb_jail *jail, struct cb_err *err); /* pivot, detach the old root, root read-only */
 
 /* userns.c, net.c, caps.c, limits.c, fds.c: what the process is and may. */
-int cb_step_session(struct cb_jail *jail, struct cb_err *err);    /* setsid, keyring, umask, hostname, death signal */
+int cb_step_session(struct cb_jail *jail, struct cb_err *err); /* setsid, keyring, umask, hostname, death signal */
 int cb_step_loopback(struct cb_jail *jail, struct cb_err *err);
 int cb_step_limits(struct cb_jail *jail, struct cb_err *err);
-int cb_step_caps(struct cb_jail *jail, struct cb_err *err);       /* all five sets, securebits, no_new_privs */
-int cb_caps_keep(uint64_t caps, struct cb_err *err);              /* the same but for these, by their bits */
+int cb_step_caps(struct cb_jail *jail, struct cb_err *err); /* all five sets, securebits, no_new_privs */
+int cb_caps_keep(uint64_t caps, struct cb_err *err);	    /* the same but for these, by their bits */
 
 /* landlock.c: as the mounts have it, once more; nothing where the kernel has no Landlock */
 int cb_step_landlock(struct cb_jail *jail, struct cb_err *err);
@@ -132,8 +132,7 @@ struct cb_inmate {
 	int sockets; /* shows its sockets (kernel_memory.c), where no control group counts them; -1 = none */
 };
 #define CB_INMATE_NONE                                                                                                 \
-	((struct cb_inmate){                                                                                           \
-		.pidfd = -1, .group = CB_CGROUP_EMPTY, .notifier = CB_NOTIFIER_NONE, .sockets = -1 })
+	((struct cb_inmate){ .pidfd = -1, .group = CB_CGROUP_EMPTY, .notifier = CB_NOTIFIER_NONE, .sockets = -1 })
 
 /* launch.c: builds one jail; used by broker.c and run.c. */
 int cb_jail_launch(struct cb_jail *jail, struct cb_inmate *ret_inmate, struct cb_err *err);

@@ -27,8 +27,8 @@
 
 static const char *const markers[] = { "pyvenv.cfg", "conda-meta" };
 /* Of an interpreter's prefix that is the workspace itself; folded. */
-static const char *const prefix_parts[] = { "bin",     "etc",  "include", "lib",     "lib64",	   "libexec",
-					    "sbin",    "share", "scripts", "pyvenv.cfg", "conda-meta" };
+static const char *const prefix_parts[] = { "bin",  "etc",   "include", "lib",	      "lib64",	   "libexec",
+					    "sbin", "share", "scripts", "pyvenv.cfg", "conda-meta" };
 
 struct entry {
 	const struct cb_judge *judge;
@@ -38,10 +38,10 @@ struct entry {
 	const char *path;
 	char folded[PATH_MAX];
 	char named[2 * PATH_MAX], named_folded[2 * PATH_MAX]; /* both behind what is above the workspace */
-	bool about_git, marked[CB_COUNT(markers)]; /* some pattern is */
-	bool headed;				   /* the path's end begins a longer one */
-	int at[2];				   /* the folder reached, in the workspace and beside it */
-	const char *git, *git_folded;		   /* the rest of the path from the innermost git folder, NULL = none */
+	bool about_git, marked[CB_COUNT(markers)];	      /* some pattern is */
+	bool headed;					      /* the path's end begins a longer one */
+	int at[2];					      /* the folder reached, in the workspace and beside it */
+	const char *git, *git_folded; /* the rest of the path from the innermost git folder, NULL = none */
 	struct cb_judged *ret;
 };
 
@@ -232,8 +232,8 @@ static int judge_folder(struct entry *e, const char *rest, const char *folded, b
 
 	if (r < 0)
 		return r;
-	if (r > 0 && (rest != e->path || cb_name_among(folded, strcspn(folded, "/"), prefix_parts,
-						       CB_COUNT(prefix_parts))))
+	if (r > 0 &&
+	    (rest != e->path || cb_name_among(folded, strcspn(folded, "/"), prefix_parts, CB_COUNT(prefix_parts))))
 		return refuse(e, markers[r - 1]);
 	if (!e->about_git)
 		return 0;

@@ -5,8 +5,9 @@
  * It looks at the entry's name, at each folder above it, at where links of protected names lead, and at nothing else;
  * it writes nothing, and remembers these links alone. What it says holds for the moment: a caller judges and acts with
  * no act of its own between the two, and acts on (parent, name), not on the path. What patterns mean is said in
- * judge.c, what may be written in a git folder in judge_git.c, in references in judge_refs.c, in an index in judge_index.c, where links may
- * lead in judge_links.c and judge_leads.c.
+ * judge.c, what may be written in a git folder in judge_git.c, in references in judge_refs.c, in an index in
+ * judge_index.c, where links may lead in judge_links.c, and where those lead that bear a protected name in
+ * judge_leads.c.
  */
 #pragma once
 
@@ -25,7 +26,7 @@ struct cb_judge {
 	const struct cb_strv *patterns; /* workspace.protect */
 	const struct cb_strv *paths;	/* from the workspace, see cb_judge_paths: these, what is below them, and their
 					   parents' names */
-	const char *workspace; /* its path, see cb_judge_workspace; NULL: no link may have a whole path */
+	const char *workspace;		/* its path, see cb_judge_workspace; NULL: no link may have a whole path */
 	const char *above;		/* names that a pattern may begin with above the workspace, see cb_judge_above;
 					   NULL = none */
 	struct cb_leads *leads;		/* two, for judge_leads.c, which fills them: NULL = not looked for */
@@ -73,7 +74,7 @@ struct cb_judged {
 	bool maker;	  /* MAKE: a name that git knows a repository by, see cb_judge_made */
 	dev_t git_dev;	  /* the innermost git folder that the entry lies in; git_ino 0 = none */
 	ino_t git_ino;
-	enum cb_git_part part; /* what the caller has to see to besides */
+	enum cb_git_part part;	    /* what the caller has to see to besides */
 	char refused[NAME_MAX + 1]; /* with -EROFS: the pattern of workspace.protect that says so */
 };
 

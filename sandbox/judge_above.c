@@ -19,8 +19,8 @@
 #include <unistd.h>
 
 struct place {
-	const char *path;	       /* absolute */
-	size_t from;		       /* where the name of the checkout begins, or that of the first folder */
+	const char *path; /* absolute */
+	size_t from;	  /* where the name of the checkout begins, or that of the first folder */
 	const struct cb_strv *patterns;
 };
 

@@ -37,9 +37,9 @@
 static const char *const trees[] = { "objects", "refs", "logs" };
 static const char *const homes[] = { "modules", "worktrees" };
 static const char *const files[] = {
-	"HEAD",	      "ORIG_HEAD",	"FETCH_HEAD",	    "packed-refs", "packed-refs.new", "COMMIT_EDITMSG",
-	"MERGE_HEAD", "MERGE_MSG", "MERGE_MODE", "AUTO_MERGE",	    "SQUASH_MSG",  "TAG_EDITMSG",     "NOTES_EDITMSG",
-	"REVERT_HEAD", "shallow", "gc.pid",	"CHERRY_PICK_HEAD", "gc.log",
+	"HEAD",		 "ORIG_HEAD",	"FETCH_HEAD", "packed-refs", "packed-refs.new",	 "COMMIT_EDITMSG",
+	"MERGE_HEAD",	 "MERGE_MSG",	"MERGE_MODE", "AUTO_MERGE",  "SQUASH_MSG",	 "TAG_EDITMSG",
+	"NOTES_EDITMSG", "REVERT_HEAD", "shallow",    "gc.pid",	     "CHERRY_PICK_HEAD", "gc.log",
 };
 /* References beside those below refs that git writes by way of a lock. What it writes in place (MERGE_HEAD, FETCH_HEAD,
  * AUTO_MERGE) it does not write as a reference. */

@@ -24,7 +24,7 @@
 #include <strings.h>
 
 #define HASH CB_SHA1 /* of objects and at the end */
-#define HEADER 12u /* "DIRC", version, number of entries */
+#define HEADER 12u   /* "DIRC", version, number of entries */
 #define MODE_AT 24u
 #define FLAGS_AT (40u + HASH)
 #define NAME_MASK 0xfffu
@@ -32,7 +32,7 @@
 #define EXTENDED_KNOWN 0x6000u /* intent to add, skip worktree */
 #define STAGE_SHIFT 12
 #define GITLINK 0160000u
-#define PATHS_MAX (1ull << 30)	/* bytes of all names: version 4 makes much of little */
+#define PATHS_MAX (1ull << 30) /* bytes of all names: version 4 makes much of little */
 #define CONFIG_MAX (1u << 20)
 
 struct index {

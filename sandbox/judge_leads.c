@@ -28,8 +28,8 @@
 #define GRAIN_NS 20000000 /* of times of change: two ticks of the slowest kernel */
 
 /* What git would obey or run. */
-static const char *const git_names[] = { ".git/config", ".git/config.worktree", ".git/info", ".git/hooks",
-					 ".git/modules", ".git/worktrees",	".git/rebase-merge" };
+static const char *const git_names[] = { ".git/config",	 ".git/config.worktree", ".git/info",	     ".git/hooks",
+					 ".git/modules", ".git/worktrees",	 ".git/rebase-merge" };
 
 static struct timespec now(void)
 {

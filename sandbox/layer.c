@@ -364,8 +364,7 @@ static void see(struct cb_layer *layer, struct cb_layer_entry *e, int depth)
 	cb_layer_as_owner(layer, false);
 	if (whiteout && !e->exists)
 		return;
-	r = cb_layer_judge(layer, e->path, act_of(e, whiteout), whiteout ? &e->old : &e->st, false,
-			   &e->part);
+	r = cb_layer_judge(layer, e->path, act_of(e, whiteout), whiteout ? &e->old : &e->st, false, &e->part);
 	if (r == 0 && !whiteout) {
 		r = judge_link(layer, e);
 		if (r == -EPERM)
@@ -478,9 +477,7 @@ static void put_error(struct cb_buf *out, int code)
 
 void cb_layer_report(const struct cb_jail *jail, bool commit, struct cb_buf *out)
 {
-	struct cb_layer layer = { .jail = jail,
-				  .commit = commit,
-				  .entries = CB_BUF_INIT(CB_LAYER_REPORT_MAX) };
+	struct cb_layer layer = { .jail = jail, .commit = commit, .entries = CB_BUF_INIT(CB_LAYER_REPORT_MAX) };
 	CB_AUTO_FD upper = -1;
 	CB_AUTO_FD lower = -1;
 	struct statvfs size;

@@ -74,7 +74,7 @@ int cb_layer_judge(struct cb_layer *layer, const char *path, enum cb_act act, co
 /* The layer's folder of changes and the workspace, verified; sets the rights to use the latter with. */
 int cb_layer_open_both(struct cb_layer *layer, int *ret_upper, int *ret_lower);
 int cb_layer_list(int dirfd, struct cb_strv *ret_names); /* the names in a folder, sorted, added to what is there */
-bool cb_layer_is_opaque(int dirfd); /* a folder that was made anew: it hides the one below */
+bool cb_layer_is_opaque(int dirfd);			 /* a folder that was made anew: it hides the one below */
 bool cb_layer_is_whiteout(const struct stat *st);
 
 /* look.c: at a writable workspace: its size, as JSON. */
@@ -86,7 +86,7 @@ int cb_layer_read_link(int dirfd, const char *name, char target[PATH_MAX]);
 /* Data only: a file of holes stays one. What is written is taken from *room, if that is not NULL; CB_E_TOO_BIG when
  * that is used up. */
 int cb_layer_copy_data(int from, int to, off_t size, uint64_t *room);
-bool cb_layer_same_data(int a, int b);		      /* from where they stand to their ends */
+bool cb_layer_same_data(int a, int b); /* from where they stand to their ends */
 /* layer_write.c: puts an entry into the workspace, atomically for files and links. 0 or negative errno; -EROFS of an
  * index that git outside must not read. */
 int cb_layer_write_file(struct cb_layer *layer, const struct cb_layer_entry *e);

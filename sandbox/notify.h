@@ -55,8 +55,8 @@ struct cb_refusal {
  * the last one, dead, has left. */
 struct cb_notify_shared {
 	uint64_t busy[CB_NOTIFY_FIRST_HELD + CB_NOTIFY_HELD]; /* ids, 0 = none */
-	uint64_t last;				      /* that was received; ids go up by one */
-	struct cb_refusal refused[CB_REFUSALS]; /* each name once; path "" = none */
+	uint64_t last;					      /* that was received; ids go up by one */
+	struct cb_refusal refused[CB_REFUSALS];		      /* each name once; path "" = none */
 	bool refused_more;
 };
 

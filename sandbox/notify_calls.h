@@ -53,12 +53,12 @@ struct cb_request {
 	int caller;    /* /proc/TID, O_PATH; owned, -1 until it is needed */
 	unsigned slot; /* in shared->busy */
 	int64_t value;
-	int error;    /* 0 or a positive errno */
-	int fd;	      /* to be put into the caller; owned */
-	bool cloexec; /* that descriptor */
-	bool empty;   /* its file, once the caller has it */
-	bool go_on;   /* the kernel does the call as if nothing had been */
-	bool later;   /* somebody else answers */
+	int error;     /* 0 or a positive errno */
+	int fd;	       /* to be put into the caller; owned */
+	bool cloexec;  /* that descriptor */
+	bool empty;    /* its file, once the caller has it */
+	bool go_on;    /* the kernel does the call as if nothing had been */
+	bool later;    /* somebody else answers */
 	bool too_long; /* a path of the caller's leads to where names can't be told any more */
 };
 

@@ -41,7 +41,7 @@ struct run {
 	struct cb_watchdog watchdog;
 	int64_t flight_ms; /* when to look at its descriptors again */
 	bool flight;	   /* it was killed for them */
-	int64_t deadline; /* milliseconds of the monotonic clock; < 0 = none */
+	int64_t deadline;  /* milliseconds of the monotonic clock; < 0 = none */
 	bool timed_out, exited;
 	int status;
 };

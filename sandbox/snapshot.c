@@ -226,7 +226,7 @@ static bool same_time(const struct stat *now, const struct wanted *want)
 static int set_time(int file, const struct wanted *want)
 {
 	return futimens(file, (const struct timespec[2]){ { .tv_nsec = UTIME_OMIT }, want->st.st_mtim }) < 0 ? -errno
-													      : 0;
+													     : 0;
 }
 
 /* In place where there is a file, so that one that a twin holds open is the same as before. */
@@ -278,8 +278,7 @@ static int fill_file(const struct work *w, const struct place *p, const struct w
 static int restore_file(struct work *w, const struct place *p, const struct wanted *want, const char *name,
 			const struct stat *now)
 {
-	const struct cb_link *link =
-		!want->below && want->st.st_nlink > 1 ? cb_links_find(&w->names, &want->st) : NULL;
+	const struct cb_link *link = !want->below && want->st.st_nlink > 1 ? cb_links_find(&w->names, &want->st) : NULL;
 	char buf[PATH_MAX];
 	const char *path = entry_path(w, name, buf);
 	struct stat st;

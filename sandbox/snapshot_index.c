@@ -236,8 +236,9 @@ struct cb_node *cb_kept_by_ino(const struct cb_kept *ix, uint64_t ino)
 {
 	struct cb_node *n = cb_kept_node(ix, *ino_chain(ix, ino));
 
-	return n == NULL || n->ino == ino ? n : cb_kept_next_by_ino(ix, &(struct cb_node){ .by_ino = n->by_ino,
-											    .ino = ino });
+	return n == NULL || n->ino == ino
+		       ? n
+		       : cb_kept_next_by_ino(ix, &(struct cb_node){ .by_ino = n->by_ino, .ino = ino });
 }
 
 void cb_kept_set_ino(struct cb_kept *ix, struct cb_node *node, uint64_t ino)

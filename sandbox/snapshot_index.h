@@ -74,7 +74,7 @@ int cb_kept_open(int store, bool make, struct cb_kept *ret_ix);
 /* Nothing was left half done. */
 void cb_kept_close(struct cb_kept *ix);
 
-struct cb_node *cb_kept_node(const struct cb_kept *ix, cb_slot slot);	  /* NULL for none, as in what follows */
+struct cb_node *cb_kept_node(const struct cb_kept *ix, cb_slot slot); /* NULL for none, as in what follows */
 struct cb_state *cb_kept_state(const struct cb_kept *ix, cb_slot slot);
 cb_slot cb_kept_slot(const struct cb_kept *ix, const void *record);
 struct cb_node *cb_kept_find(const struct cb_kept *ix, const struct cb_node *parent, const char *name);

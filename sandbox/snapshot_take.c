@@ -414,8 +414,8 @@ static void on_event(void *context, const struct cb_watch_event *e)
 	n = e->self != 0 ? cb_kept_by_ino(l->ix, e->self) : NULL;
 	while (n != NULL) {
 		const struct cb_state *s = state_of(l, n);
-		bool looked = n->looked == l->ix->head->round || n->parent == 0 || s == NULL ||
-			      s->kind == CB_STATE_ABSENT;
+		bool looked =
+			n->looked == l->ix->head->round || n->parent == 0 || s == NULL || s->kind == CB_STATE_ABSENT;
 
 		if (!looked)
 			look_at_node(l, n);

@@ -30,11 +30,11 @@
 
 #define SWEEP_MS 8000 /* hundreds of processes that die at the limit of memory, on a busy machine */
 #define BRANCH_MS 1000
-#define FEW 8 /* that are told to die and have not: they take no room worth waiting for */
+#define FEW 8		     /* that are told to die and have not: they take no room worth waiting for */
 #define CLEAN_PASSES 2	     /* a list of children is exact only while nobody comes or goes */
 #define PID_LIMIT (1u << 22) /* of Linux */
 #define PROCESSES_MAX 65536
-#define PAGE 65536 /* or less */
+#define PAGE 65536  /* or less */
 #define EXITING 0x4 /* PF_EXITING, in /proc/PID/stat */
 
 static struct {

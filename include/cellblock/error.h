@@ -7,19 +7,19 @@
 #pragma once
 
 enum cb_error_code {
-	CB_E_SYNTAX = -4096,    /* input is not of the form that it claims */
-	CB_E_TOO_BIG = -4097,   /* a size, depth or count limit was hit */
-	CB_E_DENIED = -4098,    /* policy or permission table says no */
+	CB_E_SYNTAX = -4096,	/* input is not of the form that it claims */
+	CB_E_TOO_BIG = -4097,	/* a size, depth or count limit was hit */
+	CB_E_DENIED = -4098,	/* policy or permission table says no */
 	CB_E_NOT_BUILT = -4099, /* known and valid, but this version cannot do it */
-	CB_E_UNKNOWN = -4100,   /* unknown key, type or name */
-	CB_E_AUTH = -4101,      /* signature wrong, absent or replayed */
-	CB_E_CLOSED = -4102,    /* the peer is gone */
-	CB_E_USAGE = -4103,     /* wrong command line */
+	CB_E_UNKNOWN = -4100,	/* unknown key, type or name */
+	CB_E_AUTH = -4101,	/* signature wrong, absent or replayed */
+	CB_E_CLOSED = -4102,	/* the peer is gone */
+	CB_E_USAGE = -4103,	/* wrong command line */
 };
 
 struct cb_err {
-	int code;       /* negative code, 0 = nothing set */
-	char step[64];  /* what was being done: "policy", "mount /proc", "bind shell_port" */
+	int code;	/* negative code, 0 = nothing set */
+	char step[64];	/* what was being done: "policy", "mount /proc", "bind shell_port" */
 	char text[768]; /* one sentence: what is wrong and where */
 	char cure[512]; /* one sentence: what the reader can do; may be empty */
 };

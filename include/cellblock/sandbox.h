@@ -55,7 +55,7 @@ struct cb_jail_spec {
 	enum cb_isolation_level minimum; /* a jail weaker than this is refused */
 	struct cb_bind *binds;		 /* interpreter prefixes, guest, policy's mounts; in mount order */
 	size_t nbinds;
-	struct cb_strv protect; /* workspace.protect: relative patterns, see judge.c */
+	struct cb_strv protect;	      /* workspace.protect: relative patterns, see judge.c */
 	struct cb_strv protect_paths; /* absolute host paths (prefixes, kernelspecs, policy, history); those inside the
 					 workspace are not written */
 	struct cb_strv home_expose;   /* host files or folders below the home, shown read-only at the same place below
@@ -106,7 +106,7 @@ enum cb_broker_op {
 	CB_BROKER_RESTORE = 8,	/* makes the workspace what it was, if all in the jail but pid 1 is stopped */
 	CB_BROKER_FORGET = 9,	/* a snapshot */
 	CB_BROKER_DISCARD = 5, /* lists and forgets them: the next jail starts without; the living one must be killed */
-	CB_BROKER_STOP = 20, /* without a pipe: what is under way of these ends soon, and says what it has done */
+	CB_BROKER_STOP = 20,   /* without a pipe: what is under way of these ends soon, and says what it has done */
 	CB_BROKER_DROP = 21, /* without a pipe: the next jail starts without the layer over the interpreter's prefix */
 	/* of `pid`, a process of the jail; for the kernel when it kills for lack of memory: */
 	CB_BROKER_EXPOSE = 22, /* a guest, which goes first, with what it starts. So does the first one, unasked */
@@ -152,18 +152,18 @@ struct cb_broker_reply {
 	int32_t code;	 /* 0 or a negative code; then step, text and cure are set */
 	uint32_t number; /* the SPAWN's: an answer that comes too late is not taken for another */
 	uint32_t jail;
-	int32_t guest_pid;     /* as the host sees it */
-	uint32_t level;	       /* enum cb_isolation_level reached */
-	uint64_t oom_kills;    /* ENDED: processes that the kernel killed for lack of memory in the jail's group */
-	uint64_t watchdog;     /* ENDED: bytes at which the watchdog killed the jail; 0 = it did not. MEMORY: bytes */
-	uint64_t anonymous;    /* MEMORY: the part that belongs to no file, each page once; 0 = not known */
-	int64_t looked_ms;     /* MEMORY: when that look began, monotonic */
-	uint64_t memory_peak;  /* ENDED: bytes; 0 = not known */
+	int32_t guest_pid;    /* as the host sees it */
+	uint32_t level;	      /* enum cb_isolation_level reached */
+	uint64_t oom_kills;   /* ENDED: processes that the kernel killed for lack of memory in the jail's group */
+	uint64_t watchdog;    /* ENDED: bytes at which the watchdog killed the jail; 0 = it did not. MEMORY: bytes */
+	uint64_t anonymous;   /* MEMORY: the part that belongs to no file, each page once; 0 = not known */
+	int64_t looked_ms;    /* MEMORY: when that look began, monotonic */
+	uint64_t memory_peak; /* ENDED: bytes; 0 = not known */
 	char step[64];
 	char text[768];
 	char cure[512];
-	char note[512];	  /* what the user should know although it worked, e.g. "workspace: …"; may be empty. ENDED: why
-			     the jail was killed, where that is not memory */
+	char note[512]; /* what the user should know although it worked, e.g. "workspace: …"; may be empty. ENDED: why
+			   the jail was killed, where that is not memory */
 	char limits[256]; /* who holds the limits: "cgroup v1: memory, pids, cpu", "no cgroup: …" */
 };
 
@@ -183,7 +183,7 @@ int cb_broker_spawn(struct cb_broker *b, uint32_t number, const int fds[CB_SPAWN
 int cb_broker_kill(struct cb_broker *b, uint32_t jail);
 /* CHANGES to FORGET; `number` is a snapshot's, else 0 */
 int cb_broker_layer(struct cb_broker *b, enum cb_broker_op op, uint32_t number, int pipe_fd);
-int cb_broker_tell(struct cb_broker *b, enum cb_broker_op op);		     /* STOP, DROP */
+int cb_broker_tell(struct cb_broker *b, enum cb_broker_op op);				  /* STOP, DROP */
 int cb_broker_score(struct cb_broker *b, enum cb_broker_op op, uint32_t jail, pid_t pid); /* EXPOSE, SPARE */
 /* One reply, or -EAGAIN, or CB_E_CLOSED. The fds are -1 unless it is SPAWNED with code 0. ret_usage may be NULL. */
 int cb_broker_recv(struct cb_broker *b, struct cb_broker_reply *ret_reply, int *ret_pidfd,
