@@ -245,8 +245,9 @@ def test_finally_and_context_managers_run(guest):
     assert result.error["ename"] == "KeyboardInterrupt" and "cleaned" in result.stdout
 
 
-def test_one_from_before_a_cell_is_not_for_it(guest):
-    """It was sent before, and held back by user code until now."""
+def test_one_from_before_a_cell_is_not_for_it(new_guest):
+    """It was sent before, and held back by user code until now; a thread that an earlier test left would take it."""
+    guest = new_guest()
     guest.run("import signal, time\n_ = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])")
     guest.start("print('go', flush=True); time.sleep(0.2)")
     guest.until("STREAM", lambda f: "go" in f.content)
