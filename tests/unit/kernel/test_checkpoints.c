@@ -147,6 +147,7 @@ static void test_guest_dies_at_a_checkpoint(void **state)
 
 	n = rig_twin_asked(r);
 	rig_init_tell(r, CB_INIT_EXITED, SIGKILL);
+	rig_init_expect(r, CB_INIT_DROP, (int)n.number);
 	struct rig_request resume = rig_twin_wakes(r, &t);
 
 	rig_twin_resumed(r, &resume);
