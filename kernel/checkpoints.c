@@ -108,15 +108,12 @@ static bool start(struct cb_kernel *k, const char *name, char *ret_why, size_t s
 /* Begins it; false, with why, if there is nothing to go back to. `skip` is the running cell: not the one meant. */
 static bool go_back(struct cb_kernel *k, const char *name, bool skip, char *ret_why, size_t size)
 {
-	const char *no = refusal(k);
-	struct cb_twin *t;
+	struct cb_twin *t = name[0] != '\0' ? cb_twins_named(k, name) : cb_twins_before_last(k, skip);
+	const char *no = t == NULL ? refusal(k) : NULL; /* what is kept can be had, whatever is made from here on */
 
-	if (no != NULL) {
+	if (no != NULL)
 		snprintf(ret_why, size, "%s", no);
-		return false;
-	}
-	t = name[0] != '\0' ? cb_twins_named(k, name) : cb_twins_before_last(k, skip);
-	if (t == NULL && name[0] != '\0')
+	else if (t == NULL && name[0] != '\0')
 		snprintf(ret_why, size, "there is no checkpoint \"%s\"", name);
 	else if (t == NULL)
 		snprintf(ret_why, size, "the state from before the last cell is not kept (transactions.keep is %llu)",

@@ -95,7 +95,8 @@ void cb_twins_release(struct cb_kernel *k);
 /* ---- life of the jail, from guest.c ---- */
 void cb_twins_guest_up(struct cb_kernel *k);  /* the first one is made */
 void cb_twins_jail_gone(struct cb_kernel *k); /* all are dead */
-void cb_twins_room(struct cb_kernel *k);      /* a branch has ended: what was given up for lack of room may go */
+/* A branch has ended, or a Python with all it had started: what was given up for lack of room may go. */
+void cb_twins_room(struct cb_kernel *k);
 /* What pid 1 says: REGISTERED, GONE, RESTORED. */
 void cb_twins_init_said(struct cb_kernel *k, const struct cb_init_msg *m);
 /* The guest has ended, or is to end. False if nobody can take over; else what follows is up to us: the jail's death in

@@ -317,6 +317,9 @@ void cb_twins_resumed(struct cb_kernel *k)
 	k->guest.state = CB_GUEST_UP;
 	cb_guest_set_idle(k);
 	cb_memory_freed(k);
+	if (!w->copy_kills)
+		cb_twins_room(
+			k); /* what a Python before it could not do may be possible: all it had started has ended */
 	if (w->copy_kills && cb_twins_next(w) == NULL) { /* the last one: it is looked at only */
 		w->possible = false;
 		w->confirming = true;

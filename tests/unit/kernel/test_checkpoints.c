@@ -185,6 +185,31 @@ static void test_back_to_a_name(void **state)
 	rig_twin_close(&a);
 }
 
+/* Where Python could not be copied any more what has a name can be had still, and is copied again. */
+static void test_back_to_a_name_without_copies(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
+	struct rig_twin first = rig_twin(r), a = make(r, "a"), bred, next;
+
+	r->k.twins.possible = false;
+	refused(r, "checkpoint", "{\"name\":\"b\"}", "can't be copied");
+	refused(r, "rollback", "{\"name\":\"b\"}", "can't be copied");
+	const char *id = ask(r, "rollback", "{\"name\":\"a\"}");
+
+	bred = rig_twin_bred(r, &a);
+	rig_twin_registers(r, &bred);
+	rig_twin_says(&bred, CB_LEASH_BORN, bred.number);
+	struct rig_request resume = rig_twin_wakes(r, &bred);
+
+	rig_twin_resumed(r, &resume);
+	next = rig_twin(r);
+	expect_reply(r, "cellblock_rollback_reply", id, "ok", "\"restored_to\"");
+	assert_true(r->k.twins.possible);
+	rig_twin_close(&next);
+	rig_twin_close(&first);
+	rig_twin_close(&a);
+}
+
 /* The copy is not born, or the name's own process has ended: the request says so, and the state is kept. */
 static void test_copy_is_not_born(void **state)
 {
@@ -327,6 +352,7 @@ int main(void)
 		T(test_not_made),
 		T(test_guest_dies_at_a_checkpoint),
 		T(test_back_to_a_name),
+		T(test_back_to_a_name_without_copies),
 		T(test_copy_is_not_born),
 		T(test_asked_by_cells),
 		T(test_flood_of_names),
