@@ -153,7 +153,7 @@ static void warn_of_hidden(const struct cb_places *places, const struct cb_inter
 			continue;
 		fprintf(stderr,
 			"A Jupyter that runs from %s will take the kernelspec %s that is there, not this one.\n"
-			"To replace that one run the same command with --prefix %s.\n",
+			"To replace that one run the same command with --prefix '%s'.\n",
 			cb_shown(prefix), cb_shown(name), cb_shown(prefix));
 	}
 }

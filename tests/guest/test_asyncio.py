@@ -191,3 +191,25 @@ def test_loop_stop_does_not_stall_tasks(guest):
     )
     guest.until("STREAM", lambda f: "went on" in f.content)
     assert guest.run("1").ok
+
+
+HIT_AT_THE_END = """
+import asyncio, os, signal
+real = asyncio._set_running_loop
+def hit(loop):
+    if %s:
+        asyncio._set_running_loop = real
+        os.kill(os.getpid(), signal.SIGINT)
+    real(loop)
+asyncio._set_running_loop = hit
+"""
+
+
+@pytest.mark.parametrize("when, last", [("loop is None", ""), ("loop is not None", "await asyncio.sleep(0)")])
+def test_an_interrupt_at_a_cells_end_leaves_the_loop_whole(new_guest, when, last):
+    guest = new_guest()
+    assert guest.run("import asyncio\nongoing = asyncio.create_task(asyncio.sleep(3600))").ok
+    result = guest.run(HIT_AT_THE_END % when + last)
+    assert result.error["ename"] == "KeyboardInterrupt"
+    assert guest.run("t = asyncio.ensure_future(asyncio.sleep(0, 'later'))").ok
+    assert guest.run("await t").result == "'later'"

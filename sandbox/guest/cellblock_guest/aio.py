@@ -86,15 +86,17 @@ class Aio:
 
     def run_plain(self, function, *args):
         """Calls function in the cells' context, with the loop marked as running."""
-        self.in_cell = True
-        if self.loop is not None:
-            self._mark(True)
         try:
+            self.in_cell = True
+            if self.loop is not None:
+                self._mark(True)
             return self.context.run(function, *args)
         finally:
+            self.interrupts.shield += 1  # a loop that stays marked never runs again
             self.in_cell = False
             if self.loop is not None:
                 self._mark(False)
+            self.interrupts.unshield()
 
     def ensure(self):
         if self.loop is None:
@@ -122,19 +124,19 @@ class Aio:
             finally:
                 self.context = contextvars.copy_context()
 
+        beside = self.beside if self.executing and get_ident() == self.wire.main else None
         interrupts.shield += 1  # none comes between the coroutine and its task, who alone can be told of it
         try:
-            task = loop.create_task(in_cell_context())
-            self.interrupted = False
-            self._mark(False)
-            self.loop_runs = True
-            interrupts.on_async = lambda: self._on_interrupt(task)
-        finally:
-            interrupts.shield -= 1
-        beside = self.beside if self.executing and get_ident() == self.wire.main else None
-        try:
-            if beside:
-                beside(True)
+            try:
+                task = loop.create_task(in_cell_context())
+                self.interrupted = False
+                self._mark(False)
+                self.loop_runs = True
+                interrupts.on_async = lambda: self._on_interrupt(task)
+                if beside:
+                    beside(True)
+            finally:
+                interrupts.shield -= 1
             while True:
                 try:
                     if interrupts.pending and not interrupts.shield:
@@ -150,11 +152,13 @@ class Aio:
                         raise
                     raise KeyboardInterrupt from None
         finally:
+            interrupts.shield += 1  # what is told of a task that is over does nothing, for good
             if beside:
                 beside(False)
             interrupts.on_async = None
             self.loop_runs = False
             self._mark(True)
+            interrupts.unshield()
 
     def _here(self):
         """Of the shell whose thread this is: a subshell's code may run cells in the main one."""
@@ -214,6 +218,7 @@ class Aio:
             if self._idle() and any(ready == fd for ready, _ in self._poll.poll()):
                 return
             loop.add_reader(fd, on_frame)
+            self._mark(False)  # a cell may have left its mark
             try:
                 loop.run_forever()
             except BaseException:  # SystemExit or KeyboardInterrupt of a task: it is that task's end only

@@ -178,6 +178,9 @@ class Interrupts:
         try:
             return function(*args)
         finally:
-            self.shield -= 1
-            if self.pending and not self.shield:
-                self.deliver()
+            self.unshield()
+
+    def unshield(self):
+        self.shield -= 1
+        if self.pending and not self.shield:
+            self.deliver()

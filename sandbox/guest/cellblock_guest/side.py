@@ -154,7 +154,7 @@ class LaneInterrupts:
             if waiting and not self.shield:
                 waiting.release()
 
-    shielded = Interrupts.shielded
+    shielded, unshield = Interrupts.shielded, Interrupts.unshield
 
     def interrupted(self):
         """True if an interrupt came to what runs, whether it has arrived or not."""
