@@ -89,7 +89,7 @@ void cb_failure_metadata(struct cb_kernel *k, const char *status, const char *st
 			    date, status, k->session.id, (double)(cb_now_ns() - x->started_ns) / 1e9,
 			    u.cpu_user_s - x->usage_at_start.cpu_user_s, u.cpu_sys_s - x->usage_at_start.cpu_sys_s,
 			    u.memory_peak_bytes, x->current->id != 0 ? p->output_bytes : 0);
-	if (x->lost[0] != '\0')
+	if (x->lost[0] != '\0' && strcmp(state, "lost") != 0) /* what came before the cell is told with it */
 		state = x->lost_restored ? "restored" : "lost";
 	cb_audit_cell_end(k, x->current, x->cell_number, status, limit, state,
 			  (double)(cb_now_ns() - x->started_ns) / 1e9,

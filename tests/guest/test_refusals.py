@@ -124,7 +124,7 @@ REFUSED_THERE = {
     "a link out": ("raise OSError(1, 'no', '/etc', None, 'l')", "a symbolic link that leads out"),
     "a link by dots": ("raise OSError(1, 'no', '../x', None, 'l')", "a symbolic link that leads out"),
     "a folder that is moved": ("raise OSError(1, 'no', 'a/b', None, 'b')", "a symbolic link that leads out"),
-    "a link elsewhere": ("raise OSError(1, 'no', '/etc', None, '/tmp/l')", None),
+    "a link elsewhere": ("raise OSError(1, 'no', '/tmp', None, '/tmp/l')", None),
     "a file's second name": ("open('f', 'w').close(); raise OSError(1, 'no', 'f', None, 'g')", None),
     "a file that is made anew": ("raise OSError(16, 'busy', 'new')", "keeps making"),
 }

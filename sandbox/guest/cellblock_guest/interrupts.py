@@ -22,6 +22,7 @@ _set, _getsignal = signal.signal, signal.getsignal
 _NUDGES = (W.NUDGE, W.NUDGE + 1)
 _OWN = (*_NUDGES, W.LET_GO)
 _ALL = (signal.SIGINT, *_OWN)
+_TOGETHER = 10  # reported by one handler
 
 
 class Interrupts:
@@ -115,11 +116,22 @@ class Interrupts:
         self.reported += 1
         self.wire.send(W.INTERRUPTED, request, b"{}")
 
+    def _report_all(self):
+        """Also those that come meanwhile, which would else begin one in the other without end; all are one exception."""
+        for _ in range(_TOGETHER):
+            self.pending = False
+            self.shield += 1
+            try:
+                self.report(self.request)
+            finally:
+                self.shield -= 1
+            if not self.pending:
+                break
+
     def deliver(self, frame=None):
-        self.pending = False
         if not self.again:
-            self.report(self.request)
-        self.again = False
+            self._report_all()
+        self.pending = self.again = False
         if self.user is not signal.default_int_handler:
             self._call_user(frame)
         elif not self.armed:

@@ -79,6 +79,35 @@ static void test_limit_and_metadata(void **state)
 	}
 }
 
+/* What was lost or came back before the cell is told with it, unless the cell itself lost more. */
+static void test_state_from_before(void **state)
+{
+	struct rig *r = *state = rig_up();
+	struct cb_execution *x = &r->k.execution;
+	static const struct {
+		bool restored;
+		const char *state, *said;
+	} tried[] = { { true, "kept", "restored" }, { true, "lost", "lost" }, { false, "kept", "lost" } };
+	uint64_t g;
+
+	const char *id = rig_begin(r, "a", &g);
+
+	for (size_t i = 0; i < sizeof(tried) / sizeof(tried[0]); i++) {
+		CB_AUTO_BUF b = CB_BUF_INIT(CB_METADATA_MAX);
+
+		snprintf(x->lost, sizeof(x->lost), "Python had ended");
+		x->lost_restored = tried[i].restored;
+		cb_failure_metadata(&r->k, "ok", tried[i].state, NULL, &b);
+		json_t *m = json_loadb((char *)b.data, b.len, 0, NULL);
+
+		assert_string_equal(json_string_value(json_object_get(json_object_get(m, "cellblock"), "state")),
+				    tried[i].said);
+		json_decref(m);
+	}
+	x->lost[0] = '\0';
+	rig_end(r, id, g);
+}
+
 /* Text of any length and any characters, in `error` and in the reply. */
 static void test_long_reasons(void **state)
 {
@@ -145,7 +174,7 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_teardown(f, rig_teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_death_text), T(test_limit_and_metadata),	      T(test_long_reasons),
+		T(test_death_text),   T(test_limit_and_metadata), T(test_state_from_before), T(test_long_reasons),
 		T(test_isolation),  T(test_time_keeps_the_traceback),
 	};
 
