@@ -117,7 +117,8 @@ class Interrupts:
         self.wire.send(W.INTERRUPTED, request, b"{}")
 
     def _report_all(self):
-        """Also those that come meanwhile, which would else begin one in the other without end; all are one exception."""
+        """Also those that come meanwhile, which would else begin one in the other without end; all are one exception.
+        One more after that stays pending."""
         for _ in range(_TOGETHER):
             self.pending = False
             self.shield += 1
@@ -129,9 +130,10 @@ class Interrupts:
                 break
 
     def deliver(self, frame=None):
-        if not self.again:
+        if self.again:
+            self.pending = self.again = False
+        else:
             self._report_all()
-        self.pending = self.again = False
         if self.user is not signal.default_int_handler:
             self._call_user(frame)
         elif not self.armed:
