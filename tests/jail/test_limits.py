@@ -76,7 +76,7 @@ def test_group_of_a_jail(full):
         assert mine
         values = {f.name: f.read_text().strip() for d in mine for f in Path(d).iterdir() if f.name in FILES}
         assert (values.get("memory.limit_in_bytes") or values["memory.max"]) == "104857600"
-        assert values["pids.max"] == "35"
+        assert values["pids.max"] == "36"
         assert (values.get("cpu.cfs_quota_us") or values["cpu.max"].split()[0]) == "50000"
         inside = {pid for d in mine for pid in Path(d, "cgroup.procs").read_text().split()}
         assert str(jail.guest_pid) in inside and str(broker.process.pid) not in inside
