@@ -349,11 +349,9 @@ d.to_pickle("d.pkl")
 
 @halves()
 @pytest.mark.parametrize("name", WORKS)
-def test_workload(request, lab, name):
+def test_workload(lab, name):
     if name in ("numpy", "pandas") and lab.run(PYTHON, "-c", f"import {name}").returncode != 0:
         pytest.skip(f"{name} is not there")
-    if name == "make":
-        request.applymarker(pytest.mark.xfail(reason="make resets its ids before each program, which is refused"))
     needs(*{"make": ["make", "cc"], "cc": ["cc"], "archives": ["tar"]}.get(name, ()))
     started = time.time()
     done = lab.run(PYTHON, "-c", WORKS[name], timeout=300)
