@@ -9,6 +9,7 @@
 
 #include "mounts.h"
 
+#include <cellblock/clock.h>
 #include <cellblock/fd.h>
 
 #include <errno.h>
@@ -96,10 +97,23 @@ static void judged_release(struct cb_judged *j)
 {
 	cb_fd_close(&j->parent);
 }
-/* What others made meanwhile can make a repository of it: then it goes again. */
-static int keep_made(const struct cb_judged *j, int flags)
+/* Whether what was made has the name that was judged: another jail, or a program outside, may have moved the folder
+ * meanwhile. Who moves one looks after it has moved, who makes something after that: one of the two sees the other. */
+static bool is_at_its_name(const struct cb_entry *e, const struct cb_judged *j)
 {
-	int r = cb_judge_made(j);
+	CB_AUTO_FD fd = -1;
+	struct stat there, made;
+
+	if (fstatat(j->parent, j->name, &made, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT; /* it has been removed already */
+	return cb_open_beneath(cb_notify_self.judge.root, e->path, O_PATH | O_NOFOLLOW, &fd) == 0 &&
+	       fstat(fd, &there) == 0 && there.st_ino == made.st_ino && there.st_dev == made.st_dev;
+}
+
+/* What others made meanwhile can make a repository of it: then it goes again. */
+static int keep_made(const struct cb_entry *e, const struct cb_judged *j, int flags)
+{
+	int r = is_at_its_name(e, j) ? cb_judge_made(j) : -ENOENT;
 
 	if (r < 0)
 		(void)unlinkat(j->parent, j->name, flags);
@@ -173,7 +187,7 @@ static int open_new(struct cb_request *q, const struct cb_entry *e, int flags, m
 	if (r == 0) {
 		fd = openat(j.parent, j.name, (flags & OPEN_FLAGS) | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
 			    mode & 0777);
-		r = fd < 0 ? -errno : keep_made(&j, 0);
+		r = fd < 0 ? -errno : keep_made(e, &j, 0);
 		if (r == 0)
 			r = cb_git_made(&j, fd);
 		if (r == 0)
@@ -282,7 +296,7 @@ void cb_serve_mkdir(struct cb_request *q)
 	if (r == 0 && mkdirat(j.parent, j.name, (mode_t)cb_arg_int(q, q->call->a) & 01777) < 0)
 		r = -errno;
 	else if (r == 0)
-		r = keep_made(&j, AT_REMOVEDIR);
+		r = keep_made(&e, &j, AT_REMOVEDIR);
 	cb_change_unlock();
 	done(q, r);
 }
@@ -312,25 +326,11 @@ void cb_serve_mknod(struct cb_request *q)
 	if (r == 0 && mknodat(j.parent, j.name, (mode & S_IFMT) | (mode & 0777), 0) < 0)
 		r = -errno;
 	else if (r == 0)
-		r = keep_made(&j, 0);
+		r = keep_made(&e, &j, 0);
 	if (r == 0)
 		cb_made_note(j.parent, j.name);
 	cb_change_unlock();
 	done(q, r);
-}
-
-/* Its folder may have been moved meanwhile, by another jail, to where the link leads elsewhere. */
-static int keep_link(const struct cb_entry *e, const struct cb_judged *j)
-{
-	CB_AUTO_FD fd = -1;
-	struct stat there, made;
-
-	if (cb_open_beneath(cb_notify_self.judge.root, e->path, O_PATH | O_NOFOLLOW, &fd) == 0 &&
-	    fstat(fd, &there) == 0 && fstatat(j->parent, j->name, &made, AT_SYMLINK_NOFOLLOW) == 0 &&
-	    there.st_ino == made.st_ino && there.st_dev == made.st_dev)
-		return keep_made(j, 0);
-	(void)unlinkat(j->parent, j->name, 0);
-	return -EPERM;
 }
 
 void cb_serve_symlink(struct cb_request *q)
@@ -353,7 +353,7 @@ void cb_serve_symlink(struct cb_request *q)
 	if (r == 0 && symlinkat(target, j.parent, j.name) < 0)
 		r = -errno;
 	else if (r == 0)
-		r = keep_link(&e, &j);
+		r = keep_made(&e, &j, 0);
 	if (r == 0)
 		cb_made_note(j.parent, j.name);
 	cb_change_unlock();
@@ -383,7 +383,7 @@ static int add_link(const struct cb_entry *from, const struct cb_entry *to, cons
 		r = -errno;
 	if (r < 0)
 		return r;
-	r = S_ISLNK(st.st_mode) ? keep_link(to, new) : keep_made(new, 0);
+	r = keep_made(to, new, 0);
 	if (r < 0 || !S_ISREG(st.st_mode))
 		return r;
 	/* of what was linked, which may be another by now */
@@ -499,6 +499,21 @@ static int judge_content(const struct cb_entry *to, int content, mode_t type)
 	return S_ISLNK(type) ? cb_judge_link_text(&cb_notify_self.judge, to->path, content, "") : 0;
 }
 
+/* Where others hold its old name by now it gets one of its own there; a file goes. */
+static int take_back(const struct cb_judged *old, const struct cb_judged *new, bool folder, int why)
+{
+	char name[64];
+
+	if (renameat(new->parent, new->name, old->parent, old->name) == 0)
+		return why;
+	snprintf(name, sizeof(name), "cellblock-moved-%lld", (long long)cb_now_ns());
+	if (!folder)
+		(void)unlinkat(new->parent, new->name, 0);
+	else
+		(void)renameat(new->parent, new->name, old->parent, name);
+	return why;
+}
+
 static int move(const struct cb_entry *from, const struct cb_entry *to)
 {
 	AUTO_JUDGED old = JUDGED_NONE;
@@ -528,13 +543,13 @@ static int move(const struct cb_entry *from, const struct cb_entry *to)
 		return r;
 	if (renameat(old.parent, old.name, new.parent, new.name) < 0)
 		return -errno;
-	r = cb_judge_made(&new);
+	r = is_at_its_name(to, &new) ? cb_judge_made(&new) : -ENOENT;
 	if (r == 0 && depth_of(to) < depth_of(from)) /* another jail may have made a link in it meanwhile */
 		r = judge_content(to, content, st.st_mode);
 	if (r == 0 && S_ISDIR(st.st_mode))
 		r = judge_moved_folder(to, st.st_mode);
-	if (r < 0 && renameat(new.parent, new.name, old.parent, old.name) == 0)
-		return r;
+	if (r < 0)
+		return take_back(&old, &new, S_ISDIR(st.st_mode), r);
 	cb_links_renamed(&st, to->path);
 	if (replaces && (gone.st_ino != st.st_ino || gone.st_dev != st.st_dev) && !S_ISDIR(gone.st_mode))
 		cb_links_removed(&gone);

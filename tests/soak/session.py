@@ -96,7 +96,8 @@ class Session(Judge):
     def start_over(self):
         """SETUP in a Python that is new."""
         while self.line.now is None:
-            self.one(Sent(SETUP, nothing, end=ANY))
+            begun = self.one(Sent(SETUP, nothing, end=ANY), keep=True)
+            ensure(begun.cell.ok or begun.state == "lost", "a new Python can't be set up:", begun.cell)
             self.line.entries.clear()
             self.line.now = World(file="0")
             self.candidates = None

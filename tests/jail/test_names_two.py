@@ -1,0 +1,103 @@
+"""Two jails that work in one folder: what is made or moved in one moment by both has to be right by the name it gets."""
+
+import errno
+import os
+import subprocess
+import time
+
+import pytest
+
+import nameslab
+from nameslab import PYTHON
+
+pytestmark = [pytest.mark.cellblock_only, pytest.mark.timeout(600)]
+TIMES = 3000
+
+# what both find, what one does and what the other does in the same moment; what must not come of it
+RACES = {
+    "a folder of hooks": (
+        "os.makedirs(w + '/q')",
+        "os.mkdir(w + '/q/hooks')",
+        "os.rename(w + '/q', w + '/.svn')",
+        ".svn/hooks",
+    ),
+    "a program of an environment": (
+        "os.makedirs(w + '/q')",
+        "os.close(os.open(w + '/q/activate', os.O_CREAT | os.O_WRONLY, 0o755))",
+        "os.rename(w + '/q', w + '/bin')",
+        "bin/activate",
+    ),
+    "a link that leads out": (
+        "os.makedirs(w + '/a/b/c'); os.makedirs(w + '/a/b/d'); os.symlink('../../../../OUT', w + '/a/b/d/l')",
+        "os.rename(w + '/a/b/d/l', w + '/a/b/c/l')",
+        "os.rename(w + '/a/b/c', w + '/c')",
+        "c/l",
+    ),
+}
+BOTH = """
+import os, random, sys, time
+mine, begin, times = sys.argv[1], float(sys.argv[2]), %d
+if mine == "one":
+    for i in range(times):
+        w = "cell-%%d" %% i
+        os.mkdir(w)
+        %s
+met = 0
+for i in range(times):
+    w, at = "cell-%%d" %% i, begin + i * 0.001 + random.uniform(-6e-5, 6e-5)
+    while time.time() < at:
+        pass
+    try:
+        if mine == "one":
+            %s
+        else:
+            %s
+        met += 1
+    except OSError:
+        pass
+print(met)
+"""
+
+
+@nameslab.halves("root without cgroups")
+@pytest.mark.parametrize("kind", RACES)
+def test_two_jails_race(lab, kind):
+    prepare, one, other, made = RACES[kind]
+    lab.furnish()
+    begin = str(time.time() + 6)
+    both = [lab.start(PYTHON, "-c", BOTH % (TIMES, prepare, one, other), who, begin) for who in ("one", "other")]
+    met = []
+    for p in both:
+        out, err = p.communicate(timeout=300)
+        assert p.returncode == 0, err[-2000:]
+        met.append(int(out.split()[-1]))
+    won = [i for i in range(TIMES) if os.path.lexists(lab.work / f"cell-{i}" / made)]
+    assert not won, (kind, len(won), met)
+    assert all(met), "one of the two never did anything"
+
+
+DEEP = """
+import os
+fd = os.open(".", os.O_RDONLY)
+for name in ["deep"] + ["d"] * 1500:
+    os.mkdir(name, dir_fd=fd)
+    inner = os.open(name, os.O_RDONLY, dir_fd=fd)
+    os.close(fd)
+    fd = inner
+for _ in range(5):
+    try:
+        os.rename("deep", "deeper")
+    except OSError as e:
+        print(e.errno)
+open("after", "w").close()
+"""
+
+
+@nameslab.halves("root without cgroups")
+def test_a_very_deep_folder_is_not_moved(lab):
+    """By the error that has programs copy it; who looks through it outlives that."""
+    lab.furnish()
+    done = lab.run(PYTHON, "-c", DEEP)
+    assert done.stdout.split() == [str(errno.EXDEV)] * 5, (done.stdout, done.stderr[-1000:])
+    assert (lab.work / "after").exists()
+    subprocess.run(["rm", "-rf", lab.work / "deep"], check=True)  # too deep for shutil
