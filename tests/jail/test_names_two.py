@@ -1,4 +1,4 @@
-"""Two jails that work in one folder: what is made or moved in one moment by both has to be right by the name it gets."""
+"""Two jails that work in one folder: what both make or move in one moment has to be right by the name it gets."""
 
 import errno
 import os
