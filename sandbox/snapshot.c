@@ -145,6 +145,7 @@ struct place {
 	const struct cb_node *node; /* NULL: the snapshot has nothing of it */
 	bool opaque;		    /* it was made anew in the snapshot */
 	bool fresh;		    /* merged was made just now: all of it is to be filled in */
+	bool covered;		    /* it lies in a folder of the layer that shows nothing of the one below */
 };
 
 /* What an entry was, and where its content lies. */
@@ -323,10 +324,16 @@ static int restore_link(const struct work *w, const struct place *p, const struc
 
 static void restore_folder(struct work *w, const struct place *p, int depth);
 
+/* Then each name of the folder below may have to come back, also those that the layer says nothing of. */
+static bool shows_all_itself(const struct place *p)
+{
+	return p->fresh || p->covered || p->opaque || (p->upper >= 0 && cb_layer_is_opaque(p->upper));
+}
+
 static int restore_below(struct work *w, const struct place *p, const struct wanted *want, const char *name, bool there,
 			 int depth)
 {
-	struct place in = { .merged = -1, .upper = -1, .lower = -1, .fresh = !there };
+	struct place in = { .merged = -1, .upper = -1, .lower = -1, .fresh = !there, .covered = shows_all_itself(p) };
 	int r = depth >= DEPTH_MAX ? -ELOOP : 0;
 	size_t before;
 
@@ -415,7 +422,7 @@ static void add_names(struct work *w, int folder, bool owners, struct cb_strv *n
 /* Only names in which a layer differs from the folder below it can differ from each other. */
 static void restore_folder(struct work *w, const struct place *p, int depth)
 {
-	bool all = p->fresh || (p->upper >= 0 && cb_layer_is_opaque(p->upper)) || p->opaque;
+	bool all = shows_all_itself(p);
 	struct cb_strv names = { 0 };
 
 	if (add_kept(w, p->node, &names) < 0)

@@ -25,6 +25,11 @@ CHANGES = {
     "folder made": "os.makedirs('n/e/w') or open('n/e/w/f', 'w').write('f')",
     "folder deleted": "shutil.rmtree('old')",
     "folder made anew": "shutil.rmtree('old') or os.mkdir('old') or open('old/other', 'w').write('o')",
+    "folders made anew": "shutil.rmtree('old') or os.makedirs('old/deep/er')",
+    "folders made anew twice": "shutil.rmtree('old') or os.mkdir('old') or shutil.rmtree('old')"
+    " or os.makedirs('old/deep')",
+    "folder moved into one made anew": "os.mkdir('n') or shutil.rmtree('old') or os.mkdir('old')"
+    " or os.rename('n', 'old/deep')",
     "folder instead of a file": "os.unlink('a') or os.mkdir('a') or open('a/x', 'w').write('x')",
     "file instead of a folder": "shutil.rmtree('old/deep') or open('old/deep', 'w').write('d')",
     "link instead of a file": "os.unlink('b') or os.symlink('/etc/passwd', 'b')",
