@@ -148,7 +148,7 @@ class Commands(unittest.TestCase):
         other.write_text("{}")
         for environment in ({}, {"VIRTUAL_ENV": str(self.folder / "v")}):
             done = self.good("install", "--name", "python3", "--python", python, **environment)
-            self.assertEqual(done.stderr.count(f"--prefix {self.folder}/v"), 1, done.stderr)
+            self.assertEqual(done.stderr.count(f"--prefix '{self.folder}/v'"), 1, done.stderr)
         self.assertNotIn("--prefix", self.good("install", "--name", "mine", "--python", python).stderr)
         done = self.good("install", "--name", "python3", "--python", python, "--prefix", self.folder / "v")
         self.assertNotIn("--prefix", done.stderr)
