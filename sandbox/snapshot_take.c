@@ -41,6 +41,7 @@ struct look {
 	bool deep;    /* into each folder, not only into new ones */
 	bool unheard; /* all is looked at after the events */
 	bool fresh;   /* the next event is a batch's first */
+	bool told;    /* of what is looked at: it may have been opened, and what is mapped changes without a word */
 	int error;    /* the index has no room */
 	int folder;   /* the last that was opened by its node, -1 = none */
 	cb_slot folder_of;
@@ -206,8 +207,17 @@ static int keep_file(struct look *l, struct cb_node *node, int folder)
 static int look_at_file(struct look *l, struct cb_node *node, int folder, const struct stat *st)
 {
 	const struct cb_state *old = state_of(l, node);
+	struct stat now;
 
-	return !node->hot && same_times(old, st) && old->settled ? 0 : keep_file(l, node, folder);
+	if (node->hot || !same_times(old, st) || !old->settled)
+		return keep_file(l, node, folder);
+	if (!l->told)
+		return 0;
+	CB_AUTO_FD file = cb_layer_open_file(folder, node->name, &now);
+
+	if (file >= 0 && has_no_writer(file))
+		return 0;
+	return keep_file(l, node, folder);
 }
 
 static int look_at_link(struct look *l, struct cb_node *node, int folder, const struct stat *st)
@@ -408,6 +418,7 @@ static void on_event(void *context, const struct cb_watch_event *e)
 		return;
 	l->ix->head->round += l->fresh; /* what was looked at before a batch came may have changed after that */
 	l->fresh = false;
+	l->told = true;
 	for (n = e->folder != 0 ? cb_kept_by_ino(l->ix, e->folder) : NULL; n != NULL; n = cb_kept_next_by_ino(l->ix, n))
 		if (is_folder(l, n))
 			look_in(l, n, e->name);
@@ -421,6 +432,7 @@ static void on_event(void *context, const struct cb_watch_event *e)
 			look_at_node(l, n);
 		n = looked ? cb_kept_next_by_ino(l->ix, n) : cb_kept_by_ino(l->ix, e->self);
 	}
+	l->told = false;
 }
 
 /* ---- the look ---- */
@@ -438,14 +450,16 @@ static void look_at_hot(struct look *l)
 	}
 }
 
-static void look_at_all(struct look *l)
+/* `unheard`: what the kernel has told is lost. */
+static void look_at_all(struct look *l, bool unheard)
 {
 	struct cb_node *root = cb_kept_node(l->ix, l->ix->head->root);
 
 	l->ix->head->round++;
 	l->deep = true;
+	l->told = unheard;
 	look_into(l, root, l->upper, 0);
-	l->deep = false;
+	l->deep = l->told = false;
 }
 
 /* What others do meanwhile belongs to it: nothing of what the kernel has told is left for the next look. */
@@ -457,7 +471,7 @@ static bool look_at_news(struct look *l, int watch)
 		l->fresh = true;
 	while (l->error == 0 && !cb_tally_stopped(l->tally) && cb_watch_read(watch, on_event, l, &news));
 	if (news.lost)
-		look_at_all(l);
+		look_at_all(l, true);
 	return news.events == 0 && !news.lost;
 }
 
@@ -469,7 +483,7 @@ static bool look_where_told(struct look *l, int watch, bool whole)
 	(void)look_at_news(l, watch);
 	l->unheard = false;
 	if (whole)
-		look_at_all(l);
+		look_at_all(l, true);
 	else
 		look_at_hot(l);
 	for (int i = 0; i < ROUNDS && !done && l->error == 0; i++)
@@ -496,7 +510,7 @@ int cb_snapshot_look(struct cb_kept *ix, int upper, int watch, struct cb_tally *
 	if (root->state == 0)
 		set(&l, root, &now);
 	if (watch < 0)
-		look_at_all(&l);
+		look_at_all(&l, false);
 	else
 		done = look_where_told(&l, watch, whole);
 	cb_fd_close(&l.folder);
