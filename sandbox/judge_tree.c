@@ -20,7 +20,7 @@
 #include <strings.h>
 
 #define ENTRIES_MAX 100000u
-#define DEPTH_MAX 300u /* the notifier's stacks are small */
+#define DEPTH_MAX 1000u /* of which each takes some hundred bytes of the notifier's stacks */
 
 struct walk {
 	const struct cb_judge *judge;

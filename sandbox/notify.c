@@ -37,7 +37,7 @@
 
 #define ANSWERED_MAX 16
 #define ANSWERED_MS 2000
-#define STACK_SIZE (256u << 10)
+#define STACK_SIZE (1u << 20) /* folders in folders, see judge_tree.c */
 #define CAPS (UINT64_C(1) << CAP_SYS_PTRACE)
 
 struct cb_notify_self cb_notify_self;
