@@ -1,13 +1,24 @@
 /* interrupt_request and shutdown_request, on control and shell. Trust domain: supervisor. */
 #include <cellblock/json_scan.h>
+#include <cellblock/log.h>
 
 #include "requests.h"
+
+#define FIRST_MOMENTS 10.0 /* seconds; later it counts always, for clients' clocks differ */
+
+/* A server that restarts a kernel which has died interrupts it first, and the next one gets that. */
+static bool is_for_the_kernel_before(const struct cb_kernel *k, const struct cb_request *r)
+{
+	return r->date < k->started && r->arrived_date < k->started + FIRST_MOMENTS;
+}
 
 void cb_request_interrupt(struct cb_kernel *k, struct cb_request *r)
 {
 	struct cb_branch *branch = cb_branches_find(k, r->subshell_id);
 
-	if (branch != NULL)
+	if (is_for_the_kernel_before(k, r))
+		cb_log(CB_LOG_INFO, "an interrupt from before this kernel's start is not for it");
+	else if (branch != NULL)
 		cb_lanes_click(k, &branch->lane);
 	else if (r->subshell_id.data != NULL)
 		cb_lanes_interrupt_one(k, r->subshell_id);

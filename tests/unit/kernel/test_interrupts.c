@@ -50,6 +50,29 @@ static void test_interrupt_soft(void **state)
 	rig_works(r);
 }
 
+/* What a server sent to a kernel that had died is not for its successor, unless only the client's clock is wrong. */
+static void test_interrupt_from_before_the_kernel(void **state)
+{
+	struct rig *r = *state = rig_up();
+	uint64_t g;
+	const char *id = rig_begin(r, "a", &g);
+
+	r->date = "2001-01-01T00:00:00.000000Z";
+	r->k.started = cb_date_now();
+	interrupt(r);
+	assert_int_equal(rig_interrupts(r), 0);
+	r->k.started -= 11;
+	interrupt(r);
+	assert_int_equal(rig_interrupts(r), 1);
+	r->date = NULL;
+	rig_frame(r, CB_WIRE_INTERRUPTED, g, "{}");
+	rig_frame(r, CB_WIRE_ERROR, g, RIG_ERROR_CONTENT("KeyboardInterrupt"));
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_ERROR("KeyboardInterrupt"));
+	rig_cell_error(r, id, "KeyboardInterrupt");
+	rig_ended(r, id, "KeyboardInterrupt");
+	rig_works(r);
+}
+
 static bool asked_for_signal(struct rig *r)
 {
 	return r->k.guest.signals > 0;
@@ -224,6 +247,7 @@ int main(void)
 #define T(f) cmocka_unit_test_teardown(f, rig_teardown)
 	const struct CMUnitTest tests[] = {
 		T(test_interrupt_soft),
+		T(test_interrupt_from_before_the_kernel),
 		T(test_interrupt_is_never_the_next_cells),
 		T(test_interrupt_of_a_cell_that_waits),
 		T(test_interrupt_repeated),
