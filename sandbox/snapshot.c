@@ -143,9 +143,7 @@ static int open_folder(int dirfd, const char *name, int *ret_fd)
 struct place {
 	int merged, upper, lower;
 	const struct cb_node *node; /* NULL: the snapshot has nothing of it */
-	bool opaque;		    /* it was made anew in the snapshot */
-	bool fresh;		    /* merged was made just now: all of it is to be filled in */
-	bool covered;		    /* it lies in a folder of the layer that shows nothing of the one below */
+	bool all; /* the layer shows nothing of the lower one: each of its names may have to come back */
 };
 
 /* What an entry was, and where its content lies. */
@@ -324,33 +322,27 @@ static int restore_link(const struct work *w, const struct place *p, const struc
 
 static void restore_folder(struct work *w, const struct place *p, int depth);
 
-/* Then each name of the folder below may have to come back, also those that the layer says nothing of. */
-static bool shows_all_itself(const struct place *p)
-{
-	return p->fresh || p->covered || p->opaque || (p->upper >= 0 && cb_layer_is_opaque(p->upper));
-}
-
 static int restore_below(struct work *w, const struct place *p, const struct wanted *want, const char *name, bool there,
 			 int depth)
 {
-	struct place in = { .merged = -1, .upper = -1, .lower = -1, .fresh = !there, .covered = shows_all_itself(p) };
+	struct place in = { .merged = -1, .upper = -1, .lower = -1, .all = p->all || !there };
+	bool made_anew = want->kept != NULL && want->kept->opaque; /* in the snapshot */
 	int r = depth >= DEPTH_MAX ? -ELOOP : 0;
 	size_t before;
 
 	if (r == 0 && !there && mkdirat(p->merged, name, 0700) < 0)
 		r = -errno;
-	if (r == 0 && !want->below) {
+	if (r == 0 && !want->below)
 		in.node = cb_kept_find(&w->ix, p->node, name);
-		in.opaque = want->kept->opaque;
-	}
 	if (r == 0 && p->upper >= 0 && there)
 		(void)open_folder(p->upper, name, &in.upper);
-	if (r == 0 && p->lower >= 0 && !in.opaque) {
+	in.all = in.all || made_anew || (in.upper >= 0 && cb_layer_is_opaque(in.upper));
+	if (r == 0 && p->lower >= 0 && !made_anew) {
 		as_owner(w);
 		(void)open_folder(p->lower, name, &in.lower);
 		back_from_owner(w);
 	}
-	if (r == 0 && (in.fresh || in.node != NULL || in.upper >= 0)) {
+	if (r == 0 && (!there || in.node != NULL || in.upper >= 0)) {
 		if (there)
 			(void)cb_unlock_entry(p->merged, name, S_IFDIR, 0700);
 		r = open_folder(p->merged, name, &in.merged);
@@ -422,13 +414,12 @@ static void add_names(struct work *w, int folder, bool owners, struct cb_strv *n
 /* Only names in which a layer differs from the folder below it can differ from each other. */
 static void restore_folder(struct work *w, const struct place *p, int depth)
 {
-	bool all = shows_all_itself(p);
 	struct cb_strv names = { 0 };
 
 	if (add_kept(w, p->node, &names) < 0)
 		leave(w, "a folder", -ENOMEM);
 	add_names(w, p->upper, false, &names);
-	if (all)
+	if (p->all)
 		add_names(w, p->lower, true, &names);
 	for (size_t i = 0; i < names.count && !stopped(w); i++) {
 		int r = 0;

@@ -89,12 +89,18 @@ class Computing(servers.Kernel):
     def __init__(self, server, folder, in_subshell):
         super().__init__(server)
         self.client = Client(connection=json.loads(next(folder.rglob(f"kernel-{self.kernel}.json")).read_text()))
+        until(self.is_heard, "the server's subscription")
         made = self.client.request("create_subshell_request", {}, channel="control")
         self.subshell, self.beside = made.content["subshell_id"], not in_subshell
         code = "import time\nwhile not globals().get('end'):\n    time.sleep(0.01)"
         self.cell = self.client.start(code, header=self.header("execute_request", in_subshell))
         until(lambda: self.state() == "busy", "busy")
         self.client.ready()
+
+    def is_heard(self):
+        """By the server: what a kernel publishes before the server's subscription is there is lost to it."""
+        self.client.request("kernel_info_request", {}, channel="control")
+        return self.state() == "idle"
 
     def header(self, msg_type, in_subshell):
         return self.client.header(msg_type, **({"subshell_id": self.subshell} if in_subshell else {}))

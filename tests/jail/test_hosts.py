@@ -70,16 +70,9 @@ def cellblock(*args, cwd, on=None, user=None):
     return subprocess.run(command, cwd=cwd, **how)
 
 
-def enterable(folder):
-    """By the jail's user, who is another one outside where root starts the kernel."""
-    for d in [folder, *folder.parents]:
-        if str(d).startswith("/tmp/pytest") and d.stat().st_uid == os.geteuid():
-            d.chmod(0o755)
-
-
 @pytest.fixture
 def work(tmp_path):
-    enterable(tmp_path)
+    kernels.let_in(tmp_path)
     (tmp_path / "work").mkdir()
     (tmp_path / "work").chmod(0o777)
     return tmp_path / "work"
@@ -106,7 +99,7 @@ class Host:
         program = kernels.spec_argv()[0][0]
         argv = [str(w) for w in like(kind)] + [program, "kernel", "--python", PYTHON, *args, "-f", "{connection_file}"]
         folder.mkdir()
-        enterable(folder)
+        kernels.let_in(folder)
         self.kernel = kernels.Kernel(folder, argv=argv, user=somebody(kind))
         self.kernel.workspace.chmod(0o777)
         self.client = Client(self.kernel)
@@ -468,7 +461,7 @@ def disk(tmp_path):
     if not ROOT:
         pytest.skip("only root can mount file systems")
     made = []
-    enterable(tmp_path)
+    kernels.let_in(tmp_path)
 
     def make(kind):
         place = tmp_path / f"on-{kind}"

@@ -236,10 +236,7 @@ def test_a_log_that_is_deleted_stops_the_cells(start, log, how):
 
 
 def test_a_log_that_is_renamed_goes_on_and_that_is_said(start, log):
-    log.parent.mkdir(parents=True)
-    for folder in log.parents:
-        if str(folder).startswith("/tmp/pytest"):
-            folder.chmod(0o755)  # a kernel that root starts is another user's, and looks as that
+    kernels.let_in(log.parent)  # a kernel that root starts is another user's, and looks as that
     k = start(args=["--set", f"audit.file={log}"])
     k.client.run("1")
     moved = log.with_suffix(".1")

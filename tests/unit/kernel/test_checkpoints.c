@@ -157,24 +157,31 @@ static void test_guest_dies_at_a_checkpoint(void **state)
 	rig_twin_close(&n);
 }
 
+/* The request `id` goes back to `a`: a copy of it takes over, and is copied in its turn. */
+static void comes_back(struct rig *r, const char *id, const struct rig_twin *a)
+{
+	struct rig_twin bred = rig_twin_bred(r, a), next;
+
+	rig_twin_registers(r, &bred);
+	rig_twin_says(&bred, CB_LEASH_BORN, bred.number);
+	struct rig_request resume = rig_twin_wakes(r, &bred);
+
+	rig_twin_resumed(r, &resume);
+	next = rig_twin(r);
+	expect_reply(r, "cellblock_rollback_reply", id, "ok", "\"restored_to\"");
+	rig_twin_close(&next);
+}
+
 /* A copy takes over, so the name stays; twice. */
 static void test_back_to_a_name(void **state)
 {
 	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
-	struct rig_twin first = rig_twin(r), a = make(r, "a"), bred, next;
+	struct rig_twin first = rig_twin(r), a = make(r, "a");
 
 	for (int i = 0; i < 2; i++) {
 		const char *id = ask(r, "rollback", "{\"name\":\"a\"}");
 
-		bred = rig_twin_bred(r, &a);
-		rig_twin_registers(r, &bred);
-		rig_twin_says(&bred, CB_LEASH_BORN, bred.number);
-		struct rig_request resume = rig_twin_wakes(r, &bred);
-
-		rig_twin_resumed(r, &resume);
-		next = rig_twin(r);
-		expect_reply(r, "cellblock_rollback_reply", id, "ok", "\"restored_to\"");
-		rig_twin_close(&next);
+		comes_back(r, id, &a);
 		expect_reply(r, "cellblock_list_checkpoints_reply", ask(r, "list_checkpoints", NULL), "ok", "\"a\"");
 		struct cb_init_msg m;
 
@@ -189,23 +196,15 @@ static void test_back_to_a_name(void **state)
 static void test_back_to_a_name_without_copies(void **state)
 {
 	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
-	struct rig_twin first = rig_twin(r), a = make(r, "a"), bred, next;
+	struct rig_twin first = rig_twin(r), a = make(r, "a");
 
 	r->k.twins.possible = false;
 	refused(r, "checkpoint", "{\"name\":\"b\"}", "can't be copied");
 	refused(r, "rollback", "{\"name\":\"b\"}", "can't be copied");
 	const char *id = ask(r, "rollback", "{\"name\":\"a\"}");
 
-	bred = rig_twin_bred(r, &a);
-	rig_twin_registers(r, &bred);
-	rig_twin_says(&bred, CB_LEASH_BORN, bred.number);
-	struct rig_request resume = rig_twin_wakes(r, &bred);
-
-	rig_twin_resumed(r, &resume);
-	next = rig_twin(r);
-	expect_reply(r, "cellblock_rollback_reply", id, "ok", "\"restored_to\"");
+	comes_back(r, id, &a);
 	assert_true(r->k.twins.possible);
-	rig_twin_close(&next);
 	rig_twin_close(&first);
 	rig_twin_close(&a);
 }

@@ -24,6 +24,16 @@ static void interrupt(struct rig *r)
 	}
 }
 
+/* The guest ends the cell by it, and the client hears so. */
+static void ends_interrupted(struct rig *r, const char *id, uint64_t g)
+{
+	rig_frame(r, CB_WIRE_ERROR, g, RIG_ERROR_CONTENT("KeyboardInterrupt"));
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_ERROR("KeyboardInterrupt"));
+	rig_cell_error(r, id, "KeyboardInterrupt");
+	rig_ended(r, id, "KeyboardInterrupt");
+	rig_works(r);
+}
+
 static bool double_click_over(struct rig *r)
 {
 	return cb_now_ns() - r->k.execution.interrupted_at > 260000000;
@@ -43,11 +53,7 @@ static void test_interrupt_soft(void **state)
 		rig_barrier(r);
 	interrupt(r); /* the first was delivered: this one is a first again */
 	assert_int_equal(rig_interrupts(r), 1);
-	rig_frame(r, CB_WIRE_ERROR, g, RIG_ERROR_CONTENT("KeyboardInterrupt"));
-	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_ERROR("KeyboardInterrupt"));
-	rig_cell_error(r, id, "KeyboardInterrupt");
-	rig_ended(r, id, "KeyboardInterrupt");
-	rig_works(r);
+	ends_interrupted(r, id, g);
 }
 
 /* What a server sent to a kernel that had died is not for its successor, unless only the client's clock is wrong. */
@@ -66,11 +72,7 @@ static void test_interrupt_from_before_the_kernel(void **state)
 	assert_int_equal(rig_interrupts(r), 1);
 	r->date = NULL;
 	rig_frame(r, CB_WIRE_INTERRUPTED, g, "{}");
-	rig_frame(r, CB_WIRE_ERROR, g, RIG_ERROR_CONTENT("KeyboardInterrupt"));
-	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_ERROR("KeyboardInterrupt"));
-	rig_cell_error(r, id, "KeyboardInterrupt");
-	rig_ended(r, id, "KeyboardInterrupt");
-	rig_works(r);
+	ends_interrupted(r, id, g);
 }
 
 static bool asked_for_signal(struct rig *r)
@@ -123,11 +125,7 @@ static void test_interrupt_of_a_cell_that_waits(void **state)
 	rig_until(r, asked_for_signal);
 	assert_int_equal(rig_interrupts(r), 1);
 	rig_frame(r, CB_WIRE_INTERRUPTED, g, "{}");
-	rig_frame(r, CB_WIRE_ERROR, g, RIG_ERROR_CONTENT("KeyboardInterrupt"));
-	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_ERROR("KeyboardInterrupt"));
-	rig_cell_error(r, next, "KeyboardInterrupt");
-	rig_ended(r, next, "KeyboardInterrupt");
-	rig_works(r);
+	ends_interrupted(r, next, g);
 }
 
 static bool nudged_twice(struct rig *r)
