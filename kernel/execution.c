@@ -255,6 +255,7 @@ static void begin(struct cb_kernel *k, struct cb_request *r)
 	} else {
 		begin_other(k, r);
 	}
+	cb_lanes_busy_begins(k);
 	if (interrupted && k->execution.current == r)
 		interrupt_current(k);
 }

@@ -209,17 +209,41 @@ bool cb_lanes_take(struct cb_kernel *k, struct cb_request *r)
 	return true;
 }
 
-void cb_lanes_cell_awaits(struct cb_kernel *k)
+static bool is_of(const struct cb_request *r, enum cb_lane_kind kind)
+{
+	const struct cb_lane_message *m = cb_lane_message_of(r);
+
+	return m != NULL && m->kind == kind;
+}
+
+/* Those of a kind leave the main shell's queue for the lane that takes them now. */
+static void take_waiting(struct cb_kernel *k, enum cb_lane_kind kind)
 {
 	struct cb_execution *x = &k->execution;
+	const struct cb_request *w = x->waiting.head;
+	int64_t now = cb_now_ns();
 
-	x->awaiting = true;
-	for (size_t n = x->load.count; n > 0; n--) {
+	while (w != NULL && !is_of(w, kind))
+		w = w->next;
+	for (size_t n = w != NULL ? x->load.count : 0; n > 0; n--) {
 		struct cb_request *r = cb_queue_pop(&x->waiting, &x->load);
 
-		if (!is_comm(r) || !cb_lanes_take(k, r))
+		if (is_of(r, kind))
+			r->arrived_ns = now; /* what bounds a question's time does not count the start of Python */
+		if (!is_of(r, kind) || !cb_lanes_take(k, r))
 			cb_queue_push(&x->waiting, &x->load, r);
 	}
+}
+
+void cb_lanes_busy_begins(struct cb_kernel *k)
+{
+	take_waiting(k, CB_LANE_QUESTION);
+}
+
+void cb_lanes_cell_awaits(struct cb_kernel *k)
+{
+	k->execution.awaiting = true;
+	take_waiting(k, CB_LANE_COMM);
 }
 
 void cb_lanes_awaits(struct cb_kernel *k, uint64_t request)

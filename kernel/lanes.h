@@ -25,6 +25,8 @@ void cb_lanes_release(struct cb_kernel *k);
 bool cb_lanes_take(struct cb_kernel *k, struct cb_request *r);
 /* Starts what can be started. */
 void cb_lanes_pump(struct cb_kernel *k);
+/* Python is busy from now on: questions that wait, since Python was not up yet, are answered meanwhile. */
+void cb_lanes_busy_begins(struct cb_kernel *k);
 /* The running cell awaits: comm messages, also those that wait, go to it from now on. */
 void cb_lanes_cell_awaits(struct cb_kernel *k);
 /* The same of a subshell's cell, by its request on the wire. */

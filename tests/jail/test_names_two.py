@@ -3,7 +3,6 @@
 import errno
 import os
 import subprocess
-import time
 
 import pytest
 
@@ -36,12 +35,16 @@ RACES = {
 }
 BOTH = """
 import os, random, sys, time
-mine, begin, times = sys.argv[1], float(sys.argv[2]), %d
+mine, times = sys.argv[1], %d
 if mine == "one":
     for i in range(times):
         w = "cell-%%d" %% i
         os.mkdir(w)
         %s
+open("ready-" + mine, "w").close()
+while not all(os.path.exists(f) for f in ("ready-one", "ready-other")):
+    time.sleep(0.001)
+begin = max(os.stat(f).st_mtime for f in ("ready-one", "ready-other")) + 0.1
 met = 0
 for i in range(times):
     w, at = "cell-%%d" %% i, begin + i * 0.001 + random.uniform(-6e-5, 6e-5)
@@ -64,8 +67,7 @@ print(met)
 def test_two_jails_race(lab, kind):
     prepare, one, other, made = RACES[kind]
     lab.furnish()
-    begin = str(time.time() + 6)
-    both = [lab.start(PYTHON, "-c", BOTH % (TIMES, prepare, one, other), who, begin) for who in ("one", "other")]
+    both = [lab.start(PYTHON, "-c", BOTH % (TIMES, prepare, one, other), who) for who in ("one", "other")]
     met = []
     for p in both:
         out, err = p.communicate(timeout=300)

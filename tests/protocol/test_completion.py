@@ -102,6 +102,18 @@ def test_what_they_need_is_there_before_they_are_asked(start):
 
 
 @pytest.mark.cellblock_only("ipykernel answers when the cell has ended")
+def test_they_are_answered_while_the_first_cell_runs_if_they_came_before_python_was_up(start):
+    c = start(ready=False)
+    c = start.client(c)
+    cell = c.start(ENDLESS % BUSY["sleep"])
+    asked = c.send("inspect_request", {"code": "int", "cursor_pos": 3, "detail_level": 0})
+    assert c.reply(asked, timeout=60).content["found"] is True
+    c.says(cell, "running")
+    c.request("interrupt_request", {}, channel="control")
+    assert c.finish(cell).content["ename"] == "KeyboardInterrupt"
+
+
+@pytest.mark.cellblock_only("ipykernel answers when the cell has ended")
 @pytest.mark.parametrize("name", BUSY)
 def test_they_are_answered_while_a_cell_runs(client, name):
     cell = client.start(ENDLESS % BUSY[name])

@@ -158,7 +158,8 @@ def test_kernel_by_a_user():
 
 def transactions(client):
     """A crash and a bomb cost the cell; a cell that fits without the twin costs the twin, and the next has a new."""
-    assert client.run("kept = [1]; same = kept", timeout=60).ok
+    first = client.run("kept = [1]; same = kept", timeout=60)
+    assert first.ok, first.content
     for failure, ename in ("import os; os._exit(3)", "KernelDiedError"), (BOMB, "CellMemoryError"):
         cell = client.run("kept.append(2)\n" + failure, timeout=120)
         assert cell.about["state"] == "restored" and cell.content["ename"] == ename, cell

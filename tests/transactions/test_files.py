@@ -145,7 +145,8 @@ def test_a_branch_that_runs_on_leads_nothing_outside(start, nothing_left, reques
     victim.write_text("key")
     victim.chmod(0o444)
     argv = [kernels.spec_argv()[0][0], "kernel", "--python", "/usr/bin/python3"]
-    args = [*mode("overlay"), "--set", "workspace.size=512M", "--set", "limits.memory=2G", "-f", "{connection_file}"]
+    sets = ("transactions.mode=always", "workspace.size=512M", "limits.memory=2G")
+    args = [*mode("overlay"), *(word for each in sets for word in ("--set", each)), "-f", "{connection_file}"]
     if user:
         for path in (work, victim):
             os.chown(path, user.pw_uid, user.pw_gid)

@@ -3,6 +3,7 @@
 A library in C does what gRPC's and others' do: it bears that its process is copied, but not that the copy goes on.
 """
 
+import re
 import subprocess
 
 import pytest
@@ -121,7 +122,8 @@ def test_nothing_before_it(start, work):
         assert c.run(code).ok
     failed = c.run(DIE)
     text = failed.content["evalue"]
-    assert "did not work when it was woken (Python was killed by signal 6 (Aborted))" in text, text
+    # 11: libc's abort() ends in a halt instruction where its signal has not ended the process (seen under load)
+    assert re.search(r"did not work when it was woken \(Python was killed by signal (6|11) ", text), text
     if failed.about["state"] == "restored":
         assert c.run("x").result == "[1]"
     else:
