@@ -35,23 +35,26 @@
 #include <unistd.h>
 
 #define PROCESSES_MAX CB_KERNEL_PROCESSES
-#define FLIGHT_MOST 768 /* where 1,024 open files are usual */
+#define FLIGHT_MOST 768	   /* where 1,024 open files are usual */
 #define THREAD_BYTES 24576 /* its stack in the kernel, and the rest that the kernel keeps of it; about */
+#define SPARSE_BYTES (16 << 20)
+#define SPARSE_SHARE 64	 /* one part in 512 is what full tables take */
 #define INODE_BYTES 1024 /* of a file in memory, beside its content; about */
 #define INTERVAL_MS 100
 #define OVER_INTERVAL_MS 20
 #define OVER_GROWTH(limit) (limit) /* at most, in the time that it may be over */
-#define BUDGET_MS 500	 /* of processor time for one look */
-#define BUDGET_SHORT_MS 25 /* if it is below its limit in any case, or above it by what was seen so far */
-#define WALL_FACTOR 4	 /* of the clock's time */
-#define BUDGET_KERNEL_MS 1000 /* of processor time for what the kernel holds */
+#define BUDGET_MS 500		   /* of processor time for one look */
+#define BUDGET_SHORT_MS 25	   /* if it is below its limit in any case, or above it by what was seen so far */
+#define WALL_FACTOR 4		   /* of the clock's time */
+#define BUDGET_KERNEL_MS 1000	   /* of processor time for what the kernel holds */
 #define KERNEL_INTERVAL_MS 250
-#define KERNEL_SHARE 20 /* at most one part in so many for that */
+#define KERNEL_SHARE 20	 /* at most one part in so many for that */
 #define INTERVAL_SHARE 5 /* at most one part in so many of a processor's time */
 
 struct family {
 	pid_t pid[PROCESSES_MAX];
 	uint64_t most[PROCESSES_MAX]; /* what a process can count for, at most */
+	bool sparse[PROCESSES_MAX];   /* its page tables are out of proportion to what it holds: see is_sparse() */
 	size_t count;
 };
 
@@ -197,6 +200,13 @@ static void resident(pid_t *pid, uint64_t *ret_pages, uint64_t *ret_tables)
 		      cb_watchdog_field(text, "Threads") / 1024 * THREAD_BYTES; /* a number, no kilobytes */
 }
 
+/* Tables of pages that were only looked at. The kernel goes through all of them in one read, which takes seconds of
+ * which the process makes use; what it holds is little beside them, and counts as it is. */
+static bool is_sparse(uint64_t pages, uint64_t tables)
+{
+	return tables > SPARSE_BYTES && tables > pages / SPARSE_SHARE;
+}
+
 /* Its share of anonymous memory, swapped or not; false where the kernel does not say. */
 static bool anonymous(pid_t pid, uint64_t *ret_anonymous, uint64_t *ret_shared)
 {
@@ -319,6 +329,7 @@ struct cb_memory cb_watchdog_measure(const struct cb_inmate *inmate, const struc
 		rough += pages + tables;
 		sum += tables;
 		f->most[i] = pages;
+		f->sparse[i] = is_sparse(pages, tables);
 	}
 	if (rough <= enough)
 		return (struct cb_memory){ .rough = rough, .bytes = rough };
@@ -329,7 +340,7 @@ struct cb_memory cb_watchdog_measure(const struct cb_inmate *inmate, const struc
 		uint64_t own = 0, common = 0;
 
 		late = late || is_late(&end);
-		if (late || !anonymous(f->pid[i], &own, &common))
+		if (late || f->sparse[i] || !anonymous(f->pid[i], &own, &common))
 			own = f->most[i];
 		sum += own;
 		anon += own;
@@ -341,7 +352,7 @@ struct cb_memory cb_watchdog_measure(const struct cb_inmate *inmate, const struc
 		sum += shared;
 	else if (sum <= limit)
 		for (size_t i = 1; i < f->count; i++)
-			sum += unnamed_shared(f->pid[i], &end, f->most[i]);
+			sum += f->sparse[i] ? 0 : unnamed_shared(f->pid[i], &end, f->most[i]);
 	return (struct cb_memory){ rough, sum, late || enough_seen ? 0 : anon };
 }
 
