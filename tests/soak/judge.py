@@ -1,7 +1,7 @@
 """Sends cells, takes what comes back, and holds each reply, output, count and `undone` against the model.
 
 Role: test code, outside the jail. Invariants: whatever is not as it must be raises Amiss with both sides; line.now is
-None from when a state was lost until SETUP has run again. Callers: session.py.
+None from when a state was lost, or SETUP undone, until SETUP has run again. Callers: session.py.
 """
 
 import json
@@ -140,12 +140,10 @@ class Judge:
         state = about.get("state")
         ensure(state in STATES, "no state:", cell)
         self.tally.states[state] += 1
-        if self.line.now is None:
-            ensure(state != "restored", "nothing was there to be restored:", cell)
-        elif state == "restored":
+        if state == "restored":
             state = self.restored(sent, cell, before)
         elif state == "lost":
-            self.lost(sent, cell)
+            self.lost(sent, cell, before)
         if state == "kept":
             self.kept(sent, cell, before)
         if sent.text is not None and cell.ok:
@@ -186,7 +184,7 @@ class Judge:
         mine = not cell.ok and "all variables" in text and " as they were before " in text
         if mine:
             number = self.count if sent.store and not sent.silent else None
-            self.line.add(number, before, sent.apply(self.line.now))
+            self.line.add(number, before, self.after(sent))
             late = sent.enames == LATE_TO_STOP and "did not stop within" in text  # on a machine that is busy
             ensure(sent.end in (DIES, ANY) or sent.interrupted or late, "undone, which it must not be:", cell)
             if sent.enames and not sent.interrupted:
@@ -206,13 +204,15 @@ class Judge:
         self.candidates = None
         return "restored" if mine else "kept"
 
-    def lost(self, sent, cell):
+    def lost(self, sent, cell, before):
         told = cell.content.get("evalue", "") + cell.text("stderr")
         ensure("lost" in told, "lost, without a word:", cell)
         allowed = self.mode == "off" or sent.takes_all or self.loose or OLDER.search(told)
         ensure(allowed, "all is lost:", cell)
         ensure(sent.end in (DIES, ANY) or sent.takes_all or sent.interrupted or cell.ok or TOLD.search(told), cell)
         self.forget()
+        if "all variables" not in cell.content.get("evalue", ""):  # it has run in the Python after that
+            self.line.add(self.count if sent.store and not sent.silent else None, before, None)
 
     def forget(self):
         self.line.reset()
@@ -225,10 +225,10 @@ class Judge:
             ensure(not cell.ok or sent.end != RAISES, "no error:", cell)
             if not cell.ok and sent.enames:
                 ensure(cell.content["ename"] in sent.enames, cell.content["ename"], "is not of", sent.enames)
-        if self.line.now is None:
-            return
-        after = sent.apply(self.line.now)
-        if sent.end == ANY or sent.interrupted:  # how far it came is seen by the next look
+        after = self.after(sent)
+        if after is None:
+            pass
+        elif sent.end == ANY or sent.interrupted:  # how far it came is seen by the next look
             if not self.candidates:
                 self.open_from = len(self.line.entries) + 1
             earlier = self.candidates or [self.line.now]
@@ -238,6 +238,9 @@ class Judge:
         self.line.add(self.count if sent.store and not sent.silent else None, before, after)
         if self.loose or cell.about.get("given_up"):
             self.loose = True
+
+    def after(self, sent):
+        return None if self.line.now is None else sent.apply(self.line.now)
 
     def looked(self, text, root):
         """What PEEK has printed; where the model leaves it open this says which it is."""

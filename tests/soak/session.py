@@ -36,6 +36,7 @@ COMM = (
     "from ipykernel.comm import Comm\ncomm = Comm(target_name='soak')\n"
     "def heard(m): a.append(m['content']['data']['v']); del a[:-8]\ncomm.on_msg(heard)\nprint(comm.comm_id, root)"
 )
+SETUPS = 5  # tries
 SETTLED = 20  # steps, after which memory is compared
 
 
@@ -94,18 +95,20 @@ class Session(Judge):
         self.known.clear()
 
     def start_over(self):
-        """SETUP in a Python that is new."""
-        while self.line.now is None:
+        """SETUP in a Python that is new, or where it is undone. Both cells can be undone with those behind them."""
+        for each in self.line.names:
+            self.client.request("cellblock_delete_checkpoint_request", {"name": each}, timeout=LATE)
+        self.line.names.clear()
+        for _ in range(SETUPS):
             begun = self.one(Sent(SETUP, nothing, end=ANY), keep=True)
-            ensure(begun.cell.ok or begun.state == "lost", "a new Python can't be set up:", begun.cell)
-            self.line.entries.clear()
-            self.line.now = World(file="0")
-            self.candidates = None
             sent = self.one(Sent(COMM, nothing, end=ANY), keep=True)
-            if self.line.now is not None:
-                ensure(sent.cell.ok, sent.cell)
-                self.comm, self.root = sent.cell.text().split()
-            self.candidates = None
+            if begun.cell.ok and sent.cell.ok:
+                break
+            undone = {begun.state, sent.state} & {"lost", "restored"} or sent.cell.content["ename"] == "NameError"
+            ensure(undone, "a new Python can't be set up:", begun.cell, sent.cell)
+        ensure(sent.cell.ok, "a new Python can't be set up:", begun.cell, sent.cell)
+        self.comm, self.root = sent.cell.text().split()
+        self.line.now, self.candidates = World(file="0"), None
 
     def one(self, sent, about=None, keep=False, **content):
         self.send(sent, about, **content)
@@ -114,6 +117,7 @@ class Session(Judge):
         sent.cell = cell if keep else None
         if self.line.now is None and sent.code not in (SETUP, COMM):
             self.start_over()
+            sent.state = "lost"
         return sent
 
     def look(self, rng=None):
@@ -332,6 +336,8 @@ class Session(Judge):
             del self.line.names[each]
             reply = self.client.request("cellblock_delete_checkpoint_request", {"name": each}, timeout=LATE).content
             ensure(reply["status"] == "ok", "a checkpoint was to be deleted:", reply)
+        if self.line.now is None:
+            self.start_over()
 
     def depth(self):
         return self.line.forgotten + len(self.line.entries)

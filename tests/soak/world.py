@@ -106,7 +106,7 @@ class Entry:
     """What has been done and not undone: a cell, or a message of a widget."""
 
     number: int | None  # None: it was not stored, or was a message
-    before: World
+    before: World | None  # None: SETUP had not run
     count: int  # the execution count before it
 
 
@@ -128,7 +128,9 @@ class Line:
             self.forgotten += LINE_MAX // 2
 
     def go_back(self, world):
-        self.now = world if self.files_too else replace(world, file=self.now.file)
+        """A state from before SETUP is None: it is to run again."""
+        same = self.files_too or world is None or self.now is None
+        self.now = world if same else replace(world, file=self.now.file)
 
     def undo(self, about):
         """What a reply's metadata or content says is undone; gives what is wrong with that, or None."""

@@ -43,3 +43,18 @@ def test_what_is_amiss_is_told(command, capsys, monkeypatch):
     assert command.main(["--seed", "1", "--sessions", "1", "--steps", "2"]) == 1
     said = capsys.readouterr().out
     assert "AMISS in session 0 step 0" in said and "--seed 1 --from 0" in said, said
+
+
+def test_the_cell_that_sets_up_is_undone_with_the_others(command):
+    """Where copies are dear a failure can undo all cells that there were: then the model begins anew."""
+    import world
+
+    line = world.Line(files_too=False)
+    line.add(1, 0, None)
+    line.now = world.World()
+    line.add(2, 1, world.World(n=5))
+    line.add(3, 2, world.World(n=6))
+    assert line.undo({"undone": [2, 3], "restored_to": 1}) is None and line.now == world.World()
+    line.add(4, 3, world.World(n=7))
+    assert line.undo({"undone": [1, 4], "restored_to": 0}) is None and line.now is None and not line.entries
+    assert line.undo({"undone": [1], "restored_to": 0}) is not None
