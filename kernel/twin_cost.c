@@ -19,6 +19,8 @@
 #define FAULT_MOST_S 16e-6
 /* A twin that delays cells by less is made before each: an answered cell is not undone. */
 #define SMALL_S 5e-3
+/* The first fork of a Python that is cold costs some times what the next ones do; alone it says that of them. */
+#define COLD 4
 #define JOINED_LEAST 16384 /* pages; huge_pages.py has it, too */
 #define PAGE 4096
 #define STOOD_MOST_S 60
@@ -42,6 +44,7 @@ void cb_twin_cost_made(struct cb_twin_cost *c, struct cb_turns now, double stood
 	double ran = now.ran_s - c->begun.ran_s;
 
 	ran = ran > 0 ? ran : stood_s > 0 && stood_s < STOOD_MOST_S ? stood_s : 0;
+	c->readings += c->readings < 2;
 	learn(&c->made_s, WHOLE * ran);
 	/* a memory that has grown shows soon, a machine that is busy for a while makes no promise void */
 	c->delay_s = c->delay_s <= 0 || ran < c->delay_s ? ran : c->delay_s + (ran - c->delay_s) / 32;
@@ -102,7 +105,9 @@ bool cb_twin_cost_is_small(const struct cb_twin_cost *c)
 {
 	double copying = c->copying_s[0] < c->copying_s[1] ? c->copying_s[0] : c->copying_s[1];
 
-	return c->delay_s > 0 && c->delay_s + copying + c->joined_s + c->files_s < SMALL_S;
+	double fork = c->readings < 2 ? c->delay_s / COLD : c->delay_s;
+
+	return fork > 0 && fork + copying + c->joined_s + c->files_s < SMALL_S;
 }
 
 double cb_twin_cost_due(const struct cb_twin_cost *c)

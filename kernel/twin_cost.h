@@ -17,6 +17,7 @@ struct cb_twin_cost {
 	double made_s, copied_s, joined_s;
 	/* what of it a cell waits for: the guest's fork, the workspace's files, pages (of the last two readings) */
 	double delay_s, files_s, copying_s[2];
+	unsigned readings;	  /* of delay_s; 2 = so many or more */
 	unsigned cells;		  /* that have run since the newest one was begun */
 	double worked_s;	  /* and how long */
 	struct cb_turns begun;	  /* the guest's, then */

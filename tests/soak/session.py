@@ -26,6 +26,7 @@ MODES = {
     "keep": ["transactions.mode=always", "transactions.keep=3"],
     "off": ["transactions.mode=off"],
 }
+ALL_KEPT = ("always", "keep")  # with auto it depends on what copies cost
 WORKSPACES = ("rw", "overlay", "tmpfs")
 STEPS = ["cell"] * 6 + ["pipeline"] * 3 + ["fault"] * 8 + ["interrupt"] * 4 + ["kill"] * 2 + ["checkpoint"] * 2
 STEPS += ["rollback", "rollback", "undo", "undo", "message", "message", "question", "through_jupyter"]
@@ -248,7 +249,7 @@ class Session(Judge):
 
     def cure(self, f):
         if f.cure == UNDO:
-            self.back(None, needed=self.mode != "off" and not f.forks)
+            self.back(None, needed=self.mode in ALL_KEPT and not f.forks)
             return
         code = f.cure.replace("{folder}", f"os.chdir(root + '/{self.line.now.folder}')")
         self.one(Sent(code, nothing, end=ANY, takes_all=f.forks))
@@ -305,8 +306,9 @@ class Session(Judge):
                 pass
         if role in ("guest", "pid 1"):
             ensure(found, "no", role)
-        elif role == "twin":
-            watch.wait_gone(found, "twins that were killed")
+        if role != "guest":  # cells run until pid 1 has gone; what a notifier had before it, fails
+            watch.wait_gone(found, f"{role} that was killed")
+        if role == "twin":
             self.line.names.clear()
             self.loose = True
         if busy and role in ("twin", "notifier"):
@@ -328,6 +330,7 @@ class Session(Judge):
         self.loose, self.candidates = False, None
         if reply["status"] != "ok":
             ensure(not needed, "no way back:", reply)
+            self.tally.kinds["no way back"] += 1
             self.restart()
             return
         wrong = self.line.undo(reply)
@@ -368,7 +371,7 @@ class Session(Judge):
         for _ in range(rng.randrange(1, MANY) if self.mode == "keep" else 1):
             code, apply = change(rng)
             self.one(Sent(code, apply))
-        self.back(None, needed=not self.loose)
+        self.back(None, needed=self.mode in ALL_KEPT and not self.loose)
 
     def message(self, rng):
         """Of a widget: what it does is undone with the cells."""
