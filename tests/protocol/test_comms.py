@@ -124,6 +124,15 @@ get_ipython().kernel.comm_manager.register_target('waited', opened)
 """
 
 
+# It says so when its loop runs: until then a subshell's messages are the subshell's.
+AWAITS = """
+async def wait():
+    print('running', flush=True)
+    return await asyncio.wait_for(future, 60)
+await wait()
+"""
+
+
 def new_subshell(client):
     return client.request("create_subshell_request", {}, channel="control").content["subshell_id"]
 
@@ -135,7 +144,7 @@ def test_a_cell_may_await_a_comm_message(client, where):
     cell = client.run(WAITS)
     assert cell.ok, cell
     open_comm(client, "w-" + where, target="waited")
-    cell = client.start("print('running', flush=True)\nawait asyncio.wait_for(future, 60)")
+    cell = client.start(AWAITS)
     client.says(cell, "running")
     later = client.start("len(got), all(thread)")
     sent = []
@@ -148,6 +157,36 @@ def test_a_cell_may_await_a_comm_message(client, where):
     assert client.finish(cell).result == "4"
     assert client.finish(later).result == "(4, True)"
     assert client.run("got").result == "[{'n': 1}, {'n': 2}, {'n': 3}, {'last': True}]"
+
+
+STOPS = """
+import asyncio, sys, threading
+future, ready = asyncio.get_event_loop().create_future(), threading.Event()
+def polls():
+    frame = sys._current_frames()[threading.main_thread().ident]
+    return frame.f_code.co_name == 'select' and not ready.wait(0.05)
+def opened(comm, msg):
+    @comm.on_msg
+    def take(msg):
+        print('taken', flush=True)
+        while not future._callbacks or not polls(): pass
+        future.set_result(threading.current_thread() is threading.main_thread())
+get_ipython().kernel.comm_manager.register_target('stops', opened)
+"""
+
+
+def test_what_a_subshells_message_ends_goes_on(client, gate):
+    """One that came before the cell awaited is handled in the subshell's thread, and the cell's loop hears of it."""
+    header = {"subshell_id": new_subshell(client)}
+    assert client.run(STOPS).ok
+    open_comm(client, "s", target="stops")
+    cell = client.start("print('running', flush=True)\n_ = open('gate').read()\nawait asyncio.wait_for(future, 600)")
+    client.says(cell, "running")
+    message = client.send("comm_msg", {"comm_id": "s", "data": {}}, header=client.header("comm_msg", **header))
+    client.says(message, "taken")
+    gate()
+    assert client.finish(cell).result == "False"
+    client.until_idle(message)
 
 
 def test_while_a_cell_does_not_await_they_keep_their_turn(client, gate):

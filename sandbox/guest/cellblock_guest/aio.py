@@ -160,6 +160,15 @@ class Aio:
             self._mark(True)
             interrupts.unshield()
 
+    def wake(self):
+        """From another thread, which may have done what the loop waits for, but no way to tell it of: a future's result,
+        say."""
+        try:
+            if self.loop is not None:
+                self.loop.call_soon_threadsafe(bool)
+        except RuntimeError:  # it is closed
+            pass
+
     def _here(self):
         """Of the shell whose thread this is: a subshell's code may run cells in the main one."""
         lane = context.subshell()

@@ -213,6 +213,7 @@ class Subshell(Lane):
             answer, reply = W.LANE_DONE, b"{}"
             if kind == W.EXECUTE:
                 answer, reply = W.LANE_REPLY, encode(error_content(e, {"payload": [], "user_expressions": {}}))
+        self.guest.aio.wake()
         if self.interrupts.left:
             return
         self.request = 0
