@@ -200,10 +200,11 @@ def soak():
 
 
 @pytest.mark.cellblock_only
-@pytest.mark.parametrize("mode", ["main", "subshell", "limit", "bash"])
-def test_at_random_moments(start, mode):
+@pytest.mark.parametrize("mode", ["main", "plain", "subshell", "limit", "bash"])
+def test_at_random_moments(start, mode, tmp_path):
     """None hits another cell, and no interrupted cell is without its error (tests/soak/interrupts.py)."""
-    c, interrupts = start(args=["--language", "bash"] if mode == "bash" else []).client, soak()
+    interrupts = soak()
+    c = start(args=interrupts.arguments(mode, tmp_path)).client
     count = int(os.environ.get("CELLBLOCK_INTERRUPTS", "30"))
     tally = interrupts.rounds(c, count, random.Random(count), **interrupts.prepare(c, mode))
     assert not tally.faults

@@ -11,6 +11,7 @@ import random
 import sys
 import tempfile
 import time
+import venv
 from collections import Counter
 from pathlib import Path
 
@@ -135,13 +136,15 @@ def one_round(client, rng, tally, kinds, after, subshell=None, limit=False):
     clicks = 1
     while True:
         try:
-            done = client.finish(cell, timeout=rawclient.DEADLINE if limit else AGAIN)
+            client.wait_in_place("shell", lambda m: m.parent_id == cell, timeout=rawclient.DEADLINE if limit else AGAIN)
             break
         except rawclient.NoMessage:
-            if limit or clicks >= 15:  # a flood of output keeps a client busy for long
+            if limit or clicks >= 15:
+                tally.fault(f"{name}: no reply after {clicks} interrupts")
                 raise
             clicks += 1
             interrupt(client, subshell)
+    done = client.finish(cell, timeout=4 * rawclient.DEADLINE)  # a flood of output keeps a client busy for long
     if clicks > 1:
         tally.again[name] += 1
     status = done.content["status"]
@@ -175,6 +178,8 @@ def prepare(client, mode):
         return {"kinds": BASH, "after": BASH_AFTER}
     assert client.run(IMPORTS).ok  # a module whose import was interrupted can be left in pieces, by Python itself
     how = {"kinds": {**LONG, **SHORT}, "after": AFTER}
+    if mode == "plain":
+        assert client.run("import sys\n'IPython' in sys.modules").result == "False"
     if mode == "subshell":
         reply = client.request("create_subshell_request", {}, channel="control")
         how["subshell"] = reply.content["subshell_id"]
@@ -189,7 +194,15 @@ def prepare(client, mode):
     return how
 
 
-MODES = ("main", "subshell", "branch", "limit", "bash")
+MODES = ("main", "plain", "subshell", "branch", "limit", "bash")
+
+
+def arguments(mode, folder):
+    """Of the kernel. plain: a Python without IPython, made in that folder."""
+    if mode == "plain":
+        venv.create(Path(folder) / "plain", symlinks=True)
+        return ["--python", str(Path(folder) / "plain" / "bin" / "python")]
+    return ["--language", "bash"] if mode == "bash" else []
 
 
 def main():
@@ -202,10 +215,9 @@ def main():
     o = p.parse_args()
     seed = o.seed if o.seed is not None else random.randrange(1 << 30)
     args = [a for each in o.policy for a in ("--set", each)] + o.args
-    args += ["--language", "bash"] if o.mode == "bash" else []
     print(f"seed {seed}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        kernel = kernels.Kernel(folder, args=args)
+        kernel = kernels.Kernel(folder, args=args + arguments(o.mode, folder))
         try:
             client = rawclient.Client(kernel)
             client.ready()
