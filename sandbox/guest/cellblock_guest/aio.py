@@ -161,8 +161,8 @@ class Aio:
             interrupts.unshield()
 
     def wake(self):
-        """From another thread, which may have done what the loop waits for, but no way to tell it of: a future's result,
-        say."""
+        """From another thread, which may have done what the loop waits for, and which had no way to say so: it set a
+        future's result."""
         try:
             if self.loop is not None:
                 self.loop.call_soon_threadsafe(bool)
