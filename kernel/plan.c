@@ -152,8 +152,9 @@ static int plan_root(const struct cb_policy *policy, struct cb_jail_spec *spec, 
 				  "Name the folder that an image was unpacked into, or \"host\".",
 				  "root.path %s: no folder with a system (usr) in it", policy->root_path);
 	if (spec->workspace_source != NULL && cb_path_below(spec->root_path, spec->workspace_source))
-		return cb_err_set(err, CB_E_DENIED, "root.path", "Move it out of the workspace, which cells can write.",
-				  "root.path %s lies in the workspace", spec->root_path);
+		return cb_err_set(err, CB_E_DENIED, "root.path", "Move it out of the workspace.",
+				  "root.path %s lies in the workspace, which %s can write", spec->root_path,
+				  cb_workspace_writers(policy));
 	return 0;
 }
 
@@ -333,8 +334,8 @@ static int protect_history(const struct cb_plan_input *in, struct cb_jail_spec *
 	if (workspace != NULL && strcmp(workspace, folder) == 0)
 		return cb_err_set(err, CB_E_DENIED, "policy",
 				  "Name a file outside the workspace, or in a folder in it that is there already.",
-				  "history.file %s lies in the workspace itself, where cells could write beside it",
-				  file);
+				  "history.file %s lies in the workspace itself, where %s could write beside it",
+				  file, cb_workspace_writers(in->policy));
 	if (workspace != NULL && cb_path_below(workspace, folder))
 		return 0;
 	return cb_strv_add(&spec->protect_paths, folder) == 0 ? 0 : no_memory(err);
@@ -353,6 +354,8 @@ static int check_audit(const struct cb_policy *policy, const struct cb_jail_spec
 		return no_memory(err);
 	if (spec->workspace_source != NULL && cb_path_below(folder, spec->workspace_source))
 		inside = spec->workspace_source;
+	if (policy->workspace_mode == CB_WS_RO)
+		why = "read it and hold locks on it";
 	for (size_t i = 0; i < spec->nbinds && inside == NULL; i++) {
 		bool writable = spec->binds[i].mode == CB_BIND_RW;
 

@@ -290,8 +290,9 @@ static int check_not_in_workspace(const struct cb_policy *p, struct cb_err *err)
 	for (size_t i = 0; i < p->files.count; i++) {
 		if (cb_path_below(p->files.items[i], real))
 			return cb_err_set(err, CB_E_DENIED, "policy",
-					  "Move it out of the workspace, which cells can write.",
-					  "the policy %s lies in the workspace %s", p->files.items[i], real);
+					  "Move it out of the workspace.",
+					  "the policy %s lies in the workspace %s, which %s can write",
+					  p->files.items[i], real, cb_workspace_writers(p));
 	}
 	return 0;
 }

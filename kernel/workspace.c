@@ -35,6 +35,11 @@ static bool holds_home(const char *real)
 	       (account_real != NULL && cb_path_below(account_real, real));
 }
 
+const char *cb_workspace_writers(const struct cb_policy *policy)
+{
+	return policy->workspace_mode == CB_WS_RO ? "cells of a kernel with workspace.mode \"rw\"" : "cells";
+}
+
 const char *cb_workspace_refusal(const char *real)
 {
 	if (strcmp(real, "/") == 0)

@@ -215,6 +215,11 @@ static void test_not_in_workspace(void **state)
 	expect_error(CB_E_DENIED, path, set, "workspace");
 	assert_int_equal(symlink(path, link), 0);
 	expect_error(CB_E_DENIED, link, set, "workspace"); /* where it lies counts, not how it is named */
+	assert_int_equal(cb_policy_load(path, (char *[]){ set, NULL }, 1, &p, &err), CB_E_DENIED);
+	assert_non_null(strstr(err.text, "which cells can write"));
+	assert_int_equal(cb_policy_load(path, (char *[]){ set, (char[]){ "workspace.mode=ro" } }, 2, &p, &err),
+			 CB_E_DENIED);
+	assert_non_null(strstr(err.text, "which cells of a kernel with workspace.mode \"rw\" can write"));
 	assert_int_equal(cb_policy_load(path, sets, 2, &p, &err), 0);
 	cb_policy_release(&p);
 }
