@@ -1,13 +1,14 @@
 /* `cellblock explain`: the jail that a description results in, step by step, with the reason for each.
  *
- * Trust domain: outside. Runs and opens nothing: it is written from the description and from the same tables that build
- * the jail. The values of variables are not printed, since they may be secrets. Text goes to terminals, so control
- * characters become '?'.
+ * Trust domain: outside. Runs nothing: it is written from the description and from the same tables that build the jail,
+ * and of the folders above the workspace from what they hold. The values of variables are not printed, since they may
+ * be secrets. Text goes to terminals, so control characters are shown as \xNN.
  */
 #include "bare.h"
 #include "binds.h"
 #include "cgroup.h"
 #include "jail.h"
+#include "judge.h"
 #include "notify_calls.h"
 #include "landlock.h"
 #include "mounts.h"
@@ -37,7 +38,7 @@ struct out {
 	bool json, first_section, first_row;
 	const char *const *columns;
 	struct cb_buf names; /* text: of the row that is not written yet, and what it says */
-	char what[PATH_MAX + 256], why[512];
+	char what[PATH_MAX + 256], why[1536];
 	bool why_first;
 	size_t column;
 	int error;
@@ -281,6 +282,35 @@ static void explain_binds(struct out *o, const struct cb_jail_spec *spec)
 	}
 }
 
+struct begun {
+	struct out *o;
+	const char *target;
+};
+
+static void put_begun(void *arg, const char *rest)
+{
+	const struct begun *b = arg;
+	char path[2 * PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/%s", b->target, rest);
+	row(b->o, path, "read-only",
+	    "workspace.protect: with the names of the folders above, programs outside would execute it");
+}
+
+/* Names above the workspace: of itself, and of what begins with them. */
+static void explain_above(struct out *o, const struct cb_jail_spec *spec)
+{
+	struct begun b = { o, spec->workspace_target };
+	struct cb_err refused = { 0 };
+	char why[sizeof(refused.text) + sizeof(refused.cure) + 4];
+
+	if (cb_judge_place(spec, &refused) < 0) {
+		snprintf(why, sizeof(why), "%s. %s", refused.text, refused.cure);
+		row(o, spec->workspace_source, "refused: no jail starts", why);
+	}
+	cb_judge_begun(spec, put_begun, &b);
+}
+
 static void explain_workspace(struct out *o, const struct cb_jail_spec *spec)
 {
 	static const char *const modes[] = { "writable, each write judged by its name", "read-only", "an empty tmpfs",
@@ -298,6 +328,7 @@ static void explain_workspace(struct out *o, const struct cb_jail_spec *spec)
 		return;
 	put_joined(o, o->json ? "workspace: …/" : "…/", (const char *const *)spec->protect.items, spec->protect.count,
 		   "read-only", "workspace.protect: programs outside would execute it");
+	explain_above(o, spec);
 	for (size_t i = 0; i < spec->protect_paths.count; i++) {
 		if (spec->workspace_source != NULL &&
 		    cb_path_within(spec->protect_paths.items[i], spec->workspace_source))

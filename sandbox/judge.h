@@ -124,3 +124,6 @@ int cb_judge_paths(const struct cb_jail_spec *spec, struct cb_strv *ret_paths);
 int cb_judge_place(const struct cb_jail_spec *spec, struct cb_err *err);
 /* The end of the workspace's path that patterns may begin with: `above`. */
 const char *cb_judge_above(const struct cb_jail_spec *spec);
+/* Shows what of each pattern is left for the workspace where the folders above it begin the pattern. */
+typedef void (*cb_begun_fn)(void *arg, const char *rest);
+void cb_judge_begun(const struct cb_jail_spec *spec, cb_begun_fn see, void *arg);

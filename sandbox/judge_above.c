@@ -1,6 +1,7 @@
 /* What the path of a workspace itself says: see judge.h.
  *
- * Trust domain: broker, before there is a jail; paths were named by the user. Reads folders, writes nothing.
+ * Trust domain: broker, before there is a jail, or `explain`; paths were named by the user. Reads folders, writes
+ * nothing.
  *
  * Names count above the workspace as they do in it: in .git/hooks or venv/bin all is run by programs outside. They
  * count from the nearest checkout downwards, since tools put checkouts of their own below such names
@@ -59,12 +60,10 @@ static bool find_place(const struct cb_jail_spec *spec, struct place *ret)
 	return true;
 }
 
-/* A pattern that the components at `at` begin with, or NULL. */
-static const char *pattern_at(const struct place *p, const char *at)
+/* Of at least one component. */
+static void fold_all(const char *at, char folded[PATH_MAX])
 {
-	char folded[PATH_MAX], *to = folded;
-	const char *rest;
-	size_t first;
+	char *to = folded;
 
 	for (const char *part = at; *part != '\0'; part += *part == '/') {
 		size_t n = strcspn(part, "/");
@@ -74,6 +73,16 @@ static const char *pattern_at(const struct place *p, const char *at)
 		part += n;
 	}
 	to[-1] = '\0';
+}
+
+/* A pattern that the components at `at` begin with, or NULL. */
+static const char *pattern_at(const struct place *p, const char *at)
+{
+	char folded[PATH_MAX];
+	const char *rest;
+	size_t first;
+
+	fold_all(at, folded);
 	first = strcspn(folded, "/");
 	for (size_t i = 0; i < p->patterns->count; i++) {
 		const char *pattern = p->patterns->items[i];
@@ -149,4 +158,19 @@ const char *cb_judge_above(const struct cb_jail_spec *spec)
 	for (n = strlen(p.path) + 1; most > 0 && n > p.from; most--)
 		n = name_before(p.path, n - 1);
 	return n > strlen(p.path) ? "" : p.path + n;
+}
+
+void cb_judge_begun(const struct cb_jail_spec *spec, cb_begun_fn see, void *arg)
+{
+	const char *rest;
+
+	for (const char *at = cb_judge_above(spec); *at != '\0'; at += *at == '/') {
+		char folded[PATH_MAX];
+
+		fold_all(at, folded);
+		for (size_t i = 0; i < spec->protect.count; i++)
+			if (cb_name_fits(spec->protect.items[i], at, folded, &rest) == CB_FIT_HEAD)
+				see(arg, rest);
+		at += strcspn(at, "/");
+	}
 }
