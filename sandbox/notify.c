@@ -185,8 +185,8 @@ void cb_notify_serve(struct cb_request *q)
 		q->go_on = false;
 		q->error = ENAMETOOLONG;
 	}
-	if (q->error == EROFS && q->call->kind != CB_NOTIFY_WRITE_ASK)
-		cb_refused_tell();
+	if (q->call != NULL && q->call->kind != CB_NOTIFY_WRITE_ASK)
+		cb_refused_tell(q->error);
 	cb_refused_forget();
 }
 

@@ -43,12 +43,19 @@ enum cb_notify_fd {
 #define CB_NOTIFY_HELD 64    /* calls that wait for what others have just made */
 #define CB_NOTIFY_FIRST_HELD (CB_NOTIFY_THREADS + CB_NOTIFY_WAITERS)
 
-#define CB_REFUSALS 12 /* that are told */
+#define CB_REFUSALS 12 /* of a kind, that are told */
 
-/* A name that was refused, and the pattern of workspace.protect that says so. Cut where it is longer. */
+enum cb_refused {
+	CB_REFUSED_NAME, /* EROFS: workspace.protect */
+	CB_REFUSED_LINK, /* EPERM: a symbolic link that leads out */
+	CB_REFUSED_FILE, /* EPERM: it has other names, or bits, for which it is not written */
+	CB_REFUSED_KINDS
+};
+
+/* A name that was refused, and what is to be said of it: the pattern, where the link leads. Cut where it is longer. */
 struct cb_refusal {
 	char path[160];
-	char pattern[48];
+	char about[48];
 };
 
 /* On pages that the broker and the notifier share: notifications that are being served. A new notifier answers what
@@ -56,8 +63,8 @@ struct cb_refusal {
 struct cb_notify_shared {
 	uint64_t busy[CB_NOTIFY_FIRST_HELD + CB_NOTIFY_HELD]; /* ids, 0 = none */
 	uint64_t last;					      /* that was received; ids go up by one */
-	struct cb_refusal refused[CB_REFUSALS];		      /* each name once; path "" = none */
-	bool refused_more;
+	struct cb_refusal refused[CB_REFUSED_KINDS][CB_REFUSALS]; /* each name once; path "" = none */
+	bool refused_more[CB_REFUSED_KINDS];
 };
 
 /* The notifier of one jail, as the broker knows it. */
@@ -89,7 +96,7 @@ int cb_notify_start(const struct cb_jail *jail, const struct cb_cgroup *group, s
 		    struct cb_err *err);
 /* When its pidfd says that it has ended: reaps it and starts another, while the jail lives. */
 void cb_notify_died(const struct cb_jail *jail, const struct cb_cgroup *group, struct cb_notifier *n);
-/* Says on stderr, in a line, what was refused; nothing if that was nothing. */
+/* Says on stderr, in a line for each kind, what was refused; nothing if that was nothing. */
 void cb_notify_tell(const struct cb_notifier *n);
 /* Ends it, and closes what it needed. For one that never was, too. */
 void cb_notify_stop(struct cb_notifier *n);

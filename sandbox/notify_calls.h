@@ -146,10 +146,11 @@ _Noreturn void cb_held_serve(void);
 
 /* ---- notify_told.c ---- */
 
-/* Of the call that this thread serves: the name that is refused, if EROFS becomes its answer. */
-void cb_refused_by(const char *path, const char *pattern);
+/* Of the call that this thread serves: the name that is refused, if the kind's error becomes its answer. */
+void cb_refused_by(enum cb_refused kind, const char *path, const char *about);
 void cb_refused_forget(void);
-void cb_refused_tell(void);
+/* `error` is its answer. */
+void cb_refused_tell(int error);
 
 /* ---- notify_git.c: git's indexes and references, see enum cb_git_part; what is neither is let through ---- */
 

@@ -61,7 +61,7 @@ static int judge(const struct cb_entry *e, enum cb_act act, mode_t type, int con
 	int r = cb_judge(&cb_notify_self.judge, e->path, act, type & S_IFMT, content, ret);
 
 	if (r == -EROFS)
-		cb_refused_by(e->path, ret->refused);
+		cb_refused_by(CB_REFUSED_NAME, e->path, ret->refused);
 	return r;
 }
 
@@ -74,13 +74,24 @@ static int judge_closed(const struct cb_entry *e, enum cb_act act, struct cb_jud
 	return r == -EACCES && S_ISDIR(e->st.st_mode) ? judge(e, act, S_IFREG, -1, ret) : r;
 }
 
-static int judge_target(const struct cb_entry *e, const char *target)
+/* What the judge says of a link that is to be the entry, or of a folder with links; `target` may be "". */
+static int say_leads(const struct cb_entry *e, const char *target, int r)
 {
-	int r = cb_judge_target(&cb_notify_self.judge, e->path, target);
-
-	if (r == -EROFS)
-		cb_refused_by(e->path, target);
+	if (r == -EROFS || r == -EPERM)
+		cb_refused_by(r == -EROFS ? CB_REFUSED_NAME : CB_REFUSED_LINK, e->path, target);
 	return r;
+}
+
+/* A file's bits and its other names decide as well: what runs with another's rights, and what has names that nobody
+ * here has seen, is not written. */
+static int judge_file(const struct cb_entry *e, const struct stat *st, mode_t bits)
+{
+	bool set = (st->st_mode & bits) != 0;
+
+	if (!set && (st->st_nlink <= 1 || cb_links_known(st)))
+		return 0;
+	cb_refused_by(CB_REFUSED_FILE, e->path, set ? "set-uid or set-gid" : "hard links");
+	return -EPERM;
 }
 
 /* What others put into a folder between the look at it and its move. */
@@ -126,28 +137,24 @@ static int keep_made(const struct cb_entry *e, const struct cb_judged *j, int fl
 
 /* ---- open ---- */
 
-/* What must not be written whatever its name: what runs with another's rights, and what has names that nobody here has
- * seen. */
-static int check_file(int fd, int flags)
+static int check_file(const struct cb_entry *e, int fd, int flags)
 {
 	struct stat st;
+	int r;
 
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	if (S_ISDIR(st.st_mode))
 		return -EISDIR;
-	if ((st.st_mode & (S_ISUID | S_ISGID)) != 0)
-		return -EPERM;
-	if (st.st_nlink > 1 && !cb_links_known(&st))
-		return -EPERM;
-	return (flags & O_ACCMODE) != O_RDONLY ? cb_made_look(fd, "", &st) : 0;
+	r = judge_file(e, &st, S_ISUID | S_ISGID);
+	return r == 0 && (flags & O_ACCMODE) != O_RDONLY ? cb_made_look(fd, "", &st) : r;
 }
 
 /* Without waiting: a file that is leased outside is an error, not a wait. */
-static int open_there(const struct cb_judged *j, int flags, int *ret_fd)
+static int open_there(const struct cb_entry *e, const struct cb_judged *j, int flags, int *ret_fd)
 {
 	CB_AUTO_FD fd = openat(j->parent, j->name, flags | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
-	int r = fd < 0 ? -errno : check_file(fd, flags);
+	int r = fd < 0 ? -errno : check_file(e, fd, flags);
 
 	if (r == 0 && (flags & O_NONBLOCK) == 0 && fcntl(fd, F_SETFL, flags & ~O_ACCMODE) < 0)
 		r = -errno;
@@ -158,13 +165,13 @@ static int open_there(const struct cb_judged *j, int flags, int *ret_fd)
 }
 
 /* The truncation comes after the look. Of a file that is opened for reading it takes a descriptor of its own. */
-static int truncate_there(const struct cb_judged *j, int fd, int flags)
+static int truncate_there(const struct cb_entry *e, const struct cb_judged *j, int fd, int flags)
 {
 	CB_AUTO_FD writable = -1;
 	int r = 0;
 
 	if ((flags & O_ACCMODE) == O_RDONLY) {
-		r = open_there(j, O_WRONLY, &writable);
+		r = open_there(e, j, O_WRONLY, &writable);
 		fd = writable;
 	}
 	if (r == 0 && ftruncate(fd, 0) < 0)
@@ -209,11 +216,11 @@ static int open_old(const struct cb_entry *e, int flags, int *ret_fd)
 	if (r == 0 && ((flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) != 0))
 		r = cb_made_look(j.parent, j.name, &e->st);
 	if (r == 0)
-		r = open_there(&j, flags & OPEN_FLAGS, &fd);
+		r = open_there(e, &j, flags & OPEN_FLAGS, &fd);
 	if (r == 0)
 		r = cb_git_open(&j, fd, flags);
 	if (r == 0 && (flags & O_TRUNC) != 0)
-		r = truncate_there(&j, fd, flags);
+		r = truncate_there(e, &j, fd, flags);
 	if (r < 0)
 		return r;
 	*ret_fd = cb_fd_take(&fd);
@@ -349,7 +356,7 @@ void cb_serve_symlink(struct cb_request *q)
 	cb_change_lock();
 	r = judge(&e, CB_ACT_MAKE, S_IFLNK, -1, &j);
 	if (r == 0)
-		r = judge_target(&e, target);
+		r = say_leads(&e, target, cb_judge_target(&cb_notify_self.judge, e.path, target));
 	if (r == 0 && symlinkat(target, j.parent, j.name) < 0)
 		r = -errno;
 	else if (r == 0)
@@ -374,11 +381,11 @@ static int add_link(const struct cb_entry *from, const struct cb_entry *to, cons
 
 	if (fstatat(old->parent, old->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
-	if (S_ISREG(st.st_mode) && st.st_nlink > 1 && !cb_links_known(&st))
-		return -EPERM;
-	r = cb_made_look(old->parent, old->name, &st);
+	r = S_ISREG(st.st_mode) ? judge_file(from, &st, 0) : 0;
+	if (r == 0)
+		r = cb_made_look(old->parent, old->name, &st);
 	if (r == 0 && S_ISLNK(st.st_mode))
-		r = cb_judge_link_text(&cb_notify_self.judge, to->path, old->parent, old->name);
+		r = say_leads(to, "", cb_judge_link_text(&cb_notify_self.judge, to->path, old->parent, old->name));
 	if (r == 0 && linkat(old->parent, old->name, new->parent, new->name, 0) < 0)
 		r = -errno;
 	if (r < 0)
@@ -419,7 +426,7 @@ void cb_serve_link(struct cb_request *q)
 	cb_change_lock();
 	r = cb_judge_link(&cb_notify_self.judge, from.path, to.path, &old, &new);
 	if (r == -EROFS)
-		cb_refused_by(new.refused[0] != '\0' ? to.path : from.path,
+		cb_refused_by(CB_REFUSED_NAME, new.refused[0] != '\0' ? to.path : from.path,
 			      new.refused[0] != '\0' ? new.refused : old.refused);
 	if (r == 0)
 		r = cb_git_make(&old);
@@ -494,9 +501,13 @@ static size_t depth_of(const struct cb_entry *e)
 
 static int judge_content(const struct cb_entry *to, int content, mode_t type)
 {
+	int r = 0;
+
 	if (S_ISDIR(type))
-		return cb_judge_moved(&cb_notify_self.judge, content, to->path);
-	return S_ISLNK(type) ? cb_judge_link_text(&cb_notify_self.judge, to->path, content, "") : 0;
+		r = cb_judge_moved(&cb_notify_self.judge, content, to->path);
+	else if (S_ISLNK(type))
+		r = cb_judge_link_text(&cb_notify_self.judge, to->path, content, "");
+	return say_leads(to, "", r);
 }
 
 /* Where others hold its old name by now it gets one of its own there; a file goes. */
@@ -593,7 +604,7 @@ static int open_entry(const struct cb_entry *e, int *ret_fd, char link[32])
 	*ret_fd = fd;
 	snprintf(link, 32, "self/fd/%d", fd);
 	/* of a file with names elsewhere the attributes are elsewhere, too */
-	return S_ISREG(st.st_mode) && st.st_nlink > 1 && !cb_links_known(&st) ? -EPERM : 0;
+	return S_ISREG(st.st_mode) ? judge_file(e, &st, 0) : 0;
 }
 
 static bool find_there(struct cb_request *q, bool follow, struct cb_entry *ret)

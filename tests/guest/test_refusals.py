@@ -126,6 +126,14 @@ REFUSED_THERE = {
     "a folder that is moved": ("raise OSError(1, 'no', 'a/b', None, 'b')", "a symbolic link that leads out"),
     "a link elsewhere": ("raise OSError(1, 'no', '/tmp', None, '/tmp/l')", None),
     "a file's second name": ("open('f', 'w').close(); raise OSError(1, 'no', 'f', None, 'g')", None),
+    "a file with another name": (
+        "import os; os.link('f', 'h'); raise OSError(1, 'no', 'h')",
+        "h has other names (hard links) that this jail has not made; it is read-only here. Copy it",
+    ),
+    "a program with set-uid": (
+        "open('s', 'w').close(); os.chmod('s', 0o4755); raise OSError(1, 'no', 's')",
+        "s has its set-uid or set-gid bit set; it is read-only here. Copy it and rename the copy over it",
+    ),
     "a file that is made anew": ("raise OSError(16, 'busy', 'new')", "keeps making"),
 }
 

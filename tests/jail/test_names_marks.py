@@ -2,8 +2,10 @@
 anybody makes it, where a link of a protected name leads, and what a workspace itself is called.
 """
 
+import json
 import os
 import shutil
+import subprocess
 
 import pytest
 
@@ -267,6 +269,31 @@ def test_names_begin_above_the_workspace(lab):
     assert lab.good(TRY + "for p in ('activate', 'python3', 'tool'): t(p, lambda: write(p))") == "tool\n"
 
 
+@halves("root without cgroups")
+def test_explain_tells_the_names_that_begin_above(lab):
+    plain = jail_mounts(lab)
+    lab.work = lab.work / "v/bin"
+    lab.work.mkdir(parents=True)
+    lab.give()
+    mounts = jail_mounts(lab)
+    assert mounts[f"{lab.work}/activate"] == mounts[f"{lab.work}/python3*"] == "read-only"
+    assert not [path for path in plain if path.endswith("/activate") and path.startswith("/")], plain
+    text = " ".join(lab.host(nameslab.program(), "explain").split())
+    assert f"{lab.work}/activate," in text and "with the names of the folders above" in text, text
+    lab.put(".git/HEAD")
+    lab.work = lab.work / ".git/hooks"
+    lab.work.mkdir()
+    lab.give()
+    text = " ".join(lab.host(nameslab.program(), "explain").split())
+    assert f'{lab.work} refused: no jail starts – workspace.path {lab.work}: programs outside' in text, text
+    assert "Name a folder elsewhere with --workspace" in text and "refused: no jail" not in json.dumps(plain)
+
+
+def jail_mounts(lab):
+    said = json.loads(lab.host(nameslab.program(), "explain", "--json", stderr=subprocess.DEVNULL))
+    return {row["target"]: row["content"] for row in said["jail"]["mounts"]}
+
+
 # ---- what is said ----
 
 
@@ -280,11 +307,39 @@ def test_what_was_refused_is_told_at_the_end(lab):
     done = lab.python(TRY + many)
     told = [line for line in done.stderr.splitlines() if "workspace.protect" in line]
     assert len(told) == 1 and ".envrc" in told[0] and "more" in told[0] and len(told[0]) < 4096, done.stderr
-    name = "x\x1b[31m\n"
+    name = "ä\x1b[31m\n"
     done = lab.python(TRY + f"t(1, lambda: write({name!r} + '/.envrc'))")
     told = [line for line in done.stderr.splitlines() if "workspace.protect" in line]
-    assert len(told) == 1 and "\x1b" not in done.stderr and ".envrc" in told[0], done.stderr
+    assert len(told) == 1 and "ä\\x1b[31m\\x0a/.envrc" in told[0], done.stderr
     assert "workspace.protect" not in lab.run("sh", "-c", "echo > file; test -w .git/config").stderr
+
+
+@halves("root without cgroups")
+def test_links_that_were_refused_are_told_at_the_end(lab):
+    """Each kind in a line of its own, with key and cure; what is refused for other reasons in none."""
+    lab.put("two", "HOST\n")
+    lab.give()
+    os.link(lab.work / "two", lab.folder / "elsewhere")
+    lab.put("set", "HOST\n")
+    lab.give()
+    (lab.work / "set").chmod(0o4755)
+    tries = TRY.replace("in (2,", "in (1, 2,")
+    acts = (
+        "t('l', lambda: os.symlink('/etc/passwd', 'l')); os.makedirs('a/b'); os.symlink('../../x', 'a/b/up')\n"
+        "t('m', lambda: os.rename('a/b', 'c')); t('w', lambda: open('two', 'a')); t('s', lambda: open('set', 'a'))\n"
+        "t('n', lambda: os.link('two', 'three')); t('c', lambda: os.chmod('two', 0o600))\n"
+    )
+    done = lab.python(tries + acts)
+    assert done.stdout == "", done.stdout
+    told = [line for line in done.stderr.splitlines() if line.startswith("cellblock: workspace.mode is")]
+    assert len(told) == 2 and "workspace.protect" not in done.stderr, done.stderr
+    assert 'neither made nor moved: l ("/etc/passwd"), c; with "overlay"' in told[0], told
+    assert 'not written: two ("hard links"), set ("set-uid or set-gid"); copy' in told[1], told
+    fine = "open('f', 'w').close(); os.symlink('f', 'l2'); t('d', lambda: os.link('a', 'd'))\n"
+    assert "workspace.mode" not in lab.python(tries + fine).stderr
+    # the cure is one
+    assert lab.python("import os, shutil; shutil.copy('two', 'n'); os.rename('n', 'two'); open('two', 'a').write('x')")
+    assert (lab.work / "two").read_text() == "HOST\nx" and (lab.folder / "elsewhere").read_text() == "HOST\n"
 
 
 @halves("root without cgroups")

@@ -242,9 +242,13 @@ class Refusals:
         except OSError:
             return None
         if st.st_nlink > 1 and not stat.S_ISDIR(st.st_mode):
-            return "%s: a file whose other hard links may lie outside is read-only here" % self.said("workspace.mode")
+            return "%s: %s has other names (hard links) that this jail has not made; %s" % (
+                self.said("workspace.mode"),
+                path,
+                _COPY,
+            )
         if st.st_mode & (stat.S_ISUID | stat.S_ISGID):
-            return "%s: a set-uid or set-gid file is read-only here" % self.said("workspace.mode")
+            return "%s: %s has its set-uid or set-gid bit set; %s" % (self.said("workspace.mode"), path, _COPY)
         return None
 
     # what is not there
@@ -359,6 +363,7 @@ _WIDER = (
     'and nothing there is seen. workspace.path "project" (cellblock install --project) shows the whole project; '
     "mounts adds other folders"
 )
+_COPY = "it is read-only here. Copy it and rename the copy over it"
 _COUNTS = {"limits.pids", "limits.open_files", "limits.inodes"}
 
 
