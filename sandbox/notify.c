@@ -147,7 +147,10 @@ static void send_fd(struct cb_request *q)
 		return;
 	}
 	if (number < 0) {
-		send_error(q, errno); /* EMFILE */
+		int error = errno; /* EMFILE */
+
+		cb_unmake(q);
+		send_error(q, error);
 		return;
 	}
 	if (q->empty) /* not before the caller has room for it */
@@ -166,6 +169,7 @@ void cb_notify_answer(struct cb_request *q)
 	else
 		send_value(q);
 	cb_fd_close(&q->fd);
+	cb_fd_close(&q->made_in);
 	cb_fd_close(&q->caller);
 	cb_notify_self.shared->busy[q->slot] = 0;
 }
@@ -181,9 +185,9 @@ void cb_notify_serve(struct cb_request *q)
 		q->error = ENOSYS; /* the filter asks for none such */
 	else
 		q->call->serve(q);
-	if (q->go_on && q->too_long) { /* the kernel would name the mount that is read-only */
+	if (q->go_on && q->instead != 0) {
 		q->go_on = false;
-		q->error = ENAMETOOLONG;
+		q->error = q->instead;
 	}
 	if (q->call != NULL && q->call->kind != CB_NOTIFY_WRITE_ASK)
 		cb_refused_tell(q->error);

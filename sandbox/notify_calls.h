@@ -40,7 +40,7 @@ struct cb_entry {
 	const char *name; /* last part of `path` */
 	bool there;
 	bool folder_meant; /* a slash at the end */
-	bool too_long;	   /* it has no name, for it would be too long; and no cell can write there */
+	int instead;	   /* what the call gets instead of going on: the kernel would name the mount; 0 = it goes on */
 	struct stat st;	   /* if it is there; of a link itself unless it was to be followed */
 };
 #define CB_ENTRY_NONE ((struct cb_entry){ .parent = -1 })
@@ -55,15 +55,17 @@ struct cb_request {
 	int64_t value;
 	int error;     /* 0 or a positive errno */
 	int fd;	       /* to be put into the caller; owned */
+	int made_in;   /* the folder in which that file was made by this call; owned, -1 = it was there */
+	char made[256]; /* its name */
 	bool cloexec;  /* that descriptor */
 	bool empty;    /* its file, once the caller has it */
 	bool go_on;    /* the kernel does the call as if nothing had been */
 	bool later;    /* somebody else answers */
-	bool too_long; /* a path of the caller's leads to where names can't be told any more */
+	int instead;   /* with go_on: this error, as of a file system that can be written; 0 = none */
 };
 
 #define CB_REQUEST(notification, slot_)                                                                                \
-	((struct cb_request){ .n = (notification), .slot = (slot_), .caller = -1, .fd = -1 })
+	((struct cb_request){ .n = (notification), .slot = (slot_), .caller = -1, .fd = -1, .made_in = -1 })
 
 /* An error that is no caller's: the call is to be done again, a little later. */
 #define CB_TOO_NEW 4000
@@ -107,12 +109,13 @@ int cb_caller_string(const struct cb_request *q, uint64_t address, char *ret, si
 bool cb_caller_interrupted(struct cb_request *q);
 #define CB_FIND_FOLLOW 1u /* a link at the end */
 #define CB_FIND_SELF 2u	  /* also the workspace itself, whose path is "", and folders named by dots */
+#define CB_FIND_ENTRY 4u  /* a link at the end is what is meant, though a slash follows it */
 /* Finds an entry of the workspace. False: it is none, or the path leads nowhere; then the call goes on. */
 bool cb_entry_find(struct cb_request *q, int at_arg, int path_arg, unsigned flags, struct cb_entry *ret);
 /* The same for a string that is known already, with the folder's descriptor (-1: the caller's working folder; AT_FDCWD
  * likewise). */
 bool cb_entry_find_string(struct cb_request *q, int at, const char *path, unsigned flags, struct cb_entry *ret);
-/* Of a descriptor of the caller. */
+/* Of a descriptor of the caller that is not O_PATH. */
 bool cb_entry_of_fd(struct cb_request *q, int fd, struct cb_entry *ret);
 
 /* ---- notify_links.c: what this jail itself has given names to; every function locks for itself ---- */
@@ -183,6 +186,8 @@ void cb_serve_lchown(struct cb_request *q);
 void cb_serve_utimens(struct cb_request *q);
 void cb_serve_bind(struct cb_request *q);
 void cb_serve_connect(struct cb_request *q);
+/* Takes back what the call has made, as far as it is there still. */
+void cb_unmake(const struct cb_request *q);
 /* Held while entries are made, moved or removed. */
 void cb_change_lock(void);
 void cb_change_unlock(void);

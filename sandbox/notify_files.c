@@ -150,11 +150,12 @@ static int check_file(const struct cb_entry *e, int fd, int flags)
 	return r == 0 && (flags & O_ACCMODE) != O_RDONLY ? cb_made_look(fd, "", &st) : r;
 }
 
-/* Without waiting: a file that is leased outside is an error, not a wait. */
+/* Without waiting: a caller that may wait until a lease of somebody outside is broken comes again. */
 static int open_there(const struct cb_entry *e, const struct cb_judged *j, int flags, int *ret_fd)
 {
 	CB_AUTO_FD fd = openat(j->parent, j->name, flags | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
-	int r = fd < 0 ? -errno : check_file(e, fd, flags);
+	bool leased = fd < 0 && errno == EWOULDBLOCK && (flags & O_NONBLOCK) == 0;
+	int r = leased ? -CB_TOO_NEW : fd < 0 ? -errno : check_file(e, fd, flags);
 
 	if (r == 0 && (flags & O_NONBLOCK) == 0 && fcntl(fd, F_SETFL, flags & ~O_ACCMODE) < 0)
 		r = -errno;
@@ -199,11 +200,28 @@ static int open_new(struct cb_request *q, const struct cb_entry *e, int flags, m
 			r = cb_git_made(&j, fd);
 		if (r == 0)
 			cb_made_note(fd, "");
-		if (r == 0)
+		if (r == 0) {
 			*ret_fd = cb_fd_take(&fd);
+			q->made_in = cb_fd_take(&j.parent);
+			snprintf(q->made, sizeof(q->made), "%s", j.name);
+		}
 	}
 	cb_change_unlock();
 	return r;
+}
+
+/* The caller has no room for its descriptor: then it has made nothing. */
+void cb_unmake(const struct cb_request *q)
+{
+	struct stat st, made;
+
+	if (q->made_in < 0)
+		return;
+	cb_change_lock();
+	if (fstat(q->fd, &made) == 0 && fstatat(q->made_in, q->made, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    st.st_ino == made.st_ino && st.st_dev == made.st_dev && unlinkat(q->made_in, q->made, 0) == 0)
+		cb_links_removed(&made);
+	cb_change_unlock();
 }
 
 static int open_old(const struct cb_entry *e, int flags, int *ret_fd)
@@ -240,24 +258,26 @@ void cb_serve_open(struct cb_request *q)
 	int flags = q->call->a != CB_NO_ARG ? cb_arg_int(q, q->call->a) : O_CREAT | O_WRONLY | O_TRUNC;
 	mode_t mode = (mode_t)cb_arg_int(q, q->call->b);
 	bool follow = (flags & O_NOFOLLOW) == 0 && (flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL);
+	bool nameless = (flags & O_TMPFILE) == O_TMPFILE && (flags & O_ACCMODE) != O_RDONLY;
+	unsigned how = (follow ? CB_FIND_FOLLOW : 0) | (nameless ? CB_FIND_SELF : 0);
 	int r = -EAGAIN;
 
-	if ((flags & O_PATH) != 0) {
+	if ((flags & O_PATH) != 0 || ((flags & O_DIRECTORY) != 0 && !nameless)) { /* writes nothing */
 		q->go_on = true;
 		return;
 	}
 	for (int i = 0; i < OPEN_TRIES; i++) {
 		AUTO_ENTRY e = CB_ENTRY_NONE;
 
-		if (!cb_entry_find(q, q->call->at, q->call->path, follow ? CB_FIND_FOLLOW : 0, &e)) {
+		if (!cb_entry_find(q, q->call->at, q->call->path, how, &e)) {
 			q->go_on = true;
 			return;
 		}
-		if ((flags & O_TMPFILE) == O_TMPFILE) { /* a name for it later could not be judged */
+		if (nameless && e.there && S_ISDIR(e.st.st_mode)) { /* a name for it later could not be judged */
 			q->error = EOPNOTSUPP;
 			return;
 		}
-		if (is_kernels(&e, flags)) {
+		if (nameless || is_kernels(&e, flags)) {
 			q->go_on = true;
 			return;
 		}
@@ -277,7 +297,7 @@ void cb_serve_open(struct cb_request *q)
 /* What is there already is what a caller should hear of first, as of a file system that is read-only. */
 static bool find_free(struct cb_request *q, int at, int path, bool folder, struct cb_entry *ret)
 {
-	if (!cb_entry_find(q, at, path, 0, ret)) {
+	if (!cb_entry_find(q, at, path, CB_FIND_ENTRY, ret)) {
 		q->go_on = true;
 		return false;
 	}
@@ -347,6 +367,8 @@ void cb_serve_symlink(struct cb_request *q)
 	char target[PATH_MAX];
 	int r = cb_caller_string(q, q->n->data.args[q->call->a], target, sizeof(target));
 
+	if (r == 0 && target[0] == '\0')
+		r = -ENOENT;
 	if (r < 0) {
 		done(q, r);
 		return;
@@ -368,9 +390,9 @@ void cb_serve_symlink(struct cb_request *q)
 }
 
 /* link() knows no flags: the fifth argument is linkat's alone. */
-static bool link_follows(const struct cb_request *q)
+static int link_flags(const struct cb_request *q)
 {
-	return q->call->nr == SYS_linkat && (cb_arg_int(q, 4) & AT_SYMLINK_FOLLOW) != 0;
+	return q->call->nr == SYS_linkat ? cb_arg_int(q, 4) : 0;
 }
 
 static int add_link(const struct cb_entry *from, const struct cb_entry *to, const struct cb_judged *old,
@@ -410,17 +432,23 @@ void cb_serve_link(struct cb_request *q)
 	AUTO_ENTRY to = CB_ENTRY_NONE;
 	AUTO_JUDGED old = JUDGED_NONE;
 	AUTO_JUDGED new = JUDGED_NONE;
-	bool found = cb_entry_find(q, q->call->at, q->call->path, link_follows(q) ? CB_FIND_FOLLOW : 0, &from);
+	unsigned how = CB_FIND_SELF | ((link_flags(q) & AT_SYMLINK_FOLLOW) != 0 ? CB_FIND_FOLLOW : 0);
+	bool found;
 	int r;
 
-	if (!from.there || from.folder_meant || S_ISDIR(from.st.st_mode)) {
+	if ((link_flags(q) & ~(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH)) != 0) {
+		q->error = EINVAL;
+		return;
+	}
+	found = cb_entry_find(q, q->call->at, q->call->path, how, &from);
+	if (!from.there || (from.folder_meant && !S_ISDIR(from.st.st_mode))) {
 		q->go_on = true;
 		return;
 	}
 	if (!find_free(q, at, q->call->b, false, &to))
 		return;
-	if (!found) { /* it lies elsewhere */
-		q->error = EXDEV;
+	if (!found || S_ISDIR(from.st.st_mode)) {
+		q->error = found ? EPERM : EXDEV; /* it lies elsewhere */
 		return;
 	}
 	cb_change_lock();
@@ -447,7 +475,8 @@ static void remove_entry(struct cb_request *q, int flags)
 	struct stat st;
 	int r;
 
-	if (!cb_entry_find(q, q->call->at, q->call->path, 0, &e) || (flags & ~AT_REMOVEDIR) != 0) {
+	if (!cb_entry_find(q, q->call->at, q->call->path, CB_FIND_ENTRY, &e) || (flags & ~AT_REMOVEDIR) != 0) {
+		q->instead = (flags & ~AT_REMOVEDIR) == 0 ? q->instead : 0;
 		q->go_on = true;
 		return;
 	}
@@ -573,15 +602,21 @@ void cb_serve_rename(struct cb_request *q)
 	AUTO_ENTRY from = CB_ENTRY_NONE;
 	AUTO_ENTRY to = CB_ENTRY_NONE;
 
-	if (!cb_entry_find(q, q->call->at, q->call->path, 0, &from) || !cb_entry_find(q, at, q->call->b, 0, &to) ||
-	    ((from.folder_meant || to.folder_meant) && !S_ISDIR(from.st.st_mode))) {
-		q->go_on = true;
+	/* the kernel looks for both folders before it looks for either name */
+	q->go_on = (!cb_entry_find(q, q->call->at, q->call->path, CB_FIND_ENTRY, &from) && from.instead == 0) ||
+		   (!cb_entry_find(q, at, q->call->b, CB_FIND_ENTRY, &to) && to.instead == 0);
+	if (q->go_on) {
+		q->instead = 0;
 		return;
 	}
-	if (!from.there) {
-		q->error = ENOENT;
+	if (!from.there)
+		q->error = from.instead != 0 ? from.instead : ENOENT;
+	else if (to.instead != 0)
+		q->error = to.instead;
+	else if ((from.folder_meant || to.folder_meant) && !S_ISDIR(from.st.st_mode))
+		q->error = ENOTDIR;
+	if (q->error != 0)
 		return;
-	}
 	cb_change_lock();
 	done(q, move(&from, &to));
 	cb_change_unlock();
@@ -641,6 +676,10 @@ void cb_serve_truncate(struct cb_request *q)
 	CB_AUTO_FD fd = -1;
 	int r;
 
+	if (length < 0) {
+		q->error = EINVAL;
+		return;
+	}
 	if (!find_there(q, true, &e))
 		return;
 	if (!S_ISREG(e.st.st_mode)) {

@@ -175,9 +175,14 @@ static bool in_workspace(struct cb_entry *e, int fd, const char *name)
 	size_t top = strlen(cb_notify_self.target), n;
 	char path[PATH_MAX];
 	struct statfs fs;
+	struct stat st;
 
+	if (name != NULL && fstat(fd, &st) == 0 && st.st_nlink == 0) { /* removed: its name may mean another by now */
+		e->instead = ENOENT;
+		return false;
+	}
 	if (!name_of(fd, path)) {
-		e->too_long = fstatfs(fd, &fs) == 0 && (fs.f_flags & ST_RDONLY) != 0;
+		e->instead = fstatfs(fd, &fs) == 0 && (fs.f_flags & ST_RDONLY) != 0 ? ENAMETOOLONG : 0;
 		return false;
 	}
 	if (!cb_path_within(path, cb_notify_self.target))
@@ -187,9 +192,10 @@ static bool in_workspace(struct cb_entry *e, int fd, const char *name)
 	/* path + top is "" or "/folder" */
 	n = (size_t)snprintf(e->path, sizeof(e->path), "%s%s%s", path + top, name != NULL ? "/" : "",
 			     name != NULL ? name : "");
-	e->too_long = n >= sizeof(e->path);
-	if (e->too_long)
+	if (n >= sizeof(e->path)) {
+		e->instead = ENAMETOOLONG;
 		return false;
+	}
 	memmove(e->path, e->path + (n > 0), n + (n == 0));
 	e->name = strrchr(e->path, '/') != NULL ? strrchr(e->path, '/') + 1 : e->path;
 	return true;
@@ -251,6 +257,8 @@ static bool put_link(const struct cb_entry *e, const char *name, char path[PATH_
 /* The last part's links are put in by hand, so that the folder that holds the entry is known. */
 static bool find(int base, char path[PATH_MAX], unsigned flags, struct cb_entry *ret)
 {
+	bool entry = (flags & CB_FIND_ENTRY) != 0;
+
 	for (unsigned links = 0; links < LINKS_MAX; links++) {
 		bool slash;
 		const char *name = split(path, &slash);
@@ -265,9 +273,12 @@ static bool find(int base, char path[PATH_MAX], unsigned flags, struct cb_entry 
 		if (parent < 0)
 			return false;
 		ret->there = fstatat(parent, name, &ret->st, AT_SYMLINK_NOFOLLOW) == 0;
-		if (!ret->there && errno != ENOENT)
+		if (!ret->there && errno != ENOENT) {
+			ret->instead = entry && errno == ENAMETOOLONG ? ENAMETOOLONG : 0;
 			return false;
-		if (!ret->there || !S_ISLNK(ret->st.st_mode) || ((flags & CB_FIND_FOLLOW) == 0 && !slash)) {
+		}
+		if (!ret->there || !S_ISLNK(ret->st.st_mode) ||
+		    ((flags & CB_FIND_FOLLOW) == 0 && (!slash || entry))) {
 			if (in_workspace(ret, parent, name))
 				return true;
 			return (flags & CB_FIND_SELF) != 0 && ret->there && S_ISDIR(ret->st.st_mode) &&
@@ -276,6 +287,7 @@ static bool find(int base, char path[PATH_MAX], unsigned flags, struct cb_entry 
 		if (!put_link(ret, name, path))
 			return false;
 	}
+	ret->there = false; /* it leads nowhere */
 	return false;
 }
 
@@ -304,6 +316,8 @@ static int number_of(const char *path)
 	return -1;
 }
 
+static bool find_fd(struct cb_request *q, int fd, bool by_path, struct cb_entry *ret);
+
 bool cb_entry_find_string(struct cb_request *q, int at, const char *path, unsigned flags, struct cb_entry *ret)
 {
 	char work[PATH_MAX];
@@ -312,12 +326,12 @@ bool cb_entry_find_string(struct cb_request *q, int at, const char *path, unsign
 	bool found;
 
 	if ((flags & CB_FIND_FOLLOW) != 0 && number_of(path) >= 0)
-		return cb_entry_of_fd(q, number_of(path), ret);
+		return find_fd(q, number_of(path), true, ret);
 	if (n == 0 || n >= sizeof(work) || (path[0] != '/' && open_base(q, at, &base) < 0))
 		return false;
 	memcpy(work, path, n + 1);
 	found = find(base, work, flags, ret);
-	q->too_long = q->too_long || ret->too_long;
+	q->instead = ret->instead != 0 ? ret->instead : q->instead;
 	if (!found)
 		cb_entry_release(ret);
 	return found;
@@ -335,7 +349,7 @@ bool cb_entry_find(struct cb_request *q, int at_arg, int path_arg, unsigned flag
 }
 
 /* By the name that it has now: one that has none any more is no entry of the workspace. */
-bool cb_entry_of_fd(struct cb_request *q, int fd, struct cb_entry *ret)
+static bool find_fd(struct cb_request *q, int fd, bool by_path, struct cb_entry *ret)
 {
 	CB_AUTO_FD own = -1;
 	char path[PATH_MAX];
@@ -343,11 +357,18 @@ bool cb_entry_of_fd(struct cb_request *q, int fd, struct cb_entry *ret)
 	struct stat st;
 
 	*ret = CB_ENTRY_NONE;
-	if (cb_caller_fd(q, fd, &own) < 0 || fstatfs(own, &fs) < 0 || (fs.f_flags & ST_RDONLY) == 0 ||
+	if (cb_caller_fd(q, fd, &own) < 0 || (!by_path && (fcntl(own, F_GETFL) & O_PATH) != 0))
+		return false;
+	if (fstatfs(own, &fs) < 0 || (fs.f_flags & ST_RDONLY) == 0 ||
 	    fstat(own, &st) < 0 || !name_of(own, path) || !cb_entry_find_string(q, AT_FDCWD, path, CB_FIND_SELF, ret))
 		return false;
 	if (ret->there && ret->st.st_dev == st.st_dev && ret->st.st_ino == st.st_ino)
 		return true;
 	cb_entry_release(ret);
 	return false;
+}
+
+bool cb_entry_of_fd(struct cb_request *q, int fd, struct cb_entry *ret)
+{
+	return find_fd(q, fd, false, ret);
 }
