@@ -74,6 +74,7 @@ static _Noreturn void guest_main(const struct cb_jail *jail, int registry, int s
 	const struct cb_jail_spec *spec = jail->spec;
 	char **argv = spec->argv.items, **env = spec->env.items, cwd[PATH_MAX];
 	struct cb_err err = { 0 };
+	struct cb_sync go;
 
 	(void)setsid(); /* its own group, so that signals to it leave pid 1 alone */
 	cb_default_signals();
@@ -90,6 +91,9 @@ static _Noreturn void guest_main(const struct cb_jail *jail, int registry, int s
 		fail(sync_fd, &err);
 	cb_launch_mark("exec");
 	if (cb_sync_send(sync_fd, CB_SYNC_GUEST, NULL, jail->note) < 0)
+		_exit(127);
+	/* before there is anybody who could keep the notifier from starting */
+	if (cb_notify_installed(jail) && cb_fd_recv(sync_fd, &go, sizeof(go), NULL, 0, NULL, 0) != (ssize_t)sizeof(go))
 		_exit(127);
 	execve(argv[0], argv, env != NULL ? env : (char *[]){ NULL });
 	cb_err_set(&err, -errno, "exec", "Name a program that the jail can see and run.", "%s can't be started: %s",

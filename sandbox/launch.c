@@ -222,6 +222,8 @@ static int await_guest(struct cb_jail *jail, int fd, struct cb_inmate *inmate, s
 			r = take_notifier(jail, inmate, message.upper, &upper, err);
 			if (r < 0)
 				return r;
+			if (message.upper == CB_NOTIFY_LISTENER) /* the guest may begin */
+				(void)cb_sync_send(fd, CB_SYNC_GO, NULL, NULL);
 			continue;
 		}
 		if (message.kind == CB_SYNC_SOCKETS) {

@@ -86,6 +86,8 @@ unsigned cb_notify_own_tasks(const struct cb_jail_spec *spec);
 
 /* ---- notify_filter.c: pid 1 ---- */
 
+/* Whether anything of a jail's calls is notified. */
+bool cb_notify_installed(const struct cb_jail *jail);
 /* Installs the filter and hands to the broker what the notifier needs. Nothing if nothing is notified. */
 int cb_notify_install(const struct cb_jail *jail, struct cb_err *err);
 

@@ -42,6 +42,11 @@ bool cb_notify_sockets(const struct cb_jail *jail)
 	return !jail->bare && jail->spec->notifier && jail->spec->network == CB_NETWORK_NONE;
 }
 
+bool cb_notify_installed(const struct cb_jail *jail)
+{
+	return cb_notify_writes(jail) || cb_notify_sockets(jail);
+}
+
 unsigned cb_notify_own_tasks(const struct cb_jail_spec *spec)
 {
 	bool notified = spec->notifier && (spec->workspace_mode == CB_WORKSPACE_RW || spec->network == CB_NETWORK_NONE);

@@ -556,6 +556,16 @@ def test_the_judge_is_killed_during_writes(lab):
     assert not lab.faults(absent=[".git/hooks/x"]), lab.faults()
 
 
+@halves()
+def test_the_judge_is_there_before_the_first_program(lab):
+    """One that takes all processes at once could keep it from starting."""
+    lab.compile("bomb", "-static")
+    for _ in range(20):
+        done = lab.run("./bomb", settings=["limits.pids=20"])
+        assert done.returncode == 0, done.stderr
+        (lab.work / "cell-made").unlink()
+
+
 @halves("root without cgroups")
 def test_the_judge_is_out_of_reach(lab):
     """Not seen, signalled or traced by cells; ends with the jail."""
