@@ -19,6 +19,8 @@
 #include <sys/types.h>
 #include <time.h>
 
+#define CB_FOLLOW_MAX 40 /* links on one way, as the kernel's own: a longer one leads nowhere */
+
 struct cb_judge {
 	int root;   /* the workspace, O_PATH or readable: what is there counts */
 	int beside; /* another folder of the same shape, -1 = none: what is there counts as if it were in the workspace,

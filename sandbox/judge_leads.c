@@ -23,7 +23,6 @@
 #include <unistd.h>
 
 #define LEADS_MAX 512u
-#define LINKS_MAX 40 /* as the kernel's own */
 #define WAY_MAX (3 * PATH_MAX)
 #define GRAIN_NS 20000000 /* of times of change: two ticks of the slowest kernel */
 
@@ -122,7 +121,7 @@ static void follow(struct cb_leads *l, int root, const char *name)
 		text[got] = '\0';
 		if (links++ > 0)
 			keep(l, path);
-		if (links > LINKS_MAX || !put_text(l, path, text, rest, strlen(at)))
+		if (links > CB_FOLLOW_MAX || !put_text(l, path, text, rest, strlen(at)))
 			return;
 		at = rest;
 	}

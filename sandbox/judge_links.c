@@ -19,8 +19,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LINKS_MAX 40 /* as the kernel's own: a longer way leads nowhere */
-
 static bool is_part(const char *part, size_t n, const char *name)
 {
 	return strlen(name) == n && memcmp(part, name, n) == 0;
@@ -154,7 +152,7 @@ int cb_judge_target(const struct cb_judge *judge, const char *path, const char *
 	char at[PATH_MAX];
 	int r = lead(judge, path, target, at) ? 1 : -EPERM;
 
-	for (unsigned links = 0; r > 0 && links <= LINKS_MAX; links++)
+	for (unsigned links = 0; r > 0 && links <= CB_FOLLOW_MAX; links++)
 		r = is_protected(judge, at) ? -EROFS : follow(judge, at);
 	return r < 0 ? r : 0;
 }

@@ -26,7 +26,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define LINKS_MAX 40 /* as the kernel's own */
 #define PAGE 4096u
 
 void cb_entry_release(struct cb_entry *e)
@@ -259,7 +258,7 @@ static bool find(int base, char path[PATH_MAX], unsigned flags, struct cb_entry 
 {
 	bool entry = (flags & CB_FIND_ENTRY) != 0;
 
-	for (unsigned links = 0; links < LINKS_MAX; links++) {
+	for (unsigned links = 0; links < CB_FOLLOW_MAX; links++) {
 		bool slash;
 		const char *name = split(path, &slash);
 		int from = links > 0 ? ret->parent : base, parent;

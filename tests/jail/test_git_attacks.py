@@ -211,6 +211,33 @@ def test_what_git_writes_in_place_leads_nowhere(work, name):
     assert not (work.parent / "out").exists() and (work / ".git/config").read_bytes() == before
 
 
+OTHERS_NUMBERS = {"sha1": "a" * 64, "sha256": "a" * 40}
+
+
+@pytest.mark.parametrize("ref", [".git/refs/heads/odd", ".git/HEAD", ".git/packed-refs"])
+@pytest.mark.parametrize("form", OTHERS_NUMBERS)
+def test_numbers_of_the_other_length(work, form, ref):
+    """They are let in: git says that the reference is broken, and writes nothing for it elsewhere."""
+    shutil.rmtree(work / ".git")
+    if git(work, "init", "-q", "-b", "main", f"--object-format={form}", check=False).returncode != 0:
+        pytest.skip("this git knows one kind of numbers")
+    for key, value in {"user.name": "x", "user.email": "x@example.org", "gc.auto": "0"}.items():
+        git(work, "config", key, value)
+    git(work, "commit", "-q", "--allow-empty", "-m", "first")
+    text = OTHERS_NUMBERS[form] + (" refs/heads/odd/refs/heads/deep" if "packed" in ref else "") + "\n"
+    done = inside(work, WRITE + WAYS["lock"], ref, text)
+    assert done.returncode == 0 and (work / ref).read_text() == text, done.stderr
+    before, said = closed(work), b""
+    for words in ("status", "branch -a", "log --all", "checkout odd", "merge odd", "tag t odd", "fetch .", "branch n"):
+        said += git(work, *words.split(), check=False).stderr
+    commit_outside(work)
+    now = closed(work)
+    assert {k: v for k, v in now.items() if k != "FETCH_HEAD"} == before
+    assert ref == ".git/HEAD" or b"broken" in said or b"unexpected line" in said, said
+    found = {str(p.relative_to(work / ".git/refs")) for p in (work / ".git/refs").rglob("*") if p.is_file()}
+    assert found <= {"heads/main", "heads/n", "heads/odd"}, found
+
+
 def test_many_references_at_once(work):
     oid = git(work, "rev-parse", "main").stdout.decode().strip()
     script = "import subprocess, sys; subprocess.run(['git', 'update-ref', '--stdin'], check=True, text=True,"

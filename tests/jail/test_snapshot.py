@@ -1,7 +1,6 @@
 """Snapshots of an overlay workspace: files come back as they were, through the mount that the jail goes on using."""
 
 import os
-import random
 import sys
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "lib"))
 
-from overlayfiles import FORGET, GO_ON, RESTORE, SNAPSHOT  # noqa: E402
+from overlayfiles import FORGET, GO_ON, RESTORE, SNAPSHOT, against_a_model  # noqa: E402
 
 
 def outside(folder):
@@ -242,18 +241,4 @@ def random_change(pick):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_random_changes(files, seed):
-    """Any snapshot can be gone back to, from any state, again and again."""
-    pick, f, known = random.Random(seed), files(), {}
-    for _ in range(60):
-        for _ in range(pick.randrange(1, 8)):
-            f.try_to(random_change(pick))  # some can't be done: a parent that is a file
-        if known and pick.random() < 0.4:
-            number = pick.choice(sorted(known))
-            f.restore(number)
-            assert f.do("tree()") == known[number], f"back at {number}"
-        number = f.snapshot()
-        known[number] = f.do("tree()")
-        if len(known) > 5:
-            gone = pick.choice(sorted(known))
-            del known[gone]
-            assert f.ask(FORGET, gone)["status"] == "ok"
+    against_a_model(files(), random_change, seed, least=1)

@@ -5,10 +5,9 @@ snapshot looks at all names.
 """
 
 import os
-import random
 
 import pytest
-from overlayfiles import BUILD, FORGET
+from overlayfiles import BUILD, FORGET, against_a_model
 
 KERNEL = tuple(int(n) for n in os.uname().release.split(".")[:2])
 told = pytest.mark.skipif(KERNEL < (6, 16), reason="before Linux 6.16 the kernel tells no jail what changed")
@@ -244,18 +243,4 @@ def random_change(pick):
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("CELLBLOCK_MODEL_SEEDS", "2"))))
 def test_random_changes_against_a_model(make, seed):
-    """The model is what the jail itself sees when a snapshot is made. Any of them can be gone back to."""
-    pick, f, known = random.Random(seed), make(), {}
-    for _ in range(60):
-        for _ in range(pick.randrange(8)):
-            f.try_to(random_change(pick))  # some can't be done: a parent that is a file
-        if known and pick.random() < 0.3:
-            number = pick.choice(sorted(known))
-            f.restore(number)
-            assert f.do("tree()") == known[number], f"back at {number}"
-        number = f.snapshot()
-        known[number] = f.do("tree()")
-        if len(known) > 6:
-            gone = pick.choice(sorted(known))
-            del known[gone]
-            assert f.ask(FORGET, gone)["status"] == "ok"
+    against_a_model(make(), random_change, seed)

@@ -4,6 +4,7 @@ interpreter that is told what to do with its files, and a copy of it takes over 
 
 import json
 import os
+import random
 import select
 
 from broker import GO_ON, REGISTERED, RESTORED, TWIN, Broker
@@ -130,3 +131,22 @@ class Files:
         answer = self.ask(RESTORE, number)
         self.jail.tell(GO_ON, 0)
         assert answer["status"] == "ok" and answer["left"] == 0, answer
+
+
+def against_a_model(f, change, seed, least=0):
+    """Random changes and snapshots, of which any can be gone back to, from any state, again and again. The model is
+    what the jail itself sees when a snapshot is made. `change` gives an expression for a random.Random."""
+    pick, known = random.Random(seed), {}
+    for _ in range(60):
+        for _ in range(pick.randint(least, 7)):
+            f.try_to(change(pick))  # some can't be done: a parent that is a file
+        if known and pick.random() < 0.35:
+            number = pick.choice(sorted(known))
+            f.restore(number)
+            assert f.do("tree()") == known[number], f"back at {number}"
+        number = f.snapshot()
+        known[number] = f.do("tree()")
+        if len(known) > 6:
+            gone = pick.choice(sorted(known))
+            del known[gone]
+            assert f.ask(FORGET, gone)["status"] == "ok"
