@@ -139,7 +139,8 @@ def kernel(folder, user, body, *args):
 
 def bombs(client):
     """State is kept or said to be lost; the next cell runs in any case."""
-    assert client.run("6*7", timeout=60).result == "42"
+    cell = client.run("6*7", timeout=60)
+    assert cell.result == "42", cell
     cell = client.run(MEMORY, timeout=60)
     assert cell.text() == "MemoryError\n" or cell.error, cell
     assert client.run("a = None; 'next'", timeout=60).result == "'next'"
