@@ -34,6 +34,17 @@ static bool holds(const char *path, size_t n, const char *name)
 	return lstat(whole, &st) == 0;
 }
 
+/* A folder .git that is empty, which cells can make, makes none. */
+static bool is_checkout(const char *path, size_t n)
+{
+	char whole[PATH_MAX];
+	CB_AUTO_FD fd = -1;
+
+	snprintf(whole, sizeof(whole), "%.*s", (int)n, path);
+	fd = open(whole, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	return cb_git_is_checkout(fd);
+}
+
 static size_t name_before(const char *path, size_t n)
 {
 	while (n > 0 && path[n - 1] != '/')
@@ -52,7 +63,7 @@ static bool find_place(const struct cb_jail_spec *spec, struct place *ret)
 	if (n < 2)
 		return false;
 	for (; n > 1; n = name_before(ret->path, n) - 1) {
-		if (holds(ret->path, n, ".git")) {
+		if (is_checkout(ret->path, n)) {
 			ret->from = name_before(ret->path, n);
 			break;
 		}

@@ -108,6 +108,10 @@ static void test_the_nearest_checkout_counts(void **state)
 	(void)state;
 	place(".vscode/w/sub", ".vscode");
 	make(".vscode/w/.git/");
+	place(".vscode/w/sub", ".vscode"); /* no repository, and cells can make as much */
+	make(".vscode/w/.git/HEAD");
+	make(".vscode/w/.git/objects/");
+	make(".vscode/w/.git/refs/");
 	place(".vscode/w/sub", NULL);
 	place(".vscode/w", NULL);
 	place(".vscode/w/.vscode", ".vscode");
@@ -161,7 +165,7 @@ static void test_what_begins_above(void **state)
 	begun("a/x/b", "");
 	make("a/b/.git"); /* a checkout's own name is the first that counts */
 	begun("a/b", "");
-	make("p/a/.git/");
+	make("p/a/.git");
 	begun("p/a", "b/c.conf ");
 	begun("p/a/b", "c.conf ");
 }
