@@ -104,6 +104,21 @@ def test_an_interrupt_that_a_finaliser_swallowed_comes_again(guest):
     assert guest.run("1").result == "1"
 
 
+def test_a_swallowed_one_comes_again_when_what_brings_it_is_ready(guest):
+    """Not while the thread that repeats it is being started, in the hook that would swallow it once more."""
+    result = run_and_interrupt(
+        guest,
+        "import cellblock_guest.interrupts as ours, time\nstart = ours.start_deaf\ndef slow(function):\n"
+        "    start(function)\n    end = time.monotonic() + 0.2\n    while time.monotonic() < end: pass\n"
+        "    ours.start_deaf = start\nours.start_deaf = slow\n"
+        "class Slow:\n    def __del__(self):\n        print('go', flush=True)\n        time.sleep(100)\n"
+        "Slow()\ntime.sleep(100)",
+    )
+    assert result.error["ename"] == "KeyboardInterrupt" and not result.stderr
+    assert len(result.of("INTERRUPTED")) == 1
+    assert guest.run("ours.start_deaf is start").result == "True"
+
+
 def test_caught_interrupt_then_another(guest):
     guest.start(
         "import time\ntry:\n    print('go'); time.sleep(100)\nexcept KeyboardInterrupt: print('again')\ntime.sleep(100)"

@@ -25,6 +25,13 @@ _ALL = (signal.SIGINT, *_OWN)
 _TOGETHER = 10  # reported by one handler
 
 
+def _is_within(frame, code):
+    """Whether what runs was called by that function, in however many steps."""
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None
+
+
 class Interrupts:
     def __init__(self, wire):
         self.wire = wire
@@ -105,7 +112,7 @@ class Interrupts:
             self._take(frame)
 
     def _take(self, frame):
-        if self.again and frame.f_code is Interrupts._on_unraisable.__code__:
+        if self.again and _is_within(frame, Interrupts._on_unraisable.__code__):
             return
         if self.shield:
             self.pending = True
