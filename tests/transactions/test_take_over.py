@@ -1,5 +1,7 @@
 """A cell that kills its Python costs nothing: the next one sees the state from before it."""
 
+from pathlib import Path
+
 import kernels
 import pytest
 
@@ -134,6 +136,31 @@ def test_queued_cells_and_dead_between_cells(start):
     seen = c.run("import time; time.sleep(3)")
     assert seen.about["state"] == "restored", seen.content
     assert c.run("x").result == "1"
+
+
+def number_inside(process):
+    status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    return next(line.split()[-1] for line in status if line.startswith("NSpid:"))
+
+
+@pytest.mark.parametrize("mode", ["auto", "always"])
+def test_killed_between_cells(start, mode):
+    """When the twin from after the last cell is there nothing that was answered is undone."""
+    c = start(args=["--set", "transactions.mode=" + mode]).client
+    assert c.run("import os; x = [1]").ok
+    inside = c.run("os.getpid()").result
+    last = c.run("x.append(2)")
+    if mode == "auto":  # where copies are dear there is one when nobody has asked for anything for a while
+        assert c.request("cellblock_checkpoint_request", {"name": "here"}).content["status"] == "ok"
+    c.request("cellblock_list_checkpoints_request", {})  # answered when the twin is there
+    (python,) = [p for p in c.kernel.family() if number_inside(p) == inside]
+    python.kill()
+    assert not kernels.wait_gone([python], 20)
+    seen = c.run("x")
+    undone = [] if seen.ok else [seen.content["execution_count"]]  # it may have been sent to the dead one
+    assert seen.about["state"] == "restored" and seen.about["undone"] == undone, seen
+    assert seen.about["restored_to"] == last.content["execution_count"], seen
+    assert c.run("x").result == "[1, 2]"
 
 
 def test_off(start):
