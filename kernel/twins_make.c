@@ -17,10 +17,11 @@
 #include "twins_parts.h"
 
 #define MS 1000000LL
-#define ANSWER_DEADLINE (1000 * MS)  /* CHECKPOINT; then what holds it up is let go. Large memory takes its time */
-#define TELL_AFTER (3000 * MS)	     /* that this was in vain */
-#define IMPATIENT (50 * MS)	     /* when a user has interrupted */
-#define READY_DEADLINE (2000 * MS)   /* from there to REGISTERED and BORN */
+#define ANSWER_DEADLINE (1000 * MS) /* CHECKPOINT; then what holds it up is let go. Large memory takes its time */
+#define TELL_AFTER (3000 * MS)	    /* that this was in vain */
+#define IMPATIENT (50 * MS)	    /* when a user has interrupted */
+/* From there to REGISTERED, BORN and files. Who ends meanwhile is told of at once; a machine may be busy. */
+#define READY_DEADLINE (15000 * MS)
 #define FAILURES_MAX 3
 
 static void not_asked_again(struct cb_kernel *k, const char *why)

@@ -1,6 +1,11 @@
 """Named checkpoints and rollback, by messages and by magics."""
 
+import signal
+from pathlib import Path
+
+import psutil
 import pytest
+import rawclient
 
 pytestmark = pytest.mark.cellblock_only("no other kernel does this")
 ALWAYS = ["--set", "transactions.mode=always", "--set", "transactions.names=2"]
@@ -29,6 +34,41 @@ def test_back_to_a_name_again_and_again(start, channel):
     assert ask(c, "list_checkpoints", channel)["checkpoints"] == []
     gone = ask(c, "rollback", channel, name="clean")
     assert (gone["status"], gone["ename"]) == ("error", "CheckpointError") and "clean" in gone["evalue"]
+
+
+def signal_twins(c, number):
+    """To the processes of all copies."""
+    python, sent = c.run("import os; os.getpid()").result, []
+    ask(c, "list_checkpoints")  # answered when none is on its way
+    for p in c.kernel.family():
+        try:
+            status = Path(f"/proc/{p.pid}/status").read_text().splitlines()
+            inside = next(line.split()[-1] for line in status if line.startswith("NSpid:"))
+            if "boot.py" in " ".join(p.cmdline()) and inside != python:
+                p.send_signal(number)
+                sent.append(p)
+        except (OSError, psutil.NoSuchProcess):  # one that is not needed any more
+            pass
+    assert sent
+    return sent
+
+
+def test_a_copy_may_take_its_time(start):
+    """On a machine that is so busy that a copy gets no processor for seconds."""
+    c = start(args=ALWAYS).client
+    assert c.run("x = [1]").ok and ask(c, "checkpoint", name="clean")["status"] == "ok"
+    assert c.run("x.append(2)").ok
+    stopped = signal_twins(c, signal.SIGSTOP)
+    sent = c.send("cellblock_rollback_request", {"name": "clean"}, channel="control")
+    try:
+        c.wait_in_place("control", lambda m: m.parent_id == sent, timeout=4)
+    except rawclient.NoMessage:
+        pass
+    for each in stopped:
+        if each.is_running():
+            each.send_signal(signal.SIGCONT)
+    assert c.reply(sent, "control").content["status"] == "ok"
+    assert c.run("x").result == "[1]"
 
 
 def test_limits_and_mistakes(start):
