@@ -20,8 +20,9 @@
 #define ANSWER_DEADLINE (1000 * MS) /* CHECKPOINT; then what holds it up is let go. Large memory takes its time */
 #define TELL_AFTER (3000 * MS)	    /* that this was in vain */
 #define IMPATIENT (50 * MS)	    /* when a user has interrupted */
-/* From there to REGISTERED, BORN and files. Who ends meanwhile is told of at once; a machine may be busy. */
-#define READY_DEADLINE (15000 * MS)
+#define READY_DEADLINE (2000 * MS)  /* from there to REGISTERED and BORN: a fork's hooks may block */
+/* The same where a twin is copied, whose own fork's hooks have ended: on a busy machine this may take seconds. */
+#define BRED_DEADLINE (15000 * MS)
 #define FAILURES_MAX 3
 
 static void not_asked_again(struct cb_kernel *k, const char *why)
@@ -264,7 +265,7 @@ bool cb_twins_breed(struct cb_kernel *k, struct cb_twin *from, enum cb_twin_use 
 		r = copy_comms(&from->comms, t);
 	if (r == 0)
 		r = watch_leash(k, t);
-	return conceived(k, theirs, r, READY_DEADLINE);
+	return conceived(k, theirs, r, BRED_DEADLINE);
 }
 
 bool cb_twins_branch(struct cb_kernel *k, struct cb_twin *from)
