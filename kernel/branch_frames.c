@@ -53,9 +53,9 @@ void cb_branch_input_over(struct cb_branch *b)
 	cb_lane_asked(&b->lane);
 }
 
-static int input_request(struct cb_kernel *k, struct cb_branch *b, struct cb_frame *f)
+static int input_request(struct cb_kernel *k, struct cb_branch *b, struct cb_frame *f, const char **ret_reason)
 {
-	int r = cb_lane_ask(k, &b->lane, f);
+	int r = cb_lane_ask(k, &b->lane, f, ret_reason);
 
 	if (r == 0)
 		b->rules.phase = CB_PHASE_INPUT;
@@ -131,7 +131,7 @@ int cb_branch_frame(struct cb_kernel *k, struct cb_branch *b, struct cb_frame *f
 		return answered(k, b, f);
 	case CB_WIRE_INPUT_REQUEST:
 		*ret_reason = "INPUT_REQUEST though the client does not allow stdin";
-		return input_request(k, b, f);
+		return input_request(k, b, f, ret_reason);
 	case CB_WIRE_AWAITING: /* its comm messages keep their turn */
 		return 0;
 	case CB_WIRE_INTERRUPTED:

@@ -418,7 +418,7 @@ static int send_request(struct cb_kernel *k, struct cb_lane *l, struct cb_reques
 						    [CB_LANE_COMM] = CB_PHASE_COMM };
 	struct cb_branch *b = (struct cb_branch *)l;
 	struct cb_span buffer[CB_MAX_BUFFERS];
-	CB_AUTO_BUF about = CB_BUF_INIT(r->metadata.len + r->header->len + 65536);
+	CB_AUTO_BUF about = CB_BUF_INIT(r->metadata.len + r->header->len + CB_TOOLS_BYTES + 65536);
 	size_t n = cb_guest_buffers(r, m->wire, buffer);
 	int c;
 

@@ -282,6 +282,8 @@ static void take(struct cb_kernel *k, enum cb_channel ch, int most)
 			continue;
 		}
 		if (total_size(r) > k->policy->limit_message) {
+			if (ch == CB_STDIN)
+				cb_stdin_too_large(k, r);
 			cb_request_malformed(k, r, "%zu bytes are more than limits.message = %llu allows",
 					     total_size(r), (unsigned long long)k->policy->limit_message);
 			cb_request_free(r);

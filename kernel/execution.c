@@ -105,18 +105,24 @@ int cb_execution_metadata(const struct cb_request *r, int64_t n, unsigned lane, 
 	(void)cb_json_scan_object(r->metadata.data, r->metadata.len, f, 1, NULL);
 	struct cb_span cell_id = f[0].ret.data != NULL && f[0].ret.len < 1024 ? f[0].ret : CB_SPAN("null");
 
-	return cb_buf_printf(out,
+	int c = cb_buf_printf(out,
 			     "{\"lane\":%u,\"execution_count\":%lld,\"silent\":%s,\"store_history\":%s,"
-			     "\"allow_stdin\":%s,\"cell_id\":%.*s,\"memory\":%llu,\"header\":%.*s}",
+			     "\"allow_stdin\":%s,\"cell_id\":%.*s,\"memory\":%llu,\"value\":%s,\"header\":%.*s",
 			     lane, (long long)n, e->silent ? "true" : "false", e->store_history ? "true" : "false",
 			     e->allow_stdin ? "true" : "false", (int)cell_id.len, cell_id.data,
-			     (unsigned long long)e->memory, (int)r->header->len, r->header->data);
+			     (unsigned long long)e->memory, e->value ? "true" : "false", (int)r->header->len,
+			     r->header->data);
+	if (c == 0 && e->env.data != NULL)
+		c = cb_buf_printf(out, ",\"env\":%.*s", (int)e->env.len, e->env.data);
+	if (c == 0 && r->calls != NULL)
+		c = cb_buf_printf(out, ",\"tools\":%.*s", (int)r->calls->set->list.len, r->calls->set->list.data);
+	return c == 0 ? cb_buf_append_str(out, "}") : c;
 }
 
 static int send_execute(struct cb_kernel *k, struct cb_request *r)
 {
 	struct cb_execution *x = &k->execution;
-	CB_AUTO_BUF m = CB_BUF_INIT(1u << 20);
+	CB_AUTO_BUF m = CB_BUF_INIT(r->metadata.len + CB_TOOLS_BYTES + (1u << 20));
 	/* Python's own counter stands at the cell's number while it runs, stored or not */
 	int c = cb_execution_metadata(r, x->store ? x->cell_number : x->cell_number + 1, 0, &m);
 
@@ -349,7 +355,7 @@ void cb_execution_error(struct cb_kernel *k, struct cb_frame *f, const struct cb
 	bool mine = x->current != NULL && f->header.request != 0 && f->header.request == x->current->id;
 
 	cb_guest_drain_output(k);
-	if (mine && x->stop == CB_STOP_TIME_SOFT && cb_json_string_is(c->ename, "KeyboardInterrupt")) {
+	if (mine && x->stop == CB_STOP_TIME_SOFT && cb_failure_of_interrupt(c->ename)) {
 		/* what the user must hear is the limit, not how it was enforced */
 		cb_failure_publish_timeout(k, c->traceback);
 		x->error_sent = true;
@@ -367,7 +373,7 @@ void cb_execution_reply(struct cb_kernel *k, struct cb_frame *f, const struct cb
 	const char *limit;
 
 	cb_guest_drain_output(k);
-	late = x->stop == CB_STOP_TIME_SOFT && (!failed || cb_json_string_is(c->ename, "KeyboardInterrupt"));
+	late = x->stop == CB_STOP_TIME_SOFT && (!failed || cb_failure_of_interrupt(c->ename));
 	if (!late && cb_checkpoint_cell_asks(k, f->metadata))
 		return;		 /* it is answered when its state is back */
 	failed = failed || late; /* also a cell that swallowed the interrupt: it did not do what it was to do */

@@ -6,6 +6,7 @@
  */
 #include "failure.h"
 
+#include <cellblock/json_scan.h>
 #include <cellblock/json_write.h>
 #include <cellblock/log.h>
 #include <inttypes.h>
@@ -101,6 +102,7 @@ void cb_failure_metadata(struct cb_kernel *k, const char *status, const char *st
 	cb_failure_state(k, state, out);
 	if (k->memory.given_up > 0)
 		(void)cb_buf_printf(out, ",\"given_up\":%u", k->memory.given_up);
+	cb_calls_write(x->current->calls, out);
 	(void)cb_buf_append_str(out, "}}");
 }
 
@@ -194,6 +196,8 @@ void cb_failure_reply(struct cb_kernel *k, const char *ename, const char *state,
 	va_start(ap, format);
 	vsnprintf(evalue, sizeof(evalue), format, ap);
 	va_end(ap);
+	if (strcmp(state, "kept") != 0)
+		cb_calls_tell(k->execution.current->calls, evalue, sizeof(evalue));
 	cb_failure_publish(k, k->execution.current, ename, evalue, (struct cb_span){ NULL, 0 });
 	reply(k, ename, evalue, state);
 }
@@ -223,12 +227,18 @@ static const char *overrun(const struct cb_kernel *k)
 		snprintf(text, sizeof(text), "the cell used its limit of %g s of CPU time (timeout.cpu) up",
 			 k->execution.meter.limit);
 	else if (k->execution.wait_over)
-		snprintf(text, sizeof(text), "the cell waited for input or a debugger longer than %g s (timeout.wait)",
+		snprintf(text, sizeof(text),
+			 "the cell waited for input, a host tool or a debugger longer than %g s (timeout.wait)",
 			 k->policy->timeout_wait);
 	else
 		snprintf(text, sizeof(text), "the cell ran over its limit of %g s (timeout.cell)",
 			 k->execution.current->execute.timeout);
 	return text;
+}
+
+bool cb_failure_of_interrupt(struct cb_span ename)
+{
+	return cb_json_string_is(ename, "KeyboardInterrupt") || cb_json_string_is(ename, "HostToolCancelledError");
 }
 
 static const char *timeout_text(struct cb_kernel *k)

@@ -33,6 +33,8 @@ const char *cb_failure_death_text(const struct cb_kernel *k);
 bool cb_failure_of_memory(const struct cb_kernel *k, uint64_t oom_kills);
 const char *cb_failure_memory_text(const struct cb_kernel *k);
 
+/* An exception (raw JSON string) as an interrupt raises it. */
+bool cb_failure_of_interrupt(struct cb_span ename);
 /* A soft stop at the time limit: `traceback` is the guest's, a raw JSON array. */
 void cb_failure_publish_timeout(struct cb_kernel *k, struct cb_span traceback);
 void cb_failure_reply_timeout(struct cb_kernel *k);

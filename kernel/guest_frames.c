@@ -46,7 +46,7 @@ static int question_answered(struct cb_kernel *k, struct cb_frame *f, const char
 	return 0;
 }
 
-static int input_request(struct cb_kernel *k, struct cb_frame *f)
+static int input_request(struct cb_kernel *k, struct cb_frame *f, const char **ret_reason)
 {
 	const struct cb_request *cell = k->execution.current;
 
@@ -55,7 +55,10 @@ static int input_request(struct cb_kernel *k, struct cb_frame *f)
 	cb_guest_drain_output(k);
 	cb_iopub_flush(k);
 	cb_debug_cell_over(k);
-	cb_stdin_ask(k, cell, (struct cb_span){ f->content, f->header.content_len });
+	int r = cb_stdin_ask(k, cell, f, ret_reason);
+
+	if (r < 0)
+		return r;
 	k->guest.rules.phase = CB_PHASE_INPUT;
 	cb_execution_input_wait(k, true);
 	return 0;
@@ -69,7 +72,7 @@ static int lane_frame(struct cb_kernel *k, struct cb_frame *f, const struct cb_g
 
 	if (f->header.type == CB_WIRE_LANE_INPUT) {
 		*ret_reason = "LANE_INPUT though the client does not allow stdin, or was asked already";
-		return cb_lanes_ask(k, f);
+		return cb_lanes_ask(k, f, ret_reason);
 	}
 	*ret_reason = "an answer to another kind of request";
 	if (cell == (f->header.type == CB_WIRE_LANE_DONE))
@@ -128,7 +131,7 @@ int cb_guest_frame(struct cb_kernel *k, struct cb_frame *f, const struct cb_gues
 		break;
 	case CB_WIRE_INPUT_REQUEST:
 		*ret_reason = "INPUT_REQUEST though the client does not allow stdin";
-		return input_request(k, f);
+		return input_request(k, f, ret_reason);
 	case CB_WIRE_INTERRUPTED:
 		k->guest.interrupted++;
 		cb_execution_interrupt_delivered(k, f->header.request);

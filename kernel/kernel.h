@@ -25,6 +25,7 @@
 #include "memory.h"
 #include "policy.h"
 #include "side.h"
+#include "tools.h"
 #include "twins.h"
 
 struct cb_kernel {
@@ -54,6 +55,7 @@ struct cb_kernel {
 	struct cb_twins twins;
 	struct cb_memory_watch memory;
 	struct cb_checkpoints checkpoints;
+	struct cb_tools tools;
 	struct cb_history *history;	    /* NULL = none kept */
 	struct cb_request *history_waiting; /* history_requests that the thread works on */
 	uint64_t history_tag;

@@ -12,6 +12,7 @@
 #include <cellblock/json_scan.h>
 
 #include "abort.h"
+#include "failure.h"
 #include "kernel.h"
 #include "lanes_say.h"
 #include "requests/requests.h"
@@ -142,7 +143,7 @@ void cb_lane_finish(struct cb_kernel *k, struct cb_lane *l)
 void cb_lane_error(struct cb_kernel *k, struct cb_lane *l, struct cb_frame *f, const struct cb_guest_content *c)
 {
 	cb_speaker_drain(k, l->speaker);
-	if (l->stop == CB_STOP_TIME_SOFT && cb_json_string_is(c->ename, "KeyboardInterrupt"))
+	if (l->stop == CB_STOP_TIME_SOFT && cb_failure_of_interrupt(c->ename))
 		return; /* the reply will tell of the limit */
 	cb_speaker_error(k, l->speaker, f, !l->error_sent);
 	l->error_sent = true;
@@ -165,7 +166,7 @@ void cb_lane_reply(struct cb_kernel *k, struct cb_lane *l, struct cb_frame *f, c
 
 	cb_speaker_drain(k, l->speaker);
 	cb_iopub_flush(k);
-	late = cell && l->stop == CB_STOP_TIME_SOFT && (!failed || cb_json_string_is(c->ename, "KeyboardInterrupt"));
+	late = cell && l->stop == CB_STOP_TIME_SOFT && (!failed || cb_failure_of_interrupt(c->ename));
 	failed = failed || late;
 	abort = failed && takes_along(k, l);
 	if (l->current == NULL)
@@ -173,7 +174,7 @@ void cb_lane_reply(struct cb_kernel *k, struct cb_lane *l, struct cb_frame *f, c
 	if (late) {
 		cb_lanes_say_timeout(k, l, "kept", "");
 	} else if (cell) {
-		CB_AUTO_BUF metadata = CB_BUF_INIT(4096);
+		CB_AUTO_BUF metadata = CB_BUF_INIT(CB_METADATA_MAX);
 
 		cb_lanes_metadata(k, l, failed ? "error" : "ok", "kept", &metadata);
 		cb_reply_full(k, l->current, cb_buf_span(&metadata), cb_frame_with_count(f, l->cell_number), f->body);
@@ -184,7 +185,7 @@ void cb_lane_reply(struct cb_kernel *k, struct cb_lane *l, struct cb_frame *f, c
 	cb_lane_finish(k, l);
 }
 
-int cb_lane_ask(struct cb_kernel *k, struct cb_lane *l, struct cb_frame *f)
+int cb_lane_ask(struct cb_kernel *k, struct cb_lane *l, struct cb_frame *f, const char **ret_reason)
 {
 	int64_t now = cb_now_ns();
 
@@ -196,7 +197,10 @@ int cb_lane_ask(struct cb_kernel *k, struct cb_lane *l, struct cb_frame *f)
 	}
 	cb_speaker_drain(k, l->speaker);
 	cb_iopub_flush(k);
-	cb_stdin_ask(k, l->current, (struct cb_span){ f->content, f->header.content_len });
+	int r = cb_stdin_ask(k, l->current, f, ret_reason);
+
+	if (r < 0)
+		return r;
 	l->asked_at = now;
 	if (l->stop != CB_STOP_NONE)
 		return 0; /* the grace runs */

@@ -90,7 +90,7 @@ void cb_lane_error(struct cb_kernel *k, struct cb_lane *l, struct cb_frame *f, c
 /* Its end, or that of a comm message. */
 void cb_lane_reply(struct cb_kernel *k, struct cb_lane *l, struct cb_frame *f, const struct cb_guest_content *c);
 /* It asks for input: its clock stands. CB_E_DENIED if it may not. */
-int cb_lane_ask(struct cb_kernel *k, struct cb_lane *l, struct cb_frame *f);
+int cb_lane_ask(struct cb_kernel *k, struct cb_lane *l, struct cb_frame *f, const char **ret_reason);
 bool cb_lane_asks(const struct cb_lane *l, const struct cb_request *reply); /* the client that this is from */
 void cb_lane_asked(struct cb_lane *l);					    /* it was answered, or interrupted */
 /* The current request ends with its Python, for `cause`; `state` "lost" or "restored", and what that means. */

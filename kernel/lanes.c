@@ -299,7 +299,7 @@ static bool is_beside(const struct cb_kernel *k, const struct cb_lane *l)
 static int send_to_lane(struct cb_kernel *k, struct cb_lane *l, struct cb_request *r, const struct cb_lane_message *m)
 {
 	struct cb_span buffer[CB_MAX_BUFFERS];
-	CB_AUTO_BUF b = CB_BUF_INIT(r->metadata.len + r->header->len + 65536);
+	CB_AUTO_BUF b = CB_BUF_INIT(r->metadata.len + r->header->len + CB_TOOLS_BYTES + 65536);
 	size_t n = cb_guest_buffers(r, m->wire, buffer);
 	int c;
 
@@ -436,10 +436,10 @@ void cb_lanes_reply(struct cb_kernel *k, struct cb_frame *f, const struct cb_gue
 
 /* ---- input ---- */
 
-int cb_lanes_ask(struct cb_kernel *k, struct cb_frame *f)
+int cb_lanes_ask(struct cb_kernel *k, struct cb_frame *f, const char **ret_reason)
 {
 	struct cb_lane *l = of_request(k, f->header.request);
-	int r = l != NULL && cb_request_is_execute(l->current) ? cb_lane_ask(k, l, f) : CB_E_DENIED;
+	int r = l != NULL && cb_request_is_execute(l->current) ? cb_lane_ask(k, l, f, ret_reason) : CB_E_DENIED;
 
 	if (r == 0)
 		arm(k);

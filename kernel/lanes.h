@@ -59,7 +59,7 @@ void cb_lanes_answer(struct cb_kernel *k, struct cb_frame *f); /* to lane 0's qu
 void cb_lanes_side_closed(struct cb_kernel *k);		       /* no answer to it can come */
 bool cb_lanes_is_cell(struct cb_kernel *k, uint64_t request);
 int64_t cb_lanes_number(struct cb_kernel *k, uint64_t request); /* for its result */
-int cb_lanes_ask(struct cb_kernel *k, struct cb_frame *f);	/* CB_E_DENIED if it may not */
+int cb_lanes_ask(struct cb_kernel *k, struct cb_frame *f, const char **ret_reason);	/* CB_E_DENIED if it may not */
 /* False if the request is no subshell's. */
 bool cb_lanes_error(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_content *c);
 void cb_lanes_reply(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_content *c);

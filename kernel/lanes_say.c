@@ -42,6 +42,7 @@ void cb_lanes_metadata(struct cb_kernel *k, struct cb_lane *l, const char *statu
 			    l->current->id != 0 ? cb_speaker_parent(l->speaker, l->current->id)->output_bytes : 0,
 			    limit != NULL ? "\"" : "", limit != NULL ? limit : "null", limit != NULL ? "\"" : "");
 	cb_failure_state(k, state, out);
+	cb_calls_write(l->current->calls, out);
 	(void)cb_buf_append_str(out, "}}");
 	cb_audit_cell_end(k, l->current, l->cell_number, status, limit, state, wall, user + sys);
 }
@@ -58,6 +59,8 @@ static void fail(struct cb_kernel *k, struct cb_lane *l, const char *ename, cons
 	va_start(ap, format);
 	vsnprintf(evalue, sizeof(evalue), format, ap);
 	va_end(ap);
+	if (strcmp(state, "kept") != 0)
+		cb_calls_tell(l->current->calls, evalue, sizeof(evalue));
 	if (!l->error_sent)
 		cb_failure_publish(k, l->current, ename, evalue, (struct cb_span){ NULL, 0 });
 	cb_lanes_metadata(k, l, "error", state, &metadata);
@@ -74,7 +77,8 @@ void cb_lanes_say_timeout(struct cb_kernel *k, struct cb_lane *l, const char *st
 		fail(k, l, "CellTimeoutError", state, "%s used %g s of CPU time while the cell ran (timeout.cpu) %s%s",
 		     l->ops->cpu_of, e->cpu, how, end);
 	else if (l->wait_over)
-		fail(k, l, "CellTimeoutError", state, "the cell waited for input longer than %g s (timeout.wait) %s%s",
+		fail(k, l, "CellTimeoutError", state,
+		     "the cell waited for input or a host tool longer than %g s (timeout.wait) %s%s",
 		     k->policy->timeout_wait, how, end);
 	else
 		fail(k, l, "CellTimeoutError", state, "the cell ran over its limit of %g s (timeout.cell) %s%s",

@@ -15,6 +15,7 @@
 #include <time.h>
 
 #include "loop.h"
+#include "tools.h"
 
 #define COPY_BELOW 16384 /* smaller contents are copied: cheaper than a shared body */
 
@@ -76,6 +77,7 @@ void cb_request_free(struct cb_request *r)
 		zmq_msg_close(&r->frame[i]);
 	free(r->frame);
 	cb_header_unref(r->header);
+	cb_calls_free(r->calls);
 	free(r);
 }
 

@@ -39,10 +39,14 @@ struct cb_execute_fields {
 	struct cb_span code;
 	bool silent, allow_stdin;
 	bool store_history, stop_on_error; /* false with silent */
+	bool value;			   /* the result as data, too */
+	struct cb_span env;		   /* raw object of texts, or absent */
 	/* the lower of policy and metadata.cellblock */
 	double timeout, cpu; /* seconds */
 	uint64_t memory;     /* bytes, if it lowers limits.memory; else 0 */
 };
+
+struct cb_calls;
 
 struct cb_request {
 	enum cb_channel channel;
@@ -57,6 +61,7 @@ struct cb_request {
 	double date; /* header.date as seconds since the epoch; NAN if absent or unreadable */
 	struct cb_span metadata, content;
 	struct cb_execute_fields execute; /* of an execute_request that was found good */
+	struct cb_calls *calls;		  /* owned; of a cell that may call host tools */
 
 	int64_t arrived_ns;	 /* monotonic */
 	double arrived_date;	 /* wall clock */

@@ -39,6 +39,7 @@ static const struct {
 	{ "cellblock_delete_checkpoint_request", ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_checkpoint },
 	{ "cellblock_branch_request", ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_checkpoint },
 	{ "cellblock_list_branches_request", ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_checkpoint },
+	{ "cellblock_tools_request", ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_tools },
 	{ "debug_request", ON(CB_CONTROL), TAKE, cb_request_debug },
 	{ "kernel_info_request", ON(CB_SHELL) | ON(CB_CONTROL), AT_ONCE, cb_request_kernel_info },
 	{ "comm_info_request", ON(CB_SHELL) | ON(CB_CONTROL), AT_ONCE, cb_request_comm_info },

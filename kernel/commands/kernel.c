@@ -333,6 +333,7 @@ int cb_command_kernel(const struct cb_options *o)
 		cb_debug_release(&k);
 		cb_execution_release(&k);
 		cb_history_forget_waiting(&k);
+		cb_tools_release(&k.tools);
 		cb_iopub_release(&k);
 		cb_channels_close(&k);
 	}

@@ -47,7 +47,8 @@ static int take_seconds(const struct cb_json_field *f, double *limit, char *ret_
 	return 0;
 }
 
-/* metadata.cellblock may lower limits; it can come from a stranger's notebook, so it never raises one. */
+/* metadata.cellblock may lower limits, and say how the cell runs; it can come from a stranger's notebook, so it never
+ * raises one. */
 static int parse_limits(const struct cb_kernel *k, const struct cb_request *r, struct cb_execute_fields *fields,
 			char *ret_what, size_t size)
 {
@@ -56,6 +57,8 @@ static int parse_limits(const struct cb_kernel *k, const struct cb_request *r, s
 		{ .name = "timeout", .types = CB_JSON_NUMBER },
 		{ .name = "cpu", .types = CB_JSON_NUMBER },
 		{ .name = "memory", .types = CB_JSON_STRING | CB_JSON_INTEGER },
+		{ .name = "value", .types = CB_JSON_BOOL },
+		{ .name = "env", .types = CB_JSON_OBJECT, .members = CB_JSON_STRING },
 	};
 	struct cb_json_error e = { 0 };
 	double own = 0;
@@ -63,12 +66,14 @@ static int parse_limits(const struct cb_kernel *k, const struct cb_request *r, s
 	fields->timeout = k->policy->timeout_cell;
 	fields->cpu = k->policy->timeout_cpu;
 	fields->memory = 0;
+	fields->value = false;
+	fields->env = (struct cb_span){ NULL, 0 };
 	const char *where = "metadata";
 	int c = cb_json_scan_object(r->metadata.data, r->metadata.len, outer, 1, &e);
 
 	if (c == 0 && outer[0].ret.data != NULL && outer[0].ret_type == CB_JSON_OBJECT) {
 		where = "metadata.cellblock";
-		c = cb_json_scan_object(outer[0].ret.data, outer[0].ret.len, inner, 3, &e);
+		c = cb_json_scan_object(outer[0].ret.data, outer[0].ret.len, inner, 5, &e);
 	}
 	if (c < 0) {
 		snprintf(ret_what, size, "%s: %s%s%s at byte %zu", where, e.field != NULL ? e.field : "",
@@ -78,6 +83,8 @@ static int parse_limits(const struct cb_kernel *k, const struct cb_request *r, s
 	c = take_seconds(&inner[0], &fields->timeout, ret_what, size);
 	if (c == 0)
 		c = take_seconds(&inner[1], &fields->cpu, ret_what, size);
+	fields->value = inner[3].ret_type == CB_JSON_TRUE;
+	fields->env = inner[4].ret;
 	if (c < 0 || inner[2].ret.data == NULL)
 		return c;
 	if (memory_of(&inner[2], &own) < 0 || !(own >= MEMORY_MIN))
@@ -130,5 +137,6 @@ void cb_request_execute(struct cb_kernel *k, struct cb_request *r)
 		cb_request_free(r);
 		return;
 	}
+	r->calls = cb_calls_new(&k->tools, r);
 	cb_execution_submit(k, r);
 }

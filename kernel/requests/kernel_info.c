@@ -92,9 +92,10 @@ void cb_request_kernel_info(struct cb_kernel *k, struct cb_request *r)
 		"version\":\"%s\",\"supported_features\":[%s%s\"cellblock_file_request\",\"cellblock_run_request\","
 		"\"cellblock_usage_request\",\"cellblock_checkpoint_request\",\"cellblock_rollback_request\","
 		"\"cellblock_list_checkpoints_request\",\"cellblock_delete_checkpoint_request\",\"cellblock_branch_"
-		"request\",\"cellblock_list_branches_request\"],"
+		"request\",\"cellblock_list_branches_request\"%s],"
 		"\"debugger\":%s,",
 		CELLBLOCK_VERSION, k->bash ? "" : "\"kernel subshells\",", debugger ? "\"debugger\"," : "",
+		k->bash ? "" : ",\"cellblock_tools_request\"",
 		debugger ? "true" : "false");
 
 	if (c == 0)

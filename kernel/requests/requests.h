@@ -28,6 +28,7 @@ void cb_request_history(struct cb_kernel *k, struct cb_request *r);    /* take *
 void cb_request_checkpoint(struct cb_kernel *k, struct cb_request *r); /* take: checkpoints, rollback */
 void cb_request_job(struct cb_kernel *k, struct cb_request *r);	       /* take: files, commands, usage */
 void cb_request_debug(struct cb_kernel *k, struct cb_request *r);      /* take */
+void cb_request_tools(struct cb_kernel *k, struct cb_request *r);      /* take */
 
 /* Raw seq and command of a debug_request that was found good. */
 struct cb_debug_fields {
@@ -56,5 +57,8 @@ void cb_request_malformed(struct cb_kernel *k, struct cb_request *r, const char 
 /* Checks and reads an execute_request. 0, or a negative code with text in ret_what (size bytes). */
 int cb_execute_parse(const struct cb_kernel *k, const struct cb_request *r, struct cb_execute_fields *ret_fields,
 		     char *ret_what, size_t size);
-/* Takes what a cell asked on stdin to its client. */
-void cb_stdin_ask(struct cb_kernel *k, const struct cb_request *cell, struct cb_span content);
+/* A message over limits.message: calls of host tools that it may answer fail. */
+void cb_stdin_too_large(struct cb_kernel *k, const struct cb_request *r);
+/* Takes what a cell asked on stdin, or calls of host tools, to its client. A negative code: the guest broke the
+ * protocol, and ret_reason (static) says how. */
+int cb_stdin_ask(struct cb_kernel *k, const struct cb_request *cell, const struct cb_frame *f, const char **ret_reason);

@@ -5,20 +5,28 @@
  * shell, subshells and branches wait for the same client, header.subshell_id says which is meant; else the main shell,
  * or who asked first.
  */
+#include <cellblock/error.h>
 #include <cellblock/json_scan.h>
 #include <cellblock/log.h>
 
 #include "requests.h"
 
-void cb_stdin_ask(struct cb_kernel *k, const struct cb_request *cell, struct cb_span content)
+int cb_stdin_ask(struct cb_kernel *k, const struct cb_request *cell, const struct cb_frame *f, const char **ret_reason)
 {
+	/* of each call the id is added, some bytes */
+	CB_AUTO_BUF metadata = CB_BUF_INIT(f->metadata.len + CB_CALLS_TOGETHER * 64 + 64);
+	int r = cb_calls_ask(&k->tools, cell->calls, f->metadata, &metadata, ret_reason);
+
+	if (r < 0)
+		return r;
 	struct cb_outgoing out = { .type = "input_request",
 				   .parent = cb_header_span(cell->header),
-				   .metadata = CB_SPAN("{}"),
-				   .content = content };
+				   .metadata = cb_buf_span(&metadata),
+				   .content = { f->content, f->header.content_len } };
 
 	cb_channels_drain_stdin(k);
 	cb_channels_send(k, CB_STDIN, cell, &out);
+	return 0;
 }
 
 struct asker {
@@ -50,6 +58,56 @@ static struct asker asker(struct cb_kernel *k, const struct cb_request *r)
 	return a;
 }
 
+static bool somebody(const struct asker *to)
+{
+	return to->main || to->branch != NULL || to->lane != NULL;
+}
+
+static const struct cb_request *asked(const struct cb_kernel *k, const struct asker *to)
+{
+	if (to->branch != NULL)
+		return to->branch->lane.current;
+	return to->lane != NULL ? to->lane->current : k->execution.current;
+}
+
+static void deliver(struct cb_kernel *k, const struct asker *to, struct cb_span content)
+{
+	if (to->branch != NULL) {
+		cb_branches_input(k, to->branch, content);
+	} else if (to->lane != NULL) {
+		cb_lanes_input(k, to->lane, content);
+	} else {
+		if (cb_guest_send_input(k, content) < 0)
+			cb_log(CB_LOG_WARNING, "input_reply not handed to the guest");
+		cb_execution_input_wait(k, false);
+	}
+}
+
+/* The calls of host tools that wait for this client's answer, or NULL: it is input() that waits. */
+static struct cb_calls *calls_of(const struct cb_kernel *k, const struct asker *to)
+{
+	struct cb_calls *c = asked(k, to)->calls;
+
+	return c != NULL && c->asked > 0 ? c : NULL;
+}
+
+static void fail_calls(struct cb_kernel *k, const struct asker *to, const char *what, const char *reason)
+{
+	CB_AUTO_BUF b = CB_BUF_INIT(1024);
+
+	cb_calls_over(calls_of(k, to));
+	if (cb_calls_fail(&b, what, reason) == 0)
+		deliver(k, to, cb_buf_span(&b));
+}
+
+void cb_stdin_too_large(struct cb_kernel *k, const struct cb_request *r)
+{
+	struct asker to = asker(k, r);
+
+	if (somebody(&to) && calls_of(k, &to) != NULL)
+		fail_calls(k, &to, "is larger than limits.message allows", "");
+}
+
 void cb_request_input_reply(struct cb_kernel *k, struct cb_request *r)
 {
 	struct cb_json_field f[] = { { .name = "value", .types = CB_JSON_STRING, .required = true } };
@@ -57,22 +115,34 @@ void cb_request_input_reply(struct cb_kernel *k, struct cb_request *r)
 
 	struct asker to = asker(k, r);
 
-	if (!to.main && to.branch == NULL && to.lane == NULL) {
+	if (!somebody(&to)) {
 		cb_log(CB_LOG_INFO, "input_reply dropped: this client was not asked");
 		return;
 	}
 	if (cb_json_scan_object(r->content.data, r->content.len, f, 1, &e) < 0) {
 		cb_log(CB_LOG_WARNING, "input_reply dropped: %s%s%s", e.field != NULL ? e.field : "",
 		       e.field != NULL ? ": " : "", e.reason);
+		if (calls_of(k, &to) != NULL)
+			fail_calls(k, &to, "has no text `value`: ", e.reason);
 		return;
 	}
-	if (to.branch != NULL) {
-		cb_branches_input(k, to.branch, r->content);
-	} else if (to.lane != NULL) {
-		cb_lanes_input(k, to.lane, r->content);
-	} else {
-		if (cb_guest_send_input(k, r->content) < 0)
-			cb_log(CB_LOG_WARNING, "input_reply not handed to the guest");
-		cb_execution_input_wait(k, false);
+	struct cb_calls *calls = calls_of(k, &to);
+	CB_AUTO_BUF results = CB_BUF_INIT(r->content.len + CB_CALLS_TOGETHER * 16 + 512);
+
+	if (calls == NULL) {
+		deliver(k, &to, r->content);
+		return;
 	}
+	int c = cb_calls_answer(&k->tools, calls, f[0].ret, &results);
+
+	if (c == CB_E_UNKNOWN) {
+		cb_log(CB_LOG_INFO, "input_reply dropped: results of earlier calls");
+		return;
+	}
+	if (c < 0) {
+		fail_calls(k, &to, "does not fit into memory", "");
+		return;
+	}
+	cb_calls_over(calls);
+	deliver(k, &to, cb_buf_span(&results));
 }

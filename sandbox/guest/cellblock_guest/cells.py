@@ -21,6 +21,7 @@ SEED = 0xC70F6907
 CELL_SUFFIX = ".py"
 _HERE = __file__.rpartition("/")[0]
 _HANDLER = _HERE + "/interrupts.py"
+_TOOLS = _HERE + "/hosttools.py"
 _COMPILED = ("_pydevd", "<stringsource>")  # of the debugger's
 _folder = None
 
@@ -208,7 +209,7 @@ def own_frames_off(tb):
     while at is not None and at.tb_next is not None:
         at = at.tb_next
         path = at.tb_frame.f_code.co_filename
-        if path == _HANDLER or "/debugpy/_vendored/" in path or path.startswith(_COMPILED):
+        if path in (_HANDLER, _TOOLS) or "/debugpy/_vendored/" in path or path.startswith(_COMPILED):
             users.tb_next = None
             break
         if not is_own_file(path):

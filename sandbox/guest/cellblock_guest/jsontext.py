@@ -10,6 +10,7 @@ from base64 import b64encode
 _MAX_DEPTH = 200  # the scan allows 256, contents are nested a little
 _MAX_KEYS = 50000  # the scan allows 60000 keys in objects open at one time
 _MAX_DIGITS = 4000  # characters of a number
+_TOO_DEEP = "nested too deep, circular or too many keys for a Jupyter message"
 _plain = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 quote = json.encoder.encode_basestring
 
@@ -41,6 +42,50 @@ def encode(value, lenient=True):
         except (ValueError, TypeError, RecursionError):
             pass
     return utf8(_plain(_repair(value, lenient, 0, _MAX_KEYS, set())))
+
+
+def encode_strict(value, around=0):
+    """As json.dumps has it, keys too, as text; TypeError or ValueError for what the scan would refuse. around: how deep
+    it will be nested."""
+    try:
+        text = _strict(value)
+        if not _is_simple(value, around, _MAX_KEYS):
+            _check(json.loads(text, object_pairs_hook=_no_key_twice), around, _MAX_KEYS)
+        text.encode("utf-8")
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    return text
+
+
+def _number(value):
+    """Of numpy's scalars."""
+    if type(value).__module__.partition(".")[0] == "numpy" and getattr(value, "ndim", None) == 0:
+        return value.item()
+    raise TypeError("Object of type %s is not JSON serializable" % type(value).__name__)
+
+
+_strict = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_number).encode
+
+
+def _no_key_twice(pairs):
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        raise ValueError("two keys that are the same text")
+    return result
+
+
+def _check(value, depth, keys):
+    if isinstance(value, dict):
+        keys -= len(value)
+        value = value.values()
+    elif isinstance(value, int) and value.bit_length() > 3 * _MAX_DIGITS:
+        raise ValueError("a number that is too long for a Jupyter message")
+    elif not isinstance(value, list):
+        return
+    if depth >= _MAX_DEPTH or keys < 0:
+        raise ValueError(_TOO_DEEP)
+    for item in value:
+        _check(item, depth + 1, keys)
 
 
 def _is_simple(value, depth, keys):
@@ -90,7 +135,7 @@ def _repair_container(value, lenient, depth, keys, above):
         keys -= len(value)
     if depth >= _MAX_DEPTH or keys < 0 or id(value) in above:
         if not lenient:
-            raise ValueError("nested too deep, circular or too many keys for a Jupyter message")
+            raise ValueError(_TOO_DEEP)
         return "<%s: too large or deep for a Jupyter message>" % type(value).__name__
     above.add(id(value))
     try:

@@ -55,6 +55,7 @@ class Guest:
         self.shell = None
         self.debugger = None  # dap.Debugger, once it was started
         self.metadata = {}  # the running EXECUTE's
+        self.tools = None  # hosttools.HostTools, once a client has registered some
         self.headers = {}  # request -> the header of the client's message
         self.exit_code = None
         # limits.message, where the supervisor tells it; its default otherwise
@@ -238,7 +239,7 @@ class Guest:
         self.huge_pages.cell_begins(self)
         self.aio.executing = True
         try:
-            reply = self.shell.execute(content, self.metadata)
+            reply = self._in_cell(self.shell, request, content, self.metadata)
         except BaseException as e:  # a bug of ours or an interrupt between user code and reply
             if not isinstance(e, KeyboardInterrupt):
                 self.log_exception("execute")
@@ -267,11 +268,32 @@ class Guest:
             }
         )
 
-    def run_in_subshell(self, shell, request, content, metadata):
+    def _in_cell(self, shell, request, content, metadata, lane=None):
+        """Runs a cell with what its client gives it."""
+        tools, env = metadata.get("tools"), metadata.get("env")
+        if not tools and not env:
+            return shell.execute(content, metadata)
+        if env:
+            from .extras import Environment
+
+            with Environment(env):
+                return self._in_cell(shell, request, content, dict(metadata, env=None), lane)
+        if self.tools is None:
+            from .hosttools import HostTools
+
+            self.tools = HostTools(self)
+        try:
+            self.tools.begin(request, metadata, lane)
+            return shell.execute(content, metadata)
+        finally:
+            self.tools.end(request)
+
+    def run_in_subshell(self, lane, request, content, metadata):
         """The reply to a cell of a subshell, in its thread."""
+        shell = lane.shell
         self._remember_header(request, metadata.get("header"))
         try:
-            reply = shell.execute(content, metadata)
+            reply = self._in_cell(shell, request, content, metadata, lane)
         except BaseException as e:
             if not isinstance(e, KeyboardInterrupt):
                 self.log_exception("execute")
@@ -352,6 +374,11 @@ class Guest:
                 self.send_result_of(W.EXECUTE_RESULT, request, data, metadata, transient)
         else:
             self.send_display("display_data", {"data": data, "metadata": metadata, "transient": transient or {}})
+
+    def with_value(self, data, value):
+        from .extras import with_value
+
+        return with_value(data, value, self.message_max // 2)
 
     def send_result_of(self, kind, request, data, metadata, transient=None):
         content = {"data": bundle(data), "metadata": metadata}

@@ -30,6 +30,7 @@ _RICH = (
 
 class PlainShell:
     implementation = "plain"
+    value_wanted = False  # also as data
     implementation_version = "%d.%d.%d" % sys.version_info[:3]
 
     def __init__(self, guest):
@@ -58,6 +59,7 @@ class PlainShell:
         guest = self.guest
         silent = bool(metadata.get("silent"))
         self.execution_count = metadata.get("execution_count") or self.execution_count
+        self.value_wanted = metadata.get("value")
         self._payload = []
         error = traceback = None
         try:
@@ -187,7 +189,7 @@ class PlainShell:
             return
         data, metadata = self.format(value)
         builtins._ = value
-        self.guest.send_result(data, metadata)
+        self.guest.send_result(self.guest.with_value(data, value) if self.value_wanted else data, metadata)
 
     def display(self, *values, display_id=None, **_ignored):
         """display(value, …): shows values as rich output."""

@@ -19,7 +19,7 @@ class Prompt:
         self.wire, self.interrupts, self.output = wire, interrupts, output
         self.request = 0  # the cell that may ask; 0 = none
         self.error = StdinNotImplementedError
-        self._lock = RLock()
+        self.lock = RLock()  # of the one question that may be open
         self._original = builtins.input
 
     def install(self):
@@ -34,21 +34,21 @@ class Prompt:
     def end(self):
         """The cell is over: a thread that still asks gets EOFError before the wire is read again."""
         self.request = 0
-        self._lock.acquire()
-        self._lock.release()
+        self.lock.acquire()
+        self.lock.release()
 
     def after_thaw(self):
         """In a twin that takes over: a thread that asked was not copied."""
-        self.request, self._lock = 0, RLock()
+        self.request, self.lock = 0, RLock()
 
     def unless_asking(self, function):
         """Calls it while nobody else can read the wire; not at all (False) while somebody waits for an answer."""
-        if not self._lock.acquire(False):
+        if not self.lock.acquire(False):
             return False
         try:
             function()
         finally:
-            self._lock.release()
+            self.lock.release()
         return True
 
     def input(self, prompt=""):
@@ -63,21 +63,23 @@ class Prompt:
         lane, content = context.subshell(), encode({"prompt": prompt, "password": password})
         if not (lane.asks if lane else self.request):
             raise self.error(REFUSED % ("getpass" if password else "raw_input"))
-        reply = lane.ask(content) if lane else self._ask_on_wire(content)
+        reply = lane.ask(content) if lane else self.ask_on_wire(content)
         value = loads(reply)["value"]
         if value == "\x04":
             raise EOFError
         return value
 
-    def _ask_on_wire(self, question):
-        with self._lock:
+    def ask_on_wire(self, question, calls=b""):
+        """The client's answer; calls: of host tools."""
+        with self.lock:
             request = self.request
             if not request:
                 raise EOFError("the cell that asked has ended")
             self.output.flush()
-            self.wire.send(W.INPUT_REQUEST, request, question)
+            reported = self.interrupts.reported
+            self.wire.send(W.INPUT_REQUEST, request, question, calls)
             try:
-                content = self._answer(request)
+                content = self._answer(request, reported)
             except BaseException:  # an interrupt, or what a handler of the user's raised
                 if self.request == request:
                     self.interrupts.report(request)  # the answer will not be waited for
@@ -86,11 +88,13 @@ class Prompt:
             self.wire.on_aside()
         return content
 
-    def _answer(self, request):
+    def _answer(self, request, reported):
         while True:
             while not self.wire.ready(50):
                 if self.request != request:
                     raise EOFError("the cell that asked has ended")
+                if self.interrupts.reported != reported:  # in another thread, or a handler of the user's took it
+                    raise EOFError("interrupted")
             frame = self.interrupts.shielded(self.wire.recv)
             if frame[0] == W.INPUT_REPLY:
                 return frame[2]

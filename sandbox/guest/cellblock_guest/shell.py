@@ -57,6 +57,7 @@ class ZMQInteractiveShell(InteractiveShell):
     inspector_class = Any()
 
     in_main_thread = True  # False in the shell of a subshell
+    value_wanted = False  # also as data
     implementation = "ipython"
     implementation_version = release.version
 
@@ -498,6 +499,7 @@ class ZMQInteractiveShell(InteractiveShell):
         self.execution_count = metadata.get("execution_count") or self.execution_count
         self._errors_sent, self._last_traceback, self._display_error = 0, None, None
         self._in_callback = False
+        self.value_wanted = metadata.get("value")
         try:
             result = guest.interrupts.run(
                 guest.aio.run_plain, self._run, content["code"], store, silent, True, metadata.get("cell_id")

@@ -160,7 +160,7 @@ class WireDisplayHook(DisplayHook):
             if self.exec_result is not None:
                 self.exec_result.result = result
             if data:
-                shell.guest.send_result(data, metadata)
+                shell.guest.send_result(shell.guest.with_value(data, result) if shell.value_wanted else data, metadata)
                 shell.remember_output("execute_result", data)
                 shell.history_manager.output_hist_reprs[shell.cell_number] = data.get("text/plain", "")
         finally:

@@ -121,22 +121,34 @@ class Subshell(Lane):
         self.asked = False  # and does: the question is open
         self.clicks = self.used = 0  # interrupts; each allows another question in the place of an open one
         self.answers = SimpleQueue()
+        self._question = threading.RLock()
         self.beside = _Beside(self)
         self.guest.output.wake()  # its thread is not to be born of a cell's, see context.patch_threads
 
-    def ask(self, question):
-        """For input(): what the client answers."""
+    def ask(self, question, calls=b""):
+        """For input() and host tools (calls): what the client answers. Also for threads of the cell's."""
+        while not self._question.acquire(True, _LOOK):
+            pass
+        try:
+            return self._ask(question, calls)
+        finally:
+            self._question.release()
+
+    def _ask(self, question, calls):
+        request, clicks, mine = self.request, self.clicks, get_ident() == self.thread.ident
         if not self.asked or self.used < self.clicks:
             while not self.answers.empty():  # to a question that was interrupted
                 self.answers.get()
             self.guest.output.flush()
             self.used += self.asked
             self.asked = True
-            self.guest.wire.send(W.LANE_INPUT, self.request, question)
+            self.guest.wire.send(W.LANE_INPUT, request, question, calls)
         while True:
             try:
                 answer = self.answers.get(timeout=_LOOK)
             except Empty:
+                if not mine and (self.clicks != clicks or self.request != request or not self.asks):
+                    raise EOFError("interrupted, or its cell has ended") from None
                 continue
             self.asked = False
             return answer
@@ -234,7 +246,7 @@ class Subshell(Lane):
         if kind == W.EXECUTE:
             self.asks, self.used, self.aio.executing = metadata.get("allow_stdin"), self.clicks, True
             try:
-                return W.LANE_REPLY, self.guest.run_in_subshell(self.shell, request, loads(content), metadata)
+                return W.LANE_REPLY, self.guest.run_in_subshell(self, request, loads(content), metadata)
             finally:
                 self.asks = self.asked = self.aio.executing = False
         self.guest.handle_comm(self.interrupts, self.aio, kind, request, content, metadata, buffers)

@@ -269,6 +269,8 @@ class Twins:
         self.woken = True
         guest.output.after_thaw()
         guest.prompt.after_thaw()
+        if guest.tools:
+            guest.tools.after_thaw()
         guest.interrupts.pending = guest.interrupts.late = False
         guest.interrupts.pid, guest.interrupts.reported = os.getpid(), 0
         self.process.thaw()

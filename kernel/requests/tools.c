@@ -1,0 +1,39 @@
+/* cellblock_tools_request: which functions of the client's the cells of its session may call. Trust domain: supervisor.
+ * What is done with them is in tools.c. Cells that arrive later have them: so it need not wait for those before it. */
+#include "router.h"
+#include "requests.h"
+
+void cb_request_tools(struct cb_kernel *k, struct cb_request *r)
+{
+	size_t half = k->policy->limit_message / 2, max = half < CB_TOOLS_BYTES ? half : CB_TOOLS_BYTES;
+	struct cb_toolset *set = NULL;
+	char what[256] = "out of memory", text[64];
+
+	if (k->bash) {
+		cb_request_malformed(k, r, "a kernel for cells of bash calls no host tools");
+		cb_request_free(r);
+		return;
+	}
+	if (r->session.data == NULL || r->session.len > CB_TOOLS_SESSION_ID) {
+		cb_request_malformed(k, r, "header.session: text of at most %d bytes is needed, for tools belong to it",
+				     CB_TOOLS_SESSION_ID - 2);
+		cb_request_free(r);
+		return;
+	}
+	int c = cb_tools_parse(r->content, max, &set, what, sizeof(what));
+	size_t count = c == 0 ? set->count : 0;
+
+	if (c == 0)
+		c = cb_tools_register(&k->tools, r->session, set);
+	if (c < 0) {
+		cb_request_malformed(k, r, "%s", what);
+		cb_request_free(r);
+		return;
+	}
+	int n = snprintf(text, sizeof(text), "{\"status\":\"ok\",\"tools\":%zu}", count);
+
+	cb_bracket_begin(k, r);
+	cb_reply(k, r, (struct cb_span){ text, (size_t)n });
+	cb_bracket_end(k, r);
+	cb_request_free(r);
+}

@@ -1,0 +1,488 @@
+/* Host tools: what sessions have registered, what cells call, what clients answer.
+ *
+ * Trust domain: supervisor; parses what clients and the guest say, after the strict scan. Invariants: the guest calls
+ * only what the cell's own session had registered when the cell arrived; ids are given here, once, and no guest says
+ * one; each call is answered at most once, by the client that was asked; all lists are bounded. Arguments and results
+ * pass as bytes.
+ *
+ * Callers: requests/tools.c (registering), requests/execute.c (a cell arrives), requests/stdin.c (calls and answers),
+ * failure.c and lanes_say.c (what had been called).
+ */
+#include "tools.h"
+
+#include <cellblock/error.h>
+#include <cellblock/json_scan.h>
+#include <cellblock/json_write.h>
+#include <inttypes.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "message.h"
+
+/* ---- registering ---- */
+
+void cb_toolset_unref(struct cb_toolset *t)
+{
+	if (t == NULL || --t->refs > 0)
+		return;
+	cb_buf_release(&t->session);
+	cb_buf_release(&t->list);
+	free(t->name);
+	free(t);
+}
+
+static bool letter(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+
+static bool good_name(const char *name)
+{
+	if (!letter(name[0]) || strcmp(name, "_") == 0 || strncmp(name, "__", 2) == 0)
+		return false;
+	for (; *name != '\0'; name++)
+		if (!letter(*name) && !(*name >= '0' && *name <= '9'))
+			return false;
+	return true;
+}
+
+/* Decoded, with its NUL; CB_E_TOO_BIG if it does not fit. */
+static int decode_name(struct cb_span raw, char ret_name[CB_TOOL_NAME])
+{
+	CB_AUTO_BUF text = CB_BUF_INIT(CB_TOOL_NAME - 1);
+	int r = cb_json_string_decode(raw, &text);
+
+	if (r < 0)
+		return r;
+	memset(ret_name, 0, CB_TOOL_NAME);
+	if (text.len > 0)
+		memcpy(ret_name, text.data, text.len);
+	return 0;
+}
+
+static int find_name(const struct cb_toolset *t, const char *name)
+{
+	for (size_t i = 0; i < t->count; i++)
+		if (strcmp(t->name[i], name) == 0)
+			return (int)i;
+	return CB_E_UNKNOWN;
+}
+
+static int parse_tool(struct cb_toolset *t, struct cb_span element, char *ret_what, size_t size)
+{
+	struct cb_json_field f[] = {
+		{ .name = "name", .types = CB_JSON_STRING, .required = true },
+		{ .name = "description", .types = CB_JSON_STRING | CB_JSON_NULL },
+		{ .name = "inputSchema", .types = CB_JSON_OBJECT | CB_JSON_NULL },
+		{ .name = "awaitable", .types = CB_JSON_BOOL | CB_JSON_NULL },
+	};
+	struct cb_json_error e = { 0 };
+	char name[CB_TOOL_NAME];
+	int r = cb_json_scan_object(element.data, element.len, f, 4, &e);
+
+	if (r < 0) {
+		snprintf(ret_what, size, "tools[%zu]%s%s: %s", t->count, e.field != NULL ? "." : "",
+			 e.field != NULL ? e.field : "", e.reason);
+		return r;
+	}
+	if (decode_name(f[0].ret, name) < 0 || strlen(name) == 0 || !good_name(name)) {
+		snprintf(ret_what, size,
+			 "tools[%zu].name: a Python name of at most %d ASCII characters is allowed, not \"_\", and no "
+			 "two underscores in front",
+			 t->count, CB_TOOL_NAME - 1);
+		return CB_E_SYNTAX;
+	}
+	if (find_name(t, name) >= 0) {
+		snprintf(ret_what, size, "tools[%zu].name: \"%s\" is there twice", t->count, name);
+		return CB_E_SYNTAX;
+	}
+	memcpy(t->name[t->count++], name, sizeof(name));
+	return 0;
+}
+
+static int parse_list(struct cb_toolset *t, struct cb_span list, char *ret_what, size_t size)
+{
+	struct cb_span rest = list, element;
+	enum cb_json_type type;
+
+	for (size_t i = 0; cb_json_next_element(&rest, &element, &type); i++) {
+		int r = CB_E_SYNTAX;
+
+		if (i == CB_TOOLS_MAX)
+			snprintf(ret_what, size, "tools: at most %d are allowed", CB_TOOLS_MAX);
+		else
+			r = parse_tool(t, element, ret_what, size);
+		if (r < 0)
+			return r;
+	}
+	return cb_buf_append(&t->list, list.data, list.len);
+}
+
+int cb_tools_parse(struct cb_span content, size_t max_bytes, struct cb_toolset **ret_set, char *ret_what, size_t size)
+{
+	struct cb_json_field f[] = {
+		{ .name = "tools", .types = CB_JSON_ARRAY, .elements = CB_JSON_OBJECT, .required = true },
+	};
+	struct cb_json_error e = { 0 };
+	int r = cb_json_scan_object(content.data, content.len, f, 1, &e);
+
+	if (r < 0) {
+		snprintf(ret_what, size, "content: %s%s%s at byte %zu", e.field != NULL ? e.field : "",
+			 e.field != NULL ? ": " : "", e.reason, e.offset);
+		return r;
+	}
+	if (f[0].ret.len > max_bytes) {
+		snprintf(ret_what, size, "tools: %zu bytes are more than the %zu that are allowed", f[0].ret.len,
+			 max_bytes);
+		return CB_E_TOO_BIG;
+	}
+	struct cb_toolset *t = calloc(1, sizeof(*t));
+
+	if (t == NULL)
+		return -ENOMEM;
+	*t = (struct cb_toolset){ .refs = 1,
+				  .session = CB_BUF_INIT(CB_TOOLS_SESSION_ID),
+				  .list = CB_BUF_INIT(max_bytes),
+				  .name = calloc(CB_TOOLS_MAX, CB_TOOL_NAME) };
+	r = t->name != NULL ? parse_list(t, f[0].ret, ret_what, size) : -ENOMEM;
+	if (r < 0) {
+		cb_toolset_unref(t);
+		return r;
+	}
+	*ret_set = t;
+	return 0;
+}
+
+static bool is_of(const struct cb_toolset *t, struct cb_span session)
+{
+	return t->session.len == session.len && memcmp(t->session.data, session.data, session.len) == 0;
+}
+
+/* Takes the session's set out of its place; NULL if it has none. */
+static struct cb_toolset *take_out(struct cb_tools *tools, struct cb_span session)
+{
+	for (size_t i = 0; i < CB_TOOLS_SESSIONS && tools->set[i] != NULL; i++) {
+		struct cb_toolset *t = tools->set[i];
+
+		if (!is_of(t, session))
+			continue;
+		memmove(&tools->set[i], &tools->set[i + 1], (CB_TOOLS_SESSIONS - i - 1) * sizeof(t));
+		tools->set[CB_TOOLS_SESSIONS - 1] = NULL;
+		return t;
+	}
+	return NULL;
+}
+
+static void put_first(struct cb_tools *tools, struct cb_toolset *t)
+{
+	cb_toolset_unref(tools->set[CB_TOOLS_SESSIONS - 1]);
+	memmove(&tools->set[1], &tools->set[0], (CB_TOOLS_SESSIONS - 1) * sizeof(t));
+	tools->set[0] = t;
+}
+
+int cb_tools_register(struct cb_tools *tools, struct cb_span session, struct cb_toolset *set)
+{
+	int r = cb_buf_append(&set->session, session.data, session.len);
+
+	if (r < 0) {
+		cb_toolset_unref(set);
+		return r;
+	}
+	cb_toolset_unref(take_out(tools, session));
+	if (set->count > 0)
+		put_first(tools, set);
+	else
+		cb_toolset_unref(set);
+	return 0;
+}
+
+struct cb_toolset *cb_tools_find(struct cb_tools *tools, struct cb_span session)
+{
+	struct cb_toolset *t = session.data != NULL && tools->set[0] != NULL ? take_out(tools, session) : NULL;
+
+	if (t != NULL)
+		put_first(tools, t);
+	return t;
+}
+
+void cb_tools_release(struct cb_tools *tools)
+{
+	for (size_t i = 0; i < CB_TOOLS_SESSIONS; i++)
+		cb_toolset_unref(tools->set[i]);
+	memset(tools->set, 0, sizeof(tools->set));
+}
+
+/* ---- a cell and its calls ---- */
+
+struct cb_calls *cb_calls_new(struct cb_tools *tools, const struct cb_request *cell)
+{
+	struct cb_toolset *t = cell->execute.allow_stdin ? cb_tools_find(tools, cell->session) : NULL;
+	struct cb_calls *c = t != NULL ? calloc(1, sizeof(*c)) : NULL;
+
+	if (c == NULL)
+		return NULL;
+	c->set = t;
+	t->refs++;
+	return c;
+}
+
+void cb_calls_free(struct cb_calls *c)
+{
+	if (c == NULL)
+		return;
+	cb_toolset_unref(c->set);
+	free(c->call);
+	free(c);
+}
+
+/* Room for one more round of calls: the oldest are forgotten. */
+static int make_room(struct cb_calls *c)
+{
+	size_t room = CB_CALLS_TOLD + CB_CALLS_TOGETHER, drop;
+
+	if (c->call == NULL)
+		c->call = calloc(room, sizeof(*c->call));
+	if (c->call == NULL)
+		return -ENOMEM;
+	if (c->count <= CB_CALLS_TOLD)
+		return 0;
+	drop = c->count - CB_CALLS_TOLD;
+	memmove(c->call, c->call + drop, CB_CALLS_TOLD * sizeof(*c->call));
+	c->count = CB_CALLS_TOLD;
+	c->forgotten += drop;
+	return 0;
+}
+
+static int take_call(struct cb_tools *tools, struct cb_calls *c, struct cb_span element, struct cb_buf *out,
+		     const char **ret_reason)
+{
+	struct cb_json_field f[] = {
+		{ .name = "tool", .types = CB_JSON_STRING, .required = true },
+		{ .name = "args", .types = CB_JSON_ARRAY, .required = true },
+		{ .name = "kwargs", .types = CB_JSON_OBJECT, .required = true },
+		{ .name = "id", .forbidden = true },
+	};
+	struct cb_json_error e = { 0 };
+	char name[CB_TOOL_NAME];
+	int r = cb_json_scan_object(element.data, element.len, f, 4, &e), tool;
+
+	*ret_reason = r == CB_E_DENIED ? "a call of a host tool with an id of its own" : e.reason;
+	if (r < 0)
+		return r;
+	*ret_reason = "a call of a host tool that this client has not registered";
+	tool = decode_name(f[0].ret, name) < 0 ? CB_E_UNKNOWN : find_name(c->set, name);
+	if (tool < 0)
+		return CB_E_DENIED;
+	c->call[c->count++] = (struct cb_call){ .id = ++tools->last_call, .tool = (uint32_t)tool };
+	c->asked++;
+	*ret_reason = "calls of host tools that do not fit into memory";
+	return cb_buf_printf(out, "%s{\"id\":\"%" PRIu64 "\",\"tool\":\"%s\",\"args\":%.*s,\"kwargs\":%.*s}",
+			     c->asked > 1 ? "," : "", tools->last_call, name, (int)f[1].ret.len, f[1].ret.data,
+			     (int)f[2].ret.len, f[2].ret.data);
+}
+
+int cb_calls_ask(struct cb_tools *tools, struct cb_calls *c, struct cb_span metadata, struct cb_buf *out,
+		 const char **ret_reason)
+{
+	struct cb_json_field f[] = {
+		{ .name = "calls", .types = CB_JSON_ARRAY, .elements = CB_JSON_OBJECT },
+	};
+	struct cb_span rest, element;
+	struct cb_json_error e = { 0 };
+	enum cb_json_type type;
+	int r = metadata.len > 0 ? cb_json_scan_object(metadata.data, metadata.len, f, 1, &e) : 0;
+
+	if (c != NULL)
+		c->asked = 0;
+	*ret_reason = e.reason;
+	if (r < 0 || f[0].ret.data == NULL)
+		return r < 0 ? r : cb_buf_append_str(out, "{}");
+	*ret_reason = "a call of a host tool where none is registered";
+	if (c == NULL)
+		return CB_E_DENIED;
+	*ret_reason = "calls of host tools that do not fit into memory";
+	r = make_room(c);
+	if (r == 0)
+		r = cb_buf_append_str(out, "{\"cellblock\":{\"calls\":[");
+	for (rest = f[0].ret; r == 0 && cb_json_next_element(&rest, &element, &type);) {
+		*ret_reason = "too many calls of host tools at a time";
+		r = c->asked < CB_CALLS_TOGETHER ? take_call(tools, c, element, out, ret_reason) : CB_E_TOO_BIG;
+	}
+	if (r < 0)
+		return r;
+	*ret_reason = "a question with no call of a host tool in it";
+	return c->asked > 0 ? cb_buf_append_str(out, "]}}") : CB_E_DENIED;
+}
+
+/* ---- answers ---- */
+
+/* An id as we write it: digits. 0 = it is none. */
+static uint64_t id_of(struct cb_span raw)
+{
+	uint64_t id = 0;
+
+	if (raw.len < 3 || raw.len > 20 || raw.data[1] == '0')
+		return 0;
+	for (size_t i = 1; i + 1 < raw.len; i++) {
+		if (raw.data[i] < '0' || raw.data[i] > '9')
+			return 0;
+		id = 10 * id + (uint64_t)(raw.data[i] - '0');
+	}
+	return id;
+}
+
+static struct cb_call *find_call(struct cb_calls *c, uint64_t id)
+{
+	for (size_t i = c->count; i > 0; i--)
+		if (c->call[i - 1].id == id)
+			return &c->call[i - 1];
+	return NULL;
+}
+
+struct answer {
+	struct cb_span result[CB_CALLS_TOGETHER]; /* raw value of ok or error; data NULL = none */
+	bool failed[CB_CALLS_TOGETHER];
+	size_t found, known; /* of what was asked; of calls there ever were */
+};
+
+static bool good_error(struct cb_span raw)
+{
+	struct cb_json_field f[] = {
+		{ .name = "type", .types = CB_JSON_STRING, .required = true },
+		{ .name = "message", .types = CB_JSON_STRING, .required = true },
+	};
+
+	return cb_json_scan_object(raw.data, raw.len, f, 2, NULL) == 0;
+}
+
+static void take_result(struct cb_tools *tools, struct cb_calls *c, struct cb_span element, struct answer *a)
+{
+	struct cb_json_field f[] = {
+		{ .name = "id", .types = CB_JSON_STRING, .required = true },
+		{ .name = "ok", .types = CB_JSON_ANY },
+		{ .name = "error", .types = CB_JSON_OBJECT },
+	};
+	bool good = cb_json_scan_object(element.data, element.len, f, 3, NULL) == 0 &&
+		    (f[1].ret.data != NULL) != (f[2].ret.data != NULL) &&
+		    (f[2].ret.data == NULL || good_error(f[2].ret));
+	uint64_t id = good ? id_of(f[0].ret) : 0;
+	struct cb_call *call = id != 0 ? find_call(c, id) : NULL;
+
+	a->known += id != 0 && id <= tools->last_call;
+	if (call == NULL || call->completed)
+		return;
+	call->completed = true;
+	size_t at = (size_t)(call - c->call), first = c->count - c->asked;
+
+	if (at < first) /* of an earlier question: too late */
+		return;
+	a->result[at - first] = f[1].ret.data != NULL ? f[1].ret : f[2].ret;
+	a->failed[at - first] = f[1].ret.data == NULL;
+	a->found++;
+}
+
+int cb_calls_fail(struct cb_buf *out, const char *what, const char *reason)
+{
+	int r = cb_buf_append_str(out, "{\"error\":\"the client's answer ");
+
+	if (r == 0)
+		r = cb_json_write_escaped(out, what, strlen(what));
+	if (r == 0)
+		r = cb_json_write_escaped(out, reason, strlen(reason));
+	return r == 0 ? cb_buf_append_str(out, "\"}") : r;
+}
+
+static int write_results(const struct cb_calls *c, const struct answer *a, struct cb_buf *out)
+{
+	int r = cb_buf_append_str(out, "{\"results\":[");
+
+	for (size_t i = 0; r == 0 && i < c->asked; i++) {
+		struct cb_span s = a->result[i];
+
+		r = cb_buf_append_str(out, i > 0 ? "," : "");
+		if (r == 0)
+			r = cb_buf_append_str(out, s.data == NULL    ? "null"
+						   : a->failed[i] ? "{\"error\":"
+								     : "{\"ok\":");
+		if (r == 0 && s.data != NULL)
+			r = cb_buf_append(out, s.data, s.len);
+		if (r == 0 && s.data != NULL)
+			r = cb_buf_append_str(out, "}");
+	}
+	return r == 0 ? cb_buf_append_str(out, "]}") : r;
+}
+
+int cb_calls_answer(struct cb_tools *tools, struct cb_calls *c, struct cb_span value, struct cb_buf *out)
+{
+	CB_AUTO_BUF text = CB_BUF_INIT(value.len + 1);
+	struct cb_json_field f[] = {
+		{ .name = "results", .types = CB_JSON_ARRAY, .required = true },
+	};
+	struct cb_json_error e = { 0 };
+	struct cb_span rest, element;
+	enum cb_json_type type;
+	struct answer a = { 0 };
+	int r = cb_json_string_decode(value, &text);
+
+	if (r == 0)
+		r = cb_buf_append(&text, "", 1); /* so that there are bytes to look at */
+	if (r < 0)
+		return r;
+	r = cb_json_scan_object(text.data, text.len - 1, f, 1, &e);
+	if (r < 0)
+		return cb_calls_fail(out, e.field != NULL ? "lacks the list of results: " : "is refused: ", e.reason);
+	for (rest = f[0].ret; cb_json_next_element(&rest, &element, &type);)
+		if (type == CB_JSON_OBJECT)
+			take_result(tools, c, element, &a);
+	if (a.found == 0 && a.known > 0)
+		return CB_E_UNKNOWN;
+	if (a.found == 0)
+		return cb_calls_fail(out, "has no result of this call", "");
+	return write_results(c, &a, out);
+}
+
+void cb_calls_over(struct cb_calls *c)
+{
+	if (c != NULL)
+		c->asked = 0;
+}
+
+/* ---- telling ---- */
+
+void cb_calls_write(const struct cb_calls *c, struct cb_buf *out)
+{
+	if (c == NULL || c->count == 0)
+		return;
+	size_t first = c->count > CB_CALLS_TOLD ? c->count - CB_CALLS_TOLD : 0;
+
+	for (size_t i = first; i < c->count; i++)
+		(void)cb_buf_printf(out, "%s{\"id\":\"%" PRIu64 "\",\"tool\":\"%s\",\"completed\":%s}",
+				    i == first ? ",\"calls\":[" : ",", c->call[i].id, c->set->name[c->call[i].tool],
+				    c->call[i].completed ? "true" : "false");
+	(void)cb_buf_append_str(out, "]");
+}
+
+void cb_calls_tell(const struct cb_calls *c, char *text, size_t size)
+{
+	size_t at = strlen(text), room = 400, told = 0, completed = 0;
+
+	for (size_t i = 0; c != NULL && i < c->count; i++)
+		completed += c->call[i].completed;
+	if (completed == 0)
+		return;
+	at += (size_t)snprintf(text + at, size - at, "; host tools had completed, and that is not undone:");
+	for (size_t i = c->count; i > 0 && room > 0 && at < size; i--) {
+		const struct cb_call *call = &c->call[i - 1];
+
+		if (!call->completed)
+			continue;
+		int n = snprintf(text + at, size - at, "%s %s (call %" PRIu64 ")", told > 0 ? "," : "",
+				 c->set->name[call->tool], call->id);
+
+		room = (size_t)n < room ? room - (size_t)n : 0;
+		at += (size_t)n;
+		told++;
+	}
+	if (at < size && told < completed + c->forgotten)
+		snprintf(text + at, size - at, " and %" PRIu64 " before", completed + c->forgotten - told);
+}
