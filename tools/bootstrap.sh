@@ -133,6 +133,17 @@ install_kernel() {
 	quietly kernelspec "$VENV/bin/cellblock" install --sys-prefix --python "$VENV/bin/python" || exit 1
 }
 
+# The Python client, from where it lies: what is edited there counts at once.
+install_client() {
+	local stamp
+	stamp=$(cksum <"$ROOT/clients/python/pyproject.toml")
+	[ "$(cat "$VENV/.client" 2>/dev/null)" = "$stamp" ] && return 0
+	say "installing the Python client into .venv"
+	quietly client "$VENV/bin/python" -m pip install --disable-pip-version-check --no-deps --no-build-isolation \
+		--editable "$ROOT/clients/python" || exit 1
+	printf '%s\n' "$stamp" >"$VENV/.client"
+}
+
 bootstrap() {
 	install_packages
 	want_packages $OPTIONAL
@@ -140,4 +151,5 @@ bootstrap() {
 	find_cmake
 	build "$1"
 	install_kernel "$1"
+	install_client
 }

@@ -1,0 +1,110 @@
+"""What can go wrong, as exceptions. All are CellblockError.
+
+A cell that fails raises nothing unless `check=True` was given: the Result says what happened.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Mapping, Optional
+
+if TYPE_CHECKING:
+    from ._result import Result
+
+
+class CellblockError(Exception):
+    """Base of all errors of this package."""
+
+
+class SandboxError(CellblockError):
+    """The sandbox itself failed: no program, no jail, a dead kernel, a lost connection. Not the fault of a cell."""
+
+
+class SandboxClosedError(SandboxError):
+    """The sandbox was closed, or never started."""
+
+
+class ForkError(SandboxError):
+    """A sandbox was used in a process that was forked after its start. Make a new one there."""
+
+
+class PolicyError(CellblockError, ValueError):
+    """The policy, or a limit given as a keyword, is wrong. The text is the kernel's own where it found it."""
+
+
+class CellError(CellblockError):
+    """A cell failed and `check=True` was given. `result` is what `run` would have returned."""
+
+    def __init__(self, result: Result) -> None:
+        self.result = result
+        error = result.error
+        super().__init__(f"{error.name}: {error.value}" if error else "the cell did not run")
+
+
+class RequestError(CellblockError):
+    """The kernel refused a request. `name` is the kernel's word for the reason, `content` the whole reply."""
+
+    def __init__(self, name: str, text: str, content: Optional[Mapping[str, Any]] = None) -> None:
+        self.name, self.text, self.content = name, text, dict(content or {})
+        super().__init__(f"{name}: {text}" if text else name)
+
+
+class CheckpointError(RequestError):
+    """A checkpoint, rollback or branch could not be made."""
+
+
+class BusyError(RequestError):
+    """The kernel is busy with something that excludes the request (KernelBusyError)."""
+
+
+class CommandError(RequestError):
+    """A command of `run_command` was ended: at its timeout, or by an interrupt.
+
+    `stdout`, `stderr` are what it had written, `usage` what it had used.
+    """
+
+    @property
+    def stdout(self) -> str:
+        return str(self.content.get("stdout", ""))
+
+    @property
+    def stderr(self) -> str:
+        return str(self.content.get("stderr", ""))
+
+
+class CommandTimeoutError(CommandError, TimeoutError):
+    """A command of `run_command` ran longer than its timeout."""
+
+
+class ToolError(CellblockError):
+    """A host tool is defined or used wrongly, on the host's side."""
+
+
+# The names that the kernel gives to errors of files are Python's own.
+FILE_ERRORS: dict[str, type[OSError]] = {
+    "FileNotFoundError": FileNotFoundError,
+    "IsADirectoryError": IsADirectoryError,
+    "NotADirectoryError": NotADirectoryError,
+    "PermissionError": PermissionError,
+    "FileExistsError": FileExistsError,
+    "FileTooLargeError": OSError,
+    "OSError": OSError,
+}
+
+_BY_NAME: dict[str, type[RequestError]] = {
+    "CheckpointError": CheckpointError,
+    "KernelBusyError": BusyError,
+    "CommandTimeoutError": CommandTimeoutError,
+}
+
+_INFRASTRUCTURE = {"IsolationError", "KernelDiedError", "JobLostError", "WireError", "DeadKernelError"}
+
+
+def from_reply(content: Mapping[str, Any]) -> Exception:
+    """The exception for a reply whose status is not ok."""
+    name = str(content.get("ename") or content.get("status") or "Error")
+    text = str(content.get("evalue") or "")
+    if name in FILE_ERRORS:
+        return FILE_ERRORS[name](text)
+    if name in _INFRASTRUCTURE:
+        return SandboxError(f"{name}: {text}")
+    return _BY_NAME.get(name, RequestError)(name, text, content)

@@ -1,0 +1,19 @@
+"""The package is typed: mypy --strict has nothing to say."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "clients/python"
+
+
+@pytest.mark.once
+def test_mypy_strict(tmp_path):
+    pytest.importorskip("mypy")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), "--config-file", "pyproject.toml"],
+        cwd=PACKAGE, capture_output=True, text=True, timeout=250,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
