@@ -16,7 +16,7 @@ VALUE_MIME = "application/vnd.cellblock.value+json"
 Fault = Literal["code", "limit", "infrastructure"]
 
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-Z\\-_]")
-_DTYPE = re.compile(r"[<>|=]?[?bBhHiIlLqQefdgFDGSUVmM][0-9]*(\[[0-9]*[a-zA-Z]+\])?|[<>|=][biufcmMSUV][0-9]+(\[[0-9]*[a-zA-Z]+\])?")
+_DTYPE = re.compile(r"[<>|=]?[biufcmMSUV?][0-9]*(\[[0-9]*[a-zA-Z]+\])?")
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml")
 
 
