@@ -1,5 +1,6 @@
 """Runs code in jailed Jupyter kernels: `with Sandbox("agent") as sb: sb.run("1 + 1").value`."""
 
+from ._async import AsyncBranch, AsyncSandbox
 from ._errors import (
     BusyError,
     CellblockError,
@@ -14,26 +15,40 @@ from ._errors import (
     SandboxError,
     ToolError,
 )
+from ._files import AsyncFile, Change, Entry
+from ._kernel import AsyncKernel, Kernel
+from ._policy import Policy
 from ._result import Array, CommandResult, ErrorInfo, Event, Image, Result, Usage
+from ._sync import Branch, Sandbox
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Array",
+    "AsyncBranch",
+    "AsyncFile",
+    "AsyncKernel",
+    "AsyncSandbox",
+    "Branch",
     "BusyError",
     "CellError",
     "CellblockError",
+    "Change",
     "CheckpointError",
     "CommandError",
     "CommandResult",
     "CommandTimeoutError",
+    "Entry",
     "ErrorInfo",
     "Event",
     "ForkError",
     "Image",
+    "Kernel",
+    "Policy",
     "PolicyError",
     "RequestError",
     "Result",
+    "Sandbox",
     "SandboxClosedError",
     "SandboxError",
     "ToolError",

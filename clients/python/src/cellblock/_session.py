@@ -1,18 +1,30 @@
 """One kernel, spoken to from one event loop: the engine below AsyncSandbox and Sandbox.
 
 Invariants: used from the loop that started it, and from the process; each request ends, by its reply, by an error
-when the kernel or the connection is gone, or by the caller's cancellation.
+when the kernel or the connection is gone, or by the caller's cancellation. Cells of one line (the main one, or a
+branch) run one after the other, so that an interrupt is never another cell's.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import contextvars
+import json
+import os
+import uuid
 from typing import Any, Awaitable, Callable, Mapping, NamedTuple, Optional, Sequence
 
+from ._errors import ForkError, SandboxClosedError, SandboxError, ToolError, from_reply
 from ._result import Event, Result
+from ._run import Run
+from ._wire import Message, Transport, new_message
 
 Calls = Callable[[list[dict[str, Any]]], Awaitable[list[dict[str, Any]]]]
 Input = Callable[[str, bool], Awaitable[str]]
+
+SILENCE = 30.0  # seconds without an answer after which the kernel is asked whether it is there
+END_OF_FILE = "\x04"  # what input() takes for an end of file
 
 serving: contextvars.ContextVar[Optional["Serving"]] = contextvars.ContextVar("cellblock_serving", default=None)
 
@@ -32,15 +44,178 @@ class Reply(NamedTuple):
     buffers: list[bytes]
 
 
+class Connected(NamedTuple):
+    """What `connect` made: the way to the kernel, how to end it, and how it ended if it did."""
+
+    transport: Transport
+    end: Callable[[bool], Awaitable[None]]  # True: it has been asked to shut down
+    why: Callable[[], str]
+    pidfd: int = -1
+    owned: bool = True
+
+
 class Session:
     """One kernel. `on_calls` answers host tool calls, `on_input` questions of `input()`; both run in the loop.
 
     `on_calls(calls)` gets the list of `input_request.metadata.cellblock.calls` and returns the list of results,
     `{"id", "ok"}` or `{"id", "error": {"type", "message"}}`; while it runs, `serving` says which run calls.
+    Each of `on_started` is awaited when the kernel has started, and again after a restart.
     """
 
-    on_calls: Optional[Calls] = None
-    on_input: Optional[Input] = None
+    def __init__(self, connect: Callable[[], Awaitable[Connected]], grace: float = 5.0) -> None:
+        self._connect, self.grace = connect, grace
+        self.on_calls: Optional[Calls] = None
+        self.on_input: Optional[Input] = None
+        self.on_started: list[Callable[[], Awaitable[None]]] = []
+        self.info: dict[str, Any] = {}
+        self.connected: Optional[Connected] = None
+        self.id = uuid.uuid4().hex
+        self._pid = os.getpid()
+        self._closed = False
+        self._lost: Optional[str] = None
+        self._pending: dict[str, asyncio.Future[Message]] = {}
+        self._runs: dict[str, Run] = {}
+        self._lines: dict[Optional[str], asyncio.Lock] = {}
+        self._asked: dict[str, asyncio.Task[None]] = {}
+        self._loop: Optional[asyncio.AbstractEventLoop] = None
+
+    # Start and end
+
+    async def start(self) -> None:
+        """Starts or connects; raises SandboxError where no kernel answers. Nothing is left behind then."""
+        self.check_process()
+        self._loop = asyncio.get_running_loop()
+        self._lost, self._closed = None, False
+        self.connected = await self._connect()
+        try:
+            if self.connected.pidfd >= 0:
+                self._loop.add_reader(self.connected.pidfd, self._process_ended, self.connected)
+            opening = asyncio.ensure_future(self.connected.transport.open(self._receive, self._gone))
+            await self._or_lost(opening)
+            self.info = (await self.request("kernel_info_request", {}, channel="control")).content
+            for hook in self.on_started:
+                await hook()
+        except BaseException:
+            await self.close(asked=False)
+            raise
+
+    async def _or_lost(self, task: asyncio.Future[None], within: float = 60.0) -> None:
+        """Waits for the task, as long as the kernel is there."""
+        lost = self._pending["start"] = asyncio.get_running_loop().create_future()
+        if self._lost is not None:
+            lost.set_exception(SandboxError(self._lost))
+        try:
+            await asyncio.wait({task, lost}, timeout=within, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                task.result()
+            elif lost.done():
+                lost.result()
+            else:
+                raise SandboxError(f"the kernel did not answer within {within:g} seconds")
+        finally:
+            self._pending.pop("start", None)
+            if lost.done() and not lost.cancelled():
+                lost.exception()
+            task.cancel()
+
+    async def close(self, *, asked: bool = True) -> None:
+        """Ends a kernel that was started by this session, and leaves one that was connected to alone."""
+        connected, self.connected = self.connected, None
+        self._closed = True
+        if connected is None:
+            return
+        ask = asked and self._lost is None and connected.owned
+        try:
+            if ask:
+                with contextlib.suppress(Exception):
+                    connected.transport.send("control", self._message("shutdown_request", {"restart": False}))
+            self._forget(connected)
+            self._fail("the sandbox was closed", SandboxClosedError)
+        finally:
+            # however often the caller gives up waiting, no process is left
+            ending = asyncio.ensure_future(self._end(connected, ask))
+            await asyncio.shield(ending)
+
+    async def _end(self, connected: Connected, asked: bool) -> None:
+        try:
+            await connected.end(asked)
+        finally:
+            await connected.transport.close()
+
+    def _forget(self, connected: Connected) -> None:
+        if connected.pidfd >= 0 and self._loop is not None:
+            self._loop.remove_reader(connected.pidfd)
+
+    async def restart(self) -> None:
+        """A new kernel in place of the old one, with nothing of it."""
+        self.check_process()
+        if self.connected is not None and not self.connected.owned:
+            raise SandboxError("this kernel was connected to, not started here: restart it where it was started")
+        await self.close()
+        self._lines.clear()
+        await self.start()
+
+    def check_process(self) -> None:
+        """ForkError in a child of the process that made this."""
+        if os.getpid() != self._pid:
+            raise ForkError(
+                f"this sandbox belongs to process {self._pid}, and this is its child {os.getpid()}: a kernel's "
+                "connection can't be shared. Make a new Sandbox after the fork."
+            )
+
+    def check(self) -> Transport:
+        """The way to the kernel; an error that says why there is none."""
+        self.check_process()
+        if self._lost is not None:
+            raise SandboxError(self._lost)
+        if self.connected is None:
+            raise SandboxClosedError("the sandbox is closed" if self._closed else "the sandbox was not started")
+        if self._loop is not asyncio.get_running_loop():
+            raise SandboxError("the sandbox was started in another event loop: use it there, or start it here")
+        return self.connected.transport
+
+    def _process_ended(self, connected: Connected) -> None:
+        self._forget(connected)
+        self._gone(connected.why())
+
+    def _gone(self, why: str) -> None:
+        if self._lost is None and self.connected is not None:
+            self._lost = why
+            self._fail(why, SandboxError)
+
+    def _fail(self, why: str, kind: type[SandboxError]) -> None:
+        for future in list(self._pending.values()):
+            if not future.done():
+                future.set_exception(kind(why))
+        for run in list(self._runs.values()):
+            if not run.done.done():
+                run.done.set_exception(kind(why))
+
+    # Messages
+
+    def _message(
+        self,
+        msg_type: str,
+        content: Mapping[str, Any],
+        metadata: Optional[Mapping[str, Any]] = None,
+        buffers: Sequence[bytes] = (),
+        subshell: Optional[str] = None,
+    ) -> Message:
+        return new_message(msg_type, content, self.id, metadata=metadata, buffers=buffers, subshell=subshell)
+
+    def _receive(self, channel: str, m: Message) -> None:
+        run = self._runs.get(m.parent_id)
+        if channel == "stdin":
+            if m.type == "input_request" and run is not None:
+                task = asyncio.get_running_loop().create_task(self._answer(run.id, m))
+                self._asked[str(m.header.get("msg_id"))] = task
+                task.add_done_callback(lambda t: self._asked.pop(str(m.header.get("msg_id")), None))
+        elif run is not None:
+            run.receive(channel, m)
+        elif channel in ("shell", "control"):
+            future = self._pending.get(m.parent_id)
+            if future is not None and not future.done():
+                future.set_result(m)
 
     async def request(
         self,
@@ -53,7 +228,71 @@ class Session:
         subshell: Optional[str] = None,
     ) -> Reply:
         """Sends a request and waits for its reply. Raises what the reply says where its status is not ok."""
-        raise NotImplementedError
+        transport = self.check()
+        message = self._message(msg_type, content, metadata, buffers, subshell)
+        msg_id = str(message.header["msg_id"])
+        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._pending[msg_id] = future
+        try:
+            transport.send(channel, message)
+            reply = await self._answered(future)
+        finally:
+            self._pending.pop(msg_id, None)
+        if reply.content.get("status", "ok") != "ok":
+            raise from_reply(reply.content)
+        return Reply(reply.content, reply.metadata, reply.buffers)
+
+    async def _answered(self, future: asyncio.Future[Message]) -> Message:
+        """Waits for the future. A kernel whose end this process can't see is asked now and then whether it is there."""
+        while not future.done():
+            watched = self.connected is not None and self.connected.pidfd >= 0
+            await asyncio.wait({future}, timeout=None if watched else SILENCE)
+            if not future.done():
+                await self._ask_whether_there()
+        return future.result()
+
+    async def _ask_whether_there(self) -> None:
+        message = self._message("kernel_info_request", {})
+        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._pending[str(message.header["msg_id"])] = future
+        try:
+            self.check().send("control", message)
+            await asyncio.wait({future}, timeout=SILENCE)
+            if not future.done():
+                self._gone(f"the kernel has not answered for {SILENCE:g} seconds")
+        finally:
+            self._pending.pop(str(message.header["msg_id"]), None)
+            future.cancel()
+
+    async def _answer(self, run: str, m: Message) -> None:
+        """Answers a question of a cell: calls of host tools, or of `input()`."""
+        said = m.metadata.get("cellblock")
+        calls = said.get("calls") if isinstance(said, dict) else None
+        if isinstance(calls, list):
+            value = await self._called(run, [c for c in calls if isinstance(c, dict)])
+        elif self.on_input is not None:
+            try:
+                value = await self.on_input(str(m.content.get("prompt", "")), m.content.get("password") is True)
+            except Exception:
+                value = END_OF_FILE
+        else:
+            value = END_OF_FILE
+        with contextlib.suppress(SandboxError):
+            reply = self._message("input_reply", {"status": "ok", "value": value})
+            self.check().send("stdin", reply._replace(parent=m.header))
+
+    async def _called(self, run: str, calls: list[dict[str, Any]]) -> str:
+        serving.set(Serving(self, run))
+        try:
+            if self.on_calls is None:
+                raise ToolError("this client has no tools")
+            results = await self.on_calls(calls)
+            return json.dumps({"results": results}, allow_nan=False)
+        except Exception as e:  # whatever a tool does: the cell gets an answer
+            error = {"type": type(e).__name__, "message": str(e)}
+            return json.dumps({"results": [{"id": c.get("id"), "error": error} for c in calls]})
+
+    # Cells
 
     async def run(
         self,
@@ -62,6 +301,81 @@ class Session:
         metadata: Optional[Mapping[str, Any]] = None,
         on_event: Optional[Callable[[Event], None]] = None,
         subshell: Optional[str] = None,
+        store_history: bool = True,
+        keep: Optional[Callable[[Result], None]] = None,
     ) -> Result:
-        """Runs a cell to its end. Cancelling it interrupts the cell and waits at most `grace` seconds for the end."""
-        raise NotImplementedError
+        """Runs a cell to its end. Cancelling it interrupts the cell and waits at most `grace` seconds for the end.
+
+        `keep` gets the result also where the run is cancelled or the kernel is lost: what there is by then.
+        """
+        now = serving.get()
+        if now is not None and now.session is self:
+            raise ToolError("a host tool can't run code in the sandbox that is calling it: that cell waits for the tool")
+        transport = self.check()
+        async with self._lines.setdefault(subshell, asyncio.Lock()):
+            message = self._message(
+                "execute_request",
+                {
+                    "code": code,
+                    "silent": False,
+                    "store_history": store_history,
+                    "user_expressions": {},
+                    "allow_stdin": self.on_calls is not None or self.on_input is not None,
+                    "stop_on_error": False,
+                },
+                {"cellblock": dict(metadata or {})},
+                subshell=subshell,
+            )
+            run = Run(str(message.header["msg_id"]), subshell, on_event)
+            self._runs[run.id] = run
+            result: Optional[Result] = None
+            try:
+                transport.send("shell", message)
+                await self._to_the_end(run)
+                result = run.result()
+            except asyncio.CancelledError:
+                await self._stop(run, subshell)
+                result = run.result(partial=not run.done.done())
+                raise
+            except SandboxError as e:
+                result = run.result(partial=True, lost=str(e))
+                raise
+            finally:
+                self._runs.pop(run.id, None)
+                if keep is not None and result is not None:
+                    keep(result)
+            return result
+
+    async def _to_the_end(self, run: Run) -> None:
+        while not run.done.done():
+            watched = self.connected is not None and self.connected.pidfd >= 0
+            await asyncio.wait({run.done}, timeout=None if watched else SILENCE)
+            if not run.done.done():
+                await self._ask_whether_there()
+        run.done.result()
+
+    async def _stop(self, run: Run, subshell: Optional[str]) -> None:
+        """Interrupts a run whose caller waits no more; after the grace once more, which is the hard stop."""
+
+        async def interrupted() -> None:
+            await run.started.wait()  # an interrupt from before a cell's start is not for it
+            run.interrupted = True
+            await self.interrupt(subshell)
+            await asyncio.wait({run.done})
+
+        if run.done.done() or self._lost is not None or self.connected is None:
+            return
+        with contextlib.suppress(asyncio.TimeoutError, SandboxError):
+            await asyncio.wait_for(interrupted(), self.grace)
+        if not run.done.done() and self.connected is not None:
+            with contextlib.suppress(SandboxError):
+                message = self._message("interrupt_request", {}, subshell=subshell)
+                self.check().send("control", message)
+        if run.done.done() and not run.done.cancelled():
+            run.done.exception()
+
+    async def interrupt(self, subshell: Optional[str] = None) -> None:
+        """Interrupts the running cell of the main line, or of a branch; and the commands of `run_command`."""
+        for run in self._runs.values():
+            run.interrupted = run.interrupted or run.line == subshell
+        await self.request("interrupt_request", {}, channel="control", subshell=subshell)

@@ -1,0 +1,416 @@
+"""AsyncSandbox: a jailed kernel for asyncio programs."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from typing import (
+    Any, AsyncIterator, Awaitable, Callable, Dict, List, Mapping, Optional, Sequence, Union,
+)
+
+from ._errors import CellError, CheckpointError, PolicyError, SandboxError, ToolError
+from ._files import AsyncFile, Change, Entry, Files
+from ._kernel import AsyncKernel
+from ._launch import Process, find_binary, interpreter_arguments
+from ._policy import Policy, Size
+from ._result import CommandResult, Event, Result, Usage
+from ._session import Connected, Input, Reply, Session
+from ._values import check_name, code_to_set
+from ._wire import ZmqTransport
+
+OnOutput = Callable[[str], Any]
+
+
+class AsyncRunner:
+    """What a sandbox and a branch of it have in common: cells, variables, interrupts.
+
+    `last` is the result of the latest cell, also that of a run that was cancelled: what there was by then.
+    """
+
+    _session: Session
+    _subshell: Optional[str] = None
+    last: Optional[Result] = None
+
+    async def _ready(self) -> Session:
+        return self._session
+
+    def _keep(self, result: Result) -> None:
+        self.last = result
+
+    async def _run(
+        self, code: str, timeout: Optional[float], env: Optional[Mapping[str, str]],
+        on_event: Optional[Callable[[Event], None]] = None, store_history: bool = True,
+    ) -> Result:
+        session, metadata = await self._ready(), {"value": True}  # type: Session, Dict[str, Any]
+        if timeout is not None:
+            if not timeout > 0:
+                raise ValueError(f"timeout is {timeout!r}: allowed are seconds above 0; None is the policy's limit")
+            metadata["timeout"] = timeout
+        if env:
+            metadata["env"] = {str(k): str(v) for k, v in env.items()}
+        keep = self._keep if store_history else None
+        return await session.run(
+            code, metadata=metadata, on_event=on_event, subshell=self._subshell, store_history=store_history, keep=keep
+        )
+
+    async def run(
+        self, code: str, *, timeout: Optional[float] = None, env: Optional[Mapping[str, str]] = None,
+        on_output: Optional[OnOutput] = None, check: bool = False,
+    ) -> Result:
+        """Runs a cell and gives what it gave.
+
+        `timeout`: seconds of wall time for this cell; it can lower the policy's limit, not raise it. `env`: variables
+        in os.environ while it runs. `on_output`: called (awaited if it is async) with each piece of stdout and stderr.
+        `check`: raise CellError where it fails. Cancelling interrupts the cell, waits at most the grace, and keeps the
+        variables; what there was by then is in `last`. SandboxError: the kernel is gone.
+        """
+        if on_output is None:
+            result = await self._run(code, timeout, env)
+        else:
+            async for event in self.stream(code, timeout=timeout, env=env):
+                if event.kind in ("stdout", "stderr"):
+                    told = on_output(event.text)
+                    if inspect.isawaitable(told):
+                        await told
+                elif event.result is not None:
+                    result = event.result
+        if check and not result.ok:
+            raise CellError(result)
+        return result
+
+    async def stream(
+        self, code: str, *, timeout: Optional[float] = None, env: Optional[Mapping[str, str]] = None
+    ) -> AsyncIterator[Event]:
+        """Runs a cell and gives its output as it comes; the last event has kind "end" and the result.
+
+        Leaving the loop early interrupts the cell. `timeout` in seconds and `env` as in `run`.
+        """
+        queue: asyncio.Queue[Optional[Event]] = asyncio.Queue()
+        task = asyncio.ensure_future(self._run(code, timeout, env, queue.put_nowait))
+        task.add_done_callback(lambda t: queue.put_nowait(None))
+        try:
+            while True:
+                event = await queue.get()
+                if event is None:
+                    break
+                yield event
+            yield Event("end", result=await task)
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+
+    async def set(self, name: str, value: Any) -> None:
+        """Gives a variable a value: JSON, bytes, or a numpy array. TypeError for what is none of these."""
+        result = await self._run(code_to_set(name, value), None, None, store_history=False)
+        if not result.ok:
+            raise CellError(result)
+
+    async def get(self, name: str) -> Any:
+        """A variable's value: JSON, bytes, or a numpy array. KeyError: no such variable. TypeError: none of these."""
+        result = await self._run(check_name(name), None, None, store_history=False)
+        if result.error is not None and result.error.name == "NameError":
+            raise KeyError(name)
+        if not result.ok:
+            raise CellError(result)
+        if not result.has_value and result.repr is None:
+            return None
+        if not result.has_value:
+            raise TypeError(f"{name} is neither JSON nor bytes nor a numpy array; its text: {result.repr!r:.200}")
+        return result.value
+
+    async def interrupt(self) -> None:
+        """Interrupts what runs, as Ctrl-C does: the cell ends with KeyboardInterrupt and keeps its variables."""
+        await (await self._ready()).interrupt(self._subshell)
+
+
+class AsyncBranch(AsyncRunner):
+    """A copy of a sandbox's state that runs beside it, with variables of its own. Files are shared.
+
+    A cell that fails for good ends its branch. Use it by `async with`, which closes it.
+    """
+
+    def __init__(self, sandbox: AsyncSandbox, name: Optional[str]) -> None:
+        self._sandbox, self._name, self.closed = sandbox, name, False
+
+    async def _ready(self) -> Session:
+        if self._subshell is None:
+            if self.closed:
+                raise SandboxError("the branch is closed")
+            self._session = await self._sandbox._ready()
+            content = {} if self._name is None else {"from": self._name}
+            reply = await self._session.request("cellblock_branch_request", content)
+            self._subshell = str(reply.content["subshell_id"])
+        return self._session
+
+    async def __aenter__(self) -> AsyncBranch:
+        await self._ready()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends the branch with all that it has started, unless it was adopted."""
+        self.closed = True
+        subshell, self._subshell = self._subshell, None
+        if subshell is not None and subshell != self._sandbox._subshell:
+            try:
+                await self._session.request("delete_subshell_request", {"subshell_id": subshell}, channel="control")
+            except (SandboxError, CheckpointError):
+                pass
+
+
+class AsyncSandbox(AsyncRunner):
+    """A jailed Python for programs with asyncio: `async with AsyncSandbox("agent") as sb: await sb.run("1 + 1")`.
+
+    The keywords are those of `Policy`; `policy` holds all other keys. A sandbox starts at `async with`, `start()`, or
+    its first use, and belongs to the event loop of that moment. `tools`: functions of this program that cells may
+    call. `on_input(prompt, password)`: async, answers `input()`. `python`: the interpreter to jail. `grace`: seconds
+    that a cancelled run may take to end (the policy's `timeout.grace` bounds what follows a limit).
+    """
+
+    def __init__(
+        self, base: Union[None, str, Policy] = None, *, memory: Optional[Size] = None, cpu: Optional[float] = None,
+        timeout: Optional[float] = None, workspace: Optional[Union[str, "os.PathLike[str]"]] = None,
+        network: Union[None, bool, str, Sequence[str]] = None, imports: Optional[Sequence[str]] = None,
+        policy: Optional[Mapping[str, Any]] = None, tools: Sequence[Any] = (), on_input: Optional[Input] = None,
+        python: Optional[str] = None, binary: Optional[str] = None, grace: float = 5.0,
+    ) -> None:
+        if isinstance(base, Policy):
+            if any(v is not None for v in (memory, cpu, timeout, workspace, network, imports, policy)):
+                raise PolicyError("give either a Policy or keywords, not both: dataclasses.replace() changes a Policy")
+            self.policy = base
+        else:
+            self.policy = Policy(base, memory, cpu, timeout, workspace, network, imports, dict(policy or {}))
+        self._python, self._binary = python, binary
+        self._make(self._launch, tools, on_input, grace)
+
+    def _make(
+        self, connect: Callable[[], Awaitable[Connected]], tools: Sequence[Any], on_input: Optional[Input], grace: float
+    ) -> None:
+        self._process: Optional[Process] = None
+        self._session = Session(connect, grace)
+        self._session.on_input = on_input
+        self._session.on_started.append(self._check_jail)
+        self._tools = list(tools)
+        self._starting: Optional[asyncio.Lock] = None
+        self._subshell, self._ended = None, False
+        self._part = 1 << 20
+        if self._tools:
+            self._bind_tools()
+
+    def _bind_tools(self) -> None:
+        raise ToolError("host tools are not built yet")
+
+    @classmethod
+    def connect(
+        cls, where: Union[str, "os.PathLike[str]"], *, token: Optional[str] = None, kernel_name: str = "cellblock",
+        tools: Sequence[Any] = (), on_input: Optional[Input] = None, grace: float = 5.0,
+    ) -> AsyncSandbox:
+        """A sandbox in a kernel that runs elsewhere, or that a server starts.
+
+        `where`: a connection file (a path, or a name in Jupyter's runtime folder), the URL of a Jupyter server or
+        kernel gateway, which starts a kernel called `kernel_name` and stops it at the end, or the URL of a kernel
+        there (…/api/kernels/ID), which is left running. `token`: the server's, where the URL has none.
+        """
+        from ._connect import connector
+
+        self = cls.__new__(cls)
+        self.policy, self._python, self._binary = Policy(), None, None
+        self._make(connector(os.fspath(where), token, kernel_name), tools, on_input, grace)
+        return self
+
+    async def _launch(self) -> Connected:
+        binary = find_binary(self._binary)
+        arguments = [*interpreter_arguments(binary, self._python), *self.policy.arguments()]
+        loop = asyncio.get_running_loop()
+        starting = loop.run_in_executor(None, Process, arguments, binary)
+        try:
+            p = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            starting.add_done_callback(lambda f: None if f.cancelled() or f.exception() else f.result().release())
+            raise
+        self._process = p
+        return Connected(ZmqTransport(p.connection), p.end, p.how_it_ended, p.pidfd)
+
+    async def _check_jail(self) -> None:
+        """A kernel whose jail can't be built starts all the same, and says why to whoever asks."""
+        try:
+            reply = await self._session.request("cellblock_usage_request", {}, channel="control")
+        except SandboxError as e:
+            text = str(e)
+            raise (PolicyError if "Step: policy" in text or "policy:" in text else SandboxError)(text) from None
+        limits = reply.content.get("limits")
+        most = limits.get("message") if isinstance(limits, dict) else None
+        if type(most) is int and most > 0:
+            self._part = max(16384, min(1 << 20, most // 4))
+
+    async def start(self) -> AsyncSandbox:
+        """Starts the kernel, unless it runs. PolicyError or SandboxError says why it can't."""
+        await self._ready()
+        return self
+
+    async def _ready(self) -> Session:
+        self._session.check_process()
+        if self._session.connected is None and not self._ended:
+            if self._starting is None:
+                self._starting = asyncio.Lock()
+            async with self._starting:
+                if self._session.connected is None and not self._ended:
+                    await self._session.start()
+        return self._session
+
+    async def __aenter__(self) -> AsyncSandbox:
+        return await self.start()
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends the sandbox. What was not committed of an overlay workspace is gone. It can be called again."""
+        self._ended = True
+        await self._session.close()
+
+    @property
+    def kernel(self) -> AsyncKernel:
+        """The kernel below, for experts: `km` and `kc` of jupyter_client, `pid`, `connection_file`, `session`."""
+        return AsyncKernel(self._session, self._process)
+
+    async def _ask(self, msg_type: str, content: Mapping[str, Any], channel: str = "shell") -> Reply:
+        return await (await self._ready()).request(msg_type, content, channel=channel)
+
+    # Going back, and trying things
+
+    def _main_line(self, what: str) -> None:
+        if self._subshell is not None:
+            raise CheckpointError("CheckpointError", f"no {what} in a branch that was adopted; rollback(name) leaves it")
+
+    async def checkpoint(self, name: str) -> Dict[str, Any]:
+        """Keeps the state under a name: `memory_bytes`, `duration_s` that Python stood still, `execution_count`."""
+        self._main_line("checkpoint")
+        return (await self._ask("cellblock_checkpoint_request", {"name": name})).content
+
+    async def checkpoints(self) -> List[Dict[str, Any]]:
+        """The named states: `name`, `execution_count`, `memory_bytes`, `created`."""
+        return list((await self._ask("cellblock_list_checkpoints_request", {})).content.get("checkpoints") or [])
+
+    async def delete_checkpoint(self, name: str) -> None:
+        """Forgets a named state. CheckpointError: there is none."""
+        await self._ask("cellblock_delete_checkpoint_request", {"name": name})
+
+    async def rollback(self, name: Optional[str] = None) -> List[int]:
+        """Goes back to a named state, or to before the last cell. Gives the numbers of the cells that are undone."""
+        if name is None:
+            self._main_line("rollback to before the last cell")
+        reply = await self._ask("cellblock_rollback_request", {} if name is None else {"name": name})
+        adopted, self._subshell = self._subshell, None
+        if adopted is not None:
+            await self._ask("delete_subshell_request", {"subshell_id": adopted}, "control")
+        return list(reply.content.get("undone") or [])
+
+    def branch(self, name: Optional[str] = None) -> AsyncBranch:
+        """A copy of the named state, or of the present one, that runs beside this one. Use it by `async with`."""
+        self._main_line("branch")
+        return AsyncBranch(self, name)
+
+    async def adopt(self, branch: AsyncBranch) -> AsyncSandbox:
+        """Goes on with a branch's state: from here on cells of this sandbox run there. Gives this sandbox.
+
+        What the main line had stays aside; rollback(name) leaves the branch. A branch has no checkpoints of its own.
+        """
+        if branch._sandbox is not self or branch.closed:
+            raise CheckpointError("CheckpointError", "only an open branch of this sandbox can be adopted")
+        await branch._ready()
+        before, self._subshell = self._subshell, branch._subshell
+        if before is not None and before != self._subshell:
+            await self._ask("delete_subshell_request", {"subshell_id": before}, "control")
+        return self
+
+    async def reset(self) -> None:
+        """A new Python in a new jail: no variable, file of /tmp, environment or history is left, checkpoints neither.
+
+        The workspace is empty again with mode `tmpfs`, as the folder is with `overlay`; with `rw` it stays as it is.
+        """
+        self._subshell = None
+        await self._ready()
+        await self._session.restart()
+
+    # Files and commands
+
+    @property
+    def _files(self) -> Files:
+        return Files(self._ready, self._part)
+
+    def open(
+        self, path: Union[str, "os.PathLike[str]"], mode: str = "r", *, encoding: str = "utf-8"
+    ) -> AsyncFile:
+        """A file of the workspace, as cells see it: `async with sb.open("a.txt") as f: await f.read()`.
+
+        `mode` as for Python's open. Errors are Python's own: FileNotFoundError, PermissionError …
+        """
+        return AsyncFile(self._files, os.fspath(path), mode, encoding)
+
+    async def read_file(self, path: Union[str, "os.PathLike[str]"]) -> bytes:
+        """All bytes of a file of the workspace."""
+        return await self._files.read(os.fspath(path))
+
+    async def write_file(self, path: Union[str, "os.PathLike[str]"], data: Union[str, bytes]) -> None:
+        """Makes or replaces a file of the workspace, and the folders above it. Text is written as UTF-8."""
+        await self._files.write(os.fspath(path), data.encode() if isinstance(data, str) else data)
+
+    async def list_files(self, path: Union[str, "os.PathLike[str]"] = ".") -> List[Entry]:
+        """What is in a folder of the workspace, in no order; sizes in bytes."""
+        return await self._files.list(os.fspath(path))
+
+    async def delete_file(self, path: Union[str, "os.PathLike[str]"], *, recursive: bool = False) -> int:
+        """Deletes a file, or with `recursive` a folder and all in it. Gives the number of entries."""
+        return await self._files.delete(os.fspath(path), recursive)
+
+    async def clear_workspace(self, *, everything: bool = False) -> None:
+        """Empties a workspace that is temporary (`tmpfs`), drops the changes of an `overlay`.
+
+        Dropping an overlay's changes restarts Python: variables are lost. A workspace that is a folder of yours
+        (`rw`) is emptied only with `everything=True`: its files are deleted; what is protected stays.
+        """
+        await self._files.clear(everything)
+
+    async def changes(self) -> List[Change]:
+        """What an overlay workspace changed, beside the folder that it shows."""
+        return await self._files.changes("changes")
+
+    async def commit(self) -> List[Change]:
+        """Writes an overlay's changes to the folder that it shows. Gives what was written, and what was skipped."""
+        return await self._files.changes("commit")
+
+    async def run_command(
+        self, argv: Sequence[str], *, timeout: Optional[float] = None, cwd: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None, stdin: Union[None, str, bytes] = None, check: bool = False,
+    ) -> CommandResult:
+        """Runs a program in the jail, beside the cells; no shell is involved unless `argv` names one.
+
+        `timeout`: seconds, at most the policy's `timeout.cell`; then CommandTimeoutError, which has what was written.
+        `check`: subprocess.CalledProcessError where it does not exit with 0. FileNotFoundError: no such program.
+        """
+        if isinstance(argv, (str, bytes)):
+            raise TypeError("argv is a list of words, as in ['git', 'status']")
+        content: Dict[str, Any] = {"argv": [os.fspath(a) for a in argv]}
+        content.update({k: v for k, v in (("timeout", timeout), ("cwd", cwd)) if v is not None})
+        if env:
+            content["env"] = dict(env)
+        if isinstance(stdin, str):
+            content["stdin"] = stdin
+        buffers = [stdin] if isinstance(stdin, bytes) else []
+        reply = await (await self._ready()).request("cellblock_run_request", content, buffers=buffers)
+        c = reply.content
+        done = CommandResult(c["returncode"], c["stdout"], c["stderr"], c.get("limit"), Usage.of(c.get("usage")))
+        if check and done.returncode != 0:
+            import subprocess
+
+            raise subprocess.CalledProcessError(done.returncode, list(argv), done.stdout, done.stderr)
+        return done
+
+    async def usage(self) -> Dict[str, Any]:
+        """What the whole jail uses and may use now (docs/messages.md, "cellblock_usage_request")."""
+        return (await self._ask("cellblock_usage_request", {}, "control")).content

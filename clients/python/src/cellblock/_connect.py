@@ -1,0 +1,224 @@
+"""Kernels that run elsewhere: by a connection file, or behind a Jupyter server or kernel gateway.
+
+The server's websocket speaks `v1.kernel.websocket.jupyter.org` (binary), or JSON where it does not know that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import urllib.parse
+import uuid
+from typing import Any, Awaitable, Callable, Dict, List, Mapping, Optional
+
+from ._errors import SandboxError
+from ._session import Connected
+from ._wire import Lost, Message, Receive, ZmqTransport, from_json, to_json
+
+V1 = "v1.kernel.websocket.jupyter.org"
+
+
+def connector(where: str, token: Optional[str], kernel_name: str) -> Callable[[], Awaitable[Connected]]:
+    """What makes the way to the kernel that `where` names."""
+    if urllib.parse.urlsplit(where).scheme in ("http", "https"):
+        server = Server(where, token)
+
+        async def by_server() -> Connected:
+            owned = server.kernel is None
+            kernel = await server.start(kernel_name) if server.kernel is None else server.kernel
+            transport = WebSocket(server, kernel)
+
+            async def end(asked: bool) -> None:
+                if owned:
+                    await server.stop(kernel)
+
+            return Connected(transport, end, lambda: "the server has ended the connection", owned=owned)
+
+        return by_server
+
+    async def by_file() -> Connected:
+        async def end(asked: bool) -> None:
+            return None
+
+        transport = ZmqTransport(read_connection_file(where))
+        return Connected(transport, end, lambda: "the kernel is gone", owned=False)
+
+    return by_file
+
+
+def read_connection_file(where: str) -> Dict[str, Any]:
+    """The connection file of this path, or of this name in Jupyter's runtime folder."""
+    path = where
+    if not os.path.exists(path):
+        from jupyter_client.connect import find_connection_file
+
+        try:
+            path = find_connection_file(where)
+        except OSError:
+            raise SandboxError(
+                f"there is no connection file {where!r}, neither here nor in Jupyter's runtime folder. "
+                "`cellblock list --json` names those of the kernels that run."
+            ) from None
+    try:
+        with open(path, encoding="utf-8") as f:
+            said = json.load(f)
+        if not isinstance(said, dict) or not said.get("shell_port"):
+            raise ValueError("it names no ports")
+    except (OSError, ValueError) as e:
+        raise SandboxError(f"{path} is no connection file of a kernel: {e}") from None
+    if said.get("transport", "tcp") == "ipc" and not said.get("ip"):
+        said["ip"] = os.path.splitext(path)[0] + "-ipc"
+    return said
+
+
+class Server:
+    """The REST interface of a Jupyter server or gateway: starts and stops kernels."""
+
+    def __init__(self, url: str, token: Optional[str]) -> None:
+        parts = urllib.parse.urlsplit(url)
+        query = urllib.parse.parse_qs(parts.query)
+        self._token = token if token is not None else (query.get("token") or [""])[0]
+        path, found, kernel = parts.path.partition("/api/kernels/")
+        self.kernel: Optional[str] = kernel.strip("/").split("/")[0] if found else None
+        self.base = f"{parts.scheme}://{parts.netloc}{path.rstrip('/')}"
+
+    def headers(self) -> Dict[str, str]:
+        return {"Authorization": f"token {self._token}"} if self._token else {}
+
+    async def _rest(self, method: str, path: str, body: Optional[Mapping[str, Any]] = None) -> Any:
+        from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
+
+        request = HTTPRequest(
+            self.base + path, method, self.headers(), None if body is None else json.dumps(body).encode(),
+            request_timeout=60, allow_nonstandard_methods=True,
+        )
+        try:
+            reply = await AsyncHTTPClient().fetch(request)
+            return json.loads(reply.body) if reply.body else None
+        except HTTPClientError as e:
+            said = e.response.body.decode("utf-8", "replace")[:300] if e.response is not None and e.response.body else ""
+            hint = " Give its token: connect(url, token=…)." if e.code in (401, 403) else ""
+            raise SandboxError(f"{self.base} answered {method} {path} with {e.code}: {said or e.message}.{hint}") from None
+        except (OSError, ValueError, asyncio.TimeoutError) as e:
+            raise SandboxError(f"{self.base} does not answer: {e}") from None
+
+    async def start(self, kernel_name: str) -> str:
+        """Starts a kernel; gives its id."""
+        return str((await self._rest("POST", "/api/kernels", {"name": kernel_name}))["id"])
+
+    async def stop(self, kernel: str) -> None:
+        """Ends a kernel."""
+        await self._rest("DELETE", f"/api/kernels/{kernel}")
+
+
+class WebSocket:
+    """The channels of a kernel behind a server."""
+
+    def __init__(self, server: Server, kernel: str) -> None:
+        self._server, self._kernel, self._socket = server, kernel, None  # type: Server, str, Any
+        self._binary, self._reader = False, None  # type: bool, Optional[asyncio.Task[None]]
+        self._queue: asyncio.Queue[Any] = asyncio.Queue()
+        self._writer: Optional[asyncio.Task[None]] = None
+
+    async def open(self, receive: Receive, lost: Lost) -> None:
+        from tornado.httpclient import HTTPClientError, HTTPRequest
+        from tornado.websocket import websocket_connect
+
+        url = f"ws{self._server.base[4:]}/api/kernels/{self._kernel}/channels?session_id={uuid.uuid4().hex}"
+        try:
+            request = HTTPRequest(url, headers=self._server.headers(), connect_timeout=60)
+            self._socket = await websocket_connect(request, subprotocols=[V1], max_message_size=1 << 30)
+        except (OSError, HTTPClientError) as e:
+            raise SandboxError(f"{self._server.base} gives no websocket for kernel {self._kernel}: {e}") from None
+        self._binary = self._socket.selected_subprotocol == V1
+        self._reader = asyncio.ensure_future(self._read(receive, lost))
+        self._writer = asyncio.ensure_future(self._write(lost))
+
+    async def _read(self, receive: Receive, lost: Lost) -> None:
+        while True:
+            data = await self._socket.read_message()
+            if data is None:
+                lost("the server has closed the connection to the kernel")
+                return
+            try:
+                channel, message = unpack_v1(data) if self._binary else unpack_json(data)
+            except (ValueError, LookupError, TypeError, RecursionError):
+                continue
+            receive(channel, message)
+
+    async def _write(self, lost: Lost) -> None:
+        from tornado.websocket import WebSocketClosedError
+
+        while True:
+            data = await self._queue.get()
+            try:
+                await self._socket.write_message(data, binary=isinstance(data, bytes))
+            except WebSocketClosedError:
+                lost("the server has closed the connection to the kernel")
+                return
+
+    def send(self, channel: str, message: Message) -> None:
+        self._queue.put_nowait(pack_v1(channel, message) if self._binary else pack_json(channel, message))
+
+    async def close(self) -> None:
+        for task in (self._reader, self._writer):
+            if task is not None:
+                task.cancel()
+        if self._socket is not None:
+            self._socket.close()
+
+
+def pack_v1(channel: str, m: Message) -> bytes:
+    """Number of offsets, offsets, then the channel, four parts of JSON, and the buffers."""
+    parts = [channel.encode(), to_json(m.header), to_json(m.parent), to_json(m.metadata), to_json(m.content), *m.buffers]
+    offsets = [8 * (len(parts) + 2)]
+    for part in parts:
+        offsets.append(offsets[-1] + len(part))
+    return b"".join(n.to_bytes(8, "little") for n in (len(offsets), *offsets)) + b"".join(parts)
+
+
+def unpack_v1(data: Any) -> "tuple[str, Message]":
+    """ValueError where these bytes are no such message."""
+    if not isinstance(data, bytes) or len(data) < 8:
+        raise ValueError("not binary")
+    count = int.from_bytes(data[:8], "little")
+    if not 6 <= count <= len(data) // 8:
+        raise ValueError("too few parts")
+    at = [int.from_bytes(data[8 * i : 8 * i + 8], "little") for i in range(1, count + 1)]
+    parts: List[bytes] = [data[a:b] for a, b in zip(at, at[1:])]
+    header, parent, metadata, content = (from_json(p) for p in parts[1:5])
+    return parts[0].decode(), Message(header, parent, metadata, content, parts[5:])
+
+
+def pack_json(channel: str, m: Message) -> Any:
+    """As text; with buffers as one binary message: offsets of 4 bytes, the JSON, the buffers."""
+    said = to_json(
+        {"channel": channel, "header": m.header, "parent_header": m.parent, "metadata": m.metadata, "content": m.content}
+    )
+    if not m.buffers:
+        return said.decode()
+    parts = [said, *m.buffers]
+    offsets = [4 * (len(parts) + 1)]
+    for part in parts[:-1]:
+        offsets.append(offsets[-1] + len(part))
+    return b"".join(n.to_bytes(4, "big") for n in (len(parts), *offsets)) + b"".join(parts)
+
+
+def unpack_json(data: Any) -> "tuple[str, Message]":
+    """The reverse of `pack_json`."""
+    buffers: List[bytes] = []
+    if isinstance(data, bytes):
+        count = int.from_bytes(data[:4], "big")
+        if not 1 <= count < len(data) // 4:
+            raise ValueError("too few parts")
+        at = [int.from_bytes(data[4 * i : 4 * i + 4], "big") for i in range(1, count + 1)] + [len(data)]
+        parts = [data[a:b] for a, b in zip(at, at[1:])]
+        data, buffers = parts[0], parts[1:]
+    said = from_json(data if isinstance(data, bytes) else data.encode())
+    header, parent, metadata, content = (
+        said.get(k) or {} for k in ("header", "parent_header", "metadata", "content")
+    )
+    if not all(isinstance(part, dict) for part in (header, parent, metadata, content)):
+        raise ValueError("a part is no object")
+    return str(said.get("channel", "")), Message(header, parent, metadata, content, buffers)

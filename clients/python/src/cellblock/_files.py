@@ -1,0 +1,251 @@
+"""Files of a workspace, through the kernel: what cells see, and nothing else of this machine.
+
+Invariant: paths are judged inside the jail, never here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+from typing import Any, AsyncIterator, Awaitable, Callable, List, NamedTuple, Optional, Sequence
+
+from ._errors import RequestError
+from ._session import Reply, Session
+
+_MODES = {"r", "w", "a", "x"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """What is in a folder: `type` is "file", "folder", "link", "pipe", "socket" or "device"; `size` in bytes."""
+
+    name: str
+    type: str
+    size: int = 0
+    mtime: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """What an overlay changed: `change` is "added", "modified", "deleted", "skipped" or "failed" (with a `reason`)."""
+
+    path: str
+    change: str
+    type: str = ""
+    size: int = 0
+    reason: Optional[str] = None
+
+
+def _pick(kind: Any, said: object) -> Any:
+    """A dataclass from an object of the reply; keys that are not known are left out."""
+    known = {f.name for f in dataclasses.fields(kind)}
+    return kind(**{k: v for k, v in said.items() if k in known}) if isinstance(said, dict) else None
+
+
+class Mode(NamedTuple):
+    """What the letters of an open mode ask for."""
+
+    letter: str
+    text: bool
+    plus: bool
+
+    @classmethod
+    def of(cls, mode: str) -> Mode:
+        """ValueError for what Python's open would refuse."""
+        letters = [c for c in mode if c in _MODES]
+        wrong = set(mode) - _MODES - set("bt+") or len(set(mode)) != len(mode) or {"b", "t"} <= set(mode)
+        if len(letters) != 1 or wrong:
+            raise ValueError(f"invalid mode: {mode!r}")
+        return cls(letters[0], "b" not in mode, "+" in mode)
+
+
+class Files:
+    """Requests about files, one part after the other where they are large."""
+
+    def __init__(self, ready: Callable[[], Awaitable[Session]], part: int) -> None:
+        self._ready, self.part = ready, part
+
+    async def ask(self, op: str, path: Optional[str] = None, buffers: Sequence[bytes] = (), **more: Any) -> Reply:
+        content = {"op": op, **({} if path is None else {"path": path}), **more}
+        return await (await self._ready()).request("cellblock_file_request", content, buffers=buffers)
+
+    async def read_at(self, path: str, offset: int, length: int) -> bytes:
+        reply = await self.ask("read", path, offset=offset, length=min(length, self.part))
+        return reply.buffers[0] if reply.buffers else b""
+
+    async def size(self, path: str) -> int:
+        return int((await self.ask("read", path, offset=0, length=0)).content["size"])
+
+    async def read(self, path: str, offset: int = 0, length: int = -1) -> bytes:
+        parts: List[bytes] = []
+        while length != 0:
+            data = await self.read_at(path, offset, self.part if length < 0 else length)
+            if not data:
+                break
+            parts.append(data)
+            offset += len(data)
+            length -= len(data) if length > 0 else 0
+        return b"".join(parts)
+
+    async def write(self, path: str, data: bytes) -> None:
+        await self.ask("write", path, [data[: self.part]], parents=True)
+        for start in range(self.part, len(data), self.part):
+            await self.ask("write", path, [data[start : start + self.part]], append=True)
+
+    async def write_at(self, path: str, data: bytes, offset: Optional[int]) -> None:
+        for start in range(0, len(data), self.part):
+            where = {"append": True} if offset is None else {"offset": offset + start}
+            await self.ask("write", path, [data[start : start + self.part]], **where)
+
+    async def begin(self, path: str, mode: Mode) -> None:
+        """What open does before the first byte: the file is there, or made, or emptied."""
+        if mode.letter == "r":
+            await self.size(path)
+        elif mode.letter == "a":
+            await self.ask("write", path, [b""], append=True)
+        else:
+            if mode.letter == "x":
+                with contextlib.suppress(FileNotFoundError):
+                    await self.size(path)
+                    raise FileExistsError(f"{path} exists")
+            await self.ask("write", path, [b""])
+
+    async def list(self, path: str) -> List[Entry]:
+        reply = await self.ask("list", path)
+        return [e for e in (_pick(Entry, said) for said in reply.content.get("entries") or []) if e is not None]
+
+    async def delete(self, path: str, recursive: bool) -> int:
+        return int((await self.ask("delete", path, recursive=recursive)).content["deleted"])
+
+    async def changes(self, op: str) -> List[Change]:
+        reply = await self.ask(op)
+        return [c for c in (_pick(Change, said) for said in reply.content.get("changes") or []) if c is not None]
+
+    async def clear(self, everything: bool) -> None:
+        if everything:
+            await self.ask("clean", ".")
+            return
+        try:
+            await self.ask("clean")
+        except (RequestError, OSError):
+            if not await self._is_overlay():
+                raise
+            await self.ask("discard")
+
+    async def _is_overlay(self) -> bool:
+        try:
+            await self.ask("changes")
+        except (RequestError, OSError):
+            return False
+        return True
+
+
+class AsyncFile:
+    """An open file of the workspace. Text is read and written as a whole number of characters, lines end in LF."""
+
+    def __init__(self, files: Files, path: str, mode: str, encoding: str) -> None:
+        self._files, self._path, self._encoding = files, path, encoding
+        self._mode, self._at, self._open = Mode.of(mode), 0, False
+
+    async def __aenter__(self) -> AsyncFile:
+        await self._begin()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def _begin(self) -> None:
+        if not self._open:
+            await self._files.begin(self._path, self._mode)
+            self._open = True
+
+    async def read(self, size: int = -1) -> Any:
+        """The rest, or `size` bytes; of a text file the rest only."""
+        await self._begin()
+        if self._mode.letter != "r" and not self._mode.plus:
+            raise io.UnsupportedOperation("not readable")
+        if self._mode.text and size >= 0:
+            raise io.UnsupportedOperation("a text file is read as a whole: open it with mode 'rb' to read parts")
+        data = await self._files.read(self._path, self._at, size)
+        self._at += len(data)
+        return data.decode(self._encoding) if self._mode.text else data
+
+    async def write(self, data: Any) -> int:
+        """Writes text, or bytes with mode "b", at once; gives its length."""
+        await self._begin()
+        if self._mode.letter == "r" and not self._mode.plus:
+            raise io.UnsupportedOperation("not writable")
+        raw: bytes = data.encode(self._encoding) if self._mode.text else bytes(data)
+        await self._files.write_at(self._path, raw, None if self._mode.letter == "a" else self._at)
+        self._at += len(raw)
+        return len(data)
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        data = await self.read()
+        for line in data.splitlines(keepends=True):
+            yield line
+
+    async def close(self) -> None:
+        """Nothing is kept back, so there is nothing to do; the file can't be used afterwards."""
+        self._files = Files(_closed, 1)
+
+
+async def _closed() -> Session:
+    raise ValueError("I/O operation on closed file")
+
+
+Call = Callable[[Awaitable[Any]], Any]
+
+
+class RawFile(io.RawIOBase):
+    """A file for Python's own buffers and text layers; `call` runs a coroutine in the sandbox's loop and waits."""
+
+    def __init__(self, call: Call, files: Files, path: str, mode: Mode) -> None:
+        self._call, self._files, self.name, self._mode, self._at = call, files, path, mode, 0
+        call(files.begin(path, mode))
+
+    def readable(self) -> bool:
+        return self._mode.letter == "r" or self._mode.plus
+
+    def writable(self) -> bool:
+        return self._mode.letter != "r" or self._mode.plus
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._call(self._files.read_at(self.name, self._at, len(buffer)))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def write(self, data: Any) -> int:
+        raw = bytes(data)
+        append = self._mode.letter == "a"
+        self._call(self._files.write_at(self.name, raw, None if append else self._at))
+        self._at += len(raw)
+        return len(raw)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        base = 0 if whence == 0 else self._at if whence == 1 else self._call(self._files.size(self.name))
+        if base + offset < 0:
+            raise ValueError("negative seek position")
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+
+def opened(call: Call, files: Files, path: str, mode: str, encoding: str) -> Any:
+    """What Python's open gives, over a file of the workspace."""
+    asked = Mode.of(mode)
+    raw = RawFile(call, files, path, asked)
+    size = files.part
+    buffered: Any
+    if asked.plus:
+        buffered = io.BufferedRandom(raw, size)
+    else:
+        buffered = io.BufferedReader(raw, size) if asked.letter == "r" else io.BufferedWriter(raw, size)
+    return io.TextIOWrapper(buffered, encoding=encoding, newline="\n") if asked.text else buffered

@@ -1,0 +1,100 @@
+"""The one background thread whose event loop drives all sandboxes of programs without asyncio.
+
+Invariants: made at first use, and again in a child after a fork; a daemon, so that it never holds up the program's
+end; nothing of the user's runs in it but async functions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import queue
+import threading
+from typing import Any, Callable, Coroutine, Generator, Optional, TypeVar
+
+from ._errors import SandboxError
+
+T = TypeVar("T")
+_lock = threading.Lock()
+_loop: Optional[asyncio.AbstractEventLoop] = None
+_thread: Optional[threading.Thread] = None
+_pid = 0
+
+
+def background() -> asyncio.AbstractEventLoop:
+    """The loop of this process's background thread."""
+    global _loop, _thread, _pid
+    with _lock:
+        if _loop is None or _pid != os.getpid():
+            _loop, _pid = asyncio.new_event_loop(), os.getpid()
+            _thread = threading.Thread(target=_loop.run_forever, name="cellblock", daemon=True)
+            _thread.start()
+        return _loop
+
+
+def _after_fork() -> None:
+    global _lock, _loop, _thread
+    _lock, _loop, _thread = threading.Lock(), None, None
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class _Job:
+    """A coroutine in the background loop, awaited by another thread."""
+
+    def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
+        self._work, self._task = work, None  # type: Coroutine[Any, Any, Any], Optional[asyncio.Task[Any]]
+        self.future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        self._loop = background()
+        if _thread is threading.current_thread():
+            work.close()
+            raise SandboxError("a Sandbox can't be used in the thread that drives it: async functions use AsyncSandbox")
+        self._loop.call_soon_threadsafe(self._start)
+
+    def _start(self) -> None:
+        self._task = self._loop.create_task(self._work)
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        if task.cancelled():
+            self.future.set_exception(SandboxError("what was under way was cancelled"))
+        elif task.exception() is not None:
+            self.future.set_exception(task.exception())
+        else:
+            self.future.set_result(task.result())
+
+    def cancel(self) -> None:
+        """Cancels it, and waits for its end: the interrupt of a cell, say."""
+        if not self.future.done():
+            self._loop.call_soon_threadsafe(lambda: self._task is not None and self._task.cancel())
+            concurrent.futures.wait([self.future])
+
+
+def call(work: Coroutine[Any, Any, T]) -> T:
+    """Runs the coroutine in the background loop and waits for it. A KeyboardInterrupt here cancels it there."""
+    job = _Job(work)
+    try:
+        result: T = job.future.result()
+        return result
+    except BaseException:
+        job.cancel()
+        raise
+
+
+def hearing(make: Callable[[Callable[[Any], None]], Coroutine[Any, Any, T]]) -> Generator[Any, None, T]:
+    """As `call`, and gives what the coroutine tells by the function that `make` gets, in this thread."""
+    news: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    end = object()
+    job = _Job(make(news.put))
+    job.future.add_done_callback(lambda f: news.put(end))
+    try:
+        while True:
+            told = news.get()
+            if told is end:
+                result: T = job.future.result()
+                return result
+            yield told
+    finally:
+        job.cancel()

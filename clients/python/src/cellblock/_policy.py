@@ -1,0 +1,90 @@
+"""Policy: what a sandbox may do, and how the kernel is told."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from typing import Any, Iterator, Mapping, Optional, Sequence, Union
+
+from ._errors import PolicyError
+
+Size = Union[int, str]
+
+
+def _flat(policy: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in policy.items():
+        if not isinstance(key, str):
+            raise PolicyError(f"policy: a key is text, not {key!r}")
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{key}.")
+        else:
+            yield before + key, value
+
+
+def _text(key: str, value: Any) -> str:
+    """The value as `--set` takes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, (list, tuple, set, frozenset)):
+        items = list(value)
+        if all(isinstance(i, str) and "," not in i for i in items):
+            return ",".join(items)
+        return json.dumps(items)
+    raise PolicyError(f"policy: {key} is {value!r}; allowed are texts, numbers, lists, and objects of them")
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """What a sandbox may do.
+
+    `base`: "agent" (tight; the default, where CELLBLOCK_POLICY names no other), "notebook", the name of an installed
+    policy, or a file's path with a "/". `memory`: bytes, or "512M", or a share as "50%". `cpu`: cores (0.5).
+    `timeout`: seconds of wall time for each cell, 0 = none. `workspace`: the one folder that cells see; the current
+    folder if left out. `network`: "none", "full", or a list of hosts. `imports`: names that cells may import.
+    `settings`: all other keys of docs/policy.md, dotted or nested: {"limits.pids": 50}.
+
+    What this version of the kernel does not know or cannot honour is a PolicyError when the sandbox starts.
+    """
+
+    base: Optional[str] = None
+    memory: Optional[Size] = None
+    cpu: Optional[float] = None
+    timeout: Optional[float] = None
+    workspace: Optional[Union[str, "os.PathLike[str]"]] = None
+    network: Union[None, bool, str, Sequence[str]] = None
+    imports: Optional[Sequence[str]] = None
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def keys(self) -> dict[str, Any]:
+        """The dotted keys that this policy sets beside those of its base."""
+        keys: dict[str, Any] = {"history.file": ":memory:"}
+        for key, value in (
+            ("limits.memory", self.memory),
+            ("limits.cpu", self.cpu),
+            ("timeout.cell", self.timeout),
+            ("workspace.path", None if self.workspace is None else os.path.abspath(self.workspace)),
+            ("imports.allow", None if self.imports is None else list(self.imports)),
+        ):
+            if value is not None:
+                keys[key] = value
+        if isinstance(self.network, bool):
+            keys["network.mode"] = "full" if self.network else "none"
+        elif isinstance(self.network, str):
+            keys["network.mode"] = self.network
+        elif self.network is not None:
+            keys.update({"network.mode": "allow", "network.allow": list(self.network)})
+        keys.update(_flat(self.settings))
+        return keys
+
+    def arguments(self) -> list[str]:
+        """The words of the command line that say the same."""
+        base = self.base or os.environ.get("CELLBLOCK_POLICY") or "agent"
+        words = ["--policy", base]
+        for key, value in self.keys().items():
+            words += ["--set", f"{key}={_text(key, value)}"]
+        return words

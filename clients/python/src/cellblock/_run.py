@@ -1,0 +1,164 @@
+"""One running cell: what the kernel publishes about it becomes a Result."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, Callable, Optional
+
+from ._result import VALUE_MIME, ErrorInfo, Event, Fault, NoValue, Result, Usage, decode_value, plain
+from ._wire import Message
+
+LIMIT_ERRORS = {"CellTimeoutError": "time", "CellMemoryError": "memory"}
+OURS = {"IsolationError", "KernelBusyError", "JobLostError", "MalformedRequestError", "HostToolCancelledError"}
+
+
+def fault_of(name: str, limit: Optional[str], interrupted: bool) -> Fault:
+    """Who is to blame for an error of this name."""
+    if name in OURS:
+        return "infrastructure"
+    if name in LIMIT_ERRORS or (limit is not None and limit != "output"):
+        return "limit"
+    return "limit" if interrupted and name == "KeyboardInterrupt" else "code"
+
+
+class Run:
+    """A cell between its request and its end: `done` is set when reply and idle have come."""
+
+    def __init__(self, msg_id: str, line: Optional[str], on_event: Optional[Callable[[Event], None]]) -> None:
+        loop = asyncio.get_running_loop()
+        self.id, self.line, self._on_event = msg_id, line, on_event
+        self.done: asyncio.Future[None] = loop.create_future()
+        self.started = asyncio.Event()
+        self.interrupted = False
+        self._result = Result()
+        self._out: dict[str, list[str]] = {"stdout": [], "stderr": []}
+        self._display_ids: dict[str, int] = {}
+        self._reply: Optional[Message] = None
+        self._idle = False
+
+    def _tell(self, event: Event) -> None:
+        if self._on_event is not None:
+            self._on_event(event)
+
+    def receive(self, channel: str, m: Message) -> None:
+        """A message whose parent is this cell's request."""
+        if channel == "shell" and m.type == "execute_reply":
+            self._reply = m
+            self.started.set()
+        elif channel == "iopub":
+            getattr(self, f"_on_{m.type}", self._on_other)(m)
+        if self._reply is not None and (self._idle or self._reply.content.get("status") == "aborted"):
+            if not self.done.done():
+                self.done.set_result(None)
+
+    def _on_other(self, m: Message) -> None:
+        pass
+
+    def _on_status(self, m: Message) -> None:
+        state = m.content.get("execution_state")
+        if state == "busy":
+            self.started.set()
+        elif state == "idle":
+            self._idle = True
+
+    def _on_execute_input(self, m: Message) -> None:
+        count = m.content.get("execution_count")
+        self._result.execution_count = count if type(count) is int else None
+
+    def _on_stream(self, m: Message) -> None:
+        name, text = m.content.get("name"), m.content.get("text")
+        if name in self._out and isinstance(text, str):
+            self._out[name].append(text)
+            self._tell(Event(name, text))
+
+    def _show(self, m: Message) -> dict[str, Any]:
+        data = m.content.get("data")
+        return {k: _parsed(k, v) for k, v in data.items()} if isinstance(data, dict) else {}
+
+    def _on_display_data(self, m: Message) -> None:
+        data, transient = self._show(m), m.content.get("transient")
+        if isinstance(transient, dict) and isinstance(transient.get("display_id"), str):
+            self._display_ids[transient["display_id"]] = len(self._result.displays)
+        self._result.displays.append(data)
+        self._tell(Event("display", _plain_of(data), data))
+
+    def _on_update_display_data(self, m: Message) -> None:
+        data, transient = self._show(m), m.content.get("transient")
+        at = self._display_ids.get(str(transient.get("display_id"))) if isinstance(transient, dict) else None
+        if at is not None and at < len(self._result.displays):
+            self._result.displays[at] = data
+        self._tell(Event("display", _plain_of(data), data))
+
+    def _on_clear_output(self, m: Message) -> None:
+        self._result.displays.clear()
+        self._display_ids.clear()
+        self._tell(Event("clear"))
+
+    def _on_execute_result(self, m: Message) -> None:
+        raw = m.content.get("data")
+        said = raw.get(VALUE_MIME) if isinstance(raw, dict) else None
+        data = self._show(m)
+        data.pop(VALUE_MIME, None)
+        r = self._result
+        r.repr = _plain_of(data)
+        if said is not None:
+            try:
+                r.value, r.has_value = decode_value(_parsed("application/json", said)), True
+            except (NoValue, RecursionError):
+                pass
+        if set(data) - {"text/plain"}:
+            r.displays.append(data)
+        self._tell(Event("result", r.repr, data))
+
+    def _on_error(self, m: Message) -> None:
+        self._result.error = _error_of(m.content)
+        self._tell(Event("error", str(self._result.error)))
+
+    def result(self, *, partial: bool = False, lost: Optional[str] = None) -> Result:
+        """What there is by now; whole once `done` is set. `lost`: the kernel is gone, for this reason."""
+        r = self._result
+        r.stdout, r.stderr = "".join(self._out["stdout"]), "".join(self._out["stderr"])
+        r.partial = partial
+        if lost is not None:
+            r.error, r.state, r.fault = ErrorInfo("SandboxError", lost), "lost", "infrastructure"
+            return r
+        if self._reply is None:
+            return r
+        content = self._reply.content
+        said = self._reply.metadata.get("cellblock")
+        said = said if isinstance(said, dict) else {}
+        r.usage = Usage.of(said.get("usage"))
+        r.limit = said["limit"] if isinstance(said.get("limit"), str) else None
+        r.state = str(said.get("state") or "kept")
+        r.undone = [n for n in said.get("undone") or [] if type(n) is int]
+        r.calls = [c for c in said.get("calls") or [] if isinstance(c, dict)]
+        status = content.get("status")
+        r.ok = status == "ok" and r.error is None
+        if status == "aborted":
+            r.error, r.fault = ErrorInfo("AbortedError", "the kernel did not run the cell"), "infrastructure"
+        elif not r.ok:
+            r.error = r.error or _error_of(content)
+            r.fault = fault_of(r.error.name, r.limit, self.interrupted)
+        return r
+
+
+def _parsed(mime: str, data: object) -> object:
+    """JSON may come as text; what is no JSON then stays text."""
+    if isinstance(data, str) and (mime == "application/json" or mime.endswith("+json")):
+        try:
+            return json.loads(data)
+        except (ValueError, RecursionError):
+            return data
+    return data
+
+
+def _plain_of(data: dict[str, Any]) -> str:
+    text = data.get("text/plain")
+    return text if isinstance(text, str) else ""
+
+
+def _error_of(content: dict[str, Any]) -> ErrorInfo:
+    lines = content.get("traceback")
+    traceback = "\n".join(t for t in lines if isinstance(t, str)) if isinstance(lines, list) else ""
+    return ErrorInfo(str(content.get("ename") or "Error"), str(content.get("evalue") or ""), plain(traceback))
