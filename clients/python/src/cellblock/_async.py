@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import os
 from typing import (
-    Any, AsyncIterator, Awaitable, Callable, Dict, List, Mapping, Optional, Sequence, Union,
+    Any, AsyncGenerator, Awaitable, Callable, Dict, List, Mapping, Optional, Sequence, Union,
 )
 
 from ._errors import CellError, CheckpointError, PolicyError, SandboxError, ToolError
@@ -68,20 +68,24 @@ class AsyncRunner:
         if on_output is None:
             result = await self._run(code, timeout, env)
         else:
-            async for event in self.stream(code, timeout=timeout, env=env):
-                if event.kind in ("stdout", "stderr"):
-                    told = on_output(event.text)
-                    if inspect.isawaitable(told):
-                        await told
-                elif event.result is not None:
-                    result = event.result
+            events = self.stream(code, timeout=timeout, env=env)
+            try:
+                async for event in events:
+                    if event.kind in ("stdout", "stderr"):
+                        told = on_output(event.text)
+                        if inspect.isawaitable(told):
+                            await told
+                    elif event.result is not None:
+                        result = event.result
+            finally:
+                await events.aclose()
         if check and not result.ok:
             raise CellError(result)
         return result
 
     async def stream(
         self, code: str, *, timeout: Optional[float] = None, env: Optional[Mapping[str, str]] = None
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         """Runs a cell and gives its output as it comes; the last event has kind "end" and the result.
 
         Leaving the loop early interrupts the cell. `timeout` in seconds and `env` as in `run`.
@@ -285,7 +289,7 @@ class AsyncSandbox(AsyncRunner):
 
     def _main_line(self, what: str) -> None:
         if self._subshell is not None:
-            raise CheckpointError("CheckpointError", f"no {what} in a branch that was adopted; rollback(name) leaves it")
+            raise CheckpointError("CheckpointError", f"no {what} in an adopted branch; rollback(name) leaves it")
 
     async def checkpoint(self, name: str) -> Dict[str, Any]:
         """Keeps the state under a name: `memory_bytes`, `duration_s` that Python stood still, `execution_count`."""

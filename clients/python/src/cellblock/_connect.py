@@ -97,9 +97,10 @@ class Server:
             reply = await AsyncHTTPClient().fetch(request)
             return json.loads(reply.body) if reply.body else None
         except HTTPClientError as e:
-            said = e.response.body.decode("utf-8", "replace")[:300] if e.response is not None and e.response.body else ""
+            answer = e.response.body if e.response is not None else None
+            said = answer.decode("utf-8", "replace")[:300] if answer else e.message
             hint = " Give its token: connect(url, token=…)." if e.code in (401, 403) else ""
-            raise SandboxError(f"{self.base} answered {method} {path} with {e.code}: {said or e.message}.{hint}") from None
+            raise SandboxError(f"{self.base} answered {method} {path} with {e.code}: {said}.{hint}") from None
         except (OSError, ValueError, asyncio.TimeoutError) as e:
             raise SandboxError(f"{self.base} does not answer: {e}") from None
 
@@ -171,7 +172,8 @@ class WebSocket:
 
 def pack_v1(channel: str, m: Message) -> bytes:
     """Number of offsets, offsets, then the channel, four parts of JSON, and the buffers."""
-    parts = [channel.encode(), to_json(m.header), to_json(m.parent), to_json(m.metadata), to_json(m.content), *m.buffers]
+    said = (to_json(part) for part in (m.header, m.parent, m.metadata, m.content))
+    parts = [channel.encode(), *said, *m.buffers]
     offsets = [8 * (len(parts) + 2)]
     for part in parts:
         offsets.append(offsets[-1] + len(part))
@@ -193,9 +195,8 @@ def unpack_v1(data: Any) -> "tuple[str, Message]":
 
 def pack_json(channel: str, m: Message) -> Any:
     """As text; with buffers as one binary message: offsets of 4 bytes, the JSON, the buffers."""
-    said = to_json(
-        {"channel": channel, "header": m.header, "parent_header": m.parent, "metadata": m.metadata, "content": m.content}
-    )
+    whole = {"header": m.header, "parent_header": m.parent, "metadata": m.metadata, "content": m.content}
+    said = to_json({"channel": channel, **whole})
     if not m.buffers:
         return said.decode()
     parts = [said, *m.buffers]

@@ -57,7 +57,7 @@ class AsyncKernel:
     def km(self) -> Any:
         """A manager of jupyter_client that can signal, interrupt and end the kernel's process."""
         import jupyter_client
-        from jupyter_client.provisioning import LocalProvisioner
+        from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
         if self._process is None or self._process.closed:
             raise SandboxError("the kernel was not started by this program, or does not run")

@@ -29,7 +29,7 @@ def _text(key: str, value: Any) -> str:
     if isinstance(value, (str, int, float)):
         return str(value)
     if isinstance(value, os.PathLike):
-        return os.fspath(value)
+        return str(os.fspath(value))
     if isinstance(value, (list, tuple, set, frozenset)):
         items = list(value)
         if all(isinstance(i, str) and "," not in i for i in items):

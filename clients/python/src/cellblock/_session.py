@@ -310,7 +310,7 @@ class Session:
         """
         now = serving.get()
         if now is not None and now.session is self:
-            raise ToolError("a host tool can't run code in the sandbox that is calling it: that cell waits for the tool")
+            raise ToolError("a host tool can't run code in the sandbox that calls it: that cell waits for the tool")
         transport = self.check()
         async with self._lines.setdefault(subshell, asyncio.Lock()):
             message = self._message(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import os
-from typing import Any, Awaitable, Callable, Dict, Generator, Iterator, List, Mapping, Optional, Sequence, TypeVar, Union
+from typing import (
+    Any, Awaitable, Callable, Dict, Generator, List, Mapping, Optional, Sequence, TypeVar, Union,
+)
 
 from ._async import AsyncBranch, AsyncRunner, AsyncSandbox, OnOutput
 from ._errors import CellError, CheckpointError
@@ -44,21 +46,24 @@ class Runner:
             return call(self._a.run(code, timeout=timeout, env=env, check=check))
         events = self.stream(code, timeout=timeout, env=env)
         result = Result()
-        for event in events:
-            if event.kind in ("stdout", "stderr"):
-                told = on_output(event.text)
-                if inspect.iscoroutine(told):
-                    told.close()
-                    raise TypeError("on_output is async: use AsyncSandbox, or a plain function")
-            elif event.result is not None:
-                result = event.result
+        try:
+            for event in events:
+                if event.kind in ("stdout", "stderr"):
+                    told = on_output(event.text)
+                    if inspect.iscoroutine(told):
+                        told.close()
+                        raise TypeError("on_output is async: use AsyncSandbox, or a plain function")
+                elif event.result is not None:
+                    result = event.result
+        finally:
+            events.close()
         if check and not result.ok:
             raise CellError(result)
         return result
 
     def stream(
         self, code: str, *, timeout: Optional[float] = None, env: Optional[Mapping[str, str]] = None
-    ) -> Iterator[Event]:
+    ) -> Generator[Event, None, None]:
         """Runs a cell and gives its output as it comes; the last event has kind "end" and the result.
 
         Closing the iterator early interrupts the cell. `timeout` in seconds and `env` as in `run`.

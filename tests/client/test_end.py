@@ -1,0 +1,269 @@
+"""How runs and sandboxes end: interrupts, cancellation, Ctrl-C, a killed kernel, a killed client, a fork."""
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+
+import psutil
+import pytest
+
+import cellblock
+import kernels
+
+MANY = os.environ.get("CELLBLOCK_TEST_MANY") == "1"
+FOREVER = "print('up', flush=True)\nimport time\ntime.sleep(10000)"
+DEAF = """
+print('up', flush=True)
+import time
+while True:
+    try:
+        time.sleep(10000)
+    except KeyboardInterrupt:
+        pass
+"""
+
+
+@pytest.fixture
+def work(nothing_left, request):
+    folder = nothing_left / request.node.name[:40].replace("/", "_")
+    kernels.let_in(folder)
+    return folder
+
+
+async def begun(sb, code):
+    """A task that runs the code, once it has said something."""
+    up = asyncio.Event()
+    task = asyncio.ensure_future(sb.run(code, on_output=lambda text: up.set()))
+    await asyncio.wait({task, asyncio.ensure_future(up.wait())}, return_when=asyncio.FIRST_COMPLETED)
+    assert not task.done(), task.result()
+    return task
+
+
+def test_interrupt(work):
+    async def main():
+        async with cellblock.AsyncSandbox("notebook", workspace=work) as sb:
+            await sb.run("x = 1")
+            task = await begun(sb, FOREVER)
+            await sb.interrupt()
+            r = await task
+            assert r.error.name == "KeyboardInterrupt" and r.fault == "limit" and r.state == "kept"
+            assert (await sb.run("x")).repr == "1"
+
+    asyncio.run(main())
+
+
+def test_interrupt_from_another_thread(work):
+    with cellblock.Sandbox("notebook", workspace=work) as sb:
+        r = sb.run(FOREVER, on_output=lambda text: threading.Thread(target=sb.interrupt).start())
+        assert r.error.name == "KeyboardInterrupt" and r.stdout == "up\n"
+
+
+def test_cancellation_keeps_the_state(work):
+    async def main():
+        async with cellblock.AsyncSandbox("notebook", workspace=work) as sb:
+            await sb.run("x = [1]")
+            task = await begun(sb, "x.append(2)\n" + FOREVER)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert sb.last.stdout == "up\n" and sb.last.fault == "limit" and sb.last.state == "kept"
+            assert (await sb.run("x")).repr == "[1, 2]"
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(sb.run(FOREVER), 1)
+            assert (await sb.run("x")).repr == "[1, 2]"
+
+    asyncio.run(main())
+
+
+def test_a_deaf_cell_is_stopped_hard_after_the_grace(work):
+    async def main():
+        async with cellblock.AsyncSandbox("notebook", workspace=work, grace=0.5) as sb:
+            await sb.run("x = [1]")
+            task = await begun(sb, "x.append(2)\n" + DEAF)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert sb.last.partial and sb.last.stdout == "up\n"
+            assert (await sb.run("x")).repr == "[1]"
+
+    asyncio.run(main())
+
+
+def test_a_run_that_waits_its_turn_is_cancelled_alone(work):
+    async def main():
+        async with cellblock.AsyncSandbox("notebook", workspace=work) as sb:
+            first = await begun(sb, "print('up', flush=True)\nopen('gate').read()\n7")
+            second = asyncio.ensure_future(sb.run("never = 1"))
+            await asyncio.sleep(0)
+            second.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await second
+            await asyncio.get_running_loop().run_in_executor(None, (work / "gate").write_text, "go")
+            assert (await first).repr == "7"
+            assert (await sb.run("never")).error.name == "NameError"
+
+    os.mkfifo(work / "gate")
+    asyncio.run(main())
+
+
+def test_cancelled_at_random_moments(work):
+    """Whenever it comes: the state afterwards is that of cells that ran to their end or were interrupted, and known."""
+    moments = random.Random(7)
+
+    async def main():
+        async with cellblock.AsyncSandbox("notebook", workspace=work) as sb:
+            await sb.run("n = 0")
+            for _ in range(1000 if MANY else 25):
+                before = int((await sb.run("n")).repr)
+                task = asyncio.ensure_future(sb.run("n += 1\nwhile True: pass"))
+                await asyncio.sleep(moments.random() * 0.05)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                assert int((await sb.run("n")).repr) in (before, before + 1)
+
+    asyncio.run(main())
+
+
+def test_leaving_a_stream_interrupts(work):
+    with cellblock.Sandbox("notebook", workspace=work) as sb:
+        for event in sb.stream(FOREVER):
+            assert event.text == "up\n"
+            break
+        assert sb.run("5").repr == "5"
+
+
+def test_keyboard_interrupt(work):
+    with cellblock.Sandbox("notebook", workspace=work) as sb:
+        sb.run("x = [1]")
+        with pytest.raises(KeyboardInterrupt):
+            sb.run("x.append(2)\n" + FOREVER, on_output=lambda text: os.kill(os.getpid(), signal.SIGINT))
+        assert sb.last.stdout == "up\n" and sb.last.error.name == "KeyboardInterrupt"
+        os.mkfifo(work / "gate")
+
+        def press():
+            (work / "gate").write_text("go")
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=press)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            sb.run("open('gate').read()\n" + FOREVER)
+        thread.join()
+        assert sb.run("x").repr == "[1, 2]"
+
+
+def test_a_killed_kernel(work):
+    with cellblock.Sandbox("notebook", workspace=work) as sb:
+        with pytest.raises(cellblock.SandboxError, match="killed by SIGKILL"):
+            sb.run(FOREVER, on_output=lambda text: os.kill(sb.kernel.pid, signal.SIGKILL))
+        assert sb.last.fault == "infrastructure" and sb.last.stdout == "up\n" and sb.last.state == "lost"
+        with pytest.raises(cellblock.SandboxError, match="killed by SIGKILL"):
+            sb.run("1")
+        sb.reset()
+        assert sb.run("1").repr == "1"
+
+
+CLIENT = """
+import sys
+from cellblock import Sandbox
+sb = Sandbox("agent", workspace=sys.argv[1])
+print("made", flush=True)
+sb.start()
+r = sb.run("import subprocess; p = subprocess.Popen(['sleep', '10000'])")
+print("ready", r.ok, sb.kernel.connection_file, flush=True)
+sb.run("while True: pass")
+"""
+
+
+def test_nothing_is_left_of_a_killed_client(work):
+    client = subprocess.Popen([sys.executable, "-c", CLIENT, os.fspath(work)], stdout=subprocess.PIPE, text=True)
+    with client:
+        client.stdout.readline()
+        ready, ok, file = client.stdout.readline().split()
+        assert (ready, ok) == ("ready", "True")
+        family = psutil.Process(client.pid).children(recursive=True)
+        assert len(family) >= 3
+        client.kill()
+    assert kernels.wait_gone(family) == []
+    with cellblock.Sandbox("agent", workspace=work):
+        pass  # a start removes what killed programs could not
+    assert not os.path.exists(os.path.dirname(os.path.dirname(file)))
+
+
+def test_a_client_killed_while_its_kernel_starts(work):
+    for _ in range(20 if MANY else 3):
+        client = subprocess.Popen([sys.executable, "-c", CLIENT, os.fspath(work)], stdout=subprocess.PIPE, text=True)
+        with client:
+            assert client.stdout.readline() == "made\n"
+            while not (family := psutil.Process(client.pid).children(recursive=True)):
+                pass
+            client.kill()
+        assert kernels.wait_gone(family) == []
+
+
+def run_script(code, *args):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, *map(os.fspath, args)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_a_program_that_closes_nothing(work):
+    done = run_script(
+        "import sys\nfrom cellblock import Sandbox\nsb = Sandbox('agent', workspace=sys.argv[1])\n"
+        "print(sb.run('1').repr, sb.kernel.connection_file)", work
+    )
+    said, file = done.stdout.split()
+    assert said == "1" and done.stderr == "" and not os.path.exists(os.path.dirname(os.path.dirname(file)))
+
+
+def test_use_after_a_fork(work):
+    done = run_script(
+        "import os, sys\nfrom cellblock import ForkError, Sandbox\n"
+        "with Sandbox('agent', workspace=sys.argv[1]) as sb:\n"
+        "    sb.run('1')\n"
+        "    if os.fork() == 0:\n"
+        "        for use in (lambda: sb.run('1'), lambda: sb.open('x'), sb.close, sb.reset, lambda: sb.set('x', 1)):\n"
+        "            try:\n                use()\n                os._exit(1)\n"
+        "            except ForkError as e:\n                assert 'Make a new Sandbox' in str(e)\n"
+        "        with Sandbox('agent', workspace=sys.argv[1]) as own:\n"
+        "            print(own.run('6 * 7').repr, flush=True)\n"
+        "        os._exit(0)\n"
+        "    print(os.wait()[1], sb.run('43').repr)\n", work
+    )
+    assert done.stdout.split() == ["42", "0", "43"]
+
+
+def test_many_at_once(work):
+    async def one(i):
+        async with cellblock.AsyncSandbox("notebook", workspace=work, policy={"workspace.mode": "ro"}) as sb:
+            await sb.run(f"x = {i}")
+            await together.wait()
+            assert (await sb.run("x")).repr == str(i)
+
+    class Together:
+        """Nobody goes on before all have come."""
+
+        def __init__(self, count):
+            self.left, self.all = count, asyncio.Event()
+
+        async def wait(self):
+            self.left -= 1
+            if self.left == 0:
+                self.all.set()
+            await self.all.wait()
+
+    async def main():
+        nonlocal together
+        count = 100 if MANY else 8
+        together = Together(count)
+        await asyncio.gather(*(one(i) for i in range(count)))
+
+    together = None
+    asyncio.run(main())

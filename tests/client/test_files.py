@@ -1,0 +1,145 @@
+"""Files of the workspace and commands in the jail, in every mode of the workspace; sync and async."""
+
+import io
+import subprocess
+
+import pytest
+
+import cellblock
+
+
+@pytest.fixture(params=["rw", "overlay", "tmpfs"])
+def space(make, request):
+    sb = make("agent", policy={"workspace.mode": request.param, "transactions.mode": "off", "limits.cpu": 0})
+    sb.mode = request.param
+    return sb
+
+
+def test_read_and_write(space):
+    sb = space
+    with sb.open("a.txt", "w") as f:
+        assert f.write("grün\n") == 5
+        f.write("two\n")
+    assert sb.run("open('a.txt', encoding='utf-8').read()").repr == r"'grün\ntwo\n'"
+    with sb.open("a.txt") as f:
+        assert f.read() == "grün\ntwo\n"
+    with sb.open("a.txt", "a") as f:
+        f.write("three\n")
+    with sb.open("a.txt", "rb") as f:
+        assert f.read(3) == "gr".encode() + b"\xc3"
+        assert f.read() == b"\xbcn\ntwo\nthree\n"
+    sb.run("open('b.bin', 'wb').write(bytes(range(256)) * 9000)")
+    assert sb.read_file("b.bin") == bytes(range(256)) * 9000
+    sb.write_file("new/deep/c.bin", bytes(range(256)) * 9000)
+    assert sb.run("open('new/deep/c.bin', 'rb').read() == bytes(range(256)) * 9000").repr == "True"
+
+
+def test_modes(space):
+    sb = space
+    with sb.open("x.txt", "x") as f:
+        f.write("1")
+    with pytest.raises(FileExistsError):
+        with sb.open("x.txt", "x"):
+            pass
+    with pytest.raises(io.UnsupportedOperation):
+        with sb.open("x.txt") as f:
+            f.write("2")
+    with pytest.raises(io.UnsupportedOperation):
+        with sb.open("x.txt", "a") as f:
+            f.read()
+    for wrong in ("rw", "q", "rbt", "", "rr"):
+        with pytest.raises(ValueError, match="invalid mode"):
+            sb.open("x.txt", wrong)
+    with sb.open("x.txt", "w") as f:
+        f.write("")
+    assert sb.read_file("x.txt") == b""
+
+
+def test_lists_and_deletes(space):
+    sb = space
+    sb.write_file("d/one", "1")
+    sb.write_file("d/two", "22")
+    assert sorted((e.name, e.type, e.size) for e in sb.list_files("d")) == [("one", "file", 1), ("two", "file", 2)]
+    assert sb.delete_file("d/one") == 1
+    with pytest.raises(OSError):
+        sb.delete_file("d")
+    assert sb.delete_file("d", recursive=True) == 2
+    assert "d" not in [e.name for e in sb.list_files()]
+
+
+def test_no_path_leads_out(space):
+    sb = space
+    sb.run("import os\nos.symlink('/etc', '/tmp/x')\nfor n, t in (('l', '/etc/passwd'), ('m', '/tmp/x')):\n"
+           "    try:\n        os.symlink(t, n)\n    except OSError:\n        pass")
+    paths = ["/etc/passwd", "../secret", "/proc/self/environ", "x/../../secret"]
+    if sb.mode != "rw":  # there no cell can make such links
+        paths += ["l", "m/passwd"]
+    for path in paths:
+        with pytest.raises((PermissionError, FileNotFoundError)):
+            sb.read_file(path)
+        with pytest.raises((PermissionError, FileNotFoundError, IsADirectoryError)):
+            with sb.open(path, "w") as f:
+                f.write("x")
+    with pytest.raises(FileNotFoundError):
+        sb.read_file("nothing")
+    with pytest.raises(IsADirectoryError):
+        sb.read_file(".")
+
+
+def test_clear_workspace(space):
+    sb = space
+    if sb.mode != "tmpfs":
+        (sb.policy.workspace / "old").write_text("old")
+    sb.write_file("new", "new")
+    if sb.mode == "rw":
+        with pytest.raises((cellblock.RequestError, OSError)):
+            sb.clear_workspace()
+        assert {e.name for e in sb.list_files()} == {"old", "new"}
+        sb.clear_workspace(everything=True)
+        assert sb.list_files() == [] and list(sb.policy.workspace.iterdir()) == []
+    else:
+        sb.clear_workspace()
+        assert [e.name for e in sb.list_files()] == (["old"] if sb.mode == "overlay" else [])
+
+
+def test_changes_and_commit(make):
+    sb = make("agent")
+    (sb.policy.workspace / "old").write_text("old")
+    assert sb.changes() == []
+    sb.run("open('old', 'w').write('changed'); open('new', 'w').write('new')")
+    assert {(c.path, c.change) for c in sb.changes()} == {("old", "modified"), ("new", "added")}
+    assert not (sb.policy.workspace / "new").exists()
+    assert {(c.path, c.change) for c in sb.commit()} == {("old", "modified"), ("new", "added")}
+    assert (sb.policy.workspace / "new").read_text() == "new"
+    assert (sb.policy.workspace / "old").read_text() == "changed"
+    sb = make("notebook")
+    with pytest.raises((cellblock.RequestError, OSError)):
+        sb.changes()
+
+
+def test_read_only(make):
+    sb = make("agent", policy={"workspace.mode": "ro"})
+    (sb.policy.workspace / "a").write_text("a")
+    assert sb.read_file("a") == b"a"
+    with pytest.raises(OSError):
+        sb.write_file("a", "b")
+
+
+def test_run_command(sb):
+    p = sb.run_command(["sh", "-c", "echo $A; cat; pwd; echo oops >&2; exit 3"], env={"A": "1"}, stdin="in\n", cwd="/tmp")
+    assert (p.returncode, p.stdout, p.stderr, p.limit) == (3, "1\nin\n/tmp\n", "oops\n", None)
+    assert p.usage.wall_s > 0
+    assert sb.run_command(["cat"], stdin=b"bytes").stdout == "bytes"
+    with pytest.raises(subprocess.CalledProcessError):
+        sb.run_command(["false"], check=True)
+    with pytest.raises(FileNotFoundError, match="no-such-program"):
+        sb.run_command(["no-such-program"])
+    with pytest.raises(TypeError, match="list of words"):
+        sb.run_command("ls")
+    with pytest.raises(cellblock.CommandTimeoutError) as caught:
+        sb.run_command(["sh", "-c", "echo began; sleep 1000"], timeout=1)
+    assert caught.value.stdout == "began\n" and isinstance(caught.value, TimeoutError)
+
+
+def test_usage(sb):
+    assert sb.usage()["limits"]["pids"] == 4096

@@ -1,0 +1,115 @@
+"""What a sandbox may do, and what is said where it can't be had."""
+
+import os
+import sys
+
+import pytest
+
+import cellblock
+import kernels
+from cellblock import Policy, PolicyError, SandboxError
+from cellblock._launch import find_binary
+
+
+def test_keywords(make):
+    sb = make("notebook", memory="256M", cpu=0.5, timeout=77, network="none", policy={"limits": {"pids": 50}})
+    usage = sb.usage()
+    assert usage["limits"]["memory"] == 256 << 20 and usage["limits"]["pids"] == 50
+    assert usage["limits"]["cpu"] == 0.5 and usage["timeout"]["cell"] == 77
+    assert sb.run("import os; os.getcwd()").repr == repr(os.fspath(sb.policy.workspace))
+
+
+def test_arguments():
+    policy = Policy("agent", memory=5, network=["pypi"], imports=("json",), settings={"env": {"set": {"A": "1"}}})
+    words = policy.arguments()
+    assert words[:2] == ["--policy", "agent"]
+    assert set(words[3::2]) == {
+        "history.file=:memory:", "limits.memory=5", "network.mode=allow", "network.allow=pypi", "imports.allow=json",
+        "env.set.A=1",
+    }
+    assert "network.mode=full" in Policy(network=True).arguments()
+
+
+def test_default_is_tight(monkeypatch):
+    monkeypatch.delenv("CELLBLOCK_POLICY", raising=False)
+    assert Policy().arguments()[:2] == ["--policy", "agent"]
+    monkeypatch.setenv("CELLBLOCK_POLICY", "notebook")
+    assert Policy().arguments()[:2] == ["--policy", "notebook"]
+    assert Policy("agent").arguments()[:2] == ["--policy", "agent"]
+
+
+@pytest.mark.parametrize(
+    "how, says",
+    [
+        ({"policy": {"limits.pid": 5}}, "limits.pid"),
+        ({"memory": "lots"}, "limits.memory"),
+        ({"cpu": -1}, "limits.cpu"),
+        ({"network": ["example.com"]}, "network"),
+        ({"imports": ["json"]}, "imports.allow"),
+        ({"base": "no-such-policy"}, "no-such-policy"),
+    ],
+)
+def test_a_wrong_policy_is_told_in_the_kernels_words(make, how, says):
+    if how == {"imports": ["json"]} and make("agent").usage().get("imports"):
+        pytest.skip("this kernel knows imports.allow")
+    with pytest.raises(PolicyError, match=says):
+        make(how.pop("base", "agent"), **how).run("1")
+
+
+def test_a_wrong_value_in_python(make):
+    with pytest.raises(PolicyError, match="limits.pids"):
+        make("agent", policy={"limits.pids": object()}).run("1")
+    with pytest.raises(PolicyError, match="not both"):
+        make(Policy("agent"), memory="1G")
+
+
+def test_a_workspace_that_is_not_there(make, tmp_path):
+    with pytest.raises(SandboxError, match="gone"):
+        make("agent", workspace=tmp_path / "gone").run("1")
+
+
+def test_no_program(make, monkeypatch, tmp_path):
+    monkeypatch.delenv("CELLBLOCK", raising=False)
+    monkeypatch.setenv("PATH", os.fspath(tmp_path))
+    monkeypatch.setattr(sys, "prefix", os.fspath(tmp_path))
+    with pytest.raises(SandboxError) as caught:
+        make("agent").run("1")
+    for word in ("binary=", "$CELLBLOCK", f"{tmp_path}/bin/cellblock", "PATH", "pip install cellblock"):
+        assert word in str(caught.value)
+    with pytest.raises(SandboxError, match="binary= '/no/such'"):
+        make("agent", binary="/no/such").run("1")
+    monkeypatch.setenv("CELLBLOCK", "/no/such")
+    with pytest.raises(SandboxError, match=r"\$CELLBLOCK '/no/such'"):
+        find_binary()
+    with pytest.raises(SandboxError, match="exited with status"):
+        make("agent", binary="/bin/false").run("1")
+
+
+def test_another_system(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(SandboxError, match="Linux only, and this is darwin"):
+        find_binary()
+
+
+def test_the_kernel_for_experts(make):
+    sb = make("agent")
+    sb.run("x = 5")
+    kernel = sb.kernel
+    assert kernel.pid and kernel.info["implementation"] == "cellblock" and os.path.exists(kernel.connection_file)
+    assert os.stat(kernel.connection_file).st_mode & 0o77 == 0
+    if make.kind == "async":
+        return
+    kc = kernel.kc
+    kc.start_channels()
+    try:
+        kc.wait_for_ready(timeout=60)
+        reply = kc.execute_interactive("x", timeout=60, user_expressions={"x": "x"})
+        assert reply["content"]["user_expressions"]["x"]["data"]["text/plain"] == "5"
+    finally:
+        kc.stop_channels()
+    assert kernel.km.is_alive()
+
+
+def test_exports():
+    assert all(hasattr(cellblock, name) for name in cellblock.__all__)
+    assert kernels.is_cellblock([find_binary()])

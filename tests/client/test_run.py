@@ -1,0 +1,130 @@
+"""A cell and its Result: each word of it, sync and async."""
+
+import pytest
+
+import cellblock
+
+
+def test_output_and_result(sb):
+    r = sb.run("import sys\nprint('out')\nprint('err', file=sys.stderr)\n[1, 2]")
+    assert r.ok and r.error is None and r.fault is None and r.limit is None and not r.partial
+    assert (r.stdout, r.stderr, r.repr, r.state, r.undone, r.calls) == ("out\n", "err\n", "[1, 2]", "kept", [], [])
+    assert r.usage.wall_s > 0 and r.usage.memory_peak_bytes > 0 and r.usage.output_bytes >= 8
+    assert r.text() == "out\n[stderr]\nerr\n[1, 2]"
+    assert sb.last == r
+
+
+def test_no_result(sb):
+    r = sb.run("x = 1")
+    assert r.ok and r.repr is None and r.value is None and not r.has_value and r.text() == ""
+
+
+def test_value(sb, values):
+    assert sb.run("{'a': [1, 2.5, None, True], 'b': (1, 'ü')}").value == {"a": [1, 2.5, None, True], "b": [1, "ü"]}
+    assert sb.run("b'\\x00\\xff'").value == b"\x00\xff"
+    none = sb.run("None")
+    assert none.ok and none.value is None
+    assert not sb.run("object()").has_value
+    array = pytest.importorskip("numpy").arange(6, dtype="<i4").reshape(2, 3)
+    got = sb.run("import numpy\nnumpy.arange(6, dtype='<i4').reshape(2, 3)")
+    assert got.value.dtype == array.dtype and (got.value == array).all()
+
+
+def test_error(sb):
+    r = sb.run("print('before')\nraise ValueError('no')")
+    assert not r.ok and r.fault == "code" and r.error.name == "ValueError" and r.error.value == "no"
+    assert "\x1b" not in r.error.traceback and "ValueError" in r.error.traceback
+    assert r.text().startswith("before\n") and r.text().endswith("ValueError: no")
+    with pytest.raises(cellblock.CellError, match="ValueError: no") as caught:
+        sb.run("raise ValueError('no')", check=True)
+    assert caught.value.result.fault == "code"
+    assert sb.run("1", check=True).ok
+
+
+def test_timeout(sb):
+    sb.run("kept = 5")
+    r = sb.run("import time\ntime.sleep(1000)", timeout=1)
+    assert not r.ok and r.fault == "limit" and r.limit == "time" and r.error.name == "CellTimeoutError"
+    assert sb.run("kept").repr == "5"
+    with pytest.raises(ValueError, match="timeout is 0"):
+        sb.run("1", timeout=0)
+
+
+def test_env(sb, values):
+    assert sb.run("import os\nos.environ['A']", env={"A": "1"}).repr == "'1'"
+    assert sb.run("os.environ.get('A')").repr is None
+
+
+def test_on_output(sb):
+    pieces = []
+    r = sb.run("import sys\nprint('a')\nsys.stdout.flush()\nprint('b', file=sys.stderr)\n7", on_output=pieces.append)
+    assert sorted("".join(pieces)) == sorted("a\nb\n") and r.stdout == "a\n" and r.repr == "7"
+    with pytest.raises(cellblock.CellError):
+        sb.run("1/0", on_output=pieces.append, check=True)
+
+
+def test_an_error_of_on_output_is_raised_and_ends_the_cell(sb):
+    def stop(text):
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        sb.run("import time\nprint('x', flush=True)\ntime.sleep(1000)", on_output=stop)
+    assert sb.last.stdout == "x\n" and sb.last.fault == "limit" and sb.run("3").repr == "3"
+
+
+def test_stream(sb):
+    events = list(sb.stream("from IPython.display import display\nprint('a', flush=True)\ndisplay({'k': 1})\n1 / 0"))
+    kinds = [e.kind for e in events]
+    assert kinds == ["stdout", "display", "error", "end"]
+    assert events[0].text == "a\n" and events[1].text == "{'k': 1}" and events[-1].result.fault == "code"
+
+
+def test_displays_and_images(sb):
+    pytest.importorskip("matplotlib")
+    r = sb.run(
+        "%matplotlib inline\nimport matplotlib.pyplot as plt\nfrom IPython.display import HTML\n"
+        "plt.plot([1, 2]); plt.show()\nHTML('<b>x</b>')"
+    )
+    assert r.ok, r.text()
+    assert [i.mime for i in r.images] == ["image/png"] and r.images[0].data.startswith(b"\x89PNG")
+    assert any(d.get("text/html") == "<b>x</b>" for d in r.displays)
+
+
+def test_updated_and_cleared_displays(sb):
+    r = sb.run(
+        "from IPython.display import display, clear_output\nh = display(1, display_id=True)\nh.update(2)\n"
+    )
+    assert [d["text/plain"] for d in r.displays] == ["2"]
+    r = sb.run("display(1)\nclear_output()\ndisplay(3)")
+    assert [d["text/plain"] for d in r.displays] == ["3"]
+
+
+def test_output_limit_is_no_error(make):
+    r = make("agent").run("print('x' * 3_000_000)")
+    assert r.ok and r.limit == "output" and r.fault is None and len(r.stdout) < 2_000_000
+
+
+def test_a_crash_is_the_code_s_fault_and_costs_no_variable(make):
+    sb = make("agent")
+    sb.run("x = 41")
+    r = sb.run("import os\nos._exit(3)")
+    assert not r.ok and r.fault == "code" and r.state == "restored" and r.error.name == "KernelDiedError"
+    assert r.undone == [2] and sb.run("x + 1").repr == "42"
+
+
+def test_input(make):
+    async def answer(prompt, password):
+        return f"{prompt}-{password}"
+
+    assert make("notebook", on_input=answer).run("input('who')").repr == "'who-False'"
+    r = make("notebook").run("input('who')")
+    assert r.error.name == "StdinNotImplementedError" and r.fault == "code"
+
+
+def test_use_after_close(make):
+    sb = make("agent")
+    sb.run("1")
+    sb.close()
+    sb.close()
+    with pytest.raises(cellblock.SandboxClosedError, match="closed"):
+        sb.run("1")

@@ -1,0 +1,117 @@
+"""Checkpoints, branches, variables, reset: sync and async."""
+
+import os
+
+import pytest
+
+import cellblock
+
+
+def test_checkpoints(make):
+    sb = make("agent")
+    sb.run("x = 1")
+    kept = sb.checkpoint("clean")
+    assert kept["name"] == "clean" and kept["memory_bytes"] > 0 and kept["duration_s"] >= 0
+    sb.run("x = 2")
+    assert [c["name"] for c in sb.checkpoints()] == ["clean"]
+    assert sb.rollback("clean") == [2] and sb.run("x").repr == "1"
+    sb.run("x = 3")
+    assert sb.rollback() == [4] and sb.run("x").repr == "1"
+    sb.delete_checkpoint("clean")
+    with pytest.raises(cellblock.CheckpointError):
+        sb.rollback("clean")
+    with pytest.raises(cellblock.RequestError):
+        sb.checkpoint("x" * 500)
+
+
+def test_branches(make):
+    sb = make("agent")
+    sb.run("x = [1]")
+    with sb.branch() as a, sb.branch() as b:
+        a.run("x.append(2)")
+        b.run("x.append(3)")
+        assert (a.run("x").repr, b.run("x").repr, sb.run("x").repr) == ("[1, 2]", "[1, 3]", "[1]")
+        assert b.last.repr == "[1, 3]"
+    with pytest.raises(cellblock.SandboxError, match="closed"):
+        a.run("1")
+    with pytest.raises(cellblock.CheckpointError):
+        with sb.branch("no such name"):
+            pass
+
+
+def test_adopt(make):
+    sb = make("agent")
+    sb.run("x = [1]")
+    sb.checkpoint("before")
+    with sb.branch("before") as b:
+        b.run("x.append(2)")
+        winner = sb.adopt(b)
+    assert winner.run("x").repr == "[1, 2]" and sb.run("x").repr == "[1, 2]"
+    with pytest.raises(cellblock.CheckpointError, match="adopted"):
+        sb.checkpoint("later")
+    with pytest.raises(cellblock.CheckpointError):
+        sb.adopt(b)
+    sb.rollback("before")
+    assert sb.run("x").repr == "[1]"
+    sb.checkpoint("later")
+
+
+def test_set(sb):
+    sb.set("x", {"a": [1, None]})
+    assert sb.run("x").repr == "{'a': [1, None]}"
+    sb.set("x", b"\x00\xff")
+    assert sb.run("x").repr == repr(b"\x00\xff")
+    numpy = pytest.importorskip("numpy")
+    sb.set("x", numpy.arange(4).reshape(2, 2))
+    assert sb.run("x.shape, int(x.sum())").repr == "((2, 2), 6)"
+    with pytest.raises(TypeError):
+        sb.set("x", object())
+    with pytest.raises(ValueError):
+        sb.set("not a name", 1)
+
+
+def test_get(sb, values):
+    sb.run("x = [1, 2]\nn = None\no = object()")
+    assert sb["x"] == [1, 2] and sb.get("x") == [1, 2] and sb.get("n") is None
+    with pytest.raises(KeyError, match="missing"):
+        sb.get("missing")
+    with pytest.raises(TypeError, match="object object"):
+        sb.get("o")
+    sb.run("class Wrong:\n    def __repr__(self):\n        return 'fine'\nw = Wrong()")
+    with pytest.raises(TypeError, match="fine"):
+        sb.get("w")
+
+
+def test_set_and_get_leave_no_trace(sb):
+    sb.run("1")
+    count = sb.run("2").execution_count
+    sb.set("y", 1)
+    assert sb.last.repr == "2" and sb.run("3").execution_count == count + 1
+
+
+MARK = """
+import os
+open('/tmp/mark', 'w').write('x'); open('mark', 'w').write('x'); open(os.path.expanduser('~/mark'), 'w').write('x')
+os.environ['MARK'] = 'x'; mark = 'x'; os.chdir('/tmp')
+import builtins; builtins.mark = 'x'
+"""
+LOOK = """
+import os, builtins
+[n for n in list(globals()) if 'mark' in n], hasattr(builtins, 'mark'), os.environ.get('MARK'), \
+    [p for p in ('/tmp/mark', 'mark', os.path.expanduser('~/mark')) if os.path.exists(p)], os.getcwd() == '/tmp', \
+    [h for h in get_ipython().history_manager.get_tail(100, include_latest=False) if 'mark' in str(h)]
+"""
+
+
+@pytest.mark.parametrize("mode", ["tmpfs", "overlay", "rw"])
+def test_reset(make, mode):
+    times = 1000 if os.environ.get("CELLBLOCK_TEST_MANY") == "1" and mode == "tmpfs" else 2
+    sb = make("notebook", policy={"workspace.mode": mode})
+    for _ in range(times):
+        before = sb.run(MARK, check=True).execution_count
+        assert before == 1
+        sb.reset()
+        kept = "['mark']" if mode == "rw" else "[]"  # a folder of the caller's is not his to empty
+        r = sb.run(LOOK)
+        assert r.repr == f"([], False, None, {kept}, False, [])", r.text()
+        sb.reset()

@@ -1,0 +1,86 @@
+"""Values as data, and texts for models: the decoding alone. What is malformed gives no value."""
+
+import builtins
+
+import pytest
+
+import cellblock
+from cellblock._result import ErrorInfo, NoValue, Result, decode_value
+from cellblock._values import code_to_set
+
+ARRAY = {"dtype": "<f8", "shape": [1, 2], "data": "AAAAAAAA8D8AAAAAAAAAQA=="}
+
+
+def test_decode():
+    numpy = pytest.importorskip("numpy")
+    assert decode_value({"json": {"a": [1]}}) == {"a": [1]}
+    assert decode_value({"bytes": "AP8="}) == b"\x00\xff"
+    array = decode_value({"array": ARRAY})
+    assert array.dtype == numpy.dtype("<f8") and array.tolist() == [[1.0, 2.0]]
+    array[0, 0] = 5  # writable
+
+
+def test_without_numpy(monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *args):
+        if name == "numpy":
+            raise ImportError(name)
+        return real(name, *args)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    array = decode_value({"array": ARRAY})
+    assert array == cellblock.Array("<f8", (1, 2), array.data) and len(array.data) == 16
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        None,
+        {},
+        {"pickle": "gASVAQAAAAAAAABLAS4="},
+        {"json": 1, "bytes": ""},
+        {"bytes": "no base64!"},
+        {"bytes": 5},
+        {"array": None},
+        {"array": {**ARRAY, "dtype": "|O8"}},
+        {"array": {**ARRAY, "dtype": "O"}},
+        {"array": {**ARRAY, "dtype": "<f8,<O8"}},
+        {"array": {**ARRAY, "dtype": "V9999999999999999999999"}},
+        {"array": {**ARRAY, "shape": [3, 3]}},
+        {"array": {**ARRAY, "shape": [-1, -2]}},
+        {"array": {**ARRAY, "shape": [1.0, 2]}},
+        {"array": {**ARRAY, "shape": [1] * 65}},
+        {"array": {**ARRAY, "shape": [2**70, 0]}},
+        {"array": {**ARRAY, "data": None}},
+    ],
+)
+def test_malformed(said):
+    pytest.importorskip("numpy")
+    with pytest.raises(NoValue):
+        decode_value(said)
+
+
+def test_code_to_set():
+    space = {}
+    for value in ({"a": [1, "'\"\n\\"]}, b"\x00'", 1.5, None, "ü\ud800"):
+        exec(code_to_set("x", value), space)
+        assert space["x"] == value
+    numpy = pytest.importorskip("numpy")
+    exec(code_to_set("x", numpy.arange(4, dtype="f4").reshape(2, 2)), space)
+    assert space["x"].dtype == "f4" and space["x"].tolist() == [[0, 1], [2, 3]]
+    for wrong in (object(), {1}, float("nan"), numpy.array([object()])):
+        with pytest.raises(TypeError):
+            code_to_set("x", wrong)
+    for wrong in ("x y", "import", "", "x;y", 5):
+        with pytest.raises(ValueError):
+            code_to_set(wrong, 1)
+
+
+def test_text_keeps_head_tail_and_error():
+    r = Result(stdout="a" * 5000 + "z" * 5000, error=ErrorInfo("E", "why", "\x1b[31mtrace\x1b[0m"))
+    for most in (50, 200, 1000, 8000):
+        text = r.text(most)
+        assert len(text) <= most and text.endswith("E: why") and "\x1b" not in text
+    assert r.text(1000).startswith("aaa") and "10000 characters in all" in r.text(1000) and "zzz" in r.text(1000)
+    assert Result(stdout="short").text() == "short" and len(r.stdout) == 10000
