@@ -79,9 +79,12 @@ def test_cancellation_keeps_the_state(work):
     asyncio.run(main())
 
 
-def test_a_deaf_cell_is_stopped_hard_after_the_grace(work):
+def test_a_deaf_cell_is_waited_for_no_longer_than_the_grace(work):
+    """It catches each interrupt: the policy's limit of time ends it, and the next cell waits for that."""
+
     async def main():
-        async with cellblock.AsyncSandbox("notebook", workspace=work, grace=0.5) as sb:
+        limits = {"timeout.grace": 1}
+        async with cellblock.AsyncSandbox("notebook", workspace=work, timeout=3, grace=0.2, policy=limits) as sb:
             await sb.run("x = [1]")
             task = await begun(sb, "x.append(2)\n" + DEAF)
             task.cancel()

@@ -126,7 +126,8 @@ def test_read_only(make):
 
 
 def test_run_command(sb):
-    p = sb.run_command(["sh", "-c", "echo $A; cat; pwd; echo oops >&2; exit 3"], env={"A": "1"}, stdin="in\n", cwd="/tmp")
+    script = "echo $A; cat; pwd; echo oops >&2; exit 3"
+    p = sb.run_command(["sh", "-c", script], env={"A": "1"}, stdin="in\n", cwd="/tmp")
     assert (p.returncode, p.stdout, p.stderr, p.limit) == (3, "1\nin\n/tmp\n", "oops\n", None)
     assert p.usage.wall_s > 0
     assert sb.run_command(["cat"], stdin=b"bytes").stdout == "bytes"

@@ -50,6 +50,7 @@ def test_default_is_tight(monkeypatch):
     ],
 )
 def test_a_wrong_policy_is_told_in_the_kernels_words(make, how, says):
+    how = dict(how)
     if how == {"imports": ["json"]} and make("agent").usage().get("imports"):
         pytest.skip("this kernel knows imports.allow")
     with pytest.raises(PolicyError, match=says):

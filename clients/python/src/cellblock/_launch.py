@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import weakref
 from pathlib import Path
 from typing import Any, Optional, Sequence
@@ -109,16 +110,18 @@ class _Home:
         """Removes a kernel's folder, and the process's own after the last."""
         global _home
         shutil.rmtree(folder, ignore_errors=True)
-        try:
-            os.rmdir(self.path)
-        except OSError:
-            return
-        if _home is self:
-            _home = None
-        os.close(self.lock)
+        with _lock:
+            try:
+                os.rmdir(self.path)
+            except OSError:
+                return
+            if _home is self:
+                _home = None
+            os.close(self.lock)
 
 
 _home: Optional[_Home] = None
+_lock = threading.Lock()
 _alive: "weakref.WeakSet[Process]" = weakref.WeakSet()
 
 
@@ -136,9 +139,18 @@ def _end_all() -> None:
 
 def _new_folder() -> tuple[_Home, Path]:
     global _home
-    if _home is None or _home.pid != os.getpid():
-        _home = _Home()
-    return _home, _home.new_folder()
+    with _lock:
+        if _home is None or _home.pid != os.getpid():
+            _home = _Home()
+        return _home, _home.new_folder()
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class Process:

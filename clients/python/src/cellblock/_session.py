@@ -355,7 +355,10 @@ class Session:
         run.done.result()
 
     async def _stop(self, run: Run, subshell: Optional[str]) -> None:
-        """Interrupts a run whose caller waits no more; after the grace once more, which is the hard stop."""
+        """Interrupts a run whose caller waits no more; after the grace once more, which ends C code that holds Python.
+
+        A cell that catches interrupts goes on all the same: the policy's `timeout.cell` ends it.
+        """
 
         async def interrupted() -> None:
             await run.started.wait()  # an interrupt from before a cell's start is not for it

@@ -100,7 +100,8 @@ class Codec:
             start = list(frames).index(DELIMITER)
         except ValueError:
             raise ValueError("no delimiter") from None
-        signature, parts, buffers = frames[start + 1], frames[start + 2 : start + 6], frames[start + 6 :]
+        signature = b"".join(frames[start + 1 : start + 2])
+        parts, buffers = frames[start + 2 : start + 6], frames[start + 6 :]
         if len(parts) != 4 or not hmac.compare_digest(signature, self._sign(parts)):
             raise ValueError("the signature is wrong")
         header, parent, metadata, content = (from_json(p) for p in parts)

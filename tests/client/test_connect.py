@@ -1,0 +1,138 @@
+"""Sandboxes in kernels that were started by others: by a connection file, a kernel gateway, a Jupyter server."""
+
+import json
+import os
+
+import pytest
+
+import cellblock
+import kernels
+import servers
+from cellblock import _connect
+from cellblock._wire import Codec, new_message
+
+WHOLE = new_message("t", {"a": "ü"}, "s", parent={"msg_id": "p"}, metadata={"m": 1}, buffers=[b"", b"\x00\xff"])
+
+
+def use(sb):
+    """What a sandbox does, by whatever way it reaches its kernel."""
+    r = sb.run("print('a')\nx = 6\nx * 7")
+    assert (r.stdout, r.repr, r.ok) == ("a\n", "42", True) and r.usage.wall_s > 0
+    assert sb.run("1/0").fault == "code"
+    sb.checkpoint("c")
+    sb.run("x = 7")
+    sb.rollback("c")
+    assert sb.run("x").repr == "6"
+    with sb.branch() as b:
+        assert b.run("x + 1").repr == "7"
+    sb.write_file("made.bin", bytes(range(256)) * 20)
+    assert sb.read_file("made.bin") == bytes(range(256)) * 20
+    assert sb.run_command(["cat"], stdin=b"by buffers").stdout == "by buffers"
+    events = list(sb.stream("print('up', flush=True)\nimport time\ntime.sleep(1)\n5"))
+    assert events[0].text == "up\n" and events[-1].result.repr == "5"
+
+
+def test_connection_file(make, start):
+    kernel = start()
+    sb = make(connect=kernel.file)
+    use(sb)
+    with pytest.raises(cellblock.SandboxError, match="connected to"):
+        sb.reset()
+    assert make(connect=os.fspath(kernel.file)).run("x").repr == "6"
+    sb.close()
+    assert kernel.alive()
+
+
+def test_name_in_the_runtime_folder(make, start, monkeypatch):
+    kernel = start()
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", os.fspath(kernel.file.parent))
+    assert make(connect=kernel.file.name).run("1").repr == "1"
+
+
+def test_curve(make, start):
+    zmq = pytest.importorskip("zmq")
+    public, secret = (k.decode() for k in zmq.curve_keypair())
+    kernel = start(connection={"curve_publickey": public, "curve_secretkey": secret}, ready=False)
+    assert make(connect=kernel.file).run("1").repr == "1"
+
+
+def test_no_such_file(make, tmp_path):
+    with pytest.raises(cellblock.SandboxError, match="no connection file 'kernel-none.json'"):
+        make(connect="kernel-none.json").run("1")
+    (tmp_path / "bad.json").write_text("[]")
+    with pytest.raises(cellblock.SandboxError, match="names no ports"):
+        make(connect=tmp_path / "bad.json").run("1")
+
+
+@pytest.fixture(scope="module")
+def gateway(nothing_left):
+    pytest.importorskip("kernel_gateway")
+    folder, port = nothing_left / "gateway", kernels.free_ports(1)[0]
+    (folder / "work").mkdir(parents=True)
+    options = [f"--KernelGatewayApp.port={port}", "--KernelGatewayApp.ip=127.0.0.1"]
+    options += ["--KernelGatewayApp.auth_token=secret", "--JupyterWebsocketPersonality.list_kernels=True"]
+    with servers.running("kernel_gateway", folder, options, "Jupyter Kernel Gateway", server=False):
+        servers.listening(port)
+        yield f"http://127.0.0.1:{port}"
+
+
+def test_gateway(make, gateway):
+    sb = make(connect=gateway, token="secret")
+    use(sb)
+    sb.reset()
+    assert sb.run("x").error.name == "NameError"
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_kernel_of_a_gateway(make, gateway, monkeypatch, binary):
+    if not binary:
+        monkeypatch.setattr(_connect, "V1", "no such protocol")
+    first = make(connect=f"{gateway}?token=secret")
+    first.run("x = 1")
+    transport = first.kernel.session.connected.transport
+    there = f"{gateway}/api/kernels/{transport._kernel}"
+    second = make(connect=there, token="secret")
+    assert second.run("x").repr == "1"
+    use(second)
+    assert second.kernel.session.connected.transport._binary is binary
+    second.close()
+    assert first.run("x").repr == "6"
+
+
+def test_wrong_token(make, gateway):
+    with pytest.raises(cellblock.SandboxError, match="40[13].*Give its token"):
+        make(connect=gateway, token="wrong").run("1")
+    with pytest.raises(cellblock.SandboxError, match="404|no websocket"):
+        make(connect=f"{gateway}/api/kernels/none", token="secret").run("1")
+
+
+def test_no_server(make):
+    port = kernels.free_ports(1)[0]
+    with pytest.raises(cellblock.SandboxError, match="does not answer"):
+        make(connect=f"http://127.0.0.1:{port}").run("1")
+
+
+def test_both_forms_of_the_websocket():
+    assert _connect.unpack_v1(_connect.pack_v1("shell", WHOLE)) == ("shell", WHOLE)
+    assert _connect.unpack_json(_connect.pack_json("shell", WHOLE)) == ("shell", WHOLE)
+    text = _connect.pack_json("shell", WHOLE._replace(buffers=[]))
+    assert isinstance(text, str) and _connect.unpack_json(text) == ("shell", WHOLE._replace(buffers=[]))
+
+
+@pytest.mark.parametrize("read", [_connect.unpack_v1, _connect.unpack_json])
+def test_malformed_messages_of_a_websocket(read):
+    for data in (b"", b"\xff" * 64, b"\0" * 64, _connect.pack_v1("shell", WHOLE)[:100], "[]", "{", '{"header": 5}'):
+        with pytest.raises((ValueError, TypeError, LookupError)):
+            read(data)
+
+
+def test_signatures():
+    codec = Codec("key")
+    frames = [b"identity", *codec.pack(WHOLE)]
+    assert codec.unpack(frames) == WHOLE
+    for i, wrong in ((2, b"0" * 64), (3, b"{}"), (6, json.dumps({"a": "b"}).encode())):
+        with pytest.raises(ValueError):
+            codec.unpack([*frames[:i], wrong, *frames[i + 1 :]])
+    for short in ([], [b"x"], frames[:2], frames[:4]):
+        with pytest.raises(ValueError):
+            codec.unpack(short)
