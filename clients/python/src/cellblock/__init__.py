@@ -20,6 +20,7 @@ from ._kernel import AsyncKernel, Kernel
 from ._policy import Policy
 from ._result import Array, CommandResult, ErrorInfo, Event, Image, Result, Usage
 from ._sync import Branch, Sandbox
+from ._tools import Call, Tool, tool
 
 __version__ = "0.1.0"
 
@@ -31,6 +32,7 @@ __all__ = [
     "AsyncSandbox",
     "Branch",
     "BusyError",
+    "Call",
     "CellError",
     "CellblockError",
     "Change",
@@ -51,6 +53,8 @@ __all__ = [
     "Sandbox",
     "SandboxClosedError",
     "SandboxError",
+    "Tool",
     "ToolError",
     "Usage",
+    "tool",
 ]

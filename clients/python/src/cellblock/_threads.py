@@ -1,0 +1,99 @@
+"""A bounded pool of threads for what blocks, spoken to from an event loop.
+
+Invariants: at most `most` threads; they are daemons, so that a function that never ends does not keep the program
+alive, as concurrent.futures would; a function that was given up runs on, and its thread counts until it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextvars
+import threading
+from typing import Any, Callable, NamedTuple, Optional
+
+
+class Outcome(NamedTuple):
+    """How a function ended: its value, or what it raised (also KeyboardInterrupt and the like)."""
+
+    value: Any = None
+    error: Optional[BaseException] = None
+
+
+class _Job(NamedTuple):
+    function: Callable[[], Any]
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Outcome]
+
+
+def _settle(job: _Job, outcome: Outcome) -> None:
+    def settle() -> None:
+        if not job.future.done():
+            job.future.set_result(outcome)
+
+    try:
+        job.loop.call_soon_threadsafe(settle)
+    except RuntimeError:
+        pass  # the loop is closed: nobody waits
+
+
+class Threads:
+    """Runs functions in threads of its own. Waiting jobs are taken in their order."""
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most, self._name = most, name
+        self._wake = threading.Condition()
+        self._jobs: collections.deque[_Job] = collections.deque()
+        self._count = self._idle = 0
+        self._closed = False
+
+    def submit(self, function: Callable[[], Any]) -> asyncio.Future[Outcome]:
+        """Runs it in a copy of this context. The future ends when the function does, whoever waits for it."""
+        loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+        job = _Job(lambda: context.run(function), loop, loop.create_future())
+        with self._wake:
+            self._jobs.append(job)
+            if self._idle >= len(self._jobs):
+                self._wake.notify()
+            elif self._count < self._most:
+                self._count += 1
+                threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        return job.future
+
+    def drop(self, future: asyncio.Future[Outcome]) -> bool:
+        """Takes a job back that no thread has begun."""
+        with self._wake:
+            for job in self._jobs:
+                if job.future is future:
+                    self._jobs.remove(job)
+                    return True
+        return False
+
+    def close(self) -> None:
+        """Idle threads end; a running function ends its thread when it returns."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify_all()
+
+    def _next(self) -> Optional[_Job]:
+        with self._wake:
+            while not self._jobs:
+                if self._closed:
+                    self._count -= 1
+                    return None
+                self._idle += 1
+                self._wake.wait()
+                self._idle -= 1
+            return self._jobs.popleft()
+
+    def _work(self) -> None:
+        while True:
+            job = self._next()
+            if job is None:
+                return
+            try:
+                outcome = Outcome(job.function())
+            except BaseException as e:
+                outcome = Outcome(error=e)
+            _settle(job, outcome)
+            del job, outcome  # an idle thread holds nothing of the last call

@@ -1,0 +1,531 @@
+"""Host tools: functions of this program that code in the jail may call. Their keys and their state stay here.
+
+Trust domain: host, between hostile callers and the user's functions. Invariants: a call is checked whole before
+anything of it runs; what `approve` was shown is what runs; of a tool's exception only type and message go back; each
+call gets one answer, and no call, however it is forged, raises here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextvars
+import dataclasses
+import functools
+import inspect
+import json
+import keyword
+import math
+import re
+import sys
+import types
+import unicodedata
+from typing import Any, Awaitable, Callable, Generic, Iterable, Mapping, Optional, TypeVar, Union, cast, overload
+
+import msgspec
+
+from ._errors import ToolError
+from ._schema import Parameters, described, is_model
+from ._session import serving
+from ._threads import Outcome, Threads
+
+if sys.version_info >= (3, 10):
+    from typing import ParamSpec
+
+    P = ParamSpec("P")
+else:
+    P = TypeVar("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+THREADS = 16  # sync tools of one sandbox that run at once
+MAX_BYTES = 4 << 20  # of a call's arguments, and of its result, unless the tool says otherwise
+MAX_DEPTH = 64
+MAX_TEXT = 4000  # of an error's message
+ROUND = 1000  # calls in one round trip
+RUNS = 64  # runs whose counts are kept
+CALLS = 100_000  # calls of one run
+
+Approve = Callable[["Call"], Union[bool, str, Awaitable[Union[bool, str]]]]
+Answer = dict[str, Any]
+
+
+class Refused(Exception):
+    """A call that is answered with an error, `kind: text`, without its tool having been called."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+_SHOWN = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\"}
+
+
+def escaped(text: str) -> str:
+    """The text with control characters, terminal escapes, bidi controls and other invisible ones as \\x1b, \\u202e.
+
+    A backslash is doubled, so that different texts stay different.
+    """
+    if text.isascii() and text.isprintable() and "\\" not in text:
+        return text
+    shown = []
+    for c in text:
+        if c in _SHOWN:
+            shown.append(_SHOWN[c])
+        elif c == " " or unicodedata.category(c)[0] not in "CZ":
+            shown.append(c)
+        else:
+            n = ord(c)
+            shown.append(f"\\x{n:02x}" if n < 256 else f"\\u{n:04x}" if n < 65536 else f"\\U{n:08x}")
+    return "".join(shown)
+
+
+def frozen(value: Any, text: Callable[[str], str] = str) -> Any:
+    """JSON that cannot be changed: read-only mappings, and tuples for lists. `text` is applied to each text."""
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, (list, tuple)):
+        return tuple(frozen(v, text) for v in value)
+    if isinstance(value, Mapping):
+        return types.MappingProxyType({text(str(k)): frozen(v, text) for k, v in value.items()})
+    return value
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """What `approve` is asked about. `arguments`: by name, checked, read-only, escaped for showing (see `escaped`).
+
+    `raw` are the same arguments as they will be given to the tool, for programs that decide: never print those.
+    """
+
+    id: str
+    tool: str
+    arguments: Mapping[str, Any]
+    raw: Mapping[str, Any] = dataclasses.field(repr=False)
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"{name}={_show(value)}" for name, value in self.arguments.items())
+        return f"{self.tool}({shown})"
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, str):
+        return '"' + value.replace('"', '\\"') + '"'
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_show(v) for v in value) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_show(k)}: {_show(v)}" for k, v in value.items()) + "}"
+    return json.dumps(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """The options of a tool: see `tool`."""
+
+    timeout: Optional[float] = None
+    approve: Optional[Approve] = None
+    max_calls: Optional[int] = None
+    concurrency: Optional[int] = None
+    max_bytes: int = MAX_BYTES
+
+    def check(self, name: str) -> None:
+        def positive(what: str, value: object, whole: bool) -> None:
+            kinds = (int,) if whole else (int, float)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, kinds) or not value > 0):
+                raise ToolError(f"tool {name!r}: {what} is {value!r}; give a number above 0, or leave it out")
+
+        positive("timeout", self.timeout, False)
+        positive("max_calls", self.max_calls, True)
+        positive("concurrency", self.concurrency, True)
+        positive("max_bytes", self.max_bytes, True)
+        if self.approve is not None and not callable(self.approve):
+            raise ToolError(f"tool {name!r}: approve is {self.approve!r}; give a function of one Call")
+
+
+class Bare:
+    """What a dispatcher needs of a tool: its name, what it tells about itself, and how arguments become a call."""
+
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+    is_async: bool
+    limits: Limits
+
+    def bind(self, args: list[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments by name, as JSON. TypeError or ValueError where they do not fit."""
+        raise NotImplementedError
+
+    def prepare(self, given: Mapping[str, Any]) -> Callable[[], Any]:
+        """What calls the function, with arguments that are checked and that nobody else holds."""
+        raise NotImplementedError
+
+    def spec(self) -> dict[str, Any]:
+        said = {"name": self.name, "description": self.description, "inputSchema": self.input_schema}
+        return {**said, "awaitable": True} if self.is_async else said
+
+
+def check_name(name: object) -> str:
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", name) or keyword.iskeyword(name):
+        raise ToolError(f"a tool's name must be a Python name of at most 64 ASCII characters, not {name!r}")
+    return name
+
+
+class Tool(Bare, Generic[P, R]):
+    """A function that code in the jail may call; made by `tool`. On the host it is called as the function itself."""
+
+    def __init__(
+        self, function: Callable[P, R], name: Optional[str], description: Optional[str], limits: Limits
+    ) -> None:
+        if not callable(function):
+            raise ToolError(f"a tool is a function, not {function!r}")
+        own = getattr(function, "__name__", type(function).__name__)
+        self.name = check_name(own if name is None else name)
+        call = function if inspect.isroutine(function) else getattr(function, "__call__", function)
+        if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call) or inspect.isclass(function):
+            raise ToolError(f"tool {self.name!r}: it yields or is a class; give a function that returns its result")
+        limits.check(self.name)
+        self.limits, self.function = limits, function
+        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+        self._parameters = Parameters(function, self.name)
+        self.input_schema = self._parameters.schema
+        self.description = described(function.__doc__ or "", set())[0] if description is None else description
+        functools.update_wrapper(self, function, updated=())
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<tool {self.name}>"
+
+    def bind(self, args: list[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        return self._parameters.bind(args, kwargs)
+
+    def prepare(self, given: Mapping[str, Any]) -> Callable[[], Any]:
+        typed = self._parameters.convert(given)
+        return lambda: cast(Callable[..., Any], self.function)(**typed)
+
+
+@overload
+def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
+@overload
+def tool(
+    *,
+    name: Optional[str] = None,
+    description: Optional[str] = None,
+    timeout: Optional[float] = None,
+    approve: Optional[Approve] = None,
+    max_calls: Optional[int] = None,
+    concurrency: Optional[int] = None,
+    max_bytes: int = MAX_BYTES,
+) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+def tool(
+    function: Optional[Callable[..., Any]] = None,
+    /,
+    *,
+    name: Optional[str] = None,
+    description: Optional[str] = None,
+    timeout: Optional[float] = None,
+    approve: Optional[Approve] = None,
+    max_calls: Optional[int] = None,
+    concurrency: Optional[int] = None,
+    max_bytes: int = MAX_BYTES,
+) -> Any:
+    """Makes a host tool of a function: `@tool`, or `@tool(timeout=10, approve=ask)`.
+
+    Its type hints and docstring become its schema; defaults stay here. A coroutine function is awaitable in cells.
+    `timeout`: seconds for one call, waiting for a place included, the approval not; a function without `async` runs
+    on beyond that, its result is dropped and its place stays taken. `approve(call)`: True lets the call happen, a text
+    refuses it with that reason, everything else refuses it. `max_calls`: in one run. `concurrency`: calls at once, of
+    one sandbox. `max_bytes`: of the arguments and of the result, as JSON.
+    """
+    limits = Limits(timeout, approve, max_calls, concurrency, max_bytes)
+
+    def make(function: Callable[..., Any]) -> Tool[..., Any]:
+        function = function.function if isinstance(function, Tool) else function
+        return Tool(function, name, description, limits)
+
+    return make if function is None else make(function)
+
+
+def measure(value: Any, most: int) -> int:
+    """The size of JSON in bytes, roughly. Refused: more than `most`, too deep, no JSON, a text that is no Unicode."""
+    size, todo = 0, [(value, 0)]
+    while todo:
+        part, depth = todo.pop()
+        size += 2
+        if part is None or isinstance(part, (bool, int)):
+            size += 4 if not isinstance(part, int) else part.bit_length() // 3
+        elif isinstance(part, float):
+            size += 8
+            if not math.isfinite(part):
+                raise ValueError(f"{part} is no JSON")
+        elif isinstance(part, str):
+            try:
+                size += len(part.encode())
+            except UnicodeEncodeError:
+                raise ValueError("a text with half a character (a lone surrogate)") from None
+        elif isinstance(part, (list, dict)):
+            if depth == MAX_DEPTH:
+                raise ValueError(f"nested more than {MAX_DEPTH} deep")
+            if size + len(part) > most:
+                raise ValueError(f"more than {most} bytes")
+            items = part.items() if isinstance(part, dict) else ((None, v) for v in part)
+            for key, item in items:
+                if key is not None:
+                    todo.append((key, depth + 1))
+                todo.append((item, depth + 1))
+        else:
+            raise ValueError(f"{type(part).__name__} is no JSON")
+        if size > most:
+            raise ValueError(f"more than {most} bytes")
+    return size
+
+
+def _plain(value: Any) -> Any:
+    """What msgspec does not know: pydantic models, numpy's numbers and arrays."""
+    if is_model(type(value)):
+        return value.model_dump(mode="json")
+    if type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"objects of type {type(value).__name__} are no JSON; return text, numbers, lists or dicts")
+
+
+def as_json(value: Any, most: int) -> Any:
+    """A tool's result as JSON that shares nothing with it."""
+    try:
+        plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_plain)
+        plain = json.loads(json.dumps(plain, allow_nan=False))
+    except RecursionError:
+        raise Refused("ToolResultError", "the result contains itself, or is nested too deeply") from None
+    except (TypeError, ValueError, OverflowError) as e:
+        raise Refused("ToolResultError", f"the result can't be sent: {e}") from None
+    try:
+        measure(plain, most)
+    except ValueError as e:
+        raise Refused("ToolResultError", f"the result can't be sent: {e} (max_bytes of the tool)") from None
+    return plain
+
+
+def _text(value: object, most: int = MAX_TEXT) -> str:
+    try:
+        text = str(value)
+    except Exception:
+        text = "(its message can't be read)"
+    text = text if len(text) <= most else text[:most] + " …"
+    return text.encode("utf-8", "replace").decode()
+
+
+def _failure(kind: str, text: object) -> Answer:
+    return {"error": {"type": _text(kind, 100), "message": _text(text)}}
+
+
+class _Run:
+    """What is counted of one run."""
+
+    def __init__(self) -> None:
+        self.ids: set[str] = set()
+        self.calls: collections.Counter[str] = collections.Counter()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Checked:
+    call: Call
+    tool: Bare
+    start: Callable[[], Any]
+
+
+class Dispatcher:
+    """Answers the calls of one sandbox. `answer` never raises, whatever the calls are; it can be cancelled."""
+
+    def __init__(self, tools: Iterable[Union[Bare, Callable[..., Any]]]) -> None:
+        self.tools: dict[str, Bare] = {}
+        for item in tools:
+            made = item if isinstance(item, Bare) else tool(item)
+            if made.name in self.tools:
+                raise ToolError(f"two tools are named {made.name!r}; give one another name: tool(name=…)")
+            self.tools[made.name] = made
+        self._threads = Threads(THREADS, "cellblock-tool")
+        self._askers = Threads(THREADS, "cellblock-approve")
+        self._places: dict[str, asyncio.Semaphore] = {}
+        self._runs: collections.OrderedDict[str, _Run] = collections.OrderedDict()
+        self._going: set[asyncio.Future[Any]] = set()
+
+    @property
+    def specs(self) -> list[dict[str, Any]]:
+        """The content of cellblock_tools_request."""
+        return [item.spec() for item in self.tools.values()]
+
+    def close(self) -> None:
+        """Ends the threads that are idle; what runs ends by itself."""
+        self._threads.close()
+        self._askers.close()
+
+    async def answer(self, calls: object) -> list[Answer]:
+        """One answer for each call, in their order: {"id", "ok": value} or {"id", "error": {"type", "message"}}.
+
+        The tools run in copies of the context that this is called in. Cancelling it cancels async tools; what sync
+        tools return is dropped.
+        """
+        if not isinstance(calls, list):
+            return []
+        run = self._run()
+        tasks = [asyncio.ensure_future(self._answer(call, run)) for call in calls[:ROUND]]
+        try:
+            answers = list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
+        for call in calls[ROUND:]:
+            answers.append({"id": _id(call), **_failure("ToolCallError", f"more than {ROUND} calls at once")})
+        return answers
+
+    def _run(self) -> _Run:
+        now = serving.get()
+        name = "" if now is None else now.run
+        run = self._runs.setdefault(name, _Run())
+        self._runs.move_to_end(name)
+        while len(self._runs) > RUNS:
+            self._runs.popitem(last=False)
+        return run
+
+    async def _answer(self, said: object, run: _Run) -> Answer:
+        try:
+            checked = self._check(said, run)
+            await self._approved(checked)
+            answer = await self._call(checked)
+        except Refused as e:
+            answer = _failure(e.kind, e)
+        except Exception as e:  # a fault of ours must not cost the run its answer
+            answer = _failure("ToolCallError", f"the call can't be served: {type(e).__name__}")
+        return {"id": _id(said), **answer}
+
+    def _check(self, said: object, run: _Run) -> _Checked:
+        """The call, if it may run: everything that came from the jail is looked at here."""
+        if not isinstance(said, dict):
+            raise Refused("ToolCallError", "a call must be an object with id, tool, args and kwargs")
+        name, identity = said.get("tool"), said.get("id")
+        args, kwargs = said.get("args", []), said.get("kwargs", {})
+        if not isinstance(identity, str) or not 0 < len(identity) <= 128:
+            raise Refused("ToolCallError", "a call's id must be a text of at most 128 characters")
+        if identity in run.ids:
+            raise Refused("ToolCallError", "a call with this id was answered already")
+        if len(run.ids) >= CALLS:
+            raise Refused("ToolCallError", f"more than {CALLS} calls in one run")
+        run.ids.add(identity)
+        if not isinstance(name, str) or name not in self.tools:
+            shown = escaped(name[:100]) if isinstance(name, str) else type(name).__name__
+            raise Refused("ToolCallError", f"there is no tool '{shown}'")
+        if not isinstance(args, list) or not isinstance(kwargs, dict):
+            raise Refused("ToolCallError", "args must be a list and kwargs an object")
+        chosen = self.tools[name]
+        try:
+            measure([args, kwargs], chosen.limits.max_bytes)
+            given = chosen.bind(args, kwargs)
+            start = chosen.prepare(given)
+        except TypeError as e:
+            raise Refused("TypeError", f"{name}() {e}") from None
+        except (ValueError, RecursionError) as e:
+            raise Refused("ValueError", f"arguments of {name}: {e}") from None
+        most = chosen.limits.max_calls
+        if most is not None and run.calls[name] >= most:
+            raise Refused("ToolLimitError", f"{name} may be called {most} times in one run (max_calls)")
+        run.calls[name] += 1
+        return _Checked(Call(identity, name, frozen(given, escaped), frozen(given)), chosen, start)
+
+    async def _approved(self, checked: _Checked) -> None:
+        ask = checked.tool.limits.approve
+        if ask is None:
+            return
+        name = checked.tool.name
+        try:
+            said = await self._ask(ask, checked.call)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or getattr(task, "cancelling", lambda: 1)():
+                raise  # the run was cancelled, not the question
+            said = None
+        except Exception:
+            said = None
+        if said is not True:
+            reason = said if isinstance(said, str) and said else "it was not approved"
+            raise Refused("ToolRefusedError", f"{name} was refused: {reason}")
+
+    async def _ask(self, ask: Approve, call: Call) -> object:
+        said: object
+        if inspect.iscoroutinefunction(ask) or inspect.iscoroutinefunction(getattr(ask, "__call__", None)):
+            said = ask(call)
+        else:
+            asked = self._askers.submit(functools.partial(ask, call))
+            try:
+                said, error = await asked
+            finally:
+                self._askers.drop(asked)
+            if error is not None:
+                return None
+        return await said if inspect.isawaitable(said) else said
+
+    async def _place(self, chosen: Bare, deadline: Optional[float]) -> Optional[asyncio.Semaphore]:
+        most = chosen.limits.concurrency or (None if chosen.is_async else THREADS)
+        if most is None:
+            return None
+        places = self._places.setdefault(chosen.name, asyncio.Semaphore(most))
+        try:
+            left = None if deadline is None else deadline - asyncio.get_running_loop().time()
+            await asyncio.wait_for(places.acquire(), left)
+        except (asyncio.TimeoutError, TimeoutError):
+            text = f"{chosen.name}: all {most} places are taken, by calls that run or that ran over their time"
+            raise Refused("TimeoutError", text) from None
+        return places
+
+    async def _call(self, checked: _Checked) -> Answer:
+        """Runs the tool. It keeps its place until it has really ended, whatever became of the call."""
+        chosen, loop = checked.tool, asyncio.get_running_loop()
+        limit = chosen.limits.timeout
+        deadline = None if limit is None else loop.time() + limit
+        places = await self._place(chosen, deadline)
+        try:
+            work = self._start(checked)
+        except BaseException:
+            if places is not None:
+                places.release()
+            raise
+
+        def ended(done: asyncio.Future[Outcome]) -> None:
+            self._going.discard(done)
+            if places is not None:
+                places.release()
+
+        self._going.add(work)
+        work.add_done_callback(ended)
+        over = True
+        try:
+            await asyncio.wait({work}, timeout=None if deadline is None else max(0.0, deadline - loop.time()))
+            over = not work.done()
+        finally:
+            if over and (chosen.is_async or self._threads.drop(work)):
+                work.cancel()
+        if over:
+            raise Refused("TimeoutError", f"{chosen.name} ran longer than {limit:g} s (timeout of the tool)")
+        if work.cancelled():
+            raise Refused("CancelledError", f"{chosen.name} was cancelled")
+        value, error = work.result()
+        if error is not None:
+            return _failure(type(error).__name__, error)
+        return {"ok": as_json(value, chosen.limits.max_bytes)}
+
+    def _start(self, checked: _Checked) -> asyncio.Future[Outcome]:
+        if not checked.tool.is_async:
+            return self._threads.submit(checked.start)
+
+        async def awaited() -> Outcome:
+            try:
+                return Outcome(await checked.start())
+            except (Exception, SystemExit) as e:
+                return Outcome(error=e)
+
+        return contextvars.copy_context().run(asyncio.ensure_future, awaited())
+
+
+def _id(said: object) -> Optional[str]:
+    identity = said.get("id") if isinstance(said, dict) else None
+    return identity if isinstance(identity, str) and len(identity) <= 128 else None
