@@ -18,6 +18,7 @@ from ._errors import (
 from ._files import AsyncFile, Change, Entry
 from ._kernel import AsyncKernel, Kernel
 from ._policy import Policy
+from ._pool import AsyncLease, AsyncPool, Lease, Pool
 from ._result import Array, CommandResult, ErrorInfo, Event, Image, Result, Usage
 from ._sync import Branch, Sandbox
 from ._tools import Call, Tool, tool
@@ -29,6 +30,8 @@ __all__ = [
     "AsyncBranch",
     "AsyncFile",
     "AsyncKernel",
+    "AsyncLease",
+    "AsyncPool",
     "AsyncSandbox",
     "Branch",
     "BusyError",
@@ -46,7 +49,9 @@ __all__ = [
     "ForkError",
     "Image",
     "Kernel",
+    "Lease",
     "Policy",
+    "Pool",
     "PolicyError",
     "RequestError",
     "Result",

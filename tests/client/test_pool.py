@@ -1,0 +1,145 @@
+"""Pool: sandboxes that are started ahead; each lease finds a clean one, and leaves nothing behind."""
+
+import asyncio
+import threading
+
+import pytest
+
+pytest.importorskip("msgspec")
+from cellblock import (  # noqa: E402
+    AsyncPool, CellError, Pool, PolicyError, SandboxClosedError, SandboxError,
+)
+
+TMPFS = {"policy": {"workspace.mode": "tmpfs"}}
+MARK = """
+import os, pathlib, subprocess
+mark = 1
+os.environ["MARK"] = "1"
+pathlib.Path("/tmp/mark").write_text("x"); pathlib.Path("mark").write_text("x"); pathlib.Path("/dev/shm/mark").touch()
+subprocess.Popen(["sleep", "1000"])
+"""
+LOOK = """
+import os, pathlib
+[k for k in ("mark",) if k in globals()], os.environ.get("MARK"), os.listdir("/tmp"), os.listdir("."), \
+os.listdir("/dev/shm"), [p for p in os.listdir("/proc") if p.isdigit() and
+    b"sleep" in pathlib.Path("/proc", p, "cmdline").read_bytes()], len(In), ready
+"""
+
+
+@pytest.fixture
+def workspace(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+
+def test_each_lease_is_clean(workspace):
+    with Pool("agent", size=2, setup="ready = 'yes'", **TMPFS) as pool:
+        seen = []
+        for _ in range(5):
+            with pool.lease() as sb:
+                seen.append(sb.run(LOOK, check=True).repr)
+                sb.run(MARK, check=True)
+        assert seen == [seen[0]] * 5 and "'yes'" in seen[0] and "[], None" in seen[0], seen
+        with pytest.raises(SandboxError, match="lease of this sandbox has ended"):
+            sb.run("1")
+
+
+def test_leases_run_beside_each_other_and_wait_for_a_place(workspace):
+    with Pool("agent", size=2, **TMPFS) as pool:
+        with pool.lease() as a, pool.lease() as b:
+            a.run("x = 1", check=True)
+            assert b.run("'x' in globals()", check=True).repr == "False"
+            with pytest.raises(TimeoutError, match="all 2 are in use"):
+                with pool.lease(wait=0.05):
+                    pass
+            got = []
+
+            def waits():
+                with pool.lease() as c:
+                    got.append(c.run("6 * 7", check=True).repr)
+
+            thread = threading.Thread(target=waits)
+            thread.start()
+        thread.join(120)
+        assert got == ["42"]
+
+
+def test_a_lease_ends_at_its_time_and_can_be_renewed(workspace):
+    async def main():
+        async with AsyncPool("agent", size=1, **TMPFS) as pool:
+            lease = pool.lease(ttl=3600)
+            async with lease as sb:
+                await sb.run("x = 1", check=True)
+                lease.renew()
+                lease.renew(0.05)
+                with pytest.raises(SandboxError, match="ended after its 0.05 seconds; renew"):
+                    await sb.run("import time\nwhile True: time.sleep(1)")
+                with pytest.raises(SandboxError, match="ended after its 0.05 seconds"):
+                    await sb.run("1")
+                with pytest.raises(SandboxClosedError, match="lease has ended"):
+                    lease.renew()
+            with pytest.raises(SandboxError, match="used already"):
+                await lease.__aenter__()
+            async with pool.lease() as again:
+                assert (await again.run("'x' in globals()", check=True)).repr == "False"
+
+    asyncio.run(main())
+
+
+def test_a_broken_sandbox_is_replaced(workspace):
+    async def main():
+        async with AsyncPool("agent", size=2, **TMPFS) as pool:
+            while len(pool._ready) < 2:
+                await asyncio.sleep(0.01)
+            for sb in pool._ready:
+                sb._session._gone("broken by the test")
+            for _ in range(3):
+                async with pool.lease() as sb:
+                    assert (await sb.run("1 + 1", check=True)).repr == "2"
+
+    asyncio.run(main())
+
+
+def test_what_a_sandbox_fails_with_is_raised_and_tried_again_later(workspace, tmp_path):
+    with pytest.raises(CellError, match="ZeroDivisionError"):
+        Pool("agent", size=2, setup="1 / 0", **TMPFS).start()
+    with pytest.raises((PolicyError, SandboxError), match="nonsense"):
+        Pool("nonsense", size=2).start()
+    for size in (0, -1, True, 1.5):
+        with pytest.raises(ValueError, match="size"):
+            Pool(size=size)
+    pool = Pool("agent", size=1)
+    with pytest.raises(SandboxClosedError, match="was not started"):
+        pool.lease().__enter__()
+    with pytest.raises(ValueError, match="ttl"):
+        pool.lease(ttl=0)
+
+
+def test_the_pool_can_be_closed_while_leased(workspace):
+    pool = Pool("agent", size=2, **TMPFS).start()
+    lease = pool.lease()
+    sb = lease.__enter__()
+    pool.close()
+    with pytest.raises(SandboxError, match="the pool was closed"):
+        sb.run("1")
+    lease.__exit__(None, None, None)
+    pool.close()
+
+
+def test_cancelled_waits_lose_no_sandbox(workspace):
+    async def main():
+        async with AsyncPool("agent", size=1, **TMPFS) as pool:
+            for steps in range(20):
+                lease = pool.lease()
+                task = asyncio.ensure_future(lease.__aenter__())
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                if task.cancel():
+                    with pytest.raises(asyncio.CancelledError):
+                        await task
+                else:
+                    await lease.__aexit__(None, None, None)
+            async with pool.lease() as sb:
+                assert (await sb.run("1", check=True)).repr == "1"
+
+    asyncio.run(main())
