@@ -108,7 +108,8 @@ def test_no_default_goes_into_the_schema():
 
 @pytest.mark.parametrize("hint", [
     str, int, float, bool, None, Any, list, dict, tuple, list[int], dict[str, list[float]], tuple[int, str],
-    Optional[int], Union[int, str], Literal["a", "b"], Literal[1], Color, Place, Hit, Annotated[int, "note"], dict[Literal["a"], int],
+    Optional[int], Union[int, str], Literal["a", "b"], Literal[1], Color,
+    Place, Hit, Annotated[int, "note"], dict[Literal["a"], int],
 ])
 def test_hints_that_json_has(hint):
     def f(x):

@@ -1,0 +1,76 @@
+"""`cellblock mcp`: the command line of the MCP server."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any, NoReturn, Optional, Sequence
+
+CURE = "install it beside this Python: pip install 'cellblock[mcp]' (Python 3.10 or newer)"
+
+
+def _number(kind: type, least: float) -> Any:
+    def parse(text: str) -> Any:
+        value = kind(text)
+        if not value >= least:
+            raise argparse.ArgumentTypeError(f"{text} is less than {least:g}")
+        return value
+
+    parse.__name__ = "number"
+    return parse
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(prog="cellblock mcp", allow_abbrev=False, description=(
+        "An MCP server over stdio: stateful Python in a jail for any MCP client."))
+    p.add_argument("--policy", metavar="NAME|FILE", default="agent", help="what the jail allows (default: agent)")
+    p.add_argument("--workspace", metavar="DIR", help="the one folder that cells see (default: an empty one)")
+    p.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="set one key of the policy")
+    p.add_argument("--files", action="store_true", help="also offer read_file, write_file and list_files")
+    p.add_argument("--checkpoints", action="store_true", help="also offer checkpoint, rollback, workspace_changes")
+    p.add_argument("--sessions", metavar="N", type=_number(int, 1), default=8, help="sessions at most (default: 8)")
+    p.add_argument("--lifetime", metavar="S", type=_number(float, 1), default=3600.0,
+                   help="seconds without use, after which a session ends (default: 3600)")
+    return p
+
+
+def policy(arguments: argparse.Namespace) -> Any:
+    """The Policy of the command line. Without a folder the workspace is an empty one that ends with the session."""
+    from .. import Policy
+
+    settings: dict[str, Any] = {} if arguments.workspace else {"workspace.mode": "tmpfs"}
+    for pair in arguments.set:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise ValueError(f"--set {pair}: write it as KEY=VALUE")
+        settings[key] = value
+    return Policy(arguments.policy, workspace=arguments.workspace, settings=settings)
+
+
+def fail(text: str, status: int = 1) -> NoReturn:
+    print(f"cellblock mcp: {text}", file=sys.stderr)
+    sys.exit(status)
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    arguments = parser().parse_args(argv)
+    try:
+        from ._server import Options, Server
+    except ImportError as e:
+        fail(f"the MCP SDK is not there ({e}); {CURE}")
+    from .. import AsyncSandbox, CellblockError
+
+    try:
+        chosen = policy(arguments)
+    except (CellblockError, ValueError) as e:
+        fail(str(e), 2)
+    options = Options(arguments.files, arguments.checkpoints, arguments.sessions, arguments.lifetime)
+    server = Server(lambda _: AsyncSandbox(chosen), options)
+    try:
+        server.mcp.run("stdio")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

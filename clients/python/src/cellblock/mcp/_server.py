@@ -1,0 +1,261 @@
+"""The MCP server's tools, over AsyncSandbox.
+
+Trust domain: host, between a model's client and the jail. Invariants: nothing that a client sends runs outside the
+jail; nothing is ever written through from an overlay workspace; a call that is cancelled interrupts its cell and the
+session's state stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import dataclasses
+import time
+from typing import Annotated, Any, AsyncIterator, Callable, Coroutine, Optional, TypeVar
+
+import anyio
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
+from mcp_types import CallToolResult, ToolAnnotations
+from pydantic import BaseModel, Field
+
+from .. import AsyncSandbox, CellblockError, __version__
+from . import _reply
+from ._sessions import McpSession, SessionError, Sessions
+
+T = TypeVar("T")
+MAX_CODE = 1 << 20
+MAX_FILE = 4 << 20  # of one read_file or write_file
+INSTRUCTIONS = """\
+Runs Python in a jail: no network unless the policy allows it, an empty home, one folder. Variables, imports and files
+stay from call to call of one session. Each result names its session; pass that name on to go on there. A cell that
+crashes, hangs or eats all memory costs nothing: `state` says what became of the variables, `fault` who is to blame
+("code", "limit", or "infrastructure": then it was not the code)."""
+
+Session = Annotated[
+    Optional[str],
+    Field(description="Name of a session, as an earlier result gave it; left out: the usual one; \"new\": a new one"),
+]
+Path = Annotated[str, Field(description="Relative to the workspace")]
+
+
+@dataclasses.dataclass
+class Options:
+    """What the command line asked for."""
+
+    files: bool = False
+    checkpoints: bool = False
+    sessions: int = 8
+    lifetime: float = 3600.0
+    shared: bool = False  # several clients: none has a session by default
+
+
+class Done(BaseModel):
+    """What was done, in which session."""
+
+    session: str
+    text: str = ""
+
+
+class FileContent(BaseModel):
+    """A file's content: `text` where it is UTF-8, else `base64`. `size` is the whole file's."""
+
+    session: str
+    path: str
+    size: int
+    text: Optional[str] = None
+    base64: Optional[str] = None
+    truncated: bool = False
+
+
+class Listing(BaseModel):
+    """What is in a folder."""
+
+    session: str
+    path: str
+    entries: list[dict[str, Any]]
+
+
+class Changes(BaseModel):
+    """What an overlay workspace changed, beside the folder that it shows."""
+
+    session: str
+    changes: list[dict[str, Any]]
+
+
+async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Awaits it. When the client cancels, it is cancelled once, and may take its time to end well: that interrupts the
+    cell and keeps the state."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait({task})
+        raise
+
+
+class Server:
+    """The tools, bound to the sessions that they use."""
+
+    def __init__(self, make: Callable[[Server], AsyncSandbox], options: Options) -> None:
+        self.options = options
+        self.sessions = Sessions(lambda _: make(self), options.sessions, options.lifetime, options.shared)
+        self.mcp: MCPServer[Any] = MCPServer(
+            "cellblock", instructions=INSTRUCTIONS, version=__version__, lifespan=self._life, log_level="WARNING"
+        )
+        self._lives = 0
+        self._add(self.run_python, destructive=False)
+        self._add(self.run_command, destructive=False)
+        self._add(self.reset_session, destructive=True)
+        if options.files:
+            self._add(self.read_file, reads=True)
+            self._add(self.write_file, destructive=True)
+            self._add(self.list_files, reads=True)
+        if options.checkpoints:
+            self._add(self.checkpoint, destructive=False)
+            self._add(self.rollback, destructive=True)
+            self._add(self.workspace_changes, reads=True)
+        self.mcp.resource("cellblock://{session}/{item}", name="output", mime_type="application/octet-stream")(
+            self.output
+        )
+
+    def _add(self, function: Callable[..., Any], *, reads: bool = False, destructive: bool = False) -> None:
+        notes = ToolAnnotations(read_only_hint=reads, destructive_hint=destructive, open_world_hint=False)
+        self.mcp.add_tool(function, annotations=notes)
+
+    @contextlib.asynccontextmanager
+    async def _life(self, _: MCPServer[Any]) -> AsyncIterator[None]:
+        self._lives += 1
+        try:
+            yield
+        finally:
+            self._lives -= 1
+            if self._lives == 0:
+                with anyio.CancelScope(shield=True):
+                    await self.sessions.close()
+
+    @contextlib.asynccontextmanager
+    async def _use(self, name: Optional[str]) -> AsyncIterator[McpSession]:
+        """The session, for one call. What goes wrong with it is told to the model, with a cure, and nothing else."""
+        try:
+            session = await self.sessions.get(name)
+            session.users += 1
+            try:
+                yield session
+            finally:
+                session.users -= 1
+                session.used = time.monotonic()
+        except SessionError as e:
+            raise ToolError(str(e)) from None
+        except (CellblockError, OSError) as e:
+            raise ToolError(f"{type(e).__name__}: {e}"[:4000]) from None
+
+    async def run_python(
+        self,
+        code: Annotated[str, Field(description="Python; the value of the last expression is returned")],
+        ctx: Context[Any, Any],
+        session: Session = None,
+        timeout: Annotated[Optional[float], Field(gt=0, description="Seconds; can only lower the policy's")] = None,
+    ) -> Annotated[CallToolResult, _reply.RunResult]:
+        """Runs Python code in a jail and returns its output, value, pictures and error. Variables are kept."""
+        if len(code) > MAX_CODE:
+            raise ToolError(f"the code has more than {MAX_CODE} characters: write it to a file, and run that")
+        told = 0
+
+        async def progress(text: str) -> None:
+            nonlocal told
+            told += len(text)
+            await ctx.report_progress(told, message=text[-500:])
+
+        async with self._use(session) as used, used.line:
+            result = await _to_the_end(used.sandbox.run(code, timeout=timeout, on_output=progress))
+            return _reply.of_result(used, result)
+
+    async def run_command(
+        self,
+        argv: Annotated[list[str], Field(description="Program and arguments; no shell", min_length=1)],
+        session: Session = None,
+        timeout: Annotated[Optional[float], Field(gt=0, description="Seconds; can only lower the policy's")] = None,
+    ) -> Annotated[CallToolResult, _reply.CommandReply]:
+        """Runs a program in the session's jail, beside its Python, and returns its output and exit status."""
+        async with self._use(session) as used:
+            return _reply.of_command(used, await _to_the_end(used.sandbox.run_command(argv, timeout=timeout)))
+
+    async def reset_session(self, session: Session = None) -> Done:
+        """Starts a session's Python afresh: no variable, temporary file or process of it is left."""
+        async with self._use(session) as used, used.line:
+            await _to_the_end(used.sandbox.reset())
+            used.items.clear()
+            return Done(session=used.name, text="the session is as new")
+
+    async def read_file(self, path: Path, session: Session = None) -> FileContent:
+        """Reads a file of the workspace, as the session's cells see it."""
+        async with self._use(session) as used:
+            async with used.sandbox.open(path, "rb") as file:
+                data: Any = await file.read(MAX_FILE + 1)
+            shown = data[:MAX_FILE]
+            said = FileContent(session=used.name, path=path, size=len(data), truncated=len(data) > MAX_FILE)
+            try:
+                said.text = shown.decode()
+            except UnicodeDecodeError:
+                said.base64 = base64.b64encode(shown).decode()
+            return said
+
+    async def write_file(
+        self,
+        path: Path,
+        content: Annotated[str, Field(description="Text, or base64")],
+        session: Session = None,
+        encoding: Annotated[str, Field(description="utf-8 or base64", pattern="^(utf-8|base64)$")] = "utf-8",
+    ) -> Done:
+        """Makes or replaces a file of the workspace, and the folders above it."""
+        try:
+            data = base64.b64decode(content, validate=True) if encoding == "base64" else content.encode()
+        except ValueError as e:
+            raise ToolError(f"content is not {encoding}: {e}") from None
+        if len(data) > MAX_FILE:
+            raise ToolError(f"content has more than {MAX_FILE} bytes: let code write it")
+        async with self._use(session) as used:
+            await _to_the_end(used.sandbox.write_file(path, data))
+            return Done(session=used.name, text=f"{len(data)} bytes written")
+
+    async def list_files(self, path: Path = ".", session: Session = None) -> Listing:
+        """Lists a folder of the workspace, as the session's cells see it."""
+        async with self._use(session) as used:
+            found = sorted(await used.sandbox.list_files(path), key=lambda e: e.name)
+            entries = [{"name": e.name, "type": e.type, "size": e.size} for e in found[:1000]]
+            return Listing(session=used.name, path=path, entries=entries)
+
+    async def checkpoint(self, name: str, session: Session = None) -> Done:
+        """Keeps the session's variables under a name, so that `rollback` can go back to them. Files are not kept."""
+        async with self._use(session) as used:
+            await _to_the_end(used.sandbox.checkpoint(name))
+            return Done(session=used.name, text=f"kept as {name!r}")
+
+    async def rollback(
+        self,
+        name: Annotated[Optional[str], Field(description="Left out: to before the last cell")] = None,
+        session: Session = None,
+    ) -> Done:
+        """Gives the session the variables of a checkpoint, or those from before its last cell. Files stay."""
+        async with self._use(session) as used:
+            undone = await _to_the_end(used.sandbox.rollback(name))
+            return Done(session=used.name, text=f"undone: the effects of cells {undone}")
+
+    async def workspace_changes(self, session: Session = None) -> Changes:
+        """Lists what the session changed in its workspace. The folder itself is only changed by a person."""
+        async with self._use(session) as used:
+            changes = await used.sandbox.changes()
+            said = [{k: v for k, v in vars(c).items() if v is not None} for c in changes[:1000]]
+            return Changes(session=used.name, changes=said)
+
+    def output(self, session: str, item: str) -> bytes:
+        """What was too large for a reply. Only who knows the session's name can ask for it."""
+        found = self.sessions.find(session, item)
+        if found is None:
+            raise ResourceNotFoundError("there is no such output: it was of a session that ended, or is too old")
+        return found.data

@@ -1,0 +1,262 @@
+"""`cellblock mcp` over stdio, as the official SDK's client uses it, in both modes of the protocol."""
+
+import asyncio
+import base64
+import sys
+
+import pytest
+
+pytest.importorskip("mcp", reason="the MCP SDK needs Python 3.10")
+pytest.importorskip("msgspec")
+import anyio  # noqa: E402
+from mcp.client import Client  # noqa: E402
+from mcp.client.stdio import StdioServerParameters  # noqa: E402
+from mcp.shared.exceptions import MCPError  # noqa: E402
+
+MODES = ["legacy", "2026-07-28"]
+
+
+@pytest.fixture
+def serve(tmp_path):
+    """serve(words, body): runs `async body(client)` against a server with these options."""
+    work = tmp_path / "work"
+    work.mkdir()
+
+    def run(body, *words, mode="legacy", **options):
+        server = StdioServerParameters(command=sys.executable, args=["-m", "cellblock.mcp", *words], cwd=str(work),
+                                       env=options.pop("env", None))
+
+        async def main():
+            async with Client(server, mode=mode, **options) as client:
+                await body(client)
+
+        asyncio.run(asyncio.wait_for(main(), 240))
+
+    run.work = work
+    return run
+
+
+async def python(client, code, **arguments):
+    done = await client.call_tool("run_python", {"code": code, **arguments})
+    assert done.structured_content is not None, done
+    return done
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_state_stays_from_call_to_call(serve, mode):
+    async def body(client):
+        names = {t.name for t in (await client.list_tools()).tools}
+        assert names == {"run_python", "run_command", "reset_session"}
+        done = await python(client, "x = 41\nprint('hello')\nx + 1")
+        said = done.structured_content
+        assert said["ok"] and said["repr"] == "42" and said["stdout"] == "hello\n" and said["state"] == "kept", said
+        assert "hello" in done.content[0].text and not done.is_error
+        assert (await python(client, "x", session=said["session"])).structured_content["repr"] == "41"
+        assert (await python(client, "x")).structured_content["session"] == said["session"]
+        other = (await python(client, "x", session="new")).structured_content
+        assert other["session"] != said["session"] and other["error"]["name"] == "NameError"
+
+    serve(body, mode=mode)
+
+
+def test_a_crash_keeps_the_state(serve):
+    async def body(client):
+        await python(client, "x = 1")
+        done = await python(client, "x = 2\nimport os; os._exit(3)")
+        said = done.structured_content
+        assert done.is_error and said["error"]["name"] == "KernelDiedError" and said["state"] == "restored", said
+        assert (await python(client, "x")).structured_content["repr"] == "1"
+
+    serve(body)
+
+
+def test_an_error_is_told(serve):
+    async def body(client):
+        done = await python(client, "print('before')\n1 / 0")
+        said = done.structured_content
+        assert done.is_error and said["fault"] == "code" and said["error"]["name"] == "ZeroDivisionError"
+        assert "before" in done.content[0].text and "ZeroDivisionError" in done.content[0].text
+        done = await python(client, "while True: pass", timeout=0.5)
+        assert done.structured_content["limit"] == "time" and done.structured_content["fault"] == "limit"
+
+    serve(body)
+
+
+def test_commands(serve):
+    async def body(client):
+        done = await client.call_tool("run_command", {"argv": ["sh", "-c", "echo out; echo err >&2; exit 3"]})
+        said = done.structured_content
+        assert (said["returncode"], said["stdout"], said["stderr"]) == (3, "out\n", "err\n") and done.is_error
+        done = await client.call_tool("run_command", {"argv": ["no-such-program"]})
+        assert done.is_error and "FileNotFoundError" in done.content[0].text
+
+    serve(body)
+
+
+def test_reset(serve):
+    async def body(client):
+        name = (await python(client, "x = 1; open('/tmp/mark', 'w')")).structured_content["session"]
+        done = await client.call_tool("reset_session", {"session": name})
+        assert done.structured_content["session"] == name
+        said = (await python(client, "import os; ('x' in globals(), os.path.exists('/tmp/mark'))", session=name))
+        assert said.structured_content["repr"] == "(False, False)"
+
+    serve(body)
+
+
+def test_a_session_is_known_by_its_name_alone(serve):
+    async def body(client):
+        for name in ("s_", "../x", "s_" + "a" * 32, "\x1b[2J"):
+            done = await client.call_tool("run_python", {"code": "1", "session": name})
+            assert done.is_error and "there is no such session" in done.content[0].text
+        first = (await python(client, "1", session="new")).structured_content["session"]
+        second = (await python(client, "1", session="new")).structured_content["session"]
+        third = (await python(client, "1", session="new")).structured_content["session"]
+        assert len({first, second, third}) == 3 and all(len(n) >= 32 for n in (first, second, third))
+        done = await client.call_tool("run_python", {"code": "1", "session": first})
+        assert done.is_error  # two at most: the one longest unused has ended
+        assert (await python(client, "1", session=third)).structured_content["ok"]
+
+    serve(body, "--sessions", "2")
+
+
+def test_a_session_that_nobody_uses_ends(serve):
+    async def body(client):
+        done = await python(client, "print('x' * 50_000)", session="new")
+        name, uri = done.structured_content["session"], done.content[1].uri
+        with pytest.raises(MCPError, match="a session that ended"):
+            while await client.read_resource(uri):  # which is no use of the session
+                await asyncio.sleep(0.05)
+        done = await client.call_tool("run_python", {"code": "1", "session": name})
+        assert "without use" in done.content[0].text
+
+    serve(body, "--lifetime", "1")
+
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+
+def test_pictures_and_what_is_large(serve):
+    async def body(client):
+        done = await python(client, f"""
+class P:
+    def _repr_mimebundle_(self, **_): return {{"image/png": {PNG!r}, "text/plain": "P"}}
+P()
+""")
+        assert done.content[1].type == "image" and base64.b64decode(done.content[1].data).startswith(b"\x89PNG")
+        done = await python(client, "print('x' * 300_000)")
+        said = done.structured_content
+        assert len(said["stdout"]) <= 20_000 and len(done.content[0].text) <= 20_000
+        link = done.content[1]
+        assert link.type == "resource_link" and link.size == 300_001
+        whole = (await client.read_resource(link.uri)).contents[0]
+        assert base64.b64decode(whole.blob) == b"x" * 300_000 + b"\n"
+        for uri in (link.uri[:-1], "cellblock://x/y", f"cellblock://{said['session']}/%2e%2e"):
+            with pytest.raises(MCPError):
+                await client.read_resource(uri)
+
+    serve(body)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_progress_while_output_comes(serve, mode):
+    async def body(client):
+        told, heard = [], asyncio.Event()
+
+        async def progress(done, total, message):
+            told.append((done, message))
+            heard.set()
+
+        task = asyncio.ensure_future(client.call_tool(
+            "run_python", {"code": "print('first')\n1 / 0"}, progress_callback=progress))
+        await asyncio.wait({task, asyncio.ensure_future(heard.wait())}, return_when=asyncio.FIRST_COMPLETED)
+        done = await task
+        assert done.is_error and told[0][0] >= 6 and "first" in told[0][1]
+
+    serve(body, mode=mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_cancelling_interrupts_and_keeps_the_state(serve, mode):
+    async def body(client):
+        await python(client, "n = 0")
+        heard = anyio.Event()
+
+        async def progress(done, total, message):
+            heard.set()
+
+        async with anyio.create_task_group() as group:
+            async def forever():
+                code = "n = 1\nprint('on my way')\nwhile True: pass"
+                await client.call_tool("run_python", {"code": code}, progress_callback=progress)
+
+            group.start_soon(forever)
+            await heard.wait()
+            group.cancel_scope.cancel()
+        said = (await python(client, "n")).structured_content
+        assert said["repr"] == "1" and said["execution_count"] == 3, said
+
+    serve(body, mode=mode)
+
+
+def test_files(serve):
+    async def body(client):
+        assert {"read_file", "write_file", "list_files"} <= {t.name for t in (await client.list_tools()).tools}
+
+        async def call(name, **arguments):
+            return await client.call_tool(name, arguments)
+
+        await call("write_file", path="a/b.txt", content="hellö")
+        assert (await call("read_file", path="a/b.txt")).structured_content["text"] == "hellö"
+        assert (await python(client, "open('a/b.txt').read()")).structured_content["repr"] == "'hellö'"
+        await call("write_file", path="raw", content=base64.b64encode(b"\xff\x00").decode(), encoding="base64")
+        assert (await call("read_file", path="raw")).structured_content["base64"] == "/wA="
+        entries = (await call("list_files")).structured_content["entries"]
+        assert [(e["name"], e["type"]) for e in entries] == [("a", "folder"), ("raw", "file")]
+        for path in ("../../etc/passwd", "/etc/passwd", "/proc/self/environ", "nothing"):
+            done = await call("read_file", path=path)
+            assert done.is_error and "Error" in done.content[0].text, done
+        assert (await call("write_file", path="../x", content="")).is_error
+        assert (await call("write_file", path="x", content="%%", encoding="base64")).is_error
+
+    serve(body, "--files")
+
+
+def test_checkpoints_and_never_a_commit(serve):
+    (serve.work / "mine").write_text("before")
+
+    async def body(client):
+        names = {t.name for t in (await client.list_tools()).tools}
+        assert {"checkpoint", "rollback", "workspace_changes"} <= names
+        assert not any("commit" in n for n in names)
+        await python(client, "x = 1; open('mine', 'w').write('after')")
+        await client.call_tool("checkpoint", {"name": "clean"})
+        await python(client, "x = 2")
+        await client.call_tool("rollback", {"name": "clean"})
+        assert (await python(client, "x")).structured_content["repr"] == "1"
+        changes = (await client.call_tool("workspace_changes", {})).structured_content["changes"]
+        assert [(c["path"], c["change"]) for c in changes] == [("mine", "modified")]
+        assert (await client.call_tool("rollback", {"name": "no such"})).is_error
+
+    serve(body, "--checkpoints", "--workspace", str(serve.work))
+    assert (serve.work / "mine").read_text() == "before"
+
+
+def test_wrong_arguments_are_told(serve):
+    async def body(client):
+        for arguments in ({}, {"code": 3}, {"code": "1", "timeout": -1}):
+            done = await client.call_tool("run_python", arguments)
+            assert done.is_error, arguments
+        assert (await client.call_tool("run_shell", {})).is_error
+
+    serve(body)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("words, said", [
+    (["--sessions", "0"], "less than 1"), (["--set", "x"], "KEY=VALUE"), (["--nonsense"], "--nonsense"),
+])
+def test_wrong_words(words, said):
+    import subprocess
+    done = subprocess.run([sys.executable, "-m", "cellblock.mcp", *words], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and said in done.stderr and not done.stdout
