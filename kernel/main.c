@@ -25,6 +25,7 @@ static const struct {
 	{ "discard", cb_command_layer, true },
 	{ "list", cb_command_list, true },
 	{ "uninstall", cb_command_uninstall, true },
+	{ "mcp", cb_command_mcp, true },
 	{ "completion", cb_command_completion, true },
 };
 

@@ -12,6 +12,8 @@ struct cb_options {
 	const char *connection_file; /* kernel */
 	const char *file;	     /* audit; completion: the shell; help: the command or NULL */
 	const char *python, *facts, *policy, *name, *display_name, *prefix, *workspace, *kernel;
+	const char *proxy, *http, *token_file, *sessions, *lifetime; /* mcp */
+	bool files, checkpoints;				     /* mcp */
 	bool user, sys_prefix, json;
 	bool bash;		      /* --language bash: cells are of bash */
 	double timeout;		      /* run */
@@ -38,6 +40,7 @@ int cb_command_layer(const struct cb_options *o); /* changes, commit, discard */
 int cb_command_audit(const struct cb_options *o);
 int cb_command_list(const struct cb_options *o);
 int cb_command_uninstall(const struct cb_options *o);
+int cb_command_mcp(const struct cb_options *o);
 int cb_command_completion(const struct cb_options *o);
 
 /* Where the programs lie, relative to /proc/self/exe: PREFIX/bin/cellblock,

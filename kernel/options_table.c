@@ -46,6 +46,22 @@ const struct cb_option_row cb_option_rows[] = {
 	{ "workspace", CB_C_RUN, 0, CB_O_TEXT, FIELD(workspace), "DIR", "project",
 	  "the one folder that the command can write, and the only one of yours that it sees; or \"project\", the "
 	  "nearest folder upwards that holds .git, pyproject.toml or the like (default: the current folder)" },
+	{ "workspace", CB_C_MCP, 0, CB_O_TEXT, FIELD(workspace), "DIR", "project",
+	  "the one folder that cells see; what they change there stays in a layer beside it unless workspace.mode is "
+	  "\"rw\" (default: an empty folder that ends with the session)" },
+	{ "files", CB_C_MCP, 0, CB_O_FLAG, FIELD(files), NULL, NULL,
+	  "also offer read_file, write_file and list_files" },
+	{ "checkpoints", CB_C_MCP, 0, CB_O_FLAG, FIELD(checkpoints), NULL, NULL,
+	  "also offer checkpoint, rollback and workspace_changes" },
+	{ "proxy", CB_C_MCP, 0, CB_O_TEXT, FIELD(proxy), "FILE", NULL,
+	  "offer the tools of the MCP servers that this file names to the code inside, as functions" },
+	{ "sessions", CB_C_MCP, 0, CB_O_TEXT, FIELD(sessions), "N", NULL, "sessions at most (default: 8)" },
+	{ "lifetime", CB_C_MCP, 0, CB_O_TEXT, FIELD(lifetime), "S", NULL,
+	  "seconds without use, after which a session ends (default: 3600)" },
+	{ "http", CB_C_MCP, 0, CB_O_TEXT, FIELD(http), "PORT", NULL,
+	  "serve streamable HTTP on this port of 127.0.0.1 (0: any free one) in place of stdio" },
+	{ "token-file", CB_C_MCP, 0, CB_O_TEXT, FIELD(token_file), "FILE", NULL,
+	  "with --http: the bearer token that clients must send, in a file that others can't read" },
 	{ "timeout", CB_C_RUN, 0, CB_O_SECONDS, FIELD(timeout), "S", NULL,
 	  "end the command after S seconds, with exit status 124 (default: timeout.cell of the policy)" },
 	{ "kernel", CB_C_LAYER, 0, CB_O_TEXT, FIELD(kernel), "NAME|ID|FILE", NULL,
@@ -85,6 +101,9 @@ const struct cb_command_row cb_command_rows[] = {
 	{ "commit", CB_C_LAYER, "", NULL, "write these changes to the folder itself", NULL },
 	{ "discard", CB_C_LAYER, "", NULL, "drop these changes, and the kernel's variables", NULL },
 	{ "audit", CB_C_AUDIT, "FILE", NULL, "check an audit log's chain and print it", NULL },
+	{ "mcp", CB_C_MCP, "", NULL, "an MCP server: stateful Python in a jail, for any MCP client",
+	  "It is part of the Python package (pip install 'cellblock[mcp]'), of the environment that this program lies "
+	  "in. The policy is agent unless another is named." },
 	{ "completion", CB_C_COMPLETION, "SHELL", "bash zsh fish",
 	  "print what completes this program's words in a shell",
 	  "bash: put `eval \"$(cellblock completion bash)\"` in ~/.bashrc. zsh: write it to a file _cellblock in a "

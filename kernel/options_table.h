@@ -17,7 +17,8 @@ enum {
 	CB_C_COMPLETION = 512,
 	CB_C_HELP = 1024,
 	CB_C_VERSION = 2048,
-	CB_C_ALL = 4095
+	CB_C_MCP = 4096,
+	CB_C_ALL = 8191
 };
 
 enum cb_option_kind {

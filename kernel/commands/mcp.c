@@ -1,0 +1,78 @@
+/* `cellblock mcp`: becomes the MCP server, which is part of the Python package.
+ *
+ * Role: checks the words as all commands do, finds the Python of the environment that this program lies in, and
+ * becomes it. Trust domain: supervisor's program, no secrets. Invariant: that Python runs isolated (-I), so that
+ * neither the current folder, which may be a workspace, nor the environment decides what it imports.
+ */
+#include <errno.h>
+#include <unistd.h>
+
+#include "command.h"
+
+static const char program[] = "import sys\n"
+			      "try:\n"
+			      "    from cellblock.mcp.__main__ import main\n"
+			      "except ImportError as e:\n"
+			      "    sys.exit(f'cellblock mcp: the Python package is not there ({e}); install it for '\n"
+			      "             f'{sys.executable}: pip install \"cellblock[mcp]\" (Python 3.10 or newer)')\n"
+			      "main()\n";
+
+static int add(struct cb_strv *argv, const char *name, const char *value)
+{
+	int r = 0;
+
+	if (value == NULL)
+		return 0;
+	r = cb_strv_add(argv, name);
+	return r == 0 ? cb_strv_add(argv, value) : r;
+}
+
+static int arguments(const struct cb_options *o, const char *python, struct cb_strv *argv)
+{
+	const char *head[] = { python, "-I", "-c", program };
+	int r = 0;
+
+	for (size_t i = 0; i < sizeof(head) / sizeof(head[0]) && r == 0; i++)
+		r = cb_strv_add(argv, head[i]);
+	if (r == 0 && o->files)
+		r = cb_strv_add(argv, "--files");
+	if (r == 0 && o->checkpoints)
+		r = cb_strv_add(argv, "--checkpoints");
+	const char *pairs[][2] = { { "--policy", o->policy },	  { "--workspace", o->workspace },
+				   { "--sessions", o->sessions }, { "--lifetime", o->lifetime },
+				   { "--http", o->http },	  { "--token-file", o->token_file },
+				   { "--proxy", o->proxy } };
+	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]) && r == 0; i++)
+		r = add(argv, pairs[i][0], pairs[i][1]);
+	for (size_t i = 0; i < o->sets.count && r == 0; i++)
+		if (o->workspace == NULL || strncmp(o->sets.items[i], "workspace.path=", 15) != 0)
+			r = add(argv, "--set", o->sets.items[i]);
+	return r;
+}
+
+int cb_command_mcp(const struct cb_options *o)
+{
+	struct cb_strv argv = { 0 };
+	struct cb_places places = { 0 };
+	struct cb_err err = { 0 };
+	char *python = NULL;
+	int r = cb_places_find(&places, &err);
+
+	if (r == 0 && asprintf(&python, "%.*s/python3", (int)(strrchr(places.self, '/') - places.self), places.self) < 0)
+		r = cb_err_set(&err, -ENOMEM, "mcp", NULL, "out of memory");
+	if (r == 0 && access(python, X_OK) < 0)
+		r = cb_err_set(&err, -errno, "mcp",
+			       "Install Cellblock into a Python environment, and its package there: "
+			       "pip install 'cellblock[mcp]'. Or start `python -m cellblock.mcp` where the package is.",
+			       "no Python lies beside this program: %s", python);
+	if (r == 0 && arguments(o, python, &argv) < 0)
+		r = cb_err_set(&err, -ENOMEM, "mcp", NULL, "out of memory");
+	if (r == 0) {
+		execv(python, argv.items);
+		r = cb_err_set(&err, -errno, "mcp", NULL, "%s can't be started: %s", python, strerror(errno));
+	}
+	cb_strv_release(&argv);
+	cb_places_release(&places);
+	free(python);
+	return cb_command_fail(o->command, &err);
+}
