@@ -27,7 +27,7 @@ def _expired(ttl: float) -> str:
 
 
 class AsyncLease:
-    """The right to use a sandbox for a while: `async with pool.lease(ttl=600) as sb`. `renew()` begins the time anew."""
+    """The right to use a sandbox for a while: `async with pool.lease(ttl=600) as sb`; `renew()` begins it anew."""
 
     def __init__(self, pool: AsyncPool, ttl: Optional[float], wait: Optional[float]) -> None:
         if ttl is not None and not ttl > 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
 from typing import Any, NoReturn, Optional, Sequence
 
@@ -31,6 +32,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--sessions", metavar="N", type=_number(int, 1), default=8, help="sessions at most (default: 8)")
     p.add_argument("--lifetime", metavar="S", type=_number(float, 1), default=3600.0,
                    help="seconds without use, after which a session ends (default: 3600)")
+    p.add_argument("--http", metavar="PORT", type=_number(int, 0),
+                   help="serve streamable HTTP on this port of 127.0.0.1 (0: any free one) in place of stdio")
+    p.add_argument("--token-file", metavar="FILE",
+                   help="with --http: the bearer token that clients must send; left out: a new one, told on stderr")
+    p.add_argument("--proxy", metavar="FILE",
+                   help="offer the tools of the MCP servers that this file names to the code inside, as functions")
     return p
 
 
@@ -64,10 +71,18 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         chosen = policy(arguments)
     except (CellblockError, ValueError) as e:
         fail(str(e), 2)
-    options = Options(arguments.files, arguments.checkpoints, arguments.sessions, arguments.lifetime)
+    shared = arguments.http is not None
+    options = Options(arguments.files, arguments.checkpoints, arguments.sessions, arguments.lifetime, shared)
     server = Server(lambda _: AsyncSandbox(chosen), options)
     try:
-        server.mcp.run("stdio")
+        if shared:
+            from ._http import serve
+
+            asyncio.run(serve(server, arguments.http, arguments.token_file))
+        else:
+            server.mcp.run("stdio")
+    except (OSError, ValueError) as e:
+        fail(str(e))
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -134,7 +134,7 @@ class Server:
             yield
         finally:
             self._lives -= 1
-            if self._lives == 0:
+            if self._lives == 0 and not self.options.shared:
                 with anyio.CancelScope(shield=True):
                     await self.sessions.close()
 

@@ -62,7 +62,7 @@ class Sessions:
         self._making = asyncio.Lock()
 
     async def get(self, name: Optional[str]) -> McpSession:
-        """The session of that name; without one that of this connection, or a new one where several clients share us."""
+        """The session of that name; without one this connection's, or a new one where several clients share us."""
         if self._watch is None:
             self._watch = asyncio.ensure_future(self._end_unused())
         if name and name != "new":

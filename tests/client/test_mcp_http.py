@@ -1,0 +1,102 @@
+"""`cellblock mcp --http`: on this machine alone, with a token, and for no page of another origin."""
+
+import asyncio
+import re
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("mcp", reason="the MCP SDK needs Python 3.10")
+pytest.importorskip("msgspec")
+import httpx2 as httpx  # noqa: E402
+from mcp.client import Client  # noqa: E402
+from mcp.client.streamable_http import streamable_http_client  # noqa: E402
+
+TOKEN = "a-token-of-a-test-0123456789"
+HELLO = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+    "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}}
+ACCEPT = {"accept": "application/json, text/event-stream", "authorization": f"Bearer {TOKEN}"}
+
+
+@pytest.fixture
+def address(tmp_path):
+    (tmp_path / "token").touch(0o600)
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    server = subprocess.Popen(
+        [sys.executable, "-m", "cellblock.mcp", "--http", "0", "--token-file", str(tmp_path / "token")],
+        cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+    )
+    try:
+        yield re.search(r"http://127\.0\.0\.1:\d+/mcp", server.stderr.readline()).group()
+    finally:
+        server.terminate()
+        server.wait(60)
+        server.stderr.close()
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+def test_sessions_are_known_by_their_names(address, mode):
+    async def connection(body):
+        async with httpx.AsyncClient(headers={"authorization": f"Bearer {TOKEN}"}, timeout=60) as http:
+            async with Client(streamable_http_client(address, http_client=http), mode=mode) as client:
+                return await body(client)
+
+    async def first(client):
+        one = (await client.call_tool("run_python", {"code": "x = 1"})).structured_content["session"]
+        two = (await client.call_tool("run_python", {"code": "x"})).structured_content
+        assert two["session"] != one and two["error"]["name"] == "NameError"
+        return one
+
+    async def main():
+        name = await connection(first)
+        done = await connection(lambda client: client.call_tool("run_python", {"code": "x", "session": name}))
+        assert done.structured_content["repr"] == "1"  # a session outlives the connection
+
+    asyncio.run(asyncio.wait_for(main(), 240))
+
+
+def test_nothing_without_the_token(address):
+    with httpx.Client(timeout=60) as http:
+        for given in ({}, {"authorization": TOKEN}, {"authorization": "Bearer"}, {"authorization": f"Bearer {TOKEN}x"},
+                      {"authorization": f"bearer {TOKEN[:-1]}"}, {"authorization": "Basic " + TOKEN}):
+            for method in ("GET", "POST", "DELETE", "OPTIONS"):
+                said = http.request(method, address, headers={"accept": ACCEPT["accept"], **given}, json=HELLO)
+                assert said.status_code == 401 and TOKEN not in said.text
+        assert http.post(address, headers=ACCEPT, json=HELLO).status_code == 200
+
+
+def test_no_other_host_or_origin(address):
+    port = address.split(":")[2].split("/")[0]
+    with httpx.Client(timeout=60) as http:
+        for headers, status in (
+            ({"host": "evil.example"}, 421), ({"host": f"evil.example:{port}"}, 421), ({"host": "127.0.0.1"}, 421),
+            ({"origin": "http://evil.example"}, 403), ({"origin": "null"}, 403),
+            ({"origin": f"http://127.0.0.1:{port}1"}, 403), ({"origin": f"http://localhost:{port}"}, 200),
+            ({"host": f"localhost:{port}"}, 200),
+        ):
+            said = http.post(address, headers={**ACCEPT, **headers}, json=HELLO)
+            assert said.status_code == status, (headers, said.text)
+
+
+def test_it_listens_on_loopback_alone(address):
+    import psutil
+    port = int(address.split(":")[2].split("/")[0])
+    listening = {c.laddr.ip for c in psutil.net_connections("tcp") if c.laddr.port == port and c.status == "LISTEN"}
+    assert listening == {"127.0.0.1"}
+
+
+@pytest.mark.parametrize("content, mode, said", [
+    (TOKEN, 0o644, "chmod 600"), ("short", 0o600, "at least 16"), ("two words in one file", 0o600, "without spaces"),
+    (None, 0, "No such file"),
+])
+@pytest.mark.once
+def test_wrong_tokens(tmp_path, content, mode, said):
+    if content is not None:
+        (tmp_path / "token").write_text(content)
+        (tmp_path / "token").chmod(mode)
+    done = subprocess.run(
+        [sys.executable, "-m", "cellblock.mcp", "--http", "0", "--token-file", str(tmp_path / "token")],
+        capture_output=True, text=True, timeout=60,
+    )
+    assert done.returncode == 1 and said in done.stderr and "http://" not in done.stderr
