@@ -9,13 +9,14 @@
 
 #include "command.h"
 
-static const char program[] = "import sys\n"
-			      "try:\n"
-			      "    from cellblock.mcp.__main__ import main\n"
-			      "except ImportError as e:\n"
-			      "    sys.exit(f'cellblock mcp: the Python package is not there ({e}); install it for '\n"
-			      "             f'{sys.executable}: pip install \"cellblock[mcp]\" (Python 3.10 or newer)')\n"
-			      "main()\n";
+static const char program[] =
+	"import sys\n"
+	"try:\n"
+	"    from cellblock.mcp.__main__ import main\n"
+	"except ImportError as e:\n"
+	"    sys.exit(f'cellblock mcp: the Python package is not there ({e}); install it for '\n"
+	"             f'{sys.executable}: pip install \"cellblock[mcp]\" (Python 3.10 or newer)')\n"
+	"main()\n";
 
 static int add(struct cb_strv *argv, const char *name, const char *value)
 {
@@ -58,7 +59,8 @@ int cb_command_mcp(const struct cb_options *o)
 	char *python = NULL;
 	int r = cb_places_find(&places, &err);
 
-	if (r == 0 && asprintf(&python, "%.*s/python3", (int)(strrchr(places.self, '/') - places.self), places.self) < 0)
+	if (r == 0 &&
+	    asprintf(&python, "%.*s/python3", (int)(strrchr(places.self, '/') - places.self), places.self) < 0)
 		r = cb_err_set(&err, -ENOMEM, "mcp", NULL, "out of memory");
 	if (r == 0 && access(python, X_OK) < 0)
 		r = cb_err_set(&err, -errno, "mcp",
