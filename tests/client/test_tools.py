@@ -195,7 +195,7 @@ def test_functions_that_cannot_be_tools():
         tool(Thing.method)
     assert tool(Thing().method).name == "method"
     assert tool(functools.partial(bad_name), name="part").name == "part"
-    for name in ("", "a b", "../x", "class", "x" * 65, "é", 3):
+    for name in ("", "a b", "../x", "class", "x" * 65, "é", "_", "__x", 3):
         with pytest.raises(ToolError, match="Python name"):
             tool(name=name)(bad_name)
     for wrong in ({"timeout": 0}, {"timeout": "1"}, {"max_calls": 1.5}, {"concurrency": -1}, {"approve": 3},

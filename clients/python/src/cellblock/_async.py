@@ -16,6 +16,7 @@ from ._launch import Process, find_binary, interpreter_arguments
 from ._policy import Policy, Size
 from ._result import CommandResult, Event, Result, Usage
 from ._session import Connected, Input, Reply, Session
+from ._tools import Dispatcher
 from ._values import check_name, code_to_set
 from ._wire import ZmqTransport
 
@@ -202,11 +203,18 @@ class AsyncSandbox(AsyncRunner):
         self._starting: Optional[asyncio.Lock] = None
         self._subshell, self._ended = None, False
         self._part = 1 << 20
-        if self._tools:
-            self._bind_tools()
+        self._dispatcher = Dispatcher(self._tools) if self._tools else None
+        if self._dispatcher is not None:
+            self._session.on_calls = self._dispatcher.answer
+            self._session.on_started.append(self._register_tools)
 
-    def _bind_tools(self) -> None:
-        raise ToolError("host tools are not built yet")
+    async def _register_tools(self) -> None:
+        if self._dispatcher is None:
+            return
+        if "cellblock_tools_request" not in (self._session.info.get("supported_features") or []):
+            raise ToolError("this kernel has no host tools: it is no Cellblock, or an older one. Leave out tools=")
+        tools = {"tools": self._dispatcher.specs}
+        await self._session.request("cellblock_tools_request", tools, channel="control")
 
     @classmethod
     def connect(
@@ -275,6 +283,8 @@ class AsyncSandbox(AsyncRunner):
     async def close(self) -> None:
         """Ends the sandbox. What was not committed of an overlay workspace is gone. It can be called again."""
         self._ended = True
+        if self._dispatcher is not None:
+            self._dispatcher.close()
         await self._session.close()
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
 from typing import Any, Callable, Optional
 
@@ -31,6 +32,8 @@ class Run:
         self.done: asyncio.Future[None] = loop.create_future()
         self.started = asyncio.Event()
         self.interrupted = False
+        self.context = contextvars.copy_context()  # of the caller: host tools run in copies of it
+        self.asked: set[asyncio.Task[None]] = set()
         self._result = Result()
         self._out: dict[str, list[str]] = {"stdout": [], "stderr": []}
         self._display_ids: dict[str, int] = {}

@@ -207,7 +207,8 @@ class Session:
         run = self._runs.get(m.parent_id)
         if channel == "stdin":
             if m.type == "input_request" and run is not None:
-                task = asyncio.get_running_loop().create_task(self._answer(run.id, m))
+                task = run.context.copy().run(asyncio.ensure_future, self._answer(run.id, m))
+                run.asked.add(task)
                 self._asked[str(m.header.get("msg_id"))] = task
                 task.add_done_callback(lambda t: self._asked.pop(str(m.header.get("msg_id")), None))
         elif run is not None:
@@ -269,7 +270,7 @@ class Session:
         said = m.metadata.get("cellblock")
         calls = said.get("calls") if isinstance(said, dict) else None
         if isinstance(calls, list):
-            value = await self._called(run, [c for c in calls if isinstance(c, dict)])
+            value = await self._called(run, calls)
         elif self.on_input is not None:
             try:
                 value = await self.on_input(str(m.content.get("prompt", "")), m.content.get("password") is True)
@@ -281,7 +282,7 @@ class Session:
             reply = self._message("input_reply", {"status": "ok", "value": value})
             self.check().send("stdin", reply._replace(parent=m.header))
 
-    async def _called(self, run: str, calls: list[dict[str, Any]]) -> str:
+    async def _called(self, run: str, calls: list[Any]) -> str:
         serving.set(Serving(self, run))
         try:
             if self.on_calls is None:
@@ -290,7 +291,7 @@ class Session:
             return json.dumps({"results": results}, allow_nan=False)
         except Exception as e:  # whatever a tool does: the cell gets an answer
             error = {"type": type(e).__name__, "message": str(e)}
-            return json.dumps({"results": [{"id": c.get("id"), "error": error} for c in calls]})
+            return json.dumps({"results": [{"id": c.get("id"), "error": error} for c in calls if isinstance(c, dict)]})
 
     # Cells
 
@@ -342,6 +343,8 @@ class Session:
                 raise
             finally:
                 self._runs.pop(run.id, None)
+                for asked in run.asked:
+                    asked.cancel()  # nobody waits for the answer
                 if keep is not None and result is not None:
                     keep(result)
             return result

@@ -165,8 +165,12 @@ class Bare:
 
 
 def check_name(name: object) -> str:
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", name) or keyword.iskeyword(name):
-        raise ToolError(f"a tool's name must be a Python name of at most 64 ASCII characters, not {name!r}")
+    good = isinstance(name, str) and re.fullmatch(r"(?!__|_$)[A-Za-z_][A-Za-z0-9_]{0,63}", name)
+    if not isinstance(name, str) or not good or keyword.iskeyword(name):
+        raise ToolError(
+            f"a tool's name must be a Python name of at most 64 ASCII characters, without two underscores in front, "
+            f"not {name!r}; give it another: tool(name=…)"
+        )
     return name
 
 
