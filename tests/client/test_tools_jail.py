@@ -1,0 +1,211 @@
+"""Host tools, called by real cells: sync and async, from threads and branches, over deaths, interrupts and limits."""
+
+import asyncio
+import contextvars
+import dataclasses
+import threading
+from typing import Any
+
+import pytest
+
+pytest.importorskip("msgspec")
+from cellblock import AsyncSandbox, Sandbox, ToolError, tool  # noqa: E402
+
+HARMLESS = ("HostToolError", "TypeError", "ValueError", "RecursionError", "UnicodeEncodeError")
+TMPFS = {"policy": {"workspace.mode": "tmpfs"}}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@dataclasses.dataclass
+class Hit:
+    url: str
+    rank: int = 1
+
+
+@tool
+def add(a: int, b: int = 2) -> int:
+    """The sum."""
+    return a + b
+
+
+@tool
+async def later(x: Any) -> Any:
+    await asyncio.sleep(0)
+    return x
+
+
+def test_calls_from_a_cell():
+    @tool
+    def search(query: str, limit: int = 5) -> list[Hit]:
+        """Searches."""
+        return [Hit(query, n) for n in range(limit)]
+
+    with Sandbox("agent", tools=[add, later, search], **TMPFS) as sb:
+        assert sb.run("add(1), add(1, 5), add(a=2, b=3), add.__doc__.splitlines()[0]", check=True).repr == (
+            "(3, 6, 5, 'The sum.')")
+        r = sb.run("hits = search('jupyter', limit=2); [h['url'] for h in hits]", check=True)
+        assert r.repr == "['jupyter', 'jupyter']" and [c["tool"] for c in r.calls] == ["search"]
+        assert r.calls[0]["completed"]
+        assert sb.run("await later({'x': [1, None]})", check=True).repr == "{'x': [1, None]}"
+        code = "import asyncio; await asyncio.gather(*[later(n) for n in range(20)])"
+        assert sb.run(code, check=True).repr == str(list(range(20)))
+        code = """
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(4) as pool: found = sorted(pool.map(add, range(20)))
+found == list(range(2, 22))
+"""
+        assert sb.run(code, check=True).repr == "True"
+
+
+def test_errors_in_a_cell():
+    @tool
+    def fails() -> None:
+        raise LookupError("nothing there")
+
+    with Sandbox("agent", tools=[add, fails], **TMPFS) as sb:
+        r = sb.run("fails()")
+        assert (r.error.name, r.error.value, r.fault) == ("HostToolError", "LookupError: nothing there", "code")
+        r = sb.run("try: add('x')\nexcept HostToolError as e: print(e)")
+        assert r.stdout == "ValueError: arguments of add: Expected `int`, got `str` - at `a`\n"
+        assert sb.run("no_tool()").error.name == "NameError"
+        assert sb.run("add(1)", check=True).repr == "3"
+
+
+def test_tools_outlive_rollback_and_death():
+    with Sandbox("agent", tools=[add], **TMPFS) as sb:
+        sb.run("x = 1", check=True)
+        r = sb.run("add(1); import os; os._exit(3)")
+        assert r.error.name == "KernelDiedError" and r.calls[0]["tool"] == "add" and r.calls[0]["completed"]
+        assert "add" in r.error.value
+        assert sb.run("x, add(1)", check=True).repr == "(1, 3)"
+        sb.checkpoint("clean")
+        sb.run("x = 2; add(1)", check=True)
+        sb.rollback("clean")
+        assert sb.run("x, add(4)", check=True).repr == "(1, 6)"
+        with sb.branch("clean") as branch:
+            assert branch.run("add(5)", check=True).repr == "7"
+        sb.reset()
+        assert sb.run("add(6)", check=True).repr == "8"
+
+
+def test_async_sandbox_runs_tools_on_the_callers_loop():
+    async def main():
+        loop, var = asyncio.get_running_loop(), contextvars.ContextVar("var", default="unset")
+
+        @tool
+        async def where() -> list:
+            return [asyncio.get_running_loop() is loop, var.get()]
+
+        @tool
+        def thread() -> list:
+            return [threading.current_thread() is threading.main_thread(), var.get()]
+
+        async with AsyncSandbox("agent", tools=[where, thread], **TMPFS) as sb:
+            var.set("mine")
+            assert (await sb.run("await where()", check=True)).repr == "[True, 'mine']"
+            assert (await sb.run("thread()", check=True)).repr == "[False, 'mine']"
+
+    asyncio.run(main())
+
+
+def test_context_variables_of_a_sync_caller():
+    var = contextvars.ContextVar("var", default="unset")
+
+    @tool
+    def thread() -> str:
+        return var.get()
+
+    @tool
+    async def loop() -> str:
+        return var.get()
+
+    with Sandbox("agent", tools=[thread, loop], **TMPFS) as sb:
+        for value in ("one", "two"):
+            var.set(value)
+            assert sb.run("thread(), await loop()", check=True).repr == f"('{value}', '{value}')"
+
+
+def test_a_tool_that_runs_code_on_its_own_sandbox_raises_at_once():
+    said = []
+
+    @tool
+    def again() -> None:
+        try:
+            sb.run("1")
+        except ToolError as e:
+            said.append(str(e))
+            raise
+
+    with Sandbox("agent", tools=[again], **TMPFS) as sb:
+        r = sb.run("again()")
+        assert r.error.name == "HostToolError" and r.error.value.startswith("ToolError: ")
+        assert len(said) == 1 and sb.run("1", check=True).repr == "1"
+
+
+def test_cancelling_a_run_cancels_its_tools():
+    async def main():
+        began, ended = asyncio.Event(), asyncio.Event()
+
+        @tool
+        async def hangs() -> None:
+            began.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        async with AsyncSandbox("agent", tools=[hangs, add], **TMPFS) as sb:
+            await sb.run("x = 1", check=True)
+            task = asyncio.ensure_future(sb.run("x = 2\nawait hangs()"))
+            await began.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await ended.wait()
+            assert (await sb.run("x, add(1)", check=True)).repr == "(2, 3)"
+
+    asyncio.run(asyncio.wait_for(main(), 120))
+
+
+def test_approval_and_limits():
+    asked = []
+
+    def approve(call):
+        asked.append(str(call))
+        return call.arguments["path"] == "fine" or "only fine things"
+
+    @tool(approve=approve, max_calls=2)
+    def delete(path: str) -> str:
+        return "deleted"
+
+    with Sandbox("agent", tools=[delete], **TMPFS) as sb:
+        assert sb.run("delete('fine')", check=True).repr == "'deleted'"
+        r = sb.run("delete('\\x1b[2Kfine')")
+        assert r.error.value == "ToolRefusedError: delete was refused: only fine things"
+        assert asked == ['delete(path="fine")', 'delete(path="\\x1b[2Kfine")']
+        r = sb.run("[delete('fine') for _ in range(3)]")
+        assert r.error.value.startswith("ToolLimitError") and [c["completed"] for c in r.calls] == [True] * 3
+        assert sb.run("delete('fine')", check=True).repr == "'deleted'"  # counted by run
+
+
+def test_another_sandbox_has_tools_of_its_own():
+    with Sandbox("agent", tools=[add], **TMPFS) as a, Sandbox("agent", **TMPFS) as b:
+        assert a.run("add(1)", check=True).repr == "3"
+        assert b.run("add(1)").error.name == "NameError"
+
+
+def test_what_a_hostile_cell_can_ask():
+    """Through the wrapper's own reach: huge, deep and odd arguments get an error in the cell, and the host goes on."""
+    with Sandbox("agent", tools=[add, later], **TMPFS) as sb:
+        for code in (
+            "await later('x' * (5 << 20))", "await later(float('nan'))", "await later(object())", "add(1, 2, 3)",
+            "add(**{'\\u202e': 1})", "x = []; x.append(x); await later(x)", "await later('\\ud800')",
+            "x = 1\nfor _ in range(100): x = [x]\nawait later(x)", "add(1.5)",
+        ):
+            r = sb.run(code)
+            assert not r.ok and r.error.name in HARMLESS, code
+            assert r.state == "kept" and sb.run("add(1)", check=True).repr == "3"
