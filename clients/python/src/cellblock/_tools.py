@@ -148,7 +148,8 @@ class Bare:
     name: str
     description: str
     input_schema: dict[str, Any]
-    is_async: bool
+    is_async: bool  # here; in cells it is to be awaited where `awaitable`
+    awaitable: bool
     limits: Limits
 
     def bind(self, args: list[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,7 +162,7 @@ class Bare:
 
     def spec(self) -> dict[str, Any]:
         said = {"name": self.name, "description": self.description, "inputSchema": self.input_schema}
-        return {**said, "awaitable": True} if self.is_async else said
+        return {**said, "awaitable": True} if self.awaitable else said
 
 
 def check_name(name: object) -> str:
@@ -190,6 +191,7 @@ class Tool(Bare, Generic[P, R]):
         limits.check(self.name)
         self.limits, self.function = limits, function
         self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+        self.awaitable = self.is_async
         self._parameters = Parameters(function, self.name)
         self.input_schema = self._parameters.schema
         self.description = described(function.__doc__ or "", set())[0] if description is None else description

@@ -59,9 +59,19 @@ def fail(text: str, status: int = 1) -> NoReturn:
     sys.exit(status)
 
 
+async def stdio(server: Any) -> None:
+    """Serves until the client closes its end."""
+    try:
+        await server.start()
+        await server.mcp.run_stdio_async()
+    finally:
+        await server.close()
+
+
 def main(argv: Optional[Sequence[str]] = None) -> None:
     arguments = parser().parse_args(argv)
     try:
+        from ._proxy import read_servers
         from ._server import Options, Server
     except ImportError as e:
         fail(f"the MCP SDK is not there ({e}); {CURE}")
@@ -72,16 +82,17 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     except (CellblockError, ValueError) as e:
         fail(str(e), 2)
     shared = arguments.http is not None
-    options = Options(arguments.files, arguments.checkpoints, arguments.sessions, arguments.lifetime, shared)
-    server = Server(lambda _: AsyncSandbox(chosen), options)
     try:
+        proxy = None if arguments.proxy is None else read_servers(arguments.proxy)
+        options = Options(arguments.files, arguments.checkpoints, arguments.sessions, arguments.lifetime, shared, proxy)
+        server = Server(lambda s: AsyncSandbox(chosen, tools=s.tools), options)
         if shared:
             from ._http import serve
 
             asyncio.run(serve(server, arguments.http, arguments.token_file))
         else:
-            server.mcp.run("stdio")
-    except (OSError, ValueError) as e:
+            asyncio.run(stdio(server))
+    except (CellblockError, OSError, ValueError) as e:
         fail(str(e))
     except KeyboardInterrupt:
         sys.exit(130)

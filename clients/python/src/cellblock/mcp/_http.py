@@ -80,6 +80,7 @@ async def serve(server: Server, port: int, token_file: Optional[str]) -> None:
             print(f"cellblock mcp: Authorization: Bearer {token}", file=sys.stderr)
         sys.stderr.flush()
         try:
+            await server.start()
             await uvicorn.Server(config).serve(sockets=[listening])
         finally:
-            await server.sessions.close()
+            await server.close()

@@ -12,17 +12,20 @@ import base64
 import contextlib
 import dataclasses
 import time
-from typing import Annotated, Any, AsyncIterator, Callable, Coroutine, Optional, TypeVar
+from typing import Annotated, Any, AsyncIterator, Callable, Coroutine, Optional, TypeVar, Union
 
 import anyio
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
-from mcp_types import CallToolResult, ToolAnnotations
+from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import BaseModel, Field
 
 from .. import AsyncSandbox, CellblockError, __version__
+from .._result import Result
 from . import _reply
+from ._proxy import Proxies
+from ._runs import Run, Runs
 from ._sessions import McpSession, SessionError, Sessions
 
 T = TypeVar("T")
@@ -50,6 +53,7 @@ class Options:
     sessions: int = 8
     lifetime: float = 3600.0
     shared: bool = False  # several clients: none has a session by default
+    proxy: Optional[dict[str, dict[str, Any]]] = None  # other servers, whose tools the code inside may call
 
 
 class Done(BaseModel):
@@ -103,7 +107,9 @@ class Server:
 
     def __init__(self, make: Callable[[Server], AsyncSandbox], options: Options) -> None:
         self.options = options
-        self.sessions = Sessions(lambda _: make(self), options.sessions, options.lifetime, options.shared)
+        self.sessions = Sessions(lambda: make(self), options.sessions, options.lifetime, options.shared)
+        self.runs = Runs()
+        self.proxies: Optional[Proxies] = None
         self.mcp: MCPServer[Any] = MCPServer(
             "cellblock", instructions=INSTRUCTIONS, version=__version__, lifespan=self._life, log_level="WARNING"
         )
@@ -136,7 +142,24 @@ class Server:
             self._lives -= 1
             if self._lives == 0 and not self.options.shared:
                 with anyio.CancelScope(shield=True):
-                    await self.sessions.close()
+                    await self.close()
+
+    async def start(self) -> None:
+        """Connects to the servers whose tools are offered inside."""
+        if self.options.proxy:
+            self.proxies = Proxies(self.options.proxy)
+            await self.proxies.start()
+
+    async def close(self) -> None:
+        """Ends all sessions, and the connections to other servers."""
+        await self.sessions.close()
+        if self.proxies is not None:
+            await self.proxies.close()
+
+    @property
+    def tools(self) -> list[Any]:
+        """What the code inside may call."""
+        return [] if self.proxies is None else list(self.proxies.tools)
 
     @contextlib.asynccontextmanager
     async def _use(self, name: Optional[str]) -> AsyncIterator[McpSession]:
@@ -160,20 +183,36 @@ class Server:
         ctx: Context[Any, Any],
         session: Session = None,
         timeout: Annotated[Optional[float], Field(gt=0, description="Seconds; can only lower the policy's")] = None,
-    ) -> Annotated[CallToolResult, _reply.RunResult]:
+    ) -> Union[Annotated[CallToolResult, _reply.RunResult], InputRequiredResult]:
         """Runs Python code in a jail and returns its output, value, pictures and error. Variables are kept."""
         if len(code) > MAX_CODE:
             raise ToolError(f"the code has more than {MAX_CODE} characters: write it to a file, and run that")
+        run = self.runs.resumed(ctx)
+        async with self._use(session if run is None else run.session.name) as used:
+            if run is None:
+                run = Run(lambda r: self._run(used, r, code, timeout))
+                run.session = used
+            result = await self.runs.to_the_end(run, ctx)
+            if isinstance(result, InputRequiredResult):
+                return result
+            return _reply.of_result(run.session, result)
+
+    async def _run(self, used: McpSession, run: Run, code: str, timeout: Optional[float]) -> Result:
         told = 0
 
         async def progress(text: str) -> None:
             nonlocal told
             told += len(text)
-            await ctx.report_progress(told, message=text[-500:])
+            if run.ctx is not None:
+                with contextlib.suppress(Exception):  # the client may have gone; the cell goes on
+                    await run.ctx.report_progress(told, message=text[-500:])
 
-        async with self._use(session) as used, used.line:
-            result = await _to_the_end(used.sandbox.run(code, timeout=timeout, on_output=progress))
-            return _reply.of_result(used, result)
+        used.users += 1
+        try:
+            return await used.sandbox.run(code, timeout=timeout, on_output=progress)
+        finally:
+            used.users -= 1
+            used.used = time.monotonic()
 
     async def run_command(
         self,
@@ -187,7 +226,7 @@ class Server:
 
     async def reset_session(self, session: Session = None) -> Done:
         """Starts a session's Python afresh: no variable, temporary file or process of it is left."""
-        async with self._use(session) as used, used.line:
+        async with self._use(session) as used:
             await _to_the_end(used.sandbox.reset())
             used.items.clear()
             return Done(session=used.name, text="the session is as new")

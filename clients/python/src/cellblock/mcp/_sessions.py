@@ -10,7 +10,7 @@ import asyncio
 import collections
 import secrets
 import time
-from typing import Any, Awaitable, Callable, NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional
 
 from .. import AsyncSandbox
 
@@ -34,8 +34,6 @@ class McpSession:
     def __init__(self, sandbox: AsyncSandbox) -> None:
         self.name = "s_" + secrets.token_urlsafe(24)
         self.sandbox = sandbox
-        self.line = asyncio.Lock()  # one call at a time: each has its own client to ask
-        self.asker: Optional[Callable[[Any], Awaitable[Any]]] = None
         self.users, self.used = 0, time.monotonic()
         self.items: collections.OrderedDict[str, Item] = collections.OrderedDict()
 
@@ -53,7 +51,7 @@ class McpSession:
 class Sessions:
     """All sessions of one server, which is of one client or of one token."""
 
-    def __init__(self, make: Callable[[Sessions], AsyncSandbox], most: int, lifetime: float, shared: bool) -> None:
+    def __init__(self, make: Callable[[], AsyncSandbox], most: int, lifetime: float, shared: bool) -> None:
         self._make, self._most, self._lifetime = make, most, lifetime
         self._all: dict[str, McpSession] = {}
         self._default: Optional[str] = None
@@ -87,12 +85,9 @@ class Sessions:
             if not idle:
                 raise SessionError(f"all {self._most} sessions are in use; go on with one of them")
             await self._end(min(idle, key=lambda s: s.used))
-        session = McpSession(self._make(self))
+        session = McpSession(self._make())
         self._all[session.name] = session
         return session
-
-    def of(self, sandbox: AsyncSandbox) -> Optional[McpSession]:
-        return next((s for s in self._all.values() if s.sandbox is sandbox), None)
 
     def find(self, name: str, key: str) -> Optional[Item]:
         session = self._all.get(name)

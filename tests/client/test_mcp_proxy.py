@@ -1,0 +1,210 @@
+"""`cellblock mcp --proxy`: other servers' tools as functions of the code inside; their keys, and the user's word."""
+
+import asyncio
+import json
+import sys
+
+import pytest
+
+pytest.importorskip("mcp", reason="the MCP SDK needs Python 3.10")
+pytest.importorskip("msgspec")
+from mcp.client import Client  # noqa: E402
+from mcp.client.stdio import StdioServerParameters  # noqa: E402
+from mcp_types import ElicitResult  # noqa: E402
+
+from cellblock.mcp._proxy import read_servers  # noqa: E402
+
+MODES = ["legacy", "2026-07-28"]
+KEY = "sk-the-key-of-the-other-server-93721"
+OTHER = """
+import os, pathlib
+from mcp.server import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+server = MCPServer("other")
+
+@server.tool()
+def look_up(word: str, limit: int = 3) -> list[str]:
+    "Looks a word up."
+    assert os.environ["OTHER_KEY"] == KEY
+    return [word] * limit
+
+@server.tool(name="delete-it")
+def delete(name: str) -> str:
+    "Deletes."
+    with pathlib.Path("deleted").open("a") as log: log.write(name + "\\n")
+    return "deleted " + name
+
+@server.tool()
+def fails() -> str:
+    "Fails."
+    raise ToolError("out of luck")
+
+server.run("stdio")
+""".replace("KEY)", f"{KEY!r})").replace("== KEY", f"== {KEY!r}")
+
+
+@pytest.fixture
+def serve(tmp_path, monkeypatch):
+    monkeypatch.setenv("A_KEY_OF_MINE", KEY)
+    (tmp_path / "other.py").write_text(OTHER)
+    (tmp_path / "work").mkdir()
+    (tmp_path / "proxy.json").write_text(json.dumps({"mcpServers": {"other": {
+        "command": sys.executable, "args": [str(tmp_path / "other.py")], "env": {"OTHER_KEY": "${A_KEY_OF_MINE}"},
+        "cwd": str(tmp_path), "approve": ["delete-it"]}}}))
+
+    def run(body, *, mode="legacy", **options):
+        import os
+        server = StdioServerParameters(
+            command=sys.executable, args=["-m", "cellblock.mcp", "--proxy", str(tmp_path / "proxy.json")],
+            cwd=str(tmp_path / "work"), env=dict(os.environ))
+
+        async def main():
+            async with Client(server, mode=mode, **options) as client:
+                await body(client)
+
+        asyncio.run(asyncio.wait_for(main(), 240))
+
+    run.deleted = tmp_path / "deleted"
+    return run
+
+
+async def python(client, code, **arguments):
+    done = await client.call_tool("run_python", {"code": code, **arguments})
+    assert done.structured_content is not None, done
+    return done.structured_content
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_tools_of_another_server_are_functions(serve, mode):
+    async def body(client):
+        assert "look_up" not in {t.name for t in (await client.list_tools()).tools}
+        said = await python(client, "sorted(look_up('a') + look_up('b', limit=1)), look_up.__doc__")
+        assert said["repr"] == "(['a', 'a', 'a', 'b'], 'Looks a word up.')", said
+        assert [c["tool"] for c in said["calls"]] == ["look_up", "look_up"]
+        said = await python(client, "look_up()")
+        assert "missing a required argument: 'word'" in said["error"]["value"]
+        said = await python(client, "look_up('a', evil=1)")
+        assert "unexpected" in said["error"]["value"]
+        said = await python(client, "fails()")
+        assert said["error"]["value"].startswith("RemoteToolError: ") and "out of luck" in said["error"]["value"]
+        said = await python(client, """
+import os, pathlib
+texts = [pathlib.Path('/proc', p, f).read_bytes() for p in os.listdir('/proc') if p.isdigit()
+         for f in ('environ', 'cmdline')]
+any(b'-other-' + b'server-' in t for t in texts), 'A_KEY_OF_MINE' in os.environ, 'OTHER_KEY' in os.environ
+""")
+        assert said["repr"] == "(False, False, False)", said
+
+    serve(body, mode=mode)
+
+
+def user(answers, asked):
+    """A client's user: answers each question with the next of `answers`."""
+    given = iter(answers)
+
+    async def elicit(context, params):
+        asked.append(params.message)
+        action, content = next(given)
+        return ElicitResult(action=action, content=content)
+
+    return elicit
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_users_yes_lets_a_call_happen_and_everything_else_does_not(serve, mode):
+    asked = []
+    answers = [("accept", {"approve": True}), ("accept", {"approve": False}), ("decline", None), ("cancel", None),
+               ("accept", {"approve": True})]
+
+    async def body(client):
+        said = await python(client, "n = globals().get('n', 0) + 1\ndelete_it('one'), n")
+        assert said["repr"] == "('deleted one', 1)", said  # the cell ran once
+        for _ in range(3):
+            said = await python(client, "delete_it('two')")
+            assert said["error"]["value"].startswith("ToolRefusedError: delete_it was refused"), said
+        said = await python(client, "delete_it('\\x1b[2Jthree'), n")
+        assert said["repr"] == "('deleted \\x1b[2Jthree', 1)"
+
+    serve(body, mode=mode, elicitation_callback=user(answers, asked))
+    assert len(asked) == 5 and 'delete_it(name="one")' in asked[0]
+    assert 'delete_it(name="\\x1b[2Jthree")' in asked[4] and "\x1b" not in asked[4]
+    assert serve.deleted.read_text() == "one\n\x1b[2Jthree\n"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_several_questions_of_one_cell(serve, mode):
+    asked = []
+
+    async def body(client):
+        said = await python(client, "[delete_it(str(n)) for n in range(3)]")
+        assert said["repr"] == "['deleted 0', 'deleted 1', 'deleted 2']", said
+
+    serve(body, mode=mode, elicitation_callback=user([("accept", {"approve": True})] * 3, asked))
+    assert len(asked) == 3 and serve.deleted.read_text() == "0\n1\n2\n"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_client_that_cannot_ask_is_a_no(serve, mode):
+    async def body(client):
+        said = await python(client, "x = 1\ndelete_it('one')")
+        assert "the MCP client can't ask its user" in said["error"]["value"] and said["state"] == "kept", said
+        assert (await python(client, "x"))["repr"] == "1"
+
+    serve(body, mode=mode)
+    assert not serve.deleted.exists()
+
+
+def test_a_forged_state_resumes_nothing(serve):
+    async def body(client):
+        first = await client.session.call_tool("run_python", {"code": "delete_it('one')"}, allow_input_required=True)
+        state = first.request_state
+        for forged in ("", "x", state[:-2] + ("AA" if not state.endswith("AA") else "BB"), state + "A"):
+            try:
+                done = await client.session.call_tool(
+                    "run_python", {"code": "delete_it('one')"}, request_state=forged, allow_input_required=True,
+                    input_responses={"approve": ElicitResult(action="accept", content={"approve": True})})
+            except Exception:
+                continue
+            assert getattr(done, "is_error", False) or getattr(done, "request_state", None), done
+        assert not serve.deleted.exists()
+        yes = {"approve": ElicitResult(action="accept", content={"approve": True})}
+        done = await client.session.call_tool("run_python", {"code": "delete_it('one')"}, request_state=state,
+                                              input_responses=yes, allow_input_required=True)
+        assert done.structured_content["repr"] == "'deleted one'"
+        done = await client.session.call_tool("run_python", {"code": "delete_it('one')"}, request_state=state,
+                                              input_responses=yes, allow_input_required=True)
+        assert done.is_error and "resumed already" in done.content[0].text
+        assert serve.deleted.read_text() == "one\n"
+
+    async def nobody(context, params):
+        raise AssertionError("not asked")
+
+    serve(body, mode="2026-07-28", elicitation_callback=nobody)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("content, said", [
+    ("{", "no JSON"), ("[]", "an object is needed"), ('{"mcpServers": {}}', "an object is needed"),
+    ('{"mcpServers": {"a": {}}}', "mcpServers.a: either command or url"),
+    ('{"mcpServers": {"a": {"command": "x", "url": "y"}}}', "either command or url"),
+    ('{"mcpServers": {"a": {"command": "x", "argz": []}}}', "argz is not known"),
+    ('{"mcpServers": {"a": {"command": "x", "args": "y"}}}', "args: must be a list"),
+    ('{"mcpServers": {"a": {"command": "x", "approve": "y"}}}', "approve: true, false"),
+])
+def test_files_that_say_nothing_clear(tmp_path, content, said):
+    (tmp_path / "p.json").write_text(content)
+    with pytest.raises(ValueError, match=said):
+        read_servers(str(tmp_path / "p.json"))
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("server, said", [
+    ({"command": "/no/such/program"}, "'a' can't be reached"),
+    ({"command": "x", "env": {"K": "${NO_SUCH_VARIABLE_HERE}"}}, "there is no such variable"),
+])
+def test_a_server_that_cannot_be_reached_is_named(tmp_path, server, said):
+    import subprocess
+    (tmp_path / "p.json").write_text(json.dumps({"mcpServers": {"a": server}}))
+    done = subprocess.run([sys.executable, "-m", "cellblock.mcp", "--proxy", str(tmp_path / "p.json")],
+                          capture_output=True, text=True, timeout=100)
+    assert done.returncode == 1 and said in done.stderr and "Traceback" not in done.stderr, done.stderr
