@@ -15,7 +15,7 @@
 #include "plan_env.h"
 
 #define STEP "interpreter"
-#define TIMEOUT_MS 20000
+#define TIMEOUT_MS 60000 /* a cold disk may be slow, or the machine busy */
 
 static int make_spec(const struct cb_interpreter *interpreter, const char *script, const char *guest_dir,
 		     struct cb_jail_spec *spec)
@@ -103,7 +103,7 @@ static int run(const struct cb_interpreter *interpreter, const char *jail_progra
 		r = cb_capture(argv, spec_fd, TIMEOUT_MS, out, &errors, &status);
 	if (r < 0)
 		return cb_err_set(err, r, STEP, NULL, "%s could not be asked in a jail: %s", interpreter->executable,
-				  r == -ETIMEDOUT ? "no answer within 20 seconds" : cb_err_text(r));
+				  r == -ETIMEDOUT ? "no answer within 60 seconds" : cb_err_text(r));
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || keep_last_line(out) < 0)
 		return not_run(interpreter, status, &errors, err);
 	return 0;
