@@ -46,7 +46,7 @@ static bool good_name(const char *name)
 	return true;
 }
 
-/* Decoded, with its NUL; CB_E_TOO_BIG if it does not fit. */
+/* Decoded, with one NUL at its end; CB_E_TOO_BIG if it does not fit. */
 static int decode_name(struct cb_span raw, char ret_name[CB_TOOL_NAME])
 {
 	CB_AUTO_BUF text = CB_BUF_INIT(CB_TOOL_NAME - 1);
@@ -54,9 +54,10 @@ static int decode_name(struct cb_span raw, char ret_name[CB_TOOL_NAME])
 
 	if (r < 0)
 		return r;
+	if (text.len == 0 || memchr(text.data, 0, text.len) != NULL)
+		return CB_E_SYNTAX;
 	memset(ret_name, 0, CB_TOOL_NAME);
-	if (text.len > 0)
-		memcpy(ret_name, text.data, text.len);
+	memcpy(ret_name, text.data, text.len);
 	return 0;
 }
 
@@ -85,7 +86,7 @@ static int parse_tool(struct cb_toolset *t, struct cb_span element, char *ret_wh
 			 e.field != NULL ? e.field : "", e.reason);
 		return r;
 	}
-	if (decode_name(f[0].ret, name) < 0 || strlen(name) == 0 || !good_name(name)) {
+	if (decode_name(f[0].ret, name) < 0 || !good_name(name)) {
 		snprintf(ret_what, size,
 			 "tools[%zu].name: a Python name of at most %d ASCII characters is allowed, not \"_\", and no "
 			 "two underscores in front",

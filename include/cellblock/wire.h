@@ -154,7 +154,7 @@ enum cb_wire_id {
 	X(STREAM, 3, CB_PHASE_UP, CB_ID_ANY, CB_WIRE_LARGE)                                                            \
 	X(DISPLAY_DATA, 5, CB_PHASE_UP, CB_ID_ANY, CB_WIRE_LARGE)                                                      \
 	X(UPDATE_DISPLAY_DATA, 7, CB_PHASE_UP, CB_ID_ANY, CB_WIRE_LARGE)                                               \
-	X(EXECUTE_RESULT, 9, CB_PHASE_EXECUTING, CB_ID_CURRENT, CB_WIRE_LARGE)                                         \
+	X(EXECUTE_RESULT, 9, CB_PHASE_EXECUTING | CB_PHASE_INPUT, CB_ID_CURRENT, CB_WIRE_LARGE)                        \
 	X(ERROR, 11, CB_PHASE_UP, CB_ID_ANY, CB_WIRE_LARGE)                                                            \
 	X(CLEAR_OUTPUT, 13, CB_PHASE_UP, CB_ID_ANY, CB_WIRE_SMALL)                                                     \
 	X(UP_COMM_OPEN, 15, CB_PHASE_UP, CB_ID_ANY, CB_WIRE_LARGE)                                                     \
@@ -172,7 +172,7 @@ enum cb_wire_id {
 	X(LANE_RESULT, 65, CB_PHASE_UP, CB_ID_LANE, CB_WIRE_LARGE)                                                     \
 	X(LANE_REPLY, 67, CB_PHASE_UP, CB_ID_LANE, CB_WIRE_LARGE)                                                      \
 	X(LANE_DONE, 69, CB_PHASE_UP, CB_ID_LANE, CB_WIRE_SMALL)                                                       \
-	X(AWAITING, 71, CB_PHASE_EXECUTING, CB_ID_CURRENT, CB_WIRE_SMALL)                                              \
+	X(AWAITING, 71, CB_PHASE_EXECUTING | CB_PHASE_INPUT, CB_ID_CURRENT, CB_WIRE_SMALL)                             \
 	X(LANE_INPUT, 77, CB_PHASE_UP, CB_ID_LANE, CB_WIRE_LARGE)                                                      \
 	X(LANE_AWAITING, 79, CB_PHASE_UP, CB_ID_LANE, CB_WIRE_SMALL)                                                   \
 	X(DEBUG_REPLY, 73, 0, CB_ID_NONE, CB_WIRE_LARGE)                                                               \

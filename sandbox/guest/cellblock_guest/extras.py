@@ -1,10 +1,11 @@
 """What a client asks for with one cell (execute_request.metadata.cellblock): its value as data, variables of the
 environment. Imported when it is first asked for."""
 
+import json
 import os
 from base64 import b64encode
 
-from .jsontext import encode_strict, loads
+from .jsontext import encode_strict
 
 MIME = "application/vnd.cellblock.value+json"
 _DEPTH = 60  # of 200; what is around it is nested, too
@@ -31,7 +32,7 @@ def _as_data(value, most):
 
 def _json(value, most):
     text = encode_strict(value, _DEPTH)
-    return {"json": loads(text)} if len(text) < most else None
+    return {"json": json.loads(text)} if len(text) < most else None
 
 
 def _as_array(value, most):

@@ -80,9 +80,8 @@ class Prompt:
             self.wire.send(W.INPUT_REQUEST, request, question, calls)
             try:
                 content = self._answer(request, reported)
-            except BaseException:  # an interrupt, or what a handler of the user's raised
-                if self.request == request:
-                    self.interrupts.report(request)  # the answer will not be waited for
+            except BaseException:  # an interrupt, what a handler of the user's raised, or the cell's end
+                self.interrupts.report(request)  # the answer will not be waited for: before the reply, see end()
                 raise
         if self.wire.on_aside:  # more may have been read along
             self.wire.on_aside()

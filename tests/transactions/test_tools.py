@@ -1,0 +1,124 @@
+"""Host tools where the state goes back: functions outlive it, and what had been called is told."""
+
+import os
+
+import pytest
+
+from toolhost import Host
+
+pytestmark = pytest.mark.cellblock_only("no other kernel does this")
+ALWAYS = ["--set", "transactions.mode=always", "--set", "timeout.grace=0.2"]
+
+
+def add(a):
+    return a
+
+
+def host_of(kernel, **more):
+    return Host(kernel.client, add=add, pay=lambda a: -a).register(**more)
+
+
+@pytest.mark.parametrize("mode", ["always", "off"])
+def test_after_a_crash(start, mode):
+    kernel = start(args=["--set", f"transactions.mode={mode}"])
+    host = host_of(kernel)
+    assert host.run("kept = add(1)").ok
+    done = host.run("add(2)\npay(3)\nimport os\nos._exit(1)", 2)
+    state = "restored" if mode == "always" else "lost"
+    assert done.content["ename"] == "KernelDiedError" and done.about["state"] == state, done
+    assert [(call["tool"], call["completed"]) for call in done.about["calls"]] == [("add", True), ("pay", True)]
+    first, second = (call["id"] for call in done.about["calls"])
+    assert f"host tools had completed, and that is not undone: pay (call {second}), add (call {first})" in (
+        done.content["evalue"]
+    )
+    assert done.error["evalue"] == done.content["evalue"]
+    again = host.run("add(4)")
+    assert again.result == "4" and int(again.about["calls"][0]["id"]) > int(second)
+    if mode == "always":
+        assert host.client.run("kept, 'add' in globals()").result == "(1, False)"
+
+
+def test_a_crash_while_a_call_waits(start):
+    kernel = start(args=ALWAYS)
+    host = host_of(kernel)
+    cell = kernel.client.start(
+        "import os, threading\nadd(1)\nthreading.Thread(target=lambda: (open('gate').read(), os._exit(1))).start()\npay(2)",
+        allow_stdin=True,
+    )
+    path = kernel.workspace / "gate"
+    os.mkfifo(path)
+    os.chown(path, kernel.workspace.stat().st_uid, -1)
+    host.answer(host.question())
+    late = host.question()
+    path.write_text("go")
+    done = kernel.client.finish(cell)
+    assert [call["completed"] for call in done.about["calls"]] == [True, False], done
+    assert "add (call" in done.content["evalue"] and "pay" not in done.content["evalue"]
+    host.rounds.clear()
+    cell = kernel.client.start("add(3)", allow_stdin=True)
+    asked = host.question()
+    host.answer(late)  # of the cell before: nobody's
+    host.answer(asked)
+    assert kernel.client.finish(cell).result == "3"
+
+
+def test_after_rollback(start):
+    kernel = start(args=ALWAYS)
+    host = host_of(kernel)
+    c = kernel.client
+    assert host.run("x = add(1)").ok
+    assert c.request("cellblock_checkpoint_request", {"name": "a"}).content["status"] == "ok"
+    assert host.run("x = add(2)").ok
+    assert c.request("cellblock_rollback_request", {"name": "a"}).content["status"] == "ok"
+    assert host.run("x, add(3)").result == "(1, 3)"
+    done = host.run("add(9)\n%rollback a")
+    assert done.ok and done.about["state"] == "restored" and done.about["calls"][0]["completed"]
+    assert c.run("x, 'add' in globals()").result == "(1, False)"
+
+
+@pytest.mark.parametrize("awaitable", [False, True])
+def test_in_a_branch(start, awaitable):
+    kernel = start(args=ALWAYS)
+    host = host_of(kernel, awaitable=awaitable)
+    c = kernel.client
+    assert c.run("x = 5").ok
+    where = c.request("cellblock_branch_request", {}, channel="control").content["subshell_id"]
+    header = c.header("execute_request", subshell_id=where)
+    await_ = "await " if awaitable else ""
+    mine = c.start(f"{await_}add(1)", allow_stdin=True)
+    first = host.question()
+    beside = c.start(f"{await_}add(x)", allow_stdin=True, header=header)
+    second = host.question()
+    (call,) = second.metadata["cellblock"]["calls"]
+    assert second.parent["subshell_id"] == where and call["args"] == [5]
+    header = c.header("input_reply", subshell_id=where)
+    value = '{"results":[{"id":"%s","ok":"b"}]}' % call["id"]
+    c.send("input_reply", {"value": value}, channel="stdin", header=header)
+    done = c.finish(beside)
+    assert done.result == "'b'" and done.about["calls"] == [{"id": call["id"], "tool": "add", "completed": True}]
+    host.answer(first)
+    assert c.finish(mine).result == "1"
+    # a branch that dies tells what was completed
+    header = c.header("execute_request", subshell_id=where)
+    beside = c.start(f"import os\n{await_}pay(7)\nos._exit(1)", allow_stdin=True, header=header)
+    asked = host.question()
+    value = '{"results":[{"id":"%s","ok":1}]}' % asked.metadata["cellblock"]["calls"][0]["id"]
+    c.send("input_reply", {"value": value}, channel="stdin", header=c.header("input_reply", subshell_id=where))
+    done = c.finish(beside)
+    assert done.about["calls"][0]["completed"] and "pay (call" in done.content["evalue"], done
+
+
+def test_a_twin_made_while_a_subshell_calls(start):
+    """Its functions are not in the namespace of the state that comes back."""
+    kernel = start(args=ALWAYS)
+    host = host_of(kernel)
+    c = kernel.client
+    where = c.request("create_subshell_request", {}, channel="control").content["subshell_id"]
+    header = c.header("execute_request", subshell_id=where)
+    beside = c.start("add(1)", allow_stdin=True, header=header)
+    host.question()
+    assert c.run("y = 1").ok
+    assert c.request("cellblock_checkpoint_request", {"name": "during"}, channel="control").content["status"] == "ok"
+    assert c.run("import os\nos._exit(1)").about["state"] == "restored"
+    assert c.finish(beside).about["calls"][0]["completed"] is False
+    assert c.run("'add' in globals(), y").result == "(False, 1)"
