@@ -42,7 +42,8 @@ def test_a_crash_while_a_call_waits(start):
     kernel = start(args=ALWAYS)
     host = host_of(kernel)
     cell = kernel.client.start(
-        "import os, threading\nadd(1)\nthreading.Thread(target=lambda: (open('gate').read(), os._exit(1))).start()\npay(2)",
+        "import os, threading\nadd(1)\n"
+        "threading.Thread(target=lambda: (open('gate').read(), os._exit(1))).start()\npay(2)",
         allow_stdin=True,
     )
     path = kernel.workspace / "gate"
@@ -106,19 +107,3 @@ def test_in_a_branch(start, awaitable):
     c.send("input_reply", {"value": value}, channel="stdin", header=c.header("input_reply", subshell_id=where))
     done = c.finish(beside)
     assert done.about["calls"][0]["completed"] and "pay (call" in done.content["evalue"], done
-
-
-def test_a_twin_made_while_a_subshell_calls(start):
-    """Its functions are not in the namespace of the state that comes back."""
-    kernel = start(args=ALWAYS)
-    host = host_of(kernel)
-    c = kernel.client
-    where = c.request("create_subshell_request", {}, channel="control").content["subshell_id"]
-    header = c.header("execute_request", subshell_id=where)
-    beside = c.start("add(1)", allow_stdin=True, header=header)
-    host.question()
-    assert c.run("y = 1").ok
-    assert c.request("cellblock_checkpoint_request", {"name": "during"}, channel="control").content["status"] == "ok"
-    assert c.run("import os\nos._exit(1)").about["state"] == "restored"
-    assert c.finish(beside).about["calls"][0]["completed"] is False
-    assert c.run("'add' in globals(), y").result == "(False, 1)"
