@@ -160,6 +160,26 @@ def test_keyboard_interrupt(work):
         assert sb.run("x").repr == "[1, 2]"
 
 
+def test_keyboard_interrupt_while_it_starts(work):
+    code = (
+        "import sys\nfrom cellblock import Sandbox\nprint('made', flush=True)\n"
+        "try:\n    Sandbox('agent', workspace=sys.argv[1]).start()\n"
+        "except KeyboardInterrupt:\n    print('interrupted', flush=True)\n    sys.stdin.readline()\n"
+    )
+    client = subprocess.Popen(
+        [sys.executable, "-c", code, os.fspath(work)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with client:
+        assert client.stdout.readline() == "made\n"
+        while not psutil.Process(client.pid).children():
+            pass
+        client.send_signal(signal.SIGINT)
+        assert client.stdout.readline() == "interrupted\n"
+        assert kernels.wait_gone(psutil.Process(client.pid).children(recursive=True)) == []
+        client.stdin.close()
+    assert client.returncode == 0
+
+
 def test_a_killed_kernel(work):
     with cellblock.Sandbox("notebook", workspace=work) as sb:
         with pytest.raises(cellblock.SandboxError, match="killed by SIGKILL"):

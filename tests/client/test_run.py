@@ -126,5 +126,6 @@ def test_use_after_close(make):
     sb.run("1")
     sb.close()
     sb.close()
-    with pytest.raises(cellblock.SandboxClosedError, match="closed"):
-        sb.run("1")
+    for use in (lambda: sb.run("1"), sb.start, sb.reset, sb.changes):
+        with pytest.raises(cellblock.SandboxClosedError, match="closed"):
+            use()

@@ -77,6 +77,13 @@ def test_code_to_set():
             code_to_set(wrong, 1)
 
 
+def test_text_has_no_terminal_escapes():
+    bad = "\x1b[2Ja\x1b]0;title\x07b\x1b]8;;http://x\x1b\\c\x9b31md\x1bPq\x1b\\e\x1b]never ends"
+    r = Result(stdout=bad + "\n\tf\r\n", error=ErrorInfo("E", "why\x1b[1m", "\x1b[31mtrace\x00"))
+    assert r.text() == "abcde\n\tf\r\ntrace\nE: why"
+    assert r.stdout.startswith(bad)
+
+
 def test_text_keeps_head_tail_and_error():
     r = Result(stdout="a" * 5000 + "z" * 5000, error=ErrorInfo("E", "why", "\x1b[31mtrace\x1b[0m"))
     for most in (50, 200, 1000, 8000):

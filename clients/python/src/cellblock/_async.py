@@ -9,7 +9,7 @@ from typing import (
     Any, AsyncGenerator, Awaitable, Callable, Dict, List, Mapping, Optional, Sequence, Union,
 )
 
-from ._errors import CellError, CheckpointError, PolicyError, SandboxError, ToolError
+from ._errors import CellError, CheckpointError, PolicyError, SandboxClosedError, SandboxError, ToolError
 from ._files import AsyncFile, Change, Entry, Files
 from ._kernel import AsyncKernel
 from ._launch import Process, find_binary, interpreter_arguments
@@ -261,7 +261,7 @@ class AsyncSandbox(AsyncRunner):
 
     async def start(self) -> AsyncSandbox:
         """Starts the kernel, unless it runs. PolicyError or SandboxError says why it can't."""
-        await self._ready()
+        (await self._ready()).check()
         return self
 
     async def _ready(self) -> Session:
@@ -347,8 +347,10 @@ class AsyncSandbox(AsyncRunner):
 
         The workspace is empty again with mode `tmpfs`, as the folder is with `overlay`; with `rw` it stays as it is.
         """
-        self._subshell = None
+        if self._ended:
+            raise SandboxClosedError("the sandbox is closed")
         await self._ready()
+        self._subshell = None
         await self._session.restart()
 
     # Files and commands

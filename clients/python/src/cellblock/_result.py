@@ -10,12 +10,16 @@ import binascii
 import dataclasses
 import math
 import re
-from typing import Any, Literal, Mapping, Optional, Sequence
+from typing import Any, Literal, Mapping, Optional
 
 VALUE_MIME = "application/vnd.cellblock.value+json"
 Fault = Literal["code", "limit", "infrastructure"]
 
-_ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-Z\\-_]")
+# Sequences that terminals obey: CSI, then strings (OSC and their like) to their end, then what is left of any other.
+_ANSI = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"
+)
+_CONTROL = re.compile(r"\x1b.?|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
 _DTYPE = re.compile(r"[<>|=]?[biufcmMSUV?][0-9]*(\[[0-9]*[a-zA-Z]+\])?")
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml")
 
@@ -132,8 +136,8 @@ def decode_value(said: object) -> object:
 
 
 def plain(text: str) -> str:
-    """The text without terminal escapes."""
-    return _ANSI.sub("", text)
+    """The text without terminal escapes and control characters other than ends of lines and tabs."""
+    return _CONTROL.sub("", _ANSI.sub("", text))
 
 
 def shorten(text: str, most: int) -> str:
@@ -198,18 +202,16 @@ class Result:
 
         At most `max_chars` characters: of what is longer head and tail, the error first of all.
         """
-        parts: Sequence[str] = [
-            plain(self.stdout),
-            f"[stderr]\n{plain(self.stderr)}" if self.stderr else "",
-            *(plain(t) for t in (d.get("text/plain") for d in self.displays) if isinstance(t, str)),
-            self.repr or "",
-        ]
+        shown = [t for t in (d.get("text/plain") for d in self.displays) if isinstance(t, str)]
+        if self.repr and self.repr not in shown[-1:]:  # one that is more than text is a display, too
+            shown.append(self.repr)
+        parts = [plain(self.stdout), f"[stderr]\n{plain(self.stderr)}" if self.stderr else "", *map(plain, shown)]
         body = "\n".join(p.rstrip("\n") for p in parts if p)
         if self.error is None:
             return shorten(body, max_chars)
-        tail = plain(self.error.traceback) or str(self.error)
-        if str(self.error) not in tail:
-            tail = f"{tail}\n{self.error}"
+        tail, said = plain(self.error.traceback), plain(str(self.error))
+        if said not in tail:
+            tail = f"{tail}\n{said}" if tail else said
         if not body:
             return shorten(tail, max_chars)
         tail = shorten(tail, max(max_chars // 2, max_chars - len(body) - 1))

@@ -11,6 +11,10 @@ from ._result import VALUE_MIME, ErrorInfo, Event, Fault, NoValue, Result, Usage
 from ._wire import Message
 
 LIMIT_ERRORS = {"CellTimeoutError": "time", "CellMemoryError": "memory"}
+SHOWN = {
+    "status", "execute_input", "stream", "display_data", "update_display_data", "clear_output", "execute_result",
+    "error",
+}
 OURS = {"IsolationError", "KernelBusyError", "JobLostError", "MalformedRequestError", "HostToolCancelledError"}
 
 
@@ -50,13 +54,11 @@ class Run:
             self._reply = m
             self.started.set()
         elif channel == "iopub":
-            getattr(self, f"_on_{m.type}", self._on_other)(m)
+            if m.type in SHOWN:
+                getattr(self, f"_on_{m.type}")(m)
         if self._reply is not None and (self._idle or self._reply.content.get("status") == "aborted"):
             if not self.done.done():
                 self.done.set_result(None)
-
-    def _on_other(self, m: Message) -> None:
-        pass
 
     def _on_status(self, m: Message) -> None:
         state = m.content.get("execution_state")
