@@ -132,6 +132,20 @@ def test_cancelled_at_random_moments(work):
     asyncio.run(main())
 
 
+def test_those_that_wait_their_turn_hear_of_the_end(work):
+    async def main():
+        sb = await cellblock.AsyncSandbox("notebook", workspace=work).start()
+        first = await begun(sb, FOREVER)
+        second = asyncio.ensure_future(sb.run("1"))
+        await asyncio.sleep(0)
+        await sb.close()
+        for task in (first, second):
+            with pytest.raises(cellblock.SandboxClosedError):
+                await task
+
+    asyncio.run(main())
+
+
 def test_leaving_a_stream_interrupts(work):
     with cellblock.Sandbox("notebook", workspace=work) as sb:
         for event in sb.stream(FOREVER):

@@ -39,6 +39,17 @@ def test_branches(make):
             pass
 
 
+def test_a_branch_that_ended_by_itself_can_be_closed(make):
+    sb = make("agent")
+    with sb.branch() as a, sb.branch() as b:
+        r = a.run("import os; os._exit(1)")
+        assert not r.ok and r.state == "lost" and r.fault == "code"
+        assert not a.run("1").ok
+        sb.reset()
+        assert not b.run("1").ok
+    assert sb.run("1").repr == "1"
+
+
 def test_adopt(make):
     sb = make("agent")
     sb.run("x = [1]")

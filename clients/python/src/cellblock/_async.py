@@ -9,7 +9,7 @@ from typing import (
     Any, AsyncGenerator, Awaitable, Callable, Dict, List, Mapping, Optional, Sequence, Union,
 )
 
-from ._errors import CellError, CheckpointError, PolicyError, SandboxClosedError, SandboxError, ToolError
+from ._errors import CellError, CheckpointError, PolicyError, RequestError, SandboxClosedError, SandboxError, ToolError
 from ._files import AsyncFile, Change, Entry, Files
 from ._kernel import AsyncKernel
 from ._launch import Process, find_binary, interpreter_arguments
@@ -163,7 +163,7 @@ class AsyncBranch(AsyncRunner):
         if subshell is not None and subshell != self._sandbox._subshell:
             try:
                 await self._session.request("delete_subshell_request", {"subshell_id": subshell}, channel="control")
-            except (SandboxError, CheckpointError):
+            except (SandboxError, RequestError):  # it has ended already
                 pass
 
 

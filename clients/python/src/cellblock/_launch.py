@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import fcntl
 import json
 import os
 import secrets
@@ -73,6 +72,8 @@ class _Home:
     """This process's folder for those of its kernels; locked as long as the process lives."""
 
     def __init__(self) -> None:
+        import fcntl  # only where kernels can be started
+
         self.pid, self.count, self.lock = os.getpid(), 0, -1
         base = os.environ.get("XDG_RUNTIME_DIR") or ""
         if len(base) > 50 or not os.access(base, os.W_OK | os.X_OK):
@@ -87,6 +88,8 @@ class _Home:
     @staticmethod
     def _sweep(base: str) -> None:
         """Folders of programs that were killed: nobody holds their lock."""
+        import fcntl
+
         with contextlib.suppress(OSError):
             for entry in os.scandir(base):
                 if not entry.name.startswith(PREFIX) or not entry.is_dir(follow_symlinks=False):
@@ -150,7 +153,8 @@ def _after_fork() -> None:
     _lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Process:

@@ -38,7 +38,8 @@ def _after_fork() -> None:
     _lock, _loop, _thread = threading.Lock(), None, None
 
 
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Job:

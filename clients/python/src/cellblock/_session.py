@@ -312,8 +312,9 @@ class Session:
         now = serving.get()
         if now is not None and now.session is self:
             raise ToolError("a host tool can't run code in the sandbox that calls it: that cell waits for the tool")
-        transport = self.check()
+        self.check()
         async with self._lines.setdefault(subshell, asyncio.Lock()):
+            transport = self.check()  # it may have ended while others ran
             message = self._message(
                 "execute_request",
                 {
