@@ -24,6 +24,7 @@ from .._tools import Call
 MODERN = "2026-07-28"
 KEY = "approve"
 MAX_SHOWN = 4000
+WAIT = 600.0  # seconds for an answer; the policy's timeout.wait may be less
 
 
 class Approval(BaseModel):
@@ -32,47 +33,54 @@ class Approval(BaseModel):
     approve: bool = Field(title="Let it run")
 
 
+class Question:
+    """A question to the user. An answer is for this one alone, whatever the cell asks later."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.future: asyncio.Future[Union[bool, str]] = asyncio.get_running_loop().create_future()
+
+    def answer(self, said: Union[bool, str]) -> None:
+        if not self.future.done():
+            self.future.set_result(said)
+
+
 class Run:
     """A cell that runs, whoever waits for it."""
 
     def __init__(self, work: Callable[[Run], Coroutine[Any, Any, Result]]) -> None:
         self.ctx: Optional[Context[Any, Any]] = None
         self.session: Any = None
-        self.question: Optional[str] = None
-        self._asked, self._line = asyncio.Event(), asyncio.Lock()
-        self._answer: Optional[asyncio.Future[Union[bool, str]]] = None
+        self._asked: asyncio.Queue[Question] = asyncio.Queue()
+        self._line = asyncio.Lock()
         token = _now.set(self)
         try:
             self.task = asyncio.ensure_future(work(self))
         finally:
             _now.reset(token)
 
-    async def ask(self, question: str) -> Union[bool, str]:
+    async def ask(self, text: str) -> Union[bool, str]:
         """Waits for the user's answer; one question at a time."""
         async with self._line:
-            self._answer = asyncio.get_running_loop().create_future()
-            self.question = question
-            self._asked.set()
+            question = Question(text)
+            self._asked.put_nowait(question)
             try:
-                return await self._answer
+                return await asyncio.wait_for(question.future, WAIT)
+            except (asyncio.TimeoutError, TimeoutError):
+                return f"the user did not answer within {WAIT:g} seconds"
+
+    async def step(self) -> Optional[Question]:
+        """The next question, or None when the cell has ended."""
+        while True:
+            asked = asyncio.ensure_future(self._asked.get())
+            try:
+                await asyncio.wait({self.task, asked}, return_when=asyncio.FIRST_COMPLETED)
+                if not asked.done():
+                    return None
+                if not asked.result().future.done():  # else the call has ended meanwhile
+                    return asked.result()
             finally:
-                self.question = None
-                self._asked.clear()
-
-    def answer(self, said: Union[bool, str]) -> None:
-        if self._answer is not None and not self._answer.done():
-            self.question = None
-            self._asked.clear()
-            self._answer.set_result(said)
-
-    async def step(self) -> bool:
-        """True when the cell has ended, False when there is a question."""
-        asked = asyncio.ensure_future(self._asked.wait())
-        try:
-            await asyncio.wait({self.task, asked}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            asked.cancel()
-        return self.task.done()
+                asked.cancel()
 
 
 _now: contextvars.ContextVar[Optional[Run]] = contextvars.ContextVar("cellblock_mcp_run", default=None)
@@ -106,27 +114,30 @@ class Runs:
     """The runs that are parked: their question is with the client."""
 
     def __init__(self) -> None:
-        self._parked: dict[str, Run] = {}
+        self._parked: dict[str, tuple[Run, Question]] = {}
 
     def resumed(self, ctx: Context[Any, Any]) -> Optional[Run]:
         """The run that this request goes on with, its question answered. None: it is a new one."""
         if ctx.request_state is None:
             return None
-        run = self._parked.pop(ctx.request_state, None)
-        if run is None:
+        parked = self._parked.pop(ctx.request_state, None)
+        if parked is None:
             raise ToolError("this run has ended, or was resumed already: its result is gone")
-        run.answer(_said((ctx.input_responses or {}).get(KEY)))
+        run, question = parked
+        question.answer(_said((ctx.input_responses or {}).get(KEY)))
         return run
 
     async def to_the_end(self, run: Run, ctx: Context[Any, Any]) -> Union[Result, InputRequiredResult]:
         """Waits for the cell, and has its questions answered on the way. Cancelling interrupts the cell."""
         run.ctx = ctx
         try:
-            while not await run.step():
-                if run.question is not None:
-                    parked = await self._ask(run, ctx, run.question)
-                    if parked is not None:
-                        return parked
+            while True:
+                question = await run.step()
+                if question is None:
+                    break
+                parked = await self._ask(run, ctx, question)
+                if parked is not None:
+                    return parked
         except asyncio.CancelledError:
             run.task.cancel()
             with anyio.CancelScope(shield=True):
@@ -134,22 +145,22 @@ class Runs:
             raise
         return run.task.result()
 
-    async def _ask(self, run: Run, ctx: Context[Any, Any], question: str) -> Optional[InputRequiredResult]:
+    async def _ask(self, run: Run, ctx: Context[Any, Any], question: Question) -> Optional[InputRequiredResult]:
         can = ctx.client_capabilities
         if can is None or can.elicitation is None:
-            run.answer("the MCP client can't ask its user")
+            question.answer("the MCP client can't ask its user")
         elif (ctx.protocol_version or "") >= MODERN:
             key = secrets.token_urlsafe(24)
-            self._parked[key] = run
+            self._parked[key] = run, question
             run.task.add_done_callback(lambda _: self._parked.pop(key, None))
             schema = Approval.model_json_schema()
-            form = ElicitRequest(params=ElicitRequestFormParams(message=question, requested_schema=schema))
+            form = ElicitRequest(params=ElicitRequestFormParams(message=question.text, requested_schema=schema))
             return InputRequiredResult(input_requests={KEY: form}, request_state=key)
         else:
             try:
-                said: Any = await ctx.elicit(question, Approval)
+                said: Any = await ctx.elicit(question.text, Approval)
                 yes = said.action == "accept" and said.data.approve is True
-                run.answer(True if yes else "the user declined")
+                question.answer(True if yes else "the user declined")
             except Exception:
-                run.answer("the MCP client did not answer")
+                question.answer("the MCP client did not answer")
         return None

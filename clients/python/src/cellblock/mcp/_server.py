@@ -64,7 +64,7 @@ class Done(BaseModel):
 
 
 class FileContent(BaseModel):
-    """A file's content: `text` where it is UTF-8, else `base64`. `size` is the whole file's."""
+    """A file's content: `text` where it is UTF-8, else `base64`. `truncated`: it has more than these `size` bytes."""
 
     session: str
     path: str
@@ -237,7 +237,7 @@ class Server:
             async with used.sandbox.open(path, "rb") as file:
                 data: Any = await file.read(MAX_FILE + 1)
             shown = data[:MAX_FILE]
-            said = FileContent(session=used.name, path=path, size=len(data), truncated=len(data) > MAX_FILE)
+            said = FileContent(session=used.name, path=path, size=len(shown), truncated=len(data) > MAX_FILE)
             try:
                 said.text = shown.decode()
             except UnicodeDecodeError:
