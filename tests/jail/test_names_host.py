@@ -134,12 +134,12 @@ def found(lab):
     return names, faults
 
 
-def beside(lab, start):
-    """The work while two attackers roam; what of it was slow, and what they say."""
-    roaming = [start(seed) for seed in (1, 2)]
+def beside(lab, times, start):
+    """The work while attackers roam; what of it was slow, and what they say."""
+    roaming = [start("1"), start("2")]
     for seed, cell in enumerate(roaming, 1):
         lab.until(f"cell-ready{seed}", cell)
-    slow = work(lab, 3)
+    slow = work(lab, times)
     (lab.work / "stop").touch()
     said = []
     for cell in roaming:
@@ -156,9 +156,9 @@ def test_the_attack_counts(lab):
     furnish(lab)
     roam = [PYTHON, nameslab.HERE / "roam.py", "stop"]
     how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": lab.work, **lab.who()}
-    beside(lab, lambda seed: subprocess.Popen([*roam, str(seed)], **how))
+    beside(lab, 3, lambda seed: subprocess.Popen([*roam, seed, "1"], **how))
     names, faults = found(lab)
-    assert len(faults) > 20 and any("another name" in f for f in faults), (len(names), faults)
+    assert len(faults) > 5 and any("another name" in f for f in faults), (len(names), faults)
 
 
 @halves("root without cgroups")
@@ -166,7 +166,7 @@ def test_a_day_of_work_beside_hostile_cells(lab):
     furnish(lab)
     lab.put("cell-roam.py", (nameslab.HERE / "roam.py").read_text())
     lab.give()
-    slow, said = beside(lab, lambda seed: lab.start(PYTHON, "cell-roam.py", "stop", seed))
+    slow, said = beside(lab, 2, lambda seed: lab.start(PYTHON, "cell-roam.py", "stop", seed, "4"))
     faults = [f for f in found(lab)[1] if not any(f.startswith(name + " ") for name in slow)]
     assert not faults, (len(faults), faults[:20], said, slow)
     assert os.listdir(lab.folder / "outside") == ["kept"]

@@ -1,5 +1,5 @@
 """An attacker in a cell, for tests/jail/test_names_host.py: goes through the workspace over and over, and tries
-something on whatever it meets while programs outside work there: roam.py STOP SEED
+something on whatever it meets while programs outside work there: roam.py STOP SEED ROAMERS
 
 Trust domain: none. It makes what would be run outside wherever there is a folder, gets hold of files by descriptors,
 mappings and second names, moves folders and puts others, or links, in their place. All that it writes begins with CELL,
@@ -19,7 +19,7 @@ conda-meta/history sitecustomize.py site-packages/evil.pth bin/activate bin/pyth
 .git/hooks/post-checkout .git/config .git/config.lock .git/info/attributes .git/rebase-merge/git-rebase-todo
 .git/sequencer/todo .git/worktrees/x/commondir .git/modules/x/config hooks/post-commit .hg/hgrc lefthook.yml""".split()
 DATA = ("objects", "refs", "logs", "index", "HEAD", "ORIG_HEAD", "packed-refs", "index.lock", "HEAD.lock")
-ROAMERS = 8
+DEPTH_MAX = 5  # what it makes would have no end
 held, maps, aliases = [], [], []
 count = 0
 
@@ -119,10 +119,10 @@ def roam(stop, seed):
             if ".git" in parts:
                 folders[:] = [f for f in folders if f not in DATA]
                 files = [f for f in files if f not in DATA]
-            folders[:] = [f for f in folders if not f.startswith("cell-")]
+            folders[:] = [f for f in folders if not f.startswith("cell-") and len(parts) < DEPTH_MAX]
             tried(made, os.path.join(folder, random.choice(WANTED)))
             for f in files:
-                if not f.startswith("cell-"):
+                if not f.startswith("cell-") and f != stop:
                     tried(random.choice(FILES), os.path.join(folder, f))
             if folder != "." and random.random() < 0.1:
                 tried(random.choice(FOLDERS), folder)
@@ -140,10 +140,10 @@ def roam(stop, seed):
 
 def main():
     """Several at once: what programs outside have just made is waited for."""
-    stop, seed = sys.argv[1:]
+    stop, seed, roamers = sys.argv[1:]
     open(f"cell-ready{seed}", "w").close()
     kids = []
-    for n in range(ROAMERS):
+    for n in range(int(roamers)):
         pid = os.fork()
         if pid == 0:
             roam(stop, int(seed) * 100 + n)
