@@ -133,14 +133,14 @@ install_kernel() {
 	quietly kernelspec "$VENV/bin/cellblock" install --sys-prefix --python "$VENV/bin/python" || exit 1
 }
 
-# The Python client, from where it lies: what is edited there counts at once.
+# The Python client: a copy, for a path of the sources on Python's search path is one that no jail sees.
 install_client() {
 	local stamp
-	stamp=$(cksum <"$ROOT/clients/python/pyproject.toml")
+	stamp=$(cd "$ROOT/clients/python" && find . -type f ! -name '*.pyc' -exec cksum {} + | sort | cksum)
 	[ "$(cat "$VENV/.client" 2>/dev/null)" = "$stamp" ] && return 0
 	say "installing the Python client into .venv"
 	quietly client "$VENV/bin/python" -m pip install --disable-pip-version-check --no-deps --no-build-isolation \
-		--editable "$ROOT/clients/python" || exit 1
+		--force-reinstall "$ROOT/clients/python" || exit 1
 	printf '%s\n' "$stamp" >"$VENV/.client"
 }
 

@@ -75,6 +75,27 @@ static void test_interrupt_from_before_the_kernel(void **state)
 	ends_interrupted(r, id, g);
 }
 
+/* What was sent on control before the cell was sent on shell, and comes after it. */
+static void test_interrupt_that_a_cell_overtook(void **state)
+{
+	struct rig *r = *state = rig_up();
+	uint64_t g;
+	const char *id;
+
+	r->k.started = 1;
+	r->date = "2026-01-01T00:00:01.000000Z";
+	id = rig_begin(r, "a", &g);
+	r->date = "2026-01-01T00:00:00.999999Z";
+	interrupt(r);
+	assert_int_equal(rig_interrupts(r), 0);
+	r->date = "2026-01-01T00:00:01.000001Z";
+	interrupt(r);
+	assert_int_equal(rig_interrupts(r), 1);
+	r->date = NULL;
+	rig_frame(r, CB_WIRE_INTERRUPTED, g, "{}");
+	ends_interrupted(r, id, g);
+}
+
 static bool asked_for_signal(struct rig *r)
 {
 	return r->k.guest.signals > 0;
@@ -246,6 +267,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_interrupt_soft),
 		T(test_interrupt_from_before_the_kernel),
+		T(test_interrupt_that_a_cell_overtook),
 		T(test_interrupt_is_never_the_next_cells),
 		T(test_interrupt_of_a_cell_that_waits),
 		T(test_interrupt_repeated),
