@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 SAYS = {
     "three_lines.py": r"^45$",
     "agent_loop.py": r"(?s)AttributeError.*sum: 4\.7.*CellTimeoutError.*5\.59",
+    "host_tools.py": r"(?s)'Dracula', 'Emma'\].*title=\"Dracula\".*2.*ToolRefusedError.*Emma stays.*inside: \[\]",
     "try_plans.py": r"scores \[5, 0, \d\]; the best: result = sorted\(data\); \[1, 2, 3, 5, 8, 9\]",
     "files_and_commands.py": r"(?s)\['1', '2', '3'\].*3 lines.*now: \['numbers.txt'\].*added sorted.txt.*sorted.txt",
     "stream.py": r"(?s)stdout step 0.*variables are kept: True",
