@@ -194,6 +194,23 @@ def test_keyboard_interrupt_while_it_starts(work):
     assert client.returncode == 0
 
 
+def test_keyboard_interrupt_as_the_start_ends(work, monkeypatch):
+    sb = cellblock.Sandbox("notebook", workspace=work)
+    start = sb._a.start
+
+    async def start_and_press():
+        await start()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(sb._a, "start", start_and_press)
+    with pytest.raises(KeyboardInterrupt):
+        sb.start()
+    assert sb._a._session.connected is None
+    monkeypatch.undo()
+    assert sb.run("1").repr == "1"
+    sb.close()
+
+
 def test_a_killed_kernel(work):
     with cellblock.Sandbox("notebook", workspace=work) as sb:
         with pytest.raises(cellblock.SandboxError, match="killed by SIGKILL"):

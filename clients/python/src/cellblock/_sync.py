@@ -168,7 +168,14 @@ class Sandbox(Runner):
 
     def start(self) -> Sandbox:
         """Starts the kernel, unless it runs. PolicyError or SandboxError says why it can't."""
-        self._call(self._a.start)
+        session = self._a._session
+        ran = session.connected is not None
+        try:
+            self._call(self._a.start)
+        except KeyboardInterrupt:  # it may have come when the start was done: `with` then ends nothing
+            if not ran:
+                self._call(session.close)
+            raise
         return self
 
     def __enter__(self) -> Sandbox:
