@@ -27,7 +27,7 @@ class HostToolError(Exception):
 
 
 class HostToolCancelledError(KeyboardInterrupt):
-    """A call of a host tool ended without its result: by an interrupt, or because its cell or its client is gone."""
+    """A call of a host tool ended without its result: by an interrupt, the end of its cell, or of its time."""
 
 
 class _Left:
