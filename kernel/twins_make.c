@@ -21,8 +21,8 @@
 #define TELL_AFTER (3000 * MS)	    /* that this was in vain */
 #define IMPATIENT (50 * MS)	    /* when a user has interrupted */
 #define READY_DEADLINE (2000 * MS)  /* from there to REGISTERED and BORN: a fork's hooks may block */
-/* The same where a twin is copied, whose own fork's hooks have ended: on a busy machine this may take seconds. */
-#define BRED_DEADLINE (15000 * MS)
+/* Where none do: a twin is copied, whose own fork's hooks have ended, or files are kept. A machine may be busy. */
+#define PATIENT_DEADLINE (15000 * MS)
 #define FAILURES_MAX 3
 
 static void not_asked_again(struct cb_kernel *k, const char *why)
@@ -265,7 +265,7 @@ bool cb_twins_breed(struct cb_kernel *k, struct cb_twin *from, enum cb_twin_use 
 		r = copy_comms(&from->comms, t);
 	if (r == 0)
 		r = watch_leash(k, t);
-	return conceived(k, theirs, r, BRED_DEADLINE);
+	return conceived(k, theirs, r, PATIENT_DEADLINE);
 }
 
 bool cb_twins_branch(struct cb_kernel *k, struct cb_twin *from)
@@ -278,8 +278,12 @@ void cb_twins_check_ready(struct cb_kernel *k)
 	struct cb_twins *w = &k->twins;
 	struct cb_twin *t = w->coming, *old;
 
-	if (t == NULL || w->asked || !cb_twin_is_ready(t) || t->files == CB_FILES_COMING)
+	if (t == NULL || w->asked || !cb_twin_is_ready(t))
 		return;
+	if (t->files == CB_FILES_COMING) {
+		cb_loop_arm(&k->loop, w->deadline_timer, cb_now_ns() + PATIENT_DEADLINE);
+		return;
+	}
 	cb_loop_remove(&k->loop, &w->leash_slot);
 	cb_loop_arm(&k->loop, w->deadline_timer, 0);
 	w->coming = NULL;

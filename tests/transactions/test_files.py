@@ -4,6 +4,7 @@ import os
 
 import kernels
 import pytest
+import rawclient
 
 pytestmark = pytest.mark.cellblock_only("no other kernel does this")
 
@@ -112,6 +113,25 @@ def test_a_name_can_be_gone_back_to_again_and_again(start, work):
     assert c.run("open('f').read()").result == "'named'"
 
 
+def test_files_that_take_their_time_cost_no_answered_cell(start, work):
+    """They are kept by a process that may get no processor for seconds, or has much to copy."""
+    k = start(args=mode("overlay"), workspace=work)
+    c = k.client
+    assert c.run("import os; x = [1]").ok
+    c.request("cellblock_list_checkpoints_request")  # answered when no copy is on its way
+    (broker,) = (p for p in k.family() if "broker" in p.cmdline() and p.ppid() == k.pid)
+    broker.suspend()
+    try:
+        assert c.run("x.append(2); open('f', 'w').write('2')").ok
+        failing = c.start("os._exit(1)")
+        with pytest.raises(rawclient.NoMessage):
+            c.wait_in_place("shell", lambda m: m.parent_id == failing, timeout=4)
+    finally:
+        broker.resume()
+    assert c.finish(failing).about["undone"] == [3]
+    assert c.run("x, open('f').read()").result == "([1, 2], '2')"
+
+
 # Exchanges a file, which is compared for long as it comes back, for a link to the victim.
 SWAP = """
 import os, time
@@ -145,8 +165,7 @@ def test_a_branch_that_runs_on_leads_nothing_outside(start, nothing_left, reques
     victim.write_text("key")
     victim.chmod(0o444)
     argv = [kernels.spec_argv()[0][0], "kernel", "--python", "/usr/bin/python3"]
-    sets = ("transactions.mode=always", "workspace.size=512M", "limits.memory=2G")
-    args = [*mode("overlay"), *(word for each in sets for word in ("--set", each)), "-f", "{connection_file}"]
+    args = [*mode("overlay"), "--set", "workspace.size=512M", "--set", "limits.memory=2G", "-f", "{connection_file}"]
     if user:
         for path in (work, victim):
             os.chown(path, user.pw_uid, user.pw_gid)
