@@ -340,8 +340,8 @@ static void pump_lane(struct cb_kernel *k, struct cb_lane *l)
 
 void cb_lanes_pump(struct cb_kernel *k)
 {
-	if (k->lanes.load.count == 0 || k->execution.pumping || cb_layer_holds(k))
-		return;
+	if (k->lanes.load.count == 0 || k->execution.pumping || cb_layer_holds(k) || cb_twins_busy(k))
+		return; /* what would begin while Python is copied would be half in the copy */
 	if (k->guest.rules.phase != CB_PHASE_ASKING) /* Python's completer is not asked twice at a time */
 		pump_lane(k, &k->lanes.ask);
 	if (!cb_guest_signals_on_way(k)) /* they are for the main thread */

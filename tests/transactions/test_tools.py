@@ -107,3 +107,31 @@ def test_in_a_branch(start, awaitable):
     c.send("input_reply", {"value": value}, channel="stdin", header=c.header("input_reply", subshell_id=where))
     done = c.finish(beside)
     assert done.about["calls"][0]["completed"] and "pay (call" in done.content["evalue"], done
+
+
+@pytest.mark.parametrize("way", ["crash", "rollback"])
+@pytest.mark.parametrize("waits", ["add(1)", "input()"])
+def test_a_twin_made_as_the_first_cell_of_a_subshell_begins(start, waits, way):
+    kernel = start(args=ALWAYS)
+    host = host_of(kernel)
+    c = kernel.client
+    where = c.request("create_subshell_request", {}, channel="control").content["subshell_id"]
+    assert c.run("x = 5").ok  # a twin is made after it
+    beside = c.start(waits, allow_stdin=True, header=c.header("execute_request", subshell_id=where))
+    if way == "rollback":
+        assert c.request("cellblock_checkpoint_request", {"name": "a"}).content["status"] == "ok"
+    c.wait("stdin", lambda m: m.type == "input_request")
+    assert c.run("y = 1").ok
+    if way == "rollback":
+        c.request("interrupt_request", {}, channel="control", header=c.header("interrupt_request", subshell_id=where))
+        assert not c.finish(beside).ok
+        done = c.request("cellblock_rollback_request", {"name": "a"})
+        assert done.content["status"] == "ok", done
+    else:
+        done = c.run("import os\nos._exit(1)")
+        assert done.about["state"] == "restored" and "did not work" not in done.content["evalue"], done
+        assert not c.finish(beside).ok
+    assert host.run("x, 'y' in globals(), add(3)").result == "(5, False, 3)"
+    c.start(waits, allow_stdin=True, header=c.header("execute_request", subshell_id=where))
+    asked = c.wait("stdin", lambda m: m.type == "input_request")
+    assert asked.parent["subshell_id"] == where
