@@ -270,11 +270,11 @@ def test_junk_that_no_folder_may_pass_unseen(nothing_left):
     """The limits of a search are no way around: one folder deeper than any path of the kernel's."""
     lab = nameslab.Lab(nothing_left / "deep", "user", None)
     made = lab.good(
-        "import os\ntry:\n    for i in range(3000):\n        os.mkdir('d'); os.chdir('d')\n"
+        "import os\ntry:\n    for i in range(100):\n        os.mkdir('d' * 50); os.chdir('d' * 50)\n"
         "    os.mkdir('.git'); os.mkdir('.git/hooks'); print('granted')\n"
         "except OSError as e:\n    print(e.errno)"
     ).strip()
-    lab.host("sh", "-c", "while [ -d d/d ]; do mv d/d e && rmdir d && mv e d || exit; done; rm -rf d")
+    lab.host("rm", "-rf", "d" * 50)
     assert int(made) in (errno.EROFS, errno.ENAMETOOLONG), made
 
 
