@@ -18,7 +18,7 @@ static const char *const told[] = {
 	"limits.cpu",	     "limits.pids",	   "limits.tmp",	"limits.shm",	 "limits.inodes",
 	"limits.open_files", "limits.file_size",   "workspace.size",	"limits.output", "limits.message",
 	"timeout.cell",	     "timeout.cpu",	   "timeout.wait",	"timeout.grace", "transactions.mode",
-	"transactions.keep", "transactions.names", "root.path",
+	"transactions.keep", "transactions.names", "root.path",		"imports.allow",
 };
 
 static json_t *collect(const struct cb_policy *policy, const struct cb_jail_spec *spec)

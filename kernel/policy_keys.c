@@ -122,7 +122,7 @@ const struct cb_policy_key cb_policy_keys[] = {
 	{ KEY("env.set", CB_KEY_MAP, env_set), .notebook = "{}" },
 	{ KEY("env.pass", CB_KEY_LIST, env_pass), .notebook = "[\"LANG\", \"LC_*\", \"TZ\"]", .agent = "[]",
 	  .ceiling = CB_CEILING_SUBSET, .item = CB_ITEM_VARIABLE },
-	{ KEY("imports.allow", CB_KEY_LIST, imports_allow), .notebook = "[]", .until_built = "[]" },
+	{ KEY("imports.allow", CB_KEY_LIST, imports_allow), .notebook = "[]", .item = CB_ITEM_MODULE },
 	{ KEY("transactions.mode", CB_KEY_WORD, transactions_mode), .notebook = "\"auto\"", .agent = "\"always\"",
 	  .words = transactions_modes },
 	{ KEY("transactions.keep", CB_KEY_COUNT, transactions_keep), .notebook = "1", .maximum = 50 },

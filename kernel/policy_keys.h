@@ -43,6 +43,7 @@ enum cb_item {
 	CB_ITEM_TEXT,	  /* any text */
 	CB_ITEM_RELATIVE, /* a relative path without `..` */
 	CB_ITEM_VARIABLE, /* a variable's name, `*` allowed at its end */
+	CB_ITEM_MODULE,	  /* a module's dotted name, `*` allowed as its last part */
 };
 
 struct cb_policy_key {

@@ -61,6 +61,7 @@ void cb_policy_key_allowed(const struct cb_policy_key *key, char *ret_text, size
 		snprintf(ret_text, size, "a list of %s",
 			 key->item == CB_ITEM_RELATIVE	 ? "relative paths without `..`"
 			 : key->item == CB_ITEM_VARIABLE ? "variables' names, `*` at the end allowed"
+			 : key->item == CB_ITEM_MODULE	 ? "modules' names, as numpy, numpy.linalg, numpy.*"
 							 : "texts, none empty");
 		return;
 	case CB_KEY_MAP:
@@ -235,6 +236,27 @@ static bool is_variable(const char *name, bool star)
 	return n > 0 && name[n] == '\0' && (name[0] < '0' || name[0] > '9');
 }
 
+/* Of ASCII: Python's other letters would have to be normalised before they are compared. */
+static bool is_module(const char *name)
+{
+	for (const char *part = name;; part++) {
+		char one[256];
+		size_t n = strcspn(part, ".");
+
+		if (strcmp(part, "*") == 0)
+			return true;
+		if (n >= sizeof(one))
+			return false;
+		memcpy(one, part, n);
+		one[n] = '\0';
+		if (!is_variable(one, false))
+			return false;
+		part += n;
+		if (*part == '\0')
+			return true;
+	}
+}
+
 static bool is_relative(const char *path)
 {
 	if (path[0] == '/' || path[0] == '\0' || path[0] == '~')
@@ -256,6 +278,8 @@ static bool item_is_good(const struct cb_policy_key *key, const char *item)
 		return is_relative(item);
 	case CB_ITEM_VARIABLE:
 		return is_variable(item, true);
+	case CB_ITEM_MODULE:
+		return is_module(item);
 	case CB_ITEM_TEXT:
 		break;
 	}

@@ -13,6 +13,7 @@ SETS = (
     "limits.file_size=8M",
     "limits.pids=40",
     "limits.memory=1G",
+    "imports.allow=os,time,threading,socket,urllib.request",
 )
 FORK = """import os, time
 kids = []
@@ -41,6 +42,7 @@ REFUSED = {
     "fork": (FORK, "BlockingIOError", "limits.pids is 40"),
     "threads": (THREADS, "RuntimeError", "limits.pids is 40"),
     "memory": ("bytearray(1 << 40)", "MemoryError", "limits.memory is 1G"),
+    "import": ("import glob", "ImportError", "Import of glob is not allowed"),
 }
 
 

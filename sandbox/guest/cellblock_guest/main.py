@@ -95,6 +95,10 @@ class Guest:
         context.patch_threads()
         self.finder.install()
         self.shell = self._make_shell()
+        if self.refusals.says.get("imports.allow"):
+            from .allowed_imports import AllowedImports
+
+            AllowedImports(self.refusals.says["imports.allow"]).install()
         cell_folder()
         self.finder.after("asyncio", self.aio.on_import)
         self.finder.after("concurrent.futures.thread", context.patch_executor)

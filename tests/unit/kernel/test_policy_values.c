@@ -106,12 +106,8 @@ static void test_words_not_built(void **state)
 	static const struct {
 		const char *key, *value;
 	} refused[] = {
-		{ "network.mode", "\"allow\"" },
-		{ "network.allow", "[\"a:1\"]" },
-		{ "imports.allow", "[\"numpy\"]" },
-		{ "devices", "[\"/dev/x\"]" },
-		{ "warm.mode", "\"auto\"" },
-		{ "warm.preload", "[\"numpy\"]" },
+		{ "network.mode", "\"allow\"" }, { "network.allow", "[\"a:1\"]" },  { "devices", "[\"/dev/x\"]" },
+		{ "warm.mode", "\"auto\"" },	 { "warm.preload", "[\"numpy\"]" },
 	};
 	struct cb_policy p;
 	struct cb_err err = { 0 };
@@ -140,6 +136,13 @@ static void test_lists(void **state)
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		assert_int_equal(set(&p, "env.pass", bad[i], &err), CB_E_SYNTAX);
 	assert_int_equal(p.env_pass.count, 3);
+	assert_int_equal(set(&p, "imports.allow", "[\"*\", \"numpy\", \"a.b_2\", \"a.*\"]", &err), 0);
+	assert_int_equal(p.imports_allow.count, 4);
+	static const char *const no_module[] = { "[\"a..b\"]", "[\"*.a\"]", "[\"a.\"]",	     "[\".a\"]",
+						 "[\"a*\"]",   "[\"a b\"]", "[\"a\", \"\"]", "[\"2a\"]" };
+	for (size_t i = 0; i < sizeof(no_module) / sizeof(no_module[0]); i++)
+		assert_int_equal(set(&p, "imports.allow", no_module[i], &err), CB_E_SYNTAX);
+	assert_non_null(strstr(err.cure, "modules' names"));
 	assert_int_equal(set(&p, "home.expose", "[\".config/x\", \"a..b\"]", &err), 0);
 	assert_int_equal(set(&p, "home.expose", "[\"/etc\"]", &err), CB_E_SYNTAX);
 	assert_int_equal(set(&p, "home.expose", "[\"a/../../b\"]", &err), CB_E_SYNTAX);
