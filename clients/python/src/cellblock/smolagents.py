@@ -1,0 +1,443 @@
+"""smolagents' code agents, jailed: `CodeAgent(tools, model, executor=CellblockExecutor())`, or `code_agent(…)`.
+
+The agent's code runs in a Sandbox. Its tools, and managed agents among them, stay here as host tools: the code calls
+them by name, their keys and their state never go inside. Source: smolagents 1.26 (PythonExecutor, LocalPythonExecutor).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import io
+import json
+import pathlib
+import re
+import threading
+import warnings
+from typing import Any, Callable, Literal, Mapping, Optional, Sequence, Union
+
+from smolagents import ActionStep, CodeAgent
+from smolagents.local_python_executor import BASE_BUILTIN_MODULES, CodeOutput, PythonExecutor
+from smolagents.utils import truncate_content
+
+from ._carry import pack, unpack
+from ._errors import CellblockError, SandboxError, ToolError
+from ._result import Result, shorten
+from ._sync import Sandbox
+from ._tools import Approve, Bare, Call, Limits, check_name
+
+INSIDE = (pathlib.Path(__file__).parent / "_carry_inside.py").read_text(encoding="utf-8")
+MODULE = "cellblock_carry"  # in the jail
+HOST = "host_"  # in front of the names under which the host's tools are known there
+CLEAN = "cellblock-clean"
+PRINTED = 50_000  # characters, as LocalPythonExecutor has it
+Fresh = Literal["never", "run", "step"]
+
+# `[]` as C code gives it: imports.allow judges what an agent imports, not this
+_IMPORT = "__import__({name!r}, None, None, [])"
+_BEGIN = """def _begin(source, modules):
+    sys, types = {sys}, {types}
+    if {module!r} not in sys.modules:
+        made = types.ModuleType({module!r})
+        exec(compile(source, {module!r}, "exec"), made.__dict__)
+        sys.modules[{module!r}] = made
+    find = {find}.util.find_spec
+    return [name for name in modules if find(name) is None]
+try:
+    _missing = _begin({source!r}, {modules!r})
+finally:
+    del _begin
+"""
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str,), "boolean": (bool,), "integer": (int,), "number": (int, float), "array": (list, tuple),
+    "object": (dict,), "null": (type(None),),
+}
+
+
+class ExecutionError(CellblockError):
+    """The agent's code failed; the text is what its model reads. `result` has the whole."""
+
+    def __init__(self, text: str, result: Optional[Result] = None) -> None:
+        super().__init__(text)
+        self.result = result
+
+
+def _imported(name: str) -> str:
+    return _IMPORT.format(name=name)
+
+
+class _AgentTool(Bare):
+    """A tool or managed agent of smolagents. In the jail a function of its own name stands before it."""
+
+    is_async = awaitable = False
+
+    def __init__(self, name: str, tool: Any, limits: Limits, answered: Callable[[Any], None]) -> None:
+        self.tool, self.agents_name = tool, check_name(name)
+        self.name, self.limits = check_name(HOST + name), limits
+        self.description = str(getattr(tool, "description", "") or "")
+        self.inputs: Mapping[str, Any] = getattr(tool, "inputs", None) or {}
+        self.input_schema = {"type": "object", "properties": {"args": {"type": "array"}, "kwargs": {"type": "object"}}}
+        self._answered = answered if name == "final_answer" else None
+
+    def inside(self) -> list[Any]:
+        return [self.agents_name, self.name, self.description, self._answered is not None]
+
+    def bind(self, args: list[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        if len(args) != 2 or not isinstance(args[0], list) or not isinstance(args[1], dict) or kwargs:
+            raise TypeError("is called by the function of the agent's tool")
+        given: dict[str, Any] = dict(zip(self.inputs, args[0]))
+        if len(args[0]) > len(self.inputs):
+            raise TypeError(f"takes {len(self.inputs)} arguments, not {len(args[0])}")
+        for name, value in args[1].items():
+            if name in given:
+                raise TypeError(f"got multiple values for argument {name!r}")
+            if name not in self.inputs and not self._takes_any():
+                raise TypeError(f"got an unexpected keyword argument {name!r}")
+            given[name] = value
+        for name, about in self.inputs.items():
+            if name not in given and not about.get("nullable") and not self._has_default(name):
+                raise TypeError(f"missing a required argument: {name!r}")
+        return given
+
+    def _parameters(self) -> Mapping[str, inspect.Parameter]:
+        return inspect.signature(getattr(self.tool, "forward", self.tool)).parameters
+
+    def _takes_any(self) -> bool:
+        return any(p.kind is p.VAR_KEYWORD for p in self._parameters().values()) and not hasattr(self.tool, "forward")
+
+    def _has_default(self, name: str) -> bool:
+        parameter = self._parameters().get(name)
+        return parameter is not None and parameter.default is not parameter.empty
+
+    def prepare(self, given: Mapping[str, Any]) -> Callable[[], Any]:
+        typed = {name: unpack(value) for name, value in given.items()}
+        for name, value in typed.items():
+            self._check(name, value)
+
+        def call() -> Any:
+            answer = self.tool(**typed)
+            if self._answered is None:
+                return self._packed(answer)
+            self._answered(answer)
+            return None
+
+        return call
+
+    def _check(self, name: str, value: Any) -> None:
+        about = self.inputs.get(name)
+        if about is None or (value is None and about.get("nullable")):
+            return
+        said = about.get("type", "any")
+        wanted = [said] if isinstance(said, str) else list(said)
+        if any(kind not in _TYPES for kind in wanted):  # any, image, audio
+            return
+        fits = any(isinstance(value, _TYPES[k]) and (k == "boolean" or type(value) is not bool) for k in wanted)
+        if not fits:
+            raise ValueError(f"argument {name} is a {type(value).__name__}, and must be: {' or '.join(wanted)}")
+
+    def _packed(self, answer: Any) -> Any:
+        """A picture goes as PNG, sound as the bytes of a file; of other objects only what is data."""
+        if type(answer).__name__ == "AgentAudio":
+            answer = pathlib.Path(str(answer.to_string())).read_bytes()
+        elif type(answer).__name__ in ("AgentImage", "AgentText"):
+            answer = answer.to_raw()
+        try:
+            return pack(answer)
+        except TypeError as e:
+            raise TypeError(f"the tool {self.agents_name} returned what the jailed code can't have: {e}") from None
+
+
+class CellblockExecutor(PythonExecutor):
+    """Runs an agent's code in a jail: `CodeAgent(tools, model, executor=CellblockExecutor(["numpy.*"]))`.
+
+    `additional_authorized_imports`: what the code may import beside smolagents' own list; `"*"` is everything. Give the
+    agent the same list, or its prompt says another: `code_agent` does both. `fresh`: "never" keeps variables for the
+    executor's life, "run" begins each run of the agent anew, "step" each step. `approve`, `tool_timeout` (seconds),
+    `max_calls` (in one step): of each tool but final_answer, as in `cellblock.tool`. `timeout`: seconds for a step.
+    Other keywords are those of `Sandbox`. It starts with the first step; `cleanup()` ends it.
+    """
+
+    def __init__(
+        self, additional_authorized_imports: Sequence[str] = (), *, base: Any = None, timeout: Optional[float] = 30,
+        max_print_outputs_length: Optional[int] = None, fresh: Fresh = "never", approve: Optional[Approve] = None,
+        tool_timeout: Optional[float] = None, max_calls: Optional[int] = None, **sandbox: Any,
+    ) -> None:
+        if fresh not in ("never", "run", "step"):
+            raise ValueError(f'fresh is {fresh!r}; give "never", "run" or "step"')
+        if isinstance(additional_authorized_imports, str):
+            raise ValueError("additional_authorized_imports is a text; give a list of texts")
+        for word in ("tools", "imports"):
+            if word in sandbox:
+                raise ValueError(f"{word} can't be given here: smolagents has its own way (send_tools, the imports)")
+        self.authorized_imports = sorted(set(BASE_BUILTIN_MODULES) | set(additional_authorized_imports))
+        self.max_print_outputs_length = max_print_outputs_length or PRINTED
+        self.fresh = fresh
+        self.state: dict[str, Any] = {"_print_outputs": ""}
+        self.images: list[Any] = []
+        self.last: Optional[Result] = None
+        self._limits = Limits(timeout=tool_timeout, approve=self._asks(approve), max_calls=max_calls)
+        self._base, self._keywords = base, dict(sandbox, timeout=timeout)
+        self._tools: dict[str, _AgentTool] = {}
+        self._names: list[str] = []  # of the tools that are defined inside
+        self._variables: dict[str, Any] = {}
+        self._sandbox: Optional[Sandbox] = None
+        self._ready = self._broken = False
+        self._changed = True  # tools or variables are to be sent
+        self._final: list[Any] = []
+        self._lock = threading.Lock()
+
+    # smolagents' interface
+
+    def send_tools(self, tools: Mapping[str, Any]) -> None:
+        """What the code may call, by name: Tools and managed agents. They run here."""
+        made = {}
+        for name, tool in tools.items():
+            limits = Limits() if name == "final_answer" else self._limits
+            made[name] = _AgentTool(name, tool, limits, self._final.append)
+        self._tools = made
+        if self._sandbox is not None:
+            sandbox = self._sandbox
+            sandbox._call(lambda: sandbox._a._replace_tools(list(made.values()) or [_nothing]))
+            self._changed = True
+
+    def send_variables(self, variables: Mapping[str, Any]) -> None:
+        """Variables of the code. TypeError names one that can't be carried, and then none is sent."""
+        packed = {}
+        for name, value in variables.items():
+            try:
+                packed[name] = pack(value)
+            except (TypeError, ValueError, RecursionError) as e:
+                raise TypeError(
+                    f"the variable {name!r} can't be sent into the sandbox: {e}. It can be JSON, bytes, numpy arrays, "
+                    "PIL images, dates, decimals, paths, and tuples, sets and dicts of these"
+                ) from None
+        if self.fresh == "run" and self._sandbox is not None:
+            self._variables, self._ready = {}, False
+            self._sandbox.reset()
+        self._variables.update(packed)
+        self._changed = True
+
+    def __call__(self, code_action: str) -> CodeOutput:
+        """Runs a step. ExecutionError where its code fails; what it had printed is in `state["_print_outputs"]`."""
+        with self._lock:
+            return self._step(code_action)
+
+    def cleanup(self) -> None:
+        """Ends the jail. A later step starts another."""
+        sandbox, self._sandbox, self._ready = self._sandbox, None, False
+        if sandbox is not None:
+            sandbox.close()
+
+    # beyond it
+
+    def __enter__(self) -> CellblockExecutor:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.cleanup()
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """The sandbox, started: its files, checkpoints and usage."""
+        self._start()
+        assert self._sandbox is not None
+        return self._sandbox
+
+    def reset(self) -> None:
+        """No variable, file of /tmp or import is left; tools and what `send_variables` has sent come again."""
+        if self._sandbox is not None:
+            self._ready = False
+            self._sandbox.reset()
+
+    def show_images(self, step: Any, agent: Any = None) -> None:
+        """A step callback: the pictures that the step has shown become its observations_images, for the model."""
+        if isinstance(step, ActionStep) and self.images:
+            step.observations_images = [*(step.observations_images or []), *self.images]
+
+    # a step
+
+    def _step(self, code: str) -> CodeOutput:
+        self._start()
+        assert self._sandbox is not None
+        self.images, self.state["_print_outputs"], self.last = [], "", None
+        if self.fresh == "step":
+            self._sandbox.rollback(CLEAN)
+        if self._changed or self.fresh == "step":
+            self._send()
+        self._final.clear()
+        try:
+            self.last = result = self._sandbox.run(code)
+        except SandboxError:
+            self._ready, self._broken = False, True  # the next step starts a jail of its own
+            raise
+        logs = truncate_content(result.stdout + result.stderr, self.max_print_outputs_length)
+        self.state["_print_outputs"] = logs
+        self.images = _pictures(result)
+        if result.state == "lost":
+            self._ready = False
+        if self._final:
+            return CodeOutput(self._final[0], logs, True)
+        if not result.ok:
+            raise ExecutionError(_failure(code, result), result)
+        return CodeOutput(_output(result), logs, False)
+
+    def _start(self) -> None:
+        if self._ready:
+            return
+        if self._sandbox is None:
+            imports = None if "*" in self.authorized_imports else self.authorized_imports
+            self._sandbox = Sandbox(self._base, imports=imports, tools=list(self._tools.values()) or [_nothing],
+                                    **self._keywords)
+        elif self._broken:
+            self._sandbox.reset()
+        self._broken = False
+        modules = sorted({name.split(".")[0] for name in self.authorized_imports if name != "*"})
+        code = _BEGIN.format(sys=_imported("sys"), types=_imported("types"), find=_imported("importlib.util"),
+                             module=MODULE, source=INSIDE, modules=modules)
+        self._run(code)
+        missing = self._sandbox.get("_missing")
+        self._run("del _missing")
+        if missing:
+            raise ExecutionError(f"Non-installed authorized modules: {', '.join(missing)}. Install them for the "
+                                 "interpreter that the sandbox jails (python=), or take them off the list of imports")
+        self._names, self._changed = [], True
+        if self.fresh == "step":
+            self._sandbox.checkpoint(CLEAN)
+        self._ready = True
+
+    def _send(self) -> None:
+        self._tell("install", [[tool.inside() for tool in self._tools.values()], self._names])
+        self._names = list(self._tools)
+        if self._variables:
+            self._tell("put", [self._variables])
+        self._changed = False
+
+    def _tell(self, function: str, arguments: list[Any]) -> None:
+        said = f"{_imported('json')}.loads({json.dumps(arguments)!r})"
+        self._run(f"{_imported('sys')}.modules[{MODULE!r}].{function}(*{said})")
+
+    def _run(self, code: str) -> None:
+        assert self._sandbox is not None
+        result = self._sandbox.run(code)
+        if not result.ok:
+            raise SandboxError(f"the sandbox could not be made ready for the agent: {result.error}")
+
+    def _asks(self, approve: Optional[Approve]) -> Optional[Approve]:
+        """`approve` sees the tool by the agent's name for it."""
+        if approve is None:
+            return None
+        asked = approve
+        return lambda call: asked(dataclasses.replace(call, tool=call.tool[len(HOST) :]))
+
+
+def _nothing() -> None:
+    """Stands in where an agent has no tools yet."""
+
+
+def _output(result: Result) -> Any:
+    """The last expression: as data where that says the same as its text, for JSON has no tuples."""
+    value = result.value
+    if not result.has_value or (isinstance(value, (list, dict)) and "".join(str(value).split()) != "".join(
+        (result.repr or "").split()
+    )):
+        return result.repr
+    return value
+
+
+def _failure(code: str, result: Result) -> str:
+    """What the model reads, in LocalPythonExecutor's words where they fit."""
+    error = result.error
+    what = f"{error.name}: {error.value}" if error is not None else "the code failed"
+    lines = code.splitlines()
+    where = [int(n) for n in re.findall(r"(?:^|[^\w])line (\d+)", error.traceback if error is not None else "")]
+    shown = lines[where[0] - 1].strip() if where and 0 < where[0] <= len(lines) else ""
+    text = f"Code execution failed at line '{shorten(shown, 200)}' due to: {what}" if shown else what
+    if result.fault == "infrastructure":
+        text = f"The sandbox failed, not the code: {what}"
+    return shorten(text, 4000)
+
+
+def _pictures(result: Result) -> list[Any]:
+    """PIL images of what the step has shown; the jail made them, so only what Pillow reads as PNG or JPEG counts."""
+    from PIL import Image
+
+    found = []
+    for picture in result.images:
+        if picture.mime in ("image/png", "image/jpeg"):
+            try:
+                image = Image.open(io.BytesIO(picture.data), formats=["PNG", "JPEG"])
+                image.load()
+            except Exception:  # of any kind: what is no picture is left out
+                continue
+            found.append(image)
+    return found
+
+
+class CellblockCodeAgent(CodeAgent):  # type: ignore[misc, unused-ignore]
+    """A CodeAgent whose code runs in a CellblockExecutor, also after it was saved and loaded by this class.
+
+    smolagents does not save a custom executor: a CodeAgent that was given one says `executor_type: "local"` in its
+    to_dict(), and the reloaded agent runs unjailed. This one says "cellblock", which CodeAgent refuses to load.
+    """
+
+    def to_dict(self) -> dict[str, Any]:
+        said: dict[str, Any] = super().to_dict()
+        said["executor_type"], said["executor_kwargs"] = "cellblock", dict(self.executor_kwargs)
+        return said
+
+    @classmethod
+    def from_dict(cls, agent_dict: Mapping[str, Any], **kwargs: Any) -> CellblockCodeAgent:
+        """The agent again, jailed as before; `executor=` overrides. ValueError: it was not saved by this class."""
+        if "executor" not in kwargs:
+            if agent_dict.get("executor_type") != "cellblock":
+                raise ValueError(
+                    f"this agent was saved with executor_type {agent_dict.get('executor_type')!r}, not by "
+                    "CellblockCodeAgent: give executor=CellblockExecutor(…), or it would run unjailed"
+                )
+            options = dict(agent_dict.get("executor_kwargs") or {})
+            kwargs["executor"] = CellblockExecutor(_extra(agent_dict.get("authorized_imports")), **options)
+            kwargs["executor_kwargs"] = options
+            kwargs.setdefault("step_callbacks", [kwargs["executor"].show_images])
+        plain = {**agent_dict, "executor_type": "local"}
+        kwargs.setdefault("executor_type", "local")
+        made = super().from_dict(plain, **kwargs)
+        assert isinstance(made, cls)
+        return made
+
+
+def _extra(imports: Optional[Sequence[str]]) -> list[str]:
+    return sorted(set(imports or ()) - set(BASE_BUILTIN_MODULES))
+
+
+def code_agent(
+    tools: Sequence[Any], model: Any, *, additional_authorized_imports: Sequence[str] = (),
+    executor: Union[None, CellblockExecutor, Mapping[str, Any]] = None, **agent: Any,
+) -> CellblockCodeAgent:
+    """A smolagents CodeAgent whose code is jailed, with one list of imports for its prompt and for the jail.
+
+    `executor`: keywords of CellblockExecutor (`{"memory": "1G", "fresh": "run"}`), or one that was made. Pictures that
+    a step shows go to the model. Other keywords are CodeAgent's.
+    """
+    options: dict[str, Any] = {}
+    if not isinstance(executor, CellblockExecutor):
+        options = dict(executor or {})
+        executor = CellblockExecutor(additional_authorized_imports, **options)
+    elif set(_extra(executor.authorized_imports)) != set(_extra(additional_authorized_imports)):
+        raise ToolError("the executor has another list of imports than the agent: give both the same")
+    for word in ("executor_type", "executor_kwargs"):
+        if word in agent:
+            raise ValueError(f"{word} is smolagents' own choice of executors: give executor={{…}}")
+    callbacks = agent.pop("step_callbacks", None)
+    if isinstance(callbacks, Mapping):
+        warnings.warn("step_callbacks is a dict: add executor.show_images to it, if the model shall see pictures",
+                      stacklevel=2)
+        callbacks = dict(callbacks)
+    else:
+        callbacks = [*(callbacks or []), executor.show_images]
+    return CellblockCodeAgent(
+        tools=list(tools), model=model, additional_authorized_imports=list(additional_authorized_imports),
+        executor=executor, executor_kwargs=options, step_callbacks=callbacks, **agent,
+    )
+
+
+__all__ = ["Call", "CellblockCodeAgent", "CellblockExecutor", "ExecutionError", "code_agent"]

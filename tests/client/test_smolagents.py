@@ -1,0 +1,368 @@
+"""cellblock.smolagents: the executor's interface, tools and managed agents on this side, and whole runs of an agent."""
+
+import datetime
+import decimal
+import pathlib
+import re
+
+import pytest
+
+smolagents = pytest.importorskip("smolagents", reason="smolagents needs Python 3.11 here")
+
+import kernels  # noqa: E402
+from cellblock.smolagents import CellblockCodeAgent, CellblockExecutor, ExecutionError, code_agent  # noqa: E402
+from smolagents import CodeAgent, FinalAnswerTool, Model, Tool, tool  # noqa: E402
+from smolagents.models import ChatMessage, MODEL_REGISTRY  # noqa: E402
+
+pytestmark = pytest.mark.once
+SECRET = "key-of-the-tool-4711"
+
+
+class Scripted(Model):
+    """A model that says what it was given, a step each; `heard` are the messages that it was sent."""
+
+    def __init__(self, *codes):
+        super().__init__(model_id="scripted")
+        self.codes, self.heard = list(codes), []
+
+    def generate(self, messages, **_how):
+        self.heard.append(messages)
+        return ChatMessage(role="assistant", content=f"Thought: go on\n<code>\n{self.codes.pop(0)}\n</code>")
+
+    def to_dict(self):
+        return {"codes": self.codes}
+
+    @classmethod
+    def from_dict(cls, said):
+        return cls(*said["codes"])
+
+
+@pytest.fixture
+def executor(nothing_left):
+    made = []
+
+    def make(*args, **how):
+        folder = nothing_left / f"agent{len(made)}"
+        kernels.let_in(folder)
+        made.append(CellblockExecutor(*args, **{"workspace": folder, **how}))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.cleanup()
+
+
+@tool
+def add(a: int, b: int = 2) -> int:
+    """Adds.
+
+    Args:
+        a: first
+        b: second
+    """
+    assert SECRET
+    return a + b
+
+
+def ready(executor, *tools, **variables):
+    executor.send_variables(variables=variables)
+    executor.send_tools({t.name: t for t in (*tools, FinalAnswerTool())})
+    return executor
+
+
+def said(executor, code):
+    with pytest.raises(ExecutionError) as caught:
+        executor(code)
+    return str(caught.value)
+
+
+# the interface
+
+
+def test_a_step(executor):
+    ex = ready(executor())
+    done = ex("print('seen')\nx = 41\nx + 1")
+    assert (done.output, done.logs, done.is_final_answer) == (42, "seen\n", False)
+    assert ex("x").output == 41 and ex.state["_print_outputs"] == ""
+    assert ex("(1, [2])").output == "(1, [2])" and ex("[1, {'a': 2}]").output == [1, {"a": 2}]
+    assert ex("None").output is None and ex("print").output == "<function print(*args, sep=' ', end='\\n', "\
+        "file=None, flush=False)>"
+
+
+def test_an_error_keeps_what_was_printed(executor):
+    ex = ready(executor())
+    assert said(ex, "print('before')\ny = 7\n1 / 0") == (
+        "Code execution failed at line '1 / 0' due to: ZeroDivisionError: division by zero"
+    )
+    assert ex.state["_print_outputs"] == "before\n" and ex("y").output == 7
+    assert len(ex("print('x' * 200_000)").logs) < 51_000
+
+
+def test_hard_faults_cost_nothing(executor):
+    ex = ready(executor(["os", "ctypes"], timeout=5), add)
+    ex("x = [1]")
+    assert "KernelDiedError" in said(ex, "import os\nos._exit(3)")
+    assert "CellTimeoutError" in said(ex, "while True: pass")
+    assert ex("x + [add(1)]").output == [1, 3]
+    with pytest.raises(ValueError):
+        CellblockExecutor(fresh="always")
+    with pytest.raises(ValueError, match="tools can't be given"):
+        CellblockExecutor(tools=[])
+
+
+def test_imports(executor):
+    ex = ready(executor(["xml.etree.*"]))
+    assert ex("import math, xml.etree.ElementTree as E, time\ntime.strptime('2', '%d').tm_mday").output == 2
+    words = said(ex, "import os")
+    assert "Import of os is not allowed. Authorized imports are: [" in words and "'xml.etree.*'" in words
+    assert "no_such_module_x" in said(ready(executor(["no_such_module_x.*"])), "1")
+    assert ready(executor(["*"]))("import os\nos.getcwd() and 1").output == 1
+
+
+VALUES = [
+    0, -1, 10**30, 1.5, float("inf"), True, None, "text \u00e4 \n", [1, [2]], {"a": {"b": None}}, {1: 2, (3, 4): "x"},
+    (1, 2), {1, 2}, frozenset({"a"}), b"\x00\xff", 1 + 2j, datetime.datetime(2026, 1, 2, 3, 4, 5, 6),
+    datetime.date(2026, 1, 2), datetime.time(1, 2), datetime.timedelta(days=-1, seconds=5), decimal.Decimal("1.10"),
+    pathlib.PurePosixPath("/a/b"), {"__cellblock__": "image", "v": 5},
+]
+
+
+def test_values_go_in_and_come_out(executor):
+    ex = ready(executor(), **{f"x{n}": value for n, value in enumerate(VALUES)})
+    for n, value in enumerate(VALUES):
+        done = ex(f"print(repr(x{n}))\nfinal_answer(x{n})")
+        assert done.is_final_answer and done.output == value and type(done.output) is type(value), value
+        assert done.logs == repr(value) + "\n"
+
+
+def test_arrays_and_pictures_go_in_and_come_out(executor):
+    numpy, image = pytest.importorskip("numpy"), pytest.importorskip("PIL.Image")
+    picture = image.new("RGB", (3, 2), (9, 8, 7))
+    ex = ready(executor(), a=numpy.arange(6.0).reshape(2, 3), p=picture)
+    out = ex("final_answer({'a': a * 2, 'p': p, 'size': p.size, 'n': a[0][1], 0: 1})").output
+    assert (out["a"] == numpy.arange(6.0).reshape(2, 3) * 2).all() and out["size"] == (3, 2)
+    assert out["n"] == 1.0 and out["p"].getpixel((2, 1)) == (9, 8, 7)
+    assert ex("final_answer(p)").output.size == (3, 2)
+
+
+def test_what_cannot_be_carried_is_named(executor):
+    ex = executor()
+    with pytest.raises(TypeError, match="the variable 'lock' can't be sent into the sandbox: a object"):
+        ex.send_variables(variables={"x": 1, "lock": object()})
+    ready(ex)
+    assert "NameError" in said(ex, "x")
+    assert "a object can't leave the sandbox" in said(ex, "final_answer(object())")
+    assert ex("final_answer(1)").output == 1
+
+
+# tools
+
+
+def test_tools_run_here(executor):
+    ex = ready(executor(), add)
+    assert ex("add(1), add(a=1, b=5), add(2, 3)").output == "(3, 6, 5)"
+    for code, words in {
+        "add('a')": "ValueError: arguments of add: argument a is a str, and must be: integer",
+        "add(True)": "argument a is a bool",
+        "add(1, 2, 3)": "takes 2 arguments, not 3",
+        "add(1, a=2)": "multiple values for argument 'a'",
+        "add(c=1)": "unexpected keyword argument 'c'",
+        "add()": "missing a required argument: 'a'",
+    }.items():
+        assert words in said(ex, code) and "host_" not in said(ex, code), code
+    assert SECRET not in ex("print(add.__doc__, vars(), add.__code__.co_consts)").logs
+
+
+class Draw(Tool):
+    name, description, output_type = "draw", "Draws.", "image"
+    inputs = {"picture": {"type": "image", "description": "what to turn"}}
+
+    def forward(self, picture):
+        return picture.rotate(90, expand=True)
+
+
+class Odd(Tool):
+    name, description, output_type, inputs = "odd", "Gives an object.", "object", {}
+
+    def forward(self):
+        return {"when": datetime.date(2026, 1, 2), "what": self.what}
+
+
+def test_pictures_and_objects_of_tools(executor):
+    image = pytest.importorskip("PIL.Image")
+    odd = Odd()
+    odd.what = {1, 2}
+    ex = ready(executor(), Draw(), odd, p=image.new("RGB", (3, 2)))
+    assert ex("draw(p).size").output == "(2, 3)"
+    assert ex("odd()['what'] == {1, 2}").output is True
+    odd.what = object()
+    assert "the tool odd returned what the jailed code can't have: a object" in said(ex, "odd()")
+
+
+def test_other_tools_in_the_next_run(executor):
+    ex = ready(executor(), add)
+    assert ex("kept = add(1)").output is None
+    ready(ex, Odd())
+    assert "NameError: name 'add' is not defined" in said(ex, "add(1)")
+    assert ex("kept").output == 3
+
+
+def test_approve_limits_and_final_answers_of_ones_own(executor):
+    asked = []
+
+    def ask(call):
+        asked.append(str(call))
+        return call.raw["a"] < 5
+
+    class Checked(FinalAnswerTool):
+        def forward(self, answer):
+            if answer != "good":
+                raise ValueError("that is no good answer")
+            return answer.upper()
+
+    ex = executor(approve=ask, max_calls=2)
+    ex.send_variables(variables={})
+    ex.send_tools({"add": add, "final_answer": Checked()})
+    assert ex("add(1)").output == 3 and asked == ["add(a=1)"]
+    assert "ToolRefusedError" in said(ex, "add(7)")
+    assert "ToolLimitError" in said(ex, "add(1); add(2); add(3)")
+    assert "that is no good answer" in said(ex, "final_answer('bad')")
+    done = ex("try:\n    final_answer('good')\nexcept Exception:\n    pass\nprint('went on')")
+    assert done.is_final_answer and done.output == "GOOD" and done.logs == ""
+
+
+def test_forged_values_are_refused(executor):
+    """The host's side of a tool is called as no function of ours would."""
+    ex = ready(executor(), Draw(), add)
+    for code in (
+        "host_draw([{'__cellblock__': 'image', 'v': 'AAAA'}], {})",
+        "host_draw([{'__cellblock__': 'pickle', 'v': 'AAAA'}], {})",
+        "host_draw([{'__cellblock__': ['x']}], {})",
+        "host_draw([{'__cellblock__': 'array', 'dtype': '|O', 'shape': [1], 'v': 'AAAAAAAAAAA='}], {})",
+        "host_draw([{'__cellblock__': 'decimal', 'v': [1, 2]}], {})",
+        "host_draw([{'__cellblock__': 'timedelta', 'v': 1e300}], {})",
+        "host_draw([{'__cellblock__': 'set', 'v': [[1]]}], {})",
+        "host_draw(1, 2)",
+        "host_draw([], {}, x=1)",
+        "host_add([1], {'self': 2})",
+    ):
+        assert re.search("HostToolError: (Value|Type)Error", said(ex, code)), code
+    assert ex("add(1)").output == 3
+
+
+# how long state lives
+
+
+def test_fresh(executor):
+    ex = ready(executor(fresh="step"), add, given=5)
+    assert ex("x = add(given)\nopen('/tmp/f', 'w').write('a')").output == 1
+    assert "NameError" in said(ex, "x") and ex("add(given)").output == 7
+    ex = ready(executor(fresh="run"), add, given=5)
+    ex("x = 1\nopen('/tmp/f', 'w').write('a')")
+    assert ex("x").output == 1
+    ready(ex, add, given=6)
+    assert "NameError" in said(ex, "x") and "FileNotFoundError" in said(ex, "open('/tmp/f')")
+    assert ex("add(given)").output == 8
+
+
+def test_reset_and_cleanup(executor):
+    ex = ready(executor(), add, given=5)
+    ex("x = 1")
+    ex.reset()
+    assert "NameError" in said(ex, "x") and ex("add(given)").output == 7
+    pid = ex.sandbox.kernel.pid
+    ex.cleanup()
+    assert not pathlib.Path(f"/proc/{pid}").exists()
+    assert ex("add(given)").output == 7 and ex.sandbox.kernel.pid != pid
+
+
+# whole agents
+
+
+def test_an_agent(nothing_left):
+    kernels.let_in(nothing_left / "w")
+    model = Scripted("import os", "print('hits', add(1))\nkept = 5", "final_answer(add(kept, extra))")
+    with code_agent([add], model, executor={"workspace": nothing_left / "w"}, verbosity_level=0) as agent:
+        assert agent.run("do it", additional_args={"extra": 10}) == 15
+    heard = [str(messages[-1].content) for messages in model.heard]
+    assert "Import of os is not allowed" in heard[1] and "hits 3" in heard[2]
+    assert str(agent.python_executor.authorized_imports) in model.heard[0][0].content[0]["text"]
+
+
+def test_a_managed_agent_and_its_tools(nothing_left):
+    for name in "ab":
+        kernels.let_in(nothing_left / name)
+    inner = code_agent(
+        [add], Scripted("final_answer({'short': add(1), 'task': task_seen})".replace("task_seen", "'inner'")),
+        executor={"workspace": nothing_left / "a"}, name="worker", description="works", verbosity_level=0,
+    )
+    outer = code_agent(
+        [], Scripted("r = worker('count', additional_args={'k': [1]})\nprint(r)\nfinal_answer(r)"),
+        executor={"workspace": nothing_left / "b"}, managed_agents=[inner], verbosity_level=0,
+    )
+    with inner, outer:
+        assert "'short': 3" in outer.run("delegate")
+
+
+def test_pictures_for_the_model(nothing_left):
+    pytest.importorskip("matplotlib")
+    kernels.let_in(nothing_left / "w")
+    model = Scripted("import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()", "final_answer('seen')")
+    agent = code_agent(
+        [], model, additional_authorized_imports=["matplotlib.*"], executor={"workspace": nothing_left / "w"},
+        verbosity_level=0,
+    )
+    with agent:
+        assert agent.run("draw") == "seen"
+    step = agent.memory.steps[1]
+    assert len(step.observations_images) == 1 and step.observations_images[0].width > 100
+    assert any(part.get("type") == "image" for message in model.heard[1] for part in message.content)
+
+
+def test_a_saved_agent_is_never_loaded_without_its_jail(nothing_left, monkeypatch):
+    kernels.let_in(nothing_left / "w")
+    monkeypatch.setitem(MODEL_REGISTRY, "Scripted", Scripted)
+    agent = code_agent(
+        [], Scripted("final_answer(open('/proc/self/comm').read())"), additional_authorized_imports=["json"],
+        executor={"workspace": str(nothing_left / "w"), "memory": "300M"},
+    )
+    saved = agent.to_dict()
+    assert saved["executor_type"] == "cellblock"
+    with pytest.raises(ValueError, match="Unsupported executor type: cellblock"):
+        CodeAgent.from_dict(saved)
+    with CellblockCodeAgent.from_dict(saved) as again:
+        assert isinstance(again.python_executor, CellblockExecutor)
+        assert again.python_executor.sandbox.usage()["limits"]["memory"] == 300 << 20
+        assert "json" in again.authorized_imports and again.executor_kwargs == saved["executor_kwargs"]
+    plain = CodeAgent([], Scripted(), executor=CellblockExecutor())
+    assert plain.to_dict()["executor_type"] == "local"  # smolagents' own; what the docs warn of
+    with pytest.raises(ValueError, match="would run unjailed"):
+        CellblockCodeAgent.from_dict(plain.to_dict())
+
+
+def test_wrong_words():
+    with pytest.raises(ValueError, match="executor_type"):
+        code_agent([], Scripted(), executor_type="docker")
+    with pytest.raises(Exception, match="another list of imports"):
+        code_agent([], Scripted(), executor=CellblockExecutor(["json"]))
+    with pytest.raises(ValueError, match="a text"):
+        CellblockExecutor("numpy")
+
+
+def test_the_page(nothing_left, monkeypatch):
+    """docs/smolagents.md, with a model that needs no service."""
+    page = pathlib.Path(__file__).parents[2] / "docs/smolagents.md"
+    first, second = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    kernels.let_in(nothing_left / "w")
+    monkeypatch.chdir(nothing_left / "w")
+    code = "t = [weather(c)['celsius'] for c in ('Oslo', 'Rome')]\nfinal_answer(sum(t) / len(t))"
+    monkeypatch.setattr(smolagents, "InferenceClientModel", lambda: Scripted(code))
+    told = []
+    page_file = nothing_left / "w" / "page.py"  # smolagents reads the source of a tool
+    page_file.write_text(first)
+    exec(compile(first, page_file, "exec"), {"__name__": "page", "print": told.append})
+    assert told == [21.0]
+    names = {"tools": [add], "model": Scripted("final_answer(add(2))")}
+    exec(second, names)
+    with names["agent"] as agent:
+        assert agent.run("add") == 4
