@@ -177,7 +177,7 @@ def test_keyboard_interrupt(work):
 def test_keyboard_interrupt_while_it_starts(work):
     code = (
         "import sys\nfrom cellblock import Sandbox\nprint('made', flush=True)\n"
-        "try:\n    Sandbox('agent', workspace=sys.argv[1]).start()\n"
+        "try:\n    with Sandbox('agent', workspace=sys.argv[1]):\n        sys.stdin.readline()\n"
         "except KeyboardInterrupt:\n    print('interrupted', flush=True)\n    sys.stdin.readline()\n"
     )
     client = subprocess.Popen(
@@ -321,3 +321,26 @@ def test_many_at_once(work):
 
     together = None
     asyncio.run(main())
+
+
+def told_to_end(pid):
+    """Whether a SIGTERM waits for a process that is stopped."""
+    with open(f"/proc/{pid}/status") as status:
+        pending = next(line.split()[1] for line in status if line.startswith("ShdPnd"))
+    return int(pending, 16) & 1 << (signal.SIGTERM - 1)
+
+
+def test_keyboard_interrupt_at_the_programs_end(work):
+    """A kernel that does not end at once: Ctrl-C then waits no longer, and leaves neither process nor folder."""
+    code = (
+        "import os, signal, sys\nfrom cellblock import Sandbox\nsb = Sandbox('agent', workspace=sys.argv[1]).start()\n"
+        "os.kill(sb.kernel.pid, signal.SIGSTOP)\nprint(sb.kernel.pid, sb.kernel.connection_file, flush=True)\n"
+    )
+    client = subprocess.Popen([sys.executable, "-c", code, os.fspath(work)], stdout=subprocess.PIPE, text=True)
+    with client:
+        pid, file = client.stdout.readline().split()
+        children = psutil.Process(client.pid).children(recursive=True)
+        while not told_to_end(pid):
+            pass
+        client.send_signal(signal.SIGINT)
+    assert kernels.wait_gone(children) == [] and not os.path.exists(os.path.dirname(file))

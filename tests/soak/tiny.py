@@ -43,7 +43,7 @@ def run(options, folder, say):
             sent = batch(session, rng, AT_ONCE)
             for each, cell in zip(sent, session.collect(sent)):
                 if session.line.now is None:
-                    each.end = "any"
+                    each.end, each.enames = "any", ()  # n is gone: whatever comes
                 session.judge(each, cell)
             if session.line.now is None:
                 session.start_over()

@@ -135,7 +135,7 @@ def _end_all() -> None:
     for p in mine:
         p.popen.terminate()
     for p in mine:
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):  # Ctrl-C: no waiting
             p.popen.wait(3)
         p.release()
 
