@@ -454,7 +454,7 @@ def test_a_thread_that_still_waits_at_the_end_of_its_cell(host, gate):
 
 
 def test_the_clock_stands_while_a_call_waits(start):
-    kernel = start(args=["--set", "timeout.cell=1", "--set", "timeout.wait=2", "--set", "timeout.grace=0.5"])
+    kernel = start(args=["--set", "timeout.cell=1", "--set", "timeout.wait=2"])
     host = Host(kernel.client, add=add).register()
     cell = kernel.client.start("add(1)", allow_stdin=True)
     host.question()

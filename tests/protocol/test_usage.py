@@ -34,7 +34,7 @@ def test_it_is_the_jails(start):
     )
     c.says(cell, "running")
     got = usage(c)
-    assert got["kernel_memory"] - before["kernel_memory"] > 190 << 20
+    assert got["kernel_memory"] > 200 << 20 > before["kernel_memory"]  # of files, what nobody reads any more goes
     assert got["kernel_cpu"] > 0
     c.request("interrupt_request", {}, channel="control")
     c.finish(cell)
