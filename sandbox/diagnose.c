@@ -6,6 +6,7 @@
  */
 #include "diagnose.h"
 
+#include "apparmor.h"
 #include "jail.h"
 
 #include <cellblock/fd.h>
@@ -81,6 +82,19 @@ static bool has_sys_admin(void)
 	return syscall(SYS_capget, &head, caps) == 0 && (caps[0].effective & (1u << CAP_SYS_ADMIN)) != 0;
 }
 
+/* The name of the profile, without its mode: "docker-default (enforce)". */
+static void read_label(char *label, size_t size)
+{
+	char *text = read_text("/proc/self/attr/apparmor/current");
+
+	if (text == NULL)
+		text = read_text("/proc/self/attr/current");
+	if (text != NULL)
+		text[strcspn(text, " \n")] = '\0';
+	snprintf(label, size, "%s", text != NULL && strcmp(text, "unconfined") != 0 ? text : "");
+	free(text);
+}
+
 void cb_host_facts_read(struct cb_host_facts *ret_facts)
 {
 	struct utsname uts;
@@ -97,6 +111,9 @@ void cb_host_facts_read(struct cb_host_facts *ret_facts)
 
 	if (uname(&uts) == 0)
 		(void)sscanf(uts.release, "%d.%d", &f.kernel_major, &f.kernel_minor);
+	read_label(f.label, sizeof(f.label));
+	if (readlink("/proc/self/exe", f.program, sizeof(f.program) - 1) < 0)
+		f.program[0] = '\0';
 	*ret_facts = f;
 }
 
@@ -166,6 +183,12 @@ static bool apparmor_denies(const struct cb_host_facts *f, int code)
 	return is_permission(code) && f->apparmor_userns == 1 && !f->root;
 }
 
+/* A filter answers EPERM. */
+static bool profile_denies(const struct cb_host_facts *f, int code)
+{
+	return code == -EACCES && f->label[0] != '\0';
+}
+
 static bool filter_denies(const struct cb_host_facts *f, int code)
 {
 	return (is_permission(code) || code == -ENOSYS) && f->seccomp == 2;
@@ -208,13 +231,17 @@ static bool no_notifications(const struct cb_host_facts *f, int code)
 	return code == -EINVAL || code == -ENOSYS || code == -EBUSY || code == CB_E_DENIED;
 }
 
+/* At once, and for good. */
+#define SYSCTL(setting)                                                                                                \
+	"sudo sysctl -w " setting " && echo " setting " | sudo tee /etc/sysctl.d/60-cellblock.conf"
+
 static const struct {
 	int phases;
 	bool (*holds)(const struct cb_host_facts *f, int code);
-	const char *cause, *cure;
+	const char *cause, *cure; /* cure NULL: the command that loads a profile for this program */
 } causes[] = {
 	{ NAMESPACES, no_userns_left, "the sysctl user.max_user_namespaces is 0",
-	  "as root: sysctl -w user.max_user_namespaces=15000, and a file in /etc/sysctl.d to keep it" },
+	  SYSCTL("user.max_user_namespaces=15000") },
 	{ NAMESPACES, too_many_namespaces, "this user has as many namespaces as a sysctl user.max_*_namespaces allows",
 	  "end kernels that are not in use, or raise the sysctls user.max_*_namespaces" },
 	{ NAMESPACES, nested_too_deep, "user namespaces are nested 32 deep",
@@ -224,12 +251,13 @@ static const struct {
 	{ NAMESPACES, out_of_processes, "this user's limit of processes is reached",
 	  "end some processes, or raise the limit (ulimit -u)" },
 	{ NAMESPACES | MAPS, unprivileged_denied, "the sysctl kernel.unprivileged_userns_clone is 0",
-	  "as root: sysctl -w kernel.unprivileged_userns_clone=1, and a file in /etc/sysctl.d to keep it" },
+	  SYSCTL("kernel.unprivileged_userns_clone=1") },
 	{ NAMESPACES | MAPS | MOUNTS | PROC | WORKSPACE, apparmor_denies,
 	  "AppArmor takes rights away in user namespaces (kernel.apparmor_restrict_unprivileged_userns is 1)",
-	  "as root: copy share/cellblock/apparmor/cellblock-jail of this installation to /etc/apparmor.d (for one "
-	  "outside /usr and /usr/local add its path to the file) and run apparmor_parser -r on it; or: "
-	  "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0" },
+	  NULL },
+	{ ANY, profile_denies, "the AppArmor profile that Cellblock was started under refuses it",
+	  "start the container without that profile: docker run --security-opt apparmor=unconfined, Kubernetes "
+	  "appArmorProfile type Unconfined; a service without AppArmorProfile=" },
 	{ NOTIFIER, no_notifications, "no process can serve another's calls here",
 	  "use Linux 5.14 or newer, outside of sandboxes that listen to seccomp notifications themselves; or set "
 	  "workspace.mode to \"overlay\", \"ro\" or \"tmpfs\"" },
@@ -243,7 +271,8 @@ static const struct {
 	{ ANY & ~PROC, filter_denies,
 	  "a seccomp filter of the container or service that Cellblock was started in refuses it",
 	  "start the container with a filter that allows unshare, clone with new namespaces and mounts: docker run "
-	  "--security-opt seccomp=unconfined (or a profile of your own), for systemd RestrictNamespaces=no" },
+	  "--security-opt seccomp=unconfined (or a profile of your own; where the host has AppArmor also "
+	  "--security-opt apparmor=unconfined), for systemd RestrictNamespaces=no" },
 	{ ANY, container_denies, "the container that Cellblock was started in forbids it",
 	  "give the container the right to make user namespaces, or start Cellblock outside of it" },
 };
@@ -254,11 +283,13 @@ void cb_diagnose_by(const struct cb_host_facts *facts, const char *step, int cod
 
 	for (size_t i = 0; i < sizeof(causes) / sizeof(*causes); i++) {
 		struct cb_err old = *err;
+		char profile[CB_APPARMOR_CURE_MAX];
 
 		if (!(causes[i].phases & phase) || !causes[i].holds(facts, code))
 			continue;
-		cb_err_set(err, code, step, causes[i].cure, "%s%s%s", old.text, old.text[0] != '\0' ? ": " : "",
-			   causes[i].cause);
+		cb_apparmor_cure(facts->program, profile);
+		cb_err_set(err, code, step, causes[i].cure != NULL ? causes[i].cure : profile, "%s%s%s", old.text,
+			   old.text[0] != '\0' ? ": " : "", causes[i].cause);
 		return;
 	}
 	if (err->cure[0] == '\0')

@@ -15,6 +15,8 @@ struct cb_host_facts {
 	bool root;		  /* of the host, not of a user namespace */
 	bool sys_admin;		  /* CAP_SYS_ADMIN: what a container's root mostly lacks */
 	int kernel_major, kernel_minor;
+	char label[128];    /* AppArmor profile that this process runs under; "" = none */
+	char program[4096]; /* path of this program, as a profile would have to name it */
 };
 
 void cb_host_facts_read(struct cb_host_facts *ret_facts);

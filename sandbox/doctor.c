@@ -12,6 +12,7 @@
 
 #include <cellblock/fd.h>
 #include <cellblock/json_write.h>
+#include <cellblock/visible.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -334,6 +335,7 @@ struct report {
 	enum cb_isolation_level level;
 	struct utsname kernel;
 	bool old_kernel;
+	const char *kernelspec; /* that Jupyter sees; "" = none, NULL = not looked for */
 };
 
 static const char *const level_names[] = { "none", "container", "no-cgroup", "full" };
@@ -389,6 +391,9 @@ static int print_json(const struct report *report)
 		r = put_text(&out, "kernel", report->kernel.release);
 	if (r == 0)
 		r = put_text(&out, "cgroups", groups.text);
+	if (r == 0 && report->kernelspec != NULL)
+		r = report->kernelspec[0] != '\0' ? put_text(&out, "kernelspec", report->kernelspec)
+						  : cb_buf_append_str(&out, ",\"kernelspec\":null");
 	if (r == 0)
 		r = cb_buf_printf(&out, ",\"kernel_is_old\":%s,\"trials\":[", report->old_kernel ? "true" : "false");
 	for (size_t i = 0; r == 0 && i < NTRIALS; i++)
@@ -432,6 +437,10 @@ static void print_text(const struct report *report)
 	printf("\nTransactional cells: %s\n", transactions(report->level));
 	printf("Limits of the whole jail: %s\n",
 	       groups.level == CB_LEVEL_FULL ? groups.text : "a watchdog for memory; the rest are of single processes");
+	if (report->kernelspec != NULL)
+		printf("Kernelspec that Jupyter sees: %s\n",
+		       report->kernelspec[0] != '\0' ? cb_shown(report->kernelspec)
+						     : "none; `cellblock install --user` writes one");
 }
 
 static enum cb_isolation_level level_of(const struct result *results)
@@ -450,10 +459,10 @@ static enum cb_isolation_level level_of(const struct result *results)
 	return walls ? groups.level : filter && landlock ? CB_LEVEL_CONTAINER : CB_LEVEL_NONE;
 }
 
-int cb_doctor_main(bool json)
+int cb_doctor_main(bool json, const char *kernelspec)
 {
 	static struct result results[NTRIALS];
-	struct report report = { .results = results };
+	struct report report = { .results = results, .kernelspec = kernelspec };
 	int r = 0;
 
 	choose_host_ids();

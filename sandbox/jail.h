@@ -146,7 +146,7 @@ _Noreturn void cb_init_main(struct cb_jail *jail);
 
 /* explain.c, doctor.c */
 int cb_explain_main(int spec_fd, bool json);
-int cb_doctor_main(bool json);
+int cb_doctor_main(bool json, const char *kernelspec);
 /* Names the cause found on this host and the cure for a failed step (sysctls, AppArmor, container profile …); fills
  * err->text and err->cure. */
 void cb_diagnose(const char *step, int code, struct cb_err *err);

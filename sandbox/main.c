@@ -3,6 +3,7 @@
  * Started by cellblock, seldom by hand. Trust domain: outside, with the rights of whoever started it. The description
  * of the jail comes on a sealed memory file, never from the command line or the environment.
  */
+#include "apparmor.h"
 #include "process.h"
 
 #include <cellblock/fd.h>
@@ -23,6 +24,7 @@ static const char help[] =
 	"       cellblock-jail run --spec-fd N [--timeout S]    run the description's command in a jail\n"
 	"       cellblock-jail explain --spec-fd N [--json]     print the jail that a description results in\n"
 	"       cellblock-jail doctor [--json]                  print what this host allows, found by trying\n"
+	"       cellblock-jail apparmor-profile                 print a profile that lets this file make namespaces\n"
 	"\n"
 	"Started by cellblock, which makes the description (a sealed memory file). By hand use `cellblock run`,\n"
 	"`cellblock explain` and `cellblock doctor`. CELLBLOCK_LOG=error|warning|info|debug sets what is logged to "
@@ -33,6 +35,7 @@ struct options {
 	int fd, spec_fd;
 	double timeout;
 	bool json;
+	const char *kernelspec;
 };
 
 static int usage(const char *what, const char *word)
@@ -70,6 +73,7 @@ static int parse(int argc, char **argv, struct options *o)
 					       { "spec-fd", required_argument, NULL, 's' },
 					       { "timeout", required_argument, NULL, 't' },
 					       { "json", no_argument, NULL, 'j' },
+					       { "kernelspec", required_argument, NULL, 'k' },
 					       { 0 } };
 	int r = 0, c;
 
@@ -88,6 +92,9 @@ static int parse(int argc, char **argv, struct options *o)
 		case 'j':
 			o->json = true;
 			break;
+		case 'k':
+			o->kernelspec = optarg;
+			break;
 		default:
 			r = usage("unknown option, or one without its value", argv[optind - 1]);
 		}
@@ -99,6 +106,8 @@ static int dispatch(const char *command, const struct options *o)
 {
 	bool broker = strcmp(command, "broker") == 0, doctor = strcmp(command, "doctor") == 0;
 
+	if (strcmp(command, "apparmor-profile") == 0)
+		return cb_apparmor_main();
 	if (!doctor && o->spec_fd < 0)
 		return usage("--spec-fd is missing", command);
 	if (broker && o->fd < 0)
@@ -106,7 +115,7 @@ static int dispatch(const char *command, const struct options *o)
 	if (broker)
 		return cb_broker_main(o->fd, o->spec_fd);
 	if (doctor)
-		return cb_doctor_main(o->json);
+		return cb_doctor_main(o->json, o->kernelspec);
 	if (strcmp(command, "explain") == 0)
 		return cb_explain_main(o->spec_fd, o->json);
 	return cb_run_main(o->spec_fd, o->timeout);
@@ -114,7 +123,7 @@ static int dispatch(const char *command, const struct options *o)
 
 int main(int argc, char **argv)
 {
-	static const char *const commands[] = { "broker", "run", "explain", "doctor" };
+	static const char *const commands[] = { "broker", "run", "explain", "doctor", "apparmor-profile" };
 	struct options options = { .fd = -1, .spec_fd = -1 };
 	enum cb_log_level level = CB_LOG_WARNING;
 	const char *wanted = getenv("CELLBLOCK_LOG");

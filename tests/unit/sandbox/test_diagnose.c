@@ -1,4 +1,5 @@
 /* From a failed step and facts about the host to cause and cure. */
+#include "../../../sandbox/apparmor.h"
 #include "../../../sandbox/diagnose.h"
 #include "../../../sandbox/jail.h"
 
@@ -63,6 +64,10 @@ static void test_causes(void **state)
 		{ HOST(f.apparmor_userns = 1), "user namespace", -EACCES, "AppArmor", "apparmor.d" },
 		{ HOST(f.apparmor_userns = 1), "new root", -EPERM, "AppArmor", "apparmor.d" },
 		{ HOST(f.seccomp = 2), "namespaces", -EPERM, "seccomp filter", "seccomp=unconfined" },
+		{ HOST(f.seccomp = 2; memcpy(f.label, "docker-default", 15)), "new root", -EACCES, "AppArmor profile",
+		  "apparmor=unconfined" },
+		{ HOST(f.seccomp = 2; memcpy(f.label, "docker-default", 15)), "namespaces", -EPERM, "seccomp filter",
+		  "apparmor=unconfined" },
 		{ HOST(f.seccomp = 2), "new root", -ENOSYS, "seccomp filter", "seccomp=unconfined" },
 		{ HOST(f.proc_masked = true; f.seccomp = 2), "proc", -EPERM, "masked", "unmask" },
 		{ HOST(f.container = true), "namespaces", -EPERM, "container", "container" },
@@ -74,6 +79,56 @@ static void test_causes(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
 		check(&rows[i]);
+}
+
+/* Root's shell takes the cure as it is printed: it names this very program, whatever signs are in its path. */
+static void test_a_profile_names_this_program(void **state)
+{
+	static const char *const programs[] = {
+		"/home/me/v/libexec/cellblock/cellblock-jail",
+		"/home/m e/it's $(x)/libexec/cellblock/cellblock-jail",
+	};
+	static const char *const quoted[] = {
+		": '/home/me/v/libexec/cellblock/cellblock-jail' apparmor-profile | sudo tee /etc/apparmor.d/",
+		": '/home/m e/it'\\''s $(x)/libexec/cellblock/cellblock-jail' apparmor-profile | sudo tee ",
+	};
+	struct cb_host_facts f = fine;
+
+	(void)state;
+	f.apparmor_userns = 1;
+	for (size_t i = 0; i < 2; i++) {
+		struct cb_err err = { 0 };
+
+		snprintf(f.program, sizeof(f.program), "%s", programs[i]);
+		cb_diagnose_by(&f, "session", -EPERM, &err);
+		assert_non_null(strstr(err.cure, quoted[i]));
+		assert_non_null(strstr(err.cure, " && sudo apparmor_parser -r /etc/apparmor.d/cellblock-jail-"));
+		assert_true(strlen(err.cure) < sizeof(err.cure) - 1);
+	}
+	memset(f.program, 'a', 500);
+	f.program[0] = '/';
+	f.program[500] = '\0';
+	struct cb_err err = { 0 };
+
+	cb_diagnose_by(&f, "session", -EPERM, &err);
+	assert_non_null(strstr(err.cure, "apparmor_parser -r"));
+	assert_null(strstr(err.cure, "aaaa"));
+}
+
+static void test_the_profile(void **state)
+{
+	CB_AUTO_BUF text = CB_BUF_INIT(4096);
+	CB_AUTO_BUF none = CB_BUF_INIT(4096);
+
+	(void)state;
+	assert_int_equal(cb_apparmor_profile("/v [1]/*\"{a,b}\\@/jail", &text), 0);
+	assert_int_equal(cb_buf_append(&text, "", 1), 0);
+	static const char wanted[] = " \"/v \\[1\\]/\\*\\\"\\{a\\,b\\}\\\\\\@/jail\" flags=(unconfined) {\n"
+				     "  userns,\n}\n";
+
+	assert_non_null(strstr((char *)text.data, wanted));
+	assert_int_equal(cb_apparmor_profile("/a\nprofile x {}", &none), -EINVAL);
+	assert_int_equal(cb_apparmor_profile("relative", &none), -EINVAL);
 }
 
 static void test_no_cause_is_made_up(void **state)
@@ -126,6 +181,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_causes),
+		cmocka_unit_test(test_a_profile_names_this_program),
+		cmocka_unit_test(test_the_profile),
 		cmocka_unit_test(test_no_cause_is_made_up),
 		cmocka_unit_test(test_a_steps_own_cure_is_kept),
 		cmocka_unit_test(test_step_may_point_into_err),
