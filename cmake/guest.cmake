@@ -1,4 +1,5 @@
 # Puts the guest package together in ${CMAKE_BINARY_DIR}/libexec/cellblock/guest: sources plus the generated constants.
+# Compiled modules are mounted over its __pycache__, which a wheel has only if a file is in it.
 set(GUEST_DIR ${CMAKE_BINARY_DIR}/libexec/cellblock/guest)
 file(GLOB_RECURSE GUEST_SOURCES CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/sandbox/guest
      ${CMAKE_SOURCE_DIR}/sandbox/guest/*.py)
@@ -16,6 +17,7 @@ foreach(source ${GUEST_SOURCES})
 endforeach()
 add_custom_command(OUTPUT ${GUEST_DIR}/cellblock_guest/wire_constants.py
 		   COMMAND ${CMAKE_COMMAND} -E make_directory ${GUEST_DIR}/cellblock_guest/__pycache__
+		   COMMAND ${CMAKE_COMMAND} -E touch ${GUEST_DIR}/cellblock_guest/__pycache__/keep
 		   COMMAND wire-constants ${GUEST_DIR}/cellblock_guest/wire_constants.py
 		   DEPENDS wire-constants)
 list(APPEND GUEST_OUTPUTS ${GUEST_DIR}/cellblock_guest/wire_constants.py)

@@ -15,6 +15,7 @@
 #include <linux/close_range.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -43,6 +44,7 @@ static _Noreturn void child(char *const argv[], int pass_fd, const int pipes[2])
 	sigset_t none;
 	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	if (null >= 0 && dup2(null, 0) >= 0 && dup2(pipes[0], 1) >= 0 && dup2(pipes[1], 2) >= 0)

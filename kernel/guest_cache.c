@@ -1,5 +1,5 @@
-/* What is made ready for an interpreter once, at installation: the guest package and what it imports compiled,
- * matplotlib's list of fonts, what jedi reads for a first completion.
+/* What is made ready for an interpreter once, at installation or at a first start: the guest package and what it
+ * imports compiled, matplotlib's list of fonts, what jedi reads for a first completion.
  *
  * Trust domain: supervisor's program, at installation. The jail's answer is data: names are checked, contents are
  * written as they are and interpreted by nobody outside a jail. The folder is shown as the package's __pycache__, an
@@ -130,11 +130,11 @@ static int make(const struct cb_interpreter *interpreter, const char *jail_progr
 }
 
 int cb_guest_cache_write(const struct cb_interpreter *interpreter, const char *jail_program, const char *guest_dir,
-			 const char *folder, struct cb_err *err)
+			 bool libraries, const char *folder, struct cb_err *err)
 {
 	CB_AUTO_PATH real = cb_path_real(guest_dir);
 	int r = real == NULL ? cb_err_set(err, -ENOMEM, STEP, NULL, "no folder for them")
 			     : make(interpreter, jail_program, script, real, folder, err);
 
-	return r < 0 ? r : make(interpreter, jail_program, library_script, NULL, folder, err);
+	return r < 0 || !libraries ? r : make(interpreter, jail_program, library_script, NULL, folder, err);
 }

@@ -11,6 +11,6 @@
 
 /* Folder for the kernelspec that keeps this facts file. malloc'd; NULL = no memory. */
 char *cb_guest_cache_folder(const char *facts_file);
-/* Compiles and writes them. */
+/* Compiles and writes them; with `libraries` also what plotting and completion take long to find out. */
 int cb_guest_cache_write(const struct cb_interpreter *interpreter, const char *jail_program, const char *guest_dir,
-			 const char *folder, struct cb_err *err);
+			 bool libraries, const char *folder, struct cb_err *err);

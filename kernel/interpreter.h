@@ -24,12 +24,20 @@ struct cb_interpreter {
 	struct cb_strv not_followed; /* links of the environment that lead to what is no Python's, in words */
 	struct cb_strv missing; /* search-path entries and editable installs that the jail will not see */
 	enum cb_isolation_level minimum; /* weakest level of a jail to ask it in */
+	char *facts;			 /* file where its facts are kept; NULL = none */
+	bool in_cache;			 /* that is one of the user's cache folder, and no kernelspec's */
+	bool asked;			 /* nothing was known, or nothing that still holds */
 };
 
-/* `executable` NULL: $VIRTUAL_ENV's python, else python3 on PATH. `facts_file` may be NULL (then the jail is always
- * asked, of no level below `minimum`). */
+/* As `facts_file`: a file in the user's cache folder, for kernelspecs whose own folder belongs to an installer. */
+#define CB_FACTS_CACHE "cache"
+
+/* `executable` NULL: $VIRTUAL_ENV's python, else that which a wheel was installed for, else python3 on PATH.
+ * `facts_file` may be NULL (then the jail is always asked, of no level below `minimum`). */
 int cb_interpreter_find(const char *executable, const char *facts_file, const char *jail_program,
 			enum cb_isolation_level minimum, struct cb_interpreter *ret_interpreter, struct cb_err *err);
 /* Writes the facts file. */
 int cb_interpreter_save(const struct cb_interpreter *i, const char *facts_file);
+/* The folder that holds all that CB_FACTS_CACHE stands for; malloc'd, NULL = none. */
+char *cb_interpreter_cache(void);
 void cb_interpreter_release(struct cb_interpreter *i);

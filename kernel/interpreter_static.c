@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "interpreter_script.h"
 #include "paths.h"
 #include "workspace.h"
 
@@ -52,6 +53,7 @@ static char *search_path(const char *name)
 	return NULL;
 }
 
+/* The active environment's Python, that which a wheel was installed for, or python3 on PATH. */
 static char *default_program(void)
 {
 	const char *venv = getenv("VIRTUAL_ENV");
@@ -59,7 +61,23 @@ static char *default_program(void)
 
 	if (python != NULL && is_program(python))
 		return cb_path_absolute(python, NULL);
-	return search_path("python3");
+	char *script = cb_interpreter_script_of_ours();
+
+	return script != NULL ? script : search_path("python3");
+}
+
+static bool is_script(const char *path)
+{
+	return strcmp(cb_path_name(path), CB_INTERPRETER_SCRIPT) == 0;
+}
+
+/* A wheel's kernelspec names its script by `..` from its own folder; links on that way are followed as for argv[0]. */
+static char *script_path(const char *name)
+{
+	CB_AUTO_PATH folder = cb_path_parent(name);
+	CB_AUTO_PATH real = folder != NULL ? cb_path_real(folder) : NULL;
+
+	return real != NULL ? cb_path_format("%s/%s", real, cb_path_name(name)) : cb_path_absolute(name, NULL);
 }
 
 static int find_program(const char *name, char **ret_path, struct cb_err *err)
@@ -69,6 +87,8 @@ static int find_program(const char *name, char **ret_path, struct cb_err *err)
 
 	if (name == NULL)
 		path = default_program();
+	else if (expanded != NULL && strchr(expanded, '/') != NULL && is_script(expanded))
+		path = script_path(expanded);
 	else if (expanded != NULL && strchr(expanded, '/') != NULL)
 		path = cb_path_absolute(expanded, NULL);
 	else
@@ -132,6 +152,22 @@ static int resolve_shim(char **path, struct cb_err *err)
 	*path = real;
 	real = NULL;
 	return 0;
+}
+
+/* The script of a wheel stands for the Python that it was installed for. */
+static int resolve_script(char **path, struct cb_err *err)
+{
+	char *python;
+	int r;
+
+	if (!is_script(*path))
+		return 0;
+	r = cb_interpreter_script(*path, &python, err);
+	if (r == 0) {
+		free(*path);
+		*path = python;
+	}
+	return r;
 }
 
 /* ---- prefixes ---- */
@@ -482,6 +518,8 @@ int cb_interpreter_static(const char *executable, struct cb_interpreter *ret_int
 	struct cb_interpreter p = { 0 };
 	int r = find_program(executable, &p.executable, err);
 
+	if (r == 0)
+		r = resolve_script(&p.executable, err);
 	if (r == 0)
 		r = resolve_shim(&p.executable, err);
 	if (r == 0 && skip_plain_links(&p.executable) < 0)

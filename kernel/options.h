@@ -15,6 +15,7 @@ struct cb_options {
 	const char *proxy, *http, *token_file, *sessions, *lifetime; /* mcp */
 	bool files, checkpoints;				     /* mcp */
 	bool user, sys_prefix, json;
+	bool all, dry_run;	      /* uninstall */
 	bool bash;		      /* --language bash: cells are of bash */
 	double timeout;		      /* run */
 	struct cb_strv sets;	      /* KEY=VALUE; --workspace DIR is among them as workspace.path=DIR */

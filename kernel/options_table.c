@@ -25,6 +25,11 @@ const struct cb_option_row cb_option_rows[] = {
 	{ "prefix", CB_C_INSTALL, 0, CB_O_TEXT, FIELD(prefix), "DIR", NULL, "install into DIR/share/jupyter/kernels" },
 	{ "prefix", CB_C_UNINSTALL, 0, CB_O_TEXT, FIELD(prefix), "DIR", NULL, "look in DIR/share/jupyter/kernels" },
 	{ "name", KERNELSPECS, 0, CB_O_TEXT, FIELD(name), "NAME", NULL, "name of the kernelspec (default: cellblock)" },
+	{ "all", CB_C_UNINSTALL, 0, CB_O_FLAG, FIELD(all), NULL, NULL,
+	  "remove all that pip can't know of: the kernelspecs that start this program or none any more (but those of "
+	  "other prefixes), this user's history, and what was kept about interpreters" },
+	{ "dry-run", CB_C_UNINSTALL, 0, CB_O_FLAG, FIELD(dry_run), NULL, NULL,
+	  "with --all: only say what would be removed" },
 	{ "display-name", CB_C_INSTALL, 0, CB_O_TEXT, FIELD(display_name), "TEXT", NULL, "name that clients show" },
 	{ "language", CB_C_KERNEL | CB_C_INSTALL, 0, CB_O_LANGUAGE, FIELD(bash), "LANGUAGE", "python bash",
 	  "of the cells: python (default) or bash" },
@@ -34,13 +39,13 @@ const struct cb_option_row cb_option_rows[] = {
 	{ "env", CB_C_INSTALL, 0, CB_O_ENV, FIELD(env), "NAME VALUE", NULL,
 	  "set a variable for the kernel and its cells; may be repeated" },
 	{ "python", CB_C_KERNEL | CB_C_INSTALL | CB_C_EXPLAIN, 0, CB_O_TEXT, FIELD(python), "EXE", NULL,
-	  "the Python to jail (default: the active venv's, else python3)" },
+	  "the Python to jail (default: the active venv's; that which a wheel was installed for; else python3)" },
 	{ "python", CB_C_UNINSTALL, 0, CB_O_TEXT, FIELD(python), "EXE", NULL, "the Python that --sys-prefix means" },
 	{ "python", CB_C_RUN, 0, CB_O_TEXT, FIELD(python), "EXE", NULL,
 	  "show the command this Python's folders, and put its bin folder first in PATH (default: the active venv's; "
 	  "without one only the system's programs are there)" },
-	{ "facts", CB_C_KERNEL | CB_C_EXPLAIN, 0, CB_O_TEXT, FIELD(facts), "FILE", NULL,
-	  "where facts about the interpreter are kept" },
+	{ "facts", CB_C_KERNEL | CB_C_EXPLAIN, 0, CB_O_TEXT, FIELD(facts), "FILE", "cache",
+	  "where facts about the interpreter are kept: a file, or \"cache\" for one in the user's cache folder" },
 	{ "workspace", CB_C_KERNEL | CB_C_EXPLAIN, 0, CB_O_TEXT, FIELD(workspace), "DIR", "project",
 	  "the one writable folder, or \"project\" (default: the current folder)" },
 	{ "workspace", CB_C_RUN, 0, CB_O_TEXT, FIELD(workspace), "DIR", "project",
@@ -88,7 +93,8 @@ const struct cb_command_row cb_command_rows[] = {
 	  "Every frontend that looks in the same place then offers it. --name python3 makes notebooks that ask for "
 	  "python3 run jailed. `cellblock uninstall` takes it away." },
 	{ "uninstall", CB_C_UNINSTALL, "", NULL, "remove a kernelspec that install wrote, and nothing else",
-	  "A kernelspec of another program is left alone, and so are files in its folder that are not install's." },
+	  "A kernelspec of another program is left alone, and so are files in its folder that are not install's. "
+	  "Before `pip uninstall cellblock`: --all. Files that a policy names (history.file, audit.file) stay." },
 	{ "list", CB_C_LIST, "", NULL, "the kernels that run, and what they use",
 	  "ID is what --kernel of `changes`, `commit` and `discard` takes; the notebook's name does as well." },
 	{ "run", CB_C_RUN, "[--] COMMAND [ARG]...", NULL, "one command in a jail",

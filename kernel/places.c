@@ -11,6 +11,8 @@
 #include <limits.h>
 #include <sys/stat.h>
 
+#include "paths.h"
+
 /* Returns PREFIX of PREFIX/bin/NAME in place: cuts two parts off. */
 static int cut_to_prefix(char *path)
 {
@@ -22,6 +24,18 @@ static int cut_to_prefix(char *path)
 		*slash = '\0';
 	}
 	return 0;
+}
+
+/* uv can leave a wheel unpacked in its cache and make links to it: NAME.data/scripts/cellblock and
+ * NAME.data/data/libexec. */
+static void look_in_wheel(char *prefix, size_t size)
+{
+	CB_AUTO_PATH ours = cb_path_format("%s/libexec/cellblock", prefix);
+	CB_AUTO_PATH data = cb_path_format("%s/data", prefix);
+	size_t n = strlen(prefix);
+
+	if (ours != NULL && data != NULL && !cb_path_is_dir(ours) && n > 5 && strcmp(prefix + n - 5, ".data") == 0)
+		snprintf(prefix, size, "%s", data);
 }
 
 static int find_one(const char *prefix, const char *name, mode_t kind, char **ret_path, struct cb_err *err)
@@ -57,6 +71,7 @@ int cb_places_find(struct cb_places *ret_places, struct cb_err *err)
 	r = cut_to_prefix(prefix);
 	if (r < 0)
 		return cb_err_set(err, r, "places", NULL, "%s is not in a folder PREFIX/bin", self);
+	look_in_wheel(prefix, sizeof(prefix));
 	places.self = strdup(self);
 	r = places.self == NULL ? -ENOMEM : find_one(prefix, "cellblock-jail", S_IFREG, &places.jail, err);
 	if (r == 0)

@@ -243,12 +243,20 @@ static char *resolve_workspace(struct cb_policy *p)
 	return cb_path_absolute(".", NULL);
 }
 
+char *cb_policy_user_history(void)
+{
+	const char *data = getenv("XDG_DATA_HOME");
+	CB_AUTO_PATH home = cb_path_home();
+
+	if (data != NULL && data[0] == '/')
+		return cb_path_format("%s/cellblock/history.sqlite", data);
+	return home != NULL ? cb_path_format("%s/.local/share/cellblock/history.sqlite", home) : strdup(":memory:");
+}
+
 /* Makes paths absolute and gives the words "project" and "user" their meaning. */
 static int resolve_paths(struct cb_policy *p, struct cb_err *err)
 {
 	char *workspace = resolve_workspace(p), *history = NULL;
-	const char *data = getenv("XDG_DATA_HOME");
-	CB_AUTO_PATH home = cb_path_home();
 
 	if (workspace == NULL)
 		return cb_err_set(err, -errno, "policy", "Name a folder with --workspace.",
@@ -267,11 +275,8 @@ static int resolve_paths(struct cb_policy *p, struct cb_err *err)
 		return 0;
 	if (strcmp(p->history_file, "user") != 0)
 		history = cb_path_absolute(p->history_file, NULL);
-	else if (data != NULL && data[0] == '/')
-		history = cb_path_format("%s/cellblock/history.sqlite", data);
 	else
-		history = home != NULL ? cb_path_format("%s/.local/share/cellblock/history.sqlite", home)
-				       : strdup(":memory:");
+		history = cb_policy_user_history();
 	if (history == NULL)
 		return cb_err_set(err, -ENOMEM, "policy", NULL, "out of memory");
 	free(p->history_file);

@@ -62,6 +62,9 @@ struct cb_policy {
 	struct cb_strv files;	 /* absolute paths of the files read, to be protected */
 };
 
+/* The file that history.file "user" means, ":memory:" where there is no home; malloc'd. */
+char *cb_policy_user_history(void);
+
 /* Loads a policy. `which` is a built-in or looked-up NAME, a path (with a '/'), or NULL for $CELLBLOCK_POLICY or
  * "notebook". `sets` are KEY=VALUE from --set. Errors name file, key and what is allowed; a valid key whose value this
  * version cannot honour is CB_E_NOT_BUILT and says so. */

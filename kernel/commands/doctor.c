@@ -1,9 +1,12 @@
-/* `cellblock doctor`: what this host allows, found by trying. The trying is cellblock-jail's; this only becomes it.
+/* `cellblock doctor`: what this host allows, found by trying. The trying is cellblock-jail's; this looks for a
+ * kernelspec that Jupyter sees, and becomes it.
  *
  * Trust domain: supervisor's program, no secrets.
  */
 #include "capture.h"
 #include "command.h"
+#include "kernelspec.h"
+#include "paths.h"
 
 int cb_command_doctor(const struct cb_options *o)
 {
@@ -12,7 +15,9 @@ int cb_command_doctor(const struct cb_options *o)
 	int r = cb_places_find(&places, &err);
 
 	if (r == 0) {
-		char *argv[] = { places.jail, (char[]){ "doctor" }, o->json ? (char[]){ "--json" } : NULL, NULL };
+		CB_AUTO_PATH seen = cb_kernelspec_visible(&places);
+		char *argv[] = { places.jail, (char[]){ "doctor" }, (char[]){ "--kernelspec" },
+				 seen != NULL ? seen : (char[]){ "" }, o->json ? (char[]){ "--json" } : NULL, NULL };
 
 		r = cb_replace_process(argv, -1);
 		cb_err_set(&err, r, "doctor", NULL, "%s can't be started: %s", places.jail, cb_err_text(r));

@@ -121,7 +121,7 @@ static int write_folder(const struct cb_options *o, const struct cb_places *plac
 		struct cb_err ignored = { 0 };
 
 		if (cache == NULL ||
-		    cb_guest_cache_write(interpreter, places->jail, places->guest, cache, &ignored) < 0)
+		    cb_guest_cache_write(interpreter, places->jail, places->guest, true, cache, &ignored) < 0)
 			fprintf(stderr, "cellblock install: cells will start slower: %s\n", ignored.text);
 		copy_logos(places, folder);
 		r = cb_file_replace(kernel, spec, strlen(spec), 0644);

@@ -19,6 +19,7 @@
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "command.h"
 #include "guest_cache.h"
@@ -166,12 +167,32 @@ static int open_audit(struct cb_kernel *k, const char *path, struct cb_err *err)
 	return cb_audit_open(path, name, &k->audit, err);
 }
 
+/* What `install` compiles for its kernelspecs, a first start does for those that follow where there was no `install`:
+ * beside the first cells, in a process that ends with this one. It holds no socket: none is there yet. */
+static void fill_cache(const struct start *s)
+{
+	struct cb_err err = { 0 };
+	CB_AUTO_PATH folder = s->interpreter.in_cache ? cb_guest_cache_folder(s->interpreter.facts) : NULL;
+
+	CB_AUTO_PATH last = folder != NULL ? cb_path_format("%s/bundle.pyc", folder) : NULL;
+
+	if (last == NULL || (!s->interpreter.asked && cb_path_is_file(last)) || fork() != 0)
+		return;
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || nice(19) < 0)
+		_exit(1);
+	_exit(cb_guest_cache_write(&s->interpreter, s->places.jail, s->places.guest, false, folder, &err) < 0);
+}
+
 static int plan_and_start(struct cb_kernel *k, struct start *s)
 {
+	fill_cache(s);
+
 	const struct cb_options *o = s->options;
 	struct cb_err *err = &k->guest.failure;
-	CB_AUTO_PATH named = o->facts != NULL ? cb_guest_cache_folder(o->facts) : NULL;
-	CB_AUTO_PATH cache = named != NULL ? cb_path_real(named) : NULL; /* binds are opened without following links */
+	CB_AUTO_PATH named = s->interpreter.facts != NULL ? cb_guest_cache_folder(s->interpreter.facts) : NULL;
+	CB_AUTO_PATH target = cb_path_format("%s/cellblock_guest/__pycache__", s->places.guest);
+	/* binds are opened without following links */
+	CB_AUTO_PATH cache = named != NULL && target != NULL && cb_path_is_dir(target) ? cb_path_real(named) : NULL;
 	struct cb_plan_input in = { .policy = &s->policy,
 				    .interpreter = &s->interpreter,
 				    .bash = o->bash,

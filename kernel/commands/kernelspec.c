@@ -5,7 +5,9 @@
  */
 #include "kernelspec.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <unistd.h>
 
 #include "paths.h"
 
@@ -62,4 +64,91 @@ int cb_kernelspec_folder(const struct cb_options *o, const struct cb_interpreter
 	return *ret_folder != NULL ? 0
 				   : cb_err_set(err, -ENOENT, "kernelspec", "Name one with --prefix.",
 						"no folder to install into is known");
+}
+
+static int add_place(struct cb_strv *list, const char *prefix, const char *below)
+{
+	CB_AUTO_PATH path = prefix != NULL && prefix[0] == '/' ? cb_path_format("%s%s", prefix, below) : NULL;
+
+	for (size_t i = 0; path != NULL && i < list->count; i++)
+		if (strcmp(list->items[i], path) == 0)
+			return 0;
+	return path != NULL ? cb_strv_add(list, path) : 0;
+}
+
+/* The prefix that the `jupyter` on PATH is installed in, also where that is a link that pipx or uv made. */
+static char *jupyters_prefix(void)
+{
+	static const char *const names[] = { "jupyter", "jupyter-lab", "jupyter-notebook" };
+	const char *path = getenv("PATH");
+
+	for (; path != NULL && *path != '\0'; path += strcspn(path, ":"), path += *path == ':') {
+		for (size_t i = 0; i < 3 && path[0] == '/'; i++) {
+			CB_AUTO_PATH program = cb_path_format("%.*s/%s", (int)strcspn(path, ":"), path, names[i]);
+			bool there = program != NULL && access(program, X_OK) == 0;
+			CB_AUTO_PATH real = there ? cb_path_real(program) : NULL;
+			CB_AUTO_PATH bin = real != NULL ? cb_path_parent(real) : NULL;
+
+			if (bin != NULL)
+				return cb_path_parent(bin);
+		}
+	}
+	return NULL;
+}
+
+int cb_kernelspec_places(bool more, struct cb_strv *ret_folders)
+{
+	static const char below[] = "/share/jupyter/kernels";
+	CB_AUTO_PATH user = user_data();
+	CB_AUTO_PATH jupyter = jupyters_prefix();
+	CB_AUTO_PATH self = more ? cb_path_real("/proc/self/exe") : NULL;
+	CB_AUTO_PATH bin = self != NULL ? cb_path_parent(self) : NULL;
+	CB_AUTO_PATH own = bin != NULL ? cb_path_parent(bin) : NULL;
+	const char *const prefixes[] = { jupyter,
+					 "/usr/local",
+					 "/usr",
+					 own,
+					 more ? getenv("VIRTUAL_ENV") : NULL,
+					 more ? getenv("CONDA_PREFIX") : NULL };
+	const char *paths = getenv("JUPYTER_PATH");
+	int r = add_place(ret_folders, user, "");
+
+	for (; r == 0 && paths != NULL && *paths != '\0'; paths += strcspn(paths, ":"), paths += *paths == ':') {
+		CB_AUTO_PATH one = strndup(paths, strcspn(paths, ":"));
+
+		r = one != NULL ? add_place(ret_folders, one, "/kernels") : -ENOMEM;
+	}
+	for (size_t i = 0; r == 0 && i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
+		r = add_place(ret_folders, prefixes[i], below);
+	return r;
+}
+
+char *cb_kernelspec_visible(const struct cb_places *places)
+{
+	struct cb_strv folders = { 0 };
+	char *found = NULL;
+
+	(void)cb_kernelspec_places(false, &folders);
+	for (size_t i = 0; found == NULL && i < folders.count; i++) {
+		DIR *dir = opendir(folders.items[i]);
+		const struct dirent *entry;
+
+		while (dir != NULL && found == NULL && (entry = readdir(dir)) != NULL) {
+			bool wheel = false;
+			CB_AUTO_PATH folder = cb_path_format("%s/%s", folders.items[i], entry->d_name);
+			CB_AUTO_PATH program = folder != NULL && entry->d_name[0] != '.'
+						       ? cb_kernelspec_program(folder, &wheel)
+						       : NULL;
+			CB_AUTO_PATH real = program != NULL ? cb_path_real(program) : NULL;
+
+			if (real != NULL && strcmp(real, places->self) == 0) {
+				found = folder;
+				folder = NULL;
+			}
+		}
+		if (dir != NULL)
+			closedir(dir);
+	}
+	cb_strv_release(&folders);
+	return found;
 }

@@ -1,5 +1,5 @@
-/* Where a kernelspec lies and what `install` puts there: for install.c and uninstall.c. Trust domain: supervisor's
- * program, no secrets. */
+/* Where a kernelspec lies and what `install` puts there: for install.c, uninstall.c, doctor.c and list.c. Trust domain:
+ * supervisor's program, no secrets. */
 #pragma once
 
 #include "command.h"
@@ -10,3 +10,19 @@ extern const char *const cb_kernelspec_logos[CB_KERNELSPEC_LOGOS];
 /* The folder that --name, --user, --sys-prefix and --prefix mean, malloc'd. CB_E_USAGE for a name that is none. */
 int cb_kernelspec_folder(const struct cb_options *o, const struct cb_interpreter *interpreter, char **ret_folder,
 			 struct cb_err *err);
+
+/* Folders of kernelspecs: where Jupyter looks (the one on PATH), or, with `more`, wherever `install` may have written
+ * without being told a prefix. -ENOMEM. */
+int cb_kernelspec_places(bool more, struct cb_strv *ret_folders);
+/* What the kernel.json in this folder starts, malloc'd; NULL if that is no `cellblock kernel`. A kernelspec of a wheel
+ * names its program by {resource_dir}, which is filled in; *ret_wheel says that. */
+char *cb_kernelspec_program(const char *folder, bool *ret_wheel);
+/* A kernelspec that starts this program and that Jupyter sees; malloc'd, NULL = none. */
+char *cb_kernelspec_visible(const struct cb_places *places);
+/* Removes what `install` wrote there, and says so. */
+int cb_kernelspec_remove(const char *folder, struct cb_err *err);
+/* Removes compiled modules and the like in the folder "pycache" of this one. */
+int cb_kernelspec_remove_cache(int folder);
+
+/* uninstall_all.c */
+int cb_uninstall_all(const struct cb_options *o, struct cb_err *err);

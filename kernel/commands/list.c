@@ -7,6 +7,7 @@
 
 #include "ask_kernel.h"
 #include "command.h"
+#include "kernelspec.h"
 #include "message.h"
 #include "paths.h"
 
@@ -98,6 +99,22 @@ static void print_kernel(const struct cb_running *k, int width)
 	       cb_shown(text(k, "workspace")));
 }
 
+/* As in an environment of pipx or uv tool, whose kernelspecs no Jupyter but its own would see. */
+static void tell_if_invisible(void)
+{
+	struct cb_places places = { 0 };
+	struct cb_err ignored = { 0 };
+
+	if (cb_places_find(&places, &ignored) < 0)
+		return;
+	CB_AUTO_PATH seen = cb_kernelspec_visible(&places);
+
+	if (seen == NULL)
+		fprintf(stderr, "%s", "no kernelspec of this Cellblock lies where Jupyter looks: `cellblock install "
+				      "--user` writes one\n");
+	cb_places_release(&places);
+}
+
 int cb_command_list(const struct cb_options *o)
 {
 	struct cb_running_list list = { .count = 0 };
@@ -108,6 +125,7 @@ int cb_command_list(const struct cb_options *o)
 		r = print_json(&list);
 	} else if (r == 0 && list.count == 0) {
 		fprintf(stderr, "no kernel runs\n");
+		tell_if_invisible();
 	} else if (r == 0) {
 		int width = id_width(&list);
 

@@ -8,9 +8,14 @@
 #include <unistd.h>
 
 #include "command.h"
+#include "interpreter_script.h"
+#include "paths.h"
 
 static const char program[] =
-	"import sys\n"
+	"import os, site, sys\n"
+	"user = os.path.join(site.getuserbase(), 'bin', 'cellblock')\n"
+	"if sys.argv.pop(1) == os.path.realpath(user):\n" /* pip install --user: -I leaves such packages out */
+	"    site.addsitedir(site.getusersitepackages())\n"
 	"try:\n"
 	"    from cellblock.mcp.__main__ import main\n"
 	"except ImportError as e:\n"
@@ -28,9 +33,9 @@ static int add(struct cb_strv *argv, const char *name, const char *value)
 	return r == 0 ? cb_strv_add(argv, value) : r;
 }
 
-static int arguments(const struct cb_options *o, const char *python, struct cb_strv *argv)
+static int arguments(const struct cb_options *o, const char *python, const char *self, struct cb_strv *argv)
 {
-	const char *head[] = { python, "-I", "-c", program };
+	const char *head[] = { python, "-I", "-c", program, self };
 	int r = 0;
 
 	for (size_t i = 0; i < sizeof(head) / sizeof(head[0]) && r == 0; i++)
@@ -51,6 +56,18 @@ static int arguments(const struct cb_options *o, const char *python, struct cb_s
 	return r;
 }
 
+/* That which a wheel was installed for, else the one beside this program. */
+static int find_python(const struct cb_places *places, char **ret_python, struct cb_err *err)
+{
+	CB_AUTO_PATH script = cb_interpreter_script_of_ours();
+	CB_AUTO_PATH bin = cb_path_parent(places->self);
+
+	if (script != NULL)
+		return cb_interpreter_script(script, ret_python, err);
+	*ret_python = bin != NULL ? cb_path_format("%s/python3", bin) : NULL;
+	return *ret_python != NULL ? 0 : cb_err_set(err, -ENOMEM, "mcp", NULL, "out of memory");
+}
+
 int cb_command_mcp(const struct cb_options *o)
 {
 	struct cb_strv argv = { 0 };
@@ -59,15 +76,14 @@ int cb_command_mcp(const struct cb_options *o)
 	char *python = NULL;
 	int r = cb_places_find(&places, &err);
 
-	if (r == 0 &&
-	    asprintf(&python, "%.*s/python3", (int)(strrchr(places.self, '/') - places.self), places.self) < 0)
-		r = cb_err_set(&err, -ENOMEM, "mcp", NULL, "out of memory");
+	if (r == 0)
+		r = find_python(&places, &python, &err);
 	if (r == 0 && access(python, X_OK) < 0)
 		r = cb_err_set(&err, -errno, "mcp",
 			       "Install Cellblock into a Python environment, and its package there: "
 			       "pip install 'cellblock[mcp]'. Or start `python -m cellblock.mcp` where the package is.",
 			       "no Python lies beside this program: %s", python);
-	if (r == 0 && arguments(o, python, &argv) < 0)
+	if (r == 0 && arguments(o, python, places.self, &argv) < 0)
 		r = cb_err_set(&err, -ENOMEM, "mcp", NULL, "out of memory");
 	if (r == 0) {
 		execv(python, argv.items);

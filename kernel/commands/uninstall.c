@@ -21,6 +21,7 @@
 
 #define STEP "uninstall"
 #define MAX_SPEC (1u << 20)
+#define CB_RESOURCE_DIR "{resource_dir}"
 
 static int read_spec(const char *folder, json_t **ret_spec, struct cb_err *err)
 {
@@ -50,13 +51,36 @@ static bool is_ours(const json_t *spec)
 	       strcmp(command, "kernel") == 0;
 }
 
+/* What an installer of packages wrote, which has a list of its files. */
+static bool is_wheels(const json_t *spec)
+{
+	const char *program = json_string_value(json_array_get(json_object_get(spec, "argv"), 0));
+
+	return program != NULL && strncmp(program, CB_RESOURCE_DIR, strlen(CB_RESOURCE_DIR)) == 0;
+}
+
+char *cb_kernelspec_program(const char *folder, bool *ret_wheel)
+{
+	json_t *spec = NULL;
+	char *program = NULL;
+
+	if (read_spec(folder, &spec, NULL) == 0 && is_ours(spec)) {
+		const char *named = json_string_value(json_array_get(json_object_get(spec, "argv"), 0));
+
+		*ret_wheel = is_wheels(spec);
+		program = *ret_wheel ? cb_path_format("%s%s", folder, named + strlen(CB_RESOURCE_DIR)) : strdup(named);
+	}
+	json_decref(spec);
+	return program;
+}
+
 static int remove_at(int folder, const char *name, int flags)
 {
 	return unlinkat(folder, name, flags) < 0 && errno != ENOENT ? -errno : 0;
 }
 
 /* Compiled modules of the guest, and the lists beside them. */
-static int remove_cache(int folder)
+int cb_kernelspec_remove_cache(int folder)
 {
 	static const char *const patterns[] = { "*.pyc", "fontlist-*.json", "trees-*.pkl" };
 	int fd = openat(folder, "pycache", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), r = 0;
@@ -84,21 +108,25 @@ static int remove_files(const char *path)
 	if (r == 0)
 		r = remove_at(folder, "interpreter.json", 0);
 	if (r == 0)
-		r = remove_cache(folder);
+		r = cb_kernelspec_remove_cache(folder);
 	if (r == 0 && rmdir(path) < 0)
 		r = -errno;
 	return r;
 }
 
-static int uninstall(const char *folder, struct cb_err *err)
+int cb_kernelspec_remove(const char *folder, struct cb_err *err)
 {
 	json_t *spec = NULL;
 	int r = read_spec(folder, &spec, err);
-	bool ours = r == 0 && is_ours(spec);
+	bool ours = r == 0 && is_ours(spec), wheels = ours && is_wheels(spec);
 
 	json_decref(spec);
 	if (r < 0)
 		return r;
+	if (wheels)
+		return cb_err_set(err, CB_E_DENIED, STEP,
+				  "`pip uninstall cellblock` of that environment removes it, with the program.",
+				  "the kernelspec in %s came with a wheel: left as it is", folder);
 	if (!ours)
 		return cb_err_set(err, CB_E_DENIED, STEP,
 				  "`jupyter kernelspec remove` removes those of other programs.",
@@ -119,12 +147,16 @@ int cb_command_uninstall(const struct cb_options *o)
 	struct cb_interpreter interpreter = { 0 };
 	struct cb_err err = { 0 };
 	CB_AUTO_PATH folder = NULL;
+
+	if (o->all || o->dry_run)
+		return cb_uninstall_all(o, &err) < 0 ? cb_command_fail("uninstall", &err) : 0;
+
 	int r = o->sys_prefix ? cb_interpreter_static(o->python, &interpreter, &err) : 0;
 
 	if (r == 0)
 		r = cb_kernelspec_folder(o, &interpreter, &folder, &err);
 	if (r == 0)
-		r = uninstall(folder, &err);
+		r = cb_kernelspec_remove(folder, &err);
 	cb_interpreter_release(&interpreter);
 	return r < 0 ? cb_command_fail("uninstall", &err) : 0;
 }

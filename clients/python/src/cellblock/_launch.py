@@ -41,9 +41,11 @@ def find_binary(named: Optional[str] = None) -> str:
             if found:
                 return os.path.abspath(found)
             raise SandboxError(f"{what} {path!r} is no program. Name the file `cellblock`, or leave it out.")
-    beside = os.path.join(sys.prefix, "bin", "cellblock")
-    if os.access(beside, os.X_OK):
-        return beside
+    # PREFIX/lib/python3.x/site-packages/cellblock: --user and system-wide packages are not those of sys.prefix
+    prefixes = [sys.prefix, str(Path(__file__).parents[4])]
+    for beside in [os.path.join(prefix, "bin", "cellblock") for prefix in prefixes]:
+        if os.access(beside, os.X_OK):
+            return beside
     found = shutil.which("cellblock")
     if found:
         return os.path.abspath(found)
@@ -59,13 +61,13 @@ def interpreter_arguments(binary: str, python: Optional[str]) -> list[str]:
     spec = Path(binary).parents[1] / "share/jupyter/kernels/cellblock"
     try:
         words = [str(w) for w in json.loads((spec / "kernel.json").read_text(encoding="utf-8"))["argv"]]
-        known = words[words.index("--python") + 1]
-        facts = words[words.index("--facts") + 1].replace("{resource_dir}", str(spec))
+        words = [w.replace("{resource_dir}", str(spec)) for w in words]
+        known, facts = words[words.index("--python") + 1], words[words.index("--facts") + 1]
     except (OSError, ValueError, LookupError, TypeError):
         return ["--python", python or sys.executable]
     if python is None or os.path.abspath(python) == known:
         return ["--python", known, "--facts", facts]
-    return ["--python", python]
+    return ["--python", python, *(["--facts", facts] if facts == "cache" else [])]
 
 
 class _Home:

@@ -1,0 +1,105 @@
+"""`cellblock uninstall --all`: what pip can't know of goes, each with a line, and nothing else; and what `doctor` and
+`list` say where Jupyter sees no kernelspec of ours."""
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import kernels
+import wheels
+
+pytestmark = [pytest.mark.cellblock_only, pytest.mark.once]
+PROGRAM = None if not kernels.is_cellblock(kernels.spec_argv()[0]) else os.path.realpath(kernels.spec_argv()[0][0])
+
+
+@pytest.fixture
+def env(tmp_path):
+    kept = {k: v for k, v in os.environ.items() if not re.match("PYTEST|JUPYTER|VIRTUAL_ENV|CONDA|XDG_", k)}
+    return {**kept, "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+
+
+def run(*words, env, status=0):
+    done = subprocess.run([PROGRAM, *words], env=env, capture_output=True, text=True)
+    assert done.returncode == status, (done.stdout, done.stderr)
+    return done.stdout + done.stderr
+
+
+def put(folder, name, first):
+    (folder / name).mkdir(parents=True)
+    argv = [str(first), "kernel", "-f", "{connection_file}"]
+    (folder / name / "kernel.json").write_text(json.dumps({"argv": argv, "display_name": name, "language": "python"}))
+
+
+def test_all(env, tmp_path):
+    user, path = tmp_path / ".local/share/jupyter/kernels", tmp_path / "path/kernels"
+    other = tmp_path / "other/bin/cellblock"
+    other.parent.mkdir(parents=True)
+    other.write_text("another one")
+    put(user, "ours", PROGRAM)
+    put(user, "gone", "/no/such/bin/cellblock")
+    put(path, "ours-too", PROGRAM)
+    put(user, "others", other)
+    put(user, "wheels", "{resource_dir}/../../../../bin/cellblock")
+    put(user, "ipython", "/usr/bin/python3")
+    data, cache = tmp_path / ".local/share/cellblock", tmp_path / ".cache/cellblock"
+    data.mkdir(parents=True)
+    for name in ("history.sqlite", "history.sqlite-wal", "history.sqlite-shm"):
+        (data / name).write_text("")
+    (cache / "0123456789abcdef/pycache").mkdir(parents=True)
+    (cache / "0123456789abcdef/interpreter.json").write_text("{}")
+    (cache / "0123456789abcdef/pycache/bundle.pyc").write_text("")
+    env["JUPYTER_PATH"] = str(tmp_path / "path")
+    before = wheels.files_below(tmp_path)
+    said = run("uninstall", "--all", "--dry-run", env=env)
+    assert wheels.files_below(tmp_path) == before
+    gone = [user / "ours", user / "gone", path / "ours-too", data / "history.sqlite", cache]
+    for thing in gone:
+        assert re.search(f"^Would remove .*{re.escape(str(thing))}$", said, re.M), said
+    said = run("uninstall", "--all", env=env)
+    for thing in gone:
+        assert re.search(f"^Removed .*{re.escape(str(thing))}$", said, re.M), said
+        assert not thing.exists()
+    left = {"others", "wheels", "ipython"}
+    assert {p.name for p in user.iterdir()} == left and not data.exists()
+    for name, why in (("others", "another Cellblock"), ("wheels", "pip uninstall cellblock")):
+        assert re.search(f"^Left .*{user / name}: .*{why}", said, re.M), said
+    assert "ipython" not in said and "Removed" not in run("uninstall", "--all", env=env)
+
+
+def test_a_wheels_kernelspec_is_pips(env, tmp_path):
+    put(tmp_path / "share/jupyter/kernels", "cellblock", "{resource_dir}/../../../../bin/cellblock")
+    said = run("uninstall", "--prefix", str(tmp_path), env=env, status=1)
+    assert "came with a wheel" in said and "pip uninstall cellblock" in said
+
+
+def test_wrong_words(env):
+    for words in (["--dry-run"], ["--all", "--name", "x"], ["--all", "--user"]):
+        assert "--all" in run("uninstall", *words, env=env, status=2)
+
+
+def test_what_jupyter_does_not_see_is_said(env, tmp_path):
+    """As after `uv tool install`: the kernelspec lies in an environment of the tool's own."""
+    assert "`cellblock install --user` writes one" in run("list", env=env)
+    assert json.loads(run("doctor", "--json", env=env))["kernelspec"] is None
+    assert "Kernelspec that Jupyter sees: none; `cellblock install --user`" in run("doctor", env=env)
+    put(tmp_path / ".local/share/jupyter/kernels", "mine", PROGRAM)
+    assert "install" not in run("list", env=env)
+    seen = Path(json.loads(run("doctor", "--json", env=env))["kernelspec"])
+    assert seen == tmp_path / ".local/share/jupyter/kernels/mine"
+
+
+def test_the_environment_of_the_jupyter_on_path(env, tmp_path):
+    """Also where that is a link, as pipx and uv make it."""
+    tool = tmp_path / "tool"
+    (tool / "bin").mkdir(parents=True)
+    (tool / "bin/jupyter").write_text("#!/bin/sh\n")
+    (tool / "bin/jupyter").chmod(0o755)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/jupyter").symlink_to(tool / "bin/jupyter")
+    put(tool / "share/jupyter/kernels", "mine", PROGRAM)
+    env["PATH"] = f"{tmp_path}/bin:{env['PATH']}"
+    assert json.loads(run("doctor", "--json", env=env))["kernelspec"] == str(tool / "share/jupyter/kernels/mine")
