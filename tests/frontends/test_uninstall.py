@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,7 +14,18 @@ import kernels
 import wheels
 
 pytestmark = [pytest.mark.cellblock_only, pytest.mark.once]
-PROGRAM = None if not kernels.is_cellblock(kernels.spec_argv()[0]) else os.path.realpath(kernels.spec_argv()[0][0])
+PROGRAM = None
+
+
+@pytest.fixture(scope="module", autouse=True)
+def program(tmp_path_factory):
+    """An installation of its own: --all takes the kernelspecs of its prefix, too."""
+    global PROGRAM
+    prefix, installed = tmp_path_factory.mktemp("prefix"), Path(os.path.realpath(kernels.spec_argv()[0][0])).parents[1]
+    (prefix / "bin").mkdir()
+    shutil.copy2(installed / "bin/cellblock", prefix / "bin/cellblock")
+    shutil.copytree(installed / "libexec/cellblock", prefix / "libexec/cellblock")
+    PROGRAM = str(prefix / "bin/cellblock")
 
 
 @pytest.fixture
@@ -42,6 +54,8 @@ def test_all(env, tmp_path):
     put(user, "ours", PROGRAM)
     put(user, "gone", "/no/such/bin/cellblock")
     put(path, "ours-too", PROGRAM)
+    own = Path(PROGRAM).parents[1] / "share/jupyter/kernels"
+    put(own, "own", PROGRAM)
     put(user, "others", other)
     put(user, "wheels", "{resource_dir}/../../../../bin/cellblock")
     put(user, "ipython", "/usr/bin/python3")
@@ -56,7 +70,7 @@ def test_all(env, tmp_path):
     before = wheels.files_below(tmp_path)
     said = run("uninstall", "--all", "--dry-run", env=env)
     assert wheels.files_below(tmp_path) == before
-    gone = [user / "ours", user / "gone", path / "ours-too", data / "history.sqlite", cache]
+    gone = [user / "ours", user / "gone", path / "ours-too", own / "own", data / "history.sqlite", cache]
     for thing in gone:
         assert re.search(f"^Would remove .*{re.escape(str(thing))}$", said, re.M), said
     said = run("uninstall", "--all", env=env)
