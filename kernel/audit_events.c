@@ -118,6 +118,13 @@ static void describe(struct cb_buf *m, const void *what, size_t len, struct cb_s
 	}
 }
 
+/* Whose trace a request belongs to, where its client says so. */
+static void add_trace(struct cb_buf *m, const struct cb_request *r)
+{
+	if (r != NULL && r->traceparent[0] != '\0')
+		cb_audit_cstr(m, "traceparent", r->traceparent);
+}
+
 /* Numbers of cells are only told apart by where they ran. */
 static void add_subshell(struct cb_buf *m, const struct cb_request *r)
 {
@@ -141,6 +148,7 @@ void cb_audit_restored(struct cb_kernel *k, int64_t restored_to, struct cb_span 
 	}
 	if (why != NULL)
 		cb_audit_cstr(&m, "why", why);
+	add_trace(&m, k->execution.current);
 	add(k, why != NULL ? "restored" : "rolled_back", &m);
 }
 
@@ -180,6 +188,7 @@ void cb_audit_cell(struct cb_kernel *k, const struct cb_request *r, int64_t n)
 		(void)cb_buf_append_str(&m, ",\"stored\":false");
 	add_subshell(&m, r);
 	describe(&m, code.data != NULL ? (const void *)code.data : "", code.len, r->session);
+	add_trace(&m, r);
 	add(k, "cell", &m);
 }
 
@@ -191,6 +200,7 @@ void cb_audit_request(struct cb_kernel *k, const struct cb_request *r)
 		return;
 	cb_audit_cstr(&m, "type", r->type);
 	describe(&m, r->content.data, r->content.len, r->session);
+	add_trace(&m, r);
 	add(k, "request", &m);
 }
 
@@ -209,6 +219,7 @@ void cb_audit_cell_end(struct cb_kernel *k, const struct cb_request *r, int64_t 
 	cb_audit_cstr(&m, "state", state);
 	cb_audit_number(&m, "wall_s", wall_s);
 	cb_audit_number(&m, "cpu_s", cpu_s);
+	add_trace(&m, r);
 	add(k, "cell_end", &m);
 }
 
@@ -239,10 +250,12 @@ void cb_audit_job(struct cb_kernel *k, const struct cb_job *job)
 		if (cb_audit_hash(job->input.data, job->asked.a, hash) == 0)
 			cb_audit_cstr(&m, "sha256", hash);
 		cb_audit_number(&m, "bytes", (double)job->asked.a);
+		add_trace(&m, job->request);
 		add(k, "command", &m);
 	} else if (kind < sizeof(ops) / sizeof(ops[0]) && ops[kind] != NULL) {
 		cb_audit_cstr(&m, "op", ops[kind]);
 		cb_audit_cstr(&m, "path", job->path);
+		add_trace(&m, job->request);
 		add(k, "file", &m);
 	}
 }
@@ -304,6 +317,7 @@ void cb_audit_layer(struct cb_kernel *k, const char *op, struct cb_span reply)
 	for (size_t i = 0; i < n; i++)
 		if (cb_json_int(f[i].ret, &value) == 0)
 			cb_audit_number(&m, counts[i], (double)value);
+	add_trace(&m, k->layer.request);
 	add(k, "layer", &m);
 	add_changes(k, op, reply);
 }

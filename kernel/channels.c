@@ -390,13 +390,21 @@ void cb_channels_send(struct cb_kernel *k, enum cb_channel channel, const struct
 {
 	void *s = k->channels.socket[channel];
 	zmq_msg_t frame[CB_MAX_IDENTITIES + 8]; /* replies have one buffer at most */
+	char traced[CB_TRACEPARENT_SIZE + 64];
+	struct cb_outgoing said = *out;
 	size_t n = 0, body = 0;
+
+	/* a reply without metadata of its own repeats the mark; failure.c puts it into those of cells */
+	if (channel == to->channel && to->traceparent[0] != '\0' && cb_span_is(out->metadata, "{}")) {
+		snprintf(traced, sizeof(traced), "{\"cellblock\":{\"traceparent\":\"%s\"}}", to->traceparent);
+		said.metadata = (struct cb_span){ traced, strlen(traced) };
+	}
 
 	for (; n < to->nident; n++) {
 		zmq_msg_init(&frame[n]);
 		zmq_msg_copy(&frame[n], &to->frame[n]);
 	}
-	int r = cb_outgoing_frames(&k->session, k->auth, out, &frame[n], &body);
+	int r = cb_outgoing_frames(&k->session, k->auth, &said, &frame[n], &body);
 
 	n += r < 0 ? 0 : body;
 	for (size_t i = 0; i < n; i++) {

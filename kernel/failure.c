@@ -103,7 +103,14 @@ void cb_failure_metadata(struct cb_kernel *k, const char *status, const char *st
 	if (k->memory.given_up > 0)
 		(void)cb_buf_printf(out, ",\"given_up\":%u", k->memory.given_up);
 	cb_calls_write(x->current->calls, out);
+	cb_failure_trace(x->current, out);
 	(void)cb_buf_append_str(out, "}}");
+}
+
+void cb_failure_trace(const struct cb_request *r, struct cb_buf *out)
+{
+	if (r->traceparent[0] != '\0')
+		(void)cb_buf_printf(out, ",\"traceparent\":\"%s\"", r->traceparent);
 }
 
 void cb_failure_undone(const struct cb_kernel *k, struct cb_buf *out)

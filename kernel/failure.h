@@ -43,6 +43,8 @@ void cb_failure_reply_timeout(struct cb_kernel *k);
 #define CB_METADATA_MAX (1u << 20)
 void cb_failure_metadata(struct cb_kernel *k, const char *status, const char *state, const char *limit,
 			 struct cb_buf *out);
+/* Of metadata.cellblock: the request's traceparent, as one more member, if it has one. */
+void cb_failure_trace(const struct cb_request *r, struct cb_buf *out);
 /* What the last take-over undid, as members of an object. */
 void cb_failure_undone(const struct cb_kernel *k, struct cb_buf *out);
 /* Of metadata: "state", and if it is "restored", to where and what that undid. */

@@ -43,6 +43,7 @@ void cb_lanes_metadata(struct cb_kernel *k, struct cb_lane *l, const char *statu
 			    limit != NULL ? "\"" : "", limit != NULL ? limit : "null", limit != NULL ? "\"" : "");
 	cb_failure_state(k, state, out);
 	cb_calls_write(l->current->calls, out);
+	cb_failure_trace(l->current, out);
 	(void)cb_buf_append_str(out, "}}");
 	cb_audit_cell_end(k, l->current, l->cell_number, status, limit, state, wall, user + sys);
 }

@@ -13,6 +13,7 @@
 
 #include "auth.h"
 #include "connection_file.h"
+#include "traceparent.h"
 
 #define CB_MAX_IDENTITIES 4
 #define CB_MAX_BUFFERS 1024
@@ -60,6 +61,7 @@ struct cb_request {
 	struct cb_span subshell_id;
 	double date; /* header.date as seconds since the epoch; NAN if absent or unreadable */
 	struct cb_span metadata, content;
+	char traceparent[CB_TRACEPARENT_SIZE]; /* of metadata.cellblock; "" = none */
 	struct cb_execute_fields execute; /* of an execute_request that was found good */
 	struct cb_calls *calls;		  /* owned; of a cell that may call host tools */
 

@@ -124,6 +124,7 @@ static bool refused_without_log(struct cb_kernel *k, struct cb_request *r)
 void cb_route(struct cb_kernel *k, struct cb_request *r)
 {
 	cb_idle_touch(k);
+	cb_traceparent_of(r->metadata, r->traceparent);
 	if (r->subshell_id.data != NULL && r->channel == CB_SHELL && !cb_lanes_known(k, r->subshell_id) &&
 	    cb_branches_find(k, r->subshell_id) == NULL) {
 		cb_bracket_begin(k, r);
