@@ -17,6 +17,7 @@ from ._policy import Policy, Size
 from ._result import CommandResult, Event, Result, Usage
 from ._session import Connected, Input, Reply, Session
 from ._tools import Dispatcher
+from ._trace import span, tell_restored, tell_usage
 from ._values import check_name, code_to_set
 from ._wire import ZmqTransport
 
@@ -326,11 +327,15 @@ class AsyncSandbox(AsyncRunner):
         """Goes back to a named state, or to before the last cell. Gives the numbers of the cells that are undone."""
         if name is None:
             self._main_line("rollback to before the last cell")
-        reply = await self._ask("cellblock_rollback_request", {} if name is None else {"name": name})
+        session = await self._ready()
+        with span("cellblock.rollback", {"cellblock.session": session.id, "cellblock.checkpoint": name}) as held:
+            reply = await self._ask("cellblock_rollback_request", {} if name is None else {"name": name})
+            undone = [n for n in reply.content.get("undone") or [] if type(n) is int]
+            tell_restored(held, reply.content.get("restored_to"), undone)
         adopted, self._subshell = self._subshell, None
         if adopted is not None:
             await self._ask("delete_subshell_request", {"subshell_id": adopted}, "control")
-        return list(reply.content.get("undone") or [])
+        return undone
 
     def branch(self, name: Optional[str] = None) -> AsyncBranch:
         """A copy of the named state, or of the present one, that runs beside this one. Use it by `async with`."""
@@ -426,9 +431,12 @@ class AsyncSandbox(AsyncRunner):
         if isinstance(stdin, str):
             content["stdin"] = stdin
         buffers = [stdin] if isinstance(stdin, bytes) else []
-        reply = await (await self._ready()).request("cellblock_run_request", content, buffers=buffers)
-        c = reply.content
-        done = CommandResult(c["returncode"], c["stdout"], c["stderr"], c.get("limit"), Usage.of(c.get("usage")))
+        session = await self._ready()
+        with span("cellblock.run_command", {"cellblock.session": session.id}) as held:
+            c = (await session.request("cellblock_run_request", content, buffers=buffers)).content
+            done = CommandResult(c["returncode"], c["stdout"], c["stderr"], c.get("limit"), Usage.of(c.get("usage")))
+            held.set({"process.exit.code": done.returncode, "cellblock.limit": done.limit})
+            tell_usage(held, done.usage)
         if check and done.returncode != 0:
             import subprocess
 

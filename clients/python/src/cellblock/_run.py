@@ -38,6 +38,7 @@ class Run:
         self.interrupted = False
         self.context = contextvars.copy_context()  # of the caller: host tools run in copies of it
         self.asked: set[asyncio.Task[None]] = set()
+        self.restored_to: Optional[int] = None
         self._result = Result()
         self._out: dict[str, list[str]] = {"stdout": [], "stderr": []}
         self._display_ids: dict[str, int] = {}
@@ -137,6 +138,7 @@ class Run:
         r.limit = said["limit"] if isinstance(said.get("limit"), str) else None
         r.state = str(said.get("state") or "kept")
         r.undone = [n for n in said.get("undone") or [] if type(n) is int]
+        self.restored_to = said["restored_to"] if type(said.get("restored_to")) is int else None
         r.calls = [c for c in said.get("calls") or [] if isinstance(c, dict)]
         status = content.get("status")
         r.ok = status == "ok" and r.error is None

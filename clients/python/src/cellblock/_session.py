@@ -18,6 +18,7 @@ from typing import Any, Awaitable, Callable, Mapping, NamedTuple, Optional, Sequ
 from ._errors import ForkError, SandboxClosedError, SandboxError, ToolError, from_reply
 from ._result import Event, Result
 from ._run import Run
+from ._trace import mark, span, tell_result, traceparent
 from ._wire import Message, Transport, new_message
 
 Calls = Callable[[list[dict[str, Any]]], Awaitable[list[dict[str, Any]]]]
@@ -230,6 +231,8 @@ class Session:
     ) -> Reply:
         """Sends a request and waits for its reply. Raises what the reply says where its status is not ok."""
         transport = self.check()
+        if msg_type.startswith("cellblock_") and traceparent() is not None:
+            metadata = {**(metadata or {}), "cellblock": mark((metadata or {}).get("cellblock"))}
         message = self._message(msg_type, content, metadata, buffers, subshell)
         msg_id = str(message.header["msg_id"])
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
@@ -313,7 +316,10 @@ class Session:
         if now is not None and now.session is self:
             raise ToolError("a host tool can't run code in the sandbox that calls it: that cell waits for the tool")
         self.check()
-        async with self._lines.setdefault(subshell, asyncio.Lock()):
+        about = {"cellblock.session": self.id, "cellblock.branch": subshell}
+        async with contextlib.AsyncExitStack() as stack:
+            held = stack.enter_context(span("cellblock.run" if store_history else "cellblock.variable", about))
+            await stack.enter_async_context(self._lines.setdefault(subshell, asyncio.Lock()))
             transport = self.check()  # it may have ended while others ran
             message = self._message(
                 "execute_request",
@@ -325,7 +331,7 @@ class Session:
                     "allow_stdin": self.on_calls is not None or self.on_input is not None,
                     "stop_on_error": False,
                 },
-                {"cellblock": dict(metadata or {})},
+                {"cellblock": mark(metadata)},
                 subshell=subshell,
             )
             run = Run(str(message.header["msg_id"]), subshell, on_event)
@@ -346,6 +352,8 @@ class Session:
                 self._runs.pop(run.id, None)
                 for asked in run.asked:
                     asked.cancel()  # nobody waits for the answer
+                if result is not None:
+                    tell_result(held, result, run.restored_to)
                 if keep is not None and result is not None:
                     keep(result)
             return result

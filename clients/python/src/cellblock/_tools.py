@@ -28,6 +28,7 @@ from ._errors import ToolError
 from ._schema import Parameters, described, is_model
 from ._session import serving
 from ._threads import Outcome, Threads
+from ._trace import tool_span
 
 if sys.version_info >= (3, 10):
     from typing import ParamSpec
@@ -395,6 +396,15 @@ class Dispatcher:
         return run
 
     async def _answer(self, said: object, run: _Run) -> Answer:
+        call = said if isinstance(said, dict) else {}
+        name = call.get("tool")
+        with tool_span(name if isinstance(name, str) and name in self.tools else None, call.get("id")) as held:
+            answer = await self._served(said, run)
+            if "error" in answer:
+                held.fail(answer["error"]["type"])
+        return answer
+
+    async def _served(self, said: object, run: _Run) -> Answer:
         try:
             checked = self._check(said, run)
             await self._approved(checked)
