@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import shutil
+import subprocess
 import sys
 
 import pytest
@@ -127,3 +129,16 @@ def test_one_trace_through_three_processes(nothing_left):
     assert [k for _, k in found] == ["SERVER", "INTERNAL", "INTERNAL", "CLIENT", "SERVER"], found
     assert [n for n, k in found if k == "INTERNAL"] == ["cellblock.run", "execute_tool look_up"]
     assert found[0][0] == "tools/call run_python" and found[-1][0] == "tools/call look_up"
+
+
+@pytest.mark.once
+def test_which_program_takes_a_provider_from_the_environment(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(f"open({str(tmp_path / 'taken')!r}, 'w')")
+    taken = []
+    for program in ([sys.executable, "-m", "cellblock.mcp"], [shutil.which("cellblock"), "mcp"]):
+        done = subprocess.run([*program, "--sessions", "0"], capture_output=True, text=True, timeout=120, cwd="/",
+                              env={**os.environ, "PYTHONPATH": str(tmp_path)})
+        assert done.returncode == 2 and "less than 1" in done.stderr
+        taken.append((tmp_path / "taken").exists())
+        (tmp_path / "taken").unlink(missing_ok=True)
+    assert taken == [True, False]

@@ -87,6 +87,17 @@ def test_commands_and_files(start, log):
     assert traced(log) == ["request", "command", "request", "command", "request", "file"]
 
 
+def test_an_overlays_changes(start, log):
+    k = start(args=["--set", f"audit.file={log}", "--set", "workspace.mode=overlay"])
+    cell = k.client.run("open('a', 'w').write('b')")
+    if cell.content.get("ename") == "IsolationError":
+        pytest.skip(f"no overlay on this host: {cell.content['evalue']}")
+    done = k.client.request("cellblock_file_request", {"op": "commit"}, metadata=marked(MINE))
+    assert done.content["status"] == "ok" and told(done) == MINE
+    k.stop()
+    assert traced(log) == ["request", "layer"]
+
+
 def test_in_a_subshell_and_a_branch(start, log):
     k = start(args=["--set", f"audit.file={log}", "--set", "transactions.mode=always"])
     for made in ("create_subshell_request", "cellblock_branch_request"):
