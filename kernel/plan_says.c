@@ -37,6 +37,8 @@ static json_t *collect(const struct cb_policy *policy, const struct cb_jail_spec
 	}
 	(void)json_object_set_new(says, "workspace.mode", json_string(modes[spec->workspace_mode]));
 	(void)json_object_set_new(says, "workspace", json_string(spec->workspace_target));
+	if (policy->workspace_project)
+		(void)json_object_set_new(says, "workspace.project", json_true());
 	if (spec->workspace_note != NULL && spec->workspace_mode == CB_WORKSPACE_TMPFS)
 		(void)json_object_set_new(says, "workspace.note", json_string(spec->workspace_note));
 	for (size_t i = 0; i < policy->nmounts; i++)

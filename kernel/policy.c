@@ -233,7 +233,8 @@ static char *resolve_workspace(struct cb_policy *p)
 	CB_AUTO_PATH here = NULL;
 	char *project;
 
-	if (strcmp(p->workspace_path, CB_WORKSPACE_PROJECT) != 0)
+	p->workspace_project = strcmp(p->workspace_path, CB_WORKSPACE_PROJECT) == 0;
+	if (!p->workspace_project)
 		return cb_path_absolute(p->workspace_path, NULL);
 	here = cb_path_absolute(".", NULL);
 	project = here != NULL ? cb_workspace_project(here) : NULL;

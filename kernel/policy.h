@@ -31,6 +31,7 @@ struct cb_policy {
 	uint64_t limit_message; /* bytes of one message */
 
 	char *workspace_path;
+	bool workspace_project; /* it says "project", whether the notebook lies in one or not */
 	bool workspace_path_explicit; /* named by file or flag: a bad one is refused; as the default it becomes a tmpfs
 				       */
 	enum cb_workspace_policy workspace_mode;

@@ -319,6 +319,7 @@ sorted(k.get_parent()), k.language_info['name']"""
     result = guest.run(code)
     assert result.of("DISPLAY_DATA")[0].content["data"]["text/plain"] == "sent" and result.stdout == "said"
     assert result.result == "(['header'], 'python')"
+    assert "the frontend can" in guest.run("get_ipython().kernel.do_shutdown(True)").error["evalue"]
 
 
 def test_debugger_frames_start_in_user_code(guest):

@@ -22,6 +22,11 @@ SAYS = {
 RAISED = {
     "dns": ("import socket; raise socket.gaierror(-3, 'no')", "gaierror", 'network.mode is "none"'),
     "unreachable": ("raise OSError(101, 'no')", "OSError", 'network.mode is "none"'),
+    "no server": (
+        "raise ConnectionRefusedError(111, 'no')",
+        "ConnectionRefusedError",
+        "that they have started themselves",
+    ),
     "refused socket": (
         "exec(compile('raise PermissionError(1, \"no\")', '/x/socket.py', 'exec'))",
         "PermissionError",
@@ -100,7 +105,42 @@ def test_what_lies_outside_of_the_workspace(new_guest):
         if says is None:
             assert "[cellblock]" not in said, (name, said)
         else:
-            assert "[cellblock] workspace.path: " + says in said and "cellblock install --project" in said, (name, said)
+            assert "[cellblock] workspace.path: " + says in said and "mounts adds other folders" in said, (name, said)
+            assert ("cellblock install --project" in said) == (says.startswith("/srv/group")), (name, said)
+
+
+def test_a_cure_that_was_taken_is_not_named(new_guest):
+    """The workspace is a project's, or was to be one's."""
+    says = {**SAYS, "workspace.mode": "rw", "workspace": "/srv/group/proj", "workspace.project": True}
+    said = text_of(new_guest(env={"CELLBLOCK_POLICY_SAYS": json.dumps(says)}).run("open('/srv/group/x')"))
+    assert "/srv/group/x lies outside" in said and "mounts adds" in said and "--project" not in said
+
+
+COMMANDS = {
+    "no name": ("echo 'curl: (6) Could not resolve host: x'; exit 6", 'network.mode is "none": names of other'),
+    "no network": ("echo 'ssh: connect: Network is unreachable'; exit 1", 'network.mode is "none": other machines'),
+    "a missing file": ("cat ../../srv/group/proj/data/x.csv", "/srv/group/proj/data/x.csv lies outside"),
+    "one among others": ("cat /srv/group/proj/x; false", "/srv/group/proj/x lies outside"),
+    "a folder, in quotes": ("mkdir /srv/group/no/x", "workspace.path: /srv/group/no/x lies outside"),
+    "of the system": ("cat /etc/no-such-file", None),
+    "in the workspace": ("cat /srv/group/proj/nb/x", None),
+    "no path": ("cat no-such-file", None),
+    "one that went well": ("echo /srv/group/proj/x: No such file or directory", None),
+}
+
+
+@pytest.mark.usefixtures("ipython")
+def test_commands(new_guest, tmp_path):
+    """What a command that failed has said gets the words that an exception would have got."""
+    says = {**SAYS, "workspace.mode": "rw", "workspace": "/srv/group/proj/nb"}
+    guest = new_guest(env={"CELLBLOCK_POLICY_SAYS": json.dumps(says)}, cwd="/usr/bin")
+    for name, (command, says) in COMMANDS.items():
+        said = guest.run("!" + command).stderr
+        assert said.count("[cellblock]") == bool(says) and (says or "") in said, (name, said)
+    says = {**SAYS, "workspace.mode": "rw", "workspace": str(tmp_path)}
+    guest = new_guest(env={"CELLBLOCK_POLICY_SAYS": json.dumps(says)}, cwd=str(tmp_path))
+    said = "fatal: cannot copy '/usr/x/y' to '%s/.git/y': Read-only file system" % tmp_path
+    assert 'workspace.protect has ".git"' in guest.run('!echo "%s"; exit 128' % said).stderr
 
 
 def test_what_lies_outside_below_tmp(new_guest):
@@ -172,6 +212,7 @@ def test_pip(told):
     assert "network.mode" not in told.run("!exit 1 # pip install --no-index x.whl").stderr
     assert "[cellblock]" not in told.run("!exit 0 # pip install nothing").stderr
     assert "[cellblock]" not in told.run("!exit 1 # pip list").stderr
+    assert "[cellblock]" not in told.run("!no-such-program pip install x").stderr
     result = told.run("!(echo 'ERROR: No matching distribution found for x'; exit 1) | tail -1 # pip install x")
     assert 'network.mode is "none"' in result.stderr
     assert "[cellblock]" not in told.run("!echo fine | tail -1 # pip install x").stderr

@@ -153,5 +153,8 @@ class Kernel:
     def getpass(self, prompt="", stream=None):
         return self._guest.prompt.getpass(prompt)
 
+    def do_shutdown(self, restart):
+        raise RuntimeError("a cell can't end or restart its kernel, which runs outside of the jail: the frontend can")
+
     def do_one_iteration(self):
         """Requests wait until the cell ends; only the loop's own callbacks could run, and they do at the next await."""

@@ -129,12 +129,14 @@ class Refusals:
         if not isinstance(e, OSError):
             return None
         if type(e).__name__ in ("gaierror", "herror"):
-            return self._network("names of other machines can't be looked up") if self.offline else None
+            return self._network(_NO_NAMES) if self.offline else None
         number = e.errno
         if number == errno.ENOENT or isinstance(e, FileNotFoundError):
             return self._unseen(_path_of(e) or _path_in(str(e)))
         if number in _NETWORK:
-            return self._network("other machines, and servers on this one, can't be reached") if self.offline else None
+            return self._network(_NO_MACHINES) if self.offline else None
+        if number == errno.ECONNREFUSED and self.offline:
+            return self._network("cells reach no server but those that they have started themselves")
         if number in _SOCKETS and self.offline and _file_of(e.__traceback__).endswith("/socket.py"):
             return self._network("sockets of this kind can't be had")
         if number == errno.EMFILE:
@@ -163,8 +165,8 @@ class Refusals:
     def _network(self, what):
         text = "%s: %s" % (self.said("network.mode"), what)
         if self.says["network.mode"] == "allow":
-            text += "; network.allow lists those that can"
-        return text
+            return text + "; network.allow lists those that can"
+        return text + '. "full" would give cells all of this machine\'s network'
 
     def _full(self, path):
         """Which of the jail's own file systems is full: writing to an open file names none."""
@@ -259,12 +261,29 @@ class Refusals:
         shown = [workspace, self.home, sys.prefix, sys.base_prefix, *self.says.get("mounts", ())]
         if not workspace or any(_below(path, folder) for folder in shown if folder):
             return False
-        above = os.path.dirname(workspace)
+        return self._beside(path) or not any(_below(path, folder) for folder in _SYSTEM)
+
+    def _beside(self, path):
+        """In a folder that may be that of the project, or in one above it."""
+        above = os.path.dirname(self.says.get("workspace", ""))
         while above not in _SHARED:
             if _below(path, above):
                 return True
             above = os.path.dirname(above)
-        return not any(_below(path, folder) for folder in _SYSTEM)
+        return False
+
+    def _lies_outside(self, path, what=""):
+        """With the cure: a wider workspace, where that may have the path. One at the root has another name outside."""
+        workspace, cure = self.says.get("workspace", ""), "mounts adds other folders"
+        beside = self._beside(path) or os.path.dirname(workspace) == "/"
+        if beside and not self.says.get("workspace.project"):
+            cure = 'workspace.path "project" (cellblock install --project) shows the whole project; ' + cure
+        return "workspace.path: %s%s lies outside of the workspace %s, and cells see nothing there; %s" % (
+            path,
+            what,
+            workspace,
+            cure,
+        )
 
     def _unseen(self, path):
         workspace = self.says.get("workspace", "")
@@ -274,12 +293,11 @@ class Refusals:
             note = self.says.get("workspace.note")
             return note and "workspace.path: " + note
         if self._outside(path):
-            return "workspace.path: %s lies outside of the workspace %s, %s" % (path, workspace, _WIDER)
+            return self._lies_outside(path)
         if self.home and _below(path, self.home):
-            return "home.expose: %s is a home of the jail's own; of yours cells see the workspace %s, %s" % (
-                self.home,
-                workspace,
-                _WIDER,
+            return (
+                "home.expose: %s is a home of the jail's own. Of your files cells see those in the workspace %s; "
+                "mounts adds other folders" % (self.home, workspace)
             )
         return None
 
@@ -287,11 +305,7 @@ class Refusals:
         """A module that is not found, while the search path has folders that can't be seen."""
         for entry in sys.path:
             if entry and isinstance(entry, str) and self._outside(os.path.abspath(entry)):
-                return "workspace.path: %s of sys.path lies outside of the workspace %s, %s" % (
-                    os.path.abspath(entry),
-                    self.says.get("workspace", ""),
-                    _WIDER,
-                )
+                return self._lies_outside(os.path.abspath(entry), " of sys.path")
         return None
 
     def _in_memory(self):
@@ -342,12 +356,15 @@ class Refusals:
     def after_command(self, command, exit_code, shown=""):
         """pip's own words about a missing network are long and do not name the cause. Behind a pipe its exit status is
         lost: there its words tell that it failed."""
-        if not exit_code and "ERROR: " not in shown:
-            return
-        if not self.says or "pip" not in command:
+        if not self.says or not exit_code and "ERROR: " not in shown:
             return
         words = command.split()
-        if not any(word in words for word in ("install", "download", "wheel", "uninstall")):
+        if exit_code == 127:  # there is no such command
+            return
+        if "pip" not in command or not any(w in words for w in ("install", "download", "wheel", "uninstall")):
+            note = self._of_output(shown) if exit_code else None
+            if note:
+                print("[cellblock] " + note, file=sys.stderr)
             return
         if self.says.get("packages.mode") == "ro":
             print("[cellblock] %s: packages can't be changed" % self.said("packages.mode"), file=sys.stderr)
@@ -358,11 +375,29 @@ class Refusals:
                 file=sys.stderr,
             )
 
+    def _of_output(self, shown):
+        """What a command that failed has said, line by line: the same words as for an exception."""
+        for line in reversed(shown.splitlines()):
+            if self.offline and _NO_NETWORK.search(line):
+                return self._network(_NO_MACHINES if "unreachable" in line else _NO_NAMES)
+            number = next((n for n in (errno.ENOENT, errno.EROFS, errno.EACCES) if os.strerror(n) in line), None)
+            paths = [word for word in _WORD.findall(line) if "/" in word and not word.startswith("//")]
+            if number is None or not paths:
+                continue
+            path = os.path.abspath(paths[-1])
+            note = self._unseen(path) if number == errno.ENOENT else self._read_only(number, path)
+            if note:
+                return note
+        return None
 
-_WIDER = (
-    'and nothing there is seen. workspace.path "project" (cellblock install --project) shows the whole project; '
-    "mounts adds other folders"
+
+_NO_NAMES = "names of other machines can't be looked up"
+_NO_MACHINES = "other machines, and servers on this one, can't be reached"
+_NO_NETWORK = re.compile(
+    "(?i)(could not|couldn't|unable to|failed to) resolve|name resolution|name or service not known"
+    "|network is unreachable|getaddrinfo"
 )
+_WORD = re.compile("[^\\s'\"`\u2018\u2019:,;()\\[\\]]+")
 _COPY = "it is read-only here. Copy it and rename the copy over it"
 _COUNTS = {"limits.pids", "limits.open_files", "limits.inodes"}
 

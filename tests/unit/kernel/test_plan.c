@@ -56,13 +56,23 @@ static bool holds(const struct cb_strv *list, const char *item)
 	return false;
 }
 
+/* What cells are told of the policy. */
+static const char *says(const struct cb_jail_spec *spec)
+{
+	for (size_t i = 0; i < spec->env.count; i++) {
+		if (strncmp(spec->env.items[i], "CELLBLOCK_POLICY_SAYS=", 22) == 0)
+			return spec->env.items[i];
+	}
+	return "";
+}
+
 static void test_notebook(void **state)
 {
 	CB_AUTO_PATH work = cb_path_format("%s/home/work", folder);
 	CB_AUTO_PATH prefix = cb_path_format("%s/python", folder);
 	struct cb_jail_spec spec;
 	struct cb_err err;
-	char packages[] = "packages.mode=ro";
+	char packages[] = "packages.mode=ro", project[] = "workspace.path=project";
 
 	(void)state;
 	go("home/work");
@@ -88,6 +98,10 @@ static void test_notebook(void **state)
 	assert_int_equal(plan("notebook", &spec, &err, packages), 0);
 	for (size_t i = 0; i < spec.nbinds; i++)
 		assert_int_equal(spec.binds[i].mode, CB_BIND_RO);
+	assert_null(strstr(says(&spec), "workspace.project"));
+	cb_jail_spec_release(&spec);
+	assert_int_equal(plan("notebook", &spec, &err, project), 0);
+	assert_non_null(strstr(says(&spec), "\"workspace.project\":true"));
 	cb_jail_spec_release(&spec);
 }
 
