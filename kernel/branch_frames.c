@@ -57,9 +57,12 @@ static int input_request(struct cb_kernel *k, struct cb_branch *b, struct cb_fra
 {
 	int r = cb_lane_ask(k, &b->lane, f, ret_reason);
 
-	if (r == 0)
-		b->rules.phase = CB_PHASE_INPUT;
-	return r;
+	if (r < 0)
+		return r;
+	b->rules.phase = CB_PHASE_INPUT;
+	if (r == CB_STDIN_NOBODY)
+		cb_stdin_nobody(k, b->lane.current);
+	return 0;
 }
 
 static int answered(struct cb_kernel *k, struct cb_branch *b, struct cb_frame *f)

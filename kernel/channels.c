@@ -175,6 +175,8 @@ static int set_common(struct cb_kernel *k, void *s, enum cb_channel ch)
 	} else if (r == 0) {
 		r = set_int(s, ZMQ_ROUTER_HANDOVER, 1); /* a client that reconnects with its old identity takes over */
 	}
+	if (r == 0 && ch == CB_STDIN)
+		r = set_int(s, ZMQ_ROUTER_MANDATORY, 1); /* who asks a client that is gone is told */
 	if (r == 0 && k->conn.curve_secret[0] != '\0') {
 		r = set_int(s, ZMQ_CURVE_SERVER, 1);
 		if (r == 0 && zmq_setsockopt(s, ZMQ_CURVE_SECRETKEY, k->conn.curve_secret, 41) != 0)
@@ -385,8 +387,8 @@ void cb_channels_close(struct cb_kernel *k)
 		zmq_ctx_term(c->context); /* waits for unsent replies, at most the linger */
 }
 
-void cb_channels_send(struct cb_kernel *k, enum cb_channel channel, const struct cb_request *to,
-		      const struct cb_outgoing *out)
+int cb_channels_send(struct cb_kernel *k, enum cb_channel channel, const struct cb_request *to,
+		     const struct cb_outgoing *out)
 {
 	void *s = k->channels.socket[channel];
 	zmq_msg_t frame[CB_MAX_IDENTITIES + 8]; /* replies have one buffer at most */
@@ -415,6 +417,7 @@ void cb_channels_send(struct cb_kernel *k, enum cb_channel channel, const struct
 	}
 	if (r < 0)
 		cb_log(CB_LOG_WARNING, "%s: %s not sent: %s", cb_channel_name(channel), out->type, cb_err_name(r));
+	return r;
 }
 
 void cb_reply_full(struct cb_kernel *k, const struct cb_request *to, struct cb_span metadata, struct cb_span content,
@@ -432,7 +435,7 @@ void cb_reply_full(struct cb_kernel *k, const struct cb_request *to, struct cb_s
 				   .content = content,
 				   .content_body = body };
 
-	cb_channels_send(k, to->channel, to, &out);
+	(void)cb_channels_send(k, to->channel, to, &out);
 }
 
 void cb_reply(struct cb_kernel *k, const struct cb_request *to, struct cb_span content)

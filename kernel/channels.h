@@ -30,9 +30,9 @@ void cb_channels_drain_shell(struct cb_kernel *k);
 void cb_channels_drain_stdin(struct cb_kernel *k);
 
 /* Sends to the peer that sent `to`, on `channel`, with its header as parent. Never blocks: to a peer whose queue is
- * full or that is gone the message is dropped and logged. */
-void cb_channels_send(struct cb_kernel *k, enum cb_channel channel, const struct cb_request *to,
-		      const struct cb_outgoing *out);
+ * full or that is gone the message is dropped and logged. On stdin -EHOSTUNREACH says that there is no such peer. */
+int cb_channels_send(struct cb_kernel *k, enum cb_channel channel, const struct cb_request *to,
+		     const struct cb_outgoing *out);
 /* Reply on the request's own channel: `type` is the request's with _reply. metadata NULL = {}. */
 void cb_reply(struct cb_kernel *k, const struct cb_request *to, struct cb_span content);
 void cb_reply_full(struct cb_kernel *k, const struct cb_request *to, struct cb_span metadata, struct cb_span content,

@@ -149,6 +149,7 @@ void cb_checkpoint_rolled_back(struct cb_kernel *k)
 		if (c == 0)
 			c = cb_buf_append_str(&b, "{\"status\":\"ok\",");
 		cb_failure_undone(k, &b);
+		cb_failure_undone_calls(k, &b);
 		if (c == 0)
 			c = cb_buf_append_str(&b, "}");
 	}

@@ -189,6 +189,7 @@ static void begin_execute(struct cb_kernel *k, struct cb_request *r)
 	x->taken_over = false;
 	cb_audit_cell(k, r, x->cell_number);
 	cb_twins_touched(k, f->code, x->store ? x->cell_number : 0);
+	cb_calls_begin(r->calls, k->twins.past.last);
 	cb_twins_cell_begins(k);
 	cb_memory_cell_begins(k);
 	int c = k->guest.state == CB_GUEST_UP ? send_execute(k, r) : 0;
@@ -641,7 +642,6 @@ void cb_execution_guest_up(struct cb_kernel *k)
 static void fail_current(struct cb_kernel *k, bool restored)
 {
 	struct cb_execution *x = &k->execution;
-	const char *state = restored ? k->twins.outcome : "all variables are lost";
 	bool execute = cb_request_is_execute(x->current);
 
 	if (execute && x->current->execute.stop_on_error)
@@ -651,7 +651,9 @@ static void fail_current(struct cb_kernel *k, bool restored)
 	else
 		cb_failure_of_asked(k, "KernelDiedError", cb_failure_death_text(k));
 	if (!execute)
-		snprintf(x->lost, sizeof(x->lost), "[cellblock: %s; %s]\n", cb_failure_death_text(k), state);
+		snprintf(x->lost, sizeof(x->lost), "[cellblock: %s; %s%s]\n", cb_failure_death_text(k),
+			 restored ? k->twins.outcome : "all variables are lost",
+			 restored ? "" : k->twins.calls_text);
 	x->lost_restored = restored;
 	x->pumping = true; /* what waits goes to the next guest, after `restarting` */
 	cb_execution_finish(k);
@@ -662,8 +664,8 @@ static void between_cells(struct cb_kernel *k, bool restored)
 {
 	struct cb_execution *x = &k->execution;
 
-	snprintf(x->lost, sizeof(x->lost), "[cellblock: between cells, %s; %s]\n", cb_failure_death_text(k),
-		 restored ? k->twins.outcome : "all variables are lost");
+	snprintf(x->lost, sizeof(x->lost), "[cellblock: between cells, %s; %s%s]\n", cb_failure_death_text(k),
+		 restored ? k->twins.outcome : "all variables are lost", restored ? "" : k->twins.calls_text);
 	x->lost_restored = restored;
 }
 

@@ -71,6 +71,9 @@ void cb_failure_metadata(struct cb_kernel *k, const char *status, const char *st
 	const struct cb_guest_parent *p = cb_guest_parent_of(k, x->current->id);
 	char date[28];
 
+	if (strcmp(state, "kept") == 0)
+		cb_tools_keep(&k->tools, x->current->calls, x->store ? x->cell_number : 0);
+
 	if (x->taken_over)
 		u = x->usage_at_end;
 	else
@@ -100,6 +103,8 @@ void cb_failure_metadata(struct cb_kernel *k, const char *status, const char *st
 	else
 		(void)cb_buf_append_str(out, "\"limit\":null,");
 	cb_failure_state(k, state, out);
+	if (strcmp(state, "kept") != 0)
+		cb_failure_undone_calls(k, out);
 	if (k->memory.given_up > 0)
 		(void)cb_buf_printf(out, ",\"given_up\":%u", k->memory.given_up);
 	cb_calls_write(x->current->calls, out);
@@ -127,6 +132,14 @@ void cb_failure_undone(const struct cb_kernel *k, struct cb_buf *out)
 		(void)cb_buf_printf(out, ",\"undone_unnumbered\":%" PRIu64, u->n.unnumbered);
 	if (u->n.messages > 0)
 		(void)cb_buf_printf(out, ",\"undone_messages\":%" PRIu64, u->n.messages);
+}
+
+void cb_failure_undone_calls(const struct cb_kernel *k, struct cb_buf *out)
+{
+	struct cb_span calls = cb_buf_span(&k->twins.calls);
+
+	if (calls.len > 0)
+		(void)cb_buf_printf(out, ",\"undone_calls\":%.*s", (int)calls.len, calls.data);
 }
 
 void cb_failure_state(const struct cb_kernel *k, const char *state, struct cb_buf *out)
@@ -203,6 +216,11 @@ void cb_failure_reply(struct cb_kernel *k, const char *ename, const char *state,
 	va_start(ap, format);
 	vsnprintf(evalue, sizeof(evalue), format, ap);
 	va_end(ap);
+	if (strcmp(state, "lost") == 0) {
+		size_t len = strlen(evalue);
+
+		snprintf(evalue + len, sizeof(evalue) - len, "%s", k->twins.calls_text);
+	}
 	if (strcmp(state, "kept") != 0)
 		cb_calls_tell(k->execution.current->calls, evalue, sizeof(evalue));
 	cb_failure_publish(k, k->execution.current, ename, evalue, (struct cb_span){ NULL, 0 });

@@ -47,6 +47,8 @@ void cb_failure_metadata(struct cb_kernel *k, const char *status, const char *st
 void cb_failure_trace(const struct cb_request *r, struct cb_buf *out);
 /* What the last take-over undid, as members of an object. */
 void cb_failure_undone(const struct cb_kernel *k, struct cb_buf *out);
+/* `,"undone_calls":[…]`: completed calls of host tools of the cells that the last take-over undid, or that are lost. */
+void cb_failure_undone_calls(const struct cb_kernel *k, struct cb_buf *out);
 /* Of metadata: "state", and if it is "restored", to where and what that undid. */
 void cb_failure_state(const struct cb_kernel *k, const char *state, struct cb_buf *out);
 /* The limit that the current cell hit, or NULL. */

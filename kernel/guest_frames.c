@@ -61,6 +61,8 @@ static int input_request(struct cb_kernel *k, struct cb_frame *f, const char **r
 		return r;
 	k->guest.rules.phase = CB_PHASE_INPUT;
 	cb_execution_input_wait(k, true);
+	if (r == CB_STDIN_NOBODY)
+		cb_stdin_nobody(k, cell);
 	return 0;
 }
 

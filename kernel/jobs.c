@@ -110,7 +110,7 @@ static void answer(struct cb_kernel *k, struct cb_job *job, const struct cb_buf 
 				   .nbuffers = job->has_data };
 
 	if (content->len > 0 && content->data[content->len - 1] == '}')
-		cb_channels_send(k, job->request->channel, job->request, &out);
+		(void)cb_channels_send(k, job->request->channel, job->request, &out);
 	else
 		cb_reply_error(k, job->request, "MemoryError", "no memory for the reply");
 	finish(k, job);

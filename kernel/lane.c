@@ -203,10 +203,10 @@ int cb_lane_ask(struct cb_kernel *k, struct cb_lane *l, struct cb_frame *f, cons
 		return r;
 	l->asked_at = now;
 	if (l->stop != CB_STOP_NONE)
-		return 0; /* the grace runs */
+		return r; /* the grace runs */
 	l->clock_left = l->deadline == 0 ? -1 : l->deadline > now ? l->deadline - now : 1;
 	l->deadline = k->policy->timeout_wait > 0 ? now + (int64_t)(k->policy->timeout_wait * (double)SECOND) : 0;
-	return 0;
+	return r;
 }
 
 bool cb_lane_asks(const struct cb_lane *l, const struct cb_request *reply)

@@ -275,6 +275,7 @@ static bool up(struct cb_kernel *k, struct cb_lane *l)
 static void begun(struct cb_kernel *k, struct cb_lane *l, bool stored)
 {
 	cb_twins_touched(k, l->current->execute.code, stored ? l->cell_number : 0);
+	cb_calls_begin(l->current->calls, k->twins.past.last);
 	if (k->execution.current == NULL)
 		cb_memory_cell_begins(k);
 	else
@@ -441,9 +442,12 @@ int cb_lanes_ask(struct cb_kernel *k, struct cb_frame *f, const char **ret_reaso
 	struct cb_lane *l = of_request(k, f->header.request);
 	int r = l != NULL && cb_request_is_execute(l->current) ? cb_lane_ask(k, l, f, ret_reason) : CB_E_DENIED;
 
-	if (r == 0)
-		arm(k);
-	return r;
+	if (r < 0)
+		return r;
+	arm(k);
+	if (r == CB_STDIN_NOBODY)
+		cb_stdin_nobody(k, l->current);
+	return 0;
 }
 
 struct cb_lane *cb_lanes_asker(struct cb_kernel *k, const struct cb_request *reply)

@@ -44,6 +44,8 @@ void cb_lanes_metadata(struct cb_kernel *k, struct cb_lane *l, const char *statu
 	cb_failure_state(k, state, out);
 	cb_calls_write(l->current->calls, out);
 	cb_failure_trace(l->current, out);
+	if (strcmp(state, "kept") == 0)
+		cb_tools_keep(&k->tools, l->current->calls, l->current->execute.store_history ? l->cell_number : 0);
 	(void)cb_buf_append_str(out, "}}");
 	cb_audit_cell_end(k, l->current, l->cell_number, status, limit, state, wall, user + sys);
 }

@@ -211,6 +211,9 @@ void cb_tools_release(struct cb_tools *tools)
 	for (size_t i = 0; i < CB_TOOLS_SESSIONS; i++)
 		cb_toolset_unref(tools->set[i]);
 	memset(tools->set, 0, sizeof(tools->set));
+	free(tools->done);
+	tools->done = NULL;
+	tools->ndone = 0;
 }
 
 /* ---- a cell and its calls ---- */
@@ -486,4 +489,96 @@ void cb_calls_tell(const struct cb_calls *c, char *text, size_t size)
 	}
 	if (at < size && told < completed + c->forgotten)
 		snprintf(text + at, size - at, " and %" PRIu64 " before", completed + c->forgotten - told);
+}
+
+/* ---- what is undone with its cell ---- */
+
+void cb_calls_begin(struct cb_calls *c, uint64_t cell)
+{
+	if (c == NULL)
+		return;
+	c->cell = cell;
+	c->shared = true;
+}
+
+static void keep_call(struct cb_tools *tools, const struct cb_called *called)
+{
+	if (tools->ndone == CB_CALLS_DONE) {
+		if (tools->done[0].cell >= tools->forgotten)
+			tools->forgotten = tools->done[0].cell + 1;
+		memmove(&tools->done[0], &tools->done[1], --tools->ndone * sizeof(tools->done[0]));
+	}
+	tools->done[tools->ndone++] = *called;
+}
+
+void cb_tools_keep(struct cb_tools *tools, const struct cb_calls *c, int64_t number)
+{
+	if (c == NULL || !c->shared)
+		return;
+	if (tools->done == NULL)
+		tools->done = calloc(CB_CALLS_DONE, sizeof(*tools->done));
+	if (c->forgotten > 0 && c->cell >= tools->forgotten)
+		tools->forgotten = c->cell + 1;
+	for (size_t i = 0; i < c->count && tools->done != NULL; i++) {
+		struct cb_called called = { .id = c->call[i].id, .cell = c->cell, .number = number };
+
+		memcpy(called.tool, c->set->name[c->call[i].tool], sizeof(called.tool));
+		if (c->call[i].completed)
+			keep_call(tools, &called);
+	}
+}
+
+/* The youngest first, as long as they fit. */
+static void word_called(const struct cb_called *called, size_t n, bool more, char *ret_text, size_t size)
+{
+	size_t at = (size_t)snprintf(ret_text, size, "; what host tools did for undone cells stays done:");
+
+	for (size_t i = n; i > 0 && at < size; i--) {
+		const struct cb_called *c = &called[i - 1];
+		char one[CB_TOOL_NAME + 64], of[32] = "";
+
+		if (c->number > 0)
+			snprintf(of, sizeof(of), " of cell [%" PRId64 "]", c->number);
+		size_t len = (size_t)snprintf(one, sizeof(one), "%s %s (call %" PRIu64 "%s)", i < n ? "," : "", c->tool,
+					      c->id, of);
+
+		if (at + len + sizeof(" and others before") > size) {
+			more = true;
+			break;
+		}
+		memcpy(ret_text + at, one, len + 1);
+		at += len;
+	}
+	if (more && at < size)
+		snprintf(ret_text + at, size - at, " and others before");
+}
+
+void cb_tools_undone(struct cb_tools *tools, int64_t cell, struct cb_buf *out, char *ret_text, size_t size)
+{
+	struct cb_called *d = tools->done;
+	size_t n = 0, kept = 0;
+
+	ret_text[0] = '\0';
+	for (size_t i = 0; i < tools->ndone; i++)
+		n += (int64_t)d[i].cell > cell;
+	if (n == 0)
+		return;
+	CB_AUTO_BUF gone = CB_BUF_INIT(n * sizeof(*d));
+
+	(void)cb_buf_append_str(out, "[");
+	for (size_t i = 0; i < tools->ndone; i++) {
+		if ((int64_t)d[i].cell <= cell) {
+			d[kept++] = d[i];
+			continue;
+		}
+		(void)cb_buf_printf(out, "%s{\"id\":\"%" PRIu64 "\",\"tool\":\"%s\",\"cell\":", gone.len > 0 ? "," : "",
+				    d[i].id, d[i].tool);
+		(void)(d[i].number > 0 ? cb_buf_printf(out, "%" PRId64 "}", d[i].number)
+				       : cb_buf_append_str(out, "null}"));
+		(void)cb_buf_append(&gone, &d[i], sizeof(d[i]));
+	}
+	(void)cb_buf_append_str(out, "]");
+	tools->ndone = kept;
+	word_called((const struct cb_called *)(const void *)gone.data, gone.len / sizeof(*d),
+		    (int64_t)tools->forgotten > cell + 1, ret_text, size);
 }

@@ -16,6 +16,7 @@ struct cb_request;
 #define CB_TOOLS_SESSION_ID 512	  /* bytes of the raw JSON string */
 #define CB_CALLS_TOGETHER 256	  /* calls in one input_request */
 #define CB_CALLS_TOLD 1000	  /* the youngest calls of a cell that its reply tells of */
+#define CB_CALLS_DONE 256	  /* the youngest completed calls of cells that may be undone yet */
 
 /* What one session has registered: immutable, shared by the registry and the cells that were sent since. */
 struct cb_toolset {
@@ -26,9 +27,19 @@ struct cb_toolset {
 	size_t count;
 };
 
+/* A completed call of a cell whose effects are there. */
+struct cb_called {
+	uint64_t id, cell; /* by the count of past.h */
+	int64_t number;	   /* the cell's; 0 = none */
+	char tool[CB_TOOL_NAME];
+};
+
 struct cb_tools {
 	struct cb_toolset *set[CB_TOOLS_SESSIONS]; /* the one used last first */
 	uint64_t last_call;			   /* ids of calls, counted up as long as the kernel lives */
+	struct cb_called *done;			   /* the oldest first; room for CB_CALLS_DONE once there is any */
+	size_t ndone;
+	uint64_t forgotten; /* one more than the latest cell of those that there was no room for */
 };
 
 struct cb_call {
@@ -43,6 +54,8 @@ struct cb_calls {
 	struct cb_call *call; /* the oldest first; room for CB_CALLS_TOLD + CB_CALLS_TOGETHER once there is any */
 	size_t count;
 	uint64_t forgotten; /* older ones */
+	uint64_t cell;	    /* by the count of past.h */
+	bool shared;	    /* it runs on the main state, which can go back; not a branch's */
 	size_t asked;	    /* the last `asked` of them are what the client was asked for, and has not answered */
 };
 
@@ -75,3 +88,11 @@ void cb_calls_over(struct cb_calls *c);
 void cb_calls_write(const struct cb_calls *c, struct cb_buf *out);
 /* "; host tools had completed …" behind the text, if there is any: for errors that tell of a state that went back. */
 void cb_calls_tell(const struct cb_calls *c, char *text, size_t size);
+
+/* The cell that may call these begins on the main state. NULL allowed. */
+void cb_calls_begin(struct cb_calls *c, uint64_t cell);
+/* It has ended and its effects are kept: what it called is told if they are undone later. NULL allowed. */
+void cb_tools_keep(struct cb_tools *tools, const struct cb_calls *c, int64_t number);
+/* All after `cell` (-1: all there were) are undone: appends their completed calls to `out`, [{"id","tool","cell"},…],
+ * says the youngest in ret_text ("; what host tools did …", or nothing), and forgets them. */
+void cb_tools_undone(struct cb_tools *tools, int64_t cell, struct cb_buf *out, char *ret_text, size_t size);

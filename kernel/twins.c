@@ -213,6 +213,8 @@ void cb_twins_jail_gone(struct cb_kernel *k)
 			cb_twins_forget(k, &w->twin[i]);
 	w->asked = w->possible = w->confirming = false;
 	w->confirmed_ns = 0;
+	cb_buf_clear(&w->calls);
+	cb_tools_undone(&k->tools, -1, &w->calls, w->calls_text, sizeof(w->calls_text));
 	cb_loop_arm(&k->loop, w->idle_timer, 0);
 	cb_loop_arm(&k->loop, w->deadline_timer, 0);
 	cb_twins_forget_past(k);
@@ -226,6 +228,7 @@ int cb_twins_init(struct cb_kernel *k)
 		w->twin[i].ends = CB_GUEST_ENDS_NONE;
 	w->leash_slot = -1;
 	w->undone = CB_BUF_INIT(CB_METADATA_MAX / 2);
+	w->calls = CB_BUF_INIT(CB_METADATA_MAX / 8);
 	w->idle_timer = cb_loop_add_timer(&k->loop, cb_twins_on_idle, k);
 	w->deadline_timer = cb_loop_add_timer(&k->loop, on_deadline, k);
 	return w->idle_timer < 0 || w->deadline_timer < 0 || cb_memory_init(k) < 0 ? -ENOSPC : 0;
@@ -236,4 +239,5 @@ void cb_twins_release(struct cb_kernel *k)
 	cb_twins_jail_gone(k);
 	cb_past_release(&k->twins.past);
 	cb_buf_release(&k->twins.undone);
+	cb_buf_release(&k->twins.calls);
 }

@@ -86,7 +86,9 @@ struct cb_twins {
 	int64_t restored_to;
 	struct cb_buf undone; /* JSON array of numbers */
 	struct cb_past_undone undid;
-	char outcome[1536];    /* "all variables are as they were before cell [3]; …" */
+	struct cb_buf calls;  /* completed calls of host tools of cells that are undone or lost: JSON array, or empty */
+	char calls_text[320]; /* the same, "; what host tools did …" */
+	char outcome[1664];    /* "all variables are as they were before cell [3]; …" */
 };
 
 int cb_twins_init(struct cb_kernel *k);

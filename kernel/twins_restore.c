@@ -276,6 +276,7 @@ static void word_it(struct cb_kernel *k, const struct cb_twin *t)
 {
 	struct cb_twins *w = &k->twins;
 	char cells[256] = "", left[128] = "", files[320] = "", cell[64] = "", passed[448] = "", native[224] = "";
+	size_t len;
 
 	word_undone(k, w->restored_to, cell, sizeof(cell), cells, sizeof(cells));
 	add_left_out(left, sizeof(left), t->left_out.threads, "thread", "threads");
@@ -300,6 +301,8 @@ static void word_it(struct cb_kernel *k, const struct cb_twin *t)
 	snprintf(w->outcome, sizeof(w->outcome), "all variables%s are as they were before %s%s%s%s%s%s%s",
 		 t->files == CB_FILES_KEPT ? " and files" : "", cell[0] != '\0' ? cell : "it", cells, passed,
 		 left[0] != '\0' ? "; what did not come back: " : "", left, native, files);
+	len = strlen(w->outcome);
+	snprintf(w->outcome + len, sizeof(w->outcome) - len, "%s", w->calls_text);
 }
 
 /* It serves. A state that can't be copied again, or that dies of what a library does in it, is none that came back: so
@@ -351,6 +354,8 @@ void cb_twins_confirm(struct cb_kernel *k)
 	w->confirming = false;
 	w->confirmed_ns = cb_now_ns();
 	cb_past_undo(&w->past, t->cell, &t->live);
+	cb_buf_clear(&w->calls);
+	cb_tools_undone(&k->tools, (int64_t)t->cell, &w->calls, w->calls_text, sizeof(w->calls_text));
 	for (int i = 0; i < CB_TWINS_MAX; i++)
 		if (w->twin[i].number > t->number) /* its copy, from when that was not undone yet */
 			w->twin[i].live = t->live;

@@ -59,6 +59,9 @@ int cb_execute_parse(const struct cb_kernel *k, const struct cb_request *r, stru
 		     char *ret_what, size_t size);
 /* A message over limits.message: calls of host tools that it may answer fail. */
 void cb_stdin_too_large(struct cb_kernel *k, const struct cb_request *r);
+#define CB_STDIN_NOBODY 1 /* the client is gone */
 /* Takes what a cell asked on stdin, or calls of host tools, to its client. A negative code: the guest broke the
- * protocol, and ret_reason (static) says how. */
+ * protocol, and ret_reason (static) says how. After CB_STDIN_NOBODY cb_stdin_nobody() is to be called, as soon as the
+ * cell is known to wait. */
 int cb_stdin_ask(struct cb_kernel *k, const struct cb_request *cell, const struct cb_frame *f, const char **ret_reason);
+void cb_stdin_nobody(struct cb_kernel *k, const struct cb_request *cell);

@@ -8,6 +8,7 @@
 #include <cellblock/error.h>
 #include <cellblock/json_scan.h>
 #include <cellblock/log.h>
+#include <errno.h>
 
 #include "requests.h"
 
@@ -25,8 +26,7 @@ int cb_stdin_ask(struct cb_kernel *k, const struct cb_request *cell, const struc
 				   .content = { f->content, f->header.content_len } };
 
 	cb_channels_drain_stdin(k);
-	cb_channels_send(k, CB_STDIN, cell, &out);
-	return 0;
+	return cb_channels_send(k, CB_STDIN, cell, &out) == -EHOSTUNREACH ? CB_STDIN_NOBODY : 0;
 }
 
 struct asker {
@@ -98,6 +98,21 @@ static void fail_calls(struct cb_kernel *k, const struct asker *to, const char *
 	cb_calls_over(calls_of(k, to));
 	if (cb_calls_fail(&b, what, reason) == 0)
 		deliver(k, to, cb_buf_span(&b));
+}
+
+void cb_stdin_nobody(struct cb_kernel *k, const struct cb_request *cell)
+{
+	struct asker to = asker(k, cell);
+
+	if (!somebody(&to))
+		return;
+	cb_log(CB_LOG_INFO, "the client of a cell that asks is gone");
+	if (calls_of(k, &to) == NULL) {
+		deliver(k, &to, CB_SPAN("{\"status\":\"ok\",\"value\":\"\\u0004\"}"));
+		return;
+	}
+	cb_calls_over(calls_of(k, &to));
+	deliver(k, &to, CB_SPAN("{\"nobody\":true}"));
 }
 
 void cb_stdin_too_large(struct cb_kernel *k, const struct cb_request *r)

@@ -1,10 +1,12 @@
 """Host tools (docs/messages.md): functions of the client's, called from cells."""
 
 import re
+import time
 from pathlib import Path
 
 import pytest
 
+import kernels
 from toolhost import Host
 
 pytestmark = pytest.mark.cellblock_only("host tools are cellblock's own")
@@ -509,3 +511,44 @@ def test_an_interrupt_in_a_subshell(client, subshell, call):
     host.rounds.clear()
     header = client.header("execute_request", subshell_id=subshell)
     assert host.run("add(2), await wadd(3)", 2, header=header).result == "(2, 3)"
+
+
+# ---- a client that is gone ----
+
+BUT_STDIN = ("shell", "control", "iopub", "hb")
+
+
+def gone(kernel, client):
+    """Ends the client; returns when the kernel has no connection of its stdin any more."""
+    port = f"{kernel.connection['stdin_port']:04X}"
+    client.close()
+    until = time.monotonic() + kernels.DEADLINE
+    while any(
+        line.split()[1].endswith(f":{port}") and line.split()[3] not in ("0A", "06")  # listening, over
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]
+    ):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("code", ["add(1)", "await wait_add(1)", "input('?')"])
+def test_a_client_that_is_gone_before_it_is_asked(start, new_gate, code):
+    kernel = start(ready=False)
+    gate = new_gate(kernel)
+    with start.client(kernel) as client, start.client(kernel, channels=BUT_STDIN) as other:
+        client.ready()
+        other.ready()
+        specs = [{"name": "add"}, {"name": "wait_add", "awaitable": True}]
+        assert client.request("cellblock_tools_request", {"tools": specs}).content["status"] == "ok"
+        cell = client.start(f"print('up', flush=True)\nopen('gate').read()\n{code}", allow_stdin=True)
+        other.says(cell, "up")
+        gone(kernel, client)
+        gate()
+        error = other.wait("iopub", lambda m: m.type == "error" and m.parent_id == cell).content
+        if code == "input('?')":
+            assert error["ename"] == "EOFError"
+        else:
+            assert error["ename"] in ("HostToolCancelledError", "KeyboardInterrupt"), error
+        if code == "add(1)":
+            assert "its client is gone; whether the host did it is not known" in error["evalue"], error
+        assert other.run("1").result == "1"

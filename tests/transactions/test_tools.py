@@ -70,11 +70,64 @@ def test_after_rollback(start):
     assert host.run("x = add(1)").ok
     assert c.request("cellblock_checkpoint_request", {"name": "a"}).content["status"] == "ok"
     assert host.run("x = add(2)").ok
-    assert c.request("cellblock_rollback_request", {"name": "a"}).content["status"] == "ok"
+    back = c.request("cellblock_rollback_request", {"name": "a"}).content
+    assert back["status"] == "ok", back
     assert host.run("x, add(3)").result == "(1, 3)"
     done = host.run("add(9)\n%rollback a")
     assert done.ok and done.about["state"] == "restored" and done.about["calls"][0]["completed"]
     assert c.run("x, 'add' in globals()").result == "(1, False)"
+
+
+def ids(cells):
+    return [call["id"] for cell in cells for call in cell.about["calls"]]
+
+
+def test_calls_of_other_cells_that_are_undone(start):
+    """The state goes back over cells that ended well: what tools did for them is named, once."""
+    kernel = start(args=["--set", "transactions.mode=off"])
+    host = host_of(kernel)
+    c = kernel.client
+    assert host.run("x = add(1)").ok and c.run("x = 2").ok
+    (first,) = ids([host.run("pay(5)", store_history=False)])
+    done = host.run("add(3)\nimport os\nos._exit(1)")
+    assert done.about["state"] == "lost" and [call["tool"] for call in done.about["calls"]] == ["add"]
+    assert [(call["tool"], call["cell"]) for call in done.about["undone_calls"]] == [("add", 1), ("pay", None)], done
+    said = f"what host tools did for undone cells stays done: pay (call {first}), add (call 1 of cell [1]); host tools"
+    assert said in done.content["evalue"]
+    again = host.run("add(4)\nimport os\nos._exit(1)")
+    assert "undone_calls" not in again.about and "undone cells" not in again.content["evalue"]
+
+
+def test_calls_of_cells_since_the_state_that_took_over(start):
+    """With mode `keep` cells run between one copy and the next, and all of them are undone."""
+    kernel = start(args=ALWAYS)
+    host = host_of(kernel)
+    c = kernel.client
+    assert host.run("x = add(1)").ok
+    assert c.request("cellblock_checkpoint_request", {"name": "a"}).content["status"] == "ok"
+    cells = [host.run("x = add(2)"), host.run("add(3), pay(4)", 2)]
+    back = c.request("cellblock_rollback_request", {"name": "a"}).content
+    named = [{"id": call["id"], "tool": call["tool"], "cell": n}
+             for cell, n in zip(cells, back["undone"]) for call in cell.about["calls"]]
+    assert back["undone_calls"] == named and len(named) == 3, back
+    assert host.run("x = add(5)").ok
+    done = host.run("add(9)\n%rollback a")
+    assert done.about["state"] == "restored" and [call["tool"] for call in done.about["calls"]] == ["add"]
+    assert [call["cell"] for call in done.about["undone_calls"]] == done.about["undone"][:1], done
+    assert "undone_calls" not in c.request("cellblock_rollback_request", {"name": "a"}).content
+
+
+def test_calls_of_a_subshells_cell_that_is_undone(start):
+    kernel = start(args=ALWAYS)
+    host = host_of(kernel)
+    c = kernel.client
+    assert c.run("1").ok
+    assert c.request("cellblock_checkpoint_request", {"name": "a"}).content["status"] == "ok"
+    where = c.request("create_subshell_request", {}, channel="control").content["subshell_id"]
+    cell = host.run("x = add(1)", header=c.header("execute_request", subshell_id=where))
+    assert cell.ok, cell
+    back = c.request("cellblock_rollback_request", {"name": "a"}).content
+    assert [call["id"] for call in back["undone_calls"]] == ids([cell]), back
 
 
 @pytest.mark.parametrize("awaitable", [False, True])

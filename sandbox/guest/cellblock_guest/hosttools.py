@@ -200,6 +200,8 @@ class _Cell:
         calls = b'{"calls":[%s]}' % b",".join(call.text for call in batch)
         ask = self.lane.ask if self.lane else self.guest.prompt.ask_on_wire
         answer = loads(ask(question, calls))
+        if "nobody" in answer:
+            raise EOFError("its client is gone")
         if "error" in answer:
             return [{"error": {"type": call.name, "message": answer["error"]}} for call in batch]
         return answer["results"]

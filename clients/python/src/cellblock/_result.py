@@ -159,9 +159,9 @@ class Result:
     showed, `images` the pictures among them. `error`: None or name, value, traceback. `usage`: seconds and bytes.
     `limit`: None or the limit that it hit ("time", "cpu", "memory", "output" …). `state`: what became of the
     variables ("kept", "restored" to before the cell, "lost"); `undone`: numbers of the cells whose effects are gone.
-    `calls`: host tools that it called. `fault`: None, "code" (the cell's own), "limit" (it was ended by a limit or by
-    an interrupt of the caller), "infrastructure" (ours: score nobody for it). `partial`: the run was cancelled before
-    its end.
+    `calls`: host tools that it called; first those of other cells that were undone with it. `fault`: None, "code" (the
+    cell's own), "limit" (it was ended by a limit or by an interrupt of the caller), "infrastructure" (ours: score
+    nobody for it). `partial`: the run was cancelled before its end.
     """
 
     ok: bool = False

@@ -139,7 +139,8 @@ class Run:
         r.state = str(said.get("state") or "kept")
         r.undone = [n for n in said.get("undone") or [] if type(n) is int]
         self.restored_to = said["restored_to"] if type(said.get("restored_to")) is int else None
-        r.calls = [c for c in said.get("calls") or [] if isinstance(c, dict)]
+        undone = [{**c, "completed": True} for c in said.get("undone_calls") or [] if isinstance(c, dict)]
+        r.calls = undone + [c for c in said.get("calls") or [] if isinstance(c, dict)]
         status = content.get("status")
         r.ok = status == "ok" and r.error is None
         if status == "aborted":
