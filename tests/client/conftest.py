@@ -7,6 +7,7 @@ import pytest
 
 import cellblock
 import kernels
+import servers
 
 
 class Driven:
@@ -104,3 +105,25 @@ def values(tmp_path_factory):
     with cellblock.Sandbox("notebook", workspace=folder) as sb:
         if not sb.run("1").has_value:
             pytest.skip("this kernel gives no values as data")
+
+
+@pytest.fixture(scope="module")
+def gateway(nothing_left):
+    pytest.importorskip("kernel_gateway")
+    folder, port = nothing_left / "gateway", kernels.free_ports(1)[0]
+    (folder / "work").mkdir(parents=True)
+    options = [f"--KernelGatewayApp.port={port}", "--KernelGatewayApp.ip=127.0.0.1"]
+    options += ["--KernelGatewayApp.auth_token=secret", "--JupyterWebsocketPersonality.list_kernels=True"]
+    with servers.running("kernel_gateway", folder, options, "Jupyter Kernel Gateway", server=False):
+        servers.listening(port)
+        yield f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture(scope="module")
+def server(nothing_left):
+    pytest.importorskip("jupyter_server")
+    folder = nothing_left / "server"
+    (folder / "work").mkdir(parents=True)
+    options = ["--IdentityProvider.token=secret", "--ServerApp.ip=127.0.0.1"]
+    with servers.running("jupyter_server", folder, options, r"(http://127\.0\.0\.1:\d+)/") as found:
+        yield found.group(1)

@@ -7,7 +7,6 @@ import pytest
 
 import cellblock
 import kernels
-import servers
 from cellblock import _connect
 from cellblock._wire import Codec, new_message
 
@@ -62,18 +61,6 @@ def test_no_such_file(make, tmp_path):
     (tmp_path / "bad.json").write_text("[]")
     with pytest.raises(cellblock.SandboxError, match="names no ports"):
         make(connect=tmp_path / "bad.json").run("1")
-
-
-@pytest.fixture(scope="module")
-def gateway(nothing_left):
-    pytest.importorskip("kernel_gateway")
-    folder, port = nothing_left / "gateway", kernels.free_ports(1)[0]
-    (folder / "work").mkdir(parents=True)
-    options = [f"--KernelGatewayApp.port={port}", "--KernelGatewayApp.ip=127.0.0.1"]
-    options += ["--KernelGatewayApp.auth_token=secret", "--JupyterWebsocketPersonality.list_kernels=True"]
-    with servers.running("kernel_gateway", folder, options, "Jupyter Kernel Gateway", server=False):
-        servers.listening(port)
-        yield f"http://127.0.0.1:{port}"
 
 
 def test_gateway(make, gateway):

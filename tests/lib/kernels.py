@@ -252,3 +252,19 @@ class Kernel:
             self.process.wait()
             os.close(self.pidfd)
             self.closed = True
+
+
+def groups_of(processes):
+    """The folders of the control groups that were made for these."""
+    made = set()
+    for p in processes:
+        try:
+            lines = Path(f"/proc/{p.pid}/cgroup").read_text().splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            _, controllers, path = line.split(":", 2)
+            head, found, name = path.partition("/cellblock-")
+            for top in ("", controllers, "unified") if found else ():
+                made.add(Path("/sys/fs/cgroup", top, f"{head}{found}{name.split('/')[0]}".lstrip("/")))
+    return {folder for folder in made if folder.exists()}

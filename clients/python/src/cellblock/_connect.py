@@ -13,6 +13,7 @@ import uuid
 from typing import Any, Awaitable, Callable, Dict, List, Mapping, Optional
 
 from ._errors import SandboxError
+from ._keeper import keeper
 from ._session import Connected
 from ._wire import Lost, Message, Receive, ZmqTransport, from_json, to_json
 
@@ -27,11 +28,15 @@ def connector(where: str, token: Optional[str], kernel_name: str) -> Callable[[]
         async def by_server() -> Connected:
             owned = server.kernel is None
             kernel = await server.start(kernel_name) if server.kernel is None else server.kernel
+            url = f"{server.base}/api/kernels/{kernel}"
+            if owned:
+                keeper().keep(url, url=url, token=server.token)
             transport = WebSocket(server, kernel)
 
             async def end(asked: bool) -> None:
                 if owned:
                     await server.stop(kernel)
+                    keeper().done(url)
 
             return Connected(transport, end, lambda: "the server has ended the connection", owned=owned)
 
@@ -78,13 +83,13 @@ class Server:
     def __init__(self, url: str, token: Optional[str]) -> None:
         parts = urllib.parse.urlsplit(url)
         query = urllib.parse.parse_qs(parts.query)
-        self._token = token if token is not None else (query.get("token") or [""])[0]
+        self.token = token if token is not None else (query.get("token") or [""])[0]
         path, found, kernel = parts.path.partition("/api/kernels/")
         self.kernel: Optional[str] = kernel.strip("/").split("/")[0] if found else None
         self.base = f"{parts.scheme}://{parts.netloc}{path.rstrip('/')}"
 
     def headers(self) -> Dict[str, str]:
-        return {"Authorization": f"token {self._token}"} if self._token else {}
+        return {"Authorization": f"token {self.token}"} if self.token else {}
 
     async def _rest(self, method: str, path: str, body: Optional[Mapping[str, Any]] = None) -> Any:
         from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest

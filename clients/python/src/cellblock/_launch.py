@@ -1,8 +1,8 @@
 """Starts a kernel of this machine, and ends it.
 
 Invariants: each kernel has a folder of its own for connection file, sockets and what it says; nobody else may enter
-it; it is removed with the kernel, those of programs that were killed by the next start. The kernel watches this
-process (JPY_PARENT_PID) and ends when it does, by whatever.
+it; it is removed with the kernel, or when this process was killed (_keeper.py), or at the latest by the next start.
+The kernel watches this process (JPY_PARENT_PID) and ends when it does, by whatever.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Optional, Sequence
 
 from ._errors import SandboxError
+from ._keeper import keeper
 
 PREFIX = "cellblock-client-"
 
@@ -86,6 +87,7 @@ class _Home:
         self.path = tempfile.mkdtemp(prefix=PREFIX, dir=base)
         self.lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        keeper().keep(self.path, folder=self.path)
 
     @staticmethod
     def _sweep(base: str) -> None:
@@ -123,6 +125,7 @@ class _Home:
             if _home is self:
                 _home = None
             os.close(self.lock)
+        keeper().done(self.path)
 
 
 _home: Optional[_Home] = None
