@@ -1,7 +1,5 @@
 """Checkpoints, branches, variables, reset: sync and async."""
 
-import os
-
 import pytest
 
 import cellblock
@@ -98,31 +96,3 @@ def test_set_and_get_leave_no_trace(sb):
     count = sb.run("2").execution_count
     sb.set("y", 1)
     assert sb.last.repr == "2" and sb.run("3").execution_count == count + 1
-
-
-MARK = """
-import os
-open('/tmp/mark', 'w').write('x'); open('mark', 'w').write('x'); open(os.path.expanduser('~/mark'), 'w').write('x')
-os.environ['MARK'] = 'x'; mark = 'x'; os.chdir('/tmp')
-import builtins; builtins.mark = 'x'
-"""
-LOOK = """
-import os, builtins
-[n for n in list(globals()) if 'mark' in n], hasattr(builtins, 'mark'), os.environ.get('MARK'), \
-    [p for p in ('/tmp/mark', 'mark', os.path.expanduser('~/mark')) if os.path.exists(p)], os.getcwd() == '/tmp', \
-    [h for h in get_ipython().history_manager.get_tail(100, include_latest=False) if 'mark' in str(h)]
-"""
-
-
-@pytest.mark.parametrize("mode", ["tmpfs", "overlay", "rw"])
-def test_reset(make, mode):
-    times = 1000 if os.environ.get("CELLBLOCK_TEST_MANY") == "1" and mode == "tmpfs" else 2
-    sb = make("notebook", policy={"workspace.mode": mode})
-    for _ in range(times):
-        before = sb.run(MARK, check=True).execution_count
-        assert before == 1
-        sb.reset()
-        kept = "['mark']" if mode == "rw" else "[]"  # a folder of the caller's is not his to empty
-        r = sb.run(LOOK)
-        assert r.repr == f"([], False, None, {kept}, False, [])", r.text()
-        sb.reset()
