@@ -140,7 +140,7 @@ void cb_checkpoint_rolled_back(struct cb_kernel *k)
 		return;
 	cb_iopub_flush(k);
 	if (cb_request_is_execute(r)) {
-		cb_failure_metadata(k, "ok", "restored", NULL, &metadata);
+		cb_failure_metadata(k, "ok", "restored", NULL, false, &metadata);
 		c = cb_buf_printf(&b,
 				  "{\"status\":\"ok\",\"execution_count\":%lld,\"payload\":[],\"user_expressions\":{}}",
 				  (long long)k->execution.number);

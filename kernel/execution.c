@@ -393,7 +393,7 @@ void cb_execution_reply(struct cb_kernel *k, struct cb_frame *f, const struct cb
 		    (cb_json_string_is(c->ename, "MemoryError") || cb_json_string_is(c->ename, "_ArrayMemoryError")))
 			limit = "memory";
 		cb_iopub_flush(k);
-		cb_failure_metadata(k, failed ? "error" : "ok", lost ? "lost" : "kept", limit, &metadata);
+		cb_failure_metadata(k, failed ? "error" : "ok", lost ? "lost" : "kept", limit, false, &metadata);
 		cb_reply_full(k, x->current, cb_buf_span(&metadata), cb_frame_with_count(f, x->cell_number), f->body);
 	}
 	cb_execution_finish(k);

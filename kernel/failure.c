@@ -63,7 +63,7 @@ const char *cb_failure_limit(const struct cb_kernel *k)
 	return x->output_cut ? "output" : NULL;
 }
 
-void cb_failure_metadata(struct cb_kernel *k, const char *status, const char *state, const char *limit,
+void cb_failure_metadata(struct cb_kernel *k, const char *status, const char *state, const char *limit, bool ours,
 			 struct cb_buf *out)
 {
 	const struct cb_execution *x = &k->execution;
@@ -98,6 +98,8 @@ void cb_failure_metadata(struct cb_kernel *k, const char *status, const char *st
 	cb_audit_cell_end(k, x->current, x->cell_number, status, limit, state,
 			  (double)(cb_now_ns() - x->started_ns) / 1e9,
 			  (u.cpu_user_s - x->usage_at_start.cpu_user_s) + (u.cpu_sys_s - x->usage_at_start.cpu_sys_s));
+	if (ours)
+		(void)cb_buf_append_str(out, CB_METADATA_OURS);
 	if (limit != NULL)
 		(void)cb_buf_printf(out, "\"limit\":\"%s\",", limit);
 	else
@@ -204,7 +206,7 @@ static void reply(struct cb_kernel *k, const char *ename, const char *evalue, co
 {
 	CB_AUTO_BUF metadata = CB_BUF_INIT(CB_METADATA_MAX);
 
-	cb_failure_metadata(k, "error", state, cb_failure_limit(k), &metadata);
+	cb_failure_metadata(k, "error", state, cb_failure_limit(k), true, &metadata);
 	cb_failure_send(k, k->execution.current, k->execution.cell_number, ename, evalue, &metadata);
 }
 

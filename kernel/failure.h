@@ -39,9 +39,11 @@ bool cb_failure_of_interrupt(struct cb_span ename);
 void cb_failure_publish_timeout(struct cb_kernel *k, struct cb_span traceback);
 void cb_failure_reply_timeout(struct cb_kernel *k);
 
-/* execute_reply.metadata. limit NULL = null. */
+/* execute_reply.metadata. limit NULL = null. `ours`: the error is the supervisor's word, not the guest's, which may
+ * give its errors any name. */
 #define CB_METADATA_MAX (1u << 20)
-void cb_failure_metadata(struct cb_kernel *k, const char *status, const char *state, const char *limit,
+#define CB_METADATA_OURS "\"by\":\"kernel\","
+void cb_failure_metadata(struct cb_kernel *k, const char *status, const char *state, const char *limit, bool ours,
 			 struct cb_buf *out);
 /* Of metadata.cellblock: the request's traceparent, as one more member, if it has one. */
 void cb_failure_trace(const struct cb_request *r, struct cb_buf *out);

@@ -176,7 +176,7 @@ void cb_lane_reply(struct cb_kernel *k, struct cb_lane *l, struct cb_frame *f, c
 	} else if (cell) {
 		CB_AUTO_BUF metadata = CB_BUF_INIT(CB_METADATA_MAX);
 
-		cb_lanes_metadata(k, l, failed ? "error" : "ok", "kept", &metadata);
+		cb_lanes_metadata(k, l, failed ? "error" : "ok", "kept", false, &metadata);
 		cb_reply_full(k, l->current, cb_buf_span(&metadata), cb_frame_with_count(f, l->cell_number), f->body);
 	}
 	l->answered = true;

@@ -21,7 +21,7 @@ static const char *limit_of(const struct cb_lane *l)
 	return cb_speaker_parent(l->speaker, l->current->id)->output_cut ? "output" : NULL;
 }
 
-void cb_lanes_metadata(struct cb_kernel *k, struct cb_lane *l, const char *status, const char *state,
+void cb_lanes_metadata(struct cb_kernel *k, struct cb_lane *l, const char *status, const char *state, bool ours,
 		       struct cb_buf *out)
 {
 	const char *limit = limit_of(l);
@@ -41,6 +41,8 @@ void cb_lanes_metadata(struct cb_kernel *k, struct cb_lane *l, const char *statu
 			    date, status, k->session.id, wall, user, sys, u.memory_peak_bytes,
 			    l->current->id != 0 ? cb_speaker_parent(l->speaker, l->current->id)->output_bytes : 0,
 			    limit != NULL ? "\"" : "", limit != NULL ? limit : "null", limit != NULL ? "\"" : "");
+	if (ours)
+		(void)cb_buf_append_str(out, CB_METADATA_OURS);
 	cb_failure_state(k, state, out);
 	cb_calls_write(l->current->calls, out);
 	cb_failure_trace(l->current, out);
@@ -66,7 +68,7 @@ static void fail(struct cb_kernel *k, struct cb_lane *l, const char *ename, cons
 		cb_calls_tell(l->current->calls, evalue, sizeof(evalue));
 	if (!l->error_sent)
 		cb_failure_publish(k, l->current, ename, evalue, (struct cb_span){ NULL, 0 });
-	cb_lanes_metadata(k, l, "error", state, &metadata);
+	cb_lanes_metadata(k, l, "error", state, true, &metadata);
 	cb_failure_send(k, l->current, l->cell_number, ename, evalue, &metadata);
 }
 

@@ -3,8 +3,8 @@
 
 #include "lane.h"
 
-/* execute_reply.metadata of the lane's cell; also writes the cell's end into the audit log. */
-void cb_lanes_metadata(struct cb_kernel *k, struct cb_lane *l, const char *status, const char *state,
+/* execute_reply.metadata of the lane's cell (`ours` as in failure.h); also writes the cell's end into the audit log. */
+void cb_lanes_metadata(struct cb_kernel *k, struct cb_lane *l, const char *status, const char *state, bool ours,
 		       struct cb_buf *out);
 /* `error` and the error reply of the lane's cell. */
 void cb_lanes_say_timeout(struct cb_kernel *k, struct cb_lane *l, const char *state, const char *end);

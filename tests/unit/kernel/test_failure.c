@@ -68,7 +68,7 @@ static void test_limit_and_metadata(void **state)
 		assert_int_equal(limit == NULL, tried[i].limit == NULL);
 		if (limit != NULL)
 			assert_string_equal(limit, tried[i].limit);
-		cb_failure_metadata(&k, "ok", "kept", limit, &b);
+		cb_failure_metadata(&k, "ok", "kept", limit, false, &b);
 		json_t *m = json_loadb((char *)b.data, b.len, 0, NULL), *c = json_object_get(m, "cellblock");
 
 		assert_non_null(c);
@@ -97,7 +97,7 @@ static void test_state_from_before(void **state)
 
 		snprintf(x->lost, sizeof(x->lost), "Python had ended");
 		x->lost_restored = tried[i].restored;
-		cb_failure_metadata(&r->k, "ok", tried[i].state, NULL, &b);
+		cb_failure_metadata(&r->k, "ok", tried[i].state, NULL, false, &b);
 		json_t *m = json_loadb((char *)b.data, b.len, 0, NULL);
 
 		assert_string_equal(json_string_value(json_object_get(json_object_get(m, "cellblock"), "state")),
