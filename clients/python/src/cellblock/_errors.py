@@ -5,10 +5,9 @@ A cell that fails raises nothing unless `check=True` was given: the Result says 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Mapping, Optional
+from typing import Any, Mapping, Optional
 
-if TYPE_CHECKING:
-    from ._result import Result
+from ._result import Result, plain
 
 
 class CellblockError(Exception):
@@ -36,8 +35,8 @@ class CellError(CellblockError):
 
     def __init__(self, result: Result) -> None:
         self.result = result
-        error = result.error
-        super().__init__(f"{error.name}: {error.value}" if error else "the cell did not run")
+        error = result.error  # a terminal shows the text of an exception
+        super().__init__(plain(f"{error.name}: {error.value}") if error else "the cell did not run")
 
 
 class RequestError(CellblockError):

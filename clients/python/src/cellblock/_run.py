@@ -10,21 +10,22 @@ from typing import Any, Callable, Optional
 from ._result import VALUE_MIME, ErrorInfo, Event, Fault, NoValue, Result, Usage, decode_value, plain
 from ._wire import Message
 
-LIMIT_ERRORS = {"CellTimeoutError": "time", "CellMemoryError": "memory"}
 SHOWN = {
     "status", "execute_input", "stream", "display_data", "update_display_data", "clear_output", "execute_result",
     "error",
 }
-OURS = {"IsolationError", "KernelBusyError", "JobLostError", "MalformedRequestError", "HostToolCancelledError"}
+OURS = {"IsolationError", "KernelBusyError", "JobLostError", "MalformedRequestError"}
+INTERRUPTS = {"KeyboardInterrupt", "HostToolCancelledError"}
 
 
-def fault_of(name: str, limit: Optional[str], interrupted: bool) -> Fault:
-    """Who is to blame for an error of this name."""
-    if name in OURS:
+def fault_of(name: str, limit: Optional[str], interrupted: bool, by_kernel: bool) -> Fault:
+    """Who is to blame for an error of this name. A cell may give its own any name: those of the kernel's count only
+    where the kernel says that it has said so."""
+    if by_kernel and name in OURS:
         return "infrastructure"
-    if name in LIMIT_ERRORS or (limit is not None and limit != "output"):
+    if limit is not None and limit != "output":
         return "limit"
-    return "limit" if interrupted and name == "KeyboardInterrupt" else "code"
+    return "limit" if interrupted and name in INTERRUPTS else "code"
 
 
 class Run:
@@ -110,7 +111,7 @@ class Run:
         r.repr = _plain_of(data)
         if said is not None:
             try:
-                r.value, r.has_value = decode_value(_parsed("application/json", said)), True
+                r.value, r.has_value = decode_value(said), True
             except (NoValue, RecursionError):
                 pass
         if set(data) - {"text/plain"}:
@@ -147,7 +148,8 @@ class Run:
             r.error, r.fault = ErrorInfo("AbortedError", "the kernel did not run the cell"), "infrastructure"
         elif not r.ok:
             r.error = r.error or _error_of(content)
-            r.fault = fault_of(r.error.name, r.limit, self.interrupted)
+            by_kernel = not said or said.get("by") == "kernel"  # of a cell that was refused it says nothing else
+            r.fault = fault_of(str(content.get("ename")), r.limit, self.interrupted, by_kernel)
         return r
 
 
