@@ -184,9 +184,9 @@ class Parameters:
             except (msgspec.ValidationError, ValueError, TypeError, RecursionError) as e:
                 text = str(e).replace("`$", f"`{name}")
                 raise ValueError(text if f"`{name}" in text else f"{text} - at `{name}`") from None
-            extra = _unknown(value, typed[name], name)
-            if extra:
-                raise ValueError(f"Object contains unknown field - at `{extra}`")
+            unlike = _unlike(value, typed[name], name)
+            if unlike:
+                raise ValueError(unlike)
         return typed
 
 
@@ -198,8 +198,11 @@ def _plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
     return typing.cast(Callable[..., Any], getattr(type(function), "__call__", function))
 
 
-def _unknown(given: Any, typed: Any, where: str) -> Optional[str]:
-    """The place of a key that a dataclass or TypedDict does not have: it would be shown, and not run."""
+def _unlike(given: Any, typed: Any, where: str) -> Optional[str]:
+    """What would be shown, and not run: a key that a dataclass or TypedDict does not have, a number that a float can't
+    hold."""
+    if isinstance(typed, float) and given != typed:
+        return f"A float can't hold this number - at `{where}`"
     if isinstance(given, dict):
         if is_model(type(typed)):
             return None  # the model's own configuration says
@@ -211,15 +214,15 @@ def _unknown(given: Any, typed: Any, where: str) -> Optional[str]:
         for key, value in given.items():
             plain = {getattr(k, "value", k): v for k, v in typed.items()}
             if key not in plain:
-                return f"{where}.{key}"
-            extra = _unknown(value, plain[key], f"{where}.{key}")
-            if extra:
-                return extra
+                return f"Object contains unknown field - at `{where}.{key}`"
+            unlike = _unlike(value, plain[key], f"{where}.{key}")
+            if unlike:
+                return unlike
     elif isinstance(given, list) and isinstance(typed, (list, tuple)):
         for n, (value, part) in enumerate(zip(given, typed)):
-            extra = _unknown(value, part, f"{where}[{n}]")
-            if extra:
-                return extra
+            unlike = _unlike(value, part, f"{where}[{n}]")
+            if unlike:
+                return unlike
     return None
 
 

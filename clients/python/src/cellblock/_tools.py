@@ -60,24 +60,34 @@ class Refused(Exception):
 
 
 _SHOWN = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\"}
+SPACES = 16  # in a row: more would push what follows out of sight, or to the start of a line
+# Letters, marks and symbols that show nothing: fillers, joiners, variation selectors, the empty Braille pattern.
+_UNSEEN = re.compile(
+    r"[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
 
 
 def escaped(text: str) -> str:
     """The text with control characters, terminal escapes, bidi controls and other invisible ones as \\x1b, \\u202e.
 
-    A backslash is doubled, so that different texts stay different.
+    So are spaces after the sixteenth in a row. A backslash is doubled, so that different texts stay different.
     """
-    if text.isascii() and text.isprintable() and "\\" not in text:
+    many = " " * (SPACES + 1)
+    if text.isascii() and text.isprintable() and "\\" not in text and many not in text:
         return text
-    shown = []
-    for c in text:
+    shown: list[str] = []
+    spaces = 0
+    for n, c in enumerate(text):
+        spaces = spaces + 1 if c == " " else 0
+        kind = unicodedata.category(c)[0]
+        alone = kind == "M" and shown[-1:] != [text[n - 1]]  # it would change a sign of ours
         if c in _SHOWN:
             shown.append(_SHOWN[c])
-        elif c == " " or unicodedata.category(c)[0] not in "CZ":
+        elif 0 < spaces <= SPACES or not (kind in "CZ" or alone or _UNSEEN.match(c)):
             shown.append(c)
         else:
-            n = ord(c)
-            shown.append(f"\\x{n:02x}" if n < 256 else f"\\u{n:04x}" if n < 65536 else f"\\U{n:08x}")
+            o = ord(c)
+            shown.append(f"\\x{o:02x}" if o < 256 else f"\\u{o:04x}" if o < 65536 else f"\\U{o:08x}")
     return "".join(shown)
 
 
@@ -105,7 +115,8 @@ class Call:
     raw: Mapping[str, Any] = dataclasses.field(repr=False)
 
     def __str__(self) -> str:
-        shown = ", ".join(f"{name}={_show(value)}" for name, value in self.arguments.items())
+        names = {name: name if name.isascii() and name.isidentifier() else _show(name) for name in self.arguments}
+        shown = ", ".join(f"{names[name]}={_show(value)}" for name, value in self.arguments.items())
         return f"{self.tool}({shown})"
 
 
