@@ -46,7 +46,7 @@ class AsyncRunner:
     ) -> Result:
         session, metadata = await self._ready(), {"value": True}  # type: Session, Dict[str, Any]
         if timeout is not None:
-            if not timeout > 0:
+            if not 0 < timeout < float("inf"):
                 raise ValueError(f"timeout is {timeout!r}: allowed are seconds above 0; None is the policy's limit")
             metadata["timeout"] = timeout
         if env:
@@ -291,6 +291,7 @@ class AsyncSandbox(AsyncRunner):
 
     async def close(self) -> None:
         """Ends the sandbox. What was not committed of an overlay workspace is gone. It can be called again."""
+        self._session.check_process()
         self._ended = True
         if self._dispatcher is not None:
             self._dispatcher.close()
@@ -382,7 +383,7 @@ class AsyncSandbox(AsyncRunner):
         return AsyncFile(self._files, os.fspath(path), mode, encoding)
 
     async def read_file(self, path: Union[str, "os.PathLike[str]"]) -> bytes:
-        """All bytes of a file of the workspace."""
+        """All bytes of a file of the workspace. OSError where it has more than 1 GiB: `open` it, and read parts."""
         return await self._files.read(os.fspath(path))
 
     async def write_file(self, path: Union[str, "os.PathLike[str]"], data: Union[str, bytes]) -> None:

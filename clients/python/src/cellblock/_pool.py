@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from . import _loop
-from ._errors import SandboxClosedError, SandboxError
+from ._errors import ForkError, SandboxClosedError, SandboxError
 
 if TYPE_CHECKING:
     from ._async import AsyncSandbox
@@ -66,6 +66,7 @@ class AsyncLease:
         self._pool._spawn(self._end(_expired(ttl)))
 
     async def _end(self, why: str) -> None:
+        self._pool._check_process()
         if self._timer is not None:
             self._timer.cancel()
         if self._sandbox is not None and self._sandbox in self._pool._leased:
@@ -97,6 +98,15 @@ class AsyncPool:
         self._count = 0  # that live, start, or end
         self._slots: Optional[asyncio.Semaphore] = None
         self._open = False
+        self._pid = os.getpid()
+
+    def _check_process(self) -> None:
+        """ForkError in a child of the process that made this: what is ready here are its parent's sandboxes."""
+        if os.getpid() != self._pid:
+            raise ForkError(
+                f"this pool belongs to process {self._pid}, and this is its child {os.getpid()}. "
+                "Make a new Pool after the fork."
+            )
 
     async def __aenter__(self) -> AsyncPool:
         return await self.start()
@@ -106,6 +116,7 @@ class AsyncPool:
 
     async def start(self) -> AsyncPool:
         """Starts the sandboxes and returns when the first is ready; raises what it failed with."""
+        self._check_process()
         if not self._open:
             self._open, self._slots = True, asyncio.Semaphore(STARTS)
             try:
@@ -117,6 +128,7 @@ class AsyncPool:
 
     async def close(self) -> None:
         """Ends all sandboxes, leased ones too. No process is left."""
+        self._check_process()
         self._open = False
         for task in list(self._starting):
             task.cancel()
@@ -153,6 +165,7 @@ class AsyncPool:
             task.add_done_callback(self._starting.discard)
 
     async def _take(self, wait: Optional[float]) -> AsyncSandbox:
+        self._check_process()
         if not self._open:
             raise SandboxClosedError("the pool is closed, or was not started: use it by `with`")
         while self._ready:

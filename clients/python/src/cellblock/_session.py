@@ -121,6 +121,7 @@ class Session:
 
     async def close(self, *, asked: bool = True) -> None:
         """Ends a kernel that was started by this session, and leaves one that was connected to alone."""
+        self.check_process()  # a child holds the descriptor by which its parent's kernel could be killed
         connected, self.connected = self.connected, None
         self._closed = True
         if connected is None:
@@ -281,6 +282,7 @@ class Session:
                 value = END_OF_FILE
         else:
             value = END_OF_FILE
+        value = value.encode("utf-8", "replace").decode()
         with contextlib.suppress(SandboxError):
             reply = self._message("input_reply", {"status": "ok", "value": value})
             self.check().send("stdin", reply._replace(parent=m.header))
