@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import io
 from typing import Any, AsyncIterator, Awaitable, Callable, List, NamedTuple, Optional, Sequence
 
@@ -14,6 +15,7 @@ from ._errors import RequestError
 from ._session import Reply, Session
 
 _MODES = {"r", "w", "a", "x"}
+MAX_WHOLE = 1 << 30  # bytes of a file that is read as a whole: a cell may make one of any size, and let it grow
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +43,11 @@ def _pick(kind: Any, said: object) -> Any:
     """A dataclass from an object of the reply; keys that are not known are left out."""
     known = {f.name for f in dataclasses.fields(kind)}
     return kind(**{k: v for k, v in said.items() if k in known}) if isinstance(said, dict) else None
+
+
+def _too_large(path: str) -> OSError:
+    text = f"it has more than {MAX_WHOLE} bytes; open it with mode 'rb' and read parts of it, read(size)"
+    return OSError(errno.EFBIG, text, path)
 
 
 class Mode(NamedTuple):
@@ -78,13 +85,20 @@ class Files:
         return int((await self.ask("read", path, offset=0, length=0)).content["size"])
 
     async def read(self, path: str, offset: int = 0, length: int = -1) -> bytes:
+        """Length below 0: to the end. OSError where that is further away than MAX_WHOLE."""
+        if length < 0 and await self.size(path) - offset > MAX_WHOLE:
+            raise _too_large(path)
         parts: List[bytes] = []
+        room = MAX_WHOLE
         while length != 0:
             data = await self.read_at(path, offset, self.part if length < 0 else length)
             if not data:
                 break
             parts.append(data)
             offset += len(data)
+            room -= len(data)
+            if length < 0 and room < 0:
+                raise _too_large(path)
             length -= len(data) if length > 0 else 0
         return b"".join(parts)
 
@@ -213,6 +227,11 @@ class RawFile(io.RawIOBase):
 
     def seekable(self) -> bool:
         return True
+
+    def readall(self) -> bytes:
+        data: bytes = self._call(self._files.read(self.name, self._at))
+        self._at += len(data)
+        return data
 
     def readinto(self, buffer: Any) -> int:
         data = self._call(self._files.read_at(self.name, self._at, len(buffer)))

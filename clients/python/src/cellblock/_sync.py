@@ -239,7 +239,7 @@ class Sandbox(Runner):
         return opened(lambda work: self._call(lambda: work), self._a._files, os.fspath(path), mode, encoding)
 
     def read_file(self, path: PathLike) -> bytes:
-        """All bytes of a file of the workspace."""
+        """All bytes of a file of the workspace. OSError where it has more than 1 GiB: `open` it, and read parts."""
         return self._call(lambda: self._a.read_file(path))
 
     def write_file(self, path: PathLike, data: Union[str, bytes]) -> None:

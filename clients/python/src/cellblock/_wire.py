@@ -65,7 +65,9 @@ def new_message(
 
 
 def to_json(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8", "replace")
+    """ValueError for what is no JSON, and for texts with half a character (a lone surrogate): those of a path would
+    name another file."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
 def from_json(data: bytes) -> dict[str, Any]:

@@ -1,0 +1,138 @@
+"""Files and policies of a workspace whose cells are hostile: no path leads out, no file fills this side's memory."""
+
+import errno
+import json
+import os
+
+import pytest
+
+import cellblock
+import kernels
+from cellblock import _files
+
+pytestmark = [pytest.mark.cellblock_only("files through the kernel"), pytest.mark.timeout(120)]
+
+
+@pytest.fixture(scope="module", params=["tmpfs", "overlay", "rw"])
+def sb(request, nothing_left):
+    folder = nothing_left / request.param
+    kernels.let_in(folder)
+    (nothing_left / "outside").write_text("secret")
+    with cellblock.Sandbox("notebook", workspace=folder, policy={"workspace.mode": request.param}) as made:
+        yield made
+
+
+def test_a_file_of_any_size_is_refused_at_once(sb):
+    assert sb.run("with open('big', 'wb') as f: f.truncate(1 << 40)").ok
+    for read in (lambda: sb.read_file("big"), lambda: sb.open("big", "rb").read(), lambda: sb.open("big").read()):
+        with pytest.raises(OSError) as caught:
+            read()
+        assert caught.value.errno == errno.EFBIG and "read(size)" in str(caught.value)
+    with sb.open("big", "rb") as f:
+        assert f.read(10) == bytes(10)
+        f.seek((1 << 40) - 3)
+        assert f.read() == bytes(3)
+    sb.delete_file("big")
+
+
+def test_a_file_that_grows_is_not_read_for_ever(sb, monkeypatch):
+    """It was small when it was asked for; the cell writes on as long as it is read."""
+    monkeypatch.setattr(_files, "MAX_WHOLE", 3 << 20)
+    monkeypatch.setattr(_files.Files, "size", lambda self, path: _nothing())
+    assert sb.run("with open('grows', 'wb') as f: f.truncate(1 << 30)").ok
+    with pytest.raises(OSError) as caught:
+        sb.read_file("grows")
+    assert caught.value.errno == errno.EFBIG
+    sb.delete_file("grows")
+
+
+async def _nothing():
+    return 0
+
+
+WAYS = ["../outside", "/etc/passwd", "link", "links/passwd", "a/../../outside", "loop", "/proc/self/environ", "fd",
+        "pipe", "socket", "./../outside", "folder/..//../outside"]
+
+
+def test_no_path_leads_out(sb, nothing_left):
+    made = sb.run("""import os, socket
+refused = []
+for name, to in (("link", "../outside"), ("links", "/etc"), ("loop", "loop"), ("fd", "/proc/self/fd/0")):
+    try: os.symlink(to, name)
+    except OSError: refused.append(name)
+os.makedirs("folder", exist_ok=True)
+os.mkfifo("pipe")
+socket.socket(socket.AF_UNIX).bind("socket")
+refused""")
+    assert made.ok and (made.value or sb.policy.settings["workspace.mode"] != "rw"), made
+    for path in WAYS:
+        for use in (sb.read_file, sb.list_files, lambda p: sb.open(p).read(), lambda p: sb.write_file(p, "x")):
+            if made.value and path.split("/")[0] in made.value:
+                continue  # a link that leads out can't be made where the folder itself is written: it is no name at all
+            with pytest.raises((OSError, cellblock.RequestError)):
+                use(path)
+                pytest.fail(f"{path}: {made}")
+    assert (nothing_left / "outside").read_text() == "secret"
+    assert sb.run("6 * 7").repr == "42"
+
+
+STRANGE = ["", "\0", "a\0b", "a/" * 3000 + "a", "x" * 300, ".", "..", "/", "//", "a\ud800"]
+
+
+@pytest.mark.parametrize("path", STRANGE, ids=range(len(STRANGE)))
+def test_strange_paths_are_errors_of_the_caller(sb, path):
+    for use in (sb.read_file, lambda p: sb.write_file(p, "x")):
+        with pytest.raises((OSError, ValueError, cellblock.RequestError)):
+            use(path)
+    assert sb.run("1").ok
+
+
+def test_names_are_data(sb):
+    for name in ("a\nb", "-rf", "$(id)", "'; id; '", "\x1b[2Jx", "é", "*"):
+        sb.write_file(name, name)
+        assert sb.read_file(name) == name.encode() and name in {e.name for e in sb.list_files()}
+        assert sb.run_command(["cat", "--", name]).stdout == name
+        sb.delete_file(name)
+    done = sb.run_command(["printf", "%s|", "a b", "$HOME", "`id`", "\n", "", "*"])
+    assert done.stdout == "a b|$HOME|`id`|\n||*|"
+    for argv in (["a\0b"], ["true", "a\0b"], [], [""]):
+        with pytest.raises((OSError, ValueError, cellblock.RequestError)):
+            sb.run_command(argv)
+
+
+def test_a_link_that_is_swapped_under_way(sb, nothing_left):
+    """Renames beside the reader: a name that is now a folder of the workspace, now a link out of it."""
+    began = sb.run("""import os, threading
+os.makedirs("swap/in", exist_ok=True); open("swap/in/outside", "w").write("inside")
+try: os.symlink("../..", "swap/out")
+except OSError: os.symlink("/", "swap/out")
+stop = threading.Event()
+def swap():
+    while not stop.is_set():
+        for name in ("in", "out"):
+            try: os.rename("swap/" + name, "swap/now"); os.rename("swap/now", "swap/" + name)
+            except OSError: pass
+threading.Thread(target=swap, daemon=True).start()""")
+    seen = set()
+    for _ in range(100):
+        try:
+            seen.add(sb.read_file("swap/now/outside"))
+        except (OSError, cellblock.RequestError):
+            pass
+        try:
+            sb.write_file("swap/now/new", b"x")
+        except (OSError, cellblock.RequestError):
+            pass
+    sb.run("stop.set()")
+    assert seen <= {b"inside"}, (seen, began)
+    assert not (nothing_left / "new").exists() and not os.path.exists("/new")
+
+
+def test_a_policy_that_cells_could_write_is_refused(tmp_path, monkeypatch):
+    kernels.let_in(tmp_path)
+    (tmp_path / "wide.json").write_text(json.dumps({"network.mode": "full"}))
+    monkeypatch.chdir(tmp_path)
+    for named in (str(tmp_path / "wide.json"), "./wide.json", None):
+        monkeypatch.setenv("CELLBLOCK_POLICY", "./wide.json")
+        with pytest.raises(cellblock.PolicyError, match="lies in the workspace"):
+            cellblock.Sandbox(named, workspace=tmp_path).start()
