@@ -49,7 +49,9 @@ def guarded(app: App, token: str) -> App:
             await app(scope, receive, send)
             return
         given = [value for name, value in scope.get("headers", ()) if name == b"authorization"]
-        if scope["type"] == "http" and len(given) == 1 and hmac.compare_digest(given[0], wanted):
+        origins = [name for name, _ in scope.get("headers", ()) if name == b"origin"]  # only the first is looked at
+        good = len(given) == 1 and len(origins) <= 1 and hmac.compare_digest(given[0], wanted)
+        if scope["type"] == "http" and good:
             await app(scope, receive, send)
             return
         headers = [(b"www-authenticate", b"Bearer"), (b"content-type", b"text/plain")]
@@ -74,7 +76,9 @@ async def serve(server: Server, port: int, token_file: Optional[str]) -> None:
                 allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names]
             ),
         )
-        config = uvicorn.Config(guarded(app, token), log_level="warning", lifespan="on", timeout_graceful_shutdown=5)
+        config = uvicorn.Config(
+            guarded(app, token), log_level="warning", lifespan="on", timeout_graceful_shutdown=5, ws="none"
+        )
         print(f"cellblock mcp: http://127.0.0.1:{port}/mcp", file=sys.stderr)
         if new:
             print(f"cellblock mcp: Authorization: Bearer {token}", file=sys.stderr)

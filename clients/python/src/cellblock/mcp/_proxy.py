@@ -8,8 +8,11 @@ descriptions and schemas of tools goes inside.
 from __future__ import annotations
 
 import asyncio
+import builtins
 import copy
+import itertools
 import json
+import keyword
 import os
 import re
 from typing import Any, Callable, Mapping, Optional
@@ -23,6 +26,7 @@ from .._tools import Bare, Limits, check_name
 from ._runs import approve
 
 KNOWN = {"command", "args", "env", "cwd", "url", "headers", "tools", "approve", "timeout", "type"}
+RESERVED = {*dir(builtins), *keyword.kwlist, "HostToolError", "HostToolCancelledError", "In", "Out", "exit", "quit"}
 START = 60.0  # seconds for a server to come up
 
 
@@ -64,6 +68,20 @@ def _filled(text: str) -> str:
         return os.environ[match.group(1)]
 
     return re.sub(r"\$\{(\w+)\}", value, text)
+
+
+def _python_name(server: str, tool: str, taken: set[str]) -> str:
+    """A name for the code inside, whatever the server calls its tool: no server can take Python's own words away, or
+    another server's, nor keep us from starting."""
+    own = re.sub(r"[^A-Za-z0-9_]", "_", tool).lstrip("_")
+    longer = "tool_" + re.sub(r"[^A-Za-z0-9_]", "_", f"{server}_{own}").lstrip("_")
+    if not longer[5:6].isdigit():
+        longer = longer[5:]
+    numbered = (f"{longer[:56]}_{n}" for n in itertools.count(2))
+    for name in itertools.chain((own, longer), numbered):
+        if name not in taken and name not in RESERVED and len(name) <= 64 and name.isidentifier():
+            return name
+    raise AssertionError
 
 
 class Proxied(Bare):
@@ -137,14 +155,11 @@ class Proxies:
         for one in remote:
             if wanted is not None and one.name not in wanted:
                 continue
-            name = re.sub(r"[^A-Za-z0-9_]", "_", one.name).lstrip("_") or "tool"
-            name = name if name not in taken and not name[0].isdigit() else f"{server}_{name}"
+            name = _python_name(server, one.name, taken)
             needs = ask if isinstance(ask, bool) else one.name in ask
             limits = Limits(timeout=said.get("timeout"), approve=approve if needs else None)
             limits.check(name)
-            tool = Proxied(client, one, re.sub(r"[^A-Za-z0-9_]", "_", name), limits)
-            if tool.name in taken:
-                raise ToolError(f"two tools are named {tool.name!r}: choose by \"tools\" in the file")
+            tool = Proxied(client, one, name, limits)
             taken.add(tool.name)
             self.tools.append(tool)
 

@@ -13,6 +13,7 @@ from mcp_types import CallToolResult, ImageContent, ResourceLink, TextContent
 from pydantic import BaseModel
 
 from .._result import CommandResult, Result, plain, shorten
+from .._tools import measure
 from ._sessions import McpSession
 
 MAX_TEXT = 20_000  # characters of stdout, of stderr, and of the text for the model
@@ -52,10 +53,14 @@ class CommandReply(BaseModel):
 
 
 def _value(result: Result) -> tuple[Any, bool]:
+    """The value, where every client can read it: parsers have limits of depth, and drop the whole reply over it."""
+    if not result.has_value:
+        return None, False
     try:
-        small = result.has_value and len(json.dumps(result.value, allow_nan=False)) <= MAX_VALUE
-    except (TypeError, ValueError, RecursionError):
-        return None, False  # bytes, an array: `repr` shows it
+        measure(result.value, MAX_VALUE)
+        small = len(json.dumps(result.value)) <= MAX_VALUE
+    except (TypeError, ValueError):
+        return None, False  # bytes, an array, deep: `repr` shows it
     return (result.value, True) if small else (None, False)
 
 
@@ -89,13 +94,13 @@ def of_result(session: McpSession, result: Result) -> CallToolResult:
     error = None
     if result.error is not None:
         error = {
-            "name": shorten(result.error.name, 200),
+            "name": shorten(plain(result.error.name), 200),
             "value": shorten(plain(result.error.value), MAX_TEXT),
             "traceback": shorten(plain(result.error.traceback), MAX_TEXT),
         }
     said = RunResult(
         session=session.name, ok=result.ok, value=value, has_value=has_value,
-        repr=None if result.repr is None else shorten(result.repr, MAX_TEXT),
+        repr=None if result.repr is None else shorten(plain(result.repr), MAX_TEXT),
         stdout=shorten(plain(result.stdout), MAX_TEXT), stderr=shorten(plain(result.stderr), MAX_TEXT), error=error,
         usage={k: float(v) for k, v in vars(result.usage).items()}, limit=result.limit, state=result.state,
         undone=result.undone[-1000:], calls=result.calls[-1000:], fault=result.fault,

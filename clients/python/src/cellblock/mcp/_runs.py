@@ -157,10 +157,19 @@ class Runs:
             form = ElicitRequest(params=ElicitRequestFormParams(message=question.text, requested_schema=schema))
             return InputRequiredResult(input_requests={KEY: form}, request_state=key)
         else:
-            try:
-                said: Any = await ctx.elicit(question.text, Approval)
-                yes = said.action == "accept" and said.data.approve is True
-                question.answer(True if yes else "the user declined")
-            except Exception:
-                question.answer("the MCP client did not answer")
+            asked = asyncio.ensure_future(_elicited(ctx, question))
+            try:  # whoever answers never must not hold up the reply: the call, or its cell, may have ended meanwhile
+                either: set[asyncio.Future[Any]] = {asked, question.future}
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                asked.cancel()
         return None
+
+
+async def _elicited(ctx: Context[Any, Any], question: Question) -> None:
+    try:
+        said: Any = await ctx.elicit(question.text, Approval)
+        yes = said.action == "accept" and said.data.approve is True
+        question.answer(True if yes else "the user declined")
+    except Exception:
+        question.answer("the MCP client did not answer")

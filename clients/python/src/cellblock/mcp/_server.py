@@ -22,7 +22,7 @@ from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import BaseModel, Field
 
 from .. import AsyncSandbox, CellblockError, __version__
-from .._result import Result
+from .._result import Result, plain
 from . import _reply
 from ._proxy import Proxies
 from ._runs import Run, Runs
@@ -205,7 +205,7 @@ class Server:
             told += len(text)
             if run.ctx is not None:
                 with contextlib.suppress(Exception):  # the client may have gone; the cell goes on
-                    await run.ctx.report_progress(told, message=text[-500:])
+                    await run.ctx.report_progress(told, message=plain(text[-500:]))
 
         used.users += 1
         try:
