@@ -2,12 +2,15 @@
 never ends. The frames are written by cells, which run in the guest's process: fd 3 is the wire.
 """
 
+import asyncio
 import base64
 
 import pytest
 
 import cellblock
 from cellblock._result import NoValue, decode_value
+from cellblock._run import Run
+from cellblock._wire import new_message
 
 pytestmark = [pytest.mark.cellblock_only("the guest's wire is cellblock's own"), pytest.mark.timeout(120)]
 
@@ -149,3 +152,19 @@ threading.Thread(target=late).start()""")
     first = sb.run("print('first')")
     second = sb.run("go.set(); gone.wait(); print('second')")
     assert first.stdout == "first\n" and "second\n" in second.stdout and "first" not in second.stdout
+
+
+@pytest.mark.parametrize("metadata, fault", [
+    ({}, "infrastructure"), ({"cellblock": {"by": "kernel", "state": "kept"}}, "infrastructure"),
+    ({"cellblock": {"state": "kept"}}, "code"), ({"cellblock": {"by": "cell", "state": "kept"}}, "code"),
+])
+def test_who_is_to_blame_for_what_could_not_be_run(metadata, fault):
+    async def main():
+        run = Run("1", None, None)
+        content = {"status": "error", "ename": "KernelBusyError", "evalue": "the queue is full", "traceback": []}
+        run.receive("shell", new_message("execute_reply", content, "s", metadata=metadata))
+        run.receive("iopub", new_message("status", {"execution_state": "idle"}, "s"))
+        await run.done
+        assert run.result().fault == fault and run.result().error.name == "KernelBusyError"
+
+    asyncio.run(main())
