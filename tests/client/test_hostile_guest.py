@@ -101,6 +101,8 @@ VALUES = {
 
 @pytest.mark.parametrize("name", VALUES)
 def test_values_that_lie_are_none(sb, name):
+    if "'array'" in VALUES[name]:
+        pytest.importorskip("numpy", reason="without it an array's words are passed on as they are")
     r = sb.run(f"{FRAMES}value({VALUES[name]})")
     assert r.ok and not r.has_value and r.value is None and r.repr == "shown", r
     goes_on(sb)

@@ -13,6 +13,8 @@ pytest.importorskip("msgspec")
 from cellblock import tool  # noqa: E402
 from cellblock._tools import Call, Dispatcher, escaped, frozen  # noqa: E402
 
+pytestmark = pytest.mark.once
+
 
 @dataclasses.dataclass
 class Money:
