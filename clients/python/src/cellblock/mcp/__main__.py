@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
+import signal
 import sys
 from typing import Any, NoReturn, Optional, Sequence
 
@@ -60,12 +62,29 @@ def fail(text: str, status: int = 1) -> NoReturn:
 
 
 async def stdio(server: Any) -> None:
-    """Serves until the client closes its end."""
+    """Serves until the client closes its end, or a signal ends us."""
+    from ._stdio import serve
+
+    loop = asyncio.get_running_loop()
+    told: asyncio.Future[int] = loop.create_future()
+
+    def tell(number: int) -> None:
+        if not told.done():
+            told.set_result(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, tell, number)
+    serving = asyncio.ensure_future(serve(server))
+    both: set[asyncio.Future[Any]] = {serving, told}
     try:
-        await server.start()
-        await server.mcp.run_stdio_async()
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     finally:
         await server.close()
+    if not told.done():
+        return await serving
+    # A thread waits for the client's next line. Nothing wakes it but that line, and Python's end would wait for it.
+    sys.stderr.flush()
+    os._exit(128 + told.result())
 
 
 def main(argv: Optional[Sequence[str]] = None) -> None:

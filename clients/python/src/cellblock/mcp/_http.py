@@ -7,9 +7,11 @@ page reaches us by a name of its own.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import os
 import secrets
+import signal
 import socket
 import stat
 import sys
@@ -18,13 +20,14 @@ from typing import Any, Awaitable, Callable, MutableMapping, Optional
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
 
-from ._server import Server
+from ._server import MAX_FILE, Server
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 LEAST = 16  # characters of a token
+MAX_BODY = 8 * MAX_FILE  # of one request: a file's content, whatever of it JSON writes as an escape
 
 
 def read_token(path: Optional[str]) -> tuple[str, bool]:
@@ -72,6 +75,7 @@ async def serve(server: Server, port: int, token_file: Optional[str]) -> None:
         names = [f"127.0.0.1:{port}", f"localhost:{port}"]
         app: Any = server.mcp.streamable_http_app(
             host="127.0.0.1",
+            max_request_body_size=MAX_BODY,
             transport_security=TransportSecuritySettings(
                 allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names]
             ),
@@ -83,8 +87,21 @@ async def serve(server: Server, port: int, token_file: Optional[str]) -> None:
         if new:
             print(f"cellblock mcp: Authorization: Bearer {token}", file=sys.stderr)
         sys.stderr.flush()
+        # uvicorn has handlers of its own. It raises the signal again at its end; without these that would be ours, too
+        told: list[int] = []
+        closing: list[asyncio.Future[None]] = []
+
+        def tell(number: int) -> None:
+            told.append(number)
+            closing.append(asyncio.ensure_future(server.close()))  # cells that run end, their requests are answered
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, tell, number)
         try:
             await server.start()
-            await uvicorn.Server(config).serve(sockets=[listening])
+            if not told:
+                await uvicorn.Server(config).serve(sockets=[listening])
         finally:
             await server.close()
+    if told:
+        sys.exit(128 + told[0])

@@ -19,10 +19,11 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
 from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
-from .. import AsyncSandbox, CellblockError, __version__
-from .._result import Result, plain
+from .. import AsyncSandbox, CellblockError, SandboxError, __version__
+from .._errors import CommandError, RequestError
+from .._result import Result, plain, shorten
 from . import _reply
 from ._proxy import Proxies
 from ._runs import Run, Runs
@@ -37,11 +38,25 @@ stay from call to call of one session. Each result names its session; pass that 
 crashes, hangs or eats all memory costs nothing: `state` says what became of the variables, `fault` who is to blame
 ("code", "limit", or "infrastructure": then it was not the code)."""
 
+
+def _whole(text: str) -> str:
+    """JSON can hold half of a character; on its way it would become a question mark."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as e:
+        raise ValueError(f"half a character (a lone surrogate) at position {e.start}: send both halves") from None
+    return text
+
+
+Text = Annotated[str, AfterValidator(_whole)]
+Timeout = Annotated[
+    Optional[float], Field(gt=0, allow_inf_nan=False, description="Seconds; can only lower the policy's")
+]
 Session = Annotated[
     Optional[str],
     Field(description="Name of a session, as an earlier result gave it; left out: the usual one; \"new\": a new one"),
 ]
-Path = Annotated[str, Field(description="Relative to the workspace")]
+Path = Annotated[Text, Field(description="Relative to the workspace")]
 
 
 @dataclasses.dataclass
@@ -87,6 +102,17 @@ class Changes(BaseModel):
 
     session: str
     changes: list[dict[str, Any]]
+
+
+def _told(error: Exception, session: Optional[McpSession]) -> str:
+    """An error, as the model reads it: what went wrong, and what to do."""
+    text = str(error) if isinstance(error, RequestError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, CommandError):
+        written = [shorten(plain(t).rstrip("\n"), _reply.MAX_TEXT) for t in (error.stdout, error.stderr) if t]
+        return "\n".join([text[:4000], *(["it had written:", *written] if written else [])])
+    if isinstance(error, SandboxError) and session is not None and session.sandbox._session._lost is not None:
+        text = f"{text[:3500]}\nAll variables of the session are lost. `reset_session` gives it a new Python"
+    return text[:4000]
 
 
 async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
@@ -164,6 +190,7 @@ class Server:
     @contextlib.asynccontextmanager
     async def _use(self, name: Optional[str]) -> AsyncIterator[McpSession]:
         """The session, for one call. What goes wrong with it is told to the model, with a cure, and nothing else."""
+        session: Optional[McpSession] = None
         try:
             session = await self.sessions.get(name)
             session.users += 1
@@ -175,14 +202,14 @@ class Server:
         except SessionError as e:
             raise ToolError(str(e)) from None
         except (CellblockError, OSError) as e:
-            raise ToolError(f"{type(e).__name__}: {e}"[:4000]) from None
+            raise ToolError(_told(e, session)) from None
 
     async def run_python(
         self,
-        code: Annotated[str, Field(description="Python; the value of the last expression is returned")],
+        code: Annotated[Text, Field(description="Python; the value of the last expression is returned")],
         ctx: Context[Any, Any],
         session: Session = None,
-        timeout: Annotated[Optional[float], Field(gt=0, description="Seconds; can only lower the policy's")] = None,
+        timeout: Timeout = None,
     ) -> Union[Annotated[CallToolResult, _reply.RunResult], InputRequiredResult]:
         """Runs Python code in a jail and returns its output, value, pictures and error. Variables are kept."""
         if len(code) > MAX_CODE:
@@ -216,9 +243,9 @@ class Server:
 
     async def run_command(
         self,
-        argv: Annotated[list[str], Field(description="Program and arguments; no shell", min_length=1)],
+        argv: Annotated[list[Text], Field(description="Program and arguments; no shell", min_length=1)],
         session: Session = None,
-        timeout: Annotated[Optional[float], Field(gt=0, description="Seconds; can only lower the policy's")] = None,
+        timeout: Timeout = None,
     ) -> Annotated[CallToolResult, _reply.CommandReply]:
         """Runs a program in the session's jail, beside its Python, and returns its output and exit status."""
         async with self._use(session) as used:
@@ -269,7 +296,7 @@ class Server:
             entries = [{"name": e.name, "type": e.type, "size": e.size} for e in found[:1000]]
             return Listing(session=used.name, path=path, entries=entries)
 
-    async def checkpoint(self, name: str, session: Session = None) -> Done:
+    async def checkpoint(self, name: Text, session: Session = None) -> Done:
         """Keeps the session's variables under a name, so that `rollback` can go back to them. Files are not kept."""
         async with self._use(session) as used:
             await _to_the_end(used.sandbox.checkpoint(name))
@@ -277,7 +304,7 @@ class Server:
 
     async def rollback(
         self,
-        name: Annotated[Optional[str], Field(description="Left out: to before the last cell")] = None,
+        name: Annotated[Optional[Text], Field(description="Left out: to before the last cell")] = None,
         session: Session = None,
     ) -> Done:
         """Gives the session the variables of a checkpoint, or those from before its last cell. Files stay."""

@@ -67,8 +67,9 @@ class Sessions:
             found = self._all.get(name)
             if found is None:
                 raise SessionError(
-                    "there is no such session: it ended after "
-                    f"{self._lifetime:g} seconds without use, or never was. Leave `session` out to get a new one"
+                    f"there is no such session: it ended after {self._lifetime:g} seconds without use, or made room "
+                    f"for a newer one ({self._most} at most), or never was. With \"new\" in place of its name you "
+                    "get a new one"
                 )
             return found
         async with self._making:

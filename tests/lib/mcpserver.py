@@ -1,0 +1,151 @@
+"""`cellblock mcp` as a stranger starts it: a process, lines or HTTP requests written by hand, signals.
+
+Role: test code. Invariants: what it starts ends with it; its temporary folder is its own, so that a test can tell what
+stays behind.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import psutil
+
+import kernels
+
+TOKEN = "a-token-of-a-test-0123456789"
+VERSION = "2026-07-28"
+CLIENT = {"name": "test", "version": "1"}
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": CLIENT}
+META = {f"io.modelcontextprotocol/{k}": v for k, v in (
+    ("protocolVersion", VERSION), ("clientInfo", CLIENT), ("clientCapabilities", {}))}
+
+
+class Server:
+    """A server, and all that it has started."""
+
+    def __init__(self, folder, *words):
+        self.temporary = Path(tempfile.mkdtemp(prefix="m", dir="/tmp"))  # names of sockets in it must be short
+        env = {k: v for k, v in os.environ.items() if k != "XDG_RUNTIME_DIR"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "cellblock.mcp", *words], cwd=folder, env={**env, "TMPDIR": str(self.temporary)},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.started = []
+
+    def look(self):
+        """Notes which processes there are below it."""
+        self.started = psutil.Process(self.process.pid).children(recursive=True)
+        return self.started
+
+    def kernels(self):
+        found = []
+        for p in self.look():
+            try:
+                found += [p] if p.cmdline()[1:2] == ["kernel"] else []
+            except psutil.Error:  # it has ended meanwhile
+                pass
+        return found
+
+    def signal(self, name):
+        self.process.send_signal(getattr(signal, name))
+
+    def wait(self):
+        """Waits for the end; gives the exit status and what it wrote on stderr."""
+        self.process.wait(120)
+        return self.process.returncode, self.process.stderr.read().decode()
+
+    def nothing_left(self):
+        assert not kernels.wait_gone(self.started)
+        left = [str(f) for f in self.temporary.iterdir()]
+        assert not left, left
+
+    def end(self):
+        self.process.kill()
+        self.process.wait(60)
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            stream.close()
+        kernels.wait_gone(self.started)
+        shutil.rmtree(self.temporary, ignore_errors=True)
+
+
+class Lines(Server):
+    """Over stdio: lines by hand."""
+
+    def __init__(self, folder, *words):
+        super().__init__(folder, *words)
+        self.number = 0
+        self.wait_for(self.ask("initialize", HELLO))
+        self.write({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    def write(self, line):
+        data = line if isinstance(line, bytes) else json.dumps(line).encode()
+        self.process.stdin.write(data + b"\n")
+        self.process.stdin.flush()
+
+    def ask(self, method, params):
+        self.number += 1
+        self.write({"jsonrpc": "2.0", "id": self.number, "method": method, "params": params})
+        return self.number
+
+    def read(self):
+        line = self.process.stdout.readline()
+        assert line, "the server has closed its end: " + self.process.stderr.read().decode()
+        return json.loads(line)
+
+    def wait_for(self, number):
+        while True:
+            said = self.read()
+            if said.get("id") == number and "method" not in said:
+                return said
+
+    def begin(self, tool, **arguments):
+        """Calls a tool, with progress asked for."""
+        params = {"name": tool, "arguments": arguments, "_meta": {"progressToken": 1}}
+        return self.ask("tools/call", params)
+
+    def call(self, tool, **arguments):
+        """The result of a tool."""
+        said = self.wait_for(self.begin(tool, **arguments))
+        assert "result" in said, said
+        return said["result"]
+
+
+class Http(Server):
+    """Over HTTP: requests by hand, without a handshake (the protocol of 2026-07-28)."""
+
+    def __init__(self, folder, *words):
+        token = Path(folder) / "token"
+        token.touch(0o600)
+        token.write_text(TOKEN)
+        super().__init__(folder, "--http", "0", "--token-file", str(token), *words)
+        said = self.process.stderr.readline().decode()
+        self.url = re.search(r"http://127\.0\.0\.1:\d+/mcp", said).group()
+
+    @staticmethod
+    def headers(tool):
+        return {"authorization": f"Bearer {TOKEN}", "accept": "application/json, text/event-stream",
+                "content-type": "application/json", "mcp-protocol-version": VERSION, "mcp-method": "tools/call",
+                "mcp-name": tool}
+
+    @staticmethod
+    def body(tool, arguments):
+        meta = {**META, "progressToken": 1}
+        params = {"name": tool, "arguments": arguments, "_meta": meta}
+        return json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+
+    def begin(self, http, tool, **arguments):
+        """An answer as it comes: use it by `with`."""
+        return http.stream("POST", self.url, headers=self.headers(tool), content=self.body(tool, arguments))
+
+    def call(self, http, tool, **arguments):
+        """The result of a tool."""
+        with self.begin(http, tool, **arguments) as answer:
+            said = answer.read().decode()
+            assert answer.status_code == 200, said
+        lines = [line[5:] for line in said.splitlines() if line.startswith("data:")] or [said]
+        return json.loads(lines[-1])["result"]
