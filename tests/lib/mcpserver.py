@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import psutil
@@ -35,7 +36,20 @@ class Server:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "cellblock.mcp", *words], cwd=folder, env={**env, "TMPDIR": str(self.temporary)},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.started = []
+        self.started, self.lines, self.first = [], [], threading.Event()
+        self.reader = threading.Thread(target=self._read, daemon=True)  # a server whose stderr is full stands still
+        self.reader.start()
+
+    def _read(self):
+        for line in self.process.stderr:
+            self.lines.append(line.decode())
+            self.first.set()
+        self.first.set()
+
+    def said(self):
+        """All that it wrote on stderr until it closed that."""
+        self.reader.join(60)
+        return "".join(self.lines)
 
     def look(self):
         """Notes which processes there are below it."""
@@ -57,7 +71,7 @@ class Server:
     def wait(self):
         """Waits for the end; gives the exit status and what it wrote on stderr."""
         self.process.wait(120)
-        return self.process.returncode, self.process.stderr.read().decode()
+        return self.process.returncode, self.said()
 
     def nothing_left(self):
         assert not kernels.wait_gone(self.started)
@@ -67,6 +81,7 @@ class Server:
     def end(self):
         self.process.kill()
         self.process.wait(60)
+        self.reader.join(60)
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             stream.close()
         kernels.wait_gone(self.started)
@@ -94,7 +109,7 @@ class Lines(Server):
 
     def read(self):
         line = self.process.stdout.readline()
-        assert line, "the server has closed its end: " + self.process.stderr.read().decode()
+        assert line, "the server has closed its end: " + self.said()
         return json.loads(line)
 
     def wait_for(self, number):
@@ -123,8 +138,8 @@ class Http(Server):
         token.touch(0o600)
         token.write_text(TOKEN)
         super().__init__(folder, "--http", "0", "--token-file", str(token), *words)
-        said = self.process.stderr.readline().decode()
-        self.url = re.search(r"http://127\.0\.0\.1:\d+/mcp", said).group()
+        assert self.first.wait(120)
+        self.url = re.search(r"http://127\.0\.0\.1:\d+/mcp", self.lines[0]).group()
 
     @staticmethod
     def headers(tool):
