@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 void cb_fd_close(int *fd)
 {
@@ -41,6 +42,11 @@ int cb_fd_set_nonblock(int fd)
 	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
 		return -errno;
 	return 0;
+}
+
+int cb_fd_close_range(unsigned first, unsigned last, unsigned flags)
+{
+	return (int)syscall(SYS_close_range, first, last, flags);
 }
 
 /* Room for the file and one byte more, so that end of file is seen without another round; files of /proc say size 0. */

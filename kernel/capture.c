@@ -12,11 +12,9 @@
 #include <cellblock/fd.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 
 static int place_fd(int fd)
@@ -34,7 +32,7 @@ int cb_replace_process(char *const argv[], int pass_fd)
 
 	if (r < 0)
 		return r;
-	syscall(SYS_close_range, CB_CAPTURE_FD + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+	cb_fd_close_range(CB_CAPTURE_FD + 1, ~0U, CLOSE_RANGE_CLOEXEC);
 	execv(argv[0], argv);
 	return -errno;
 }

@@ -68,7 +68,7 @@ int cb_fds_install(const struct cb_jail *jail, int registry, int *sync_fd, struc
 			return failed(err, "the guest's descriptors can't be placed");
 		last = target > last ? target : last;
 	}
-	if (close_range((unsigned)last + 1, ~0u, CLOSE_RANGE_CLOEXEC) < 0)
+	if (cb_fd_close_range((unsigned)last + 1, ~0u, CLOSE_RANGE_CLOEXEC) < 0)
 		return failed(err, "the other descriptors can't be closed");
 	return 0;
 }
@@ -86,7 +86,7 @@ int cb_fds_keep_init(int link, int signals, int registry, int oom, struct cb_err
 		return failed(err, "pid 1's descriptors can't be moved");
 	if (oom < 0 ? null_on(CB_INIT_FD_OOM, err) < 0 : dup3(oom, CB_INIT_FD_OOM, O_CLOEXEC) < 0)
 		return oom < 0 ? err->code : failed(err, "pid 1's descriptors can't be moved");
-	if (close_range(CB_INIT_FD_OOM + 1, ~0u, 0) < 0)
+	if (cb_fd_close_range(CB_INIT_FD_OOM + 1, ~0u, 0) < 0)
 		return failed(err, "the other descriptors can't be closed");
 	for (int fd = 0; fd <= 2 && r == 0; fd++)
 		r = null_on(fd, err);

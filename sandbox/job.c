@@ -169,7 +169,7 @@ _Noreturn void cb_job_main(const struct cb_jail *jail, int fd)
 
 	(void)prctl(PR_SET_NAME, "cellblock-job", 0, 0, 0);
 	/* pid 1's own descriptors go before anything is read */
-	if (dup3(fd, JOB_FD, O_CLOEXEC) < 0 || close_range(JOB_FD + 1, ~0u, 0) < 0)
+	if (dup3(fd, JOB_FD, O_CLOEXEC) < 0 || cb_fd_close_range(JOB_FD + 1, ~0u, 0) < 0)
 		_exit(1);
 	job = (struct cb_job){ .jail = jail, .fd = JOB_FD };
 	settle(&job);

@@ -116,7 +116,7 @@ static _Noreturn void command_main(const struct run *r, const int ends[3], int r
 	for (int i = 0; i < 3; i++)
 		if (dup2(ends[i], i) < 0) /* none of them is below 3: our own stdio is open */
 			_exit(127);
-	if (close_range(3, ~0u, CLOSE_RANGE_CLOEXEC) < 0)
+	if (cb_fd_close_range(3, ~0u, CLOSE_RANGE_CLOEXEC) < 0)
 		_exit(127);
 	if (chdir(r->job->cwd) == 0 && (r->cwd[0] == '\0' || chdir(r->cwd) == 0)) {
 		report.stage = STAGE_EXEC;

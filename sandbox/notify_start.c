@@ -52,7 +52,7 @@ static int keep_fds(struct cb_notifier *n, int *status_fd)
 	for (int i = 0; i < 1 + CB_NOTIFY_NFDS; i++)
 		if (*all[i] < 0)
 			(void)close(FIRST_FD + i);
-	return close_range(FIRST_FD + 1 + CB_NOTIFY_NFDS, ~0u, 0) < 0 ? -errno : 0;
+	return cb_fd_close_range(FIRST_FD + 1 + CB_NOTIFY_NFDS, ~0u, 0) < 0 ? -errno : 0;
 }
 
 static int share_page(struct cb_notifier *n)

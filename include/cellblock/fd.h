@@ -1,6 +1,7 @@
 /* File descriptors: ownership and the few operations that everyone needs. Every fd is CLOEXEC from birth. */
 #pragma once
 
+#include <linux/close_range.h>
 #include <stddef.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -21,6 +22,8 @@ static inline int cb_fd_take(int *fd)
 /* For the start of a program: where 0, 1 or 2 is closed it becomes /dev/null, before a socket gets that number. */
 int cb_fd_open_stdio(void);
 int cb_fd_set_nonblock(int fd);
+/* close_range(2), by its number: glibc has it since 2.34. -1 and errno on failure. */
+int cb_fd_close_range(unsigned first, unsigned last, unsigned flags);
 /* Reads a whole file of at most `max` bytes into *ret_data (malloc'd, NUL-terminated, caller frees). CB_E_TOO_BIG past
  * max. */
 int cb_fd_read_all(int fd, size_t max, char **ret_data, size_t *ret_len);

@@ -64,7 +64,7 @@ static _Noreturn void child(const char *program, int socket_fd, int spec_fd, int
 	(void)signal(SIGHUP, SIG_IGN);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	if (close_range(3, ~0u, CLOSE_RANGE_CLOEXEC) == 0 && fcntl(socket_fd, F_SETFD, 0) == 0 &&
+	if (cb_fd_close_range(3, ~0u, CLOSE_RANGE_CLOEXEC) == 0 && fcntl(socket_fd, F_SETFD, 0) == 0 &&
 	    fcntl(spec_fd, F_SETFD, 0) == 0)
 		execve(program, argv, env);
 	code = -errno;

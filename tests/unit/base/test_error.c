@@ -72,6 +72,14 @@ static void test_names(void **state)
 	assert_string_equal(cb_err_name(CB_E_USAGE), "CB_E_USAGE");
 	for (int code = CB_E_SYNTAX; code >= CB_E_USAGE; code--)
 		assert_memory_equal(cb_err_name(code), "CB_E_", 5);
+#if __GLIBC_PREREQ(2, 32)
+	for (int code = 1; code < 4096; code++) {
+		const char *name = strerrorname_np(code);
+
+		assert_string_equal(cb_err_name(-code), name != NULL ? name : "unknown error");
+	}
+#endif
+	assert_string_equal(cb_err_name(-4095), "unknown error");
 	assert_string_equal(cb_err_name(-5000), "unknown error");
 	assert_string_equal(cb_err_name(3), "unknown error");
 	assert_string_equal(cb_err_text(-ENOENT), "No such file or directory");
