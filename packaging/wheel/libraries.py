@@ -173,7 +173,10 @@ class Builder:
             f"Cflags: -I{self.prefix}/include\n")
 
     def cmocka(self, source):
-        self.cmake(source, "-DBUILD_SHARED_LIBS=OFF", "-DWITH_EXAMPLES=OFF", "-DUNIT_TESTING=OFF")
+        self.cmake(source, "-DWITH_STATIC_LIB=ON", "-DWITH_EXAMPLES=OFF", "-DUNIT_TESTING=OFF")
+        for shared in (self.prefix / "lib").glob("libcmocka.so*"):
+            shared.unlink()
+        shutil.copy(next((source / "out").rglob("libcmocka-static.a")), self.prefix / "lib/libcmocka.a")
 
 
 def build(sources, folder, machine, tests=False):

@@ -17,11 +17,23 @@ import sys
 import tempfile
 import zipfile
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 GLIBC = (2, 28)
 LIBC = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2",
         "ld-linux-aarch64.so.1"}
 MACHINES = {"x86_64": "Advanced Micro Devices X86-64", "aarch64": "AArch64"}
 LINKED = ("zeromq3", "jansson", "openssl", "libseccomp", "sqlite3", "libsodium")
+
+
+def of_sources():
+    """What the three places say differently that know version and dependencies."""
+    package, client = ((ROOT / name).read_text() for name in ("pyproject.toml", "clients/python/pyproject.toml"))
+    for line in re.findall(r"(?m)^(?:name|version|requires-python|dependencies|mcp|otel) = .*$", client):
+        if line not in package:
+            yield f"pyproject.toml has not: {line}"
+    version = re.search(r"project\(cellblock VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text())[1]
+    if f'version = "{version}"' not in package:
+        yield f"pyproject.toml has not the version {version}"
 
 
 def of_program(path, machine):
@@ -109,7 +121,7 @@ def main():
     parser.add_argument("wheels", nargs="+", type=pathlib.Path, metavar="WHEEL")
     parser.add_argument("--same", type=pathlib.Path, metavar="OTHER", help="a wheel that must have the same bytes")
     args = parser.parse_args()
-    wrong = [f"{path}: {text}" for path in args.wheels for text in of_wheel(path)]
+    wrong = [*of_sources(), *(f"{path}: {text}" for path in args.wheels for text in of_wheel(path))]
     if args.same and args.same.read_bytes() != args.wheels[0].read_bytes():
         wrong.append(f"{args.same} and {args.wheels[0]} differ")
     print("\n".join(wrong) or f"{len(args.wheels)} right")
