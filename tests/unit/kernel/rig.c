@@ -185,6 +185,7 @@ int rig_teardown(void **state)
 			zmq_close(r->peer[i]);
 	cb_channels_close(&r->k);
 	cb_comms_release(&r->k.comms);
+	cb_tools_release(&r->k.tools);
 	cb_auth_free(r->k.auth);
 	cb_auth_free(r->auth);
 	free(r->k.conn.ip);
