@@ -7,7 +7,7 @@ import pytest
 
 import cellblock
 import kernels
-from cellblock import Policy, PolicyError, SandboxError
+from cellblock import Policy, PolicyError, SandboxError, _launch
 from cellblock._launch import find_binary
 
 
@@ -71,6 +71,7 @@ def test_no_program(make, monkeypatch, tmp_path):
     monkeypatch.delenv("CELLBLOCK", raising=False)
     monkeypatch.setenv("PATH", os.fspath(tmp_path))
     monkeypatch.setattr(sys, "prefix", os.fspath(tmp_path))
+    monkeypatch.setattr(_launch, "__file__", os.fspath(tmp_path / "lib/python3/site-packages/cellblock/_launch.py"))
     with pytest.raises(SandboxError) as caught:
         make("agent").run("1")
     for word in ("binary=", "$CELLBLOCK", f"{tmp_path}/bin/cellblock", "PATH", "pip install cellblock"):

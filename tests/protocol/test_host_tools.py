@@ -551,4 +551,6 @@ def test_a_client_that_is_gone_before_it_is_asked(start, new_gate, code):
             assert error["ename"] in ("HostToolCancelledError", "KeyboardInterrupt"), error
         if code == "add(1)":
             assert "its client is gone; whether the host did it is not known" in error["evalue"], error
+        # what comes before its end would be aborted with it
+        other.wait("iopub", lambda m: m.content.get("execution_state") == "idle" and m.parent_id == cell)
         assert other.run("1").result == "1"

@@ -44,14 +44,16 @@ def find_binary(named: Optional[str] = None) -> str:
             raise SandboxError(f"{what} {path!r} is no program. Name the file `cellblock`, or leave it out.")
     # PREFIX/lib/python3.x/site-packages/cellblock: --user and system-wide packages are not those of sys.prefix
     prefixes = [sys.prefix, str(Path(__file__).parents[4])]
-    for beside in [os.path.join(prefix, "bin", "cellblock") for prefix in prefixes]:
-        if os.access(beside, os.X_OK):
-            return beside
+    beside = list(dict.fromkeys(os.path.join(prefix, "bin", "cellblock") for prefix in prefixes))
+    for path in beside:
+        if os.access(path, os.X_OK):
+            return path
     found = shutil.which("cellblock")
     if found:
         return os.path.abspath(found)
     raise SandboxError(
-        f"the program `cellblock` was not found. Searched: binary= (not given), $CELLBLOCK (not set), {beside}, "
+        "the program `cellblock` was not found. Searched: binary= (not given), $CELLBLOCK (not set), "
+        f"{', '.join(beside)}, "
         f"PATH ({os.environ.get('PATH', '')}). Install it (`pip install cellblock`, or ./demo in the sources), or "
         "name it by binary= or $CELLBLOCK."
     )
