@@ -10,6 +10,8 @@ import kernels
 from cellblock import _connect
 from cellblock._wire import Codec, new_message
 
+pytestmark = pytest.mark.once
+
 WHOLE = new_message("t", {"a": "ü"}, "s", parent={"msg_id": "p"}, metadata={"m": 1}, buffers=[b"", b"\x00\xff"])
 
 

@@ -10,6 +10,8 @@ import pytest
 
 import kernels
 
+pytestmark = pytest.mark.once
+
 ROOT = Path(__file__).parents[2]
 SAYS = {
     "three_lines.py": r"^45$",

@@ -10,7 +10,11 @@ pytest.importorskip("msgspec")
 import cellblock  # noqa: E402
 import kernels  # noqa: E402
 
-pytestmark = [pytest.mark.cellblock_only("the guest's wire is cellblock's own"), pytest.mark.timeout(150)]
+pytestmark = [
+    pytest.mark.cellblock_only("the guest's wire is cellblock's own"),
+    pytest.mark.timeout(150),
+    pytest.mark.once,
+]
 
 FRAMES = """import json, os, struct, threading, time
 from cellblock_guest import context

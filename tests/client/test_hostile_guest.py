@@ -12,7 +12,11 @@ from cellblock._result import NoValue, decode_value
 from cellblock._run import Run
 from cellblock._wire import new_message
 
-pytestmark = [pytest.mark.cellblock_only("the guest's wire is cellblock's own"), pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.cellblock_only("the guest's wire is cellblock's own"),
+    pytest.mark.timeout(120),
+    pytest.mark.once,
+]
 
 MIME = "application/vnd.cellblock.value+json"
 FRAMES = f"""import base64, json, os, struct, time

@@ -25,6 +25,8 @@ TOKEN = "a-token-of-a-test-0123456789"
 MIME = "application/vnd.cellblock.value+json"
 DEEP = f"""import os, struct
 from cellblock_guest import context
+
+pytestmark = pytest.mark.once
 value = b"[" * 250 + b"]" * 250
 content = b'{{"data":{{"text/plain":"deep","{MIME}":{{"json":' + value + b'}}}},"metadata":{{}}}}'
 data = struct.pack("<IIIIQII", 9, len(content), 0, 0, context.current(), 0, 0) + content
@@ -67,7 +69,6 @@ def deep(levels):
     return value
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("value", [
     deep(70), deep(900), float("nan"), [float("inf")], "\ud800", {"\ud800": 1}, b"x", "x" * 60_000, "\x00" * 20_000,
     [0] * 60_000, object()], ids=range(11))
@@ -95,7 +96,6 @@ class Silent:
             self.let_go += 1
 
 
-@pytest.mark.once
 def test_a_user_who_never_answers_holds_no_reply_up(monkeypatch):
     async def main():
         async def cell(run):
@@ -116,7 +116,6 @@ def test_a_user_who_never_answers_holds_no_reply_up(monkeypatch):
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-@pytest.mark.once
 def test_names_of_other_servers_tools():
     taken, made = {"x"}, []
     evil = ["x", "x", "x", "print", "open", "import", "None", "__import__", "_", "__", "", "1a", "\u0430bc",
@@ -178,7 +177,6 @@ HTTP = {  # what is sent, and the answer's status; PORT stands for the server's
 }
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("name", HTTP)
 def test_http(port, name):
     headers, body, status = HTTP[name]

@@ -13,6 +13,8 @@ from mcp.client import Client  # noqa: E402
 from mcp.client.stdio import StdioServerParameters  # noqa: E402
 from mcp.shared.exceptions import MCPError  # noqa: E402
 
+pytestmark = pytest.mark.once
+
 MODES = ["legacy", "2026-07-28"]
 
 
@@ -252,7 +254,6 @@ def test_wrong_arguments_are_told(serve):
     serve(body)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("words, said", [
     (["--sessions", "0"], "less than 1"), (["--set", "x"], "KEY=VALUE"), (["--nonsense"], "--nonsense"),
 ])

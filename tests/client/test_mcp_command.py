@@ -12,6 +12,8 @@ pytest.importorskip("msgspec")
 from mcp.client import Client  # noqa: E402
 from mcp.client.stdio import StdioServerParameters  # noqa: E402
 
+pytestmark = pytest.mark.once
+
 PROGRAM = shutil.which("cellblock")
 
 
@@ -32,7 +34,6 @@ def test_it_serves(tmp_path):
     asyncio.run(asyncio.wait_for(main(), 240))
 
 
-@pytest.mark.once
 def test_wrong_words(tmp_path):
     def said(*words):
         done = subprocess.run([PROGRAM, "mcp", *words], capture_output=True, text=True, timeout=60, cwd=tmp_path)
@@ -45,7 +46,6 @@ def test_wrong_words(tmp_path):
     assert "less than 1" in said("--sessions", "0")
 
 
-@pytest.mark.once
 def test_without_the_package_the_cure_is_named(tmp_path):
     prefix = tmp_path / "prefix"
     (prefix / "bin").mkdir(parents=True)

@@ -13,6 +13,8 @@ import httpx2 as httpx  # noqa: E402
 from mcp.client import Client  # noqa: E402
 from mcp.client.streamable_http import streamable_http_client  # noqa: E402
 
+pytestmark = pytest.mark.once
+
 TOKEN = "a-token-of-a-test-0123456789"
 HELLO = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
     "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}}
@@ -90,7 +92,6 @@ def test_it_listens_on_loopback_alone(address):
     (TOKEN, 0o644, "chmod 600"), ("short", 0o600, "at least 16"), ("two words in one file", 0o600, "without spaces"),
     (None, 0, "No such file"),
 ])
-@pytest.mark.once
 def test_wrong_tokens(tmp_path, content, mode, said):
     if content is not None:
         (tmp_path / "token").write_text(content)

@@ -80,6 +80,8 @@ trace.set_tracer_provider(provider)
 """
 OTHER = """
 from mcp.server import MCPServer
+
+pytestmark = pytest.mark.once
 server = MCPServer("other")
 
 @server.tool()
@@ -131,7 +133,6 @@ def test_one_trace_through_three_processes(nothing_left):
     assert found[0][0] == "tools/call run_python" and found[-1][0] == "tools/call look_up"
 
 
-@pytest.mark.once
 def test_which_program_takes_a_provider_from_the_environment(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(f"open({str(tmp_path / 'taken')!r}, 'w')")
     taken = []

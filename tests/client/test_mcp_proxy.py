@@ -89,6 +89,8 @@ def test_tools_of_another_server_are_functions(serve, mode):
         assert said["error"]["value"].startswith("RemoteToolError: ") and "out of luck" in said["error"]["value"]
         said = await python(client, """
 import os, pathlib
+
+pytestmark = pytest.mark.once
 texts = [pathlib.Path('/proc', p, f).read_bytes() for p in os.listdir('/proc') if p.isdigit()
          for f in ('environ', 'cmdline')]
 any(b'-other-' + b'server-' in t for t in texts), 'A_KEY_OF_MINE' in os.environ, 'OTHER_KEY' in os.environ
@@ -182,7 +184,6 @@ def test_a_forged_state_resumes_nothing(serve):
     serve(body, mode="2026-07-28", elicitation_callback=nobody)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("content, said", [
     ("{", "no JSON"), ("[]", "an object is needed"), ('{"mcpServers": {}}', "an object is needed"),
     ('{"mcpServers": {"a": {}}}', "mcpServers.a: either command or url"),
@@ -197,7 +198,6 @@ def test_files_that_say_nothing_clear(tmp_path, content, said):
         read_servers(str(tmp_path / "p.json"))
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("server, said", [
     ({"command": "/no/such/program"}, "'a' can't be reached"),
     ({"command": "x", "env": {"K": "${NO_SUCH_VARIABLE_HERE}"}}, "there is no such variable"),

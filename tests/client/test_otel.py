@@ -270,7 +270,6 @@ def test_the_span_of_somebody_else_goes_on(make, log):
     assert marks(log) == [f"00-{0x1234:032x}-{0x5678:016x}-01", None]
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("call", [
     {"id": "1", "tool": "no_such\x1b[31m", "args": []}, {"id": SECRET * 9, "tool": SECRET}, SECRET, None,
     {"id": [SECRET], "tool": {"a": SECRET}}, {"id": "1\n2", "tool": "search", "args": [SECRET] * 99},
@@ -296,6 +295,8 @@ PROGRAM = """
 import json, sys
 {before}
 from cellblock import Sandbox, tool
+
+pytestmark = pytest.mark.once
 @tool
 def double(n: int) -> int: return 2 * n
 with Sandbox("agent", workspace={work!r}, tools=[double], policy={{"audit.file": {log!r}}}) as sb:

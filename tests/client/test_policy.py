@@ -10,6 +10,8 @@ import kernels
 from cellblock import Policy, PolicyError, SandboxError, _launch
 from cellblock._launch import find_binary
 
+pytestmark = pytest.mark.once
+
 
 def test_keywords(make):
     sb = make("notebook", memory="256M", cpu=0.5, timeout=77, network="none", policy={"limits": {"pids": 50}})
