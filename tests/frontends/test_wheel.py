@@ -116,6 +116,8 @@ def test_long_paths_and_blanks(wheel, env, tmp_path):
 
 def test_conda_like_prefix(wheel, env, tmp_path):
     base = os.path.realpath(sys.executable)
+    if wheels.run(base, "-Ic", "import sysconfig; print(sysconfig.get_default_scheme())").strip() == "posix_local":
+        pytest.skip("Debian's own Python installs below PREFIX/local, and no conda has that one")
     python = prefixes.conda_like(tmp_path / "conda", base)
     wheels.install(python, wheel, env=env)
     works_in(python, tmp_path / "conda", env, tmp_path / "work")
