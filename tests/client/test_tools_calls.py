@@ -277,18 +277,6 @@ def test_max_calls_counts_by_run():
     assert found[2]["error"] == {"type": "ToolLimitError", "message": "f may be called 2 times in one run (max_calls)"}
 
 
-def test_runs_that_are_kept_are_few():
-    dispatcher = Dispatcher([later])
-
-    async def main():
-        for n in range(200):
-            serving.set(Serving(None, str(n)))
-            await dispatcher.answer([call("later", 1)])
-
-    asyncio.run(main())
-    assert len(dispatcher._runs) == _tools.RUNS and not dispatcher._going
-
-
 def test_concurrency():
     now, most = 0, 0
 
@@ -505,3 +493,34 @@ def test_optional_arguments():
         return x
 
     assert [a["ok"] for a in answers([f], call("f"), call("f", None), call("f", 3))] == [None, None, 3]
+
+
+def test_nothing_is_kept_of_a_run_that_has_ended():
+    """While it runs its counts stay, however many others run and end meanwhile."""
+
+    @tool(max_calls=1)
+    def once() -> int:
+        return 1
+
+    dispatcher = Dispatcher([once])
+
+    async def calls(run):
+        serving.set(Serving(None, run))
+        return "ok" in (await dispatcher.answer([call("once")]))[0]
+
+    async def main():
+        async def of(run):
+            return await asyncio.ensure_future(calls(run))
+
+        assert await of("long")
+        for n in range(200):
+            assert await of(f"run {n}")
+            dispatcher.over(f"run {n}")
+        assert not await of("long") and list(dispatcher._runs) == ["long"]
+        dispatcher.over("long")
+        assert not dispatcher._runs
+
+    try:
+        asyncio.run(main())
+    finally:
+        dispatcher.close()

@@ -206,7 +206,7 @@ class AsyncSandbox(AsyncRunner):
         self._part = 1 << 20
         self._dispatcher = Dispatcher(self._tools) if self._tools else None
         if self._dispatcher is not None:
-            self._session.on_calls = self._dispatcher.answer
+            self._session.on_calls, self._session.on_over = self._dispatcher.answer, self._dispatcher.over
             self._session.on_started.append(self._register_tools)
 
     async def _replace_tools(self, tools: Sequence[Any]) -> None:

@@ -66,6 +66,7 @@ class Session:
     def __init__(self, connect: Callable[[], Awaitable[Connected]], grace: float = 5.0) -> None:
         self._connect, self.grace = connect, grace
         self.on_calls: Optional[Calls] = None
+        self.on_over: Callable[[str], None] = lambda run: None  # a run has ended: it calls nothing any more
         self.on_input: Optional[Input] = None
         self.on_started: list[Callable[[], Awaitable[None]]] = []
         self.info: dict[str, Any] = {}
@@ -354,6 +355,7 @@ class Session:
                 self._runs.pop(run.id, None)
                 for asked in run.asked:
                     asked.cancel()  # nobody waits for the answer
+                self.on_over(run.id)
                 if result is not None:
                     tell_result(held, result, run.restored_to)
                 if keep is not None and result is not None:

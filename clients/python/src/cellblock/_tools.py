@@ -44,7 +44,6 @@ MAX_BYTES = 4 << 20  # of a call's arguments, and of its result, unless the tool
 MAX_DEPTH = 64
 MAX_TEXT = 4000  # of an error's message
 ROUND = 1000  # calls in one round trip
-RUNS = 64  # runs whose counts are kept
 CALLS = 100_000  # calls of one run
 
 Approve = Callable[["Call"], Union[bool, str, Awaitable[Union[bool, str]]]]
@@ -365,7 +364,7 @@ class Dispatcher:
         self._threads = Threads(THREADS, "cellblock-tool")
         self._askers = Threads(THREADS, "cellblock-approve")
         self._places: dict[str, asyncio.Semaphore] = {}
-        self._runs: collections.OrderedDict[str, _Run] = collections.OrderedDict()
+        self._runs: dict[str, _Run] = {}  # by name, while they run: `over` takes them out
         self._going: set[asyncio.Future[Any]] = set()
 
     @property
@@ -400,11 +399,11 @@ class Dispatcher:
     def _run(self) -> _Run:
         now = serving.get()
         name = "" if now is None else now.run
-        run = self._runs.setdefault(name, _Run())
-        self._runs.move_to_end(name)
-        while len(self._runs) > RUNS:
-            self._runs.popitem(last=False)
-        return run
+        return self._runs.setdefault(name, _Run())
+
+    def over(self, run: str) -> None:
+        """The run of this name has ended: what was counted of it is forgotten."""
+        self._runs.pop(run, None)
 
     async def _answer(self, said: object, run: _Run) -> Answer:
         call = said if isinstance(said, dict) else {}
