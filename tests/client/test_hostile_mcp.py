@@ -21,12 +21,12 @@ from cellblock.mcp._runs import Run, Runs, approve  # noqa: E402
 from cellblock.mcp._sessions import McpSession  # noqa: E402
 from cellblock._tools import Call, check_name  # noqa: E402
 
+pytestmark = pytest.mark.once
+
 TOKEN = "a-token-of-a-test-0123456789"
 MIME = "application/vnd.cellblock.value+json"
 DEEP = f"""import os, struct
 from cellblock_guest import context
-
-pytestmark = pytest.mark.once
 value = b"[" * 250 + b"]" * 250
 content = b'{{"data":{{"text/plain":"deep","{MIME}":{{"json":' + value + b'}}}},"metadata":{{}}}}'
 data = struct.pack("<IIIIQII", 9, len(content), 0, 0, context.current(), 0, 0) + content

@@ -21,6 +21,8 @@ import kernels  # noqa: E402
 from cellblock import AsyncSandbox, tool  # noqa: E402
 from cellblock.mcp._server import Options, Server  # noqa: E402
 
+pytestmark = pytest.mark.once
+
 MODES = ["legacy", "2026-07-28"]
 
 
@@ -80,8 +82,6 @@ trace.set_tracer_provider(provider)
 """
 OTHER = """
 from mcp.server import MCPServer
-
-pytestmark = pytest.mark.once
 server = MCPServer("other")
 
 @server.tool()

@@ -14,6 +14,8 @@ from mcp_types import ElicitResult  # noqa: E402
 
 from cellblock.mcp._proxy import read_servers  # noqa: E402
 
+pytestmark = pytest.mark.once
+
 MODES = ["legacy", "2026-07-28"]
 KEY = "sk-the-key-of-the-other-server-93721"
 OTHER = """
@@ -89,8 +91,6 @@ def test_tools_of_another_server_are_functions(serve, mode):
         assert said["error"]["value"].startswith("RemoteToolError: ") and "out of luck" in said["error"]["value"]
         said = await python(client, """
 import os, pathlib
-
-pytestmark = pytest.mark.once
 texts = [pathlib.Path('/proc', p, f).read_bytes() for p in os.listdir('/proc') if p.isdigit()
          for f in ('environ', 'cmdline')]
 any(b'-other-' + b'server-' in t for t in texts), 'A_KEY_OF_MINE' in os.environ, 'OTHER_KEY' in os.environ

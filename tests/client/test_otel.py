@@ -20,6 +20,8 @@ import kernels  # noqa: E402
 from cellblock._session import Serving, serving  # noqa: E402
 from cellblock._tools import Dispatcher, tool  # noqa: E402
 
+pytestmark = pytest.mark.once
+
 SECRET = "sk-never-in-a-span-55217"
 
 
@@ -295,8 +297,6 @@ PROGRAM = """
 import json, sys
 {before}
 from cellblock import Sandbox, tool
-
-pytestmark = pytest.mark.once
 @tool
 def double(n: int) -> int: return 2 * n
 with Sandbox("agent", workspace={work!r}, tools=[double], policy={{"audit.file": {log!r}}}) as sb:
