@@ -8,6 +8,7 @@
 
 #include <cellblock/host_memory.h>
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 
 #include "nearest.h"
@@ -227,33 +228,36 @@ static int word_set(struct cb_policy *p, const struct cb_policy_key *key, const 
 
 /* ---- texts and lists ---- */
 
-static bool is_variable(const char *name, bool star)
+/* The length of the name that a text begins with; 0 if it begins with none. Of ASCII: Python's other letters would have
+ * to be normalised before they are compared. */
+static size_t name_length(const char *text)
 {
-	size_t n = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_");
+	bool digit = text[0] >= '0' && text[0] <= '9';
 
-	if (star && name[n] == '*' && name[n + 1] == '\0')
-		return n == 0 || name[0] < '0' || name[0] > '9';
-	return n > 0 && name[n] == '\0' && (name[0] < '0' || name[0] > '9');
+	return digit ? 0 : strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_");
 }
 
-/* Of ASCII: Python's other letters would have to be normalised before they are compared. */
+static bool is_variable(const char *name, bool star)
+{
+	size_t n = name_length(name);
+
+	if (star && name[n] == '*' && name[n + 1] == '\0')
+		return true;
+	return n > 0 && name[n] == '\0';
+}
+
 static bool is_module(const char *name)
 {
 	for (const char *part = name;; part++) {
-		char one[256];
-		size_t n = strcspn(part, ".");
+		size_t n = name_length(part);
 
 		if (strcmp(part, "*") == 0)
 			return true;
-		if (n >= sizeof(one))
-			return false;
-		memcpy(one, part, n);
-		one[n] = '\0';
-		if (!is_variable(one, false))
+		if (n == 0 || n > NAME_MAX)
 			return false;
 		part += n;
-		if (*part == '\0')
-			return true;
+		if (*part != '.')
+			return *part == '\0';
 	}
 }
 

@@ -10,68 +10,22 @@ import base64
 import datetime
 import decimal
 import io
-import math
 import pathlib
 from typing import Any, Callable, Mapping
 
+from . import _carry_inside
+from ._carry_inside import MARK
 from ._result import decode_value
 
-MARK = "__cellblock__"
 PIXELS = 50_000_000  # of a picture from the jail
-
-
-def _text(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
 
 
 def pack(value: Any) -> Any:
     """JSON of a value, for `unpack` inside. TypeError: it can't go into the jail."""
-    kind = type(value)
-    if value is None or kind in (bool, int, str):
-        return value
-    if kind is float:
-        return value if math.isfinite(value) else {MARK: "float", "v": str(value)}
-    if kind is dict and all(type(k) is str for k in value) and MARK not in value:
-        return {k: pack(v) for k, v in value.items()}
-    if isinstance(value, dict):
-        return {MARK: "dict", "v": [[pack(k), pack(v)] for k, v in value.items()]}
-    for base in (tuple, set, frozenset):
-        if isinstance(value, base):
-            return {MARK: base.__name__, "v": [pack(v) for v in value]}
-    if isinstance(value, list):
-        return [pack(v) for v in value]
-    return _pack_more(value)
-
-
-def _pack_more(value: Any) -> Any:
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return {MARK: "bytes", "v": _text(bytes(value))}
-    if isinstance(value, complex):
-        return {MARK: "complex", "v": [pack(value.real), pack(value.imag)]}
-    if isinstance(value, datetime.datetime):
-        return {MARK: "datetime", "v": value.isoformat()}
-    if isinstance(value, (datetime.date, datetime.time)):
-        return {MARK: type(value).__name__, "v": value.isoformat()}
-    if isinstance(value, datetime.timedelta):
-        return {MARK: "timedelta", "v": value.total_seconds()}
-    if isinstance(value, decimal.Decimal):
-        return {MARK: "decimal", "v": str(value)}
-    if isinstance(value, pathlib.PurePath):
-        return {MARK: "path", "v": str(value)}
-    if any(base.__module__.partition(".")[0] == "PIL" for base in type(value).__mro__) and hasattr(value, "save"):
-        data = io.BytesIO()
-        value.save(data, "PNG")
-        return {MARK: "image", "v": _text(data.getvalue())}
-    if type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "tobytes"):
-        if value.dtype.hasobject or value.dtype.names:
-            raise TypeError("an array of objects can't go into the sandbox")
-        if not value.shape and type(value).__name__ != "ndarray":
-            return pack(value.item())
-        return {MARK: "array", "dtype": value.dtype.str, "shape": list(value.shape), "v": _text(value.tobytes("C"))}
-    for plain in (str, int, float):
-        if isinstance(value, plain):
-            return pack(plain(value))
-    raise TypeError(f"a {type(value).__name__} can't go into the sandbox")
+    try:
+        return _carry_inside.pack(value)
+    except TypeError as e:
+        raise TypeError(str(e).replace("can't leave", "can't go into")) from None
 
 
 def unpack(said: Any) -> Any:

@@ -1,6 +1,7 @@
 """Values as JSON and back, and the agent's tools as functions. Runs in the jail: smolagents.py sends this text there.
 
-It never runs on the host, where _carry.py reads what comes from here. The guest may be any Python from 3.9.
+On the host _carry.py takes `pack` alone from here, and has a reader of its own for what comes from the jail. The guest
+may be any Python from 3.9.
 """
 
 import base64
@@ -55,12 +56,11 @@ def _pack_more(value):
         return {MARK: "decimal", "v": str(value)}
     if isinstance(value, pathlib.PurePath):
         return {MARK: "path", "v": str(value)}
-    module = type(value).__module__.partition(".")[0]
-    if module == "PIL" and hasattr(value, "save"):
+    if any(_package(base) == "PIL" for base in type(value).__mro__) and hasattr(value, "save"):
         data = io.BytesIO()
         value.save(data, "PNG")
         return {MARK: "image", "v": _text(data.getvalue())}
-    if module == "numpy" and hasattr(value, "tobytes"):
+    if _package(type(value)) == "numpy" and hasattr(value, "tobytes"):
         if value.dtype.hasobject or value.dtype.names:
             raise TypeError("an array of objects can't leave the sandbox: give its list")
         if not value.shape and hasattr(value, "item") and type(value).__name__ != "ndarray":
@@ -70,6 +70,10 @@ def _pack_more(value):
         "a %s can't leave the sandbox: give text, numbers, lists, dicts, bytes, a numpy array or a PIL image, "
         "for a DataFrame df.to_dict()" % type(value).__name__
     )
+
+
+def _package(kind):
+    return kind.__module__.partition(".")[0]
 
 
 def _text(data):

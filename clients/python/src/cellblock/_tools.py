@@ -20,7 +20,9 @@ import re
 import sys
 import types
 import unicodedata
-from typing import Any, Awaitable, Callable, Generic, Iterable, Mapping, Optional, TypeVar, Union, cast, overload
+from typing import (
+    Any, Awaitable, Callable, Generic, Iterable, Mapping, Optional, Sequence, TypeVar, Union, cast, overload,
+)
 
 import msgspec
 
@@ -184,6 +186,28 @@ def check_name(name: object) -> str:
             f"not {name!r}; give it another: tool(name=…)"
         )
     return name
+
+
+def by_name(
+    args: Sequence[Any], kwargs: Mapping[str, Any], names: Sequence[str], needed: Sequence[str], others: bool
+) -> dict[str, Any]:
+    """Arguments by name, for tools that have a list of names and no signature. `others`: further names are taken, too.
+
+    TypeError as Python words it where they do not fit.
+    """
+    if len(args) > len(names):
+        raise TypeError(f"takes {len(names)} arguments, not {len(args)}")
+    given = dict(zip(names, args))
+    for name, value in kwargs.items():
+        if name in given:
+            raise TypeError(f"got multiple values for argument {name!r}")
+        if name not in names and not others:
+            raise TypeError(f"got an unexpected keyword argument {name!r}")
+        given[name] = value
+    for name in needed:
+        if name not in given:
+            raise TypeError(f"missing a required argument: {name!r}")
+    return given
 
 
 class Tool(Bare, Generic[P, R]):

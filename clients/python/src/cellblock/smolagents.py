@@ -24,7 +24,7 @@ from ._carry import pack, unpack
 from ._errors import CellblockError, SandboxError, ToolError
 from ._result import Result, shorten
 from ._sync import Sandbox
-from ._tools import Approve, Bare, Call, Limits, check_name
+from ._tools import Approve, Bare, Call, Limits, by_name, check_name
 
 INSIDE = (pathlib.Path(__file__).parent / "_carry_inside.py").read_text(encoding="utf-8")
 MODULE = "cellblock_carry"  # in the jail
@@ -78,6 +78,10 @@ class _AgentTool(Bare):
         self.inputs: Mapping[str, Any] = getattr(tool, "inputs", None) or {}
         self.input_schema = {"type": "object", "properties": {"args": {"type": "array"}, "kwargs": {"type": "object"}}}
         self._answered = answered if name == "final_answer" else None
+        parameters = inspect.signature(getattr(tool, "forward", tool)).parameters
+        defaults = {n for n, p in parameters.items() if p.default is not p.empty}
+        self._needed = [n for n, about in self.inputs.items() if not about.get("nullable") and n not in defaults]
+        self._others = not hasattr(tool, "forward") and any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
     def inside(self) -> list[Any]:
         return [self.agents_name, self.name, self.description, self._answered is not None]
@@ -85,29 +89,7 @@ class _AgentTool(Bare):
     def bind(self, args: list[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if len(args) != 2 or not isinstance(args[0], list) or not isinstance(args[1], dict) or kwargs:
             raise TypeError("is called by the function of the agent's tool")
-        given: dict[str, Any] = dict(zip(self.inputs, args[0]))
-        if len(args[0]) > len(self.inputs):
-            raise TypeError(f"takes {len(self.inputs)} arguments, not {len(args[0])}")
-        for name, value in args[1].items():
-            if name in given:
-                raise TypeError(f"got multiple values for argument {name!r}")
-            if name not in self.inputs and not self._takes_any():
-                raise TypeError(f"got an unexpected keyword argument {name!r}")
-            given[name] = value
-        for name, about in self.inputs.items():
-            if name not in given and not about.get("nullable") and not self._has_default(name):
-                raise TypeError(f"missing a required argument: {name!r}")
-        return given
-
-    def _parameters(self) -> Mapping[str, inspect.Parameter]:
-        return inspect.signature(getattr(self.tool, "forward", self.tool)).parameters
-
-    def _takes_any(self) -> bool:
-        return any(p.kind is p.VAR_KEYWORD for p in self._parameters().values()) and not hasattr(self.tool, "forward")
-
-    def _has_default(self, name: str) -> bool:
-        parameter = self._parameters().get(name)
-        return parameter is not None and parameter.default is not parameter.empty
+        return by_name(args[0], args[1], list(self.inputs), self._needed, self._others)
 
     def prepare(self, given: Mapping[str, Any]) -> Callable[[], Any]:
         typed = {name: unpack(value) for name, value in given.items()}

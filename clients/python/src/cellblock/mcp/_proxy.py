@@ -22,7 +22,7 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from .._errors import ToolError
-from .._tools import Bare, Limits, check_name
+from .._tools import Bare, Limits, by_name, check_name
 from ._runs import approve
 
 KNOWN = {"command", "args", "env", "cwd", "url", "headers", "tools", "approve", "timeout", "type"}
@@ -95,20 +95,9 @@ class Proxied(Bare):
         self._client, self._remote = client, remote.name
 
     def bind(self, args: list[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        names = list(self.input_schema.get("properties") or {})
-        if len(args) > len(names):
-            raise TypeError(f"takes {len(names)} arguments, not {len(args)}")
-        given = dict(zip(names, args))
-        for name, value in kwargs.items():
-            if name in given:
-                raise TypeError(f"got {name!r} twice")
-            if name not in names and self.input_schema.get("additionalProperties") in (None, False):
-                raise TypeError(f"got an unexpected argument {name!r}")
-            given[name] = value
-        missing = [n for n in self.input_schema.get("required") or [] if n not in given]
-        if missing:
-            raise TypeError(f"missing a required argument: {missing[0]!r}")
-        return given
+        schema = self.input_schema
+        others = schema.get("additionalProperties") not in (None, False)
+        return by_name(args, kwargs, list(schema.get("properties") or {}), schema.get("required") or [], others)
 
     def prepare(self, given: Mapping[str, Any]) -> Callable[[], Any]:
         arguments = copy.deepcopy(dict(given))
