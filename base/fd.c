@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -170,6 +171,22 @@ static size_t collect_fds(struct msghdr *message, int *fds)
 	return count;
 }
 
+/* A peer that ended with something of ours unread makes one ECONNRESET, which comes before what it had said. */
+static ssize_t receive(int sock, struct msghdr *message, int flags)
+{
+	ssize_t n;
+	bool reset = false;
+
+	for (;;) {
+		n = recvmsg(sock, message, flags | MSG_CMSG_CLOEXEC);
+		if (n >= 0)
+			return n;
+		if (errno != EINTR && (errno != ECONNRESET || reset))
+			return -errno;
+		reset = reset || errno == ECONNRESET;
+	}
+}
+
 ssize_t cb_fd_recv(int sock, void *data, size_t n, int *ret_fds, size_t max_fds, size_t *ret_nfds, int flags)
 {
 	union control control;
@@ -181,11 +198,9 @@ ssize_t cb_fd_recv(int sock, void *data, size_t n, int *ret_fds, size_t max_fds,
 	size_t nfds;
 	ssize_t received;
 
-	do
-		received = recvmsg(sock, &message, flags | MSG_CMSG_CLOEXEC);
-	while (received < 0 && errno == EINTR);
+	received = receive(sock, &message, flags);
 	if (received < 0)
-		return -errno;
+		return received;
 	nfds = collect_fds(&message, fds);
 	if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 || nfds > max_fds) {
 		while (nfds > 0)
@@ -214,11 +229,9 @@ ssize_t cb_fd_recv_from(int sock, void *data, size_t n, pid_t *ret_sender, int *
 	ssize_t received;
 	int fd = -1;
 
-	do
-		received = recvmsg(sock, &message, flags | MSG_CMSG_CLOEXEC);
-	while (received < 0 && errno == EINTR);
+	received = receive(sock, &message, flags);
 	if (received < 0)
-		return -errno;
+		return received;
 	for (struct cmsghdr *h = CMSG_FIRSTHDR(&message); h != NULL; h = CMSG_NXTHDR(&message, h)) {
 		if (h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_CREDENTIALS)
 			memcpy(&sender, CMSG_DATA(h), sizeof(sender));

@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
@@ -40,13 +41,16 @@ int cb_replace_process(char *const argv[], int pass_fd)
 static _Noreturn void child(char *const argv[], int pass_fd, const int pipes[2])
 {
 	sigset_t none;
-	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	int null = open("/dev/null", O_RDONLY | O_CLOEXEC), r = 0;
 
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	if (null >= 0 && dup2(null, 0) >= 0 && dup2(pipes[0], 1) >= 0 && dup2(pipes[1], 2) >= 0)
-		cb_replace_process(argv, pass_fd);
+	if (null < 0 || dup2(null, 0) < 0 || dup2(pipes[0], 1) < 0 || dup2(pipes[1], 2) < 0)
+		r = -errno;
+	if (r == 0)
+		r = cb_replace_process(argv, pass_fd);
+	dprintf(2, "cellblock: %s can't be started: %s\n", argv[0], cb_err_text(r)); /* as it says itself what fails */
 	_exit(127);
 }
 

@@ -14,6 +14,7 @@
 #include <limits.h>
 #include <unistd.h>
 
+#include "options.h"
 #include "paths.h"
 
 #define STEP "interpreter"
@@ -113,8 +114,8 @@ int cb_interpreter_script(const char *script, char **ret_python, struct cb_err *
 
 char *cb_interpreter_script_of_ours(void)
 {
-	CB_AUTO_PATH self = cb_path_real("/proc/self/exe");
-	CB_AUTO_PATH bin = self != NULL ? cb_path_parent(self) : NULL;
+	CB_AUTO_PATH program = cb_places_program();
+	CB_AUTO_PATH bin = program != NULL ? cb_path_parent(program) : NULL;
 	char *script = bin != NULL ? cb_path_format("%s/%s", bin, CB_INTERPRETER_SCRIPT) : NULL;
 
 	if (script != NULL && !cb_path_is_file(script)) {

@@ -53,3 +53,7 @@ struct cb_places {
 };
 int cb_places_find(struct cb_places *ret_places, struct cb_err *err);
 void cb_places_release(struct cb_places *p);
+/* This program, and PREFIX of PREFIX/bin, as its environment has them: uv may have put links to its cache there. NULL =
+ * not known; malloc'd. */
+char *cb_places_program(void);
+char *cb_places_prefix(void);

@@ -9,11 +9,11 @@
 #include <cellblock/sandbox.h>
 #include <dirent.h>
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "nearest.h"
+#include "options.h"
 #include "paths.h"
 
 #define MAX_NAMES 1000
@@ -24,26 +24,12 @@ static int add(struct cb_strv *v, const char *folder, const char *below)
 	return folder != NULL && folder[0] == '/' ? cb_strv_addf(v, "%s%s/cellblock", folder, below) : 0;
 }
 
-/* The prefix that this program is installed in. */
-static char *own_prefix(void)
-{
-	char self[PATH_MAX];
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-	CB_AUTO_PATH bin = NULL;
-
-	if (n <= 0)
-		return NULL;
-	self[n] = '\0';
-	bin = cb_path_parent(self);
-	return bin != NULL ? cb_path_parent(bin) : NULL;
-}
-
 /* What the environment names, the user's own, those of environments, the system's. */
 static int config_folders(struct cb_strv *ret)
 {
 	const char *named = getenv("JUPYTER_CONFIG_PATH"), *own = getenv("JUPYTER_CONFIG_DIR");
 	CB_AUTO_PATH home = cb_path_home();
-	CB_AUTO_PATH prefix = own_prefix();
+	CB_AUTO_PATH prefix = cb_places_prefix();
 	int r = 0;
 
 	while (named != NULL && *named != '\0' && r == 0) {

@@ -82,17 +82,34 @@ static bool has_sys_admin(void)
 	return syscall(SYS_capget, &head, caps) == 0 && (caps[0].effective & (1u << CAP_SYS_ADMIN)) != 0;
 }
 
-/* The name of the profile, without its mode: "docker-default (enforce)". */
-static void read_label(char *label, size_t size)
+/* The name of the profile, without its mode: "docker-default (enforce)". An "(unconfined)" one restricts nothing. */
+static bool read_label(const char *process, char *label, size_t size)
 {
-	char *text = read_text("/proc/self/attr/apparmor/current");
+	char path[64];
+	char *text;
+	bool there;
 
-	if (text == NULL)
-		text = read_text("/proc/self/attr/current");
-	if (text != NULL)
-		text[strcspn(text, " \n")] = '\0';
-	snprintf(label, size, "%s", text != NULL && strcmp(text, "unconfined") != 0 ? text : "");
+	snprintf(path, sizeof(path), "/proc/%s/attr/apparmor/current", process);
+	text = read_text(path);
+	if (text == NULL) {
+		snprintf(path, sizeof(path), "/proc/%s/attr/current", process);
+		text = read_text(path);
+	}
+	there = text != NULL;
+	snprintf(label, size, "%.*s", there ? (int)strcspn(text, " \n") : 0, there ? text : "");
+	if (strcmp(label, "unconfined") == 0 || (there && strstr(text, " (unconfined)") != NULL))
+		label[0] = '\0';
 	free(text);
+	return there;
+}
+
+/* A container's or a service's profile is also that of who started us. */
+static bool label_is_own(const char *label)
+{
+	char parent[16], other[128];
+
+	snprintf(parent, sizeof(parent), "%d", (int)getppid());
+	return label[0] != '\0' && read_label(parent, other, sizeof(other)) && strcmp(label, other) != 0;
 }
 
 void cb_host_facts_read(struct cb_host_facts *ret_facts)
@@ -111,7 +128,8 @@ void cb_host_facts_read(struct cb_host_facts *ret_facts)
 
 	if (uname(&uts) == 0)
 		(void)sscanf(uts.release, "%d.%d", &f.kernel_major, &f.kernel_minor);
-	read_label(f.label, sizeof(f.label));
+	(void)read_label("self", f.label, sizeof(f.label));
+	f.label_is_own = label_is_own(f.label);
 	if (readlink("/proc/self/exe", f.program, sizeof(f.program) - 1) < 0)
 		f.program[0] = '\0';
 	*ret_facts = f;
@@ -181,6 +199,11 @@ static bool unprivileged_denied(const struct cb_host_facts *f, int code)
 static bool apparmor_denies(const struct cb_host_facts *f, int code)
 {
 	return is_permission(code) && f->apparmor_userns == 1 && !f->root;
+}
+
+static bool own_profile_denies(const struct cb_host_facts *f, int code)
+{
+	return is_permission(code) && f->label_is_own;
 }
 
 /* A filter answers EPERM. */
@@ -255,6 +278,8 @@ static const struct {
 	{ NAMESPACES | MAPS | MOUNTS | PROC | WORKSPACE, apparmor_denies,
 	  "AppArmor takes rights away in user namespaces (kernel.apparmor_restrict_unprivileged_userns is 1)",
 	  NULL },
+	{ NAMESPACES | MAPS | MOUNTS | PROC | WORKSPACE, own_profile_denies,
+	  "an AppArmor profile that the host has for this program takes the right to it", NULL },
 	{ ANY, profile_denies, "the AppArmor profile that Cellblock was started under refuses it",
 	  "start the container without that profile: docker run --security-opt apparmor=unconfined, Kubernetes "
 	  "appArmorProfile type Unconfined; a service without AppArmorProfile=" },

@@ -16,6 +16,7 @@ struct cb_host_facts {
 	bool sys_admin;		  /* CAP_SYS_ADMIN: what a container's root mostly lacks */
 	int kernel_major, kernel_minor;
 	char label[128];    /* AppArmor profile that this process runs under; "" = none */
+	bool label_is_own;  /* whoever started it has another or none: the profile is for this program */
 	char program[4096]; /* path of this program, as a profile would have to name it */
 };
 

@@ -247,7 +247,7 @@ static bool obey(void)
 
 	if (n == -EAGAIN)
 		return false;
-	if (n == 0 || n == -ECONNRESET)
+	if (n == 0)
 		leave(0); /* the supervisor is gone */
 	if (n != (ssize_t)sizeof(message))
 		return true;

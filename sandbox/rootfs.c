@@ -77,6 +77,7 @@ const struct cb_shown cb_root_etc[] = {
 	{ "etc/python3.11", "Python's site configuration" },
 	{ "etc/python3.12", "Python's site configuration" },
 	{ "etc/python3.13", "Python's site configuration" },
+	{ "etc/python3.14", "Python's site configuration" },
 	{ "etc/R", "R's configuration" },
 	{ "etc/services", "service names" },
 	{ "etc/ssl/cert.pem", "trusted certificates" },

@@ -19,7 +19,7 @@
 #define STEP "install"
 #define MAX_LOGO (1u << 20)
 #define OLDEST_MINOR 9u /* of the Pythons of docs/compatibility.md */
-#define NEWEST_MINOR 13u
+#define NEWEST_MINOR 14u
 
 static int add_word(json_t *argv, const char *word)
 {
@@ -29,8 +29,9 @@ static int add_word(json_t *argv, const char *word)
 static json_t *make_argv(const struct cb_options *o, const struct cb_places *places,
 			 const struct cb_interpreter *interpreter)
 {
-	json_t *argv = json_pack("[s, s, s, s, s, s]", places->self, "kernel", "--python", interpreter->executable,
-				 "--facts", "{resource_dir}/interpreter.json");
+	CB_AUTO_PATH program = cb_places_program();
+	json_t *argv = json_pack("[s, s, s, s, s, s]", program != NULL ? program : places->self, "kernel", "--python",
+				 interpreter->executable, "--facts", "{resource_dir}/interpreter.json");
 	CB_AUTO_PATH policy = NULL;
 	int bad = argv == NULL;
 
@@ -84,11 +85,10 @@ static char *make_spec(const struct cb_options *o, const struct cb_places *place
 
 /* Logos lie in PREFIX/share/cellblock/kernelspec, in an installed tree and in a build tree alike. A kernelspec works
  * without. */
-static void copy_logos(const struct cb_places *places, const char *folder)
+static void copy_logos(const char *folder)
 {
 	const char *const *names = cb_kernelspec_logos;
-	CB_AUTO_PATH bin = cb_path_parent(places->self);
-	CB_AUTO_PATH prefix = bin != NULL ? cb_path_parent(bin) : NULL;
+	CB_AUTO_PATH prefix = cb_places_prefix();
 
 	for (size_t i = 0; prefix != NULL && i < CB_KERNELSPEC_LOGOS; i++) {
 		CB_AUTO_PATH from = cb_path_format("%s/share/cellblock/kernelspec/%s", prefix, names[i]);
@@ -123,7 +123,7 @@ static int write_folder(const struct cb_options *o, const struct cb_places *plac
 		if (cache == NULL ||
 		    cb_guest_cache_write(interpreter, places->jail, places->guest, true, cache, &ignored) < 0)
 			fprintf(stderr, "cellblock install: cells will start slower: %s\n", ignored.text);
-		copy_logos(places, folder);
+		copy_logos(folder);
 		r = cb_file_replace(kernel, spec, strlen(spec), 0644);
 	}
 	return r < 0 ? cb_err_set(err, r, STEP, "Choose another place with --user, --sys-prefix or --prefix.",
@@ -133,10 +133,9 @@ static int write_folder(const struct cb_options *o, const struct cb_places *plac
 
 /* Jupyter in an environment looks there before it looks among the user's kernelspecs: one of this name there would be
  * taken instead of ours, and a notebook that asks for python3 run outside of any jail. */
-static void warn_of_hidden(const struct cb_places *places, const struct cb_interpreter *interpreter, const char *name)
+static void warn_of_hidden(const struct cb_interpreter *interpreter, const char *name)
 {
-	CB_AUTO_PATH bin = cb_path_parent(places->self);
-	CB_AUTO_PATH own = bin != NULL ? cb_path_parent(bin) : NULL;
+	CB_AUTO_PATH own = cb_places_prefix();
 	const char *prefixes[] = { own, interpreter->venv, interpreter->conda, getenv("VIRTUAL_ENV") };
 
 	for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
@@ -208,7 +207,7 @@ int cb_command_install(const struct cb_options *o)
 	if (r == 0)
 		report(o, &interpreter, folder);
 	if (r == 0 && o->prefix == NULL && !o->sys_prefix)
-		warn_of_hidden(&places, &interpreter, strrchr(folder, '/') + 1);
+		warn_of_hidden(&interpreter, strrchr(folder, '/') + 1);
 	cb_interpreter_release(&interpreter);
 	cb_places_release(&places);
 	return r < 0 ? cb_command_fail("install", &err) : 0;

@@ -338,7 +338,6 @@ int cb_command_kernel(const struct cb_options *o)
 		       err.cure[0] != '\0' ? ". " : "", err.cure);
 	} else {
 		cb_iopub_status(&k, "starting", NULL);
-		cb_iopub_status(&k, "idle", NULL);
 		status = cb_loop_run(&k.loop) < 0 || k.failed ? 1 : 0;
 		answer_the_rest(&k);
 		cb_watch_end(&k);

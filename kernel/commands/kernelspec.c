@@ -101,9 +101,7 @@ int cb_kernelspec_places(bool more, struct cb_strv *ret_folders)
 	static const char below[] = "/share/jupyter/kernels";
 	CB_AUTO_PATH user = user_data();
 	CB_AUTO_PATH jupyter = jupyters_prefix();
-	CB_AUTO_PATH self = more ? cb_path_real("/proc/self/exe") : NULL;
-	CB_AUTO_PATH bin = self != NULL ? cb_path_parent(self) : NULL;
-	CB_AUTO_PATH own = bin != NULL ? cb_path_parent(bin) : NULL;
+	CB_AUTO_PATH own = more ? cb_places_prefix() : NULL;
 	const char *const prefixes[] = { jupyter,
 					 "/usr/local",
 					 "/usr",

@@ -57,14 +57,14 @@ static int arguments(const struct cb_options *o, const char *python, const char 
 }
 
 /* That which a wheel was installed for, else the one beside this program. */
-static int find_python(const struct cb_places *places, char **ret_python, struct cb_err *err)
+static int find_python(char **ret_python, struct cb_err *err)
 {
 	CB_AUTO_PATH script = cb_interpreter_script_of_ours();
-	CB_AUTO_PATH bin = cb_path_parent(places->self);
+	CB_AUTO_PATH prefix = cb_places_prefix();
 
 	if (script != NULL)
 		return cb_interpreter_script(script, ret_python, err);
-	*ret_python = bin != NULL ? cb_path_format("%s/python3", bin) : NULL;
+	*ret_python = prefix != NULL ? cb_path_format("%s/bin/python3", prefix) : NULL;
 	return *ret_python != NULL ? 0 : cb_err_set(err, -ENOMEM, "mcp", NULL, "out of memory");
 }
 
@@ -77,7 +77,7 @@ int cb_command_mcp(const struct cb_options *o)
 	int r = cb_places_find(&places, &err);
 
 	if (r == 0)
-		r = find_python(&places, &python, &err);
+		r = find_python(&python, &err);
 	if (r == 0 && access(python, X_OK) < 0)
 		r = cb_err_set(&err, -errno, "mcp",
 			       "Install Cellblock into a Python environment, and its package there: "

@@ -139,6 +139,10 @@ int cb_kernelspec_remove(const char *folder, struct cb_err *err)
 	if (r < 0)
 		return cb_err_set(err, r, STEP, NULL, "%s can't be removed: %s", folder, strerror(-r));
 	printf("Removed the kernelspec %s\n", cb_shown(folder));
+	CB_AUTO_PATH kernels = cb_path_parent(folder);
+
+	if (kernels != NULL)
+		(void)rmdir(kernels); /* `install` may have made it; it is not empty where others use it */
 	return 0;
 }
 

@@ -194,7 +194,7 @@ int cb_broker_recv(struct cb_broker *b, struct cb_broker_reply *ret_reply, int *
 	ssize_t n = b->fd < 0 ? CB_E_CLOSED
 			      : cb_fd_recv(b->fd, &reply, sizeof(reply), fds, REPLY_NFDS, &nfds, MSG_DONTWAIT);
 
-	if (n == 0 || n == -ECONNRESET)
+	if (n == 0)
 		return CB_E_CLOSED;
 	if (n < 0)
 		return (int)n;

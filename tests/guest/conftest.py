@@ -48,7 +48,7 @@ def _interpreters():
         paths = [p for p in listed.split(":") if p]
     else:
         paths = [sys.executable, "/usr/bin/python3"]
-        paths += [p for p in (shutil.which("python3.%d" % minor) for minor in range(9, 14)) if p]
+        paths += [p for p in (shutil.which("python3.%d" % minor) for minor in range(9, 15)) if p]
     found = {}
     for path in paths:
         try:

@@ -11,11 +11,23 @@ from attacks_kernel import KERNEL_ATTACKS
 
 PRELUDE = """
 import ctypes, errno, os, socket, struct, sys
+# Attacks name a call by its number on x86-64; from 424 on all machines have the same. What takes a path alone there
+# takes a folder, too, elsewhere. NO_CALL: of x86 alone.
+on_aarch64, AT, NO_CALL = os.uname().machine == "aarch64", {2: 56, 83: 34, 133: 33}, 4000
+AARCH64 = {
+    16: 29, 27: 232, 29: 194, 31: 195, 41: 198, 56: 220, 60: 93, 64: 190, 66: 191, 68: 186, 71: 187, 101: 117,
+    103: 116, 135: 92, 154: NO_CALL, 155: 41, 157: 167, 159: 171, 163: 89, 164: 170, 167: 224, 172: NO_CALL,
+    173: NO_CALL, 175: 105, 227: 112, 240: 180, 241: 181, 246: 104, 248: 217, 249: 218, 250: 219, 251: 30, 272: 97,
+    275: 76, 276: 77, 278: 75, 279: 239, 294: 26, 298: 241, 300: 262, 303: 264, 308: 268, 310: 270, 312: 272,
+    314: 274, 317: 277, 319: 279, 321: 280, 322: 281, 323: 282,
+}
 libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
 won, why = False, ""
 def sys_(n, *a):
     global why
+    if on_aarch64 and n < 424:
+        n, a = (AT[n], (-100, *a)) if n in AT else (AARCH64[n], a)
     ctypes.set_errno(0)
     r = libc.syscall(ctypes.c_long(n), *[ctypes.c_long(x) if isinstance(x, int) else x for x in a])
     why = f"{r} errno {ctypes.get_errno()}"

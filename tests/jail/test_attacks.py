@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -288,9 +289,14 @@ def test_enough_attacks():
     assert len(ATTACKS) >= 25
 
 
-@pytest.mark.parametrize("which", ["i386", "x32"])
+@pytest.mark.parametrize("which", ["i386", "x32", "arm"])
 def test_foreign_call_tables_kill(jailed, which, tmp_path):
     """Compiled outside, run in both places."""
+    if (which == "arm") != (os.uname().machine == "aarch64"):
+        pytest.skip(f"{which} is no call table of this machine")
+    if which == "arm":
+        the_table_of_32_bits_kills(jailed)
+        return
     (tmp_path / "f.c").write_text(FOREIGN)
     program = jailed.outside.workspace / "foreign"
     subprocess.run(["cc", "-o", program, tmp_path / "f.c"], check=True)
@@ -305,10 +311,26 @@ def test_foreign_call_tables_kill(jailed, which, tmp_path):
     assert jailed.run("6*7").result == "42"
 
 
+def the_table_of_32_bits_kills(jailed):
+    """On aarch64: a program that asks for its number and exits with 7; there is no compiler for it."""
+    code = struct.pack("<5I", 0xE3A07014, 0xEF000000, 0xE3A00007, 0xE3A07001, 0xEF000000)
+    head = b"\x7fELF\1\1\1" + bytes(9)
+    head += struct.pack("<HHIIIIIHHHHHH", 2, 40, 1, 0x10054, 52, 0, 5 << 24, 52, 32, 1, 0, 0, 0)
+    size = 84 + len(code)
+    program = jailed.outside.workspace / "foreign"
+    program.write_bytes(head + struct.pack("<8I", 1, 0, 0x10000, 0x10000, size, size, 5, 4096) + code)
+    program.chmod(0o755)
+    try:
+        assert subprocess.run([program]).returncode == 7
+    except OSError as e:
+        pytest.skip(f"this processor or kernel runs no programs of 32 bits: {e}")
+    cell = jailed.run("import subprocess\nsubprocess.run(['./foreign']).returncode")
+    assert cell.result == "-31", f"not killed by SIGSYS: {cell}"
+    assert jailed.run("6*7").result == "42"
+
+
 def test_forged_frames_on_fd_3(jailed):
     """The wire is in the user's reach: what is forged on it ends that guest, and is believed by nobody."""
-    import struct
-
     reply = json.dumps({"status": "ok", "payload": [], "user_expressions": {}}).encode()
     frames = {
         "a reply of its own": struct.pack("<IIIIQII", 21, len(reply), 0, 0, 10**9, 0, 0) + reply,

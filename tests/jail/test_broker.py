@@ -178,7 +178,7 @@ class AsMyself(unittest.TestCase):
         self.assertEqual((r.step, r.code), ("exec", -2))
         self.assertIn("/nonexistent", r.text)
         r = self.refusal("argv=/bin/true", "cwd=/nonexistent")
-        self.assertEqual(r.step, "working folder")
+        self.assertEqual(r.step, "working folder", r.text)
         self.assertTrue(r.cure)
         r = self.refusal("argv=/bin/true", "workspace_source=/nonexistent/w")
         self.assertEqual(r.step, "workspace")

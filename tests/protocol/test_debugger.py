@@ -110,6 +110,18 @@ def test_before_it_is_started(client):
     assert not refused["success"] and "not started" in refused["message"]
 
 
+def test_without_debugpy(start):
+    """A wheel's kernelspec promises the debugger to any Python; what is asked is refused with the cure."""
+    client = start().client
+    client.run("import sys; sys.modules['debugpy'] = None")
+    d = Debugger(client)
+    for command in ("initialize", "inspectVariables"):
+        refused = d.ask(command)
+        assert not refused["success"] and "pip install debugpy" in refused["message"], refused
+    assert d.get("debugInfo")["isStarted"] is False
+    assert client.run("1 + 1").result == "2"
+
+
 def test_a_cell_has_the_name_that_was_dumped(client):
     d = Debugger(client)
     info, code = d.get("debugInfo"), "import sys; sys._getframe().f_code.co_filename  # ä"

@@ -144,6 +144,17 @@ def test_starting_reaches_the_first_subscriber(start):
 
 
 @pytest.mark.cellblock_only
+def test_no_idle_before_anything_is_asked(start):
+    """Open Interpreter takes any idle for the end of its cell: one too many, and it is a cell behind ever after."""
+    k = start(ready=False)
+    c = start.client(k)
+    c.wait("iopub", lambda m: m.type == "status" and m.content["execution_state"] == "starting")
+    cell = c.start("x = 1")
+    idle = c.wait("iopub", lambda m: m.type == "status" and m.content["execution_state"] == "idle")
+    assert idle.parent_id == cell
+
+
+@pytest.mark.cellblock_only
 def test_busy_is_said_again_after_an_idle_while_a_cell_runs(client, gate):
     """Servers take any idle for the kernel's: it must not look idle while a cell runs."""
     cell = client.start("print('running', flush=True)\nopen('gate').read()")

@@ -21,6 +21,10 @@ def twins():
     # they lead sessions of their own
     others = [int(p) for p in os.listdir('/proc') if p.isdigit() and int(p) not in (1, os.getpid())]
     return [p for p in others if os.getsid(p) == p]
+def to_twins(number):
+    for p in twins():
+        try: os.kill(p, number)
+        except ProcessLookupError: pass  # an older one, which is being dropped
 def apart(work):
     # in a session of its own, and no child of ours
     if os.fork() == 0:
@@ -111,9 +115,9 @@ ATTACKS = {
         EITHER,
     ),
     "the twin dies as it is made": (["os.register_at_fork(after_in_child=lambda: os._exit(9))", "y = 1", DIE], EITHER),
-    "the idle twins are killed": (["for p in twins(): os.kill(p, 9)" + DIE], ("lost",)),
-    "the twin dies as it wakes": (["for p in twins(): os.kill(p, signal.SIGTERM)" + DIE], EITHER),
-    "the twins are stopped": (["for p in twins(): os.kill(p, signal.SIGSTOP)" + DIE], RESTORED),
+    "the idle twins are killed": (["to_twins(9)" + DIE], ("lost",)),
+    "the twin dies as it wakes": (["to_twins(signal.SIGTERM)" + DIE], EITHER),
+    "the twins are stopped": (["to_twins(signal.SIGSTOP)" + DIE], RESTORED),
     "forks and SIGCONT race the sweep": (
         [
             "def race():\n"

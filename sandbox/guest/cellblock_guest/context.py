@@ -7,7 +7,9 @@ items of a ThreadPoolExecutor from the cell that submitted them. Anything else b
 import contextvars
 import sys
 import threading
+from _weakrefset import WeakSet  # which threading has loaded; weakref has not
 
+pools = WeakSet()  # of threads, that something was submitted to: what Python keeps of them a fork empties (from 3.14)
 _request = contextvars.ContextVar("cellblock_request")
 _latest = 0
 request_of_context = _request.get
@@ -72,6 +74,7 @@ def patch_executor(module):
     submit = module.ThreadPoolExecutor.submit
 
     def submit_with_request(self, fn, /, *args, **kwargs):
+        pools.add(self)
         return submit(self, run_as, current(), fn, *args, **kwargs)
 
     submit_with_request.__name__, submit_with_request.__qualname__ = "submit", "ThreadPoolExecutor.submit"

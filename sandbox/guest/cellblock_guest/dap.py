@@ -22,6 +22,7 @@ _HIDDEN = {"get_ipython", "debugpy", "exit", "quit", "open", "display", "In", "O
 _HIDDEN |= {"__name__", "__doc__", "__package__", "__loader__", "__spec__", "__annotations__", "__builtins__"}
 _HIDDEN |= {"__builtin__", "__display__"}
 _OF_HISTORY = re.compile(r"_\d|_i")
+_NO_DEBUGPY = "the debugger needs debugpy, which is not there: `%s -m pip install debugpy`, and restart the kernel"
 _shown = []  # what show() was given last
 
 
@@ -68,8 +69,11 @@ class Debugger(Lane):
             response = self._answer(message)
             response.update(request_seq=message["seq"], seq=message["seq"], command=message["command"])
         except Exception as e:
-            self.guest.log_exception("debugger")
-            response = _failure(message, "%s: %s" % (type(e).__name__, safe_str(e)))
+            if isinstance(e, ModuleNotFoundError) and (e.name or "").partition(".")[0] == "debugpy":
+                response = _failure(message, _NO_DEBUGPY % sys.executable)
+            else:
+                self.guest.log_exception("debugger")
+                response = _failure(message, "%s: %s" % (type(e).__name__, safe_str(e)))
         data = encode(response)
         if len(data) > self.guest.message_max:
             data = encode(_failure(message, "the response is larger than limits.message allows"))

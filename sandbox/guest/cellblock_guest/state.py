@@ -12,7 +12,7 @@ import stat
 import sys
 import threading
 
-from . import wire_constants as W
+from . import context, wire_constants as W
 from .threads import strangers
 
 _COMM = "/proc/self/comm"
@@ -272,19 +272,11 @@ def heal(guest):
 
 def _heal_thread_pools():
     module = sys.modules.get("concurrent.futures.thread")
-    for thread in list(getattr(module, "_threads_queues", ())):
-        pool = _pool_of(thread)
-        if pool is not None:
-            pool._threads.clear()
-            pool._idle_semaphore = type(pool._idle_semaphore)(0)
+    for pool in list(context.pools):
+        pool._threads.clear()
+        pool._idle_semaphore = type(pool._idle_semaphore)(0)
     if module:
         module._threads_queues.clear()
-
-
-def _pool_of(thread):
-    """A worker's executor: the first argument of its function is a weak reference to it."""
-    arguments = getattr(thread, "_args", None)
-    return arguments[0]() if arguments and callable(arguments[0]) else None
 
 
 def _heal_process_pools():

@@ -14,7 +14,7 @@ import signal
 import sys
 from os import fork  # user code may exchange that of os
 from struct import Struct
-from time import monotonic
+from time import monotonic, sleep
 
 from . import wire_constants as W
 from .forks import Forks
@@ -28,6 +28,7 @@ _SPACE = _socket.CMSG_SPACE(5 * 4)
 _ALL = _signal.valid_signals()
 _OMP_PAUSE_SOFT = 1
 _PATIENCE = 1  # s
+_TURNS = 20  # that a woken state's other threads have, at least, before it is called restored
 _LET_GO = (W.LET_GO,)
 _IN_VAIN = "a function that runs before each fork (os.register_at_fork) did not come to its end: it waits for a lock?"
 _QUIET_FORK = [("ignore", None, DeprecationWarning, None, 0)]  # a fork with threads warns from Python 3.12 on
@@ -44,6 +45,7 @@ class Twins:
         self.offered = _is_socket(W.FD_LEASH) and _is_socket(W.FD_REGISTRY)
         self.process = Process() if self.offered else None
         self.woken = False  # a twin that waits for RESUME
+        self._looked_at = True  # False: woken, and not copied since
         self._descriptors = self._semaphores = None
         self._between = 0  # the process between guest and twin
         self._openmp = []
@@ -85,7 +87,7 @@ class Twins:
         if not self.woken:
             self.guest.log("RESUME to a guest that was not woken")
             return
-        self.woken = False
+        self.woken = self._looked_at = False
         content = loads(content)
         branch = bool(content.get("branch"))
         self._descriptors.back(self.guest.log, branch)
@@ -128,6 +130,10 @@ class Twins:
         _close_all(fds)
         self._between = between
         left["native"], left["native_of"] = native_threads()
+        if left["native"] and not self._looked_at:
+            for _ in range(_TURNS):  # not one long sleep: on a busy machine they may need longer to have as many
+                sleep(0.001)
+        self._looked_at = True
         return left
 
     def _take(self, number):

@@ -264,6 +264,26 @@ static void test_sender(void **state)
 	assert_int_equal(next_fd(), first);
 }
 
+static void test_what_was_said_before_a_reset_is_received(void **state)
+{
+	int ends[2];
+	char text[8];
+	pid_t sender;
+
+	(void)state;
+	for (int way = 0; way < 2; way++) {
+		assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+		assert_int_equal(send(ends[1], "never read", 10, 0), 10);
+		assert_int_equal(send(ends[0], "last", 4, 0), 4);
+		close(ends[0]);
+		for (ssize_t expected = 4; expected >= 0; expected -= 4)
+			assert_int_equal(way == 0 ? cb_fd_recv(ends[1], text, sizeof(text), NULL, 0, NULL, 0)
+						  : cb_fd_recv_from(ends[1], text, sizeof(text), &sender, NULL, 0),
+					 expected);
+		close(ends[1]);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -277,6 +297,7 @@ int main(void)
 		cmocka_unit_test(test_unwanted_fds),
 		cmocka_unit_test(test_too_many_fds),
 		cmocka_unit_test(test_sender),
+		cmocka_unit_test(test_what_was_said_before_a_reset_is_received),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -62,6 +62,25 @@ void rig_until_soon(struct rig *r)
 	run(r, RIG_IOPUB, 1);
 }
 
+/* Linked in the place of the loop's own (tests/CMakeLists.txt). How long the kernel waits for a twin passes when a test
+ * says so: a test that a busy machine holds up is no guest that does not answer. */
+void __real_cb_loop_arm(struct cb_loop *l, int timer, int64_t deadline_ns);
+void __wrap_cb_loop_arm(struct cb_loop *l, int timer, int64_t deadline_ns);
+
+static const struct rig *at_work;
+
+void __wrap_cb_loop_arm(struct cb_loop *l, int timer, int64_t deadline_ns)
+{
+	if (at_work != NULL && l == &at_work->k.loop && timer == at_work->k.twins.deadline_timer)
+		deadline_ns = 0;
+	__real_cb_loop_arm(l, timer, deadline_ns);
+}
+
+void rig_twin_overdue(struct rig *r)
+{
+	__real_cb_loop_arm(&r->k.loop, r->k.twins.deadline_timer, cb_now_ns());
+}
+
 /* ---- making and ending ---- */
 
 static void *connect_client(struct rig *r, enum cb_channel ch, int type)
@@ -107,6 +126,7 @@ struct rig *rig_new(void)
 	r->k.guest.broker = (struct cb_broker){ .fd = pair[0] };
 	r->broker = pair[1];
 	assert_int_equal(cb_twins_init(&r->k), 0);
+	at_work = r;
 	assert_int_equal(cb_guest_init(&r->k), 0);
 	assert_int_equal(cb_execution_init(&r->k), 0);
 	assert_int_equal(cb_jobs_init(&r->k), 0);
@@ -165,6 +185,7 @@ int rig_teardown(void **state)
 
 	if (r == NULL)
 		return 0;
+	at_work = NULL;
 	close_guest(r);
 	cb_fd_close(&r->death);
 	cb_fd_close(&r->broker);

@@ -62,6 +62,7 @@ struct rig *rig_new(void);	   /* no guest, nobody subscribed */
 void rig_subscribe(struct rig *r); /* and takes the welcome */
 struct rig *rig_up(void);	   /* subscribed, guest ready, start-up messages taken */
 int rig_teardown(void **state);	   /* frees what the test put into *state */
+void rig_twin_overdue(struct rig *r); /* the kernel has waited for what it awaits of a twin long enough */
 
 /* ---- the client ---- */
 /* Sends a request; returns its msg_id (valid for the next 4096 sends). NULL metadata or content: {}. */

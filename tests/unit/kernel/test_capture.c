@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -72,10 +73,26 @@ static void test_bounds(void **state)
 	assert_true(errors.len <= 100);
 }
 
+/* What is no program for this machine, or not there. */
+static void test_not_started(void **state)
+{
+	static const char said[] = "cellblock: /dev/null can't be started: Permission denied\n";
+	CB_AUTO_BUF out = CB_BUF_INIT(1000);
+	CB_AUTO_BUF errors = CB_BUF_INIT(1000);
+	char *argv[] = { (char[]){ "/dev/null" }, NULL };
+	int status = 0;
+
+	(void)state;
+	assert_int_equal(cb_capture(argv, -1, 20000, &out, &errors, &status), 0);
+	assert_int_equal(WEXITSTATUS(status), 127);
+	assert_int_equal(errors.len, strlen(said));
+	assert_memory_equal(errors.data, said, strlen(said));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_output), cmocka_unit_test(test_fds),
-					    cmocka_unit_test(test_bounds) };
+					    cmocka_unit_test(test_bounds), cmocka_unit_test(test_not_started) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

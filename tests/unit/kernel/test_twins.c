@@ -220,14 +220,14 @@ static void test_deadlines(void **state)
 	rig_twin_answered(r, &t, RIG_MADE);
 	rig_twin_registers(r, &t); /* and never BORN */
 	rig_barrier(r);
-	cb_loop_arm(&r->k.loop, r->k.twins.deadline_timer, cb_now_ns()); /* it was to be here by now */
+	rig_twin_overdue(r); /* it was to be here by now */
 	rig_init_expect(r, CB_INIT_DROP, (int)t.number);
 	assert_int_equal(r->k.twins.failures, 1);
 	assert_int_equal(r->k.guest.state, CB_GUEST_UP);
 	rig_twin_close(&t);
 	cell(r, "a");
 	t = rig_twin_asked(r); /* a guest that does not even answer is asked to let go, and ended only by a user */
-	cb_loop_arm(&r->k.loop, r->k.twins.deadline_timer, cb_now_ns());
+	rig_twin_overdue(r);
 	rig_init_expect(r, CB_INIT_NUDGE, CB_WIRE_LET_GO);
 	cb_twins_interrupt(&r->k);
 	rig_init_expect(r, CB_INIT_NUDGE, CB_WIRE_LET_GO);
@@ -334,7 +334,7 @@ static void test_never_resumes(void **state)
 	struct rig_request resume = rig_twin_wakes(r, &t);
 
 	rig_request_free(&resume);
-	cb_loop_arm(&r->k.loop, r->k.twins.deadline_timer, cb_now_ns());
+	rig_twin_overdue(r);
 	rig_await_kill(r);
 	rig_die(r, -1);
 	expect_failure(r, id, "KernelDiedError", "signal 6", "lost", NULL);
@@ -355,7 +355,7 @@ static void test_silent_one_falls_back(void **state)
 	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
 	struct rig_request silent = rig_twin_wakes(r, &young);
 
-	cb_loop_arm(&r->k.loop, r->k.twins.deadline_timer, cb_now_ns());
+	rig_twin_overdue(r);
 	rig_init_expect(r, CB_INIT_RESTORE, (int)old.number);
 	rig_twin_resumed(r, &silent);
 	rig_init_tell(r, CB_INIT_EXITED, SIGKILL);
@@ -393,7 +393,7 @@ static void test_three_are_silent(void **state)
 		struct rig_request silent = rig_twin_wakes(r, &t[i]);
 
 		rig_request_free(&silent);
-		cb_loop_arm(&r->k.loop, r->k.twins.deadline_timer, cb_now_ns());
+		rig_twin_overdue(r);
 	}
 	rig_await_kill(r);
 	rig_init_silent(r);
@@ -494,6 +494,8 @@ static void test_dies_of_being_copied(void **state)
 	struct rig_request resume = rig_twin_wakes(r, &t[0]);
 
 	rig_twin_resumed(r, &resume);
+	rig_barrier(r);
+	rig_twin_overdue(r); /* it was looked at for long enough */
 	expect_failure(r, id, "KernelDiedError",
 		       "signal 11 (Segmentation fault); all variables are as they were before cell [1]; cells [1] to "
 		       "[3] are undone; a later state did not work when it was woken (Python was killed by signal 6 "

@@ -63,6 +63,8 @@ static void test_causes(void **state)
 		{ HOST(f.apparmor_userns = 1), "namespaces", -EPERM, "AppArmor", "apparmor.d" },
 		{ HOST(f.apparmor_userns = 1), "user namespace", -EACCES, "AppArmor", "apparmor.d" },
 		{ HOST(f.apparmor_userns = 1), "new root", -EPERM, "AppArmor", "apparmor.d" },
+		{ HOST(memcpy(f.label, "no-userns", 10); f.label_is_own = true), "namespaces", -EACCES, "AppArmor",
+		  "apparmor.d" },
 		{ HOST(f.seccomp = 2), "namespaces", -EPERM, "seccomp filter", "seccomp=unconfined" },
 		{ HOST(f.seccomp = 2; memcpy(f.label, "docker-default", 15)), "new root", -EACCES, "AppArmor profile",
 		  "apparmor=unconfined" },
