@@ -1,8 +1,8 @@
 """The libraries that a wheel's programs have inside: Debian's sources, fetched, patched and built as static libraries.
 
-Callers: packaging/wheel/build. A folder for each machine has bin/ (the compiler's commands), src/, prefix/ (what the
-programs link with) and licenses/. A library is built again where its entry in sources.json, its recipe here or the
-compiler changed.
+Callers: packaging/wheel/build. A folder for each machine has bin/ (the compiler's commands), src/ and prefix/ (what the
+programs link with). A library is built again where its entry in sources.json, its recipe here or the compiler changed.
+licenses/ has the texts that a wheel shows; a build stops where those of the sources are others.
 """
 
 import hashlib
@@ -84,6 +84,13 @@ def unpack(sources, entry, folder, log):
             if patch and patch not in entry.get("skip", []):
                 run(["patch", "-p1", "-i", f"debian/patches/{patch}"], folder, log)
     return folder
+
+
+def same_license(name, text):
+    """A wheel lists files of the tree of sources: they must be what the library comes with."""
+    copy = HERE / "licenses" / f"LICENSE.{name}.{text.name}"
+    if not copy.exists() or copy.read_bytes() != text.read_bytes():
+        raise Failed(f"{text} is not what {copy} has: look through it, and copy it there")
 
 
 class Builder:
@@ -184,7 +191,6 @@ def build(sources, folder, machine, tests=False):
     builder = Builder(folder, machine)
     for made in ("lib/pkgconfig", "include"):
         (builder.prefix / made).mkdir(parents=True, exist_ok=True)
-    (folder / "licenses").mkdir(exist_ok=True)
     for entry in entries():
         name = entry["name"]
         stamp = folder / "src" / f"{name}.built"
@@ -201,6 +207,6 @@ def build(sources, folder, machine, tests=False):
         builder.log.unlink(missing_ok=True)
         source = unpack(sources, entry, folder / "src" / name, builder.log)
         for text in entry["license"]:
-            shutil.copy(source / text, folder / "licenses" / f"LICENSE.{name}.{pathlib.Path(text).name}")
+            same_license(name, source / text)
         getattr(builder, name)(source)
         stamp.write_text(state)

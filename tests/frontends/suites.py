@@ -63,10 +63,15 @@ def known_failures(project):
     return {**listed["any kernel"], **listed.get(kernel, {})}
 
 
-def run_suite(project, tests, folder, timeout=500):
-    """Runs pytest on `tests` of the archive; gives {test id: message} of the failures and the number that passed."""
+def run_suite(project, tests, folder, timeout=500, add=()):
+    """Runs pytest on `tests` of the archive; gives {test id: message} of the failures and the number that passed.
+
+    `add`: {path: text} of files that the archive lacks."""
     source = folder / "source"
     shutil.copytree(source_archive(project), source)
+    for path, text in dict(add).items():
+        (source / path).parent.mkdir(parents=True, exist_ok=True)
+        (source / path).write_text(text)
     report = folder / "report.xml"
     bin_dir = Path(sys.executable).parent
     env = {

@@ -10,6 +10,8 @@ import pytest
 import kernels
 import servers
 
+pytestmark = pytest.mark.once
+
 def lines(result):
     return "".join(m["content"]["text"] for m in result if m["msg_type"] == "stream")
 

@@ -11,6 +11,8 @@ import pytest
 import kernels
 from rawclient import Client
 
+pytestmark = pytest.mark.once
+
 pytestmark = pytest.mark.cellblock_only
 
 

@@ -9,6 +9,8 @@ import pytest
 
 import kernels
 
+pytestmark = pytest.mark.once
+
 TOOL = Path(__file__).parents[1] / "soak/notebooks.py"
 SAME = [
     "import sys, time, random\nfor i in range(3): print(i, random.random(), flush=True)",

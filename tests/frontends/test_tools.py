@@ -12,6 +12,8 @@ import pytest
 
 import kernels
 
+pytestmark = pytest.mark.once
+
 HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent
 

@@ -79,6 +79,7 @@ def test_all(env, tmp_path):
         assert not thing.exists()
     left = {"others", "wheels", "ipython"}
     assert {p.name for p in user.iterdir()} == left and not data.exists()
+    assert not (tmp_path / "path/kernels").exists()  # nor the folder of kernelspecs where it is empty
     for name, why in (("others", "another Cellblock"), ("wheels", "pip uninstall cellblock")):
         assert re.search(f"^Left .*{user / name}: .*{why}", said, re.M), said
     assert "ipython" not in said and "Removed" not in run("uninstall", "--all", env=env)

@@ -71,9 +71,34 @@ def works_in(python, prefix, env, work, jailed=None, inside=None):
     lent.unlink()
 
 
+def finds_its_environment(prefix, env, folder):
+    """Commands find Python and package of the environment, also where the program is a link to uv's cache, and started
+    by a link to that (uv tool, pipx)."""
+    tools = folder / "tools"
+    tools.mkdir()
+    (tools / "cellblock").symlink_to(prefix / "bin/cellblock")
+    for program in (prefix / "bin/cellblock", tools / "cellblock"):
+        told = wheels.run(program, "install", "--sys-prefix", "--name", "own", env=env, cwd=folder)
+        assert str(prefix / "bin/python") in told, told
+        spec = json.loads((prefix / "share/jupyter/kernels/own/kernel.json").read_text())
+        assert spec["argv"][0] == str(prefix / "bin/cellblock")
+        assert (prefix / "share/jupyter/kernels/own/logo-64x64.png").exists()
+        wheels.run(program, "uninstall", "--sys-prefix", "--name", "own", env=env, cwd=folder)
+        done = subprocess.run([program, "mcp", "--http", "x"], env=env, capture_output=True, text=True, cwd=folder)
+        assert str(prefix / "bin/python") in done.stderr and "pip install" in done.stderr, done.stderr
+
+
 def cached(env):
     """What kernels keep about an interpreter, whose kernelspec's folder belongs to pip."""
     return sorted(Path(env["HOME"]).glob(".cache/cellblock/*/interpreter.json"))
+
+
+def test_the_three_that_know_the_dependencies():
+    """pyproject.toml has what the client's has, and the version of CMakeLists.txt."""
+    sys.path.insert(0, str(wheels.ROOT / "tests/packaging"))
+    import check_wheel
+
+    assert list(check_wheel.of_sources()) == []
 
 
 def test_venv(wheel, env, tmp_path):
@@ -166,6 +191,7 @@ def test_uv(wheel, env, tmp_path, mode):
     to = ["--python", prefix / "bin/python"]
     wheels.run(wheels.uv(), "pip", "install", "-q", "--offline", "--no-deps", *link, *to, wheel, env=env)
     works_in(prefix / "bin/python", prefix, env, tmp_path / "work")
+    finds_its_environment(prefix, env, tmp_path)
     wheels.run(wheels.uv(), "pip", "uninstall", "-q", *to, "cellblock", env=env)
     left = wheels.files_below(prefix) - before - {".lock"}
     assert not {p for p in left if not p.startswith("lib/python3") or "cellblock" in p}, left

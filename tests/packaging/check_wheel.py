@@ -22,7 +22,8 @@ GLIBC = (2, 28)
 LIBC = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2",
         "ld-linux-aarch64.so.1"}
 MACHINES = {"x86_64": "Advanced Micro Devices X86-64", "aarch64": "AArch64"}
-LINKED = ("zeromq3", "jansson", "openssl", "libseccomp", "sqlite3", "libsodium")
+LINKED = ("zeromq3", "jansson", "openssl", "libseccomp", "sqlite3", "libsodium", "zig", "libcxx", "libcxxabi",
+          "libunwind")
 
 
 def of_sources():
@@ -96,8 +97,12 @@ def of_wheel(path):
                        "scripts/cellblock-python"):
             if f"{data}/{wanted}" not in names:
                 yield f"{wanted} is missing"
+        listed = set(re.findall(r"(?m)^License-File: (.*)$", wheel.read(f"{folder}/METADATA").decode()))
+        shipped = {n[len(f"{folder}/licenses/"):] for n in names if n.startswith(f"{folder}/licenses/")}
+        if listed != shipped:
+            yield f"licenses listed and shipped differ: {sorted(listed ^ shipped)}"
         for library in LINKED:
-            if not any(n.startswith(f"{folder}/licenses/LICENSE.{library}.") for n in names):
+            if not any(n.startswith(f"packaging/wheel/licenses/LICENSE.{library}.") for n in listed & shipped):
                 yield f"the license of {library} is missing"
         if "cellblock/__init__.py" not in names:
             yield "the Python package is missing"

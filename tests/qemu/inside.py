@@ -27,7 +27,7 @@ def run(*command, user=False, timeout=120):
         [str(c) for c in command],
         capture_output=True,
         text=True,
-        timeout=timeout,
+        timeout=timeout * float(os.environ.get("CELLBLOCK_TEST_SLOW", "1")),
         stdin=subprocess.DEVNULL,
         cwd=folder,
         env=env,
@@ -122,12 +122,12 @@ def test_bombs_in_a_run():
         expect(got, (0, "BlockingIOError\n"))
 
 
-def kernel(folder, user, body, *args):
+def kernel(folder, user, body, *args, venv=None):
     import kernels
     from rawclient import Client
 
-    program = f"{VENV}/bin/cellblock"
-    argv = [program, "kernel", "--python", f"{VENV}/bin/python", *args, "-f", "{connection_file}"]
+    venv = venv or VENV
+    argv = [f"{venv}/bin/cellblock", "kernel", "--python", f"{venv}/bin/python", *args, "-f", "{connection_file}"]
     k = kernels.Kernel(f"/workspaces/{folder}", argv=argv, user=USER if user else None)
     try:
         with Client(k) as client:
@@ -287,7 +287,7 @@ def prepare():
 def run_test(name, test, out):
     start, result, text = time.monotonic(), "passed", ""
     try:
-        test()
+        text = test() or ""
     except Skipped as e:
         result, text = "skipped", str(e)
     except Exception:
@@ -296,13 +296,14 @@ def run_test(name, test, out):
     print(json.dumps(told), file=out, flush=True)
 
 
-def main(root, build, venv):
+def main(root, build, venv, tests):
     global ROOT, BUILD, VENV
     ROOT, BUILD, VENV = root, build, venv
     try:
         prepare()
-        with open("/dev/ttyS1", "w") as out:
-            for name, test in list(globals().items()):
+        getattr(tests, "before", lambda: None)()
+        with open(os.environ["RESULTS"], "w") as out:
+            for name, test in list(vars(tests).items()):
                 if name.startswith("test_") and (not sys.argv[1:] or name in sys.argv[1:]):
                     run_test(name, test, out)
             print(json.dumps({"name": "end", "seconds": 0, "result": "passed"}), file=out, flush=True)
