@@ -20,6 +20,12 @@ SAYS = {
     "try_plans.py": r"scores \[5, 0, \d\]; the best: result = sorted\(data\); \[1, 2, 3, 5, 8, 9\]",
     "files_and_commands.py": r"(?s)\['1', '2', '3'\].*3 lines.*now: \['numbers.txt'\].*added sorted.txt.*sorted.txt",
     "stream.py": r"(?s)stdout step 0.*variables are kept: True",
+    "biomni_tool.py": r"(?s)\('2\\n', '', 0\).*shadow: No such file or directory\\n', 1\)"
+                      r".*\('begun\\n', 'longer than 1 s', 124\).*refused: .*left: \[\]",
+    "letta_tools.py": r"(?s)Oslo \['one'\] new.*Oslo \['one', 'two'\] same.*Rome \['one', 'two', 'three'\] new.*"
+                      r"\('ZeroDivisionError: division by zero', 'error'\)",
+    "agent_inside.py": r"(?s)asked: 2 messages.*asked: 5 messages.*says: extraordinary.*'TaskStep', "
+                       r"'ActionStep', 'ActionStep'\]",
 }
 
 
@@ -35,6 +41,8 @@ def run(code, folder):
 
 @pytest.mark.parametrize("file", sorted((ROOT / "examples/client").glob("*.py")), ids=lambda f: f.name)
 def test_example(file, nothing_left):
+    for module in re.findall(r"(?m)^from (smolagents) import", file.read_text()):
+        pytest.importorskip(module, reason=f"{module} needs Python 3.11 here")
     assert len(file.read_text().splitlines()) < 40
     assert re.search(SAYS[file.name], run([file], nothing_left / file.stem))
 

@@ -66,7 +66,14 @@ def serve(tmp_path, monkeypatch):
 
         asyncio.run(asyncio.wait_for(main(), 240))
 
-    run.deleted = tmp_path / "deleted"
+    def other(text, *arguments):
+        """Another program in the place of the server."""
+        (tmp_path / "other.py").write_text(text)
+        said = json.loads((tmp_path / "proxy.json").read_text())
+        said["mcpServers"]["other"]["args"] += arguments
+        (tmp_path / "proxy.json").write_text(json.dumps(said))
+
+    run.deleted, run.other = tmp_path / "deleted", other
     return run
 
 
@@ -199,7 +206,7 @@ def test_files_that_say_nothing_clear(tmp_path, content, said):
 
 
 @pytest.mark.parametrize("server, said", [
-    ({"command": "/no/such/program"}, "'a' can't be reached"),
+    ({"command": "/no/such/program"}, "'a' can't be used"),
     ({"command": "x", "env": {"K": "${NO_SUCH_VARIABLE_HERE}"}}, "there is no such variable"),
 ])
 def test_a_server_that_cannot_be_reached_is_named(tmp_path, server, said):
@@ -208,3 +215,47 @@ def test_a_server_that_cannot_be_reached_is_named(tmp_path, server, said):
     done = subprocess.run([sys.executable, "-m", "cellblock.mcp", "--proxy", str(tmp_path / "p.json")],
                           capture_output=True, text=True, timeout=100)
     assert done.returncode == 1 and said in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+PAGES = """
+import asyncio, sys
+import mcp_types as types
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+COUNT = int(sys.argv[1])
+
+async def listed(context, params):
+    at = int((params and params.cursor) or 0)
+    tools = [types.Tool(name=f"tool{n}", input_schema={"type": "object"}) for n in range(at, min(at + 10, COUNT))]
+    more = COUNT == 0 or at + 10 < COUNT
+    return types.ListToolsResult(tools=tools, next_cursor=str(at + 10) if more else None)
+
+async def called(context, params):
+    return types.CallToolResult(content=[types.TextContent(type="text", text=params.name)])
+
+async def main():
+    async with stdio_server() as (read, write):
+        server = Server("pages", on_list_tools=listed, on_call_tool=called)
+        await server.run(read, write, server.create_initialization_options())
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("count", [35, 1000])
+def test_a_servers_tools_come_from_all_pages(serve, count):
+    serve.other(PAGES, str(count))
+
+    async def body(client):
+        said = await python(client, f"tool0(), tool{count - 1}()")
+        assert said["repr"] == f"('tool0', 'tool{count - 1}')", said
+
+    serve(body)
+
+
+@pytest.mark.parametrize("count", ["1001", "0"])
+def test_too_many_tools_and_a_list_without_end_are_told(tmp_path, count):
+    (tmp_path / "other.py").write_text(PAGES)
+    test_a_server_that_cannot_be_reached_is_named(
+        tmp_path, {"command": sys.executable, "args": [str(tmp_path / "other.py"), count]},
+        "'a' can't be used: RemoteToolError: its list of tools does not end, or has more than 1000")

@@ -10,31 +10,14 @@ import pytest
 smolagents = pytest.importorskip("smolagents", reason="smolagents needs Python 3.11 here")
 
 import kernels  # noqa: E402
+import pages  # noqa: E402
+from agentscripts import Scripted  # noqa: E402
 from cellblock.smolagents import CellblockCodeAgent, CellblockExecutor, ExecutionError, code_agent  # noqa: E402
 from smolagents import CodeAgent, FinalAnswerTool, Model, Tool, tool  # noqa: E402
 from smolagents.models import ChatMessage, MODEL_REGISTRY  # noqa: E402
 
 pytestmark = pytest.mark.once
 SECRET = "key-of-the-tool-4711"
-
-
-class Scripted(Model):
-    """A model that says what it was given, a step each; `heard` are the messages that it was sent."""
-
-    def __init__(self, *codes):
-        super().__init__(model_id="scripted")
-        self.codes, self.heard = list(codes), []
-
-    def generate(self, messages, **_how):
-        self.heard.append(messages)
-        return ChatMessage(role="assistant", content=f"Thought: go on\n<code>\n{self.codes.pop(0)}\n</code>")
-
-    def to_dict(self):
-        return {"codes": self.codes}
-
-    @classmethod
-    def from_dict(cls, said):
-        return cls(*said["codes"])
 
 
 @pytest.fixture
@@ -351,8 +334,7 @@ def test_wrong_words():
 
 def test_the_page(nothing_left, monkeypatch):
     """docs/smolagents.md, with a model that needs no service."""
-    page = pathlib.Path(__file__).parents[2] / "docs/smolagents.md"
-    first, second = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    first, second = pages.blocks("smolagents.md")
     kernels.let_in(nothing_left / "w")
     monkeypatch.chdir(nothing_left / "w")
     code = "t = [weather(c)['celsius'] for c in ('Oslo', 'Rome')]\nfinal_answer(sum(t) / len(t))"

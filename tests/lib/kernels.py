@@ -24,6 +24,8 @@ from jupyter_client.kernelspec import KernelSpecManager
 from rawclient import DEADLINE, Client
 
 NAME = os.environ.get("CELLBLOCK_TEST_KERNEL", "cellblock")
+BLOCK = 500  # ports that a run of tests has for itself
+PORTS = None  # own_ports(), once one was wanted
 
 
 def spec_argv(name=NAME):
@@ -56,15 +58,34 @@ def let_in(*folders):
                 d.chmod(0o755)
 
 
+def own_ports():
+    """Port after port of a block that no other run of tests uses: who has a block listens at its first port. They lie
+    below those that the system gives to programs that name none: tests beside this one open and close many."""
+    end = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    blocks = list(range(10000, end - BLOCK, BLOCK))
+    random.shuffle(blocks)
+    for first in blocks:
+        guard = socket.socket()
+        try:
+            guard.bind(("127.0.0.1", first))
+        except OSError:
+            guard.close()
+            continue
+        guard.listen()
+        while True:
+            yield from range(first + 1, first + BLOCK)
+    while True:  # the system gives one
+        yield 0
+
+
 def free_ports(count):
-    """Below those that the system gives to programs that name none: tests beside this one open and close many."""
-    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    global PORTS
+    PORTS = PORTS or own_ports()
     ports = []
     while len(ports) < count:
-        port = random.randrange(10000, first) if first > 12000 else 0
         with socket.socket() as s:
             try:
-                s.bind(("127.0.0.1", port))
+                s.bind(("127.0.0.1", next(PORTS)))
             except OSError:
                 continue
             if s.getsockname()[1] not in ports:

@@ -17,9 +17,14 @@ from datetime import datetime, timezone
 import zmq
 
 DELIMITER = b"<IDS|MSG>"
-DEADLINE = 60.0 * float(os.environ.get("CELLBLOCK_TEST_SLOW", "1"))
+SLOW = float(os.environ.get("CELLBLOCK_TEST_SLOW", "1"))  # how many times longer all of them are, in an emulator say
+DEADLINE = 60.0 * SLOW
 CHANNELS = ("shell", "control", "stdin", "iopub", "hb")
 LAST_WORDS_MS = 200  # on each channel: our own I/O thread may have them still when the kernel has ended
+
+
+def deadline_in(timeout):
+    return time.monotonic() + (timeout * SLOW if timeout else DEADLINE)
 
 
 class NoMessage(AssertionError):
@@ -256,7 +261,7 @@ class Client:
 
     def wait(self, channel, wanted=lambda m: True, timeout=None, what=None):
         """The first message on a channel that `wanted` takes; what came before it stays."""
-        deadline = time.monotonic() + (timeout or DEADLINE)
+        deadline = deadline_in(timeout)
         box, seen = self.inbox[channel], 0
         while True:
             while seen < len(box):
@@ -300,7 +305,7 @@ class Client:
 
     def wait_in_place(self, channel, wanted, timeout=None, what=None):
         """Like wait, but leaves the message where it is."""
-        deadline = time.monotonic() + (timeout or DEADLINE)
+        deadline = deadline_in(timeout)
         box, seen = self.inbox[channel], 0
         while True:
             while seen < len(box):
@@ -336,7 +341,7 @@ class Client:
 
     def says(self, msg_id, text, name="stdout", timeout=None):
         """Waits until a cell has written `text`; its messages stay to be collected."""
-        deadline = time.monotonic() + (timeout or DEADLINE)
+        deadline = deadline_in(timeout)
         while True:
             said = "".join(
                 m.content["text"]
@@ -349,7 +354,7 @@ class Client:
 
     def stop_hard(self, msg_id, timeout=None):
         """Interrupts until the request ends, as a user who clicks again and again."""
-        deadline = time.monotonic() + (timeout or DEADLINE)
+        deadline = deadline_in(timeout)
         while True:
             self.request("interrupt_request", {}, channel="control")
             try:
@@ -364,7 +369,7 @@ class Client:
 
     def ready(self, timeout=None):
         """Waits for an answer and for the subscription to hold."""
-        deadline = time.monotonic() + (timeout or DEADLINE)
+        deadline = deadline_in(timeout)
         while True:
             msg_id = self.send("kernel_info_request")
             reply = self.reply(msg_id, timeout=timeout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import os
 from typing import (
@@ -177,6 +178,8 @@ class AsyncSandbox(AsyncRunner):
     that a cancelled run may take to end (the policy's `timeout.grace` bounds what follows a limit).
     """
 
+    _channel = "shell"  # of commands and files: in the cells' order. On "control" eight go at once, beside cells
+
     def __init__(
         self, base: Union[None, str, Policy] = None, *, memory: Optional[Size] = None, cpu: Optional[float] = None,
         timeout: Optional[float] = None, workspace: Optional[Union[str, "os.PathLike[str]"]] = None,
@@ -203,7 +206,7 @@ class AsyncSandbox(AsyncRunner):
         self._tools = list(tools)
         self._starting: Optional[asyncio.Lock] = None
         self._subshell, self._ended = None, False
-        self._part = 1 << 20
+        self._part, self._commands = 1 << 20, 0
         self._dispatcher = Dispatcher(self._tools) if self._tools else None
         if self._dispatcher is not None:
             self._session.on_calls, self._session.on_over = self._dispatcher.answer, self._dispatcher.over
@@ -371,7 +374,7 @@ class AsyncSandbox(AsyncRunner):
 
     @property
     def _files(self) -> Files:
-        return Files(self._ready, self._part)
+        return Files(self._ready, self._part, self._channel)
 
     def open(
         self, path: Union[str, "os.PathLike[str]"], mode: str = "r", *, encoding: str = "utf-8"
@@ -434,7 +437,7 @@ class AsyncSandbox(AsyncRunner):
         buffers = [stdin] if isinstance(stdin, bytes) else []
         session = await self._ready()
         with span("cellblock.run_command", {"cellblock.session": session.id}) as held:
-            c = (await session.request("cellblock_run_request", content, buffers=buffers)).content
+            c = (await self._command(session, content, buffers)).content
             done = CommandResult(c["returncode"], c["stdout"], c["stderr"], c.get("limit"), Usage.of(c.get("usage")))
             held.set({"process.exit.code": done.returncode, "cellblock.limit": done.limit})
             tell_usage(held, done.usage)
@@ -443,6 +446,19 @@ class AsyncSandbox(AsyncRunner):
 
             raise subprocess.CalledProcessError(done.returncode, list(argv), done.stdout, done.stderr)
         return done
+
+    async def _command(self, session: Session, content: Mapping[str, Any], buffers: Sequence[bytes]) -> Reply:
+        """The request. One that is cancelled has its command ended, unless that would end others, too."""
+        self._commands += 1
+        try:
+            return await session.request("cellblock_run_request", content, buffers=buffers, channel=self._channel)
+        except asyncio.CancelledError:
+            if self._commands == 1 and not session._runs:
+                with contextlib.suppress(SandboxError, RequestError, asyncio.TimeoutError):
+                    await asyncio.wait_for(session.interrupt(), session.grace)
+            raise
+        finally:
+            self._commands -= 1
 
     async def usage(self) -> Dict[str, Any]:
         """What the whole jail uses and may use now (docs/messages.md, "cellblock_usage_request")."""

@@ -70,12 +70,13 @@ class Mode(NamedTuple):
 class Files:
     """Requests about files, one part after the other where they are large."""
 
-    def __init__(self, ready: Callable[[], Awaitable[Session]], part: int) -> None:
-        self._ready, self.part = ready, part
+    def __init__(self, ready: Callable[[], Awaitable[Session]], part: int, channel: str = "shell") -> None:
+        self._ready, self.part, self._channel = ready, part, channel
 
     async def ask(self, op: str, path: Optional[str] = None, buffers: Sequence[bytes] = (), **more: Any) -> Reply:
         content = {"op": op, **({} if path is None else {"path": path}), **more}
-        return await (await self._ready()).request("cellblock_file_request", content, buffers=buffers)
+        session = await self._ready()
+        return await session.request("cellblock_file_request", content, buffers=buffers, channel=self._channel)
 
     async def read_at(self, path: str, offset: int, length: int) -> bytes:
         reply = await self.ask("read", path, offset=offset, length=min(length, self.part))

@@ -66,10 +66,14 @@ class _Job:
         else:
             self.future.set_result(task.result())
 
+    def stop(self) -> None:
+        """Has it cancelled: a cell is interrupted, say. `future` is done at its end."""
+        self._loop.call_soon_threadsafe(lambda: self._task is not None and self._task.cancel())
+
     def cancel(self) -> None:
-        """Cancels it, and waits for its end: the interrupt of a cell, say."""
+        """Cancels it, and waits for its end."""
         if not self.future.done():
-            self._loop.call_soon_threadsafe(lambda: self._task is not None and self._task.cancel())
+            self.stop()
             concurrent.futures.wait([self.future])
 
 

@@ -210,6 +210,12 @@ def by_name(
     return given
 
 
+def by_schema(args: Sequence[Any], kwargs: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments by name, for tools that have a JSON schema of their arguments; as `by_name`."""
+    others = schema.get("additionalProperties") not in (None, False)
+    return by_name(args, kwargs, list(schema.get("properties") or {}), schema.get("required") or [], others)
+
+
 class Tool(Bare, Generic[P, R]):
     """A function that code in the jail may call; made by `tool`. On the host it is called as the function itself."""
 

@@ -22,12 +22,13 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from .._errors import ToolError
-from .._tools import Bare, Limits, by_name, check_name
+from .._tools import Bare, Limits, by_schema, check_name
 from ._runs import approve
 
 KNOWN = {"command", "args", "env", "cwd", "url", "headers", "tools", "approve", "timeout", "type"}
 RESERVED = {*dir(builtins), *keyword.kwlist, "HostToolError", "HostToolCancelledError", "In", "Out", "exit", "quit"}
-START = 60.0  # seconds for a server to come up
+START = 60.0  # seconds for a server to come up, and to list its tools
+TOOLS_MAX = 1000  # of one server
 
 
 class RemoteToolError(Exception):
@@ -95,9 +96,7 @@ class Proxied(Bare):
         self._client, self._remote = client, remote.name
 
     def bind(self, args: list[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        schema = self.input_schema
-        others = schema.get("additionalProperties") not in (None, False)
-        return by_name(args, kwargs, list(schema.get("properties") or {}), schema.get("required") or [], others)
+        return by_schema(args, kwargs, self.input_schema)
 
     def prepare(self, given: Mapping[str, Any]) -> Callable[[], Any]:
         arguments = copy.deepcopy(dict(given))
@@ -126,7 +125,7 @@ class Proxies:
         self.tools: list[Proxied] = []
 
     async def start(self) -> None:
-        """Connects to all of them. ToolError names the one that can't be reached."""
+        """Connects to all of them. ToolError names the one that can't be used."""
         for name, said in self._servers.items():
             ready: asyncio.Future[tuple[Any, list[Any]]] = asyncio.get_running_loop().create_future()
             task = asyncio.ensure_future(self._serve(said, ready))
@@ -135,7 +134,7 @@ class Proxies:
             await asyncio.wait(both, timeout=START, return_when=asyncio.FIRST_COMPLETED)
             if not ready.done():
                 why = task.exception() if task.done() and not task.cancelled() else "no answer in time"
-                raise ToolError(f"the MCP server {name!r} can't be reached: {_root(why)}")
+                raise ToolError(f"the MCP server {name!r} can't be used: {_root(why)}")
             self._offer(name, said, *ready.result())
 
     def _offer(self, server: str, said: Mapping[str, Any], client: Any, remote: list[Any]) -> None:
@@ -154,7 +153,7 @@ class Proxies:
 
     async def _serve(self, said: Mapping[str, Any], ready: asyncio.Future[tuple[Any, list[Any]]]) -> None:
         async with _client(said) as client:
-            ready.set_result((client, list((await client.list_tools()).tools)))
+            ready.set_result((client, await _listed(client)))
             await self._end.wait()
 
     async def close(self) -> None:
@@ -165,6 +164,21 @@ class Proxies:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def _listed(client: Client) -> list[Any]:
+    """The tools of all pages. RemoteToolError if they are too many, or do not end."""
+    tools: list[Any] = []
+    cursor: Optional[str] = None
+    for _ in range(TOOLS_MAX):
+        page = await client.list_tools(cursor=cursor)
+        tools += page.tools
+        cursor = page.next_cursor
+        if cursor is None or len(tools) > TOOLS_MAX:
+            break
+    if cursor is not None or len(tools) > TOOLS_MAX:
+        raise RemoteToolError(f"its list of tools does not end, or has more than {TOOLS_MAX}")
+    return tools
 
 
 def _client(said: Mapping[str, Any]) -> Client:

@@ -1,0 +1,33 @@
+"""What the adapters of agent frameworks share: their sandboxes' defaults, and how they tell the end of a command.
+
+Trust domain: host.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Optional
+
+from ._async import AsyncSandbox
+from ._errors import SandboxError
+
+KILLED = 137  # as a shell says that a command was killed
+NONE: Mapping[str, Any] = {}
+
+
+def policy_for(keywords: Mapping[str, Any], settings: Mapping[str, Any] = NONE) -> Optional[Mapping[str, Any]]:
+    """The `policy` for these keywords of Sandbox. The caller's own keys win over `settings`, and over the workspace,
+    which is an empty folder in memory where the caller names no folder."""
+    own: Optional[Mapping[str, Any]] = keywords.get("policy")
+    memory = {} if keywords.get("workspace") is not None else {"workspace.mode": "tmpfs"}
+    defaults = {**settings, **memory}
+    return {**defaults, **(own or {})} if defaults else own
+
+
+def shell_status(returncode: int) -> int:
+    """A command's exit status as a shell has it: 128 and the signal's number where one ended it."""
+    return returncode if returncode >= 0 else 128 - returncode
+
+
+def ended_from_inside(sandbox: AsyncSandbox, error: SandboxError) -> bool:
+    """Whether what ran inside has ended all processes there, say by its use of memory; the kernel is there."""
+    return str(error).startswith(("KernelDiedError:", "JobLostError:")) and sandbox._session._lost is None
