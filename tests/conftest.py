@@ -24,6 +24,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "by_root: root's half of ./check tries it as an ordinary user, too")
     config.addinivalue_line("markers", "cellblock_only: what only cellblock promises; skipped with a stand-in kernel")
     config.addinivalue_line("markers", "library(names): what the test imports in a cell")
     config.addinivalue_line("markers", "once: the same whoever starts the kernel; ./check tries it as a user")

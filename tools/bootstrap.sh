@@ -1,9 +1,9 @@
 # Shared by ./check and ./demo (sourced, not run): Debian packages, the Python environment .venv, build and
 # installation.
 #
-# Callers: set ROOT to the folder of the sources and call `bootstrap PRESET`. Idempotent: what is there already is left
-# alone. Needs root (or sudo without a password) only when a Debian package is missing; else it names the packages and
-# stops.
+# Callers: set ROOT to the folder of the sources and call `bootstrap PRESET [requirements file …]`. Idempotent: what is
+# there already is left alone. Needs root (or sudo without a password) only when a Debian package is missing; else it
+# names the packages and stops.
 
 PACKAGES="gcc libc6-dev make pkg-config libzmq3-dev libjansson-dev libssl-dev libseccomp-dev libsqlite3-dev
 	libcmocka-dev"
@@ -90,20 +90,40 @@ want_packages() {
 	{ may_install && apt_install $missing; } || say "not installed, so what needs them is skipped:$missing"
 }
 
+# A .venv that works; one that was copied from another folder, for the same version of Python, is turned to this one.
+# usage: make_venv [requirements file …]
 make_venv() {
-	local python stamp
+	local python version stamp
 	python=$(find_python) || die "no Python of at least 3.9 with the venv module; install python3 and python3-venv"
 	if ! "$VENV/bin/python" -m pip --version >/dev/null 2>&1; then
 		say "making .venv with $("$python" --version)"
-		rm -rf "$VENV"
+		version=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
+		if [ ! -d "$VENV/lib/$version" ] || "$VENV/bin/python" -c '' 2>/dev/null; then
+			rm -rf "$VENV" # nobody's copy: broken
+		fi
+		rm -f "$VENV"/bin/python*
 		quietly venv "$python" -m venv "$VENV" || exit 1
+		grep -rlIE '^#!.*/\.venv/bin/python' "$VENV/bin" |
+			xargs -r sed -i "1s|^#!.*/\.venv/bin/python[0-9.]*|#!$VENV/bin/python|"
 	fi
-	stamp=$(cksum <"$ROOT/tests/requirements.txt")
+	set -- "$ROOT/tests/requirements.txt" "$@"
+	stamp=$(cat "$@" "$ROOT/tests/requirements.lock" | cksum)
 	[ "$(cat "$VENV/.requirements" 2>/dev/null)" = "$stamp" ] && return 0
 	say "installing Jupyter clients into .venv"
-	quietly pip "$VENV/bin/python" -m pip install --disable-pip-version-check \
-		-r "$ROOT/tests/requirements.txt" || exit 1
+	install_python "${@/#/--requirement=}" --constraint="$ROOT/tests/requirements.lock" || exit 1
 	printf '%s\n' "$stamp" >"$VENV/.requirements"
+}
+
+# By uv, which takes a third of pip's time; by pip where uv can't, since uv does not read pip's settings.
+# usage: install_python ARGUMENT …
+install_python() {
+	local python=$VENV/bin/python
+	quietly pip-uv "$python" -m pip install --disable-pip-version-check \
+		"$(grep '^uv==' "$ROOT/tests/requirements.txt")" &&
+		quietly uv "$VENV/bin/uv" pip install --python "$python" --compile-bytecode --link-mode copy "$@" &&
+		return 0
+	say "uv could not do it: now with pip"
+	quietly pip "$python" -m pip install --disable-pip-version-check "$@"
 }
 
 # CMake of at least 3.25: the system's, else one from PyPI in .venv.
@@ -130,6 +150,10 @@ build() {
 # Programs to .venv/bin and .venv/libexec, the kernelspec to .venv/share/jupyter/kernels/cellblock.
 install_kernel() {
 	quietly "install-$1" cmake --install "$ROOT/build/$1" --prefix "$VENV" || exit 1
+	install_kernelspec
+}
+
+install_kernelspec() {
 	quietly kernelspec "$VENV/bin/cellblock" install --sys-prefix --python "$VENV/bin/python" || exit 1
 }
 
@@ -145,11 +169,13 @@ install_client() {
 }
 
 bootstrap() {
+	local preset=$1
+	shift
 	install_packages
 	want_packages $OPTIONAL
-	make_venv
+	make_venv "$@"
 	find_cmake
-	build "$1"
-	install_kernel "$1"
+	build "$preset"
+	install_kernel "$preset"
 	install_client
 }

@@ -14,7 +14,8 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-BOOTSTRAP = "VENV=$ROOT/.venv\nsay() { echo \"== $*\"; }\nwant_packages() { :; }\nbootstrap() { :; }\n"
+BOOTSTRAP = "VENV=$ROOT/.venv\nsay() { echo \"== $*\"; }\nwant_packages() { :; }\n"
+BOOTSTRAP += "bootstrap() { :; }\nmake_venv() { :; }\ninstall_kernelspec() { :; }\n"
 # fails until it is told to run what failed; writes what pytest would
 PYTEST = """#!/bin/sh
 for word; do
@@ -68,6 +69,16 @@ class Check(unittest.TestCase):
         done = self.run_check(DIES, CELLBLOCK_RETRY="1")
         self.assertEqual((done.returncode, done.stdout.splitlines()[-1]), (1, "0 passed, 1 failed, 0 skipped"))
         self.assertIn("FAILED user-guest: broke off", done.stdout)
+
+
+class Metadata(unittest.TestCase):
+    def test_the_wheel_and_the_client_offer_the_same(self):
+        """Extras and entry points stand in both: the wheel holds the client."""
+        parts = []
+        for name in ("pyproject.toml", "clients/python/pyproject.toml"):
+            text = (ROOT / name).read_text()
+            parts.append(text[text.index("[project.optional-dependencies]"):text.index("\n[tool.")])
+        self.assertEqual(parts[0], parts[1])
 
 
 if __name__ == "__main__":
