@@ -34,7 +34,7 @@ int cb_fd_write_all(int fd, const void *data, size_t n);
 #define CB_FD_PASS_MAX 8
 int cb_fd_send(int sock, const void *data, size_t n, const int *fds, size_t nfds);
 /* Returns bytes received (0 = EOF) or a negative errno. A truncated message or control data is -EMSGSIZE, its fds
- * closed. */
+ * closed. A peer that ended with unread input is told as what it said before, then EOF: never as ECONNRESET. */
 ssize_t cb_fd_recv(int sock, void *data, size_t n, int *ret_fds, size_t max_fds, size_t *ret_nfds, int flags);
 /* One message on a socket with SO_PASSCRED, and which process sent it: the kernel's word, by the numbers of our own pid
  * namespace; 0 if there is none. One fd may come along (*ret_fd, else -1); what has no room, with ret_fd NULL all of

@@ -13,8 +13,8 @@ import kernels  # noqa: E402
 import pages  # noqa: E402
 from agentscripts import Scripted  # noqa: E402
 from cellblock.smolagents import CellblockCodeAgent, CellblockExecutor, ExecutionError, code_agent  # noqa: E402
-from smolagents import CodeAgent, FinalAnswerTool, Model, Tool, tool  # noqa: E402
-from smolagents.models import ChatMessage, MODEL_REGISTRY  # noqa: E402
+from smolagents import CodeAgent, FinalAnswerTool, Tool, tool  # noqa: E402
+from smolagents.models import MODEL_REGISTRY  # noqa: E402
 
 pytestmark = pytest.mark.once
 SECRET = "key-of-the-tool-4711"

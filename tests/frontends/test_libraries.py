@@ -11,9 +11,7 @@ import pytest
 import kernels
 from rawclient import Client
 
-pytestmark = pytest.mark.once
-
-pytestmark = pytest.mark.cellblock_only
+pytestmark = [pytest.mark.cellblock_only, pytest.mark.once]
 
 
 @pytest.fixture(scope="module")
