@@ -77,7 +77,8 @@ for folder in (".", "/tmp", "/workspace", "/home", "/proc/self", "/proc/1", "/ru
         dirs[:] = [d for d in dirs if d != "site-packages"]  # of the environment: much, and the host's own
         for name in files:
             try:
-                with open(os.path.join(root, name), "rb") as f: text = f.read(200_000)
+                waits_not = lambda path, flags: os.open(path, flags | os.O_NONBLOCK)  # /proc/self/fd has pipes
+                with open(os.path.join(root, name), "rb", opener=waits_not) as f: text = f.read(200_000) or b""
             except OSError: continue
             if ({KEY[:8]!r} + {KEY[8:]!r}).encode() in text: found.append(os.path.join(root, name))
 sorted(set(found))

@@ -6,6 +6,7 @@ their own.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -79,6 +80,11 @@ class Metadata(unittest.TestCase):
             text = (ROOT / name).read_text()
             parts.append(text[text.index("[project.optional-dependencies]"):text.index("\n[tool.")])
         self.assertEqual(parts[0], parts[1])
+
+    def test_what_is_locked_fits_each_python_of_a_minor_version(self):
+        """./check turns root's environment into one of the user's Python: soupsieve 4 on 3.11.2 broke nbconvert."""
+        text = (ROOT / "tests/requirements.lock").read_text()
+        self.assertEqual(re.findall(r"^.*python_full_version [<>=]+ '3\.\d+\.[1-9].*$", text, re.M), [])
 
 
 if __name__ == "__main__":
