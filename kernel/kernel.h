@@ -60,6 +60,7 @@ struct cb_kernel {
 	struct cb_request *history_waiting; /* history_requests that the thread works on */
 	uint64_t history_tag;
 	int signal_fd;
+	pid_t cache_writer;		       /* our child that compiles the guest; 0 = none, or reaped */
 	int parent_fd, parent_slot;	       /* pidfd of JPY_PARENT_PID; -1 = none */
 	enum cb_workspace_mode workspace_mode; /* as it is, which may not be what the policy asks for */
 	char workspace_note[2048];	       /* for banner and first cell; empty = nothing to say */

@@ -18,6 +18,7 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -72,6 +73,12 @@ static void answer_the_rest(struct cb_kernel *k)
 	cb_iopub_flush(k);
 }
 
+static void reap_cache_writer(struct cb_kernel *k)
+{
+	if (k->cache_writer > 0 && waitpid(k->cache_writer, NULL, WNOHANG) != 0)
+		k->cache_writer = 0;
+}
+
 static void on_signal(void *context, short revents)
 {
 	struct cb_kernel *k = context;
@@ -81,7 +88,9 @@ static void on_signal(void *context, short revents)
 	while (read(k->signal_fd, &s, sizeof(s)) == (ssize_t)sizeof(s)) {
 		if (s.ssi_signo == SIGINT) {
 			cb_execution_interrupt(k);
-		} else if (s.ssi_signo != SIGCHLD) { /* the broker's end is seen on its socket */
+		} else if (s.ssi_signo == SIGCHLD) { /* the broker's end is seen on its socket */
+			reap_cache_writer(k);
+		} else {
 			cb_log(CB_LOG_INFO, "signal %u: shutting down", s.ssi_signo);
 			cb_kernel_shutdown(k, false);
 		}
@@ -112,6 +121,7 @@ static int watch_signals(struct cb_kernel *k, struct cb_err *err)
 	    (k->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
 		return cb_err_set(err, -errno, "signals", NULL, "signalfd: %s", strerror(errno));
 	(void)cb_loop_add(&k->loop, NULL, k->signal_fd, ZMQ_POLLIN, on_signal, k);
+	reap_cache_writer(k); /* which may have ended before */
 	return 0;
 }
 
@@ -169,14 +179,16 @@ static int open_audit(struct cb_kernel *k, const char *path, struct cb_err *err)
 
 /* What `install` compiles for its kernelspecs, a first start does for those that follow where there was no `install`:
  * beside the first cells, in a process that ends with this one. It holds no socket: none is there yet. */
-static void fill_cache(const struct start *s)
+static void fill_cache(struct cb_kernel *k, const struct start *s)
 {
 	struct cb_err err = { 0 };
 	CB_AUTO_PATH folder = s->interpreter.in_cache ? cb_guest_cache_folder(s->interpreter.facts) : NULL;
-
 	CB_AUTO_PATH last = folder != NULL ? cb_path_format("%s/bundle.pyc", folder) : NULL;
 
-	if (last == NULL || (!s->interpreter.asked && cb_path_is_file(last)) || fork() != 0)
+	if (last == NULL || (!s->interpreter.asked && cb_path_is_file(last)))
+		return;
+	k->cache_writer = fork();
+	if (k->cache_writer != 0)
 		return;
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || nice(19) < 0)
 		_exit(1);
@@ -185,7 +197,7 @@ static void fill_cache(const struct start *s)
 
 static int plan_and_start(struct cb_kernel *k, struct start *s)
 {
-	fill_cache(s);
+	fill_cache(k, s);
 
 	const struct cb_options *o = s->options;
 	struct cb_err *err = &k->guest.failure;

@@ -258,5 +258,6 @@ def test_the_page(monkeypatch):
     code, printed = "sum(weather(c)['celsius'] for c in ('Oslo', 'Rome')) / 2", []
     model = Scripted([("python", {"code": code})], "21")
     monkeypatch.setattr(langchain.agents, "create_agent", lambda _model, **how: create_agent(model, **how))
-    exec(compile(pages.blocks("langchain.md")[0], "langchain.md", "exec"), {"__name__": "page", "print": printed.append})
+    program = compile(pages.blocks("langchain.md")[0], "langchain.md", "exec")
+    exec(program, {"__name__": "page", "print": printed.append})
     assert printed == ["21"] and model.heard[1][-1].content == "21.0"

@@ -29,6 +29,18 @@ with run_kernel(kernel_name='cellblock') as client:
             print(message['content'].get('text') or message['content']['evalue'], end='')
     client.execute_interactive(sys.argv[1], timeout=100, output_hook=show)
 """
+FIRST_START = """import glob, os, sys, time
+import psutil
+from jupyter_client.manager import start_new_kernel
+manager, client = start_new_kernel(kernel_name='cellblock')
+kernel, end = psutil.Process(manager.provisioner.pid), time.monotonic() + 60
+dead = lambda: [p for p in kernel.children() if p.status() == psutil.STATUS_ZOMBIE]
+written = lambda: glob.glob(os.path.expanduser('~/.cache/cellblock/*/pycache/bundle.pyc'))
+while (dead() or not written()) and time.monotonic() < end:
+    time.sleep(0.05)
+print(len(written()), dead())
+manager.shutdown_kernel()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +126,14 @@ def test_venv(wheel, env, tmp_path):
     assert wheels.run(prefix / "bin/cellblock-python", env=env).strip() == str(prefix / "bin/python")
     wheels.pip(prefix / "bin/python", "uninstall", "-y", "cellblock", env=env)
     assert wheels.files_below(prefix) == before
+
+
+def test_a_first_start_leaves_no_dead_child(wheel, env, tmp_path):
+    """The process that keeps what it finds out about the interpreter ends, and is waited for."""
+    prefix = venv(tmp_path / "v")
+    wheels.install(prefix / "bin/python", wheel, env=env)
+    wheels.lend_packages(prefix)
+    assert wheels.run(prefix / "bin/python", "-c", FIRST_START, cwd=tmp_path / "work", env=env) == "1 []\n"
 
 
 def test_a_venv_that_was_moved(wheel, env, tmp_path):
