@@ -15,6 +15,7 @@ import pytest
 
 import cellblock
 import kernels
+import nbformat
 import pages
 import servers
 
@@ -26,8 +27,8 @@ SECRET = "sk-4711-of-the-gateway"
 
 
 @contextlib.contextmanager
-def gateway(folder, monkeypatch, *more, force=True):
-    """As the page's command starts it, at another port; gives "127.0.0.1:PORT"."""
+def gateway(folder, monkeypatch, *more, force=True, ready="Jupyter Kernel Gateway"):
+    """As the page's command starts it, at another port; gives "127.0.0.1:PORT" when its log has said `ready`."""
     kernels.let_in(folder / "work")
     command = pages.blocks("frameworks.md", "sh", UNDER)[0].strip()
     setting, *words = shlex.split(command)
@@ -38,7 +39,7 @@ def gateway(folder, monkeypatch, *more, force=True):
         if force:
             patch.setenv(*setting.split("="))
         patch.setenv("GATEWAY_KEY", SECRET)
-        with servers.running("kernel_gateway", folder, options, "Jupyter Kernel Gateway", server=False):
+        with servers.running("kernel_gateway", folder, options, ready, server=False):
             servers.listening(port)
             yield f"127.0.0.1:{port}"
 
@@ -100,6 +101,29 @@ def test_the_prompt_connection(nothing_left, monkeypatch):
     connection.websocket_handler = handler
     assert connection.connect() == "it"
     assert done == [True, "connect"]
+
+
+def test_a_notebook_over_http(nothing_left, monkeypatch):
+    """Each cell with a path is an address; the rest runs first. Nothing is asked before the kernel's greeting: on
+    messages without a parent the gateway's handler raises, and it does not read on (frameworks.md)."""
+    folder = nothing_left / "http"
+    kernels.let_in(folder / "work")
+    seen = ("# GET /seen/:who\ncalls.append(json.loads(REQUEST)['path']['who'])\n"
+            "print(calls, os.path.exists('/etc/shadow'))")
+    sources = ("import json, os\ncalls = []", seen, "# GET /bad\n1 / 0")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+    notebook.metadata = {"kernelspec": {"name": kernels.NAME, "display_name": "", "language": "python"}}
+    nbformat.write(notebook, folder / "work/n.ipynb")
+    more = ["--KernelGatewayApp.api=kernel_gateway.notebook_http", "--KernelGatewayApp.seed_uri=n.ipynb"]
+    with gateway(folder, monkeypatch, *more, ready="Could not find callback") as at:
+        def get(path):
+            return urllib.request.urlopen(f"http://{at}/{path}?token=secret", timeout=100).read().decode()
+
+        assert [get("seen/a"), get("seen/b")] == ["['a'] False\n", "['a', 'b'] False\n"]
+        with pytest.raises(urllib.error.HTTPError, match="500") as told:
+            get("bad")
+        assert "ZeroDivisionError" in told.value.read().decode()
+        assert get("seen/c") == "['a', 'b', 'c'] False\n"
 
 
 def test_a_wrong_token(nothing_left, monkeypatch):

@@ -7,13 +7,15 @@ import sys
 
 import pytest
 
-pytest.importorskip("jupyter_mcp_server", reason="changes JupyterLab: pip install it to try this")
+if sys.version_info < (3, 11):
+    pytest.skip("its environment is locked for Python 3.11 and newer", allow_module_level=True)
 
 import httpx2  # noqa: E402
 import kernels  # noqa: E402
 import nbformat  # noqa: E402
 import pages  # noqa: E402
 import servers  # noqa: E402
+import wheels  # noqa: E402
 from mcp.client import Client  # noqa: E402
 from mcp.client.streamable_http import streamable_http_client  # noqa: E402
 
@@ -22,7 +24,22 @@ SECRET = "sk-1337-of-the-server"
 
 
 @pytest.fixture(scope="module")
-def lab(nothing_left):
+def python(tmp_path_factory):
+    """That of an environment with what the page installs: jupyter-collaboration comes along, and changes JupyterLab."""
+    if not wheels.uv():
+        pytest.skip("NOT RUN: uv is not there")
+    folder = tmp_path_factory.mktemp("env")
+    wheels.run(wheels.uv(), "venv", "-q", "--python", sys.executable, folder / "v")
+    packages = ["-r", pages.ROOT / "tests/frameworks/jupyter-mcp-server.lock"]
+    try:
+        wheels.run(wheels.uv(), "pip", "install", "-q", "--python", folder / "v/bin/python", *packages)
+    except AssertionError as e:
+        pytest.skip(f"NOT RUN: uv could not install its packages: {str(e)[-300:]}")
+    return folder / "v/bin/python"
+
+
+@pytest.fixture(scope="module")
+def lab(nothing_left, python):
     """As the page's command starts it, at another port; gives "127.0.0.1:PORT"."""
     folder = nothing_left / "lab"
     kernels.let_in(folder / "work")
@@ -32,7 +49,8 @@ def lab(nothing_left):
     options = [w for w in shlex.split(command)[2:] if not w.startswith(("--no-browser", "--port"))]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SERVER_KEY", SECRET)
-        with servers.running("jupyterlab", folder, options, r"http://(127\.0\.0\.1:(\d+))/lab") as found:
+        with servers.running("jupyterlab", folder, options, r"http://(127\.0\.0\.1:(\d+))/lab",
+                             python=python) as found:
             servers.listening(int(found[2]))
             yield found[1]
 

@@ -19,7 +19,7 @@ import kernels
 
 
 @contextlib.contextmanager
-def running(module, folder, options, address, server=True):
+def running(module, folder, options, address, server=True, python=sys.executable):
     """`module` (jupyter_server, jupyterlab) with `folder` as home and folder/work as root; gives the match of
     `address`, a pattern, with what the server says of itself. server: it takes the options of one."""
     jupyter = os.path.join(os.path.dirname(os.path.dirname(sys.executable)), "share/jupyter")
@@ -27,7 +27,7 @@ def running(module, folder, options, address, server=True):
     if server:
         options = ["--no-browser", "--allow-root", "--port=0", f"--ServerApp.root_dir={folder}/work", *options]
     process = subprocess.Popen(
-        [sys.executable, "-m", module, *options],
+        [python, "-m", module, *options],
         env={k: v for k, v in env.items() if not k.startswith("PYTEST")},
         stderr=subprocess.PIPE,
         text=True,
