@@ -151,11 +151,13 @@ class Builder:
                    "-DJANSSON_BUILD_SHARED_LIBS=OFF")
 
     def openssl(self, source):
-        self.run(source, "perl", "Configure", f"linux-{self.machine}", f"--prefix={self.prefix}", "--libdir=lib",
+        # The prefix is where libcrypto would look for modules and engines: it stands in the library.
+        self.run(source, "perl", "Configure", f"linux-{self.machine}", "--prefix=/usr", "--libdir=lib",
                  "--openssldir=/etc/ssl", *OPENSSL, *CFLAGS.split())
         self.make(source, "build_generated", "libcrypto.a", "libcrypto.pc")
         shutil.copy(source / "libcrypto.a", self.prefix / "lib")
-        shutil.copy(source / "libcrypto.pc", self.prefix / "lib/pkgconfig")
+        told = (source / "libcrypto.pc").read_text().replace("prefix=/usr\n", f"prefix={self.prefix}\n")
+        (self.prefix / "lib/pkgconfig/libcrypto.pc").write_text(told)
         shutil.copytree(source / "include/openssl", self.prefix / "include/openssl", dirs_exist_ok=True)
 
     def libseccomp(self, source):

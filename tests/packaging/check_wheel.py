@@ -61,6 +61,8 @@ def of_program(path, machine):
         yield "is not built with the stack protector"
     if not any(name.endswith("_chk") for name in imported):
         yield "is not built with _FORTIFY_SOURCE"
+    for found in sorted(set(re.findall(rb"/[!-~]*/(?:x86_64|aarch64)/(?:bin|src|prefix)\b[!-~]*", path.read_bytes()))):
+        yield f"has a path of the build: {found.decode()}"
 
 
 def of_record(wheel, folder):
@@ -116,7 +118,7 @@ def of_wheel(path):
             with tempfile.NamedTemporaryFile() as copy:
                 copy.write(wheel.read(info))
                 copy.flush()
-                yield from (f"{info.filename}: {wrong}" for wrong in of_program(copy.name, machine))
+                yield from (f"{info.filename}: {wrong}" for wrong in of_program(pathlib.Path(copy.name), machine))
         if programs < 2:
             yield f"{programs} programs"
 
