@@ -632,7 +632,8 @@ void cb_execution_guest_up(struct cb_kernel *k)
 {
 	if (k->guest.restarted) {
 		k->guest.restarted = false;
-		cb_iopub_status(k, "idle", NULL); /* frontends that heard `restarting` wait for it */
+		/* no idle: some clients take the next one for the end of their cell */
+		cb_iopub_status(k, "starting", NULL);
 	}
 	cb_twins_guest_up(k);
 	cb_execution_pump(k);

@@ -61,6 +61,18 @@ def test_while_idle(client):
     assert client.run("'kept' in globals()").result == "False"
 
 
+def test_no_idle_is_nobodys(client):
+    """Open Interpreter takes the next idle for the end of its cell, and would be a cell behind from then on."""
+    client.run("import threading, os\nthreading.Timer(0.3, os._exit, (4,)).start()")
+    client.wait("iopub", lambda m: m.type == "status" and m.content["execution_state"] == "restarting")
+    again = client.next("iopub")
+    assert (again.content, again.parent_id) == ({"execution_state": "starting"}, None)
+    cell, seen = client.start("6 * 7"), []
+    while not seen or seen[-1].content.get("execution_state") != "idle":
+        seen.append(client.next("iopub"))
+    assert {m.parent_id for m in seen} == {cell} and "execute_result" in [m.type for m in seen]
+
+
 def test_queued_cells_are_aborted_and_questions_answered(client, gate):
     first = client.start("print('running', flush=True)\nopen('gate').read()\nimport os; os._exit(1)")
     second = client.start("2")

@@ -676,7 +676,7 @@ void rig_restarted(struct rig *r)
 {
 	rig_expect(r, RIG_IOPUB, "restarting", "");
 	rig_guest_up(r);
-	rig_expect(r, RIG_IOPUB, "idle", "");
+	rig_expect(r, RIG_IOPUB, "starting", "");
 }
 
 void rig_works(struct rig *r)

@@ -322,7 +322,7 @@ static void test_death_after_reply(void **state)
 	rig_expect(r, RIG_IOPUB, "restarting", "");
 	rig_expect(r, RIG_IOPUB, "busy", next);
 	rig_guest_up(r);
-	rig_expect(r, RIG_IOPUB, "idle", "");
+	rig_expect(r, RIG_IOPUB, "starting", "");
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, rig_begun(r, next), RIG_OK);
 	rig_expect(r, RIG_IOPUB, "stream", next); /* the state was lost */
 	rig_ended(r, next, NULL);
@@ -363,7 +363,7 @@ static void test_hello_and_die_is_no_endless_loop(void **state)
 
 	rig_guest_up(r);
 	rig_expect(r, RIG_IOPUB, "busy", id);
-	rig_expect(r, RIG_IOPUB, "idle", "");
+	rig_expect(r, RIG_IOPUB, "starting", "");
 	rig_expect(r, RIG_IOPUB, "busy", id);
 }
 

@@ -483,7 +483,7 @@ static void test_death_beside(void **state)
 	rig_frame(r, CB_WIRE_HELLO, 0, RIG_HELLO);
 	uint64_t q = rig_guest_expect(r, CB_WIRE_DOWN_COMM_MSG);
 
-	rig_expect(r, RIG_IOPUB, "idle", "");
+	rig_expect(r, RIG_IOPUB, "starting", "");
 	rig_expect(r, RIG_IOPUB, "busy", two);
 	comm_done(r, q, two, NULL);
 	assert_false(cb_lanes_busy(&r->k));
