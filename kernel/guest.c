@@ -27,7 +27,7 @@
 #define START_DEADLINE (60000 * MS) /* spawn to HELLO; a cold disk may be slow */
 #define END_DEADLINE (5000 * MS)    /* kill to the end of pid 1 */
 #define NOTICE_DEADLINE (1000 * MS) /* end of pid 1 to the broker's notice of it */
-#define CLOSED_DEADLINE (1000 * MS) /* end of the wire to the end of pid 1 */
+#define CLOSED_DEADLINE (3000 * MS) /* end of the wire to the end of pid 1, which a fork bomb keeps waiting */
 #define READ_BUDGET (64u << 10)	    /* bytes of frames a turn, then others are heard: one read, or two */
 #define PACED_BUDGET (16u << 10)    /* looked at more often where output is not to go too fast */
 #define IDLE_DEATHS 3

@@ -15,7 +15,7 @@
 #include "kernel.h"
 
 #define READ_BUDGET (1u << 20) /* bytes of frames a turn */
-#define CLOSED_DEADLINE 1000000000LL /* its end to that of the guest, as guest.c */
+#define CLOSED_DEADLINE 3000000000LL /* its end to that of the guest, as guest.c */
 
 int cb_side_open(struct cb_kernel *k, int fd, size_t tx_max)
 {

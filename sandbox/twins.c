@@ -28,7 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SWEEP_MS 8000 /* hundreds of processes that die at the limit of memory, on a busy machine */
+#define SWEEP_MS 13000 /* hundreds of processes that die at the limit of memory, on a busy machine */
 #define BRANCH_MS 1000
 #define FEW 8		     /* that are told to die and have not: they take no room worth waiting for */
 #define CLEAN_PASSES 2	     /* a list of children is exact only while nobody comes or goes */

@@ -58,6 +58,8 @@ def test_a_wrong_policy_is_told_in_the_kernels_words(make, how, says):
 
 
 def test_a_wrong_value_in_python(make):
+    with pytest.raises(PolicyError, match="base='agent'"):
+        make(policy="agent")
     with pytest.raises(PolicyError, match="limits.pids"):
         make("agent", policy={"limits.pids": object()}).run("1")
     with pytest.raises(PolicyError, match="not both"):

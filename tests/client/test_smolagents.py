@@ -98,7 +98,8 @@ def test_imports(executor):
     assert ex("import math, xml.etree.ElementTree as E, time\ntime.strptime('2', '%d').tm_mday").output == 2
     words = said(ex, "import os")
     assert "Import of os is not allowed. Authorized imports are: [" in words and "'xml.etree.*'" in words
-    assert "no_such_module_x" in said(ready(executor(["no_such_module_x.*"])), "1")
+    with pytest.raises(ExecutionError, match="no_such_module_x"):
+        ready(executor(["no_such_module_x.*"]))
     assert ready(executor(["*"]))("import os\nos.getcwd() and 1").output == 1
 
 
@@ -330,6 +331,19 @@ def test_wrong_words():
         code_agent([], Scripted(), executor=CellblockExecutor(["json"]))
     with pytest.raises(ValueError, match="a text"):
         CellblockExecutor("numpy")
+
+
+@pytest.mark.parametrize("wrong, says", [
+    ({"policy": {"limits.pid": 4}}, "limits.pid"), ({"workspace": "/no/such"}, "/no/such"), ({"memmory": 5}, "memmory"),
+])
+def test_a_wrong_setting_is_the_callers_not_the_models(wrong, says):
+    """The model would try until its steps are used up, for each is a call that may cost."""
+    model = Scripted("1", "final_answer(1)")
+    agent = code_agent([], model, executor=wrong, verbosity_level=0)
+    for _ in range(2):  # and nothing of the first try is kept
+        with pytest.raises(Exception, match=says):
+            agent.run("go")
+    assert model.heard == []
 
 
 def test_the_page(nothing_left, monkeypatch):

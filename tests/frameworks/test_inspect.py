@@ -313,6 +313,11 @@ async def test_configuration(nothing_left):
     await shown.write_file("given", "changed")
     assert (nothing_left / "w" / "given").read_text() == "data"
     await CellblockSandboxEnvironment.sample_cleanup("t", None, {"a": made, "b": named, "c": shown}, False)
+    # the name of a policy, which Inspect makes a path; and no policy gives the current folder
+    for base in (os.path.abspath("notebook"), CellblockSandboxConfig(base="notebook")):
+        made = (await CellblockSandboxEnvironment.sample_init("t", base, {}))["default"]
+        assert (await made.exec(["ls", "-A"])).stdout == "" and made.sandbox.policy.base == "notebook"
+        await CellblockSandboxEnvironment.sample_cleanup("t", None, {"a": made}, False)
     with pytest.raises(cellblock.PolicyError):
         await CellblockSandboxEnvironment.sample_init("t", "no_such_policy_x", {})
     with pytest.raises(ValueError, match="memori"):

@@ -54,6 +54,8 @@ def test_commands():
         assert await found.running() and not found.supports_pty()
         assert await sh(found, "echo $A; pwd; echo e >&2; exit 3") == (3, "a b\n/workspace\n", "e\n")
         assert await sh(found, "kill -9 $$") == (137, "", "")
+        killed = await sh(found, "kill -9 $PPID")  # an answer for the model, as in other adapters
+        assert killed[0] == 137 and await sh(found, "echo on") == (0, "on\n", "")
         assert (await found.exec("printf", "%s|", "a b", "c\n'", shell=False)).stdout == b"a b|c\n'|"
         with pytest.raises(ExecTransportError):
             await found.exec("nosuch", shell=False)
@@ -198,8 +200,9 @@ def test_options_and_a_folder_of_the_host(nothing_left):
     limits = session(work, settings={"memory": "350M"}, options=options)
     assert limits["memory"] == 350 << 20 and limits["pids"] == 60
     assert (nothing_left / "w" / "f").read_text() == "host's"
-    with pytest.raises(TypeError, match="memroy"):
-        CellblockSandboxClient(memroy=1)
+    for makes in (CellblockSandboxClient, CellblockSandboxClientOptions):
+        with pytest.raises(ValueError, match="memroy"):
+            makes(memroy=1)
 
 
 # an agent

@@ -122,7 +122,8 @@ def test_a_home_that_is_an_empty_folder_says_so_each_time(start, nothing_left):
         cell = c.run(code)
         assert cell.ok and "what was written is lost" in cell.text("stderr"), code
     assert c.run("open('/tmp/x', 'w').write('x')").text("stderr") == ""
-    assert [p.name for p in home.iterdir()] == ["data.csv"]
+    # of a wheel: what its first start keeps
+    assert {p.name for p in home.iterdir()} - {".cache"} == {"data.csv"}
 
 
 def test_protected_entries(start, nothing_left):

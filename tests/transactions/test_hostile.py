@@ -20,7 +20,10 @@ registry, leash = packets(6), packets(5)
 def twins():
     # they lead sessions of their own
     others = [int(p) for p in os.listdir('/proc') if p.isdigit() and int(p) not in (1, os.getpid())]
-    return [p for p in others if os.getsid(p) == p]
+    return [p for p in others if session(p) == p]
+def session(p):
+    try: return os.getsid(p)
+    except ProcessLookupError: pass  # an older twin, which has been dropped
 def to_twins(number):
     for p in twins():
         try: os.kill(p, number)

@@ -9,18 +9,19 @@ from typing import Any, Mapping, Optional
 
 from ._async import AsyncSandbox
 from ._errors import SandboxError
+from ._policy import keys_of
 
-KILLED = 137  # as a shell says that a command was killed
+KILLED, NOT_FOUND, CANNOT_RUN = 137, 127, 126  # exit statuses as a shell gives them
 NONE: Mapping[str, Any] = {}
 
 
 def policy_for(keywords: Mapping[str, Any], settings: Mapping[str, Any] = NONE) -> Optional[Mapping[str, Any]]:
     """The `policy` for these keywords of Sandbox. The caller's own keys win over `settings`, and over the workspace,
     which is an empty folder in memory where the caller names no folder."""
-    own: Optional[Mapping[str, Any]] = keywords.get("policy")
+    own = keys_of(keywords.get("policy"))
     memory = {} if keywords.get("workspace") is not None else {"workspace.mode": "tmpfs"}
     defaults = {**settings, **memory}
-    return {**defaults, **(own or {})} if defaults else own
+    return {**defaults, **own} or None
 
 
 def shell_status(returncode: int) -> int:

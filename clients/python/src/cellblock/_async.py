@@ -14,7 +14,7 @@ from ._errors import CellError, CheckpointError, PolicyError, RequestError, Sand
 from ._files import AsyncFile, Change, Entry, Files
 from ._kernel import AsyncKernel
 from ._launch import Process, find_binary, interpreter_arguments
-from ._policy import Policy, Size
+from ._policy import Policy, Size, keys_of
 from ._result import CommandResult, Event, Result, Usage
 from ._session import Connected, Input, Reply, Session
 from ._tools import Dispatcher
@@ -192,7 +192,7 @@ class AsyncSandbox(AsyncRunner):
                 raise PolicyError("give either a Policy or keywords, not both: dataclasses.replace() changes a Policy")
             self.policy = base
         else:
-            self.policy = Policy(base, memory, cpu, timeout, workspace, network, imports, dict(policy or {}))
+            self.policy = Policy(base, memory, cpu, timeout, workspace, network, imports, keys_of(policy))
         self._python, self._binary = python, binary
         self._make(self._launch, tools, on_input, grace)
 

@@ -12,6 +12,14 @@ from ._errors import PolicyError
 Size = Union[int, str]
 
 
+def keys_of(policy: Optional[Mapping[str, Any]]) -> dict[str, Any]:
+    """A copy of the caller's `policy`."""
+    if isinstance(policy, (str, os.PathLike)):
+        raise PolicyError(f"policy is {policy!r}, and must be a mapping of keys; a policy's name or file is given as "
+                          f"base={str(policy)!r}")
+    return dict(policy or {})
+
+
 def _flat(policy: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in policy.items():
         if not isinstance(key, str):

@@ -17,7 +17,7 @@ from deepagents.backends.protocol import (
 from deepagents.backends.sandbox import BaseSandbox
 
 from ._acall import acall
-from ._adapters import KILLED, ended_from_inside, policy_for, shell_status
+from ._adapters import CANNOT_RUN, KILLED, ended_from_inside, policy_for, shell_status
 from ._anyfile import read_anyfile, write_anyfile
 from ._errors import CommandTimeoutError, SandboxError
 from ._result import shorten
@@ -131,6 +131,8 @@ class CellblockSandbox(BaseSandbox):  # type: ignore[misc, unused-ignore]
             if not ended_from_inside(self.sandbox._a, e):
                 raise
             return ExecuteResponse(output=f"Error: {e}", exit_code=KILLED, truncated=False)
+        except OSError as e:  # what runs inside has taken all processes
+            return ExecuteResponse(output=f"Error: {e}", exit_code=CANNOT_RUN, truncated=False)
         output = done.stdout + done.stderr  # the kernel's own note about output that was dropped is in stderr
         if done.limit == "memory":
             output += "\nError: The command went over the sandbox's limit of memory and was killed."

@@ -7,6 +7,7 @@ sandbox itself is raised as SandboxError, which ends the sample with an error: n
 
 from __future__ import annotations
 
+import os
 import shlex
 from typing import Any, Literal, Mapping, Optional, Union, overload
 
@@ -18,7 +19,7 @@ from inspect_ai.util import (
 from pydantic import BaseModel
 
 from ._acall import acall
-from ._adapters import KILLED, ended_from_inside, shell_status
+from ._adapters import CANNOT_RUN, KILLED, NOT_FOUND, ended_from_inside, policy_for, shell_status
 from ._anyfile import FileTooLargeError, read_anyfile, write_anyfile
 from ._errors import CommandTimeoutError, PolicyError, SandboxError
 from ._result import CommandResult
@@ -40,7 +41,6 @@ def get(n):
     return data
 words = get(int(get(16))).split(b"\\0")
 os.execvp(words[0], words)"""
-NOT_FOUND, CANNOT_RUN = 127, 126  # exit statuses as a shell gives them
 
 
 class CellblockSandboxConfig(BaseModel, frozen=True, extra="forbid"):
@@ -62,9 +62,15 @@ class CellblockSandboxConfig(BaseModel, frozen=True, extra="forbid"):
         return hash(self.model_dump_json())
 
 
+def _named(config: str) -> str:
+    """Inspect makes a path of each text; where no file is there, it was the name of a policy."""
+    name = os.path.basename(config)
+    return name if config == os.path.abspath(name) and not os.path.exists(config) else config
+
+
 def _sandbox(config: Optional[SandboxEnvironmentConfigType]) -> Sandbox:
     if isinstance(config, str):
-        config = CellblockSandboxConfig(base=config)
+        config = CellblockSandboxConfig(base=_named(config))
     elif config is None:
         config = CellblockSandboxConfig()
     if not isinstance(config, CellblockSandboxConfig):
@@ -78,7 +84,8 @@ def _sandbox(config: Optional[SandboxEnvironmentConfigType]) -> Sandbox:
     keywords = {name: getattr(config, name) for name in ("memory", "cpu", "workspace", "network", "python")}
     if config.memory is not None:
         settings.pop("limits.memory", None)
-    made = Sandbox(config.base or "agent", policy={**settings, **config.policy}, **keywords)
+    policy = policy_for({"policy": config.policy, "workspace": config.workspace}, settings)
+    made = Sandbox(config.base or "agent", policy=policy, **keywords)
     made._a._channel = "control"
     return made
 

@@ -27,12 +27,12 @@ from agents.sandbox.session.tar_workspace import shell_tar_exclude_args
 from agents.sandbox.snapshot import SnapshotBase, SnapshotSpec, resolve_snapshot
 from agents.sandbox.types import ExecResult, User
 from agents.sandbox.util.tar_utils import UnsafeTarMemberError, validate_tar_bytes
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from ._acall import acall
-from ._adapters import policy_for, shell_status
+from ._adapters import KILLED, ended_from_inside, policy_for, shell_status
 from ._anyfile import read_anyfile, write_anyfile
-from ._errors import CellblockError, CommandTimeoutError
+from ._errors import CellblockError, CommandTimeoutError, SandboxError
 from ._sync import Sandbox
 
 # An empty folder that ends with the sandbox; commands have the time that the agent gives them; room for the output of
@@ -46,6 +46,8 @@ class CellblockSandboxClientOptions(BaseSandboxClientOptions):  # type: ignore[m
 
     Without `workspace` the session has an empty folder in memory; with one, an overlay over that folder of this host.
     """
+
+    model_config = ConfigDict(extra="forbid")
 
     type: Literal["cellblock"] = "cellblock"
     base: Optional[str] = None
@@ -113,6 +115,8 @@ class CellblockSandboxSession(BaseSandboxSession):  # type: ignore[misc, unused-
         except CommandTimeoutError as e:
             raise ExecTimeoutError(command=argv, timeout_s=timeout, context=_said(e), cause=e) from e
         except (OSError, ValueError, CellblockError) as e:
+            if isinstance(e, SandboxError) and ended_from_inside(self.sandbox._a, e):
+                return ExecResult(stdout=b"", stderr=str(e).encode(), exit_code=KILLED)
             raise ExecTransportError(command=argv, cause=e) from e
         stderr = done.stderr
         if done.limit == "memory":
@@ -213,9 +217,6 @@ class CellblockSandboxClient(BaseSandboxClient[CellblockSandboxClientOptions]): 
         self._instrumentation = instrumentation if instrumentation is not None else Instrumentation()
         self._dependencies = dependencies
         self._options = CellblockSandboxClientOptions(**options)
-        unknown = sorted(set(options) - set(CellblockSandboxClientOptions.model_fields))
-        if unknown:
-            raise TypeError(f"{', '.join(unknown)}: no keywords of CellblockSandboxClient")
         self._live: dict[str, Sandbox] = {}
 
     async def create(

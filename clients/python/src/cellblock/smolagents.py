@@ -136,7 +136,7 @@ class CellblockExecutor(PythonExecutor):
     agent the same list, or its prompt says another: `code_agent` does both. `fresh`: "never" keeps variables for the
     executor's life, "run" begins each run of the agent anew, "step" each step. `approve`, `tool_timeout` (seconds),
     `max_calls` (in one step): of each tool but final_answer, as in `cellblock.tool`. `timeout`: seconds for a step.
-    Other keywords are those of `Sandbox`. It starts with the first step; `cleanup()` ends it.
+    Other keywords are those of `Sandbox`. It starts with the agent's first run; `cleanup()` ends it.
     """
 
     def __init__(
@@ -177,10 +177,13 @@ class CellblockExecutor(PythonExecutor):
             limits = Limits() if name == "final_answer" else self._limits
             made[name] = _AgentTool(name, tool, limits, self._final.append)
         self._tools = made
-        if self._sandbox is not None:
-            sandbox = self._sandbox
-            sandbox._call(lambda: sandbox._a._replace_tools(list(made.values()) or [_nothing]))
-            self._changed = True
+        if self._sandbox is None:
+            with self._lock:
+                self._start()  # what is wrong with host, policy or imports is said to the caller, not to the model
+            return
+        sandbox = self._sandbox
+        sandbox._call(lambda: sandbox._a._replace_tools(list(made.values()) or [_nothing]))
+        self._changed = True
 
     def send_variables(self, variables: Mapping[str, Any]) -> None:
         """Variables of the code. TypeError names one that can't be carried, and then none is sent."""
@@ -266,6 +269,16 @@ class CellblockExecutor(PythonExecutor):
     def _start(self) -> None:
         if self._ready:
             return
+        first = self._sandbox is None
+        try:
+            self._make_ready()
+        except BaseException:
+            if first:
+                self.cleanup()  # the next run says it again
+            raise
+        self._ready = True
+
+    def _make_ready(self) -> None:
         if self._sandbox is None:
             imports = None if "*" in self.authorized_imports else self.authorized_imports
             self._sandbox = Sandbox(self._base, imports=imports, tools=list(self._tools.values()) or [_nothing],
@@ -285,7 +298,6 @@ class CellblockExecutor(PythonExecutor):
         self._names, self._changed = [], True
         if self.fresh == "step":
             self._sandbox.checkpoint(CLEAN)
-        self._ready = True
 
     def _send(self) -> None:
         self._tell("install", [[tool.inside() for tool in self._tools.values()], self._names])
