@@ -21,12 +21,14 @@
 #define SMALL 256	  /* reads of less are no reads of messages, or ends of them */
 #define SPARED (1u << 20) /* what a connection may hold while all together hold too much */
 #define PATIENCE_MS 10000
+#define LONGEST_MS 60000 /* for one that holds little beside others that began sooner: those end first */
 
 ssize_t recv(int fd, void *data, size_t len, int flags);
 
 static struct connection {
 	uint64_t bytes; /* since the last message was delivered; atomic */
 	uint64_t inode; /* of the socket then: numbers of descriptors are used again */
+	int64_t began;	/* when the first of them came, in ms; atomic */
 	int64_t held;	/* since when nothing is read, in ms; 0 = it is read */
 } table[FDS];
 
@@ -76,6 +78,20 @@ static void sweep(void)
 			forget(&table[fd]);
 }
 
+/* Whoever fills what all may hold together must not cost a message that began later. */
+static bool is_behind(const struct connection *c, uint64_t limit)
+{
+	int64_t began = __atomic_load_n(&c->began, __ATOMIC_RELAXED);
+
+	if (__atomic_load_n(&c->bytes, __ATOMIC_RELAXED) > limit)
+		return false;
+	for (int fd = 0; fd < FDS; fd++)
+		if (__atomic_load_n(&table[fd].bytes, __ATOMIC_RELAXED) > SPARED &&
+		    __atomic_load_n(&table[fd].began, __ATOMIC_RELAXED) < began)
+			return true;
+	return false;
+}
+
 /* 0, or the errno that reading is answered with. */
 static int judge(struct connection *c, uint64_t limit)
 {
@@ -90,7 +106,9 @@ static int judge(struct connection *c, uint64_t limit)
 		return 0;
 	if (c->held == 0)
 		c->held = cb_now_ms();
-	if (cb_now_ms() - c->held > PATIENCE_MS) {
+	int64_t waited = cb_now_ms() - c->held;
+
+	if (waited > LONGEST_MS || (waited > PATIENCE_MS && !is_behind(c, limit))) {
 		c->held = 0;
 		forget(c);
 		return ECONNRESET;
@@ -113,8 +131,10 @@ __attribute__((visibility("default"))) ssize_t recv(int fd, void *data, size_t l
 	n = syscall(SYS_recvfrom, fd, data, len, flags, NULL, NULL);
 	if (c == NULL || n <= 0)
 		return n;
-	if (__atomic_fetch_add(&c->bytes, (uint64_t)n, __ATOMIC_RELAXED) == 0)
+	if (__atomic_fetch_add(&c->bytes, (uint64_t)n, __ATOMIC_RELAXED) == 0) {
+		__atomic_store_n(&c->began, cb_now_ms(), __ATOMIC_RELAXED);
 		c->inode = inode_of(fd);
+	}
 	__atomic_add_fetch(&total, (uint64_t)n, __ATOMIC_RELAXED);
 	return n;
 }
