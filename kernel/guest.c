@@ -27,7 +27,6 @@
 #define START_DEADLINE (60000 * MS) /* spawn to HELLO; a cold disk may be slow */
 #define END_DEADLINE (5000 * MS)    /* kill to the end of pid 1 */
 #define NOTICE_DEADLINE (1000 * MS) /* end of pid 1 to the broker's notice of it */
-#define CLOSED_DEADLINE (3000 * MS) /* end of the wire to the end of pid 1, which a fork bomb keeps waiting */
 #define READ_BUDGET (64u << 10)	    /* bytes of frames a turn, then others are heard: one read, or two */
 #define PACED_BUDGET (16u << 10)    /* looked at more often where output is not to go too fast */
 #define IDLE_DEATHS 3
@@ -115,9 +114,9 @@ static void wire_closed(struct cb_kernel *k)
 
 	cb_loop_remove(&k->loop, &g->link_slot);
 	if (g->state == CB_GUEST_STARTING || g->state == CB_GUEST_UP)
-		cb_loop_arm(&k->loop, g->deadline_timer, cb_now_ns() + CLOSED_DEADLINE);
+		cb_loop_arm(&k->loop, g->deadline_timer, cb_now_ns() + CB_GUEST_CLOSED_NS);
 	if (g->state == CB_GUEST_RESTORING && g->rules.phase == CB_PHASE_WAKING)
-		cb_loop_arm(&k->loop, k->twins.deadline_timer, cb_now_ns() + CLOSED_DEADLINE);
+		cb_loop_arm(&k->loop, k->twins.deadline_timer, cb_now_ns() + CB_GUEST_CLOSED_NS);
 }
 
 /* Reads frames; a broken rule kills the guest. */
@@ -627,7 +626,7 @@ void cb_guest_retire(struct cb_kernel *k)
 	}
 	cb_guest_watch_link(k);
 	g->state = CB_GUEST_ENDING;
-	cb_loop_arm(&k->loop, g->deadline_timer, cb_now_ns() + CLOSED_DEADLINE);
+	cb_loop_arm(&k->loop, g->deadline_timer, cb_now_ns() + CB_GUEST_CLOSED_NS);
 }
 
 void cb_guest_shutdown(struct cb_kernel *k, bool restart)

@@ -17,6 +17,8 @@
 struct cb_kernel;
 
 #define CB_GUEST_PARENTS 1024 /* requests whose parents are remembered for late output */
+/* From the end of a wire to the end of its guest, which pid 1 tells: a fork bomb keeps pid 1 waiting. */
+#define CB_GUEST_CLOSED_NS 3000000000LL
 
 enum cb_guest_state {
 	CB_GUEST_NONE,	   /* no jail; `failure` says why if one was tried */

@@ -104,11 +104,11 @@ static int judge(struct connection *c, uint64_t limit)
 	sweep();
 	if (!is_over(c, limit))
 		return 0;
-	if (c->held == 0)
-		c->held = cb_now_ms();
-	int64_t waited = cb_now_ms() - c->held;
+	int64_t now = cb_now_ms();
 
-	if (waited > LONGEST_MS || (waited > PATIENCE_MS && !is_behind(c, limit))) {
+	if (c->held == 0)
+		c->held = now;
+	if (now - c->held > LONGEST_MS || (now - c->held > PATIENCE_MS && !is_behind(c, limit))) {
 		c->held = 0;
 		forget(c);
 		return ECONNRESET;

@@ -15,7 +15,6 @@
 #include "kernel.h"
 
 #define READ_BUDGET (1u << 20) /* bytes of frames a turn */
-#define CLOSED_DEADLINE 3000000000LL /* its end to that of the guest, as guest.c */
 
 int cb_side_open(struct cb_kernel *k, int fd, size_t tx_max)
 {
@@ -71,7 +70,7 @@ static void on_side(void *context, short revents)
 	s->served = false;
 	cb_loop_remove(&k->loop, &s->slot);
 	if (r == CB_E_CLOSED) {
-		cb_loop_arm(&k->loop, s->closed_timer, cb_now_ns() + CLOSED_DEADLINE);
+		cb_loop_arm(&k->loop, s->closed_timer, cb_now_ns() + CB_GUEST_CLOSED_NS);
 		return;
 	}
 	char why[sizeof(k->guest.verdict)];

@@ -94,9 +94,5 @@ def test_a_plot_and_an_interrupt(interpreter):
     interpreter.stop()
     list(running)
     interpreter.listener_thread.join(60)  # it does not wait for the cell's end
-    ended = ("execute_request", "idle")
-    while True:
-        message = interpreter.kc.get_iopub_msg(timeout=60)
-        if (message["parent_header"].get("msg_type"), message["content"].get("execution_state")) == ended:
-            break
+    kernels.idle_after(interpreter.kc, "execute_request")
     assert said(interpreter, "y").strip().endswith("5")

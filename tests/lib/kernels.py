@@ -275,6 +275,15 @@ class Kernel:
             self.closed = True
 
 
+def idle_after(client, request):
+    """Takes iopub messages of a client of jupyter_client, up to the end of a request of this type."""
+    ended = (request, "idle")
+    while True:
+        message = client.get_iopub_msg(timeout=60)
+        if (message["parent_header"].get("msg_type"), message["content"].get("execution_state")) == ended:
+            return
+
+
 def groups_of(processes):
     """The folders of the control groups that were made for these."""
     made = set()

@@ -183,10 +183,7 @@ def test_restart_by_a_manager(tmp_path):
         reply = kc.execute_interactive("x", timeout=60, allow_stdin=False, output_hook=lambda m: None)
         assert reply["content"]["ename"] == "NameError"
         km.interrupt_kernel()
-        ended = ("interrupt_request", "idle")  # by a message on another socket: it could overtake, or be overtaken
-        while ended != ((m := kc.get_iopub_msg(timeout=60))["parent_header"].get("msg_type"),
-                        m["content"].get("execution_state")):
-            pass
+        kernels.idle_after(kc, "interrupt_request")  # by another socket: it could overtake, or be overtaken
         reply = kc.execute_interactive("y = 2", timeout=60, allow_stdin=False)
         assert reply["content"]["status"] == "ok"
     finally:

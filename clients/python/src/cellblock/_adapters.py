@@ -20,8 +20,11 @@ def policy_for(keywords: Mapping[str, Any], settings: Mapping[str, Any] = NONE) 
     which is an empty folder in memory where the caller names no folder."""
     own = keys_of(keywords.get("policy"))
     memory = {} if keywords.get("workspace") is not None else {"workspace.mode": "tmpfs"}
-    defaults = {**settings, **memory}
-    return {**defaults, **own} or None
+    return {**settings, **memory, **own} or None
+
+
+def _nothing() -> None:
+    """Stands in where a sandbox begins without tools: they come later."""
 
 
 def shell_status(returncode: int) -> int:

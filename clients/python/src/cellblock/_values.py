@@ -1,20 +1,32 @@
-"""Variables of cells: the code that sets them, from JSON, bytes or a numpy array. Nothing is pickled."""
+"""Code that this program writes for cells: it sets variables, from JSON, bytes or a numpy array, and calls what was put
+into the jail. Nothing is pickled."""
 
 from __future__ import annotations
 
 import base64
 import json
 import keyword
-from typing import Any
+from typing import Any, Sequence
 
-# In the cell's own words, so that it works in any session; names of its own would be a marker. The last argument is the
-# one that C code gives, which imports.allow does not judge.
-_SET = "{name} = __import__('json', None, None, []).loads({data!r})"
-_SET_BYTES = "{name} = __import__('base64', None, None, []).b64decode({data!r})"
+
+def imported(module: str) -> str:
+    """A module, in a cell's own words, so that it works in any session; names of its own would be a marker. The last
+    argument is the one that C code gives, which imports.allow does not judge."""
+    return f"__import__({module!r}, None, None, [])"
+
+
+_SET = f"{{name}} = {imported('json')}.loads({{data!r}})"
+_SET_BYTES = f"{{name}} = {imported('base64')}.b64decode({{data!r}})"
 _SET_ARRAY = (
-    "{name} = __import__('numpy', None, None, []).frombuffer(bytearray("
-    "__import__('base64', None, None, []).b64decode({data!r})), {dtype!r}).reshape({shape!r})"
+    f"{{name}} = {imported('numpy')}.frombuffer(bytearray("
+    f"{imported('base64')}.b64decode({{data!r}})), {{dtype!r}}).reshape({{shape!r}})"
 )
+
+
+def code_to_call(module: str, function: str, arguments: Sequence[Any]) -> str:
+    """Code that calls a function of a module that is in `sys.modules` there, with JSON."""
+    said = f"{imported('json')}.loads({json.dumps(arguments)!r})"
+    return f"{imported('sys')}.modules[{module!r}].{function}(*{said})"
 
 
 def check_name(name: str) -> str:

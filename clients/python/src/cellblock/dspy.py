@@ -26,14 +26,13 @@ from ._errors import CellblockError, PolicyError, SandboxError, ToolError
 from ._result import Array, Result
 from ._sync import Sandbox
 from ._tools import Approve, Bare, Call, Limits
+from ._values import code_to_call, imported
 
 MODULE = "cellblock_dspy"  # in the jail
 MAX_BYTES = 12 << 20  # of a call's arguments, of its result, and of what SUBMIT gives: the policy `agent` has 16M
 OWNED = {"SUBMIT", "__builtins__"}
 
-# `[]` as C code gives it: imports.allow judges what a model imports, not this
-_SYS = "__import__('sys', None, None, [])"
-_BEGIN = """{sys}.modules[{module!r}] = __import__('types', None, None, []).ModuleType({module!r})
+_BEGIN = """{sys}.modules[{module!r}] = {types}.ModuleType({module!r})
 exec(compile({source!r}, {module!r}, 'exec'), {sys}.modules[{module!r}].__dict__)
 """
 
@@ -292,13 +291,14 @@ class CellblockInterpreter:
         return result
 
     def _begin(self) -> None:
-        code = _BEGIN.format(sys=_SYS, module=MODULE, source=inspect.getsource(_dspy_inside))
+        code = _BEGIN.format(
+            sys=imported("sys"), types=imported("types"), module=MODULE, source=inspect.getsource(_dspy_inside)
+        )
         self._done(self._hidden(code))
         self._defined = None
 
     def _tell(self, function: str, *arguments: Any) -> Result:
-        said = f"__import__('json', None, None, []).loads({json.dumps(arguments)!r})"
-        return self._hidden(f"{_SYS}.modules[{MODULE!r}].{function}(*{said})")
+        return self._hidden(code_to_call(MODULE, function, arguments))
 
     def _done(self, result: Result) -> None:
         if not result.ok:

@@ -14,21 +14,21 @@ import anyio
 from fastmcp.exceptions import ToolError as FastMCPToolError
 
 from . import _fastmcp_inside
-from ._adapters import policy_for
+from ._adapters import _nothing, policy_for
 from ._async import AsyncSandbox
 from ._errors import SandboxError
 from ._pool import AsyncPool
 from ._result import Result, shorten
 from ._tools import Approve, Bare, Limits, check_name
+from ._values import imported
 
 MODULE = "cellblock_fastmcp"  # in the jail
 MAX_BYTES = 12 << 20  # of a call's arguments, and of its result: the policy `agent` has 16M for a message
 ERROR = 4000  # characters of an error, which a model reads
 
-# `[]` as C code gives it: imports.allow judges what a client's code imports, not this
-_RUN = """_cb = __import__('types', None, None, []).ModuleType({module!r})
+_RUN = """_cb = {types}.ModuleType({module!r})
 exec(compile({source!r}, {module!r}, 'exec'), _cb.__dict__)
-_cb = _cb.run(*__import__('json', None, None, []).loads({arguments!r}), {{{functions}}})
+_cb = _cb.run(*{json}.loads({arguments!r}), {{{functions}}})
 await _cb
 """
 
@@ -100,7 +100,8 @@ class CellblockSandboxProvider:
         functions = [_Function(name, f, self._limits) for name, f in (external_functions or {}).items()]
         said = json.dumps([code, inputs or {}], allow_nan=False)
         text = _RUN.format(
-            module=MODULE, source=inspect.getsource(_fastmcp_inside), arguments=said,
+            types=imported("types"), json=imported("json"), module=MODULE,
+            source=inspect.getsource(_fastmcp_inside), arguments=said,
             functions=", ".join(f"{f.name!r}: {f.name}" for f in functions),
         )
         leased = self._make() if self._size == 0 else (await self._ready()).lease()
@@ -134,10 +135,6 @@ class CellblockSandboxProvider:
 
     async def __aexit__(self, *_error: object) -> None:
         await self.close()
-
-
-def _nothing() -> None:
-    """Stands in until a run has brought its functions."""
 
 
 def _returned(result: Result) -> Any:

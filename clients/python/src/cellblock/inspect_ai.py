@@ -28,7 +28,7 @@ from ._sync import Sandbox
 # Time is Inspect's to limit. Its limits of output are for each stream, its files may have 100 MiB; its own tools
 # (text_editor, bash_session) unpack themselves into /var/tmp, which is /tmp.
 SETTINGS: Mapping[str, Any] = {
-    "workspace.mode": "tmpfs", "workspace.size": "512M", "limits.memory": "1G", "limits.tmp": "512M",
+    "workspace.size": "512M", "limits.memory": "1G", "limits.tmp": "512M",
     "limits.output": "24M", "limits.message": "128M", "limits.pids": 256, "timeout.cell": 0, "timeout.cpu": 0,
 }
 LONG = 900_000  # bytes of a command line; a request takes 1 MiB, Linux about 2
@@ -46,7 +46,8 @@ os.execvp(words[0], words)"""
 class CellblockSandboxConfig(BaseModel, frozen=True, extra="forbid"):
     """What the sandboxes of a sample or a task may do: the keywords of `Sandbox`.
 
-    With `base` (the name of a policy, or a file) that policy alone decides, but for the keys given here.
+    With `base` (the name of a policy, or a file) that policy alone decides, but for the keys given here, and for the
+    workspace: an empty folder in memory, where neither `workspace` nor `policy` says another.
     """
 
     base: Optional[str] = None
@@ -76,11 +77,7 @@ def _sandbox(config: Optional[SandboxEnvironmentConfigType]) -> Sandbox:
     if not isinstance(config, CellblockSandboxConfig):
         raise PolicyError(f"the sandbox's config is a {type(config).__name__}: give a CellblockSandboxConfig, the name "
                           "of a policy, or a policy's file")
-    settings: dict[str, Any] = {}
-    if config.base is None:
-        settings = {**SETTINGS}
-        if config.workspace is not None:
-            settings["workspace.mode"] = "overlay"
+    settings = {**SETTINGS} if config.base is None else {}
     keywords = {name: getattr(config, name) for name in ("memory", "cpu", "workspace", "network", "python")}
     if config.memory is not None:
         settings.pop("limits.memory", None)

@@ -20,11 +20,13 @@ from smolagents import ActionStep, CodeAgent
 from smolagents.local_python_executor import BASE_BUILTIN_MODULES, CodeOutput, PythonExecutor
 from smolagents.utils import truncate_content
 
+from ._adapters import _nothing
 from ._carry import pack, unpack
 from ._errors import CellblockError, SandboxError, ToolError
 from ._result import Result, shorten
 from ._sync import Sandbox
 from ._tools import Approve, Bare, Call, Limits, by_name, check_name
+from ._values import code_to_call, imported
 
 INSIDE = (pathlib.Path(__file__).parent / "_carry_inside.py").read_text(encoding="utf-8")
 MODULE = "cellblock_carry"  # in the jail
@@ -33,8 +35,6 @@ CLEAN = "cellblock-clean"
 PRINTED = 50_000  # characters, as LocalPythonExecutor has it
 Fresh = Literal["never", "run", "step"]
 
-# `[]` as C code gives it: imports.allow judges what an agent imports, not this
-_IMPORT = "__import__({name!r}, None, None, [])"
 _BEGIN = """def _begin(source, modules):
     sys, types = {sys}, {types}
     if {module!r} not in sys.modules:
@@ -60,10 +60,6 @@ class ExecutionError(CellblockError):
     def __init__(self, text: str, result: Optional[Result] = None) -> None:
         super().__init__(text)
         self.result = result
-
-
-def _imported(name: str) -> str:
-    return _IMPORT.format(name=name)
 
 
 class _AgentTool(Bare):
@@ -287,7 +283,7 @@ class CellblockExecutor(PythonExecutor):
             self._sandbox.reset()
         self._broken = False
         modules = sorted({name.split(".")[0] for name in self.authorized_imports if name != "*"})
-        code = _BEGIN.format(sys=_imported("sys"), types=_imported("types"), find=_imported("importlib.util"),
+        code = _BEGIN.format(sys=imported("sys"), types=imported("types"), find=imported("importlib.util"),
                              module=MODULE, source=INSIDE, modules=modules)
         self._run(code)
         missing = self._sandbox.get("_missing")
@@ -307,8 +303,7 @@ class CellblockExecutor(PythonExecutor):
         self._changed = False
 
     def _tell(self, function: str, arguments: list[Any]) -> None:
-        said = f"{_imported('json')}.loads({json.dumps(arguments)!r})"
-        self._run(f"{_imported('sys')}.modules[{MODULE!r}].{function}(*{said})")
+        self._run(code_to_call(MODULE, function, arguments))
 
     def _run(self, code: str) -> None:
         assert self._sandbox is not None
@@ -322,10 +317,6 @@ class CellblockExecutor(PythonExecutor):
             return None
         asked = approve
         return lambda call: asked(dataclasses.replace(call, tool=call.tool[len(HOST) :]))
-
-
-def _nothing() -> None:
-    """Stands in where an agent has no tools yet."""
 
 
 def _output(result: Result) -> Any:
