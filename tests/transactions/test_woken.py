@@ -5,8 +5,11 @@ A library in C does what gRPC's and others' do: it bears that its process is cop
 
 import re
 import subprocess
+import time
 
 import pytest
+
+from kernels import DEADLINE
 
 pytestmark = pytest.mark.cellblock_only("no other kernel does this")
 
@@ -14,6 +17,7 @@ pytestmark = pytest.mark.cellblock_only("no other kernel does this")
 LIBRARY = r"""
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -32,8 +36,12 @@ static int woken(void)
 
 static void *later(void *unused)
 {
+    char path[32];
+
     while (woken())
         usleep(100); /* it has its own name soon */
+    snprintf(path, sizeof(path), "asleep-%d", getpid());
+    close(creat(path, 0600)); /* who wakes it before would not be seen */
     while (!woken())
         usleep(1000);
     usleep(DELAY_US);
@@ -90,19 +98,33 @@ def test_native_threads_are_named(start):
 
 
 @pytest.fixture(params=KINDS)
-def work(request, tmp_path):
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def work(kind, tmp_path):
     folder = tmp_path / "work"
     folder.mkdir()
     (folder / "bad.c").write_text(LIBRARY)
-    build = ["gcc", "-shared", "-fPIC", "-pthread", f"-DDELAY_US={KINDS[request.param]}", "-o", "bad.so", "bad.c"]
+    build = ["gcc", "-shared", "-fPIC", "-pthread", f"-DDELAY_US={KINDS[kind]}", "-o", "bad.so", "bad.c"]
     subprocess.run(build, cwd=folder, check=True)
     return folder
 
 
-def test_the_state_before_takes_over(start, work):
+def wait_asleep(work, kind, number):
+    """Until the thread of each of the twins made since the library was loaded has seen that it is in a twin."""
+    until = time.monotonic() + DEADLINE
+    while kind != "next copy" and len(list(work.glob("asleep-*"))) < number:
+        assert time.monotonic() < until, f"{number} twins, and {list(work.glob('asleep-*'))}"
+        time.sleep(0.01)
+
+
+def test_the_state_before_takes_over(start, work, kind):
     c = start(args=["--set", "transactions.mode=always", "--set", "transactions.keep=2"], workspace=work).client
     assert c.run("import os; x = []").ok and c.run("x.append(1)").ok
     assert c.run(LOAD + "; x.append(2)").ok
+    wait_asleep(work, kind, 1)
     failed = c.run(DIE)
     about, text = failed.about, failed.content["evalue"]
     assert "exited with status 3" in text, "what the cell did is not what the woken state did"
@@ -115,11 +137,12 @@ def test_the_state_before_takes_over(start, work):
     assert c.run("x").result == "[1]"
 
 
-def test_nothing_before_it(start, work):
+def test_nothing_before_it(start, work, kind):
     """The only state that is left goes on without being copied, if that is what it dies of; else the error says why."""
     c = start(args=["--set", "transactions.mode=always", "--set", "transactions.keep=0"], workspace=work).client
-    for code in ("import os; x = [1]", LOAD, "y = 1", "z = 1"):
+    for number, code in enumerate(("import os; x = [1]", LOAD, "y = 1", "z = 1")):
         assert c.run(code).ok
+        wait_asleep(work, kind, number)
     failed = c.run(DIE)
     text = failed.content["evalue"]
     # 11: libc's abort() ends in a halt instruction where its signal has not ended the process (seen under load)
