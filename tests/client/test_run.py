@@ -41,6 +41,14 @@ def test_error(sb):
     assert sb.run("1", check=True).ok
 
 
+def test_the_kernels_hint_is_part_of_an_error(sb):
+    r = sb.run("import socket\nsocket.create_connection(('example.invalid', 80))")
+    assert r.error.hint.startswith('[cellblock] network.mode is "none"') and "\n" not in r.error.hint
+    assert str(r.error) == f"{r.error.name}: {r.error.value}\n{r.error.hint}"
+    assert r.text().count("[cellblock]") == 1 and r.text().endswith(r.error.hint)
+    assert sb.run("1 / 0").error.hint == ""
+
+
 def test_timeout(sb):
     sb.run("kept = 5")
     r = sb.run("import time\ntime.sleep(1000)", timeout=1)

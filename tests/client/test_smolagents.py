@@ -2,8 +2,10 @@
 
 import datetime
 import decimal
+import os
 import pathlib
 import re
+import signal
 
 import pytest
 
@@ -12,6 +14,8 @@ smolagents = pytest.importorskip("smolagents", reason="smolagents needs Python 3
 import kernels  # noqa: E402
 import pages  # noqa: E402
 from agentscripts import Scripted  # noqa: E402
+from cellblock import SandboxError  # noqa: E402
+from cellblock._adapters import ANEW  # noqa: E402
 from cellblock.smolagents import CellblockCodeAgent, CellblockExecutor, ExecutionError, code_agent  # noqa: E402
 from smolagents import CodeAgent, FinalAnswerTool, Tool, tool  # noqa: E402
 from smolagents.models import MODEL_REGISTRY  # noqa: E402
@@ -261,6 +265,19 @@ def test_reset_and_cleanup(executor):
 
 
 # whole agents
+
+
+def test_the_step_after_the_kernels_death_says_what_is_gone(executor):
+    ex = executor()
+    ex.send_tools({})
+    ex("x = 1")
+    os.kill(ex.sandbox.kernel.pid, signal.SIGKILL)
+    with pytest.raises(SandboxError, match="killed by SIGKILL"):
+        ex("x")
+    with pytest.raises(ExecutionError, match="NameError"):
+        ex("print('on')\nx")
+    assert ex.state["_print_outputs"] == ANEW + "on\n"
+    assert ex("print('two')").logs == "two\n"
 
 
 def test_an_agent(nothing_left):

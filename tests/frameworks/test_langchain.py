@@ -194,8 +194,6 @@ def test_a_dead_kernel(nothing_left):
         assert python.invoke("2") == "2"
     with pytest.raises(cellblock.SandboxClosedError):
         python.invoke("2")
-    with pytest.raises(cellblock.SandboxClosedError):
-        python.invoke("2")
 
 
 # host tools

@@ -12,6 +12,7 @@ from ._errors import SandboxError
 from ._policy import keys_of
 
 KILLED, NOT_FOUND, CANNOT_RUN = 137, 127, 126  # exit statuses as a shell gives them
+ANEW = "[The sandbox had failed and was started anew: variables and files of earlier calls are gone.]\n"
 NONE: Mapping[str, Any] = {}
 
 

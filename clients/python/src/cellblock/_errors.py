@@ -36,7 +36,7 @@ class CellError(CellblockError):
     def __init__(self, result: Result) -> None:
         self.result = result
         error = result.error  # a terminal shows the text of an exception
-        super().__init__(plain(f"{error.name}: {error.value}") if error else "the cell did not run")
+        super().__init__(plain(str(error)) if error else "the cell did not run")
 
 
 class RequestError(CellblockError):

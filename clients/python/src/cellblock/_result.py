@@ -32,8 +32,22 @@ class ErrorInfo:
     value: str
     traceback: str = ""
 
-    def __str__(self) -> str:
+    @property
+    def hint(self) -> str:
+        """The kernel's word on what was refused and its cure, with which the traceback ends; "" where there is none."""
+        lines = self.traceback.rstrip("\n").split("\n")
+        first = len(lines)
+        while first > 0 and lines[first - 1].startswith("[cellblock] "):
+            first -= 1
+        return "\n".join(lines[first:])
+
+    @property
+    def line(self) -> str:
+        """Name and text, as Python says them."""
         return f"{self.name}: {self.value}" if self.value else self.name
+
+    def __str__(self) -> str:
+        return f"{self.line}\n{self.hint}" if self.hint else self.line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,7 +223,7 @@ class Result:
         body = "\n".join(p.rstrip("\n") for p in parts if p)
         if self.error is None:
             return shorten(body, max_chars)
-        tail, said = plain(self.error.traceback), plain(str(self.error))
+        tail, said = plain(self.error.traceback), plain(self.error.line)
         if said not in tail:
             tail = f"{tail}\n{said}" if tail else said
         if not body:

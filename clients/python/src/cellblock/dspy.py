@@ -330,10 +330,9 @@ class CellblockInterpreter:
             return FinalOutput(self._final[-1])
         if not result.ok:
             error = result.error
-            name, text = (error.name, error.value) if error is not None else ("Error", "the code failed")
-            if name in ("SyntaxError", "IndentationError", "TabError"):
-                raise SyntaxError(f"Invalid Python syntax. message: {text}")
-            raise CodeExecutionError(f"{name}: {text}")
+            if error is not None and error.name in ("SyntaxError", "IndentationError", "TabError"):
+                raise SyntaxError(f"Invalid Python syntax. message: {error.value}")
+            raise CodeExecutionError(str(error or "the code failed"))
         if result.has_value and not isinstance(result.value, (bytes, Array)) and not hasattr(result.value, "dtype"):
             return result.value
         return result.repr if result.repr is not None else result.stdout + result.stderr or None

@@ -140,8 +140,7 @@ class CellblockSandboxProvider:
 def _returned(result: Result) -> Any:
     if result.ok and result.has_value:
         return result.value[0]
-    error = result.error
-    what = f"{error.name}: {error.value}" if error is not None else "the result is too large"
+    what = str(result.error or "the result is too large")
     if result.fault == "infrastructure":
         what = f"the sandbox failed, not the code: {what}"
     raise FastMCPToolError(shorten(what, ERROR))

@@ -19,7 +19,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import BaseModel, Field, PrivateAttr
 
 from ._acall import acall
-from ._adapters import policy_for
+from ._adapters import ANEW, policy_for
 from ._errors import SandboxClosedError, SandboxError
 from ._result import Result
 from ._schema import without_defaults
@@ -33,7 +33,6 @@ DESCRIPTION = (
     "Runs Python code and gives what it prints, the value of a last expression, and the error if it fails. Variables, "
     "imports and files stay from call to call. The code runs in a sandbox without a network."
 )
-ANEW = "[The sandbox had failed and was started anew: variables and files of earlier calls are gone.]\n"
 
 _call_id: contextvars.ContextVar[Optional[str]] = contextvars.ContextVar("cellblock_tool_call_id", default=None)
 
@@ -89,7 +88,7 @@ class CellblockPython(BaseTool):
     description: str = DESCRIPTION
     args_schema: Any = Code
     response_format: str = "content_and_artifact"  # type: ignore[assignment, unused-ignore]
-    max_chars: int = 8000
+    max_chars: int = Field(8000, ge=0)
     _sandbox: Sandbox = PrivateAttr()
     _own: bool = PrivateAttr()
     _broken: bool = PrivateAttr(default=False)
@@ -98,6 +97,8 @@ class CellblockPython(BaseTool):
         self, sandbox: Optional[Sandbox] = None, *, tools: Sequence[Any] = (), approve: Optional[Approve] = None,
         tool_timeout: Optional[float] = None, max_calls: Optional[int] = None, **keywords: Any,
     ) -> None:
+        if not isinstance(sandbox, (Sandbox, type(None))):
+            raise TypeError(f"the first argument is a {type(sandbox).__name__}: give a Sandbox, or keywords (base=…)")
         fields = {name: keywords.pop(name) for name in list(keywords) if name in type(self).model_fields}
         own = sandbox is None
         if sandbox is None:

@@ -20,7 +20,7 @@ from smolagents import ActionStep, CodeAgent
 from smolagents.local_python_executor import BASE_BUILTIN_MODULES, CodeOutput, PythonExecutor
 from smolagents.utils import truncate_content
 
-from ._adapters import _nothing
+from ._adapters import ANEW, _nothing
 from ._carry import pack, unpack
 from ._errors import CellblockError, SandboxError, ToolError
 from ._result import Result, shorten
@@ -238,6 +238,7 @@ class CellblockExecutor(PythonExecutor):
     # a step
 
     def _step(self, code: str) -> CodeOutput:
+        anew = ANEW if self._broken else ""
         self._start()
         assert self._sandbox is not None
         self.images, self.state["_print_outputs"], self.last = [], "", None
@@ -251,7 +252,7 @@ class CellblockExecutor(PythonExecutor):
         except SandboxError:
             self._ready, self._broken = False, True  # the next step starts a jail of its own
             raise
-        logs = truncate_content(result.stdout + result.stderr, self.max_print_outputs_length)
+        logs = anew + truncate_content(result.stdout + result.stderr, self.max_print_outputs_length)
         self.state["_print_outputs"] = logs
         self.images = _pictures(result)
         if result.state == "lost":
@@ -332,7 +333,7 @@ def _output(result: Result) -> Any:
 def _failure(code: str, result: Result) -> str:
     """What the model reads, in LocalPythonExecutor's words where they fit."""
     error = result.error
-    what = f"{error.name}: {error.value}" if error is not None else "the code failed"
+    what = str(error or "the code failed")
     lines = code.splitlines()
     where = [int(n) for n in re.findall(r"(?:^|[^\w])line (\d+)", error.traceback if error is not None else "")]
     shown = lines[where[0] - 1].strip() if where and 0 < where[0] <= len(lines) else ""
