@@ -206,6 +206,8 @@ def test_functions_that_cannot_be_tools():
         Dispatcher([bad_name, tool(bad_name)])
     with pytest.raises(ToolError, match="is a function"):
         Dispatcher([3])
+    with pytest.raises(ToolError, match="tools is a function: give a list"):
+        Dispatcher(bad_name)
 
 
 def test_pydantic_is_not_imported():

@@ -385,6 +385,8 @@ class Dispatcher:
     """Answers the calls of one sandbox. `answer` never raises, whatever the calls are; it can be cancelled."""
 
     def __init__(self, tools: Iterable[Union[Bare, Callable[..., Any]]]) -> None:
+        if not isinstance(tools, Iterable):
+            raise ToolError(f"tools is a {type(tools).__name__}: give a list, tools=[…]")
         self.tools: dict[str, Bare] = {}
         for item in tools:
             made = item if isinstance(item, Bare) else tool(item)
