@@ -252,7 +252,7 @@ static void serve(struct cb_kernel *k, struct cb_branch *b, enum channel which, 
 		(void)watch(k, b, WIRE, EPOLL_CTL_MOD);
 	if (events & (EPOLLIN | EPOLLERR | EPOLLHUP))
 		read_frames(k, b, READ_BUDGET);
-	cb_branches_pump(k);
+	cb_loop_mark(&k->loop);
 	arm(k); /* what it says can change what it is given time for */
 }
 
@@ -446,7 +446,7 @@ static void done(struct cb_kernel *k, struct cb_lane *l)
 	b->nudge_at = b->interrupt_deadline = 0;
 }
 
-void cb_branches_pump(struct cb_kernel *k)
+void cb_branches_schedule(struct cb_kernel *k)
 {
 	struct cb_branch *b;
 
@@ -465,13 +465,13 @@ void cb_branches_signalled(struct cb_kernel *k, uint32_t number)
 
 	if (b == NULL || (*b)->signals == 0 || --(*b)->signals > 0)
 		return;
-	cb_branches_pump(k);
+	cb_loop_mark(&k->loop);
 }
 
 static void take(struct cb_kernel *k, struct cb_branch *b, struct cb_request *r)
 {
 	if (cb_lane_take(k, &b->lane, r))
-		cb_branches_pump(k);
+		cb_loop_mark(&k->loop);
 }
 
 bool cb_branches_take(struct cb_kernel *k, struct cb_request *r)

@@ -29,11 +29,11 @@ struct cb_branch {
 	struct cb_guest_rules rules;
 	struct cb_speaker speaker;
 	struct cb_guest_parent parent[CB_BRANCH_PARENTS];
-	struct cb_comms comms; /* those opened in it */
-	uint64_t comm_told;    /* id of the request under which it was said that others are dropped */
-	char why[256];	       /* it is to end for; empty = it ended by itself */
-	bool mute;	       /* it broke the protocol: not heard any more */
-	int64_t deadline;      /* to wake, or to end after its wire is closed; 0 = none */
+	struct cb_comms comms;	       /* those opened in it */
+	uint64_t comm_told;	       /* id of the request under which it was said that others are dropped */
+	char why[256];		       /* it is to end for; empty = it ended by itself */
+	bool mute;		       /* it broke the protocol: not heard any more */
+	int64_t deadline;	       /* to wake, or to end after its wire is closed; 0 = none */
 	int64_t nudge_at, nudge_after; /* an interrupt is wanted that it has not taken; 0 = none */
 	unsigned interrupted, signals; /* as struct cb_guest's */
 	int64_t interrupt_deadline;
@@ -80,7 +80,7 @@ bool cb_branches_comm(struct cb_kernel *k, struct cb_request *r, struct cb_span 
 struct cb_branch *cb_branches_asker(struct cb_kernel *k, const struct cb_request *reply);
 void cb_branches_input(struct cb_kernel *k, struct cb_branch *b, struct cb_span content);
 
-void cb_branches_pump(struct cb_kernel *k);
+void cb_branches_schedule(struct cb_kernel *k);
 /* A request that runs in one; NULL = none. */
 const struct cb_request *cb_branches_running(const struct cb_kernel *k);
 bool cb_branches_busy(const struct cb_kernel *k); /* anything runs or waits */

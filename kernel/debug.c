@@ -65,7 +65,7 @@ void cb_debug_submit(struct cb_kernel *k, struct cb_request *r)
 	cb_queue_push(&d->waiting, &d->load, r);
 	if (k->guest.state == CB_GUEST_NONE)
 		cb_guest_want(k);
-	cb_debug_pump(k);
+	cb_loop_mark(&k->loop);
 }
 
 /* ---- beginning and ending ---- */
@@ -101,14 +101,11 @@ static void begin(struct cb_kernel *k, struct cb_request *r)
 	}
 	if (c == 0)
 		return;
-	refuse(k, r,
-	       !up		  ? k->guest.failure.text
-	       : c == CB_E_CLOSED ? CLOSED
-				  : "the request can't be handed to Python");
+	refuse(k, r, !up ? k->guest.failure.text : c == CB_E_CLOSED ? CLOSED : "the request can't be handed to Python");
 	end(k);
 }
 
-void cb_debug_pump(struct cb_kernel *k)
+void cb_debug_schedule(struct cb_kernel *k)
 {
 	bool none = k->guest.state == CB_GUEST_NONE && k->guest.failure.code != 0;
 
@@ -199,7 +196,7 @@ void cb_debug_frame(struct cb_kernel *k, struct cb_frame *f, const struct cb_gue
 	}
 	cb_reply_full(k, d->current, CB_SPAN("{}"), (struct cb_span){ f->content, f->header.content_len }, f->body);
 	end(k);
-	cb_debug_pump(k);
+	cb_loop_mark(&k->loop);
 }
 
 static void cut_off(struct cb_kernel *k, const char *why)
@@ -234,7 +231,7 @@ void cb_debug_side_closed(struct cb_kernel *k)
 {
 	cb_debug_cell_over(k);
 	cut_off(k, CLOSED);
-	cb_debug_pump(k);
+	cb_loop_mark(&k->loop);
 }
 
 void cb_debug_release(struct cb_kernel *k)

@@ -13,13 +13,13 @@
 
 struct cb_kernel;
 
-#define CB_DEBUG_WAITING_MAX 1000	/* requests */
+#define CB_DEBUG_WAITING_MAX 1000      /* requests */
 #define CB_DEBUG_BYTES_MAX (64u << 20) /* bytes of their frames */
 
 struct cb_debug {
 	struct cb_queue waiting;
 	struct cb_load load;
-	struct cb_request *current; /* owned; the guest works on it */
+	struct cb_request *current;    /* owned; the guest works on it */
 	struct cb_guest_parent parent; /* the latest request: events go under it, within its limit of output */
 	bool asked;		       /* this guest was given a request: it may send events */
 	bool session;		       /* it has a debugger that was initialised and not ended */
@@ -30,7 +30,7 @@ void cb_debug_release(struct cb_kernel *k);
 /* Takes a debug_request (ownership) that requests/ has checked. */
 void cb_debug_submit(struct cb_kernel *k, struct cb_request *r);
 /* Starts what can be started. */
-void cb_debug_pump(struct cb_kernel *k);
+void cb_debug_schedule(struct cb_kernel *k);
 bool cb_debug_busy(const struct cb_kernel *k); /* the guest works on one, or one waits */
 /* The cell has ended, or asks for input: its clock is another's concern. */
 void cb_debug_cell_over(struct cb_kernel *k);

@@ -32,7 +32,7 @@ void cb_execution_submit_first(struct cb_kernel *k, struct cb_request *r)
 	cb_queue_push_first(&k->execution.waiting, &k->execution.load, r);
 	if (k->guest.state == CB_GUEST_NONE)
 		cb_guest_want(k);
-	cb_execution_pump(k);
+	cb_loop_mark(&k->loop);
 }
 
 void cb_execution_submit(struct cb_kernel *k, struct cb_request *r)
@@ -44,7 +44,7 @@ void cb_execution_submit(struct cb_kernel *k, struct cb_request *r)
 	cb_abort_note_arrival(k, r);
 	if (k->shutting_down || x->load.count >= CB_QUEUE_MAX ||
 	    x->load.bytes + cb_request_bytes(r) > CB_QUEUE_BYTES_MAX) {
-		cb_iopub_status(k, "busy", r->header);
+		cb_bracket_begin(k, r);
 		cb_reply_error(k, r, "KernelBusyError",
 			       k->shutting_down ? "the kernel is shutting down"
 						: "the queue is full: %zu requests wait",
@@ -60,7 +60,7 @@ void cb_execution_submit(struct cb_kernel *k, struct cb_request *r)
 	cb_queue_push(&x->waiting, &x->load, r);
 	if (k->guest.state == CB_GUEST_NONE)
 		cb_guest_want(k);
-	cb_execution_pump(k);
+	cb_loop_mark(&k->loop);
 }
 
 /* ---- beginning ---- */
@@ -106,12 +106,12 @@ int cb_execution_metadata(const struct cb_request *r, int64_t n, unsigned lane, 
 	struct cb_span cell_id = f[0].ret.data != NULL && f[0].ret.len < 1024 ? f[0].ret : CB_SPAN("null");
 
 	int c = cb_buf_printf(out,
-			     "{\"lane\":%u,\"execution_count\":%lld,\"silent\":%s,\"store_history\":%s,"
-			     "\"allow_stdin\":%s,\"cell_id\":%.*s,\"memory\":%llu,\"value\":%s,\"header\":%.*s",
-			     lane, (long long)n, e->silent ? "true" : "false", e->store_history ? "true" : "false",
-			     e->allow_stdin ? "true" : "false", (int)cell_id.len, cell_id.data,
-			     (unsigned long long)e->memory, e->value ? "true" : "false", (int)r->header->len,
-			     r->header->data);
+			      "{\"lane\":%u,\"execution_count\":%lld,\"silent\":%s,\"store_history\":%s,"
+			      "\"allow_stdin\":%s,\"cell_id\":%.*s,\"memory\":%llu,\"value\":%s,\"header\":%.*s",
+			      lane, (long long)n, e->silent ? "true" : "false", e->store_history ? "true" : "false",
+			      e->allow_stdin ? "true" : "false", (int)cell_id.len, cell_id.data,
+			      (unsigned long long)e->memory, e->value ? "true" : "false", (int)r->header->len,
+			      r->header->data);
 	if (c == 0 && e->env.data != NULL)
 		c = cb_buf_printf(out, ",\"env\":%.*s", (int)e->env.len, e->env.data);
 	if (c == 0 && r->calls != NULL)
@@ -194,7 +194,7 @@ static void begin_execute(struct cb_kernel *k, struct cb_request *r)
 	cb_memory_cell_begins(k);
 	int c = k->guest.state == CB_GUEST_UP ? send_execute(k, r) : 0;
 
-	cb_iopub_status(k, "busy", r->header);
+	cb_bracket_begin(k, r);
 	if (!f->silent)
 		cb_execution_publish_input(k, r, x->store ? x->cell_number : x->cell_number + 1);
 	tell_notes(k, r);
@@ -231,7 +231,7 @@ static void begin_other(struct cb_kernel *k, struct cb_request *r)
 	if (c == 0)
 		c = cb_guest_send_request(k, r, m->wire, comm ? CB_PHASE_COMM : CB_PHASE_ASKING, r->content,
 					  comm ? cb_buf_span(&b) : CB_SPAN(""));
-	cb_iopub_status(k, "busy", r->header);
+	cb_bracket_begin(k, r);
 	if (c < 0) {
 		cb_failure_of_asked(k, "KernelBusyError", "the request can't be handed to Python");
 		cb_execution_finish(k);
@@ -253,11 +253,11 @@ static void begin(struct cb_kernel *k, struct cb_request *r)
 		begin_execute(k, r);
 	} else if (cb_request_is_job(r)) {
 		k->execution.current = r;
-		cb_iopub_status(k, "busy", r->header);
+		cb_bracket_begin(k, r);
 		cb_job_begin(k, r);
 	} else if (cb_request_is_checkpoint(r)) {
 		k->execution.current = r;
-		cb_iopub_status(k, "busy", r->header);
+		cb_bracket_begin(k, r);
 		cb_checkpoint_begin(k, r);
 	} else {
 		begin_other(k, r);
@@ -275,15 +275,14 @@ static void fail_for_lack_of_jail(struct cb_kernel *k, struct cb_request *r)
 		cb_failure_isolation(k);
 	} else {
 		k->execution.current = r;
-		cb_iopub_status(k, "busy", r->header);
+		cb_bracket_begin(k, r);
 		cb_failure_of_asked(k, "IsolationError", k->guest.failure.text);
 	}
 	cb_execution_finish(k);
 }
 
 /* While Python starts, or comes back: clients that wait for the end of what they have asked would take an earlier
- * `idle` for it (jupyter console does, and then shows nothing of its first cell before the reply). It is said again
- * when it begins. */
+ * `idle` for it (jupyter console does, and then shows nothing of its first cell before the reply). */
 static void announce(struct cb_kernel *k, struct cb_request *r)
 {
 	if (r == NULL || r->announced || k->guest.state == CB_GUEST_UP)
@@ -292,13 +291,10 @@ static void announce(struct cb_kernel *k, struct cb_request *r)
 	r->announced = true;
 }
 
-void cb_execution_pump(struct cb_kernel *k)
+void cb_execution_schedule(struct cb_kernel *k)
 {
 	struct cb_execution *x = &k->execution;
 
-	if (x->pumping)
-		return; /* finish() below comes back here: a loop, not a recursion, for a queue of thousands */
-	x->pumping = true;
 	while (x->current == NULL && x->waiting.head != NULL && !cb_layer_holds(k) && !cb_twins_busy(k) &&
 	       !cb_guest_signals_on_way(k) && !cb_twins_before(k, x->waiting.head)) {
 		if (k->guest.state == CB_GUEST_UP)
@@ -308,12 +304,8 @@ void cb_execution_pump(struct cb_kernel *k)
 		else
 			break;
 	}
-	x->pumping = false;
 	if (x->current == NULL)
 		announce(k, x->waiting.head);
-	cb_lanes_pump(k);
-	cb_branches_pump(k);
-	cb_debug_pump(k);
 }
 
 /* ---- ending ---- */
@@ -347,7 +339,7 @@ void cb_execution_finish(struct cb_kernel *k)
 	if (x->abort_waiting)
 		cb_abort_waiting(k);
 	cb_twins_quiet(k);
-	cb_execution_pump(k);
+	cb_loop_mark(&k->loop);
 }
 
 void cb_execution_error(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_content *c)
@@ -636,7 +628,7 @@ void cb_execution_guest_up(struct cb_kernel *k)
 		cb_iopub_status(k, "starting", NULL);
 	}
 	cb_twins_guest_up(k);
-	cb_execution_pump(k);
+	cb_loop_mark(&k->loop);
 }
 
 /* The current request ends with its guest; what becomes of the state is known by now. */
@@ -653,12 +645,9 @@ static void fail_current(struct cb_kernel *k, bool restored)
 		cb_failure_of_asked(k, "KernelDiedError", cb_failure_death_text(k));
 	if (!execute)
 		snprintf(x->lost, sizeof(x->lost), "[cellblock: %s; %s%s]\n", cb_failure_death_text(k),
-			 restored ? k->twins.outcome : "all variables are lost",
-			 restored ? "" : k->twins.calls_text);
+			 restored ? k->twins.outcome : "all variables are lost", restored ? "" : k->twins.calls_text);
 	x->lost_restored = restored;
-	x->pumping = true; /* what waits goes to the next guest, after `restarting` */
 	cb_execution_finish(k);
-	x->pumping = false;
 }
 
 static void between_cells(struct cb_kernel *k, bool restored)
@@ -691,9 +680,7 @@ void cb_execution_stopped(struct cb_kernel *k)
 {
 	struct cb_execution *x = &k->execution;
 
-	x->pumping = true;
 	cb_jobs_jail_died(k); /* the helpers are ended with the guest */
-	x->pumping = false;
 	stop_clocks(k);
 	x->taken_over = true;
 	x->usage_at_end = x->usage_at_start;
@@ -712,7 +699,7 @@ void cb_execution_guest_restored(struct cb_kernel *k)
 		between_cells(k, true);
 	x->taken_over = false;
 	cb_guest_forget_end(k);
-	cb_execution_pump(k);
+	cb_loop_mark(&k->loop);
 }
 
 void cb_execution_guest_died(struct cb_kernel *k)
@@ -720,12 +707,10 @@ void cb_execution_guest_died(struct cb_kernel *k)
 	struct cb_execution *x = &k->execution;
 	struct cb_comms none = { 0 };
 
-	x->pumping = true;
 	cb_jobs_jail_died(k);
 	cb_lanes_guest_died(k);
 	cb_branches_jail_gone(k, cb_failure_death_text(k));
 	cb_debug_guest_gone(k);
-	x->pumping = false;
 	if (x->current != NULL && !cb_layer_waits(k, x->current))
 		fail_current(k, false);
 	else if (k->guest.retired)
@@ -745,7 +730,7 @@ void cb_execution_guest_died(struct cb_kernel *k)
 	}
 	if (k->guest.failed_starts == 0 && !k->guest.given_up && !k->guest.retired)
 		cb_iopub_status(k, "restarting", NULL);
-	cb_execution_pump(k);
+	cb_loop_mark(&k->loop);
 }
 
 void cb_execution_guest_failed(struct cb_kernel *k)
@@ -753,14 +738,13 @@ void cb_execution_guest_failed(struct cb_kernel *k)
 	if (k->shutting_down)
 		k->loop.stop = true;
 	cb_jobs_jail_failed(k);
-	cb_execution_pump(k);
+	cb_loop_mark(&k->loop);
 }
 
 void cb_execution_end(struct cb_kernel *k, const char *why)
 {
 	struct cb_execution *x = &k->execution;
 
-	x->pumping = true; /* nothing new begins */
 	if (x->current != NULL) {
 		if (cb_request_is_execute(x->current))
 			cb_failure_reply(k, "KernelDiedError", "lost", "%s; all variables are lost", why);

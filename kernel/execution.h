@@ -41,7 +41,6 @@ struct cb_execution {
 	struct cb_load load;
 	struct cb_request *current; /* owned; the guest works on it, or it waits for a guest */
 	int64_t number;		    /* the kernel's execution count, of all its shells: never decreases */
-	bool pumping;		    /* re-entrance guard of the pump */
 
 	/* the current execute request */
 	int64_t cell_number;
@@ -76,6 +75,7 @@ void cb_execution_note(struct cb_kernel *k, const char *text);
 /* The kernel ends: what runs and waits is answered, and nothing new begins. */
 void cb_execution_end(struct cb_kernel *k, const char *why);
 int cb_execution_init(struct cb_kernel *k);
+void cb_execution_schedule(struct cb_kernel *k); /* from schedule.c: what can begin */
 void cb_execution_release(struct cb_kernel *k);
 
 /* Takes an execute, complete, inspect, is_complete or comm_* request (ownership) that requests/ has checked. */
@@ -88,8 +88,6 @@ void cb_execution_cell_over(struct cb_kernel *k);
 void cb_execution_publish_input(struct cb_kernel *k, const struct cb_request *r, int64_t n);
 void cb_execution_record(struct cb_kernel *k, const struct cb_request *r, int64_t n);
 int cb_execution_metadata(const struct cb_request *r, int64_t n, unsigned lane, struct cb_buf *out);
-/* Starts what can be started. */
-void cb_execution_pump(struct cb_kernel *k);
 
 /* The current request is answered: idle, and on to the next. */
 void cb_execution_finish(struct cb_kernel *k);

@@ -261,7 +261,7 @@ void cb_guest_want(struct cb_kernel *k)
 					    .last_id = g->rules.last_id,
 					    .max_message = k->policy->limit_message };
 	cb_loop_arm(&k->loop, g->deadline_timer, cb_now_ns() + START_DEADLINE);
-	cb_jobs_pump(k);
+	cb_loop_mark(&k->loop);
 }
 
 static void on_init(void *context, short revents);
@@ -421,12 +421,9 @@ static void drop_packages(struct cb_kernel *k)
 void cb_guest_last_words(struct cb_kernel *k)
 {
 	struct cb_guest *g = &k->guest;
-	bool pumping = k->execution.pumping;
 
-	k->execution.pumping = true; /* the dead may still answer, but get nothing new to do */
 	if (g->link_slot >= 0 && g->verdict[0] == '\0')
 		read_frames(k, 64u << 20);
-	k->execution.pumping = pumping;
 	cb_guest_drain_output(k);
 }
 
@@ -581,7 +578,7 @@ void cb_guest_forget_end(struct cb_kernel *k)
 	k->guest.exited = false;
 	k->guest.cause[0] = '\0';
 	k->memory.over = 0;
-	cb_jobs_pump(k); /* what waited meanwhile */
+	cb_loop_mark(&k->loop); /* what waited meanwhile */
 }
 
 /* ---- rest and end by request ---- */

@@ -204,5 +204,5 @@ bool cb_guest_signals_on_way(const struct cb_kernel *k)
 void cb_guest_signalled(struct cb_kernel *k)
 {
 	if (k->guest.signals > 0 && --k->guest.signals == 0)
-		cb_execution_pump(k);
+		cb_loop_mark(&k->loop);
 }

@@ -216,6 +216,7 @@ void cb_iopub_status(struct cb_kernel *k, const char *state, struct cb_header *p
 				   .content = { content, (size_t)n } };
 
 	cb_iopub_publish(k, "status", CB_WEIGHT_KEEP, &out);
+	k->iopub.busy = strcmp(state, "busy") == 0;
 	if (strcmp(state, "idle") == 0)
 		k->iopub.text_clock = k->iopub.message_clock = 0;
 }

@@ -39,6 +39,7 @@ struct cb_iopub {
 	 */
 	bool paced;
 	int64_t text_clock, message_clock;
+	bool busy; /* the last status that was said */
 
 	/* text of one stream of one request, merged until it is flushed */
 	struct cb_buf text;

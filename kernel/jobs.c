@@ -240,7 +240,7 @@ static void on_packet(struct cb_kernel *k, struct cb_job *job, const struct cb_j
 		cb_job_write_reply(job, &p->head, p->payload, len, &b);
 		answer(k, job, &b);
 	}
-	cb_jobs_pump(k);
+	cb_loop_mark(&k->loop);
 }
 
 static void on_job(void *context, short revents)
@@ -334,7 +334,7 @@ bool cb_jobs_write(const struct cb_kernel *k)
 	return false;
 }
 
-void cb_jobs_pump(struct cb_kernel *k)
+void cb_jobs_schedule(struct cb_kernel *k)
 {
 	struct cb_job *job = k->jobs.head;
 
@@ -365,9 +365,9 @@ void cb_jobs_start(struct cb_kernel *k, struct cb_job *job)
 	else if (k->jobs.count > CB_JOBS_MAX || k->jobs.bytes > CB_JOBS_BYTES_MAX)
 		fail(k, job, "KernelBusyError", "too many requests for files and commands wait");
 	else if (k->guest.state == CB_GUEST_NONE)
-		cb_guest_want(k); /* which comes back to cb_jobs_pump or cb_jobs_jail_failed */
+		cb_guest_want(k); /* which marks the loop, or comes back to cb_jobs_jail_failed */
 	else
-		cb_jobs_pump(k);
+		cb_loop_mark(&k->loop);
 }
 
 /* ---- the jail comes and goes, time passes ---- */
@@ -410,12 +410,8 @@ void cb_jobs_jail_died(struct cb_kernel *k)
 
 void cb_jobs_shutdown(struct cb_kernel *k)
 {
-	bool pumping = k->execution.pumping;
-
-	k->execution.pumping = true; /* nothing new begins */
 	while (k->jobs.head != NULL)
 		fail(k, k->jobs.head, "KernelDiedError", "the kernel was shut down");
-	k->execution.pumping = pumping;
 }
 
 static void stop(struct cb_job *job, enum cb_job_stop why)
@@ -476,7 +472,7 @@ static void on_timer(void *context)
 		}
 	}
 	arm(k);
-	cb_jobs_pump(k);
+	cb_loop_mark(&k->loop);
 }
 
 int cb_jobs_init(struct cb_kernel *k)

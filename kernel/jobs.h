@@ -65,7 +65,7 @@ void cb_job_free(struct cb_job *job); /* one that was not started; NULL allowed 
 void cb_jobs_start(struct cb_kernel *k, struct cb_job *job);
 
 /* Starts what can be started: a jail is on its way, or what had to be waited for has ended. */
-void cb_jobs_pump(struct cb_kernel *k);
+void cb_jobs_schedule(struct cb_kernel *k);
 /* There is no jail and won't be; all of it is dead. */
 void cb_jobs_jail_failed(struct cb_kernel *k);
 void cb_jobs_jail_died(struct cb_kernel *k);

@@ -110,7 +110,7 @@ void cb_lane_begin(struct cb_kernel *k, struct cb_lane *l, struct cb_request *r)
 	}
 	int c = up ? l->ops->send(k, l, r, m) : CB_E_CLOSED;
 
-	cb_iopub_status(k, "busy", r->header);
+	cb_bracket_begin(k, r);
 	if (cell) {
 		if (!r->execute.silent)
 			cb_execution_publish_input(k, r, l->cell_number);

@@ -8,7 +8,7 @@
  * count; what a cell of a subshell does to limits of time ends that cell first and the whole guest only if it does not
  * end. Subshells outlive a guest: their threads begin anew in the next one.
  *
- * Called by execution.c (requests, pump, death, interrupt), guest_frames.c and side.c (what the guest says),
+ * Called by execution.c (requests, death, interrupt), guest_frames.c and side.c (what the guest says),
  * requests/subshell.c. The words of a failed cell are in lanes_say.c.
  */
 #include "lanes.h"
@@ -204,7 +204,7 @@ bool cb_lanes_take(struct cb_kernel *k, struct cb_request *r)
 		return true;
 	if (k->guest.state == CB_GUEST_NONE)
 		cb_guest_want(k);
-	cb_lanes_pump(k);
+	cb_loop_mark(&k->loop);
 	arm(k);
 	return true;
 }
@@ -261,7 +261,7 @@ void cb_lanes_awaits(struct cb_kernel *k, uint64_t request)
 			kept = r;
 		(void)cb_lane_take(k, is_comm(r) ? beside(k, l) : l, r);
 	}
-	cb_lanes_pump(k);
+	cb_loop_mark(&k->loop);
 }
 
 /* ---- beginning ---- */
@@ -331,7 +331,7 @@ static void begin(struct cb_kernel *k, struct cb_lane *l)
 	arm(k);
 }
 
-static void pump_lane(struct cb_kernel *k, struct cb_lane *l)
+static void begin_waiting(struct cb_kernel *k, struct cb_lane *l)
 {
 	bool none = k->guest.state == CB_GUEST_NONE && k->guest.failure.code != 0;
 
@@ -339,17 +339,17 @@ static void pump_lane(struct cb_kernel *k, struct cb_lane *l)
 		begin(k, l);
 }
 
-void cb_lanes_pump(struct cb_kernel *k)
+void cb_lanes_schedule(struct cb_kernel *k)
 {
-	if (k->lanes.load.count == 0 || k->execution.pumping || cb_layer_holds(k) || cb_twins_busy(k))
+	if (k->lanes.load.count == 0 || cb_layer_holds(k) || cb_twins_busy(k))
 		return; /* what would begin while Python is copied would be half in the copy */
 	if (k->guest.rules.phase != CB_PHASE_ASKING) /* Python's completer is not asked twice at a time */
-		pump_lane(k, &k->lanes.ask);
+		begin_waiting(k, &k->lanes.ask);
 	if (!cb_guest_signals_on_way(k)) /* they are for the main thread */
-		pump_lane(k, &k->lanes.comms);
+		begin_waiting(k, &k->lanes.comms);
 	for (size_t i = 0; i < CB_SUBSHELLS_MAX && k->lanes.load.count > 0; i++) {
-		pump_lane(k, &k->lanes.beside[i]);
-		pump_lane(k, &k->lanes.sub[i]);
+		begin_waiting(k, &k->lanes.beside[i]);
+		begin_waiting(k, &k->lanes.sub[i]);
 	}
 }
 
@@ -385,7 +385,7 @@ void cb_lanes_answer(struct cb_kernel *k, struct cb_frame *f)
 		cb_reply_full(k, l->current, f->metadata, (struct cb_span){ f->content, f->header.content_len },
 			      f->body);
 	cb_lane_finish(k, l);
-	cb_lanes_pump(k);
+	cb_loop_mark(&k->loop);
 }
 
 void cb_lanes_side_closed(struct cb_kernel *k)
@@ -398,7 +398,7 @@ void cb_lanes_side_closed(struct cb_kernel *k)
 		cb_reply_error(k, l->current, "KernelBusyError",
 			       "the guest has closed the channel that answers while a cell runs");
 	cb_lane_finish(k, l);
-	cb_lanes_pump(k);
+	cb_loop_mark(&k->loop);
 }
 
 bool cb_lanes_is_cell(struct cb_kernel *k, uint64_t request)
@@ -432,7 +432,7 @@ void cb_lanes_reply(struct cb_kernel *k, struct cb_frame *f, const struct cb_gue
 	if (l == NULL) /* the frame's id is a lane's: not reached */
 		return;
 	cb_lane_reply(k, l, f, c);
-	cb_lanes_pump(k);
+	cb_loop_mark(&k->loop);
 }
 
 /* ---- input ---- */

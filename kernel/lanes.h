@@ -23,8 +23,7 @@ void cb_lanes_release(struct cb_kernel *k);
 
 /* Takes the request (ownership) if it is for a subshell, or a question that comes while Python is busy. */
 bool cb_lanes_take(struct cb_kernel *k, struct cb_request *r);
-/* Starts what can be started. */
-void cb_lanes_pump(struct cb_kernel *k);
+void cb_lanes_schedule(struct cb_kernel *k);
 /* Python is busy from now on: questions that wait, since Python was not up yet, are answered meanwhile. */
 void cb_lanes_busy_begins(struct cb_kernel *k);
 /* The running cell awaits: comm messages, also those that wait, go to it from now on. */
@@ -58,8 +57,8 @@ void cb_lanes_input(struct cb_kernel *k, struct cb_lane *l, struct cb_span conte
 void cb_lanes_answer(struct cb_kernel *k, struct cb_frame *f); /* to lane 0's question */
 void cb_lanes_side_closed(struct cb_kernel *k);		       /* no answer to it can come */
 bool cb_lanes_is_cell(struct cb_kernel *k, uint64_t request);
-int64_t cb_lanes_number(struct cb_kernel *k, uint64_t request); /* for its result */
-int cb_lanes_ask(struct cb_kernel *k, struct cb_frame *f, const char **ret_reason);	/* CB_E_DENIED if it may not */
+int64_t cb_lanes_number(struct cb_kernel *k, uint64_t request);			    /* for its result */
+int cb_lanes_ask(struct cb_kernel *k, struct cb_frame *f, const char **ret_reason); /* CB_E_DENIED if it may not */
 /* False if the request is no subshell's. */
 bool cb_lanes_error(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_content *c);
 void cb_lanes_reply(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_content *c);

@@ -56,7 +56,7 @@ static void end_request(struct cb_kernel *k, struct cb_request *r)
 	cb_bracket_end(k, r);
 	cb_idle_touch(k);
 	cb_request_free(r);
-	cb_execution_pump(k); /* cells waited for it */
+	cb_loop_mark(&k->loop); /* cells waited for it */
 }
 
 static void finish(struct cb_kernel *k)
@@ -69,7 +69,7 @@ static void finish(struct cb_kernel *k)
 	cb_buf_release(&w->reply);
 	w->request = NULL;
 	cb_snapshots_next(k);
-	cb_jobs_pump(k); /* what waited, as cells did */
+	cb_loop_mark(&k->loop); /* what waited, as cells did */
 	end_request(k, r);
 }
 
@@ -191,13 +191,9 @@ void cb_layer_interrupt(struct cb_kernel *k)
 
 void cb_layer_shutdown(struct cb_kernel *k)
 {
-	bool pumping = k->execution.pumping;
-
 	if (k->layer.request == NULL)
 		return;
-	k->execution.pumping = true; /* nothing new begins */
 	cb_reply_error(k, k->layer.request, "KernelBusyError", "the kernel is shutting down; %s",
 		       k->layer.op == CB_BROKER_COMMIT ? "what is being written through is finished" : "ask again");
 	finish(k);
-	k->execution.pumping = pumping;
 }

@@ -51,6 +51,21 @@ void cb_loop_arm(struct cb_loop *l, int timer, int64_t deadline_ns)
 	l->timer[timer].deadline = deadline_ns;
 }
 
+void cb_loop_at_turn(struct cb_loop *l, cb_timer_fn fn, void *context)
+{
+	l->turn = fn;
+	l->turn_context = context;
+}
+
+static void end_turn(struct cb_loop *l)
+{
+	while (l->marked && !l->stop) {
+		l->marked = false;
+		if (l->turn != NULL)
+			l->turn(l->turn_context);
+	}
+}
+
 static void run_timers(struct cb_loop *l)
 {
 	int64_t now = cb_now_ns();
@@ -79,7 +94,7 @@ static long next_timeout_ms(const struct cb_loop *l)
 
 int cb_loop_run(struct cb_loop *l)
 {
-	while (!l->stop) {
+	for (end_turn(l); !l->stop; end_turn(l)) {
 		zmq_pollitem_t item[CB_LOOP_MAX_SOURCES];
 		int slot[CB_LOOP_MAX_SOURCES], n = 0;
 

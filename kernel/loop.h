@@ -30,6 +30,9 @@ struct cb_loop {
 		int64_t deadline; /* monotonic ns; 0 = off */
 		bool used;
 	} timer[CB_LOOP_MAX_TIMERS];
+	cb_timer_fn turn;
+	void *turn_context;
+	bool marked;
 	bool stop;
 };
 
@@ -43,5 +46,12 @@ void cb_loop_arm(struct cb_loop *l, int timer, int64_t deadline_ns); /* 0 = off 
 static inline bool cb_loop_armed(const struct cb_loop *l, int timer)
 {
 	return l->timer[timer].deadline != 0;
+}
+/* `fn` is called at the end of each turn that was marked, again if it marks itself, and before the loop sleeps: what
+ * handlers change is acted on once, and not below them. */
+void cb_loop_at_turn(struct cb_loop *l, cb_timer_fn fn, void *context);
+static inline void cb_loop_mark(struct cb_loop *l)
+{
+	l->marked = true;
 }
 int cb_loop_run(struct cb_loop *l); /* until l->stop */

@@ -55,7 +55,8 @@ static const struct {
 
 void cb_bracket_begin(struct cb_kernel *k, const struct cb_request *r)
 {
-	cb_iopub_status(k, "busy", r->header);
+	if (!r->announced || !k->iopub.busy)
+		cb_iopub_status(k, "busy", r->header);
 }
 
 void cb_bracket_end(struct cb_kernel *k, const struct cb_request *r)

@@ -47,7 +47,7 @@ static void told(struct cb_kernel *k, struct cb_twin *t, const char *why)
 		cb_twins_copied(k, t);
 	else
 		cb_checkpoint_made(k, t, why);
-	cb_execution_pump(k);
+	cb_loop_mark(&k->loop);
 }
 
 /* Said once: that cells are without a net is not to be found out by falling. */
@@ -92,7 +92,7 @@ void cb_twins_let_go(struct cb_kernel *k)
 	cb_guest_let_go(k);
 	cb_loop_arm(&k->loop, w->deadline_timer,
 		    now + (w->interrupted_at != 0 && now - w->interrupted_at < ANSWER_DEADLINE ? IMPATIENT
-												 : ANSWER_DEADLINE));
+											       : ANSWER_DEADLINE));
 	if (r != NULL && w->asked_at != 0 && now - w->asked_at >= TELL_AFTER) {
 		cb_iopub_text(k, r->header, CB_WIRE_STDERR, text, sizeof(text) - 1);
 		w->asked_at = 0;
@@ -295,7 +295,7 @@ void cb_twins_check_ready(struct cb_kernel *k)
 			cb_twins_forget(k, t);
 		else
 			cb_twins_drop(k, t);
-		cb_execution_pump(k);
+		cb_loop_mark(&k->loop);
 		return;
 	}
 	if (t->use == CB_TWIN_ROLLBACK) {
@@ -314,12 +314,11 @@ void cb_twins_check_ready(struct cb_kernel *k)
 
 void cb_left_out_take(struct cb_left_out *l, struct cb_span json)
 {
-	struct cb_json_field f[] = { { .name = "threads", .types = CB_JSON_INTEGER },
-				     { .name = "sockets", .types = CB_JSON_INTEGER },
-				     { .name = "children", .types = CB_JSON_INTEGER },
-				     { .name = "shared_maps", .types = CB_JSON_INTEGER },
-				     { .name = "native", .types = CB_JSON_INTEGER },
-				     { .name = "native_of", .types = CB_JSON_STRING } };
+	struct cb_json_field f[] = {
+		{ .name = "threads", .types = CB_JSON_INTEGER },  { .name = "sockets", .types = CB_JSON_INTEGER },
+		{ .name = "children", .types = CB_JSON_INTEGER }, { .name = "shared_maps", .types = CB_JSON_INTEGER },
+		{ .name = "native", .types = CB_JSON_INTEGER },	  { .name = "native_of", .types = CB_JSON_STRING }
+	};
 	int64_t *to[] = { &l->threads, &l->sockets, &l->children, &l->shared_maps, &l->native };
 	CB_AUTO_BUF name = CB_BUF_INIT(sizeof(l->native_of) - 1);
 

@@ -30,6 +30,7 @@
 #include "plan.h"
 #include "policy_parse.h"
 #include "requests/requests.h"
+#include "schedule.h"
 #include "self_sandbox.h"
 
 #define SHUTDOWN_NS 1500000000LL /* clients kill after 2.5 s */
@@ -297,6 +298,7 @@ static int start(struct cb_kernel *k, struct start *s, struct cb_err *err)
 	    cb_snapshots_init(k) < 0 || cb_lanes_init(k) < 0 || cb_branches_init(k) < 0 || cb_iopub_init(k) < 0 ||
 	    cb_idle_init(k) < 0)
 		return cb_err_set(err, -ENOSPC, "loop", NULL, "too many sources");
+	cb_schedule_init(k);
 	k->shutdown_timer = cb_loop_add_timer(&k->loop, on_shutdown_timer, k);
 	r = cb_channels_listen(&k->channels, &k->conn, &chosen, err);
 	if (r == 0 && chosen)

@@ -12,6 +12,7 @@
 
 #include "incoming.h"
 #include "requests/requests.h"
+#include "schedule.h"
 
 /* ---- running the loop ---- */
 
@@ -129,6 +130,7 @@ struct rig *rig_new(void)
 	at_work = r;
 	assert_int_equal(cb_guest_init(&r->k), 0);
 	assert_int_equal(cb_execution_init(&r->k), 0);
+	cb_schedule_init(&r->k);
 	assert_int_equal(cb_jobs_init(&r->k), 0);
 	assert_int_equal(cb_snapshots_init(&r->k), 0);
 	assert_int_equal(cb_lanes_init(&r->k), 0);

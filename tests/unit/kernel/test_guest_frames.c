@@ -109,7 +109,6 @@ static void test_wrong_version(void **state)
 	rig_await_kill(r);
 	rig_die(r, SIGKILL);
 	rig_expect(r, RIG_IOPUB, "busy", id);
-	rig_expect(r, RIG_IOPUB, "busy", id);
 	rig_expect(r, RIG_IOPUB, "execute_input", id);
 	rig_expect_error(r, RIG_IOPUB, "error", id, "IsolationError", "wire_version");
 }

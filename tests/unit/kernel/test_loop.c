@@ -163,6 +163,46 @@ static void test_timers(void **state)
 	assert_true(cb_now_ns() - before >= 5000000);
 }
 
+static void on_mark(void *context)
+{
+	struct seen *s = context;
+
+	cb_loop_mark(s->l);
+	cb_loop_mark(s->l);
+	note(s, 'm');
+	cb_loop_arm(s->l, s->timer, cb_now_ns() + 1000000);
+}
+
+static void on_turn(void *context)
+{
+	struct seen *s = context;
+
+	note(s, '|');
+	if (--s->left > 0)
+		cb_loop_mark(s->l); /* what it began has ended at once */
+}
+
+/* Before the loop sleeps, once however often it was marked, after the handlers; not in turns that nobody marked. */
+static void test_turn(void **state)
+{
+	struct cb_loop l = { 0 };
+	struct seen s = { .l = &l, .left = 1 };
+	int mark = cb_loop_add_timer(&l, on_mark, &s);
+
+	(void)state;
+	s.timer = cb_loop_add_timer(&l, on_end, &s);
+	cb_loop_at_turn(&l, on_turn, &s);
+	cb_loop_arm(&l, mark, cb_now_ns() + 1000000);
+	assert_int_equal(cb_loop_run(&l), 0);
+	assert_string_equal(s.log, "m|");
+	l.stop = false;
+	s.left = 3;
+	cb_loop_mark(&l); /* before the first turn */
+	cb_loop_arm(&l, s.timer, cb_now_ns() + 1000000);
+	assert_int_equal(cb_loop_run(&l), 0);
+	assert_string_equal(s.log, "m||||");
+}
+
 static void test_full(void **state)
 {
 	struct cb_loop l = { 0 };
@@ -186,6 +226,7 @@ int main(void)
 		cmocka_unit_test(test_removed_by_a_handler),
 		cmocka_unit_test(test_events_off),
 		cmocka_unit_test(test_timers),
+		cmocka_unit_test(test_turn),
 		cmocka_unit_test(test_full),
 	};
 
