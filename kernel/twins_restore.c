@@ -17,7 +17,7 @@
 #define MS 1000000LL
 #define RESTORE_DEADLINE (15000 * MS) /* RESTORE to RESUMED */
 #define SILENT_MAX 3		      /* who waits for a cell waits for each of them */
-#define LOOK (100 * MS)		      /* at one in which threads run that Python does not know */
+#define LOOK (300 * MS)		      /* at one in which threads run that Python does not know */
 #define MOMENTS (10000 * MS)	      /* who dies in these, with nothing to do, is not what was kept */
 
 static void begin(struct cb_kernel *k, struct cb_twin *t)
