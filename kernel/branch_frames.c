@@ -7,9 +7,9 @@
 #include "branch_frames.h"
 
 #include <cellblock/json_write.h>
-#include <inttypes.h>
-
 #include <cellblock/log.h>
+#include <cellblock/states.h>
+#include <inttypes.h>
 
 #include "kernel.h"
 #include "requests/requests.h"
@@ -47,9 +47,19 @@ static bool comm_is_foreign(struct cb_kernel *k, struct cb_branch *b, const stru
 	}
 }
 
+static const struct cb_states states = { "a branch",
+					 { [CB_BRANCH_WAKING] = { "waking", 1 << CB_BRANCH_UP | 1 << CB_BRANCH_ENDING },
+					   [CB_BRANCH_UP] = { "up", 1 << CB_BRANCH_ENDING },
+					   [CB_BRANCH_ENDING] = { "ending", 1 << CB_BRANCH_ENDING } } };
+
+void cb_branch_go(struct cb_branch *b, enum cb_branch_state to)
+{
+	CB_STATE_GO(&states, &b->state, to);
+}
+
 void cb_branch_input_over(struct cb_branch *b)
 {
-	b->rules.phase = CB_PHASE_EXECUTING;
+	cb_guest_rules_go(&b->rules, CB_PHASE_EXECUTING, b->rules.current);
 	cb_lane_asked(&b->lane);
 }
 
@@ -59,7 +69,7 @@ static int input_request(struct cb_kernel *k, struct cb_branch *b, struct cb_fra
 
 	if (r < 0)
 		return r;
-	b->rules.phase = CB_PHASE_INPUT;
+	cb_guest_rules_go(&b->rules, CB_PHASE_INPUT, b->rules.current);
 	if (r == CB_STDIN_NOBODY)
 		cb_stdin_nobody(k, b->lane.current);
 	return 0;
@@ -90,10 +100,9 @@ static void interrupted(struct cb_branch *b, uint64_t request)
 static void resumed(struct cb_branch *b)
 {
 	b->deadline = 0;
-	b->rules.current = 0;
-	b->rules.phase = CB_PHASE_IDLE;
+	cb_guest_rules_go(&b->rules, CB_PHASE_IDLE, 0);
 	if (b->state == CB_BRANCH_WAKING)
-		b->state = CB_BRANCH_UP;
+		cb_branch_go(b, CB_BRANCH_UP);
 }
 
 int cb_branch_frame(struct cb_kernel *k, struct cb_branch *b, struct cb_frame *f, const struct cb_guest_content *c,

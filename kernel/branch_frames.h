@@ -7,6 +7,8 @@
 /* A negative code (with reason) is a broken rule: the branch is killed. */
 int cb_branch_frame(struct cb_kernel *k, struct cb_branch *b, struct cb_frame *f, const struct cb_guest_content *c,
 		    const char **ret_reason);
+/* The one way to another state. */
+void cb_branch_go(struct cb_branch *b, enum cb_branch_state to);
 /* Says under a request that a comm message went nowhere. */
 void cb_branch_comm_dropped(struct cb_kernel *k, struct cb_header *header);
 /* It got its input, or an interrupt ended the wait: the cell's clock goes on. */

@@ -142,7 +142,7 @@ static void end(struct cb_kernel *k, struct cb_branch *b, const char *why)
 {
 	if (b->state == CB_BRANCH_ENDING)
 		return;
-	b->state = CB_BRANCH_ENDING;
+	cb_branch_go(b, CB_BRANCH_ENDING);
 	b->nudge_at = b->interrupt_deadline = b->deadline = b->half.due = 0;
 	snprintf(b->why, sizeof(b->why), "%s", why);
 	tell_init(k, b, CB_INIT_DROP, (int)b->lane.number);
@@ -297,7 +297,7 @@ static uint64_t give_id(struct cb_kernel *k, struct cb_branch *b, struct cb_head
 	cb_speaker_remember(&b->speaker, id, header);
 	if (cell)
 		b->speaker.background = id;
-	b->rules.last_id = b->rules.current = id;
+	b->rules.last_id = id;
 	return id;
 }
 
@@ -313,12 +313,13 @@ static int wake(struct cb_kernel *k, struct cb_branch *b, struct cb_twin *t)
 		r = cb_fd_send(t->ends.leash, &message, sizeof(message), NULL, 0);
 	for (int i = WIRE; i < CHANNELS && r == 0; i++)
 		r = watch(k, b, (enum channel)i, EPOLL_CTL_ADD);
-	if (r == 0)
-		r = cb_guest_link_send(
-			&b->link, CB_WIRE_RESUME,
-			give_id(k, b, k->execution.current != NULL ? k->execution.current->header : NULL, true),
-			(struct cb_span){ content, (size_t)n }, CB_SPAN("{}"), NULL, 0);
-	return r;
+	if (r < 0)
+		return r;
+	uint64_t id = give_id(k, b, k->execution.current != NULL ? k->execution.current->header : NULL, true);
+
+	cb_guest_rules_go(&b->rules, CB_PHASE_WAKING, id);
+	return cb_guest_link_send(&b->link, CB_WIRE_RESUME, id, (struct cb_span){ content, (size_t)n }, CB_SPAN("{}"),
+				  NULL, 0);
 }
 
 static void set_up(struct cb_kernel *k, struct cb_branch *b, const struct cb_twin *t)
@@ -428,7 +429,7 @@ static int send_request(struct cb_kernel *k, struct cb_lane *l, struct cb_reques
 		c = cb_buf_printf(&about, "{\"header\":%.*s,\"metadata\":%.*s}", (int)r->header->len, r->header->data,
 				  (int)r->metadata.len, r->metadata.data);
 	r->id = give_id(k, b, r->header, m->kind == CB_LANE_CELL);
-	b->rules.phase = phase[m->kind];
+	cb_guest_rules_go(&b->rules, phase[m->kind], r->id);
 	if (c == 0)
 		c = cb_guest_link_send(&b->link, m->wire, r->id, r->content, cb_buf_span(&about), buffer, n);
 	(void)watch(k, b, WIRE, EPOLL_CTL_MOD);
@@ -440,9 +441,8 @@ static void done(struct cb_kernel *k, struct cb_lane *l)
 	struct cb_branch *b = (struct cb_branch *)l;
 
 	(void)k;
-	b->rules.current = 0;
 	if (b->state != CB_BRANCH_WAKING)
-		b->rules.phase = CB_PHASE_IDLE;
+		cb_guest_rules_go(&b->rules, CB_PHASE_IDLE, 0);
 	b->nudge_at = b->interrupt_deadline = 0;
 }
 
@@ -749,7 +749,7 @@ void cb_branches_gone(struct cb_kernel *k, uint32_t number, int status)
 	} else {
 		snprintf(why, sizeof(why), "%s", b->why);
 	}
-	b->state = CB_BRANCH_ENDING;
+	cb_branch_go(b, CB_BRANCH_ENDING);
 	read_frames(k, b, LAST_WORDS);
 	cb_speaker_drain(k, &b->speaker);
 	cb_log(CB_LOG_INFO, "branch %u has ended: %s", number, why);
@@ -762,7 +762,7 @@ void cb_branches_jail_gone(struct cb_kernel *k, const char *why)
 	struct cb_branch *b;
 
 	for (size_t i = 0; (b = next(k, &i)) != NULL;) {
-		b->state = CB_BRANCH_ENDING;
+		cb_branch_go(b, CB_BRANCH_ENDING);
 		read_frames(k, b, LAST_WORDS);
 		cb_speaker_drain(k, &b->speaker);
 		bury(k, &k->branches.branch[i - 1], why, ALL_GONE);

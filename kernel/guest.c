@@ -10,6 +10,7 @@
 #include <cellblock/fd.h>
 #include <cellblock/json_write.h>
 #include <cellblock/log.h>
+#include <cellblock/states.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -30,6 +31,21 @@
 #define READ_BUDGET (64u << 10)	    /* bytes of frames a turn, then others are heard: one read, or two */
 #define PACED_BUDGET (16u << 10)    /* looked at more often where output is not to go too fast */
 #define IDLE_DEATHS 3
+#define BIT(state) (1u << (CB_GUEST_##state))
+
+static const struct cb_states states = { "the guest",
+					 { [CB_GUEST_NONE] = { "none", BIT(NONE) | BIT(SPAWNING) },
+					   [CB_GUEST_SPAWNING] = { "spawning", BIT(STARTING) | BIT(NONE) },
+					   [CB_GUEST_STARTING] = { "starting", BIT(UP) | BIT(ENDING) },
+					   [CB_GUEST_UP] = { "up", BIT(RESTORING) | BIT(ENDING) },
+					   [CB_GUEST_RESTORING] = { "restoring",
+								    BIT(UP) | BIT(RESTORING) | BIT(ENDING) },
+					   [CB_GUEST_ENDING] = { "ending", BIT(ENDING) | BIT(NONE) } } };
+
+void cb_guest_go(struct cb_guest *g, enum cb_guest_state to)
+{
+	CB_STATE_GO(&states, &g->state, to);
+}
 
 /* Those that a twin has its own of. */
 static void close_ends(struct cb_kernel *k)
@@ -74,7 +90,7 @@ static void start_failed(struct cb_kernel *k)
 	struct cb_guest *g = &k->guest;
 
 	close_channels(k);
-	g->state = CB_GUEST_NONE;
+	cb_guest_go(g, CB_GUEST_NONE);
 	g->failed_starts++;
 	cb_log(CB_LOG_WARNING, "jail not started: %s: %s", g->failure.step, g->failure.text);
 	cb_audit_jail_failed(k);
@@ -250,7 +266,7 @@ void cb_guest_want(struct cb_kernel *k)
 		start_failed(k);
 		return;
 	}
-	g->state = CB_GUEST_SPAWNING;
+	cb_guest_go(g, CB_GUEST_SPAWNING);
 	g->generation++;
 	g->exited = g->given_up = g->retired = g->end_known = g->end_awaited = false;
 	g->verdict[0] = g->cause[0] = '\0';
@@ -272,7 +288,7 @@ static void spawned(struct cb_kernel *k, const struct cb_broker_reply *reply, in
 {
 	struct cb_guest *g = &k->guest;
 
-	g->state = CB_GUEST_STARTING;
+	cb_guest_go(g, CB_GUEST_STARTING);
 	g->jail = reply->jail;
 	g->pid = reply->guest_pid;
 	g->pidfd = pidfd;
@@ -436,7 +452,7 @@ static void ended(struct cb_kernel *k)
 	struct pollfd more = { .fd = g->init, .events = POLLIN };
 
 	g->end_awaited = false;
-	g->state = CB_GUEST_ENDING; /* nobody can take over any more */
+	cb_guest_go(g, CB_GUEST_ENDING); /* nobody can take over any more */
 	while (g->init_slot >= 0 && poll(&more, 1, 0) > 0)
 		on_init(k, ZMQ_POLLIN);
 	cb_guest_last_words(k);
@@ -454,9 +470,8 @@ static void ended(struct cb_kernel *k)
 		g->failed_starts++;
 	else
 		g->failed_starts = 0;
-	g->state = CB_GUEST_NONE;
-	g->rules.current = 0;
-	g->rules.phase = CB_PHASE_STARTING;
+	cb_guest_go(g, CB_GUEST_NONE);
+	cb_guest_rules_go(&g->rules, CB_PHASE_STARTING, 0);
 	cb_log(CB_LOG_INFO, "jail %u ended", g->jail);
 	cb_audit_jail_end(k, k->shutting_down ? "the kernel shuts down"
 			     : g->retired     ? "not used (timeout.idle)"
@@ -529,7 +544,7 @@ void cb_guest_kill(struct cb_kernel *k, const char *verdict)
 		cb_loop_remove(&k->loop, &g->link_slot);
 	if (g->verdict[0] == '\0' && !(g->state == CB_GUEST_RESTORING && (g->exited || g->cause[0] != '\0')))
 		snprintf(g->verdict, sizeof(g->verdict), "%s", verdict);
-	g->state = CB_GUEST_ENDING;
+	cb_guest_go(g, CB_GUEST_ENDING);
 	(void)cb_broker_kill(&g->broker, g->jail);
 	cb_loop_arm(&k->loop, g->deadline_timer, cb_now_ns() + END_DEADLINE);
 }
@@ -548,7 +563,7 @@ void cb_guest_stop(struct cb_kernel *k, const char *verdict)
 
 void cb_guest_restoring(struct cb_kernel *k)
 {
-	k->guest.state = CB_GUEST_RESTORING;
+	cb_guest_go(&k->guest, CB_GUEST_RESTORING);
 	cb_debug_guest_gone(k);
 	cb_loop_arm(&k->loop, k->guest.deadline_timer, 0);
 	cb_guest_interrupted(k);
@@ -585,8 +600,7 @@ void cb_guest_forget_end(struct cb_kernel *k)
 
 void cb_guest_set_idle(struct cb_kernel *k)
 {
-	k->guest.rules.current = 0;
-	k->guest.rules.phase = CB_PHASE_IDLE;
+	cb_guest_rules_go(&k->guest.rules, CB_PHASE_IDLE, 0);
 }
 
 void cb_guest_give_up_start(struct cb_kernel *k)
@@ -622,7 +636,7 @@ void cb_guest_retire(struct cb_kernel *k)
 		return;
 	}
 	cb_guest_watch_link(k);
-	g->state = CB_GUEST_ENDING;
+	cb_guest_go(g, CB_GUEST_ENDING);
 	cb_loop_arm(&k->loop, g->deadline_timer, cb_now_ns() + CB_GUEST_CLOSED_NS);
 }
 

@@ -71,6 +71,8 @@ struct cb_guest {
 	int64_t log_window;
 };
 
+/* The one way to another state. */
+void cb_guest_go(struct cb_guest *g, enum cb_guest_state to);
 int cb_guest_init(struct cb_kernel *k);
 void cb_guest_release(struct cb_kernel *k);
 /* Asks for a jail unless there is one. After failed starts it is asked for again only by this call (a new request). */

@@ -18,10 +18,10 @@ static int hello(struct cb_kernel *k, const struct cb_guest_content *c, const ch
 	*ret_reason = "wire_version is not this supervisor's";
 	if (!(c->wire_version.len == 1 && c->wire_version.data[0] == '0' + CB_WIRE_VERSION))
 		return CB_E_SYNTAX;
-	g->state = CB_GUEST_UP;
+	cb_guest_go(g, CB_GUEST_UP);
 	g->dropped = false;
 	k->side.served = c->side;
-	g->rules.phase = CB_PHASE_IDLE;
+	cb_guest_rules_go(&g->rules, CB_PHASE_IDLE, 0);
 	g->failed_starts = 0;
 	g->failure.code = 0;
 	cb_loop_arm(&k->loop, g->deadline_timer, 0);
@@ -59,7 +59,7 @@ static int input_request(struct cb_kernel *k, struct cb_frame *f, const char **r
 
 	if (r < 0)
 		return r;
-	k->guest.rules.phase = CB_PHASE_INPUT;
+	cb_guest_rules_go(&k->guest.rules, CB_PHASE_INPUT, k->guest.rules.current);
 	cb_execution_input_wait(k, true);
 	if (r == CB_STDIN_NOBODY)
 		cb_stdin_nobody(k, cell);

@@ -9,6 +9,7 @@
 
 #include <cellblock/error.h>
 #include <cellblock/json_scan.h>
+#include <cellblock/states.h>
 
 static const struct {
 	uint32_t type, phases, cap;
@@ -18,6 +19,32 @@ static const struct {
 	CB_WIRE_UP_MESSAGES(CB_X)
 #undef CB_X
 };
+
+/* A phase's place in the table. */
+#define AT(phase) __builtin_ctz(CB_PHASE_##phase)
+#define PENDING                                                                                                        \
+	(CB_PHASE_EXECUTING | CB_PHASE_INPUT | CB_PHASE_ASKING | CB_PHASE_COMM | CB_PHASE_FORKING | CB_PHASE_WAKING)
+/* It ends; or it has died with that pending, and another is woken in its place. */
+#define OVER (CB_PHASE_IDLE | CB_PHASE_STARTING | CB_PHASE_WAKING)
+
+/* One request is pending at a time: none follows another without idle between. */
+static const struct cb_states phases = { "the wire's phase",
+					 { [AT(STARTING)] = { "starting", OVER },
+					   [AT(IDLE)] = { "idle", OVER | (PENDING & ~CB_PHASE_INPUT) },
+					   [AT(EXECUTING)] = { "executing", OVER | CB_PHASE_INPUT },
+					   [AT(INPUT)] = { "input", OVER | CB_PHASE_EXECUTING },
+					   [AT(ASKING)] = { "asking", OVER },
+					   [AT(COMM)] = { "comm", OVER },
+					   [AT(FORKING)] = { "forking", OVER },
+					   [AT(WAKING)] = { "waking", OVER } } };
+
+void cb_guest_rules_go(struct cb_guest_rules *rules, enum cb_wire_phase to, uint64_t current)
+{
+	CB_HOLDS(((to & PENDING) != 0) == (current != 0));
+	cb_states_check(&phases, (unsigned)__builtin_ctz(rules->phase), (unsigned)__builtin_ctz(to));
+	rules->phase = to;
+	rules->current = current;
+}
 
 static bool pending_in_lane(const struct cb_guest_rules *g, uint64_t request)
 {

@@ -12,12 +12,14 @@
 
 struct cb_guest_rules {
 	enum cb_wire_phase phase;
-	uint64_t first_id, last_id;	 /* ids given out to this guest; last < first = none yet */
-	uint64_t current;		 /* id of the pending request, 0 = none */
-	uint64_t lane[CB_LANES];	 /* ids of requests pending in subshells, 0 = none */
-	uint64_t max_message;		 /* policy: limits.message */
+	uint64_t first_id, last_id; /* ids given out to this guest; last < first = none yet */
+	uint64_t current;	    /* id of the pending request, 0 = none */
+	uint64_t lane[CB_LANES];    /* ids of requests pending in subshells, 0 = none */
+	uint64_t max_message;	    /* policy: limits.message */
 };
 
+/* The one way to another phase; `current` is the id of the request that is pending then, 0 = none. */
+void cb_guest_rules_go(struct cb_guest_rules *rules, enum cb_wire_phase to, uint64_t current);
 /* 0, or CB_E_UNKNOWN (type), CB_E_DENIED (phase, id), CB_E_TOO_BIG. *ret_reason is static text. */
 int cb_guest_policy_header(const struct cb_guest_rules *rules, const struct cb_wire_header *h, const char **ret_reason);
 

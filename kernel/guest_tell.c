@@ -68,8 +68,7 @@ int cb_guest_send_own(struct cb_kernel *k, enum cb_wire_type type, enum cb_wire_
 	struct cb_guest *g = &k->guest;
 	uint64_t id = give_id(g, cb_guest_parent_of(k, 0)->header, false);
 
-	g->rules.current = id;
-	g->rules.phase = phase;
+	cb_guest_rules_go(&g->rules, phase, id);
 	int c = cb_guest_link_send(&g->link, type, id, content, CB_SPAN("{}"), NULL, 0);
 
 	cb_guest_watch_link(k);
@@ -84,8 +83,7 @@ int cb_guest_send_request(struct cb_kernel *k, struct cb_request *r, enum cb_wir
 	size_t n = cb_guest_buffers(r, type, buffer);
 
 	cb_guest_number(k, r, type == CB_WIRE_EXECUTE);
-	g->rules.current = r->id;
-	g->rules.phase = phase;
+	cb_guest_rules_go(&g->rules, phase, r->id);
 	int c = cb_guest_link_send(&g->link, type, r->id, content, metadata, buffer, n);
 
 	cb_guest_watch_link(k);
@@ -106,7 +104,7 @@ int cb_guest_send_input(struct cb_kernel *k, struct cb_span content)
 	struct cb_guest *g = &k->guest;
 	int r = cb_guest_link_send(&g->link, CB_WIRE_INPUT_REPLY, g->rules.current, content, CB_SPAN("{}"), NULL, 0);
 
-	g->rules.phase = CB_PHASE_EXECUTING;
+	cb_guest_rules_go(&g->rules, CB_PHASE_EXECUTING, g->rules.current);
 	cb_guest_watch_link(k);
 	return r;
 }

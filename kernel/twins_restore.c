@@ -317,7 +317,7 @@ void cb_twins_resumed(struct cb_kernel *k)
 	w->woken.comms = (struct cb_comms){ 0 };
 	cb_loop_arm(&k->loop, w->deadline_timer, 0);
 	cb_twins_forget(k, t);
-	k->guest.state = CB_GUEST_UP;
+	cb_guest_go(&k->guest, CB_GUEST_UP);
 	cb_guest_set_idle(k);
 	cb_memory_freed(k);
 	if (!w->copy_kills)
