@@ -1,8 +1,8 @@
 # Puts the guest package together in ${CMAKE_BINARY_DIR}/libexec/cellblock/guest: sources plus the generated constants.
 # Compiled modules are mounted over its __pycache__, which a wheel has only if a file is in it.
 set(GUEST_DIR ${CMAKE_BINARY_DIR}/libexec/cellblock/guest)
-file(GLOB_RECURSE GUEST_SOURCES CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/sandbox/guest
-     ${CMAKE_SOURCE_DIR}/sandbox/guest/*.py)
+file(GLOB_RECURSE GUEST_SOURCES CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/guest
+     ${CMAKE_SOURCE_DIR}/guest/*.py)
 
 add_executable(wire-constants cmake/wire_constants.c)
 set_target_properties(wire-constants PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tools)
@@ -10,9 +10,9 @@ set_target_properties(wire-constants PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE
 set(GUEST_OUTPUTS)
 foreach(source ${GUEST_SOURCES})
 	add_custom_command(OUTPUT ${GUEST_DIR}/${source}
-			   COMMAND ${CMAKE_COMMAND} -E copy ${CMAKE_SOURCE_DIR}/sandbox/guest/${source}
+			   COMMAND ${CMAKE_COMMAND} -E copy ${CMAKE_SOURCE_DIR}/guest/${source}
 				   ${GUEST_DIR}/${source}
-			   DEPENDS ${CMAKE_SOURCE_DIR}/sandbox/guest/${source})
+			   DEPENDS ${CMAKE_SOURCE_DIR}/guest/${source})
 	list(APPEND GUEST_OUTPUTS ${GUEST_DIR}/${source})
 endforeach()
 add_custom_command(OUTPUT ${GUEST_DIR}/cellblock_guest/wire_constants.py

@@ -1,6 +1,6 @@
 /* What the guest is told of the policy.
  *
- * Role: the values that sandbox/guest/cellblock_guest/refusals.py names when the jail refuses something, and those that
+ * Role: the values that guest/cellblock_guest/refusals.py names when the jail refuses something, and those that
  * %limits lists. Words for users; nothing is decided by them, and nothing in them is secret: a cell could find out each
  * by trying. Trust domain: supervisor, at start. Callers: plan.c.
  */

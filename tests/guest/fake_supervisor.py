@@ -92,7 +92,7 @@ DEADLINE = float(os.environ.get("CELLBLOCK_TEST_DEADLINE", "60"))
 def build_guest(folder):
     """Puts the guest together from the sources, in `folder`; gives the path that holds boot.py."""
     target = folder / "guest"
-    shutil.copytree(ROOT / "sandbox" / "guest", target, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "guest", target, ignore=shutil.ignore_patterns("__pycache__"))
     tool = folder / "wire-constants"
     subprocess.run(["cc", "-I", ROOT / "include", "-o", tool, ROOT / "cmake" / "wire_constants.c"], check=True)
     subprocess.run([tool, target / "cellblock_guest" / "wire_constants.py"], check=True)

@@ -185,7 +185,7 @@ def references(root, path, lines):
     if not path.endswith(".md"):
         return
     for number, line in enumerate(lines, 1):
-        named = re.findall(r"`((?:base|docs|examples|include|kernel|kernelspec|sandbox|tests|tools)/[\w./*-]*)`", line)
+        named = re.findall(r"`((?:base|docs|examples|guest|include|kernel|kernelspec|sandbox|tests|tools)/[\w./*-]*)`", line)
         linked = [os.path.join(os.path.dirname(path), n) for n in re.findall(r"\]\(([^):#]+)\)", line)]
         for name in named + linked:
             if not any(True for _ in root.glob(name.rstrip("/"))):
