@@ -47,6 +47,9 @@ LAYERS = {
     "kernel": (("kernel",), KERNEL_LIBRARIES, None),
 }
 
+# The folders whose files docs may name in `…`.
+NAMED = "base|docs|examples|guest|include|kernel|kernelspec|sandbox|tests|tools"
+
 # One letter in brackets: this file must pass its own check.
 MACHINE_PATHS = re.compile(r"/[w]ork/(main|shared)|/root/\.(pyenv|cache|local)/|/opt/[w]heels|/tmp/[b]ash_jobs")
 
@@ -185,7 +188,7 @@ def references(root, path, lines):
     if not path.endswith(".md"):
         return
     for number, line in enumerate(lines, 1):
-        named = re.findall(r"`((?:base|docs|examples|guest|include|kernel|kernelspec|sandbox|tests|tools)/[\w./*-]*)`", line)
+        named = re.findall(r"`((?:%s)/[\w./*-]*)`" % NAMED, line)
         linked = [os.path.join(os.path.dirname(path), n) for n in re.findall(r"\]\(([^):#]+)\)", line)]
         for name in named + linked:
             if not any(True for _ in root.glob(name.rstrip("/"))):
