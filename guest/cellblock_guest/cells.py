@@ -5,11 +5,9 @@ statement compiles in one go. plain_text(): a number or string has no representa
 """
 
 import linecache
-import os
 import re
 from builtins import __dict__ as _builtins
 from keyword import kwlist
-from struct import unpack_from
 
 # Characters and words at which IPython's transformers look; anything of these takes the long way.
 _SPECIAL = re.compile(r"[%!?]|^\s*[/,;]|>>>|\.\.\.|In \[", re.MULTILINE)
@@ -17,14 +15,6 @@ _FIRST_WORD = re.compile(r"([A-Za-z_]\w*)\s*(.?)")
 _COMPOUND = re.compile(r"[;:@\\#\n'\"]")
 _KEYWORDS = frozenset(kwlist) | {"match", "case", "type", "print"}
 _PRINTERS = ("IPython.lib.pretty", "IPython.core.formatters")
-SEED = 0xC70F6907
-CELL_SUFFIX = ".py"
-_HERE = __file__.rpartition("/")[0]
-_HANDLER = _HERE + "/interrupts.py"
-_TOOLS = _HERE + "/hosttools.py"
-_IMPORTS = _HERE + "/allowed_imports.py"
-_COMPILED = ("_pydevd", "<stringsource>")  # of the debugger's
-_folder = None
 
 
 class CellSource:
@@ -129,38 +119,6 @@ class _Formatters:
         return not any(self._singletons)
 
 
-def cell_file_name(code):
-    """The file name of a cell's code, as ipykernel and the debugger's frontend compute it."""
-    name = os.environ.get("IPYKERNEL_CELL_NAME")
-    return name or "%s/%d%s" % (cell_folder(), murmur2(code.encode("utf-8", "surrogatepass"), SEED), CELL_SUFFIX)
-
-
-def cell_folder():
-    """Named after the process that asks first, the guest when it starts: frontends ask once, and copies of that process
-    go on with its cells."""
-    global _folder
-    if _folder is None:
-        # not always /tmp: without a mount namespace that is the host's
-        _folder = "%s/ipykernel_%d" % (os.path.abspath(os.environ.get("TMPDIR") or "/tmp"), os.getpid())
-    return _folder
-
-
-def murmur2(data, seed):
-    """MurmurHash2, 32 bits."""
-    length, mask, m = len(data), 0xFFFFFFFF, 0x5BD1E995
-    h = seed ^ length
-    words = length >> 2
-    for k in unpack_from("<%dI" % words, data):
-        k = k * m & mask
-        k = (k ^ k >> 24) * m & mask
-        h = h * m & mask ^ k
-    tail = data[words << 2 :]
-    if tail:
-        h = (h ^ int.from_bytes(tail, "little")) * m & mask
-    h = (h ^ h >> 13) * m & mask
-    return h ^ h >> 15
-
-
 def ends_with_semicolon(code):
     if ";" not in code:
         return False
@@ -191,32 +149,3 @@ def count_lines_of_cells(ultratb):
         return count(frame)
 
     ultratb.get_line_number_of_frame = get_line_number_of_frame
-
-
-def own_folder():
-    return _HERE
-
-
-def is_own_file(path):
-    return path.startswith(_HERE)
-
-
-def own_frames_off(tb):
-    """The traceback of user code: frames of this package at its beginning, and at its end those of the handler that
-    raised a KeyboardInterrupt, of ours that it met, and of a debugger that had stopped there, are nobody's concern;
-    nor are those, anywhere, of what looks at each import."""
-    while tb is not None and tb.tb_next is not None and is_own_file(tb.tb_frame.f_code.co_filename):
-        tb = tb.tb_next
-    users = at = tb
-    while at is not None and at.tb_next is not None:
-        if at.tb_next.tb_frame.f_code.co_filename == _IMPORTS:
-            at.tb_next = at.tb_next.tb_next
-            continue
-        at = at.tb_next
-        path = at.tb_frame.f_code.co_filename
-        if path in (_HANDLER, _TOOLS) or "/debugpy/_vendored/" in path or path.startswith(_COMPILED):
-            users.tb_next = None
-            break
-        if not is_own_file(path):
-            users = at
-    return tb

@@ -13,10 +13,9 @@ import sys
 import threading
 
 from . import context, wire_constants as W
-from .cells import CELL_SUFFIX, SEED, cell_file_name, cell_folder
 from .jsontext import bundle, encode, loads
-from .main import safe_str
 from .side import Lane
+from .tracebacks import CELL_SUFFIX, SEED, cell_file_name, cell_folder, safe_str
 
 _HIDDEN = {"get_ipython", "debugpy", "exit", "quit", "open", "display", "In", "Out", "_oh", "_dh", "_", "__", "___"}
 _HIDDEN |= {"__name__", "__doc__", "__package__", "__loader__", "__spec__", "__annotations__", "__builtins__"}

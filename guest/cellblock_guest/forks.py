@@ -7,9 +7,7 @@ For other forks all is as Python does it. Used by twins.py; installed before any
 
 import os
 
-
-class LetGo(BaseException):
-    """Raised in a function that is to end; sys.unraisablehook is not to show it."""
+from .interrupts import LetGo
 
 
 class Forks:

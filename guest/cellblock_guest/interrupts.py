@@ -15,7 +15,6 @@ from os import getpid
 from time import sleep
 
 from . import context, wire_constants as W
-from .forks import LetGo
 from .threads import start_deaf
 
 _set, _getsignal = signal.signal, signal.getsignal
@@ -23,6 +22,10 @@ _NUDGES = (W.NUDGE, W.NUDGE + 1)
 _OWN = (*_NUDGES, W.LET_GO)
 _ALL = (signal.SIGINT, *_OWN)
 _TOGETHER = 10  # reported by one handler
+
+
+class LetGo(BaseException):
+    """Raised in a function that is to end; sys.unraisablehook is not to show it."""
 
 
 def _is_within(frame, code):

@@ -173,9 +173,7 @@ def _zmqshell(guest, module):
 
     def __getattr__(name):
         if name == "KernelMagics":
-            from .magics import KernelMagics
-
-            return KernelMagics
+            return guest.kernel_magics()
         raise AttributeError("module 'ipykernel.zmqshell' has no attribute %r" % name)
 
     module.__getattr__ = __getattr__
@@ -185,7 +183,7 @@ def _zmqshell(guest, module):
 
 
 def _compiler(guest, module):
-    from .cells import cell_file_name, cell_folder, murmur2
+    from .tracebacks import cell_file_name, cell_folder, murmur2
 
     def murmur2_x86(data, seed):
         return murmur2(data.encode(), seed)

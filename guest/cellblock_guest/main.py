@@ -14,7 +14,6 @@ from importlib.machinery import PathFinder
 from . import context, environment, wire_constants as W
 from .aio import Aio
 from .beside import Beside
-from .cells import cell_folder, is_own_file
 from .huge_pages import HugePages
 from .imports import Finder
 from .interrupts import Interrupts
@@ -23,6 +22,7 @@ from .prompt import Prompt
 from .refusals import Refusals
 from .side import Side
 from .streams import Output, OutStream
+from .tracebacks import brief_traceback, cell_folder, error_content, safe_str
 from .transactions import Transactions
 from .twins import Twins
 from .wire import Wire
@@ -439,6 +439,16 @@ class Guest:
             self._comms = Comms(self)
         return self._comms
 
+    def new_debugger(self, side, number):
+        from .dap import Debugger
+
+        return Debugger(side, number)
+
+    def kernel_magics(self):
+        from .magics import KernelMagics
+
+        return KernelMagics
+
     def _on_comm_package(self, module):
         self.comms.patch_package(module)
 
@@ -482,28 +492,6 @@ def reserve_size():
 def _is_foreign_extension(module):
     path = getattr(module, "__file__", None)
     return isinstance(path, str) and path.endswith(".so") and "lib-dynload" not in path
-
-
-def error_content(e, more=None):
-    content = {"status": "error", "ename": type(e).__name__, "evalue": safe_str(e), "traceback": []}
-    content.update(more or {})
-    return content
-
-
-def brief_traceback(e):
-    """No code of the user's runs for it."""
-    import traceback
-
-    frames = [each for each in traceback.extract_tb(e.__traceback__) if not is_own_file(each.filename)]
-    name = type(e).__name__
-    return ["Traceback (most recent call last):", *traceback.format_list(frames), name] if frames else [name]
-
-
-def safe_str(e):
-    try:
-        return str(e)
-    except Exception:
-        return "<no text: str() failed>"
 
 
 def run(bundle=None):

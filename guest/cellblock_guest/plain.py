@@ -7,9 +7,9 @@ import sys
 import types
 from codeop import Compile
 
-from .cells import cell_file_name, ends_with_semicolon, own_frames_off
+from .cells import ends_with_semicolon
 from .jsontext import clean_text, encode
-from .main import error_content, safe_str
+from .tracebacks import cell_file_name, error_content, own_frames_off, safe_str
 from .transactions import Rollback, as_python
 
 _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT

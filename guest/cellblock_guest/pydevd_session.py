@@ -10,8 +10,8 @@ import threading
 from queue import Empty, SimpleQueue
 from socket import SHUT_RDWR, socketpair
 
-from .cells import is_own_file, own_folder
 from .jsontext import loads
+from .tracebacks import is_own_file, own_folder
 
 _KERNELS = ("IPython", "traitlets", "_distutils_hack")
 _PATIENCE = 10  # seconds: nothing that is asked takes longer, but for code that a stopped frame evaluates

@@ -25,10 +25,10 @@ with lazy_modules.stand_ins():
     from traitlets import Any, CBool, Type, default, observe
     from traitlets.config import Config
 
-from .cells import CellSource, count_lines_of_cells, is_own_file, own_frames_off
+from .cells import CellSource, count_lines_of_cells
 from .jsontext import encode
-from .main import brief_traceback, error_content, safe_str
 from .shell_parts import Compiler, SessionDB, WireDisplayHook, WireDisplayPublisher, WireHistoryManager
+from .tracebacks import brief_traceback, error_content, is_own_file, own_frames_off, safe_str
 from .transactions import LINES, Rollback
 
 _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT

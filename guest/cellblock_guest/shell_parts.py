@@ -12,7 +12,8 @@ from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.history import HistoryManager
 
-from .cells import cell_file_name, ends_with_semicolon
+from .cells import ends_with_semicolon
+from .tracebacks import cell_file_name
 
 _INCOMPLETE = 0x4000  # Python 3.13's console mode: errors named _IncompleteInputError
 

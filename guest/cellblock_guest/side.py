@@ -80,11 +80,9 @@ class Side:
                 lane.answers.put(content)
         elif kind == W.DEBUG:
             if self.debugger is None:
-                from .dap import Debugger
-
                 threading.current_thread().is_pydev_daemon_thread = True  # debuggers leave this thread alone
                 threading.current_thread().pydev_do_not_trace = True
-                self.debugger = Debugger(self, number)
+                self.debugger = self.guest.new_debugger(self, number)
                 self.debugger.start()
             self.debugger.queue.put((kind, request, content, metadata, buffers))
         else:

@@ -17,11 +17,10 @@ from collections import deque
 from . import context, wire_constants as W
 from .aio import Aio
 from .beside import serve
-from .cells import is_own_file
 from .jsontext import encode, loads
-from .main import error_content
 from .side import Lane
 from .threads import hear, start_deaf
+from .tracebacks import error_content, is_own_file
 
 _LOOK = 0.05  # seconds between two looks, where an interrupt can't end a wait
 _PATIENCE = 0.15  # seconds for an interrupt to arrive; a user's second one after 0.25 ends all of Python

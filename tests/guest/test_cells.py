@@ -109,7 +109,7 @@ def test_murmur_of_known_text(guest):
         ]
     )
     assert "ZeroDivisionError" in text
-    result = guest.run("__import__('cellblock_guest.cells').cells.murmur2(b'1/0', 0xc70f6907)")
+    result = guest.run("__import__('cellblock_guest.tracebacks').tracebacks.murmur2(b'1/0', 0xc70f6907)")
     assert result.result == "2354412189"
 
 
