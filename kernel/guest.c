@@ -653,6 +653,7 @@ int cb_guest_init(struct cb_kernel *k)
 	struct cb_guest *g = &k->guest;
 
 	g->state = CB_GUEST_NONE;
+	g->rules.phase = CB_PHASE_STARTING;
 	g->link.fd = -1;
 	g->speaker = (struct cb_speaker){
 		.parent = g->parent, .nparents = CB_GUEST_PARENTS, .out = { -1, -1 }, .comms = &k->comms
