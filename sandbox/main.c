@@ -3,8 +3,8 @@
  * Started by cellblock, seldom by hand. Trust domain: outside, with the rights of whoever started it. The description
  * of the jail comes on a sealed memory file, never from the command line or the environment.
  */
-#include "apparmor.h"
-#include "process.h"
+#include "report/apparmor.h"
+#include "shared/process.h"
 
 #include <cellblock/fd.h>
 #include <cellblock/log.h>

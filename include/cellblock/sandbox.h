@@ -51,11 +51,11 @@ struct cb_jail_spec {
 	char *workspace_note;	/* why the mode differs from what the policy says, for the banner; NULL = it does not */
 	enum cb_workspace_mode workspace_mode;
 	enum cb_network_mode network;
-	bool notifier; /* cb_notify_probe() holds: calls of the jail can be served by name, see sandbox/notify.h */
+	bool notifier; /* cb_notify_probe() holds: calls of the jail can be served by name: sandbox/notifier/ */
 	enum cb_isolation_level minimum; /* a jail weaker than this is refused */
 	struct cb_bind *binds;		 /* interpreter prefixes, guest, policy's mounts; in mount order */
 	size_t nbinds;
-	struct cb_strv protect;	      /* workspace.protect: relative patterns, see judge.c */
+	struct cb_strv protect;	      /* workspace.protect: relative patterns, see sandbox/judge/judge.c */
 	struct cb_strv protect_paths; /* absolute host paths (prefixes, kernelspecs, policy, history); those inside the
 					 workspace are not written */
 	struct cb_strv home_expose;   /* host files or folders below the home, shown read-only at the same place below

@@ -4,8 +4,6 @@
  * inherits two fds (its socket, the sealed description) beside stdio, and almost nothing of the environment: what a
  * notebook server keeps there (tokens) is none of its business. After the start no call here blocks for long: the
  * socket is non-blocking.
- *
- * Callers: kernel/guest.c, kernel/commands/.
  */
 #include <cellblock/fd.h>
 #include <cellblock/sandbox.h>

@@ -1,4 +1,4 @@
-/* Can calls of a jail be served by name here (sandbox/notify.h)? Found by trying, in a child that ends at once.
+/* Can calls of a jail be served by name here (sandbox/notifier/)? Found by trying, in a child that ends at once.
  *
  * Trust domain: supervisor while it plans, and doctor. What is needed came with Linux 5.14; a container that listens
  * itself (LXC with its own notifications) leaves no room for a second listener.

@@ -8,8 +8,6 @@
  * Form: "CBSPEC01", then the members in the table's order, little-endian: string = u32 length (~0 = absent) and bytes
  * without a NUL; vector = u32 count and strings; number = u64; enumeration and bool = u32. At last u32 count of binds,
  * and the binds. There is one version only: supervisor and broker come from one build.
- *
- * Callers: kernel/ (plan), broker_client.c, prepare.c.
  */
 #include <cellblock/fd.h>
 #include <cellblock/sandbox.h>

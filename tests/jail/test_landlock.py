@@ -1,5 +1,5 @@
 """The second wall, where this kernel has Landlock: what it refuses that no mount refuses, and that work goes on behind
-it. Its bits by version are in tests/unit/sandbox/test_landlock.c."""
+it. Its bits by version are in tests/unit/sandbox/walls/test_landlock.c."""
 
 import ctypes
 import os

@@ -59,7 +59,7 @@ HEAD = """# System calls
 {count} system calls are allowed on x86-64, some only with certain arguments; fewer on machines that never had the
 older ones. Everything else is answered with ENOSYS or, where programs should hear "not permitted", with EPERM;
 foreign call tables (i386, x32) kill the caller. `cellblock explain` prints the groups with their reasons and what is
-refused by name; the table that both come from is `sandbox/seccomp_groups.def`.
+refused by name; the table that both come from is `sandbox/walls/seccomp_groups.def`.
 
 What programs may notice: extended attributes are refused as on a file system that has none (ENOTSUP), since they
 would carry capabilities and access lists out of the jail; inotify is absent, since watching the host's folders shows

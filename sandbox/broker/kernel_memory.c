@@ -1,0 +1,397 @@
+/* What a jail makes the kernel hold, where no control group counts it: sockets, pipes, descriptors, mappings, locks.
+ *
+ * Trust domain: broker, outside. All figures are the kernel's own, but their number and kind are the jail's to choose:
+ * so nothing here may take long, and what could not be looked at counts with the most that it can be. Sockets are asked
+ * for by sock_diag, through a socket that pid 1 made in the jail's network namespace before it gave up its rights: that
+ * also shows those which no process has a descriptor of (not yet accepted, closed with unsent data, sent to another).
+ * With the host's network only those of the jail's descriptors are the jail's. A pipe with anything in it counts whole:
+ * one byte can hold a page.
+ */
+#include "kernel_memory.h"
+
+#include <cellblock/fd.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <linux/sock_diag.h>
+#include <linux/unix_diag.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define OBJECT_BYTES 1024     /* an open file with its inode, about */
+#define ITEM_BYTES 256	      /* a mapping, a lock, what an epoll watches; about */
+#define MAPPINGS_MAX 65530    /* of a process: vm.max_map_count */
+#define PIPE_MOST (1u << 20)  /* what one without rights may hold */
+#define SOCKET_MOST (1u << 20) /* both ways, as net.core.rmem_max and wmem_max usually are */
+#define SENT_MOST (1u << 19)   /* of them one way */
+#define DATAGRAMS_MOST 11     /* that wait in a UNIX socket: net.unix.max_dgram_qlen and one */
+#define SEEN_MAX (1u << 15)   /* places; a power of two */
+
+/* Inodes of pipes and sockets: one can have many descriptors. */
+struct seen {
+	uint64_t inode[SEEN_MAX]; /* 0 = free */
+	size_t count;
+};
+
+/* Whether it is new; when there is no more room all are. */
+static bool add(struct seen *s, uint64_t inode)
+{
+	size_t at = (size_t)(inode * 0x9e3779b97f4a7c15u >> 40) % SEEN_MAX;
+
+	if (s->count >= SEEN_MAX / 2)
+		return true;
+	for (; s->inode[at] != 0; at = (at + 1) % SEEN_MAX)
+		if (s->inode[at] == inode)
+			return false;
+	s->inode[at] = inode;
+	s->count++;
+	return true;
+}
+
+static bool has(const struct seen *s, uint64_t inode)
+{
+	size_t at = (size_t)(inode * 0x9e3779b97f4a7c15u >> 40) % SEEN_MAX;
+
+	for (; s->inode[at] != 0; at = (at + 1) % SEEN_MAX)
+		if (s->inode[at] == inode)
+			return true;
+	return false;
+}
+
+/* ---- descriptors ---- */
+
+static uint64_t pipe_holds(int pidfd, int number)
+{
+	CB_AUTO_FD fd = (int)syscall(SYS_pidfd_getfd, pidfd, number, 0);
+	int bytes = 0, size;
+
+	if (fd < 0) /* closed meanwhile, or a host that does not let us: then it counts */
+		return errno == EBADF || errno == ESRCH ? 0 : PIPE_MOST;
+	size = fcntl(fd, F_GETPIPE_SZ);
+	if (size < 0 || ioctl(fd, FIONREAD, &bytes) < 0)
+		return 0; /* the number is another file's by now */
+	return bytes > 0 ? (uint64_t)size : 0;
+}
+
+static uint64_t count_lines(int folder, const char *name, const char *begin, const struct cb_kernel_look *look)
+{
+	CB_AUTO_FD fd = openat(folder, name, O_RDONLY | O_CLOEXEC);
+	char text[32768];
+	uint64_t lines = 0;
+	ssize_t n;
+
+	while (fd >= 0 && !look->is_late(look->end) && (n = read(fd, text, sizeof(text) - 1)) > 0) {
+		text[n] = '\0';
+		for (const char *at = text; (at = strstr(at, begin)) != NULL; at++)
+			lines++;
+	}
+	return lines;
+}
+
+struct sums {
+	struct seen pipes, sockets;
+	uint64_t bytes, socket_fds;
+};
+
+static void add_descriptor(struct sums *sums, const struct cb_kernel_look *look, int fds, int pidfd, const char *name)
+{
+	char kind[64], path[64];
+	ssize_t n = readlinkat(fds, name, kind, sizeof(kind) - 1);
+	int number = (int)strtol(name, NULL, 10);
+
+	sums->bytes += OBJECT_BYTES;
+	kind[n > 0 ? n : 0] = '\0';
+	if (strncmp(kind, "pipe:[", 6) == 0) {
+		if (add(&sums->pipes, strtoull(kind + 6, NULL, 10)))
+			sums->bytes += pipe_holds(pidfd, number);
+	} else if (strncmp(kind, "socket:[", 8) == 0) {
+		if (add(&sums->sockets, strtoull(kind + 8, NULL, 10)))
+			sums->socket_fds++;
+	} else if (strcmp(kind, "anon_inode:[eventpoll]") == 0) {
+		snprintf(path, sizeof(path), "../fdinfo/%d", number);
+		sums->bytes += count_lines(fds, path, "\ntfd:", look) * ITEM_BYTES;
+	}
+}
+
+/* Of one process: at most what it may have, if there is no time. */
+static void add_process(struct sums *sums, const struct cb_kernel_look *look, pid_t pid)
+{
+	char path[64];
+	DIR *dir;
+	const struct dirent *entry;
+	int fds;
+
+	if (look->is_late(look->end)) {
+		sums->bytes += look->open_files * OBJECT_BYTES + (uint64_t)MAPPINGS_MAX * ITEM_BYTES;
+		return;
+	}
+	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+	fds = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	dir = fds >= 0 ? fdopendir(fds) : NULL;
+	CB_AUTO_FD pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+
+	if (dir == NULL)
+		cb_fd_close(&fds);
+	if (dir == NULL && errno != ENOENT && errno != ESRCH)
+		sums->bytes += look->open_files * OBJECT_BYTES;
+	while (dir != NULL && (entry = readdir(dir)) != NULL) {
+		if (entry->d_name[0] == '.')
+			continue;
+		if (look->is_late(look->end))
+			sums->bytes += OBJECT_BYTES + PIPE_MOST;
+		else
+			add_descriptor(sums, look, fds, pidfd, entry->d_name);
+	}
+	if (dir != NULL)
+		(void)closedir(dir);
+	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+	sums->bytes += count_lines(AT_FDCWD, path, "\n", look) * ITEM_BYTES;
+}
+
+/* ---- sockets ---- */
+
+static const struct rtattr *attribute(const struct nlmsghdr *m, size_t head, unsigned short type)
+{
+	const struct rtattr *a = (const struct rtattr *)((const char *)NLMSG_DATA(m) + NLMSG_ALIGN(head));
+	size_t left = m->nlmsg_len > NLMSG_SPACE(head) ? m->nlmsg_len - NLMSG_SPACE(head) : 0;
+
+	while (left >= sizeof(*a) && a->rta_len >= sizeof(*a) && a->rta_len <= left) {
+		size_t step = RTA_ALIGN(a->rta_len);
+
+		if (a->rta_type == type)
+			return a;
+		if (step >= left)
+			break;
+		left -= step;
+		a = (const struct rtattr *)((const char *)a + step);
+	}
+	return NULL;
+}
+
+static bool figures(const struct nlmsghdr *m, size_t head, unsigned short type, uint32_t ret[SK_MEMINFO_VARS])
+{
+	const struct rtattr *a = attribute(m, head, type);
+	size_t n = a != NULL ? (size_t)RTA_PAYLOAD(a) : 0;
+
+	memset(ret, 0, SK_MEMINFO_VARS * sizeof(*ret));
+	if (n > SK_MEMINFO_VARS * sizeof(*ret))
+		n = SK_MEMINFO_VARS * sizeof(*ret);
+	if (a != NULL)
+		memcpy(ret, RTA_DATA(a), n);
+	return a != NULL;
+}
+
+/* What is listed, and what comes of it. */
+struct listing {
+	const struct seen *only; /* NULL = all */
+	struct seen *alive;	 /* UNIX sockets, found in a first pass */
+	uint64_t bytes;
+};
+
+static void note_unix(struct listing *l, const struct nlmsghdr *m)
+{
+	const struct unix_diag_msg *msg = NLMSG_DATA(m);
+
+	if (msg->udiag_ino != 0)
+		(void)add(l->alive, msg->udiag_ino);
+}
+
+/* What waits counts for its sender. Where that one is gone only the receiver shows it, by the length of the text, and
+ * of datagrams, which may come from many, by that of the first. */
+static void add_unix(struct listing *l, const struct nlmsghdr *m)
+{
+	const struct unix_diag_msg *msg = NLMSG_DATA(m);
+	const struct rtattr *queue = attribute(m, sizeof(*msg), UNIX_DIAG_RQLEN);
+	const struct rtattr *peer = attribute(m, sizeof(*msg), UNIX_DIAG_PEER);
+	struct unix_diag_rqlen waits = { 0 };
+	uint32_t v[SK_MEMINFO_VARS], sender = 0;
+	bool shown = figures(m, sizeof(*msg), UNIX_DIAG_MEMINFO, v);
+
+	if (l->only != NULL && !has(l->only, msg->udiag_ino))
+		return;
+	if (queue != NULL && (size_t)RTA_PAYLOAD(queue) >= sizeof(waits))
+		memcpy(&waits, RTA_DATA(queue), sizeof(waits));
+	if (peer != NULL && (size_t)RTA_PAYLOAD(peer) >= sizeof(sender))
+		memcpy(&sender, RTA_DATA(peer), sizeof(sender));
+	l->bytes += OBJECT_BYTES;
+	l->bytes += shown ? (uint64_t)v[SK_MEMINFO_WMEM_ALLOC] + v[SK_MEMINFO_RMEM_ALLOC] : SOCKET_MOST;
+	if (waits.udiag_rqueue == 0 || msg->udiag_state == TCP_LISTEN)
+		return;
+	if (msg->udiag_type == SOCK_DGRAM)
+		l->bytes += DATAGRAMS_MOST * SENT_MOST;
+	else if (!has(l->alive, sender))
+		l->bytes += SENT_MOST;
+}
+
+static void add_inet(struct listing *l, const struct nlmsghdr *m)
+{
+	const struct inet_diag_msg *msg = NLMSG_DATA(m);
+	uint32_t v[SK_MEMINFO_VARS];
+
+	if (l->only != NULL && !has(l->only, msg->idiag_inode))
+		return;
+	l->bytes += OBJECT_BYTES;
+	if (!figures(m, sizeof(*msg), INET_DIAG_SKMEMINFO, v))
+		l->bytes += SOCKET_MOST;
+	l->bytes += (uint64_t)v[SK_MEMINFO_RMEM_ALLOC] + v[SK_MEMINFO_FWD_ALLOC] + v[SK_MEMINFO_BACKLOG] +
+		    v[SK_MEMINFO_OPTMEM];
+	l->bytes += v[SK_MEMINFO_WMEM_QUEUED] > v[SK_MEMINFO_WMEM_ALLOC] ? v[SK_MEMINFO_WMEM_QUEUED]
+									  : v[SK_MEMINFO_WMEM_ALLOC];
+}
+
+struct request {
+	struct nlmsghdr head;
+	union {
+		struct inet_diag_req_v2 inet;
+		struct unix_diag_req local;
+	};
+};
+
+/* Goes through what the kernel lists. It makes a part of the list at each read, so none has to be waited for. */
+static int list(int fd, struct request *r, size_t len, void (*take)(struct listing *l, const struct nlmsghdr *m),
+		struct listing *l)
+{
+	static char text[65536] __attribute__((aligned(8)));
+	static uint32_t last;
+	ssize_t n;
+
+	r->head = (struct nlmsghdr){ .nlmsg_len = (uint32_t)NLMSG_LENGTH(len),
+				     .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+				     .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP,
+				     .nlmsg_seq = ++last };
+	if (send(fd, r, r->head.nlmsg_len, MSG_DONTWAIT) < 0)
+		return -errno;
+	while ((n = recv(fd, text, sizeof(text), MSG_DONTWAIT)) > 0) {
+		size_t left = (size_t)n;
+
+		for (const struct nlmsghdr *m = (const void *)text; NLMSG_OK(m, left); m = NLMSG_NEXT(m, left)) {
+			if (m->nlmsg_seq != last)
+				continue;
+			if (m->nlmsg_type == NLMSG_DONE)
+				return 0;
+			if (m->nlmsg_type == NLMSG_ERROR)
+				return ((const struct nlmsgerr *)NLMSG_DATA(m))->error;
+			take(l, m);
+		}
+	}
+	return n < 0 ? -errno : -EBADMSG;
+}
+
+static int list_all(int fd, struct listing *l)
+{
+	static const uint8_t families[] = { AF_INET, AF_INET6 }, protocols[] = { IPPROTO_TCP, IPPROTO_UDP };
+	struct request r = { .local = { .sdiag_family = AF_UNIX,
+					.udiag_states = ~0u,
+					.udiag_show = UDIAG_SHOW_MEMINFO | UDIAG_SHOW_RQLEN | UDIAG_SHOW_PEER } };
+	int code = list(fd, &r, sizeof(r.local), note_unix, l);
+
+	if (code == 0)
+		code = list(fd, &r, sizeof(r.local), add_unix, l);
+	for (size_t i = 0; i < 4 && code == 0; i++) {
+		r.inet = (struct inet_diag_req_v2){ .sdiag_family = families[i / 2],
+						    .sdiag_protocol = protocols[i % 2],
+						    .idiag_ext = 1u << (INET_DIAG_SKMEMINFO - 1),
+						    .idiag_states = ~(1u << TCP_TIME_WAIT) };
+		code = list(fd, &r, sizeof(r.inet), add_inet, l);
+	}
+	return code;
+}
+
+static bool waits_in(int fds, const char *name)
+{
+	char kind[64] = "", path[64], text[1024];
+	const char *at;
+	ssize_t n;
+
+	if (readlinkat(fds, name, kind, sizeof(kind) - 1) < 0 || strncmp(kind, "socket:[", 8) != 0)
+		return false;
+	snprintf(path, sizeof(path), "../fdinfo/%d", (int)strtol(name, NULL, 10));
+	CB_AUTO_FD fd = openat(fds, path, O_RDONLY | O_CLOEXEC);
+
+	n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
+	text[n > 0 ? n : 0] = '\0';
+	at = strstr(text, "\nscm_fds:");
+	return at != NULL && strtoul(at + 9, NULL, 10) > 0;
+}
+
+bool cb_kernel_in_flight(const pid_t *pid, size_t count)
+{
+	bool found = false;
+
+	for (size_t i = 1; i < count && !found; i++) { /* pid 1 is ours */
+		const struct dirent *entry;
+		char path[64];
+		DIR *dir;
+
+		snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid[i]);
+		dir = opendir(path);
+		while (dir != NULL && !found && (entry = readdir(dir)) != NULL)
+			found = entry->d_name[0] != '.' && waits_in(dirfd(dir), entry->d_name);
+		if (dir != NULL)
+			(void)closedir(dir);
+	}
+	return found;
+}
+
+int cb_kernel_sockets(void)
+{
+	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+
+	return fd < 0 ? -errno : fd;
+}
+
+/* ---- locks ---- */
+
+static int compare(const void *a, const void *b)
+{
+	pid_t x = *(const pid_t *)a, y = *(const pid_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* "12: POSIX  ADVISORY  WRITE 4711 08:02:1 0 0": any process may take any number. One of an open file has no pid. */
+static uint64_t locks(const struct cb_kernel_look *look)
+{
+	static pid_t sorted[CB_KERNEL_PROCESSES];
+	FILE *file = fopen("/proc/locks", "re");
+	char line[256];
+	uint64_t n = 0;
+	int pid;
+
+	memcpy(sorted, look->pid, look->count * sizeof(*sorted));
+	qsort(sorted, look->count, sizeof(*sorted), compare);
+	while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+		if (sscanf(line, "%*s %*s %*s %*s %d", &pid) == 1 &&
+		    bsearch(&pid, sorted, look->count, sizeof(*sorted), compare) != NULL)
+			n++;
+	if (file != NULL)
+		(void)fclose(file);
+	return n;
+}
+
+uint64_t cb_kernel_memory(const struct cb_kernel_look *look)
+{
+	static struct sums sums; /* large: not for the stack */
+	static struct seen alive;
+	struct listing l = { .only = look->own_network ? NULL : &sums.sockets, .alive = &alive };
+
+	memset(&sums, 0, sizeof(sums));
+	memset(&alive, 0, sizeof(alive));
+	for (size_t i = 1; i < look->count; i++) /* pid 1 is ours */
+		add_process(&sums, look, look->pid[i]);
+	if (look->sockets < 0 || (l.only != NULL && sums.sockets.count >= SEEN_MAX / 2) ||
+	    list_all(look->sockets, &l) < 0)
+		l.bytes = sums.socket_fds * SOCKET_MOST;
+	return sums.bytes + l.bytes + locks(look) * ITEM_BYTES;
+}

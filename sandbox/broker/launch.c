@@ -1,0 +1,396 @@
+/* Builds one jail: clones pid 1 into all its namespaces, writes the maps, waits until the guest's program runs.
+ *
+ * Trust domain: broker (or run) outside; pid1_main is the first code inside.
+ * One clone makes all namespaces: the user namespace first, so the others belong to it. Pid 1 waits at a gate for its
+ * maps; end of file there is the broker's death. The guest's process reports just before its exec, and the kernel adds
+ * its pid as the broker sees it; the socket's end of file, caused by the exec alone, then means success. A launch has
+ * LAUNCH_MS.
+ */
+#include "../without_namespaces/without_namespaces.h"
+#include "kernel_memory.h"
+#include "oom.h"
+#include "../shared/process.h"
+
+#include <cellblock/clock.h>
+#include <cellblock/fd.h>
+#include <cellblock/log.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LAUNCH_MS 30000 /* ten seconds were seen to pass on a machine with thirty programs for each core */
+#define DEATH_MS 2000
+#define MARKS_MAX 32
+
+/* Written by whoever builds at the moment, read by the broker. A page of its own, shared until the guest's exec. */
+struct trace {
+	unsigned count;
+	struct {
+		char phase[32];
+		int64_t ns;
+	} mark[MARKS_MAX];
+};
+static struct trace *trace;
+
+void cb_launch_mark(const char *phase)
+{
+	if (trace == NULL || trace->count >= MARKS_MAX)
+		return;
+	snprintf(trace->mark[trace->count].phase, sizeof(trace->mark[0].phase), "%s", phase);
+	trace->mark[trace->count].ns = cb_now_ns();
+	trace->count++;
+}
+
+static int start_trace(void)
+{
+	if (trace == NULL) {
+		void *page = mmap(NULL, sizeof(*trace), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+		if (page == MAP_FAILED)
+			return -errno;
+		trace = page;
+	}
+	trace->count = 0;
+	return 0;
+}
+
+static const char *last_phase(void)
+{
+	return trace->count > 0 ? trace->mark[trace->count - 1].phase : "start";
+}
+
+static void log_trace(void)
+{
+	char line[1024];
+	int n = 0;
+
+	if (cb_log_level() < CB_LOG_DEBUG)
+		return;
+	for (unsigned i = 0; i + 1 < trace->count && n >= 0 && (size_t)n < sizeof(line); i++)
+		n += snprintf(line + n, sizeof(line) - (size_t)n, "%s%s %.2f", i > 0 ? ", " : "", trace->mark[i].phase,
+			      (double)(trace->mark[i + 1].ns - trace->mark[i].ns) / 1e6);
+	cb_log(CB_LOG_DEBUG, "launch took %.2f ms: %s",
+	       (double)(trace->mark[trace->count - 1].ns - trace->mark[0].ns) / 1e6, line);
+}
+
+int cb_sync_send(int fd, enum cb_sync_kind kind, const struct cb_err *err, const char *note)
+{
+	struct cb_sync message = { .kind = kind };
+
+	if (err != NULL)
+		message.err = *err;
+	if (note != NULL)
+		snprintf(message.note, sizeof(message.note), "%s", note);
+	return cb_fd_send(fd, &message, sizeof(message), NULL, 0);
+}
+
+/* ---- inside ---- */
+
+static _Noreturn void pid1_main(struct cb_jail *jail, int joined)
+{
+	const struct cb_step *steps = jail->bare ? cb_bare_steps : cb_jail_steps;
+	size_t n = jail->bare ? cb_bare_steps_count : cb_jail_steps_count;
+	struct cb_err err = { 0 };
+	struct cb_sync go;
+	int r;
+
+	/* before it is undumpable, and sees another /proc */
+	jail->oom_fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
+	jail->ns_fds[0] = open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC);
+	jail->ns_fds[1] = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+	if (cb_fd_recv(jail->sync_fd, &go, sizeof(go), NULL, 0, NULL, 0) != (ssize_t)sizeof(go))
+		_exit(1); /* the broker has died or given up */
+	r = joined;
+	if (r < 0)
+		cb_err_set(&err, r, "cgroup", NULL, "the jail can't be put into its control group: %s", strerror(-r));
+	if (r == 0 && !jail->bare)
+		r = cb_userns_enter(jail, &err);
+	/* only now: the group that we are in by now becomes the root of what is seen */
+	if (r == 0 && !jail->bare && unshare(CLONE_NEWCGROUP) < 0)
+		r = cb_err_set(&err, -errno, "namespaces", NULL, "a new cgroup namespace is refused: %s",
+			       strerror(errno));
+	for (size_t i = 0; i < n && r == 0; i++) {
+		cb_launch_mark(steps[i].name);
+		r = steps[i].run(jail, &err);
+	}
+	if (r == 0)
+		cb_init_main(jail);
+	(void)cb_sync_send(jail->sync_fd, CB_SYNC_FAILED, &err, NULL);
+	_exit(1);
+}
+
+/* ---- outside ---- */
+
+static pid_t clone_pid1(const struct cb_jail *jail, const struct cb_cgroup *group, int *ret_pidfd, int *ret_joined)
+{
+	uint64_t flags =
+		CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS; /* cgroup: pid1_main */
+
+	if (jail->spec->network != CB_NETWORK_FULL)
+		flags |= CLONE_NEWNET;
+	return cb_cgroup_clone(group, jail->bare ? 0 : flags, ret_pidfd, ret_joined);
+}
+
+static int await_message(int fd, int64_t deadline, struct cb_err *err)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	int r;
+
+	do {
+		int64_t now = cb_now_ns();
+
+		r = poll(&p, 1, now < deadline ? (int)((deadline - now) / 1000000) + 1 : 0);
+	} while (r < 0 && errno == EINTR);
+	if (r == 0)
+		return cb_err_set(
+			err, -ETIMEDOUT, last_phase(), "Look whether a network file system or the machine hangs.",
+			"the jail was not ready within %d seconds: it hung at \"%s\"", LAUNCH_MS / 1000, last_phase());
+	return r < 0 ? -errno : 0;
+}
+
+/* What the broker held before was moved into this jail, and cannot be used again. */
+static void keep_upper(struct cb_jail *jail, uint32_t which, int *fd)
+{
+	if (which >= CB_UPPERS)
+		return;
+	cb_fd_close(&jail->upper_fd[which]);
+	jail->upper_fd[which] = cb_fd_take(fd);
+}
+
+static int take_notifier(const struct cb_jail *jail, struct cb_inmate *inmate, uint32_t which, int *fd,
+			 struct cb_err *err)
+{
+	if (which > CB_NOTIFY_LISTENER || inmate->notifier.fds[which] >= 0)
+		return cb_err_set(err, -EBADMSG, "notifier", NULL, "pid 1 handed over a descriptor that is none");
+	inmate->notifier.fds[which] = cb_fd_take(fd);
+	return which == CB_NOTIFY_LISTENER ? cb_notify_start(jail, &inmate->group, &inmate->notifier, err) : 0;
+}
+
+static int await_guest(struct cb_jail *jail, int fd, struct cb_inmate *inmate, struct cb_err *err)
+{
+	int64_t deadline = cb_now_ns() + LAUNCH_MS * 1000000ll;
+	pid_t guest = 0;
+
+	for (;;) {
+		struct cb_sync message;
+		CB_AUTO_FD upper = -1;
+		pid_t sender = 0;
+		int r = await_message(fd, deadline, err);
+		ssize_t n = r == 0 ? cb_fd_recv_from(fd, &message, sizeof(message), &sender, &upper, 0) : 0;
+
+		if (r < 0)
+			return r;
+		if (n > 0 && n != (ssize_t)sizeof(message))
+			n = -EBADMSG;
+		if (n < 0)
+			return cb_err_set(err, (int)n, last_phase(), NULL, "no word from inside the jail: %s",
+					  strerror((int)-n));
+		if (n == 0 && guest > 0) {
+			inmate->guest = guest;
+			return 0;
+		}
+		if (n == 0)
+			return cb_err_set(err, -ECHILD, last_phase(), NULL, "the jail's first process ended at \"%s\"",
+					  last_phase());
+		if (message.kind == CB_SYNC_FAILED) {
+			*err = message.err;
+			return err->code < 0 ? err->code : -EIO;
+		}
+		if (message.kind == CB_SYNC_UPPER) {
+			keep_upper(jail, message.upper, &upper);
+			continue;
+		}
+		if (message.kind == CB_SYNC_MERGED) {
+			jail->merged_fd = cb_fd_take(&upper);
+			continue;
+		}
+		if (message.kind == CB_SYNC_WATCH) {
+			cb_fd_close(&jail->watch_fd);
+			jail->watch_fd = cb_fd_take(&upper);
+			continue;
+		}
+		if (message.kind == CB_SYNC_NOTIFIER) {
+			r = take_notifier(jail, inmate, message.upper, &upper, err);
+			if (r < 0)
+				return r;
+			if (message.upper == CB_NOTIFY_LISTENER) /* the guest may begin */
+				(void)cb_sync_send(fd, CB_SYNC_GO, NULL, NULL);
+			continue;
+		}
+		if (message.kind == CB_SYNC_SOCKETS) {
+			jail->sockets_fd = cb_fd_take(&upper);
+			continue;
+		}
+		guest = sender;
+		memcpy(jail->note, message.note, sizeof(jail->note));
+	}
+}
+
+/* A process that is stuck in the kernel (a dead network file system) is left to die later: its death is not waited for.
+ */
+static void put_down(pid_t pid1, int pidfd)
+{
+	struct pollfd p = { .fd = pidfd, .events = POLLIN };
+
+	(void)kill(pid1, SIGKILL);
+	if (poll(&p, 1, DEATH_MS) == 1)
+		(void)waitpid(pid1, NULL, 0);
+}
+
+/* The child starts in pid1_main and never comes back. */
+static int launch(struct cb_jail *jail, struct cb_inmate *inmate, struct cb_err *err)
+{
+	int pair[2], on = 1, pid, joined, r;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return cb_err_set(err, -errno, "sync socket", NULL, "socketpair: %s", strerror(errno));
+	CB_AUTO_FD mine = pair[0];
+	CB_AUTO_FD theirs = pair[1];
+	CB_AUTO_FD pidfd = -1;
+
+	if (setsockopt(mine, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0)
+		return cb_err_set(err, -errno, "sync socket", NULL, "SO_PASSCRED: %s", strerror(errno));
+	cb_launch_mark("clone");
+	pid = clone_pid1(jail, &inmate->group, &pidfd, &joined);
+	if (pid < 0)
+		return cb_err_set(err, pid, "namespaces", NULL, "new namespaces are refused: %s", strerror(-pid));
+	if (pid == 0) {
+		cb_fd_close(&mine);
+		jail->sync_fd = theirs;
+		pid1_main(jail, joined);
+	}
+	cb_fd_close(&theirs);
+	cb_launch_mark("maps");
+	r = jail->bare ? 0 : cb_userns_write_maps(jail, pid, err);
+	if (r == 0)
+		(void)cb_sync_send(mine, CB_SYNC_GO, NULL, NULL); /* if pid 1 has ended, the end of file says so */
+	if (r == 0)
+		r = await_guest(jail, mine, inmate, err);
+	if (r < 0) {
+		put_down(pid, pidfd);
+		cb_notify_stop(&inmate->notifier);
+		return r;
+	}
+	(void)cb_oom_score(pid, inmate->guest, true); /* a hardened host may refuse it */
+	cb_launch_mark("ready");
+	inmate->pid1 = pid;
+	inmate->pidfd = cb_fd_take(&pidfd);
+	inmate->sockets = cb_fd_take(&jail->sockets_fd);
+	if (inmate->sockets < 0 && jail->cgroups.kind == CB_CGROUP_NONE) /* it has our own network */
+		inmate->sockets = cb_kernel_sockets();
+	return 0;
+}
+
+/* Whether a jail's namespaces can be had at all; the child that is born in them ends at once. */
+static int try_namespaces(const struct cb_jail *jail, struct cb_err *err)
+{
+	struct cb_cgroup none = CB_CGROUP_EMPTY;
+	CB_AUTO_FD pidfd = -1;
+	int joined, pid = clone_pid1(jail, &none, &pidfd, &joined);
+
+	if (pid == 0)
+		_exit(0);
+	if (pid < 0)
+		return cb_err_set(err, pid, "namespaces", NULL, "new namespaces are refused: %s", strerror(-pid));
+	(void)waitpid(pid, NULL, 0);
+	return 0;
+}
+
+/* Started by root, a user namespace is needed before the clone too, for the workspace; then that is not to be blamed.
+ */
+static int open_workspace(struct cb_jail *jail, struct cb_err *err)
+{
+	struct cb_err refused = { 0 };
+	int r = cb_workspace_open(jail, err);
+
+	if (r < 0 && jail->from_root && try_namespaces(jail, &refused) < 0)
+		*err = refused;
+	return r < 0 ? err->code : 0;
+}
+
+static int attempt(struct cb_jail *jail, struct cb_inmate *inmate, struct cb_err *err)
+{
+	int r = start_trace();
+
+	if (r < 0)
+		return cb_err_set(err, r, "launch", NULL, "no memory for the trace: %s", strerror(-r));
+	jail->note[0] = '\0';
+	cb_fd_close(&jail->merged_fd); /* a layer serves one mount */
+	cb_fd_close(&jail->sockets_fd);
+	cb_launch_mark("cgroup");
+	r = cb_cgroup_make(&jail->cgroups, jail->spec, &inmate->group, err);
+	cb_launch_mark("open workspace");
+	if (r == 0)
+		r = jail->bare ? cb_bare_open(jail, err) : open_workspace(jail, err);
+	if (r == 0)
+		r = launch(jail, inmate, err);
+	cb_workspace_close(jail);
+	if (r < 0 && jail->bare)
+		cb_bare_end(jail);
+	if (r < 0)
+		cb_cgroup_remove(&jail->cgroups, &inmate->group);
+	return r;
+}
+
+void cb_jail_drop_packages(struct cb_jail *jail)
+{
+	if (jail->upper_fd[CB_UPPER_PACKAGES] < 0)
+		return;
+	cb_fd_close(&jail->upper_fd[CB_UPPER_PACKAGES]);
+	jail->packages_dropped = true;
+}
+
+int cb_jail_launch(struct cb_jail *jail, struct cb_inmate *ret_inmate, struct cb_err *err)
+{
+	struct cb_inmate inmate = CB_INMATE_NONE;
+	struct cb_err failure = { 0 };
+	bool layered = jail->upper_fd[CB_UPPER_PACKAGES] >= 0;
+	int r = attempt(jail, &inmate, &failure);
+
+	if (r < 0 && layered && strcmp(failure.step, "exec") == 0) {
+		/* a cell has deleted the interpreter from the layer over its prefix */
+		cb_jail_drop_packages(jail);
+		failure = (struct cb_err){ 0 };
+		r = attempt(jail, &inmate, &failure);
+	}
+	if (r < 0)
+		cb_diagnose(failure.step, failure.code, &failure);
+	if (r < 0 && !jail->bare && cb_bare_choose(jail, &failure)) {
+		failure = (struct cb_err){ 0 };
+		r = attempt(jail, &inmate, &failure);
+	}
+	if (r == 0) {
+		if (jail->packages_dropped)
+			cb_jail_add_note(jail,
+					 "packages: what was installed or deleted in this session is undone: Python "
+					 "could not be started with it");
+		jail->packages_dropped = false;
+		log_trace();
+		*ret_inmate = inmate;
+		return 0;
+	}
+	if (err != NULL)
+		*err = failure;
+	return r;
+}
+
+void cb_jail_ended(struct cb_jail *jail, struct cb_inmate *inmate, struct cb_cgroup_figures *ret_figures)
+{
+	while (waitpid(inmate->pid1, NULL, 0) < 0 && errno == EINTR)
+		;
+	cb_notify_stop(&inmate->notifier);
+	cb_cgroup_read(&inmate->group, ret_figures);
+	cb_cgroup_remove(&jail->cgroups, &inmate->group);
+	cb_fd_close(&inmate->pidfd);
+	cb_fd_close(&inmate->sockets);
+	*inmate = CB_INMATE_NONE;
+}

@@ -1,0 +1,75 @@
+/* Whom the kernel's OOM killer takes, the jail's group's or the host's: a guest, a branch or a command beside the
+ * cells, and what they start, before their owner's session; and before any twin and pid 1, for then it costs one cell.
+ *
+ * Trust domain: broker, outside; inside nobody may write these files. The number of the process is the supervisor's
+ * word, so it is believed only of what descends from the jail's pid 1, as guest and twins do; looked up and written
+ * through one descriptor, for numbers are used again. Children inherit the score; so twins are made as victims, and
+ * spared, and pid 1 is one while it forks a job's helper (init/init.c). Root's value is also the lower bound inside.
+ */
+#include "oom.h"
+
+#include <cellblock/fd.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DEPTH_MAX 8
+#define FILE_NAME "oom_score_adj"
+
+static int read_text(int folder, const char *name, char *ret_text, size_t size)
+{
+	CB_AUTO_FD fd = openat(folder, name, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd >= 0 ? read(fd, ret_text, size - 1) : -1;
+
+	if (n <= 0)
+		return n < 0 ? -errno : -ESRCH;
+	ret_text[n] = '\0';
+	return 0;
+}
+
+static pid_t parent_of(int folder)
+{
+	char text[512];
+	const char *p = read_text(folder, "stat", text, sizeof(text)) == 0 ? strrchr(text, ')') : NULL;
+	int parent = 0;
+
+	return p != NULL && sscanf(p + 1, " %*c %d", &parent) == 1 ? parent : 0;
+}
+
+/* A twin speaks up perhaps before it is pid 1's own child. */
+static bool descends(int folder, pid_t from)
+{
+	pid_t pid = parent_of(folder);
+	char path[32];
+
+	for (int depth = 0; depth < DEPTH_MAX && pid > 1 && pid != from; depth++) {
+		snprintf(path, sizeof(path), "/proc/%d", (int)pid);
+		CB_AUTO_FD parent = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+		pid = parent >= 0 ? parent_of(parent) : 0;
+	}
+	return pid > 0 && pid == from;
+}
+
+int cb_oom_score(pid_t pid1, pid_t pid, bool victim)
+{
+	char path[32], text[32] = CB_OOM_VICTIM;
+
+	snprintf(path, sizeof(path), "/proc/%d", (int)pid);
+	CB_AUTO_FD folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (folder < 0)
+		return -errno;
+	if (!descends(folder, pid1))
+		return -ESRCH;
+	if (!victim && read_text(AT_FDCWD, "/proc/self/" FILE_NAME, text, sizeof(text)) < 0)
+		return -ESRCH;
+	CB_AUTO_FD fd = openat(folder, FILE_NAME, O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0 || write(fd, text, strlen(text)) < 0)
+		return -errno;
+	return 0;
+}

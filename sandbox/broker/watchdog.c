@@ -1,0 +1,470 @@
+/* The memory of a jail that no control group bounds, measured from outside.
+ *
+ * Trust domain: broker, outside. The sum is that of the jail's own anonymous memory, of what its folders in memory
+ * hold, of shared memory without a file, and of what the kernel keeps for it (kernel_memory.c); pages that processes
+ * share count once. It is taken in two steps: resident sizes, which are cheap and count too much, and only if those are
+ * over the limit the kernel's exact shares. These can be made slow from inside, by very many mappings: when the time
+ * for a look is over, what was not looked at counts with its resident size, so that a jail can't hide by being hard to
+ * measure. Memory that
+ * nothing maps and no folder shows (memfd, System V segments) can't be seen: those calls are absent in a jail without
+ * control group.
+ *
+ * Over its limit a jail is killed; at once, or where somebody may bring it below by ending less (a twin takes over, or
+ * is given up) after some time, and sooner if it grows on; what it was over is forgiven only by as much time below, so
+ * that to dip is no way to stay over.
+ */
+#include "watchdog.h"
+
+#include "kernel_memory.h"
+
+#include <cellblock/clock.h>
+#include <cellblock/fd.h>
+#include <cellblock/host_memory.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PROCESSES_MAX CB_KERNEL_PROCESSES
+#define FLIGHT_MOST 768	   /* where 1,024 open files are usual */
+#define THREAD_BYTES 24576 /* its stack in the kernel, and the rest that the kernel keeps of it; about */
+#define SPARSE_BYTES (16 << 20)
+#define SPARSE_SHARE 64	 /* one part in 512 is what full tables take */
+#define INODE_BYTES 1024 /* of a file in memory, beside its content; about */
+#define INTERVAL_MS 100
+#define OVER_INTERVAL_MS 20
+#define OVER_GROWTH(limit) (limit) /* at most, in the time that it may be over */
+#define BUDGET_MS 500		   /* of processor time for one look */
+#define BUDGET_SHORT_MS 25	   /* if it is below its limit in any case, or above it by what was seen so far */
+#define WALL_FACTOR 4		   /* of the clock's time */
+#define BUDGET_KERNEL_MS 1000	   /* of processor time for what the kernel holds */
+#define KERNEL_INTERVAL_MS 250
+#define KERNEL_SHARE 20	 /* at most one part in so many for that */
+#define INTERVAL_SHARE 5 /* at most one part in so many of a processor's time */
+
+struct family {
+	pid_t pid[PROCESSES_MAX];
+	uint64_t most[PROCESSES_MAX]; /* what a process can count for, at most */
+	bool sparse[PROCESSES_MAX];   /* its page tables are out of proportion to what it holds: see is_sparse() */
+	size_t count;
+};
+
+/* When a look must come to its end. */
+struct end {
+	int64_t wall, cpu; /* ms; a machine that is busy with others does not count as hard to measure so soon */
+};
+
+static int64_t cpu_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static struct end end_of(int budget_ms)
+{
+	return (struct end){ cb_now_ms() + (int64_t)budget_ms * WALL_FACTOR, cpu_ms() + budget_ms };
+}
+
+static bool is_late(const struct end *end)
+{
+	return cpu_ms() >= end->cpu || cb_now_ms() >= end->wall;
+}
+
+/* ---- who is in the jail: all that descend from pid 1, since orphans become its children ---- */
+
+static void add_children(struct family *f, const char *path)
+{
+	FILE *file = fopen(path, "re");
+	int pid;
+
+	if (file == NULL)
+		return;
+	while (f->count < PROCESSES_MAX && fscanf(file, "%d", &pid) == 1)
+		f->pid[f->count++] = pid;
+	(void)fclose(file);
+}
+
+/* A child belongs to the thread that made it. */
+static void add_children_of(struct family *f, pid_t pid)
+{
+	char path[300];
+	const struct dirent *entry;
+	DIR *threads;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	threads = opendir(path);
+	while (threads != NULL && (entry = readdir(threads)) != NULL) {
+		if (entry->d_name[0] == '.')
+			continue;
+		snprintf(path, sizeof(path), "/proc/%d/task/%.20s/children", (int)pid, entry->d_name);
+		add_children(f, path);
+	}
+	if (threads != NULL)
+		(void)closedir(threads);
+}
+
+static struct family *find_family(pid_t pid1)
+{
+	static struct family f; /* large: not for the stack */
+
+	f.pid[0] = pid1;
+	f.count = 1;
+	for (size_t i = 0; i < f.count; i++)
+		add_children_of(&f, f.pid[i]);
+	return &f;
+}
+
+/* ---- figures ---- */
+
+uint64_t cb_watchdog_field(const char *text, const char *key)
+{
+	size_t len = strlen(key);
+
+	while (*text != '\0') {
+		if (strncmp(text, key, len) == 0 && text[len] == ':')
+			return strtoull(text + len + 1, NULL, 10) * 1024;
+		text += strcspn(text, "\n");
+		text += *text == '\n';
+	}
+	return 0;
+}
+
+/* False if it is no more. */
+static bool read_status(pid_t pid, char *ret_text, size_t size)
+{
+	char path[64];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	n = fd >= 0 ? read(fd, ret_text, size - 1) : 0;
+	ret_text[n > 0 ? n : 0] = '\0';
+	return n > 0;
+}
+
+static bool has_memory(const char *status)
+{
+	return strstr(status, "\nVmRSS:") != NULL;
+}
+
+/* A process whose first thread has ended goes on in the others; all that /proc shows of it is shown of them. */
+static pid_t living_thread(pid_t pid, char *ret_status, size_t size)
+{
+	char path[64];
+	const struct dirent *entry;
+	pid_t found = 0;
+	DIR *threads;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	threads = opendir(path);
+	while (threads != NULL && found == 0 && (entry = readdir(threads)) != NULL) {
+		pid_t thread = (pid_t)strtol(entry->d_name, NULL, 10);
+
+		if (thread > 0 && read_status(thread, ret_status, size) && has_memory(ret_status))
+			found = thread;
+	}
+	if (threads != NULL)
+		(void)closedir(threads);
+	return found;
+}
+
+/* Its resident memory but for files', and what the kernel keeps of it: page tables and threads. */
+static void resident(pid_t *pid, uint64_t *ret_pages, uint64_t *ret_tables)
+{
+	char text[4096];
+
+	if (!read_status(*pid, text, sizeof(text)))
+		return;
+	if (!has_memory(text)) {
+		pid_t thread = living_thread(*pid, text, sizeof(text));
+
+		if (thread == 0)
+			return;
+		*pid = thread;
+	}
+	*ret_pages = cb_watchdog_field(text, "RssAnon") + cb_watchdog_field(text, "RssShmem") +
+		     cb_watchdog_field(text, "VmSwap");
+	*ret_tables = cb_watchdog_field(text, "VmPTE") +
+		      cb_watchdog_field(text, "Threads") / 1024 * THREAD_BYTES; /* a number, no kilobytes */
+}
+
+/* Tables of pages that were only looked at. The kernel goes through all of them in one read, which takes seconds of
+ * which the process makes use; what it holds is little beside them, and counts as it is. */
+static bool is_sparse(uint64_t pages, uint64_t tables)
+{
+	return tables > SPARSE_BYTES && tables > pages / SPARSE_SHARE;
+}
+
+/* Its share of anonymous memory, swapped or not; false where the kernel does not say. */
+static bool anonymous(pid_t pid, uint64_t *ret_anonymous, uint64_t *ret_shared)
+{
+	char path[64], text[4096] = "";
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%d/smaps_rollup", (int)pid);
+	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
+	if (n <= 0)
+		return false;
+	text[n] = '\0';
+	*ret_anonymous = cb_watchdog_field(text, "Pss_Anon") + cb_watchdog_field(text, "SwapPss");
+	*ret_shared = cb_watchdog_field(text, "Pss_Shmem");
+	return true;
+}
+
+static bool read_unnamed(FILE *smaps, const struct end *end, uint64_t *ret_sum)
+{
+	char line[512];
+	bool counts = false;
+	uint64_t sum = 0;
+
+	for (unsigned n = 1; fgets(line, sizeof(line), smaps) != NULL; n++) {
+		const char *path = strchr(line, '/');
+
+		if (n % 4096 == 0 && is_late(end))
+			return false;
+
+		if (strchr("0123456789abcdef", line[0]) !=
+		    NULL) /* a mapping's head line; others begin with a capital */
+			counts = path != NULL &&
+				 (strncmp(path, "/dev/zero (deleted)", 19) == 0 || strncmp(path, "/SYSV", 5) == 0);
+		else if (counts && strncmp(line, "Pss:", 4) == 0)
+			sum += strtoull(line + 4, NULL, 10) * 1024;
+	}
+	*ret_sum = sum;
+	return true;
+}
+
+uint64_t cb_watchdog_unnamed(FILE *smaps)
+{
+	const struct end never = { INT64_MAX, INT64_MAX };
+	uint64_t sum = 0;
+
+	(void)read_unnamed(smaps, &never, &sum);
+	return sum;
+}
+
+/* Shared memory that no folder holds: files' is counted there. `most` if that can't be told in time. */
+static uint64_t unnamed_shared(pid_t pid, const struct end *end, uint64_t most)
+{
+	char path[64];
+	FILE *file = NULL;
+	uint64_t sum = 0;
+
+	if (is_late(end))
+		return most;
+	snprintf(path, sizeof(path), "/proc/%d/smaps", (int)pid);
+	file = fopen(path, "re");
+	if (file == NULL)
+		return most;
+	if (!read_unnamed(file, end, &sum))
+		sum = most;
+	(void)fclose(file);
+	return sum;
+}
+
+static uint64_t held(const struct statvfs *st)
+{
+	uint64_t blocks = st->f_blocks > st->f_bfree ? st->f_blocks - st->f_bfree : 0;
+	uint64_t inodes = st->f_files > st->f_ffree ? st->f_files - st->f_ffree : 0;
+
+	return blocks * st->f_frsize + inodes * INODE_BYTES;
+}
+
+/* Bytes that the jail's folders in memory and the upper layers of its overlays hold. */
+static uint64_t in_folders(const struct family *f, const struct cb_jail *jail)
+{
+	const char *workspace = jail->spec->workspace_mode == CB_WORKSPACE_TMPFS ? jail->spec->workspace_target : NULL;
+	const char *const folders[] = { "/tmp", "/dev/shm", CB_JAIL_HOME, workspace };
+	struct statvfs st;
+	uint64_t sum = 0;
+	size_t who = 1;
+
+	/* without namespaces these are the host's own */
+	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]) && !jail->bare; i++) {
+		char path[PATH_MAX + 64];
+
+		if (folders[i] == NULL)
+			continue;
+		for (; who < f->count; who++) { /* pid 1's can't be seen, nor those of the dead */
+			snprintf(path, sizeof(path), "/proc/%d/root%s", (int)f->pid[who], folders[i]);
+			if (statvfs(path, &st) == 0) {
+				sum += held(&st);
+				break;
+			}
+		}
+	}
+	for (size_t i = 0; i < CB_UPPERS; i++)
+		if (jail->upper_fd[i] >= 0 && fstatvfs(jail->upper_fd[i], &st) == 0)
+			sum += held(&st);
+	return sum;
+}
+
+struct cb_memory cb_watchdog_measure(const struct cb_inmate *inmate, const struct cb_jail *jail, int budget_ms,
+				     uint64_t kernel, uint64_t enough)
+{
+	struct family *f = find_family(inmate->pid1);
+	uint64_t folders = in_folders(f, jail) + kernel, rough = folders, sum = folders, shared = 0, anon = 0;
+	uint64_t limit = jail->spec->limit_memory;
+	bool late = false, enough_seen = false;
+	struct end soon, end;
+
+	for (size_t i = 0; i < f->count; i++) {
+		uint64_t pages = 0, tables = 0;
+
+		resident(&f->pid[i], &pages, &tables);
+		rough += pages + tables;
+		sum += tables;
+		f->most[i] = pages;
+		f->sparse[i] = is_sparse(pages, tables);
+	}
+	if (rough <= enough)
+		return (struct cb_memory){ .rough = rough, .bytes = rough };
+	soon = end_of(budget_ms < BUDGET_SHORT_MS ? budget_ms : BUDGET_SHORT_MS);
+	end = rough <= limit ? soon : end_of(budget_ms);
+	/* without pid 1: it is small, and may not be looked into */
+	for (size_t i = 1; i < f->count && !enough_seen; i++) {
+		uint64_t own = 0, common = 0;
+
+		late = late || is_late(&end);
+		if (late || f->sparse[i] || !anonymous(f->pid[i], &own, &common))
+			own = f->most[i];
+		sum += own;
+		anon += own;
+		f->most[i] = common;
+		shared += common;
+		enough_seen = sum > limit && is_late(&soon);
+	}
+	if (sum + shared <= limit)
+		sum += shared;
+	else if (sum <= limit)
+		for (size_t i = 1; i < f->count; i++)
+			sum += f->sparse[i] ? 0 : unnamed_shared(f->pid[i], &end, f->most[i]);
+	return (struct cb_memory){ rough, sum, late || enough_seen ? 0 : anon };
+}
+
+static bool is_kernel_late(const void *end)
+{
+	return cpu_ms() >= *(const int64_t *)end;
+}
+
+/* As often as it is cheap, and oftener if it is much. */
+static void look_at_kernel(struct cb_watchdog *w, const struct cb_inmate *inmate, const struct cb_jail *jail)
+{
+	struct family *f;
+	uint64_t pages, tables;
+	int64_t start = cb_now_ms(), began = cpu_ms(), end = began + BUDGET_KERNEL_MS, rest;
+
+	if (start < w->kernel_ms)
+		return;
+	f = find_family(inmate->pid1);
+	for (size_t i = 1; i < f->count; i++) /* a living thread's number in place of a dead one's */
+		resident(&f->pid[i], &pages, &tables);
+	w->kernel = cb_kernel_memory(&(struct cb_kernel_look){
+		.pid = f->pid,
+		.count = f->count,
+		.sockets = inmate->sockets,
+		.own_network = jail->spec->network != CB_NETWORK_FULL && !jail->bare,
+		.open_files = jail->spec->limit_open_files,
+		.is_late = is_kernel_late,
+		.end = &end,
+	});
+	rest = (cpu_ms() - began) * KERNEL_SHARE;
+	if (w->kernel > jail->spec->limit_memory / 8)
+		rest += INTERVAL_MS;
+	else
+		rest += KERNEL_INTERVAL_MS;
+	w->kernel_ms = cb_now_ms() + rest;
+}
+
+enum cb_watchdog_says cb_watchdog_look(struct cb_watchdog *w, const struct cb_inmate *inmate,
+				       const struct cb_jail *jail, int grace_ms)
+{
+	uint64_t limit = jail->spec->limit_memory, enough = CB_MEMORY_SHORT(limit);
+	int64_t start = cb_now_ms(), end, rest;
+
+	if (w->over > 0 || start < w->next_ms)
+		return CB_WATCHDOG_FINE;
+	if (cb_host_memory_short())
+		enough = 0;
+	w->began_ms = start;
+	look_at_kernel(w, inmate, jail);
+	w->now = cb_watchdog_measure(inmate, jail, BUDGET_MS, w->kernel, start < w->exact_ms ? limit : enough);
+	end = cb_now_ms();
+	rest = (end - start) * INTERVAL_SHARE;
+	w->next_ms = end + INTERVAL_MS + (w->now.rough > limit ? rest : 0);
+	if (w->now.rough > enough && start >= w->exact_ms)
+		w->exact_ms = end + INTERVAL_MS + rest;
+	if (w->now.bytes <= limit) {
+		if (w->until_ms != 0)
+			w->until_ms += 2 * (end - w->looked_ms);
+		if (w->until_ms >= end + grace_ms)
+			w->until_ms = 0;
+		w->looked_ms = end;
+		return w->now.bytes > enough && w->now.anonymous > 0 ? CB_WATCHDOG_SHORT : CB_WATCHDOG_FINE;
+	}
+	w->looked_ms = end;
+	if (w->until_ms == 0) {
+		w->until_ms = end + grace_ms;
+		w->most = w->now.bytes + OVER_GROWTH(limit);
+	}
+	if (end >= w->until_ms || w->now.bytes > w->most) {
+		w->over = w->now.bytes;
+		return CB_WATCHDOG_KILL;
+	}
+	w->next_ms = end + OVER_INTERVAL_MS + (end - start);
+	return CB_WATCHDOG_SHORT;
+}
+
+/* The kernel refuses to send one more to whom the user's total is over his own limit of open files. */
+static bool is_refused(rlim_t limit)
+{
+	struct rlimit files, low;
+	char byte = 0;
+	int pair[2];
+	bool refused;
+
+	if (getrlimit(RLIMIT_NOFILE, &files) < 0 || socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) < 0)
+		return false;
+	CB_AUTO_FD a = pair[0];
+	CB_AUTO_FD b = pair[1];
+
+	low = (struct rlimit){ limit < files.rlim_max ? limit : files.rlim_max, files.rlim_max };
+	(void)setrlimit(RLIMIT_NOFILE, &low);
+	refused = cb_fd_send(a, &byte, 1, &b, 1) == -ETOOMANYREFS;
+	(void)setrlimit(RLIMIT_NOFILE, &files);
+	return refused;
+}
+
+bool cb_watchdog_in_flight(int64_t *next_ms, const struct cb_inmate *inmate, const struct cb_jail *jail)
+{
+	const struct family *f;
+
+	if (jail->from_root || cb_now_ms() < *next_ms) /* a leased uid has no other programs */
+		return false;
+	*next_ms = cb_now_ms() + CB_FLIGHT_MS;
+	if (!is_refused(FLIGHT_MOST))
+		return false;
+	f = find_family(inmate->pid1);
+	return cb_kernel_in_flight(f->pid, f->count); /* else they are others' */
+}
+
+int cb_watchdog_wait(const struct cb_watchdog *w)
+{
+	int64_t left = w->next_ms - cb_now_ms();
+
+	return left <= 0 ? 1 : left > INTERVAL_MS * 100 ? INTERVAL_MS * 100 : (int)left + 1;
+}

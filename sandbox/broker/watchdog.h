@@ -1,0 +1,55 @@
+/* Holds limits.memory where no control group does: measures a jail's memory from outside, some times a second. Trust
+ * domain: broker, outside. See watchdog.c. */
+#pragma once
+
+#include "../shared/jail.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct cb_memory {
+	uint64_t rough; /* bytes at most: pages that processes share count for each */
+	uint64_t bytes; /* each page once, if that was asked for */
+	uint64_t anonymous; /* of them, not of files: each page once; 0 = not known */
+};
+
+/* One jail's; all zero at its start. */
+struct cb_watchdog {
+	int64_t next_ms;      /* monotonic: the next look */
+	int64_t exact_ms;     /* the next exact one, as long as a rough one finds it below the limit */
+	struct cb_memory now; /* as the last look found it */
+	uint64_t over;	      /* bytes, once the jail is to be killed for them */
+	int64_t until_ms;     /* it was over its limit, and may be until then; 0 = not, or long ago */
+	int64_t began_ms;     /* the last look, */
+	int64_t looked_ms;    /* and its end */
+	uint64_t most;	      /* and never over this */
+	uint64_t kernel;      /* bytes that the kernel holds for it, beside its own (kernel_memory.c), */
+	int64_t kernel_ms;    /* and when to look for them again */
+};
+
+enum cb_watchdog_says {
+	CB_WATCHDOG_FINE,  /* or it was not time to look */
+	CB_WATCHDOG_SHORT, /* memory is short: w->now */
+	CB_WATCHDOG_KILL,  /* over the limit, and not brought below it in time; said once */
+};
+
+/* Looks, if it is time. `grace_ms`: how long a jail may be over its limit, for somebody else to end less than all. */
+enum cb_watchdog_says cb_watchdog_look(struct cb_watchdog *w, const struct cb_inmate *inmate,
+				       const struct cb_jail *jail, int grace_ms);
+/* Whether the jail has so many descriptors on their way through UNIX sockets that the user's other programs could soon
+ * pass none: the kernel counts them for the user as a whole. Cheap; looks every CB_FLIGHT_MS. */
+#define CB_FLIGHT_MS 100
+#define CB_FLIGHT_TEXT                                                                                                 \
+	"it had more descriptors on their way through UNIX sockets than leave this user's other programs any"
+bool cb_watchdog_in_flight(int64_t *next_ms, const struct cb_inmate *inmate, const struct cb_jail *jail);
+/* Milliseconds until the next look. */
+int cb_watchdog_wait(const struct cb_watchdog *w);
+
+/* What the jail uses, `kernel` bytes included, exactly if it may be more than `enough`. Where that is not over the
+ * limit it may be too much, as it may be when the milliseconds of processor time are used up. */
+struct cb_memory cb_watchdog_measure(const struct cb_inmate *inmate, const struct cb_jail *jail, int budget_ms,
+				     uint64_t kernel, uint64_t enough);
+/* The parsers alone. "KEY:   12 kB" in bytes; the shares of shared memory without a file in /proc/PID/smaps. */
+uint64_t cb_watchdog_field(const char *text, const char *key);
+uint64_t cb_watchdog_unnamed(FILE *smaps);

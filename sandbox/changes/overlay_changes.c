@@ -1,0 +1,524 @@
+/* Looks through the layer of changes of an overlay workspace: see overlay_changes.h.
+ *
+ * Trust domain: broker's child, outside. Invariants: both trees are walked by descriptor, one name at a time, without
+ * following a link; the workspace's side stays on its file system and, started by root, is used with its owner's
+ * rights only; nothing is read but regular files; what the judge refuses (judge/judge.h) is reported and never written.
+ * The walk ends: depth is bounded, and entries by the layer's own limit.
+ */
+#include "overlay_changes.h"
+
+#include "../shared/mounts.h"
+
+#include <cellblock/fd.h>
+#include <cellblock/json_write.h>
+#include <cellblock/log.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/fsuid.h>
+#include <sys/statvfs.h>
+#include <sys/sysmacros.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#define STOPPED                                                                                                        \
+	"{\"status\":\"error\",\"ename\":\"KeyboardInterrupt\",\"evalue\":\"interrupted: what is listed was done, "    \
+	"the rest was not\",\"traceback\":[]"
+
+#define TOO_MUCH "workspace.size: more than the layer can hold was to be written"
+
+static const char *const change_names[CB_CHANGES] = { "added", "modified", "deleted", "skipped", "failed" };
+
+void cb_layer_as_owner(const struct cb_layer *layer, bool on)
+{
+	if (!layer->jail->from_root)
+		return;
+	/* the group first while we may, the user first when going back */
+	if (on)
+		(void)setfsgid(layer->group);
+	(void)setfsuid(on ? layer->owner : geteuid());
+	if (!on)
+		(void)setfsgid(getegid());
+	/* neither call says whether it worked; with root's rights a link of the jail's could lead anywhere */
+	if (on && ((uid_t)setfsuid((uid_t)-1) != layer->owner || (gid_t)setfsgid((gid_t)-1) != layer->group)) {
+		cb_log(CB_LOG_ERROR, "workspace: its owner's rights can't be taken on: no further work on it");
+		_exit(1);
+	}
+}
+
+static const char *type_name(mode_t mode)
+{
+	return S_ISDIR(mode) ? "folder" : S_ISREG(mode) ? "file" : S_ISLNK(mode) ? "link" : "other";
+}
+
+void cb_layer_add(struct cb_layer *layer, const char *path, enum cb_change change, const struct stat *st,
+		  const char *reason)
+{
+	struct cb_buf *b = &layer->entries;
+	size_t before = b->len;
+	int r = cb_buf_printf(b, "%s{\"path\":", before > 0 ? "," : "");
+
+	layer->count[change]++;
+	if (r == 0)
+		r = cb_json_write_cstr(b, path);
+	if (r == 0)
+		r = cb_buf_printf(b, ",\"change\":\"%s\",\"type\":\"%s\",\"size\":%lld", change_names[change],
+				  type_name(st->st_mode), S_ISREG(st->st_mode) ? (long long)st->st_size : 0);
+	if (r == 0 && reason != NULL)
+		r = cb_buf_append_str(b, ",\"reason\":");
+	if (r == 0 && reason != NULL)
+		r = cb_json_write_cstr(b, reason);
+	if (r == 0)
+		r = cb_buf_append_str(b, "}");
+	if (r < 0) {
+		b->len = before;
+		layer->truncated = true;
+	}
+}
+
+/* ---- being stopped ---- */
+
+static volatile sig_atomic_t stopped;
+
+static void on_stop(int signal)
+{
+	(void)signal;
+	stopped = 1;
+}
+
+void cb_layer_stop_on(int signal)
+{
+	const struct sigaction action = { .sa_handler = on_stop, .sa_flags = SA_RESTART };
+
+	(void)sigaction(signal, &action, NULL);
+}
+
+bool cb_layer_stopped(void)
+{
+	return stopped != 0;
+}
+
+/* ---- protection ---- */
+
+int cb_layer_judge(struct cb_layer *layer, const char *path, enum cb_act act, const struct stat *st, bool alone,
+		   enum cb_git_part *ret_part)
+{
+	struct cb_judge judge = layer->judge;
+	struct cb_judged judged;
+	char reason[NAME_MAX + 80];
+	int r;
+
+	if (alone)
+		judge.beside = -1;
+	r = cb_judge(&judge, path, act, st->st_mode & S_IFMT, -1, &judged);
+	cb_fd_close(&judged.parent);
+	if (r == 0 && judged.part == CB_GIT_LOCK) { /* git outside would take it for its own */
+		snprintf(judged.refused, sizeof(judged.refused), ".git");
+		r = -EROFS;
+	}
+	if (r == 0 && ret_part != NULL)
+		*ret_part = judged.part;
+	if (r == -EROFS) {
+		snprintf(reason, sizeof(reason), "workspace.protect, \"%s\": programs outside would act on it",
+			 judged.refused);
+		cb_layer_add(layer, path, CB_CHANGE_SKIPPED, st, reason);
+	}
+	return r;
+}
+
+static int start_judge(struct cb_layer *layer, int upper, int lower)
+{
+	const struct cb_jail_spec *spec = layer->jail->spec;
+
+	layer->leads[0] = layer->leads[1] = CB_LEADS_NONE;
+	layer->leads[0].source = layer->leads[1].source = spec->workspace_source;
+	layer->judge = (struct cb_judge){ .root = lower,
+					  .beside = upper,
+					  .patterns = &spec->protect,
+					  .paths = &layer->own,
+					  .workspace = cb_judge_workspace(spec),
+					  .above = cb_judge_above(spec),
+					  .leads = layer->leads };
+	return cb_judge_paths(spec, &layer->own);
+}
+
+/* ---- the walk ---- */
+
+static int compare(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+int cb_layer_list(int dirfd, struct cb_strv *ret_names)
+{
+	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
+	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+	const struct dirent *e;
+
+	if (dir == NULL) {
+		r = -errno;
+		cb_fd_close(&fd);
+		return r;
+	}
+	while (r == 0 && (e = readdir(dir)) != NULL)
+		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+			r = cb_strv_add(ret_names, e->d_name);
+	closedir(dir);
+	if (r == 0 && ret_names->count > 1)
+		qsort(ret_names->items, ret_names->count, sizeof(*ret_names->items), compare);
+	return r;
+}
+
+bool cb_layer_is_opaque(int dirfd)
+{
+	char value = 0;
+
+	return fgetxattr(dirfd, "user.overlay.opaque", &value, 1) == 1 && value == 'y';
+}
+
+bool cb_layer_is_whiteout(const struct stat *st)
+{
+	return S_ISCHR(st->st_mode) && st->st_rdev == makedev(0, 0);
+}
+
+static void walk(struct cb_layer *layer, int upper, int lower, const char *path, int depth);
+
+static void done(struct cb_layer *layer, const struct cb_layer_entry *e, enum cb_change change, const struct stat *st,
+		 int r)
+{
+	if (r < 0)
+		cb_layer_add(layer, e->path, CB_CHANGE_FAILED, st, r == CB_E_TOO_BIG ? TOO_MUCH : strerror(-r));
+	else
+		cb_layer_add(layer, e->path, change, st, NULL);
+}
+
+/* Each entry that is written is counted, as the layer counts them. */
+static int count_entry(struct cb_layer *layer)
+{
+	if (layer->commit && layer->entries_left == 0)
+		return CB_E_TOO_BIG;
+	layer->entries_left -= layer->commit;
+	return 0;
+}
+
+static int remove_old(struct cb_layer *layer, const struct cb_layer_entry *e, int depth)
+{
+	int r;
+
+	if (!layer->commit)
+		return 0;
+	cb_layer_as_owner(layer, true);
+	r = cb_layer_remove(layer, e->lower, e->name, e->path, depth);
+	cb_layer_as_owner(layer, false);
+	return r;
+}
+
+static int open_folders(struct cb_layer *layer, const struct cb_layer_entry *e, int *ret_upper, int *ret_lower)
+{
+	struct stat st;
+	int r = cb_open_beneath(e->upper, e->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, ret_upper);
+
+	if (r < 0 || e->lower < 0)
+		return r;
+	cb_layer_as_owner(layer, true);
+	r = cb_open_beneath(e->lower, e->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, ret_lower);
+	cb_layer_as_owner(layer, false);
+	if (r == -ENOENT && !layer->commit)
+		return 0;
+	if (r == 0 && fstat(*ret_lower, &st) == 0 && st.st_dev != layer->dev)
+		return -EXDEV;
+	return r;
+}
+
+/* A folder: what was in its place and is none goes, then itself, then what is in it. */
+static void see_folder(struct cb_layer *layer, struct cb_layer_entry *e, int depth)
+{
+	bool was_folder = e->exists && S_ISDIR(e->old.st_mode);
+	bool changed = !was_folder || ((e->st.st_mode ^ e->old.st_mode) & 0777) != 0;
+	CB_AUTO_FD upper = -1;
+	CB_AUTO_FD lower = -1;
+	int r = 0;
+
+	if (depth >= CB_LAYER_DEPTH_MAX) {
+		cb_layer_add(layer, e->path, CB_CHANGE_SKIPPED, &e->st, "nested too deep");
+		return;
+	}
+	if (e->exists && !was_folder) {
+		r = remove_old(layer, e, depth);
+		if (!layer->commit)
+			e->lower = -1;
+	}
+	if (r == 0 && changed)
+		r = count_entry(layer);
+	if (r == 0 && layer->commit && changed) {
+		cb_layer_as_owner(layer, true);
+		r = cb_layer_write_folder(layer, e);
+		cb_layer_as_owner(layer, false);
+	}
+	if (r == 0)
+		r = open_folders(layer, e, &upper, &lower);
+	if (changed || r < 0)
+		done(layer, e, e->exists ? CB_CHANGE_MODIFIED : CB_CHANGE_ADDED, &e->st, r);
+	if (r == 0) {
+		cb_layer_unlock_folder(layer, lower);
+		walk(layer, upper, lower, e->path, depth + 1);
+		cb_layer_lock_folder(layer, lower, e->st.st_mode);
+	}
+}
+
+/* The workspace's entry has become, or was, the layer's file: further names of that are linked to it. */
+static void keep_name(struct cb_layer *layer, const struct cb_layer_entry *e)
+{
+	struct stat now;
+	int r;
+
+	if (!layer->commit || !S_ISREG(e->st.st_mode) || e->st.st_nlink < 2 || e->part != CB_GIT_OTHER)
+		return;
+	cb_layer_as_owner(layer, true);
+	r = fstatat(e->lower, e->name, &now, AT_SYMLINK_NOFOLLOW);
+	cb_layer_as_owner(layer, false);
+	if (r == 0 && now.st_dev == layer->dev)
+		cb_links_add(&layer->names, &e->st, e->path, &now);
+}
+
+/* What can't be linked (another's file, a file system without links, a folder that its owner has closed) is copied. */
+static int write_file(struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_link *file)
+{
+	int r = file != NULL ? cb_layer_write_name(layer, e, file) : -ENOENT;
+
+	return r < 0 ? cb_layer_write_file(layer, e) : 0;
+}
+
+static void see_plain(struct cb_layer *layer, struct cb_layer_entry *e, int depth)
+{
+	bool link = S_ISLNK(e->st.st_mode);
+	bool alone = link || e->st.st_nlink < 2 || e->part != CB_GIT_OTHER;
+	const struct cb_link *file = alone ? NULL : cb_links_find(&layer->names, &e->st);
+	int r = 0;
+
+	if (file != NULL && e->exists && cb_links_is(file, &e->old))
+		return;
+	if (e->exists && (e->old.st_mode & S_IFMT) == (e->st.st_mode & S_IFMT) &&
+	    (link ? cb_layer_same_link(layer, e) : cb_layer_same_file(layer, e))) {
+		keep_name(layer, e);
+		return;
+	}
+	if (e->exists && S_ISDIR(e->old.st_mode))
+		r = remove_old(layer, e, depth);
+	if (r == 0)
+		r = count_entry(layer);
+	if (r == 0 && layer->commit)
+		r = link ? cb_layer_write_link(layer, e) : write_file(layer, e, file);
+	if (r == -EROFS && e->part != CB_GIT_OTHER) {
+		cb_layer_add(layer, e->path, CB_CHANGE_SKIPPED, &e->st,
+			     "workspace.protect, \".git\": git outside would write to places where no cell may");
+		return;
+	}
+	if (r == 0)
+		keep_name(layer, e);
+	done(layer, e, e->exists ? CB_CHANGE_MODIFIED : CB_CHANGE_ADDED, &e->st, r);
+}
+
+/* A link that stays as it is, is none of ours to judge. */
+static int judge_link(struct cb_layer *layer, const struct cb_layer_entry *e)
+{
+	int r;
+
+	if (!S_ISLNK(e->st.st_mode) || (e->exists && S_ISLNK(e->old.st_mode) && cb_layer_same_link(layer, e)))
+		return 0;
+	r = cb_judge_link_text(&layer->judge, e->path, e->upper, e->name);
+	if (r == -EROFS)
+		cb_layer_add(layer, e->path, CB_CHANGE_SKIPPED, &e->st,
+			     "workspace.protect: a link to what programs outside would act on");
+	else if (r == -EPERM)
+		cb_layer_add(layer, e->path, CB_CHANGE_SKIPPED, &e->st,
+			     "a link that leads out of the workspace: programs outside would write where it leads");
+	return r;
+}
+
+static enum cb_act act_of(const struct cb_layer_entry *e, bool whiteout)
+{
+	if (whiteout)
+		return CB_ACT_REMOVE;
+	/* of a folder that stays only mode and times; a file or a link is put into the place of the old one */
+	return e->exists && S_ISDIR(e->st.st_mode) && S_ISDIR(e->old.st_mode) ? CB_ACT_CHANGE : CB_ACT_MAKE;
+}
+
+static void see(struct cb_layer *layer, struct cb_layer_entry *e, int depth)
+{
+	bool whiteout;
+	int r;
+
+	if (fstatat(e->upper, e->name, &e->st, AT_SYMLINK_NOFOLLOW) < 0)
+		return; /* gone meanwhile */
+	whiteout = cb_layer_is_whiteout(&e->st);
+	cb_layer_as_owner(layer, true);
+	e->exists = e->lower >= 0 && fstatat(e->lower, e->name, &e->old, AT_SYMLINK_NOFOLLOW) == 0;
+	cb_layer_as_owner(layer, false);
+	if (whiteout && !e->exists)
+		return;
+	r = cb_layer_judge(layer, e->path, act_of(e, whiteout), whiteout ? &e->old : &e->st, false, &e->part);
+	if (r == 0 && !whiteout) {
+		r = judge_link(layer, e);
+		if (r == -EPERM)
+			return;
+	}
+	if (r == -EROFS)
+		return;
+	if (r < 0)
+		done(layer, e, CB_CHANGE_FAILED, whiteout ? &e->old : &e->st, r);
+	else if (whiteout)
+		done(layer, e, CB_CHANGE_DELETED, &e->old, remove_old(layer, e, depth));
+	else if (S_ISDIR(e->st.st_mode))
+		see_folder(layer, e, depth);
+	else if (S_ISREG(e->st.st_mode) || S_ISLNK(e->st.st_mode))
+		see_plain(layer, e, depth);
+	else
+		cb_layer_add(layer, e->path, CB_CHANGE_SKIPPED, &e->st, "neither a file, a folder nor a link");
+}
+
+static bool has(const struct cb_strv *names, const char *name)
+{
+	return names->count > 0 && bsearch(&name, names->items, names->count, sizeof(*names->items), compare) != NULL;
+}
+
+/* In a folder that was made anew nothing of the old one is left. */
+static void see_hidden(struct cb_layer *layer, const struct cb_strv *above, int upper, int lower, const char *path,
+		       int depth)
+{
+	struct cb_strv names = { 0 };
+	char full[PATH_MAX];
+
+	cb_layer_as_owner(layer, true);
+	(void)cb_layer_list(lower, &names);
+	cb_layer_as_owner(layer, false);
+	for (size_t i = 0; i < names.count && !cb_layer_stopped(); i++) {
+		struct cb_layer_entry e = { .path = full, .name = names.items[i], .upper = upper, .lower = lower };
+		int r;
+
+		if (has(above, e.name) ||
+		    snprintf(full, sizeof(full), "%s%s%s", path, *path != '\0' ? "/" : "", e.name) >=
+			    (int)sizeof(full) ||
+		    fstatat(lower, e.name, &e.old, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		r = cb_layer_judge(layer, full, CB_ACT_REMOVE, &e.old, false, NULL);
+		if (r != -EROFS)
+			done(layer, &e, CB_CHANGE_DELETED, &e.old, r < 0 ? r : remove_old(layer, &e, depth));
+	}
+	cb_strv_release(&names);
+}
+
+static void walk(struct cb_layer *layer, int upper, int lower, const char *path, int depth)
+{
+	struct cb_strv names = { 0 };
+	char full[PATH_MAX];
+	int r = cb_layer_list(upper, &names);
+
+	if (r < 0) {
+		struct stat st = { .st_mode = S_IFDIR };
+
+		cb_layer_add(layer, path, CB_CHANGE_FAILED, &st, strerror(-r));
+	}
+	for (size_t i = 0; i < names.count && r == 0 && !cb_layer_stopped(); i++) {
+		struct cb_layer_entry e = { .path = full, .name = names.items[i], .upper = upper, .lower = lower };
+
+		if (snprintf(full, sizeof(full), "%s%s%s", path, *path != '\0' ? "/" : "", e.name) < (int)sizeof(full))
+			see(layer, &e, depth);
+		else
+			layer->truncated = true;
+	}
+	if (r == 0 && lower >= 0 && cb_layer_is_opaque(upper))
+		see_hidden(layer, &names, upper, lower, path, depth);
+	cb_strv_release(&names);
+}
+
+/* ---- the report ---- */
+
+int cb_layer_open_both(struct cb_layer *layer, int *ret_upper, int *ret_lower)
+{
+	const struct cb_jail *jail = layer->jail;
+	struct stat st;
+	int r;
+
+	if (jail->spec->workspace_mode != CB_WORKSPACE_OVERLAY)
+		return -ENOTSUP;
+	if (jail->upper_fd[CB_UPPER_WORKSPACE] < 0)
+		return -ENOENT;
+	r = cb_open_beneath(jail->upper_fd[CB_UPPER_WORKSPACE], CB_UPPER_CHANGES, O_RDONLY | O_DIRECTORY, ret_upper);
+	if (r == 0)
+		r = cb_open_nolinks(AT_FDCWD, jail->spec->workspace_source, O_RDONLY | O_DIRECTORY, ret_lower);
+	if (r < 0)
+		return r;
+	if (fstat(*ret_lower, &st) < 0 || st.st_dev != jail->workspace_dev || st.st_ino != jail->workspace_ino)
+		return -ESTALE;
+	layer->dev = st.st_dev;
+	layer->owner = st.st_uid;
+	layer->group = st.st_gid;
+	return 0;
+}
+
+static void put_error(struct cb_buf *out, int code)
+{
+	const char *text = code == -ENOTSUP  ? "workspace.mode is not \"overlay\": there is no layer of changes"
+			   : code == -ESTALE ? "the workspace is another folder than when the kernel started"
+					     : strerror(-code);
+
+	(void)cb_buf_append_str(out, "{\"status\":\"error\",\"ename\":\"WorkspaceError\",\"evalue\":");
+	(void)cb_json_write_cstr(out, text);
+	(void)cb_buf_append_str(out, ",\"traceback\":[]}");
+}
+
+void cb_layer_report(const struct cb_jail *jail, bool commit, struct cb_buf *out)
+{
+	struct cb_layer layer = { .jail = jail, .commit = commit, .entries = CB_BUF_INIT(CB_LAYER_REPORT_MAX) };
+	CB_AUTO_FD upper = -1;
+	CB_AUTO_FD lower = -1;
+	struct statvfs size;
+	int r = cb_layer_open_both(&layer, &upper, &lower);
+
+	if (r == 0)
+		r = start_judge(&layer, upper, lower);
+	if (r < 0 && r != -ENOENT) {
+		cb_strv_release(&layer.own);
+		put_error(out, r);
+		return;
+	}
+	(void)umask(0);
+	layer.root = lower;
+	if (r == 0 && fstatvfs(upper, &size) == 0) {
+		layer.room = (uint64_t)size.f_blocks * size.f_frsize;
+		layer.entries_left = size.f_files;
+	}
+	if (r == 0)
+		walk(&layer, upper, lower, "", 0);
+	cb_links_release(&layer.names);
+	(void)cb_buf_append_str(out, cb_layer_stopped() ? STOPPED : "{\"status\":\"ok\"");
+	(void)cb_buf_append_str(out, ",\"changes\":[");
+	(void)cb_buf_append(out, layer.entries.data, layer.entries.len);
+	(void)cb_buf_append_str(out, "]");
+	for (int i = 0; i < CB_CHANGES; i++)
+		(void)cb_buf_printf(out, ",\"%s\":%zu", change_names[i], layer.count[i]);
+	(void)cb_buf_printf(out, ",\"truncated\":%s}", layer.truncated ? "true" : "false");
+	cb_buf_release(&layer.entries);
+	cb_strv_release(&layer.own);
+}
+
+size_t cb_layer_changed(const struct cb_jail *jail)
+{
+	struct cb_layer layer = { .jail = jail };
+	CB_AUTO_FD upper = -1;
+	CB_AUTO_FD lower = -1;
+	size_t n = 0;
+
+	if (cb_layer_open_both(&layer, &upper, &lower) == 0 && start_judge(&layer, upper, lower) == 0)
+		walk(&layer, upper, lower, "", 0);
+	cb_strv_release(&layer.own);
+	for (int i = 0; i < CB_CHANGES; i++)
+		n += layer.count[i];
+	return n;
+}

@@ -1,0 +1,104 @@
+/* The layer of changes of an overlay workspace, seen from outside: listing it, writing it through.
+ *
+ * Trust domain: broker's child, outside, with the broker's rights. What lies in the layer was made by hostile code; the
+ * folder below may be changed by others at any time.
+ */
+#pragma once
+
+#include "../shared/jail.h"
+#include "../judge/judge.h"
+#include "links.h"
+
+#include <cellblock/buffer.h>
+#include <limits.h>
+#include <sys/stat.h>
+
+#define CB_LAYER_REPORT_MAX (4u << 20) /* bytes of a report */
+#define CB_LAYER_DEPTH_MAX 150	       /* folders in folders: two descriptors each */
+
+enum cb_change {
+	CB_CHANGE_ADDED,
+	CB_CHANGE_MODIFIED,
+	CB_CHANGE_DELETED,
+	CB_CHANGE_SKIPPED,
+	CB_CHANGE_FAILED,
+	CB_CHANGES
+};
+
+struct cb_layer {
+	const struct cb_jail *jail;
+	bool commit;
+	dev_t dev;   /* of the workspace: what is mounted in it is left alone */
+	uid_t owner; /* started by root: on whose behalf the workspace is written */
+	gid_t group;
+	/* what a commit may write: as much as the layer can hold. Cells that go on while it works could give it more */
+	uint64_t room, entries_left;
+	int root;	       /* the workspace's folder */
+	struct cb_links names; /* files of the layer with several names, and the first of the workspace that is them */
+	struct cb_buf entries;
+	bool truncated; /* entries had no room; the counts are right */
+	size_t count[CB_CHANGES];
+	struct cb_judge judge; /* over the workspace, with the layer beside it */
+	struct cb_strv own;    /* its paths */
+	struct cb_leads leads[2];
+};
+
+/* One entry of the layer and what lies in its place in the workspace. */
+struct cb_layer_entry {
+	const char *path, *name; /* path: from the workspace */
+	int upper, lower;	 /* the folders that hold them; lower -1 = none */
+	struct stat st, old;
+	bool exists; /* old is set */
+	enum cb_git_part part;
+};
+
+/* overlay_changes.c: looks through the layer, or writes it through, and makes the reply's JSON. Never fails without
+ * saying so in the reply. */
+void cb_layer_report(const struct cb_jail *jail, bool commit, struct cb_buf *out);
+/* In the child that works on it: from this signal on nothing more is begun, and the reply says that it is not all. */
+void cb_layer_stop_on(int signal);
+/* Whether it has come. */
+bool cb_layer_stopped(void);
+/* How many changes there are; 0 also where there is no overlay. */
+size_t cb_layer_changed(const struct cb_jail *jail);
+void cb_layer_add(struct cb_layer *layer, const char *path, enum cb_change change, const struct stat *st,
+		  const char *reason);
+/* From here on file systems are used as the workspace's owner does, or with our own rights again. */
+void cb_layer_as_owner(const struct cb_layer *layer, bool on);
+/* 0, or why the workspace's entry may not be written: -EROFS, and then it has been reported as skipped. `alone`: what
+ * is in the layer does not count. ret_part may be NULL. */
+int cb_layer_judge(struct cb_layer *layer, const char *path, enum cb_act act, const struct stat *st, bool alone,
+		   enum cb_git_part *ret_part);
+
+/* What snapshots share with this: */
+/* The layer's folder of changes and the workspace, verified; sets the rights to use the latter with. */
+int cb_layer_open_both(struct cb_layer *layer, int *ret_upper, int *ret_lower);
+int cb_layer_list(int dirfd, struct cb_strv *ret_names); /* the names in a folder, sorted, added to what is there */
+bool cb_layer_is_opaque(int dirfd);			 /* a folder that was made anew: it hides the one below */
+bool cb_layer_is_whiteout(const struct stat *st);
+
+/* workspace_scan.c: at a writable workspace: its size, as JSON. */
+void cb_look_report(const struct cb_jail *jail, struct cb_buf *out);
+
+/* write.c: a plain file for reading, without waiting for anything; its fd, or negative errno. */
+int cb_layer_open_file(int dirfd, const char *name, struct stat *ret_st);
+int cb_layer_read_link(int dirfd, const char *name, char target[PATH_MAX]);
+/* Data only: a file of holes stays one. What is written is taken from *room, if that is not NULL; CB_E_TOO_BIG when
+ * that is used up. */
+int cb_layer_copy_data(int from, int to, off_t size, uint64_t *room);
+bool cb_layer_same_data(int a, int b); /* from where they stand to their ends */
+/* write.c: puts an entry into the workspace, atomically for files and links. 0 or negative errno; -EROFS of an
+ * index that git outside must not read. */
+int cb_layer_write_file(struct cb_layer *layer, const struct cb_layer_entry *e);
+/* As one more name of a file that is in the workspace already. */
+int cb_layer_write_name(const struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_link *file);
+int cb_layer_write_link(const struct cb_layer *layer, const struct cb_layer_entry *e);
+/* Open to its owner, for what goes into it. */
+int cb_layer_write_folder(const struct cb_layer *layer, const struct cb_layer_entry *e);
+/* The same for a folder that is there; and its mode when all is in it. */
+void cb_layer_unlock_folder(const struct cb_layer *layer, int folder);
+void cb_layer_lock_folder(const struct cb_layer *layer, int folder, mode_t mode);
+/* Removes what is in the entry's place; protected entries in it stay, are reported, and then so does it. */
+int cb_layer_remove(struct cb_layer *layer, int lower, const char *name, const char *path, int depth);
+bool cb_layer_same_file(const struct cb_layer *layer, const struct cb_layer_entry *e);
+bool cb_layer_same_link(const struct cb_layer *layer, const struct cb_layer_entry *e);

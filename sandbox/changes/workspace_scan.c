@@ -1,0 +1,95 @@
+/* Looks at a writable workspace from outside: how much it holds.
+ *
+ * Trust domain: broker's child, outside. Reads names and sizes only; no link is followed, nothing is
+ * opened but folders, the walk stays on one file system and is bounded.
+ */
+#include "overlay_changes.h"
+
+#include "../shared/mounts.h"
+
+#include <cellblock/fd.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MAX_ENTRIES 200000u
+
+struct count {
+	int root;
+	dev_t dev;
+	struct cb_strv queue;
+	size_t seen;
+	unsigned long long bytes;
+};
+
+static int count_folder(struct count *c, const char *path)
+{
+	int fd = -1, r = cb_open_beneath(c->root, *path != '\0' ? path : ".", O_RDONLY | O_DIRECTORY, &fd);
+	DIR *dir = r == 0 ? fdopendir(fd) : NULL;
+	const struct dirent *e;
+	struct stat st;
+
+	if (dir == NULL) {
+		cb_fd_close(&fd);
+		return 0; /* gone, or closed to us */
+	}
+	r = 0;
+	while (r == 0 && (e = readdir(dir)) != NULL && c->seen < MAX_ENTRIES) {
+		char full[PATH_MAX];
+
+		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
+		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		c->seen++;
+		c->bytes += (unsigned long long)st.st_blocks * 512;
+		if (S_ISDIR(st.st_mode) && st.st_dev == c->dev &&
+		    snprintf(full, sizeof(full), "%s%s%s", path, *path != '\0' ? "/" : "", e->d_name) < PATH_MAX)
+			r = cb_strv_add(&c->queue, full);
+	}
+	closedir(dir);
+	return r;
+}
+
+static void count_bytes(int root, struct cb_buf *out)
+{
+	struct count c = { .root = root };
+	struct stat st;
+	int r = fstat(root, &st) < 0 ? -errno : cb_strv_add(&c.queue, "");
+
+	c.dev = st.st_dev;
+	for (size_t i = 0; r == 0 && i < c.queue.count && c.seen < MAX_ENTRIES; i++)
+		r = count_folder(&c, c.queue.items[i]);
+	(void)cb_buf_printf(out, ",\"bytes\":%llu,\"cut\":%s", c.bytes,
+			    r < 0 || c.seen >= MAX_ENTRIES ? "true" : "false");
+	cb_strv_release(&c.queue);
+}
+
+static int open_workspace(const struct cb_jail *jail, int *ret_fd)
+{
+	struct stat st;
+	int r;
+
+	if (jail->spec->workspace_mode != CB_WORKSPACE_RW)
+		return -ENOTSUP;
+	r = cb_open_nolinks(AT_FDCWD, jail->spec->workspace_source, O_RDONLY | O_DIRECTORY, ret_fd);
+	if (r == 0 && jail->workspace_ino != 0 &&
+	    (fstat(*ret_fd, &st) < 0 || st.st_dev != jail->workspace_dev || st.st_ino != jail->workspace_ino))
+		r = -ESTALE;
+	return r;
+}
+
+void cb_look_report(const struct cb_jail *jail, struct cb_buf *out)
+{
+	CB_AUTO_FD root = -1;
+
+	if (open_workspace(jail, &root) < 0) {
+		(void)cb_buf_append_str(out, "{\"status\":\"error\"}");
+		return;
+	}
+	(void)cb_buf_append_str(out, "{\"status\":\"ok\"");
+	count_bytes(root, out);
+	(void)cb_buf_append_str(out, "}");
+}

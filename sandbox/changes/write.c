@@ -1,0 +1,330 @@
+/* Writes entries of the layer of changes into the workspace: see overlay_changes.h.
+ *
+ * Trust domain: broker's child, outside. Invariants: a file or link appears whole or not at all, by rename; what it is
+ * made from is opened without following links and read only if it is a plain file; mode bits beyond rwx are dropped;
+ * nothing is removed across a mount or in a protected place.
+ */
+#include "overlay_changes.h"
+
+#include "../shared/mounts.h"
+
+#include <cellblock/fd.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHUNK (256u << 10)
+#define COMPARE_MAX (1ll << 30) /* bigger ones of equal size count as changed: they may be holes without end */
+
+static char chunk[2][CHUNK];
+
+int cb_layer_open_file(int dirfd, const char *name, struct stat *ret_st)
+{
+	int fd = -1, r = cb_open_beneath(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, &fd);
+
+	if (r == 0 && (fstat(fd, ret_st) < 0 || !S_ISREG(ret_st->st_mode))) {
+		cb_fd_close(&fd);
+		r = -EINVAL;
+	}
+	return r < 0 ? r : fd;
+}
+
+static ssize_t read_full(int fd, char *data, size_t n)
+{
+	size_t have = 0;
+
+	while (have < n) {
+		ssize_t got = read(fd, data + have, n - have);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return -errno;
+		if (got == 0)
+			break;
+		have += (size_t)got;
+	}
+	return (ssize_t)have;
+}
+
+bool cb_layer_same_data(int a, int b)
+{
+	ssize_t n, m;
+
+	do {
+		n = read_full(a, chunk[0], CHUNK);
+		m = read_full(b, chunk[1], CHUNK);
+	} while (n > 0 && n == m && !cb_layer_stopped() && memcmp(chunk[0], chunk[1], (size_t)n) == 0);
+	return n == 0 && m == 0;
+}
+
+bool cb_layer_same_file(const struct cb_layer *layer, const struct cb_layer_entry *e)
+{
+	struct stat a, b;
+	CB_AUTO_FD upper = cb_layer_open_file(e->upper, e->name, &a);
+	CB_AUTO_FD lower = -1;
+
+	cb_layer_as_owner(layer, true);
+	lower = cb_layer_open_file(e->lower, e->name, &b);
+	cb_layer_as_owner(layer, false);
+	if (upper < 0 || lower < 0 || a.st_size != b.st_size || ((a.st_mode ^ b.st_mode) & 0777) != 0 ||
+	    a.st_size > COMPARE_MAX)
+		return false;
+	return cb_layer_same_data(upper, lower);
+}
+
+int cb_layer_read_link(int dirfd, const char *name, char target[PATH_MAX])
+{
+	ssize_t n = readlinkat(dirfd, name, target, PATH_MAX);
+
+	if (n < 0)
+		return -errno;
+	if (n == PATH_MAX)
+		return -ENAMETOOLONG;
+	target[n] = '\0';
+	return 0;
+}
+
+bool cb_layer_same_link(const struct cb_layer *layer, const struct cb_layer_entry *e)
+{
+	char a[PATH_MAX], b[PATH_MAX];
+	int r;
+
+	cb_layer_as_owner(layer, true);
+	r = cb_layer_read_link(e->lower, e->name, b);
+	cb_layer_as_owner(layer, false);
+	return r == 0 && cb_layer_read_link(e->upper, e->name, a) == 0 && strcmp(a, b) == 0;
+}
+
+static void temporary_name(char name[64])
+{
+	static unsigned count;
+
+	snprintf(name, 64, ".cellblock-commit-%d-%u", (int)getpid(), count++);
+}
+
+int cb_layer_copy_data(int from, int to, off_t size, uint64_t *room)
+{
+	off_t at = 0;
+
+	while (at < size) {
+		off_t start = lseek(from, at, SEEK_DATA), end;
+
+		if (start < 0 || start >= size)
+			break; /* ENXIO: nothing but a hole follows */
+		end = lseek(from, start, SEEK_HOLE);
+		if (end < 0 || lseek(from, start, SEEK_SET) < 0 || lseek(to, start, SEEK_SET) < 0)
+			return -errno;
+		for (at = start; at < end && at < size;) {
+			off_t left = (end < size ? end : size) - at;
+			ssize_t n = read_full(from, chunk[0], left < (off_t)CHUNK ? (size_t)left : CHUNK);
+			int r = n <= 0				      ? (int)n
+				: room != NULL && (uint64_t)n > *room ? CB_E_TOO_BIG
+								      : cb_fd_write_all(to, chunk[0], (size_t)n);
+
+			if (r < 0)
+				return r;
+			if (n == 0)
+				return 0; /* shorter by now */
+			if (cb_layer_stopped())
+				return -EINTR;
+			if (room != NULL)
+				*room -= (uint64_t)n;
+			at += n;
+		}
+	}
+	return ftruncate(to, size) < 0 ? -errno : 0;
+}
+
+static int fill(int from, int to, const struct stat *st, uint64_t *room)
+{
+	const struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, st->st_mtim };
+	int r = cb_layer_copy_data(from, to, st->st_size, room);
+
+	if (r == 0 && (fchmod(to, st->st_mode & 0777) < 0 || futimens(to, times) < 0))
+		r = -errno;
+	return r;
+}
+
+/* What the copy, which no cell can write, becomes by what git may read of it. */
+static int check_git_file(const struct cb_layer_entry *e, int fd, const struct stat *st)
+{
+	const struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, st->st_mtim };
+	char *data = NULL;
+	size_t n;
+	int r = lseek(fd, 0, SEEK_SET) < 0 ? -errno : cb_judge_git_file(e->part, e->lower, fd, &data, &n);
+
+	if (r == 0 && (lseek(fd, 0, SEEK_SET) < 0 || ftruncate(fd, 0) < 0))
+		r = -errno;
+	if (r == 0)
+		r = cb_fd_write_all(fd, data, n);
+	if (r == 0 && futimens(fd, times) < 0)
+		r = -errno;
+	free(data);
+	return r;
+}
+
+int cb_layer_write_file(struct cb_layer *layer, const struct cb_layer_entry *e)
+{
+	struct stat st;
+	CB_AUTO_FD from = cb_layer_open_file(e->upper, e->name, &st);
+	CB_AUTO_FD to = -1;
+	char name[64];
+	int r = from < 0 ? from : 0;
+
+	if (r < 0)
+		return r;
+	temporary_name(name);
+	cb_layer_as_owner(layer, true);
+	to = openat(e->lower, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	r = to < 0 ? -errno : fill(from, to, &st, &layer->room);
+	if (r == 0 && e->part != CB_GIT_OTHER)
+		r = check_git_file(e, to, &st);
+	if (r == 0 && renameat(e->lower, name, e->lower, e->name) < 0)
+		r = -errno;
+	if (r < 0 && to >= 0)
+		(void)unlinkat(e->lower, name, 0);
+	cb_layer_as_owner(layer, false);
+	return r;
+}
+
+int cb_layer_write_name(const struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_link *file)
+{
+	char name[64];
+	struct stat st;
+	int r;
+
+	temporary_name(name);
+	cb_layer_as_owner(layer, true);
+	r = cb_links_make(file, layer->root, e->lower, name);
+	if (r == 0 && (fstatat(e->lower, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !cb_links_is(file, &st)))
+		r = -ESTALE;
+	if (r == 0 && renameat(e->lower, name, e->lower, e->name) < 0)
+		r = -errno;
+	if (r < 0)
+		(void)unlinkat(e->lower, name, 0);
+	cb_layer_as_owner(layer, false);
+	return r;
+}
+
+int cb_layer_write_link(const struct cb_layer *layer, const struct cb_layer_entry *e)
+{
+	char target[PATH_MAX], name[64];
+	int r = cb_layer_read_link(e->upper, e->name, target);
+
+	if (r < 0)
+		return r;
+	temporary_name(name);
+	cb_layer_as_owner(layer, true);
+	r = symlinkat(target, e->lower, name) < 0 ? -errno : 0;
+	if (r == 0 && renameat(e->lower, name, e->lower, e->name) < 0) {
+		r = -errno;
+		(void)unlinkat(e->lower, name, 0);
+	}
+	cb_layer_as_owner(layer, false);
+	return r;
+}
+
+int cb_layer_write_folder(const struct cb_layer *layer, const struct cb_layer_entry *e)
+{
+	CB_AUTO_FD folder = -1;
+	struct stat st;
+	int r;
+
+	(void)layer;
+	if (mkdirat(e->lower, e->name, 0700 | (e->st.st_mode & 0777)) == 0)
+		return 0;
+	if (errno != EEXIST)
+		return -errno;
+	r = cb_open_beneath(e->lower, e->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, &folder);
+	if (r < 0)
+		return r;
+	if (fstat(folder, &st) < 0 || fchmod(folder, (st.st_mode & 07000) | 0700 | (e->st.st_mode & 0777)) < 0)
+		return -errno;
+	return 0;
+}
+
+static void set_mode(const struct cb_layer *layer, int folder, mode_t mode)
+{
+	cb_layer_as_owner(layer, true);
+	(void)!fchmod(folder, mode); /* another's folder: what can't be written in it will say so */
+	cb_layer_as_owner(layer, false);
+}
+
+void cb_layer_unlock_folder(const struct cb_layer *layer, int folder)
+{
+	struct stat st;
+
+	if (layer->commit && folder >= 0 && fstat(folder, &st) == 0 && (st.st_mode & 0700) != 0700)
+		set_mode(layer, folder, (st.st_mode & 07777) | 0700);
+}
+
+void cb_layer_lock_folder(const struct cb_layer *layer, int folder, mode_t mode)
+{
+	struct stat st;
+
+	if (layer->commit && folder >= 0 && fstat(folder, &st) == 0 && ((st.st_mode ^ mode) & 0777) != 0)
+		set_mode(layer, folder, (st.st_mode & 07000) | (mode & 0777));
+}
+
+/* -ENOTEMPTY if something protected had to stay. */
+static int remove_inside(struct cb_layer *layer, int folder, const char *path, int depth)
+{
+	int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
+	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+	const struct dirent *d;
+	char full[PATH_MAX];
+
+	if (dir == NULL) {
+		r = -errno;
+		cb_fd_close(&fd);
+		return r;
+	}
+	while ((d = readdir(dir)) != NULL) {
+		int one;
+
+		if (cb_layer_stopped()) {
+			r = -EINTR;
+			break;
+		}
+
+		if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
+			continue;
+		one = snprintf(full, sizeof(full), "%s/%s", path, d->d_name) < (int)sizeof(full)
+			      ? cb_layer_remove(layer, folder, d->d_name, full, depth + 1)
+			      : -ENAMETOOLONG;
+		if (r == 0)
+			r = one;
+	}
+	closedir(dir);
+	return r;
+}
+
+int cb_layer_remove(struct cb_layer *layer, int lower, const char *name, const char *path, int depth)
+{
+	CB_AUTO_FD folder = -1;
+	struct stat st;
+	int r;
+
+	if (fstatat(lower, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	r = cb_layer_judge(layer, path, CB_ACT_REMOVE, &st, true, NULL);
+	if (r < 0)
+		return r == -EROFS ? -ENOTEMPTY : r;
+	if (!S_ISDIR(st.st_mode))
+		return unlinkat(lower, name, 0) < 0 ? -errno : 0;
+	if (depth >= CB_LAYER_DEPTH_MAX)
+		return -ELOOP;
+	r = cb_open_beneath(lower, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, &folder);
+	if (r == 0 && fstat(folder, &st) == 0 && st.st_dev != layer->dev)
+		r = -EXDEV;
+	if (r == 0)
+		r = remove_inside(layer, folder, path, depth);
+	if (r == 0 && unlinkat(lower, name, AT_REMOVEDIR) < 0)
+		r = -errno;
+	return r;
+}

@@ -1,0 +1,94 @@
+/* File descriptors at the wall: the guest is born with those of wire.h, pid 1 keeps its link, the host's all close.
+ *
+ * Trust domain: pid 1 and the guest's process before its exec. All that the broker held is open here too (its socket,
+ * locks, the supervisor's pipes): an fd that slips through is a hole, so everything but a list is closed, not the other
+ * way round.
+ */
+#include "../shared/process.h"
+
+#include <cellblock/fd.h>
+#include <cellblock/wire.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#define ASIDE 16 /* numbers above those that the guest is given */
+
+static int failed(struct cb_err *err, const char *what)
+{
+	return cb_err_set(err, -errno, "file descriptors", NULL, "%s: %s", what, strerror(errno));
+}
+
+/* Where each fd of the request goes; a run has neither wire nor log, and passes its own stdin. */
+static const struct {
+	int target, index;
+} places[] = {
+	{ CB_GUEST_FD_STDOUT, CB_SPAWN_STDOUT }, { CB_GUEST_FD_STDERR, CB_SPAWN_STDERR },
+	{ CB_GUEST_FD_WIRE, CB_SPAWN_WIRE },	 { CB_GUEST_FD_LOG, CB_SPAWN_LOG },
+	{ CB_GUEST_FD_LEASH, CB_SPAWN_LEASH },	 { CB_GUEST_FD_SIDE, CB_SPAWN_SIDE },
+};
+#define NPLACES (sizeof(places) / sizeof(places[0]))
+#define NFDS (NPLACES + 1) /* and the registry, which pid 1 has made */
+
+static int null_on(int target, struct cb_err *err)
+{
+	CB_AUTO_FD null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	/* never the same number: what is called is out of the way (ASIDE) or stdio is open */
+	if (null < 0 || dup2(null, target) < 0)
+		return failed(err, "/dev/null can't be opened");
+	return 0;
+}
+
+int cb_fds_install(const struct cb_jail *jail, int registry, int *sync_fd, struct cb_err *err)
+{
+	bool kernel = jail->guest_fds[CB_SPAWN_LEASH] >= 0; /* all are given then, and no number between is left over */
+	int aside[NFDS], moved = fcntl(*sync_fd, F_DUPFD_CLOEXEC, ASIDE), last = 0;
+
+	if (moved < 0)
+		return failed(err, "the sync socket can't be moved");
+	*sync_fd = moved;
+	/* first all out of the way, then each to its place: a source may have the number that another one gets */
+	for (size_t i = 0; i < NFDS; i++) {
+		int fd = i < NPLACES ? jail->guest_fds[places[i].index] : kernel ? registry : -1;
+
+		aside[i] = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, ASIDE) : -1;
+		if (fd >= 0 && aside[i] < 0)
+			return failed(err, "the guest's descriptors can't be moved");
+	}
+	if (jail->guest_fds[CB_SPAWN_WIRE] >= 0 && null_on(CB_GUEST_FD_STDIN, err) < 0)
+		return err->code;
+	for (size_t i = 0; i < NFDS; i++) {
+		int target = i < NPLACES ? places[i].target : CB_GUEST_FD_REGISTRY;
+
+		if (aside[i] < 0)
+			continue;
+		if (dup2(aside[i], target) < 0)
+			return failed(err, "the guest's descriptors can't be placed");
+		last = target > last ? target : last;
+	}
+	if (cb_fd_close_range((unsigned)last + 1, ~0u, CLOSE_RANGE_CLOEXEC) < 0)
+		return failed(err, "the other descriptors can't be closed");
+	return 0;
+}
+
+int cb_fds_keep_init(int link, int signals, int registry, int oom, struct cb_err *err)
+{
+	int r = 0;
+
+	link = fcntl(link, F_DUPFD_CLOEXEC, ASIDE);
+	signals = fcntl(signals, F_DUPFD_CLOEXEC, ASIDE);
+	registry = fcntl(registry, F_DUPFD_CLOEXEC, ASIDE);
+	oom = fcntl(oom, F_DUPFD_CLOEXEC, ASIDE);
+	if (link < 0 || signals < 0 || registry < 0 || dup3(link, CB_INIT_FD_LINK, O_CLOEXEC) < 0 ||
+	    dup3(signals, CB_INIT_FD_SIGNALS, O_CLOEXEC) < 0 || dup3(registry, CB_INIT_FD_REGISTRY, O_CLOEXEC) < 0)
+		return failed(err, "pid 1's descriptors can't be moved");
+	if (oom < 0 ? null_on(CB_INIT_FD_OOM, err) < 0 : dup3(oom, CB_INIT_FD_OOM, O_CLOEXEC) < 0)
+		return oom < 0 ? err->code : failed(err, "pid 1's descriptors can't be moved");
+	if (cb_fd_close_range(CB_INIT_FD_OOM + 1, ~0u, 0) < 0)
+		return failed(err, "the other descriptors can't be closed");
+	for (int fd = 0; fd <= 2 && r == 0; fd++)
+		r = null_on(fd, err);
+	return r;
+}

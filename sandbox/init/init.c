@@ -1,0 +1,338 @@
+/* Pid 1 of a jail, after its steps: starts the guest and helpers, reaps, forwards signals, reports the end.
+ *
+ * Trust domain: inside the jail, but ours: undumpable, under the guest's own filter, without capabilities, or any fd
+ * that leads out but the link to the supervisor and its own rank for the OOM killer. When it ends the kernel kills all
+ * others in the jail, so every way out of here is _exit. It allocates nothing.
+ *
+ * What happens: a child ended or stopped (SIGCHLD), the supervisor speaks (struct cb_init_msg) or is gone (end of
+ * file), a twin registers (twins.c). The guest's end is the jail's, unless a twin can take over.
+ */
+#include "../without_namespaces/without_namespaces.h"
+#include "../shared/process.h"
+
+#include "../jobs/job.h"
+#include "../broker/oom.h"
+#include "twins.h"
+
+#include <cellblock/fd.h>
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FREEZE_MS 10   /* a stop is repeated so often */
+#define HEARD_MAX 1024 /* messages; sockets hold fewer */
+
+/* Where the kernel does not end all with us, we do. */
+static uid_t sweep_uid;
+static bool must_sweep;
+
+static struct {
+	const struct cb_jail *jail;
+	pid_t guest;
+	bool twins;  /* may register: where nothing stands between a jail's processes and others there are none */
+	bool frozen; /* the guest has ended, and nobody runs until the supervisor says so */
+	bool died;   /* one that took over did while frozen: that is told when it would run again */
+	int status;
+} self;
+
+static _Noreturn void leave(int status)
+{
+	if (must_sweep)
+		cb_sweep(sweep_uid);
+	_exit(status);
+}
+
+static _Noreturn void fail(int sync_fd, const struct cb_err *err)
+{
+	(void)cb_sync_send(sync_fd, CB_SYNC_FAILED, err, NULL);
+	_exit(127);
+}
+
+/* ---- the guest's process, until its exec ---- */
+
+void cb_default_signals(void)
+{
+	struct sigaction action = { .sa_handler = SIG_DFL };
+	sigset_t none;
+
+	for (int number = 1; number < NSIG; number++)
+		(void)sigaction(number, &action, NULL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static _Noreturn void guest_main(const struct cb_jail *jail, int registry, int sync_fd)
+{
+	const struct cb_jail_spec *spec = jail->spec;
+	char **argv = spec->argv.items, **env = spec->env.items, cwd[PATH_MAX];
+	struct cb_err err = { 0 };
+	struct cb_sync go;
+
+	(void)setsid(); /* its own group, so that signals to it leave pid 1 alone */
+	cb_default_signals();
+	if (cb_fds_install(jail, registry, &sync_fd, &err) < 0)
+		fail(sync_fd, &err);
+	if (chdir(jail->bare ? cb_bare_path(jail, spec->cwd, cwd) : spec->cwd) < 0) {
+		cb_err_set(&err, -errno, "working folder", "Name a folder that exists inside the jail.",
+			   "%s can't be entered: %s", spec->cwd, strerror(errno));
+		fail(sync_fd, &err);
+	}
+	if (!jail->bare && jail->filter.len > 0 && cb_seccomp_load_last(&err) < 0)
+		fail(sync_fd, &err);
+	if (jail->bare && (cb_bare_command(jail, &argv, &env) < 0 || cb_bare_enclose(jail, &err) < 0))
+		fail(sync_fd, &err);
+	cb_launch_mark("exec");
+	if (cb_sync_send(sync_fd, CB_SYNC_GUEST, NULL, jail->note) < 0)
+		_exit(127);
+	/* before there is anybody who could keep the notifier from starting */
+	if (cb_notify_installed(jail) && cb_fd_recv(sync_fd, &go, sizeof(go), NULL, 0, NULL, 0) != (ssize_t)sizeof(go))
+		_exit(127);
+	execve(argv[0], argv, env != NULL ? env : (char *[]){ NULL });
+	cb_err_set(&err, -errno, "exec", "Name a program that the jail can see and run.", "%s can't be started: %s",
+		   argv[0], strerror(errno));
+	fail(sync_fd, &err);
+}
+
+/* ---- pid 1 ---- */
+
+void cb_init_tell_end(uint32_t op, int arg, int status)
+{
+	struct cb_init_msg message = { .op = op, .arg = arg, .status = status };
+
+	(void)cb_fd_send(CB_INIT_FD_LINK, &message, sizeof(message), NULL, 0);
+}
+
+void cb_init_tell(uint32_t op, int arg)
+{
+	cb_init_tell_end(op, arg, 0);
+}
+
+static bool obey(void);
+
+/* What was said before the guest ended counts, most of all that there is a twin; but others may go on talking. */
+static void guest_ended(int status)
+{
+	pid_t ended = self.guest;
+
+	for (int i = 0; i < HEARD_MAX && (obey() || cb_twins_register(CB_INIT_FD_REGISTRY, self.guest) > 0); i++)
+		;
+	if (self.guest != ended)
+		return; /* a take-over was ordered meanwhile */
+	if (!cb_twins_any()) {
+		cb_init_tell(CB_INIT_EXITED, status);
+		leave(0);
+	}
+	cb_twins_stop_all();
+	self.frozen = true;
+	cb_init_tell(CB_INIT_EXITED, status);
+}
+
+/* A guest or a branch that is stopped, which is nothing that we do while they run, can't go on by itself. */
+static void reap(void)
+{
+	struct signalfd_siginfo info;
+	int status;
+	pid_t pid;
+
+	(void)!read(CB_INIT_FD_SIGNALS, &info, sizeof(info));
+	while ((pid = waitpid(-1, &status, self.twins ? WNOHANG | WUNTRACED : WNOHANG)) > 0) {
+		if (pid == self.guest && !self.frozen) {
+			guest_ended(status);
+		} else if (pid == self.guest && !WIFSTOPPED(status)) {
+			self.died = true;
+			self.status = status;
+		} else if (!WIFSTOPPED(status) || !self.frozen) {
+			cb_twins_reaped(pid, status);
+		}
+	}
+}
+
+/* A job's helper dies with the others. */
+static void restore(uint32_t number)
+{
+	pid_t guest = 0;
+	int r;
+
+	self.frozen = true;
+	r = cb_twins_restore(number, &guest);
+	if (r == -ESRCH) {
+		cb_init_tell(CB_INIT_GONE, (int)number);
+		return;
+	}
+	if (r < 0)
+		leave(0);
+	self.guest = guest;
+	self.died = false;
+	cb_init_tell(CB_INIT_RESTORED, (int)number);
+}
+
+/* Files are back. */
+static void go_on(void)
+{
+	if (!self.frozen)
+		return;
+	self.frozen = false;
+	cb_twins_go_on();
+	if (self.died)
+		guest_ended(self.status);
+}
+
+/* The OOM killer takes a command as soon as the guest. A child inherits its rank, and the helper can't raise it. */
+static pid_t fork_victim(void)
+{
+	char own[32];
+	ssize_t n = pread(CB_INIT_FD_OOM, own, sizeof(own), 0);
+	pid_t pid;
+
+	if (n > 0)
+		(void)!pwrite(CB_INIT_FD_OOM, CB_OOM_VICTIM, strlen(CB_OOM_VICTIM), 0);
+	pid = fork();
+	if (n > 0 && pid != 0)
+		(void)!pwrite(CB_INIT_FD_OOM, own, (size_t)n, 0);
+	return pid;
+}
+
+/* Its end is nobody's to wait for: the supervisor sees that of the socket. */
+static void start_job(const struct cb_jail *jail, int fd)
+{
+	pid_t pid = fork_victim();
+
+	if (pid == 0)
+		cb_job_main(jail, fd);
+	if (pid < 0)
+		cb_job_refuse(fd, -errno);
+}
+
+static void about_twins(const struct cb_init_msg *message)
+{
+	uint32_t number = (uint32_t)message->arg;
+
+	if (message->op == CB_INIT_TWIN)
+		cb_twins_announce(number);
+	if (message->op == CB_INIT_DROP)
+		cb_twins_drop(number);
+	if (message->op == CB_INIT_RESTORE)
+		restore(number);
+	if (message->op == CB_INIT_BRANCH)
+		cb_twins_branch(number);
+	if (message->op == CB_INIT_GO_ON)
+		go_on();
+}
+
+/* The supervisor sends no other request before it knows that this is done. */
+static void send_signal(const struct cb_init_msg *message, pid_t to)
+{
+	struct cb_init_msg done = { .op = CB_INIT_SIGNALLED, .arg = message->arg, .number = message->number };
+
+	if (to > 0 && message->arg > 0 && message->arg < NSIG)
+		(void)kill(message->op == CB_INIT_SIGNAL ? -to : to, message->arg);
+	(void)cb_fd_send(CB_INIT_FD_LINK, &done, sizeof(done), NULL, 0);
+}
+
+/* False if there was nothing to do. */
+static bool obey(void)
+{
+	struct cb_init_msg message;
+	CB_AUTO_FD fd = -1;
+	pid_t to;
+	ssize_t n = cb_fd_recv(CB_INIT_FD_LINK, &message, sizeof(message), &fd, 1, NULL, MSG_DONTWAIT);
+
+	if (n == -EAGAIN)
+		return false;
+	if (n == 0)
+		leave(0); /* the supervisor is gone */
+	if (n != (ssize_t)sizeof(message))
+		return true;
+	if (message.op == CB_INIT_TERMINATE)
+		leave(0);
+	/* Guest and branches lead sessions, so they can't leave their groups. */
+	to = message.number == 0 ? self.guest : cb_twins_branch_pid(message.number);
+	if (message.op == CB_INIT_SIGNAL || message.op == CB_INIT_NUDGE)
+		send_signal(&message, to);
+	if (message.op == CB_INIT_JOB && fd >= 0 && !self.frozen) /* else the end of its socket is the answer */
+		start_job(self.jail, fd);
+	if (self.twins)
+		about_twins(&message);
+	return true;
+}
+
+/* The supervisor is heard first: a number is announced before anybody registers with it. What was there to be read may
+ * have been read already, by reap() when the guest had ended. */
+static _Noreturn void loop(void)
+{
+	struct pollfd p[] = { { .fd = CB_INIT_FD_LINK, .events = POLLIN },
+			      { .fd = CB_INIT_FD_SIGNALS, .events = POLLIN },
+			      { .fd = CB_INIT_FD_REGISTRY, .events = POLLIN } };
+
+	for (;;) {
+		if (self.frozen)
+			cb_twins_stop_all();
+		if (poll(p, 3, self.frozen ? FREEZE_MS : -1) < 0)
+			continue;
+		if (p[1].revents != 0)
+			reap();
+		if (p[0].revents != 0)
+			(void)obey();
+		else if (p[2].revents != 0 && cb_twins_register(CB_INIT_FD_REGISTRY, self.guest) < 0)
+			p[2].fd = -1; /* nobody holds its other end any more */
+	}
+}
+
+/* Every signal is blocked for good; the only one of interest is read from a descriptor. */
+static int take_signals(void)
+{
+	sigset_t all, child;
+
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, NULL);
+	sigemptyset(&child);
+	sigaddset(&child, SIGCHLD);
+	return signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+_Noreturn void cb_init_main(struct cb_jail *jail)
+{
+	struct cb_err err = { 0 };
+	int signals, registry[2] = { -1, -1 };
+	pid_t guest;
+
+	cb_launch_mark("filter");
+	(void)prctl(PR_SET_NAME, "cellblock-init", 0, 0, 0);
+	signals = take_signals();
+	if (signals < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || cb_twins_make_registry(registry) < 0) {
+		cb_err_set(&err, -errno, "pid 1", NULL, "it can't be made ready: %s", strerror(errno));
+		fail(jail->sync_fd, &err);
+	}
+	must_sweep = jail->bare;
+	sweep_uid = jail->from_root ? jail->host_uid : CB_SWEEP_CHILDREN;
+	if (cb_notify_install(jail, &err) < 0)
+		fail(jail->sync_fd, &err);
+	/* One load serves both: what the guest's process does until its exec is allowed. But under it one can't sweep
+	 * where there are no namespaces. */
+	if (!jail->bare && jail->filter.len > 0 && cb_seccomp_load(&jail->filter, &err) < 0)
+		fail(jail->sync_fd, &err);
+	cb_launch_mark("fork");
+	guest = fork();
+	if (guest == 0)
+		guest_main(jail, registry[1], jail->sync_fd);
+	if (guest < 0) {
+		cb_err_set(&err, -errno, "fork", "Raise limits.pids.", "the guest's process can't be made: %s",
+			   strerror(errno));
+		fail(jail->sync_fd, &err);
+	}
+	/* closes the sync socket too: its end of file is then the guest's exec */
+	self.jail = jail;
+	self.guest = guest;
+	self.twins = !jail->bare && jail->guest_fds[CB_SPAWN_LEASH] >= 0;
+	if (cb_fds_keep_init(jail->guest_fds[CB_SPAWN_LINK], signals, registry[0], jail->oom_fd, &err) < 0)
+		_exit(1);
+	loop();
+}

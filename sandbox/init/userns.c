@@ -1,0 +1,92 @@
+/* The user namespace's maps, and pid 1's session.
+ *
+ * Trust domain: broker (cb_userns_write_maps) and pid 1. One uid and one gid exist inside, CB_JAIL_UID, and outside
+ * they are the caller's own or, for root, a leased one: never 0. setgroups is denied before the gid map is written.
+ */
+#include "../shared/process.h"
+
+#include <cellblock/fd.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/keyctl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static int write_file(pid_t pid1, const char *name, const char *text, struct cb_err *err)
+{
+	char path[64];
+	CB_AUTO_FD fd = -1;
+	int r;
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid1, name);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	r = fd < 0 ? -errno : cb_fd_write_all(fd, text, strlen(text));
+	return r == 0 ? 0
+		      : cb_err_set(err, r, "user namespace", NULL, "%s of the new namespace can't be written: %s", name,
+				   strerror(-r));
+}
+
+static int write_map(pid_t pid1, const char *name, unsigned outside, struct cb_err *err)
+{
+	char line[64];
+
+	snprintf(line, sizeof(line), "%d %u 1\n", CB_JAIL_UID, outside);
+	return write_file(pid1, name, line, err);
+}
+
+int cb_userns_write_maps(const struct cb_jail *jail, pid_t pid1, struct cb_err *err)
+{
+	int r = write_file(pid1, "setgroups", "deny", err);
+
+	if (r == 0)
+		r = write_map(pid1, "uid_map", jail->host_uid, err);
+	if (r == 0)
+		r = write_map(pid1, "gid_map", jail->from_root ? jail->host_uid : getegid(), err);
+	return r;
+}
+
+int cb_userns_enter(const struct cb_jail *jail, struct cb_err *err)
+{
+	(void)jail;
+	if (setresgid(CB_JAIL_UID, CB_JAIL_UID, CB_JAIL_UID) < 0 ||
+	    setresuid(CB_JAIL_UID, CB_JAIL_UID, CB_JAIL_UID) < 0)
+		return cb_err_set(err, -errno, "user namespace", NULL, "uid %d of the new namespace can't be taken: %s",
+				  CB_JAIL_UID, strerror(errno));
+	return 0;
+}
+
+/* The death signal is forgotten when credentials change, so it is set after that; a broker that died before can be
+ * known only by its end of the sync socket, since getppid() is 0 in a new pid namespace anyway. */
+static int die_with_broker(int sync_fd)
+{
+	char byte;
+
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
+		return -errno;
+	if (recv(sync_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+		_exit(1);
+	return 0;
+}
+
+int cb_step_session(struct cb_jail *jail, struct cb_err *err)
+{
+	int r = die_with_broker(jail->sync_fd);
+
+	if (r < 0)
+		return cb_err_set(err, r, "session", NULL, "the death signal can't be set: %s", strerror(-r));
+	if (setsid() < 0)
+		return cb_err_set(err, -errno, "session", NULL, "setsid: %s", strerror(errno));
+	/* where a kernel or a container's profile refuses keys there is none to share */
+	if (syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0 && errno != ENOSYS && errno != EPERM)
+		return cb_err_set(err, -errno, "session", NULL, "a new session keyring can't be joined: %s",
+				  strerror(errno));
+	if (sethostname(jail->spec->hostname, strlen(jail->spec->hostname)) < 0 || setdomainname("(none)", 6) < 0)
+		return cb_err_set(err, -errno, "session", NULL, "the hostname can't be set: %s", strerror(errno));
+	return 0;
+}

@@ -1,0 +1,780 @@
+/* The calls on files: each resolves, has the name judged, and acts on the workspace's writable mount.
+ *
+ * Trust domain: the notifier. Acts only on (folder, name) pairs that the judge has opened, never on a path, and never
+ * through a link that lies there: an entry that exists is opened first and then acted on by its descriptor. No folder's
+ * descriptor is ever given to a caller. Calls that make, move or remove entries are served one after another, so that
+ * two of them together can't make what neither may make alone; opening what is there is not held up by them.
+ */
+#include "calls.h"
+
+#include "../shared/mounts.h"
+
+#include <cellblock/clock.h>
+#include <cellblock/fd.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define OPEN_FLAGS                                                                                                     \
+	(O_ACCMODE | O_APPEND | O_DSYNC | O_SYNC | O_DIRECT | O_NOATIME | O_NONBLOCK | O_LARGEFILE | O_NOCTTY)
+#define OPEN_TRIES 8 /* an entry that comes and goes */
+
+static pthread_mutex_t change = PTHREAD_MUTEX_INITIALIZER;
+
+void cb_change_lock(void)
+{
+	pthread_mutex_lock(&change);
+}
+
+void cb_change_unlock(void)
+{
+	pthread_mutex_unlock(&change);
+}
+
+static void done(struct cb_request *q, int r)
+{
+	q->error = r < 0 ? -r : 0;
+}
+
+/* New entries get their modes as the caller's umask says. */
+static int take_umask(struct cb_request *q)
+{
+	long mask = cb_caller_status(q, "\nUmask:\t", 8);
+
+	if (mask < 0)
+		return -EIO;
+	(void)umask((mode_t)mask);
+	return 0;
+}
+
+static int judge(const struct cb_entry *e, enum cb_act act, mode_t type, int content, struct cb_judged *ret)
+{
+	int r = cb_judge(&cb_notify_self.judge, e->path, act, type & S_IFMT, content, ret);
+
+	if (r == -EROFS)
+		cb_refused_by(CB_REFUSED_NAME, e->path, ret->refused);
+	return r;
+}
+
+/* A folder that its owner has closed can't be looked into: for acts that what lies in it has no part in, its name says
+ * enough. */
+static int judge_closed(const struct cb_entry *e, enum cb_act act, struct cb_judged *ret)
+{
+	int r = judge(e, act, e->st.st_mode, -1, ret);
+
+	return r == -EACCES && S_ISDIR(e->st.st_mode) ? judge(e, act, S_IFREG, -1, ret) : r;
+}
+
+/* What the judge says of a link that is to be the entry, or of a folder with links; `target` may be "". */
+static int say_leads(const struct cb_entry *e, const char *target, int r)
+{
+	if (r == -EROFS || r == -EPERM)
+		cb_refused_by(r == -EROFS ? CB_REFUSED_NAME : CB_REFUSED_LINK, e->path, target);
+	return r;
+}
+
+/* A file's bits and its other names decide as well: what runs with another's rights, and what has names that nobody
+ * here has seen, is not written. */
+static int judge_file(const struct cb_entry *e, const struct stat *st, mode_t bits)
+{
+	bool set = (st->st_mode & bits) != 0;
+
+	if (!set && (st->st_nlink <= 1 || cb_links_known(st)))
+		return 0;
+	cb_refused_by(CB_REFUSED_FILE, e->path, set ? "set-uid or set-gid" : "hard links");
+	return -EPERM;
+}
+
+/* What others put into a folder between the look at it and its move. */
+static int judge_moved_folder(const struct cb_entry *to, mode_t type)
+{
+	struct cb_judged j = { .parent = -1 };
+	int r = judge(to, CB_ACT_REMOVE, type, -1, &j);
+
+	cb_fd_close(&j.parent);
+	return r;
+}
+
+static void judged_release(struct cb_judged *j)
+{
+	cb_fd_close(&j->parent);
+}
+/* Whether what was made has the name that was judged: another jail, or a program outside, may have moved the folder
+ * meanwhile. Who moves one looks after it has moved, who makes something after that: one of the two sees the other. */
+static bool is_at_its_name(const struct cb_entry *e, const struct cb_judged *j)
+{
+	CB_AUTO_FD fd = -1;
+	struct stat there, made;
+
+	if (fstatat(j->parent, j->name, &made, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT; /* it has been removed already */
+	return cb_open_beneath(cb_notify_self.judge.root, e->path, O_PATH | O_NOFOLLOW, &fd) == 0 &&
+	       fstat(fd, &there) == 0 && there.st_ino == made.st_ino && there.st_dev == made.st_dev;
+}
+
+/* What others made meanwhile can make a repository of it: then it goes again. */
+static int keep_made(const struct cb_entry *e, const struct cb_judged *j, int flags)
+{
+	int r = is_at_its_name(e, j) ? cb_judge_made(j) : -ENOENT;
+
+	if (r < 0)
+		(void)unlinkat(j->parent, j->name, flags);
+	return r;
+}
+
+#define AUTO_ENTRY __attribute__((cleanup(cb_entry_release))) struct cb_entry
+#define AUTO_JUDGED __attribute__((cleanup(judged_release))) struct cb_judged
+#define JUDGED_NONE ((struct cb_judged){ .parent = -1 })
+
+/* ---- open ---- */
+
+static int check_file(const struct cb_entry *e, int fd, int flags)
+{
+	struct stat st;
+	int r;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (S_ISDIR(st.st_mode))
+		return -EISDIR;
+	r = judge_file(e, &st, S_ISUID | S_ISGID);
+	return r == 0 && (flags & O_ACCMODE) != O_RDONLY ? cb_made_look(fd, "", &st) : r;
+}
+
+/* Without waiting: a caller that may wait until a lease of somebody outside is broken comes again. */
+static int open_there(const struct cb_entry *e, const struct cb_judged *j, int flags, int *ret_fd)
+{
+	CB_AUTO_FD fd = openat(j->parent, j->name, flags | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+	bool leased = fd < 0 && errno == EWOULDBLOCK && (flags & O_NONBLOCK) == 0;
+	int r = leased ? -CB_TOO_NEW : fd < 0 ? -errno : check_file(e, fd, flags);
+
+	if (r == 0 && (flags & O_NONBLOCK) == 0 && fcntl(fd, F_SETFL, flags & ~O_ACCMODE) < 0)
+		r = -errno;
+	if (r < 0)
+		return r;
+	*ret_fd = cb_fd_take(&fd);
+	return 0;
+}
+
+/* The truncation comes after the look. Of a file that is opened for reading it takes a descriptor of its own. */
+static int truncate_there(const struct cb_entry *e, const struct cb_judged *j, int fd, int flags)
+{
+	CB_AUTO_FD writable = -1;
+	int r = 0;
+
+	if ((flags & O_ACCMODE) == O_RDONLY) {
+		r = open_there(e, j, O_WRONLY, &writable);
+		fd = writable;
+	}
+	if (r == 0 && ftruncate(fd, 0) < 0)
+		r = -errno;
+	return r;
+}
+
+static int open_new(struct cb_request *q, const struct cb_entry *e, int flags, mode_t mode, int *ret_fd)
+{
+	AUTO_JUDGED j = JUDGED_NONE;
+	CB_AUTO_FD fd = -1;
+	int r;
+
+	cb_change_lock();
+	r = judge(e, CB_ACT_MAKE, S_IFREG, -1, &j);
+	if (r == 0 && j.part != CB_GIT_LOCK)
+		r = cb_git_make(&j);
+	if (r == 0)
+		r = take_umask(q);
+	if (r == 0) {
+		fd = openat(j.parent, j.name, (flags & OPEN_FLAGS) | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+			    mode & 0777);
+		r = fd < 0 ? -errno : keep_made(e, &j, 0);
+		if (r == 0)
+			r = cb_git_made(&j, fd);
+		if (r == 0)
+			cb_made_note(fd, "");
+		if (r == 0) {
+			*ret_fd = cb_fd_take(&fd);
+			q->made_in = cb_fd_take(&j.parent);
+			snprintf(q->made, sizeof(q->made), "%s", j.name);
+		}
+	}
+	cb_change_unlock();
+	return r;
+}
+
+/* The caller has no room for its descriptor: then it has made nothing. */
+void cb_unmake(const struct cb_request *q)
+{
+	struct stat st, made;
+
+	if (q->made_in < 0)
+		return;
+	cb_change_lock();
+	if (fstat(q->fd, &made) == 0 && fstatat(q->made_in, q->made, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    st.st_ino == made.st_ino && st.st_dev == made.st_dev && unlinkat(q->made_in, q->made, 0) == 0)
+		cb_links_removed(&made);
+	cb_change_unlock();
+}
+
+static int open_old(const struct cb_entry *e, int flags, int *ret_fd)
+{
+	AUTO_JUDGED j = JUDGED_NONE;
+	CB_AUTO_FD fd = -1;
+	int r = judge(e, CB_ACT_CHANGE, e->st.st_mode, -1, &j);
+
+	/* before it is opened, which programs outside may notice */
+	if (r == 0 && ((flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) != 0))
+		r = cb_made_look(j.parent, j.name, &e->st);
+	if (r == 0)
+		r = open_there(e, &j, flags & OPEN_FLAGS, &fd);
+	if (r == 0)
+		r = cb_git_open(&j, fd, flags);
+	if (r == 0 && (flags & O_TRUNC) != 0)
+		r = truncate_there(e, &j, fd, flags);
+	if (r < 0)
+		return r;
+	*ret_fd = cb_fd_take(&fd);
+	return 0;
+}
+
+/* Pipes, sockets, and folders: no mount stands before these, or there is no writing them. */
+static bool is_kernels(const struct cb_entry *e, int flags)
+{
+	if (!e->there)
+		return (flags & O_CREAT) == 0 || e->folder_meant;
+	return !S_ISREG(e->st.st_mode) || e->folder_meant || (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL);
+}
+
+void cb_serve_open(struct cb_request *q)
+{
+	int flags = q->call->a != CB_NO_ARG ? cb_arg_int(q, q->call->a) : O_CREAT | O_WRONLY | O_TRUNC;
+	mode_t mode = (mode_t)cb_arg_int(q, q->call->b);
+	bool follow = (flags & O_NOFOLLOW) == 0 && (flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL);
+	bool nameless = (flags & O_TMPFILE) == O_TMPFILE && (flags & O_ACCMODE) != O_RDONLY;
+	unsigned how = (follow ? CB_FIND_FOLLOW : 0) | (nameless ? CB_FIND_SELF : 0);
+	int r = -EAGAIN;
+
+	if ((flags & O_PATH) != 0 || ((flags & O_DIRECTORY) != 0 && !nameless)) { /* writes nothing */
+		q->go_on = true;
+		return;
+	}
+	for (int i = 0; i < OPEN_TRIES; i++) {
+		AUTO_ENTRY e = CB_ENTRY_NONE;
+
+		if (!cb_entry_find(q, q->call->at, q->call->path, how, &e)) {
+			q->go_on = true;
+			return;
+		}
+		if (nameless && e.there && S_ISDIR(e.st.st_mode)) { /* a name for it later could not be judged */
+			q->error = EOPNOTSUPP;
+			return;
+		}
+		if (nameless || is_kernels(&e, flags)) {
+			q->go_on = true;
+			return;
+		}
+		q->empty = e.there && (flags & O_TRUNC) != 0 && (flags & O_ACCMODE) != O_RDONLY;
+		r = e.there ? open_old(&e, q->empty ? flags & ~O_TRUNC : flags, &q->fd)
+			    : open_new(q, &e, flags, mode, &q->fd);
+		/* it came, it went, or it is a link now: whatever is there now counts */
+		if (e.there ? r != -ENOENT && r != -ELOOP : r != -EEXIST)
+			break;
+	}
+	done(q, r);
+	q->cloexec = (flags & O_CLOEXEC) != 0;
+}
+
+/* ---- making ---- */
+
+/* What is there already is what a caller should hear of first, as of a file system that is read-only. */
+static bool find_free(struct cb_request *q, int at, int path, bool folder, struct cb_entry *ret)
+{
+	if (!cb_entry_find(q, at, path, CB_FIND_ENTRY, ret)) {
+		q->go_on = true;
+		return false;
+	}
+	if (ret->there)
+		q->error = EEXIST;
+	else if (ret->folder_meant && !folder)
+		q->error = ENOENT;
+	return q->error == 0;
+}
+
+void cb_serve_mkdir(struct cb_request *q)
+{
+	AUTO_ENTRY e = CB_ENTRY_NONE;
+	AUTO_JUDGED j = JUDGED_NONE;
+	int r;
+
+	if (!find_free(q, q->call->at, q->call->path, true, &e))
+		return;
+	cb_change_lock();
+	r = judge(&e, CB_ACT_MAKE, S_IFDIR, -1, &j);
+	if (r == 0)
+		r = take_umask(q);
+	if (r == 0 && mkdirat(j.parent, j.name, (mode_t)cb_arg_int(q, q->call->a) & 01777) < 0)
+		r = -errno;
+	else if (r == 0)
+		r = keep_made(&e, &j, AT_REMOVEDIR);
+	cb_change_unlock();
+	done(q, r);
+}
+
+void cb_serve_mknod(struct cb_request *q)
+{
+	mode_t mode = (mode_t)cb_arg_int(q, q->call->a);
+	AUTO_ENTRY e = CB_ENTRY_NONE;
+	AUTO_JUDGED j = JUDGED_NONE;
+	int r;
+
+	if ((mode & S_IFMT) == 0)
+		mode |= S_IFREG;
+	/* the big filter has refused devices */
+	if (!S_ISREG(mode) && !S_ISFIFO(mode) && !S_ISSOCK(mode)) {
+		q->error = EPERM;
+		return;
+	}
+	if (!find_free(q, q->call->at, q->call->path, false, &e))
+		return;
+	cb_change_lock();
+	r = judge(&e, CB_ACT_MAKE, mode, -1, &j);
+	if (r == 0)
+		r = cb_git_make(&j);
+	if (r == 0)
+		r = take_umask(q);
+	if (r == 0 && mknodat(j.parent, j.name, (mode & S_IFMT) | (mode & 0777), 0) < 0)
+		r = -errno;
+	else if (r == 0)
+		r = keep_made(&e, &j, 0);
+	if (r == 0)
+		cb_made_note(j.parent, j.name);
+	cb_change_unlock();
+	done(q, r);
+}
+
+void cb_serve_symlink(struct cb_request *q)
+{
+	AUTO_ENTRY e = CB_ENTRY_NONE;
+	AUTO_JUDGED j = JUDGED_NONE;
+	char target[PATH_MAX];
+	int r = cb_caller_string(q, q->n->data.args[q->call->a], target, sizeof(target));
+
+	if (r == 0 && target[0] == '\0')
+		r = -ENOENT;
+	if (r < 0) {
+		done(q, r);
+		return;
+	}
+	if (!find_free(q, q->call->at, q->call->path, false, &e))
+		return;
+	cb_change_lock();
+	r = judge(&e, CB_ACT_MAKE, S_IFLNK, -1, &j);
+	if (r == 0)
+		r = say_leads(&e, target, cb_judge_target(&cb_notify_self.judge, e.path, target));
+	if (r == 0 && symlinkat(target, j.parent, j.name) < 0)
+		r = -errno;
+	else if (r == 0)
+		r = keep_made(&e, &j, 0);
+	if (r == 0)
+		cb_made_note(j.parent, j.name);
+	cb_change_unlock();
+	done(q, r);
+}
+
+/* link() knows no flags: the fifth argument is linkat's alone. */
+static int link_flags(const struct cb_request *q)
+{
+	return q->call->nr == SYS_linkat ? cb_arg_int(q, 4) : 0;
+}
+
+static int add_link(const struct cb_entry *from, const struct cb_entry *to, const struct cb_judged *old,
+		    const struct cb_judged *new)
+{
+	struct stat st, after;
+	int r;
+
+	if (fstatat(old->parent, old->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	r = S_ISREG(st.st_mode) ? judge_file(from, &st, 0) : 0;
+	if (r == 0)
+		r = cb_made_look(old->parent, old->name, &st);
+	if (r == 0 && S_ISLNK(st.st_mode))
+		r = say_leads(to, "", cb_judge_link_text(&cb_notify_self.judge, to->path, old->parent, old->name));
+	if (r == 0 && linkat(old->parent, old->name, new->parent, new->name, 0) < 0)
+		r = -errno;
+	if (r < 0)
+		return r;
+	r = keep_made(to, new, 0);
+	if (r < 0 || !S_ISREG(st.st_mode))
+		return r;
+	/* of what was linked, which may be another by now */
+	if (fstatat(new->parent, new->name, &after, AT_SYMLINK_NOFOLLOW) < 0 || after.st_ino != st.st_ino ||
+	    after.st_dev != st.st_dev)
+		return 0;
+	r = cb_links_added(&st, from->path, to->path);
+	if (r < 0)
+		(void)unlinkat(new->parent, new->name, 0);
+	return r;
+}
+
+void cb_serve_link(struct cb_request *q)
+{
+	int at = q->call->at == CB_NO_ARG ? CB_NO_ARG : q->call->a;
+	AUTO_ENTRY from = CB_ENTRY_NONE;
+	AUTO_ENTRY to = CB_ENTRY_NONE;
+	AUTO_JUDGED old = JUDGED_NONE;
+	AUTO_JUDGED new = JUDGED_NONE;
+	unsigned how = CB_FIND_SELF | ((link_flags(q) & AT_SYMLINK_FOLLOW) != 0 ? CB_FIND_FOLLOW : 0);
+	bool found;
+	int r;
+
+	if ((link_flags(q) & ~(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH)) != 0) {
+		q->error = EINVAL;
+		return;
+	}
+	found = cb_entry_find(q, q->call->at, q->call->path, how, &from);
+	if (!from.there || (from.folder_meant && !S_ISDIR(from.st.st_mode))) {
+		q->go_on = true;
+		return;
+	}
+	if (!find_free(q, at, q->call->b, false, &to))
+		return;
+	if (!found || S_ISDIR(from.st.st_mode)) {
+		q->error = found ? EPERM : EXDEV; /* it lies elsewhere */
+		return;
+	}
+	cb_change_lock();
+	r = cb_judge_link(&cb_notify_self.judge, from.path, to.path, &old, &new);
+	if (r == -EROFS)
+		cb_refused_by(CB_REFUSED_NAME, new.refused[0] != '\0' ? to.path : from.path,
+			      new.refused[0] != '\0' ? new.refused : old.refused);
+	if (r == 0)
+		r = cb_git_make(&old);
+	if (r == 0)
+		r = cb_git_make(&new);
+	if (r == 0)
+		r = add_link(&from, &to, &old, &new);
+	cb_change_unlock();
+	done(q, r);
+}
+
+/* ---- removing and moving ---- */
+
+static void remove_entry(struct cb_request *q, int flags)
+{
+	AUTO_ENTRY e = CB_ENTRY_NONE;
+	AUTO_JUDGED j = JUDGED_NONE;
+	struct stat st;
+	int r;
+
+	if (!cb_entry_find(q, q->call->at, q->call->path, CB_FIND_ENTRY, &e) || (flags & ~AT_REMOVEDIR) != 0) {
+		q->instead = (flags & ~AT_REMOVEDIR) == 0 ? q->instead : 0;
+		q->go_on = true;
+		return;
+	}
+	if (!e.there) {
+		q->error = ENOENT; /* a mount that is read-only would be named first */
+		return;
+	}
+	if (!S_ISDIR(e.st.st_mode) != (flags == 0) || (e.folder_meant && flags == 0)) {
+		q->error = S_ISDIR(e.st.st_mode) ? EISDIR : ENOTDIR;
+		return;
+	}
+	cb_change_lock();
+	r = judge_closed(&e, CB_ACT_REMOVE, &j); /* what is removed as a folder is empty */
+	if (r == 0 && fstatat(j.parent, j.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		r = -errno;
+	if (r == 0)
+		r = cb_made_look(j.parent, j.name, &st);
+	if (r == 0)
+		r = cb_git_remove(&j, &st);
+	if (r == 0 && unlinkat(j.parent, j.name, flags) < 0)
+		r = -errno;
+	if (r == 0 && flags == 0)
+		cb_links_removed(&st);
+	cb_change_unlock();
+	done(q, r);
+}
+
+void cb_serve_unlink(struct cb_request *q)
+{
+	remove_entry(q, 0);
+}
+
+void cb_serve_rmdir(struct cb_request *q)
+{
+	remove_entry(q, AT_REMOVEDIR);
+}
+
+void cb_serve_unlinkat(struct cb_request *q)
+{
+	remove_entry(q, cb_arg_int(q, q->call->a));
+}
+
+static size_t depth_of(const struct cb_entry *e)
+{
+	size_t n = 0;
+
+	for (const char *c = e->path; *c != '\0'; c++)
+		n += *c == '/';
+	return n;
+}
+
+static int judge_content(const struct cb_entry *to, int content, mode_t type)
+{
+	int r = 0;
+
+	if (S_ISDIR(type))
+		r = cb_judge_moved(&cb_notify_self.judge, content, to->path);
+	else if (S_ISLNK(type))
+		r = cb_judge_link_text(&cb_notify_self.judge, to->path, content, "");
+	return say_leads(to, "", r);
+}
+
+/* Where others hold its old name by now it gets one of its own there; a file goes. */
+static int take_back(const struct cb_judged *old, const struct cb_judged *new, bool folder, int why)
+{
+	char name[64];
+
+	if (renameat(new->parent, new->name, old->parent, old->name) == 0)
+		return why;
+	snprintf(name, sizeof(name), "cellblock-moved-%lld", (long long)cb_now_ns());
+	if (!folder)
+		(void)unlinkat(new->parent, new->name, 0);
+	else
+		(void)renameat(new->parent, new->name, old->parent, name);
+	return why;
+}
+
+static int move(const struct cb_entry *from, const struct cb_entry *to)
+{
+	AUTO_JUDGED old = JUDGED_NONE;
+	AUTO_JUDGED new = JUDGED_NONE;
+	CB_AUTO_FD content = -1;
+	struct stat st, gone;
+	bool replaces;
+	int r = judge(from, CB_ACT_REMOVE, from->st.st_mode, -1, &old);
+
+	if (r < 0)
+		return r;
+	content = openat(old.parent, old.name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	if (content < 0 || fstat(content, &st) < 0)
+		return -errno;
+	r = cb_made_look(content, "", &st);
+	if (r == 0)
+		r = judge_content(to, content, st.st_mode);
+	if (r == 0)
+		r = judge(to, CB_ACT_MAKE, st.st_mode, S_ISDIR(st.st_mode) ? content : -1, &new);
+	if (r == 0)
+		r = cb_git_move(&old, &new, &st);
+	if (r != 0)
+		return r < 0 ? r : 0;
+	replaces = fstatat(new.parent, new.name, &gone, AT_SYMLINK_NOFOLLOW) == 0;
+	r = replaces ? cb_made_look(new.parent, new.name, &gone) : 0;
+	if (r < 0)
+		return r;
+	if (renameat(old.parent, old.name, new.parent, new.name) < 0)
+		return -errno;
+	r = is_at_its_name(to, &new) ? cb_judge_made(&new) : -ENOENT;
+	if (r == 0 && depth_of(to) < depth_of(from)) /* another jail may have made a link in it meanwhile */
+		r = judge_content(to, content, st.st_mode);
+	if (r == 0 && S_ISDIR(st.st_mode))
+		r = judge_moved_folder(to, st.st_mode);
+	if (r < 0)
+		return take_back(&old, &new, S_ISDIR(st.st_mode), r);
+	cb_links_renamed(&st, to->path);
+	if (replaces && (gone.st_ino != st.st_ino || gone.st_dev != st.st_dev) && !S_ISDIR(gone.st_mode))
+		cb_links_removed(&gone);
+	return 0;
+}
+
+void cb_serve_rename(struct cb_request *q)
+{
+	int at = q->call->at == CB_NO_ARG ? CB_NO_ARG : q->call->a;
+	AUTO_ENTRY from = CB_ENTRY_NONE;
+	AUTO_ENTRY to = CB_ENTRY_NONE;
+
+	/* the kernel looks for both folders before it looks for either name */
+	q->go_on = (!cb_entry_find(q, q->call->at, q->call->path, CB_FIND_ENTRY, &from) && from.instead == 0) ||
+		   (!cb_entry_find(q, at, q->call->b, CB_FIND_ENTRY, &to) && to.instead == 0);
+	if (q->go_on) {
+		q->instead = 0;
+		return;
+	}
+	if (!from.there)
+		q->error = from.instead != 0 ? from.instead : ENOENT;
+	else if (to.instead != 0)
+		q->error = to.instead;
+	else if ((from.folder_meant || to.folder_meant) && !S_ISDIR(from.st.st_mode))
+		q->error = ENOTDIR;
+	if (q->error != 0)
+		return;
+	cb_change_lock();
+	done(q, move(&from, &to));
+	cb_change_unlock();
+}
+
+/* ---- attributes ---- */
+
+/* Opens the entry itself for an act by descriptor; `link` is what leads to it. */
+static int open_entry(const struct cb_entry *e, int *ret_fd, char link[32])
+{
+	AUTO_JUDGED j = JUDGED_NONE;
+	struct stat st;
+	int fd, r = judge_closed(e, CB_ACT_CHANGE, &j);
+
+	if (r < 0)
+		return r;
+	fd = openat(j.parent, j.name[0] != '\0' ? j.name : ".", O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	*ret_fd = fd;
+	snprintf(link, 32, "self/fd/%d", fd);
+	/* of a file with names elsewhere the attributes are elsewhere, too */
+	return S_ISREG(st.st_mode) ? judge_file(e, &st, 0) : 0;
+}
+
+static bool find_there(struct cb_request *q, bool follow, struct cb_entry *ret)
+{
+	bool found = q->call->path == CB_NO_ARG ? cb_entry_of_fd(q, cb_arg_int(q, q->call->at), ret)
+						: cb_entry_find(q, q->call->at, q->call->path,
+								CB_FIND_SELF | (follow ? CB_FIND_FOLLOW : 0), ret);
+
+	q->go_on = !found || !ret->there || (ret->folder_meant && !S_ISDIR(ret->st.st_mode));
+	return !q->go_on;
+}
+
+/* Of what is not there, or lies elsewhere, the kernel knows. Our own rights to files are the caller's. */
+void cb_serve_access(struct cb_request *q)
+{
+	int flags = q->call->b != CB_NO_ARG ? cb_arg_int(q, q->call->b) : 0;
+	AUTO_ENTRY e = CB_ENTRY_NONE;
+	CB_AUTO_FD fd = -1;
+	char link[32];
+	int r;
+
+	if (!find_there(q, (flags & AT_SYMLINK_NOFOLLOW) == 0, &e))
+		return;
+	r = open_entry(&e, &fd, link);
+	if (r == 0 && faccessat(cb_notify_self.proc, link, cb_arg_int(q, q->call->a) & 7, 0) < 0)
+		r = -errno;
+	done(q, r);
+}
+
+void cb_serve_truncate(struct cb_request *q)
+{
+	off_t length = (off_t)q->n->data.args[q->call->a];
+	AUTO_ENTRY e = CB_ENTRY_NONE;
+	CB_AUTO_FD fd = -1;
+	int r;
+
+	if (length < 0) {
+		q->error = EINVAL;
+		return;
+	}
+	if (!find_there(q, true, &e))
+		return;
+	if (!S_ISREG(e.st.st_mode)) {
+		q->error = S_ISDIR(e.st.st_mode) ? EISDIR : EINVAL;
+		return;
+	}
+	r = open_old(&e, O_WRONLY, &fd);
+	if (r == 0 && ftruncate(fd, length) < 0)
+		r = -errno;
+	done(q, r);
+}
+
+/* By its mode the workspace, or a git folder, would be opened to other users, or closed to this one. */
+static bool is_opened_up(const struct cb_entry *e, mode_t mode)
+{
+	bool top = e->path[0] == '\0' || strcasecmp(e->name, ".git") == 0;
+
+	return top && mode != (e->st.st_mode & 01777) && ((mode & 022) != 0 || (mode & 0700) != 0700);
+}
+
+void cb_serve_chmod(struct cb_request *q)
+{
+	mode_t mode = (mode_t)cb_arg_int(q, q->call->a) & 01777;
+	AUTO_ENTRY e = CB_ENTRY_NONE;
+	CB_AUTO_FD fd = -1;
+	char link[32];
+	int r;
+
+	if (!find_there(q, true, &e))
+		return;
+	r = is_opened_up(&e, mode) ? -EROFS : open_entry(&e, &fd, link);
+	if (r == 0)
+		r = cb_made_look(fd, "", &e.st);
+	if (r == 0 && syscall(SYS_fchmodat, cb_notify_self.proc, link, mode) < 0) /* by its descriptor */
+		r = -errno;
+	done(q, r);
+}
+
+static void change_owner(struct cb_request *q, bool follow)
+{
+	AUTO_ENTRY e = CB_ENTRY_NONE;
+	CB_AUTO_FD fd = -1;
+	char link[32];
+	int r;
+
+	if (!find_there(q, follow, &e))
+		return;
+	r = open_entry(&e, &fd, link);
+	if (r == 0)
+		r = cb_made_look(fd, "", &e.st);
+	/* the numbers mean the same: the notifier is in the jail's user namespace */
+	if (r == 0 && fchownat(fd, "", (uid_t)q->n->data.args[q->call->a], (gid_t)q->n->data.args[q->call->a + 1],
+			       AT_EMPTY_PATH) < 0)
+		r = -errno;
+	done(q, r);
+}
+
+void cb_serve_chown(struct cb_request *q)
+{
+	int flags = q->call->b != CB_NO_ARG ? cb_arg_int(q, q->call->b) : 0;
+
+	if ((flags & ~AT_SYMLINK_NOFOLLOW) != 0)
+		q->go_on = true;
+	else
+		change_owner(q, flags == 0);
+}
+
+void cb_serve_lchown(struct cb_request *q)
+{
+	change_owner(q, false);
+}
+
+void cb_serve_utimens(struct cb_request *q)
+{
+	uint64_t at = q->n->data.args[q->call->a], path = q->n->data.args[q->call->path];
+	int flags = cb_arg_int(q, q->call->b);
+	AUTO_ENTRY e = CB_ENTRY_NONE;
+	CB_AUTO_FD fd = -1;
+	struct timespec times[2];
+	char link[32];
+	int r;
+
+	if (path == 0 ? !cb_entry_of_fd(q, cb_arg_int(q, q->call->at), &e)
+		      : (flags & ~AT_SYMLINK_NOFOLLOW) != 0 || !find_there(q, (flags & AT_SYMLINK_NOFOLLOW) == 0, &e)) {
+		q->go_on = true;
+		return;
+	}
+	r = at == 0 || cb_caller_read(q, at, times, sizeof(times)) == (ssize_t)sizeof(times) ? 0 : -EFAULT;
+	if (r == 0)
+		r = open_entry(&e, &fd, link);
+	/* by its descriptor, also of a link */
+	if (r == 0 && S_ISLNK(e.st.st_mode) &&
+	    syscall(SYS_utimensat, fd, "", at != 0 ? times : NULL, AT_EMPTY_PATH) < 0)
+		r = -errno;
+	if (r == 0 && !S_ISLNK(e.st.st_mode) && utimensat(cb_notify_self.proc, link, at != 0 ? times : NULL, 0) < 0)
+		r = -errno;
+	done(q, r);
+}

@@ -1,0 +1,169 @@
+/* The filter that hands calls to the notifier; installed by pid 1 before the guest is forked.
+ *
+ * Trust domain: pid 1. Beside the big filter (walls/seccomp_groups.def), whose refusals
+ * come first. A call that writes is notified where the workspace is writable at all, bind where a named socket can come
+ * to lie in the workspace, connect where no socket outside may be reached. Datagram sockets of the Unix family can name
+ * their peer with each message, which no notification could keep up with: without a network there are none.
+ */
+#include "calls.h"
+
+#include "../shared/jail.h"
+#include "../shared/process.h"
+
+#include <cellblock/fd.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define STEP "notifier"
+#define INSNS_MAX 160
+#define OPEN_WRITES ((uint32_t)(O_ACCMODE | O_CREAT | O_TRUNC | (O_TMPFILE & ~O_DIRECTORY)))
+
+#ifndef SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV /* Linux 5.19 */
+#define SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV (1UL << 5)
+#endif
+
+struct program {
+	struct sock_filter insns[INSNS_MAX];
+	unsigned short len;
+};
+
+bool cb_notify_writes(const struct cb_jail *jail)
+{
+	return !jail->bare && jail->spec->workspace_mode == CB_WORKSPACE_RW && !jail->workspace_ro;
+}
+
+bool cb_notify_sockets(const struct cb_jail *jail)
+{
+	return !jail->bare && jail->spec->notifier && jail->spec->network == CB_NETWORK_NONE;
+}
+
+bool cb_notify_installed(const struct cb_jail *jail)
+{
+	return cb_notify_writes(jail) || cb_notify_sockets(jail);
+}
+
+unsigned cb_notify_own_tasks(const struct cb_jail_spec *spec)
+{
+	bool notified = spec->notifier && (spec->workspace_mode == CB_WORKSPACE_RW || spec->network == CB_NETWORK_NONE);
+
+	return notified ? 3 + CB_NOTIFY_THREADS : 1;
+}
+
+static void put(struct program *p, struct sock_filter insn)
+{
+	if (p->len < INSNS_MAX)
+		p->insns[p->len++] = insn;
+}
+
+/* With `bits` only if one of them is set in the argument `call->a`. */
+static void put_call(struct program *p, const struct cb_notify_call *call)
+{
+	uint32_t bits = call->kind == CB_NOTIFY_WRITE_OPEN ? OPEN_WRITES : call->kind == CB_NOTIFY_WRITE_ASK ? W_OK : 0;
+	uint32_t at = (uint32_t)(offsetof(struct seccomp_data, args) + 8u * (unsigned)call->a);
+
+	put(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)call->nr, 0, bits != 0 ? 4 : 1));
+	if (bits != 0) {
+		put(p, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, at));
+		put(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, bits, 1, 0));
+		put(p, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+	}
+	put(p, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF));
+}
+
+/* Of the Unix family (1) only streams (1) and sequential packets (5). */
+static void put_no_datagrams(struct program *p, uint32_t nr)
+{
+	uint32_t family_at = (uint32_t)offsetof(struct seccomp_data, args), type_at = family_at + 8;
+
+	put(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, nr, 0, 8));
+	put(p, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, family_at));
+	put(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_UNIX, 0, 4));
+	put(p, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, type_at));
+	put(p, (struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xf));
+	put(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SOCK_STREAM, 1, 0));
+	put(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SOCK_SEQPACKET, 0, 1));
+	put(p, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+	put(p, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPROTONOSUPPORT));
+}
+
+static bool is_wanted(enum cb_notify_kind kind, bool writes, bool sockets)
+{
+	if (kind == CB_NOTIFY_CONNECT)
+		return sockets;
+	if (kind == CB_NOTIFY_BIND)
+		return writes || sockets;
+	return writes;
+}
+
+/* Other machines' calls are killed by the big filter. */
+static int make(struct program *p, bool writes, bool sockets)
+{
+	put(p, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)));
+	for (size_t i = 0; i < cb_notify_calls_count; i++)
+		if (is_wanted(cb_notify_calls[i].kind, writes, sockets))
+			put_call(p, &cb_notify_calls[i]);
+	if (sockets) {
+		put_no_datagrams(p, SYS_socket);
+		put_no_datagrams(p, SYS_socketpair);
+	}
+	put(p, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+	return p->len < INSNS_MAX ? 0 : CB_E_TOO_BIG;
+}
+
+/* With WAIT_KILLABLE_RECV a call that is being served is not begun again when a signal comes. */
+static int load(const struct program *p, int *ret_listener)
+{
+	struct sock_fprog filter = { .len = p->len };
+	unsigned long flags = SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+	long fd;
+
+	memcpy(&filter.filter, &(const struct sock_filter *){ p->insns }, sizeof(filter.filter));
+	fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &filter);
+	if (fd < 0 && errno == EINVAL)
+		fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &filter);
+	if (fd < 0)
+		return -errno;
+	*ret_listener = (int)fd;
+	return 0;
+}
+
+static int hand_over(const struct cb_jail *jail, uint32_t which, int fd)
+{
+	struct cb_sync message = { .kind = CB_SYNC_NOTIFIER, .upper = which };
+
+	return cb_fd_send(jail->sync_fd, &message, sizeof(message), &fd, 1);
+}
+
+int cb_notify_install(const struct cb_jail *jail, struct cb_err *err)
+{
+	bool writes = cb_notify_writes(jail), sockets = cb_notify_sockets(jail);
+	struct program program = { .len = 0 };
+	CB_AUTO_FD listener = -1;
+	int r;
+
+	if (!writes && !sockets)
+		return 0;
+	if (!jail->spec->notifier)
+		return cb_err_set(err, CB_E_DENIED, STEP, NULL,
+				  "workspace.mode is \"rw\", and this kernel can't have a jail's write calls judged "
+				  "(Linux 5.14 can, where no other sandbox around listens already)");
+	r = make(&program, writes, sockets);
+	if (r == 0)
+		r = load(&program, &listener);
+	if (r == 0)
+		r = hand_over(jail, CB_NOTIFY_USERNS, jail->ns_fds[0]);
+	if (r == 0)
+		r = hand_over(jail, CB_NOTIFY_MNTNS, jail->ns_fds[1]);
+	if (r == 0 && writes)
+		r = hand_over(jail, CB_NOTIFY_TREE, jail->tree_fd);
+	if (r == 0)
+		r = hand_over(jail, CB_NOTIFY_LISTENER, listener);
+	return r == 0 ? 0
+		      : cb_err_set(err, r, STEP, NULL, "calls that write can't be handed to their judge: %s",
+				   strerror(-r));
+}

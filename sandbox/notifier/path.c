@@ -1,0 +1,373 @@
+/* What a caller means by its arguments: memory, descriptors and paths of a hostile process.
+ *
+ * Trust domain: the notifier. Everything read here may change at the next moment; so each thing is read once, into
+ * memory of ours, and what counts is what the copy resolves to. Paths are resolved in the jail's own tree, where the
+ * notifier has its root, with links followed and magic links refused. A path that can't be resolved is left to the
+ * kernel, which finds the same and gives the caller the same error, before a mount that is read-only.
+ */
+#include "calls.h"
+
+#include "../root/binds.h"
+#include "../shared/mounts.h"
+
+#include <cellblock/fd.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define PAGE 4096u
+
+void cb_entry_release(struct cb_entry *e)
+{
+	cb_fd_close(&e->parent);
+}
+
+/* ---- of the caller ---- */
+
+ssize_t cb_caller_read(const struct cb_request *q, uint64_t address, void *ret, size_t max)
+{
+	size_t first = PAGE - address % PAGE;
+	/* a vector for each page: where one is not there, what lies before it is read all the same */
+	struct iovec local = { ret, max }, remote[3];
+	unsigned n = 0;
+	ssize_t got;
+
+	for (size_t at = 0; at < max && n < 3; n++) {
+		size_t size = n == 0 ? first : n == 1 ? PAGE : max;
+
+		size = size < max - at ? size : max - at;
+		remote[n] = (struct iovec){ .iov_len = size };
+		address += n == 0 ? 0 : remote[n - 1].iov_len;
+		memcpy(&remote[n].iov_base, &address, sizeof(address));
+		at += size;
+	}
+	got = process_vm_readv((pid_t)q->n->pid, &local, 1, remote, n, 0);
+	if (got < 0)
+		return -EFAULT;
+	return cb_notify_valid(q->n->id) ? got : -ESRCH; /* it was this caller's memory, not that of a successor */
+}
+
+int cb_caller_string(const struct cb_request *q, uint64_t address, char *ret, size_t size)
+{
+	ssize_t n = cb_caller_read(q, address, ret, size);
+
+	if (n < 0)
+		return (int)n;
+	if (memchr(ret, '\0', (size_t)n) == NULL)
+		return (size_t)n == size ? -ENAMETOOLONG : -EFAULT;
+	return 0;
+}
+
+/* The folder of /proc first, then whether the caller still waits: what is opened in it afterwards is the caller's. */
+static int find_caller(struct cb_request *q)
+{
+	char name[16];
+
+	if (q->caller >= 0)
+		return 0;
+	snprintf(name, sizeof(name), "%u", q->n->pid);
+	q->caller = openat(cb_notify_self.proc, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (q->caller < 0)
+		return -ESRCH;
+	if (cb_notify_valid(q->n->id))
+		return 0;
+	cb_fd_close(&q->caller);
+	return -ESRCH;
+}
+
+int cb_caller_open(struct cb_request *q, const char *what, int flags, int *ret_fd)
+{
+	int r = find_caller(q), fd;
+
+	if (r < 0)
+		return r;
+	fd = openat(q->caller, what, flags | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	*ret_fd = fd;
+	return 0;
+}
+
+/* Not by /proc/TID/fd, which of an undumpable process is root's alone. */
+int cb_caller_fd(struct cb_request *q, int number, int *ret_fd)
+{
+	CB_AUTO_FD pidfd = (int)syscall(SYS_pidfd_open, (pid_t)q->n->pid, 0);
+	long leader;
+	int fd;
+
+	if (pidfd < 0) { /* a thread that leads no process */
+		leader = cb_caller_status(q, "\nTgid:\t", 10);
+		pidfd = leader > 0 ? (int)syscall(SYS_pidfd_open, (pid_t)leader, 0) : -1;
+	}
+	if (pidfd < 0 || !cb_notify_valid(q->n->id))
+		return -ESRCH;
+	fd = (int)syscall(SYS_pidfd_getfd, pidfd, number, 0);
+	if (fd < 0)
+		return errno == EBADF ? -EBADF : -EACCES;
+	*ret_fd = fd;
+	return 0;
+}
+
+long cb_caller_status(struct cb_request *q, const char *key, int base)
+{
+	char text[2048];
+	CB_AUTO_FD fd = -1;
+	ssize_t n = cb_caller_open(q, "status", O_RDONLY, &fd) == 0 ? read(fd, text, sizeof(text) - 1) : -1;
+	const char *at;
+
+	if (n < 0)
+		return -1;
+	text[n] = '\0';
+	at = strstr(text, key); /* with its newline before: no name of a process can be taken for it */
+	return at != NULL ? strtol(at + strlen(key), NULL, base) : -1;
+}
+
+bool cb_caller_interrupted(struct cb_request *q)
+{
+	char text[2048];
+	static const char *const keys[] = { "\nSigPnd:\t", "\nShdPnd:\t", "\nSigBlk:\t", "\nSigIgn:\t" };
+	unsigned long long masks[4] = { 0 };
+	CB_AUTO_FD fd = -1;
+	ssize_t n = cb_caller_open(q, "status", O_RDONLY, &fd) == 0 ? read(fd, text, sizeof(text) - 1) : -1;
+
+	if (n < 0)
+		return true;
+	text[n] = '\0';
+	for (size_t i = 0; i < 4; i++) {
+		const char *at = strstr(text, keys[i]);
+
+		masks[i] = at != NULL ? strtoull(at + strlen(keys[i]), NULL, 16) : 0;
+	}
+	return ((masks[0] | masks[1]) & ~masks[2] & ~masks[3]) != 0;
+}
+
+/* ---- of the workspace ---- */
+
+static bool name_of(int fd, char path[PATH_MAX])
+{
+	char link[32];
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "self/fd/%d", fd);
+	n = readlinkat(cb_notify_self.proc, link, path, PATH_MAX - 1);
+	if (n <= 0 || n == PATH_MAX - 1)
+		return false;
+	path[n] = '\0';
+	return true;
+}
+
+/* What the path is below the workspace: that of the folder `fd`, and of `name` in it unless that is NULL. False if the
+ * folder is elsewhere, or on one of the mounts there that the jail may write by itself. */
+static bool in_workspace(struct cb_entry *e, int fd, const char *name)
+{
+	size_t top = strlen(cb_notify_self.target), n;
+	char path[PATH_MAX];
+	struct statfs fs;
+	struct stat st;
+
+	if (name != NULL && fstat(fd, &st) == 0 && st.st_nlink == 0) { /* removed: its name may mean another by now */
+		e->instead = ENOENT;
+		return false;
+	}
+	if (!name_of(fd, path)) {
+		e->instead = fstatfs(fd, &fs) == 0 && (fs.f_flags & ST_RDONLY) != 0 ? ENAMETOOLONG : 0;
+		return false;
+	}
+	if (!cb_path_within(path, cb_notify_self.target))
+		return false;
+	if (fstatfs(fd, &fs) < 0 || (cb_notify_self.writes && (fs.f_flags & ST_RDONLY) == 0))
+		return false;
+	/* path + top is "" or "/folder" */
+	n = (size_t)snprintf(e->path, sizeof(e->path), "%s%s%s", path + top, name != NULL ? "/" : "",
+			     name != NULL ? name : "");
+	if (n >= sizeof(e->path)) {
+		e->instead = ENAMETOOLONG;
+		return false;
+	}
+	memmove(e->path, e->path + (n > 0), n + (n == 0));
+	e->name = strrchr(e->path, '/') != NULL ? strrchr(e->path, '/') + 1 : e->path;
+	return true;
+}
+
+/* Splits off the last part. Slashes behind it are taken away; "" for what can be no entry's name. */
+static const char *split(char *path, bool *ret_slash)
+{
+	size_t n = strlen(path);
+	char *slash;
+
+	*ret_slash = n > 0 && path[n - 1] == '/';
+	while (n > 1 && path[n - 1] == '/')
+		path[--n] = '\0';
+	slash = strrchr(path, '/');
+	return slash != NULL ? slash + 1 : path;
+}
+
+static int open_at(int at, const char *path, size_t n)
+{
+	struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS };
+	char folder[PATH_MAX] = ".";
+
+	if (n > 0) {
+		memcpy(folder, path, n);
+		folder[n] = '\0';
+	}
+	return (int)syscall(SYS_openat2, at, folder, &how, sizeof(how));
+}
+
+static bool is_dots(const char *name)
+{
+	return strcmp(name, "") == 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+/* A folder that is meant itself: the workspace, or one whose name is a matter of dots. */
+static bool find_self(int base, const char *path, struct cb_entry *ret)
+{
+	int fd = open_at(base, path, strlen(path));
+
+	cb_fd_close(&ret->parent);
+	ret->parent = fd;
+	ret->there = fd >= 0 && fstat(fd, &ret->st) == 0;
+	return ret->there && in_workspace(ret, fd, NULL);
+}
+
+static bool put_link(const struct cb_entry *e, const char *name, char path[PATH_MAX])
+{
+	char target[PATH_MAX];
+	ssize_t n = readlinkat(e->parent, name, target, sizeof(target) - 1);
+
+	if (n <= 0 || (size_t)n == sizeof(target) - 1)
+		return false;
+	memcpy(path, target, (size_t)n);
+	path[n] = '\0';
+	return true;
+}
+
+/* The last part's links are put in by hand, so that the folder that holds the entry is known. */
+static bool find(int base, char path[PATH_MAX], unsigned flags, struct cb_entry *ret)
+{
+	bool entry = (flags & CB_FIND_ENTRY) != 0;
+
+	for (unsigned links = 0; links < CB_FOLLOW_MAX; links++) {
+		bool slash;
+		const char *name = split(path, &slash);
+		int from = links > 0 ? ret->parent : base, parent;
+
+		ret->folder_meant |= slash;
+		if (is_dots(name))
+			return (flags & CB_FIND_SELF) != 0 && find_self(from, path, ret);
+		parent = open_at(from, path, (size_t)(name - path));
+		cb_fd_close(&ret->parent);
+		ret->parent = parent;
+		if (parent < 0)
+			return false;
+		ret->there = fstatat(parent, name, &ret->st, AT_SYMLINK_NOFOLLOW) == 0;
+		if (!ret->there && errno != ENOENT) {
+			ret->instead = entry && errno == ENAMETOOLONG ? ENAMETOOLONG : 0;
+			return false;
+		}
+		if (!ret->there || !S_ISLNK(ret->st.st_mode) ||
+		    ((flags & CB_FIND_FOLLOW) == 0 && (!slash || entry))) {
+			if (in_workspace(ret, parent, name))
+				return true;
+			return (flags & CB_FIND_SELF) != 0 && ret->there && S_ISDIR(ret->st.st_mode) &&
+			       find_self(parent, name, ret);
+		}
+		if (!put_link(ret, name, path))
+			return false;
+	}
+	ret->there = false; /* it leads nowhere */
+	return false;
+}
+
+static int open_base(struct cb_request *q, int at, int *ret_fd)
+{
+	if (at == AT_FDCWD)
+		return cb_caller_open(q, "cwd", O_PATH | O_DIRECTORY, ret_fd);
+	return cb_caller_fd(q, at, ret_fd);
+}
+
+/* "/proc/self/fd/7" and the like mean the caller's descriptor; negative: it is no such path. */
+static int number_of(const char *path)
+{
+	static const char *const places[] = { "/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/" };
+	char *end;
+
+	for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
+		size_t n = strlen(places[i]);
+
+		if (strncmp(path, places[i], n) == 0 && path[n] >= '0' && path[n] <= '9') {
+			long number = strtol(path + n, &end, 10);
+
+			return *end == '\0' && number <= INT_MAX ? (int)number : -1;
+		}
+	}
+	return -1;
+}
+
+static bool find_fd(struct cb_request *q, int fd, bool by_path, struct cb_entry *ret);
+
+bool cb_entry_find_string(struct cb_request *q, int at, const char *path, unsigned flags, struct cb_entry *ret)
+{
+	char work[PATH_MAX];
+	CB_AUTO_FD base = -1;
+	size_t n = strlen(path);
+	bool found;
+
+	if ((flags & CB_FIND_FOLLOW) != 0 && number_of(path) >= 0)
+		return find_fd(q, number_of(path), true, ret);
+	if (n == 0 || n >= sizeof(work) || (path[0] != '/' && open_base(q, at, &base) < 0))
+		return false;
+	memcpy(work, path, n + 1);
+	found = find(base, work, flags, ret);
+	q->instead = ret->instead != 0 ? ret->instead : q->instead;
+	if (!found)
+		cb_entry_release(ret);
+	return found;
+}
+
+bool cb_entry_find(struct cb_request *q, int at_arg, int path_arg, unsigned flags, struct cb_entry *ret)
+{
+	char path[PATH_MAX];
+	int at = at_arg == CB_NO_ARG ? AT_FDCWD : cb_arg_int(q, at_arg);
+
+	*ret = CB_ENTRY_NONE;
+	if (cb_caller_string(q, q->n->data.args[path_arg], path, sizeof(path)) < 0)
+		return false;
+	return cb_entry_find_string(q, at, path, flags, ret);
+}
+
+/* By the name that it has now: one that has none any more is no entry of the workspace. */
+static bool find_fd(struct cb_request *q, int fd, bool by_path, struct cb_entry *ret)
+{
+	CB_AUTO_FD own = -1;
+	char path[PATH_MAX];
+	struct statfs fs;
+	struct stat st;
+
+	*ret = CB_ENTRY_NONE;
+	if (cb_caller_fd(q, fd, &own) < 0 || (!by_path && (fcntl(own, F_GETFL) & O_PATH) != 0))
+		return false;
+	if (fstatfs(own, &fs) < 0 || (fs.f_flags & ST_RDONLY) == 0 ||
+	    fstat(own, &st) < 0 || !name_of(own, path) || !cb_entry_find_string(q, AT_FDCWD, path, CB_FIND_SELF, ret))
+		return false;
+	if (ret->there && ret->st.st_dev == st.st_dev && ret->st.st_ino == st.st_ino)
+		return true;
+	cb_entry_release(ret);
+	return false;
+}
+
+bool cb_entry_of_fd(struct cb_request *q, int fd, struct cb_entry *ret)
+{
+	return find_fd(q, fd, false, ret);
+}

@@ -1,0 +1,53 @@
+/* Capabilities: none, for good.
+ *
+ * Trust domain: pid 1, which owns all capabilities of its user namespace until here. The guest is forked afterwards and
+ * inherits the emptiness. And the notifier, which keeps one in its effective and permitted sets.
+ *
+ * Invariant: all five sets are empty but for what is to be kept, securebits are locked so that uid 0 would mean
+ * nothing, and no exec gives new rights.
+ */
+#include "../shared/jail.h"
+
+#include <errno.h>
+#include <linux/capability.h>
+#include <linux/securebits.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define SECUREBITS                                                                                                     \
+	(SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP | SECBIT_NO_SETUID_FIXUP_LOCKED |               \
+	 SECBIT_KEEP_CAPS_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED)
+
+static int failed(struct cb_err *err, const char *what)
+{
+	return cb_err_set(err, -errno, "capabilities", NULL, "%s: %s", what, strerror(errno));
+}
+
+int cb_caps_keep(uint64_t caps, struct cb_err *err)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct kept[2] = { 0 };
+
+	for (int i = 0; i < 2; i++)
+		kept[i].effective = kept[i].permitted = (uint32_t)(caps >> (32 * i));
+	/* The kernel says where the list ends: it may know more capabilities than our headers. */
+	for (unsigned long cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
+		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
+			return failed(err, "the bounding set can't be emptied");
+	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
+		return failed(err, "the ambient set can't be emptied");
+	if (prctl(PR_SET_SECUREBITS, SECUREBITS, 0, 0, 0) < 0)
+		return failed(err, "securebits can't be locked");
+	if (syscall(SYS_capset, &head, kept) < 0)
+		return failed(err, "capabilities can't be given up");
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		return failed(err, "no_new_privs can't be set");
+	return 0;
+}
+
+int cb_step_caps(struct cb_jail *jail, struct cb_err *err)
+{
+	(void)jail;
+	return cb_caps_keep(0, err);
+}

@@ -1,0 +1,165 @@
+/* Measuring memory from outside: the parsers, and a child that takes memory of each kind. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include <cellblock/clock.h>
+
+#include "../../../../sandbox/broker/watchdog.h"
+
+#define MIB (1u << 20)
+
+static void test_parsers(void **state)
+{
+	static char smaps[] = "7f00-7f10 rw-s 00000000 00:01 5 /dev/zero (deleted)\nSize: 64 kB\nPss: 60 kB\n"
+			      "7f20-7f30 rw-s 00000000 00:01 5 /tmp/file\nPss: 50 kB\n"
+			      "7f40-7f50 rw-s 00000000 00:01 5 /SYSV00000000 (deleted)\nPss: 3 kB\nPss_Dirty: 3 kB\n"
+			      "7f60-7f70 rw-p 00000000 00:00 0\nPss: 9 kB\n";
+	FILE *f = fmemopen(smaps, sizeof(smaps) - 1, "r");
+
+	(void)state;
+	assert_int_equal(cb_watchdog_field("Rss: 9 kB\nPss_Anon:      12 kB\nPss: 1 kB\n", "Pss_Anon"), 12 * 1024);
+	assert_int_equal(cb_watchdog_field("Pss_Anon 12\n", "Pss_Anon"), 0);
+	assert_int_equal(cb_watchdog_field("", "Pss"), 0);
+	assert_non_null(f);
+	assert_int_equal(cb_watchdog_unnamed(f), 63 * 1024);
+	fclose(f);
+}
+
+/* `children` share 64 MiB, say so and wait. */
+static struct cb_memory measure(int flags, int children, int budget_ms, uint64_t limit)
+{
+	struct cb_jail_spec spec = { .limit_memory = limit };
+	struct cb_jail jail = { .spec = &spec, .upper_fd = { -1, -1 }, .bare = true }; /* no folders of its own */
+	struct cb_inmate inmate = CB_INMATE_NONE;
+	struct cb_memory found;
+	int says[2];
+	char byte;
+	pid_t pid[2];
+	char *p = mmap(NULL, 64 * MIB, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS, -1, 0);
+
+	assert_true(p != MAP_FAILED);
+	assert_int_equal(pipe(says), 0);
+	for (int i = 0; i < children; i++) {
+		pid[i] = fork();
+		if (pid[i] == 0) {
+			memset(p, 1, 64 * MIB);
+			(void)!write(says[1], "x", 1);
+			close(says[1]);
+			pause();
+		}
+	}
+	close(says[1]);
+	munmap(p, 64 * MIB);
+	for (int i = 0; i < children; i++)
+		assert_true(read(says[0], &byte, 1) == 1);
+	inmate.pid1 = getpid(); /* as if we were pid 1 */
+	found = cb_watchdog_measure(&inmate, &jail, budget_ms, 0, spec.limit_memory);
+	for (int i = 0; i < children; i++) {
+		kill(pid[i], SIGKILL);
+		waitpid(pid[i], NULL, 0);
+	}
+	close(says[0]);
+	return found;
+}
+
+static void test_kinds(void **state)
+{
+	struct cb_memory m;
+
+	(void)state;
+	m = measure(MAP_PRIVATE, 1, 60000, 16 * MIB);
+	assert_true(m.bytes >= 64 * MIB && m.bytes < 96 * MIB);
+	assert_true(m.anonymous >= 64 * MIB && m.anonymous <= m.bytes);
+	m = measure(MAP_SHARED, 1, 60000, 16 * MIB);
+	assert_true(m.bytes >= 64 * MIB && m.bytes < 96 * MIB);
+	assert_true(m.anonymous < 32 * MIB);
+}
+
+/* Who can't be measured in time counts with what it can be at most. */
+static void test_no_time(void **state)
+{
+	struct cb_memory m;
+
+	(void)state;
+	m = measure(MAP_SHARED, 2, 60000, 16 * MIB);
+	assert_true(m.bytes >= 64 * MIB && m.bytes < 96 * MIB);
+	m = measure(MAP_SHARED, 2, 0, 100 * MIB);
+	assert_true(m.bytes >= 128 * MIB && m.bytes < 192 * MIB);
+	assert_int_equal(m.anonymous, 0);
+	/* and what is over the limit for sure needs no more time */
+	m = measure(MAP_SHARED, 2, 0, 16 * MIB);
+	assert_true(m.bytes > 16 * MIB && m.bytes < 128 * MIB);
+}
+
+static void test_over(void **state)
+{
+	struct cb_jail_spec spec = { .limit_memory = 1 };
+	struct cb_jail jail = { .spec = &spec, .upper_fd = { -1, -1 } };
+	struct cb_inmate inmate = CB_INMATE_NONE;
+	struct cb_watchdog w = { 0 };
+
+	(void)state;
+	inmate.pid1 = getppid();
+	assert_int_equal(cb_watchdog_look(&w, &inmate, &jail, 0), CB_WATCHDOG_KILL);
+	assert_true(w.over > 1);
+	assert_int_equal(cb_watchdog_look(&w, &inmate, &jail, 0), CB_WATCHDOG_FINE); /* once */
+	spec.limit_memory = UINT64_MAX;
+	w = (struct cb_watchdog){ 0 };
+	assert_int_equal(cb_watchdog_look(&w, &inmate, &jail, 0), CB_WATCHDOG_FINE);
+	assert_true(cb_watchdog_wait(&w) > 50 && w.over == 0);
+}
+
+/* Over the limit for a while, if that is allowed; not for ever, and not ever more. */
+static void test_grace(void **state)
+{
+	struct cb_jail_spec spec = { .limit_memory = 1 };
+	struct cb_jail jail = { .spec = &spec, .upper_fd = { -1, -1 } };
+	struct cb_inmate inmate = CB_INMATE_NONE;
+	struct cb_watchdog w = { 0 };
+	int64_t until;
+
+	(void)state;
+	inmate.pid1 = getppid();
+	assert_int_equal(cb_watchdog_look(&w, &inmate, &jail, 60000), CB_WATCHDOG_SHORT);
+	assert_true(w.now.bytes > 1 && w.over == 0 && w.until_ms > 0);
+	w.until_ms = 1;
+	w.next_ms = 0;
+	assert_int_equal(cb_watchdog_look(&w, &inmate, &jail, 60000), CB_WATCHDOG_KILL);
+	w = (struct cb_watchdog){ 0 };
+	assert_int_equal(cb_watchdog_look(&w, &inmate, &jail, 60000), CB_WATCHDOG_SHORT);
+	w.most = 1;
+	w.next_ms = 0;
+	assert_int_equal(cb_watchdog_look(&w, &inmate, &jail, 60000), CB_WATCHDOG_KILL);
+	until = cb_now_ms() + 1000;
+	w = (struct cb_watchdog){ .until_ms = until, .most = 1, .looked_ms = cb_now_ms() };
+	spec.limit_memory = UINT64_MAX; /* one look below wins no more than the time since the last */
+	assert_int_equal(cb_watchdog_look(&w, &inmate, &jail, 60000), CB_WATCHDOG_FINE);
+	assert_true(w.until_ms >= until && w.until_ms <= until + 2 * (cb_now_ms() - until + 1000) && w.most == 1);
+	w.looked_ms -= 60000;
+	w.next_ms = 0; /* long below: the next time has a while of its own */
+	assert_int_equal(cb_watchdog_look(&w, &inmate, &jail, 60000), CB_WATCHDOG_FINE);
+	assert_true(w.until_ms == 0 && w.over == 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_parsers),
+		cmocka_unit_test(test_kinds),
+		cmocka_unit_test(test_no_time),
+		cmocka_unit_test(test_over),
+		cmocka_unit_test(test_grace),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,101 @@
+/* Whether all that descends from a process is stopped: children, threads, what waits in the kernel. */
+#include "../../../../sandbox/changes/still.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define LONG_MS 20000
+#define SHORT_MS 50
+
+static void *wait_for_ever(void *unused)
+{
+	(void)unused;
+	for (;;)
+		(void)pause();
+	return NULL;
+}
+
+static void just_wait(void)
+{
+	(void)wait_for_ever(NULL);
+}
+
+/* The first thread ends, another one stays. */
+static void in_a_thread(void)
+{
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, wait_for_ever, NULL) == 0)
+		pthread_exit(NULL);
+}
+
+static void in_a_child(void)
+{
+	pid_t pid = fork();
+
+	if (pid == 0)
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	(void)wait_for_ever(NULL);
+}
+
+/* The parent of a child that shares its memory waits in the kernel until that is gone. */
+static void in_vfork(void)
+{
+	pid_t pid = vfork();
+
+	if (pid == 0)
+		for (;;)
+			(void)pause();
+}
+
+static void test_each_kind(void **state)
+{
+	static void (*const kinds[])(void) = { just_wait, in_a_thread, in_a_child, in_vfork };
+
+	(void)state;
+	assert_true(cb_jail_is_still(getpid(), SHORT_MS)); /* nobody is there */
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		pid_t pid = fork();
+
+		assert_true(pid >= 0);
+		if (pid == 0) {
+			(void)setpgid(0, 0);
+			kinds[i]();
+			_exit(1);
+		}
+		(void)setpgid(pid, pid);
+		assert_false(cb_jail_is_still(getpid(), SHORT_MS));
+		assert_int_equal(kill(-pid, SIGSTOP), 0);
+		assert_true(cb_jail_is_still(getpid(), LONG_MS));
+		assert_int_equal(kill(-pid, SIGCONT), 0);
+		assert_false(cb_jail_is_still(getpid(), SHORT_MS));
+		assert_int_equal(kill(-pid, SIGKILL), 0);
+		assert_int_equal(waitpid(pid, NULL, 0), pid);
+	}
+}
+
+static void test_who_is_not_there_can_t_be_seen(void **state)
+{
+	(void)state;
+	assert_false(cb_jail_is_still((pid_t)1 << 30, SHORT_MS));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_each_kind),
+		cmocka_unit_test(test_who_is_not_there_can_t_be_seen),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,196 @@
+/* Where symbolic links may lead, by their text and by what lies on their way; and links in folders that are moved. */
+#include "../../../../sandbox/judge/judge.h"
+#include "../../folder.h"
+
+#include <cellblock/fd.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char *pattern_items[] = { ".git", ".envrc", "pyvenv.cfg", NULL };
+static const struct cb_strv patterns = { pattern_items, 3 };
+
+struct place {
+	char path[64];
+	struct cb_judge judge;
+};
+
+static int setup(void **state)
+{
+	static struct place p;
+
+	snprintf(p.path, sizeof(p.path), "/tmp/cb-judge-links-XXXXXX");
+	if (mkdtemp(p.path) == NULL)
+		return -1;
+	p.judge = (struct cb_judge){ .root = open(p.path, O_PATH | O_DIRECTORY | O_CLOEXEC),
+				     .beside = -1,
+				     .patterns = &patterns,
+				     .workspace = p.path };
+	*state = &p;
+	return p.judge.root < 0 ? -1 : 0;
+}
+
+static int teardown(void **state)
+{
+	struct place *p = *state;
+
+	close(p->judge.root);
+	return folder_remove(p->path);
+}
+
+static void folder(const struct place *p, const char *name)
+{
+	assert_int_equal(mkdirat(p->judge.root, name, 0755), 0);
+}
+
+static void put(const struct place *p, const char *target, const char *name)
+{
+	assert_int_equal(symlinkat(target, p->judge.root, name), 0);
+}
+
+static void lead(const struct place *p, int want, const char *path, const char *target)
+{
+	int r = cb_judge_target(&p->judge, path, target);
+
+	if (r != want)
+		fail_msg("%s -> %s: %d, not %d", path, target, r, want);
+}
+
+static void test_text(void **state)
+{
+	struct place *p = *state;
+	char whole[PATH_MAX];
+
+	lead(p, 0, "l", "x");
+	lead(p, 0, "l", ".");
+	lead(p, 0, "l", "./x//y/.");
+	lead(p, 0, "a/l", "..");
+	lead(p, 0, "a/b/l", "../.././x");
+	lead(p, -EPERM, "l", "..");
+	lead(p, -EPERM, "a/l", "../..");
+	lead(p, -EPERM, "a/b/l", "../../../x");
+	lead(p, -EPERM, "a/b/l", "x/..");
+	lead(p, -EPERM, "a/b/l", "../x/../y");
+	lead(p, -EPERM, "l", "/");
+	lead(p, -EPERM, "l", "/etc");
+	lead(p, 0, "l", p->path);
+	snprintf(whole, sizeof(whole), "%s/x", p->path);
+	lead(p, 0, "a/l", whole);
+	snprintf(whole, sizeof(whole), "%sx", p->path);
+	lead(p, -EPERM, "a/l", whole);
+	snprintf(whole, sizeof(whole), "%s/..", p->path);
+	lead(p, -EPERM, "a/l", whole);
+	memset(whole, 'x', sizeof(whole) - 1);
+	whole[sizeof(whole) - 1] = '\0';
+	lead(p, -EPERM, "a/l", whole);
+	p->judge.workspace = NULL;
+	lead(p, -EPERM, "l", p->path);
+}
+
+static void test_what_is_protected(void **state)
+{
+	const struct place *p = *state;
+
+	lead(p, -EROFS, "l", ".git");
+	lead(p, -EROFS, "a/l", "../.git/hooks/x");
+	lead(p, -EROFS, "l", ".envrc");
+	lead(p, -EROFS, "a/l", "../sub/.envrc");
+	put(p, ".envrc", "there");
+	lead(p, -EROFS, "l", "there");
+	put(p, ".", "here");
+	lead(p, -EROFS, "l", "here/.envrc");
+	lead(p, 0, "l", "here/x");
+}
+
+static void test_links_on_the_way(void **state)
+{
+	const struct place *p = *state;
+	char whole[128];
+
+	folder(p, "a");
+	put(p, "..", "up");
+	put(p, "/etc", "out");
+	put(p, "out", "far");
+	put(p, "../x", "a/near");
+	put(p, "loop", "loop");
+	snprintf(whole, sizeof(whole), "%s/a", p->path);
+	put(p, whole, "whole");
+	lead(p, -EPERM, "l", "up");
+	lead(p, -EPERM, "l", "up/x");
+	lead(p, -EPERM, "l", "out/x");
+	lead(p, -EPERM, "l", "far/x");
+	lead(p, -EPERM, "a/l", "../far");
+	lead(p, 0, "l", "a/near");
+	lead(p, 0, "l", "whole/near");
+	lead(p, 0, "l", "loop/x");
+	lead(p, 0, "l", "missing/x");
+}
+
+static int moved(const struct place *p, const char *from, const char *to)
+{
+	CB_AUTO_FD fd = openat(p->judge.root, from, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	return cb_judge_moved(&p->judge, fd, to);
+}
+
+static void test_moved_folders(void **state)
+{
+	const struct place *p = *state;
+
+	folder(p, "a");
+	folder(p, "a/b");
+	folder(p, "a/b/c");
+	put(p, "../../x", "a/b/l");
+	assert_int_equal(moved(p, "a/b", "a/d"), 0);
+	assert_int_equal(moved(p, "a/b", "a/d/e"), 0);
+	assert_int_equal(moved(p, "a/b", "d"), -EPERM);
+	assert_int_equal(moved(p, "a", "d"), 0);
+	put(p, "x/..", "a/b/c/l");
+	assert_int_equal(moved(p, "a", "d"), -EPERM);
+	assert_int_equal(unlinkat(p->judge.root, "a/b/c/l", 0), 0);
+	put(p, "/etc", "a/b/c/l");
+	assert_int_equal(moved(p, "a/b/c", "a/b/d"), -EPERM);
+	assert_int_equal(unlinkat(p->judge.root, "a/b/c/l", 0), 0);
+	folder(p, "a/b/c/pyvenv.cfg");
+	assert_int_equal(moved(p, "a", "d"), -EROFS);
+}
+
+static void test_the_workspaces_path(void **state)
+{
+	struct cb_jail_spec spec = { .workspace_target = (char *)"/w/x" };
+
+	(void)state;
+	assert_null(cb_judge_workspace(&spec));
+	spec.workspace_source = (char *)"/w/x/";
+	assert_string_equal(cb_judge_workspace(&spec), "/w/x");
+	spec.workspace_source = (char *)"/w";
+	assert_null(cb_judge_workspace(&spec));
+	spec.workspace_source = (char *)"/w/xy";
+	assert_null(cb_judge_workspace(&spec));
+}
+
+#define IN_A_FOLDER(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		IN_A_FOLDER(test_text),
+		IN_A_FOLDER(test_what_is_protected),
+		IN_A_FOLDER(test_links_on_the_way),
+		IN_A_FOLDER(test_moved_folders),
+		cmocka_unit_test(test_the_workspaces_path),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
