@@ -3,9 +3,11 @@
  * Started by cellblock, seldom by hand. Trust domain: outside, with the rights of whoever started it. The description
  * of the jail comes on a sealed memory file, never from the command line or the environment.
  */
+#include "broker/broker.h"
 #include "report/apparmor.h"
-#include "shared/process.h"
+#include "report/report.h"
 
+#include <cellblock/error.h>
 #include <cellblock/fd.h>
 #include <cellblock/log.h>
 #include <cellblock/visible.h>

@@ -8,11 +8,15 @@
  *
  * Where no control group holds a jail's memory it is looked at, and the supervisor told when it is short.
  */
-#include "../without_namespaces/without_namespaces.h"
+#include "broker.h"
+
 #include "../changes/overlay_changes.h"
-#include "oom.h"
-#include "../shared/process.h"
 #include "../changes/snapshot.h"
+#include "../changes/workspace_scan.h"
+#include "../without_namespaces/without_namespaces.h"
+#include "launch.h"
+#include "oom.h"
+#include "prepare.h"
 #include "watchdog.h"
 
 #include <cellblock/fd.h>

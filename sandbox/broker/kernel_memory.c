@@ -344,13 +344,6 @@ bool cb_kernel_in_flight(const pid_t *pid, size_t count)
 	return found;
 }
 
-int cb_kernel_sockets(void)
-{
-	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
-
-	return fd < 0 ? -errno : fd;
-}
-
 /* ---- locks ---- */
 
 static int compare(const void *a, const void *b)

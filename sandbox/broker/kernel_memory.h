@@ -11,7 +11,7 @@
 struct cb_kernel_look {
 	const pid_t *pid; /* [0] is pid 1; CB_KERNEL_PROCESSES at most */
 	size_t count;
-	int sockets;	     /* of cb_kernel_sockets; -1 = none */
+	int sockets;	     /* of cb_kernel_sockets (init/init.h); -1 = none */
 	bool own_network;    /* all sockets that it shows are the jail's */
 	uint64_t open_files; /* that a process may have */
 	bool (*is_late)(const void *end);
@@ -22,5 +22,3 @@ struct cb_kernel_look {
 uint64_t cb_kernel_memory(const struct cb_kernel_look *look);
 /* Whether one of these processes has a UNIX socket in which descriptors wait, or may have. */
 bool cb_kernel_in_flight(const pid_t *pid, size_t count);
-/* A socket that shows those of the caller's network namespace, or a negative errno. */
-int cb_kernel_sockets(void);

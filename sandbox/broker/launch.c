@@ -6,22 +6,24 @@
  * its pid as the broker sees it; the socket's end of file, caused by the exec alone, then means success. A launch has
  * LAUNCH_MS.
  */
+#include "launch.h"
+
+#include "../init/init.h"
+#include "../report/diagnose.h"
+#include "../root/root.h"
+#include "../shared/launch_trace.h"
+#include "../shared/sync.h"
 #include "../without_namespaces/without_namespaces.h"
-#include "kernel_memory.h"
 #include "oom.h"
-#include "../shared/process.h"
 
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>
-#include <cellblock/log.h>
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -29,69 +31,6 @@
 
 #define LAUNCH_MS 30000 /* ten seconds were seen to pass on a machine with thirty programs for each core */
 #define DEATH_MS 2000
-#define MARKS_MAX 32
-
-/* Written by whoever builds at the moment, read by the broker. A page of its own, shared until the guest's exec. */
-struct trace {
-	unsigned count;
-	struct {
-		char phase[32];
-		int64_t ns;
-	} mark[MARKS_MAX];
-};
-static struct trace *trace;
-
-void cb_launch_mark(const char *phase)
-{
-	if (trace == NULL || trace->count >= MARKS_MAX)
-		return;
-	snprintf(trace->mark[trace->count].phase, sizeof(trace->mark[0].phase), "%s", phase);
-	trace->mark[trace->count].ns = cb_now_ns();
-	trace->count++;
-}
-
-static int start_trace(void)
-{
-	if (trace == NULL) {
-		void *page = mmap(NULL, sizeof(*trace), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-		if (page == MAP_FAILED)
-			return -errno;
-		trace = page;
-	}
-	trace->count = 0;
-	return 0;
-}
-
-static const char *last_phase(void)
-{
-	return trace->count > 0 ? trace->mark[trace->count - 1].phase : "start";
-}
-
-static void log_trace(void)
-{
-	char line[1024];
-	int n = 0;
-
-	if (cb_log_level() < CB_LOG_DEBUG)
-		return;
-	for (unsigned i = 0; i + 1 < trace->count && n >= 0 && (size_t)n < sizeof(line); i++)
-		n += snprintf(line + n, sizeof(line) - (size_t)n, "%s%s %.2f", i > 0 ? ", " : "", trace->mark[i].phase,
-			      (double)(trace->mark[i + 1].ns - trace->mark[i].ns) / 1e6);
-	cb_log(CB_LOG_DEBUG, "launch took %.2f ms: %s",
-	       (double)(trace->mark[trace->count - 1].ns - trace->mark[0].ns) / 1e6, line);
-}
-
-int cb_sync_send(int fd, enum cb_sync_kind kind, const struct cb_err *err, const char *note)
-{
-	struct cb_sync message = { .kind = kind };
-
-	if (err != NULL)
-		message.err = *err;
-	if (note != NULL)
-		snprintf(message.note, sizeof(message.note), "%s", note);
-	return cb_fd_send(fd, &message, sizeof(message), NULL, 0);
-}
 
 /* ---- inside ---- */
 
@@ -151,9 +90,10 @@ static int await_message(int fd, int64_t deadline, struct cb_err *err)
 		r = poll(&p, 1, now < deadline ? (int)((deadline - now) / 1000000) + 1 : 0);
 	} while (r < 0 && errno == EINTR);
 	if (r == 0)
-		return cb_err_set(
-			err, -ETIMEDOUT, last_phase(), "Look whether a network file system or the machine hangs.",
-			"the jail was not ready within %d seconds: it hung at \"%s\"", LAUNCH_MS / 1000, last_phase());
+		return cb_err_set(err, -ETIMEDOUT, cb_launch_phase(),
+				  "Look whether a network file system or the machine hangs.",
+				  "the jail was not ready within %d seconds: it hung at \"%s\"", LAUNCH_MS / 1000,
+				  cb_launch_phase());
 	return r < 0 ? -errno : 0;
 }
 
@@ -192,15 +132,15 @@ static int await_guest(struct cb_jail *jail, int fd, struct cb_inmate *inmate, s
 		if (n > 0 && n != (ssize_t)sizeof(message))
 			n = -EBADMSG;
 		if (n < 0)
-			return cb_err_set(err, (int)n, last_phase(), NULL, "no word from inside the jail: %s",
+			return cb_err_set(err, (int)n, cb_launch_phase(), NULL, "no word from inside the jail: %s",
 					  strerror((int)-n));
 		if (n == 0 && guest > 0) {
 			inmate->guest = guest;
 			return 0;
 		}
 		if (n == 0)
-			return cb_err_set(err, -ECHILD, last_phase(), NULL, "the jail's first process ended at \"%s\"",
-					  last_phase());
+			return cb_err_set(err, -ECHILD, cb_launch_phase(), NULL,
+					  "the jail's first process ended at \"%s\"", cb_launch_phase());
 		if (message.kind == CB_SYNC_FAILED) {
 			*err = message.err;
 			return err->code < 0 ? err->code : -EIO;
@@ -319,7 +259,7 @@ static int open_workspace(struct cb_jail *jail, struct cb_err *err)
 
 static int attempt(struct cb_jail *jail, struct cb_inmate *inmate, struct cb_err *err)
 {
-	int r = start_trace();
+	int r = cb_launch_trace_start();
 
 	if (r < 0)
 		return cb_err_set(err, r, "launch", NULL, "no memory for the trace: %s", strerror(-r));
@@ -374,7 +314,7 @@ int cb_jail_launch(struct cb_jail *jail, struct cb_inmate *ret_inmate, struct cb
 					 "packages: what was installed or deleted in this session is undone: Python "
 					 "could not be started with it");
 		jail->packages_dropped = false;
-		log_trace();
+		cb_launch_log();
 		*ret_inmate = inmate;
 		return 0;
 	}

@@ -8,6 +8,8 @@
  */
 #include "oom.h"
 
+#include "../init/init.h"
+
 #include <cellblock/fd.h>
 
 #include <errno.h>

@@ -4,8 +4,5 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* Before all others, however small it is: the bomb may be its children. */
-#define CB_OOM_VICTIM "1000"
-
 /* A descendant of pid 1 is to be killed first, or as late as we ourselves. 0 or a negative errno. */
 int cb_oom_score(pid_t pid1, pid_t pid, bool victim);

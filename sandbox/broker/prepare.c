@@ -4,8 +4,10 @@
  * filter costs milliseconds that nobody waits for. As root the jail gets an unprivileged uid of its own here: with uid
  * 0 mapped, a jail without any capability could write the host's /proc/sys/kernel/core_pattern.
  */
+#include "prepare.h"
+
 #include "../judge/judge.h"
-#include "../shared/process.h"
+#include "../walls/seccomp.h"
 
 #include <cellblock/log.h>
 

@@ -4,9 +4,11 @@
  * link and passes signals on. Stdio is the caller's. Exit status: the command's (128 + signal if it was killed), 124
  * timed out, 125 no jail, 126 and 127 as in a shell.
  */
-#include "../without_namespaces/without_namespaces.h"
 #include "../changes/overlay_changes.h"
-#include "../shared/process.h"
+#include "../without_namespaces/without_namespaces.h"
+#include "broker.h"
+#include "launch.h"
+#include "prepare.h"
 #include "watchdog.h"
 
 #include <cellblock/clock.h>

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../shared/jail.h"
+#include "inmate.h"
 
 #include <stdbool.h>
 #include <stdint.h>

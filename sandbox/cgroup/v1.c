@@ -4,8 +4,7 @@
  * they are mounted. On hosts with both versions a controller belongs to one of them only.
  */
 #include "cgroup.h"
-
-#include "../notifier/notifier.h"
+#include "own_tasks.h"
 
 #include <cellblock/fd.h>
 

@@ -6,8 +6,7 @@
  * its children has no processes of its own: in the scope the broker moves itself into a leaf.
  */
 #include "cgroup.h"
-
-#include "../notifier/notifier.h"
+#include "own_tasks.h"
 
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>

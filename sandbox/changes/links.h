@@ -35,14 +35,3 @@ void cb_links_add(struct cb_links *l, const struct stat *file, const char *path,
 bool cb_links_is(const struct cb_link *link, const struct stat *st);
 /* Makes `name`, which must be free, another name of what is at the copy's path: the caller looks whether it is that. */
 int cb_links_make(const struct cb_link *link, int root, int folder, const char *name);
-
-/* The path of what is being looked at, grown and cut as a walk goes down and up. */
-struct cb_walk_path {
-	char text[PATH_MAX];
-	size_t len;
-	unsigned lost; /* folders down that had no room in it: until it is back up there is no path */
-};
-
-/* Gives what cb_walk_up takes. */
-size_t cb_walk_down(struct cb_walk_path *p, const char *name);
-void cb_walk_up(struct cb_walk_path *p, size_t before);

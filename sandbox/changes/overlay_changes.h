@@ -77,9 +77,6 @@ int cb_layer_list(int dirfd, struct cb_strv *ret_names); /* the names in a folde
 bool cb_layer_is_opaque(int dirfd);			 /* a folder that was made anew: it hides the one below */
 bool cb_layer_is_whiteout(const struct stat *st);
 
-/* workspace_scan.c: at a writable workspace: its size, as JSON. */
-void cb_look_report(const struct cb_jail *jail, struct cb_buf *out);
-
 /* write.c: a plain file for reading, without waiting for anything; its fd, or negative errno. */
 int cb_layer_open_file(int dirfd, const char *name, struct stat *ret_st);
 int cb_layer_read_link(int dirfd, const char *name, char target[PATH_MAX]);

@@ -10,9 +10,10 @@
  */
 #include "snapshot.h"
 
-#include "overlay_changes.h"
-#include "links.h"
 #include "../shared/mounts.h"
+#include "../shared/walk_path.h"
+#include "links.h"
+#include "overlay_changes.h"
 #include "snapshot_parts.h"
 #include "still.h"
 

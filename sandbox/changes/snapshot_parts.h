@@ -4,7 +4,6 @@
  */
 #pragma once
 
-#include "../shared/jail.h"
 #include "snapshot_index.h"
 
 #define CB_SNAPSHOT_DEPTH_MAX 120 /* folders in folders: four descriptors each */

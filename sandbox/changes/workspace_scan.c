@@ -3,7 +3,8 @@
  * Trust domain: broker's child, outside. Reads names and sizes only; no link is followed, nothing is
  * opened but folders, the walk stays on one file system and is bounded.
  */
-#include "overlay_changes.h"
+
+#include "workspace_scan.h"
 
 #include "../shared/mounts.h"
 

@@ -4,7 +4,7 @@
  * locks, the supervisor's pipes): an fd that slips through is a hole, so everything but a list is closed, not the other
  * way round.
  */
-#include "../shared/process.h"
+#include "parts.h"
 
 #include <cellblock/fd.h>
 #include <cellblock/wire.h>

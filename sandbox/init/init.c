@@ -7,11 +7,16 @@
  * What happens: a child ended or stopped (SIGCHLD), the supervisor speaks (struct cb_init_msg) or is gone (end of
  * file), a twin registers (twins.c). The guest's end is the jail's, unless a twin can take over.
  */
-#include "../without_namespaces/without_namespaces.h"
-#include "../shared/process.h"
+#include "init.h"
 
 #include "../jobs/job.h"
-#include "../broker/oom.h"
+#include "../notifier/notifier.h"
+#include "../shared/launch_trace.h"
+#include "../shared/signals.h"
+#include "../shared/sync.h"
+#include "../walls/seccomp.h"
+#include "../without_namespaces/without_namespaces.h"
+#include "parts.h"
 #include "twins.h"
 
 #include <cellblock/fd.h>
@@ -57,17 +62,6 @@ static _Noreturn void fail(int sync_fd, const struct cb_err *err)
 }
 
 /* ---- the guest's process, until its exec ---- */
-
-void cb_default_signals(void)
-{
-	struct sigaction action = { .sa_handler = SIG_DFL };
-	sigset_t none;
-
-	for (int number = 1; number < NSIG; number++)
-		(void)sigaction(number, &action, NULL);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-}
 
 static _Noreturn void guest_main(const struct cb_jail *jail, int registry, int sync_fd)
 {

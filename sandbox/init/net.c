@@ -3,15 +3,24 @@
  * Trust domain: pid 1, with all capabilities in its namespaces. With network full there is no namespace of its own and
  * nothing to do. Where no control group counts what waits in sockets the broker is given a way to look at them.
  */
-#include "../broker/kernel_memory.h"
-#include "../shared/process.h"
+#include "../shared/sync.h"
+#include "init.h"
+#include "parts.h"
 
 #include <cellblock/fd.h>
 
 #include <errno.h>
+#include <linux/netlink.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+
+int cb_kernel_sockets(void)
+{
+	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+
+	return fd < 0 ? -errno : fd;
+}
 
 /* What can't be shown is counted with the most that it can be. */
 static void show_sockets(const struct cb_jail *jail)

@@ -4,7 +4,13 @@
  * mounts while there are capabilities for them; limits before capabilities go; Landlock after, since it needs
  * no_new_privs and forbids mounts. The filter follows in init.c.
  */
+#include "../root/root.h"
 #include "../shared/jail.h"
+#include "../walls/caps.h"
+#include "../walls/landlock.h"
+#include "../walls/limits.h"
+#include "init.h"
+#include "parts.h"
 
 const struct cb_step cb_jail_steps[] = {
 	{ "session", "its own session and keyring, a hostname of its own, and the jail dies with the broker",

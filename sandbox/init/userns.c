@@ -3,7 +3,8 @@
  * Trust domain: broker (cb_userns_write_maps) and pid 1. One uid and one gid exist inside, CB_JAIL_UID, and outside
  * they are the caller's own or, for root, a leased one: never 0. setgroups is denied before the gid map is written.
  */
-#include "../shared/process.h"
+#include "init.h"
+#include "parts.h"
 
 #include <cellblock/fd.h>
 

@@ -9,6 +9,7 @@
  */
 #include "job.h"
 
+#include "../walls/seccomp.h"
 #include "../without_namespaces/without_namespaces.h"
 
 #include <cellblock/fd.h>

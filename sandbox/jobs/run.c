@@ -5,8 +5,8 @@
  * it leaves running lives on unheard, as with a cell's. The supervisor stops a command by shutting its direction of the
  * socket: SIGTERM to the process group, SIGKILL when the grace is over; its end kills at once.
  */
-#include "../shared/process.h"
 
+#include "../shared/signals.h"
 #include "job.h"
 
 #include <cellblock/clock.h>

@@ -5,8 +5,8 @@
  * It looks at the entry's name, at each folder above it, at where links of protected names lead, and at nothing else;
  * it writes nothing, and remembers these links alone. What it says holds for the moment: a caller judges and acts with
  * no act of its own between the two, and acts on (parent, name), not on the path. What patterns mean is said in
- * judge.c, what may be written in a git folder in git.c, in references in refs.c, in an index in index.c, where links may
- * lead in links.c, and where those lead that bear a protected name in leads.c.
+ * judge.c, what may be written in a git folder in git.c, in references in refs.c, in an index in index.c, where links
+ * may lead in links.c, and where those lead that bear a protected name in leads.c.
  */
 #pragma once
 

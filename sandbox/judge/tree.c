@@ -6,10 +6,9 @@
  * walk is bounded in entries and depth, and what is not looked at is not let through: the answer then is -EXDEV, as of
  * a folder that can't be renamed, by which programs copy instead.
  */
+#include "../shared/walk_path.h"
 #include "judge.h"
-
 #include "parts.h"
-#include "../changes/links.h"
 
 #include <cellblock/fd.h>
 

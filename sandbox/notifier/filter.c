@@ -5,10 +5,9 @@
  * to lie in the workspace, connect where no socket outside may be reached. Datagram sockets of the Unix family can name
  * their peer with each message, which no notification could keep up with: without a network there are none.
  */
-#include "calls.h"
-
 #include "../shared/jail.h"
-#include "../shared/process.h"
+#include "../shared/sync.h"
+#include "calls.h"
 
 #include <cellblock/fd.h>
 
@@ -32,26 +31,9 @@ struct program {
 	unsigned short len;
 };
 
-bool cb_notify_writes(const struct cb_jail *jail)
-{
-	return !jail->bare && jail->spec->workspace_mode == CB_WORKSPACE_RW && !jail->workspace_ro;
-}
-
-bool cb_notify_sockets(const struct cb_jail *jail)
-{
-	return !jail->bare && jail->spec->notifier && jail->spec->network == CB_NETWORK_NONE;
-}
-
 bool cb_notify_installed(const struct cb_jail *jail)
 {
 	return cb_notify_writes(jail) || cb_notify_sockets(jail);
-}
-
-unsigned cb_notify_own_tasks(const struct cb_jail_spec *spec)
-{
-	bool notified = spec->notifier && (spec->workspace_mode == CB_WORKSPACE_RW || spec->network == CB_NETWORK_NONE);
-
-	return notified ? 3 + CB_NOTIFY_THREADS : 1;
 }
 
 static void put(struct program *p, struct sock_filter insn)

@@ -11,10 +11,10 @@
  * Threads: CB_NOTIFY_THREADS that serve, and one for calls that are to be done later, each with a root, a working
  * folder and a umask of its own; and the first, which waits for connections that take their time.
  */
-#include "calls.h"
-
 #include "../shared/jail.h"
 #include "../shared/mounts.h"
+#include "../walls/caps.h"
+#include "calls.h"
 
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>

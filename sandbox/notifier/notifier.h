@@ -9,13 +9,15 @@
  * string that is changed after the look gains nothing. connect is never left to go on, for no mount stands before a
  * socket.
  *
- * Trust domains: pid 1 installs the filter (filter.c). The broker starts the notifier, starts it again when it dies, and
- * holds what it needs for that (start.c). The notifier itself (notifier.c and the other files) reads from hostile
+ * Trust domains: pid 1 installs the filter (filter.c). The broker starts the notifier, starts it again when it dies,
+ * and holds what it needs for that (start.c). The notifier itself (notifier.c and the other files) reads from hostile
  * processes: it lives in the jail's user namespace with CAP_SYS_PTRACE there alone, in a mount namespace of what the
- * jail sees and the workspace, under a filter of its own, and outside the jail's process namespace, so that no cell sees
- * it.
+ * jail sees and the workspace, under a filter of its own, and outside the jail's process namespace, so that no cell
+ * sees it.
  */
 #pragma once
+
+#include "../cgroup/own_tasks.h"
 
 #include <cellblock/error.h>
 #include <cellblock/sandbox.h>
@@ -38,7 +40,6 @@ enum cb_notify_fd {
 	CB_NOTIFY_NFDS
 };
 
-#define CB_NOTIFY_THREADS 3
 #define CB_NOTIFY_WAITERS 64 /* calls of connect that wait */
 #define CB_NOTIFY_HELD 64    /* calls that wait for what others have just made */
 #define CB_NOTIFY_FIRST_HELD (CB_NOTIFY_THREADS + CB_NOTIFY_WAITERS)
@@ -76,13 +77,6 @@ struct cb_notifier {
 	unsigned starts;
 };
 #define CB_NOTIFIER_NONE ((struct cb_notifier){ .pidfd = -1, .fds = { [0 ... CB_NOTIFY_NFDS - 1] = -1 } })
-
-/* What of a jail's calls is notified. */
-bool cb_notify_writes(const struct cb_jail *jail);  /* the workspace is written through the notifier */
-bool cb_notify_sockets(const struct cb_jail *jail); /* connect and bind go through it */
-
-/* Processes and threads of ours that count as the jail's: pid 1, and the notifier's. */
-unsigned cb_notify_own_tasks(const struct cb_jail_spec *spec);
 
 /* ---- filter.c: pid 1 ---- */
 

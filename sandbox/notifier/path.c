@@ -5,10 +5,8 @@
  * notifier has its root, with links followed and magic links refused. A path that can't be resolved is left to the
  * kernel, which finds the same and gives the caller the same error, before a mount that is read-only.
  */
-#include "calls.h"
-
-#include "../root/binds.h"
 #include "../shared/mounts.h"
+#include "calls.h"
 
 #include <cellblock/fd.h>
 

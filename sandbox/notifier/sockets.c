@@ -11,8 +11,6 @@
  */
 #include "calls.h"
 
-#include "../shared/jail.h"
-
 #include <cellblock/fd.h>
 
 #include <errno.h>

@@ -7,9 +7,9 @@
 #include "diagnose.h"
 
 #include "apparmor.h"
-#include "../shared/jail.h"
 
 #include <cellblock/fd.h>
+#include <cellblock/sandbox.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>

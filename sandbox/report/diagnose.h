@@ -23,3 +23,6 @@ struct cb_host_facts {
 void cb_host_facts_read(struct cb_host_facts *ret_facts);
 /* Appends the cause to err->text and sets err->cure, if the facts explain the failure of `step` with `code`. */
 void cb_diagnose_by(const struct cb_host_facts *facts, const char *step, int code, struct cb_err *err);
+/* Names the cause found on this host and the cure for a failed step (sysctls, AppArmor, container profile …); fills
+ * err->text and err->cure. */
+void cb_diagnose(const char *step, int code, struct cb_err *err);

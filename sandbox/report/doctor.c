@@ -5,10 +5,12 @@
  * built, 3 not.
  */
 #include "../cgroup/cgroup.h"
-#include "diagnose.h"
+#include "../root/root.h"
 #include "../shared/jail.h"
 #include "../walls/landlock.h"
-#include "../shared/mounts.h"
+#include "../walls/seccomp.h"
+#include "diagnose.h"
+#include "report.h"
 
 #include <cellblock/fd.h>
 #include <cellblock/json_write.h>

@@ -4,16 +4,17 @@
  * and of the folders above the workspace from what they hold. The values of variables are not printed, since they may
  * be secrets. Text goes to terminals, so control characters are shown as \xNN.
  */
-#include "../without_namespaces/without_namespaces.h"
-#include "../root/binds.h"
 #include "../cgroup/cgroup.h"
-#include "../shared/jail.h"
+#include "../init/init.h"
 #include "../judge/judge.h"
 #include "../notifier/calls.h"
-#include "../walls/landlock.h"
-#include "../shared/mounts.h"
+#include "../root/binds.h"
 #include "../root/rootfs.h"
+#include "../shared/mounts.h"
+#include "../walls/landlock.h"
 #include "../walls/seccomp_rules.h"
+#include "../without_namespaces/without_namespaces.h"
+#include "report.h"
 
 #include <cellblock/buffer.h>
 #include <cellblock/fd.h>

@@ -11,6 +11,8 @@
 
 #include "../shared/jail.h"
 #include "../shared/mounts.h"
+#include "overlay.h"
+#include "root.h"
 #include "rootfs.h"
 
 #include <cellblock/fd.h>

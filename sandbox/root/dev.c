@@ -7,6 +7,7 @@
  */
 #include "../shared/jail.h"
 #include "../shared/mounts.h"
+#include "root.h"
 #include "rootfs.h"
 
 #include <cellblock/fd.h>

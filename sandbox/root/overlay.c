@@ -7,10 +7,12 @@
  * Attributes of the overlay's own lie in user xattrs (`userxattr`), so no capability outside is needed and a set-uid or
  * device entry of the upper layer means nothing.
  */
+#include "overlay.h"
+
 #include "../shared/jail.h"
 #include "../shared/mounts.h"
-#include "../shared/process.h"
 #include "../shared/overlay_watch.h"
+#include "../shared/sync.h"
 
 #include <cellblock/fd.h>
 #include <dirent.h>

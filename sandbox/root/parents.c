@@ -4,7 +4,6 @@
  * written there and be gone with the jail. They get a small file system of their own, made before anything is placed in
  * it and read-only from the pivot on, as the root is. Trust domain: pid 1.
  */
-#include "../shared/jail.h"
 #include "../shared/mounts.h"
 #include "rootfs.h"
 

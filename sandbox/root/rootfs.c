@@ -10,6 +10,8 @@
 
 #include "../shared/jail.h"
 #include "../shared/mounts.h"
+#include "overlay.h"
+#include "root.h"
 
 #include <cellblock/buffer.h>
 #include <cellblock/fd.h>

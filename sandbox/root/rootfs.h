@@ -3,6 +3,8 @@
  */
 #pragma once
 
+#include "../shared/jail.h"
+
 #include <cellblock/error.h>
 #include <cellblock/sandbox.h>
 #include <stdbool.h>
@@ -40,6 +42,9 @@ extern const size_t cb_proc_masked_count;
 
 /* Opens the host's device `name` and checks that it is that device. */
 int cb_dev_open(const struct cb_device *device, int *ret_fd);
+
+/* broker (started by root) or pid 1: a detached read-only mount of spec->root_path */
+int cb_image_open(const struct cb_jail *jail, int *ret_mnt, struct cb_err *err);
 
 /* parents.c: folders above the workspace, where they lie on a tmpfs that cells may write. Made before anything is
  * placed there, closed after the pivot. */

@@ -6,13 +6,15 @@
  * nothing is ever chowned. An ordinary user's broker may not clone mounts; pid 1 then opens the folder itself, with the
  * same rights.
  */
-#include "binds.h"
 #include "../shared/jail.h"
 #include "../shared/mounts.h"
-#include "../shared/process.h"
+#include "../shared/sync.h"
+#include "binds.h"
+#include "overlay.h"
+#include "root.h"
+#include "rootfs.h"
 
 #include <cellblock/fd.h>
-#include <cellblock/visible.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -89,15 +91,6 @@ int cb_workspace_idmap(const struct cb_jail *jail, int mnt, const struct stat *s
 		last.host_uid = jail->host_uid;
 	}
 	return cb_mnt_idmap(mnt, last.fd, true);
-}
-
-void cb_jail_add_note(struct cb_jail *jail, const char *text)
-{
-	size_t n = strlen(jail->note);
-
-	snprintf(jail->note + n, sizeof(jail->note) - n, "%s", n > 0 ? "; " : "");
-	n = strlen(jail->note);
-	(void)cb_visible(text, strlen(text), jail->note + n, sizeof(jail->note) - n);
 }
 
 static int fail_open(const char *path, int code, struct cb_err *err)

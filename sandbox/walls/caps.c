@@ -6,6 +6,8 @@
  * Invariant: all five sets are empty but for what is to be kept, securebits are locked so that uid 0 would mean
  * nothing, and no exec gives new rights.
  */
+#include "caps.h"
+
 #include "../shared/jail.h"
 
 #include <errno.h>

@@ -7,6 +7,8 @@
  */
 #pragma once
 
+#include "../shared/jail.h"
+
 #include <cellblock/error.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -55,3 +57,6 @@ int cb_landlock_enclose(struct cb_landlock_wall *wall, int version, struct cb_er
 
 /* Puts the rules on this process, for good. Needs no_new_privs; `version` is cb_landlock_version's, not 0. */
 int cb_landlock_restrict(int version, const struct cb_landlock_place *places, size_t n, struct cb_err *err);
+
+/* Pid 1: as the mounts have it, once more; nothing where the kernel has no Landlock. */
+int cb_step_landlock(struct cb_jail *jail, struct cb_err *err);

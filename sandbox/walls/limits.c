@@ -5,6 +5,9 @@
  * survives. Never RLIMIT_AS: threads reserve far more than they use, and Python hangs on it. Soft and hard are the
  * same: nothing inside can raise them.
  */
+#include "limits.h"
+
+#include "../cgroup/own_tasks.h"
 #include "../shared/jail.h"
 
 #include <errno.h>

@@ -5,7 +5,7 @@
  * the program is made by seccomp_compile.c. The self-test asks the running kernel: it finds a wrong table, a wrong
  * program and a kernel that does not filter.
  */
-#include "../shared/jail.h"
+#include "seccomp.h"
 
 #include <cellblock/filter.h>
 
@@ -15,6 +15,8 @@
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>

@@ -5,7 +5,7 @@
  * on this table: 5 to 8 ms against 0.1, it cannot say "otherwise", and versions before 2.6.1 merge rules wrongly.
  * tests/unit/sandbox/walls/test_seccomp.c runs the program in an interpreter against the table.
  */
-#include "../shared/jail.h"
+#include "seccomp.h"
 #include "seccomp_rules.h"
 
 #include <errno.h>

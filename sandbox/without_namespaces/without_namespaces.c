@@ -7,10 +7,11 @@
  */
 #include "without_namespaces.h"
 
-#include "../root/binds.h"
-#include "../walls/landlock.h"
-#include "../shared/mounts.h"
 #include "../root/rootfs.h"
+#include "../shared/mounts.h"
+#include "../walls/landlock.h"
+#include "../walls/limits.h"
+#include "../walls/seccomp.h"
 
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>

@@ -7,7 +7,7 @@
  */
 #pragma once
 
-#include "../shared/process.h"
+#include "../shared/jail.h"
 
 /* sweep.c: kills all descendants of this process, and reaps them. With `uid`, all processes of that uid. Step by step,
  * until one gives true; or all steps. */

@@ -14,8 +14,8 @@
 
 #include <cmocka.h>
 
-#include "../../folder.h"
 #include "../../../../sandbox/cgroup/cgroup.h"
+#include "../../folder.h"
 
 static char tree[] = "/tmp/cb-cgroup-XXXXXX";
 

@@ -1,5 +1,6 @@
 /* What is remembered of files with several names: found by number, bounded, linked from where it was written. */
 #include "../../../../sandbox/changes/links.h"
+#include "../../../../sandbox/shared/walk_path.h"
 #include "../../folder.h"
 
 #include <errno.h>

@@ -6,8 +6,8 @@
 
 #include <cmocka.h>
 
-#include "../../folder.h"
 #include "../../../../sandbox/jobs/job.h"
+#include "../../folder.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,6 @@
 /* From a failed step and facts about the host to cause and cure. */
 #include "../../../../sandbox/report/apparmor.h"
 #include "../../../../sandbox/report/diagnose.h"
-#include "../../../../sandbox/shared/jail.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "../../../../sandbox/shared/jail.h"
+#include "../../../../sandbox/walls/caps.h"
 
 enum { DONE, NO_NAMESPACE, NOT_ALL_AT_FIRST, STEP_FAILED, SETS, BOUNDING, AMBIENT, BITS, NEW_PRIVS, CAME_BACK };
 

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "../../../../sandbox/shared/jail.h"
+#include "../../../../sandbox/walls/limits.h"
 
 static bool is(int resource, rlim_t value)
 {

@@ -2,7 +2,7 @@
  * with values that it must let through and values that it must refuse, also with high bits that the kernel ignores;
  * then the real kernel is asked by the self-test.
  */
-#include "../../../../sandbox/shared/jail.h"
+#include "../../../../sandbox/walls/seccomp.h"
 #include "../../../../sandbox/walls/seccomp_rules.h"
 
 #include <errno.h>

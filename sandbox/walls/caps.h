@@ -1,0 +1,7 @@
+/* Capabilities: that none is left. Trust domain: pid 1, the notifier. */
+#pragma once
+
+#include "../shared/jail.h"
+
+int cb_step_caps(struct cb_jail *jail, struct cb_err *err); /* all five sets, securebits, no_new_privs */
+int cb_caps_keep(uint64_t caps, struct cb_err *err);	    /* the same but for these, by their bits */

@@ -1,0 +1,22 @@
+/* The filter of system calls: seccomp.c, seccomp_compile.c; its rules are seccomp_groups.def.
+ *
+ * Trust domain: broker (compiles, tries it) and pid 1's children (load).
+ */
+#pragma once
+
+#include <cellblock/error.h>
+#include <linux/filter.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+int cb_seccomp_compile(struct sock_fprog *ret_filter, struct cb_err *err); /* broker, once */
+int cb_seccomp_load(const struct sock_fprog *filter, struct cb_err *err);
+/* Where no network namespace stands before them: refuses sockets. All, or with `internet` those that are local. */
+int cb_seccomp_load_no_sockets(bool internet, struct cb_err *err);
+/* Every process but pid 1, on top of all other filters: kill(-1) is refused, and any filter after this one. */
+int cb_seccomp_load_last(struct cb_err *err);
+/* in a forked child: allowed calls work, denied are denied */
+int cb_seccomp_selftest(const struct sock_fprog *filter, struct cb_err *err);
+/* the same in two steps: the child needs some milliseconds */
+int cb_seccomp_selftest_begin(const struct sock_fprog *filter, pid_t *ret_pid, struct cb_err *err);
+int cb_seccomp_selftest_end(pid_t pid, struct cb_err *err);
