@@ -55,7 +55,7 @@ def test_a_cell_is_busy_while_python_starts(start, new_gate, nothing_left):
     assert again.content == {"execution_state": "busy"}, "what is answered meanwhile is not its end"
     (work / "gate").write_text("go")
     cell = c.finish(msg_id)
-    assert cell.result == "42" and cell.types == ["status", "execute_input", "execute_result", "status"]
+    assert cell.result == "42" and cell.types == ["execute_input", "execute_result", "status"], "busy was said"
 
 
 def test_order_within_a_cell(client):
