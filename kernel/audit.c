@@ -21,10 +21,10 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "files.h"
 #include "loop.h"
 #include "message.h"
-#include "paths.h"
+#include "policy/paths.h"
+#include "setup/files.h"
 
 #define STEP "audit"
 #define CURE "Set audit.file to \"none\" or to a file of its own in a folder that only you can write."

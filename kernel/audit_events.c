@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "kernel.h"
-#include "level.h"
+#include "setup/isolation_level.h"
 
 #define UNDONE_MAX 1024
 #define CHANGES_MAX 100 /* entries of one commit or discard that are written by name */

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <zmq.h>
 
-#include "connection_file.h"
 #include "message.h"
+#include "setup/connection_file.h"
 
 struct cb_kernel;
 

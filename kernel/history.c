@@ -26,8 +26,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "files.h"
-#include "paths.h"
+#include "policy/paths.h"
+#include "setup/files.h"
 
 #define STEP "history"
 #define MAX_JOBS 1024

@@ -16,7 +16,7 @@
 
 #include "jobs.h"
 #include "kernel.h"
-#include "level.h"
+#include "setup/isolation_level.h"
 
 #define ENTRY_SIZE 100 /* bytes of a list's entry beside its name */
 #define NOTICE "\n[cellblock: %" PRIu64 " bytes of output over %s = %" PRIu64 " were dropped]\n"

@@ -12,7 +12,7 @@
 #include <zmq.h>
 
 #include "auth.h"
-#include "connection_file.h"
+#include "setup/connection_file.h"
 #include "traceparent.h"
 
 #define CB_MAX_IDENTITIES 4

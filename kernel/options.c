@@ -12,8 +12,8 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "nearest.h"
 #include "options_table.h"
+#include "policy/nearest.h"
 
 /* Options and flags of ipykernel without a dot that clients are known to pass on. */
 static const char *const ipykernel_words[] = {

@@ -16,7 +16,7 @@
 #include <sys/un.h>
 
 #include "../message.h"
-#include "../paths.h"
+#include "policy/paths.h"
 
 #define STEP "kernel"
 #define INFO_MS 60000 /* for the answer that every kernel gives at once */

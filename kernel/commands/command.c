@@ -9,9 +9,9 @@
 #include <errno.h>
 #include <sys/resource.h>
 
-#include "capture.h"
-#include "interpreter_static.h"
-#include "plan.h"
+#include "setup/capture.h"
+#include "setup/interpreter_static.h"
+#include "setup/jail_spec.h"
 
 #define OPEN_FILES_NEEDED 128 /* a kernel has some 50 open, and some for each copy of the state */
 

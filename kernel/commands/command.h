@@ -3,9 +3,10 @@
 
 #include <cellblock/sandbox.h>
 
-#include "interpreter.h"
 #include "options.h"
-#include "policy.h"
+#include "policy/install_paths.h"
+#include "policy/policy.h"
+#include "setup/interpreter.h"
 
 /* Prints an error with its cure to stderr; returns the exit status: 2 for wrong usage or a wrong policy, 3 when the
  * host can't isolate, else 1. */

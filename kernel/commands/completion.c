@@ -8,7 +8,7 @@
 
 #include "command.h"
 #include "options_table.h"
-#include "policy_keys.h"
+#include "policy/keys.h"
 
 /* In single quotes, with a backslash before each of `special`. */
 static void quote(const char *text, const char *special)

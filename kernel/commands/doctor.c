@@ -3,10 +3,10 @@
  *
  * Trust domain: supervisor's program, no secrets.
  */
-#include "capture.h"
 #include "command.h"
 #include "kernelspec.h"
-#include "paths.h"
+#include "policy/paths.h"
+#include "setup/capture.h"
 
 int cb_command_doctor(const struct cb_options *o)
 {

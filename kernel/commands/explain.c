@@ -8,9 +8,9 @@
 #include <jansson.h>
 #include <sys/wait.h>
 
-#include "capture.h"
 #include "command.h"
-#include "policy_keys.h"
+#include "policy/keys.h"
+#include "setup/capture.h"
 
 #define MAX_STEPS (1u << 20)
 #define TIMEOUT_MS 30000

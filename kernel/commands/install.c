@@ -11,10 +11,10 @@
 #include <jansson.h>
 
 #include "command.h"
-#include "files.h"
-#include "guest_cache.h"
 #include "kernelspec.h"
-#include "paths.h"
+#include "policy/paths.h"
+#include "setup/files.h"
+#include "setup/guest_cache.h"
 
 #define STEP "install"
 #define MAX_LOGO (1u << 20)

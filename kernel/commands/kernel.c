@@ -23,15 +23,15 @@
 #include <unistd.h>
 
 #include "command.h"
-#include "guest_cache.h"
 #include "kernel.h"
 #include "options.h"
-#include "paths.h"
-#include "plan.h"
-#include "policy_parse.h"
+#include "policy/parse.h"
+#include "policy/paths.h"
 #include "requests/requests.h"
 #include "schedule.h"
-#include "self_sandbox.h"
+#include "setup/guest_cache.h"
+#include "setup/jail_spec.h"
+#include "setup/self_sandbox.h"
 
 #define SHUTDOWN_NS 1500000000LL /* clients kill after 2.5 s */
 

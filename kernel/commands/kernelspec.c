@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "paths.h"
+#include "policy/paths.h"
 
 const char *const cb_kernelspec_logos[CB_KERNELSPEC_LOGOS] = { "logo-32x32.png", "logo-64x64.png", "logo-svg.svg" };
 

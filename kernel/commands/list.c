@@ -9,7 +9,7 @@
 #include "command.h"
 #include "kernelspec.h"
 #include "message.h"
-#include "paths.h"
+#include "policy/paths.h"
 
 #define SHORT_ID 8
 

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "command.h"
-#include "interpreter_script.h"
-#include "paths.h"
+#include "policy/paths.h"
+#include "setup/interpreter_script.h"
 
 static const char program[] =
 	"import os, site, sys\n"

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "audit.h"
-#include "capture.h"
 #include "command.h"
+#include "setup/capture.h"
 
 enum { WRONG_USAGE = 2, CANNOT_ISOLATE = 125, NOT_FOUND = 127 };
 

@@ -15,9 +15,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "interpreter_static.h"
 #include "kernelspec.h"
-#include "paths.h"
+#include "policy/paths.h"
+#include "setup/interpreter_static.h"
 
 #define STEP "uninstall"
 #define MAX_SPEC (1u << 20)

@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 #include "ask_kernel.h"
-#include "interpreter.h"
 #include "kernelspec.h"
-#include "paths.h"
-#include "policy.h"
+#include "policy/paths.h"
+#include "policy/policy.h"
+#include "setup/interpreter.h"
 
 #define STEP "uninstall"
 

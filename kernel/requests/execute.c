@@ -1,7 +1,7 @@
 /* execute_request: checked when it arrives, run when its turn comes (execution.c). Trust domain: supervisor. */
 #include <cellblock/json_scan.h>
 
-#include "policy_keys.h"
+#include "policy/keys.h"
 #include "requests.h"
 
 #define TIMEOUT_MAX 1e9 /* seconds, as in the policy: longer is none */

@@ -1,8 +1,8 @@
 /* kernel_info_request and connect_request: answered by the supervisor alone, at once. Trust domain: supervisor. */
 #include <cellblock/json_write.h>
 
-#include "level.h"
 #include "requests.h"
+#include "setup/isolation_level.h"
 
 static int write_transactions(const struct cb_kernel *k, struct cb_buf *text)
 {

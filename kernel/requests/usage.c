@@ -8,8 +8,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "level.h"
 #include "requests.h"
+#include "setup/isolation_level.h"
 
 /* The control group's figure; without one the sum over all processes but copies of the state, which share theirs. */
 static uint64_t memory(struct cb_kernel *k)

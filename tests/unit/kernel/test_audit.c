@@ -1,7 +1,7 @@
 /* The audit log: the chain holds across kernels and shows every change; lines are bounded in size and rate. */
 #include "audit.h"
 
-#include "paths.h"
+#include "policy/paths.h"
 
 #include <cellblock/fd.h>
 #include <errno.h>

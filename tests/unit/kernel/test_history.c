@@ -1,7 +1,7 @@
 /* Input history: what is added is found, by range, tail and search; sessions count up; several kernels share a file. */
 #include "history.h"
 
-#include "paths.h"
+#include "policy/paths.h"
 
 #include <errno.h>
 #include <fcntl.h>

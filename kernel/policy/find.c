@@ -1,0 +1,121 @@
+/* Where a policy called by its name lies.
+ *
+ * Role: NAME is cellblock/NAME.json in the first of Jupyter's config paths that has it, as Jupyter itself orders them.
+ * Trust domain: supervisor, at start. Invariants: the current folder, the workspace and what lies in it are never
+ * looked into (policy.c refuses a file that lies in the workspace all the same); a name is no path. Callers: policy.c.
+ */
+#include "find.h"
+
+#include <cellblock/sandbox.h>
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "install_paths.h"
+#include "nearest.h"
+#include "paths.h"
+
+#define MAX_NAMES 1000
+#define LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
+
+static int add(struct cb_strv *v, const char *folder, const char *below)
+{
+	return folder != NULL && folder[0] == '/' ? cb_strv_addf(v, "%s%s/cellblock", folder, below) : 0;
+}
+
+/* What the environment names, the user's own, those of environments, the system's. */
+static int config_folders(struct cb_strv *ret)
+{
+	const char *named = getenv("JUPYTER_CONFIG_PATH"), *own = getenv("JUPYTER_CONFIG_DIR");
+	CB_AUTO_PATH home = cb_path_home();
+	CB_AUTO_PATH prefix = cb_places_prefix();
+	int r = 0;
+
+	while (named != NULL && *named != '\0' && r == 0) {
+		CB_AUTO_PATH one = strndup(named, strcspn(named, ":"));
+
+		r = one != NULL ? add(ret, one, "") : -ENOMEM;
+		named += strcspn(named, ":");
+		named += *named == ':';
+	}
+	if (r == 0)
+		r = own != NULL && own[0] == '/' ? add(ret, own, "") : add(ret, home, "/.jupyter");
+	if (r == 0)
+		r = add(ret, home, "/.local/etc/jupyter");
+	if (r == 0)
+		r = add(ret, getenv("VIRTUAL_ENV"), "/etc/jupyter");
+	if (r == 0)
+		r = add(ret, getenv("CONDA_PREFIX"), "/etc/jupyter");
+	if (r == 0)
+		r = add(ret, prefix, "/etc/jupyter");
+	if (r == 0)
+		r = add(ret, "/usr/local/etc/jupyter", "");
+	return r < 0 ? r : add(ret, "/etc/jupyter", "");
+}
+
+static void collect_names(const char *folder, struct cb_strv *names)
+{
+	DIR *dir = opendir(folder);
+	struct dirent *entry;
+
+	while (dir != NULL && (entry = readdir(dir)) != NULL && names->count < MAX_NAMES) {
+		size_t n = strlen(entry->d_name);
+
+		if (n > 5 && strcmp(entry->d_name + n - 5, ".json") == 0)
+			(void)cb_strv_addf(names, "%.*s", (int)(n - 5), entry->d_name);
+	}
+	if (dir != NULL)
+		closedir(dir);
+}
+
+static int unknown(const char *name, const struct cb_strv *folders, struct cb_err *err)
+{
+	struct cb_nearest near = CB_NEAREST(name);
+	struct cb_strv names = { 0 };
+	char cure[200];
+	int r;
+
+	(void)cb_strv_add(&names, "notebook");
+	(void)cb_strv_add(&names, "agent");
+	for (size_t i = 0; i < folders->count; i++)
+		collect_names(folders->items[i], &names);
+	for (size_t i = 0; i < names.count; i++)
+		cb_nearest_offer(&near, names.items[i]);
+	if (near.best != NULL)
+		snprintf(cure, sizeof(cure), "Did you mean \"%.64s\"?", near.best);
+	else
+		snprintf(cure, sizeof(cure),
+			 "Known are \"notebook\", \"agent\", cellblock/NAME.json in Jupyter's config paths, and files, "
+			 "named by a path with a '/'.");
+	r = cb_err_set(err, CB_E_UNKNOWN, "policy", cure, "unknown policy \"%.100s\"", name);
+	cb_strv_release(&names);
+	return r;
+}
+
+int cb_policy_find(const char *name, char **ret_path, struct cb_err *err)
+{
+	struct cb_strv folders = { 0 };
+	char *path = NULL;
+	int r;
+
+	if (name[0] == '.' || name[0] == '\0' || strspn(name, LETTERS) != strlen(name))
+		return cb_err_set(err, CB_E_UNKNOWN, "policy", "A file is named by a path with a '/'.",
+				  "\"%.100s\" is no name of a policy", name);
+	r = config_folders(&folders);
+	for (size_t i = 0; i < folders.count && r == 0 && path == NULL; i++) {
+		path = cb_path_format("%s/%s.json", folders.items[i], name);
+		if (path == NULL)
+			r = -ENOMEM;
+		else if (access(path, F_OK) < 0)
+			cb_path_free(&path);
+	}
+	if (r < 0)
+		r = cb_err_set(err, r, "policy", NULL, "out of memory");
+	else if (path == NULL)
+		r = unknown(name, &folders, err);
+	else
+		*ret_path = path;
+	cb_strv_release(&folders);
+	return r;
+}

@@ -1,0 +1,141 @@
+/* Path names: see paths.h.
+ *
+ * Role: what policy/, setup/ and the commands need. Trust domain: supervisor, at start.
+ * Invariant: nothing here opens or changes a file.
+ */
+#include "paths.h"
+
+#include <limits.h>
+#include <pwd.h>
+#include <stdarg.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+bool cb_path_below(const char *path, const char *folder)
+{
+	size_t n = strlen(folder);
+
+	while (n > 0 && folder[n - 1] == '/')
+		n--;
+	return strncmp(path, folder, n) == 0 && (path[n] == '\0' || path[n] == '/');
+}
+
+char *cb_path_format(const char *format, ...)
+{
+	char *text = NULL;
+	va_list args;
+	int n;
+
+	va_start(args, format);
+	n = vasprintf(&text, format, args);
+	va_end(args);
+	return n < 0 ? NULL : text;
+}
+
+/* Takes out empty, `.` and `..` parts in place. `path` begins with '/'. */
+static void clean(char *path)
+{
+	char *out = path, *in = path;
+
+	while (*in != '\0') {
+		size_t n;
+
+		while (*in == '/')
+			in++;
+		n = strcspn(in, "/");
+		if (n == 0)
+			break;
+		if (n == 2 && in[0] == '.' && in[1] == '.') {
+			while (out > path && *--out != '/')
+				;
+		} else if (n != 1 || in[0] != '.') {
+			*out++ = '/';
+			memmove(out, in, n);
+			out += n;
+		}
+		in += n;
+	}
+	if (out == path)
+		*out++ = '/';
+	*out = '\0';
+}
+
+char *cb_path_absolute(const char *path, const char *base)
+{
+	char *result;
+
+	if (path[0] == '/') {
+		result = strdup(path);
+	} else if (base != NULL) {
+		result = cb_path_format("%s/%s", base, path);
+	} else {
+		CB_AUTO_PATH cwd = getcwd(NULL, 0);
+
+		result = cwd != NULL && cwd[0] == '/' ? cb_path_format("%s/%s", cwd, path) : NULL;
+	}
+	if (result != NULL)
+		clean(result);
+	return result;
+}
+
+char *cb_path_real(const char *path)
+{
+	return realpath(path, NULL);
+}
+
+char *cb_path_home(void)
+{
+	const char *home = getenv("HOME");
+	const struct passwd *account;
+
+	if (home != NULL && home[0] == '/')
+		return cb_path_absolute(home, NULL);
+	account = getpwuid(getuid());
+	return account != NULL && account->pw_dir[0] == '/' ? cb_path_absolute(account->pw_dir, NULL) : NULL;
+}
+
+char *cb_path_expand(const char *path)
+{
+	CB_AUTO_PATH home = NULL;
+
+	if (path[0] != '~' || (path[1] != '/' && path[1] != '\0'))
+		return strdup(path);
+	home = cb_path_home();
+	return home != NULL ? cb_path_format("%s%s", home, path + 1) : NULL;
+}
+
+char *cb_path_parent(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	if (slash == NULL)
+		return strdup(".");
+	return slash == path ? strdup("/") : strndup(path, (size_t)(slash - path));
+}
+
+const char *cb_path_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash != NULL ? slash + 1 : path;
+}
+
+bool cb_path_is_dir(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+bool cb_path_is_file(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+void cb_path_free(char **path)
+{
+	free(*path);
+	*path = NULL;
+}

@@ -1,0 +1,11 @@
+/* What can be known about an interpreter without running it. Trust domain: supervisor, at start. Callers:
+ * interpreter.c, commands/command.c, jail_spec.c. */
+#pragma once
+
+#include "interpreter_facts.h"
+
+/* Whether that real path is one of those that the look found. Links may change after it. */
+bool cb_interpreter_may_show(const struct cb_interpreter *interpreter, const char *real);
+
+/* Finds the executable, resolves pyenv's shims, and fills executable, venv, conda and prefixes. version stays NULL. */
+int cb_interpreter_static(const char *executable, struct cb_interpreter *ret_interpreter, struct cb_err *err);

@@ -1,0 +1,27 @@
+/* Levels of isolation in words.
+ *
+ * Role: the names that policies use, and what each means to a person. Trust domain: supervisor. Callers:
+ * requests/kernel_info.c, job_content.c, audit_events.c.
+ */
+#include "isolation_level.h"
+
+static const struct {
+	const char *name, *text;
+} levels[] = {
+	[CB_LEVEL_NONE] = { "none", "no walls around the cells" },
+	[CB_LEVEL_CONTAINER] = { "container", "no namespaces of its own, only Landlock and the system call filter" },
+	[CB_LEVEL_NO_CGROUP] = { "no-cgroup", "all walls" },
+	[CB_LEVEL_FULL] = { "full", "all walls" },
+};
+
+#define COUNT (sizeof(levels) / sizeof(levels[0]))
+
+const char *cb_level_name(unsigned level)
+{
+	return level < COUNT ? levels[level].name : "unknown";
+}
+
+const char *cb_level_text(unsigned level)
+{
+	return level < COUNT ? levels[level].text : "";
+}

@@ -1,0 +1,543 @@
+/* From policy and interpreter to the description of the jail.
+ *
+ * Role: decides what is seen inside, where, and how. Trust domain: supervisor, at start. Pure but for looking at paths.
+ * Invariants: everything that the jail gets is in the description; nothing of the host that could be executed outside
+ * is writable unless it lies in the workspace and is no protected entry; a workspace named by the user is used or
+ * refused, never replaced. Callers: commands/{kernel,command}.c, interpreter_jail.c.
+ */
+#include "jail_spec.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "interpreter_static.h"
+#include "jail_env.h"
+#include "policy/hints.h"
+#include "policy/paths.h"
+#include "policy/workspace.h"
+
+#define STEP "plan"
+
+static int no_memory(struct cb_err *err)
+{
+	return cb_err_set(err, -ENOMEM, STEP, NULL, "out of memory");
+}
+
+/* ---- workspace ---- */
+
+static int use_tmpfs(struct cb_jail_spec *spec, const char *note)
+{
+	spec->workspace_mode = CB_WORKSPACE_TMPFS;
+	if (note == NULL)
+		return 0;
+	spec->workspace_note = strdup(note);
+	return spec->workspace_note != NULL ? 0 : -ENOMEM;
+}
+
+static int bad_workspace(const struct cb_policy *policy, struct cb_jail_spec *spec, const char *path, const char *why,
+			 struct cb_err *err)
+{
+	CB_AUTO_PATH note = NULL;
+
+	if (policy->workspace_path_explicit)
+		return cb_err_set(
+			err, CB_E_DENIED, "workspace",
+			"Name a folder of its own with --workspace or workspace.path, or set workspace.mode=tmpfs.",
+			"workspace.path %s is %s: cells could write what other programs run", path, why);
+	note = cb_path_format(
+		"The workspace %s is %s, so it is an empty folder in memory here: what cells write is gone at the end. "
+		"Start the notebook in a folder of its own, or name one with --workspace DIR.",
+		path, why);
+	return note == NULL || use_tmpfs(spec, note) < 0 ? no_memory(err) : 0;
+}
+
+/* Under which path the workspace appears: a tmpfs may not hide what the jail needs. */
+static char *workspace_target(const struct cb_policy *policy, const char *real)
+{
+	static const char *const taken[] = { "/",     "/dev", "/etc",	    "/home",	"/home/user",
+					     "/proc", "/run", "/sys",	    "/tmp",	"/var",
+					     "/mnt",  "/opt", "/var/cache", "/var/tmp", "/var/run" };
+	const char *why = real != NULL ? cb_workspace_refusal(real) : NULL;
+
+	if (policy->workspace_target_neutral || real == NULL || (why != NULL && strcmp(why, "a system folder") == 0))
+		return strdup("/workspace");
+	for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++) {
+		if (strcmp(real, taken[i]) == 0)
+			return strdup("/workspace");
+	}
+	return strdup(real);
+}
+
+static enum cb_workspace_mode workspace_mode(enum cb_workspace_policy mode)
+{
+	switch (mode) {
+	case CB_WS_RW:
+		return CB_WORKSPACE_RW;
+	case CB_WS_OVERLAY:
+		return CB_WORKSPACE_OVERLAY;
+	case CB_WS_RO:
+		return CB_WORKSPACE_RO;
+	case CB_WS_TMPFS:
+		break;
+	}
+	return CB_WORKSPACE_TMPFS;
+}
+
+/* What may be written in the folder itself is judged call by call; where the kernel can't ask, changes go to a layer,
+ * and are judged when they are committed. */
+static int use_overlay(struct cb_jail_spec *spec)
+{
+	spec->workspace_mode = CB_WORKSPACE_OVERLAY;
+	spec->workspace_note = strdup(
+		"workspace.mode is \"overlay\" here, not \"rw\": this kernel can't have a jail's write calls judged "
+		"(Linux 5.14 can, where no other sandbox around listens already). Changes are dropped at the end "
+		"unless `cellblock commit` writes them to the folder.");
+	return spec->workspace_note != NULL ? 0 : -ENOMEM;
+}
+
+/* The current folder stays what it is wherever the workspace shows it. */
+static char *current_folder(const struct cb_jail_spec *spec)
+{
+	CB_AUTO_PATH here = cb_path_absolute(".", NULL);
+	CB_AUTO_PATH real = here != NULL ? cb_path_real(here) : NULL;
+
+	if (real == NULL || spec->workspace_source == NULL || !cb_path_below(real, spec->workspace_source))
+		return strdup(spec->workspace_target);
+	return cb_path_format("%s%s", spec->workspace_target, real + strlen(spec->workspace_source));
+}
+
+static int plan_workspace(const struct cb_policy *policy, struct cb_jail_spec *spec, struct cb_err *err)
+{
+	CB_AUTO_PATH real = cb_path_real(policy->workspace_path);
+	const char *why = real != NULL ? cb_workspace_refusal(real) : NULL;
+	int r = 0;
+
+	spec->workspace_target = workspace_target(policy, real);
+	if (spec->workspace_target == NULL)
+		return no_memory(err);
+	if (policy->workspace_mode == CB_WS_TMPFS)
+		return use_tmpfs(spec, NULL) < 0 ? no_memory(err) : 0;
+	if (real == NULL || !cb_path_is_dir(real))
+		return cb_err_set(err, real == NULL ? -errno : -ENOTDIR, "workspace",
+				  "Name an existing folder with --workspace.", "workspace.path %s: %s",
+				  policy->workspace_path, strerror(real == NULL ? errno : ENOTDIR));
+	if (why != NULL)
+		return bad_workspace(policy, spec, real, why, err);
+	spec->workspace_mode = workspace_mode(policy->workspace_mode);
+	spec->workspace_source = strdup(real);
+	/* a jail without namespaces has no overlay either; what its writable workspace can't hold is told there */
+	if (spec->workspace_mode == CB_WORKSPACE_RW && !spec->notifier &&
+	    policy->isolation_minimum >= CB_LEVEL_NO_CGROUP)
+		r = use_overlay(spec);
+	for (size_t i = 0; i < policy->workspace_protect.count && r == 0; i++)
+		r = cb_strv_add(&spec->protect, policy->workspace_protect.items[i]);
+	return r < 0 || spec->workspace_source == NULL ? no_memory(err) : 0;
+}
+
+/* ---- the system ---- */
+
+static int plan_root(const struct cb_policy *policy, struct cb_jail_spec *spec, struct cb_err *err)
+{
+	CB_AUTO_PATH usr = NULL;
+
+	if (strcmp(policy->root_path, "host") == 0)
+		return 0;
+	spec->root_path = cb_path_real(policy->root_path);
+	usr = spec->root_path != NULL ? cb_path_format("%s/usr", spec->root_path) : NULL;
+	if (usr == NULL || !cb_path_is_dir(usr) || strcmp(spec->root_path, "/") == 0)
+		return cb_err_set(err, -ENOENT, "root.path",
+				  "Name the folder that an image was unpacked into, or \"host\".",
+				  "root.path %s: no folder with a system (usr) in it", policy->root_path);
+	if (spec->workspace_source != NULL && cb_path_below(spec->root_path, spec->workspace_source))
+		return cb_err_set(err, CB_E_DENIED, "root.path", "Move it out of the workspace.",
+				  "root.path %s lies in the workspace, which %s can write", spec->root_path,
+				  cb_workspace_writers(policy));
+	return 0;
+}
+
+/* ---- binds ---- */
+
+static bool has_bind(const struct cb_jail_spec *spec, const char *target)
+{
+	for (size_t i = 0; i < spec->nbinds; i++) {
+		if (strcmp(spec->binds[i].target, target) == 0)
+			return true;
+	}
+	return false;
+}
+
+int cb_plan_interpreter(const struct cb_interpreter *interpreter, struct cb_jail_spec *spec)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < interpreter->prefixes.count && r == 0; i++) {
+		const char *path = interpreter->prefixes.items[i];
+		CB_AUTO_PATH real = cb_path_real(path); /* sources are opened without following links */
+
+		/* a cell of another kernel may have changed a link since the look */
+		if (real != NULL && cb_interpreter_may_show(interpreter, real) && !has_bind(spec, path))
+			r = cb_spec_add_bind(spec, real, path, CB_BIND_RO, false, "interpreter");
+	}
+	return r;
+}
+
+/* packages.mode "session": pip's place is the prefix that the interpreter was named by, under each of its paths. */
+static void plan_packages(const struct cb_policy *policy, const struct cb_interpreter *interpreter,
+			  struct cb_jail_spec *spec)
+{
+	bool session = policy->packages_mode == CB_PACKAGES_SESSION;
+	CB_AUTO_PATH bin = interpreter != NULL ? cb_path_parent(interpreter->executable) : NULL;
+	CB_AUTO_PATH prefix = bin != NULL ? cb_path_parent(bin) : NULL;
+	CB_AUTO_PATH real = prefix != NULL ? cb_path_real(prefix) : NULL;
+
+	for (size_t i = 0; session && real != NULL && has_bind(spec, prefix) && i < spec->nbinds; i++) {
+		if (strcmp(spec->binds[i].source, real) == 0 && spec->binds[i].mode == CB_BIND_RO)
+			spec->binds[i].mode = CB_BIND_SESSION;
+	}
+}
+
+/* Targets that would take the jail apart. */
+static bool target_is_taken(const char *target)
+{
+	static const char *const trees[] = { "/proc", "/sys",  "/dev", "/etc",	 "/usr",
+					     "/bin",  "/sbin", "/lib", "/lib64", "/run/cellblock" };
+	static const char *const folders[] = { "/", "/home", "/home/user", "/tmp", "/run", "/var" };
+
+	for (size_t i = 0; i < sizeof(trees) / sizeof(trees[0]); i++) {
+		if (cb_path_below(target, trees[i]))
+			return true;
+	}
+	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+		if (strcmp(target, folders[i]) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* The host's shared memory in place of the jail's: only as itself, and for those who say so. At isolation level
+ * "container" there is no other. */
+static bool is_shared_memory(const char *source, const char *target)
+{
+	return strcmp(source, "/dev/shm") == 0 && strcmp(target, "/dev/shm") == 0;
+}
+
+static int plan_mounts(const struct cb_policy *policy, struct cb_jail_spec *spec, struct cb_err *err)
+{
+	for (size_t i = 0; i < policy->nmounts; i++) {
+		const struct cb_bind *mount = &policy->mounts[i];
+		CB_AUTO_PATH real = cb_path_real(mount->source);
+		const char *why = real != NULL ? cb_workspace_refusal(real) : NULL;
+
+		if (real == NULL)
+			return cb_err_set(err, -errno, "mounts", NULL, "mounts: source %s: %s", mount->source,
+					  strerror(errno));
+		bool shared = is_shared_memory(real, mount->target);
+
+		if (mount->mode == CB_BIND_RW && why != NULL && !shared)
+			return cb_err_set(err, CB_E_DENIED, "mounts",
+					  "Mount it with mode \"ro\", or a folder below it.",
+					  "mounts: source %s is %s and can't be writable", mount->source, why);
+		if ((target_is_taken(mount->target) && !shared) || has_bind(spec, mount->target))
+			return cb_err_set(err, CB_E_DENIED, "mounts", "Choose another target.",
+					  "mounts: target %s is taken by the jail itself", mount->target);
+		if (cb_spec_add_bind(spec, real, mount->target, mount->mode, false, "policy: mounts") < 0)
+			return no_memory(err);
+	}
+	return 0;
+}
+
+/* ---- what programs outside act on ---- */
+
+static int protect_file(struct cb_strv *list, const char *path)
+{
+	CB_AUTO_PATH real = path != NULL ? cb_path_real(path) : NULL;
+
+	return real != NULL ? cb_strv_add(list, real) : 0;
+}
+
+static int add_path(struct cb_strv *list, const char *folder, const char *below)
+{
+	CB_AUTO_PATH path = folder != NULL && folder[0] == '/' ? cb_path_format("%s%s", folder, below) : NULL;
+
+	return path != NULL ? protect_file(list, path) : 0;
+}
+
+static int protect_jupyter(struct cb_strv *list)
+{
+	CB_AUTO_PATH home = cb_path_home();
+	const char *paths = getenv("JUPYTER_PATH");
+	int r = add_path(list, home, "/.local/share/jupyter");
+
+	r = r < 0 ? r : add_path(list, home, "/.jupyter");
+	r = r < 0 ? r : add_path(list, home, "/.ipython");
+	r = r < 0 ? r : add_path(list, getenv("JUPYTER_DATA_DIR"), "");
+	r = r < 0 ? r : add_path(list, getenv("JUPYTER_CONFIG_DIR"), "");
+	r = r < 0 ? r : add_path(list, getenv("IPYTHONDIR"), "");
+	while (paths != NULL && *paths != '\0' && r == 0) {
+		CB_AUTO_PATH one = strndup(paths, strcspn(paths, ":"));
+
+		r = one != NULL ? add_path(list, one, "/kernels") : -ENOMEM;
+		paths += strcspn(paths, ":");
+		paths += *paths == ':';
+	}
+	return r;
+}
+
+/* The prefix that this program is installed in, or its build tree. */
+static int protect_ourselves(struct cb_strv *list)
+{
+	char self[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	CB_AUTO_PATH bin = NULL;
+	CB_AUTO_PATH prefix = NULL;
+
+	if (n <= 0)
+		return 0;
+	self[n] = '\0';
+	bin = cb_path_parent(self);
+	prefix = bin != NULL ? cb_path_parent(bin) : NULL;
+	if (prefix == NULL)
+		return -ENOMEM;
+	return strcmp(prefix, "/") == 0 ? cb_strv_add(list, self) : cb_strv_add(list, prefix);
+}
+
+/* The folder of `path`, or the nearest above it that is there, links resolved. */
+static char *existing_folder(const char *path)
+{
+	char *folder = cb_path_parent(path), *real = NULL;
+
+	while (folder != NULL && (real = cb_path_real(folder)) == NULL && strcmp(folder, "/") != 0) {
+		char *above = cb_path_parent(folder);
+
+		free(folder);
+		folder = above;
+	}
+	free(folder);
+	return real;
+}
+
+/* The history's folder: SQLite makes files beside it, which a guest must not make first. One above the workspace is
+ * out of its sight. */
+static int protect_history(const struct cb_plan_input *in, struct cb_jail_spec *spec, struct cb_err *err)
+{
+	const char *file = in->policy->history_file, *workspace = spec->workspace_source;
+	CB_AUTO_PATH folder = NULL;
+
+	if (file == NULL || file[0] != '/')
+		return 0;
+	folder = existing_folder(file);
+	if (folder == NULL)
+		return no_memory(err);
+	if (workspace != NULL && strcmp(workspace, folder) == 0)
+		return cb_err_set(err, CB_E_DENIED, "policy",
+				  "Name a file outside the workspace, or in a folder in it that is there already.",
+				  "history.file %s lies in the workspace itself, where %s could write beside it",
+				  file, cb_workspace_writers(in->policy));
+	if (workspace != NULL && cb_path_below(workspace, folder))
+		return 0;
+	return cb_strv_add(&spec->protect_paths, folder) == 0 ? 0 : no_memory(err);
+}
+
+/* A log that cells could write would be none; and whoever can read a file can hold a lock on it, which the kernel would
+ * wait for. */
+static int check_audit(const struct cb_policy *policy, const struct cb_jail_spec *spec, struct cb_err *err)
+{
+	const char *inside = NULL, *what = "the workspace", *why = "change it";
+	CB_AUTO_PATH folder = policy->audit_file != NULL ? existing_folder(policy->audit_file) : NULL;
+
+	if (policy->audit_file == NULL)
+		return 0;
+	if (folder == NULL)
+		return no_memory(err);
+	if (spec->workspace_source != NULL && cb_path_below(folder, spec->workspace_source))
+		inside = spec->workspace_source;
+	if (policy->workspace_mode == CB_WS_RO)
+		why = "read it and hold locks on it";
+	for (size_t i = 0; i < spec->nbinds && inside == NULL; i++) {
+		bool writable = spec->binds[i].mode == CB_BIND_RW;
+
+		if (cb_path_below(folder, spec->binds[i].source)) {
+			inside = spec->binds[i].source;
+			what = writable ? "the writable mount" : "the mount";
+			why = writable ? "change it" : "read it and hold locks on it";
+		}
+	}
+	if (inside == NULL)
+		return 0;
+	return cb_err_set(err, CB_E_DENIED, "audit", "Name a file outside of what cells can see.",
+			  "audit.file %s lies in %s %s, where cells could %s", policy->audit_file, what, inside, why);
+}
+
+/* The connection file holds the signing key. Where it lies in the workspace an empty device is shown in its place. */
+static int hide_connection_file(const struct cb_plan_input *in, struct cb_jail_spec *spec)
+{
+	CB_AUTO_PATH real = in->connection_file != NULL ? cb_path_real(in->connection_file) : NULL;
+	CB_AUTO_PATH inside = NULL;
+
+	if (real == NULL || spec->workspace_source == NULL || !cb_path_below(real, spec->workspace_source))
+		return 0;
+	inside = cb_path_format("%s%s", spec->workspace_target, real + strlen(spec->workspace_source));
+	return inside != NULL ? cb_spec_add_bind(spec, "/dev/null", inside, CB_BIND_RO, false, "hides the signing key")
+			      : -ENOMEM;
+}
+
+static int plan_protected(const struct cb_plan_input *in, struct cb_jail_spec *spec, struct cb_err *err)
+{
+	struct cb_strv *list = &spec->protect_paths;
+	int r = protect_ourselves(list);
+
+	for (size_t i = 0; in->interpreter != NULL && i < in->interpreter->prefixes.count && r == 0; i++)
+		r = cb_strv_add(list, in->interpreter->prefixes.items[i]);
+	for (size_t i = 0; i < in->policy->files.count && r == 0; i++)
+		r = cb_strv_add(list, in->policy->files.items[i]);
+	if (r == 0)
+		r = protect_jupyter(list);
+	if (r == 0)
+		r = protect_file(list, in->guest_dir);
+	if (r == 0)
+		r = protect_file(list, in->connection_file);
+	if (r == 0)
+		r = hide_connection_file(in, spec);
+	return r < 0 ? no_memory(err) : protect_history(in, spec, err);
+}
+
+/* ---- the rest ---- */
+
+static int plan_home(const struct cb_policy *policy, struct cb_jail_spec *spec)
+{
+	CB_AUTO_PATH home = cb_path_home();
+	int r = 0;
+
+	spec->host_home = home != NULL ? cb_path_real(home) : NULL;
+	for (size_t i = 0; spec->host_home != NULL && i < policy->home_expose.count && r == 0; i++)
+		r = cb_strv_add(&spec->home_expose, policy->home_expose.items[i]);
+	return r;
+}
+
+static bool is_program(const struct cb_jail_spec *spec, const char *path)
+{
+	CB_AUTO_PATH in_image = spec->root_path != NULL ? cb_path_format("%s%s", spec->root_path, path) : NULL;
+	struct stat st;
+
+	if (spec->root_path == NULL)
+		return cb_path_is_file(path) && access(path, X_OK) == 0;
+	/* a link in an image leads to what is in it: not followed here */
+	return in_image != NULL && lstat(in_image, &st) == 0 && !S_ISDIR(st.st_mode);
+}
+
+/* The command's program by an absolute path: looked for in the folders of the PATH that it will have inside. */
+static char *find_program(const struct cb_jail_spec *spec, const char *name)
+{
+	const char *path = "";
+
+	if (strchr(name, '/') != NULL)
+		return cb_path_absolute(name, spec->cwd);
+	for (size_t i = 0; i < spec->env.count; i++) {
+		if (strncmp(spec->env.items[i], "PATH=", 5) == 0)
+			path = spec->env.items[i] + 5;
+	}
+	while (*path != '\0') {
+		CB_AUTO_PATH candidate = cb_path_format("%.*s/%s", (int)strcspn(path, ":"), path, name);
+
+		if (candidate != NULL && is_program(spec, candidate))
+			return strdup(candidate);
+		path += strcspn(path, ":");
+		path += *path == ':';
+	}
+	return NULL;
+}
+
+static int plan_command(const struct cb_plan_input *in, struct cb_jail_spec *spec, struct cb_err *err)
+{
+	CB_AUTO_PATH program = NULL;
+	int r;
+
+	if (in->argv == NULL) {
+		CB_AUTO_PATH guest = in->guest_dir != NULL ? cb_path_real(in->guest_dir) : NULL;
+
+		if (in->interpreter == NULL || guest == NULL)
+			return cb_err_set(err, -EINVAL, STEP, NULL, "neither a guest nor a command");
+		r = cb_strv_add(&spec->argv, in->interpreter->executable);
+		if (r == 0)
+			r = cb_strv_add(&spec->argv, CB_GUEST_TARGET "/boot.py");
+		if (r == 0 && in->bash)
+			r = cb_strv_add(&spec->argv, "bash");
+		if (r == 0)
+			r = cb_spec_add_bind(spec, guest, CB_GUEST_TARGET, CB_BIND_RO, false, "Cellblock's guest");
+		if (r == 0) /* so that it gives up what would be refused, instead of being ended for it */
+			r = cb_strv_addf(&spec->env, "CELLBLOCK_MESSAGE_MAX=%llu",
+					 (unsigned long long)in->policy->limit_message);
+		if (r == 0)
+			r = cb_strv_addf(&spec->env, "CELLBLOCK_PACKAGES=%s",
+					 in->policy->packages_mode == CB_PACKAGES_SESSION ? "session" : "ro");
+		if (r == 0)
+			r = cb_plan_says(in->policy, spec);
+		if (r == 0 && in->guest_cache != NULL)
+			r = cb_spec_add_bind(spec, in->guest_cache, CB_GUEST_CACHE_TARGET, CB_BIND_RO, true,
+					     "its compiled modules");
+		return r < 0 ? no_memory(err) : 0;
+	}
+	program = find_program(spec, in->argv[0]);
+	if (program == NULL)
+		return cb_err_set(err, -ENOENT, "command", "Name it by its path, as it is inside the jail.",
+				  "%s: not found in the jail's PATH", in->argv[0]);
+	r = cb_strv_add(&spec->argv, program);
+	for (char *const *argument = in->argv + 1; *argument != NULL && r == 0; argument++)
+		r = cb_strv_add(&spec->argv, *argument);
+	return r < 0 ? no_memory(err) : 0;
+}
+
+static int plan_limits(const struct cb_policy *policy, struct cb_jail_spec *spec)
+{
+	spec->limit_data = spec->limit_memory = policy->limit_memory;
+	spec->limit_cpu = (uint64_t)(policy->limit_cpu * 100000 + 0.5);
+	spec->limit_pids = policy->limit_pids;
+	spec->limit_open_files = policy->limit_open_files;
+	spec->limit_file_size = policy->limit_file_size;
+	spec->limit_tmp = policy->limit_tmp;
+	spec->limit_shm = policy->limit_shm;
+	spec->limit_inodes = policy->limit_inodes;
+	spec->limit_workspace = policy->workspace_size;
+	spec->network = policy->network_mode;
+	spec->minimum = policy->isolation_minimum;
+	if (policy->limit_memory_note[0] == '\0')
+		return 0;
+	spec->limit_memory_note = strdup(policy->limit_memory_note);
+	return spec->limit_memory_note != NULL ? 0 : -ENOMEM;
+}
+
+int cb_plan_jail(const struct cb_plan_input *in, struct cb_jail_spec *ret_spec, struct cb_err *err)
+{
+	struct cb_jail_spec spec = { .hostname = strdup("cellblock"), .notifier = cb_notify_probe() == 0 };
+	int r = spec.hostname != NULL ? plan_workspace(in->policy, &spec, err) : no_memory(err);
+
+	if (r == 0 && (spec.cwd = current_folder(&spec)) == NULL)
+		r = no_memory(err);
+	if (r == 0 && (plan_limits(in->policy, &spec) < 0 ||
+		       cb_plan_env(in->policy, in->interpreter, in->session_name, &spec.env) < 0 ||
+		       plan_home(in->policy, &spec) < 0 ||
+		       (in->interpreter != NULL && cb_plan_interpreter(in->interpreter, &spec) < 0)))
+		r = no_memory(err);
+	if (r == 0)
+		r = plan_root(in->policy, &spec, err);
+	if (r == 0)
+		r = plan_command(in, &spec, err);
+	plan_packages(in->policy, in->interpreter, &spec);
+	if (r == 0)
+		r = plan_mounts(in->policy, &spec, err);
+	if (r == 0)
+		r = plan_protected(in, &spec, err);
+	if (r == 0)
+		r = check_audit(in->policy, &spec, err);
+	if (r == 0)
+		r = cb_jail_spec_check(&spec, err);
+	if (r < 0) {
+		cb_jail_spec_release(&spec);
+		return r;
+	}
+	*ret_spec = spec;
+	return 0;
+}

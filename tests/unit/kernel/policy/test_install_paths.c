@@ -1,0 +1,44 @@
+/* Where our own programs lie: beside this program's folder, whatever PATH and the current folder say. */
+#include "policy/install_paths.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static void test_beside_this_program(void **state)
+{
+	struct cb_places places;
+	struct cb_err err = { 0 };
+	char self[4096];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	int r;
+
+	(void)state;
+	assert_true(n > 0);
+	self[n] = '\0';
+	assert_int_equal(chdir("/"), 0);
+	setenv("PATH", "/nowhere", 1);
+	r = cb_places_find(&places, &err);
+	if (r < 0) { /* the other programs are not built */
+		assert_int_equal(r, -ENOENT);
+		assert_non_null(strstr(err.text, "/libexec/cellblock/"));
+		return;
+	}
+	assert_string_equal(places.self, self);
+	assert_non_null(strstr(places.jail, "/libexec/cellblock/cellblock-jail"));
+	assert_int_equal(access(places.jail, X_OK), 0);
+	assert_non_null(strstr(places.guest, "/libexec/cellblock/guest"));
+	cb_places_release(&places);
+	assert_null(places.self);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_beside_this_program) };
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

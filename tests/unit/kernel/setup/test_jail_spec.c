@@ -1,0 +1,322 @@
+/* From policy to the jail's description: workspace and home rule, binds, what is protected, what is refused. */
+#include "setup/jail_spec.h"
+
+#include "policy/parse.h"
+#include "policy/paths.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char folder[64]; /* HOME/, HOME/work/, guest/, python/ */
+
+static struct cb_interpreter python;
+
+static int plan_argv(const char *which, char *const *sets, size_t nsets, char *const *argv, struct cb_jail_spec *spec,
+		     struct cb_err *err)
+{
+	CB_AUTO_PATH guest = cb_path_format("%s/guest", folder);
+	struct cb_policy policy;
+	int r;
+
+	*err = (struct cb_err){ 0 };
+	r = cb_policy_load(which, sets, nsets, &policy, err);
+	assert_int_equal(r, 0);
+	struct cb_plan_input in = { .policy = &policy, .interpreter = &python, .guest_dir = guest, .argv = argv };
+
+	r = cb_plan_jail(&in, spec, err);
+	cb_policy_release(&policy);
+	return r;
+}
+
+static int plan(const char *which, struct cb_jail_spec *spec, struct cb_err *err, char *set)
+{
+	char *sets[] = { set };
+
+	return plan_argv(which, sets, set != NULL, NULL, spec, err);
+}
+
+static void go(const char *below)
+{
+	CB_AUTO_PATH path = cb_path_format("%s/%s", folder, below);
+
+	assert_int_equal(chdir(path), 0);
+}
+
+static bool holds(const struct cb_strv *list, const char *item)
+{
+	for (size_t i = 0; i < list->count; i++) {
+		if (strcmp(list->items[i], item) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* What cells are told of the policy. */
+static const char *says(const struct cb_jail_spec *spec)
+{
+	for (size_t i = 0; i < spec->env.count; i++) {
+		if (strncmp(spec->env.items[i], "CELLBLOCK_POLICY_SAYS=", 22) == 0)
+			return spec->env.items[i];
+	}
+	return "";
+}
+
+static void test_notebook(void **state)
+{
+	CB_AUTO_PATH work = cb_path_format("%s/home/work", folder);
+	CB_AUTO_PATH prefix = cb_path_format("%s/python", folder);
+	struct cb_jail_spec spec;
+	struct cb_err err;
+	char packages[] = "packages.mode=ro", project[] = "workspace.path=project";
+
+	(void)state;
+	go("home/work");
+	assert_int_equal(plan("notebook", &spec, &err, NULL), 0);
+	assert_int_equal(spec.workspace_mode, CB_WORKSPACE_RW);
+	assert_string_equal(spec.workspace_source, work);
+	assert_string_equal(spec.workspace_target, work);
+	assert_string_equal(spec.cwd, work);
+	assert_null(spec.workspace_note);
+	assert_int_equal(spec.network, CB_NETWORK_NONE);
+	assert_int_equal(spec.argv.count, 2);
+	assert_string_equal(spec.argv.items[0], python.executable);
+	assert_string_equal(spec.argv.items[1], "/run/cellblock/guest/boot.py");
+	assert_true(holds(&spec.protect, ".git"));
+	assert_true(holds(&spec.protect_paths, prefix));
+	assert_true(spec.home_expose.count > 0);
+	assert_true(spec.limit_data > 0 && spec.limit_pids == 4096 && spec.limit_shm > 0 && spec.limit_tmp > 0 &&
+		    spec.limit_inodes > 0);
+	for (size_t i = 0; i < spec.nbinds; i++)
+		assert_int_equal(spec.binds[i].mode,
+				 strcmp(spec.binds[i].source, prefix) == 0 ? CB_BIND_SESSION : CB_BIND_RO);
+	cb_jail_spec_release(&spec);
+	assert_int_equal(plan("notebook", &spec, &err, packages), 0);
+	for (size_t i = 0; i < spec.nbinds; i++)
+		assert_int_equal(spec.binds[i].mode, CB_BIND_RO);
+	assert_null(strstr(says(&spec), "workspace.project"));
+	cb_jail_spec_release(&spec);
+	assert_int_equal(plan("notebook", &spec, &err, project), 0);
+	assert_non_null(strstr(says(&spec), "\"workspace.project\":true"));
+	cb_jail_spec_release(&spec);
+}
+
+static void test_agent_starts(void **state)
+{
+	struct cb_jail_spec spec;
+	struct cb_err err;
+	char rw[] = "workspace.mode=rw";
+
+	(void)state;
+	go("home/work");
+	assert_int_equal(plan("agent", &spec, &err, NULL), 0);
+	assert_int_equal(spec.workspace_mode, CB_WORKSPACE_OVERLAY);
+	assert_string_equal(spec.workspace_target, "/workspace");
+	assert_non_null(spec.workspace_source);
+	assert_true(holds(&spec.protect, ".git"));
+	assert_int_equal(spec.limit_workspace, 256u << 20);
+	assert_null(spec.workspace_note);
+	assert_int_equal(spec.limit_data, 512u << 20);
+	cb_jail_spec_release(&spec);
+	assert_int_equal(plan("agent", &spec, &err, rw), 0);
+	assert_int_equal(spec.workspace_mode, CB_WORKSPACE_RW);
+	assert_string_equal(spec.workspace_target, "/workspace");
+	assert_null(spec.workspace_note);
+	cb_jail_spec_release(&spec);
+}
+
+static void test_home_rule(void **state)
+{
+	CB_AUTO_PATH home = cb_path_format("%s/home", folder);
+	CB_AUTO_PATH set = cb_path_format("workspace.path=%s/home", folder);
+	struct cb_jail_spec spec;
+	struct cb_err err;
+	char root[] = "workspace.path=/", usr[] = "workspace.path=/usr/share", tmpfs[] = "workspace.mode=tmpfs";
+	char *sets[] = { set, tmpfs };
+
+	(void)state;
+	go("home");
+	assert_int_equal(plan("notebook", &spec, &err, NULL), 0);
+	assert_int_equal(spec.workspace_mode, CB_WORKSPACE_TMPFS);
+	assert_null(spec.workspace_source);
+	assert_string_equal(spec.workspace_target, home);
+	assert_non_null(strstr(spec.workspace_note, "home"));
+	assert_non_null(strstr(spec.workspace_note, "--workspace"));
+	cb_jail_spec_release(&spec);
+	/* named, it is refused */
+	assert_int_equal(plan("notebook", &spec, &err, set), CB_E_DENIED);
+	assert_non_null(strstr(err.cure, "--workspace"));
+	assert_int_equal(plan("notebook", &spec, &err, root), CB_E_DENIED);
+	assert_int_equal(plan("notebook", &spec, &err, usr), CB_E_DENIED);
+	/* but an empty folder there is harmless */
+	assert_int_equal(plan_argv("notebook", sets, 2, NULL, &spec, &err), 0);
+	cb_jail_spec_release(&spec);
+}
+
+static void test_workspace_mistakes(void **state)
+{
+	struct cb_jail_spec spec;
+	struct cb_err err;
+	char missing[] = "workspace.path=/tmp/no-such-folder-here", file[] = "workspace.path=/etc/passwd";
+
+	(void)state;
+	assert_int_equal(plan("notebook", &spec, &err, missing), -ENOENT);
+	assert_non_null(strstr(err.text, "no-such-folder-here"));
+	assert_true(plan("notebook", &spec, &err, file) < 0);
+}
+
+static void test_mounts(void **state)
+{
+	CB_AUTO_PATH good = cb_path_format("mounts=[{\"source\": \"%s/guest\", \"target\": \"/data\"}]", folder);
+	CB_AUTO_PATH home =
+		cb_path_format("mounts=[{\"source\": \"%s/home\", \"target\": \"/data\", \"mode\": \"rw\"}]", folder);
+	CB_AUTO_PATH taken = cb_path_format("mounts=[{\"source\": \"%s/guest\", \"target\": \"/usr/lib\"}]", folder);
+	CB_AUTO_PATH proc = cb_path_format("mounts=[{\"source\": \"%s/guest\", \"target\": \"/proc/sys\"}]", folder);
+	CB_AUTO_PATH ours =
+		cb_path_format("mounts=[{\"source\": \"%s/guest\", \"target\": \"/run/cellblock/guest\"}]", folder);
+	char gone[] = "mounts=[{\"source\": \"/no/such\"}]";
+	struct cb_jail_spec spec;
+	struct cb_err err;
+
+	(void)state;
+	go("home/work");
+	assert_int_equal(plan("notebook", &spec, &err, good), 0);
+	assert_string_equal(spec.binds[spec.nbinds - 1].target, "/data");
+	cb_jail_spec_release(&spec);
+	assert_int_equal(plan("notebook", &spec, &err, home), CB_E_DENIED);
+	assert_int_equal(plan("notebook", &spec, &err, taken), CB_E_DENIED);
+	assert_int_equal(plan("notebook", &spec, &err, proc), CB_E_DENIED);
+	assert_int_equal(plan("notebook", &spec, &err, ours), CB_E_DENIED);
+	assert_int_equal(plan("notebook", &spec, &err, gone), -ENOENT);
+}
+
+static void test_history_in_workspace(void **state)
+{
+	CB_AUTO_PATH beside = cb_path_format("history.file=%s/home/work/h.sqlite", folder);
+	CB_AUTO_PATH deeper = cb_path_format("history.file=%s/home/work/sub/h.sqlite", folder);
+	CB_AUTO_PATH absent = cb_path_format("history.file=%s/home/work/new/h.sqlite", folder);
+	CB_AUTO_PATH above = cb_path_format("history.file=%s/home/h.sqlite", folder);
+	CB_AUTO_PATH far = cb_path_format("history.file=%s/home/other/new/h.sqlite", folder);
+	CB_AUTO_PATH sub = cb_path_format("%s/home/work/sub", folder);
+	CB_AUTO_PATH home = cb_path_format("%s/home", folder);
+	struct cb_jail_spec spec;
+	struct cb_err err;
+
+	(void)state;
+	go("home/work");
+	assert_int_equal(plan("notebook", &spec, &err, beside), CB_E_DENIED);
+	assert_non_null(strstr(err.text, "history.file"));
+	assert_int_equal(plan("notebook", &spec, &err, deeper), 0);
+	assert_true(holds(&spec.protect_paths, sub)); /* with what SQLite puts beside it */
+	cb_jail_spec_release(&spec);
+	assert_int_equal(plan("notebook", &spec, &err, absent), CB_E_DENIED); /* a cell could make the folder first */
+	assert_non_null(strstr(err.text, "lies in the workspace itself"));
+	for (size_t i = 0; i < 2; i++) { /* cells see nothing of a folder above */
+		assert_int_equal(plan("notebook", &spec, &err, i == 0 ? above : far), 0);
+		assert_false(holds(&spec.protect_paths, home)); /* nor is all below it read-only for that */
+		cb_jail_spec_release(&spec);
+	}
+}
+
+static void test_connection_file_in_workspace(void **state)
+{
+	CB_AUTO_PATH file = cb_path_format("%s/home/work/kernel.json", folder);
+	CB_AUTO_PATH guest = cb_path_format("%s/guest", folder);
+	struct cb_policy policy;
+	struct cb_jail_spec spec;
+	struct cb_err err = { 0 };
+	FILE *f = fopen(file, "w");
+
+	(void)state;
+	assert_non_null(f);
+	fclose(f);
+	go("home/work");
+	assert_int_equal(cb_policy_load("notebook", NULL, 0, &policy, &err), 0);
+	/* by a relative name too: clients may pass one */
+	struct cb_plan_input in = {
+		.policy = &policy, .interpreter = &python, .guest_dir = guest, .connection_file = "kernel.json"
+	};
+
+	assert_int_equal(cb_plan_jail(&in, &spec, &err), 0);
+	assert_true(holds(&spec.protect_paths, file));
+	assert_string_equal(spec.binds[spec.nbinds - 1].source, "/dev/null");
+	assert_string_equal(spec.binds[spec.nbinds - 1].target, file);
+	cb_jail_spec_release(&spec);
+	cb_policy_release(&policy);
+	unlink(file);
+}
+
+static void test_command(void **state)
+{
+	char sh[] = "sh", minus_c[] = "-c", missing[] = "no-such-program";
+	char *found[] = { sh, minus_c, NULL }, *not_found[] = { missing, NULL };
+	struct cb_jail_spec spec;
+	struct cb_err err;
+
+	(void)state;
+	go("home/work");
+	assert_int_equal(plan_argv("notebook", NULL, 0, found, &spec, &err), 0);
+	assert_int_equal(spec.argv.count, 2);
+	assert_string_equal(spec.argv.items[0], "/usr/bin/sh");
+	cb_jail_spec_release(&spec);
+	assert_int_equal(plan_argv("notebook", NULL, 0, not_found, &spec, &err), -ENOENT);
+	assert_string_equal(err.step, "command");
+}
+
+static const char *const below[] = { "home", "home/work", "home/work/sub", "guest", "python" };
+
+static int make_folder(void **state)
+{
+	CB_AUTO_PATH home = NULL;
+
+	(void)state;
+	snprintf(folder, sizeof(folder), "/tmp/cb-plan-XXXXXX");
+	if (mkdtemp(folder) == NULL)
+		return -1;
+	for (size_t i = 0; i < sizeof(below) / sizeof(below[0]); i++) {
+		CB_AUTO_PATH path = cb_path_format("%s/%s", folder, below[i]);
+
+		if (mkdir(path, 0755) < 0)
+			return -1;
+	}
+	home = cb_path_format("%s/home", folder);
+	setenv("HOME", home, 1);
+	unsetenv("CELLBLOCK_POLICY");
+	unsetenv("XDG_DATA_HOME");
+	python.executable = cb_path_format("%s/python/bin/python3", folder);
+	CB_AUTO_PATH prefix = cb_path_format("%s/python", folder);
+
+	return cb_strv_add(&python.prefixes, prefix);
+}
+
+static int remove_folder(void **state)
+{
+	(void)state;
+	cb_interpreter_release(&python);
+	for (size_t i = sizeof(below) / sizeof(below[0]); i-- > 0;) {
+		CB_AUTO_PATH path = cb_path_format("%s/%s", folder, below[i]);
+
+		rmdir(path);
+	}
+	return rmdir(folder);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_notebook),
+		cmocka_unit_test(test_agent_starts),
+		cmocka_unit_test(test_home_rule),
+		cmocka_unit_test(test_workspace_mistakes),
+		cmocka_unit_test(test_mounts),
+		cmocka_unit_test(test_history_in_workspace),
+		cmocka_unit_test(test_connection_file_in_workspace),
+		cmocka_unit_test(test_command),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
