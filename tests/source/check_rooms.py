@@ -5,9 +5,10 @@ usage: check_rooms.py [ROOT]            every fault as FILE: what; exit status 1
        check_rooms.py --figures [ROOT]  how the sources are laid out, in numbers
        check_rooms.py --self-test       feeds each rule what it must refuse and what it must let pass
 
-A room is a folder of sandbox/ (ROOMS). An arrow leads from a file to one that it includes; X.c and X.h count as one
-file. What is found is a function of the files' text alone, so that the self-test needs no files. That the top folders
-keep their order, base <- sandbox <- kernel, is check_source.py's.
+A room is a folder of sandbox/ or kernel/ (ROOMS). What is not laid out yet is a hall (HALLS): it may include every room
+of its top folder, no room may include it, and --figures alone counts its circles. An arrow leads from a file to one
+that it includes; X.c and X.h count as one file. What is found is a function of the files' text alone, so that the
+self-test needs no files. That the top folders keep their order, base <- sandbox <- kernel, is check_source.py's.
 """
 
 import os
@@ -42,8 +43,13 @@ ROOMS = {
         "shared": {"cgroup"},
         "cgroup": set(),
         "client": set(),
-    }
+    },
+    "kernel": {
+        "setup": {"policy"},
+        "policy": set(),
+    },
 }
+HALLS = {"kernel": {".", "requests", "commands"}}
 
 
 def room_of(path):
@@ -96,10 +102,15 @@ def order_faults(rooms):
                 yield "tests/source/check_rooms.py", f"{top}/{room} may not include {other}, which is not below it"
 
 
-def arrow_faults(graph, rooms):
+def in_hall(path, halls):
+    top, room = room_of(path)
+    return room in halls.get(top, ())
+
+
+def arrow_faults(graph, rooms, halls):
     for path, others in graph.items():
         top, room = room_of(path)
-        if top not in rooms:
+        if top not in rooms or in_hall(path, halls):
             continue
         if room not in rooms[top]:
             yield path, f"{top}/{room} is not in the table of tests/source/check_rooms.py"
@@ -110,9 +121,9 @@ def arrow_faults(graph, rooms):
                 yield path, f"must not include {other}: {room} may include {sorted(rooms[top][room])} of {top}/"
 
 
-def circle_faults(graph, rooms):
+def circle_faults(graph, rooms, halls):
     for circle in circles(graph):
-        if circle[0].split("/")[0] not in rooms:
+        if circle[0].split("/")[0] not in rooms or all(in_hall(unit, halls) for unit in circle):
             continue
         if len({room_of(unit) for unit in circle}) > 1:
             yield circle[0], f"circle of includes that crosses folders: {' '.join(circle)}"
@@ -120,7 +131,7 @@ def circle_faults(graph, rooms):
             yield circle[0], f"circle of {len(circle)} files, {MAX_CIRCLE} are allowed: {' '.join(circle)}"
 
 
-def declaration_faults(files, rooms):
+def declaration_faults(files, rooms, halls):
     """What one room defines is not declared in another's header: an arrow to it would lead to the wrong room."""
     defined = {}
     for path, text in files.items():
@@ -131,6 +142,8 @@ def declaration_faults(files, rooms):
         if path.endswith(".h"):
             for name in re.findall(r"^(?!static\b|typedef\b|#|\s).*?\b(\w+)\([^{]*?;", text, re.M):
                 at = defined.get(name, path)
+                if in_hall(at, halls) and in_hall(path, halls):
+                    continue
                 if room_of(at)[0] == room_of(path)[0] and room_of(at) != room_of(path):
                     yield path, f"declares {name}, which {at} defines"
 
@@ -144,14 +157,14 @@ def readme_faults(files, rooms):
                     yield name, "is missing: what comes in and goes out, what may be touched and included there"
 
 
-def check(files, rooms):
+def check(files, rooms, halls):
     """(file, what) of all that is wrong; files: path -> text."""
     code = {path: strip(text) for path, text in files.items() if path.endswith((".c", ".h", ".def"))}
     graph = arrows(code)
     yield from order_faults(rooms)
-    yield from arrow_faults(graph, rooms)
-    yield from circle_faults(graph, rooms)
-    yield from declaration_faults(code, rooms)
+    yield from arrow_faults(graph, rooms, halls)
+    yield from circle_faults(graph, rooms, halls)
+    yield from declaration_faults(code, rooms, halls)
     yield from readme_faults(files, rooms)
 
 
@@ -175,16 +188,17 @@ def read(root, tops):
 
 
 def upward(graph, top, rooms):
-    """Arrows against the table. Without one: of two folders that include each other, the fewer of their arrows."""
+    """Arrows against the table. Of two folders that it lacks and that include each other: the fewer of their arrows."""
     pairs = {}
     for path, others in graph.items():
         for other in others:
             if room_of(path)[0] == top == room_of(other)[0]:
                 pair = room_of(path)[1], room_of(other)[1]
                 pairs[pair] = pairs.get(pair, 0) + 1
-    if top in rooms:
-        return sum(n for (a, b), n in pairs.items() if a != b and b not in rooms[top].get(a, ()))
-    return sum(min(n, pairs.get((b, a), 0)) for (a, b), n in pairs.items() if a < b)
+    table = rooms.get(top, {})
+    against = sum(n for (a, b), n in pairs.items() if a in table and a != b and b not in table[a])
+    halls = [(pair, n) for pair, n in pairs.items() if not table.keys() & set(pair)]
+    return against + sum(min(n, pairs.get((b, a), 0)) for (a, b), n in halls if a < b)
 
 
 def figures(root):
@@ -199,6 +213,7 @@ def figures(root):
     for top in ("kernel", "sandbox"):
         found = [circle for circle in circles(graph) if circle[0].startswith(top + "/")]
         yield f"{top}/: files", sum(path.startswith(top + "/") for path in counted)
+        yield f"{top}/: files in rooms", sum(room_of(p)[0] == top and room_of(p)[1] in ROOMS[top] for p in counted)
         yield f"{top}/: folders", len({room_of(path) for path in code if path.startswith(top + "/")})
         yield f"{top}/: largest circle of includes (files)", len(found[0]) if found else 0
         yield f"{top}/: upward arrows between folders", upward(graph, top, ROOMS)
@@ -213,9 +228,11 @@ def figures(root):
 
 
 TABLE = {"sandbox": {".": {"up"}, "up": {"low"}, "low": set()}}
+HALL = {"sandbox": {"hall", "loft"}}
 READMES = {"sandbox/README.md": "", "sandbox/up/README.md": "", "sandbox/low/README.md": ""}
 UP, LOW = '#include "../up/a.h"\n', '#include "../low/b.h"\n'
 CIRCLE = {f"sandbox/up/{n}.h": f'#include "{(n + 1) % 5}.h"\n' for n in range(5)}
+HALL_CIRCLE = {path.replace("up", "hall"): text for path, text in CIRCLE.items()}
 F, LONG_F = "int f(int x)", "int f(int x,\n      int y)"
 # (files beside READMES, part of the fault expected or None)
 SELF_TEST = [
@@ -238,6 +255,13 @@ SELF_TEST = [
     ({"sandbox/up/a.c": F + "\n{\n}\n", "sandbox/up/b.h": F + ";\n"}, None),
     ({"sandbox/up/a.c": "", "sandbox/up/README.md": None}, "sandbox/up/README.md: is missing"),
     ({"kernel/a.h": '#include "r/b.h"\n', "kernel/r/b.h": '#include "a.h"\n'}, None),
+    ({"sandbox/hall/c.c": UP + LOW, "sandbox/up/a.h": "", "sandbox/low/b.h": ""}, None),
+    ({"sandbox/low/b.c": '#include "../hall/c.h"\n', "sandbox/hall/c.h": ""}, "must not include sandbox/hall/c.h"),
+    ({"sandbox/up/a.h": '#include "../hall/c.h"\n', "sandbox/hall/c.h": UP}, "circle of includes that crosses folders"),
+    (HALL_CIRCLE, None),
+    ({"sandbox/loft/c.h": '#include "../hall/c.h"\n', "sandbox/hall/c.h": '#include "../loft/c.h"\n'}, None),
+    ({"sandbox/up/a.c": F + "\n{\n}\n", "sandbox/hall/c.h": F + ";\n"}, "declares f, which sandbox/up/a.c defines"),
+    ({"sandbox/loft/c.c": F + "\n{\n}\n", "sandbox/hall/c.h": F + ";\n"}, None),
 ]
 
 
@@ -245,7 +269,7 @@ def self_test():
     failed = 0
     for added, expected in SELF_TEST:
         files = {path: text for path, text in {**READMES, **added}.items() if text is not None}
-        found = [f"{path}: {what}" for path, what in check(files, TABLE)]
+        found = [f"{path}: {what}" for path, what in check(files, TABLE, HALL)]
         if found if expected is None else not any(expected in what for what in found):
             failed += 1
             print(f"{added}: expected {expected!r}, found {found}")
@@ -256,6 +280,7 @@ def self_test():
         == ["sandbox/up may not include low, which is not below it"],
         "circles": circles(kernel) == [["kernel/a", "kernel/r/b"]],
         "upward": upward(kernel, "kernel", TABLE) == 1,
+        "upward from a room to a hall": upward(kernel, "kernel", {"kernel": {"r": set()}}) == 1,
         "upward by the table": upward({"sandbox/low/a.c": ["sandbox/up/a.h"]}, "sandbox", TABLE) == 1,
         "reachable": reachable(kernel, "kernel/a.c") == {"kernel/a.h", "kernel/r/b.h"},
     }
@@ -274,7 +299,7 @@ def main(words):
             print(f"{name}: {value}")
         return 0
     files = read(root, TOPS)
-    faults = list(check(files, ROOMS))
+    faults = list(check(files, ROOMS, HALLS))
     for path, what in faults:
         print(f"{path}: {what}")
     print(f"{len(files)} files, {len(faults)} faults")
