@@ -97,6 +97,12 @@ def under_a_ceiling(folder, text, *args):
     )
 
 
+def test_each_key_is_in_the_docs(folder):
+    text = (Path(__file__).parents[2] / "docs/policy.md").read_text()
+    found = [key for key in keys(explain(folder / "work")) if "." in key]
+    assert len(found) > 30 and [key for key in found if f"`{key}`" not in text] == []
+
+
 def test_each_protected_name_has_its_reason(folder):
     text = (Path(__file__).parents[2] / "docs/policy.md").read_text()
     found = keys(explain(folder / "work"))["workspace.protect"]
