@@ -194,7 +194,7 @@ def test_a_keeper_that_was_killed_does_no_harm(nothing_left):
     kernels.let_in(work)
     client = Client("sandbox", None, work)
     family = client.family()
-    (keeper,) = [p for p in family if any("_keeper" in word for word in p.cmdline())]
+    (keeper,) = [p for p in family if any("_keeper" in word for word in kernels.words_of(p))]
     keeper.kill()
     assert kernels.wait_gone([keeper]) == []
     assert client.run("kept")["repr"] == "1"

@@ -110,6 +110,14 @@ def new_connection(folder, **changes):
     return {k: v for k, v in conn.items() if v is not None}
 
 
+def words_of(process):
+    """Its command line; none of one that has just ended, as those do between a guest and its twin."""
+    try:
+        return process.cmdline()
+    except (psutil.ZombieProcess, psutil.NoSuchProcess):
+        return []
+
+
 def wait_pidfd(pidfd, timeout=DEADLINE):
     return bool(select.select([pidfd], [], [], timeout)[0])
 

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 
-import psutil
 import pytest
 import zmq
 
@@ -80,14 +79,6 @@ def test_sigterm(start, busy):
     assert not kernels.wait_gone(family)
 
 
-def words_of(process):
-    """Its command line; none of one that has just ended, as those do between a guest and its twin."""
-    try:
-        return process.cmdline()
-    except (psutil.ZombieProcess, psutil.NoSuchProcess):
-        return []
-
-
 @pytest.mark.parametrize("busy", [False, True])
 def test_sigkill_takes_all_along(start, busy):
     k = start()
@@ -101,7 +92,7 @@ def test_sigkill_takes_all_along(start, busy):
         cell = k.client.start("print('running', flush=True)\nwhile True: pass")
         k.client.says(cell, "running")
     family = k.family()
-    assert sum("4243" in words_of(p) for p in family) == 3
+    assert sum("4243" in kernels.words_of(p) for p in family) == 3
     k.signal(signal.SIGKILL)
     k.wait()
     left = kernels.wait_gone(family)
