@@ -36,6 +36,7 @@ def test_a_notebook_in_jupyterlab(person):
         person.command("notebook:run-cell-and-select-next")
         if index in (1, 2):
             person.sees(index, "Traceback")
+            person.idle()  # what is sent before a failed cell has ended is aborted
     person.until("the plot is shown", lambda: person.all(".jp-RenderedImage img"))
     person.sees(0, "said in work")
     person.sees(1, "ZeroDivisionError")

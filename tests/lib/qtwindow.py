@@ -85,9 +85,10 @@ class Window:
         return self.until("the tooltip is there", lambda: label.isVisible() and label.text())
 
     def images(self):
-        """Width and height of each picture in the text."""
+        """Width and height of each picture in the text; there is one at least, which may come after the prompt."""
         document = self.widget._control.document()
-        names = [f.toImageFormat().name() for f in document.allFormats() if f.isImageFormat()]
+        names = self.until("a picture is shown", lambda: [
+            f.toImageFormat().name() for f in document.allFormats() if f.isImageFormat()])
         pictures = [document.resource(QTextDocument.ImageResource, QUrl(name)) for name in names]
         return [[picture.width(), picture.height()] for picture in pictures]
 
