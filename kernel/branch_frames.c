@@ -59,7 +59,7 @@ void cb_branch_go(struct cb_branch *b, enum cb_branch_state to)
 
 void cb_branch_input_over(struct cb_branch *b)
 {
-	cb_guest_rules_go(&b->rules, CB_PHASE_EXECUTING, b->rules.current);
+	cb_guest_rules_input(&b->rules, false);
 	cb_lane_asked(&b->lane);
 }
 
@@ -69,7 +69,7 @@ static int input_request(struct cb_kernel *k, struct cb_branch *b, struct cb_fra
 
 	if (r < 0)
 		return r;
-	cb_guest_rules_go(&b->rules, CB_PHASE_INPUT, b->rules.current);
+	cb_guest_rules_input(&b->rules, true);
 	if (r == CB_STDIN_NOBODY)
 		cb_stdin_nobody(k, b->lane.current);
 	return 0;

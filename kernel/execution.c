@@ -613,7 +613,7 @@ void cb_execution_interrupt_delivered(struct cb_kernel *k, uint64_t request)
 	cb_loop_arm(&k->loop, x->notice_timer, 0);
 	cb_guest_interrupted(k);
 	if (k->guest.rules.phase == CB_PHASE_INPUT) { /* the interrupt ends the question */
-		cb_guest_rules_go(&k->guest.rules, CB_PHASE_EXECUTING, k->guest.rules.current);
+		cb_guest_rules_input(&k->guest.rules, false);
 		cb_execution_input_wait(k, false);
 	}
 }

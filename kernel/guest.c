@@ -593,7 +593,6 @@ void cb_guest_forget_end(struct cb_kernel *k)
 	k->guest.exited = false;
 	k->guest.cause[0] = '\0';
 	k->memory.over = 0;
-	cb_loop_mark(&k->loop); /* what waited meanwhile */
 }
 
 /* ---- rest and end by request ---- */

@@ -21,7 +21,7 @@ static int hello(struct cb_kernel *k, const struct cb_guest_content *c, const ch
 	cb_guest_go(g, CB_GUEST_UP);
 	g->dropped = false;
 	k->side.served = c->side;
-	cb_guest_rules_go(&g->rules, CB_PHASE_IDLE, 0);
+	cb_guest_set_idle(k);
 	g->failed_starts = 0;
 	g->failure.code = 0;
 	cb_loop_arm(&k->loop, g->deadline_timer, 0);
@@ -59,7 +59,7 @@ static int input_request(struct cb_kernel *k, struct cb_frame *f, const char **r
 
 	if (r < 0)
 		return r;
-	cb_guest_rules_go(&k->guest.rules, CB_PHASE_INPUT, k->guest.rules.current);
+	cb_guest_rules_input(&k->guest.rules, true);
 	cb_execution_input_wait(k, true);
 	if (r == CB_STDIN_NOBODY)
 		cb_stdin_nobody(k, cell);

@@ -46,6 +46,11 @@ void cb_guest_rules_go(struct cb_guest_rules *rules, enum cb_wire_phase to, uint
 	rules->current = current;
 }
 
+void cb_guest_rules_input(struct cb_guest_rules *rules, bool asks)
+{
+	cb_guest_rules_go(rules, asks ? CB_PHASE_INPUT : CB_PHASE_EXECUTING, rules->current);
+}
+
 static bool pending_in_lane(const struct cb_guest_rules *g, uint64_t request)
 {
 	for (size_t i = 0; i < CB_LANES && request != 0; i++)

@@ -20,6 +20,8 @@ struct cb_guest_rules {
 
 /* The one way to another phase; `current` is the id of the request that is pending then, 0 = none. */
 void cb_guest_rules_go(struct cb_guest_rules *rules, enum cb_wire_phase to, uint64_t current);
+/* The pending cell asks its user, or goes on. */
+void cb_guest_rules_input(struct cb_guest_rules *rules, bool asks);
 /* 0, or CB_E_UNKNOWN (type), CB_E_DENIED (phase, id), CB_E_TOO_BIG. *ret_reason is static text. */
 int cb_guest_policy_header(const struct cb_guest_rules *rules, const struct cb_wire_header *h, const char **ret_reason);
 

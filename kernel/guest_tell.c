@@ -104,7 +104,7 @@ int cb_guest_send_input(struct cb_kernel *k, struct cb_span content)
 	struct cb_guest *g = &k->guest;
 	int r = cb_guest_link_send(&g->link, CB_WIRE_INPUT_REPLY, g->rules.current, content, CB_SPAN("{}"), NULL, 0);
 
-	cb_guest_rules_go(&g->rules, CB_PHASE_EXECUTING, g->rules.current);
+	cb_guest_rules_input(&g->rules, false);
 	cb_guest_watch_link(k);
 	return r;
 }

@@ -56,7 +56,7 @@ static void end_request(struct cb_kernel *k, struct cb_request *r)
 	cb_bracket_end(k, r);
 	cb_idle_touch(k);
 	cb_request_free(r);
-	cb_loop_mark(&k->loop); /* cells waited for it */
+	cb_loop_mark(&k->loop); /* cells and jobs waited for it */
 }
 
 static void finish(struct cb_kernel *k)
@@ -69,7 +69,6 @@ static void finish(struct cb_kernel *k)
 	cb_buf_release(&w->reply);
 	w->request = NULL;
 	cb_snapshots_next(k);
-	cb_loop_mark(&k->loop); /* what waited, as cells did */
 	end_request(k, r);
 }
 
