@@ -114,7 +114,7 @@ def words_of(process):
     """Its command line; none of one that has just ended, as those do between a guest and its twin."""
     try:
         return process.cmdline()
-    except (psutil.ZombieProcess, psutil.NoSuchProcess):
+    except psutil.Error:
         return []
 
 
@@ -216,14 +216,7 @@ class Kernel:
     def running(self, matches):
         """The processes below the kernel's whose command line, a list of words, matches. Some may end while they are
         looked at, and their children get another parent."""
-        found = []
-        for p in self.family():
-            try:
-                if matches(p.cmdline()):
-                    found.append(p)
-            except psutil.Error:
-                pass
-        return found
+        return [p for p in self.family() if matches(words_of(p))]
 
     def memory(self):
         """Resident bytes of the kernel's own process: the supervisor alone where it is cellblock."""

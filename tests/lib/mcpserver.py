@@ -57,13 +57,7 @@ class Server:
         return self.started
 
     def kernels(self):
-        found = []
-        for p in self.look():
-            try:
-                found += [p] if p.cmdline()[1:2] == ["kernel"] else []
-            except psutil.Error:  # it has ended meanwhile
-                pass
-        return found
+        return [p for p in self.look() if kernels.words_of(p)[1:2] == ["kernel"]]
 
     def signal(self, name):
         self.process.send_signal(getattr(signal, name))

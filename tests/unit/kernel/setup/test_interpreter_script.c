@@ -2,7 +2,7 @@
  * moved, and what is gone. */
 #include "setup/interpreter_script.h"
 
-#include "../../folder.h"
+#include "homeless.h"
 #include "setup/interpreter_static.h"
 
 #include <setjmp.h>
@@ -15,8 +15,6 @@
 #include <cmocka.h>
 
 #define UP "/../../../../bin/cellblock-python"
-
-static char folder[64];
 
 static char *at(const char *name)
 {
@@ -191,20 +189,6 @@ static void test_named_by_python(void **state)
 	cb_interpreter_release(&p);
 	assert_true(cb_interpreter_static(at("env/bin/../lib/cellblock-python"), &p, &err) < 0);
 	assert_non_null(strstr(err.text, "no such program"));
-}
-
-static int make_folder(void **state)
-{
-	(void)state;
-	snprintf(folder, sizeof(folder), "/tmp/cb-script-XXXXXX");
-	unsetenv("VIRTUAL_ENV");
-	return mkdtemp(folder) != NULL ? setenv("HOME", "/nonexistent", 1) : -1;
-}
-
-static int remove_folder(void **state)
-{
-	(void)state;
-	return folder_remove(folder);
 }
 
 int main(void)

@@ -1,7 +1,7 @@
 /* Which program is meant and where it lives: venvs, links hop by hop, conda, pyenv, and what is too much to show. */
 #include "setup/interpreter_static.h"
 
-#include "../../folder.h"
+#include "homeless.h"
 #include "policy/paths.h"
 #include "setup/jail_spec.h"
 
@@ -12,8 +12,6 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-
-static char folder[64];
 
 static void at(const char *name, char path[200])
 {
@@ -373,20 +371,6 @@ static void test_choice(void **state)
 	assert_true(cb_interpreter_static("no-such-python", &p, &err) < 0);
 	assert_non_null(strstr(err.text, "no-such-python"));
 	assert_true(cb_interpreter_static("/no/such", &p, &err) < 0);
-}
-
-static int make_folder(void **state)
-{
-	(void)state;
-	snprintf(folder, sizeof(folder), "/tmp/cb-python-XXXXXX");
-	unsetenv("VIRTUAL_ENV");
-	return mkdtemp(folder) != NULL ? setenv("HOME", "/nonexistent", 1) : -1;
-}
-
-static int remove_folder(void **state)
-{
-	(void)state;
-	return folder_remove(folder);
 }
 
 int main(void)
