@@ -14,6 +14,8 @@ import re
 import sys
 from pathlib import Path
 
+from check_source import failures
+
 PACKAGE = "cellblock_guest"
 README = "guest/README.md"
 GENERATED = {"wire_constants"}
@@ -124,19 +126,12 @@ ROWS = [
 
 
 def self_test():
-    failed = 0
     rooms = Rooms(TABLE)
-    for module, text, expected in SELF_TEST:
-        found = [what for _, what in check(rooms, module, text)]
-        good = not found if expected is None else any(expected in what for what in found)
-        if not good:
-            failed += 1
-            print(f"{module}: {text[:60]!r}: expected {expected!r}, found {found}")
-    for row, expected in ROWS:
-        found = [what for _, what in Rooms(TABLE.replace("| `top`", row + "\n| `top`")).faults]
-        if rooms.faults or not any(expected in what for what in found):
-            failed += 1
-            print(f"{row}: expected {expected!r}, found {found}")
+    failed = failures(SELF_TEST, lambda module, text: [what for _, what in check(rooms, module, text)])
+    failed += failures(
+        ROWS, lambda row: [what for _, what in Rooms(TABLE.replace("| `top`", row + "\n| `top`")).faults]
+    )
+    failed += len(rooms.faults)
     print(f"{len(SELF_TEST) + len(ROWS)} snippets, {failed} failed")
     return 1 if failed else 0
 
