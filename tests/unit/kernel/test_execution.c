@@ -350,6 +350,30 @@ static void test_death_before_hello(void **state)
 	}
 }
 
+/* Also where an earlier start had failed, and its reason is still known. */
+static void test_once_more_without_what_was_installed(void **state)
+{
+	struct rig *r = *state = rig_new();
+	const char *id;
+
+	rig_subscribe(r);
+	id = rig_execute(r, "a");
+	rig_spawn(r, 0);
+	rig_die(r, 1 << 8);
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	rig_expect(r, RIG_IOPUB, "execute_input", id);
+	rig_cell_error(r, id, "IsolationError");
+	rig_ended(r, id, "IsolationError");
+	id = rig_execute(r, "b");
+	rig_spawn(r, 0);
+	rig_die(r, 1 << 8);
+	rig_guest_up(r);
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	rig_expect(r, RIG_IOPUB, "starting", "");
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, rig_begun(r, id), RIG_OK);
+	rig_ended(r, id, NULL);
+}
+
 static void test_hello_and_die_is_no_endless_loop(void **state)
 {
 	struct rig *r = *state = rig_up();
@@ -580,6 +604,7 @@ int main(void)
 		T(test_death_between_cells),
 		T(test_death_after_reply),
 		T(test_death_before_hello),
+		T(test_once_more_without_what_was_installed),
 		T(test_hello_and_die_is_no_endless_loop),
 		T(test_no_jail),
 		T(test_time_soft),
