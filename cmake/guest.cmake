@@ -21,4 +21,14 @@ add_custom_command(OUTPUT ${GUEST_DIR}/cellblock_guest/wire_constants.py
 		   COMMAND wire-constants ${GUEST_DIR}/cellblock_guest/wire_constants.py
 		   DEPENDS wire-constants)
 list(APPEND GUEST_OUTPUTS ${GUEST_DIR}/cellblock_guest/wire_constants.py)
+
+# The copier needs no library at all, and none of the flags that make one needed (sanitizers, stack protector).
+file(GLOB COPIER_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/guest/copier/*.c)
+file(GLOB COPIER_HEADERS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/guest/copier/*.h)
+add_custom_command(OUTPUT ${GUEST_DIR}/cellblock_guest/libcopier.so
+		   COMMAND ${CMAKE_C_COMPILER} @${CMAKE_SOURCE_DIR}/guest/copier/flags -I ${CMAKE_SOURCE_DIR}/include
+			   ${COPIER_SOURCES} -o ${GUEST_DIR}/cellblock_guest/libcopier.so
+		   DEPENDS ${COPIER_SOURCES} ${COPIER_HEADERS} ${CMAKE_SOURCE_DIR}/guest/copier/flags
+			   ${CMAKE_SOURCE_DIR}/include/cellblock/wire.h ${CMAKE_SOURCE_DIR}/include/cellblock/twin.h)
+list(APPEND GUEST_OUTPUTS ${GUEST_DIR}/cellblock_guest/libcopier.so)
 add_custom_target(guest ALL DEPENDS ${GUEST_OUTPUTS})

@@ -3,6 +3,8 @@
 #include <cellblock/wire.h>
 #include <stdio.h>
 
+#include "../guest/copier/copier.h"
+
 int main(int argc, char **argv)
 {
 	FILE *f = argc == 2 ? fopen(argv[1], "w") : NULL;
@@ -21,6 +23,18 @@ int main(int argc, char **argv)
 	fprintf(f, "NUDGE = %d\nLET_GO = %d\n", CB_WIRE_NUDGE, CB_WIRE_LET_GO);
 	fprintf(f, "LEASH_BIRTH = %d\nLEASH_BREED = %d\nLEASH_WAKE = %d\nLEASH_BORN = %d\n", CB_LEASH_BIRTH,
 		CB_LEASH_BREED, CB_LEASH_WAKE, CB_LEASH_BORN);
+#define CB_X(name) fprintf(f, #name " = %d\n", CB_##name);
+	CB_X(COPIER_NUMBER)
+	CB_X(COPIER_NFDS)
+	CB_X(COPIER_FDS)
+	CB_X(COPIER_NPAIRS)
+	CB_X(COPIER_PAIRS)
+	CB_X(COPIER_PAIRS_MAX)
+	CB_X(COPIER_THREADS)
+	CB_X(COPIER_SOCKETS)
+	CB_X(COPIER_SIDE)
+	CB_X(COPIER_FIELDS)
+#undef CB_X
 #define CB_X(name, number, ...) fprintf(f, "%s = %d\n", #name, number);
 	CB_WIRE_DOWN_MESSAGES(CB_X)
 	CB_WIRE_UP_MESSAGES(CB_X)

@@ -97,12 +97,15 @@ static void interrupted(struct cb_branch *b, uint64_t request)
 		cb_branch_input_over(b);
 }
 
-static void resumed(struct cb_branch *b)
+static void resumed(struct cb_kernel *k, struct cb_branch *b)
 {
 	b->deadline = 0;
 	cb_guest_rules_go(&b->rules, CB_PHASE_IDLE, 0);
-	if (b->state == CB_BRANCH_WAKING)
-		cb_branch_go(b, CB_BRANCH_UP);
+	if (b->state != CB_BRANCH_WAKING)
+		return;
+	cb_branch_go(b, CB_BRANCH_UP);
+	b->served = true;
+	cb_checkpoint_branch_woken(k, b->lane.id, NULL);
 }
 
 int cb_branch_frame(struct cb_kernel *k, struct cb_branch *b, struct cb_frame *f, const struct cb_guest_content *c,
@@ -120,7 +123,7 @@ int cb_branch_frame(struct cb_kernel *k, struct cb_branch *b, struct cb_frame *f
 	*ret_reason = "a message that a branch has no use for";
 	switch (f->header.type) {
 	case CB_WIRE_RESUMED:
-		resumed(b);
+		resumed(k, b);
 		return 0;
 	case CB_WIRE_EXECUTE_RESULT:
 		cb_speaker_result(k, &b->speaker, f, l->cell_number);

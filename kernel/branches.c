@@ -353,18 +353,18 @@ static void release(struct cb_branch *b)
 	free(b);
 }
 
-const char *cb_branches_born(struct cb_kernel *k, struct cb_twin *t, const char *from)
+bool cb_branches_born(struct cb_kernel *k, struct cb_twin *t, const char *from)
 {
 	struct cb_branch **place = place_of(k, 0), *b = place != NULL ? calloc(1, sizeof(*b)) : NULL;
 	struct cb_session uuid = { 0 };
 
 	if (b == NULL)
-		return NULL;
+		return false;
 	set_up(k, b, t);
 	if (cb_session_init(&uuid, NULL) < 0 ||
 	    cb_guest_link_init(&b->link, t->ends.wire, 2 * k->policy->limit_message + (1u << 20)) < 0) {
 		release(b);
-		return NULL;
+		return false;
 	}
 	t->ends.wire = -1;
 	b->link.room = &k->branches.room;
@@ -376,12 +376,12 @@ const char *cb_branches_born(struct cb_kernel *k, struct cb_twin *t, const char 
 	snprintf(b->from, sizeof(b->from), "%s", from);
 	if (wake(k, b, t) < 0) {
 		release(b);
-		return NULL;
+		return false;
 	}
 	*place = b;
 	cb_audit_branch(k, b->lane.id, from);
 	arm(k);
-	return b->lane.id;
+	return true;
 }
 
 /* ---- requests ---- */
@@ -737,6 +737,7 @@ void cb_branches_gone(struct cb_kernel *k, uint32_t number, int status)
 {
 	struct cb_branch **place = place_of(k, number), *b = place != NULL && number != 0 ? *place : NULL;
 	char why[256];
+	bool served;
 
 	if (b == NULL)
 		return;
@@ -753,7 +754,10 @@ void cb_branches_gone(struct cb_kernel *k, uint32_t number, int status)
 	read_frames(k, b, LAST_WORDS);
 	cb_speaker_drain(k, &b->speaker);
 	cb_log(CB_LOG_INFO, "branch %u has ended: %s", number, why);
+	served = b->served;
 	bury(k, place, why, GONE);
+	if (!served)
+		cb_checkpoint_branch_woken(k, NULL, why);
 	cb_twins_room(k);
 }
 

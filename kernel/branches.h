@@ -21,6 +21,7 @@ struct cb_twin;
 struct cb_branch {
 	struct cb_lane lane; /* first: its ops find the branch by it. number: the twin's; id "": deleted */
 	enum cb_branch_state { CB_BRANCH_WAKING, CB_BRANCH_UP, CB_BRANCH_ENDING } state;
+	bool served; /* it was up once: who asked for it has its id */
 	char from[CB_CHECKPOINT_NAME]; /* "" = the state as it was */
 	double created;
 	pid_t pid; /* as the kernel says */
@@ -59,8 +60,9 @@ void cb_branches_release(struct cb_kernel *k);
 
 /* ---- from checkpoints.c ---- */
 bool cb_branches_full(const struct cb_kernel *k);
-/* The twin runs from now on, beside the guest; its channels are taken. Its id; NULL if it can't. */
-const char *cb_branches_born(struct cb_kernel *k, struct cb_twin *t, const char *from);
+/* The twin is woken and runs from then on, beside the guest; its channels are taken. False if it can't; else the end is
+ * cb_checkpoint_branch_woken. */
+bool cb_branches_born(struct cb_kernel *k, struct cb_twin *t, const char *from);
 int cb_branches_list(struct cb_kernel *k, struct cb_buf *out); /* a JSON array */
 
 /* ---- from memory.c ---- */

@@ -183,21 +183,31 @@ static bool branch_off(struct cb_kernel *k, const char *from, char *ret_why, siz
 bool cb_checkpoint_branched(struct cb_kernel *k, struct cb_twin *t)
 {
 	struct cb_request *r = k->execution.current;
-	char from[CB_CHECKPOINT_NAME], text[96];
+	char from[CB_CHECKPOINT_NAME];
 
 	if (r == NULL || strcmp(r->type, BRANCH) != 0 || !name_of(k, r, from))
 		return false; /* nobody waits for it any more */
-	const char *id = cb_branches_born(k, t, from);
+	if (cb_branches_born(k, t, from))
+		return true;
+	cb_checkpoint_branch_woken(k, NULL, "it can't be spoken to");
+	return false;
+}
 
+void cb_checkpoint_branch_woken(struct cb_kernel *k, const char *id, const char *why)
+{
+	struct cb_request *r = k->execution.current;
+	char text[96];
+	int n;
+
+	if (r == NULL || strcmp(r->type, BRANCH) != 0)
+		return; /* nobody waits for it any more */
 	if (id == NULL) {
-		cb_reply_error(k, r, ENAME, "the copy could not be woken");
+		cb_reply_error(k, r, ENAME, "the copy could not be woken: %s", why);
 	} else {
-		int n = snprintf(text, sizeof(text), "{\"status\":\"ok\",\"subshell_id\":\"%s\"}", id);
-
+		n = snprintf(text, sizeof(text), "{\"status\":\"ok\",\"subshell_id\":\"%s\"}", id);
 		cb_reply(k, r, (struct cb_span){ text, (size_t)n });
 	}
 	cb_execution_finish(k);
-	return id != NULL;
 }
 
 /* ---- requests ---- */

@@ -40,5 +40,7 @@ void cb_checkpoint_made(struct cb_kernel *k, struct cb_twin *t, const char *why)
 void cb_checkpoint_rolled_back(struct cb_kernel *k);
 /* The twin that was to be a branch is ready; false if it is none and has to end. */
 bool cb_checkpoint_branched(struct cb_kernel *k, struct cb_twin *t);
+/* It serves, and has this id (NULL = it ended before, for `why`). */
+void cb_checkpoint_branch_woken(struct cb_kernel *k, const char *id, const char *why);
 /* Nothing runs: what %checkpoint asked for is made. */
 void cb_checkpoints_quiet(struct cb_kernel *k);

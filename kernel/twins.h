@@ -23,6 +23,7 @@ struct cb_request;
 struct cb_left_out {
 	int64_t threads, sockets, children, shared_maps;
 	int64_t native;	    /* threads that Python does not know */
+	int64_t native_back; /* such threads that do come back: of a copy that is made of a woken state */
 	char native_of[64]; /* the library that they are of, or their own names */
 };
 /* Of CHECKPOINT_REPLY; what is wrong is passed over. */
@@ -56,6 +57,7 @@ struct cb_twins {
 	bool stale;	   /* something has run since the newest one was made */
 	bool after_cell;   /* and a cell was among it */
 	unsigned failures; /* in a row */
+	int64_t again_ns;  /* threads did not stop: not before then; 0 = at any time */
 	bool lack_told;    /* that none could be made */
 	uint32_t last_number;
 	struct cb_twin twin[CB_TWINS_MAX];

@@ -24,6 +24,7 @@
 /* Where none do: a twin is copied, whose own fork's hooks have ended, or files are kept. A machine may be busy. */
 #define PATIENT_DEADLINE (15000 * MS)
 #define FAILURES_MAX 3
+#define AGAIN_AFTER (1000 * MS) /* a try stops the threads for a tenth of that */
 
 static void not_asked_again(struct cb_kernel *k, const char *why)
 {
@@ -317,21 +318,31 @@ void cb_left_out_take(struct cb_left_out *l, struct cb_span json)
 	struct cb_json_field f[] = {
 		{ .name = "threads", .types = CB_JSON_INTEGER },  { .name = "sockets", .types = CB_JSON_INTEGER },
 		{ .name = "children", .types = CB_JSON_INTEGER }, { .name = "shared_maps", .types = CB_JSON_INTEGER },
-		{ .name = "native", .types = CB_JSON_INTEGER },	  { .name = "native_of", .types = CB_JSON_STRING }
+		{ .name = "native", .types = CB_JSON_INTEGER },	  { .name = "native_back", .types = CB_JSON_INTEGER },
+		{ .name = "native_of", .types = CB_JSON_STRING }
 	};
-	int64_t *to[] = { &l->threads, &l->sockets, &l->children, &l->shared_maps, &l->native };
+	int64_t *to[] = { &l->threads, &l->sockets, &l->children, &l->shared_maps, &l->native, &l->native_back };
+	const size_t numbers = sizeof(to) / sizeof(to[0]);
 	CB_AUTO_BUF name = CB_BUF_INIT(sizeof(l->native_of) - 1);
 
-	if (json.data == NULL || cb_json_scan_object(json.data, json.len, f, 6, NULL) < 0)
+	if (json.data == NULL || cb_json_scan_object(json.data, json.len, f, numbers + 1, NULL) < 0)
 		return;
-	for (size_t i = 0; i < 5; i++)
+	for (size_t i = 0; i < numbers; i++)
 		if (f[i].ret.data != NULL)
 			(void)cb_json_int(f[i].ret, to[i]);
-	if (f[5].ret.data == NULL || cb_json_string_decode(f[5].ret, &name) < 0)
+	if (f[numbers].ret.data == NULL || cb_json_string_decode(f[numbers].ret, &name) < 0)
 		return;
 	for (size_t i = 0; i < name.len; i++)
 		l->native_of[i] = name.data[i] >= ' ' && name.data[i] < 0x7f ? (char)name.data[i] : '?';
 	l->native_of[name.len] = '\0';
+}
+
+/* They may stop the next time. */
+static void threads_went_on(struct cb_twins *w)
+{
+	w->failures = 0;
+	w->stale = true;
+	w->again_ns = cb_now_ns() + AGAIN_AFTER;
 }
 
 void cb_twins_answered(struct cb_kernel *k, const struct cb_guest_content *c)
@@ -350,6 +361,8 @@ void cb_twins_answered(struct cb_kernel *k, const struct cb_guest_content *c)
 		not_asked_again(k, why);
 		told(k, NULL, why);
 	} else if (!cb_json_string_is(c->status, "ok")) {
+		if (c->ename.data != NULL && cb_json_string_is(c->ename, "TimeoutError"))
+			threads_went_on(w);
 		cb_twins_not_made(k, why);
 	} else {
 		cb_left_out_take(&w->coming->left_out, c->left_out);

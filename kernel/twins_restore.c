@@ -339,7 +339,7 @@ void cb_twins_resumed(struct cb_kernel *k)
 
 void cb_twins_copied(struct cb_kernel *k, const struct cb_twin *copy)
 {
-	if (copy != NULL && copy->left_out.native > 0)
+	if (copy != NULL && copy->left_out.native + copy->left_out.native_back > 0)
 		cb_loop_arm(&k->loop, k->twins.deadline_timer, cb_now_ns() + LOOK);
 	else
 		cb_twins_confirm(k);

@@ -27,7 +27,7 @@ static bool is_time(const struct cb_kernel *k)
 {
 	const struct cb_twins *w = &k->twins;
 
-	return w->possible && w->stale && !cb_twins_busy(k) && k->guest.state == CB_GUEST_UP &&
+	return w->possible && w->stale && cb_now_ns() >= w->again_ns && !cb_twins_busy(k) && k->guest.state == CB_GUEST_UP &&
 	       k->guest.rules.phase == CB_PHASE_IDLE && k->execution.current == NULL && !cb_lanes_busy(k) &&
 	       !cb_debug_busy(k) && !k->shutting_down;
 }
@@ -100,6 +100,8 @@ void cb_twins_on_idle(void *context)
 void cb_twins_quiet(struct cb_kernel *k)
 {
 	cb_checkpoints_quiet(k);
+	if (k->twins.stale && k->twins.again_ns > cb_now_ns())
+		cb_loop_arm(&k->loop, k->twins.idle_timer, k->twins.again_ns);
 	if (!is_time(k))
 		return;
 	if (k->policy->transactions_mode == CB_MODE_ALWAYS || is_named(k) || is_promised(k) || is_earned(k))

@@ -18,6 +18,7 @@ from .jsontext import encode, loads
 from .threads import start_deaf
 from .wire import Wire
 
+_PATIENCE = 5  # seconds for a reader to see the end of its wire, which it does at once
 _SWITCH = 0.0005  # seconds that code may keep the interpreter while a user waits for an answer; Python's own is 0.005
 
 
@@ -27,6 +28,7 @@ class Side:
         self.wire = None
         self.lanes = {}
         self.debugger = None
+        self._reads = allocate_lock()  # held while somebody reads the wire
 
     def start(self):
         """Serves the side wire; in a twin that was woken, anew and with nothing of what was."""
@@ -39,7 +41,9 @@ class Side:
         try:
             if stat.S_ISSOCK(os.fstat(W.FD_SIDE).st_mode):
                 self.wire = Wire(W.FD_SIDE)
-                start_deaf(self._read, self.wire)
+                self._reads = allocate_lock()
+                self._reads.acquire()
+                start_deaf(self._read, self.wire, self._reads)
         except RuntimeError:  # no more threads: then the main thread does it all
             self.wire = None
         except OSError:  # there is none: the number is taken, so that no file of the user's is taken for it later
@@ -47,6 +51,25 @@ class Side:
             if null != W.FD_SIDE:
                 os.dup2(null, W.FD_SIDE, False)
                 os.close(null)
+
+    def retire(self):
+        """In a copy with all its threads: those of ours end, for what they served is not there. The reader sees the end
+        of its wire."""
+        wire, self.wire = self.wire, None
+        if wire:
+            wire.retire()
+        for lane in self.lanes.values():
+            lane.queue.put(None)
+        self.lanes = {}
+
+    def take(self, fd):
+        """The new wire, when nobody reads the old one any more. -1: there is none."""
+        if self._reads.acquire(True, _PATIENCE):
+            self._reads.release()
+        if fd < 0:
+            fd = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        os.dup2(fd, W.FD_SIDE, False)
+        os.close(fd)
 
     def after_fork_in_child(self):
         if self.wire:
@@ -58,13 +81,16 @@ class Side:
             self.debugger.forget()
             self.debugger = None
 
-    def _read(self, wire):
-        while wire is self.wire:
-            kind, request, content, metadata, buffers = wire.recv()
-            try:
-                self._dispatch(kind, request, content, loads(metadata), buffers)
-            except BaseException as e:
-                self.guest.log("side wire: %r" % e)
+    def _read(self, wire, reads):
+        try:
+            while wire is self.wire:
+                kind, request, content, metadata, buffers = wire.recv()
+                try:
+                    self._dispatch(kind, request, content, loads(metadata), buffers)
+                except BaseException as e:
+                    self.guest.log("side wire: %r" % e)
+        finally:
+            reads.release()
 
     def _dispatch(self, kind, request, content, metadata, buffers):
         number = metadata["lane"]
@@ -207,7 +233,8 @@ class Lane:
                 frame = self.queue.get()
                 if frame is None:
                     if self.queue.empty():
-                        self.side.lanes.pop(self.number, None)  # until now it could be interrupted, and answered
+                        if self.side.lanes.get(self.number) is self:
+                            del self.side.lanes[self.number]  # until now it could be interrupted, and answered
                         return
                     self.queue.put(None)  # behind what came beside the last cell
                     continue
@@ -223,6 +250,7 @@ class Questions(Lane):
 
     def __init__(self, side, number):
         super().__init__(side, number, "cellblock-questions")
+        self.wire = side.wire
 
     def serve(self, kind, request, content, metadata, buffers):
         context.set_current(request)
@@ -234,4 +262,4 @@ class Questions(Lane):
         reply = self.guest.answer(self.interrupts.run, function, *args)
         if sys.getswitchinterval() == ours:
             sys.setswitchinterval(usual)
-        self.side.wire.send(answer, request, encode(reply))
+        self.wire.send(answer, request, encode(reply))

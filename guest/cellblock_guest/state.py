@@ -71,13 +71,14 @@ class Process:
 class Descriptors:
     """The user's open files, pipes and sockets at the moment of a checkpoint."""
 
-    def __init__(self, pairs):
+    def __init__(self, pairs, birth=()):
+        """birth: fds that are to become this process's own in the copy."""
         self.offsets = {}  # fd of a regular file -> offset
         self.sockets = []
         self._pairs = pairs
         self._pipes = {}  # (device, inode) -> fds
         self._streams = [_identity(fd) for fd in (W.STDOUT, W.STDERR)]
-        self._seen = set()
+        self._seen = set(birth)
         self._look()
 
     def _look(self):
@@ -101,9 +102,8 @@ class Descriptors:
     def become(self, fds):
         """In a twin: the channels of its birth over the guest's; pipes and sockets that only end here are cut off, for
         their other sides must see it when the guest closes them."""
-        fds = [_above(fd) for fd in fds]
         if len(fds) == 4:  # a birth without a side wire
-            fds.append(_above(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)))
+            fds.append(above(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)))
         for fd, target in zip(fds, (W.FD_WIRE, W.STDOUT, W.STDERR, W.FD_LEASH, W.FD_SIDE)):
             os.dup2(fd, target, target in (W.STDOUT, W.STDERR))
         for fd in fds:
@@ -154,7 +154,7 @@ def _identity(fd):
         return None
 
 
-def _above(fd):
+def above(fd):
     """fd under a number that is none of ours: user code may have closed one of those."""
     if fd >= _FIRST:
         return fd
@@ -219,12 +219,15 @@ class Semaphores:
 
     def back(self):
         for lock, value in self._values:
-            missing = value - lock._get_value()
-            if missing > 0:
-                counting = type(lock)._rebuild(lock.handle, 1, lock.maxvalue, None)
-                self._ours.append(counting)
-                for _ in range(missing):
-                    counting.release()
+            self.give(lock, value - lock._get_value())
+
+    @classmethod
+    def give(cls, lock, missing):
+        if missing > 0:
+            counting = type(lock)._rebuild(lock.handle, 1, lock.maxvalue, None)
+            cls._ours.append(counting)
+            for _ in range(missing):
+                counting.release()
 
 
 # ---- memory that at-fork hooks change ----
@@ -259,11 +262,15 @@ _LOST = "its processes did not come back with the session's state"
 _LOKY = ("loky.", "joblib.externals.loky.")  # the pools of joblib and scikit-learn: the next call makes a new one
 
 
-def heal(guest):
-    """On take-over: pools whose threads and processes are gone say so, or start anew, instead of waiting for ever."""
-    for loop in list(guest.aio.loops):
-        loop._default_executor = None
-    for step in (_heal_thread_pools, _heal_process_pools, _heal_multiprocessing):
+def heal(guest, threads):
+    """On take-over: pools whose threads and processes are gone say so, or start anew, instead of waiting for ever.
+    threads: those came back."""
+    with_threads = (_heal_process_pools, _heal_multiprocessing, _own_finalizers)
+    without = (_heal_thread_pools, _heal_process_pools, _heal_multiprocessing, _heal_queues, end_pools)
+    if not threads:
+        for loop in list(guest.aio.loops):
+            loop._default_executor = None
+    for step in with_threads if threads else without:
         try:
             step()
         except Exception as e:
@@ -295,37 +302,69 @@ def _heal_multiprocessing():
         tracker = getattr(sys.modules.get(name + "resource_tracker"), "_resource_tracker", None)
         if tracker is not None:
             tracker._fd = tracker._pid = None
-    pools = sys.modules.get("multiprocessing.pool")
-    util = sys.modules.get("multiprocessing.util")
     process = sys.modules.get("multiprocessing.process")
     for child in list(getattr(process, "_children", ())):
         child._parent_pid = os.getpid()
         child._popen.returncode = -signal.SIGKILL
     if process is not None:
         process._children.clear()
-    queues = sys.modules.get("multiprocessing.queues")
-    for each in list(util._afterfork_registry.values()) if queues and util else ():
+
+
+def _heal_queues():
+    queues, util = sys.modules.get("multiprocessing.queues"), sys.modules.get("multiprocessing.util")
+    for each in list(util._afterfork_registry.values()) if queues else ():
         if isinstance(each, queues.Queue) and each._thread is not None and not each._closed:
             each._after_fork()
-    if pools is None or util is None:
-        return
-    for finalizer in list(util._finalizer_registry.values()):
-        pool = finalizer._weakref() if finalizer._weakref is not None else None
-        if isinstance(pool, pools.Pool):
-            pool._state = pools.TERMINATE
+
+
+def _finalizers():
+    util = sys.modules.get("multiprocessing.util")
+    return list(util._finalizer_registry.values()) if util else []
+
+
+def _pools():
+    pools = sys.modules.get("multiprocessing.pool")
+    owners = [f._weakref() for f in _finalizers() if f._weakref is not None] if pools else ()
+    return [each for each in owners if isinstance(each, pools.Pool)]
+
+
+def end_pools():
+    """A call says that they don't run. Without their threads they can't, and in a branch their locks are shared with
+    the main line's processes."""
+    for pool in _pools():
+        pool._state = pool._worker_handler._state = sys.modules["multiprocessing.pool"].TERMINATE
+
+
+def _own_finalizers():
+    """Of what is to be done at the end, once, by the process that began it: that is this one."""
+    for each in _finalizers():
+        if each._pid is not None:
+            each._pid = os.getpid()
+
+
+def revive_pools():
+    """Their threads make new processes in the place of those that ended, which may have waited with a lock taken."""
+    for pool in _pools():
+        for lock in (getattr(pool._inqueue, "_rlock", None), getattr(pool._outqueue, "_wlock", None)):
+            if lock is not None:
+                Semaphores.give(lock._semlock, 1 - lock._semlock._get_value())
 
 
 # ---- what does not come back ----
 
 
-def left_out(descriptors):
-    """How many of each; cheap, for it is counted while the guest stands still."""
+def left_out(descriptors=None):
+    """How many of each; cheap, for it is counted while the guest stands still. Without descriptors: all threads come
+    back, and the copier counts sockets."""
+    alone = descriptors is not None
     return {
         # _thread._count() counts those of before the last fork as well; ours are no threading.Thread, or marked
-        "threads": sum(1 for t in list(threading._active.values()) if _is_users(t)) - 1,
-        "sockets": len(descriptors.sockets),
+        "threads": sum(1 for t in list(threading._active.values()) if _is_users(t)) - 1 if alone else 0,
+        "sockets": len(descriptors.sockets) if alone else 0,
         "children": _children(),
         "shared_maps": _shared_maps(),
+        "native": 0,
+        "native_of": "",
     }
 
 

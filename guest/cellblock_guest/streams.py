@@ -165,9 +165,11 @@ class Output:
         self.flush()
         self.lock.release()
 
-    def after_thaw(self):
-        """In a twin that takes over: the flusher was not copied."""
-        self._bell, self.parked, self.next_direct = None, True, 0.0
+    def after_thaw(self, with_threads):
+        """In a twin that takes over. Without threads: the flusher was not copied."""
+        if not with_threads:
+            self._bell, self.parked = None, True
+        self.next_direct = 0.0
 
     def before_fork(self):
         self.flush()

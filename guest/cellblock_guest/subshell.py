@@ -212,7 +212,8 @@ class Subshell(Lane):
         try:
             super().run()
         finally:
-            del _lanes[get_ident()], self.guest.wire.beside[get_ident()]
+            for each in (_lanes, self.guest.wire.beside):  # a copy of the process has forgotten it
+                each.pop(get_ident(), None)
 
     def serve(self, kind, request, content, metadata, buffers):
         self.kind, self.request = kind, request

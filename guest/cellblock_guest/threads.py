@@ -47,6 +47,14 @@ def strangers():
     return tasks - _own, starting
 
 
+def renumber(process, now):
+    """In a copy of `process` with its threads: {the number that one had: that it has}."""
+    ours = {now[each] for each in _own if each in now}
+    _own.clear()
+    _own.update(ours)
+    _starting[:] = [os.getpid() if each == process else each for each in _starting]
+
+
 def hear():
     """For a thread that runs the user's code, whose children inherit what it blocks."""
     _signal.pthread_sigmask(_signal.SIG_UNBLOCK, _ALL)

@@ -1,12 +1,14 @@
 """Twins: frozen copies of this process from which its state comes back (include/cellblock/twin.h has the contract).
 
-A twin is forked twice, so that it is pid 1's child and user code that waits for any child never meets it. It goes on in
-the middle of checkpoint(), where it waits on its leash; woken, it returns from there into the main loop, and the next
-frame is its RESUME. Between fork and wake nothing runs in it but this module, state.py, and at-fork hooks.
+A twin goes on in the middle of checkpoint(), where it waits on its leash; woken, it returns from there into the main
+loop, and the next frame is its RESUME. The copier makes it with all threads, in C, and it waits there (copier.py). Where
+there is none os.fork does, without threads: twice, so that it is pid 1's child and user code that waits for any child
+never meets it; between fork and wake nothing runs in it but this module, state.py, and at-fork hooks.
 """
 
 import _signal  # signal's own functions make sets of enumerations: a third of a millisecond each
 import _socket
+import errno
 import gc
 import os
 import select
@@ -16,10 +18,10 @@ from os import fork  # user code may exchange that of os
 from struct import Struct
 from time import monotonic, sleep
 
-from . import wire_constants as W
+from . import copier, wire_constants as W
 from .forks import Forks
 from .jsontext import encode, loads
-from .state import Descriptors, Kept, Process, Semaphores, heal, left_out, native_threads
+from .state import Descriptors, Kept, Process, Semaphores, above, end_pools, heal, left_out, native_threads, revive_pools
 
 _message = Struct("<II")
 _registration = Struct("<I")
@@ -44,6 +46,8 @@ class Twins:
         self._frozen = False  # a twin that is not woken
         self.offered = _is_socket(W.FD_LEASH) and _is_socket(W.FD_REGISTRY)
         self.process = Process() if self.offered else None
+        self.copier = copier.load() if self.offered else None
+        self._copy = None  # what this process became of, in one that was woken with its threads
         self.woken = False  # a twin that waits for RESUME
         self._looked_at = True  # False: woken, and not copied since
         self._descriptors = self._semaphores = None
@@ -90,18 +94,28 @@ class Twins:
         self.woken = self._looked_at = False
         content = loads(content)
         branch = bool(content.get("branch"))
-        self._descriptors.back(self.guest.log, branch)
         shell = self.guest.shell
+        if self._copy:
+            self.copier.files_back(branch)
+            self.guest.side.take(self._copy.side)
+        else:
+            self._descriptors.back(self.guest.log, branch)
         if not branch:  # else the main line uses them as well
             self._semaphores.back()
-        elif getattr(shell, "warm", None):
-            shell.warm.done = True  # for there may be many: memory that each would have for itself
-        heal(self.guest)
+            if self._copy:
+                revive_pools()
+        else:
+            end_pools()
+            if getattr(shell, "warm", None):
+                shell.warm.done = True  # for there may be many: memory that each would have for itself
         for cell in content.get("undone", ()):
             shell.remember_undone(cell["number"], cell["code"])
         shell.execution_count = content.get("execution_count") or shell.execution_count
         self.guest.side.start()
         self.guest.wire.send(W.RESUMED, request, encode({"side": self.guest.side.wire is not None}))
+        if self._copy:  # nobody was to speak before that
+            self.guest.wire.release(False)
+            self.guest.output.release(True)
 
     # in the guest
 
@@ -112,28 +126,78 @@ class Twins:
         guest = self.guest
         guest.output.flush()
         guest.flush_c_stdio()
-        self._pause_openmp()
-        debugger = guest.debugger
-        self._descriptors = Descriptors(guest.aio.self_pipes() + (debugger.sockets() if debugger else []))
         self._semaphores = Semaphores()
-        left = left_out(self._descriptors)
         fds = self._take(number)
         try:
-            between = self._fork_twice()
+            left = self._copy_with_threads(number, fds) or self._copy_by_fork(number, fds)
         except BaseException:
             _close_all(fds)
             raise
-        guest.huge_pages.twin_made()
-        if between == 0:
-            self._be_twin(number, fds)
+        if self.woken:
             return None
         _close_all(fds)
-        self._between = between
-        left["native"], left["native_of"] = native_threads()
-        if left["native"] and not self._looked_at:
+        guest.huge_pages.twin_made()
+        if not self._looked_at:
+            self._look_at(left)
+        return left
+
+    def _look_at(self, left):
+        """A state that was woken, and copied: threads that Python does not know have a few turns, and are counted, for
+        they may end the process even later."""
+        self._looked_at = True
+        strangers = native_threads()[0]
+        if self._copy:
+            left["native_back"] = strangers
+        if strangers:
             for _ in range(_TURNS):  # not one long sleep: on a busy machine they may need longer to have as many
                 sleep(0.001)
-        self._looked_at = True
+
+    def _copy_with_threads(self, number, fds):
+        """What would not come back, also in the twin after it was woken. None: this process can't be copied so. Nor is
+        it while a debugger is there, whose threads would not know what became of them."""
+        guest, process, copy = self.guest, self.process, None
+        if self.copier is None or guest.debugger or guest.side.debugger:
+            return None
+        left = left_out()
+        process.mask, process.collects = _signal.pthread_sigmask(_signal.SIG_BLOCK, _ALL), gc.isenabled()
+        gc.disable()
+        guest.output.hold()
+        guest.wire.hold()
+        try:
+            copy = self.copier.copy(number, fds, guest.aio.self_pipes())
+        except OSError as e:
+            guest.log(str(e))
+            if e.errno == errno.ETIMEDOUT:
+                raise
+            return None
+        finally:
+            if copy and copy.woken:
+                self._copy = copy
+                try:
+                    self._thaw()
+                except BaseException:
+                    guest.log_exception("twin %d" % number)
+                    os._exit(1)
+            else:
+                guest.wire.release(False)
+                guest.output.release(False)
+                process.unblock()
+        left["sockets"] = copy.sockets
+        return left
+
+    def _copy_by_fork(self, number, fds):
+        """As _copy_with_threads."""
+        debugger = self.guest.debugger
+        self._pause_openmp()
+        self._descriptors = Descriptors(self.guest.aio.self_pipes() + (debugger.sockets() if debugger else []), fds)
+        left = left_out(self._descriptors)
+        self._copy = None
+        between = self._fork_twice()
+        if between == 0:
+            self._be_twin(number, fds)
+            return left
+        self._between = between
+        left["native"], left["native_of"] = native_threads()
         return left
 
     def _take(self, number):
@@ -141,7 +205,7 @@ class Twins:
         while True:
             op, got, fds = _receive(_socket.MSG_DONTWAIT)
             if op == W.LEASH_BIRTH and got == number and len(fds) in _NFDS:
-                return fds
+                return [above(fd) for fd in fds]
             _close_all(fds)
             if op is None:
                 raise OSError("nothing on the leash for twin %d" % number)
@@ -273,12 +337,20 @@ class Twins:
         guest = self.guest
         self._frozen = False
         self.woken = True
-        guest.output.after_thaw()
+        if self._copy:  # with its threads, which wait for this one
+            self.copier.renumber(self._copy.threads)
+            guest.wire.renew()
+            guest.side.retire()
+            copier.mark_loops(guest.aio)
+        heal(guest, threads=self._copy is not None)
+        guest.output.after_thaw(self._copy is not None)
         guest.prompt.after_thaw()
         if guest.tools:
             guest.tools.after_thaw()
         guest.interrupts.pending = guest.interrupts.late = False
         guest.interrupts.pid, guest.interrupts.reported = os.getpid(), 0
+        if self._copy:
+            self.copier.go_on()
         self.process.thaw()
 
 

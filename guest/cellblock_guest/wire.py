@@ -8,6 +8,7 @@ ever sent.
 
 import os
 import select
+import sys
 from _thread import allocate_lock, get_ident
 from struct import Struct
 
@@ -161,6 +162,14 @@ class Wire:
             self._write(self._queue.pop(0))
         self._owner = 0
         self._lock.release()
+
+    def renew(self):
+        """In a copy with all its threads, between hold() and release(): nothing was read of the new wire."""
+        self._queue, self._rest, self.aside, self.on_aside = [], b"", [], None
+
+    def retire(self):
+        """Its other end has gone, and that ends who reads it, not the process; what is sent is dropped."""
+        self.forked, self.die = True, sys.exit
 
     def after_fork_in_child(self):
         self.forked = True

@@ -77,10 +77,15 @@ def pytest_report_header(config):
 
 
 @pytest.fixture(scope="session")
-def guest_dir(tmp_path_factory):
+def whole_guest_dir(tmp_path_factory):
     if os.environ.get("CELLBLOCK_GUEST_DIR"):
         return Path(os.environ["CELLBLOCK_GUEST_DIR"])
     return build_guest(tmp_path_factory.mktemp("guest"))
+
+
+@pytest.fixture
+def guest_dir(whole_guest_dir):
+    return whole_guest_dir
 
 
 @pytest.fixture(params=INTERPRETERS, ids=lambda i: i.name, scope="module")
@@ -113,16 +118,17 @@ _shared = {}
 @pytest.fixture
 def guest(interpreter, guest_dir, tmp_path_factory):
     """One guest for all tests of an interpreter; a test that leaves it dead or busy gets the next one a new one."""
-    current = _shared.get(interpreter.name)
+    key = interpreter.name, guest_dir
+    current = _shared.get(key)
     if current is None:
         current = FakeSupervisor(interpreter.path, guest_dir, tmp_path_factory.mktemp("cwd")).wait_hello()
         current.interpreter = interpreter
-        _shared[interpreter.name] = current
+        _shared[key] = current
     current.seen.clear()
-    del _shared[interpreter.name]
+    del _shared[key]
     yield current  # put back only if it is fit for the next test
     if current.process.poll() is None and not current.pending:
-        _shared[interpreter.name] = current
+        _shared[key] = current
     else:
         current.close()
 

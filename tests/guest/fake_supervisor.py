@@ -96,6 +96,9 @@ def build_guest(folder):
     tool = folder / "wire-constants"
     subprocess.run(["cc", "-I", ROOT / "include", "-o", tool, ROOT / "cmake" / "wire_constants.c"], check=True)
     subprocess.run([tool, target / "cellblock_guest" / "wire_constants.py"], check=True)
+    copier = ["cc", "@" + str(ROOT / "guest/copier/flags"), "-I", ROOT / "include"]
+    copier += sorted((ROOT / "guest/copier").glob("*.c"))
+    subprocess.run([*copier, "-o", target / "cellblock_guest" / "libcopier.so"], check=True)
     return target
 
 

@@ -1,11 +1,33 @@
-"""Twins: made by the guest, woken in its place, bred, run beside it; what comes back and what says that it does not."""
+"""Twins: made by the guest, woken in its place, bred, run beside it; what comes back and what says that it does not.
+
+Each test twice: copied with all threads by the copier (more of that is in test_copier.py), and by os.fork.
+"""
 
 import os
 import re
+import shutil
 import signal
 
 import pytest
 from session_state import ARRAYS, CHECK, CHECK_ARRAYS, PROGRAM, RUIN, RUIN_ARRAYS
+
+
+@pytest.fixture(params=[True, False], ids=["with threads", "by fork"])
+def threads(request):
+    """Whether they come back."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def guest_dir_without(whole_guest_dir, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("without") / "guest"
+    shutil.copytree(whole_guest_dir, folder, ignore=shutil.ignore_patterns("libcopier.so"))
+    return folder
+
+
+@pytest.fixture
+def guest_dir(threads, whole_guest_dir, guest_dir_without):
+    return whole_guest_dir if threads else guest_dir_without
 
 
 def test_take_over(new_guest):
@@ -170,7 +192,7 @@ def test_ends_with_its_leash(new_guest):
     assert guest.run("1").ok
 
 
-def test_output_is_said_once(new_guest):
+def test_output_is_said_once(new_guest, threads):
     guest = new_guest()
     result = guest.run(
         "import ctypes; ctypes.CDLL(None).printf(b'from C'); print('no newline', end='')\n"
@@ -179,6 +201,8 @@ def test_output_is_said_once(new_guest):
     twin = guest.checkpoint()
     assert result.stdout == "no newline" and result.fd1 == b"from C"
     lose(guest, twin)
+    if threads:  # the timer's as well
+        guest.until("STREAM", lambda frame: frame.content == "later\n")
     second = guest.run("print('new')")
     assert (second.stdout, second.stderr, second.fd1) == ("new\n", "", b"")
 
@@ -255,7 +279,7 @@ def test_pipes_and_sockets_are_not_held_open(new_guest):
     assert guest.run("os.get_blocking(r), os.write(aside, b'heard')").fd1 == b"heard"
 
 
-def test_pools(new_guest):
+def test_pools(new_guest, threads):
     guest = new_guest()
     guest.run(
         "from concurrent.futures import ThreadPoolExecutor, ProcessPoolExecutor\nimport multiprocessing, math\n"
@@ -267,12 +291,16 @@ def test_pools(new_guest):
     )
     twin = guest.checkpoint()
     assert twin.reply["status"] == "ok", twin.reply
-    assert twin.reply["left_out"]["threads"] >= 3 and twin.reply["left_out"]["children"] >= 2, twin.reply
+    left = twin.reply["left_out"]
+    assert (left["threads"] == 0 if threads else left["threads"] >= 3) and left["children"] >= 2, left
     failing(guest, "lock.acquire(); count.acquire(); import os; os._exit(1)")
     guest.take_over(twin)
     assert guest.run("threads.submit(abs, -2).result(60)").result == "2"
-    assert guest.run("processes.submit(abs, -2)").error["ename"] == "BrokenProcessPool"
-    assert guest.run("pool.map(abs, [-2])").error["ename"] == "ValueError"
+    assert guest.run("processes.submit(abs, -2).result(60)").error["ename"] == "BrokenProcessPool"
+    if threads:  # it makes new processes
+        assert guest.run("pool.map_async(abs, [-2]).get(60)").result == "[2]"
+    else:
+        assert guest.run("pool.map(abs, [-2])").error["ename"] == "ValueError"
     assert guest.run("child.join(); child.is_alive(), child.exitcode").result == "(False, -9)"
     assert guest.run("pool.terminate(); pool.join()").ok
     assert guest.run("queue.put(2); queue.get(timeout=60)").result == "2"
@@ -281,16 +309,17 @@ def test_pools(new_guest):
     assert guest.shutdown() == 0
 
 
-def test_threads_and_warnings(new_guest):
+def test_threads_and_warnings(new_guest, threads):
     guest = new_guest()
     guest.run(
         "import threading, warnings, logging\nwarnings.simplefilter('error'); filters = warnings.filters\n"
         "end = threading.Event(); t = threading.Thread(target=end.wait); t.start()\nlog = logging.getLogger('x')"
     )
     twin = guest.checkpoint()
-    assert twin.reply["status"] == "ok" and twin.reply["left_out"]["threads"] == 1, twin.reply
+    assert twin.reply["status"] == "ok" and twin.reply["left_out"]["threads"] == (0 if threads else 1), twin.reply
     assert guest.run("end.set(); t.join(); warnings.filters is filters").result == "True"
     lose(guest, twin)
+    assert not threads or guest.run("t.is_alive(), end.set()").result == "(True, None)"
     assert guest.run("t.join(60); t.is_alive(), warnings.filters is filters").result == "(False, True)"
     assert guest.checkpoint().reply["left_out"]["threads"] == 0
     assert "careful" in guest.run("log.warning('careful')").stderr
@@ -535,7 +564,7 @@ def test_many_checkpoints_leave_nothing(new_guest):
 
 
 def test_threads_that_log_all_the_time(new_guest):
-    """Fork after fork among threads that print: no deadlock, and no lock that stays held in the copy."""
+    """Copy after copy among threads that print: no deadlock, and no lock that stays held in the copy."""
     guest = new_guest()
     guest.run(
         "import logging, threading; logging.getLogger().addHandler(logging.StreamHandler()); go = True\n"
@@ -550,10 +579,13 @@ def test_threads_that_log_all_the_time(new_guest):
     assert guest.run("go = False; [t.join() for t in threads]; 1").ok
     lose(guest, twin)
     assert "later" in guest.run("logging.error('later')").stderr
+    assert guest.run("go = False; [t.join() for t in threads]; 1").ok
 
 
+@pytest.mark.parametrize("threads", [False], indirect=True, ids=["by fork"])
 def test_a_pipe_that_is_opened_as_the_twin_is_forked_ends_with_the_guest(guest):
-    """As subprocess does in another thread, which waits for that end. A hook at the fork comes as late as it can."""
+    """As subprocess does in another thread, which waits for that end. A hook at the fork comes as late as it can. The
+    copier looks at what is open while no thread runs."""
     guest.run(
         "import os\nme, ends = os.getpid(), []\n"
         "def open_one():\n    if os.getpid() == me and not ends: ends.extend(os.pipe())\n"

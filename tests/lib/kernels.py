@@ -27,6 +27,9 @@ NAME = os.environ.get("CELLBLOCK_TEST_KERNEL", "cellblock")
 BLOCK = 500  # ports that a run of tests has for itself
 PORTS = None  # own_ports(), once one was wanted
 
+# In a cell: from here on copies are made by os.fork, as where the copier can't be loaded.
+BY_FORK = "import cellblock_guest.twins as _t; _t.Twins._copy_with_threads = lambda *_: None\n"
+
 
 def spec_argv(name=NAME):
     spec = KernelSpecManager(ensure_native_kernel=False).get_kernel_spec(name)

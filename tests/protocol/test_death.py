@@ -186,7 +186,7 @@ def test_everything_is_answered_when_the_broker_dies(start, when, number):
     assert c.run("import os, time\nme = os.getpid()").ok
     if BROKER_DIES[when] is None:
         hook = "os.register_at_fork(before=lambda: os.getpid() != me or time.sleep(0.7))"
-        assert c.run(hook).ok
+        assert c.run(kernels.BY_FORK + hook).ok
     else:
         running = c.start(BROKER_DIES[when], stop_on_error=False)
         c.says(running, "running")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kernels import BY_FORK
+
 TWINS = False
 
 
@@ -183,7 +185,7 @@ def test_a_storm(client, times):
 def test_before_python_is_done_with_the_copy_that_is_made_before_a_cell(start):
     """The process between Python and its copy, which Python waits for, takes its time to end."""
     c = start(args=["--set", "transactions.mode=always"]).client
-    c.run("import os, time\nme = os.getpid()")
+    c.run(BY_FORK + "import os, time\nme = os.getpid()")
     assert c.run("os.register_at_fork(after_in_parent=lambda: os.getpid() == me or time.sleep(0.3))").ok
     cell = c.start("time.sleep(600)")
     c.wait("iopub", lambda m: m.type == "execute_input" and m.parent_id == cell)

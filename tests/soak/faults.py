@@ -132,7 +132,7 @@ def python():
     fault("SIGINT ignored", "signal.signal(2, signal.SIG_IGN)", OK, cure="signal.signal(2, signal.default_int_handler)")
     fault("a hook at exit", "import atexit; _ = atexit.register(time.sleep, 600)", OK)
     hook = "gate = threading.Lock(); _ = gate.acquire()\nos.register_at_fork(before=gate.acquire)"
-    fault("a hook at forks", hook, OK, cure=UNDO, forks=True)
+    fault("a hook at forks", hook, OK, cure=UNDO)
     fault("a hook after forks", "os.register_at_fork(after_in_parent=lambda: 1 / 0)", OK)
     fault("threads that go on", "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()", OK)
     spin = "threading.Thread(target=lambda: [time.sleep(0.01) for _ in range(100)], daemon=True).start()"

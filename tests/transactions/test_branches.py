@@ -375,15 +375,13 @@ def test_a_hundred_of_one_state(start):
 def test_no_room(start):
     c = start(args=[*ALWAYS, "--set", "limits.pids=12"]).client
     assert c.run("x = 1").ok
-    made = []
-    for _ in range(12):
+    made, refused = [], 0
+    while refused < 3 and len(made) < 12:  # a thread of a branch may end after it was made, and leave room
         reply = ask(c, "branch")
-        if reply["status"] != "ok":
-            break
-        made.append(reply["subshell_id"])
-    assert reply["ename"] == "CheckpointError" and 1 <= len(made) < 12, reply
-    for _ in range(3):
-        assert ask(c, "branch")["ename"] == "CheckpointError"
+        refused = 0 if reply["status"] == "ok" else refused + 1
+        if reply["status"] == "ok":
+            made.append(reply["subshell_id"])
+    assert refused == 3 and reply["ename"] == "CheckpointError" and len(made) >= 1, reply
     assert c.run("x").result == "1" and run_in(c, made[0], "x").result == "1"
     for where in made:
         delete(c, where)

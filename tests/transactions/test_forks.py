@@ -1,17 +1,37 @@
-"""Functions that run at each fork (os.register_at_fork) and hold it up: no twin then, and the session goes on."""
+"""Functions that run at each fork (os.register_at_fork): none runs when the copier makes the twin. Where os.fork does one
+may hold it up: no twin then, and the session goes on."""
 
 import pytest
 
+from kernels import BY_FORK
+
 pytestmark = pytest.mark.cellblock_only("no other kernel does this")
 ALWAYS = ["--set", "transactions.mode=always"]
-LOCK = "import os, threading\nlock = threading.Lock()\n_ = lock.acquire()\nkept = 1\n"
+LOCK = BY_FORK + "import os, threading\nlock = threading.Lock()\n_ = lock.acquire()\nkept = 1\n"
 BEFORE = LOCK + "os.register_at_fork(before=lock.acquire, after_in_parent=lock.release)"
 AFTER = LOCK + "me = os.getpid()\nos.register_at_fork(after_in_parent=lambda: os.getpid() != me or lock.acquire())"
-LOOP = "kept = 1\nimport os\ndef forever():\n    while True: pass\nos.register_at_fork(before=forever)"
-C_CODE = (
+LOOP = BY_FORK + "kept = 1\nimport os\ndef forever():\n    while True: pass\nos.register_at_fork(before=forever)"
+C_CODE = BY_FORK + (
     "import os\nkept = 1\nme = os.getpid()\n"
     "os.register_at_fork(before=lambda: os.getpid() == me and not os.path.exists('free') and sum(range(10**13)))"
 )
+
+
+def test_none_runs_for_a_twin(start):
+    """To libraries nothing was forked; children of the user's have theirs run as ever."""
+    c = start(args=ALWAYS).client
+    ran = "import os, time\nran = []\ndef note(which): return lambda: ran.append(which)\n"
+    ran += "os.register_at_fork(before=note('before'), after_in_parent=note('parent'), after_in_child=note('child'))"
+    assert c.run(ran).ok
+    assert c.run("x = 1").ok and c.run("ran").result == "[]"
+    assert c.run("os._exit(1)").about["state"] == "restored"
+    assert c.run("x, ran").result == "(1, [])"
+    assert c.run("if os.fork() == 0: os._exit(len(ran))\nos.wait()[1] >> 8, ran").result == "(2, ['before', 'parent'])"
+    assert c.run("import _thread; lock = _thread.allocate_lock(); _ = lock.acquire()").ok
+    assert c.run("os.register_at_fork(before=lock.acquire)").ok
+    cell = c.run("y = 2; y")
+    assert cell.result == "2" and not cell.text("stderr")
+    assert c.run("os._exit(1)").about["state"] == "restored" and c.run("x, y").result == "(1, 2)"
 
 
 @pytest.mark.parametrize("code", [BEFORE, LOOP], ids=["lock", "loop"])

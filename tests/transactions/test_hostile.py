@@ -6,6 +6,8 @@ alive, and the next cell runs. All of it is inside the jail: what is lost is the
 
 import pytest
 
+from kernels import BY_FORK
+
 pytestmark = pytest.mark.cellblock_only("transactions")
 
 WORDS = {"restored": "all variables are as they were before cell", "lost": "all variables are lost"}
@@ -74,7 +76,7 @@ ATTACKS = {
     ),
     "wrong words on a twin's leash": (
         [
-            "def forge():\n    for s in leashes():\n        s.send(say(16, 3)); s.send(b''); s.send(bytes(99))\n"
+            BY_FORK + "def forge():\n    for s in leashes():\n        s.send(say(16, 3)); s.send(b''); s.send(bytes(99))\n"
             "os.register_at_fork(before=forge)",
             "y = 1",
             "y = 2",
@@ -84,12 +86,12 @@ ATTACKS = {
         EITHER,
     ),
     "born twice": (
-        ["def forge():\n    for s in leashes(): s.send(say(16, 3))\nos.register_at_fork(after_in_child=forge)", DIE],
+        [BY_FORK + "def forge():\n    for s in leashes(): s.send(say(16, 3))\nos.register_at_fork(after_in_child=forge)", DIE],
         EITHER,
     ),
     "a leash passed around": (
         [
-            "kept = []\n"
+            BY_FORK + "kept = []\n"
             "def keep():\n"
             "    kept.extend(leashes())\n"
             "    for s in kept: socket.send_fds(registry, [b'1234'], [s.fileno()]); s.set_inheritable(True)\n"
@@ -117,7 +119,33 @@ ATTACKS = {
         ],
         EITHER,
     ),
-    "the twin dies as it is made": (["os.register_at_fork(after_in_child=lambda: os._exit(9))", "y = 1", DIE], EITHER),
+    "the twin dies as it is made": ([BY_FORK + "os.register_at_fork(after_in_child=lambda: os._exit(9))", "y = 1", DIE], EITHER),
+    "signals by which threads stop, all the time": (
+        [
+            "def shoot():\n"
+            "    while True:\n"
+            "        for t in os.listdir('/proc/self/task'): signal.pthread_kill(main, 0); tgkill(int(t), 33)\n"
+            "import ctypes; main = threading.main_thread().ident; call = ctypes.CDLL(None).syscall\n"
+            "def tgkill(thread, number): call(234, os.getpid(), thread, number)\n"
+            "threading.Thread(target=shoot, daemon=True).start()",
+            "y = 1",
+            "y = 2",
+            DIE,
+        ],
+        EITHER,
+    ),
+    "the signal by which threads stop is ignored": (
+        [
+            "import ctypes; call = ctypes.CDLL(None).syscall; ignore = (ctypes.c_ulong * 4)(1, 0, 0, 0)\n"
+            "def insist():\n"
+            "    while True: call(13, 33, ignore, None, 8)\n"
+            "threading.Thread(target=insist, daemon=True).start()",
+            "y = 1",
+            "y = 2",
+            DIE,
+        ],
+        EITHER,
+    ),
     "the idle twins are killed": (["to_twins(9)" + DIE], ("lost",)),
     "the twin dies as it wakes": (["to_twins(signal.SIGTERM)" + DIE], EITHER),
     "the twins are stopped": (["to_twins(signal.SIGSTOP)" + DIE], RESTORED),

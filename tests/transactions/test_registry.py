@@ -6,9 +6,11 @@ import signal
 import psutil
 import pytest
 
+from kernels import BY_FORK
+
 pytestmark = pytest.mark.cellblock_only("no other kernel does this")
 # Each fork waits for the other end of a pipe, where the file "hold" is.
-HOLD = (
+HOLD = BY_FORK + (
     "import os\nme = os.getpid()\nkept = [1]\n"
     "def hold():\n    if os.path.exists('hold') and os.getpid() == me: open('gate').close()\n"
     "os.register_at_fork(before=hold)"

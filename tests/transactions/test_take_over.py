@@ -176,7 +176,7 @@ def test_off(start):
 @pytest.mark.parametrize("hook", ["before", "after_in_parent", "after_in_child"])
 def test_hooks_may_print(start, hook):
     c = start(args=["--set", "transactions.mode=always"]).client
-    assert c.run("import os; os.register_at_fork(%s=lambda: print('a fork'))" % hook).ok
+    assert c.run(kernels.BY_FORK + "import os; os.register_at_fork(%s=lambda: print('a fork'))" % hook).ok
     assert c.run("x = 1").ok
     for _ in range(2):  # the second one from a twin that was made with the hook
         assert c.run("os._exit(1)").about["state"] == "restored"

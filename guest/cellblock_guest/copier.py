@@ -1,0 +1,111 @@
+"""Copies of this process with all its threads: what guest/copier does in C, which needs no C library and no Python.
+
+Loaded by _ctypes alone, for ctypes costs a start 5 ms. Where it can't be loaded, or a process can't be copied so (a
+kernel that does not say what it must know, shadow stacks, too many open files), copies are made by os.fork, without
+threads: twins.py. Used by twins.py only.
+"""
+
+import errno
+import os
+import sys
+import threading
+
+from . import threads, wire_constants as W
+
+
+_LONG = 60  # seconds
+_SLOW = "not all of them stopped in time; one is perhaps in a system call that no signal ends"
+
+
+class Copy:
+    """What became of a call: of a twin that was made, or of this process in one that was woken."""
+
+    def __init__(self, woken, numbers):
+        self.woken = woken
+        self.threads, self.sockets = numbers[W.COPIER_THREADS], numbers[W.COPIER_SOCKETS]
+        self.side = numbers[W.COPIER_SIDE] if woken else -1
+
+
+class Copier:
+    def __init__(self, path=os.path.join(os.path.dirname(__file__), "libcopier.so")):
+        """ImportError, OSError: it can't be loaded here."""
+        import _ctypes
+
+        class Long(_ctypes._SimpleCData):
+            _type_ = "l"
+
+        class Address(_ctypes._SimpleCData):
+            _type_ = "P"
+
+        class Numbers(_ctypes.Array):
+            _type_, _length_ = Long, W.COPIER_FIELDS
+
+        class Function(_ctypes.CFuncPtr):
+            _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_PYTHONAPI  # with the interpreter's lock held
+            _restype_ = Long
+
+        library = _ctypes.dlopen(path, os.RTLD_NOW)
+        self._copy, self._thread, self._go_on, self._files_back = (
+            Function(_ctypes.dlsym(library, "cb_copier_" + name)) for name in ("copy", "thread", "go_on", "files_back")
+        )
+        self._numbers = Numbers
+
+    def copy(self, number, fds, pairs):
+        """In the process, and once more in the copy when that was woken; then nobody else runs Python before go_on(), and
+        nothing must be waited for. pairs: (fd, fd) of both ends of socket pairs. OSError: there is none; TimeoutError:
+        threads did not stop in time."""
+        pairs = [fd for pair in pairs for fd in pair][: W.COPIER_PAIRS_MAX]
+        a = self._numbers()
+        a[W.COPIER_NUMBER], a[W.COPIER_NFDS], a[W.COPIER_NPAIRS] = number, len(fds), len(pairs)
+        for at, fd in enumerate(fds):
+            a[W.COPIER_FDS + at] = fd
+        for at, fd in enumerate(pairs):
+            a[W.COPIER_PAIRS + at] = fd
+        self._process = os.getpid()
+        usual = sys.getswitchinterval()
+        sys.setswitchinterval(_LONG)  # no thread of a woken copy asks for its turn
+        result = self._copy(a)
+        if result == 0:
+            self._usual = usual
+        else:
+            sys.setswitchinterval(usual)
+        if result < 0:
+            text = _SLOW if -result == errno.ETIMEDOUT else os.strerror(-result)
+            raise OSError(-result, "Python was not copied with its threads: " + text)
+        return Copy(result == 0, a)
+
+    def go_on(self):
+        sys.setswitchinterval(self._usual)
+        self._go_on()
+
+    def files_back(self, branch):
+        self._files_back(int(branch))
+
+    def renumber(self, count):
+        """In a woken copy: each thread has the place in memory that it had, and another number."""
+        pair, now = self._numbers(), {}
+        for at in range(count):
+            if self._thread(at, pair):
+                now[pair[0]] = pair[1]
+        threads.renumber(self._process, now)
+        for thread in list(threading._active.values()):
+            native = os.getpid() if thread is threading.main_thread() else now.get(thread.native_id)
+            if native:
+                thread._native_id = native
+
+
+def mark_loops(aio):
+    """A loop that runs in another thread knows by the process's number that it does (until Python 3.11): it is told
+    again, before all else that it has to do."""
+    asyncio = aio.asyncio
+    for loop in list(aio.loops):
+        if getattr(loop, "_thread_id", None) not in (None, aio.wire.main) and not loop.is_closed():
+            loop._ready.appendleft(asyncio.Handle(asyncio._set_running_loop, (loop,), loop))
+            loop._write_to_self()
+
+
+def load():
+    try:
+        return Copier() if sys.platform == "linux" else None
+    except (ImportError, OSError, AttributeError):
+        return None

@@ -1,0 +1,190 @@
+/* The process is copied with all its threads, and the copy waits until it is needed.
+ *
+ * Role: what os.fork cannot. Trust domain: guest, hostile like all of it. Contract: include/cellblock/twin.h.
+ * Order: all threads stop (threads.c), what is open is noted (descriptors.c), the process is copied, its threads go on.
+ * The copy is a child of the process's own parent, so that nobody here meets it. It exchanges what it must not share,
+ * registers, and waits on its leash; it may have copies of its own; woken, it brings its threads back and returns to
+ * where it was called.
+ *
+ * Invariants: between the first stop and the last return nothing is called but what is in this folder: a thread that
+ * stands still may hold any lock. Functions registered for forks do not run: to libraries nothing was forked.
+ */
+#include "copier.h"
+
+#include <cellblock/twin.h>
+#include <cellblock/wire.h>
+#include <errno.h>
+#include <linux/sched.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "parts.h"
+#include "sys.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define PR_SET_NAME_ 15
+#define PR_GET_NAME_ 16
+
+static int64_t now_ns(void)
+{
+	struct timespec t = { 0 };
+
+	(void)cb_sys2(SYS_clock_gettime, CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static _Noreturn void leave(int status)
+{
+	for (;;)
+		(void)cb_sys1(SYS_exit_group, status);
+}
+
+static long copy(void)
+{
+	return cb_sys5(SYS_clone, CLONE_PARENT | SIGCHLD, 0, 0, 0, 0);
+}
+
+static void say(int fd, const void *message, size_t size)
+{
+	struct iovec part = { .iov_base = (void *)(uintptr_t)message, .iov_len = size };
+	struct msghdr m = { .msg_iov = &part, .msg_iovlen = 1 };
+
+	(void)cb_sys3(SYS_sendmsg, fd, &m, MSG_NOSIGNAL);
+}
+
+/* A session of its own, its own channels, and nothing that the original would miss the end of. */
+static void settle(uint32_t number, const int *fds, size_t n, int *ret_side)
+{
+	struct cb_registry_msg registration = { .number = number };
+	struct cb_leash_msg born = { .op = CB_LEASH_BORN, .number = number };
+
+	(void)cb_sys0(SYS_setsid);
+	if (cb_descriptors_exchange(fds, n, ret_side) < 0)
+		leave(1);
+	say(CB_GUEST_FD_REGISTRY, &registration, sizeof(registration));
+	say(CB_GUEST_FD_LEASH, &born, sizeof(born));
+}
+
+/* What is to be done; *ret_n descriptors come along. 0 at the leash's end. */
+static uint32_t hear(uint32_t *ret_number, int fds[CB_BIRTH_NFDS], size_t *ret_n)
+{
+	union {
+		struct cmsghdr header;
+		char bytes[CMSG_SPACE(CB_BIRTH_NFDS * sizeof(int))];
+	} control;
+	struct cb_leash_msg message = { 0 };
+	struct iovec part = { .iov_base = &message, .iov_len = sizeof(message) };
+	struct msghdr m = {
+		.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
+	};
+	long n;
+
+	*ret_n = 0;
+	do
+		n = cb_sys3(SYS_recvmsg, CB_GUEST_FD_LEASH, &m, MSG_CMSG_CLOEXEC);
+	while (n == -EINTR);
+	if (n <= 0)
+		return 0;
+	if (m.msg_controllen >= sizeof(control.header) && control.header.cmsg_level == SOL_SOCKET &&
+	    control.header.cmsg_type == SCM_RIGHTS) {
+		*ret_n = (control.header.cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		for (size_t i = 0; i < *ret_n; i++)
+			fds[i] = ((const int *)(const void *)CMSG_DATA(&control.header))[i];
+	}
+	*ret_number = message.number;
+	return message.op;
+}
+
+/* Returns when this process, or a copy of it, is woken. */
+static void wait_to_be_woken(uint32_t number, int *side)
+{
+	int fds[CB_BIRTH_NFDS];
+	size_t n;
+
+	for (;;) {
+		uint32_t op = hear(&number, fds, &n);
+
+		if (op == 0)
+			leave(0);
+		if (op == CB_LEASH_WAKE)
+			return;
+		if (op == CB_LEASH_BREED && n >= CB_BIRTH_SIDE && copy() == 0) {
+			if (*side >= 0)
+				(void)cb_sys1(SYS_close, *side);
+			settle(number, fds, n, side);
+			continue;
+		}
+		for (size_t i = 0; i < n; i++)
+			(void)cb_sys1(SYS_close, fds[i]);
+	}
+}
+
+static void be_copy(int64_t *a, const int *fds, size_t n)
+{
+	char name[16];
+	int side = -1;
+
+	(void)cb_sys2(SYS_prctl, PR_GET_NAME_, name);
+	(void)cb_sys2(SYS_prctl, PR_SET_NAME_, "cellblock-twin");
+	settle((uint32_t)a[CB_COPIER_NUMBER], fds, n, &side);
+	wait_to_be_woken((uint32_t)a[CB_COPIER_NUMBER], &side);
+	(void)cb_sys2(SYS_prctl, PR_SET_NAME_, name);
+	cb_threads_restore_own();
+	if (cb_threads_revive() < 0)
+		leave(1); /* an older one takes over */
+	a[CB_COPIER_SIDE] = side;
+}
+
+EXPORT long cb_copier_copy(int64_t a[CB_COPIER_FIELDS])
+{
+	int fds[CB_BIRTH_NFDS], pairs[CB_COPIER_PAIRS_MAX];
+	size_t n = (size_t)a[CB_COPIER_NFDS], npairs = (size_t)a[CB_COPIER_NPAIRS];
+	int64_t began = now_ns();
+	long r;
+
+	if (n < CB_BIRTH_SIDE || n > CB_BIRTH_NFDS || npairs > CB_COPIER_PAIRS_MAX)
+		return -EINVAL;
+	for (size_t i = 0; i < n; i++)
+		fds[i] = (int)a[CB_COPIER_FDS + i];
+	for (size_t i = 0; i < npairs; i++)
+		pairs[i] = (int)a[CB_COPIER_PAIRS + i];
+	r = cb_threads_stop();
+	if (r < 0)
+		return r;
+	r = cb_descriptors_note(pairs, npairs, fds, n);
+	if (r == 0)
+		r = copy();
+	a[CB_COPIER_THREADS] = cb_threads_count();
+	a[CB_COPIER_SOCKETS] = (int64_t)cb_descriptors_sockets();
+	if (r == 0) {
+		be_copy(a, fds, n);
+		return 0;
+	}
+	cb_threads_go_on();
+	a[CB_COPIER_STOPPED_NS] = now_ns() - began;
+	return r < 0 ? r : 1;
+}
+
+EXPORT long cb_copier_thread(long i, int64_t ret[2])
+{
+	int old = 0, new = 0;
+
+	if (i >= 0 && i < CB_COPIER_THREADS_MAX)
+		cb_threads_ids((int)i, &old, &new);
+	ret[0] = old;
+	ret[1] = new;
+	return new;
+}
+
+EXPORT long cb_copier_go_on(void)
+{
+	cb_threads_all_go_on();
+	return 0;
+}
+
+EXPORT long cb_copier_files_back(long branch)
+{
+	cb_descriptors_back(branch != 0);
+	return 0;
+}

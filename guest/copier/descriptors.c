@@ -1,0 +1,456 @@
+/* What is open, in a copy of the process.
+ *
+ * Trust domain: guest. A copy shares every open file with its original. That may stay so for a regular file (where it
+ * stood is noted and put back), and must not for the rest: a waker that one drains is missed in the other, an epoll
+ * tells of what the other has open, and a pipe or a socket that the original closes must end for its other side, though
+ * a frozen copy has it. So pipes of which both ends are here, and the given socket pairs, are made anew, with as many
+ * bytes as waited in them if those are few (wakers look at no byte's value); eventfds with their count; epolls with what
+ * they watch; what has its other side elsewhere is cut off.
+ *
+ * Invariants: all is noted while nothing runs, and changed in the copy alone. Every list has a maximum; beyond it there
+ * is no copy. Sources: proc_pid_fdinfo(5), epoll_ctl(2), eventfd(2).
+ */
+#include "parts.h"
+
+#include <cellblock/wire.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/stat.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include "sys.h"
+
+#define FIRST (CB_GUEST_FD_SIDE + 1) /* below are ours */
+#define RUNG_MOST 64		     /* bytes that waited: as many as a waker may have */
+
+enum kind { REGULAR, PIPE, SOCKET, PAIRED, EVENT, EPOLL };
+
+struct open {
+	int fd;
+	uint8_t kind;
+	bool writes;
+	int flags; /* of F_GETFL */
+	int waiting;
+	int other;	  /* PAIRED: index of its other end */
+	uint64_t dev, ino; /* PIPE */
+	int64_t value;	  /* REGULAR: offset; EVENT: count */
+};
+
+struct watched {
+	int epoll, fd;
+	uint32_t events;
+	uint64_t data;
+};
+
+static struct open opened[CB_COPIER_FDS_MAX];
+static size_t nopened;
+static struct watched watched[CB_COPIER_WATCHED_MAX];
+static size_t nwatched, nsockets;
+static uint64_t streams[2][2]; /* device and inode of what stdout and stderr were */
+
+static const char *decimal(char *end, unsigned n)
+{
+	*--end = '\0';
+	do
+		*--end = (char)('0' + n % 10);
+	while ((n /= 10) != 0);
+	return end;
+}
+
+/* /proc/self/WHAT/FD */
+static const char *path_of(char *path, const char *folder, int fd)
+{
+	char number[16];
+	const char *n = decimal(number + sizeof(number), (unsigned)fd);
+	char *to = path;
+
+	while (*folder != '\0')
+		*to++ = *folder++;
+	while ((*to++ = *n++) != '\0')
+		;
+	return path;
+}
+
+static bool begins(const char *text, const char *with)
+{
+	while (*with != '\0')
+		if (*text++ != *with++)
+			return false;
+	return true;
+}
+
+/* The number after the next `name` of a text; NULL if there is none. */
+static const char *number_after(const char *text, const char *name, unsigned base, uint64_t *ret)
+{
+	uint64_t n = 0;
+
+	while (*text != '\0' && !begins(text, name))
+		text++;
+	if (*text == '\0')
+		return NULL;
+	while (*name != '\0')
+		name++, text++;
+	while (*text == ' ' || *text == '\t')
+		text++;
+	for (;; text++) {
+		unsigned digit = *text >= '0' && *text <= '9'   ? (unsigned)(*text - '0')
+				 : *text >= 'a' && *text <= 'f' ? (unsigned)(*text - 'a') + 10
+								: 99;
+		if (digit >= base)
+			break;
+		n = n * base + digit;
+	}
+	*ret = n;
+	return text;
+}
+
+/* ---- noting ---- */
+
+static int note_watched(struct open *o, const char *text)
+{
+	uint64_t fd, events, data;
+
+	while ((text = number_after(text, "tfd:", 10, &fd)) != NULL &&
+	       (text = number_after(text, "events:", 16, &events)) != NULL &&
+	       (text = number_after(text, "data:", 16, &data)) != NULL) {
+		if (nwatched == CB_COPIER_WATCHED_MAX)
+			return -E2BIG;
+		watched[nwatched++] = (struct watched){
+			.epoll = o->fd, .fd = (int)fd, .events = (uint32_t)events, .data = data
+		};
+	}
+	return 0;
+}
+
+/* An fd of no file: what it is stands in its name. The text of an epoll is as long as what it watches. */
+static int note_nameless(struct open *o)
+{
+	static char text[CB_COPIER_WATCHED_MAX * 96];
+	char path[64], name[64] = "";
+	size_t have = 0;
+	uint64_t value = 0;
+	long n, fd;
+
+	if (cb_sys4(SYS_readlinkat, AT_FDCWD, path_of(path, "/proc/self/fd/", o->fd), name, sizeof(name) - 1) <= 0)
+		return -ENOENT;
+	if (begins(name, "anon_inode:[eventfd]"))
+		o->kind = EVENT;
+	else if (begins(name, "anon_inode:[eventpoll]"))
+		o->kind = EPOLL;
+	else
+		return -ENOENT;
+	fd = cb_sys4(SYS_openat, AT_FDCWD, path_of(path, "/proc/self/fdinfo/", o->fd), O_RDONLY | O_CLOEXEC, 0);
+	if (fd < 0)
+		return (int)fd;
+	while (have < sizeof(text) - 1 && (n = cb_sys3(SYS_read, fd, text + have, sizeof(text) - 1 - have)) > 0)
+		have += (size_t)n;
+	(void)cb_sys1(SYS_close, fd);
+	text[have] = '\0';
+	if (o->kind == EPOLL)
+		return have == sizeof(text) - 1 ? -E2BIG : note_watched(o, text);
+	if (number_after(text, "eventfd-count:", 16, &value) == NULL)
+		return -EINVAL;
+	o->value = (int64_t)value;
+	if (number_after(text, "eventfd-semaphore:", 10, &value) != NULL && value == 1)
+		o->flags |= EFD_SEMAPHORE;
+	return 0;
+}
+
+static int note(int fd)
+{
+	struct open o = { .fd = fd };
+	struct stat s;
+	int r = 0;
+
+	if (cb_sys4(SYS_newfstatat, fd, "", &s, AT_EMPTY_PATH) < 0)
+		return 0; /* the list's own */
+	if (S_ISREG(s.st_mode)) {
+		o.kind = REGULAR;
+		o.value = cb_sys3(SYS_lseek, fd, 0, SEEK_CUR);
+		if (o.value < 0)
+			return 0;
+	} else if (S_ISFIFO(s.st_mode) || S_ISSOCK(s.st_mode)) {
+		o.kind = S_ISFIFO(s.st_mode) ? PIPE : SOCKET;
+		o.dev = s.st_dev;
+		o.ino = s.st_ino;
+		(void)cb_sys3(SYS_ioctl, fd, FIONREAD, &o.waiting);
+	} else if ((s.st_mode & S_IFMT) == 0) {
+		r = note_nameless(&o);
+		if (r == -ENOENT)
+			return 0;
+	} else {
+		return 0;
+	}
+	if (r == 0 && nopened == CB_COPIER_FDS_MAX)
+		r = -E2BIG;
+	o.flags |= (int)cb_sys3(SYS_fcntl, fd, F_GETFL, 0);
+	o.writes = (o.flags & O_ACCMODE) != O_RDONLY;
+	if (r == 0)
+		opened[nopened++] = o;
+	return r;
+}
+
+static int find(int fd)
+{
+	for (size_t i = 0; i < nopened; i++)
+		if (opened[i].fd == fd)
+			return (int)i;
+	return -1;
+}
+
+static void note_pairs(const int *pairs, size_t n)
+{
+	for (size_t i = 0; i + 1 < n; i += 2) {
+		int a = find(pairs[i]), b = find(pairs[i + 1]);
+
+		if (a < 0 || b < 0 || opened[a].kind != SOCKET || opened[b].kind != SOCKET)
+			continue;
+		opened[a].kind = opened[b].kind = PAIRED;
+		opened[a].other = b;
+		opened[b].other = a;
+		nsockets -= 2;
+	}
+}
+
+static bool is_among(int fd, const int *fds, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (fds[i] == fd)
+			return true;
+	return false;
+}
+
+int cb_descriptors_note(const int *pairs, size_t n, const int *fds, size_t nfds)
+{
+	struct entry {
+		uint64_t ino, off;
+		unsigned short size;
+		unsigned char type;
+		char name[];
+	};
+	static union {
+		char bytes[16384];
+		uint64_t align;
+	} list;
+	struct stat s;
+	long got = 0, fd;
+	int r = 0;
+
+	nopened = nwatched = nsockets = 0;
+	for (int i = 0; i < 2; i++)
+		if (cb_sys4(SYS_newfstatat, i + 1, "", &s, AT_EMPTY_PATH) == 0) {
+			streams[i][0] = s.st_dev;
+			streams[i][1] = s.st_ino;
+		}
+	fd = cb_sys4(SYS_openat, AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	if (fd < 0)
+		return (int)fd;
+	while (r == 0 && (got = cb_sys3(SYS_getdents64, fd, list.bytes, sizeof(list.bytes))) > 0)
+		for (long at = 0; at < got && r == 0;) {
+			const struct entry *e = (const struct entry *)(const void *)(list.bytes + at);
+			uint64_t each = 0;
+
+			at += e->size;
+			if (e->name[0] != '.' && number_after(e->name, "", 10, &each) != NULL && each >= FIRST &&
+			    (long)each != fd && !is_among((int)each, fds, nfds))
+				r = note((int)each);
+		}
+	(void)cb_sys1(SYS_close, fd);
+	if (r < 0 || got < 0)
+		return r < 0 ? r : (int)got;
+	for (size_t i = 0; i < nopened; i++)
+		nsockets += opened[i].kind == SOCKET;
+	note_pairs(pairs, n);
+	return 0;
+}
+
+size_t cb_descriptors_sockets(void)
+{
+	return nsockets;
+}
+
+/* ---- in a copy ---- */
+
+static void set_flags(int fd, int flags)
+{
+	if ((flags & O_NONBLOCK) != 0)
+		(void)cb_sys3(SYS_fcntl, fd, F_SETFL, O_NONBLOCK);
+}
+
+/* `new` takes the place of an open one, with what it had of its own: whether it is closed at exec, and whether it
+ * blocks. */
+static void replace(int new, const struct open *o)
+{
+	long at_exec = cb_sys3(SYS_fcntl, o->fd, F_GETFD, 0);
+
+	(void)cb_sys3(SYS_dup3, new, o->fd, (at_exec & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0);
+	set_flags(o->fd, o->flags);
+}
+
+static void ring(int fd, int bytes)
+{
+	static const char zeros[RUNG_MOST];
+
+	if (bytes > 0 && bytes <= RUNG_MOST)
+		(void)cb_sys3(SYS_write, fd, zeros, bytes);
+}
+
+static bool is_stream(const struct open *o)
+{
+	for (int i = 0; i < 2; i++)
+		if (o->dev == streams[i][0] && o->ino == streams[i][1]) {
+			replace(i + 1, o);
+			return true;
+		}
+	return false;
+}
+
+/* All ends of one pipe: by a new one if both sides are here, else by one whose other side is closed. */
+static void exchange_pipe(size_t first)
+{
+	const struct open *o = &opened[first];
+	bool reads = false, writes = false;
+	int ends[2], waiting = o->waiting;
+
+	for (size_t i = 0; i < nopened; i++)
+		if (opened[i].kind == PIPE && opened[i].ino == o->ino && opened[i].dev == o->dev) {
+			if (i < first)
+				return; /* done with that one */
+			*(opened[i].writes ? &writes : &reads) = true;
+		}
+	if (cb_sys2(SYS_pipe2, ends, O_CLOEXEC) < 0)
+		return;
+	if (reads && writes)
+		ring(ends[1], waiting);
+	for (size_t i = first; i < nopened; i++)
+		if (opened[i].kind == PIPE && opened[i].ino == o->ino && opened[i].dev == o->dev)
+			replace(ends[opened[i].writes], &opened[i]);
+	(void)cb_sys1(SYS_close, ends[0]);
+	(void)cb_sys1(SYS_close, ends[1]);
+}
+
+static void exchange_socket(size_t i)
+{
+	const struct open *o = &opened[i], *other = o->kind == PAIRED ? &opened[o->other] : NULL;
+	int ends[2];
+
+	if ((other != NULL && (size_t)o->other < i) ||
+	    cb_sys4(SYS_socketpair, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
+		return;
+	replace(ends[0], o);
+	if (other != NULL) {
+		replace(ends[1], other);
+		ring(ends[1], o->waiting);
+		ring(ends[0], other->waiting);
+	}
+	(void)cb_sys1(SYS_close, ends[0]);
+	(void)cb_sys1(SYS_close, ends[1]);
+}
+
+static void exchange_event(const struct open *o)
+{
+	long fd = cb_sys2(SYS_eventfd2, 0, EFD_CLOEXEC | (o->flags & EFD_SEMAPHORE));
+	uint64_t value = (uint64_t)o->value;
+
+	if (fd < 0)
+		return;
+	if (value != 0)
+		(void)cb_sys3(SYS_write, fd, &value, sizeof(value));
+	replace((int)fd, o);
+	(void)cb_sys1(SYS_close, fd);
+}
+
+static void exchange_epoll(const struct open *o)
+{
+	long fd = cb_sys1(SYS_epoll_create1, EPOLL_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	replace((int)fd, o);
+	(void)cb_sys1(SYS_close, fd);
+}
+
+static void exchange(size_t i)
+{
+	switch ((enum kind)opened[i].kind) {
+	case REGULAR:
+		break;
+	case PIPE:
+		if (!is_stream(&opened[i]))
+			exchange_pipe(i);
+		break;
+	case SOCKET:
+	case PAIRED:
+		exchange_socket(i);
+		break;
+	case EVENT:
+		exchange_event(&opened[i]);
+		break;
+	case EPOLL:
+		exchange_epoll(&opened[i]);
+		break;
+	}
+}
+
+/* A new one in the place of the old side wire would be read by the thread that reads that, perhaps in the middle of a
+ * frame: that one sees the end of it instead. */
+static void end_side_wire(void)
+{
+	int ends[2];
+
+	if (cb_sys4(SYS_socketpair, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
+		return;
+	(void)cb_sys3(SYS_dup3, ends[0], CB_GUEST_FD_SIDE, O_CLOEXEC);
+	(void)cb_sys1(SYS_close, ends[0]);
+	(void)cb_sys1(SYS_close, ends[1]);
+}
+
+int cb_descriptors_exchange(const int *fds, size_t n, int *ret_side)
+{
+	static const int places[] = { CB_GUEST_FD_WIRE, CB_GUEST_FD_STDOUT, CB_GUEST_FD_STDERR, CB_GUEST_FD_LEASH };
+	struct stat s;
+
+	for (int i = 0; i < 4; i++) {
+		bool stream = places[i] == CB_GUEST_FD_STDOUT || places[i] == CB_GUEST_FD_STDERR;
+
+		if (cb_sys3(SYS_dup3, fds[i], places[i], stream ? 0 : O_CLOEXEC) < 0)
+			return -EBADF;
+		(void)cb_sys1(SYS_close, fds[i]);
+	}
+	*ret_side = n > 4 ? fds[4] : -1;
+	if (cb_sys4(SYS_newfstatat, CB_GUEST_FD_SIDE, "", &s, AT_EMPTY_PATH) == 0 && S_ISSOCK(s.st_mode))
+		end_side_wire();
+	for (size_t i = 0; i < nopened; i++)
+		exchange(i);
+	for (size_t i = 0; i < nwatched; i++) { /* when all that can be watched is there */
+		struct epoll_event e = { .events = watched[i].events, .data.u64 = watched[i].data };
+
+		(void)cb_sys4(SYS_epoll_ctl, watched[i].epoll, EPOLL_CTL_ADD, watched[i].fd, &e);
+	}
+	return 0;
+}
+
+void cb_descriptors_back(bool branch)
+{
+	char path[64];
+
+	for (size_t i = 0; i < nopened; i++) {
+		const struct open *o = &opened[i];
+		long fd;
+
+		if (o->kind != REGULAR)
+			continue;
+		fd = branch ? cb_sys4(SYS_openat, AT_FDCWD, path_of(path, "/proc/self/fd/", o->fd),
+				      (o->flags & ~(O_CREAT | O_EXCL | O_TRUNC)) | O_CLOEXEC, 0)
+			    : -1;
+		if (fd >= 0) {
+			replace((int)fd, o);
+			(void)cb_sys1(SYS_close, fd);
+		}
+		(void)cb_sys3(SYS_lseek, o->fd, o->value, SEEK_SET);
+	}
+}

@@ -1,0 +1,38 @@
+/* What the files of the copier have in common. Trust domain: guest. See copier.c. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CB_COPIER_THREADS_MAX 1024
+#define CB_COPIER_FDS_MAX 16384
+#define CB_COPIER_WATCHED_MAX 16384 /* by all epolls together */
+
+/* ---- threads.c ---- */
+/* Stops all threads but this one. 0; -ETIMEDOUT: not all stopped in time, and all go on; or another negative errno. */
+int cb_threads_stop(void);
+/* Those that stand still go on. */
+void cb_threads_go_on(void);
+int cb_threads_count(void);
+/* In a copy: a thread for each that was stopped. When all are there, those go on that were busy: they may hold locks.
+ * 0 or a negative errno: not all of them. */
+int cb_threads_revive(void);
+/* And then those that waited in a system call. */
+void cb_threads_all_go_on(void);
+/* Of number i: the id that it had, and the one that it has. */
+void cb_threads_ids(int i, int *ret_old, int *ret_new);
+/* Of this thread, which a clone without CLONE_VM does not copy. */
+void cb_threads_note_own(void);
+void cb_threads_restore_own(void);
+
+/* ---- descriptors.c ---- */
+/* While nothing runs: what is open, but for the `nfds` of a birth. `pairs`: both ends of socket pairs, by twos. 0 or a
+ * negative errno. */
+int cb_descriptors_note(const int *pairs, size_t n, const int *fds, size_t nfds);
+/* In a copy: what is not to be shared is made anew. fds: of its birth, without or with a side wire, which is not put in
+ * its place: *ret_side, or -1. */
+int cb_descriptors_exchange(const int *fds, size_t n, int *ret_side);
+/* In a woken one: where files stood. branch: they are opened anew, for another line of the session uses them. */
+void cb_descriptors_back(bool branch);
+size_t cb_descriptors_sockets(void); /* that are cut off */

@@ -1,0 +1,417 @@
+/* All threads stop, and come back in a copy of the process.
+ *
+ * Trust domain: guest. A thread stops in a signal's handler and waits there; a copy of the process has its stack with
+ * what the kernel put there for the handler: registers, signal mask, alternative stack. In a copy that goes on a thread
+ * is made for each, with the old thread pointer and the old address of its id, and returns from the handler.
+ *
+ * Invariants: the handler takes only what was sent from here, and gives all else to the one before it, for the C library
+ * uses this signal as well (setuid(2) with threads): it is the one that nobody can block by the library. Either all
+ * threads stop or none stays stopped. In a copy no thread goes on before each is there. The kernel knows it by another
+ * number then; the C library goes on to know it by the old one, for that stands in every recursive and error-checking
+ * mutex that it holds. (So pthread_kill to it finds nobody there.)
+ */
+#include "parts.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <linux/sched.h>
+#include <stdatomic.h>
+#include <time.h>
+#include <ucontext.h>
+
+#include "sys.h"
+
+#define SIGNAL 33	       /* glibc's SIGSETXID */
+#define PATIENCE_NS 100000000L /* for all to stop; on a busy machine some ms */
+#define SLICE_NS 5000000L      /* then it is looked whether one has ended */
+#define RSEQ_SIZE 32
+#if defined(__x86_64__)
+#define RSEQ_SIGNATURE 0x53053053
+#else
+#define RSEQ_SIGNATURE 0xd428bc00
+#endif
+#define THREAD_FLAGS                                                                                                   \
+	(CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS |             \
+	 CLONE_CHILD_CLEARTID)
+
+/* Of the kernel; the C library's own differ from them. */
+struct action {
+	void (*handler)(int, void *, void *);
+	unsigned long flags;
+	void *restorer;
+	uint64_t mask;
+};
+enum { SA_SIGINFO_ = 4, SA_RESTORER_ = 0x04000000, SA_ONSTACK_ = 0x08000000, SA_RESTART_ = 0x10000000 };
+enum { PR_SET_NAME_ = 15, PR_GET_NAME_ = 16, PR_GET_TID_ADDRESS_ = 40 };
+
+struct own {
+	int *tid_address; /* the kernel clears it at the thread's end, and wakes who waits */
+	void *robust;	  /* list of locks that it holds */
+	size_t robust_size;
+};
+
+/* What a thread notes of itself, on its own stack. */
+struct saved {
+	void *frame;
+	bool waited; /* in a system call that a signal ends: so it holds no lock that an allocation needs */
+	unsigned long tls;
+	struct own own;
+	char name[16];
+	int nice;
+	unsigned long cpus[16];
+	long cpus_size;
+};
+
+/* state: CALLED in which round, then the address of what it has noted, or ENDED. One that comes too late changes
+ * nothing: its round is over. */
+struct thread {
+	int tid, new_tid;
+	_Atomic uintptr_t state;
+};
+#define CALLED(round) (((uintptr_t)(unsigned)(round) << 1) | 1)
+#define ENDED ((uintptr_t)0)
+
+static struct thread threads[CB_COPIER_THREADS_MAX];
+static int count;
+static _Atomic int armed, arrivals, go, owed; /* owed: signals that were sent and have not come */
+static _Atomic int back, gate; /* gate: 1 = who was busy may go on, 2 = all may */
+static struct action before; /* whose handler is called for what is not ours */
+static struct own mine;
+
+/* The C library's, where it has registered one (glibc 2.35 and newer). */
+extern const ptrdiff_t __rseq_offset __attribute__((weak));
+extern const unsigned int __rseq_size __attribute__((weak));
+
+static long futex(_Atomic int *at, int op, int value, const struct timespec *timeout)
+{
+	return cb_sys4(SYS_futex, at, op | FUTEX_PRIVATE_FLAG, value, timeout);
+}
+
+static int64_t now_ns(void)
+{
+	struct timespec t = { 0 };
+
+	(void)cb_sys2(SYS_clock_gettime, CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static int note_own(struct own *o)
+{
+	long r = cb_sys2(SYS_prctl, PR_GET_TID_ADDRESS_, &o->tid_address);
+
+	o->robust = NULL;
+	(void)cb_sys3(SYS_get_robust_list, 0, &o->robust, &o->robust_size);
+	return (int)r;
+}
+
+static void register_own(const struct own *o)
+{
+	if (o->robust != NULL)
+		(void)cb_sys2(SYS_set_robust_list, o->robust, o->robust_size);
+}
+
+void cb_threads_note_own(void)
+{
+	(void)note_own(&mine);
+}
+
+void cb_threads_restore_own(void)
+{
+	if (mine.tid_address != NULL) {
+		*mine.tid_address = (int)cb_sys0(SYS_gettid);
+		(void)cb_sys1(SYS_set_tid_address, mine.tid_address);
+	}
+	register_own(&mine);
+}
+
+/* ---- in a thread that is called ---- */
+
+static struct thread *find(int tid)
+{
+	for (int i = 0; i < count; i++)
+		if (threads[i].tid == tid)
+			return &threads[i];
+	return NULL;
+}
+
+/* The kernel has set it back to begin the call again, or the call has returned EINTR. */
+static bool was_waiting(const ucontext_t *u)
+{
+#if defined(__x86_64__)
+	const uint16_t *at = (const uint16_t *)u->uc_mcontext.gregs[REG_RIP];
+	const uint16_t call = 0x050f;
+
+	return u->uc_mcontext.gregs[REG_RAX] == -EINTR ? at[-1] == call
+						       : *at == call && u->uc_mcontext.gregs[REG_RAX] >= 0;
+#else
+	const uint32_t *at = (const uint32_t *)u->uc_mcontext.pc;
+	const uint32_t call = 0xd4000001;
+
+	return at[0] == call || ((long)u->uc_mcontext.regs[0] == -EINTR && at[-1] == call);
+#endif
+}
+
+static void note(struct saved *s, void *info, void *context)
+{
+#if defined(__x86_64__)
+	(void)info;
+	s->frame = context;
+#else
+	s->frame = info;
+#endif
+	s->waited = was_waiting(context);
+	s->tls = cb_sys_thread_pointer();
+	(void)note_own(&s->own);
+	(void)cb_sys2(SYS_prctl, PR_GET_NAME_, s->name);
+	s->nice = 20 - (int)cb_sys2(SYS_getpriority, 0, 0);
+	s->cpus_size = cb_sys3(SYS_sched_getaffinity, 0, sizeof(s->cpus), s->cpus);
+}
+
+static void on_signal(int signal, void *info, void *context)
+{
+	int round = atomic_load(&go);
+	struct thread *t = atomic_load(&armed) ? find((int)cb_sys0(SYS_gettid)) : NULL;
+	uintptr_t called = CALLED(round);
+	struct saved saved;
+
+	if (t == NULL || atomic_load(&t->state) != called) {
+		if (atomic_load(&owed) > 0)
+			atomic_fetch_sub(&owed, 1); /* it came too late, and nobody waits for it any more */
+		else if ((uintptr_t)before.handler > 1)
+			before.handler(signal, info, context);
+		return;
+	}
+	atomic_fetch_sub(&owed, 1);
+	note(&saved, info, context);
+	if (!atomic_compare_exchange_strong(&t->state, &called, (uintptr_t)&saved))
+		return;
+	atomic_fetch_add(&arrivals, 1);
+	(void)futex(&arrivals, FUTEX_WAKE, 1, NULL);
+	while (atomic_load(&go) == round)
+		(void)futex(&go, FUTEX_WAIT, round, NULL);
+}
+
+/* ---- in the one that calls ---- */
+
+static int install(void)
+{
+	struct action ours = { .handler = on_signal,
+			       .flags = SA_SIGINFO_ | SA_RESTART_ | SA_ONSTACK_,
+			       .restorer = cb_sys_restorer(),
+			       .mask = ~0ULL },
+		      old = { 0 };
+	long r;
+
+	if (ours.restorer != NULL)
+		ours.flags |= SA_RESTORER_;
+	r = cb_sys4(SYS_rt_sigaction, SIGNAL, &ours, &old, sizeof(ours.mask));
+	if (r == 0 && old.handler != on_signal)
+		before = old; /* the C library installs its own with the first thread */
+	return (int)r;
+}
+
+static int number_of(const char *name)
+{
+	int n = 0;
+
+	for (; *name >= '0' && *name <= '9' && n < 100000000; name++)
+		n = 10 * n + (*name - '0');
+	return *name == '\0' ? n : 0;
+}
+
+static int call(int tid, int process)
+{
+	struct thread *t = &threads[count];
+	long r;
+
+	if (count == CB_COPIER_THREADS_MAX)
+		return -E2BIG;
+	t->tid = tid;
+	atomic_store(&t->state, CALLED(atomic_load(&go)));
+	count++;
+	atomic_fetch_add(&owed, 1);
+	r = cb_sys3(SYS_tgkill, process, tid, SIGNAL);
+	if (r < 0) {
+		atomic_fetch_sub(&owed, 1);
+		count--;
+	}
+	return r == -ESRCH ? 0 : r < 0 ? (int)r : 1;
+}
+
+/* Calls those that were not yet; how many, or a negative errno. */
+static int call_new_ones(int process, int me)
+{
+	struct entry {
+		uint64_t ino, off;
+		unsigned short size;
+		unsigned char type;
+		char name[];
+	};
+	union {
+		char bytes[4096];
+		uint64_t align;
+	} list;
+	int called = 0;
+	long n = 0, fd = cb_sys4(SYS_openat, -100, "/proc/self/task", 0200000 | 02000000, 0);
+
+	if (fd < 0)
+		return (int)fd;
+	while (called >= 0 && (n = cb_sys3(SYS_getdents64, fd, list.bytes, sizeof(list.bytes))) > 0)
+		for (long at = 0; at < n && called >= 0;) {
+			const struct entry *e = (const struct entry *)(const void *)(list.bytes + at);
+			int tid = number_of(e->name), r;
+
+			at += e->size;
+			if (tid <= 0 || tid == me || find(tid) != NULL)
+				continue;
+			r = call(tid, process);
+			called = r < 0 ? r : called + r;
+		}
+	(void)cb_sys1(SYS_close, fd);
+	return n < 0 ? (int)n : called;
+}
+
+/* Who has ended before it came to stop is not waited for. */
+static void look_for_ended(int process)
+{
+	for (int i = 0; i < count; i++) {
+		uintptr_t called = CALLED(atomic_load(&go));
+
+		if (atomic_load(&threads[i].state) == called &&
+		    cb_sys3(SYS_tgkill, process, threads[i].tid, 0) == -ESRCH &&
+		    atomic_compare_exchange_strong(&threads[i].state, &called, ENDED))
+			atomic_fetch_sub(&owed, 1);
+	}
+}
+
+static bool all_arrived(void)
+{
+	for (int i = 0; i < count; i++)
+		if (atomic_load(&threads[i].state) == CALLED(atomic_load(&go)))
+			return false;
+	return true;
+}
+
+static int wait_for_all(int process, int64_t end)
+{
+	for (;;) {
+		struct timespec slice = { 0, SLICE_NS };
+		int n = atomic_load(&arrivals);
+
+		if (all_arrived())
+			return 0;
+		if (futex(&arrivals, FUTEX_WAIT, n, &slice) == -ETIMEDOUT) {
+			look_for_ended(process);
+			if (now_ns() > end)
+				return -ETIMEDOUT;
+		}
+	}
+}
+
+int cb_threads_stop(void)
+{
+	int process = (int)cb_sys0(SYS_getpid), me = (int)cb_sys0(SYS_gettid), r;
+	int64_t end = now_ns() + PATIENCE_NS;
+
+	count = 0;
+	r = note_own(&mine); /* EINVAL: a kernel that does not say it could not bring them back */
+	if (r == 0)
+		r = install();
+	atomic_store(&armed, 1);
+	while (r == 0 && (r = call_new_ones(process, me)) > 0) /* those that still ran may have made more */
+		r = wait_for_all(process, end);
+	if (r < 0)
+		cb_threads_go_on();
+	return r;
+}
+
+void cb_threads_go_on(void)
+{
+	atomic_store(&armed, 0);
+	atomic_fetch_add(&go, 1);
+	(void)futex(&go, FUTEX_WAKE, 0x7fffffff, NULL);
+}
+
+int cb_threads_count(void)
+{
+	int n = 0;
+
+	for (int i = 0; i < count; i++)
+		n += atomic_load(&threads[i].state) != ENDED;
+	return n;
+}
+
+/* ---- in a copy ---- */
+
+static void as_it_was(const struct saved *s)
+{
+	unsigned long cpus[16];
+
+	register_own(&s->own);
+	if (&__rseq_size != NULL && __rseq_size != 0)
+		(void)cb_sys4(SYS_rseq, s->tls + (unsigned long)__rseq_offset, RSEQ_SIZE, 0, RSEQ_SIGNATURE);
+	(void)cb_sys2(SYS_prctl, PR_SET_NAME_, s->name);
+	if (20 - (int)cb_sys2(SYS_getpriority, 0, 0) != s->nice)
+		(void)cb_sys3(SYS_setpriority, 0, 0, s->nice);
+	if (s->cpus_size > 0 && cb_sys3(SYS_sched_getaffinity, 0, sizeof(cpus), cpus) == s->cpus_size) {
+		bool same = true;
+
+		for (size_t i = 0; i < (size_t)s->cpus_size / sizeof(cpus[0]); i++)
+			same = same && cpus[i] == s->cpus[i];
+		if (!same)
+			(void)cb_sys3(SYS_sched_setaffinity, 0, s->cpus_size, s->cpus);
+	}
+}
+
+static void begin(void *context)
+{
+	const struct saved *s = context;
+	int open;
+
+	as_it_was(s);
+	atomic_fetch_add(&back, 1);
+	(void)futex(&back, FUTEX_WAKE, 1, NULL);
+	while ((open = atomic_load(&gate)) < (s->waited ? 2 : 1))
+		(void)futex(&gate, FUTEX_WAIT, open, NULL);
+	cb_sys_sigreturn(s->frame);
+}
+
+int cb_threads_revive(void)
+{
+	int made = 0, n;
+
+	atomic_store(&armed, 0);
+	atomic_store(&owed, 0);
+	atomic_store(&back, 0);
+	atomic_store(&gate, 0);
+	for (int i = 0; i < count; i++) {
+		struct saved *s = (struct saved *)atomic_load(&threads[i].state); /* what is above it stays as it is */
+		long tid;
+
+		if (s == NULL)
+			continue;
+		tid = cb_sys_thread(THREAD_FLAGS, (void *)((uintptr_t)s & ~(uintptr_t)63), NULL, s->own.tid_address,
+				    s->tls, begin, s);
+		if (tid < 0)
+			return (int)tid;
+		threads[i].new_tid = (int)tid;
+		made++;
+	}
+	while ((n = atomic_load(&back)) < made)
+		(void)futex(&back, FUTEX_WAIT, n, NULL);
+	atomic_store(&gate, 1);
+	(void)futex(&gate, FUTEX_WAKE, 0x7fffffff, NULL);
+	return 0;
+}
+
+void cb_threads_all_go_on(void)
+{
+	atomic_store(&gate, 2);
+	(void)futex(&gate, FUTEX_WAKE, 0x7fffffff, NULL);
+}
+
+void cb_threads_ids(int i, int *ret_old, int *ret_new)
+{
+	*ret_old = threads[i].tid;
+	*ret_new = threads[i].new_tid;
+}

@@ -1,0 +1,193 @@
+/* Threads for test_copier.py, as C libraries have them: one that holds mutexes which know their owner by number, one in
+ * a call that no signal ends, many that use all kinds of locks at random. Built by the test, loaded in the guest. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- one that holds two mutexes until told ---- */
+
+static pthread_mutex_t recursive = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static pthread_mutex_t checking = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+static _Atomic int holds, release, released = -1;
+
+static void *hold(void *unused)
+{
+	(void)unused;
+	pthread_mutex_lock(&recursive);
+	pthread_mutex_lock(&recursive);
+	pthread_mutex_lock(&checking);
+	holds = 1;
+	while (!release)
+		usleep(1000);
+	released = pthread_mutex_unlock(&checking) | pthread_mutex_unlock(&recursive) |
+		   pthread_mutex_unlock(&recursive);
+	return NULL;
+}
+
+int begin_to_hold(void)
+{
+	pthread_t t;
+
+	return pthread_create(&t, NULL, hold, NULL);
+}
+
+int holding(void)
+{
+	return holds;
+}
+
+/* What unlocking gave; then both can be taken by this thread. */
+int let_go(void)
+{
+	int r;
+
+	release = 1;
+	while (released < 0)
+		usleep(1000);
+	r = pthread_mutex_lock(&recursive);
+	if (r == 0)
+		r = pthread_mutex_lock(&checking);
+	return r == 0 ? released : r;
+}
+
+/* ---- a call that no signal ends: the parent of vfork stands still until the child ends ---- */
+
+static _Atomic int still;
+
+static void *stand_still(void *unused)
+{
+	int ends[2];
+	char c;
+
+	(void)unused;
+	still = pipe(ends) == 0 ? ends[1] : -1;
+	if (vfork() == 0) {
+		(void)!read(ends[0], &c, 1);
+		_exit(0);
+	}
+	still = 0;
+	return NULL;
+}
+
+/* The fd to write to when it is to go on. */
+int begin_to_stand_still(void)
+{
+	pthread_t t;
+
+	if (pthread_create(&t, NULL, stand_still, NULL) != 0)
+		return -1;
+	while (still == 0)
+		usleep(1000);
+	usleep(50000); /* vfork comes after that; one that is not there yet stops, and the test says so */
+	return still;
+}
+
+/* ---- many, at random ---- */
+
+#define LOCKS 8
+static pthread_mutex_t locks[LOCKS];
+static pthread_rwlock_t rw = PTHREAD_RWLOCK_INITIALIZER;
+static pthread_cond_t bell = PTHREAD_COND_INITIALIZER;
+static pthread_mutex_t bell_lock = PTHREAD_MUTEX_INITIALIZER;
+static long counts[LOCKS], shared_count;
+static _Atomic long rounds, wrong, interrupted;
+static _Atomic int stop, alive;
+
+static void *short_lived(void *argument)
+{
+	free(argument);
+	return NULL;
+}
+
+static void one_round(unsigned *seed)
+{
+	unsigned n = (unsigned)rand_r(seed) % LOCKS;
+	struct timespec pause = { 0, (long)(rand_r(seed) % 200) * 1000 };
+	void *memory = malloc(1 + (size_t)rand_r(seed) % 100000);
+	pthread_t t;
+	long before;
+
+	wrong += pthread_mutex_lock(&locks[n]) != 0;
+	before = counts[n]++;
+	if (rand_r(seed) % 4 == 0)
+		interrupted += nanosleep(&pause, NULL) != 0 && errno == EINTR;
+	wrong += counts[n] != before + 1;
+	wrong += pthread_mutex_unlock(&locks[n]) != 0;
+	if (rand_r(seed) % 8 == 0) {
+		wrong += pthread_rwlock_wrlock(&rw) != 0;
+		shared_count++;
+	} else {
+		wrong += pthread_rwlock_rdlock(&rw) != 0;
+	}
+	wrong += pthread_rwlock_unlock(&rw) != 0;
+	if (rand_r(seed) % 16 == 0 && pthread_create(&t, NULL, short_lived, memory) == 0)
+		wrong += pthread_join(t, NULL) != 0;
+	else
+		free(memory);
+	pthread_mutex_lock(&bell_lock);
+	pthread_cond_signal(&bell);
+	if (rand_r(seed) % 4 == 0) {
+		struct timespec end;
+
+		clock_gettime(CLOCK_REALTIME, &end);
+		end.tv_nsec += 500000;
+		end.tv_sec += end.tv_nsec / 1000000000;
+		end.tv_nsec %= 1000000000;
+		(void)pthread_cond_timedwait(&bell, &bell_lock, &end);
+	}
+	pthread_mutex_unlock(&bell_lock);
+	rounds++;
+}
+
+static void *work(void *number)
+{
+	unsigned seed = (unsigned)(size_t)number;
+
+	while (!stop)
+		one_round(&seed);
+	alive--;
+	return NULL;
+}
+
+int begin_work(int n)
+{
+	static const int kinds[] = { PTHREAD_MUTEX_NORMAL, PTHREAD_MUTEX_RECURSIVE, PTHREAD_MUTEX_ERRORCHECK,
+				     PTHREAD_MUTEX_ADAPTIVE_NP };
+	pthread_mutexattr_t kind;
+	pthread_t t;
+
+	for (int i = 0; i < LOCKS; i++) {
+		pthread_mutexattr_init(&kind);
+		pthread_mutexattr_settype(&kind, kinds[i % 4]);
+		pthread_mutex_init(&locks[i], &kind);
+	}
+	for (int i = 0; i < n; i++) {
+		alive++;
+		if (pthread_create(&t, NULL, work, (void *)(size_t)(i + 1)) != 0)
+			return -1;
+		pthread_detach(t);
+	}
+	return 0;
+}
+
+long rounds_done(void)
+{
+	return rounds;
+}
+
+long sleeps_interrupted(void)
+{
+	return interrupted;
+}
+
+/* Ends them; what was wrong, or the number of those that did not end. */
+long end_work(void)
+{
+	stop = 1;
+	for (int i = 0; i < 10000 && alive > 0; i++)
+		usleep(1000);
+	return alive > 0 ? alive : wrong;
+}

@@ -1,0 +1,233 @@
+"""Copies of a process with all its threads: whatever they do when they are stopped, they go on with it, in the copy as
+in the original (guest/copier)."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+
+def lose(guest, twin):
+    """The guest is killed, and the twin goes on in its place."""
+    guest.take_over(twin)
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory):
+    path = tmp_path_factory.mktemp("threads") / "threads.so"
+    source = Path(__file__).with_name("copier_threads.c")
+    subprocess.run(["cc", "-D_GNU_SOURCE", "-O1", "-shared", "-fPIC", "-pthread", source, "-o", path], check=True)
+    return path
+
+
+def with_library(guest, path, code="pass"):
+    return guest.run("import ctypes, time, os; c = ctypes.CDLL(%r)\n%s" % (str(path), code))
+
+
+THREADS = {
+    "sleeps": "while True: time.sleep(0.001); n[0] += 1",
+    "computes": "while True: n[0] += 1",
+    "computes in C": "import hashlib; data = bytes(1 << 20)\n    while True: hashlib.sha256(data); n[0] += 1",
+    "waits for a lock": "while True: lock.acquire(); n[0] += 1; threading.Timer(0.001, lock.release).start()",
+    "waits with a time-out": "e = threading.Event()\n    while True: e.wait(0.001); n[0] += 1",
+    "polls": "p = select.poll()\n    while True: p.poll(1); n[0] += 1",
+    "reads from a queue": "while True: q.put(1); q.get(); n[0] += 1",
+    "prints": "while True: print('said'); time.sleep(0.001); n[0] += 1",
+    "starts threads": "while True: t = threading.Thread(target=int); t.start(); t.join(); n[0] += 1",
+}
+
+
+@pytest.mark.parametrize("how", THREADS)
+def test_a_thread_goes_on(new_guest, how):
+    guest = new_guest()
+    code = "import threading, time, select, queue\nn, lock, q = [0], threading.Lock(), queue.SimpleQueue()\n"
+    code += "def work():\n    %s\nthread = threading.Thread(target=work, daemon=True, name='worker'); thread.start()\n"
+    assert guest.run(code % THREADS[how]).ok
+    goes_on = "seen, end = n[0], time.monotonic() + 60\nwhile n[0] < seen + 5 and time.monotonic() < end: time.sleep(0.001)\n"
+    goes_on += "thread.is_alive(), n[0] >= seen + 5, len(threading.enumerate()) >= 2"
+    for _ in range(3):
+        twin = guest.checkpoint()
+        assert guest.run(goes_on).result == "(True, True, True)", "the original"
+        lose(guest, twin)
+        assert guest.run(goes_on).result == "(True, True, True)", "the copy"
+
+
+def test_what_a_thread_has_of_its_own(new_guest):
+    """Its name, number, niceness, processors, signal mask and thread-local values; the main thread's, too."""
+    guest = new_guest()
+    guest.run(
+        "import threading, os, signal, time, ctypes\nlocal, said, go = threading.local(), [], threading.Semaphore(0)\n"
+        "def about():\n    n = threading.get_native_id(); me = threading.current_thread()\n"
+        "    return (open('/proc/self/task/%d/comm' % n).read(), n == me.native_id, os.getpriority(os.PRIO_PROCESS, 0), "
+        "sorted(os.sched_getaffinity(0)), sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())), local.value)\n"
+        "def work():\n    local.value = 'mine'; os.setpriority(os.PRIO_PROCESS, 0, 7)\n"
+        "    os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); ctypes.CDLL(None).prctl(15, b'special')\n"
+        "    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\n"
+        "    while True: said.append(about()); go.acquire()\n"
+        "local.value = 'main'; threading.Thread(target=work, daemon=True).start()\nwhile not said: time.sleep(0.001)"
+    )
+    before = guest.run("about(), said[-1]").result
+    assert "'special\\n', True, 7" in before and "SIGUSR1" in before and "'mine'" in before
+    lose(guest, guest.checkpoint())
+    again = "go.release()\nwhile len(said) < 2: time.sleep(0.001)\nabout(), said[-1]"
+    assert guest.run(again).result == before
+
+
+def test_numbers_of_threads(new_guest):
+    """What Python says of them is what the kernel says."""
+    guest = new_guest()
+    guest.run("import threading, os; e = threading.Event()")
+    guest.run("ts = [threading.Thread(target=e.wait, daemon=True) for _ in range(5)]; [t.start() for t in ts];")
+    lose(guest, guest.checkpoint())
+    same = "{t.native_id for t in threading.enumerate()} <= set(map(int, os.listdir('/proc/self/task')))"
+    assert guest.run(same + ", threading.main_thread().native_id == os.getpid(), e.set()").result == "(True, True, None)"
+    assert guest.run("[t.join(60) for t in ts]; any(t.is_alive() for t in ts)").result == "False"
+
+
+def test_a_loop_in_a_thread(new_guest):
+    """asyncio knows by the process's number that a loop runs, and is woken through a pair of sockets."""
+    guest = new_guest()
+    assert guest.run(
+        "import asyncio, threading\nloop = asyncio.new_event_loop(); ticks = [0]\n"
+        "async def tick():\n    while True: await asyncio.sleep(0.001); ticks[0] += 1\n"
+        "async def value(): await asyncio.sleep(0.01); return asyncio.get_running_loop() is loop\n"
+        "loop.create_task(tick()); threading.Thread(target=loop.run_forever, daemon=True).start()\n"
+        "ask = lambda: asyncio.run_coroutine_threadsafe(value(), loop).result(60)\nask()"
+    ).ok
+    for _ in range(3):
+        twin = guest.checkpoint()
+        assert guest.run("ask()").result == "True", "the original"
+        lose(guest, twin)
+        assert guest.run("ask()").result == "True"
+        assert guest.run("import time; seen = ticks[0]\nwhile ticks[0] < seen + 3: time.sleep(0.001)").ok
+
+
+WAKERS = {
+    "eventfd": "wake, wait = os.eventfd(0, os.EFD_NONBLOCK), None; wait = wake\n"
+    "ring = lambda: os.eventfd_write(wake, 1)\ndrain = lambda: os.eventfd_read(wait)\n",
+    "pipe": "wait, wake = os.pipe(); os.set_blocking(wait, False)\n"
+    "ring = lambda: os.write(wake, b'x')\ndrain = lambda: os.read(wait, 64)\n",
+}
+LOOP = (
+    "import os, select, threading\nrang = threading.Semaphore(0)\n%sdef loop():\n"
+    "    poll = select.epoll(); poll.register(wait, select.EPOLLIN | %s)\n"
+    "    while True:\n        for fd, _ in poll.poll():\n            drain(); rang.release()\n"
+    "threading.Thread(target=loop, daemon=True).start()\nheard = lambda: ring() and rang.acquire(timeout=60) or rang.acquire(timeout=60)"
+)
+
+
+@pytest.mark.parametrize("edge", ["0", "select.EPOLLET"])
+@pytest.mark.parametrize("waker", WAKERS)
+def test_a_loop_that_is_woken_through_epoll(new_guest, waker, edge):
+    """As tokio, libuv and gRPC have it. The frozen copy does not take the original's events, nor the reverse."""
+    guest = new_guest()
+    if waker == "eventfd" and guest.interpreter.version < (3, 10):
+        pytest.skip("this Python has no os.eventfd")
+    assert guest.run(LOOP % (WAKERS[waker], edge)).ok
+    hear = "ring(); rang.acquire(timeout=60)"
+    for _ in range(3):
+        twin = guest.checkpoint()
+        for _ in range(5):
+            assert guest.run(hear).result == "True", "the original"
+        lose(guest, twin)
+        for _ in range(5):
+            assert guest.run(hear).result == "True", "the copy"
+    branch = guest.branch(guest.checkpoint())
+    for _ in range(5):
+        assert branch.run(hear).result == guest.run(hear).result == "True"
+
+
+def test_what_an_eventfd_counts(new_guest):
+    guest = new_guest()
+    if guest.interpreter.version < (3, 10):
+        pytest.skip("this Python has no os.eventfd")
+    guest.run("import os; e = os.eventfd(41, os.EFD_NONBLOCK | os.EFD_CLOEXEC)")
+    twin = guest.checkpoint()
+    assert guest.run("os.eventfd_read(e)").result == "41"
+    lose(guest, twin)
+    assert guest.run("os.eventfd_read(e), os.get_blocking(e), os.get_inheritable(e)").result == "(41, False, False)"
+
+
+def test_mutexes_that_know_their_owner(new_guest, library):
+    guest = new_guest()
+    with_library(guest, library, "c.begin_to_hold()\nwhile not c.holding(): time.sleep(0.001)")
+    lose(guest, guest.checkpoint())
+    assert guest.run("c.let_go()").result == "0"
+
+
+def test_a_thread_that_does_not_stop(new_guest, library):
+    """No copy then: it might hold a lock that nobody would free. All go on, and the next time it is tried again."""
+    guest = new_guest()
+    with_library(guest, library, "import threading; n = [0]")
+    guest.run("def count():\n    while True: n[0] += 1; time.sleep(0.001)\nthreading.Thread(target=count, daemon=True).start()")
+    earlier = guest.checkpoint()
+    guest.run("x = 1; end = c.begin_to_stand_still()")
+    with pytest.raises(AssertionError, match="TimeoutError"):
+        guest.checkpoint()
+    assert guest.run("seen = n[0]\nwhile n[0] < seen + 3: time.sleep(0.001)\nx").result == "1"
+    guest.run("os.write(end, b'x')")
+    lose(guest, guest.checkpoint())
+    assert guest.run("seen = n[0]\nwhile n[0] < seen + 3: time.sleep(0.001)\nx").result == "1"
+    assert earlier in guest.twins
+
+
+def test_signals_that_the_c_library_sends_by_the_same_number(new_guest):
+    """setuid(2) with threads: each must do it, or who calls it waits for ever."""
+    guest = new_guest()
+    guest.run("import os, threading; e = threading.Event(); threading.Thread(target=e.wait, daemon=True).start()")
+    twin = guest.checkpoint()
+    assert guest.run("os.setresuid(-1, os.getuid(), -1); 'done'").result == "'done'"
+    lose(guest, twin)
+    assert guest.run("os.setresuid(-1, os.getuid(), -1); 'done'").result == "'done'"
+
+
+def test_branches_have_the_threads_too(new_guest):
+    guest = new_guest()
+    guest.run("import threading, time; n = [0]\ndef work():\n    while True: n[0] += 1; time.sleep(0.001)")
+    guest.run("threading.Thread(target=work, daemon=True).start()\nfrom concurrent.futures import ThreadPoolExecutor")
+    guest.run("pool = ThreadPoolExecutor(3); sum(pool.map(abs, range(9)))")
+    goes_on = "seen = n[0]\nwhile n[0] < seen + 3: time.sleep(0.001)\nsum(pool.map(abs, range(9)))"
+    branches = [guest.branch(guest.checkpoint()) for _ in range(3)]
+    bred = guest.breed(guest.checkpoint())
+    branches.append(guest.branch(bred))
+    for each in (*branches, guest):
+        assert each.run(goes_on).result == "36"
+
+
+def test_children_of_the_process_are_its_own(new_guest):
+    """Nobody who waits for any child meets a copy."""
+    guest = new_guest()
+    guest.checkpoint()
+    error = guest.run("import os; os.waitpid(-1, 0)").error
+    assert error["ename"] == "ChildProcessError"
+
+
+def test_fifty_take_overs(new_guest):
+    guest = new_guest(side=False)
+    guest.run("import threading, time; n = [0]\ndef work():\n    while True: n[0] += 1; time.sleep(0.001)")
+    guest.run("[threading.Thread(target=work, daemon=True).start() for _ in range(8)];")
+    for _ in range(50):
+        lose(guest, guest.checkpoint())
+    assert guest.run("import os; len(os.listdir('/proc/self/task')), threading.active_count()").result in ("(9, 9)", "(10, 9)")
+    assert guest.run("seen = n[0]\nwhile n[0] < seen + 20: time.sleep(0.001)").ok
+
+
+def test_sixty_four_threads_at_random(new_guest, library):
+    """They allocate, sleep, take locks of each kind, start and end threads; copies, take-overs and branches meanwhile."""
+    guest = new_guest()
+    assert with_library(guest, library, "began = c.begin_work(64)").ok
+    more = "seen, end = c.rounds_done(), time.monotonic() + 60\n"
+    more += "while c.rounds_done() < seen + 200 and time.monotonic() < end: time.sleep(0.001)\nc.rounds_done() >= seen + 200"
+    for turn in range(8):
+        for _ in range(10):
+            twin = guest.checkpoint()
+            guest.twins.remove(twin)
+            twin.drop()
+        twin = guest.checkpoint()
+        assert guest.run(more).result == "True"
+        branch = guest.branch(guest.checkpoint()) if turn % 4 == 0 else None
+        lose(guest, twin)
+        assert guest.run(more).result == "True"
+        if branch:
+            assert branch.run(more).result == "True" and branch.run("c.end_work()").result == "0"
+    assert guest.run("c.end_work()").result == "0"
