@@ -27,9 +27,9 @@ static bool is_time(const struct cb_kernel *k)
 {
 	const struct cb_twins *w = &k->twins;
 
-	return w->possible && w->stale && cb_now_ns() >= w->again_ns && !cb_twins_busy(k) && k->guest.state == CB_GUEST_UP &&
-	       k->guest.rules.phase == CB_PHASE_IDLE && k->execution.current == NULL && !cb_lanes_busy(k) &&
-	       !cb_debug_busy(k) && !k->shutting_down;
+	return w->possible && w->stale && cb_now_ns() >= w->again_ns && !cb_twins_busy(k) &&
+	       k->guest.state == CB_GUEST_UP && k->guest.rules.phase == CB_PHASE_IDLE && k->execution.current == NULL &&
+	       !cb_lanes_busy(k) && !cb_debug_busy(k) && !k->shutting_down;
 }
 
 /* The guest's turns are read only if that may do. */

@@ -51,9 +51,9 @@ class Copier:
         self._numbers = Numbers
 
     def copy(self, number, fds, pairs):
-        """In the process, and once more in the copy when that was woken; then nobody else runs Python before go_on(), and
-        nothing must be waited for. pairs: (fd, fd) of both ends of socket pairs. OSError: there is none; TimeoutError:
-        threads did not stop in time."""
+        """In the process, and once more in the copy when that was woken; then nobody else runs Python before go_on(),
+        and nothing must be waited for. pairs: (fd, fd) of both ends of socket pairs. OSError: there is none;
+        TimeoutError: threads did not stop in time."""
         pairs = [fd for pair in pairs for fd in pair][: W.COPIER_PAIRS_MAX]
         a = self._numbers()
         a[W.COPIER_NUMBER], a[W.COPIER_NFDS], a[W.COPIER_NPAIRS] = number, len(fds), len(pairs)

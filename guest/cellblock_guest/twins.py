@@ -1,9 +1,9 @@
 """Twins: frozen copies of this process from which its state comes back (include/cellblock/twin.h has the contract).
 
 A twin goes on in the middle of checkpoint(), where it waits on its leash; woken, it returns from there into the main
-loop, and the next frame is its RESUME. The copier makes it with all threads, in C, and it waits there (copier.py). Where
-there is none os.fork does, without threads: twice, so that it is pid 1's child and user code that waits for any child
-never meets it; between fork and wake nothing runs in it but this module, state.py, and at-fork hooks.
+loop, and the next frame is its RESUME. The copier makes it with all threads, in C, and it waits there (copier.py).
+Where there is none os.fork does, without threads: twice, so that it is pid 1's child and user code that waits for any
+child never meets it; between fork and wake nothing runs in it but this module, state.py, and at-fork hooks.
 """
 
 import _signal  # signal's own functions make sets of enumerations: a third of a millisecond each
@@ -21,7 +21,8 @@ from time import monotonic, sleep
 from . import copier, wire_constants as W
 from .forks import Forks
 from .jsontext import encode, loads
-from .state import Descriptors, Kept, Process, Semaphores, above, end_pools, heal, left_out, native_threads, revive_pools
+from .state import Descriptors, Kept, Process, Semaphores, above, left_out, native_threads
+from .state import end_pools, heal, revive_pools
 
 _message = Struct("<II")
 _registration = Struct("<I")

@@ -9,27 +9,27 @@
 
 enum cb_copier_field {
 	/* in */
-	CB_COPIER_NUMBER, /* of the twin */
-	CB_COPIER_NFDS,	  /* of its birth: 4, or 5 with a side wire */
-	CB_COPIER_FDS,	  /* 5 of them, none below the guest's own */
+	CB_COPIER_NUMBER,		      /* of the twin */
+	CB_COPIER_NFDS,			      /* of its birth: 4, or 5 with a side wire */
+	CB_COPIER_FDS,			      /* 5 of them, none below the guest's own */
 	CB_COPIER_NPAIRS = CB_COPIER_FDS + 5, /* ends of socket pairs that are to be made anew, by twos */
 	CB_COPIER_PAIRS,
 	/* out */
 	CB_COPIER_PAIRS_MAX = 256,
 	CB_COPIER_THREADS = CB_COPIER_PAIRS + CB_COPIER_PAIRS_MAX, /* that were stopped */
-	CB_COPIER_SOCKETS,					    /* that are cut off in the copy */
-	CB_COPIER_STOPPED_NS,					    /* how long they stood still */
-	CB_COPIER_SIDE, /* in a woken copy: the fd of its side wire, or -1 */
+	CB_COPIER_SOCKETS,					   /* that are cut off in the copy */
+	CB_COPIER_STOPPED_NS,					   /* how long they stood still */
+	CB_COPIER_SIDE,						   /* in a woken copy: the fd of its side wire, or -1 */
 	CB_COPIER_FIELDS
 };
 
-/* 1 in the original; 0 in the copy after it was woken; a negative errno if there is none: ETIMEDOUT if threads did not stop
- * in time, E2BIG if there are too many of them or of open files. */
+/* 1 in the original; 0 in the copy after it was woken; a negative errno if there is none: ETIMEDOUT if threads did not
+ * stop in time, E2BIG if there are too many of them or of open files. */
 long cb_copier_copy(int64_t a[CB_COPIER_FIELDS]);
 /* In a woken copy: the ids that thread i had and has; 0 for none. */
 long cb_copier_thread(long i, int64_t ret[2]);
-/* In a woken copy, when what must be mended first is: threads that waited in a system call go on. Those that were busy do
- * so already, for they may hold locks of the C library's. */
+/* In a woken copy, when what must be mended first is: threads that waited in a system call go on. Those that were busy
+ * do so already, for they may hold locks of the C library's. */
 long cb_copier_go_on(void);
 /* In a woken copy: files stand where they stood; of a branch they are opened anew. */
 long cb_copier_files_back(long branch);

@@ -4,8 +4,8 @@
  * stood is noted and put back), and must not for the rest: a waker that one drains is missed in the other, an epoll
  * tells of what the other has open, and a pipe or a socket that the original closes must end for its other side, though
  * a frozen copy has it. So pipes of which both ends are here, and the given socket pairs, are made anew, with as many
- * bytes as waited in them if those are few (wakers look at no byte's value); eventfds with their count; epolls with what
- * they watch; what has its other side elsewhere is cut off.
+ * bytes as waited in them if those are few (wakers look at no byte's value); eventfds with their count; epolls with
+ * what they watch; what has its other side elsewhere is cut off.
  *
  * Invariants: all is noted while nothing runs, and changed in the copy alone. Every list has a maximum; beyond it there
  * is no copy. Sources: proc_pid_fdinfo(5), epoll_ctl(2), eventfd(2).
@@ -35,9 +35,9 @@ struct open {
 	bool writes;
 	int flags; /* of F_GETFL */
 	int waiting;
-	int other;	  /* PAIRED: index of its other end */
+	int other;	   /* PAIRED: index of its other end */
 	uint64_t dev, ino; /* PIPE */
-	int64_t value;	  /* REGULAR: offset; EVENT: count */
+	int64_t value;	   /* REGULAR: offset; EVENT: count */
 };
 
 struct watched {
@@ -97,7 +97,7 @@ static const char *number_after(const char *text, const char *name, unsigned bas
 	while (*text == ' ' || *text == '\t')
 		text++;
 	for (;; text++) {
-		unsigned digit = *text >= '0' && *text <= '9'   ? (unsigned)(*text - '0')
+		unsigned digit = *text >= '0' && *text <= '9'	? (unsigned)(*text - '0')
 				 : *text >= 'a' && *text <= 'f' ? (unsigned)(*text - 'a') + 10
 								: 99;
 		if (digit >= base)
@@ -119,9 +119,8 @@ static int note_watched(struct open *o, const char *text)
 	       (text = number_after(text, "data:", 16, &data)) != NULL) {
 		if (nwatched == CB_COPIER_WATCHED_MAX)
 			return -E2BIG;
-		watched[nwatched++] = (struct watched){
-			.epoll = o->fd, .fd = (int)fd, .events = (uint32_t)events, .data = data
-		};
+		watched[nwatched++] =
+			(struct watched){ .epoll = o->fd, .fd = (int)fd, .events = (uint32_t)events, .data = data };
 	}
 	return 0;
 }

@@ -4,8 +4,8 @@
  * what the kernel put there for the handler: registers, signal mask, alternative stack. In a copy that goes on a thread
  * is made for each, with the old thread pointer and the old address of its id, and returns from the handler.
  *
- * Invariants: the handler takes only what was sent from here, and gives all else to the one before it, for the C library
- * uses this signal as well (setuid(2) with threads): it is the one that nobody can block by the library. Either all
+ * Invariants: the handler takes only what was sent from here, and gives all else to the one before it, for the C
+ * library uses this signal as well (setuid(2) with threads): nobody can block it by the library. Either all
  * threads stop or none stays stopped. In a copy no thread goes on before each is there. The kernel knows it by another
  * number then; the C library goes on to know it by the old one, for that stands in every recursive and error-checking
  * mutex that it holds. (So pthread_kill to it finds nobody there.)
@@ -74,8 +74,8 @@ struct thread {
 static struct thread threads[CB_COPIER_THREADS_MAX];
 static int count;
 static _Atomic int armed, arrivals, go, owed; /* owed: signals that were sent and have not come */
-static _Atomic int back, gate; /* gate: 1 = who was busy may go on, 2 = all may */
-static struct action before; /* whose handler is called for what is not ours */
+static _Atomic int back, gate;		      /* gate: 1 = who was busy may go on, 2 = all may */
+static struct action before;		      /* whose handler is called for what is not ours */
 static struct own mine;
 
 /* The C library's, where it has registered one (glibc 2.35 and newer). */

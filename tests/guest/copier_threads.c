@@ -22,8 +22,8 @@ static void *hold(void *unused)
 	holds = 1;
 	while (!release)
 		usleep(1000);
-	released = pthread_mutex_unlock(&checking) | pthread_mutex_unlock(&recursive) |
-		   pthread_mutex_unlock(&recursive);
+	released =
+		pthread_mutex_unlock(&checking) | pthread_mutex_unlock(&recursive) | pthread_mutex_unlock(&recursive);
 	return NULL;
 }
 

@@ -43,7 +43,8 @@ def test_a_thread_goes_on(new_guest, how):
     code = "import threading, time, select, queue\nn, lock, q = [0], threading.Lock(), queue.SimpleQueue()\n"
     code += "def work():\n    %s\nthread = threading.Thread(target=work, daemon=True, name='worker'); thread.start()\n"
     assert guest.run(code % THREADS[how]).ok
-    goes_on = "seen, end = n[0], time.monotonic() + 60\nwhile n[0] < seen + 5 and time.monotonic() < end: time.sleep(0.001)\n"
+    goes_on = "seen, end = n[0], time.monotonic() + 60\n"
+    goes_on += "while n[0] < seen + 5 and time.monotonic() < end: time.sleep(0.001)\n"
     goes_on += "thread.is_alive(), n[0] >= seen + 5, len(threading.enumerate()) >= 2"
     for _ in range(3):
         twin = guest.checkpoint()
@@ -58,8 +59,9 @@ def test_what_a_thread_has_of_its_own(new_guest):
     guest.run(
         "import threading, os, signal, time, ctypes\nlocal, said, go = threading.local(), [], threading.Semaphore(0)\n"
         "def about():\n    n = threading.get_native_id(); me = threading.current_thread()\n"
-        "    return (open('/proc/self/task/%d/comm' % n).read(), n == me.native_id, os.getpriority(os.PRIO_PROCESS, 0), "
-        "sorted(os.sched_getaffinity(0)), sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())), local.value)\n"
+        "    return (open('/proc/self/task/%d/comm' % n).read(), n == me.native_id, "
+        "os.getpriority(os.PRIO_PROCESS, 0), sorted(os.sched_getaffinity(0)), "
+        "sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())), local.value)\n"
         "def work():\n    local.value = 'mine'; os.setpriority(os.PRIO_PROCESS, 0, 7)\n"
         "    os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); ctypes.CDLL(None).prctl(15, b'special')\n"
         "    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\n"
@@ -79,8 +81,9 @@ def test_numbers_of_threads(new_guest):
     guest.run("import threading, os; e = threading.Event()")
     guest.run("ts = [threading.Thread(target=e.wait, daemon=True) for _ in range(5)]; [t.start() for t in ts];")
     lose(guest, guest.checkpoint())
-    same = "{t.native_id for t in threading.enumerate()} <= set(map(int, os.listdir('/proc/self/task')))"
-    assert guest.run(same + ", threading.main_thread().native_id == os.getpid(), e.set()").result == "(True, True, None)"
+    same = "{t.native_id for t in threading.enumerate()} <= set(map(int, os.listdir('/proc/self/task'))), "
+    same += "threading.main_thread().native_id == os.getpid(), e.set()"
+    assert guest.run(same).result == "(True, True, None)"
     assert guest.run("[t.join(60) for t in ts]; any(t.is_alive() for t in ts)").result == "False"
 
 
@@ -112,7 +115,7 @@ LOOP = (
     "import os, select, threading\nrang = threading.Semaphore(0)\n%sdef loop():\n"
     "    poll = select.epoll(); poll.register(wait, select.EPOLLIN | %s)\n"
     "    while True:\n        for fd, _ in poll.poll():\n            drain(); rang.release()\n"
-    "threading.Thread(target=loop, daemon=True).start()\nheard = lambda: ring() and rang.acquire(timeout=60) or rang.acquire(timeout=60)"
+    "threading.Thread(target=loop, daemon=True).start()"
 )
 
 
@@ -159,7 +162,8 @@ def test_a_thread_that_does_not_stop(new_guest, library):
     """No copy then: it might hold a lock that nobody would free. All go on, and the next time it is tried again."""
     guest = new_guest()
     with_library(guest, library, "import threading; n = [0]")
-    guest.run("def count():\n    while True: n[0] += 1; time.sleep(0.001)\nthreading.Thread(target=count, daemon=True).start()")
+    guest.run("def count():\n    while True: n[0] += 1; time.sleep(0.001)")
+    guest.run("threading.Thread(target=count, daemon=True).start()")
     earlier = guest.checkpoint()
     guest.run("x = 1; end = c.begin_to_stand_still()")
     with pytest.raises(AssertionError, match="TimeoutError"):
@@ -208,16 +212,18 @@ def test_fifty_take_overs(new_guest):
     guest.run("[threading.Thread(target=work, daemon=True).start() for _ in range(8)];")
     for _ in range(50):
         lose(guest, guest.checkpoint())
-    assert guest.run("import os; len(os.listdir('/proc/self/task')), threading.active_count()").result in ("(9, 9)", "(10, 9)")
+    number = guest.run("import os; len(os.listdir('/proc/self/task')), threading.active_count()").result
+    assert number in ("(9, 9)", "(10, 9)"), "with or without the one that sends output"
     assert guest.run("seen = n[0]\nwhile n[0] < seen + 20: time.sleep(0.001)").ok
 
 
 def test_sixty_four_threads_at_random(new_guest, library):
-    """They allocate, sleep, take locks of each kind, start and end threads; copies, take-overs and branches meanwhile."""
+    """They allocate, sleep, take locks of each kind, start and end threads; meanwhile copies, take-overs, branches."""
     guest = new_guest()
     assert with_library(guest, library, "began = c.begin_work(64)").ok
     more = "seen, end = c.rounds_done(), time.monotonic() + 60\n"
-    more += "while c.rounds_done() < seen + 200 and time.monotonic() < end: time.sleep(0.001)\nc.rounds_done() >= seen + 200"
+    more += "while c.rounds_done() < seen + 200 and time.monotonic() < end: time.sleep(0.001)\n"
+    more += "c.rounds_done() >= seen + 200"
     for turn in range(8):
         for _ in range(10):
             twin = guest.checkpoint()

@@ -1,5 +1,5 @@
-"""Functions that run at each fork (os.register_at_fork): none runs when the copier makes the twin. Where os.fork does one
-may hold it up: no twin then, and the session goes on."""
+"""Functions that run at each fork (os.register_at_fork): none runs when the copier makes the twin. Where os.fork does,
+one may hold it up: no twin then, and the session goes on."""
 
 import pytest
 

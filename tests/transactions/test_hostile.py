@@ -76,7 +76,8 @@ ATTACKS = {
     ),
     "wrong words on a twin's leash": (
         [
-            BY_FORK + "def forge():\n    for s in leashes():\n        s.send(say(16, 3)); s.send(b''); s.send(bytes(99))\n"
+            BY_FORK,
+            "def forge():\n    for s in leashes():\n        s.send(say(16, 3)); s.send(b''); s.send(bytes(99))\n"
             "os.register_at_fork(before=forge)",
             "y = 1",
             "y = 2",
@@ -86,12 +87,17 @@ ATTACKS = {
         EITHER,
     ),
     "born twice": (
-        [BY_FORK + "def forge():\n    for s in leashes(): s.send(say(16, 3))\nos.register_at_fork(after_in_child=forge)", DIE],
+        [
+            BY_FORK,
+            "def forge():\n    for s in leashes(): s.send(say(16, 3))\nos.register_at_fork(after_in_child=forge)",
+            DIE,
+        ],
         EITHER,
     ),
     "a leash passed around": (
         [
-            BY_FORK + "kept = []\n"
+            BY_FORK,
+            "kept = []\n"
             "def keep():\n"
             "    kept.extend(leashes())\n"
             "    for s in kept: socket.send_fds(registry, [b'1234'], [s.fileno()]); s.set_inheritable(True)\n"
@@ -119,7 +125,10 @@ ATTACKS = {
         ],
         EITHER,
     ),
-    "the twin dies as it is made": ([BY_FORK + "os.register_at_fork(after_in_child=lambda: os._exit(9))", "y = 1", DIE], EITHER),
+    "the twin dies as it is made": (
+        [BY_FORK, "os.register_at_fork(after_in_child=lambda: os._exit(9))", "y = 1", DIE],
+        EITHER,
+    ),
     "signals by which threads stop, all the time": (
         [
             "def shoot():\n"

@@ -8,7 +8,8 @@
 
 struct branch {
 	struct rig_twin first, twin; /* the main line's; the branch */
-	char session[128]; /* client headers with its id */
+	const char *asked;	     /* the request for it */
+	char session[128];	     /* client headers with its id */
 };
 
 static void ready(struct rig *r, const struct rig_twin *t)
@@ -18,28 +19,28 @@ static void ready(struct rig *r, const struct rig_twin *t)
 	rig_twin_says(t, CB_LEASH_BORN, t->number);
 }
 
-/* The reply to a request on control; its subshell_id goes into the headers. */
-static void named(struct rig *r, struct branch *b, const char *id)
+/* It serves, and who asked for it is answered; its subshell_id goes into the headers. */
+static void serves(struct rig *r, struct branch *b, struct rig_request *resume)
 {
-	struct rig_msg m = rig_take(r, RIG_CONTROL, "cellblock_branch_reply", id);
+	rig_frame(r, CB_WIRE_RESUMED, resume->h.request, "{}");
+	rig_request_free(resume);
+	struct rig_msg m = rig_take(r, RIG_CONTROL, "cellblock_branch_reply", b->asked);
 
 	assert_string_equal(rig_text(&m, "status"), "ok");
 	snprintf(b->session, sizeof(b->session), "s1\",\"subshell_id\":\"%.40s", rig_text(&m, "subshell_id"));
 	rig_msg_free(&m);
-	rig_expect(r, RIG_IOPUB, "idle", id);
+	rig_expect(r, RIG_IOPUB, "idle", b->asked);
 }
 
 /* Woken, not yet resumed: what RESUME says. */
 static struct rig_request waking(struct rig *r, struct branch *b)
 {
-	const char *id = rig_send(r, RIG_CONTROL, "cellblock_branch_request", "{\"from\":null}", NULL);
-
-	rig_expect(r, RIG_IOPUB, "busy", id);
+	b->asked = rig_send(r, RIG_CONTROL, "cellblock_branch_request", "{\"from\":null}", NULL);
+	rig_expect(r, RIG_IOPUB, "busy", b->asked);
 	b->twin = rig_branch_asked(r);
 	ready(r, &b->twin);
 	rig_init_expect(r, CB_INIT_BRANCH, (int)b->twin.number);
 	rig_twin_woken(r, &b->twin);
-	named(r, b, id);
 	rig_swap_wire(r, &b->twin.fd[CB_BIRTH_WIRE]);
 	struct rig_request resume = rig_guest_recv(r);
 
@@ -55,9 +56,7 @@ static struct rig *up(void **state, struct branch *b)
 	b->first = rig_twin(r);
 	struct rig_request resume = waking(r, b);
 
-	rig_frame(r, CB_WIRE_RESUMED, resume.h.request, "{}");
-	rig_request_free(&resume);
-	rig_barrier(r);
+	serves(r, b, &resume);
 	return r;
 }
 
@@ -89,11 +88,8 @@ static void test_birth_and_a_cell(void **state)
 	struct rig_request resume = waking(r, &b);
 
 	assert_string_equal(resume.content, "{\"execution_count\":1,\"branch\":true,\"undone\":[]}");
-	const char *id = send_to(r, &b, "1"); /* waits until it is awake */
-
-	rig_barrier(r);
-	rig_frame(r, CB_WIRE_RESUMED, resume.h.request, "{}");
-	rig_request_free(&resume);
+	serves(r, &b, &resume);
+	const char *id = send_to(r, &b, "1");
 	uint64_t request = rig_begun(r, id);
 
 	rig_stream(r, request, CB_WIRE_STDOUT, "said");
@@ -102,6 +98,22 @@ static void test_birth_and_a_cell(void **state)
 	rig_expect(r, RIG_IOPUB, "idle", id);
 	rig_expect(r, RIG_SHELL, "execute_reply", id);
 	assert_int_equal(r->k.execution.number, 0); /* the main line's count is another */
+	done(r, &b);
+}
+
+/* As where there is no room for its threads: who asked for it hears that, and the main line goes on. */
+static void test_one_that_does_not_wake(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct branch b = { .first = rig_twin(r) };
+	struct rig_request resume = waking(r, &b);
+
+	rig_request_free(&resume);
+	rig_init_tell(r, CB_INIT_GONE, (int)b.twin.number);
+	rig_expect_error(r, RIG_CONTROL, "cellblock_branch_reply", b.asked, "CheckpointError",
+			 "the copy could not be woken");
+	rig_expect(r, RIG_IOPUB, "idle", b.asked);
+	assert_int_equal(r->k.guest.state, CB_GUEST_UP);
 	done(r, &b);
 }
 
@@ -365,14 +377,9 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_teardown(f, rig_teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_birth_and_a_cell),
-		T(test_wrong_words),
-		T(test_it_ends_by_itself),
-		T(test_it_shuts_its_ear),
-		T(test_it_ends_with_the_jail),
-		T(test_interrupt),
-		T(test_it_does_not_come),
-		T(test_half_frame),
+		T(test_birth_and_a_cell),  T(test_one_that_does_not_wake), T(test_wrong_words),
+		T(test_it_ends_by_itself), T(test_it_shuts_its_ear),	   T(test_it_ends_with_the_jail),
+		T(test_interrupt),	   T(test_it_does_not_come),	   T(test_half_frame),
 		T(test_room_for_frames),
 	};
 
