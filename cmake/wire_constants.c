@@ -21,8 +21,8 @@ int main(int argc, char **argv)
 		CB_GUEST_FD_WIRE, CB_GUEST_FD_LOG, CB_GUEST_FD_LEASH, CB_GUEST_FD_REGISTRY, CB_GUEST_FD_SIDE,
 		CB_WIRE_STDOUT, CB_WIRE_STDERR);
 	fprintf(f, "NUDGE = %d\nLET_GO = %d\n", CB_WIRE_NUDGE, CB_WIRE_LET_GO);
-	fprintf(f, "LEASH_BIRTH = %d\nLEASH_BREED = %d\nLEASH_WAKE = %d\nLEASH_BORN = %d\n", CB_LEASH_BIRTH,
-		CB_LEASH_BREED, CB_LEASH_WAKE, CB_LEASH_BORN);
+	fprintf(f, "LEASH_BIRTH = %d\nLEASH_BREED = %d\nLEASH_WAKE = %d\nLEASH_BRANCH = %d\nLEASH_BORN = %d\n",
+		CB_LEASH_BIRTH, CB_LEASH_BREED, CB_LEASH_WAKE, CB_LEASH_BRANCH, CB_LEASH_BORN);
 #define CB_X(name) fprintf(f, #name " = %d\n", CB_##name);
 	CB_X(COPIER_NUMBER)
 	CB_X(COPIER_NFDS)
@@ -33,6 +33,7 @@ int main(int argc, char **argv)
 	CB_X(COPIER_THREADS)
 	CB_X(COPIER_SOCKETS)
 	CB_X(COPIER_SIDE)
+	CB_X(COPIER_BRANCH)
 	CB_X(COPIER_FIELDS)
 #undef CB_X
 #define CB_X(name, number, ...) fprintf(f, "%s = %d\n", #name, number);

@@ -303,7 +303,7 @@ static uint64_t give_id(struct cb_kernel *k, struct cb_branch *b, struct cb_head
 
 static int wake(struct cb_kernel *k, struct cb_branch *b, struct cb_twin *t)
 {
-	struct cb_leash_msg message = { .op = CB_LEASH_WAKE, .number = t->number };
+	struct cb_leash_msg message = { .op = CB_LEASH_BRANCH, .number = t->number };
 	char content[96];
 	int n = snprintf(content, sizeof(content), "{\"execution_count\":%" PRId64 ",\"branch\":true,\"undone\":[]}",
 			 b->count + 1);

@@ -36,6 +36,7 @@ class Aio:
         self.aside = None  # what runs in other threads' cells
         self.asyncio = None
         self.loops = WeakSet()  # the user's as well
+        self.others = WeakSet()  # of another make
         self.in_cell = False
         self.executing = False  # a client's cell, not what a comm's handler runs
         self.loop_runs = False  # an await-cell runs
@@ -73,6 +74,15 @@ class Aio:
 
         __init__.__doc__ = made.__doc__
         base.__init__ = __init__
+
+    def on_uvloop(self, module):
+        made = module.Loop.__init__
+
+        def __init__(loop, *args, **kwargs):
+            made(loop, *args, **kwargs)
+            self.others.add(loop)
+
+        module.Loop.__init__ = __init__
 
     def self_pipes(self):
         """(fd, fd) of the two ends of each loop's self-pipe."""

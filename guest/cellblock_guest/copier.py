@@ -13,6 +13,8 @@ import threading
 from . import threads, wire_constants as W
 
 
+# No process of this Python, or on this kernel, can be copied so.
+NEVER = (errno.EINVAL, errno.ENOENT, errno.ENOSYS, errno.ENOTSUP, errno.EPERM, errno.EACCES)
 _LONG = 60  # seconds
 _SLOW = "not all of them stopped in time; one is perhaps in a system call that no signal ends"
 
@@ -23,7 +25,7 @@ class Copy:
     def __init__(self, woken, numbers):
         self.woken = woken
         self.threads, self.sockets = numbers[W.COPIER_THREADS], numbers[W.COPIER_SOCKETS]
-        self.side = numbers[W.COPIER_SIDE] if woken else -1
+        self.side, self.branch = numbers[W.COPIER_SIDE], bool(numbers[W.COPIER_BRANCH])
 
 
 class Copier:
@@ -102,6 +104,9 @@ def mark_loops(aio):
         if getattr(loop, "_thread_id", None) not in (None, aio.wire.main) and not loop.is_closed():
             loop._ready.appendleft(asyncio.Handle(asyncio._set_running_loop, (loop,), loop))
             loop._write_to_self()
+    for loop in list(aio.others):
+        if loop.is_running():
+            loop.call_soon_threadsafe(asyncio._set_running_loop, loop)
 
 
 def load():

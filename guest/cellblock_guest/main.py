@@ -101,6 +101,7 @@ class Guest:
             AllowedImports(self.refusals.says["imports.allow"]).install()
         cell_folder()
         self.finder.after("asyncio", self.aio.on_import)
+        self.finder.after("uvloop", self.aio.on_uvloop)
         self.finder.after("concurrent.futures.thread", context.patch_executor)
         self.finder.after("getpass", self.prompt.on_getpass)
         self.finder.after("comm", self._on_comm_package)

@@ -262,15 +262,17 @@ _LOST = "its processes did not come back with the session's state"
 _LOKY = ("loky.", "joblib.externals.loky.")  # the pools of joblib and scikit-learn: the next call makes a new one
 
 
-def heal(guest, threads):
+def heal(guest, copy):
     """On take-over: pools whose threads and processes are gone say so, or start anew, instead of waiting for ever.
-    threads: those came back."""
-    with_threads = (_heal_process_pools, _heal_multiprocessing, _own_finalizers)
-    without = (_heal_thread_pools, _heal_process_pools, _heal_multiprocessing, _heal_queues, end_pools)
-    if not threads:
+    copy: a copier.Copy, if threads came back, which run no Python yet; else None."""
+    steps = [_heal_process_pools, _heal_multiprocessing]
+    if copy:
+        steps += [_own_finalizers, _end_pools if copy.branch else _revive_pools]
+    else:
+        steps += [_heal_thread_pools, _heal_queues, _end_pools]
         for loop in list(guest.aio.loops):
             loop._default_executor = None
-    for step in with_threads if threads else without:
+    for step in steps:
         try:
             step()
         except Exception as e:
@@ -328,7 +330,7 @@ def _pools():
     return [each for each in owners if isinstance(each, pools.Pool)]
 
 
-def end_pools():
+def _end_pools():
     """A call says that they don't run. Without their threads they can't, and in a branch their locks are shared with
     the main line's processes."""
     for pool in _pools():
@@ -342,7 +344,7 @@ def _own_finalizers():
             each._pid = os.getpid()
 
 
-def revive_pools():
+def _revive_pools():
     """Their threads make new processes in the place of those that ended, which may have waited with a lock taken."""
     for pool in _pools():
         for lock in (getattr(pool._inqueue, "_rlock", None), getattr(pool._outqueue, "_wlock", None)):

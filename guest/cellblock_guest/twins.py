@@ -22,7 +22,7 @@ from . import copier, wire_constants as W
 from .forks import Forks
 from .jsontext import encode, loads
 from .state import Descriptors, Kept, Process, Semaphores, above, left_out, native_threads
-from .state import end_pools, heal, revive_pools
+from .state import heal
 
 _message = Struct("<II")
 _registration = Struct("<I")
@@ -101,14 +101,10 @@ class Twins:
             self.guest.side.take(self._copy.side)
         else:
             self._descriptors.back(self.guest.log, branch)
-        if not branch:  # else the main line uses them as well
-            self._semaphores.back()
-            if self._copy:
-                revive_pools()
-        else:
-            end_pools()
-            if getattr(shell, "warm", None):
-                shell.warm.done = True  # for there may be many: memory that each would have for itself
+            if not branch:  # else the main line uses them as well
+                self._semaphores.back()
+        if branch and getattr(shell, "warm", None):
+            shell.warm.done = True  # for there may be many: memory that each would have for itself
         for cell in content.get("undone", ()):
             shell.remember_undone(cell["number"], cell["code"])
         shell.execution_count = content.get("execution_count") or shell.execution_count
@@ -170,6 +166,8 @@ class Twins:
             guest.log(str(e))
             if e.errno == errno.ETIMEDOUT:
                 raise
+            if e.errno in copier.NEVER:
+                self.copier = None
             return None
         finally:
             if copy and copy.woken:
@@ -306,7 +304,7 @@ class Twins:
             op, number, fds = _receive(0)
             if op is None:
                 os._exit(0)
-            if op == W.LEASH_WAKE:
+            if op in (W.LEASH_WAKE, W.LEASH_BRANCH):
                 return number
             between = self._breed() if op == W.LEASH_BREED and len(fds) in _NFDS else None
             if between == 0:
@@ -343,7 +341,9 @@ class Twins:
             guest.wire.renew()
             guest.side.retire()
             copier.mark_loops(guest.aio)
-        heal(guest, threads=self._copy is not None)
+            if not self._copy.branch:
+                self._semaphores.back()
+        heal(guest, self._copy)
         guest.output.after_thaw(self._copy is not None)
         guest.prompt.after_thaw()
         if guest.tools:

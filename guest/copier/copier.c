@@ -96,8 +96,8 @@ static uint32_t hear(uint32_t *ret_number, int fds[CB_BIRTH_NFDS], size_t *ret_n
 	return message.op;
 }
 
-/* Returns when this process, or a copy of it, is woken. */
-static void wait_to_be_woken(uint32_t number, int *side)
+/* Returns when this process, or a copy of it, is woken; true if it runs beside its original. */
+static bool wait_to_be_woken(uint32_t number, int *side)
 {
 	int fds[CB_BIRTH_NFDS];
 	size_t n;
@@ -107,8 +107,8 @@ static void wait_to_be_woken(uint32_t number, int *side)
 
 		if (op == 0)
 			leave(0);
-		if (op == CB_LEASH_WAKE)
-			return;
+		if (op == CB_LEASH_WAKE || op == CB_LEASH_BRANCH)
+			return op == CB_LEASH_BRANCH;
 		if (op == CB_LEASH_BREED && n >= CB_BIRTH_SIDE && copy() == 0) {
 			if (*side >= 0)
 				(void)cb_sys1(SYS_close, *side);
@@ -128,7 +128,7 @@ static void be_copy(int64_t *a, const int *fds, size_t n)
 	(void)cb_sys2(SYS_prctl, PR_GET_NAME_, name);
 	(void)cb_sys2(SYS_prctl, PR_SET_NAME_, "cellblock-twin");
 	settle((uint32_t)a[CB_COPIER_NUMBER], fds, n, &side);
-	wait_to_be_woken((uint32_t)a[CB_COPIER_NUMBER], &side);
+	a[CB_COPIER_BRANCH] = wait_to_be_woken((uint32_t)a[CB_COPIER_NUMBER], &side);
 	(void)cb_sys2(SYS_prctl, PR_SET_NAME_, name);
 	cb_threads_restore_own();
 	if (cb_threads_revive() < 0)

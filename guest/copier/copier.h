@@ -20,6 +20,7 @@ enum cb_copier_field {
 	CB_COPIER_SOCKETS,					   /* that are cut off in the copy */
 	CB_COPIER_STOPPED_NS,					   /* how long they stood still */
 	CB_COPIER_SIDE,						   /* in a woken copy: the fd of its side wire, or -1 */
+	CB_COPIER_BRANCH,					   /* in a woken copy: it runs beside its original */
 	CB_COPIER_FIELDS
 };
 

@@ -4,8 +4,8 @@
  * stood is noted and put back), and must not for the rest: a waker that one drains is missed in the other, an epoll
  * tells of what the other has open, and a pipe or a socket that the original closes must end for its other side, though
  * a frozen copy has it. So pipes of which both ends are here, and the given socket pairs, are made anew, with as many
- * bytes as waited in them if those are few (wakers look at no byte's value); eventfds with their count; epolls with
- * what they watch; what has its other side elsewhere is cut off.
+ * bytes as waited in them if those are few and the reader does not block (wakers look at no byte's value); eventfds
+ * with their count; epolls with what they watch; what has its other side elsewhere is cut off.
  *
  * Invariants: all is noted while nothing runs, and changed in the copy alone. Every list has a maximum; beyond it there
  * is no copy. Sources: proc_pid_fdinfo(5), epoll_ctl(2), eventfd(2).
@@ -313,13 +313,16 @@ static void exchange_pipe(size_t first)
 {
 	const struct open *o = &opened[first];
 	bool reads = false, writes = false;
-	int ends[2], waiting = o->waiting;
+	int ends[2], waiting = 0;
 
 	for (size_t i = 0; i < nopened; i++)
 		if (opened[i].kind == PIPE && opened[i].ino == o->ino && opened[i].dev == o->dev) {
 			if (i < first)
 				return; /* done with that one */
 			*(opened[i].writes ? &writes : &reads) = true;
+			if (!opened[i].writes && (opened[i].flags & O_NONBLOCK) != 0)
+				waiting =
+					o->waiting; /* who reads messages there would take zeros for one, and blocks */
 		}
 	if (cb_sys2(SYS_pipe2, ends, O_CLOEXEC) < 0)
 		return;

@@ -124,6 +124,20 @@ void cb_threads_restore_own(void)
 	register_own(&mine);
 }
 
+/* Return addresses are kept a second time, where only the processor writes: a thread that is made anew would have none.
+ */
+static bool has_shadow_stack(void)
+{
+	unsigned long features = 0;
+
+#if defined(__x86_64__)
+	(void)cb_sys2(SYS_arch_prctl, 0x5005, &features); /* ARCH_SHSTK_STATUS */
+#else
+	(void)cb_sys2(SYS_prctl, 74, &features); /* PR_GET_SHADOW_STACK_STATUS */
+#endif
+	return (features & 1) != 0;
+}
+
 /* ---- in a thread that is called ---- */
 
 static struct thread *find(int tid)
@@ -314,7 +328,8 @@ int cb_threads_stop(void)
 	int64_t end = now_ns() + PATIENCE_NS;
 
 	count = 0;
-	r = note_own(&mine); /* EINVAL: a kernel that does not say it could not bring them back */
+	r = has_shadow_stack() ? -ENOTSUP
+			       : note_own(&mine); /* EINVAL: this kernel does not say where a thread's id is */
 	if (r == 0)
 		r = install();
 	atomic_store(&armed, 1);

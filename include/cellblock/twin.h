@@ -1,7 +1,7 @@
 /* Twins: frozen copies of a guest, from which its state comes back. The contract of supervisor, pid 1 and guest.
  *
- * A twin is made by the guest itself, twice forked, so that it is no child of the guest's but of pid 1: code that waits
- * for any child never meets it. It leads a session of its own, blocks all signals, and waits on its leash. It has
+ * A twin is made by the guest itself, as a child of pid 1 (by one clone with CLONE_PARENT, or forked twice): code that
+ * waits for any child never meets it. It leads a session of its own, blocks all signals, and waits on its leash. It has
  * channels of its own from the supervisor, so nothing that others left half written can reach it. Its birth:
  *
  * - supervisor to guest, by wire: CHECKPOINT {"number": n}, "make twin n";
@@ -20,8 +20,8 @@
  *   its wire and CB_INIT_GO_ON to pid 1; it answers RESUMED. From then on its channels are the guest's.
  * - breed: CB_LEASH_BREED m, with fds: the twin forks (twice) a child that registers as m, sends BORN, and waits on its
  *   own leash, as a twin does. A name can so be rolled back to again and again, and branches are made.
- * - branch: CB_INIT_BRANCH m, CB_LEASH_WAKE and RESUME: m runs beside the guest; its session is spared by RESTORE. Its
- *   birth brings no side wire. Signals go to it by its number.
+ * - branch: CB_INIT_BRANCH m, CB_LEASH_BRANCH and RESUME: m runs beside the guest; its session is spared by RESTORE.
+ * Its birth brings no side wire. Signals go to it by its number.
  * - drop: CB_INIT_DROP n: pid 1 kills it (a branch: its session, and what descends from that), and answers CB_INIT_GONE
  *   n.
  *
@@ -41,10 +41,11 @@
 enum { CB_BIRTH_WIRE, CB_BIRTH_STDOUT, CB_BIRTH_STDERR, CB_BIRTH_LEASH, CB_BIRTH_SIDE, CB_BIRTH_NFDS };
 
 enum cb_leash_op {
-	CB_LEASH_BIRTH = 1, /* to a guest, with fds: for the CHECKPOINT of this number */
-	CB_LEASH_BREED = 2, /* to a twin, with fds: fork a child of this number */
-	CB_LEASH_WAKE = 3,  /* to a twin: serve the wire; RESUME comes there */
-	CB_LEASH_BORN = 16, /* from a twin: it is frozen and listens */
+	CB_LEASH_BIRTH = 1,  /* to a guest, with fds: for the CHECKPOINT of this number */
+	CB_LEASH_BREED = 2,  /* to a twin, with fds: fork a child of this number */
+	CB_LEASH_WAKE = 3,   /* to a twin: serve the wire; RESUME comes there */
+	CB_LEASH_BRANCH = 4, /* the same, beside the guest: what is shared stays the guest's */
+	CB_LEASH_BORN = 16,  /* from a twin: it is frozen and listens */
 };
 
 /* On the leash, an AF_UNIX SOCK_SEQPACKET socketpair. */

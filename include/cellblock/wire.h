@@ -137,9 +137,10 @@ enum cb_wire_id {
  * message is handled INPUT_REQUEST   {"prompt": str, "password": b}; the answer is INPUT_REPLY, or an interrupt
  * INTERRUPTED     {}: Python ran the SIGINT handler. request: the pending one or 0
  * CHECKPOINT_REPLY {"status": "ok", "duration_s": s, "left_out": {"threads": n, "sockets": n, "children": n,
- *                 "shared_maps": n, "native": n, "native_of": str}}: how long the guest stood still, and what would not
- *                 come back (native: threads that Python does not know, and of what); or {"status": "error", "ename",
- *                 "evalue"}
+ *                 "shared_maps": n, "native": n, "native_of": str, "native_back": n}}: how long the guest stood still,
+ *                 and what would not come back (native: threads that Python does not know, and of what; native_back:
+ *                 such threads that do come back, in the first copy of a state that was woken); or {"status": "error",
+ *                 "ename", "evalue"}; TimeoutError: threads did not stop, and may the next time
  * RESUMED         {"side": b as in HELLO}: the twin serves. request: that of RESUME
  * LANE_RESULT, LANE_REPLY, LANE_DONE  what EXECUTE_RESULT, EXECUTE_REPLY and COMM_DONE are, for a subshell's request
  * LANE_INPUT      what INPUT_REQUEST is, for a subshell's cell; the answer comes on the side wire

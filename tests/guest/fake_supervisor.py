@@ -84,7 +84,7 @@ SMALL = {
     "AWAITING",
     "LANE_AWAITING",
 }
-BIRTH, BREED, WAKE, BORN = 1, 2, 3, 16  # of the leash, see twin.h
+BIRTH, BREED, WAKE, BRANCH, BORN = 1, 2, 3, 4, 16  # of the leash, see twin.h
 NUDGE = 0.2
 DEADLINE = float(os.environ.get("CELLBLOCK_TEST_DEADLINE", "60"))
 
@@ -600,7 +600,7 @@ class FakeSupervisor:
         self.twins.remove(twin)
         self._attach(twin.wire, twin.fd1, twin.fd2, log, "WAKING")
         self.process, self.leash = twin.process, twin.leash
-        self.leash.send(struct.pack("<II", WAKE, twin.number))
+        self.leash.send(struct.pack("<II", BRANCH if branch else WAKE, twin.number))
         undone = [{"number": number, "code": code} for number, code in undone]
         content = {"execution_count": self.count + 1, "undone": undone, "branch": branch}
         self.pending = self.send("RESUME", content)

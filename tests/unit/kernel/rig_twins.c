@@ -148,12 +148,12 @@ void rig_twin_close(struct rig_twin *t)
 		cb_fd_close(&t->fd[i]);
 }
 
-void rig_twin_woken(struct rig *r, const struct rig_twin *t)
+void rig_twin_woken(struct rig *r, const struct rig_twin *t, enum cb_leash_op op)
 {
 	struct cb_leash_msg m;
 
 	assert_int_equal(packet(r, t->fd[CB_BIRTH_LEASH], &m, sizeof(m), NULL, 0, NULL), sizeof(m));
-	assert_int_equal(m.op, CB_LEASH_WAKE);
+	assert_int_equal(m.op, op);
 	assert_int_equal(m.number, t->number);
 }
 
@@ -166,7 +166,7 @@ struct rig_request rig_twin_wakes(struct rig *r, struct rig_twin *t)
 struct rig_request rig_twin_restored(struct rig *r, struct rig_twin *t)
 {
 	rig_init_tell(r, CB_INIT_RESTORED, (int)t->number);
-	rig_twin_woken(r, t);
+	rig_twin_woken(r, t, CB_LEASH_WAKE);
 	rig_become(r, t->fd);
 	struct rig_request q = rig_guest_recv(r);
 

@@ -23,10 +23,10 @@ void rig_twin_answered(struct rig *r, const struct rig_twin *t, const char *cont
 struct rig_twin rig_twin(struct rig *r); /* asked for, and ready */
 void rig_twin_close(struct rig_twin *t); /* it has died */
 
-void rig_init_expect(struct rig *r, enum cb_init_op op, int arg); /* pid 1 hears */
-void rig_init_silent(struct rig *r);				  /* pid 1 has heard nothing more */
-void rig_init_tell(struct rig *r, enum cb_init_op op, int arg);	  /* pid 1 speaks, and is heard */
-void rig_twin_woken(struct rig *r, const struct rig_twin *t);	  /* it hears WAKE */
+void rig_init_expect(struct rig *r, enum cb_init_op op, int arg);		   /* pid 1 hears */
+void rig_init_silent(struct rig *r);						   /* pid 1 has heard nothing more */
+void rig_init_tell(struct rig *r, enum cb_init_op op, int arg);			   /* pid 1 speaks, and is heard */
+void rig_twin_woken(struct rig *r, const struct rig_twin *t, enum cb_leash_op op); /* it hears that */
 /* Pid 1 was told to restore it, has done so, and it has the guest's place: gives what RESUME says. */
 struct rig_request rig_twin_wakes(struct rig *r, struct rig_twin *t);
 struct rig_request rig_twin_restored(struct rig *r, struct rig_twin *t); /* it was told already */

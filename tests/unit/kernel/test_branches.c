@@ -40,7 +40,7 @@ static struct rig_request waking(struct rig *r, struct branch *b)
 	b->twin = rig_branch_asked(r);
 	ready(r, &b->twin);
 	rig_init_expect(r, CB_INIT_BRANCH, (int)b->twin.number);
-	rig_twin_woken(r, &b->twin);
+	rig_twin_woken(r, &b->twin, CB_LEASH_BRANCH);
 	rig_swap_wire(r, &b->twin.fd[CB_BIRTH_WIRE]);
 	struct rig_request resume = rig_guest_recv(r);
 

@@ -1,0 +1,133 @@
+"""Libraries with threads of their own go on after a take-over, in branches, and again and again: the same results, at
+once.
+
+Those that the kernel's Python has; with CELLBLOCK_TEST_LIBRARIES=/path/to/python those of that one.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import kernels
+
+pytestmark = pytest.mark.cellblock_only("no other kernel does this")
+PYTHON = os.environ.get("CELLBLOCK_TEST_LIBRARIES")
+
+# what must be importable: a set-up that defines work(), whose value is the same each time
+ARRAYS = "import numpy as np; r = np.random.default_rng(1); k, v = r.integers(0, 99, 200_000), r.random(200_000)\n"
+LIBRARIES = {
+    "polars": ARRAYS + "import polars as pl; df = pl.DataFrame({'k': k, 'v': v})\n"
+    "def work(): return round(df.lazy().group_by('k').agg(pl.col('v').sum()).sort('k').collect()['v'].sum(), 3)",
+    "pyarrow": ARRAYS + "import pyarrow as pa; t = pa.table({'k': k, 'v': v})\n"
+    "def work(): return round(float(t.group_by('k').aggregate([('v', 'sum')])['v_sum'].to_numpy().sum()), 3)",
+    "duckdb": "import duckdb; c = duckdb.connect(); c.execute('create table t as select range % 99 k, range v "
+    "from range(1000000)')\ndef work(): return c.execute('select sum(s) from (select k, sum(v) s from t group by k)')"
+    ".fetchone()[0]",
+    "numpy": "import numpy as np; a = np.arange(640000.).reshape(800, 800) / 640000\n"
+    "def work(): return round(float((a @ a).sum()), 3)",
+    "sklearn": ARRAYS + "from sklearn.ensemble import HistGradientBoostingClassifier as H\n"
+    "from sklearn.ensemble import RandomForestClassifier as R\n"
+    "x = r.random((2000, 4)); y = x[:, 0] > 0.5\ndef work(): return H(max_iter=3).fit(x, y).score(x, y) > 0.8, "
+    "R(9, n_jobs=3).fit(x, y).score(x, y) > 0.8",
+    "joblib": "import joblib\ndef work(): return sum(joblib.Parallel(3, prefer='threads')(joblib.delayed(abs)(i) "
+    "for i in range(99)))",
+    "dask": "import dask\ndef work(): return dask.compute(sum(dask.delayed(abs)(i) for i in range(50)), "
+    "scheduler='threads')[0]",
+    "tqdm": "import io, tqdm\ndef work(): return sum(tqdm.tqdm(range(99), file=io.StringIO(), mininterval=0))",
+    "numba": ARRAYS + "import numba; numba.config.THREADING_LAYER = 'workqueue'\n@numba.njit(parallel=True)\n"
+    "def add(v):\n    s = 0.0\n    for i in numba.prange(v.size): s += v[i]\n    return s\n"
+    "def work(): return round(add(v), 3)",
+    "torch": "import torch; a = torch.arange(640000.).reshape(800, 800) / 640000\n"
+    "def work(): return round(float((a @ a).sum()))",
+    "jax": "import jax, jax.numpy as jnp; f = jax.jit(lambda a: (a @ a).sum())\n"
+    "def work(): return round(float(f(jnp.arange(10000.).reshape(100, 100) / 10000)), 1)",
+    "onnxruntime": "import onnxruntime as o, numpy as np\ndef work(): return len(o.get_available_providers()) > 0",
+    "cv2": "import cv2, numpy as np; a = np.arange(640000, dtype=np.uint8).reshape(800, 800)\n"
+    "def work(): return int(cv2.GaussianBlur(a, (9, 9), 2).sum())",
+    "xgboost": ARRAYS + "import xgboost; x = r.random((2000, 4)); y = x[:, 0] > 0.5\n"
+    "def work(): return xgboost.XGBClassifier(n_estimators=3).fit(x, y).score(x, y) > 0.8",
+    "uvloop": "import asyncio, threading, uvloop; loop = uvloop.new_event_loop()\n"
+    "async def seven(): await asyncio.sleep(0.001); return 7\n"
+    "threading.Thread(target=loop.run_forever, daemon=True).start()\n"
+    "def work(): return asyncio.run_coroutine_threadsafe(seven(), loop).result(60)",
+    "asyncio": "import asyncio, threading; loop = asyncio.new_event_loop()\n"
+    "async def seven(): await asyncio.sleep(0.001); return 7\n"
+    "threading.Thread(target=loop.run_forever, daemon=True).start()\n"
+    "def work(): return asyncio.run_coroutine_threadsafe(seven(), loop).result(60)",
+    "sqlite3": "import sqlite3; c = sqlite3.connect(':memory:', check_same_thread=False)\n"
+    "_ = c.execute('create table t (x)'); _ = c.executemany('insert into t values (?)', [(i,) for i in range(999)])\n"
+    "def work(): return c.execute('select sum(x) from t').fetchone()[0]",
+    "logging": "import logging, logging.handlers, queue; q = queue.Queue(); seen = []\n"
+    "class Keep(logging.Handler):\n    def emit(self, record): seen.append(record.msg)\n"
+    "listener = logging.handlers.QueueListener(q, Keep()); listener.start(); log = logging.getLogger('here')\n"
+    "log.addHandler(logging.handlers.QueueHandler(q)); log.propagate = False\nimport time\n"
+    "def work():\n    seen.clear(); log.error('said')\n    while not seen: time.sleep(0.001)\n    return seen[0]",
+    "concurrent.futures": "from concurrent.futures import ThreadPoolExecutor; pool = ThreadPoolExecutor(4)\n"
+    "def work(): return sum(pool.map(abs, range(99)))",
+    "multiprocessing": "import multiprocessing; pool = multiprocessing.get_context('fork').Pool(2)\n"
+    "def work(): return sum(pool.map_async(abs, range(99)).get(60))",
+}
+DEATHS = {
+    "exit": "import os; os._exit(3)",
+    "segfault": "import ctypes; ctypes.string_at(0)",
+    "killed": "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+}
+
+
+FIND = "import importlib.util, sys; print(*(m for m in sys.argv[1:] if importlib.util.find_spec(m.partition('.')[0])))"
+THERE = subprocess.run([PYTHON or sys.executable, "-c", FIND, *LIBRARIES], check=True, capture_output=True, text=True)
+THERE = THERE.stdout.split()
+
+
+def test_all_are_there():
+    """Which of them the tests below are about."""
+    if len(THERE) < len(LIBRARIES):
+        pytest.skip("not there: " + ", ".join(sorted(set(LIBRARIES) - set(THERE))))
+
+
+@pytest.fixture(params=THERE)
+def library(request):
+    return request.param
+
+
+@pytest.fixture
+def used(start, library):
+    """A session that has used it; (client, the value)."""
+    args = ["--set", "transactions.mode=always", "--set", "limits.memory=6G"]
+    argv = [kernels.spec_argv()[0][0], "kernel", "--python", PYTHON, *args, "-f", "{connection_file}"]
+    c = (start(argv=argv) if PYTHON else start(args=args)).client
+    made = c.run(LIBRARIES[library], timeout=180)
+    assert made.ok, made.content
+    value = c.run("work()", timeout=180)
+    assert value.ok, value.content
+    return c, value.result
+
+
+def test_it_goes_on(used, library):
+    c, value = used
+    for how in DEATHS.values():
+        died = c.run(how)
+        assert died.about["state"] == "restored", died.content
+        assert "threads" not in died.content["evalue"], died.content
+        after = c.run("work()", timeout=60)
+        assert after.result == value, after.content
+
+
+def test_in_a_branch(used, library):
+    if library == "multiprocessing":
+        pytest.skip("processes are the main line's")
+    c, value = used
+    for _ in range(2):
+        made = c.request("cellblock_branch_request", {}, channel="control").content
+        cell = c.start("work()", header=c.header("execute_request", subshell_id=made["subshell_id"]))
+        assert c.run("work()", timeout=60).result == value
+        assert c.finish(cell).result == value
+
+
+def test_again_and_again(used, library):
+    c, value = used
+    for _ in range(50 if library in ("polars", "asyncio", "concurrent.futures") else 5):
+        assert c.run(DEATHS["exit"]).about["state"] == "restored"
+    assert c.run("work()", timeout=60).result == value
