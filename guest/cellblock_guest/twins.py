@@ -140,11 +140,12 @@ class Twins:
 
     def _look_at(self, left):
         """A state that was woken, and copied: threads that Python does not know have a few turns, and are counted, for
-        they may end the process even later."""
+        they may end the process even later. Those that came back do so if they are of a library with a mind of its own
+        (OpenBLAS, which most sessions have, is none)."""
         self._looked_at = True
-        strangers = native_threads()[0]
+        strangers, library = native_threads()
         if self._copy:
-            left["native_back"] = strangers
+            strangers = left["native_back"] = strangers if library else 0
         if strangers:
             for _ in range(_TURNS):  # not one long sleep: on a busy machine they may need longer to have as many
                 sleep(0.001)

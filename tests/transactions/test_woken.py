@@ -93,7 +93,8 @@ void load(void)
     pthread_create(&thread, NULL, look, NULL);
 }
 """
-LOAD = "import ctypes, os; bad = ctypes.CDLL('./bad.so'); bad.load()"
+LOAD = "import ctypes, os, sys, types; sys.modules['grpc'] = types.ModuleType('grpc')\n"  # whose threads they may be
+LOAD += "bad = ctypes.CDLL('./bad.so'); bad.load()"
 DIE = "os._exit(3)"
 # 11: libc's abort() ends in a halt instruction where its signal has not ended the process (seen under load).
 ABORTED = r"did not work when it was woken \(Python was killed by signal (6|11) "
