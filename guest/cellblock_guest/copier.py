@@ -15,7 +15,7 @@ from . import threads, wire_constants as W
 
 # No process of this Python, or on this kernel, can be copied so.
 NEVER = (errno.EINVAL, errno.ENOENT, errno.ENOSYS, errno.ENOTSUP, errno.EPERM, errno.EACCES)
-_LONG = 60  # seconds
+_LONG = 0.25  # seconds; a thread that begins to wait meanwhile asks for its turn so late, in the original as well
 _SLOW = "not all of them stopped in time; one is perhaps in a system call that no signal ends"
 
 

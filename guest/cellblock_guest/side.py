@@ -59,7 +59,7 @@ class Side:
         if wire:
             wire.retire()
         for lane in self.lanes.values():
-            lane.queue.put(None)
+            lane.retire()
         self.lanes = {}
 
     def take(self, fd):
@@ -225,6 +225,11 @@ class Lane:
 
     def interrupt(self, request):
         self.interrupts.interrupt(request)
+
+    def retire(self):
+        """Its thread ends after what it serves, if anything, to which nobody waits for an answer."""
+        self.interrupts.left = True
+        self.queue.put(None)
 
     def run(self):
         self.interrupts.thread = threading.get_ident()

@@ -152,6 +152,13 @@ class Subshell(Lane):
             self.asked = False
             return answer
 
+    def retire(self):
+        """Its cell has failed, as far as anybody knows."""
+        if self.request:
+            self.interrupts._raise(KeyboardInterrupt)
+        self.request, self.asks = 0, False
+        super().retire()
+
     def interrupt(self, request):
         self.clicks += 1
         self._interrupt(request)

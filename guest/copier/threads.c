@@ -23,7 +23,7 @@
 
 #define SIGNAL 33	       /* glibc's SIGSETXID */
 #define PATIENCE_NS 100000000L /* for all to stop; on a busy machine some ms */
-#define SLICE_NS 5000000L      /* then it is looked whether one has ended */
+#define SLICE_NS 1000000L      /* then it is looked whether one has ended */
 #define RSEQ_SIZE 32
 #if defined(__x86_64__)
 #define RSEQ_SIGNATURE 0x53053053

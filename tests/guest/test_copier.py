@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from fake_supervisor import Subshell
 
 
 def lose(guest, twin):
@@ -237,3 +238,18 @@ def test_sixty_four_threads_at_random(new_guest, library):
         if branch:
             assert branch.run(more).result == "True" and branch.run("c.end_work()").result == "0"
     assert guest.run("c.end_work()").result == "0"
+
+
+def test_a_subshells_cell_that_runs_ends(new_guest):
+    """Who had asked for it was told that it failed, so it must not go on; nor does it answer."""
+    guest = new_guest(side=True)
+    guest.run("import threading, time; n = [0]; names = lambda: [t.name for t in threading.enumerate()]")
+    Subshell(guest).start("while n[0] < 10**6: time.sleep(0.001); n[0] += 1")
+    guest.run("while n[0] < 3: time.sleep(0.001)")
+    twin = guest.checkpoint()
+    seen = int(guest.run("n[0]").result)
+    lose(guest, twin)
+    guest.in_lanes.clear()
+    assert guest.run("while 'subshell-1' in names(): time.sleep(0.001)\nn[0]").ok
+    assert int(guest.run("n[0]").result) < seen + 1000
+    assert guest.run("before = n[0]; time.sleep(0.05); n[0] - before").result == "0"
