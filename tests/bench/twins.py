@@ -86,7 +86,8 @@ def memory(kernel):
 
 def measure_branches(folder, session, count):
     """From the request to the reply, and to the answer of its first cell; then all of them have run one."""
-    kernel = kernels.Kernel(folder, args=["--set", f"limits.pids={8 * count + 100}", "--set", "transactions.mode=always"])
+    room = f"limits.pids={8 * count + 100}"
+    kernel = kernels.Kernel(folder, args=["--set", room, "--set", "transactions.mode=always"])
     with Client(kernel) as client:
         client.ready()
         assert client.run(session).ok
