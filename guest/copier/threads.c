@@ -24,6 +24,7 @@
 #define SIGNAL 33	       /* glibc's SIGSETXID */
 #define PATIENCE_NS 100000000L /* for all to stop; on a busy machine some ms */
 #define SLICE_NS 1000000L      /* then it is looked whether one has ended */
+#define ROOM_NS 1000000000L    /* for a thread that is made anew */
 #define RSEQ_SIZE 32
 #if defined(__x86_64__)
 #define RSEQ_SIGNATURE 0x53053053
@@ -391,6 +392,21 @@ static void begin(void *context)
 	cb_sys_sigreturn(s->frame);
 }
 
+/* There may be no room (limits.pids) until those that a take-over has killed are gone. */
+static long thread_for(struct saved *s)
+{
+	struct timespec pause = { 0, SLICE_NS };
+	int64_t end = now_ns() + ROOM_NS;
+	long tid;
+
+	/* what is above `s` in its stack stays as it is */
+	while ((tid = cb_sys_thread(THREAD_FLAGS, (void *)((uintptr_t)s & ~(uintptr_t)63), NULL, s->own.tid_address,
+				    s->tls, begin, s)) == -EAGAIN &&
+	       now_ns() < end)
+		(void)cb_sys2(SYS_nanosleep, &pause, NULL);
+	return tid;
+}
+
 int cb_threads_revive(void)
 {
 	int made = 0, n;
@@ -400,13 +416,12 @@ int cb_threads_revive(void)
 	atomic_store(&back, 0);
 	atomic_store(&gate, 0);
 	for (int i = 0; i < count; i++) {
-		struct saved *s = (struct saved *)atomic_load(&threads[i].state); /* what is above it stays as it is */
+		struct saved *s = (struct saved *)atomic_load(&threads[i].state);
 		long tid;
 
 		if (s == NULL)
 			continue;
-		tid = cb_sys_thread(THREAD_FLAGS, (void *)((uintptr_t)s & ~(uintptr_t)63), NULL, s->own.tid_address,
-				    s->tls, begin, s);
+		tid = thread_for(s);
 		if (tid < 0)
 			return (int)tid;
 		threads[i].new_tid = (int)tid;
