@@ -22,8 +22,7 @@ int cb_threads_revive(void);
 void cb_threads_all_go_on(void);
 /* Of number i: the id that it had, and the one that it has. */
 void cb_threads_ids(int i, int *ret_old, int *ret_new);
-/* Of this thread, which a clone without CLONE_VM does not copy. */
-void cb_threads_note_own(void);
+/* In a copy: the C library knows this thread by its new number, which is the process's. */
 void cb_threads_restore_own(void);
 
 /* ---- descriptors.c ---- */

@@ -45,18 +45,12 @@ struct action {
 enum { SA_SIGINFO_ = 4, SA_RESTORER_ = 0x04000000, SA_ONSTACK_ = 0x08000000, SA_RESTART_ = 0x10000000 };
 enum { PR_SET_NAME_ = 15, PR_GET_NAME_ = 16, PR_GET_TID_ADDRESS_ = 40 };
 
-struct own {
-	int *tid_address; /* the kernel clears it at the thread's end, and wakes who waits */
-	void *robust;	  /* list of locks that it holds */
-	size_t robust_size;
-};
-
 /* What a thread notes of itself, on its own stack. */
 struct saved {
 	void *frame;
 	bool waited; /* in a system call that a signal ends: so it holds no lock that an allocation needs */
 	unsigned long tls;
-	struct own own;
+	int *tid_address; /* the kernel clears it at the thread's end, and wakes who waits */
 	char name[16];
 	int nice;
 	unsigned long cpus[16];
@@ -77,7 +71,7 @@ static int count;
 static _Atomic int armed, arrivals, go, owed; /* owed: signals that were sent and have not come */
 static _Atomic int back, gate;		      /* gate: 1 = who was busy may go on, 2 = all may */
 static struct action before;		      /* whose handler is called for what is not ours */
-static struct own mine;
+static int *my_tid_address;
 
 /* The C library's, where it has registered one (glibc 2.35 and newer). */
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
@@ -96,33 +90,15 @@ static int64_t now_ns(void)
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static int note_own(struct own *o)
+static int get_tid_address(int **ret)
 {
-	long r = cb_sys2(SYS_prctl, PR_GET_TID_ADDRESS_, &o->tid_address);
-
-	o->robust = NULL;
-	(void)cb_sys3(SYS_get_robust_list, 0, &o->robust, &o->robust_size);
-	return (int)r;
-}
-
-static void register_own(const struct own *o)
-{
-	if (o->robust != NULL)
-		(void)cb_sys2(SYS_set_robust_list, o->robust, o->robust_size);
-}
-
-void cb_threads_note_own(void)
-{
-	(void)note_own(&mine);
+	return (int)cb_sys2(SYS_prctl, PR_GET_TID_ADDRESS_, ret);
 }
 
 void cb_threads_restore_own(void)
 {
-	if (mine.tid_address != NULL) {
-		*mine.tid_address = (int)cb_sys0(SYS_gettid);
-		(void)cb_sys1(SYS_set_tid_address, mine.tid_address);
-	}
-	register_own(&mine);
+	*my_tid_address = (int)cb_sys0(SYS_gettid);
+	(void)cb_sys1(SYS_set_tid_address, my_tid_address);
 }
 
 /* Return addresses are kept a second time, where only the processor writes: a thread that is made anew would have none.
@@ -176,7 +152,7 @@ static void note(struct saved *s, void *info, void *context)
 #endif
 	s->waited = was_waiting(context);
 	s->tls = cb_sys_thread_pointer();
-	(void)note_own(&s->own);
+	(void)get_tid_address(&s->tid_address);
 	(void)cb_sys2(SYS_prctl, PR_GET_NAME_, s->name);
 	s->nice = 20 - (int)cb_sys2(SYS_getpriority, 0, 0);
 	s->cpus_size = cb_sys3(SYS_sched_getaffinity, 0, sizeof(s->cpus), s->cpus);
@@ -329,8 +305,7 @@ int cb_threads_stop(void)
 	int64_t end = now_ns() + PATIENCE_NS;
 
 	count = 0;
-	r = has_shadow_stack() ? -ENOTSUP
-			       : note_own(&mine); /* EINVAL: this kernel does not say where a thread's id is */
+	r = has_shadow_stack() ? -ENOTSUP : get_tid_address(&my_tid_address); /* EINVAL: a kernel that does not say */
 	if (r == 0)
 		r = install();
 	atomic_store(&armed, 1);
@@ -363,7 +338,6 @@ static void as_it_was(const struct saved *s)
 {
 	unsigned long cpus[16];
 
-	register_own(&s->own);
 	if (&__rseq_size != NULL && __rseq_size != 0)
 		(void)cb_sys4(SYS_rseq, s->tls + (unsigned long)__rseq_offset, RSEQ_SIZE, 0, RSEQ_SIGNATURE);
 	(void)cb_sys2(SYS_prctl, PR_SET_NAME_, s->name);
@@ -400,8 +374,8 @@ static long thread_for(struct saved *s)
 	long tid;
 
 	/* what is above `s` in its stack stays as it is */
-	while ((tid = cb_sys_thread(THREAD_FLAGS, (void *)((uintptr_t)s & ~(uintptr_t)63), NULL, s->own.tid_address,
-				    s->tls, begin, s)) == -EAGAIN &&
+	while ((tid = cb_sys_thread(THREAD_FLAGS, (void *)((uintptr_t)s & ~(uintptr_t)63), NULL, s->tid_address, s->tls,
+				    begin, s)) == -EAGAIN &&
 	       now_ns() < end)
 		(void)cb_sys2(SYS_nanosleep, &pause, NULL);
 	return tid;

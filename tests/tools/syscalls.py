@@ -38,7 +38,6 @@ UNSEEN = {
     "mknod": "`os.mkfifo` with " + OLDER,
     "nanosleep": "Go; " + OLDER,
     "open": OLDER,
-    "get_robust_list": "its own only: a copy of the process registers it again ([transactions](transactions.md))",
     "pidfd_open": "`os.pidfd_open`, asyncio from Python 3.12, Go",
     "pipe": OLDER,
     "ppoll": "Qt, Rust's standard library",
