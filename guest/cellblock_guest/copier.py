@@ -12,7 +12,6 @@ import threading
 
 from . import threads, wire_constants as W
 
-
 # No process of this Python, or on this kernel, can be copied so.
 NEVER = (errno.EINVAL, errno.ENOENT, errno.ENOSYS, errno.ENOTSUP, errno.EPERM, errno.EACCES)
 _LONG = 0.25  # seconds; a thread that begins to wait meanwhile asks for its turn so late, in the original as well
@@ -24,7 +23,7 @@ class Copy:
 
     def __init__(self, woken, numbers):
         self.woken = woken
-        self.threads, self.sockets = numbers[W.COPIER_THREADS], numbers[W.COPIER_SOCKETS]
+        self.sockets = numbers[W.COPIER_SOCKETS]
         self.side, self.branch = numbers[W.COPIER_SIDE], bool(numbers[W.COPIER_BRANCH])
 
 
@@ -35,9 +34,6 @@ class Copier:
 
         class Long(_ctypes._SimpleCData):
             _type_ = "l"
-
-        class Address(_ctypes._SimpleCData):
-            _type_ = "P"
 
         class Numbers(_ctypes.Array):
             _type_, _length_ = Long, W.COPIER_FIELDS
@@ -83,12 +79,13 @@ class Copier:
     def files_back(self, branch):
         self._files_back(int(branch))
 
-    def renumber(self, count):
+    def renumber(self):
         """In a woken copy: each thread has the place in memory that it had, and another number."""
-        pair, now = self._numbers(), {}
-        for at in range(count):
-            if self._thread(at, pair):
-                now[pair[0]] = pair[1]
+        pair, now, at = self._numbers(), {}, 0
+        while (number := self._thread(at, pair)) >= 0:
+            at += 1
+            if number:
+                now[pair[0]] = number
         threads.renumber(self._process, now)
         for thread in list(threading._active.values()):
             native = os.getpid() if thread is threading.main_thread() else now.get(thread.native_id)

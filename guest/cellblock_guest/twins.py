@@ -338,7 +338,7 @@ class Twins:
         self._frozen = False
         self.woken = True
         if self._copy:  # with its threads, which wait for this one
-            self.copier.renumber(self._copy.threads)
+            self.copier.renumber()
             guest.wire.renew()
             guest.side.retire()
             copier.mark_loops(guest.aio)

@@ -17,7 +17,6 @@
 #include <linux/sched.h>
 #include <signal.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #include "parts.h"
 #include "sys.h"
@@ -25,14 +24,6 @@
 #define EXPORT __attribute__((visibility("default")))
 #define PR_SET_NAME_ 15
 #define PR_GET_NAME_ 16
-
-static int64_t now_ns(void)
-{
-	struct timespec t = { 0 };
-
-	(void)cb_sys2(SYS_clock_gettime, CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 static _Noreturn void leave(int status)
 {
@@ -140,7 +131,6 @@ EXPORT long cb_copier_copy(int64_t a[CB_COPIER_FIELDS])
 {
 	int fds[CB_BIRTH_NFDS], pairs[CB_COPIER_PAIRS_MAX];
 	size_t n = (size_t)a[CB_COPIER_NFDS], npairs = (size_t)a[CB_COPIER_NPAIRS];
-	int64_t began = now_ns();
 	long r;
 
 	if (n < CB_BIRTH_SIDE || n > CB_BIRTH_NFDS || npairs > CB_COPIER_PAIRS_MAX)
@@ -155,14 +145,12 @@ EXPORT long cb_copier_copy(int64_t a[CB_COPIER_FIELDS])
 	r = cb_descriptors_note(pairs, npairs, fds, n);
 	if (r == 0)
 		r = copy();
-	a[CB_COPIER_THREADS] = cb_threads_count();
 	a[CB_COPIER_SOCKETS] = (int64_t)cb_descriptors_sockets();
 	if (r == 0) {
 		be_copy(a, fds, n);
 		return 0;
 	}
 	cb_threads_go_on();
-	a[CB_COPIER_STOPPED_NS] = now_ns() - began;
 	return r < 0 ? r : 1;
 }
 
@@ -170,8 +158,8 @@ EXPORT long cb_copier_thread(long i, int64_t ret[2])
 {
 	int old = 0, new = 0;
 
-	if (i >= 0 && i < CB_COPIER_THREADS_MAX)
-		cb_threads_ids((int)i, &old, &new);
+	if (!cb_threads_ids(i, &old, &new))
+		return -1;
 	ret[0] = old;
 	ret[1] = new;
 	return new;

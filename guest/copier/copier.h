@@ -16,9 +16,7 @@ enum cb_copier_field {
 	CB_COPIER_PAIRS,
 	/* out */
 	CB_COPIER_PAIRS_MAX = 256,
-	CB_COPIER_THREADS = CB_COPIER_PAIRS + CB_COPIER_PAIRS_MAX, /* that were stopped */
-	CB_COPIER_SOCKETS,					   /* that are cut off in the copy */
-	CB_COPIER_STOPPED_NS,					   /* how long they stood still */
+	CB_COPIER_SOCKETS = CB_COPIER_PAIRS + CB_COPIER_PAIRS_MAX, /* that are cut off in the copy */
 	CB_COPIER_SIDE,						   /* in a woken copy: the fd of its side wire, or -1 */
 	CB_COPIER_BRANCH,					   /* in a woken copy: it runs beside its original */
 	CB_COPIER_FIELDS
@@ -27,7 +25,7 @@ enum cb_copier_field {
 /* 1 in the original; 0 in the copy after it was woken; a negative errno if there is none: ETIMEDOUT if threads did not
  * stop in time, E2BIG if there are too many of them or of open files. */
 long cb_copier_copy(int64_t a[CB_COPIER_FIELDS]);
-/* In a woken copy: the ids that thread i had and has; 0 for none. */
+/* In a woken copy: the ids that thread i had and has, 0 if it ended before; -1 if there are fewer. */
 long cb_copier_thread(long i, int64_t ret[2]);
 /* In a woken copy, when what must be mended first is: threads that waited in a system call go on. Those that were busy
  * do so already, for they may hold locks of the C library's. */

@@ -225,12 +225,6 @@ static bool is_among(int fd, const int *fds, size_t n)
 
 int cb_descriptors_note(const int *pairs, size_t n, const int *fds, size_t nfds)
 {
-	struct entry {
-		uint64_t ino, off;
-		unsigned short size;
-		unsigned char type;
-		char name[];
-	};
 	static union {
 		char bytes[16384];
 		uint64_t align;
@@ -250,7 +244,7 @@ int cb_descriptors_note(const int *pairs, size_t n, const int *fds, size_t nfds)
 		return (int)fd;
 	while (r == 0 && (got = cb_sys3(SYS_getdents64, fd, list.bytes, sizeof(list.bytes))) > 0)
 		for (long at = 0; at < got && r == 0;) {
-			const struct entry *e = (const struct entry *)(const void *)(list.bytes + at);
+			const struct cb_sys_entry *e = (const void *)(list.bytes + at);
 			uint64_t each = 0;
 
 			at += e->size;

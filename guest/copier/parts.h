@@ -14,14 +14,13 @@
 int cb_threads_stop(void);
 /* Those that stand still go on. */
 void cb_threads_go_on(void);
-int cb_threads_count(void);
 /* In a copy: a thread for each that was stopped. When all are there, those go on that were busy: they may hold locks.
  * 0 or a negative errno: not all of them. */
 int cb_threads_revive(void);
 /* And then those that waited in a system call. */
 void cb_threads_all_go_on(void);
-/* Of number i: the id that it had, and the one that it has. */
-void cb_threads_ids(int i, int *ret_old, int *ret_new);
+/* Of number i: the id that it had, and the one that it has (0 = it ended before). False: there are fewer. */
+bool cb_threads_ids(long i, int *ret_old, int *ret_new);
 /* In a copy: the C library knows this thread by its new number, which is the process's. */
 void cb_threads_restore_own(void);
 

@@ -13,6 +13,7 @@
 #include "parts.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <linux/sched.h>
 #include <stdatomic.h>
@@ -125,21 +126,26 @@ static struct thread *find(int tid)
 	return NULL;
 }
 
+/* Calls that an allocation makes, with its lock taken. */
+static bool is_of_memory(long call)
+{
+	return call == SYS_mmap || call == SYS_munmap || call == SYS_brk || call == SYS_mprotect ||
+	       call == SYS_madvise || call == SYS_mremap;
+}
+
 /* The kernel has set it back to begin the call again, or the call has returned EINTR. */
 static bool was_waiting(const ucontext_t *u)
 {
 #if defined(__x86_64__)
 	const uint16_t *at = (const uint16_t *)u->uc_mcontext.gregs[REG_RIP];
 	const uint16_t call = 0x050f;
-
-	return u->uc_mcontext.gregs[REG_RAX] == -EINTR ? at[-1] == call
-						       : *at == call && u->uc_mcontext.gregs[REG_RAX] >= 0;
+	long result = u->uc_mcontext.gregs[REG_RAX], number = result;
 #else
 	const uint32_t *at = (const uint32_t *)u->uc_mcontext.pc;
 	const uint32_t call = 0xd4000001;
-
-	return at[0] == call || ((long)u->uc_mcontext.regs[0] == -EINTR && at[-1] == call);
+	long result = (long)u->uc_mcontext.regs[0], number = (long)u->uc_mcontext.regs[8];
 #endif
+	return result == -EINTR ? at[-1] == call : *at == call && !is_of_memory(number);
 }
 
 static void note(struct saved *s, void *info, void *context)
@@ -218,6 +224,7 @@ static int call(int tid, int process)
 	if (count == CB_COPIER_THREADS_MAX)
 		return -E2BIG;
 	t->tid = tid;
+	t->new_tid = 0;
 	atomic_store(&t->state, CALLED(atomic_load(&go)));
 	count++;
 	atomic_fetch_add(&owed, 1);
@@ -232,24 +239,18 @@ static int call(int tid, int process)
 /* Calls those that were not yet; how many, or a negative errno. */
 static int call_new_ones(int process, int me)
 {
-	struct entry {
-		uint64_t ino, off;
-		unsigned short size;
-		unsigned char type;
-		char name[];
-	};
 	union {
 		char bytes[4096];
 		uint64_t align;
 	} list;
 	int called = 0;
-	long n = 0, fd = cb_sys4(SYS_openat, -100, "/proc/self/task", 0200000 | 02000000, 0);
+	long n = 0, fd = cb_sys4(SYS_openat, AT_FDCWD, "/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 
 	if (fd < 0)
 		return (int)fd;
 	while (called >= 0 && (n = cb_sys3(SYS_getdents64, fd, list.bytes, sizeof(list.bytes))) > 0)
 		for (long at = 0; at < n && called >= 0;) {
-			const struct entry *e = (const struct entry *)(const void *)(list.bytes + at);
+			const struct cb_sys_entry *e = (const void *)(list.bytes + at);
 			int tid = number_of(e->name), r;
 
 			at += e->size;
@@ -321,15 +322,6 @@ void cb_threads_go_on(void)
 	atomic_store(&armed, 0);
 	atomic_fetch_add(&go, 1);
 	(void)futex(&go, FUTEX_WAKE, 0x7fffffff, NULL);
-}
-
-int cb_threads_count(void)
-{
-	int n = 0;
-
-	for (int i = 0; i < count; i++)
-		n += atomic_load(&threads[i].state) != ENDED;
-	return n;
 }
 
 /* ---- in a copy ---- */
@@ -414,8 +406,11 @@ void cb_threads_all_go_on(void)
 	(void)futex(&gate, FUTEX_WAKE, 0x7fffffff, NULL);
 }
 
-void cb_threads_ids(int i, int *ret_old, int *ret_new)
+bool cb_threads_ids(long i, int *ret_old, int *ret_new)
 {
+	if (i < 0 || i >= count)
+		return false;
 	*ret_old = threads[i].tid;
 	*ret_new = threads[i].new_tid;
+	return true;
 }
