@@ -9,7 +9,7 @@ _ALL = _signal.valid_signals()
 _MANY = 64
 # What of an earlier process is in these does no harm.
 _own = set()  # the kernel's numbers of those that have begun; a number stays until its thread is gone
-_starting = []  # for each that has not begun, its process: on a busy machine one that was started begins late
+_starting = []  # for each that has not begun, [its process]: on a busy machine one that was started begins late
 
 
 def start_deaf(function, *args):
@@ -20,20 +20,20 @@ def start_deaf(function, *args):
         except OSError:  # then nobody asks for them
             _own.clear()
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _ALL)
-    process = os.getpid()
-    _starting.append(process)
+    mine = [os.getpid()]
+    _starting.append(mine)
     try:
-        start_new_thread(_run, (process, function, args))
+        start_new_thread(_run, (mine, function, args))
     except RuntimeError:
-        _starting.remove(process)
+        _starting.remove(mine)
         raise
     finally:
         _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
 
 
-def _run(process, function, args):
+def _run(mine, function, args):
     _own.add(get_native_id())
-    _starting.remove(process)
+    _starting.remove(mine)
     function(*args)
 
 
@@ -43,7 +43,7 @@ def strangers():
     begun = _own.copy()
     tasks = {int(name) for name in os.listdir("/proc/self/task")}
     _own.difference_update(begun - tasks)
-    starting = _starting.count(os.getpid())  # before who has begun is looked up
+    starting = _starting.count([os.getpid()])  # before who has begun is looked up
     return tasks - _own, starting
 
 
@@ -52,7 +52,9 @@ def renumber(process, now):
     ours = {now[each] for each in _own if each in now}
     _own.clear()
     _own.update(ours)
-    _starting[:] = [os.getpid() if each == process else each for each in _starting]
+    for each in _starting:
+        if each == [process]:
+            each[0] = os.getpid()
 
 
 def hear():

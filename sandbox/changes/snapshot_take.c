@@ -30,6 +30,7 @@
 #include <unistd.h>
 
 #define TICK_NS 20000000ll /* change times are no finer than the kernel's clock tick */
+#define BATCHES 2	   /* of events in a round */
 #define ROUNDS 4	   /* of events while we look, before the next look is at everything */
 
 struct look {
@@ -460,14 +461,17 @@ static void look_at_all(struct look *l, bool unheard)
 	l->deep = l->told = false;
 }
 
-/* What others do meanwhile belongs to it: nothing of what the kernel has told is left for the next look. */
+/* What others do meanwhile belongs to it: nothing of what the kernel has told is left for the next look. But who
+ * changes files all the time (a branch runs on) does not keep us here. */
 static bool look_at_news(struct look *l, int watch)
 {
 	struct cb_watch_news news = { 0 };
 
-	do
+	for (int i = 0; i < BATCHES && l->error == 0 && !cb_tally_stopped(l->tally); i++) {
 		l->fresh = true;
-	while (l->error == 0 && !cb_tally_stopped(l->tally) && cb_watch_read(watch, on_event, l, &news));
+		if (!cb_watch_read(watch, on_event, l, &news))
+			break;
+	}
 	if (news.lost)
 		look_at_all(l, true);
 	return news.events == 0 && !news.lost;

@@ -32,7 +32,7 @@ def old_python():
         return given
     venv = CACHE / "debian12"
     python = venv / "bin/python"
-    if not (venv / "whole").exists():
+    if not (venv / "whole").exists() or not os.access(python, os.X_OK):  # or made by a user with a Python of their own
         base = shutil.which("python3.11") or sys.executable
         made = subprocess.run([base, "-m", "venv", "--clear", venv], capture_output=True, text=True)
         if made.returncode == 0:

@@ -253,3 +253,16 @@ def test_a_subshells_cell_that_runs_ends(new_guest):
     assert guest.run("while 'subshell-1' in names(): time.sleep(0.001)\nn[0]").ok
     assert int(guest.run("n[0]").result) < seen + 1000
     assert guest.run("before = n[0]; time.sleep(0.05); n[0] - before").result == "0"
+
+
+def test_a_thread_of_ours_that_has_not_begun(new_guest):
+    """It begins in the copy, and serves there."""
+    guest = new_guest()
+    guest.run(
+        "import _thread, time\nfrom cellblock_guest import threads\ngate, begun = _thread.allocate_lock(), []\n"
+        "real = threads.get_native_id\ngate.acquire()\ndef late():\n    gate.acquire(); gate.release(); return real()\n"
+        "threads.get_native_id = late; threads.start_deaf(begun.append, 1)"
+    )
+    lose(guest, guest.checkpoint())
+    code = "gate.release()\nend = time.monotonic() + 60\nwhile not begun and time.monotonic() < end: time.sleep(0.001)\n"
+    assert guest.run(code + "begun").result == "[1]"
