@@ -264,5 +264,6 @@ def test_a_thread_of_ours_that_has_not_begun(new_guest):
         "threads.get_native_id = late; threads.start_deaf(begun.append, 1)"
     )
     lose(guest, guest.checkpoint())
-    code = "gate.release()\nend = time.monotonic() + 60\nwhile not begun and time.monotonic() < end: time.sleep(0.001)\n"
+    code = "gate.release(); end = time.monotonic() + 60\n"
+    code += "while not begun and time.monotonic() < end: time.sleep(0.001)\n"
     assert guest.run(code + "begun").result == "[1]"
