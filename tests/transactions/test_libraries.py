@@ -128,6 +128,6 @@ def test_in_a_branch(used, library):
 
 def test_again_and_again(used, library):
     c, value = used
-    for _ in range(50 if library in ("polars", "asyncio", "concurrent.futures") else 5):
+    for _ in range({"asyncio": 50, "concurrent.futures": 50, "polars": 20}.get(library, 5)):
         assert c.run(DEATHS["exit"]).about["state"] == "restored"
     assert c.run("work()", timeout=60).result == value
