@@ -48,6 +48,7 @@ def leashes():
         else: s.close()
     return found
 say = struct.Struct('<II').pack
+MACHINE = (234, 13) if os.uname().machine == 'x86_64' else (131, 134)  # the numbers of tgkill and rt_sigaction
 """
 DIE = "\nos._exit(3)"
 
@@ -135,11 +136,8 @@ ATTACKS = {
             "    while True:\n"
             "        for t in os.listdir('/proc/self/task'): signal.pthread_kill(main, 0); tgkill(int(t), 33)\n"
             "import ctypes; main = threading.main_thread().ident; call = ctypes.CDLL(None).syscall\n"
-            "def tgkill(thread, number): call(234, os.getpid(), thread, number)\n"
-            "threading.Thread(target=shoot, daemon=True).start()",
-            "y = 1",
-            "y = 2",
-            DIE,
+            "def tgkill(thread, number): call(MACHINE[0], os.getpid(), thread, number)\n"
+            "threading.Thread(target=shoot, daemon=True).start(); time.sleep(0.2)" + DIE,  # or of that
         ],
         EITHER,
     ),
@@ -147,7 +145,7 @@ ATTACKS = {
         [
             "import ctypes; call = ctypes.CDLL(None).syscall; ignore = (ctypes.c_ulong * 4)(1, 0, 0, 0)\n"
             "def insist():\n"
-            "    while True: call(13, 33, ignore, None, 8)\n"
+            "    while True: call(MACHINE[1], 33, ignore, None, 8)\n"
             "threading.Thread(target=insist, daemon=True).start()",
             "y = 1",
             "y = 2",
