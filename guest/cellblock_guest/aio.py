@@ -89,6 +89,18 @@ class Aio:
         open_ones = [loop for loop in self.loops if loop._ssock is not None and loop._csock is not None]
         return [(loop._ssock.fileno(), loop._csock.fileno()) for loop in open_ones]
 
+    def mark_others(self):
+        """In a copy of the process with its threads: a loop that runs in another one knows by the process's number that
+        it does (until Python 3.11), and is told again, before all else that it has to do."""
+        mark = self.asyncio and self.asyncio._set_running_loop
+        for loop in list(self.loops):
+            if getattr(loop, "_thread_id", None) not in (None, self.wire.main) and not loop.is_closed():
+                loop._ready.appendleft(self.asyncio.Handle(mark, (loop,), loop))
+                loop._write_to_self()
+        for loop in list(self.others):
+            if loop.is_running():
+                loop.call_soon_threadsafe(mark, loop)
+
     def _mark(self, running):
         loop = self.loop
         loop._thread_id = self.wire.main if running else None

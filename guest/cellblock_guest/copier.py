@@ -14,6 +14,7 @@ from . import threads, wire_constants as W
 
 # No process of this Python, or on this kernel, can be copied so.
 NEVER = (errno.EINVAL, errno.ENOENT, errno.ENOSYS, errno.ENOTSUP, errno.EPERM, errno.EACCES)
+UNTRIED = object()
 _LONG = 0.25  # seconds; a thread that begins to wait meanwhile asks for its turn so late, in the original as well
 _SLOW = "not all of them stopped in time; one is perhaps in a system call that no signal ends"
 
@@ -91,19 +92,6 @@ class Copier:
             native = os.getpid() if thread is threading.main_thread() else now.get(thread.native_id)
             if native:
                 thread._native_id = native
-
-
-def mark_loops(aio):
-    """A loop that runs in another thread knows by the process's number that it does (until Python 3.11): it is told
-    again, before all else that it has to do."""
-    asyncio = aio.asyncio
-    for loop in list(aio.loops):
-        if getattr(loop, "_thread_id", None) not in (None, aio.wire.main) and not loop.is_closed():
-            loop._ready.appendleft(asyncio.Handle(asyncio._set_running_loop, (loop,), loop))
-            loop._write_to_self()
-    for loop in list(aio.others):
-        if loop.is_running():
-            loop.call_soon_threadsafe(asyncio._set_running_loop, loop)
 
 
 def load():

@@ -47,10 +47,13 @@ class Side:
         except RuntimeError:  # no more threads: then the main thread does it all
             self.wire = None
         except OSError:  # there is none: the number is taken, so that no file of the user's is taken for it later
-            null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-            if null != W.FD_SIDE:
-                os.dup2(null, W.FD_SIDE, False)
-                os.close(null)
+            self._put(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
+
+    @staticmethod
+    def _put(fd):
+        if fd != W.FD_SIDE:
+            os.dup2(fd, W.FD_SIDE, False)
+            os.close(fd)
 
     def retire(self):
         """In a copy with all its threads: those of ours end, for what they served is not there. The reader sees the end
@@ -66,10 +69,7 @@ class Side:
         """The new wire, when nobody reads the old one any more. -1: there is none."""
         if self._reads.acquire(True, _PATIENCE):
             self._reads.release()
-        if fd < 0:
-            fd = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        os.dup2(fd, W.FD_SIDE, False)
-        os.close(fd)
+        self._put(fd if fd >= 0 else os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
 
     def after_fork_in_child(self):
         if self.wire:

@@ -15,6 +15,7 @@ import threading
 from . import context, wire_constants as W
 from .threads import strangers
 
+ALL_SIGNALS = _signal.valid_signals()
 _COMM = "/proc/self/comm"
 _PR_SET_NAME = 15
 _FDS_WITHOUT_PROC = 1024
@@ -49,6 +50,11 @@ class Process:
         if name and not (self._libc and self._libc.prctl(_PR_SET_NAME, name + b"\0", 0, 0, 0) == 0):
             _write(_COMM, name)
 
+    def block(self):
+        """No signal's handler, no finaliser."""
+        self.mask, self.collects = _signal.pthread_sigmask(_signal.SIG_BLOCK, ALL_SIGNALS), gc.isenabled()
+        gc.disable()
+
     def unblock(self):
         if self.collects:
             gc.enable()
@@ -62,8 +68,8 @@ class Process:
 
     def thaw(self):
         self._call(self._name)
-        everything, left = _signal.valid_signals(), 1000
-        while left and _signal.sigtimedwait(everything, 0) is not None:  # what was sent to the twin is nobody's
+        left = 1000
+        while left and _signal.sigtimedwait(ALL_SIGNALS, 0) is not None:  # what was sent to the twin is nobody's
             left -= 1
         self.unblock()
 

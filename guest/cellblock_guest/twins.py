@@ -21,14 +21,13 @@ from time import monotonic, sleep
 from . import copier, wire_constants as W
 from .forks import Forks
 from .jsontext import encode, loads
-from .state import Descriptors, Kept, Process, Semaphores, above, left_out, native_threads
+from .state import ALL_SIGNALS, Descriptors, Kept, Process, Semaphores, above, left_out, native_threads
 from .state import heal
 
 _message = Struct("<II")
 _registration = Struct("<I")
 _NFDS = (4, 5)  # without or with a side wire
 _SPACE = _socket.CMSG_SPACE(5 * 4)
-_ALL = _signal.valid_signals()
 _OMP_PAUSE_SOFT = 1
 _PATIENCE = 1  # s
 _TURNS = 20  # that a woken state's other threads have, at least, before it is called restored
@@ -47,7 +46,7 @@ class Twins:
         self._frozen = False  # a twin that is not woken
         self.offered = _is_socket(W.FD_LEASH) and _is_socket(W.FD_REGISTRY)
         self.process = Process() if self.offered else None
-        self.copier = copier.load() if self.offered else None
+        self.copier = copier.UNTRIED if self.offered else None  # a start without twins has no use for it
         self._copy = None  # what this process became of, in one that was woken with its threads
         self.woken = False  # a twin that waits for RESUME
         self._looked_at = True  # False: woken, and not copied since
@@ -154,11 +153,12 @@ class Twins:
         """What would not come back, also in the twin after it was woken. None: this process can't be copied so. Nor is
         it while a debugger is there, whose threads would not know what became of them."""
         guest, process, copy = self.guest, self.process, None
+        if self.copier is copier.UNTRIED:
+            self.copier = copier.load()
         if self.copier is None or guest.debugger or guest.side.debugger:
             return None
         left = left_out()
-        process.mask, process.collects = _signal.pthread_sigmask(_signal.SIG_BLOCK, _ALL), gc.isenabled()
-        gc.disable()
+        process.block()
         guest.output.hold()
         guest.wire.hold()
         try:
@@ -218,10 +218,8 @@ class Twins:
         output, wire = guest.output, guest.wire
         kept = Kept(guest.aio)
         interrupts, forks = guest.interrupts, self.forks
-        process.mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _ALL)
+        process.block()
         forks.begin()
-        process.collects = gc.isenabled()
-        gc.disable()
         filters = getattr(warnings, "filters", None)
         twin = False
         try:
@@ -273,7 +271,7 @@ class Twins:
     def hold(self):
         """Last of the hooks before a fork: another one may wait for a thread that wants to print."""
         self.guest.interrupts.forking = None
-        _signal.pthread_sigmask(_signal.SIG_BLOCK, _ALL)
+        _signal.pthread_sigmask(_signal.SIG_BLOCK, ALL_SIGNALS)
         if not self._held:
             self._held = True
             self.guest.output.hold()
@@ -341,7 +339,7 @@ class Twins:
             self.copier.renumber()
             guest.wire.renew()
             guest.side.retire()
-            copier.mark_loops(guest.aio)
+            guest.aio.mark_others()
             if not self._copy.branch:
                 self._semaphores.back()
         heal(guest, self._copy)

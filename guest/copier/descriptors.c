@@ -166,7 +166,7 @@ static int note(int fd)
 	int r = 0;
 
 	if (cb_sys4(SYS_newfstatat, fd, "", &s, AT_EMPTY_PATH) < 0)
-		return 0; /* the list's own */
+		return 0;
 	if (S_ISREG(s.st_mode)) {
 		o.kind = REGULAR;
 		o.value = cb_sys3(SYS_lseek, fd, 0, SEEK_CUR);
@@ -215,23 +215,26 @@ static void note_pairs(const int *pairs, size_t n)
 	}
 }
 
-static bool is_among(int fd, const int *fds, size_t n)
+struct birth {
+	const int *fds;
+	size_t n;
+};
+
+static int note_unless_of_birth(void *context, int fd)
 {
-	for (size_t i = 0; i < n; i++)
-		if (fds[i] == fd)
-			return true;
-	return false;
+	const struct birth *b = context;
+
+	for (size_t i = 0; i < b->n; i++)
+		if (b->fds[i] == fd)
+			return 0;
+	return fd >= FIRST ? note(fd) : 0;
 }
 
 int cb_descriptors_note(const int *pairs, size_t n, const int *fds, size_t nfds)
 {
-	static union {
-		char bytes[16384];
-		uint64_t align;
-	} list;
+	struct birth birth = { .fds = fds, .n = nfds };
 	struct stat s;
-	long got = 0, fd;
-	int r = 0;
+	int r;
 
 	nopened = nwatched = nsockets = 0;
 	for (int i = 0; i < 2; i++)
@@ -239,22 +242,9 @@ int cb_descriptors_note(const int *pairs, size_t n, const int *fds, size_t nfds)
 			streams[i][0] = s.st_dev;
 			streams[i][1] = s.st_ino;
 		}
-	fd = cb_sys4(SYS_openat, AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-	if (fd < 0)
-		return (int)fd;
-	while (r == 0 && (got = cb_sys3(SYS_getdents64, fd, list.bytes, sizeof(list.bytes))) > 0)
-		for (long at = 0; at < got && r == 0;) {
-			const struct cb_sys_entry *e = (const void *)(list.bytes + at);
-			uint64_t each = 0;
-
-			at += e->size;
-			if (e->name[0] != '.' && number_after(e->name, "", 10, &each) != NULL && each >= FIRST &&
-			    (long)each != fd && !is_among((int)each, fds, nfds))
-				r = note((int)each);
-		}
-	(void)cb_sys1(SYS_close, fd);
-	if (r < 0 || got < 0)
-		return r < 0 ? r : (int)got;
+	r = cb_sys_numbers_in("/proc/self/fd", note_unless_of_birth, &birth);
+	if (r < 0)
+		return r;
 	for (size_t i = 0; i < nopened; i++)
 		nsockets += opened[i].kind == SOCKET;
 	note_pairs(pairs, n);
@@ -268,12 +258,6 @@ size_t cb_descriptors_sockets(void)
 
 /* ---- in a copy ---- */
 
-static void set_flags(int fd, int flags)
-{
-	if ((flags & O_NONBLOCK) != 0)
-		(void)cb_sys3(SYS_fcntl, fd, F_SETFL, O_NONBLOCK);
-}
-
 /* `new` takes the place of an open one, with what it had of its own: whether it is closed at exec, and whether it
  * blocks. */
 static void replace(int new, const struct open *o)
@@ -281,7 +265,8 @@ static void replace(int new, const struct open *o)
 	long at_exec = cb_sys3(SYS_fcntl, o->fd, F_GETFD, 0);
 
 	(void)cb_sys3(SYS_dup3, new, o->fd, (at_exec & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0);
-	set_flags(o->fd, o->flags);
+	if ((o->flags & O_NONBLOCK) != 0)
+		(void)cb_sys3(SYS_fcntl, o->fd, F_SETFL, o->flags & (O_NONBLOCK | O_APPEND));
 }
 
 static void ring(int fd, int bytes)
@@ -314,9 +299,9 @@ static void exchange_pipe(size_t first)
 			if (i < first)
 				return; /* done with that one */
 			*(opened[i].writes ? &writes : &reads) = true;
+			/* who reads messages there would take zeros for one, and blocks */
 			if (!opened[i].writes && (opened[i].flags & O_NONBLOCK) != 0)
-				waiting =
-					o->waiting; /* who reads messages there would take zeros for one, and blocks */
+				waiting = o->waiting;
 		}
 	if (cb_sys2(SYS_pipe2, ends, O_CLOEXEC) < 0)
 		return;

@@ -41,13 +41,9 @@ static inline long cb_sys(long n, long a, long b, long c, long d, long e, long f
 #define cb_sys4(n, a, b, c, d) cb_sys(n, (long)(a), (long)(b), (long)(c), (long)(d), 0, 0)
 #define cb_sys5(n, a, b, c, d, e) cb_sys(n, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), 0)
 
-/* What getdents64 gives, one after the other. */
-struct cb_sys_entry {
-	uint64_t ino, off;
-	unsigned short size;
-	unsigned char type;
-	char name[];
-};
+/* Calls each(context, n) for the numbers that are names in a folder of /proc, its own fd among them, until it gives a
+ * negative number: that one, or a negative errno; else 0. */
+int cb_sys_numbers_in(const char *folder, int (*each)(void *context, int n), void *context);
 /* A thread of this process that begins with function(argument) on `stack`; its id, or a negative errno. */
 long cb_sys_thread(unsigned long flags, void *stack, int *parent_tid, int *child_tid, unsigned long tls,
 		   void (*function)(void *), void *argument);

@@ -13,7 +13,6 @@
 #include "parts.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/futex.h>
 #include <linux/sched.h>
 #include <stdatomic.h>
@@ -207,20 +206,19 @@ static int install(void)
 	return (int)r;
 }
 
-static int number_of(const char *name)
-{
-	int n = 0;
+struct calls {
+	int process, me;
+	int called; /* of those that were not called before */
+};
 
-	for (; *name >= '0' && *name <= '9' && n < 100000000; name++)
-		n = 10 * n + (*name - '0');
-	return *name == '\0' ? n : 0;
-}
-
-static int call(int tid, int process)
+static int call(void *context, int tid)
 {
+	struct calls *c = context;
 	struct thread *t = &threads[count];
 	long r;
 
+	if (tid == c->me || find(tid) != NULL)
+		return 0;
 	if (count == CB_COPIER_THREADS_MAX)
 		return -E2BIG;
 	t->tid = tid;
@@ -228,39 +226,13 @@ static int call(int tid, int process)
 	atomic_store(&t->state, CALLED(atomic_load(&go)));
 	count++;
 	atomic_fetch_add(&owed, 1);
-	r = cb_sys3(SYS_tgkill, process, tid, SIGNAL);
+	r = cb_sys3(SYS_tgkill, c->process, tid, SIGNAL);
 	if (r < 0) {
 		atomic_fetch_sub(&owed, 1);
 		count--;
 	}
-	return r == -ESRCH ? 0 : r < 0 ? (int)r : 1;
-}
-
-/* Calls those that were not yet; how many, or a negative errno. */
-static int call_new_ones(int process, int me)
-{
-	union {
-		char bytes[4096];
-		uint64_t align;
-	} list;
-	int called = 0;
-	long n = 0, fd = cb_sys4(SYS_openat, AT_FDCWD, "/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-
-	if (fd < 0)
-		return (int)fd;
-	while (called >= 0 && (n = cb_sys3(SYS_getdents64, fd, list.bytes, sizeof(list.bytes))) > 0)
-		for (long at = 0; at < n && called >= 0;) {
-			const struct cb_sys_entry *e = (const void *)(list.bytes + at);
-			int tid = number_of(e->name), r;
-
-			at += e->size;
-			if (tid <= 0 || tid == me || find(tid) != NULL)
-				continue;
-			r = call(tid, process);
-			called = r < 0 ? r : called + r;
-		}
-	(void)cb_sys1(SYS_close, fd);
-	return n < 0 ? (int)n : called;
+	c->called += r == 0;
+	return r == -ESRCH ? 0 : (int)r;
 }
 
 /* Who has ended before it came to stop is not waited for. */
@@ -302,16 +274,22 @@ static int wait_for_all(int process, int64_t end)
 
 int cb_threads_stop(void)
 {
-	int process = (int)cb_sys0(SYS_getpid), me = (int)cb_sys0(SYS_gettid), r;
+	struct calls c = { .process = (int)cb_sys0(SYS_getpid), .me = (int)cb_sys0(SYS_gettid) };
 	int64_t end = now_ns() + PATIENCE_NS;
+	int r;
 
 	count = 0;
 	r = has_shadow_stack() ? -ENOTSUP : get_tid_address(&my_tid_address); /* EINVAL: a kernel that does not say */
 	if (r == 0)
 		r = install();
 	atomic_store(&armed, 1);
-	while (r == 0 && (r = call_new_ones(process, me)) > 0) /* those that still ran may have made more */
-		r = wait_for_all(process, end);
+	while (r == 0) { /* those that still ran may have made more */
+		c.called = 0;
+		r = cb_sys_numbers_in("/proc/self/task", call, &c);
+		if (r < 0 || c.called == 0)
+			break;
+		r = wait_for_all(c.process, end);
+	}
 	if (r < 0)
 		cb_threads_go_on();
 	return r;

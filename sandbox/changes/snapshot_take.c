@@ -30,7 +30,7 @@
 #include <unistd.h>
 
 #define TICK_NS 20000000ll /* change times are no finer than the kernel's clock tick */
-#define BATCHES 2	   /* of events in a round */
+#define BATCHES 4	   /* of events in a round: a full queue of the kernel's is nine */
 #define ROUNDS 4	   /* of events while we look, before the next look is at everything */
 
 struct look {

@@ -8,11 +8,6 @@ import pytest
 from fake_supervisor import Subshell
 
 
-def lose(guest, twin):
-    """The guest is killed, and the twin goes on in its place."""
-    guest.take_over(twin)
-
-
 @pytest.fixture(scope="session")
 def library(tmp_path_factory):
     path = tmp_path_factory.mktemp("threads") / "threads.so"
@@ -50,7 +45,7 @@ def test_a_thread_goes_on(new_guest, how):
     for _ in range(3):
         twin = guest.checkpoint()
         assert guest.run(goes_on).result == "(True, True, True)", "the original"
-        lose(guest, twin)
+        guest.take_over(twin)
         assert guest.run(goes_on).result == "(True, True, True)", "the copy"
 
 
@@ -71,7 +66,7 @@ def test_what_a_thread_has_of_its_own(new_guest):
     )
     before = guest.run("about(), said[-1]").result
     assert "'special\\n', True, 7" in before and "SIGUSR1" in before and "'mine'" in before
-    lose(guest, guest.checkpoint())
+    guest.take_over(guest.checkpoint())
     again = "go.release()\nwhile len(said) < 2: time.sleep(0.001)\nabout(), said[-1]"
     assert guest.run(again).result == before
 
@@ -81,7 +76,7 @@ def test_numbers_of_threads(new_guest):
     guest = new_guest()
     guest.run("import threading, os; e = threading.Event()")
     guest.run("ts = [threading.Thread(target=e.wait, daemon=True) for _ in range(5)]; [t.start() for t in ts];")
-    lose(guest, guest.checkpoint())
+    guest.take_over(guest.checkpoint())
     same = "{t.native_id for t in threading.enumerate()} <= set(map(int, os.listdir('/proc/self/task'))), "
     same += "threading.main_thread().native_id == os.getpid(), e.set()"
     assert guest.run(same).result == "(True, True, None)"
@@ -101,7 +96,7 @@ def test_a_loop_in_a_thread(new_guest):
     for _ in range(3):
         twin = guest.checkpoint()
         assert guest.run("ask()").result == "True", "the original"
-        lose(guest, twin)
+        guest.take_over(twin)
         assert guest.run("ask()").result == "True"
         assert guest.run("import time; seen = ticks[0]\nwhile ticks[0] < seen + 3: time.sleep(0.001)").ok
 
@@ -133,7 +128,7 @@ def test_a_loop_that_is_woken_through_epoll(new_guest, waker, edge):
         twin = guest.checkpoint()
         for _ in range(5):
             assert guest.run(hear).result == "True", "the original"
-        lose(guest, twin)
+        guest.take_over(twin)
         for _ in range(5):
             assert guest.run(hear).result == "True", "the copy"
     branch = guest.branch(guest.checkpoint())
@@ -148,14 +143,14 @@ def test_what_an_eventfd_counts(new_guest):
     guest.run("import os; e = os.eventfd(41, os.EFD_NONBLOCK | os.EFD_CLOEXEC)")
     twin = guest.checkpoint()
     assert guest.run("os.eventfd_read(e)").result == "41"
-    lose(guest, twin)
+    guest.take_over(twin)
     assert guest.run("os.eventfd_read(e), os.get_blocking(e), os.get_inheritable(e)").result == "(41, False, False)"
 
 
 def test_mutexes_that_know_their_owner(new_guest, library):
     guest = new_guest()
     with_library(guest, library, "c.begin_to_hold()\nwhile not c.holding(): time.sleep(0.001)")
-    lose(guest, guest.checkpoint())
+    guest.take_over(guest.checkpoint())
     assert guest.run("c.let_go()").result == "0"
 
 
@@ -171,7 +166,7 @@ def test_a_thread_that_does_not_stop(new_guest, library):
         guest.checkpoint()
     assert guest.run("seen = n[0]\nwhile n[0] < seen + 3: time.sleep(0.001)\nx").result == "1"
     guest.run("os.write(end, b'x')")
-    lose(guest, guest.checkpoint())
+    guest.take_over(guest.checkpoint())
     assert guest.run("seen = n[0]\nwhile n[0] < seen + 3: time.sleep(0.001)\nx").result == "1"
     assert earlier in guest.twins
 
@@ -182,7 +177,7 @@ def test_signals_that_the_c_library_sends_by_the_same_number(new_guest):
     guest.run("import os, threading; e = threading.Event(); threading.Thread(target=e.wait, daemon=True).start()")
     twin = guest.checkpoint()
     assert guest.run("os.setresuid(-1, os.getuid(), -1); 'done'").result == "'done'"
-    lose(guest, twin)
+    guest.take_over(twin)
     assert guest.run("os.setresuid(-1, os.getuid(), -1); 'done'").result == "'done'"
 
 
@@ -212,10 +207,21 @@ def test_fifty_take_overs(new_guest):
     guest.run("import threading, time; n = [0]\ndef work():\n    while True: n[0] += 1; time.sleep(0.001)")
     guest.run("[threading.Thread(target=work, daemon=True).start() for _ in range(8)];")
     for _ in range(50):
-        lose(guest, guest.checkpoint())
+        guest.take_over(guest.checkpoint())
     number = guest.run("import os; len(os.listdir('/proc/self/task')), threading.active_count()").result
     assert number in ("(9, 9)", "(10, 9)"), "with or without the one that sends output"
     assert guest.run("seen = n[0]\nwhile n[0] < seen + 20: time.sleep(0.001)").ok
+
+
+def copied(guest):
+    """As the supervisor does: on a busy machine so many may not stop in time, and it is tried again."""
+    for _ in range(100):
+        try:
+            return guest.checkpoint()
+        except AssertionError as e:
+            if "TimeoutError" not in str(e):
+                raise
+    raise AssertionError("they never stopped in time")
 
 
 def test_sixty_four_threads_at_random(new_guest, library):
@@ -227,13 +233,13 @@ def test_sixty_four_threads_at_random(new_guest, library):
     more += "c.rounds_done() >= seen + 200"
     for turn in range(8):
         for _ in range(10):
-            twin = guest.checkpoint()
+            twin = copied(guest)
             guest.twins.remove(twin)
             twin.drop()
-        twin = guest.checkpoint()
+        twin = copied(guest)
         assert guest.run(more).result == "True"
-        branch = guest.branch(guest.checkpoint()) if turn % 4 == 0 else None
-        lose(guest, twin)
+        branch = guest.branch(copied(guest)) if turn % 4 == 0 else None
+        guest.take_over(twin)
         assert guest.run(more).result == "True"
         if branch:
             assert branch.run(more).result == "True" and branch.run("c.end_work()").result == "0"
@@ -248,7 +254,7 @@ def test_a_subshells_cell_that_runs_ends(new_guest):
     guest.run("while n[0] < 3: time.sleep(0.001)")
     twin = guest.checkpoint()
     seen = int(guest.run("n[0]").result)
-    lose(guest, twin)
+    guest.take_over(twin)
     guest.in_lanes.clear()
     assert guest.run("while 'subshell-1' in names(): time.sleep(0.001)\nn[0]").ok
     assert int(guest.run("n[0]").result) < seen + 1000
@@ -263,7 +269,7 @@ def test_a_thread_of_ours_that_has_not_begun(new_guest):
         "real = threads.get_native_id\ngate.acquire()\ndef late():\n    gate.acquire(); gate.release(); return real()\n"
         "threads.get_native_id = late; threads.start_deaf(begun.append, 1)"
     )
-    lose(guest, guest.checkpoint())
+    guest.take_over(guest.checkpoint())
     code = "gate.release(); end = time.monotonic() + 60\n"
     code += "while not begun and time.monotonic() < end: time.sleep(0.001)\n"
     assert guest.run(code + "begun").result == "[1]"

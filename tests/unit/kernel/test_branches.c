@@ -377,9 +377,15 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_teardown(f, rig_teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_birth_and_a_cell),  T(test_one_that_does_not_wake), T(test_wrong_words),
-		T(test_it_ends_by_itself), T(test_it_shuts_its_ear),	   T(test_it_ends_with_the_jail),
-		T(test_interrupt),	   T(test_it_does_not_come),	   T(test_half_frame),
+		T(test_birth_and_a_cell),
+		T(test_one_that_does_not_wake),
+		T(test_wrong_words),
+		T(test_it_ends_by_itself),
+		T(test_it_shuts_its_ear),
+		T(test_it_ends_with_the_jail),
+		T(test_interrupt),
+		T(test_it_does_not_come),
+		T(test_half_frame),
 		T(test_room_for_frames),
 	};
 
