@@ -11,6 +11,7 @@ import signal
 import stat
 import sys
 import threading
+from _weakrefset import WeakSet  # as threading does: weakref costs a start a third of a millisecond
 
 from . import context, wire_constants as W
 from .threads import strangers
@@ -305,17 +306,21 @@ def _heal_process_pools():
                 pool._broken = _LOST
 
 
+_dead_children = WeakSet()  # who still has one may join it, after one more take-over as well
+
+
 def _heal_multiprocessing():
     for name in ("multiprocessing.", *(each + "backend." for each in _LOKY)):
         tracker = getattr(sys.modules.get(name + "resource_tracker"), "_resource_tracker", None)
         if tracker is not None:
             tracker._fd = tracker._pid = None
     process = sys.modules.get("multiprocessing.process")
-    for child in list(getattr(process, "_children", ())):
+    if process is not None:
+        _dead_children.update(process._children)
+        process._children.clear()
+    for child in list(_dead_children):
         child._parent_pid = os.getpid()
         child._popen.returncode = -signal.SIGKILL
-    if process is not None:
-        process._children.clear()
 
 
 def _heal_queues():
