@@ -30,11 +30,16 @@ int main(int argc, char **argv)
 	CB_X(COPIER_NPAIRS)
 	CB_X(COPIER_PAIRS)
 	CB_X(COPIER_PAIRS_MAX)
+	CB_X(COPIER_ROOM)
+	CB_X(COPIER_ANSWER)
+	CB_X(COPIER_ANSWER_MAX)
 	CB_X(COPIER_SOCKETS)
+	CB_X(COPIER_UNTIDY)
 	CB_X(COPIER_SIDE)
 	CB_X(COPIER_BRANCH)
 	CB_X(COPIER_FIELDS)
 #undef CB_X
+	fprintf(f, "COPIER_BLANK = b\"%s\"\n", CB_COPIER_BLANK);
 #define CB_X(name, number, ...) fprintf(f, "%s = %d\n", #name, number);
 	CB_WIRE_DOWN_MESSAGES(CB_X)
 	CB_WIRE_UP_MESSAGES(CB_X)

@@ -206,7 +206,6 @@ static const struct cb_json_field input_fields[] = {
 };
 static const struct cb_json_field checkpoint_fields[] = {
 	{ .name = "status", .types = STR, .required = true },
-	{ .name = "duration_s", .types = CB_JSON_NUMBER },
 	{ .name = "left_out", .types = OBJ, .members = CB_JSON_INTEGER | STR },
 	{ .name = "ename", .types = STR },
 	{ .name = "evalue", .types = STR },
@@ -294,7 +293,6 @@ static void pick(const struct cb_json_field *f, size_t n, struct cb_guest_conten
 		{ "python_version", &c->python_version },
 		{ "missing_paths", &c->missing_paths },
 		{ "left_out", &c->left_out },
-		{ "duration_s", &c->duration_s },
 		{ "type", &c->type },
 		{ "event", &c->event },
 	};

@@ -34,7 +34,7 @@ struct cb_guest_content {
 	struct cb_span status, comm_id, target_name, ename, evalue, traceback;
 	bool side; /* HELLO: it serves the side wire */
 	struct cb_span wire_version, implementation, python_version, missing_paths;
-	struct cb_span left_out, duration_s;
+	struct cb_span left_out;
 	struct cb_span type, event; /* DEBUG_REPLY, DEBUG_EVENT */
 	bool success;		    /* DEBUG_REPLY */
 };

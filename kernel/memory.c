@@ -24,7 +24,7 @@
 #define MS 1000000LL
 #define SOONEST (10 * MS)
 #define LATEST (250 * MS)
-#define BYTES_PER_NS 4	   /* no jail takes memory faster than all processors can clear it; about */
+#define BYTES_PER_NS 4		 /* no jail takes memory faster than all processors can clear it; about */
 #define OWN(limit) ((limit) / 8) /* bytes that are worth a state: for a cell that would need more all is lost */
 
 /* ---- giving up ---- */
@@ -150,6 +150,17 @@ void cb_memory_cell_begins(struct cb_kernel *k)
 		k->memory.none_left = false;
 	}
 	cb_memory_watch(k);
+}
+
+uint64_t cb_memory_room(struct cb_kernel *k)
+{
+	uint64_t enough = CB_MEMORY_SHORT(k->policy->limit_memory), used = 0, anonymous;
+
+	if (cb_host_memory_short())
+		return 0;
+	if (!cb_usage_memory(&k->guest.usage, UINT64_MAX, &used, &anonymous)) /* as if all were as large */
+		used = (cb_twins_count(&k->twins) + 2) * cb_usage_of(k->guest.pid);
+	return used < enough ? (enough - used) / 2 : 0;
 }
 
 int cb_memory_init(struct cb_kernel *k)

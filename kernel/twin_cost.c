@@ -19,9 +19,6 @@
 #define FAULT_MOST_S 16e-6
 /* A twin that delays cells by less is made before each: an answered cell is not undone. */
 #define SMALL_S 5e-3
-/* The first fork of a Python that is cold costs some times what the next ones do; alone it says that of them. */
-#define COLD 4
-#define JOINED_LEAST 16384 /* pages; huge_pages.py has it, too */
 #define PAGE 4096
 #define STOOD_MOST_S 60
 
@@ -35,7 +32,6 @@ void cb_twin_cost_begun(struct cb_twin_cost *c, struct cb_turns before)
 {
 	c->worked_s = 0;
 	c->cells = 0;
-	c->pages = 0;
 	c->begun = before;
 }
 
@@ -52,7 +48,7 @@ void cb_twin_cost_made(struct cb_twin_cost *c, struct cb_turns now, double stood
 
 bool cb_twin_cost_reads(const struct cb_twin_cost *c)
 {
-	return c->cells == 0 || (c->cells == 1 && c->pages >= JOINED_LEAST);
+	return c->cells == 0;
 }
 
 /* The first cell after a fork copies what it touches; the kernel counts that as minor faults, and new memory's as well:
@@ -64,32 +60,18 @@ static void copied(struct cb_twin_cost *c, const struct cb_touched *now)
 	double pages = (double)now->faults - (double)c->before.faults - (grown > 0 ? grown / PAGE : 0);
 	double most = (double)c->before.own_bytes / PAGE;
 
-	c->pages = pages = pages < 0 ? 0 : most > 0 && pages > most ? most : pages;
+	pages = pages < 0 ? 0 : most > 0 && pages > most ? most : pages;
 	c->copying_s[1] = c->copying_s[0];
 	c->copying_s[0] = pages * FAULT_LEAST_S;
 	if (took < pages * FAULT_LEAST_S)
 		took = pages * FAULT_LEAST_S;
 	learn(&c->copied_s, took < pages * FAULT_MOST_S ? took : pages * FAULT_MOST_S);
-	if (pages < JOINED_LEAST)
-		c->joined_s = 0;
-}
-
-/* The second one finds them in huge pages again (huge_pages.py); that is some part of its time in the kernel, too. */
-static void joined(struct cb_twin_cost *c, const struct cb_touched *now)
-{
-	double took = now->sys_s - c->before.sys_s, most = c->pages * FAULT_MOST_S;
-
-	learn(&c->joined_s, took < most ? took : most);
 }
 
 void cb_twin_cost_ran(struct cb_twin_cost *c, double seconds, const struct cb_touched *now)
 {
-	if (now != NULL && now->faults >= c->before.faults) { /* else it is another process */
-		if (c->cells == 0)
-			copied(c, now);
-		else
-			joined(c, now);
-	}
+	if (now != NULL && now->faults >= c->before.faults) /* else it is another process */
+		copied(c, now);
 	c->cells++;
 	c->worked_s += seconds;
 }
@@ -100,19 +82,19 @@ void cb_twin_cost_files(struct cb_twin_cost *c, double seconds)
 }
 
 /* By processors' time and counts, like the rest: on a busy machine it is no less true that little is lost. A single
- * cell that touches much, as imports do, says nothing of the next. */
+ * cell that touches much, as imports do, says nothing of the next; nor does the first fork, of a Python that is cold.
+ */
 bool cb_twin_cost_is_small(const struct cb_twin_cost *c)
 {
 	double copying = c->copying_s[0] < c->copying_s[1] ? c->copying_s[0] : c->copying_s[1];
+	double fork = c->readings < 2 ? 0 : c->delay_s;
 
-	double fork = c->readings < 2 ? c->delay_s / COLD : c->delay_s;
-
-	return fork > 0 && fork + copying + c->joined_s + c->files_s < SMALL_S;
+	return c->readings > 0 && fork + copying + c->files_s < SMALL_S;
 }
 
 double cb_twin_cost_due(const struct cb_twin_cost *c)
 {
-	return SHARE * (c->made_s + c->copied_s + c->joined_s + c->files_s);
+	return SHARE * (c->made_s + c->copied_s + c->files_s);
 }
 
 bool cb_twin_cost_is_earned(const struct cb_twin_cost *c, struct cb_turns now)
@@ -126,7 +108,7 @@ bool cb_twin_cost_is_earned(const struct cb_twin_cost *c, struct cb_turns now)
  * shorter while than that lasts is not worth a twin of its own. */
 int64_t cb_twin_cost_idle(const struct cb_twin_cost *c)
 {
-	double cost = (c->made_s + c->copied_s + c->joined_s + c->files_s) * 1e9;
+	double cost = (c->made_s + c->copied_s + c->files_s) * 1e9;
 
 	return (int64_t)(cost < IDLE_LEAST ? IDLE_LEAST : cost < IDLE_MOST ? cost : IDLE_MOST);
 }

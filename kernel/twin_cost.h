@@ -13,8 +13,8 @@ struct cb_touched {
 };
 
 struct cb_twin_cost {
-	/* what one costs all processors: making it, copying in the first cell after it, and huge pages in the second */
-	double made_s, copied_s, joined_s;
+	/* what one costs all processors: making it, and copying in the first cell after it */
+	double made_s, copied_s;
 	/* what of it a cell waits for: the guest's fork, the workspace's files, pages (of the last two readings) */
 	double delay_s, files_s, copying_s[2];
 	unsigned readings;	  /* of delay_s; 2 = so many or more */
@@ -22,12 +22,11 @@ struct cb_twin_cost {
 	double worked_s;	  /* and how long */
 	struct cb_turns begun;	  /* the guest's, then */
 	struct cb_touched before; /* the cell whose accesses are read */
-	double pages;		  /* that the first cell after it has copied */
 };
 
 /* One is being made; the guest's turns are those from before it was asked. */
 void cb_twin_cost_begun(struct cb_twin_cost *c, struct cb_turns before);
-/* It is ready. `stood_s`: how long the guest says that it stood still, for hosts that do not count turns. */
+/* It is ready. `stood_s`: how long the guest stood still, for hosts that do not count turns. */
 void cb_twin_cost_made(struct cb_twin_cost *c, struct cb_turns now, double stood_s);
 /* Whether the next cell's accesses to memory are to be read: at its begin as `before`, and at its end. */
 bool cb_twin_cost_reads(const struct cb_twin_cost *c);

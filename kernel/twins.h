@@ -22,9 +22,9 @@ struct cb_request;
 /* What a twin has not of its guest. */
 struct cb_left_out {
 	int64_t threads, sockets, children, shared_maps;
-	int64_t native;	    /* threads that Python does not know */
+	int64_t native;	     /* threads that Python does not know */
 	int64_t native_back; /* such threads that do come back: of a copy that is made of a woken state */
-	char native_of[64]; /* the library that they are of, or their own names */
+	char native_of[64];  /* the library that they are of, or their own names */
 };
 /* Of CHECKPOINT_REPLY; what is wrong is passed over. */
 void cb_left_out_take(struct cb_left_out *l, struct cb_span json);
@@ -41,9 +41,9 @@ struct cb_twin {
 	double created;
 	int64_t asked_ms; /* monotonic: when it was to be made */
 	struct cb_guest_ends ends;
-	pid_t pid;     /* as the kernel says */
-	uint64_t cell; /* the last one whose effects it has, by the count of past.h */
-	int64_t count; /* the execution count then */
+	pid_t pid;		   /* as the kernel says */
+	uint64_t cell;		   /* the last one whose effects it has, by the count of past.h */
+	int64_t count;		   /* the execution count then */
 	struct cb_past_count live; /* and how many had run */
 	struct cb_comms comms;
 	struct cb_left_out left_out;
@@ -58,12 +58,13 @@ struct cb_twins {
 	bool after_cell;   /* and a cell was among it */
 	unsigned failures; /* in a row */
 	int64_t again_ns;  /* threads did not stop: not before then; 0 = at any time */
-	bool lack_told;    /* that none could be made */
+	bool lack_told;	   /* that none could be made */
 	uint32_t last_number;
 	struct cb_twin twin[CB_TWINS_MAX];
 	struct cb_twin *coming; /* not ready yet; NULL = none */
 	enum cb_twin_use coming_use;
 	bool asked;		/* and CHECKPOINT is not answered */
+	int64_t begun_ns;	/* when it was asked for */
 	int64_t asked_at;	/* then; 0 = and that it takes long was told */
 	int64_t interrupted_at; /* by a user, meanwhile; 0 = not */
 	struct cb_twin *waking; /* takes over; NULL = none */
@@ -72,16 +73,16 @@ struct cb_twins {
 	struct cb_past past;
 	struct cb_twin_cost cost; /* auto */
 	bool cost_reads;	  /* what the running cell does to memory */
-	int64_t stopped_ns;	 /* when a take-over was ordered */
-	bool fallen;		 /* in this take-over one was woken and failed */
-	bool confirming;	 /* one serves, but nobody is told before it has been copied in its turn */
-	bool copy_kills;	 /* in this take-over one died of that */
-	unsigned passed_over;	 /* in this take-over: states that did not work */
-	char passed_why[192];	 /* the last of them */
-	struct cb_twin woken;	 /* the one that took over, as it was; without ends and comms */
-	int64_t confirmed_ns;	 /* when it was last said that a state is back; 0 = something has begun since */
-	unsigned silent;	 /* how many of them by silence */
-	double duration_s;	 /* of the last one: how long the guest stood still */
+	int64_t stopped_ns;	  /* when a take-over was ordered */
+	bool fallen;		  /* in this take-over one was woken and failed */
+	bool confirming;	  /* one serves, but nobody is told before it has been copied in its turn */
+	bool copy_kills;	  /* in this take-over one died of that */
+	unsigned passed_over;	  /* in this take-over: states that did not work */
+	char passed_why[192];	  /* the last of them */
+	struct cb_twin woken;	  /* the one that took over, as it was; without ends and comms */
+	int64_t confirmed_ns;	  /* when it was last said that a state is back; 0 = something has begun since */
+	unsigned silent;	  /* how many of them by silence */
+	double duration_s;	  /* of the last one: how long the guest stood still */
 	char coming_name[CB_CHECKPOINT_NAME]; /* of the one that came or did not come last */
 
 	/* of the last take-over */
@@ -90,7 +91,7 @@ struct cb_twins {
 	struct cb_past_undone undid;
 	struct cb_buf calls;  /* completed calls of host tools of cells that are undone or lost: JSON array, or empty */
 	char calls_text[320]; /* the same, "; what host tools did …" */
-	char outcome[1664];    /* "all variables are as they were before cell [3]; …" */
+	char outcome[1664];   /* "all variables are as they were before cell [3]; …" */
 };
 
 int cb_twins_init(struct cb_kernel *k);
@@ -115,6 +116,7 @@ void cb_twins_answered(struct cb_kernel *k, const struct cb_guest_content *c);
 void cb_twins_resumed(struct cb_kernel *k);
 
 /* ---- memory.c ---- */
+size_t cb_twins_count(const struct cb_twins *w); /* those that have no name */
 /* Their number, and which processes: those that are kept by age and were asked for before then. */
 size_t cb_twins_unnamed(struct cb_kernel *k, int64_t before_ms, pid_t ret_pid[CB_TWINS_MAX]);
 /* One could take over, also if it has a name. */

@@ -11,6 +11,7 @@
 #include <cellblock/json_scan.h>
 #include <cellblock/log.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <sys/socket.h>
 
 #include "kernel.h"
@@ -146,8 +147,9 @@ static int copy_comms(const struct cb_comms *from, struct cb_twin *t)
 static int give_birth(struct cb_kernel *k, struct cb_twin *t, int theirs[CB_BIRTH_NFDS])
 {
 	struct cb_leash_msg birth = { .op = CB_LEASH_BIRTH, .number = t->number };
-	char content[32];
-	int n = snprintf(content, sizeof(content), "{\"number\":%u}", t->number);
+	char content[64];
+	int n = snprintf(content, sizeof(content), "{\"number\":%u,\"room\":%" PRIu64 "}", t->number,
+			 t->use == CB_TWIN_BRANCH ? 0 : cb_memory_room(k));
 	int r = cb_guest_tell_init(k, CB_INIT_TWIN, (int)t->number);
 
 	if (r == 0)
@@ -218,7 +220,7 @@ static struct cb_twin *make(struct cb_kernel *k, const char *name, enum cb_twin_
 	if (!conceived(k, theirs, give_birth(k, t, theirs), ANSWER_DEADLINE))
 		return NULL;
 	w->asked = true;
-	w->asked_at = cb_now_ns();
+	w->asked_at = w->begun_ns = cb_now_ns();
 	w->interrupted_at = 0;
 	return t;
 }
@@ -352,8 +354,7 @@ void cb_twins_answered(struct cb_kernel *k, const struct cb_guest_content *c)
 
 	cb_guest_set_idle(k);
 	w->asked = false;
-	if (c->duration_s.data != NULL)
-		(void)cb_json_real(c->duration_s, &w->duration_s);
+	w->duration_s = (double)(cb_now_ns() - w->begun_ns) / 1e9;
 	if (!cb_json_string_is(c->status, "ok"))
 		snprintf(why, sizeof(why), "%.*s: %.*s", (int)(c->ename.len < 80 ? c->ename.len : 80), c->ename.data,
 			 (int)(c->evalue.len < 160 ? c->evalue.len : 160), c->evalue.data);

@@ -12,7 +12,6 @@ struct cb_twin *cb_twins_pick(struct cb_twins *w, bool oldest);
 struct cb_twin *cb_twins_next(struct cb_twins *w);
 /* Another one of this one's name. */
 struct cb_twin *cb_twins_other_named(struct cb_twins *w, const struct cb_twin *than);
-size_t cb_twins_count(const struct cb_twins *w); /* those that have no name */
 /* Forgets it; that it is dead, or what it is otherwise, is the caller's to know. */
 void cb_twins_forget(struct cb_kernel *k, struct cb_twin *t);
 /* What lies before the oldest is nobody's any more. */

@@ -24,7 +24,7 @@ class Copy:
 
     def __init__(self, woken, numbers):
         self.woken = woken
-        self.sockets = numbers[W.COPIER_SOCKETS]
+        self.sockets, self.untidy = numbers[W.COPIER_SOCKETS], bool(numbers[W.COPIER_UNTIDY])
         self.side, self.branch = numbers[W.COPIER_SIDE], bool(numbers[W.COPIER_BRANCH])
 
 
@@ -43,19 +43,29 @@ class Copier:
             _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_PYTHONAPI  # with the interpreter's lock held
             _restype_ = Long
 
+        class Unlocked(_ctypes.CFuncPtr):
+            _flags_ = _ctypes.FUNCFLAG_CDECL
+            _restype_ = Long
+
         library = _ctypes.dlopen(path, os.RTLD_NOW)
         self._copy, self._thread, self._go_on, self._files_back = (
             Function(_ctypes.dlsym(library, "cb_copier_" + name)) for name in ("copy", "thread", "go_on", "files_back")
         )
+        self.tidy = Unlocked(_ctypes.dlsym(library, "cb_copier_tidy"))
         self._numbers = Numbers
+        self._usual_pages = os.sysconf("SC_PAGESIZE") == 4096
 
-    def copy(self, number, fds, pairs):
-        """In the process, and once more in the copy when that was woken; then nobody else runs Python before go_on(),
-        and nothing must be waited for. pairs: (fd, fd) of both ends of socket pairs. OSError: there is none;
+    def copy(self, number, fds, pairs, answer=b"", room=0):
+        """Returns in the process, and once more in the copy when that was woken; then nobody else runs Python before
+        go_on(), and nothing must be waited for.
+
+        pairs: (fd, fd) of both ends of socket pairs. answer: a frame that ends with COPIER_BLANK, sent when there is a
+        copy; empty: the caller answers. room: bytes of large memory that the copy may take. OSError: there is none;
         TimeoutError: threads did not stop in time."""
         pairs = [fd for pair in pairs for fd in pair][: W.COPIER_PAIRS_MAX]
         a = self._numbers()
         a[W.COPIER_NUMBER], a[W.COPIER_NFDS], a[W.COPIER_NPAIRS] = number, len(fds), len(pairs)
+        a[W.COPIER_ANSWER], a[W.COPIER_ROOM] = len(answer), room if self._usual_pages else -1
         for at, fd in enumerate(fds):
             a[W.COPIER_FDS + at] = fd
         for at, fd in enumerate(pairs):
@@ -63,7 +73,7 @@ class Copier:
         self._process = os.getpid()
         usual = sys.getswitchinterval()
         sys.setswitchinterval(_LONG)  # no thread of a woken copy asks for its turn
-        result = self._copy(a)
+        result = self._copy(a, answer)
         if result == 0:
             self._usual = usual
         else:

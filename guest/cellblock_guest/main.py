@@ -14,7 +14,6 @@ from importlib.machinery import PathFinder
 from . import context, environment, wire_constants as W
 from .aio import Aio
 from .beside import Beside
-from .huge_pages import HugePages
 from .imports import Finder
 from .interrupts import Interrupts
 from .jsontext import bundle, encode, loads, quote, utf8
@@ -41,7 +40,6 @@ _TEXT_RESULT = b'{"data":{"text/plain":%s},"metadata":{}}'
 class Guest:
     def __init__(self):
         self.wire = Wire()
-        self.huge_pages = HugePages()
         self.twins = Twins(self)
         self.side = Side(self)
         self.interrupts = Interrupts(self.wire)
@@ -241,7 +239,6 @@ class Guest:
             self.refusals.lower_memory(self.metadata.get("memory"))
         if self.debugger:
             self.debugger.cell_begins()
-        self.huge_pages.cell_begins(self)
         self.aio.executing = True
         try:
             reply = self._in_cell(self.shell, request, content, self.metadata)

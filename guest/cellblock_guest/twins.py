@@ -16,7 +16,7 @@ import signal
 import sys
 from os import fork  # user code may exchange that of os
 from struct import Struct
-from time import monotonic, sleep
+from time import sleep
 
 from . import copier, wire_constants as W
 from .forks import Forks
@@ -34,6 +34,7 @@ _TURNS = 20  # that a woken state's other threads have, at least, before it is c
 _LET_GO = (W.LET_GO,)
 _IN_VAIN = "a function that runs before each fork (os.register_at_fork) did not come to its end: it waits for a lock?"
 _QUIET_FORK = [("ignore", None, DeprecationWarning, None, 0)]  # a fork with threads warns from Python 3.12 on
+_ANSWER = b'{"status":"ok","left_out":{"children":%d,"shared_maps":%d,"sockets":' + W.COPIER_BLANK
 NAME = b"cellblock-twin"
 
 
@@ -49,6 +50,8 @@ class Twins:
         self.copier = copier.UNTRIED if self.offered else None  # a start without twins has no use for it
         self._copy = None  # what this process became of, in one that was woken with its threads
         self.woken = False  # a twin that waits for RESUME
+        self._untidy = False  # the copier has something to do when all is quiet
+        self._answered = False  # the present CHECKPOINT, by the copier
         self._looked_at = True  # False: woken, and not copied since
         self._descriptors = self._semaphores = None
         self._between = 0  # the process between guest and twin
@@ -68,19 +71,22 @@ class Twins:
 
     def checkpoint(self, kind, request, content, metadata, buffers):
         """In the guest it answers; in the twin it returns when the twin was woken."""
-        started = monotonic()
         interrupts = self.guest.interrupts
         interrupts.shield += 1
+        self._answered = False
         try:
-            left = self._make(loads(content)["number"])
-            reply = left and {"status": "ok", "duration_s": round(monotonic() - started, 6), "left_out": left}
+            left = self._make(request, **loads(content))
+            reply = left and {"status": "ok", "left_out": left}
         except Exception as e:
             self.guest.log_exception("checkpoint")
             reply = {"status": "error", "ename": type(e).__name__, "evalue": str(e)[:1000]}
         finally:
             interrupts.shield -= 1
-        if reply is None:
+        if reply is None or self._answered:
             interrupts.pending = False
+            if self._untidy:
+                self._untidy = False
+                self.copier.tidy()
             return
         self.guest.wire.send(W.CHECKPOINT_REPLY, request, encode(reply))
         if self._between:  # before anything else runs here; if it made no twin, the supervisor sees the leash's end
@@ -115,7 +121,7 @@ class Twins:
 
     # in the guest
 
-    def _make(self, number):
+    def _make(self, request, number, room=0):
         """What would not come back, or None in the twin after it was woken."""
         if not self.offered:
             raise RuntimeError("this jail was started without twins")
@@ -125,14 +131,13 @@ class Twins:
         self._semaphores = Semaphores()
         fds = self._take(number)
         try:
-            left = self._copy_with_threads(number, fds) or self._copy_by_fork(number, fds)
+            left = self._copy_with_threads(request, number, fds, room) or self._copy_by_fork(number, fds)
         except BaseException:
             _close_all(fds)
             raise
         if self.woken:
             return None
         _close_all(fds)
-        guest.huge_pages.twin_made()
         if not self._looked_at:
             self._look_at(left)
         return left
@@ -149,7 +154,7 @@ class Twins:
             for _ in range(_TURNS):  # not one long sleep: on a busy machine they may need longer to have as many
                 sleep(0.001)
 
-    def _copy_with_threads(self, number, fds):
+    def _copy_with_threads(self, request, number, fds, room):
         """What would not come back, also in the twin after it was woken. None: this process can't be copied so. Nor is
         it while a debugger is there, whose threads would not know what became of them."""
         guest, process, copy = self.guest, self.process, None
@@ -157,12 +162,15 @@ class Twins:
             self.copier = copier.load()
         if self.copier is None or guest.debugger or guest.side.debugger:
             return None
-        left = left_out()
+        left, answer = left_out(), b""
+        if self._looked_at:
+            content = _ANSWER % (left["children"], left["shared_maps"])
+            answer = guest.wire.frame(W.CHECKPOINT_REPLY, request, content)
         process.block()
         guest.output.hold()
         guest.wire.hold()
         try:
-            copy = self.copier.copy(number, fds, guest.aio.self_pipes())
+            copy = self.copier.copy(number, fds, guest.aio.self_pipes(), answer, room)
         except OSError as e:
             guest.log(str(e))
             if e.errno == errno.ETIMEDOUT:
@@ -182,7 +190,7 @@ class Twins:
                 guest.wire.release(False)
                 guest.output.release(False)
                 process.unblock()
-        left["sockets"] = copy.sockets
+        left["sockets"], self._answered, self._untidy = copy.sockets, bool(answer), copy.untidy
         return left
 
     def _copy_by_fork(self, number, fds):

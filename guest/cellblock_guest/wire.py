@@ -68,6 +68,11 @@ class Wire:
         if interrupts and interrupts.pending and not interrupts.shield:
             interrupts.deliver()
 
+    @staticmethod
+    def frame(kind, request, content):
+        """One as it is sent, for who sends it by other ways."""
+        return _header.pack(kind, len(content), 0, 0, request, 0, 0) + content
+
     def _write(self, parts):
         try:
             if len(parts) == 3 and len(parts[1]) < _CHUNK:

@@ -24,6 +24,7 @@
 #define EXPORT __attribute__((visibility("default")))
 #define PR_SET_NAME_ 15
 #define PR_GET_NAME_ 16
+enum { SCHED_OTHER_ = 0, SCHED_BATCH_ = 3 };
 
 static _Noreturn void leave(int status)
 {
@@ -57,7 +58,7 @@ static void settle(uint32_t number, const int *fds, size_t n, int *ret_side)
 	say(CB_GUEST_FD_LEASH, &born, sizeof(born));
 }
 
-/* What is to be done; *ret_n descriptors come along. 0 at the leash's end. */
+/* What is to be done; *ret_n descriptors come along. 0 at the leash's end. Until then there is copying to do. */
 static uint32_t hear(uint32_t *ret_number, int fds[CB_BIRTH_NFDS], size_t *ret_n)
 {
 	union {
@@ -69,12 +70,17 @@ static uint32_t hear(uint32_t *ret_number, int fds[CB_BIRTH_NFDS], size_t *ret_n
 	struct msghdr m = {
 		.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
 	};
+	bool more = true;
 	long n;
 
 	*ret_n = 0;
-	do
-		n = cb_sys3(SYS_recvmsg, CB_GUEST_FD_LEASH, &m, MSG_CMSG_CLOEXEC);
-	while (n == -EINTR);
+	for (;;) {
+		n = cb_sys3(SYS_recvmsg, CB_GUEST_FD_LEASH, &m, MSG_CMSG_CLOEXEC | (more ? MSG_DONTWAIT : 0));
+		if (n == -EAGAIN && more)
+			more = cb_pages_copy();
+		else if (n != -EINTR)
+			break;
+	}
 	if (n <= 0)
 		return 0;
 	if (m.msg_controllen >= sizeof(control.header) && control.header.cmsg_level == SOL_SOCKET &&
@@ -103,6 +109,7 @@ static bool wait_to_be_woken(uint32_t number, int *side)
 		if (op == CB_LEASH_BREED && n >= CB_BIRTH_SIDE && copy() == 0) {
 			if (*side >= 0)
 				(void)cb_sys1(SYS_close, *side);
+			cb_pages_copy_nothing();
 			settle(number, fds, n, side);
 			continue;
 		}
@@ -111,15 +118,28 @@ static bool wait_to_be_woken(uint32_t number, int *side)
 	}
 }
 
+/* A frozen copy takes no processor from who is just at work, least of all with its end, which is a millisecond's work
+ * (sched(7)). Lower than this nobody may come back from. */
+static bool stand_back(bool back)
+{
+	const int priority = 0, from = back ? SCHED_OTHER_ : SCHED_BATCH_, to = back ? SCHED_BATCH_ : SCHED_OTHER_;
+
+	return cb_sys1(SYS_sched_getscheduler, 0) == from && cb_sys3(SYS_sched_setscheduler, 0, to, &priority) == 0;
+}
+
 static void be_copy(int64_t *a, const int *fds, size_t n)
 {
 	char name[16];
+	bool back;
 	int side = -1;
 
 	(void)cb_sys2(SYS_prctl, PR_GET_NAME_, name);
 	(void)cb_sys2(SYS_prctl, PR_SET_NAME_, "cellblock-twin");
+	back = stand_back(true);
 	settle((uint32_t)a[CB_COPIER_NUMBER], fds, n, &side);
 	a[CB_COPIER_BRANCH] = wait_to_be_woken((uint32_t)a[CB_COPIER_NUMBER], &side);
+	if (back)
+		(void)stand_back(false);
 	(void)cb_sys2(SYS_prctl, PR_SET_NAME_, name);
 	cb_threads_restore_own();
 	if (cb_threads_revive() < 0)
@@ -127,18 +147,36 @@ static void be_copy(int64_t *a, const int *fds, size_t n)
 	a[CB_COPIER_SIDE] = side;
 }
 
-EXPORT long cb_copier_copy(int64_t a[CB_COPIER_FIELDS])
+static void answer(const char *frame, size_t size, size_t sockets)
+{
+	char text[CB_COPIER_ANSWER_MAX];
+	char *digit = text + size - 2;
+	long n = 0;
+
+	for (size_t i = 0; i < size; i++)
+		text[i] = frame[i];
+	do
+		*--digit = (char)('0' + sockets % 10);
+	while ((sockets /= 10) != 0);
+	for (size_t done = 0; done < size && n >= 0; done += (size_t)n)
+		n = cb_sys3(SYS_write, CB_GUEST_FD_WIRE, text + done, size - done);
+}
+
+EXPORT long cb_copier_copy(int64_t a[CB_COPIER_FIELDS], const char *frame)
 {
 	int fds[CB_BIRTH_NFDS], pairs[CB_COPIER_PAIRS_MAX];
+	size_t size = (size_t)a[CB_COPIER_ANSWER];
 	size_t n = (size_t)a[CB_COPIER_NFDS], npairs = (size_t)a[CB_COPIER_NPAIRS];
 	long r;
 
-	if (n < CB_BIRTH_SIDE || n > CB_BIRTH_NFDS || npairs > CB_COPIER_PAIRS_MAX)
+	if (n < CB_BIRTH_SIDE || n > CB_BIRTH_NFDS || npairs > CB_COPIER_PAIRS_MAX ||
+	    (size != 0 && size < sizeof(CB_COPIER_BLANK)) || size > CB_COPIER_ANSWER_MAX)
 		return -EINVAL;
 	for (size_t i = 0; i < n; i++)
 		fds[i] = (int)a[CB_COPIER_FDS + i];
 	for (size_t i = 0; i < npairs; i++)
 		pairs[i] = (int)a[CB_COPIER_PAIRS + i];
+	cb_pages_look(a[CB_COPIER_ROOM]);
 	r = cb_threads_stop();
 	if (r < 0)
 		return r;
@@ -150,8 +188,19 @@ EXPORT long cb_copier_copy(int64_t a[CB_COPIER_FIELDS])
 		be_copy(a, fds, n);
 		return 0;
 	}
+	if (r > 0 && size > 0)
+		answer(frame, size, (size_t)a[CB_COPIER_SOCKETS]);
 	cb_threads_go_on();
+	if (r > 0)
+		cb_pages_get();
+	a[CB_COPIER_UNTIDY] = cb_pages_untidy();
 	return r < 0 ? r : 1;
+}
+
+EXPORT long cb_copier_tidy(void)
+{
+	cb_pages_tidy();
+	return 0;
 }
 
 EXPORT long cb_copier_thread(long i, int64_t ret[2])

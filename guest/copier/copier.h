@@ -14,17 +14,30 @@ enum cb_copier_field {
 	CB_COPIER_FDS,			      /* 5 of them, none below the guest's own */
 	CB_COPIER_NPAIRS = CB_COPIER_FDS + 5, /* ends of socket pairs that are to be made anew, by twos */
 	CB_COPIER_PAIRS,
+	CB_COPIER_ROOM = CB_COPIER_PAIRS + 256, /* bytes of large memory that the copy may copy; negative: pages are not
+						 * of the usual size */
+	CB_COPIER_ANSWER,			/* bytes of the answer; 0: the caller answers */
+	CB_COPIER_PAIRS_MAX = CB_COPIER_ROOM - CB_COPIER_PAIRS,
 	/* out */
-	CB_COPIER_PAIRS_MAX = 256,
-	CB_COPIER_SOCKETS = CB_COPIER_PAIRS + CB_COPIER_PAIRS_MAX, /* that are cut off in the copy */
-	CB_COPIER_SIDE,						   /* in a woken copy: the fd of its side wire, or -1 */
-	CB_COPIER_BRANCH,					   /* in a woken copy: it runs beside its original */
+	CB_COPIER_SOCKETS = CB_COPIER_ANSWER + 1, /* that are cut off in the copy */
+	CB_COPIER_UNTIDY,			  /* cb_copier_tidy has something to do */
+	CB_COPIER_SIDE,				  /* in a woken copy: the fd of its side wire, or -1 */
+	CB_COPIER_BRANCH,			  /* in a woken copy: it runs beside its original */
 	CB_COPIER_FIELDS
 };
 
-/* 1 in the original; 0 in the copy after it was woken; a negative errno if there is none: ETIMEDOUT if threads did not
+/* The number of sockets stands in an answer's last bytes, before its two closing braces. */
+#define CB_COPIER_BLANK "          }}"
+#define CB_COPIER_ANSWER_MAX 512
+
+/* `answer`: a frame for the wire that ends with CB_COPIER_BLANK. It is sent as soon as there is a copy: from then on
+ * each page that is written to is copied first, so the less Python runs before it the better.
+ * 1 in the original; 0 in the copy after it was woken; a negative errno if there is none: ETIMEDOUT if threads did not
  * stop in time, E2BIG if there are too many of them or of open files. */
-long cb_copier_copy(int64_t a[CB_COPIER_FIELDS]);
+long cb_copier_copy(int64_t a[CB_COPIER_FIELDS], const char *answer);
+/* In the original, when nothing else is to be done: memory is put into huge pages, until a request waits, for some
+ * hundredths of a second at most. The interpreter's lock is not needed. */
+long cb_copier_tidy(void);
 /* In a woken copy: the ids that thread i had and has, 0 if it ended before; -1 if there are fewer. */
 long cb_copier_thread(long i, int64_t ret[2]);
 /* In a woken copy, when what must be mended first is: threads that waited in a system call go on. Those that were busy

@@ -86,8 +86,6 @@ static bool begins(const char *text, const char *with)
 /* The number after the next `name` of a text; NULL if there is none. */
 static const char *number_after(const char *text, const char *name, unsigned base, uint64_t *ret)
 {
-	uint64_t n = 0;
-
 	while (*text != '\0' && !begins(text, name))
 		text++;
 	if (*text == '\0')
@@ -96,16 +94,7 @@ static const char *number_after(const char *text, const char *name, unsigned bas
 		name++, text++;
 	while (*text == ' ' || *text == '\t')
 		text++;
-	for (;; text++) {
-		unsigned digit = *text >= '0' && *text <= '9'	? (unsigned)(*text - '0')
-				 : *text >= 'a' && *text <= 'f' ? (unsigned)(*text - 'a') + 10
-								: 99;
-		if (digit >= base)
-			break;
-		n = n * base + digit;
-	}
-	*ret = n;
-	return text;
+	return cb_sys_number(text, base, ret);
 }
 
 /* ---- noting ---- */

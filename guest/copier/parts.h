@@ -24,6 +24,20 @@ bool cb_threads_ids(long i, int *ret_old, int *ret_new);
 /* In a copy: the C library knows this thread by its new number, which is the process's. */
 void cb_threads_restore_own(void);
 
+/* ---- pages.c ---- */
+/* Before a copy is made, which may copy as many bytes of large memory; negative: nobody is to. */
+void cb_pages_look(int64_t room);
+/* In the original, after that. */
+void cb_pages_get(void);
+/* In the original, when nothing else is to be done, without the interpreter's lock: whether there is something to put
+ * into huge pages, and some of it. */
+bool cb_pages_untidy(void);
+void cb_pages_tidy(void);
+/* In a frozen copy, again and again while it waits: 2 MiB each time. False: there is no more to do. */
+bool cb_pages_copy(void);
+/* In a copy of that. */
+void cb_pages_copy_nothing(void);
+
 /* ---- descriptors.c ---- */
 /* While nothing runs: what is open, but for the `nfds` of a birth. `pairs`: both ends of socket pairs, by twos. 0 or a
  * negative errno. */

@@ -2,6 +2,8 @@
 #include "sys.h"
 
 #include <fcntl.h>
+#include <stdbool.h>
+#include <time.h>
 
 /* Of getdents64(2). */
 struct entry {
@@ -19,6 +21,59 @@ static int number_of(const char *name)
 	for (; *name >= '0' && *name <= '9' && n < 100000000; name++)
 		n = 10 * n + (*name - '0');
 	return *name == '\0' ? n : -1;
+}
+
+const char *cb_sys_number(const char *text, unsigned base, uint64_t *ret)
+{
+	uint64_t n = 0;
+
+	for (;; text++) {
+		unsigned digit = *text >= '0' && *text <= '9'	? (unsigned)(*text - '0')
+				 : *text >= 'a' && *text <= 'f' ? (unsigned)(*text - 'a') + 10
+								: 99;
+		if (digit >= base)
+			break;
+		n = n * base + digit;
+	}
+	*ret = n;
+	return text;
+}
+
+int64_t cb_sys_now_ns(void)
+{
+	struct timespec t = { 0 };
+
+	(void)cb_sys2(SYS_clock_gettime, CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+int cb_sys_lines_of(const char *path, int (*each)(void *context, const char *line), void *context)
+{
+	char text[4096 + 1];
+	long n = 0, have = 0, fd = cb_sys4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	bool cut = false;
+	int r = 0;
+
+	if (fd < 0)
+		return (int)fd;
+	while (r >= 0 && (n = cb_sys3(SYS_read, fd, text + have, 4096 - have)) > 0) {
+		long at = 0;
+
+		have += n;
+		for (long end = 0; end < have && r >= 0; end++) {
+			if (text[end] != '\n' && !(at == 0 && end == 4095))
+				continue;
+			text[end] = '\0';
+			r = cut ? 0 : each(context, text + at);
+			cut = at == 0 && end == 4095;
+			at = end + 1;
+		}
+		for (long i = at; i < have; i++)
+			text[i - at] = text[i];
+		have -= at;
+	}
+	(void)cb_sys1(SYS_close, fd);
+	return r < 0 ? r : n < 0 ? (int)n : 0;
 }
 
 int cb_sys_numbers_in(const char *folder, int (*each)(void *context, int n), void *context)

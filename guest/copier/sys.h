@@ -44,6 +44,12 @@ static inline long cb_sys(long n, long a, long b, long c, long d, long e, long f
 /* Calls each(context, n) for the numbers that are names in a folder of /proc, its own fd among them, until it gives a
  * negative number: that one, or a negative errno; else 0. */
 int cb_sys_numbers_in(const char *folder, int (*each)(void *context, int n), void *context);
+/* Calls each(context, line) for the lines of a file of /proc, without their ends, as cb_sys_numbers_in does. What is
+ * longer than a page is cut. */
+int cb_sys_lines_of(const char *path, int (*each)(void *context, const char *line), void *context);
+int64_t cb_sys_now_ns(void); /* monotonic */
+/* The number that text begins with; what follows it. */
+const char *cb_sys_number(const char *text, unsigned base, uint64_t *ret);
 /* A thread of this process that begins with function(argument) on `stack`; its id, or a negative errno. */
 long cb_sys_thread(unsigned long flags, void *stack, int *parent_tid, int *child_tid, unsigned long tls,
 		   void (*function)(void *), void *argument);

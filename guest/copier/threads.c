@@ -82,14 +82,6 @@ static long futex(_Atomic int *at, int op, int value, const struct timespec *tim
 	return cb_sys4(SYS_futex, at, op | FUTEX_PRIVATE_FLAG, value, timeout);
 }
 
-static int64_t now_ns(void)
-{
-	struct timespec t = { 0 };
-
-	(void)cb_sys2(SYS_clock_gettime, CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static int get_tid_address(int **ret)
 {
 	return (int)cb_sys2(SYS_prctl, PR_GET_TID_ADDRESS_, ret);
@@ -266,7 +258,7 @@ static int wait_for_all(int process, int64_t end)
 			return 0;
 		if (futex(&arrivals, FUTEX_WAIT, n, &slice) == -ETIMEDOUT) {
 			look_for_ended(process);
-			if (now_ns() > end)
+			if (cb_sys_now_ns() > end)
 				return -ETIMEDOUT;
 		}
 	}
@@ -275,7 +267,7 @@ static int wait_for_all(int process, int64_t end)
 int cb_threads_stop(void)
 {
 	struct calls c = { .process = (int)cb_sys0(SYS_getpid), .me = (int)cb_sys0(SYS_gettid) };
-	int64_t end = now_ns() + PATIENCE_NS;
+	int64_t end = cb_sys_now_ns() + PATIENCE_NS;
 	int r;
 
 	count = 0;
@@ -340,13 +332,13 @@ static void begin(void *context)
 static long thread_for(struct saved *s)
 {
 	struct timespec pause = { 0, SLICE_NS };
-	int64_t end = now_ns() + ROOM_NS;
+	int64_t end = cb_sys_now_ns() + ROOM_NS;
 	long tid;
 
 	/* what is above `s` in its stack stays as it is */
 	while ((tid = cb_sys_thread(THREAD_FLAGS, (void *)((uintptr_t)s & ~(uintptr_t)63), NULL, s->tid_address, s->tls,
 				    begin, s)) == -EAGAIN &&
-	       now_ns() < end)
+	       cb_sys_now_ns() < end)
 		(void)cb_sys2(SYS_nanosleep, &pause, NULL);
 	return tid;
 }

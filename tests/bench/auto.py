@@ -40,8 +40,8 @@ WORK = {
 
 
 class Session:
-    def __init__(self, folder, mode, setup):
-        args = ["--set", f"transactions.mode={mode}", "--set", "limits.memory=8G"]
+    def __init__(self, folder, mode, setup, policy=()):
+        args = [f"--set={each}" for each in (f"transactions.mode={mode}", "limits.memory=8G", *policy)]
         self.kernel = Kernel(folder / mode, args=args)
         self.client = Client(self.kernel)
         self.client.ready()

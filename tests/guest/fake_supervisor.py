@@ -85,6 +85,7 @@ SMALL = {
     "LANE_AWAITING",
 }
 BIRTH, BREED, WAKE, BRANCH, BORN = 1, 2, 3, 4, 16  # of the leash, see twin.h
+NOTHING = {"threads": 0, "sockets": 0, "children": 0, "shared_maps": 0, "native": 0, "native_of": ""}
 NUDGE = 0.2
 DEADLINE = float(os.environ.get("CELLBLOCK_TEST_DEADLINE", "60"))
 
@@ -550,16 +551,18 @@ class FakeSupervisor:
 
     # twins
 
-    def checkpoint(self):
-        """A twin of the guest as it is now; what the guest said about it is its .reply."""
+    def checkpoint(self, room=0):
+        """A twin of the guest as it is now; what the guest said about it is its .reply. room: bytes that it may copy of
+        large memory."""
         twin = Twin(self.next_twin)
         self.next_twin += 1
         twin.send_birth(self.leash, BIRTH)
-        self.pending = self.send("CHECKPOINT", {"number": twin.number})
+        self.pending = self.send("CHECKPOINT", {"number": twin.number, "room": room})
         twin.reply = self.finish("CHECKPOINT_REPLY").reply
         if twin.reply["status"] != "ok":
             twin.drop()
             raise AssertionError((twin.reply, self.log_text()))
+        twin.reply["left_out"] = {**NOTHING, **twin.reply["left_out"]}  # what is not named is nothing
         self.twins.append(twin)
         return twin.wait_born(self.registry)
 

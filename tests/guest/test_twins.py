@@ -9,6 +9,7 @@ import shutil
 import signal
 
 import pytest
+from fake_supervisor import NOTHING
 from session_state import ARRAYS, CHECK, CHECK_ARRAYS, PROGRAM, RUIN, RUIN_ARRAYS
 
 
@@ -34,9 +35,7 @@ def test_take_over(new_guest):
     guest = new_guest()
     guest.run("x = [1]; y = x; import os; os.chdir('/'); first = os.getpid()")
     twin = guest.checkpoint()
-    counts = ("threads", "sockets", "children", "shared_maps", "native")
-    assert twin.reply["left_out"] == {**dict.fromkeys(counts, 0), "native_of": ""}
-    assert 0 < twin.reply["duration_s"] < 60
+    assert twin.reply["left_out"] == NOTHING
     guest.run("x.append(2); del y; z = 1; os.chdir('/tmp')")
     guest.start("import os; os._exit(3)")
     with pytest.raises(EOFError):
@@ -301,7 +300,12 @@ def test_pools(new_guest, threads):
         assert guest.run("pool.map_async(abs, [-2]).get(60)").result == "[2]"
     else:
         assert guest.run("pool.map(abs, [-2])").error["ename"] == "ValueError"
+    if threads:  # before its thread has looked at those that are gone
+        lose(guest, guest.checkpoint())
+        assert guest.run("pool.map_async(abs, [-2]).get(60)").result == "[2]"
     assert guest.run("child.join(); child.is_alive(), child.exitcode").result == "(False, -9)"
+    lose(guest, guest.checkpoint())
+    assert guest.run("child.join(); child.is_alive(), child.exitcode").result == "(False, -9)", "after one more"
     assert guest.run("pool.terminate(); pool.join()").ok
     assert guest.run("queue.put(2); queue.get(timeout=60)").result == "2"
     assert guest.run("lock.acquire(timeout=60), count.get_value()").result == "(True, 3)"
@@ -396,43 +400,6 @@ def test_numpy_and_pandas(new_guest, need):
     assert guest.run(RUIN_ARRAYS).ok
     lose(guest, twin)
     assert guest.run(CHECK_ARRAYS).result == "'whole'", guest.seen[-3:]
-
-
-HUGE = """
-import mmap, re
-memory = mmap.mmap(-1, 128 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-memory.madvise(mmap.MADV_HUGEPAGE)
-def write(text, first=0, step=1):
-    for at in range(first * 4096, len(memory), step * 4096): memory[at:at + 4] = text
-def huge():
-    return sum(int(kb) for kb in re.findall("AnonHugePages: *([0-9]+)", open("/proc/self/smaps").read())) >> 10
-write(b"kept")
-huge()
-"""
-
-
-def test_huge_pages_come_back(new_guest):
-    """What the first cell has copied page by page is in huge pages again before the second; what a twin still shares is
-    not copied for it."""
-    guest = new_guest()
-    whole = int(guest.run(HUGE).result)
-    if whole < 120 or tuple(map(int, os.uname().release.split("-")[0].split(".")[:2])) < (6, 1):
-        pytest.skip("this host has no huge pages, or its kernel can't be asked for them")
-    twin = guest.checkpoint()
-    assert int(guest.run("write(b'lost'); huge()").result) < whole / 2
-    assert int(guest.run("huge()").result) > whole * 3 / 4  # the kernel leaves out a page that is in use just then
-    assert guest.run("write(b'lost', 5, 999999); {memory[at:at + 4] for at in range(0, len(memory), 4096)}").result == (
-        "{b'lost'}"
-    )
-    lose(guest, twin)
-    assert guest.run("{memory[at:at + 4] for at in range(0, len(memory), 4096)}").result == "{b'kept'}"
-    guest.checkpoint()
-    left = int(guest.run("write(b'each', 0, 2); huge()").result)
-    assert left < whole / 2
-    assert int(guest.run("huge()").result) <= left + 4, "pages that the twin shares were copied"
-    guest.checkpoint()
-    assert guest.run("write(b'once'); import os\ndef no(*_): raise SystemExit(1)\nos.sysconf = no").ok
-    assert guest.run("len(memory) > 0").result == "True", "what user code has put into modules ends no cell"
 
 
 def test_openmp(new_guest, need):

@@ -2,6 +2,7 @@
 #include "rig_twins.h"
 
 #include <cellblock/fd.h>
+#include <inttypes.h>
 #include <sys/socket.h>
 
 struct rig *rig_twins_up(enum cb_switch_mode mode)
@@ -73,15 +74,17 @@ static uint32_t birth(struct rig *r, int leash, uint32_t op, int ret_fds[CB_BIRT
 static struct rig_twin asked(struct rig *r, size_t nfds)
 {
 	struct rig_twin t = { .fd = { -1, -1, -1, -1, -1 } };
-	char content[64];
+	unsigned number;
+	int end = 0;
 
 	t.number = birth(r, r->leash, CB_LEASH_BIRTH, t.fd, nfds);
 	rig_init_expect(r, CB_INIT_TWIN, (int)t.number);
 	struct rig_request q = rig_guest_recv(r);
 
 	assert_int_equal(q.h.type, CB_WIRE_CHECKPOINT);
-	snprintf(content, sizeof(content), "{\"number\":%u}", t.number);
-	assert_string_equal(q.content, content);
+	assert_int_equal(sscanf(q.content, "{\"number\":%u,\"room\":%" SCNu64 "}%n", &number, &t.room, &end), 2);
+	assert_int_equal(number, t.number);
+	assert_int_equal(end, strlen(q.content));
 	t.request = q.h.request;
 	rig_request_free(&q);
 	return t;

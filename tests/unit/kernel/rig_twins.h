@@ -6,6 +6,7 @@
 struct rig_twin {
 	uint32_t number;
 	uint64_t request;      /* of CHECKPOINT */
+	uint64_t room;	       /* bytes that it may copy */
 	int fd[CB_BIRTH_NFDS]; /* its ends; -1 = closed, or the guest's by now */
 };
 
@@ -32,4 +33,4 @@ struct rig_request rig_twin_wakes(struct rig *r, struct rig_twin *t);
 struct rig_request rig_twin_restored(struct rig *r, struct rig_twin *t); /* it was told already */
 void rig_twin_resumed(struct rig *r, struct rig_request *resume);
 
-#define RIG_MADE "{\"status\":\"ok\",\"duration_s\":0.001,\"left_out\":{}}"
+#define RIG_MADE "{\"status\":\"ok\",\"left_out\":{}}"

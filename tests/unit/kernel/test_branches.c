@@ -38,6 +38,7 @@ static struct rig_request waking(struct rig *r, struct branch *b)
 	b->asked = rig_send(r, RIG_CONTROL, "cellblock_branch_request", "{\"from\":null}", NULL);
 	rig_expect(r, RIG_IOPUB, "busy", b->asked);
 	b->twin = rig_branch_asked(r);
+	assert_int_equal(b->twin.room, 0); /* it runs at once */
 	ready(r, &b->twin);
 	rig_init_expect(r, CB_INIT_BRANCH, (int)b->twin.number);
 	rig_twin_woken(r, &b->twin, CB_LEASH_BRANCH);

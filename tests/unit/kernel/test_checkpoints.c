@@ -267,6 +267,7 @@ static void test_asked_by_cells(void **state)
 	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
 	struct rig_twin first = rig_twin(r), a, b, beside;
 
+	r->k.twins.cost.readings = 2;
 	r->k.twins.cost.made_s = r->k.twins.cost.delay_s = 1000;
 	for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++)
 		expect_end(r, ended_cell(r, odd[i]));
@@ -299,6 +300,7 @@ static void test_flood_of_names(void **state)
 	struct rig_twin first = rig_twin(r);
 	char metadata[900] = "{\"checkpoint\":[\"n\"";
 
+	r->k.twins.cost.readings = 2;
 	r->k.twins.cost.made_s = r->k.twins.cost.delay_s = 1000; /* none after the cell, however long it took */
 	for (int i = 0; i < 100; i++)
 		snprintf(metadata + strlen(metadata), sizeof(metadata) - strlen(metadata), ",\"n%d\"", i);
@@ -316,6 +318,7 @@ static void test_rollback_by_a_cell(void **state)
 	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
 	struct rig_twin first = rig_twin(r), next;
 
+	r->k.twins.cost.readings = 2;
 	r->k.twins.cost.made_s = r->k.twins.cost.delay_s = 1000;
 	expect_end(r, ended_cell(r, "{}"));
 	const char *id = ended_cell(r, "{\"rollback\":null}");

@@ -245,7 +245,7 @@ static const struct {
 	{ CB_WIRE_INPUT_REQUEST, false, "{\"prompt\":\"\"}" },
 	{ CB_WIRE_INTERRUPTED, true, "{}" },
 	{ CB_WIRE_INTERRUPTED, false, "null" },
-	{ CB_WIRE_CHECKPOINT_REPLY, true, "{\"status\":\"ok\",\"duration_s\":0.001,\"left_out\":{}}" },
+	{ CB_WIRE_CHECKPOINT_REPLY, true, "{\"status\":\"ok\",\"left_out\":{\"sockets\":         1}}" },
 	{ CB_WIRE_RESUMED, true, "{}" },
 	{ CB_WIRE_LANE_RESULT, true, "{\"data\":{},\"metadata\":{}}" },
 	{ CB_WIRE_LANE_RESULT, false, "{\"data\":{},\"metadata\":{},\"execution_count\":1}" },

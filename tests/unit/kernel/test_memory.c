@@ -151,6 +151,7 @@ static void test_over_without(void **state)
 	struct rig_twin t = rig_twin(r);
 	uint64_t request;
 
+	r->k.twins.cost.readings = 2;
 	r->k.twins.cost.delay_s = 1000; /* no other one before the cell */
 	rig_init_tell(r, CB_INIT_GONE, (int)t.number);
 	rig_twin_close(&t);
@@ -161,6 +162,27 @@ static void test_over_without(void **state)
 	tell(r, 17 * GIB, 0);
 	rig_die(r, -1);
 	rig_expect_error(r, RIG_IOPUB, "error", id, "CellMemoryError", "all variables are lost");
+}
+
+/* A twin may copy half of what the jail still has, and nothing where that is not known or a branch is made. */
+static void test_room(void **state)
+{
+	struct rig *r = *state = up();
+	struct rig_twin t[3] = { rig_twin(r) };
+	const uint64_t limit[3] = { 0, LIMIT, 1 };
+
+	for (int i = 1; i < 3; i++) {
+		uint64_t request;
+		const char *id = rig_begin(r, "cell", &request);
+
+		r->policy.limit_memory = limit[i];
+		rig_end(r, id, request);
+		t[i] = rig_twin(r);
+	}
+	assert_true(t[1].room <= LIMIT / 2 - LIMIT / 16 && t[1].room > LIMIT / 4);
+	assert_int_equal(t[2].room, 0);
+	for (int i = 0; i < 3; i++)
+		rig_twin_close(&t[i]);
 }
 
 /* A jail that has ended is nobody's matter. */
@@ -185,6 +207,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_old_looks, rig_teardown),
 		cmocka_unit_test_teardown(test_over, rig_teardown),
 		cmocka_unit_test_teardown(test_over_without, rig_teardown),
+		cmocka_unit_test_teardown(test_room, rig_teardown),
 		cmocka_unit_test_teardown(test_of_another_jail, rig_teardown),
 	};
 

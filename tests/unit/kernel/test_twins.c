@@ -271,6 +271,7 @@ static void test_takes_over(void **state)
 	struct rig_twin first = rig_twin(r), next;
 	uint64_t request;
 
+	r->k.twins.cost.readings = 2;
 	r->k.twins.cost.made_s = r->k.twins.cost.delay_s = 1000; /* no other one before the failure */
 	cell(r, "good");
 	const char *id = rig_begin(r, "bad", &request);

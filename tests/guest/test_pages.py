@@ -1,0 +1,200 @@
+"""What a copy costs the cells after it: pages are got anew before they are written to (guest/copier/pages.c).
+
+Memory and faults are read from outside, for a cell that reads them makes some of its own.
+"""
+
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+MB = 1 << 20
+ROOM = 1 << 30
+SIZE = 128  # MiB
+PAGES = SIZE * MB // 4096
+ARRAY = """
+import mmap
+memory = mmap.mmap(-1, %d << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory.madvise(mmap.MADV_HUGEPAGE)
+def write(text, step=1):
+    for at in range(0, len(memory), step * 4096): memory[at:at + 4] = text
+def seen():
+    return sorted({memory[at:at + 4] for at in range(0, len(memory), 4096)})
+write(b"kept")
+""" % SIZE
+
+
+def faults(pid):
+    return int(Path("/proc/%d/stat" % pid).read_text().rsplit(")", 1)[1].split()[7])
+
+
+def rollup(pid, name):
+    """MiB."""
+    return int(re.search(name + r": *(\d+) kB", Path("/proc/%d/smaps_rollup" % pid).read_text())[1]) >> 10
+
+
+def own(pid):
+    return rollup(pid, "Private_Dirty")
+
+
+def await_rest(pid):
+    """Until it waits for what comes next: three looks in a row that find it asleep, with all that it has."""
+    end, calm, had = time.monotonic() + 60, 0, None
+    while calm < 3:
+        state = Path("/proc/%d/stat" % pid).read_text().rsplit(")", 1)[1].split()[0]
+        have = own(pid)
+        calm = calm + 1 if state == "S" and have == had else 0
+        had = have
+        assert time.monotonic() < end, "it comes to no end"
+        time.sleep(0.01)
+
+
+class Session:
+    """A guest whose newest copy alone is kept, as a kernel does."""
+
+    def __init__(self, guest):
+        self.guest, self.twin = guest, None
+        self.pid = guest.process.pid
+
+    def copy(self, room=ROOM):
+        before, self.twin = self.twin, self.guest.checkpoint(room)
+        if before:
+            self.guest.twins.remove(before)
+            before.drop()
+        await_rest(self.twin.process.pid)
+        await_rest(self.pid)
+        return self.twin.process.pid
+
+    def faults_of(self, code):
+        before = faults(self.pid)
+        result = self.guest.run(code)
+        assert result.ok, result.error
+        return faults(self.pid) - before
+
+    def settles(self, code, below):
+        """Whether a cell that is run again and again, each time after a copy, comes to make fewer faults: what is put
+        into huge pages is put there some hundredths of a second at a time."""
+        for _ in range(30):
+            if self.faults_of(code) < below:
+                return True
+            self.copy()
+        return False
+
+    def back(self):
+        self.guest.start("import os; os._exit(3)")
+        with pytest.raises(EOFError):
+            self.guest.finish()
+        self.guest.take_over(self.twin)
+        self.twin, self.pid = None, self.guest.process.pid
+
+
+@pytest.fixture
+def session(new_guest):
+    return Session(new_guest())
+
+
+@pytest.fixture
+def with_array(session):
+    """A session that has written to large memory since its first copy."""
+    if tuple(map(int, os.uname().release.split("-")[0].split(".")[:2])) < (6, 1):
+        pytest.skip("this kernel has no MADV_COLLAPSE")
+    session.copy()
+    assert session.guest.run(ARRAY).ok
+    if rollup(session.pid, "AnonHugePages") < SIZE * 3 / 4:
+        pytest.skip("this host has no huge pages")
+    return session
+
+
+def test_large_memory_is_copied_by_the_copy(with_array):
+    """So the next cell copies hardly anything, and huge pages stay; the copy has what there was."""
+    twin = with_array.copy()
+    assert own(twin) > SIZE * 3 / 4
+    assert with_array.faults_of("write(b'next')") < PAGES / 8
+    assert rollup(with_array.pid, "AnonHugePages") > SIZE * 3 / 4
+    with_array.back()
+    assert with_array.guest.run("seen()").result == "[b'kept']"
+    with_array.copy()
+    assert with_array.settles("write(b'more')", PAGES / 8), "of a woken state, too"
+
+
+def test_where_memory_is_short_nobody_copies(with_array):
+    twin = with_array.copy(room=8 * MB)
+    assert own(twin) < 32
+    assert with_array.faults_of("write(b'late')") > PAGES / 2
+    assert rollup(with_array.pid, "AnonHugePages") < SIZE / 2
+    with_array.back()
+    assert with_array.guest.run("seen()").result == "[b'kept']"
+
+
+def test_small_pages_are_put_into_huge_ones(with_array):
+    """Those that a cell has copied one by one because it came too soon, and those of many small objects."""
+    with_array.copy(room=0)
+    with_array.faults_of("write(b'torn')")
+    assert rollup(with_array.pid, "AnonHugePages") < SIZE / 2
+    with_array.copy()
+    assert with_array.settles("write(b'next')", PAGES / 8)
+    assert rollup(with_array.pid, "AnonHugePages") > SIZE * 3 / 4
+    assert with_array.guest.run("seen()").result == "[b'next']"
+
+
+def test_what_is_written_to_no_more_is_copied_no_more(with_array):
+    """Of all that is large a piece is left out now and then: who has not written to that writes to none of it."""
+    assert own(with_array.copy()) > SIZE * 3 / 4
+    for _ in range(20):
+        twin = with_array.copy()
+        if own(twin) < SIZE / 4:
+            break
+    assert own(twin) < SIZE / 4
+    with_array.faults_of("write(b'anew')")
+    with_array.copy()
+    assert own(with_array.copy()) > SIZE * 3 / 4, "and if it is, it is again"
+
+
+def test_what_is_written_to_stays_known(with_array):
+    """The pieces that are left out are others each time."""
+    for i in range(12):
+        with_array.copy()
+        assert with_array.faults_of("write(b'%04d')" % i) < PAGES / 4, i
+    with_array.back()
+    assert with_array.guest.run("seen()").result == "[b'0010']"
+
+
+def test_many_small_objects(session):
+    session.copy()
+    assert session.guest.run("many = [{'a': i} for i in range(300000)]").ok
+    walk = "sum(each['a'] for each in many)"
+    session.copy(room=0)
+    alone = session.faults_of(walk)
+    session.copy()
+    assert session.settles(walk, alone / 2)
+    assert session.faults_of(walk) < 100, "without a copy there is nothing to copy"
+    session.back()
+    assert session.guest.run(walk).result == str(sum(range(300000)))
+
+
+def test_single_pages_are_got_before_the_cell(session):
+    """A small cell writes to some hundreds of pages; which they are is learned once, and again now and then."""
+    counts = []
+    for _ in range(12):
+        session.copy()
+        counts.append(session.faults_of("x = 1"))
+    assert counts[0] > 50, "the first copy: nothing is known"
+    assert sorted(counts)[6] < counts[0] / 2, counts
+
+
+def test_what_is_gone_is_left_alone(session):
+    """Memory that was known and is given back, with something else in its place."""
+    code = "import mmap\ndef area():\n    m = mmap.mmap(-1, 8 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n"
+    code += "    for at in range(0, len(m), 4096): m[at:at + 1] = b'x'\n    return m\nhere = area()"
+    session.copy()
+    assert session.guest.run(code).ok
+    session.copy()
+    assert session.guest.run("here.close(); here = area()").ok
+    session.copy()
+    assert session.guest.run("here.close(); b = bytearray(8 << 20)").ok
+    session.copy()
+    assert session.guest.run("len(b), sum(b)").result == "(%d, 0)" % (8 * MB)
+    session.back()
+    assert session.guest.run("len(b), sum(b)").result == "(%d, 0)" % (8 * MB)
