@@ -67,6 +67,36 @@ static bool name_of(struct cb_kernel *k, struct cb_request *r, char ret_name[CB_
 	return false;
 }
 
+/* How many cells a raw JSON number says; false if it can't be so many. */
+static bool take_cells(struct cb_span raw, unsigned *ret)
+{
+	int64_t n;
+
+	if (cb_json_int(raw, &n) < 0 || n < 1 || n > CB_PAST_MAX)
+		return false;
+	*ret = (unsigned)n;
+	return true;
+}
+
+/* How many cells a rollback is to undo; nothing is said of that where it has a name. */
+static bool cells_of(struct cb_kernel *k, struct cb_request *r, struct cb_back *back)
+{
+	struct cb_json_field f[] = { { .name = "cells", .types = CB_JSON_INTEGER | CB_JSON_NULL } };
+	const char *wrong = NULL;
+
+	if (cb_json_scan_object(r->content.data, r->content.len, f, 1, NULL) < 0)
+		wrong = "is not a number";
+	else if (f[0].ret.data == NULL || f[0].ret_type == CB_JSON_NULL)
+		return true;
+	else if (back->name[0] != '\0')
+		wrong = "goes without a name";
+	else if (!take_cells(f[0].ret, &back->undo))
+		wrong = "is at least 1";
+	if (wrong != NULL)
+		cb_reply_error(k, r, "MalformedRequestError", "%s: cells: it %s", r->type, wrong);
+	return wrong == NULL;
+}
+
 /* Why none can be had; NULL if they can. */
 static const char *refusal(const struct cb_kernel *k)
 {
@@ -105,23 +135,48 @@ static bool start(struct cb_kernel *k, const char *name, char *ret_why, size_t s
 
 /* ---- going back ---- */
 
-/* Begins it; false, with why, if there is nothing to go back to. `skip` is the running cell: not the one meant. */
-static bool go_back(struct cb_kernel *k, const char *name, bool skip, char *ret_why, size_t size)
+/* The one from before the last cells, so many of them; `skip` is the running one, which is undone as well, if
+ * it counts as one. */
+static struct cb_twin *before_cells(struct cb_kernel *k, const struct cb_back *back, bool skip, char *ret_why,
+				    size_t size)
 {
-	struct cb_twin *t = name[0] != '\0' ? cb_twins_named(k, name) : cb_twins_before_last(k, skip);
+	const struct cb_past *p = &k->twins.past;
+	size_t n = (back->undo > 0 ? back->undo : 1) + skip;
+	const struct cb_past_cell *cell = cb_past_latest(p, n);
+	struct cb_twin *t = cell != NULL ? cb_twins_before_cell(k, cell->cell) : NULL;
+	size_t undone = t != NULL ? cb_past_since(p, t->cell) : 0;
+
+	if (t != NULL && (back->undo == 0 || undone <= n))
+		return t;
+	if (t != NULL)
+		snprintf(ret_why, size,
+			 "the state from before cell [%" PRId64 "] is not kept; %%undo %zu goes back to the one before "
+			 "it, from after cell [%" PRId64 "]",
+			 cell->number, undone - skip, t->count);
+	else if (p->live.cells < n)
+		snprintf(ret_why, size, "no more than %" PRIu64 " cells have run", p->live.cells - skip);
+	else
+		snprintf(ret_why, size, "the state from before %s is not kept (transactions.keep is %llu)",
+			 n == 1u + skip ? "the last cell" : "that cell",
+			 (unsigned long long)k->policy->transactions_keep);
+	return NULL;
+}
+
+/* Begins it; false, with why, if there is nothing to go back to. */
+static bool go_back(struct cb_kernel *k, const struct cb_back *back, bool skip, char *ret_why, size_t size)
+{
+	bool named = back->name[0] != '\0';
+	struct cb_twin *t = named ? cb_twins_named(k, back->name) : before_cells(k, back, skip, ret_why, size);
 	const char *no = t == NULL ? refusal(k) : NULL; /* what is kept can be had, whatever is made from here on */
 
 	if (no != NULL)
 		snprintf(ret_why, size, "%s", no);
-	else if (t == NULL && name[0] != '\0')
-		snprintf(ret_why, size, "there is no checkpoint \"%s\"", name);
-	else if (t == NULL)
-		snprintf(ret_why, size, "the state from before the last cell is not kept (transactions.keep is %llu)",
-			 (unsigned long long)k->policy->transactions_keep);
+	else if (t == NULL && named)
+		snprintf(ret_why, size, "there is no checkpoint \"%s\"", back->name);
 	if (t == NULL)
 		return false;
 	k->checkpoints.rolling = true;
-	if (name[0] == '\0' ? cb_twins_go_to(k, t) : cb_twins_breed(k, t, CB_TWIN_ROLLBACK))
+	if (named ? cb_twins_breed(k, t, CB_TWIN_ROLLBACK) : cb_twins_go_to(k, t))
 		return true;
 	k->checkpoints.rolling = false;
 	snprintf(ret_why, size, "the copy could not be woken");
@@ -140,6 +195,10 @@ void cb_checkpoint_rolled_back(struct cb_kernel *k)
 		return;
 	cb_iopub_flush(k);
 	if (cb_request_is_execute(r)) {
+		char text[sizeof(k->twins.outcome) + 32];
+		int n = snprintf(text, sizeof(text), "[cellblock: %s]\n", k->twins.outcome);
+
+		cb_iopub_text(k, r->header, CB_WIRE_STDERR, text, (size_t)n);
 		cb_failure_metadata(k, "ok", "restored", NULL, false, &metadata);
 		c = cb_buf_printf(&b,
 				  "{\"status\":\"ok\",\"execution_count\":%lld,\"payload\":[],\"user_expressions\":{}}",
@@ -272,7 +331,8 @@ void cb_checkpoint_answer(struct cb_kernel *k, struct cb_request *r)
 
 void cb_checkpoint_begin(struct cb_kernel *k, struct cb_request *r)
 {
-	char name[CB_CHECKPOINT_NAME], why[256];
+	struct cb_back back = { .undo = 0 };
+	char *name = back.name, why[256];
 	bool under_way;
 
 	if (strcmp(r->type, LIST) == 0 || strcmp(r->type, DELETE) == 0 || strcmp(r->type, BRANCHES) == 0) {
@@ -280,7 +340,7 @@ void cb_checkpoint_begin(struct cb_kernel *k, struct cb_request *r)
 		cb_execution_finish(k);
 		return;
 	}
-	if (!name_of(k, r, name)) {
+	if (!name_of(k, r, name) || (strcmp(r->type, ROLLBACK) == 0 && !cells_of(k, r, &back))) {
 		cb_execution_finish(k);
 		return;
 	}
@@ -294,7 +354,7 @@ void cb_checkpoint_begin(struct cb_kernel *k, struct cb_request *r)
 	else if (strcmp(r->type, BRANCH) == 0)
 		under_way = branch_off(k, name, why, sizeof(why));
 	else
-		under_way = go_back(k, name, false, why, sizeof(why));
+		under_way = go_back(k, &back, false, why, sizeof(why));
 	if (under_way)
 		return;
 	cb_reply_error(k, r, ENAME, "%s", why);
@@ -386,38 +446,40 @@ static void take_asked(struct cb_checkpoints *c, struct cb_span array)
 	}
 }
 
-bool cb_checkpoint_wishes(struct cb_checkpoints *c, struct cb_span metadata, char ret_name[CB_CHECKPOINT_NAME],
-			  bool *ret_valid)
+bool cb_checkpoint_wishes(struct cb_checkpoints *c, struct cb_span metadata, struct cb_back *ret_back, bool *ret_valid)
 {
 	struct cb_json_field f[] = {
 		{ .name = "checkpoint", .types = CB_JSON_ARRAY, .elements = CB_JSON_STRING },
 		{ .name = "rollback", .types = CB_JSON_STRING | CB_JSON_NULL },
+		{ .name = "undo", .types = CB_JSON_INTEGER },
 	};
 
-	ret_name[0] = '\0';
-	if (metadata.len <= 2 || cb_json_scan_object(metadata.data, metadata.len, f, 2, NULL) < 0)
+	*ret_back = (struct cb_back){ .undo = 0 };
+	if (metadata.len <= 2 || cb_json_scan_object(metadata.data, metadata.len, f, 3, NULL) < 0)
 		return false;
 	if (f[0].ret.data != NULL)
 		take_asked(c, f[0].ret);
-	*ret_valid = f[1].ret_type == CB_JSON_NULL || take_name(f[1].ret, ret_name);
-	return f[1].ret.data != NULL;
+	*ret_valid = f[2].ret.data != NULL ? take_cells(f[2].ret, &ret_back->undo)
+					   : f[1].ret_type == CB_JSON_NULL || take_name(f[1].ret, ret_back->name);
+	return f[1].ret.data != NULL || f[2].ret.data != NULL;
 }
 
 bool cb_checkpoint_cell_asks(struct cb_kernel *k, struct cb_span metadata)
 {
-	char name[CB_CHECKPOINT_NAME], why[256];
+	struct cb_back back;
+	char why[256];
 	bool valid;
 
-	if (!cb_checkpoint_wishes(&k->checkpoints, metadata, name, &valid))
+	if (!cb_checkpoint_wishes(&k->checkpoints, metadata, &back, &valid))
 		return false;
 	if (!valid) {
-		snprintf(why, sizeof(why), "no such name");
+		snprintf(why, sizeof(why), "no such name or number");
 	} else {
 		cb_execution_cell_over(k);
-		if (go_back(k, name, true, why, sizeof(why)))
+		if (go_back(k, &back, k->execution.store, why, sizeof(why)))
 			return true;
 	}
-	cb_failure_reply(k, ENAME, "kept", "%%rollback: %s", why);
+	cb_failure_reply(k, ENAME, "kept", "%%%s: %s", back.undo > 0 ? "undo" : "rollback", why);
 	cb_execution_finish(k);
 	return true;
 }

@@ -13,6 +13,12 @@ struct cb_twin;
 #define CB_CHECKPOINT_NAME 128 /* bytes of a name, with its end */
 #define CB_CHECKPOINT_ASKED 16 /* by one cell */
 
+/* Where to. */
+struct cb_back {
+	char name[CB_CHECKPOINT_NAME]; /* "" = to before the last cells */
+	unsigned undo;		       /* exactly so many of them; 0 = the last one, and as many more as need be */
+};
+
 struct cb_checkpoints {
 	char asked[CB_CHECKPOINT_ASKED]
 		  [CB_CHECKPOINT_NAME]; /* by %checkpoint: to be made now that its cell has ended */
@@ -31,9 +37,8 @@ int cb_checkpoints_list(struct cb_kernel *k, struct cb_buf *out);
 
 /* The cell's reply asks: metadata of EXECUTE_REPLY. True if the cell ends by a rollback, and is answered after it. */
 bool cb_checkpoint_cell_asks(struct cb_kernel *k, struct cb_span metadata);
-/* What it asks for: %checkpoint's names are noted; true if it is to go back, "" = to before the last cell. */
-bool cb_checkpoint_wishes(struct cb_checkpoints *c, struct cb_span metadata, char ret_name[CB_CHECKPOINT_NAME],
-			  bool *ret_valid);
+/* What it asks for: %checkpoint's names are noted; true if it is to go back. */
+bool cb_checkpoint_wishes(struct cb_checkpoints *c, struct cb_span metadata, struct cb_back *ret_back, bool *ret_valid);
 
 /* The one that was being made is ready (NULL = is not, for `why`); a rollback is done. */
 void cb_checkpoint_made(struct cb_kernel *k, struct cb_twin *t, const char *why);

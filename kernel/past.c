@@ -64,16 +64,21 @@ void cb_past_forget(struct cb_past *p, uint64_t cell)
 		drop_first(p, n);
 }
 
-uint64_t cb_past_latest(const struct cb_past *p, bool skip)
+const struct cb_past_cell *cb_past_latest(const struct cb_past *p, size_t n)
 {
-	for (size_t i = p->count; i > 0; i--) {
-		if (p->item[i - 1].undone)
-			continue;
-		if (!skip)
-			return p->item[i - 1].cell;
-		skip = false;
-	}
-	return 0;
+	for (size_t i = p->count; i > 0; i--)
+		if (!p->item[i - 1].undone && --n == 0)
+			return &p->item[i - 1];
+	return NULL;
+}
+
+size_t cb_past_since(const struct cb_past *p, uint64_t cell)
+{
+	size_t n = 0;
+
+	for (size_t i = p->count; i > 0 && p->item[i - 1].cell > cell; i--)
+		n += !p->item[i - 1].undone;
+	return n;
 }
 
 static uint64_t more(uint64_t now, uint64_t then)
@@ -84,8 +89,7 @@ static uint64_t more(uint64_t now, uint64_t then)
 int cb_past_after(const struct cb_past *p, uint64_t cell, const struct cb_past_count *live, struct cb_buf *out,
 		  struct cb_past_undone *ret)
 {
-	struct cb_past_undone u = { .n = { more(p->live.cells, live->cells),
-					   more(p->live.unnumbered, live->unnumbered),
+	struct cb_past_undone u = { .n = { more(p->live.cells, live->cells), more(p->live.unnumbered, live->unnumbered),
 					   more(p->live.messages, live->messages) } };
 	int r = cb_buf_append_str(out, "[");
 	uint64_t known = 0, told = 0;

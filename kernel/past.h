@@ -39,10 +39,12 @@ struct cb_past {
 
 /* What has no number is counted only: without code it is a comm message, else a cell that was not stored. */
 void cb_past_add(struct cb_past *p, struct cb_span code, int64_t number);
+/* How many are known after `cell`, and not undone. */
+size_t cb_past_since(const struct cb_past *p, uint64_t cell);
 /* Nobody can go back to `cell` or before. */
 void cb_past_forget(struct cb_past *p, uint64_t cell);
-/* The count of the last one that is not undone (with `skip`, of the one before it); 0 = none. */
-uint64_t cb_past_latest(const struct cb_past *p, bool skip);
+/* The n-th latest, counted from 1, of those that are known and not undone; NULL = there are fewer. */
+const struct cb_past_cell *cb_past_latest(const struct cb_past *p, size_t n);
 /* What going back to `cell` undoes, when so many were live: appends the numbers of those after it that are not undone
  * already, as a JSON array, of very many the youngest. */
 int cb_past_after(const struct cb_past *p, uint64_t cell, const struct cb_past_count *live, struct cb_buf *out,

@@ -71,15 +71,14 @@ struct cb_twin *cb_twins_named(struct cb_kernel *k, const char *name)
 	return cb_twins_other_named(&k->twins, &wanted);
 }
 
-struct cb_twin *cb_twins_before_last(struct cb_kernel *k, bool skip)
+struct cb_twin *cb_twins_before_cell(struct cb_kernel *k, uint64_t cell)
 {
-	uint64_t last = cb_past_latest(&k->twins.past, skip);
 	struct cb_twin *best = NULL;
 
 	for (int i = 0; i < CB_TWINS_MAX; i++) {
 		struct cb_twin *t = &k->twins.twin[i];
 
-		if (cb_twin_is_ready(t) && t->name[0] == '\0' && t->cell < last &&
+		if (cb_twin_is_ready(t) && t->name[0] == '\0' && t->cell < cell &&
 		    (best == NULL || t->number > best->number))
 			best = t;
 	}

@@ -145,8 +145,8 @@ bool cb_twins_make(struct cb_kernel *k, const char *name);
 /* A branch of the present state, or of a twin; the end is cb_checkpoint_branched. */
 bool cb_twins_branch(struct cb_kernel *k, struct cb_twin *from);
 struct cb_twin *cb_twins_named(struct cb_kernel *k, const char *name); /* NULL = none */
-/* From before the last cell that is not undone, or with `skip` the one before that. */
-struct cb_twin *cb_twins_before_last(struct cb_kernel *k, bool skip);
+/* The youngest from before that cell, by the count of past.h. */
+struct cb_twin *cb_twins_before_cell(struct cb_kernel *k, uint64_t cell);
 /* It takes over, or a copy of it does; the end is cb_checkpoint_rolled_back, or the failure of the current request. */
 bool cb_twins_go_to(struct cb_kernel *k, struct cb_twin *t);
 bool cb_twins_breed(struct cb_kernel *k, struct cb_twin *t, enum cb_twin_use use);

@@ -105,6 +105,11 @@ class KernelMagics(Magics):
         self.shell.guest.transactions.run("rollback", arg_s)
 
     @line_magic
+    def undo(self, arg_s):
+        """%undo [N]: ends this cell and undoes the last one, or the last N, as if they had not run."""
+        self.shell.guest.transactions.run("undo", arg_s)
+
+    @line_magic
     def checkpoints(self, arg_s):
         """Lists the named checkpoints."""
         self.shell.guest.transactions.run("checkpoints", arg_s)

@@ -1,4 +1,4 @@
-"""%checkpoint, %rollback, %checkpoints and %limits: a cell asks for them, its reply's metadata carries what it asked.
+"""%checkpoint, %rollback, %undo, %checkpoints, %limits: a cell asks, its reply's metadata carries what it asked.
 
 The supervisor says with each cell which checkpoints there are; where it says nothing there are none to be had.
 """
@@ -9,7 +9,7 @@ from _thread import get_ident
 
 from . import refusals
 
-LINES = ("checkpoint", "rollback", "checkpoints", "limits")
+LINES = ("checkpoint", "rollback", "undo", "checkpoints", "limits")
 _LINE = re.compile(r"^%%(%s)\b[ \t]*(.*)$" % "|".join(LINES), re.M)
 
 
@@ -21,12 +21,12 @@ class Transactions:
     def __init__(self, guest):
         self._guest = guest
         self._known = None
-        self._names, self._back = [], []
+        self._names, self._back = [], {}
         self.error = RuntimeError  # IPython's UsageError, which is shown without a traceback, replaces it
 
     def begin(self, metadata):
         self._known = metadata.get("checkpoints")
-        self._names, self._back = [], []
+        self._names, self._back = [], {}
 
     @property
     def ended(self):
@@ -39,7 +39,7 @@ class Transactions:
         if self._names:
             asked["checkpoint"] = self._names
         if self._back:
-            asked["rollback"] = self._back[0]
+            asked.update(self._back)
         return asked
 
     def run(self, name, line):
@@ -68,7 +68,14 @@ class Transactions:
                 "%%rollback %s: no such checkpoint; there %s"
                 % (name, "are " + ", ".join(known) if known else "is none (%checkpoint NAME makes one)")
             )
-        self._back = [name or None]
+        self._back = {"rollback": name or None}
+        raise Rollback
+
+    def undo(self, cells):
+        self._allowed("undo")
+        if cells and not (cells.isascii() and cells.isdigit() and 0 < int(cells[:9]) == int(cells)):
+            raise self.error("%%undo %s: how many cells? %%undo undoes the last one, %%undo 3 the last three" % cells)
+        self._back = {"undo": int(cells or 1)}
         raise Rollback
 
     def checkpoints(self, _line):

@@ -444,6 +444,9 @@ def test_rollback_line(guest):
     assert guest.run("%rollback\n'after'", metadata=SAVED).reply_frame.metadata == {"rollback": None}
     waiting = guest.run("import asyncio\nawait asyncio.sleep(0)\n%rollback\nprint('after')", metadata=SAVED)
     assert waiting.ok and not waiting.stdout and waiting.reply_frame.metadata == {"rollback": None}
+    assert guest.run("%undo\n'after'", metadata=SAVED).reply_frame.metadata == {"undo": 1}
+    assert guest.run("%undo 3", metadata=SAVED).reply_frame.metadata == {"undo": 3}
+    assert "how many cells?" in guest.run("%undo three", metadata=SAVED).error["evalue"]
     error = guest.run("%rollback cleen", metadata=SAVED)
     assert "clean" in error.error["evalue"] and error.reply_frame.metadata == {}
     assert guest.run("1").reply_frame.metadata == {}

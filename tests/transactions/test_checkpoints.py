@@ -90,6 +90,51 @@ def test_before_the_last_cell(start):
     assert c.run("x").result == "1"
 
 
+def test_undo(start):
+    """Exactly so many cells, as far as states are kept; a state that is gone back to is used up."""
+    c = start(args=[*ALWAYS, "--set", "transactions.keep=3"]).client
+    for i in range(1, 7):
+        assert c.run(f"x = {i}").ok
+    back = c.run("y = 1\n%undo\nprint('never')")
+    assert back.ok and (back.about["state"], back.about["restored_to"], back.about["undone"]) == ("restored", 5, [6, 7])
+    assert "all variables are as they were before cell [6]; cells [6] to [7] are undone" in back.text("stderr")
+    assert c.run("x, 'y' in globals()").result == "(5, False)"
+    back = ask(c, "rollback", cells=2)
+    assert (back["status"], back["undone"]) == ("ok", [5, 8]), back
+    assert c.run("x").result == "4"
+    far = c.run("%undo 9")
+    assert far.content["ename"] == "CheckpointError" and "%undo: no more than" in far.content["evalue"], far
+    assert far.about["state"] == "kept" and c.run("x").result == "4"
+    far = ask(c, "rollback", cells=5)
+    assert far["ename"] == "CheckpointError" and "is not kept (transactions.keep is 3)" in far["evalue"], far
+
+
+def test_undo_says_what_is_wrong(start):
+    c = start(args=ALWAYS).client
+    assert c.run("x = 1").ok
+    for wrong in ("0", "-1", "two", "1.5", "1 2", "9" * 30):
+        failed = c.run("%undo " + wrong)
+        assert not failed.ok and "how many cells?" in failed.content["evalue"], failed
+    for wrong in ({"cells": 0}, {"cells": "1"}, {"cells": 1.5}, {"cells": 1 << 40}, {"cells": 1, "name": "a"}):
+        failed = ask(c, "rollback", **wrong)
+        assert failed["ename"] == "MalformedRequestError" and "cells: it" in failed["evalue"], failed
+    assert c.run("x").result == "1"
+
+
+def test_undo_never_undoes_more(start):
+    """Where a state is not kept for each cell it says which one is, and how to go there."""
+    c = start(args=["--set", "transactions.mode=auto", "--set", "transactions.keep=1"]).client
+    assert c.run("x = 1").ok
+    cells = [c.start(f"import time; x = {i}; time.sleep(0.05)") for i in (2, 3, 4)]
+    assert all([c.finish(each).ok for each in cells])
+    undone = ask(c, "rollback", cells=1)
+    if undone["status"] == "ok":
+        assert undone["undone"] == [4]
+    else:
+        assert "is not kept; %undo " in undone["evalue"] and "from after cell [" in undone["evalue"], undone
+        assert c.run("x").result == "4"
+
+
 def test_not_while_a_cell_runs(start):
     c = start(args=ALWAYS).client
     assert c.run("x = 1").ok

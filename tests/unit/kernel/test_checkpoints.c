@@ -313,6 +313,39 @@ static void test_flood_of_names(void **state)
 }
 
 /* %rollback: the cell's reply comes when the state is back, with its own number. */
+/* Exactly so many cells or none; what else could be had is named. */
+static void test_undo_by_a_cell(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
+	struct rig_twin first = rig_twin(r);
+	const char *id;
+	static const struct {
+		const char *asks, *says;
+	} is[] = {
+		{ "{\"undo\":1}",
+		  "%undo: the state from before cell [2] is not kept; %undo 2 goes back to the one before it" },
+		{ "{\"undo\":7}", "%undo: no more than 3 cells have run" },
+		{ "{\"undo\":0}", "no such name or number" },
+		{ "{\"undo\":4000000000}", "no such name or number" },
+	};
+
+	r->k.twins.cost.readings = 2;
+	r->k.twins.cost.made_s = r->k.twins.cost.delay_s = 1000;
+	expect_end(r, ended_cell(r, "{}"));
+	expect_end(r, ended_cell(r, "{}"));
+	for (size_t i = 0; i < sizeof(is) / sizeof(is[0]); i++) {
+		id = ended_cell(r, is[i].asks);
+		struct rig_msg m = rig_take(r, RIG_IOPUB, "error", id);
+
+		if (i < 2 && strstr(rig_text(&m, "evalue"), is[i].says) == NULL)
+			fail_msg("%s: not %s", rig_text(&m, "evalue"), is[i].says);
+		rig_msg_free(&m);
+		rig_expect(r, RIG_SHELL, "execute_reply", id);
+		rig_expect(r, RIG_IOPUB, "idle", id);
+	}
+	rig_twin_close(&first);
+}
+
 static void test_rollback_by_a_cell(void **state)
 {
 	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
@@ -326,7 +359,11 @@ static void test_rollback_by_a_cell(void **state)
 
 	rig_twin_resumed(r, &resume);
 	next = rig_twin(r);
-	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
+	struct rig_msg m = rig_take(r, RIG_IOPUB, "stream", id);
+
+	assert_non_null(strstr(rig_text(&m, "text"), "all variables are as they were before cell [1]; cells [1] to [2]"));
+	rig_msg_free(&m);
+	m = rig_take(r, RIG_SHELL, "execute_reply", id);
 	json_t *c = json_object_get(m.metadata, "cellblock");
 
 	assert_string_equal(rig_text(&m, "status"), "ok");
@@ -359,6 +396,7 @@ int main(void)
 		T(test_asked_by_cells),
 		T(test_flood_of_names),
 		T(test_rollback_by_a_cell),
+		T(test_undo_by_a_cell),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -55,10 +55,18 @@ static void expect_undo(uint64_t cell, const char *wanted, int64_t first, int64_
 	assert_int_equal(u.untold, 0);
 }
 
+/* Of the n-th latest that is not undone; 0 = there is none. */
+static uint64_t latest(size_t n)
+{
+	const struct cb_past_cell *c = cb_past_latest(&past, n);
+
+	return c != NULL ? c->cell : 0;
+}
+
 static void test_empty(void **state)
 {
 	(void)state;
-	assert_int_equal(cb_past_latest(&past, false), 0);
+	assert_int_equal(latest(1), 0);
 	expect_undo(0, "[]", 0, 0, 0);
 	assert_int_equal(cb_past_sources(&past, 0, &text), 0);
 	expect_text("[]");
@@ -71,15 +79,20 @@ static void test_undone_once(void **state)
 	add("\"a\"", 4);
 	add("\"b\"", 5);
 	add("\"c\"", 6);
-	assert_int_equal(cb_past_latest(&past, false), 3);
-	assert_int_equal(cb_past_latest(&past, true), 2);
+	assert_int_equal(latest(1), 3);
+	assert_int_equal(latest(2), 2);
+	assert_int_equal(latest(3), 1);
+	assert_int_equal(latest(4), 0);
+	assert_int_equal(cb_past_since(&past, 1), 2);
+	assert_int_equal(cb_past_since(&past, 3), 0);
 	expect_undo(2, "[6]", 6, 6, 1);
-	assert_int_equal(cb_past_latest(&past, false), 2);
+	assert_int_equal(latest(1), 2);
 	add("\"d\"", 7);
+	assert_int_equal(cb_past_since(&past, 1), 2);
 	expect_undo(1, "[5,7]", 5, 7, 2); /* 6 was told before */
 	expect_undo(1, "[]", 0, 0, 0);
-	assert_int_equal(cb_past_latest(&past, false), 1);
-	assert_int_equal(cb_past_latest(&past, true), 0);
+	assert_int_equal(latest(1), 1);
+	assert_int_equal(latest(2), 0);
 }
 
 /* For In: what was undone before is among them. */
@@ -101,7 +114,7 @@ static void test_without_a_number(void **state)
 	add("\"a\"", 1);
 	cb_past_add(&past, (struct cb_span){ NULL, 0 }, 0);
 	assert_int_equal(past.last, 2);
-	assert_int_equal(cb_past_latest(&past, false), 1);
+	assert_int_equal(latest(1), 1);
 	expect_undo(0, "[1]", 1, 1, 1);
 }
 
@@ -207,9 +220,9 @@ static void test_no_room_for_numbers(void **state)
 		add("\"\"", i);
 	assert_true(cb_past_after(&past, 0, &before, &small, &u) < 0);
 	assert_int_equal(u.n.cells, 9);
-	assert_int_equal(cb_past_latest(&past, false), 9);
+	assert_int_equal(latest(1), 9);
 	cb_past_undo(&past, 0, &before);
-	assert_int_equal(cb_past_latest(&past, false), 0);
+	assert_int_equal(latest(1), 0);
 	cb_buf_release(&small);
 }
 
@@ -217,16 +230,9 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_empty),
-		T(test_undone_once),
-		T(test_sources),
-		T(test_without_a_number),
-		T(test_counts),
-		T(test_very_many),
-		T(test_forget),
-		T(test_bound_of_sources),
-		T(test_bound_of_cells),
-		T(test_no_room_for_numbers),
+		T(test_empty),		T(test_undone_once),	     T(test_sources), T(test_without_a_number),
+		T(test_counts),		T(test_very_many),	     T(test_forget),  T(test_bound_of_sources),
+		T(test_bound_of_cells), T(test_no_room_for_numbers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -327,13 +327,16 @@ class AsyncSandbox(AsyncRunner):
         """Forgets a named state. CheckpointError: there is none."""
         await self._ask("cellblock_delete_checkpoint_request", {"name": name})
 
-    async def rollback(self, name: Optional[str] = None) -> List[int]:
-        """Goes back to a named state, or to before the last cell. Gives the numbers of the cells that are undone."""
+    async def rollback(self, name: Optional[str] = None, *, cells: Optional[int] = None) -> List[int]:
+        """Goes back to a named state, or to before the last cell. Gives the numbers of the cells that are undone.
+
+        cells: undoes exactly so many. CheckpointError: the state from before them is not kept (`transactions.keep`).
+        """
         if name is None:
             self._main_line("rollback to before the last cell")
         session = await self._ready()
         with span("cellblock.rollback", {"cellblock.session": session.id, "cellblock.checkpoint": name}) as held:
-            reply = await self._ask("cellblock_rollback_request", {} if name is None else {"name": name})
+            reply = await self._ask("cellblock_rollback_request", {"name": name, "cells": cells})
             undone = [n for n in reply.content.get("undone") or [] if type(n) is int]
             tell_restored(held, reply.content.get("restored_to"), undone)
         adopted, self._subshell = self._subshell, None

@@ -205,9 +205,12 @@ class Sandbox(Runner):
         """Forgets a named state. CheckpointError: there is none."""
         self._call(lambda: self._a.delete_checkpoint(name))
 
-    def rollback(self, name: Optional[str] = None) -> List[int]:
-        """Goes back to a named state, or to before the last cell. Gives the numbers of the cells that are undone."""
-        return self._call(lambda: self._a.rollback(name))
+    def rollback(self, name: Optional[str] = None, *, cells: Optional[int] = None) -> List[int]:
+        """Goes back to a named state, or to before the last cell. Gives the numbers of the cells that are undone.
+
+        cells: undoes exactly so many. CheckpointError: the state from before them is not kept (`transactions.keep`).
+        """
+        return self._call(lambda: self._a.rollback(name, cells=cells))
 
     def branch(self, name: Optional[str] = None) -> Branch:
         """A copy of the named state, or of the present one, that runs beside this one. Use it by `with`."""
