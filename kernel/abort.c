@@ -78,7 +78,7 @@ static void abort_with(struct cb_kernel *k, struct cb_request *r, const char *en
 	cb_bracket_begin(k, r);
 	if (cb_request_is_execute(r))
 		cb_reply_full(k, r, CB_SPAN("{\"status\":\"aborted\"}"), CB_SPAN("{\"status\":\"aborted\"}"), NULL);
-	else if (strncmp(r->type, "comm_", 5) != 0)
+	else if (!cb_request_is_comm(r))
 		cb_reply_error(k, r, ename, "%s", evalue);
 	cb_bracket_end(k, r);
 	cb_request_free(r);

@@ -503,7 +503,7 @@ bool cb_branches_comm(struct cb_kernel *k, struct cb_request *r, struct cb_span 
 		cb_request_free(r);
 		return true;
 	}
-	if (strcmp(r->type, "comm_close") == 0)
+	if (r->kind == CB_REQUEST_COMM_CLOSE)
 		(void)cb_comms_closed(&b->comms, id);
 	take(k, b, r);
 	return true;

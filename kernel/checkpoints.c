@@ -16,18 +16,13 @@
 #include "failure.h"
 #include "kernel.h"
 
-#define CHECKPOINT "cellblock_checkpoint_request"
-#define ROLLBACK "cellblock_rollback_request"
-#define LIST "cellblock_list_checkpoints_request"
-#define DELETE "cellblock_delete_checkpoint_request"
-#define BRANCH "cellblock_branch_request"
-#define BRANCHES "cellblock_list_branches_request"
 #define ENAME "CheckpointError"
 
 bool cb_request_is_checkpoint(const struct cb_request *r)
 {
-	return strcmp(r->type, CHECKPOINT) == 0 || strcmp(r->type, ROLLBACK) == 0 || strcmp(r->type, LIST) == 0 ||
-	       strcmp(r->type, DELETE) == 0 || strcmp(r->type, BRANCH) == 0 || strcmp(r->type, BRANCHES) == 0;
+	return r->kind == CB_REQUEST_CHECKPOINT || r->kind == CB_REQUEST_ROLLBACK ||
+	       r->kind == CB_REQUEST_LIST_CHECKPOINTS || r->kind == CB_REQUEST_DELETE_CHECKPOINT ||
+	       r->kind == CB_REQUEST_BRANCH || r->kind == CB_REQUEST_LIST_BRANCHES;
 }
 
 /* A raw JSON string as a name: 1 to CB_CHECKPOINT_NAME - 1 bytes without control characters. */
@@ -48,7 +43,7 @@ static bool take_name(struct cb_span raw, char ret_name[CB_CHECKPOINT_NAME])
 /* The name in a request; "" if there is none. False, and answered, if it is wrong. */
 static bool name_of(struct cb_kernel *k, struct cb_request *r, char ret_name[CB_CHECKPOINT_NAME])
 {
-	bool branch = strcmp(r->type, BRANCH) == 0, optional = branch || strcmp(r->type, ROLLBACK) == 0;
+	bool branch = r->kind == CB_REQUEST_BRANCH, optional = branch || r->kind == CB_REQUEST_ROLLBACK;
 	struct cb_json_field f[] = { { .name = branch ? "from" : "name",
 				       .types = CB_JSON_STRING | (optional ? CB_JSON_NULL : 0u),
 				       .required = !optional } };
@@ -244,7 +239,7 @@ bool cb_checkpoint_branched(struct cb_kernel *k, struct cb_twin *t)
 	struct cb_request *r = k->execution.current;
 	char from[CB_CHECKPOINT_NAME];
 
-	if (r == NULL || strcmp(r->type, BRANCH) != 0 || !name_of(k, r, from))
+	if (r == NULL || r->kind != CB_REQUEST_BRANCH || !name_of(k, r, from))
 		return false; /* nobody waits for it any more */
 	if (cb_branches_born(k, t, from))
 		return true;
@@ -258,7 +253,7 @@ void cb_checkpoint_branch_woken(struct cb_kernel *k, const char *id, const char 
 	char text[96];
 	int n;
 
-	if (r == NULL || strcmp(r->type, BRANCH) != 0)
+	if (r == NULL || r->kind != CB_REQUEST_BRANCH)
 		return; /* nobody waits for it any more */
 	if (id == NULL) {
 		cb_reply_error(k, r, ENAME, "the copy could not be woken: %s", why);
@@ -308,9 +303,9 @@ void cb_checkpoint_answer(struct cb_kernel *k, struct cb_request *r)
 {
 	CB_AUTO_BUF b = CB_BUF_INIT(1u << 20);
 	char name[CB_CHECKPOINT_NAME];
-	bool branches = strcmp(r->type, BRANCHES) == 0;
+	bool branches = r->kind == CB_REQUEST_LIST_BRANCHES;
 
-	if (branches || strcmp(r->type, LIST) == 0) {
+	if (branches || r->kind == CB_REQUEST_LIST_CHECKPOINTS) {
 		if (cb_buf_printf(&b, "{\"status\":\"ok\",\"%s\":", branches ? "branches" : "checkpoints") == 0 &&
 		    (branches ? cb_branches_list(k, &b) : cb_checkpoints_list(k, &b)) == 0 &&
 		    cb_buf_append_str(&b, "}") == 0)
@@ -335,23 +330,24 @@ void cb_checkpoint_begin(struct cb_kernel *k, struct cb_request *r)
 	char *name = back.name, why[256];
 	bool under_way;
 
-	if (strcmp(r->type, LIST) == 0 || strcmp(r->type, DELETE) == 0 || strcmp(r->type, BRANCHES) == 0) {
+	if (r->kind == CB_REQUEST_LIST_CHECKPOINTS || r->kind == CB_REQUEST_DELETE_CHECKPOINT ||
+	    r->kind == CB_REQUEST_LIST_BRANCHES) {
 		cb_checkpoint_answer(k, r);
 		cb_execution_finish(k);
 		return;
 	}
-	if (!name_of(k, r, name) || (strcmp(r->type, ROLLBACK) == 0 && !cells_of(k, r, &back))) {
+	if (!name_of(k, r, name) || (r->kind == CB_REQUEST_ROLLBACK && !cells_of(k, r, &back))) {
 		cb_execution_finish(k);
 		return;
 	}
-	if (strcmp(r->type, ROLLBACK) == 0 && cb_lanes_running(k) != NULL) {
+	if (r->kind == CB_REQUEST_ROLLBACK && cb_lanes_running(k) != NULL) {
 		cb_reply_error(k, r, "KernelBusyError", "a cell of a subshell runs: interrupt it first, or wait");
 		cb_execution_finish(k);
 		return;
 	}
-	if (strcmp(r->type, CHECKPOINT) == 0)
+	if (r->kind == CB_REQUEST_CHECKPOINT)
 		under_way = start(k, name, why, sizeof(why));
-	else if (strcmp(r->type, BRANCH) == 0)
+	else if (r->kind == CB_REQUEST_BRANCH)
 		under_way = branch_off(k, name, why, sizeof(why));
 	else
 		under_way = go_back(k, &back, false, why, sizeof(why));
@@ -400,10 +396,10 @@ void cb_checkpoint_made(struct cb_kernel *k, struct cb_twin *t, const char *why)
 		else
 			cb_reply_error(k, r, ENAME, "the copy could not be woken: %s", why);
 		cb_execution_finish(k);
-	} else if (t == NULL && r != NULL && strcmp(r->type, BRANCH) == 0) {
+	} else if (t == NULL && r != NULL && r->kind == CB_REQUEST_BRANCH) {
 		cb_reply_error(k, r, ENAME, "no copy could be made: %s", why);
 		cb_execution_finish(k);
-	} else if (r != NULL && strcmp(r->type, CHECKPOINT) == 0) {
+	} else if (r != NULL && r->kind == CB_REQUEST_CHECKPOINT) {
 		if (t == NULL)
 			cb_reply_error(k, r, ENAME, "no copy could be made: %s", why);
 		else if (cb_buf_append_str(&b, "{\"status\":\"ok\",\"name\":") == 0 &&

@@ -238,11 +238,6 @@ static void begin_other(struct cb_kernel *k, struct cb_request *r)
 	}
 }
 
-bool cb_request_is_execute(const struct cb_request *r)
-{
-	return strcmp(r->type, "execute_request") == 0;
-}
-
 static void interrupt_current(struct cb_kernel *k);
 
 static void begin(struct cb_kernel *k, struct cb_request *r)

@@ -91,7 +91,6 @@ int cb_execution_metadata(const struct cb_request *r, int64_t n, unsigned lane, 
 
 /* The current request is answered: idle, and on to the next. */
 void cb_execution_finish(struct cb_kernel *k);
-bool cb_request_is_execute(const struct cb_request *r);
 
 /* A user's interrupt. Soft; hard when one is still undelivered. */
 void cb_execution_interrupt(struct cb_kernel *k);

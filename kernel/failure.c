@@ -233,7 +233,7 @@ void cb_failure_of_asked(struct cb_kernel *k, const char *ename, const char *tex
 {
 	const struct cb_request *r = k->execution.current;
 
-	if (strncmp(r->type, "comm_", 5) != 0)
+	if (!cb_request_is_comm(r))
 		cb_reply_error(k, r, ename, "%s", text);
 }
 

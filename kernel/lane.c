@@ -22,19 +22,19 @@
 #define LOOK_PERIOD (SECOND / 2)
 
 static const struct cb_lane_message message[] = {
-	{ "complete_request", CB_WIRE_COMPLETE, CB_WIRE_COMPLETE_REPLY, CB_LANE_QUESTION },
-	{ "inspect_request", CB_WIRE_INSPECT, CB_WIRE_INSPECT_REPLY, CB_LANE_QUESTION },
-	{ "is_complete_request", CB_WIRE_IS_COMPLETE, CB_WIRE_IS_COMPLETE_REPLY, CB_LANE_QUESTION },
-	{ "execute_request", CB_WIRE_EXECUTE, CB_WIRE_LANE_REPLY, CB_LANE_CELL },
-	{ "comm_open", CB_WIRE_DOWN_COMM_OPEN, CB_WIRE_LANE_DONE, CB_LANE_COMM },
-	{ "comm_msg", CB_WIRE_DOWN_COMM_MSG, CB_WIRE_LANE_DONE, CB_LANE_COMM },
-	{ "comm_close", CB_WIRE_DOWN_COMM_CLOSE, CB_WIRE_LANE_DONE, CB_LANE_COMM },
+	{ CB_REQUEST_COMPLETE, CB_WIRE_COMPLETE, CB_WIRE_COMPLETE_REPLY, CB_LANE_QUESTION },
+	{ CB_REQUEST_INSPECT, CB_WIRE_INSPECT, CB_WIRE_INSPECT_REPLY, CB_LANE_QUESTION },
+	{ CB_REQUEST_IS_COMPLETE, CB_WIRE_IS_COMPLETE, CB_WIRE_IS_COMPLETE_REPLY, CB_LANE_QUESTION },
+	{ CB_REQUEST_EXECUTE, CB_WIRE_EXECUTE, CB_WIRE_LANE_REPLY, CB_LANE_CELL },
+	{ CB_REQUEST_COMM_OPEN, CB_WIRE_DOWN_COMM_OPEN, CB_WIRE_LANE_DONE, CB_LANE_COMM },
+	{ CB_REQUEST_COMM_MSG, CB_WIRE_DOWN_COMM_MSG, CB_WIRE_LANE_DONE, CB_LANE_COMM },
+	{ CB_REQUEST_COMM_CLOSE, CB_WIRE_DOWN_COMM_CLOSE, CB_WIRE_LANE_DONE, CB_LANE_COMM },
 };
 
 const struct cb_lane_message *cb_lane_message_of(const struct cb_request *r)
 {
 	for (size_t i = 0; i < sizeof(message) / sizeof(message[0]); i++)
-		if (strcmp(message[i].type, r->type) == 0)
+		if (message[i].of == r->kind)
 			return &message[i];
 	return NULL;
 }

@@ -23,7 +23,7 @@ enum cb_lane_kind { CB_LANE_QUESTION, CB_LANE_CELL, CB_LANE_COMM };
 
 /* What a type of request is on the wire. */
 struct cb_lane_message {
-	const char *type;
+	enum cb_request_kind of;
 	enum cb_wire_type wire, answer; /* answer: of a question */
 	enum cb_lane_kind kind;
 };

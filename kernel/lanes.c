@@ -133,24 +133,19 @@ static bool python_is_busy(const struct cb_kernel *k)
 	return (k->guest.rules.phase & (CB_PHASE_EXECUTING | CB_PHASE_INPUT | CB_PHASE_COMM)) != 0;
 }
 
-static bool is_comm(const struct cb_request *r)
-{
-	return strncmp(r->type, "comm_", 5) == 0;
-}
-
 /* A subshell's comm message goes to the main shell while that has nothing but such to do: handlers of widgets expect
  * the main thread and its event loop. Order is kept: to where the subshell's last one is. */
 static bool main_shell_takes(struct cb_kernel *k, const struct cb_lane *l)
 {
 	const struct cb_execution *x = &k->execution;
-	bool only_comms = x->current == NULL || is_comm(x->current);
+	bool only_comms = x->current == NULL || cb_request_is_comm(x->current);
 
 	if (l->current != NULL || l->waiting.head != NULL)
 		return false;
 	for (const struct cb_request *w = x->waiting.head; w != NULL; w = w->next) {
-		if (is_comm(w) && w->subshell_id.data != NULL && find(k, w->subshell_id) == l)
+		if (cb_request_is_comm(w) && w->subshell_id.data != NULL && find(k, w->subshell_id) == l)
 			return true;
-		only_comms = only_comms && is_comm(w);
+		only_comms = only_comms && cb_request_is_comm(w);
 	}
 	return only_comms;
 }
@@ -257,9 +252,9 @@ void cb_lanes_awaits(struct cb_kernel *k, uint64_t request)
 	while (l->waiting.head != NULL && l->waiting.head != kept) {
 		struct cb_request *r = cb_lane_pop(l);
 
-		if (kept == NULL && !is_comm(r))
+		if (kept == NULL && !cb_request_is_comm(r))
 			kept = r;
-		(void)cb_lane_take(k, is_comm(r) ? beside(k, l) : l, r);
+		(void)cb_lane_take(k, cb_request_is_comm(r) ? beside(k, l) : l, r);
 	}
 	cb_loop_mark(&k->loop);
 }

@@ -119,7 +119,7 @@ void cb_lanes_say_unsent(struct cb_kernel *k, struct cb_lane *l, bool guest_up, 
 		snprintf(text, sizeof(text), "the request can't be handed to Python: %s", cb_err_name(code));
 	if (cb_request_is_execute(l->current))
 		fail(k, l, ename, "kept", "%s", text);
-	else if (strncmp(l->current->type, "comm_", 5) != 0)
+	else if (!cb_request_is_comm(l->current))
 		cb_reply_error(k, l->current, ename, "%s", text);
 }
 

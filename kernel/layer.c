@@ -30,7 +30,7 @@ bool cb_layer_op(const struct cb_request *r, enum cb_broker_op *ret_op)
 	struct cb_json_field f[] = { { .name = "op", .types = CB_JSON_STRING, .required = true } };
 	struct cb_json_error e;
 
-	if (strcmp(r->type, "cellblock_file_request") != 0 ||
+	if (r->kind != CB_REQUEST_FILE ||
 	    cb_json_scan_object(r->content.data, r->content.len, f, 1, &e) < 0)
 		return false;
 	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {

@@ -12,6 +12,7 @@
 #include <zmq.h>
 
 #include "auth.h"
+#include "request_kind.h"
 #include "setup/connection_file.h"
 #include "traceparent.h"
 
@@ -57,7 +58,8 @@ struct cb_request {
 	size_t first_buffer; /* index of the first buffer frame */
 	struct cb_header *header;
 	char type[CB_TYPE_MAX];
-	struct cb_span session; /* raw JSON string in header->data, data NULL if absent or no string */
+	enum cb_request_kind kind; /* by its type */
+	struct cb_span session;	   /* raw JSON string in header->data, data NULL if absent or no string */
 	struct cb_span subshell_id;
 	double date; /* header.date as seconds since the epoch; NAN if absent or unreadable */
 	struct cb_span metadata, content;
@@ -72,6 +74,17 @@ struct cb_request {
 	bool interrupted;	 /* before it could be begun */
 	struct cb_request *next; /* in what it waits in */
 };
+
+static inline bool cb_request_is_execute(const struct cb_request *r)
+{
+	return r->kind == CB_REQUEST_EXECUTE;
+}
+
+/* These have no reply. */
+static inline bool cb_request_is_comm(const struct cb_request *r)
+{
+	return r->kind == CB_REQUEST_COMM_OPEN || r->kind == CB_REQUEST_COMM_MSG || r->kind == CB_REQUEST_COMM_CLOSE;
+}
 
 void cb_request_free(struct cb_request *r);					     /* NULL allowed */
 size_t cb_request_bytes(const struct cb_request *r);				     /* that it holds: its frames */

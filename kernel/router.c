@@ -14,43 +14,42 @@
 
 #define ON(channel) (1u << (channel))
 
-enum kind { AT_ONCE, TAKE, SILENT };
+enum way { AT_ONCE, TAKE, SILENT };
 
 static const struct {
-	const char *type;
 	unsigned channels;
-	enum kind kind;
+	enum way way;
 	void (*handle)(struct cb_kernel *k, struct cb_request *r);
 } route[] = {
-	{ "execute_request", ON(CB_SHELL), TAKE, cb_request_execute },
-	{ "complete_request", ON(CB_SHELL), TAKE, cb_request_ask },
-	{ "inspect_request", ON(CB_SHELL), TAKE, cb_request_ask },
-	{ "is_complete_request", ON(CB_SHELL), TAKE, cb_request_ask },
-	{ "comm_open", ON(CB_SHELL), TAKE, cb_request_comm },
-	{ "comm_msg", ON(CB_SHELL), TAKE, cb_request_comm },
-	{ "comm_close", ON(CB_SHELL), TAKE, cb_request_comm },
-	{ "history_request", ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_history },
-	{ "cellblock_file_request", ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_job },
-	{ "cellblock_run_request", ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_job },
-	{ "cellblock_usage_request", ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_job },
-	{ "cellblock_checkpoint_request", ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_checkpoint },
-	{ "cellblock_rollback_request", ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_checkpoint },
-	{ "cellblock_list_checkpoints_request", ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_checkpoint },
-	{ "cellblock_delete_checkpoint_request", ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_checkpoint },
-	{ "cellblock_branch_request", ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_checkpoint },
-	{ "cellblock_list_branches_request", ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_checkpoint },
-	{ "cellblock_tools_request", ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_tools },
-	{ "debug_request", ON(CB_CONTROL), TAKE, cb_request_debug },
-	{ "kernel_info_request", ON(CB_SHELL) | ON(CB_CONTROL), AT_ONCE, cb_request_kernel_info },
-	{ "comm_info_request", ON(CB_SHELL) | ON(CB_CONTROL), AT_ONCE, cb_request_comm_info },
-	{ "connect_request", ON(CB_SHELL) | ON(CB_CONTROL), AT_ONCE, cb_request_connect },
-	{ "usage_request", ON(CB_SHELL) | ON(CB_CONTROL), AT_ONCE, cb_request_usage },
-	{ "interrupt_request", ON(CB_SHELL) | ON(CB_CONTROL), AT_ONCE, cb_request_interrupt },
-	{ "shutdown_request", ON(CB_SHELL) | ON(CB_CONTROL), AT_ONCE, cb_request_shutdown },
-	{ "create_subshell_request", ON(CB_CONTROL), AT_ONCE, cb_request_create_subshell },
-	{ "delete_subshell_request", ON(CB_CONTROL), AT_ONCE, cb_request_delete_subshell },
-	{ "list_subshell_request", ON(CB_CONTROL), AT_ONCE, cb_request_list_subshell },
-	{ "input_reply", ON(CB_STDIN), SILENT, cb_request_input_reply },
+	[CB_REQUEST_EXECUTE] = { ON(CB_SHELL), TAKE, cb_request_execute },
+	[CB_REQUEST_COMPLETE] = { ON(CB_SHELL), TAKE, cb_request_ask },
+	[CB_REQUEST_INSPECT] = { ON(CB_SHELL), TAKE, cb_request_ask },
+	[CB_REQUEST_IS_COMPLETE] = { ON(CB_SHELL), TAKE, cb_request_ask },
+	[CB_REQUEST_COMM_OPEN] = { ON(CB_SHELL), TAKE, cb_request_comm },
+	[CB_REQUEST_COMM_MSG] = { ON(CB_SHELL), TAKE, cb_request_comm },
+	[CB_REQUEST_COMM_CLOSE] = { ON(CB_SHELL), TAKE, cb_request_comm },
+	[CB_REQUEST_HISTORY] = { ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_history },
+	[CB_REQUEST_FILE] = { ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_job },
+	[CB_REQUEST_RUN] = { ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_job },
+	[CB_REQUEST_JAIL_USAGE] = { ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_job },
+	[CB_REQUEST_CHECKPOINT] = { ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_checkpoint },
+	[CB_REQUEST_ROLLBACK] = { ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_checkpoint },
+	[CB_REQUEST_LIST_CHECKPOINTS] = { ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_checkpoint },
+	[CB_REQUEST_DELETE_CHECKPOINT] = { ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_checkpoint },
+	[CB_REQUEST_BRANCH] = { ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_checkpoint },
+	[CB_REQUEST_LIST_BRANCHES] = { ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_checkpoint },
+	[CB_REQUEST_TOOLS] = { ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_tools },
+	[CB_REQUEST_DEBUG] = { ON(CB_CONTROL), TAKE, cb_request_debug },
+	[CB_REQUEST_KERNEL_INFO] = { ON(CB_SHELL) | ON(CB_CONTROL), AT_ONCE, cb_request_kernel_info },
+	[CB_REQUEST_COMM_INFO] = { ON(CB_SHELL) | ON(CB_CONTROL), AT_ONCE, cb_request_comm_info },
+	[CB_REQUEST_CONNECT] = { ON(CB_SHELL) | ON(CB_CONTROL), AT_ONCE, cb_request_connect },
+	[CB_REQUEST_USAGE] = { ON(CB_SHELL) | ON(CB_CONTROL), AT_ONCE, cb_request_usage },
+	[CB_REQUEST_INTERRUPT] = { ON(CB_SHELL) | ON(CB_CONTROL), AT_ONCE, cb_request_interrupt },
+	[CB_REQUEST_SHUTDOWN] = { ON(CB_SHELL) | ON(CB_CONTROL), AT_ONCE, cb_request_shutdown },
+	[CB_REQUEST_CREATE_SUBSHELL] = { ON(CB_CONTROL), AT_ONCE, cb_request_create_subshell },
+	[CB_REQUEST_DELETE_SUBSHELL] = { ON(CB_CONTROL), AT_ONCE, cb_request_delete_subshell },
+	[CB_REQUEST_LIST_SUBSHELL] = { ON(CB_CONTROL), AT_ONCE, cb_request_list_subshell },
+	[CB_REQUEST_INPUT_REPLY] = { ON(CB_STDIN), SILENT, cb_request_input_reply },
 };
 
 void cb_bracket_begin(struct cb_kernel *k, const struct cb_request *r)
@@ -115,7 +114,7 @@ static bool refused_without_log(struct cb_kernel *k, struct cb_request *r)
 		cb_failure_publish(k, r, ename, evalue, (struct cb_span){ NULL, 0 });
 		cb_iopub_flush(k);
 	}
-	if (strncmp(r->type, "comm_", 5) != 0)
+	if (!cb_request_is_comm(r))
 		cb_reply_error(k, r, ename, "%s", evalue);
 	cb_bracket_end(k, r);
 	cb_request_free(r);
@@ -129,25 +128,23 @@ void cb_route(struct cb_kernel *k, struct cb_request *r)
 	if (r->subshell_id.data != NULL && r->channel == CB_SHELL && !cb_lanes_known(k, r->subshell_id) &&
 	    cb_branches_find(k, r->subshell_id) == NULL) {
 		cb_bracket_begin(k, r);
-		if (strncmp(r->type, "comm_", 5) != 0)
+		if (!cb_request_is_comm(r))
 			cb_reply_unknown_subshell(k, r, r->subshell_id);
 		cb_bracket_end(k, r);
 		cb_request_free(r);
 		return;
 	}
-	for (size_t i = 0; i < sizeof(route) / sizeof(route[0]); i++) {
-		if (strcmp(route[i].type, r->type) != 0 || !(route[i].channels & ON(r->channel)))
-			continue;
-		if (route[i].kind == TAKE && route[i].handle != cb_request_history && refused_without_log(k, r))
+	if (route[r->kind].channels & ON(r->channel)) {
+		enum way way = route[r->kind].way;
+
+		if (way == TAKE && r->kind != CB_REQUEST_HISTORY && refused_without_log(k, r))
 			return;
-		if (route[i].kind == TAKE) {
-			route[i].handle(k, r);
-			return;
-		}
-		if (route[i].kind == AT_ONCE)
+		if (way == AT_ONCE)
 			cb_bracket_begin(k, r);
-		route[i].handle(k, r);
-		if (route[i].kind == AT_ONCE)
+		route[r->kind].handle(k, r);
+		if (way == TAKE)
+			return;
+		if (way == AT_ONCE)
 			cb_bracket_end(k, r);
 		cb_request_free(r);
 		return;

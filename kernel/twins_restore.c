@@ -250,7 +250,7 @@ static void word_undone(struct cb_kernel *k, int64_t restored_to, char *ret_cell
 
 	if (r != NULL && cb_request_is_execute(r) && !k->execution.store && unnumbered > 0)
 		unnumbered--;
-	else if (r != NULL && strncmp(r->type, "comm_", 5) == 0 && messages > 0)
+	else if (r != NULL && cb_request_is_comm(r) && messages > 0)
 		messages--;
 	if (u->n.cells > 0 && u->first == 0)
 		snprintf(ret_cell, cell_size, "the first cell after [%lld]", (long long)restored_to);

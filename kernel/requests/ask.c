@@ -6,7 +6,7 @@
 
 void cb_request_ask(struct cb_kernel *k, struct cb_request *r)
 {
-	bool is_complete = strcmp(r->type, "is_complete_request") == 0;
+	bool is_complete = r->kind == CB_REQUEST_IS_COMPLETE;
 	struct cb_json_field f[] = {
 		{ .name = "code", .types = CB_JSON_STRING, .required = true },
 		{ .name = "cursor_pos", .types = CB_JSON_INTEGER | CB_JSON_NULL },

@@ -9,7 +9,7 @@
 
 void cb_request_checkpoint(struct cb_kernel *k, struct cb_request *r)
 {
-	bool rollback = strcmp(r->type, "cellblock_rollback_request") == 0;
+	bool rollback = r->kind == CB_REQUEST_ROLLBACK;
 
 	if (cb_branches_find(k, r->subshell_id) != NULL) {
 		cb_bracket_begin(k, r);
@@ -23,8 +23,7 @@ void cb_request_checkpoint(struct cb_kernel *k, struct cb_request *r)
 		cb_reply_error(k, r, "KernelBusyError", "a cell runs: interrupt it first, or wait");
 		cb_bracket_end(k, r);
 		cb_request_free(r);
-	} else if (rollback || strcmp(r->type, "cellblock_checkpoint_request") == 0 ||
-		   strcmp(r->type, "cellblock_branch_request") == 0) {
+	} else if (rollback || r->kind == CB_REQUEST_CHECKPOINT || r->kind == CB_REQUEST_BRANCH) {
 		cb_execution_submit_first(k, r);
 	} else {
 		cb_bracket_begin(k, r);

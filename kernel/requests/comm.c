@@ -11,7 +11,7 @@
 
 void cb_request_comm(struct cb_kernel *k, struct cb_request *r)
 {
-	bool open = strcmp(r->type, "comm_open") == 0;
+	bool open = r->kind == CB_REQUEST_COMM_OPEN;
 	struct cb_json_field f[] = {
 		{ .name = "comm_id", .types = CB_JSON_STRING, .required = true },
 		{ .name = "target_name", .types = CB_JSON_STRING, .required = open },
@@ -34,7 +34,7 @@ void cb_request_comm(struct cb_kernel *k, struct cb_request *r)
 		return;
 	if (open)
 		(void)cb_comms_opened(&k->comms, f[0].ret, f[1].ret);
-	else if (strcmp(r->type, "comm_close") == 0)
+	else if (r->kind == CB_REQUEST_COMM_CLOSE)
 		cb_comms_closed(&k->comms, f[0].ret);
 	cb_execution_submit(k, r);
 }

@@ -283,13 +283,13 @@ static int parse_usage(struct cb_kernel *k, const struct cb_request *r, struct c
 /* ---- all ---- */
 
 static const struct {
-	const char *type;
+	enum cb_request_kind of;
 	enum cb_job_kind kind;
 	int (*parse)(struct cb_kernel *k, const struct cb_request *r, struct cb_job *job, struct cb_job_what *what);
 } requests[] = {
-	{ "cellblock_file_request", CB_JOB_READ, parse_file },
-	{ "cellblock_run_request", CB_JOB_RUN, parse_run },
-	{ "cellblock_usage_request", CB_JOB_USAGE, parse_usage },
+	{ CB_REQUEST_FILE, CB_JOB_READ, parse_file },
+	{ CB_REQUEST_RUN, CB_JOB_RUN, parse_run },
+	{ CB_REQUEST_JAIL_USAGE, CB_JOB_USAGE, parse_usage },
 };
 
 /* The row of a request; behind the last one if it is none of these. */
@@ -297,7 +297,7 @@ static size_t row_of(const struct cb_request *r)
 {
 	size_t i = 0;
 
-	while (i < sizeof(requests) / sizeof(requests[0]) && strcmp(requests[i].type, r->type) != 0)
+	while (i < sizeof(requests) / sizeof(requests[0]) && requests[i].of != r->kind)
 		i++;
 	return i;
 }

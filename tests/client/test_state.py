@@ -15,6 +15,10 @@ def test_checkpoints(make):
     assert sb.rollback("clean") == [2] and sb.run("x").repr == "1"
     sb.run("x = 3")
     assert sb.rollback() == [4] and sb.run("x").repr == "1"
+    sb.run("x = 4")
+    assert sb.rollback(cells=1) == [6] and sb.run("x").repr == "1"
+    with pytest.raises(cellblock.CheckpointError, match="no more than"):
+        sb.rollback(cells=100)
     sb.delete_checkpoint("clean")
     with pytest.raises(cellblock.CheckpointError):
         sb.rollback("clean")

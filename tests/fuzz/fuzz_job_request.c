@@ -29,8 +29,7 @@ static void check_run(const struct cb_job *job)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static const char *const types[] = { "cellblock_file_request", "cellblock_run_request",
-					     "cellblock_usage_request" };
+	static const enum cb_request_kind kinds[] = { CB_REQUEST_FILE, CB_REQUEST_RUN, CB_REQUEST_JAIL_USAGE };
 	struct cb_policy policy = { .limit_message = 65536, .timeout_cell = 10, .timeout_grace = 2 };
 	static struct cb_kernel k;
 	struct cb_job *job = NULL;
@@ -40,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	struct cb_request r = { .content = { (const char *)data + 1, size - 1 }, .metadata = CB_SPAN("{}") };
 
-	snprintf(r.type, sizeof(r.type), "%s", types[data[0] % 3]);
+	r.kind = kinds[data[0] % 3];
 	k.policy = &policy;
 	k.workspace_mode = data[0] >= 128 ? CB_WORKSPACE_TMPFS : CB_WORKSPACE_RW;
 	if (cb_job_parse(&k, &r, &job, &what) < 0) {

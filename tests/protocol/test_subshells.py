@@ -60,6 +60,8 @@ def test_an_unknown_one(client):
     assert delete(client, "a 'b\\")["ename"] == "UnknownSubshellError"
     cell = run_in(client, "no such", "1")
     assert cell.content["ename"] == "UnknownSubshellError" and cell.types == ["status", "status"]
+    asked = client.send("comm_info_request", {}, header=client.header("comm_info_request", subshell_id="nobody"))
+    assert client.reply(asked).content["ename"] == "UnknownSubshellError", "a request, unlike other messages of comms"
     msg = client.send("comm_msg", {"comm_id": "c", "data": {}}, header=client.header("comm_msg", subshell_id="no such"))
     assert [m.type for m in client.until_idle(msg)] == ["status", "status"]
     reply = client.request("delete_subshell_request", {}, channel="control").content

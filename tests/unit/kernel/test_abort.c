@@ -116,7 +116,7 @@ static struct cb_request *request(const char *session, double date, double arriv
 	struct cb_request *r = &q[next++ % 4];
 
 	*r = (struct cb_request){ .date = date, .arrived_date = arrived, .arrived_ns = (int64_t)(arrived * 1e9) };
-	snprintf(r->type, sizeof(r->type), "execute_request");
+	r->kind = CB_REQUEST_EXECUTE;
 	if (session != NULL)
 		r->session = (struct cb_span){ session, strlen(session) };
 	return r;
@@ -179,7 +179,7 @@ static void test_useless_dates(void **state)
 	assert_false(arrives(k, request("\"s\"", T0 - 1, T0 + 0.001))); /* always the same */
 	struct cb_request *q = request("\"s\"", T0 - 0.5, T0 + 0.2);
 
-	snprintf(q->type, sizeof(q->type), "complete_request");
+	q->kind = CB_REQUEST_COMPLETE;
 	assert_false(arrives(k, q)); /* no cell */
 }
 

@@ -361,7 +361,7 @@ static void test_rollback_by_a_cell(void **state)
 	next = rig_twin(r);
 	struct rig_msg m = rig_take(r, RIG_IOPUB, "stream", id);
 
-	assert_non_null(strstr(rig_text(&m, "text"), "all variables are as they were before cell [1]; cells [1] to [2]"));
+	assert_non_null(strstr(rig_text(&m, "text"), "as they were before cell [1]; cells [1] to [2] are undone"));
 	rig_msg_free(&m);
 	m = rig_take(r, RIG_SHELL, "execute_reply", id);
 	json_t *c = json_object_get(m.metadata, "cellblock");
