@@ -54,6 +54,25 @@ _COMMAND_BEFORE = re.compile(r"(?:^|[;|&({\n`!]|\b(?:then|do|else|elif|if|while|
 _INCOMPLETE = ("unexpected end of file", "unexpected EOF while looking for", "delimited by end-of-file")
 
 
+_OF_INTERRUPT = re.compile(r"^Sig(?:Blk|Ign|Cgt):\t[0-9a-f]*[2367abef]$", re.M)  # masks that have signal 2
+
+
+def _youngest():
+    """The last number that was given to a process."""
+    with open("/proc/loadavg") as f:
+        return int(f.read().split()[-1])
+
+
+def _dies_of_interrupt(pid, group):
+    try:
+        with open("/proc/%s/stat" % pid) as f:
+            state, _parent, of = f.read().rpartition(")")[2].split()[:3]
+        with open("/proc/%s/status" % pid) as f:
+            return int(of) == group and state != "Z" and not _OF_INTERRUPT.search(f.read())
+    except (OSError, ValueError):  # it has ended
+        return False
+
+
 class Ended(Exception):
     """bash is gone; its status."""
 
@@ -84,6 +103,7 @@ class Session:
         self.pid = self._process.pid
         self._records, self._answers = ours_out, ours_answers
         self._rest = b""
+        self._youngest = 0  # at the last interrupt
         self._poll = select.poll()
         self._poll.register(ours_out, select.POLLIN)
         self._end = os.pidfd_open(self.pid)
@@ -139,10 +159,18 @@ class Session:
         it may have been about to read."""
         try:
             os.killpg(self.pid, signal.SIGINT)
+            self._youngest = _youngest()
         except OSError:
             pass
         self.tell("\n" + end)
         return True
+
+    def interrupt_missed(self):
+        """A command that bash had just begun may have missed an interrupt, between its fork and its exec; bash waits
+        for it, for it might have dealt with that. Who is there still, from before, and would die of one, has."""
+        for name in os.listdir("/proc"):
+            if name.isdigit() and self.pid != int(name) <= self._youngest and _dies_of_interrupt(name, self.pid):
+                os.kill(int(name), signal.SIGINT)
 
     def answer(self, text):
         os.write(self._answers, text.replace("\0", "").encode("utf-8", "replace") + b"\0")
@@ -240,14 +268,17 @@ class BashGuest:
 
     def _run(self, code):
         """(exit status, whether it was interrupted, how bash ended or "")."""
-        self._begun = self._interrupted = False
-        text, patience = "__cellblock_begin; eval %s </dev/null\n%s", None
+        self._begun = self._interrupted = over = False
+        text, patience = "__cellblock_begin; eval %s </dev/null\n%s", _PATIENCE_MAX
         self.session.tell(text % (shlex.quote(code.replace("\0", "")), self._done()))
         while True:
             try:
                 record = self.session.listen(self._interrupt, patience)
-                if record is None:  # the cell is over, and bash waits for a command that it began as it was interrupted
-                    self._interrupt()
+                if record is None:
+                    if over:  # and bash waits for a command that it began as it was interrupted
+                        self._interrupt()
+                    elif self._interrupted:
+                        self.session.interrupt_missed()
                     patience = min(2 * patience, _PATIENCE_MAX)
                     continue
                 kind, text = record
@@ -258,7 +289,7 @@ class BashGuest:
                 elif kind == "S" and text.endswith(" %d" % self._ends):
                     return int(text.split()[0]), self._interrupted, ""
                 elif kind == "S":
-                    patience = patience or _PATIENCE
+                    over, patience = True, patience if over else _PATIENCE
             except KeyboardInterrupt:
                 self._interrupt()
             except Ended as e:

@@ -113,6 +113,29 @@ def test_interrupt(session, code):
     assert session.run("echo $kept").text() == "1\n"
 
 
+LATE = """python3 -c '
+import signal, time
+signal.signal(signal.SIGINT, signal.SIG_IGN); print("going", flush=True); time.sleep(1.5)
+signal.signal(signal.SIGINT, signal.SIG_DFL); time.sleep(600)'; echo not reached"""
+
+
+def test_a_command_that_has_missed_an_interrupt(session):
+    """As one may between its fork and its exec: bash waits for it, and it is interrupted again."""
+    cell = session.start(LATE)
+    session.says(cell, "going")
+    session.request("interrupt_request", {}, channel="control")
+    done = session.finish(cell)
+    assert done.content["ename"] == "KeyboardInterrupt" and "not reached" not in done.text()
+
+
+def test_what_begins_after_an_interrupt_is_not_hit(session):
+    """A trap may clean up."""
+    cell = session.start("(trap 'sleep 3; echo cleaned; exit 7' INT; echo going; while :; do sleep 0.01; done)")
+    session.says(cell, "going")
+    session.request("interrupt_request", {}, channel="control")
+    assert "cleaned" in session.finish(cell).text()
+
+
 def answer(session, code, *answers):
     cell = session.start(code, allow_stdin=True)
     asked = []

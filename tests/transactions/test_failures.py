@@ -15,7 +15,8 @@ def check_failure(c, code, ename, metadata=None):
     cell = c.run(code, metadata=metadata)
     number = cell.content["execution_count"]
     assert cell.content["ename"] == ename == cell.error["ename"], cell.error
-    assert cell.about["state"] == "restored" and cell.about["undone"] == [number], (cell.error, cell.about)
+    told = cell.error["evalue"], cell.about, c.kernel.said()[-4000:]
+    assert cell.about["state"] == "restored" and cell.about["undone"] == [number], told
     # busy also while Python starts
     assert [m.content["execution_state"] for m in cell.of("status")][-2:] == ["busy", "idle"]
     return number
