@@ -86,7 +86,7 @@ static bool cells_of(struct cb_kernel *k, struct cb_request *r, struct cb_back *
 	else if (back->name[0] != '\0')
 		wrong = "goes without a name";
 	else if (!take_cells(f[0].ret, &back->undo))
-		wrong = "is at least 1";
+		wrong = "is 1 to 100000";
 	if (wrong != NULL)
 		cb_reply_error(k, r, "MalformedRequestError", "%s: cells: it %s", r->type, wrong);
 	return wrong == NULL;
@@ -130,38 +130,37 @@ static bool start(struct cb_kernel *k, const char *name, char *ret_why, size_t s
 
 /* ---- going back ---- */
 
-/* The one from before the last cells, so many of them; `skip` is the running one, which is undone as well, if
- * it counts as one. */
-static struct cb_twin *before_cells(struct cb_kernel *k, const struct cb_back *back, bool skip, char *ret_why,
+/* The one from before the last cells, so many of them, before `end`: the running cell's count, which is undone as well.
+ */
+static struct cb_twin *before_cells(struct cb_kernel *k, const struct cb_back *back, uint64_t end, char *ret_why,
 				    size_t size)
 {
 	const struct cb_past *p = &k->twins.past;
-	size_t n = (back->undo > 0 ? back->undo : 1) + skip;
-	const struct cb_past_cell *cell = cb_past_latest(p, n);
+	size_t n = back->undo > 0 ? back->undo : 1, ran = cb_past_between(p, 0, end);
+	const struct cb_past_cell *cell = cb_past_latest(p, n, end);
 	struct cb_twin *t = cell != NULL ? cb_twins_before_cell(k, cell->cell) : NULL;
-	size_t undone = t != NULL ? cb_past_since(p, t->cell) : 0;
+	size_t undone = t != NULL ? cb_past_between(p, t->cell, end) : 0;
 
 	if (t != NULL && (back->undo == 0 || undone <= n))
 		return t;
-	if (t != NULL)
+	if (t != NULL) /* what asks for it is one more, if it is a cell */
 		snprintf(ret_why, size,
 			 "the state from before cell [%" PRId64 "] is not kept; %%undo %zu goes back to the one before "
 			 "it, from after cell [%" PRId64 "]",
-			 cell->number, undone - skip, t->count);
-	else if (p->live.cells < n)
-		snprintf(ret_why, size, "no more than %" PRIu64 " cells have run", p->live.cells - skip);
+			 cell->number, undone + (end != UINT64_MAX), t->count);
+	else if (p->live.cells < n && ran < n)
+		snprintf(ret_why, size, "no more than %zu cells have run", ran);
 	else
 		snprintf(ret_why, size, "the state from before %s is not kept (transactions.keep is %llu)",
-			 n == 1u + skip ? "the last cell" : "that cell",
-			 (unsigned long long)k->policy->transactions_keep);
+			 n == 1 ? "the last cell" : "that cell", (unsigned long long)k->policy->transactions_keep);
 	return NULL;
 }
 
 /* Begins it; false, with why, if there is nothing to go back to. */
-static bool go_back(struct cb_kernel *k, const struct cb_back *back, bool skip, char *ret_why, size_t size)
+static bool go_back(struct cb_kernel *k, const struct cb_back *back, uint64_t end, char *ret_why, size_t size)
 {
 	bool named = back->name[0] != '\0';
-	struct cb_twin *t = named ? cb_twins_named(k, back->name) : before_cells(k, back, skip, ret_why, size);
+	struct cb_twin *t = named ? cb_twins_named(k, back->name) : before_cells(k, back, end, ret_why, size);
 	const char *no = t == NULL ? refusal(k) : NULL; /* what is kept can be had, whatever is made from here on */
 
 	if (no != NULL)
@@ -193,7 +192,8 @@ void cb_checkpoint_rolled_back(struct cb_kernel *k)
 		char text[sizeof(k->twins.outcome) + 32];
 		int n = snprintf(text, sizeof(text), "[cellblock: %s]\n", k->twins.outcome);
 
-		cb_iopub_text(k, r->header, CB_WIRE_STDERR, text, (size_t)n);
+		if (!r->execute.silent)
+			cb_iopub_text(k, r->header, CB_WIRE_STDERR, text, (size_t)n);
 		cb_failure_metadata(k, "ok", "restored", NULL, false, &metadata);
 		c = cb_buf_printf(&b,
 				  "{\"status\":\"ok\",\"execution_count\":%lld,\"payload\":[],\"user_expressions\":{}}",
@@ -350,7 +350,7 @@ void cb_checkpoint_begin(struct cb_kernel *k, struct cb_request *r)
 	else if (r->kind == CB_REQUEST_BRANCH)
 		under_way = branch_off(k, name, why, sizeof(why));
 	else
-		under_way = go_back(k, &back, false, why, sizeof(why));
+		under_way = go_back(k, &back, UINT64_MAX, why, sizeof(why));
 	if (under_way)
 		return;
 	cb_reply_error(k, r, ENAME, "%s", why);
@@ -470,9 +470,11 @@ bool cb_checkpoint_cell_asks(struct cb_kernel *k, struct cb_span metadata)
 		return false;
 	if (!valid) {
 		snprintf(why, sizeof(why), "no such name or number");
+	} else if (cb_lanes_running(k) != NULL) {
+		snprintf(why, sizeof(why), "a cell of a subshell runs: interrupt it first, or wait");
 	} else {
 		cb_execution_cell_over(k);
-		if (go_back(k, &back, k->execution.store, why, sizeof(why)))
+		if (go_back(k, &back, k->execution.past, why, sizeof(why)))
 			return true;
 	}
 	cb_failure_reply(k, ENAME, "kept", "%%%s: %s", back.undo > 0 ? "undo" : "rollback", why);

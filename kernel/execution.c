@@ -189,7 +189,8 @@ static void begin_execute(struct cb_kernel *k, struct cb_request *r)
 	x->taken_over = false;
 	cb_audit_cell(k, r, x->cell_number);
 	cb_twins_touched(k, f->code, x->store ? x->cell_number : 0);
-	cb_calls_begin(r->calls, k->twins.past.last);
+	x->past = k->twins.past.last;
+	cb_calls_begin(r->calls, x->past);
 	cb_twins_cell_begins(k);
 	cb_memory_cell_begins(k);
 	int c = k->guest.state == CB_GUEST_UP ? send_execute(k, r) : 0;

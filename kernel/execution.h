@@ -45,6 +45,7 @@ struct cb_execution {
 	/* the current execute request */
 	int64_t cell_number;
 	bool store; /* it has a number of its own */
+	uint64_t past; /* what it has in past.h */
 	int64_t started_ns;
 	double started_date;
 	int64_t clock_left; /* ns left when the clock stands (input), else 0 */

@@ -16,7 +16,7 @@
 #define SOONEST (SECOND / 50)
 #define LATEST (5 * SECOND)
 #define SAMPLE (SECOND / 10) /* where processes could come and go between two looks, unseen */
-#define SLACK 0.05 /* s: the clock of /proc ticks in hundredths */
+#define SLACK 0.05	     /* s: the clock of /proc ticks in hundredths */
 #define WAIT_PERIOD SECOND
 #define MEMORY_PERIOD (SECOND / 10)
 #define WAIT_SHARE 0.05 /* of one processor: less is a thread that looks now and then if there is work */
@@ -71,10 +71,9 @@ static double advance(struct cb_kernel *k, double *ret_elapsed)
 	/* a walk may miss a process that is just adopted and find it the next time: no more than time itself allows */
 	if (delta > *ret_elapsed * processors() + SLACK)
 		delta = *ret_elapsed * processors() + SLACK;
-	if (delta < 0)
-		delta = 0;
-	m->used += delta;
-	return delta;
+	delta -= cb_twins_copying(k); /* after a cell, but for the next one: nobody's time */
+	m->used = m->used + delta > 0 ? m->used + delta : 0;
+	return delta > 0 ? delta : 0;
 }
 
 static void on_timer(void *context)

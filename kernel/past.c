@@ -64,20 +64,20 @@ void cb_past_forget(struct cb_past *p, uint64_t cell)
 		drop_first(p, n);
 }
 
-const struct cb_past_cell *cb_past_latest(const struct cb_past *p, size_t n)
+const struct cb_past_cell *cb_past_latest(const struct cb_past *p, size_t n, uint64_t end)
 {
 	for (size_t i = p->count; i > 0; i--)
-		if (!p->item[i - 1].undone && --n == 0)
+		if (p->item[i - 1].undone == 0 && p->item[i - 1].cell < end && --n == 0)
 			return &p->item[i - 1];
 	return NULL;
 }
 
-size_t cb_past_since(const struct cb_past *p, uint64_t cell)
+size_t cb_past_between(const struct cb_past *p, uint64_t cell, uint64_t end)
 {
 	size_t n = 0;
 
 	for (size_t i = p->count; i > 0 && p->item[i - 1].cell > cell; i--)
-		n += !p->item[i - 1].undone;
+		n += p->item[i - 1].undone == 0 && p->item[i - 1].cell < end;
 	return n;
 }
 
@@ -119,10 +119,18 @@ int cb_past_after(const struct cb_past *p, uint64_t cell, const struct cb_past_c
 
 void cb_past_undo(struct cb_past *p, uint64_t cell, const struct cb_past_count *live)
 {
-	for (size_t i = 0; i < p->count; i++)
-		if (p->item[i].cell > cell)
-			p->item[i].undone = true;
+	uint64_t times = p->live.undone + 1;
+
+	for (size_t i = 0; i < p->count; i++) {
+		struct cb_past_cell *c = &p->item[i];
+
+		if (c->cell > cell && c->undone == 0)
+			c->undone = times;
+		else if (c->cell <= cell && c->undone > live->undone)
+			c->undone = 0;
+	}
 	p->live = *live;
+	p->live.undone = times;
 }
 
 int cb_past_sources(const struct cb_past *p, uint64_t cell, struct cb_buf *out)

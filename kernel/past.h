@@ -13,7 +13,7 @@
 struct cb_past_cell {
 	uint64_t cell;	/* counted up with each */
 	int64_t number; /* execution count */
-	bool undone;
+	uint64_t undone; /* by which time of going back; 0 = not */
 	char *code; /* raw JSON string; NULL = none or forgotten */
 	size_t len;
 };
@@ -21,6 +21,7 @@ struct cb_past_cell {
 /* How many have run, ever, that are not undone. */
 struct cb_past_count {
 	uint64_t cells, unnumbered, messages; /* unnumbered: cells that were not stored; messages: of comms */
+	uint64_t undone;		      /* how many times it was gone back until then */
 };
 
 /* What going back to a point undoes. */
@@ -39,17 +40,17 @@ struct cb_past {
 
 /* What has no number is counted only: without code it is a comm message, else a cell that was not stored. */
 void cb_past_add(struct cb_past *p, struct cb_span code, int64_t number);
-/* How many are known after `cell`, and not undone. */
-size_t cb_past_since(const struct cb_past *p, uint64_t cell);
+/* How many are known after `cell` and before `end`, and not undone. */
+size_t cb_past_between(const struct cb_past *p, uint64_t cell, uint64_t end);
 /* Nobody can go back to `cell` or before. */
 void cb_past_forget(struct cb_past *p, uint64_t cell);
-/* The n-th latest, counted from 1, of those that are known and not undone; NULL = there are fewer. */
-const struct cb_past_cell *cb_past_latest(const struct cb_past *p, size_t n);
+/* The n-th latest before `end`, counted from 1, of those that are known and not undone; NULL = there are fewer. */
+const struct cb_past_cell *cb_past_latest(const struct cb_past *p, size_t n, uint64_t end);
 /* What going back to `cell` undoes, when so many were live: appends the numbers of those after it that are not undone
  * already, as a JSON array, of very many the youngest. */
 int cb_past_after(const struct cb_past *p, uint64_t cell, const struct cb_past_count *live, struct cb_buf *out,
 		  struct cb_past_undone *ret);
-/* All after `cell` are undone. */
+/* All after `cell` are undone; of those before it the ones that were when so many were live. */
 void cb_past_undo(struct cb_past *p, uint64_t cell, const struct cb_past_count *live);
 /* Appends [{"number":n,"code":"…"},…] of all after `cell`. */
 int cb_past_sources(const struct cb_past *p, uint64_t cell, struct cb_buf *out);

@@ -16,6 +16,8 @@
 #include "kernel.h"
 #include "twins_parts.h"
 
+#define COPIED_BYTES_S 256e6 /* that the slowest machine copies in a second, about */
+
 bool cb_twin_is_ready(const struct cb_twin *t)
 {
 	return t->number != 0 && t->registered && t->born;
@@ -129,6 +131,26 @@ size_t cb_twins_unnamed(struct cb_kernel *k, int64_t before_ms, pid_t ret_pid[CB
 			ret_pid[n++] = t->pid;
 	}
 	return n;
+}
+
+double cb_twins_copying(struct cb_kernel *k)
+{
+	double sum = 0;
+
+	for (int i = 0; i < CB_TWINS_MAX; i++) {
+		struct cb_twin *t = &k->twins.twin[i];
+		double now, spent, most = (double)t->room / COPIED_BYTES_S - t->copied_s;
+
+		if (t->number == 0 || t->pid <= 0 || most <= 0)
+			continue;
+		now = cb_usage_cpu_of(t->pid);
+		spent = now - t->cpu_s;
+		t->cpu_s = now;
+		spent = spent < most ? spent : most;
+		t->copied_s += spent > 0 ? spent : 0;
+		sum += spent > 0 ? spent : 0;
+	}
+	return sum;
 }
 
 bool cb_twins_any(struct cb_kernel *k)

@@ -41,7 +41,9 @@ struct cb_twin {
 	double created;
 	int64_t asked_ms; /* monotonic: when it was to be made */
 	struct cb_guest_ends ends;
-	pid_t pid;		   /* as the kernel says */
+	pid_t pid;		/* as the kernel says */
+	uint64_t room;		/* bytes of memory that it may copy for itself */
+	double cpu_s, copied_s; /* processors' time: as last read; and what of it was for that */
 	uint64_t cell;		   /* the last one whose effects it has, by the count of past.h */
 	int64_t count;		   /* the execution count then */
 	struct cb_past_count live; /* and how many had run */
@@ -119,6 +121,9 @@ void cb_twins_resumed(struct cb_kernel *k);
 size_t cb_twins_count(const struct cb_twins *w); /* those that have no name */
 /* Their number, and which processes: those that are kept by age and were asked for before then. */
 size_t cb_twins_unnamed(struct cb_kernel *k, int64_t before_ms, pid_t ret_pid[CB_TWINS_MAX]);
+/* Seconds of processors that they have spent since the last call on copying, which is no cell's work: no more than what
+ * they may copy can take, for they are hostile like their guest. */
+double cb_twins_copying(struct cb_kernel *k);
 /* One could take over, also if it has a name. */
 bool cb_twins_any(struct cb_kernel *k);
 /* The oldest of them goes; how many are left. */

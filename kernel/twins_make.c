@@ -148,10 +148,11 @@ static int give_birth(struct cb_kernel *k, struct cb_twin *t, int theirs[CB_BIRT
 {
 	struct cb_leash_msg birth = { .op = CB_LEASH_BIRTH, .number = t->number };
 	char content[64];
-	int n = snprintf(content, sizeof(content), "{\"number\":%u,\"room\":%" PRIu64 "}", t->number,
-			 t->use == CB_TWIN_BRANCH ? 0 : cb_memory_room(k));
+	int n;
 	int r = cb_guest_tell_init(k, CB_INIT_TWIN, (int)t->number);
 
+	t->room = t->use == CB_TWIN_BRANCH ? 0 : cb_memory_room(k);
+	n = snprintf(content, sizeof(content), "{\"number\":%u,\"room\":%" PRIu64 "}", t->number, t->room);
 	if (r == 0)
 		r = cb_fd_send(k->guest.leash, &birth, sizeof(birth), theirs, nfds(t));
 	if (r == 0 && t->use != CB_TWIN_BRANCH)

@@ -358,7 +358,7 @@ void cb_twins_confirm(struct cb_kernel *k)
 	cb_tools_undone(&k->tools, (int64_t)t->cell, &w->calls, w->calls_text, sizeof(w->calls_text));
 	for (int i = 0; i < CB_TWINS_MAX; i++)
 		if (w->twin[i].number > t->number) /* its copy, from when that was not undone yet */
-			w->twin[i].live = t->live;
+			w->twin[i].live = w->past.live;
 	word_it(k, t);
 	cb_log(CB_LOG_INFO, "restored in %.2f ms: %s", (double)(w->confirmed_ns - w->stopped_ns) / 1e6, w->outcome);
 	cb_audit_restored(k, w->restored_to, cb_buf_span(&w->undone),

@@ -458,6 +458,17 @@ uint64_t cb_usage_of(pid_t pid)
 	return read_text(fd, text, sizeof(text)) == 0 ? cb_usage_parse_own(text) : 0;
 }
 
+double cb_usage_cpu_of(pid_t pid)
+{
+	struct cb_usage_process p;
+	char path[64], text[1024], state;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	return read_text(fd, text, sizeof(text)) == 0 && cb_usage_parse_process(text, &p, &state) ? p.own : 0;
+}
+
 static bool is_among(pid_t pid, const pid_t *list, size_t n)
 {
 	size_t i = 0;

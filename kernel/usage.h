@@ -61,7 +61,9 @@ double cb_usage_ledger_add(struct cb_usage_ledger *l, const struct cb_usage_proc
 bool cb_usage_parse_process(const char *text, struct cb_usage_process *ret, char *ret_state);
 /* Bytes of a process that are its own or a copy's (resident, not of files); 0 if it can't be read. */
 uint64_t cb_usage_of(pid_t pid);
-/* The sum of that over a process and what descends from it; UINT64_MAX if they were too many to look at. */
+/* Seconds that it has used of processors; 0 if it can't be read. */
+double cb_usage_cpu_of(pid_t pid);
+/* The sum of bytes over a process and what descends from it; UINT64_MAX if they were too many to look at. */
 uint64_t cb_usage_tree(pid_t top);
 /* Bytes of the process in the jail that has most memory of its own (resident, not of files). */
 uint64_t cb_usage_largest(const struct cb_usage_source *s);

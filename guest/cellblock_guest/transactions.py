@@ -73,7 +73,7 @@ class Transactions:
 
     def undo(self, cells):
         self._allowed("undo")
-        if cells and not (cells.isascii() and cells.isdigit() and 0 < int(cells[:9]) == int(cells)):
+        if cells and not (cells.isascii() and cells.isdigit() and len(cells) < 7 and int(cells)):
             raise self.error("%%undo %s: how many cells? %%undo undoes the last one, %%undo 3 the last three" % cells)
         self._back = {"undo": int(cells or 1)}
         raise Rollback

@@ -171,6 +171,7 @@ class Twins:
         guest.wire.hold()
         try:
             copy = self.copier.copy(number, fds, guest.aio.self_pipes(), answer, room)
+            self._answered = bool(answer)  # before a signal's handler can raise
         except OSError as e:
             guest.log(str(e))
             if e.errno == errno.ETIMEDOUT:
@@ -190,7 +191,7 @@ class Twins:
                 guest.wire.release(False)
                 guest.output.release(False)
                 process.unblock()
-        left["sockets"], self._answered, self._untidy = copy.sockets, bool(answer), copy.untidy
+        left["sockets"], self._untidy = copy.sockets, copy.untidy
         return left
 
     def _copy_by_fork(self, number, fds):

@@ -52,29 +52,6 @@ static struct watched watched[CB_COPIER_WATCHED_MAX];
 static size_t nwatched, nsockets;
 static uint64_t streams[2][2]; /* device and inode of what stdout and stderr were */
 
-static const char *decimal(char *end, unsigned n)
-{
-	*--end = '\0';
-	do
-		*--end = (char)('0' + n % 10);
-	while ((n /= 10) != 0);
-	return end;
-}
-
-/* /proc/self/WHAT/FD */
-static const char *path_of(char *path, const char *folder, int fd)
-{
-	char number[16];
-	const char *n = decimal(number + sizeof(number), (unsigned)fd);
-	char *to = path;
-
-	while (*folder != '\0')
-		*to++ = *folder++;
-	while ((*to++ = *n++) != '\0')
-		;
-	return path;
-}
-
 static bool begins(const char *text, const char *with)
 {
 	while (*with != '\0')
@@ -123,7 +100,8 @@ static int note_nameless(struct open *o)
 	uint64_t value = 0;
 	long n, fd;
 
-	if (cb_sys4(SYS_readlinkat, AT_FDCWD, path_of(path, "/proc/self/fd/", o->fd), name, sizeof(name) - 1) <= 0)
+	if (cb_sys4(SYS_readlinkat, AT_FDCWD, cb_sys_path(path, "/proc/self/fd/", o->fd, ""), name, sizeof(name) - 1) <=
+	    0)
 		return -ENOENT;
 	if (begins(name, "anon_inode:[eventfd]"))
 		o->kind = EVENT;
@@ -131,7 +109,7 @@ static int note_nameless(struct open *o)
 		o->kind = EPOLL;
 	else
 		return -ENOENT;
-	fd = cb_sys4(SYS_openat, AT_FDCWD, path_of(path, "/proc/self/fdinfo/", o->fd), O_RDONLY | O_CLOEXEC, 0);
+	fd = cb_sys4(SYS_openat, AT_FDCWD, cb_sys_path(path, "/proc/self/fdinfo/", o->fd, ""), O_RDONLY | O_CLOEXEC, 0);
 	if (fd < 0)
 		return (int)fd;
 	while (have < sizeof(text) - 1 && (n = cb_sys3(SYS_read, fd, text + have, sizeof(text) - 1 - have)) > 0)
@@ -414,7 +392,7 @@ void cb_descriptors_back(bool branch)
 
 		if (o->kind != REGULAR)
 			continue;
-		fd = branch ? cb_sys4(SYS_openat, AT_FDCWD, path_of(path, "/proc/self/fd/", o->fd),
+		fd = branch ? cb_sys4(SYS_openat, AT_FDCWD, cb_sys_path(path, "/proc/self/fd/", o->fd, ""),
 				      (o->flags & ~(O_CREAT | O_EXCL | O_TRUNC)) | O_CLOEXEC, 0)
 			    : -1;
 		if (fd >= 0) {

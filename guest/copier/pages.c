@@ -30,9 +30,10 @@
 
 #define PAGE 4096UL
 #define PIECE_PAGES 512
-#define PIECE (PIECE_PAGES * PAGE)    /* as large as a huge page */
-#define LARGE_PAGES (PIECE_PAGES / 4) /* of a piece that is taken care of as a whole */
-#define PAGES_MAX 2048		      /* single ones */
+#define PIECE (PIECE_PAGES * PAGE)		    /* as large as a huge page */
+#define LARGE_PAGES (PIECE_PAGES / 4)		    /* own ones of a piece that is taken care of as a whole */
+#define FULL_PAGES (PIECE_PAGES - PIECE_PAGES / 16) /* that must be there: asking fills the rest */
+#define PAGES_MAX 2048				    /* single ones */
 #define RUNS_MAX 1024
 #define LOOKED_MAX (8UL << 30)
 #define MANY 1024	  /* pages: worth a look */
@@ -42,7 +43,8 @@
 #define LONG 8		  /* pieces: such a run is sampled each time */
 #define TIDY_NS 50000000L /* the loops of user code wait for it */
 enum { MADV_POPULATE_WRITE_ = 23, MADV_COLLAPSE_ = 25 };
-#define OWN (1ULL << 63 | 1ULL << 56) /* present, and in this process only */
+#define PRESENT (1ULL << 63)
+#define OWN (PRESENT | 1ULL << 56) /* in this process only */
 
 struct run {
 	uintptr_t at;
@@ -52,7 +54,8 @@ struct run {
 struct runs {
 	struct run run[RUNS_MAX];
 	size_t count, total, most;
-	bool over; /* there are more */
+	bool over;  /* there are more */
+	bool apart; /* the next one begins a run: each lies in one area */
 };
 
 static struct runs single = { .most = PAGES_MAX }; /* pages */
@@ -64,19 +67,22 @@ static unsigned sample;
 static int period, next;      /* copies from one time of sampling to the next */
 static long faults, resident; /* when the last copy was made */
 static bool again;	      /* what is new could not be told then */
+static bool looked_for;	      /* that all which is known is still there */
 static size_t copied;	      /* large pieces, by this copy */
 static size_t tidied;	      /* large pieces, from where this goes on */
 static size_t room;	      /* for as many */
 
 static void add(struct runs *r, uintptr_t at, size_t size)
 {
-	struct run *last = r->count > 0 ? &r->run[r->count - 1] : NULL;
+	struct run *last = r->count > 0 && !r->apart ? &r->run[r->count - 1] : NULL;
+	bool longer = last != NULL && last->at + last->n * size == at;
 
-	if (r->total == r->most || (r->count == RUNS_MAX && last->at + last->n * size != at)) {
+	if (r->total == r->most || (r->count == RUNS_MAX && !longer)) {
 		r->over = true;
 		return;
 	}
-	if (last != NULL && last->at + last->n * size == at)
+	r->apart = false;
+	if (longer)
 		last->n++;
 	else
 		r->run[r->count++] = (struct run){ at, 1 };
@@ -91,8 +97,9 @@ static void clear(struct runs *r)
 
 /* ---- which they are ---- */
 
-/* How many of n pages, at most a piece, are only here; a negative errno. own[] says which. */
-static long look_at_pages(long pagemap, uintptr_t at, size_t n, bool own[PIECE_PAGES])
+/* How many of n pages, at most a piece, are only here; a negative errno. own[] says which, *ret_there how many there
+ * are. */
+static long look_at_pages(long pagemap, uintptr_t at, size_t n, bool own[PIECE_PAGES], size_t *ret_there)
 {
 	uint64_t entries[PIECE_PAGES];
 	long found = 0,
@@ -100,9 +107,13 @@ static long look_at_pages(long pagemap, uintptr_t at, size_t n, bool own[PIECE_P
 
 	if (got < 0)
 		return got;
+	*ret_there = 0;
 	for (size_t i = 0; i < n; i++) {
-		own[i] = i < (size_t)got / sizeof(entries[0]) && (entries[i] & OWN) == OWN;
+		uint64_t entry = i < (size_t)got / sizeof(entries[0]) ? entries[i] : 0;
+
+		own[i] = (entry & OWN) == OWN;
 		found += own[i];
+		*ret_there += (entry & PRESENT) != 0;
 	}
 	return found;
 }
@@ -112,6 +123,12 @@ struct look {
 	size_t looked;
 };
 
+/* The rest of a line of /proc/self/maps: of private memory that can be written to. */
+static bool is_area(const char *rest)
+{
+	return rest[0] == ' ' && rest[1] == 'r' && rest[2] == 'w' && rest[4] == 'p';
+}
+
 /* A line of /proc/self/maps: private memory that can be written to is looked at. */
 static int look_at_line(void *context, const char *line)
 {
@@ -120,20 +137,21 @@ static int look_at_line(void *context, const char *line)
 	uint64_t at, end;
 
 	line = cb_sys_number(cb_sys_number(line, 16, &at) + 1, 16, &end);
-	if (line[0] != ' ' || line[1] != 'r' || line[2] != 'w' || line[4] != 'p')
+	if (!is_area(line))
 		return 0;
+	single.apart = large.apart = true;
 	l->looked += end - at;
 	if (l->looked > LOOKED_MAX)
 		return -E2BIG;
 	while (at < end) {
-		size_t n = (PIECE - at % PIECE) / PAGE;
+		size_t n = (PIECE - at % PIECE) / PAGE, there;
 		long found;
 
 		n = n < (end - at) / PAGE ? n : (end - at) / PAGE;
-		found = look_at_pages(l->pagemap, at, n, own);
+		found = look_at_pages(l->pagemap, at, n, own, &there);
 		if (found < 0)
 			return (int)found;
-		if (n == PIECE_PAGES && found >= LARGE_PAGES)
+		if (there >= FULL_PAGES && found >= LARGE_PAGES)
 			add(&large, at, PIECE);
 		else
 			for (size_t i = 0; i < n && found > 0; i++)
@@ -176,17 +194,17 @@ static uintptr_t sample_of(const struct run *r)
 }
 
 /* Without runs that are empty. */
-static void pack(void)
+static void pack(struct runs *r)
 {
 	size_t kept = 0;
 
-	large.total = 0;
-	for (size_t i = 0; i < large.count; i++) {
-		large.total += large.run[i].n;
-		if (large.run[i].n > 0)
-			large.run[kept++] = large.run[i];
+	r->total = 0;
+	for (size_t i = 0; i < r->count; i++) {
+		r->total += r->run[i].n;
+		if (r->run[i].n > 0)
+			r->run[kept++] = r->run[i];
 	}
-	large.count = kept;
+	r->count = kept;
 }
 
 /* What was left out and not written to is perhaps written to no more. The rest of it is the process's own because a
@@ -194,14 +212,15 @@ static void pack(void)
 static void drop_unused(long pagemap)
 {
 	bool own[PIECE_PAGES];
+	size_t there;
 
 	for (size_t i = 0; i < large.count; i++) {
 		uintptr_t at = sample_of(&large.run[i]);
 
-		if (at != 0 && look_at_pages(pagemap, at, PIECE_PAGES, own) <= 0)
+		if (at != 0 && look_at_pages(pagemap, at, PIECE_PAGES, own, &there) <= 0)
 			large.run[i].n = 0;
 	}
-	pack();
+	pack(&large);
 }
 
 static void count(long *ret_faults, long *ret_resident)
@@ -224,6 +243,15 @@ static void count(long *ret_faults, long *ret_resident)
 	*ret_resident = (long)n;
 }
 
+/* The kernel knows how. What it says of other memory says something of that. */
+static bool can_ask(void)
+{
+	static char page[2 * PAGE];
+	uintptr_t at = ((uintptr_t)page + PAGE - 1) / PAGE * PAGE;
+
+	return cb_sys3(SYS_madvise, at, PAGE, MADV_POPULATE_WRITE_) == 0;
+}
+
 /* A cell has made many pages its own, or memory has grown or shrunk. */
 static bool is_new(void)
 {
@@ -240,8 +268,9 @@ void cb_pages_look(int64_t bytes)
 	bool new;
 
 	copied = 0;
+	looked_for = false;
 	room = bytes > 0 ? (size_t)bytes / PIECE : 0;
-	if (bytes < 0)
+	if (bytes < 0 || (state == UNKNOWN && !can_ask()))
 		state = NEVER;
 	if (state == NEVER || state == UNKNOWN)
 		return;
@@ -266,6 +295,45 @@ void cb_pages_look(int64_t bytes)
 
 /* ---- asking for them ---- */
 
+static bool there[2][RUNS_MAX]; /* of single and large runs */
+
+static int note_area(void *context, const char *line)
+{
+	const struct runs *all[] = { &single, &large };
+	uint64_t from, to;
+
+	(void)context;
+	line = cb_sys_number(cb_sys_number(line, 16, &from) + 1, 16, &to);
+	if (!is_area(line))
+		return 0;
+	for (int k = 0; k < 2; k++)
+		for (size_t i = 0; i < all[k]->count; i++) {
+			const struct run *r = &all[k]->run[i];
+
+			there[k][i] |= r->at >= from && r->at + r->n * (k == 0 ? PAGE : PIECE) <= to;
+		}
+	return 0;
+}
+
+/* What is known may have gone since, and something else lie in its place: a file, say, that asking would fill. */
+static void drop_what_has_gone(void)
+{
+	struct runs *all[] = { &single, &large };
+
+	for (int k = 0; k < 2; k++)
+		for (size_t i = 0; i < RUNS_MAX; i++)
+			there[k][i] = false;
+	if (cb_sys_lines_of("/proc/self/maps", note_area, NULL) < 0)
+		state = NEVER;
+	for (int k = 0; k < 2; k++) {
+		for (size_t i = 0; i < all[k]->count; i++)
+			if (!there[k][i])
+				all[k]->run[i].n = 0;
+		pack(all[k]);
+	}
+	looked_for = true;
+}
+
 static bool request_waits(void)
 {
 	struct pollfd wire = { .fd = CB_GUEST_FD_WIRE, .events = POLLIN };
@@ -280,22 +348,18 @@ static void ask_for_single(void)
 		state = LEARNING;
 	if (state != KNOWN)
 		return;
-	for (size_t i = 0; i < single.count && (i % A_FEW != 0 || !request_waits()); i++) {
-		long r = cb_sys3(SYS_madvise, single.run[i].at, single.run[i].n * PAGE, MADV_POPULATE_WRITE_);
-
-		if (r == -EINVAL || r == -EPERM || r == -ENOSYS) {
-			state = NEVER;
-			return;
-		}
-	}
+	for (size_t i = 0; i < single.count && (i % A_FEW != 0 || !request_waits()); i++)
+		(void)cb_sys3(SYS_madvise, single.run[i].at, single.run[i].n * PAGE, MADV_POPULATE_WRITE_);
 }
 
 void cb_pages_get(void)
 {
-	if (state == UNKNOWN)
+	if (state == UNKNOWN) {
 		state = LEARNING;
-	else if (state != NEVER)
+	} else if (state != NEVER && !request_waits()) {
+		drop_what_has_gone();
 		ask_for_single();
+	}
 	count(&faults, &resident);
 }
 
@@ -315,6 +379,8 @@ bool cb_pages_copy(void)
 	const struct run *r;
 	uintptr_t at;
 
+	if (!looked_for && state != NEVER && room > 0)
+		drop_what_has_gone();
 	if (state == NEVER || copied >= large.total || copied >= room)
 		return false;
 	r = run_of(large.total - ++copied, &at);
@@ -325,7 +391,7 @@ bool cb_pages_copy(void)
 
 bool cb_pages_untidy(void)
 {
-	return state != NEVER && tidied < large.total && tidied < room;
+	return state != NEVER && looked_for && tidied < large.total && tidied < room;
 }
 
 void cb_pages_tidy(void)

@@ -39,6 +39,24 @@ const char *cb_sys_number(const char *text, unsigned base, uint64_t *ret)
 	return text;
 }
 
+const char *cb_sys_path(char *path, const char *folder, int n, const char *tail)
+{
+	char digits[12], *first = digits + sizeof(digits) - 1;
+	char *to = path;
+
+	*first = '\0';
+	do
+		*--first = (char)('0' + n % 10);
+	while ((n /= 10) != 0);
+	while (*folder != '\0')
+		*to++ = *folder++;
+	while (*first != '\0')
+		*to++ = *first++;
+	while ((*to++ = *tail++) != '\0')
+		;
+	return path;
+}
+
 int64_t cb_sys_now_ns(void)
 {
 	struct timespec t = { 0 };

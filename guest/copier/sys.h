@@ -48,6 +48,8 @@ int cb_sys_numbers_in(const char *folder, int (*each)(void *context, int n), voi
  * longer than a page is cut. */
 int cb_sys_lines_of(const char *path, int (*each)(void *context, const char *line), void *context);
 int64_t cb_sys_now_ns(void); /* monotonic */
+/* FOLDER n TAIL, written into path[64]. */
+const char *cb_sys_path(char *path, const char *folder, int n, const char *tail);
 /* The number that text begins with; what follows it. */
 const char *cb_sys_number(const char *text, unsigned base, uint64_t *ret);
 /* A thread of this process that begins with function(argument) on `stack`; its id, or a negative errno. */

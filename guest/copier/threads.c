@@ -13,6 +13,7 @@
 #include "parts.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <linux/sched.h>
 #include <stdatomic.h>
@@ -23,6 +24,7 @@
 
 #define SIGNAL 33	       /* glibc's SIGSETXID */
 #define PATIENCE_NS 100000000L /* for all to stop; on a busy machine some ms */
+#define BUSY_NS 900000000L     /* for those that would, but have no processor */
 #define SLICE_NS 1000000L      /* then it is looked whether one has ended */
 #define ROOM_NS 1000000000L    /* for a thread that is made anew */
 #define RSEQ_SIZE 32
@@ -248,6 +250,30 @@ static bool all_arrived(void)
 	return true;
 }
 
+/* Whether one that did not come to stop waits for a processor; then it holds nobody up but by that. */
+static bool any_would_run(void)
+{
+	for (int i = 0; i < count; i++) {
+		char path[64], text[256] = "", *state = NULL;
+		long fd;
+
+		if (atomic_load(&threads[i].state) != CALLED(atomic_load(&go)))
+			continue;
+		fd = cb_sys4(SYS_openat, AT_FDCWD, cb_sys_path(path, "/proc/self/task/", threads[i].tid, "/stat"),
+			     O_RDONLY | O_CLOEXEC, 0);
+		if (fd < 0)
+			continue;
+		(void)cb_sys3(SYS_read, fd, text, sizeof(text) - 1);
+		(void)cb_sys1(SYS_close, fd);
+		for (char *at = text; *at != '\0'; at++) /* it stands behind the name, which may have any character */
+			if (at[0] == ')' && at[1] == ' ')
+				state = at + 2;
+		if (state != NULL && *state == 'R')
+			return true;
+	}
+	return false;
+}
+
 static int wait_for_all(int process, int64_t end)
 {
 	for (;;) {
@@ -258,7 +284,7 @@ static int wait_for_all(int process, int64_t end)
 			return 0;
 		if (futex(&arrivals, FUTEX_WAIT, n, &slice) == -ETIMEDOUT) {
 			look_for_ended(process);
-			if (cb_sys_now_ns() > end)
+			if (cb_sys_now_ns() > end + BUSY_NS || (cb_sys_now_ns() > end && !any_would_run()))
 				return -ETIMEDOUT;
 		}
 	}

@@ -198,3 +198,53 @@ def test_what_is_gone_is_left_alone(session):
     assert session.guest.run("len(b), sum(b)").result == "(%d, 0)" % (8 * MB)
     session.back()
     assert session.guest.run("len(b), sum(b)").result == "(%d, 0)" % (8 * MB)
+
+
+LIBC = "import ctypes, os; c = ctypes.CDLL(None, use_errno=True); c.mmap.restype = ctypes.c_void_p\n"
+LIBC += "c.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)\n"
+LIBC += "c.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)\nSIZE = 4 << 20\n"
+
+
+def test_a_file_in_its_place_is_not_touched(session, tmp_path):
+    """Asking for pages of a shared mapping would give a sparse file room on the disk."""
+    sparse = tmp_path / "sparse"
+    sparse.write_bytes(b"")
+    os.truncate(sparse, 4 * MB)
+    session.copy()
+    assert session.guest.run(LIBC + "at = c.mmap(None, SIZE, 3, 0x22, -1, 0); ctypes.memset(at, 1, SIZE)").ok
+    session.copy()
+    code = "fd = os.open(%r, os.O_RDWR); c.mmap(at, SIZE, 3, 0x11, fd, 0) == at" % str(sparse)
+    assert session.guest.run(code).result == "True"
+    changed = sparse.stat().st_mtime_ns
+    for _ in range(4):
+        session.copy()
+        session.faults_of("x = 1")
+    assert sparse.stat().st_blocks == 0 and sparse.stat().st_mtime_ns == changed
+
+
+def test_memory_that_can_not_be_written_to_any_more(with_array):
+    """What the kernel refuses for one area says nothing of the others."""
+    assert with_array.guest.run(LIBC + "at = c.mmap(None, SIZE, 3, 0x22, -1, 0); ctypes.memset(at, 1, SIZE)").ok
+    with_array.copy()
+    assert with_array.guest.run("c.mprotect(at, 1 << 20, 1)").result == "0"
+    for i in range(3):
+        with_array.faults_of("write(b'%04d')" % i)
+        twin = with_array.copy()
+    assert own(twin) > SIZE * 3 / 4
+    assert with_array.guest.run("ctypes.string_at(at, 1), ctypes.string_at(at + SIZE - 1, 1)").result == (
+        "(b'\\x01', b'\\x01')"
+    )
+
+
+def test_sparse_memory_stays_sparse(session):
+    """Where holes are none are filled."""
+    session.copy()
+    code = "import mmap\nm = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n"
+    code += "m.madvise(mmap.MADV_NOHUGEPAGE)\ndef write():\n"
+    code += "    for at in range(0, len(m), 4 * 4096): m[at] = 1\nwrite()"
+    assert session.guest.run(code).ok
+    before = own(session.pid)
+    for _ in range(3):
+        assert own(session.copy()) < 40
+        session.faults_of("write()")
+    assert own(session.pid) < before + 8

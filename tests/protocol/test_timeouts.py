@@ -121,6 +121,17 @@ def test_each_cell_has_its_own_cpu_time(start):
     assert c.run("time.sleep(1.5)").ok
 
 
+def test_what_a_kept_state_copies_is_no_cells_time(start):
+    """Its twin copies large memory that a cell has written to while the next one runs."""
+    c = start(args=sets("transactions.mode=always", "limits.memory=4G")).client
+    code = "import mmap, time\nm = mmap.mmap(-1, 700 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n"
+    code += "def write():\n    for at in range(0, len(m), 4096): m[at] = 1"
+    assert c.run(code).ok and c.run("write()").ok and c.run("write()").ok
+    cell = c.run("time.sleep(2)", metadata={"cellblock": {"cpu": 0.2}})
+    assert cell.ok, cell.error
+    assert c.run("while True: pass", metadata={"cellblock": {"cpu": 0.2}}).about["limit"] == "cpu"
+
+
 def test_work_during_a_wait_for_input_counts(start):
     c = start(args=sets("timeout.cell=2")).client
     spin = "import threading\nworking = True\ndef spin():\n    while working: pass"

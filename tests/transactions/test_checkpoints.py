@@ -109,6 +109,43 @@ def test_undo(start):
     assert far["ename"] == "CheckpointError" and "is not kept (transactions.keep is 3)" in far["evalue"], far
 
 
+def test_undo_after_going_to_a_later_state(start):
+    """What was undone once is not undone any more in a state that has it."""
+    c = start(args=["--set", "transactions.mode=always", "--set", "transactions.keep=20"]).client
+    assert c.run("log = [1]").ok and c.run("log.append(2)\n%checkpoint a").ok
+    for i in (3, 4):
+        assert c.run(f"log.append({i})").ok
+    assert c.run("log.append(5)\n%checkpoint b").ok
+    for name in "a", "b":
+        assert ask(c, "rollback", name=name)["status"] == "ok"
+    assert c.run("log.append(9)").ok and c.run("log").result == "[1, 2, 3, 4, 5, 9]"
+    assert ask(c, "rollback", cells=2)["status"] == "ok"
+    assert c.run("log").result == "[1, 2, 3, 4, 5]"
+    refused = ask(c, "rollback", cells=2)
+    assert refused["ename"] == "CheckpointError" and "is not kept" in refused["evalue"], refused
+    assert c.run("log").result == "[1, 2, 3, 4, 5]", "nothing is undone that was not asked for"
+
+
+def test_undo_beside_a_subshell(start):
+    """The cell that asks is not taken for the subshell's, which has begun after it; while that runs it is refused."""
+    c = start(args=[*ALWAYS, "--set", "transactions.keep=5"]).client
+    assert c.run("import threading; x, go = 1, threading.Event()").ok and c.run("x = 2").ok
+    shell = c.request("create_subshell_request", channel="control").content["subshell_id"]
+    cell = c.start("go.wait(60)\n%undo")
+    beside = c.start("go.set()", header=c.header("execute_request", subshell_id=shell))
+    assert c.finish(beside).ok
+    back = c.finish(cell)
+    if back.ok:
+        assert back.about["undone"][0] == 2 and c.run("x").result == "1", back.about
+    else:  # it was not over yet
+        assert "a cell of a subshell runs" in back.content["evalue"] and c.run("x").result == "2"
+    waits = c.start("import time; time.sleep(2)", header=c.header("execute_request", subshell_id=shell))
+    c.wait("iopub", lambda m: m.type == "execute_input" and m.parent_id == waits)
+    refused = c.run("%undo")
+    assert refused.content["ename"] == "CheckpointError" and "a cell of a subshell runs" in refused.content["evalue"]
+    assert c.finish(waits).ok
+
+
 def test_undo_says_what_is_wrong(start):
     c = start(args=ALWAYS).client
     assert c.run("x = 1").ok

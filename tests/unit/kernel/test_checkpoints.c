@@ -323,7 +323,7 @@ static void test_undo_by_a_cell(void **state)
 		const char *asks, *says;
 	} is[] = {
 		{ "{\"undo\":1}",
-		  "%undo: the state from before cell [2] is not kept; %undo 2 goes back to the one before it" },
+		  "%undo: the state from before cell [2] is not kept; %undo 3 goes back to the one before it" },
 		{ "{\"undo\":7}", "%undo: no more than 3 cells have run" },
 		{ "{\"undo\":0}", "no such name or number" },
 		{ "{\"undo\":4000000000}", "no such name or number" },

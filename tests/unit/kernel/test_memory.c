@@ -3,9 +3,11 @@
 
 #include <cellblock/fd.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define GIB (1ull << 30)
+#define LARGE (16u << 20)
 #define LIMIT (16 * GIB) /* what processes of the test itself have is little */
 
 /* A look that began then. */
@@ -169,8 +171,11 @@ static void test_room(void **state)
 {
 	struct rig *r = *state = up();
 	struct rig_twin t[3] = { rig_twin(r) };
+	char *large = malloc(LARGE); /* of a small one there is nothing to copy */
 	const uint64_t limit[3] = { 0, LIMIT, 1 };
 
+	assert_non_null(large);
+	memset(large, 1, LARGE);
 	for (int i = 1; i < 3; i++) {
 		uint64_t request;
 		const char *id = rig_begin(r, "cell", &request);
@@ -181,6 +186,7 @@ static void test_room(void **state)
 	}
 	assert_true(t[1].room <= LIMIT / 2 - LIMIT / 16 && t[1].room > LIMIT / 4);
 	assert_int_equal(t[2].room, 0);
+	free(large);
 	for (int i = 0; i < 3; i++)
 		rig_twin_close(&t[i]);
 }

@@ -58,7 +58,7 @@ static void expect_undo(uint64_t cell, const char *wanted, int64_t first, int64_
 /* Of the n-th latest that is not undone; 0 = there is none. */
 static uint64_t latest(size_t n)
 {
-	const struct cb_past_cell *c = cb_past_latest(&past, n);
+	const struct cb_past_cell *c = cb_past_latest(&past, n, UINT64_MAX);
 
 	return c != NULL ? c->cell : 0;
 }
@@ -83,16 +83,40 @@ static void test_undone_once(void **state)
 	assert_int_equal(latest(2), 2);
 	assert_int_equal(latest(3), 1);
 	assert_int_equal(latest(4), 0);
-	assert_int_equal(cb_past_since(&past, 1), 2);
-	assert_int_equal(cb_past_since(&past, 3), 0);
+	assert_int_equal(cb_past_between(&past, 1, UINT64_MAX), 2);
+	assert_int_equal(cb_past_between(&past, 3, UINT64_MAX), 0);
 	expect_undo(2, "[6]", 6, 6, 1);
 	assert_int_equal(latest(1), 2);
 	add("\"d\"", 7);
-	assert_int_equal(cb_past_since(&past, 1), 2);
+	assert_int_equal(cb_past_between(&past, 1, UINT64_MAX), 2);
 	expect_undo(1, "[5,7]", 5, 7, 2); /* 6 was told before */
 	expect_undo(1, "[]", 0, 0, 0);
 	assert_int_equal(latest(1), 1);
 	assert_int_equal(latest(2), 0);
+}
+
+/* Back to a state that was made after another one was: what that has is not undone any more. */
+static void test_back_to_what_was_undone(void **state)
+{
+	struct cb_past_count early, late;
+
+	(void)state;
+	add("\"a\"", 1);
+	early = past.live;
+	add("\"b\"", 2);
+	late = past.live;
+	cb_past_undo(&past, 1, &early);
+	assert_int_equal(latest(1), 1);
+	assert_int_equal(latest(2), 0);
+	add("\"c\"", 3);
+	cb_past_undo(&past, 2, &late);
+	assert_int_equal(latest(1), 2);
+	assert_int_equal(latest(2), 1);
+	assert_int_equal(cb_past_between(&past, 0, 2), 1);
+	early.undone = past.live.undone; /* a copy that was made since: what is undone stays so */
+	add("\"d\"", 4);
+	cb_past_undo(&past, 3, &past.live);
+	assert_int_equal(latest(1), 2);
 }
 
 /* For In: what was undone before is among them. */
@@ -232,7 +256,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_empty),		T(test_undone_once),	     T(test_sources), T(test_without_a_number),
 		T(test_counts),		T(test_very_many),	     T(test_forget),  T(test_bound_of_sources),
-		T(test_bound_of_cells), T(test_no_room_for_numbers),
+		T(test_bound_of_cells), T(test_no_room_for_numbers), T(test_back_to_what_was_undone),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
