@@ -153,6 +153,16 @@ static bool is_group_short(const struct walk *w, uint64_t host)
 	return used - (files < used ? files : used) > limit - limit / SHARE;
 }
 
+uint64_t cb_host_memory_left_at(const char *root)
+{
+	return number_from(root, "/proc/meminfo", "\nMemAvailable:", 0) * 1024;
+}
+
+uint64_t cb_host_memory_left(void)
+{
+	return cb_host_memory_left_at("");
+}
+
 bool cb_host_memory_short_at(const char *root)
 {
 	uint64_t host = number_from(root, "/proc/meminfo", "\nMemTotal:", 0) * 1024;

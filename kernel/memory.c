@@ -25,7 +25,7 @@
 #define SOONEST (10 * MS)
 #define LATEST (250 * MS)
 #define BYTES_PER_NS 4		 /* no jail takes memory faster than all processors can clear it; about */
-#define LITTLE (8u << 20) /* bytes of a Python that has nothing large */
+#define LITTLE (8u << 20)	 /* bytes of a Python that has nothing large */
 #define OWN(limit) ((limit) / 8) /* bytes that are worth a state: for a cell that would need more all is lost */
 
 /* ---- giving up ---- */
@@ -155,13 +155,16 @@ void cb_memory_cell_begins(struct cb_kernel *k)
 
 uint64_t cb_memory_room(struct cb_kernel *k)
 {
-	uint64_t enough = CB_MEMORY_SHORT(k->policy->limit_memory), used = 0, anonymous;
+	uint64_t enough = CB_MEMORY_SHORT(k->policy->limit_memory), used = 0, left, anonymous;
 
 	if (cb_usage_of(k->guest.pid) < LITTLE || cb_host_memory_short())
 		return 0;
 	if (!cb_usage_memory(&k->guest.usage, enough / 4, &used, &anonymous)) /* what some share counts for each */
 		used = cb_usage_anonymous(&k->guest.usage, NULL, 0);
-	return used < enough ? (enough - used) / 2 : 0;
+	if (used >= enough)
+		return 0;
+	left = cb_host_memory_left() / 4; /* others have memory as well, and nobody looks between cells */
+	return (enough - used) / 2 < left ? (enough - used) / 2 : left;
 }
 
 int cb_memory_init(struct cb_kernel *k)

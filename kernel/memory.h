@@ -23,7 +23,8 @@ int cb_memory_init(struct cb_kernel *k);
 /* A cell of the main shell begins; one of a subshell. */
 void cb_memory_cell_begins(struct cb_kernel *k);
 void cb_memory_watch(struct cb_kernel *k);
-/* Bytes that a twin may copy for itself before anybody writes to them: half of what the jail still has. */
+/* Bytes that a twin may copy for itself before anybody writes to them: half of what the jail still has, a
+ * quarter of what the host has. */
 uint64_t cb_memory_room(struct cb_kernel *k);
 /* A twin has taken over: what the dead had is free. */
 void cb_memory_freed(struct cb_kernel *k);

@@ -295,41 +295,43 @@ void cb_pages_look(int64_t bytes)
 
 /* ---- asking for them ---- */
 
-static bool there[2][RUNS_MAX]; /* of single and large runs */
+/* Both lists of areas and of runs are in order. */
+struct walk {
+	struct runs *runs;
+	size_t size; /* of what a run counts */
+	size_t at;   /* the first that is not found yet */
+};
 
-static int note_area(void *context, const char *line)
+static int pass_area(void *context, const char *line)
 {
-	const struct runs *all[] = { &single, &large };
 	uint64_t from, to;
 
-	(void)context;
 	line = cb_sys_number(cb_sys_number(line, 16, &from) + 1, 16, &to);
 	if (!is_area(line))
 		return 0;
-	for (int k = 0; k < 2; k++)
-		for (size_t i = 0; i < all[k]->count; i++) {
-			const struct run *r = &all[k]->run[i];
+	for (struct walk *w = context; w->runs != NULL; w++) {
+		struct run *r = &w->runs->run[w->at], *end = &w->runs->run[w->runs->count];
 
-			there[k][i] |= r->at >= from && r->at + r->n * (k == 0 ? PAGE : PIECE) <= to;
-		}
+		for (; r < end && r->at < from; r++)
+			r->n = 0;
+		while (r < end && r->at + r->n * w->size <= to)
+			r++;
+		w->at = (size_t)(r - w->runs->run);
+	}
 	return 0;
 }
 
 /* What is known may have gone since, and something else lie in its place: a file, say, that asking would fill. */
 static void drop_what_has_gone(void)
 {
-	struct runs *all[] = { &single, &large };
+	struct walk walks[] = { { &single, PAGE, 0 }, { &large, PIECE, 0 }, { NULL, 0, 0 } };
 
-	for (int k = 0; k < 2; k++)
-		for (size_t i = 0; i < RUNS_MAX; i++)
-			there[k][i] = false;
-	if (cb_sys_lines_of("/proc/self/maps", note_area, NULL) < 0)
+	if (cb_sys_lines_of("/proc/self/maps", pass_area, walks) < 0)
 		state = NEVER;
-	for (int k = 0; k < 2; k++) {
-		for (size_t i = 0; i < all[k]->count; i++)
-			if (!there[k][i])
-				all[k]->run[i].n = 0;
-		pack(all[k]);
+	for (struct walk *w = walks; w->runs != NULL; w++) {
+		for (; w->at < w->runs->count; w->at++)
+			w->runs->run[w->at].n = 0;
+		pack(w->runs);
 	}
 	looked_for = true;
 }

@@ -65,7 +65,9 @@ static void test_host(void **state)
 {
 	(void)state;
 	assert_false(cb_host_memory_short_at(root)); /* nothing is known */
+	assert_int_equal(cb_host_memory_left_at(root), 0);
 	put(MEMINFO, "MemTotal:       16000 kB\nMemFree:          10 kB\nMemAvailable:   1000 kB\n");
+	assert_int_equal(cb_host_memory_left_at(root), 1000 * 1024);
 	assert_false(cb_host_memory_short_at(root));
 	put(MEMINFO, "MemTotal:       16000 kB\nMemFree:          10 kB\nMemAvailable:    999 kB\n");
 	assert_true(cb_host_memory_short_at(root));

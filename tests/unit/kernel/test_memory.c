@@ -184,7 +184,7 @@ static void test_room(void **state)
 		rig_end(r, id, request);
 		t[i] = rig_twin(r);
 	}
-	assert_true(t[1].room <= LIMIT / 2 - LIMIT / 16 && t[1].room > LIMIT / 4);
+	assert_true(t[1].room <= LIMIT / 2 - LIMIT / 16 && t[1].room > 0);
 	assert_int_equal(t[2].room, 0);
 	free(large);
 	for (int i = 0; i < 3; i++)
