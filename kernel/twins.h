@@ -41,9 +41,9 @@ struct cb_twin {
 	double created;
 	int64_t asked_ms; /* monotonic: when it was to be made */
 	struct cb_guest_ends ends;
-	pid_t pid;		/* as the kernel says */
-	uint64_t room;		/* bytes of memory that it may copy for itself */
-	double cpu_s, copied_s; /* processors' time: as last read; and what of it was for that */
+	pid_t pid;		   /* as the kernel says */
+	uint64_t room;		   /* bytes of memory that it may copy for itself */
+	double cpu_s, copied_s;	   /* processors' time: as last read; and what of it was for that */
 	uint64_t cell;		   /* the last one whose effects it has, by the count of past.h */
 	int64_t count;		   /* the execution count then */
 	struct cb_past_count live; /* and how many had run */
@@ -60,6 +60,7 @@ struct cb_twins {
 	bool after_cell;   /* and a cell was among it */
 	unsigned failures; /* in a row */
 	int64_t again_ns;  /* threads did not stop: not before then; 0 = at any time */
+	int64_t held_ns;   /* since then a cell waits for a debugger's request to end; 0 = none does */
 	bool lack_told;	   /* that none could be made */
 	uint32_t last_number;
 	struct cb_twin twin[CB_TWINS_MAX];

@@ -8,6 +8,9 @@
 #include "kernel.h"
 #include "twins_parts.h"
 
+/* A cell waits so many ns for the answer to a debugger's request: JupyterLab asks when a notebook opens. */
+#define DEBUGGER 1000000000LL
+
 bool cb_twins_busy(const struct cb_kernel *k)
 {
 	return k->twins.asked || k->twins.coming != NULL || k->twins.confirming;
@@ -23,13 +26,19 @@ void cb_twins_touched(struct cb_kernel *k, struct cb_span code, int64_t number)
 	k->twins.after_cell |= code.data != NULL;
 }
 
-static bool is_time(const struct cb_kernel *k)
+/* But for a debugger's request, which is perhaps being answered. */
+static bool is_due(const struct cb_kernel *k)
 {
 	const struct cb_twins *w = &k->twins;
 
 	return w->possible && w->stale && cb_now_ns() >= w->again_ns && !cb_twins_busy(k) &&
 	       k->guest.state == CB_GUEST_UP && k->guest.rules.phase == CB_PHASE_IDLE && k->execution.current == NULL &&
-	       !cb_lanes_busy(k) && !cb_debug_busy(k) && !k->shutting_down;
+	       !cb_lanes_busy(k) && !k->shutting_down;
+}
+
+static bool is_time(const struct cb_kernel *k)
+{
+	return is_due(k) && !cb_debug_busy(k);
 }
 
 /* The guest's turns are read only if that may do. */
@@ -95,6 +104,7 @@ void cb_twins_on_idle(void *context)
 
 	if (is_time(k) && k->execution.waiting.head == NULL)
 		(void)cb_twins_make(k, NULL);
+	cb_loop_mark(&k->loop); /* a cell may have waited for this */
 }
 
 void cb_twins_quiet(struct cb_kernel *k)
@@ -112,8 +122,20 @@ void cb_twins_quiet(struct cb_kernel *k)
 
 bool cb_twins_before(struct cb_kernel *k, const struct cb_request *r)
 {
-	return cb_request_is_execute(r) && is_time(k) && cb_twin_cost_is_small(&k->twins.cost) &&
-	       cb_twins_make(k, NULL);
+	struct cb_twins *w = &k->twins;
+	int64_t now = cb_now_ns(), since = w->held_ns;
+
+	w->held_ns = 0;
+	if (!cb_request_is_execute(r) || !is_due(k) ||
+	    (k->policy->transactions_mode != CB_MODE_ALWAYS && !cb_twin_cost_is_small(&k->twins.cost)))
+		return false;
+	if (!cb_debug_busy(k))
+		return cb_twins_make(k, NULL);
+	if (since != 0 && now - since >= DEBUGGER)
+		return false;
+	w->held_ns = since != 0 ? since : now;
+	cb_loop_arm(&k->loop, w->idle_timer, w->held_ns + DEBUGGER);
+	return true;
 }
 
 void cb_twins_room(struct cb_kernel *k)

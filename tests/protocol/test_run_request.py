@@ -130,7 +130,9 @@ def test_timeout(start, channel):
     r = run(c, "sh", "-c", "trap '' TERM; echo stubborn; sleep 600 & wait; sleep 600", channel=channel, timeout=1)
     assert (r["ename"], r["stdout"]) == ("CommandTimeoutError", "stubborn\n")
     assert c.run("6*7").result == "42"
-    assert not c.kernel.running(lambda words: "600" in words), "its whole group is gone"
+    # killed they are, and end when they get a processor
+    _, left = psutil.wait_procs(c.kernel.running(lambda words: "600" in words), timeout=20)
+    assert not left, "its whole group is gone"
 
 
 def test_the_policys_limit_of_time_counts(start):

@@ -185,3 +185,23 @@ def test_hooks_may_print(start, hook):
     for _ in range(2):
         assert c.request("cellblock_rollback_request", {"name": "a"}).content["status"] == "ok"
         assert c.run("x").result == "1"
+
+
+def test_a_debuggers_request_leaves_no_cell_without_a_net(start):
+    """JupyterLab asks for the debugger's state when it likes: a copy is not made meanwhile, and a cell waits for it."""
+    c = start(args=["--set", "transactions.mode=always"]).client
+    assert c.run("x = 0").ok
+    for i in range(1, 16):
+        asked = [
+            c.send("debug_request", {"type": "request", "seq": n, "command": "debugInfo"}, channel="control")
+            for n in range(1, 4)
+        ]
+        good = c.start(f"x = {i}")
+        asked.append(c.send("debug_request", {"type": "request", "seq": 4, "command": "debugInfo"}, channel="control"))
+        bad = c.start("import os; os._exit(1)")
+        assert c.finish(good).ok
+        failed = c.finish(bad)
+        assert failed.about["state"] == "restored" and len(failed.about["undone"]) == 1, failed.about
+        for each in asked:
+            c.reply(each, "control")
+        assert c.run("x").result == str(i)

@@ -153,6 +153,7 @@ static void test_over_without(void **state)
 	struct rig_twin t = rig_twin(r);
 	uint64_t request;
 
+	r->policy.transactions_mode = CB_MODE_AUTO;
 	r->k.twins.cost.readings = 2;
 	r->k.twins.cost.delay_s = 1000; /* no other one before the cell */
 	rig_init_tell(r, CB_INIT_GONE, (int)t.number);
