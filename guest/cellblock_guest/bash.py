@@ -170,7 +170,10 @@ class Session:
         for it, for it might have dealt with that. Who is there still, from before, and would die of one, has."""
         for name in os.listdir("/proc"):
             if name.isdigit() and self.pid != int(name) <= self._youngest and _dies_of_interrupt(name, self.pid):
-                os.kill(int(name), signal.SIGINT)
+                try:
+                    os.kill(int(name), signal.SIGINT)
+                except OSError:  # it has ended
+                    pass
 
     def answer(self, text):
         os.write(self._answers, text.replace("\0", "").encode("utf-8", "replace") + b"\0")
