@@ -27,6 +27,7 @@
 #define BUSY_NS 900000000L     /* for those that would, but have no processor */
 #define SLICE_NS 1000000L      /* then it is looked whether one has ended */
 #define ROOM_NS 1000000000L    /* for a thread that is made anew */
+#define TURN_NS 200000000L     /* for the first thread of a copy, before the others go on */
 #define RSEQ_SIZE 32
 #if defined(__x86_64__)
 #define RSEQ_SIGNATURE 0x53053053
@@ -74,6 +75,7 @@ static _Atomic int armed, arrivals, go, owed; /* owed: signals that were sent an
 static _Atomic int back, gate;		      /* gate: 1 = who was busy may go on, 2 = all may */
 static struct action before;		      /* whose handler is called for what is not ours */
 static int *my_tid_address;
+static int first; /* thread of a copy that goes on */
 
 /* The C library's, where it has registered one (glibc 2.35 and newer). */
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
@@ -250,27 +252,29 @@ static bool all_arrived(void)
 	return true;
 }
 
+/* As proc(5) has it: R, S, D ...; 0: it is gone. */
+static char state_of(int tid)
+{
+	char path[64], text[256] = "", state = '\0';
+	long fd = cb_sys4(SYS_openat, AT_FDCWD, cb_sys_path(path, "/proc/self/task/", tid, "/stat"),
+			  O_RDONLY | O_CLOEXEC, 0);
+
+	if (fd < 0)
+		return '\0';
+	(void)cb_sys3(SYS_read, fd, text, sizeof(text) - 1);
+	(void)cb_sys1(SYS_close, fd);
+	for (const char *at = text; *at != '\0'; at++) /* it stands behind the name, which may have any character */
+		if (at[0] == ')' && at[1] == ' ')
+			state = at[2];
+	return state;
+}
+
 /* Whether one that did not come to stop waits for a processor; then it holds nobody up but by that. */
 static bool any_would_run(void)
 {
-	for (int i = 0; i < count; i++) {
-		char path[64], text[256] = "", *state = NULL;
-		long fd;
-
-		if (atomic_load(&threads[i].state) != CALLED(atomic_load(&go)))
-			continue;
-		fd = cb_sys4(SYS_openat, AT_FDCWD, cb_sys_path(path, "/proc/self/task/", threads[i].tid, "/stat"),
-			     O_RDONLY | O_CLOEXEC, 0);
-		if (fd < 0)
-			continue;
-		(void)cb_sys3(SYS_read, fd, text, sizeof(text) - 1);
-		(void)cb_sys1(SYS_close, fd);
-		for (char *at = text; *at != '\0'; at++) /* it stands behind the name, which may have any character */
-			if (at[0] == ')' && at[1] == ' ')
-				state = at + 2;
-		if (state != NULL && *state == 'R')
+	for (int i = 0; i < count; i++)
+		if (atomic_load(&threads[i].state) == CALLED(atomic_load(&go)) && state_of(threads[i].tid) == 'R')
 			return true;
-	}
 	return false;
 }
 
@@ -341,6 +345,10 @@ static void as_it_was(const struct saved *s)
 	}
 }
 
+/* Who waited in a system call waits on, until the first one is ready. That one may itself wait, for one of these: a
+ * thread that had asked for the interpreter's lock before all stopped is given it, and it is waited for (ceval_gil.h's
+ * FORCE_SWITCHING), or it has a place in a condition variable that glibc before 2.41 wants left. So nobody waits long.
+ */
 static void begin(void *context)
 {
 	const struct saved *s = context;
@@ -349,8 +357,12 @@ static void begin(void *context)
 	as_it_was(s);
 	atomic_fetch_add(&back, 1);
 	(void)futex(&back, FUTEX_WAKE, 1, NULL);
-	while ((open = atomic_load(&gate)) < (s->waited ? 2 : 1))
-		(void)futex(&gate, FUTEX_WAIT, open, NULL);
+	while ((open = atomic_load(&gate)) < (s->waited ? 2 : 1)) {
+		const struct timespec turn = { 0, TURN_NS };
+
+		if (futex(&gate, FUTEX_WAIT, open, &turn) == -ETIMEDOUT && state_of(first) == 'S')
+			cb_threads_all_go_on();
+	}
 	cb_sys_sigreturn(s->frame);
 }
 
@@ -373,6 +385,7 @@ int cb_threads_revive(void)
 {
 	int made = 0, n;
 
+	first = (int)cb_sys0(SYS_gettid);
 	atomic_store(&armed, 0);
 	atomic_store(&owed, 0);
 	atomic_store(&back, 0);

@@ -213,6 +213,32 @@ def test_fifty_take_overs(new_guest):
     assert guest.run("seen = n[0]\nwhile n[0] < seen + 20: time.sleep(0.001)").ok
 
 
+ASKED_FOR = """
+import ctypes, gc, sys, threading
+from cellblock_guest.copier import Copier
+copier = next(each for each in gc.get_objects() if type(each) is Copier)
+Function, plain = type(copier._copy), copier._copy
+usleep = Function(ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p).value)
+# one call after the other with the interpreter's lock held, and no Python between them
+copier._copy = lambda a, answer: list(map(Function.__call__, (usleep, plain), (100000, a), (b"", answer)))[1]
+n = [0]
+def work():
+    while True: n[0] += 1
+threading.Thread(target=work, daemon=True).start()
+"""
+
+
+def test_a_thread_has_just_asked_for_its_turn(new_guest):
+    """It waits for the interpreter's lock, which the first thread of a woken copy gives it, and waits that it takes."""
+    guest = new_guest(side=False)
+    guest.checkpoint()
+    assert guest.run(ASKED_FOR).ok
+    twin = guest.checkpoint()
+    assert guest.run("seen = n[0]\nwhile n[0] == seen: pass").ok
+    guest.take_over(twin)
+    assert guest.run("seen = n[0]\nwhile n[0] == seen: pass").ok
+
+
 def copied(guest):
     """As the supervisor does: on a busy machine so many may not stop in time, and it is tried again."""
     for _ in range(100):
