@@ -10,7 +10,6 @@ import signal
 import sys
 import threading
 import time
-from _queue import Empty, SimpleQueue
 from _thread import allocate_lock, get_ident
 from collections import deque
 
@@ -110,6 +109,29 @@ class _Beside:
             serve(self._lane.guest, self._lane.aio, *self._frames.popleft())
 
 
+class _Answers:
+    """To one question at a time. SimpleQueue.get(timeout) waits without end if a signal comes just at its time."""
+
+    def __init__(self):
+        self._all, self._bell = deque(), allocate_lock()
+
+    def put(self, answer):
+        self._all.append(answer)
+        try:
+            self._bell.release()
+        except RuntimeError:
+            pass
+
+    def get(self, seconds):
+        """None: there was none in that time."""
+        if not self._all:
+            self._bell.acquire(True, seconds)
+        return self._all.popleft() if self._all else None
+
+    def forget(self):
+        self._all.clear()
+
+
 class Subshell(Lane):
     def __init__(self, side, number):
         super().__init__(side, number, "subshell-%d" % number)
@@ -119,7 +141,7 @@ class Subshell(Lane):
         self.asks = False  # the running cell may
         self.asked = False  # and does: the question is open
         self.clicks = self.used = 0  # interrupts; each allows another question in the place of an open one
-        self.answers = SimpleQueue()
+        self.answers = _Answers()
         self._question = threading.RLock()
         self.beside = _Beside(self)
         self.guest.output.wake()  # its thread is not to be born of a cell's, see context.patch_threads
@@ -136,21 +158,16 @@ class Subshell(Lane):
     def _ask(self, question, calls):
         request, clicks, mine = self.request, self.clicks, get_ident() == self.thread.ident
         if not self.asked or self.used < self.clicks:
-            while not self.answers.empty():  # to a question that was interrupted
-                self.answers.get()
+            self.answers.forget()  # to a question that was interrupted
             self.guest.output.flush()
             self.used += self.asked
             self.asked = True
             self.guest.wire.send(W.LANE_INPUT, request, question, calls)
-        while True:
-            try:
-                answer = self.answers.get(timeout=_LOOK)
-            except Empty:
-                if not mine and (self.clicks != clicks or self.request != request or not self.asks):
-                    raise EOFError("interrupted, or its cell has ended") from None
-                continue
-            self.asked = False
-            return answer
+        while (answer := self.answers.get(_LOOK)) is None:
+            if not mine and (self.clicks != clicks or self.request != request or not self.asks):
+                raise EOFError("interrupted, or its cell has ended")
+        self.asked = False
+        return answer
 
     def retire(self):
         """Its cell has failed, as far as anybody knows."""

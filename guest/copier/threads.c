@@ -143,6 +143,27 @@ static bool was_waiting(const ucontext_t *u)
 	return result == -EINTR ? at[-1] == call : *at == call && !is_of_memory(number);
 }
 
+/* A futex's wait until a point in time goes on until then; the kernel would have it return EINTR. CPython's
+ * SimpleQueue.get(timeout) waits without end if that comes just at its time. On aarch64 the first argument is lost. */
+static void wait_on(ucontext_t *u)
+{
+#if defined(__x86_64__)
+	static const uint8_t futex_call[] = { 0xb8, SYS_futex, 0, 0, 0, 0x0f, 0x05 }; /* mov $202,%eax; syscall */
+	greg_t *r = u->uc_mcontext.gregs;
+	const uint8_t *at = (const uint8_t *)r[REG_RIP] - sizeof(futex_call);
+
+	if (r[REG_RAX] != -EINTR || (r[REG_RSI] & FUTEX_CMD_MASK) != FUTEX_WAIT_BITSET)
+		return;
+	for (size_t i = 0; i < sizeof(futex_call); i++)
+		if (at[i] != futex_call[i])
+			return;
+	r[REG_RAX] = SYS_futex;
+	r[REG_RIP] -= 2;
+#else
+	(void)u;
+#endif
+}
+
 static void note(struct saved *s, void *info, void *context)
 {
 #if defined(__x86_64__)
@@ -152,6 +173,7 @@ static void note(struct saved *s, void *info, void *context)
 	s->frame = info;
 #endif
 	s->waited = was_waiting(context);
+	wait_on(context);
 	s->tls = cb_sys_thread_pointer();
 	(void)get_tid_address(&s->tid_address);
 	(void)cb_sys2(SYS_prctl, PR_GET_NAME_, s->name);

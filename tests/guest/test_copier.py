@@ -1,6 +1,7 @@
 """Copies of a process with all its threads: whatever they do when they are stopped, they go on with it, in the copy as
 in the original (guest/copier)."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -211,6 +212,24 @@ def test_fifty_take_overs(new_guest):
     number = guest.run("import os; len(os.listdir('/proc/self/task')), threading.active_count()").result
     assert number in ("(9, 9)", "(10, 9)"), "with or without the one that sends output"
     assert guest.run("seen = n[0]\nwhile n[0] < seen + 20: time.sleep(0.001)").ok
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="elsewhere the call's first argument is lost")
+def test_waits_with_an_end_do_not_notice(new_guest):
+    """SimpleQueue.get(timeout) waits without end if it is interrupted just at its time."""
+    guest = new_guest(side=False)
+    guest.run("import threading, queue, time; n = [0] * 16")
+    guest.run(
+        "def work(i):\n    while True:\n        try: queue.SimpleQueue().get(timeout=0.002)\n"
+        "        except queue.Empty: n[i] += 1"
+    )
+    guest.run("[threading.Thread(target=work, args=(i,), daemon=True).start() for i in range(16)];")
+    for _ in range(100):
+        twin = guest.checkpoint()
+        guest.twins.remove(twin)
+        twin.drop()
+    guest.take_over(guest.checkpoint())
+    assert guest.run("seen = n[:]\nwhile any(a == b for a, b in zip(n, seen)): time.sleep(0.001)").ok
 
 
 ASKED_FOR = """
