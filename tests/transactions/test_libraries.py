@@ -76,28 +76,48 @@ DEATHS = {
 }
 
 
+GRPC = """
+import grpc
+from concurrent import futures
+def serve():
+    server = grpc.server(futures.ThreadPoolExecutor(4))
+    twice = grpc.unary_unary_rpc_method_handler(lambda request, context: request * 2)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("x", {"twice": twice}),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    return server, grpc.insecure_channel("127.0.0.1:%d" % port).unary_unary("/x/twice")
+server, call = serve()
+"""
+
 FIND = "import importlib.util, sys; print(*(m for m in sys.argv[1:] if importlib.util.find_spec(m.partition('.')[0])))"
-THERE = subprocess.run([PYTHON or sys.executable, "-c", FIND, *LIBRARIES], check=True, capture_output=True, text=True)
-THERE = THERE.stdout.split()
+THERE = subprocess.run(
+    [PYTHON or sys.executable, "-c", FIND, *LIBRARIES, "grpc"], check=True, capture_output=True, text=True
+).stdout.split()
 
 
 def test_all_are_there():
     """Which of them the tests below are about."""
-    if len(THERE) < len(LIBRARIES):
-        pytest.skip("not there: " + ", ".join(sorted(set(LIBRARIES) - set(THERE))))
+    absent = {*LIBRARIES, "grpc"} - set(THERE)
+    if absent:
+        pytest.skip("not there: " + ", ".join(sorted(absent)))
 
 
-@pytest.fixture(params=THERE)
+@pytest.fixture(params=[each for each in THERE if each != "grpc"])
 def library(request):
     return request.param
 
 
 @pytest.fixture
-def used(start, library):
-    """A session that has used it; (client, the value)."""
+def session(start):
     args = ["--set", "transactions.mode=always", "--set", "limits.memory=6G"]
     argv = [kernels.spec_argv()[0][0], "kernel", "--python", PYTHON, *args, "-f", "{connection_file}"]
-    c = (start(argv=argv) if PYTHON else start(args=args)).client
+    return (start(argv=argv) if PYTHON else start(args=args)).client
+
+
+@pytest.fixture
+def used(session, library):
+    """A session that has used it; (client, the value)."""
+    c = session
     made = c.run(LIBRARIES[library], timeout=180)
     assert made.ok, made.content
     value = c.run("work()", timeout=180)
@@ -131,3 +151,17 @@ def test_again_and_again(used, library):
     for _ in range({"asyncio": 50, "concurrent.futures": 50, "polars": 20}.get(library, 5)):
         assert c.run(DEATHS["exit"]).about["state"] == "restored"
     assert c.run("work()", timeout=60).result == value
+
+
+@pytest.mark.skipif("grpc" not in THERE, reason="no grpc there")
+def test_grpc_serves_anew(session):
+    """Sockets do not come back: that is said, calls fail at once, and a new server of the same process works."""
+    c = session
+    assert c.run(GRPC).ok and c.run("call(b'ab', timeout=60)").result == "b'abab'"
+    for how in DEATHS.values():
+        died = c.run(how)
+        assert died.about["state"] == "restored" and "3 sockets" in died.content["evalue"], died.content
+        failed = c.run("call(b'ab', timeout=60)", timeout=50)
+        assert failed.content["status"] == "error" and "UNAVAILABLE" in failed.content["evalue"], failed.content
+        assert c.run("server.stop(0).wait(60)", timeout=50).result == "True"
+        assert c.run("server, call = serve(); call(b'ab', timeout=60)", timeout=50).result == "b'abab'"
