@@ -272,7 +272,7 @@ _LOKY = ("loky.", "joblib.externals.loky.")  # the pools of joblib and scikit-le
 def heal(guest, copy):
     """On take-over: pools whose threads and processes are gone say so, or start anew, instead of waiting for ever.
     copy: a copier.Copy, if threads came back, which run no Python yet; else None."""
-    steps = [_heal_process_pools, _heal_multiprocessing]
+    steps = [_heal_process_pools, _heal_multiprocessing, _close_zmq]
     if copy:
         steps += [_own_finalizers, _end_pools if copy.branch else _revive_pools]
     else:
@@ -321,6 +321,17 @@ def _heal_multiprocessing():
     for child in list(_dead_children):
         child._parent_pid = os.getpid()
         child._popen.returncode = -signal.SIGKILL
+
+
+def _close_zmq():
+    """libzmq asks in each call whether it is still in the process that made the socket, and waits for ever if not.
+    term(), in another process, only says that the context is closed."""
+    zmq = sys.modules.get("zmq")
+    for each in gc.get_objects() if zmq else ():
+        if isinstance(each, zmq.Context):
+            for socket in list(each._sockets):
+                socket._closed = True
+            each.term()
 
 
 def _heal_queues():

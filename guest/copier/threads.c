@@ -143,21 +143,46 @@ static bool was_waiting(const ucontext_t *u)
 	return result == -EINTR ? at[-1] == call : *at == call && !is_of_memory(number);
 }
 
-/* A futex's wait until a point in time goes on until then; the kernel would have it return EINTR. CPython's
- * SimpleQueue.get(timeout) waits without end if that comes just at its time. On aarch64 the first argument is lost. */
+#if defined(__x86_64__)
+/* Whether a call that waits does so without an end, or until a point in time: begun again it waits as long. */
+static bool waits_as_long(long call, const greg_t *r)
+{
+	switch (call) {
+	case SYS_futex:
+		return (r[REG_RSI] & FUTEX_CMD_MASK) == FUTEX_WAIT_BITSET;
+	case SYS_clock_nanosleep:
+		return (r[REG_RSI] & TIMER_ABSTIME) != 0;
+	case SYS_poll:
+		return (int)r[REG_RDX] < 0;
+	case SYS_ppoll:
+		return r[REG_RDX] == 0;
+	case SYS_epoll_wait:
+	case SYS_epoll_pwait:
+		return (int)r[REG_R10] < 0;
+	case SYS_pselect6:
+		return r[REG_R8] == 0;
+	default:
+		return false;
+	}
+}
+#endif
+
+/* Such a call is begun again; the kernel would have it return EINTR. CPython's SimpleQueue.get(timeout) waits without
+ * end if that comes just at its time, and libzmq's threads, in a copy, ask again without end. The number of the call is
+ * not kept: it stands before it, where the C library makes it. On aarch64 the first argument is lost. */
 static void wait_on(ucontext_t *u)
 {
 #if defined(__x86_64__)
-	static const uint8_t futex_call[] = { 0xb8, SYS_futex, 0, 0, 0, 0x0f, 0x05 }; /* mov $202,%eax; syscall */
 	greg_t *r = u->uc_mcontext.gregs;
-	const uint8_t *at = (const uint8_t *)r[REG_RIP] - sizeof(futex_call);
+	const uint8_t *at = (const uint8_t *)r[REG_RIP] - 7; /* b8 N N 0 0, 0f 05: mov $N,%eax; syscall */
+	long call;
 
-	if (r[REG_RAX] != -EINTR || (r[REG_RSI] & FUTEX_CMD_MASK) != FUTEX_WAIT_BITSET)
+	if (r[REG_RAX] != -EINTR || at[0] != 0xb8 || at[3] != 0 || at[4] != 0 || at[5] != 0x0f || at[6] != 0x05)
 		return;
-	for (size_t i = 0; i < sizeof(futex_call); i++)
-		if (at[i] != futex_call[i])
-			return;
-	r[REG_RAX] = SYS_futex;
+	call = at[1] | at[2] << 8;
+	if (!waits_as_long(call, r))
+		return;
+	r[REG_RAX] = call;
 	r[REG_RIP] -= 2;
 #else
 	(void)u;

@@ -89,20 +89,34 @@ def serve():
 server, call = serve()
 """
 
+ZMQ = """
+import threading, zmq
+def begin():
+    context = zmq.Context()
+    there, here = context.socket(zmq.REP), context.socket(zmq.REQ)
+    there.bind("inproc://x"), here.connect("inproc://x")
+    def echo():
+        while True: there.send(there.recv())
+    threading.Thread(target=echo, daemon=True).start()
+    return here
+here = begin()
+def work(): here.send(b"seven"); return here.recv()
+"""
+
 FIND = "import importlib.util, sys; print(*(m for m in sys.argv[1:] if importlib.util.find_spec(m.partition('.')[0])))"
 THERE = subprocess.run(
-    [PYTHON or sys.executable, "-c", FIND, *LIBRARIES, "grpc"], check=True, capture_output=True, text=True
+    [PYTHON or sys.executable, "-c", FIND, *LIBRARIES, "grpc", "zmq"], check=True, capture_output=True, text=True
 ).stdout.split()
 
 
 def test_all_are_there():
     """Which of them the tests below are about."""
-    absent = {*LIBRARIES, "grpc"} - set(THERE)
+    absent = {*LIBRARIES, "grpc", "zmq"} - set(THERE)
     if absent:
         pytest.skip("not there: " + ", ".join(sorted(absent)))
 
 
-@pytest.fixture(params=[each for each in THERE if each != "grpc"])
+@pytest.fixture(params=[each for each in THERE if each in LIBRARIES])
 def library(request):
     return request.param
 
@@ -165,3 +179,16 @@ def test_grpc_serves_anew(session):
         assert failed.content["status"] == "error" and "UNAVAILABLE" in failed.content["evalue"], failed.content
         assert c.run("server.stop(0).wait(60)", timeout=50).result == "True"
         assert c.run("server, call = serve(); call(b'ab', timeout=60)", timeout=50).result == "b'abab'"
+
+
+@pytest.mark.skipif("zmq" not in THERE, reason="no zmq there")
+def test_zmq_begins_anew(session):
+    """libzmq looks at its process's number: what was made before is closed, and its threads use no processor."""
+    c = session
+    assert c.run(ZMQ).ok and c.run("work()").result == "b'seven'"
+    for how in DEATHS.values():
+        assert c.run(how).about["state"] == "restored"
+        assert c.run("work()").content["ename"] == "ZMQError"
+        assert c.run("here = begin(); work()").result == "b'seven'"
+    waiting = "import threading, time; t = time.process_time(); time.sleep(0.5); time.process_time() - t < 0.25"
+    assert c.run(waiting).result == "True"
