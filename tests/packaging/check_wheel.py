@@ -37,32 +37,43 @@ def of_sources():
         yield f"pyproject.toml has not the version {version}"
 
 
-def of_program(path, machine):
-    """What is wrong with a program."""
+def of_elf(path, machine):
+    """What is wrong with a program, or a library."""
     text = subprocess.run(["readelf", "-hldVW", "--dyn-syms", path], capture_output=True, text=True, check=True).stdout
-    needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", text))
-    versions = {tuple(map(int, v.split("."))) for v in re.findall(r"\bGLIBC_([0-9.]+)", text)}
-    imported = set(re.findall(r"UND (\w+)", text))
     if f"Machine:                           {MACHINES[machine]}" not in text:
         yield f"is not for {machine}"
-    if needed - LIBC:
-        yield f"needs {sorted(needed - LIBC)}"
-    if not versions or max(versions) > GLIBC:
-        yield f"needs glibc {'.'.join(map(str, max(versions, default=())))}"
     if re.search(r"\((RPATH|RUNPATH)\)", text):
         yield "has a path of libraries"
-    if "DYN (Position-Independent Executable file)" not in text:
-        yield "is not position-independent"
     if "GNU_RELRO" not in text or not re.search(r"BIND_NOW|FLAGS_1.*NOW", text):
         yield "its tables stay writable"
     if not re.search(r"GNU_STACK +\S+ +\S+ +\S+ +\S+ +\S+ +RW ", text):
         yield "its stack can be executed"
+    for found in sorted(set(re.findall(rb"/[!-~]*/(?:x86_64|aarch64)/(?:bin|src|prefix)\b[!-~]*", path.read_bytes()))):
+        yield f"has a path of the build: {found.decode()}"
+    yield from of_library(text) if "DYN (Shared object file)" in text else of_program(text)
+
+
+def of_library(text):
+    """The copier runs where nothing of the C library may be called (guest/copier/README.md)."""
+    strong = set(re.findall(r"GLOBAL +DEFAULT +UND (\w+)", text))
+    if strong or "(NEEDED)" in text or "GLIBC_" in text:
+        yield f"needs others: {sorted(strong)}"
+
+
+def of_program(text):
+    needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", text))
+    versions = {tuple(map(int, v.split("."))) for v in re.findall(r"\bGLIBC_([0-9.]+)", text)}
+    imported = set(re.findall(r"UND (\w+)", text))
+    if needed - LIBC:
+        yield f"needs {sorted(needed - LIBC)}"
+    if not versions or max(versions) > GLIBC:
+        yield f"needs glibc {'.'.join(map(str, max(versions, default=())))}"
+    if "DYN (Position-Independent Executable file)" not in text:
+        yield "is not position-independent"
     if "__stack_chk_fail" not in imported:
         yield "is not built with the stack protector"
     if not any(name.endswith("_chk") for name in imported):
         yield "is not built with _FORTIFY_SOURCE"
-    for found in sorted(set(re.findall(rb"/[!-~]*/(?:x86_64|aarch64)/(?:bin|src|prefix)\b[!-~]*", path.read_bytes()))):
-        yield f"has a path of the build: {found.decode()}"
 
 
 def of_record(wheel, folder):
@@ -94,6 +105,7 @@ def of_wheel(path):
             yield "WHEEL says that it holds Python alone"
         yield from of_record(wheel, folder)
         for wanted in ("data/libexec/cellblock/cellblock-jail", "data/libexec/cellblock/guest/boot.py",
+                       "data/libexec/cellblock/guest/cellblock_guest/libcopier.so",
                        "data/share/jupyter/kernels/cellblock/kernel.json", "data/share/man/man1/cellblock.1",
                        "data/share/bash-completion/completions/cellblock", "scripts/cellblock",
                        "scripts/cellblock-python"):
@@ -108,19 +120,19 @@ def of_wheel(path):
                 yield f"the license of {library} is missing"
         if "cellblock/__init__.py" not in names:
             yield "the Python package is missing"
-        programs = 0
+        binaries = 0
         for info in wheel.infolist():
             if wheel.read(info)[:4] != b"\x7fELF":
                 continue
-            programs += 1
-            if not info.external_attr >> 16 & 0o100:
+            binaries += 1
+            if not info.external_attr >> 16 & 0o100 and not info.filename.endswith(".so"):
                 yield f"{info.filename}: may not be executed"
             with tempfile.NamedTemporaryFile() as copy:
                 copy.write(wheel.read(info))
                 copy.flush()
-                yield from (f"{info.filename}: {wrong}" for wrong in of_program(pathlib.Path(copy.name), machine))
-        if programs < 2:
-            yield f"{programs} programs"
+                yield from (f"{info.filename}: {wrong}" for wrong in of_elf(pathlib.Path(copy.name), machine))
+        if binaries < 3:
+            yield f"{binaries} programs and libraries"
 
 
 def main():
