@@ -1,5 +1,6 @@
-"""The tests of `tests/qemu/run --host arm64`: those of inside.py, what tests/jail tries from inside a jail and what the
-Python client's first example does, with the programs of the aarch64 wheel on Debian's arm64 kernel.
+"""The tests of `tests/qemu/run --host arm64`: those of inside.py, what tests/jail tries from inside a jail, what the
+Python client's first example does, copies with threads and take-overs, with the programs of the aarch64 wheel on
+Debian's arm64 kernel.
 """
 
 import glob
@@ -15,9 +16,13 @@ USER = "user"
 
 
 def suite(path, *words):
-    """A file of tests/jail by pytest. Returns how many passed, and what was skipped and why; raises what failed."""
+    """A file of tests by pytest. Returns how many passed, and what was skipped and why; raises what failed."""
     results = "/tmp/results.xml"
     env = {**os.environ, "CELLBLOCK_BUILD": inside.BUILD, "CELLBLOCK_TEST_USER": USER}
+    env["CELLBLOCK_GUEST_DIR"] = f"{inside.VENV}/libexec/cellblock/guest"
+    env["CELLBLOCK_TEST_PYTHONS"] = f"{inside.VENV}/bin/python"
+    env["CELLBLOCK_TEST_THREADS"] = f"{inside.BUILD}/tests/threads.so"
+    env["CELLBLOCK_TEST_DEADLINE"] = "600"
     command = [f"{inside.VENV}/bin/python", "-m", "pytest", "-v", "-p", "no:cacheprovider", "--timeout", "1800"]
     with subprocess.Popen(
         [*command, "--junit-xml", results, path, *words], cwd=f"{inside.ROOT}/tests", env=env, text=True,
@@ -97,3 +102,16 @@ def test_limits():
 
 def test_hosts():
     return suite("jail/test_hosts.py")
+
+
+def test_copies_with_threads():
+    return suite("guest/test_copier.py")
+
+
+def test_twins():
+    return suite("guest/test_twins.py")
+
+
+def test_take_over():
+    """Not on tmpfs, which has no id-mapped mounts before Linux 6.3."""
+    return suite("transactions/test_take_over.py", "--basetemp", "/workspaces/root/tests")

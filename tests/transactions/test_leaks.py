@@ -42,6 +42,8 @@ def settled(c):
     end = time.monotonic() + 30
     while True:  # each answer comes in the queue's order: the twin after the cell has been made by then
         assert c.request("cellblock_list_checkpoints_request").content["status"] == "ok"
+        # and the guest has closed what it was given: it says that there is a twin before that
+        assert c.request("complete_request", {"code": "x", "cursor_pos": 1}).content["status"] == "ok"
         c.drop()
         now = count(c.kernel)
         if now["guest"][0] <= GUESTS or time.monotonic() > end:
@@ -80,5 +82,5 @@ def test_nothing_is_left(start):
     assert before["guest"][0] == GUESTS, before
     for now in (between, after):
         for role, (processes, fds, mib) in before.items():
-            assert now[role][:2] == [processes, fds], (role, before, now)
-            assert now[role][2] - mib < 16, (role, before, now)
+            assert now[role][:2] == [processes, fds], (role, before[role], now[role])
+            assert now[role][2] - mib < 16, (role, before[role], now[role])
