@@ -177,7 +177,9 @@ static void wait_on(ucontext_t *u)
 	const uint8_t *at = (const uint8_t *)r[REG_RIP] - 7; /* b8 N N 0 0, 0f 05: mov $N,%eax; syscall */
 	long call;
 
-	if (r[REG_RAX] != -EINTR || at[0] != 0xb8 || at[3] != 0 || at[4] != 0 || at[5] != 0x0f || at[6] != 0x05)
+	if (r[REG_RAX] != -EINTR || ((uintptr_t)at & 4095) > 4096 - 7) /* what is on the page before may not be there */
+		return;
+	if (at[0] != 0xb8 || at[3] != 0 || at[4] != 0 || at[5] != 0x0f || at[6] != 0x05)
 		return;
 	call = at[1] | at[2] << 8;
 	if (!waits_as_long(call, r))
