@@ -1,6 +1,6 @@
 """The tests of `tests/qemu/run --host arm64`: those of inside.py, what tests/jail tries from inside a jail, what the
-Python client's first example does, copies with threads and take-overs, with the programs of the aarch64 wheel on
-Debian's arm64 kernel.
+Python client's first example does, copies with threads and twins, with the programs of the aarch64 wheel on Debian's
+arm64 kernel.
 """
 
 import glob
@@ -110,8 +110,3 @@ def test_copies_with_threads():
 
 def test_twins():
     return suite("guest/test_twins.py")
-
-
-def test_take_over():
-    """Not on tmpfs, which has no id-mapped mounts before Linux 6.3."""
-    return suite("transactions/test_take_over.py", "--basetemp", "/workspaces/root/tests")
