@@ -39,11 +39,14 @@ def test_it_is_the_jails(start):
     c.request("interrupt_request", {}, channel="control")
     c.finish(cell)
     c.run("child.kill(); child.wait()")
-    c.request("cellblock_checkpoint_request", {"name": "one"}, channel="control")
-    c.request("cellblock_list_checkpoints_request")
     end = time.monotonic() + 60
-    while usage(c)["kernel_memory"] - before["kernel_memory"] >= 150 << 20:
-        assert time.monotonic() < end, (usage(c), before)  # what was copied meanwhile is shared again, or gone
+    while True:
+        c.request("cellblock_checkpoint_request", {"name": "one"}, channel="control")
+        c.request("cellblock_list_checkpoints_request")
+        if usage(c)["kernel_memory"] - before["kernel_memory"] < 150 << 20:
+            break
+        assert time.monotonic() < end, (usage(c), before)
+        c.run("pass")  # a copy takes for itself what the last cells wrote, and this one wrote nothing
 
 
 def test_before_the_jail_is_up(start):
