@@ -27,7 +27,8 @@
 #define BUSY_NS 900000000L     /* for those that would, but have no processor */
 #define SLICE_NS 1000000L      /* then it is looked whether one has ended */
 #define ROOM_NS 1000000000L    /* for a thread that is made anew */
-#define TURN_NS 200000000L     /* for the first thread of a copy, before the others go on */
+#define TURN_NS 100000000L     /* then it is looked what the first thread of a copy does */
+#define TURNS 3		       /* that often it waits, then the others go on */
 #define RSEQ_SIZE 32
 #if defined(__x86_64__)
 #define RSEQ_SIGNATURE 0x53053053
@@ -401,7 +402,7 @@ static void as_it_was(const struct saved *s)
 static void begin(void *context)
 {
 	const struct saved *s = context;
-	int open;
+	int open, seen = 0;
 
 	as_it_was(s);
 	atomic_fetch_add(&back, 1);
@@ -409,7 +410,10 @@ static void begin(void *context)
 	while ((open = atomic_load(&gate)) < (s->waited ? 2 : 1)) {
 		const struct timespec turn = { 0, TURN_NS };
 
-		if (futex(&gate, FUTEX_WAIT, open, &turn) == -ETIMEDOUT && state_of(first) == 'S')
+		if (futex(&gate, FUTEX_WAIT, open, &turn) != -ETIMEDOUT || open == 0)
+			continue;
+		seen = state_of(first) == 'S' ? seen + 1 : 0;
+		if (seen == TURNS)
 			cb_threads_all_go_on();
 	}
 	cb_sys_sigreturn(s->frame);

@@ -107,10 +107,11 @@ THREADS = """
 import ctypes, os, sys, types
 sys.modules['polars'] = types.ModuleType('polars')  # the threads have no names of their own
 libc = ctypes.CDLL(None)
-run = ctypes.cast(libc.pause, ctypes.c_void_p)
-thread = ctypes.c_ulong()
+run = ctypes.cast(libc.sem_wait, ctypes.c_void_p)  # which no signal ends, as it does pause
+thread, semaphore = ctypes.c_ulong(), ctypes.create_string_buffer(64)
+libc.sem_init(semaphore, 0, 0)
 for _ in range(3):
-    libc.pthread_create(ctypes.byref(thread), None, run, None)
+    libc.pthread_create(ctypes.byref(thread), None, run, semaphore)
 """
 
 
