@@ -302,7 +302,8 @@ def test_pools(new_guest, threads):
         assert guest.run("pool.map(abs, [-2])").error["ename"] == "ValueError"
     if threads:  # before its thread has looked at those that are gone
         lose(guest, guest.checkpoint())
-        assert guest.run("pool.map_async(abs, [-2]).get(60)").result == "[2]"
+        again = guest.run("pool.map_async(abs, [-2]).get(60)")
+        assert again.result == "[2]", again.error
     assert guest.run("child.join(); child.is_alive(), child.exitcode").result == "(False, -9)"
     lose(guest, guest.checkpoint())
     assert guest.run("child.join(); child.is_alive(), child.exitcode").result == "(False, -9)", "after one more"
