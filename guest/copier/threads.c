@@ -76,7 +76,6 @@ static _Atomic int armed, arrivals, go, owed; /* owed: signals that were sent an
 static _Atomic int back, gate;		      /* gate: 1 = who was busy may go on, 2 = all may */
 static struct action before;		      /* whose handler is called for what is not ours */
 static int *my_tid_address;
-static int first; /* thread of a copy that goes on */
 
 /* The C library's, where it has registered one (glibc 2.35 and newer). */
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
@@ -395,9 +394,10 @@ static void as_it_was(const struct saved *s)
 	}
 }
 
-/* Who waited in a system call waits on, until the first one is ready. That one may itself wait, for one of these: a
- * thread that had asked for the interpreter's lock before all stopped is given it, and it is waited for (ceval_gil.h's
- * FORCE_SWITCHING), or it has a place in a condition variable that glibc before 2.41 wants left. So nobody waits long.
+/* Who waited in a system call waits on, until the first one (its number is the process's) is ready. That one may itself
+ * wait, for one of these: a thread that had asked for the interpreter's lock before all stopped is given it, and it is
+ * waited for (ceval_gil.h's FORCE_SWITCHING), or it has a place in a condition variable that glibc before 2.41 wants
+ * left. So nobody waits long.
  */
 static void begin(void *context)
 {
@@ -412,7 +412,7 @@ static void begin(void *context)
 
 		if (futex(&gate, FUTEX_WAIT, open, &turn) != -ETIMEDOUT || open == 0)
 			continue;
-		seen = state_of(first) == 'S' ? seen + 1 : 0;
+		seen = state_of((int)cb_sys0(SYS_getpid)) == 'S' ? seen + 1 : 0;
 		if (seen == TURNS)
 			cb_threads_all_go_on();
 	}
@@ -438,7 +438,6 @@ int cb_threads_revive(void)
 {
 	int made = 0, n;
 
-	first = (int)cb_sys0(SYS_gettid);
 	atomic_store(&armed, 0);
 	atomic_store(&owed, 0);
 	atomic_store(&back, 0);
