@@ -6,8 +6,6 @@ from pathlib import Path
 import kernels
 import pytest
 
-from rawclient import SLOW
-
 pytestmark = pytest.mark.cellblock_only("no other kernel does this")
 
 # Identity and content of what is hard to copy.
@@ -72,7 +70,7 @@ DEATHS = {
         "status 5",
     ),
 }
-LIMITS = ["--set", f"timeout.cell={SLOW}", "--set", "timeout.grace=0.5", "--set", "limits.pids=60"]
+LIMITS = ["--set", "timeout.cell=1", "--set", "timeout.grace=0.5", "--set", "limits.pids=60"]
 
 
 def running(kernel, word):
