@@ -367,8 +367,11 @@ def _own_finalizers():
 
 
 def _revive_pools():
-    """Their threads make new processes in the place of those that ended, which may have waited with a lock taken."""
+    """Their threads make new processes in the place of those that ended, which may have waited with a lock taken.
+    Pool.map() divides by the length of its list, which its thread empties before it has made the new ones: the thread
+    works on a list of its own."""
     for pool in _pools():
+        pool._pool = list(pool._pool)
         for lock in (getattr(pool._inqueue, "_rlock", None), getattr(pool._outqueue, "_wlock", None)):
             if lock is not None:
                 Semaphores.give(lock._semlock, 1 - lock._semlock._get_value())

@@ -300,9 +300,11 @@ def test_pools(new_guest, threads):
         assert guest.run("pool.map_async(abs, [-2]).get(60)").result == "[2]"
     else:
         assert guest.run("pool.map(abs, [-2])").error["ename"] == "ValueError"
-    if threads:  # before its thread has looked at those that are gone
+    if threads:  # while its thread makes new ones: those that are gone are off its list, no other is on it yet
+        slow = "lambda: threading.current_thread() is pool._worker_handler and time.sleep(0.5)"
+        assert guest.run("import os, threading; os.register_at_fork(before=%s)" % slow).ok
         lose(guest, guest.checkpoint())
-        again = guest.run("pool.map_async(abs, [-2]).get(60)")
+        again = guest.run("time.sleep(0.3); pool.map_async(abs, [-2]).get(60)")
         assert again.result == "[2]", again.error
     assert guest.run("child.join(); child.is_alive(), child.exitcode").result == "(False, -9)"
     lose(guest, guest.checkpoint())
