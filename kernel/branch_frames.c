@@ -1,8 +1,8 @@
 /* What each frame of a branch does.
  *
  * Trust domain: supervisor; frames as in guest_frames.c: permitted in the branch's phase, and strict JSON. A branch has
- * no subshells, no checkpoints and no side wire, and of comms only those that it opened itself: what it says on others,
- * which are the main line's, is dropped with a notice. Callers: branches.c.
+ * no subshells, no checkpoint but the one that adopts it, no side wire, and of comms only those that it opened itself:
+ * what it says on others, which are the main line's, is dropped with a notice. Callers: branches.c.
  */
 #include "branch_frames.h"
 
@@ -11,6 +11,7 @@
 #include <cellblock/states.h>
 #include <inttypes.h>
 
+#include "adopt.h"
 #include "kernel.h"
 #include "requests/requests.h"
 
@@ -148,6 +149,10 @@ int cb_branch_frame(struct cb_kernel *k, struct cb_branch *b, struct cb_frame *f
 		*ret_reason = "INPUT_REQUEST though the client does not allow stdin";
 		return input_request(k, b, f, ret_reason);
 	case CB_WIRE_AWAITING: /* its comm messages keep their turn */
+		return 0;
+	case CB_WIRE_CHECKPOINT_REPLY:
+		cb_guest_rules_go(&b->rules, CB_PHASE_IDLE, 0);
+		cb_adopt_answered(k, b, c);
 		return 0;
 	case CB_WIRE_INTERRUPTED:
 		interrupted(b, f->header.request);

@@ -21,6 +21,7 @@
 #include <sys/epoll.h>
 #include <sys/wait.h>
 
+#include "adopt.h"
 #include "branch_frames.h"
 #include "failure.h"
 #include "kernel.h"
@@ -75,6 +76,13 @@ static struct cb_branch **place_of(struct cb_kernel *k, uint32_t number)
 	return NULL;
 }
 
+struct cb_branch *cb_branches_numbered(struct cb_kernel *k, uint32_t number)
+{
+	struct cb_branch **place = number != 0 ? place_of(k, number) : NULL;
+
+	return place != NULL ? *place : NULL;
+}
+
 bool cb_branches_full(const struct cb_kernel *k)
 {
 	for (size_t i = 0; i < CB_BRANCHES_MAX; i++)
@@ -113,7 +121,7 @@ int cb_branches_list(struct cb_kernel *k, struct cb_buf *out)
 	int r = cb_buf_append_str(out, "[");
 
 	for (size_t i = 0; (b = next(k, &i)) != NULL;) {
-		if (b->lane.id[0] == '\0' || r < 0)
+		if (b->lane.id[0] == '\0' || b->state == CB_BRANCH_ENDING || r < 0)
 			continue;
 		r = cb_buf_append_str(out, comma);
 		comma = ",";
@@ -125,7 +133,7 @@ int cb_branches_list(struct cb_kernel *k, struct cb_buf *out)
 
 /* ---- channels ---- */
 
-static void tell_init(struct cb_kernel *k, struct cb_branch *b, enum cb_init_op op, int arg)
+void cb_branch_tell_init(struct cb_kernel *k, struct cb_branch *b, enum cb_init_op op, int arg)
 {
 	int r = cb_guest_tell_init_of(k, op, arg, b->lane.number);
 
@@ -137,15 +145,14 @@ static void tell_init(struct cb_kernel *k, struct cb_branch *b, enum cb_init_op 
 		cb_guest_kill(k, "pid 1 of the jail does not take messages");
 }
 
-/* It is to end; what it has asked for is answered when pid 1 says that it has. */
-static void end(struct cb_kernel *k, struct cb_branch *b, const char *why)
+void cb_branch_end(struct cb_kernel *k, struct cb_branch *b, const char *why)
 {
 	if (b->state == CB_BRANCH_ENDING)
 		return;
 	cb_branch_go(b, CB_BRANCH_ENDING);
 	b->nudge_at = b->interrupt_deadline = b->deadline = b->half.due = 0;
 	snprintf(b->why, sizeof(b->why), "%s", why);
-	tell_init(k, b, CB_INIT_DROP, (int)b->lane.number);
+	cb_branch_tell_init(k, b, CB_INIT_DROP, (int)b->lane.number);
 	arm(k);
 }
 
@@ -194,7 +201,7 @@ static void broke_rules(struct cb_kernel *k, struct cb_branch *b, const char *wh
 	cb_log(CB_LOG_WARNING, "a branch broke the wire protocol: %s", why);
 	cb_audit_denied(k, "branch", why);
 	b->lane.stop = CB_STOP_WIRE;
-	end(k, b, why);
+	cb_branch_end(k, b, why);
 }
 
 static void look_for_half(struct cb_kernel *k, struct cb_branch *b)
@@ -301,6 +308,19 @@ static uint64_t give_id(struct cb_kernel *k, struct cb_branch *b, struct cb_head
 	return id;
 }
 
+int cb_branch_ask(struct cb_kernel *k, struct cb_branch *b, enum cb_wire_type type, enum cb_wire_phase phase,
+		  struct cb_span content)
+{
+	struct cb_request *r = k->execution.current;
+	uint64_t id = give_id(k, b, r != NULL ? r->header : NULL, type == CB_WIRE_RESUME);
+	int c;
+
+	cb_guest_rules_go(&b->rules, phase, id);
+	c = cb_guest_link_send(&b->link, type, id, content, CB_SPAN("{}"), NULL, 0);
+	(void)watch(k, b, WIRE, EPOLL_CTL_MOD);
+	return c;
+}
+
 static int wake(struct cb_kernel *k, struct cb_branch *b, struct cb_twin *t)
 {
 	struct cb_leash_msg message = { .op = CB_LEASH_BRANCH, .number = t->number };
@@ -315,11 +335,7 @@ static int wake(struct cb_kernel *k, struct cb_branch *b, struct cb_twin *t)
 		r = watch(k, b, (enum channel)i, EPOLL_CTL_ADD);
 	if (r < 0)
 		return r;
-	uint64_t id = give_id(k, b, k->execution.current != NULL ? k->execution.current->header : NULL, true);
-
-	cb_guest_rules_go(&b->rules, CB_PHASE_WAKING, id);
-	return cb_guest_link_send(&b->link, CB_WIRE_RESUME, id, (struct cb_span){ content, (size_t)n }, CB_SPAN("{}"),
-				  NULL, 0);
+	return cb_branch_ask(k, b, CB_WIRE_RESUME, CB_PHASE_WAKING, (struct cb_span){ content, (size_t)n });
 }
 
 static void set_up(struct cb_kernel *k, struct cb_branch *b, const struct cb_twin *t)
@@ -335,9 +351,11 @@ static void set_up(struct cb_kernel *k, struct cb_branch *b, const struct cb_twi
 	b->rules = (struct cb_guest_rules){ .phase = CB_PHASE_WAKING,
 					    .first_id = k->guest.rules.first_id,
 					    .max_message = k->policy->limit_message };
-	b->link.fd = -1;
+	b->link.fd = b->leash = -1;
 	b->pid = t->pid;
 	b->count = t->count;
+	b->cell = t->cell;
+	b->live = t->live;
 	b->created = cb_date_now();
 	b->deadline = cb_now_ns() + WAKE_DEADLINE;
 }
@@ -346,6 +364,7 @@ static void release(struct cb_branch *b)
 {
 	cb_lane_release(&b->lane);
 	cb_guest_link_release(&b->link);
+	cb_fd_close(&b->leash);
 	for (int i = 0; i < 2; i++)
 		cb_fd_close(&b->speaker.out[i]);
 	cb_speaker_forget(&b->speaker);
@@ -378,6 +397,8 @@ bool cb_branches_born(struct cb_kernel *k, struct cb_twin *t, const char *from)
 		release(b);
 		return false;
 	}
+	b->leash = t->ends.leash;
+	t->ends.leash = -1;
 	*place = b;
 	cb_audit_branch(k, b->lane.id, from);
 	arm(k);
@@ -453,8 +474,8 @@ void cb_branches_schedule(struct cb_kernel *k)
 	if (k->branches.load.count == 0 || cb_layer_holds(k))
 		return;
 	for (size_t i = 0; (b = next(k, &i)) != NULL;)
-		while (b->state == CB_BRANCH_UP && b->lane.current == NULL && b->lane.waiting.head != NULL &&
-		       b->signals == 0)
+		while (b->state == CB_BRANCH_UP && b->rules.phase == CB_PHASE_IDLE && b->lane.waiting.head != NULL &&
+		       b->signals == 0 && !cb_adopt_holds(k, b))
 			cb_lane_begin(k, &b->lane, cb_lane_pop(&b->lane));
 	arm(k);
 }
@@ -518,7 +539,7 @@ bool cb_branches_delete(struct cb_kernel *k, struct cb_span id)
 	cb_audit_branch_end(k, b->lane.id, "deleted");
 	b->lane.id[0] = '\0';
 	cb_lane_abort_waiting(k, &b->lane, true);
-	end(k, b, "the branch was ended by delete_subshell_request");
+	cb_branch_end(k, b, "the branch was ended by delete_subshell_request");
 	return true;
 }
 
@@ -548,7 +569,7 @@ void cb_branches_input(struct cb_kernel *k, struct cb_branch *b, struct cb_span 
 
 static void nudge(struct cb_kernel *k, struct cb_branch *b, int64_t now)
 {
-	tell_init(k, b, CB_INIT_NUDGE, CB_WIRE_NUDGE + (int)(b->interrupted % 2));
+	cb_branch_tell_init(k, b, CB_INIT_NUDGE, CB_WIRE_NUDGE + (int)(b->interrupted % 2));
 	b->nudge_after = b->nudge_after < NUDGE_MAX ? 2 * b->nudge_after : NUDGE_MAX;
 	b->nudge_at = now + b->nudge_after;
 }
@@ -558,7 +579,7 @@ static void interrupt(struct cb_kernel *k, struct cb_lane *l)
 	struct cb_branch *b = (struct cb_branch *)l;
 
 	if (b->nudge_at == 0) { /* else one is on its way */
-		tell_init(k, b, CB_INIT_SIGNAL, SIGINT);
+		cb_branch_tell_init(k, b, CB_INIT_SIGNAL, SIGINT);
 		b->nudge_after = NUDGE_FIRST;
 		b->nudge_at = cb_now_ns() + NUDGE_FIRST;
 	}
@@ -569,7 +590,7 @@ static void interrupt(struct cb_kernel *k, struct cb_lane *l)
 
 static void stop(struct cb_kernel *k, struct cb_lane *l, const char *why)
 {
-	end(k, (struct cb_branch *)l, why);
+	cb_branch_end(k, (struct cb_branch *)l, why);
 }
 
 static void usage(struct cb_kernel *k, struct cb_lane *l, struct cb_usage *ret_usage)
@@ -625,28 +646,7 @@ static void check_memory(struct cb_kernel *k, struct cb_branch *b)
 		return;
 	cb_audit_limit(k, "metadata.cellblock.memory");
 	b->lane.stop = CB_STOP_MEMORY;
-	end(k, b, "a process of it used more memory than metadata.cellblock.memory allows");
-}
-
-bool cb_branches_give_way(struct cb_kernel *k, uint64_t than)
-{
-	struct cb_branch *b, *largest = NULL;
-
-	for (size_t i = 0; (b = next(k, &i)) != NULL;) {
-		uint64_t bytes = cb_usage_tree(b->pid);
-
-		if (b->state == CB_BRANCH_ENDING && b->lane.stop == CB_STOP_MEMORY)
-			return true; /* that one first */
-		if (b->state == CB_BRANCH_ENDING || bytes <= than)
-			continue;
-		largest = b;
-		than = bytes;
-	}
-	if (largest == NULL)
-		return false;
-	largest->lane.stop = CB_STOP_MEMORY;
-	end(k, largest, "the jail used more memory than limits.memory allows, and the branch most of it");
-	return true;
+	cb_branch_end(k, b, "a process of it used more memory than metadata.cellblock.memory allows");
 }
 
 static void arm(struct cb_kernel *k)
@@ -677,7 +677,7 @@ static void look_at(struct cb_kernel *k, struct cb_branch *b, int64_t now)
 	if (b->state == CB_BRANCH_ENDING)
 		return;
 	if (b->deadline != 0 && b->deadline <= now)
-		end(k, b, b->state == CB_BRANCH_WAKING ? "it did not wake" : "it closed its wire");
+		cb_branch_end(k, b, b->state == CB_BRANCH_WAKING ? "it did not wake" : "it closed its wire");
 	if (b->nudge_at != 0 && b->nudge_at <= now)
 		nudge(k, b, now);
 	if (b->half.due != 0 && b->half.due <= now && cb_half_frame_over(k, &b->half, &b->link))
@@ -756,6 +756,7 @@ void cb_branches_gone(struct cb_kernel *k, uint32_t number, int status)
 	cb_log(CB_LOG_INFO, "branch %u has ended: %s", number, why);
 	served = b->served;
 	bury(k, place, why, GONE);
+	cb_adopt_branch_gone(k, number);
 	if (!served)
 		cb_checkpoint_branch_woken(k, NULL, why);
 	cb_twins_room(k);

@@ -7,6 +7,7 @@
 #include "guest_policy.h"
 #include "half_frame.h"
 #include "lane.h"
+#include "past.h"
 #include "speaker.h"
 
 struct cb_init_msg;
@@ -21,11 +22,14 @@ struct cb_twin;
 struct cb_branch {
 	struct cb_lane lane; /* first: its ops find the branch by it. number: the twin's; id "": deleted */
 	enum cb_branch_state { CB_BRANCH_WAKING, CB_BRANCH_UP, CB_BRANCH_ENDING } state;
-	bool served; /* it was up once: who asked for it has its id */
+	bool served;		       /* it was up once: who asked for it has its id */
 	char from[CB_CHECKPOINT_NAME]; /* "" = the state as it was */
 	double created;
 	pid_t pid; /* as the kernel says */
 	int64_t count;
+	int leash;		   /* a copy's channels go in by it */
+	uint64_t cell;		   /* where it left the main line, as struct cb_twin has it */
+	struct cb_past_count live; /* and */
 	struct cb_guest_link link;
 	struct cb_guest_rules rules;
 	struct cb_speaker speaker;
@@ -65,11 +69,6 @@ bool cb_branches_full(const struct cb_kernel *k);
 bool cb_branches_born(struct cb_kernel *k, struct cb_twin *t, const char *from);
 int cb_branches_list(struct cb_kernel *k, struct cb_buf *out); /* a JSON array */
 
-/* ---- from memory.c ---- */
-/* The jail is over its limit: the branch that has most, with what descends from it, ends, if that is more than `than`.
- * False if none has; true also while one that was chosen before is ending. */
-bool cb_branches_give_way(struct cb_kernel *k, uint64_t than);
-
 /* ---- ids are raw JSON strings; NULL, false: there is no such branch ---- */
 struct cb_branch *cb_branches_find(struct cb_kernel *k, struct cb_span id);
 const char *cb_branches_epitaph(const struct cb_kernel *k, struct cb_span id); /* why one ended */
@@ -91,3 +90,12 @@ bool cb_branches_busy(const struct cb_kernel *k); /* anything runs or waits */
 void cb_branches_signalled(struct cb_kernel *k, uint32_t number);
 void cb_branches_gone(struct cb_kernel *k, uint32_t number, int status);
 void cb_branches_jail_gone(struct cb_kernel *k, const char *why);
+
+/* ---- from adopt.c and memory.c ---- */
+struct cb_branch *cb_branches_numbered(struct cb_kernel *k, uint32_t number);
+/* A request of our own, under the execution queue's current one. */
+int cb_branch_ask(struct cb_kernel *k, struct cb_branch *b, enum cb_wire_type type, enum cb_wire_phase phase,
+		  struct cb_span content);
+/* It is to end; what it has asked for is answered when pid 1 says that it has. */
+void cb_branch_end(struct cb_kernel *k, struct cb_branch *b, const char *why);
+void cb_branch_tell_init(struct cb_kernel *k, struct cb_branch *b, enum cb_init_op op, int arg);

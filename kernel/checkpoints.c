@@ -13,6 +13,7 @@
 #include <cellblock/visible.h>
 #include <inttypes.h>
 
+#include "adopt.h"
 #include "failure.h"
 #include "kernel.h"
 
@@ -22,7 +23,7 @@ bool cb_request_is_checkpoint(const struct cb_request *r)
 {
 	return r->kind == CB_REQUEST_CHECKPOINT || r->kind == CB_REQUEST_ROLLBACK ||
 	       r->kind == CB_REQUEST_LIST_CHECKPOINTS || r->kind == CB_REQUEST_DELETE_CHECKPOINT ||
-	       r->kind == CB_REQUEST_BRANCH || r->kind == CB_REQUEST_LIST_BRANCHES;
+	       r->kind == CB_REQUEST_BRANCH || r->kind == CB_REQUEST_LIST_BRANCHES || r->kind == CB_REQUEST_ADOPT;
 }
 
 /* A raw JSON string as a name: 1 to CB_CHECKPOINT_NAME - 1 bytes without control characters. */
@@ -185,6 +186,8 @@ void cb_checkpoint_rolled_back(struct cb_kernel *k)
 	int c;
 
 	k->checkpoints.rolling = false;
+	if (k->twins.woken.use == CB_TWIN_ADOPTED)
+		cb_adopt_done(k, k->twins.woken.branch);
 	if (r == NULL)
 		return;
 	cb_iopub_flush(k);
@@ -336,12 +339,17 @@ void cb_checkpoint_begin(struct cb_kernel *k, struct cb_request *r)
 		cb_execution_finish(k);
 		return;
 	}
-	if (!name_of(k, r, name) || (r->kind == CB_REQUEST_ROLLBACK && !cells_of(k, r, &back))) {
+	if ((r->kind == CB_REQUEST_ROLLBACK || r->kind == CB_REQUEST_ADOPT) && cb_lanes_running(k) != NULL) {
+		cb_reply_error(k, r, "KernelBusyError", "a cell of a subshell runs: interrupt it first, or wait");
 		cb_execution_finish(k);
 		return;
 	}
-	if (r->kind == CB_REQUEST_ROLLBACK && cb_lanes_running(k) != NULL) {
-		cb_reply_error(k, r, "KernelBusyError", "a cell of a subshell runs: interrupt it first, or wait");
+	if (r->kind == CB_REQUEST_ADOPT) {
+		if (!cb_adopt_begin(k, r))
+			cb_execution_finish(k);
+		return;
+	}
+	if (!name_of(k, r, name) || (r->kind == CB_REQUEST_ROLLBACK && !cells_of(k, r, &back))) {
 		cb_execution_finish(k);
 		return;
 	}

@@ -82,13 +82,37 @@ static bool give_up(struct cb_kernel *k, uint64_t used, uint64_t anonymous, int6
 
 /* ---- over the limit ---- */
 
+/* The branch that has most, with what descends from it, ends, if that is more than `than`. False if none has; true also
+ * while one that was chosen before is ending. */
+static bool branch_gives_way(struct cb_kernel *k, uint64_t than)
+{
+	struct cb_branch *largest = NULL;
+
+	for (size_t i = 0; i < CB_BRANCHES_MAX; i++) {
+		struct cb_branch *b = k->branches.branch[i];
+		uint64_t bytes = b != NULL ? cb_usage_tree(b->pid) : 0;
+
+		if (b != NULL && b->state == CB_BRANCH_ENDING && b->lane.stop == CB_STOP_MEMORY)
+			return true; /* that one first */
+		if (b == NULL || b->state == CB_BRANCH_ENDING || bytes <= than)
+			continue;
+		largest = b;
+		than = bytes;
+	}
+	if (largest == NULL)
+		return false;
+	largest->lane.stop = CB_STOP_MEMORY;
+	cb_branch_end(k, largest, "the jail used more memory than limits.memory allows, and the branch most of it");
+	return true;
+}
+
 static void over(struct cb_kernel *k, uint64_t used)
 {
 	struct cb_guest *g = &k->guest;
 
 	if (g->state != CB_GUEST_STARTING && g->state != CB_GUEST_UP)
 		return; /* it ends already, or a twin takes over; if that does not help, the broker ends the jail */
-	if (cb_branches_give_way(k, cb_usage_tree(g->pid)))
+	if (branch_gives_way(k, cb_usage_tree(g->pid)))
 		return;
 	k->memory.over = used;
 	cb_audit_limit(k, "limits.memory");

@@ -25,6 +25,7 @@
 	X(DELETE_CHECKPOINT, "cellblock_delete_checkpoint_request")                                                    \
 	X(BRANCH, "cellblock_branch_request")                                                                          \
 	X(LIST_BRANCHES, "cellblock_list_branches_request")                                                            \
+	X(ADOPT, "cellblock_adopt_request")                                                                            \
 	X(TOOLS, "cellblock_tools_request")                                                                            \
 	X(DEBUG, "debug_request")                                                                                      \
 	X(KERNEL_INFO, "kernel_info_request")                                                                          \

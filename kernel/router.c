@@ -38,6 +38,7 @@ static const struct {
 	[CB_REQUEST_DELETE_CHECKPOINT] = { ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_checkpoint },
 	[CB_REQUEST_BRANCH] = { ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_checkpoint },
 	[CB_REQUEST_LIST_BRANCHES] = { ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_checkpoint },
+	[CB_REQUEST_ADOPT] = { ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_checkpoint },
 	[CB_REQUEST_TOOLS] = { ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_tools },
 	[CB_REQUEST_DEBUG] = { ON(CB_CONTROL), TAKE, cb_request_debug },
 	[CB_REQUEST_KERNEL_INFO] = { ON(CB_SHELL) | ON(CB_CONTROL), AT_ONCE, cb_request_kernel_info },

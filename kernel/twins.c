@@ -176,6 +176,9 @@ void cb_twins_forget_past(struct cb_kernel *k)
 	for (int i = 0; i < CB_TWINS_MAX; i++)
 		if (w->twin[i].number != 0 && w->twin[i].cell < oldest)
 			oldest = w->twin[i].cell;
+	for (int i = 0; i < CB_BRANCHES_MAX; i++) /* one may be adopted */
+		if (k->branches.branch[i] != NULL && k->branches.branch[i]->cell < oldest)
+			oldest = k->branches.branch[i]->cell;
 	cb_past_forget(&w->past, oldest);
 }
 

@@ -16,6 +16,7 @@
 #include "past.h"
 #include "twin_cost.h"
 
+struct cb_branch;
 struct cb_kernel;
 struct cb_request;
 
@@ -36,7 +37,9 @@ struct cb_twin {
 		CB_TWIN_KEPT,
 		CB_TWIN_ROLLBACK, /* a copy of one, which is to take over at once */
 		CB_TWIN_BRANCH,	  /* runs beside the guest as soon as it is ready */
+		CB_TWIN_ADOPTED,  /* a copy of a branch, which is to take over at once */
 	} use;
+	uint32_t branch;	       /* the number of that one */
 	char name[CB_CHECKPOINT_NAME]; /* "" = none: it is kept by age */
 	double created;
 	int64_t asked_ms; /* monotonic: when it was to be made */
@@ -150,6 +153,8 @@ void cb_twins_interrupt(struct cb_kernel *k);
 bool cb_twins_make(struct cb_kernel *k, const char *name);
 /* A branch of the present state, or of a twin; the end is cb_checkpoint_branched. */
 bool cb_twins_branch(struct cb_kernel *k, struct cb_twin *from);
+/* A copy of a branch that rests takes over, as one that was bred for a rollback does. */
+bool cb_twins_adopt(struct cb_kernel *k, struct cb_branch *b);
 struct cb_twin *cb_twins_named(struct cb_kernel *k, const char *name); /* NULL = none */
 /* The youngest from before that cell, by the count of past.h. */
 struct cb_twin *cb_twins_before_cell(struct cb_kernel *k, uint64_t cell);

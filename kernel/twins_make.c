@@ -14,6 +14,7 @@
 #include <inttypes.h>
 #include <sys/socket.h>
 
+#include "adopt.h"
 #include "kernel.h"
 #include "twins_parts.h"
 
@@ -69,11 +70,13 @@ void cb_twins_not_made(struct cb_kernel *k, const char *why)
 {
 	struct cb_twins *w = &k->twins;
 
+	if (w->coming != NULL && w->coming->use == CB_TWIN_ADOPTED)
+		cb_adopt_failed(k, w->coming->branch);
 	if (w->coming != NULL)
 		cb_twins_drop(k, w->coming);
 	cb_loop_arm(&k->loop, w->deadline_timer, 0);
 	cb_log(CB_LOG_INFO, "no twin was made: %s", why);
-	if (w->coming_use != CB_TWIN_BRANCH) /* that there is no room for one more branch says nothing of twins */
+	if (w->coming_use != CB_TWIN_BRANCH && w->coming_use != CB_TWIN_ADOPTED) /* that says nothing of twins */
 		w->failures++;
 	not_asked_again(k, why);
 	told(k, NULL, why);
@@ -272,6 +275,27 @@ bool cb_twins_breed(struct cb_kernel *k, struct cb_twin *from, enum cb_twin_use 
 	return conceived(k, theirs, r, PATIENT_DEADLINE);
 }
 
+bool cb_twins_adopt(struct cb_kernel *k, struct cb_branch *b)
+{
+	int theirs[CB_BIRTH_NFDS], r;
+	struct cb_twin *t = conceive(k, CB_TWIN_ADOPTED, theirs);
+
+	if (t == NULL)
+		return false;
+	t->branch = b->lane.number;
+	t->cell = b->cell;
+	t->count = b->count;
+	t->live = b->live;
+	r = cb_guest_tell_init(k, CB_INIT_TWIN, (int)t->number);
+	if (r == 0)
+		r = cb_adopt_copy(k, b, t->number, theirs, nfds(t));
+	if (r == 0)
+		r = copy_comms(&b->comms, t);
+	if (r == 0)
+		r = watch_leash(k, t);
+	return conceived(k, theirs, r, PATIENT_DEADLINE);
+}
+
 bool cb_twins_branch(struct cb_kernel *k, struct cb_twin *from)
 {
 	return from != NULL ? cb_twins_breed(k, from, CB_TWIN_BRANCH) : make(k, NULL, CB_TWIN_BRANCH) != NULL;
@@ -302,7 +326,7 @@ void cb_twins_check_ready(struct cb_kernel *k)
 		cb_loop_mark(&k->loop);
 		return;
 	}
-	if (t->use == CB_TWIN_ROLLBACK) {
+	if (t->use == CB_TWIN_ROLLBACK || t->use == CB_TWIN_ADOPTED) {
 		if (!cb_twins_go_to(k, t))
 			cb_checkpoint_made(k, NULL, "the guest has ended");
 		return;
@@ -340,6 +364,12 @@ void cb_left_out_take(struct cb_left_out *l, struct cb_span json)
 	l->native_of[name.len] = '\0';
 }
 
+void cb_twins_why_not(const struct cb_guest_content *c, char *ret_why, size_t size)
+{
+	snprintf(ret_why, size, "%.*s: %.*s", (int)(c->ename.len < 80 ? c->ename.len : 80), c->ename.data,
+		 (int)(c->evalue.len < 160 ? c->evalue.len : 160), c->evalue.data);
+}
+
 /* They may stop the next time. */
 static void threads_went_on(struct cb_twins *w)
 {
@@ -357,8 +387,7 @@ void cb_twins_answered(struct cb_kernel *k, const struct cb_guest_content *c)
 	w->asked = false;
 	w->duration_s = (double)(cb_now_ns() - w->begun_ns) / 1e9;
 	if (!cb_json_string_is(c->status, "ok"))
-		snprintf(why, sizeof(why), "%.*s: %.*s", (int)(c->ename.len < 80 ? c->ename.len : 80), c->ename.data,
-			 (int)(c->evalue.len < 160 ? c->evalue.len : 160), c->evalue.data);
+		cb_twins_why_not(c, why, sizeof(why));
 	if (w->coming == NULL) { /* it has ended already */
 		not_asked_again(k, why);
 		told(k, NULL, why);

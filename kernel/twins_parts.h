@@ -22,6 +22,8 @@ void cb_twins_forget_past(struct cb_kernel *k);
 void cb_twins_check_ready(struct cb_kernel *k);
 void cb_twins_let_go(struct cb_kernel *k); /* CHECKPOINT is not answered: a function that holds it up is to end */
 void cb_twins_not_made(struct cb_kernel *k, const char *why);
+/* In words, what a CHECKPOINT_REPLY with an error says. */
+void cb_twins_why_not(const struct cb_guest_content *c, char *ret_why, size_t size);
 /* If the guest owes an answer all the same, that one ends it. */
 void cb_twins_lost_at_birth(struct cb_kernel *k, const char *why);
 

@@ -176,9 +176,12 @@ static int resume(struct cb_kernel *k, const struct cb_twin *t)
 {
 	struct cb_leash_msg wake = { .op = CB_LEASH_WAKE, .number = t->number };
 	CB_AUTO_BUF b = CB_BUF_INIT(2 * (size_t)CB_PAST_BYTES_MAX);
-	int r = cb_buf_printf(
-		&b, "{\"execution_count\":%lld,\"branch\":false,\"undone\":", (long long)k->execution.number + 1);
+	int r;
 
+	if (t->count > k->execution.number) /* a branch that was adopted may have counted further */
+		k->execution.number = t->count;
+	r = cb_buf_printf(&b,
+			  "{\"execution_count\":%lld,\"branch\":false,\"undone\":", (long long)k->execution.number + 1);
 	if (r == 0)
 		r = cb_past_sources(&k->twins.past, t->cell, &b);
 	if (r == 0)

@@ -1,7 +1,7 @@
 /* cellblock_checkpoint_request and its kin. Trust domain: supervisor.
  *
  * On shell they keep the queue's order. On control lists and delete are answered at once, a checkpoint or branch is
- * made before what waits, and a rollback is refused while something runs.
+ * made before what waits, and a rollback or adoption is refused while something runs.
  */
 #include "checkpoints.h"
 #include "requests.h"
@@ -9,7 +9,7 @@
 
 void cb_request_checkpoint(struct cb_kernel *k, struct cb_request *r)
 {
-	bool rollback = r->kind == CB_REQUEST_ROLLBACK;
+	bool rollback = r->kind == CB_REQUEST_ROLLBACK || r->kind == CB_REQUEST_ADOPT;
 
 	if (cb_branches_find(k, r->subshell_id) != NULL) {
 		cb_bracket_begin(k, r);

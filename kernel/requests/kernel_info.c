@@ -92,11 +92,10 @@ void cb_request_kernel_info(struct cb_kernel *k, struct cb_request *r)
 		"version\":\"%s\",\"supported_features\":[%s%s\"cellblock_file_request\",\"cellblock_run_request\","
 		"\"cellblock_usage_request\",\"cellblock_checkpoint_request\",\"cellblock_rollback_request\","
 		"\"cellblock_list_checkpoints_request\",\"cellblock_delete_checkpoint_request\",\"cellblock_branch_"
-		"request\",\"cellblock_list_branches_request\"%s],"
+		"request\",\"cellblock_list_branches_request\",\"cellblock_adopt_request\"%s],"
 		"\"debugger\":%s,",
 		CELLBLOCK_VERSION, k->bash ? "" : "\"kernel subshells\",", debugger ? "\"debugger\"," : "",
-		k->bash ? "" : ",\"cellblock_tools_request\"",
-		debugger ? "true" : "false");
+		k->bash ? "" : ",\"cellblock_tools_request\"", debugger ? "true" : "false");
 
 	if (c == 0)
 		c = k->bash ? write_bash(k, &b) : write_python(k, &b);

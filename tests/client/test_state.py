@@ -58,15 +58,31 @@ def test_adopt(make):
     sb.checkpoint("before")
     with sb.branch("before") as b:
         b.run("x.append(2)")
-        winner = sb.adopt(b)
-    assert winner.run("x").repr == "[1, 2]" and sb.run("x").repr == "[1, 2]"
-    with pytest.raises(cellblock.CheckpointError, match="adopted"):
-        sb.checkpoint("later")
-    with pytest.raises(cellblock.CheckpointError):
+        assert sb.adopt(b) is sb
+        with pytest.raises(cellblock.SandboxError, match="closed"):
+            b.run("x")
+    with pytest.raises(cellblock.CheckpointError, match="open branch"):
         sb.adopt(b)
+    assert sb.run("x").repr == "[1, 2]"
+    sb.checkpoint("later")
+    with sb.branch() as b:
+        assert b.run("x").repr == "[1, 2]"
+    assert not sb.run("import os; os._exit(1)").ok and sb.run("x").repr == "[1, 2]"
     sb.rollback("before")
     assert sb.run("x").repr == "[1]"
-    sb.checkpoint("later")
+    sb.rollback("later")
+    assert sb.run("x").repr == "[1, 2]"
+
+
+def test_what_can_not_be_adopted(make):
+    sb, other = make("agent"), make("agent")
+    with other.branch() as foreign, pytest.raises(cellblock.CheckpointError, match="open branch"):
+        sb.adopt(foreign)
+    with sb.branch() as b:
+        assert not b.run("import os; os._exit(1)").ok
+        with pytest.raises(cellblock.SandboxError, match="has ended"):
+            sb.adopt(b)
+    assert sb.run("1").repr == "1"
 
 
 def test_set(sb):

@@ -1,5 +1,7 @@
 """After an error the cells that the client sent before it could know are not run; those sent later are."""
 
+import time
+
 import pytest
 
 pytestmark = pytest.mark.once
@@ -63,10 +65,14 @@ def test_a_cell_sent_after_the_reply_runs(client, lane):
 
 @pytest.mark.cellblock_only("ipykernel looks at the moment of arrival only")
 def test_a_cell_dated_before_the_failure_is_not_run(client, gate):
-    """It was sent before the client could know, and was only slower on its way."""
+    """It was sent before the client could know, and was only slower on its way; by more than messages ever were."""
+    began = time.monotonic()
+    assert client.run("1").ok
+    way = time.monotonic() - began
     failed = client.start("late = 'not run'\nprint('running', flush=True)\nopen('gate').read()\n1/0")
     client.says(failed, "running")
     early = client.header("execute_request")
+    time.sleep(way)
     gate()
     assert client.finish(failed).content["status"] == "error"
     cell = client.run("late = 'run'", header=early)

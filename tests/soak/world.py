@@ -10,7 +10,7 @@ import zlib
 from dataclasses import dataclass, field, replace
 
 SEED = 7
-LINE_MAX = 4000  # entries; older cells can't be undone by then but at once
+LINE_MAX = 100000  # entries; a large state is kept seldom, and cells may be tiny
 FOLDERS = ("one", "two")
 IMPORTS = (
     "import asyncio, builtins, concurrent.futures, concurrent.futures.thread, ctypes, faulthandler, gc, itertools\n"

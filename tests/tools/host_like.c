@@ -259,6 +259,42 @@ static void own_userns(int more)
 	write_file("/proc/self/gid_map", line);
 }
 
+/* The next mount whose type begins so; false: there is none. */
+static bool next_mount(FILE *table, const char *kind, char ret_point[4096])
+{
+	char line[8192];
+
+	while (fgets(line, sizeof(line), table) != NULL) {
+		const char *at = strstr(line, " - ");
+
+		if (at != NULL && strncmp(at + 3, kind, strlen(kind)) == 0 &&
+		    sscanf(line, "%*d %*d %*s %*s %4095s", ret_point) == 1)
+			return true;
+	}
+	return false;
+}
+
+static FILE *mounts(void)
+{
+	FILE *table = fopen("/proc/self/mountinfo", "re");
+
+	if (table == NULL)
+		die("mountinfo");
+	return table;
+}
+
+/* A chroot's, for example: the kernel would give a new one for its sake. */
+static void cover_other_procs(void)
+{
+	char point[4096];
+	FILE *table = mounts();
+
+	while (next_mount(table, "proc ", point))
+		if (strcmp(point, "/proc") != 0 && access(point, F_OK) == 0)
+			must(mount("tmpfs", point, "tmpfs", MS_RDONLY, NULL), point);
+	fclose(table);
+}
+
 static void with_old_proc(void)
 {
 	static const char *const folders[] = { "/proc/scsi", "/proc/acpi", "/proc/bus", "/proc/fs" };
@@ -270,6 +306,7 @@ static void with_old_proc(void)
 		i++;
 	must(mount("tmpfs", folders[i], "tmpfs", MS_RDONLY, NULL), folders[i]);
 	must(mount("/dev/null", "/proc/timer_list", NULL, MS_BIND, NULL), "/proc/timer_list");
+	cover_other_procs();
 	keep_caps(CONTAINER_CAPS);
 }
 
@@ -282,23 +319,15 @@ static void without_userns(void)
 /* Each is taken away where it is mounted; what is mounted below it first. */
 static void without_cgroups(void)
 {
-	char line[4096], point[4096];
+	char point[4096];
 	bool found = true;
 
 	must(unshare(CLONE_NEWNS), "unshare");
 	must(mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL), "private mounts");
 	while (found) {
-		FILE *table = fopen("/proc/self/mountinfo", "re");
+		FILE *table = mounts();
 
-		if (table == NULL)
-			die("mountinfo");
-		found = false;
-		while (!found && fgets(line, sizeof(line), table) != NULL) {
-			const char *kind = strstr(line, " - ");
-
-			found = kind != NULL && strncmp(kind, " - cgroup", 9) == 0 &&
-				sscanf(line, "%*d %*d %*s %*s %4095s", point) == 1;
-		}
+		found = next_mount(table, "cgroup", point);
 		fclose(table);
 		if (found)
 			must(umount2(point, MNT_DETACH), point);

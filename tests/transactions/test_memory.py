@@ -20,6 +20,7 @@ import os, time
 def others(): return [p for p in os.listdir('/proc') if p.isdigit() and p not in ('1', str(os.getpid()))]
 for i in range(0, len(big), 4096):
     big[i] = 2
+    if i > 50 << 20 and not i % (1 << 20) and others(): time.sleep(0.01)  # who is faster than the look is ended
     while i >> 20 == 170 and others(): time.sleep(0.01)
 """
 FORKS = """

@@ -159,10 +159,10 @@ class AsyncBranch(AsyncRunner):
         await self.close()
 
     async def close(self) -> None:
-        """Ends the branch with all that it has started, unless it was adopted."""
+        """Ends the branch with all that it has started. One that was adopted is closed."""
         self.closed = True
         subshell, self._subshell = self._subshell, None
-        if subshell is not None and subshell != self._sandbox._subshell:
+        if subshell is not None:
             try:
                 await self._session.request("delete_subshell_request", {"subshell_id": subshell}, channel="control")
             except (SandboxError, RequestError):  # it has ended already
@@ -205,7 +205,7 @@ class AsyncSandbox(AsyncRunner):
         self._session.on_started.append(self._check_jail)
         self._tools = list(tools)
         self._starting: Optional[asyncio.Lock] = None
-        self._subshell, self._ended = None, False
+        self._ended = False
         self._part, self._commands = 1 << 20, 0
         self._dispatcher = Dispatcher(self._tools) if self._tools else None
         if self._dispatcher is not None:
@@ -310,13 +310,8 @@ class AsyncSandbox(AsyncRunner):
 
     # Going back, and trying things
 
-    def _main_line(self, what: str) -> None:
-        if self._subshell is not None:
-            raise CheckpointError("CheckpointError", f"no {what} in an adopted branch; rollback(name) leaves it")
-
     async def checkpoint(self, name: str) -> Dict[str, Any]:
         """Keeps the state under a name: `memory_bytes`, `duration_s` that Python stood still, `execution_count`."""
-        self._main_line("checkpoint")
         return (await self._ask("cellblock_checkpoint_request", {"name": name})).content
 
     async def checkpoints(self) -> List[Dict[str, Any]]:
@@ -332,34 +327,31 @@ class AsyncSandbox(AsyncRunner):
 
         cells: undoes exactly so many. CheckpointError: the state from before them is not kept (`transactions.keep`).
         """
-        if name is None:
-            self._main_line("rollback to before the last cell")
         session = await self._ready()
         with span("cellblock.rollback", {"cellblock.session": session.id, "cellblock.checkpoint": name}) as held:
             reply = await self._ask("cellblock_rollback_request", {"name": name, "cells": cells})
             undone = [n for n in reply.content.get("undone") or [] if type(n) is int]
             tell_restored(held, reply.content.get("restored_to"), undone)
-        adopted, self._subshell = self._subshell, None
-        if adopted is not None:
-            await self._ask("delete_subshell_request", {"subshell_id": adopted}, "control")
         return undone
 
     def branch(self, name: Optional[str] = None) -> AsyncBranch:
         """A copy of the named state, or of the present one, that runs beside this one. Use it by `async with`."""
-        self._main_line("branch")
         return AsyncBranch(self, name)
 
     async def adopt(self, branch: AsyncBranch) -> AsyncSandbox:
-        """Goes on with a branch's state: from here on cells of this sandbox run there. Gives this sandbox.
+        """This sandbox goes on with a branch's state, and gives itself. The branch is closed then.
 
-        What the main line had stays aside; rollback(name) leaves the branch. A branch has no checkpoints of its own.
+        What cells of the sandbox have done since the branch was made is undone; checkpoints and other branches stay.
+        CheckpointError: the branch is not this sandbox's, is closed, or can't be copied. SandboxError: it has ended.
+        BusyError: a cell of it runs.
+        Nothing has changed then.
         """
         if branch._sandbox is not self or branch.closed:
             raise CheckpointError("CheckpointError", "only an open branch of this sandbox can be adopted")
-        await branch._ready()
-        before, self._subshell = self._subshell, branch._subshell
-        if before is not None and before != self._subshell:
-            await self._ask("delete_subshell_request", {"subshell_id": before}, "control")
+        session = await branch._ready()
+        with span("cellblock.adopt", {"cellblock.session": session.id, "cellblock.branch": branch._subshell}):
+            await self._ask("cellblock_adopt_request", {"subshell_id": branch._subshell})
+        branch.closed, branch._subshell = True, None
         return self
 
     async def reset(self) -> None:
@@ -370,7 +362,6 @@ class AsyncSandbox(AsyncRunner):
         if self._ended:
             raise SandboxClosedError("the sandbox is closed")
         await self._ready()
-        self._subshell = None
         await self._session.restart()
 
     # Files and commands

@@ -111,7 +111,7 @@ class Branch(Runner):
         self.close()
 
     def close(self) -> None:
-        """Ends the branch with all that it has started, unless it was adopted."""
+        """Ends the branch with all that it has started. One that was adopted is closed."""
         call(self._a.close())
 
 
@@ -217,9 +217,12 @@ class Sandbox(Runner):
         return Branch(self._a.branch(name))
 
     def adopt(self, branch: Branch) -> Sandbox:
-        """Goes on with a branch's state: from here on cells of this sandbox run there. Gives this sandbox.
+        """This sandbox goes on with a branch's state, and gives itself. The branch is closed then.
 
-        What the main line had stays aside; rollback(name) leaves the branch. A branch has no checkpoints of its own.
+        What cells of the sandbox have done since the branch was made is undone; checkpoints and other branches stay.
+        CheckpointError: the branch is not this sandbox's, is closed, or can't be copied. SandboxError: it has ended.
+        BusyError: a cell of it runs.
+        Nothing has changed then.
         """
         if not isinstance(branch, Branch):
             raise CheckpointError("CheckpointError", "only an open branch of this sandbox can be adopted")

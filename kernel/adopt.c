@@ -1,0 +1,114 @@
+/* Adoption: a branch becomes the main line.
+ *
+ * Trust domain: supervisor; the branch is as hostile as any guest. It is asked for a copy of itself, which takes over
+ * from the main line as a copy that was bred for a rollback does (twins_restore.c); then it ends. Invariants: until the
+ * copy is whole nothing changes; from CHECKPOINT on the branch is given nothing to do, and what came for it meanwhile
+ * goes to the main line.
+ *
+ * Callers: checkpoints.c (the request, its end), twins_make.c (the copy), branches.c and branch_frames.c.
+ */
+#include "adopt.h"
+
+#include <cellblock/fd.h>
+#include <cellblock/json_scan.h>
+#include <inttypes.h>
+
+#include "kernel.h"
+#include "requests/requests.h"
+#include "twins_parts.h"
+
+static bool rests(const struct cb_branch *b)
+{
+	return b->state == CB_BRANCH_UP && b->rules.phase == CB_PHASE_IDLE && b->lane.waiting.head == NULL;
+}
+
+bool cb_adopt_begin(struct cb_kernel *k, struct cb_request *r)
+{
+	struct cb_json_field f[] = { { .name = "subshell_id", .types = CB_JSON_STRING, .required = true } };
+	struct cb_json_error e = { 0 };
+	struct cb_branch *b;
+
+	if (cb_json_scan_object(r->content.data, r->content.len, f, 1, &e) < 0) {
+		cb_reply_error(k, r, "MalformedRequestError", "%s: content: %s%s%s", r->type,
+			       e.field != NULL ? e.field : "", e.field != NULL ? ": " : "", e.reason);
+		return false;
+	}
+	b = cb_branches_find(k, f[0].ret);
+	if (b == NULL) {
+		cb_reply_unknown_subshell(k, r, f[0].ret);
+		return false;
+	}
+	if (!rests(b)) {
+		cb_reply_error(k, r, "KernelBusyError", "a cell of the branch runs: interrupt it first, or wait");
+		return false;
+	}
+	k->checkpoints.rolling = true;
+	if (cb_twins_adopt(k, b))
+		return true;
+	k->checkpoints.rolling = false;
+	cb_reply_error(k, r, "CheckpointError", "no copy of the branch could be made (limits.pids or memory)");
+	return false;
+}
+
+int cb_adopt_copy(struct cb_kernel *k, struct cb_branch *b, uint32_t number, const int *theirs, size_t n)
+{
+	struct cb_leash_msg birth = { .op = CB_LEASH_BIRTH, .number = number };
+	char content[32];
+	int len = snprintf(content, sizeof(content), "{\"number\":%" PRIu32 "}", number);
+	int r = cb_fd_send(b->leash, &birth, sizeof(birth), theirs, n);
+
+	return r < 0 ? r
+		     : cb_branch_ask(k, b, CB_WIRE_CHECKPOINT, CB_PHASE_FORKING,
+				     (struct cb_span){ content, (size_t)len });
+}
+
+void cb_adopt_answered(struct cb_kernel *k, struct cb_branch *b, const struct cb_guest_content *c)
+{
+	struct cb_twin *t = k->twins.coming;
+	char why[256];
+
+	cb_guest_rules_go(&b->rules, CB_PHASE_IDLE, 0);
+	if (t == NULL || t->branch != b->lane.number)
+		return; /* it takes over already, or is not wanted any more */
+	if (cb_json_string_is(c->status, "ok")) {
+		cb_left_out_take(&t->left_out, c->left_out);
+		return;
+	}
+	cb_twins_why_not(c, why, sizeof(why));
+	cb_twins_not_made(k, why);
+}
+
+void cb_adopt_failed(struct cb_kernel *k, uint32_t branch)
+{
+	struct cb_branch *b = cb_branches_numbered(k, branch);
+
+	if (b != NULL && b->rules.phase == CB_PHASE_FORKING)
+		cb_branch_tell_init(k, b, CB_INIT_NUDGE, CB_WIRE_LET_GO);
+}
+
+void cb_adopt_branch_gone(struct cb_kernel *k, uint32_t branch)
+{
+	if (k->twins.coming != NULL && k->twins.coming->branch == branch)
+		cb_twins_not_made(k, "the branch has ended");
+}
+
+bool cb_adopt_holds(const struct cb_kernel *k, const struct cb_branch *b)
+{
+	const struct cb_twins *w = &k->twins;
+	uint32_t n = b->lane.number;
+
+	return (w->coming != NULL && w->coming->branch == n) || (w->waking != NULL && w->waking->branch == n) ||
+	       (w->confirming && w->woken.branch == n);
+}
+
+void cb_adopt_done(struct cb_kernel *k, uint32_t branch)
+{
+	struct cb_branch *b = cb_branches_numbered(k, branch);
+
+	if (b == NULL || b->state == CB_BRANCH_ENDING)
+		return;
+	cb_comms_release(&b->comms); /* the main line has them */
+	for (struct cb_request *r; (r = cb_lane_pop(&b->lane)) != NULL; cb_execution_submit(k, r))
+		r->subshell_id = (struct cb_span){ NULL, 0 };
+	cb_branch_end(k, b, "it was adopted: the main line goes on from it");
+}
