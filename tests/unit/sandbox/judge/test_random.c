@@ -280,6 +280,8 @@ struct above {
 	bool whole;	 /* below something that is protected whole */
 	bool git, first; /* in a git folder, and directly */
 	bool tree;	 /* of it, in objects, refs or logs */
+	bool objects;	 /* directly in objects */
+	bool info;	 /* directly in objects/info */
 	bool docs;
 };
 
@@ -298,15 +300,14 @@ static bool is_git_data(const struct above *up, const char *name)
 	return up->tree || (up->first && is_one_of(name, data, COUNT(data)));
 }
 
-static bool is_protected_name(const struct above *up, const char *name, const char *parent)
+static bool is_protected_name(const struct above *up, const char *name)
 {
 	static const char *const whole[] = { ".vscode", ".envrc", "pyvenv.cfg", "conda-meta" };
 
 	for (size_t i = 0; i < COUNT(whole); i++)
 		if (strcasecmp(name, whole[i]) == 0)
 			return true;
-	return (up->docs && strcasecmp(name, "conf.py") == 0) ||
-	       (strcasecmp(name, "alternates") == 0 && strcmp(strrchr(parent, '/'), "/info") == 0 && up->git);
+	return (up->docs && strcasecmp(name, "conf.py") == 0) || (up->info && strcasecmp(name, "alternates") == 0);
 }
 
 static void check_folder(struct check *c, const char *folder, const struct above *up);
@@ -315,15 +316,17 @@ static void check_entry(struct check *c, const char *folder, const char *name, c
 {
 	char path[1200];
 	struct stat st;
-	bool closed = up->whole || is_protected_name(up, name, folder) || (up->git && !is_git_data(up, name));
+	bool closed = up->whole || is_protected_name(up, name) || (up->git && !is_git_data(up, name));
 	static const char *const trees[] = { "objects", "refs", "logs" };
 
 	snprintf(path, sizeof(path), "%s/%s", folder, name);
 	assert_int_equal(lstat(path, &st), 0);
 	if (S_ISDIR(st.st_mode)) {
-		struct above next = { .whole = up->whole || is_protected_name(up, name, folder),
+		struct above next = { .whole = up->whole || is_protected_name(up, name),
 				      .git = up->git,
 				      .tree = up->tree || (up->first && is_one_of(name, trees, COUNT(trees))),
+				      .objects = up->first && strcasecmp(name, "objects") == 0,
+				      .info = up->objects && strcasecmp(name, "info") == 0,
 				      .docs = strcasecmp(name, "docs") == 0 };
 
 		if (is_repository(path) || strcasecmp(name, ".git") == 0) {
