@@ -94,34 +94,46 @@ void cb_abort_for_end(struct cb_kernel *k, struct cb_request *r, const char *why
 	abort_with(k, r, "KernelDiedError", why);
 }
 
-void cb_abort_queue(struct cb_kernel *k)
+static void note_failure(struct cb_kernel *k, const struct cb_request *r)
 {
 	struct cb_execution *x = &k->execution;
-	struct cb_client_session *s = isnan(x->current->date) ? NULL : session_of(x, x->current, false);
+	struct cb_client_session *s = isnan(r->date) ? NULL : session_of(x, r, false);
 
-	cb_channels_drain_shell(k);
 	if (s != NULL) {
-		s->failed_date = x->current->date;
+		s->failed_date = r->date;
 		s->failed_at = cb_date_now();
 	}
 	if (k->stop_on_error_timeout > 0)
 		x->abort_until = cb_now_ns() + (int64_t)(fmin(k->stop_on_error_timeout, 1e9) * 1e9);
-	x->abort_waiting = true;
 }
 
-void cb_abort_waiting(struct cb_kernel *k)
+void cb_abort_queue(struct cb_kernel *k, struct cb_shell *s)
 {
-	struct cb_execution *x = &k->execution;
+	cb_channels_drain_shell(k);
+	if (s->current == NULL)
+		return;
+	if (s == &k->execution.shell)
+		note_failure(k, s->current);
+	s->abort_waiting = true;
+}
+
+void cb_abort_executes(struct cb_kernel *k, struct cb_shell *s, bool others)
+{
 	struct cb_queue keep = { 0 };
 	struct cb_load kept = { 0 };
 
-	x->abort_waiting = false;
-	for (struct cb_request *r; (r = cb_queue_pop(&x->waiting, &x->load)) != NULL;) {
-		if (cb_request_is_execute(r))
+	for (struct cb_request *r; (r = cb_shell_pop(s)) != NULL;) {
+		if (others || cb_request_is_execute(r))
 			cb_abort_request(k, r);
 		else
 			cb_queue_push(&keep, &kept, r);
 	}
 	for (struct cb_request *r; (r = cb_queue_pop(&keep, &kept)) != NULL;)
-		cb_execution_submit(k, r);
+		cb_queue_push(&s->waiting, s->load, r);
+}
+
+void cb_abort_waiting(struct cb_kernel *k, struct cb_shell *s)
+{
+	s->abort_waiting = false;
+	cb_abort_executes(k, s, false);
 }

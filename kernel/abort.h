@@ -6,6 +6,7 @@
 #include "message.h"
 
 struct cb_kernel;
+struct cb_shell;
 
 void cb_abort_note_arrival(struct cb_kernel *k,
 			   const struct cb_request *r); /* every request of the queue, before anything else */
@@ -13,7 +14,10 @@ bool cb_abort_applies(struct cb_kernel *k,
 		      const struct cb_request *r);		  /* sent before the client could know of the failure */
 void cb_abort_request(struct cb_kernel *k, struct cb_request *r); /* busy, reply "aborted", idle; frees it */
 void cb_abort_for_end(struct cb_kernel *k, struct cb_request *r, const char *why); /* the same: the kernel ends */
-/* The current execute request has failed: takes in what waits on the socket and marks all for abortion when the request
- * has ended. Called before its reply: what a client sends that has it is run. */
-void cb_abort_queue(struct cb_kernel *k);
-void cb_abort_waiting(struct cb_kernel *k); /* does it; called by cb_execution_finish */
+/* The shell's current execute request has failed: takes in what waits on the socket and marks all that waits in the
+ * shell for abortion when the request has ended. Called before its reply: what a client sends that has it is run. Among
+ * what is taken in may be what ends Python, and with that the request: current is NULL then. */
+void cb_abort_queue(struct cb_kernel *k, struct cb_shell *s);
+void cb_abort_waiting(struct cb_kernel *k, struct cb_shell *s); /* does it; called by cb_shell_finish */
+/* Execute requests that wait are aborted; with `others` those are refused too. */
+void cb_abort_executes(struct cb_kernel *k, struct cb_shell *s, bool others);

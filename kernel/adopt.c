@@ -19,7 +19,7 @@
 
 static bool rests(const struct cb_branch *b)
 {
-	return b->state == CB_BRANCH_UP && b->rules.phase == CB_PHASE_IDLE && b->lane.waiting.head == NULL;
+	return b->state == CB_BRANCH_UP && b->rules.phase == CB_PHASE_IDLE && b->shell.waiting.head == NULL;
 }
 
 bool cb_adopt_begin(struct cb_kernel *k, struct cb_request *r)
@@ -68,7 +68,7 @@ void cb_adopt_answered(struct cb_kernel *k, struct cb_branch *b, const struct cb
 	char why[256];
 
 	cb_guest_rules_go(&b->rules, CB_PHASE_IDLE, 0);
-	if (t == NULL || t->branch != b->lane.number)
+	if (t == NULL || t->branch != b->shell.number)
 		return; /* it takes over already, or is not wanted any more */
 	if (cb_json_string_is(c->status, "ok")) {
 		cb_left_out_take(&t->left_out, c->left_out);
@@ -95,7 +95,7 @@ void cb_adopt_branch_gone(struct cb_kernel *k, uint32_t branch)
 bool cb_adopt_holds(const struct cb_kernel *k, const struct cb_branch *b)
 {
 	const struct cb_twins *w = &k->twins;
-	uint32_t n = b->lane.number;
+	uint32_t n = b->shell.number;
 
 	return (w->coming != NULL && w->coming->branch == n) || (w->waking != NULL && w->waking->branch == n) ||
 	       (w->confirming && w->woken.branch == n);
@@ -108,7 +108,7 @@ void cb_adopt_done(struct cb_kernel *k, uint32_t branch)
 	if (b == NULL || b->state == CB_BRANCH_ENDING)
 		return;
 	cb_comms_release(&b->comms); /* the main line has them */
-	for (struct cb_request *r; (r = cb_lane_pop(&b->lane)) != NULL; cb_execution_submit(k, r))
+	for (struct cb_request *r; (r = cb_shell_pop(&b->shell)) != NULL; cb_execution_submit(k, r))
 		r->subshell_id = (struct cb_span){ NULL, 0 };
 	cb_branch_end(k, b, "it was adopted: the main line goes on from it");
 }

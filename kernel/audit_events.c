@@ -148,7 +148,7 @@ void cb_audit_restored(struct cb_kernel *k, int64_t restored_to, struct cb_span 
 	}
 	if (why != NULL)
 		cb_audit_cstr(&m, "why", why);
-	add_trace(&m, k->execution.current);
+	add_trace(&m, k->execution.shell.current);
 	add(k, why != NULL ? "restored" : "rolled_back", &m);
 }
 

@@ -6,6 +6,7 @@
  */
 #include "branch_frames.h"
 
+#include <cellblock/json_scan.h>
 #include <cellblock/json_write.h>
 #include <cellblock/log.h>
 #include <cellblock/states.h>
@@ -58,44 +59,13 @@ void cb_branch_go(struct cb_branch *b, enum cb_branch_state to)
 	CB_STATE_GO(&states, &b->state, to);
 }
 
-void cb_branch_input_over(struct cb_branch *b)
-{
-	cb_guest_rules_input(&b->rules, false);
-	cb_lane_asked(&b->lane);
-}
-
-static int input_request(struct cb_kernel *k, struct cb_branch *b, struct cb_frame *f, const char **ret_reason)
-{
-	int r = cb_lane_ask(k, &b->lane, f, ret_reason);
-
-	if (r < 0)
-		return r;
-	cb_guest_rules_input(&b->rules, true);
-	if (r == CB_STDIN_NOBODY)
-		cb_stdin_nobody(k, b->lane.current);
-	return 0;
-}
-
-static int answered(struct cb_kernel *k, struct cb_branch *b, struct cb_frame *f)
-{
-	struct cb_request *r = b->lane.current;
-
-	if (r == NULL || cb_lane_message_of(r)->answer != f->header.type)
-		return CB_E_DENIED;
-	cb_reply_full(k, r, f->metadata, (struct cb_span){ f->content, f->header.content_len }, f->body);
-	cb_lane_finish(k, &b->lane);
-	return 0;
-}
-
-static void interrupted(struct cb_branch *b, uint64_t request)
+static void interrupted(struct cb_kernel *k, struct cb_branch *b, uint64_t request)
 {
 	b->interrupted++;
-	if (b->lane.current != NULL && (request == 0 || request != b->lane.current->id))
+	if (b->shell.current != NULL && (request == 0 || request != b->shell.current->id))
 		return; /* the signal overtook the request; it is sent again */
-	b->nudge_at = b->interrupt_deadline = 0;
-	b->lane.interrupted = false;
-	if (b->rules.phase == CB_PHASE_INPUT)
-		cb_branch_input_over(b);
+	b->nudge_at = 0;
+	cb_shell_obeyed(k, &b->shell);
 }
 
 static void resumed(struct cb_kernel *k, struct cb_branch *b)
@@ -106,14 +76,13 @@ static void resumed(struct cb_kernel *k, struct cb_branch *b)
 		return;
 	cb_branch_go(b, CB_BRANCH_UP);
 	b->served = true;
-	cb_checkpoint_branch_woken(k, b->lane.id, NULL);
+	cb_checkpoint_branch_woken(k, b->shell.id, NULL);
 }
 
 int cb_branch_frame(struct cb_kernel *k, struct cb_branch *b, struct cb_frame *f, const struct cb_guest_content *c,
 		    const char **ret_reason)
 {
-	struct cb_lane *l = &b->lane;
-	bool mine = l->current != NULL && f->header.request != 0 && f->header.request == l->current->id;
+	struct cb_shell *s = &b->shell;
 
 	if (comm_is_foreign(k, b, f, c)) {
 		comm_refused(k, b, f);
@@ -127,27 +96,22 @@ int cb_branch_frame(struct cb_kernel *k, struct cb_branch *b, struct cb_frame *f
 		resumed(k, b);
 		return 0;
 	case CB_WIRE_EXECUTE_RESULT:
-		cb_speaker_result(k, &b->speaker, f, l->cell_number);
+		cb_speaker_result(k, &b->speaker, f, cb_cell_shown(&s->cell));
 		return 0;
 	case CB_WIRE_ERROR:
-		cb_speaker_drain(k, &b->speaker);
-		if (mine && cb_request_is_execute(l->current))
-			cb_lane_error(k, l, f, c);
-		else
-			cb_speaker_error(k, &b->speaker, f, false);
+		cb_shell_error(k, s, f, c);
 		return 0;
 	case CB_WIRE_EXECUTE_REPLY:
 	case CB_WIRE_COMM_DONE:
-		cb_lane_reply(k, l, f, c);
+		cb_shell_reply(k, s, f, c);
 		return 0;
 	case CB_WIRE_COMPLETE_REPLY:
 	case CB_WIRE_INSPECT_REPLY:
 	case CB_WIRE_IS_COMPLETE_REPLY:
-		*ret_reason = "an answer to another kind of request";
-		return answered(k, b, f);
+		return cb_shell_answer(k, s, f, ret_reason);
 	case CB_WIRE_INPUT_REQUEST:
 		*ret_reason = "INPUT_REQUEST though the client does not allow stdin";
-		return input_request(k, b, f, ret_reason);
+		return cb_shell_ask(k, s, f, ret_reason);
 	case CB_WIRE_AWAITING: /* its comm messages keep their turn */
 		return 0;
 	case CB_WIRE_CHECKPOINT_REPLY:
@@ -155,7 +119,7 @@ int cb_branch_frame(struct cb_kernel *k, struct cb_branch *b, struct cb_frame *f
 		cb_adopt_answered(k, b, c);
 		return 0;
 	case CB_WIRE_INTERRUPTED:
-		interrupted(b, f->header.request);
+		interrupted(k, b, f->header.request);
 		return 0;
 	default:
 		return CB_E_DENIED;
@@ -165,7 +129,7 @@ int cb_branch_frame(struct cb_kernel *k, struct cb_branch *b, struct cb_frame *f
 int cb_branch_write(const struct cb_branch *b, struct cb_buf *out)
 {
 	char date[28];
-	int r = cb_buf_printf(out, "{\"subshell_id\":\"%s\",\"from\":", b->lane.id);
+	int r = cb_buf_printf(out, "{\"subshell_id\":\"%s\",\"from\":", b->shell.id);
 
 	cb_date_format(b->created, date);
 	if (r == 0)
@@ -174,5 +138,13 @@ int cb_branch_write(const struct cb_branch *b, struct cb_buf *out)
 		     : cb_buf_printf(out,
 				     ",\"execution_count\":%" PRId64 ",\"busy\":%s,\"memory_bytes\":%" PRIu64
 				     ",\"created\":\"%s\"}",
-				     b->count, b->lane.current != NULL ? "true" : "false", cb_usage_of(b->pid), date);
+				     b->count, b->shell.current != NULL ? "true" : "false", cb_usage_of(b->pid), date);
+}
+
+const char *cb_branches_epitaph(const struct cb_kernel *k, struct cb_span id)
+{
+	for (size_t i = 0; i < CB_BRANCHES_ENDED; i++)
+		if (k->branches.ended[i].id[0] != '\0' && cb_json_string_is(id, k->branches.ended[i].id))
+			return k->branches.ended[i].why;
+	return NULL;
 }

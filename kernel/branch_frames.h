@@ -11,7 +11,5 @@ int cb_branch_frame(struct cb_kernel *k, struct cb_branch *b, struct cb_frame *f
 void cb_branch_go(struct cb_branch *b, enum cb_branch_state to);
 /* Says under a request that a comm message went nowhere. */
 void cb_branch_comm_dropped(struct cb_kernel *k, struct cb_header *header);
-/* It got its input, or an interrupt ended the wait: the cell's clock goes on. */
-void cb_branch_input_over(struct cb_branch *b);
 /* As a client is told of it: a JSON object. */
 int cb_branch_write(const struct cb_branch *b, struct cb_buf *out);

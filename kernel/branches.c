@@ -1,7 +1,7 @@
 /* Branches: their lives, their channels, and what they serve.
  *
  * Trust domain: supervisor; a branch is as hostile as any guest. It begins as a twin (twins.c) that is woken while the
- * guest goes on. Each is a lane with a process of its own behind it: a wire under the same permission table as the
+ * guest goes on. Each is a shell with a process of its own behind it: a wire under the same permission table as the
  * guest's, ids of its own, a count, limits of time, interrupts. Invariants: whatever a branch does ends that branch
  * alone; every request that it was given is answered, also when it or the jail dies; it is forgotten only when pid 1
  * has said that all of it is dead. What its frames do is in branch_frames.c.
@@ -21,6 +21,7 @@
 #include <sys/epoll.h>
 #include <sys/wait.h>
 
+#include "abort.h"
 #include "adopt.h"
 #include "branch_frames.h"
 #include "failure.h"
@@ -42,7 +43,7 @@
 enum channel { WIRE, OUT, ERR, CHANNELS };
 
 static void arm(struct cb_kernel *k);
-static const struct cb_lane_ops branch_ops;
+static const struct cb_shell_ops branch_ops;
 
 /* ---- which ---- */
 
@@ -60,7 +61,7 @@ struct cb_branch *cb_branches_find(struct cb_kernel *k, struct cb_span id)
 	struct cb_branch *b = NULL;
 
 	for (size_t i = 0; id.data != NULL && (b = next(k, &i)) != NULL;)
-		if (cb_lane_is(&b->lane, id))
+		if (cb_shell_is(&b->shell, id))
 			return b;
 	return NULL;
 }
@@ -70,7 +71,7 @@ static struct cb_branch **place_of(struct cb_kernel *k, uint32_t number)
 	for (size_t i = 0; i < CB_BRANCHES_MAX; i++) {
 		struct cb_branch *b = k->branches.branch[i];
 
-		if (number == 0 ? b == NULL : b != NULL && b->lane.number == number)
+		if (number == 0 ? b == NULL : b != NULL && b->shell.number == number)
 			return &k->branches.branch[i];
 	}
 	return NULL;
@@ -96,22 +97,14 @@ const struct cb_request *cb_branches_running(const struct cb_kernel *k)
 	const struct cb_branch *b;
 
 	for (size_t i = 0; (b = next(k, &i)) != NULL;)
-		if (b->lane.current != NULL)
-			return b->lane.current;
+		if (b->shell.current != NULL)
+			return b->shell.current;
 	return NULL;
 }
 
 bool cb_branches_busy(const struct cb_kernel *k)
 {
 	return k->branches.load.count > 0 || cb_branches_running(k) != NULL;
-}
-
-const char *cb_branches_epitaph(const struct cb_kernel *k, struct cb_span id)
-{
-	for (size_t i = 0; i < CB_BRANCHES_ENDED; i++)
-		if (k->branches.ended[i].id[0] != '\0' && cb_json_string_is(id, k->branches.ended[i].id))
-			return k->branches.ended[i].why;
-	return NULL;
 }
 
 int cb_branches_list(struct cb_kernel *k, struct cb_buf *out)
@@ -121,7 +114,7 @@ int cb_branches_list(struct cb_kernel *k, struct cb_buf *out)
 	int r = cb_buf_append_str(out, "[");
 
 	for (size_t i = 0; (b = next(k, &i)) != NULL;) {
-		if (b->lane.id[0] == '\0' || b->state == CB_BRANCH_ENDING || r < 0)
+		if (b->shell.id[0] == '\0' || b->state == CB_BRANCH_ENDING || r < 0)
 			continue;
 		r = cb_buf_append_str(out, comma);
 		comma = ",";
@@ -135,7 +128,7 @@ int cb_branches_list(struct cb_kernel *k, struct cb_buf *out)
 
 void cb_branch_tell_init(struct cb_kernel *k, struct cb_branch *b, enum cb_init_op op, int arg)
 {
-	int r = cb_guest_tell_init_of(k, op, arg, b->lane.number);
+	int r = cb_guest_tell_init_of(k, op, arg, b->shell.number);
 
 	if (r == 0 && op != CB_INIT_DROP) {
 		b->signals++;
@@ -150,9 +143,9 @@ void cb_branch_end(struct cb_kernel *k, struct cb_branch *b, const char *why)
 	if (b->state == CB_BRANCH_ENDING)
 		return;
 	cb_branch_go(b, CB_BRANCH_ENDING);
-	b->nudge_at = b->interrupt_deadline = b->deadline = b->half.due = 0;
+	b->nudge_at = b->deadline = b->half.due = 0;
 	snprintf(b->why, sizeof(b->why), "%s", why);
-	cb_branch_tell_init(k, b, CB_INIT_DROP, (int)b->lane.number);
+	cb_branch_tell_init(k, b, CB_INIT_DROP, (int)b->shell.number);
 	arm(k);
 }
 
@@ -161,7 +154,7 @@ static int watch(struct cb_kernel *k, const struct cb_branch *b, enum channel wh
 	int fd = which == WIRE ? b->link.fd : b->speaker.out[which - OUT];
 	bool writes = which == WIRE && cb_guest_link_pending(&b->link);
 	struct epoll_event e = { .events = EPOLLIN | (writes ? (uint32_t)EPOLLOUT : 0u),
-				 .data.u64 = (uint64_t)b->lane.number * CHANNELS + which };
+				 .data.u64 = (uint64_t)b->shell.number * CHANNELS + which };
 
 	return fd < 0 ? 0 : epoll_ctl(k->branches.epoll_fd, op, fd, &e) < 0 ? -errno : 0;
 }
@@ -200,7 +193,7 @@ static void broke_rules(struct cb_kernel *k, struct cb_branch *b, const char *wh
 	b->mute = true;
 	cb_log(CB_LOG_WARNING, "a branch broke the wire protocol: %s", why);
 	cb_audit_denied(k, "branch", why);
-	b->lane.stop = CB_STOP_WIRE;
+	b->shell.cell.stop = CB_STOP_WIRE;
 	cb_branch_end(k, b, why);
 }
 
@@ -311,7 +304,7 @@ static uint64_t give_id(struct cb_kernel *k, struct cb_branch *b, struct cb_head
 int cb_branch_ask(struct cb_kernel *k, struct cb_branch *b, enum cb_wire_type type, enum cb_wire_phase phase,
 		  struct cb_span content)
 {
-	struct cb_request *r = k->execution.current;
+	struct cb_request *r = k->execution.shell.current;
 	uint64_t id = give_id(k, b, r != NULL ? r->header : NULL, type == CB_WIRE_RESUME);
 	int c;
 
@@ -340,11 +333,12 @@ static int wake(struct cb_kernel *k, struct cb_branch *b, struct cb_twin *t)
 
 static void set_up(struct cb_kernel *k, struct cb_branch *b, const struct cb_twin *t)
 {
-	b->lane = (struct cb_lane){ .ops = &branch_ops,
-				    .load = &k->branches.load,
-				    .speaker = &b->speaker,
-				    .count = &b->count,
-				    .number = t->number };
+	b->shell = (struct cb_shell){ .ops = &branch_ops,
+				      .load = &k->branches.load,
+				      .speaker = &b->speaker,
+				      .rules = &b->rules,
+				      .count = &b->count,
+				      .number = t->number };
 	b->speaker = (struct cb_speaker){
 		.parent = b->parent, .nparents = CB_BRANCH_PARENTS, .out = { -1, -1 }, .comms = &b->comms
 	};
@@ -362,7 +356,7 @@ static void set_up(struct cb_kernel *k, struct cb_branch *b, const struct cb_twi
 
 static void release(struct cb_branch *b)
 {
-	cb_lane_release(&b->lane);
+	cb_shell_release(&b->shell);
 	cb_guest_link_release(&b->link);
 	cb_fd_close(&b->leash);
 	for (int i = 0; i < 2; i++)
@@ -391,7 +385,7 @@ bool cb_branches_born(struct cb_kernel *k, struct cb_twin *t, const char *from)
 		b->speaker.out[i] = t->ends.out[i];
 		t->ends.out[i] = -1;
 	}
-	memcpy(b->lane.id, uuid.id, sizeof(b->lane.id));
+	memcpy(b->shell.id, uuid.id, sizeof(b->shell.id));
 	snprintf(b->from, sizeof(b->from), "%s", from);
 	if (wake(k, b, t) < 0) {
 		release(b);
@@ -400,24 +394,23 @@ bool cb_branches_born(struct cb_kernel *k, struct cb_twin *t, const char *from)
 	b->leash = t->ends.leash;
 	t->ends.leash = -1;
 	*place = b;
-	cb_audit_branch(k, b->lane.id, from);
+	cb_audit_branch(k, b->shell.id, from);
 	arm(k);
 	return true;
 }
 
 /* ---- requests ---- */
 
-static bool up(struct cb_kernel *k, struct cb_lane *l)
+static bool up(struct cb_kernel *k, struct cb_shell *l)
 {
 	(void)k;
 	return ((struct cb_branch *)l)->state == CB_BRANCH_UP;
 }
 
-static void begun(struct cb_kernel *k, struct cb_lane *l, bool stored)
+static void begun(struct cb_kernel *k, struct cb_shell *l)
 {
 	struct cb_usage jail = { 0 };
 
-	(void)stored;
 	cb_usage_read(&k->guest.usage, &jail);
 	((struct cb_branch *)l)->oom_kills = jail.oom_kills;
 	cb_memory_watch(k);
@@ -430,26 +423,26 @@ static bool out_of_memory(struct cb_kernel *k, const struct cb_branch *b, int st
 
 	cb_usage_read(&k->guest.usage, &jail);
 	return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && b->state != CB_BRANCH_ENDING &&
-	       b->lane.current != NULL && jail.oom_kills > b->oom_kills;
+	       b->shell.current != NULL && jail.oom_kills > b->oom_kills;
 }
 
-static int send_request(struct cb_kernel *k, struct cb_lane *l, struct cb_request *r, const struct cb_lane_message *m)
+static int send_request(struct cb_kernel *k, struct cb_shell *l, struct cb_request *r, const struct cb_shell_message *m)
 {
-	static const enum cb_wire_phase phase[] = { [CB_LANE_QUESTION] = CB_PHASE_ASKING,
-						    [CB_LANE_CELL] = CB_PHASE_EXECUTING,
-						    [CB_LANE_COMM] = CB_PHASE_COMM };
+	static const enum cb_wire_phase phase[] = { [CB_SHELL_QUESTION] = CB_PHASE_ASKING,
+						    [CB_SHELL_CELL] = CB_PHASE_EXECUTING,
+						    [CB_SHELL_COMM] = CB_PHASE_COMM };
 	struct cb_branch *b = (struct cb_branch *)l;
 	struct cb_span buffer[CB_MAX_BUFFERS];
 	CB_AUTO_BUF about = CB_BUF_INIT(r->metadata.len + r->header->len + CB_TOOLS_BYTES + 65536);
 	size_t n = cb_guest_buffers(r, m->wire, buffer);
 	int c;
 
-	if (m->kind == CB_LANE_CELL)
-		c = cb_execution_metadata(r, l->cell_number, 0, &about);
+	if (m->kind == CB_SHELL_CELL)
+		c = cb_execution_metadata(l, 0, &about);
 	else
 		c = cb_buf_printf(&about, "{\"header\":%.*s,\"metadata\":%.*s}", (int)r->header->len, r->header->data,
 				  (int)r->metadata.len, r->metadata.data);
-	r->id = give_id(k, b, r->header, m->kind == CB_LANE_CELL);
+	r->id = give_id(k, b, r->header, m->kind == CB_SHELL_CELL);
 	cb_guest_rules_go(&b->rules, phase[m->kind], r->id);
 	if (c == 0)
 		c = cb_guest_link_send(&b->link, m->wire, r->id, r->content, cb_buf_span(&about), buffer, n);
@@ -457,14 +450,15 @@ static int send_request(struct cb_kernel *k, struct cb_lane *l, struct cb_reques
 	return c == CB_E_CLOSED ? 0 : c; /* a dead one is reported by pid 1 */
 }
 
-static void done(struct cb_kernel *k, struct cb_lane *l)
+static void done(struct cb_kernel *k, struct cb_shell *l, struct cb_request *r)
 {
 	struct cb_branch *b = (struct cb_branch *)l;
 
 	(void)k;
+	(void)r;
 	if (b->state != CB_BRANCH_WAKING)
 		cb_guest_rules_go(&b->rules, CB_PHASE_IDLE, 0);
-	b->nudge_at = b->interrupt_deadline = 0;
+	b->nudge_at = 0;
 }
 
 void cb_branches_schedule(struct cb_kernel *k)
@@ -474,9 +468,9 @@ void cb_branches_schedule(struct cb_kernel *k)
 	if (k->branches.load.count == 0 || cb_layer_holds(k))
 		return;
 	for (size_t i = 0; (b = next(k, &i)) != NULL;)
-		while (b->state == CB_BRANCH_UP && b->rules.phase == CB_PHASE_IDLE && b->lane.waiting.head != NULL &&
+		while (b->state == CB_BRANCH_UP && b->rules.phase == CB_PHASE_IDLE && b->shell.waiting.head != NULL &&
 		       b->signals == 0 && !cb_adopt_holds(k, b))
-			cb_lane_begin(k, &b->lane, cb_lane_pop(&b->lane));
+			cb_shell_begin(k, &b->shell, cb_shell_pop(&b->shell));
 	arm(k);
 }
 
@@ -491,7 +485,7 @@ void cb_branches_signalled(struct cb_kernel *k, uint32_t number)
 
 static void take(struct cb_kernel *k, struct cb_branch *b, struct cb_request *r)
 {
-	if (cb_lane_take(k, &b->lane, r))
+	if (cb_shell_take(k, &b->shell, r))
 		cb_loop_mark(&k->loop);
 }
 
@@ -499,7 +493,7 @@ bool cb_branches_take(struct cb_kernel *k, struct cb_request *r)
 {
 	struct cb_branch *b = cb_branches_find(k, r->subshell_id);
 
-	if (b == NULL || k->shutting_down || cb_lane_message_of(r) == NULL)
+	if (b == NULL || k->shutting_down || cb_shell_message_of(r) == NULL)
 		return false;
 	take(k, b, r);
 	return true;
@@ -511,7 +505,7 @@ bool cb_branches_comm(struct cb_kernel *k, struct cb_request *r, struct cb_span 
 
 	/* frontends don't know where their comms come from */
 	for (size_t i = 0; b == NULL && (each = next(k, &i)) != NULL;)
-		if (each->lane.id[0] != '\0' && cb_comms_has(&each->comms, id))
+		if (each->shell.id[0] != '\0' && cb_comms_has(&each->comms, id))
 			b = each;
 	if (b == NULL)
 		return false;
@@ -536,33 +530,34 @@ bool cb_branches_delete(struct cb_kernel *k, struct cb_span id)
 
 	if (b == NULL)
 		return false;
-	cb_audit_branch_end(k, b->lane.id, "deleted");
-	b->lane.id[0] = '\0';
-	cb_lane_abort_waiting(k, &b->lane, true);
+	cb_audit_branch_end(k, b->shell.id, "deleted");
+	b->shell.id[0] = '\0';
+	cb_abort_executes(k, &b->shell, true);
 	cb_branch_end(k, b, "the branch was ended by delete_subshell_request");
 	return true;
 }
 
 /* ---- input ---- */
 
-struct cb_branch *cb_branches_asker(struct cb_kernel *k, const struct cb_request *reply)
+struct cb_shell *cb_branches_asker(struct cb_kernel *k, const struct cb_request *reply)
 {
-	struct cb_branch *named = cb_branches_find(k, reply->subshell_id), *first = NULL, *b;
+	struct cb_branch *named = cb_branches_find(k, reply->subshell_id), *b;
+	struct cb_shell *first = NULL;
 
 	for (size_t i = 0; (b = next(k, &i)) != NULL;)
-		if (b->rules.phase == CB_PHASE_INPUT && cb_lane_asks(&b->lane, reply) &&
-		    (named == NULL || named == b) && (first == NULL || b->lane.asked_at < first->lane.asked_at))
-			first = b;
+		if (cb_shell_asks(&b->shell, reply) && (named == NULL || named == b) &&
+		    (first == NULL || b->shell.asked_at < first->asked_at))
+			first = &b->shell;
 	return first;
 }
 
-void cb_branches_input(struct cb_kernel *k, struct cb_branch *b, struct cb_span content)
+static int input(struct cb_kernel *k, struct cb_shell *s, struct cb_span content)
 {
-	if (cb_guest_link_send(&b->link, CB_WIRE_INPUT_REPLY, b->rules.current, content, CB_SPAN("{}"), NULL, 0) < 0)
-		cb_log(CB_LOG_WARNING, "input_reply not handed to the branch");
+	struct cb_branch *b = (struct cb_branch *)s;
+	int r = cb_guest_link_send(&b->link, CB_WIRE_INPUT_REPLY, b->rules.current, content, CB_SPAN("{}"), NULL, 0);
+
 	(void)watch(k, b, WIRE, EPOLL_CTL_MOD);
-	cb_branch_input_over(b);
-	arm(k);
+	return r;
 }
 
 /* ---- time and interrupts ---- */
@@ -574,7 +569,7 @@ static void nudge(struct cb_kernel *k, struct cb_branch *b, int64_t now)
 	b->nudge_at = now + b->nudge_after;
 }
 
-static void interrupt(struct cb_kernel *k, struct cb_lane *l)
+static void interrupt(struct cb_kernel *k, struct cb_shell *l)
 {
 	struct cb_branch *b = (struct cb_branch *)l;
 
@@ -583,17 +578,14 @@ static void interrupt(struct cb_kernel *k, struct cb_lane *l)
 		b->nudge_after = NUDGE_FIRST;
 		b->nudge_at = cb_now_ns() + NUDGE_FIRST;
 	}
-	if (l->interrupted && k->policy->timeout_interrupt > 0)
-		b->interrupt_deadline = cb_now_ns() + (int64_t)(k->policy->timeout_interrupt * (double)SECOND);
-	arm(k);
 }
 
-static void stop(struct cb_kernel *k, struct cb_lane *l, const char *why)
+static void stop(struct cb_kernel *k, struct cb_shell *l, const char *why)
 {
 	cb_branch_end(k, (struct cb_branch *)l, why);
 }
 
-static void usage(struct cb_kernel *k, struct cb_lane *l, struct cb_usage *ret_usage)
+static void usage(struct cb_kernel *k, struct cb_shell *l, struct cb_usage *ret_usage)
 {
 	struct cb_usage_source of = CB_USAGE_SOURCE_NONE;
 	static const int none[CB_USAGE_NFDS] = { [0 ... CB_USAGE_NFDS - 1] = -1 };
@@ -613,7 +605,7 @@ static struct cb_usage_source tree(const struct cb_branch *b)
 	return of;
 }
 
-static double cpu(struct cb_kernel *k, struct cb_lane *l)
+static double cpu(struct cb_kernel *k, struct cb_shell *l)
 {
 	struct cb_usage_source of = tree((struct cb_branch *)l);
 
@@ -621,21 +613,32 @@ static double cpu(struct cb_kernel *k, struct cb_lane *l)
 	return cb_usage_jail_cpu(&of);
 }
 
-static const struct cb_lane_ops branch_ops = {
+static void arm_one(struct cb_kernel *k, struct cb_shell *s)
+{
+	(void)s;
+	arm(k);
+}
+
+static const struct cb_shell_ops branch_ops = {
+	.max_waiting = CB_SHELLS_WAITING_MAX,
+	.max_bytes = CB_SHELLS_BYTES_MAX,
 	.up = up,
 	.begun = begun,
 	.send = send_request,
+	.input = input,
 	.interrupt = interrupt,
 	.kill = stop,
 	.done = done,
 	.usage = usage,
 	.cpu = cpu,
+	.arm = arm_one,
 	.cpu_of = "the branch",
+	.obeys = true,
 };
 
 static uint64_t memory_limit(const struct cb_branch *b)
 {
-	return b->lane.current != NULL && b->state == CB_BRANCH_UP ? b->lane.current->execute.memory : 0;
+	return b->shell.current != NULL && b->state == CB_BRANCH_UP ? b->shell.current->execute.memory : 0;
 }
 
 static void check_memory(struct cb_kernel *k, struct cb_branch *b)
@@ -645,7 +648,7 @@ static void check_memory(struct cb_kernel *k, struct cb_branch *b)
 	if (memory_limit(b) == 0 || cb_usage_largest(&of) <= memory_limit(b))
 		return;
 	cb_audit_limit(k, "metadata.cellblock.memory");
-	b->lane.stop = CB_STOP_MEMORY;
+	b->shell.cell.stop = CB_STOP_MEMORY;
 	cb_branch_end(k, b, "a process of it used more memory than metadata.cellblock.memory allows");
 }
 
@@ -655,17 +658,16 @@ static void arm(struct cb_kernel *k)
 	int64_t when = 0, patience;
 
 	for (size_t i = 0; (b = next(k, &i)) != NULL;) {
-		cb_lane_sooner(&when, b->deadline);
+		cb_sooner(&when, b->deadline);
 		if (b->state == CB_BRANCH_ENDING)
 			continue;
-		cb_lane_sooner(&when, b->nudge_at);
-		cb_lane_sooner(&when, b->interrupt_deadline);
-		cb_lane_sooner(&when, b->half.due);
+		cb_sooner(&when, b->nudge_at);
+		cb_sooner(&when, b->half.due);
 		(void)cb_half_frame_holds_up(k, &b->half, &b->link, 0, &patience);
-		cb_lane_sooner(&when, patience);
+		cb_sooner(&when, patience);
 		if (memory_limit(b) > 0)
-			cb_lane_look(&k->branches.look_at, &when);
-		cb_lane_due(&b->lane, &k->branches.look_at, &when);
+			cb_shell_next_look(&k->branches.look_at, &when);
+		cb_shell_due(&b->shell, &k->branches.look_at, &when);
 	}
 	cb_loop_arm(&k->loop, k->branches.timer, when);
 }
@@ -686,9 +688,7 @@ static void look_at(struct cb_kernel *k, struct cb_branch *b, int64_t now)
 		broke_rules(k, b, CB_SLOW_FRAME);
 	check_memory(k, b);
 	if (b->state != CB_BRANCH_ENDING)
-		cb_lane_check_time(k, &b->lane, now);
-	if (b->interrupt_deadline != 0 && b->interrupt_deadline <= now && b->lane.current != NULL)
-		cb_lane_interrupt(k, &b->lane, true);
+		cb_shell_look(k, &b->shell, now);
 }
 
 static void on_timer(void *context)
@@ -713,17 +713,17 @@ static void bury(struct cb_kernel *k, struct cb_branch **place, const char *why,
 	struct cb_comms none = { 0 };
 
 	*place = NULL; /* what comes from now on is for no one */
-	if (b->lane.id[0] != '\0') {
-		cb_audit_branch_end(k, b->lane.id, why);
+	if (b->shell.id[0] != '\0') {
+		cb_audit_branch_end(k, b->shell.id, why);
 		all->last_ended = (all->last_ended + 1) % CB_BRANCHES_ENDED;
-		memcpy(all->ended[all->last_ended].id, b->lane.id, sizeof(b->lane.id));
+		memcpy(all->ended[all->last_ended].id, b->shell.id, sizeof(b->shell.id));
 		snprintf(all->ended[all->last_ended].why, sizeof(all->ended[0].why), "%s", why);
 	}
-	if (b->lane.current != NULL)
-		cb_lane_died(k, &b->lane, why, "lost", what);
-	for (struct cb_request *r; (r = cb_lane_pop(&b->lane)) != NULL; cb_request_free(r)) {
+	if (b->shell.current != NULL)
+		cb_shell_died(k, &b->shell, &(struct cb_death){ why, why, "lost", what });
+	for (struct cb_request *r; (r = cb_shell_pop(&b->shell)) != NULL; cb_request_free(r)) {
 		cb_bracket_begin(k, r);
-		if (cb_lane_message_of(r)->kind != CB_LANE_COMM)
+		if (!cb_request_is_comm(r))
 			cb_reply_error(k, r, "KernelDiedError", "%s; %s", why, what);
 		cb_bracket_end(k, r);
 	}
@@ -742,7 +742,7 @@ void cb_branches_gone(struct cb_kernel *k, uint32_t number, int status)
 	if (b == NULL)
 		return;
 	if (out_of_memory(k, b, status)) {
-		b->lane.stop = CB_STOP_MEMORY;
+		b->shell.cell.stop = CB_STOP_MEMORY;
 		snprintf(why, sizeof(why),
 			 "the jail used more memory than limits.memory allows, and Python was killed");
 	} else if (b->state != CB_BRANCH_ENDING) {

@@ -6,7 +6,7 @@
 #include "guest_link.h"
 #include "guest_policy.h"
 #include "half_frame.h"
-#include "lane.h"
+#include "shell.h"
 #include "past.h"
 #include "speaker.h"
 
@@ -20,7 +20,7 @@ struct cb_twin;
 #define CB_BRANCH_FRAMES_MAX (256u << 20) /* bytes of frames that are coming in, of all branches */
 
 struct cb_branch {
-	struct cb_lane lane; /* first: its ops find the branch by it. number: the twin's; id "": deleted */
+	struct cb_shell shell; /* first: its ops find the branch by it. number: the twin's; id "": deleted */
 	enum cb_branch_state { CB_BRANCH_WAKING, CB_BRANCH_UP, CB_BRANCH_ENDING } state;
 	bool served;		       /* it was up once: who asked for it has its id */
 	char from[CB_CHECKPOINT_NAME]; /* "" = the state as it was */
@@ -41,7 +41,6 @@ struct cb_branch {
 	int64_t deadline;	       /* to wake, or to end after its wire is closed; 0 = none */
 	int64_t nudge_at, nudge_after; /* an interrupt is wanted that it has not taken; 0 = none */
 	unsigned interrupted, signals; /* as struct cb_guest's */
-	int64_t interrupt_deadline;
 	struct cb_half_frame half;
 	uint64_t oom_kills; /* of the jail when the cell began */
 };
@@ -78,8 +77,7 @@ bool cb_branches_take(struct cb_kernel *k, struct cb_request *r);
 /* A client's comm message: true if it is a branch's by its comm or subshell, and was taken (ownership). */
 bool cb_branches_comm(struct cb_kernel *k, struct cb_request *r, struct cb_span id, struct cb_span target);
 /* The one that has asked this client for input, the longest ago. */
-struct cb_branch *cb_branches_asker(struct cb_kernel *k, const struct cb_request *reply);
-void cb_branches_input(struct cb_kernel *k, struct cb_branch *b, struct cb_span content);
+struct cb_shell *cb_branches_asker(struct cb_kernel *k, const struct cb_request *reply);
 
 void cb_branches_schedule(struct cb_kernel *k);
 /* A request that runs in one; NULL = none. */

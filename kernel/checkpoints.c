@@ -180,7 +180,7 @@ static bool go_back(struct cb_kernel *k, const struct cb_back *back, uint64_t en
 
 void cb_checkpoint_rolled_back(struct cb_kernel *k)
 {
-	struct cb_request *r = k->execution.current;
+	struct cb_request *r = k->execution.shell.current;
 	CB_AUTO_BUF b = CB_BUF_INIT(CB_METADATA_MAX);
 	CB_AUTO_BUF metadata = CB_BUF_INIT(CB_METADATA_MAX);
 	int c;
@@ -197,7 +197,7 @@ void cb_checkpoint_rolled_back(struct cb_kernel *k)
 
 		if (!r->execute.silent)
 			cb_iopub_text(k, r->header, CB_WIRE_STDERR, text, (size_t)n);
-		cb_failure_metadata(k, "ok", "restored", NULL, false, &metadata);
+		cb_failure_metadata(k, &k->execution.shell, "ok", "restored", NULL, false, &metadata);
 		c = cb_buf_printf(&b,
 				  "{\"status\":\"ok\",\"execution_count\":%lld,\"payload\":[],\"user_expressions\":{}}",
 				  (long long)k->execution.number);
@@ -239,7 +239,7 @@ static bool branch_off(struct cb_kernel *k, const char *from, char *ret_why, siz
 
 bool cb_checkpoint_branched(struct cb_kernel *k, struct cb_twin *t)
 {
-	struct cb_request *r = k->execution.current;
+	struct cb_request *r = k->execution.shell.current;
 	char from[CB_CHECKPOINT_NAME];
 
 	if (r == NULL || r->kind != CB_REQUEST_BRANCH || !name_of(k, r, from))
@@ -252,7 +252,7 @@ bool cb_checkpoint_branched(struct cb_kernel *k, struct cb_twin *t)
 
 void cb_checkpoint_branch_woken(struct cb_kernel *k, const char *id, const char *why)
 {
-	struct cb_request *r = k->execution.current;
+	struct cb_request *r = k->execution.shell.current;
 	char text[96];
 	int n;
 
@@ -371,7 +371,7 @@ static void next_asked(struct cb_kernel *k)
 	struct cb_checkpoints *c = &k->checkpoints;
 	char why[256];
 
-	while (c->nasked > 0 && k->execution.current == NULL) {
+	while (c->nasked > 0 && k->execution.shell.current == NULL) {
 		char name[CB_CHECKPOINT_NAME];
 
 		memcpy(name, c->asked[0], sizeof(name));
@@ -394,13 +394,14 @@ void cb_checkpoints_quiet(struct cb_kernel *k)
 
 void cb_checkpoint_made(struct cb_kernel *k, struct cb_twin *t, const char *why)
 {
-	struct cb_request *r = k->execution.current;
+	struct cb_request *r = k->execution.shell.current;
 	CB_AUTO_BUF b = CB_BUF_INIT(4096);
 
 	if (t == NULL && k->checkpoints.rolling && r != NULL) {
 		k->checkpoints.rolling = false;
 		if (cb_request_is_execute(r))
-			cb_failure_reply(k, ENAME, "kept", "%%rollback: the copy could not be woken: %s", why);
+			cb_failure_reply(k, &k->execution.shell, ENAME, "kept",
+					 "%%rollback: the copy could not be woken: %s", why);
 		else
 			cb_reply_error(k, r, ENAME, "the copy could not be woken: %s", why);
 		cb_execution_finish(k);
@@ -485,7 +486,7 @@ bool cb_checkpoint_cell_asks(struct cb_kernel *k, struct cb_span metadata)
 		if (go_back(k, &back, k->execution.past, why, sizeof(why)))
 			return true;
 	}
-	cb_failure_reply(k, ENAME, "kept", "%%%s: %s", back.undo > 0 ? "undo" : "rollback", why);
+	cb_failure_reply(k, &k->execution.shell, ENAME, "kept", "%%%s: %s", back.undo > 0 ? "undo" : "rollback", why);
 	cb_execution_finish(k);
 	return true;
 }

@@ -138,14 +138,14 @@ void cb_debug_cell_over(struct cb_kernel *k)
 {
 	if (k->debug.waits) {
 		k->debug.waits = false;
-		cb_execution_input_wait(k, false);
+		cb_shell_wait(k, &k->execution.shell, false);
 	}
 }
 
 static void cell_stops(struct cb_kernel *k)
 {
 	if (k->debug.session && !k->debug.waits && k->guest.rules.phase == CB_PHASE_EXECUTING) {
-		cb_execution_input_wait(k, true);
+		cb_shell_wait(k, &k->execution.shell, true);
 		k->debug.waits = true;
 	}
 }

@@ -1,8 +1,8 @@
 /* The words of failure.
  *
  * Trust domain: supervisor. Every failure that the supervisor itself reports is made here, so that names, evalue and
- * metadata are those of the documented interface: which limit, what was done, what became of the state. Callers:
- * execution.c, lanes_say.c for lanes, and where guests and branches end.
+ * metadata are those of the documented interface: which limit, what was done, what became of the state. Of a subshell's
+ * cell what is used is the jail's in its time, and so also that of cells which ran at the same time.
  */
 #include "failure.h"
 
@@ -42,17 +42,15 @@ bool cb_failure_of_memory(const struct cb_kernel *k, uint64_t oom_kills)
 
 static bool out_of_memory(const struct cb_kernel *k)
 {
-	return cb_failure_of_memory(k, k->execution.usage_at_start.oom_kills);
+	return cb_failure_of_memory(k, k->execution.shell.cell.usage_at_start.oom_kills);
 }
 
-const char *cb_failure_limit(const struct cb_kernel *k)
+const char *cb_failure_limit(const struct cb_shell *s)
 {
-	const struct cb_execution *x = &k->execution;
-
-	switch (x->stop) {
+	switch (s->cell.stop) {
 	case CB_STOP_TIME_SOFT:
 	case CB_STOP_TIME_HARD:
-		return x->over_cpu ? "cpu" : "time";
+		return s->cell.over_cpu ? "cpu" : "time";
 	case CB_STOP_MEMORY:
 		return "memory";
 	case CB_STOP_NONE:
@@ -60,44 +58,51 @@ const char *cb_failure_limit(const struct cb_kernel *k)
 	case CB_STOP_WIRE:
 		break;
 	}
-	return x->output_cut ? "output" : NULL;
+	return s->current->id != 0 && cb_speaker_parent(s->speaker, s->current->id)->output_cut ? "output" : NULL;
 }
 
-void cb_failure_metadata(struct cb_kernel *k, const char *status, const char *state, const char *limit, bool ours,
-			 struct cb_buf *out)
+static bool is_main(const struct cb_kernel *k, const struct cb_shell *s)
 {
-	const struct cb_execution *x = &k->execution;
-	struct cb_usage u = x->usage_at_start;
-	const struct cb_guest_parent *p = cb_guest_parent_of(k, x->current->id);
+	return s == &k->execution.shell;
+}
+
+/* What the main shell's cells tell beside their own state. */
+static void write_more(struct cb_kernel *k, const char *state, struct cb_buf *out)
+{
+	if (strcmp(state, "kept") != 0)
+		cb_failure_undone_calls(k, out);
+	if (k->memory.given_up > 0)
+		(void)cb_buf_printf(out, ",\"given_up\":%u", k->memory.given_up);
+}
+
+void cb_failure_metadata(struct cb_kernel *k, struct cb_shell *s, const char *status, const char *state,
+			 const char *limit, bool ours, struct cb_buf *out)
+{
+	const struct cb_cell *cell = &s->cell;
+	struct cb_usage u = cell->usage_at_start;
+	double wall = (double)(cb_now_ns() - cell->started_ns) / 1e9;
 	char date[28];
 
 	if (strcmp(state, "kept") == 0)
-		cb_tools_keep(&k->tools, x->current->calls, x->store ? x->cell_number : 0);
+		cb_tools_keep(&k->tools, s->current->calls, cell->store ? cell->number : 0);
+	s->ops->usage(k, s, &u);
+	double user = u.cpu_user_s - cell->usage_at_start.cpu_user_s;
+	double sys = u.cpu_sys_s - cell->usage_at_start.cpu_sys_s;
 
-	if (x->taken_over)
-		u = x->usage_at_end;
-	else
-		cb_usage_read(&k->guest.usage, &u);
-	if (k->guest.end_known && k->guest.end.watchdog + k->guest.end.memory_peak > 0) /* it has one of them */
-		u.memory_peak_bytes = k->guest.end.watchdog + k->guest.end.memory_peak;
-	if (k->memory.over > 0)
-		u.memory_peak_bytes = k->memory.over;
-	if (limit == NULL && u.oom_kills > x->usage_at_start.oom_kills)
+	if (limit == NULL && u.oom_kills > cell->usage_at_start.oom_kills)
 		limit = "memory"; /* of a child of Python's: the state is kept */
-	cb_date_format(x->started_date, date);
+	if (is_main(k, s) && k->execution.lost[0] != '\0' && strcmp(state, "lost") != 0)
+		state = k->execution.lost_restored ? "restored"
+						   : "lost"; /* what came before the cell is told with it */
+	cb_date_format(cell->started_date, date);
 	(void)cb_buf_printf(out,
 			    "{\"started\":\"%s\",\"status\":\"%s\",\"dependencies_met\":true,\"engine\":\"%s\","
 			    "\"cellblock\":{\"usage\":{"
 			    "\"wall_s\":%.6f,\"cpu_user_s\":%.2f,\"cpu_sys_s\":%.2f,\"memory_peak_bytes\":%" PRIu64
 			    ",\"output_bytes\":%" PRIu64 ",\"read_bytes\":null,\"write_bytes\":null},",
-			    date, status, k->session.id, (double)(cb_now_ns() - x->started_ns) / 1e9,
-			    u.cpu_user_s - x->usage_at_start.cpu_user_s, u.cpu_sys_s - x->usage_at_start.cpu_sys_s,
-			    u.memory_peak_bytes, x->current->id != 0 ? p->output_bytes : 0);
-	if (x->lost[0] != '\0' && strcmp(state, "lost") != 0) /* what came before the cell is told with it */
-		state = x->lost_restored ? "restored" : "lost";
-	cb_audit_cell_end(k, x->current, x->cell_number, status, limit, state,
-			  (double)(cb_now_ns() - x->started_ns) / 1e9,
-			  (u.cpu_user_s - x->usage_at_start.cpu_user_s) + (u.cpu_sys_s - x->usage_at_start.cpu_sys_s));
+			    date, status, k->session.id, wall, user, sys, u.memory_peak_bytes,
+			    s->current->id != 0 ? cb_speaker_parent(s->speaker, s->current->id)->output_bytes : 0);
+	cb_audit_cell_end(k, s->current, cell->number, status, limit, state, wall, user + sys);
 	if (ours)
 		(void)cb_buf_append_str(out, CB_METADATA_OURS);
 	if (limit != NULL)
@@ -105,13 +110,24 @@ void cb_failure_metadata(struct cb_kernel *k, const char *status, const char *st
 	else
 		(void)cb_buf_append_str(out, "\"limit\":null,");
 	cb_failure_state(k, state, out);
-	if (strcmp(state, "kept") != 0)
-		cb_failure_undone_calls(k, out);
-	if (k->memory.given_up > 0)
-		(void)cb_buf_printf(out, ",\"given_up\":%u", k->memory.given_up);
-	cb_calls_write(x->current->calls, out);
-	cb_failure_trace(x->current, out);
+	if (is_main(k, s))
+		write_more(k, state, out);
+	cb_calls_write(s->current->calls, out);
+	cb_failure_trace(s->current, out);
 	(void)cb_buf_append_str(out, "}}");
+}
+
+void cb_failure_of_cell(struct cb_kernel *k, struct cb_shell *s, bool failed, struct cb_span ename, struct cb_buf *out)
+{
+	const char *limit = cb_failure_limit(s);
+	/* the guest of bash outlives its shell */
+	bool lost = k->bash && failed && cb_json_string_is(ename, "ShellEnded");
+
+	/* RLIMIT_DATA's way of holding limits.memory; numpy has a name of its own for it */
+	if (limit == NULL && failed && ename.data != NULL &&
+	    (cb_json_string_is(ename, "MemoryError") || cb_json_string_is(ename, "_ArrayMemoryError")))
+		limit = "memory";
+	cb_failure_metadata(k, s, failed ? "error" : "ok", lost ? "lost" : "kept", limit, false, out);
 }
 
 void cb_failure_trace(const struct cb_request *r, struct cb_buf *out)
@@ -202,15 +218,16 @@ void cb_failure_send(struct cb_kernel *k, const struct cb_request *r, int64_t nu
 	cb_reply_full(k, r, cb_buf_span(metadata), cb_buf_span(&b), NULL);
 }
 
-static void reply(struct cb_kernel *k, const char *ename, const char *evalue, const char *state)
+static void reply(struct cb_kernel *k, struct cb_shell *s, const char *ename, const char *evalue, const char *state)
 {
 	CB_AUTO_BUF metadata = CB_BUF_INIT(CB_METADATA_MAX);
 
-	cb_failure_metadata(k, "error", state, cb_failure_limit(k), true, &metadata);
-	cb_failure_send(k, k->execution.current, k->execution.cell_number, ename, evalue, &metadata);
+	cb_failure_metadata(k, s, "error", state, cb_failure_limit(s), true, &metadata);
+	cb_failure_send(k, s->current, s->cell.number, ename, evalue, &metadata);
 }
 
-void cb_failure_reply(struct cb_kernel *k, const char *ename, const char *state, const char *format, ...)
+void cb_failure_reply(struct cb_kernel *k, struct cb_shell *s, const char *ename, const char *state, const char *format,
+		      ...)
 {
 	char evalue[2048];
 	va_list ap;
@@ -218,48 +235,65 @@ void cb_failure_reply(struct cb_kernel *k, const char *ename, const char *state,
 	va_start(ap, format);
 	vsnprintf(evalue, sizeof(evalue), format, ap);
 	va_end(ap);
-	if (strcmp(state, "lost") == 0) {
+	if (is_main(k, s) && strcmp(state, "lost") == 0) {
 		size_t len = strlen(evalue);
 
 		snprintf(evalue + len, sizeof(evalue) - len, "%s", k->twins.calls_text);
 	}
 	if (strcmp(state, "kept") != 0)
-		cb_calls_tell(k->execution.current->calls, evalue, sizeof(evalue));
-	cb_failure_publish(k, k->execution.current, ename, evalue, (struct cb_span){ NULL, 0 });
-	reply(k, ename, evalue, state);
+		cb_calls_tell(s->current->calls, evalue, sizeof(evalue));
+	cb_failure_publish(k, s->current, ename, evalue, (struct cb_span){ NULL, 0 });
+	reply(k, s, ename, evalue, state);
 }
 
-void cb_failure_of_asked(struct cb_kernel *k, const char *ename, const char *text)
+void cb_failure_of_asked(struct cb_kernel *k, const struct cb_request *r, const char *ename, const char *text)
 {
-	const struct cb_request *r = k->execution.current;
-
 	if (!cb_request_is_comm(r))
 		cb_reply_error(k, r, ename, "%s", text);
 }
 
-void cb_failure_isolation(struct cb_kernel *k)
+void cb_failure_unsent(struct cb_kernel *k, struct cb_shell *s, bool up, int code)
 {
 	const struct cb_err *f = &k->guest.failure;
+	const char *ename = up ? "KernelBusyError" : "IsolationError";
+	char text[2048];
 
-	cb_failure_reply(k, "IsolationError", "kept", "no jail, so nothing was run. Step: %s. Cause: %s.%s%s", f->step,
-			 f->text, f->cure[0] != '\0' ? " Cure: " : "", f->cure);
+	if (!up)
+		snprintf(text, sizeof(text), "no jail, so nothing was run. Step: %s. Cause: %s.%s%s", f->step, f->text,
+			 f->cure[0] != '\0' ? " Cure: " : "", f->cure);
+	else if (code == CB_E_CLOSED)
+		snprintf(text, sizeof(text), "this guest serves no subshells");
+	else
+		snprintf(text, sizeof(text), "the request can't be handed to Python: %s", cb_err_name(code));
+	if (cb_request_is_execute(s->current))
+		cb_failure_reply(k, s, ename, "kept", "%s", text);
+	else
+		cb_failure_of_asked(k, s->current, ename, text);
+}
+
+void cb_failure_unanswered(struct cb_kernel *k, const struct cb_request *r)
+{
+	cb_reply_error(k, r, "KernelBusyError",
+		       "Python did not answer in time: the running cell is in C code that lets nothing else run");
 }
 
 /* "the cell ran over its limit of 5 s (timeout.cell)": which limit. */
-static const char *overrun(const struct cb_kernel *k)
+static const char *overrun(const struct cb_kernel *k, const struct cb_shell *s)
 {
+	const struct cb_execute_fields *e = &s->current->execute;
 	static char text[128];
 
-	if (k->execution.over_cpu)
-		snprintf(text, sizeof(text), "the cell used its limit of %g s of CPU time (timeout.cpu) up",
-			 k->execution.meter.limit);
-	else if (k->execution.wait_over)
+	if (s->cell.over_cpu && s->ops->cpu_of != NULL)
+		snprintf(text, sizeof(text), "%s used %g s of CPU time while the cell ran (timeout.cpu)",
+			 s->ops->cpu_of, e->cpu);
+	else if (s->cell.over_cpu)
+		snprintf(text, sizeof(text), "the cell used its limit of %g s of CPU time (timeout.cpu) up", e->cpu);
+	else if (s->cell.wait_over)
 		snprintf(text, sizeof(text),
 			 "the cell waited for input, a host tool or a debugger longer than %g s (timeout.wait)",
 			 k->policy->timeout_wait);
 	else
-		snprintf(text, sizeof(text), "the cell ran over its limit of %g s (timeout.cell)",
-			 k->execution.current->execute.timeout);
+		snprintf(text, sizeof(text), "the cell ran over its limit of %g s (timeout.cell)", e->timeout);
 	return text;
 }
 
@@ -268,26 +302,24 @@ bool cb_failure_of_interrupt(struct cb_span ename)
 	return cb_json_string_is(ename, "KeyboardInterrupt") || cb_json_string_is(ename, "HostToolCancelledError");
 }
 
-static const char *timeout_text(struct cb_kernel *k)
+static const char *timeout_text(const struct cb_kernel *k, const struct cb_shell *s)
 {
 	static char text[256];
 
-	snprintf(text, sizeof(text), "%s and was interrupted; all variables are kept", overrun(k));
+	snprintf(text, sizeof(text), "%s and was interrupted; all variables are kept", overrun(k, s));
 	return text;
 }
 
-void cb_failure_publish_timeout(struct cb_kernel *k, struct cb_span traceback)
+void cb_failure_publish_timeout(struct cb_kernel *k, const struct cb_shell *s, struct cb_span traceback)
 {
-	cb_failure_publish(k, k->execution.current, "CellTimeoutError", timeout_text(k), traceback);
+	cb_failure_publish(k, s->current, "CellTimeoutError", timeout_text(k, s), traceback);
 }
 
-void cb_failure_reply_timeout(struct cb_kernel *k)
+void cb_failure_reply_timeout(struct cb_kernel *k, struct cb_shell *s)
 {
-	const char *text = timeout_text(k);
-
-	if (!k->execution.error_sent)
-		cb_failure_publish(k, k->execution.current, "CellTimeoutError", text, (struct cb_span){ NULL, 0 });
-	reply(k, "CellTimeoutError", text, "kept");
+	if (!s->cell.error_sent)
+		cb_failure_publish_timeout(k, s, (struct cb_span){ NULL, 0 });
+	reply(k, s, "CellTimeoutError", timeout_text(k, s), "kept");
 }
 
 const char *cb_failure_memory_text(const struct cb_kernel *k)
@@ -341,12 +373,37 @@ const char *cb_failure_death_text(const struct cb_kernel *k)
 	return text;
 }
 
-void cb_failure_death(struct cb_kernel *k, bool restored)
+void cb_failure_death(struct cb_kernel *k, struct cb_shell *s, const struct cb_death *d)
 {
-	struct cb_execution *x = &k->execution;
+	switch (s->cell.stop) {
+	case CB_STOP_TIME_SOFT:
+	case CB_STOP_TIME_HARD:
+		cb_failure_reply(k, s, "CellTimeoutError", d->state,
+				 "%s, did not stop within %g s (timeout.grace) and was killed; %s", overrun(k, s),
+				 k->policy->timeout_grace, d->became);
+		break;
+	case CB_STOP_INTERRUPT:
+		cb_failure_reply(k, s, "KeyboardInterrupt", d->state,
+				 "the cell did not obey the interrupt and was killed; %s", d->became);
+		break;
+	case CB_STOP_WIRE:
+		cb_failure_reply(k, s, "WireError", d->state,
+				 "the cell's Python broke the protocol to the kernel (%s) and was killed; %s",
+				 d->broken, d->became);
+		break;
+	case CB_STOP_MEMORY:
+		cb_failure_reply(k, s, "CellMemoryError", d->state, "%s; %s", d->cause, d->became);
+		break;
+	case CB_STOP_NONE:
+		cb_failure_reply(k, s, "KernelDiedError", d->state, "%s; %s", d->cause, d->became);
+		break;
+	}
+}
+
+void cb_failure_of_main(struct cb_kernel *k, bool restored, struct cb_death *ret_death)
+{
+	static char passed[320];
 	const char *became = "all variables are lost and the next cell runs in a new Python";
-	const char *state = restored ? "restored" : "lost";
-	char passed[320];
 
 	snprintf(passed, sizeof(passed),
 		 "all variables are lost, for what was kept did not work when it was woken (%s); the next cell runs "
@@ -361,29 +418,10 @@ void cb_failure_death(struct cb_kernel *k, bool restored)
 	else if (k->memory.none_left)
 		became = "all variables are lost, for the state before the cell was given up when memory was short; "
 			 "the next cell runs in a new Python";
-	if (x->stop == CB_STOP_NONE && out_of_memory(k))
-		x->stop = CB_STOP_MEMORY;
-	switch (x->stop) {
-	case CB_STOP_TIME_SOFT:
-	case CB_STOP_TIME_HARD:
-		cb_failure_reply(k, "CellTimeoutError", state,
-				 "%s, did not stop within %g s (timeout.grace) and was killed; %s", overrun(k),
-				 k->policy->timeout_grace, became);
-		break;
-	case CB_STOP_INTERRUPT:
-		cb_failure_reply(k, "KeyboardInterrupt", state,
-				 "the cell did not obey the interrupt and was killed; %s", became);
-		break;
-	case CB_STOP_WIRE:
-		cb_failure_reply(k, "WireError", state,
-				 "the cell's Python broke the protocol to the kernel (%s) and was killed; %s",
-				 verdict(&k->guest), became);
-		break;
-	case CB_STOP_MEMORY:
-		cb_failure_reply(k, "CellMemoryError", state, "%s; %s", cb_failure_death_text(k), became);
-		break;
-	case CB_STOP_NONE:
-		cb_failure_reply(k, "KernelDiedError", state, "%s; %s", cb_failure_death_text(k), became);
-		break;
-	}
+	if (k->execution.shell.cell.stop == CB_STOP_NONE && out_of_memory(k))
+		k->execution.shell.cell.stop = CB_STOP_MEMORY;
+	*ret_death = (struct cb_death){ .cause = cb_failure_death_text(k),
+					.broken = verdict(&k->guest),
+					.state = restored ? "restored" : "lost",
+					.became = became };
 }

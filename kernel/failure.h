@@ -6,8 +6,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct cb_death;
 struct cb_kernel;
 struct cb_request;
+struct cb_shell;
 
 /* `error` on iopub, for the request that it is about; `traceback` is the guest's, a raw JSON array, or empty. */
 void cb_failure_publish(struct cb_kernel *k, const struct cb_request *r, const char *ename, const char *evalue,
@@ -15,15 +17,20 @@ void cb_failure_publish(struct cb_kernel *k, const struct cb_request *r, const c
 /* The error reply of cell `number`. */
 void cb_failure_send(struct cb_kernel *k, const struct cb_request *r, int64_t number, const char *ename,
 		     const char *evalue, const struct cb_buf *metadata);
-/* Both, of the current execute request. state: "kept", "restored" or "lost". */
-void cb_failure_reply(struct cb_kernel *k, const char *ename, const char *state, const char *format, ...)
-	__attribute__((format(printf, 4, 5)));
-/* Error reply of a current complete, inspect or is_complete request; comm messages have none. */
-void cb_failure_of_asked(struct cb_kernel *k, const char *ename, const char *text);
-/* No jail can be had: step, cause and cure from guest.failure. */
-void cb_failure_isolation(struct cb_kernel *k);
-/* The guest died under the current execute request. */
-void cb_failure_death(struct cb_kernel *k, bool restored);
+/* Both, of the shell's current execute request. state: "kept", "restored" or "lost". */
+void cb_failure_reply(struct cb_kernel *k, struct cb_shell *s, const char *ename, const char *state, const char *format,
+		      ...) __attribute__((format(printf, 5, 6)));
+/* Error reply of a request that is no cell; comm messages have none. */
+void cb_failure_of_asked(struct cb_kernel *k, const struct cb_request *r, const char *ename, const char *text);
+/* The shell's current request could not be handed to Python: there is none (guest.failure has step, cause and cure), or
+ * the code says why. */
+void cb_failure_unsent(struct cb_kernel *k, struct cb_shell *s, bool up, int code);
+/* The error reply to a question. */
+void cb_failure_unanswered(struct cb_kernel *k, const struct cb_request *r);
+/* Python died under the shell's current execute request. */
+void cb_failure_death(struct cb_kernel *k, struct cb_shell *s, const struct cb_death *d);
+/* How it died under the main shell's current request. The texts are valid until the next call. */
+void cb_failure_of_main(struct cb_kernel *k, bool restored, struct cb_death *ret_death);
 /* How a process of the guest's ended, by its wait status. */
 void cb_failure_end_text(int status, char *ret_text, size_t size);
 /* "Python was killed by signal 11 (Segmentation fault)". Valid until the next call. */
@@ -36,15 +43,17 @@ const char *cb_failure_memory_text(const struct cb_kernel *k);
 /* An exception (raw JSON string) as an interrupt raises it. */
 bool cb_failure_of_interrupt(struct cb_span ename);
 /* A soft stop at the time limit: `traceback` is the guest's, a raw JSON array. */
-void cb_failure_publish_timeout(struct cb_kernel *k, struct cb_span traceback);
-void cb_failure_reply_timeout(struct cb_kernel *k);
+void cb_failure_publish_timeout(struct cb_kernel *k, const struct cb_shell *s, struct cb_span traceback);
+void cb_failure_reply_timeout(struct cb_kernel *k, struct cb_shell *s);
 
-/* execute_reply.metadata. limit NULL = null. `ours`: the error is the supervisor's word, not the guest's, which may
- * give its errors any name. */
+/* execute_reply.metadata of the shell's cell; also writes the cell's end into the audit log. limit NULL = null. `ours`:
+ * the error is the supervisor's word, not the guest's, which may give its errors any name. */
 #define CB_METADATA_MAX (1u << 20)
 #define CB_METADATA_OURS "\"by\":\"kernel\","
-void cb_failure_metadata(struct cb_kernel *k, const char *status, const char *state, const char *limit, bool ours,
-			 struct cb_buf *out);
+void cb_failure_metadata(struct cb_kernel *k, struct cb_shell *s, const char *status, const char *state,
+			 const char *limit, bool ours, struct cb_buf *out);
+/* The same of a cell that has ended by itself, with the exception's name (raw JSON) if it failed. */
+void cb_failure_of_cell(struct cb_kernel *k, struct cb_shell *s, bool failed, struct cb_span ename, struct cb_buf *out);
 /* Of metadata.cellblock: the request's traceparent, as one more member, if it has one. */
 void cb_failure_trace(const struct cb_request *r, struct cb_buf *out);
 /* What the last take-over undid, as members of an object. */
@@ -53,5 +62,5 @@ void cb_failure_undone(const struct cb_kernel *k, struct cb_buf *out);
 void cb_failure_undone_calls(const struct cb_kernel *k, struct cb_buf *out);
 /* Of metadata: "state", and if it is "restored", to where and what that undid. */
 void cb_failure_state(const struct cb_kernel *k, const char *state, struct cb_buf *out);
-/* The limit that the current cell hit, or NULL. */
-const char *cb_failure_limit(const struct cb_kernel *k);
+/* The limit that the shell's cell hit, or NULL. */
+const char *cb_failure_limit(const struct cb_shell *s);

@@ -119,7 +119,7 @@ void cb_guest_broke_rules(struct cb_kernel *k, const char *why)
 	cb_log(CB_LOG_WARNING, "guest broke the wire protocol: %s", why);
 	cb_audit_denied(k, "guest", why);
 	if (k->guest.state != CB_GUEST_RESTORING) /* else the cell has ended for another reason */
-		cb_execution_stop_reason(k, CB_STOP_WIRE);
+		cb_shell_stop_reason(&k->execution.shell, CB_STOP_WIRE);
 	cb_guest_stop(k, why);
 }
 
@@ -486,8 +486,8 @@ static void ended(struct cb_kernel *k)
 	g->given_up = false;
 	/* no endless loop: after a failed start, or if guests die that nobody gave work, only a request tries again */
 	g->idle_deaths = g->rules.last_id < g->rules.first_id ? g->idle_deaths + 1 : 0;
-	bool wanted = k->execution.waiting.head != NULL || k->jobs.head != NULL || k->debug.waiting.head != NULL ||
-		      k->lanes.load.count > 0;
+	bool wanted = k->execution.shell.waiting.head != NULL || k->jobs.head != NULL ||
+		      k->debug.waiting.head != NULL || k->lanes.load.count > 0;
 
 	if (!k->shutting_down && g->failed_starts == 0 && ((g->idle_deaths < IDLE_DEATHS && !g->retired) || wanted))
 		cb_guest_want(k);
@@ -517,7 +517,7 @@ static void on_deadline(void *context)
 	case CB_GUEST_UP:
 		if (g->exited)
 			break; /* pid 1 has told of its end and is about to end itself */
-		cb_execution_stop_reason(k, CB_STOP_WIRE);
+		cb_shell_stop_reason(&k->execution.shell, CB_STOP_WIRE);
 		cb_guest_stop(k, "it closed its wire");
 		break;
 	case CB_GUEST_RESTORING: /* twins.c has a clock of its own */

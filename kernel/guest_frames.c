@@ -1,7 +1,7 @@
 /* What each frame of the guest does.
  *
  * Trust domain: supervisor. A frame that arrives here is permitted in this phase, within its size, and its content is
- * strict JSON with the right keys. What is said goes out by speaker.c; what answers goes to execution.c and lanes.c.
+ * strict JSON with the right keys. What is said goes out by speaker.c; what answers goes to the shell that has asked.
  */
 #include "guest_frames.h"
 
@@ -34,60 +34,30 @@ static int hello(struct cb_kernel *k, const struct cb_guest_content *c, const ch
 	return 0;
 }
 
-/* One phase serves three kinds of request: the answer must be of the pending one's. */
-static int question_answered(struct cb_kernel *k, struct cb_frame *f, const char **ret_reason)
+/* The shell that a frame is for by its request: the main one, or one beside it. */
+static struct cb_shell *shell_of(struct cb_kernel *k, const struct cb_frame *f)
 {
-	const struct cb_lane_message *asked = cb_lane_message_of(k->execution.current);
+	struct cb_shell *beside = cb_lanes_of(k, f->header.request);
 
-	*ret_reason = "an answer to another kind of request";
-	if (asked == NULL || asked->answer != f->header.type)
-		return CB_E_DENIED;
-	cb_execution_answer(k, f);
-	return 0;
+	return beside != NULL ? beside : &k->execution.shell;
 }
 
 static int input_request(struct cb_kernel *k, struct cb_frame *f, const char **ret_reason)
 {
-	const struct cb_request *cell = k->execution.current;
+	struct cb_shell *s = shell_of(k, f);
 
-	if (cell == NULL || !cell->execute.allow_stdin)
-		return CB_E_DENIED;
-	cb_guest_drain_output(k);
-	cb_iopub_flush(k);
-	cb_debug_cell_over(k);
-	int r = cb_stdin_ask(k, cell, f, ret_reason);
-
-	if (r < 0)
-		return r;
-	cb_guest_rules_input(&k->guest.rules, true);
-	cb_execution_input_wait(k, true);
-	if (r == CB_STDIN_NOBODY)
-		cb_stdin_nobody(k, cell);
-	return 0;
+	*ret_reason = "INPUT_REQUEST though the client does not allow stdin, or was asked already";
+	if (s == &k->execution.shell)
+		cb_debug_cell_over(k);
+	return cb_shell_ask(k, s, f, ret_reason);
 }
 
-/* Of a subshell. */
-static int lane_frame(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_content *c,
-		      const char **ret_reason)
+static void awaiting(struct cb_kernel *k, struct cb_shell *s)
 {
-	bool cell = cb_lanes_is_cell(k, f->header.request);
-
-	if (f->header.type == CB_WIRE_LANE_INPUT) {
-		*ret_reason = "LANE_INPUT though the client does not allow stdin, or was asked already";
-		return cb_lanes_ask(k, f, ret_reason);
-	}
-	*ret_reason = "an answer to another kind of request";
-	if (cell == (f->header.type == CB_WIRE_LANE_DONE))
-		return CB_E_DENIED;
-	if (f->header.type == CB_WIRE_LANE_AWAITING) {
-		cb_lanes_awaits(k, f->header.request);
-		return 0;
-	}
-	if (f->header.type == CB_WIRE_LANE_RESULT)
-		cb_speaker_result(k, &k->guest.speaker, f, cb_lanes_number(k, f->header.request));
+	if (s == &k->execution.shell)
+		cb_lanes_cell_awaits(k);
 	else
-		cb_lanes_reply(k, f, c);
-	return 0;
+		cb_lanes_awaits(k, s);
 }
 
 int cb_guest_frame(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_content *c, const char **ret_reason)
@@ -105,34 +75,23 @@ int cb_guest_frame(struct cb_kernel *k, struct cb_frame *f, const struct cb_gues
 		(void)cb_speaker_frame(k, &k->guest.speaker, f, c);
 		break;
 	case CB_WIRE_EXECUTE_RESULT:
-		cb_speaker_result(k, &k->guest.speaker, f,
-				  k->execution.store ? k->execution.cell_number : k->execution.cell_number + 1);
+		cb_speaker_result(k, &k->guest.speaker, f, cb_cell_shown(&shell_of(k, f)->cell));
 		break;
 	case CB_WIRE_ERROR:
-		if (!cb_lanes_error(k, f, c))
-			cb_execution_error(k, f, c);
+		cb_shell_error(k, shell_of(k, f), f, c);
 		break;
-	case CB_WIRE_LANE_RESULT:
-	case CB_WIRE_LANE_REPLY:
-	case CB_WIRE_LANE_DONE:
-	case CB_WIRE_LANE_INPUT:
-	case CB_WIRE_LANE_AWAITING:
-		return lane_frame(k, f, c, ret_reason);
 	case CB_WIRE_AWAITING:
-		cb_lanes_cell_awaits(k);
+		awaiting(k, shell_of(k, f));
 		break;
 	case CB_WIRE_EXECUTE_REPLY:
-		cb_execution_reply(k, f, c);
+	case CB_WIRE_COMM_DONE:
+		cb_shell_reply(k, shell_of(k, f), f, c);
 		break;
 	case CB_WIRE_COMPLETE_REPLY:
 	case CB_WIRE_INSPECT_REPLY:
 	case CB_WIRE_IS_COMPLETE_REPLY:
-		return question_answered(k, f, ret_reason);
-	case CB_WIRE_COMM_DONE:
-		cb_execution_answer(k, f);
-		break;
+		return cb_shell_answer(k, &k->execution.shell, f, ret_reason);
 	case CB_WIRE_INPUT_REQUEST:
-		*ret_reason = "INPUT_REQUEST though the client does not allow stdin";
 		return input_request(k, f, ret_reason);
 	case CB_WIRE_INTERRUPTED:
 		k->guest.interrupted++;

@@ -51,12 +51,15 @@ void cb_guest_rules_input(struct cb_guest_rules *rules, bool asks)
 	cb_guest_rules_go(rules, asks ? CB_PHASE_INPUT : CB_PHASE_EXECUTING, rules->current);
 }
 
-static bool pending_in_lane(const struct cb_guest_rules *g, uint64_t request)
+/* What the request is to the guest: the pending one, or one beside it; 0 = neither. */
+static unsigned phase_of(const struct cb_guest_rules *g, uint64_t request)
 {
+	if (request != 0 && request == g->current)
+		return g->phase;
 	for (size_t i = 0; i < CB_LANES && request != 0; i++)
-		if (g->lane[i] == request)
-			return true;
-	return false;
+		if (g->beside[i].id == request)
+			return g->phase & CB_PHASE_UP ? g->beside[i].phase : 0;
+	return 0;
 }
 
 static uint64_t body_size(const struct cb_wire_header *h)
@@ -73,8 +76,13 @@ int cb_guest_policy_header(const struct cb_guest_rules *g, const struct cb_wire_
 	*ret_reason = "unknown message type";
 	if (i == n)
 		return CB_E_UNKNOWN;
+	unsigned phase = rule[i].id == CB_ID_CURRENT ? phase_of(g, h->request) : g->phase;
+
+	*ret_reason = "request id that this message may not carry";
+	if (phase == 0)
+		return CB_E_DENIED;
 	*ret_reason = "message not allowed in this phase";
-	if (!(rule[i].phases & g->phase))
+	if (!(rule[i].phases & phase))
 		return CB_E_DENIED;
 	*ret_reason = "request id that this message may not carry";
 	switch (rule[i].id) {
@@ -86,13 +94,7 @@ int cb_guest_policy_header(const struct cb_guest_rules *g, const struct cb_wire_
 		if (h->request != 0 && (h->request < g->first_id || h->request > g->last_id))
 			return CB_E_DENIED;
 		break;
-	case CB_ID_CURRENT:
-		if (g->current == 0 || h->request != g->current)
-			return CB_E_DENIED;
-		break;
-	case CB_ID_LANE:
-		if (!pending_in_lane(g, h->request))
-			return CB_E_DENIED;
+	case CB_ID_CURRENT: /* looked at above */
 		break;
 	}
 	*ret_reason = "message over its size limit";
@@ -239,7 +241,6 @@ static const struct cb_json_field *fields_of(uint32_t type)
 	case CB_WIRE_UPDATE_DISPLAY_DATA:
 		return display_fields;
 	case CB_WIRE_EXECUTE_RESULT:
-	case CB_WIRE_LANE_RESULT:
 		return result_fields;
 	case CB_WIRE_ERROR:
 		return error_fields;
@@ -251,7 +252,6 @@ static const struct cb_json_field *fields_of(uint32_t type)
 	case CB_WIRE_UP_COMM_CLOSE:
 		return comm_fields;
 	case CB_WIRE_EXECUTE_REPLY:
-	case CB_WIRE_LANE_REPLY:
 		return execute_reply_fields;
 	case CB_WIRE_COMPLETE_REPLY:
 		return complete_fields;
@@ -260,7 +260,6 @@ static const struct cb_json_field *fields_of(uint32_t type)
 	case CB_WIRE_IS_COMPLETE_REPLY:
 		return is_complete_fields;
 	case CB_WIRE_INPUT_REQUEST:
-	case CB_WIRE_LANE_INPUT:
 		return input_fields;
 	case CB_WIRE_CHECKPOINT_REPLY:
 		return checkpoint_fields;
@@ -325,7 +324,7 @@ static int check_reply(uint32_t type, const struct cb_guest_content *c, const ch
 	if (!ok && !error)
 		return CB_E_SYNTAX;
 	*ret_reason = "an error without ename, evalue and traceback";
-	if ((type == CB_WIRE_EXECUTE_REPLY || type == CB_WIRE_LANE_REPLY) && error &&
+	if (type == CB_WIRE_EXECUTE_REPLY && error &&
 	    (c->ename.data == NULL || c->evalue.data == NULL || c->traceback.data == NULL))
 		return CB_E_SYNTAX;
 	return 0;

@@ -10,11 +10,17 @@
 /* Subshells, the comm messages beside each's awaiting cell, and those beside the main shell's. */
 #define CB_LANES (2 * CB_SUBSHELLS_MAX + 1)
 
+/* A request that another thread of the guest works on, and as what: CB_PHASE_EXECUTING or CB_PHASE_COMM. */
+struct cb_guest_pending {
+	uint64_t id; /* 0 = none */
+	enum cb_wire_phase phase;
+};
+
 struct cb_guest_rules {
 	enum cb_wire_phase phase;
 	uint64_t first_id, last_id; /* ids given out to this guest; last < first = none yet */
 	uint64_t current;	    /* id of the pending request, 0 = none */
-	uint64_t lane[CB_LANES];    /* ids of requests pending in subshells, 0 = none */
+	struct cb_guest_pending beside[CB_LANES]; /* in subshells, and beside cells that await */
 	uint64_t max_message;	    /* policy: limits.message */
 };
 

@@ -25,7 +25,7 @@ static bool taken(const struct cb_guest *g, uint64_t id)
 	if (id % CB_GUEST_PARENTS == g->speaker.background % CB_GUEST_PARENTS)
 		return true;
 	for (size_t i = 0; i < CB_LANES; i++)
-		if (g->rules.lane[i] != 0 && id % CB_GUEST_PARENTS == g->rules.lane[i] % CB_GUEST_PARENTS)
+		if (g->rules.beside[i].id != 0 && id % CB_GUEST_PARENTS == g->rules.beside[i].id % CB_GUEST_PARENTS)
 			return true;
 	return false;
 }
@@ -104,7 +104,6 @@ int cb_guest_send_input(struct cb_kernel *k, struct cb_span content)
 	struct cb_guest *g = &k->guest;
 	int r = cb_guest_link_send(&g->link, CB_WIRE_INPUT_REPLY, g->rules.current, content, CB_SPAN("{}"), NULL, 0);
 
-	cb_guest_rules_input(&g->rules, false);
 	cb_guest_watch_link(k);
 	return r;
 }

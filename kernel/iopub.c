@@ -371,7 +371,7 @@ static void on_retry(void *context)
 bool cb_iopub_congested(const struct cb_kernel *k)
 {
 	const struct cb_iopub *p = &k->iopub;
-	int64_t now = p->paced && k->execution.interrupted_at == 0 ? cb_now_ns() : INT64_MAX;
+	int64_t now = p->paced && k->execution.shell.interrupted_at == 0 ? cb_now_ns() : INT64_MAX;
 
 	return p->subscribed && (p->bytes > CONGESTED || p->text_clock > now || p->message_clock > now);
 }

@@ -86,7 +86,7 @@ static void finish(struct cb_kernel *k, struct cb_job *job)
 	cb_fd_close(&job->fd); /* the helper's end, too: it kills its command and exits */
 	cb_job_free(job);
 	arm(k);
-	if (r == k->execution.current) {
+	if (r == k->execution.shell.current) {
 		cb_execution_finish(k);
 	} else {
 		cb_bracket_end(k, r);
@@ -391,7 +391,7 @@ static void fail_running(struct cb_kernel *k, const char *ename, const char *tex
 	while (job != NULL) {
 		struct cb_job *next = job->next;
 
-		if (job->running || job->request == k->execution.current)
+		if (job->running || job->request == k->execution.shell.current)
 			fail(k, job, ename, text);
 		job = next;
 	}
@@ -489,7 +489,7 @@ void cb_jobs_release(struct cb_kernel *k)
 		k->jobs.head = job->next;
 		cb_loop_remove(&k->loop, &job->slot);
 		cb_fd_close(&job->fd);
-		if (job->request != k->execution.current)
+		if (job->request != k->execution.shell.current)
 			cb_request_free(job->request);
 		cb_job_free(job);
 	}

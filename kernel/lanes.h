@@ -5,15 +5,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "lane.h"
+#include "shell.h"
 
 struct cb_kernel;
 
 struct cb_lanes {
-	struct cb_lane ask, comms, sub[CB_SUBSHELLS_MAX], beside[CB_SUBSHELLS_MAX];
+	struct cb_shell ask, comms, sub[CB_SUBSHELLS_MAX], beside[CB_SUBSHELLS_MAX];
 	unsigned last_number;
 	struct cb_load load;
-	int64_t interrupted_at, look_at;
+	int64_t look_at;
 	int timer;
 };
 
@@ -28,16 +28,14 @@ void cb_lanes_schedule(struct cb_kernel *k);
 void cb_lanes_busy_begins(struct cb_kernel *k);
 /* The running cell awaits: comm messages, also those that wait, go to it from now on. */
 void cb_lanes_cell_awaits(struct cb_kernel *k);
-/* The same of a subshell's cell, by its request on the wire. */
-void cb_lanes_awaits(struct cb_kernel *k, uint64_t request);
+/* The same of a subshell's cell. */
+void cb_lanes_awaits(struct cb_kernel *k, struct cb_shell *l);
 /* A request of a subshell that runs; NULL = none. */
 const struct cb_request *cb_lanes_running(const struct cb_kernel *k);
 bool cb_lanes_busy(const struct cb_kernel *k); /* anything runs or waits */
 /* The user's interrupt: of all subshells, and of one. */
 void cb_lanes_interrupt(struct cb_kernel *k);
 void cb_lanes_interrupt_one(struct cb_kernel *k, struct cb_span id);
-/* That of one lane, a branch's too; NULL = of one that is not there. */
-void cb_lanes_click(struct cb_kernel *k, struct cb_lane *l);
 /* All of the guest is dead: what runs is answered with that. */
 void cb_lanes_guest_died(struct cb_kernel *k);
 
@@ -49,16 +47,9 @@ const char *cb_lanes_create(struct cb_kernel *k); /* its id; NULL = there are CB
 bool cb_lanes_delete(struct cb_kernel *k, struct cb_span id);
 
 /* The one that has asked this client for input, the longest ago; NULL = none. */
-struct cb_lane *cb_lanes_asker(struct cb_kernel *k, const struct cb_request *reply);
-void cb_lanes_input(struct cb_kernel *k, struct cb_lane *l, struct cb_span content);
+struct cb_shell *cb_lanes_asker(struct cb_kernel *k, const struct cb_request *reply);
+/* ---- from the guest ---- */
 
-/* ---- from the guest; the frame's id is that of a request pending in a lane ---- */
-
-void cb_lanes_answer(struct cb_kernel *k, struct cb_frame *f); /* to lane 0's question */
-void cb_lanes_side_closed(struct cb_kernel *k);		       /* no answer to it can come */
-bool cb_lanes_is_cell(struct cb_kernel *k, uint64_t request);
-int64_t cb_lanes_number(struct cb_kernel *k, uint64_t request);			    /* for its result */
-int cb_lanes_ask(struct cb_kernel *k, struct cb_frame *f, const char **ret_reason); /* CB_E_DENIED if it may not */
-/* False if the request is no subshell's. */
-bool cb_lanes_error(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_content *c);
-void cb_lanes_reply(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_content *c);
+/* The one that has this request of the wire at work; NULL = none. */
+struct cb_shell *cb_lanes_of(struct cb_kernel *k, uint64_t request);
+void cb_lanes_side_closed(struct cb_kernel *k); /* no answer to lane 0's question can come */

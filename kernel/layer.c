@@ -49,7 +49,7 @@ bool cb_layer_waits(const struct cb_kernel *k, const struct cb_request *r)
 
 static void end_request(struct cb_kernel *k, struct cb_request *r)
 {
-	if (r == k->execution.current) {
+	if (r == k->execution.shell.current) {
 		cb_execution_finish(k);
 		return;
 	}
@@ -132,7 +132,7 @@ static const char *refusal(const struct cb_kernel *k, const struct cb_request *r
 	if (k->shutting_down)
 		return "the kernel is shutting down";
 	if (op != CB_BROKER_CHANGES &&
-	    ((k->execution.current != NULL && k->execution.current != r) || cb_branches_running(k) != NULL))
+	    ((k->execution.shell.current != NULL && k->execution.shell.current != r) || cb_branches_running(k) != NULL))
 		return "a cell runs, and its files may be half written: ask when it has ended, or on shell";
 	if (op != CB_BROKER_CHANGES && cb_jobs_write(k))
 		return "a command or an operation on files runs, and files may be half written: ask when it has ended";

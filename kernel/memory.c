@@ -33,7 +33,7 @@
 static void say(struct cb_kernel *k, uint64_t used, bool none_left)
 {
 	struct cb_memory_watch *m = &k->memory;
-	const struct cb_request *r = k->execution.current;
+	const struct cb_request *r = k->execution.shell.current;
 	const char *whose = used > CB_MEMORY_SHORT(k->policy->limit_memory) ? "limits.memory" : "the whole host's";
 	const char *what = !none_left ? "an older state is given up for this cell; %rollback does not reach it any more"
 			   : cb_twins_any(k)
@@ -92,7 +92,7 @@ static bool branch_gives_way(struct cb_kernel *k, uint64_t than)
 		struct cb_branch *b = k->branches.branch[i];
 		uint64_t bytes = b != NULL ? cb_usage_tree(b->pid) : 0;
 
-		if (b != NULL && b->state == CB_BRANCH_ENDING && b->lane.stop == CB_STOP_MEMORY)
+		if (b != NULL && b->state == CB_BRANCH_ENDING && b->shell.cell.stop == CB_STOP_MEMORY)
 			return true; /* that one first */
 		if (b == NULL || b->state == CB_BRANCH_ENDING || bytes <= than)
 			continue;
@@ -101,7 +101,7 @@ static bool branch_gives_way(struct cb_kernel *k, uint64_t than)
 	}
 	if (largest == NULL)
 		return false;
-	largest->lane.stop = CB_STOP_MEMORY;
+	largest->shell.cell.stop = CB_STOP_MEMORY;
 	cb_branch_end(k, largest, "the jail used more memory than limits.memory allows, and the branch most of it");
 	return true;
 }
@@ -116,7 +116,7 @@ static void over(struct cb_kernel *k, uint64_t used)
 		return;
 	k->memory.over = used;
 	cb_audit_limit(k, "limits.memory");
-	cb_execution_stop_reason(k, CB_STOP_MEMORY);
+	cb_shell_stop_reason(&k->execution.shell, CB_STOP_MEMORY);
 	cb_guest_stop(k, "limit of memory");
 }
 
@@ -151,7 +151,7 @@ static void on_timer(void *context)
 
 	m->armed = false;
 	if (k->guest.state != CB_GUEST_UP ||
-	    (k->execution.current == NULL && !cb_lanes_busy(k) && !cb_branches_busy(k)))
+	    (k->execution.shell.current == NULL && !cb_lanes_busy(k) && !cb_branches_busy(k)))
 		return;
 	if (cb_host_memory_short())
 		enough = 0;

@@ -82,11 +82,11 @@ static void on_timer(void *context)
 	struct cb_meter *m = &k->execution.meter;
 	double elapsed, delta;
 
-	if (k->execution.current == NULL || k->execution.stop != CB_STOP_NONE)
+	if (k->execution.shell.current == NULL || k->execution.shell.cell.stop != CB_STOP_NONE)
 		return;
 	delta = advance(k, &elapsed);
 	if (m->limit > 0 && m->used >= m->limit) {
-		cb_execution_over_cpu(k);
+		cb_shell_over_time(k, &k->execution.shell, true, false);
 		return;
 	}
 	if (m->memory > 0 && cb_usage_largest(&k->guest.usage) > m->memory) {

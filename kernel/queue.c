@@ -1,7 +1,7 @@
 /* Queues of requests.
  *
  * Trust domain: supervisor. Invariant: a load counts exactly what waits in its queues; their maximum is held by who
- * puts requests in. Called by execution.c, abort.c, lane.c, lanes.c and debug.c.
+ * puts requests in. Called by execution.c, abort.c, shell.c and debug.c.
  */
 #include "queue.h"
 

@@ -67,14 +67,14 @@ void cb_bracket_end(struct cb_kernel *k, const struct cb_request *r)
 
 void cb_busy_again(struct cb_kernel *k)
 {
-	const struct cb_request *r = k->execution.current;
+	const struct cb_request *r = k->execution.shell.current;
 
 	if (r == NULL || (r->id == 0 && !cb_request_is_job(r)))
 		r = cb_lanes_running(k);
 	if (r == NULL)
 		r = cb_branches_running(k);
-	if (r == NULL && k->execution.waiting.head != NULL && k->execution.waiting.head->announced)
-		r = k->execution.waiting.head;
+	if (r == NULL && k->execution.shell.waiting.head != NULL && k->execution.shell.waiting.head->announced)
+		r = k->execution.shell.waiting.head;
 	if (r != NULL)
 		cb_iopub_status(k, "busy", r->header);
 }

@@ -29,7 +29,7 @@ static int judge(void *context, const struct cb_wire_header *h, const char **ret
 
 	if (k->guest.verdict[0] != '\0')
 		return CB_E_CLOSED; /* a guest that was told to die is not heard any more */
-	uint32_t type = r != NULL ? cb_lane_message_of(r)->answer : 0;
+	uint32_t type = r != NULL ? cb_shell_message_of(r)->answer : 0;
 	uint64_t id = r != NULL ? r->id : 0;
 
 	if (cb_debug_frame_type(h->type))
@@ -47,7 +47,7 @@ static int take(void *context, struct cb_frame *f, const char **ret_reason)
 	if (cb_debug_frame_type(f->header.type))
 		cb_debug_frame(context, f, &content);
 	else
-		cb_lanes_answer(context, f);
+		r = cb_shell_answer(context, &((struct cb_kernel *)context)->lanes.ask, f, ret_reason);
 	return r;
 }
 

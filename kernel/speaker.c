@@ -58,8 +58,6 @@ bool cb_speaker_count(struct cb_kernel *k, struct cb_guest_parent *p, size_t len
 		p->output_cut = true;
 		cb_audit_limit(k, "limits.output");
 		cb_iopub_text(k, p->header, CB_WIRE_STDERR, text, (size_t)n);
-		if (p->id == k->guest.rules.current)
-			k->execution.output_cut = true;
 	}
 	return false;
 }

@@ -90,7 +90,8 @@ void cb_twins_let_go(struct cb_kernel *k)
 		"runs at each fork and does not end. Interrupt twice to end Python by force; the variables then go "
 		"back to the state that was kept last]\n";
 	struct cb_twins *w = &k->twins;
-	const struct cb_request *r = k->execution.current != NULL ? k->execution.current : k->execution.waiting.head;
+	const struct cb_request *r =
+		k->execution.shell.current != NULL ? k->execution.shell.current : k->execution.shell.waiting.head;
 
 	int64_t now = cb_now_ns();
 
@@ -282,7 +283,7 @@ bool cb_twins_adopt(struct cb_kernel *k, struct cb_branch *b)
 
 	if (t == NULL)
 		return false;
-	t->branch = b->lane.number;
+	t->branch = b->shell.number;
 	t->cell = b->cell;
 	t->count = b->count;
 	t->live = b->live;

@@ -247,11 +247,11 @@ static void word_undone(struct cb_kernel *k, int64_t restored_to, char *ret_cell
 			size_t size)
 {
 	const struct cb_past_undone *u = &k->twins.undid;
-	const struct cb_request *r = k->execution.current;
+	const struct cb_request *r = k->execution.shell.current;
 	uint64_t unnumbered = u->n.unnumbered, messages = u->n.messages;
 	size_t len;
 
-	if (r != NULL && cb_request_is_execute(r) && !k->execution.store && unnumbered > 0)
+	if (r != NULL && cb_request_is_execute(r) && !k->execution.shell.cell.store && unnumbered > 0)
 		unnumbered--;
 	else if (r != NULL && cb_request_is_comm(r) && messages > 0)
 		messages--;

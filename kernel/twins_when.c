@@ -32,8 +32,8 @@ static bool is_due(const struct cb_kernel *k)
 	const struct cb_twins *w = &k->twins;
 
 	return w->possible && w->stale && cb_now_ns() >= w->again_ns && !cb_twins_busy(k) &&
-	       k->guest.state == CB_GUEST_UP && k->guest.rules.phase == CB_PHASE_IDLE && k->execution.current == NULL &&
-	       !cb_lanes_busy(k) && !k->shutting_down;
+	       k->guest.state == CB_GUEST_UP && k->guest.rules.phase == CB_PHASE_IDLE &&
+	       k->execution.shell.current == NULL && !cb_lanes_busy(k) && !k->shutting_down;
 }
 
 static bool is_time(const struct cb_kernel *k)
@@ -102,7 +102,7 @@ void cb_twins_on_idle(void *context)
 {
 	struct cb_kernel *k = context;
 
-	if (is_time(k) && k->execution.waiting.head == NULL)
+	if (is_time(k) && k->execution.shell.waiting.head == NULL)
 		(void)cb_twins_make(k, NULL);
 	cb_loop_mark(&k->loop); /* a cell may have waited for this */
 }

@@ -18,7 +18,7 @@ def serve(guest, aio, kind, request, content, about, buffers):
         guest.log_exception("comm")
     finally:
         aio.serving = False
-        guest.reply(W.LANE_DONE, request, b"{}")
+        guest.reply(W.COMM_DONE, request, b"{}")
 
 
 class Beside:

@@ -344,7 +344,7 @@ class Guest:
     def comm(self, kind, request, content, metadata, buffers):
         about = loads(metadata or b"{}")
         self.handle_comm(self.interrupts, self.aio, kind, request, content, about, buffers)
-        self.reply(W.LANE_DONE if about.get("beside") else W.COMM_DONE, request, b"{}")
+        self.reply(W.COMM_DONE, request, b"{}")
 
     def comm_message(self, request, content, about, buffers):
         self._remember_header(request, about.get("header"))

@@ -63,7 +63,7 @@ class _Guest:
         if not self.aio.executing or request != self._lane.request:
             guest.send_display("display_data", {"data": data, "metadata": metadata, "transient": transient or {}})
             return
-        guest.send_result_of(W.LANE_RESULT, request, data, metadata, transient)
+        guest.send_result_of(W.EXECUTE_RESULT, request, data, metadata, transient)
 
     def send_error(self, *error):
         if not self.interrupts.left:
@@ -87,7 +87,7 @@ class _Beside:
         elif not lane.interrupts.left:
             with self._lock:
                 self._loop = lane.aio.loop
-            lane.guest.wire.send(W.LANE_AWAITING, lane.request, b"{}")
+            lane.guest.wire.send(W.AWAITING, lane.request, b"{}")
 
     def end(self):
         with self._lock:
@@ -162,7 +162,7 @@ class Subshell(Lane):
             self.guest.output.flush()
             self.used += self.asked
             self.asked = True
-            self.guest.wire.send(W.LANE_INPUT, request, question, calls)
+            self.guest.wire.send(W.INPUT_REQUEST, request, question, calls)
         while (answer := self.answers.get(_LOOK)) is None:
             if not mine and (self.clicks != clicks or self.request != request or not self.asks):
                 raise EOFError("interrupted, or its cell has ended")
@@ -221,12 +221,12 @@ class Subshell(Lane):
         self.beside.end()
         lane.start()
         if self.kind != W.EXECUTE:
-            self.guest.reply(W.LANE_DONE, request, b"{}")
+            self.guest.reply(W.COMM_DONE, request, b"{}")
             return
         traceback = _traceback_of(self.thread.ident)
         context.run_as(request, self.guest.send_error, "KeyboardInterrupt", _LEFT, traceback)
         error = {"payload": [], "user_expressions": {}, "traceback": traceback}
-        self.guest.reply(W.LANE_REPLY, request, encode(error_content(KeyboardInterrupt(_LEFT), error)))
+        self.guest.reply(W.EXECUTE_REPLY, request, encode(error_content(KeyboardInterrupt(_LEFT), error)))
 
     def run(self):
         self.task = threading.get_native_id()
@@ -246,9 +246,9 @@ class Subshell(Lane):
             answer, reply = self._answer(kind, request, content, metadata, buffers)
         except Exception as e:
             self.guest.log_exception("subshell")
-            answer, reply = W.LANE_DONE, b"{}"
+            answer, reply = W.COMM_DONE, b"{}"
             if kind == W.EXECUTE:
-                answer, reply = W.LANE_REPLY, encode(error_content(e, {"payload": [], "user_expressions": {}}))
+                answer, reply = W.EXECUTE_REPLY, encode(error_content(e, {"payload": [], "user_expressions": {}}))
         self.guest.aio.wake()
         if self.interrupts.left:
             return
@@ -270,11 +270,11 @@ class Subshell(Lane):
         if kind == W.EXECUTE:
             self.asks, self.used, self.aio.executing = metadata.get("allow_stdin"), self.clicks, True
             try:
-                return W.LANE_REPLY, self.guest.run_in_subshell(self, request, loads(content), metadata)
+                return W.EXECUTE_REPLY, self.guest.run_in_subshell(self, request, loads(content), metadata)
             finally:
                 self.asks = self.asked = self.aio.executing = False
         self.guest.handle_comm(self.interrupts, self.aio, kind, request, content, metadata, buffers)
-        return W.LANE_DONE, b"{}"
+        return W.COMM_DONE, b"{}"
 
 
 def _interrupt_children(task):

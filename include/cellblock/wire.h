@@ -83,8 +83,7 @@ enum cb_wire_phase {
 enum cb_wire_id {
 	CB_ID_NONE,    /* 0 */
 	CB_ID_ANY,     /* any id given out so far, or 0 */
-	CB_ID_CURRENT, /* the pending request */
-	CB_ID_LANE,    /* a pending request of a subshell */
+	CB_ID_CURRENT, /* a pending request, and the phase is that one's: the main thread's, or one beside it */
 };
 
 /* From supervisor to guest: X(NAME, number, cap)
@@ -142,12 +141,9 @@ enum cb_wire_id {
  *                 such threads that do come back, in the first copy of a state that was woken); or {"status": "error",
  *                 "ename", "evalue"}; TimeoutError: threads did not stop, and may the next time
  * RESUMED         {"side": b as in HELLO}: the twin serves. request: that of RESUME
- * LANE_RESULT, LANE_REPLY, LANE_DONE  what EXECUTE_RESULT, EXECUTE_REPLY and COMM_DONE are, for a subshell's request
- * LANE_INPUT      what INPUT_REQUEST is, for a subshell's cell; the answer comes on the side wire
- * LANE_AWAITING   what AWAITING is, for a subshell's cell; the messages come on the side wire
  * AWAITING        {}: the cell is a coroutine that the guest's loop runs: until it ends DOWN_COMM_* may come on the
- *                 wire beside it, with "beside": true in the metadata; the answer is LANE_DONE, perhaps after the
- *                 cell's end
+ *                 wire beside it, with "beside": true in the metadata; the answer is COMM_DONE, perhaps after the
+ *                 cell's end. For a subshell's cell they come on the side wire
  * DEBUG_*         on the side wire only, see there
  */
 #define CB_WIRE_UP_MESSAGES(X)                                                                                         \
@@ -170,12 +166,7 @@ enum cb_wire_id {
 	X(INTERRUPTED, 33, CB_PHASE_UP, CB_ID_ANY, CB_WIRE_SMALL)                                                      \
 	X(CHECKPOINT_REPLY, 35, CB_PHASE_FORKING, CB_ID_CURRENT, CB_WIRE_SMALL)                                        \
 	X(RESUMED, 37, CB_PHASE_WAKING, CB_ID_CURRENT, CB_WIRE_SMALL)                                                  \
-	X(LANE_RESULT, 65, CB_PHASE_UP, CB_ID_LANE, CB_WIRE_LARGE)                                                     \
-	X(LANE_REPLY, 67, CB_PHASE_UP, CB_ID_LANE, CB_WIRE_LARGE)                                                      \
-	X(LANE_DONE, 69, CB_PHASE_UP, CB_ID_LANE, CB_WIRE_SMALL)                                                       \
 	X(AWAITING, 71, CB_PHASE_EXECUTING | CB_PHASE_INPUT, CB_ID_CURRENT, CB_WIRE_SMALL)                             \
-	X(LANE_INPUT, 77, CB_PHASE_UP, CB_ID_LANE, CB_WIRE_LARGE)                                                      \
-	X(LANE_AWAITING, 79, CB_PHASE_UP, CB_ID_LANE, CB_WIRE_SMALL)                                                   \
 	X(DEBUG_REPLY, 73, 0, CB_ID_NONE, CB_WIRE_LARGE)                                                               \
 	X(DEBUG_EVENT, 75, 0, CB_ID_NONE, CB_WIRE_LARGE)
 
@@ -184,11 +175,13 @@ enum cb_wire_id {
  *
  *	COMPLETE, INSPECT, IS_COMPLETE  lane 0: asked while the main thread runs a cell. The answer goes up on the side
  *					wire, so that it passes a flood of output
- *	EXECUTE, DOWN_COMM_*		lane n: subshell n, which begins with its first request. Outputs, LANE_RESULT,
- *					LANE_REPLY and LANE_DONE go up on the wire, so that their order is kept
+ *	EXECUTE, DOWN_COMM_*		lane n: subshell n, which begins with its first request. Outputs, results,
+ *					replies, questions and AWAITING go up on the wire with its id, so that
+ *					their order is kept
  *	LANE_INTERRUPT			KeyboardInterrupt for that request of the lane's, if it has not ended; where its
  *					code has not begun, as soon as it does. content, metadata: {"lane": n}
- *	INPUT_REPLY			the answer to the LANE_INPUT of the lane's cell. None comes after LANE_INTERRUPT
+ *	INPUT_REPLY			the answer to the INPUT_REQUEST of the lane's cell. None comes after
+ *					LANE_INTERRUPT
  *	LANE_CLOSE			the subshell ends when what it runs has ended
  *	DEBUG				to the debugger: the client's debug_request content, verbatim, a request of the
  *					Debug Adapter Protocol; one at a time

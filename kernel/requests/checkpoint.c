@@ -18,7 +18,7 @@ void cb_request_checkpoint(struct cb_kernel *k, struct cb_request *r)
 		cb_request_free(r);
 	} else if (r->channel == CB_SHELL) {
 		cb_execution_submit(k, r);
-	} else if (rollback && k->execution.current != NULL) {
+	} else if (rollback && k->execution.shell.current != NULL) {
 		cb_bracket_begin(k, r);
 		cb_reply_error(k, r, "KernelBusyError", "a cell runs: interrupt it first, or wait");
 		cb_bracket_end(k, r);

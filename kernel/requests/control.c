@@ -17,12 +17,12 @@ static bool is_for_the_kernel_before(const struct cb_kernel *k, const struct cb_
  * was meant for the one before it. */
 static bool is_for_the_cell_before(const struct cb_kernel *k, const struct cb_request *r)
 {
-	const struct cb_request *cell = k->execution.current;
+	const struct cb_request *cell = k->execution.shell.current;
 
 	return cell != NULL && r->subshell_id.data == NULL && r->session.data != NULL &&
 	       r->session.len == cell->session.len &&
 	       memcmp(r->session.data, cell->session.data, r->session.len) == 0 && r->date < cell->date &&
-	       r->arrived_ns - k->execution.started_ns < OVERTAKEN;
+	       r->arrived_ns - k->execution.shell.cell.started_ns < OVERTAKEN;
 }
 
 void cb_request_interrupt(struct cb_kernel *k, struct cb_request *r)
@@ -34,7 +34,7 @@ void cb_request_interrupt(struct cb_kernel *k, struct cb_request *r)
 	else if (branch == NULL && is_for_the_cell_before(k, r))
 		cb_log(CB_LOG_INFO, "an interrupt that was sent before the cell is not for it");
 	else if (branch != NULL)
-		cb_lanes_click(k, &branch->lane);
+		cb_shell_interrupt(k, &branch->shell, true);
 	else if (r->subshell_id.data != NULL)
 		cb_lanes_interrupt_one(k, r->subshell_id);
 	else

@@ -29,98 +29,59 @@ int cb_stdin_ask(struct cb_kernel *k, const struct cb_request *cell, const struc
 	return cb_channels_send(k, CB_STDIN, cell, &out) == -EHOSTUNREACH ? CB_STDIN_NOBODY : 0;
 }
 
-struct asker {
-	bool main;
-	struct cb_branch *branch;
-	struct cb_lane *lane;
-};
-
-/* Another client's answer is nobody's: the question went to one client only. */
-static struct asker asker(struct cb_kernel *k, const struct cb_request *r)
+/* Who has asked this client; NULL = nobody. Another client's answer is nobody's: the question went to one client only.
+ */
+static struct cb_shell *asker(struct cb_kernel *k, const struct cb_request *r)
 {
-	bool to_lane = r->subshell_id.data != NULL && cb_lanes_known(k, r->subshell_id);
+	bool to_subshell = r->subshell_id.data != NULL && cb_lanes_known(k, r->subshell_id);
 	bool to_branch = cb_branches_find(k, r->subshell_id) != NULL;
-	struct asker a = { 0 };
 
-	if (!to_lane && !to_branch && k->guest.rules.phase == CB_PHASE_INPUT &&
-	    cb_request_same_client(r, k->execution.current)) {
-		a.main = true;
-		return a;
-	}
-	a.branch = to_lane ? NULL : cb_branches_asker(k, r);
-	a.lane = to_branch ? NULL : cb_lanes_asker(k, r);
-	if (a.branch != NULL && a.lane != NULL) {
-		if (a.branch->lane.asked_at < a.lane->asked_at)
-			a.lane = NULL;
-		else
-			a.branch = NULL;
-	}
-	return a;
-}
+	if (!to_subshell && !to_branch && cb_shell_asks(&k->execution.shell, r))
+		return &k->execution.shell;
+	struct cb_shell *branch = to_subshell ? NULL : cb_branches_asker(k, r);
+	struct cb_shell *subshell = to_branch ? NULL : cb_lanes_asker(k, r);
 
-static bool somebody(const struct asker *to)
-{
-	return to->main || to->branch != NULL || to->lane != NULL;
-}
-
-static const struct cb_request *asked(const struct cb_kernel *k, const struct asker *to)
-{
-	if (to->branch != NULL)
-		return to->branch->lane.current;
-	return to->lane != NULL ? to->lane->current : k->execution.current;
-}
-
-static void deliver(struct cb_kernel *k, const struct asker *to, struct cb_span content)
-{
-	if (to->branch != NULL) {
-		cb_branches_input(k, to->branch, content);
-	} else if (to->lane != NULL) {
-		cb_lanes_input(k, to->lane, content);
-	} else {
-		if (cb_guest_send_input(k, content) < 0)
-			cb_log(CB_LOG_WARNING, "input_reply not handed to the guest");
-		cb_execution_input_wait(k, false);
-	}
+	return branch == NULL || (subshell != NULL && subshell->asked_at <= branch->asked_at) ? subshell : branch;
 }
 
 /* The calls of host tools that wait for this client's answer, or NULL: it is input() that waits. */
-static struct cb_calls *calls_of(const struct cb_kernel *k, const struct asker *to)
+static struct cb_calls *calls_of(const struct cb_shell *to)
 {
-	struct cb_calls *c = asked(k, to)->calls;
+	struct cb_calls *c = to->current->calls;
 
 	return c != NULL && c->asked > 0 ? c : NULL;
 }
 
-static void fail_calls(struct cb_kernel *k, const struct asker *to, const char *what, const char *reason)
+static void fail_calls(struct cb_kernel *k, struct cb_shell *to, const char *what, const char *reason)
 {
 	CB_AUTO_BUF b = CB_BUF_INIT(1024);
 
-	cb_calls_over(calls_of(k, to));
+	cb_calls_over(calls_of(to));
 	if (cb_calls_fail(&b, what, reason) == 0)
-		deliver(k, to, cb_buf_span(&b));
+		cb_shell_input(k, to, cb_buf_span(&b));
 }
 
 void cb_stdin_nobody(struct cb_kernel *k, const struct cb_request *cell)
 {
-	struct asker to = asker(k, cell);
+	struct cb_shell *to = asker(k, cell);
 
-	if (!somebody(&to))
+	if (to == NULL)
 		return;
 	cb_log(CB_LOG_INFO, "the client of a cell that asks is gone");
-	if (calls_of(k, &to) == NULL) {
-		deliver(k, &to, CB_SPAN("{\"status\":\"ok\",\"value\":\"\\u0004\"}"));
+	if (calls_of(to) == NULL) {
+		cb_shell_input(k, to, CB_SPAN("{\"status\":\"ok\",\"value\":\"\\u0004\"}"));
 		return;
 	}
-	cb_calls_over(calls_of(k, &to));
-	deliver(k, &to, CB_SPAN("{\"nobody\":true}"));
+	cb_calls_over(calls_of(to));
+	cb_shell_input(k, to, CB_SPAN("{\"nobody\":true}"));
 }
 
 void cb_stdin_too_large(struct cb_kernel *k, const struct cb_request *r)
 {
-	struct asker to = asker(k, r);
+	struct cb_shell *to = asker(k, r);
 
-	if (somebody(&to) && calls_of(k, &to) != NULL)
-		fail_calls(k, &to, "is larger than limits.message allows", "");
+	if (to != NULL && calls_of(to) != NULL)
+		fail_calls(k, to, "is larger than limits.message allows", "");
 }
 
 void cb_request_input_reply(struct cb_kernel *k, struct cb_request *r)
@@ -128,24 +89,24 @@ void cb_request_input_reply(struct cb_kernel *k, struct cb_request *r)
 	struct cb_json_field f[] = { { .name = "value", .types = CB_JSON_STRING, .required = true } };
 	struct cb_json_error e = { 0 };
 
-	struct asker to = asker(k, r);
+	struct cb_shell *to = asker(k, r);
 
-	if (!somebody(&to)) {
+	if (to == NULL) {
 		cb_log(CB_LOG_INFO, "input_reply dropped: this client was not asked");
 		return;
 	}
 	if (cb_json_scan_object(r->content.data, r->content.len, f, 1, &e) < 0) {
 		cb_log(CB_LOG_WARNING, "input_reply dropped: %s%s%s", e.field != NULL ? e.field : "",
 		       e.field != NULL ? ": " : "", e.reason);
-		if (calls_of(k, &to) != NULL)
-			fail_calls(k, &to, "has no text `value`: ", e.reason);
+		if (calls_of(to) != NULL)
+			fail_calls(k, to, "has no text `value`: ", e.reason);
 		return;
 	}
-	struct cb_calls *calls = calls_of(k, &to);
+	struct cb_calls *calls = calls_of(to);
 	CB_AUTO_BUF results = CB_BUF_INIT(r->content.len + CB_CALLS_TOGETHER * 16 + 512);
 
 	if (calls == NULL) {
-		deliver(k, &to, r->content);
+		cb_shell_input(k, to, r->content);
 		return;
 	}
 	int c = cb_calls_answer(&k->tools, calls, f[0].ret, &results);
@@ -155,9 +116,9 @@ void cb_request_input_reply(struct cb_kernel *k, struct cb_request *r)
 		return;
 	}
 	if (c < 0) {
-		fail_calls(k, &to, "does not fit into memory", "");
+		fail_calls(k, to, "does not fit into memory", "");
 		return;
 	}
 	cb_calls_over(calls);
-	deliver(k, &to, cb_buf_span(&results));
+	cb_shell_input(k, to, cb_buf_span(&results));
 }

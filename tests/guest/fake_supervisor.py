@@ -53,12 +53,7 @@ UP = {
     33: "INTERRUPTED",
     35: "CHECKPOINT_REPLY",
     37: "RESUMED",
-    65: "LANE_RESULT",
-    67: "LANE_REPLY",
-    69: "LANE_DONE",
     71: "AWAITING",
-    77: "LANE_INPUT",
-    79: "LANE_AWAITING",
 }
 CURRENT = {
     "EXECUTE_RESULT",
@@ -72,7 +67,7 @@ CURRENT = {
     "RESUMED",
     "AWAITING",
 }
-OF_LANE = {"LANE_RESULT", "LANE_REPLY", "LANE_INPUT", "LANE_AWAITING"}
+OF_LANE = {"EXECUTE_RESULT", "EXECUTE_REPLY", "INPUT_REQUEST", "AWAITING"}
 SMALL = {
     "CLEAR_OUTPUT",
     "IS_COMPLETE_REPLY",
@@ -80,9 +75,7 @@ SMALL = {
     "INTERRUPTED",
     "CHECKPOINT_REPLY",
     "RESUMED",
-    "LANE_DONE",
     "AWAITING",
-    "LANE_AWAITING",
 }
 BIRTH, BREED, WAKE, BRANCH, BORN = 1, 2, 3, 4, 16  # of the leash, see twin.h
 NOTHING = {"threads": 0, "sockets": 0, "children": 0, "shared_maps": 0, "native": 0, "native_of": ""}
@@ -169,7 +162,7 @@ class Result:
 
     @property
     def result(self):
-        found = self.of("EXECUTE_RESULT", "LANE_RESULT")
+        found = [f for f in self.of("EXECUTE_RESULT") if f.request == self.request]
         return found[0].content["data"]["text/plain"] if found else None
 
     @property
@@ -282,7 +275,7 @@ class Subshell:
         while self.request in self.guest.in_lanes:
             self.guest.frame()
         frames = self.guest.seen[self._at :]
-        reply = next(f for f in frames if f.kind == "LANE_REPLY" and f.request == self.request)
+        reply = next(f for f in frames if f.kind == "EXECUTE_REPLY" and f.request == self.request)
         return Result(self.request, frames, reply)
 
     def run(self, code, **content):
@@ -449,11 +442,10 @@ class FakeSupervisor:
             raise Violation("%r in phase %s" % (frame, self.phase))
         if frame.request > self.request:
             raise Violation("id never given: %r" % frame)
-        if frame.kind in CURRENT and (frame.request != self.pending or not self.pending):
-            raise Violation("not the pending request (%d): %r" % (self.pending, frame))
-        if frame.kind in OF_LANE and frame.request not in self.in_lanes:
-            raise Violation("not a pending request of a lane: %r" % frame)
-        if frame.kind == "LANE_REPLY":
+        of_lane = frame.kind in OF_LANE and frame.request in self.in_lanes
+        if frame.kind in CURRENT and not of_lane and (frame.request != self.pending or not self.pending):
+            raise Violation("not the pending request (%d), nor one of a lane: %r" % (self.pending, frame))
+        if of_lane and frame.kind == "EXECUTE_REPLY":
             self.in_lanes.remove(frame.request)
         if frame.kind == "EXECUTE_RESULT" and "execution_count" in frame.content:
             raise Violation("execution_count is the supervisor's")
@@ -501,7 +493,7 @@ class FakeSupervisor:
             frames.append(frame)
             if on_frame is not None:
                 on_frame(frame)
-            if frame.kind == reply:
+            if frame.kind == reply and frame.request == request:
                 self.pending, self.interrupting = 0, False
                 self.drain_pipes()
                 pipes = bytes(self.captured[self.fd1]), bytes(self.captured[self.fd2])

@@ -17,7 +17,8 @@ EXECUTE, COMPLETE, INPUT_REPLY, SHUTDOWN = 2, 4, 16, 18
 HELLO, STREAM, DISPLAY, UPDATE, RESULT, ERROR, CLEAR = 1, 3, 5, 7, 9, 11, 13
 COMM_OPEN, COMM_MSG, COMM_CLOSE, EXECUTE_REPLY, COMPLETE_REPLY, INSPECT_REPLY = 15, 17, 19, 21, 23, 25
 IS_COMPLETE_REPLY, COMM_DONE, INPUT_REQUEST, INTERRUPTED = 27, 29, 31, 33
-LANE_RESULT, LANE_REPLY, LANE_DONE, AWAITING, LANE_INPUT, LANE_AWAITING = 65, 67, 69, 71, 77, 79
+CHECKPOINT_REPLY, AWAITING = 35, 71
+LANE_RESULT, LANE_REPLY, LANE_DONE, LANE_INPUT, LANE_AWAITING = 65, 67, 69, 77, 79  # no messages any more
 HEAD = struct.Struct("<IIIIQII")
 
 
@@ -487,28 +488,36 @@ def asked_half_then_exit(r):
 
 
 def sub_other_id(r):
-    put(frame(LANE_REPLY, OK, beside() + 1))
+    put(frame(EXECUTE_REPLY, OK, beside() + 1))
 
 
 def sub_other_kind(r):
-    put(frame(LANE_DONE, {}, beside()))
+    put(frame(COMM_DONE, {}, beside()))
 
 
 def sub_twice(r):
-    put(frame(LANE_REPLY, OK, beside()) * 2)
+    put(frame(EXECUTE_REPLY, OK, beside()) * 2)
 
 
-def sub_as_the_main_shell(r):
-    put(frame(EXECUTE_REPLY, OK, beside()))
+def sub_as_a_question(r):
+    put(frame(COMPLETE_REPLY, MATCHES, beside()))
+
+
+def sub_as_a_checkpoint(r):
+    put(frame(CHECKPOINT_REPLY, {"status": "ok"}, beside()))
+
+
+def sub_on_the_side_wire(r):
+    side(frame(EXECUTE_REPLY, OK, beside()))
 
 
 def sub_result_after_reply(r):
     q = beside()
-    put(frame(LANE_REPLY, OK, q) + frame(LANE_RESULT, {"data": {"text/plain": "1"}, "metadata": {}}, q))
+    put(frame(EXECUTE_REPLY, OK, q) + frame(RESULT, {"data": {"text/plain": "1"}, "metadata": {}}, q))
 
 
 def sub_count_in_result(r):
-    put(frame(LANE_RESULT, {"data": {"text/plain": "1"}, "metadata": {}, "execution_count": 9}, beside()))
+    put(frame(RESULT, {"data": {"text/plain": "1"}, "metadata": {}, "execution_count": 9}, beside()))
 
 
 def sub_asks_for_input(r):
@@ -517,17 +526,33 @@ def sub_asks_for_input(r):
 
 def comm_as_a_cell(r):
     put(frame(AWAITING, {}, r))
-    put(frame(LANE_REPLY, OK, beside(WIRE)))
+    put(frame(EXECUTE_REPLY, OK, beside(WIRE)))
 
 
-def comm_as_between_cells(r):
+def comm_with_a_result(r):
     put(frame(AWAITING, {}, r))
-    put(frame(COMM_DONE, {}, beside(WIRE)))
+    put(frame(RESULT, {"data": {"text/plain": "1"}, "metadata": {}}, beside(WIRE)))
+
+
+def comm_asks_for_input(r):
+    put(frame(AWAITING, {}, r))
+    put(frame(INPUT_REQUEST, {"prompt": "password?", "password": True}, beside(WIRE)))
+
+
+def comm_awaits(r):
+    put(frame(AWAITING, {}, r))
+    put(frame(AWAITING, {}, beside(WIRE)))
+
+
+def comm_ends_the_main_cell_as_its_own_kind(r):
+    put(frame(AWAITING, {}, r))
+    beside(WIRE)
+    put(frame(COMM_DONE, {}, r))
 
 
 def comm_twice(r):
     put(frame(AWAITING, {}, r))
-    put(frame(LANE_DONE, {}, beside(WIRE)) * 2)
+    put(frame(COMM_DONE, {}, beside(WIRE)) * 2)
 
 
 # ---- after the reply ----

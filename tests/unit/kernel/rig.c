@@ -389,7 +389,7 @@ void rig_expect_aborted(struct rig *r, const char *id)
 
 void rig_barrier(struct rig *r)
 {
-	const char *current = r->k.execution.current != NULL ? r->k.execution.current->header->data : NULL;
+	const char *current = r->k.execution.shell.current != NULL ? r->k.execution.shell.current->header->data : NULL;
 	const char *id = rig_send(r, RIG_CONTROL, "kernel_info_request", NULL, NULL);
 	struct rig_msg m;
 

@@ -135,8 +135,7 @@ static void test_wrong_words(void **state)
 		{ CB_WIRE_HELLO, RIG_HELLO },
 		{ CB_WIRE_RESUMED, "{}" },
 		{ CB_WIRE_CHECKPOINT_REPLY, RIG_MADE },
-		{ CB_WIRE_LANE_REPLY, RIG_OK },
-		{ CB_WIRE_LANE_DONE, "{}" },
+		{ CB_WIRE_COMM_DONE, "{}" },
 		{ CB_WIRE_COMPLETE_REPLY,
 		  "{\"status\":\"ok\",\"matches\":[],\"cursor_start\":0,\"cursor_end\":0,\"metadata\":{}}" },
 		{ CB_WIRE_INPUT_REQUEST, "{\"prompt\":1,\"password\":false}" },
@@ -290,9 +289,9 @@ static void test_it_ends_by_itself(void **state)
 	expect_failed(r, id, "KernelDiedError", "signal 11");
 	rig_expect(r, RIG_SHELL, "execute_reply", behind); /* aborted, as behind any error */
 	rig_expect(r, RIG_IOPUB, "error", id);
+	rig_expect(r, RIG_IOPUB, "idle", id);
 	rig_expect(r, RIG_IOPUB, "busy", behind);
 	rig_expect(r, RIG_IOPUB, "idle", behind);
-	rig_expect(r, RIG_IOPUB, "idle", id);
 	assert_int_equal(cb_branches_busy(&r->k), false);
 	rig_barrier(r);
 	done(r, &b);

@@ -432,7 +432,7 @@ static const char *begun_with_limit(struct rig *r, double seconds, uint64_t *ret
 
 static bool soft_stopped(struct rig *r)
 {
-	return r->k.execution.stop == CB_STOP_TIME_SOFT;
+	return r->k.execution.shell.cell.stop == CB_STOP_TIME_SOFT;
 }
 
 static void test_time_soft(void **state)
@@ -535,8 +535,8 @@ static void test_wait_for_input_stops_the_clock(void **state)
 
 	rig_frame(r, CB_WIRE_INPUT_REQUEST, g, "{\"prompt\":\"?\",\"password\":true}");
 	rig_expect(r, RIG_STDIN, "input_request", id);
-	assert_false(cb_loop_armed(&r->k.loop, r->k.execution.cell_timer));
-	assert_true(r->k.execution.clock_left > 0);
+	assert_false(cb_loop_armed(&r->k.loop, r->k.execution.timer));
+	assert_true(r->k.execution.shell.cell.clock_left > 0);
 	rig_send(r, RIG_STDIN, "input_reply", "{\"value\":\"v\"}", NULL);
 	struct rig_request q = rig_guest_recv(r);
 
@@ -544,7 +544,7 @@ static void test_wait_for_input_stops_the_clock(void **state)
 	assert_int_equal(q.h.request, g);
 	assert_string_equal(q.content, "{\"value\":\"v\"}");
 	rig_request_free(&q);
-	assert_true(cb_loop_armed(&r->k.loop, r->k.execution.cell_timer));
+	assert_true(cb_loop_armed(&r->k.loop, r->k.execution.timer));
 	rig_until(r, soft_stopped);
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_ERROR("KeyboardInterrupt"));
 	rig_cell_error(r, id, "CellTimeoutError");
@@ -554,7 +554,7 @@ static void test_wait_for_input_stops_the_clock(void **state)
 /* On a busy machine a short timeout.grace may be over before it is looked. */
 static bool stopped(struct rig *r)
 {
-	return soft_stopped(r) || r->k.execution.stop == CB_STOP_TIME_HARD;
+	return soft_stopped(r) || r->k.execution.shell.cell.stop == CB_STOP_TIME_HARD;
 }
 
 /* timeout.wait ends a question; a guest that goes on all the same is killed after the grace. */

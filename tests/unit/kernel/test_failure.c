@@ -30,11 +30,11 @@ static void test_death_text(void **state)
 	k.guest.verdict[0] = '\0';
 	k.guest.end_known = true;
 	k.guest.end = (struct cb_broker_reply){ .oom_kills = 2, .memory_peak = 300u << 20 };
-	k.execution.usage_at_start.oom_kills = 1;
+	k.execution.shell.cell.usage_at_start.oom_kills = 1;
 	assert_null(strstr(cb_failure_death_text(&k), "limits.memory")); /* it exited by itself */
 	k.guest.wait_status = SIGKILL;
 	assert_non_null(strstr(cb_failure_death_text(&k), "(limit 512.0 MiB, peak 300.0 MiB)"));
-	k.execution.usage_at_start.oom_kills = 2; /* an earlier cell's child */
+	k.execution.shell.cell.usage_at_start.oom_kills = 2; /* an earlier cell's child */
 	assert_null(strstr(cb_failure_death_text(&k), "limits.memory"));
 	k.guest.end.watchdog = 600u << 20;
 	assert_non_null(strstr(cb_failure_death_text(&k), "(limit 512.0 MiB, peak 600.0 MiB)"));
@@ -43,7 +43,7 @@ static void test_death_text(void **state)
 static void test_limit_and_metadata(void **state)
 {
 	static struct cb_kernel k;
-	static struct cb_request q;
+	static struct cb_request q = { .id = 1 };
 	static const struct {
 		enum cb_stop stop;
 		bool cut;
@@ -57,18 +57,19 @@ static void test_limit_and_metadata(void **state)
 	(void)state;
 	k.guest.speaker = (struct cb_speaker){ .parent = k.guest.parent, .nparents = CB_GUEST_PARENTS };
 	k.guest.usage = CB_USAGE_SOURCE_NONE;
-	k.execution.current = &q;
+	assert_int_equal(cb_execution_init(&k), 0);
+	k.execution.shell.current = &q;
 	for (size_t i = 0; i < sizeof(tried) / sizeof(tried[0]); i++) {
 		CB_AUTO_BUF b = CB_BUF_INIT(4096);
 
-		k.execution.stop = tried[i].stop;
-		k.execution.output_cut = tried[i].cut;
-		const char *limit = cb_failure_limit(&k);
+		k.execution.shell.cell.stop = tried[i].stop;
+		cb_speaker_parent(&k.guest.speaker, q.id)->output_cut = tried[i].cut;
+		const char *limit = cb_failure_limit(&k.execution.shell);
 
 		assert_int_equal(limit == NULL, tried[i].limit == NULL);
 		if (limit != NULL)
 			assert_string_equal(limit, tried[i].limit);
-		cb_failure_metadata(&k, "ok", "kept", limit, false, &b);
+		cb_failure_metadata(&k, &k.execution.shell, "ok", "kept", limit, false, &b);
 		json_t *m = json_loadb((char *)b.data, b.len, 0, NULL), *c = json_object_get(m, "cellblock");
 
 		assert_non_null(c);
@@ -97,7 +98,7 @@ static void test_state_from_before(void **state)
 
 		snprintf(x->lost, sizeof(x->lost), "Python had ended");
 		x->lost_restored = tried[i].restored;
-		cb_failure_metadata(&r->k, "ok", tried[i].state, NULL, false, &b);
+		cb_failure_metadata(&r->k, &x->shell, "ok", tried[i].state, NULL, false, &b);
 		json_t *m = json_loadb((char *)b.data, b.len, 0, NULL);
 
 		assert_string_equal(json_string_value(json_object_get(json_object_get(m, "cellblock"), "state")),
@@ -119,7 +120,7 @@ static void test_long_reasons(void **state)
 	memset(text, '"', sizeof(text) - 1);
 	text[10] = '\n';
 	text[11] = '\xff';
-	cb_failure_reply(&r->k, "KernelDiedError", "lost", "%s", text);
+	cb_failure_reply(&r->k, &r->k.execution.shell, "KernelDiedError", "lost", "%s", text);
 	struct rig_msg e = rig_take(r, RIG_IOPUB, "error", id), m = rig_take(r, RIG_SHELL, "execute_reply", id);
 
 	assert_string_equal(rig_text(&e, "ename"), "KernelDiedError");
@@ -141,7 +142,7 @@ static void test_isolation(void **state)
 	memset(f->step, 'a', sizeof(f->step) - 1);
 	memset(f->text, 'b', sizeof(f->text) - 1);
 	memset(f->cure, 'c', sizeof(f->cure) - 1);
-	cb_failure_isolation(&r->k);
+	cb_failure_unsent(&r->k, &r->k.execution.shell, false, CB_E_CLOSED);
 	struct rig_msg m = rig_take(r, RIG_IOPUB, "error", id);
 
 	assert_non_null(strstr(rig_text(&m, "evalue"), f->step));
@@ -156,15 +157,15 @@ static void test_time_keeps_the_traceback(void **state)
 	uint64_t g;
 	const char *id = rig_begin(r, "a", &g);
 
-	r->k.execution.current->execute.timeout = 1.5;
-	cb_failure_publish_timeout(&r->k, CB_SPAN("[\"one\",\"two\"]"));
+	r->k.execution.shell.current->execute.timeout = 1.5;
+	cb_failure_publish_timeout(&r->k, &r->k.execution.shell, CB_SPAN("[\"one\",\"two\"]"));
 	struct rig_msg m = rig_take(r, RIG_IOPUB, "error", id);
 
 	assert_string_equal(rig_text(&m, "ename"), "CellTimeoutError");
 	assert_non_null(strstr(rig_text(&m, "evalue"), "1.5 s"));
 	assert_int_equal(json_array_size(json_object_get(m.content, "traceback")), 3);
 	rig_msg_free(&m);
-	cb_failure_publish_timeout(&r->k, CB_SPAN("[ ]"));
+	cb_failure_publish_timeout(&r->k, &r->k.execution.shell, CB_SPAN("[ ]"));
 	m = rig_take(r, RIG_IOPUB, "error", id);
 	assert_int_equal(json_array_size(json_object_get(m.content, "traceback")), 1);
 	rig_msg_free(&m);

@@ -20,7 +20,7 @@ static const struct {
 static struct cb_guest_rules rules(uint32_t phase)
 {
 	return (struct cb_guest_rules){
-		.phase = phase, .first_id = 10, .last_id = 20, .current = 20, .lane = { 0, 20 }, .max_message = 1u << 24
+		.phase = phase, .first_id = 10, .last_id = 20, .current = 20, .max_message = 1u << 24
 	};
 }
 
@@ -78,12 +78,37 @@ static void test_ids(void **state)
 			h.request = id[j];
 			assert_int_equal(header(&g, h), allowed ? 0 : CB_E_DENIED);
 			g.current = 0; /* nothing pending: 0 is not the current one */
-			g.lane[1] = 0;
-			if (row[i].id == CB_ID_CURRENT || row[i].id == CB_ID_LANE)
+			if (row[i].id == CB_ID_CURRENT)
 				assert_int_equal(header(&g, h), CB_E_DENIED);
 			g.first_id = 21; /* a new guest that has been given nothing */
 			if (row[i].id == CB_ID_ANY)
 				assert_int_equal(header(&g, h), id[j] == 0 ? 0 : CB_E_DENIED);
+		}
+	}
+}
+
+/* What is pending beside the main thread is judged by what it is itself, whatever that does, if it can do anything. */
+static void test_beside(void **state)
+{
+	static const enum cb_wire_phase kind[] = { CB_PHASE_EXECUTING, CB_PHASE_COMM };
+
+	(void)state;
+	for (size_t i = 0; i < ROWS; i++) {
+		for (uint32_t phase = CB_PHASE_STARTING; phase <= CB_PHASE_WAKING; phase <<= 1) {
+			for (size_t j = 0; j < 2 && row[i].id == CB_ID_CURRENT; j++) {
+				struct cb_guest_rules g = rules(phase);
+				struct cb_wire_header h = good(i);
+				bool allowed = (phase & CB_PHASE_UP) != 0 && (row[i].phases & kind[j]) != 0;
+
+				g.beside[1] = (struct cb_guest_pending){ 15, kind[j] };
+				h.request = 15;
+				assert_int_equal(header(&g, h), allowed ? 0 : CB_E_DENIED);
+				h.request = 16;
+				assert_int_equal(header(&g, h), CB_E_DENIED);
+				g.beside[1].id = 0;
+				h.request = 15;
+				assert_int_equal(header(&g, h), CB_E_DENIED);
+			}
 		}
 	}
 }
@@ -247,15 +272,6 @@ static const struct {
 	{ CB_WIRE_INTERRUPTED, false, "null" },
 	{ CB_WIRE_CHECKPOINT_REPLY, true, "{\"status\":\"ok\",\"left_out\":{\"sockets\":         1}}" },
 	{ CB_WIRE_RESUMED, true, "{}" },
-	{ CB_WIRE_LANE_RESULT, true, "{\"data\":{},\"metadata\":{}}" },
-	{ CB_WIRE_LANE_RESULT, false, "{\"data\":{},\"metadata\":{},\"execution_count\":1}" },
-	{ CB_WIRE_LANE_REPLY, true, "{\"status\":\"ok\"}" },
-	{ CB_WIRE_LANE_REPLY, false, "{\"status\":\"error\"}" },
-	{ CB_WIRE_LANE_DONE, true, "{}" },
-	{ CB_WIRE_LANE_INPUT, true, "{\"prompt\":\"\",\"password\":false}" },
-	{ CB_WIRE_LANE_INPUT, false, "{\"password\":false}" },
-	{ CB_WIRE_LANE_AWAITING, true, "{}" },
-	{ CB_WIRE_LANE_AWAITING, false, "1" },
 	{ CB_WIRE_AWAITING, true, "{}" },
 	{ CB_WIRE_AWAITING, false, "[]" },
 	{ CB_WIRE_DEBUG_REPLY, true,
@@ -345,7 +361,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_phases),
-		cmocka_unit_test(test_ids),
+		cmocka_unit_test(test_ids), cmocka_unit_test(test_beside),
 		cmocka_unit_test(test_types),
 		cmocka_unit_test(test_sizes),
 		cmocka_unit_test(test_flags_and_buffers),

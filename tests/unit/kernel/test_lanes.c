@@ -141,7 +141,7 @@ static void test_side_breaches(void **state)
 		{ CB_WIRE_HELLO, 0, "{\"wire_version\":1,\"implementation\":\"plain\",\"python_version\":\"3\"}" },
 		{ CB_WIRE_STREAM, 0, "x" },
 		{ CB_WIRE_EXECUTE_REPLY, -1, RIG_OK },
-		{ CB_WIRE_LANE_REPLY, 0, RIG_OK },
+		{ CB_WIRE_EXECUTE_REPLY, 0, RIG_OK },
 		{ CB_WIRE_COMPLETE, 0, COMPLETE },
 		{ 0, 0, "" },
 	};
@@ -245,20 +245,20 @@ static void test_subshell(void **state)
 
 	rig_expect(r, RIG_IOPUB, "busy", one);
 	rig_expect(r, RIG_IOPUB, "execute_input", one);
-	rig_frame(r, CB_WIRE_LANE_RESULT, q, RESULT);
+	rig_frame(r, CB_WIRE_EXECUTE_RESULT, q, RESULT);
 	m = rig_take(r, RIG_IOPUB, "execute_result", one);
 	assert_int_equal(json_integer_value(json_object_get(m.content, "execution_count")), 2);
 	rig_msg_free(&m);
 	rig_frame(r, CB_WIRE_ERROR, q, RIG_ERROR_CONTENT("E"));
 	rig_expect(r, RIG_IOPUB, "error", one);
-	rig_frame(r, CB_WIRE_LANE_REPLY, q, RIG_ERROR("E"));
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, q, RIG_ERROR("E"));
 	ends(r, one, "execute_reply", "error");
 	ends(r, two, "execute_reply", "aborted");
-	rig_frame(r, CB_WIRE_LANE_DONE, side_expect(r, CB_WIRE_DOWN_COMM_MSG, 1), "{}");
+	rig_frame(r, CB_WIRE_COMM_DONE, side_expect(r, CB_WIRE_DOWN_COMM_MSG, 1), "{}");
+	rig_expect(r, RIG_IOPUB, "idle", one);
+	rig_expect(r, RIG_IOPUB, "busy", cell);
 	rig_expect(r, RIG_IOPUB, "busy", two);
 	rig_expect(r, RIG_IOPUB, "idle", two);
-	rig_expect(r, RIG_IOPUB, "busy", cell);
-	rig_expect(r, RIG_IOPUB, "idle", one);
 	rig_expect(r, RIG_IOPUB, "busy", cell);
 	rig_expect(r, RIG_IOPUB, "busy", three);
 	rig_expect(r, RIG_IOPUB, "idle", three);
@@ -279,18 +279,17 @@ static void test_lane_breaches(void **state)
 		int id;
 		const char *content;
 	} tried[] = {
-		{ CB_WIRE_LANE_REPLY, true, 0, RIG_OK },
-		{ CB_WIRE_LANE_REPLY, false, 1, RIG_OK },
-		{ CB_WIRE_LANE_REPLY, false, -1, RIG_OK }, /* the main shell's cell */
-		{ CB_WIRE_LANE_REPLY, false, 0, "{\"status\":\"ok\",\"execution_count\":7}" },
-		{ CB_WIRE_LANE_RESULT, false, -1, RESULT },
-		{ CB_WIRE_LANE_DONE, false, 0, "{}" },
-		{ CB_WIRE_EXECUTE_REPLY, false, 0, RIG_OK },
-		{ CB_WIRE_EXECUTE_RESULT, false, 0, RESULT },
+		{ CB_WIRE_EXECUTE_REPLY, true, 0, RIG_OK },
+		{ CB_WIRE_EXECUTE_REPLY, false, 1, RIG_OK },
+		{ CB_WIRE_EXECUTE_REPLY, false, 0, "{\"status\":\"ok\",\"execution_count\":7}" },
+		{ CB_WIRE_EXECUTE_RESULT, false, 1, RESULT },
 		{ CB_WIRE_COMM_DONE, false, 0, "{}" },
-		{ CB_WIRE_INPUT_REQUEST, false, 0, "{\"prompt\":\"\",\"password\":false}" },
-		{ CB_WIRE_AWAITING, false, 0, "{}" },
-		{ CB_WIRE_LANE_AWAITING, false, -1, "{}" },
+		{ CB_WIRE_IS_COMPLETE_REPLY, false, 0, "{\"status\":\"complete\"}" },
+		{ CB_WIRE_CHECKPOINT_REPLY, false, 0, RIG_MADE },
+		{ CB_WIRE_RESUMED, false, 0, "{}" },
+		{ CB_WIRE_INPUT_REQUEST, false, 1, "{\"prompt\":\"\",\"password\":false}" },
+		{ CB_WIRE_AWAITING, false, 1, "{}" },
+		{ (enum cb_wire_type)67, false, 0, RIG_OK }, /* no message of the contract any more */
 	};
 
 	for (size_t i = 0; i < sizeof(tried) / sizeof(tried[0]); i++) {
@@ -321,6 +320,15 @@ static void test_lane_breaches(void **state)
 	}
 }
 
+static void an_interrupt_was_long_ago(struct rig *r)
+{
+	struct cb_lanes *l = &r->k.lanes;
+
+	l->comms.interrupted_at -= l->comms.interrupted_at != 0 ? 1000000000 : 0;
+	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
+		l->sub[i].interrupted_at -= l->sub[i].interrupted_at != 0 ? 1000000000 : 0;
+}
+
 #define QUESTION "{\"prompt\":\"\",\"password\":false}"
 
 static uint64_t asking_cell(struct rig *r, const char *content, const char **ret_id)
@@ -334,7 +342,7 @@ static uint64_t asking_cell(struct rig *r, const char *content, const char **ret
 
 static void ask(struct rig *r, uint64_t q, const char *id)
 {
-	rig_frame(r, CB_WIRE_LANE_INPUT, q, QUESTION);
+	rig_frame(r, CB_WIRE_INPUT_REQUEST, q, QUESTION);
 	rig_expect(r, RIG_STDIN, "input_request", id);
 }
 
@@ -354,7 +362,7 @@ static void test_lane_input(void **state)
 	(void)side_expect(r, CB_WIRE_LANE_INTERRUPT, 1);
 	for (int i = 0; i < 3; i++)
 		ask(r, q, one);
-	rig_frame(r, CB_WIRE_LANE_INPUT, q, QUESTION);
+	rig_frame(r, CB_WIRE_INPUT_REQUEST, q, QUESTION);
 	rig_await_kill(r);
 	rig_die(r, 9);
 	ends(r, one, "execute_reply", "error");
@@ -365,7 +373,7 @@ static void test_lane_input_not_allowed(void **state)
 	struct rig *r = *state = with_side();
 	const char *one;
 
-	rig_frame(r, CB_WIRE_LANE_INPUT, asking_cell(r, "{\"code\":\"1\",\"allow_stdin\":false}", &one), QUESTION);
+	rig_frame(r, CB_WIRE_INPUT_REQUEST, asking_cell(r, "{\"code\":\"1\",\"allow_stdin\":false}", &one), QUESTION);
 	rig_await_kill(r);
 	rig_die(r, 9);
 	ends(r, one, "execute_reply", "error");
@@ -373,7 +381,7 @@ static void test_lane_input_not_allowed(void **state)
 
 static void comm_done(struct rig *r, uint64_t request, const char *id, const char *cell)
 {
-	rig_frame(r, CB_WIRE_LANE_DONE, request, "{}");
+	rig_frame(r, CB_WIRE_COMM_DONE, request, "{}");
 	rig_expect(r, RIG_IOPUB, "idle", id);
 	if (cell != NULL)
 		rig_expect(r, RIG_IOPUB, "busy", cell);
@@ -439,10 +447,10 @@ static void test_comms_beside_a_subshells_cell(void **state)
 	rig_expect(r, RIG_IOPUB, "execute_input", mine);
 	one = rig_send(r, RIG_SHELL, "comm_msg", COMM(1), NULL);
 	rig_barrier(r);
-	rig_frame(r, CB_WIRE_LANE_AWAITING, q, "{}");
+	rig_frame(r, CB_WIRE_AWAITING, q, "{}");
 	c = side_expect(r, CB_WIRE_DOWN_COMM_MSG, 1);
 	rig_expect(r, RIG_IOPUB, "busy", one);
-	rig_frame(r, CB_WIRE_LANE_REPLY, q, RIG_OK);
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, q, RIG_OK);
 	ends(r, mine, "execute_reply", "ok");
 	rig_expect(r, RIG_IOPUB, "idle", mine);
 	rig_expect(r, RIG_IOPUB, "busy", cell);
@@ -507,7 +515,7 @@ static void test_interrupt_of_a_comm_left_over(void **state)
 
 	rig_expect(r, RIG_CONTROL, "interrupt_reply", i);
 	assert_true(rig_interrupts(r) > 0);
-	r->k.lanes.interrupted_at -= 1000000000;
+	an_interrupt_was_long_ago(r);
 	i = rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL);
 	rig_expect(r, RIG_CONTROL, "interrupt_reply", i);
 	rig_await_kill(r);
@@ -541,11 +549,11 @@ static void test_an_interrupt_behind_a_failure(void **state)
 	r->subshell = NULL;
 	id = rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL);
 	rig_expect(r, RIG_CONTROL, "interrupt_reply", id);
-	r->k.lanes.interrupted_at -= 1000000000;
+	an_interrupt_was_long_ago(r);
 	cb_loop_set_events(&r->k.loop, r->k.channels.slot[CB_SHELL], 0);
 	id = rig_send(r, RIG_SHELL, "interrupt_request", NULL, NULL);
 	rig_until(r, shell_waits);
-	rig_frame(r, CB_WIRE_LANE_REPLY, q, RIG_ERROR("E"));
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, q, RIG_ERROR("E"));
 	for (int i = 0; i < 3; i++) {
 		m = rig_recv(r, RIG_SHELL);
 		if (strcmp(m.parent_id, one) == 0) /* what it did is undone with the rest */
