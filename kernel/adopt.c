@@ -19,7 +19,7 @@
 
 static bool rests(const struct cb_branch *b)
 {
-	return b->state == CB_BRANCH_UP && b->rules.phase == CB_PHASE_IDLE && b->shell.waiting.head == NULL;
+	return b->state == CB_BRANCH_UP && b->python.rules.phase == CB_PHASE_IDLE && b->shell.waiting.head == NULL;
 }
 
 bool cb_adopt_begin(struct cb_kernel *k, struct cb_request *r)
@@ -55,7 +55,7 @@ int cb_adopt_copy(struct cb_kernel *k, struct cb_branch *b, uint32_t number, con
 	struct cb_leash_msg birth = { .op = CB_LEASH_BIRTH, .number = number };
 	char content[32];
 	int len = snprintf(content, sizeof(content), "{\"number\":%" PRIu32 "}", number);
-	int r = cb_fd_send(b->leash, &birth, sizeof(birth), theirs, n);
+	int r = cb_fd_send(b->python.leash, &birth, sizeof(birth), theirs, n);
 
 	return r < 0 ? r
 		     : cb_branch_ask(k, b, CB_WIRE_CHECKPOINT, CB_PHASE_FORKING,
@@ -67,8 +67,8 @@ void cb_adopt_answered(struct cb_kernel *k, struct cb_branch *b, const struct cb
 	struct cb_twin *t = k->twins.coming;
 	char why[256];
 
-	cb_guest_rules_go(&b->rules, CB_PHASE_IDLE, 0);
-	if (t == NULL || t->branch != b->shell.number)
+	cb_guest_rules_go(&b->python.rules, CB_PHASE_IDLE, 0);
+	if (t == NULL || t->branch != b->python.number)
 		return; /* it takes over already, or is not wanted any more */
 	if (cb_json_string_is(c->status, "ok")) {
 		cb_left_out_take(&t->left_out, c->left_out);
@@ -82,8 +82,8 @@ void cb_adopt_failed(struct cb_kernel *k, uint32_t branch)
 {
 	struct cb_branch *b = cb_branches_numbered(k, branch);
 
-	if (b != NULL && b->rules.phase == CB_PHASE_FORKING)
-		cb_branch_tell_init(k, b, CB_INIT_NUDGE, CB_WIRE_LET_GO);
+	if (b != NULL && b->python.rules.phase == CB_PHASE_FORKING)
+		cb_python_let_go(k, &b->python);
 }
 
 void cb_adopt_branch_gone(struct cb_kernel *k, uint32_t branch)
@@ -95,7 +95,7 @@ void cb_adopt_branch_gone(struct cb_kernel *k, uint32_t branch)
 bool cb_adopt_holds(const struct cb_kernel *k, const struct cb_branch *b)
 {
 	const struct cb_twins *w = &k->twins;
-	uint32_t n = b->shell.number;
+	uint32_t n = b->python.number;
 
 	return (w->coming != NULL && w->coming->branch == n) || (w->waking != NULL && w->waking->branch == n) ||
 	       (w->confirming && w->woken.branch == n);

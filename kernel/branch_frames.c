@@ -1,8 +1,8 @@
-/* What each frame of a branch does.
+/* What only a branch says, and what is said of one.
  *
- * Trust domain: supervisor; frames as in guest_frames.c: permitted in the branch's phase, and strict JSON. A branch has
- * no subshells, no checkpoint but the one that adopts it, no side wire, and of comms only those that it opened itself:
- * what it says on others, which are the main line's, is dropped with a notice. Callers: branches.c.
+ * Trust domain: supervisor; frames as in python_frames.c: permitted in the branch's phase, and strict JSON. A branch
+ * has no subshells, no checkpoint but the one that adopts it, no side wire, and of comms only those that it opened
+ * itself: what it says on others, which are the main line's, is dropped with a notice.
  */
 #include "branch_frames.h"
 
@@ -28,15 +28,20 @@ void cb_branch_comm_dropped(struct cb_kernel *k, struct cb_header *header)
 /* Once for each request. */
 static void comm_refused(struct cb_kernel *k, struct cb_branch *b, const struct cb_frame *f)
 {
-	const struct cb_guest_parent *p = cb_speaker_parent(&b->speaker, f->header.request);
+	const struct cb_guest_parent *p = cb_speaker_parent(&b->python.speaker, f->header.request);
 
 	if (p->id != b->comm_told)
 		cb_branch_comm_dropped(k, p->header);
 	b->comm_told = p->id;
 }
 
-static bool comm_is_foreign(struct cb_kernel *k, struct cb_branch *b, const struct cb_frame *f,
-			    const struct cb_guest_content *c)
+struct cb_branch *cb_branch_of(const struct cb_python *p)
+{
+	return (struct cb_branch *)(uintptr_t)((const char *)p - offsetof(struct cb_branch, python));
+}
+
+static bool is_foreign(struct cb_kernel *k, struct cb_branch *b, const struct cb_frame *f,
+		       const struct cb_guest_content *c)
 {
 	switch (f->header.type) {
 	case CB_WIRE_UP_COMM_OPEN:
@@ -49,6 +54,17 @@ static bool comm_is_foreign(struct cb_kernel *k, struct cb_branch *b, const stru
 	}
 }
 
+bool cb_branch_drops(struct cb_kernel *k, struct cb_python *p, const struct cb_frame *f,
+		     const struct cb_guest_content *c)
+{
+	struct cb_branch *b = cb_branch_of(p);
+	bool foreign = is_foreign(k, b, f, c);
+
+	if (foreign)
+		comm_refused(k, b, f);
+	return foreign;
+}
+
 static const struct cb_states states = { "a branch",
 					 { [CB_BRANCH_WAKING] = { "waking", 1 << CB_BRANCH_UP | 1 << CB_BRANCH_ENDING },
 					   [CB_BRANCH_UP] = { "up", 1 << CB_BRANCH_ENDING },
@@ -59,19 +75,10 @@ void cb_branch_go(struct cb_branch *b, enum cb_branch_state to)
 	CB_STATE_GO(&states, &b->state, to);
 }
 
-static void interrupted(struct cb_kernel *k, struct cb_branch *b, uint64_t request)
-{
-	b->interrupted++;
-	if (b->shell.current != NULL && (request == 0 || request != b->shell.current->id))
-		return; /* the signal overtook the request; it is sent again */
-	b->nudge_at = 0;
-	cb_shell_obeyed(k, &b->shell);
-}
-
 static void resumed(struct cb_kernel *k, struct cb_branch *b)
 {
 	b->deadline = 0;
-	cb_guest_rules_go(&b->rules, CB_PHASE_IDLE, 0);
+	cb_guest_rules_go(&b->python.rules, CB_PHASE_IDLE, 0);
 	if (b->state != CB_BRANCH_WAKING)
 		return;
 	cb_branch_go(b, CB_BRANCH_UP);
@@ -79,49 +86,20 @@ static void resumed(struct cb_kernel *k, struct cb_branch *b)
 	cb_checkpoint_branch_woken(k, b->shell.id, NULL);
 }
 
-int cb_branch_frame(struct cb_kernel *k, struct cb_branch *b, struct cb_frame *f, const struct cb_guest_content *c,
+int cb_branch_frame(struct cb_kernel *k, struct cb_python *p, struct cb_frame *f, const struct cb_guest_content *c,
 		    const char **ret_reason)
 {
-	struct cb_shell *s = &b->shell;
+	struct cb_branch *b = cb_branch_of(p);
 
-	if (comm_is_foreign(k, b, f, c)) {
-		comm_refused(k, b, f);
-		return 0;
-	}
-	if (cb_speaker_frame(k, &b->speaker, f, c))
-		return 0;
-	*ret_reason = "a message that a branch has no use for";
 	switch (f->header.type) {
 	case CB_WIRE_RESUMED:
 		resumed(k, b);
 		return 0;
-	case CB_WIRE_EXECUTE_RESULT:
-		cb_speaker_result(k, &b->speaker, f, cb_cell_shown(&s->cell));
-		return 0;
-	case CB_WIRE_ERROR:
-		cb_shell_error(k, s, f, c);
-		return 0;
-	case CB_WIRE_EXECUTE_REPLY:
-	case CB_WIRE_COMM_DONE:
-		cb_shell_reply(k, s, f, c);
-		return 0;
-	case CB_WIRE_COMPLETE_REPLY:
-	case CB_WIRE_INSPECT_REPLY:
-	case CB_WIRE_IS_COMPLETE_REPLY:
-		return cb_shell_answer(k, s, f, ret_reason);
-	case CB_WIRE_INPUT_REQUEST:
-		*ret_reason = "INPUT_REQUEST though the client does not allow stdin";
-		return cb_shell_ask(k, s, f, ret_reason);
-	case CB_WIRE_AWAITING: /* its comm messages keep their turn */
-		return 0;
 	case CB_WIRE_CHECKPOINT_REPLY:
-		cb_guest_rules_go(&b->rules, CB_PHASE_IDLE, 0);
 		cb_adopt_answered(k, b, c);
 		return 0;
-	case CB_WIRE_INTERRUPTED:
-		interrupted(k, b, f->header.request);
-		return 0;
 	default:
+		*ret_reason = "a message that a branch has no use for";
 		return CB_E_DENIED;
 	}
 }
@@ -138,7 +116,8 @@ int cb_branch_write(const struct cb_branch *b, struct cb_buf *out)
 		     : cb_buf_printf(out,
 				     ",\"execution_count\":%" PRId64 ",\"busy\":%s,\"memory_bytes\":%" PRIu64
 				     ",\"created\":\"%s\"}",
-				     b->count, b->shell.current != NULL ? "true" : "false", cb_usage_of(b->pid), date);
+				     b->count, b->shell.current != NULL ? "true" : "false", cb_usage_of(b->python.pid),
+				     date);
 }
 
 const char *cb_branches_epitaph(const struct cb_kernel *k, struct cb_span id)

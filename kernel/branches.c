@@ -32,8 +32,6 @@
 #define SECOND (1000 * MS)
 #define WAKE_DEADLINE (10 * SECOND)
 #define CLOSED_DEADLINE SECOND /* end of its wire to its end */
-#define NUDGE_FIRST (50 * MS)  /* as guest.c */
-#define NUDGE_MAX SECOND
 #define READ_BUDGET (64u << 10)
 #define LAST_WORDS (64u << 20)
 #define EVENTS 64
@@ -71,7 +69,7 @@ static struct cb_branch **place_of(struct cb_kernel *k, uint32_t number)
 	for (size_t i = 0; i < CB_BRANCHES_MAX; i++) {
 		struct cb_branch *b = k->branches.branch[i];
 
-		if (number == 0 ? b == NULL : b != NULL && b->shell.number == number)
+		if (number == 0 ? b == NULL : b != NULL && b->python.number == number)
 			return &k->branches.branch[i];
 	}
 	return NULL;
@@ -126,70 +124,74 @@ int cb_branches_list(struct cb_kernel *k, struct cb_buf *out)
 
 /* ---- channels ---- */
 
-void cb_branch_tell_init(struct cb_kernel *k, struct cb_branch *b, enum cb_init_op op, int arg)
-{
-	int r = cb_guest_tell_init_of(k, op, arg, b->shell.number);
-
-	if (r == 0 && op != CB_INIT_DROP) {
-		b->signals++;
-		cb_guest_signal_asked(k);
-	}
-	if (r < 0 && op == CB_INIT_DROP) /* else nothing could end it */
-		cb_guest_kill(k, "pid 1 of the jail does not take messages");
-}
-
 void cb_branch_end(struct cb_kernel *k, struct cb_branch *b, const char *why)
 {
 	if (b->state == CB_BRANCH_ENDING)
 		return;
 	cb_branch_go(b, CB_BRANCH_ENDING);
-	b->nudge_at = b->deadline = b->half.due = 0;
+	b->python.nudge_at = b->deadline = b->python.half.due = 0;
 	snprintf(b->why, sizeof(b->why), "%s", why);
-	cb_branch_tell_init(k, b, CB_INIT_DROP, (int)b->shell.number);
+	if (cb_guest_tell_init(k, CB_INIT_DROP, (int)b->python.number) < 0) /* else nothing could end it */
+		cb_guest_kill(k, "pid 1 of the jail does not take messages");
 	arm(k);
 }
 
 static int watch(struct cb_kernel *k, const struct cb_branch *b, enum channel which, int op)
 {
-	int fd = which == WIRE ? b->link.fd : b->speaker.out[which - OUT];
-	bool writes = which == WIRE && cb_guest_link_pending(&b->link);
+	const struct cb_python *p = &b->python;
+	int fd = which == WIRE ? p->link.fd : p->speaker.out[which - OUT];
+	bool writes = which == WIRE && cb_guest_link_pending(&p->link);
 	struct epoll_event e = { .events = EPOLLIN | (writes ? (uint32_t)EPOLLOUT : 0u),
-				 .data.u64 = (uint64_t)b->shell.number * CHANNELS + which };
+				 .data.u64 = (uint64_t)p->number * CHANNELS + which };
 
 	return fd < 0 ? 0 : epoll_ctl(k->branches.epoll_fd, op, fd, &e) < 0 ? -errno : 0;
 }
 
-struct reader {
-	struct cb_kernel *k;
-	struct cb_branch *b;
-};
-
-static int judge(void *context, const struct cb_wire_header *h, const char **ret_reason)
+/* While a frame of its waits for room it is left out: an end of the wire would be told again and again. */
+static void watch_wire(struct cb_kernel *k, struct cb_python *p)
 {
-	struct reader *of = context;
+	const struct cb_branch *b = cb_branch_of(p);
 
-	return of->b->mute ? CB_E_CLOSED : cb_guest_policy_header(&of->b->rules, h, ret_reason);
+	if (b->unread)
+		return;
+	if (p->link.waits)
+		(void)watch(k, b, WIRE, EPOLL_CTL_DEL);
+	else if (watch(k, b, WIRE, EPOLL_CTL_MOD) == -ENOENT)
+		(void)watch(k, b, WIRE, EPOLL_CTL_ADD);
 }
 
-static int take_frame(void *context, struct cb_frame *f, const char **ret_reason)
+static void unwatch_wire(struct cb_kernel *k, struct cb_python *p)
 {
-	struct reader *of = context;
-	struct cb_guest_content content;
-	int r = of->b->mute ? CB_E_CLOSED : cb_guest_policy_content(f, &content, ret_reason);
+	cb_branch_of(p)->unread = true;
+	(void)watch(k, cb_branch_of(p), WIRE, EPOLL_CTL_DEL);
+}
 
-	return r < 0 ? r : cb_branch_frame(of->k, of->b, f, &content, ret_reason);
+static bool heard(const struct cb_python *p)
+{
+	return !cb_branch_of(p)->mute;
+}
+
+static struct cb_shell *shell_of(struct cb_kernel *k, struct cb_python *p, uint64_t request)
+{
+	(void)k;
+	(void)request;
+	return &cb_branch_of(p)->shell;
 }
 
 /* Its end, which pid 1 reports; if it lives on, it can't be served. */
-static void wire_closed(struct cb_kernel *k, struct cb_branch *b)
+static void closed(struct cb_kernel *k, struct cb_python *p)
 {
-	(void)watch(k, b, WIRE, EPOLL_CTL_DEL);
+	struct cb_branch *b = cb_branch_of(p);
+
+	unwatch_wire(k, p);
 	if (b->state != CB_BRANCH_ENDING)
 		b->deadline = cb_now_ns() + CLOSED_DEADLINE;
 }
 
-static void broke_rules(struct cb_kernel *k, struct cb_branch *b, const char *why)
+static void broke_rules(struct cb_kernel *k, struct cb_python *p, const char *why)
 {
+	struct cb_branch *b = cb_branch_of(p);
+
 	b->mute = true;
 	cb_log(CB_LOG_WARNING, "a branch broke the wire protocol: %s", why);
 	cb_audit_denied(k, "branch", why);
@@ -197,37 +199,23 @@ static void broke_rules(struct cb_kernel *k, struct cb_branch *b, const char *wh
 	cb_branch_end(k, b, why);
 }
 
-static void look_for_half(struct cb_kernel *k, struct cb_branch *b)
+static void arm_python(struct cb_kernel *k, struct cb_python *p)
 {
-	int64_t due = b->half.due;
-
-	cb_half_frame_look(k, &b->half, &b->link);
-	if (b->half.due != due)
-		arm(k);
+	(void)p;
+	arm(k);
 }
 
-static void read_frames(struct cb_kernel *k, struct cb_branch *b, size_t budget)
-{
-	struct reader of = { k, b };
-	const char *reason = "";
-	bool waited = b->link.waits;
-	int r = cb_guest_link_receive(&b->link, budget, judge, take_frame, &of, &reason);
-	char why[sizeof(b->why)];
-
-	if (b->link.waits != waited && b->link.fd >= 0)
-		(void)watch(k, b, WIRE, waited ? EPOLL_CTL_ADD : EPOLL_CTL_DEL);
-	if (r == 0) {
-		look_for_half(k, b);
-		return;
-	}
-	if (r == CB_E_CLOSED) {
-		wire_closed(k, b);
-		return;
-	}
-	(void)watch(k, b, WIRE, EPOLL_CTL_DEL);
-	snprintf(why, sizeof(why), "%s (%s)", reason, cb_err_name(r));
-	broke_rules(k, b, why);
-}
+static const struct cb_python_ops python_ops = {
+	.heard = heard,
+	.shell = shell_of,
+	.drops = cb_branch_drops,
+	.frame = cb_branch_frame,
+	.watch = watch_wire,
+	.unwatch = unwatch_wire,
+	.closed = closed,
+	.broke = broke_rules,
+	.arm = arm_python,
+};
 
 /* Frames for which there was no room until now. */
 static void resume_waiting(struct cb_kernel *k)
@@ -235,23 +223,23 @@ static void resume_waiting(struct cb_kernel *k)
 	struct cb_branch *b;
 
 	for (size_t i = 0; k->branches.room.waiting > 0 && (b = next(k, &i)) != NULL;)
-		if (cb_guest_link_may_go_on(&b->link))
-			read_frames(k, b, READ_BUDGET);
+		if (cb_guest_link_may_go_on(&b->python.link))
+			cb_python_read(k, &b->python, READ_BUDGET);
 }
 
 static void serve(struct cb_kernel *k, struct cb_branch *b, enum channel which, uint32_t events)
 {
 	if (which != WIRE) {
-		if (cb_speaker_read(k, &b->speaker, which == OUT ? 0 : 1) < 0)
+		if (cb_speaker_read(k, &b->python.speaker, which == OUT ? 0 : 1) < 0)
 			(void)watch(k, b, which, EPOLL_CTL_DEL);
 		return;
 	}
-	if ((events & EPOLLOUT) && cb_guest_link_flush(&b->link) < 0)
-		wire_closed(k, b);
+	if ((events & EPOLLOUT) && cb_guest_link_flush(&b->python.link) < 0)
+		closed(k, &b->python);
 	else if (events & EPOLLOUT)
-		(void)watch(k, b, WIRE, EPOLL_CTL_MOD);
+		watch_wire(k, &b->python);
 	if (events & (EPOLLIN | EPOLLERR | EPOLLHUP))
-		read_frames(k, b, READ_BUDGET);
+		cb_python_read(k, &b->python, READ_BUDGET);
 	cb_loop_mark(&k->loop);
 	arm(k); /* what it says can change what it is given time for */
 }
@@ -287,31 +275,12 @@ static void on_events(void *context, short revents)
 
 /* ---- birth ---- */
 
-static uint64_t give_id(struct cb_kernel *k, struct cb_branch *b, struct cb_header *header, bool cell)
-{
-	uint64_t id;
-
-	do
-		id = cb_guest_new_id(k); /* the latest cell's parent is not forgotten */
-	while (!cell && id % CB_BRANCH_PARENTS == b->speaker.background % CB_BRANCH_PARENTS);
-	cb_speaker_remember(&b->speaker, id, header);
-	if (cell)
-		b->speaker.background = id;
-	b->rules.last_id = id;
-	return id;
-}
-
 int cb_branch_ask(struct cb_kernel *k, struct cb_branch *b, enum cb_wire_type type, enum cb_wire_phase phase,
 		  struct cb_span content)
 {
-	struct cb_request *r = k->execution.shell.current;
-	uint64_t id = give_id(k, b, r != NULL ? r->header : NULL, type == CB_WIRE_RESUME);
-	int c;
+	const struct cb_request *r = k->execution.shell.current;
 
-	cb_guest_rules_go(&b->rules, phase, id);
-	c = cb_guest_link_send(&b->link, type, id, content, CB_SPAN("{}"), NULL, 0);
-	(void)watch(k, b, WIRE, EPOLL_CTL_MOD);
-	return c;
+	return cb_python_ask(k, &b->python, type, phase, r != NULL ? r->header : NULL, content);
 }
 
 static int wake(struct cb_kernel *k, struct cb_branch *b, struct cb_twin *t)
@@ -323,7 +292,7 @@ static int wake(struct cb_kernel *k, struct cb_branch *b, struct cb_twin *t)
 	int r = cb_guest_tell_init(k, CB_INIT_BRANCH, (int)t->number);
 
 	if (r == 0)
-		r = cb_fd_send(t->ends.leash, &message, sizeof(message), NULL, 0);
+		r = cb_fd_send(b->python.leash, &message, sizeof(message), NULL, 0);
 	for (int i = WIRE; i < CHANNELS && r == 0; i++)
 		r = watch(k, b, (enum channel)i, EPOLL_CTL_ADD);
 	if (r < 0)
@@ -333,20 +302,15 @@ static int wake(struct cb_kernel *k, struct cb_branch *b, struct cb_twin *t)
 
 static void set_up(struct cb_kernel *k, struct cb_branch *b, const struct cb_twin *t)
 {
-	b->shell = (struct cb_shell){ .ops = &branch_ops,
-				      .load = &k->branches.load,
-				      .speaker = &b->speaker,
-				      .rules = &b->rules,
-				      .count = &b->count,
-				      .number = t->number };
-	b->speaker = (struct cb_speaker){
-		.parent = b->parent, .nparents = CB_BRANCH_PARENTS, .out = { -1, -1 }, .comms = &b->comms
+	b->shell = (struct cb_shell){
+		.ops = &branch_ops, .load = &k->branches.load, .python = &b->python, .count = &b->count
 	};
-	b->rules = (struct cb_guest_rules){ .phase = CB_PHASE_WAKING,
-					    .first_id = k->guest.rules.first_id,
-					    .max_message = k->policy->limit_message };
-	b->link.fd = b->leash = -1;
-	b->pid = t->pid;
+	cb_python_init(&b->python, &python_ops, b->parent, CB_BRANCH_PARENTS, &b->comms);
+	b->python.rules = (struct cb_guest_rules){ .phase = CB_PHASE_WAKING,
+						   .first_id = k->guest.python.rules.first_id,
+						   .max_message = k->policy->limit_message };
+	b->python.number = t->number;
+	b->python.pid = t->pid;
 	b->count = t->count;
 	b->cell = t->cell;
 	b->live = t->live;
@@ -357,11 +321,8 @@ static void set_up(struct cb_kernel *k, struct cb_branch *b, const struct cb_twi
 static void release(struct cb_branch *b)
 {
 	cb_shell_release(&b->shell);
-	cb_guest_link_release(&b->link);
-	cb_fd_close(&b->leash);
-	for (int i = 0; i < 2; i++)
-		cb_fd_close(&b->speaker.out[i]);
-	cb_speaker_forget(&b->speaker);
+	cb_python_close(&b->python);
+	cb_speaker_forget(&b->python.speaker);
 	cb_comms_release(&b->comms);
 	free(b);
 }
@@ -374,25 +335,17 @@ bool cb_branches_born(struct cb_kernel *k, struct cb_twin *t, const char *from)
 	if (b == NULL)
 		return false;
 	set_up(k, b, t);
-	if (cb_session_init(&uuid, NULL) < 0 ||
-	    cb_guest_link_init(&b->link, t->ends.wire, 2 * k->policy->limit_message + (1u << 20)) < 0) {
+	if (cb_session_init(&uuid, NULL) < 0 || cb_python_open(&b->python, &t->ends, k->policy->limit_message) < 0) {
 		release(b);
 		return false;
 	}
-	t->ends.wire = -1;
-	b->link.room = &k->branches.room;
-	for (int i = 0; i < 2; i++) {
-		b->speaker.out[i] = t->ends.out[i];
-		t->ends.out[i] = -1;
-	}
+	b->python.link.room = &k->branches.room;
 	memcpy(b->shell.id, uuid.id, sizeof(b->shell.id));
 	snprintf(b->from, sizeof(b->from), "%s", from);
 	if (wake(k, b, t) < 0) {
 		release(b);
 		return false;
 	}
-	b->leash = t->ends.leash;
-	t->ends.leash = -1;
 	*place = b;
 	cb_audit_branch(k, b->shell.id, from);
 	arm(k);
@@ -426,30 +379,6 @@ static bool out_of_memory(struct cb_kernel *k, const struct cb_branch *b, int st
 	       b->shell.current != NULL && jail.oom_kills > b->oom_kills;
 }
 
-static int send_request(struct cb_kernel *k, struct cb_shell *l, struct cb_request *r, const struct cb_shell_message *m)
-{
-	static const enum cb_wire_phase phase[] = { [CB_SHELL_QUESTION] = CB_PHASE_ASKING,
-						    [CB_SHELL_CELL] = CB_PHASE_EXECUTING,
-						    [CB_SHELL_COMM] = CB_PHASE_COMM };
-	struct cb_branch *b = (struct cb_branch *)l;
-	struct cb_span buffer[CB_MAX_BUFFERS];
-	CB_AUTO_BUF about = CB_BUF_INIT(r->metadata.len + r->header->len + CB_TOOLS_BYTES + 65536);
-	size_t n = cb_guest_buffers(r, m->wire, buffer);
-	int c;
-
-	if (m->kind == CB_SHELL_CELL)
-		c = cb_execution_metadata(l, 0, &about);
-	else
-		c = cb_buf_printf(&about, "{\"header\":%.*s,\"metadata\":%.*s}", (int)r->header->len, r->header->data,
-				  (int)r->metadata.len, r->metadata.data);
-	r->id = give_id(k, b, r->header, m->kind == CB_SHELL_CELL);
-	cb_guest_rules_go(&b->rules, phase[m->kind], r->id);
-	if (c == 0)
-		c = cb_guest_link_send(&b->link, m->wire, r->id, r->content, cb_buf_span(&about), buffer, n);
-	(void)watch(k, b, WIRE, EPOLL_CTL_MOD);
-	return c == CB_E_CLOSED ? 0 : c; /* a dead one is reported by pid 1 */
-}
-
 static void done(struct cb_kernel *k, struct cb_shell *l, struct cb_request *r)
 {
 	struct cb_branch *b = (struct cb_branch *)l;
@@ -457,8 +386,8 @@ static void done(struct cb_kernel *k, struct cb_shell *l, struct cb_request *r)
 	(void)k;
 	(void)r;
 	if (b->state != CB_BRANCH_WAKING)
-		cb_guest_rules_go(&b->rules, CB_PHASE_IDLE, 0);
-	b->nudge_at = 0;
+		cb_guest_rules_go(&b->python.rules, CB_PHASE_IDLE, 0);
+	b->python.nudge_at = 0;
 }
 
 void cb_branches_schedule(struct cb_kernel *k)
@@ -468,8 +397,8 @@ void cb_branches_schedule(struct cb_kernel *k)
 	if (k->branches.load.count == 0 || cb_layer_holds(k))
 		return;
 	for (size_t i = 0; (b = next(k, &i)) != NULL;)
-		while (b->state == CB_BRANCH_UP && b->rules.phase == CB_PHASE_IDLE && b->shell.waiting.head != NULL &&
-		       b->signals == 0 && !cb_adopt_holds(k, b))
+		while (b->state == CB_BRANCH_UP && b->python.rules.phase == CB_PHASE_IDLE &&
+		       b->shell.waiting.head != NULL && b->python.signals == 0 && !cb_adopt_holds(k, b))
 			cb_shell_begin(k, &b->shell, cb_shell_pop(&b->shell));
 	arm(k);
 }
@@ -478,9 +407,8 @@ void cb_branches_signalled(struct cb_kernel *k, uint32_t number)
 {
 	struct cb_branch **b = place_of(k, number);
 
-	if (b == NULL || (*b)->signals == 0 || --(*b)->signals > 0)
-		return;
-	cb_loop_mark(&k->loop);
+	if (b != NULL)
+		cb_python_signalled(k, &(*b)->python);
 }
 
 static void take(struct cb_kernel *k, struct cb_branch *b, struct cb_request *r)
@@ -551,35 +479,6 @@ struct cb_shell *cb_branches_asker(struct cb_kernel *k, const struct cb_request 
 	return first;
 }
 
-static int input(struct cb_kernel *k, struct cb_shell *s, struct cb_span content)
-{
-	struct cb_branch *b = (struct cb_branch *)s;
-	int r = cb_guest_link_send(&b->link, CB_WIRE_INPUT_REPLY, b->rules.current, content, CB_SPAN("{}"), NULL, 0);
-
-	(void)watch(k, b, WIRE, EPOLL_CTL_MOD);
-	return r;
-}
-
-/* ---- time and interrupts ---- */
-
-static void nudge(struct cb_kernel *k, struct cb_branch *b, int64_t now)
-{
-	cb_branch_tell_init(k, b, CB_INIT_NUDGE, CB_WIRE_NUDGE + (int)(b->interrupted % 2));
-	b->nudge_after = b->nudge_after < NUDGE_MAX ? 2 * b->nudge_after : NUDGE_MAX;
-	b->nudge_at = now + b->nudge_after;
-}
-
-static void interrupt(struct cb_kernel *k, struct cb_shell *l)
-{
-	struct cb_branch *b = (struct cb_branch *)l;
-
-	if (b->nudge_at == 0) { /* else one is on its way */
-		cb_branch_tell_init(k, b, CB_INIT_SIGNAL, SIGINT);
-		b->nudge_after = NUDGE_FIRST;
-		b->nudge_at = cb_now_ns() + NUDGE_FIRST;
-	}
-}
-
 static void stop(struct cb_kernel *k, struct cb_shell *l, const char *why)
 {
 	cb_branch_end(k, (struct cb_branch *)l, why);
@@ -591,7 +490,7 @@ static void usage(struct cb_kernel *k, struct cb_shell *l, struct cb_usage *ret_
 	static const int none[CB_USAGE_NFDS] = { [0 ... CB_USAGE_NFDS - 1] = -1 };
 
 	(void)k;
-	cb_usage_open(&of, ((struct cb_branch *)l)->pid, none);
+	cb_usage_open(&of, ((struct cb_branch *)l)->python.pid, none);
 	cb_usage_read(&of, ret_usage);
 	cb_usage_close(&of);
 }
@@ -601,7 +500,7 @@ static struct cb_usage_source tree(const struct cb_branch *b)
 {
 	struct cb_usage_source of = CB_USAGE_SOURCE_NONE;
 
-	of.init = b->pid;
+	of.init = b->python.pid;
 	return of;
 }
 
@@ -624,16 +523,13 @@ static const struct cb_shell_ops branch_ops = {
 	.max_bytes = CB_SHELLS_BYTES_MAX,
 	.up = up,
 	.begun = begun,
-	.send = send_request,
-	.input = input,
-	.interrupt = interrupt,
+	.send = cb_shell_send,
 	.kill = stop,
 	.done = done,
 	.usage = usage,
 	.cpu = cpu,
 	.arm = arm_one,
 	.cpu_of = "the branch",
-	.obeys = true,
 };
 
 static uint64_t memory_limit(const struct cb_branch *b)
@@ -655,16 +551,13 @@ static void check_memory(struct cb_kernel *k, struct cb_branch *b)
 static void arm(struct cb_kernel *k)
 {
 	struct cb_branch *b;
-	int64_t when = 0, patience;
+	int64_t when = 0;
 
 	for (size_t i = 0; (b = next(k, &i)) != NULL;) {
 		cb_sooner(&when, b->deadline);
 		if (b->state == CB_BRANCH_ENDING)
 			continue;
-		cb_sooner(&when, b->nudge_at);
-		cb_sooner(&when, b->half.due);
-		(void)cb_half_frame_holds_up(k, &b->half, &b->link, 0, &patience);
-		cb_sooner(&when, patience);
+		cb_python_due(k, &b->python, &when);
 		if (memory_limit(b) > 0)
 			cb_shell_next_look(&k->branches.look_at, &when);
 		cb_shell_due(&b->shell, &k->branches.look_at, &when);
@@ -674,18 +567,11 @@ static void arm(struct cb_kernel *k)
 
 static void look_at(struct cb_kernel *k, struct cb_branch *b, int64_t now)
 {
-	int64_t patience;
-
 	if (b->state == CB_BRANCH_ENDING)
 		return;
 	if (b->deadline != 0 && b->deadline <= now)
 		cb_branch_end(k, b, b->state == CB_BRANCH_WAKING ? "it did not wake" : "it closed its wire");
-	if (b->nudge_at != 0 && b->nudge_at <= now)
-		nudge(k, b, now);
-	if (b->half.due != 0 && b->half.due <= now && cb_half_frame_over(k, &b->half, &b->link))
-		broke_rules(k, b, CB_HALF_FRAME);
-	else if (cb_half_frame_holds_up(k, &b->half, &b->link, now, &patience))
-		broke_rules(k, b, CB_SLOW_FRAME);
+	cb_python_look(k, &b->python, now);
 	check_memory(k, b);
 	if (b->state != CB_BRANCH_ENDING)
 		cb_shell_look(k, &b->shell, now);
@@ -751,8 +637,8 @@ void cb_branches_gone(struct cb_kernel *k, uint32_t number, int status)
 		snprintf(why, sizeof(why), "%s", b->why);
 	}
 	cb_branch_go(b, CB_BRANCH_ENDING);
-	read_frames(k, b, LAST_WORDS);
-	cb_speaker_drain(k, &b->speaker);
+	cb_python_read(k, &b->python, LAST_WORDS);
+	cb_speaker_drain(k, &b->python.speaker);
 	cb_log(CB_LOG_INFO, "branch %u has ended: %s", number, why);
 	served = b->served;
 	bury(k, place, why, GONE);
@@ -768,8 +654,8 @@ void cb_branches_jail_gone(struct cb_kernel *k, const char *why)
 
 	for (size_t i = 0; (b = next(k, &i)) != NULL;) {
 		cb_branch_go(b, CB_BRANCH_ENDING);
-		read_frames(k, b, LAST_WORDS);
-		cb_speaker_drain(k, &b->speaker);
+		cb_python_read(k, &b->python, LAST_WORDS);
+		cb_speaker_drain(k, &b->python.speaker);
 		bury(k, &k->branches.branch[i - 1], why, ALL_GONE);
 	}
 }

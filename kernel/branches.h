@@ -3,12 +3,9 @@
 
 #include "checkpoints.h"
 #include "comms.h"
-#include "guest_link.h"
-#include "guest_policy.h"
-#include "half_frame.h"
-#include "shell.h"
 #include "past.h"
-#include "speaker.h"
+#include "python.h"
+#include "shell.h"
 
 struct cb_init_msg;
 struct cb_kernel;
@@ -20,29 +17,23 @@ struct cb_twin;
 #define CB_BRANCH_FRAMES_MAX (256u << 20) /* bytes of frames that are coming in, of all branches */
 
 struct cb_branch {
-	struct cb_shell shell; /* first: its ops find the branch by it. number: the twin's; id "": deleted */
+	struct cb_shell shell;	 /* first: its ops find the branch by it. id "": deleted */
+	struct cb_python python; /* number: the twin's */
 	enum cb_branch_state { CB_BRANCH_WAKING, CB_BRANCH_UP, CB_BRANCH_ENDING } state;
 	bool served;		       /* it was up once: who asked for it has its id */
 	char from[CB_CHECKPOINT_NAME]; /* "" = the state as it was */
 	double created;
-	pid_t pid; /* as the kernel says */
 	int64_t count;
-	int leash;		   /* a copy's channels go in by it */
 	uint64_t cell;		   /* where it left the main line, as struct cb_twin has it */
 	struct cb_past_count live; /* and */
-	struct cb_guest_link link;
-	struct cb_guest_rules rules;
-	struct cb_speaker speaker;
 	struct cb_guest_parent parent[CB_BRANCH_PARENTS];
-	struct cb_comms comms;	       /* those opened in it */
-	uint64_t comm_told;	       /* id of the request under which it was said that others are dropped */
-	char why[256];		       /* it is to end for; empty = it ended by itself */
-	bool mute;		       /* it broke the protocol: not heard any more */
-	int64_t deadline;	       /* to wake, or to end after its wire is closed; 0 = none */
-	int64_t nudge_at, nudge_after; /* an interrupt is wanted that it has not taken; 0 = none */
-	unsigned interrupted, signals; /* as struct cb_guest's */
-	struct cb_half_frame half;
-	uint64_t oom_kills; /* of the jail when the cell began */
+	struct cb_comms comms; /* those opened in it */
+	uint64_t comm_told;    /* id of the request under which it was said that others are dropped */
+	char why[256];	       /* it is to end for; empty = it ended by itself */
+	bool mute;	       /* it broke the protocol: not heard any more */
+	bool unread;	       /* its wire is not read any more */
+	int64_t deadline;      /* to wake, or to end after its wire is closed; 0 = none */
+	uint64_t oom_kills;    /* of the jail when the cell began */
 };
 
 struct cb_branches {
@@ -96,4 +87,3 @@ int cb_branch_ask(struct cb_kernel *k, struct cb_branch *b, enum cb_wire_type ty
 		  struct cb_span content);
 /* It is to end; what it has asked for is answered when pid 1 says that it has. */
 void cb_branch_end(struct cb_kernel *k, struct cb_branch *b, const char *why);
-void cb_branch_tell_init(struct cb_kernel *k, struct cb_branch *b, enum cb_init_op op, int arg);

@@ -94,7 +94,7 @@ static void begin(struct cb_kernel *k, struct cb_request *r)
 	d->parent = (struct cb_guest_parent){ .header = cb_header_ref(r->header) };
 	cb_bracket_begin(k, r);
 	if (up) {
-		cb_guest_number(k, r, false);
+		r->id = cb_python_give_id(k, &k->guest.python, r->header, false);
 		d->parent.id = r->id;
 		d->asked = true;
 		c = cb_side_send(k, CB_WIRE_DEBUG, r->id, r->content, CB_SPAN("{\"lane\":0}"), NULL, 0);
@@ -144,7 +144,7 @@ void cb_debug_cell_over(struct cb_kernel *k)
 
 static void cell_stops(struct cb_kernel *k)
 {
-	if (k->debug.session && !k->debug.waits && k->guest.rules.phase == CB_PHASE_EXECUTING) {
+	if (k->debug.session && !k->debug.waits && k->guest.python.rules.phase == CB_PHASE_EXECUTING) {
 		cb_shell_wait(k, &k->execution.shell, true);
 		k->debug.waits = true;
 	}
@@ -166,7 +166,7 @@ static void event(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest
 	bool stopped = cb_json_string_is(c->event, "stopped"), goes_on = cb_json_string_is(c->event, "continued");
 
 	if (stopped) {
-		cb_guest_drain_output(k); /* what the cell wrote before is there to be read */
+		cb_speaker_drain(k, &k->guest.python.speaker); /* what the cell wrote before is there to be read */
 		cell_stops(k);
 	} else if (goes_on) {
 		cb_debug_cell_over(k);

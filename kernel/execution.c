@@ -18,7 +18,6 @@
 
 #include "abort.h"
 #include "failure.h"
-#include "guest_frames.h"
 #include "kernel.h"
 #include "requests/requests.h"
 #include "router.h"
@@ -60,7 +59,7 @@ void cb_execution_submit(struct cb_kernel *k, struct cb_request *r)
 
 /* ---- beginning ---- */
 
-int cb_execution_metadata(const struct cb_shell *s, unsigned lane, struct cb_buf *out)
+int cb_execution_metadata(struct cb_kernel *k, const struct cb_shell *s, unsigned lane, struct cb_buf *out)
 {
 	struct cb_json_field f[] = { { .name = "cellId", .types = CB_JSON_STRING } };
 	const struct cb_request *r = s->current;
@@ -81,42 +80,19 @@ int cb_execution_metadata(const struct cb_shell *s, unsigned lane, struct cb_buf
 		c = cb_buf_printf(out, ",\"env\":%.*s", (int)e->env.len, e->env.data);
 	if (c == 0 && r->calls != NULL)
 		c = cb_buf_printf(out, ",\"tools\":%.*s", (int)r->calls->set->list.len, r->calls->set->list.data);
-	return c == 0 ? cb_buf_append_str(out, "}") : c;
-}
-
-static int send_execute(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r)
-{
-	CB_AUTO_BUF m = CB_BUF_INIT(r->metadata.len + CB_TOOLS_BYTES + (1u << 20));
-	int c = cb_execution_metadata(s, 0, &m);
-
-	if (c == 0 && k->twins.possible) {
-		m.len--; /* the object goes on */
-		c = cb_buf_append_str(&m, ",\"checkpoints\":");
+	if (c == 0 && s == &k->execution.shell && k->twins.possible) {
+		c = cb_buf_append_str(out, ",\"checkpoints\":");
 		if (c == 0)
-			c = cb_checkpoints_list(k, &m);
-		if (c == 0)
-			c = cb_buf_append_str(&m, "}");
+			c = cb_checkpoints_list(k, out);
 	}
-	return c < 0 ? c
-		     : cb_guest_send_request(k, r, CB_WIRE_EXECUTE, CB_PHASE_EXECUTING, r->content, cb_buf_span(&m));
+	return c == 0 ? cb_buf_append_str(out, "}") : c;
 }
 
 static int send_request(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r, const struct cb_shell_message *m)
 {
-	bool comm = m->kind == CB_SHELL_COMM;
-	CB_AUTO_BUF b = CB_BUF_INIT(r->metadata.len + r->header->len + 64);
-	int c = 0;
-
-	if (m->kind == CB_SHELL_CELL)
-		return send_execute(k, s, r);
-	if (comm) {
+	if (m->kind == CB_SHELL_COMM)
 		cb_twins_touched(k, (struct cb_span){ NULL, 0 }, 0);
-		c = cb_buf_printf(&b, "{\"header\":%.*s,\"metadata\":%.*s}", (int)r->header->len, r->header->data,
-				  (int)r->metadata.len, r->metadata.data);
-	}
-	return c < 0 ? c
-		     : cb_guest_send_request(k, r, m->wire, comm ? CB_PHASE_COMM : CB_PHASE_ASKING, r->content,
-					     comm ? cb_buf_span(&b) : CB_SPAN(""));
+	return cb_shell_send(k, s, r, m);
 }
 
 /* What does not fit is in the log. */
@@ -238,7 +214,7 @@ void cb_execution_schedule(struct cb_kernel *k)
 	struct cb_shell *s = &k->execution.shell;
 
 	while (s->current == NULL && s->waiting.head != NULL && !cb_layer_holds(k) && !cb_twins_busy(k) &&
-	       !cb_guest_signals_on_way(k) && !cb_twins_before(k, s->waiting.head)) {
+	       k->guest.python.signals == 0 && !cb_twins_before(k, s->waiting.head)) {
 		if (k->guest.state == CB_GUEST_UP)
 			begin(k, cb_shell_pop(s));
 		else if (k->guest.state == CB_GUEST_NONE && k->guest.failure.code != 0)
@@ -261,11 +237,12 @@ static void ending(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r
 {
 	(void)s;
 	cb_meter_stop(k);
-	cb_guest_interrupted(k);
+	cb_python_interrupt_no_more(k, &k->guest.python);
 	k->debug.waits = false;
 	if (cb_request_is_execute(r)) /* it has told of the loss */
 		k->execution.lost[0] = '\0';
-	if (k->guest.rules.current == r->id) /* also of a guest that is about to be killed: it must not answer twice */
+	if (k->guest.python.rules.current ==
+	    r->id) /* also of a guest that is about to be killed: it must not answer twice */
 		cb_guest_set_idle(k);
 }
 
@@ -313,19 +290,6 @@ static void waits(struct cb_kernel *k, struct cb_shell *s, bool waits)
 	cb_meter_wait(k, waits);
 }
 
-static void interrupt_guest(struct cb_kernel *k, struct cb_shell *s)
-{
-	(void)s;
-	k->execution.interrupt_repeated = false;
-	cb_guest_interrupt(k);
-}
-
-static int input(struct cb_kernel *k, struct cb_shell *s, struct cb_span content)
-{
-	(void)s;
-	return cb_guest_send_input(k, content);
-}
-
 static void arm(struct cb_kernel *k, struct cb_shell *s)
 {
 	int64_t when = 0;
@@ -349,16 +313,13 @@ static const struct cb_shell_ops main_ops = {
 	.begun = begun,
 	.told = told,
 	.send = send_request,
-	.input = input,
 	.defers = defers,
 	.waits = waits,
-	.interrupt = interrupt_guest,
 	.kill = kill_guest,
 	.ending = ending,
 	.done = done,
 	.usage = usage,
 	.arm = arm,
-	.obeys = true,
 };
 
 void cb_execution_over_memory(struct cb_kernel *k)
@@ -442,24 +403,6 @@ void cb_execution_interrupt(struct cb_kernel *k)
 		interrupt_waiting(k);
 }
 
-void cb_execution_interrupt_delivered(struct cb_kernel *k, uint64_t request)
-{
-	struct cb_execution *x = &k->execution;
-	const struct cb_request *r = x->shell.current;
-
-	if (r != NULL && (request == 0 || request != r->id)) {
-		/* The signal was for what came before; or it overtook the request on its way: Python was idle, or not
-		 * quite done with what came before, and let it pass. Then once more at once, which may be too early
-		 * again; and the nudges go on. */
-		if (k->guest.interrupt_wanted && !x->interrupt_repeated)
-			cb_guest_interrupt_again(k);
-		x->interrupt_repeated = true;
-		return;
-	}
-	cb_guest_interrupted(k);
-	cb_shell_obeyed(k, &x->shell);
-}
-
 /* ---- the guest comes and goes ---- */
 
 void cb_execution_guest_up(struct cb_kernel *k)
@@ -499,7 +442,7 @@ static void stop_clocks(struct cb_kernel *k)
 	struct cb_shell *s = &k->execution.shell;
 
 	cb_meter_stop(k);
-	cb_guest_interrupted(k);
+	cb_python_interrupt_no_more(k, &k->guest.python);
 	s->interrupted_at = s->notice_at = s->interrupt_by = s->cell.deadline = 0;
 	arm(k, s);
 }
@@ -594,11 +537,9 @@ int cb_execution_init(struct cb_kernel *k)
 {
 	struct cb_execution *x = &k->execution;
 
-	x->shell = (struct cb_shell){ .ops = &main_ops,
-				      .load = &x->load,
-				      .speaker = &k->guest.speaker,
-				      .rules = &k->guest.rules,
-				      .count = &x->number };
+	x->shell = (struct cb_shell){
+		.ops = &main_ops, .load = &x->load, .python = &k->guest.python, .count = &x->number
+	};
 	x->timer = cb_loop_add_timer(&k->loop, on_timer, k);
 	return x->timer < 0 || cb_meter_init(k) < 0 ? -ENOSPC : 0;
 }

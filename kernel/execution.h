@@ -30,7 +30,6 @@ struct cb_execution {
 	int64_t number;		 /* the kernel's execution count, of all its shells: never decreases */
 	uint64_t past;		 /* what the current cell has in past.h */
 	struct cb_meter meter;	 /* of the current cell */
-	bool interrupt_repeated; /* the signal came too early and was sent again */
 	int timer;
 
 	struct cb_client_session session[CB_SESSIONS_MAX];
@@ -56,7 +55,7 @@ void cb_execution_submit_first(struct cb_kernel *k, struct cb_request *r);
 /* The guest has answered the current cell, but its end is not come: no clock runs any more. */
 void cb_execution_cell_over(struct cb_kernel *k);
 /* EXECUTE's metadata, of the shell's current cell. */
-int cb_execution_metadata(const struct cb_shell *s, unsigned lane, struct cb_buf *out);
+int cb_execution_metadata(struct cb_kernel *k, const struct cb_shell *s, unsigned lane, struct cb_buf *out);
 
 /* The shell's current cell goes into the history, if it is stored. */
 void cb_execution_record(struct cb_kernel *k, struct cb_shell *s);
@@ -66,8 +65,6 @@ void cb_execution_finish(struct cb_kernel *k);
 
 /* A user's interrupt. Soft; hard when one is still undelivered. */
 void cb_execution_interrupt(struct cb_kernel *k);
-/* `request` is the one that Python had at hand, 0 = none. */
-void cb_execution_interrupt_delivered(struct cb_kernel *k, uint64_t request);
 /* From meter.c, for the current cell. */
 void cb_execution_over_memory(struct cb_kernel *k);
 /* The jail worked during a wait: takes `seconds` off the clock that stands. False when that ends the cell. */

@@ -1,9 +1,8 @@
 /* Life of the guest.
  *
  * Trust domain: supervisor; everything that arrives here is hostile. Invariants: one jail at a time; a new one is asked
- * for only after the old one's pid 1 has ended, and then nothing of the old one is open any more; every frame has
- * passed guest_policy.c before guest_frames.c acts on it. A guest that breaks a rule is killed, reported, and replaced.
- * Death is believed only of the pidfd.
+ * for only after the old one's pid 1 has ended, and then nothing of the old one is open any more; a guest that breaks a
+ * rule is killed, reported, and replaced. Death is believed only of the pidfd.
  */
 #include "guest.h"
 
@@ -20,7 +19,6 @@
 #include <sys/wait.h>
 
 #include "failure.h"
-#include "guest_frames.h"
 #include "guest_output.h"
 #include "kernel.h"
 
@@ -53,16 +51,10 @@ static void close_ends(struct cb_kernel *k)
 	struct cb_guest *g = &k->guest;
 
 	cb_loop_remove(&k->loop, &g->link_slot);
-	cb_guest_link_release(&g->link);
 	cb_side_close(k);
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < 2; i++)
 		cb_loop_remove(&k->loop, &g->out_slot[i]);
-		cb_fd_close(&g->speaker.out[i]);
-		g->speaker.tail_len[i] = 0;
-	}
-	cb_fd_close(&g->leash);
-	cb_loop_arm(&k->loop, g->half_timer, 0);
-	g->half.due = 0;
+	cb_python_close(&g->python);
 }
 
 static void close_channels(struct cb_kernel *k)
@@ -80,9 +72,9 @@ static void close_channels(struct cb_kernel *k)
 	cb_usage_close(&g->usage);
 	cb_loop_arm(&k->loop, g->deadline_timer, 0);
 	cb_loop_arm(&k->loop, g->resume_timer, 0);
-	cb_guest_interrupted(k);
+	cb_python_interrupt_no_more(k, &g->python);
 	cb_loop_arm(&k->loop, g->unsent_timer, 0);
-	g->signals = g->unsent = 0;
+	g->python.signals = g->unsent = 0;
 }
 
 static void start_failed(struct cb_kernel *k)
@@ -97,21 +89,9 @@ static void start_failed(struct cb_kernel *k)
 	cb_execution_guest_failed(k);
 }
 
-static int judge(void *context, const struct cb_wire_header *h, const char **ret_reason)
+static bool heard(const struct cb_python *p)
 {
-	struct cb_kernel *k = context;
-
-	if (k->guest.verdict[0] != '\0')
-		return CB_E_CLOSED; /* a guest that was told to die is not heard any more */
-	return cb_guest_policy_header(&k->guest.rules, h, ret_reason);
-}
-
-static int take_frame(void *context, struct cb_frame *f, const char **ret_reason)
-{
-	struct cb_guest_content content;
-	int r = cb_guest_policy_content(f, &content, ret_reason);
-
-	return r < 0 ? r : cb_guest_frame(context, f, &content, ret_reason);
+	return ((const struct cb_guest *)p)->verdict[0] == '\0';
 }
 
 void cb_guest_broke_rules(struct cb_kernel *k, const char *why)
@@ -123,62 +103,146 @@ void cb_guest_broke_rules(struct cb_kernel *k, const char *why)
 	cb_guest_stop(k, why);
 }
 
-/* Its end, which pid 1 and the pidfd report; if it lives on, it can't be served. */
-static void wire_closed(struct cb_kernel *k)
+/* ---- what it says ---- */
+
+/* Lanes answer beside the main shell. */
+static struct cb_shell *shell_of(struct cb_kernel *k, struct cb_python *p, uint64_t request)
+{
+	struct cb_shell *beside = cb_lanes_of(k, request);
+
+	(void)p;
+	return beside != NULL ? beside : &k->execution.shell;
+}
+
+static void awaits(struct cb_kernel *k, struct cb_shell *s)
+{
+	if (s == &k->execution.shell)
+		cb_lanes_cell_awaits(k);
+	else
+		cb_lanes_awaits(k, s);
+}
+
+static int hello(struct cb_kernel *k, const struct cb_guest_content *c, const char **ret_reason)
 {
 	struct cb_guest *g = &k->guest;
 
-	cb_loop_remove(&k->loop, &g->link_slot);
+	*ret_reason = "wire_version is not this supervisor's";
+	if (!(c->wire_version.len == 1 && c->wire_version.data[0] == '0' + CB_WIRE_VERSION))
+		return CB_E_SYNTAX;
+	cb_guest_go(g, CB_GUEST_UP);
+	g->dropped = false;
+	k->side.served = c->side;
+	cb_guest_set_idle(k);
+	g->failed_starts = 0;
+	g->failure.code = 0;
+	cb_loop_arm(&k->loop, g->deadline_timer, 0);
+	cb_log(CB_LOG_INFO, "guest ready: %.*s, python %.*s", (int)c->implementation.len, c->implementation.data,
+	       (int)c->python_version.len, c->python_version.data);
+	if (c->missing_paths.data != NULL && c->missing_paths.len > 2)
+		cb_log(CB_LOG_WARNING, "search-path entries outside the jail: %.*s",
+		       (int)(c->missing_paths.len < 1000 ? c->missing_paths.len : 1000), c->missing_paths.data);
+	cb_execution_guest_up(k);
+	return 0;
+}
+
+static int frame(struct cb_kernel *k, struct cb_python *p, struct cb_frame *f, const struct cb_guest_content *c,
+		 const char **ret_reason)
+{
+	(void)p;
+	switch (f->header.type) {
+	case CB_WIRE_HELLO:
+		return hello(k, c, ret_reason);
+	case CB_WIRE_CHECKPOINT_REPLY:
+		cb_twins_answered(k, c);
+		return 0;
+	case CB_WIRE_RESUMED:
+		k->side.served = c->side;
+		cb_twins_resumed(k);
+		return 0;
+	default: /* the table has no such row: not reached */
+		*ret_reason = "a message of the supervisor's, or of the side wire";
+		return CB_E_DENIED;
+	}
+}
+
+static void watch(struct cb_kernel *k, struct cb_python *p)
+{
+	cb_loop_set_events(&k->loop, k->guest.link_slot,
+			   (short)(ZMQ_POLLIN | (cb_guest_link_pending(&p->link) ? ZMQ_POLLOUT : 0)));
+}
+
+static void unwatch(struct cb_kernel *k, struct cb_python *p)
+{
+	(void)p;
+	cb_loop_remove(&k->loop, &k->guest.link_slot);
+}
+
+/* Its end, which pid 1 and the pidfd report; if it lives on, it can't be served. */
+static void closed(struct cb_kernel *k, struct cb_python *p)
+{
+	struct cb_guest *g = &k->guest;
+
+	unwatch(k, p);
 	if (g->state == CB_GUEST_STARTING || g->state == CB_GUEST_UP)
 		cb_loop_arm(&k->loop, g->deadline_timer, cb_now_ns() + CB_GUEST_CLOSED_NS);
-	if (g->state == CB_GUEST_RESTORING && g->rules.phase == CB_PHASE_WAKING)
+	if (g->state == CB_GUEST_RESTORING && p->rules.phase == CB_PHASE_WAKING)
 		cb_loop_arm(&k->loop, k->twins.deadline_timer, cb_now_ns() + CB_GUEST_CLOSED_NS);
 }
 
-/* Reads frames; a broken rule kills the guest. */
-static void read_frames(struct cb_kernel *k, size_t budget)
+static void broke(struct cb_kernel *k, struct cb_python *p, const char *why)
 {
-	struct cb_guest *g = &k->guest;
-	const char *reason = "";
-	int r = cb_guest_link_receive(&g->link, budget, judge, take_frame, k, &reason);
-
-	if (r == 0) {
-		cb_half_frame_look_at_guest(k);
-		return;
-	}
-	if (r == CB_E_CLOSED) {
-		wire_closed(k);
-		return;
-	}
-	cb_loop_remove(&k->loop, &g->link_slot);
-	if (g->state == CB_GUEST_RESTORING && g->rules.phase != CB_PHASE_WAKING)
-		return; /* the last words of a dead one */
-	char why[sizeof(g->verdict)];
-
-	snprintf(why, sizeof(why), "%s (%s)", reason, cb_err_name(r));
-	cb_guest_broke_rules(k, why);
+	if (k->guest.state != CB_GUEST_RESTORING ||
+	    p->rules.phase == CB_PHASE_WAKING) /* else a dead one's last words */
+		cb_guest_broke_rules(k, why);
 }
+
+static void arm(struct cb_kernel *k, struct cb_python *p)
+{
+	int64_t when = 0;
+
+	cb_python_due(k, p, &when);
+	cb_loop_arm(&k->loop, k->guest.python_timer, when);
+}
+
+static void on_python_timer(void *context)
+{
+	struct cb_kernel *k = context;
+
+	cb_python_look(k, &k->guest.python, cb_now_ns());
+	arm(k, &k->guest.python);
+}
+
+static const struct cb_python_ops ops = {
+	.heard = heard,
+	.shell = shell_of,
+	.awaits = awaits,
+	.frame = frame,
+	.watch = watch,
+	.unwatch = unwatch,
+	.closed = closed,
+	.broke = broke,
+	.arm = arm,
+};
 
 static void on_link(void *context, short revents)
 {
 	struct cb_kernel *k = context;
-	struct cb_guest *g = &k->guest;
+	struct cb_python *p = &k->guest.python;
 
-	if ((revents & ZMQ_POLLOUT) && cb_guest_link_flush(&g->link) < 0)
-		wire_closed(k);
-	if (g->verdict[0] != '\0') /* condemned: what it says, also the rest of a big frame, is not heard */
-		cb_loop_remove(&k->loop, &g->link_slot);
+	if ((revents & ZMQ_POLLOUT) && cb_guest_link_flush(&p->link) < 0)
+		closed(k, p);
+	if (!heard(p)) /* condemned: what it says, also the rest of a big frame, is not heard */
+		unwatch(k, p);
 	else if (revents & (ZMQ_POLLIN | ZMQ_POLLERR))
-		read_frames(k, k->iopub.paced ? PACED_BUDGET : READ_BUDGET);
+		cb_python_read(k, p, k->iopub.paced ? PACED_BUDGET : READ_BUDGET);
 	cb_guest_pause_if_congested(k);
 }
 
-void cb_guest_watch_link(struct cb_kernel *k)
+int cb_guest_ask(struct cb_kernel *k, enum cb_wire_type type, enum cb_wire_phase phase, struct cb_span content)
 {
-	struct cb_guest *g = &k->guest;
+	struct cb_python *p = &k->guest.python;
 
-	cb_loop_set_events(&k->loop, g->link_slot,
-			   (short)(ZMQ_POLLIN | (cb_guest_link_pending(&g->link) ? ZMQ_POLLOUT : 0)));
+	return cb_python_ask(k, p, type, phase, cb_speaker_parent(&p->speaker, 0)->header, content);
 }
 
 /* ---- birth ---- */
@@ -188,31 +252,23 @@ static void open_ends(struct cb_kernel *k)
 	struct cb_guest *g = &k->guest;
 
 	/* the loop looks in this order: what a child process wrote comes before what Python says after it */
-	g->out_slot[0] = cb_loop_add(&k->loop, NULL, g->speaker.out[0], ZMQ_POLLIN, cb_guest_on_stdout, k);
-	g->out_slot[1] = cb_loop_add(&k->loop, NULL, g->speaker.out[1], ZMQ_POLLIN, cb_guest_on_stderr, k);
-	g->link_slot = cb_loop_add(&k->loop, NULL, g->link.fd, ZMQ_POLLIN, on_link, k);
+	g->out_slot[0] = cb_loop_add(&k->loop, NULL, g->python.speaker.out[0], ZMQ_POLLIN, cb_guest_on_stdout, k);
+	g->out_slot[1] = cb_loop_add(&k->loop, NULL, g->python.speaker.out[1], ZMQ_POLLIN, cb_guest_on_stderr, k);
+	g->link_slot = cb_loop_add(&k->loop, NULL, g->python.link.fd, ZMQ_POLLIN, on_link, k);
 	cb_side_watch(k);
 }
 
+/* They are taken in any case. */
 static int take_ends(struct cb_kernel *k, struct cb_guest_ends *ends)
 {
-	struct cb_guest *g = &k->guest;
-	size_t tx_max = 2 * k->policy->limit_message + (1u << 20);
-	int r = cb_guest_link_init(&g->link, ends->wire, tx_max);
+	int r = cb_python_open(&k->guest.python, ends, k->policy->limit_message);
 
-	if (r == 0) {
-		ends->wire = -1;
-		r = cb_side_open(k, ends->side, tx_max);
-	}
-	if (r < 0) {
-		cb_guest_ends_close(ends);
-		return r;
-	}
-	g->speaker.out[0] = ends->out[0];
-	g->speaker.out[1] = ends->out[1];
-	g->leash = ends->leash;
-	*ends = CB_GUEST_ENDS_NONE;
-	return 0;
+	if (r == 0)
+		r = cb_side_open(k, ends->side, 2 * k->policy->limit_message + (1u << 20));
+	if (r == 0)
+		ends->side = -1;
+	cb_guest_ends_close(ends);
+	return r;
 }
 
 static int make_channels(struct cb_kernel *k, int child[CB_SPAWN_NFDS])
@@ -271,11 +327,11 @@ void cb_guest_want(struct cb_kernel *k)
 	g->exited = g->given_up = g->retired = g->end_known = g->end_awaited = false;
 	g->verdict[0] = g->cause[0] = '\0';
 	k->memory.over = 0;
-	g->interrupted = 0;
-	g->rules = (struct cb_guest_rules){ .phase = CB_PHASE_STARTING,
-					    .first_id = g->rules.last_id + 1,
-					    .last_id = g->rules.last_id,
-					    .max_message = k->policy->limit_message };
+	g->python.interrupted = 0;
+	g->python.rules = (struct cb_guest_rules){ .phase = CB_PHASE_STARTING,
+						   .first_id = g->last_id + 1,
+						   .last_id = g->last_id,
+						   .max_message = k->policy->limit_message };
 	cb_loop_arm(&k->loop, g->deadline_timer, cb_now_ns() + START_DEADLINE);
 	cb_loop_mark(&k->loop);
 }
@@ -290,19 +346,19 @@ static void spawned(struct cb_kernel *k, const struct cb_broker_reply *reply, in
 
 	cb_guest_go(g, CB_GUEST_STARTING);
 	g->jail = reply->jail;
-	g->pid = reply->guest_pid;
+	g->python.pid = reply->guest_pid;
 	g->pidfd = pidfd;
 	snprintf(g->note, sizeof(g->note), "%s", reply->note);
 	snprintf(g->limits, sizeof(g->limits), "%s", reply->limits);
 	g->level = (enum cb_isolation_level)reply->level;
-	cb_usage_open(&g->usage, g->pid, usage);
+	cb_usage_open(&g->usage, g->python.pid, usage);
 	/* order of service: frames, then raw output, then the end */
 	open_ends(k);
 	g->log_slot = cb_loop_add(&k->loop, NULL, g->log, ZMQ_POLLIN, cb_guest_on_log, k);
 	g->init_slot = cb_loop_add(&k->loop, NULL, g->init, ZMQ_POLLIN, on_init, k);
 	g->pidfd_slot = cb_loop_add(&k->loop, NULL, g->pidfd, ZMQ_POLLIN, on_pidfd, k);
-	cb_log(CB_LOG_INFO, "jail %u started: guest pid %d, level %u, %s", reply->jail, (int)g->pid, reply->level,
-	       reply->limits);
+	cb_log(CB_LOG_INFO, "jail %u started: guest pid %d, level %u, %s", reply->jail, (int)g->python.pid,
+	       reply->level, reply->limits);
 	cb_audit_jail(k, reply->level, reply->limits, reply->note);
 }
 
@@ -367,7 +423,7 @@ static void exited(struct cb_kernel *k, int status)
 {
 	struct cb_guest *g = &k->guest;
 
-	if ((g->state == CB_GUEST_RESTORING && g->rules.phase == CB_PHASE_WAKING) || k->twins.confirming) {
+	if ((g->state == CB_GUEST_RESTORING && g->python.rules.phase == CB_PHASE_WAKING) || k->twins.confirming) {
 		char why[160];
 
 		cb_failure_end_text(status, why, sizeof(why));
@@ -395,7 +451,7 @@ static void on_init(void *context, short revents)
 	if (n == (ssize_t)sizeof(m) && m.op == CB_INIT_EXITED)
 		exited(k, m.arg);
 	else if (n == (ssize_t)sizeof(m) && m.op == CB_INIT_SIGNALLED && m.number == 0)
-		cb_guest_signalled(k);
+		cb_python_signalled(k, &g->python);
 	else if (n == (ssize_t)sizeof(m) && m.op == CB_INIT_SIGNALLED)
 		cb_branches_signalled(k, m.number);
 	else if (n == (ssize_t)sizeof(m))
@@ -439,16 +495,16 @@ void cb_guest_last_words(struct cb_kernel *k)
 	struct cb_guest *g = &k->guest;
 
 	if (g->link_slot >= 0 && g->verdict[0] == '\0')
-		read_frames(k, 64u << 20);
-	cb_guest_drain_output(k);
+		cb_python_read(k, &g->python, 64u << 20);
+	cb_speaker_drain(k, &g->python.speaker);
 }
 
 static void ended(struct cb_kernel *k)
 {
 	struct cb_guest *g = &k->guest;
 	bool was_up = g->state == CB_GUEST_UP || g->state == CB_GUEST_RESTORING;
-	bool was_starting =
-		g->state == CB_GUEST_STARTING || (g->state == CB_GUEST_ENDING && g->rules.phase == CB_PHASE_STARTING);
+	bool was_starting = g->state == CB_GUEST_STARTING ||
+			    (g->state == CB_GUEST_ENDING && g->python.rules.phase == CB_PHASE_STARTING);
 	struct pollfd more = { .fd = g->init, .events = POLLIN };
 
 	g->end_awaited = false;
@@ -471,7 +527,7 @@ static void ended(struct cb_kernel *k)
 	else
 		g->failed_starts = 0;
 	cb_guest_go(g, CB_GUEST_NONE);
-	cb_guest_rules_go(&g->rules, CB_PHASE_STARTING, 0);
+	cb_guest_rules_go(&g->python.rules, CB_PHASE_STARTING, 0);
 	cb_log(CB_LOG_INFO, "jail %u ended", g->jail);
 	cb_audit_jail_end(k, k->shutting_down ? "the kernel shuts down"
 			     : g->retired     ? "not used (timeout.idle)"
@@ -485,7 +541,7 @@ static void ended(struct cb_kernel *k)
 	cb_execution_guest_died(k);
 	g->given_up = false;
 	/* no endless loop: after a failed start, or if guests die that nobody gave work, only a request tries again */
-	g->idle_deaths = g->rules.last_id < g->rules.first_id ? g->idle_deaths + 1 : 0;
+	g->idle_deaths = g->python.rules.last_id < g->python.rules.first_id ? g->idle_deaths + 1 : 0;
 	bool wanted = k->execution.shell.waiting.head != NULL || k->jobs.head != NULL ||
 		      k->debug.waiting.head != NULL || k->lanes.load.count > 0;
 
@@ -566,7 +622,7 @@ void cb_guest_restoring(struct cb_kernel *k)
 	cb_guest_go(&k->guest, CB_GUEST_RESTORING);
 	cb_debug_guest_gone(k);
 	cb_loop_arm(&k->loop, k->guest.deadline_timer, 0);
-	cb_guest_interrupted(k);
+	cb_python_interrupt_no_more(k, &k->guest.python);
 }
 
 int cb_guest_become(struct cb_kernel *k, struct cb_guest_ends *ends, pid_t pid)
@@ -577,13 +633,13 @@ int cb_guest_become(struct cb_kernel *k, struct cb_guest_ends *ends, pid_t pid)
 	if (g->verdict[0] != '\0') /* else it is one that took over in vain */
 		memcpy(g->cause, g->verdict, sizeof(g->cause));
 	g->verdict[0] = '\0'; /* the new one is not condemned */
-	g->interrupted = 0;
+	g->python.interrupted = 0;
 	close_ends(k);
 	r = take_ends(k, ends);
 	if (r < 0)
 		return r;
 	open_ends(k);
-	g->pid = pid;
+	g->python.pid = pid;
 	cb_usage_follow(&g->usage, pid);
 	return 0;
 }
@@ -599,7 +655,7 @@ void cb_guest_forget_end(struct cb_kernel *k)
 
 void cb_guest_set_idle(struct cb_kernel *k)
 {
-	cb_guest_rules_go(&k->guest.rules, CB_PHASE_IDLE, 0);
+	cb_guest_rules_go(&k->guest.python.rules, CB_PHASE_IDLE, 0);
 }
 
 void cb_guest_give_up_start(struct cb_kernel *k)
@@ -615,8 +671,8 @@ static bool ask_to_end(struct cb_kernel *k, bool restart)
 {
 	struct cb_guest *g = &k->guest;
 
-	return g->state == CB_GUEST_UP && (g->rules.phase == CB_PHASE_IDLE || k->twins.asked) &&
-	       cb_guest_link_send(&g->link, CB_WIRE_SHUTDOWN, 0,
+	return g->state == CB_GUEST_UP && (g->python.rules.phase == CB_PHASE_IDLE || k->twins.asked) &&
+	       cb_guest_link_send(&g->python.link, CB_WIRE_SHUTDOWN, 0,
 				  restart ? CB_SPAN("{\"restart\":true}") : CB_SPAN("{\"restart\":false}"),
 				  CB_SPAN("{}"), NULL, 0) == 0;
 }
@@ -634,7 +690,7 @@ void cb_guest_retire(struct cb_kernel *k)
 		cb_guest_kill(k, "not used");
 		return;
 	}
-	cb_guest_watch_link(k);
+	watch(k, &g->python);
 	cb_guest_go(g, CB_GUEST_ENDING);
 	cb_loop_arm(&k->loop, g->deadline_timer, cb_now_ns() + CB_GUEST_CLOSED_NS);
 }
@@ -652,25 +708,22 @@ int cb_guest_init(struct cb_kernel *k)
 	struct cb_guest *g = &k->guest;
 
 	g->state = CB_GUEST_NONE;
-	g->rules.phase = CB_PHASE_STARTING;
-	g->link.fd = -1;
-	g->speaker = (struct cb_speaker){
-		.parent = g->parent, .nparents = CB_GUEST_PARENTS, .out = { -1, -1 }, .comms = &k->comms
-	};
-	g->leash = g->log = g->init = g->pidfd = -1;
+	cb_python_init(&g->python, &ops, g->parent, CB_GUEST_PARENTS, &k->comms);
+	g->python.rules.phase = CB_PHASE_STARTING;
+	g->log = g->init = g->pidfd = -1;
 	g->link_slot = g->out_slot[0] = g->out_slot[1] = g->log_slot = g->init_slot = g->pidfd_slot = -1;
 	g->usage = CB_USAGE_SOURCE_NONE;
 	g->deadline_timer = cb_loop_add_timer(&k->loop, on_deadline, k);
 	g->resume_timer = cb_loop_add_timer(&k->loop, cb_guest_on_resume, k);
-	g->nudge_timer = cb_loop_add_timer(&k->loop, cb_guest_on_nudge, k);
+	g->python_timer = cb_loop_add_timer(&k->loop, on_python_timer, k);
 	g->unsent_timer = cb_loop_add_timer(&k->loop, cb_guest_on_unsent, k);
 	g->broker_slot = -1;
 	if (g->broker.fd >= 0) /* else there is no jail, and guest.failure says why */
 		g->broker_slot = cb_loop_add(&k->loop, NULL, g->broker.fd, ZMQ_POLLIN, on_broker, k);
-	if (g->deadline_timer < 0 || g->resume_timer < 0 || g->nudge_timer < 0 || g->unsent_timer < 0 ||
+	if (g->deadline_timer < 0 || g->resume_timer < 0 || g->python_timer < 0 || g->unsent_timer < 0 ||
 	    cb_side_init(k) < 0)
 		return -ENOSPC;
-	return cb_half_frame_init(k);
+	return 0;
 }
 
 void cb_guest_release(struct cb_kernel *k)
@@ -678,7 +731,7 @@ void cb_guest_release(struct cb_kernel *k)
 	struct cb_guest *g = &k->guest;
 
 	close_channels(k);
-	cb_speaker_forget(&g->speaker);
+	cb_speaker_forget(&g->python.speaker);
 	cb_loop_remove(&k->loop, &g->broker_slot);
 	cb_broker_stop(&g->broker); /* all jails die with it */
 }

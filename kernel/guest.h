@@ -7,11 +7,7 @@
 #include <stdint.h>
 
 #include "guest_ends.h"
-#include "guest_link.h"
-#include "guest_policy.h"
-#include "half_frame.h"
-#include "message.h"
-#include "speaker.h"
+#include "python.h"
 #include "usage.h"
 
 struct cb_kernel;
@@ -30,18 +26,16 @@ enum cb_guest_state {
 };
 
 struct cb_guest {
+	struct cb_python python; /* first: its operations find the guest by it */
+	uint64_t last_id;	 /* of requests, given out to any Python */
 	struct cb_broker broker;
 	int broker_slot;
 	enum cb_guest_state state;
-	struct cb_guest_link link;
-	int leash, log, init, pidfd; /* -1 = none */
+	int log, init, pidfd; /* -1 = none */
 	int link_slot, out_slot[2], log_slot, init_slot, pidfd_slot;
 	uint32_t jail;
 	enum cb_isolation_level level; /* reached, as the broker says */
-	pid_t pid;
-	struct cb_guest_rules rules;
 	struct cb_guest_parent parent[CB_GUEST_PARENTS];
-	struct cb_speaker speaker;
 	struct cb_usage_source usage;
 	struct cb_err failure;	/* why the last start failed */
 	char note[512];		/* what the broker wants users to know */
@@ -59,14 +53,8 @@ struct cb_guest {
 	bool given_up;		    /* its start was interrupted: no failure, and nothing is lost */
 	bool dropped;		    /* the layer over the interpreter's prefix, since Python last came up */
 	bool retired;		    /* timeout.idle ended it: no new one until there is a request */
-	struct cb_half_frame half;
-	int half_timer;
-	int nudge_timer, unsent_timer;
-	int64_t nudge_after;   /* ns until the next nudge */
-	bool interrupt_wanted; /* of what runs, and Python has not taken it */
-	unsigned interrupted;  /* INTERRUPTED frames that have come, see CB_WIRE_NUDGE */
-	unsigned signals;      /* that pid 1 was asked for, and has not yet sent */
-	unsigned unsent;       /* the same, with those for branches */
+	unsigned unsent;	    /* signals that pid 1 was asked for and has not yet sent, with those for branches */
+	int python_timer, unsent_timer;
 	int deadline_timer, resume_timer, log_lines;
 	int64_t log_window;
 };
@@ -77,8 +65,8 @@ int cb_guest_init(struct cb_kernel *k);
 void cb_guest_release(struct cb_kernel *k);
 /* Asks for a jail unless there is one. After failed starts it is asked for again only by this call (a new request). */
 void cb_guest_want(struct cb_kernel *k);
-/* What is sent waits for room; from now on that is awaited. */
-void cb_guest_watch_link(struct cb_kernel *k);
+/* A request of our own: under the latest cell. */
+int cb_guest_ask(struct cb_kernel *k, enum cb_wire_type type, enum cb_wire_phase phase, struct cb_span content);
 /* The current request is answered. */
 void cb_guest_set_idle(struct cb_kernel *k);
 /* Kills the whole jail; `verdict` is what its end will be explained with. */
@@ -93,9 +81,6 @@ void cb_guest_give_up_start(struct cb_kernel *k);
 void cb_guest_retire(struct cb_kernel *k);
 /* Asks the guest to run its exit handlers and end; for shutdown. */
 void cb_guest_shutdown(struct cb_kernel *k, bool restart);
-/* Reads what fds 1 and 2 hold now, so that it precedes what is published next. */
-void cb_guest_drain_output(struct cb_kernel *k);
-struct cb_guest_parent *cb_guest_parent_of(struct cb_kernel *k, uint64_t id);
 
 /* ---- from twins.c ---- */
 void cb_guest_restoring(struct cb_kernel *k);

@@ -14,16 +14,6 @@
 #define MS 1000000LL
 #define LOG_LINES_A_SECOND 50
 
-struct cb_guest_parent *cb_guest_parent_of(struct cb_kernel *k, uint64_t id)
-{
-	return cb_speaker_parent(&k->guest.speaker, id);
-}
-
-void cb_guest_drain_output(struct cb_kernel *k)
-{
-	cb_speaker_drain(k, &k->guest.speaker);
-}
-
 void cb_guest_pause_if_congested(struct cb_kernel *k)
 {
 	struct cb_guest *g = &k->guest;
@@ -33,7 +23,7 @@ void cb_guest_pause_if_congested(struct cb_kernel *k)
 		cb_loop_set_events(&k->loop, g->out_slot[i], events);
 	if (g->link_slot >= 0)
 		cb_loop_set_events(&k->loop, g->link_slot,
-				   (short)(events | (cb_guest_link_pending(&g->link) ? ZMQ_POLLOUT : 0)));
+				   (short)(events | (cb_guest_link_pending(&g->python.link) ? ZMQ_POLLOUT : 0)));
 	if (events == 0)
 		cb_loop_arm(&k->loop, g->resume_timer, cb_now_ns() + 5 * MS);
 }
@@ -45,7 +35,7 @@ void cb_guest_on_resume(void *context)
 
 static void on_output(struct cb_kernel *k, int i)
 {
-	if (cb_speaker_read(k, &k->guest.speaker, i) < 0)
+	if (cb_speaker_read(k, &k->guest.python.speaker, i) < 0)
 		cb_loop_remove(&k->loop, &k->guest.out_slot[i]);
 	cb_guest_pause_if_congested(k);
 }

@@ -5,7 +5,7 @@
  * one system call that goes on while we read, so the rest is only late while we do not read (also if it lies there
  * unread), or while the jail is stopped (files come back) or at work (C code that holds the interpreter's lock, or
  * others that take the processors); none of it is counted. Only where branches wait for the room that a frame holds it
- * has a minute in any case. Callers: guest.c, branches.c.
+ * has a minute in any case.
  */
 #include "half_frame.h"
 
@@ -45,7 +45,7 @@ bool cb_half_frame_over(struct cb_kernel *k, struct cb_half_frame *h, const stru
 	if (l->fd < 0 || !cb_guest_link_half(l))
 		return false;
 	(void)ioctl(l->fd, FIONREAD, &unread);
-	if (k->guest.state != CB_GUEST_RESTORING && !l->waits && l->received == h->received && unread == 0 &&
+	if (k->guest.state == CB_GUEST_UP && !l->waits && l->received == h->received && unread == 0 &&
 	    !cb_iopub_congested(k) && cb_usage_jail_cpu(&k->guest.usage) - h->cpu <= SHARE * PERIOD_S)
 		return true;
 	watch(k, h, l);
@@ -62,32 +62,4 @@ bool cb_half_frame_holds_up(struct cb_kernel *k, struct cb_half_frame *h, const 
 		h->since = now;
 	*ret_when = h->since + PATIENCE_S * 1000000000LL;
 	return *ret_when <= now;
-}
-
-/* ---- the guest's ---- */
-
-void cb_half_frame_look_at_guest(struct cb_kernel *k)
-{
-	struct cb_guest *g = &k->guest;
-	int64_t due = g->half.due;
-
-	cb_half_frame_look(k, &g->half, &g->link);
-	if (g->half.due != due)
-		cb_loop_arm(&k->loop, g->half_timer, g->half.due);
-}
-
-static void on_timer(void *context)
-{
-	struct cb_kernel *k = context;
-	struct cb_guest *g = &k->guest;
-
-	if (cb_half_frame_over(k, &g->half, &g->link) && g->state == CB_GUEST_UP)
-		cb_guest_broke_rules(k, CB_HALF_FRAME);
-	cb_loop_arm(&k->loop, g->half_timer, g->half.due);
-}
-
-int cb_half_frame_init(struct cb_kernel *k)
-{
-	k->guest.half_timer = cb_loop_add_timer(&k->loop, on_timer, k);
-	return k->guest.half_timer < 0 ? k->guest.half_timer : 0;
 }

@@ -25,6 +25,3 @@ bool cb_half_frame_holds_up(struct cb_kernel *k, struct cb_half_frame *h, const 
 			    int64_t *ret_when);
 /* It is due: true if who is at the other end is to end. */
 bool cb_half_frame_over(struct cb_kernel *k, struct cb_half_frame *h, const struct cb_guest_link *l);
-
-int cb_half_frame_init(struct cb_kernel *k);
-void cb_half_frame_look_at_guest(struct cb_kernel *k);

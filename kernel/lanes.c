@@ -16,7 +16,6 @@
 
 #include "abort.h"
 #include "failure.h"
-#include "guest_frames.h"
 #include "kernel.h"
 #include "requests/requests.h"
 #include "router.h"
@@ -73,7 +72,8 @@ static struct cb_shell new_lane(struct cb_kernel *k, unsigned number)
 {
 	return (struct cb_shell){ .ops = &subshell_ops,
 				  .load = &k->lanes.load,
-				  .speaker = &k->guest.speaker,
+				  .python = &k->guest.python,
+				  .apart = true,
 				  .count = &k->execution.number,
 				  .number = number };
 }
@@ -126,7 +126,7 @@ static void tell_guest(struct cb_kernel *k, const struct cb_shell *l, enum cb_wi
 
 static bool python_is_busy(const struct cb_kernel *k)
 {
-	return (k->guest.rules.phase & (CB_PHASE_EXECUTING | CB_PHASE_INPUT | CB_PHASE_COMM)) != 0;
+	return (k->guest.python.rules.phase & (CB_PHASE_EXECUTING | CB_PHASE_INPUT | CB_PHASE_COMM)) != 0;
 }
 
 /* A subshell's comm message goes to the main shell while that has nothing but such to do: handlers of widgets expect
@@ -277,7 +277,7 @@ static void note(struct cb_kernel *k, const struct cb_shell *l, uint64_t request
 {
 	for (size_t i = 0; i < CB_LANES; i++)
 		if (l == lane_at(&k->lanes, i))
-			k->guest.rules.beside[i] = (struct cb_guest_pending){ request, phase };
+			k->guest.python.rules.beside[i] = (struct cb_guest_pending){ request, phase };
 }
 
 static bool is_beside(const struct cb_kernel *k, const struct cb_shell *l)
@@ -289,18 +289,18 @@ static int send_to_lane(struct cb_kernel *k, struct cb_shell *l, struct cb_reque
 {
 	struct cb_span buffer[CB_MAX_BUFFERS];
 	CB_AUTO_BUF b = CB_BUF_INIT(r->metadata.len + r->header->len + CB_TOOLS_BYTES + 65536);
-	size_t n = cb_guest_buffers(r, m->wire, buffer);
+	size_t n = cb_python_buffers(r, m->wire, buffer);
 	int c;
 
 	if (m->kind == CB_SHELL_CELL)
-		c = cb_execution_metadata(l, l->number, &b);
+		c = cb_execution_metadata(k, l, l->number, &b);
 	else if (m->kind == CB_SHELL_COMM)
 		c = cb_buf_printf(&b, "{\"lane\":%u,\"beside\":%s,\"header\":%.*s,\"metadata\":%.*s}", l->number,
 				  is_beside(k, l) ? "true" : "false", (int)r->header->len, r->header->data,
 				  (int)r->metadata.len, r->metadata.data);
 	else
 		c = cb_buf_printf(&b, "{\"lane\":0}");
-	cb_guest_number(k, r, false);
+	r->id = cb_python_give_id(k, &k->guest.python, r->header, false);
 	if (m->kind != CB_SHELL_QUESTION)
 		note(k, l, r->id, m->kind == CB_SHELL_CELL ? CB_PHASE_EXECUTING : CB_PHASE_COMM);
 	struct cb_span about = cb_buf_span(&b);
@@ -308,7 +308,7 @@ static int send_to_lane(struct cb_kernel *k, struct cb_shell *l, struct cb_reque
 	if (c < 0)
 		return c;
 	if (l == &k->lanes.comms)
-		return cb_guest_send_beside(k, r, m->wire, about, buffer, n);
+		return cb_python_send_beside(k, &k->guest.python, r, m, about);
 	return cb_side_send(k, m->wire, r->id, r->content, about, buffer, n);
 }
 
@@ -332,9 +332,9 @@ void cb_lanes_schedule(struct cb_kernel *k)
 {
 	if (k->lanes.load.count == 0 || cb_layer_holds(k) || cb_twins_busy(k))
 		return; /* what would begin while Python is copied would be half in the copy */
-	if (k->guest.rules.phase != CB_PHASE_ASKING) /* Python's completer is not asked twice at a time */
+	if (k->guest.python.rules.phase != CB_PHASE_ASKING) /* Python's completer is not asked twice at a time */
 		begin_waiting(k, &k->lanes.ask);
-	if (!cb_guest_signals_on_way(k)) /* they are for the main thread */
+	if (k->guest.python.signals == 0) /* they are for the main thread */
 		begin_waiting(k, &k->lanes.comms);
 	for (size_t i = 0; i < CB_SUBSHELLS_MAX && k->lanes.load.count > 0; i++) {
 		begin_waiting(k, &k->lanes.beside[i]);
@@ -349,7 +349,7 @@ static void done(struct cb_kernel *k, struct cb_shell *l, struct cb_request *r)
 	(void)r;
 	note(k, l, 0, CB_PHASE_IDLE);
 	if (l == &k->lanes.comms && k->execution.shell.current == NULL)
-		cb_guest_interrupted(k);
+		cb_python_interrupt_no_more(k, &k->guest.python);
 	cb_twins_quiet(k);
 	cb_loop_mark(&k->loop);
 }
@@ -410,7 +410,7 @@ static int input(struct cb_kernel *k, struct cb_shell *l, struct cb_span content
 static void interrupt_guest(struct cb_kernel *k, struct cb_shell *l)
 {
 	if (l == &k->lanes.comms) {
-		cb_guest_interrupt(k);
+		cb_python_interrupt(k, &k->guest.python);
 		return;
 	}
 	tell_guest(k, l, CB_WIRE_LANE_INTERRUPT);

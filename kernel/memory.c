@@ -90,7 +90,7 @@ static bool branch_gives_way(struct cb_kernel *k, uint64_t than)
 
 	for (size_t i = 0; i < CB_BRANCHES_MAX; i++) {
 		struct cb_branch *b = k->branches.branch[i];
-		uint64_t bytes = b != NULL ? cb_usage_tree(b->pid) : 0;
+		uint64_t bytes = b != NULL ? cb_usage_tree(b->python.pid) : 0;
 
 		if (b != NULL && b->state == CB_BRANCH_ENDING && b->shell.cell.stop == CB_STOP_MEMORY)
 			return true; /* that one first */
@@ -112,7 +112,7 @@ static void over(struct cb_kernel *k, uint64_t used)
 
 	if (g->state != CB_GUEST_STARTING && g->state != CB_GUEST_UP)
 		return; /* it ends already, or a twin takes over; if that does not help, the broker ends the jail */
-	if (branch_gives_way(k, cb_usage_tree(g->pid)))
+	if (branch_gives_way(k, cb_usage_tree(g->python.pid)))
 		return;
 	k->memory.over = used;
 	cb_audit_limit(k, "limits.memory");
@@ -181,7 +181,7 @@ uint64_t cb_memory_room(struct cb_kernel *k)
 {
 	uint64_t enough = CB_MEMORY_SHORT(k->policy->limit_memory), used = 0, left, anonymous;
 
-	if (cb_usage_of(k->guest.pid) < LITTLE || cb_host_memory_short())
+	if (cb_usage_of(k->guest.python.pid) < LITTLE || cb_host_memory_short())
 		return 0;
 	if (!cb_usage_memory(&k->guest.usage, enough / 4, &used, &anonymous)) /* what some share counts for each */
 		used = cb_usage_anonymous(&k->guest.usage, NULL, 0);

@@ -149,6 +149,19 @@ static int begin(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r, 
 	return c;
 }
 
+int cb_shell_send(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r, const struct cb_shell_message *m)
+{
+	CB_AUTO_BUF about = CB_BUF_INIT(r->metadata.len + r->header->len + CB_TOOLS_BYTES + (1u << 20));
+	int c = 0;
+
+	if (m->kind == CB_SHELL_CELL)
+		c = cb_execution_metadata(k, s, 0, &about);
+	else if (m->kind == CB_SHELL_COMM)
+		c = cb_buf_printf(&about, "{\"header\":%.*s,\"metadata\":%.*s}", (int)r->header->len, r->header->data,
+				  (int)r->metadata.len, r->metadata.data);
+	return c < 0 ? c : cb_python_send(k, s->python, r, m, cb_buf_span(&about));
+}
+
 void cb_shell_begin(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r)
 {
 	bool up = s->ops->up(k, s);
@@ -192,12 +205,13 @@ void cb_shell_error(struct cb_kernel *k, struct cb_shell *s, struct cb_frame *f,
 {
 	bool mine = s->current != NULL && f->header.request != 0 && f->header.request == s->current->id;
 
-	cb_speaker_drain(k, s->speaker);
+	cb_speaker_drain(k, &s->python->speaker);
 	if (mine && s->cell.stop == CB_STOP_TIME_SOFT && cb_failure_of_interrupt(c->ename))
 		/* what the user must hear is the limit, not how it was enforced */
 		cb_failure_publish_timeout(k, s, c->traceback);
 	else
-		cb_speaker_error(k, s->speaker, f, mine && !s->cell.error_sent); /* how a cell ends is always told */
+		cb_speaker_error(k, &s->python->speaker, f,
+				 mine && !s->cell.error_sent); /* how a cell ends is always told */
 	if (mine)
 		s->cell.error_sent = true;
 }
@@ -206,7 +220,7 @@ void cb_shell_reply(struct cb_kernel *k, struct cb_shell *s, struct cb_frame *f,
 {
 	bool cell = runs_cell(s), failed = cell && !cb_json_string_is(c->status, "ok"), late;
 
-	cb_speaker_drain(k, s->speaker);
+	cb_speaker_drain(k, &s->python->speaker);
 	late = cell && s->cell.stop == CB_STOP_TIME_SOFT && (!failed || cb_failure_of_interrupt(c->ename));
 	if (cell && !late && s->ops->defers != NULL && s->ops->defers(k, f))
 		return;		 /* it is answered when its state is back */
@@ -290,15 +304,15 @@ int cb_shell_ask(struct cb_kernel *k, struct cb_shell *s, struct cb_frame *f, co
 		s->ask_again--;
 		cb_shell_asked(k, s);
 	}
-	cb_speaker_drain(k, s->speaker);
+	cb_speaker_drain(k, &s->python->speaker);
 	cb_iopub_flush(k);
 	int r = cb_stdin_ask(k, s->current, f, ret_reason);
 
 	if (r < 0)
 		return r;
 	s->asked_at = cb_now_ns();
-	if (s->rules != NULL)
-		cb_guest_rules_input(s->rules, true);
+	if (!s->apart)
+		cb_guest_rules_input(&s->python->rules, true);
 	cb_shell_wait(k, s, true);
 	if (r == CB_STDIN_NOBODY)
 		cb_stdin_nobody(k, s->current);
@@ -312,7 +326,9 @@ bool cb_shell_asks(const struct cb_shell *s, const struct cb_request *reply)
 
 void cb_shell_input(struct cb_kernel *k, struct cb_shell *s, struct cb_span content)
 {
-	if (s->ops->input(k, s, content) < 0)
+	int r = s->ops->input != NULL ? s->ops->input(k, s, content) : cb_python_input(k, s->python, content);
+
+	if (r < 0)
 		cb_log(CB_LOG_WARNING, "input_reply not handed to Python");
 	cb_shell_asked(k, s);
 }
@@ -322,8 +338,8 @@ void cb_shell_asked(struct cb_kernel *k, struct cb_shell *s)
 	if (s->asked_at == 0)
 		return;
 	s->asked_at = 0;
-	if (s->rules != NULL)
-		cb_guest_rules_input(s->rules, false);
+	if (!s->apart)
+		cb_guest_rules_input(&s->python->rules, false);
 	cb_shell_wait(k, s, false);
 }
 
@@ -342,6 +358,14 @@ static void stop_hard(struct cb_kernel *k, struct cb_shell *s)
 	s->ops->kill(k, s, "a cell ran over its time limit and did not stop");
 }
 
+static void interrupt_python(struct cb_kernel *k, struct cb_shell *s)
+{
+	if (s->ops->interrupt != NULL)
+		s->ops->interrupt(k, s);
+	else
+		cb_python_interrupt(k, s->python);
+}
+
 void cb_shell_over_time(struct cb_kernel *k, struct cb_shell *s, bool over_cpu, bool wait_over)
 {
 	double grace = k->policy->timeout_grace;
@@ -355,7 +379,7 @@ void cb_shell_over_time(struct cb_kernel *k, struct cb_shell *s, bool over_cpu, 
 		return;
 	}
 	c->stop = CB_STOP_TIME_SOFT;
-	s->ops->interrupt(k, s);
+	interrupt_python(k, s);
 	c->deadline = cb_now_ns() + (int64_t)(grace * (double)SECOND) + 1;
 	s->ops->arm(k, s);
 }
@@ -435,23 +459,23 @@ void cb_shell_interrupt(struct cb_kernel *k, struct cb_shell *s, bool hard)
 		interrupt_hard(k, s);
 		return;
 	}
-	if (s->interrupted_at != 0 && s->ops->obeys)
+	if (s->interrupted_at != 0 && !s->apart)
 		return;
 	cb_audit_interrupt(k, "soft");
 	if (s->interrupted_at == 0)
 		s->interrupted_at = now;
-	if (s->ops->obeys)
+	if (!s->apart)
 		s->notice_at = now + NOTICE_AFTER;
-	if (s->ops->obeys && k->policy->timeout_interrupt > 0)
+	if (!s->apart && k->policy->timeout_interrupt > 0)
 		s->interrupt_by = now + (int64_t)(k->policy->timeout_interrupt * (double)SECOND);
-	s->ops->interrupt(k, s);
+	interrupt_python(k, s);
 	s->ops->arm(k, s);
 }
 
 void cb_shell_obeyed(struct cb_kernel *k, struct cb_shell *s)
 {
 	s->interrupted_at = s->notice_at = s->interrupt_by = 0;
-	if (s->rules != NULL && s->rules->phase == CB_PHASE_INPUT) /* the interrupt ends the question */
+	if (!s->apart && s->python->rules.phase == CB_PHASE_INPUT) /* the interrupt ends the question */
 		cb_shell_asked(k, s);
 	s->ops->arm(k, s);
 }

@@ -8,10 +8,10 @@
 #include "guest_policy.h"
 #include "message.h"
 #include "queue.h"
-#include "speaker.h"
 #include "usage.h"
 
 struct cb_kernel;
+struct cb_python;
 struct cb_shell;
 
 #define CB_SHELLS_WAITING_MAX 10000	   /* requests in all subshells, or branches */
@@ -67,12 +67,13 @@ struct cb_shell_ops {
 	void (*begun)(struct cb_kernel *k, struct cb_shell *s);
 	void (*told)(struct cb_kernel *k, struct cb_shell *s);
 	int (*send)(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r, const struct cb_shell_message *m);
-	int (*input)(struct cb_kernel *k, struct cb_shell *s, struct cb_span content); /* the answer to its question */
+	/* The answer to its question, and an interrupt, where Python's main thread does not take them. */
+	int (*input)(struct cb_kernel *k, struct cb_shell *s, struct cb_span content);
+	void (*interrupt)(struct cb_kernel *k, struct cb_shell *s);
 	/* The cell's reply is not to be sent now: it asked for another state. */
 	bool (*defers)(struct cb_kernel *k, const struct cb_frame *f);
 	/* The cell's clock stands, or goes on, with limits of CPU time. */
 	void (*waits)(struct cb_kernel *k, struct cb_shell *s, bool waits);
-	void (*interrupt)(struct cb_kernel *k, struct cb_shell *s);
 	void (*kill)(struct cb_kernel *k, struct cb_shell *s, const char *why); /* what runs does not stop otherwise */
 	void (*ending)(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r); /* … before its idle is said */
 	void (*done)(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r);   /* … and after it */
@@ -80,15 +81,14 @@ struct cb_shell_ops {
 	double (*cpu)(struct cb_kernel *k, struct cb_shell *s); /* NULL: a meter of its own looks at timeout.cpu */
 	void (*arm)(struct cb_kernel *k, struct cb_shell *s);	/* what it is due for has changed */
 	const char *cpu_of;					/* whose CPU time that is: "the jail" */
-	bool obeys;						/* Python says when it has taken an interrupt */
 };
 
 struct cb_shell {
 	const struct cb_shell_ops *ops;
-	struct cb_load *load;	      /* shared by all of its kind */
-	struct cb_speaker *speaker;   /* who answers */
-	struct cb_guest_rules *rules; /* of its Python's main thread, where that serves it; else NULL */
-	int64_t *count;		      /* the execution count that its cells take part in */
+	struct cb_load *load;	  /* shared by all of its kind */
+	struct cb_python *python; /* who serves it */
+	bool apart;		  /* beside what its main thread serves; that it took an interrupt is not said then */
+	int64_t *count;		  /* the execution count that its cells take part in */
 	char id[40];	 /* a subshell's; "" = the main one, a free place, or one that is deleted and still runs */
 	unsigned number; /* on the wire; counts up, 0 = the main one, the questions', or a branch's */
 	struct cb_queue waiting;
@@ -129,6 +129,8 @@ void cb_shell_release(struct cb_shell *s);
 void cb_shell_begin(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r);
 /* The same, but Python is not given it: the caller answers it. */
 void cb_shell_begin_here(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r);
+/* Hands the current request to Python's main thread, as ops.send is to. */
+int cb_shell_send(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r, const struct cb_shell_message *m);
 /* The current request is answered: idle. */
 void cb_shell_finish(struct cb_kernel *k, struct cb_shell *s);
 

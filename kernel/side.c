@@ -34,7 +34,7 @@ static int judge(void *context, const struct cb_wire_header *h, const char **ret
 
 	if (cb_debug_frame_type(h->type))
 		cb_debug_awaited(k, h->type, &type, &id);
-	return cb_side_policy_header(&k->guest.rules, type, id, h, ret_reason);
+	return cb_side_policy_header(&k->guest.python.rules, type, id, h, ret_reason);
 }
 
 static int take(void *context, struct cb_frame *f, const char **ret_reason)

@@ -95,7 +95,7 @@ void cb_twins_let_go(struct cb_kernel *k)
 
 	int64_t now = cb_now_ns();
 
-	cb_guest_let_go(k);
+	cb_python_let_go(k, &k->guest.python);
 	cb_loop_arm(&k->loop, w->deadline_timer,
 		    now + (w->interrupted_at != 0 && now - w->interrupted_at < ANSWER_DEADLINE ? IMPATIENT
 											       : ANSWER_DEADLINE));
@@ -158,14 +158,14 @@ static int give_birth(struct cb_kernel *k, struct cb_twin *t, int theirs[CB_BIRT
 	t->room = t->use == CB_TWIN_BRANCH ? 0 : cb_memory_room(k);
 	n = snprintf(content, sizeof(content), "{\"number\":%u,\"room\":%" PRIu64 "}", t->number, t->room);
 	if (r == 0)
-		r = cb_fd_send(k->guest.leash, &birth, sizeof(birth), theirs, nfds(t));
+		r = cb_fd_send(k->guest.python.leash, &birth, sizeof(birth), theirs, nfds(t));
 	if (r == 0 && t->use != CB_TWIN_BRANCH)
 		r = copy_comms(&k->comms, t);
 	if (r == 0)
 		r = watch_leash(k, t);
 	return r < 0 ? r
-		     : cb_guest_send_own(k, CB_WIRE_CHECKPOINT, CB_PHASE_FORKING,
-					 (struct cb_span){ content, (size_t)n });
+		     : cb_guest_ask(k, CB_WIRE_CHECKPOINT, CB_PHASE_FORKING,
+				    (struct cb_span){ content, (size_t)n });
 }
 
 /* A place, a number, and channels. */
@@ -283,7 +283,7 @@ bool cb_twins_adopt(struct cb_kernel *k, struct cb_branch *b)
 
 	if (t == NULL)
 		return false;
-	t->branch = b->shell.number;
+	t->branch = b->python.number;
 	t->cell = b->cell;
 	t->count = b->count;
 	t->live = b->live;

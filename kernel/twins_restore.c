@@ -138,7 +138,7 @@ static void fall_back(struct cb_kernel *k, const char *why)
 	passed_over(w, why);
 	if (w->waking != NULL)
 		cb_twins_forget(k, w->waking);
-	if (w->confirming || k->guest.rules.phase == CB_PHASE_WAKING) { /* it has the guest's place already */
+	if (w->confirming || k->guest.python.rules.phase == CB_PHASE_WAKING) { /* it has the guest's place already */
 		if (w->confirming)
 			give_up_woken(k);
 		cb_loop_remove(&k->loop, &k->guest.link_slot); /* not heard any more */
@@ -164,7 +164,7 @@ void cb_twins_waking_late(struct cb_kernel *k)
 {
 	struct cb_twins *w = &k->twins;
 
-	if (k->guest.rules.phase != CB_PHASE_WAKING || ++w->silent >= SILENT_MAX) {
+	if (k->guest.python.rules.phase != CB_PHASE_WAKING || ++w->silent >= SILENT_MAX) {
 		cb_guest_kill(k, "no twin could take over");
 		return;
 	}
@@ -187,9 +187,9 @@ static int resume(struct cb_kernel *k, const struct cb_twin *t)
 	if (r == 0)
 		r = cb_buf_append_str(&b, "}");
 	if (r == 0)
-		r = cb_fd_send(k->guest.leash, &wake, sizeof(wake), NULL, 0);
+		r = cb_fd_send(k->guest.python.leash, &wake, sizeof(wake), NULL, 0);
 	if (r == 0)
-		r = cb_guest_send_own(k, CB_WIRE_RESUME, CB_PHASE_WAKING, cb_buf_span(&b));
+		r = cb_guest_ask(k, CB_WIRE_RESUME, CB_PHASE_WAKING, cb_buf_span(&b));
 	return r < 0 ? r : cb_guest_tell_init(k, CB_INIT_GO_ON, 0);
 }
 

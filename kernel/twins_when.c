@@ -32,7 +32,7 @@ static bool is_due(const struct cb_kernel *k)
 	const struct cb_twins *w = &k->twins;
 
 	return w->possible && w->stale && cb_now_ns() >= w->again_ns && !cb_twins_busy(k) &&
-	       k->guest.state == CB_GUEST_UP && k->guest.rules.phase == CB_PHASE_IDLE &&
+	       k->guest.state == CB_GUEST_UP && k->guest.python.rules.phase == CB_PHASE_IDLE &&
 	       k->execution.shell.current == NULL && !cb_lanes_busy(k) && !k->shutting_down;
 }
 
@@ -69,7 +69,7 @@ static bool is_promised(const struct cb_kernel *k)
 
 static struct cb_touched touched(const struct cb_kernel *k)
 {
-	struct cb_touched t = { .own_bytes = cb_usage_of(k->guest.pid) };
+	struct cb_touched t = { .own_bytes = cb_usage_of(k->guest.python.pid) };
 
 	t.faults = cb_usage_faults(&k->guest.usage, &t.sys_s);
 	return t;

@@ -24,7 +24,7 @@ static uint64_t memory(struct cb_kernel *k)
 		if (k->twins.twin[i].number != 0)
 			copy[n++] = k->twins.twin[i].pid;
 	used = cb_usage_anonymous(&k->guest.usage, copy, n);
-	return used != UINT64_MAX ? used : cb_usage_of(k->guest.pid);
+	return used != UINT64_MAX ? used : cb_usage_of(k->guest.python.pid);
 }
 
 /* Of one processor since the last request, as psutil has it; 0 at first. */
@@ -105,7 +105,7 @@ void cb_request_usage(struct cb_kernel *k, struct cb_request *r)
 	    cb_buf_printf(&b,
 			  ",\"pid\":%d,\"kernel_cpu\":%.1f,\"kernel_memory\":%llu,\"kernel_memory_limit\":%llu,"
 			  "\"cpu_count\":%ld",
-			  (int)(up ? k->guest.pid : getpid()), up ? percent(k) : 0.0,
+			  (int)(up ? k->guest.python.pid : getpid()), up ? percent(k) : 0.0,
 			  up ? (unsigned long long)memory(k) : 0ULL, (unsigned long long)k->policy->limit_memory,
 			  sysconf(_SC_NPROCESSORS_ONLN)) < 0 ||
 	    write_host(&b) < 0 || write_about(k, &b) < 0 || cb_buf_append_str(&b, "}") < 0)

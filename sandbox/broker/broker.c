@@ -36,7 +36,6 @@
 
 #define JAILS_MAX 16 /* one lives, others may be dying */
 #define END_MS 5000
-#define LAYER_MS 200
 #define OVER_MS 5000 /* a jail may be over limits.memory: time for the supervisor to end less than all of it */
 
 struct inmate {
@@ -60,6 +59,10 @@ struct broker {
 	pid_t layer_pid; /* a child that works on the changes */
 	int layer_pidfd; /* -1 = none */
 	bool restoring;	 /* it brings files back, through the jail's mount */
+	struct {	 /* a request for changes that waits for its end: it has answered, and is about to be gone */
+		struct cb_broker_request request;
+		int pipe; /* -1 = none */
+	} changes;
 	struct {	 /* a SPAWN that waits for the end of the jail before it */
 		bool waits;
 		uint32_t number;
@@ -263,19 +266,11 @@ static void write_report(const struct broker *b, const struct cb_broker_request 
 }
 
 /* In a child, for it may take long. It is not killed with us: what it has begun to write it finishes. */
-static void on_layer(struct broker *b, const struct cb_broker_request *request, const int *fds, size_t nfds)
+static void begin_changes(struct broker *b, const struct cb_broker_request *request, int pipe)
 {
-	struct pollfd last = { .fd = b->layer_pidfd, .events = POLLIN };
-	struct stat st;
 	sigset_t stop;
 	pid_t pid;
 
-	if (b->layer_pidfd >= 0 && poll(&last, 1, LAYER_MS) == 1) /* it has answered, and is about to be gone */
-		reap_layer(b);
-	if (nfds != 1 || fstat(fds[0], &st) < 0 || !S_ISFIFO(st.st_mode) || b->layer_pidfd >= 0) {
-		cb_log(CB_LOG_ERROR, "a request for changes was ignored: one is under way, or it came without a pipe");
-		return;
-	}
 	sigemptyset(&stop);
 	sigaddset(&stop, SIGTERM);
 	sigprocmask(SIG_BLOCK, &stop, NULL);
@@ -287,7 +282,7 @@ static void on_layer(struct broker *b, const struct cb_broker_request *request, 
 		cb_fd_close(&b->fd);
 		if (request->op != CB_BROKER_RESTORE)
 			cb_fd_close(&b->jail.merged_fd); /* it may outlive the jail, and the layer goes to the next */
-		write_report(b, request, fds[0]);
+		write_report(b, request, pipe);
 		_exit(0);
 	}
 	b->layer_pidfd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
@@ -297,6 +292,28 @@ static void on_layer(struct broker *b, const struct cb_broker_request *request, 
 		cb_fd_close(&b->jail.upper_fd[CB_UPPER_WORKSPACE]);
 		cb_fd_close(&b->jail.watch_fd);
 	}
+}
+
+static void on_changes(struct broker *b, const struct cb_broker_request *request, int *fds, size_t nfds)
+{
+	struct stat st;
+
+	if (nfds != 1 || fstat(fds[0], &st) < 0 || !S_ISFIFO(st.st_mode) || b->changes.pipe >= 0) {
+		cb_log(CB_LOG_ERROR, "a request for changes was ignored: others wait, or it came without a pipe");
+	} else if (b->layer_pidfd >= 0) {
+		b->changes.request = *request;
+		b->changes.pipe = cb_fd_take(&fds[0]);
+	} else {
+		begin_changes(b, request, fds[0]);
+	}
+}
+
+static void begin_next_changes(struct broker *b)
+{
+	if (b->changes.pipe < 0 || b->layer_pidfd >= 0)
+		return;
+	begin_changes(b, &b->changes.request, b->changes.pipe);
+	cb_fd_close(&b->changes.pipe);
 }
 
 /* Returns false at the supervisor's end. */
@@ -321,7 +338,7 @@ static bool on_request(struct broker *b)
 		if (inmate != NULL)
 			score(&inmate->jail, request.pid, request.op == CB_BROKER_EXPOSE);
 	} else if (n == (ssize_t)sizeof(request) && request.op >= CB_BROKER_CHANGES && request.op <= CB_BROKER_FORGET) {
-		on_layer(b, &request, fds, nfds);
+		on_changes(b, &request, fds, nfds);
 	} else if (n == (ssize_t)sizeof(request) && request.op == CB_BROKER_STOP) {
 		if (b->layer_pidfd >= 0)
 			(void)syscall(SYS_pidfd_send_signal, b->layer_pidfd, SIGTERM, NULL, 0);
@@ -440,6 +457,7 @@ static bool turn(struct broker *b)
 	end_some(b);
 	if (p[1 + JAILS_MAX].revents != 0)
 		reap_layer(b);
+	begin_next_changes(b);
 	return p[0].revents == 0 || on_request(b);
 }
 
@@ -484,7 +502,7 @@ int cb_broker_main(int fd, int spec_fd)
 	struct broker *b = &broker;
 
 	b->fd = fd;
-	b->layer_pidfd = -1;
+	b->layer_pidfd = b->changes.pipe = -1;
 	ignore_signals();
 	(void)fcntl(fd, F_SETFD, FD_CLOEXEC);
 	if (chdir("/") < 0) /* so that no folder of the host is held busy */

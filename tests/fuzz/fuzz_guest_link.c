@@ -10,7 +10,7 @@
 
 #include <sys/socket.h>
 
-#include "guest_frames.h"
+#include "python.h"
 #include "twins.h"
 
 #define CHECK(condition)                                                                                               \

@@ -1,6 +1,9 @@
 """Snapshots of an overlay workspace: files come back as they were, through the mount that the jail goes on using."""
 
+import contextlib
+import json
 import os
+import select
 import sys
 from pathlib import Path
 
@@ -68,6 +71,24 @@ def test_each_change_comes_back(files, change):
     assert f.do("tree()") != at_then
     f.restore(then)
     assert f.do("tree()") == at_then
+
+
+def test_a_request_waits_for_the_one_before_it(files):
+    """Which has answered, but is not gone yet: on a busy machine that takes its time."""
+    f = files()
+    (first, full), (second, last) = os.pipe(), os.pipe()
+    os.set_blocking(full, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(full, b" " * 65536)
+    os.set_blocking(full, True)
+    for number, pipe in (1, full), (2, last):
+        f.broker.ask(SNAPSHOT, number, [pipe])
+        os.close(pipe)
+    assert not select.select([second], [], [], 1)[0], "ignored, or begun though the first has not ended"
+    for pipe in first, second:
+        with open(pipe, "rb") as answer:
+            assert json.loads(answer.read())["status"] == "ok"
 
 
 def test_an_open_file_is_the_same_file(files):

@@ -55,7 +55,7 @@ static void test_limit_and_metadata(void **state)
 	};
 
 	(void)state;
-	k.guest.speaker = (struct cb_speaker){ .parent = k.guest.parent, .nparents = CB_GUEST_PARENTS };
+	k.guest.python.speaker = (struct cb_speaker){ .parent = k.guest.parent, .nparents = CB_GUEST_PARENTS };
 	k.guest.usage = CB_USAGE_SOURCE_NONE;
 	assert_int_equal(cb_execution_init(&k), 0);
 	k.execution.shell.current = &q;
@@ -63,7 +63,7 @@ static void test_limit_and_metadata(void **state)
 		CB_AUTO_BUF b = CB_BUF_INIT(4096);
 
 		k.execution.shell.cell.stop = tried[i].stop;
-		cb_speaker_parent(&k.guest.speaker, q.id)->output_cut = tried[i].cut;
+		cb_speaker_parent(&k.guest.python.speaker, q.id)->output_cut = tried[i].cut;
 		const char *limit = cb_failure_limit(&k.execution.shell);
 
 		assert_int_equal(limit == NULL, tried[i].limit == NULL);

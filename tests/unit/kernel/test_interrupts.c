@@ -98,7 +98,7 @@ static void test_interrupt_that_a_cell_overtook(void **state)
 
 static bool asked_for_signal(struct rig *r)
 {
-	return r->k.guest.signals > 0;
+	return r->k.guest.python.signals > 0;
 }
 
 /* A cell that ends as the interrupt comes: the next is sent when no signal can reach it any more. */
@@ -122,7 +122,7 @@ static void test_interrupt_is_never_the_next_cells(void **state)
 	rig_frame(r, CB_WIRE_INTERRUPTED, 0, "{}"); /* Python was idle when it came */
 	rig_barrier(r);
 	assert_int_equal(rig_interrupts(r), 0);
-	assert_int_equal(r->k.guest.signals, 0);
+	assert_int_equal(r->k.guest.python.signals, 0);
 	rig_end(r, next, g);
 	rig_works(r);
 }
@@ -151,7 +151,7 @@ static void test_interrupt_of_a_cell_that_waits(void **state)
 
 static bool nudged_twice(struct rig *r)
 {
-	return r->k.guest.signals >= 3;
+	return r->k.guest.python.signals >= 3;
 }
 
 /* A repetition says how many were taken when it was sent, so that Python knows one that crossed its answer. */
@@ -173,10 +173,10 @@ static void test_interrupt_repeated(void **state)
 			assert_int_equal(send(r->init, &m, sizeof(m), 0), sizeof(m));
 		}
 		rig_frame(r, CB_WIRE_INTERRUPTED, g, "{}");
-		for (int i = 0; i < 50 && r->k.guest.interrupt_wanted; i++)
+		for (int i = 0; i < 50 && r->k.guest.python.nudge_at != 0; i++)
 			rig_barrier(r);
 		(void)rig_interrupts(r);
-		for (int i = 0; i < 50 && r->k.guest.signals > 0; i++)
+		for (int i = 0; i < 50 && r->k.guest.python.signals > 0; i++)
 			rig_barrier(r);
 	}
 	rig_end(r, id, g);

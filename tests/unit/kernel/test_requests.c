@@ -58,7 +58,7 @@ static void test_malformed(void **state)
 	}
 	rig_barrier(r);
 	assert_int_equal(r->k.execution.number, 0);
-	assert_int_equal(r->k.guest.rules.last_id, 0); /* the guest was given nothing */
+	assert_int_equal(r->k.guest.last_id, 0); /* the guest was given nothing */
 }
 
 /* Comm messages have no reply. */
@@ -82,7 +82,7 @@ static void test_malformed_comm(void **state)
 	}
 	rig_barrier(r);
 	assert_int_equal(r->k.comms.count, 0);
-	assert_int_equal(r->k.guest.rules.last_id, 0);
+	assert_int_equal(r->k.guest.last_id, 0);
 }
 
 static void test_too_large(void **state)

@@ -129,7 +129,7 @@ static int receive(struct cb_broker *b, struct cb_broker_reply *ret_reply, int *
 {
 	struct pollfd p = { .fd = b->fd, .events = POLLIN };
 
-	assert_int_equal(poll(&p, 1, 10000), 1);
+	assert_int_equal(poll(&p, 1, 60000), 1);
 	return cb_broker_recv(b, ret_reply, ret_pidfd, NULL);
 }
 

@@ -1,5 +1,5 @@
 /* What frames of a guest do, and what becomes of one that breaks a rule: counts, limit of output, forged answers. */
-#include "guest_frames.h"
+#include "python.h"
 #include "rig.h"
 
 #include <cellblock/fd.h>
@@ -140,12 +140,18 @@ static void test_shut_ear(void **state)
 
 static bool half_is_seen(struct rig *r)
 {
-	return r->k.guest.half.due != 0;
+	return r->k.guest.python.half.due != 0;
 }
 
 static bool whole_is_seen(struct rig *r)
 {
-	return r->k.guest.half.due == 0;
+	return r->k.guest.python.half.due == 0;
+}
+
+static void time_is_over(struct rig *r)
+{
+	r->k.guest.python.half.due = cb_now_ns();
+	cb_loop_arm(&r->k.loop, r->k.guest.python_timer, cb_now_ns());
 }
 
 /* What swallows all that comes after it has an end; what goes on, or goes on late, has not. */
@@ -158,20 +164,20 @@ static void test_half_frame(void **state)
 
 	rig_frame_raw(r, &h, "half", 4);
 	rig_until(r, half_is_seen);
-	r->k.guest.half.received--; /* as if more had come */
-	cb_loop_arm(&r->k.loop, r->k.guest.half_timer, cb_now_ns());
+	r->k.guest.python.half.received--; /* as if more had come */
+	time_is_over(r);
 	rig_barrier(r);
 	assert_true(half_is_seen(r));
 	assert_int_equal(send(r->wire, " done", 5, 0), 5);
 	rig_until(r, whole_is_seen);
-	cb_loop_arm(&r->k.loop, r->k.guest.half_timer, cb_now_ns());
+	cb_loop_arm(&r->k.loop, r->k.guest.python_timer, cb_now_ns());
 	struct rig_msg m = rig_take(r, RIG_IOPUB, "stream", id);
 
 	assert_string_equal(rig_text(&m, "text"), "half done");
 	rig_msg_free(&m);
 	rig_frame_raw(r, &h, "half", 4);
 	rig_until(r, half_is_seen);
-	cb_loop_arm(&r->k.loop, r->k.guest.half_timer, cb_now_ns());
+	time_is_over(r);
 	expect_wire_error(r, id, "half a frame came");
 }
 
