@@ -1,7 +1,6 @@
 /* Which control groups we are in: the text of the kernel's tables about them.
  *
- * Trust domain: any of ours, outside of jails. What is odd or too long in a table is passed over. Callers:
- * host_memory.c, sandbox/cgroup/.
+ * Trust domain: any of ours, outside of jails. What is odd or too long in a table is passed over.
  */
 #include <cellblock/cgroup_own.h>
 #include <cellblock/fd.h>

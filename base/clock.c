@@ -1,6 +1,6 @@
 /* The monotonic clock: for deadlines and durations, never for dates.
  *
- * Trust domain: all C programs. Cannot fail on Linux. Callers: whoever waits or measures.
+ * Trust domain: all C programs. Cannot fail on Linux.
  */
 #include <cellblock/clock.h>
 

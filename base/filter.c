@@ -3,8 +3,7 @@
  * Role: patience and the right words where the kernel has no memory for one more. That memory is one sum for the whole
  * machine (net.core.bpf_jit_limit), so others can use it up, and what their ended processes held comes back a moment
  * later only. Trust domain: whoever loads a filter for itself: supervisor, broker, pid 1, a guest's process before its
- * exec. Invariants: nothing is allocated; it ends within PATIENCE tries. Callers: sandbox/walls/seccomp.c,
- * kernel/setup/self_filter.c.
+ * exec. Invariants: nothing is allocated; it ends within PATIENCE tries.
  */
 #include <cellblock/filter.h>
 

@@ -2,7 +2,7 @@
  *
  * Trust domain: any of ours, outside of jails. Each group from our own up to the root of what is mounted may have a
  * limit; a container shows its own group as that root, and on a host the root has none. What the kernel can drop at
- * once (files' pages) counts as free. Callers: kernel/ (policy, memory.c), sandbox/broker/watchdog.c.
+ * once (files' pages) counts as free.
  */
 #include <cellblock/cgroup_own.h>
 #include <cellblock/clock.h>

@@ -2,8 +2,7 @@
  *
  * Role: names of files, words of guests and interpreters, what an error quotes: a terminal obeys escape sequences in
  * them, and characters that turn the direction of text make one name look like another. Trust domain: all C programs;
- * the text is hostile. Invariant: what comes out has no byte below a blank, no DEL, and is UTF-8. Callers: log.c,
- * error.c, whoever prints a name.
+ * the text is hostile. Invariant: what comes out has no byte below a blank, no DEL, and is UTF-8.
  */
 #include <cellblock/visible.h>
 

@@ -4,8 +4,6 @@
  * from the main line as a copy that was bred for a rollback does (twins_restore.c); then it ends. Invariants: until the
  * copy is whole nothing changes; from CHECKPOINT on the branch is given nothing to do, and what came for it meanwhile
  * goes to the main line.
- *
- * Callers: checkpoints.c (the request, its end), twins_make.c (the copy), branches.c and branch_frames.c.
  */
 #include "adopt.h"
 

@@ -2,8 +2,6 @@
  *
  * Trust domain: supervisor. The broker writes the answer, ready made, into a pipe that it is given, and closes it: the
  * loop never waits for work on a file system. Its end of file is the end of the answer.
- *
- * Callers: layer.c, snapshots.c, watch.c.
  */
 #include "ask_broker.h"
 

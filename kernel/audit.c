@@ -3,8 +3,7 @@
  * Role: one line for each event, in a chain. Trust domain: supervisor. Invariants: the loop only takes a lock that is
  * held for moments, never waits for the file; a line is written whole or not at all; each line is written under a lock
  * on the file and after a look at its end, so the chain holds across kernels that share the file; what was queued but
- * could not be written is counted, and the count is written; that our last line is gone is written too. Callers:
- * audit_events.c, router.c, commands/run.c.
+ * could not be written is counted, and the count is written; that our last line is gone is written too.
  */
 #include "audit.h"
 

@@ -1,7 +1,7 @@
 /* The hash chain of the audit log. See audit_chain.h.
  *
  * Trust domain: supervisor; cb_audit_check reads files that anybody may have changed. Invariants: no state; a line is
- * never longer than CB_AUDIT_LINE_MAX. Callers: audit.c, audit_events.c, commands/audit.c.
+ * never longer than CB_AUDIT_LINE_MAX.
  */
 #include "audit_chain.h"
 

@@ -2,7 +2,7 @@
  *
  * Role: one function for each event; without a log each does nothing. Trust domain: supervisor. Invariants: code of
  * cells is never written, only its hash and length; text that clients or guests chose is cut and escaped (audit.c).
- * docs/audit.md describes the lines. Callers: wherever such an event happens.
+ * docs/audit.md describes the lines.
  */
 #include "audit_events.h"
 

@@ -5,8 +5,6 @@
  * guest's, ids of its own, a count, limits of time, interrupts. Invariants: whatever a branch does ends that branch
  * alone; every request that it was given is answered, also when it or the jail dies; it is forgotten only when pid 1
  * has said that all of it is dead. What its frames do is in branch_frames.c.
- *
- * Callers: checkpoints.c (birth), router.c and requests/ (requests), twins.c and execution.c (ends).
  */
 #include "branches.h"
 

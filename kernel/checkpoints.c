@@ -3,7 +3,7 @@
  * Trust domain: supervisor; names come from clients and cells, and are bounded in number and length. A name is a twin
  * that is kept. Going back to it breeds a copy, which takes over, so that one can go back again; going back by a cell
  * uses the twin from before it up. Requests go through the execution queue, on control to its head; the answer to
- * %rollback is its cell's reply. Callers: requests/checkpoint.c, execution.c, twins_*.c.
+ * %rollback is its cell's reply.
  */
 #include "checkpoints.h"
 

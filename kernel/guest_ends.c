@@ -1,4 +1,4 @@
-/* Makes the channels of a guest or twin. Trust domain: supervisor. Callers: guest.c, twins*.c.
+/* Makes the channels of a guest or twin. Trust domain: supervisor.
  *
  * Our ends do not block. The leash says who sends: the kernel adds the sender's pid to each of its messages.
  */

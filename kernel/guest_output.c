@@ -1,7 +1,7 @@
 /* What the guest's fds 1 and 2 and its log bring.
  *
  * Trust domain: supervisor; all of it is hostile. When clients don't keep up nothing more is read, so that the guest
- * has to wait. Callers: guest.c.
+ * has to wait.
  */
 #include "guest_output.h"
 

@@ -7,8 +7,7 @@
  * tables stay in memory. The connection is used by one thread at a time: the opener until cb_history_start, then the
  * thread, after it ended the closer. All values are bound, never written into SQL. What is queued is bounded in number
  * and bytes. A database that another program has locked is waited for once, for a moment; then lines go to a temporary
- * table until it is free, and questions are answered from what can be read. Callers: commands/kernel.c,
- * requests/history.c, execution.c.
+ * table until it is free, and questions are answered from what can be read.
  */
 #include "history.h"
 

@@ -2,7 +2,7 @@
  *
  * Role: ends a jail that nobody uses: no request for timeout.idle seconds, none under way or waiting, no subscriber on
  * iopub. The kernel stays and answers; the next request gets a new jail, and the next cell says that the state is lost.
- * Trust domain: supervisor. Callers: router.c (requests), execution.c (their ends), iopub.c (subscribers).
+ * Trust domain: supervisor.
  */
 #include "idle.h"
 

@@ -5,7 +5,7 @@
  * own recv() stands before the C library's, counts what a connection has sent since a message of its was delivered, and
  * reads no more beyond the bound. A whole message is taken within moments, and reading goes on; one that is never whole
  * costs its connection. Trust domain: supervisor; the peers are hostile. Invariants: only reads of libzmq's threads are
- * counted; where it can't be told which connection a message came by nothing is refused. Callers: libzmq, channels.c.
+ * counted; where it can't be told which connection a message came by nothing is refused.
  */
 #include "incoming.h"
 

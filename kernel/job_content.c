@@ -4,8 +4,6 @@
  * is content only, nothing here sends or waits. All text from the jail (names, output, reasons) is written as JSON
  * strings, where what is no UTF-8 is repaired; numbers are the helper's, and harm only who believes a guest about its
  * own files. Errors have the names of Python's exceptions where there is one.
- *
- * Callers: jobs.c.
  */
 #include <cellblock/json_write.h>
 #include <errno.h>

@@ -7,8 +7,6 @@
  *
  * A job that came on shell is the execution queue's current request until its answer; one that came on control is
  * served beside whatever runs.
- *
- * Callers: requests/job.c, execution.c, guest.c.
  */
 #include "jobs.h"
 

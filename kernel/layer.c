@@ -4,8 +4,6 @@
  * pipe and writes the reply's content into it, ready made. Its end of file is the end of the answer. One at a time.
  * Nothing is written through while a cell runs, whose files may be half done; a discard takes the jail along, since a
  * layer cannot be changed below those who use it.
- *
- * Callers: requests/job.c, execution.c, commands/kernel.c.
  */
 #include "layer.h"
 

@@ -9,7 +9,6 @@
  * host, or the container that we are in, runs short, twins are given up likewise.
  *
  * With a control group we look, while cells run; without, the broker does and tells.
- * Callers: guest.c (the broker's notices), execution.c, lanes.c, branches.c (a cell begins).
  */
 #include "memory.h"
 

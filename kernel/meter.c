@@ -4,7 +4,7 @@
  * from outside, since code may lift that one up to the policy's), and that a wait for input stops the cell's clock only
  * while the jail does nothing. Trust domain: supervisor. Readings come from /proc (usage.c), never from the guest.
  * Invariants: a reading is taken no sooner than the rest of the limit could be used up by all processors, so that a
- * cell is looked at a few times, not all the time; what has been counted is never taken back. Callers: execution.c.
+ * cell is looked at a few times, not all the time; what has been counted is never taken back.
  */
 #include "meter.h"
 

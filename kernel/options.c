@@ -3,7 +3,7 @@
  * Role: parses argv into struct cb_options and prints --help from the same rows. Trust domain: supervisor, at start.
  * Invariants: an option must be spelt out (getopt's abbreviations are refused: they would change meaning with the next
  * option); `cellblock kernel` alone forgives options, and only such as are known to be meant for ipykernel, which
- * clients add on their own. Callers: main.c.
+ * clients add on their own.
  */
 #include "options.h"
 

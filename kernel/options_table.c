@@ -1,8 +1,7 @@
 /* The tables of the command line: see options_table.h.
  *
  * Role: data, nothing else. Trust domain: supervisor's program, at start. Invariants: an option that means different
- * things to different commands has a row for each; no two rows of one name share a command. Callers: options.c,
- * commands/completion.c, cmake/man_pages.c.
+ * things to different commands has a row for each; no two rows of one name share a command.
  */
 #include "options_table.h"
 

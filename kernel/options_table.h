@@ -1,5 +1,5 @@
 /* The tables of the command line: parsing, --help, completion and the man pages are made from them. Trust domain:
- * supervisor's program, at start. Callers: options.c, commands/completion.c, cmake/man_pages.c. */
+ * supervisor's program, at start. */
 #pragma once
 
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* The cells since the oldest twin. Trust domain: supervisor; sources come from clients and have passed the strict scan.
- * Callers: twins*.c. */
+ */
 #include "past.h"
 
 #include <stdlib.h>

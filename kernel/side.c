@@ -6,7 +6,6 @@
  * is passed on or dropped at once, so what is held is bounded by one message; a guest that sends anything else is
  * killed and reported as for the wire. A guest that closes it is served on the wire alone; what it was asked on the
  * side wire is then refused, unless its end, of which that was a part, comes first.
- * Callers: guest.c, lanes.c, debug.c.
  */
 #include "side.h"
 

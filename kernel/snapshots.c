@@ -4,8 +4,6 @@
  * what came of it. It serves one request about the layer at a time, so these and those of clients (layer.c) take turns.
  * An answer that does not come in time is a failure: the twin is used all the same, and what is said of it says so. But
  * while files are brought back nothing in the jail runs: what does not end when it is told to is ended with the jail.
- *
- * Callers: twins*.c, layer.c.
  */
 #include "snapshots.h"
 

@@ -2,8 +2,7 @@
  *
  * Trust domain: supervisor; all of it is hostile, and goes out under the parent that the supervisor knows for its id,
  * within that one's limit of output. Frames that arrive here are permitted and strict JSON; their contents are
- * forwarded as they are. What comes on fds 1 and 2 has no id and goes under the latest cell. Callers: guest_frames.c,
- * guest_output.c, execution.c, lane.c, branches.c.
+ * forwarded as they are. What comes on fds 1 and 2 has no id and goes under the latest cell.
  */
 #include "speaker.h"
 

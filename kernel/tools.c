@@ -4,9 +4,6 @@
  * only what the cell's own session had registered when the cell arrived; ids are given here, once, and no guest says
  * one; each call is answered at most once, by the client that was asked; all lists are bounded. Arguments and results
  * pass as bytes.
- *
- * Callers: requests/tools.c (registering), requests/execute.c (a cell arrives), requests/stdin.c (calls and answers),
- * failure.c and lanes_say.c (what had been called).
  */
 #include "tools.h"
 

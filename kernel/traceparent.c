@@ -2,7 +2,7 @@
  *
  * Role: the one place that looks at what clients say about their traces. Trust domain: supervisor. Invariants: what is
  * given is "" or 55 characters of [0-9a-f-], so it may go into JSON and into a log as it is; anything else costs the
- * request nothing. Callers: router.c.
+ * request nothing.
  */
 #include "traceparent.h"
 

@@ -2,7 +2,7 @@
  *
  * Trust domain: supervisor; readings are the kernel's. Invariants: costs are processors' time and counts, which a busy
  * machine hardly stretches, and the time that cells have worked is without that in which others had the processor: the
- * same cells get about the same twins, whatever else runs. Callers: twins_make.c, twins_when.c.
+ * same cells get about the same twins, whatever else runs.
  */
 #include "twin_cost.h"
 

@@ -4,8 +4,6 @@
  * made; one can take over only if pid 1 has it registered and it has said so on a leash of its own; a state is said to
  * be restored only when RESUMED came from it. How one is made is in twins_make.c, when in twins_when.c, and the
  * take-over in twins_restore.c.
- *
- * Callers: guest.c (what pid 1 says, the end of the jail), memory.c, checkpoints.c, twins_*.c.
  */
 #include "twins.h"
 

@@ -3,9 +3,6 @@
  * Trust domain: supervisor; see twins.c. One is ready when the guest has answered, pid 1 has it registered, it has said
  * so itself and its copy of the files is there, in any order; each step has a deadline. Whoever makes no twins three
  * times in a row is not asked again.
- *
- * Callers: twins_when.c (when it is quiet), twins_restore.c (after a take-over), checkpoints.c, guest_frames.c (what
- * the guest answers).
  */
 #include <cellblock/fd.h>
 #include <cellblock/json_scan.h>

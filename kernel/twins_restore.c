@@ -2,9 +2,6 @@
  *
  * Trust domain: supervisor; see twins.c. A take-over that fails goes on to the next older twin, and in the end to the
  * death of the jail, which is the path that there was before. One that was woken and failed is not heard any more.
- *
- * Callers: guest.c (a guest's end), guest_frames.c (RESUMED), twins_make.c (rollback), snapshots.c (files), twins.c
- * (what pid 1 says).
  */
 #include <cellblock/fd.h>
 #include <cellblock/log.h>

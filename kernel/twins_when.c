@@ -2,8 +2,6 @@
  *
  * Trust domain: supervisor; see twins.c. Only while nothing runs; with mode auto after each cell where that delays the
  * next one by little, else when the cells since the last one have earned it, or when nobody is waiting (twin_cost.c).
- *
- * Callers: execution.c, lanes.c and debug.c (the queue), branches.c (room).
  */
 #include "kernel.h"
 #include "twins_parts.h"

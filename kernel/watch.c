@@ -3,8 +3,6 @@
  * Trust domain: supervisor. workspace.mode "rw" is the folder itself, so nothing can hold its size: it is looked at
  * instead, by the broker, in the background, after cells and seldom where a look takes long, and not at all where
  * workspace.size sets none. What is found is said in the next cell, once, and in the log at the end.
- *
- * Callers: commands/kernel.c, execution.c.
  */
 #include "watch.h"
 

@@ -1,7 +1,7 @@
 /* Asking a running kernel, as its client: see ask_kernel.h.
  *
  * Role: finds the connection file as Jupyter does, signs one request, believes one reply whose signature holds. Trust
- * domain: supervisor's program. The key stays in this process. Callers: commands/layer.c, commands/list.c.
+ * domain: supervisor's program. The key stays in this process.
  */
 #include "ask_kernel.h"
 

@@ -1,7 +1,6 @@
 /* What the commands beside the kernel share: loading what a jail is planned from, and failing.
  *
  * Trust domain: supervisor's program, but no secrets and no sockets: these commands end, or become cellblock-jail.
- * Callers: the other files of this folder, main.c.
  */
 #include "command.h"
 

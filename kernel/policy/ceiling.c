@@ -1,6 +1,6 @@
 /* The administrator's ceiling: bounds what any policy may ask for.
  *
- * Role: cb_policy_key_bound for one key. Trust domain: supervisor, at start. Callers: policy.c.
+ * Role: cb_policy_key_bound for one key. Trust domain: supervisor, at start.
  * Invariant: bounding never widens a value; a ceiling that can't be obeyed is an error, so nothing starts without it.
  */
 #include "keys.h"

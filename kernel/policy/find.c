@@ -2,7 +2,7 @@
  *
  * Role: NAME is cellblock/NAME.json in the first of Jupyter's config paths that has it, as Jupyter itself orders them.
  * Trust domain: supervisor, at start. Invariants: the current folder, the workspace and what lies in it are never
- * looked into (policy.c refuses a file that lies in the workspace all the same); a name is no path. Callers: policy.c.
+ * looked into (policy.c refuses a file that lies in the workspace all the same); a name is no path.
  */
 #include "find.h"
 

@@ -2,7 +2,7 @@
  *
  * Role: the values that guest/cellblock_guest/refusals.py names when the jail refuses something, and those that
  * %limits lists. Words for users; nothing is decided by them, and nothing in them is secret: a cell could find out each
- * by trying. Trust domain: supervisor, at start. Callers: setup/jail_spec.c.
+ * by trying. Trust domain: supervisor, at start.
  */
 #include "hints.h"
 

@@ -1,7 +1,7 @@
 /* Where Cellblock's own programs lie.
  *
  * Role: finds the broker's program and the guest package beside this program, in an installed tree and in a build tree
- * alike (both are PREFIX/bin and PREFIX/libexec/cellblock). Trust domain: supervisor, at start. Callers: the commands.
+ * alike (both are PREFIX/bin and PREFIX/libexec/cellblock). Trust domain: supervisor, at start.
  * Invariant: only /proc/self/exe is believed, never PATH, the environment or the current folder; of a wheel that lies
  * unpacked in uv's cache also the path that started it, where that is a link to it.
  */

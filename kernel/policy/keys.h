@@ -1,6 +1,6 @@
 /* The table of policy keys: one row drives parsing, --set, defaults, ceiling, messages, `explain` and docs/policy.md.
  *
- * Trust domain: supervisor, at start. Callers: policy.c, commands/explain.c, tests.
+ * Trust domain: supervisor, at start.
  */
 #pragma once
 

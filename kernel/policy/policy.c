@@ -3,7 +3,7 @@
  * Role: finds and reads the files of interface.md and turns them into a complete struct cb_policy. Trust domain:
  * supervisor, at start. Invariants: files are parsed strictly (no duplicate, no unknown key); a policy file never comes
  * from the workspace, which cells can write, nor from a file that others may write; an unreadable ceiling is an error,
- * an absent one is none. Callers: the commands, tests/fuzz/kernel/policy/fuzz_policy.c.
+ * an absent one is none.
  */
 #include "policy.h"
 

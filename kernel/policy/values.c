@@ -2,7 +2,7 @@
  *
  * Role: the half of keys.h that is code. Trust domain: supervisor, at start; input is a user's or an
  * administrator's file. Invariants: a value is stored only when it is valid and built; every error names origin, key,
- * the value and what is allowed. Callers: policy.c, commands/explain.c.
+ * the value and what is allowed.
  */
 #include "keys.h"
 

@@ -1,5 +1,4 @@
-/* The home rule: which folders can't be a workspace. Trust domain: supervisor, at start. Callers: policy.c,
- * setup/jail_spec.c. */
+/* The home rule: which folders can't be a workspace. Trust domain: supervisor, at start. */
 #pragma once
 
 #include "policy.h"

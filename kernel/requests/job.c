@@ -2,8 +2,6 @@
  *
  * Trust domain: supervisor. On control they are begun at once; on shell they wait in the execution queue, where they
  * are read a second time when their turn comes. docs/messages.md says what they mean.
- *
- * Callers: router.c, execution.c.
  */
 #include <cellblock/json_scan.h>
 #include <errno.h>

@@ -3,7 +3,6 @@
  * Role: asking an interpreter in a jail, explain --json. Trust domain: supervisor, at start, while it is
  * single-threaded and may still exec. What comes back may be a guest's: bounded in size and time here, parsed strictly
  * by the caller. Invariant: the child has fds 0, 1, 2 and CB_CAPTURE_FD, no others; it never outlives the call.
- * Callers: interpreter_jail.c, commands/{run,explain,doctor}.c.
  */
 #include "capture.h"
 

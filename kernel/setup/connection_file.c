@@ -3,8 +3,7 @@
  * Role: turns the JSON that a client wrote into struct cb_connection, checks every field, writes chosen ports back.
  * Trust domain: supervisor, at start; the file holds the signing key, so nothing of its values is ever logged.
  * Invariants: known keys have exactly one type and range; unknown keys are ignored (clients add their own) and kept on
- * saving; what is returned is complete: digest and scheme set, key possibly empty, curve keys both or none. Callers:
- * commands/kernel.c, tests/fuzz/kernel/setup/fuzz_connection_file.c.
+ * saving; what is returned is complete: digest and scheme set, key possibly empty, curve keys both or none.
  */
 #include "connection_file.h"
 

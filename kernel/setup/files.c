@@ -1,8 +1,7 @@
 /* Writing small files whole: see files.h.
  *
  * Role: kernelspecs, facts, connection files. Trust domain: supervisor, at start. Invariant: a file is never seen half
- * written, and on failure nothing is left behind. Callers: connection_file.c, interpreter.c, history.c,
- * commands/install.c.
+ * written, and on failure nothing is left behind.
  */
 #include "files.h"
 

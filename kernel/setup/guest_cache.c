@@ -3,7 +3,7 @@
  *
  * Trust domain: supervisor's program, at installation. The jail's answer is data: names are checked, contents are
  * written as they are and interpreted by nobody outside a jail. The folder is shown as the package's __pycache__, an
- * empty folder of the installed package. Callers: commands/install.c; commands/kernel.c for the folder's name.
+ * empty folder of the installed package.
  */
 #include "guest_cache.h"
 

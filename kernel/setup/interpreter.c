@@ -3,7 +3,7 @@
  * Role: cb_interpreter_find, and the facts file beside a kernelspec. Trust domain: supervisor, at start. Invariants: a
  * facts file counts only if its stamp (path, real path, size, mtime, inode of the executable; in the cache also the
  * times of its folders of packages) is the one of now; it goes through the same strict parser as a guest's answer; an
- * unwritable or broken one only costs time. Callers: commands/{kernel,install,command}.c.
+ * unwritable or broken one only costs time.
  */
 #include "interpreter.h"
 

@@ -3,7 +3,7 @@
  * Role: its exact version, whether IPython and debugpy are there, which entries of its search path the jail does not
  * have. Trust domain: supervisor, at start; the answer is a guest's word, since a venv's own site code ran: bounded,
  * strictly parsed, and never more than text for people but for the version, which has a form. Invariant: the jail has
- * no network, an empty workspace, and nothing of the host but system and interpreter. Callers: interpreter.c.
+ * no network, an empty workspace, and nothing of the host but system and interpreter.
  */
 #include "interpreter_ask.h"
 

@@ -1,5 +1,4 @@
-/* What only the interpreter itself knows, asked in a throw-away jail. Trust domain: supervisor, at start. Callers:
- * interpreter.c. */
+/* What only the interpreter itself knows, asked in a throw-away jail. Trust domain: supervisor, at start. */
 #pragma once
 
 #include "interpreter_facts.h"

@@ -1,5 +1,4 @@
-/* Runs a script of ours by the chosen interpreter in a throw-away jail. Trust domain: supervisor, at start.
- * Callers: interpreter_ask.c, guest_cache.c. */
+/* Runs a script of ours by the chosen interpreter in a throw-away jail. Trust domain: supervisor, at start. */
 #pragma once
 
 #include <cellblock/buffer.h>

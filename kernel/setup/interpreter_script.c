@@ -3,8 +3,7 @@
  * Role: reads what pip, uv and other installers make of `#!python`; runs nothing. Trust domain: supervisor, at start.
  * The file is one that the user's own tools wrote, but little is believed: a path that is no program counts for
  * nothing. Invariants: the line goes before the Python beside the script; that one is taken only where the line's is
- * gone and the folder above is an environment (a moved one keeps a stale line). Callers: interpreter_static.c,
- * commands/mcp.c.
+ * gone and the folder above is an environment (a moved one keeps a stale line).
  */
 #include "interpreter_script.h"
 

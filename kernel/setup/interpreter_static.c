@@ -6,7 +6,6 @@
  * link of an environment counts only if it leads to such a prefix's library or to the system's; else it is not
  * followed, and that is kept for people to read.
  * Invariants: links are followed hop by hop, for each hop must exist inside too; what lies in /usr is there anyway.
- * Callers: interpreter.c, commands/command.c.
  */
 #include "interpreter_static.h"
 

@@ -1,5 +1,4 @@
-/* What can be known about an interpreter without running it. Trust domain: supervisor, at start. Callers:
- * interpreter.c, commands/command.c, jail_spec.c. */
+/* What can be known about an interpreter without running it. Trust domain: supervisor, at start. */
 #pragma once
 
 #include "interpreter_facts.h"

@@ -1,7 +1,6 @@
 /* Levels of isolation in words.
  *
- * Role: the names that policies use, and what each means to a person. Trust domain: supervisor. Callers:
- * requests/kernel_info.c, job_content.c, audit_events.c.
+ * Role: the names that policies use, and what each means to a person. Trust domain: supervisor.
  */
 #include "isolation_level.h"
 

@@ -2,7 +2,7 @@
  *
  * Role: what cells find in os.environ. Trust domain: supervisor, at start. Invariants: built from nothing, so what is
  * not named here or in env.set and env.pass does not get in; a name occurs once, env.set winning over env.pass, and
- * both over our own. Callers: jail_spec.c, interpreter_jail.c.
+ * both over our own.
  */
 #include "jail_env.h"
 

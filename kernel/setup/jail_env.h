@@ -1,4 +1,4 @@
-/* The environment inside a jail. Trust domain: supervisor, at start. Callers: jail_spec.c, interpreter_ask.c. */
+/* The environment inside a jail. Trust domain: supervisor, at start. */
 #pragma once
 
 #include "interpreter_facts.h"

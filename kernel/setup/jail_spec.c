@@ -3,7 +3,7 @@
  * Role: decides what is seen inside, where, and how. Trust domain: supervisor, at start. Pure but for looking at paths.
  * Invariants: everything that the jail gets is in the description; nothing of the host that could be executed outside
  * is writable unless it lies in the workspace and is no protected entry; a workspace named by the user is used or
- * refused, never replaced. Callers: commands/{kernel,command}.c, interpreter_jail.c.
+ * refused, never replaced.
  */
 #include "jail_spec.h"
 

@@ -1,4 +1,4 @@
-/* The supervisor's own system call filter. Trust domain: supervisor. Callers: self_sandbox.c. */
+/* The supervisor's own system call filter. Trust domain: supervisor. */
 #pragma once
 
 #include <cellblock/error.h>

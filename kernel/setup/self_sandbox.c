@@ -1,8 +1,7 @@
 /* The supervisor gives up its own rights.
  *
  * Role: after this call the process that talks to clients and guests can neither start programs, nor open anything for
- * writing, nor make sockets, nor regain what it had. Trust domain: supervisor. Callers: commands/kernel.c, once,
- * single-threaded.
+ * writing, nor make sockets, nor regain what it had. Trust domain: supervisor.
  *
  * Invariants: the order of the steps below; nothing is skipped silently. As an ordinary user the bounding set and
  * securebits can't be changed (that takes CAP_SETPCAP); with no_new_privs no exec could profit from them, and the
