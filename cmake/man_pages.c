@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "options_table.h"
+#include "commands/options_table.h"
 
 #define LINE_MAX_BYTES 8192
 

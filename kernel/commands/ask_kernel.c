@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "../message.h"
+#include "jupyter/message.h"
 #include "policy/paths.h"
 
 #define STEP "kernel"

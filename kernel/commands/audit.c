@@ -11,7 +11,7 @@
 #include <fcntl.h>
 #include <jansson.h>
 
-#include "audit_chain.h"
+#include "records/chain.h"
 #include "command.h"
 
 #define KERNELS_MAX 4096

@@ -8,7 +8,7 @@
 #include "ask_kernel.h"
 #include "command.h"
 #include "kernelspec.h"
-#include "message.h"
+#include "jupyter/message.h"
 #include "policy/paths.h"
 
 #define SHORT_ID 8

@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "audit.h"
+#include "records/audit.h"
 #include "command.h"
 #include "setup/capture.h"
 

@@ -7,7 +7,7 @@
 #include <cellblock/log.h>
 
 #include "requests.h"
-#include "router.h"
+#include "jupyter/router.h"
 
 void cb_request_comm(struct cb_kernel *k, struct cb_request *r)
 {

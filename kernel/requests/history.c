@@ -4,7 +4,7 @@
 #include <errno.h>
 
 #include "requests.h"
-#include "router.h"
+#include "jupyter/router.h"
 
 enum { ACCESS, OUTPUT, UNIQUE, SESSION, START, STOP, N, PATTERN, NFIELDS };
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 #include "requests.h"
-#include "router.h"
+#include "jupyter/router.h"
 
 #define TIMEOUT_MAX 1e9 /* seconds; longer is none */
 

@@ -3,9 +3,9 @@
  * channels.c. */
 #include <stdarg.h>
 
-#include "failure.h"
+#include "shells/failure.h"
 #include "requests.h"
-#include "router.h"
+#include "jupyter/router.h"
 
 void cb_request_malformed(struct cb_kernel *k, struct cb_request *r, const char *format, ...)
 {

@@ -10,8 +10,8 @@
 
 #include <sys/socket.h>
 
-#include "python.h"
-#include "twins.h"
+#include "python/python.h"
+#include "transactions/twins.h"
 
 #define CHECK(condition)                                                                                               \
 	do {                                                                                                           \

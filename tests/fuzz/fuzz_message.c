@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-#include "message.h"
+#include "jupyter/message.h"
 
 #define CHECK(condition)                                                                                               \
 	do {                                                                                                           \

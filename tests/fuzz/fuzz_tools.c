@@ -7,8 +7,8 @@
 #include <cellblock/error.h>
 #include <cellblock/json_scan.h>
 
-#include "message.h"
-#include "tools.h"
+#include "jupyter/message.h"
+#include "jupyter/tools.h"
 
 #define CHECK(condition)                                                                                               \
 	do {                                                                                                           \

@@ -1,5 +1,5 @@
 /* Fuzz target: a request's metadata, for its traceparent. What is taken is 55 characters that may go anywhere. */
-#include "traceparent.h"
+#include "jupyter/traceparent.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -49,7 +49,9 @@ ROOMS = {
         "policy": set(),
     },
 }
-HALLS = {"kernel": {".", "requests", "commands"}}
+HALLS = {
+    "kernel": {".", "requests", "commands", "jupyter", "shells", "python", "transactions", "workspace", "records"}
+}
 
 
 def room_of(path):

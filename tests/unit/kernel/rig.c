@@ -10,9 +10,9 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
-#include "incoming.h"
+#include "jupyter/incoming.h"
 #include "requests/requests.h"
-#include "schedule.h"
+#include "shells/schedule.h"
 
 /* ---- running the loop ---- */
 

@@ -1,6 +1,6 @@
 /* The supervisor's own walls: after cb_self_sandbox every thread is bare and filtered, and what the kernel needs still
  * works. */
-#include "history.h"
+#include "records/history.h"
 #include "setup/self_sandbox.h"
 
 #include <arpa/inet.h>

@@ -1,0 +1,165 @@
+/* The table of requests.
+ *
+ * Trust domain: supervisor; sees only messages whose signature holds. Reading order: here, then requests/, then
+ * execution.c. Adding a message means a row here, a handler in requests/ and, if the guest has to answer, rows in
+ * include/cellblock/wire.h.
+ */
+#include "router.h"
+
+#include <cellblock/log.h>
+
+#include "shells/failure.h"
+#include "kernel.h"
+#include "requests/requests.h"
+
+#define ON(channel) (1u << (channel))
+
+enum way { AT_ONCE, TAKE, SILENT };
+
+static const struct {
+	unsigned channels;
+	enum way way;
+	void (*handle)(struct cb_kernel *k, struct cb_request *r);
+} route[] = {
+	[CB_REQUEST_EXECUTE] = { ON(CB_SHELL), TAKE, cb_request_execute },
+	[CB_REQUEST_COMPLETE] = { ON(CB_SHELL), TAKE, cb_request_ask },
+	[CB_REQUEST_INSPECT] = { ON(CB_SHELL), TAKE, cb_request_ask },
+	[CB_REQUEST_IS_COMPLETE] = { ON(CB_SHELL), TAKE, cb_request_ask },
+	[CB_REQUEST_COMM_OPEN] = { ON(CB_SHELL), TAKE, cb_request_comm },
+	[CB_REQUEST_COMM_MSG] = { ON(CB_SHELL), TAKE, cb_request_comm },
+	[CB_REQUEST_COMM_CLOSE] = { ON(CB_SHELL), TAKE, cb_request_comm },
+	[CB_REQUEST_HISTORY] = { ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_history },
+	[CB_REQUEST_FILE] = { ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_job },
+	[CB_REQUEST_RUN] = { ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_job },
+	[CB_REQUEST_JAIL_USAGE] = { ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_job },
+	[CB_REQUEST_CHECKPOINT] = { ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_checkpoint },
+	[CB_REQUEST_ROLLBACK] = { ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_checkpoint },
+	[CB_REQUEST_LIST_CHECKPOINTS] = { ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_checkpoint },
+	[CB_REQUEST_DELETE_CHECKPOINT] = { ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_checkpoint },
+	[CB_REQUEST_BRANCH] = { ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_checkpoint },
+	[CB_REQUEST_LIST_BRANCHES] = { ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_checkpoint },
+	[CB_REQUEST_ADOPT] = { ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_checkpoint },
+	[CB_REQUEST_TOOLS] = { ON(CB_SHELL) | ON(CB_CONTROL), TAKE, cb_request_tools },
+	[CB_REQUEST_DEBUG] = { ON(CB_CONTROL), TAKE, cb_request_debug },
+	[CB_REQUEST_KERNEL_INFO] = { ON(CB_SHELL) | ON(CB_CONTROL), AT_ONCE, cb_request_kernel_info },
+	[CB_REQUEST_COMM_INFO] = { ON(CB_SHELL) | ON(CB_CONTROL), AT_ONCE, cb_request_comm_info },
+	[CB_REQUEST_CONNECT] = { ON(CB_SHELL) | ON(CB_CONTROL), AT_ONCE, cb_request_connect },
+	[CB_REQUEST_USAGE] = { ON(CB_SHELL) | ON(CB_CONTROL), AT_ONCE, cb_request_usage },
+	[CB_REQUEST_INTERRUPT] = { ON(CB_SHELL) | ON(CB_CONTROL), AT_ONCE, cb_request_interrupt },
+	[CB_REQUEST_SHUTDOWN] = { ON(CB_SHELL) | ON(CB_CONTROL), AT_ONCE, cb_request_shutdown },
+	[CB_REQUEST_CREATE_SUBSHELL] = { ON(CB_CONTROL), AT_ONCE, cb_request_create_subshell },
+	[CB_REQUEST_DELETE_SUBSHELL] = { ON(CB_CONTROL), AT_ONCE, cb_request_delete_subshell },
+	[CB_REQUEST_LIST_SUBSHELL] = { ON(CB_CONTROL), AT_ONCE, cb_request_list_subshell },
+	[CB_REQUEST_INPUT_REPLY] = { ON(CB_STDIN), SILENT, cb_request_input_reply },
+};
+
+void cb_bracket_begin(struct cb_kernel *k, const struct cb_request *r)
+{
+	if (!r->announced || !k->iopub.busy)
+		cb_iopub_status(k, "busy", r->header);
+}
+
+void cb_bracket_end(struct cb_kernel *k, const struct cb_request *r)
+{
+	cb_iopub_status(k, "idle", r->header);
+	cb_busy_again(k);
+}
+
+void cb_busy_again(struct cb_kernel *k)
+{
+	const struct cb_request *r = k->execution.shell.current;
+
+	if (r == NULL || (r->id == 0 && !cb_request_is_job(r)))
+		r = cb_lanes_running(k);
+	if (r == NULL)
+		r = cb_branches_running(k);
+	if (r == NULL && k->execution.shell.waiting.head != NULL && k->execution.shell.waiting.head->announced)
+		r = k->execution.shell.waiting.head;
+	if (r != NULL)
+		cb_iopub_status(k, "busy", r->header);
+}
+
+static void say_that_the_log_moved(struct cb_kernel *k)
+{
+	char text[512];
+
+	if (k->audit_moved)
+		return;
+	k->audit_moved = true;
+	snprintf(text, sizeof(text),
+		 "audit.file %.300s was renamed: lines go on in it under its new name. Start the kernel anew to have "
+		 "them here again.",
+		 cb_audit_path(k->audit));
+	cb_log(CB_LOG_WARNING, "%s", text);
+	cb_execution_note(k, text);
+}
+
+/* Who wants a log wants no cell without it: true, and answered, if the log's file was deleted. */
+static bool refused_without_log(struct cb_kernel *k, struct cb_request *r)
+{
+	static const char ename[] = "AuditLogError";
+	enum cb_audit_place place = k->audit != NULL ? cb_audit_look(k->audit) : CB_AUDIT_THERE;
+	char evalue[640];
+
+	if (place == CB_AUDIT_MOVED)
+		say_that_the_log_moved(k);
+	if (place != CB_AUDIT_DELETED)
+		return false;
+	snprintf(evalue, sizeof(evalue),
+		 "audit.file %.400s was deleted while this kernel ran, so nothing runs any more: it would not be "
+		 "written down. Restart the kernel, which makes the file anew.",
+		 cb_audit_path(k->audit));
+	cb_log(CB_LOG_ERROR, "%s", evalue);
+	cb_bracket_begin(k, r);
+	if (cb_request_is_execute(r)) {
+		cb_failure_publish(k, r, ename, evalue, (struct cb_span){ NULL, 0 });
+		cb_iopub_flush(k);
+	}
+	if (!cb_request_is_comm(r))
+		cb_reply_error(k, r, ename, "%s", evalue);
+	cb_bracket_end(k, r);
+	cb_request_free(r);
+	return true;
+}
+
+void cb_route(struct cb_kernel *k, struct cb_request *r)
+{
+	cb_idle_touch(k);
+	cb_traceparent_of(r->metadata, r->traceparent);
+	if (r->subshell_id.data != NULL && r->channel == CB_SHELL && !cb_lanes_known(k, r->subshell_id) &&
+	    cb_branches_find(k, r->subshell_id) == NULL) {
+		cb_bracket_begin(k, r);
+		if (!cb_request_is_comm(r))
+			cb_reply_unknown_subshell(k, r, r->subshell_id);
+		cb_bracket_end(k, r);
+		cb_request_free(r);
+		return;
+	}
+	if (route[r->kind].channels & ON(r->channel)) {
+		enum way way = route[r->kind].way;
+
+		if (way == TAKE && r->kind != CB_REQUEST_HISTORY && refused_without_log(k, r))
+			return;
+		if (way == AT_ONCE)
+			cb_bracket_begin(k, r);
+		route[r->kind].handle(k, r);
+		if (way == TAKE)
+			return;
+		if (way == AT_ONCE)
+			cb_bracket_end(k, r);
+		cb_request_free(r);
+		return;
+	}
+	cb_log(CB_LOG_INFO, "%s: no handler for this message type", cb_channel_name(r->channel));
+	if (r->channel != CB_STDIN) {
+		/* the protocol says to tolerate it; a request that waits for a reply gets one */
+		size_t n = strlen(r->type), suffix = strlen("_request");
+
+		cb_bracket_begin(k, r);
+		if (n > suffix && strcmp(r->type + n - suffix, "_request") == 0)
+			cb_reply_error(k, r, "UnknownMessageError", "%s is not known on the %s channel", r->type,
+				       cb_channel_name(r->channel));
+		cb_bracket_end(k, r);
+	}
+	cb_request_free(r);
+}

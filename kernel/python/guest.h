@@ -1,0 +1,92 @@
+/* Life of the guest: spawning its jail, its channels, its death. Trust domain: supervisor. See guest.c. */
+#pragma once
+
+#include <cellblock/sandbox.h>
+#include <cellblock/wire.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ends.h"
+#include "python.h"
+#include "usage.h"
+
+struct cb_kernel;
+
+#define CB_GUEST_PARENTS 1024 /* requests whose parents are remembered for late output */
+/* From the end of a wire to the end of its guest, which pid 1 tells: a fork bomb keeps pid 1 waiting. */
+#define CB_GUEST_CLOSED_NS 3000000000LL
+
+enum cb_guest_state {
+	CB_GUEST_NONE,	   /* no jail; `failure` says why if one was tried */
+	CB_GUEST_SPAWNING, /* asked of the broker */
+	CB_GUEST_STARTING, /* runs, no HELLO yet */
+	CB_GUEST_UP,
+	CB_GUEST_RESTORING, /* a twin takes over: until it is UP, or ENDING */
+	CB_GUEST_ENDING,    /* told to die; waiting for the end of pid 1 */
+};
+
+struct cb_guest {
+	struct cb_python python; /* first: its operations find the guest by it */
+	uint64_t last_id;	 /* of requests, given out to any Python */
+	struct cb_broker broker;
+	int broker_slot;
+	enum cb_guest_state state;
+	int log, init, pidfd; /* -1 = none */
+	int link_slot, out_slot[2], log_slot, init_slot, pidfd_slot;
+	uint32_t jail;
+	enum cb_isolation_level level; /* reached, as the broker says */
+	struct cb_guest_parent parent[CB_GUEST_PARENTS];
+	struct cb_usage_source usage;
+	struct cb_err failure;	/* why the last start failed */
+	char note[512];		/* what the broker wants users to know */
+	unsigned failed_starts; /* in a row */
+	unsigned idle_deaths;	/* in a row, of guests that were never given a request */
+	unsigned generation;	/* jails started */
+	bool restarted;		/* the coming HELLO ends a restart that frontends were told of */
+	bool exited;		/* pid 1 reported the guest's end */
+	int wait_status;
+	char limits[256]; /* who holds the limits, in words */
+	bool end_known, end_awaited;
+	struct cb_broker_reply end; /* if end_known: what the broker said of the jail's end */
+	char verdict[256];	    /* why we killed it; empty = it died by itself */
+	char cause[256];	    /* the same of the one before it, until that was told */
+	bool given_up;		    /* its start was interrupted: no failure, and nothing is lost */
+	bool dropped;		    /* the layer over the interpreter's prefix, since Python last came up */
+	bool retired;		    /* timeout.idle ended it: no new one until there is a request */
+	unsigned unsent;	    /* signals that pid 1 was asked for and has not yet sent, with those for branches */
+	int python_timer, unsent_timer;
+	int deadline_timer, resume_timer, log_lines;
+	int64_t log_window;
+};
+
+/* The one way to another state. */
+void cb_guest_go(struct cb_guest *g, enum cb_guest_state to);
+int cb_guest_init(struct cb_kernel *k);
+void cb_guest_release(struct cb_kernel *k);
+/* Asks for a jail unless there is one. After failed starts it is asked for again only by this call (a new request). */
+void cb_guest_want(struct cb_kernel *k);
+/* A request of our own: under the latest cell. */
+int cb_guest_ask(struct cb_kernel *k, enum cb_wire_type type, enum cb_wire_phase phase, struct cb_span content);
+/* The current request is answered. */
+void cb_guest_set_idle(struct cb_kernel *k);
+/* Kills the whole jail; `verdict` is what its end will be explained with. */
+void cb_guest_kill(struct cb_kernel *k, const char *verdict);
+/* The same, but if a twin can take over it does: the state is restored instead of lost. */
+void cb_guest_stop(struct cb_kernel *k, const char *verdict);
+/* What it sent, or did not send, no guest sends: it is stopped as with cb_guest_stop, and the cell is told why. */
+void cb_guest_broke_rules(struct cb_kernel *k, const char *why);
+/* The user interrupts a start: this guest goes, another is tried. */
+void cb_guest_give_up_start(struct cb_kernel *k);
+/* Nobody needs the jail (timeout.idle): it ends, and the next request asks for a new one. */
+void cb_guest_retire(struct cb_kernel *k);
+/* Asks the guest to run its exit handlers and end; for shutdown. */
+void cb_guest_shutdown(struct cb_kernel *k, bool restart);
+
+/* ---- from twins.c ---- */
+void cb_guest_restoring(struct cb_kernel *k);
+/* What the dead have sent and written is published; unless they were killed for what they sent. */
+void cb_guest_last_words(struct cb_kernel *k);
+/* Closes the channels and goes on with those (they are taken in any case). */
+int cb_guest_become(struct cb_kernel *k, struct cb_guest_ends *ends, pid_t pid);
+/* How the one before ended was told. */
+void cb_guest_forget_end(struct cb_kernel *k);

@@ -1,0 +1,281 @@
+/* Pythons: the processes of a jail that serve shells, each over a wire of its own. The guest is one, every branch is
+ * another.
+ *
+ * Trust domain: supervisor; all that is read is hostile. What they have in common is here, what differs in a table of
+ * operations (guest.c, branches.c). Invariants: every frame has passed python/policy.c before python/frames.c acts on
+ * it; an id is given once in a kernel's life; the parent of a request under way is known as long as it is; what a dead
+ * one is told is no error, for its end is reported by pid 1 or its pidfd.
+ */
+#include "python.h"
+
+#include <cellblock/fd.h>
+#include <signal.h>
+
+#include "kernel.h"
+
+#define MS 1000000LL
+#define NUDGE_FIRST (50 * MS) /* an interrupt that is not taken is repeated after this, then twice as long */
+#define NUDGE_MAX (1000 * MS)
+
+void cb_python_init(struct cb_python *p, const struct cb_python_ops *ops, struct cb_guest_parent *parent, size_t n,
+		    struct cb_comms *comms)
+{
+	*p = (struct cb_python){ .ops = ops, .leash = -1 };
+	p->link.fd = -1;
+	p->speaker = (struct cb_speaker){ .parent = parent, .nparents = n, .out = { -1, -1 }, .comms = comms };
+}
+
+int cb_python_open(struct cb_python *p, struct cb_guest_ends *ends, uint64_t max_message)
+{
+	int r = cb_guest_link_init(&p->link, ends->wire, 2 * max_message + (1u << 20));
+
+	if (r < 0)
+		return r;
+	p->leash = ends->leash;
+	ends->wire = ends->leash = -1;
+	for (int i = 0; i < 2; i++) {
+		p->speaker.out[i] = ends->out[i];
+		ends->out[i] = -1;
+	}
+	return 0;
+}
+
+void cb_python_close(struct cb_python *p)
+{
+	cb_guest_link_release(&p->link);
+	for (int i = 0; i < 2; i++) {
+		cb_fd_close(&p->speaker.out[i]);
+		p->speaker.tail_len[i] = 0;
+	}
+	cb_fd_close(&p->leash);
+	p->half.due = 0;
+}
+
+/* ---- what it says ---- */
+
+struct reader {
+	struct cb_kernel *k;
+	struct cb_python *p;
+};
+
+static int judge(void *context, const struct cb_wire_header *h, const char **ret_reason)
+{
+	const struct reader *of = context;
+
+	return of->p->ops->heard(of->p) ? cb_guest_policy_header(&of->p->rules, h, ret_reason) : CB_E_CLOSED;
+}
+
+static int take_frame(void *context, struct cb_frame *f, const char **ret_reason)
+{
+	const struct reader *of = context;
+	struct cb_guest_content content;
+	int r = of->p->ops->heard(of->p) ? cb_guest_policy_content(f, &content, ret_reason) : CB_E_CLOSED;
+
+	return r < 0 ? r : cb_python_frame(of->k, of->p, f, &content, ret_reason);
+}
+
+static void look_for_half(struct cb_kernel *k, struct cb_python *p)
+{
+	int64_t due = p->half.due;
+
+	cb_half_frame_look(k, &p->half, &p->link);
+	if (p->half.due != due)
+		p->ops->arm(k, p);
+}
+
+void cb_python_read(struct cb_kernel *k, struct cb_python *p, size_t budget)
+{
+	struct reader of = { k, p };
+	const char *reason = "";
+	bool waited = p->link.waits;
+	int r = cb_guest_link_receive(&p->link, budget, judge, take_frame, &of, &reason);
+	char why[256];
+
+	if (p->link.waits != waited && p->link.fd >= 0)
+		p->ops->watch(k, p);
+	if (r == 0) {
+		look_for_half(k, p);
+		return;
+	}
+	p->ops->unwatch(k, p);
+	if (r == CB_E_CLOSED) {
+		p->ops->closed(k, p);
+		return;
+	}
+	snprintf(why, sizeof(why), "%s (%s)", reason, cb_err_name(r));
+	p->ops->broke(k, p, why);
+}
+
+/* ---- what it is told ---- */
+
+/* The parent of what has no id, and those of requests under way, are not forgotten, however many follow them. */
+static bool taken(const struct cb_python *p, uint64_t id)
+{
+	size_t n = p->speaker.nparents;
+
+	if (id % n == p->speaker.background % n)
+		return true;
+	for (size_t i = 0; i < CB_LANES; i++)
+		if (p->rules.beside[i].id != 0 && id % n == p->rules.beside[i].id % n)
+			return true;
+	return false;
+}
+
+uint64_t cb_python_give_id(struct cb_kernel *k, struct cb_python *p, struct cb_header *header, bool cell)
+{
+	uint64_t id;
+
+	do
+		id = ++k->guest.last_id;
+	while (!cell && taken(p, id));
+	cb_speaker_remember(&p->speaker, id, header);
+	if (cell || p->speaker.background < p->rules.first_id)
+		p->speaker.background = id;
+	p->rules.last_id = id;
+	return id;
+}
+
+static int send(struct cb_kernel *k, struct cb_python *p, enum cb_wire_type type, uint64_t id, struct cb_span content,
+		struct cb_span about, const struct cb_span *buffers, size_t n)
+{
+	int c = cb_guest_link_send(&p->link, type, id, content, about, buffers, n);
+
+	p->ops->watch(k, p);
+	return c == CB_E_CLOSED ? 0 : c;
+}
+
+size_t cb_python_buffers(const struct cb_request *r, enum cb_wire_type type, struct cb_span buffer[CB_MAX_BUFFERS])
+{
+	size_t n = r->nframes - r->first_buffer;
+
+	if (type != CB_WIRE_DOWN_COMM_OPEN && type != CB_WIRE_DOWN_COMM_MSG && type != CB_WIRE_DOWN_COMM_CLOSE)
+		return 0;
+	for (size_t i = 0; i < n; i++)
+		buffer[i] = cb_frame_span(&r->frame[r->first_buffer + i]);
+	return n;
+}
+
+int cb_python_send_beside(struct cb_kernel *k, struct cb_python *p, const struct cb_request *r,
+			  const struct cb_shell_message *m, struct cb_span about)
+{
+	struct cb_span buffer[CB_MAX_BUFFERS];
+	size_t n = cb_python_buffers(r, m->wire, buffer);
+
+	return send(k, p, m->wire, r->id, r->content, about, buffer, n);
+}
+
+int cb_python_send(struct cb_kernel *k, struct cb_python *p, struct cb_request *r, const struct cb_shell_message *m,
+		   struct cb_span about)
+{
+	static const enum cb_wire_phase phase[] = { [CB_SHELL_QUESTION] = CB_PHASE_ASKING,
+						    [CB_SHELL_CELL] = CB_PHASE_EXECUTING,
+						    [CB_SHELL_COMM] = CB_PHASE_COMM };
+
+	r->id = cb_python_give_id(k, p, r->header, m->kind == CB_SHELL_CELL);
+	cb_guest_rules_go(&p->rules, phase[m->kind], r->id);
+	return cb_python_send_beside(k, p, r, m, about);
+}
+
+int cb_python_ask(struct cb_kernel *k, struct cb_python *p, enum cb_wire_type type, enum cb_wire_phase phase,
+		  struct cb_header *header, struct cb_span content)
+{
+	uint64_t id = cb_python_give_id(k, p, header, false);
+
+	cb_guest_rules_go(&p->rules, phase, id);
+	return send(k, p, type, id, content, CB_SPAN("{}"), NULL, 0);
+}
+
+int cb_python_input(struct cb_kernel *k, struct cb_python *p, struct cb_span content)
+{
+	return send(k, p, CB_WIRE_INPUT_REPLY, p->rules.current, content, CB_SPAN("{}"), NULL, 0);
+}
+
+/* ---- interrupts ---- */
+
+static void signal_it(struct cb_kernel *k, struct cb_python *p, enum cb_init_op op, int number)
+{
+	if (cb_guest_tell_init_of(k, op, number, p->number) != 0)
+		return;
+	p->signals++;
+	cb_guest_signal_asked(k);
+}
+
+static void interrupt(struct cb_kernel *k, struct cb_python *p)
+{
+	signal_it(k, p, CB_INIT_SIGNAL, SIGINT);
+	p->nudge_after = NUDGE_FIRST;
+	p->nudge_at = cb_now_ns() + p->nudge_after;
+	p->ops->arm(k, p);
+}
+
+static void nudge(struct cb_kernel *k, struct cb_python *p, int64_t now)
+{
+	signal_it(k, p, CB_INIT_NUDGE, CB_WIRE_NUDGE + (int)(p->interrupted % 2));
+	if (p->nudge_after < NUDGE_MAX)
+		p->nudge_after *= 2;
+	p->nudge_at = now + p->nudge_after;
+}
+
+void cb_python_interrupt(struct cb_kernel *k, struct cb_python *p)
+{
+	p->repeated = false;
+	if (p->nudge_at == 0) /* else one is on its way */
+		interrupt(k, p);
+}
+
+void cb_python_interrupt_no_more(struct cb_kernel *k, struct cb_python *p)
+{
+	p->nudge_at = 0;
+	p->ops->arm(k, p);
+}
+
+bool cb_python_interrupted(struct cb_kernel *k, struct cb_python *p, const struct cb_request *runs, uint64_t request)
+{
+	p->interrupted++;
+	if (runs == NULL || (request != 0 && request == runs->id)) {
+		cb_python_interrupt_no_more(k, p);
+		return true;
+	}
+	/* The signal was for what came before; or it overtook the request on its way: Python was idle, or not quite
+	 * done with what came before, and let it pass. Then once more at once, which may be too early again; and the
+	 * nudges go on. */
+	if (p->nudge_at != 0 && !p->repeated)
+		interrupt(k, p);
+	p->repeated = true;
+	return false;
+}
+
+void cb_python_let_go(struct cb_kernel *k, struct cb_python *p)
+{
+	signal_it(k, p, CB_INIT_NUDGE, CB_WIRE_LET_GO);
+}
+
+void cb_python_signalled(struct cb_kernel *k, struct cb_python *p)
+{
+	if (p->signals > 0 && --p->signals == 0)
+		cb_loop_mark(&k->loop);
+}
+
+/* ---- time ---- */
+
+void cb_python_due(struct cb_kernel *k, struct cb_python *p, int64_t *when)
+{
+	int64_t patience;
+
+	cb_sooner(when, p->nudge_at);
+	cb_sooner(when, p->half.due);
+	(void)cb_half_frame_holds_up(k, &p->half, &p->link, 0, &patience);
+	cb_sooner(when, patience);
+}
+
+void cb_python_look(struct cb_kernel *k, struct cb_python *p, int64_t now)
+{
+	int64_t patience;
+
+	if (p->nudge_at != 0 && p->nudge_at <= now)
+		nudge(k, p, now);
+	if (p->half.due != 0 && p->half.due <= now && cb_half_frame_over(k, &p->half, &p->link))
+		p->ops->broke(k, p, CB_HALF_FRAME);
+	else if (cb_half_frame_holds_up(k, &p->half, &p->link, now, &patience))
+		p->ops->broke(k, p, CB_SLOW_FRAME);
+}

@@ -1,0 +1,57 @@
+/* What a process of the guest's says, and on whose behalf: the guest's own, and each branch's. Trust domain:
+ * supervisor. See speaker.c. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "jupyter/comms.h"
+#include "link.h"
+#include "policy.h"
+#include "jupyter/message.h"
+
+struct cb_kernel;
+
+/* A request, and how much was said for it. */
+struct cb_guest_parent {
+	uint64_t id;
+	struct cb_header *header;
+	uint64_t output_bytes;
+	bool output_cut;
+	bool has_result;
+};
+
+struct cb_speaker {
+	struct cb_guest_parent *parent; /* by id modulo nparents: requests that are remembered for late output */
+	size_t nparents;
+	uint64_t background; /* id under which output without one goes: the latest execute request */
+	int out[2];	     /* our ends of fds 1 and 2; -1 = none */
+	char tail[2][4];     /* bytes of an unfinished UTF-8 sequence there */
+	size_t tail_len[2];
+	struct cb_comms *comms; /* that it has open */
+};
+
+/* The parent of an id; where there is none, or it is forgotten, that of the latest cell. */
+struct cb_guest_parent *cb_speaker_parent(const struct cb_speaker *s, uint64_t id);
+void cb_speaker_remember(struct cb_speaker *s, uint64_t id, struct cb_header *header);
+void cb_speaker_forget(struct cb_speaker *s);
+
+/* Counts output against limits.output of its request. False when it is over: the output is to be dropped. The first
+ * time a notice is published on stderr. */
+bool cb_speaker_count(struct cb_kernel *k, struct cb_guest_parent *p, size_t len);
+/* Reads once what fd 1 (i = 0) or 2 holds. 0 = nothing more now, 1 = more may come, negative = closed. */
+int cb_speaker_read(struct cb_kernel *k, struct cb_speaker *s, int i);
+/* Reads what fds 1 and 2 hold now, so that it precedes what is published next. */
+void cb_speaker_drain(struct cb_kernel *k, struct cb_speaker *s);
+
+/* STREAM, displays, CLEAR_OUTPUT and comm messages; false if the frame is none of these. */
+bool cb_speaker_frame(struct cb_kernel *k, struct cb_speaker *s, struct cb_frame *f, const struct cb_guest_content *c);
+/* The result of cell `number`. */
+void cb_speaker_result(struct cb_kernel *k, struct cb_speaker *s, struct cb_frame *f, int64_t number);
+/* An error; `keep`: how a cell ends, which is told also past the limit of output. */
+void cb_speaker_error(struct cb_kernel *k, struct cb_speaker *s, struct cb_frame *f, bool keep);
+
+/* The frame's content with `"execution_count":n,` put behind its opening brace, over the headroom in front of it. The
+ * content is an object with at least one key (python/policy.c saw to that). */
+struct cb_span cb_frame_with_count(struct cb_frame *f, int64_t n);

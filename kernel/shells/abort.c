@@ -1,0 +1,139 @@
+/* What stop_on_error aborts.
+ *
+ * Trust domain: supervisor. A failed cell aborts the execute requests that the client sent before it could know of the
+ * failure: what waits in the queue and on the socket, and what arrives later but was dated earlier by the same session.
+ * Dates are the client's clock, so they are compared after adding that session's skew: the least difference between our
+ * arrival and its date ever seen, which is the clock difference plus the shortest way. The sum is never later than the
+ * true sending, and for a message sent after the failure was known never earlier than the failure. Clients that date
+ * nothing, or everything alike, are never aborted by date.
+ */
+#include "abort.h"
+
+#include <math.h>
+#include <stdint.h>
+
+#include "kernel.h"
+#include "jupyter/router.h"
+
+#define WINDOW 60.0 /* seconds: no message is on its way for longer; bounds what a clock that was set can do */
+
+static uint64_t hash_of(struct cb_span session)
+{
+	uint64_t h = 14695981039346656037u;
+
+	for (size_t i = 0; i < session.len; i++)
+		h = (h ^ (unsigned char)session.data[i]) * 1099511628211u;
+	return h | 1; /* 0 is "free" */
+}
+
+/* The entry of a session; with `make`, the least recently used one is given up for it. NULL if the request names no
+ * session. */
+static struct cb_client_session *session_of(struct cb_execution *x, const struct cb_request *r, bool make)
+{
+	struct cb_client_session *oldest = &x->session[0];
+
+	if (r->session.data == NULL)
+		return NULL;
+	uint64_t h = hash_of(r->session);
+
+	for (int i = 0; i < CB_SESSIONS_MAX; i++) {
+		struct cb_client_session *s = &x->session[i];
+
+		if (s->hash == h) {
+			s->used = r->arrived_ns;
+			return s;
+		}
+		if (s->used < oldest->used)
+			oldest = s;
+	}
+	if (!make)
+		return NULL;
+	*oldest = (struct cb_client_session){ .hash = h, .skew = INFINITY, .failed_date = NAN, .used = r->arrived_ns };
+	return oldest;
+}
+
+void cb_abort_note_arrival(struct cb_kernel *k, const struct cb_request *r)
+{
+	struct cb_client_session *s = isnan(r->date) ? NULL : session_of(&k->execution, r, true);
+
+	if (s != NULL && r->arrived_date - r->date < s->skew)
+		s->skew = r->arrived_date - r->date;
+}
+
+bool cb_abort_applies(struct cb_kernel *k, const struct cb_request *r)
+{
+	struct cb_execution *x = &k->execution;
+	const struct cb_client_session *s = isnan(r->date) ? NULL : session_of(x, r, false);
+
+	if (!cb_request_is_execute(r))
+		return false;
+	if (r->arrived_ns < x->abort_until)
+		return true;
+	return s != NULL && !isnan(s->failed_date) && r->date > s->failed_date && r->date + s->skew < s->failed_at &&
+	       r->arrived_date - s->failed_at < WINDOW;
+}
+
+static void abort_with(struct cb_kernel *k, struct cb_request *r, const char *ename, const char *evalue)
+{
+	cb_bracket_begin(k, r);
+	if (cb_request_is_execute(r))
+		cb_reply_full(k, r, CB_SPAN("{\"status\":\"aborted\"}"), CB_SPAN("{\"status\":\"aborted\"}"), NULL);
+	else if (!cb_request_is_comm(r))
+		cb_reply_error(k, r, ename, "%s", evalue);
+	cb_bracket_end(k, r);
+	cb_request_free(r);
+}
+
+void cb_abort_request(struct cb_kernel *k, struct cb_request *r)
+{
+	abort_with(k, r, "KeyboardInterrupt", "interrupted");
+}
+
+void cb_abort_for_end(struct cb_kernel *k, struct cb_request *r, const char *why)
+{
+	abort_with(k, r, "KernelDiedError", why);
+}
+
+static void note_failure(struct cb_kernel *k, const struct cb_request *r)
+{
+	struct cb_execution *x = &k->execution;
+	struct cb_client_session *s = isnan(r->date) ? NULL : session_of(x, r, false);
+
+	if (s != NULL) {
+		s->failed_date = r->date;
+		s->failed_at = cb_date_now();
+	}
+	if (k->stop_on_error_timeout > 0)
+		x->abort_until = cb_now_ns() + (int64_t)(fmin(k->stop_on_error_timeout, 1e9) * 1e9);
+}
+
+void cb_abort_queue(struct cb_kernel *k, struct cb_shell *s)
+{
+	cb_channels_drain_shell(k);
+	if (s->current == NULL)
+		return;
+	if (s == &k->execution.shell)
+		note_failure(k, s->current);
+	s->abort_waiting = true;
+}
+
+void cb_abort_executes(struct cb_kernel *k, struct cb_shell *s, bool others)
+{
+	struct cb_queue keep = { 0 };
+	struct cb_load kept = { 0 };
+
+	for (struct cb_request *r; (r = cb_shell_pop(s)) != NULL;) {
+		if (others || cb_request_is_execute(r))
+			cb_abort_request(k, r);
+		else
+			cb_queue_push(&keep, &kept, r);
+	}
+	for (struct cb_request *r; (r = cb_queue_pop(&keep, &kept)) != NULL;)
+		cb_queue_push(&s->waiting, s->load, r);
+}
+
+void cb_abort_waiting(struct cb_kernel *k, struct cb_shell *s)
+{
+	s->abort_waiting = false;
+	cb_abort_executes(k, s, false);
+}

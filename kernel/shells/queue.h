@@ -1,0 +1,17 @@
+/* Requests that wait, in order of arrival. Trust domain: supervisor. See queue.c. */
+#pragma once
+
+#include "jupyter/message.h"
+
+/* What waits in a queue, or in several that share a limit. */
+struct cb_load {
+	size_t count, bytes; /* requests; of their frames */
+};
+
+struct cb_queue {
+	struct cb_request *head, **tail; /* owned; tail means nothing while head is NULL */
+};
+
+void cb_queue_push(struct cb_queue *q, struct cb_load *load, struct cb_request *r);
+void cb_queue_push_first(struct cb_queue *q, struct cb_load *load, struct cb_request *r);
+struct cb_request *cb_queue_pop(struct cb_queue *q, struct cb_load *load); /* NULL if none waits */

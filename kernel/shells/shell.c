@@ -1,0 +1,481 @@
+/* One shell: waiting, beginning, ending, input, interrupts, limits of time.
+ *
+ * Trust domain: supervisor. A shell serves one request at a time, the others wait in it. The main shell, each subshell
+ * and each branch is one, and so is what answers beside a running cell; who serves it, and what differs, is behind its
+ * ops. Invariants: every request that was begun (busy) ends with its reply and idle; everything of a cell is published
+ * before its reply; a cell that overruns its limits is interrupted first, and ended by force only if it does not end;
+ * what a failed cell aborts waits in the same shell.
+ *
+ * The words of a failed cell are in failure.c, what is aborted in abort.c.
+ */
+#include "shell.h"
+
+#include <cellblock/json_scan.h>
+#include <cellblock/log.h>
+
+#include "abort.h"
+#include "failure.h"
+#include "kernel.h"
+#include "requests/requests.h"
+#include "jupyter/router.h"
+
+#define SECOND 1000000000LL
+#define LOOK_PERIOD (SECOND / 2)
+#define NOTICE_AFTER SECOND /* an interrupt that Python has not taken by then is held up by C code */
+
+static const struct cb_shell_message message[] = {
+	{ CB_REQUEST_COMPLETE, CB_WIRE_COMPLETE, CB_WIRE_COMPLETE_REPLY, CB_SHELL_QUESTION },
+	{ CB_REQUEST_INSPECT, CB_WIRE_INSPECT, CB_WIRE_INSPECT_REPLY, CB_SHELL_QUESTION },
+	{ CB_REQUEST_IS_COMPLETE, CB_WIRE_IS_COMPLETE, CB_WIRE_IS_COMPLETE_REPLY, CB_SHELL_QUESTION },
+	{ CB_REQUEST_EXECUTE, CB_WIRE_EXECUTE, CB_WIRE_EXECUTE_REPLY, CB_SHELL_CELL },
+	{ CB_REQUEST_COMM_OPEN, CB_WIRE_DOWN_COMM_OPEN, CB_WIRE_COMM_DONE, CB_SHELL_COMM },
+	{ CB_REQUEST_COMM_MSG, CB_WIRE_DOWN_COMM_MSG, CB_WIRE_COMM_DONE, CB_SHELL_COMM },
+	{ CB_REQUEST_COMM_CLOSE, CB_WIRE_DOWN_COMM_CLOSE, CB_WIRE_COMM_DONE, CB_SHELL_COMM },
+};
+
+const struct cb_shell_message *cb_shell_message_of(const struct cb_request *r)
+{
+	for (size_t i = 0; i < sizeof(message) / sizeof(message[0]); i++)
+		if (message[i].of == r->kind)
+			return &message[i];
+	return NULL;
+}
+
+bool cb_shell_is(const struct cb_shell *s, struct cb_span id)
+{
+	return s->id[0] != '\0' && cb_json_string_is(id, s->id);
+}
+
+static bool runs_cell(const struct cb_shell *s)
+{
+	return s->current != NULL && cb_request_is_execute(s->current);
+}
+
+/* ---- waiting ---- */
+
+struct cb_request *cb_shell_pop(struct cb_shell *s)
+{
+	return cb_queue_pop(&s->waiting, s->load);
+}
+
+bool cb_shell_take(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r)
+{
+	if (s->load->count < s->ops->max_waiting && s->load->bytes + cb_request_bytes(r) <= s->ops->max_bytes) {
+		cb_queue_push(&s->waiting, s->load, r);
+		return true;
+	}
+	cb_bracket_begin(k, r);
+	cb_reply_error(k, r, "KernelBusyError", "the queue is full: %zu requests wait", s->load->count);
+	cb_bracket_end(k, r);
+	cb_request_free(r);
+	return false;
+}
+
+void cb_shell_release(struct cb_shell *s)
+{
+	for (struct cb_request *r; (r = cb_shell_pop(s)) != NULL;)
+		cb_request_free(r);
+	cb_request_free(s->current);
+	s->current = NULL;
+}
+
+/* ---- beginning ---- */
+
+static void publish_input(struct cb_kernel *k, const struct cb_request *r, int64_t n)
+{
+	struct cb_span code = r->execute.code;
+	CB_AUTO_BUF b = CB_BUF_INIT(code.len + 128);
+
+	if (cb_buf_append_str(&b, "{\"code\":") < 0 || cb_buf_append(&b, code.data, code.len) < 0 ||
+	    cb_buf_printf(&b, ",\"execution_count\":%lld}", (long long)n) < 0)
+		return;
+	struct cb_outgoing out = { .type = "execute_input",
+				   .parent = cb_header_span(r->header),
+				   .metadata = CB_SPAN("{}"),
+				   .content = cb_buf_span(&b) };
+
+	cb_iopub_publish(k, "execute_input", CB_WEIGHT_KEEP, &out);
+}
+
+static void count_cell(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r)
+{
+	struct cb_cell *c = &s->cell;
+
+	c->store = r->execute.store_history;
+	if (c->store)
+		++*s->count;
+	c->number = *s->count;
+	c->started_ns = cb_now_ns();
+	c->started_date = cb_date_now();
+	cb_audit_cell(k, r, c->number);
+	if (s->ops->begun != NULL)
+		s->ops->begun(k, s);
+}
+
+static void tell_of_cell(struct cb_kernel *k, struct cb_shell *s)
+{
+	struct cb_cell *c = &s->cell;
+	const struct cb_request *r = s->current;
+
+	if (!r->execute.silent)
+		publish_input(k, r, cb_cell_shown(c));
+	if (s->ops->told != NULL)
+		s->ops->told(k, s);
+	s->ops->usage(k, s, &c->usage_at_start);
+	if (r->execute.timeout > 0)
+		c->deadline = cb_now_ns() + (int64_t)(r->execute.timeout * (double)SECOND);
+	s->cpu_at_start = r->execute.cpu > 0 && s->ops->cpu != NULL ? s->ops->cpu(k, s) : 0;
+}
+
+/* Sends the request first and publishes while Python already works. */
+static int begin(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r, bool send)
+{
+	bool cell = cb_request_is_execute(r);
+	int c = 0;
+
+	s->current = r;
+	s->cell = (struct cb_cell){ .usage_at_start = s->cell.usage_at_start };
+	s->answered = s->stale = s->awaiting = false;
+	s->ask_again = 0;
+	s->answer_by = s->asked_at = s->interrupted_at = s->notice_at = s->interrupt_by = 0;
+	if (cell)
+		count_cell(k, s, r);
+	if (send)
+		c = s->ops->send(k, s, r, cb_shell_message_of(r));
+	cb_bracket_begin(k, r);
+	if (cell)
+		tell_of_cell(k, s);
+	s->ops->arm(k, s);
+	return c;
+}
+
+int cb_shell_send(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r, const struct cb_shell_message *m)
+{
+	CB_AUTO_BUF about = CB_BUF_INIT(r->metadata.len + r->header->len + CB_TOOLS_BYTES + (1u << 20));
+	int c = 0;
+
+	if (m->kind == CB_SHELL_CELL)
+		c = cb_execution_metadata(k, s, 0, &about);
+	else if (m->kind == CB_SHELL_COMM)
+		c = cb_buf_printf(&about, "{\"header\":%.*s,\"metadata\":%.*s}", (int)r->header->len, r->header->data,
+				  (int)r->metadata.len, r->metadata.data);
+	return c < 0 ? c : cb_python_send(k, s->python, r, m, cb_buf_span(&about));
+}
+
+void cb_shell_begin(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r)
+{
+	bool up = s->ops->up(k, s);
+	int c = begin(k, s, r, up);
+
+	if (up && c >= 0)
+		return;
+	cb_failure_unsent(k, s, up, c);
+	cb_shell_finish(k, s);
+}
+
+void cb_shell_begin_here(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r)
+{
+	(void)begin(k, s, r, false);
+}
+
+/* ---- ending ---- */
+
+void cb_shell_finish(struct cb_kernel *k, struct cb_shell *s)
+{
+	struct cb_request *r = s->current;
+
+	s->current = NULL;
+	s->awaiting = false;
+	s->asked_at = s->interrupted_at = s->notice_at = s->interrupt_by = s->cell.deadline = 0;
+	if (s->ops->ending != NULL)
+		s->ops->ending(k, s, r);
+	if (!s->stale) {
+		cb_iopub_status(k, "idle", r->header);
+		cb_busy_again(k);
+	}
+	cb_idle_touch(k);
+	if (s->abort_waiting)
+		cb_abort_waiting(k, s);
+	s->ops->done(k, s, r);
+	s->ops->arm(k, s);
+	cb_request_free(r);
+}
+
+void cb_shell_error(struct cb_kernel *k, struct cb_shell *s, struct cb_frame *f, const struct cb_guest_content *c)
+{
+	bool mine = s->current != NULL && f->header.request != 0 && f->header.request == s->current->id;
+
+	cb_speaker_drain(k, &s->python->speaker);
+	if (mine && s->cell.stop == CB_STOP_TIME_SOFT && cb_failure_of_interrupt(c->ename))
+		/* what the user must hear is the limit, not how it was enforced */
+		cb_failure_publish_timeout(k, s, c->traceback);
+	else
+		cb_speaker_error(k, &s->python->speaker, f,
+				 mine && !s->cell.error_sent); /* how a cell ends is always told */
+	if (mine)
+		s->cell.error_sent = true;
+}
+
+void cb_shell_reply(struct cb_kernel *k, struct cb_shell *s, struct cb_frame *f, const struct cb_guest_content *c)
+{
+	bool cell = runs_cell(s), failed = cell && !cb_json_string_is(c->status, "ok"), late;
+
+	cb_speaker_drain(k, &s->python->speaker);
+	late = cell && s->cell.stop == CB_STOP_TIME_SOFT && (!failed || cb_failure_of_interrupt(c->ename));
+	if (cell && !late && s->ops->defers != NULL && s->ops->defers(k, f))
+		return;		 /* it is answered when its state is back */
+	failed = failed || late; /* also a cell that swallowed the interrupt: it did not do what it was to do */
+	if (failed && s->current->execute.stop_on_error)
+		cb_abort_queue(k, s);
+	if (s->current == NULL) /* what was taken in with that has ended its Python */
+		return;
+	if (late) {
+		cb_failure_reply_timeout(k, s);
+	} else if (cell) {
+		CB_AUTO_BUF metadata = CB_BUF_INIT(CB_METADATA_MAX);
+
+		cb_failure_of_cell(k, s, failed, c->ename, &metadata);
+		cb_iopub_flush(k);
+		cb_reply_full(k, s->current, cb_buf_span(&metadata), cb_frame_with_count(f, s->cell.number), f->body);
+	} else {
+		cb_iopub_flush(k);
+	}
+	s->answered = true;
+	cb_shell_finish(k, s);
+}
+
+int cb_shell_answer(struct cb_kernel *k, struct cb_shell *s, struct cb_frame *f, const char **ret_reason)
+{
+	struct cb_request *r = s->current;
+	const struct cb_shell_message *asked = r != NULL ? cb_shell_message_of(r) : NULL;
+
+	*ret_reason = "an answer to another kind of request";
+	if (asked == NULL || asked->answer != f->header.type)
+		return CB_E_DENIED;
+	cb_iopub_flush(k);
+	if (!s->stale)
+		cb_reply_full(k, r, f->metadata, (struct cb_span){ f->content, f->header.content_len }, f->body);
+	cb_shell_finish(k, s);
+	return 0;
+}
+
+void cb_shell_died(struct cb_kernel *k, struct cb_shell *s, const struct cb_death *d)
+{
+	if (!s->answered && cb_request_is_execute(s->current)) {
+		if (s->current->execute.stop_on_error)
+			cb_abort_queue(k, s);
+		if (s->current == NULL)
+			return;
+		cb_failure_death(k, s, d);
+	} else if (!s->answered && !s->stale) {
+		cb_failure_of_asked(k, s->current, "KernelDiedError", d->cause);
+	}
+	cb_shell_finish(k, s);
+}
+
+/* ---- input ---- */
+
+void cb_shell_wait(struct cb_kernel *k, struct cb_shell *s, bool waits)
+{
+	struct cb_cell *c = &s->cell;
+	int64_t now = cb_now_ns(), left = c->deadline - now;
+
+	if (s->current == NULL || c->stop != CB_STOP_NONE)
+		return;
+	if (waits) {
+		c->clock_left = c->deadline == 0 ? 0 : left > 0 ? left : 1;
+		c->deadline =
+			k->policy->timeout_wait > 0 ? now + (int64_t)(k->policy->timeout_wait * (double)SECOND) : 0;
+	} else {
+		c->deadline = c->clock_left > 0 ? now + c->clock_left : 0;
+		c->clock_left = 0;
+	}
+	c->waits = waits;
+	if (s->ops->waits != NULL && (s->current->execute.timeout > 0 || s->current->execute.cpu > 0))
+		s->ops->waits(k, s, waits);
+	s->ops->arm(k, s);
+}
+
+int cb_shell_ask(struct cb_kernel *k, struct cb_shell *s, struct cb_frame *f, const char **ret_reason)
+{
+	if (!runs_cell(s) || !s->current->execute.allow_stdin || (s->asked_at != 0 && s->ask_again == 0))
+		return CB_E_DENIED;
+	if (s->asked_at != 0) {
+		s->ask_again--;
+		cb_shell_asked(k, s);
+	}
+	cb_speaker_drain(k, &s->python->speaker);
+	cb_iopub_flush(k);
+	int r = cb_stdin_ask(k, s->current, f, ret_reason);
+
+	if (r < 0)
+		return r;
+	s->asked_at = cb_now_ns();
+	if (!s->apart)
+		cb_guest_rules_input(&s->python->rules, true);
+	cb_shell_wait(k, s, true);
+	if (r == CB_STDIN_NOBODY)
+		cb_stdin_nobody(k, s->current);
+	return 0;
+}
+
+bool cb_shell_asks(const struct cb_shell *s, const struct cb_request *reply)
+{
+	return s->current != NULL && s->asked_at != 0 && cb_request_same_client(reply, s->current);
+}
+
+void cb_shell_input(struct cb_kernel *k, struct cb_shell *s, struct cb_span content)
+{
+	int r = s->ops->input != NULL ? s->ops->input(k, s, content) : cb_python_input(k, s->python, content);
+
+	if (r < 0)
+		cb_log(CB_LOG_WARNING, "input_reply not handed to Python");
+	cb_shell_asked(k, s);
+}
+
+void cb_shell_asked(struct cb_kernel *k, struct cb_shell *s)
+{
+	if (s->asked_at == 0)
+		return;
+	s->asked_at = 0;
+	if (!s->apart)
+		cb_guest_rules_input(&s->python->rules, false);
+	cb_shell_wait(k, s, false);
+}
+
+/* ---- time and interrupts ---- */
+
+void cb_shell_stop_reason(struct cb_shell *s, enum cb_stop stop)
+{
+	if (s->cell.stop == CB_STOP_NONE || s->cell.stop == CB_STOP_TIME_SOFT)
+		s->cell.stop = stop;
+}
+
+static void stop_hard(struct cb_kernel *k, struct cb_shell *s)
+{
+	cb_shell_stop_reason(s, CB_STOP_TIME_HARD);
+	s->cell.deadline = 0;
+	s->ops->kill(k, s, "a cell ran over its time limit and did not stop");
+}
+
+static void interrupt_python(struct cb_kernel *k, struct cb_shell *s)
+{
+	if (s->ops->interrupt != NULL)
+		s->ops->interrupt(k, s);
+	else
+		cb_python_interrupt(k, s->python);
+}
+
+void cb_shell_over_time(struct cb_kernel *k, struct cb_shell *s, bool over_cpu, bool wait_over)
+{
+	double grace = k->policy->timeout_grace;
+	struct cb_cell *c = &s->cell;
+
+	c->over_cpu = over_cpu;
+	c->wait_over = wait_over;
+	cb_audit_limit(k, over_cpu ? "timeout.cpu" : wait_over ? "timeout.wait" : "timeout.cell");
+	if (grace <= 0 && !c->waits) { /* a wait always gets to hear it */
+		stop_hard(k, s);
+		return;
+	}
+	c->stop = CB_STOP_TIME_SOFT;
+	interrupt_python(k, s);
+	c->deadline = cb_now_ns() + (int64_t)(grace * (double)SECOND) + 1;
+	s->ops->arm(k, s);
+}
+
+static void interrupt_hard(struct cb_kernel *k, struct cb_shell *s)
+{
+	s->notice_at = s->interrupt_by = 0;
+	cb_shell_stop_reason(s, CB_STOP_INTERRUPT);
+	cb_audit_interrupt(k, "hard");
+	s->ops->kill(k, s, "interrupt not obeyed");
+}
+
+static void say_that_it_waits(struct cb_kernel *k, struct cb_shell *s)
+{
+	static const char text[] = "[cellblock: the interrupt waits, for Python is in C code that looks for none; "
+				   "interrupt again to end the cell by force]\n";
+
+	s->notice_at = 0;
+	if (runs_cell(s))
+		cb_iopub_text(k, s->current->header, CB_WIRE_STDERR, text, sizeof(text) - 1);
+}
+
+void cb_shell_look(struct cb_kernel *k, struct cb_shell *s, int64_t now)
+{
+	const struct cb_cell *c = &s->cell;
+
+	if (s->current != NULL && s->notice_at != 0 && s->notice_at <= now)
+		say_that_it_waits(k, s);
+	if (s->current != NULL && s->interrupt_by != 0 && s->interrupt_by <= now)
+		interrupt_hard(k, s);
+	if (!runs_cell(s))
+		return;
+	double limit = s->current->execute.cpu;
+
+	if (c->deadline != 0 && c->deadline <= now && c->stop != CB_STOP_NONE)
+		stop_hard(k, s);
+	else if (c->deadline != 0 && c->deadline <= now)
+		cb_shell_over_time(k, s, false, c->waits);
+	else if (limit > 0 && s->ops->cpu != NULL && c->stop == CB_STOP_NONE &&
+		 s->ops->cpu(k, s) - s->cpu_at_start >= limit)
+		cb_shell_over_time(k, s, true, false);
+}
+
+void cb_sooner(int64_t *when, int64_t t)
+{
+	if (t != 0 && (*when == 0 || t < *when))
+		*when = t;
+}
+
+void cb_shell_next_look(int64_t *look_at, int64_t *when)
+{
+	if (*look_at == 0)
+		*look_at = cb_now_ns() + LOOK_PERIOD;
+	cb_sooner(when, *look_at);
+}
+
+void cb_shell_due(const struct cb_shell *s, int64_t *look_at, int64_t *when)
+{
+	if (s->current == NULL)
+		return;
+	cb_sooner(when, s->notice_at);
+	cb_sooner(when, s->interrupt_by);
+	if (!runs_cell(s))
+		return;
+	cb_sooner(when, s->cell.deadline);
+	if (s->current->execute.cpu > 0 && s->ops->cpu != NULL && s->cell.stop == CB_STOP_NONE)
+		cb_shell_next_look(look_at, when);
+}
+
+void cb_shell_interrupt(struct cb_kernel *k, struct cb_shell *s, bool hard)
+{
+	int64_t now = cb_now_ns();
+
+	if (s->current == NULL || s->answered)
+		return;
+	if (s->interrupted_at != 0 && hard && now - s->interrupted_at >= CB_DOUBLE_CLICK) {
+		interrupt_hard(k, s);
+		return;
+	}
+	if (s->interrupted_at != 0 && !s->apart)
+		return;
+	cb_audit_interrupt(k, "soft");
+	if (s->interrupted_at == 0)
+		s->interrupted_at = now;
+	if (!s->apart)
+		s->notice_at = now + NOTICE_AFTER;
+	if (!s->apart && k->policy->timeout_interrupt > 0)
+		s->interrupt_by = now + (int64_t)(k->policy->timeout_interrupt * (double)SECOND);
+	interrupt_python(k, s);
+	s->ops->arm(k, s);
+}
+
+void cb_shell_obeyed(struct cb_kernel *k, struct cb_shell *s)
+{
+	s->interrupted_at = s->notice_at = s->interrupt_by = 0;
+	if (!s->apart && s->python->rules.phase == CB_PHASE_INPUT) /* the interrupt ends the question */
+		cb_shell_asked(k, s);
+	s->ops->arm(k, s);
+}

@@ -1,0 +1,129 @@
+/* What only a branch says, and what is said of one.
+ *
+ * Trust domain: supervisor; frames as in python/frames.c: permitted in the branch's phase, and strict JSON. A branch
+ * has no subshells, no checkpoint but the one that adopts it, no side wire, and of comms only those that it opened
+ * itself: what it says on others, which are the main line's, is dropped with a notice.
+ */
+#include "branch_frames.h"
+
+#include <cellblock/json_scan.h>
+#include <cellblock/json_write.h>
+#include <cellblock/log.h>
+#include <cellblock/states.h>
+#include <inttypes.h>
+
+#include "adopt.h"
+#include "kernel.h"
+#include "requests/requests.h"
+
+void cb_branch_comm_dropped(struct cb_kernel *k, struct cb_header *header)
+{
+	static const char text[] =
+		"[cellblock: comm messages on comms that this branch has not opened are dropped: they "
+		"are the main line's]\n";
+
+	cb_iopub_text(k, header, CB_WIRE_STDERR, text, sizeof(text) - 1);
+}
+
+/* Once for each request. */
+static void comm_refused(struct cb_kernel *k, struct cb_branch *b, const struct cb_frame *f)
+{
+	const struct cb_guest_parent *p = cb_speaker_parent(&b->python.speaker, f->header.request);
+
+	if (p->id != b->comm_told)
+		cb_branch_comm_dropped(k, p->header);
+	b->comm_told = p->id;
+}
+
+struct cb_branch *cb_branch_of(const struct cb_python *p)
+{
+	return (struct cb_branch *)(uintptr_t)((const char *)p - offsetof(struct cb_branch, python));
+}
+
+static bool is_foreign(struct cb_kernel *k, struct cb_branch *b, const struct cb_frame *f,
+		       const struct cb_guest_content *c)
+{
+	switch (f->header.type) {
+	case CB_WIRE_UP_COMM_OPEN:
+		return cb_comms_has(&k->comms, c->comm_id);
+	case CB_WIRE_UP_COMM_MSG:
+	case CB_WIRE_UP_COMM_CLOSE:
+		return !cb_comms_has(&b->comms, c->comm_id);
+	default:
+		return false;
+	}
+}
+
+bool cb_branch_drops(struct cb_kernel *k, struct cb_python *p, const struct cb_frame *f,
+		     const struct cb_guest_content *c)
+{
+	struct cb_branch *b = cb_branch_of(p);
+	bool foreign = is_foreign(k, b, f, c);
+
+	if (foreign)
+		comm_refused(k, b, f);
+	return foreign;
+}
+
+static const struct cb_states states = { "a branch",
+					 { [CB_BRANCH_WAKING] = { "waking", 1 << CB_BRANCH_UP | 1 << CB_BRANCH_ENDING },
+					   [CB_BRANCH_UP] = { "up", 1 << CB_BRANCH_ENDING },
+					   [CB_BRANCH_ENDING] = { "ending", 1 << CB_BRANCH_ENDING } } };
+
+void cb_branch_go(struct cb_branch *b, enum cb_branch_state to)
+{
+	CB_STATE_GO(&states, &b->state, to);
+}
+
+static void resumed(struct cb_kernel *k, struct cb_branch *b)
+{
+	b->deadline = 0;
+	cb_guest_rules_go(&b->python.rules, CB_PHASE_IDLE, 0);
+	if (b->state != CB_BRANCH_WAKING)
+		return;
+	cb_branch_go(b, CB_BRANCH_UP);
+	b->served = true;
+	cb_checkpoint_branch_woken(k, b->shell.id, NULL);
+}
+
+int cb_branch_frame(struct cb_kernel *k, struct cb_python *p, struct cb_frame *f, const struct cb_guest_content *c,
+		    const char **ret_reason)
+{
+	struct cb_branch *b = cb_branch_of(p);
+
+	switch (f->header.type) {
+	case CB_WIRE_RESUMED:
+		resumed(k, b);
+		return 0;
+	case CB_WIRE_CHECKPOINT_REPLY:
+		cb_adopt_answered(k, b, c);
+		return 0;
+	default:
+		*ret_reason = "a message that a branch has no use for";
+		return CB_E_DENIED;
+	}
+}
+
+int cb_branch_write(const struct cb_branch *b, struct cb_buf *out)
+{
+	char date[28];
+	int r = cb_buf_printf(out, "{\"subshell_id\":\"%s\",\"from\":", b->shell.id);
+
+	cb_date_format(b->created, date);
+	if (r == 0)
+		r = b->from[0] != '\0' ? cb_json_write_cstr(out, b->from) : cb_buf_append_str(out, "null");
+	return r < 0 ? r
+		     : cb_buf_printf(out,
+				     ",\"execution_count\":%" PRId64 ",\"busy\":%s,\"memory_bytes\":%" PRIu64
+				     ",\"created\":\"%s\"}",
+				     b->count, b->shell.current != NULL ? "true" : "false", cb_usage_of(b->python.pid),
+				     date);
+}
+
+const char *cb_branches_epitaph(const struct cb_kernel *k, struct cb_span id)
+{
+	for (size_t i = 0; i < CB_BRANCHES_ENDED; i++)
+		if (k->branches.ended[i].id[0] != '\0' && cb_json_string_is(id, k->branches.ended[i].id))
+			return k->branches.ended[i].why;
+	return NULL;
+}

@@ -1,0 +1,684 @@
+/* Branches: their lives, their channels, and what they serve.
+ *
+ * Trust domain: supervisor; a branch is as hostile as any guest. It begins as a twin (twins.c) that is woken while the
+ * guest goes on. Each is a shell with a process of its own behind it: a wire under the same permission table as the
+ * guest's, ids of its own, a count, limits of time, interrupts. Invariants: whatever a branch does ends that branch
+ * alone; every request that it was given is answered, also when it or the jail dies; it is forgotten only when pid 1
+ * has said that all of it is dead. What its frames do is in branch_frames.c.
+ */
+#include "branches.h"
+
+#include <cellblock/fd.h>
+#include <cellblock/json_scan.h>
+#include <cellblock/json_write.h>
+#include <cellblock/log.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+
+#include "shells/abort.h"
+#include "adopt.h"
+#include "branch_frames.h"
+#include "shells/failure.h"
+#include "kernel.h"
+#include "jupyter/router.h"
+
+#define MS 1000000LL
+#define SECOND (1000 * MS)
+#define WAKE_DEADLINE (10 * SECOND)
+#define CLOSED_DEADLINE SECOND /* end of its wire to its end */
+#define READ_BUDGET (64u << 10)
+#define LAST_WORDS (64u << 20)
+#define EVENTS 64
+#define GONE "this branch is gone; the main line and other branches go on"
+#define ALL_GONE "this branch is gone, with the whole jail"
+
+enum channel { WIRE, OUT, ERR, CHANNELS };
+
+static void arm(struct cb_kernel *k);
+static const struct cb_shell_ops branch_ops;
+
+/* ---- which ---- */
+
+/* The next from place *i on; NULL = no more. */
+static struct cb_branch *next(const struct cb_kernel *k, size_t *i)
+{
+	while (*i < CB_BRANCHES_MAX)
+		if (k->branches.branch[(*i)++] != NULL)
+			return k->branches.branch[*i - 1];
+	return NULL;
+}
+
+struct cb_branch *cb_branches_find(struct cb_kernel *k, struct cb_span id)
+{
+	struct cb_branch *b = NULL;
+
+	for (size_t i = 0; id.data != NULL && (b = next(k, &i)) != NULL;)
+		if (cb_shell_is(&b->shell, id))
+			return b;
+	return NULL;
+}
+
+static struct cb_branch **place_of(struct cb_kernel *k, uint32_t number)
+{
+	for (size_t i = 0; i < CB_BRANCHES_MAX; i++) {
+		struct cb_branch *b = k->branches.branch[i];
+
+		if (number == 0 ? b == NULL : b != NULL && b->python.number == number)
+			return &k->branches.branch[i];
+	}
+	return NULL;
+}
+
+struct cb_branch *cb_branches_numbered(struct cb_kernel *k, uint32_t number)
+{
+	struct cb_branch **place = number != 0 ? place_of(k, number) : NULL;
+
+	return place != NULL ? *place : NULL;
+}
+
+bool cb_branches_full(const struct cb_kernel *k)
+{
+	for (size_t i = 0; i < CB_BRANCHES_MAX; i++)
+		if (k->branches.branch[i] == NULL)
+			return false;
+	return true;
+}
+
+const struct cb_request *cb_branches_running(const struct cb_kernel *k)
+{
+	const struct cb_branch *b;
+
+	for (size_t i = 0; (b = next(k, &i)) != NULL;)
+		if (b->shell.current != NULL)
+			return b->shell.current;
+	return NULL;
+}
+
+bool cb_branches_busy(const struct cb_kernel *k)
+{
+	return k->branches.load.count > 0 || cb_branches_running(k) != NULL;
+}
+
+int cb_branches_list(struct cb_kernel *k, struct cb_buf *out)
+{
+	const struct cb_branch *b;
+	const char *comma = "";
+	int r = cb_buf_append_str(out, "[");
+
+	for (size_t i = 0; (b = next(k, &i)) != NULL;) {
+		if (b->shell.id[0] == '\0' || b->state == CB_BRANCH_ENDING || r < 0)
+			continue;
+		r = cb_buf_append_str(out, comma);
+		comma = ",";
+		if (r == 0)
+			r = cb_branch_write(b, out);
+	}
+	return r < 0 ? r : cb_buf_append_str(out, "]");
+}
+
+/* ---- channels ---- */
+
+void cb_branch_end(struct cb_kernel *k, struct cb_branch *b, const char *why)
+{
+	if (b->state == CB_BRANCH_ENDING)
+		return;
+	cb_branch_go(b, CB_BRANCH_ENDING);
+	b->python.nudge_at = b->deadline = b->python.half.due = 0;
+	snprintf(b->why, sizeof(b->why), "%s", why);
+	if (cb_guest_tell_init(k, CB_INIT_DROP, (int)b->python.number) < 0) /* else nothing could end it */
+		cb_guest_kill(k, "pid 1 of the jail does not take messages");
+	arm(k);
+}
+
+static int watch(struct cb_kernel *k, const struct cb_branch *b, enum channel which, int op)
+{
+	const struct cb_python *p = &b->python;
+	int fd = which == WIRE ? p->link.fd : p->speaker.out[which - OUT];
+	bool writes = which == WIRE && cb_guest_link_pending(&p->link);
+	struct epoll_event e = { .events = EPOLLIN | (writes ? (uint32_t)EPOLLOUT : 0u),
+				 .data.u64 = (uint64_t)p->number * CHANNELS + which };
+
+	return fd < 0 ? 0 : epoll_ctl(k->branches.epoll_fd, op, fd, &e) < 0 ? -errno : 0;
+}
+
+/* While a frame of its waits for room it is left out: an end of the wire would be told again and again. */
+static void watch_wire(struct cb_kernel *k, struct cb_python *p)
+{
+	const struct cb_branch *b = cb_branch_of(p);
+
+	if (b->unread)
+		return;
+	if (p->link.waits)
+		(void)watch(k, b, WIRE, EPOLL_CTL_DEL);
+	else if (watch(k, b, WIRE, EPOLL_CTL_MOD) == -ENOENT)
+		(void)watch(k, b, WIRE, EPOLL_CTL_ADD);
+}
+
+static void unwatch_wire(struct cb_kernel *k, struct cb_python *p)
+{
+	cb_branch_of(p)->unread = true;
+	(void)watch(k, cb_branch_of(p), WIRE, EPOLL_CTL_DEL);
+}
+
+static bool heard(const struct cb_python *p)
+{
+	return !cb_branch_of(p)->mute;
+}
+
+static struct cb_shell *shell_of(struct cb_kernel *k, struct cb_python *p, uint64_t request)
+{
+	(void)k;
+	(void)request;
+	return &cb_branch_of(p)->shell;
+}
+
+/* Its end, which pid 1 reports; if it lives on, it can't be served. */
+static void closed(struct cb_kernel *k, struct cb_python *p)
+{
+	struct cb_branch *b = cb_branch_of(p);
+
+	unwatch_wire(k, p);
+	if (b->state != CB_BRANCH_ENDING)
+		b->deadline = cb_now_ns() + CLOSED_DEADLINE;
+}
+
+static void broke_rules(struct cb_kernel *k, struct cb_python *p, const char *why)
+{
+	struct cb_branch *b = cb_branch_of(p);
+
+	b->mute = true;
+	cb_log(CB_LOG_WARNING, "a branch broke the wire protocol: %s", why);
+	cb_audit_denied(k, "branch", why);
+	b->shell.cell.stop = CB_STOP_WIRE;
+	cb_branch_end(k, b, why);
+}
+
+static void arm_python(struct cb_kernel *k, struct cb_python *p)
+{
+	(void)p;
+	arm(k);
+}
+
+static const struct cb_python_ops python_ops = {
+	.heard = heard,
+	.shell = shell_of,
+	.drops = cb_branch_drops,
+	.frame = cb_branch_frame,
+	.watch = watch_wire,
+	.unwatch = unwatch_wire,
+	.closed = closed,
+	.broke = broke_rules,
+	.arm = arm_python,
+};
+
+/* Frames for which there was no room until now. */
+static void resume_waiting(struct cb_kernel *k)
+{
+	struct cb_branch *b;
+
+	for (size_t i = 0; k->branches.room.waiting > 0 && (b = next(k, &i)) != NULL;)
+		if (cb_guest_link_may_go_on(&b->python.link))
+			cb_python_read(k, &b->python, READ_BUDGET);
+}
+
+static void serve(struct cb_kernel *k, struct cb_branch *b, enum channel which, uint32_t events)
+{
+	if (which != WIRE) {
+		if (cb_speaker_read(k, &b->python.speaker, which == OUT ? 0 : 1) < 0)
+			(void)watch(k, b, which, EPOLL_CTL_DEL);
+		return;
+	}
+	if ((events & EPOLLOUT) && cb_guest_link_flush(&b->python.link) < 0)
+		closed(k, &b->python);
+	else if (events & EPOLLOUT)
+		watch_wire(k, &b->python);
+	if (events & (EPOLLIN | EPOLLERR | EPOLLHUP))
+		cb_python_read(k, &b->python, READ_BUDGET);
+	cb_loop_mark(&k->loop);
+	arm(k); /* what it says can change what it is given time for */
+}
+
+/* When clients don't keep up nothing is read. */
+static void pause_if_congested(void *context)
+{
+	struct cb_kernel *k = context;
+	bool congested = cb_iopub_congested(k);
+
+	cb_loop_set_events(&k->loop, k->branches.slot, congested ? 0 : ZMQ_POLLIN);
+	if (congested)
+		cb_loop_arm(&k->loop, k->branches.resume_timer, cb_now_ns() + 5 * MS);
+	else if (k->branches.room.waiting > 0)
+		resume_waiting(k);
+}
+
+static void on_events(void *context, short revents)
+{
+	struct cb_kernel *k = context;
+	struct epoll_event e[EVENTS];
+	int n = epoll_wait(k->branches.epoll_fd, e, EVENTS, 0);
+
+	(void)revents;
+	for (int i = 0; i < n; i++) {
+		struct cb_branch **b = place_of(k, (uint32_t)(e[i].data.u64 / CHANNELS));
+
+		if (b != NULL)
+			serve(k, *b, (enum channel)(e[i].data.u64 % CHANNELS), e[i].events);
+	}
+	pause_if_congested(k);
+}
+
+/* ---- birth ---- */
+
+int cb_branch_ask(struct cb_kernel *k, struct cb_branch *b, enum cb_wire_type type, enum cb_wire_phase phase,
+		  struct cb_span content)
+{
+	const struct cb_request *r = k->execution.shell.current;
+
+	return cb_python_ask(k, &b->python, type, phase, r != NULL ? r->header : NULL, content);
+}
+
+static int wake(struct cb_kernel *k, struct cb_branch *b, struct cb_twin *t)
+{
+	struct cb_leash_msg message = { .op = CB_LEASH_BRANCH, .number = t->number };
+	char content[96];
+	int n = snprintf(content, sizeof(content), "{\"execution_count\":%" PRId64 ",\"branch\":true,\"undone\":[]}",
+			 b->count + 1);
+	int r = cb_guest_tell_init(k, CB_INIT_BRANCH, (int)t->number);
+
+	if (r == 0)
+		r = cb_fd_send(b->python.leash, &message, sizeof(message), NULL, 0);
+	for (int i = WIRE; i < CHANNELS && r == 0; i++)
+		r = watch(k, b, (enum channel)i, EPOLL_CTL_ADD);
+	if (r < 0)
+		return r;
+	return cb_branch_ask(k, b, CB_WIRE_RESUME, CB_PHASE_WAKING, (struct cb_span){ content, (size_t)n });
+}
+
+static void set_up(struct cb_kernel *k, struct cb_branch *b, const struct cb_twin *t)
+{
+	b->shell = (struct cb_shell){
+		.ops = &branch_ops, .load = &k->branches.load, .python = &b->python, .count = &b->count
+	};
+	cb_python_init(&b->python, &python_ops, b->parent, CB_BRANCH_PARENTS, &b->comms);
+	b->python.rules = (struct cb_guest_rules){ .phase = CB_PHASE_WAKING,
+						   .first_id = k->guest.python.rules.first_id,
+						   .max_message = k->policy->limit_message };
+	b->python.number = t->number;
+	b->python.pid = t->pid;
+	b->count = t->count;
+	b->cell = t->cell;
+	b->live = t->live;
+	b->created = cb_date_now();
+	b->deadline = cb_now_ns() + WAKE_DEADLINE;
+}
+
+static void release(struct cb_branch *b)
+{
+	cb_shell_release(&b->shell);
+	cb_python_close(&b->python);
+	cb_speaker_forget(&b->python.speaker);
+	cb_comms_release(&b->comms);
+	free(b);
+}
+
+bool cb_branches_born(struct cb_kernel *k, struct cb_twin *t, const char *from)
+{
+	struct cb_branch **place = place_of(k, 0), *b = place != NULL ? calloc(1, sizeof(*b)) : NULL;
+	struct cb_session uuid = { 0 };
+
+	if (b == NULL)
+		return false;
+	set_up(k, b, t);
+	if (cb_session_init(&uuid, NULL) < 0 || cb_python_open(&b->python, &t->ends, k->policy->limit_message) < 0) {
+		release(b);
+		return false;
+	}
+	b->python.link.room = &k->branches.room;
+	memcpy(b->shell.id, uuid.id, sizeof(b->shell.id));
+	snprintf(b->from, sizeof(b->from), "%s", from);
+	if (wake(k, b, t) < 0) {
+		release(b);
+		return false;
+	}
+	*place = b;
+	cb_audit_branch(k, b->shell.id, from);
+	arm(k);
+	return true;
+}
+
+/* ---- requests ---- */
+
+static bool up(struct cb_kernel *k, struct cb_shell *l)
+{
+	(void)k;
+	return ((struct cb_branch *)l)->state == CB_BRANCH_UP;
+}
+
+static void begun(struct cb_kernel *k, struct cb_shell *l)
+{
+	struct cb_usage jail = { 0 };
+
+	cb_usage_read(&k->guest.usage, &jail);
+	((struct cb_branch *)l)->oom_kills = jail.oom_kills;
+	cb_memory_watch(k);
+}
+
+/* The kernel has chosen it when the jail was over limits.memory. */
+static bool out_of_memory(struct cb_kernel *k, const struct cb_branch *b, int status)
+{
+	struct cb_usage jail = { 0 };
+
+	cb_usage_read(&k->guest.usage, &jail);
+	return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && b->state != CB_BRANCH_ENDING &&
+	       b->shell.current != NULL && jail.oom_kills > b->oom_kills;
+}
+
+static void done(struct cb_kernel *k, struct cb_shell *l, struct cb_request *r)
+{
+	struct cb_branch *b = (struct cb_branch *)l;
+
+	(void)k;
+	(void)r;
+	if (b->state != CB_BRANCH_WAKING)
+		cb_guest_rules_go(&b->python.rules, CB_PHASE_IDLE, 0);
+	b->python.nudge_at = 0;
+}
+
+void cb_branches_schedule(struct cb_kernel *k)
+{
+	struct cb_branch *b;
+
+	if (k->branches.load.count == 0 || cb_layer_holds(k))
+		return;
+	for (size_t i = 0; (b = next(k, &i)) != NULL;)
+		while (b->state == CB_BRANCH_UP && b->python.rules.phase == CB_PHASE_IDLE &&
+		       b->shell.waiting.head != NULL && b->python.signals == 0 && !cb_adopt_holds(k, b))
+			cb_shell_begin(k, &b->shell, cb_shell_pop(&b->shell));
+	arm(k);
+}
+
+void cb_branches_signalled(struct cb_kernel *k, uint32_t number)
+{
+	struct cb_branch **b = place_of(k, number);
+
+	if (b != NULL)
+		cb_python_signalled(k, &(*b)->python);
+}
+
+static void take(struct cb_kernel *k, struct cb_branch *b, struct cb_request *r)
+{
+	if (cb_shell_take(k, &b->shell, r))
+		cb_loop_mark(&k->loop);
+}
+
+bool cb_branches_take(struct cb_kernel *k, struct cb_request *r)
+{
+	struct cb_branch *b = cb_branches_find(k, r->subshell_id);
+
+	if (b == NULL || k->shutting_down || cb_shell_message_of(r) == NULL)
+		return false;
+	take(k, b, r);
+	return true;
+}
+
+bool cb_branches_comm(struct cb_kernel *k, struct cb_request *r, struct cb_span id, struct cb_span target)
+{
+	struct cb_branch *b = cb_branches_find(k, r->subshell_id), *each;
+
+	/* frontends don't know where their comms come from */
+	for (size_t i = 0; b == NULL && (each = next(k, &i)) != NULL;)
+		if (each->shell.id[0] != '\0' && cb_comms_has(&each->comms, id))
+			b = each;
+	if (b == NULL)
+		return false;
+	if (target.data != NULL)
+		(void)cb_comms_opened(&b->comms, id, target);
+	if (!cb_comms_has(&b->comms, id)) {
+		cb_bracket_begin(k, r);
+		cb_branch_comm_dropped(k, r->header);
+		cb_bracket_end(k, r);
+		cb_request_free(r);
+		return true;
+	}
+	if (r->kind == CB_REQUEST_COMM_CLOSE)
+		(void)cb_comms_closed(&b->comms, id);
+	take(k, b, r);
+	return true;
+}
+
+bool cb_branches_delete(struct cb_kernel *k, struct cb_span id)
+{
+	struct cb_branch *b = cb_branches_find(k, id);
+
+	if (b == NULL)
+		return false;
+	cb_audit_branch_end(k, b->shell.id, "deleted");
+	b->shell.id[0] = '\0';
+	cb_abort_executes(k, &b->shell, true);
+	cb_branch_end(k, b, "the branch was ended by delete_subshell_request");
+	return true;
+}
+
+/* ---- input ---- */
+
+struct cb_shell *cb_branches_asker(struct cb_kernel *k, const struct cb_request *reply)
+{
+	struct cb_branch *named = cb_branches_find(k, reply->subshell_id), *b;
+	struct cb_shell *first = NULL;
+
+	for (size_t i = 0; (b = next(k, &i)) != NULL;)
+		if (cb_shell_asks(&b->shell, reply) && (named == NULL || named == b) &&
+		    (first == NULL || b->shell.asked_at < first->asked_at))
+			first = &b->shell;
+	return first;
+}
+
+static void stop(struct cb_kernel *k, struct cb_shell *l, const char *why)
+{
+	cb_branch_end(k, (struct cb_branch *)l, why);
+}
+
+static void usage(struct cb_kernel *k, struct cb_shell *l, struct cb_usage *ret_usage)
+{
+	struct cb_usage_source of = CB_USAGE_SOURCE_NONE;
+	static const int none[CB_USAGE_NFDS] = { [0 ... CB_USAGE_NFDS - 1] = -1 };
+
+	(void)k;
+	cb_usage_open(&of, ((struct cb_branch *)l)->python.pid, none);
+	cb_usage_read(&of, ret_usage);
+	cb_usage_close(&of);
+}
+
+/* It, and what descends from it. */
+static struct cb_usage_source tree(const struct cb_branch *b)
+{
+	struct cb_usage_source of = CB_USAGE_SOURCE_NONE;
+
+	of.init = b->python.pid;
+	return of;
+}
+
+static double cpu(struct cb_kernel *k, struct cb_shell *l)
+{
+	struct cb_usage_source of = tree((struct cb_branch *)l);
+
+	(void)k;
+	return cb_usage_jail_cpu(&of);
+}
+
+static void arm_one(struct cb_kernel *k, struct cb_shell *s)
+{
+	(void)s;
+	arm(k);
+}
+
+static const struct cb_shell_ops branch_ops = {
+	.max_waiting = CB_SHELLS_WAITING_MAX,
+	.max_bytes = CB_SHELLS_BYTES_MAX,
+	.up = up,
+	.begun = begun,
+	.send = cb_shell_send,
+	.kill = stop,
+	.done = done,
+	.usage = usage,
+	.cpu = cpu,
+	.arm = arm_one,
+	.cpu_of = "the branch",
+};
+
+static uint64_t memory_limit(const struct cb_branch *b)
+{
+	return b->shell.current != NULL && b->state == CB_BRANCH_UP ? b->shell.current->execute.memory : 0;
+}
+
+static void check_memory(struct cb_kernel *k, struct cb_branch *b)
+{
+	struct cb_usage_source of = tree(b);
+
+	if (memory_limit(b) == 0 || cb_usage_largest(&of) <= memory_limit(b))
+		return;
+	cb_audit_limit(k, "metadata.cellblock.memory");
+	b->shell.cell.stop = CB_STOP_MEMORY;
+	cb_branch_end(k, b, "a process of it used more memory than metadata.cellblock.memory allows");
+}
+
+static void arm(struct cb_kernel *k)
+{
+	struct cb_branch *b;
+	int64_t when = 0;
+
+	for (size_t i = 0; (b = next(k, &i)) != NULL;) {
+		cb_sooner(&when, b->deadline);
+		if (b->state == CB_BRANCH_ENDING)
+			continue;
+		cb_python_due(k, &b->python, &when);
+		if (memory_limit(b) > 0)
+			cb_shell_next_look(&k->branches.look_at, &when);
+		cb_shell_due(&b->shell, &k->branches.look_at, &when);
+	}
+	cb_loop_arm(&k->loop, k->branches.timer, when);
+}
+
+static void look_at(struct cb_kernel *k, struct cb_branch *b, int64_t now)
+{
+	if (b->state == CB_BRANCH_ENDING)
+		return;
+	if (b->deadline != 0 && b->deadline <= now)
+		cb_branch_end(k, b, b->state == CB_BRANCH_WAKING ? "it did not wake" : "it closed its wire");
+	cb_python_look(k, &b->python, now);
+	check_memory(k, b);
+	if (b->state != CB_BRANCH_ENDING)
+		cb_shell_look(k, &b->shell, now);
+}
+
+static void on_timer(void *context)
+{
+	struct cb_kernel *k = context;
+	int64_t now = cb_now_ns();
+	struct cb_branch *b;
+
+	k->branches.look_at = 0;
+	for (size_t i = 0; (b = next(k, &i)) != NULL;)
+		look_at(k, b, now);
+	arm(k);
+}
+
+/* ---- the end ---- */
+
+/* Answers all that it was asked, and forgets it. */
+static void bury(struct cb_kernel *k, struct cb_branch **place, const char *why, const char *what)
+{
+	struct cb_branch *b = *place;
+	struct cb_branches *all = &k->branches;
+	struct cb_comms none = { 0 };
+
+	*place = NULL; /* what comes from now on is for no one */
+	if (b->shell.id[0] != '\0') {
+		cb_audit_branch_end(k, b->shell.id, why);
+		all->last_ended = (all->last_ended + 1) % CB_BRANCHES_ENDED;
+		memcpy(all->ended[all->last_ended].id, b->shell.id, sizeof(b->shell.id));
+		snprintf(all->ended[all->last_ended].why, sizeof(all->ended[0].why), "%s", why);
+	}
+	if (b->shell.current != NULL)
+		cb_shell_died(k, &b->shell, &(struct cb_death){ why, why, "lost", what });
+	for (struct cb_request *r; (r = cb_shell_pop(&b->shell)) != NULL; cb_request_free(r)) {
+		cb_bracket_begin(k, r);
+		if (!cb_request_is_comm(r))
+			cb_reply_error(k, r, "KernelDiedError", "%s; %s", why, what);
+		cb_bracket_end(k, r);
+	}
+	cb_comms_reset(k, &b->comms, &none);
+	release(b);
+	pause_if_congested(k); /* others may have waited for its room */
+	arm(k);
+}
+
+void cb_branches_gone(struct cb_kernel *k, uint32_t number, int status)
+{
+	struct cb_branch **place = place_of(k, number), *b = place != NULL && number != 0 ? *place : NULL;
+	char why[256];
+	bool served;
+
+	if (b == NULL)
+		return;
+	if (out_of_memory(k, b, status)) {
+		b->shell.cell.stop = CB_STOP_MEMORY;
+		snprintf(why, sizeof(why),
+			 "the jail used more memory than limits.memory allows, and Python was killed");
+	} else if (b->state != CB_BRANCH_ENDING) {
+		cb_failure_end_text(status, why, sizeof(why));
+	} else {
+		snprintf(why, sizeof(why), "%s", b->why);
+	}
+	cb_branch_go(b, CB_BRANCH_ENDING);
+	cb_python_read(k, &b->python, LAST_WORDS);
+	cb_speaker_drain(k, &b->python.speaker);
+	cb_log(CB_LOG_INFO, "branch %u has ended: %s", number, why);
+	served = b->served;
+	bury(k, place, why, GONE);
+	cb_adopt_branch_gone(k, number);
+	if (!served)
+		cb_checkpoint_branch_woken(k, NULL, why);
+	cb_twins_room(k);
+}
+
+void cb_branches_jail_gone(struct cb_kernel *k, const char *why)
+{
+	struct cb_branch *b;
+
+	for (size_t i = 0; (b = next(k, &i)) != NULL;) {
+		cb_branch_go(b, CB_BRANCH_ENDING);
+		cb_python_read(k, &b->python, LAST_WORDS);
+		cb_speaker_drain(k, &b->python.speaker);
+		bury(k, &k->branches.branch[i - 1], why, ALL_GONE);
+	}
+}
+
+int cb_branches_init(struct cb_kernel *k)
+{
+	struct cb_branches *all = &k->branches;
+
+	all->room.max = CB_BRANCH_FRAMES_MAX;
+	all->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (all->epoll_fd < 0)
+		return -errno;
+	all->slot = cb_loop_add(&k->loop, NULL, all->epoll_fd, ZMQ_POLLIN, on_events, k);
+	all->timer = cb_loop_add_timer(&k->loop, on_timer, k);
+	all->resume_timer = cb_loop_add_timer(&k->loop, pause_if_congested, k);
+	return all->slot < 0 || all->timer < 0 || all->resume_timer < 0 ? -ENOSPC : 0;
+}
+
+void cb_branches_release(struct cb_kernel *k)
+{
+	for (size_t i = 0; i < CB_BRANCHES_MAX; i++) {
+		if (k->branches.branch[i] != NULL)
+			release(k->branches.branch[i]);
+		k->branches.branch[i] = NULL;
+	}
+	cb_loop_remove(&k->loop, &k->branches.slot);
+	cb_fd_close(&k->branches.epoll_fd);
+}

@@ -1,0 +1,492 @@
+/* Named checkpoints and rollback.
+ *
+ * Trust domain: supervisor; names come from clients and cells, and are bounded in number and length. A name is a twin
+ * that is kept. Going back to it breeds a copy, which takes over, so that one can go back again; going back by a cell
+ * uses the twin from before it up. Requests go through the execution queue, on control to its head; the answer to
+ * %rollback is its cell's reply.
+ */
+#include "checkpoints.h"
+
+#include <cellblock/json_scan.h>
+#include <cellblock/json_write.h>
+#include <cellblock/log.h>
+#include <cellblock/visible.h>
+#include <inttypes.h>
+
+#include "adopt.h"
+#include "shells/failure.h"
+#include "kernel.h"
+
+#define ENAME "CheckpointError"
+
+bool cb_request_is_checkpoint(const struct cb_request *r)
+{
+	return r->kind == CB_REQUEST_CHECKPOINT || r->kind == CB_REQUEST_ROLLBACK ||
+	       r->kind == CB_REQUEST_LIST_CHECKPOINTS || r->kind == CB_REQUEST_DELETE_CHECKPOINT ||
+	       r->kind == CB_REQUEST_BRANCH || r->kind == CB_REQUEST_LIST_BRANCHES || r->kind == CB_REQUEST_ADOPT;
+}
+
+/* A raw JSON string as a name: 1 to CB_CHECKPOINT_NAME - 1 bytes without control characters. */
+static bool take_name(struct cb_span raw, char ret_name[CB_CHECKPOINT_NAME])
+{
+	CB_AUTO_BUF b = CB_BUF_INIT(CB_CHECKPOINT_NAME - 1);
+
+	if (raw.data == NULL || cb_json_string_decode(raw, &b) < 0 || b.len == 0)
+		return false;
+	for (size_t i = 0; i < b.len; i++)
+		if (b.data[i] < ' ' || b.data[i] == 0x7f)
+			return false;
+	memcpy(ret_name, b.data, b.len);
+	ret_name[b.len] = '\0';
+	return true;
+}
+
+/* The name in a request; "" if there is none. False, and answered, if it is wrong. */
+static bool name_of(struct cb_kernel *k, struct cb_request *r, char ret_name[CB_CHECKPOINT_NAME])
+{
+	bool branch = r->kind == CB_REQUEST_BRANCH, optional = branch || r->kind == CB_REQUEST_ROLLBACK;
+	struct cb_json_field f[] = { { .name = branch ? "from" : "name",
+				       .types = CB_JSON_STRING | (optional ? CB_JSON_NULL : 0u),
+				       .required = !optional } };
+	struct cb_json_error e = { 0 };
+
+	ret_name[0] = '\0';
+	if (cb_json_scan_object(r->content.data, r->content.len, f, 1, &e) < 0) {
+		cb_reply_error(k, r, "MalformedRequestError", "%s: content: %s%s%s", r->type,
+			       e.field != NULL ? e.field : "", e.field != NULL ? ": " : "", e.reason);
+		return false;
+	}
+	if (f[0].ret.data == NULL || f[0].ret_type == CB_JSON_NULL || take_name(f[0].ret, ret_name))
+		return true;
+	cb_reply_error(k, r, "MalformedRequestError", "%s: %s: 1 to %d bytes without control characters are allowed",
+		       r->type, f[0].name, CB_CHECKPOINT_NAME - 1);
+	return false;
+}
+
+/* How many cells a raw JSON number says; false if it can't be so many. */
+static bool take_cells(struct cb_span raw, unsigned *ret)
+{
+	int64_t n;
+
+	if (cb_json_int(raw, &n) < 0 || n < 1 || n > CB_PAST_MAX)
+		return false;
+	*ret = (unsigned)n;
+	return true;
+}
+
+/* How many cells a rollback is to undo; nothing is said of that where it has a name. */
+static bool cells_of(struct cb_kernel *k, struct cb_request *r, struct cb_back *back)
+{
+	struct cb_json_field f[] = { { .name = "cells", .types = CB_JSON_INTEGER | CB_JSON_NULL } };
+	const char *wrong = NULL;
+
+	if (cb_json_scan_object(r->content.data, r->content.len, f, 1, NULL) < 0)
+		wrong = "is not a number";
+	else if (f[0].ret.data == NULL || f[0].ret_type == CB_JSON_NULL)
+		return true;
+	else if (back->name[0] != '\0')
+		wrong = "goes without a name";
+	else if (!take_cells(f[0].ret, &back->undo))
+		wrong = "is 1 to 100000";
+	if (wrong != NULL)
+		cb_reply_error(k, r, "MalformedRequestError", "%s: cells: it %s", r->type, wrong);
+	return wrong == NULL;
+}
+
+/* Why none can be had; NULL if they can. */
+static const char *refusal(const struct cb_kernel *k)
+{
+	if (k->policy->transactions_mode == CB_MODE_OFF)
+		return "transactions.mode is \"off\"";
+	if (!k->twins.possible)
+		return "this kernel's guest can't be copied (see its log), or its jail's isolation level is below "
+		       "no-cgroup";
+	return NULL;
+}
+
+static size_t count_named(const struct cb_kernel *k)
+{
+	size_t n = 0;
+
+	for (int i = 0; i < CB_TWINS_MAX; i++)
+		n += k->twins.twin[i].number != 0 && k->twins.twin[i].name[0] != '\0';
+	return n;
+}
+
+/* Starts making it. False, with why, if that can't be. */
+static bool start(struct cb_kernel *k, const char *name, char *ret_why, size_t size)
+{
+	const char *no = refusal(k);
+
+	if (no == NULL && cb_twins_named(k, name) == NULL && count_named(k) >= k->policy->transactions_names) {
+		snprintf(ret_why, size, "there are %zu checkpoints, and transactions.names is %llu; delete one",
+			 count_named(k), (unsigned long long)k->policy->transactions_names);
+		return false;
+	}
+	if (no == NULL && cb_twins_make(k, name))
+		return true;
+	snprintf(ret_why, size, "%s", no != NULL ? no : "no copy could be made (limits.pids or memory)");
+	return false;
+}
+
+/* ---- going back ---- */
+
+/* The one from before the last cells, so many of them, before `end`: the running cell's count, which is undone as well.
+ */
+static struct cb_twin *before_cells(struct cb_kernel *k, const struct cb_back *back, uint64_t end, char *ret_why,
+				    size_t size)
+{
+	const struct cb_past *p = &k->twins.past;
+	size_t n = back->undo > 0 ? back->undo : 1, ran = cb_past_between(p, 0, end);
+	const struct cb_past_cell *cell = cb_past_latest(p, n, end);
+	struct cb_twin *t = cell != NULL ? cb_twins_before_cell(k, cell->cell) : NULL;
+	size_t undone = t != NULL ? cb_past_between(p, t->cell, end) : 0;
+
+	if (t != NULL && (back->undo == 0 || undone <= n))
+		return t;
+	if (t != NULL) /* what asks for it is one more, if it is a cell */
+		snprintf(ret_why, size,
+			 "the state from before cell [%" PRId64 "] is not kept; %%undo %zu goes back to the one before "
+			 "it, from after cell [%" PRId64 "]",
+			 cell->number, undone + (end != UINT64_MAX), t->count);
+	else if (p->live.cells < n && ran < n)
+		snprintf(ret_why, size, "no more than %zu cells have run", ran);
+	else
+		snprintf(ret_why, size, "the state from before %s is not kept (transactions.keep is %llu)",
+			 n == 1 ? "the last cell" : "that cell", (unsigned long long)k->policy->transactions_keep);
+	return NULL;
+}
+
+/* Begins it; false, with why, if there is nothing to go back to. */
+static bool go_back(struct cb_kernel *k, const struct cb_back *back, uint64_t end, char *ret_why, size_t size)
+{
+	bool named = back->name[0] != '\0';
+	struct cb_twin *t = named ? cb_twins_named(k, back->name) : before_cells(k, back, end, ret_why, size);
+	const char *no = t == NULL ? refusal(k) : NULL; /* what is kept can be had, whatever is made from here on */
+
+	if (no != NULL)
+		snprintf(ret_why, size, "%s", no);
+	else if (t == NULL && named)
+		snprintf(ret_why, size, "there is no checkpoint \"%s\"", back->name);
+	if (t == NULL)
+		return false;
+	k->checkpoints.rolling = true;
+	if (named ? cb_twins_breed(k, t, CB_TWIN_ROLLBACK) : cb_twins_go_to(k, t))
+		return true;
+	k->checkpoints.rolling = false;
+	snprintf(ret_why, size, "the copy could not be woken");
+	return false;
+}
+
+void cb_checkpoint_rolled_back(struct cb_kernel *k)
+{
+	struct cb_request *r = k->execution.shell.current;
+	CB_AUTO_BUF b = CB_BUF_INIT(CB_METADATA_MAX);
+	CB_AUTO_BUF metadata = CB_BUF_INIT(CB_METADATA_MAX);
+	int c;
+
+	k->checkpoints.rolling = false;
+	if (k->twins.woken.use == CB_TWIN_ADOPTED)
+		cb_adopt_done(k, k->twins.woken.branch);
+	if (r == NULL)
+		return;
+	cb_iopub_flush(k);
+	if (cb_request_is_execute(r)) {
+		char text[sizeof(k->twins.outcome) + 32];
+		int n = snprintf(text, sizeof(text), "[cellblock: %s]\n", k->twins.outcome);
+
+		if (!r->execute.silent)
+			cb_iopub_text(k, r->header, CB_WIRE_STDERR, text, (size_t)n);
+		cb_failure_metadata(k, &k->execution.shell, "ok", "restored", NULL, false, &metadata);
+		c = cb_buf_printf(&b,
+				  "{\"status\":\"ok\",\"execution_count\":%lld,\"payload\":[],\"user_expressions\":{}}",
+				  (long long)k->execution.number);
+	} else {
+		c = cb_buf_append_str(&metadata, "{}");
+		if (c == 0)
+			c = cb_buf_append_str(&b, "{\"status\":\"ok\",");
+		cb_failure_undone(k, &b);
+		cb_failure_undone_calls(k, &b);
+		if (c == 0)
+			c = cb_buf_append_str(&b, "}");
+	}
+	if (c == 0)
+		cb_reply_full(k, r, cb_buf_span(&metadata), cb_buf_span(&b), NULL);
+	else
+		cb_reply_error(k, r, "MemoryError", "no memory for the reply");
+	cb_execution_finish(k);
+}
+
+/* ---- branches ---- */
+
+static bool branch_off(struct cb_kernel *k, const char *from, char *ret_why, size_t size)
+{
+	const char *no = refusal(k);
+	struct cb_twin *t = from[0] != '\0' ? cb_twins_named(k, from) : NULL;
+
+	if (no != NULL)
+		snprintf(ret_why, size, "%s", no);
+	else if (from[0] != '\0' && t == NULL)
+		snprintf(ret_why, size, "there is no checkpoint \"%s\"", from);
+	else if (cb_branches_full(k))
+		snprintf(ret_why, size, "there are %d branches; end one that is not used any more", CB_BRANCHES_MAX);
+	else if (cb_twins_branch(k, t))
+		return true;
+	else
+		snprintf(ret_why, size, "no copy could be made (limits.pids or memory)");
+	return false;
+}
+
+bool cb_checkpoint_branched(struct cb_kernel *k, struct cb_twin *t)
+{
+	struct cb_request *r = k->execution.shell.current;
+	char from[CB_CHECKPOINT_NAME];
+
+	if (r == NULL || r->kind != CB_REQUEST_BRANCH || !name_of(k, r, from))
+		return false; /* nobody waits for it any more */
+	if (cb_branches_born(k, t, from))
+		return true;
+	cb_checkpoint_branch_woken(k, NULL, "it can't be spoken to");
+	return false;
+}
+
+void cb_checkpoint_branch_woken(struct cb_kernel *k, const char *id, const char *why)
+{
+	struct cb_request *r = k->execution.shell.current;
+	char text[96];
+	int n;
+
+	if (r == NULL || r->kind != CB_REQUEST_BRANCH)
+		return; /* nobody waits for it any more */
+	if (id == NULL) {
+		cb_reply_error(k, r, ENAME, "the copy could not be woken: %s", why);
+	} else {
+		n = snprintf(text, sizeof(text), "{\"status\":\"ok\",\"subshell_id\":\"%s\"}", id);
+		cb_reply(k, r, (struct cb_span){ text, (size_t)n });
+	}
+	cb_execution_finish(k);
+}
+
+/* ---- requests ---- */
+
+static int write_one(const struct cb_twin *t, struct cb_buf *out)
+{
+	char date[28];
+	int r = cb_buf_append_str(out, "{\"name\":");
+
+	cb_date_format(t->created, date);
+	if (r == 0)
+		r = cb_json_write_cstr(out, t->name);
+	return r < 0 ? r
+		     : cb_buf_printf(
+			       out, ",\"execution_count\":%" PRId64 ",\"memory_bytes\":%" PRIu64 ",\"created\":\"%s\"}",
+			       t->count, cb_usage_of(t->pid), date);
+}
+
+int cb_checkpoints_list(struct cb_kernel *k, struct cb_buf *out)
+{
+	int r = cb_buf_append_str(out, "[");
+	bool first = true;
+
+	for (int i = 0; i < CB_TWINS_MAX && r == 0; i++) {
+		const struct cb_twin *t = &k->twins.twin[i];
+
+		if (t->number == 0 || t->name[0] == '\0' || t == k->twins.coming)
+			continue;
+		if (!first)
+			r = cb_buf_append_str(out, ",");
+		first = false;
+		if (r == 0)
+			r = write_one(t, out);
+	}
+	return r < 0 ? r : cb_buf_append_str(out, "]");
+}
+
+void cb_checkpoint_answer(struct cb_kernel *k, struct cb_request *r)
+{
+	CB_AUTO_BUF b = CB_BUF_INIT(1u << 20);
+	char name[CB_CHECKPOINT_NAME];
+	bool branches = r->kind == CB_REQUEST_LIST_BRANCHES;
+
+	if (branches || r->kind == CB_REQUEST_LIST_CHECKPOINTS) {
+		if (cb_buf_printf(&b, "{\"status\":\"ok\",\"%s\":", branches ? "branches" : "checkpoints") == 0 &&
+		    (branches ? cb_branches_list(k, &b) : cb_checkpoints_list(k, &b)) == 0 &&
+		    cb_buf_append_str(&b, "}") == 0)
+			cb_reply(k, r, cb_buf_span(&b));
+		else
+			cb_reply_error(k, r, "MemoryError", "no memory for the reply");
+	} else if (name_of(k, r, name)) {
+		struct cb_twin *t = cb_twins_named(k, name);
+
+		if (t == NULL) {
+			cb_reply_error(k, r, ENAME, "there is no checkpoint \"%s\"", name);
+			return;
+		}
+		cb_twins_drop(k, t);
+		cb_reply(k, r, CB_SPAN("{\"status\":\"ok\"}"));
+	}
+}
+
+void cb_checkpoint_begin(struct cb_kernel *k, struct cb_request *r)
+{
+	struct cb_back back = { .undo = 0 };
+	char *name = back.name, why[256];
+	bool under_way;
+
+	if (r->kind == CB_REQUEST_LIST_CHECKPOINTS || r->kind == CB_REQUEST_DELETE_CHECKPOINT ||
+	    r->kind == CB_REQUEST_LIST_BRANCHES) {
+		cb_checkpoint_answer(k, r);
+		cb_execution_finish(k);
+		return;
+	}
+	if ((r->kind == CB_REQUEST_ROLLBACK || r->kind == CB_REQUEST_ADOPT) && cb_lanes_running(k) != NULL) {
+		cb_reply_error(k, r, "KernelBusyError", "a cell of a subshell runs: interrupt it first, or wait");
+		cb_execution_finish(k);
+		return;
+	}
+	if (r->kind == CB_REQUEST_ADOPT) {
+		if (!cb_adopt_begin(k, r))
+			cb_execution_finish(k);
+		return;
+	}
+	if (!name_of(k, r, name) || (r->kind == CB_REQUEST_ROLLBACK && !cells_of(k, r, &back))) {
+		cb_execution_finish(k);
+		return;
+	}
+	if (r->kind == CB_REQUEST_CHECKPOINT)
+		under_way = start(k, name, why, sizeof(why));
+	else if (r->kind == CB_REQUEST_BRANCH)
+		under_way = branch_off(k, name, why, sizeof(why));
+	else
+		under_way = go_back(k, &back, UINT64_MAX, why, sizeof(why));
+	if (under_way)
+		return;
+	cb_reply_error(k, r, ENAME, "%s", why);
+	cb_execution_finish(k);
+}
+
+/* What %checkpoint asked for, one after the other; the first failure is told once. */
+static void next_asked(struct cb_kernel *k)
+{
+	struct cb_checkpoints *c = &k->checkpoints;
+	char why[256];
+
+	while (c->nasked > 0 && k->execution.shell.current == NULL) {
+		char name[CB_CHECKPOINT_NAME];
+
+		memcpy(name, c->asked[0], sizeof(name));
+		c->nasked--;
+		memmove(c->asked[0], c->asked[1], c->nasked * sizeof(c->asked[0]));
+		if (start(k, name, why, sizeof(why)))
+			return;
+		char shown[200];
+
+		(void)cb_visible(why, strlen(why), shown, sizeof(shown));
+		snprintf(c->note, sizeof(c->note), "[cellblock: %%checkpoint: %s]\n", shown);
+	}
+}
+
+void cb_checkpoints_quiet(struct cb_kernel *k)
+{
+	if (!cb_twins_busy(k) && k->guest.state == CB_GUEST_UP)
+		next_asked(k);
+}
+
+void cb_checkpoint_made(struct cb_kernel *k, struct cb_twin *t, const char *why)
+{
+	struct cb_request *r = k->execution.shell.current;
+	CB_AUTO_BUF b = CB_BUF_INIT(4096);
+
+	if (t == NULL && k->checkpoints.rolling && r != NULL) {
+		k->checkpoints.rolling = false;
+		if (cb_request_is_execute(r))
+			cb_failure_reply(k, &k->execution.shell, ENAME, "kept",
+					 "%%rollback: the copy could not be woken: %s", why);
+		else
+			cb_reply_error(k, r, ENAME, "the copy could not be woken: %s", why);
+		cb_execution_finish(k);
+	} else if (t == NULL && r != NULL && r->kind == CB_REQUEST_BRANCH) {
+		cb_reply_error(k, r, ENAME, "no copy could be made: %s", why);
+		cb_execution_finish(k);
+	} else if (r != NULL && r->kind == CB_REQUEST_CHECKPOINT) {
+		if (t == NULL)
+			cb_reply_error(k, r, ENAME, "no copy could be made: %s", why);
+		else if (cb_buf_append_str(&b, "{\"status\":\"ok\",\"name\":") == 0 &&
+			 cb_json_write_cstr(&b, t->name) == 0 &&
+			 cb_buf_printf(&b,
+				       ",\"execution_count\":%" PRId64 ",\"memory_bytes\":%" PRIu64
+				       ",\"duration_s\":%.6f}",
+				       t->count, cb_usage_of(t->pid), k->twins.duration_s) == 0)
+			cb_reply(k, r, cb_buf_span(&b));
+		cb_execution_finish(k);
+	} else if (t == NULL && k->twins.coming_name[0] != '\0') {
+		char shown[64];
+
+		(void)cb_visible(k->twins.coming_name, strlen(k->twins.coming_name), shown, sizeof(shown));
+		snprintf(k->checkpoints.note, sizeof(k->checkpoints.note),
+			 "[cellblock: %%checkpoint %s: no copy could be made]\n", shown);
+	}
+	if (t != NULL)
+		cb_twins_quiet(k); /* one without a name may be due as well */
+	else
+		cb_checkpoints_quiet(k);
+}
+
+/* ---- cells ---- */
+
+static void take_asked(struct cb_checkpoints *c, struct cb_span array)
+{
+	const char *at = array.data, *end = array.data + array.len;
+
+	/* the scan has passed it as an array of strings: from quote to quote */
+	while (c->nasked < CB_CHECKPOINT_ASKED && (at = memchr(at, '"', (size_t)(end - at))) != NULL) {
+		const char *close = at + 1;
+
+		while (close < end && *close != '"')
+			close += *close == '\\' ? 2 : 1;
+		if (close >= end)
+			return;
+		c->nasked += take_name((struct cb_span){ at, (size_t)(close + 1 - at) }, c->asked[c->nasked]);
+		at = close + 1;
+	}
+}
+
+bool cb_checkpoint_wishes(struct cb_checkpoints *c, struct cb_span metadata, struct cb_back *ret_back, bool *ret_valid)
+{
+	struct cb_json_field f[] = {
+		{ .name = "checkpoint", .types = CB_JSON_ARRAY, .elements = CB_JSON_STRING },
+		{ .name = "rollback", .types = CB_JSON_STRING | CB_JSON_NULL },
+		{ .name = "undo", .types = CB_JSON_INTEGER },
+	};
+
+	*ret_back = (struct cb_back){ .undo = 0 };
+	if (metadata.len <= 2 || cb_json_scan_object(metadata.data, metadata.len, f, 3, NULL) < 0)
+		return false;
+	if (f[0].ret.data != NULL)
+		take_asked(c, f[0].ret);
+	*ret_valid = f[2].ret.data != NULL ? take_cells(f[2].ret, &ret_back->undo)
+					   : f[1].ret_type == CB_JSON_NULL || take_name(f[1].ret, ret_back->name);
+	return f[1].ret.data != NULL || f[2].ret.data != NULL;
+}
+
+bool cb_checkpoint_cell_asks(struct cb_kernel *k, struct cb_span metadata)
+{
+	struct cb_back back;
+	char why[256];
+	bool valid;
+
+	if (!cb_checkpoint_wishes(&k->checkpoints, metadata, &back, &valid))
+		return false;
+	if (!valid) {
+		snprintf(why, sizeof(why), "no such name or number");
+	} else if (cb_lanes_running(k) != NULL) {
+		snprintf(why, sizeof(why), "a cell of a subshell runs: interrupt it first, or wait");
+	} else {
+		cb_execution_cell_over(k);
+		if (go_back(k, &back, k->execution.past, why, sizeof(why)))
+			return true;
+	}
+	cb_failure_reply(k, &k->execution.shell, ENAME, "kept", "%%%s: %s", back.undo > 0 ? "undo" : "rollback", why);
+	cb_execution_finish(k);
+	return true;
+}

@@ -1,0 +1,265 @@
+/* Twins: which there are, and what others say of them.
+ *
+ * Trust domain: supervisor; twins and what they say are hostile like any guest. Invariants: one twin at a time is being
+ * made; one can take over only if pid 1 has it registered and it has said so on a leash of its own; a state is said to
+ * be restored only when RESUMED came from it. How one is made is in twins_make.c, when in twins_when.c, and the
+ * take-over in twins_restore.c.
+ */
+#include "twins.h"
+
+#include <cellblock/log.h>
+#include <errno.h>
+
+#include "shells/failure.h"
+#include "kernel.h"
+#include "twins_parts.h"
+
+#define COPIED_BYTES_S 256e6 /* that the slowest machine copies in a second, about */
+
+bool cb_twin_is_ready(const struct cb_twin *t)
+{
+	return t->number != 0 && t->registered && t->born;
+}
+
+struct cb_twin *cb_twins_find(struct cb_twins *w, uint32_t number)
+{
+	for (int i = 0; i < CB_TWINS_MAX; i++)
+		if (w->twin[i].number == number)
+			return &w->twin[i];
+	return NULL;
+}
+
+static struct cb_twin *pick(struct cb_twins *w, bool named, bool oldest)
+{
+	struct cb_twin *best = NULL;
+
+	for (int i = 0; i < CB_TWINS_MAX; i++) {
+		struct cb_twin *t = &w->twin[i];
+
+		if (cb_twin_is_ready(t) && t != w->waking && (t->name[0] != '\0') == named && t->use == CB_TWIN_KEPT &&
+		    (!oldest || t != w->coming) && (best == NULL || (t->number > best->number) != oldest))
+			best = t;
+	}
+	return best;
+}
+
+struct cb_twin *cb_twins_pick(struct cb_twins *w, bool oldest)
+{
+	return pick(w, false, oldest);
+}
+
+struct cb_twin *cb_twins_next(struct cb_twins *w)
+{
+	struct cb_twin *unnamed = pick(w, false, false);
+
+	return unnamed != NULL ? unnamed : pick(w, true, false);
+}
+
+struct cb_twin *cb_twins_other_named(struct cb_twins *w, const struct cb_twin *than)
+{
+	for (int i = 0; i < CB_TWINS_MAX; i++)
+		if (cb_twin_is_ready(&w->twin[i]) && &w->twin[i] != than && strcmp(w->twin[i].name, than->name) == 0)
+			return &w->twin[i];
+	return NULL;
+}
+
+struct cb_twin *cb_twins_named(struct cb_kernel *k, const char *name)
+{
+	struct cb_twin wanted = { 0 };
+
+	snprintf(wanted.name, sizeof(wanted.name), "%s", name);
+	return cb_twins_other_named(&k->twins, &wanted);
+}
+
+struct cb_twin *cb_twins_before_cell(struct cb_kernel *k, uint64_t cell)
+{
+	struct cb_twin *best = NULL;
+
+	for (int i = 0; i < CB_TWINS_MAX; i++) {
+		struct cb_twin *t = &k->twins.twin[i];
+
+		if (cb_twin_is_ready(t) && t->name[0] == '\0' && t->cell < cell &&
+		    (best == NULL || t->number > best->number))
+			best = t;
+	}
+	return best;
+}
+
+size_t cb_twins_count(const struct cb_twins *w)
+{
+	size_t n = 0;
+
+	for (int i = 0; i < CB_TWINS_MAX; i++)
+		n += cb_twin_is_ready(&w->twin[i]) && w->twin[i].name[0] == '\0';
+	return n;
+}
+
+void cb_twins_forget(struct cb_kernel *k, struct cb_twin *t)
+{
+	struct cb_twins *w = &k->twins;
+
+	if (t == w->coming) {
+		cb_loop_remove(&k->loop, &w->leash_slot);
+		w->coming = NULL;
+	}
+	if (t == w->waking)
+		w->waking = NULL;
+	if (t->files != CB_FILES_STAY && t->snapshot == t->number)
+		cb_snapshots_ask(k, CB_BROKER_FORGET, t->number);
+	cb_guest_ends_close(&t->ends);
+	cb_comms_release(&t->comms);
+	*t = (struct cb_twin){ .ends = CB_GUEST_ENDS_NONE };
+}
+
+void cb_twins_drop(struct cb_kernel *k, struct cb_twin *t)
+{
+	(void)cb_guest_tell_init(k, CB_INIT_DROP, (int)t->number);
+	cb_twins_forget(k, t);
+}
+
+size_t cb_twins_unnamed(struct cb_kernel *k, int64_t before_ms, pid_t ret_pid[CB_TWINS_MAX])
+{
+	size_t n = 0;
+
+	for (int i = 0; i < CB_TWINS_MAX; i++) {
+		const struct cb_twin *t = &k->twins.twin[i];
+
+		if (cb_twin_is_ready(t) && t != k->twins.waking && t != k->twins.coming && t->name[0] == '\0' &&
+		    t->use == CB_TWIN_KEPT && t->asked_ms < before_ms)
+			ret_pid[n++] = t->pid;
+	}
+	return n;
+}
+
+double cb_twins_copying(struct cb_kernel *k)
+{
+	double sum = 0;
+
+	for (int i = 0; i < CB_TWINS_MAX; i++) {
+		struct cb_twin *t = &k->twins.twin[i];
+		double now, spent, most = (double)t->room / COPIED_BYTES_S - t->copied_s;
+
+		if (t->number == 0 || t->pid <= 0 || most <= 0)
+			continue;
+		now = cb_usage_cpu_of(t->pid);
+		spent = now - t->cpu_s;
+		t->cpu_s = now;
+		spent = spent < most ? spent : most;
+		t->copied_s += spent > 0 ? spent : 0;
+		sum += spent > 0 ? spent : 0;
+	}
+	return sum;
+}
+
+bool cb_twins_any(struct cb_kernel *k)
+{
+	return cb_twins_next(&k->twins) != NULL;
+}
+
+size_t cb_twins_give_up(struct cb_kernel *k)
+{
+	struct cb_twin *t = cb_twins_pick(&k->twins, true);
+
+	if (t != NULL)
+		cb_twins_drop(k, t);
+	k->twins.stale = true; /* another one, when it is quiet */
+	return cb_twins_count(&k->twins);
+}
+
+void cb_twins_forget_past(struct cb_kernel *k)
+{
+	struct cb_twins *w = &k->twins;
+	uint64_t oldest = w->confirming ? w->woken.cell : w->past.last; /* what is undone is to be told yet */
+
+	for (int i = 0; i < CB_TWINS_MAX; i++)
+		if (w->twin[i].number != 0 && w->twin[i].cell < oldest)
+			oldest = w->twin[i].cell;
+	for (int i = 0; i < CB_BRANCHES_MAX; i++) /* one may be adopted */
+		if (k->branches.branch[i] != NULL && k->branches.branch[i]->cell < oldest)
+			oldest = k->branches.branch[i]->cell;
+	cb_past_forget(&w->past, oldest);
+}
+
+/* ---- what others say ---- */
+
+void cb_twins_init_said(struct cb_kernel *k, const struct cb_init_msg *m)
+{
+	struct cb_twins *w = &k->twins;
+	struct cb_twin *t = m->arg > 0 ? cb_twins_find(w, (uint32_t)m->arg) : NULL;
+
+	if (t == NULL) {
+		if (m->op == CB_INIT_GONE && m->arg > 0)
+			cb_branches_gone(k, (uint32_t)m->arg, m->status);
+		return;
+	}
+	if (m->op == CB_INIT_REGISTERED) {
+		t->registered = true;
+		cb_twins_check_ready(k);
+	} else if (m->op == CB_INIT_RESTORED && t == w->waking) {
+		cb_twins_restored(k);
+	} else if (m->op == CB_INIT_GONE && t == w->waking) {
+		cb_twins_failed(k, "it had ended");
+	} else if (m->op == CB_INIT_GONE && t == w->coming) {
+		cb_twins_lost_at_birth(k, "it ended at its birth");
+	} else if (m->op == CB_INIT_GONE) {
+		cb_log(CB_LOG_INFO, "twin %u has ended", t->number);
+		cb_twins_forget(k, t);
+		w->stale = true; /* another one, when it is quiet */
+	}
+}
+
+static void on_deadline(void *context)
+{
+	struct cb_kernel *k = context;
+	struct cb_twins *w = &k->twins;
+
+	if (w->waking != NULL) {
+		cb_twins_waking_late(k);
+	} else if (w->confirming && w->coming == NULL && !w->asked) {
+		cb_twins_confirm(k);
+	} else if (w->asked) {
+		cb_twins_let_go(k);
+	} else {
+		cb_twins_not_made(k, "the twin did not come");
+	}
+}
+
+/* ---- life ---- */
+
+void cb_twins_jail_gone(struct cb_kernel *k)
+{
+	struct cb_twins *w = &k->twins;
+
+	for (int i = 0; i < CB_TWINS_MAX; i++)
+		if (w->twin[i].number != 0)
+			cb_twins_forget(k, &w->twin[i]);
+	w->asked = w->possible = w->confirming = false;
+	w->confirmed_ns = 0;
+	cb_buf_clear(&w->calls);
+	cb_tools_undone(&k->tools, -1, &w->calls, w->calls_text, sizeof(w->calls_text));
+	cb_loop_arm(&k->loop, w->idle_timer, 0);
+	cb_loop_arm(&k->loop, w->deadline_timer, 0);
+	cb_twins_forget_past(k);
+}
+
+int cb_twins_init(struct cb_kernel *k)
+{
+	struct cb_twins *w = &k->twins;
+
+	for (int i = 0; i < CB_TWINS_MAX; i++)
+		w->twin[i].ends = CB_GUEST_ENDS_NONE;
+	w->leash_slot = -1;
+	w->undone = CB_BUF_INIT(CB_METADATA_MAX / 2);
+	w->calls = CB_BUF_INIT(CB_METADATA_MAX / 8);
+	w->idle_timer = cb_loop_add_timer(&k->loop, cb_twins_on_idle, k);
+	w->deadline_timer = cb_loop_add_timer(&k->loop, on_deadline, k);
+	return w->idle_timer < 0 || w->deadline_timer < 0 || cb_memory_init(k) < 0 ? -ENOSPC : 0;
+}
+
+void cb_twins_release(struct cb_kernel *k)
+{
+	cb_twins_jail_gone(k);
+	cb_past_release(&k->twins.past);
+	cb_buf_release(&k->twins.undone);
+	cb_buf_release(&k->twins.calls);
+}

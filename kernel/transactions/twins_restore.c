@@ -1,0 +1,367 @@
+/* Twins: take-over.
+ *
+ * Trust domain: supervisor; see twins.c. A take-over that fails goes on to the next older twin, and in the end to the
+ * death of the jail, which is the path that there was before. One that was woken and failed is not heard any more.
+ */
+#include <cellblock/fd.h>
+#include <cellblock/log.h>
+#include <inttypes.h>
+
+#include "shells/failure.h"
+#include "kernel.h"
+#include "twins_parts.h"
+
+#define MS 1000000LL
+#define RESTORE_DEADLINE (15000 * MS) /* RESTORE to RESUMED */
+#define SILENT_MAX 3		      /* who waits for a cell waits for each of them */
+#define LOOK (300 * MS)		      /* at one in which threads run that Python does not know */
+#define MOMENTS (10000 * MS)	      /* who dies in these, with nothing to do, is not what was kept */
+
+static void begin(struct cb_kernel *k, struct cb_twin *t)
+{
+	k->twins.waking = t;
+	k->twins.stopped_ns = cb_now_ns();
+	cb_log(CB_LOG_INFO, "twin %u takes over", t->number);
+	if (cb_guest_tell_init(k, CB_INIT_RESTORE, (int)t->number) < 0)
+		cb_guest_kill(k, "pid 1 of the jail does not take messages");
+	else
+		cb_loop_arm(&k->loop, k->twins.deadline_timer, cb_now_ns() + RESTORE_DEADLINE);
+}
+
+/* For those who ask what this take-over undoes. */
+static void note_undone(struct cb_twins *w, const struct cb_twin *t)
+{
+	cb_buf_clear(&w->undone);
+	if (cb_past_after(&w->past, t->cell, &t->live, &w->undone, &w->undid) < 0)
+		cb_buf_clear(&w->undone);
+	w->restored_to = t->count;
+}
+
+static void passed_over(struct cb_twins *w, const char *why)
+{
+	w->passed_over++;
+	snprintf(w->passed_why, sizeof(w->passed_why), "%s", why);
+}
+
+/* The woken one died with nothing to do, and of those that are kept the youngest are copies of it: the older one takes
+ * over, if there is one. */
+static struct cb_twin *pass_over_copies(struct cb_kernel *k, struct cb_twin *t)
+{
+	struct cb_twins *w = &k->twins;
+	struct cb_twin *older = NULL;
+
+	if (w->confirmed_ns == 0 || cb_now_ns() - w->confirmed_ns > MOMENTS || t == NULL)
+		return t;
+	for (int i = 0; i < CB_TWINS_MAX; i++)
+		if (cb_twin_is_ready(&w->twin[i]) && w->twin[i].use == CB_TWIN_KEPT &&
+		    w->twin[i].number < w->woken.number)
+			older = &w->twin[i];
+	if (older == NULL)
+		return t;
+	while ((t = cb_twins_next(w)) != NULL && t->number > w->woken.number && t->name[0] == '\0')
+		cb_twins_drop(k, t);
+	passed_over(w, cb_failure_death_text(k));
+	return t;
+}
+
+static bool replace(struct cb_kernel *k, struct cb_twin *t)
+{
+	struct cb_twins *w = &k->twins;
+
+	if (k->guest.state != CB_GUEST_UP || k->shutting_down || t == NULL)
+		return false;
+	if (w->coming != NULL && w->coming != t) /* pid 1 spares who has registered already */
+		cb_twins_drop(k, w->coming);
+	cb_loop_remove(&k->loop, &w->leash_slot);
+	w->coming = NULL;
+	w->asked = w->fallen = w->copy_kills = false;
+	w->silent = 0;
+	cb_loop_arm(&k->loop, w->idle_timer, 0);
+	cb_guest_restoring(k);
+	cb_execution_stopped(k);
+	note_undone(w, t);
+	cb_lanes_guest_died(k); /* after what the dead one has used is known */
+	begin(k, t);
+	return true;
+}
+
+bool cb_twins_take_over(struct cb_kernel *k)
+{
+	struct cb_twins *w = &k->twins;
+	bool done;
+
+	if (w->confirming) {
+		cb_twins_failed(k, k->guest.verdict);
+		return true;
+	}
+	w->passed_over = 0;
+	done = replace(k, pass_over_copies(k, cb_twins_next(w)));
+	w->confirmed_ns = 0;
+	if (done)
+		k->checkpoints.rolling = false;
+	return done;
+}
+
+bool cb_twins_go_to(struct cb_kernel *k, struct cb_twin *t)
+{
+	k->twins.passed_over = 0;
+	return replace(k, t);
+}
+
+/* It serves, and dies of being copied, or before it was believed: what there is of its copy is no better. */
+static void give_up_woken(struct cb_kernel *k)
+{
+	struct cb_twins *w = &k->twins;
+	struct cb_twin *t;
+
+	w->confirming = false;
+	w->copy_kills |= w->asked;
+	w->asked = false;
+	if (w->coming != NULL)
+		cb_twins_drop(k, w->coming);
+	while ((t = cb_twins_pick(w, false)) != NULL && t->number > w->woken.number)
+		cb_twins_drop(k, t);
+	cb_guest_restoring(k);
+	cb_lanes_guest_died(k);
+	k->guest.verdict[0] = '\0';
+}
+
+/* The one that was to take over did not. */
+static void fall_back(struct cb_kernel *k, const char *why)
+{
+	struct cb_twins *w = &k->twins;
+	struct cb_twin *t;
+
+	passed_over(w, why);
+	if (w->waking != NULL)
+		cb_twins_forget(k, w->waking);
+	if (w->confirming || k->guest.python.rules.phase == CB_PHASE_WAKING) { /* it has the guest's place already */
+		if (w->confirming)
+			give_up_woken(k);
+		cb_loop_remove(&k->loop, &k->guest.link_slot); /* not heard any more */
+		cb_guest_set_idle(k);
+		w->fallen = true;
+	}
+	k->checkpoints.rolling = false;
+	t = cb_twins_next(w);
+	if (t != NULL)
+		begin(k, t);
+	else
+		cb_guest_kill(k, "no twin could take over");
+}
+
+void cb_twins_failed(struct cb_kernel *k, const char *why)
+{
+	if (k->twins.waking != NULL || k->twins.confirming)
+		fall_back(k, why);
+}
+
+/* Without a word from pid 1 there is nobody to ask for another one. */
+void cb_twins_waking_late(struct cb_kernel *k)
+{
+	struct cb_twins *w = &k->twins;
+
+	if (k->guest.python.rules.phase != CB_PHASE_WAKING || ++w->silent >= SILENT_MAX) {
+		cb_guest_kill(k, "no twin could take over");
+		return;
+	}
+	cb_log(CB_LOG_WARNING, "twin %u was woken and does not answer", w->waking->number);
+	fall_back(k, "Python did not answer");
+}
+
+static int resume(struct cb_kernel *k, const struct cb_twin *t)
+{
+	struct cb_leash_msg wake = { .op = CB_LEASH_WAKE, .number = t->number };
+	CB_AUTO_BUF b = CB_BUF_INIT(2 * (size_t)CB_PAST_BYTES_MAX);
+	int r;
+
+	if (t->count > k->execution.number) /* a branch that was adopted may have counted further */
+		k->execution.number = t->count;
+	r = cb_buf_printf(&b,
+			  "{\"execution_count\":%lld,\"branch\":false,\"undone\":", (long long)k->execution.number + 1);
+	if (r == 0)
+		r = cb_past_sources(&k->twins.past, t->cell, &b);
+	if (r == 0)
+		r = cb_buf_append_str(&b, "}");
+	if (r == 0)
+		r = cb_fd_send(k->guest.python.leash, &wake, sizeof(wake), NULL, 0);
+	if (r == 0)
+		r = cb_guest_ask(k, CB_WIRE_RESUME, CB_PHASE_WAKING, cb_buf_span(&b));
+	return r < 0 ? r : cb_guest_tell_init(k, CB_INIT_GO_ON, 0);
+}
+
+void cb_twins_restored(struct cb_kernel *k)
+{
+	struct cb_twins *w = &k->twins;
+	struct cb_twin *t = w->waking;
+	int r;
+
+	cb_guest_last_words(k);
+	(void)cb_broker_score(&k->guest.broker, CB_BROKER_EXPOSE, k->guest.jail, t->pid);
+	r = cb_guest_become(k, &t->ends, t->pid);
+	cb_comms_reset(k, &k->comms, &t->comms);
+	for (int i = 0; i < CB_TWINS_MAX; i++) /* they have what is undone now */
+		if (w->twin[i].number != 0 && w->twin[i].name[0] == '\0' && w->twin[i].cell > t->cell)
+			cb_twins_drop(k, &w->twin[i]);
+	if (r == 0 && t->files == CB_FILES_KEPT) {
+		cb_loop_arm(&k->loop, w->deadline_timer, 0); /* that has a clock of its own */
+		cb_snapshots_ask(k, CB_BROKER_RESTORE, t->snapshot);
+	} else if (r == 0)
+		r = resume(k, t);
+	if (r < 0)
+		cb_guest_kill(k, "the twin can't be spoken to");
+}
+
+void cb_twins_files(struct cb_kernel *k, enum cb_broker_op op, uint32_t number, const char *problem)
+{
+	struct cb_twins *w = &k->twins;
+	struct cb_twin *t = op == CB_BROKER_SNAPSHOT ? cb_twins_find(w, number) : w->waking;
+
+	if (t == NULL || t->snapshot != number || (op == CB_BROKER_RESTORE && k->guest.state != CB_GUEST_RESTORING))
+		return; /* it has ended meanwhile */
+	if (problem[0] != '\0')
+		snprintf(t->files_problem, sizeof(t->files_problem), "%s", problem);
+	if (op == CB_BROKER_SNAPSHOT) {
+		t->files = CB_FILES_KEPT;
+		cb_twins_check_ready(k);
+		return;
+	}
+	cb_loop_arm(&k->loop, w->deadline_timer, cb_now_ns() + RESTORE_DEADLINE);
+	if (resume(k, t) < 0)
+		cb_guest_kill(k, "the twin can't be spoken to");
+}
+
+static void add_left_out(char *text, size_t size, int64_t n, const char *one, const char *many)
+{
+	size_t len = strlen(text);
+
+	if (n > 0 && len < size)
+		snprintf(text + len, size - len, "%s%lld %s", len > 0 ? ", " : "", (long long)n, n == 1 ? one : many);
+}
+
+/* What has no number is told as well, but for what failed just now itself. */
+static void word_undone(struct cb_kernel *k, int64_t restored_to, char *ret_cell, size_t cell_size, char *ret_cells,
+			size_t size)
+{
+	const struct cb_past_undone *u = &k->twins.undid;
+	const struct cb_request *r = k->execution.shell.current;
+	uint64_t unnumbered = u->n.unnumbered, messages = u->n.messages;
+	size_t len;
+
+	if (r != NULL && cb_request_is_execute(r) && !k->execution.shell.cell.store && unnumbered > 0)
+		unnumbered--;
+	else if (r != NULL && cb_request_is_comm(r) && messages > 0)
+		messages--;
+	if (u->n.cells > 0 && u->first == 0)
+		snprintf(ret_cell, cell_size, "the first cell after [%lld]", (long long)restored_to);
+	else if (u->n.cells > 0)
+		snprintf(ret_cell, cell_size, "cell [%lld]", (long long)u->first);
+	if (u->n.cells > 1 && u->first == 0)
+		snprintf(ret_cells, size, "; %" PRIu64 " cells up to [%lld] are undone", u->n.cells,
+			 (long long)u->last);
+	else if (u->n.cells > 1)
+		snprintf(ret_cells, size, "; cells [%lld] to [%lld] are undone", (long long)u->first,
+			 (long long)u->last);
+	len = strlen(ret_cells);
+	if (unnumbered > 0)
+		snprintf(ret_cells + len, size - len, "; %" PRIu64 " %s without a number %s undone", unnumbered,
+			 unnumbered == 1 ? "cell" : "cells", unnumbered == 1 ? "is" : "are");
+	len = strlen(ret_cells);
+	if (messages > 0)
+		snprintf(ret_cells + len, size - len, "; %" PRIu64 " %s of widgets %s undone", messages,
+			 messages == 1 ? "message" : "messages", messages == 1 ? "is" : "are");
+}
+
+static void word_it(struct cb_kernel *k, const struct cb_twin *t)
+{
+	struct cb_twins *w = &k->twins;
+	char cells[256] = "", left[128] = "", files[320] = "", cell[64] = "", passed[448] = "", native[224] = "";
+	size_t len;
+
+	word_undone(k, w->restored_to, cell, sizeof(cell), cells, sizeof(cells));
+	add_left_out(left, sizeof(left), t->left_out.threads, "thread", "threads");
+	add_left_out(left, sizeof(left), t->left_out.sockets, "socket", "sockets");
+	add_left_out(left, sizeof(left), t->left_out.children, "child process", "child processes");
+	add_left_out(left, sizeof(left), t->left_out.shared_maps, "shared memory area", "shared memory areas");
+	if (t->left_out.native > 0)
+		snprintf(native, sizeof(native), "; %lld %s%s%s did not come back: restart the kernel if it hangs",
+			 (long long)t->left_out.native, t->left_out.native == 1 ? "thread" : "threads",
+			 t->left_out.native_of[0] != '\0' ? " of " : " that Python does not know",
+			 t->left_out.native_of);
+	if (t->files == CB_FILES_STAY)
+		snprintf(files, sizeof(files), "; files in the workspace stay as they are");
+	else if (t->files_problem[0] != '\0')
+		snprintf(files, sizeof(files), "; of the workspace's files did not come back: %s", t->files_problem);
+	if (w->passed_over > 0)
+		snprintf(passed, sizeof(passed), "; a later state did not work when it was woken (%s)%s", w->passed_why,
+			 w->copy_kills && !w->possible
+				 ? ", and this one may die of being copied, so no state is kept from here on: save "
+				   "what you need and restart the kernel"
+				 : "");
+	snprintf(w->outcome, sizeof(w->outcome), "all variables%s are as they were before %s%s%s%s%s%s%s",
+		 t->files == CB_FILES_KEPT ? " and files" : "", cell[0] != '\0' ? cell : "it", cells, passed,
+		 left[0] != '\0' ? "; what did not come back: " : "", left, native, files);
+	len = strlen(w->outcome);
+	snprintf(w->outcome + len, sizeof(w->outcome) - len, "%s", w->calls_text);
+}
+
+/* It serves. A state that can't be copied again, or that dies of what a library does in it, is none that came back: so
+ * nobody is told, and nothing begins, before there is a copy of it again. */
+void cb_twins_resumed(struct cb_kernel *k)
+{
+	struct cb_twins *w = &k->twins;
+	struct cb_twin *t = w->waking;
+
+	w->woken = *t;
+	w->woken.ends = CB_GUEST_ENDS_NONE;
+	w->woken.comms = (struct cb_comms){ 0 };
+	cb_loop_arm(&k->loop, w->deadline_timer, 0);
+	cb_twins_forget(k, t);
+	cb_guest_go(&k->guest, CB_GUEST_UP);
+	cb_guest_set_idle(k);
+	cb_memory_freed(k);
+	if (!w->copy_kills)
+		cb_twins_room(
+			k); /* what a Python before it could not do may be possible: all it had started has ended */
+	if (w->copy_kills && cb_twins_next(w) == NULL) { /* the last one: it is looked at only */
+		w->possible = false;
+		w->confirming = true;
+		cb_loop_arm(&k->loop, w->deadline_timer, cb_now_ns() + LOOK);
+		return;
+	}
+	if (!w->possible || !cb_twins_make(k, w->woken.name)) {
+		w->confirming = true;
+		cb_twins_confirm(k);
+		return;
+	}
+	w->confirming = true;
+}
+
+void cb_twins_copied(struct cb_kernel *k, const struct cb_twin *copy)
+{
+	if (copy != NULL && copy->left_out.native + copy->left_out.native_back > 0)
+		cb_loop_arm(&k->loop, k->twins.deadline_timer, cb_now_ns() + LOOK);
+	else
+		cb_twins_confirm(k);
+}
+
+void cb_twins_confirm(struct cb_kernel *k)
+{
+	struct cb_twins *w = &k->twins;
+	const struct cb_twin *t = &w->woken;
+
+	note_undone(w, t);
+	w->confirming = false;
+	w->confirmed_ns = cb_now_ns();
+	cb_past_undo(&w->past, t->cell, &t->live);
+	cb_buf_clear(&w->calls);
+	cb_tools_undone(&k->tools, (int64_t)t->cell, &w->calls, w->calls_text, sizeof(w->calls_text));
+	for (int i = 0; i < CB_TWINS_MAX; i++)
+		if (w->twin[i].number > t->number) /* its copy, from when that was not undone yet */
+			w->twin[i].live = w->past.live;
+	word_it(k, t);
+	cb_log(CB_LOG_INFO, "restored in %.2f ms: %s", (double)(w->confirmed_ns - w->stopped_ns) / 1e6, w->outcome);
+	cb_audit_restored(k, w->restored_to, cb_buf_span(&w->undone),
+			  k->checkpoints.rolling ? NULL : cb_failure_death_text(k));
+	cb_execution_guest_restored(k);
+}

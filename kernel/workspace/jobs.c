@@ -1,0 +1,494 @@
+/* Life of jobs: a socket to a helper in the jail for each, fed and read without ever waiting.
+ *
+ * Trust domain: supervisor. A helper runs our code, but beside the guest and with its rights: what it says is checked
+ * like a guest's. Invariants: every job is answered exactly once, also when its helper is killed, its jail dies, its
+ * time is over or the kernel ends; no more than CB_JOBS_RUNNING_MAX hold descriptors, the others wait; what a helper
+ * sends is kept only within limits.message and limits.output.
+ *
+ * A job that came on shell is the execution queue's current request until its answer; one that came on control is
+ * served beside whatever runs.
+ */
+#include "jobs.h"
+
+#include <cellblock/fd.h>
+#include <cellblock/log.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+#include "records/audit_events.h"
+#include "kernel.h"
+#include "jupyter/router.h"
+
+#define MS 1000000LL
+#define SILENCE (30000 * MS)   /* a helper at work is heard of more often */
+#define LONGEST (600000 * MS)  /* file work that never ends, because cells go on making files */
+#define STOP_EXTRA (1000 * MS) /* after the grace, for the last word */
+#define DEATH_WORD (500 * MS)  /* after a helper's end, for that of the jail, if it is that */
+#define PACKETS_A_TURN 32
+
+/* ---- making and ending ---- */
+
+struct cb_job *cb_job_new(struct cb_kernel *k, struct cb_request *r, enum cb_job_kind kind)
+{
+	struct cb_job *job = calloc(1, sizeof(*job));
+	uint64_t most = k->policy->limit_message;
+
+	if (job == NULL)
+		return NULL;
+	job->k = k;
+	job->request = r;
+	job->fd = job->slot = -1;
+	job->asked = (struct cb_job_frame){ .op = CB_JOB_REQUEST, .code = (int)kind };
+	job->input = CB_BUF_INIT(most + CB_JOB_ARGUMENTS_MAX);
+	job->out[0] = job->out[1] = CB_BUF_INIT(most);
+	job->entries = CB_BUF_INIT(CB_JOB_ENTRIES_MAX * sizeof(struct cb_job_entry));
+	return job;
+}
+
+void cb_job_free(struct cb_job *job)
+{
+	if (job == NULL)
+		return;
+	cb_buf_release(&job->input);
+	cb_buf_release(&job->out[0]);
+	cb_buf_release(&job->out[1]);
+	cb_buf_release(&job->entries);
+	free(job->path);
+	free(job);
+}
+
+static void arm(struct cb_kernel *k)
+{
+	int64_t first = 0;
+
+	for (struct cb_job *j = k->jobs.head; j != NULL; j = j->next)
+		if (j->deadline != 0 && (first == 0 || j->deadline < first))
+			first = j->deadline;
+	cb_loop_arm(&k->loop, k->jobs.timer, first);
+}
+
+/* The job is answered: it goes, and its request with it. */
+static void finish(struct cb_kernel *k, struct cb_job *job)
+{
+	struct cb_job **at = &k->jobs.head;
+	struct cb_request *r = job->request;
+
+	while (*at != job)
+		at = &(*at)->next;
+	*at = job->next;
+	k->jobs.count--;
+	k->jobs.bytes -= cb_request_bytes(r);
+	k->jobs.running -= job->running;
+	cb_loop_remove(&k->loop, &job->slot);
+	cb_fd_close(&job->fd); /* the helper's end, too: it kills its command and exits */
+	cb_job_free(job);
+	arm(k);
+	if (r == k->execution.shell.current) {
+		cb_execution_finish(k);
+	} else {
+		cb_bracket_end(k, r);
+		cb_idle_touch(k);
+		cb_request_free(r);
+	}
+}
+
+static void answer(struct cb_kernel *k, struct cb_job *job, const struct cb_buf *content)
+{
+	static const char *const types[] = {
+		[CB_JOB_RUN] = "cellblock_run_reply", [CB_JOB_USAGE] = "cellblock_usage_reply"
+	};
+	bool file = job->asked.code != CB_JOB_RUN && job->asked.code != CB_JOB_USAGE;
+	struct cb_span data = { job->out[0].data != NULL ? (const char *)job->out[0].data : "", job->out[0].len };
+	struct cb_outgoing out = { .type = file ? "cellblock_file_reply" : types[job->asked.code],
+				   .parent = cb_header_span(job->request->header),
+				   .metadata = CB_SPAN("{}"),
+				   .content = cb_buf_span(content),
+				   .buffers = &data,
+				   .nbuffers = job->has_data };
+
+	if (content->len > 0 && content->data[content->len - 1] == '}')
+		(void)cb_channels_send(k, job->request->channel, job->request, &out);
+	else
+		cb_reply_error(k, job->request, "MemoryError", "no memory for the reply");
+	finish(k, job);
+}
+
+static void fail(struct cb_kernel *k, struct cb_job *job, const char *ename, const char *text)
+{
+	CB_AUTO_BUF b = CB_BUF_INIT(cb_job_reply_room(job));
+
+	cb_job_write_error(job, ename, text, strlen(text), &b);
+	answer(k, job, &b);
+}
+
+/* Its time was over, or the user interrupted it. */
+static void fail_stopped(struct cb_kernel *k, struct cb_job *job)
+{
+	CB_AUTO_BUF b = CB_BUF_INIT(cb_job_reply_room(job));
+
+	cb_job_write_stopped(job, NULL, &b);
+	answer(k, job, &b);
+}
+
+/* A command has its own limit of time. */
+static void heard_of(struct cb_job *job)
+{
+	int64_t next = cb_now_ns() + SILENCE, last = job->started_ns + LONGEST;
+
+	if (job->asked.code != CB_JOB_RUN)
+		job->deadline = next < last ? next : last;
+}
+
+/* ---- to the helper ---- */
+
+static struct cb_span input_part(const struct cb_job *job, size_t part)
+{
+	const struct cb_request *r = job->request;
+
+	if (part == 0)
+		return cb_buf_span(&job->input);
+	return cb_frame_span(&r->frame[r->first_buffer + part - 1]);
+}
+
+/* What is sent next; false when all is sent. */
+static bool next_packet(struct cb_job *job, struct cb_job_packet *packet, size_t *ret_len)
+{
+	size_t parts = 1 + job->request->nframes - job->request->first_buffer;
+	size_t len = 0;
+
+	if (!job->asked_sent) {
+		len = strlen(job->path);
+		packet->head = job->asked;
+		memcpy(packet->payload, job->path, len);
+	} else if (!job->input_sent) {
+		packet->head = (struct cb_job_frame){ .op = CB_JOB_DATA };
+		while (job->part < parts && job->part_at == input_part(job, job->part).len) {
+			job->part++;
+			job->part_at = 0;
+		}
+		if (job->part == parts) {
+			packet->head.op = CB_JOB_END;
+		} else {
+			struct cb_span s = input_part(job, job->part);
+
+			len = s.len - job->part_at < CB_JOB_CHUNK ? s.len - job->part_at : CB_JOB_CHUNK;
+			memcpy(packet->payload, s.data + job->part_at, len);
+		}
+	} else {
+		return false;
+	}
+	*ret_len = len;
+	return true;
+}
+
+static void was_sent(struct cb_job *job, const struct cb_job_packet *packet, size_t len)
+{
+	if (packet->head.op == CB_JOB_REQUEST)
+		job->asked_sent = true;
+	else if (packet->head.op == CB_JOB_END)
+		job->input_sent = true;
+	else
+		job->part_at += len;
+}
+
+static void send_more(struct cb_job *job)
+{
+	static struct cb_job_packet packet;
+	size_t len = 0;
+
+	for (int i = 0; i < PACKETS_A_TURN && next_packet(job, &packet, &len); i++) {
+		ssize_t n = send(job->fd, &packet, sizeof(packet.head) + len, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			break;
+		if (n < 0) { /* it has ended: its last word, or the lack of it, is read */
+			job->asked_sent = job->input_sent = true;
+			break;
+		}
+		was_sent(job, &packet, len);
+		heard_of(job);
+	}
+	bool more = !job->asked_sent || !job->input_sent;
+
+	cb_loop_set_events(&job->k->loop, job->slot, (short)(ZMQ_POLLIN | (more ? ZMQ_POLLOUT : 0)));
+}
+
+/* ---- from the helper ---- */
+
+/* The helper is dead. If all of its jail is, that will be the answer. */
+static void lost(struct cb_job *job)
+{
+	cb_loop_remove(&job->k->loop, &job->slot);
+	job->ended = true;
+	job->deadline = cb_now_ns() + DEATH_WORD;
+	arm(job->k);
+}
+
+static void on_packet(struct cb_kernel *k, struct cb_job *job, const struct cb_job_packet *p, size_t len,
+		      enum cb_job_taken taken)
+{
+	if (taken == CB_JOB_NONSENSE) {
+		cb_log(CB_LOG_WARNING, "a job's helper broke the protocol");
+		cb_audit_denied(k, "helper", "it sent nonsense");
+		fail(k, job, "WireError", "the process in the jail that served this request sent nonsense");
+	} else {
+		CB_AUTO_BUF b = CB_BUF_INIT(cb_job_reply_room(job));
+
+		cb_job_write_reply(job, &p->head, p->payload, len, &b);
+		answer(k, job, &b);
+	}
+	cb_loop_mark(&k->loop);
+}
+
+static void on_job(void *context, short revents)
+{
+	struct cb_job *job = context;
+	struct cb_kernel *k = job->k;
+	static struct cb_job_packet packet;
+
+	if (revents & ZMQ_POLLOUT)
+		send_more(job);
+	for (int i = 0; i < PACKETS_A_TURN; i++) {
+		ssize_t n = recv(job->fd, &packet, sizeof(packet), MSG_DONTWAIT | MSG_TRUNC);
+
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			break;
+		if (n < 0 && errno == ECONNRESET) /* it ended with unread input; what it had said before comes now */
+			continue;
+		if (n <= 0) {
+			lost(job);
+			return;
+		}
+		bool whole = n >= (ssize_t)sizeof(packet.head) && n <= (ssize_t)sizeof(packet);
+		size_t len = whole ? (size_t)n - sizeof(packet.head) : 0;
+		enum cb_job_taken taken = whole ? cb_job_take(job, &packet, len) : CB_JOB_NONSENSE;
+
+		if (taken != CB_JOB_GOES_ON) {
+			on_packet(k, job, &packet, len, taken);
+			return;
+		}
+		heard_of(job);
+	}
+	arm(k);
+}
+
+/* ---- starting ---- */
+
+static int connect_helper(struct cb_kernel *k, struct cb_job *job)
+{
+	struct cb_init_msg m = { .op = CB_INIT_JOB };
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return -errno;
+	CB_AUTO_FD mine = pair[0];
+	CB_AUTO_FD theirs = pair[1];
+	int r = cb_fd_set_nonblock(mine);
+
+	if (r == 0)
+		r = cb_fd_send(k->guest.init, &m, sizeof(m), &theirs, 1);
+	if (r < 0)
+		return r;
+	job->fd = cb_fd_take(&mine);
+	job->slot = cb_loop_add(&k->loop, NULL, job->fd, ZMQ_POLLIN | ZMQ_POLLOUT, on_job, job);
+	return job->slot < 0 ? job->slot : 0;
+}
+
+static void launch(struct cb_kernel *k, struct cb_job *job)
+{
+	struct cb_usage usage = { 0 };
+	int r = connect_helper(k, job);
+
+	if (r < 0) {
+		cb_log(CB_LOG_WARNING, "pid 1 of the jail does not take a job: %s", cb_err_name(r));
+		fail(k, job, "KernelBusyError", "the jail does not take the request now");
+		return;
+	}
+	cb_audit_job(k, job);
+	job->running = true;
+	k->jobs.running++;
+	job->started_ns = cb_now_ns();
+	cb_usage_read(&k->guest.usage, &usage);
+	job->oom_kills = usage.oom_kills;
+	if (job->timeout > 0)
+		job->deadline = job->started_ns + (int64_t)(job->timeout * 1e9);
+	heard_of(job);
+	send_more(job);
+	arm(k);
+}
+
+/* What may leave half a file, as seen from outside. */
+static bool writes(const struct cb_job *job)
+{
+	return job->asked.code != CB_JOB_READ && job->asked.code != CB_JOB_LIST && job->asked.code != CB_JOB_USAGE;
+}
+
+bool cb_jobs_write(const struct cb_kernel *k)
+{
+	for (const struct cb_job *job = k->jobs.head; job != NULL; job = job->next)
+		if (job->running && writes(job))
+			return true;
+	return false;
+}
+
+void cb_jobs_schedule(struct cb_kernel *k)
+{
+	struct cb_job *job = k->jobs.head;
+
+	while (job != NULL && k->jobs.running < CB_JOBS_RUNNING_MAX && k->guest.init >= 0 && !k->guest.end_awaited &&
+	       (k->guest.state == CB_GUEST_SPAWNING || k->guest.state == CB_GUEST_STARTING ||
+		k->guest.state == CB_GUEST_UP)) {
+		if (job->running || (writes(job) && cb_layer_holds(k))) {
+			job = job->next;
+			continue;
+		}
+		launch(k, job); /* may free it, and what follows it */
+		job = k->jobs.head;
+	}
+}
+
+void cb_jobs_start(struct cb_kernel *k, struct cb_job *job)
+{
+	struct cb_job **at = &k->jobs.head;
+
+	cb_audit_request(k, job->request);
+	while (*at != NULL)
+		at = &(*at)->next;
+	*at = job;
+	k->jobs.count++;
+	k->jobs.bytes += cb_request_bytes(job->request);
+	if (k->shutting_down)
+		fail(k, job, "KernelBusyError", "the kernel is shutting down");
+	else if (k->jobs.count > CB_JOBS_MAX || k->jobs.bytes > CB_JOBS_BYTES_MAX)
+		fail(k, job, "KernelBusyError", "too many requests for files and commands wait");
+	else if (k->guest.state == CB_GUEST_NONE)
+		cb_guest_want(k); /* which marks the loop, or comes back to cb_jobs_jail_failed */
+	else
+		cb_loop_mark(&k->loop);
+}
+
+/* ---- the jail comes and goes, time passes ---- */
+
+void cb_jobs_jail_failed(struct cb_kernel *k)
+{
+	const struct cb_err *e = &k->guest.failure;
+
+	char text[sizeof(*e) + 32];
+
+	snprintf(text, sizeof(text), "no jail: %s: %s. %s", e->step, e->text, e->cure);
+	while (k->jobs.head != NULL)
+		fail(k, k->jobs.head, "IsolationError", text);
+}
+
+static void fail_running(struct cb_kernel *k, const char *ename, const char *text)
+{
+	struct cb_job *job = k->jobs.head;
+
+	/* an answer may start another request of the queue, but not another job: there is no jail */
+	while (job != NULL) {
+		struct cb_job *next = job->next;
+
+		if (job->running || job->request == k->execution.shell.current)
+			fail(k, job, ename, text);
+		job = next;
+	}
+}
+
+void cb_jobs_jail_died(struct cb_kernel *k)
+{
+	/* the last words of helpers were true: those that had answered are not lost */
+	for (struct cb_job *job = k->jobs.head, *next; job != NULL; job = next) {
+		next = job->next;
+		if (job->running && !job->ended)
+			on_job(job, ZMQ_POLLIN);
+	}
+	fail_running(k, "KernelDiedError", "all processes of the jail were ended before the request was answered");
+}
+
+void cb_jobs_shutdown(struct cb_kernel *k)
+{
+	while (k->jobs.head != NULL)
+		fail(k, k->jobs.head, "KernelDiedError", "the kernel was shut down");
+}
+
+static void stop(struct cb_job *job, enum cb_job_stop why)
+{
+	if (job->stop != CB_JOB_STOP_NONE)
+		return;
+	job->stop = why;
+	job->asked_sent = job->input_sent = true;
+	(void)shutdown(job->fd, SHUT_WR);
+	cb_loop_set_events(&job->k->loop, job->slot, ZMQ_POLLIN);
+	job->deadline = cb_now_ns() + (int64_t)job->asked.c * MS + STOP_EXTRA;
+}
+
+void cb_jobs_interrupt(struct cb_kernel *k)
+{
+	for (struct cb_job *job = k->jobs.head, *next; job != NULL; job = next) {
+		next = job->next;
+		if (job->asked.code != CB_JOB_RUN)
+			continue;
+		if (job->running) {
+			stop(job, CB_JOB_STOP_INTERRUPT);
+		} else {
+			job->stop = CB_JOB_STOP_INTERRUPT;
+			fail_stopped(k, job);
+			next = k->jobs.head; /* what followed it may be gone too */
+		}
+	}
+	arm(k);
+}
+
+static void on_timer(void *context)
+{
+	struct cb_kernel *k = context;
+	int64_t now = cb_now_ns();
+
+	for (struct cb_job *job = k->jobs.head, *next; job != NULL; job = next) {
+		next = job->next;
+		if (job->deadline == 0 || job->deadline > now)
+			continue;
+		if (k->guest.state == CB_GUEST_SPAWNING && job->stop == CB_JOB_STOP_NONE) {
+			/* until then the jail's own deadline counts */
+			job->deadline = now + (job->asked.code == CB_JOB_RUN ? (int64_t)(job->timeout * 1e9) : SILENCE);
+		} else if (job->stop != CB_JOB_STOP_NONE) {
+			fail_stopped(k, job);
+			next = k->jobs.head; /* what followed it may be gone too */
+		} else if (job->ended) {
+			fail(k, job, "JobLostError",
+			     "the process in the jail that served this request was killed, by a process of the jail "
+			     "or for memory; what it had begun may be half done");
+			next = k->jobs.head;
+		} else if (job->asked.code == CB_JOB_RUN) {
+			stop(job, CB_JOB_STOP_TIME);
+		} else {
+			fail(k, job, "JobLostError",
+			     "the process in the jail that serves this request does not answer: it was stopped, "
+			     "the file system hangs, or the work has no end");
+			next = k->jobs.head;
+		}
+	}
+	arm(k);
+	cb_loop_mark(&k->loop);
+}
+
+int cb_jobs_init(struct cb_kernel *k)
+{
+	k->jobs.timer = cb_loop_add_timer(&k->loop, on_timer, k);
+	return k->jobs.timer < 0 ? k->jobs.timer : 0;
+}
+
+void cb_jobs_release(struct cb_kernel *k)
+{
+	while (k->jobs.head != NULL) {
+		struct cb_job *job = k->jobs.head;
+
+		k->jobs.head = job->next;
+		cb_loop_remove(&k->loop, &job->slot);
+		cb_fd_close(&job->fd);
+		if (job->request != k->execution.shell.current)
+			cb_request_free(job->request);
+		cb_job_free(job);
+	}
+}

@@ -1,0 +1,196 @@
+/* cellblock_file_request with op changes, commit or discard: what an overlay workspace changed.
+ *
+ * Trust domain: supervisor. The broker does the work, for it alone may touch the folder outside: it gets one end of a
+ * pipe and writes the reply's content into it, ready made. Its end of file is the end of the answer. One at a time.
+ * Nothing is written through while a cell runs, whose files may be half done; a discard takes the jail along, since a
+ * layer cannot be changed below those who use it.
+ */
+#include "layer.h"
+
+#include <cellblock/fd.h>
+#include <cellblock/json_scan.h>
+
+#include "python/ask_broker.h"
+#include "kernel.h"
+#include "requests/requests.h"
+#include "jupyter/router.h"
+
+#define REPLY_MAX (8u << 20)
+
+bool cb_layer_op(const struct cb_request *r, enum cb_broker_op *ret_op)
+{
+	static const struct {
+		const char *name;
+		enum cb_broker_op op;
+	} ops[] = { { "changes", CB_BROKER_CHANGES },
+		    { "commit", CB_BROKER_COMMIT },
+		    { "discard", CB_BROKER_DISCARD } };
+	struct cb_json_field f[] = { { .name = "op", .types = CB_JSON_STRING, .required = true } };
+	struct cb_json_error e;
+
+	if (r->kind != CB_REQUEST_FILE ||
+	    cb_json_scan_object(r->content.data, r->content.len, f, 1, &e) < 0)
+		return false;
+	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
+		if (!cb_json_string_is(f[0].ret, ops[i].name))
+			continue;
+		*ret_op = ops[i].op;
+		return true;
+	}
+	return false;
+}
+
+bool cb_layer_waits(const struct cb_kernel *k, const struct cb_request *r)
+{
+	return r != NULL && k->layer.request == r;
+}
+
+static void end_request(struct cb_kernel *k, struct cb_request *r)
+{
+	if (r == k->execution.shell.current) {
+		cb_execution_finish(k);
+		return;
+	}
+	cb_bracket_end(k, r);
+	cb_idle_touch(k);
+	cb_request_free(r);
+	cb_loop_mark(&k->loop); /* cells and jobs waited for it */
+}
+
+static void finish(struct cb_kernel *k)
+{
+	struct cb_layer_wait *w = &k->layer;
+	struct cb_request *r = w->request;
+
+	cb_loop_remove(&k->loop, &w->slot);
+	cb_fd_close(&w->fd);
+	cb_buf_release(&w->reply);
+	w->request = NULL;
+	cb_snapshots_next(k);
+	end_request(k, r);
+}
+
+static bool is_whole(const struct cb_buf *b)
+{
+	struct cb_json_error e;
+
+	return b->len > 0 && cb_json_scan_object((const char *)b->data, b->len, NULL, 0, &e) == 0;
+}
+
+static void answer(struct cb_kernel *k)
+{
+	static const char ok[] = "{\"status\":\"ok\"", lost[] = ",\"state\":\"lost\"}";
+	struct cb_layer_wait *w = &k->layer;
+	bool discarded = w->op == CB_BROKER_DISCARD; /* the broker has let go of the layer, whatever it could list */
+	bool told = w->reply.len > sizeof(ok) && memcmp(w->reply.data, ok, sizeof(ok) - 1) == 0;
+
+	if (!is_whole(&w->reply)) {
+		cb_reply_error(k, w->request, "WorkspaceError",
+			       "the process that builds jails gave no whole answer; %s",
+			       w->op == CB_BROKER_COMMIT ? "some changes may be written: ask for them (op changes)"
+			       : discarded		 ? "the changes are gone, and all variables"
+							 : "ask again");
+	} else {
+		cb_audit_layer(k,
+			       w->op == CB_BROKER_COMMIT ? "commit"
+			       : discarded		 ? "discard"
+							 : NULL,
+			       cb_buf_span(&w->reply));
+		if (discarded && told) {
+			w->reply.len--;
+			(void)cb_buf_append_str(&w->reply, lost);
+		}
+		cb_reply(k, w->request, cb_buf_span(&w->reply));
+	}
+	if (discarded && k->guest.state == CB_GUEST_STARTING)
+		k->guest.given_up = true; /* no failure: the next one starts at once */
+	if (discarded)			  /* first, so that nothing new is given to it */
+		cb_guest_kill(k, "the workspace's changes were discarded, and Python with them");
+	finish(k);
+}
+
+static void on_layer(void *context, short revents)
+{
+	struct cb_kernel *k = context;
+
+	(void)revents;
+	if (cb_ask_broker_read(k->layer.fd, &k->layer.reply))
+		answer(k);
+}
+
+static const char *refusal(const struct cb_kernel *k, const struct cb_request *r, enum cb_broker_op op,
+			   const char **ret_ename)
+{
+	*ret_ename = "WorkspaceError";
+	if (k->workspace_mode != CB_WORKSPACE_OVERLAY)
+		return "workspace.mode is not \"overlay\": there are no changes apart from the folder itself";
+	*ret_ename = "KernelBusyError";
+	if (k->layer.request != NULL)
+		return "another such request is under way";
+	if (k->shutting_down)
+		return "the kernel is shutting down";
+	if (op != CB_BROKER_CHANGES &&
+	    ((k->execution.shell.current != NULL && k->execution.shell.current != r) || cb_branches_running(k) != NULL))
+		return "a cell runs, and its files may be half written: ask when it has ended, or on shell";
+	if (op != CB_BROKER_CHANGES && cb_jobs_write(k))
+		return "a command or an operation on files runs, and files may be half written: ask when it has ended";
+	return NULL;
+}
+
+void cb_layer_start(struct cb_kernel *k, struct cb_request *r, enum cb_broker_op op)
+{
+	const char *ename, *why = refusal(k, r, op, &ename);
+
+	cb_audit_request(k, r);
+	if (why == NULL) {
+		k->layer = (struct cb_layer_wait){
+			.request = r, .op = op, .fd = -1, .slot = -1, .reply = CB_BUF_INIT(REPLY_MAX)
+		};
+		if (!cb_snapshots_busy(k))
+			cb_layer_go_on(k);
+		return;
+	}
+	cb_reply_error(k, r, ename, "%s", why);
+	end_request(k, r);
+}
+
+bool cb_layer_at_broker(const struct cb_kernel *k)
+{
+	return k->layer.request != NULL && k->layer.fd >= 0;
+}
+
+void cb_layer_go_on(struct cb_kernel *k)
+{
+	struct cb_layer_wait *w = &k->layer;
+	int r = w->request != NULL && w->fd < 0 ? cb_ask_broker(k, w->op, 0, on_layer, &w->fd, &w->slot) : 0;
+
+	if (r == 0)
+		return;
+	cb_reply_error(k, w->request, "WorkspaceError", "%s", cb_err_text(r));
+	finish(k);
+}
+
+bool cb_layer_holds(const struct cb_kernel *k)
+{
+	return k->layer.request != NULL && k->layer.op != CB_BROKER_CHANGES;
+}
+
+void cb_layer_interrupt(struct cb_kernel *k)
+{
+	if (k->layer.request != NULL && !cb_layer_at_broker(k)) {
+		cb_reply_error(k, k->layer.request, "KeyboardInterrupt", "interrupted: it had not begun");
+		finish(k);
+		return;
+	}
+	if (cb_layer_at_broker(k) && k->layer.op != CB_BROKER_DISCARD)
+		(void)cb_broker_tell(&k->guest.broker, CB_BROKER_STOP);
+}
+
+void cb_layer_shutdown(struct cb_kernel *k)
+{
+	if (k->layer.request == NULL)
+		return;
+	cb_reply_error(k, k->layer.request, "KernelBusyError", "the kernel is shutting down; %s",
+		       k->layer.op == CB_BROKER_COMMIT ? "what is being written through is finished" : "ask again");
+	finish(k);
+}

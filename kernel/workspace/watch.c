@@ -1,0 +1,124 @@
+/* Watches the size of a writable workspace.
+ *
+ * Trust domain: supervisor. workspace.mode "rw" is the folder itself, so nothing can hold its size: it is looked at
+ * instead, by the broker, in the background, after cells and seldom where a look takes long, and not at all where
+ * workspace.size sets none. What is found is said in the next cell, once, and in the log at the end.
+ */
+#include "watch.h"
+
+#include <cellblock/fd.h>
+#include <cellblock/log.h>
+#include <jansson.h>
+#include <poll.h>
+
+#include "python/ask_broker.h"
+#include "kernel.h"
+
+#define MS 1000000LL
+#define PAUSE (2000 * MS) /* between two looks, at least */
+#define SHARE 20	  /* of the time, one part is spent looking */
+#define END_MS 400
+#define TEXT_MAX (8u << 20)
+
+void cb_watch_init(struct cb_kernel *k)
+{
+	k->watch = (struct cb_watch){ .fd = -1, .slot = -1, .text = CB_BUF_INIT(TEXT_MAX) };
+}
+
+static void add_note(struct cb_watch *w, const char *head, const char *what, const char *tail)
+{
+	size_t n = strlen(w->note);
+
+	snprintf(w->note + n, sizeof(w->note) - n, "[cellblock: %s%s%s]\n", head, what, tail);
+}
+
+static void compare_size(struct cb_watch *w, uint64_t limit, const json_t *bytes)
+{
+	uint64_t now = (uint64_t)json_integer_value(bytes), grown;
+	char text[160];
+
+	if (!json_is_integer(bytes))
+		return;
+	if (!w->known)
+		w->bytes = now;
+	w->known = true;
+	grown = now > w->bytes ? now - w->bytes : 0;
+	if (grown > limit && !w->over) {
+		snprintf(text, sizeof(text), "%llu bytes, more than workspace.size = %llu", (unsigned long long)grown,
+			 (unsigned long long)limit);
+		add_note(w, "the workspace has grown by ", text, "; workspace.mode \"rw\" cannot hold it");
+	}
+	w->over = grown > limit;
+}
+
+static void finish(struct cb_kernel *k)
+{
+	struct cb_watch *w = &k->watch;
+	json_t *root = json_loadb((const char *)w->text.data, w->text.len, JSON_ALLOW_NUL, NULL);
+	const char *status = json_string_value(json_object_get(root, "status"));
+	int64_t now = cb_now_ns(), rest = SHARE * (now - w->asked_ns);
+
+	w->not_before = now + (rest > PAUSE ? rest : PAUSE);
+	if (status != NULL && strcmp(status, "ok") == 0)
+		compare_size(w, k->policy->workspace_size, json_object_get(root, "bytes"));
+	json_decref(root);
+	cb_loop_remove(&k->loop, &w->slot);
+	cb_fd_close(&w->fd);
+	cb_buf_release(&w->text);
+}
+
+static void on_watch(void *context, short revents)
+{
+	struct cb_kernel *k = context;
+
+	(void)revents;
+	if (cb_ask_broker_read(k->watch.fd, &k->watch.text))
+		finish(k);
+}
+
+static void ask(struct cb_kernel *k)
+{
+	struct cb_watch *w = &k->watch;
+
+	if (k->workspace_mode != CB_WORKSPACE_RW || k->policy->workspace_size == 0 || w->fd >= 0 ||
+	    k->guest.broker.fd < 0)
+		return;
+	if (cb_ask_broker(k, CB_BROKER_LOOK, 0, on_watch, &w->fd, &w->slot) == 0)
+		w->asked_ns = cb_now_ns();
+}
+
+void cb_watch_start(struct cb_kernel *k)
+{
+	ask(k);
+}
+
+void cb_watch_cell_ended(struct cb_kernel *k)
+{
+	if (cb_now_ns() >= k->watch.not_before)
+		ask(k);
+}
+
+void cb_watch_end(struct cb_kernel *k)
+{
+	struct cb_watch *w = &k->watch;
+	int64_t until = cb_now_ns() + END_MS * MS;
+
+	if (!w->known) /* nothing to compare with */
+		return;
+	ask(k);
+	while (w->fd >= 0 && cb_now_ns() < until) {
+		struct pollfd p = { .fd = w->fd, .events = POLLIN };
+
+		if (poll(&p, 1, END_MS) > 0)
+			on_watch(k, POLLIN);
+	}
+	if (w->note[0] != '\0')
+		cb_log(CB_LOG_WARNING, "%s", w->note);
+}
+
+void cb_watch_release(struct cb_kernel *k)
+{
+	cb_loop_remove(&k->loop, &k->watch.slot);
+	cb_fd_close(&k->watch.fd);
+	cb_buf_release(&k->watch.text);
+}

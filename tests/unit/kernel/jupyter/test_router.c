@@ -1,0 +1,190 @@
+/* Which message on which channel gets what: each type of the protocol, unknown ones, and the brackets of busy and idle.
+ */
+#include "jupyter/router.h"
+#include "rig.h"
+
+#include <signal.h>
+
+/* Answered at once, on its own channel, between busy and idle; while a cell runs its busy is said again. */
+static void test_at_once(void **state)
+{
+	static const char *const type[] = { "kernel_info", "comm_info", "connect", "interrupt" };
+	static const enum rig_source channel[] = { RIG_SHELL, RIG_CONTROL };
+	struct rig *r = *state = rig_up();
+	uint64_t g;
+	const char *cell = NULL;
+
+	for (int running = 0; running < 2; running++) {
+		if (running)
+			cell = rig_begin(r, "a", &g);
+		for (size_t i = 0; i < 4; i++) {
+			for (size_t c = 0; c < 2; c++) {
+				char request[64], reply[64];
+
+				snprintf(request, sizeof(request), "%s_request", type[i]);
+				snprintf(reply, sizeof(reply), "%s_reply", type[i]);
+				const char *id = rig_send(r, channel[c], request, NULL, NULL);
+				struct rig_msg m = rig_take(r, channel[c], reply, id);
+
+				assert_string_equal(rig_text(&m, "status"), "ok");
+				rig_msg_free(&m);
+				rig_expect(r, RIG_IOPUB, "busy", id);
+				rig_expect(r, RIG_IOPUB, "idle", id);
+				if (running)
+					rig_expect(r, RIG_IOPUB, "busy", cell);
+			}
+		}
+	}
+}
+
+static void test_before_the_guest(void **state)
+{
+	struct rig *r = *state = rig_new();
+
+	rig_subscribe(r);
+	const char *id = rig_send(r, RIG_SHELL, "kernel_info_request", NULL, NULL);
+	struct rig_msg m = rig_take(r, RIG_SHELL, "kernel_info_reply", id);
+	json_t *language = json_object_get(m.content, "language_info");
+
+	assert_string_equal(json_string_value(json_object_get(language, "version")), "3.11.2");
+	rig_msg_free(&m);
+}
+
+static void test_unknown(void **state)
+{
+	static const enum rig_source channel[] = { RIG_SHELL, RIG_CONTROL };
+	struct rig *r = *state = rig_up();
+
+	for (size_t c = 0; c < 2; c++) {
+		const char *id = rig_send(r, channel[c], "no_such_request", "not JSON", NULL);
+		struct rig_msg m = rig_take(r, channel[c], "no_such_reply", id);
+
+		assert_string_equal(rig_text(&m, "status"), "error");
+		rig_msg_free(&m);
+		rig_expect(r, RIG_IOPUB, "busy", id);
+		rig_expect(r, RIG_IOPUB, "idle", id);
+		id = rig_send(r, channel[c], "something", NULL, NULL); /* no request: no reply */
+		rig_expect(r, RIG_IOPUB, "busy", id);
+		rig_expect(r, RIG_IOPUB, "idle", id);
+	}
+	rig_barrier(r);
+}
+
+/* A type on a channel where it does not belong is unknown there. */
+static void test_wrong_channel(void **state)
+{
+	static const char *const type[] = { "execute", "complete", "inspect", "is_complete" };
+	struct rig *r = *state = rig_up();
+
+	for (size_t i = 0; i < 4; i++) {
+		char request[64], reply[64];
+
+		snprintf(request, sizeof(request), "%s_request", type[i]);
+		snprintf(reply, sizeof(reply), "%s_reply", type[i]);
+		const char *id = rig_send(r, RIG_CONTROL, request, "{\"code\":\"a\"}", NULL);
+		struct rig_msg m = rig_take(r, RIG_CONTROL, reply, id);
+
+		assert_string_equal(rig_text(&m, "status"), "error");
+		rig_msg_free(&m);
+		rig_expect(r, RIG_IOPUB, "busy", id);
+		rig_expect(r, RIG_IOPUB, "idle", id);
+	}
+	(void)rig_send(r, RIG_STDIN, "execute_request", "{\"code\":\"a\"}", NULL);
+	(void)rig_send(r, RIG_STDIN, "kernel_info_request", NULL, NULL);
+	rig_barrier(r);
+	assert_int_equal(r->k.execution.number, 0);
+}
+
+/* What has no valid signature gets no answer, and does no harm to what has. */
+static void test_unsigned(void **state)
+{
+	struct rig *r = *state = rig_up();
+	static const char *const part[] = {
+		"<IDS|MSG>", "", "{\"msg_id\":\"x\",\"msg_type\":\"kernel_info_request\"}", "{}", "{}", "{}",
+	};
+
+	for (int i = 0; i < 6; i++)
+		zmq_send(r->client[RIG_CONTROL], part[i], strlen(part[i]), i < 5 ? ZMQ_SNDMORE : 0);
+	zmq_send(r->client[RIG_CONTROL], "", 0, 0);
+	for (int i = 0; i < 2000; i++)
+		zmq_send(r->client[RIG_CONTROL], "x", 1, i < 1999 ? ZMQ_SNDMORE : 0);
+	rig_barrier(r);
+}
+
+static bool ended(struct rig *r)
+{
+	return r->ended;
+}
+
+static void test_shutdown(void **state)
+{
+	struct rig *r = *state = rig_up();
+	const char *id = rig_send(r, RIG_SHELL, "shutdown_request", "{\"restart\":\"yes\"}", NULL);
+	struct rig_msg m = rig_take(r, RIG_SHELL, "shutdown_reply", id);
+
+	assert_string_equal(rig_text(&m, "status"), "error"); /* and goes on */
+	rig_msg_free(&m);
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	rig_expect(r, RIG_IOPUB, "idle", id);
+	id = rig_send(r, RIG_CONTROL, "shutdown_request", "{\"restart\":false}", NULL);
+	m = rig_take(r, RIG_CONTROL, "shutdown_reply", id);
+	assert_string_equal(rig_text(&m, "status"), "ok");
+	rig_msg_free(&m);
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	rig_expect(r, RIG_IOPUB, "shutdown_reply", id);
+	rig_expect(r, RIG_IOPUB, "idle", id);
+	/* the guest is asked to end by itself; cells get no place any more */
+	assert_int_equal(rig_guest_expect(r, CB_WIRE_SHUTDOWN), 0);
+	id = rig_execute(r, "late");
+	rig_expect_error(r, RIG_SHELL, "execute_reply", id, "KernelBusyError", "");
+	rig_die(r, 0);
+	rig_until(r, ended);
+}
+
+static void test_shutdown_while_running(void **state)
+{
+	struct rig *r = *state = rig_up();
+	uint64_t g;
+	const char *cell = rig_begin(r, "a", &g);
+	const char *id = rig_send(r, RIG_CONTROL, "shutdown_request", "{\"restart\":true}", NULL);
+	struct rig_msg m = rig_take(r, RIG_CONTROL, "shutdown_reply", id);
+
+	assert_true(json_is_true(json_object_get(m.content, "restart")));
+	rig_msg_free(&m);
+	rig_await_kill(r);
+	rig_die(r, SIGKILL);
+	rig_expect(r, RIG_SHELL, "execute_reply", cell);
+	rig_until(r, ended);
+}
+
+static void test_heartbeat(void **state)
+{
+	struct rig *r = *state = rig_up();
+	char url[64], got[8];
+
+	r->peer[0] = zmq_socket(r->k.channels.context, ZMQ_REQ);
+	zmq_setsockopt(r->peer[0], ZMQ_LINGER, &(int){ 0 }, sizeof(int));
+	snprintf(url, sizeof(url), "tcp://127.0.0.1:%d", r->k.conn.port[CB_HB]);
+	assert_int_equal(zmq_connect(r->peer[0], url), 0);
+	assert_int_equal(zmq_send(r->peer[0], "ping", 4, 0), 4);
+	for (int i = 0; i < 100000 && zmq_recv(r->peer[0], got, sizeof(got), ZMQ_DONTWAIT) != 4; i++)
+		rig_until_soon(r);
+	assert_memory_equal(got, "ping", 4);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_teardown(f, rig_teardown)
+	const struct CMUnitTest tests[] = {
+		T(test_at_once),
+		T(test_before_the_guest),
+		T(test_unknown),
+		T(test_wrong_channel),
+		T(test_unsigned),
+		T(test_shutdown),
+		T(test_shutdown_while_running),
+		T(test_heartbeat),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,212 @@
+/* Accounting: the name in /proc/PID/stat is the guest's to choose. */
+#include "python/usage.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define TAIL " S 1 1 1 0 -1 4194560 100 200 0 0 300 50 25 5 20 0 1 0 1 1 1\n"
+
+static void test_stat(void **state)
+{
+	static const char *const names[] = {
+		"(python)", "(a b)", "(()", "())", "(x) S 1 1 1 0 -1 1 1 1 1 1 9 9 9 9 )", "()", "(a\nb)",
+	};
+	double hz = (double)sysconf(_SC_CLK_TCK);
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		char text[256];
+		double user = -1, sys = -1;
+
+		snprintf(text, sizeof(text), "42 %s" TAIL, names[i]);
+		cb_usage_parse_stat(text, &user, &sys);
+		assert_true(user == 325 / hz && sys == 55 / hz);
+	}
+}
+
+static void test_stat_of_another_form(void **state)
+{
+	static const char *const bad[] = { "", "42", "42 (x)", "42 (x) S 1 2 3", "42 (x" TAIL };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		double user = -1, sys = -1;
+
+		cb_usage_parse_stat(bad[i], &user, &sys);
+		assert_true(user == -1 && sys == -1);
+	}
+}
+
+static void test_turns(void **state)
+{
+	struct cb_turns t = cb_usage_parse_turns("1500000000 250000000 7\n");
+
+	(void)state;
+	assert_true(t.ran_s == 1.5 && t.waited_s == 0.25);
+	t = cb_usage_parse_turns("17\n");
+	assert_true(t.ran_s == 0 && t.waited_s == 0);
+	t = cb_usage_parse_turns("");
+	assert_true(t.ran_s == 0 && t.waited_s == 0);
+}
+
+/* Children that nobody waits for leave nothing behind: those that are seen at work stand for them. */
+static void test_ledger(void **state)
+{
+	static struct cb_usage_ledger l;
+	struct cb_usage_process p[2] = { { 10, 1, 1.0, 0.0 }, { 11, 2, 0.5, 0.0 } };
+
+	(void)state;
+	assert_true(cb_usage_ledger_add(&l, p, 2, 0, 1) == 1.5); /* all that it first sees */
+	l.unseen = 0;
+	p[0].own = 1.25;
+	assert_true(cb_usage_ledger_add(&l, p, 2, 0, 1) == 0.25);
+	/* the second has ended, and was waited for: what it had used counts once */
+	p[0].children = 0.75;
+	assert_true(cb_usage_ledger_add(&l, p, 1, 0, 1) == 0.25);
+	/* a process with the same number is another one by its start; what it used goes nowhere when it dies */
+	p[1] = (struct cb_usage_process){ 11, 3, 0.5, 0.0 };
+	assert_true(cb_usage_ledger_add(&l, p, 2, 0, 1) == 0.5);
+	assert_true(cb_usage_ledger_add(&l, p, 1, 0, 1) == 0);
+	/* always a new one at work, and nothing of it is left the next time: from some time on it counts in full */
+	l.unseen = 0;
+	double sum = 0;
+
+	for (int i = 0; i < 10; i++) {
+		p[1] = (struct cb_usage_process){ 20 + i, 4, 0.0, 0.0 };
+		sum += cb_usage_ledger_add(&l, p, 2, 1, 1);
+	}
+	assert_true(sum == 10);
+	/* the same, but waited for: it is not counted twice */
+	l.unseen = 0;
+	sum = 0;
+	for (int i = 0; i < 10; i++) {
+		p[0].children += 1;
+		p[1] = (struct cb_usage_process){ 40 + i, 4, 0.0, 0.0 };
+		sum += cb_usage_ledger_add(&l, p, 2, 1, 1);
+	}
+	assert_true(sum == 10);
+}
+
+static void test_process_of_stat(void **state)
+{
+	struct cb_usage_process p = { 0 };
+	double hz = (double)sysconf(_SC_CLK_TCK);
+	char at = 0;
+
+	(void)state;
+	assert_true(cb_usage_parse_process("42 (x) Z)" TAIL, &p, &at));
+	assert_true(at == 'S' && p.start == 1 && p.own == 350 / hz && p.children == 30 / hz);
+	assert_false(cb_usage_parse_process("42 (x) S 1 2", &p, &at));
+	assert_false(cb_usage_parse_process("", &p, &at));
+}
+
+static void test_peak(void **state)
+{
+	(void)state;
+	assert_true(cb_usage_parse_peak("Name:\tx\nVmPeak:\t 9 kB\nVmHWM:\t   123 kB\n") == 123 * 1024);
+	assert_true(cb_usage_parse_peak("Name:\tVmHWM: 5 kB\nVmRSS:\t 1 kB\n") == 0);
+	assert_true(cb_usage_parse_peak("") == 0);
+}
+
+static void test_own(void **state)
+{
+	(void)state;
+	assert_true(cb_usage_parse_own("x\nRssAnon:\t 10 kB\nRssFile:\t 99 kB\nRssShmem:\t 5 kB\nVmSwap: 1 kB\n") ==
+		    16 * 1024);
+	assert_true(cb_usage_parse_own("Name:\tRssAnon: 5 kB\n") == 0);
+}
+
+static void test_of_this_process(void **state)
+{
+	static const int none[CB_USAGE_NFDS] = { [0 ... CB_USAGE_NFDS - 1] = -1 };
+	struct cb_usage_source s = CB_USAGE_SOURCE_NONE;
+	struct cb_usage u = { .cpu_user_s = -1 };
+
+	(void)state;
+	cb_usage_read(&s, &u);
+	assert_true(u.cpu_user_s == -1); /* no source: as it was */
+	cb_usage_open(&s, getpid(), none);
+	cb_usage_read(&s, &u);
+	assert_true(u.cpu_user_s >= 0 && u.memory_peak_bytes > 100000);
+	cb_usage_close(&s);
+	cb_usage_close(&s);
+	assert_true(s.stat == -1 && s.status == -1 && s.sched == -1);
+	cb_usage_open(&s, 0x7ffffffe, none);
+	assert_true(s.stat == -1 && s.status == -1);
+}
+
+static void test_parent(void **state)
+{
+	(void)state;
+	assert_int_equal(cb_usage_parse_parent("42 (a) 7 (b) S 17 1"), 17);
+	assert_int_equal(cb_usage_parse_parent("42 (a"), 0);
+	assert_int_equal(cb_usage_parse_parent("42 (a) S"), 0);
+}
+
+/* A child that works and lives on: the sum over the tree sees it, /proc/PID/stat of its parent does not. */
+static void test_tree(void **state)
+{
+	struct cb_usage_source s = { .stat = -1, .status = -1, .init = getpid(), .cgroup = { -1, -1, -1 } };
+	double before = cb_usage_jail_cpu(&s), after = before;
+	struct timespec tick = { .tv_nsec = 10000000 };
+	pid_t pid = fork();
+
+	(void)state;
+	assert_true(pid >= 0);
+	while (pid == 0)
+		;
+	for (int i = 0; i < 2000 && after < before + 0.1; i++) {
+		nanosleep(&tick, NULL);
+		after = cb_usage_jail_cpu(&s);
+	}
+	assert_true(cb_usage_tree(getpid()) > cb_usage_of(getpid()));
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	assert_true(after >= before + 0.1);
+	assert_true(cb_usage_largest(&s) > 100000);
+	s.init = 0;
+	assert_true(cb_usage_jail_cpu(&s) <= 0);
+	assert_true(cb_usage_largest(&s) == 0);
+}
+
+static void test_of_a_control_group(void **state)
+{
+	double user = -1, sys = -1, hz = (double)sysconf(_SC_CLK_TCK);
+
+	(void)state;
+	assert_true(cb_usage_parse_cpu("usage_usec 3500000\nuser_usec 2500000\nsystem_usec 1000000\n", &user, &sys));
+	assert_true(user == 2.5 && sys == 1);
+	assert_true(cb_usage_parse_cpu("user 250\nsystem 100\n", &user, &sys));
+	assert_true(user == 250 / hz && sys == 100 / hz);
+	assert_false(cb_usage_parse_cpu("", &user, &sys));
+	assert_false(cb_usage_parse_cpu("user 1\nsystems 2\n", &user, &sys));
+	assert_int_equal(cb_usage_parse_oom_kills("oom_kill_disable 7\nunder_oom 0\noom_kill 3\n"), 3);
+	assert_int_equal(cb_usage_parse_oom_kills("low 0\nmax 9\noom 4\noom_kill 2\noom_group_kill 5\n"), 2);
+	assert_int_equal(cb_usage_parse_oom_kills("oom_kill_disable 7\n"), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_stat),
+		cmocka_unit_test(test_stat_of_another_form),
+		cmocka_unit_test(test_turns),
+		cmocka_unit_test(test_ledger),
+		cmocka_unit_test(test_process_of_stat),
+		cmocka_unit_test(test_peak),
+		cmocka_unit_test(test_of_this_process),
+		cmocka_unit_test(test_own),
+		cmocka_unit_test(test_parent),
+		cmocka_unit_test(test_tree),
+		cmocka_unit_test(test_of_a_control_group),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,183 @@
+/* The words of failure: which limit, what was done, what became of the state; and that they fit whatever is put in. */
+#include "shells/failure.h"
+#include "rig.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+static void test_death_text(void **state)
+{
+	static struct cb_kernel k;
+	static const struct cb_policy policy = { .limit_memory = 512u << 20 };
+	static const struct {
+		int status;
+		const char *says;
+	} death[] = {
+		{ SIGSEGV, "signal 11" }, { SIGKILL, "memory" }, { SIGSYS, "system call" },
+		{ 3 << 8, "status 3" },	  { 0, "status 0" },
+	};
+
+	(void)state;
+	assert_non_null(strstr(cb_failure_death_text(&k), "from outside"));
+	k.guest.exited = true;
+	for (size_t i = 0; i < sizeof(death) / sizeof(death[0]); i++) {
+		k.guest.wait_status = death[i].status;
+		assert_non_null(strstr(cb_failure_death_text(&k), death[i].says));
+	}
+	snprintf(k.guest.verdict, sizeof(k.guest.verdict), "time limit");
+	assert_non_null(strstr(cb_failure_death_text(&k), "stopped: time limit"));
+	k.policy = &policy;
+	k.guest.verdict[0] = '\0';
+	k.guest.end_known = true;
+	k.guest.end = (struct cb_broker_reply){ .oom_kills = 2, .memory_peak = 300u << 20 };
+	k.execution.shell.cell.usage_at_start.oom_kills = 1;
+	assert_null(strstr(cb_failure_death_text(&k), "limits.memory")); /* it exited by itself */
+	k.guest.wait_status = SIGKILL;
+	assert_non_null(strstr(cb_failure_death_text(&k), "(limit 512.0 MiB, peak 300.0 MiB)"));
+	k.execution.shell.cell.usage_at_start.oom_kills = 2; /* an earlier cell's child */
+	assert_null(strstr(cb_failure_death_text(&k), "limits.memory"));
+	k.guest.end.watchdog = 600u << 20;
+	assert_non_null(strstr(cb_failure_death_text(&k), "(limit 512.0 MiB, peak 600.0 MiB)"));
+}
+
+static void test_limit_and_metadata(void **state)
+{
+	static struct cb_kernel k;
+	static struct cb_request q = { .id = 1 };
+	static const struct {
+		enum cb_stop stop;
+		bool cut;
+		const char *limit;
+	} tried[] = {
+		{ CB_STOP_NONE, false, NULL },	     { CB_STOP_NONE, true, "output" },
+		{ CB_STOP_TIME_SOFT, true, "time" }, { CB_STOP_TIME_HARD, false, "time" },
+		{ CB_STOP_INTERRUPT, false, NULL },  { CB_STOP_WIRE, false, NULL },
+	};
+
+	(void)state;
+	k.guest.python.speaker = (struct cb_speaker){ .parent = k.guest.parent, .nparents = CB_GUEST_PARENTS };
+	k.guest.usage = CB_USAGE_SOURCE_NONE;
+	assert_int_equal(cb_execution_init(&k), 0);
+	k.execution.shell.current = &q;
+	for (size_t i = 0; i < sizeof(tried) / sizeof(tried[0]); i++) {
+		CB_AUTO_BUF b = CB_BUF_INIT(4096);
+
+		k.execution.shell.cell.stop = tried[i].stop;
+		cb_speaker_parent(&k.guest.python.speaker, q.id)->output_cut = tried[i].cut;
+		const char *limit = cb_failure_limit(&k.execution.shell);
+
+		assert_int_equal(limit == NULL, tried[i].limit == NULL);
+		if (limit != NULL)
+			assert_string_equal(limit, tried[i].limit);
+		cb_failure_metadata(&k, &k.execution.shell, "ok", "kept", limit, false, &b);
+		json_t *m = json_loadb((char *)b.data, b.len, 0, NULL), *c = json_object_get(m, "cellblock");
+
+		assert_non_null(c);
+		assert_int_equal(json_is_null(json_object_get(c, "limit")), limit == NULL);
+		assert_string_equal(json_string_value(json_object_get(c, "state")), "kept");
+		assert_true(json_is_number(json_object_get(json_object_get(c, "usage"), "wall_s")));
+		json_decref(m);
+	}
+}
+
+/* What was lost or came back before the cell is told with it, unless the cell itself lost more. */
+static void test_state_from_before(void **state)
+{
+	struct rig *r = *state = rig_up();
+	struct cb_execution *x = &r->k.execution;
+	static const struct {
+		bool restored;
+		const char *state, *said;
+	} tried[] = { { true, "kept", "restored" }, { true, "lost", "lost" }, { false, "kept", "lost" } };
+	uint64_t g;
+
+	const char *id = rig_begin(r, "a", &g);
+
+	for (size_t i = 0; i < sizeof(tried) / sizeof(tried[0]); i++) {
+		CB_AUTO_BUF b = CB_BUF_INIT(CB_METADATA_MAX);
+
+		snprintf(x->lost, sizeof(x->lost), "Python had ended");
+		x->lost_restored = tried[i].restored;
+		cb_failure_metadata(&r->k, &x->shell, "ok", tried[i].state, NULL, false, &b);
+		json_t *m = json_loadb((char *)b.data, b.len, 0, NULL);
+
+		assert_string_equal(json_string_value(json_object_get(json_object_get(m, "cellblock"), "state")),
+				    tried[i].said);
+		json_decref(m);
+	}
+	x->lost[0] = '\0';
+	rig_end(r, id, g);
+}
+
+/* Text of any length and any characters, in `error` and in the reply. */
+static void test_long_reasons(void **state)
+{
+	struct rig *r = *state = rig_up();
+	static char text[5000];
+	uint64_t g;
+	const char *id = rig_begin(r, "a", &g);
+
+	memset(text, '"', sizeof(text) - 1);
+	text[10] = '\n';
+	text[11] = '\xff';
+	cb_failure_reply(&r->k, &r->k.execution.shell, "KernelDiedError", "lost", "%s", text);
+	struct rig_msg e = rig_take(r, RIG_IOPUB, "error", id), m = rig_take(r, RIG_SHELL, "execute_reply", id);
+
+	assert_string_equal(rig_text(&e, "ename"), "KernelDiedError");
+	assert_string_equal(rig_text(&e, "evalue"), rig_text(&m, "evalue"));
+	assert_int_equal(json_array_size(json_object_get(e.content, "traceback")), 1);
+	assert_int_equal(json_array_size(json_object_get(m.content, "traceback")), 1);
+	assert_int_equal(json_integer_value(json_object_get(m.content, "execution_count")), 1);
+	rig_msg_free(&e);
+	rig_msg_free(&m);
+}
+
+static void test_isolation(void **state)
+{
+	struct rig *r = *state = rig_up();
+	struct cb_err *f = &r->k.guest.failure;
+	uint64_t g;
+	const char *id = rig_begin(r, "a", &g);
+
+	memset(f->step, 'a', sizeof(f->step) - 1);
+	memset(f->text, 'b', sizeof(f->text) - 1);
+	memset(f->cure, 'c', sizeof(f->cure) - 1);
+	cb_failure_unsent(&r->k, &r->k.execution.shell, false, CB_E_CLOSED);
+	struct rig_msg m = rig_take(r, RIG_IOPUB, "error", id);
+
+	assert_non_null(strstr(rig_text(&m, "evalue"), f->step));
+	assert_non_null(strstr(rig_text(&m, "evalue"), f->text));
+	assert_non_null(strstr(rig_text(&m, "evalue"), f->cure));
+	rig_msg_free(&m);
+}
+
+static void test_time_keeps_the_traceback(void **state)
+{
+	struct rig *r = *state = rig_up();
+	uint64_t g;
+	const char *id = rig_begin(r, "a", &g);
+
+	r->k.execution.shell.current->execute.timeout = 1.5;
+	cb_failure_publish_timeout(&r->k, &r->k.execution.shell, CB_SPAN("[\"one\",\"two\"]"));
+	struct rig_msg m = rig_take(r, RIG_IOPUB, "error", id);
+
+	assert_string_equal(rig_text(&m, "ename"), "CellTimeoutError");
+	assert_non_null(strstr(rig_text(&m, "evalue"), "1.5 s"));
+	assert_int_equal(json_array_size(json_object_get(m.content, "traceback")), 3);
+	rig_msg_free(&m);
+	cb_failure_publish_timeout(&r->k, &r->k.execution.shell, CB_SPAN("[ ]"));
+	m = rig_take(r, RIG_IOPUB, "error", id);
+	assert_int_equal(json_array_size(json_object_get(m.content, "traceback")), 1);
+	rig_msg_free(&m);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_teardown(f, rig_teardown)
+	const struct CMUnitTest tests[] = {
+		T(test_death_text),   T(test_limit_and_metadata), T(test_state_from_before), T(test_long_reasons),
+		T(test_isolation),  T(test_time_keeps_the_traceback),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
