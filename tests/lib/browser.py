@@ -176,8 +176,9 @@ class Person:
         return self.js(WIDGET + "return panel.sessionContext.session.kernel.id")
 
     def runs(self, index):
-        self.js(WIDGET + "panel.content.deselectAll(); panel.content.activeCellIndex = arguments[0]", index)
-        self.command("notebook:run-cell")
+        """Chooses and runs it in one turn of the page: a late change of the focus would choose another one between."""
+        chosen = "panel.content.deselectAll(); panel.content.activeCellIndex = arguments[0]; "
+        self.js(WIDGET + chosen + "window.jupyterapp.commands.execute('notebook:run-cell')", index)
 
     def ran(self, index):
         """Waits until it has: then there is a number at its side."""
