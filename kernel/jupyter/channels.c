@@ -22,6 +22,7 @@
 #include "incoming.h"
 #include "kernel.h"
 #include "requests/requests.h"
+#include "requests/stdin.h"
 #include "router.h"
 
 #define BATCH 64       /* messages taken from one socket a turn */

@@ -4,16 +4,8 @@
  * strict JSON with the right keys. What is said goes out by speaker.c; what answers goes to the shell that has asked;
  * what only the guest or only a branch may say is theirs (ops).
  */
-#include "kernel.h"
 #include "python.h"
-
-static int input_request(struct cb_kernel *k, struct cb_shell *s, struct cb_frame *f, const char **ret_reason)
-{
-	*ret_reason = "INPUT_REQUEST though the client does not allow stdin, or was asked already";
-	if (s == &k->execution.shell)
-		cb_debug_cell_over(k);
-	return cb_shell_ask(k, s, f, ret_reason);
-}
+#include "shells/shell.h"
 
 static void interrupted(struct cb_kernel *k, struct cb_python *p, uint64_t request)
 {
@@ -46,7 +38,10 @@ int cb_python_frame(struct cb_kernel *k, struct cb_python *p, struct cb_frame *f
 	case CB_WIRE_IS_COMPLETE_REPLY:
 		return cb_shell_answer(k, s, f, ret_reason);
 	case CB_WIRE_INPUT_REQUEST:
-		return input_request(k, s, f, ret_reason);
+		*ret_reason = "INPUT_REQUEST though the client does not allow stdin, or was asked already";
+		if (p->ops->asks != NULL)
+			p->ops->asks(k, s);
+		return cb_shell_ask(k, s, f, ret_reason);
 	case CB_WIRE_AWAITING:
 		if (p->ops->awaits != NULL)
 			p->ops->awaits(k, s);

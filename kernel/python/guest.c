@@ -122,6 +122,12 @@ static void awaits(struct cb_kernel *k, struct cb_shell *s)
 		cb_lanes_awaits(k, s);
 }
 
+static void asks(struct cb_kernel *k, struct cb_shell *s)
+{
+	if (s == &k->execution.shell)
+		cb_debug_cell_over(k);
+}
+
 static int hello(struct cb_kernel *k, const struct cb_guest_content *c, const char **ret_reason)
 {
 	struct cb_guest *g = &k->guest;
@@ -204,6 +210,11 @@ static void arm(struct cb_kernel *k, struct cb_python *p)
 	cb_loop_arm(&k->loop, k->guest.python_timer, when);
 }
 
+double cb_guest_worked(struct cb_kernel *k)
+{
+	return k->guest.state == CB_GUEST_UP ? cb_usage_jail_cpu(&k->guest.usage) : -1;
+}
+
 static void on_python_timer(void *context)
 {
 	struct cb_kernel *k = context;
@@ -216,12 +227,14 @@ static const struct cb_python_ops ops = {
 	.heard = heard,
 	.shell = shell_of,
 	.awaits = awaits,
+	.asks = asks,
 	.frame = frame,
 	.watch = watch,
 	.unwatch = unwatch,
 	.closed = closed,
 	.broke = broke,
 	.arm = arm,
+	.worked = cb_guest_worked,
 };
 
 static void on_link(void *context, short revents)
@@ -451,7 +464,7 @@ static void on_init(void *context, short revents)
 	if (n == (ssize_t)sizeof(m) && m.op == CB_INIT_EXITED)
 		exited(k, m.arg);
 	else if (n == (ssize_t)sizeof(m) && m.op == CB_INIT_SIGNALLED && m.number == 0)
-		cb_python_signalled(k, &g->python);
+		cb_python_signalled(&g->python);
 	else if (n == (ssize_t)sizeof(m) && m.op == CB_INIT_SIGNALLED)
 		cb_branches_signalled(k, m.number);
 	else if (n == (ssize_t)sizeof(m))
@@ -708,7 +721,11 @@ int cb_guest_init(struct cb_kernel *k)
 	struct cb_guest *g = &k->guest;
 
 	g->state = CB_GUEST_NONE;
-	cb_python_init(&g->python, &ops, g->parent, CB_GUEST_PARENTS, &k->comms);
+	cb_python_init(&g->python, &ops, &k->loop, &g->last_id);
+	g->python.speaker.parent = g->parent;
+	g->python.speaker.nparents = CB_GUEST_PARENTS;
+	g->python.speaker.comms = &k->comms;
+	g->python.speaker.policy = k->policy;
 	g->python.rules.phase = CB_PHASE_STARTING;
 	g->log = g->init = g->pidfd = -1;
 	g->link_slot = g->out_slot[0] = g->out_slot[1] = g->log_slot = g->init_slot = g->pidfd_slot = -1;

@@ -65,6 +65,8 @@ int cb_guest_init(struct cb_kernel *k);
 void cb_guest_release(struct cb_kernel *k);
 /* Asks for a jail unless there is one. After failed starts it is asked for again only by this call (a new request). */
 void cb_guest_want(struct cb_kernel *k);
+/* Processors' time of the jail, in seconds; negative unless it is up. */
+double cb_guest_worked(struct cb_kernel *k);
 /* A request of our own: under the latest cell. */
 int cb_guest_ask(struct cb_kernel *k, enum cb_wire_type type, enum cb_wire_phase phase, struct cb_span content);
 /* The current request is answered. */

@@ -9,22 +9,23 @@
  */
 #include "half_frame.h"
 
+#include <cellblock/clock.h>
 #include <sys/ioctl.h>
 
-#include "kernel.h"
+#include "link.h"
 
 #define PERIOD_S 5
 #define PATIENCE_S 60 /* for one that goes on byte by byte, while others wait for the room that it holds */
 #define SHARE 0.05 /* of one processor: less is a thread that looks now and then if there is work */
 
-static void watch(struct cb_kernel *k, struct cb_half_frame *h, const struct cb_guest_link *l)
+static void watch(struct cb_half_frame *h, const struct cb_guest_link *l, double worked_s)
 {
 	h->received = l->received;
-	h->cpu = cb_usage_jail_cpu(&k->guest.usage);
+	h->worked_s = worked_s;
 	h->due = cb_now_ns() + PERIOD_S * 1000000000LL;
 }
 
-void cb_half_frame_look(struct cb_kernel *k, struct cb_half_frame *h, const struct cb_guest_link *l)
+void cb_half_frame_look(struct cb_half_frame *h, const struct cb_guest_link *l, double worked_s)
 {
 	bool half = l->fd >= 0 && cb_guest_link_half(l);
 
@@ -32,12 +33,12 @@ void cb_half_frame_look(struct cb_kernel *k, struct cb_half_frame *h, const stru
 		h->since = cb_now_ns();
 	h->big = l->big_count;
 	if (half && h->due == 0)
-		watch(k, h, l);
+		watch(h, l, worked_s);
 	else if (!half)
 		h->due = 0;
 }
 
-bool cb_half_frame_over(struct cb_kernel *k, struct cb_half_frame *h, const struct cb_guest_link *l)
+bool cb_half_frame_over(struct cb_half_frame *h, const struct cb_guest_link *l, double worked_s, bool we_read)
 {
 	int unread = 0;
 
@@ -45,20 +46,20 @@ bool cb_half_frame_over(struct cb_kernel *k, struct cb_half_frame *h, const stru
 	if (l->fd < 0 || !cb_guest_link_half(l))
 		return false;
 	(void)ioctl(l->fd, FIONREAD, &unread);
-	if (k->guest.state == CB_GUEST_UP && !l->waits && l->received == h->received && unread == 0 &&
-	    !cb_iopub_congested(k) && cb_usage_jail_cpu(&k->guest.usage) - h->cpu <= SHARE * PERIOD_S)
+	if (worked_s >= 0 && we_read && !l->waits && l->received == h->received && unread == 0 &&
+	    worked_s - h->worked_s <= SHARE * PERIOD_S)
 		return true;
-	watch(k, h, l);
+	watch(h, l, worked_s);
 	return false;
 }
 
-bool cb_half_frame_holds_up(struct cb_kernel *k, struct cb_half_frame *h, const struct cb_guest_link *l, int64_t now,
+bool cb_half_frame_holds_up(struct cb_half_frame *h, const struct cb_guest_link *l, int64_t now, bool we_read,
 			    int64_t *ret_when)
 {
 	*ret_when = 0;
 	if (l->room == NULL || l->room->waiting == 0 || l->big == NULL)
 		return false;
-	if (cb_iopub_congested(k)) /* then it is we who do not read */
+	if (!we_read)
 		h->since = now;
 	*ret_when = h->since + PATIENCE_S * 1000000000LL;
 	return *ret_when <= now;

@@ -11,18 +11,20 @@
 #include <cellblock/fd.h>
 #include <signal.h>
 
-#include "kernel.h"
+#include "jupyter/iopub.h"
+#include "jupyter/loop.h"
+#include "pid1.h"
+#include "shells/shell.h"
 
 #define MS 1000000LL
 #define NUDGE_FIRST (50 * MS) /* an interrupt that is not taken is repeated after this, then twice as long */
 #define NUDGE_MAX (1000 * MS)
 
-void cb_python_init(struct cb_python *p, const struct cb_python_ops *ops, struct cb_guest_parent *parent, size_t n,
-		    struct cb_comms *comms)
+void cb_python_init(struct cb_python *p, const struct cb_python_ops *ops, struct cb_loop *loop, uint64_t *last_id)
 {
-	*p = (struct cb_python){ .ops = ops, .leash = -1 };
+	*p = (struct cb_python){ .ops = ops, .loop = loop, .last_id = last_id, .leash = -1 };
 	p->link.fd = -1;
-	p->speaker = (struct cb_speaker){ .parent = parent, .nparents = n, .out = { -1, -1 }, .comms = comms };
+	p->speaker.out[0] = p->speaker.out[1] = -1;
 }
 
 int cb_python_open(struct cb_python *p, struct cb_guest_ends *ends, uint64_t max_message)
@@ -78,7 +80,7 @@ static void look_for_half(struct cb_kernel *k, struct cb_python *p)
 {
 	int64_t due = p->half.due;
 
-	cb_half_frame_look(k, &p->half, &p->link);
+	cb_half_frame_look(&p->half, &p->link, p->ops->worked(k));
 	if (p->half.due != due)
 		p->ops->arm(k, p);
 }
@@ -121,12 +123,12 @@ static bool taken(const struct cb_python *p, uint64_t id)
 	return false;
 }
 
-uint64_t cb_python_give_id(struct cb_kernel *k, struct cb_python *p, struct cb_header *header, bool cell)
+uint64_t cb_python_give_id(struct cb_python *p, struct cb_header *header, bool cell)
 {
 	uint64_t id;
 
 	do
-		id = ++k->guest.last_id;
+		id = ++*p->last_id;
 	while (!cell && taken(p, id));
 	cb_speaker_remember(&p->speaker, id, header);
 	if (cell || p->speaker.background < p->rules.first_id)
@@ -171,7 +173,7 @@ int cb_python_send(struct cb_kernel *k, struct cb_python *p, struct cb_request *
 						    [CB_SHELL_CELL] = CB_PHASE_EXECUTING,
 						    [CB_SHELL_COMM] = CB_PHASE_COMM };
 
-	r->id = cb_python_give_id(k, p, r->header, m->kind == CB_SHELL_CELL);
+	r->id = cb_python_give_id(p, r->header, m->kind == CB_SHELL_CELL);
 	cb_guest_rules_go(&p->rules, phase[m->kind], r->id);
 	return cb_python_send_beside(k, p, r, m, about);
 }
@@ -179,7 +181,7 @@ int cb_python_send(struct cb_kernel *k, struct cb_python *p, struct cb_request *
 int cb_python_ask(struct cb_kernel *k, struct cb_python *p, enum cb_wire_type type, enum cb_wire_phase phase,
 		  struct cb_header *header, struct cb_span content)
 {
-	uint64_t id = cb_python_give_id(k, p, header, false);
+	uint64_t id = cb_python_give_id(p, header, false);
 
 	cb_guest_rules_go(&p->rules, phase, id);
 	return send(k, p, type, id, content, CB_SPAN("{}"), NULL, 0);
@@ -250,10 +252,10 @@ void cb_python_let_go(struct cb_kernel *k, struct cb_python *p)
 	signal_it(k, p, CB_INIT_NUDGE, CB_WIRE_LET_GO);
 }
 
-void cb_python_signalled(struct cb_kernel *k, struct cb_python *p)
+void cb_python_signalled(struct cb_python *p)
 {
 	if (p->signals > 0 && --p->signals == 0)
-		cb_loop_mark(&k->loop);
+		cb_loop_mark(p->loop);
 }
 
 /* ---- time ---- */
@@ -264,18 +266,20 @@ void cb_python_due(struct cb_kernel *k, struct cb_python *p, int64_t *when)
 
 	cb_sooner(when, p->nudge_at);
 	cb_sooner(when, p->half.due);
-	(void)cb_half_frame_holds_up(k, &p->half, &p->link, 0, &patience);
+	(void)cb_half_frame_holds_up(&p->half, &p->link, 0, !cb_iopub_congested(k), &patience);
 	cb_sooner(when, patience);
 }
 
 void cb_python_look(struct cb_kernel *k, struct cb_python *p, int64_t now)
 {
+	bool we_read = !cb_iopub_congested(k);
 	int64_t patience;
 
 	if (p->nudge_at != 0 && p->nudge_at <= now)
 		nudge(k, p, now);
-	if (p->half.due != 0 && p->half.due <= now && cb_half_frame_over(k, &p->half, &p->link))
+	if (p->half.due != 0 && p->half.due <= now &&
+	    cb_half_frame_over(&p->half, &p->link, p->ops->worked(k), we_read))
 		p->ops->broke(k, p, CB_HALF_FRAME);
-	else if (cb_half_frame_holds_up(k, &p->half, &p->link, now, &patience))
+	else if (cb_half_frame_holds_up(&p->half, &p->link, now, we_read, &patience))
 		p->ops->broke(k, p, CB_SLOW_FRAME);
 }

@@ -14,6 +14,7 @@
 #include "speaker.h"
 
 struct cb_kernel;
+struct cb_loop;
 struct cb_python;
 struct cb_shell;
 struct cb_shell_message;
@@ -26,7 +27,9 @@ struct cb_python_ops {
 	/* A frame that it may send is dropped all the same. NULL: none is. */
 	bool (*drops)(struct cb_kernel *k, struct cb_python *p, const struct cb_frame *f,
 		      const struct cb_guest_content *c);
-	void (*awaits)(struct cb_kernel *k, struct cb_shell *s); /* its cell does; NULL: that changes nothing */
+	/* Its cell awaits, or asks its user. NULL: that changes nothing. */
+	void (*awaits)(struct cb_kernel *k, struct cb_shell *s);
+	void (*asks)(struct cb_kernel *k, struct cb_shell *s);
 	/* What only one of the two may say. */
 	int (*frame)(struct cb_kernel *k, struct cb_python *p, struct cb_frame *f, const struct cb_guest_content *c,
 		     const char **ret_reason);
@@ -35,12 +38,16 @@ struct cb_python_ops {
 	void (*closed)(struct cb_kernel *k, struct cb_python *p); /* its wire, at the other end */
 	void (*broke)(struct cb_kernel *k, struct cb_python *p, const char *why);
 	void (*arm)(struct cb_kernel *k, struct cb_python *p); /* what it is due for has changed */
+	/* Processors' time of the whole jail, in seconds; negative: it is stopped, or ends. */
+	double (*worked)(struct cb_kernel *k);
 };
 
 struct cb_python {
 	const struct cb_python_ops *ops;
-	uint32_t number; /* pid 1's: that of the twin which became a branch; 0 = the guest */
-	pid_t pid;	 /* as the kernel says */
+	struct cb_loop *loop;
+	uint64_t *last_id; /* of requests, given out to any Python */
+	uint32_t number;   /* pid 1's: that of the twin which became a branch; 0 = the guest */
+	pid_t pid;	   /* as the kernel says */
 	struct cb_guest_link link;
 	struct cb_guest_rules rules;
 	struct cb_speaker speaker;
@@ -53,9 +60,8 @@ struct cb_python {
 	unsigned signals;     /* that pid 1 was asked for, and has not yet sent */
 };
 
-/* `parent`: room for n requests that are remembered. */
-void cb_python_init(struct cb_python *p, const struct cb_python_ops *ops, struct cb_guest_parent *parent, size_t n,
-		    struct cb_comms *comms);
+/* Its speaker is for the caller to fill. */
+void cb_python_init(struct cb_python *p, const struct cb_python_ops *ops, struct cb_loop *loop, uint64_t *last_id);
 /* Takes wire, output and leash, but no side wire. 0 or -ENOMEM: then nothing is taken. */
 int cb_python_open(struct cb_python *p, struct cb_guest_ends *ends, uint64_t max_message);
 void cb_python_close(struct cb_python *p);
@@ -69,7 +75,7 @@ int cb_python_frame(struct cb_kernel *k, struct cb_python *p, struct cb_frame *f
 
 /* ---- what it is told; 0 also if it is dead, for that is reported otherwise ---- */
 /* An id for a request, whose parent is remembered. `cell`: what has no id is its output from now on. */
-uint64_t cb_python_give_id(struct cb_kernel *k, struct cb_python *p, struct cb_header *header, bool cell);
+uint64_t cb_python_give_id(struct cb_python *p, struct cb_header *header, bool cell);
 /* Sends a shell's current request: gives it an id and makes it the pending one. `about`: its metadata on the wire. */
 int cb_python_send(struct cb_kernel *k, struct cb_python *p, struct cb_request *r, const struct cb_shell_message *m,
 		   struct cb_span about);
@@ -94,7 +100,7 @@ bool cb_python_interrupted(struct cb_kernel *k, struct cb_python *p, const struc
 /* The function that holds up the making of a twin is to end, see CB_WIRE_LET_GO. */
 void cb_python_let_go(struct cb_kernel *k, struct cb_python *p);
 /* Pid 1 has sent a signal. Until it has sent all it was asked for no request is sent that they could hit. */
-void cb_python_signalled(struct cb_kernel *k, struct cb_python *p);
+void cb_python_signalled(struct cb_python *p);
 
 /* ---- time ---- */
 /* When it is to be looked at: *when becomes sooner, if it is (0 = never). And that look. */

@@ -12,7 +12,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "kernel.h"
+#include "jupyter/iopub.h"
+#include "policy/policy.h"
+#include "records/audit_events.h"
 
 #define PIPE_CHUNK 65536
 
@@ -40,10 +42,8 @@ void cb_speaker_forget(struct cb_speaker *s)
 	}
 }
 
-bool cb_speaker_count(struct cb_kernel *k, struct cb_guest_parent *p, size_t len)
+bool cb_speaker_count(struct cb_kernel *k, struct cb_guest_parent *p, uint64_t limit, size_t len)
 {
-	uint64_t limit = k->policy->limit_output;
-
 	p->output_bytes += len;
 	if (limit == 0 || p->output_bytes <= limit)
 		return true;
@@ -64,7 +64,7 @@ bool cb_speaker_count(struct cb_kernel *k, struct cb_guest_parent *p, size_t len
 /* The same for a whole message. */
 static bool count_frame(struct cb_kernel *k, const struct cb_speaker *s, const struct cb_frame *f)
 {
-	return cb_speaker_count(k, cb_speaker_parent(s, f->header.request),
+	return cb_speaker_count(k, cb_speaker_parent(s, f->header.request), s->policy->limit_output,
 				(size_t)f->header.content_len + f->header.metadata_len + f->header.buffers_len);
 }
 
@@ -73,12 +73,12 @@ static bool count_frame(struct cb_kernel *k, const struct cb_speaker *s, const s
 static void say(struct cb_kernel *k, struct cb_speaker *s, uint64_t id, unsigned stream, const char *text, size_t len)
 {
 	struct cb_guest_parent *p = cb_speaker_parent(s, id);
-	uint64_t limit = k->policy->limit_output, left = limit > p->output_bytes ? limit - p->output_bytes : 0;
+	uint64_t limit = s->policy->limit_output, left = limit > p->output_bytes ? limit - p->output_bytes : 0;
 	size_t fits = limit == 0 || len <= left ? len : cb_utf8_complete_prefix(text, left);
 
 	if (fits > 0)
 		cb_iopub_text(k, p->header, stream, text, fits);
-	(void)cb_speaker_count(k, p, len); /* its notice comes after what still fits */
+	(void)cb_speaker_count(k, p, limit, len); /* its notice comes after what still fits */
 }
 
 static int read_output(struct cb_kernel *k, struct cb_speaker *s, int i, size_t most)

@@ -12,6 +12,7 @@
 #include "jupyter/message.h"
 
 struct cb_kernel;
+struct cb_policy;
 
 /* A request, and how much was said for it. */
 struct cb_guest_parent {
@@ -25,6 +26,7 @@ struct cb_guest_parent {
 struct cb_speaker {
 	struct cb_guest_parent *parent; /* by id modulo nparents: requests that are remembered for late output */
 	size_t nparents;
+	const struct cb_policy *policy;
 	uint64_t background; /* id under which output without one goes: the latest execute request */
 	int out[2];	     /* our ends of fds 1 and 2; -1 = none */
 	char tail[2][4];     /* bytes of an unfinished UTF-8 sequence there */
@@ -37,9 +39,9 @@ struct cb_guest_parent *cb_speaker_parent(const struct cb_speaker *s, uint64_t i
 void cb_speaker_remember(struct cb_speaker *s, uint64_t id, struct cb_header *header);
 void cb_speaker_forget(struct cb_speaker *s);
 
-/* Counts output against limits.output of its request. False when it is over: the output is to be dropped. The first
- * time a notice is published on stderr. */
-bool cb_speaker_count(struct cb_kernel *k, struct cb_guest_parent *p, size_t len);
+/* Counts output of a request against its limit. False when it is over: the output is to be dropped. The first time a
+ * notice is published on stderr. */
+bool cb_speaker_count(struct cb_kernel *k, struct cb_guest_parent *p, uint64_t limit, size_t len);
 /* Reads once what fd 1 (i = 0) or 2 holds. 0 = nothing more now, 1 = more may come, negative = closed. */
 int cb_speaker_read(struct cb_kernel *k, struct cb_speaker *s, int i);
 /* Reads what fds 1 and 2 hold now, so that it precedes what is published next. */

@@ -3,6 +3,7 @@
 #include <cellblock/json_scan.h>
 
 #include "requests.h"
+#include "shells/execution.h"
 
 void cb_request_ask(struct cb_kernel *k, struct cb_request *r)
 {

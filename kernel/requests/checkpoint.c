@@ -3,9 +3,10 @@
  * On shell they keep the queue's order. On control lists and delete are answered at once, a checkpoint or branch is
  * made before what waits, and a rollback or adoption is refused while something runs.
  */
-#include "transactions/checkpoints.h"
-#include "requests.h"
 #include "jupyter/router.h"
+#include "kernel.h"
+#include "requests.h"
+#include "transactions/checkpoints.h"
 
 void cb_request_checkpoint(struct cb_kernel *k, struct cb_request *r)
 {

@@ -6,8 +6,9 @@
 #include <cellblock/json_scan.h>
 #include <cellblock/log.h>
 
-#include "requests.h"
 #include "jupyter/router.h"
+#include "kernel.h"
+#include "requests.h"
 
 void cb_request_comm(struct cb_kernel *k, struct cb_request *r)
 {

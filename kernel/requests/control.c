@@ -2,6 +2,7 @@
 #include <cellblock/json_scan.h>
 #include <cellblock/log.h>
 
+#include "kernel.h"
 #include "requests.h"
 
 #define FIRST_MOMENTS 10.0     /* seconds; later it counts always, for clients' clocks differ */

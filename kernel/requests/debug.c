@@ -2,6 +2,7 @@
 #include <cellblock/json_scan.h>
 
 #include "requests.h"
+#include "shells/debug.h"
 
 enum { TYPE, SEQ, COMMAND, ARGUMENTS, NFIELDS };
 

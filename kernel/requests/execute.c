@@ -1,6 +1,7 @@
 /* execute_request: checked when it arrives, run when its turn comes (execution.c). Trust domain: supervisor. */
 #include <cellblock/json_scan.h>
 
+#include "kernel.h"
 #include "policy/keys.h"
 #include "requests.h"
 

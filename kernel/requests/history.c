@@ -3,8 +3,9 @@
 #include <cellblock/log.h>
 #include <errno.h>
 
-#include "requests.h"
 #include "jupyter/router.h"
+#include "kernel.h"
+#include "requests.h"
 
 enum { ACCESS, OUTPUT, UNIQUE, SESSION, START, STOP, N, PATTERN, NFIELDS };
 

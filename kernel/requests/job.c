@@ -10,8 +10,9 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-#include "requests.h"
 #include "jupyter/router.h"
+#include "kernel.h"
+#include "requests.h"
 
 #define TIMEOUT_MAX 1e9 /* seconds; longer is none */
 

@@ -1,6 +1,7 @@
 /* kernel_info_request and connect_request: answered by the supervisor alone, at once. Trust domain: supervisor. */
 #include <cellblock/json_write.h>
 
+#include "kernel.h"
 #include "requests.h"
 #include "setup/isolation_level.h"
 

@@ -3,9 +3,12 @@
  * channels.c. */
 #include <stdarg.h>
 
-#include "shells/failure.h"
-#include "requests.h"
+#include "jupyter/channels.h"
+#include "jupyter/iopub.h"
 #include "jupyter/router.h"
+#include "records/audit_events.h"
+#include "requests.h"
+#include "shells/failure.h"
 
 void cb_request_malformed(struct cb_kernel *k, struct cb_request *r, const char *format, ...)
 {

@@ -6,7 +6,13 @@
  */
 #pragma once
 
-#include "kernel.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "jupyter/message.h"
+
+struct cb_job;
+struct cb_kernel;
 
 void cb_request_kernel_info(struct cb_kernel *k, struct cb_request *r);	    /* at once */
 void cb_request_comm_info(struct cb_kernel *k, struct cb_request *r);	    /* at once */
@@ -19,7 +25,7 @@ void cb_request_delete_subshell(struct cb_kernel *k, struct cb_request *r); /* a
 void cb_request_list_subshell(struct cb_kernel *k, struct cb_request *r);   /* at once */
 /* The error reply: there is no subshell of this id, a raw JSON string. */
 void cb_reply_unknown_subshell(struct cb_kernel *k, struct cb_request *r, struct cb_span id);
-void cb_request_input_reply(struct cb_kernel *k, struct cb_request *r);	    /* stdin: no bracket, no reply */
+void cb_request_input_reply(struct cb_kernel *k, struct cb_request *r); /* stdin: no bracket, no reply */
 
 void cb_request_execute(struct cb_kernel *k, struct cb_request *r);    /* take */
 void cb_request_ask(struct cb_kernel *k, struct cb_request *r);	       /* take: complete, inspect, is_complete */
@@ -57,11 +63,3 @@ void cb_request_malformed(struct cb_kernel *k, struct cb_request *r, const char 
 /* Checks and reads an execute_request. 0, or a negative code with text in ret_what (size bytes). */
 int cb_execute_parse(const struct cb_kernel *k, const struct cb_request *r, struct cb_execute_fields *ret_fields,
 		     char *ret_what, size_t size);
-/* A message over limits.message: calls of host tools that it may answer fail. */
-void cb_stdin_too_large(struct cb_kernel *k, const struct cb_request *r);
-#define CB_STDIN_NOBODY 1 /* the client is gone */
-/* Takes what a cell asked on stdin, or calls of host tools, to its client. A negative code: the guest broke the
- * protocol, and ret_reason (static) says how. After CB_STDIN_NOBODY cb_stdin_nobody() is to be called, as soon as the
- * cell is known to wait. */
-int cb_stdin_ask(struct cb_kernel *k, const struct cb_request *cell, const struct cb_frame *f, const char **ret_reason);
-void cb_stdin_nobody(struct cb_kernel *k, const struct cb_request *cell);

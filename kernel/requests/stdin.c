@@ -10,7 +10,9 @@
 #include <cellblock/log.h>
 #include <errno.h>
 
+#include "kernel.h"
 #include "requests.h"
+#include "stdin.h"
 
 int cb_stdin_ask(struct cb_kernel *k, const struct cb_request *cell, const struct cb_frame *f, const char **ret_reason)
 {

@@ -4,6 +4,7 @@
  */
 #include <cellblock/json_scan.h>
 
+#include "kernel.h"
 #include "requests.h"
 
 void cb_reply_unknown_subshell(struct cb_kernel *k, struct cb_request *r, struct cb_span id)

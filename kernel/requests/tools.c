@@ -1,6 +1,7 @@
 /* cellblock_tools_request: which functions of the client's the cells of its session may call. Trust domain: supervisor.
  * What is done with them is in tools.c. Cells that arrive later have them: so it need not wait for those before it. */
 #include "jupyter/router.h"
+#include "kernel.h"
 #include "requests.h"
 
 void cb_request_tools(struct cb_kernel *k, struct cb_request *r)

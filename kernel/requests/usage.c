@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "kernel.h"
 #include "requests.h"
 #include "setup/isolation_level.h"
 

@@ -94,7 +94,7 @@ static void begin(struct cb_kernel *k, struct cb_request *r)
 	d->parent = (struct cb_guest_parent){ .header = cb_header_ref(r->header) };
 	cb_bracket_begin(k, r);
 	if (up) {
-		r->id = cb_python_give_id(k, &k->guest.python, r->header, false);
+		r->id = cb_python_give_id(&k->guest.python, r->header, false);
 		d->parent.id = r->id;
 		d->asked = true;
 		c = cb_side_send(k, CB_WIRE_DEBUG, r->id, r->content, CB_SPAN("{\"lane\":0}"), NULL, 0);
@@ -171,7 +171,7 @@ static void event(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest
 	} else if (goes_on) {
 		cb_debug_cell_over(k);
 	}
-	if (cb_speaker_count(k, &k->debug.parent, f->header.content_len))
+	if (cb_speaker_count(k, &k->debug.parent, k->policy->limit_output, f->header.content_len))
 		publish(k, (struct cb_span){ f->content, f->header.content_len }, f->body,
 			f->body == NULL && !cb_iopub_congested(k));
 }

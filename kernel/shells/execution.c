@@ -538,7 +538,7 @@ int cb_execution_init(struct cb_kernel *k)
 	struct cb_execution *x = &k->execution;
 
 	x->shell = (struct cb_shell){
-		.ops = &main_ops, .load = &x->load, .python = &k->guest.python, .count = &x->number
+		.ops = &main_ops, .load = &x->load, .python = &k->guest.python, .policy = k->policy, .count = &x->number
 	};
 	x->timer = cb_loop_add_timer(&k->loop, on_timer, k);
 	return x->timer < 0 || cb_meter_init(k) < 0 ? -ENOSPC : 0;

@@ -73,6 +73,7 @@ static struct cb_shell new_lane(struct cb_kernel *k, unsigned number)
 	return (struct cb_shell){ .ops = &subshell_ops,
 				  .load = &k->lanes.load,
 				  .python = &k->guest.python,
+				  .policy = k->policy,
 				  .apart = true,
 				  .count = &k->execution.number,
 				  .number = number };
@@ -300,7 +301,7 @@ static int send_to_lane(struct cb_kernel *k, struct cb_shell *l, struct cb_reque
 				  (int)r->metadata.len, r->metadata.data);
 	else
 		c = cb_buf_printf(&b, "{\"lane\":0}");
-	r->id = cb_python_give_id(k, &k->guest.python, r->header, false);
+	r->id = cb_python_give_id(&k->guest.python, r->header, false);
 	if (m->kind != CB_SHELL_QUESTION)
 		note(k, l, r->id, m->kind == CB_SHELL_CELL ? CB_PHASE_EXECUTING : CB_PHASE_COMM);
 	struct cb_span about = cb_buf_span(&b);

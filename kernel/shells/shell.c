@@ -10,14 +10,22 @@
  */
 #include "shell.h"
 
+#include <cellblock/clock.h>
 #include <cellblock/json_scan.h>
 #include <cellblock/log.h>
 
 #include "abort.h"
+#include "execution.h"
 #include "failure.h"
-#include "kernel.h"
-#include "requests/requests.h"
+#include "idle.h"
+#include "jupyter/channels.h"
+#include "jupyter/iopub.h"
 #include "jupyter/router.h"
+#include "jupyter/tools.h"
+#include "policy/policy.h"
+#include "python/python.h"
+#include "records/audit_events.h"
+#include "requests/stdin.h"
 
 #define SECOND 1000000000LL
 #define LOOK_PERIOD (SECOND / 2)
@@ -285,7 +293,7 @@ void cb_shell_wait(struct cb_kernel *k, struct cb_shell *s, bool waits)
 	if (waits) {
 		c->clock_left = c->deadline == 0 ? 0 : left > 0 ? left : 1;
 		c->deadline =
-			k->policy->timeout_wait > 0 ? now + (int64_t)(k->policy->timeout_wait * (double)SECOND) : 0;
+			s->policy->timeout_wait > 0 ? now + (int64_t)(s->policy->timeout_wait * (double)SECOND) : 0;
 	} else {
 		c->deadline = c->clock_left > 0 ? now + c->clock_left : 0;
 		c->clock_left = 0;
@@ -368,7 +376,7 @@ static void interrupt_python(struct cb_kernel *k, struct cb_shell *s)
 
 void cb_shell_over_time(struct cb_kernel *k, struct cb_shell *s, bool over_cpu, bool wait_over)
 {
-	double grace = k->policy->timeout_grace;
+	double grace = s->policy->timeout_grace;
 	struct cb_cell *c = &s->cell;
 
 	c->over_cpu = over_cpu;
@@ -466,8 +474,8 @@ void cb_shell_interrupt(struct cb_kernel *k, struct cb_shell *s, bool hard)
 		s->interrupted_at = now;
 	if (!s->apart)
 		s->notice_at = now + NOTICE_AFTER;
-	if (!s->apart && k->policy->timeout_interrupt > 0)
-		s->interrupt_by = now + (int64_t)(k->policy->timeout_interrupt * (double)SECOND);
+	if (!s->apart && s->policy->timeout_interrupt > 0)
+		s->interrupt_by = now + (int64_t)(s->policy->timeout_interrupt * (double)SECOND);
 	interrupt_python(k, s);
 	s->ops->arm(k, s);
 }

@@ -11,6 +11,7 @@
 #include "python/usage.h"
 
 struct cb_kernel;
+struct cb_policy;
 struct cb_python;
 struct cb_shell;
 
@@ -87,8 +88,9 @@ struct cb_shell {
 	const struct cb_shell_ops *ops;
 	struct cb_load *load;	  /* shared by all of its kind */
 	struct cb_python *python; /* who serves it */
-	bool apart;		  /* beside what its main thread serves; that it took an interrupt is not said then */
-	int64_t *count;		  /* the execution count that its cells take part in */
+	const struct cb_policy *policy;
+	bool apart;	 /* beside what its main thread serves; that it took an interrupt is not said then */
+	int64_t *count;	 /* the execution count that its cells take part in */
 	char id[40];	 /* a subshell's; "" = the main one, a free place, or one that is deleted and still runs */
 	unsigned number; /* on the wire; counts up, 0 = the main one, the questions', or a branch's */
 	struct cb_queue waiting;

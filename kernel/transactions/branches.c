@@ -213,6 +213,7 @@ static const struct cb_python_ops python_ops = {
 	.closed = closed,
 	.broke = broke_rules,
 	.arm = arm_python,
+	.worked = cb_guest_worked,
 };
 
 /* Frames for which there was no room until now. */
@@ -300,10 +301,16 @@ static int wake(struct cb_kernel *k, struct cb_branch *b, struct cb_twin *t)
 
 static void set_up(struct cb_kernel *k, struct cb_branch *b, const struct cb_twin *t)
 {
-	b->shell = (struct cb_shell){
-		.ops = &branch_ops, .load = &k->branches.load, .python = &b->python, .count = &b->count
-	};
-	cb_python_init(&b->python, &python_ops, b->parent, CB_BRANCH_PARENTS, &b->comms);
+	b->shell = (struct cb_shell){ .ops = &branch_ops,
+				      .load = &k->branches.load,
+				      .python = &b->python,
+				      .policy = k->policy,
+				      .count = &b->count };
+	cb_python_init(&b->python, &python_ops, &k->loop, &k->guest.last_id);
+	b->python.speaker.parent = b->parent;
+	b->python.speaker.nparents = CB_BRANCH_PARENTS;
+	b->python.speaker.comms = &b->comms;
+	b->python.speaker.policy = k->policy;
 	b->python.rules = (struct cb_guest_rules){ .phase = CB_PHASE_WAKING,
 						   .first_id = k->guest.python.rules.first_id,
 						   .max_message = k->policy->limit_message };
@@ -406,7 +413,7 @@ void cb_branches_signalled(struct cb_kernel *k, uint32_t number)
 	struct cb_branch **b = place_of(k, number);
 
 	if (b != NULL)
-		cb_python_signalled(k, &(*b)->python);
+		cb_python_signalled(&(*b)->python);
 }
 
 static void take(struct cb_kernel *k, struct cb_branch *b, struct cb_request *r)
