@@ -23,7 +23,7 @@
 #include "setup/connection_file.h"
 #include "setup/interpreter.h"
 #include "shells/side.h"
-#include "transactions/snapshots.h"
+#include "transactions/file_snapshots.h"
 #include "jupyter/tools.h"
 #include "transactions/twins.h"
 #include "workspace/watch.h"
@@ -50,7 +50,7 @@ struct cb_kernel {
 	struct cb_branches branches;
 	struct cb_debug debug;
 	struct cb_layer_wait layer;
-	struct cb_snapshots snapshots;
+	struct cb_file_snapshots snapshots;
 	struct cb_watch watch;
 	struct cb_twins twins;
 	struct cb_memory_watch memory;

@@ -295,7 +295,7 @@ static int start(struct cb_kernel *k, struct start *s, struct cb_err *err)
 	k->interpreter = &s->interpreter;
 	k->bash = s->options->bash;
 	if (cb_twins_init(k) < 0 || cb_guest_init(k) < 0 || cb_execution_init(k) < 0 || cb_jobs_init(k) < 0 ||
-	    cb_snapshots_init(k) < 0 || cb_lanes_init(k) < 0 || cb_branches_init(k) < 0 || cb_iopub_init(k) < 0 ||
+	    cb_file_snapshots_init(k) < 0 || cb_lanes_init(k) < 0 || cb_branches_init(k) < 0 || cb_iopub_init(k) < 0 ||
 	    cb_idle_init(k) < 0)
 		return cb_err_set(err, -ENOSPC, "loop", NULL, "too many sources");
 	cb_schedule_init(k);
@@ -361,7 +361,7 @@ int cb_command_kernel(const struct cb_options *o)
 		cb_guest_release(&k);
 		cb_twins_release(&k);
 		cb_jobs_release(&k);
-		cb_snapshots_release(&k);
+		cb_file_snapshots_release(&k);
 		cb_lanes_release(&k);
 		cb_branches_release(&k);
 		cb_debug_release(&k);

@@ -29,7 +29,7 @@ struct cb_toolset {
 
 /* A completed call of a cell whose effects are there. */
 struct cb_called {
-	uint64_t id, cell; /* by the count of past.h */
+	uint64_t id, cell; /* by the count of undo_log.h */
 	int64_t number;	   /* the cell's; 0 = none */
 	char tool[CB_TOOL_NAME];
 };
@@ -54,7 +54,7 @@ struct cb_calls {
 	struct cb_call *call; /* the oldest first; room for CB_CALLS_TOLD + CB_CALLS_TOGETHER once there is any */
 	size_t count;
 	uint64_t forgotten; /* older ones */
-	uint64_t cell;	    /* by the count of past.h */
+	uint64_t cell;	    /* by the count of undo_log.h */
 	bool shared;	    /* it runs on the main state, which can go back; not a branch's */
 	size_t asked;	    /* the last `asked` of them are what the client was asked for, and has not answered */
 };

@@ -1,7 +1,7 @@
 /* What each frame of a Python does.
  *
  * Trust domain: supervisor. A frame that arrives here is permitted in this phase, within its size, and its content is
- * strict JSON with the right keys. What is said goes out by speaker.c; what answers goes to the shell that has asked;
+ * strict JSON with the right keys. What is said goes out by output.c; what answers goes to the shell that has asked;
  * what only the guest or only a branch may say is theirs (ops).
  */
 #include "python.h"
@@ -20,11 +20,11 @@ int cb_python_frame(struct cb_kernel *k, struct cb_python *p, struct cb_frame *f
 {
 	struct cb_shell *s = p->ops->shell(k, p, f->header.request);
 
-	if ((p->ops->drops != NULL && p->ops->drops(k, p, f, c)) || cb_speaker_frame(k, &p->speaker, f, c))
+	if ((p->ops->drops != NULL && p->ops->drops(k, p, f, c)) || cb_output_frame(k, &p->output, f, c))
 		return 0;
 	switch (f->header.type) {
 	case CB_WIRE_EXECUTE_RESULT:
-		cb_speaker_result(k, &p->speaker, f, cb_cell_shown(&s->cell));
+		cb_output_result(k, &p->output, f, cb_cell_shown(&s->cell));
 		return 0;
 	case CB_WIRE_ERROR:
 		cb_shell_error(k, s, f, c);

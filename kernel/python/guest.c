@@ -255,7 +255,7 @@ int cb_guest_ask(struct cb_kernel *k, enum cb_wire_type type, enum cb_wire_phase
 {
 	struct cb_python *p = &k->guest.python;
 
-	return cb_python_ask(k, p, type, phase, cb_speaker_parent(&p->speaker, 0)->header, content);
+	return cb_python_ask(k, p, type, phase, cb_output_parent(&p->output, 0)->header, content);
 }
 
 /* ---- birth ---- */
@@ -265,8 +265,8 @@ static void open_ends(struct cb_kernel *k)
 	struct cb_guest *g = &k->guest;
 
 	/* the loop looks in this order: what a child process wrote comes before what Python says after it */
-	g->out_slot[0] = cb_loop_add(&k->loop, NULL, g->python.speaker.out[0], ZMQ_POLLIN, cb_guest_on_stdout, k);
-	g->out_slot[1] = cb_loop_add(&k->loop, NULL, g->python.speaker.out[1], ZMQ_POLLIN, cb_guest_on_stderr, k);
+	g->out_slot[0] = cb_loop_add(&k->loop, NULL, g->python.output.out[0], ZMQ_POLLIN, cb_guest_on_stdout, k);
+	g->out_slot[1] = cb_loop_add(&k->loop, NULL, g->python.output.out[1], ZMQ_POLLIN, cb_guest_on_stderr, k);
 	g->link_slot = cb_loop_add(&k->loop, NULL, g->python.link.fd, ZMQ_POLLIN, on_link, k);
 	cb_side_watch(k);
 }
@@ -509,7 +509,7 @@ void cb_guest_last_words(struct cb_kernel *k)
 
 	if (g->link_slot >= 0 && g->verdict[0] == '\0')
 		cb_python_read(k, &g->python, 64u << 20);
-	cb_speaker_drain(k, &g->python.speaker);
+	cb_output_drain(k, &g->python.output);
 }
 
 static void ended(struct cb_kernel *k)
@@ -722,10 +722,10 @@ int cb_guest_init(struct cb_kernel *k)
 
 	g->state = CB_GUEST_NONE;
 	cb_python_init(&g->python, &ops, &k->loop, &g->last_id);
-	g->python.speaker.parent = g->parent;
-	g->python.speaker.nparents = CB_GUEST_PARENTS;
-	g->python.speaker.comms = &k->comms;
-	g->python.speaker.policy = k->policy;
+	g->python.output.parent = g->parent;
+	g->python.output.nparents = CB_GUEST_PARENTS;
+	g->python.output.comms = &k->comms;
+	g->python.output.policy = k->policy;
 	g->python.rules.phase = CB_PHASE_STARTING;
 	g->log = g->init = g->pidfd = -1;
 	g->link_slot = g->out_slot[0] = g->out_slot[1] = g->log_slot = g->init_slot = g->pidfd_slot = -1;
@@ -748,7 +748,7 @@ void cb_guest_release(struct cb_kernel *k)
 	struct cb_guest *g = &k->guest;
 
 	close_channels(k);
-	cb_speaker_forget(&g->python.speaker);
+	cb_output_forget(&g->python.output);
 	cb_loop_remove(&k->loop, &g->broker_slot);
 	cb_broker_stop(&g->broker); /* all jails die with it */
 }

@@ -24,7 +24,7 @@ void cb_python_init(struct cb_python *p, const struct cb_python_ops *ops, struct
 {
 	*p = (struct cb_python){ .ops = ops, .loop = loop, .last_id = last_id, .leash = -1 };
 	p->link.fd = -1;
-	p->speaker.out[0] = p->speaker.out[1] = -1;
+	p->output.out[0] = p->output.out[1] = -1;
 }
 
 int cb_python_open(struct cb_python *p, struct cb_guest_ends *ends, uint64_t max_message)
@@ -36,7 +36,7 @@ int cb_python_open(struct cb_python *p, struct cb_guest_ends *ends, uint64_t max
 	p->leash = ends->leash;
 	ends->wire = ends->leash = -1;
 	for (int i = 0; i < 2; i++) {
-		p->speaker.out[i] = ends->out[i];
+		p->output.out[i] = ends->out[i];
 		ends->out[i] = -1;
 	}
 	return 0;
@@ -46,8 +46,8 @@ void cb_python_close(struct cb_python *p)
 {
 	cb_guest_link_release(&p->link);
 	for (int i = 0; i < 2; i++) {
-		cb_fd_close(&p->speaker.out[i]);
-		p->speaker.tail_len[i] = 0;
+		cb_fd_close(&p->output.out[i]);
+		p->output.tail_len[i] = 0;
 	}
 	cb_fd_close(&p->leash);
 	p->half.due = 0;
@@ -80,7 +80,7 @@ static void look_for_half(struct cb_kernel *k, struct cb_python *p)
 {
 	int64_t due = p->half.due;
 
-	cb_half_frame_look(&p->half, &p->link, p->ops->worked(k));
+	cb_stalled_frame_look(&p->half, &p->link, p->ops->worked(k));
 	if (p->half.due != due)
 		p->ops->arm(k, p);
 }
@@ -113,9 +113,9 @@ void cb_python_read(struct cb_kernel *k, struct cb_python *p, size_t budget)
 /* The parent of what has no id, and those of requests under way, are not forgotten, however many follow them. */
 static bool taken(const struct cb_python *p, uint64_t id)
 {
-	size_t n = p->speaker.nparents;
+	size_t n = p->output.nparents;
 
-	if (id % n == p->speaker.background % n)
+	if (id % n == p->output.background % n)
 		return true;
 	for (size_t i = 0; i < CB_LANES; i++)
 		if (p->rules.beside[i].id != 0 && id % n == p->rules.beside[i].id % n)
@@ -130,9 +130,9 @@ uint64_t cb_python_give_id(struct cb_python *p, struct cb_header *header, bool c
 	do
 		id = ++*p->last_id;
 	while (!cell && taken(p, id));
-	cb_speaker_remember(&p->speaker, id, header);
-	if (cell || p->speaker.background < p->rules.first_id)
-		p->speaker.background = id;
+	cb_output_remember(&p->output, id, header);
+	if (cell || p->output.background < p->rules.first_id)
+		p->output.background = id;
 	p->rules.last_id = id;
 	return id;
 }
@@ -266,7 +266,7 @@ void cb_python_due(struct cb_kernel *k, struct cb_python *p, int64_t *when)
 
 	cb_sooner(when, p->nudge_at);
 	cb_sooner(when, p->half.due);
-	(void)cb_half_frame_holds_up(&p->half, &p->link, 0, !cb_iopub_congested(k), &patience);
+	(void)cb_stalled_frame_holds_up(&p->half, &p->link, 0, !cb_iopub_congested(k), &patience);
 	cb_sooner(when, patience);
 }
 
@@ -278,8 +278,8 @@ void cb_python_look(struct cb_kernel *k, struct cb_python *p, int64_t now)
 	if (p->nudge_at != 0 && p->nudge_at <= now)
 		nudge(k, p, now);
 	if (p->half.due != 0 && p->half.due <= now &&
-	    cb_half_frame_over(&p->half, &p->link, p->ops->worked(k), we_read))
-		p->ops->broke(k, p, CB_HALF_FRAME);
-	else if (cb_half_frame_holds_up(&p->half, &p->link, now, we_read, &patience))
+	    cb_stalled_frame_over(&p->half, &p->link, p->ops->worked(k), we_read))
+		p->ops->broke(k, p, CB_STALLED_FRAME);
+	else if (cb_stalled_frame_holds_up(&p->half, &p->link, now, we_read, &patience))
 		p->ops->broke(k, p, CB_SLOW_FRAME);
 }

@@ -9,9 +9,9 @@
 #include "ends.h"
 #include "link.h"
 #include "policy.h"
-#include "half_frame.h"
+#include "stalled_frame.h"
 #include "jupyter/message.h"
-#include "speaker.h"
+#include "output.h"
 
 struct cb_kernel;
 struct cb_loop;
@@ -50,8 +50,8 @@ struct cb_python {
 	pid_t pid;	   /* as the kernel says */
 	struct cb_guest_link link;
 	struct cb_guest_rules rules;
-	struct cb_speaker speaker;
-	struct cb_half_frame half;
+	struct cb_output output;
+	struct cb_stalled_frame half;
 	int leash;	      /* twins are born by it; -1 = none */
 	int64_t nudge_at;     /* an interrupt is wanted that it has not taken: when it is repeated; 0 = none is */
 	int64_t nudge_after;  /* ns until then */
@@ -60,7 +60,7 @@ struct cb_python {
 	unsigned signals;     /* that pid 1 was asked for, and has not yet sent */
 };
 
-/* Its speaker is for the caller to fill. */
+/* Its output is for the caller to fill. */
 void cb_python_init(struct cb_python *p, const struct cb_python_ops *ops, struct cb_loop *loop, uint64_t *last_id);
 /* Takes wire, output and leash, but no side wire. 0 or -ENOMEM: then nothing is taken. */
 int cb_python_open(struct cb_python *p, struct cb_guest_ends *ends, uint64_t max_message);

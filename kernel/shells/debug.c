@@ -18,7 +18,7 @@
 #include "kernel.h"
 #include "requests/requests.h"
 #include "jupyter/router.h"
-#include "python/speaker.h"
+#include "python/output.h"
 
 #define CLOSED "the guest has closed the channel that the debugger needs"
 
@@ -166,12 +166,12 @@ static void event(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest
 	bool stopped = cb_json_string_is(c->event, "stopped"), goes_on = cb_json_string_is(c->event, "continued");
 
 	if (stopped) {
-		cb_speaker_drain(k, &k->guest.python.speaker); /* what the cell wrote before is there to be read */
+		cb_output_drain(k, &k->guest.python.output); /* what the cell wrote before is there to be read */
 		cell_stops(k);
 	} else if (goes_on) {
 		cb_debug_cell_over(k);
 	}
-	if (cb_speaker_count(k, &k->debug.parent, k->policy->limit_output, f->header.content_len))
+	if (cb_output_count(k, &k->debug.parent, k->policy->limit_output, f->header.content_len))
 		publish(k, (struct cb_span){ f->content, f->header.content_len }, f->body,
 			f->body == NULL && !cb_iopub_congested(k));
 }

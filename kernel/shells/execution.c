@@ -161,7 +161,7 @@ static void told(struct cb_kernel *k, struct cb_shell *s)
 	tell_notes(k, s->current);
 	cb_execution_record(k, s);
 	cb_usage_begin(&k->guest.usage);
-	cb_meter_start(k, e->cpu, e->memory);
+	cb_cell_limits_start(k, e->cpu, e->memory);
 }
 
 static void interrupt_current(struct cb_kernel *k);
@@ -236,7 +236,7 @@ void cb_execution_finish(struct cb_kernel *k)
 static void ending(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r)
 {
 	(void)s;
-	cb_meter_stop(k);
+	cb_cell_limits_stop(k);
 	cb_python_interrupt_no_more(k, &k->guest.python);
 	k->debug.waits = false;
 	if (cb_request_is_execute(r)) /* it has told of the loss */
@@ -287,7 +287,7 @@ static void usage(struct cb_kernel *k, struct cb_shell *s, struct cb_usage *ret_
 static void waits(struct cb_kernel *k, struct cb_shell *s, bool waits)
 {
 	(void)s;
-	cb_meter_wait(k, waits);
+	cb_cell_limits_wait(k, waits);
 }
 
 static void arm(struct cb_kernel *k, struct cb_shell *s)
@@ -441,7 +441,7 @@ static void stop_clocks(struct cb_kernel *k)
 {
 	struct cb_shell *s = &k->execution.shell;
 
-	cb_meter_stop(k);
+	cb_cell_limits_stop(k);
 	cb_python_interrupt_no_more(k, &k->guest.python);
 	s->interrupted_at = s->notice_at = s->interrupt_by = s->cell.deadline = 0;
 	arm(k, s);
@@ -541,7 +541,7 @@ int cb_execution_init(struct cb_kernel *k)
 		.ops = &main_ops, .load = &x->load, .python = &k->guest.python, .policy = k->policy, .count = &x->number
 	};
 	x->timer = cb_loop_add_timer(&k->loop, on_timer, k);
-	return x->timer < 0 || cb_meter_init(k) < 0 ? -ENOSPC : 0;
+	return x->timer < 0 || cb_cell_limits_init(k) < 0 ? -ENOSPC : 0;
 }
 
 void cb_execution_release(struct cb_kernel *k)

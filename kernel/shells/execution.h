@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "jupyter/message.h"
-#include "meter.h"
+#include "cell_limits.h"
 #include "shell.h"
 #include "python/usage.h"
 
@@ -27,9 +27,9 @@ struct cb_client_session {
 struct cb_execution {
 	struct cb_shell shell; /* the main one */
 	struct cb_load load;
-	int64_t number;		 /* the kernel's execution count, of all its shells: never decreases */
-	uint64_t past;		 /* what the current cell has in past.h */
-	struct cb_meter meter;	 /* of the current cell */
+	int64_t number;		     /* the kernel's execution count, of all its shells: never decreases */
+	uint64_t past;		     /* what the current cell has in undo_log.h */
+	struct cb_cell_limits meter; /* of the current cell */
 	int timer;
 
 	struct cb_client_session session[CB_SESSIONS_MAX];
@@ -65,7 +65,7 @@ void cb_execution_finish(struct cb_kernel *k);
 
 /* A user's interrupt. Soft; hard when one is still undelivered. */
 void cb_execution_interrupt(struct cb_kernel *k);
-/* From meter.c, for the current cell. */
+/* From cell_limits.c, for the current cell. */
 void cb_execution_over_memory(struct cb_kernel *k);
 /* The jail worked during a wait: takes `seconds` off the clock that stands. False when that ends the cell. */
 bool cb_execution_spend(struct cb_kernel *k, double seconds);

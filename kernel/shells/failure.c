@@ -58,8 +58,8 @@ const char *cb_failure_limit(const struct cb_shell *s)
 	case CB_STOP_WIRE:
 		break;
 	}
-	return s->current->id != 0 && cb_speaker_parent(&s->python->speaker, s->current->id)->output_cut ? "output"
-													 : NULL;
+	return s->current->id != 0 && cb_output_parent(&s->python->output, s->current->id)->output_cut ? "output"
+												       : NULL;
 }
 
 static bool is_main(const struct cb_kernel *k, const struct cb_shell *s)
@@ -102,7 +102,7 @@ void cb_failure_metadata(struct cb_kernel *k, struct cb_shell *s, const char *st
 			    "\"wall_s\":%.6f,\"cpu_user_s\":%.2f,\"cpu_sys_s\":%.2f,\"memory_peak_bytes\":%" PRIu64
 			    ",\"output_bytes\":%" PRIu64 ",\"read_bytes\":null,\"write_bytes\":null},",
 			    date, status, k->session.id, wall, user, sys, u.memory_peak_bytes,
-			    s->current->id != 0 ? cb_speaker_parent(&s->python->speaker, s->current->id)->output_bytes
+			    s->current->id != 0 ? cb_output_parent(&s->python->output, s->current->id)->output_bytes
 						: 0);
 	cb_audit_cell_end(k, s->current, cell->number, status, limit, state, wall, user + sys);
 	if (ours)
@@ -140,7 +140,7 @@ void cb_failure_trace(const struct cb_request *r, struct cb_buf *out)
 
 void cb_failure_undone(const struct cb_kernel *k, struct cb_buf *out)
 {
-	const struct cb_past_undone *u = &k->twins.undid;
+	const struct cb_undo_log_undone *u = &k->twins.undid;
 
 	(void)cb_buf_printf(out, "\"restored_to\":%" PRId64, k->twins.restored_to);
 	if (k->twins.undone.len > 0)

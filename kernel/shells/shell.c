@@ -213,13 +213,13 @@ void cb_shell_error(struct cb_kernel *k, struct cb_shell *s, struct cb_frame *f,
 {
 	bool mine = s->current != NULL && f->header.request != 0 && f->header.request == s->current->id;
 
-	cb_speaker_drain(k, &s->python->speaker);
+	cb_output_drain(k, &s->python->output);
 	if (mine && s->cell.stop == CB_STOP_TIME_SOFT && cb_failure_of_interrupt(c->ename))
 		/* what the user must hear is the limit, not how it was enforced */
 		cb_failure_publish_timeout(k, s, c->traceback);
 	else
-		cb_speaker_error(k, &s->python->speaker, f,
-				 mine && !s->cell.error_sent); /* how a cell ends is always told */
+		cb_output_error(k, &s->python->output, f,
+				mine && !s->cell.error_sent); /* how a cell ends is always told */
 	if (mine)
 		s->cell.error_sent = true;
 }
@@ -228,7 +228,7 @@ void cb_shell_reply(struct cb_kernel *k, struct cb_shell *s, struct cb_frame *f,
 {
 	bool cell = runs_cell(s), failed = cell && !cb_json_string_is(c->status, "ok"), late;
 
-	cb_speaker_drain(k, &s->python->speaker);
+	cb_output_drain(k, &s->python->output);
 	late = cell && s->cell.stop == CB_STOP_TIME_SOFT && (!failed || cb_failure_of_interrupt(c->ename));
 	if (cell && !late && s->ops->defers != NULL && s->ops->defers(k, f))
 		return;		 /* it is answered when its state is back */
@@ -312,7 +312,7 @@ int cb_shell_ask(struct cb_kernel *k, struct cb_shell *s, struct cb_frame *f, co
 		s->ask_again--;
 		cb_shell_asked(k, s);
 	}
-	cb_speaker_drain(k, &s->python->speaker);
+	cb_output_drain(k, &s->python->output);
 	cb_iopub_flush(k);
 	int r = cb_stdin_ask(k, s->current, f, ret_reason);
 

@@ -28,7 +28,7 @@ void cb_branch_comm_dropped(struct cb_kernel *k, struct cb_header *header)
 /* Once for each request. */
 static void comm_refused(struct cb_kernel *k, struct cb_branch *b, const struct cb_frame *f)
 {
-	const struct cb_guest_parent *p = cb_speaker_parent(&b->python.speaker, f->header.request);
+	const struct cb_guest_parent *p = cb_output_parent(&b->python.output, f->header.request);
 
 	if (p->id != b->comm_told)
 		cb_branch_comm_dropped(k, p->header);

@@ -137,7 +137,7 @@ void cb_branch_end(struct cb_kernel *k, struct cb_branch *b, const char *why)
 static int watch(struct cb_kernel *k, const struct cb_branch *b, enum channel which, int op)
 {
 	const struct cb_python *p = &b->python;
-	int fd = which == WIRE ? p->link.fd : p->speaker.out[which - OUT];
+	int fd = which == WIRE ? p->link.fd : p->output.out[which - OUT];
 	bool writes = which == WIRE && cb_guest_link_pending(&p->link);
 	struct epoll_event e = { .events = EPOLLIN | (writes ? (uint32_t)EPOLLOUT : 0u),
 				 .data.u64 = (uint64_t)p->number * CHANNELS + which };
@@ -229,7 +229,7 @@ static void resume_waiting(struct cb_kernel *k)
 static void serve(struct cb_kernel *k, struct cb_branch *b, enum channel which, uint32_t events)
 {
 	if (which != WIRE) {
-		if (cb_speaker_read(k, &b->python.speaker, which == OUT ? 0 : 1) < 0)
+		if (cb_output_read(k, &b->python.output, which == OUT ? 0 : 1) < 0)
 			(void)watch(k, b, which, EPOLL_CTL_DEL);
 		return;
 	}
@@ -307,10 +307,10 @@ static void set_up(struct cb_kernel *k, struct cb_branch *b, const struct cb_twi
 				      .policy = k->policy,
 				      .count = &b->count };
 	cb_python_init(&b->python, &python_ops, &k->loop, &k->guest.last_id);
-	b->python.speaker.parent = b->parent;
-	b->python.speaker.nparents = CB_BRANCH_PARENTS;
-	b->python.speaker.comms = &b->comms;
-	b->python.speaker.policy = k->policy;
+	b->python.output.parent = b->parent;
+	b->python.output.nparents = CB_BRANCH_PARENTS;
+	b->python.output.comms = &b->comms;
+	b->python.output.policy = k->policy;
 	b->python.rules = (struct cb_guest_rules){ .phase = CB_PHASE_WAKING,
 						   .first_id = k->guest.python.rules.first_id,
 						   .max_message = k->policy->limit_message };
@@ -327,7 +327,7 @@ static void release(struct cb_branch *b)
 {
 	cb_shell_release(&b->shell);
 	cb_python_close(&b->python);
-	cb_speaker_forget(&b->python.speaker);
+	cb_output_forget(&b->python.output);
 	cb_comms_release(&b->comms);
 	free(b);
 }
@@ -643,7 +643,7 @@ void cb_branches_gone(struct cb_kernel *k, uint32_t number, int status)
 	}
 	cb_branch_go(b, CB_BRANCH_ENDING);
 	cb_python_read(k, &b->python, LAST_WORDS);
-	cb_speaker_drain(k, &b->python.speaker);
+	cb_output_drain(k, &b->python.output);
 	cb_log(CB_LOG_INFO, "branch %u has ended: %s", number, why);
 	served = b->served;
 	bury(k, place, why, GONE);
@@ -660,7 +660,7 @@ void cb_branches_jail_gone(struct cb_kernel *k, const char *why)
 	for (size_t i = 0; (b = next(k, &i)) != NULL;) {
 		cb_branch_go(b, CB_BRANCH_ENDING);
 		cb_python_read(k, &b->python, LAST_WORDS);
-		cb_speaker_drain(k, &b->python.speaker);
+		cb_output_drain(k, &b->python.output);
 		bury(k, &k->branches.branch[i - 1], why, ALL_GONE);
 	}
 }

@@ -3,7 +3,7 @@
 
 #include "checkpoints.h"
 #include "jupyter/comms.h"
-#include "past.h"
+#include "undo_log.h"
 #include "python/python.h"
 #include "shells/shell.h"
 
@@ -24,8 +24,8 @@ struct cb_branch {
 	char from[CB_CHECKPOINT_NAME]; /* "" = the state as it was */
 	double created;
 	int64_t count;
-	uint64_t cell;		   /* where it left the main line, as struct cb_twin has it */
-	struct cb_past_count live; /* and */
+	uint64_t cell;		       /* where it left the main line, as struct cb_twin has it */
+	struct cb_undo_log_count live; /* and */
 	struct cb_guest_parent parent[CB_BRANCH_PARENTS];
 	struct cb_comms comms; /* those opened in it */
 	uint64_t comm_told;    /* id of the request under which it was said that others are dropped */

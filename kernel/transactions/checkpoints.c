@@ -68,7 +68,7 @@ static bool take_cells(struct cb_span raw, unsigned *ret)
 {
 	int64_t n;
 
-	if (cb_json_int(raw, &n) < 0 || n < 1 || n > CB_PAST_MAX)
+	if (cb_json_int(raw, &n) < 0 || n < 1 || n > CB_UNDO_LOG_MAX)
 		return false;
 	*ret = (unsigned)n;
 	return true;
@@ -136,11 +136,11 @@ static bool start(struct cb_kernel *k, const char *name, char *ret_why, size_t s
 static struct cb_twin *before_cells(struct cb_kernel *k, const struct cb_back *back, uint64_t end, char *ret_why,
 				    size_t size)
 {
-	const struct cb_past *p = &k->twins.past;
-	size_t n = back->undo > 0 ? back->undo : 1, ran = cb_past_between(p, 0, end);
-	const struct cb_past_cell *cell = cb_past_latest(p, n, end);
+	const struct cb_undo_log *p = &k->twins.past;
+	size_t n = back->undo > 0 ? back->undo : 1, ran = cb_undo_log_between(p, 0, end);
+	const struct cb_undo_log_cell *cell = cb_undo_log_latest(p, n, end);
 	struct cb_twin *t = cell != NULL ? cb_twins_before_cell(k, cell->cell) : NULL;
-	size_t undone = t != NULL ? cb_past_between(p, t->cell, end) : 0;
+	size_t undone = t != NULL ? cb_undo_log_between(p, t->cell, end) : 0;
 
 	if (t != NULL && (back->undo == 0 || undone <= n))
 		return t;

@@ -105,7 +105,7 @@ void cb_twins_forget(struct cb_kernel *k, struct cb_twin *t)
 	if (t == w->waking)
 		w->waking = NULL;
 	if (t->files != CB_FILES_STAY && t->snapshot == t->number)
-		cb_snapshots_ask(k, CB_BROKER_FORGET, t->number);
+		cb_file_snapshots_ask(k, CB_BROKER_FORGET, t->number);
 	cb_guest_ends_close(&t->ends);
 	cb_comms_release(&t->comms);
 	*t = (struct cb_twin){ .ends = CB_GUEST_ENDS_NONE };
@@ -177,7 +177,7 @@ void cb_twins_forget_past(struct cb_kernel *k)
 	for (int i = 0; i < CB_BRANCHES_MAX; i++) /* one may be adopted */
 		if (k->branches.branch[i] != NULL && k->branches.branch[i]->cell < oldest)
 			oldest = k->branches.branch[i]->cell;
-	cb_past_forget(&w->past, oldest);
+	cb_undo_log_forget(&w->past, oldest);
 }
 
 /* ---- what others say ---- */
@@ -259,7 +259,7 @@ int cb_twins_init(struct cb_kernel *k)
 void cb_twins_release(struct cb_kernel *k)
 {
 	cb_twins_jail_gone(k);
-	cb_past_release(&k->twins.past);
+	cb_undo_log_release(&k->twins.past);
 	cb_buf_release(&k->twins.undone);
 	cb_buf_release(&k->twins.calls);
 }

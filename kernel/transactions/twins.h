@@ -13,7 +13,7 @@
 #include "jupyter/comms.h"
 #include "python/ends.h"
 #include "python/policy.h"
-#include "past.h"
+#include "undo_log.h"
 #include "twin_cost.h"
 
 struct cb_branch;
@@ -44,12 +44,12 @@ struct cb_twin {
 	double created;
 	int64_t asked_ms; /* monotonic: when it was to be made */
 	struct cb_guest_ends ends;
-	pid_t pid;		   /* as the kernel says */
-	uint64_t room;		   /* bytes of memory that it may copy for itself */
-	double cpu_s, copied_s;	   /* processors' time: as last read; and what of it was for that */
-	uint64_t cell;		   /* the last one whose effects it has, by the count of past.h */
-	int64_t count;		   /* the execution count then */
-	struct cb_past_count live; /* and how many had run */
+	pid_t pid;		       /* as the kernel says */
+	uint64_t room;		       /* bytes of memory that it may copy for itself */
+	double cpu_s, copied_s;	       /* processors' time: as last read; and what of it was for that */
+	uint64_t cell;		       /* the last one whose effects it has, by the count of undo_log.h */
+	int64_t count;		       /* the execution count then */
+	struct cb_undo_log_count live; /* and how many had run */
 	struct cb_comms comms;
 	struct cb_left_out left_out;
 	enum { CB_FILES_STAY, CB_FILES_COMING, CB_FILES_KEPT } files; /* what a take-over does with the workspace's */
@@ -76,7 +76,7 @@ struct cb_twins {
 	struct cb_twin *waking; /* takes over; NULL = none */
 	int leash_slot;		/* of the one that is coming */
 	int idle_timer, deadline_timer;
-	struct cb_past past;
+	struct cb_undo_log past;
 	struct cb_twin_cost cost; /* auto */
 	bool cost_reads;	  /* what the running cell does to memory */
 	int64_t stopped_ns;	  /* when a take-over was ordered */
@@ -94,7 +94,7 @@ struct cb_twins {
 	/* of the last take-over */
 	int64_t restored_to;
 	struct cb_buf undone; /* JSON array of numbers */
-	struct cb_past_undone undid;
+	struct cb_undo_log_undone undid;
 	struct cb_buf calls;  /* completed calls of host tools of cells that are undone or lost: JSON array, or empty */
 	char calls_text[320]; /* the same, "; what host tools did …" */
 	char outcome[1664];   /* "all variables are as they were before cell [3]; …" */
@@ -156,7 +156,7 @@ bool cb_twins_branch(struct cb_kernel *k, struct cb_twin *from);
 /* A copy of a branch that rests takes over, as one that was bred for a rollback does. */
 bool cb_twins_adopt(struct cb_kernel *k, struct cb_branch *b);
 struct cb_twin *cb_twins_named(struct cb_kernel *k, const char *name); /* NULL = none */
-/* The youngest from before that cell, by the count of past.h. */
+/* The youngest from before that cell, by the count of undo_log.h. */
 struct cb_twin *cb_twins_before_cell(struct cb_kernel *k, uint64_t cell);
 /* It takes over, or a copy of it does; the end is cb_checkpoint_rolled_back, or the failure of the current request. */
 bool cb_twins_go_to(struct cb_kernel *k, struct cb_twin *t);

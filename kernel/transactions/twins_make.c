@@ -161,8 +161,7 @@ static int give_birth(struct cb_kernel *k, struct cb_twin *t, int theirs[CB_BIRT
 	if (r == 0)
 		r = watch_leash(k, t);
 	return r < 0 ? r
-		     : cb_guest_ask(k, CB_WIRE_CHECKPOINT, CB_PHASE_FORKING,
-				    (struct cb_span){ content, (size_t)n });
+		     : cb_guest_ask(k, CB_WIRE_CHECKPOINT, CB_PHASE_FORKING, (struct cb_span){ content, (size_t)n });
 }
 
 /* A place, a number, and channels. */
@@ -238,10 +237,10 @@ bool cb_twins_make(struct cb_kernel *k, const char *name)
 	if (t->name[0] == '\0')
 		w->stale = w->after_cell = false;
 	cb_twin_cost_begun(&w->cost, before);
-	if (cb_snapshots_on(k)) {
+	if (cb_file_snapshots_on(k)) {
 		t->files = CB_FILES_COMING;
 		t->snapshot = t->number;
-		cb_snapshots_ask(k, CB_BROKER_SNAPSHOT, t->number);
+		cb_file_snapshots_ask(k, CB_BROKER_SNAPSHOT, t->number);
 	}
 	return true;
 }

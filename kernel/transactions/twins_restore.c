@@ -32,7 +32,7 @@ static void begin(struct cb_kernel *k, struct cb_twin *t)
 static void note_undone(struct cb_twins *w, const struct cb_twin *t)
 {
 	cb_buf_clear(&w->undone);
-	if (cb_past_after(&w->past, t->cell, &t->live, &w->undone, &w->undid) < 0)
+	if (cb_undo_log_after(&w->past, t->cell, &t->live, &w->undone, &w->undid) < 0)
 		cb_buf_clear(&w->undone);
 	w->restored_to = t->count;
 }
@@ -172,7 +172,7 @@ void cb_twins_waking_late(struct cb_kernel *k)
 static int resume(struct cb_kernel *k, const struct cb_twin *t)
 {
 	struct cb_leash_msg wake = { .op = CB_LEASH_WAKE, .number = t->number };
-	CB_AUTO_BUF b = CB_BUF_INIT(2 * (size_t)CB_PAST_BYTES_MAX);
+	CB_AUTO_BUF b = CB_BUF_INIT(2 * (size_t)CB_UNDO_LOG_BYTES_MAX);
 	int r;
 
 	if (t->count > k->execution.number) /* a branch that was adopted may have counted further */
@@ -180,7 +180,7 @@ static int resume(struct cb_kernel *k, const struct cb_twin *t)
 	r = cb_buf_printf(&b,
 			  "{\"execution_count\":%lld,\"branch\":false,\"undone\":", (long long)k->execution.number + 1);
 	if (r == 0)
-		r = cb_past_sources(&k->twins.past, t->cell, &b);
+		r = cb_undo_log_sources(&k->twins.past, t->cell, &b);
 	if (r == 0)
 		r = cb_buf_append_str(&b, "}");
 	if (r == 0)
@@ -205,7 +205,7 @@ void cb_twins_restored(struct cb_kernel *k)
 			cb_twins_drop(k, &w->twin[i]);
 	if (r == 0 && t->files == CB_FILES_KEPT) {
 		cb_loop_arm(&k->loop, w->deadline_timer, 0); /* that has a clock of its own */
-		cb_snapshots_ask(k, CB_BROKER_RESTORE, t->snapshot);
+		cb_file_snapshots_ask(k, CB_BROKER_RESTORE, t->snapshot);
 	} else if (r == 0)
 		r = resume(k, t);
 	if (r < 0)
@@ -243,7 +243,7 @@ static void add_left_out(char *text, size_t size, int64_t n, const char *one, co
 static void word_undone(struct cb_kernel *k, int64_t restored_to, char *ret_cell, size_t cell_size, char *ret_cells,
 			size_t size)
 {
-	const struct cb_past_undone *u = &k->twins.undid;
+	const struct cb_undo_log_undone *u = &k->twins.undid;
 	const struct cb_request *r = k->execution.shell.current;
 	uint64_t unnumbered = u->n.unnumbered, messages = u->n.messages;
 	size_t len;
@@ -353,7 +353,7 @@ void cb_twins_confirm(struct cb_kernel *k)
 	note_undone(w, t);
 	w->confirming = false;
 	w->confirmed_ns = cb_now_ns();
-	cb_past_undo(&w->past, t->cell, &t->live);
+	cb_undo_log_undo(&w->past, t->cell, &t->live);
 	cb_buf_clear(&w->calls);
 	cb_tools_undone(&k->tools, (int64_t)t->cell, &w->calls, w->calls_text, sizeof(w->calls_text));
 	for (int i = 0; i < CB_TWINS_MAX; i++)

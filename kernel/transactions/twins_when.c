@@ -19,7 +19,7 @@ void cb_twins_touched(struct cb_kernel *k, struct cb_span code, int64_t number)
 	k->twins.confirmed_ns = 0;
 	if (!k->twins.possible && cb_twins_next(&k->twins) == NULL)
 		return;
-	cb_past_add(&k->twins.past, code, number);
+	cb_undo_log_add(&k->twins.past, code, number);
 	k->twins.stale = true;
 	k->twins.after_cell |= code.data != NULL;
 }

@@ -180,7 +180,7 @@ static void write_usage(struct cb_kernel *k, const struct cb_job_usage *u, struc
 		"},",
 		k->guest.generation, guest.cpu_user_s, guest.cpu_sys_s, u->memory_bytes, guest.memory_peak_bytes,
 		guest.oom_kills, u->processes, u->threads, u->tmp_bytes, u->shm_bytes,
-		cb_speaker_parent(&k->guest.python.speaker, 0)->output_bytes);
+		cb_output_parent(&k->guest.python.output, 0)->output_bytes);
 	(void)cb_buf_printf(b,
 			    "\"limits\":{\"memory\":%" PRIu64 ",\"cpu\":%g,\"pids\":%" PRIu64 ",\"open_files\":%" PRIu64
 			    ",\"file_size\":%" PRIu64 ",\"tmp\":%" PRIu64 ",\"shm\":%" PRIu64 ",\"inodes\":%" PRIu64

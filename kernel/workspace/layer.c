@@ -28,8 +28,7 @@ bool cb_layer_op(const struct cb_request *r, enum cb_broker_op *ret_op)
 	struct cb_json_field f[] = { { .name = "op", .types = CB_JSON_STRING, .required = true } };
 	struct cb_json_error e;
 
-	if (r->kind != CB_REQUEST_FILE ||
-	    cb_json_scan_object(r->content.data, r->content.len, f, 1, &e) < 0)
+	if (r->kind != CB_REQUEST_FILE || cb_json_scan_object(r->content.data, r->content.len, f, 1, &e) < 0)
 		return false;
 	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
 		if (!cb_json_string_is(f[0].ret, ops[i].name))
@@ -66,7 +65,7 @@ static void finish(struct cb_kernel *k)
 	cb_fd_close(&w->fd);
 	cb_buf_release(&w->reply);
 	w->request = NULL;
-	cb_snapshots_next(k);
+	cb_file_snapshots_next(k);
 	end_request(k, r);
 }
 
@@ -146,7 +145,7 @@ void cb_layer_start(struct cb_kernel *k, struct cb_request *r, enum cb_broker_op
 		k->layer = (struct cb_layer_wait){
 			.request = r, .op = op, .fd = -1, .slot = -1, .reply = CB_BUF_INIT(REPLY_MAX)
 		};
-		if (!cb_snapshots_busy(k))
+		if (!cb_file_snapshots_busy(k))
 			cb_layer_go_on(k);
 		return;
 	}

@@ -47,7 +47,7 @@ static void check_wishes(const struct cb_frame *f)
 
 	c.nasked = 0;
 	if (cb_checkpoint_wishes(&c, f->metadata, &back, &valid) && valid)
-		CHECK(memchr(back.name, '\0', sizeof(back.name)) != NULL && back.undo <= CB_PAST_MAX);
+		CHECK(memchr(back.name, '\0', sizeof(back.name)) != NULL && back.undo <= CB_UNDO_LOG_MAX);
 	CHECK(c.nasked <= CB_CHECKPOINT_ASKED);
 	for (unsigned i = 0; i < c.nasked; i++)
 		CHECK(c.asked[i][0] != '\0' && memchr(c.asked[i], '\0', sizeof(c.asked[i])) != NULL);

@@ -57,8 +57,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	k.policy = &policy;
 	k.guest.usage = CB_USAGE_SOURCE_NONE;
-	k.guest.python.speaker.parent = k.guest.parent; /* as cb_guest_init has it: a reply tells of its output */
-	k.guest.python.speaker.nparents = CB_GUEST_PARENTS;
+	k.guest.python.output.parent = k.guest.parent; /* as cb_guest_init has it: a reply tells of its output */
+	k.guest.python.output.nparents = CB_GUEST_PARENTS;
 	struct cb_job *job = cb_job_new(&k, &r, (enum cb_job_kind)(CB_JOB_READ + data[0] % 7));
 
 	CHECK(job != NULL);

@@ -55,7 +55,7 @@ static void test_limit_and_metadata(void **state)
 	};
 
 	(void)state;
-	k.guest.python.speaker = (struct cb_speaker){ .parent = k.guest.parent, .nparents = CB_GUEST_PARENTS };
+	k.guest.python.output = (struct cb_output){ .parent = k.guest.parent, .nparents = CB_GUEST_PARENTS };
 	k.guest.usage = CB_USAGE_SOURCE_NONE;
 	assert_int_equal(cb_execution_init(&k), 0);
 	k.execution.shell.current = &q;
@@ -63,7 +63,7 @@ static void test_limit_and_metadata(void **state)
 		CB_AUTO_BUF b = CB_BUF_INIT(4096);
 
 		k.execution.shell.cell.stop = tried[i].stop;
-		cb_speaker_parent(&k.guest.python.speaker, q.id)->output_cut = tried[i].cut;
+		cb_output_parent(&k.guest.python.output, q.id)->output_cut = tried[i].cut;
 		const char *limit = cb_failure_limit(&k.execution.shell);
 
 		assert_int_equal(limit == NULL, tried[i].limit == NULL);
@@ -175,8 +175,8 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_teardown(f, rig_teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_death_text),   T(test_limit_and_metadata), T(test_state_from_before), T(test_long_reasons),
-		T(test_isolation),  T(test_time_keeps_the_traceback),
+		T(test_death_text),   T(test_limit_and_metadata), T(test_state_from_before),
+		T(test_long_reasons), T(test_isolation),	  T(test_time_keeps_the_traceback),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,10 +1,10 @@
 /* The cells since the oldest twin. Trust domain: supervisor; sources come from clients and have passed the strict scan.
  */
-#include "past.h"
+#include "undo_log.h"
 
 #include <stdlib.h>
 
-static void drop_code(struct cb_past *p, struct cb_past_cell *c)
+static void drop_code(struct cb_undo_log *p, struct cb_undo_log_cell *c)
 {
 	p->bytes -= c->len;
 	free(c->code);
@@ -12,7 +12,7 @@ static void drop_code(struct cb_past *p, struct cb_past_cell *c)
 	c->len = 0;
 }
 
-static void drop_first(struct cb_past *p, size_t n)
+static void drop_first(struct cb_undo_log *p, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		drop_code(p, &p->item[i]);
@@ -20,13 +20,13 @@ static void drop_first(struct cb_past *p, size_t n)
 	memmove(p->item, p->item + n, p->count * sizeof(*p->item));
 }
 
-static int make_room(struct cb_past *p)
+static int make_room(struct cb_undo_log *p)
 {
 	size_t cap = p->cap > 0 ? 2 * p->cap : 16;
-	struct cb_past_cell *item;
+	struct cb_undo_log_cell *item;
 
-	if (p->count >= CB_PAST_MAX)
-		drop_first(p, CB_PAST_MAX / 8);
+	if (p->count >= CB_UNDO_LOG_MAX)
+		drop_first(p, CB_UNDO_LOG_MAX / 8);
 	if (p->count < p->cap)
 		return 0;
 	item = realloc(p->item, cap * sizeof(*item));
@@ -37,24 +37,24 @@ static int make_room(struct cb_past *p)
 	return 0;
 }
 
-void cb_past_add(struct cb_past *p, struct cb_span code, int64_t number)
+void cb_undo_log_add(struct cb_undo_log *p, struct cb_span code, int64_t number)
 {
-	struct cb_past_cell c = { .cell = ++p->last, .number = number };
+	struct cb_undo_log_cell c = { .cell = ++p->last, .number = number };
 
 	*(number > 0 ? &p->live.cells : code.data != NULL ? &p->live.unnumbered : &p->live.messages) += 1;
 	if (number <= 0 || make_room(p) < 0)
 		return;
-	if (code.data != NULL && code.len <= CB_PAST_BYTES_MAX && (c.code = malloc(code.len)) != NULL) {
+	if (code.data != NULL && code.len <= CB_UNDO_LOG_BYTES_MAX && (c.code = malloc(code.len)) != NULL) {
 		memcpy(c.code, code.data, code.len);
 		c.len = code.len;
 	}
 	p->item[p->count++] = c;
 	p->bytes += c.len;
-	for (size_t i = 0; i < p->count && p->bytes > CB_PAST_BYTES_MAX; i++)
+	for (size_t i = 0; i < p->count && p->bytes > CB_UNDO_LOG_BYTES_MAX; i++)
 		drop_code(p, &p->item[i]);
 }
 
-void cb_past_forget(struct cb_past *p, uint64_t cell)
+void cb_undo_log_forget(struct cb_undo_log *p, uint64_t cell)
 {
 	size_t n = 0;
 
@@ -64,7 +64,7 @@ void cb_past_forget(struct cb_past *p, uint64_t cell)
 		drop_first(p, n);
 }
 
-const struct cb_past_cell *cb_past_latest(const struct cb_past *p, size_t n, uint64_t end)
+const struct cb_undo_log_cell *cb_undo_log_latest(const struct cb_undo_log *p, size_t n, uint64_t end)
 {
 	for (size_t i = p->count; i > 0; i--)
 		if (p->item[i - 1].undone == 0 && p->item[i - 1].cell < end && --n == 0)
@@ -72,7 +72,7 @@ const struct cb_past_cell *cb_past_latest(const struct cb_past *p, size_t n, uin
 	return NULL;
 }
 
-size_t cb_past_between(const struct cb_past *p, uint64_t cell, uint64_t end)
+size_t cb_undo_log_between(const struct cb_undo_log *p, uint64_t cell, uint64_t end)
 {
 	size_t n = 0;
 
@@ -86,11 +86,12 @@ static uint64_t more(uint64_t now, uint64_t then)
 	return now > then ? now - then : 0;
 }
 
-int cb_past_after(const struct cb_past *p, uint64_t cell, const struct cb_past_count *live, struct cb_buf *out,
-		  struct cb_past_undone *ret)
+int cb_undo_log_after(const struct cb_undo_log *p, uint64_t cell, const struct cb_undo_log_count *live,
+		      struct cb_buf *out, struct cb_undo_log_undone *ret)
 {
-	struct cb_past_undone u = { .n = { more(p->live.cells, live->cells), more(p->live.unnumbered, live->unnumbered),
-					   more(p->live.messages, live->messages) } };
+	struct cb_undo_log_undone u = { .n = { more(p->live.cells, live->cells),
+					       more(p->live.unnumbered, live->unnumbered),
+					       more(p->live.messages, live->messages) } };
 	int r = cb_buf_append_str(out, "[");
 	uint64_t known = 0, told = 0;
 
@@ -100,9 +101,9 @@ int cb_past_after(const struct cb_past *p, uint64_t cell, const struct cb_past_c
 			u.last = p->item[i].number;
 		}
 	for (size_t i = 0, seen = 0; i < p->count; i++) {
-		const struct cb_past_cell *c = &p->item[i];
+		const struct cb_undo_log_cell *c = &p->item[i];
 
-		if (c->cell <= cell || c->undone || ++seen + CB_PAST_TOLD <= known)
+		if (c->cell <= cell || c->undone || ++seen + CB_UNDO_LOG_TOLD <= known)
 			continue;
 		if (r == 0)
 			r = cb_buf_printf(out, "%s%lld", told > 0 ? "," : "", (long long)c->number);
@@ -117,12 +118,12 @@ int cb_past_after(const struct cb_past *p, uint64_t cell, const struct cb_past_c
 	return r < 0 ? r : cb_buf_append_str(out, "]");
 }
 
-void cb_past_undo(struct cb_past *p, uint64_t cell, const struct cb_past_count *live)
+void cb_undo_log_undo(struct cb_undo_log *p, uint64_t cell, const struct cb_undo_log_count *live)
 {
 	uint64_t times = p->live.undone + 1;
 
 	for (size_t i = 0; i < p->count; i++) {
-		struct cb_past_cell *c = &p->item[i];
+		struct cb_undo_log_cell *c = &p->item[i];
 
 		if (c->cell > cell && c->undone == 0)
 			c->undone = times;
@@ -133,13 +134,13 @@ void cb_past_undo(struct cb_past *p, uint64_t cell, const struct cb_past_count *
 	p->live.undone = times;
 }
 
-int cb_past_sources(const struct cb_past *p, uint64_t cell, struct cb_buf *out)
+int cb_undo_log_sources(const struct cb_undo_log *p, uint64_t cell, struct cb_buf *out)
 {
 	int r = cb_buf_append_str(out, "[");
 	bool first = true;
 
 	for (size_t i = 0; i < p->count && r == 0; i++) {
-		const struct cb_past_cell *c = &p->item[i];
+		const struct cb_undo_log_cell *c = &p->item[i];
 
 		if (c->cell <= cell)
 			continue;
@@ -153,10 +154,10 @@ int cb_past_sources(const struct cb_past *p, uint64_t cell, struct cb_buf *out)
 	return r < 0 ? r : cb_buf_append_str(out, "]");
 }
 
-void cb_past_release(struct cb_past *p)
+void cb_undo_log_release(struct cb_undo_log *p)
 {
 	if (p->count > 0)
 		drop_first(p, p->count);
 	free(p->item);
-	*p = (struct cb_past){ .last = p->last, .live = p->live };
+	*p = (struct cb_undo_log){ .last = p->last, .live = p->live };
 }

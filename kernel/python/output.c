@@ -4,7 +4,7 @@
  * within that one's limit of output. Frames that arrive here are permitted and strict JSON; their contents are
  * forwarded as they are. What comes on fds 1 and 2 has no id and goes under the latest cell.
  */
-#include "speaker.h"
+#include "output.h"
 
 #include <cellblock/json_write.h>
 #include <cellblock/log.h>
@@ -18,14 +18,14 @@
 
 #define PIPE_CHUNK 65536
 
-struct cb_guest_parent *cb_speaker_parent(const struct cb_speaker *s, uint64_t id)
+struct cb_guest_parent *cb_output_parent(const struct cb_output *s, uint64_t id)
 {
 	struct cb_guest_parent *p = &s->parent[id % s->nparents];
 
 	return id != 0 && p->id == id ? p : &s->parent[s->background % s->nparents];
 }
 
-void cb_speaker_remember(struct cb_speaker *s, uint64_t id, struct cb_header *header)
+void cb_output_remember(struct cb_output *s, uint64_t id, struct cb_header *header)
 {
 	struct cb_guest_parent *p = &s->parent[id % s->nparents];
 
@@ -34,7 +34,7 @@ void cb_speaker_remember(struct cb_speaker *s, uint64_t id, struct cb_header *he
 	*p = (struct cb_guest_parent){ .id = id, .header = header };
 }
 
-void cb_speaker_forget(struct cb_speaker *s)
+void cb_output_forget(struct cb_output *s)
 {
 	for (size_t i = 0; i < s->nparents; i++) {
 		cb_header_unref(s->parent[i].header);
@@ -42,7 +42,7 @@ void cb_speaker_forget(struct cb_speaker *s)
 	}
 }
 
-bool cb_speaker_count(struct cb_kernel *k, struct cb_guest_parent *p, uint64_t limit, size_t len)
+bool cb_output_count(struct cb_kernel *k, struct cb_guest_parent *p, uint64_t limit, size_t len)
 {
 	p->output_bytes += len;
 	if (limit == 0 || p->output_bytes <= limit)
@@ -62,26 +62,26 @@ bool cb_speaker_count(struct cb_kernel *k, struct cb_guest_parent *p, uint64_t l
 }
 
 /* The same for a whole message. */
-static bool count_frame(struct cb_kernel *k, const struct cb_speaker *s, const struct cb_frame *f)
+static bool count_frame(struct cb_kernel *k, const struct cb_output *s, const struct cb_frame *f)
 {
-	return cb_speaker_count(k, cb_speaker_parent(s, f->header.request), s->policy->limit_output,
-				(size_t)f->header.content_len + f->header.metadata_len + f->header.buffers_len);
+	return cb_output_count(k, cb_output_parent(s, f->header.request), s->policy->limit_output,
+			       (size_t)f->header.content_len + f->header.metadata_len + f->header.buffers_len);
 }
 
 /* ---- text ---- */
 
-static void say(struct cb_kernel *k, struct cb_speaker *s, uint64_t id, unsigned stream, const char *text, size_t len)
+static void say(struct cb_kernel *k, struct cb_output *s, uint64_t id, unsigned stream, const char *text, size_t len)
 {
-	struct cb_guest_parent *p = cb_speaker_parent(s, id);
+	struct cb_guest_parent *p = cb_output_parent(s, id);
 	uint64_t limit = s->policy->limit_output, left = limit > p->output_bytes ? limit - p->output_bytes : 0;
 	size_t fits = limit == 0 || len <= left ? len : cb_utf8_complete_prefix(text, left);
 
 	if (fits > 0)
 		cb_iopub_text(k, p->header, stream, text, fits);
-	(void)cb_speaker_count(k, p, limit, len); /* its notice comes after what still fits */
+	(void)cb_output_count(k, p, limit, len); /* its notice comes after what still fits */
 }
 
-static int read_output(struct cb_kernel *k, struct cb_speaker *s, int i, size_t most)
+static int read_output(struct cb_kernel *k, struct cb_output *s, int i, size_t most)
 {
 	static char chunk[PIPE_CHUNK + 4];
 	size_t have = s->tail_len[i];
@@ -105,12 +105,12 @@ static int read_output(struct cb_kernel *k, struct cb_speaker *s, int i, size_t 
 	return 1;
 }
 
-int cb_speaker_read(struct cb_kernel *k, struct cb_speaker *s, int i)
+int cb_output_read(struct cb_kernel *k, struct cb_output *s, int i)
 {
 	return read_output(k, s, i, PIPE_CHUNK);
 }
 
-void cb_speaker_drain(struct cb_kernel *k, struct cb_speaker *s)
+void cb_output_drain(struct cb_kernel *k, struct cb_output *s)
 {
 	for (int i = 0; i < 2; i++) {
 		int waiting = 0;
@@ -127,11 +127,11 @@ void cb_speaker_drain(struct cb_kernel *k, struct cb_speaker *s)
 
 /* Forwards content, metadata and buffers under the request's parent, behind what child processes have written to the
  * pipes by now: os.system's text comes before its result. */
-static void forward(struct cb_kernel *k, struct cb_speaker *s, const char *type, enum cb_weight weight,
+static void forward(struct cb_kernel *k, struct cb_output *s, const char *type, enum cb_weight weight,
 		    struct cb_frame *f, struct cb_span content)
 {
-	cb_speaker_drain(k, s);
-	struct cb_guest_parent *p = cb_speaker_parent(s, f->header.request);
+	cb_output_drain(k, s);
+	struct cb_guest_parent *p = cb_output_parent(s, f->header.request);
 	struct cb_outgoing out = { .type = type,
 				   .parent = cb_header_span(p->header),
 				   .metadata = f->metadata,
@@ -155,7 +155,7 @@ struct cb_span cb_frame_with_count(struct cb_frame *f, int64_t n)
 	return (struct cb_span){ start, (size_t)(f->content + f->header.content_len - start) };
 }
 
-static bool publish(struct cb_kernel *k, struct cb_speaker *s, const char *type, struct cb_frame *f)
+static bool publish(struct cb_kernel *k, struct cb_output *s, const char *type, struct cb_frame *f)
 {
 	if (!count_frame(k, s, f))
 		return false;
@@ -164,7 +164,7 @@ static bool publish(struct cb_kernel *k, struct cb_speaker *s, const char *type,
 }
 
 /* Of a comm that clients know it passes in any case: there are no more of them than were opened. */
-static void comm_closed(struct cb_kernel *k, struct cb_speaker *s, struct cb_frame *f, const struct cb_guest_content *c)
+static void comm_closed(struct cb_kernel *k, struct cb_output *s, struct cb_frame *f, const struct cb_guest_content *c)
 {
 	bool counted = count_frame(k, s, f);
 
@@ -172,7 +172,7 @@ static void comm_closed(struct cb_kernel *k, struct cb_speaker *s, struct cb_fra
 		forward(k, s, "comm_close", CB_WEIGHT_DATA, f, (struct cb_span){ f->content, f->header.content_len });
 }
 
-bool cb_speaker_frame(struct cb_kernel *k, struct cb_speaker *s, struct cb_frame *f, const struct cb_guest_content *c)
+bool cb_output_frame(struct cb_kernel *k, struct cb_output *s, struct cb_frame *f, const struct cb_guest_content *c)
 {
 	switch (f->header.type) {
 	case CB_WIRE_STREAM:
@@ -204,9 +204,9 @@ bool cb_speaker_frame(struct cb_kernel *k, struct cb_speaker *s, struct cb_frame
 }
 
 /* A cell's first small result is no flood: it passes also when the cell's text has used its limit up. */
-void cb_speaker_result(struct cb_kernel *k, struct cb_speaker *s, struct cb_frame *f, int64_t number)
+void cb_output_result(struct cb_kernel *k, struct cb_output *s, struct cb_frame *f, int64_t number)
 {
-	struct cb_guest_parent *p = cb_speaker_parent(s, f->header.request);
+	struct cb_guest_parent *p = cb_output_parent(s, f->header.request);
 	bool first = !p->has_result && f->header.content_len <= CB_WIRE_SMALL;
 
 	p->has_result = true;
@@ -216,7 +216,7 @@ void cb_speaker_result(struct cb_kernel *k, struct cb_speaker *s, struct cb_fram
 			cb_frame_with_count(f, number));
 }
 
-void cb_speaker_error(struct cb_kernel *k, struct cb_speaker *s, struct cb_frame *f, bool keep)
+void cb_output_error(struct cb_kernel *k, struct cb_output *s, struct cb_frame *f, bool keep)
 {
 	if (!count_frame(k, s, f) && !keep)
 		return;

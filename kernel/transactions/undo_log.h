@@ -6,52 +6,52 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define CB_PAST_BYTES_MAX (64u << 20) /* of sources; older ones are forgotten */
-#define CB_PAST_MAX 100000	      /* cells that are known one by one; all are counted */
-#define CB_PAST_TOLD 1000	      /* numbers that are told one by one */
+#define CB_UNDO_LOG_BYTES_MAX (64u << 20) /* of sources; older ones are forgotten */
+#define CB_UNDO_LOG_MAX 100000		  /* cells that are known one by one; all are counted */
+#define CB_UNDO_LOG_TOLD 1000		  /* numbers that are told one by one */
 
-struct cb_past_cell {
-	uint64_t cell;	/* counted up with each */
-	int64_t number; /* execution count */
+struct cb_undo_log_cell {
+	uint64_t cell;	 /* counted up with each */
+	int64_t number;	 /* execution count */
 	uint64_t undone; /* by which time of going back; 0 = not */
-	char *code; /* raw JSON string; NULL = none or forgotten */
+	char *code;	 /* raw JSON string; NULL = none or forgotten */
 	size_t len;
 };
 
 /* How many have run, ever, that are not undone. */
-struct cb_past_count {
+struct cb_undo_log_count {
 	uint64_t cells, unnumbered, messages; /* unnumbered: cells that were not stored; messages: of comms */
 	uint64_t undone;		      /* how many times it was gone back until then */
 };
 
 /* What going back to a point undoes. */
-struct cb_past_undone {
-	struct cb_past_count n;
+struct cb_undo_log_undone {
+	struct cb_undo_log_count n;
 	int64_t first, last; /* numbers; 0 = none, or not known any more */
 	uint64_t untold;     /* cells whose numbers are not in the list */
 };
 
-struct cb_past {
-	struct cb_past_cell *item; /* in order */
+struct cb_undo_log {
+	struct cb_undo_log_cell *item; /* in order */
 	size_t count, cap, bytes;
 	uint64_t last; /* count of the latest */
-	struct cb_past_count live;
+	struct cb_undo_log_count live;
 };
 
 /* What has no number is counted only: without code it is a comm message, else a cell that was not stored. */
-void cb_past_add(struct cb_past *p, struct cb_span code, int64_t number);
+void cb_undo_log_add(struct cb_undo_log *p, struct cb_span code, int64_t number);
 /* How many are known after `cell` and before `end`, and not undone. */
-size_t cb_past_between(const struct cb_past *p, uint64_t cell, uint64_t end);
+size_t cb_undo_log_between(const struct cb_undo_log *p, uint64_t cell, uint64_t end);
 /* Nobody can go back to `cell` or before. */
-void cb_past_forget(struct cb_past *p, uint64_t cell);
+void cb_undo_log_forget(struct cb_undo_log *p, uint64_t cell);
 /* The n-th latest before `end`, counted from 1, of those that are known and not undone; NULL = there are fewer. */
-const struct cb_past_cell *cb_past_latest(const struct cb_past *p, size_t n, uint64_t end);
+const struct cb_undo_log_cell *cb_undo_log_latest(const struct cb_undo_log *p, size_t n, uint64_t end);
 /* What going back to `cell` undoes, when so many were live: appends the numbers of those after it that are not undone
  * already, as a JSON array, of very many the youngest. */
-int cb_past_after(const struct cb_past *p, uint64_t cell, const struct cb_past_count *live, struct cb_buf *out,
-		  struct cb_past_undone *ret);
+int cb_undo_log_after(const struct cb_undo_log *p, uint64_t cell, const struct cb_undo_log_count *live,
+		      struct cb_buf *out, struct cb_undo_log_undone *ret);
 /* All after `cell` are undone; of those before it the ones that were when so many were live. */
-void cb_past_undo(struct cb_past *p, uint64_t cell, const struct cb_past_count *live);
+void cb_undo_log_undo(struct cb_undo_log *p, uint64_t cell, const struct cb_undo_log_count *live);
 /* Appends [{"number":n,"code":"…"},…] of all after `cell`. */
-int cb_past_sources(const struct cb_past *p, uint64_t cell, struct cb_buf *out);
-void cb_past_release(struct cb_past *p);
+int cb_undo_log_sources(const struct cb_undo_log *p, uint64_t cell, struct cb_buf *out);
+void cb_undo_log_release(struct cb_undo_log *p);

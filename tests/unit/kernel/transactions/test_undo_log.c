@@ -1,5 +1,5 @@
 /* The cells since the oldest twin: what is undone is told once, and sources have a bound. */
-#include "transactions/past.h"
+#include "transactions/undo_log.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,13 +9,13 @@
 
 #include <cmocka.h>
 
-static struct cb_past past;
+static struct cb_undo_log past;
 static struct cb_buf text;
 
 static int setup(void **state)
 {
 	(void)state;
-	past = (struct cb_past){ 0 };
+	past = (struct cb_undo_log){ 0 };
 	text = CB_BUF_INIT(1u << 20);
 	return 0;
 }
@@ -23,14 +23,14 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	(void)state;
-	cb_past_release(&past);
+	cb_undo_log_release(&past);
 	cb_buf_release(&text);
 	return 0;
 }
 
 static void add(const char *code, int64_t number)
 {
-	cb_past_add(&past, (struct cb_span){ code, strlen(code) }, number);
+	cb_undo_log_add(&past, (struct cb_span){ code, strlen(code) }, number);
 }
 
 static void expect_text(const char *wanted)
@@ -42,12 +42,12 @@ static void expect_text(const char *wanted)
 
 static void expect_undo(uint64_t cell, const char *wanted, int64_t first, int64_t last, size_t count)
 {
-	struct cb_past_count live = past.live;
-	struct cb_past_undone u;
+	struct cb_undo_log_count live = past.live;
+	struct cb_undo_log_undone u;
 
 	live.cells -= count;
-	assert_int_equal(cb_past_after(&past, cell, &live, &text, &u), 0);
-	cb_past_undo(&past, cell, &live);
+	assert_int_equal(cb_undo_log_after(&past, cell, &live, &text, &u), 0);
+	cb_undo_log_undo(&past, cell, &live);
 	expect_text(wanted);
 	assert_int_equal(u.first, first);
 	assert_int_equal(u.last, last);
@@ -58,7 +58,7 @@ static void expect_undo(uint64_t cell, const char *wanted, int64_t first, int64_
 /* Of the n-th latest that is not undone; 0 = there is none. */
 static uint64_t latest(size_t n)
 {
-	const struct cb_past_cell *c = cb_past_latest(&past, n, UINT64_MAX);
+	const struct cb_undo_log_cell *c = cb_undo_log_latest(&past, n, UINT64_MAX);
 
 	return c != NULL ? c->cell : 0;
 }
@@ -68,9 +68,9 @@ static void test_empty(void **state)
 	(void)state;
 	assert_int_equal(latest(1), 0);
 	expect_undo(0, "[]", 0, 0, 0);
-	assert_int_equal(cb_past_sources(&past, 0, &text), 0);
+	assert_int_equal(cb_undo_log_sources(&past, 0, &text), 0);
 	expect_text("[]");
-	cb_past_forget(&past, 10);
+	cb_undo_log_forget(&past, 10);
 }
 
 static void test_undone_once(void **state)
@@ -83,12 +83,12 @@ static void test_undone_once(void **state)
 	assert_int_equal(latest(2), 2);
 	assert_int_equal(latest(3), 1);
 	assert_int_equal(latest(4), 0);
-	assert_int_equal(cb_past_between(&past, 1, UINT64_MAX), 2);
-	assert_int_equal(cb_past_between(&past, 3, UINT64_MAX), 0);
+	assert_int_equal(cb_undo_log_between(&past, 1, UINT64_MAX), 2);
+	assert_int_equal(cb_undo_log_between(&past, 3, UINT64_MAX), 0);
 	expect_undo(2, "[6]", 6, 6, 1);
 	assert_int_equal(latest(1), 2);
 	add("\"d\"", 7);
-	assert_int_equal(cb_past_between(&past, 1, UINT64_MAX), 2);
+	assert_int_equal(cb_undo_log_between(&past, 1, UINT64_MAX), 2);
 	expect_undo(1, "[5,7]", 5, 7, 2); /* 6 was told before */
 	expect_undo(1, "[]", 0, 0, 0);
 	assert_int_equal(latest(1), 1);
@@ -98,24 +98,24 @@ static void test_undone_once(void **state)
 /* Back to a state that was made after another one was: what that has is not undone any more. */
 static void test_back_to_what_was_undone(void **state)
 {
-	struct cb_past_count early, late;
+	struct cb_undo_log_count early, late;
 
 	(void)state;
 	add("\"a\"", 1);
 	early = past.live;
 	add("\"b\"", 2);
 	late = past.live;
-	cb_past_undo(&past, 1, &early);
+	cb_undo_log_undo(&past, 1, &early);
 	assert_int_equal(latest(1), 1);
 	assert_int_equal(latest(2), 0);
 	add("\"c\"", 3);
-	cb_past_undo(&past, 2, &late);
+	cb_undo_log_undo(&past, 2, &late);
 	assert_int_equal(latest(1), 2);
 	assert_int_equal(latest(2), 1);
-	assert_int_equal(cb_past_between(&past, 0, 2), 1);
+	assert_int_equal(cb_undo_log_between(&past, 0, 2), 1);
 	early.undone = past.live.undone; /* a copy that was made since: what is undone stays so */
 	add("\"d\"", 4);
-	cb_past_undo(&past, 3, &past.live);
+	cb_undo_log_undo(&past, 3, &past.live);
 	assert_int_equal(latest(1), 2);
 }
 
@@ -125,9 +125,9 @@ static void test_sources(void **state)
 	(void)state;
 	add("\"a\"", 1);
 	add("\"b\\n\"", 2);
-	cb_past_add(&past, (struct cb_span){ NULL, 0 }, 3);
+	cb_undo_log_add(&past, (struct cb_span){ NULL, 0 }, 3);
 	expect_undo(1, "[2,3]", 2, 3, 2);
-	assert_int_equal(cb_past_sources(&past, 1, &text), 0);
+	assert_int_equal(cb_undo_log_sources(&past, 1, &text), 0);
 	expect_text("[{\"number\":2,\"code\":\"b\\n\"},{\"number\":3,\"code\":\"\"}]");
 }
 
@@ -136,7 +136,7 @@ static void test_without_a_number(void **state)
 {
 	(void)state;
 	add("\"a\"", 1);
-	cb_past_add(&past, (struct cb_span){ NULL, 0 }, 0);
+	cb_undo_log_add(&past, (struct cb_span){ NULL, 0 }, 0);
 	assert_int_equal(past.last, 2);
 	assert_int_equal(latest(1), 1);
 	expect_undo(0, "[1]", 1, 1, 1);
@@ -145,42 +145,42 @@ static void test_without_a_number(void **state)
 /* But it is counted, of each kind. */
 static void test_counts(void **state)
 {
-	struct cb_past_count before = past.live;
-	struct cb_past_undone u;
+	struct cb_undo_log_count before = past.live;
+	struct cb_undo_log_undone u;
 
 	(void)state;
 	add("\"a\"", 1);
 	add("\"silent\"", 0);
 	for (int i = 0; i < 3; i++)
-		cb_past_add(&past, (struct cb_span){ NULL, 0 }, 0);
-	assert_int_equal(cb_past_after(&past, 0, &before, &text, &u), 0);
+		cb_undo_log_add(&past, (struct cb_span){ NULL, 0 }, 0);
+	assert_int_equal(cb_undo_log_after(&past, 0, &before, &text, &u), 0);
 	expect_text("[1]");
 	assert_true(u.n.cells == 1 && u.n.unnumbered == 1 && u.n.messages == 3 && u.untold == 0);
-	cb_past_undo(&past, 0, &before);
-	assert_int_equal(cb_past_after(&past, 0, &before, &text, &u), 0);
+	cb_undo_log_undo(&past, 0, &before);
+	assert_int_equal(cb_undo_log_after(&past, 0, &before, &text, &u), 0);
 	assert_true(u.n.cells == 0 && u.n.unnumbered == 0 && u.n.messages == 0);
 }
 
 /* More than are known one by one: the youngest are told, how many there are is right, and the first is not guessed. */
 static void test_very_many(void **state)
 {
-	struct cb_past_count before = past.live;
-	struct cb_past_undone u;
-	const int many = 3 * CB_PAST_MAX;
+	struct cb_undo_log_count before = past.live;
+	struct cb_undo_log_undone u;
+	const int many = 3 * CB_UNDO_LOG_MAX;
 
 	(void)state;
 	for (int i = 1; i <= many; i++)
 		add("\"a\"", i);
-	assert_int_equal(cb_past_after(&past, 0, &before, &text, &u), 0);
+	assert_int_equal(cb_undo_log_after(&past, 0, &before, &text, &u), 0);
 	assert_int_equal(u.n.cells, many);
-	assert_int_equal(u.untold, many - CB_PAST_TOLD);
+	assert_int_equal(u.untold, many - CB_UNDO_LOG_TOLD);
 	assert_int_equal(u.first, 0);
 	assert_int_equal(u.last, many);
-	assert_true(text.len < 16 * CB_PAST_TOLD);
+	assert_true(text.len < 16 * CB_UNDO_LOG_TOLD);
 	cb_buf_clear(&text);
 	before = past.live;
 	add("\"a\"", many + 1);
-	assert_int_equal(cb_past_after(&past, past.last - 1, &before, &text, &u), 0);
+	assert_int_equal(cb_undo_log_after(&past, past.last - 1, &before, &text, &u), 0);
 	expect_text("[300001]");
 	assert_true(u.first == many + 1 && u.n.cells == 1 && u.untold == 0);
 }
@@ -191,28 +191,28 @@ static void test_forget(void **state)
 	add("\"a\"", 1);
 	add("\"b\"", 2);
 	add("\"c\"", 3);
-	cb_past_forget(&past, 2);
+	cb_undo_log_forget(&past, 2);
 	assert_int_equal(past.count, 1);
 	assert_int_equal(past.bytes, 3);
 	expect_undo(0, "[3]", 3, 3, 1);
-	cb_past_release(&past);
+	cb_undo_log_release(&past);
 	assert_int_equal(past.last, 3); /* numbers of cells are never used twice */
 	assert_int_equal(past.bytes, 0);
 }
 
 static void test_bound_of_sources(void **state)
 {
-	size_t size = CB_PAST_BYTES_MAX / 3;
-	char *code = test_malloc(size + CB_PAST_BYTES_MAX);
+	size_t size = CB_UNDO_LOG_BYTES_MAX / 3;
+	char *code = test_malloc(size + CB_UNDO_LOG_BYTES_MAX);
 
 	(void)state;
-	memset(code, ' ', size + CB_PAST_BYTES_MAX);
+	memset(code, ' ', size + CB_UNDO_LOG_BYTES_MAX);
 	for (int i = 1; i <= 4; i++)
-		cb_past_add(&past, (struct cb_span){ code, size }, i);
-	assert_true(past.bytes <= CB_PAST_BYTES_MAX);
+		cb_undo_log_add(&past, (struct cb_span){ code, size }, i);
+	assert_true(past.bytes <= CB_UNDO_LOG_BYTES_MAX);
 	assert_null(past.item[0].code); /* the oldest went */
 	assert_non_null(past.item[1].code);
-	cb_past_add(&past, (struct cb_span){ code, CB_PAST_BYTES_MAX + 1 }, 5);
+	cb_undo_log_add(&past, (struct cb_span){ code, CB_UNDO_LOG_BYTES_MAX + 1 }, 5);
 	assert_null(past.item[4].code);
 	assert_int_equal(past.item[4].len, 0);
 	assert_non_null(past.item[1].code);
@@ -223,10 +223,10 @@ static void test_bound_of_sources(void **state)
 static void test_bound_of_cells(void **state)
 {
 	(void)state;
-	for (int i = 1; i <= CB_PAST_MAX + 10; i++)
+	for (int i = 1; i <= CB_UNDO_LOG_MAX + 10; i++)
 		add("\"\"", i);
-	assert_true(past.count <= CB_PAST_MAX);
-	assert_int_equal(past.item[past.count - 1].number, CB_PAST_MAX + 10);
+	assert_true(past.count <= CB_UNDO_LOG_MAX);
+	assert_int_equal(past.item[past.count - 1].number, CB_UNDO_LOG_MAX + 10);
 	assert_true(past.item[0].number > 1);
 	for (size_t i = 1; i < past.count; i++)
 		assert_int_equal(past.item[i].cell, past.item[i - 1].cell + 1);
@@ -236,16 +236,16 @@ static void test_bound_of_cells(void **state)
 static void test_no_room_for_numbers(void **state)
 {
 	struct cb_buf small = CB_BUF_INIT(8);
-	struct cb_past_count before = past.live;
-	struct cb_past_undone u;
+	struct cb_undo_log_count before = past.live;
+	struct cb_undo_log_undone u;
 
 	(void)state;
 	for (int i = 1; i <= 9; i++)
 		add("\"\"", i);
-	assert_true(cb_past_after(&past, 0, &before, &small, &u) < 0);
+	assert_true(cb_undo_log_after(&past, 0, &before, &small, &u) < 0);
 	assert_int_equal(u.n.cells, 9);
 	assert_int_equal(latest(1), 9);
-	cb_past_undo(&past, 0, &before);
+	cb_undo_log_undo(&past, 0, &before);
 	assert_int_equal(latest(1), 0);
 	cb_buf_release(&small);
 }
@@ -254,9 +254,17 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_empty),		T(test_undone_once),	     T(test_sources), T(test_without_a_number),
-		T(test_counts),		T(test_very_many),	     T(test_forget),  T(test_bound_of_sources),
-		T(test_bound_of_cells), T(test_no_room_for_numbers), T(test_back_to_what_was_undone),
+		T(test_empty),
+		T(test_undone_once),
+		T(test_sources),
+		T(test_without_a_number),
+		T(test_counts),
+		T(test_very_many),
+		T(test_forget),
+		T(test_bound_of_sources),
+		T(test_bound_of_cells),
+		T(test_no_room_for_numbers),
+		T(test_back_to_what_was_undone),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,7 +7,7 @@
  * others that take the processors); none of it is counted. Only where branches wait for the room that a frame holds it
  * has a minute in any case.
  */
-#include "half_frame.h"
+#include "stalled_frame.h"
 
 #include <cellblock/clock.h>
 #include <sys/ioctl.h>
@@ -16,16 +16,16 @@
 
 #define PERIOD_S 5
 #define PATIENCE_S 60 /* for one that goes on byte by byte, while others wait for the room that it holds */
-#define SHARE 0.05 /* of one processor: less is a thread that looks now and then if there is work */
+#define SHARE 0.05    /* of one processor: less is a thread that looks now and then if there is work */
 
-static void watch(struct cb_half_frame *h, const struct cb_guest_link *l, double worked_s)
+static void watch(struct cb_stalled_frame *h, const struct cb_guest_link *l, double worked_s)
 {
 	h->received = l->received;
 	h->worked_s = worked_s;
 	h->due = cb_now_ns() + PERIOD_S * 1000000000LL;
 }
 
-void cb_half_frame_look(struct cb_half_frame *h, const struct cb_guest_link *l, double worked_s)
+void cb_stalled_frame_look(struct cb_stalled_frame *h, const struct cb_guest_link *l, double worked_s)
 {
 	bool half = l->fd >= 0 && cb_guest_link_half(l);
 
@@ -38,7 +38,7 @@ void cb_half_frame_look(struct cb_half_frame *h, const struct cb_guest_link *l, 
 		h->due = 0;
 }
 
-bool cb_half_frame_over(struct cb_half_frame *h, const struct cb_guest_link *l, double worked_s, bool we_read)
+bool cb_stalled_frame_over(struct cb_stalled_frame *h, const struct cb_guest_link *l, double worked_s, bool we_read)
 {
 	int unread = 0;
 
@@ -53,8 +53,8 @@ bool cb_half_frame_over(struct cb_half_frame *h, const struct cb_guest_link *l, 
 	return false;
 }
 
-bool cb_half_frame_holds_up(struct cb_half_frame *h, const struct cb_guest_link *l, int64_t now, bool we_read,
-			    int64_t *ret_when)
+bool cb_stalled_frame_holds_up(struct cb_stalled_frame *h, const struct cb_guest_link *l, int64_t now, bool we_read,
+			       int64_t *ret_when)
 {
 	*ret_when = 0;
 	if (l->room == NULL || l->room->waiting == 0 || l->big == NULL)

@@ -1,5 +1,5 @@
 /* The meter of a running cell: CPU seconds of the whole jail against timeout.cpu, memory of its processes against what
- * the request allows itself. Trust domain: supervisor. See meter.c. */
+ * the request allows itself. Trust domain: supervisor. See cell_limits.c. */
 #pragma once
 
 #include <stdbool.h>
@@ -9,7 +9,7 @@
 
 struct cb_kernel;
 
-struct cb_meter {
+struct cb_cell_limits {
 	double limit;	 /* CPU seconds of the cell; 0 = none */
 	uint64_t memory; /* bytes that no process may pass during the cell; 0 = as the jail's */
 	double used;	 /* since the cell's start */
@@ -17,13 +17,13 @@ struct cb_meter {
 	int64_t last_ns; /* when that was */
 	bool sampled;	 /* no control group counts: the ledger does */
 	struct cb_usage_ledger ledger;
-	bool waits;	 /* the cell's clock stands while it waits for input */
+	bool waits; /* the cell's clock stands while it waits for input */
 	int timer;
 };
 
-int cb_meter_init(struct cb_kernel *k);
+int cb_cell_limits_init(struct cb_kernel *k);
 /* A cell starts, with these limits of its own; 0 = none. Costs nothing where there are none. */
-void cb_meter_start(struct cb_kernel *k, double cpu, uint64_t memory);
+void cb_cell_limits_start(struct cb_kernel *k, double cpu, uint64_t memory);
 /* The cell's clock stands, or runs again: work that goes on meanwhile is counted as its time. */
-void cb_meter_wait(struct cb_kernel *k, bool waits);
-void cb_meter_stop(struct cb_kernel *k);
+void cb_cell_limits_wait(struct cb_kernel *k, bool waits);
+void cb_cell_limits_stop(struct cb_kernel *k);

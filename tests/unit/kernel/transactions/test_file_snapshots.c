@@ -40,7 +40,7 @@ static struct rig *overlay_up(void)
 
 	r->k.workspace_mode = CB_WORKSPACE_OVERLAY;
 	r->k.guest.level = CB_LEVEL_FULL;
-	assert_true(cb_snapshots_on(&r->k));
+	assert_true(cb_file_snapshots_on(&r->k));
 	r->k.twins.twin[0].number = 5;
 	r->k.twins.twin[0].snapshot = 5;
 	r->k.twins.twin[0].files = CB_FILES_COMING;
@@ -54,15 +54,15 @@ static bool kept(struct rig *r)
 
 static bool free_again(struct rig *r)
 {
-	return !cb_snapshots_busy(&r->k);
+	return !cb_file_snapshots_busy(&r->k);
 }
 
 static void test_one_at_a_time(void **state)
 {
 	struct rig *r = *state = overlay_up();
 
-	cb_snapshots_ask(&r->k, CB_BROKER_SNAPSHOT, 5);
-	cb_snapshots_ask(&r->k, CB_BROKER_FORGET, 4);
+	cb_file_snapshots_ask(&r->k, CB_BROKER_SNAPSHOT, 5);
+	cb_file_snapshots_ask(&r->k, CB_BROKER_FORGET, 4);
 	expect(r, CB_BROKER_SNAPSHOT, 5);
 	rig_until_soon(r);
 	assert_false(got_request(r));
@@ -92,7 +92,7 @@ static void test_answers(void **state)
 
 	for (size_t i = 0; i < sizeof(tried) / sizeof(tried[0]); i++) {
 		r->k.twins.twin[0].files = CB_FILES_COMING;
-		cb_snapshots_ask(&r->k, CB_BROKER_SNAPSHOT, 5);
+		cb_file_snapshots_ask(&r->k, CB_BROKER_SNAPSHOT, 5);
 		expect(r, CB_BROKER_SNAPSHOT, 5);
 		answer(tried[i].text);
 		rig_until(r, kept);
@@ -104,7 +104,7 @@ static void test_turns_with_a_client(void **state)
 {
 	struct rig *r = *state = overlay_up();
 
-	cb_snapshots_ask(&r->k, CB_BROKER_SNAPSHOT, 5);
+	cb_file_snapshots_ask(&r->k, CB_BROKER_SNAPSHOT, 5);
 	expect(r, CB_BROKER_SNAPSHOT, 5);
 	const char *id = rig_send(r, RIG_CONTROL, "cellblock_file_request", "{\"op\":\"changes\"}", NULL);
 
@@ -112,7 +112,7 @@ static void test_turns_with_a_client(void **state)
 	assert_false(got_request(r));
 	answer("{\"status\":\"ok\",\"left\":0,\"reason\":\"\"}");
 	expect(r, CB_BROKER_CHANGES, 0);
-	cb_snapshots_ask(&r->k, CB_BROKER_FORGET, 4);
+	cb_file_snapshots_ask(&r->k, CB_BROKER_FORGET, 4);
 	rig_until_soon(r);
 	assert_true(free_again(r)); /* it waits */
 	answer("{\"status\":\"ok\",\"changes\":[]}");
@@ -136,12 +136,12 @@ static void test_what_takes_too_long_is_told_to_end(void **state)
 {
 	struct rig *r = *state = overlay_up();
 
-	cb_snapshots_ask(&r->k, CB_BROKER_SNAPSHOT, 5);
+	cb_file_snapshots_ask(&r->k, CB_BROKER_SNAPSHOT, 5);
 	expect(r, CB_BROKER_SNAPSHOT, 5);
 	time_is_up(r);
 	rig_until(r, got_word);
 	assert_int_equal(asked.op, CB_BROKER_STOP);
-	assert_true(cb_snapshots_busy(&r->k)); /* what it says now still counts */
+	assert_true(cb_file_snapshots_busy(&r->k)); /* what it says now still counts */
 	answer("{\"status\":\"ok\",\"left\":1,\"reason\":\"what was not reached: it took too long\"}");
 	rig_until(r, kept);
 	assert_string_equal(r->k.twins.twin[0].files_problem, "what was not reached: it took too long");
@@ -154,7 +154,7 @@ static void test_the_jail_does_not_go_on_beside_it(void **state)
 
 	r->k.twins.waking = &r->k.twins.twin[0];
 	cb_guest_restoring(&r->k);
-	cb_snapshots_ask(&r->k, CB_BROKER_RESTORE, 5);
+	cb_file_snapshots_ask(&r->k, CB_BROKER_RESTORE, 5);
 	expect(r, CB_BROKER_RESTORE, 5);
 	time_is_up(r);
 	rig_until(r, got_word);
@@ -172,10 +172,10 @@ static void test_only_of_an_overlay(void **state)
 	struct rig *r = *state = overlay_up();
 
 	r->k.workspace_mode = CB_WORKSPACE_RW;
-	assert_false(cb_snapshots_on(&r->k));
+	assert_false(cb_file_snapshots_on(&r->k));
 	r->k.workspace_mode = CB_WORKSPACE_OVERLAY;
 	r->k.guest.level = CB_LEVEL_CONTAINER;
-	assert_false(cb_snapshots_on(&r->k));
+	assert_false(cb_file_snapshots_on(&r->k));
 }
 
 int main(void)

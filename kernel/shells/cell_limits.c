@@ -6,7 +6,7 @@
  * Invariants: a reading is taken no sooner than the rest of the limit could be used up by all processors, so that a
  * cell is looked at a few times, not all the time; what has been counted is never taken back.
  */
-#include "meter.h"
+#include "cell_limits.h"
 
 #include <unistd.h>
 
@@ -32,7 +32,7 @@ static double processors(void)
 
 static void arm(struct cb_kernel *k)
 {
-	struct cb_meter *m = &k->execution.meter;
+	struct cb_cell_limits *m = &k->execution.meter;
 	int64_t in = LATEST;
 
 	if (m->limit > 0) {
@@ -55,7 +55,7 @@ static void arm(struct cb_kernel *k)
 /* What was used since the last reading. */
 static double advance(struct cb_kernel *k, double *ret_elapsed)
 {
-	struct cb_meter *m = &k->execution.meter;
+	struct cb_cell_limits *m = &k->execution.meter;
 	int64_t now_ns = cb_now_ns();
 	double now, delta;
 
@@ -79,7 +79,7 @@ static double advance(struct cb_kernel *k, double *ret_elapsed)
 static void on_timer(void *context)
 {
 	struct cb_kernel *k = context;
-	struct cb_meter *m = &k->execution.meter;
+	struct cb_cell_limits *m = &k->execution.meter;
 	double elapsed, delta;
 
 	if (k->execution.shell.current == NULL || k->execution.shell.cell.stop != CB_STOP_NONE)
@@ -98,9 +98,9 @@ static void on_timer(void *context)
 	arm(k);
 }
 
-void cb_meter_start(struct cb_kernel *k, double cpu, uint64_t memory)
+void cb_cell_limits_start(struct cb_kernel *k, double cpu, uint64_t memory)
 {
-	struct cb_meter *m = &k->execution.meter;
+	struct cb_cell_limits *m = &k->execution.meter;
 	double elapsed;
 
 	m->limit = cpu;
@@ -118,9 +118,9 @@ void cb_meter_start(struct cb_kernel *k, double cpu, uint64_t memory)
 	arm(k);
 }
 
-void cb_meter_wait(struct cb_kernel *k, bool waits)
+void cb_cell_limits_wait(struct cb_kernel *k, bool waits)
 {
-	struct cb_meter *m = &k->execution.meter;
+	struct cb_cell_limits *m = &k->execution.meter;
 	double elapsed;
 
 	if (waits || m->limit > 0)
@@ -131,12 +131,12 @@ void cb_meter_wait(struct cb_kernel *k, bool waits)
 	arm(k);
 }
 
-void cb_meter_stop(struct cb_kernel *k)
+void cb_cell_limits_stop(struct cb_kernel *k)
 {
 	cb_loop_arm(&k->loop, k->execution.meter.timer, 0);
 }
 
-int cb_meter_init(struct cb_kernel *k)
+int cb_cell_limits_init(struct cb_kernel *k)
 {
 	k->execution.meter.timer = cb_loop_add_timer(&k->loop, on_timer, k);
 	return k->execution.meter.timer;

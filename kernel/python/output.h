@@ -1,5 +1,5 @@
 /* What a process of the guest's says, and on whose behalf: the guest's own, and each branch's. Trust domain:
- * supervisor. See speaker.c. */
+ * supervisor. See output.c. */
 #pragma once
 
 #include <stdbool.h>
@@ -23,7 +23,7 @@ struct cb_guest_parent {
 	bool has_result;
 };
 
-struct cb_speaker {
+struct cb_output {
 	struct cb_guest_parent *parent; /* by id modulo nparents: requests that are remembered for late output */
 	size_t nparents;
 	const struct cb_policy *policy;
@@ -35,24 +35,24 @@ struct cb_speaker {
 };
 
 /* The parent of an id; where there is none, or it is forgotten, that of the latest cell. */
-struct cb_guest_parent *cb_speaker_parent(const struct cb_speaker *s, uint64_t id);
-void cb_speaker_remember(struct cb_speaker *s, uint64_t id, struct cb_header *header);
-void cb_speaker_forget(struct cb_speaker *s);
+struct cb_guest_parent *cb_output_parent(const struct cb_output *s, uint64_t id);
+void cb_output_remember(struct cb_output *s, uint64_t id, struct cb_header *header);
+void cb_output_forget(struct cb_output *s);
 
 /* Counts output of a request against its limit. False when it is over: the output is to be dropped. The first time a
  * notice is published on stderr. */
-bool cb_speaker_count(struct cb_kernel *k, struct cb_guest_parent *p, uint64_t limit, size_t len);
+bool cb_output_count(struct cb_kernel *k, struct cb_guest_parent *p, uint64_t limit, size_t len);
 /* Reads once what fd 1 (i = 0) or 2 holds. 0 = nothing more now, 1 = more may come, negative = closed. */
-int cb_speaker_read(struct cb_kernel *k, struct cb_speaker *s, int i);
+int cb_output_read(struct cb_kernel *k, struct cb_output *s, int i);
 /* Reads what fds 1 and 2 hold now, so that it precedes what is published next. */
-void cb_speaker_drain(struct cb_kernel *k, struct cb_speaker *s);
+void cb_output_drain(struct cb_kernel *k, struct cb_output *s);
 
 /* STREAM, displays, CLEAR_OUTPUT and comm messages; false if the frame is none of these. */
-bool cb_speaker_frame(struct cb_kernel *k, struct cb_speaker *s, struct cb_frame *f, const struct cb_guest_content *c);
+bool cb_output_frame(struct cb_kernel *k, struct cb_output *s, struct cb_frame *f, const struct cb_guest_content *c);
 /* The result of cell `number`. */
-void cb_speaker_result(struct cb_kernel *k, struct cb_speaker *s, struct cb_frame *f, int64_t number);
+void cb_output_result(struct cb_kernel *k, struct cb_output *s, struct cb_frame *f, int64_t number);
 /* An error; `keep`: how a cell ends, which is told also past the limit of output. */
-void cb_speaker_error(struct cb_kernel *k, struct cb_speaker *s, struct cb_frame *f, bool keep);
+void cb_output_error(struct cb_kernel *k, struct cb_output *s, struct cb_frame *f, bool keep);
 
 /* The frame's content with `"execution_count":n,` put behind its opening brace, over the headroom in front of it. The
  * content is an object with at least one key (python/policy.c saw to that). */

@@ -5,7 +5,7 @@
  * An answer that does not come in time is a failure: the twin is used all the same, and what is said of it says so. But
  * while files are brought back nothing in the jail runs: what does not end when it is told to is ended with the jail.
  */
-#include "snapshots.h"
+#include "file_snapshots.h"
 
 #include <cellblock/fd.h>
 #include <cellblock/json_scan.h>
@@ -19,12 +19,12 @@
 #define STOP_DEADLINE (5000 * 1000000LL)
 #define TOO_LONG "it took too long"
 
-bool cb_snapshots_on(const struct cb_kernel *k)
+bool cb_file_snapshots_on(const struct cb_kernel *k)
 {
 	return k->workspace_mode == CB_WORKSPACE_OVERLAY && k->guest.level >= CB_LEVEL_NO_CGROUP;
 }
 
-bool cb_snapshots_busy(const struct cb_kernel *k)
+bool cb_file_snapshots_busy(const struct cb_kernel *k)
 {
 	return k->snapshots.fd >= 0;
 }
@@ -62,7 +62,7 @@ static void judge(const struct cb_buf *reply, char *ret_problem, size_t size, do
 
 static void finish(struct cb_kernel *k, const char *problem)
 {
-	struct cb_snapshots *s = &k->snapshots;
+	struct cb_file_snapshots *s = &k->snapshots;
 	struct cb_snapshot_op op = s->waiting[0];
 
 	cb_loop_remove(&k->loop, &s->slot);
@@ -75,13 +75,13 @@ static void finish(struct cb_kernel *k, const char *problem)
 	cb_layer_go_on(k); /* a client has waited for its turn */
 	if (op.op != CB_BROKER_FORGET)
 		cb_twins_files(k, op.op, op.number, problem);
-	cb_snapshots_next(k);
+	cb_file_snapshots_next(k);
 }
 
 static void on_reply(void *context, short revents)
 {
 	struct cb_kernel *k = context;
-	struct cb_snapshots *s = &k->snapshots;
+	struct cb_file_snapshots *s = &k->snapshots;
 	char problem[320];
 	double cpu_s = 0;
 
@@ -98,7 +98,7 @@ static void on_reply(void *context, short revents)
 static void on_deadline(void *context)
 {
 	struct cb_kernel *k = context;
-	struct cb_snapshots *s = &k->snapshots;
+	struct cb_file_snapshots *s = &k->snapshots;
 
 	if (!s->stopping && cb_broker_tell(&k->guest.broker, CB_BROKER_STOP) == 0) {
 		s->stopping = true;
@@ -110,9 +110,9 @@ static void on_deadline(void *context)
 	finish(k, TOO_LONG);
 }
 
-void cb_snapshots_next(struct cb_kernel *k)
+void cb_file_snapshots_next(struct cb_kernel *k)
 {
-	struct cb_snapshots *s = &k->snapshots;
+	struct cb_file_snapshots *s = &k->snapshots;
 	int r;
 
 	if (s->count == 0 || s->fd >= 0 || cb_layer_at_broker(k))
@@ -124,11 +124,11 @@ void cb_snapshots_next(struct cb_kernel *k)
 		cb_loop_arm(&k->loop, s->timer, cb_now_ns() + DEADLINE);
 }
 
-void cb_snapshots_ask(struct cb_kernel *k, enum cb_broker_op op, uint32_t number)
+void cb_file_snapshots_ask(struct cb_kernel *k, enum cb_broker_op op, uint32_t number)
 {
-	struct cb_snapshots *s = &k->snapshots;
+	struct cb_file_snapshots *s = &k->snapshots;
 
-	if (s->count == CB_SNAPSHOTS_WAITING_MAX) {
+	if (s->count == CB_FILE_SNAPSHOTS_WAITING_MAX) {
 		if (op == CB_BROKER_RESTORE && s->waiting[0].op == op)
 			cb_guest_kill(k, "files of the workspace are still being brought back");
 		if (op != CB_BROKER_FORGET)
@@ -136,12 +136,12 @@ void cb_snapshots_ask(struct cb_kernel *k, enum cb_broker_op op, uint32_t number
 		return;
 	}
 	s->waiting[s->count++] = (struct cb_snapshot_op){ op, number };
-	cb_snapshots_next(k);
+	cb_file_snapshots_next(k);
 }
 
-int cb_snapshots_init(struct cb_kernel *k)
+int cb_file_snapshots_init(struct cb_kernel *k)
 {
-	struct cb_snapshots *s = &k->snapshots;
+	struct cb_file_snapshots *s = &k->snapshots;
 
 	s->fd = s->slot = -1;
 	s->reply = CB_BUF_INIT(REPLY_MAX);
@@ -149,9 +149,9 @@ int cb_snapshots_init(struct cb_kernel *k)
 	return s->timer < 0 ? -ENOSPC : 0;
 }
 
-void cb_snapshots_release(struct cb_kernel *k)
+void cb_file_snapshots_release(struct cb_kernel *k)
 {
-	struct cb_snapshots *s = &k->snapshots;
+	struct cb_file_snapshots *s = &k->snapshots;
 
 	cb_loop_remove(&k->loop, &s->slot);
 	cb_fd_close(&s->fd);
