@@ -63,7 +63,7 @@ struct broker {
 		struct cb_broker_request request;
 		int pipe; /* -1 = none */
 	} changes;
-	struct {	 /* a SPAWN that waits for the end of the jail before it */
+	struct {	 /* a SPAWN that waits for the end of the jail before it, or for changes asked for before */
 		bool waits;
 		uint32_t number;
 		int fds[CB_SPAWN_NFDS];
@@ -93,6 +93,8 @@ static void reap(struct broker *b, struct inmate *inmate)
 		(void)syscall(SYS_pidfd_send_signal, b->layer_pidfd, SIGKILL, NULL, 0);
 		reap_layer(b);
 	}
+	if (b->changes.request.op == CB_BROKER_RESTORE) /* one that waits has nothing to come back to */
+		cb_fd_close(&b->changes.pipe);
 	cb_jail_ended(&b->jail, &inmate->jail, &figures);
 	notice.oom_kills = figures.oom_kills;
 	notice.memory_peak = figures.memory_peak;
@@ -200,7 +202,7 @@ static bool is_ending(const struct broker *b)
 /* Takes the descriptors over if it must wait. */
 static bool wait_with(struct broker *b, uint32_t number, int *fds, size_t nfds)
 {
-	if (b->next.waits || nfds != CB_SPAWN_NFDS || !is_ending(b))
+	if (b->next.waits || nfds != CB_SPAWN_NFDS || (!is_ending(b) && b->changes.pipe < 0))
 		return false;
 	b->next.waits = true;
 	b->next.number = number;
@@ -228,7 +230,7 @@ static void on_spawn(struct broker *b, uint32_t number, int *fds, size_t nfds)
 
 static void spawn_next(struct broker *b)
 {
-	if (!b->next.waits || is_ending(b))
+	if (!b->next.waits || is_ending(b) || b->changes.pipe >= 0)
 		return;
 	b->next.waits = false;
 	on_spawn(b, b->next.number, b->next.fds, CB_SPAWN_NFDS);
@@ -424,7 +426,6 @@ static void end_some(struct broker *b)
 		    (!b->jail.bare || cb_bare_end_step(&b->jail, &inmate->end)))
 			reap(b, inmate);
 	}
-	spawn_next(b);
 }
 
 /* Waits for a request or the end of a jail. Returns false at the supervisor's end. */
@@ -458,6 +459,7 @@ static bool turn(struct broker *b)
 	if (p[1 + JAILS_MAX].revents != 0)
 		reap_layer(b);
 	begin_next_changes(b);
+	spawn_next(b);
 	return p[0].revents == 0 || on_request(b);
 }
 
