@@ -18,10 +18,11 @@ static void interrupted(struct cb_kernel *k, struct cb_python *p, uint64_t reque
 int cb_python_frame(struct cb_kernel *k, struct cb_python *p, struct cb_frame *f, const struct cb_guest_content *c,
 		    const char **ret_reason)
 {
-	struct cb_shell *s = p->ops->shell(k, p, f->header.request);
+	struct cb_shell *s;
 
 	if ((p->ops->drops != NULL && p->ops->drops(k, p, f, c)) || cb_output_frame(k, &p->output, f, c))
 		return 0;
+	s = p->ops->shell(k, p, f->header.request);
 	switch (f->header.type) {
 	case CB_WIRE_EXECUTE_RESULT:
 		cb_output_result(k, &p->output, f, cb_cell_shown(&s->cell));

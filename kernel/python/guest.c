@@ -188,17 +188,16 @@ static void closed(struct cb_kernel *k, struct cb_python *p)
 {
 	struct cb_guest *g = &k->guest;
 
-	unwatch(k, p);
 	if (g->state == CB_GUEST_STARTING || g->state == CB_GUEST_UP)
 		cb_loop_arm(&k->loop, g->deadline_timer, cb_now_ns() + CB_GUEST_CLOSED_NS);
 	if (g->state == CB_GUEST_RESTORING && p->rules.phase == CB_PHASE_WAKING)
 		cb_loop_arm(&k->loop, k->twins.deadline_timer, cb_now_ns() + CB_GUEST_CLOSED_NS);
 }
 
+/* In the last words of a dead one nothing is a fault. */
 static void broke(struct cb_kernel *k, struct cb_python *p, const char *why)
 {
-	if (k->guest.state != CB_GUEST_RESTORING ||
-	    p->rules.phase == CB_PHASE_WAKING) /* else a dead one's last words */
+	if (k->guest.state != CB_GUEST_RESTORING || p->rules.phase == CB_PHASE_WAKING)
 		cb_guest_broke_rules(k, why);
 }
 
@@ -242,8 +241,8 @@ static void on_link(void *context, short revents)
 	struct cb_kernel *k = context;
 	struct cb_python *p = &k->guest.python;
 
-	if ((revents & ZMQ_POLLOUT) && cb_guest_link_flush(&p->link) < 0)
-		closed(k, p);
+	if (revents & ZMQ_POLLOUT)
+		cb_python_flush(k, p);
 	if (!heard(p)) /* condemned: what it says, also the rest of a big frame, is not heard */
 		unwatch(k, p);
 	else if (revents & (ZMQ_POLLIN | ZMQ_POLLERR))
@@ -277,7 +276,7 @@ static int take_ends(struct cb_kernel *k, struct cb_guest_ends *ends)
 	int r = cb_python_open(&k->guest.python, ends, k->policy->limit_message);
 
 	if (r == 0)
-		r = cb_side_open(k, ends->side, 2 * k->policy->limit_message + (1u << 20));
+		r = cb_side_open(k, ends->side, cb_guest_link_tx_max(k->policy->limit_message));
 	if (r == 0)
 		ends->side = -1;
 	cb_guest_ends_close(ends);
@@ -722,10 +721,7 @@ int cb_guest_init(struct cb_kernel *k)
 
 	g->state = CB_GUEST_NONE;
 	cb_python_init(&g->python, &ops, &k->loop, &g->last_id);
-	g->python.output.parent = g->parent;
-	g->python.output.nparents = CB_GUEST_PARENTS;
-	g->python.output.comms = &k->comms;
-	g->python.output.policy = k->policy;
+	cb_output_init(&g->python.output, g->parent, CB_GUEST_PARENTS, &k->comms, k->policy);
 	g->python.rules.phase = CB_PHASE_STARTING;
 	g->log = g->init = g->pidfd = -1;
 	g->link_slot = g->out_slot[0] = g->out_slot[1] = g->log_slot = g->init_slot = g->pidfd_slot = -1;

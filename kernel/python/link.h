@@ -47,6 +47,11 @@ typedef int (*cb_link_judge_fn)(void *context, const struct cb_wire_header *h, c
 /* Takes one whole frame. A negative return ends cb_guest_link_receive with that code. */
 typedef int (*cb_link_frame_fn)(void *context, struct cb_frame *frame, const char **ret_reason);
 
+/* Bytes that may wait to be sent: two of the largest messages, and what goes along with them. */
+static inline size_t cb_guest_link_tx_max(uint64_t max_message)
+{
+	return 2 * max_message + (1u << 20);
+}
 int cb_guest_link_init(struct cb_guest_link *l, int fd, size_t tx_max); /* takes fd over unless it fails */
 void cb_guest_link_release(struct cb_guest_link *l);
 /* Reads and hands on frames until nothing is left (0), `budget` bytes are done (0), the peer is gone (CB_E_CLOSED) or a

@@ -18,6 +18,12 @@
 
 #define PIPE_CHUNK 65536
 
+void cb_output_init(struct cb_output *s, struct cb_guest_parent *parent, size_t n, struct cb_comms *comms,
+		    const struct cb_policy *policy)
+{
+	*s = (struct cb_output){ .parent = parent, .nparents = n, .out = { -1, -1 }, .comms = comms, .policy = policy };
+}
+
 struct cb_guest_parent *cb_output_parent(const struct cb_output *s, uint64_t id)
 {
 	struct cb_guest_parent *p = &s->parent[id % s->nparents];

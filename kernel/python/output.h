@@ -34,6 +34,9 @@ struct cb_output {
 	struct cb_comms *comms; /* that it has open */
 };
 
+/* parent: room for n requests that are remembered. */
+void cb_output_init(struct cb_output *s, struct cb_guest_parent *parent, size_t n, struct cb_comms *comms,
+		    const struct cb_policy *policy);
 /* The parent of an id; where there is none, or it is forgotten, that of the latest cell. */
 struct cb_guest_parent *cb_output_parent(const struct cb_output *s, uint64_t id);
 void cb_output_remember(struct cb_output *s, uint64_t id, struct cb_header *header);

@@ -24,12 +24,11 @@ void cb_python_init(struct cb_python *p, const struct cb_python_ops *ops, struct
 {
 	*p = (struct cb_python){ .ops = ops, .loop = loop, .last_id = last_id, .leash = -1 };
 	p->link.fd = -1;
-	p->output.out[0] = p->output.out[1] = -1;
 }
 
 int cb_python_open(struct cb_python *p, struct cb_guest_ends *ends, uint64_t max_message)
 {
-	int r = cb_guest_link_init(&p->link, ends->wire, 2 * max_message + (1u << 20));
+	int r = cb_guest_link_init(&p->link, ends->wire, cb_guest_link_tx_max(max_message));
 
 	if (r < 0)
 		return r;
@@ -80,9 +79,24 @@ static void look_for_half(struct cb_kernel *k, struct cb_python *p)
 {
 	int64_t due = p->half.due;
 
-	cb_stalled_frame_look(&p->half, &p->link, p->ops->worked(k));
+	if (cb_stalled_frame_look(&p->half, &p->link))
+		cb_stalled_frame_watch(&p->half, &p->link, p->ops->worked(k));
 	if (p->half.due != due)
 		p->ops->arm(k, p);
+}
+
+static void wire_closed(struct cb_kernel *k, struct cb_python *p)
+{
+	p->ops->unwatch(k, p);
+	p->ops->closed(k, p);
+}
+
+void cb_python_flush(struct cb_kernel *k, struct cb_python *p)
+{
+	if (cb_guest_link_flush(&p->link) < 0)
+		wire_closed(k, p);
+	else
+		p->ops->watch(k, p);
 }
 
 void cb_python_read(struct cb_kernel *k, struct cb_python *p, size_t budget)
@@ -99,11 +113,11 @@ void cb_python_read(struct cb_kernel *k, struct cb_python *p, size_t budget)
 		look_for_half(k, p);
 		return;
 	}
-	p->ops->unwatch(k, p);
 	if (r == CB_E_CLOSED) {
-		p->ops->closed(k, p);
+		wire_closed(k, p);
 		return;
 	}
+	p->ops->unwatch(k, p);
 	snprintf(why, sizeof(why), "%s (%s)", reason, cb_err_name(r));
 	p->ops->broke(k, p, why);
 }

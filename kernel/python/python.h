@@ -7,11 +7,11 @@
 #include <sys/types.h>
 
 #include "ends.h"
+#include "jupyter/message.h"
 #include "link.h"
+#include "output.h"
 #include "policy.h"
 #include "stalled_frame.h"
-#include "jupyter/message.h"
-#include "output.h"
 
 struct cb_kernel;
 struct cb_loop;
@@ -35,7 +35,8 @@ struct cb_python_ops {
 		     const char **ret_reason);
 	void (*watch)(struct cb_kernel *k, struct cb_python *p); /* what its wire waits for may have changed */
 	void (*unwatch)(struct cb_kernel *k, struct cb_python *p);
-	void (*closed)(struct cb_kernel *k, struct cb_python *p); /* its wire, at the other end */
+	/* Its wire, at the other end; it is not watched any more. */
+	void (*closed)(struct cb_kernel *k, struct cb_python *p);
 	void (*broke)(struct cb_kernel *k, struct cb_python *p, const char *why);
 	void (*arm)(struct cb_kernel *k, struct cb_python *p); /* what it is due for has changed */
 	/* Processors' time of the whole jail, in seconds; negative: it is stopped, or ends. */
@@ -60,13 +61,15 @@ struct cb_python {
 	unsigned signals;     /* that pid 1 was asked for, and has not yet sent */
 };
 
-/* Its output is for the caller to fill. */
+/* cb_output_init comes after it. */
 void cb_python_init(struct cb_python *p, const struct cb_python_ops *ops, struct cb_loop *loop, uint64_t *last_id);
 /* Takes wire, output and leash, but no side wire. 0 or -ENOMEM: then nothing is taken. */
 int cb_python_open(struct cb_python *p, struct cb_guest_ends *ends, uint64_t max_message);
 void cb_python_close(struct cb_python *p);
 
 /* ---- what it says ---- */
+/* Its wire takes more of what it is told. */
+void cb_python_flush(struct cb_kernel *k, struct cb_python *p);
 /* Reads frames, `budget` bytes of them, and acts on each. */
 void cb_python_read(struct cb_kernel *k, struct cb_python *p, size_t budget);
 /* A frame that is permitted in its phase. A negative code (with reason) is a broken rule. See python/frames.c. */

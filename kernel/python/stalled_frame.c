@@ -18,24 +18,23 @@
 #define PATIENCE_S 60 /* for one that goes on byte by byte, while others wait for the room that it holds */
 #define SHARE 0.05    /* of one processor: less is a thread that looks now and then if there is work */
 
-static void watch(struct cb_stalled_frame *h, const struct cb_guest_link *l, double worked_s)
+void cb_stalled_frame_watch(struct cb_stalled_frame *h, const struct cb_guest_link *l, double worked_s)
 {
 	h->received = l->received;
 	h->worked_s = worked_s;
 	h->due = cb_now_ns() + PERIOD_S * 1000000000LL;
 }
 
-void cb_stalled_frame_look(struct cb_stalled_frame *h, const struct cb_guest_link *l, double worked_s)
+bool cb_stalled_frame_look(struct cb_stalled_frame *h, const struct cb_guest_link *l)
 {
 	bool half = l->fd >= 0 && cb_guest_link_half(l);
 
 	if (l->big_count != h->big)
 		h->since = cb_now_ns();
 	h->big = l->big_count;
-	if (half && h->due == 0)
-		watch(h, l, worked_s);
-	else if (!half)
+	if (!half)
 		h->due = 0;
+	return half && h->due == 0;
 }
 
 bool cb_stalled_frame_over(struct cb_stalled_frame *h, const struct cb_guest_link *l, double worked_s, bool we_read)
@@ -49,7 +48,7 @@ bool cb_stalled_frame_over(struct cb_stalled_frame *h, const struct cb_guest_lin
 	if (worked_s >= 0 && we_read && !l->waits && l->received == h->received && unread == 0 &&
 	    worked_s - h->worked_s <= SHARE * PERIOD_S)
 		return true;
-	watch(h, l, worked_s);
+	cb_stalled_frame_watch(h, l, worked_s);
 	return false;
 }
 

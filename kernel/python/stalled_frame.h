@@ -18,8 +18,10 @@ struct cb_stalled_frame {
 	int64_t since;	   /* and since when */
 };
 
-/* Something was read from the link. worked_s: processors' time of the jail; negative: it is not at work now. */
-void cb_stalled_frame_look(struct cb_stalled_frame *h, const struct cb_guest_link *l, double worked_s);
+/* Something was read from the link. True: a half frame is left that is not watched yet. */
+bool cb_stalled_frame_look(struct cb_stalled_frame *h, const struct cb_guest_link *l);
+/* It is, from now on. worked_s: processors' time of the jail; negative: it is not at work now. */
+void cb_stalled_frame_watch(struct cb_stalled_frame *h, const struct cb_guest_link *l, double worked_s);
 /* Links that share its room wait for it, and their patience is over at ret_when; true if that is now. */
 bool cb_stalled_frame_holds_up(struct cb_stalled_frame *h, const struct cb_guest_link *l, int64_t now, bool we_read,
 			       int64_t *ret_when);

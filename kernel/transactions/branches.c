@@ -181,7 +181,7 @@ static void closed(struct cb_kernel *k, struct cb_python *p)
 {
 	struct cb_branch *b = cb_branch_of(p);
 
-	unwatch_wire(k, p);
+	(void)k;
 	if (b->state != CB_BRANCH_ENDING)
 		b->deadline = cb_now_ns() + CLOSED_DEADLINE;
 }
@@ -233,10 +233,8 @@ static void serve(struct cb_kernel *k, struct cb_branch *b, enum channel which, 
 			(void)watch(k, b, which, EPOLL_CTL_DEL);
 		return;
 	}
-	if ((events & EPOLLOUT) && cb_guest_link_flush(&b->python.link) < 0)
-		closed(k, &b->python);
-	else if (events & EPOLLOUT)
-		watch_wire(k, &b->python);
+	if (events & EPOLLOUT)
+		cb_python_flush(k, &b->python);
 	if (events & (EPOLLIN | EPOLLERR | EPOLLHUP))
 		cb_python_read(k, &b->python, READ_BUDGET);
 	cb_loop_mark(&k->loop);
@@ -307,10 +305,7 @@ static void set_up(struct cb_kernel *k, struct cb_branch *b, const struct cb_twi
 				      .policy = k->policy,
 				      .count = &b->count };
 	cb_python_init(&b->python, &python_ops, &k->loop, &k->guest.last_id);
-	b->python.output.parent = b->parent;
-	b->python.output.nparents = CB_BRANCH_PARENTS;
-	b->python.output.comms = &b->comms;
-	b->python.output.policy = k->policy;
+	cb_output_init(&b->python.output, b->parent, CB_BRANCH_PARENTS, &b->comms, k->policy);
 	b->python.rules = (struct cb_guest_rules){ .phase = CB_PHASE_WAKING,
 						   .first_id = k->guest.python.rules.first_id,
 						   .max_message = k->policy->limit_message };
