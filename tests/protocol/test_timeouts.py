@@ -127,7 +127,7 @@ def test_what_a_kept_state_copies_is_no_cells_time(start):
     code = "import mmap, time\nm = mmap.mmap(-1, 700 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n"
     code += "def write():\n    for at in range(0, len(m), 4096): m[at] = 1"
     assert c.run(code).ok and c.run("write()").ok and c.run("write()").ok
-    cell = c.run("time.sleep(2)", metadata={"cellblock": {"cpu": 0.4}})  # the end of the twin before it is counted
+    cell = c.run("time.sleep(2)", metadata={"cellblock": {"cpu": 0.2}})
     assert cell.ok, cell.error
     assert c.run("while True: pass", metadata={"cellblock": {"cpu": 0.2}}).about["limit"] == "cpu"
 
