@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #define WALK_NS 10000000 /* the loop waits for it */
+#define EXITING 0x4	 /* PF_EXITING, of the flags in stat */
 #define UNSEEN_SLACK 1.0 /* s: who was just begun when it was seen stands for more than it is */
 
 static int read_text(int fd, char *ret, size_t size)
@@ -330,13 +331,15 @@ bool cb_usage_parse_process(const char *text, struct cb_usage_process *ret, char
 	double hz = (double)sysconf(_SC_CLK_TCK);
 	unsigned long user, sys, child_user, child_sys;
 	unsigned long long start;
+	unsigned flags;
 
-	/* behind the name: state is field 3, utime 14, stime, cutime, cstime, starttime 22 */
+	/* behind the name: state is field 3, flags 9, utime 14, stime, cutime, cstime, starttime 22 */
 	if (p == NULL ||
-	    sscanf(p + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %lu %lu %*d %*d %*d %*d %llu", ret_state,
-		   &user, &sys, &child_user, &child_sys, &start) != 6)
+	    sscanf(p + 1, " %c %*d %*d %*d %*d %*d %u %*u %*u %*u %*u %lu %lu %lu %lu %*d %*d %*d %*d %llu", ret_state,
+		   &flags, &user, &sys, &child_user, &child_sys, &start) != 7)
 		return false;
 	ret->start = start;
+	ret->exiting = (flags & EXITING) != 0;
 	ret->own = (double)(user + sys) / hz;
 	ret->children = (double)(child_user + child_sys) / hz;
 	return true;
@@ -458,15 +461,14 @@ uint64_t cb_usage_of(pid_t pid)
 	return read_text(fd, text, sizeof(text)) == 0 ? cb_usage_parse_own(text) : 0;
 }
 
-double cb_usage_cpu_of(pid_t pid)
+bool cb_usage_process(pid_t pid, struct cb_usage_process *ret)
 {
-	struct cb_usage_process p;
 	char path[64], text[1024], state;
 
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
 	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
 
-	return read_text(fd, text, sizeof(text)) == 0 && cb_usage_parse_process(text, &p, &state) ? p.own : 0;
+	return read_text(fd, text, sizeof(text)) == 0 && cb_usage_parse_process(text, ret, &state);
 }
 
 static bool is_among(pid_t pid, const pid_t *list, size_t n)

@@ -49,6 +49,7 @@ struct cb_usage_ledger {
 		pid_t pid;
 		unsigned long long start;
 		double own, children; /* seconds */
+		bool exiting;	      /* it runs no code any more */
 	} seen[CB_USAGE_PROCESSES];
 	double unseen; /* seconds more than were measured; negative = slack */
 };
@@ -61,8 +62,8 @@ double cb_usage_ledger_add(struct cb_usage_ledger *l, const struct cb_usage_proc
 bool cb_usage_parse_process(const char *text, struct cb_usage_process *ret, char *ret_state);
 /* Bytes of a process that are its own or a copy's (resident, not of files); 0 if it can't be read. */
 uint64_t cb_usage_of(pid_t pid);
-/* Seconds that it has used of processors; 0 if it can't be read. */
-double cb_usage_cpu_of(pid_t pid);
+/* What it has used of processors; false if it can't be read. */
+bool cb_usage_process(pid_t pid, struct cb_usage_process *ret);
 /* The sum of bytes over a process and what descends from it; UINT64_MAX if they were too many to look at. */
 uint64_t cb_usage_tree(pid_t top);
 /* Bytes of the process in the jail that has most memory of its own (resident, not of files). */

@@ -42,6 +42,8 @@ static void arm(struct cb_kernel *k)
 	}
 	if (m->limit > 0 && m->sampled && in > SAMPLE / 2) /* when it is looked at is not to be known before */
 		in = SAMPLE / 2 + cb_now_ns() / 64 % SAMPLE;
+	if (m->limit > 0 && m->ending)
+		in = SOONEST;
 	if (m->waits && in > WAIT_PERIOD)
 		in = WAIT_PERIOD;
 	if (m->memory > 0 && in > MEMORY_PERIOD)
@@ -71,7 +73,7 @@ static double advance(struct cb_kernel *k, double *ret_elapsed)
 	/* a walk may miss a process that is just adopted and find it the next time: no more than time itself allows */
 	if (delta > *ret_elapsed * processors() + SLACK)
 		delta = *ret_elapsed * processors() + SLACK;
-	delta -= cb_twins_copying(k); /* after a cell, but for the next one: nobody's time */
+	delta -= cb_twins_spent(k, &m->ending); /* after a cell, but for the next one: nobody's time */
 	m->used = m->used + delta > 0 ? m->used + delta : 0;
 	return delta > 0 ? delta : 0;
 }

@@ -15,6 +15,7 @@ struct cb_cell_limits {
 	double used;	 /* since the cell's start */
 	double last;	 /* the last reading */
 	int64_t last_ns; /* when that was */
+	bool ending;	 /* a dropped twin is about to end: often looked at, for its last moments count as the cell's */
 	bool sampled;	 /* no control group counts: the ledger does */
 	struct cb_usage_ledger ledger;
 	bool waits; /* the cell's clock stands while it waits for input */

@@ -7,6 +7,7 @@
  */
 #include "twins.h"
 
+#include <cellblock/clock.h>
 #include <cellblock/log.h>
 #include <errno.h>
 
@@ -14,7 +15,8 @@
 #include "kernel.h"
 #include "twins_parts.h"
 
-#define COPIED_BYTES_S 256e6 /* that the slowest machine copies in a second, about */
+#define COPIED_BYTES_S 256e6	  /* that the slowest machine copies in a second, about */
+#define ENDING_MOST 30000000000LL /* ns */
 
 bool cb_twin_is_ready(const struct cb_twin *t)
 {
@@ -114,6 +116,9 @@ void cb_twins_forget(struct cb_kernel *k, struct cb_twin *t)
 void cb_twins_drop(struct cb_kernel *k, struct cb_twin *t)
 {
 	(void)cb_guest_tell_init(k, CB_INIT_DROP, (int)t->number);
+	if (t->pid > 0)
+		k->twins.ending[k->twins.ending_next++ % CB_TWINS_ENDING_MAX] =
+			(struct cb_twin_ending){ .pid = t->pid, .since_ns = cb_now_ns(), .cpu_s = t->cpu_s };
 	cb_twins_forget(k, t);
 }
 
@@ -131,19 +136,43 @@ size_t cb_twins_unnamed(struct cb_kernel *k, int64_t before_ms, pid_t ret_pid[CB
 	return n;
 }
 
-double cb_twins_copying(struct cb_kernel *k)
+/* What the ends of twins have taken since the last call. Only one that exits counts, which runs no code any more: a
+ * number may be another's by now. */
+static double spent_ending(struct cb_twins *w, bool *ret_any)
 {
+	int64_t now_ns = cb_now_ns();
 	double sum = 0;
+
+	*ret_any = false;
+	for (int i = 0; i < CB_TWINS_ENDING_MAX; i++) {
+		struct cb_twin_ending *e = &w->ending[i];
+		struct cb_usage_process p = { 0 };
+
+		if (e->pid == 0 || now_ns - e->since_ns > ENDING_MOST || !cb_usage_process(e->pid, &p)) {
+			e->pid = 0;
+			continue;
+		}
+		if (p.exiting && p.own > e->cpu_s)
+			sum += p.own - e->cpu_s;
+		e->cpu_s = p.own;
+		*ret_any = true;
+	}
+	return sum;
+}
+
+double cb_twins_spent(struct cb_kernel *k, bool *ret_ending)
+{
+	double sum = spent_ending(&k->twins, ret_ending);
 
 	for (int i = 0; i < CB_TWINS_MAX; i++) {
 		struct cb_twin *t = &k->twins.twin[i];
-		double now, spent, most = (double)t->room / COPIED_BYTES_S - t->copied_s;
+		double spent, most = (double)t->room / COPIED_BYTES_S - t->copied_s;
+		struct cb_usage_process p = { 0 };
 
-		if (t->number == 0 || t->pid <= 0 || most <= 0)
+		if (t->number == 0 || t->pid <= 0 || most <= 0 || !cb_usage_process(t->pid, &p))
 			continue;
-		now = cb_usage_cpu_of(t->pid);
-		spent = now - t->cpu_s;
-		t->cpu_s = now;
+		spent = p.own - t->cpu_s;
+		t->cpu_s = p.own;
 		spent = spent < most ? spent : most;
 		t->copied_s += spent > 0 ? spent : 0;
 		sum += spent > 0 ? spent : 0;

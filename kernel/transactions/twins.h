@@ -57,6 +57,8 @@ struct cb_twin {
 	char files_problem[224];				      /* not all of them were kept */
 };
 
+#define CB_TWINS_ENDING_MAX 8
+
 struct cb_twins {
 	bool possible;	   /* in this jail, with this policy */
 	bool stale;	   /* something has run since the newest one was made */
@@ -67,6 +69,12 @@ struct cb_twins {
 	bool lack_told;	   /* that none could be made */
 	uint32_t last_number;
 	struct cb_twin twin[CB_TWINS_MAX];
+	struct cb_twin_ending {	  /* told to end, the last few: large memory takes its time */
+		pid_t pid;	  /* 0 = free */
+		int64_t since_ns; /* when it was told */
+		double cpu_s;	  /* as last read */
+	} ending[CB_TWINS_ENDING_MAX];
+	unsigned ending_next;
 	struct cb_twin *coming; /* not ready yet; NULL = none */
 	enum cb_twin_use coming_use;
 	bool asked;		/* and CHECKPOINT is not answered */
@@ -125,9 +133,10 @@ void cb_twins_resumed(struct cb_kernel *k);
 size_t cb_twins_count(const struct cb_twins *w); /* those that have no name */
 /* Their number, and which processes: those that are kept by age and were asked for before then. */
 size_t cb_twins_unnamed(struct cb_kernel *k, int64_t before_ms, pid_t ret_pid[CB_TWINS_MAX]);
-/* Seconds of processors that they have spent since the last call on copying, which is no cell's work: no more than what
- * they may copy can take, for they are hostile like their guest. */
-double cb_twins_copying(struct cb_kernel *k);
+/* Seconds of processors that they have spent since the last call on copying and on their end, which is no cell's work:
+ * no more than what they may copy can take, for they are hostile like their guest; one that ends runs no code. What the
+ * last moments of an end took is not seen: while *ret_ending, ask often. */
+double cb_twins_spent(struct cb_kernel *k, bool *ret_ending);
 /* One could take over, also if it has a name. */
 bool cb_twins_any(struct cb_kernel *k);
 /* The oldest of them goes; how many are left. */

@@ -60,7 +60,7 @@ static void test_turns(void **state)
 static void test_ledger(void **state)
 {
 	static struct cb_usage_ledger l;
-	struct cb_usage_process p[2] = { { 10, 1, 1.0, 0.0 }, { 11, 2, 0.5, 0.0 } };
+	struct cb_usage_process p[2] = { { 10, 1, 1.0, 0.0, false }, { 11, 2, 0.5, 0.0, false } };
 
 	(void)state;
 	assert_true(cb_usage_ledger_add(&l, p, 2, 0, 1) == 1.5); /* all that it first sees */
@@ -71,7 +71,7 @@ static void test_ledger(void **state)
 	p[0].children = 0.75;
 	assert_true(cb_usage_ledger_add(&l, p, 1, 0, 1) == 0.25);
 	/* a process with the same number is another one by its start; what it used goes nowhere when it dies */
-	p[1] = (struct cb_usage_process){ 11, 3, 0.5, 0.0 };
+	p[1] = (struct cb_usage_process){ 11, 3, 0.5, 0.0, false };
 	assert_true(cb_usage_ledger_add(&l, p, 2, 0, 1) == 0.5);
 	assert_true(cb_usage_ledger_add(&l, p, 1, 0, 1) == 0);
 	/* always a new one at work, and nothing of it is left the next time: from some time on it counts in full */
@@ -79,7 +79,7 @@ static void test_ledger(void **state)
 	double sum = 0;
 
 	for (int i = 0; i < 10; i++) {
-		p[1] = (struct cb_usage_process){ 20 + i, 4, 0.0, 0.0 };
+		p[1] = (struct cb_usage_process){ 20 + i, 4, 0.0, 0.0, false };
 		sum += cb_usage_ledger_add(&l, p, 2, 1, 1);
 	}
 	assert_true(sum == 10);
@@ -88,7 +88,7 @@ static void test_ledger(void **state)
 	sum = 0;
 	for (int i = 0; i < 10; i++) {
 		p[0].children += 1;
-		p[1] = (struct cb_usage_process){ 40 + i, 4, 0.0, 0.0 };
+		p[1] = (struct cb_usage_process){ 40 + i, 4, 0.0, 0.0, false };
 		sum += cb_usage_ledger_add(&l, p, 2, 1, 1);
 	}
 	assert_true(sum == 10);
@@ -103,6 +103,9 @@ static void test_process_of_stat(void **state)
 	(void)state;
 	assert_true(cb_usage_parse_process("42 (x) Z)" TAIL, &p, &at));
 	assert_true(at == 'S' && p.start == 1 && p.own == 350 / hz && p.children == 30 / hz);
+	assert_false(p.exiting);
+	assert_true(cb_usage_parse_process("42 (x) R 1 1 1 0 -1 4194564 1 2 0 0 3 5 2 5 20 0 1 0 1 1 1\n", &p, &at));
+	assert_true(p.exiting);
 	assert_false(cb_usage_parse_process("42 (x) S 1 2", &p, &at));
 	assert_false(cb_usage_parse_process("", &p, &at));
 }
