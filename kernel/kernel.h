@@ -24,6 +24,7 @@
 #include "setup/interpreter.h"
 #include "shells/side.h"
 #include "transactions/file_snapshots.h"
+#include "python/broker_queue.h"
 #include "jupyter/tools.h"
 #include "transactions/twins.h"
 #include "workspace/watch.h"
@@ -50,7 +51,7 @@ struct cb_kernel {
 	struct cb_branches branches;
 	struct cb_debug debug;
 	struct cb_layer_wait layer;
-	struct cb_file_snapshots snapshots;
+	struct cb_broker_queue broker_queue;
 	struct cb_watch watch;
 	struct cb_twins twins;
 	struct cb_memory_watch memory;

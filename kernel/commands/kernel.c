@@ -295,8 +295,8 @@ static int start(struct cb_kernel *k, struct start *s, struct cb_err *err)
 	k->interpreter = &s->interpreter;
 	k->bash = s->options->bash;
 	if (cb_twins_init(k) < 0 || cb_guest_init(k) < 0 || cb_execution_init(k) < 0 || cb_jobs_init(k) < 0 ||
-	    cb_file_snapshots_init(k) < 0 || cb_lanes_init(k) < 0 || cb_branches_init(k) < 0 || cb_iopub_init(k) < 0 ||
-	    cb_idle_init(k) < 0)
+	    cb_broker_queue_init(&k->broker_queue, &k->loop, &k->guest.broker, k) < 0 || cb_lanes_init(k) < 0 ||
+	    cb_branches_init(k) < 0 || cb_iopub_init(k) < 0 || cb_idle_init(k) < 0)
 		return cb_err_set(err, -ENOSPC, "loop", NULL, "too many sources");
 	cb_schedule_init(k);
 	k->shutdown_timer = cb_loop_add_timer(&k->loop, on_shutdown_timer, k);
@@ -342,7 +342,6 @@ int cb_command_kernel(const struct cb_options *o)
 	name_client(k.client);
 	signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes that is too small is an error to tell of, not our end */
 	k.guest.broker = CB_BROKER_NONE;
-	cb_watch_init(&k);
 	k.signal_fd = k.parent_fd = k.parent_slot = -1;
 	k.stop_on_error_timeout = o->stop_on_error_timeout;
 	int r = start(&k, &s, &err);
@@ -357,11 +356,10 @@ int cb_command_kernel(const struct cb_options *o)
 		cb_watch_end(&k);
 	}
 	if (k.shutdown_timer != 0 || r == 0) {
-		cb_watch_release(&k);
 		cb_guest_release(&k);
 		cb_twins_release(&k);
 		cb_jobs_release(&k);
-		cb_file_snapshots_release(&k);
+		cb_broker_queue_release(&k.broker_queue);
 		cb_lanes_release(&k);
 		cb_branches_release(&k);
 		cb_debug_release(&k);

@@ -1,21 +1,16 @@
 /* cellblock_file_request with op changes, commit or discard: what an overlay workspace changed.
  *
- * Trust domain: supervisor. The broker does the work, for it alone may touch the folder outside: it gets one end of a
- * pipe and writes the reply's content into it, ready made. Its end of file is the end of the answer. One at a time.
- * Nothing is written through while a cell runs, whose files may be half done; a discard takes the jail along, since a
- * layer cannot be changed below those who use it.
+ * Trust domain: supervisor. The broker does the work and writes the reply's content (python/broker_queue.c). One at a
+ * time. Nothing is written through while a cell runs, whose files may be half done; a discard takes the jail along,
+ * since a layer cannot be changed below those who use it.
  */
 #include "layer.h"
 
-#include <cellblock/fd.h>
 #include <cellblock/json_scan.h>
 
-#include "python/ask_broker.h"
 #include "kernel.h"
 #include "requests/requests.h"
 #include "jupyter/router.h"
-
-#define REPLY_MAX (8u << 20)
 
 bool cb_layer_op(const struct cb_request *r, enum cb_broker_op *ret_op)
 {
@@ -61,11 +56,7 @@ static void finish(struct cb_kernel *k)
 	struct cb_layer_wait *w = &k->layer;
 	struct cb_request *r = w->request;
 
-	cb_loop_remove(&k->loop, &w->slot);
-	cb_fd_close(&w->fd);
-	cb_buf_release(&w->reply);
 	w->request = NULL;
-	cb_file_snapshots_next(k);
 	end_request(k, r);
 }
 
@@ -76,14 +67,14 @@ static bool is_whole(const struct cb_buf *b)
 	return b->len > 0 && cb_json_scan_object((const char *)b->data, b->len, NULL, 0, &e) == 0;
 }
 
-static void answer(struct cb_kernel *k)
+static void answer(struct cb_kernel *k, struct cb_buf *reply)
 {
 	static const char ok[] = "{\"status\":\"ok\"", lost[] = ",\"state\":\"lost\"}";
 	struct cb_layer_wait *w = &k->layer;
 	bool discarded = w->op == CB_BROKER_DISCARD; /* the broker has let go of the layer, whatever it could list */
-	bool told = w->reply.len > sizeof(ok) && memcmp(w->reply.data, ok, sizeof(ok) - 1) == 0;
+	bool told = reply->len > sizeof(ok) && memcmp(reply->data, ok, sizeof(ok) - 1) == 0;
 
-	if (!is_whole(&w->reply)) {
+	if (!is_whole(reply)) {
 		cb_reply_error(k, w->request, "WorkspaceError",
 			       "the process that builds jails gave no whole answer; %s",
 			       w->op == CB_BROKER_COMMIT ? "some changes may be written: ask for them (op changes)"
@@ -94,12 +85,12 @@ static void answer(struct cb_kernel *k)
 			       w->op == CB_BROKER_COMMIT ? "commit"
 			       : discarded		 ? "discard"
 							 : NULL,
-			       cb_buf_span(&w->reply));
+			       cb_buf_span(reply));
 		if (discarded && told) {
-			w->reply.len--;
-			(void)cb_buf_append_str(&w->reply, lost);
+			reply->len--;
+			(void)cb_buf_append_str(reply, lost);
 		}
-		cb_reply(k, w->request, cb_buf_span(&w->reply));
+		cb_reply(k, w->request, cb_buf_span(reply));
 	}
 	if (discarded && k->guest.state == CB_GUEST_STARTING)
 		k->guest.given_up = true; /* no failure: the next one starts at once */
@@ -108,13 +99,15 @@ static void answer(struct cb_kernel *k)
 	finish(k);
 }
 
-static void on_layer(void *context, short revents)
+static void on_answer(struct cb_kernel *k, const struct cb_broker_ask *ask, struct cb_buf *reply, int r)
 {
-	struct cb_kernel *k = context;
-
-	(void)revents;
-	if (cb_ask_broker_read(k->layer.fd, &k->layer.reply))
-		answer(k);
+	(void)ask;
+	if (r == 0) {
+		answer(k, reply);
+		return;
+	}
+	cb_reply_error(k, k->layer.request, "WorkspaceError", "%s", cb_err_text(r));
+	finish(k);
 }
 
 static const char *refusal(const struct cb_kernel *k, const struct cb_request *r, enum cb_broker_op op,
@@ -142,31 +135,16 @@ void cb_layer_start(struct cb_kernel *k, struct cb_request *r, enum cb_broker_op
 
 	cb_audit_request(k, r);
 	if (why == NULL) {
-		k->layer = (struct cb_layer_wait){
-			.request = r, .op = op, .fd = -1, .slot = -1, .reply = CB_BUF_INIT(REPLY_MAX)
-		};
-		if (!cb_file_snapshots_busy(k))
-			cb_layer_go_on(k);
+		k->layer = (struct cb_layer_wait){ .request = r, .op = op };
+		int full = cb_broker_queue_ask(&k->broker_queue,
+					       &(struct cb_broker_ask){ .op = op, .on_answer = on_answer });
+
+		if (full < 0)
+			on_answer(k, NULL, NULL, full);
 		return;
 	}
 	cb_reply_error(k, r, ename, "%s", why);
 	end_request(k, r);
-}
-
-bool cb_layer_at_broker(const struct cb_kernel *k)
-{
-	return k->layer.request != NULL && k->layer.fd >= 0;
-}
-
-void cb_layer_go_on(struct cb_kernel *k)
-{
-	struct cb_layer_wait *w = &k->layer;
-	int r = w->request != NULL && w->fd < 0 ? cb_ask_broker(k, w->op, 0, on_layer, &w->fd, &w->slot) : 0;
-
-	if (r == 0)
-		return;
-	cb_reply_error(k, w->request, "WorkspaceError", "%s", cb_err_text(r));
-	finish(k);
 }
 
 bool cb_layer_holds(const struct cb_kernel *k)
@@ -176,19 +154,22 @@ bool cb_layer_holds(const struct cb_kernel *k)
 
 void cb_layer_interrupt(struct cb_kernel *k)
 {
-	if (k->layer.request != NULL && !cb_layer_at_broker(k)) {
+	if (k->layer.request == NULL)
+		return;
+	if (!cb_broker_queue_begun(&k->broker_queue, k->layer.op)) {
+		cb_broker_queue_drop(&k->broker_queue, k->layer.op);
 		cb_reply_error(k, k->layer.request, "KeyboardInterrupt", "interrupted: it had not begun");
 		finish(k);
-		return;
-	}
-	if (cb_layer_at_broker(k) && k->layer.op != CB_BROKER_DISCARD)
+	} else if (k->layer.op != CB_BROKER_DISCARD) {
 		(void)cb_broker_tell(&k->guest.broker, CB_BROKER_STOP);
+	}
 }
 
 void cb_layer_shutdown(struct cb_kernel *k)
 {
 	if (k->layer.request == NULL)
 		return;
+	cb_broker_queue_drop(&k->broker_queue, k->layer.op);
 	cb_reply_error(k, k->layer.request, "KernelBusyError", "the kernel is shutting down; %s",
 		       k->layer.op == CB_BROKER_COMMIT ? "what is being written through is finished" : "ask again");
 	finish(k);

@@ -1,7 +1,6 @@
 /* Changes of an overlay workspace, asked for by clients. Trust domain: supervisor. See layer.c. */
 #pragma once
 
-#include <cellblock/buffer.h>
 #include <cellblock/sandbox.h>
 
 #include "jupyter/message.h"
@@ -11,8 +10,6 @@ struct cb_kernel;
 struct cb_layer_wait {
 	struct cb_request *request; /* owned here on control, by the execution queue on shell; NULL = none under way */
 	enum cb_broker_op op;
-	int fd, slot;
-	struct cb_buf reply;
 };
 
 /* Whether this cellblock_file_request is one of ours: changes, commit, discard. */
@@ -23,9 +20,6 @@ void cb_layer_start(struct cb_kernel *k, struct cb_request *r, enum cb_broker_op
 bool cb_layer_waits(const struct cb_kernel *k, const struct cb_request *r);
 /* Whether cells have to wait: a commit must not see half of what they write, a discard ends them. */
 bool cb_layer_holds(const struct cb_kernel *k);
-/* The broker serves one request about the layer at a time: whether it is ours; and it can be ours again. */
-bool cb_layer_at_broker(const struct cb_kernel *k);
-void cb_layer_go_on(struct cb_kernel *k);
 /* The user's interrupt: what is listed or written through stops soon. */
 void cb_layer_interrupt(struct cb_kernel *k);
 /* Answers what is under way: the kernel ends. */

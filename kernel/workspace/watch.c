@@ -6,24 +6,15 @@
  */
 #include "watch.h"
 
-#include <cellblock/fd.h>
 #include <cellblock/log.h>
 #include <jansson.h>
-#include <poll.h>
 
-#include "python/ask_broker.h"
 #include "kernel.h"
 
 #define MS 1000000LL
 #define PAUSE (2000 * MS) /* between two looks, at least */
 #define SHARE 20	  /* of the time, one part is spent looking */
 #define END_MS 400
-#define TEXT_MAX (8u << 20)
-
-void cb_watch_init(struct cb_kernel *k)
-{
-	k->watch = (struct cb_watch){ .fd = -1, .slot = -1, .text = CB_BUF_INIT(TEXT_MAX) };
-}
 
 static void add_note(struct cb_watch *w, const char *head, const char *what, const char *tail)
 {
@@ -51,40 +42,33 @@ static void compare_size(struct cb_watch *w, uint64_t limit, const json_t *bytes
 	w->over = grown > limit;
 }
 
-static void finish(struct cb_kernel *k)
+static void on_answer(struct cb_kernel *k, const struct cb_broker_ask *ask, struct cb_buf *answer, int r)
 {
 	struct cb_watch *w = &k->watch;
-	json_t *root = json_loadb((const char *)w->text.data, w->text.len, JSON_ALLOW_NUL, NULL);
+	json_t *root = r == 0 ? json_loadb((const char *)answer->data, answer->len, JSON_ALLOW_NUL, NULL) : NULL;
 	const char *status = json_string_value(json_object_get(root, "status"));
 	int64_t now = cb_now_ns(), rest = SHARE * (now - w->asked_ns);
 
+	(void)ask;
+	w->looking = false;
 	w->not_before = now + (rest > PAUSE ? rest : PAUSE);
 	if (status != NULL && strcmp(status, "ok") == 0)
 		compare_size(w, k->policy->workspace_size, json_object_get(root, "bytes"));
 	json_decref(root);
-	cb_loop_remove(&k->loop, &w->slot);
-	cb_fd_close(&w->fd);
-	cb_buf_release(&w->text);
-}
-
-static void on_watch(void *context, short revents)
-{
-	struct cb_kernel *k = context;
-
-	(void)revents;
-	if (cb_ask_broker_read(k->watch.fd, &k->watch.text))
-		finish(k);
 }
 
 static void ask(struct cb_kernel *k)
 {
 	struct cb_watch *w = &k->watch;
 
-	if (k->workspace_mode != CB_WORKSPACE_RW || k->policy->workspace_size == 0 || w->fd >= 0 ||
+	if (k->workspace_mode != CB_WORKSPACE_RW || k->policy->workspace_size == 0 || w->looking ||
 	    k->guest.broker.fd < 0)
 		return;
-	if (cb_ask_broker(k, CB_BROKER_LOOK, 0, on_watch, &w->fd, &w->slot) == 0)
-		w->asked_ns = cb_now_ns();
+	w->asked_ns = cb_now_ns();
+	w->looking = true;
+	if (cb_broker_queue_ask(&k->broker_queue,
+				&(struct cb_broker_ask){ .op = CB_BROKER_LOOK, .on_answer = on_answer }) < 0)
+		w->looking = false;
 }
 
 void cb_watch_start(struct cb_kernel *k)
@@ -106,19 +90,8 @@ void cb_watch_end(struct cb_kernel *k)
 	if (!w->known) /* nothing to compare with */
 		return;
 	ask(k);
-	while (w->fd >= 0 && cb_now_ns() < until) {
-		struct pollfd p = { .fd = w->fd, .events = POLLIN };
-
-		if (poll(&p, 1, END_MS) > 0)
-			on_watch(k, POLLIN);
-	}
+	while (w->looking && cb_now_ns() < until)
+		cb_broker_queue_wait(&k->broker_queue, END_MS);
 	if (w->note[0] != '\0')
 		cb_log(CB_LOG_WARNING, "%s", w->note);
-}
-
-void cb_watch_release(struct cb_kernel *k)
-{
-	cb_loop_remove(&k->loop, &k->watch.slot);
-	cb_fd_close(&k->watch.fd);
-	cb_buf_release(&k->watch.text);
 }

@@ -1,15 +1,13 @@
 /* A writable workspace, looked at from outside now and then. Trust domain: supervisor. See watch.c. */
 #pragma once
 
-#include <cellblock/buffer.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 struct cb_kernel;
 
 struct cb_watch {
-	int fd, slot; /* a look that is under way; -1 = none */
-	struct cb_buf text;
+	bool looking;
 	bool known;	/* the next is */
 	uint64_t bytes; /* held at the start */
 	bool over;
@@ -17,11 +15,9 @@ struct cb_watch {
 	char note[256]; /* for the next cell */
 };
 
-void cb_watch_init(struct cb_kernel *k);
 /* The first look, before anything runs. */
 void cb_watch_start(struct cb_kernel *k);
 /* A cell has ended: looks again, but not all the time. */
 void cb_watch_cell_ended(struct cb_kernel *k);
 /* The last look: what no cell could say goes to the log. */
 void cb_watch_end(struct cb_kernel *k);
-void cb_watch_release(struct cb_kernel *k);

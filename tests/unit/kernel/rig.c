@@ -132,7 +132,7 @@ struct rig *rig_new(void)
 	assert_int_equal(cb_execution_init(&r->k), 0);
 	cb_schedule_init(&r->k);
 	assert_int_equal(cb_jobs_init(&r->k), 0);
-	assert_int_equal(cb_file_snapshots_init(&r->k), 0);
+	assert_int_equal(cb_broker_queue_init(&r->k.broker_queue, &r->k.loop, &r->k.guest.broker, &r->k), 0);
 	assert_int_equal(cb_lanes_init(&r->k), 0);
 	assert_int_equal(cb_branches_init(&r->k), 0);
 	assert_int_equal(cb_iopub_init(&r->k), 0);
@@ -194,7 +194,7 @@ int rig_teardown(void **state)
 	cb_guest_release(&r->k);
 	cb_twins_release(&r->k);
 	cb_jobs_release(&r->k);
-	cb_file_snapshots_release(&r->k);
+	cb_broker_queue_release(&r->k.broker_queue);
 	cb_lanes_release(&r->k);
 	cb_branches_release(&r->k);
 	cb_debug_release(&r->k);

@@ -54,7 +54,7 @@ static bool kept(struct rig *r)
 
 static bool free_again(struct rig *r)
 {
-	return !cb_file_snapshots_busy(&r->k);
+	return r->k.broker_queue.count == 0;
 }
 
 static void test_one_at_a_time(void **state)
@@ -114,7 +114,7 @@ static void test_turns_with_a_client(void **state)
 	expect(r, CB_BROKER_CHANGES, 0);
 	cb_file_snapshots_ask(&r->k, CB_BROKER_FORGET, 4);
 	rig_until_soon(r);
-	assert_true(free_again(r)); /* it waits */
+	assert_int_equal(r->k.broker_queue.count, 2); /* it waits */
 	answer("{\"status\":\"ok\",\"changes\":[]}");
 	rig_expect(r, RIG_CONTROL, "cellblock_file_reply", id);
 	expect(r, CB_BROKER_FORGET, 4);
@@ -129,7 +129,7 @@ static bool got_word(struct rig *r)
 
 static void time_is_up(struct rig *r)
 {
-	cb_loop_arm(&r->k.loop, r->k.snapshots.timer, 1);
+	cb_loop_arm(&r->k.loop, r->k.broker_queue.timer, 1);
 }
 
 static void test_what_takes_too_long_is_told_to_end(void **state)
@@ -141,7 +141,7 @@ static void test_what_takes_too_long_is_told_to_end(void **state)
 	time_is_up(r);
 	rig_until(r, got_word);
 	assert_int_equal(asked.op, CB_BROKER_STOP);
-	assert_true(cb_file_snapshots_busy(&r->k)); /* what it says now still counts */
+	assert_true(cb_broker_queue_begun(&r->k.broker_queue, CB_BROKER_SNAPSHOT)); /* what it says now still counts */
 	answer("{\"status\":\"ok\",\"left\":1,\"reason\":\"what was not reached: it took too long\"}");
 	rig_until(r, kept);
 	assert_string_equal(r->k.twins.twin[0].files_problem, "what was not reached: it took too long");
