@@ -14,6 +14,8 @@ import pytest
 import kernels
 from suites import CACHE, as_python3
 
+pytestmark = pytest.mark.once
+
 HERE = Path(__file__).parent
 PINS = [
     "jupyter_client==7.4.9",

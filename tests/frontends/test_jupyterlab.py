@@ -11,6 +11,8 @@ import pytest
 import browser
 from session_state import BAD_LIMITS, bad_notebook
 
+pytestmark = pytest.mark.once
+
 CELLS = [
     "print('said in', __import__('os').getcwd().split('/')[-1])",
     "1/0",

@@ -9,7 +9,7 @@ import pytest
 import kernels
 from toolhost import Host
 
-pytestmark = pytest.mark.cellblock_only("host tools are cellblock's own")
+pytestmark = [pytest.mark.cellblock_only("host tools are cellblock's own"), pytest.mark.once]
 MESSAGES = Path(__file__).resolve().parents[2] / "docs/messages.md"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import jupyter_client
 import pytest
 
-pytestmark = pytest.mark.cellblock_only("no other kernel does this")
+pytestmark = [pytest.mark.cellblock_only("no other kernel does this"), pytest.mark.once]
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 MINE = f"00-{TRACE}-{SPAN}-01"
 NONE = [

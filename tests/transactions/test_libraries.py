@@ -12,7 +12,7 @@ import pytest
 
 import kernels
 
-pytestmark = pytest.mark.cellblock_only("no other kernel does this")
+pytestmark = [pytest.mark.cellblock_only("no other kernel does this"), pytest.mark.once]
 PYTHON = os.environ.get("CELLBLOCK_TEST_LIBRARIES")
 
 # what must be importable: a set-up that defines work(), whose value is the same each time
