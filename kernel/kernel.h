@@ -16,7 +16,7 @@
 #include "jupyter/iopub.h"
 #include "workspace/jobs.h"
 #include "shells/lanes.h"
-#include "workspace/layer.h"
+#include "workspace/overlay_changes.h"
 #include "jupyter/loop.h"
 #include "transactions/memory.h"
 #include "policy/policy.h"
@@ -27,7 +27,7 @@
 #include "python/broker_queue.h"
 #include "jupyter/tools.h"
 #include "transactions/twins.h"
-#include "workspace/watch.h"
+#include "workspace/workspace_watch.h"
 
 struct cb_kernel {
 	const struct cb_policy *policy;
@@ -50,9 +50,9 @@ struct cb_kernel {
 	struct cb_lanes lanes;
 	struct cb_branches branches;
 	struct cb_debug debug;
-	struct cb_layer_wait layer;
+	struct cb_overlay_changes overlay_changes;
 	struct cb_broker_queue broker_queue;
-	struct cb_watch watch;
+	struct cb_workspace_watch workspace_watch;
 	struct cb_twins twins;
 	struct cb_memory_watch memory;
 	struct cb_checkpoints checkpoints;

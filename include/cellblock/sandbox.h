@@ -109,15 +109,15 @@ enum cb_broker_op {
 	CB_BROKER_STOP = 20,   /* without a pipe: what is under way of these ends soon, and says what it has done */
 	CB_BROKER_DROP = 21, /* without a pipe: the next jail starts without the layer over the interpreter's prefix */
 	/* of `pid`, a process of the jail; for the kernel when it kills for lack of memory: */
-	CB_BROKER_EXPOSE = 22, /* a guest, which goes first, with what it starts. So does the first one, unasked */
-	CB_BROKER_SPARE = 23,  /* a twin */
+	CB_BROKER_OOM_FIRST = 22, /* a guest, which goes first, with what it starts. So does the first one, unasked */
+	CB_BROKER_OOM_LAST = 23,  /* a twin */
 };
 
 struct cb_broker_request {
 	uint32_t op;
-	uint32_t jail; /* KILL, EXPOSE, SPARE: the number from the reply to SPAWN; SPAWN: the asker's own number, for
-			  the reply; SNAPSHOT to FORGET: the snapshot's, above 0 and never used twice */
-	int32_t pid;   /* EXPOSE, SPARE: as the host sees it */
+	uint32_t jail; /* KILL, OOM_FIRST, OOM_LAST: the number from the reply to SPAWN; SPAWN: the asker's own number,
+			  for the reply; SNAPSHOT to FORGET: the snapshot's, above 0 and never used twice */
+	int32_t pid;   /* OOM_FIRST, OOM_LAST: as the host sees it */
 };
 
 /* fds of a SPAWN request, in this order: the guest's ends and pid 1's end */
@@ -184,7 +184,7 @@ int cb_broker_kill(struct cb_broker *b, uint32_t jail);
 /* CHANGES to FORGET; `number` is a snapshot's, else 0 */
 int cb_broker_layer(struct cb_broker *b, enum cb_broker_op op, uint32_t number, int pipe_fd);
 int cb_broker_tell(struct cb_broker *b, enum cb_broker_op op);				  /* STOP, DROP */
-int cb_broker_score(struct cb_broker *b, enum cb_broker_op op, uint32_t jail, pid_t pid); /* EXPOSE, SPARE */
+int cb_broker_score(struct cb_broker *b, enum cb_broker_op op, uint32_t jail, pid_t pid); /* OOM_FIRST, OOM_LAST */
 /* One reply, or -EAGAIN, or CB_E_CLOSED. The fds are -1 unless it is SPAWNED with code 0. ret_usage may be NULL. */
 int cb_broker_recv(struct cb_broker *b, struct cb_broker_reply *ret_reply, int *ret_pidfd,
 		   int ret_usage[CB_USAGE_NFDS]);

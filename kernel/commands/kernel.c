@@ -41,7 +41,7 @@ void cb_kernel_shutdown(struct cb_kernel *k, bool restart)
 		return;
 	k->shutting_down = true;
 	cb_jobs_shutdown(k);
-	cb_layer_shutdown(k);
+	cb_overlay_changes_shutdown(k);
 	cb_loop_arm(&k->loop, k->shutdown_timer, cb_now_ns() + SHUTDOWN_NS);
 	if (k->guest.state == CB_GUEST_NONE)
 		k->loop.stop = true;
@@ -64,7 +64,7 @@ static void answer_the_rest(struct cb_kernel *k)
 
 	k->shutting_down = true;
 	cb_jobs_shutdown(k);
-	cb_layer_shutdown(k);
+	cb_overlay_changes_shutdown(k);
 	cb_execution_end(k, why);
 	cb_lanes_end(k, why);
 	cb_branches_jail_gone(k, why);
@@ -305,8 +305,8 @@ static int start(struct cb_kernel *k, struct start *s, struct cb_err *err)
 		r = cb_connection_save_ports(&k->conn, err);
 	if (r < 0)
 		return r;
-	cb_guest_want(k);  /* not sooner: the jail hides a connection file in the workspace, which was just replaced */
-	cb_watch_start(k); /* the broker does one after the other, and the jail is waited for */
+	cb_guest_want(k); /* not sooner: the jail hides a connection file in the workspace, which was just replaced */
+	cb_workspace_watch_start(k); /* the broker does one after the other, and the jail is waited for */
 	r = watch_signals(k, err);
 	if (r == 0)
 		r = open_history(k, s->options, err);
@@ -353,7 +353,7 @@ int cb_command_kernel(const struct cb_options *o)
 		cb_iopub_status(&k, "starting", NULL);
 		status = cb_loop_run(&k.loop) < 0 || k.failed ? 1 : 0;
 		answer_the_rest(&k);
-		cb_watch_end(&k);
+		cb_workspace_watch_end(&k);
 	}
 	if (k.shutdown_timer != 0 || r == 0) {
 		cb_guest_release(&k);

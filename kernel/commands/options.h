@@ -37,7 +37,7 @@ int cb_command_install(const struct cb_options *o);
 int cb_command_run(const struct cb_options *o);
 int cb_command_explain(const struct cb_options *o);
 int cb_command_doctor(const struct cb_options *o);
-int cb_command_layer(const struct cb_options *o); /* changes, commit, discard */
+int cb_command_changes(const struct cb_options *o); /* changes, commit, discard */
 int cb_command_audit(const struct cb_options *o);
 int cb_command_list(const struct cb_options *o);
 int cb_command_uninstall(const struct cb_options *o);

@@ -317,7 +317,7 @@ void cb_audit_layer(struct cb_kernel *k, const char *op, struct cb_span reply)
 	for (size_t i = 0; i < n; i++)
 		if (cb_json_int(f[i].ret, &value) == 0)
 			cb_audit_number(&m, counts[i], (double)value);
-	add_trace(&m, k->layer.request);
+	add_trace(&m, k->overlay_changes.request);
 	add(k, "layer", &m);
 	add_changes(k, op, reply);
 }

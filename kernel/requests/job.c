@@ -326,12 +326,12 @@ void cb_request_job(struct cb_kernel *k, struct cb_request *r)
 	enum cb_broker_op op;
 	struct cb_job_what what;
 
-	if (cb_layer_op(r, &op)) {
+	if (cb_overlay_changes_op(r, &op)) {
 		if (r->channel == CB_SHELL) {
 			cb_execution_submit(k, r);
 		} else {
 			cb_bracket_begin(k, r);
-			cb_layer_start(k, r, op);
+			cb_overlay_changes_start(k, r, op);
 		}
 	} else if (cb_job_parse(k, r, &job, &what) < 0) {
 		cb_request_malformed(k, r, "%s", what.text);
@@ -351,8 +351,8 @@ void cb_job_begin(struct cb_kernel *k, struct cb_request *r)
 	enum cb_broker_op op;
 	struct cb_job_what what;
 
-	if (cb_layer_op(r, &op)) {
-		cb_layer_start(k, r, op);
+	if (cb_overlay_changes_op(r, &op)) {
+		cb_overlay_changes_start(k, r, op);
 		return;
 	}
 	if (cb_job_parse(k, r, &job, &what) == 0) {

@@ -109,7 +109,7 @@ void cb_execution_note(struct cb_kernel *k, const char *text)
 /* What the next cell is to say, once. */
 static void tell_notes(struct cb_kernel *k, const struct cb_request *r)
 {
-	char *const notes[] = { k->workspace_note, k->watch.note, k->checkpoints.note, k->memory.note };
+	char *const notes[] = { k->workspace_note, k->workspace_watch.note, k->checkpoints.note, k->memory.note };
 	struct cb_execution *x = &k->execution;
 
 	for (size_t i = 0; i < sizeof(notes) / sizeof(notes[0]) && !r->execute.silent; i++) {
@@ -213,7 +213,7 @@ void cb_execution_schedule(struct cb_kernel *k)
 {
 	struct cb_shell *s = &k->execution.shell;
 
-	while (s->current == NULL && s->waiting.head != NULL && !cb_layer_holds(k) && !cb_twins_busy(k) &&
+	while (s->current == NULL && s->waiting.head != NULL && !cb_overlay_changes_holds(k) && !cb_twins_busy(k) &&
 	       k->guest.python.signals == 0 && !cb_twins_before(k, s->waiting.head)) {
 		if (k->guest.state == CB_GUEST_UP)
 			begin(k, cb_shell_pop(s));
@@ -249,7 +249,7 @@ static void ending(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r
 static void done(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r)
 {
 	if (cb_request_is_execute(r)) {
-		cb_watch_cell_ended(k);
+		cb_workspace_watch_cell_ended(k);
 		cb_twins_cell_ended(k, (double)(cb_now_ns() - s->cell.started_ns) / (double)SECOND);
 	}
 	cb_twins_quiet(k);
@@ -366,7 +366,7 @@ static void interrupt_waiting(struct cb_kernel *k)
 
 	if (k->guest.state == CB_GUEST_UP) {
 		cb_twins_interrupt(k);
-		if (s->waiting.head != NULL && !cb_layer_holds(k))
+		if (s->waiting.head != NULL && !cb_overlay_changes_holds(k))
 			s->waiting.head->interrupted = true;
 		return;
 	}
@@ -391,7 +391,7 @@ void cb_execution_interrupt(struct cb_kernel *k)
 	const struct cb_request *meant = s->current;
 
 	cb_jobs_interrupt(k);
-	cb_layer_interrupt(k);
+	cb_overlay_changes_interrupt(k);
 	cb_lanes_interrupt(k);
 	if (s->current != meant) /* that one has ended, and what runs now is another */
 		return;
@@ -470,7 +470,7 @@ void cb_execution_guest_restored(struct cb_kernel *k)
 
 	if (k->checkpoints.rolling)
 		cb_checkpoint_rolled_back(k);
-	else if (r != NULL && !cb_layer_waits(k, r) && !cb_request_is_job(r))
+	else if (r != NULL && !cb_overlay_changes_waits(k, r) && !cb_request_is_job(r))
 		fail_current(k, true);
 	else if (r == NULL)
 		note_loss(k, true, "between cells, ");
@@ -488,7 +488,7 @@ void cb_execution_guest_died(struct cb_kernel *k)
 	cb_lanes_guest_died(k);
 	cb_branches_jail_gone(k, cb_failure_death_text(k));
 	cb_debug_guest_gone(k);
-	if (x->shell.current != NULL && !cb_layer_waits(k, x->shell.current))
+	if (x->shell.current != NULL && !cb_overlay_changes_waits(k, x->shell.current))
 		fail_current(k, false);
 	else if (k->guest.retired)
 		snprintf(x->lost, sizeof(x->lost),

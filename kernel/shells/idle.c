@@ -18,7 +18,7 @@ static int64_t limit(const struct cb_kernel *k)
 static bool in_use(const struct cb_kernel *k)
 {
 	return k->execution.shell.current != NULL || cb_lanes_busy(k) || cb_branches_busy(k) || cb_debug_busy(k) ||
-	       k->execution.shell.waiting.head != NULL || k->jobs.head != NULL || k->layer.request != NULL ||
+	       k->execution.shell.waiting.head != NULL || k->jobs.head != NULL || k->overlay_changes.request != NULL ||
 	       cb_iopub_has_subscribers(k);
 }
 

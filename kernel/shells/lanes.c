@@ -331,7 +331,7 @@ static void begin_waiting(struct cb_kernel *k, struct cb_shell *l)
 
 void cb_lanes_schedule(struct cb_kernel *k)
 {
-	if (k->lanes.load.count == 0 || cb_layer_holds(k) || cb_twins_busy(k))
+	if (k->lanes.load.count == 0 || cb_overlay_changes_holds(k) || cb_twins_busy(k))
 		return; /* what would begin while Python is copied would be half in the copy */
 	if (k->guest.python.rules.phase != CB_PHASE_ASKING) /* Python's completer is not asked twice at a time */
 		begin_waiting(k, &k->lanes.ask);

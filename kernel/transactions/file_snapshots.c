@@ -1,9 +1,9 @@
 /* Files of an overlay workspace that go back with a twin.
  *
  * Trust domain: supervisor. The broker does the work (sandbox/changes/snapshot.c), and serves one request about the
- * layer at a time: these and those of clients (layer.c) take turns (python/broker_queue.c). An answer that does not
- * come in time is a failure: the twin is used all the same, and what is said of it says so. But while files are brought
- * back nothing in the jail runs: what does not end when it is told to is ended with the jail.
+ * layer at a time: these and those of clients (overlay_changes.c) take turns (python/broker_queue.c). An answer that
+ * does not come in time is a failure: the twin is used all the same, and what is said of it says so. But while files
+ * are brought back nothing in the jail runs: what does not end when it is told to is ended with the jail.
  */
 #include "file_snapshots.h"
 

@@ -313,7 +313,7 @@ void cb_twins_check_ready(struct cb_kernel *k)
 	cb_loop_arm(&k->loop, w->deadline_timer, 0);
 	w->coming = NULL;
 	w->failures = 0;
-	(void)cb_broker_score(&k->guest.broker, t->use == CB_TWIN_BRANCH ? CB_BROKER_EXPOSE : CB_BROKER_SPARE,
+	(void)cb_broker_score(&k->guest.broker, t->use == CB_TWIN_BRANCH ? CB_BROKER_OOM_FIRST : CB_BROKER_OOM_LAST,
 			      k->guest.jail, t->pid);
 	if (t->use == CB_TWIN_BRANCH) {
 		if (cb_checkpoint_branched(k, t))

@@ -197,7 +197,7 @@ void cb_twins_restored(struct cb_kernel *k)
 	int r;
 
 	cb_guest_last_words(k);
-	(void)cb_broker_score(&k->guest.broker, CB_BROKER_EXPOSE, k->guest.jail, t->pid);
+	(void)cb_broker_score(&k->guest.broker, CB_BROKER_OOM_FIRST, k->guest.jail, t->pid);
 	r = cb_guest_become(k, &t->ends, t->pid);
 	cb_comms_reset(k, &k->comms, &t->comms);
 	for (int i = 0; i < CB_TWINS_MAX; i++) /* they have what is undone now */

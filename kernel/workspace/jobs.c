@@ -339,7 +339,7 @@ void cb_jobs_schedule(struct cb_kernel *k)
 	while (job != NULL && k->jobs.running < CB_JOBS_RUNNING_MAX && k->guest.init >= 0 && !k->guest.end_awaited &&
 	       (k->guest.state == CB_GUEST_SPAWNING || k->guest.state == CB_GUEST_STARTING ||
 		k->guest.state == CB_GUEST_UP)) {
-		if (job->running || (writes(job) && cb_layer_holds(k))) {
+		if (job->running || (writes(job) && cb_overlay_changes_holds(k))) {
 			job = job->next;
 			continue;
 		}

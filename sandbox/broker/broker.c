@@ -1,10 +1,10 @@
 /* The broker: builds jails on request, and takes them all with it when it ends.
  *
  * Trust domain: outside, with the rights it was started with, no secret. Single-threaded: pid 1's death signal is tied
- * to the thread that made it. Its only input is the socket (SPAWN with its fds, KILL with a number, EXPOSE and SPARE
- * with that of one of its processes, the changes' with a pipe); a supervisor that was taken over can neither change
- * the description nor hand in anything but pipes and sockets. End of file on the socket is the supervisor's end: all
- * jails are killed. A broker that could not prepare stays, and answers every SPAWN with the reason.
+ * to the thread that made it. Its only input is the socket (SPAWN with its fds, KILL with a number, OOM_FIRST and
+ * OOM_LAST with that of one of its processes, the changes' with a pipe); a supervisor that was taken over can neither
+ * change the description nor hand in anything but pipes and sockets. End of file on the socket is the supervisor's end:
+ * all jails are killed. A broker that could not prepare stays, and answers every SPAWN with the reason.
  *
  * Where no control group holds a jail's memory it is looked at, and the supervisor told when it is short.
  */
@@ -63,7 +63,7 @@ struct broker {
 		struct cb_broker_request request;
 		int pipe; /* -1 = none */
 	} changes;
-	struct {	 /* a SPAWN that waits for the end of the jail before it, or for changes asked for before */
+	struct { /* a SPAWN that waits for the end of the jail before it, or for changes asked for before */
 		bool waits;
 		uint32_t number;
 		int fds[CB_SPAWN_NFDS];
@@ -335,10 +335,11 @@ static bool on_request(struct broker *b)
 		inmate = request.jail != 0 ? find(b, request.jail) : NULL; /* NULL: it has ended meanwhile */
 		if (inmate != NULL)
 			kill_inmate(inmate);
-	} else if (n == (ssize_t)sizeof(request) && (request.op == CB_BROKER_EXPOSE || request.op == CB_BROKER_SPARE)) {
+	} else if (n == (ssize_t)sizeof(request) &&
+		   (request.op == CB_BROKER_OOM_FIRST || request.op == CB_BROKER_OOM_LAST)) {
 		inmate = request.jail != 0 ? find(b, request.jail) : NULL;
 		if (inmate != NULL)
-			score(&inmate->jail, request.pid, request.op == CB_BROKER_EXPOSE);
+			score(&inmate->jail, request.pid, request.op == CB_BROKER_OOM_FIRST);
 	} else if (n == (ssize_t)sizeof(request) && request.op >= CB_BROKER_CHANGES && request.op <= CB_BROKER_FORGET) {
 		on_changes(b, &request, fds, nfds);
 	} else if (n == (ssize_t)sizeof(request) && request.op == CB_BROKER_STOP) {

@@ -414,7 +414,7 @@ static struct cb_broker_request broker_request(struct rig *r, int *ret_fds, size
 	for (int64_t end = patience_end();;) {
 		ssize_t n = cb_fd_recv(r->broker, &q, sizeof(q), ret_fds, CB_SPAWN_NFDS, ret_nfds, MSG_DONTWAIT);
 
-		if (n == (ssize_t)sizeof(q) && (q.op == CB_BROKER_EXPOSE || q.op == CB_BROKER_SPARE))
+		if (n == (ssize_t)sizeof(q) && (q.op == CB_BROKER_OOM_FIRST || q.op == CB_BROKER_OOM_LAST))
 			continue; /* of no consequence here */
 		if (n == (ssize_t)sizeof(q))
 			return q;

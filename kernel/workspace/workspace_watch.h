@@ -1,4 +1,4 @@
-/* A writable workspace, looked at from outside now and then. Trust domain: supervisor. See watch.c. */
+/* A writable workspace, looked at from outside now and then. Trust domain: supervisor. See workspace_watch.c. */
 #pragma once
 
 #include <stdbool.h>
@@ -6,7 +6,7 @@
 
 struct cb_kernel;
 
-struct cb_watch {
+struct cb_workspace_watch {
 	bool looking;
 	bool known;	/* the next is */
 	uint64_t bytes; /* held at the start */
@@ -16,8 +16,8 @@ struct cb_watch {
 };
 
 /* The first look, before anything runs. */
-void cb_watch_start(struct cb_kernel *k);
+void cb_workspace_watch_start(struct cb_kernel *k);
 /* A cell has ended: looks again, but not all the time. */
-void cb_watch_cell_ended(struct cb_kernel *k);
+void cb_workspace_watch_cell_ended(struct cb_kernel *k);
 /* The last look: what no cell could say goes to the log. */
-void cb_watch_end(struct cb_kernel *k);
+void cb_workspace_watch_end(struct cb_kernel *k);

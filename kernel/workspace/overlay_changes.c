@@ -4,7 +4,7 @@
  * time. Nothing is written through while a cell runs, whose files may be half done; a discard takes the jail along,
  * since a layer cannot be changed below those who use it.
  */
-#include "layer.h"
+#include "overlay_changes.h"
 
 #include <cellblock/json_scan.h>
 
@@ -12,7 +12,7 @@
 #include "requests/requests.h"
 #include "jupyter/router.h"
 
-bool cb_layer_op(const struct cb_request *r, enum cb_broker_op *ret_op)
+bool cb_overlay_changes_op(const struct cb_request *r, enum cb_broker_op *ret_op)
 {
 	static const struct {
 		const char *name;
@@ -34,9 +34,9 @@ bool cb_layer_op(const struct cb_request *r, enum cb_broker_op *ret_op)
 	return false;
 }
 
-bool cb_layer_waits(const struct cb_kernel *k, const struct cb_request *r)
+bool cb_overlay_changes_waits(const struct cb_kernel *k, const struct cb_request *r)
 {
-	return r != NULL && k->layer.request == r;
+	return r != NULL && k->overlay_changes.request == r;
 }
 
 static void end_request(struct cb_kernel *k, struct cb_request *r)
@@ -53,7 +53,7 @@ static void end_request(struct cb_kernel *k, struct cb_request *r)
 
 static void finish(struct cb_kernel *k)
 {
-	struct cb_layer_wait *w = &k->layer;
+	struct cb_overlay_changes *w = &k->overlay_changes;
 	struct cb_request *r = w->request;
 
 	w->request = NULL;
@@ -70,7 +70,7 @@ static bool is_whole(const struct cb_buf *b)
 static void answer(struct cb_kernel *k, struct cb_buf *reply)
 {
 	static const char ok[] = "{\"status\":\"ok\"", lost[] = ",\"state\":\"lost\"}";
-	struct cb_layer_wait *w = &k->layer;
+	struct cb_overlay_changes *w = &k->overlay_changes;
 	bool discarded = w->op == CB_BROKER_DISCARD; /* the broker has let go of the layer, whatever it could list */
 	bool told = reply->len > sizeof(ok) && memcmp(reply->data, ok, sizeof(ok) - 1) == 0;
 
@@ -106,7 +106,7 @@ static void on_answer(struct cb_kernel *k, const struct cb_broker_ask *ask, stru
 		answer(k, reply);
 		return;
 	}
-	cb_reply_error(k, k->layer.request, "WorkspaceError", "%s", cb_err_text(r));
+	cb_reply_error(k, k->overlay_changes.request, "WorkspaceError", "%s", cb_err_text(r));
 	finish(k);
 }
 
@@ -117,7 +117,7 @@ static const char *refusal(const struct cb_kernel *k, const struct cb_request *r
 	if (k->workspace_mode != CB_WORKSPACE_OVERLAY)
 		return "workspace.mode is not \"overlay\": there are no changes apart from the folder itself";
 	*ret_ename = "KernelBusyError";
-	if (k->layer.request != NULL)
+	if (k->overlay_changes.request != NULL)
 		return "another such request is under way";
 	if (k->shutting_down)
 		return "the kernel is shutting down";
@@ -129,13 +129,13 @@ static const char *refusal(const struct cb_kernel *k, const struct cb_request *r
 	return NULL;
 }
 
-void cb_layer_start(struct cb_kernel *k, struct cb_request *r, enum cb_broker_op op)
+void cb_overlay_changes_start(struct cb_kernel *k, struct cb_request *r, enum cb_broker_op op)
 {
 	const char *ename, *why = refusal(k, r, op, &ename);
 
 	cb_audit_request(k, r);
 	if (why == NULL) {
-		k->layer = (struct cb_layer_wait){ .request = r, .op = op };
+		k->overlay_changes = (struct cb_overlay_changes){ .request = r, .op = op };
 		int full = cb_broker_queue_ask(&k->broker_queue,
 					       &(struct cb_broker_ask){ .op = op, .on_answer = on_answer });
 
@@ -147,30 +147,31 @@ void cb_layer_start(struct cb_kernel *k, struct cb_request *r, enum cb_broker_op
 	end_request(k, r);
 }
 
-bool cb_layer_holds(const struct cb_kernel *k)
+bool cb_overlay_changes_holds(const struct cb_kernel *k)
 {
-	return k->layer.request != NULL && k->layer.op != CB_BROKER_CHANGES;
+	return k->overlay_changes.request != NULL && k->overlay_changes.op != CB_BROKER_CHANGES;
 }
 
-void cb_layer_interrupt(struct cb_kernel *k)
+void cb_overlay_changes_interrupt(struct cb_kernel *k)
 {
-	if (k->layer.request == NULL)
+	if (k->overlay_changes.request == NULL)
 		return;
-	if (!cb_broker_queue_begun(&k->broker_queue, k->layer.op)) {
-		cb_broker_queue_drop(&k->broker_queue, k->layer.op);
-		cb_reply_error(k, k->layer.request, "KeyboardInterrupt", "interrupted: it had not begun");
+	if (!cb_broker_queue_begun(&k->broker_queue, k->overlay_changes.op)) {
+		cb_broker_queue_drop(&k->broker_queue, k->overlay_changes.op);
+		cb_reply_error(k, k->overlay_changes.request, "KeyboardInterrupt", "interrupted: it had not begun");
 		finish(k);
-	} else if (k->layer.op != CB_BROKER_DISCARD) {
+	} else if (k->overlay_changes.op != CB_BROKER_DISCARD) {
 		(void)cb_broker_tell(&k->guest.broker, CB_BROKER_STOP);
 	}
 }
 
-void cb_layer_shutdown(struct cb_kernel *k)
+void cb_overlay_changes_shutdown(struct cb_kernel *k)
 {
-	if (k->layer.request == NULL)
+	if (k->overlay_changes.request == NULL)
 		return;
-	cb_broker_queue_drop(&k->broker_queue, k->layer.op);
-	cb_reply_error(k, k->layer.request, "KernelBusyError", "the kernel is shutting down; %s",
-		       k->layer.op == CB_BROKER_COMMIT ? "what is being written through is finished" : "ask again");
+	cb_broker_queue_drop(&k->broker_queue, k->overlay_changes.op);
+	cb_reply_error(k, k->overlay_changes.request, "KernelBusyError", "the kernel is shutting down; %s",
+		       k->overlay_changes.op == CB_BROKER_COMMIT ? "what is being written through is finished"
+								 : "ask again");
 	finish(k);
 }

@@ -4,7 +4,7 @@
  * instead, by the broker, in the background, after cells and seldom where a look takes long, and not at all where
  * workspace.size sets none. What is found is said in the next cell, once, and in the log at the end.
  */
-#include "watch.h"
+#include "workspace_watch.h"
 
 #include <cellblock/log.h>
 #include <jansson.h>
@@ -16,14 +16,14 @@
 #define SHARE 20	  /* of the time, one part is spent looking */
 #define END_MS 400
 
-static void add_note(struct cb_watch *w, const char *head, const char *what, const char *tail)
+static void add_note(struct cb_workspace_watch *w, const char *head, const char *what, const char *tail)
 {
 	size_t n = strlen(w->note);
 
 	snprintf(w->note + n, sizeof(w->note) - n, "[cellblock: %s%s%s]\n", head, what, tail);
 }
 
-static void compare_size(struct cb_watch *w, uint64_t limit, const json_t *bytes)
+static void compare_size(struct cb_workspace_watch *w, uint64_t limit, const json_t *bytes)
 {
 	uint64_t now = (uint64_t)json_integer_value(bytes), grown;
 	char text[160];
@@ -44,7 +44,7 @@ static void compare_size(struct cb_watch *w, uint64_t limit, const json_t *bytes
 
 static void on_answer(struct cb_kernel *k, const struct cb_broker_ask *ask, struct cb_buf *answer, int r)
 {
-	struct cb_watch *w = &k->watch;
+	struct cb_workspace_watch *w = &k->workspace_watch;
 	json_t *root = r == 0 ? json_loadb((const char *)answer->data, answer->len, JSON_ALLOW_NUL, NULL) : NULL;
 	const char *status = json_string_value(json_object_get(root, "status"));
 	int64_t now = cb_now_ns(), rest = SHARE * (now - w->asked_ns);
@@ -59,7 +59,7 @@ static void on_answer(struct cb_kernel *k, const struct cb_broker_ask *ask, stru
 
 static void ask(struct cb_kernel *k)
 {
-	struct cb_watch *w = &k->watch;
+	struct cb_workspace_watch *w = &k->workspace_watch;
 
 	if (k->workspace_mode != CB_WORKSPACE_RW || k->policy->workspace_size == 0 || w->looking ||
 	    k->guest.broker.fd < 0)
@@ -71,20 +71,20 @@ static void ask(struct cb_kernel *k)
 		w->looking = false;
 }
 
-void cb_watch_start(struct cb_kernel *k)
+void cb_workspace_watch_start(struct cb_kernel *k)
 {
 	ask(k);
 }
 
-void cb_watch_cell_ended(struct cb_kernel *k)
+void cb_workspace_watch_cell_ended(struct cb_kernel *k)
 {
-	if (cb_now_ns() >= k->watch.not_before)
+	if (cb_now_ns() >= k->workspace_watch.not_before)
 		ask(k);
 }
 
-void cb_watch_end(struct cb_kernel *k)
+void cb_workspace_watch_end(struct cb_kernel *k)
 {
-	struct cb_watch *w = &k->watch;
+	struct cb_workspace_watch *w = &k->workspace_watch;
 	int64_t until = cb_now_ns() + END_MS * MS;
 
 	if (!w->known) /* nothing to compare with */

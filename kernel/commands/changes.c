@@ -61,7 +61,7 @@ static int print_reply(const struct cb_options *o, const struct cb_buf *text, st
 	return count(reply, "failed") > 0 ? 1 : 0;
 }
 
-int cb_command_layer(const struct cb_options *o)
+int cb_command_changes(const struct cb_options *o)
 {
 	CB_AUTO_BUF reply = CB_BUF_INIT(REPLY_MAX);
 	struct cb_err err = { 0 };
