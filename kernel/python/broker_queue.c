@@ -110,13 +110,14 @@ static void on_deadline(void *context)
 	go_on(q);
 }
 
-int cb_broker_queue_ask(struct cb_broker_queue *q, const struct cb_broker_ask *ask)
+void cb_broker_queue_ask(struct cb_broker_queue *q, const struct cb_broker_ask *ask)
 {
-	if (q->count == CB_BROKER_QUEUE_MAX)
-		return -ENOBUFS;
+	if (q->count == CB_BROKER_QUEUE_MAX) {
+		ask->on_answer(q->kernel, ask, NULL, -ENOBUFS);
+		return;
+	}
 	q->waiting[q->count++] = *ask;
 	go_on(q);
-	return 0;
 }
 
 bool cb_broker_queue_begun(const struct cb_broker_queue *q, enum cb_broker_op op)

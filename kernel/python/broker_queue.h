@@ -13,7 +13,7 @@ struct cb_broker_ask;
 struct cb_kernel;
 struct cb_loop;
 
-/* The answer as the broker wrote it, in whole only if r is 0; -ETIMEDOUT if it was given up. It is the queue's. */
+/* The answer as the broker wrote it, the queue's, to be read only if r is 0; -ETIMEDOUT if it was given up. */
 typedef void (*cb_broker_answer_fn)(struct cb_kernel *k, const struct cb_broker_ask *ask, struct cb_buf *answer, int r);
 
 struct cb_broker_ask {
@@ -38,8 +38,8 @@ struct cb_broker_queue {
 int cb_broker_queue_init(struct cb_broker_queue *q, struct cb_loop *loop, struct cb_broker *broker,
 			 struct cb_kernel *k);
 void cb_broker_queue_release(struct cb_broker_queue *q);
-/* on_answer is called once, perhaps before this returns; -ENOBUFS, and it is not, if too much waits. */
-int cb_broker_queue_ask(struct cb_broker_queue *q, const struct cb_broker_ask *ask);
+/* on_answer is called once, perhaps before this returns; at once with -ENOBUFS if too much waits. */
+void cb_broker_queue_ask(struct cb_broker_queue *q, const struct cb_broker_ask *ask);
 /* Is one of that kind at the broker now? */
 bool cb_broker_queue_begun(const struct cb_broker_queue *q, enum cb_broker_op op);
 /* The first of that kind is forgotten, and its answer not heard. */

@@ -59,23 +59,25 @@ static void on_answer(struct cb_kernel *k, const struct cb_broker_ask *ask, stru
 	if (r == 0)
 		judge(answer, problem, sizeof(problem), &cpu_s);
 	else
-		snprintf(problem, sizeof(problem), "%s", r == -ETIMEDOUT ? "it took too long" : cb_err_name(r));
+		snprintf(problem, sizeof(problem), "%s",
+			 r == -ETIMEDOUT ? "it took too long"
+			 : r == -ENOBUFS ? "too much is asked of the workspace's layer"
+					 : cb_err_name(r));
 	if (r == 0 && ask->op == CB_BROKER_SNAPSHOT)
 		cb_twin_cost_files(&k->twins.cost, cpu_s);
 	if (r == -ETIMEDOUT && ask->op == CB_BROKER_RESTORE)
 		cb_guest_kill(k, "the workspace's files were not brought back in time");
+	if (r == -ENOBUFS && ask->op == CB_BROKER_RESTORE && cb_broker_queue_begun(&k->broker_queue, ask->op))
+		cb_guest_kill(k, "files of the workspace are still being brought back");
 	if (ask->op != CB_BROKER_FORGET)
 		cb_twins_files(k, ask->op, ask->number, problem);
 }
 
 void cb_file_snapshots_ask(struct cb_kernel *k, enum cb_broker_op op, uint32_t number)
 {
-	struct cb_broker_ask ask = { .op = op, .number = number, .patience_ns = DEADLINE, .on_answer = on_answer };
+	const struct cb_broker_ask ask = {
+		.op = op, .number = number, .patience_ns = DEADLINE, .on_answer = on_answer
+	};
 
-	if (cb_broker_queue_ask(&k->broker_queue, &ask) == 0)
-		return;
-	if (op == CB_BROKER_RESTORE && cb_broker_queue_begun(&k->broker_queue, op))
-		cb_guest_kill(k, "files of the workspace are still being brought back");
-	if (op != CB_BROKER_FORGET)
-		cb_twins_files(k, op, number, "too much is asked of the workspace's layer");
+	cb_broker_queue_ask(&k->broker_queue, &ask);
 }

@@ -136,11 +136,7 @@ void cb_overlay_changes_start(struct cb_kernel *k, struct cb_request *r, enum cb
 	cb_audit_request(k, r);
 	if (why == NULL) {
 		k->overlay_changes = (struct cb_overlay_changes){ .request = r, .op = op };
-		int full = cb_broker_queue_ask(&k->broker_queue,
-					       &(struct cb_broker_ask){ .op = op, .on_answer = on_answer });
-
-		if (full < 0)
-			on_answer(k, NULL, NULL, full);
+		cb_broker_queue_ask(&k->broker_queue, &(struct cb_broker_ask){ .op = op, .on_answer = on_answer });
 		return;
 	}
 	cb_reply_error(k, r, ename, "%s", why);

@@ -66,9 +66,7 @@ static void ask(struct cb_kernel *k)
 		return;
 	w->asked_ns = cb_now_ns();
 	w->looking = true;
-	if (cb_broker_queue_ask(&k->broker_queue,
-				&(struct cb_broker_ask){ .op = CB_BROKER_LOOK, .on_answer = on_answer }) < 0)
-		w->looking = false;
+	cb_broker_queue_ask(&k->broker_queue, &(struct cb_broker_ask){ .op = CB_BROKER_LOOK, .on_answer = on_answer });
 }
 
 void cb_workspace_watch_start(struct cb_kernel *k)
