@@ -121,8 +121,8 @@ static void over(struct cb_kernel *k, uint64_t used)
 
 void cb_memory_told(struct cb_kernel *k, const struct cb_broker_reply *notice)
 {
-	if (notice->looked_ms <= k->memory.freed_ms)
-		return;
+	if (notice->looked_ms <= k->memory.freed_ms || cb_twins_end_soon(k))
+		return; /* the broker looks again, and ends a jail that stays over the limit */
 	if (k->guest.state == CB_GUEST_UP && give_up(k, notice->watchdog, notice->anonymous, notice->looked_ms))
 		return;
 	if (notice->watchdog > k->policy->limit_memory)

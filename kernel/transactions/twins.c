@@ -160,6 +160,18 @@ static double spent_ending(struct cb_twins *w, bool *ret_any)
 	return sum;
 }
 
+bool cb_twins_end_soon(struct cb_kernel *k)
+{
+	for (int i = 0; i < CB_TWINS_ENDING_MAX; i++) {
+		const struct cb_twin_ending *e = &k->twins.ending[i];
+		struct cb_usage_process p;
+
+		if (e->pid != 0 && cb_now_ns() - e->since_ns <= ENDING_MOST && cb_usage_process(e->pid, &p))
+			return true;
+	}
+	return false;
+}
+
 double cb_twins_spent(struct cb_kernel *k, bool *ret_ending)
 {
 	double sum = spent_ending(&k->twins, ret_ending);

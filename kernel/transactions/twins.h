@@ -137,6 +137,8 @@ size_t cb_twins_unnamed(struct cb_kernel *k, int64_t before_ms, pid_t ret_pid[CB
  * no more than what they may copy can take, for they are hostile like their guest; one that ends runs no code. What the
  * last moments of an end took is not seen: while *ret_ending, ask often. */
 double cb_twins_spent(struct cb_kernel *k, bool *ret_ending);
+/* One that was told to end may still have its memory. */
+bool cb_twins_end_soon(struct cb_kernel *k);
 /* One could take over, also if it has a name. */
 bool cb_twins_any(struct cb_kernel *k);
 /* The oldest of them goes; how many are left. */

@@ -90,7 +90,7 @@ def main():
         if n >= int(times):  # only the cell's rounds are wanted still: it gets the processor, too
             if n % 2 == 0 and rounds() >= 200:  # what goes to and fro is back
                 break
-            time.sleep(0.001)
+            time.sleep(0.05)
         done += len(names)
         for name in names:
             try:

@@ -1,10 +1,14 @@
 /* Memory, with a broker and a pid 1 that the test plays: who goes when it is short, and who ends when it is over. */
 #include "rig_twins.h"
+#include "transactions/twins_parts.h"
 
 #include <cellblock/fd.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define GIB (1ull << 30)
 #define LARGE (16u << 20)
@@ -26,6 +30,12 @@ static void tell_of(struct rig *r, int64_t looked_ms, uint64_t used, uint64_t an
 static void tell(struct rig *r, uint64_t used, uint64_t anonymous)
 {
 	tell_of(r, cb_now_ms() + 10000, used, anonymous);
+}
+
+/* Those that are told to end have ended: the rig's twins are this very process. */
+static void all_ended(struct rig *r)
+{
+	memset(r->k.twins.ending, 0, sizeof(r->k.twins.ending));
 }
 
 static struct rig *up(void)
@@ -75,14 +85,17 @@ static void test_given_up(void **state)
 	rig_init_silent(r);
 	tell(r, 15 * GIB, 4 * GIB);
 	rig_init_expect(r, CB_INIT_DROP, (int)old.number);
+	all_ended(r);
 	expect_given_up(r, id, request, "an older state is given up", 1);
 	rig_twin_close(&old);
 	old = rig_twin(r);
 	id = rig_begin(r, "cell", &request);
 	tell(r, 15 * GIB, 4 * GIB);
 	rig_init_expect(r, CB_INIT_DROP, (int)young.number);
+	all_ended(r);
 	tell(r, 15 * GIB, 4 * GIB);
 	rig_init_expect(r, CB_INIT_DROP, (int)old.number);
+	all_ended(r);
 	tell(r, 15 * GIB, 4 * GIB); /* there is none left */
 	expect_given_up(r, id, request, "all variables are lost", 2);
 	rig_twin_close(&old);
@@ -117,6 +130,38 @@ static void test_old_looks(void **state)
 	rig_init_silent(r);
 	expect_given_up(r, id, request, NULL, 0);
 	rig_twin_close(&young);
+}
+
+/* On a busy machine one that is given up takes its time to end, and a look in that time still sees what it has. */
+static void test_one_that_has_not_ended(void **state)
+{
+	struct rig *r = *state = up();
+	struct rig_twin t = rig_twin(r);
+	struct cb_twin *twin = cb_twins_find(&r->k.twins, t.number);
+	uint64_t request;
+	const char *id = rig_begin(r, "cell", &request);
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+		pause();
+		_exit(0);
+	}
+	assert_non_null(twin);
+	twin->pid = pid;
+	tell(r, 15 * GIB, 4 * GIB);
+	rig_init_expect(r, CB_INIT_DROP, (int)t.number);
+	rig_expect(r, RIG_IOPUB, "stream", id);
+	tell(r, 17 * GIB, 4 * GIB);
+	rig_barrier(r);
+	rig_init_silent(r);
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	tell(r, 17 * GIB, 0);
+	rig_await_kill(r);
+	rig_die(r, -1);
+	rig_expect_error(r, RIG_IOPUB, "error", id, "CellMemoryError", "all variables are lost");
+	rig_twin_close(&t);
 }
 
 /* Over the limit also without it: it takes over. */
@@ -212,6 +257,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(test_given_up, rig_teardown),
 		cmocka_unit_test_teardown(test_old_looks, rig_teardown),
+		cmocka_unit_test_teardown(test_one_that_has_not_ended, rig_teardown),
 		cmocka_unit_test_teardown(test_over, rig_teardown),
 		cmocka_unit_test_teardown(test_over_without, rig_teardown),
 		cmocka_unit_test_teardown(test_room, rig_teardown),
