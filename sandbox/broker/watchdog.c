@@ -319,7 +319,7 @@ struct cb_memory cb_watchdog_measure(const struct cb_inmate *inmate, const struc
 	struct family *f = find_family(inmate->pid1);
 	uint64_t folders = in_folders(f, jail) + kernel, rough = folders, sum = folders, shared = 0, anon = 0;
 	uint64_t limit = jail->spec->limit_memory;
-	bool late = false, enough_seen = false;
+	bool late = false;
 	struct end soon, end;
 
 	for (size_t i = 0; i < f->count; i++) {
@@ -336,7 +336,7 @@ struct cb_memory cb_watchdog_measure(const struct cb_inmate *inmate, const struc
 	soon = end_of(budget_ms < BUDGET_SHORT_MS ? budget_ms : BUDGET_SHORT_MS);
 	end = rough <= limit ? soon : end_of(budget_ms);
 	/* without pid 1: it is small, and may not be looked into */
-	for (size_t i = 1; i < f->count && !enough_seen; i++) {
+	for (size_t i = 1; i < f->count && !(sum > limit && is_late(&soon)); i++) {
 		uint64_t own = 0, common = 0;
 
 		late = late || is_late(&end);
@@ -346,14 +346,13 @@ struct cb_memory cb_watchdog_measure(const struct cb_inmate *inmate, const struc
 		anon += own;
 		f->most[i] = common;
 		shared += common;
-		enough_seen = sum > limit && is_late(&soon);
 	}
 	if (sum + shared <= limit)
 		sum += shared;
 	else if (sum <= limit)
 		for (size_t i = 1; i < f->count; i++)
 			sum += f->sparse[i] ? 0 : unnamed_shared(f->pid[i], &end, f->most[i]);
-	return (struct cb_memory){ rough, sum, late || enough_seen ? 0 : anon };
+	return (struct cb_memory){ rough, sum, late ? 0 : anon };
 }
 
 static bool is_kernel_late(const void *end)

@@ -11,7 +11,7 @@
 
 struct cb_memory {
 	uint64_t rough; /* bytes at most: pages that processes share count for each */
-	uint64_t bytes; /* each page once, if that was asked for */
+	uint64_t bytes; /* each page once, if that was asked for; of what is over the limit already maybe a part */
 	uint64_t anonymous; /* of them, not of files: each page once; 0 = not known */
 };
 

@@ -35,7 +35,8 @@
 
 #define STEP "isolation"
 #define SHARED "/dev/shm"
-#define REMOVE_MS 5000
+#define REMOVE_MS 5000	    /* at a start, for what others left */
+#define REMOVE_OWN_MS 15000 /* many files take long on a busy machine */
 
 /* ---- the choice ---- */
 
@@ -376,7 +377,7 @@ bool cb_bare_end_step(struct cb_jail *jail, struct cb_bare_ending *ending)
 	if (!ending->swept) {
 		ending->sweep.uid = jail->from_root ? jail->host_uid : CB_SWEEP_CHILDREN;
 		ending->swept = cb_sweep_step(&ending->sweep);
-		ending->until = now + REMOVE_MS;
+		ending->until = now + REMOVE_OWN_MS;
 		return false;
 	}
 	r = remove_shared(jail, until);
