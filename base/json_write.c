@@ -1,11 +1,17 @@
 /* Writing JSON text; the contract is in json_write.h.
  *
- * Trust domain: all C programs. The input may be any bytes (stream text of a guest); the output is always a valid JSON
- * string in UTF-8. Appends are all or nothing: on failure the buffer is as it was.
+ * Trust domain: all C programs. Text may be any bytes (stream text of a guest), its JSON string is always valid and in
+ * UTF-8; JSON text that is put in as it is has been scanned before. Strings, and all that one writer appends, are
+ * written whole or not at all.
  */
 #include <cellblock/json_write.h>
 
 #include "utf8.h"
+
+#include <errno.h>
+#include <math.h>
+
+#define DEPTH_MAX 32u /* bits of cb_json.arrays */
 
 static int put_escape(struct cb_buf *out, uint8_t c)
 {
@@ -66,6 +72,164 @@ int cb_json_write_string(struct cb_buf *out, const char *text, size_t len)
 int cb_json_write_cstr(struct cb_buf *out, const char *text)
 {
 	return cb_json_write_string(out, text, strlen(text));
+}
+
+/* ---- objects and arrays ---- */
+
+struct cb_json cb_json_inside(struct cb_buf *out)
+{
+	return (struct cb_json){ .out = out, .start = out->len, .comma = out->len > 0 };
+}
+
+struct cb_json cb_json_begin(struct cb_buf *out)
+{
+	struct cb_json j = { .out = out, .start = out->len };
+
+	cb_json_object(&j, NULL);
+	return j;
+}
+
+static void append(struct cb_json *j, const char *text, size_t len)
+{
+	if (j->error == 0)
+		j->error = cb_buf_append(j->out, text, len);
+}
+
+/* What stands before a value. */
+static void lead(struct cb_json *j, const char *key)
+{
+	if (j->comma)
+		append(j, ",", 1);
+	j->comma = true;
+	if (key == NULL)
+		return;
+	append(j, "\"", 1);
+	append(j, key, strlen(key));
+	append(j, "\":", 2);
+}
+
+static void begin(struct cb_json *j, const char *key, bool array)
+{
+	if (j->depth++ == DEPTH_MAX && j->error == 0)
+		j->error = -EINVAL;
+	j->arrays = j->arrays << 1 | array;
+	lead(j, key);
+	append(j, array ? "[" : "{", 1);
+	j->comma = false;
+}
+
+void cb_json_object(struct cb_json *j, const char *key)
+{
+	begin(j, key, false);
+}
+
+void cb_json_array(struct cb_json *j, const char *key)
+{
+	begin(j, key, true);
+}
+
+void cb_json_end(struct cb_json *j)
+{
+	if (j->depth-- == 0 && j->error == 0)
+		j->error = -EINVAL;
+	append(j, j->arrays & 1 ? "]" : "}", 1);
+	j->arrays >>= 1;
+	j->comma = true;
+}
+
+int cb_json_done(struct cb_json *j)
+{
+	while (j->error == 0 && j->depth > 0)
+		cb_json_end(j);
+	if (j->error < 0)
+		j->out->len = j->start;
+	return j->error;
+}
+
+/* ---- values ---- */
+
+void cb_json_put_text(struct cb_json *j, const char *key, const char *text, size_t len)
+{
+	lead(j, key);
+	if (j->error == 0)
+		j->error = cb_json_write_string(j->out, text, len);
+}
+
+void cb_json_put_raw(struct cb_json *j, const char *key, struct cb_span value)
+{
+	if (value.len == 0 && key == NULL)
+		return;
+	lead(j, key);
+	append(j, value.len > 0 ? value.data : "null", value.len > 0 ? value.len : 4);
+}
+
+void cb_json_raw_key(struct cb_json *j, struct cb_span key)
+{
+	cb_json_put_raw(j, NULL, key);
+	append(j, ":", 1);
+	j->comma = false;
+}
+
+void cb_json_put_null(struct cb_json *j, const char *key, const void *null)
+{
+	(void)null;
+	lead(j, key);
+	append(j, "null", 4);
+}
+
+void cb_json_put_cstr(struct cb_json *j, const char *key, const char *text)
+{
+	if (text != NULL)
+		cb_json_put_text(j, key, text, strlen(text));
+	else
+		cb_json_put_null(j, key, NULL);
+}
+
+void cb_json_put_bool(struct cb_json *j, const char *key, bool value)
+{
+	lead(j, key);
+	append(j, value ? "true" : "false", value ? 4 : 5);
+}
+
+static void put_number(struct cb_json *j, const char *key, bool negative, unsigned long long value)
+{
+	char text[24], *end = text + sizeof(text), *p = end;
+
+	do
+		*--p = (char)('0' + value % 10);
+	while ((value /= 10) > 0);
+	if (negative)
+		*--p = '-';
+	lead(j, key);
+	append(j, p, (size_t)(end - p));
+}
+
+void cb_json_put_int(struct cb_json *j, const char *key, long long value)
+{
+	put_number(j, key, value < 0, value < 0 ? 0 - (unsigned long long)value : (unsigned long long)value);
+}
+
+void cb_json_put_uint(struct cb_json *j, const char *key, unsigned long long value)
+{
+	put_number(j, key, false, value);
+}
+
+void cb_json_put_rounded(struct cb_json *j, const char *key, struct cb_json_rounded r)
+{
+	if (!isfinite(r.value)) {
+		cb_json_put_null(j, key, NULL);
+		return;
+	}
+	lead(j, key);
+	if (j->error == 0)
+		j->error = r.digits < 0 ? cb_buf_printf(j->out, "%.15g", r.value)
+					: cb_buf_printf(j->out, "%.*f", r.digits, r.value);
+}
+
+/* 15 digits: no more than any number keeps that a person wrote with so many. */
+void cb_json_put_real(struct cb_json *j, const char *key, double value)
+{
+	cb_json_put_rounded(j, key, CB_ROUNDED(value, -1));
 }
 
 size_t cb_utf8_complete_prefix(const char *text, size_t len)
