@@ -26,10 +26,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#define STOPPED                                                                                                        \
-	"{\"status\":\"error\",\"ename\":\"KeyboardInterrupt\",\"evalue\":\"interrupted: what is listed was done, "    \
-	"the rest was not\",\"traceback\":[]"
-
+#define STOPPED "interrupted: what is listed was done, the rest was not"
 #define TOO_MUCH "workspace.size: more than the layer can hold was to be written"
 
 static const char *const change_names[CB_CHANGES] = { "added", "modified", "deleted", "skipped", "failed" };
@@ -59,26 +56,16 @@ static const char *type_name(mode_t mode)
 void cb_layer_add(struct cb_layer *layer, const char *path, enum cb_change change, const struct stat *st,
 		  const char *reason)
 {
-	struct cb_buf *b = &layer->entries;
-	size_t before = b->len;
-	int r = cb_buf_printf(b, "%s{\"path\":", before > 0 ? "," : "");
+	struct cb_json j = cb_json_inside(&layer->entries);
 
 	layer->count[change]++;
-	if (r == 0)
-		r = cb_json_write_cstr(b, path);
-	if (r == 0)
-		r = cb_buf_printf(b, ",\"change\":\"%s\",\"type\":\"%s\",\"size\":%lld", change_names[change],
-				  type_name(st->st_mode), S_ISREG(st->st_mode) ? (long long)st->st_size : 0);
-	if (r == 0 && reason != NULL)
-		r = cb_buf_append_str(b, ",\"reason\":");
-	if (r == 0 && reason != NULL)
-		r = cb_json_write_cstr(b, reason);
-	if (r == 0)
-		r = cb_buf_append_str(b, "}");
-	if (r < 0) {
-		b->len = before;
+	cb_json_object(&j, NULL);
+	cb_json_put(&j, "path", path, "change", change_names[change], "type", type_name(st->st_mode), "size",
+		    S_ISREG(st->st_mode) ? (long long)st->st_size : 0);
+	if (reason != NULL)
+		cb_json_put(&j, "reason", reason);
+	if (cb_json_done(&j) < 0)
 		layer->truncated = true;
-	}
 }
 
 /* ---- being stopped ---- */
@@ -462,15 +449,9 @@ int cb_layer_open_both(struct cb_layer *layer, int *ret_upper, int *ret_lower)
 	return 0;
 }
 
-static void put_error(struct cb_buf *out, int code)
+static void put_error(struct cb_json *j, const char *ename, const char *evalue)
 {
-	const char *text = code == -ENOTSUP  ? "workspace.mode is not \"overlay\": there is no layer of changes"
-			   : code == -ESTALE ? "the workspace is another folder than when the kernel started"
-					     : strerror(-code);
-
-	(void)cb_buf_append_str(out, "{\"status\":\"error\",\"ename\":\"WorkspaceError\",\"evalue\":");
-	(void)cb_json_write_cstr(out, text);
-	(void)cb_buf_append_str(out, ",\"traceback\":[]}");
+	cb_json_put(j, "status", "error", "ename", ename, "evalue", evalue, "traceback", CB_SPAN("[]"));
 }
 
 void cb_layer_report(const struct cb_jail *jail, bool commit, struct cb_buf *out)
@@ -478,6 +459,7 @@ void cb_layer_report(const struct cb_jail *jail, bool commit, struct cb_buf *out
 	struct cb_layer layer = { .jail = jail, .commit = commit, .entries = CB_BUF_INIT(CB_LAYER_REPORT_MAX) };
 	CB_AUTO_FD upper = -1;
 	CB_AUTO_FD lower = -1;
+	struct cb_json j = cb_json_begin(out);
 	struct statvfs size;
 	int r = cb_layer_open_both(&layer, &upper, &lower);
 
@@ -485,7 +467,11 @@ void cb_layer_report(const struct cb_jail *jail, bool commit, struct cb_buf *out
 		r = start_judge(&layer, upper, lower);
 	if (r < 0 && r != -ENOENT) {
 		cb_strv_release(&layer.own);
-		put_error(out, r);
+		put_error(&j, "WorkspaceError",
+			  r == -ENOTSUP	 ? "workspace.mode is not \"overlay\": there is no layer of changes"
+			  : r == -ESTALE ? "the workspace is another folder than when the kernel started"
+					 : strerror(-r));
+		(void)cb_json_done(&j);
 		return;
 	}
 	(void)umask(0);
@@ -497,13 +483,17 @@ void cb_layer_report(const struct cb_jail *jail, bool commit, struct cb_buf *out
 	if (r == 0)
 		walk(&layer, upper, lower, "", 0);
 	cb_links_release(&layer.names);
-	(void)cb_buf_append_str(out, cb_layer_stopped() ? STOPPED : "{\"status\":\"ok\"");
-	(void)cb_buf_append_str(out, ",\"changes\":[");
-	(void)cb_buf_append(out, layer.entries.data, layer.entries.len);
-	(void)cb_buf_append_str(out, "]");
+	if (cb_layer_stopped())
+		put_error(&j, "KeyboardInterrupt", STOPPED);
+	else
+		cb_json_put(&j, "status", "ok");
+	cb_json_array(&j, "changes");
+	cb_json_put_raw(&j, NULL, cb_buf_span(&layer.entries));
+	cb_json_end(&j);
 	for (int i = 0; i < CB_CHANGES; i++)
-		(void)cb_buf_printf(out, ",\"%s\":%zu", change_names[i], layer.count[i]);
-	(void)cb_buf_printf(out, ",\"truncated\":%s}", layer.truncated ? "true" : "false");
+		cb_json_put(&j, change_names[i], layer.count[i]);
+	cb_json_put(&j, "truncated", layer.truncated);
+	(void)cb_json_done(&j);
 	cb_buf_release(&layer.entries);
 	cb_strv_release(&layer.own);
 }

@@ -493,16 +493,15 @@ static double spent_s(void)
 
 static void put_reply(const struct work *w, int code, struct cb_buf *out)
 {
-	if (code < 0) {
-		(void)cb_buf_append_str(out, "{\"status\":\"error\",\"ename\":\"WorkspaceError\",\"evalue\":");
-		(void)cb_json_write_cstr(out, code == -EBUSY ? MOVING : strerror(-code));
-		(void)cb_buf_append_str(out, ",\"traceback\":[]}");
-		return;
-	}
-	(void)cb_buf_printf(out, "{\"status\":\"ok\",\"entries\":%llu,\"left\":%llu,\"reason\":", w->tally.entries,
-			    w->tally.left);
-	(void)cb_json_write_cstr(out, w->tally.reason);
-	(void)cb_buf_printf(out, ",\"cpu_s\":%.6f}", spent_s());
+	struct cb_json j = cb_json_begin(out);
+
+	if (code < 0)
+		cb_json_put(&j, "status", "error", "ename", "WorkspaceError", "evalue",
+			    code == -EBUSY ? MOVING : strerror(-code), "traceback", CB_SPAN("[]"));
+	else
+		cb_json_put(&j, "status", "ok", "entries", w->tally.entries, "left", w->tally.left, "reason",
+			    w->tally.reason, "cpu_s", CB_ROUNDED(spent_s(), 6));
+	(void)cb_json_done(&j);
 }
 
 static const struct place nowhere = { .merged = -1, .upper = -1, .lower = -1 };

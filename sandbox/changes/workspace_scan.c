@@ -9,6 +9,7 @@
 #include "../shared/mounts.h"
 
 #include <cellblock/fd.h>
+#include <cellblock/json_write.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -54,7 +55,7 @@ static int count_folder(struct count *c, const char *path)
 	return r;
 }
 
-static void count_bytes(int root, struct cb_buf *out)
+static void count_bytes(int root, struct cb_json *j)
 {
 	struct count c = { .root = root };
 	struct stat st;
@@ -63,8 +64,7 @@ static void count_bytes(int root, struct cb_buf *out)
 	c.dev = st.st_dev;
 	for (size_t i = 0; r == 0 && i < c.queue.count && c.seen < MAX_ENTRIES; i++)
 		r = count_folder(&c, c.queue.items[i]);
-	(void)cb_buf_printf(out, ",\"bytes\":%llu,\"cut\":%s", c.bytes,
-			    r < 0 || c.seen >= MAX_ENTRIES ? "true" : "false");
+	cb_json_put(j, "status", "ok", "bytes", c.bytes, "cut", (bool)(r < 0 || c.seen >= MAX_ENTRIES));
 	cb_strv_release(&c.queue);
 }
 
@@ -85,12 +85,11 @@ static int open_workspace(const struct cb_jail *jail, int *ret_fd)
 void cb_look_report(const struct cb_jail *jail, struct cb_buf *out)
 {
 	CB_AUTO_FD root = -1;
+	struct cb_json j = cb_json_begin(out);
 
-	if (open_workspace(jail, &root) < 0) {
-		(void)cb_buf_append_str(out, "{\"status\":\"error\"}");
-		return;
-	}
-	(void)cb_buf_append_str(out, "{\"status\":\"ok\"");
-	count_bytes(root, out);
-	(void)cb_buf_append_str(out, "}");
+	if (open_workspace(jail, &root) < 0)
+		cb_json_put(&j, "status", "error");
+	else
+		count_bytes(root, &j);
+	(void)cb_json_done(&j);
 }

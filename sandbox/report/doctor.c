@@ -357,51 +357,34 @@ static const char *transactions(enum cb_isolation_level level)
 		       : "none at this level: a cell that crashes or is killed costs all variables";
 }
 
-static int put_text(struct cb_buf *out, const char *key, const char *value)
+static void put_trial(struct cb_json *j, size_t i, const struct result *result)
 {
-	int r = cb_buf_printf(out, ",\"%s\":", key);
-
-	return r == 0 ? cb_json_write_cstr(out, value) : r;
-}
-
-static int put_trial(struct cb_buf *out, size_t i, const struct result *result)
-{
-	int r = cb_buf_printf(out, "%s{\"name\":\"%s\",\"required\":%s,\"result\":\"%s\"", i > 0 ? "," : "",
-			      trials[i].name, trials[i].required ? "true" : "false", verdict(result));
-
-	if (r == 0)
-		r = put_text(out, "what", trials[i].what);
-	if (r == 0 && result->err.code < 0) {
-		r = put_text(out, "step", result->err.step);
-		r = r == 0 ? put_text(out, "cause", result->err.text) : r;
-		r = r == 0 ? put_text(out, "cure", result->err.cure) : r;
-	}
-	return r == 0 ? cb_buf_append_str(out, "}") : r;
+	cb_json_object(j, NULL);
+	cb_json_put(j, "name", trials[i].name, "required", trials[i].required, "result", verdict(result), "what",
+		    trials[i].what);
+	if (result->err.code < 0)
+		cb_json_put(j, "step", result->err.step, "cause", result->err.text, "cure", result->err.cure);
+	cb_json_end(j);
 }
 
 static int print_json(const struct report *report)
 {
 	CB_AUTO_BUF out = CB_BUF_INIT(1u << 16);
-	int r = cb_buf_printf(&out, "{\"jail\":%s,\"level\":\"%s\"",
-			      report->level >= CB_LEVEL_NO_CGROUP ? "true" : "false", level_names[report->level]);
+	struct cb_json j = cb_json_begin(&out);
+	int r;
 
+	cb_json_put(&j, "jail", (bool)(report->level >= CB_LEVEL_NO_CGROUP), "level", level_names[report->level],
+		    "meaning", level_meaning[report->level], "transactions", transactions(report->level), "kernel",
+		    report->kernel.release, "cgroups", groups.text);
+	if (report->kernelspec != NULL)
+		cb_json_put(&j, "kernelspec", report->kernelspec[0] != '\0' ? report->kernelspec : NULL);
+	cb_json_put(&j, "kernel_is_old", report->old_kernel);
+	cb_json_array(&j, "trials");
+	for (size_t i = 0; i < NTRIALS; i++)
+		put_trial(&j, i, &report->results[i]);
+	r = cb_json_done(&j);
 	if (r == 0)
-		r = put_text(&out, "meaning", level_meaning[report->level]);
-	if (r == 0)
-		r = put_text(&out, "transactions", transactions(report->level));
-	if (r == 0)
-		r = put_text(&out, "kernel", report->kernel.release);
-	if (r == 0)
-		r = put_text(&out, "cgroups", groups.text);
-	if (r == 0 && report->kernelspec != NULL)
-		r = report->kernelspec[0] != '\0' ? put_text(&out, "kernelspec", report->kernelspec)
-						  : cb_buf_append_str(&out, ",\"kernelspec\":null");
-	if (r == 0)
-		r = cb_buf_printf(&out, ",\"kernel_is_old\":%s,\"trials\":[", report->old_kernel ? "true" : "false");
-	for (size_t i = 0; r == 0 && i < NTRIALS; i++)
-		r = put_trial(&out, i, &report->results[i]);
-	if (r == 0)
-		r = cb_buf_append_str(&out, "]}\n");
+		r = cb_buf_append_str(&out, "\n");
 	return r < 0 ? r : cb_fd_write_all(STDOUT_FILENO, out.data, out.len);
 }
 

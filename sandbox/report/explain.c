@@ -36,7 +36,8 @@
  * several things become one. */
 struct out {
 	struct cb_buf text;
-	bool json, first_section, first_row;
+	bool json, first_section;
+	struct cb_json writer; /* json: into `text` */
 	const char *const *columns;
 	struct cb_buf names; /* text: of the row that is not written yet, and what it says */
 	char what[PATH_MAX + 256], why[1536];
@@ -108,13 +109,14 @@ static void section(struct out *o, const char *key, const char *title, const cha
 {
 	o->columns = columns;
 	if (o->json) {
-		note(o, cb_buf_printf(&o->text, "%s\"%s\":[", o->first_section ? "{" : "],", key));
+		if (!o->first_section)
+			cb_json_end(&o->writer);
+		cb_json_array(&o->writer, key);
 	} else {
 		flush_row(o);
 		note(o, cb_buf_printf(&o->text, "%s%s\n", o->first_section ? "" : "\n", title));
 	}
 	o->first_section = false;
-	o->first_row = true;
 }
 
 static void row_as_text(struct out *o, const char *a, const char *b, const char *c)
@@ -131,22 +133,16 @@ static void row_as_text(struct out *o, const char *a, const char *b, const char 
 static void row(struct out *o, const char *a, const char *b, const char *c)
 {
 	const char *const texts[3] = { a, b, c };
-	bool any = false;
 
 	if (!o->json) {
 		row_as_text(o, a, b != NULL ? b : "", c != NULL ? c : "");
 		return;
 	}
-	note(o, cb_buf_append_str(&o->text, o->first_row ? "{" : ",{"));
-	for (int i = 0; i < 3; i++) {
-		if (o->columns[i] == NULL || texts[i] == NULL)
-			continue;
-		note(o, cb_buf_printf(&o->text, "%s\"%s\":", any ? "," : "", o->columns[i]));
-		note(o, cb_json_write_cstr(&o->text, texts[i]));
-		any = true;
-	}
-	note(o, cb_buf_append_str(&o->text, "}"));
-	o->first_row = false;
+	cb_json_object(&o->writer, NULL);
+	for (int i = 0; i < 3; i++)
+		if (o->columns[i] != NULL && texts[i] != NULL)
+			cb_json_put(&o->writer, o->columns[i], texts[i]);
+	cb_json_end(&o->writer);
 }
 
 static void explain_command(struct out *o, const struct cb_jail_spec *spec)
@@ -490,6 +486,8 @@ static int explain(const struct cb_jail_spec *spec, bool json)
 		.text = CB_BUF_INIT(MAX_OUTPUT), .names = CB_BUF_INIT(MAX_NAMES), .json = json, .first_section = true
 	};
 
+	if (json)
+		o.writer = cb_json_begin(&o.text);
 	explain_command(&o, spec);
 	explain_steps(&o, spec);
 	if (spec->minimum < CB_LEVEL_NO_CGROUP)
@@ -498,8 +496,10 @@ static int explain(const struct cb_jail_spec *spec, bool json)
 	explain_limits(&o, spec);
 	explain_calls(&o, spec->notifier);
 	flush_row(&o);
-	if (json)
-		note(&o, cb_buf_append_str(&o.text, "]}\n"));
+	if (json) {
+		note(&o, cb_json_done(&o.writer));
+		note(&o, cb_buf_append_str(&o.text, "\n"));
+	}
 	if (o.error == 0)
 		o.error = cb_fd_write_all(STDOUT_FILENO, o.text.data, o.text.len);
 	cb_buf_release(&o.text);
