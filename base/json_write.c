@@ -69,11 +69,6 @@ int cb_json_write_string(struct cb_buf *out, const char *text, size_t len)
 	return r;
 }
 
-int cb_json_write_cstr(struct cb_buf *out, const char *text)
-{
-	return cb_json_write_string(out, text, strlen(text));
-}
-
 /* ---- objects and arrays ---- */
 
 struct cb_json cb_json_inside(struct cb_buf *out)
@@ -85,7 +80,7 @@ struct cb_json cb_json_begin(struct cb_buf *out)
 {
 	struct cb_json j = { .out = out, .start = out->len };
 
-	cb_json_object(&j, NULL);
+	cb_json_open(&j, NULL, false);
 	return j;
 }
 
@@ -108,7 +103,7 @@ static void lead(struct cb_json *j, const char *key)
 	append(j, "\":", 2);
 }
 
-static void begin(struct cb_json *j, const char *key, bool array)
+void cb_json_open(struct cb_json *j, const char *key, bool array)
 {
 	if (j->depth++ == DEPTH_MAX && j->error == 0)
 		j->error = -EINVAL;
@@ -116,16 +111,6 @@ static void begin(struct cb_json *j, const char *key, bool array)
 	lead(j, key);
 	append(j, array ? "[" : "{", 1);
 	j->comma = false;
-}
-
-void cb_json_object(struct cb_json *j, const char *key)
-{
-	begin(j, key, false);
-}
-
-void cb_json_array(struct cb_json *j, const char *key)
-{
-	begin(j, key, true);
 }
 
 void cb_json_end(struct cb_json *j)
@@ -155,12 +140,23 @@ void cb_json_put_text(struct cb_json *j, const char *key, const char *text, size
 		j->error = cb_json_write_string(j->out, text, len);
 }
 
+void cb_json_more_text(struct cb_json *j, const char *text, size_t len)
+{
+	if (j->error < 0)
+		return;
+	j->out->len--; /* the quote at its end */
+	j->error = cb_json_write_escaped(j->out, text, len);
+	append(j, "\"", 1);
+}
+
 void cb_json_put_raw(struct cb_json *j, const char *key, struct cb_span value)
 {
-	if (value.len == 0 && key == NULL)
+	if (value.len == 0 && key != NULL)
+		cb_json_put_null(j, key, NULL);
+	if (value.len == 0)
 		return;
 	lead(j, key);
-	append(j, value.len > 0 ? value.data : "null", value.len > 0 ? value.len : 4);
+	append(j, value.data, value.len);
 }
 
 void cb_json_raw_key(struct cb_json *j, struct cb_span key)
@@ -173,8 +169,7 @@ void cb_json_raw_key(struct cb_json *j, struct cb_span key)
 void cb_json_put_null(struct cb_json *j, const char *key, const void *null)
 {
 	(void)null;
-	lead(j, key);
-	append(j, "null", 4);
+	cb_json_put_raw(j, key, CB_SPAN("null"));
 }
 
 void cb_json_put_cstr(struct cb_json *j, const char *key, const char *text)
@@ -185,13 +180,7 @@ void cb_json_put_cstr(struct cb_json *j, const char *key, const char *text)
 		cb_json_put_null(j, key, NULL);
 }
 
-void cb_json_put_bool(struct cb_json *j, const char *key, bool value)
-{
-	lead(j, key);
-	append(j, value ? "true" : "false", value ? 4 : 5);
-}
-
-static void put_number(struct cb_json *j, const char *key, bool negative, unsigned long long value)
+void cb_json_put_number(struct cb_json *j, const char *key, bool negative, unsigned long long value)
 {
 	char text[24], *end = text + sizeof(text), *p = end;
 
@@ -204,16 +193,6 @@ static void put_number(struct cb_json *j, const char *key, bool negative, unsign
 	append(j, p, (size_t)(end - p));
 }
 
-void cb_json_put_int(struct cb_json *j, const char *key, long long value)
-{
-	put_number(j, key, value < 0, value < 0 ? 0 - (unsigned long long)value : (unsigned long long)value);
-}
-
-void cb_json_put_uint(struct cb_json *j, const char *key, unsigned long long value)
-{
-	put_number(j, key, false, value);
-}
-
 void cb_json_put_rounded(struct cb_json *j, const char *key, struct cb_json_rounded r)
 {
 	if (!isfinite(r.value)) {
@@ -221,15 +200,9 @@ void cb_json_put_rounded(struct cb_json *j, const char *key, struct cb_json_roun
 		return;
 	}
 	lead(j, key);
-	if (j->error == 0)
+	if (j->error == 0) /* 15 digits: what a person wrote with no more comes out as it was */
 		j->error = r.digits < 0 ? cb_buf_printf(j->out, "%.15g", r.value)
 					: cb_buf_printf(j->out, "%.*f", r.digits, r.value);
-}
-
-/* 15 digits: no more than any number keeps that a person wrote with so many. */
-void cb_json_put_real(struct cb_json *j, const char *key, double value)
-{
-	cb_json_put_rounded(j, key, CB_ROUNDED(value, -1));
 }
 
 size_t cb_utf8_complete_prefix(const char *text, size_t len)

@@ -41,23 +41,42 @@ struct cb_json_rounded {
 struct cb_json cb_json_begin(struct cb_buf *out);
 /* Opens nothing: what is written goes on in a buffer of members or elements, or is a value alone. */
 struct cb_json cb_json_inside(struct cb_buf *out);
-void cb_json_object(struct cb_json *j, const char *key);
-void cb_json_array(struct cb_json *j, const char *key);
+#define cb_json_object(j, key) cb_json_open(j, key, false)
+#define cb_json_array(j, key) cb_json_open(j, key, true)
+void cb_json_open(struct cb_json *j, const char *key, bool array);
 void cb_json_end(struct cb_json *j); /* of the innermost that is open */
 /* Ends all that is open. The first failure, with the buffer as it was before the writer began; else 0. */
 int cb_json_done(struct cb_json *j);
 
 void cb_json_put_text(struct cb_json *j, const char *key, const char *text, size_t len);
+void cb_json_more_text(struct cb_json *j, const char *text, size_t len); /* behind the text that was put last */
 void cb_json_put_cstr(struct cb_json *j, const char *key, const char *text);
-void cb_json_put_int(struct cb_json *j, const char *key, long long value);
-void cb_json_put_uint(struct cb_json *j, const char *key, unsigned long long value);
-void cb_json_put_real(struct cb_json *j, const char *key, double value); /* null if it is not finite, as the next */
-void cb_json_put_rounded(struct cb_json *j, const char *key, struct cb_json_rounded value);
-void cb_json_put_bool(struct cb_json *j, const char *key, bool value);
+void cb_json_put_number(struct cb_json *j, const char *key, bool negative, unsigned long long value);
+void cb_json_put_rounded(struct cb_json *j, const char *key, struct cb_json_rounded value); /* null if not finite */
 void cb_json_put_null(struct cb_json *j, const char *key, const void *null);
 void cb_json_put_raw(struct cb_json *j, const char *key, struct cb_span value);
 /* A key that is JSON text already; a value follows, without a key. */
 void cb_json_raw_key(struct cb_json *j, struct cb_span key);
+
+static inline void cb_json_put_int(struct cb_json *j, const char *key, long long value)
+{
+	cb_json_put_number(j, key, value < 0, value < 0 ? 0 - (unsigned long long)value : (unsigned long long)value);
+}
+
+static inline void cb_json_put_uint(struct cb_json *j, const char *key, unsigned long long value)
+{
+	cb_json_put_number(j, key, false, value);
+}
+
+static inline void cb_json_put_real(struct cb_json *j, const char *key, double value)
+{
+	cb_json_put_rounded(j, key, CB_ROUNDED(value, -1));
+}
+
+static inline void cb_json_put_bool(struct cb_json *j, const char *key, bool value)
+{
+	cb_json_put_raw(j, key, value ? CB_SPAN("true") : CB_SPAN("false"));
+}
 
 /* clang-format off */
 #define CB_JSON_PUT(j, key, value) _Generic((value), \
@@ -92,7 +111,6 @@ void cb_json_raw_key(struct cb_json *j, struct cb_span key);
 
 /* Appends `text` as a JSON string with quotes. Invalid UTF-8 becomes U+FFFD, control characters are escaped. */
 int cb_json_write_string(struct cb_buf *out, const char *text, size_t len);
-int cb_json_write_cstr(struct cb_buf *out, const char *text);
 /* The same without the surrounding quotes, for text that is written piece by piece. */
 int cb_json_write_escaped(struct cb_buf *out, const char *text, size_t len);
 /* Length of the longest prefix of text[0..len) that does not end in the middle of a UTF-8 sequence (at most 3 bytes

@@ -120,13 +120,13 @@ static int connect_control(void *sock, const struct cb_connection *conn)
 	return zmq_connect(sock, address) < 0 ? -zmq_errno() : 0;
 }
 
-static int send_request(void *sock, struct cb_auth *auth, const char *type, const char *content)
+static int send_request(void *sock, struct cb_auth *auth, const char *type, struct cb_span content)
 {
 	struct cb_session session;
 	struct cb_outgoing out = { .type = type,
 				   .parent = CB_SPAN("{}"),
 				   .metadata = CB_SPAN("{}"),
-				   .content = { content, strlen(content) } };
+				   .content = content };
 	zmq_msg_t frame[8];
 	size_t n = 0;
 	int r = cb_session_init(&session, NULL);
@@ -184,7 +184,7 @@ static int receive_reply(void *sock, struct cb_auth *auth, struct cb_buf *ret_re
 	return r;
 }
 
-static int ask(void *sock, struct cb_auth *auth, const char *connection_file, const char *type, const char *content,
+static int ask(void *sock, struct cb_auth *auth, const char *connection_file, const char *type, struct cb_span content,
 	       int most_ms, struct cb_buf *ret_reply)
 {
 	int r = send_request(sock, auth, type, content);
@@ -199,7 +199,7 @@ static int check_kind(void *sock, struct cb_auth *auth, const char *connection_f
 {
 	CB_AUTO_BUF info = CB_BUF_INIT(1u << 20);
 	struct cb_json_field f = { .name = "implementation", .types = CB_JSON_STRING, .required = true };
-	int r = ask(sock, auth, connection_file, "kernel_info_request", "{}", most_ms, &info);
+	int r = ask(sock, auth, connection_file, "kernel_info_request", CB_SPAN("{}"), most_ms, &info);
 
 	if (r == 0)
 		r = cb_json_scan_object((const char *)info.data, info.len, &f, 1, NULL);
@@ -207,7 +207,7 @@ static int check_kind(void *sock, struct cb_auth *auth, const char *connection_f
 }
 
 /* most_ms: for each of the answers; 0 = as long as the kernel lives, and a minute for what it is. */
-static int ask_file(const char *connection_file, const char *type, const char *content, int most_ms,
+static int ask_file(const char *connection_file, const char *type, struct cb_span content, int most_ms,
 		    struct cb_buf *ret_reply, struct cb_err *err)
 {
 	struct cb_connection conn = { 0 };
@@ -235,7 +235,7 @@ static int ask_file(const char *connection_file, const char *type, const char *c
 	return r;
 }
 
-int cb_kernel_ask(const char *connection_file, const char *type, const char *content, struct cb_buf *ret_reply,
+int cb_kernel_ask(const char *connection_file, const char *type, struct cb_span content, struct cb_buf *ret_reply,
 		  struct cb_err *err)
 {
 	int r = ask_file(connection_file, type, content, 0, ret_reply, err);
@@ -260,7 +260,7 @@ static int add_running(const char *folder, const char *name, struct cb_running_l
 
 	if (file == NULL || list->count == CB_RUNNING_MAX || !is_alive(file))
 		return 0;
-	r = ask_file(file, "usage_request", "{}", ABOUT_MS, &reply, &ignored);
+	r = ask_file(file, "usage_request", CB_SPAN("{}"), ABOUT_MS, &reply, &ignored);
 	if (r < 0 && r != -ETIMEDOUT)
 		return 0;
 	snprintf(k->id, sizeof(k->id), "%.*s", (int)(strlen(name) - 12), name + 7);

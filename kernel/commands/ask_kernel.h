@@ -31,5 +31,5 @@ const char *cb_running_name(const struct cb_running *k);
  * of an id, or NULL if only one runs. malloc'd. */
 int cb_kernel_file(const char *which, char **ret_path, struct cb_err *err);
 /* Sends a request on control and waits for its reply's content. */
-int cb_kernel_ask(const char *connection_file, const char *type, const char *content, struct cb_buf *ret_reply,
+int cb_kernel_ask(const char *connection_file, const char *type, struct cb_span content, struct cb_buf *ret_reply,
 		  struct cb_err *err);

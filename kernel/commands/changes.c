@@ -4,6 +4,7 @@
  * supervisor's program. Names in the answer were chosen by hostile code: they are printed so that they do a terminal
  * no harm. Exit status: 1 also if something could not be written through.
  */
+#include <cellblock/json_write.h>
 #include <cellblock/visible.h>
 #include <errno.h>
 #include <jansson.h>
@@ -65,12 +66,12 @@ int cb_command_changes(const struct cb_options *o)
 {
 	CB_AUTO_BUF reply = CB_BUF_INIT(REPLY_MAX);
 	struct cb_err err = { 0 };
-	char content[64], *file = NULL;
+	CB_JSON_SMALL(content, "op", o->command);
+	char *file = NULL;
 	int r = cb_kernel_file(o->kernel, &file, &err);
 
-	snprintf(content, sizeof(content), "{\"op\":\"%s\"}", o->command);
 	if (r == 0)
-		r = cb_kernel_ask(file, "cellblock_file_request", content, &reply, &err);
+		r = cb_kernel_ask(file, "cellblock_file_request", cb_buf_span(&content), &reply, &err);
 	if (r == 0)
 		r = print_reply(o, &reply, &err);
 	free(file);

@@ -393,14 +393,17 @@ int cb_channels_send(struct cb_kernel *k, enum cb_channel channel, const struct 
 {
 	void *s = k->channels.socket[channel];
 	zmq_msg_t frame[CB_MAX_IDENTITIES + 8]; /* replies have one buffer at most */
-	char traced[CB_TRACEPARENT_SIZE + 64];
+	CB_AUTO_BUF traced = CB_BUF_INIT(CB_TRACEPARENT_SIZE + 64);
 	struct cb_outgoing said = *out;
 	size_t n = 0, body = 0;
 
 	/* a reply without metadata of its own repeats the mark; failure.c puts it into those of cells */
 	if (channel == to->channel && to->traceparent[0] != '\0' && cb_span_is(out->metadata, "{}")) {
-		snprintf(traced, sizeof(traced), "{\"cellblock\":{\"traceparent\":\"%s\"}}", to->traceparent);
-		said.metadata = (struct cb_span){ traced, strlen(traced) };
+		struct cb_json j = cb_json_begin(&traced);
+
+		cb_json_put_object(&j, "cellblock", "traceparent", to->traceparent);
+		if (cb_json_done(&j) == 0)
+			said.metadata = cb_buf_span(&traced);
 	}
 
 	for (; n < to->nident; n++) {
@@ -444,6 +447,14 @@ void cb_reply(struct cb_kernel *k, const struct cb_request *to, struct cb_span c
 	cb_reply_full(k, to, CB_SPAN("{}"), content, NULL);
 }
 
+void cb_reply_json(struct cb_kernel *k, const struct cb_request *to, struct cb_json *j)
+{
+	if (cb_json_done(j) == 0)
+		cb_reply(k, to, cb_buf_span(j->out));
+	else
+		cb_reply_error(k, to, "MemoryError", "no memory for the reply");
+}
+
 void cb_reply_error(struct cb_kernel *k, const struct cb_request *to, const char *ename, const char *format, ...)
 {
 	char evalue[1024];
@@ -454,8 +465,7 @@ void cb_reply_error(struct cb_kernel *k, const struct cb_request *to, const char
 	va_end(ap);
 	CB_AUTO_BUF b = CB_BUF_INIT(16384);
 
-	if (cb_buf_append_str(&b, "{\"status\":\"error\",\"ename\":") == 0 && cb_json_write_cstr(&b, ename) == 0 &&
-	    cb_buf_append_str(&b, ",\"evalue\":") == 0 && cb_json_write_cstr(&b, evalue) == 0 &&
-	    cb_buf_append_str(&b, ",\"traceback\":[]}") == 0)
+	if (cb_json_write_object(&b, "status", "error", "ename", ename, "evalue", evalue, "traceback",
+				 CB_SPAN("[]")) == 0)
 		cb_reply(k, to, cb_buf_span(&b));
 }

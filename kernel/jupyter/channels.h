@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cellblock/error.h>
+#include <cellblock/json_write.h>
 #include <stdbool.h>
 #include <zmq.h>
 
@@ -37,6 +38,14 @@ int cb_channels_send(struct cb_kernel *k, enum cb_channel channel, const struct 
 void cb_reply(struct cb_kernel *k, const struct cb_request *to, struct cb_span content);
 void cb_reply_full(struct cb_kernel *k, const struct cb_request *to, struct cb_span metadata, struct cb_span content,
 		   struct cb_body *body);
+/* What `j` has written into a buffer of its own, or a MemoryError if that failed. */
+void cb_reply_json(struct cb_kernel *k, const struct cb_request *to, struct cb_json *j);
+/* {"status":"ok"} and these few members: (key, value) each. */
+#define cb_reply_ok(k, to, ...)                                                                                        \
+	do {                                                                                                           \
+		CB_JSON_SMALL(ok_, "status", "ok", ##__VA_ARGS__);                                                     \
+		cb_reply(k, to, cb_buf_span(&ok_));                                                                    \
+	} while (0)
 /* {"status":"error","ename","evalue","traceback":[]} */
 void cb_reply_error(struct cb_kernel *k, const struct cb_request *to, const char *ename, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));

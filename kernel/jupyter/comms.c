@@ -101,24 +101,21 @@ bool cb_comms_closed(struct cb_comms *c, struct cb_span id)
 	return true;
 }
 
-int cb_comms_list(const struct cb_comms *c, struct cb_span target, struct cb_buf *out)
+void cb_comms_list(const struct cb_comms *c, struct cb_span target, struct cb_json *j)
 {
-	bool first = true;
-	int r = cb_buf_append_str(out, "{");
-
+	cb_json_object(j, "comms");
 	for (size_t i = 0; c->bucket != NULL && i < BUCKETS; i++) {
-		for (const struct cb_comm *e = c->bucket[i]; e != NULL && r == 0; e = e->next) {
-			const char *name = e->text + e->id_len;
+		for (const struct cb_comm *e = c->bucket[i]; e != NULL; e = e->next) {
+			struct cb_span name = { e->text + e->id_len, e->target_len };
 
 			if (target.data != NULL &&
-			    (target.len != e->target_len || memcmp(target.data, name, target.len) != 0))
+			    (target.len != name.len || memcmp(target.data, name.data, name.len) != 0))
 				continue;
-			r = cb_buf_printf(out, "%s%.*s:{\"target_name\":%.*s}", first ? "" : ",", (int)e->id_len,
-					  e->text, (int)e->target_len, name);
-			first = false;
+			cb_json_raw_key(j, (struct cb_span){ e->text, e->id_len });
+			cb_json_put_object(j, NULL, "target_name", name);
 		}
 	}
-	return r < 0 ? r : cb_buf_append_str(out, "}");
+	cb_json_end(j);
 }
 
 int cb_comms_copy(const struct cb_comms *c, struct cb_comms *ret_copy)
@@ -145,10 +142,11 @@ void cb_comms_reset(struct cb_kernel *k, struct cb_comms *c, struct cb_comms *th
 
 	for (size_t i = 0; c->bucket != NULL && i < BUCKETS; i++) {
 		for (struct cb_comm *e = c->bucket[i]; e != NULL; e = e->next) {
-			if (cb_comms_has(then, (struct cb_span){ e->text, e->id_len }))
-				continue;
+			struct cb_span id = { e->text, e->id_len };
+
 			cb_buf_clear(&b);
-			if (cb_buf_printf(&b, "{\"comm_id\":%.*s,\"data\":{}}", (int)e->id_len, e->text) < 0)
+			if (cb_comms_has(then, id) ||
+			    cb_json_write_object(&b, "comm_id", id, "data", CB_SPAN("{}")) < 0)
 				continue;
 			struct cb_outgoing out = { .type = "comm_close",
 						   .parent = CB_SPAN("{}"),

@@ -2,7 +2,7 @@
  */
 #pragma once
 
-#include <cellblock/buffer.h>
+#include <cellblock/json_write.h>
 #include <stdbool.h>
 
 struct cb_kernel;
@@ -31,8 +31,8 @@ struct cb_comms {
 int cb_comms_opened(struct cb_comms *c, struct cb_span id, struct cb_span target);
 /* Whether it was listed. */
 bool cb_comms_closed(struct cb_comms *c, struct cb_span id);
-/* Appends {"id":{"target_name":…},…}. `target` (raw JSON string) filters unless its data is NULL. */
-int cb_comms_list(const struct cb_comms *c, struct cb_span target, struct cb_buf *out);
+/* "comms":{"id":{"target_name":…},…}. `target` (raw JSON string) filters unless its data is NULL. */
+void cb_comms_list(const struct cb_comms *c, struct cb_span target, struct cb_json *j);
 /* What all tables hold now. */
 size_t cb_comms_all(void);
 /* CB_E_TOO_BIG (as many copies are kept as CB_COMMS_COPIES_MAX holds) or -ENOMEM: then the copy is empty. */

@@ -208,12 +208,11 @@ void cb_iopub_publish(struct cb_kernel *k, const char *topic, enum cb_weight wei
 
 void cb_iopub_status(struct cb_kernel *k, const char *state, struct cb_header *parent)
 {
-	char content[64];
-	int n = snprintf(content, sizeof(content), "{\"execution_state\":\"%s\"}", state);
+	CB_JSON_SMALL(content, "execution_state", state);
 	struct cb_outgoing out = { .type = "status",
 				   .parent = cb_header_span(parent),
 				   .metadata = CB_SPAN("{}"),
-				   .content = { content, (size_t)n } };
+				   .content = cb_buf_span(&content) };
 
 	cb_iopub_publish(k, "status", CB_WEIGHT_KEEP, &out);
 	k->iopub.busy = strcmp(state, "busy") == 0;
@@ -226,9 +225,11 @@ static void send_text(struct cb_kernel *k, struct cb_header *parent, unsigned st
 	const char *name = stream == CB_WIRE_STDERR ? "stderr" : "stdout";
 	struct cb_body *body = NULL;
 	CB_AUTO_BUF b = CB_BUF_INIT(8 * (size_t)TEXT_MAX);
+	struct cb_json j = cb_json_begin(&b);
 
-	if (cb_buf_printf(&b, "{\"name\":\"%s\",\"text\":", name) < 0 || cb_json_write_string(&b, text, len) < 0 ||
-	    cb_buf_append_str(&b, "}") < 0) {
+	cb_json_put(&j, "name", name);
+	cb_json_put_text(&j, "text", text, len);
+	if (cb_json_done(&j) < 0) {
 		cb_log(CB_LOG_ERROR, "iopub: %zu bytes of text lost: out of memory", len);
 		return;
 	}
@@ -380,15 +381,14 @@ static void welcome(struct cb_kernel *k, const char *prefix, size_t len)
 {
 	CB_AUTO_BUF b = CB_BUF_INIT(65536);
 	CB_AUTO_BUF named = CB_BUF_INIT(65536);
-	const size_t key_len = strlen("{\"subscription\":");
+	CB_AUTO_BUF text = CB_BUF_INIT(65536);
 	zmq_msg_t frame[8];
 	size_t n = 0;
 
-	if (cb_buf_append_str(&b, "{\"subscription\":") < 0 || cb_json_write_string(&b, prefix, len) < 0)
-		return;
 	/* a prefix that is no UTF-8 can't be named in JSON: no welcome (JEP 65) */
-	if (cb_json_string_decode((struct cb_span){ (const char *)b.data + key_len, b.len - key_len }, &named) < 0 ||
-	    named.len != len || (len > 0 && memcmp(named.data, prefix, len) != 0) || cb_buf_append_str(&b, "}") < 0)
+	if (cb_json_write_string(&text, prefix, len) < 0 || cb_json_string_decode(cb_buf_span(&text), &named) < 0 ||
+	    named.len != len || (len > 0 && memcmp(named.data, prefix, len) != 0) ||
+	    cb_json_write_object(&b, "subscription", cb_buf_span(&text)) < 0)
 		return;
 	struct cb_outgoing out = { .type = "iopub_welcome",
 				   .parent = CB_SPAN("{}"),

@@ -6,6 +6,7 @@
 #include "message.h"
 
 #include <cellblock/json_scan.h>
+#include <cellblock/json_write.h>
 #include <cellblock/log.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -354,16 +355,14 @@ int cb_session_init(struct cb_session *s, struct cb_auth *auth)
 int cb_outgoing_frames(struct cb_session *session, struct cb_auth *auth, const struct cb_outgoing *out,
 		       zmq_msg_t *ret_frame, size_t *ret_nframes)
 {
-	char header[512], date[28], signature[CB_SIGNATURE_MAX];
+	char id[64], date[28], signature[CB_SIGNATURE_MAX];
 	size_t signature_len, n = 0;
 
 	cb_date_format(cb_date_now(), date);
-	int len = snprintf(header, sizeof(header),
-			   "{\"msg_id\":\"%s_%" PRIu64
-			   "\",\"msg_type\":\"%s\",\"username\":\"cellblock\",\"session\":\"%s\","
-			   "\"date\":\"%s\",\"version\":\"5.4\"}",
-			   session->id, session->serial++, out->type, session->id, date);
-	struct cb_span part[4] = { { header, (size_t)len }, out->parent, out->metadata, out->content };
+	snprintf(id, sizeof(id), "%s_%" PRIu64, session->id, session->serial++);
+	CB_JSON_SMALL(header, "msg_id", id, "msg_type", out->type, "username", "cellblock", "session", session->id,
+		      "date", date, "version", "5.4");
+	struct cb_span part[4] = { cb_buf_span(&header), out->parent, out->metadata, out->content };
 	int r = cb_auth_sign(auth, part, signature, &signature_len);
 
 	if (r < 0)

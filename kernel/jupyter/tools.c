@@ -254,7 +254,17 @@ static int make_room(struct cb_calls *c)
 	return 0;
 }
 
-static int take_call(struct cb_tools *tools, struct cb_calls *c, struct cb_span element, struct cb_buf *out,
+/* Opens an object. An id is text: not every client keeps 64 bits of a number. */
+static void begin_call(struct cb_json *j, uint64_t id, const char *tool)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%" PRIu64, id);
+	cb_json_object(j, NULL);
+	cb_json_put(j, "id", text, "tool", tool);
+}
+
+static int take_call(struct cb_tools *tools, struct cb_calls *c, struct cb_span element, struct cb_json *j,
 		     const char **ret_reason)
 {
 	struct cb_json_field f[] = {
@@ -276,10 +286,10 @@ static int take_call(struct cb_tools *tools, struct cb_calls *c, struct cb_span 
 		return CB_E_DENIED;
 	c->call[c->count++] = (struct cb_call){ .id = ++tools->last_call, .tool = (uint32_t)tool };
 	c->asked++;
-	*ret_reason = "calls of host tools that do not fit into memory";
-	return cb_buf_printf(out, "%s{\"id\":\"%" PRIu64 "\",\"tool\":\"%s\",\"args\":%.*s,\"kwargs\":%.*s}",
-			     c->asked > 1 ? "," : "", tools->last_call, name, (int)f[1].ret.len, f[1].ret.data,
-			     (int)f[2].ret.len, f[2].ret.data);
+	begin_call(j, tools->last_call, name);
+	cb_json_put(j, "args", f[1].ret, "kwargs", f[2].ret);
+	cb_json_end(j);
+	return 0;
 }
 
 int cb_calls_ask(struct cb_tools *tools, struct cb_calls *c, struct cb_span metadata, struct cb_buf *out,
@@ -288,6 +298,7 @@ int cb_calls_ask(struct cb_tools *tools, struct cb_calls *c, struct cb_span meta
 	struct cb_json_field f[] = {
 		{ .name = "calls", .types = CB_JSON_ARRAY, .elements = CB_JSON_OBJECT },
 	};
+	struct cb_json j = cb_json_begin(out);
 	struct cb_span rest, element;
 	struct cb_json_error e = { 0 };
 	enum cb_json_type type;
@@ -297,22 +308,23 @@ int cb_calls_ask(struct cb_tools *tools, struct cb_calls *c, struct cb_span meta
 		c->asked = 0;
 	*ret_reason = e.reason;
 	if (r < 0 || f[0].ret.data == NULL)
-		return r < 0 ? r : cb_buf_append_str(out, "{}");
+		return r < 0 ? r : cb_json_done(&j);
 	*ret_reason = "a call of a host tool where none is registered";
 	if (c == NULL)
 		return CB_E_DENIED;
 	*ret_reason = "calls of host tools that do not fit into memory";
 	r = make_room(c);
-	if (r == 0)
-		r = cb_buf_append_str(out, "{\"cellblock\":{\"calls\":[");
+	cb_json_object(&j, "cellblock");
+	cb_json_array(&j, "calls");
 	for (rest = f[0].ret; r == 0 && cb_json_next_element(&rest, &element, &type);) {
 		*ret_reason = "too many calls of host tools at a time";
-		r = c->asked < CB_CALLS_TOGETHER ? take_call(tools, c, element, out, ret_reason) : CB_E_TOO_BIG;
+		r = c->asked < CB_CALLS_TOGETHER ? take_call(tools, c, element, &j, ret_reason) : CB_E_TOO_BIG;
 	}
 	if (r < 0)
 		return r;
-	*ret_reason = "a question with no call of a host tool in it";
-	return c->asked > 0 ? cb_buf_append_str(out, "]}}") : CB_E_DENIED;
+	*ret_reason = c->asked > 0 ? "calls of host tools that do not fit into memory"
+				   : "a question with no call of a host tool in it";
+	return c->asked > 0 ? cb_json_done(&j) : CB_E_DENIED;
 }
 
 /* ---- answers ---- */
@@ -384,33 +396,23 @@ static void take_result(struct cb_tools *tools, struct cb_calls *c, struct cb_sp
 
 int cb_calls_fail(struct cb_buf *out, const char *what, const char *reason)
 {
-	int r = cb_buf_append_str(out, "{\"error\":\"the client's answer ");
+	char text[512];
 
-	if (r == 0)
-		r = cb_json_write_escaped(out, what, strlen(what));
-	if (r == 0)
-		r = cb_json_write_escaped(out, reason, strlen(reason));
-	return r == 0 ? cb_buf_append_str(out, "\"}") : r;
+	snprintf(text, sizeof(text), "the client's answer %s%s", what, reason);
+	return cb_json_write_object(out, "error", text);
 }
 
 static int write_results(const struct cb_calls *c, const struct answer *a, struct cb_buf *out)
 {
-	int r = cb_buf_append_str(out, "{\"results\":[");
+	struct cb_json j = cb_json_begin(out);
 
-	for (size_t i = 0; r == 0 && i < c->asked; i++) {
-		struct cb_span s = a->result[i];
-
-		r = cb_buf_append_str(out, i > 0 ? "," : "");
-		if (r == 0)
-			r = cb_buf_append_str(out, s.data == NULL    ? "null"
-						   : a->failed[i] ? "{\"error\":"
-								     : "{\"ok\":");
-		if (r == 0 && s.data != NULL)
-			r = cb_buf_append(out, s.data, s.len);
-		if (r == 0 && s.data != NULL)
-			r = cb_buf_append_str(out, "}");
-	}
-	return r == 0 ? cb_buf_append_str(out, "]}") : r;
+	cb_json_array(&j, "results");
+	for (size_t i = 0; i < c->asked; i++)
+		if (a->result[i].data != NULL)
+			cb_json_put_object(&j, NULL, a->failed[i] ? "error" : "ok", a->result[i]);
+		else
+			cb_json_put(&j, NULL, NULL);
+	return cb_json_done(&j);
 }
 
 int cb_calls_answer(struct cb_tools *tools, struct cb_calls *c, struct cb_span value, struct cb_buf *out)
@@ -450,17 +452,17 @@ void cb_calls_over(struct cb_calls *c)
 
 /* ---- telling ---- */
 
-void cb_calls_write(const struct cb_calls *c, struct cb_buf *out)
+void cb_calls_write(const struct cb_calls *c, struct cb_json *j)
 {
 	if (c == NULL || c->count == 0)
 		return;
-	size_t first = c->count > CB_CALLS_TOLD ? c->count - CB_CALLS_TOLD : 0;
-
-	for (size_t i = first; i < c->count; i++)
-		(void)cb_buf_printf(out, "%s{\"id\":\"%" PRIu64 "\",\"tool\":\"%s\",\"completed\":%s}",
-				    i == first ? ",\"calls\":[" : ",", c->call[i].id, c->set->name[c->call[i].tool],
-				    c->call[i].completed ? "true" : "false");
-	(void)cb_buf_append_str(out, "]");
+	cb_json_array(j, "calls");
+	for (size_t i = c->count > CB_CALLS_TOLD ? c->count - CB_CALLS_TOLD : 0; i < c->count; i++) {
+		begin_call(j, c->call[i].id, c->set->name[c->call[i].tool]);
+		cb_json_put(j, "completed", c->call[i].completed);
+		cb_json_end(j);
+	}
+	cb_json_end(j);
 }
 
 void cb_calls_tell(const struct cb_calls *c, char *text, size_t size)
@@ -561,20 +563,23 @@ void cb_tools_undone(struct cb_tools *tools, int64_t cell, struct cb_buf *out, c
 	if (n == 0)
 		return;
 	CB_AUTO_BUF gone = CB_BUF_INIT(n * sizeof(*d));
+	struct cb_json j = cb_json_inside(out);
 
-	(void)cb_buf_append_str(out, "[");
+	cb_json_array(&j, NULL);
 	for (size_t i = 0; i < tools->ndone; i++) {
 		if ((int64_t)d[i].cell <= cell) {
 			d[kept++] = d[i];
 			continue;
 		}
-		(void)cb_buf_printf(out, "%s{\"id\":\"%" PRIu64 "\",\"tool\":\"%s\",\"cell\":", gone.len > 0 ? "," : "",
-				    d[i].id, d[i].tool);
-		(void)(d[i].number > 0 ? cb_buf_printf(out, "%" PRId64 "}", d[i].number)
-				       : cb_buf_append_str(out, "null}"));
+		begin_call(&j, d[i].id, d[i].tool);
+		if (d[i].number > 0)
+			cb_json_put(&j, "cell", d[i].number);
+		else
+			cb_json_put(&j, "cell", NULL);
+		cb_json_end(&j);
 		(void)cb_buf_append(&gone, &d[i], sizeof(d[i]));
 	}
-	(void)cb_buf_append_str(out, "]");
+	(void)cb_json_done(&j);
 	tools->ndone = kept;
 	word_called((const struct cb_called *)(const void *)gone.data, gone.len / sizeof(*d),
 		    (int64_t)tools->forgotten > cell + 1, ret_text, size);

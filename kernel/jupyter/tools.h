@@ -1,7 +1,7 @@
 /* Host tools: functions of clients' that cells may call. Trust domain: supervisor. See tools.c. */
 #pragma once
 
-#include <cellblock/buffer.h>
+#include <cellblock/json_write.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -84,8 +84,8 @@ int cb_calls_fail(struct cb_buf *out, const char *what, const char *reason);
 /* The question is over. */
 void cb_calls_over(struct cb_calls *c);
 
-/* `,"calls":[…]` for the reply's metadata, if there were any. */
-void cb_calls_write(const struct cb_calls *c, struct cb_buf *out);
+/* "calls":[…] for the reply's metadata, if there were any. */
+void cb_calls_write(const struct cb_calls *c, struct cb_json *j);
 /* "; host tools had completed …" behind the text, if there is any: for errors that tell of a state that went back. */
 void cb_calls_tell(const struct cb_calls *c, char *text, size_t size);
 

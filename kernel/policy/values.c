@@ -69,9 +69,8 @@ void cb_policy_key_allowed(const struct cb_policy_key *key, char *ret_text, size
 		snprintf(ret_text, size, "an object of texts, by variables' names");
 		return;
 	case CB_KEY_MOUNTS:
-		snprintf(
-			ret_text, size,
-			"a list of {\"source\": absolute path, \"target\": absolute path, \"mode\": \"ro\" or \"rw\"}");
+		snprintf(ret_text, size,
+			 "a list of objects: \"source\" and \"target\" (absolute paths), \"mode\" (\"ro\" or \"rw\")");
 		return;
 	}
 }
@@ -376,7 +375,7 @@ static int mount_of(const json_t *item, struct cb_bind *ret_bind, char *why, siz
 	CB_AUTO_PATH from = source != NULL ? cb_path_expand(source) : NULL;
 
 	if (!json_is_object(item) || from == NULL || from[0] != '/' || known != json_object_size(item)) {
-		snprintf(why, size, "is not {\"source\", \"target\", \"mode\"} with an absolute source");
+		snprintf(why, size, "is no object of an absolute \"source\", \"target\" and \"mode\"");
 		return CB_E_SYNTAX;
 	}
 	if ((target != NULL && target[0] != '/') ||

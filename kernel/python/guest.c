@@ -682,11 +682,11 @@ void cb_guest_give_up_start(struct cb_kernel *k)
 static bool ask_to_end(struct cb_kernel *k, bool restart)
 {
 	struct cb_guest *g = &k->guest;
+	CB_JSON_SMALL(content, "restart", restart);
 
 	return g->state == CB_GUEST_UP && (g->python.rules.phase == CB_PHASE_IDLE || k->twins.asked) &&
-	       cb_guest_link_send(&g->python.link, CB_WIRE_SHUTDOWN, 0,
-				  restart ? CB_SPAN("{\"restart\":true}") : CB_SPAN("{\"restart\":false}"),
-				  CB_SPAN("{}"), NULL, 0) == 0;
+	       cb_guest_link_send(&g->python.link, CB_WIRE_SHUTDOWN, 0, cb_buf_span(&content), CB_SPAN("{}"), NULL,
+				  0) == 0;
 }
 
 void cb_guest_retire(struct cb_kernel *k)

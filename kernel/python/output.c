@@ -152,12 +152,12 @@ static void forward(struct cb_kernel *k, struct cb_output *s, const char *type, 
 
 struct cb_span cb_frame_with_count(struct cb_frame *f, int64_t n)
 {
-	char prefix[CB_FRAME_HEADROOM + 1];
+	CB_JSON_SMALL(counted, "execution_count", (long)(int)n); /* no more digits than there is room for */
 	char *brace = memchr(f->content, '{', f->header.content_len);
-	size_t len = (size_t)snprintf(prefix, sizeof(prefix), "{\"execution_count\":%d,", (int)n);
-	char *start = brace + 1 - len;
+	char *start = brace + 1 - counted.len;
 
-	memcpy(start, prefix, len);
+	memcpy(start, counted.data, counted.len);
+	*brace = ','; /* for the end of that object */
 	return (struct cb_span){ start, (size_t)(f->content + f->header.content_len - start) };
 }
 

@@ -48,7 +48,7 @@ struct job {
 	size_t len;
 	struct cb_history_query query;
 	uint64_t tag;
-	struct cb_buf answer;
+	struct cb_buf answer; /* elements of a JSON array */
 };
 
 struct queue {
@@ -378,33 +378,29 @@ static char *query_text(const struct cb_history_query *q, int source)
 	return NULL;
 }
 
-static int write_column(struct cb_buf *out, sqlite3_stmt *stmt, int column)
+static void write_column(struct cb_json *j, sqlite3_stmt *stmt, int column)
 {
 	const char *text = (const char *)sqlite3_column_text(stmt, column);
 
 	if (text == NULL)
-		return cb_buf_append_str(out, "null");
-	return cb_json_write_string(out, text, (size_t)sqlite3_column_bytes(stmt, column));
+		cb_json_put(j, NULL, NULL);
+	else
+		cb_json_put_text(j, NULL, text, (size_t)sqlite3_column_bytes(stmt, column));
 }
 
 static int write_row(const struct cb_history_query *q, sqlite3_stmt *stmt, struct cb_buf *out)
 {
-	size_t before = out->len;
-	int r = cb_buf_printf(out, "%s[%lld, %lld, %s", out->len > 1 ? ", " : "",
-			      (long long)sqlite3_column_int64(stmt, 0), (long long)sqlite3_column_int64(stmt, 1),
-			      q->output ? "[" : "");
+	struct cb_json j = cb_json_inside(out);
 
-	if (r == 0)
-		r = write_column(out, stmt, 2);
-	if (r == 0 && q->output)
-		r = cb_buf_append_str(out, ", ");
-	if (r == 0 && q->output)
-		r = write_column(out, stmt, 3);
-	if (r == 0)
-		r = cb_buf_append_str(out, q->output ? "]]" : "]");
-	if (r < 0)
-		out->len = before;
-	return r;
+	cb_json_array(&j, NULL);
+	cb_json_put(&j, NULL, (long long)sqlite3_column_int64(stmt, 0), NULL,
+		    (long long)sqlite3_column_int64(stmt, 1));
+	if (q->output)
+		cb_json_array(&j, NULL);
+	write_column(&j, stmt, 2);
+	if (q->output)
+		write_column(&j, stmt, 3);
+	return cb_json_done(&j);
 }
 
 static int bind_query(struct cb_history *h, const struct job *job, sqlite3_stmt *stmt)
@@ -431,19 +427,17 @@ static int read_rows(struct cb_history *h, struct job *job, int source)
 {
 	CB_AUTO_PATH text = query_text(&job->query, source);
 	sqlite3_stmt *stmt = NULL;
-	int r = text != NULL ? sqlite3_prepare_v2(h->db, text, -1, &stmt, NULL) : SQLITE_NOMEM, written;
+	int r = text != NULL ? sqlite3_prepare_v2(h->db, text, -1, &stmt, NULL) : SQLITE_NOMEM;
 
 	cb_buf_release(&job->answer);
 	job->answer = CB_BUF_INIT(MAX_ANSWER);
-	written = cb_buf_append_str(&job->answer, "[");
 	if (r == SQLITE_OK)
 		r = bind_query(h, job, stmt);
 	while (r == SQLITE_OK || r == SQLITE_ROW) {
 		r = sqlite3_step(stmt);
 		if (r != SQLITE_ROW)
 			break;
-		written = write_row(&job->query, stmt, &job->answer);
-		if (written < 0 || job->answer.len > MAX_ANSWER - 64)
+		if (write_row(&job->query, stmt, &job->answer) < 0)
 			break;
 	}
 	sqlite3_finalize(stmt);
@@ -460,8 +454,6 @@ static void answer_query(struct cb_history *h, struct job *job)
 	}
 	if (r != SQLITE_DONE && r != SQLITE_ROW)
 		cb_log(CB_LOG_WARNING, "history: a query failed: %s", sqlite3_errstr(r));
-	if (cb_buf_append_str(&job->answer, "]") < 0)
-		cb_log(CB_LOG_WARNING, "history: an answer was cut");
 }
 
 /* Lines wait for the file: it is looked at again soon, also when nobody asks. */
@@ -599,6 +591,7 @@ int cb_history_fd(const struct cb_history *h)
 
 int cb_history_next(struct cb_history *h, uint64_t *ret_tag, struct cb_buf *ret_json)
 {
+	struct cb_json j = cb_json_inside(ret_json);
 	struct job *job;
 	eventfd_t n;
 	int r;
@@ -610,7 +603,9 @@ int cb_history_next(struct cb_history *h, uint64_t *ret_tag, struct cb_buf *ret_
 	pthread_mutex_unlock(&h->lock);
 	if (job == NULL)
 		return -EAGAIN;
-	r = cb_buf_append(ret_json, job->answer.data, job->answer.len);
+	cb_json_array(&j, NULL);
+	cb_json_put_raw(&j, NULL, cb_buf_span(&job->answer));
+	r = cb_json_done(&j);
 	if (r == 0)
 		*ret_tag = job->tag;
 	job_free(job);

@@ -51,12 +51,10 @@ void cb_request_comm_info(struct cb_kernel *k, struct cb_request *r)
 	}
 	struct cb_branch *branch = cb_branches_find(k, r->subshell_id);
 	CB_AUTO_BUF b = CB_BUF_INIT(CB_COMMS_BYTES_MAX + CB_COMMS_MAX * 32u);
+	struct cb_json j = cb_json_begin(&b);
 	struct cb_span target = f[0].ret_type == CB_JSON_STRING ? f[0].ret : (struct cb_span){ NULL, 0 };
 
-	if (cb_buf_append_str(&b, "{\"status\":\"ok\",\"comms\":") == 0 &&
-	    cb_comms_list(branch != NULL ? &branch->comms : &k->comms, target, &b) == 0 &&
-	    cb_buf_append_str(&b, "}") == 0)
-		cb_reply(k, r, cb_buf_span(&b));
-	else
-		cb_reply_error(k, r, "MemoryError", "no memory to list the comms");
+	cb_json_put(&j, "status", "ok");
+	cb_comms_list(branch != NULL ? &branch->comms : &k->comms, target, &j);
+	cb_reply_json(k, r, &j);
 }

@@ -40,7 +40,7 @@ void cb_request_interrupt(struct cb_kernel *k, struct cb_request *r)
 		cb_lanes_interrupt_one(k, r->subshell_id);
 	else
 		cb_execution_interrupt(k);
-	cb_reply(k, r, CB_SPAN("{\"status\":\"ok\"}"));
+	cb_reply_ok(k, r);
 }
 
 void cb_request_shutdown(struct cb_kernel *k, struct cb_request *r)
@@ -54,15 +54,14 @@ void cb_request_shutdown(struct cb_kernel *k, struct cb_request *r)
 		return;
 	}
 	bool restart = f[0].ret_type == CB_JSON_TRUE;
-	struct cb_span content = restart ? CB_SPAN("{\"status\":\"ok\",\"restart\":true}")
-					 : CB_SPAN("{\"status\":\"ok\",\"restart\":false}");
+	CB_JSON_SMALL(content, "status", "ok", "restart", restart);
 	struct cb_outgoing out = { .type = "shutdown_reply",
 				   .parent = cb_header_span(r->header),
 				   .metadata = CB_SPAN("{}"),
-				   .content = content };
+				   .content = cb_buf_span(&content) };
 
 	cb_iopub_publish(k, "shutdown_reply", CB_WEIGHT_KEEP,
 			 &out); /* other clients of this kernel hear of it, as from ipykernel */
-	cb_reply(k, r, content);
+	cb_reply(k, r, cb_buf_span(&content));
 	cb_kernel_shutdown(k, restart);
 }

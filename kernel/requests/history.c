@@ -81,7 +81,7 @@ void cb_request_history(struct cb_kernel *k, struct cb_request *r)
 
 	if (c < 0) {
 		if (k->history == NULL)
-			cb_reply(k, r, CB_SPAN("{\"status\":\"ok\",\"history\":[]}"));
+			cb_reply_ok(k, r, "history", CB_SPAN("[]"));
 		else
 			cb_reply_error(k, r, "KernelBusyError", "history: %s", cb_err_name(c));
 		cb_bracket_end(k, r);
@@ -115,11 +115,10 @@ void cb_history_ready(void *context, short revents)
 		if (r == NULL)
 			continue;
 		*at = r->next;
-		if (cb_buf_append_str(&b, "{\"status\":\"ok\",\"history\":") == 0 &&
-		    cb_buf_append(&b, rows.data, rows.len) == 0 && cb_buf_append_str(&b, "}") == 0)
-			cb_reply(k, r, cb_buf_span(&b));
-		else
-			cb_reply_error(k, r, "MemoryError", "no memory for the history");
+		struct cb_json j = cb_json_begin(&b);
+
+		cb_json_put(&j, "status", "ok", "history", cb_buf_span(&rows));
+		cb_reply_json(k, r, &j);
 		cb_bracket_end(k, r);
 		cb_request_free(r);
 	}

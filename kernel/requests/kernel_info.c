@@ -5,7 +5,8 @@
 #include "requests.h"
 #include "setup/isolation_level.h"
 
-static int write_transactions(const struct cb_kernel *k, struct cb_buf *text)
+/* Of the banner what does not fit is left out. */
+static void write_transactions(const struct cb_kernel *k, struct cb_buf *text)
 {
 	enum cb_switch_mode mode = k->policy->transactions_mode;
 	const char *why = "its process could not be copied, see the kernel's log";
@@ -17,12 +18,13 @@ static int write_transactions(const struct cb_kernel *k, struct cb_buf *text)
 	else if (k->guest.level < CB_LEVEL_NO_CGROUP)
 		why = "no copies are kept at this isolation level";
 	if (!k->twins.possible)
-		return cb_buf_printf(text, "A cell that crashes costs all variables: %s.\n", why);
-	return cb_buf_printf(text, "A cell that crashes costs nothing (transactions.mode \"%s\").\n",
-			     mode == CB_MODE_ALWAYS ? "always" : "auto");
+		(void)cb_buf_printf(text, "A cell that crashes costs all variables: %s.\n", why);
+	else
+		(void)cb_buf_printf(text, "A cell that crashes costs nothing (transactions.mode \"%s\").\n",
+				    mode == CB_MODE_ALWAYS ? "always" : "auto");
 }
 
-static int write_banner(struct cb_kernel *k, struct cb_buf *b)
+static void write_banner(struct cb_kernel *k, struct cb_json *j)
 {
 	static const char *const workspace[] = {
 		[CB_WORKSPACE_RW] = "read-write",
@@ -35,89 +37,95 @@ static int write_banner(struct cb_kernel *k, struct cb_buf *b)
 	bool jailed = k->guest.state == CB_GUEST_UP || k->guest.state == CB_GUEST_RESTORING;
 	CB_AUTO_BUF text = CB_BUF_INIT(4096);
 	const char *version = k->bash ? k->interpreter->bash_version : k->interpreter->version;
-	int r = cb_buf_printf(&text, "Cellblock %s: %s %s ", CELLBLOCK_VERSION, k->bash ? "Bash" : "Python",
-			      version != NULL ? version : "");
 
-	if (r == 0 && k->guest.state == CB_GUEST_NONE && f->code != 0)
-		r = cb_buf_printf(&text, "has no jail and runs nothing. Step: %s. Cause: %s. %s\n", f->step, f->text,
-				  f->cure);
-	else if (r == 0)
-		r = cb_buf_printf(&text, "in a jail (policy %s: network %s, workspace %s)\n%s", p->name,
-				  p->network_mode == CB_NETWORK_FULL ? "full" : "none", workspace[k->workspace_mode],
-				  k->workspace_note);
-	if (r == 0 && k->guest.state >= CB_GUEST_STARTING) /* before that nobody knows */
-		r = cb_buf_printf(&text, "Isolation level %s: %s%s%s.\n", cb_level_name(k->guest.level),
-				  cb_level_text(k->guest.level), k->guest.limits[0] != '\0' ? "; limits by " : "",
-				  k->guest.limits);
-	if (r == 0 && jailed)
-		r = write_transactions(k, &text);
-	if (r == 0 && k->guest.note[0] != '\0')
-		r = cb_buf_printf(&text, "%s\n", k->guest.note);
-	return r < 0 ? r : cb_json_write_string(b, (const char *)text.data, text.len);
+	(void)cb_buf_printf(&text, "Cellblock %s: %s %s ", CELLBLOCK_VERSION, k->bash ? "Bash" : "Python",
+			    version != NULL ? version : "");
+	if (k->guest.state == CB_GUEST_NONE && f->code != 0)
+		(void)cb_buf_printf(&text, "has no jail and runs nothing. Step: %s. Cause: %s. %s\n", f->step, f->text,
+				    f->cure);
+	else
+		(void)cb_buf_printf(&text, "in a jail (policy %s: network %s, workspace %s)\n%s", p->name,
+				    p->network_mode == CB_NETWORK_FULL ? "full" : "none", workspace[k->workspace_mode],
+				    k->workspace_note);
+	if (k->guest.state >= CB_GUEST_STARTING) /* before that nobody knows */
+		(void)cb_buf_printf(&text, "Isolation level %s: %s%s%s.\n", cb_level_name(k->guest.level),
+				    cb_level_text(k->guest.level), k->guest.limits[0] != '\0' ? "; limits by " : "",
+				    k->guest.limits);
+	if (jailed)
+		write_transactions(k, &text);
+	if (k->guest.note[0] != '\0')
+		(void)cb_buf_printf(&text, "%s\n", k->guest.note);
+	cb_json_put_text(j, "banner", (const char *)text.data, text.len);
 }
 
-static int write_python(struct cb_kernel *k, struct cb_buf *b)
+static void write_python(struct cb_kernel *k, struct cb_json *j)
 {
 	const char *version = k->interpreter->version, *dot = strrchr(version, '.');
 	bool ipython = k->interpreter->ipython_version != NULL;
+	char url[64];
 
-	return cb_buf_printf(b,
-			     "\"language_info\":{\"name\":\"python\",\"version\":\"%s\",\"mimetype\":\"text/x-python\","
-			     "\"codemirror_mode\":{\"name\":\"%s\",\"version\":3},\"pygments_lexer\":\"%s\","
-			     "\"nbconvert_exporter\":\"python\",\"file_extension\":\".py\"},\"help_links\":["
-			     "{\"text\":\"Python Reference\",\"url\":\"https://docs.python.org/%.*s\"},"
-			     "{\"text\":\"IPython Reference\",\"url\":\"https://ipython.org/documentation.html\"}],",
-			     version, ipython ? "ipython" : "python", ipython ? "ipython3" : "python3",
-			     (int)(dot != NULL ? dot - version : 1), version);
+	snprintf(url, sizeof(url), "https://docs.python.org/%.*s", (int)(dot != NULL ? dot - version : 1), version);
+	cb_json_object(j, "language_info");
+	cb_json_put(j, "name", "python", "version", version, "mimetype", "text/x-python");
+	cb_json_put_object(j, "codemirror_mode", "name", ipython ? "ipython" : "python", "version", 3u);
+	cb_json_put(j, "pygments_lexer", ipython ? "ipython3" : "python3", "nbconvert_exporter", "python",
+		    "file_extension", ".py");
+	cb_json_end(j);
+	cb_json_array(j, "help_links");
+	cb_json_put_object(j, NULL, "text", "Python Reference", "url", url);
+	cb_json_put_object(j, NULL, "text", "IPython Reference", "url", "https://ipython.org/documentation.html");
+	cb_json_end(j);
 }
 
-static int write_bash(struct cb_kernel *k, struct cb_buf *b)
+static void write_bash(struct cb_kernel *k, struct cb_json *j)
 {
 	const char *version = k->interpreter->bash_version;
 
-	return cb_buf_printf(
-		b,
-		"\"language_info\":{\"name\":\"bash\",\"version\":\"%s\",\"mimetype\":\"text/x-sh\","
-		"\"codemirror_mode\":\"shell\",\"pygments_lexer\":\"bash\",\"file_extension\":\".sh\"},\"help_links\":["
-		"{\"text\":\"Bash Reference Manual\",\"url\":\"https://www.gnu.org/software/bash/manual/\"}],",
-		version != NULL ? version : "");
+	cb_json_put_object(j, "language_info", "name", "bash", "version", version != NULL ? version : "", "mimetype",
+			   "text/x-sh", "codemirror_mode", "shell", "pygments_lexer", "bash", "file_extension", ".sh");
+	cb_json_array(j, "help_links");
+	cb_json_put_object(j, NULL, "text", "Bash Reference Manual", "url",
+			   "https://www.gnu.org/software/bash/manual/");
+	cb_json_end(j);
+}
+
+static void write_features(const struct cb_kernel *k, bool debugger, struct cb_json *j)
+{
+	cb_json_array(j, "supported_features");
+	if (!k->bash)
+		cb_json_put(j, NULL, "kernel subshells", NULL, "cellblock_tools_request");
+	if (debugger)
+		cb_json_put(j, NULL, "debugger");
+	cb_json_put(j, NULL, "cellblock_file_request", NULL, "cellblock_run_request", NULL, "cellblock_usage_request",
+		    NULL, "cellblock_checkpoint_request", NULL, "cellblock_rollback_request");
+	cb_json_put(j, NULL, "cellblock_list_checkpoints_request", NULL, "cellblock_delete_checkpoint_request", NULL,
+		    "cellblock_branch_request", NULL, "cellblock_list_branches_request", NULL,
+		    "cellblock_adopt_request");
+	cb_json_end(j);
 }
 
 void cb_request_kernel_info(struct cb_kernel *k, struct cb_request *r)
 {
 	CB_AUTO_BUF b = CB_BUF_INIT(32768);
+	struct cb_json j = cb_json_begin(&b);
 	bool debugger = !k->bash && k->interpreter->debugpy;
-	int c = cb_buf_printf(
-		&b,
-		"{\"status\":\"ok\",\"protocol_version\":\"5.4\",\"implementation\":\"cellblock\",\"implementation_"
-		"version\":\"%s\",\"supported_features\":[%s%s\"cellblock_file_request\",\"cellblock_run_request\","
-		"\"cellblock_usage_request\",\"cellblock_checkpoint_request\",\"cellblock_rollback_request\","
-		"\"cellblock_list_checkpoints_request\",\"cellblock_delete_checkpoint_request\",\"cellblock_branch_"
-		"request\",\"cellblock_list_branches_request\",\"cellblock_adopt_request\"%s],"
-		"\"debugger\":%s,",
-		CELLBLOCK_VERSION, k->bash ? "" : "\"kernel subshells\",", debugger ? "\"debugger\"," : "",
-		k->bash ? "" : ",\"cellblock_tools_request\"", debugger ? "true" : "false");
 
-	if (c == 0)
-		c = k->bash ? write_bash(k, &b) : write_python(k, &b);
-	if (c == 0)
-		c = cb_buf_append_str(&b, "\"banner\":");
-	if (c == 0)
-		c = write_banner(k, &b);
-	if (c == 0 && cb_buf_append_str(&b, "}") == 0)
-		cb_reply(k, r, cb_buf_span(&b));
+	cb_json_put(&j, "status", "ok", "protocol_version", "5.4", "implementation", "cellblock",
+		    "implementation_version", CELLBLOCK_VERSION);
+	write_features(k, debugger, &j);
+	cb_json_put(&j, "debugger", debugger);
+	if (k->bash)
+		write_bash(k, &j);
 	else
-		cb_reply_error(k, r, "MemoryError", "no memory for the reply");
+		write_python(k, &j);
+	write_banner(k, &j);
+	cb_reply_json(k, r, &j);
 }
 
 void cb_request_connect(struct cb_kernel *k, struct cb_request *r)
 {
-	char text[256];
-	int n = snprintf(text, sizeof(text),
-			 "{\"status\":\"ok\",\"shell_port\":%d,\"iopub_port\":%d,\"stdin_port\":%d,\"control_port\":%d,"
-			 "\"hb_port\":%d}",
-			 k->conn.port[CB_SHELL], k->conn.port[CB_IOPUB], k->conn.port[CB_STDIN],
-			 k->conn.port[CB_CONTROL], k->conn.port[CB_HB]);
+	const int *port = k->conn.port;
 
-	cb_reply(k, r, (struct cb_span){ text, (size_t)n });
+	cb_reply_ok(k, r, "shell_port", (long)port[CB_SHELL], "iopub_port", (long)port[CB_IOPUB], "stdin_port",
+		    (long)port[CB_STDIN], "control_port", (long)port[CB_CONTROL], "hb_port", (long)port[CB_HB]);
 }

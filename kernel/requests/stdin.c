@@ -71,11 +71,15 @@ void cb_stdin_nobody(struct cb_kernel *k, const struct cb_request *cell)
 		return;
 	cb_log(CB_LOG_INFO, "the client of a cell that asks is gone");
 	if (calls_of(to) == NULL) {
-		cb_shell_input(k, to, CB_SPAN("{\"status\":\"ok\",\"value\":\"\\u0004\"}"));
+		CB_JSON_SMALL(end_of_input, "status", "ok", "value", "\004");
+
+		cb_shell_input(k, to, cb_buf_span(&end_of_input));
 		return;
 	}
+	CB_JSON_SMALL(nobody, "nobody", (bool)true);
+
 	cb_calls_over(calls_of(to));
-	cb_shell_input(k, to, CB_SPAN("{\"nobody\":true}"));
+	cb_shell_input(k, to, cb_buf_span(&nobody));
 }
 
 void cb_stdin_too_large(struct cb_kernel *k, const struct cb_request *r)

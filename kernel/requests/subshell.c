@@ -25,7 +25,6 @@ void cb_reply_unknown_subshell(struct cb_kernel *k, struct cb_request *r, struct
 void cb_request_create_subshell(struct cb_kernel *k, struct cb_request *r)
 {
 	const char *id = k->bash ? NULL : cb_lanes_create(k);
-	char text[96];
 
 	if (k->bash) {
 		cb_reply_error(k, r, "SubshellError", "a kernel for cells of bash has no subshells");
@@ -37,9 +36,7 @@ void cb_request_create_subshell(struct cb_kernel *k, struct cb_request *r)
 			       CB_SUBSHELLS_MAX);
 		return;
 	}
-	int n = snprintf(text, sizeof(text), "{\"status\":\"ok\",\"subshell_id\":\"%s\"}", id);
-
-	cb_reply(k, r, (struct cb_span){ text, (size_t)n });
+	cb_reply_ok(k, r, "subshell_id", id);
 }
 
 void cb_request_delete_subshell(struct cb_kernel *k, struct cb_request *r)
@@ -53,23 +50,18 @@ void cb_request_delete_subshell(struct cb_kernel *k, struct cb_request *r)
 	else if (!cb_branches_delete(k, f[0].ret) && !cb_lanes_delete(k, f[0].ret))
 		cb_reply_unknown_subshell(k, r, f[0].ret);
 	else
-		cb_reply(k, r, CB_SPAN("{\"status\":\"ok\"}"));
+		cb_reply_ok(k, r);
 }
 
 void cb_request_list_subshell(struct cb_kernel *k, struct cb_request *r)
 {
 	CB_AUTO_BUF b = CB_BUF_INIT(64 + CB_SUBSHELLS_MAX * 48u);
-	const char *comma = "";
-	int c = cb_buf_append_str(&b, "{\"status\":\"ok\",\"subshell_id\":[");
+	struct cb_json j = cb_json_begin(&b);
 
-	for (size_t i = 0; i < CB_SUBSHELLS_MAX && c == 0; i++) {
-		if (k->lanes.sub[i].id[0] == '\0')
-			continue;
-		c = cb_buf_printf(&b, "%s\"%s\"", comma, k->lanes.sub[i].id);
-		comma = ",";
-	}
-	if (c == 0 && cb_buf_append_str(&b, "]}") == 0)
-		cb_reply(k, r, cb_buf_span(&b));
-	else
-		cb_reply_error(k, r, "MemoryError", "no memory to list the subshells");
+	cb_json_put(&j, "status", "ok");
+	cb_json_array(&j, "subshell_id");
+	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
+		if (k->lanes.sub[i].id[0] != '\0')
+			cb_json_put(&j, NULL, k->lanes.sub[i].id);
+	cb_reply_json(k, r, &j);
 }

@@ -8,7 +8,7 @@ void cb_request_tools(struct cb_kernel *k, struct cb_request *r)
 {
 	size_t half = k->policy->limit_message / 2, max = half < CB_TOOLS_BYTES ? half : CB_TOOLS_BYTES;
 	struct cb_toolset *set = NULL;
-	char what[256] = "out of memory", text[64];
+	char what[256] = "out of memory";
 
 	if (k->bash) {
 		cb_request_malformed(k, r, "a kernel for cells of bash calls no host tools");
@@ -31,10 +31,8 @@ void cb_request_tools(struct cb_kernel *k, struct cb_request *r)
 		cb_request_free(r);
 		return;
 	}
-	int n = snprintf(text, sizeof(text), "{\"status\":\"ok\",\"tools\":%zu}", count);
-
 	cb_bracket_begin(k, r);
-	cb_reply(k, r, (struct cb_span){ text, (size_t)n });
+	cb_reply_ok(k, r, "tools", count);
 	cb_bracket_end(k, r);
 	cb_request_free(r);
 }

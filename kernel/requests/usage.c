@@ -42,7 +42,7 @@ static double percent(struct cb_kernel *k)
 	return first || more < 0 || seconds <= 0 ? 0 : 100 * more / seconds;
 }
 
-static int write_host(struct cb_buf *b)
+static void write_host(struct cb_json *j)
 {
 	char text[4096] = "";
 	CB_AUTO_FD fd = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
@@ -54,25 +54,19 @@ static int write_host(struct cb_buf *b)
 	unsigned long long unused = cb_usage_parse_kilobytes(text, "MemFree:");
 
 	if (total == 0 || available > total)
-		return 0;
-	return cb_buf_printf(b,
-			     ",\"host_virtual_memory\":{\"total\":%llu,\"available\":%llu,\"used\":%llu,\"free\":%llu,"
-			     "\"percent\":%.1f}",
-			     total, available, total - available, unused,
-			     100 * (double)(total - available) / (double)total);
+		return;
+	cb_json_put_object(j, "host_virtual_memory", "total", total, "available", available, "used", total - available,
+			   "free", unused, "percent",
+			   CB_ROUNDED(100 * (double)(total - available) / (double)total, 1));
 }
 
-static int write_text(struct cb_buf *b, const char *key, const char *value)
+static const char *or_null(const char *text)
 {
-	int r = cb_buf_printf(b, ",\"%s\":", key);
-
-	if (r == 0)
-		r = value != NULL && value[0] != '\0' ? cb_json_write_cstr(b, value) : cb_buf_append_str(b, "null");
-	return r;
+	return text != NULL && text[0] != '\0' ? text : NULL;
 }
 
 /* What tells this kernel from others, for `cellblock list`. */
-static int write_about(struct cb_kernel *k, struct cb_buf *b)
+static void write_about(struct cb_kernel *k, struct cb_json *j)
 {
 	static const char *const modes[] = { [CB_WORKSPACE_RW] = "rw",
 					     [CB_WORKSPACE_RO] = "ro",
@@ -80,37 +74,29 @@ static int write_about(struct cb_kernel *k, struct cb_buf *b)
 					     [CB_WORKSPACE_OVERLAY] = "overlay" };
 	bool up = k->guest.state >= CB_GUEST_STARTING;
 	char started[40];
-	int r;
 
 	cb_date_format(k->started, started);
-	r = cb_buf_printf(b, ",\"cellblock\":{\"started\":\"%s\",\"cpu_s\":%.3f", started,
-			  up ? cb_usage_jail_cpu(&k->guest.usage) : 0.0);
-	r = r == 0 ? write_text(b, "session", getenv("JPY_SESSION_NAME")) : r;
-	r = r == 0 ? write_text(b, "client", k->client) : r;
-	r = r == 0 ? write_text(b, "workspace", k->policy->workspace_path) : r;
-	r = r == 0 ? write_text(b, "workspace_mode", modes[k->workspace_mode]) : r;
-	r = r == 0 ? write_text(b, "policy", k->policy->name) : r;
-	r = r == 0 ? write_text(b, "level", up ? cb_level_name(k->guest.level) : NULL) : r;
-	return r == 0 ? cb_buf_append_str(b, "}") : r;
+	cb_json_object(j, "cellblock");
+	cb_json_put(j, "started", started, "cpu_s", CB_ROUNDED(up ? cb_usage_jail_cpu(&k->guest.usage) : 0.0, 3),
+		    "session", or_null(getenv("JPY_SESSION_NAME")), "client", or_null(k->client), "workspace",
+		    or_null(k->policy->workspace_path), "workspace_mode", modes[k->workspace_mode], "policy",
+		    or_null(k->policy->name), "level", up ? cb_level_name(k->guest.level) : NULL);
+	cb_json_end(j);
 }
 
 void cb_request_usage(struct cb_kernel *k, struct cb_request *r)
 {
 	CB_AUTO_BUF b = CB_BUF_INIT(1u << 17);
+	struct cb_json j = cb_json_begin(&b);
 	bool up = k->guest.state == CB_GUEST_UP;
 	char host[256] = "";
 
 	if (gethostname(host, sizeof(host) - 1) < 0)
 		host[0] = '\0';
-	if (cb_buf_append_str(&b, "{\"status\":\"ok\",\"hostname\":") < 0 || cb_json_write_cstr(&b, host) < 0 ||
-	    cb_buf_printf(&b,
-			  ",\"pid\":%d,\"kernel_cpu\":%.1f,\"kernel_memory\":%llu,\"kernel_memory_limit\":%llu,"
-			  "\"cpu_count\":%ld",
-			  (int)(up ? k->guest.python.pid : getpid()), up ? percent(k) : 0.0,
-			  up ? (unsigned long long)memory(k) : 0ULL, (unsigned long long)k->policy->limit_memory,
-			  sysconf(_SC_NPROCESSORS_ONLN)) < 0 ||
-	    write_host(&b) < 0 || write_about(k, &b) < 0 || cb_buf_append_str(&b, "}") < 0)
-		cb_reply_error(k, r, "MemoryError", "no memory for the reply");
-	else
-		cb_reply(k, r, cb_buf_span(&b));
+	cb_json_put(&j, "status", "ok", "hostname", host, "pid", (long)(up ? k->guest.python.pid : getpid()),
+		    "kernel_cpu", CB_ROUNDED(up ? percent(k) : 0.0, 1), "kernel_memory", up ? memory(k) : 0,
+		    "kernel_memory_limit", k->policy->limit_memory, "cpu_count", sysconf(_SC_NPROCESSORS_ONLN));
+	write_host(&j);
+	write_about(k, &j);
+	cb_reply_json(k, r, &j);
 }

@@ -75,9 +75,11 @@ bool cb_abort_applies(struct cb_kernel *k, const struct cb_request *r)
 
 static void abort_with(struct cb_kernel *k, struct cb_request *r, const char *ename, const char *evalue)
 {
+	CB_JSON_SMALL(aborted, "status", "aborted");
+
 	cb_bracket_begin(k, r);
 	if (cb_request_is_execute(r))
-		cb_reply_full(k, r, CB_SPAN("{\"status\":\"aborted\"}"), CB_SPAN("{\"status\":\"aborted\"}"), NULL);
+		cb_reply_full(k, r, cb_buf_span(&aborted), cb_buf_span(&aborted), NULL);
 	else if (!cb_request_is_comm(r))
 		cb_reply_error(k, r, ename, "%s", evalue);
 	cb_bracket_end(k, r);

@@ -33,11 +33,8 @@ static void refuse(struct cb_kernel *k, const struct cb_request *r, const char *
 	struct cb_debug_fields f = cb_debug_fields(r);
 	CB_AUTO_BUF b = CB_BUF_INIT(r->content.len + 4096);
 
-	if (cb_buf_printf(&b,
-			  "{\"type\":\"response\",\"success\":false,\"request_seq\":%.*s,\"command\":%.*s,"
-			  "\"message\":",
-			  (int)f.seq.len, f.seq.data, (int)f.command.len, f.command.data) == 0 &&
-	    cb_json_write_string(&b, message, strlen(message)) == 0 && cb_buf_append_str(&b, "}") == 0)
+	if (cb_json_write_object(&b, "type", "response", "success", (bool)false, "request_seq", f.seq, "command",
+				 f.command, "message", message) == 0)
 		cb_reply_full(k, r, CB_SPAN("{}"), cb_buf_span(&b), NULL);
 }
 
@@ -97,7 +94,9 @@ static void begin(struct cb_kernel *k, struct cb_request *r)
 		r->id = cb_python_give_id(&k->guest.python, r->header, false);
 		d->parent.id = r->id;
 		d->asked = true;
-		c = cb_side_send(k, CB_WIRE_DEBUG, r->id, r->content, CB_SPAN("{\"lane\":0}"), NULL, 0);
+		CB_JSON_SMALL(lane, "lane", 0u);
+
+		c = cb_side_send(k, CB_WIRE_DEBUG, r->id, r->content, cb_buf_span(&lane), NULL, 0);
 	}
 	if (c == 0)
 		return;
@@ -208,8 +207,11 @@ static void cut_off(struct cb_kernel *k, const char *why)
 		refuse(k, d->current, why);
 		end(k);
 	}
-	if (d->session)
-		publish(k, CB_SPAN("{\"type\":\"event\",\"seq\":0,\"event\":\"terminated\",\"body\":{}}"), NULL, true);
+	if (d->session) {
+		CB_JSON_SMALL(event, "type", "event", "seq", 0u, "event", "terminated", "body", CB_SPAN("{}"));
+
+		publish(k, cb_buf_span(&event), NULL, true);
+	}
 	d->session = false;
 }
 

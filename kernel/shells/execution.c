@@ -68,24 +68,19 @@ int cb_execution_metadata(struct cb_kernel *k, const struct cb_shell *s, unsigne
 	(void)cb_json_scan_object(r->metadata.data, r->metadata.len, f, 1, NULL);
 	struct cb_span cell_id = f[0].ret.data != NULL && f[0].ret.len < 1024 ? f[0].ret : CB_SPAN("null");
 
+	struct cb_json j = cb_json_begin(out);
+
 	/* Python's own counter stands at the cell's number while it runs, stored or not */
-	int c = cb_buf_printf(out,
-			      "{\"lane\":%u,\"execution_count\":%lld,\"silent\":%s,\"store_history\":%s,"
-			      "\"allow_stdin\":%s,\"cell_id\":%.*s,\"memory\":%llu,\"value\":%s,\"header\":%.*s",
-			      lane, (long long)cb_cell_shown(&s->cell), e->silent ? "true" : "false",
-			      e->store_history ? "true" : "false", e->allow_stdin ? "true" : "false", (int)cell_id.len,
-			      cell_id.data, (unsigned long long)e->memory, e->value ? "true" : "false",
-			      (int)r->header->len, r->header->data);
-	if (c == 0 && e->env.data != NULL)
-		c = cb_buf_printf(out, ",\"env\":%.*s", (int)e->env.len, e->env.data);
-	if (c == 0 && r->calls != NULL)
-		c = cb_buf_printf(out, ",\"tools\":%.*s", (int)r->calls->set->list.len, r->calls->set->list.data);
-	if (c == 0 && s == &k->execution.shell && k->twins.possible) {
-		c = cb_buf_append_str(out, ",\"checkpoints\":");
-		if (c == 0)
-			c = cb_checkpoints_list(k, out);
-	}
-	return c == 0 ? cb_buf_append_str(out, "}") : c;
+	cb_json_put(&j, "lane", lane, "execution_count", cb_cell_shown(&s->cell), "silent", e->silent, "store_history",
+		    e->store_history, "allow_stdin", e->allow_stdin, "cell_id", cell_id);
+	cb_json_put(&j, "memory", e->memory, "value", e->value, "header", cb_header_span(r->header));
+	if (e->env.data != NULL)
+		cb_json_put(&j, "env", e->env);
+	if (r->calls != NULL)
+		cb_json_put(&j, "tools", cb_buf_span(&r->calls->set->list));
+	if (s == &k->execution.shell && k->twins.possible)
+		cb_checkpoints_list(k, &j);
+	return cb_json_done(&j);
 }
 
 static int send_request(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r, const struct cb_shell_message *m)

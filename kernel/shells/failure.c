@@ -9,7 +9,6 @@
 #include <cellblock/json_scan.h>
 #include <cellblock/json_write.h>
 #include <cellblock/log.h>
-#include <inttypes.h>
 #include <stdarg.h>
 #include <sys/wait.h>
 
@@ -68,12 +67,12 @@ static bool is_main(const struct cb_kernel *k, const struct cb_shell *s)
 }
 
 /* What the main shell's cells tell beside their own state. */
-static void write_more(struct cb_kernel *k, const char *state, struct cb_buf *out)
+static void write_more(struct cb_kernel *k, const char *state, struct cb_json *j)
 {
 	if (strcmp(state, "kept") != 0)
-		cb_failure_undone_calls(k, out);
+		cb_failure_undone_calls(k, j);
 	if (k->memory.given_up > 0)
-		(void)cb_buf_printf(out, ",\"given_up\":%u", k->memory.given_up);
+		cb_json_put(j, "given_up", k->memory.given_up);
 }
 
 void cb_failure_metadata(struct cb_kernel *k, struct cb_shell *s, const char *status, const char *state,
@@ -82,6 +81,8 @@ void cb_failure_metadata(struct cb_kernel *k, struct cb_shell *s, const char *st
 	const struct cb_cell *cell = &s->cell;
 	struct cb_usage u = cell->usage_at_start;
 	double wall = (double)(cb_now_ns() - cell->started_ns) / 1e9;
+	struct cb_json j = cb_json_begin(out);
+	uint64_t output = 0;
 	char date[28];
 
 	if (strcmp(state, "kept") == 0)
@@ -96,27 +97,23 @@ void cb_failure_metadata(struct cb_kernel *k, struct cb_shell *s, const char *st
 		state = k->execution.lost_restored ? "restored"
 						   : "lost"; /* what came before the cell is told with it */
 	cb_date_format(cell->started_date, date);
-	(void)cb_buf_printf(out,
-			    "{\"started\":\"%s\",\"status\":\"%s\",\"dependencies_met\":true,\"engine\":\"%s\","
-			    "\"cellblock\":{\"usage\":{"
-			    "\"wall_s\":%.6f,\"cpu_user_s\":%.2f,\"cpu_sys_s\":%.2f,\"memory_peak_bytes\":%" PRIu64
-			    ",\"output_bytes\":%" PRIu64 ",\"read_bytes\":null,\"write_bytes\":null},",
-			    date, status, k->session.id, wall, user, sys, u.memory_peak_bytes,
-			    s->current->id != 0 ? cb_output_parent(&s->python->output, s->current->id)->output_bytes
-						: 0);
+	if (s->current->id != 0)
+		output = cb_output_parent(&s->python->output, s->current->id)->output_bytes;
+	cb_json_put(&j, "started", date, "status", status, "dependencies_met", (bool)true, "engine", k->session.id);
+	cb_json_object(&j, "cellblock");
+	cb_json_put_object(&j, "usage", "wall_s", CB_ROUNDED(wall, 6), "cpu_user_s", CB_ROUNDED(user, 2), "cpu_sys_s",
+			   CB_ROUNDED(sys, 2), "memory_peak_bytes", u.memory_peak_bytes, "output_bytes", output,
+			   "read_bytes", NULL, "write_bytes", NULL);
 	cb_audit_cell_end(k, s->current, cell->number, status, limit, state, wall, user + sys);
 	if (ours)
-		(void)cb_buf_append_str(out, CB_METADATA_OURS);
-	if (limit != NULL)
-		(void)cb_buf_printf(out, "\"limit\":\"%s\",", limit);
-	else
-		(void)cb_buf_append_str(out, "\"limit\":null,");
-	cb_failure_state(k, state, out);
+		cb_json_put(&j, "by", "kernel");
+	cb_json_put(&j, "limit", limit);
+	cb_failure_state(k, state, &j);
 	if (is_main(k, s))
-		write_more(k, state, out);
-	cb_calls_write(s->current->calls, out);
-	cb_failure_trace(s->current, out);
-	(void)cb_buf_append_str(out, "}}");
+		write_more(k, state, &j);
+	cb_calls_write(s->current->calls, &j);
+	cb_failure_trace(s->current, &j);
+	(void)cb_json_done(&j);
 }
 
 void cb_failure_of_cell(struct cb_kernel *k, struct cb_shell *s, bool failed, struct cb_span ename, struct cb_buf *out)
@@ -132,72 +129,62 @@ void cb_failure_of_cell(struct cb_kernel *k, struct cb_shell *s, bool failed, st
 	cb_failure_metadata(k, s, failed ? "error" : "ok", lost ? "lost" : "kept", limit, false, out);
 }
 
-void cb_failure_trace(const struct cb_request *r, struct cb_buf *out)
+void cb_failure_trace(const struct cb_request *r, struct cb_json *j)
 {
 	if (r->traceparent[0] != '\0')
-		(void)cb_buf_printf(out, ",\"traceparent\":\"%s\"", r->traceparent);
+		cb_json_put(j, "traceparent", r->traceparent);
 }
 
-void cb_failure_undone(const struct cb_kernel *k, struct cb_buf *out)
+void cb_failure_undone(const struct cb_kernel *k, struct cb_json *j)
 {
 	const struct cb_undo_log_undone *u = &k->twins.undid;
 
-	(void)cb_buf_printf(out, "\"restored_to\":%" PRId64, k->twins.restored_to);
+	cb_json_put(j, "restored_to", k->twins.restored_to);
 	if (k->twins.undone.len > 0)
-		(void)cb_buf_printf(out, ",\"undone\":%.*s", (int)k->twins.undone.len,
-				    (const char *)k->twins.undone.data);
+		cb_json_put(j, "undone", cb_buf_span(&k->twins.undone));
 	if (u->untold > 0)
-		(void)cb_buf_printf(out, ",\"undone_before\":%" PRIu64, u->untold);
+		cb_json_put(j, "undone_before", u->untold);
 	if (u->n.unnumbered > 0)
-		(void)cb_buf_printf(out, ",\"undone_unnumbered\":%" PRIu64, u->n.unnumbered);
+		cb_json_put(j, "undone_unnumbered", u->n.unnumbered);
 	if (u->n.messages > 0)
-		(void)cb_buf_printf(out, ",\"undone_messages\":%" PRIu64, u->n.messages);
+		cb_json_put(j, "undone_messages", u->n.messages);
 }
 
-void cb_failure_undone_calls(const struct cb_kernel *k, struct cb_buf *out)
+void cb_failure_undone_calls(const struct cb_kernel *k, struct cb_json *j)
 {
-	struct cb_span calls = cb_buf_span(&k->twins.calls);
-
-	if (calls.len > 0)
-		(void)cb_buf_printf(out, ",\"undone_calls\":%.*s", (int)calls.len, calls.data);
+	if (k->twins.calls.len > 0)
+		cb_json_put(j, "undone_calls", cb_buf_span(&k->twins.calls));
 }
 
-void cb_failure_state(const struct cb_kernel *k, const char *state, struct cb_buf *out)
+void cb_failure_state(const struct cb_kernel *k, const char *state, struct cb_json *j)
 {
-	(void)cb_buf_printf(out, "\"state\":\"%s\"", state);
-	if (strcmp(state, "restored") != 0)
-		return;
-	(void)cb_buf_append_str(out, ",");
-	cb_failure_undone(k, out);
+	cb_json_put(j, "state", state);
+	if (strcmp(state, "restored") == 0)
+		cb_failure_undone(k, j);
 }
 
-static void write_error(struct cb_buf *b, const char *ename, const char *evalue, struct cb_span traceback)
+static void write_error(struct cb_json *j, const char *ename, const char *evalue, struct cb_span traceback)
 {
-	(void)cb_buf_append_str(b, "\"ename\":");
-	(void)cb_json_write_cstr(b, ename);
-	(void)cb_buf_append_str(b, ",\"evalue\":");
-	(void)cb_json_write_cstr(b, evalue);
-	(void)cb_buf_append_str(b, ",\"traceback\":[");
-	if (traceback.len > 0 && memchr(traceback.data, '"', traceback.len) != NULL) {
-		/* the guest's lines first, the verdict last, as Python does; "[ ]" holds none */
-		(void)cb_buf_append(b, traceback.data + 1, traceback.len - 2);
-		(void)cb_buf_append_str(b, ",");
-	}
 	CB_AUTO_BUF line = CB_BUF_INIT(4096);
 
 	(void)cb_buf_printf(&line, RED "%s" PLAIN ": %s", ename, evalue);
-	(void)cb_json_write_string(b, (const char *)line.data, line.len);
-	(void)cb_buf_append_str(b, "]");
+	cb_json_put(j, "ename", ename, "evalue", evalue);
+	cb_json_array(j, "traceback");
+	/* the guest's lines first, the verdict last, as Python does; "[ ]" holds none */
+	if (traceback.len > 0 && memchr(traceback.data, '"', traceback.len) != NULL)
+		cb_json_put_raw(j, NULL, (struct cb_span){ traceback.data + 1, traceback.len - 2 });
+	cb_json_put_text(j, NULL, (const char *)line.data, line.len);
+	cb_json_end(j);
 }
 
 void cb_failure_publish(struct cb_kernel *k, const struct cb_request *r, const char *ename, const char *evalue,
 			struct cb_span traceback)
 {
 	CB_AUTO_BUF b = CB_BUF_INIT(traceback.len + 65536);
+	struct cb_json j = cb_json_begin(&b);
 
-	(void)cb_buf_append_str(&b, "{");
-	write_error(&b, ename, evalue, traceback);
-	(void)cb_buf_append_str(&b, "}");
+	write_error(&j, ename, evalue, traceback);
+	(void)cb_json_done(&j);
 	struct cb_outgoing out = { .type = "error",
 				   .parent = cb_header_span(r->header),
 				   .metadata = CB_SPAN("{}"),
@@ -210,12 +197,12 @@ void cb_failure_send(struct cb_kernel *k, const struct cb_request *r, int64_t nu
 		     const char *evalue, const struct cb_buf *metadata)
 {
 	CB_AUTO_BUF b = CB_BUF_INIT(65536);
+	struct cb_json j = cb_json_begin(&b);
 
-	(void)cb_buf_printf(&b,
-			    "{\"status\":\"error\",\"execution_count\":%lld,\"payload\":[],\"user_expressions\":{},",
-			    (long long)number);
-	write_error(&b, ename, evalue, (struct cb_span){ NULL, 0 });
-	(void)cb_buf_append_str(&b, "}");
+	cb_json_put(&j, "status", "error", "execution_count", number, "payload", CB_SPAN("[]"), "user_expressions",
+		    CB_SPAN("{}"));
+	write_error(&j, ename, evalue, (struct cb_span){ NULL, 0 });
+	(void)cb_json_done(&j);
 	cb_iopub_flush(k);
 	cb_reply_full(k, r, cb_buf_span(metadata), cb_buf_span(&b), NULL);
 }

@@ -2,7 +2,7 @@
  * interface.md's errors. */
 #pragma once
 
-#include <cellblock/buffer.h>
+#include <cellblock/json_write.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -49,18 +49,17 @@ void cb_failure_reply_timeout(struct cb_kernel *k, struct cb_shell *s);
 /* execute_reply.metadata of the shell's cell; also writes the cell's end into the audit log. limit NULL = null. `ours`:
  * the error is the supervisor's word, not the guest's, which may give its errors any name. */
 #define CB_METADATA_MAX (1u << 20)
-#define CB_METADATA_OURS "\"by\":\"kernel\","
 void cb_failure_metadata(struct cb_kernel *k, struct cb_shell *s, const char *status, const char *state,
 			 const char *limit, bool ours, struct cb_buf *out);
 /* The same of a cell that has ended by itself, with the exception's name (raw JSON) if it failed. */
 void cb_failure_of_cell(struct cb_kernel *k, struct cb_shell *s, bool failed, struct cb_span ename, struct cb_buf *out);
 /* Of metadata.cellblock: the request's traceparent, as one more member, if it has one. */
-void cb_failure_trace(const struct cb_request *r, struct cb_buf *out);
+void cb_failure_trace(const struct cb_request *r, struct cb_json *j);
 /* What the last take-over undid, as members of an object. */
-void cb_failure_undone(const struct cb_kernel *k, struct cb_buf *out);
-/* `,"undone_calls":[…]`: completed calls of host tools of the cells that the last take-over undid, or that are lost. */
-void cb_failure_undone_calls(const struct cb_kernel *k, struct cb_buf *out);
+void cb_failure_undone(const struct cb_kernel *k, struct cb_json *j);
+/* "undone_calls":[…]: completed calls of host tools of the cells that the last take-over undid, or that are lost. */
+void cb_failure_undone_calls(const struct cb_kernel *k, struct cb_json *j);
 /* Of metadata: "state", and if it is "restored", to where and what that undid. */
-void cb_failure_state(const struct cb_kernel *k, const char *state, struct cb_buf *out);
+void cb_failure_state(const struct cb_kernel *k, const char *state, struct cb_json *j);
 /* The limit that the shell's cell hit, or NULL. */
 const char *cb_failure_limit(const struct cb_shell *s);

@@ -116,11 +116,9 @@ bool cb_lanes_busy(const struct cb_kernel *k)
 static void tell_guest(struct cb_kernel *k, const struct cb_shell *l, enum cb_wire_type type)
 {
 	uint64_t request = type == CB_WIRE_LANE_INTERRUPT && l->current != NULL ? l->current->id : 0;
-	char text[32];
-	int n = snprintf(text, sizeof(text), "{\"lane\":%u}", l->number);
-	struct cb_span span = { text, (size_t)n };
+	CB_JSON_SMALL(lane, "lane", l->number);
 
-	(void)cb_side_send(k, type, request, span, span, NULL, 0);
+	(void)cb_side_send(k, type, request, cb_buf_span(&lane), cb_buf_span(&lane), NULL, 0);
 }
 
 /* ---- taking ---- */
@@ -296,11 +294,10 @@ static int send_to_lane(struct cb_kernel *k, struct cb_shell *l, struct cb_reque
 	if (m->kind == CB_SHELL_CELL)
 		c = cb_execution_metadata(k, l, l->number, &b);
 	else if (m->kind == CB_SHELL_COMM)
-		c = cb_buf_printf(&b, "{\"lane\":%u,\"beside\":%s,\"header\":%.*s,\"metadata\":%.*s}", l->number,
-				  is_beside(k, l) ? "true" : "false", (int)r->header->len, r->header->data,
-				  (int)r->metadata.len, r->metadata.data);
+		c = cb_json_write_object(&b, "lane", l->number, "beside", is_beside(k, l), "header",
+					 cb_header_span(r->header), "metadata", r->metadata);
 	else
-		c = cb_buf_printf(&b, "{\"lane\":0}");
+		c = cb_json_write_object(&b, "lane", 0u);
 	r->id = cb_python_give_id(&k->guest.python, r->header, false);
 	if (m->kind != CB_SHELL_QUESTION)
 		note(k, l, r->id, m->kind == CB_SHELL_CELL ? CB_PHASE_EXECUTING : CB_PHASE_COMM);
@@ -399,11 +396,9 @@ struct cb_shell *cb_lanes_asker(struct cb_kernel *k, const struct cb_request *re
 
 static int input(struct cb_kernel *k, struct cb_shell *l, struct cb_span content)
 {
-	char text[32];
-	int n = snprintf(text, sizeof(text), "{\"lane\":%u}", l->number);
+	CB_JSON_SMALL(lane, "lane", l->number);
 
-	return cb_side_send(k, CB_WIRE_INPUT_REPLY, l->current->id, content, (struct cb_span){ text, (size_t)n }, NULL,
-			    0);
+	return cb_side_send(k, CB_WIRE_INPUT_REPLY, l->current->id, content, cb_buf_span(&lane), NULL, 0);
 }
 
 /* ---- time, interrupts, death ---- */

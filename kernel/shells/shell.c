@@ -94,8 +94,7 @@ static void publish_input(struct cb_kernel *k, const struct cb_request *r, int64
 	struct cb_span code = r->execute.code;
 	CB_AUTO_BUF b = CB_BUF_INIT(code.len + 128);
 
-	if (cb_buf_append_str(&b, "{\"code\":") < 0 || cb_buf_append(&b, code.data, code.len) < 0 ||
-	    cb_buf_printf(&b, ",\"execution_count\":%lld}", (long long)n) < 0)
+	if (cb_json_write_object(&b, "code", code, "execution_count", n) < 0)
 		return;
 	struct cb_outgoing out = { .type = "execute_input",
 				   .parent = cb_header_span(r->header),
@@ -165,8 +164,7 @@ int cb_shell_send(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r,
 	if (m->kind == CB_SHELL_CELL)
 		c = cb_execution_metadata(k, s, 0, &about);
 	else if (m->kind == CB_SHELL_COMM)
-		c = cb_buf_printf(&about, "{\"header\":%.*s,\"metadata\":%.*s}", (int)r->header->len, r->header->data,
-				  (int)r->metadata.len, r->metadata.data);
+		c = cb_json_write_object(&about, "header", cb_header_span(r->header), "metadata", r->metadata);
 	return c < 0 ? c : cb_python_send(k, s->python, r, m, cb_buf_span(&about));
 }
 

@@ -9,7 +9,6 @@
 
 #include <cellblock/fd.h>
 #include <cellblock/json_scan.h>
-#include <inttypes.h>
 
 #include "kernel.h"
 #include "requests/requests.h"
@@ -51,13 +50,10 @@ bool cb_adopt_begin(struct cb_kernel *k, struct cb_request *r)
 int cb_adopt_copy(struct cb_kernel *k, struct cb_branch *b, uint32_t number, const int *theirs, size_t n)
 {
 	struct cb_leash_msg birth = { .op = CB_LEASH_BIRTH, .number = number };
-	char content[32];
-	int len = snprintf(content, sizeof(content), "{\"number\":%" PRIu32 "}", number);
+	CB_JSON_SMALL(content, "number", number);
 	int r = cb_fd_send(b->python.leash, &birth, sizeof(birth), theirs, n);
 
-	return r < 0 ? r
-		     : cb_branch_ask(k, b, CB_WIRE_CHECKPOINT, CB_PHASE_FORKING,
-				     (struct cb_span){ content, (size_t)len });
+	return r < 0 ? r : cb_branch_ask(k, b, CB_WIRE_CHECKPOINT, CB_PHASE_FORKING, cb_buf_span(&content));
 }
 
 void cb_adopt_answered(struct cb_kernel *k, struct cb_branch *b, const struct cb_guest_content *c)

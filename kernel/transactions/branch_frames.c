@@ -10,7 +10,6 @@
 #include <cellblock/json_write.h>
 #include <cellblock/log.h>
 #include <cellblock/states.h>
-#include <inttypes.h>
 
 #include "adopt.h"
 #include "kernel.h"
@@ -102,22 +101,6 @@ int cb_branch_frame(struct cb_kernel *k, struct cb_python *p, struct cb_frame *f
 		*ret_reason = "a message that a branch has no use for";
 		return CB_E_DENIED;
 	}
-}
-
-int cb_branch_write(const struct cb_branch *b, struct cb_buf *out)
-{
-	char date[28];
-	int r = cb_buf_printf(out, "{\"subshell_id\":\"%s\",\"from\":", b->shell.id);
-
-	cb_date_format(b->created, date);
-	if (r == 0)
-		r = b->from[0] != '\0' ? cb_json_write_cstr(out, b->from) : cb_buf_append_str(out, "null");
-	return r < 0 ? r
-		     : cb_buf_printf(out,
-				     ",\"execution_count\":%" PRId64 ",\"busy\":%s,\"memory_bytes\":%" PRIu64
-				     ",\"created\":\"%s\"}",
-				     b->count, b->shell.current != NULL ? "true" : "false", cb_usage_of(b->python.pid),
-				     date);
 }
 
 const char *cb_branches_epitaph(const struct cb_kernel *k, struct cb_span id)

@@ -16,5 +16,3 @@ struct cb_branch *cb_branch_of(const struct cb_python *p);
 void cb_branch_go(struct cb_branch *b, enum cb_branch_state to);
 /* Says under a request that a comm message went nowhere. */
 void cb_branch_comm_dropped(struct cb_kernel *k, struct cb_header *header);
-/* As a client is told of it: a JSON object. */
-int cb_branch_write(const struct cb_branch *b, struct cb_buf *out);

@@ -13,7 +13,6 @@
 #include <cellblock/json_write.h>
 #include <cellblock/log.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -103,21 +102,22 @@ bool cb_branches_busy(const struct cb_kernel *k)
 	return k->branches.load.count > 0 || cb_branches_running(k) != NULL;
 }
 
-int cb_branches_list(struct cb_kernel *k, struct cb_buf *out)
+void cb_branches_list(struct cb_kernel *k, struct cb_json *j)
 {
 	const struct cb_branch *b;
-	const char *comma = "";
-	int r = cb_buf_append_str(out, "[");
 
+	cb_json_array(j, "branches");
 	for (size_t i = 0; (b = next(k, &i)) != NULL;) {
-		if (b->shell.id[0] == '\0' || b->state == CB_BRANCH_ENDING || r < 0)
+		char date[28];
+
+		if (b->shell.id[0] == '\0' || b->state == CB_BRANCH_ENDING)
 			continue;
-		r = cb_buf_append_str(out, comma);
-		comma = ",";
-		if (r == 0)
-			r = cb_branch_write(b, out);
+		cb_date_format(b->created, date);
+		cb_json_put_object(j, NULL, "subshell_id", b->shell.id, "from", b->from[0] != '\0' ? b->from : NULL,
+				   "execution_count", b->count, "busy", (bool)(b->shell.current != NULL),
+				   "memory_bytes", cb_usage_of(b->python.pid), "created", date);
 	}
-	return r < 0 ? r : cb_buf_append_str(out, "]");
+	cb_json_end(j);
 }
 
 /* ---- channels ---- */
@@ -283,9 +283,7 @@ int cb_branch_ask(struct cb_kernel *k, struct cb_branch *b, enum cb_wire_type ty
 static int wake(struct cb_kernel *k, struct cb_branch *b, struct cb_twin *t)
 {
 	struct cb_leash_msg message = { .op = CB_LEASH_BRANCH, .number = t->number };
-	char content[96];
-	int n = snprintf(content, sizeof(content), "{\"execution_count\":%" PRId64 ",\"branch\":true,\"undone\":[]}",
-			 b->count + 1);
+	CB_JSON_SMALL(content, "execution_count", b->count + 1, "branch", (bool)true, "undone", CB_SPAN("[]"));
 	int r = cb_guest_tell_init(k, CB_INIT_BRANCH, (int)t->number);
 
 	if (r == 0)
@@ -294,7 +292,7 @@ static int wake(struct cb_kernel *k, struct cb_branch *b, struct cb_twin *t)
 		r = watch(k, b, (enum channel)i, EPOLL_CTL_ADD);
 	if (r < 0)
 		return r;
-	return cb_branch_ask(k, b, CB_WIRE_RESUME, CB_PHASE_WAKING, (struct cb_span){ content, (size_t)n });
+	return cb_branch_ask(k, b, CB_WIRE_RESUME, CB_PHASE_WAKING, cb_buf_span(&content));
 }
 
 static void set_up(struct cb_kernel *k, struct cb_branch *b, const struct cb_twin *t)

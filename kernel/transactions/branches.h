@@ -57,7 +57,7 @@ bool cb_branches_full(const struct cb_kernel *k);
 /* The twin is woken and runs from then on, beside the guest; its channels are taken. False if it can't; else the end is
  * cb_checkpoint_branch_woken. */
 bool cb_branches_born(struct cb_kernel *k, struct cb_twin *t, const char *from);
-int cb_branches_list(struct cb_kernel *k, struct cb_buf *out); /* a JSON array */
+void cb_branches_list(struct cb_kernel *k, struct cb_json *j); /* "branches":[…] */
 
 /* ---- ids are raw JSON strings; NULL, false: there is no such branch ---- */
 struct cb_branch *cb_branches_find(struct cb_kernel *k, struct cb_span id);

@@ -182,8 +182,6 @@ void cb_checkpoint_rolled_back(struct cb_kernel *k)
 {
 	struct cb_request *r = k->execution.shell.current;
 	CB_AUTO_BUF b = CB_BUF_INIT(CB_METADATA_MAX);
-	CB_AUTO_BUF metadata = CB_BUF_INIT(CB_METADATA_MAX);
-	int c;
 
 	k->checkpoints.rolling = false;
 	if (k->twins.woken.use == CB_TWIN_ADOPTED)
@@ -197,23 +195,18 @@ void cb_checkpoint_rolled_back(struct cb_kernel *k)
 
 		if (!r->execute.silent)
 			cb_iopub_text(k, r->header, CB_WIRE_STDERR, text, (size_t)n);
-		cb_failure_metadata(k, &k->execution.shell, "ok", "restored", NULL, false, &metadata);
-		c = cb_buf_printf(&b,
-				  "{\"status\":\"ok\",\"execution_count\":%lld,\"payload\":[],\"user_expressions\":{}}",
-				  (long long)k->execution.number);
+		cb_failure_metadata(k, &k->execution.shell, "ok", "restored", NULL, false, &b);
+		CB_JSON_SMALL(content, "status", "ok", "execution_count", k->execution.number, "payload", CB_SPAN("[]"),
+			      "user_expressions", CB_SPAN("{}"));
+		cb_reply_full(k, r, cb_buf_span(&b), cb_buf_span(&content), NULL);
 	} else {
-		c = cb_buf_append_str(&metadata, "{}");
-		if (c == 0)
-			c = cb_buf_append_str(&b, "{\"status\":\"ok\",");
-		cb_failure_undone(k, &b);
-		cb_failure_undone_calls(k, &b);
-		if (c == 0)
-			c = cb_buf_append_str(&b, "}");
+		struct cb_json j = cb_json_begin(&b);
+
+		cb_json_put(&j, "status", "ok");
+		cb_failure_undone(k, &j);
+		cb_failure_undone_calls(k, &j);
+		cb_reply_json(k, r, &j);
 	}
-	if (c == 0)
-		cb_reply_full(k, r, cb_buf_span(&metadata), cb_buf_span(&b), NULL);
-	else
-		cb_reply_error(k, r, "MemoryError", "no memory for the reply");
 	cb_execution_finish(k);
 }
 
@@ -253,53 +246,32 @@ bool cb_checkpoint_branched(struct cb_kernel *k, struct cb_twin *t)
 void cb_checkpoint_branch_woken(struct cb_kernel *k, const char *id, const char *why)
 {
 	struct cb_request *r = k->execution.shell.current;
-	char text[96];
-	int n;
 
 	if (r == NULL || r->kind != CB_REQUEST_BRANCH)
 		return; /* nobody waits for it any more */
-	if (id == NULL) {
+	if (id == NULL)
 		cb_reply_error(k, r, ENAME, "the copy could not be woken: %s", why);
-	} else {
-		n = snprintf(text, sizeof(text), "{\"status\":\"ok\",\"subshell_id\":\"%s\"}", id);
-		cb_reply(k, r, (struct cb_span){ text, (size_t)n });
-	}
+	else
+		cb_reply_ok(k, r, "subshell_id", id);
 	cb_execution_finish(k);
 }
 
 /* ---- requests ---- */
 
-static int write_one(const struct cb_twin *t, struct cb_buf *out)
+void cb_checkpoints_list(struct cb_kernel *k, struct cb_json *j)
 {
-	char date[28];
-	int r = cb_buf_append_str(out, "{\"name\":");
-
-	cb_date_format(t->created, date);
-	if (r == 0)
-		r = cb_json_write_cstr(out, t->name);
-	return r < 0 ? r
-		     : cb_buf_printf(
-			       out, ",\"execution_count\":%" PRId64 ",\"memory_bytes\":%" PRIu64 ",\"created\":\"%s\"}",
-			       t->count, cb_usage_of(t->pid), date);
-}
-
-int cb_checkpoints_list(struct cb_kernel *k, struct cb_buf *out)
-{
-	int r = cb_buf_append_str(out, "[");
-	bool first = true;
-
-	for (int i = 0; i < CB_TWINS_MAX && r == 0; i++) {
+	cb_json_array(j, "checkpoints");
+	for (int i = 0; i < CB_TWINS_MAX; i++) {
 		const struct cb_twin *t = &k->twins.twin[i];
+		char date[28];
 
 		if (t->number == 0 || t->name[0] == '\0' || t == k->twins.coming)
 			continue;
-		if (!first)
-			r = cb_buf_append_str(out, ",");
-		first = false;
-		if (r == 0)
-			r = write_one(t, out);
+		cb_date_format(t->created, date);
+		cb_json_put_object(j, NULL, "name", t->name, "execution_count", t->count, "memory_bytes",
+				   cb_usage_of(t->pid), "created", date);
 	}
-	return r < 0 ? r : cb_buf_append_str(out, "]");
+	cb_json_end(j);
 }
 
 void cb_checkpoint_answer(struct cb_kernel *k, struct cb_request *r)
@@ -309,12 +281,11 @@ void cb_checkpoint_answer(struct cb_kernel *k, struct cb_request *r)
 	bool branches = r->kind == CB_REQUEST_LIST_BRANCHES;
 
 	if (branches || r->kind == CB_REQUEST_LIST_CHECKPOINTS) {
-		if (cb_buf_printf(&b, "{\"status\":\"ok\",\"%s\":", branches ? "branches" : "checkpoints") == 0 &&
-		    (branches ? cb_branches_list(k, &b) : cb_checkpoints_list(k, &b)) == 0 &&
-		    cb_buf_append_str(&b, "}") == 0)
-			cb_reply(k, r, cb_buf_span(&b));
-		else
-			cb_reply_error(k, r, "MemoryError", "no memory for the reply");
+		struct cb_json j = cb_json_begin(&b);
+
+		cb_json_put(&j, "status", "ok");
+		(branches ? cb_branches_list : cb_checkpoints_list)(k, &j);
+		cb_reply_json(k, r, &j);
 	} else if (name_of(k, r, name)) {
 		struct cb_twin *t = cb_twins_named(k, name);
 
@@ -323,7 +294,7 @@ void cb_checkpoint_answer(struct cb_kernel *k, struct cb_request *r)
 			return;
 		}
 		cb_twins_drop(k, t);
-		cb_reply(k, r, CB_SPAN("{\"status\":\"ok\"}"));
+		cb_reply_ok(k, r);
 	}
 }
 
@@ -395,7 +366,6 @@ void cb_checkpoints_quiet(struct cb_kernel *k)
 void cb_checkpoint_made(struct cb_kernel *k, struct cb_twin *t, const char *why)
 {
 	struct cb_request *r = k->execution.shell.current;
-	CB_AUTO_BUF b = CB_BUF_INIT(4096);
 
 	if (t == NULL && k->checkpoints.rolling && r != NULL) {
 		k->checkpoints.rolling = false;
@@ -411,13 +381,9 @@ void cb_checkpoint_made(struct cb_kernel *k, struct cb_twin *t, const char *why)
 	} else if (r != NULL && r->kind == CB_REQUEST_CHECKPOINT) {
 		if (t == NULL)
 			cb_reply_error(k, r, ENAME, "no copy could be made: %s", why);
-		else if (cb_buf_append_str(&b, "{\"status\":\"ok\",\"name\":") == 0 &&
-			 cb_json_write_cstr(&b, t->name) == 0 &&
-			 cb_buf_printf(&b,
-				       ",\"execution_count\":%" PRId64 ",\"memory_bytes\":%" PRIu64
-				       ",\"duration_s\":%.6f}",
-				       t->count, cb_usage_of(t->pid), k->twins.duration_s) == 0)
-			cb_reply(k, r, cb_buf_span(&b));
+		else
+			cb_reply_ok(k, r, "name", t->name, "execution_count", t->count, "memory_bytes",
+				    cb_usage_of(t->pid), "duration_s", CB_ROUNDED(k->twins.duration_s, 6));
 		cb_execution_finish(k);
 	} else if (t == NULL && k->twins.coming_name[0] != '\0') {
 		char shown[64];

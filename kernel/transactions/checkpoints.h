@@ -2,7 +2,7 @@
  */
 #pragma once
 
-#include <cellblock/buffer.h>
+#include <cellblock/json_write.h>
 #include <stdbool.h>
 
 #include "jupyter/message.h"
@@ -32,8 +32,8 @@ bool cb_request_is_checkpoint(const struct cb_request *r); /* checkpoint, rollba
 void cb_checkpoint_begin(struct cb_kernel *k, struct cb_request *r);
 /* At once: those that need no guest. */
 void cb_checkpoint_answer(struct cb_kernel *k, struct cb_request *r);
-/* Appends the JSON array of all. */
-int cb_checkpoints_list(struct cb_kernel *k, struct cb_buf *out);
+/* "checkpoints":[…], all of them. */
+void cb_checkpoints_list(struct cb_kernel *k, struct cb_json *j);
 
 /* The cell's reply asks: metadata of EXECUTE_REPLY. True if the cell ends by a rollback, and is answered after it. */
 bool cb_checkpoint_cell_asks(struct cb_kernel *k, struct cb_span metadata);

@@ -8,7 +8,6 @@
 #include <cellblock/json_scan.h>
 #include <cellblock/log.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <sys/socket.h>
 
 #include "adopt.h"
@@ -148,20 +147,17 @@ static int copy_comms(const struct cb_comms *from, struct cb_twin *t)
 static int give_birth(struct cb_kernel *k, struct cb_twin *t, int theirs[CB_BIRTH_NFDS])
 {
 	struct cb_leash_msg birth = { .op = CB_LEASH_BIRTH, .number = t->number };
-	char content[64];
-	int n;
 	int r = cb_guest_tell_init(k, CB_INIT_TWIN, (int)t->number);
 
 	t->room = t->use == CB_TWIN_BRANCH ? 0 : cb_memory_room(k);
-	n = snprintf(content, sizeof(content), "{\"number\":%u,\"room\":%" PRIu64 "}", t->number, t->room);
+	CB_JSON_SMALL(content, "number", t->number, "room", t->room);
 	if (r == 0)
 		r = cb_fd_send(k->guest.python.leash, &birth, sizeof(birth), theirs, nfds(t));
 	if (r == 0 && t->use != CB_TWIN_BRANCH)
 		r = copy_comms(&k->comms, t);
 	if (r == 0)
 		r = watch_leash(k, t);
-	return r < 0 ? r
-		     : cb_guest_ask(k, CB_WIRE_CHECKPOINT, CB_PHASE_FORKING, (struct cb_span){ content, (size_t)n });
+	return r < 0 ? r : cb_guest_ask(k, CB_WIRE_CHECKPOINT, CB_PHASE_FORKING, cb_buf_span(&content));
 }
 
 /* A place, a number, and channels. */

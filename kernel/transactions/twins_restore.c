@@ -173,16 +173,14 @@ static int resume(struct cb_kernel *k, const struct cb_twin *t)
 {
 	struct cb_leash_msg wake = { .op = CB_LEASH_WAKE, .number = t->number };
 	CB_AUTO_BUF b = CB_BUF_INIT(2 * (size_t)CB_UNDO_LOG_BYTES_MAX);
+	struct cb_json j = cb_json_begin(&b);
 	int r;
 
 	if (t->count > k->execution.number) /* a branch that was adopted may have counted further */
 		k->execution.number = t->count;
-	r = cb_buf_printf(&b,
-			  "{\"execution_count\":%lld,\"branch\":false,\"undone\":", (long long)k->execution.number + 1);
-	if (r == 0)
-		r = cb_undo_log_sources(&k->twins.past, t->cell, &b);
-	if (r == 0)
-		r = cb_buf_append_str(&b, "}");
+	cb_json_put(&j, "execution_count", k->execution.number + 1, "branch", (bool)false);
+	cb_undo_log_sources(&k->twins.past, t->cell, &j);
+	r = cb_json_done(&j);
 	if (r == 0)
 		r = cb_fd_send(k->guest.python.leash, &wake, sizeof(wake), NULL, 0);
 	if (r == 0)

@@ -92,8 +92,10 @@ int cb_undo_log_after(const struct cb_undo_log *p, uint64_t cell, const struct c
 	struct cb_undo_log_undone u = { .n = { more(p->live.cells, live->cells),
 					       more(p->live.unnumbered, live->unnumbered),
 					       more(p->live.messages, live->messages) } };
-	int r = cb_buf_append_str(out, "[");
+	struct cb_json j = cb_json_inside(out);
 	uint64_t known = 0, told = 0;
+
+	cb_json_array(&j, NULL);
 
 	for (size_t i = 0; i < p->count; i++)
 		if (p->item[i].cell > cell && !p->item[i].undone) {
@@ -105,8 +107,7 @@ int cb_undo_log_after(const struct cb_undo_log *p, uint64_t cell, const struct c
 
 		if (c->cell <= cell || c->undone || ++seen + CB_UNDO_LOG_TOLD <= known)
 			continue;
-		if (r == 0)
-			r = cb_buf_printf(out, "%s%lld", told > 0 ? "," : "", (long long)c->number);
+		cb_json_put(&j, NULL, c->number);
 		told++;
 	}
 	if (u.n.cells < known) /* memory was out, or it is a name from before a state that was gone back to */
@@ -115,7 +116,7 @@ int cb_undo_log_after(const struct cb_undo_log *p, uint64_t cell, const struct c
 		u.first = 0;
 	u.untold = u.n.cells - told;
 	*ret = u;
-	return r < 0 ? r : cb_buf_append_str(out, "]");
+	return cb_json_done(&j);
 }
 
 void cb_undo_log_undo(struct cb_undo_log *p, uint64_t cell, const struct cb_undo_log_count *live)
@@ -134,24 +135,18 @@ void cb_undo_log_undo(struct cb_undo_log *p, uint64_t cell, const struct cb_undo
 	p->live.undone = times;
 }
 
-int cb_undo_log_sources(const struct cb_undo_log *p, uint64_t cell, struct cb_buf *out)
+void cb_undo_log_sources(const struct cb_undo_log *p, uint64_t cell, struct cb_json *j)
 {
-	int r = cb_buf_append_str(out, "[");
-	bool first = true;
-
-	for (size_t i = 0; i < p->count && r == 0; i++) {
+	cb_json_array(j, "undone");
+	for (size_t i = 0; i < p->count; i++) {
 		const struct cb_undo_log_cell *c = &p->item[i];
+		struct cb_span code = { c->code, c->len };
 
-		if (c->cell <= cell)
-			continue;
-		r = cb_buf_printf(out, "%s{\"number\":%lld,\"code\":", first ? "" : ",", (long long)c->number);
-		if (r == 0)
-			r = c->code != NULL ? cb_buf_append(out, c->code, c->len) : cb_buf_append_str(out, "\"\"");
-		if (r == 0)
-			r = cb_buf_append_str(out, "}");
-		first = false;
+		if (c->cell > cell)
+			cb_json_put_object(j, NULL, "number", c->number, "code",
+					   code.data != NULL ? code : CB_SPAN("\"\""));
 	}
-	return r < 0 ? r : cb_buf_append_str(out, "]");
+	cb_json_end(j);
 }
 
 void cb_undo_log_release(struct cb_undo_log *p)

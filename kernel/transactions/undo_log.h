@@ -2,7 +2,7 @@
  */
 #pragma once
 
-#include <cellblock/buffer.h>
+#include <cellblock/json_write.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -52,6 +52,6 @@ int cb_undo_log_after(const struct cb_undo_log *p, uint64_t cell, const struct c
 		      struct cb_buf *out, struct cb_undo_log_undone *ret);
 /* All after `cell` are undone; of those before it the ones that were when so many were live. */
 void cb_undo_log_undo(struct cb_undo_log *p, uint64_t cell, const struct cb_undo_log_count *live);
-/* Appends [{"number":n,"code":"…"},…] of all after `cell`. */
-int cb_undo_log_sources(const struct cb_undo_log *p, uint64_t cell, struct cb_buf *out);
+/* "undone":[{"number":n,"code":"…"},…] of all after `cell`. */
+void cb_undo_log_sources(const struct cb_undo_log *p, uint64_t cell, struct cb_json *j);
 void cb_undo_log_release(struct cb_undo_log *p);

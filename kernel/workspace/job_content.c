@@ -46,18 +46,16 @@ size_t cb_job_reply_room(const struct cb_job *job)
 	       65536;
 }
 
-static void write_error(struct cb_buf *b, const char *ename, const char *evalue, size_t len)
+static void write_error(struct cb_json *j, const char *ename, const char *evalue, size_t len)
 {
-	(void)cb_buf_append_str(b, "{\"status\":\"error\",\"ename\":");
-	(void)cb_json_write_cstr(b, ename);
-	(void)cb_buf_append_str(b, ",\"evalue\":");
-	(void)cb_json_write_string(b, evalue, len);
-	(void)cb_buf_append_str(b, ",\"traceback\":[]");
+	cb_json_put(j, "status", "error", "ename", ename);
+	cb_json_put_text(j, "evalue", evalue, len);
+	cb_json_put(j, "traceback", CB_SPAN("[]"));
 }
 
 /* ---- commands ---- */
 
-static void write_output(const struct cb_job *job, struct cb_buf *b)
+static void write_output(const struct cb_job *job, struct cb_json *j)
 {
 	const struct cb_policy *p = job->k->policy;
 	bool message = p->limit_output == 0 || p->limit_output > p->limit_message;
@@ -66,31 +64,26 @@ static void write_output(const struct cb_job *job, struct cb_buf *b)
 	if (job->dropped > 0)
 		snprintf(notice, sizeof(notice), NOTICE, job->dropped, message ? "limits.message" : "limits.output",
 			 message ? p->limit_message : p->limit_output);
-	(void)cb_buf_append_str(b, ",\"stdout\":");
-	(void)cb_json_write_string(b, job->out[0].len > 0 ? (const char *)job->out[0].data : "", job->out[0].len);
-	(void)cb_buf_append_str(b, ",\"stderr\":\"");
-	if (job->out[1].len > 0)
-		(void)cb_json_write_escaped(b, (const char *)job->out[1].data, job->out[1].len);
-	(void)cb_json_write_escaped(b, notice, strlen(notice));
-	(void)cb_buf_append_str(b, "\"");
+	cb_json_put_text(j, "stdout", (const char *)job->out[0].data, job->out[0].len);
+	cb_json_put_text(j, "stderr", (const char *)job->out[1].data, job->out[1].len);
+	cb_json_more_text(j, notice, strlen(notice));
 }
 
-static void write_run_usage(const struct cb_job *job, const struct cb_job_usage *u, struct cb_buf *b)
+static void write_run_usage(const struct cb_job *job, const struct cb_job_usage *u, struct cb_json *j)
 {
 	int64_t ns = job->started_ns != 0 ? cb_now_ns() - job->started_ns : 0;
 
-	(void)cb_buf_printf(b, ",\"usage\":{\"wall_s\":%.6f", (double)ns / 1e9);
+	cb_json_object(j, "usage");
+	cb_json_put(j, "wall_s", CB_ROUNDED((double)ns / 1e9, 6));
 	if (u != NULL)
-		(void)cb_buf_printf(b,
-				    ",\"cpu_user_s\":%.6f,\"cpu_sys_s\":%.6f,\"memory_peak_bytes\":%" PRIu64
-				    ",\"read_bytes\":%" PRIu64 ",\"write_bytes\":%" PRIu64,
-				    (double)u->cpu_user_us / 1e6, (double)u->cpu_sys_us / 1e6, u->memory_peak_bytes,
-				    u->read_bytes, u->write_bytes);
-	(void)cb_buf_printf(b, ",\"output_bytes\":%" PRIu64 "}",
-			    (uint64_t)job->out[0].len + job->out[1].len + job->dropped);
+		cb_json_put(j, "cpu_user_s", CB_ROUNDED((double)u->cpu_user_us / 1e6, 6), "cpu_sys_s",
+			    CB_ROUNDED((double)u->cpu_sys_us / 1e6, 6), "memory_peak_bytes", u->memory_peak_bytes,
+			    "read_bytes", u->read_bytes, "write_bytes", u->write_bytes);
+	cb_json_put(j, "output_bytes", (uint64_t)job->out[0].len + job->out[1].len + job->dropped);
+	cb_json_end(j);
 }
 
-static void write_run(const struct cb_job *job, uint64_t wait_status, const struct cb_job_usage *u, struct cb_buf *b)
+static void write_run(const struct cb_job *job, uint64_t wait_status, const struct cb_job_usage *u, struct cb_json *j)
 {
 	int status = (int)(uint32_t)wait_status;
 	struct cb_usage now = { 0 };
@@ -98,15 +91,14 @@ static void write_run(const struct cb_job *job, uint64_t wait_status, const stru
 	cb_usage_read(&job->k->guest.usage, &now);
 	bool for_memory = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && now.oom_kills > job->oom_kills;
 
-	(void)cb_buf_printf(b, "{\"status\":\"ok\",\"returncode\":%d",
-			    WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status));
-	write_output(job, b);
-	(void)cb_buf_printf(b, ",\"limit\":%s", for_memory ? "\"memory\"" : job->dropped > 0 ? "\"output\"" : "null");
-	write_run_usage(job, u, b);
-	(void)cb_buf_append_str(b, "}");
+	cb_json_put(j, "status", "ok", "returncode",
+		    (long)(WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status)));
+	write_output(job, j);
+	cb_json_put(j, "limit", for_memory ? "memory" : job->dropped > 0 ? "output" : NULL);
+	write_run_usage(job, u, j);
 }
 
-void cb_job_write_stopped(const struct cb_job *job, const struct cb_job_usage *usage, struct cb_buf *b)
+void cb_job_write_stopped(const struct cb_job *job, const struct cb_job_usage *usage, struct cb_json *j)
 {
 	bool time = job->stop == CB_JOB_STOP_TIME;
 	char text[128];
@@ -116,17 +108,16 @@ void cb_job_write_stopped(const struct cb_job *job, const struct cb_job_usage *u
 	else
 		snprintf(text, sizeof(text), "%s",
 			 job->running ? "the command was interrupted and killed" : "interrupted before it was started");
-	write_error(b, time ? "CommandTimeoutError" : "KeyboardInterrupt", text, strlen(text));
-	(void)cb_buf_append_str(b, ",\"returncode\":null");
-	write_output(job, b);
-	(void)cb_buf_printf(b, ",\"limit\":%s", time ? "\"time\"" : "null");
-	write_run_usage(job, usage, b);
-	(void)cb_buf_append_str(b, "}");
+	write_error(j, time ? "CommandTimeoutError" : "KeyboardInterrupt", text, strlen(text));
+	cb_json_put(j, "returncode", NULL);
+	write_output(job, j);
+	cb_json_put(j, "limit", time ? "time" : NULL);
+	write_run_usage(job, usage, j);
 }
 
 /* ---- files ---- */
 
-static void write_entries(const struct cb_job *job, struct cb_buf *b)
+static void write_entries(const struct cb_job *job, struct cb_json *j)
 {
 	static const char *const types[] = {
 		[CB_JOB_FILE] = "file", [CB_JOB_FOLDER] = "folder", [CB_JOB_LINK] = "link",
@@ -134,33 +125,33 @@ static void write_entries(const struct cb_job *job, struct cb_buf *b)
 	};
 	size_t n = job->entries.len / sizeof(struct cb_job_entry);
 
-	(void)cb_buf_append_str(b, "{\"status\":\"ok\",\"entries\":[");
+	cb_json_put(j, "status", "ok");
+	cb_json_array(j, "entries");
 	for (size_t i = 0; i < n; i++) {
 		struct cb_job_entry e;
 
 		memcpy(&e, job->entries.data + i * sizeof(e), sizeof(e));
-		(void)cb_buf_append_str(b, i > 0 ? ",{\"name\":" : "{\"name\":");
-		(void)cb_json_write_string(b, (const char *)job->out[0].data + e.name, e.name_len);
-		(void)cb_buf_printf(b, ",\"type\":\"%s\",\"size\":%" PRIu64 ",\"mtime\":%.6f}", types[e.type], e.size,
-				    (double)e.mtime_ns / 1e9);
+		cb_json_object(j, NULL);
+		cb_json_put_text(j, "name", (const char *)job->out[0].data + e.name, e.name_len);
+		cb_json_put(j, "type", types[e.type], "size", e.size, "mtime", CB_ROUNDED((double)e.mtime_ns / 1e9, 6));
+		cb_json_end(j);
 	}
-	(void)cb_buf_printf(b, "],\"truncated\":%s}", job->truncated ? "true" : "false");
+	cb_json_end(j);
+	cb_json_put(j, "truncated", job->truncated);
 }
 
-static void write_clean(const struct cb_job_frame *done, const char *text, size_t len, struct cb_buf *b)
+static void write_clean(const struct cb_job_frame *done, const char *text, size_t len, struct cb_json *j)
 {
-	(void)cb_buf_printf(
-		b, "{\"status\":\"ok\",\"deleted\":%" PRIu64 ",\"left\":%" PRIu64 ",\"first_left\":", done->a, done->b);
+	cb_json_put(j, "status", "ok", "deleted", done->a, "left", done->b);
 	if (done->b > 0)
-		(void)cb_json_write_string(b, text, len);
+		cb_json_put_text(j, "first_left", text, len);
 	else
-		(void)cb_buf_append_str(b, "null");
-	(void)cb_buf_append_str(b, "}");
+		cb_json_put(j, "first_left", NULL);
 }
 
 /* ---- usage ---- */
 
-static void write_usage(struct cb_kernel *k, const struct cb_job_usage *u, struct cb_buf *b)
+static void write_usage(struct cb_kernel *k, const struct cb_job_usage *u, struct cb_json *j)
 {
 	const struct cb_policy *p = k->policy;
 	struct cb_usage guest = { 0 };
@@ -170,38 +161,35 @@ static void write_usage(struct cb_kernel *k, const struct cb_job_usage *u, struc
 		guest.cpu_user_s = (double)u->cpu_user_us / 1e6;
 		guest.cpu_sys_s = (double)u->cpu_sys_us / 1e6;
 	}
-	(void)cb_buf_printf(b, "{\"status\":\"ok\",\"level\":\"%s\",\"limits_by\":", cb_level_name(k->guest.level));
-	(void)cb_json_write_cstr(b, k->guest.limits);
-	(void)cb_buf_printf(
-		b,
-		",\"jails_started\":%u,\"usage\":{\"cpu_user_s\":%.6f,\"cpu_sys_s\":%.6f,\"memory_bytes\":%" PRIu64
-		",\"memory_peak_bytes\":%" PRIu64 ",\"memory_kills\":%" PRIu64 ",\"processes\":%" PRIu64
-		",\"pids\":%" PRIu64 ",\"tmp_bytes\":%" PRIu64 ",\"shm_bytes\":%" PRIu64 ",\"output_bytes\":%" PRIu64
-		"},",
-		k->guest.generation, guest.cpu_user_s, guest.cpu_sys_s, u->memory_bytes, guest.memory_peak_bytes,
-		guest.oom_kills, u->processes, u->threads, u->tmp_bytes, u->shm_bytes,
-		cb_output_parent(&k->guest.python.output, 0)->output_bytes);
-	(void)cb_buf_printf(b,
-			    "\"limits\":{\"memory\":%" PRIu64 ",\"cpu\":%g,\"pids\":%" PRIu64 ",\"open_files\":%" PRIu64
-			    ",\"file_size\":%" PRIu64 ",\"tmp\":%" PRIu64 ",\"shm\":%" PRIu64 ",\"inodes\":%" PRIu64
-			    ",\"output\":%" PRIu64 ",\"message\":%" PRIu64 "},",
-			    p->limit_memory, p->limit_cpu, p->limit_pids, p->limit_open_files, p->limit_file_size,
-			    p->limit_tmp, p->limit_shm, p->limit_inodes, p->limit_output, p->limit_message);
-	(void)cb_buf_printf(b, "\"timeout\":{\"cell\":%g,\"cpu\":%g,\"wait\":%g,\"idle\":%g}}", p->timeout_cell,
-			    p->timeout_cpu, p->timeout_wait, p->timeout_idle);
+	cb_json_put(j, "status", "ok", "level", cb_level_name(k->guest.level), "limits_by", k->guest.limits,
+		    "jails_started", k->guest.generation);
+	cb_json_object(j, "usage");
+	cb_json_put(j, "cpu_user_s", CB_ROUNDED(guest.cpu_user_s, 6), "cpu_sys_s", CB_ROUNDED(guest.cpu_sys_s, 6),
+		    "memory_bytes", u->memory_bytes, "memory_peak_bytes", guest.memory_peak_bytes, "memory_kills",
+		    guest.oom_kills);
+	cb_json_put(j, "processes", u->processes, "pids", u->threads, "tmp_bytes", u->tmp_bytes, "shm_bytes",
+		    u->shm_bytes, "output_bytes", cb_output_parent(&k->guest.python.output, 0)->output_bytes);
+	cb_json_end(j);
+	cb_json_object(j, "limits");
+	cb_json_put(j, "memory", p->limit_memory, "cpu", p->limit_cpu, "pids", p->limit_pids, "open_files",
+		    p->limit_open_files, "file_size", p->limit_file_size);
+	cb_json_put(j, "tmp", p->limit_tmp, "shm", p->limit_shm, "inodes", p->limit_inodes, "output", p->limit_output,
+		    "message", p->limit_message);
+	cb_json_end(j);
+	cb_json_put_object(j, "timeout", "cell", p->timeout_cell, "cpu", p->timeout_cpu, "wait", p->timeout_wait,
+			   "idle", p->timeout_idle);
 }
 
 /* ---- all ---- */
 
-void cb_job_write_error(const struct cb_job *job, const char *ename, const char *evalue, size_t len, struct cb_buf *b)
+void cb_job_write_error(const struct cb_job *job, const char *ename, const char *evalue, size_t len, struct cb_json *j)
 {
-	write_error(b, ename, evalue, len);
+	write_error(j, ename, evalue, len);
 	if (job->asked.code == CB_JOB_RUN && job->running)
-		write_output(job, b);
-	(void)cb_buf_append_str(b, "}");
+		write_output(job, j);
 }
 
-static void write_too_large(const struct cb_job *job, struct cb_buf *b)
+static void write_too_large(const struct cb_job *job, struct cb_json *j)
 {
 	char text[PATH_MAX + 256];
 	int n = snprintf(text, sizeof(text),
@@ -209,25 +197,24 @@ static void write_too_large(const struct cb_job *job, struct cb_buf *b)
 			 "it in parts, with offset and length",
 			 job->path, job->size, job->k->policy->limit_message);
 
-	cb_job_write_error(job, "FileTooLargeError", text, (size_t)n, b);
+	cb_job_write_error(job, "FileTooLargeError", text, (size_t)n, j);
 }
 
-static void write_read(struct cb_job *job, struct cb_buf *b)
+static void write_read(struct cb_job *job, struct cb_json *j)
 {
 	job->has_data = true;
-	(void)cb_buf_printf(
-		b, "{\"status\":\"ok\",\"size\":%" PRIu64 ",\"offset\":%" PRIu64 ",\"length\":%zu,\"mtime\":%.6f}",
-		job->size, job->asked.a, job->out[0].len, (double)job->mtime_ns / 1e9);
+	cb_json_put(j, "status", "ok", "size", job->size, "offset", job->asked.a, "length", job->out[0].len, "mtime",
+		    CB_ROUNDED((double)job->mtime_ns / 1e9, 6));
 }
 
 void cb_job_write_reply(struct cb_job *job, const struct cb_job_frame *last, const void *payload, size_t len,
-			struct cb_buf *b)
+			struct cb_json *j)
 {
 	struct cb_job_usage usage = { 0 };
 
 	if (last->op == CB_JOB_DONE && last->code < 0) {
 		cb_job_write_error(job, error_name(last->code), payload, len < CB_JOB_TEXT_MAX ? len : CB_JOB_TEXT_MAX,
-				   b);
+				   j);
 		return;
 	}
 	if (len == sizeof(usage))
@@ -235,30 +222,30 @@ void cb_job_write_reply(struct cb_job *job, const struct cb_job_frame *last, con
 	switch ((enum cb_job_kind)job->asked.code) {
 	case CB_JOB_READ:
 		if (last->op == CB_JOB_FACTS)
-			write_too_large(job, b);
+			write_too_large(job, j);
 		else
-			write_read(job, b);
+			write_read(job, j);
 		break;
 	case CB_JOB_WRITE:
-		(void)cb_buf_printf(b, "{\"status\":\"ok\",\"size\":%" PRIu64 "}", last->a);
+		cb_json_put(j, "status", "ok", "size", last->a);
 		break;
 	case CB_JOB_LIST:
-		write_entries(job, b);
+		write_entries(job, j);
 		break;
 	case CB_JOB_DELETE:
-		(void)cb_buf_printf(b, "{\"status\":\"ok\",\"deleted\":%" PRIu64 "}", last->a);
+		cb_json_put(j, "status", "ok", "deleted", last->a);
 		break;
 	case CB_JOB_CLEAN:
-		write_clean(last, payload, len < CB_JOB_TEXT_MAX ? len : CB_JOB_TEXT_MAX, b);
+		write_clean(last, payload, len < CB_JOB_TEXT_MAX ? len : CB_JOB_TEXT_MAX, j);
 		break;
 	case CB_JOB_RUN:
 		if (job->stop != CB_JOB_STOP_NONE)
-			cb_job_write_stopped(job, &usage, b);
+			cb_job_write_stopped(job, &usage, j);
 		else
-			write_run(job, last->a, &usage, b);
+			write_run(job, last->a, &usage, j);
 		break;
 	case CB_JOB_USAGE:
-		write_usage(job->k, &usage, b);
+		write_usage(job->k, &usage, j);
 		break;
 	}
 }

@@ -93,21 +93,22 @@ static void finish(struct cb_kernel *k, struct cb_job *job)
 	}
 }
 
-static void answer(struct cb_kernel *k, struct cb_job *job, const struct cb_buf *content)
+static void answer(struct cb_kernel *k, struct cb_job *job, struct cb_json *content)
 {
 	static const char *const types[] = {
 		[CB_JOB_RUN] = "cellblock_run_reply", [CB_JOB_USAGE] = "cellblock_usage_reply"
 	};
 	bool file = job->asked.code != CB_JOB_RUN && job->asked.code != CB_JOB_USAGE;
+	int r = cb_json_done(content);
 	struct cb_span data = { job->out[0].data != NULL ? (const char *)job->out[0].data : "", job->out[0].len };
 	struct cb_outgoing out = { .type = file ? "cellblock_file_reply" : types[job->asked.code],
 				   .parent = cb_header_span(job->request->header),
 				   .metadata = CB_SPAN("{}"),
-				   .content = cb_buf_span(content),
+				   .content = cb_buf_span(content->out),
 				   .buffers = &data,
 				   .nbuffers = job->has_data };
 
-	if (content->len > 0 && content->data[content->len - 1] == '}')
+	if (r == 0)
 		(void)cb_channels_send(k, job->request->channel, job->request, &out);
 	else
 		cb_reply_error(k, job->request, "MemoryError", "no memory for the reply");
@@ -117,18 +118,20 @@ static void answer(struct cb_kernel *k, struct cb_job *job, const struct cb_buf 
 static void fail(struct cb_kernel *k, struct cb_job *job, const char *ename, const char *text)
 {
 	CB_AUTO_BUF b = CB_BUF_INIT(cb_job_reply_room(job));
+	struct cb_json j = cb_json_begin(&b);
 
-	cb_job_write_error(job, ename, text, strlen(text), &b);
-	answer(k, job, &b);
+	cb_job_write_error(job, ename, text, strlen(text), &j);
+	answer(k, job, &j);
 }
 
 /* Its time was over, or the user interrupted it. */
 static void fail_stopped(struct cb_kernel *k, struct cb_job *job)
 {
 	CB_AUTO_BUF b = CB_BUF_INIT(cb_job_reply_room(job));
+	struct cb_json j = cb_json_begin(&b);
 
-	cb_job_write_stopped(job, NULL, &b);
-	answer(k, job, &b);
+	cb_job_write_stopped(job, NULL, &j);
+	answer(k, job, &j);
 }
 
 /* A command has its own limit of time. */
@@ -234,9 +237,10 @@ static void on_packet(struct cb_kernel *k, struct cb_job *job, const struct cb_j
 		fail(k, job, "WireError", "the process in the jail that served this request sent nonsense");
 	} else {
 		CB_AUTO_BUF b = CB_BUF_INIT(cb_job_reply_room(job));
+		struct cb_json j = cb_json_begin(&b);
 
-		cb_job_write_reply(job, &p->head, p->payload, len, &b);
-		answer(k, job, &b);
+		cb_job_write_reply(job, &p->head, p->payload, len, &j);
+		answer(k, job, &j);
 	}
 	cb_loop_mark(&k->loop);
 }

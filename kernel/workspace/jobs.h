@@ -1,8 +1,8 @@
 /* Jobs in the jail: files, commands and usage, asked for by clients. Trust domain: supervisor. See jobs.c. */
 #pragma once
 
-#include <cellblock/buffer.h>
 #include <cellblock/job.h>
+#include <cellblock/json_write.h>
 #include <stdbool.h>
 
 #include "jupyter/message.h"
@@ -87,9 +87,9 @@ enum cb_job_taken cb_job_take(struct cb_job *job, const struct cb_job_packet *p,
 size_t cb_job_reply_room(const struct cb_job *job);
 /* The reply's content; job->has_data says whether out[0] goes along as its buffer. */
 void cb_job_write_reply(struct cb_job *job, const struct cb_job_frame *last, const void *payload, size_t len,
-			struct cb_buf *out);
+			struct cb_json *j);
 /* An error; of a command that was under way it also tells what it had written. */
 void cb_job_write_error(const struct cb_job *job, const char *ename, const char *evalue, size_t len,
-			struct cb_buf *out);
+			struct cb_json *j);
 /* A command's time was over, or the user interrupted it. usage may be NULL. */
-void cb_job_write_stopped(const struct cb_job *job, const struct cb_job_usage *usage, struct cb_buf *out);
+void cb_job_write_stopped(const struct cb_job *job, const struct cb_job_usage *usage, struct cb_json *j);

@@ -60,21 +60,23 @@ static void finish(struct cb_kernel *k)
 	end_request(k, r);
 }
 
-static bool is_whole(const struct cb_buf *b)
+static bool is_whole(const struct cb_buf *b, bool *ret_told)
 {
-	struct cb_json_error e;
+	struct cb_json_field f = { .name = "status", .types = CB_JSON_STRING, .required = true };
 
-	return b->len > 0 && cb_json_scan_object((const char *)b->data, b->len, NULL, 0, &e) == 0;
+	if (b->len == 0 || cb_json_scan_object(b->data, b->len, &f, 1, NULL) < 0)
+		return false;
+	*ret_told = cb_json_string_is(f.ret, "ok");
+	return true;
 }
 
 static void answer(struct cb_kernel *k, struct cb_buf *reply)
 {
-	static const char ok[] = "{\"status\":\"ok\"", lost[] = ",\"state\":\"lost\"}";
 	struct cb_overlay_changes *w = &k->overlay_changes;
 	bool discarded = w->op == CB_BROKER_DISCARD; /* the broker has let go of the layer, whatever it could list */
-	bool told = reply->len > sizeof(ok) && memcmp(reply->data, ok, sizeof(ok) - 1) == 0;
+	bool told = false;
 
-	if (!is_whole(reply)) {
+	if (!is_whole(reply, &told)) {
 		cb_reply_error(k, w->request, "WorkspaceError",
 			       "the process that builds jails gave no whole answer; %s",
 			       w->op == CB_BROKER_COMMIT ? "some changes may be written: ask for them (op changes)"
@@ -87,8 +89,12 @@ static void answer(struct cb_kernel *k, struct cb_buf *reply)
 							 : NULL,
 			       cb_buf_span(reply));
 		if (discarded && told) {
-			reply->len--;
-			(void)cb_buf_append_str(reply, lost);
+			reply->len--; /* its brace */
+			struct cb_json j = cb_json_inside(reply);
+
+			cb_json_put(&j, "state", "lost");
+			(void)cb_json_done(&j);
+			(void)cb_buf_append_str(reply, "}");
 		}
 		cb_reply(k, w->request, cb_buf_span(reply));
 	}

@@ -21,10 +21,11 @@ static struct cb_policy policy = { .limit_message = 65536, .limit_output = 1000 
 static void check_reply(struct cb_job *job, const struct cb_job_packet *p, size_t len)
 {
 	CB_AUTO_BUF b = CB_BUF_INIT(cb_job_reply_room(job));
+	struct cb_json j = cb_json_begin(&b);
 	enum cb_json_type type = CB_JSON_NULL;
 
-	cb_job_write_reply(job, &p->head, p->payload, len, &b);
-	CHECK(b.len > 0 && cb_json_scan(b.data, b.len, &type, NULL) == 0 && type == CB_JSON_OBJECT);
+	cb_job_write_reply(job, &p->head, p->payload, len, &j);
+	CHECK(cb_json_done(&j) == 0 && cb_json_scan(b.data, b.len, &type, NULL) == 0 && type == CB_JSON_OBJECT);
 	CHECK(job->asked.code != CB_JOB_LIST || b.len < policy.limit_message + 65536);
 }
 

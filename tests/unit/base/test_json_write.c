@@ -55,7 +55,7 @@ static void test_all_or_nothing(void **state)
 		CB_AUTO_BUF out = CB_BUF_INIT(max);
 
 		assert_int_equal(cb_buf_append_str(&out, "."), 0);
-		assert_int_equal(cb_json_write_cstr(&out, "a\nbc"), max < 8 ? CB_E_TOO_BIG : 0);
+		assert_int_equal(cb_json_write_string(&out, "a\nbc", 4), max < 8 ? CB_E_TOO_BIG : 0);
 		assert_int_equal(out.len, max < 8 ? 1 : 8);
 	}
 }
@@ -107,14 +107,17 @@ static void test_values(void **state)
 	cb_json_put(&j, "text", name, "const", "y", "none", (const char *)NULL, "yes", (bool)(out.len > 0));
 	cb_json_put(&j, "least", (long long)INT64_MIN, "most", (unsigned long long)UINT64_MAX, "zero", 0u, "nine", 9l);
 	cb_json_put(&j, "half", 0.5, "thirty", 30.0, "long", 1.0 / 3, "small", 1e-9, "big", 1e300, "no", (double)NAN);
-	cb_json_put(&j, "s", CB_ROUNDED(1.0 / 3, 2), "whole", CB_ROUNDED(2.5, 0), "inf", CB_ROUNDED((double)INFINITY, 6));
+	cb_json_put(&j, "s", CB_ROUNDED(1.0 / 3, 2), "whole", CB_ROUNDED(2.5, 0), "inf",
+		    CB_ROUNDED((double)INFINITY, 6));
 	cb_json_put(&j, "raw", CB_SPAN("[1, {}]"), "absent", ((struct cb_span){ NULL, 0 }), "null", NULL);
 	cb_json_put_text(&j, "cut", "abc", 2);
+	cb_json_more_text(&j, "\n", 1);
 	assert_int_equal(cb_json_done(&j), 0);
 	expect(&out, "{\"text\":\"\\\"x\\n\\\"\",\"const\":\"y\",\"none\":null,\"yes\":true,"
 		     "\"least\":-9223372036854775808,\"most\":18446744073709551615,\"zero\":0,\"nine\":9,"
-		     "\"half\":0.5,\"thirty\":30,\"long\":0.333333333333333,\"small\":1e-09,\"big\":1e+300,\"no\":null,"
-		     "\"s\":0.33,\"whole\":2,\"inf\":null,\"raw\":[1, {}],\"absent\":null,\"null\":null,\"cut\":\"ab\"}");
+		     "\"half\":0.5,\"thirty\":30,\"long\":0.333333333333333,\"small\":1e-09,\"big\":1e+300,"
+		     "\"no\":null,\"s\":0.33,\"whole\":2,\"inf\":null,\"raw\":[1, {}],\"absent\":null,\"null\":null,"
+		     "\"cut\":\"ab\\n\"}");
 }
 
 static void test_commas(void **state)

@@ -12,12 +12,14 @@ static struct cb_span span(const char *text)
 static void assert_list(const struct cb_comms *c, const char *target, size_t expected)
 {
 	CB_AUTO_BUF b = CB_BUF_INIT(64u << 20);
+	struct cb_json j = cb_json_begin(&b);
 	json_t *list;
 
-	assert_int_equal(cb_comms_list(c, target != NULL ? span(target) : (struct cb_span){ NULL, 0 }, &b), 0);
+	cb_comms_list(c, target != NULL ? span(target) : (struct cb_span){ NULL, 0 }, &j);
+	assert_int_equal(cb_json_done(&j), 0);
 	list = json_loadb((char *)b.data, b.len, JSON_REJECT_DUPLICATES, NULL);
 	assert_non_null(list);
-	assert_int_equal(json_object_size(list), expected);
+	assert_int_equal(json_object_size(json_object_get(list, "comms")), expected);
 	json_decref(list);
 }
 

@@ -55,6 +55,15 @@ static void expect_undo(uint64_t cell, const char *wanted, int64_t first, int64_
 	assert_int_equal(u.untold, 0);
 }
 
+static void expect_sources(uint64_t cell, const char *wanted)
+{
+	struct cb_json j = cb_json_begin(&text);
+
+	cb_undo_log_sources(&past, cell, &j);
+	assert_int_equal(cb_json_done(&j), 0);
+	expect_text(wanted);
+}
+
 /* Of the n-th latest that is not undone; 0 = there is none. */
 static uint64_t latest(size_t n)
 {
@@ -68,8 +77,7 @@ static void test_empty(void **state)
 	(void)state;
 	assert_int_equal(latest(1), 0);
 	expect_undo(0, "[]", 0, 0, 0);
-	assert_int_equal(cb_undo_log_sources(&past, 0, &text), 0);
-	expect_text("[]");
+	expect_sources(0, "{\"undone\":[]}");
 	cb_undo_log_forget(&past, 10);
 }
 
@@ -127,8 +135,7 @@ static void test_sources(void **state)
 	add("\"b\\n\"", 2);
 	cb_undo_log_add(&past, (struct cb_span){ NULL, 0 }, 3);
 	expect_undo(1, "[2,3]", 2, 3, 2);
-	assert_int_equal(cb_undo_log_sources(&past, 1, &text), 0);
-	expect_text("[{\"number\":2,\"code\":\"b\\n\"},{\"number\":3,\"code\":\"\"}]");
+	expect_sources(1, "{\"undone\":[{\"number\":2,\"code\":\"b\\n\"},{\"number\":3,\"code\":\"\"}]}");
 }
 
 /* A comm message, a cell that is not stored: it counts as a change, but has no number to be told. */
