@@ -135,6 +135,8 @@ int cb_json_done(struct cb_json *j)
 
 void cb_json_put_text(struct cb_json *j, const char *key, const char *text, size_t len)
 {
+	if (j->brief > 0 && len > j->brief)
+		len = cb_utf8_complete_prefix(text, j->brief);
 	lead(j, key);
 	if (j->error == 0)
 		j->error = cb_json_write_string(j->out, text, len);
@@ -169,7 +171,8 @@ void cb_json_raw_key(struct cb_json *j, struct cb_span key)
 void cb_json_put_null(struct cb_json *j, const char *key, const void *null)
 {
 	(void)null;
-	cb_json_put_raw(j, key, CB_SPAN("null"));
+	if (j->brief == 0)
+		cb_json_put_raw(j, key, CB_SPAN("null"));
 }
 
 void cb_json_put_cstr(struct cb_json *j, const char *key, const char *text)

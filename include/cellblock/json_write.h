@@ -28,6 +28,7 @@ struct cb_json {
 	unsigned depth;  /* of what is open, at most 32 */
 	uint32_t arrays; /* a bit for each of that, the innermost lowest: whether it is an array */
 	bool comma;      /* whether one belongs before the next value */
+	size_t brief;    /* for logs: text is cut at so many bytes, and what is null is left out; 0 = neither */
 };
 
 struct cb_json_rounded {

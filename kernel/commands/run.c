@@ -33,7 +33,7 @@ static int start(struct cb_command_jail *jail, double timeout, struct cb_err *er
 
 static int note_in_audit_log(const struct cb_policy *policy, char *const argv[], struct cb_err *err)
 {
-	CB_AUTO_BUF command = CB_BUF_INIT(CB_AUDIT_TEXT_MAX + 1);
+	CB_AUTO_BUF command = CB_BUF_INIT(CB_AUDIT_TEXT_MAX + 2);
 	CB_AUTO_BUF members = CB_BUF_INIT(CB_AUDIT_MEMBERS_MAX);
 	struct cb_audit *audit = NULL;
 	char name[24];
@@ -48,8 +48,8 @@ static int note_in_audit_log(const struct cb_policy *policy, char *const argv[],
 	for (int i = 0; argv[i] != NULL; i++)
 		if (cb_buf_printf(&command, "%s%.*s", i > 0 ? " " : "", CB_AUDIT_TEXT_MAX / 2, argv[i]) < 0)
 			break;
-	cb_audit_text(&members, "command", command.data != NULL ? (const char *)command.data : "", command.len);
-	cb_audit_cstr(&members, "policy", policy->name);
+	(void)cb_buf_append(&command, "", 1);
+	cb_audit_put(&members, "command", (const char *)command.data, "policy", policy->name);
 	cb_audit_add(audit, "run", cb_buf_span(&members));
 	r = cb_audit_start(audit);
 	cb_audit_close(audit);

@@ -8,11 +8,9 @@
 #include "audit.h"
 
 #include <cellblock/fd.h>
-#include <cellblock/json_write.h>
 #include <cellblock/log.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -66,29 +64,6 @@ struct cb_audit {
 	char prev[CB_AUDIT_HASH];
 	bool failing;
 };
-
-/* ---- members ---- */
-
-void cb_audit_text(struct cb_buf *members, const char *key, const char *text, size_t len)
-{
-	CB_AUTO_BUF one = CB_BUF_INIT(6 * CB_AUDIT_TEXT_MAX + 100);
-
-	if (len > CB_AUDIT_TEXT_MAX)
-		len = cb_utf8_complete_prefix(text, CB_AUDIT_TEXT_MAX);
-	if (cb_buf_printf(&one, ",\"%s\":", key) == 0 && cb_json_write_string(&one, text, len) == 0)
-		(void)cb_buf_append(members, one.data, one.len);
-}
-
-void cb_audit_cstr(struct cb_buf *members, const char *key, const char *text)
-{
-	cb_audit_text(members, key, text, strlen(text));
-}
-
-void cb_audit_number(struct cb_buf *members, const char *key, double value)
-{
-	if (isfinite(value))
-		(void)cb_buf_printf(members, ",\"%s\":%.*f", key, value == floor(value) ? 0 : 3, value);
-}
 
 /* ---- the file ---- */
 
@@ -152,8 +127,9 @@ static bool last_line_is_there(const struct cb_audit *a, off_t size)
 }
 
 /* Writes one line whole, or leaves the file as it was. */
-static int append(struct cb_audit *a, struct cb_buf *line)
+static int append(struct cb_audit *a, struct cb_span members)
 {
+	CB_AUTO_BUF line = CB_BUF_INIT(CB_AUDIT_LINE_MAX);
 	char hash[CB_AUDIT_HASH];
 	struct stat st;
 	ssize_t n;
@@ -168,13 +144,13 @@ static int append(struct cb_audit *a, struct cb_buf *line)
 	if (r == 0 && fstat(a->fd, &st) < 0)
 		r = -errno;
 	if (r == 0)
-		r = cb_audit_seal(line, a->prev);
+		r = cb_audit_seal(members, a->prev, &line);
 	if (r == 0)
-		r = cb_audit_hash(line->data, line->len - 1, hash);
+		r = cb_audit_hash(line.data, line.len - 1, hash);
 	if (r < 0)
 		return r;
-	n = write(a->fd, line->data, line->len);
-	if (n != (ssize_t)line->len) {
+	n = write(a->fd, line.data, line.len);
+	if (n != (ssize_t)line.len) {
 		r = n < 0 ? -errno : -ENOSPC;
 		if (n > 0 && ftruncate(a->fd, st.st_size) < 0)
 			cb_log(CB_LOG_WARNING, "audit: a line was cut: %s", cb_err_name(-errno));
@@ -182,34 +158,43 @@ static int append(struct cb_audit *a, struct cb_buf *line)
 		return r;
 	}
 	a->begin = st.st_size;
-	a->end = st.st_size + (off_t)line->len;
+	a->end = st.st_size + (off_t)line.len;
 	memcpy(a->prev, hash, sizeof(hash));
 	return 0;
 }
 
-static int begin_line(const struct cb_audit *a, const char *event, struct cb_buf *line)
+static int write_members(const struct cb_audit *a, const char *event, struct cb_span more, struct cb_buf *out)
 {
+	struct cb_json j = cb_json_inside(out);
 	char date[28];
 
 	cb_date_format(cb_date_now(), date);
-	return cb_buf_printf(line, "{\"time\":\"%s\",\"kernel\":\"%s\",\"event\":\"%s\"", date, a->kernel, event);
+	cb_json_put(&j, "time", date, "kernel", a->kernel, "event", event);
+	cb_json_put_raw(&j, NULL, more);
+	return cb_json_done(&j);
+}
+
+/* What the log tells of itself. */
+static int append_own(struct cb_audit *a, const char *event, const struct cb_buf *more)
+{
+	CB_AUTO_BUF members = CB_BUF_INIT(CB_AUDIT_LINE_MAX);
+	int r = write_members(a, event, cb_buf_span(more), &members);
+
+	return r == 0 ? append(a, cb_buf_span(&members)) : r;
 }
 
 /* Lines that were taken out at the end leave no trace in the chain of those that follow: the log itself says it. */
 static int note_cut(struct cb_audit *a)
 {
-	CB_AUTO_BUF b = CB_BUF_INIT(CB_AUDIT_LINE_MAX);
+	CB_AUTO_BUF more = CB_BUF_INIT(CB_AUDIT_MEMBERS_MAX);
 	struct stat st;
-	int r;
 
 	if (a->end < 0 || a->prev[0] == '\0' || fstat(a->fd, &st) < 0 || last_line_is_there(a, st.st_size))
 		return 0;
 	cb_log(CB_LOG_ERROR, "audit.file %s: lines were changed or taken out that this kernel wrote", a->path);
-	r = begin_line(a, "cut", &b);
-	if (r == 0)
-		r = cb_buf_printf(&b, ",\"last\":\"%s\"", a->prev);
+	cb_audit_put(&more, "last", (const char *)a->prev);
 	a->end = -1;
-	return r == 0 ? append(a, &b) : r;
+	return append_own(a, "cut", &more);
 }
 
 /* Returns how many lines were lost. */
@@ -219,24 +204,18 @@ static unsigned long long write_lines(struct cb_audit *a, struct line *lines, un
 	int r = flock(a->fd, LOCK_EX) < 0 ? -errno : note_cut(a);
 
 	if (r == 0 && dropped > 0) {
-		CB_AUTO_BUF b = CB_BUF_INIT(CB_AUDIT_LINE_MAX);
+		CB_AUTO_BUF more = CB_BUF_INIT(CB_AUDIT_MEMBERS_MAX);
 
-		r = begin_line(a, "dropped", &b);
-		if (r == 0)
-			r = cb_buf_printf(&b, ",\"lines\":%llu", dropped);
-		if (r == 0)
-			r = append(a, &b);
+		cb_audit_put(&more, "lines", dropped);
+		r = append_own(a, "dropped", &more);
 		if (r == 0)
 			lost = 0;
 	}
 	while (lines != NULL) {
 		struct line *next = lines->next;
-		CB_AUTO_BUF b = CB_BUF_INIT(CB_AUDIT_LINE_MAX);
 
 		if (r == 0)
-			r = cb_buf_append(&b, lines->text, lines->len);
-		if (r == 0)
-			r = append(a, &b);
+			r = append(a, (struct cb_span){ lines->text, lines->len });
 		lost += r < 0;
 		free(lines);
 		lines = next;
@@ -300,8 +279,8 @@ static void enqueue(struct cb_audit *a, const char *event, struct cb_span member
 	struct line *line = NULL;
 
 	/* a newline in it would be two lines, and the chain would not hold */
-	admitted = admitted && memchr(members.data, '\n', members.len) == NULL;
-	if (admitted && begin_line(a, event, &text) == 0 && cb_buf_append(&text, members.data, members.len) == 0)
+	admitted = admitted && (members.len == 0 || memchr(members.data, '\n', members.len) == NULL);
+	if (admitted && write_members(a, event, members, &text) == 0)
 		line = malloc(sizeof(*line) + text.len);
 	if (line != NULL) {
 		line->next = NULL;

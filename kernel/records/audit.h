@@ -7,8 +7,8 @@
  */
 #pragma once
 
-#include <cellblock/buffer.h>
 #include <cellblock/error.h>
+#include <cellblock/json_write.h>
 #include <stdbool.h>
 
 #include "chain.h"
@@ -22,16 +22,21 @@ int cb_audit_start(struct cb_audit *a);
 enum cb_audit_place { CB_AUDIT_THERE, CB_AUDIT_MOVED, CB_AUDIT_DELETED };
 enum cb_audit_place cb_audit_look(const struct cb_audit *a);
 const char *cb_audit_path(const struct cb_audit *a);
-/* Adds a line. `members` is JSON text as made by cb_audit_text and cb_audit_number, "" = none. Never waits. */
+/* Adds a line. `members` is what cb_audit_put has written. Never waits. */
 void cb_audit_add(struct cb_audit *a, const char *event, struct cb_span members);
 /* The same for an event that strangers can cause at will: few of them are kept. */
 void cb_audit_add_rarely(struct cb_audit *a, const char *event, struct cb_span members);
 /* Writes what was added (waits at most two seconds) and closes the file. NULL allowed. */
 void cb_audit_close(struct cb_audit *a);
 
-/* Append `,"key":value`: text is cut at CB_AUDIT_TEXT_MAX bytes. What does not fit into the buffer is left out. */
+/* Appends members of a line, (key, value) each as for cb_json_put. Text is cut at CB_AUDIT_TEXT_MAX bytes, what is null
+ * is left out, and so are all of them if they do not fit into the buffer. */
 #define CB_AUDIT_TEXT_MAX 300
 #define CB_AUDIT_MEMBERS_MAX 3500
-void cb_audit_text(struct cb_buf *members, const char *key, const char *text, size_t len);
-void cb_audit_cstr(struct cb_buf *members, const char *key, const char *text);
-void cb_audit_number(struct cb_buf *members, const char *key, double value);
+#define cb_audit_put(members, ...)                                                                                     \
+	do {                                                                                                           \
+		struct cb_json j_ = cb_json_inside(members);                                                           \
+		j_.brief = CB_AUDIT_TEXT_MAX;                                                                          \
+		cb_json_put(&j_, __VA_ARGS__);                                                                         \
+		(void)cb_json_done(&j_);                                                                               \
+	} while (0)

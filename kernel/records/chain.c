@@ -6,6 +6,7 @@
 #include "chain.h"
 
 #include <cellblock/error.h>
+#include <cellblock/json_write.h>
 #include <errno.h>
 #include <jansson.h>
 #include <openssl/evp.h>
@@ -22,11 +23,15 @@ int cb_audit_hash(const void *data, size_t len, char ret_hash[CB_AUDIT_HASH])
 	return 0;
 }
 
-int cb_audit_seal(struct cb_buf *line, const char *prev)
+int cb_audit_seal(struct cb_span members, const char *prev, struct cb_buf *line)
 {
-	if (line->len == 0 || line->len + strlen(",\"prev\":\"\"}\n") + strlen(prev) > CB_AUDIT_LINE_MAX)
-		return CB_E_TOO_BIG;
-	return cb_buf_printf(line, ",\"prev\":\"%s\"}\n", prev);
+	struct cb_json j = cb_json_begin(line);
+	int r;
+
+	cb_json_put_raw(&j, NULL, members);
+	cb_json_put(&j, "prev", prev);
+	r = cb_json_done(&j);
+	return r < 0 ? r : cb_buf_append_str(line, "\n");
 }
 
 int cb_audit_check(const char *line, size_t len, const char *prev, char *ret_reason, size_t size)

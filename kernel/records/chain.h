@@ -17,8 +17,8 @@
 
 /* SHA-256 in hex. */
 int cb_audit_hash(const void *data, size_t len, char ret_hash[CB_AUDIT_HASH]);
-/* Closes a line that begins with '{' and has no '}' yet: appends "prev", '}' and a newline. */
-int cb_audit_seal(struct cb_buf *line, const char *prev);
+/* Appends the line of an object with these members (JSON text) and "prev". */
+int cb_audit_seal(struct cb_span members, const char *prev, struct cb_buf *line);
 /* Whether a line (without newline) is a JSON object with text in "time", "kernel" and "event", and with `prev` in
  * "prev". If not, what is wrong with it. */
 int cb_audit_check(const char *line, size_t len, const char *prev, char *ret_reason, size_t size);
