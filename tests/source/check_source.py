@@ -155,6 +155,18 @@ def braces(path, lines):
                 yield number, "the brace of a function belongs on a line of its own"
 
 
+# A key behind a brace or a comma, in a literal.
+WRITTEN_JSON = re.compile(r"""[{,]\\"[^"'{}]*\\":|\{\\\"""")
+
+
+def json_by_hand(path, lines):
+    """Objects are written by base/json_write.c, which sets the commas and escapes the text."""
+    if path.startswith(("base/", "include/", "sandbox/", "kernel/")) and path.endswith((".c", ".h")):
+        for number, line in enumerate(lines, 1):
+            if WRITTEN_JSON.search(line):
+                yield number, "JSON by hand: cb_json_put writes objects"
+
+
 def head(path, lines):
     """Every source says first what it is."""
     body = [line for line in lines if line.strip()]
@@ -202,7 +214,7 @@ def check(path, text, names):
     if text and not text.endswith("\n"):
         yield text.count("\n") + 1, "no newline at the end"
     lines = text.split("\n")[:-1] if text.endswith("\n") else text.split("\n")
-    for rule in (includes, lengths, braces, head, layout):
+    for rule in (includes, lengths, braces, json_by_hand, head, layout):
         yield from rule(path, lines)
     yield from banned_calls(path, lines, names)
 
@@ -259,6 +271,10 @@ SELF_TEST = [
     ("kernel/a.c", "/* h */\nint a = strcpy (x, y);\n", "banned: strcpy"),
     ("kernel/a.c", "/* h */\n#undef sprintf\n", "banned: sprintf"),
     ("kernel/a.c", '/* strcpy(x) */\nint a = my_strcpy(x); // system(x)\nchar *b = "system(x)";\n', None),
+    ("kernel/a.c", '/* h */\nint a = f(&b, "{\\"size\\":%d}", n);\n', "JSON by hand"),
+    ("sandbox/a.c", '/* h */\nint a = f(&b, ",\\"%s\\":", key);\n', "JSON by hand"),
+    ("kernel/a.c", '/* h */\nint a = f("mode is \\"rw\\": no", "{}", "a \\"b\\", \\"c\\"");\n', None),
+    ("tests/unit/a.c", '/* h */\nint a = f("{\\"size\\":1}");\n', None),
     ("kernel/a.c", "int a;\n", "no head comment"),
     ("kernel/a.py", "import os\n", "no head comment"),
     ("kernel/a.py", "#!/usr/bin/env python3\nimport os\n", "no head comment"),
