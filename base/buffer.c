@@ -44,18 +44,6 @@ int cb_buf_reserve(struct cb_buf *b, size_t more)
 	return 0;
 }
 
-int cb_buf_append(struct cb_buf *b, const void *data, size_t n)
-{
-	int r = cb_buf_reserve(b, n);
-
-	if (r < 0)
-		return r;
-	if (n > 0)
-		memcpy(b->data + b->len, data, n);
-	b->len += n;
-	return 0;
-}
-
 int cb_buf_append_str(struct cb_buf *b, const char *s)
 {
 	return cb_buf_append(b, s, strlen(s));

@@ -84,7 +84,7 @@ struct cb_json cb_json_begin(struct cb_buf *out)
 	return j;
 }
 
-static void append(struct cb_json *j, const char *text, size_t len)
+static inline void append(struct cb_json *j, const char *text, size_t len)
 {
 	if (j->error == 0)
 		j->error = cb_buf_append(j->out, text, len);

@@ -24,7 +24,17 @@ static inline void cb_buf_clear(struct cb_buf *b)
 	b->len = 0;
 }
 int cb_buf_reserve(struct cb_buf *b, size_t more); /* room for `more` bytes behind len */
-int cb_buf_append(struct cb_buf *b, const void *data, size_t n);
+static inline int cb_buf_append(struct cb_buf *b, const void *data, size_t n)
+{
+	int r = n <= b->cap - b->len ? 0 : cb_buf_reserve(b, n);
+
+	if (r < 0)
+		return r;
+	if (n > 0)
+		memcpy(b->data + b->len, data, n);
+	b->len += n;
+	return 0;
+}
 int cb_buf_append_str(struct cb_buf *b, const char *s);
 int cb_buf_printf(struct cb_buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void cb_buf_consume(struct cb_buf *b, size_t n); /* drops the first n (<= len) bytes */

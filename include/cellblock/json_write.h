@@ -96,7 +96,7 @@ static inline void cb_json_put_bool(struct cb_json *j, const char *key, bool val
 #define CB_JSON_PUT_8(j, key, value, ...) CB_JSON_PUT(j, key, value), CB_JSON_PUT_7(j, __VA_ARGS__)
 #define CB_JSON_PICK(k1, v1, k2, v2, k3, v3, k4, v4, k5, v5, k6, v6, k7, v7, k8, v8, name, ...) name
 
-/* Up to eight members, (key, value) each: json_put(&j, "a", 1u, "b", "text"). */
+/* Up to eight members, (key, value) each. */
 #define cb_json_put(j, ...) CB_JSON_PICK(__VA_ARGS__, CB_JSON_PUT_8, 0, CB_JSON_PUT_7, 0, CB_JSON_PUT_6, 0, \
 	CB_JSON_PUT_5, 0, CB_JSON_PUT_4, 0, CB_JSON_PUT_3, 0, CB_JSON_PUT_2, 0, CB_JSON_PUT_1, 0)(j, __VA_ARGS__)
 /* An object of these members alone: inside of another value, as the whole of a buffer (0 or negative), … */

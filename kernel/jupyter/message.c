@@ -97,17 +97,19 @@ double cb_date_now(void)
 
 void cb_date_format(double seconds, char *ret)
 {
-	static time_t cached = -1;
-	static struct tm tm;
+	static _Thread_local time_t cached = -1; /* the log's thread writes dates, too */
+	static _Thread_local char second[32];
 	time_t whole = (time_t)seconds; /* never before 1970 */
+	struct tm tm;
 
 	if (whole != cached) {
 		gmtime_r(&whole, &tm);
+		snprintf(second, sizeof(second), "%04u-%02u-%02uT%02u:%02u:%02u.",
+			 (unsigned)(tm.tm_year + 1900) % 10000, (unsigned)tm.tm_mon + 1, (unsigned)tm.tm_mday,
+			 (unsigned)tm.tm_hour, (unsigned)tm.tm_min, (unsigned)tm.tm_sec);
 		cached = whole;
 	}
-	snprintf(ret, 28, "%04u-%02u-%02uT%02u:%02u:%02u.%06uZ", (unsigned)(tm.tm_year + 1900) % 10000,
-		 (unsigned)tm.tm_mon + 1, (unsigned)tm.tm_mday, (unsigned)tm.tm_hour, (unsigned)tm.tm_min,
-		 (unsigned)tm.tm_sec, (unsigned)((seconds - (double)whole) * 1e6) % 1000000);
+	snprintf(ret, 28, "%.20s%06uZ", second, (unsigned)((seconds - (double)whole) * 1e6) % 1000000);
 }
 
 static bool digits(const char **p, const char *end, int n, int *ret)
