@@ -136,11 +136,15 @@ size_t cb_twins_unnamed(struct cb_kernel *k, int64_t before_ms, pid_t ret_pid[CB
 	return n;
 }
 
-/* What the ends of twins have taken since the last call. Only one that exits counts, which runs no code any more: a
- * number may be another's by now. */
+/* Its process is there; a number may be another's by now. */
+static bool ends_still(const struct cb_twin_ending *e, struct cb_usage_process *ret)
+{
+	return e->pid != 0 && cb_now_ns() - e->since_ns <= ENDING_MOST && cb_usage_process(e->pid, ret);
+}
+
+/* What the ends of twins have taken since the last call. Only one that exits counts, which runs no code any more. */
 static double spent_ending(struct cb_twins *w, bool *ret_any)
 {
-	int64_t now_ns = cb_now_ns();
 	double sum = 0;
 
 	*ret_any = false;
@@ -148,7 +152,7 @@ static double spent_ending(struct cb_twins *w, bool *ret_any)
 		struct cb_twin_ending *e = &w->ending[i];
 		struct cb_usage_process p = { 0 };
 
-		if (e->pid == 0 || now_ns - e->since_ns > ENDING_MOST || !cb_usage_process(e->pid, &p)) {
+		if (!ends_still(e, &p)) {
 			e->pid = 0;
 			continue;
 		}
@@ -163,10 +167,9 @@ static double spent_ending(struct cb_twins *w, bool *ret_any)
 bool cb_twins_end_soon(struct cb_kernel *k)
 {
 	for (int i = 0; i < CB_TWINS_ENDING_MAX; i++) {
-		const struct cb_twin_ending *e = &k->twins.ending[i];
 		struct cb_usage_process p;
 
-		if (e->pid != 0 && cb_now_ns() - e->since_ns <= ENDING_MOST && cb_usage_process(e->pid, &p))
+		if (ends_still(&k->twins.ending[i], &p))
 			return true;
 	}
 	return false;

@@ -96,7 +96,6 @@ int cb_undo_log_after(const struct cb_undo_log *p, uint64_t cell, const struct c
 	uint64_t known = 0, told = 0;
 
 	cb_json_array(&j, NULL);
-
 	for (size_t i = 0; i < p->count; i++)
 		if (p->item[i].cell > cell && !p->item[i].undone) {
 			u.first = known++ == 0 ? p->item[i].number : u.first;

@@ -10,7 +10,6 @@
 #include "../shared/mounts.h"
 
 #include <cellblock/fd.h>
-#include <cellblock/json_write.h>
 #include <cellblock/log.h>
 #include <dirent.h>
 #include <errno.h>
@@ -449,7 +448,7 @@ int cb_layer_open_both(struct cb_layer *layer, int *ret_upper, int *ret_lower)
 	return 0;
 }
 
-static void put_error(struct cb_json *j, const char *ename, const char *evalue)
+void cb_layer_put_error(struct cb_json *j, const char *ename, const char *evalue)
 {
 	cb_json_put(j, "status", "error", "ename", ename, "evalue", evalue, "traceback", CB_SPAN("[]"));
 }
@@ -467,10 +466,10 @@ void cb_layer_report(const struct cb_jail *jail, bool commit, struct cb_buf *out
 		r = start_judge(&layer, upper, lower);
 	if (r < 0 && r != -ENOENT) {
 		cb_strv_release(&layer.own);
-		put_error(&j, "WorkspaceError",
-			  r == -ENOTSUP	 ? "workspace.mode is not \"overlay\": there is no layer of changes"
-			  : r == -ESTALE ? "the workspace is another folder than when the kernel started"
-					 : strerror(-r));
+		cb_layer_put_error(&j, "WorkspaceError",
+				   r == -ENOTSUP  ? "workspace.mode is not \"overlay\": there is no layer of changes"
+				   : r == -ESTALE ? "the workspace is another folder than when the kernel started"
+						  : strerror(-r));
 		(void)cb_json_done(&j);
 		return;
 	}
@@ -484,7 +483,7 @@ void cb_layer_report(const struct cb_jail *jail, bool commit, struct cb_buf *out
 		walk(&layer, upper, lower, "", 0);
 	cb_links_release(&layer.names);
 	if (cb_layer_stopped())
-		put_error(&j, "KeyboardInterrupt", STOPPED);
+		cb_layer_put_error(&j, "KeyboardInterrupt", STOPPED);
 	else
 		cb_json_put(&j, "status", "ok");
 	cb_json_array(&j, "changes");

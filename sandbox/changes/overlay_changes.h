@@ -9,7 +9,7 @@
 #include "../judge/judge.h"
 #include "links.h"
 
-#include <cellblock/buffer.h>
+#include <cellblock/json_write.h>
 #include <limits.h>
 #include <sys/stat.h>
 
@@ -76,6 +76,7 @@ int cb_layer_open_both(struct cb_layer *layer, int *ret_upper, int *ret_lower);
 int cb_layer_list(int dirfd, struct cb_strv *ret_names); /* the names in a folder, sorted, added to what is there */
 bool cb_layer_is_opaque(int dirfd);			 /* a folder that was made anew: it hides the one below */
 bool cb_layer_is_whiteout(const struct stat *st);
+void cb_layer_put_error(struct cb_json *j, const char *ename, const char *evalue); /* the members of such a reply */
 
 /* write.c: a plain file for reading, without waiting for anything; its fd, or negative errno. */
 int cb_layer_open_file(int dirfd, const char *name, struct stat *ret_st);

@@ -496,8 +496,7 @@ static void put_reply(const struct work *w, int code, struct cb_buf *out)
 	struct cb_json j = cb_json_begin(out);
 
 	if (code < 0)
-		cb_json_put(&j, "status", "error", "ename", "WorkspaceError", "evalue",
-			    code == -EBUSY ? MOVING : strerror(-code), "traceback", CB_SPAN("[]"));
+		cb_layer_put_error(&j, "WorkspaceError", code == -EBUSY ? MOVING : strerror(-code));
 	else
 		cb_json_put(&j, "status", "ok", "entries", w->tally.entries, "left", w->tally.left, "reason",
 			    w->tally.reason, "cpu_s", CB_ROUNDED(spent_s(), 6));
