@@ -67,7 +67,7 @@ apt_install() {
 	say "installing packages: $*"
 	export DEBIAN_FRONTEND=noninteractive
 	quietly apt-update $sudo apt-get update &&
-		quietly apt-install $sudo apt-get install -y --no-install-recommends "$@"
+		quietly apt-install $sudo apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=900 "$@"
 }
 
 # shellcheck disable=SC2046,SC2086 # words are meant to be split

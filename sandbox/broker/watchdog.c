@@ -393,7 +393,7 @@ enum cb_watchdog_says cb_watchdog_look(struct cb_watchdog *w, const struct cb_in
 				       const struct cb_jail *jail, int grace_ms)
 {
 	uint64_t limit = jail->spec->limit_memory, enough = CB_MEMORY_SHORT(limit);
-	int64_t start = cb_now_ms(), end, rest;
+	int64_t start = cb_now_ms(), began = cpu_ms(), end, rest;
 
 	if (w->over > 0 || start < w->next_ms)
 		return CB_WATCHDOG_FINE;
@@ -403,7 +403,7 @@ enum cb_watchdog_says cb_watchdog_look(struct cb_watchdog *w, const struct cb_in
 	look_at_kernel(w, inmate, jail);
 	w->now = cb_watchdog_measure(inmate, jail, BUDGET_MS, w->kernel, start < w->exact_ms ? limit : enough);
 	end = cb_now_ms();
-	rest = (end - start) * INTERVAL_SHARE;
+	rest = (cpu_ms() - began) * INTERVAL_SHARE; /* not of the clock's: a jail can keep processors busy */
 	w->next_ms = end + INTERVAL_MS + (w->now.rough > limit ? rest : 0);
 	if (w->now.rough > enough && start >= w->exact_ms)
 		w->exact_ms = end + INTERVAL_MS + rest;

@@ -27,10 +27,11 @@ OPTIONS = {"policy": {"workspace.mode": "tmpfs"}}
 def say(**what):
     print(json.dumps(what), flush=True)
 
-def serve(sb):
+def serve(sb, at_last=lambda: None):
     sb.run("import os, subprocess\nkept = 1\nsubprocess.Popen(['sleep', '10000'])", check=True)
     transport = sb.kernel.session.connected.transport
     folder = None if where else os.path.dirname(os.path.dirname(sb.kernel.connection_file))
+    at_last()
     say(ready=True, folder=folder, kernel=getattr(transport, "_kernel", None))
     for line in sys.stdin:
         try:
@@ -57,8 +58,9 @@ elif way == "pool":
         serve(sb)
 elif way == "lease":
     with Pool("agent", size=1, **OPTIONS) as pool:
-        with pool.lease(ttl=1.5) as sb:
-            serve(sb)
+        lease = pool.lease(ttl=3600)
+        with lease as sb:
+            serve(sb, lambda: lease.renew(1.5))
         with pool.lease(ttl=3600) as sb:
             serve(sb)
 else:
