@@ -454,6 +454,7 @@ void cb_execution_stopped(struct cb_kernel *k)
 
 	cb_jobs_jail_died(k); /* the helpers are ended with the guest */
 	stop_clocks(k);
+	x->shell.asked_at = 0; /* an answer that comes now is nobody's, least of all the twin's that is being woken */
 	x->taken_over = true;
 	x->usage_at_end = x->shell.cell.usage_at_start;
 	cb_usage_read(&k->guest.usage, &x->usage_at_end);

@@ -468,6 +468,28 @@ static void test_wire_error_restores(void **state)
 	rig_twin_close(&next);
 }
 
+/* Python asked, and died: the client's answer is nobody's, least of all the twin's that wakes. */
+static void test_an_answer_comes_too_late(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t = rig_twin(r), next;
+	uint64_t request;
+	const char *id = rig_begin(r, "asks", &request);
+
+	rig_frame(r, CB_WIRE_INPUT_REQUEST, request, "{\"prompt\":\"?\",\"password\":false}");
+	rig_expect(r, RIG_STDIN, "input_request", id);
+	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	struct rig_request resume = rig_twin_wakes(r, &t);
+
+	rig_send(r, RIG_STDIN, "input_reply", "{\"value\":\"late\"}", NULL);
+	rig_barrier(r);
+	assert_int_equal(r->k.guest.python.rules.phase, CB_PHASE_WAKING);
+	rig_twin_resumed(r, &resume);
+	next = rig_twin(r); /* the first that it is sent */
+	expect_failure(r, id, "KernelDiedError", "all variables are as they were before cell [1]", "restored", "[1]");
+	rig_twin_close(&next);
+}
+
 /* Three states, each of which wakes and dies of being copied: the cell's own end is told, and the last one is not
  * copied. */
 static void test_dies_of_being_copied(void **state)
@@ -635,6 +657,7 @@ int main(void)
 		T(test_wakes_with_wrong_words),
 		T(test_idle_one_ends),
 		T(test_wire_error_restores),
+		T(test_an_answer_comes_too_late),
 		T(test_death_while_making),
 		T(test_an_end_is_no_cells_time),
 		T(test_dies_of_being_copied),
