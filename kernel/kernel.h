@@ -1,26 +1,25 @@
-/* The kernel: everything that the supervisor holds while it serves. One per process, made by commands/kernel.c. */
+/* The kernel: everything that the supervisor holds while it serves. One per process, made by start.c. */
 #pragma once
 
 #include "records/audit.h"
 #include "records/audit_events.h"
-#include "jupyter/auth.h"
 #include "transactions/branches.h"
-#include "jupyter/channels.h"
 #include "jupyter/comms.h"
 #include "shells/debug.h"
 #include "shells/execution.h"
+#include "shells/failure.h"
 #include "python/guest.h"
 #include "python/pid1.h"
 #include "records/history.h"
 #include "shells/idle.h"
-#include "jupyter/iopub.h"
+#include "jupyter/jupyter.h"
+#include "jupyter/status.h"
 #include "workspace/jobs.h"
 #include "shells/lanes.h"
 #include "workspace/overlay_changes.h"
 #include "jupyter/loop.h"
 #include "transactions/memory.h"
 #include "policy/policy.h"
-#include "setup/connection_file.h"
 #include "setup/interpreter.h"
 #include "shells/side.h"
 #include "transactions/file_snapshots.h"
@@ -33,12 +32,8 @@ struct cb_kernel {
 	const struct cb_policy *policy;
 	const struct cb_interpreter *interpreter;
 	bool bash; /* cells are of bash, not Python */
-	struct cb_connection conn;
 	struct cb_loop loop;
-	struct cb_auth *auth;
-	struct cb_session session;
-	struct cb_channels channels;
-	struct cb_iopub iopub;
+	struct cb_jupyter jupyter;
 	struct cb_guest guest;
 	struct cb_execution execution;
 	struct cb_comms comms;
@@ -79,5 +74,10 @@ struct cb_kernel {
 	int shutdown_timer;
 };
 
+/* With a policy and interpreter; connection, signature and channels are added by who starts it. */
+int cb_kernel_init(struct cb_kernel *k);
+void cb_kernel_release(struct cb_kernel *k);
 /* Ends the kernel: the guest gets a second for its exit handlers, then the loop stops. */
 void cb_kernel_shutdown(struct cb_kernel *k, bool restart);
+/* However it ends: all that was asked is answered, what lies in the sockets included. */
+void cb_kernel_answer_the_rest(struct cb_kernel *k);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "commands/command.h"
+#include "start.h"
 
 static const struct {
 	const char *name;

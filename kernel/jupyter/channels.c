@@ -20,10 +20,9 @@
 #include <sys/un.h>
 
 #include "incoming.h"
-#include "kernel.h"
-#include "requests/requests.h"
-#include "requests/stdin.h"
-#include "router.h"
+#include "jupyter.h"
+#include "loop.h"
+#include "policy/policy.h"
 
 #define BATCH 64       /* messages taken from one socket a turn */
 #define DRAIN_MAX 4096 /* messages taken in at a failure */
@@ -146,24 +145,24 @@ static int set_liveness(void *s, enum cb_channel ch)
 
 /* Of one part, and of all parts of a message: above limits.message, so that what is signed and too large can be
  * answered; below what would hurt. */
-static int64_t largest(const struct cb_kernel *k)
+static int64_t largest(const struct cb_jupyter *jp)
 {
-	int64_t limit = (int64_t)k->policy->limit_message;
+	int64_t limit = (int64_t)jp->policy->limit_message;
 
 	return 2 * limit > FRAME_FLOOR ? 2 * limit : FRAME_FLOOR;
 }
 
-static int set_common(struct cb_kernel *k, void *s, enum cb_channel ch)
+static int set_common(struct cb_jupyter *jp, void *s, enum cb_channel ch)
 {
-	int64_t max = ch == CB_HB ? 1024 : largest(k);
+	int64_t max = ch == CB_HB ? 1024 : largest(jp);
 	int r = zmq_setsockopt(s, ZMQ_MAXMSGSIZE, &max, sizeof(max)) == 0 ? 0 : -errno;
 
 	const int options[][2] = {
 		{ ZMQ_LINGER, 1000 },
 		{ ZMQ_SNDHWM, ch == CB_IOPUB ? CB_IOPUB_HWM : REPLY_HWM },
 		{ ZMQ_RCVHWM, 1000 },
-		{ ZMQ_IPV6, strchr(k->conn.ip, ':') != NULL },
-		{ ZMQ_USE_FD, k->channels.listen_fd[ch] },
+		{ ZMQ_IPV6, strchr(jp->conn.ip, ':') != NULL },
+		{ ZMQ_USE_FD, jp->channels.listen_fd[ch] },
 	};
 	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]) && r == 0; i++)
 		r = set_int(s, options[i][0], options[i][1]);
@@ -178,9 +177,9 @@ static int set_common(struct cb_kernel *k, void *s, enum cb_channel ch)
 	}
 	if (r == 0 && ch == CB_STDIN)
 		r = set_int(s, ZMQ_ROUTER_MANDATORY, 1); /* who asks a client that is gone is told */
-	if (r == 0 && k->conn.curve_secret[0] != '\0') {
+	if (r == 0 && jp->conn.curve_secret[0] != '\0') {
 		r = set_int(s, ZMQ_CURVE_SERVER, 1);
-		if (r == 0 && zmq_setsockopt(s, ZMQ_CURVE_SECRETKEY, k->conn.curve_secret, 41) != 0)
+		if (r == 0 && zmq_setsockopt(s, ZMQ_CURVE_SECRETKEY, jp->conn.curve_secret, 41) != 0)
 			r = -errno;
 	}
 	return r;
@@ -188,8 +187,8 @@ static int set_common(struct cb_kernel *k, void *s, enum cb_channel ch)
 
 static void on_heartbeat(void *context, short revents)
 {
-	struct cb_kernel *k = context;
-	void *s = k->channels.socket[CB_HB];
+	struct cb_jupyter *jp = context;
+	void *s = jp->channels.socket[CB_HB];
 
 	(void)revents;
 	for (int i = 0; i < BATCH; i++) {
@@ -250,30 +249,21 @@ static int receive(void *s, size_t most, zmq_msg_t *frame, size_t *ret_n)
 	return 0;
 }
 
-static size_t total_size(const struct cb_request *r)
-{
-	size_t total = 0;
-
-	for (size_t i = r->nident; i < r->nframes; i++)
-		total += zmq_msg_size(&r->frame[i]);
-	return total;
-}
-
-static void take(struct cb_kernel *k, enum cb_channel ch, int most)
+static void take(struct cb_jupyter *jp, enum cb_channel ch, int most)
 {
 	static zmq_msg_t frame[CB_MAX_FRAMES];
 
-	for (int i = 0; i < most && !k->loop.stop; i++) {
+	for (int i = 0; i < most && !jp->loop->stop; i++) {
 		struct cb_request *r = NULL;
 		const char *reason = "too many frames, or too large ones";
 		size_t n = 0;
-		int c = receive(k->channels.socket[ch], (size_t)largest(k), frame, &n);
+		int c = receive(jp->channels.socket[ch], (size_t)largest(jp), frame, &n);
 
 		if (c == -EAGAIN || c == -EINTR)
 			return;
 		if (c == 0)
-			c = cb_request_from_frames(k->auth, ch, frame, n, &r, &reason);
-		if (c == 0 && cb_auth_is_marked(k->auth, r->session)) {
+			c = cb_request_from_frames(jp->auth, ch, frame, n, &r, &reason);
+		if (c == 0 && cb_auth_is_marked(jp->auth, r->session)) {
 			reason = "one of the kernel's own messages, sent back";
 			cb_request_free(r);
 			c = CB_E_AUTH;
@@ -281,18 +271,10 @@ static void take(struct cb_kernel *k, enum cb_channel ch, int most)
 		if (c < 0) {
 			/* who sends this has no key: no answer, and no more than a line */
 			cb_log(CB_LOG_WARNING, "%s: message dropped: %s", cb_channel_name(ch), reason);
-			cb_audit_denied(k, cb_channel_name(ch), reason);
+			jp->events->dropped(jp->kernel, cb_channel_name(ch), reason);
 			continue;
 		}
-		if (total_size(r) > k->policy->limit_message) {
-			if (ch == CB_STDIN)
-				cb_stdin_too_large(k, r);
-			cb_request_malformed(k, r, "%zu bytes are more than limits.message = %llu allows",
-					     total_size(r), (unsigned long long)k->policy->limit_message);
-			cb_request_free(r);
-			continue;
-		}
-		cb_route(k, r);
+		jp->events->request(jp->kernel, r);
 	}
 }
 
@@ -320,17 +302,17 @@ static void on_iopub(void *context, short revents)
 	cb_iopub_subscriptions(context);
 }
 
-void cb_channels_drain_shell(struct cb_kernel *k)
+void cb_channels_drain_shell(struct cb_jupyter *jp)
 {
-	take(k, CB_SHELL, DRAIN_MAX);
+	take(jp, CB_SHELL, DRAIN_MAX);
 }
 
-void cb_channels_drain_stdin(struct cb_kernel *k)
+void cb_channels_drain_stdin(struct cb_jupyter *jp)
 {
-	take(k, CB_STDIN, BATCH);
+	take(jp, CB_STDIN, BATCH);
 }
 
-int cb_channels_open(struct cb_kernel *k, struct cb_err *err)
+int cb_channels_open(struct cb_jupyter *jp, struct cb_err *err)
 {
 	static const struct {
 		enum cb_channel channel;
@@ -342,9 +324,9 @@ int cb_channels_open(struct cb_kernel *k, struct cb_err *err)
 		{ CB_IOPUB, ZMQ_XPUB, on_iopub },    { CB_STDIN, ZMQ_ROUTER, on_stdin },
 		{ CB_SHELL, ZMQ_ROUTER, on_shell },
 	};
-	struct cb_channels *c = &k->channels;
+	struct cb_channels *c = &jp->channels;
 
-	cb_incoming_init((uint64_t)largest(k));
+	cb_incoming_init((uint64_t)largest(jp));
 	c->context = zmq_ctx_new();
 	if (c->context == NULL)
 		return cb_err_set(err, -errno, "zeromq", NULL, "zmq_ctx_new: %s", zmq_strerror(errno));
@@ -354,33 +336,33 @@ int cb_channels_open(struct cb_kernel *k, struct cb_err *err)
 		char url[256];
 
 		c->socket[ch] = zmq_socket(c->context, order[i].type);
-		int r = c->socket[ch] != NULL ? set_common(k, c->socket[ch], ch) : -errno;
+		int r = c->socket[ch] != NULL ? set_common(jp, c->socket[ch], ch) : -errno;
 
 		if (r == 0)
-			r = endpoint(&k->conn, ch, url, sizeof(url));
+			r = endpoint(&jp->conn, ch, url, sizeof(url));
 		if (r == 0 && zmq_bind(c->socket[ch], url) != 0)
 			r = -errno;
 		if (r < 0)
 			return cb_err_set(err, r, cb_channel_name(ch), NULL, "can't open the %s channel: %s",
 					  cb_channel_name(ch), zmq_strerror(-r));
-		c->slot[ch] = cb_loop_add(&k->loop, c->socket[ch], 0, ZMQ_POLLIN, order[i].fn, k);
+		c->slot[ch] = cb_loop_add(jp->loop, c->socket[ch], 0, ZMQ_POLLIN, order[i].fn, jp);
 	}
 	return 0;
 }
 
-void cb_channels_close(struct cb_kernel *k)
+void cb_channels_close(struct cb_jupyter *jp)
 {
-	struct cb_channels *c = &k->channels;
+	struct cb_channels *c = &jp->channels;
 
 	for (int ch = 0; ch < CB_NCHANNELS; ch++) {
 		if (c->socket[ch] != NULL)
 			zmq_close(c->socket[ch]);
-		if (k->conn.ipc) {
+		if (jp->conn.ipc) {
 			char path[128];
 
 			/* libzmq leaves sockets that it was handed; after leaving root this may fail: the client cleans
 			 * up as well */
-			if (snprintf(path, sizeof(path), "%s-%d", k->conn.ip, k->conn.port[ch]) < (int)sizeof(path))
+			if (snprintf(path, sizeof(path), "%s-%d", jp->conn.ip, jp->conn.port[ch]) < (int)sizeof(path))
 				(void)unlink(path);
 		}
 	}
@@ -388,10 +370,10 @@ void cb_channels_close(struct cb_kernel *k)
 		zmq_ctx_term(c->context); /* waits for unsent replies, at most the linger */
 }
 
-int cb_channels_send(struct cb_kernel *k, enum cb_channel channel, const struct cb_request *to,
+int cb_channels_send(struct cb_jupyter *jp, enum cb_channel channel, const struct cb_request *to,
 		     const struct cb_outgoing *out)
 {
-	void *s = k->channels.socket[channel];
+	void *s = jp->channels.socket[channel];
 	zmq_msg_t frame[CB_MAX_IDENTITIES + 8]; /* replies have one buffer at most */
 	CB_AUTO_BUF traced = CB_BUF_INIT(CB_TRACEPARENT_SIZE + 64);
 	struct cb_outgoing said = *out;
@@ -410,7 +392,7 @@ int cb_channels_send(struct cb_kernel *k, enum cb_channel channel, const struct 
 		zmq_msg_init(&frame[n]);
 		zmq_msg_copy(&frame[n], &to->frame[n]);
 	}
-	int r = cb_outgoing_frames(&k->session, k->auth, &said, &frame[n], &body);
+	int r = cb_outgoing_frames(&jp->session, jp->auth, &said, &frame[n], &body);
 
 	n += r < 0 ? 0 : body;
 	for (size_t i = 0; i < n; i++) {
@@ -424,7 +406,7 @@ int cb_channels_send(struct cb_kernel *k, enum cb_channel channel, const struct 
 	return r;
 }
 
-void cb_reply_full(struct cb_kernel *k, const struct cb_request *to, struct cb_span metadata, struct cb_span content,
+void cb_reply_full(struct cb_jupyter *jp, const struct cb_request *to, struct cb_span metadata, struct cb_span content,
 		   struct cb_body *body)
 {
 	char type[CB_TYPE_MAX + 8];
@@ -439,23 +421,23 @@ void cb_reply_full(struct cb_kernel *k, const struct cb_request *to, struct cb_s
 				   .content = content,
 				   .content_body = body };
 
-	(void)cb_channels_send(k, to->channel, to, &out);
+	(void)cb_channels_send(jp, to->channel, to, &out);
 }
 
-void cb_reply(struct cb_kernel *k, const struct cb_request *to, struct cb_span content)
+void cb_reply(struct cb_jupyter *jp, const struct cb_request *to, struct cb_span content)
 {
-	cb_reply_full(k, to, CB_SPAN("{}"), content, NULL);
+	cb_reply_full(jp, to, CB_SPAN("{}"), content, NULL);
 }
 
-void cb_reply_json(struct cb_kernel *k, const struct cb_request *to, struct cb_json *j)
+void cb_reply_json(struct cb_jupyter *jp, const struct cb_request *to, struct cb_json *j)
 {
 	if (cb_json_done(j) == 0)
-		cb_reply(k, to, cb_buf_span(j->out));
+		cb_reply(jp, to, cb_buf_span(j->out));
 	else
-		cb_reply_error(k, to, "MemoryError", "no memory for the reply");
+		cb_reply_error(jp, to, "MemoryError", "no memory for the reply");
 }
 
-void cb_reply_error(struct cb_kernel *k, const struct cb_request *to, const char *ename, const char *format, ...)
+void cb_reply_error(struct cb_jupyter *jp, const struct cb_request *to, const char *ename, const char *format, ...)
 {
 	char evalue[1024];
 	va_list ap;
@@ -467,5 +449,5 @@ void cb_reply_error(struct cb_kernel *k, const struct cb_request *to, const char
 
 	if (cb_json_write_object(&b, "status", "error", "ename", ename, "evalue", evalue, "traceback",
 				 CB_SPAN("[]")) == 0)
-		cb_reply(k, to, cb_buf_span(&b));
+		cb_reply(jp, to, cb_buf_span(&b));
 }

@@ -9,7 +9,7 @@
 #include "message.h"
 #include "setup/connection_file.h"
 
-struct cb_kernel;
+struct cb_jupyter;
 
 struct cb_channels {
 	void *context;
@@ -21,31 +21,31 @@ struct cb_channels {
 /* Binds and listens, choosing ports that are 0 (conn->port is updated, *ret_chosen set). Before cb_self_sandbox. */
 int cb_channels_listen(struct cb_channels *c, struct cb_connection *conn, bool *ret_chosen, struct cb_err *err);
 /* Makes the ZeroMQ sockets over the listening fds and enters them into the loop. After cb_self_sandbox. */
-int cb_channels_open(struct cb_kernel *k, struct cb_err *err);
+int cb_channels_open(struct cb_jupyter *jp, struct cb_err *err);
 /* Lets what is queued go out (bounded) and closes all. */
-void cb_channels_close(struct cb_kernel *k);
+void cb_channels_close(struct cb_jupyter *jp);
 
 /* Takes in what waits on the shell channel now (bounded), so that a failure's abort sees it. */
-void cb_channels_drain_shell(struct cb_kernel *k);
+void cb_channels_drain_shell(struct cb_jupyter *jp);
 /* Takes in (and so drops) replies on stdin that came before anything was asked. */
-void cb_channels_drain_stdin(struct cb_kernel *k);
+void cb_channels_drain_stdin(struct cb_jupyter *jp);
 
 /* Sends to the peer that sent `to`, on `channel`, with its header as parent. Never blocks: to a peer whose queue is
  * full or that is gone the message is dropped and logged. On stdin -EHOSTUNREACH says that there is no such peer. */
-int cb_channels_send(struct cb_kernel *k, enum cb_channel channel, const struct cb_request *to,
+int cb_channels_send(struct cb_jupyter *jp, enum cb_channel channel, const struct cb_request *to,
 		     const struct cb_outgoing *out);
 /* Reply on the request's own channel: `type` is the request's with _reply. metadata NULL = {}. */
-void cb_reply(struct cb_kernel *k, const struct cb_request *to, struct cb_span content);
-void cb_reply_full(struct cb_kernel *k, const struct cb_request *to, struct cb_span metadata, struct cb_span content,
+void cb_reply(struct cb_jupyter *jp, const struct cb_request *to, struct cb_span content);
+void cb_reply_full(struct cb_jupyter *jp, const struct cb_request *to, struct cb_span metadata, struct cb_span content,
 		   struct cb_body *body);
 /* What `j` has written into a buffer of its own, or a MemoryError if that failed. */
-void cb_reply_json(struct cb_kernel *k, const struct cb_request *to, struct cb_json *j);
+void cb_reply_json(struct cb_jupyter *jp, const struct cb_request *to, struct cb_json *j);
 /* {"status":"ok"} and these few members: (key, value) each. */
-#define cb_reply_ok(k, to, ...)                                                                                        \
+#define cb_reply_ok(jp, to, ...)                                                                                       \
 	do {                                                                                                           \
 		CB_JSON_SMALL(ok_, "status", "ok", ##__VA_ARGS__);                                                     \
-		cb_reply(k, to, cb_buf_span(&ok_));                                                                    \
+		cb_reply(jp, to, cb_buf_span(&ok_));                                                                   \
 	} while (0)
 /* {"status":"error","ename","evalue","traceback":[]} */
-void cb_reply_error(struct cb_kernel *k, const struct cb_request *to, const char *ename, const char *format, ...)
+void cb_reply_error(struct cb_jupyter *jp, const struct cb_request *to, const char *ename, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));

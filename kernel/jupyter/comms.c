@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <sys/auxv.h>
 
-#include "kernel.h"
+#include "iopub.h"
 
 #define BUCKETS 4096u
 #define TABLE (BUCKETS * sizeof(struct cb_comm *))
@@ -136,7 +136,7 @@ bool cb_comms_has(const struct cb_comms *c, struct cb_span id)
 	return c->bucket != NULL && *find(c, id) != NULL;
 }
 
-void cb_comms_reset(struct cb_kernel *k, struct cb_comms *c, struct cb_comms *then)
+void cb_comms_reset(struct cb_jupyter *jp, struct cb_comms *c, struct cb_comms *then)
 {
 	CB_AUTO_BUF b = CB_BUF_INIT(CB_COMMS_BYTES_MAX);
 
@@ -153,7 +153,7 @@ void cb_comms_reset(struct cb_kernel *k, struct cb_comms *c, struct cb_comms *th
 						   .metadata = CB_SPAN("{}"),
 						   .content = cb_buf_span(&b) };
 
-			cb_iopub_publish(k, "comm_close", CB_WEIGHT_DATA, &out);
+			cb_iopub_publish(jp, "comm_close", CB_WEIGHT_DATA, &out);
 		}
 	}
 	cb_comms_release(c);

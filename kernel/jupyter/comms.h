@@ -5,7 +5,7 @@
 #include <cellblock/json_write.h>
 #include <stdbool.h>
 
-struct cb_kernel;
+struct cb_jupyter;
 
 #define CB_COMMS_MAX 65536
 #define CB_COMMS_BYTES_MAX (16u << 20)
@@ -39,5 +39,5 @@ size_t cb_comms_all(void);
 int cb_comms_copy(const struct cb_comms *c, struct cb_comms *ret_copy);
 bool cb_comms_has(const struct cb_comms *c, struct cb_span id);
 /* Who had them is gone: tells clients that every comm is closed but those of `then`, which become the table. */
-void cb_comms_reset(struct cb_kernel *k, struct cb_comms *c, struct cb_comms *then);
+void cb_comms_reset(struct cb_jupyter *jp, struct cb_comms *c, struct cb_comms *then);
 void cb_comms_release(struct cb_comms *c);

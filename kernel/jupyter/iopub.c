@@ -23,7 +23,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "kernel.h"
+#include "jupyter.h"
+#include "loop.h"
 
 #define MS 1000000LL
 #define TEXT_MAX (256u << 10) /* a stream message is flushed at this size */
@@ -55,16 +56,16 @@ static void entry_free(struct cb_iopub_entry *e)
 	free(e);
 }
 
-static void set_nodrop(struct cb_kernel *k, int on)
+static void set_nodrop(struct cb_jupyter *jp, int on)
 {
-	zmq_setsockopt(k->channels.socket[CB_IOPUB], ZMQ_XPUB_NODROP, &on, sizeof(on));
+	zmq_setsockopt(jp->channels.socket[CB_IOPUB], ZMQ_XPUB_NODROP, &on, sizeof(on));
 }
 
 /* Sends all frames or (-EAGAIN) none: libzmq decides about the high-water mark at the first frame. */
-static int send_frames(struct cb_kernel *k, zmq_msg_t *frame, size_t n)
+static int send_frames(struct cb_jupyter *jp, zmq_msg_t *frame, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
-		if (zmq_msg_send(&frame[i], k->channels.socket[CB_IOPUB],
+		if (zmq_msg_send(&frame[i], jp->channels.socket[CB_IOPUB],
 				 ZMQ_DONTWAIT | (i + 1 < n ? ZMQ_SNDMORE : 0)) >= 0)
 			continue;
 		if (i == 0)
@@ -104,9 +105,9 @@ static void shed(struct cb_iopub *p, enum cb_weight weight, size_t limit)
 	p->tail = last;
 }
 
-static void enqueue(struct cb_kernel *k, enum cb_weight weight, zmq_msg_t *frame, size_t n)
+static void enqueue(struct cb_jupyter *jp, enum cb_weight weight, zmq_msg_t *frame, size_t n)
 {
-	struct cb_iopub *p = &k->iopub;
+	struct cb_iopub *p = &jp->iopub;
 	struct cb_iopub_entry *e = malloc(sizeof(*e) + n * sizeof(e->frame[0]));
 	size_t limit = p->subscribed ? QUEUE_MAX : HELD_MAX;
 
@@ -153,12 +154,12 @@ static void pace(struct cb_iopub *p, enum cb_weight weight, size_t bytes)
 		advance(&p->text_clock, now, TEXT_BURST, (int64_t)(bytes + ENVELOPE) * (1000 * MS / TEXT_RATE));
 }
 
-static int send_or_queue(struct cb_kernel *k, enum cb_weight weight, zmq_msg_t *frame, size_t n)
+static int send_or_queue(struct cb_jupyter *jp, enum cb_weight weight, zmq_msg_t *frame, size_t n)
 {
-	struct cb_iopub *p = &k->iopub;
+	struct cb_iopub *p = &jp->iopub;
 
 	if (p->subscribed && p->head == NULL && !over_in_flight(weight)) {
-		int r = send_frames(k, frame, n);
+		int r = send_frames(jp, frame, n);
 
 		if (r == 0)
 			return 0;
@@ -170,13 +171,14 @@ static int send_or_queue(struct cb_kernel *k, enum cb_weight weight, zmq_msg_t *
 	}
 	if (p->head == NULL && p->subscribed) {
 		p->blocked_since = cb_now_ns();
-		cb_loop_arm(&k->loop, p->timer, p->blocked_since + RETRY);
+		cb_loop_arm(jp->loop, p->timer, p->blocked_since + RETRY);
 	}
-	enqueue(k, weight, frame, n);
+	enqueue(jp, weight, frame, n);
 	return 0;
 }
 
-static void build_and_send(struct cb_kernel *k, const char *topic, enum cb_weight weight, const struct cb_outgoing *out)
+static void build_and_send(struct cb_jupyter *jp, const char *topic, enum cb_weight weight,
+			   const struct cb_outgoing *out)
 {
 	zmq_msg_t few[16], *frame = few;
 	size_t n = 0;
@@ -186,13 +188,13 @@ static void build_and_send(struct cb_kernel *k, const char *topic, enum cb_weigh
 		if (frame == NULL)
 			return;
 	}
-	int r = cb_outgoing_frames(&k->session, k->auth, out, frame + 1, &n);
+	int r = cb_outgoing_frames(&jp->session, jp->auth, out, frame + 1, &n);
 
-	pace(&k->iopub, weight, out->content_body != NULL ? out->content_body->size : out->content.len);
+	pace(&jp->iopub, weight, out->content_body != NULL ? out->content_body->size : out->content.len);
 	if (r == 0) {
 		zmq_msg_init_size(&frame[0], strlen(topic));
 		memcpy(zmq_msg_data(&frame[0]), topic, strlen(topic));
-		r = send_or_queue(k, weight, frame, n + 1);
+		r = send_or_queue(jp, weight, frame, n + 1);
 	}
 	if (r < 0)
 		cb_log(CB_LOG_ERROR, "iopub: %s not sent: %s", out->type, cb_err_name(r));
@@ -200,13 +202,13 @@ static void build_and_send(struct cb_kernel *k, const char *topic, enum cb_weigh
 		free(frame);
 }
 
-void cb_iopub_publish(struct cb_kernel *k, const char *topic, enum cb_weight weight, const struct cb_outgoing *out)
+void cb_iopub_publish(struct cb_jupyter *jp, const char *topic, enum cb_weight weight, const struct cb_outgoing *out)
 {
-	cb_iopub_flush(k);
-	build_and_send(k, topic, weight, out);
+	cb_iopub_flush(jp);
+	build_and_send(jp, topic, weight, out);
 }
 
-void cb_iopub_status(struct cb_kernel *k, const char *state, struct cb_header *parent)
+void cb_iopub_status(struct cb_jupyter *jp, const char *state, struct cb_header *parent)
 {
 	CB_JSON_SMALL(content, "execution_state", state);
 	struct cb_outgoing out = { .type = "status",
@@ -214,13 +216,13 @@ void cb_iopub_status(struct cb_kernel *k, const char *state, struct cb_header *p
 				   .metadata = CB_SPAN("{}"),
 				   .content = cb_buf_span(&content) };
 
-	cb_iopub_publish(k, "status", CB_WEIGHT_KEEP, &out);
-	k->iopub.busy = strcmp(state, "busy") == 0;
+	cb_iopub_publish(jp, "status", CB_WEIGHT_KEEP, &out);
+	jp->iopub.busy = strcmp(state, "busy") == 0;
 	if (strcmp(state, "idle") == 0)
-		k->iopub.text_clock = k->iopub.message_clock = 0;
+		jp->iopub.text_clock = jp->iopub.message_clock = 0;
 }
 
-static void send_text(struct cb_kernel *k, struct cb_header *parent, unsigned stream, const char *text, size_t len)
+static void send_text(struct cb_jupyter *jp, struct cb_header *parent, unsigned stream, const char *text, size_t len)
 {
 	const char *name = stream == CB_WIRE_STDERR ? "stderr" : "stdout";
 	struct cb_body *body = NULL;
@@ -245,32 +247,32 @@ static void send_text(struct cb_kernel *k, struct cb_header *parent, unsigned st
 		b.data = NULL;
 		out.content_body = body;
 	}
-	build_and_send(k, stream == CB_WIRE_STDERR ? "stream.stderr" : "stream.stdout", CB_WEIGHT_TEXT, &out);
+	build_and_send(jp, stream == CB_WIRE_STDERR ? "stream.stderr" : "stream.stdout", CB_WEIGHT_TEXT, &out);
 	cb_body_unref(body);
 }
 
-void cb_iopub_flush(struct cb_kernel *k)
+void cb_iopub_flush(struct cb_jupyter *jp)
 {
-	struct cb_iopub *p = &k->iopub;
+	struct cb_iopub *p = &jp->iopub;
 
 	if (p->text.len == 0)
 		return;
 	struct cb_header *parent = p->text_parent;
 
 	p->text_parent = NULL;
-	send_text(k, parent, p->text_stream, (const char *)p->text.data, p->text.len);
+	send_text(jp, parent, p->text_stream, (const char *)p->text.data, p->text.len);
 	cb_header_unref(parent);
 	cb_buf_clear(&p->text);
-	cb_loop_arm(&k->loop, p->text_timer, 0);
+	cb_loop_arm(jp->loop, p->text_timer, 0);
 }
 
-void cb_iopub_text(struct cb_kernel *k, struct cb_header *parent, unsigned stream, const void *text, size_t len)
+void cb_iopub_text(struct cb_jupyter *jp, struct cb_header *parent, unsigned stream, const void *text, size_t len)
 {
-	struct cb_iopub *p = &k->iopub;
+	struct cb_iopub *p = &jp->iopub;
 	const char *at = text;
 
 	if (p->text.len > 0 && (p->text_parent != parent || p->text_stream != stream))
-		cb_iopub_flush(k);
+		cb_iopub_flush(jp);
 	while (len > 0) {
 		size_t room = TEXT_MAX - p->text.len, n = len < room ? len : room;
 
@@ -279,7 +281,7 @@ void cb_iopub_text(struct cb_kernel *k, struct cb_header *parent, unsigned strea
 
 			if (whole == 0 &&
 			    p->text.len > 0) { /* the next character has no room: it begins the next message */
-				cb_iopub_flush(k);
+				cb_iopub_flush(jp);
 				continue;
 			}
 			n = whole > 0 ? whole : n;
@@ -295,10 +297,10 @@ void cb_iopub_text(struct cb_kernel *k, struct cb_header *parent, unsigned strea
 		at += n;
 		len -= n;
 		if (len > 0 || p->text.len >= TEXT_MAX)
-			cb_iopub_flush(k);
+			cb_iopub_flush(jp);
 	}
-	if (p->text.len > 0 && !cb_loop_armed(&k->loop, p->text_timer))
-		cb_loop_arm(&k->loop, p->text_timer, cb_now_ns() + TEXT_DELAY);
+	if (p->text.len > 0 && !cb_loop_armed(jp->loop, p->text_timer))
+		cb_loop_arm(jp->loop, p->text_timer, cb_now_ns() + TEXT_DELAY);
 }
 
 static void on_text_timer(void *context)
@@ -306,34 +308,34 @@ static void on_text_timer(void *context)
 	cb_iopub_flush(context);
 }
 
-static void notice_dropped(struct cb_kernel *k)
+static void notice_dropped(struct cb_jupyter *jp)
 {
-	struct cb_iopub *p = &k->iopub;
+	struct cb_iopub *p = &jp->iopub;
 	char text[160];
 	int n = snprintf(text, sizeof(text),
 			 "\n[cellblock: %zu bytes of output were given up: a client was not reading]\n", p->dropped);
 
 	p->dropped = 0;
 	cb_log(CB_LOG_WARNING, "iopub: output given up, a subscriber does not read");
-	send_text(k, NULL, CB_WIRE_STDERR, text, (size_t)n);
+	send_text(jp, NULL, CB_WIRE_STDERR, text, (size_t)n);
 }
 
 /* Nobody can be sent anything for the sake of a peer that is full: one message that it does not get sets it aside. */
-static int send_past_the_full(struct cb_kernel *k, struct cb_iopub_entry *e)
+static int send_past_the_full(struct cb_jupyter *jp, struct cb_iopub_entry *e)
 {
 	cb_log(CB_LOG_WARNING, "iopub: a subscriber has not read for a second; it loses messages");
-	set_nodrop(k, 0);
-	int r = send_frames(k, e->frame, e->nframes);
+	set_nodrop(jp, 0);
+	int r = send_frames(jp, e->frame, e->nframes);
 
-	set_nodrop(k, 1);
+	set_nodrop(jp, 1);
 	return r;
 }
 
 /* Sends what the queue holds. */
 static void on_retry(void *context)
 {
-	struct cb_kernel *k = context;
-	struct cb_iopub *p = &k->iopub;
+	struct cb_jupyter *jp = context;
+	struct cb_iopub *p = &jp->iopub;
 	int64_t now = cb_now_ns();
 	bool impatient = p->blocked_since != 0 && now - p->blocked_since > PATIENCE;
 
@@ -346,8 +348,8 @@ static void on_retry(void *context)
 			if (!impatient)
 				break;
 			p->dropped += e->bytes; /* libzmq holds all that it may and nobody takes it */
-		} else if (send_frames(k, e->frame, e->nframes) == -EAGAIN) {
-			if (!impatient || send_past_the_full(k, e) == -EAGAIN)
+		} else if (send_frames(jp, e->frame, e->nframes) == -EAGAIN) {
+			if (!impatient || send_past_the_full(jp, e) == -EAGAIN)
 				break;
 			impatient = false;
 		}
@@ -363,21 +365,21 @@ static void on_retry(void *context)
 	if (p->head == NULL) {
 		p->blocked_since = 0;
 		if (p->dropped > 0)
-			notice_dropped(k);
+			notice_dropped(jp);
 	} else {
-		cb_loop_arm(&k->loop, p->timer, now + RETRY);
+		cb_loop_arm(jp->loop, p->timer, now + RETRY);
 	}
 }
 
-bool cb_iopub_congested(const struct cb_kernel *k)
+bool cb_iopub_congested(const struct cb_jupyter *jp)
 {
-	const struct cb_iopub *p = &k->iopub;
-	int64_t now = p->paced && k->execution.shell.interrupted_at == 0 ? cb_now_ns() : INT64_MAX;
+	const struct cb_iopub *p = &jp->iopub;
+	int64_t now = p->paced && !jp->events->interrupts(jp->kernel) ? cb_now_ns() : INT64_MAX;
 
 	return p->subscribed && (p->bytes > CONGESTED || p->text_clock > now || p->message_clock > now);
 }
 
-static void welcome(struct cb_kernel *k, const char *prefix, size_t len)
+static void welcome(struct cb_jupyter *jp, const char *prefix, size_t len)
 {
 	CB_AUTO_BUF b = CB_BUF_INIT(65536);
 	CB_AUTO_BUF named = CB_BUF_INIT(65536);
@@ -395,25 +397,25 @@ static void welcome(struct cb_kernel *k, const char *prefix, size_t len)
 				   .metadata = CB_SPAN("{}"),
 				   .content = cb_buf_span(&b) };
 
-	if (cb_outgoing_frames(&k->session, k->auth, &out, frame + 1, &n) < 0)
+	if (cb_outgoing_frames(&jp->session, jp->auth, &out, frame + 1, &n) < 0)
 		return;
 	zmq_msg_init_size(&frame[0], len);
 	if (len > 0)
 		memcpy(zmq_msg_data(&frame[0]), prefix, len);
 	/* straight to the socket, before what is held; if that is full, a subscriber before this one has filled it */
-	if (send_frames(k, frame, n + 1) < 0)
-		(void)send_or_queue(k, CB_WEIGHT_KEEP, frame, n + 1);
+	if (send_frames(jp, frame, n + 1) < 0)
+		(void)send_or_queue(jp, CB_WEIGHT_KEEP, frame, n + 1);
 }
 
-bool cb_iopub_has_subscribers(const struct cb_kernel *k)
+bool cb_iopub_has_subscribers(const struct cb_jupyter *jp)
 {
-	return k->iopub.ntopics > 0 || k->iopub.many_topics;
+	return jp->iopub.ntopics > 0 || jp->iopub.many_topics;
 }
 
 /* The socket tells of every subscription, but of an unsubscription only when it was the topic's last. */
-static void note_topic(struct cb_kernel *k, const char *topic, size_t len, bool on)
+static void note_topic(struct cb_jupyter *jp, const char *topic, size_t len, bool on)
 {
-	struct cb_iopub *p = &k->iopub;
+	struct cb_iopub *p = &jp->iopub;
 	uint64_t h = 14695981039346656037u;
 	size_t i = 0;
 
@@ -427,48 +429,48 @@ static void note_topic(struct cb_kernel *k, const char *topic, size_t len, bool 
 		p->topic[p->ntopics++] = h;
 	else if (on && i == p->ntopics)
 		p->many_topics = true;
-	cb_idle_touch(k);
+	jp->events->subscribers(jp->kernel);
 }
 
-void cb_iopub_subscriptions(struct cb_kernel *k)
+void cb_iopub_subscriptions(struct cb_jupyter *jp)
 {
 	for (int i = 0; i < 64; i++) {
 		zmq_msg_t m;
 
 		zmq_msg_init(&m);
-		if (zmq_msg_recv(&m, k->channels.socket[CB_IOPUB], ZMQ_DONTWAIT) < 0) {
+		if (zmq_msg_recv(&m, jp->channels.socket[CB_IOPUB], ZMQ_DONTWAIT) < 0) {
 			zmq_msg_close(&m);
 			return;
 		}
 		const char *data = zmq_msg_data(&m);
 
 		if (zmq_msg_size(&m) > 0 && (data[0] == 0 || data[0] == 1))
-			note_topic(k, data + 1, zmq_msg_size(&m) - 1, data[0] == 1);
+			note_topic(jp, data + 1, zmq_msg_size(&m) - 1, data[0] == 1);
 		if (zmq_msg_size(&m) > 0 && data[0] == 1) {
-			welcome(k, data + 1, zmq_msg_size(&m) - 1);
-			if (!k->iopub.subscribed) {
-				k->iopub.subscribed = true;
-				k->iopub.blocked_since = cb_now_ns();
-				on_retry(k);
+			welcome(jp, data + 1, zmq_msg_size(&m) - 1);
+			if (!jp->iopub.subscribed) {
+				jp->iopub.subscribed = true;
+				jp->iopub.blocked_since = cb_now_ns();
+				on_retry(jp);
 			}
 		}
 		zmq_msg_close(&m);
 	}
 }
 
-int cb_iopub_init(struct cb_kernel *k)
+int cb_iopub_init(struct cb_jupyter *jp)
 {
-	struct cb_iopub *p = &k->iopub;
+	struct cb_iopub *p = &jp->iopub;
 
 	*p = (struct cb_iopub){ .text = CB_BUF_INIT(TEXT_MAX), .paced = getenv("JPY_SESSION_NAME") != NULL };
-	p->timer = cb_loop_add_timer(&k->loop, on_retry, k);
-	p->text_timer = cb_loop_add_timer(&k->loop, on_text_timer, k);
+	p->timer = cb_loop_add_timer(jp->loop, on_retry, jp);
+	p->text_timer = cb_loop_add_timer(jp->loop, on_text_timer, jp);
 	return p->timer < 0 || p->text_timer < 0 ? -ENOSPC : 0;
 }
 
-void cb_iopub_release(struct cb_kernel *k)
+void cb_iopub_release(struct cb_jupyter *jp)
 {
-	struct cb_iopub *p = &k->iopub;
+	struct cb_iopub *p = &jp->iopub;
 
 	while (p->head != NULL) {
 		struct cb_iopub_entry *e = p->head;

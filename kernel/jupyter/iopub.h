@@ -8,7 +8,7 @@
 
 #include "message.h"
 
-struct cb_kernel;
+struct cb_jupyter;
 
 #define CB_IOPUB_HWM 1000
 #define CB_IOPUB_TOPICS 64
@@ -48,17 +48,17 @@ struct cb_iopub {
 	int text_timer;
 };
 
-int cb_iopub_init(struct cb_kernel *k);
-void cb_iopub_release(struct cb_kernel *k);
-void cb_iopub_subscriptions(struct cb_kernel *k); /* reads (un)subscriptions, answers with iopub_welcome */
+int cb_iopub_init(struct cb_jupyter *jp);
+void cb_iopub_release(struct cb_jupyter *jp);
+void cb_iopub_subscriptions(struct cb_jupyter *jp); /* reads (un)subscriptions, answers with iopub_welcome */
 
 /* Publishes after what was published before; pending text goes out first. Never fails towards the caller. */
-void cb_iopub_publish(struct cb_kernel *k, const char *topic, enum cb_weight weight, const struct cb_outgoing *out);
-void cb_iopub_status(struct cb_kernel *k, const char *state, struct cb_header *parent); /* parent NULL = {} */
+void cb_iopub_publish(struct cb_jupyter *jp, const char *topic, enum cb_weight weight, const struct cb_outgoing *out);
+void cb_iopub_status(struct cb_jupyter *jp, const char *state, struct cb_header *parent); /* parent NULL = {} */
 /* Text of a stream: merged with what comes within some ms, flushed before anything else is published. */
-void cb_iopub_text(struct cb_kernel *k, struct cb_header *parent, unsigned stream, const void *text, size_t len);
-void cb_iopub_flush(struct cb_kernel *k);
+void cb_iopub_text(struct cb_jupyter *jp, struct cb_header *parent, unsigned stream, const void *text, size_t len);
+void cb_iopub_flush(struct cb_jupyter *jp);
 /* Whether anybody subscribes to anything now. */
-bool cb_iopub_has_subscribers(const struct cb_kernel *k);
+bool cb_iopub_has_subscribers(const struct cb_jupyter *jp);
 /* Whether the guest's output should not be read for now because subscribers are behind. */
-bool cb_iopub_congested(const struct cb_kernel *k);
+bool cb_iopub_congested(const struct cb_jupyter *jp);

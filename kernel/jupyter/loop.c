@@ -1,4 +1,4 @@
-/* See loop.h. Called by commands/kernel.c; the only place where the supervisor sleeps. */
+/* See loop.h. The only place where the supervisor sleeps. */
 #include "loop.h"
 
 #include <cellblock/error.h>

@@ -18,7 +18,6 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#include "shells/failure.h"
 #include "guest_output.h"
 #include "kernel.h"
 
@@ -205,7 +204,7 @@ static void arm(struct cb_kernel *k, struct cb_python *p)
 {
 	int64_t when = 0;
 
-	cb_python_due(k, p, &when);
+	cb_python_due(p, &when);
 	cb_loop_arm(&k->loop, k->guest.python_timer, when);
 }
 
@@ -246,7 +245,7 @@ static void on_link(void *context, short revents)
 	if (!heard(p)) /* condemned: what it says, also the rest of a big frame, is not heard */
 		unwatch(k, p);
 	else if (revents & (ZMQ_POLLIN | ZMQ_POLLERR))
-		cb_python_read(k, p, k->iopub.paced ? PACED_BUDGET : READ_BUDGET);
+		cb_python_read(k, p, k->jupyter.iopub.paced ? PACED_BUDGET : READ_BUDGET);
 	cb_guest_pause_if_congested(k);
 }
 
@@ -721,7 +720,7 @@ int cb_guest_init(struct cb_kernel *k)
 
 	g->state = CB_GUEST_NONE;
 	cb_python_init(&g->python, &ops, &k->loop, &g->last_id);
-	cb_output_init(&g->python.output, g->parent, CB_GUEST_PARENTS, &k->comms, k->policy);
+	cb_output_init(&g->python.output, g->parent, CB_GUEST_PARENTS, &k->comms, &k->jupyter, k->policy);
 	g->python.rules.phase = CB_PHASE_STARTING;
 	g->log = g->init = g->pidfd = -1;
 	g->link_slot = g->out_slot[0] = g->out_slot[1] = g->log_slot = g->init_slot = g->pidfd_slot = -1;

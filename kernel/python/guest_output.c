@@ -17,7 +17,7 @@
 void cb_guest_pause_if_congested(struct cb_kernel *k)
 {
 	struct cb_guest *g = &k->guest;
-	short events = cb_iopub_congested(k) ? 0 : ZMQ_POLLIN;
+	short events = cb_iopub_congested(&k->jupyter) ? 0 : ZMQ_POLLIN;
 
 	for (int i = 0; i < 2; i++)
 		cb_loop_set_events(&k->loop, g->out_slot[i], events);

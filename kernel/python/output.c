@@ -19,9 +19,11 @@
 #define PIPE_CHUNK 65536
 
 void cb_output_init(struct cb_output *s, struct cb_guest_parent *parent, size_t n, struct cb_comms *comms,
-		    const struct cb_policy *policy)
+		    struct cb_jupyter *jupyter, const struct cb_policy *policy)
 {
-	*s = (struct cb_output){ .parent = parent, .nparents = n, .out = { -1, -1 }, .comms = comms, .policy = policy };
+	*s = (struct cb_output){
+		.parent = parent, .nparents = n, .out = { -1, -1 }, .comms = comms, .jupyter = jupyter, .policy = policy
+	};
 }
 
 struct cb_guest_parent *cb_output_parent(const struct cb_output *s, uint64_t id)
@@ -48,8 +50,10 @@ void cb_output_forget(struct cb_output *s)
 	}
 }
 
-bool cb_output_count(struct cb_kernel *k, struct cb_guest_parent *p, uint64_t limit, size_t len)
+bool cb_output_count(struct cb_kernel *k, const struct cb_output *s, struct cb_guest_parent *p, size_t len)
 {
+	uint64_t limit = s->policy->limit_output;
+
 	p->output_bytes += len;
 	if (limit == 0 || p->output_bytes <= limit)
 		return true;
@@ -62,7 +66,7 @@ bool cb_output_count(struct cb_kernel *k, struct cb_guest_parent *p, uint64_t li
 
 		p->output_cut = true;
 		cb_audit_limit(k, "limits.output");
-		cb_iopub_text(k, p->header, CB_WIRE_STDERR, text, (size_t)n);
+		cb_iopub_text(s->jupyter, p->header, CB_WIRE_STDERR, text, (size_t)n);
 	}
 	return false;
 }
@@ -70,7 +74,7 @@ bool cb_output_count(struct cb_kernel *k, struct cb_guest_parent *p, uint64_t li
 /* The same for a whole message. */
 static bool count_frame(struct cb_kernel *k, const struct cb_output *s, const struct cb_frame *f)
 {
-	return cb_output_count(k, cb_output_parent(s, f->header.request), s->policy->limit_output,
+	return cb_output_count(k, s, cb_output_parent(s, f->header.request),
 			       (size_t)f->header.content_len + f->header.metadata_len + f->header.buffers_len);
 }
 
@@ -83,8 +87,8 @@ static void say(struct cb_kernel *k, struct cb_output *s, uint64_t id, unsigned 
 	size_t fits = limit == 0 || len <= left ? len : cb_utf8_complete_prefix(text, left);
 
 	if (fits > 0)
-		cb_iopub_text(k, p->header, stream, text, fits);
-	(void)cb_output_count(k, p, limit, len); /* its notice comes after what still fits */
+		cb_iopub_text(s->jupyter, p->header, stream, text, fits);
+	(void)cb_output_count(k, s, p, len); /* its notice comes after what still fits */
 }
 
 static int read_output(struct cb_kernel *k, struct cb_output *s, int i, size_t most)
@@ -147,7 +151,7 @@ static void forward(struct cb_kernel *k, struct cb_output *s, const char *type, 
 				   .nbuffers = f->header.buffer_count,
 				   .buffers_body = f->body };
 
-	cb_iopub_publish(k, type, weight, &out);
+	cb_iopub_publish(s->jupyter, type, weight, &out);
 }
 
 struct cb_span cb_frame_with_count(struct cb_frame *f, int64_t n)

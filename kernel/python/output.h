@@ -11,6 +11,7 @@
 #include "policy.h"
 #include "jupyter/message.h"
 
+struct cb_jupyter;
 struct cb_kernel;
 struct cb_policy;
 
@@ -26,6 +27,7 @@ struct cb_guest_parent {
 struct cb_output {
 	struct cb_guest_parent *parent; /* by id modulo nparents: requests that are remembered for late output */
 	size_t nparents;
+	struct cb_jupyter *jupyter;
 	const struct cb_policy *policy;
 	uint64_t background; /* id under which output without one goes: the latest execute request */
 	int out[2];	     /* our ends of fds 1 and 2; -1 = none */
@@ -36,15 +38,15 @@ struct cb_output {
 
 /* parent: room for n requests that are remembered. */
 void cb_output_init(struct cb_output *s, struct cb_guest_parent *parent, size_t n, struct cb_comms *comms,
-		    const struct cb_policy *policy);
+		    struct cb_jupyter *jupyter, const struct cb_policy *policy);
 /* The parent of an id; where there is none, or it is forgotten, that of the latest cell. */
 struct cb_guest_parent *cb_output_parent(const struct cb_output *s, uint64_t id);
 void cb_output_remember(struct cb_output *s, uint64_t id, struct cb_header *header);
 void cb_output_forget(struct cb_output *s);
 
-/* Counts output of a request against its limit. False when it is over: the output is to be dropped. The first time a
- * notice is published on stderr. */
-bool cb_output_count(struct cb_kernel *k, struct cb_guest_parent *p, uint64_t limit, size_t len);
+/* Counts output of a request against limits.output. False when it is over: the output is to be dropped. The first time
+ * a notice is published on stderr. */
+bool cb_output_count(struct cb_kernel *k, const struct cb_output *s, struct cb_guest_parent *p, size_t len);
 /* Reads once what fd 1 (i = 0) or 2 holds. 0 = nothing more now, 1 = more may come, negative = closed. */
 int cb_output_read(struct cb_kernel *k, struct cb_output *s, int i);
 /* Reads what fds 1 and 2 hold now, so that it precedes what is published next. */

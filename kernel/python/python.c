@@ -274,19 +274,19 @@ void cb_python_signalled(struct cb_python *p)
 
 /* ---- time ---- */
 
-void cb_python_due(struct cb_kernel *k, struct cb_python *p, int64_t *when)
+void cb_python_due(struct cb_python *p, int64_t *when)
 {
 	int64_t patience;
 
 	cb_sooner(when, p->nudge_at);
 	cb_sooner(when, p->half.due);
-	(void)cb_stalled_frame_holds_up(&p->half, &p->link, 0, !cb_iopub_congested(k), &patience);
+	(void)cb_stalled_frame_holds_up(&p->half, &p->link, 0, !cb_iopub_congested(p->output.jupyter), &patience);
 	cb_sooner(when, patience);
 }
 
 void cb_python_look(struct cb_kernel *k, struct cb_python *p, int64_t now)
 {
-	bool we_read = !cb_iopub_congested(k);
+	bool we_read = !cb_iopub_congested(p->output.jupyter);
 	int64_t patience;
 
 	if (p->nudge_at != 0 && p->nudge_at <= now)

@@ -107,5 +107,5 @@ void cb_python_signalled(struct cb_python *p);
 
 /* ---- time ---- */
 /* When it is to be looked at: *when becomes sooner, if it is (0 = never). And that look. */
-void cb_python_due(struct cb_kernel *k, struct cb_python *p, int64_t *when);
+void cb_python_due(struct cb_python *p, int64_t *when);
 void cb_python_look(struct cb_kernel *k, struct cb_python *p, int64_t now);

@@ -4,6 +4,7 @@
 
 #include "requests.h"
 #include "shells/execution.h"
+#include "shells/failure.h"
 
 void cb_request_ask(struct cb_kernel *k, struct cb_request *r)
 {
@@ -17,14 +18,11 @@ void cb_request_ask(struct cb_kernel *k, struct cb_request *r)
 	int64_t level = 0;
 
 	if (cb_json_scan_object(r->content.data, r->content.len, f, is_complete ? 1 : 3, &e) < 0)
-		cb_request_malformed(k, r, "content: %s%s%s at byte %zu", e.field != NULL ? e.field : "",
+		cb_failure_malformed(k, r, "content: %s%s%s at byte %zu", e.field != NULL ? e.field : "",
 				     e.field != NULL ? ": " : "", e.reason, e.offset);
 	else if (f[2].ret.data != NULL && f[2].ret_type == CB_JSON_INTEGER &&
 		 (cb_json_int(f[2].ret, &level) < 0 || level < 0 || level > 1))
-		cb_request_malformed(k, r, "content: detail_level: 0 and 1 are allowed");
-	else {
+		cb_failure_malformed(k, r, "content: detail_level: 0 and 1 are allowed");
+	else
 		cb_execution_submit(k, r);
-		return;
-	}
-	cb_request_free(r);
 }

@@ -3,7 +3,6 @@
  * On shell they keep the queue's order. On control lists and delete are answered at once, a checkpoint or branch is
  * made before what waits, and a rollback or adoption is refused while something runs.
  */
-#include "jupyter/router.h"
 #include "kernel.h"
 #include "requests.h"
 #include "transactions/checkpoints.h"
@@ -13,23 +12,17 @@ void cb_request_checkpoint(struct cb_kernel *k, struct cb_request *r)
 	bool rollback = r->kind == CB_REQUEST_ROLLBACK || r->kind == CB_REQUEST_ADOPT;
 
 	if (cb_branches_find(k, r->subshell_id) != NULL) {
-		cb_bracket_begin(k, r);
-		cb_reply_error(k, r, "CheckpointError", "a branch keeps no checkpoints and has no branches");
-		cb_bracket_end(k, r);
-		cb_request_free(r);
+		cb_refuse(&k->jupyter, r, "CheckpointError", "a branch keeps no checkpoints and has no branches");
 	} else if (r->channel == CB_SHELL) {
 		cb_execution_submit(k, r);
 	} else if (rollback && k->execution.shell.current != NULL) {
-		cb_bracket_begin(k, r);
-		cb_reply_error(k, r, "KernelBusyError", "a cell runs: interrupt it first, or wait");
-		cb_bracket_end(k, r);
-		cb_request_free(r);
+		cb_refuse(&k->jupyter, r, "KernelBusyError", "a cell runs: interrupt it first, or wait");
 	} else if (rollback || r->kind == CB_REQUEST_CHECKPOINT || r->kind == CB_REQUEST_BRANCH) {
 		cb_execution_submit_first(k, r);
 	} else {
-		cb_bracket_begin(k, r);
+		cb_bracket_begin(&k->jupyter, r);
 		cb_checkpoint_answer(k, r);
-		cb_bracket_end(k, r);
+		cb_bracket_end(&k->jupyter, r);
 		cb_request_free(r);
 	}
 }

@@ -6,7 +6,6 @@
 #include <cellblock/json_scan.h>
 #include <cellblock/log.h>
 
-#include "jupyter/router.h"
 #include "kernel.h"
 #include "requests.h"
 
@@ -26,8 +25,8 @@ void cb_request_comm(struct cb_kernel *k, struct cb_request *r)
 	if (c < 0) {
 		cb_log(CB_LOG_WARNING, "%s dropped: %s%s%s", r->type, e.field != NULL ? e.field : "",
 		       e.field != NULL ? ": " : "", e.reason);
-		cb_bracket_begin(k, r);
-		cb_bracket_end(k, r);
+		cb_bracket_begin(&k->jupyter, r);
+		cb_bracket_end(&k->jupyter, r);
 		cb_request_free(r);
 		return;
 	}
@@ -46,7 +45,7 @@ void cb_request_comm_info(struct cb_kernel *k, struct cb_request *r)
 	struct cb_json_error e = { 0 };
 
 	if (cb_json_scan_object(r->content.data, r->content.len, f, 1, &e) < 0) {
-		cb_reply_error(k, r, "MalformedRequestError", "comm_info_request: content: %s", e.reason);
+		cb_reply_error(&k->jupyter, r, "MalformedRequestError", "comm_info_request: content: %s", e.reason);
 		return;
 	}
 	struct cb_branch *branch = cb_branches_find(k, r->subshell_id);
@@ -56,5 +55,5 @@ void cb_request_comm_info(struct cb_kernel *k, struct cb_request *r)
 
 	cb_json_put(&j, "status", "ok");
 	cb_comms_list(branch != NULL ? &branch->comms : &k->comms, target, &j);
-	cb_reply_json(k, r, &j);
+	cb_reply_json(&k->jupyter, r, &j);
 }

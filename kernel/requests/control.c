@@ -40,7 +40,7 @@ void cb_request_interrupt(struct cb_kernel *k, struct cb_request *r)
 		cb_lanes_interrupt_one(k, r->subshell_id);
 	else
 		cb_execution_interrupt(k);
-	cb_reply_ok(k, r);
+	cb_reply_ok(&k->jupyter, r);
 }
 
 void cb_request_shutdown(struct cb_kernel *k, struct cb_request *r)
@@ -49,7 +49,7 @@ void cb_request_shutdown(struct cb_kernel *k, struct cb_request *r)
 	struct cb_json_error e = { 0 };
 
 	if (cb_json_scan_object(r->content.data, r->content.len, f, 1, &e) < 0) {
-		cb_reply_error(k, r, "MalformedRequestError", "shutdown_request: content: %s%s%s",
+		cb_reply_error(&k->jupyter, r, "MalformedRequestError", "shutdown_request: content: %s%s%s",
 			       e.field != NULL ? e.field : "", e.field != NULL ? ": " : "", e.reason);
 		return;
 	}
@@ -60,8 +60,8 @@ void cb_request_shutdown(struct cb_kernel *k, struct cb_request *r)
 				   .metadata = CB_SPAN("{}"),
 				   .content = cb_buf_span(&content) };
 
-	cb_iopub_publish(k, "shutdown_reply", CB_WEIGHT_KEEP,
+	cb_iopub_publish(&k->jupyter, "shutdown_reply", CB_WEIGHT_KEEP,
 			 &out); /* other clients of this kernel hear of it, as from ipykernel */
-	cb_reply(k, r, cb_buf_span(&content));
+	cb_reply(&k->jupyter, r, cb_buf_span(&content));
 	cb_kernel_shutdown(k, restart);
 }

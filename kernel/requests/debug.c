@@ -3,6 +3,7 @@
 
 #include "requests.h"
 #include "shells/debug.h"
+#include "shells/failure.h"
 
 enum { TYPE, SEQ, COMMAND, ARGUMENTS, NFIELDS };
 
@@ -33,7 +34,6 @@ void cb_request_debug(struct cb_kernel *k, struct cb_request *r)
 		cb_debug_submit(k, r);
 		return;
 	}
-	cb_request_malformed(k, r, "content: %s%s%s at byte %zu", e.field != NULL ? e.field : "",
+	cb_failure_malformed(k, r, "content: %s%s%s at byte %zu", e.field != NULL ? e.field : "",
 			     e.field != NULL ? ": " : "", e.reason, e.offset);
-	cb_request_free(r);
 }

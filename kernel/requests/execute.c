@@ -134,8 +134,7 @@ void cb_request_execute(struct cb_kernel *k, struct cb_request *r)
 	char what[256];
 
 	if (cb_execute_parse(k, r, &r->execute, what, sizeof(what)) < 0) {
-		cb_request_malformed(k, r, "%s", what);
-		cb_request_free(r);
+		cb_failure_malformed(k, r, "%s", what);
 		return;
 	}
 	r->calls = cb_calls_new(&k->tools, r);

@@ -3,7 +3,6 @@
 #include <cellblock/log.h>
 #include <errno.h>
 
-#include "jupyter/router.h"
 #include "kernel.h"
 #include "requests.h"
 
@@ -72,19 +71,18 @@ void cb_request_history(struct cb_kernel *k, struct cb_request *r)
 	const char *what = NULL;
 
 	if (parse(r, &q, &pattern, &what) < 0) {
-		cb_request_malformed(k, r, "content: %s", what);
-		cb_request_free(r);
+		cb_failure_malformed(k, r, "content: %s", what);
 		return;
 	}
-	cb_bracket_begin(k, r);
+	cb_bracket_begin(&k->jupyter, r);
 	int c = k->history != NULL ? cb_history_query(k->history, &q, k->history_tag + 1) : -ENOENT;
 
 	if (c < 0) {
 		if (k->history == NULL)
-			cb_reply_ok(k, r, "history", CB_SPAN("[]"));
+			cb_reply_ok(&k->jupyter, r, "history", CB_SPAN("[]"));
 		else
-			cb_reply_error(k, r, "KernelBusyError", "history: %s", cb_err_name(c));
-		cb_bracket_end(k, r);
+			cb_reply_error(&k->jupyter, r, "KernelBusyError", "history: %s", cb_err_name(c));
+		cb_bracket_end(&k->jupyter, r);
 		cb_request_free(r);
 		return;
 	}
@@ -118,8 +116,8 @@ void cb_history_ready(void *context, short revents)
 		struct cb_json j = cb_json_begin(&b);
 
 		cb_json_put(&j, "status", "ok", "history", cb_buf_span(&rows));
-		cb_reply_json(k, r, &j);
-		cb_bracket_end(k, r);
+		cb_reply_json(&k->jupyter, r, &j);
+		cb_bracket_end(&k->jupyter, r);
 		cb_request_free(r);
 	}
 }
@@ -130,8 +128,8 @@ void cb_history_end(struct cb_kernel *k, const char *why)
 		struct cb_request *r = k->history_waiting;
 
 		k->history_waiting = r->next;
-		cb_reply_error(k, r, "KernelDiedError", "%s", why);
-		cb_bracket_end(k, r);
+		cb_reply_error(&k->jupyter, r, "KernelDiedError", "%s", why);
+		cb_bracket_end(&k->jupyter, r);
 		cb_request_free(r);
 	}
 }

@@ -10,7 +10,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-#include "jupyter/router.h"
 #include "kernel.h"
 #include "requests.h"
 
@@ -330,17 +329,16 @@ void cb_request_job(struct cb_kernel *k, struct cb_request *r)
 		if (r->channel == CB_SHELL) {
 			cb_execution_submit(k, r);
 		} else {
-			cb_bracket_begin(k, r);
+			cb_bracket_begin(&k->jupyter, r);
 			cb_overlay_changes_start(k, r, op);
 		}
 	} else if (cb_job_parse(k, r, &job, &what) < 0) {
-		cb_request_malformed(k, r, "%s", what.text);
-		cb_request_free(r);
+		cb_failure_malformed(k, r, "%s", what.text);
 	} else if (r->channel == CB_SHELL) {
 		cb_job_free(job);
 		cb_execution_submit(k, r);
 	} else {
-		cb_bracket_begin(k, r);
+		cb_bracket_begin(&k->jupyter, r);
 		cb_jobs_start(k, job);
 	}
 }
@@ -359,6 +357,6 @@ void cb_job_begin(struct cb_kernel *k, struct cb_request *r)
 		cb_jobs_start(k, job);
 		return;
 	}
-	cb_reply_error(k, r, "MalformedRequestError", "%s: %s", r->type, what.text);
+	cb_reply_error(&k->jupyter, r, "MalformedRequestError", "%s: %s", r->type, what.text);
 	cb_execution_finish(k);
 }

@@ -119,13 +119,14 @@ void cb_request_kernel_info(struct cb_kernel *k, struct cb_request *r)
 	else
 		write_python(k, &j);
 	write_banner(k, &j);
-	cb_reply_json(k, r, &j);
+	cb_reply_json(&k->jupyter, r, &j);
 }
 
 void cb_request_connect(struct cb_kernel *k, struct cb_request *r)
 {
-	const int *port = k->conn.port;
+	const int *port = k->jupyter.conn.port;
 
-	cb_reply_ok(k, r, "shell_port", (long)port[CB_SHELL], "iopub_port", (long)port[CB_IOPUB], "stdin_port",
-		    (long)port[CB_STDIN], "control_port", (long)port[CB_CONTROL], "hb_port", (long)port[CB_HB]);
+	cb_reply_ok(&k->jupyter, r, "shell_port", (long)port[CB_SHELL], "iopub_port", (long)port[CB_IOPUB],
+		    "stdin_port", (long)port[CB_STDIN], "control_port", (long)port[CB_CONTROL], "hb_port",
+		    (long)port[CB_HB]);
 }

@@ -14,6 +14,10 @@
 struct cb_job;
 struct cb_kernel;
 
+/* Takes a request (ownership) whose signature is right and has it answered, now or later; unknown types are bracketed
+ * by busy and idle only. */
+void cb_route(struct cb_kernel *k, struct cb_request *r);
+
 void cb_request_kernel_info(struct cb_kernel *k, struct cb_request *r);	    /* at once */
 void cb_request_comm_info(struct cb_kernel *k, struct cb_request *r);	    /* at once */
 void cb_request_connect(struct cb_kernel *k, struct cb_request *r);	    /* at once */
@@ -55,10 +59,6 @@ void cb_job_begin(struct cb_kernel *k, struct cb_request *r);
 void cb_history_ready(void *context, short revents);
 void cb_history_end(struct cb_kernel *k, const char *why); /* the kernel ends: what waits is answered */
 void cb_history_forget_waiting(struct cb_kernel *k);
-
-/* Error reply for malformed content, with busy and idle; `what` names key and reason. Frees r if `take`. */
-void cb_request_malformed(struct cb_kernel *k, struct cb_request *r, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
 
 /* Checks and reads an execute_request. 0, or a negative code with text in ret_what (size bytes). */
 int cb_execute_parse(const struct cb_kernel *k, const struct cb_request *r, struct cb_execute_fields *ret_fields,

@@ -27,8 +27,8 @@ int cb_stdin_ask(struct cb_kernel *k, const struct cb_request *cell, const struc
 				   .metadata = cb_buf_span(&metadata),
 				   .content = { f->content, f->header.content_len } };
 
-	cb_channels_drain_stdin(k);
-	return cb_channels_send(k, CB_STDIN, cell, &out) == -EHOSTUNREACH ? CB_STDIN_NOBODY : 0;
+	cb_channels_drain_stdin(&k->jupyter);
+	return cb_channels_send(&k->jupyter, CB_STDIN, cell, &out) == -EHOSTUNREACH ? CB_STDIN_NOBODY : 0;
 }
 
 /* Who has asked this client; NULL = nobody. Another client's answer is nobody's: the question went to one client only.

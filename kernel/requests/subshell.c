@@ -13,12 +13,12 @@ void cb_reply_unknown_subshell(struct cb_kernel *k, struct cb_request *r, struct
 	CB_AUTO_BUF text = CB_BUF_INIT(256);
 
 	if (epitaph != NULL) {
-		cb_reply_error(k, r, "KernelDiedError", "this branch has ended: %s", epitaph);
+		cb_reply_error(&k->jupyter, r, "KernelDiedError", "this branch has ended: %s", epitaph);
 		return;
 	}
 	if (cb_json_string_decode(id, &text) < 0) /* longer than any of ours */
 		cb_buf_clear(&text);
-	cb_reply_error(k, r, "UnknownSubshellError", "Unknown subshell_id '%.*s'", (int)text.len,
+	cb_reply_error(&k->jupyter, r, "UnknownSubshellError", "Unknown subshell_id '%.*s'", (int)text.len,
 		       text.data != NULL ? (const char *)text.data : "");
 }
 
@@ -27,16 +27,16 @@ void cb_request_create_subshell(struct cb_kernel *k, struct cb_request *r)
 	const char *id = k->bash ? NULL : cb_lanes_create(k);
 
 	if (k->bash) {
-		cb_reply_error(k, r, "SubshellError", "a kernel for cells of bash has no subshells");
+		cb_reply_error(&k->jupyter, r, "SubshellError", "a kernel for cells of bash has no subshells");
 		return;
 	}
 	if (id == NULL) {
-		cb_reply_error(k, r, "SubshellError",
+		cb_reply_error(&k->jupyter, r, "SubshellError",
 			       "there are %d subshells, and no more are made; delete one that is not used any more",
 			       CB_SUBSHELLS_MAX);
 		return;
 	}
-	cb_reply_ok(k, r, "subshell_id", id);
+	cb_reply_ok(&k->jupyter, r, "subshell_id", id);
 }
 
 void cb_request_delete_subshell(struct cb_kernel *k, struct cb_request *r)
@@ -45,12 +45,12 @@ void cb_request_delete_subshell(struct cb_kernel *k, struct cb_request *r)
 	struct cb_json_error e = { 0 };
 
 	if (cb_json_scan_object(r->content.data, r->content.len, f, 1, &e) < 0)
-		cb_reply_error(k, r, "MalformedRequestError", "delete_subshell_request: content: %s%s%s",
+		cb_reply_error(&k->jupyter, r, "MalformedRequestError", "delete_subshell_request: content: %s%s%s",
 			       e.field != NULL ? e.field : "", e.field != NULL ? ": " : "", e.reason);
 	else if (!cb_branches_delete(k, f[0].ret) && !cb_lanes_delete(k, f[0].ret))
 		cb_reply_unknown_subshell(k, r, f[0].ret);
 	else
-		cb_reply_ok(k, r);
+		cb_reply_ok(&k->jupyter, r);
 }
 
 void cb_request_list_subshell(struct cb_kernel *k, struct cb_request *r)
@@ -63,5 +63,5 @@ void cb_request_list_subshell(struct cb_kernel *k, struct cb_request *r)
 	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
 		if (k->lanes.sub[i].id[0] != '\0')
 			cb_json_put(&j, NULL, k->lanes.sub[i].id);
-	cb_reply_json(k, r, &j);
+	cb_reply_json(&k->jupyter, r, &j);
 }

@@ -1,6 +1,5 @@
 /* cellblock_tools_request: which functions of the client's the cells of its session may call. Trust domain: supervisor.
  * What is done with them is in tools.c. Cells that arrive later have them: so it need not wait for those before it. */
-#include "jupyter/router.h"
 #include "kernel.h"
 #include "requests.h"
 
@@ -11,14 +10,12 @@ void cb_request_tools(struct cb_kernel *k, struct cb_request *r)
 	char what[256] = "out of memory";
 
 	if (k->bash) {
-		cb_request_malformed(k, r, "a kernel for cells of bash calls no host tools");
-		cb_request_free(r);
+		cb_failure_malformed(k, r, "a kernel for cells of bash calls no host tools");
 		return;
 	}
 	if (r->session.data == NULL || r->session.len > CB_TOOLS_SESSION_ID) {
-		cb_request_malformed(k, r, "header.session: text of at most %d bytes is needed, for tools belong to it",
+		cb_failure_malformed(k, r, "header.session: text of at most %d bytes is needed, for tools belong to it",
 				     CB_TOOLS_SESSION_ID - 2);
-		cb_request_free(r);
 		return;
 	}
 	int c = cb_tools_parse(r->content, max, &set, what, sizeof(what));
@@ -27,12 +24,11 @@ void cb_request_tools(struct cb_kernel *k, struct cb_request *r)
 	if (c == 0)
 		c = cb_tools_register(&k->tools, r->session, set);
 	if (c < 0) {
-		cb_request_malformed(k, r, "%s", what);
-		cb_request_free(r);
+		cb_failure_malformed(k, r, "%s", what);
 		return;
 	}
-	cb_bracket_begin(k, r);
-	cb_reply_ok(k, r, "tools", count);
-	cb_bracket_end(k, r);
+	cb_bracket_begin(&k->jupyter, r);
+	cb_reply_ok(&k->jupyter, r, "tools", count);
+	cb_bracket_end(&k->jupyter, r);
 	cb_request_free(r);
 }

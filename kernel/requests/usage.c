@@ -98,5 +98,5 @@ void cb_request_usage(struct cb_kernel *k, struct cb_request *r)
 		    "kernel_memory_limit", k->policy->limit_memory, "cpu_count", sysconf(_SC_NPROCESSORS_ONLN));
 	write_host(&j);
 	write_about(k, &j);
-	cb_reply_json(k, r, &j);
+	cb_reply_json(&k->jupyter, r, &j);
 }

@@ -13,7 +13,6 @@
 #include <stdint.h>
 
 #include "kernel.h"
-#include "jupyter/router.h"
 
 #define WINDOW 60.0 /* seconds: no message is on its way for longer; bounds what a clock that was set can do */
 
@@ -77,12 +76,12 @@ static void abort_with(struct cb_kernel *k, struct cb_request *r, const char *en
 {
 	CB_JSON_SMALL(aborted, "status", "aborted");
 
-	cb_bracket_begin(k, r);
+	cb_bracket_begin(&k->jupyter, r);
 	if (cb_request_is_execute(r))
-		cb_reply_full(k, r, cb_buf_span(&aborted), cb_buf_span(&aborted), NULL);
+		cb_reply_full(&k->jupyter, r, cb_buf_span(&aborted), cb_buf_span(&aborted), NULL);
 	else if (!cb_request_is_comm(r))
-		cb_reply_error(k, r, ename, "%s", evalue);
-	cb_bracket_end(k, r);
+		cb_reply_error(&k->jupyter, r, ename, "%s", evalue);
+	cb_bracket_end(&k->jupyter, r);
 	cb_request_free(r);
 }
 
@@ -111,7 +110,7 @@ static void note_failure(struct cb_kernel *k, const struct cb_request *r)
 
 void cb_abort_queue(struct cb_kernel *k, struct cb_shell *s)
 {
-	cb_channels_drain_shell(k);
+	cb_channels_drain_shell(&k->jupyter);
 	if (s->current == NULL)
 		return;
 	if (s == &k->execution.shell)

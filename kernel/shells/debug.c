@@ -13,11 +13,9 @@
 #include <cellblock/json_scan.h>
 #include <cellblock/json_write.h>
 
-#include "failure.h"
 #include "abort.h"
 #include "kernel.h"
 #include "requests/requests.h"
-#include "jupyter/router.h"
 #include "python/output.h"
 
 #define CLOSED "the guest has closed the channel that the debugger needs"
@@ -35,14 +33,14 @@ static void refuse(struct cb_kernel *k, const struct cb_request *r, const char *
 
 	if (cb_json_write_object(&b, "type", "response", "success", (bool)false, "request_seq", f.seq, "command",
 				 f.command, "message", message) == 0)
-		cb_reply_full(k, r, CB_SPAN("{}"), cb_buf_span(&b), NULL);
+		cb_reply_full(&k->jupyter, r, CB_SPAN("{}"), cb_buf_span(&b), NULL);
 }
 
 static void refuse_whole(struct cb_kernel *k, struct cb_request *r, const char *message)
 {
-	cb_bracket_begin(k, r);
+	cb_bracket_begin(&k->jupyter, r);
 	refuse(k, r, message);
-	cb_bracket_end(k, r);
+	cb_bracket_end(&k->jupyter, r);
 	cb_request_free(r);
 }
 
@@ -74,7 +72,7 @@ static void end(struct cb_kernel *k)
 	if (r == NULL)
 		return;
 	k->debug.current = NULL;
-	cb_bracket_end(k, r);
+	cb_bracket_end(&k->jupyter, r);
 	cb_idle_touch(k);
 	cb_request_free(r);
 	cb_twins_quiet(k);
@@ -89,7 +87,7 @@ static void begin(struct cb_kernel *k, struct cb_request *r)
 	d->current = r;
 	cb_header_unref(d->parent.header);
 	d->parent = (struct cb_guest_parent){ .header = cb_header_ref(r->header) };
-	cb_bracket_begin(k, r);
+	cb_bracket_begin(&k->jupyter, r);
 	if (up) {
 		r->id = cb_python_give_id(&k->guest.python, r->header, false);
 		d->parent.id = r->id;
@@ -157,7 +155,7 @@ static void publish(struct cb_kernel *k, struct cb_span content, struct cb_body 
 				   .content = content,
 				   .content_body = body };
 
-	cb_iopub_publish(k, "debug_event", keep ? CB_WEIGHT_KEEP : CB_WEIGHT_DATA, &out);
+	cb_iopub_publish(&k->jupyter, "debug_event", keep ? CB_WEIGHT_KEEP : CB_WEIGHT_DATA, &out);
 }
 
 static void event(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_content *c)
@@ -170,9 +168,9 @@ static void event(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest
 	} else if (goes_on) {
 		cb_debug_cell_over(k);
 	}
-	if (cb_output_count(k, &k->debug.parent, k->policy->limit_output, f->header.content_len))
+	if (cb_output_count(k, &k->guest.python.output, &k->debug.parent, f->header.content_len))
 		publish(k, (struct cb_span){ f->content, f->header.content_len }, f->body,
-			f->body == NULL && !cb_iopub_congested(k));
+			f->body == NULL && !cb_iopub_congested(&k->jupyter));
 }
 
 void cb_debug_frame(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_content *c)
@@ -193,7 +191,8 @@ void cb_debug_frame(struct cb_kernel *k, struct cb_frame *f, const struct cb_gue
 		d->session = false;
 		cb_debug_cell_over(k);
 	}
-	cb_reply_full(k, d->current, CB_SPAN("{}"), (struct cb_span){ f->content, f->header.content_len }, f->body);
+	cb_reply_full(&k->jupyter, d->current, CB_SPAN("{}"), (struct cb_span){ f->content, f->header.content_len },
+		      f->body);
 	end(k);
 	cb_loop_mark(&k->loop);
 }

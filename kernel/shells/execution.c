@@ -17,10 +17,8 @@
 #include <stdlib.h>
 
 #include "abort.h"
-#include "failure.h"
 #include "kernel.h"
 #include "requests/requests.h"
-#include "jupyter/router.h"
 
 #define SECOND 1000000000LL
 
@@ -40,17 +38,14 @@ void cb_execution_submit(struct cb_kernel *k, struct cb_request *r)
 		return;
 	cb_abort_note_arrival(k, r);
 	if (k->shutting_down) {
-		cb_bracket_begin(k, r);
-		cb_reply_error(k, r, "KernelBusyError", "the kernel is shutting down");
-		cb_bracket_end(k, r);
-		cb_request_free(r);
+		cb_refuse(&k->jupyter, r, "KernelBusyError", "the kernel is shutting down");
 		return;
 	}
 	if (cb_abort_applies(k, r)) {
 		cb_abort_request(k, r);
 		return;
 	}
-	if (!cb_shell_take(k, &x->shell, r))
+	if (!cb_shell_take(&x->shell, r))
 		return;
 	if (k->guest.state == CB_GUEST_NONE)
 		cb_guest_want(k);
@@ -108,17 +103,17 @@ static void tell_notes(struct cb_kernel *k, const struct cb_request *r)
 	struct cb_execution *x = &k->execution;
 
 	for (size_t i = 0; i < sizeof(notes) / sizeof(notes[0]) && !r->execute.silent; i++) {
-		cb_iopub_text(k, r->header, CB_WIRE_STDERR, notes[i], strlen(notes[i]));
+		cb_iopub_text(&k->jupyter, r->header, CB_WIRE_STDERR, notes[i], strlen(notes[i]));
 		notes[i][0] = '\0';
 	}
 	if (k->guest.note[0] != '\0' && strcmp(k->guest.note, k->note_told) != 0 && !r->execute.silent) {
 		char text[sizeof(k->guest.note) + 32];
 		int n = snprintf(text, sizeof(text), "[cellblock: %s]\n", k->guest.note);
 
-		cb_iopub_text(k, r->header, CB_WIRE_STDERR, text, (size_t)n);
+		cb_iopub_text(&k->jupyter, r->header, CB_WIRE_STDERR, text, (size_t)n);
 		snprintf(k->note_told, sizeof(k->note_told), "%s", k->guest.note);
 	}
-	cb_iopub_text(k, r->header, CB_WIRE_STDERR, x->lost, strlen(x->lost));
+	cb_iopub_text(&k->jupyter, r->header, CB_WIRE_STDERR, x->lost, strlen(x->lost));
 }
 
 static bool up(struct cb_kernel *k, struct cb_shell *s)
@@ -200,7 +195,7 @@ static void announce(struct cb_kernel *k, struct cb_request *r)
 {
 	if (r == NULL || r->announced || k->guest.state == CB_GUEST_UP)
 		return;
-	cb_iopub_status(k, "busy", r->header);
+	cb_iopub_status(&k->jupyter, "busy", r->header);
 	r->announced = true;
 }
 
@@ -405,7 +400,7 @@ void cb_execution_guest_up(struct cb_kernel *k)
 	if (k->guest.restarted) {
 		k->guest.restarted = false;
 		/* no idle: some clients take the next one for the end of their cell */
-		cb_iopub_status(k, "starting", NULL);
+		cb_iopub_status(&k->jupyter, "starting", NULL);
 	}
 	cb_twins_guest_up(k);
 	cb_loop_mark(&k->loop);
@@ -496,13 +491,13 @@ void cb_execution_guest_died(struct cb_kernel *k)
 	if (k->guest.retired)
 		x->lost_restored = false;
 	x->taken_over = false;
-	cb_comms_reset(k, &k->comms, &none);
+	cb_comms_reset(&k->jupyter, &k->comms, &none);
 	if (k->shutting_down) {
 		k->loop.stop = true;
 		return;
 	}
 	if (k->guest.failed_starts == 0 && !k->guest.given_up && !k->guest.retired)
-		cb_iopub_status(k, "restarting", NULL);
+		cb_iopub_status(&k->jupyter, "restarting", NULL);
 	cb_loop_mark(&k->loop);
 }
 
@@ -533,9 +528,12 @@ int cb_execution_init(struct cb_kernel *k)
 {
 	struct cb_execution *x = &k->execution;
 
-	x->shell = (struct cb_shell){
-		.ops = &main_ops, .load = &x->load, .python = &k->guest.python, .policy = k->policy, .count = &x->number
-	};
+	x->shell = (struct cb_shell){ .ops = &main_ops,
+				      .jupyter = &k->jupyter,
+				      .load = &x->load,
+				      .python = &k->guest.python,
+				      .policy = k->policy,
+				      .count = &x->number };
 	x->timer = cb_loop_add_timer(&k->loop, on_timer, k);
 	return x->timer < 0 || cb_cell_limits_init(k) < 0 ? -ENOSPC : 0;
 }

@@ -14,9 +14,6 @@
 
 #include "kernel.h"
 
-#define RED "\033[31m"
-#define PLAIN "\033[0m"
-
 /* Why we killed it; empty if we did not. */
 static const char *verdict(const struct cb_guest *g)
 {
@@ -99,7 +96,8 @@ void cb_failure_metadata(struct cb_kernel *k, struct cb_shell *s, const char *st
 	cb_date_format(cell->started_date, date);
 	if (s->current->id != 0)
 		output = cb_output_parent(&s->python->output, s->current->id)->output_bytes;
-	cb_json_put(&j, "started", date, "status", status, "dependencies_met", (bool)true, "engine", k->session.id);
+	cb_json_put(&j, "started", date, "status", status, "dependencies_met", (bool)true, "engine",
+		    k->jupyter.session.id);
 	cb_json_object(&j, "cellblock");
 	cb_json_put_object(&j, "usage", "wall_s", CB_ROUNDED(wall, 6), "cpu_user_s", CB_ROUNDED(user, 2), "cpu_sys_s",
 			   CB_ROUNDED(sys, 2), "memory_peak_bytes", u.memory_peak_bytes, "output_bytes", output,
@@ -163,34 +161,25 @@ void cb_failure_state(const struct cb_kernel *k, const char *state, struct cb_js
 		cb_failure_undone(k, j);
 }
 
-static void write_error(struct cb_json *j, const char *ename, const char *evalue, struct cb_span traceback)
+void cb_failure_malformed(struct cb_kernel *k, struct cb_request *r, const char *format, ...)
 {
-	CB_AUTO_BUF line = CB_BUF_INIT(4096);
+	static const char ename[] = "MalformedRequestError";
+	char text[512], evalue[sizeof(text) + 64];
+	va_list ap;
 
-	(void)cb_buf_printf(&line, RED "%s" PLAIN ": %s", ename, evalue);
-	cb_json_put(j, "ename", ename, "evalue", evalue);
-	cb_json_array(j, "traceback");
-	/* the guest's lines first, the verdict last, as Python does; "[ ]" holds none */
-	if (traceback.len > 0 && memchr(traceback.data, '"', traceback.len) != NULL)
-		cb_json_put_raw(j, NULL, (struct cb_span){ traceback.data + 1, traceback.len - 2 });
-	cb_json_put_text(j, NULL, (const char *)line.data, line.len);
-	cb_json_end(j);
-}
-
-void cb_failure_publish(struct cb_kernel *k, const struct cb_request *r, const char *ename, const char *evalue,
-			struct cb_span traceback)
-{
-	CB_AUTO_BUF b = CB_BUF_INIT(traceback.len + 65536);
-	struct cb_json j = cb_json_begin(&b);
-
-	write_error(&j, ename, evalue, traceback);
-	(void)cb_json_done(&j);
-	struct cb_outgoing out = { .type = "error",
-				   .parent = cb_header_span(r->header),
-				   .metadata = CB_SPAN("{}"),
-				   .content = cb_buf_span(&b) };
-
-	cb_iopub_publish(k, "error", CB_WEIGHT_KEEP, &out);
+	va_start(ap, format);
+	vsnprintf(text, sizeof(text), format, ap);
+	va_end(ap);
+	snprintf(evalue, sizeof(evalue), "%.60s: %s", r->type, text);
+	cb_audit_denied(k, r->type, text);
+	cb_bracket_begin(&k->jupyter, r);
+	if (cb_request_is_execute(r)) { /* frontends show nothing of a reply */
+		cb_publish_error(&k->jupyter, r, ename, evalue, (struct cb_span){ NULL, 0 });
+		cb_iopub_flush(&k->jupyter);
+	}
+	cb_reply_error(&k->jupyter, r, ename, "%s", evalue);
+	cb_bracket_end(&k->jupyter, r);
+	cb_request_free(r);
 }
 
 void cb_failure_send(struct cb_kernel *k, const struct cb_request *r, int64_t number, const char *ename,
@@ -201,10 +190,10 @@ void cb_failure_send(struct cb_kernel *k, const struct cb_request *r, int64_t nu
 
 	cb_json_put(&j, "status", "error", "execution_count", number, "payload", CB_SPAN("[]"), "user_expressions",
 		    CB_SPAN("{}"));
-	write_error(&j, ename, evalue, (struct cb_span){ NULL, 0 });
+	cb_write_error(&j, ename, evalue, (struct cb_span){ NULL, 0 });
 	(void)cb_json_done(&j);
-	cb_iopub_flush(k);
-	cb_reply_full(k, r, cb_buf_span(metadata), cb_buf_span(&b), NULL);
+	cb_iopub_flush(&k->jupyter);
+	cb_reply_full(&k->jupyter, r, cb_buf_span(metadata), cb_buf_span(&b), NULL);
 }
 
 static void reply(struct cb_kernel *k, struct cb_shell *s, const char *ename, const char *evalue, const char *state)
@@ -231,14 +220,14 @@ void cb_failure_reply(struct cb_kernel *k, struct cb_shell *s, const char *ename
 	}
 	if (strcmp(state, "kept") != 0)
 		cb_calls_tell(s->current->calls, evalue, sizeof(evalue));
-	cb_failure_publish(k, s->current, ename, evalue, (struct cb_span){ NULL, 0 });
+	cb_publish_error(&k->jupyter, s->current, ename, evalue, (struct cb_span){ NULL, 0 });
 	reply(k, s, ename, evalue, state);
 }
 
 void cb_failure_of_asked(struct cb_kernel *k, const struct cb_request *r, const char *ename, const char *text)
 {
 	if (!cb_request_is_comm(r))
-		cb_reply_error(k, r, ename, "%s", text);
+		cb_reply_error(&k->jupyter, r, ename, "%s", text);
 }
 
 void cb_failure_unsent(struct cb_kernel *k, struct cb_shell *s, bool up, int code)
@@ -262,7 +251,7 @@ void cb_failure_unsent(struct cb_kernel *k, struct cb_shell *s, bool up, int cod
 
 void cb_failure_unanswered(struct cb_kernel *k, const struct cb_request *r)
 {
-	cb_reply_error(k, r, "KernelBusyError",
+	cb_reply_error(&k->jupyter, r, "KernelBusyError",
 		       "Python did not answer in time: the running cell is in C code that lets nothing else run");
 }
 
@@ -301,7 +290,7 @@ static const char *timeout_text(const struct cb_kernel *k, const struct cb_shell
 
 void cb_failure_publish_timeout(struct cb_kernel *k, const struct cb_shell *s, struct cb_span traceback)
 {
-	cb_failure_publish(k, s->current, "CellTimeoutError", timeout_text(k, s), traceback);
+	cb_publish_error(&k->jupyter, s->current, "CellTimeoutError", timeout_text(k, s), traceback);
 }
 
 void cb_failure_reply_timeout(struct cb_kernel *k, struct cb_shell *s)

@@ -11,9 +11,10 @@ struct cb_kernel;
 struct cb_request;
 struct cb_shell;
 
-/* `error` on iopub, for the request that it is about; `traceback` is the guest's, a raw JSON array, or empty. */
-void cb_failure_publish(struct cb_kernel *k, const struct cb_request *r, const char *ename, const char *evalue,
-			struct cb_span traceback);
+/* Content that is not what the request's type needs is an error, never silence; of a cell also one on iopub. `format`
+ * names key and reason. Frees the request. */
+void cb_failure_malformed(struct cb_kernel *k, struct cb_request *r, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
 /* The error reply of cell `number`. */
 void cb_failure_send(struct cb_kernel *k, const struct cb_request *r, int64_t number, const char *ename,
 		     const char *evalue, const struct cb_buf *metadata);

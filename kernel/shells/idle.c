@@ -19,7 +19,7 @@ static bool in_use(const struct cb_kernel *k)
 {
 	return k->execution.shell.current != NULL || cb_lanes_busy(k) || cb_branches_busy(k) || cb_debug_busy(k) ||
 	       k->execution.shell.waiting.head != NULL || k->jobs.head != NULL || k->overlay_changes.request != NULL ||
-	       cb_iopub_has_subscribers(k);
+	       cb_iopub_has_subscribers(&k->jupyter);
 }
 
 static void on_timer(void *context)

@@ -15,10 +15,8 @@
 #include <errno.h>
 
 #include "abort.h"
-#include "failure.h"
 #include "kernel.h"
 #include "requests/requests.h"
-#include "jupyter/router.h"
 
 #define SECOND 1000000000LL
 #define QUESTION_DEADLINE (10 * SECOND) /* also the first one on a loaded machine, with imports */
@@ -71,6 +69,7 @@ static const struct cb_shell_ops subshell_ops;
 static struct cb_shell new_lane(struct cb_kernel *k, unsigned number)
 {
 	return (struct cb_shell){ .ops = &subshell_ops,
+				  .jupyter = &k->jupyter,
 				  .load = &k->lanes.load,
 				  .python = &k->guest.python,
 				  .policy = k->policy,
@@ -186,11 +185,10 @@ bool cb_lanes_take(struct cb_kernel *k, struct cb_request *r)
 	if (l == NULL)
 		return false;
 	if (m->kind == CB_SHELL_CELL && r->execute.memory > 0) {
-		cb_request_malformed(k, r, "metadata.cellblock.memory: a subshell shares its memory with the others");
-		cb_request_free(r);
+		cb_failure_malformed(k, r, "metadata.cellblock.memory: a subshell shares its memory with the others");
 		return true;
 	}
-	if (!cb_shell_take(k, l, r))
+	if (!cb_shell_take(l, r))
 		return true;
 	if (k->guest.state == CB_GUEST_NONE)
 		cb_guest_want(k);
@@ -248,7 +246,7 @@ void cb_lanes_awaits(struct cb_kernel *k, struct cb_shell *l)
 
 		if (kept == NULL && !cb_request_is_comm(r))
 			kept = r;
-		(void)cb_shell_take(k, cb_request_is_comm(r) ? beside(k, l) : l, r);
+		(void)cb_shell_take(cb_request_is_comm(r) ? beside(k, l) : l, r);
 	}
 	cb_loop_mark(&k->loop);
 }
@@ -372,7 +370,7 @@ void cb_lanes_side_closed(struct cb_kernel *k)
 	if (l->current == NULL)
 		return;
 	if (!l->stale)
-		cb_reply_error(k, l->current, "KernelBusyError",
+		cb_reply_error(&k->jupyter, l->current, "KernelBusyError",
 			       "the guest has closed the channel that answers while a cell runs");
 	cb_shell_finish(k, l);
 	cb_loop_mark(&k->loop);
@@ -463,8 +461,8 @@ static void give_up_questions(struct cb_kernel *k, int64_t now)
 
 	if (l->current != NULL && !stale && l->answer_by <= now) {
 		cb_failure_unanswered(k, l->current);
-		cb_iopub_status(k, "idle", l->current->header);
-		cb_busy_again(k);
+		cb_iopub_status(&k->jupyter, "idle", l->current->header);
+		cb_busy_again(&k->jupyter);
 		l->stale = true;
 		l->answer_by = 0;
 		tell_guest(k, l, CB_WIRE_LANE_INTERRUPT);
@@ -472,9 +470,9 @@ static void give_up_questions(struct cb_kernel *k, int64_t now)
 	while (l->waiting.head != NULL && l->waiting.head->arrived_ns + QUESTION_DEADLINE <= now) {
 		struct cb_request *r = cb_shell_pop(l);
 
-		cb_bracket_begin(k, r);
+		cb_bracket_begin(&k->jupyter, r);
 		cb_failure_unanswered(k, r);
-		cb_bracket_end(k, r);
+		cb_bracket_end(&k->jupyter, r);
 		cb_request_free(r);
 	}
 }

@@ -18,9 +18,8 @@
 #include "execution.h"
 #include "failure.h"
 #include "idle.h"
-#include "jupyter/channels.h"
-#include "jupyter/iopub.h"
-#include "jupyter/router.h"
+#include "jupyter/jupyter.h"
+#include "jupyter/status.h"
 #include "jupyter/tools.h"
 #include "policy/policy.h"
 #include "python/python.h"
@@ -66,16 +65,13 @@ struct cb_request *cb_shell_pop(struct cb_shell *s)
 	return cb_queue_pop(&s->waiting, s->load);
 }
 
-bool cb_shell_take(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r)
+bool cb_shell_take(struct cb_shell *s, struct cb_request *r)
 {
 	if (s->load->count < s->ops->max_waiting && s->load->bytes + cb_request_bytes(r) <= s->ops->max_bytes) {
 		cb_queue_push(&s->waiting, s->load, r);
 		return true;
 	}
-	cb_bracket_begin(k, r);
-	cb_reply_error(k, r, "KernelBusyError", "the queue is full: %zu requests wait", s->load->count);
-	cb_bracket_end(k, r);
-	cb_request_free(r);
+	cb_refuse(s->jupyter, r, "KernelBusyError", "the queue is full: %zu requests wait", s->load->count);
 	return false;
 }
 
@@ -89,8 +85,9 @@ void cb_shell_release(struct cb_shell *s)
 
 /* ---- beginning ---- */
 
-static void publish_input(struct cb_kernel *k, const struct cb_request *r, int64_t n)
+static void publish_input(const struct cb_shell *s, int64_t n)
 {
+	const struct cb_request *r = s->current;
 	struct cb_span code = r->execute.code;
 	CB_AUTO_BUF b = CB_BUF_INIT(code.len + 128);
 
@@ -101,7 +98,7 @@ static void publish_input(struct cb_kernel *k, const struct cb_request *r, int64
 				   .metadata = CB_SPAN("{}"),
 				   .content = cb_buf_span(&b) };
 
-	cb_iopub_publish(k, "execute_input", CB_WEIGHT_KEEP, &out);
+	cb_iopub_publish(s->jupyter, "execute_input", CB_WEIGHT_KEEP, &out);
 }
 
 static void count_cell(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r)
@@ -125,7 +122,7 @@ static void tell_of_cell(struct cb_kernel *k, struct cb_shell *s)
 	const struct cb_request *r = s->current;
 
 	if (!r->execute.silent)
-		publish_input(k, r, cb_cell_shown(c));
+		publish_input(s, cb_cell_shown(c));
 	if (s->ops->told != NULL)
 		s->ops->told(k, s);
 	s->ops->usage(k, s, &c->usage_at_start);
@@ -149,7 +146,7 @@ static int begin(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r, 
 		count_cell(k, s, r);
 	if (send)
 		c = s->ops->send(k, s, r, cb_shell_message_of(r));
-	cb_bracket_begin(k, r);
+	cb_bracket_begin(s->jupyter, r);
 	if (cell)
 		tell_of_cell(k, s);
 	s->ops->arm(k, s);
@@ -196,8 +193,8 @@ void cb_shell_finish(struct cb_kernel *k, struct cb_shell *s)
 	if (s->ops->ending != NULL)
 		s->ops->ending(k, s, r);
 	if (!s->stale) {
-		cb_iopub_status(k, "idle", r->header);
-		cb_busy_again(k);
+		cb_iopub_status(s->jupyter, "idle", r->header);
+		cb_busy_again(s->jupyter);
 	}
 	cb_idle_touch(k);
 	if (s->abort_waiting)
@@ -241,10 +238,11 @@ void cb_shell_reply(struct cb_kernel *k, struct cb_shell *s, struct cb_frame *f,
 		CB_AUTO_BUF metadata = CB_BUF_INIT(CB_METADATA_MAX);
 
 		cb_failure_of_cell(k, s, failed, c->ename, &metadata);
-		cb_iopub_flush(k);
-		cb_reply_full(k, s->current, cb_buf_span(&metadata), cb_frame_with_count(f, s->cell.number), f->body);
+		cb_iopub_flush(s->jupyter);
+		cb_reply_full(s->jupyter, s->current, cb_buf_span(&metadata), cb_frame_with_count(f, s->cell.number),
+			      f->body);
 	} else {
-		cb_iopub_flush(k);
+		cb_iopub_flush(s->jupyter);
 	}
 	s->answered = true;
 	cb_shell_finish(k, s);
@@ -258,9 +256,10 @@ int cb_shell_answer(struct cb_kernel *k, struct cb_shell *s, struct cb_frame *f,
 	*ret_reason = "an answer to another kind of request";
 	if (asked == NULL || asked->answer != f->header.type)
 		return CB_E_DENIED;
-	cb_iopub_flush(k);
+	cb_iopub_flush(s->jupyter);
 	if (!s->stale)
-		cb_reply_full(k, r, f->metadata, (struct cb_span){ f->content, f->header.content_len }, f->body);
+		cb_reply_full(s->jupyter, r, f->metadata, (struct cb_span){ f->content, f->header.content_len },
+			      f->body);
 	cb_shell_finish(k, s);
 	return 0;
 }
@@ -311,7 +310,7 @@ int cb_shell_ask(struct cb_kernel *k, struct cb_shell *s, struct cb_frame *f, co
 		cb_shell_asked(k, s);
 	}
 	cb_output_drain(k, &s->python->output);
-	cb_iopub_flush(k);
+	cb_iopub_flush(s->jupyter);
 	int r = cb_stdin_ask(k, s->current, f, ret_reason);
 
 	if (r < 0)
@@ -398,14 +397,14 @@ static void interrupt_hard(struct cb_kernel *k, struct cb_shell *s)
 	s->ops->kill(k, s, "interrupt not obeyed");
 }
 
-static void say_that_it_waits(struct cb_kernel *k, struct cb_shell *s)
+static void say_that_it_waits(struct cb_shell *s)
 {
 	static const char text[] = "[cellblock: the interrupt waits, for Python is in C code that looks for none; "
 				   "interrupt again to end the cell by force]\n";
 
 	s->notice_at = 0;
 	if (runs_cell(s))
-		cb_iopub_text(k, s->current->header, CB_WIRE_STDERR, text, sizeof(text) - 1);
+		cb_iopub_text(s->jupyter, s->current->header, CB_WIRE_STDERR, text, sizeof(text) - 1);
 }
 
 void cb_shell_look(struct cb_kernel *k, struct cb_shell *s, int64_t now)
@@ -413,7 +412,7 @@ void cb_shell_look(struct cb_kernel *k, struct cb_shell *s, int64_t now)
 	const struct cb_cell *c = &s->cell;
 
 	if (s->current != NULL && s->notice_at != 0 && s->notice_at <= now)
-		say_that_it_waits(k, s);
+		say_that_it_waits(s);
 	if (s->current != NULL && s->interrupt_by != 0 && s->interrupt_by <= now)
 		interrupt_hard(k, s);
 	if (!runs_cell(s))

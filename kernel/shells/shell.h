@@ -10,6 +10,7 @@
 #include "queue.h"
 #include "python/usage.h"
 
+struct cb_jupyter;
 struct cb_kernel;
 struct cb_policy;
 struct cb_python;
@@ -86,6 +87,7 @@ struct cb_shell_ops {
 
 struct cb_shell {
 	const struct cb_shell_ops *ops;
+	struct cb_jupyter *jupyter;
 	struct cb_load *load;	  /* shared by all of its kind */
 	struct cb_python *python; /* who serves it */
 	const struct cb_policy *policy;
@@ -123,7 +125,7 @@ const struct cb_shell_message *cb_shell_message_of(const struct cb_request *r); 
 bool cb_shell_is(const struct cb_shell *s, struct cb_span id);			/* a raw JSON string */
 
 /* Waits in the shell (ownership); false if it was answered at once because there are too many. */
-bool cb_shell_take(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r);
+bool cb_shell_take(struct cb_shell *s, struct cb_request *r);
 struct cb_request *cb_shell_pop(struct cb_shell *s);
 void cb_shell_release(struct cb_shell *s);
 

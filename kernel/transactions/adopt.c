@@ -26,7 +26,7 @@ bool cb_adopt_begin(struct cb_kernel *k, struct cb_request *r)
 	struct cb_branch *b;
 
 	if (cb_json_scan_object(r->content.data, r->content.len, f, 1, &e) < 0) {
-		cb_reply_error(k, r, "MalformedRequestError", "%s: content: %s%s%s", r->type,
+		cb_reply_error(&k->jupyter, r, "MalformedRequestError", "%s: content: %s%s%s", r->type,
 			       e.field != NULL ? e.field : "", e.field != NULL ? ": " : "", e.reason);
 		return false;
 	}
@@ -36,14 +36,16 @@ bool cb_adopt_begin(struct cb_kernel *k, struct cb_request *r)
 		return false;
 	}
 	if (!rests(b)) {
-		cb_reply_error(k, r, "KernelBusyError", "a cell of the branch runs: interrupt it first, or wait");
+		cb_reply_error(&k->jupyter, r, "KernelBusyError",
+			       "a cell of the branch runs: interrupt it first, or wait");
 		return false;
 	}
 	k->checkpoints.rolling = true;
 	if (cb_twins_adopt(k, b))
 		return true;
 	k->checkpoints.rolling = false;
-	cb_reply_error(k, r, "CheckpointError", "no copy of the branch could be made (limits.pids or memory)");
+	cb_reply_error(&k->jupyter, r, "CheckpointError",
+		       "no copy of the branch could be made (limits.pids or memory)");
 	return false;
 }
 

@@ -21,7 +21,7 @@ void cb_branch_comm_dropped(struct cb_kernel *k, struct cb_header *header)
 		"[cellblock: comm messages on comms that this branch has not opened are dropped: they "
 		"are the main line's]\n";
 
-	cb_iopub_text(k, header, CB_WIRE_STDERR, text, sizeof(text) - 1);
+	cb_iopub_text(&k->jupyter, header, CB_WIRE_STDERR, text, sizeof(text) - 1);
 }
 
 /* Once for each request. */

@@ -21,9 +21,7 @@
 #include "shells/abort.h"
 #include "adopt.h"
 #include "branch_frames.h"
-#include "shells/failure.h"
 #include "kernel.h"
-#include "jupyter/router.h"
 
 #define MS 1000000LL
 #define SECOND (1000 * MS)
@@ -245,7 +243,7 @@ static void serve(struct cb_kernel *k, struct cb_branch *b, enum channel which, 
 static void pause_if_congested(void *context)
 {
 	struct cb_kernel *k = context;
-	bool congested = cb_iopub_congested(k);
+	bool congested = cb_iopub_congested(&k->jupyter);
 
 	cb_loop_set_events(&k->loop, k->branches.slot, congested ? 0 : ZMQ_POLLIN);
 	if (congested)
@@ -298,12 +296,13 @@ static int wake(struct cb_kernel *k, struct cb_branch *b, struct cb_twin *t)
 static void set_up(struct cb_kernel *k, struct cb_branch *b, const struct cb_twin *t)
 {
 	b->shell = (struct cb_shell){ .ops = &branch_ops,
+				      .jupyter = &k->jupyter,
 				      .load = &k->branches.load,
 				      .python = &b->python,
 				      .policy = k->policy,
 				      .count = &b->count };
 	cb_python_init(&b->python, &python_ops, &k->loop, &k->guest.last_id);
-	cb_output_init(&b->python.output, b->parent, CB_BRANCH_PARENTS, &b->comms, k->policy);
+	cb_output_init(&b->python.output, b->parent, CB_BRANCH_PARENTS, &b->comms, &k->jupyter, k->policy);
 	b->python.rules = (struct cb_guest_rules){ .phase = CB_PHASE_WAKING,
 						   .first_id = k->guest.python.rules.first_id,
 						   .max_message = k->policy->limit_message };
@@ -411,7 +410,7 @@ void cb_branches_signalled(struct cb_kernel *k, uint32_t number)
 
 static void take(struct cb_kernel *k, struct cb_branch *b, struct cb_request *r)
 {
-	if (cb_shell_take(k, &b->shell, r))
+	if (cb_shell_take(&b->shell, r))
 		cb_loop_mark(&k->loop);
 }
 
@@ -438,9 +437,9 @@ bool cb_branches_comm(struct cb_kernel *k, struct cb_request *r, struct cb_span 
 	if (target.data != NULL)
 		(void)cb_comms_opened(&b->comms, id, target);
 	if (!cb_comms_has(&b->comms, id)) {
-		cb_bracket_begin(k, r);
+		cb_bracket_begin(&k->jupyter, r);
 		cb_branch_comm_dropped(k, r->header);
-		cb_bracket_end(k, r);
+		cb_bracket_end(&k->jupyter, r);
 		cb_request_free(r);
 		return true;
 	}
@@ -555,7 +554,7 @@ static void arm(struct cb_kernel *k)
 		cb_sooner(&when, b->deadline);
 		if (b->state == CB_BRANCH_ENDING)
 			continue;
-		cb_python_due(k, &b->python, &when);
+		cb_python_due(&b->python, &when);
 		if (memory_limit(b) > 0)
 			cb_shell_next_look(&k->branches.look_at, &when);
 		cb_shell_due(&b->shell, &k->branches.look_at, &when);
@@ -606,12 +605,12 @@ static void bury(struct cb_kernel *k, struct cb_branch **place, const char *why,
 	if (b->shell.current != NULL)
 		cb_shell_died(k, &b->shell, &(struct cb_death){ why, why, "lost", what });
 	for (struct cb_request *r; (r = cb_shell_pop(&b->shell)) != NULL; cb_request_free(r)) {
-		cb_bracket_begin(k, r);
+		cb_bracket_begin(&k->jupyter, r);
 		if (!cb_request_is_comm(r))
-			cb_reply_error(k, r, "KernelDiedError", "%s; %s", why, what);
-		cb_bracket_end(k, r);
+			cb_reply_error(&k->jupyter, r, "KernelDiedError", "%s; %s", why, what);
+		cb_bracket_end(&k->jupyter, r);
 	}
-	cb_comms_reset(k, &b->comms, &none);
+	cb_comms_reset(&k->jupyter, &b->comms, &none);
 	release(b);
 	pause_if_congested(k); /* others may have waited for its room */
 	arm(k);

@@ -14,7 +14,6 @@
 #include <inttypes.h>
 
 #include "adopt.h"
-#include "shells/failure.h"
 #include "kernel.h"
 
 #define ENAME "CheckpointError"
@@ -52,14 +51,15 @@ static bool name_of(struct cb_kernel *k, struct cb_request *r, char ret_name[CB_
 
 	ret_name[0] = '\0';
 	if (cb_json_scan_object(r->content.data, r->content.len, f, 1, &e) < 0) {
-		cb_reply_error(k, r, "MalformedRequestError", "%s: content: %s%s%s", r->type,
+		cb_reply_error(&k->jupyter, r, "MalformedRequestError", "%s: content: %s%s%s", r->type,
 			       e.field != NULL ? e.field : "", e.field != NULL ? ": " : "", e.reason);
 		return false;
 	}
 	if (f[0].ret.data == NULL || f[0].ret_type == CB_JSON_NULL || take_name(f[0].ret, ret_name))
 		return true;
-	cb_reply_error(k, r, "MalformedRequestError", "%s: %s: 1 to %d bytes without control characters are allowed",
-		       r->type, f[0].name, CB_CHECKPOINT_NAME - 1);
+	cb_reply_error(&k->jupyter, r, "MalformedRequestError",
+		       "%s: %s: 1 to %d bytes without control characters are allowed", r->type, f[0].name,
+		       CB_CHECKPOINT_NAME - 1);
 	return false;
 }
 
@@ -89,7 +89,7 @@ static bool cells_of(struct cb_kernel *k, struct cb_request *r, struct cb_back *
 	else if (!take_cells(f[0].ret, &back->undo))
 		wrong = "is 1 to 100000";
 	if (wrong != NULL)
-		cb_reply_error(k, r, "MalformedRequestError", "%s: cells: it %s", r->type, wrong);
+		cb_reply_error(&k->jupyter, r, "MalformedRequestError", "%s: cells: it %s", r->type, wrong);
 	return wrong == NULL;
 }
 
@@ -188,24 +188,24 @@ void cb_checkpoint_rolled_back(struct cb_kernel *k)
 		cb_adopt_done(k, k->twins.woken.branch);
 	if (r == NULL)
 		return;
-	cb_iopub_flush(k);
+	cb_iopub_flush(&k->jupyter);
 	if (cb_request_is_execute(r)) {
 		char text[sizeof(k->twins.outcome) + 32];
 		int n = snprintf(text, sizeof(text), "[cellblock: %s]\n", k->twins.outcome);
 
 		if (!r->execute.silent)
-			cb_iopub_text(k, r->header, CB_WIRE_STDERR, text, (size_t)n);
+			cb_iopub_text(&k->jupyter, r->header, CB_WIRE_STDERR, text, (size_t)n);
 		cb_failure_metadata(k, &k->execution.shell, "ok", "restored", NULL, false, &b);
 		CB_JSON_SMALL(content, "status", "ok", "execution_count", k->execution.number, "payload", CB_SPAN("[]"),
 			      "user_expressions", CB_SPAN("{}"));
-		cb_reply_full(k, r, cb_buf_span(&b), cb_buf_span(&content), NULL);
+		cb_reply_full(&k->jupyter, r, cb_buf_span(&b), cb_buf_span(&content), NULL);
 	} else {
 		struct cb_json j = cb_json_begin(&b);
 
 		cb_json_put(&j, "status", "ok");
 		cb_failure_undone(k, &j);
 		cb_failure_undone_calls(k, &j);
-		cb_reply_json(k, r, &j);
+		cb_reply_json(&k->jupyter, r, &j);
 	}
 	cb_execution_finish(k);
 }
@@ -250,9 +250,9 @@ void cb_checkpoint_branch_woken(struct cb_kernel *k, const char *id, const char 
 	if (r == NULL || r->kind != CB_REQUEST_BRANCH)
 		return; /* nobody waits for it any more */
 	if (id == NULL)
-		cb_reply_error(k, r, ENAME, "the copy could not be woken: %s", why);
+		cb_reply_error(&k->jupyter, r, ENAME, "the copy could not be woken: %s", why);
 	else
-		cb_reply_ok(k, r, "subshell_id", id);
+		cb_reply_ok(&k->jupyter, r, "subshell_id", id);
 	cb_execution_finish(k);
 }
 
@@ -285,16 +285,16 @@ void cb_checkpoint_answer(struct cb_kernel *k, struct cb_request *r)
 
 		cb_json_put(&j, "status", "ok");
 		(branches ? cb_branches_list : cb_checkpoints_list)(k, &j);
-		cb_reply_json(k, r, &j);
+		cb_reply_json(&k->jupyter, r, &j);
 	} else if (name_of(k, r, name)) {
 		struct cb_twin *t = cb_twins_named(k, name);
 
 		if (t == NULL) {
-			cb_reply_error(k, r, ENAME, "there is no checkpoint \"%s\"", name);
+			cb_reply_error(&k->jupyter, r, ENAME, "there is no checkpoint \"%s\"", name);
 			return;
 		}
 		cb_twins_drop(k, t);
-		cb_reply_ok(k, r);
+		cb_reply_ok(&k->jupyter, r);
 	}
 }
 
@@ -311,7 +311,8 @@ void cb_checkpoint_begin(struct cb_kernel *k, struct cb_request *r)
 		return;
 	}
 	if ((r->kind == CB_REQUEST_ROLLBACK || r->kind == CB_REQUEST_ADOPT) && cb_lanes_running(k) != NULL) {
-		cb_reply_error(k, r, "KernelBusyError", "a cell of a subshell runs: interrupt it first, or wait");
+		cb_reply_error(&k->jupyter, r, "KernelBusyError",
+			       "a cell of a subshell runs: interrupt it first, or wait");
 		cb_execution_finish(k);
 		return;
 	}
@@ -332,7 +333,7 @@ void cb_checkpoint_begin(struct cb_kernel *k, struct cb_request *r)
 		under_way = go_back(k, &back, UINT64_MAX, why, sizeof(why));
 	if (under_way)
 		return;
-	cb_reply_error(k, r, ENAME, "%s", why);
+	cb_reply_error(&k->jupyter, r, ENAME, "%s", why);
 	cb_execution_finish(k);
 }
 
@@ -373,16 +374,16 @@ void cb_checkpoint_made(struct cb_kernel *k, struct cb_twin *t, const char *why)
 			cb_failure_reply(k, &k->execution.shell, ENAME, "kept",
 					 "%%rollback: the copy could not be woken: %s", why);
 		else
-			cb_reply_error(k, r, ENAME, "the copy could not be woken: %s", why);
+			cb_reply_error(&k->jupyter, r, ENAME, "the copy could not be woken: %s", why);
 		cb_execution_finish(k);
 	} else if (t == NULL && r != NULL && r->kind == CB_REQUEST_BRANCH) {
-		cb_reply_error(k, r, ENAME, "no copy could be made: %s", why);
+		cb_reply_error(&k->jupyter, r, ENAME, "no copy could be made: %s", why);
 		cb_execution_finish(k);
 	} else if (r != NULL && r->kind == CB_REQUEST_CHECKPOINT) {
 		if (t == NULL)
-			cb_reply_error(k, r, ENAME, "no copy could be made: %s", why);
+			cb_reply_error(&k->jupyter, r, ENAME, "no copy could be made: %s", why);
 		else
-			cb_reply_ok(k, r, "name", t->name, "execution_count", t->count, "memory_bytes",
+			cb_reply_ok(&k->jupyter, r, "name", t->name, "execution_count", t->count, "memory_bytes",
 				    cb_usage_of(t->pid), "duration_s", CB_ROUNDED(k->twins.duration_s, 6));
 		cb_execution_finish(k);
 	} else if (t == NULL && k->twins.coming_name[0] != '\0') {

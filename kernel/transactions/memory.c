@@ -46,7 +46,7 @@ static void say(struct cb_kernel *k, uint64_t used, bool none_left)
 		r = cb_lanes_running(k);
 	if (r == NULL)
 		return; /* the next cell says it */
-	cb_iopub_text(k, r->header, CB_WIRE_STDERR, m->note, (size_t)n);
+	cb_iopub_text(&k->jupyter, r->header, CB_WIRE_STDERR, m->note, (size_t)n);
 	m->note[0] = '\0';
 }
 

@@ -11,7 +11,6 @@
 #include <cellblock/log.h>
 #include <errno.h>
 
-#include "shells/failure.h"
 #include "kernel.h"
 #include "twins_parts.h"
 

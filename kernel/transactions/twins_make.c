@@ -96,7 +96,7 @@ void cb_twins_let_go(struct cb_kernel *k)
 		    now + (w->interrupted_at != 0 && now - w->interrupted_at < ANSWER_DEADLINE ? IMPATIENT
 											       : ANSWER_DEADLINE));
 	if (r != NULL && w->asked_at != 0 && now - w->asked_at >= TELL_AFTER) {
-		cb_iopub_text(k, r->header, CB_WIRE_STDERR, text, sizeof(text) - 1);
+		cb_iopub_text(&k->jupyter, r->header, CB_WIRE_STDERR, text, sizeof(text) - 1);
 		w->asked_at = 0;
 	}
 }

@@ -7,7 +7,6 @@
 #include <cellblock/log.h>
 #include <inttypes.h>
 
-#include "shells/failure.h"
 #include "kernel.h"
 #include "twins_parts.h"
 
@@ -197,7 +196,7 @@ void cb_twins_restored(struct cb_kernel *k)
 	cb_guest_last_words(k);
 	(void)cb_broker_score(&k->guest.broker, CB_BROKER_OOM_FIRST, k->guest.jail, t->pid);
 	r = cb_guest_become(k, &t->ends, t->pid);
-	cb_comms_reset(k, &k->comms, &t->comms);
+	cb_comms_reset(&k->jupyter, &k->comms, &t->comms);
 	for (int i = 0; i < CB_TWINS_MAX; i++) /* they have what is undone now */
 		if (w->twin[i].number != 0 && w->twin[i].name[0] == '\0' && w->twin[i].cell > t->cell)
 			cb_twins_drop(k, &w->twin[i]);

@@ -18,7 +18,6 @@
 
 #include "records/audit_events.h"
 #include "kernel.h"
-#include "jupyter/router.h"
 
 #define MS 1000000LL
 #define SILENCE (30000 * MS)   /* a helper at work is heard of more often */
@@ -87,7 +86,7 @@ static void finish(struct cb_kernel *k, struct cb_job *job)
 	if (r == k->execution.shell.current) {
 		cb_execution_finish(k);
 	} else {
-		cb_bracket_end(k, r);
+		cb_bracket_end(&k->jupyter, r);
 		cb_idle_touch(k);
 		cb_request_free(r);
 	}
@@ -109,9 +108,9 @@ static void answer(struct cb_kernel *k, struct cb_job *job, struct cb_json *cont
 				   .nbuffers = job->has_data };
 
 	if (r == 0)
-		(void)cb_channels_send(k, job->request->channel, job->request, &out);
+		(void)cb_channels_send(&k->jupyter, job->request->channel, job->request, &out);
 	else
-		cb_reply_error(k, job->request, "MemoryError", "no memory for the reply");
+		cb_reply_error(&k->jupyter, job->request, "MemoryError", "no memory for the reply");
 	finish(k, job);
 }
 

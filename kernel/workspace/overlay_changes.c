@@ -10,7 +10,6 @@
 
 #include "kernel.h"
 #include "requests/requests.h"
-#include "jupyter/router.h"
 
 bool cb_overlay_changes_op(const struct cb_request *r, enum cb_broker_op *ret_op)
 {
@@ -45,7 +44,7 @@ static void end_request(struct cb_kernel *k, struct cb_request *r)
 		cb_execution_finish(k);
 		return;
 	}
-	cb_bracket_end(k, r);
+	cb_bracket_end(&k->jupyter, r);
 	cb_idle_touch(k);
 	cb_request_free(r);
 	cb_loop_mark(&k->loop); /* cells and jobs waited for it */
@@ -77,7 +76,7 @@ static void answer(struct cb_kernel *k, struct cb_buf *reply)
 	bool told = false;
 
 	if (!is_whole(reply, &told)) {
-		cb_reply_error(k, w->request, "WorkspaceError",
+		cb_reply_error(&k->jupyter, w->request, "WorkspaceError",
 			       "the process that builds jails gave no whole answer; %s",
 			       w->op == CB_BROKER_COMMIT ? "some changes may be written: ask for them (op changes)"
 			       : discarded		 ? "the changes are gone, and all variables"
@@ -96,7 +95,7 @@ static void answer(struct cb_kernel *k, struct cb_buf *reply)
 			(void)cb_json_done(&j);
 			(void)cb_buf_append_str(reply, "}");
 		}
-		cb_reply(k, w->request, cb_buf_span(reply));
+		cb_reply(&k->jupyter, w->request, cb_buf_span(reply));
 	}
 	if (discarded && k->guest.state == CB_GUEST_STARTING)
 		k->guest.given_up = true; /* no failure: the next one starts at once */
@@ -112,7 +111,7 @@ static void on_answer(struct cb_kernel *k, const struct cb_broker_ask *ask, stru
 		answer(k, reply);
 		return;
 	}
-	cb_reply_error(k, k->overlay_changes.request, "WorkspaceError", "%s", cb_err_text(r));
+	cb_reply_error(&k->jupyter, k->overlay_changes.request, "WorkspaceError", "%s", cb_err_text(r));
 	finish(k);
 }
 
@@ -145,7 +144,7 @@ void cb_overlay_changes_start(struct cb_kernel *k, struct cb_request *r, enum cb
 		cb_broker_queue_ask(&k->broker_queue, &(struct cb_broker_ask){ .op = op, .on_answer = on_answer });
 		return;
 	}
-	cb_reply_error(k, r, ename, "%s", why);
+	cb_reply_error(&k->jupyter, r, ename, "%s", why);
 	end_request(k, r);
 }
 
@@ -160,7 +159,8 @@ void cb_overlay_changes_interrupt(struct cb_kernel *k)
 		return;
 	if (!cb_broker_queue_begun(&k->broker_queue, k->overlay_changes.op)) {
 		cb_broker_queue_drop(&k->broker_queue, k->overlay_changes.op);
-		cb_reply_error(k, k->overlay_changes.request, "KeyboardInterrupt", "interrupted: it had not begun");
+		cb_reply_error(&k->jupyter, k->overlay_changes.request, "KeyboardInterrupt",
+			       "interrupted: it had not begun");
 		finish(k);
 	} else if (k->overlay_changes.op != CB_BROKER_DISCARD) {
 		(void)cb_broker_tell(&k->guest.broker, CB_BROKER_STOP);
@@ -172,7 +172,7 @@ void cb_overlay_changes_shutdown(struct cb_kernel *k)
 	if (k->overlay_changes.request == NULL)
 		return;
 	cb_broker_queue_drop(&k->broker_queue, k->overlay_changes.op);
-	cb_reply_error(k, k->overlay_changes.request, "KernelBusyError", "the kernel is shutting down; %s",
+	cb_reply_error(&k->jupyter, k->overlay_changes.request, "KernelBusyError", "the kernel is shutting down; %s",
 		       k->overlay_changes.op == CB_BROKER_COMMIT ? "what is being written through is finished"
 								 : "ask again");
 	finish(k);

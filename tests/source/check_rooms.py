@@ -45,12 +45,13 @@ ROOMS = {
         "client": set(),
     },
     "kernel": {
+        "jupyter": {"setup", "policy"},
         "setup": {"policy"},
         "policy": set(),
     },
 }
 HALLS = {
-    "kernel": {".", "requests", "commands", "jupyter", "shells", "python", "transactions", "workspace", "records"}
+    "kernel": {".", "requests", "commands", "shells", "python", "transactions", "workspace", "records"}
 }
 
 

@@ -12,7 +12,6 @@
 
 #include "jupyter/incoming.h"
 #include "requests/requests.h"
-#include "shells/schedule.h"
 
 /* ---- running the loop ---- */
 
@@ -86,14 +85,14 @@ void rig_twin_overdue(struct rig *r)
 
 static void *connect_client(struct rig *r, enum cb_channel ch, int type)
 {
-	void *s = zmq_socket(r->k.channels.context, type);
+	void *s = zmq_socket(r->k.jupyter.channels.context, type);
 	char url[64];
 
 	assert_non_null(s);
 	zmq_setsockopt(s, ZMQ_LINGER, &(int){ 0 }, sizeof(int));
 	if (type == ZMQ_DEALER)
 		zmq_setsockopt(s, ZMQ_ROUTING_ID, "client", 6);
-	snprintf(url, sizeof(url), "tcp://127.0.0.1:%d", r->k.conn.port[ch]);
+	snprintf(url, sizeof(url), "tcp://127.0.0.1:%d", r->k.jupyter.conn.port[ch]);
 	assert_int_equal(zmq_connect(s, url), 0);
 	return s;
 }
@@ -121,29 +120,20 @@ struct rig *rig_new(void)
 	r->interpreter.version = strdup("3.11.2");
 	r->k.policy = &r->policy;
 	r->k.interpreter = &r->interpreter;
-	r->k.conn.ip = strdup("127.0.0.1");
+	r->k.jupyter.conn.ip = strdup("127.0.0.1");
 	r->k.signal_fd = r->k.parent_fd = r->k.parent_slot = -1;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
 	r->k.guest.broker = (struct cb_broker){ .fd = pair[0] };
 	r->broker = pair[1];
-	assert_int_equal(cb_twins_init(&r->k), 0);
+	assert_int_equal(cb_kernel_init(&r->k), 0);
 	at_work = r;
-	assert_int_equal(cb_guest_init(&r->k), 0);
-	assert_int_equal(cb_execution_init(&r->k), 0);
-	cb_schedule_init(&r->k);
-	assert_int_equal(cb_jobs_init(&r->k), 0);
-	assert_int_equal(cb_broker_queue_init(&r->k.broker_queue, &r->k.loop, &r->k.guest.broker, &r->k), 0);
-	assert_int_equal(cb_lanes_init(&r->k), 0);
-	assert_int_equal(cb_branches_init(&r->k), 0);
-	assert_int_equal(cb_iopub_init(&r->k), 0);
-	assert_int_equal(cb_idle_init(&r->k), 0);
 	r->k.shutdown_timer = cb_loop_add_timer(&r->k.loop, on_timer, r);
 	r->timer = cb_loop_add_timer(&r->k.loop, on_timer, r);
-	assert_int_equal(cb_auth_new("sha256", RIG_KEY, strlen(RIG_KEY), &r->k.auth), 0);
+	assert_int_equal(cb_auth_new("sha256", RIG_KEY, strlen(RIG_KEY), &r->k.jupyter.auth), 0);
 	assert_int_equal(cb_auth_new("sha256", RIG_KEY, strlen(RIG_KEY), &r->auth), 0);
-	assert_int_equal(cb_session_init(&r->k.session, r->k.auth), 0);
-	assert_int_equal(cb_channels_listen(&r->k.channels, &r->k.conn, &chosen, &err), 0);
-	assert_int_equal(cb_channels_open(&r->k, &err), 0);
+	assert_int_equal(cb_session_init(&r->k.jupyter.session, r->k.jupyter.auth), 0);
+	assert_int_equal(cb_channels_listen(&r->k.jupyter.channels, &r->k.jupyter.conn, &chosen, &err), 0);
+	assert_int_equal(cb_channels_open(&r->k.jupyter, &err), 0);
 	cb_incoming_init(0); /* the clients read in this process as well */
 	r->client[RIG_SHELL] = connect_client(r, CB_SHELL, ZMQ_DEALER);
 	r->client[RIG_CONTROL] = connect_client(r, CB_CONTROL, ZMQ_DEALER);
@@ -191,27 +181,16 @@ int rig_teardown(void **state)
 	close_guest(r);
 	cb_fd_close(&r->death);
 	cb_fd_close(&r->broker);
-	cb_guest_release(&r->k);
-	cb_twins_release(&r->k);
-	cb_jobs_release(&r->k);
-	cb_broker_queue_release(&r->k.broker_queue);
-	cb_lanes_release(&r->k);
-	cb_branches_release(&r->k);
-	cb_debug_release(&r->k);
-	cb_execution_release(&r->k);
-	cb_history_forget_waiting(&r->k);
-	cb_iopub_release(&r->k);
 	for (int i = RIG_SHELL; i <= RIG_IOPUB; i++)
 		zmq_close(r->client[i]);
 	for (size_t i = 0; i < sizeof(r->peer) / sizeof(r->peer[0]); i++)
 		if (r->peer[i] != NULL)
 			zmq_close(r->peer[i]);
-	cb_channels_close(&r->k);
+	cb_kernel_release(&r->k);
 	cb_comms_release(&r->k.comms);
-	cb_tools_release(&r->k.tools);
-	cb_auth_free(r->k.auth);
+	cb_auth_free(r->k.jupyter.auth);
 	cb_auth_free(r->auth);
-	free(r->k.conn.ip);
+	free(r->k.jupyter.conn.ip);
 	free(r->policy.name);
 	free(r->interpreter.version);
 	free(r);

@@ -16,7 +16,7 @@ static struct cb_header *header(const char *id)
 
 static void text(struct rig *r, struct cb_header *h, unsigned stream, const char *s)
 {
-	cb_iopub_text(&r->k, h, stream, s, strlen(s));
+	cb_iopub_text(&r->k.jupyter, h, stream, s, strlen(s));
 }
 
 static void display(struct rig *r, enum cb_weight weight, size_t size)
@@ -31,7 +31,7 @@ static void display(struct rig *r, enum cb_weight weight, size_t size)
 				   .metadata = CB_SPAN("{}"),
 				   .content = { content, size + 2 } };
 
-	cb_iopub_publish(&r->k, out.type, weight, &out);
+	cb_iopub_publish(&r->k.jupyter, out.type, weight, &out);
 	test_free(content);
 }
 
@@ -80,7 +80,7 @@ static void test_order_with_others(void **state)
 	for (int i = 0; i < 3; i++) {
 		text(r, a, CB_WIRE_STDOUT, "x");
 		text(r, a, CB_WIRE_STDOUT, "y");
-		cb_iopub_status(&r->k, "idle", a);
+		cb_iopub_status(&r->k.jupyter, "idle", a);
 		text(r, a, CB_WIRE_STDOUT, "z");
 		display(r, CB_WEIGHT_DATA, 10);
 	}
@@ -117,8 +117,8 @@ static void test_long_text(void **state)
 		text(r, a, CB_WIRE_STDERR, "!"); /* so that what follows is not sent at once */
 		text(r, a, CB_WIRE_STDOUT, ascii);
 		text(r, a, CB_WIRE_STDOUT, "€€€");
-		cb_iopub_flush(&r->k);
-		cb_iopub_status(&r->k, "idle", a);
+		cb_iopub_flush(&r->k.jupyter);
+		cb_iopub_status(&r->k.jupyter, "idle", a);
 		for (;;) {
 			struct rig_msg m = rig_recv(r, RIG_IOPUB);
 			const char *s = rig_text(&m, "text");
@@ -151,7 +151,7 @@ static void test_control_characters(void **state)
 	assert_string_equal(rig_text(&m, "text"), s);
 	rig_msg_free(&m);
 	text(r, NULL, CB_WIRE_STDERR, "\xff\xc3(");
-	cb_iopub_flush(&r->k);
+	cb_iopub_flush(&r->k.jupyter);
 	m = rig_take(r, RIG_IOPUB, "stream", "");
 	assert_string_equal(rig_text(&m, "text"), "\xef\xbf\xbd\xef\xbf\xbd(");
 	rig_msg_free(&m);
@@ -164,18 +164,18 @@ static void test_held(void **state)
 {
 	struct rig *r = *state = rig_new();
 
-	cb_iopub_status(&r->k, "starting", NULL);
+	cb_iopub_status(&r->k.jupyter, "starting", NULL);
 	text(r, NULL, CB_WIRE_STDOUT, "early");
 	display(r, CB_WEIGHT_DATA, 10);
-	cb_iopub_status(&r->k, "idle", NULL);
-	assert_false(cb_iopub_congested(&r->k));
+	cb_iopub_status(&r->k.jupyter, "idle", NULL);
+	assert_false(cb_iopub_congested(&r->k.jupyter));
 	rig_subscribe(r); /* the welcome comes first */
 	rig_expect(r, RIG_IOPUB, "starting", "");
 	expect_text(r, "", "stdout", "early");
 	rig_expect(r, RIG_IOPUB, "display_data", "");
 	rig_expect(r, RIG_IOPUB, "idle", "");
 	rig_barrier(r);
-	assert_int_equal(r->k.iopub.bytes, 0);
+	assert_int_equal(r->k.jupyter.iopub.bytes, 0);
 }
 
 /* Text goes first, oldest first; then displays; what ends a request stays. The loss is said. */
@@ -193,13 +193,13 @@ static void test_shed_order(void **state)
 		display(r, CB_WEIGHT_DATA, 200000);
 		display(r, CB_WEIGHT_KEEP, 100);
 	}
-	assert_int_equal(r->k.iopub.dropped, 0);
+	assert_int_equal(r->k.jupyter.iopub.dropped, 0);
 	for (int i = 0; i < 5; i++)
 		display(r, CB_WEIGHT_DATA, mega);
-	assert_true(r->k.iopub.dropped > 0); /* text, and it is enough */
+	assert_true(r->k.jupyter.iopub.dropped > 0); /* text, and it is enough */
 	for (int i = 0; i < 20; i++)
 		display(r, CB_WEIGHT_DATA, mega);
-	assert_true(r->k.iopub.bytes <= 16 * mega);
+	assert_true(r->k.jupyter.iopub.bytes <= 16 * mega);
 	rig_subscribe(r);
 	bool said = false;
 
@@ -224,14 +224,14 @@ static void test_only_kept_is_bounded_too(void **state)
 
 	for (int i = 0; i < 120; i++)
 		display(r, CB_WEIGHT_KEEP, 1u << 20);
-	assert_true(r->k.iopub.bytes <= 65u << 20);
+	assert_true(r->k.jupyter.iopub.bytes <= 65u << 20);
 }
 
 /* ---- a peer that does not read ---- */
 
 static void join(struct rig *r, int number, bool stuck)
 {
-	void *s = r->peer[number] = zmq_socket(r->k.channels.context, ZMQ_SUB);
+	void *s = r->peer[number] = zmq_socket(r->k.jupyter.channels.context, ZMQ_SUB);
 	char url[64];
 
 	if (stuck) {
@@ -240,7 +240,7 @@ static void join(struct rig *r, int number, bool stuck)
 	}
 	zmq_setsockopt(s, ZMQ_LINGER, &(int){ 0 }, sizeof(int));
 	zmq_setsockopt(s, ZMQ_SUBSCRIBE, "", 0);
-	snprintf(url, sizeof(url), "tcp://127.0.0.1:%d", r->k.conn.port[CB_IOPUB]);
+	snprintf(url, sizeof(url), "tcp://127.0.0.1:%d", r->k.jupyter.conn.port[CB_IOPUB]);
 	assert_int_equal(zmq_connect(s, url), 0);
 }
 
@@ -258,9 +258,9 @@ static void test_stuck_peer(void **state)
 	for (int64_t end = cb_now_ns() + 90000000000; seen < total && cb_now_ns() < end;) {
 		struct rig_msg m;
 
-		for (int i = 0; i < 200 && sent < total && !cb_iopub_congested(&r->k); i++, sent++)
+		for (int i = 0; i < 200 && sent < total && !cb_iopub_congested(&r->k.jupyter); i++, sent++)
 			display(r, CB_WEIGHT_DATA, 20000);
-		blocked |= r->k.iopub.head != NULL;
+		blocked |= r->k.jupyter.iopub.head != NULL;
 		rig_until_soon(r);
 		for (int i = 0; i < 100 && rig_try_recv(r, RIG_IOPUB, &m); i++) {
 			seen += strcmp(m.type, "display_data") == 0;
@@ -269,10 +269,10 @@ static void test_stuck_peer(void **state)
 	}
 	assert_true(blocked); /* else the peer was not stuck and nothing was tried */
 	assert_int_equal(seen, total);
-	assert_int_equal(r->k.iopub.dropped, 0);
+	assert_int_equal(r->k.jupyter.iopub.dropped, 0);
 	/* later messages go past the stuck one at once, and a newcomer is welcomed */
-	cb_iopub_status(&r->k, "idle", NULL);
-	assert_null(r->k.iopub.head);
+	cb_iopub_status(&r->k.jupyter, "idle", NULL);
+	assert_null(r->k.jupyter.iopub.head);
 	rig_expect(r, RIG_IOPUB, "idle", "");
 	join(r, 1, false);
 	rig_expect(r, RIG_IOPUB, "iopub_welcome", "");
@@ -287,12 +287,12 @@ static void test_welcome_while_blocked(void **state)
 	rig_subscribe(r);
 	join(r, 0, true);
 	rig_expect(r, RIG_IOPUB, "iopub_welcome", "");
-	for (int64_t end = cb_now_ns() + 20000000000; r->k.iopub.head == NULL && cb_now_ns() < end;) {
+	for (int64_t end = cb_now_ns() + 20000000000; r->k.jupyter.iopub.head == NULL && cb_now_ns() < end;) {
 		display(r, CB_WEIGHT_DATA, 20000);
 		while (rig_try_recv(r, RIG_IOPUB, &m))
 			rig_msg_free(&m);
 	}
-	assert_non_null(r->k.iopub.head);
+	assert_non_null(r->k.jupyter.iopub.head);
 	int welcomes = 0;
 
 	join(r, 1, false);
@@ -320,7 +320,7 @@ static void big_display(struct rig *r)
 				   .content = { (char *)body->data, size },
 				   .content_body = body };
 
-	cb_iopub_publish(&r->k, "display_data", CB_WEIGHT_DATA, &out);
+	cb_iopub_publish(&r->k.jupyter, "display_data", CB_WEIGHT_DATA, &out);
 	cb_body_unref(body);
 }
 
@@ -340,10 +340,10 @@ static void test_bytes_in_flight(void **state)
 		while (rig_try_recv(r, RIG_IOPUB, &m))
 			rig_msg_free(&m);
 		assert_true(cb_bodies_in_flight() <= (256u + 64 + 8) << 20);
-		assert_true(r->k.iopub.bytes <= 64u << 20);
+		assert_true(r->k.jupyter.iopub.bytes <= 64u << 20);
 	}
 	assert_true(cb_bodies_in_flight() >= 256u << 20); /* else nothing was tried */
-	cb_iopub_status(&r->k, "idle", NULL);
+	cb_iopub_status(&r->k.jupyter, "idle", NULL);
 	while (!idle) {
 		m = rig_recv(r, RIG_IOPUB);
 		idle = strcmp(rig_text(&m, "execution_state"), "idle") == 0;

@@ -338,7 +338,7 @@ static void test_flood_of_errors(void **state)
 	memcpy(big, RIG_ERROR_CONTENT("E"), strlen(RIG_ERROR_CONTENT("E")));
 	for (int i = 0; i < 60; i++)
 		rig_frame(r, CB_WIRE_ERROR, 0, big);
-	assert_true(r->k.iopub.bytes <= 40u << 20);
+	assert_true(r->k.jupyter.iopub.bytes <= 40u << 20);
 	test_free(big);
 }
 

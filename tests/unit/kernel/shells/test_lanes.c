@@ -523,7 +523,7 @@ static void test_interrupt_of_a_comm_left_over(void **state)
 
 static bool shell_waits(struct rig *r)
 {
-	zmq_pollitem_t shell = { .socket = r->k.channels.socket[CB_SHELL], .events = ZMQ_POLLIN };
+	zmq_pollitem_t shell = { .socket = r->k.jupyter.channels.socket[CB_SHELL], .events = ZMQ_POLLIN };
 
 	return zmq_poll(&shell, 1, 0) > 0;
 }
@@ -550,7 +550,7 @@ static void test_an_interrupt_behind_a_failure(void **state)
 	id = rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL);
 	rig_expect(r, RIG_CONTROL, "interrupt_reply", id);
 	an_interrupt_was_long_ago(r);
-	cb_loop_set_events(&r->k.loop, r->k.channels.slot[CB_SHELL], 0);
+	cb_loop_set_events(&r->k.loop, r->k.jupyter.channels.slot[CB_SHELL], 0);
 	id = rig_send(r, RIG_SHELL, "interrupt_request", NULL, NULL);
 	rig_until(r, shell_waits);
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, q, RIG_ERROR("E"));

@@ -8,6 +8,8 @@
  * A policy, interpreter or workspace that can't be used does not end the kernel: clients connect, and every cell says
  * step, cause and cure.
  */
+#include "start.h"
+
 #include <cellblock/fd.h>
 #include <cellblock/log.h>
 #include <errno.h>
@@ -22,57 +24,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "command.h"
+#include "commands/command.h"
+#include "commands/options.h"
 #include "kernel.h"
-#include "options.h"
 #include "policy/parse.h"
 #include "policy/paths.h"
 #include "requests/requests.h"
-#include "shells/schedule.h"
 #include "setup/guest_cache.h"
 #include "setup/jail_spec.h"
 #include "setup/self_sandbox.h"
-
-#define SHUTDOWN_NS 1500000000LL /* clients kill after 2.5 s */
-
-void cb_kernel_shutdown(struct cb_kernel *k, bool restart)
-{
-	if (k->shutting_down)
-		return;
-	k->shutting_down = true;
-	cb_jobs_shutdown(k);
-	cb_overlay_changes_shutdown(k);
-	cb_loop_arm(&k->loop, k->shutdown_timer, cb_now_ns() + SHUTDOWN_NS);
-	if (k->guest.state == CB_GUEST_NONE)
-		k->loop.stop = true;
-	else
-		cb_guest_shutdown(k, restart);
-}
-
-static void on_shutdown_timer(void *context)
-{
-	struct cb_kernel *k = context;
-
-	cb_guest_kill(k, "the kernel was shut down");
-	k->loop.stop = true; /* the broker's end takes the jail with it */
-}
-
-/* However the kernel ends: all that was asked is answered, what lies in the sockets included. */
-static void answer_the_rest(struct cb_kernel *k)
-{
-	const char *why = k->failed ? k->guest.failure.text : "the kernel is shutting down";
-
-	k->shutting_down = true;
-	cb_jobs_shutdown(k);
-	cb_overlay_changes_shutdown(k);
-	cb_execution_end(k, why);
-	cb_lanes_end(k, why);
-	cb_branches_jail_gone(k, why);
-	cb_debug_end(k, why);
-	cb_history_end(k, why);
-	cb_channels_drain_shell(k);
-	cb_iopub_flush(k);
-}
 
 static void reap_cache_writer(struct cb_kernel *k)
 {
@@ -279,7 +239,7 @@ static int start(struct cb_kernel *k, struct start *s, struct cb_err *err)
 	int r = cb_command_open_files(err);
 
 	if (r == 0)
-		r = cb_connection_load(s->options->connection_file, &k->conn, err);
+		r = cb_connection_load(s->options->connection_file, &k->jupyter.conn, err);
 	if (r == 0)
 		r = cb_places_find(&s->places, err);
 	if (r < 0)
@@ -294,15 +254,11 @@ static int start(struct cb_kernel *k, struct start *s, struct cb_err *err)
 		s->interpreter.version = strdup("3");
 	k->interpreter = &s->interpreter;
 	k->bash = s->options->bash;
-	if (cb_twins_init(k) < 0 || cb_guest_init(k) < 0 || cb_execution_init(k) < 0 || cb_jobs_init(k) < 0 ||
-	    cb_broker_queue_init(&k->broker_queue, &k->loop, &k->guest.broker, k) < 0 || cb_lanes_init(k) < 0 ||
-	    cb_branches_init(k) < 0 || cb_iopub_init(k) < 0 || cb_idle_init(k) < 0)
+	if (cb_kernel_init(k) < 0)
 		return cb_err_set(err, -ENOSPC, "loop", NULL, "too many sources");
-	cb_schedule_init(k);
-	k->shutdown_timer = cb_loop_add_timer(&k->loop, on_shutdown_timer, k);
-	r = cb_channels_listen(&k->channels, &k->conn, &chosen, err);
+	r = cb_channels_listen(&k->jupyter.channels, &k->jupyter.conn, &chosen, err);
 	if (r == 0 && chosen)
-		r = cb_connection_save_ports(&k->conn, err);
+		r = cb_connection_save_ports(&k->jupyter.conn, err);
 	if (r < 0)
 		return r;
 	cb_guest_want(k); /* not sooner: the jail hides a connection file in the workspace, which was just replaced */
@@ -316,18 +272,18 @@ static int start(struct cb_kernel *k, struct start *s, struct cb_err *err)
 	r = cb_self_sandbox(err);
 	if (r < 0)
 		return r;
-	if (cb_auth_new(k->conn.digest, k->conn.key, k->conn.key_len, &k->auth) < 0 ||
-	    cb_session_init(&k->session, k->auth) < 0)
+	if (cb_auth_new(k->jupyter.conn.digest, k->jupyter.conn.key, k->jupyter.conn.key_len, &k->jupyter.auth) < 0 ||
+	    cb_session_init(&k->jupyter.session, k->jupyter.auth) < 0)
 		return cb_err_set(err, CB_E_UNKNOWN, "signing", NULL, "libcrypto can't sign with %s",
-				  k->conn.signature_scheme);
-	if (k->conn.key_len == 0)
+				  k->jupyter.conn.signature_scheme);
+	if (k->jupyter.conn.key_len == 0)
 		cb_log(CB_LOG_WARNING, "the connection file has an empty key: messages are neither signed nor checked");
 	cb_audit_kernel_start(k);
 	if (k->audit != NULL && cb_audit_start(k->audit) < 0)
 		return cb_err_set(err, -EAGAIN, "audit", NULL, "its thread can't be started");
 	if (k->history != NULL && cb_history_start(k->history) == 0)
 		(void)cb_loop_add(&k->loop, NULL, cb_history_fd(k->history), ZMQ_POLLIN, cb_history_ready, k);
-	return cb_channels_open(k, err);
+	return cb_channels_open(&k->jupyter, err);
 }
 
 int cb_command_kernel(const struct cb_options *o)
@@ -350,33 +306,21 @@ int cb_command_kernel(const struct cb_options *o)
 		cb_log(CB_LOG_ERROR, "kernel not started: %s: %s%s%s", err.step, err.text,
 		       err.cure[0] != '\0' ? ". " : "", err.cure);
 	} else {
-		cb_iopub_status(&k, "starting", NULL);
+		cb_iopub_status(&k.jupyter, "starting", NULL);
 		status = cb_loop_run(&k.loop) < 0 || k.failed ? 1 : 0;
-		answer_the_rest(&k);
+		cb_kernel_answer_the_rest(&k);
 		cb_workspace_watch_end(&k);
 	}
-	if (k.shutdown_timer != 0 || r == 0) {
-		cb_guest_release(&k);
-		cb_twins_release(&k);
-		cb_jobs_release(&k);
-		cb_broker_queue_release(&k.broker_queue);
-		cb_lanes_release(&k);
-		cb_branches_release(&k);
-		cb_debug_release(&k);
-		cb_execution_release(&k);
-		cb_history_forget_waiting(&k);
-		cb_tools_release(&k.tools);
-		cb_iopub_release(&k);
-		cb_channels_close(&k);
-	}
+	if (k.shutdown_timer != 0 || r == 0)
+		cb_kernel_release(&k);
 	cb_audit_kernel_end(&k, status);
 	cb_audit_close(k.audit);
 	cb_history_close(k.history);
 	cb_comms_release(&k.comms);
-	cb_auth_free(k.auth);
+	cb_auth_free(k.jupyter.auth);
 	cb_fd_close(&k.signal_fd);
 	cb_fd_close(&k.parent_fd);
-	cb_connection_release(&k.conn);
+	cb_connection_release(&k.jupyter.conn);
 	cb_jail_spec_release(&s.spec);
 	cb_interpreter_release(&s.interpreter);
 	cb_policy_release(&s.policy);

@@ -4,13 +4,12 @@
  * execution.c. Adding a message means a row here, a handler in requests/ and, if the guest has to answer, rows in
  * include/cellblock/wire.h.
  */
-#include "router.h"
+#include "requests.h"
 
 #include <cellblock/log.h>
 
-#include "shells/failure.h"
 #include "kernel.h"
-#include "requests/requests.h"
+#include "stdin.h"
 
 #define ON(channel) (1u << (channel))
 
@@ -53,32 +52,6 @@ static const struct {
 	[CB_REQUEST_INPUT_REPLY] = { ON(CB_STDIN), SILENT, cb_request_input_reply },
 };
 
-void cb_bracket_begin(struct cb_kernel *k, const struct cb_request *r)
-{
-	if (!r->announced || !k->iopub.busy)
-		cb_iopub_status(k, "busy", r->header);
-}
-
-void cb_bracket_end(struct cb_kernel *k, const struct cb_request *r)
-{
-	cb_iopub_status(k, "idle", r->header);
-	cb_busy_again(k);
-}
-
-void cb_busy_again(struct cb_kernel *k)
-{
-	const struct cb_request *r = k->execution.shell.current;
-
-	if (r == NULL || (r->id == 0 && !cb_request_is_job(r)))
-		r = cb_lanes_running(k);
-	if (r == NULL)
-		r = cb_branches_running(k);
-	if (r == NULL && k->execution.shell.waiting.head != NULL && k->execution.shell.waiting.head->announced)
-		r = k->execution.shell.waiting.head;
-	if (r != NULL)
-		cb_iopub_status(k, "busy", r->header);
-}
-
 static void say_that_the_log_moved(struct cb_kernel *k)
 {
 	char text[512];
@@ -110,28 +83,44 @@ static bool refused_without_log(struct cb_kernel *k, struct cb_request *r)
 		 "written down. Restart the kernel, which makes the file anew.",
 		 cb_audit_path(k->audit));
 	cb_log(CB_LOG_ERROR, "%s", evalue);
-	cb_bracket_begin(k, r);
+	cb_bracket_begin(&k->jupyter, r);
 	if (cb_request_is_execute(r)) {
-		cb_failure_publish(k, r, ename, evalue, (struct cb_span){ NULL, 0 });
-		cb_iopub_flush(k);
+		cb_publish_error(&k->jupyter, r, ename, evalue, (struct cb_span){ NULL, 0 });
+		cb_iopub_flush(&k->jupyter);
 	}
 	if (!cb_request_is_comm(r))
-		cb_reply_error(k, r, ename, "%s", evalue);
-	cb_bracket_end(k, r);
+		cb_reply_error(&k->jupyter, r, ename, "%s", evalue);
+	cb_bracket_end(&k->jupyter, r);
 	cb_request_free(r);
 	return true;
 }
 
+static size_t signed_size(const struct cb_request *r)
+{
+	size_t total = 0;
+
+	for (size_t i = r->nident; i < r->nframes; i++)
+		total += zmq_msg_size(&r->frame[i]);
+	return total;
+}
+
 void cb_route(struct cb_kernel *k, struct cb_request *r)
 {
+	if (signed_size(r) > k->policy->limit_message) {
+		if (r->channel == CB_STDIN)
+			cb_stdin_too_large(k, r);
+		cb_failure_malformed(k, r, "%zu bytes are more than limits.message = %llu allows", signed_size(r),
+				     (unsigned long long)k->policy->limit_message);
+		return;
+	}
 	cb_idle_touch(k);
 	cb_traceparent_of(r->metadata, r->traceparent);
 	if (r->subshell_id.data != NULL && r->channel == CB_SHELL && !cb_lanes_known(k, r->subshell_id) &&
 	    cb_branches_find(k, r->subshell_id) == NULL) {
-		cb_bracket_begin(k, r);
+		cb_bracket_begin(&k->jupyter, r);
 		if (!cb_request_is_comm(r))
 			cb_reply_unknown_subshell(k, r, r->subshell_id);
-		cb_bracket_end(k, r);
+		cb_bracket_end(&k->jupyter, r);
 		cb_request_free(r);
 		return;
 	}
@@ -141,12 +130,12 @@ void cb_route(struct cb_kernel *k, struct cb_request *r)
 		if (way == TAKE && r->kind != CB_REQUEST_HISTORY && refused_without_log(k, r))
 			return;
 		if (way == AT_ONCE)
-			cb_bracket_begin(k, r);
+			cb_bracket_begin(&k->jupyter, r);
 		route[r->kind].handle(k, r);
 		if (way == TAKE)
 			return;
 		if (way == AT_ONCE)
-			cb_bracket_end(k, r);
+			cb_bracket_end(&k->jupyter, r);
 		cb_request_free(r);
 		return;
 	}
@@ -155,11 +144,11 @@ void cb_route(struct cb_kernel *k, struct cb_request *r)
 		/* the protocol says to tolerate it; a request that waits for a reply gets one */
 		size_t n = strlen(r->type), suffix = strlen("_request");
 
-		cb_bracket_begin(k, r);
+		cb_bracket_begin(&k->jupyter, r);
 		if (n > suffix && strcmp(r->type + n - suffix, "_request") == 0)
-			cb_reply_error(k, r, "UnknownMessageError", "%s is not known on the %s channel", r->type,
-				       cb_channel_name(r->channel));
-		cb_bracket_end(k, r);
+			cb_reply_error(&k->jupyter, r, "UnknownMessageError", "%s is not known on the %s channel",
+				       r->type, cb_channel_name(r->channel));
+		cb_bracket_end(&k->jupyter, r);
 	}
 	cb_request_free(r);
 }

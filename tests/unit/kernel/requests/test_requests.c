@@ -174,7 +174,7 @@ static void test_limits_are_only_lowered(void **state)
 
 static bool stdin_waits(struct rig *r)
 {
-	zmq_pollitem_t item = { .socket = r->k.channels.socket[CB_STDIN], .events = ZMQ_POLLIN };
+	zmq_pollitem_t item = { .socket = r->k.jupyter.channels.socket[CB_STDIN], .events = ZMQ_POLLIN };
 
 	return zmq_poll(&item, 1, 0) > 0;
 }
@@ -185,7 +185,7 @@ static void test_input(void **state)
 	const char *id = rig_execute(r, "a");
 	uint64_t g = rig_guest_expect(r, CB_WIRE_EXECUTE);
 
-	cb_loop_set_events(&r->k.loop, r->k.channels.slot[CB_STDIN], 0);
+	cb_loop_set_events(&r->k.loop, r->k.jupyter.channels.slot[CB_STDIN], 0);
 	(void)rig_send(r, RIG_STDIN, "input_reply", "{\"value\":\"too early\"}", NULL);
 	rig_until(r, stdin_waits);
 	rig_expect(r, RIG_IOPUB, "busy", id);
@@ -197,7 +197,7 @@ static void test_input(void **state)
 	assert_string_equal(rig_text(&m, "prompt"), "name? ");
 	assert_true(json_is_true(json_object_get(m.content, "password")));
 	rig_msg_free(&m);
-	cb_loop_set_events(&r->k.loop, r->k.channels.slot[CB_STDIN], ZMQ_POLLIN);
+	cb_loop_set_events(&r->k.loop, r->k.jupyter.channels.slot[CB_STDIN], ZMQ_POLLIN);
 	rig_expect(r, RIG_IOPUB, "stream", id); /* not held back while the user thinks */
 	(void)rig_send(r, RIG_STDIN, "input_reply", "{\"value\":5}", NULL);
 	(void)rig_send(r, RIG_STDIN, "input_reply", "nonsense", NULL);

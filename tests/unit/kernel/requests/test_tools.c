@@ -98,7 +98,7 @@ static bool has_left(struct rig *r)
 		.type = "input_request", .parent = CB_SPAN("{}"), .metadata = CB_SPAN("{}"), .content = CB_SPAN("{}")
 	};
 
-	return cb_channels_send(&r->k, CB_STDIN, r->k.execution.shell.current, &out) == -EHOSTUNREACH;
+	return cb_channels_send(&r->k.jupyter, CB_STDIN, r->k.execution.shell.current, &out) == -EHOSTUNREACH;
 }
 
 /* Its stdin is closed: what is asked then is answered at once, a call and input() alike. */

@@ -1,6 +1,5 @@
 /* Which message on which channel gets what: each type of the protocol, unknown ones, and the brackets of busy and idle.
  */
-#include "jupyter/router.h"
 #include "rig.h"
 
 #include <signal.h>
@@ -162,9 +161,9 @@ static void test_heartbeat(void **state)
 	struct rig *r = *state = rig_up();
 	char url[64], got[8];
 
-	r->peer[0] = zmq_socket(r->k.channels.context, ZMQ_REQ);
+	r->peer[0] = zmq_socket(r->k.jupyter.channels.context, ZMQ_REQ);
 	zmq_setsockopt(r->peer[0], ZMQ_LINGER, &(int){ 0 }, sizeof(int));
-	snprintf(url, sizeof(url), "tcp://127.0.0.1:%d", r->k.conn.port[CB_HB]);
+	snprintf(url, sizeof(url), "tcp://127.0.0.1:%d", r->k.jupyter.conn.port[CB_HB]);
 	assert_int_equal(zmq_connect(r->peer[0], url), 0);
 	assert_int_equal(zmq_send(r->peer[0], "ping", 4, 0), 4);
 	for (int i = 0; i < 100000 && zmq_recv(r->peer[0], got, sizeof(got), ZMQ_DONTWAIT) != 4; i++)

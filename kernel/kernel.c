@@ -1,0 +1,133 @@
+/* The kernel: what its rooms tell each other of, and its end.
+ *
+ * Trust domain: supervisor. A room knows those below it; what it has to say to others goes through its events, which
+ * are put together here. Invariant: nothing begins, ends or is freed below a caller that is still at work: who changes
+ * something that others may wait for (a request came or ended, the guest is up, a signal was sent) marks the loop, and
+ * all that waits is looked at when the turn is over.
+ */
+#include "kernel.h"
+
+#include <cellblock/log.h>
+#include <errno.h>
+
+#include "requests/requests.h"
+
+#define SHUTDOWN_NS 1500000000LL /* clients kill after 2.5 s */
+
+/* ---- the clients ---- */
+
+static void dropped(struct cb_kernel *k, const char *channel, const char *why)
+{
+	cb_audit_denied(k, channel, why);
+}
+
+static const struct cb_request *at_work(const struct cb_kernel *k)
+{
+	const struct cb_shell *s = &k->execution.shell;
+	const struct cb_request *r = s->current;
+
+	if (r == NULL || (r->id == 0 && !cb_request_is_job(r)))
+		r = cb_lanes_running(k);
+	if (r == NULL)
+		r = cb_branches_running(k);
+	if (r == NULL && s->waiting.head != NULL && s->waiting.head->announced)
+		r = s->waiting.head;
+	return r;
+}
+
+static bool interrupts(const struct cb_kernel *k)
+{
+	return k->execution.shell.interrupted_at != 0;
+}
+
+static const struct cb_jupyter_events jupyter_events = {
+	.request = cb_route,
+	.dropped = dropped,
+	.subscribers = cb_idle_touch,
+	.at_work = at_work,
+	.interrupts = interrupts,
+};
+
+/* ---- life ---- */
+
+static void begin_what_can(void *context)
+{
+	struct cb_kernel *k = context;
+
+	if (k->shutting_down) /* what waits is answered at the end */
+		return;
+	cb_jobs_schedule(k);
+	cb_execution_schedule(k);
+	cb_lanes_schedule(k);
+	cb_branches_schedule(k);
+	cb_debug_schedule(k);
+}
+
+void cb_kernel_shutdown(struct cb_kernel *k, bool restart)
+{
+	if (k->shutting_down)
+		return;
+	k->shutting_down = true;
+	cb_jobs_shutdown(k);
+	cb_overlay_changes_shutdown(k);
+	cb_loop_arm(&k->loop, k->shutdown_timer, cb_now_ns() + SHUTDOWN_NS);
+	if (k->guest.state == CB_GUEST_NONE)
+		k->loop.stop = true;
+	else
+		cb_guest_shutdown(k, restart);
+}
+
+static void on_shutdown_timer(void *context)
+{
+	struct cb_kernel *k = context;
+
+	cb_guest_kill(k, "the kernel was shut down");
+	k->loop.stop = true; /* the broker's end takes the jail with it */
+}
+
+void cb_kernel_answer_the_rest(struct cb_kernel *k)
+{
+	const char *why = k->failed ? k->guest.failure.text : "the kernel is shutting down";
+
+	k->shutting_down = true;
+	cb_jobs_shutdown(k);
+	cb_overlay_changes_shutdown(k);
+	cb_execution_end(k, why);
+	cb_lanes_end(k, why);
+	cb_branches_jail_gone(k, why);
+	cb_debug_end(k, why);
+	cb_history_end(k, why);
+	cb_channels_drain_shell(&k->jupyter);
+	cb_iopub_flush(&k->jupyter);
+}
+
+int cb_kernel_init(struct cb_kernel *k)
+{
+	k->jupyter.events = &jupyter_events;
+	k->jupyter.kernel = k;
+	k->jupyter.loop = &k->loop;
+	k->jupyter.policy = k->policy;
+	if (cb_twins_init(k) < 0 || cb_guest_init(k) < 0 || cb_execution_init(k) < 0 || cb_jobs_init(k) < 0 ||
+	    cb_broker_queue_init(&k->broker_queue, &k->loop, &k->guest.broker, k) < 0 || cb_lanes_init(k) < 0 ||
+	    cb_branches_init(k) < 0 || cb_iopub_init(&k->jupyter) < 0 || cb_idle_init(k) < 0)
+		return -ENOSPC;
+	cb_loop_at_turn(&k->loop, begin_what_can, k);
+	k->shutdown_timer = cb_loop_add_timer(&k->loop, on_shutdown_timer, k);
+	return 0;
+}
+
+void cb_kernel_release(struct cb_kernel *k)
+{
+	cb_guest_release(k);
+	cb_twins_release(k);
+	cb_jobs_release(k);
+	cb_broker_queue_release(&k->broker_queue);
+	cb_lanes_release(k);
+	cb_branches_release(k);
+	cb_debug_release(k);
+	cb_execution_release(k);
+	cb_history_forget_waiting(k);
+	cb_tools_release(&k->tools);
+	cb_iopub_release(&k->jupyter);
+	cb_channels_close(&k->jupyter);
+}
