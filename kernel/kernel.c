@@ -18,7 +18,7 @@
 
 static void dropped(struct cb_kernel *k, const char *channel, const char *why)
 {
-	cb_audit_denied(k, channel, why);
+	cb_audit_denied(&k->records, channel, why);
 }
 
 static const struct cb_request *at_work(const struct cb_kernel *k)
@@ -103,6 +103,7 @@ void cb_kernel_answer_the_rest(struct cb_kernel *k)
 
 int cb_kernel_init(struct cb_kernel *k)
 {
+	k->records.number = &k->execution.number;
 	k->jupyter.events = &jupyter_events;
 	k->jupyter.kernel = k;
 	k->jupyter.loop = &k->loop;

@@ -1,7 +1,6 @@
 /* The kernel: everything that the supervisor holds while it serves. One per process, made by start.c. */
 #pragma once
 
-#include "records/audit.h"
 #include "records/audit_events.h"
 #include "transactions/branches.h"
 #include "jupyter/comms.h"
@@ -10,7 +9,7 @@
 #include "shells/failure.h"
 #include "python/guest.h"
 #include "python/pid1.h"
-#include "records/history.h"
+#include "records/records.h"
 #include "shells/idle.h"
 #include "jupyter/jupyter.h"
 #include "jupyter/status.h"
@@ -38,8 +37,8 @@ struct cb_kernel {
 	struct cb_execution execution;
 	struct cb_comms comms;
 	struct cb_idle idle;
-	struct cb_audit *audit; /* NULL = none kept */
-	bool audit_moved;	/* and that was said */
+	struct cb_records records;
+	bool audit_moved; /* and that was said */
 	struct cb_jobs jobs;
 	struct cb_side side;
 	struct cb_lanes lanes;
@@ -52,7 +51,6 @@ struct cb_kernel {
 	struct cb_memory_watch memory;
 	struct cb_checkpoints checkpoints;
 	struct cb_tools tools;
-	struct cb_history *history;	    /* NULL = none kept */
 	struct cb_request *history_waiting; /* history_requests that the thread works on */
 	uint64_t history_tag;
 	int signal_fd;

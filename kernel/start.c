@@ -135,7 +135,7 @@ static int open_audit(struct cb_kernel *k, const char *path, struct cb_err *err)
 
 	clock_gettime(CLOCK_REALTIME, &t);
 	snprintf(name, sizeof(name), "%08x-%d", (unsigned)t.tv_sec ^ (unsigned)t.tv_nsec, (int)getpid());
-	return cb_audit_open(path, name, &k->audit, err);
+	return cb_audit_open(path, name, &k->records.audit, err);
 }
 
 /* What `install` compiles for its kernelspecs, a first start does for those that follow where there was no `install`:
@@ -225,12 +225,12 @@ static int open_history(struct cb_kernel *k, const struct cb_options *o, struct 
 {
 	const char *path = o->history_file != NULL ? o->history_file : k->policy->history_file;
 
-	if (path == NULL || cb_history_open(path, &k->history, err) == 0)
+	if (path == NULL || cb_history_open(path, &k->records.history, err) == 0)
 		return 0;
 	/* no reason not to run cells */
 	cb_log(CB_LOG_WARNING, "history is kept in memory only: %s%s%s", err->text, err->cure[0] != '\0' ? ". " : "",
 	       err->cure);
-	return cb_history_open(":memory:", &k->history, err);
+	return cb_history_open(":memory:", &k->records.history, err);
 }
 
 static int start(struct cb_kernel *k, struct start *s, struct cb_err *err)
@@ -278,11 +278,11 @@ static int start(struct cb_kernel *k, struct start *s, struct cb_err *err)
 				  k->jupyter.conn.signature_scheme);
 	if (k->jupyter.conn.key_len == 0)
 		cb_log(CB_LOG_WARNING, "the connection file has an empty key: messages are neither signed nor checked");
-	cb_audit_kernel_start(k);
-	if (k->audit != NULL && cb_audit_start(k->audit) < 0)
+	cb_audit_kernel_start(&k->records, k->policy, s->interpreter.executable, k->workspace_mode);
+	if (k->records.audit != NULL && cb_audit_start(k->records.audit) < 0)
 		return cb_err_set(err, -EAGAIN, "audit", NULL, "its thread can't be started");
-	if (k->history != NULL && cb_history_start(k->history) == 0)
-		(void)cb_loop_add(&k->loop, NULL, cb_history_fd(k->history), ZMQ_POLLIN, cb_history_ready, k);
+	if (k->records.history != NULL && cb_history_start(k->records.history) == 0)
+		(void)cb_loop_add(&k->loop, NULL, cb_history_fd(k->records.history), ZMQ_POLLIN, cb_history_ready, k);
 	return cb_channels_open(&k->jupyter, err);
 }
 
@@ -313,9 +313,9 @@ int cb_command_kernel(const struct cb_options *o)
 	}
 	if (k.shutdown_timer != 0 || r == 0)
 		cb_kernel_release(&k);
-	cb_audit_kernel_end(&k, status);
-	cb_audit_close(k.audit);
-	cb_history_close(k.history);
+	cb_audit_kernel_end(&k.records, status);
+	cb_audit_close(k.records.audit);
+	cb_history_close(k.records.history);
 	cb_comms_release(&k.comms);
 	cb_auth_free(k.jupyter.auth);
 	cb_fd_close(&k.signal_fd);

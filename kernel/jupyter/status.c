@@ -39,7 +39,10 @@ void cb_refuse(struct cb_jupyter *jp, struct cb_request *r, const char *ename, c
 	va_start(ap, format);
 	vsnprintf(evalue, sizeof(evalue), format, ap);
 	va_end(ap);
-	cb_refuse(jp, r, ename, "%s", evalue);
+	cb_bracket_begin(jp, r);
+	cb_reply_error(jp, r, ename, "%s", evalue);
+	cb_bracket_end(jp, r);
+	cb_request_free(r);
 }
 
 void cb_write_error(struct cb_json *j, const char *ename, const char *evalue, struct cb_span traceback)

@@ -20,12 +20,12 @@ int cb_python_frame(struct cb_kernel *k, struct cb_python *p, struct cb_frame *f
 {
 	struct cb_shell *s;
 
-	if ((p->ops->drops != NULL && p->ops->drops(k, p, f, c)) || cb_output_frame(k, &p->output, f, c))
+	if ((p->ops->drops != NULL && p->ops->drops(k, p, f, c)) || cb_output_frame(&p->output, f, c))
 		return 0;
 	s = p->ops->shell(k, p, f->header.request);
 	switch (f->header.type) {
 	case CB_WIRE_EXECUTE_RESULT:
-		cb_output_result(k, &p->output, f, cb_cell_shown(&s->cell));
+		cb_output_result(&p->output, f, cb_cell_shown(&s->cell));
 		return 0;
 	case CB_WIRE_ERROR:
 		cb_shell_error(k, s, f, c);

@@ -84,7 +84,7 @@ static void start_failed(struct cb_kernel *k)
 	cb_guest_go(g, CB_GUEST_NONE);
 	g->failed_starts++;
 	cb_log(CB_LOG_WARNING, "jail not started: %s: %s", g->failure.step, g->failure.text);
-	cb_audit_jail_failed(k);
+	cb_audit_jail_failed(&k->records, &g->failure);
 	cb_execution_guest_failed(k);
 }
 
@@ -96,7 +96,7 @@ static bool heard(const struct cb_python *p)
 void cb_guest_broke_rules(struct cb_kernel *k, const char *why)
 {
 	cb_log(CB_LOG_WARNING, "guest broke the wire protocol: %s", why);
-	cb_audit_denied(k, "guest", why);
+	cb_audit_denied(&k->records, "guest", why);
 	if (k->guest.state != CB_GUEST_RESTORING) /* else the cell has ended for another reason */
 		cb_shell_stop_reason(&k->execution.shell, CB_STOP_WIRE);
 	cb_guest_stop(k, why);
@@ -370,7 +370,7 @@ static void spawned(struct cb_kernel *k, const struct cb_broker_reply *reply, in
 	g->pidfd_slot = cb_loop_add(&k->loop, NULL, g->pidfd, ZMQ_POLLIN, on_pidfd, k);
 	cb_log(CB_LOG_INFO, "jail %u started: guest pid %d, level %u, %s", reply->jail, (int)g->python.pid,
 	       reply->level, reply->limits);
-	cb_audit_jail(k, reply->level, reply->limits, reply->note);
+	cb_audit_jail(&k->records, g->generation, reply->level, reply->limits, reply->note);
 }
 
 static void on_broker(void *context, short revents)
@@ -507,7 +507,7 @@ void cb_guest_last_words(struct cb_kernel *k)
 
 	if (g->link_slot >= 0 && g->verdict[0] == '\0')
 		cb_python_read(k, &g->python, 64u << 20);
-	cb_output_drain(k, &g->python.output);
+	cb_output_drain(&g->python.output);
 }
 
 static void ended(struct cb_kernel *k)
@@ -540,9 +540,10 @@ static void ended(struct cb_kernel *k)
 	cb_guest_go(g, CB_GUEST_NONE);
 	cb_guest_rules_go(&g->python.rules, CB_PHASE_STARTING, 0);
 	cb_log(CB_LOG_INFO, "jail %u ended", g->jail);
-	cb_audit_jail_end(k, k->shutting_down ? "the kernel shuts down"
-			     : g->retired     ? "not used (timeout.idle)"
-					      : cb_failure_death_text(k));
+	cb_audit_jail_end(&k->records, g->generation,
+			  k->shutting_down ? "the kernel shuts down"
+			  : g->retired	   ? "not used (timeout.idle)"
+					   : cb_failure_death_text(k));
 	g->restarted = true;
 	if (!was_up && g->failed_starts > 0)
 		cb_err_set(&g->failure, CB_E_CLOSED, "start of the interpreter",
@@ -720,7 +721,7 @@ int cb_guest_init(struct cb_kernel *k)
 
 	g->state = CB_GUEST_NONE;
 	cb_python_init(&g->python, &ops, &k->loop, &g->last_id);
-	cb_output_init(&g->python.output, g->parent, CB_GUEST_PARENTS, &k->comms, &k->jupyter, k->policy);
+	cb_output_init(&g->python.output, g->parent, CB_GUEST_PARENTS, &k->comms, &k->jupyter, &k->records, k->policy);
 	g->python.rules.phase = CB_PHASE_STARTING;
 	g->log = g->init = g->pidfd = -1;
 	g->link_slot = g->out_slot[0] = g->out_slot[1] = g->log_slot = g->init_slot = g->pidfd_slot = -1;

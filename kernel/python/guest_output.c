@@ -35,7 +35,7 @@ void cb_guest_on_resume(void *context)
 
 static void on_output(struct cb_kernel *k, int i)
 {
-	if (cb_output_read(k, &k->guest.python.output, i) < 0)
+	if (cb_output_read(&k->guest.python.output, i) < 0)
 		cb_loop_remove(&k->loop, &k->guest.out_slot[i]);
 	cb_guest_pause_if_congested(k);
 }

@@ -19,11 +19,15 @@
 #define PIPE_CHUNK 65536
 
 void cb_output_init(struct cb_output *s, struct cb_guest_parent *parent, size_t n, struct cb_comms *comms,
-		    struct cb_jupyter *jupyter, const struct cb_policy *policy)
+		    struct cb_jupyter *jupyter, struct cb_records *records, const struct cb_policy *policy)
 {
-	*s = (struct cb_output){
-		.parent = parent, .nparents = n, .out = { -1, -1 }, .comms = comms, .jupyter = jupyter, .policy = policy
-	};
+	*s = (struct cb_output){ .parent = parent,
+				 .nparents = n,
+				 .out = { -1, -1 },
+				 .comms = comms,
+				 .jupyter = jupyter,
+				 .records = records,
+				 .policy = policy };
 }
 
 struct cb_guest_parent *cb_output_parent(const struct cb_output *s, uint64_t id)
@@ -50,7 +54,7 @@ void cb_output_forget(struct cb_output *s)
 	}
 }
 
-bool cb_output_count(struct cb_kernel *k, const struct cb_output *s, struct cb_guest_parent *p, size_t len)
+bool cb_output_count(const struct cb_output *s, struct cb_guest_parent *p, size_t len)
 {
 	uint64_t limit = s->policy->limit_output;
 
@@ -65,22 +69,22 @@ bool cb_output_count(struct cb_kernel *k, const struct cb_output *s, struct cb_g
 				 (unsigned long long)limit);
 
 		p->output_cut = true;
-		cb_audit_limit(k, "limits.output");
+		cb_audit_limit(s->records, "limits.output");
 		cb_iopub_text(s->jupyter, p->header, CB_WIRE_STDERR, text, (size_t)n);
 	}
 	return false;
 }
 
 /* The same for a whole message. */
-static bool count_frame(struct cb_kernel *k, const struct cb_output *s, const struct cb_frame *f)
+static bool count_frame(const struct cb_output *s, const struct cb_frame *f)
 {
-	return cb_output_count(k, s, cb_output_parent(s, f->header.request),
+	return cb_output_count(s, cb_output_parent(s, f->header.request),
 			       (size_t)f->header.content_len + f->header.metadata_len + f->header.buffers_len);
 }
 
 /* ---- text ---- */
 
-static void say(struct cb_kernel *k, struct cb_output *s, uint64_t id, unsigned stream, const char *text, size_t len)
+static void say(struct cb_output *s, uint64_t id, unsigned stream, const char *text, size_t len)
 {
 	struct cb_guest_parent *p = cb_output_parent(s, id);
 	uint64_t limit = s->policy->limit_output, left = limit > p->output_bytes ? limit - p->output_bytes : 0;
@@ -88,10 +92,10 @@ static void say(struct cb_kernel *k, struct cb_output *s, uint64_t id, unsigned 
 
 	if (fits > 0)
 		cb_iopub_text(s->jupyter, p->header, stream, text, fits);
-	(void)cb_output_count(k, s, p, len); /* its notice comes after what still fits */
+	(void)cb_output_count(s, p, len); /* its notice comes after what still fits */
 }
 
-static int read_output(struct cb_kernel *k, struct cb_output *s, int i, size_t most)
+static int read_output(struct cb_output *s, int i, size_t most)
 {
 	static char chunk[PIPE_CHUNK + 4];
 	size_t have = s->tail_len[i];
@@ -111,16 +115,16 @@ static int read_output(struct cb_kernel *k, struct cb_output *s, int i, size_t m
 	s->tail_len[i] = have - whole;
 	memcpy(s->tail[i], chunk + whole, s->tail_len[i]);
 	if (whole > 0)
-		say(k, s, s->background, i == 0 ? CB_WIRE_STDOUT : CB_WIRE_STDERR, chunk, whole);
+		say(s, s->background, i == 0 ? CB_WIRE_STDOUT : CB_WIRE_STDERR, chunk, whole);
 	return 1;
 }
 
-int cb_output_read(struct cb_kernel *k, struct cb_output *s, int i)
+int cb_output_read(struct cb_output *s, int i)
 {
-	return read_output(k, s, i, PIPE_CHUNK);
+	return read_output(s, i, PIPE_CHUNK);
 }
 
-void cb_output_drain(struct cb_kernel *k, struct cb_output *s)
+void cb_output_drain(struct cb_output *s)
 {
 	for (int i = 0; i < 2; i++) {
 		int waiting = 0;
@@ -128,7 +132,7 @@ void cb_output_drain(struct cb_kernel *k, struct cb_output *s)
 		/* only what is there now: a child that writes for ever must not hold up the reply */
 		if (s->out[i] < 0 || ioctl(s->out[i], FIONREAD, &waiting) < 0)
 			continue;
-		while (waiting > 0 && read_output(k, s, i, (size_t)waiting) > 0)
+		while (waiting > 0 && read_output(s, i, (size_t)waiting) > 0)
 			waiting -= PIPE_CHUNK;
 	}
 }
@@ -137,10 +141,10 @@ void cb_output_drain(struct cb_kernel *k, struct cb_output *s)
 
 /* Forwards content, metadata and buffers under the request's parent, behind what child processes have written to the
  * pipes by now: os.system's text comes before its result. */
-static void forward(struct cb_kernel *k, struct cb_output *s, const char *type, enum cb_weight weight,
-		    struct cb_frame *f, struct cb_span content)
+static void forward(struct cb_output *s, const char *type, enum cb_weight weight, struct cb_frame *f,
+		    struct cb_span content)
 {
-	cb_output_drain(k, s);
+	cb_output_drain(s);
 	struct cb_guest_parent *p = cb_output_parent(s, f->header.request);
 	struct cb_outgoing out = { .type = type,
 				   .parent = cb_header_span(p->header),
@@ -165,48 +169,48 @@ struct cb_span cb_frame_with_count(struct cb_frame *f, int64_t n)
 	return (struct cb_span){ start, (size_t)(f->content + f->header.content_len - start) };
 }
 
-static bool publish(struct cb_kernel *k, struct cb_output *s, const char *type, struct cb_frame *f)
+static bool publish(struct cb_output *s, const char *type, struct cb_frame *f)
 {
-	if (!count_frame(k, s, f))
+	if (!count_frame(s, f))
 		return false;
-	forward(k, s, type, CB_WEIGHT_DATA, f, (struct cb_span){ f->content, f->header.content_len });
+	forward(s, type, CB_WEIGHT_DATA, f, (struct cb_span){ f->content, f->header.content_len });
 	return true;
 }
 
 /* Of a comm that clients know it passes in any case: there are no more of them than were opened. */
-static void comm_closed(struct cb_kernel *k, struct cb_output *s, struct cb_frame *f, const struct cb_guest_content *c)
+static void comm_closed(struct cb_output *s, struct cb_frame *f, const struct cb_guest_content *c)
 {
-	bool counted = count_frame(k, s, f);
+	bool counted = count_frame(s, f);
 
 	if (cb_comms_closed(s->comms, c->comm_id) || counted)
-		forward(k, s, "comm_close", CB_WEIGHT_DATA, f, (struct cb_span){ f->content, f->header.content_len });
+		forward(s, "comm_close", CB_WEIGHT_DATA, f, (struct cb_span){ f->content, f->header.content_len });
 }
 
-bool cb_output_frame(struct cb_kernel *k, struct cb_output *s, struct cb_frame *f, const struct cb_guest_content *c)
+bool cb_output_frame(struct cb_output *s, struct cb_frame *f, const struct cb_guest_content *c)
 {
 	switch (f->header.type) {
 	case CB_WIRE_STREAM:
-		say(k, s, f->header.request, f->header.flags, f->content, f->header.content_len);
+		say(s, f->header.request, f->header.flags, f->content, f->header.content_len);
 		return true;
 	case CB_WIRE_DISPLAY_DATA:
-		publish(k, s, "display_data", f);
+		publish(s, "display_data", f);
 		return true;
 	case CB_WIRE_UPDATE_DISPLAY_DATA:
-		publish(k, s, "update_display_data", f);
+		publish(s, "update_display_data", f);
 		return true;
 	case CB_WIRE_CLEAR_OUTPUT:
-		publish(k, s, "clear_output", f);
+		publish(s, "clear_output", f);
 		return true;
 	case CB_WIRE_UP_COMM_OPEN:
 		/* clients never hear of the others: they are not listed either */
-		if (publish(k, s, "comm_open", f) && cb_comms_opened(s->comms, c->comm_id, c->target_name) < 0)
+		if (publish(s, "comm_open", f) && cb_comms_opened(s->comms, c->comm_id, c->target_name) < 0)
 			cb_log(CB_LOG_WARNING, "too many comms are open to list one more");
 		return true;
 	case CB_WIRE_UP_COMM_MSG:
-		publish(k, s, "comm_msg", f);
+		publish(s, "comm_msg", f);
 		return true;
 	case CB_WIRE_UP_COMM_CLOSE:
-		comm_closed(k, s, f, c);
+		comm_closed(s, f, c);
 		return true;
 	default:
 		return false;
@@ -214,23 +218,23 @@ bool cb_output_frame(struct cb_kernel *k, struct cb_output *s, struct cb_frame *
 }
 
 /* A cell's first small result is no flood: it passes also when the cell's text has used its limit up. */
-void cb_output_result(struct cb_kernel *k, struct cb_output *s, struct cb_frame *f, int64_t number)
+void cb_output_result(struct cb_output *s, struct cb_frame *f, int64_t number)
 {
 	struct cb_guest_parent *p = cb_output_parent(s, f->header.request);
 	bool first = !p->has_result && f->header.content_len <= CB_WIRE_SMALL;
 
 	p->has_result = true;
 	/* big ones may be given up when nobody reads: without a limit they have no bound */
-	if (count_frame(k, s, f) || first)
-		forward(k, s, "execute_result", f->body == NULL ? CB_WEIGHT_KEEP : CB_WEIGHT_DATA, f,
+	if (count_frame(s, f) || first)
+		forward(s, "execute_result", f->body == NULL ? CB_WEIGHT_KEEP : CB_WEIGHT_DATA, f,
 			cb_frame_with_count(f, number));
 }
 
-void cb_output_error(struct cb_kernel *k, struct cb_output *s, struct cb_frame *f, bool keep)
+void cb_output_error(struct cb_output *s, struct cb_frame *f, bool keep)
 {
-	if (!count_frame(k, s, f) && !keep)
+	if (!count_frame(s, f) && !keep)
 		return;
 	/* a big one that is not the end of a cell may be given up when nobody reads: their number has no bound */
-	forward(k, s, "error", f->body == NULL || keep ? CB_WEIGHT_KEEP : CB_WEIGHT_DATA, f,
+	forward(s, "error", f->body == NULL || keep ? CB_WEIGHT_KEEP : CB_WEIGHT_DATA, f,
 		(struct cb_span){ f->content, f->header.content_len });
 }

@@ -12,8 +12,8 @@
 #include "jupyter/message.h"
 
 struct cb_jupyter;
-struct cb_kernel;
 struct cb_policy;
+struct cb_records;
 
 /* A request, and how much was said for it. */
 struct cb_guest_parent {
@@ -28,6 +28,7 @@ struct cb_output {
 	struct cb_guest_parent *parent; /* by id modulo nparents: requests that are remembered for late output */
 	size_t nparents;
 	struct cb_jupyter *jupyter;
+	struct cb_records *records;
 	const struct cb_policy *policy;
 	uint64_t background; /* id under which output without one goes: the latest execute request */
 	int out[2];	     /* our ends of fds 1 and 2; -1 = none */
@@ -38,7 +39,7 @@ struct cb_output {
 
 /* parent: room for n requests that are remembered. */
 void cb_output_init(struct cb_output *s, struct cb_guest_parent *parent, size_t n, struct cb_comms *comms,
-		    struct cb_jupyter *jupyter, const struct cb_policy *policy);
+		    struct cb_jupyter *jupyter, struct cb_records *records, const struct cb_policy *policy);
 /* The parent of an id; where there is none, or it is forgotten, that of the latest cell. */
 struct cb_guest_parent *cb_output_parent(const struct cb_output *s, uint64_t id);
 void cb_output_remember(struct cb_output *s, uint64_t id, struct cb_header *header);
@@ -46,18 +47,18 @@ void cb_output_forget(struct cb_output *s);
 
 /* Counts output of a request against limits.output. False when it is over: the output is to be dropped. The first time
  * a notice is published on stderr. */
-bool cb_output_count(struct cb_kernel *k, const struct cb_output *s, struct cb_guest_parent *p, size_t len);
+bool cb_output_count(const struct cb_output *s, struct cb_guest_parent *p, size_t len);
 /* Reads once what fd 1 (i = 0) or 2 holds. 0 = nothing more now, 1 = more may come, negative = closed. */
-int cb_output_read(struct cb_kernel *k, struct cb_output *s, int i);
+int cb_output_read(struct cb_output *s, int i);
 /* Reads what fds 1 and 2 hold now, so that it precedes what is published next. */
-void cb_output_drain(struct cb_kernel *k, struct cb_output *s);
+void cb_output_drain(struct cb_output *s);
 
 /* STREAM, displays, CLEAR_OUTPUT and comm messages; false if the frame is none of these. */
-bool cb_output_frame(struct cb_kernel *k, struct cb_output *s, struct cb_frame *f, const struct cb_guest_content *c);
+bool cb_output_frame(struct cb_output *s, struct cb_frame *f, const struct cb_guest_content *c);
 /* The result of cell `number`. */
-void cb_output_result(struct cb_kernel *k, struct cb_output *s, struct cb_frame *f, int64_t number);
+void cb_output_result(struct cb_output *s, struct cb_frame *f, int64_t number);
 /* An error; `keep`: how a cell ends, which is told also past the limit of output. */
-void cb_output_error(struct cb_kernel *k, struct cb_output *s, struct cb_frame *f, bool keep);
+void cb_output_error(struct cb_output *s, struct cb_frame *f, bool keep);
 
 /* The frame's content with `"execution_count":n,` put behind its opening brace, over the headroom in front of it. The
  * content is an object with at least one key (python/policy.c saw to that). */

@@ -9,63 +9,64 @@
 #include <cellblock/json_scan.h>
 #include <unistd.h>
 
-#include "kernel.h"
+#include "jupyter/message.h"
+#include "policy/policy.h"
+#include "records.h"
 #include "setup/isolation_level.h"
 
 #define UNDONE_MAX 1024
 #define CHANGES_MAX 100 /* entries of one commit or discard that are written by name */
 
 /* A line of these members, if there is a log; `add` says how many a second may be written. */
-#define WRITE(k, add, event, ...)                                                                                      \
+#define WRITE(rec, add, event, ...)                                                                                    \
 	do {                                                                                                           \
 		CB_AUTO_BUF m_ = CB_BUF_INIT(CB_AUDIT_MEMBERS_MAX);                                                    \
-		if ((k)->audit != NULL) {                                                                              \
+		if ((rec)->audit != NULL) {                                                                            \
 			cb_audit_put(&m_, __VA_ARGS__);                                                                \
-			add((k)->audit, event, cb_buf_span(&m_));                                                      \
+			add((rec)->audit, event, cb_buf_span(&m_));                                                    \
 		}                                                                                                      \
 	} while (0)
 
 static const struct cb_span none; /* is left out, as NULL is */
 
-void cb_audit_kernel_start(struct cb_kernel *k)
+void cb_audit_kernel_start(struct cb_records *rec, const struct cb_policy *p, const char *python,
+			   enum cb_workspace_mode mode)
 {
 	static const char *const modes[] = { [CB_WORKSPACE_RW] = "rw",
 					     [CB_WORKSPACE_RO] = "ro",
 					     [CB_WORKSPACE_TMPFS] = "tmpfs",
 					     [CB_WORKSPACE_OVERLAY] = "overlay" };
-	const struct cb_policy *p = k->policy;
 	CB_AUTO_BUF m = CB_BUF_INIT(CB_AUDIT_MEMBERS_MAX);
 
-	if (k->audit == NULL)
+	if (rec->audit == NULL)
 		return;
-	cb_audit_put(&m, "version", CELLBLOCK_VERSION, "pid", (long)getpid(), "uid", getuid(), "python",
-		     k->interpreter->executable, "policy", p->name, "workspace", p->workspace_path);
-	cb_audit_put(&m, "workspace_mode", modes[k->workspace_mode], "network",
-		     p->network_mode == CB_NETWORK_NONE ? "none" : "full", "timeout.cell", p->timeout_cell,
-		     "timeout.cpu", p->timeout_cpu, "limits.memory", p->limit_memory, "limits.pids", p->limit_pids,
-		     "limits.output", p->limit_output);
-	cb_audit_add(k->audit, "start", cb_buf_span(&m));
+	cb_audit_put(&m, "version", CELLBLOCK_VERSION, "pid", (long)getpid(), "uid", getuid(), "python", python,
+		     "policy", p->name, "workspace", p->workspace_path);
+	cb_audit_put(&m, "workspace_mode", modes[mode], "network", p->network_mode == CB_NETWORK_NONE ? "none" : "full",
+		     "timeout.cell", p->timeout_cell, "timeout.cpu", p->timeout_cpu, "limits.memory", p->limit_memory,
+		     "limits.pids", p->limit_pids, "limits.output", p->limit_output);
+	cb_audit_add(rec->audit, "start", cb_buf_span(&m));
 }
 
-void cb_audit_kernel_end(struct cb_kernel *k, int status)
+void cb_audit_kernel_end(struct cb_records *rec, int status)
 {
-	WRITE(k, cb_audit_add, "end", "cells", k->execution.number, "status", (long)status);
+	WRITE(rec, cb_audit_add, "end", "cells", *rec->number, "status", (long)status);
 }
 
-void cb_audit_jail(struct cb_kernel *k, unsigned level, const char *limits, const char *note)
+void cb_audit_jail(struct cb_records *rec, unsigned jail, unsigned level, const char *limits, const char *note)
 {
-	WRITE(k, cb_audit_add, "jail", "jail", k->guest.generation, "level", cb_level_name(level), "limits",
+	WRITE(rec, cb_audit_add, "jail", "jail", jail, "level", cb_level_name(level), "limits",
 	      limits[0] != '\0' ? limits : NULL, "note", note[0] != '\0' ? note : NULL);
 }
 
-void cb_audit_jail_failed(struct cb_kernel *k)
+void cb_audit_jail_failed(struct cb_records *rec, const struct cb_err *why)
 {
-	WRITE(k, cb_audit_add_rarely, "jail_failed", "step", k->guest.failure.step, "why", k->guest.failure.text);
+	WRITE(rec, cb_audit_add_rarely, "jail_failed", "step", why->step, "why", why->text);
 }
 
-void cb_audit_jail_end(struct cb_kernel *k, const char *why)
+void cb_audit_jail_end(struct cb_records *rec, unsigned jail, const char *why)
 {
-	WRITE(k, cb_audit_add, "jail_end", "jail", k->guest.generation, "why", why);
+	WRITE(rec, cb_audit_add, "jail_end", "jail", jail, "why", why);
 }
 
 /* A JSON string as it came, which the scan has passed. */
@@ -86,75 +87,71 @@ static const char *trace_of(const struct cb_request *r)
 	return r != NULL && r->traceparent[0] != '\0' ? r->traceparent : NULL;
 }
 
-void cb_audit_restored(struct cb_kernel *k, int64_t restored_to, struct cb_span undone, const char *why)
+void cb_audit_restored(struct cb_records *rec, int64_t restored_to, struct cb_span undone, const char *why,
+		       const struct cb_request *cell)
 {
 	/* of many undone cells the first is enough: they are a row */
-	WRITE(k, cb_audit_add, why != NULL ? "restored" : "rolled_back", "n", k->execution.number, "restored_to",
+	WRITE(rec, cb_audit_add, why != NULL ? "restored" : "rolled_back", "n", *rec->number, "restored_to",
 	      restored_to, "undone", undone.len <= UNDONE_MAX ? undone : none, "why", why, "traceparent",
-	      trace_of(k->execution.shell.current));
+	      trace_of(cell));
 }
 
-void cb_audit_branch(struct cb_kernel *k, const char *id, const char *from)
+void cb_audit_branch(struct cb_records *rec, const char *id, const char *from)
 {
-	WRITE(k, cb_audit_add, "branch", "subshell", id, "from", from[0] != '\0' ? from : NULL, "n",
-	      k->execution.number);
+	WRITE(rec, cb_audit_add, "branch", "subshell", id, "from", from[0] != '\0' ? from : NULL, "n", *rec->number);
 }
 
-void cb_audit_branch_end(struct cb_kernel *k, const char *id, const char *why)
+void cb_audit_branch_end(struct cb_records *rec, const char *id, const char *why)
 {
-	WRITE(k, cb_audit_add, "branch_end", "subshell", id, "why", why);
+	WRITE(rec, cb_audit_add, "branch_end", "subshell", id, "why", why);
 }
 
 /* Numbers of cells are only told apart by the subshell where they ran. */
-void cb_audit_cell(struct cb_kernel *k, const struct cb_request *r, int64_t n)
+void cb_audit_cell(struct cb_records *rec, const struct cb_request *r, int64_t n)
 {
 	CB_AUTO_BUF code = CB_BUF_INIT(r->execute.code.len + 1);
 	char hash[CB_AUDIT_HASH];
 
-	if (k->audit == NULL || cb_json_string_decode(r->execute.code, &code) < 0)
+	if (rec->audit == NULL || cb_json_string_decode(r->execute.code, &code) < 0)
 		return;
-	WRITE(k, cb_audit_add, "cell", "n", n, "stored", r->execute.store_history ? none : CB_SPAN("false"), "subshell",
-	      short_text(r->subshell_id), "sha256",
+	WRITE(rec, cb_audit_add, "cell", "n", n, "stored", r->execute.store_history ? none : CB_SPAN("false"),
+	      "subshell", short_text(r->subshell_id), "sha256",
 	      hash_of(code.data != NULL ? (const void *)code.data : "", code.len, hash), "bytes", code.len, "session",
 	      short_text(r->session), "traceparent", trace_of(r));
 }
 
-void cb_audit_request(struct cb_kernel *k, const struct cb_request *r)
+void cb_audit_request(struct cb_records *rec, const struct cb_request *r)
 {
 	char hash[CB_AUDIT_HASH];
 
-	WRITE(k, cb_audit_add, "request", "type", r->type, "sha256", hash_of(r->content.data, r->content.len, hash),
+	WRITE(rec, cb_audit_add, "request", "type", r->type, "sha256", hash_of(r->content.data, r->content.len, hash),
 	      "bytes", r->content.len, "session", short_text(r->session), "traceparent", trace_of(r));
 }
 
-void cb_audit_cell_end(struct cb_kernel *k, const struct cb_request *r, int64_t n, const char *status,
+void cb_audit_cell_end(struct cb_records *rec, const struct cb_request *r, int64_t n, const char *status,
 		       const char *limit, const char *state, double wall_s, double cpu_s)
 {
-	WRITE(k, cb_audit_add, "cell_end", "n", n, "subshell", short_text(r->subshell_id), "status", status, "limit",
+	WRITE(rec, cb_audit_add, "cell_end", "n", n, "subshell", short_text(r->subshell_id), "status", status, "limit",
 	      limit, "state", state, "wall_s", CB_ROUNDED(wall_s, 3), "cpu_s", CB_ROUNDED(cpu_s, 3), "traceparent",
 	      trace_of(r));
 }
 
-void cb_audit_limit(struct cb_kernel *k, const char *key)
+void cb_audit_limit(struct cb_records *rec, const char *key)
 {
-	WRITE(k, cb_audit_add_rarely, "limit", "n", k->execution.number, "key", key);
+	WRITE(rec, cb_audit_add_rarely, "limit", "n", *rec->number, "key", key);
 }
 
-void cb_audit_job(struct cb_kernel *k, const struct cb_job *job)
+void cb_audit_command(struct cb_records *rec, struct cb_span arguments, const struct cb_request *r)
 {
-	static const char *const ops[] = {
-		[CB_JOB_WRITE] = "write", [CB_JOB_DELETE] = "delete", [CB_JOB_CLEAN] = "clean"
-	};
-	size_t kind = (size_t)job->asked.code;
 	char hash[CB_AUDIT_HASH];
 
-	if (job->asked.code == CB_JOB_RUN)
-		WRITE(k, cb_audit_add, "command", "program", (const char *)job->input.data, "sha256",
-		      hash_of(job->input.data, job->asked.a, hash), "bytes", job->asked.a, "traceparent",
-		      trace_of(job->request));
-	else if (kind < sizeof(ops) / sizeof(ops[0]) && ops[kind] != NULL)
-		WRITE(k, cb_audit_add, "file", "op", ops[kind], "path", job->path, "traceparent",
-		      trace_of(job->request));
+	WRITE(rec, cb_audit_add, "command", "program", arguments.data, "sha256",
+	      hash_of(arguments.data, arguments.len, hash), "bytes", arguments.len, "traceparent", trace_of(r));
+}
+
+void cb_audit_file(struct cb_records *rec, const char *op, const char *path, const struct cb_request *r)
+{
+	WRITE(rec, cb_audit_add, "file", "op", op, "path", path, "traceparent", trace_of(r));
 }
 
 /* The JSON string after `key` at or after `at`, with its quotes; its end is given too. */
@@ -176,7 +173,7 @@ static struct cb_span string_after(const char *at, const char *end, const char *
 
 /* The entries, by their keys: inside a string there is no quote without a backslash. Big replies are not parsed as a
  * whole for the sake of the first few. */
-static void add_changes(struct cb_kernel *k, const char *op, struct cb_span reply)
+static void add_changes(struct cb_records *rec, const char *op, struct cb_span reply)
 {
 	const char *at = reply.data, *end = reply.data + reply.len;
 
@@ -192,12 +189,12 @@ static void add_changes(struct cb_kernel *k, const char *op, struct cb_span repl
 			continue;
 		behind = text.len;
 		if (cb_json_string_decode(path, &text) == 0 && cb_buf_append(&text, "", 1) == 0)
-			WRITE(k, cb_audit_add, "change", "op", op, "change", (const char *)text.data, "path",
+			WRITE(rec, cb_audit_add, "change", "op", op, "change", (const char *)text.data, "path",
 			      (const char *)text.data + behind);
 	}
 }
 
-void cb_audit_layer(struct cb_kernel *k, const char *op, struct cb_span reply)
+void cb_audit_layer(struct cb_records *rec, const char *op, struct cb_span reply, const struct cb_request *r)
 {
 	static const char *const counts[] = { "added", "modified", "deleted", "skipped", "failed" };
 	struct cb_json_field f[sizeof(counts) / sizeof(*counts)] = { 0 };
@@ -206,22 +203,22 @@ void cb_audit_layer(struct cb_kernel *k, const char *op, struct cb_span reply)
 
 	for (size_t i = 0; i < n; i++)
 		f[i] = (struct cb_json_field){ .name = counts[i], .types = CB_JSON_INTEGER, .required = true };
-	if (k->audit == NULL || op == NULL || cb_json_scan_object(reply.data, reply.len, f, n, NULL) < 0)
+	if (rec->audit == NULL || op == NULL || cb_json_scan_object(reply.data, reply.len, f, n, NULL) < 0)
 		return;
 	cb_audit_put(&m, "op", op);
 	for (size_t i = 0; i < n; i++)
 		cb_audit_put(&m, counts[i], f[i].ret);
-	cb_audit_put(&m, "traceparent", trace_of(k->overlay_changes.request));
-	cb_audit_add(k->audit, "layer", cb_buf_span(&m));
-	add_changes(k, op, reply);
+	cb_audit_put(&m, "traceparent", trace_of(r));
+	cb_audit_add(rec->audit, "layer", cb_buf_span(&m));
+	add_changes(rec, op, reply);
 }
 
-void cb_audit_interrupt(struct cb_kernel *k, const char *how)
+void cb_audit_interrupt(struct cb_records *rec, const char *how)
 {
-	WRITE(k, cb_audit_add_rarely, "interrupt", "n", k->execution.number, "how", how);
+	WRITE(rec, cb_audit_add_rarely, "interrupt", "n", *rec->number, "how", how);
 }
 
-void cb_audit_denied(struct cb_kernel *k, const char *what, const char *why)
+void cb_audit_denied(struct cb_records *rec, const char *what, const char *why)
 {
-	WRITE(k, cb_audit_add_rarely, "denied", "what", what, "why", why);
+	WRITE(rec, cb_audit_add_rarely, "denied", "what", what, "why", why);
 }

@@ -75,10 +75,10 @@ void cb_request_history(struct cb_kernel *k, struct cb_request *r)
 		return;
 	}
 	cb_bracket_begin(&k->jupyter, r);
-	int c = k->history != NULL ? cb_history_query(k->history, &q, k->history_tag + 1) : -ENOENT;
+	int c = k->records.history != NULL ? cb_history_query(k->records.history, &q, k->history_tag + 1) : -ENOENT;
 
 	if (c < 0) {
-		if (k->history == NULL)
+		if (k->records.history == NULL)
 			cb_reply_ok(&k->jupyter, r, "history", CB_SPAN("[]"));
 		else
 			cb_reply_error(&k->jupyter, r, "KernelBusyError", "history: %s", cb_err_name(c));
@@ -104,7 +104,7 @@ void cb_history_ready(void *context, short revents)
 		struct cb_request **at = &k->history_waiting;
 		uint64_t tag = 0;
 
-		if (cb_history_next(k->history, &tag, &rows) < 0)
+		if (cb_history_next(k->records.history, &tag, &rows) < 0)
 			return;
 		while (*at != NULL && (*at)->id != tag)
 			at = &(*at)->next;

@@ -62,7 +62,7 @@ static void say_that_the_log_moved(struct cb_kernel *k)
 	snprintf(text, sizeof(text),
 		 "audit.file %.300s was renamed: lines go on in it under its new name. Start the kernel anew to have "
 		 "them here again.",
-		 cb_audit_path(k->audit));
+		 cb_audit_path(k->records.audit));
 	cb_log(CB_LOG_WARNING, "%s", text);
 	cb_execution_note(k, text);
 }
@@ -71,7 +71,7 @@ static void say_that_the_log_moved(struct cb_kernel *k)
 static bool refused_without_log(struct cb_kernel *k, struct cb_request *r)
 {
 	static const char ename[] = "AuditLogError";
-	enum cb_audit_place place = k->audit != NULL ? cb_audit_look(k->audit) : CB_AUDIT_THERE;
+	enum cb_audit_place place = k->records.audit != NULL ? cb_audit_look(k->records.audit) : CB_AUDIT_THERE;
 	char evalue[640];
 
 	if (place == CB_AUDIT_MOVED)
@@ -81,7 +81,7 @@ static bool refused_without_log(struct cb_kernel *k, struct cb_request *r)
 	snprintf(evalue, sizeof(evalue),
 		 "audit.file %.400s was deleted while this kernel ran, so nothing runs any more: it would not be "
 		 "written down. Restart the kernel, which makes the file anew.",
-		 cb_audit_path(k->audit));
+		 cb_audit_path(k->records.audit));
 	cb_log(CB_LOG_ERROR, "%s", evalue);
 	cb_bracket_begin(&k->jupyter, r);
 	if (cb_request_is_execute(r)) {

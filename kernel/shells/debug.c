@@ -163,12 +163,12 @@ static void event(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest
 	bool stopped = cb_json_string_is(c->event, "stopped"), goes_on = cb_json_string_is(c->event, "continued");
 
 	if (stopped) {
-		cb_output_drain(k, &k->guest.python.output); /* what the cell wrote before is there to be read */
+		cb_output_drain(&k->guest.python.output); /* what the cell wrote before is there to be read */
 		cell_stops(k);
 	} else if (goes_on) {
 		cb_debug_cell_over(k);
 	}
-	if (cb_output_count(k, &k->guest.python.output, &k->debug.parent, f->header.content_len))
+	if (cb_output_count(&k->guest.python.output, &k->debug.parent, f->header.content_len))
 		publish(k, (struct cb_span){ f->content, f->header.content_len }, f->body,
 			f->body == NULL && !cb_iopub_congested(&k->jupyter));
 }

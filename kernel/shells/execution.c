@@ -140,8 +140,9 @@ void cb_execution_record(struct cb_kernel *k, struct cb_shell *s)
 	struct cb_span code = s->current->execute.code;
 	CB_AUTO_BUF b = CB_BUF_INIT(code.len + 1);
 
-	if (s->cell.store && k->history != NULL && cb_json_string_decode(code, &b) == 0)
-		(void)cb_history_add(k->history, s->cell.number, b.data != NULL ? (const char *)b.data : "", b.len);
+	if (s->cell.store && k->records.history != NULL && cb_json_string_decode(code, &b) == 0)
+		(void)cb_history_add(k->records.history, s->cell.number, b.data != NULL ? (const char *)b.data : "",
+				     b.len);
 }
 
 static void told(struct cb_kernel *k, struct cb_shell *s)
@@ -317,7 +318,7 @@ void cb_execution_over_memory(struct cb_kernel *k)
 	struct cb_shell *s = &k->execution.shell;
 	char text[128];
 
-	cb_audit_limit(k, "metadata.cellblock.memory");
+	cb_audit_limit(&k->records, "metadata.cellblock.memory");
 	cb_shell_stop_reason(s, CB_STOP_MEMORY);
 	snprintf(text, sizeof(text), "a process used more than %.1f MiB of memory (metadata.cellblock.memory)",
 		 (double)s->current->execute.memory / (1024 * 1024));
@@ -530,6 +531,7 @@ int cb_execution_init(struct cb_kernel *k)
 
 	x->shell = (struct cb_shell){ .ops = &main_ops,
 				      .jupyter = &k->jupyter,
+				      .records = &k->records,
 				      .load = &x->load,
 				      .python = &k->guest.python,
 				      .policy = k->policy,

@@ -102,7 +102,7 @@ void cb_failure_metadata(struct cb_kernel *k, struct cb_shell *s, const char *st
 	cb_json_put_object(&j, "usage", "wall_s", CB_ROUNDED(wall, 6), "cpu_user_s", CB_ROUNDED(user, 2), "cpu_sys_s",
 			   CB_ROUNDED(sys, 2), "memory_peak_bytes", u.memory_peak_bytes, "output_bytes", output,
 			   "read_bytes", NULL, "write_bytes", NULL);
-	cb_audit_cell_end(k, s->current, cell->number, status, limit, state, wall, user + sys);
+	cb_audit_cell_end(&k->records, s->current, cell->number, status, limit, state, wall, user + sys);
 	if (ours)
 		cb_json_put(&j, "by", "kernel");
 	cb_json_put(&j, "limit", limit);
@@ -171,7 +171,7 @@ void cb_failure_malformed(struct cb_kernel *k, struct cb_request *r, const char 
 	vsnprintf(text, sizeof(text), format, ap);
 	va_end(ap);
 	snprintf(evalue, sizeof(evalue), "%.60s: %s", r->type, text);
-	cb_audit_denied(k, r->type, text);
+	cb_audit_denied(&k->records, r->type, text);
 	cb_bracket_begin(&k->jupyter, r);
 	if (cb_request_is_execute(r)) { /* frontends show nothing of a reply */
 		cb_publish_error(&k->jupyter, r, ename, evalue, (struct cb_span){ NULL, 0 });

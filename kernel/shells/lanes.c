@@ -70,6 +70,7 @@ static struct cb_shell new_lane(struct cb_kernel *k, unsigned number)
 {
 	return (struct cb_shell){ .ops = &subshell_ops,
 				  .jupyter = &k->jupyter,
+				  .records = &k->records,
 				  .load = &k->lanes.load,
 				  .python = &k->guest.python,
 				  .policy = k->policy,

@@ -111,7 +111,7 @@ static void count_cell(struct cb_kernel *k, struct cb_shell *s, struct cb_reques
 	c->number = *s->count;
 	c->started_ns = cb_now_ns();
 	c->started_date = cb_date_now();
-	cb_audit_cell(k, r, c->number);
+	cb_audit_cell(s->records, r, c->number);
 	if (s->ops->begun != NULL)
 		s->ops->begun(k, s);
 }
@@ -208,12 +208,12 @@ void cb_shell_error(struct cb_kernel *k, struct cb_shell *s, struct cb_frame *f,
 {
 	bool mine = s->current != NULL && f->header.request != 0 && f->header.request == s->current->id;
 
-	cb_output_drain(k, &s->python->output);
+	cb_output_drain(&s->python->output);
 	if (mine && s->cell.stop == CB_STOP_TIME_SOFT && cb_failure_of_interrupt(c->ename))
 		/* what the user must hear is the limit, not how it was enforced */
 		cb_failure_publish_timeout(k, s, c->traceback);
 	else
-		cb_output_error(k, &s->python->output, f,
+		cb_output_error(&s->python->output, f,
 				mine && !s->cell.error_sent); /* how a cell ends is always told */
 	if (mine)
 		s->cell.error_sent = true;
@@ -223,7 +223,7 @@ void cb_shell_reply(struct cb_kernel *k, struct cb_shell *s, struct cb_frame *f,
 {
 	bool cell = runs_cell(s), failed = cell && !cb_json_string_is(c->status, "ok"), late;
 
-	cb_output_drain(k, &s->python->output);
+	cb_output_drain(&s->python->output);
 	late = cell && s->cell.stop == CB_STOP_TIME_SOFT && (!failed || cb_failure_of_interrupt(c->ename));
 	if (cell && !late && s->ops->defers != NULL && s->ops->defers(k, f))
 		return;		 /* it is answered when its state is back */
@@ -309,7 +309,7 @@ int cb_shell_ask(struct cb_kernel *k, struct cb_shell *s, struct cb_frame *f, co
 		s->ask_again--;
 		cb_shell_asked(k, s);
 	}
-	cb_output_drain(k, &s->python->output);
+	cb_output_drain(&s->python->output);
 	cb_iopub_flush(s->jupyter);
 	int r = cb_stdin_ask(k, s->current, f, ret_reason);
 
@@ -378,7 +378,7 @@ void cb_shell_over_time(struct cb_kernel *k, struct cb_shell *s, bool over_cpu, 
 
 	c->over_cpu = over_cpu;
 	c->wait_over = wait_over;
-	cb_audit_limit(k, over_cpu ? "timeout.cpu" : wait_over ? "timeout.wait" : "timeout.cell");
+	cb_audit_limit(s->records, over_cpu ? "timeout.cpu" : wait_over ? "timeout.wait" : "timeout.cell");
 	if (grace <= 0 && !c->waits) { /* a wait always gets to hear it */
 		stop_hard(k, s);
 		return;
@@ -393,7 +393,7 @@ static void interrupt_hard(struct cb_kernel *k, struct cb_shell *s)
 {
 	s->notice_at = s->interrupt_by = 0;
 	cb_shell_stop_reason(s, CB_STOP_INTERRUPT);
-	cb_audit_interrupt(k, "hard");
+	cb_audit_interrupt(s->records, "hard");
 	s->ops->kill(k, s, "interrupt not obeyed");
 }
 
@@ -466,7 +466,7 @@ void cb_shell_interrupt(struct cb_kernel *k, struct cb_shell *s, bool hard)
 	}
 	if (s->interrupted_at != 0 && !s->apart)
 		return;
-	cb_audit_interrupt(k, "soft");
+	cb_audit_interrupt(s->records, "soft");
 	if (s->interrupted_at == 0)
 		s->interrupted_at = now;
 	if (!s->apart)

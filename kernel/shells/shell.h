@@ -14,6 +14,7 @@ struct cb_jupyter;
 struct cb_kernel;
 struct cb_policy;
 struct cb_python;
+struct cb_records;
 struct cb_shell;
 
 #define CB_SHELLS_WAITING_MAX 10000	   /* requests in all subshells, or branches */
@@ -88,6 +89,7 @@ struct cb_shell_ops {
 struct cb_shell {
 	const struct cb_shell_ops *ops;
 	struct cb_jupyter *jupyter;
+	struct cb_records *records;
 	struct cb_load *load;	  /* shared by all of its kind */
 	struct cb_python *python; /* who serves it */
 	const struct cb_policy *policy;

@@ -190,7 +190,7 @@ static void broke_rules(struct cb_kernel *k, struct cb_python *p, const char *wh
 
 	b->mute = true;
 	cb_log(CB_LOG_WARNING, "a branch broke the wire protocol: %s", why);
-	cb_audit_denied(k, "branch", why);
+	cb_audit_denied(&k->records, "branch", why);
 	b->shell.cell.stop = CB_STOP_WIRE;
 	cb_branch_end(k, b, why);
 }
@@ -227,7 +227,7 @@ static void resume_waiting(struct cb_kernel *k)
 static void serve(struct cb_kernel *k, struct cb_branch *b, enum channel which, uint32_t events)
 {
 	if (which != WIRE) {
-		if (cb_output_read(k, &b->python.output, which == OUT ? 0 : 1) < 0)
+		if (cb_output_read(&b->python.output, which == OUT ? 0 : 1) < 0)
 			(void)watch(k, b, which, EPOLL_CTL_DEL);
 		return;
 	}
@@ -297,12 +297,13 @@ static void set_up(struct cb_kernel *k, struct cb_branch *b, const struct cb_twi
 {
 	b->shell = (struct cb_shell){ .ops = &branch_ops,
 				      .jupyter = &k->jupyter,
+				      .records = &k->records,
 				      .load = &k->branches.load,
 				      .python = &b->python,
 				      .policy = k->policy,
 				      .count = &b->count };
 	cb_python_init(&b->python, &python_ops, &k->loop, &k->guest.last_id);
-	cb_output_init(&b->python.output, b->parent, CB_BRANCH_PARENTS, &b->comms, &k->jupyter, k->policy);
+	cb_output_init(&b->python.output, b->parent, CB_BRANCH_PARENTS, &b->comms, &k->jupyter, &k->records, k->policy);
 	b->python.rules = (struct cb_guest_rules){ .phase = CB_PHASE_WAKING,
 						   .first_id = k->guest.python.rules.first_id,
 						   .max_message = k->policy->limit_message };
@@ -344,7 +345,7 @@ bool cb_branches_born(struct cb_kernel *k, struct cb_twin *t, const char *from)
 		return false;
 	}
 	*place = b;
-	cb_audit_branch(k, b->shell.id, from);
+	cb_audit_branch(&k->records, b->shell.id, from);
 	arm(k);
 	return true;
 }
@@ -455,7 +456,7 @@ bool cb_branches_delete(struct cb_kernel *k, struct cb_span id)
 
 	if (b == NULL)
 		return false;
-	cb_audit_branch_end(k, b->shell.id, "deleted");
+	cb_audit_branch_end(&k->records, b->shell.id, "deleted");
 	b->shell.id[0] = '\0';
 	cb_abort_executes(k, &b->shell, true);
 	cb_branch_end(k, b, "the branch was ended by delete_subshell_request");
@@ -540,7 +541,7 @@ static void check_memory(struct cb_kernel *k, struct cb_branch *b)
 
 	if (memory_limit(b) == 0 || cb_usage_largest(&of) <= memory_limit(b))
 		return;
-	cb_audit_limit(k, "metadata.cellblock.memory");
+	cb_audit_limit(&k->records, "metadata.cellblock.memory");
 	b->shell.cell.stop = CB_STOP_MEMORY;
 	cb_branch_end(k, b, "a process of it used more memory than metadata.cellblock.memory allows");
 }
@@ -597,7 +598,7 @@ static void bury(struct cb_kernel *k, struct cb_branch **place, const char *why,
 
 	*place = NULL; /* what comes from now on is for no one */
 	if (b->shell.id[0] != '\0') {
-		cb_audit_branch_end(k, b->shell.id, why);
+		cb_audit_branch_end(&k->records, b->shell.id, why);
 		all->last_ended = (all->last_ended + 1) % CB_BRANCHES_ENDED;
 		memcpy(all->ended[all->last_ended].id, b->shell.id, sizeof(b->shell.id));
 		snprintf(all->ended[all->last_ended].why, sizeof(all->ended[0].why), "%s", why);
@@ -635,7 +636,7 @@ void cb_branches_gone(struct cb_kernel *k, uint32_t number, int status)
 	}
 	cb_branch_go(b, CB_BRANCH_ENDING);
 	cb_python_read(k, &b->python, LAST_WORDS);
-	cb_output_drain(k, &b->python.output);
+	cb_output_drain(&b->python.output);
 	cb_log(CB_LOG_INFO, "branch %u has ended: %s", number, why);
 	served = b->served;
 	bury(k, place, why, GONE);
@@ -652,7 +653,7 @@ void cb_branches_jail_gone(struct cb_kernel *k, const char *why)
 	for (size_t i = 0; (b = next(k, &i)) != NULL;) {
 		cb_branch_go(b, CB_BRANCH_ENDING);
 		cb_python_read(k, &b->python, LAST_WORDS);
-		cb_output_drain(k, &b->python.output);
+		cb_output_drain(&b->python.output);
 		bury(k, &k->branches.branch[i - 1], why, ALL_GONE);
 	}
 }

@@ -114,7 +114,7 @@ static void over(struct cb_kernel *k, uint64_t used)
 	if (branch_gives_way(k, cb_usage_tree(g->python.pid)))
 		return;
 	k->memory.over = used;
-	cb_audit_limit(k, "limits.memory");
+	cb_audit_limit(&k->records, "limits.memory");
 	cb_shell_stop_reason(&k->execution.shell, CB_STOP_MEMORY);
 	cb_guest_stop(k, "limit of memory");
 }

@@ -109,7 +109,7 @@ void cb_twins_interrupt(struct cb_kernel *k)
 	if (!w->asked)
 		return;
 	if (w->interrupted_at != 0 && now - w->interrupted_at >= CB_DOUBLE_CLICK) {
-		cb_audit_interrupt(k, "hard");
+		cb_audit_interrupt(&k->records, "hard");
 		cb_guest_stop(k, "interrupted while its state was to be kept");
 		return;
 	}

@@ -358,7 +358,7 @@ void cb_twins_confirm(struct cb_kernel *k)
 			w->twin[i].live = w->past.live;
 	word_it(k, t);
 	cb_log(CB_LOG_INFO, "restored in %.2f ms: %s", (double)(w->confirmed_ns - w->stopped_ns) / 1e6, w->outcome);
-	cb_audit_restored(k, w->restored_to, cb_buf_span(&w->undone),
-			  k->checkpoints.rolling ? NULL : cb_failure_death_text(k));
+	cb_audit_restored(&k->records, w->restored_to, cb_buf_span(&w->undone),
+			  k->checkpoints.rolling ? NULL : cb_failure_death_text(k), k->execution.shell.current);
 	cb_execution_guest_restored(k);
 }

@@ -232,7 +232,7 @@ static void on_packet(struct cb_kernel *k, struct cb_job *job, const struct cb_j
 {
 	if (taken == CB_JOB_NONSENSE) {
 		cb_log(CB_LOG_WARNING, "a job's helper broke the protocol");
-		cb_audit_denied(k, "helper", "it sent nonsense");
+		cb_audit_denied(&k->records, "helper", "it sent nonsense");
 		fail(k, job, "WireError", "the process in the jail that served this request sent nonsense");
 	} else {
 		CB_AUTO_BUF b = CB_BUF_INIT(cb_job_reply_room(job));
@@ -298,6 +298,20 @@ static int connect_helper(struct cb_kernel *k, struct cb_job *job)
 	return job->slot < 0 ? job->slot : 0;
 }
 
+static void audit(struct cb_kernel *k, const struct cb_job *job)
+{
+	static const char *const ops[] = {
+		[CB_JOB_WRITE] = "write", [CB_JOB_DELETE] = "delete", [CB_JOB_CLEAN] = "clean"
+	};
+	size_t kind = (size_t)job->asked.code;
+
+	if (kind == CB_JOB_RUN)
+		cb_audit_command(&k->records, (struct cb_span){ (const char *)job->input.data, job->asked.a },
+				 job->request);
+	else if (kind < sizeof(ops) / sizeof(ops[0]) && ops[kind] != NULL)
+		cb_audit_file(&k->records, ops[kind], job->path, job->request);
+}
+
 static void launch(struct cb_kernel *k, struct cb_job *job)
 {
 	struct cb_usage usage = { 0 };
@@ -308,7 +322,7 @@ static void launch(struct cb_kernel *k, struct cb_job *job)
 		fail(k, job, "KernelBusyError", "the jail does not take the request now");
 		return;
 	}
-	cb_audit_job(k, job);
+	audit(k, job);
 	job->running = true;
 	k->jobs.running++;
 	job->started_ns = cb_now_ns();
@@ -355,7 +369,7 @@ void cb_jobs_start(struct cb_kernel *k, struct cb_job *job)
 {
 	struct cb_job **at = &k->jobs.head;
 
-	cb_audit_request(k, job->request);
+	cb_audit_request(&k->records, job->request);
 	while (*at != NULL)
 		at = &(*at)->next;
 	*at = job;

@@ -82,11 +82,11 @@ static void answer(struct cb_kernel *k, struct cb_buf *reply)
 			       : discarded		 ? "the changes are gone, and all variables"
 							 : "ask again");
 	} else {
-		cb_audit_layer(k,
+		cb_audit_layer(&k->records,
 			       w->op == CB_BROKER_COMMIT ? "commit"
 			       : discarded		 ? "discard"
 							 : NULL,
-			       cb_buf_span(reply));
+			       cb_buf_span(reply), w->request);
 		if (discarded && told) {
 			reply->len--; /* its brace */
 			struct cb_json j = cb_json_inside(reply);
@@ -138,7 +138,7 @@ void cb_overlay_changes_start(struct cb_kernel *k, struct cb_request *r, enum cb
 {
 	const char *ename, *why = refusal(k, r, op, &ename);
 
-	cb_audit_request(k, r);
+	cb_audit_request(&k->records, r);
 	if (why == NULL) {
 		k->overlay_changes = (struct cb_overlay_changes){ .request = r, .op = op };
 		cb_broker_queue_ask(&k->broker_queue, &(struct cb_broker_ask){ .op = op, .on_answer = on_answer });

@@ -45,13 +45,14 @@ ROOMS = {
         "client": set(),
     },
     "kernel": {
+        "records": {"jupyter", "setup", "policy"},
         "jupyter": {"setup", "policy"},
         "setup": {"policy"},
         "policy": set(),
     },
 }
 HALLS = {
-    "kernel": {".", "requests", "commands", "shells", "python", "transactions", "workspace", "records"}
+    "kernel": {".", "requests", "commands", "shells", "python", "transactions", "workspace"}
 }
 
 

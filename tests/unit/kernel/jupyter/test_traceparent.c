@@ -110,10 +110,10 @@ static int close_log(void **state)
 {
 	struct rig *r = *state;
 
-	if (r != NULL && r->k.audit != NULL)
-		cb_audit_close(r->k.audit);
+	if (r != NULL && r->k.records.audit != NULL)
+		cb_audit_close(r->k.records.audit);
 	if (r != NULL)
-		r->k.audit = NULL;
+		r->k.records.audit = NULL;
 	(void)unlink(path);
 	return rig_teardown(state);
 }
@@ -123,9 +123,9 @@ static struct rig *rig_with_log(void **state)
 	struct rig *r = *state = rig_up();
 	struct cb_err err = { 0 };
 
-	if (cb_audit_open(path, "rig", &r->k.audit, &err) < 0)
+	if (cb_audit_open(path, "rig", &r->k.records.audit, &err) < 0)
 		fail_msg("%s", err.text);
-	assert_int_equal(cb_audit_start(r->k.audit), 0);
+	assert_int_equal(cb_audit_start(r->k.records.audit), 0);
 	return r;
 }
 
@@ -136,8 +136,8 @@ static void expect_lines(struct rig *r, const char *event, int lines, int traced
 	char *text, *rest, quoted[64];
 	size_t len;
 
-	cb_audit_close(r->k.audit); /* which writes what waits */
-	r->k.audit = NULL;
+	cb_audit_close(r->k.records.audit); /* which writes what waits */
+	r->k.records.audit = NULL;
 	snprintf(quoted, sizeof(quoted), "\"event\":\"%s\"", event);
 	assert_int_equal(cb_fd_read_all(fd, 1 << 20, &text, &len), 0);
 	rest = text;

@@ -1,0 +1,11 @@
+/* What outlives the kernel: its audit log and its history. Trust domain: supervisor. */
+#pragma once
+
+#include "audit.h"
+#include "history.h"
+
+struct cb_records {
+	struct cb_audit *audit;	    /* NULL = none kept */
+	struct cb_history *history; /* likewise */
+	const int64_t *number;	    /* the kernel's execution count, which lines tell */
+};
