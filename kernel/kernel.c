@@ -48,13 +48,117 @@ static const struct cb_jupyter_events jupyter_events = {
 	.interrupts = interrupts,
 };
 
+/* ---- the guest ---- */
+
+static void died(struct cb_kernel *k)
+{
+	struct cb_guest *g = &k->guest;
+
+	cb_audit_jail_end(&k->records, g->generation,
+			  g->shutting_down ? "the kernel shuts down"
+			  : g->retired	   ? "not used (timeout.idle)"
+					   : cb_failure_death_text(k));
+	cb_execution_guest_died(k);
+}
+
+static bool wanted(const struct cb_kernel *k)
+{
+	return k->execution.shell.waiting.head != NULL || k->jobs.head != NULL || k->debug.waiting.head != NULL ||
+	       k->lanes.load.count > 0;
+}
+
+static void no_broker(struct cb_kernel *k)
+{
+	k->failed = true;
+	cb_kernel_shutdown(k, false);
+}
+
+static void broke(struct cb_kernel *k)
+{
+	cb_shell_stop_reason(&k->execution.shell, CB_STOP_WIRE);
+}
+
+static int frame(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_content *c, const char **ret_reason)
+{
+	switch (f->header.type) {
+	case CB_WIRE_CHECKPOINT_REPLY:
+		cb_twins_answered(k, c);
+		return 0;
+	case CB_WIRE_RESUMED:
+		cb_twins_resumed(k);
+		return 0;
+	default:
+		return cb_lanes_frame(k, f, c, ret_reason);
+	}
+}
+
+static void pid1_said(struct cb_kernel *k, const struct cb_init_msg *m)
+{
+	if (m->op == CB_INIT_SIGNALLED)
+		cb_branches_signalled(k, m->number);
+	else
+		cb_twins_init_said(k, m);
+}
+
+static const struct cb_guest_events guest_events = {
+	.failed = cb_execution_guest_failed,
+	.up = cb_execution_guest_up,
+	.died = died,
+	.jail_gone = cb_twins_jail_gone,
+	.wanted = wanted,
+	.no_broker = no_broker,
+	.broke = broke,
+	.frame = frame,
+	.take_over = cb_twins_take_over,
+	.other_exited = cb_twins_exited,
+	.woken_closed = cb_twins_woken_closed,
+	.pid1_said = pid1_said,
+	.memory = cb_memory_told,
+};
+
+static bool side_awaits(const struct cb_kernel *k, uint32_t type, uint32_t *ret_type, uint64_t *ret_id)
+{
+	if (cb_debug_frame_type(type))
+		cb_debug_awaited(k, type, ret_type, ret_id);
+	else
+		cb_lanes_awaited(k, ret_type, ret_id);
+	return k->guest.verdict[0] == '\0'; /* else it was told to die */
+}
+
+static int side_frame(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_content *c,
+		      const char **ret_reason)
+{
+	if (!cb_debug_frame_type(f->header.type))
+		return cb_lanes_side_frame(k, f, ret_reason);
+	cb_debug_frame(k, f, c);
+	return 0;
+}
+
+static void side_closed(struct cb_kernel *k)
+{
+	cb_lanes_side_closed(k);
+	cb_debug_side_closed(k);
+}
+
+static void side_broke(struct cb_kernel *k, const char *why)
+{
+	cb_guest_broke_rules(&k->guest, why);
+}
+
+static const struct cb_side_events side_events = {
+	.awaits = side_awaits,
+	.frame = side_frame,
+	.closed = side_closed,
+	.broke = side_broke,
+};
+
 /* ---- life ---- */
 
 static void begin_what_can(void *context)
 {
 	struct cb_kernel *k = context;
 
-	if (k->shutting_down) /* what waits is answered at the end */
+	if (k->guest.shutting_down) /* what waits is answered at the end */
 		return;
 	cb_jobs_schedule(k);
 	cb_execution_schedule(k);
@@ -65,23 +169,23 @@ static void begin_what_can(void *context)
 
 void cb_kernel_shutdown(struct cb_kernel *k, bool restart)
 {
-	if (k->shutting_down)
+	if (k->guest.shutting_down)
 		return;
-	k->shutting_down = true;
+	k->guest.shutting_down = true;
 	cb_jobs_shutdown(k);
 	cb_overlay_changes_shutdown(k);
 	cb_loop_arm(&k->loop, k->shutdown_timer, cb_now_ns() + SHUTDOWN_NS);
 	if (k->guest.state == CB_GUEST_NONE)
 		k->loop.stop = true;
 	else
-		cb_guest_shutdown(k, restart);
+		cb_guest_shutdown(&k->guest, restart);
 }
 
 static void on_shutdown_timer(void *context)
 {
 	struct cb_kernel *k = context;
 
-	cb_guest_kill(k, "the kernel was shut down");
+	cb_guest_kill(&k->guest, "the kernel was shut down");
 	k->loop.stop = true; /* the broker's end takes the jail with it */
 }
 
@@ -89,7 +193,7 @@ void cb_kernel_answer_the_rest(struct cb_kernel *k)
 {
 	const char *why = k->failed ? k->guest.failure.text : "the kernel is shutting down";
 
-	k->shutting_down = true;
+	k->guest.shutting_down = true;
 	cb_jobs_shutdown(k);
 	cb_overlay_changes_shutdown(k);
 	cb_execution_end(k, why);
@@ -108,7 +212,14 @@ int cb_kernel_init(struct cb_kernel *k)
 	k->jupyter.kernel = k;
 	k->jupyter.loop = &k->loop;
 	k->jupyter.policy = k->policy;
-	if (cb_twins_init(k) < 0 || cb_guest_init(k) < 0 || cb_execution_init(k) < 0 || cb_jobs_init(k) < 0 ||
+	k->guest.events = &guest_events;
+	k->guest.side.events = &side_events;
+	k->guest.kernel = k->guest.side.kernel = k;
+	k->guest.loop = &k->loop;
+	k->guest.policy = k->policy;
+	k->guest.jupyter = &k->jupyter;
+	k->guest.records = &k->records;
+	if (cb_twins_init(k) < 0 || cb_guest_init(&k->guest) < 0 || cb_execution_init(k) < 0 || cb_jobs_init(k) < 0 ||
 	    cb_broker_queue_init(&k->broker_queue, &k->loop, &k->guest.broker, k) < 0 || cb_lanes_init(k) < 0 ||
 	    cb_branches_init(k) < 0 || cb_iopub_init(&k->jupyter) < 0 || cb_idle_init(k) < 0)
 		return -ENOSPC;
@@ -119,7 +230,7 @@ int cb_kernel_init(struct cb_kernel *k)
 
 void cb_kernel_release(struct cb_kernel *k)
 {
-	cb_guest_release(k);
+	cb_guest_release(&k->guest);
 	cb_twins_release(k);
 	cb_jobs_release(k);
 	cb_broker_queue_release(&k->broker_queue);

@@ -3,12 +3,10 @@
 
 #include "records/audit_events.h"
 #include "transactions/branches.h"
-#include "jupyter/comms.h"
 #include "shells/debug.h"
 #include "shells/execution.h"
 #include "shells/failure.h"
 #include "python/guest.h"
-#include "python/pid1.h"
 #include "records/records.h"
 #include "shells/idle.h"
 #include "jupyter/jupyter.h"
@@ -20,7 +18,6 @@
 #include "transactions/memory.h"
 #include "policy/policy.h"
 #include "setup/interpreter.h"
-#include "shells/side.h"
 #include "transactions/file_snapshots.h"
 #include "python/broker_queue.h"
 #include "jupyter/tools.h"
@@ -35,12 +32,10 @@ struct cb_kernel {
 	struct cb_jupyter jupyter;
 	struct cb_guest guest;
 	struct cb_execution execution;
-	struct cb_comms comms;
 	struct cb_idle idle;
 	struct cb_records records;
 	bool audit_moved; /* and that was said */
 	struct cb_jobs jobs;
-	struct cb_side side;
 	struct cb_lanes lanes;
 	struct cb_branches branches;
 	struct cb_debug debug;
@@ -67,7 +62,6 @@ struct cb_kernel {
 		int64_t at; /* 0 = never */
 		unsigned jail;
 	} usage_asked; /* by usage_request, the last time */
-	bool shutting_down;
 	bool failed; /* the end is no one's wish: exit status 1, so that servers restart the kernel */
 	int shutdown_timer;
 };

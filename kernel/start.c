@@ -261,7 +261,8 @@ static int start(struct cb_kernel *k, struct start *s, struct cb_err *err)
 		r = cb_connection_save_ports(&k->jupyter.conn, err);
 	if (r < 0)
 		return r;
-	cb_guest_want(k); /* not sooner: the jail hides a connection file in the workspace, which was just replaced */
+	cb_guest_want(
+		&k->guest); /* not sooner: the jail hides a connection file in the workspace, which was just replaced */
 	cb_workspace_watch_start(k); /* the broker does one after the other, and the jail is waited for */
 	r = watch_signals(k, err);
 	if (r == 0)
@@ -316,7 +317,7 @@ int cb_command_kernel(const struct cb_options *o)
 	cb_audit_kernel_end(&k.records, status);
 	cb_audit_close(k.records.audit);
 	cb_history_close(k.records.history);
-	cb_comms_release(&k.comms);
+	cb_comms_release(&k.guest.comms);
 	cb_auth_free(k.jupyter.auth);
 	cb_fd_close(&k.signal_fd);
 	cb_fd_close(&k.parent_fd);

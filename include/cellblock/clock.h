@@ -5,3 +5,10 @@
 
 int64_t cb_now_ns(void);
 int64_t cb_now_ms(void);
+
+/* *when becomes t if that is sooner; 0 = never, of both. */
+static inline void cb_sooner(int64_t *when, int64_t t)
+{
+	if (t != 0 && (*when == 0 || t < *when))
+		*when = t;
+}

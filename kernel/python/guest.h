@@ -7,14 +7,19 @@
 #include <stdint.h>
 
 #include "ends.h"
+#include "jupyter/comms.h"
+#include "pid1.h"
 #include "python.h"
+#include "side.h"
 #include "usage.h"
 
+struct cb_jupyter;
 struct cb_kernel;
+struct cb_loop;
+struct cb_policy;
+struct cb_records;
 
 #define CB_GUEST_PARENTS 1024 /* requests whose parents are remembered for late output */
-/* From the end of a wire to the end of its guest, which pid 1 tells: a fork bomb keeps pid 1 waiting. */
-#define CB_GUEST_CLOSED_NS 3000000000LL
 
 enum cb_guest_state {
 	CB_GUEST_NONE,	   /* no jail; `failure` says why if one was tried */
@@ -25,13 +30,41 @@ enum cb_guest_state {
 	CB_GUEST_ENDING,    /* told to die; waiting for the end of pid 1 */
 };
 
+struct cb_guest_events {
+	void (*failed)(struct cb_kernel *k); /* there is no jail, and none is asked for: `failure` */
+	void (*up)(struct cb_kernel *k);
+	void (*died)(struct cb_kernel *k);	   /* after its channels are closed */
+	void (*jail_gone)(struct cb_kernel *k);	   /* all that was in it is */
+	bool (*wanted)(const struct cb_kernel *k); /* a request waits for another one */
+	void (*no_broker)(struct cb_kernel *k);	   /* it has ended, and no jail will ever be again */
+	void (*broke)(struct cb_kernel *k);	   /* it is about to be stopped for what it sent, or did not send */
+	/* What is neither output nor HELLO; else as in struct cb_python_ops. */
+	int (*frame)(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_content *c,
+		     const char **ret_reason);
+	/* A twin serves in its place if one can: true, and what follows is up to whoever keeps them. */
+	bool (*take_over)(struct cb_kernel *k);
+	bool (*other_exited)(struct cb_kernel *k, int status); /* true: not the guest, but one that took over */
+	void (*woken_closed)(struct cb_kernel *k);	       /* one that takes over has closed its wire */
+	void (*pid1_said)(struct cb_kernel *k, const struct cb_init_msg *m);	   /* of others than the guest */
+	void (*memory)(struct cb_kernel *k, const struct cb_broker_reply *notice); /* the broker has looked */
+};
+
 struct cb_guest {
 	struct cb_python python; /* first: its operations find the guest by it */
+	const struct cb_guest_events *events;
+	struct cb_kernel *kernel; /* that they are told to */
+	struct cb_loop *loop;
+	const struct cb_policy *policy;
+	struct cb_jupyter *jupyter;
+	struct cb_records *records;
+	struct cb_comms comms; /* of the main line */
+	struct cb_side side;
+	struct cb_pid1 pid1;
 	uint64_t last_id;	 /* of requests, given out to any Python */
 	struct cb_broker broker;
 	int broker_slot;
 	enum cb_guest_state state;
-	int log, init, pidfd; /* -1 = none */
+	int log, pidfd; /* -1 = none */
 	int link_slot, out_slot[2], log_slot, init_slot, pidfd_slot;
 	uint32_t jail;
 	enum cb_isolation_level level; /* reached, as the broker says */
@@ -50,45 +83,46 @@ struct cb_guest {
 	struct cb_broker_reply end; /* if end_known: what the broker said of the jail's end */
 	char verdict[256];	    /* why we killed it; empty = it died by itself */
 	char cause[256];	    /* the same of the one before it, until that was told */
+	bool shutting_down;	    /* the kernel: no jail follows this one */
+	uint64_t over_memory;	    /* bytes, if it was stopped for them and that is not told yet; 0 = it was not */
 	bool given_up;		    /* its start was interrupted: no failure, and nothing is lost */
 	bool dropped;		    /* the layer over the interpreter's prefix, since Python last came up */
 	bool retired;		    /* timeout.idle ended it: no new one until there is a request */
-	unsigned unsent;	    /* signals that pid 1 was asked for and has not yet sent, with those for branches */
-	int python_timer, unsent_timer;
+	int python_timer;
 	int deadline_timer, resume_timer, log_lines;
 	int64_t log_window;
 };
 
 /* The one way to another state. */
 void cb_guest_go(struct cb_guest *g, enum cb_guest_state to);
-int cb_guest_init(struct cb_kernel *k);
-void cb_guest_release(struct cb_kernel *k);
+int cb_guest_init(struct cb_guest *g);
+void cb_guest_release(struct cb_guest *g);
 /* Asks for a jail unless there is one. After failed starts it is asked for again only by this call (a new request). */
-void cb_guest_want(struct cb_kernel *k);
+void cb_guest_want(struct cb_guest *g);
 /* Processors' time of the jail, in seconds; negative unless it is up. */
-double cb_guest_worked(struct cb_kernel *k);
+double cb_guest_worked(const struct cb_guest *g);
 /* A request of our own: under the latest cell. */
-int cb_guest_ask(struct cb_kernel *k, enum cb_wire_type type, enum cb_wire_phase phase, struct cb_span content);
+int cb_guest_ask(struct cb_guest *g, enum cb_wire_type type, enum cb_wire_phase phase, struct cb_span content);
 /* The current request is answered. */
-void cb_guest_set_idle(struct cb_kernel *k);
+void cb_guest_set_idle(struct cb_guest *g);
 /* Kills the whole jail; `verdict` is what its end will be explained with. */
-void cb_guest_kill(struct cb_kernel *k, const char *verdict);
+void cb_guest_kill(struct cb_guest *g, const char *verdict);
 /* The same, but if a twin can take over it does: the state is restored instead of lost. */
-void cb_guest_stop(struct cb_kernel *k, const char *verdict);
+void cb_guest_stop(struct cb_guest *g, const char *verdict);
 /* What it sent, or did not send, no guest sends: it is stopped as with cb_guest_stop, and the cell is told why. */
-void cb_guest_broke_rules(struct cb_kernel *k, const char *why);
+void cb_guest_broke_rules(struct cb_guest *g, const char *why);
 /* The user interrupts a start: this guest goes, another is tried. */
-void cb_guest_give_up_start(struct cb_kernel *k);
+void cb_guest_give_up_start(struct cb_guest *g);
 /* Nobody needs the jail (timeout.idle): it ends, and the next request asks for a new one. */
-void cb_guest_retire(struct cb_kernel *k);
+void cb_guest_retire(struct cb_guest *g);
 /* Asks the guest to run its exit handlers and end; for shutdown. */
-void cb_guest_shutdown(struct cb_kernel *k, bool restart);
+void cb_guest_shutdown(struct cb_guest *g, bool restart);
 
 /* ---- from twins.c ---- */
-void cb_guest_restoring(struct cb_kernel *k);
+void cb_guest_restoring(struct cb_guest *g);
 /* What the dead have sent and written is published; unless they were killed for what they sent. */
-void cb_guest_last_words(struct cb_kernel *k);
+void cb_guest_last_words(struct cb_guest *g);
 /* Closes the channels and goes on with those (they are taken in any case). */
-int cb_guest_become(struct cb_kernel *k, struct cb_guest_ends *ends, pid_t pid);
+int cb_guest_become(struct cb_guest *g, struct cb_guest_ends *ends, pid_t pid);
 /* How the one before ended was told. */
-void cb_guest_forget_end(struct cb_kernel *k);
+void cb_guest_forget_end(struct cb_guest *g);

@@ -9,23 +9,24 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "kernel.h"
+#include "guest.h"
+#include "jupyter/iopub.h"
+#include "jupyter/loop.h"
 
 #define MS 1000000LL
 #define LOG_LINES_A_SECOND 50
 
-void cb_guest_pause_if_congested(struct cb_kernel *k)
+void cb_guest_pause_if_congested(struct cb_guest *g)
 {
-	struct cb_guest *g = &k->guest;
-	short events = cb_iopub_congested(&k->jupyter) ? 0 : ZMQ_POLLIN;
+	short events = cb_iopub_congested(g->jupyter) ? 0 : ZMQ_POLLIN;
 
 	for (int i = 0; i < 2; i++)
-		cb_loop_set_events(&k->loop, g->out_slot[i], events);
+		cb_loop_set_events(g->loop, g->out_slot[i], events);
 	if (g->link_slot >= 0)
-		cb_loop_set_events(&k->loop, g->link_slot,
-				   (short)(events | (cb_guest_link_pending(&g->python.link) ? ZMQ_POLLOUT : 0)));
+		cb_loop_set_events(g->loop, g->link_slot,
+				   (short)(events | (cb_guest_link_events(&g->python.link) & ZMQ_POLLOUT)));
 	if (events == 0)
-		cb_loop_arm(&k->loop, g->resume_timer, cb_now_ns() + 5 * MS);
+		cb_loop_arm(g->loop, g->resume_timer, cb_now_ns() + 5 * MS);
 }
 
 void cb_guest_on_resume(void *context)
@@ -33,11 +34,11 @@ void cb_guest_on_resume(void *context)
 	cb_guest_pause_if_congested(context);
 }
 
-static void on_output(struct cb_kernel *k, int i)
+static void on_output(struct cb_guest *g, int i)
 {
-	if (cb_output_read(&k->guest.python.output, i) < 0)
-		cb_loop_remove(&k->loop, &k->guest.out_slot[i]);
-	cb_guest_pause_if_congested(k);
+	if (cb_output_read(&g->python.output, i) < 0)
+		cb_loop_remove(g->loop, &g->out_slot[i]);
+	cb_guest_pause_if_congested(g);
 }
 
 void cb_guest_on_stdout(void *context, short revents)
@@ -54,15 +55,14 @@ void cb_guest_on_stderr(void *context, short revents)
 
 void cb_guest_on_log(void *context, short revents)
 {
-	struct cb_kernel *k = context;
-	struct cb_guest *g = &k->guest;
+	struct cb_guest *g = context;
 	char text[4096];
 	ssize_t n = read(g->log, text, sizeof(text) - 1);
 	int64_t now = cb_now_ns();
 
 	(void)revents;
 	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-		cb_loop_remove(&k->loop, &g->log_slot);
+		cb_loop_remove(g->loop, &g->log_slot);
 	if (n <= 0)
 		return;
 	if (now - g->log_window > 1000 * MS) {

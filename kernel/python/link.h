@@ -7,6 +7,9 @@
 
 #include "jupyter/message.h"
 
+/* From the end of a wire to the end of its guest, which pid 1 tells: a fork bomb keeps pid 1 waiting. */
+#define CB_LINK_CLOSED_NS 3000000000LL
+
 /* Bytes in front of a frame's content that the receiver of a frame may overwrite (to put execution_count in without a
  * copy). */
 #define CB_FRAME_HEADROOM CB_WIRE_HEADER_SIZE
@@ -67,6 +70,11 @@ bool cb_guest_link_may_go_on(const struct cb_guest_link *l);
 static inline int cb_guest_link_pending(const struct cb_guest_link *l)
 {
 	return l->tx.len > l->tx_sent;
+}
+/* What its socket is watched for. */
+static inline short cb_guest_link_events(const struct cb_guest_link *l)
+{
+	return (short)(ZMQ_POLLIN | (cb_guest_link_pending(l) ? ZMQ_POLLOUT : 0));
 }
 /* A frame has begun, and not all of it has come. */
 static inline int cb_guest_link_half(const struct cb_guest_link *l)

@@ -2,7 +2,7 @@
  * another.
  *
  * Trust domain: supervisor; all that is read is hostile. What they have in common is here, what differs in a table of
- * operations (guest.c, branches.c). Invariants: every frame has passed python/policy.c before python/frames.c acts on
+ * operations (guest.c, branches.c). Invariants: every frame has passed python/policy.c before anybody acts on
  * it; an id is given once in a kernel's life; the parent of a request under way is known as long as it is; what a dead
  * one is told is no error, for its end is reported by pid 1 or its pidfd.
  */
@@ -14,15 +14,14 @@
 #include "jupyter/iopub.h"
 #include "jupyter/loop.h"
 #include "pid1.h"
-#include "shells/shell.h"
 
 #define MS 1000000LL
 #define NUDGE_FIRST (50 * MS) /* an interrupt that is not taken is repeated after this, then twice as long */
 #define NUDGE_MAX (1000 * MS)
 
-void cb_python_init(struct cb_python *p, const struct cb_python_ops *ops, struct cb_loop *loop, uint64_t *last_id)
+void cb_python_init(struct cb_python *p, const struct cb_python_ops *ops, struct cb_pid1 *pid1, uint64_t *last_id)
 {
-	*p = (struct cb_python){ .ops = ops, .loop = loop, .last_id = last_id, .leash = -1 };
+	*p = (struct cb_python){ .ops = ops, .pid1 = pid1, .last_id = last_id, .leash = -1 };
 	p->link.fd = -1;
 }
 
@@ -54,72 +53,74 @@ void cb_python_close(struct cb_python *p)
 
 /* ---- what it says ---- */
 
-struct reader {
-	struct cb_kernel *k;
-	struct cb_python *p;
-};
-
 static int judge(void *context, const struct cb_wire_header *h, const char **ret_reason)
 {
-	const struct reader *of = context;
+	struct cb_python *p = context;
 
-	return of->p->ops->heard(of->p) ? cb_guest_policy_header(&of->p->rules, h, ret_reason) : CB_E_CLOSED;
+	return p->ops->heard(p) ? cb_guest_policy_header(&p->rules, h, ret_reason) : CB_E_CLOSED;
+}
+
+/* Output goes out here; the rest is its owner's. */
+static int act_on(struct cb_python *p, struct cb_frame *f, const struct cb_guest_content *c, const char **ret_reason)
+{
+	if ((p->ops->drops != NULL && p->ops->drops(p, f, c)) || cb_output_frame(&p->output, f, c))
+		return 0;
+	return p->ops->frame(p, f, c, ret_reason);
 }
 
 static int take_frame(void *context, struct cb_frame *f, const char **ret_reason)
 {
-	const struct reader *of = context;
+	struct cb_python *p = context;
 	struct cb_guest_content content;
-	int r = of->p->ops->heard(of->p) ? cb_guest_policy_content(f, &content, ret_reason) : CB_E_CLOSED;
+	int r = p->ops->heard(p) ? cb_guest_policy_content(f, &content, ret_reason) : CB_E_CLOSED;
 
-	return r < 0 ? r : cb_python_frame(of->k, of->p, f, &content, ret_reason);
+	return r < 0 ? r : act_on(p, f, &content, ret_reason);
 }
 
-static void look_for_half(struct cb_kernel *k, struct cb_python *p)
+static void look_for_half(struct cb_python *p)
 {
 	int64_t due = p->half.due;
 
 	if (cb_stalled_frame_look(&p->half, &p->link))
-		cb_stalled_frame_watch(&p->half, &p->link, p->ops->worked(k));
+		cb_stalled_frame_watch(&p->half, &p->link, p->ops->worked(p));
 	if (p->half.due != due)
-		p->ops->arm(k, p);
+		p->ops->arm(p);
 }
 
-static void wire_closed(struct cb_kernel *k, struct cb_python *p)
+static void wire_closed(struct cb_python *p)
 {
-	p->ops->unwatch(k, p);
-	p->ops->closed(k, p);
+	p->ops->unwatch(p);
+	p->ops->closed(p);
 }
 
-void cb_python_flush(struct cb_kernel *k, struct cb_python *p)
+void cb_python_flush(struct cb_python *p)
 {
 	if (cb_guest_link_flush(&p->link) < 0)
-		wire_closed(k, p);
+		wire_closed(p);
 	else
-		p->ops->watch(k, p);
+		p->ops->watch(p);
 }
 
-void cb_python_read(struct cb_kernel *k, struct cb_python *p, size_t budget)
+void cb_python_read(struct cb_python *p, size_t budget)
 {
-	struct reader of = { k, p };
 	const char *reason = "";
 	bool waited = p->link.waits;
-	int r = cb_guest_link_receive(&p->link, budget, judge, take_frame, &of, &reason);
+	int r = cb_guest_link_receive(&p->link, budget, judge, take_frame, p, &reason);
 	char why[256];
 
 	if (p->link.waits != waited && p->link.fd >= 0)
-		p->ops->watch(k, p);
+		p->ops->watch(p);
 	if (r == 0) {
-		look_for_half(k, p);
+		look_for_half(p);
 		return;
 	}
 	if (r == CB_E_CLOSED) {
-		wire_closed(k, p);
+		wire_closed(p);
 		return;
 	}
-	p->ops->unwatch(k, p);
+	p->ops->unwatch(p);
 	snprintf(why, sizeof(why), "%s (%s)", reason, cb_err_name(r));
-	p->ops->broke(k, p, why);
+	p->ops->broke(p, why);
 }
 
 /* ---- what it is told ---- */
@@ -151,12 +152,12 @@ uint64_t cb_python_give_id(struct cb_python *p, struct cb_header *header, bool c
 	return id;
 }
 
-static int send(struct cb_kernel *k, struct cb_python *p, enum cb_wire_type type, uint64_t id, struct cb_span content,
-		struct cb_span about, const struct cb_span *buffers, size_t n)
+static int send(struct cb_python *p, enum cb_wire_type type, uint64_t id, struct cb_span content, struct cb_span about,
+		const struct cb_span *buffers, size_t n)
 {
 	int c = cb_guest_link_send(&p->link, type, id, content, about, buffers, n);
 
-	p->ops->watch(k, p);
+	p->ops->watch(p);
 	return c == CB_E_CLOSED ? 0 : c;
 }
 
@@ -171,105 +172,100 @@ size_t cb_python_buffers(const struct cb_request *r, enum cb_wire_type type, str
 	return n;
 }
 
-int cb_python_send_beside(struct cb_kernel *k, struct cb_python *p, const struct cb_request *r,
-			  const struct cb_shell_message *m, struct cb_span about)
+int cb_python_send_beside(struct cb_python *p, const struct cb_request *r, enum cb_wire_type type, struct cb_span about)
 {
 	struct cb_span buffer[CB_MAX_BUFFERS];
-	size_t n = cb_python_buffers(r, m->wire, buffer);
+	size_t n = cb_python_buffers(r, type, buffer);
 
-	return send(k, p, m->wire, r->id, r->content, about, buffer, n);
+	return send(p, type, r->id, r->content, about, buffer, n);
 }
 
-int cb_python_send(struct cb_kernel *k, struct cb_python *p, struct cb_request *r, const struct cb_shell_message *m,
+int cb_python_send(struct cb_python *p, struct cb_request *r, enum cb_wire_type type, enum cb_wire_phase phase,
 		   struct cb_span about)
 {
-	static const enum cb_wire_phase phase[] = { [CB_SHELL_QUESTION] = CB_PHASE_ASKING,
-						    [CB_SHELL_CELL] = CB_PHASE_EXECUTING,
-						    [CB_SHELL_COMM] = CB_PHASE_COMM };
-
-	r->id = cb_python_give_id(p, r->header, m->kind == CB_SHELL_CELL);
-	cb_guest_rules_go(&p->rules, phase[m->kind], r->id);
-	return cb_python_send_beside(k, p, r, m, about);
+	r->id = cb_python_give_id(p, r->header, phase == CB_PHASE_EXECUTING);
+	cb_guest_rules_go(&p->rules, phase, r->id);
+	return cb_python_send_beside(p, r, type, about);
 }
 
-int cb_python_ask(struct cb_kernel *k, struct cb_python *p, enum cb_wire_type type, enum cb_wire_phase phase,
-		  struct cb_header *header, struct cb_span content)
+int cb_python_ask(struct cb_python *p, enum cb_wire_type type, enum cb_wire_phase phase, struct cb_header *header,
+		  struct cb_span content)
 {
 	uint64_t id = cb_python_give_id(p, header, false);
 
 	cb_guest_rules_go(&p->rules, phase, id);
-	return send(k, p, type, id, content, CB_SPAN("{}"), NULL, 0);
+	return send(p, type, id, content, CB_SPAN("{}"), NULL, 0);
 }
 
-int cb_python_input(struct cb_kernel *k, struct cb_python *p, struct cb_span content)
+int cb_python_input(struct cb_python *p, struct cb_span content)
 {
-	return send(k, p, CB_WIRE_INPUT_REPLY, p->rules.current, content, CB_SPAN("{}"), NULL, 0);
+	return send(p, CB_WIRE_INPUT_REPLY, p->rules.current, content, CB_SPAN("{}"), NULL, 0);
 }
 
 /* ---- interrupts ---- */
 
-static void signal_it(struct cb_kernel *k, struct cb_python *p, enum cb_init_op op, int number)
+static void signal_it(struct cb_python *p, enum cb_init_op op, int number)
 {
-	if (cb_guest_tell_init_of(k, op, number, p->number) != 0)
+	if (cb_pid1_tell(p->pid1, op, number, p->number) != 0)
 		return;
 	p->signals++;
-	cb_guest_signal_asked(k);
+	cb_pid1_signal_asked(p->pid1);
 }
 
-static void interrupt(struct cb_kernel *k, struct cb_python *p)
+static void interrupt(struct cb_python *p)
 {
-	signal_it(k, p, CB_INIT_SIGNAL, SIGINT);
+	signal_it(p, CB_INIT_SIGNAL, SIGINT);
 	p->nudge_after = NUDGE_FIRST;
 	p->nudge_at = cb_now_ns() + p->nudge_after;
-	p->ops->arm(k, p);
+	p->ops->arm(p);
 }
 
-static void nudge(struct cb_kernel *k, struct cb_python *p, int64_t now)
+static void nudge(struct cb_python *p, int64_t now)
 {
-	signal_it(k, p, CB_INIT_NUDGE, CB_WIRE_NUDGE + (int)(p->interrupted % 2));
+	signal_it(p, CB_INIT_NUDGE, CB_WIRE_NUDGE + (int)(p->interrupted % 2));
 	if (p->nudge_after < NUDGE_MAX)
 		p->nudge_after *= 2;
 	p->nudge_at = now + p->nudge_after;
 }
 
-void cb_python_interrupt(struct cb_kernel *k, struct cb_python *p)
+void cb_python_interrupt(struct cb_python *p)
 {
 	p->repeated = false;
 	if (p->nudge_at == 0) /* else one is on its way */
-		interrupt(k, p);
+		interrupt(p);
 }
 
-void cb_python_interrupt_no_more(struct cb_kernel *k, struct cb_python *p)
+void cb_python_interrupt_no_more(struct cb_python *p)
 {
 	p->nudge_at = 0;
-	p->ops->arm(k, p);
+	p->ops->arm(p);
 }
 
-bool cb_python_interrupted(struct cb_kernel *k, struct cb_python *p, const struct cb_request *runs, uint64_t request)
+bool cb_python_interrupted(struct cb_python *p, const struct cb_request *runs, uint64_t request)
 {
 	p->interrupted++;
 	if (runs == NULL || (request != 0 && request == runs->id)) {
-		cb_python_interrupt_no_more(k, p);
+		cb_python_interrupt_no_more(p);
 		return true;
 	}
 	/* The signal was for what came before; or it overtook the request on its way: Python was idle, or not quite
 	 * done with what came before, and let it pass. Then once more at once, which may be too early again; and the
 	 * nudges go on. */
 	if (p->nudge_at != 0 && !p->repeated)
-		interrupt(k, p);
+		interrupt(p);
 	p->repeated = true;
 	return false;
 }
 
-void cb_python_let_go(struct cb_kernel *k, struct cb_python *p)
+void cb_python_let_go(struct cb_python *p)
 {
-	signal_it(k, p, CB_INIT_NUDGE, CB_WIRE_LET_GO);
+	signal_it(p, CB_INIT_NUDGE, CB_WIRE_LET_GO);
 }
 
 void cb_python_signalled(struct cb_python *p)
 {
 	if (p->signals > 0 && --p->signals == 0)
-		cb_loop_mark(p->loop);
+		cb_loop_mark(p->pid1->loop);
 }
 
 /* ---- time ---- */
@@ -284,16 +280,16 @@ void cb_python_due(struct cb_python *p, int64_t *when)
 	cb_sooner(when, patience);
 }
 
-void cb_python_look(struct cb_kernel *k, struct cb_python *p, int64_t now)
+void cb_python_look(struct cb_python *p, int64_t now)
 {
 	bool we_read = !cb_iopub_congested(p->output.jupyter);
 	int64_t patience;
 
 	if (p->nudge_at != 0 && p->nudge_at <= now)
-		nudge(k, p, now);
+		nudge(p, now);
 	if (p->half.due != 0 && p->half.due <= now &&
-	    cb_stalled_frame_over(&p->half, &p->link, p->ops->worked(k), we_read))
-		p->ops->broke(k, p, CB_STALLED_FRAME);
+	    cb_stalled_frame_over(&p->half, &p->link, p->ops->worked(p), we_read))
+		p->ops->broke(p, CB_STALLED_FRAME);
 	else if (cb_stalled_frame_holds_up(&p->half, &p->link, now, we_read, &patience))
-		p->ops->broke(k, p, CB_SLOW_FRAME);
+		p->ops->broke(p, CB_SLOW_FRAME);
 }

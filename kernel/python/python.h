@@ -13,39 +13,30 @@
 #include "policy.h"
 #include "stalled_frame.h"
 
-struct cb_kernel;
-struct cb_loop;
+struct cb_pid1;
 struct cb_python;
-struct cb_shell;
-struct cb_shell_message;
 
 /* What differs between the guest and a branch. */
 struct cb_python_ops {
 	bool (*heard)(const struct cb_python *p); /* false: it is condemned, and what it still says is not wanted */
-	/* The shell that a request is of; 0, or one that is not known: that of its main thread. */
-	struct cb_shell *(*shell)(struct cb_kernel *k, struct cb_python *p, uint64_t request);
 	/* A frame that it may send is dropped all the same. NULL: none is. */
-	bool (*drops)(struct cb_kernel *k, struct cb_python *p, const struct cb_frame *f,
-		      const struct cb_guest_content *c);
-	/* Its cell awaits, or asks its user. NULL: that changes nothing. */
-	void (*awaits)(struct cb_kernel *k, struct cb_shell *s);
-	void (*asks)(struct cb_kernel *k, struct cb_shell *s);
-	/* What only one of the two may say. */
-	int (*frame)(struct cb_kernel *k, struct cb_python *p, struct cb_frame *f, const struct cb_guest_content *c,
+	bool (*drops)(struct cb_python *p, const struct cb_frame *f, const struct cb_guest_content *c);
+	/* What is no output; it has passed policy.c. A negative code (with reason) is a broken rule. */
+	int (*frame)(struct cb_python *p, struct cb_frame *f, const struct cb_guest_content *c,
 		     const char **ret_reason);
-	void (*watch)(struct cb_kernel *k, struct cb_python *p); /* what its wire waits for may have changed */
-	void (*unwatch)(struct cb_kernel *k, struct cb_python *p);
+	void (*watch)(struct cb_python *p); /* what its wire waits for may have changed */
+	void (*unwatch)(struct cb_python *p);
 	/* Its wire, at the other end; it is not watched any more. */
-	void (*closed)(struct cb_kernel *k, struct cb_python *p);
-	void (*broke)(struct cb_kernel *k, struct cb_python *p, const char *why);
-	void (*arm)(struct cb_kernel *k, struct cb_python *p); /* what it is due for has changed */
+	void (*closed)(struct cb_python *p);
+	void (*broke)(struct cb_python *p, const char *why);
+	void (*arm)(struct cb_python *p); /* what it is due for has changed */
 	/* Processors' time of the whole jail, in seconds; negative: it is stopped, or ends. */
-	double (*worked)(struct cb_kernel *k);
+	double (*worked)(const struct cb_python *p);
 };
 
 struct cb_python {
 	const struct cb_python_ops *ops;
-	struct cb_loop *loop;
+	struct cb_pid1 *pid1; /* of its jail */
 	uint64_t *last_id; /* of requests, given out to any Python */
 	uint32_t number;   /* pid 1's: that of the twin which became a branch; 0 = the guest */
 	pid_t pid;	   /* as the kernel says */
@@ -62,50 +53,47 @@ struct cb_python {
 };
 
 /* cb_output_init comes after it. */
-void cb_python_init(struct cb_python *p, const struct cb_python_ops *ops, struct cb_loop *loop, uint64_t *last_id);
+void cb_python_init(struct cb_python *p, const struct cb_python_ops *ops, struct cb_pid1 *pid1, uint64_t *last_id);
 /* Takes wire, output and leash, but no side wire. 0 or -ENOMEM: then nothing is taken. */
 int cb_python_open(struct cb_python *p, struct cb_guest_ends *ends, uint64_t max_message);
 void cb_python_close(struct cb_python *p);
 
 /* ---- what it says ---- */
 /* Its wire takes more of what it is told. */
-void cb_python_flush(struct cb_kernel *k, struct cb_python *p);
+void cb_python_flush(struct cb_python *p);
 /* Reads frames, `budget` bytes of them, and acts on each. */
-void cb_python_read(struct cb_kernel *k, struct cb_python *p, size_t budget);
-/* A frame that is permitted in its phase. A negative code (with reason) is a broken rule. See python/frames.c. */
-int cb_python_frame(struct cb_kernel *k, struct cb_python *p, struct cb_frame *f, const struct cb_guest_content *c,
-		    const char **ret_reason);
+void cb_python_read(struct cb_python *p, size_t budget);
 
 /* ---- what it is told; 0 also if it is dead, for that is reported otherwise ---- */
 /* An id for a request, whose parent is remembered. `cell`: what has no id is its output from now on. */
 uint64_t cb_python_give_id(struct cb_python *p, struct cb_header *header, bool cell);
-/* Sends a shell's current request: gives it an id and makes it the pending one. `about`: its metadata on the wire. */
-int cb_python_send(struct cb_kernel *k, struct cb_python *p, struct cb_request *r, const struct cb_shell_message *m,
+/* Sends a request: gives it an id and makes it the pending one. `about`: its metadata on the wire. */
+int cb_python_send(struct cb_python *p, struct cb_request *r, enum cb_wire_type type, enum cb_wire_phase phase,
 		   struct cb_span about);
 /* Sends one that has an id, and is served beside the pending one. */
-int cb_python_send_beside(struct cb_kernel *k, struct cb_python *p, const struct cb_request *r,
-			  const struct cb_shell_message *m, struct cb_span about);
+int cb_python_send_beside(struct cb_python *p, const struct cb_request *r, enum cb_wire_type type,
+			  struct cb_span about);
 /* A request of our own, likewise. */
-int cb_python_ask(struct cb_kernel *k, struct cb_python *p, enum cb_wire_type type, enum cb_wire_phase phase,
-		  struct cb_header *header, struct cb_span content);
+int cb_python_ask(struct cb_python *p, enum cb_wire_type type, enum cb_wire_phase phase, struct cb_header *header,
+		  struct cb_span content);
 /* The answer to the pending cell's question. */
-int cb_python_input(struct cb_kernel *k, struct cb_python *p, struct cb_span content);
+int cb_python_input(struct cb_python *p, struct cb_span content);
 /* The request's buffers, if such a message takes any; their number. */
 size_t cb_python_buffers(const struct cb_request *r, enum cb_wire_type type, struct cb_span buffer[CB_MAX_BUFFERS]);
 
 /* ---- interrupts ---- */
 /* SIGINT to its process group, then again and again to its main process until it has taken one: a signal that arrives
  * just before Python enters a blocking call is only seen when the call ends. */
-void cb_python_interrupt(struct cb_kernel *k, struct cb_python *p);
-void cb_python_interrupt_no_more(struct cb_kernel *k, struct cb_python *p);
+void cb_python_interrupt(struct cb_python *p);
+void cb_python_interrupt_no_more(struct cb_python *p);
 /* It says that it took one, with `request` at hand (0 = none). True if that is what runs. */
-bool cb_python_interrupted(struct cb_kernel *k, struct cb_python *p, const struct cb_request *runs, uint64_t request);
+bool cb_python_interrupted(struct cb_python *p, const struct cb_request *runs, uint64_t request);
 /* The function that holds up the making of a twin is to end, see CB_WIRE_LET_GO. */
-void cb_python_let_go(struct cb_kernel *k, struct cb_python *p);
+void cb_python_let_go(struct cb_python *p);
 /* Pid 1 has sent a signal. Until it has sent all it was asked for no request is sent that they could hit. */
 void cb_python_signalled(struct cb_python *p);
 
 /* ---- time ---- */
 /* When it is to be looked at: *when becomes sooner, if it is (0 = never). And that look. */
 void cb_python_due(struct cb_python *p, int64_t *when);
-void cb_python_look(struct cb_kernel *k, struct cb_python *p, int64_t now);
+void cb_python_look(struct cb_python *p, int64_t now);

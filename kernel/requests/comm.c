@@ -33,9 +33,9 @@ void cb_request_comm(struct cb_kernel *k, struct cb_request *r)
 	if (cb_branches_comm(k, r, f[0].ret, open ? f[1].ret : (struct cb_span){ NULL, 0 }))
 		return;
 	if (open)
-		(void)cb_comms_opened(&k->comms, f[0].ret, f[1].ret);
+		(void)cb_comms_opened(&k->guest.comms, f[0].ret, f[1].ret);
 	else if (r->kind == CB_REQUEST_COMM_CLOSE)
-		cb_comms_closed(&k->comms, f[0].ret);
+		cb_comms_closed(&k->guest.comms, f[0].ret);
 	cb_execution_submit(k, r);
 }
 
@@ -54,6 +54,6 @@ void cb_request_comm_info(struct cb_kernel *k, struct cb_request *r)
 	struct cb_span target = f[0].ret_type == CB_JSON_STRING ? f[0].ret : (struct cb_span){ NULL, 0 };
 
 	cb_json_put(&j, "status", "ok");
-	cb_comms_list(branch != NULL ? &branch->comms : &k->comms, target, &j);
+	cb_comms_list(branch != NULL ? &branch->comms : &k->guest.comms, target, &j);
 	cb_reply_json(&k->jupyter, r, &j);
 }

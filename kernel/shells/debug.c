@@ -5,8 +5,6 @@
  * here; each ends with its reply and idle, also when the guest dies; events pass only after a request, as output of the
  * latest one and within its limit. Of what the guest says only the event's name is looked at: while it says that a cell
  * is stopped the cell's clock stands, as in a wait for input (and as there only as long as the jail uses no CPU).
- *
- * Called by requests/debug.c, side.c, and where guests and cells begin and end.
  */
 #include "debug.h"
 
@@ -52,14 +50,15 @@ void cb_debug_submit(struct cb_kernel *k, struct cb_request *r)
 		refuse_whole(k, r, "a kernel for cells of bash has no debugger");
 		return;
 	}
-	if (k->shutting_down || d->load.count >= CB_DEBUG_WAITING_MAX ||
+	if (k->guest.shutting_down || d->load.count >= CB_DEBUG_WAITING_MAX ||
 	    d->load.bytes + cb_request_bytes(r) > CB_DEBUG_BYTES_MAX) {
-		refuse_whole(k, r, k->shutting_down ? "the kernel is shutting down" : "too many debug_requests wait");
+		refuse_whole(k, r,
+			     k->guest.shutting_down ? "the kernel is shutting down" : "too many debug_requests wait");
 		return;
 	}
 	cb_queue_push(&d->waiting, &d->load, r);
 	if (k->guest.state == CB_GUEST_NONE)
-		cb_guest_want(k);
+		cb_guest_want(&k->guest);
 	cb_loop_mark(&k->loop);
 }
 
@@ -94,7 +93,7 @@ static void begin(struct cb_kernel *k, struct cb_request *r)
 		d->asked = true;
 		CB_JSON_SMALL(lane, "lane", 0u);
 
-		c = cb_side_send(k, CB_WIRE_DEBUG, r->id, r->content, cb_buf_span(&lane), NULL, 0);
+		c = cb_side_send(&k->guest.side, CB_WIRE_DEBUG, r->id, r->content, cb_buf_span(&lane), NULL, 0);
 	}
 	if (c == 0)
 		return;

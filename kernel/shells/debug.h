@@ -38,7 +38,7 @@ void cb_debug_cell_over(struct cb_kernel *k);
 void cb_debug_guest_gone(struct cb_kernel *k);
 void cb_debug_end(struct cb_kernel *k, const char *why); /* as cb_execution_end */
 
-/* ---- from side.c ---- */
+/* ---- from the side wire ---- */
 
 /* The guest lives, but the debugger in it is out of reach. */
 void cb_debug_side_closed(struct cb_kernel *k);

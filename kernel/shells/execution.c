@@ -26,7 +26,7 @@ void cb_execution_submit_first(struct cb_kernel *k, struct cb_request *r)
 {
 	cb_queue_push_first(&k->execution.shell.waiting, &k->execution.load, r);
 	if (k->guest.state == CB_GUEST_NONE)
-		cb_guest_want(k);
+		cb_guest_want(&k->guest);
 	cb_loop_mark(&k->loop);
 }
 
@@ -37,7 +37,7 @@ void cb_execution_submit(struct cb_kernel *k, struct cb_request *r)
 	if (cb_branches_take(k, r) || cb_lanes_take(k, r))
 		return;
 	cb_abort_note_arrival(k, r);
-	if (k->shutting_down) {
+	if (k->guest.shutting_down) {
 		cb_refuse(&k->jupyter, r, "KernelBusyError", "the kernel is shutting down");
 		return;
 	}
@@ -48,7 +48,7 @@ void cb_execution_submit(struct cb_kernel *k, struct cb_request *r)
 	if (!cb_shell_take(&x->shell, r))
 		return;
 	if (k->guest.state == CB_GUEST_NONE)
-		cb_guest_want(k);
+		cb_guest_want(&k->guest);
 	cb_loop_mark(&k->loop);
 }
 
@@ -80,7 +80,7 @@ int cb_execution_metadata(struct cb_kernel *k, const struct cb_shell *s, unsigne
 
 static int send_request(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r, const struct cb_shell_message *m)
 {
-	if (m->kind == CB_SHELL_COMM)
+	if (m->phase == CB_PHASE_COMM)
 		cb_twins_touched(k, (struct cb_span){ NULL, 0 }, 0);
 	return cb_shell_send(k, s, r, m);
 }
@@ -228,13 +228,13 @@ static void ending(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r
 {
 	(void)s;
 	cb_cell_limits_stop(k);
-	cb_python_interrupt_no_more(k, &k->guest.python);
+	cb_python_interrupt_no_more(&k->guest.python);
 	k->debug.waits = false;
 	if (cb_request_is_execute(r)) /* it has told of the loss */
 		k->execution.lost[0] = '\0';
 	if (k->guest.python.rules.current ==
 	    r->id) /* also of a guest that is about to be killed: it must not answer twice */
-		cb_guest_set_idle(k);
+		cb_guest_set_idle(&k->guest);
 }
 
 static void done(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r)
@@ -257,7 +257,7 @@ static bool defers(struct cb_kernel *k, const struct cb_frame *f)
 static void kill_guest(struct cb_kernel *k, struct cb_shell *s, const char *why)
 {
 	(void)s;
-	cb_guest_stop(k, why);
+	cb_guest_stop(&k->guest, why);
 }
 
 static void usage(struct cb_kernel *k, struct cb_shell *s, struct cb_usage *ret_usage)
@@ -271,8 +271,8 @@ static void usage(struct cb_kernel *k, struct cb_shell *s, struct cb_usage *ret_
 		cb_usage_read(&k->guest.usage, ret_usage);
 	if (k->guest.end_known && end->watchdog + end->memory_peak > 0) /* it has one of them */
 		ret_usage->memory_peak_bytes = end->watchdog + end->memory_peak;
-	if (k->memory.over > 0)
-		ret_usage->memory_peak_bytes = k->memory.over;
+	if (k->guest.over_memory > 0)
+		ret_usage->memory_peak_bytes = k->guest.over_memory;
 }
 
 static void waits(struct cb_kernel *k, struct cb_shell *s, bool waits)
@@ -304,6 +304,8 @@ static const struct cb_shell_ops main_ops = {
 	.begun = begun,
 	.told = told,
 	.send = send_request,
+	.awaits = cb_lanes_cell_awaits,
+	.asks = cb_debug_cell_over,
 	.defers = defers,
 	.waits = waits,
 	.kill = kill_guest,
@@ -322,7 +324,7 @@ void cb_execution_over_memory(struct cb_kernel *k)
 	cb_shell_stop_reason(s, CB_STOP_MEMORY);
 	snprintf(text, sizeof(text), "a process used more than %.1f MiB of memory (metadata.cellblock.memory)",
 		 (double)s->current->execute.memory / (1024 * 1024));
-	cb_guest_stop(k, text);
+	cb_guest_stop(&k->guest, text);
 }
 
 bool cb_execution_spend(struct cb_kernel *k, double seconds)
@@ -365,7 +367,7 @@ static void interrupt_waiting(struct cb_kernel *k)
 
 	if (r == NULL)
 		return;
-	cb_guest_give_up_start(k);
+	cb_guest_give_up_start(&k->guest);
 	if (!cb_request_is_execute(r)) {
 		cb_abort_request(k, r);
 		return;
@@ -433,7 +435,7 @@ static void stop_clocks(struct cb_kernel *k)
 	struct cb_shell *s = &k->execution.shell;
 
 	cb_cell_limits_stop(k);
-	cb_python_interrupt_no_more(k, &k->guest.python);
+	cb_python_interrupt_no_more(&k->guest.python);
 	s->interrupted_at = s->notice_at = s->interrupt_by = s->cell.deadline = 0;
 	arm(k, s);
 }
@@ -441,7 +443,7 @@ static void stop_clocks(struct cb_kernel *k)
 void cb_execution_cell_over(struct cb_kernel *k)
 {
 	stop_clocks(k);
-	cb_guest_set_idle(k);
+	cb_guest_set_idle(&k->guest);
 }
 
 void cb_execution_stopped(struct cb_kernel *k)
@@ -467,7 +469,7 @@ void cb_execution_guest_restored(struct cb_kernel *k)
 	else if (r == NULL)
 		note_loss(k, true, "between cells, ");
 	k->execution.taken_over = false;
-	cb_guest_forget_end(k);
+	cb_guest_forget_end(&k->guest);
 	cb_loop_mark(&k->loop);
 }
 
@@ -487,13 +489,13 @@ void cb_execution_guest_died(struct cb_kernel *k)
 			 "[cellblock: the jail was ended after %g s without requests and subscribers "
 			 "(timeout.idle); all variables are lost]\n",
 			 k->policy->timeout_idle);
-	else if (k->guest.failed_starts == 0 && !k->guest.given_up && !k->shutting_down)
+	else if (k->guest.failed_starts == 0 && !k->guest.given_up && !k->guest.shutting_down)
 		note_loss(k, false, "between cells, ");
 	if (k->guest.retired)
 		x->lost_restored = false;
 	x->taken_over = false;
-	cb_comms_reset(&k->jupyter, &k->comms, &none);
-	if (k->shutting_down) {
+	cb_comms_reset(&k->jupyter, &k->guest.comms, &none);
+	if (k->guest.shutting_down) {
 		k->loop.stop = true;
 		return;
 	}
@@ -504,7 +506,7 @@ void cb_execution_guest_died(struct cb_kernel *k)
 
 void cb_execution_guest_failed(struct cb_kernel *k)
 {
-	if (k->shutting_down)
+	if (k->guest.shutting_down)
 		k->loop.stop = true;
 	cb_jobs_jail_failed(k);
 	cb_loop_mark(&k->loop);

@@ -25,7 +25,7 @@ bool cb_failure_of_memory(const struct cb_kernel *k, uint64_t oom_kills)
 	const struct cb_guest *g = &k->guest;
 	bool killed = !g->exited || (WIFSIGNALED(g->wait_status) && WTERMSIG(g->wait_status) == SIGKILL);
 
-	if (k->memory.over > 0)
+	if (k->guest.over_memory > 0)
 		return true;
 	if (verdict(g)[0] != '\0')
 		return false;
@@ -304,7 +304,7 @@ const char *cb_failure_memory_text(const struct cb_kernel *k)
 {
 	static char text[512];
 	const struct cb_broker_reply *end = &k->guest.end;
-	uint64_t bytes = k->memory.over > 0	   ? k->memory.over
+	uint64_t bytes = k->guest.over_memory > 0  ? k->guest.over_memory
 			 : k->execution.taken_over ? k->execution.usage_at_end.memory_peak_bytes
 			 : end->watchdog > 0	   ? end->watchdog
 						   : end->memory_peak;
@@ -389,7 +389,7 @@ void cb_failure_of_main(struct cb_kernel *k, bool restored, struct cb_death *ret
 		 k->twins.passed_why);
 	if (restored)
 		became = k->twins.outcome;
-	else if (k->shutting_down)
+	else if (k->guest.shutting_down)
 		became = "all variables are lost";
 	else if (k->twins.passed_over > 0)
 		became = passed;

@@ -33,7 +33,7 @@ static void on_timer(void *context)
 		cb_loop_arm(&k->loop, k->idle.timer, due);
 		return;
 	}
-	cb_guest_retire(k);
+	cb_guest_retire(&k->guest);
 }
 
 void cb_idle_touch(struct cb_kernel *k)

@@ -48,7 +48,8 @@ static struct cb_shell *beside(struct cb_kernel *k, const struct cb_shell *subsh
 	return &k->lanes.beside[subshell - k->lanes.sub];
 }
 
-struct cb_shell *cb_lanes_of(struct cb_kernel *k, uint64_t request)
+/* The one that has this request of the wire at work; else the main one. */
+static struct cb_shell *of(struct cb_kernel *k, uint64_t request)
 {
 	for (size_t i = 0; i < CB_LANES && request != 0; i++) {
 		struct cb_shell *l = lane_at(&k->lanes, i);
@@ -56,7 +57,14 @@ struct cb_shell *cb_lanes_of(struct cb_kernel *k, uint64_t request)
 		if (l->current != NULL && l->current->id == request)
 			return l;
 	}
-	return NULL;
+	return &k->execution.shell;
+}
+
+/* An interrupt is Python's main thread's, which serves the main shell, whatever that has at hand. */
+int cb_lanes_frame(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_content *c, const char **ret_reason)
+{
+	return cb_shell_frame(k, of(k, f->header.type == CB_WIRE_INTERRUPTED ? 0 : f->header.request), f, c,
+			      ret_reason);
 }
 
 bool cb_lanes_known(struct cb_kernel *k, struct cb_span id)
@@ -118,7 +126,7 @@ static void tell_guest(struct cb_kernel *k, const struct cb_shell *l, enum cb_wi
 	uint64_t request = type == CB_WIRE_LANE_INTERRUPT && l->current != NULL ? l->current->id : 0;
 	CB_JSON_SMALL(lane, "lane", l->number);
 
-	(void)cb_side_send(k, type, request, cb_buf_span(&lane), cb_buf_span(&lane), NULL, 0);
+	(void)cb_side_send(&k->guest.side, type, request, cb_buf_span(&lane), cb_buf_span(&lane), NULL, 0);
 }
 
 /* ---- taking ---- */
@@ -159,19 +167,19 @@ static struct cb_shell *loop_of(struct cb_kernel *k, const struct cb_shell *subs
 	return k->execution.shell.awaiting || comms->current != NULL || comms->waiting.head != NULL ? comms : NULL;
 }
 
-static struct cb_shell *lane_for(struct cb_kernel *k, const struct cb_request *r, enum cb_shell_kind kind)
+static struct cb_shell *lane_for(struct cb_kernel *k, const struct cb_request *r, enum cb_wire_phase phase)
 {
 	struct cb_shell *ask = &k->lanes.ask;
 
-	if (kind != CB_SHELL_QUESTION) {
+	if (phase != CB_PHASE_ASKING) {
 		struct cb_shell *l = r->subshell_id.data != NULL ? find(k, r->subshell_id) : NULL;
-		struct cb_shell *loop = kind == CB_SHELL_COMM ? loop_of(k, l) : NULL;
+		struct cb_shell *loop = phase == CB_PHASE_COMM ? loop_of(k, l) : NULL;
 
 		if (loop != NULL)
 			return loop;
-		return l != NULL && kind == CB_SHELL_COMM && main_shell_takes(k, l) ? NULL : l;
+		return l != NULL && phase == CB_PHASE_COMM && main_shell_takes(k, l) ? NULL : l;
 	}
-	if (k->guest.state != CB_GUEST_UP || !k->side.served)
+	if (k->guest.state != CB_GUEST_UP || !k->guest.side.served)
 		return NULL;
 	return python_is_busy(k) || (ask->current != NULL && !ask->stale) ? ask : NULL;
 }
@@ -181,58 +189,58 @@ static void arm(struct cb_kernel *k);
 bool cb_lanes_take(struct cb_kernel *k, struct cb_request *r)
 {
 	const struct cb_shell_message *m = cb_shell_message_of(r);
-	struct cb_shell *l = m != NULL && !k->shutting_down ? lane_for(k, r, m->kind) : NULL;
+	struct cb_shell *l = m != NULL && !k->guest.shutting_down ? lane_for(k, r, m->phase) : NULL;
 
 	if (l == NULL)
 		return false;
-	if (m->kind == CB_SHELL_CELL && r->execute.memory > 0) {
+	if (m->phase == CB_PHASE_EXECUTING && r->execute.memory > 0) {
 		cb_failure_malformed(k, r, "metadata.cellblock.memory: a subshell shares its memory with the others");
 		return true;
 	}
 	if (!cb_shell_take(l, r))
 		return true;
 	if (k->guest.state == CB_GUEST_NONE)
-		cb_guest_want(k);
+		cb_guest_want(&k->guest);
 	cb_loop_mark(&k->loop);
 	arm(k);
 	return true;
 }
 
-static bool is_of(const struct cb_request *r, enum cb_shell_kind kind)
+static bool is_of(const struct cb_request *r, enum cb_wire_phase phase)
 {
 	const struct cb_shell_message *m = cb_shell_message_of(r);
 
-	return m != NULL && m->kind == kind;
+	return m != NULL && m->phase == phase;
 }
 
 /* Those of a kind leave the main shell's queue for the lane that takes them now. */
-static void take_waiting(struct cb_kernel *k, enum cb_shell_kind kind)
+static void take_waiting(struct cb_kernel *k, enum cb_wire_phase phase)
 {
 	struct cb_execution *x = &k->execution;
 	const struct cb_request *w = x->shell.waiting.head;
 	int64_t now = cb_now_ns();
 
-	while (w != NULL && !is_of(w, kind))
+	while (w != NULL && !is_of(w, phase))
 		w = w->next;
 	for (size_t n = w != NULL ? x->load.count : 0; n > 0; n--) {
 		struct cb_request *r = cb_shell_pop(&x->shell);
 
-		if (is_of(r, kind))
+		if (is_of(r, phase))
 			r->arrived_ns = now; /* what bounds a question's time does not count the start of Python */
-		if (!is_of(r, kind) || !cb_lanes_take(k, r))
+		if (!is_of(r, phase) || !cb_lanes_take(k, r))
 			cb_queue_push(&x->shell.waiting, &x->load, r);
 	}
 }
 
 void cb_lanes_busy_begins(struct cb_kernel *k)
 {
-	take_waiting(k, CB_SHELL_QUESTION);
+	take_waiting(k, CB_PHASE_ASKING);
 }
 
-void cb_lanes_cell_awaits(struct cb_kernel *k)
+void cb_lanes_cell_awaits(struct cb_kernel *k, struct cb_shell *s)
 {
-	k->execution.shell.awaiting = true;
-	take_waiting(k, CB_SHELL_COMM);
+	s->awaiting = true;
+	take_waiting(k, CB_PHASE_COMM);
 }
 
 void cb_lanes_awaits(struct cb_kernel *k, struct cb_shell *l)
@@ -290,23 +298,23 @@ static int send_to_lane(struct cb_kernel *k, struct cb_shell *l, struct cb_reque
 	size_t n = cb_python_buffers(r, m->wire, buffer);
 	int c;
 
-	if (m->kind == CB_SHELL_CELL)
+	if (m->phase == CB_PHASE_EXECUTING)
 		c = cb_execution_metadata(k, l, l->number, &b);
-	else if (m->kind == CB_SHELL_COMM)
+	else if (m->phase == CB_PHASE_COMM)
 		c = cb_json_write_object(&b, "lane", l->number, "beside", is_beside(k, l), "header",
 					 cb_header_span(r->header), "metadata", r->metadata);
 	else
 		c = cb_json_write_object(&b, "lane", 0u);
 	r->id = cb_python_give_id(&k->guest.python, r->header, false);
-	if (m->kind != CB_SHELL_QUESTION)
-		note(k, l, r->id, m->kind == CB_SHELL_CELL ? CB_PHASE_EXECUTING : CB_PHASE_COMM);
+	if (m->phase != CB_PHASE_ASKING)
+		note(k, l, r->id, m->phase);
 	struct cb_span about = cb_buf_span(&b);
 
 	if (c < 0)
 		return c;
 	if (l == &k->lanes.comms)
-		return cb_python_send_beside(k, &k->guest.python, r, m, about);
-	return cb_side_send(k, m->wire, r->id, r->content, about, buffer, n);
+		return cb_python_send_beside(&k->guest.python, r, m->wire, about);
+	return cb_side_send(&k->guest.side, m->wire, r->id, r->content, about, buffer, n);
 }
 
 static void begin(struct cb_kernel *k, struct cb_shell *l)
@@ -346,7 +354,7 @@ static void done(struct cb_kernel *k, struct cb_shell *l, struct cb_request *r)
 	(void)r;
 	note(k, l, 0, CB_PHASE_IDLE);
 	if (l == &k->lanes.comms && k->execution.shell.current == NULL)
-		cb_python_interrupt_no_more(k, &k->guest.python);
+		cb_python_interrupt_no_more(&k->guest.python);
 	cb_twins_quiet(k);
 	cb_loop_mark(&k->loop);
 }
@@ -362,6 +370,19 @@ bool cb_lanes_delete(struct cb_kernel *k, struct cb_span id)
 	cb_abort_executes(k, l, true);
 	tell_guest(k, l, CB_WIRE_LANE_CLOSE);
 	return true;
+}
+
+void cb_lanes_awaited(const struct cb_kernel *k, uint32_t *ret_type, uint64_t *ret_id)
+{
+	const struct cb_request *r = k->lanes.ask.current;
+
+	*ret_type = r != NULL ? cb_shell_message_of(r)->answer : 0;
+	*ret_id = r != NULL ? r->id : 0;
+}
+
+int cb_lanes_side_frame(struct cb_kernel *k, struct cb_frame *f, const char **ret_reason)
+{
+	return cb_shell_answer(k, &k->lanes.ask, f, ret_reason);
 }
 
 void cb_lanes_side_closed(struct cb_kernel *k)
@@ -397,7 +418,7 @@ static int input(struct cb_kernel *k, struct cb_shell *l, struct cb_span content
 {
 	CB_JSON_SMALL(lane, "lane", l->number);
 
-	return cb_side_send(k, CB_WIRE_INPUT_REPLY, l->current->id, content, cb_buf_span(&lane), NULL, 0);
+	return cb_side_send(&k->guest.side, CB_WIRE_INPUT_REPLY, l->current->id, content, cb_buf_span(&lane), NULL, 0);
 }
 
 /* ---- time, interrupts, death ---- */
@@ -405,7 +426,7 @@ static int input(struct cb_kernel *k, struct cb_shell *l, struct cb_span content
 static void interrupt_guest(struct cb_kernel *k, struct cb_shell *l)
 {
 	if (l == &k->lanes.comms) {
-		cb_python_interrupt(k, &k->guest.python);
+		cb_python_interrupt(&k->guest.python);
 		return;
 	}
 	tell_guest(k, l, CB_WIRE_LANE_INTERRUPT);
@@ -416,7 +437,7 @@ static void interrupt_guest(struct cb_kernel *k, struct cb_shell *l)
 static void kill_guest(struct cb_kernel *k, struct cb_shell *l, const char *why)
 {
 	(void)l;
-	cb_guest_stop(k, why);
+	cb_guest_stop(&k->guest, why);
 }
 
 static void usage(struct cb_kernel *k, struct cb_shell *l, struct cb_usage *ret_usage)
@@ -444,6 +465,7 @@ static const struct cb_shell_ops subshell_ops = {
 	.begun = begun,
 	.told = cb_execution_record,
 	.send = send_to_lane,
+	.awaits = cb_lanes_awaits,
 	.input = input,
 	.interrupt = interrupt_guest,
 	.kill = kill_guest,

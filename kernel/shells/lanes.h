@@ -27,7 +27,7 @@ void cb_lanes_schedule(struct cb_kernel *k);
 /* Python is busy from now on: questions that wait, since Python was not up yet, are answered meanwhile. */
 void cb_lanes_busy_begins(struct cb_kernel *k);
 /* The running cell awaits: comm messages, also those that wait, go to it from now on. */
-void cb_lanes_cell_awaits(struct cb_kernel *k);
+void cb_lanes_cell_awaits(struct cb_kernel *k, struct cb_shell *s);
 /* The same of a subshell's cell. */
 void cb_lanes_awaits(struct cb_kernel *k, struct cb_shell *l);
 /* A request of a subshell that runs; NULL = none. */
@@ -50,6 +50,9 @@ bool cb_lanes_delete(struct cb_kernel *k, struct cb_span id);
 struct cb_shell *cb_lanes_asker(struct cb_kernel *k, const struct cb_request *reply);
 /* ---- from the guest ---- */
 
-/* The one that has this request of the wire at work; NULL = none. */
-struct cb_shell *cb_lanes_of(struct cb_kernel *k, uint64_t request);
+/* A frame on the wire that is for the main shell or a lane. */
+int cb_lanes_frame(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_content *c, const char **ret_reason);
+/* What may come on the side wire: as struct cb_side_events has it. */
+void cb_lanes_awaited(const struct cb_kernel *k, uint32_t *ret_type, uint64_t *ret_id);
+int cb_lanes_side_frame(struct cb_kernel *k, struct cb_frame *f, const char **ret_reason);
 void cb_lanes_side_closed(struct cb_kernel *k); /* no answer to lane 0's question can come */

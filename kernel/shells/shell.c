@@ -31,13 +31,13 @@
 #define NOTICE_AFTER SECOND /* an interrupt that Python has not taken by then is held up by C code */
 
 static const struct cb_shell_message message[] = {
-	{ CB_REQUEST_COMPLETE, CB_WIRE_COMPLETE, CB_WIRE_COMPLETE_REPLY, CB_SHELL_QUESTION },
-	{ CB_REQUEST_INSPECT, CB_WIRE_INSPECT, CB_WIRE_INSPECT_REPLY, CB_SHELL_QUESTION },
-	{ CB_REQUEST_IS_COMPLETE, CB_WIRE_IS_COMPLETE, CB_WIRE_IS_COMPLETE_REPLY, CB_SHELL_QUESTION },
-	{ CB_REQUEST_EXECUTE, CB_WIRE_EXECUTE, CB_WIRE_EXECUTE_REPLY, CB_SHELL_CELL },
-	{ CB_REQUEST_COMM_OPEN, CB_WIRE_DOWN_COMM_OPEN, CB_WIRE_COMM_DONE, CB_SHELL_COMM },
-	{ CB_REQUEST_COMM_MSG, CB_WIRE_DOWN_COMM_MSG, CB_WIRE_COMM_DONE, CB_SHELL_COMM },
-	{ CB_REQUEST_COMM_CLOSE, CB_WIRE_DOWN_COMM_CLOSE, CB_WIRE_COMM_DONE, CB_SHELL_COMM },
+	{ CB_REQUEST_COMPLETE, CB_WIRE_COMPLETE, CB_WIRE_COMPLETE_REPLY, CB_PHASE_ASKING },
+	{ CB_REQUEST_INSPECT, CB_WIRE_INSPECT, CB_WIRE_INSPECT_REPLY, CB_PHASE_ASKING },
+	{ CB_REQUEST_IS_COMPLETE, CB_WIRE_IS_COMPLETE, CB_WIRE_IS_COMPLETE_REPLY, CB_PHASE_ASKING },
+	{ CB_REQUEST_EXECUTE, CB_WIRE_EXECUTE, CB_WIRE_EXECUTE_REPLY, CB_PHASE_EXECUTING },
+	{ CB_REQUEST_COMM_OPEN, CB_WIRE_DOWN_COMM_OPEN, CB_WIRE_COMM_DONE, CB_PHASE_COMM },
+	{ CB_REQUEST_COMM_MSG, CB_WIRE_DOWN_COMM_MSG, CB_WIRE_COMM_DONE, CB_PHASE_COMM },
+	{ CB_REQUEST_COMM_CLOSE, CB_WIRE_DOWN_COMM_CLOSE, CB_WIRE_COMM_DONE, CB_PHASE_COMM },
 };
 
 const struct cb_shell_message *cb_shell_message_of(const struct cb_request *r)
@@ -158,11 +158,11 @@ int cb_shell_send(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r,
 	CB_AUTO_BUF about = CB_BUF_INIT(r->metadata.len + r->header->len + CB_TOOLS_BYTES + (1u << 20));
 	int c = 0;
 
-	if (m->kind == CB_SHELL_CELL)
+	if (m->phase == CB_PHASE_EXECUTING)
 		c = cb_execution_metadata(k, s, 0, &about);
-	else if (m->kind == CB_SHELL_COMM)
+	else if (m->phase == CB_PHASE_COMM)
 		c = cb_json_write_object(&about, "header", cb_header_span(r->header), "metadata", r->metadata);
-	return c < 0 ? c : cb_python_send(k, s->python, r, m, cb_buf_span(&about));
+	return c < 0 ? c : cb_python_send(s->python, r, m->wire, m->phase, cb_buf_span(&about));
 }
 
 void cb_shell_begin(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r)
@@ -331,7 +331,7 @@ bool cb_shell_asks(const struct cb_shell *s, const struct cb_request *reply)
 
 void cb_shell_input(struct cb_kernel *k, struct cb_shell *s, struct cb_span content)
 {
-	int r = s->ops->input != NULL ? s->ops->input(k, s, content) : cb_python_input(k, s->python, content);
+	int r = s->ops->input != NULL ? s->ops->input(k, s, content) : cb_python_input(s->python, content);
 
 	if (r < 0)
 		cb_log(CB_LOG_WARNING, "input_reply not handed to Python");
@@ -368,7 +368,7 @@ static void interrupt_python(struct cb_kernel *k, struct cb_shell *s)
 	if (s->ops->interrupt != NULL)
 		s->ops->interrupt(k, s);
 	else
-		cb_python_interrupt(k, s->python);
+		cb_python_interrupt(s->python);
 }
 
 void cb_shell_over_time(struct cb_kernel *k, struct cb_shell *s, bool over_cpu, bool wait_over)
@@ -426,12 +426,6 @@ void cb_shell_look(struct cb_kernel *k, struct cb_shell *s, int64_t now)
 	else if (limit > 0 && s->ops->cpu != NULL && c->stop == CB_STOP_NONE &&
 		 s->ops->cpu(k, s) - s->cpu_at_start >= limit)
 		cb_shell_over_time(k, s, true, false);
-}
-
-void cb_sooner(int64_t *when, int64_t t)
-{
-	if (t != 0 && (*when == 0 || t < *when))
-		*when = t;
 }
 
 void cb_shell_next_look(int64_t *look_at, int64_t *when)

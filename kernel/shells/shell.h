@@ -53,13 +53,11 @@ static inline int64_t cb_cell_shown(const struct cb_cell *c)
 	return c->store ? c->number : c->number + 1;
 }
 
-enum cb_shell_kind { CB_SHELL_QUESTION, CB_SHELL_CELL, CB_SHELL_COMM };
-
 /* What a type of request is on the wire. */
 struct cb_shell_message {
 	enum cb_request_kind of;
 	enum cb_wire_type wire, answer; /* answer: of a question */
-	enum cb_shell_kind kind;
+	enum cb_wire_phase phase;	/* while it runs */
 };
 
 /* What differs between those who serve shells. NULL where there is nothing to do. */
@@ -73,6 +71,9 @@ struct cb_shell_ops {
 	/* The answer to its question, and an interrupt, where Python's main thread does not take them. */
 	int (*input)(struct cb_kernel *k, struct cb_shell *s, struct cb_span content);
 	void (*interrupt)(struct cb_kernel *k, struct cb_shell *s);
+	/* Its cell awaits, or asks its user. */
+	void (*awaits)(struct cb_kernel *k, struct cb_shell *s);
+	void (*asks)(struct cb_kernel *k);
 	/* The cell's reply is not to be sent now: it asked for another state. */
 	bool (*defers)(struct cb_kernel *k, const struct cb_frame *f);
 	/* The cell's clock stands, or goes on, with limits of CPU time. */
@@ -140,7 +141,9 @@ int cb_shell_send(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r,
 /* The current request is answered: idle. */
 void cb_shell_finish(struct cb_kernel *k, struct cb_shell *s);
 
-/* From the guest. */
+/* From Python: a frame that is for this shell, and what such do. A negative code (with reason) is a broken rule. */
+int cb_shell_frame(struct cb_kernel *k, struct cb_shell *s, struct cb_frame *f, const struct cb_guest_content *c,
+		   const char **ret_reason);
 void cb_shell_error(struct cb_kernel *k, struct cb_shell *s, struct cb_frame *f, const struct cb_guest_content *c);
 /* The current request's end: a cell's, or that of a comm message. */
 void cb_shell_reply(struct cb_kernel *k, struct cb_shell *s, struct cb_frame *f, const struct cb_guest_content *c);
@@ -162,7 +165,6 @@ void cb_shell_look(struct cb_kernel *k, struct cb_shell *s, int64_t now);
 void cb_shell_due(const struct cb_shell *s, int64_t *look_at, int64_t *when);
 /* A limit of time is reached: KeyboardInterrupt first, after timeout.grace the end. */
 void cb_shell_over_time(struct cb_kernel *k, struct cb_shell *s, bool over_cpu, bool wait_over);
-void cb_sooner(int64_t *when, int64_t t);
 /* The next look at what gives no sign of itself; *look_at stays, however often it is asked for, until that was done and
  * it is 0 again. */
 void cb_shell_next_look(int64_t *look_at, int64_t *when);

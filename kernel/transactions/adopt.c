@@ -79,7 +79,7 @@ void cb_adopt_failed(struct cb_kernel *k, uint32_t branch)
 	struct cb_branch *b = cb_branches_numbered(k, branch);
 
 	if (b != NULL && b->python.rules.phase == CB_PHASE_FORKING)
-		cb_python_let_go(k, &b->python);
+		cb_python_let_go(&b->python);
 }
 
 void cb_adopt_branch_gone(struct cb_kernel *k, uint32_t branch)

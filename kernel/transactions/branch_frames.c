@@ -44,7 +44,7 @@ static bool is_foreign(struct cb_kernel *k, struct cb_branch *b, const struct cb
 {
 	switch (f->header.type) {
 	case CB_WIRE_UP_COMM_OPEN:
-		return cb_comms_has(&k->comms, c->comm_id);
+		return cb_comms_has(&k->guest.comms, c->comm_id);
 	case CB_WIRE_UP_COMM_MSG:
 	case CB_WIRE_UP_COMM_CLOSE:
 		return !cb_comms_has(&b->comms, c->comm_id);
@@ -53,10 +53,10 @@ static bool is_foreign(struct cb_kernel *k, struct cb_branch *b, const struct cb
 	}
 }
 
-bool cb_branch_drops(struct cb_kernel *k, struct cb_python *p, const struct cb_frame *f,
-		     const struct cb_guest_content *c)
+bool cb_branch_drops(struct cb_python *p, const struct cb_frame *f, const struct cb_guest_content *c)
 {
 	struct cb_branch *b = cb_branch_of(p);
+	struct cb_kernel *k = b->kernel;
 	bool foreign = is_foreign(k, b, f, c);
 
 	if (foreign)
@@ -85,10 +85,10 @@ static void resumed(struct cb_kernel *k, struct cb_branch *b)
 	cb_checkpoint_branch_woken(k, b->shell.id, NULL);
 }
 
-int cb_branch_frame(struct cb_kernel *k, struct cb_python *p, struct cb_frame *f, const struct cb_guest_content *c,
-		    const char **ret_reason)
+int cb_branch_frame(struct cb_python *p, struct cb_frame *f, const struct cb_guest_content *c, const char **ret_reason)
 {
 	struct cb_branch *b = cb_branch_of(p);
+	struct cb_kernel *k = b->kernel;
 
 	switch (f->header.type) {
 	case CB_WIRE_RESUMED:
@@ -98,8 +98,7 @@ int cb_branch_frame(struct cb_kernel *k, struct cb_python *p, struct cb_frame *f
 		cb_adopt_answered(k, b, c);
 		return 0;
 	default:
-		*ret_reason = "a message that a branch has no use for";
-		return CB_E_DENIED;
+		return cb_shell_frame(k, &b->shell, f, c, ret_reason);
 	}
 }
 

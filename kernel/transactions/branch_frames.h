@@ -5,11 +5,9 @@
 #include "branches.h"
 
 /* A negative code (with reason) is a broken rule: the branch is killed. */
-int cb_branch_frame(struct cb_kernel *k, struct cb_python *p, struct cb_frame *f, const struct cb_guest_content *c,
-		    const char **ret_reason);
+int cb_branch_frame(struct cb_python *p, struct cb_frame *f, const struct cb_guest_content *c, const char **ret_reason);
 /* A comm message that is not its own to send; it is told so. */
-bool cb_branch_drops(struct cb_kernel *k, struct cb_python *p, const struct cb_frame *f,
-		     const struct cb_guest_content *c);
+bool cb_branch_drops(struct cb_python *p, const struct cb_frame *f, const struct cb_guest_content *c);
 /* The branch whose Python that is. */
 struct cb_branch *cb_branch_of(const struct cb_python *p);
 /* The one way to another state. */

@@ -127,8 +127,8 @@ void cb_branch_end(struct cb_kernel *k, struct cb_branch *b, const char *why)
 	cb_branch_go(b, CB_BRANCH_ENDING);
 	b->python.nudge_at = b->deadline = b->python.half.due = 0;
 	snprintf(b->why, sizeof(b->why), "%s", why);
-	if (cb_guest_tell_init(k, CB_INIT_DROP, (int)b->python.number) < 0) /* else nothing could end it */
-		cb_guest_kill(k, "pid 1 of the jail does not take messages");
+	if (cb_pid1_tell(&k->guest.pid1, CB_INIT_DROP, (int)b->python.number, 0) < 0) /* else nothing could end it */
+		cb_guest_kill(&k->guest, "pid 1 of the jail does not take messages");
 	arm(k);
 }
 
@@ -144,9 +144,10 @@ static int watch(struct cb_kernel *k, const struct cb_branch *b, enum channel wh
 }
 
 /* While a frame of its waits for room it is left out: an end of the wire would be told again and again. */
-static void watch_wire(struct cb_kernel *k, struct cb_python *p)
+static void watch_wire(struct cb_python *p)
 {
 	const struct cb_branch *b = cb_branch_of(p);
+	struct cb_kernel *k = b->kernel;
 
 	if (b->unread)
 		return;
@@ -156,10 +157,10 @@ static void watch_wire(struct cb_kernel *k, struct cb_python *p)
 		(void)watch(k, b, WIRE, EPOLL_CTL_ADD);
 }
 
-static void unwatch_wire(struct cb_kernel *k, struct cb_python *p)
+static void unwatch_wire(struct cb_python *p)
 {
 	cb_branch_of(p)->unread = true;
-	(void)watch(k, cb_branch_of(p), WIRE, EPOLL_CTL_DEL);
+	(void)watch(cb_branch_of(p)->kernel, cb_branch_of(p), WIRE, EPOLL_CTL_DEL);
 }
 
 static bool heard(const struct cb_python *p)
@@ -167,26 +168,19 @@ static bool heard(const struct cb_python *p)
 	return !cb_branch_of(p)->mute;
 }
 
-static struct cb_shell *shell_of(struct cb_kernel *k, struct cb_python *p, uint64_t request)
-{
-	(void)k;
-	(void)request;
-	return &cb_branch_of(p)->shell;
-}
-
 /* Its end, which pid 1 reports; if it lives on, it can't be served. */
-static void closed(struct cb_kernel *k, struct cb_python *p)
+static void closed(struct cb_python *p)
 {
 	struct cb_branch *b = cb_branch_of(p);
 
-	(void)k;
 	if (b->state != CB_BRANCH_ENDING)
 		b->deadline = cb_now_ns() + CLOSED_DEADLINE;
 }
 
-static void broke_rules(struct cb_kernel *k, struct cb_python *p, const char *why)
+static void broke_rules(struct cb_python *p, const char *why)
 {
 	struct cb_branch *b = cb_branch_of(p);
+	struct cb_kernel *k = b->kernel;
 
 	b->mute = true;
 	cb_log(CB_LOG_WARNING, "a branch broke the wire protocol: %s", why);
@@ -195,15 +189,18 @@ static void broke_rules(struct cb_kernel *k, struct cb_python *p, const char *wh
 	cb_branch_end(k, b, why);
 }
 
-static void arm_python(struct cb_kernel *k, struct cb_python *p)
+static void arm_python(struct cb_python *p)
 {
-	(void)p;
-	arm(k);
+	arm(cb_branch_of(p)->kernel);
+}
+
+static double worked(const struct cb_python *p)
+{
+	return cb_guest_worked(&cb_branch_of(p)->kernel->guest);
 }
 
 static const struct cb_python_ops python_ops = {
 	.heard = heard,
-	.shell = shell_of,
 	.drops = cb_branch_drops,
 	.frame = cb_branch_frame,
 	.watch = watch_wire,
@@ -211,7 +208,7 @@ static const struct cb_python_ops python_ops = {
 	.closed = closed,
 	.broke = broke_rules,
 	.arm = arm_python,
-	.worked = cb_guest_worked,
+	.worked = worked,
 };
 
 /* Frames for which there was no room until now. */
@@ -221,7 +218,7 @@ static void resume_waiting(struct cb_kernel *k)
 
 	for (size_t i = 0; k->branches.room.waiting > 0 && (b = next(k, &i)) != NULL;)
 		if (cb_guest_link_may_go_on(&b->python.link))
-			cb_python_read(k, &b->python, READ_BUDGET);
+			cb_python_read(&b->python, READ_BUDGET);
 }
 
 static void serve(struct cb_kernel *k, struct cb_branch *b, enum channel which, uint32_t events)
@@ -232,9 +229,9 @@ static void serve(struct cb_kernel *k, struct cb_branch *b, enum channel which, 
 		return;
 	}
 	if (events & EPOLLOUT)
-		cb_python_flush(k, &b->python);
+		cb_python_flush(&b->python);
 	if (events & (EPOLLIN | EPOLLERR | EPOLLHUP))
-		cb_python_read(k, &b->python, READ_BUDGET);
+		cb_python_read(&b->python, READ_BUDGET);
 	cb_loop_mark(&k->loop);
 	arm(k); /* what it says can change what it is given time for */
 }
@@ -275,14 +272,14 @@ int cb_branch_ask(struct cb_kernel *k, struct cb_branch *b, enum cb_wire_type ty
 {
 	const struct cb_request *r = k->execution.shell.current;
 
-	return cb_python_ask(k, &b->python, type, phase, r != NULL ? r->header : NULL, content);
+	return cb_python_ask(&b->python, type, phase, r != NULL ? r->header : NULL, content);
 }
 
 static int wake(struct cb_kernel *k, struct cb_branch *b, struct cb_twin *t)
 {
 	struct cb_leash_msg message = { .op = CB_LEASH_BRANCH, .number = t->number };
 	CB_JSON_SMALL(content, "execution_count", b->count + 1, "branch", (bool)true, "undone", CB_SPAN("[]"));
-	int r = cb_guest_tell_init(k, CB_INIT_BRANCH, (int)t->number);
+	int r = cb_pid1_tell(&k->guest.pid1, CB_INIT_BRANCH, (int)t->number, 0);
 
 	if (r == 0)
 		r = cb_fd_send(b->python.leash, &message, sizeof(message), NULL, 0);
@@ -302,7 +299,8 @@ static void set_up(struct cb_kernel *k, struct cb_branch *b, const struct cb_twi
 				      .python = &b->python,
 				      .policy = k->policy,
 				      .count = &b->count };
-	cb_python_init(&b->python, &python_ops, &k->loop, &k->guest.last_id);
+	b->kernel = k;
+	cb_python_init(&b->python, &python_ops, &k->guest.pid1, &k->guest.last_id);
 	cb_output_init(&b->python.output, b->parent, CB_BRANCH_PARENTS, &b->comms, &k->jupyter, &k->records, k->policy);
 	b->python.rules = (struct cb_guest_rules){ .phase = CB_PHASE_WAKING,
 						   .first_id = k->guest.python.rules.first_id,
@@ -419,7 +417,7 @@ bool cb_branches_take(struct cb_kernel *k, struct cb_request *r)
 {
 	struct cb_branch *b = cb_branches_find(k, r->subshell_id);
 
-	if (b == NULL || k->shutting_down || cb_shell_message_of(r) == NULL)
+	if (b == NULL || k->guest.shutting_down || cb_shell_message_of(r) == NULL)
 		return false;
 	take(k, b, r);
 	return true;
@@ -569,7 +567,7 @@ static void look_at(struct cb_kernel *k, struct cb_branch *b, int64_t now)
 		return;
 	if (b->deadline != 0 && b->deadline <= now)
 		cb_branch_end(k, b, b->state == CB_BRANCH_WAKING ? "it did not wake" : "it closed its wire");
-	cb_python_look(k, &b->python, now);
+	cb_python_look(&b->python, now);
 	check_memory(k, b);
 	if (b->state != CB_BRANCH_ENDING)
 		cb_shell_look(k, &b->shell, now);
@@ -635,7 +633,7 @@ void cb_branches_gone(struct cb_kernel *k, uint32_t number, int status)
 		snprintf(why, sizeof(why), "%s", b->why);
 	}
 	cb_branch_go(b, CB_BRANCH_ENDING);
-	cb_python_read(k, &b->python, LAST_WORDS);
+	cb_python_read(&b->python, LAST_WORDS);
 	cb_output_drain(&b->python.output);
 	cb_log(CB_LOG_INFO, "branch %u has ended: %s", number, why);
 	served = b->served;
@@ -652,7 +650,7 @@ void cb_branches_jail_gone(struct cb_kernel *k, const char *why)
 
 	for (size_t i = 0; (b = next(k, &i)) != NULL;) {
 		cb_branch_go(b, CB_BRANCH_ENDING);
-		cb_python_read(k, &b->python, LAST_WORDS);
+		cb_python_read(&b->python, LAST_WORDS);
 		cb_output_drain(&b->python.output);
 		bury(k, &k->branches.branch[i - 1], why, ALL_GONE);
 	}

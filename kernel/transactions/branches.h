@@ -19,6 +19,7 @@ struct cb_twin;
 struct cb_branch {
 	struct cb_shell shell;	 /* first: its ops find the branch by it. id "": deleted */
 	struct cb_python python; /* number: the twin's */
+	struct cb_kernel *kernel;
 	enum cb_branch_state { CB_BRANCH_WAKING, CB_BRANCH_UP, CB_BRANCH_ENDING } state;
 	bool served;		       /* it was up once: who asked for it has its id */
 	char from[CB_CHECKPOINT_NAME]; /* "" = the state as it was */

@@ -66,9 +66,9 @@ static void on_answer(struct cb_kernel *k, const struct cb_broker_ask *ask, stru
 	if (r == 0 && ask->op == CB_BROKER_SNAPSHOT)
 		cb_twin_cost_files(&k->twins.cost, cpu_s);
 	if (r == -ETIMEDOUT && ask->op == CB_BROKER_RESTORE)
-		cb_guest_kill(k, "the workspace's files were not brought back in time");
+		cb_guest_kill(&k->guest, "the workspace's files were not brought back in time");
 	if (r == -ENOBUFS && ask->op == CB_BROKER_RESTORE && cb_broker_queue_begun(&k->broker_queue, ask->op))
-		cb_guest_kill(k, "files of the workspace are still being brought back");
+		cb_guest_kill(&k->guest, "files of the workspace are still being brought back");
 	if (ask->op != CB_BROKER_FORGET)
 		cb_twins_files(k, ask->op, ask->number, problem);
 }

@@ -113,10 +113,10 @@ static void over(struct cb_kernel *k, uint64_t used)
 		return; /* it ends already, or a twin takes over; if that does not help, the broker ends the jail */
 	if (branch_gives_way(k, cb_usage_tree(g->python.pid)))
 		return;
-	k->memory.over = used;
+	k->guest.over_memory = used;
 	cb_audit_limit(&k->records, "limits.memory");
 	cb_shell_stop_reason(&k->execution.shell, CB_STOP_MEMORY);
-	cb_guest_stop(k, "limit of memory");
+	cb_guest_stop(&k->guest, "limit of memory");
 }
 
 void cb_memory_told(struct cb_kernel *k, const struct cb_broker_reply *notice)

@@ -13,7 +13,6 @@ struct cb_memory_watch {
 	bool armed;
 	uint64_t used;	   /* as the last look found it */
 	int64_t freed_ms;  /* monotonic: a state was given up, or a twin took over: older looks saw what is gone */
-	uint64_t over;	   /* bytes, if the guest was stopped for them and that is not told yet; 0 = it was not */
 	unsigned given_up; /* states that the present cell has cost */
 	bool none_left;	   /* the state before it is one of them */
 	char note[256];	   /* given up while no cell ran: the next one says so */

@@ -114,7 +114,7 @@ void cb_twins_forget(struct cb_kernel *k, struct cb_twin *t)
 
 void cb_twins_drop(struct cb_kernel *k, struct cb_twin *t)
 {
-	(void)cb_guest_tell_init(k, CB_INIT_DROP, (int)t->number);
+	(void)cb_pid1_tell(&k->guest.pid1, CB_INIT_DROP, (int)t->number, 0);
 	if (t->pid > 0)
 		k->twins.ending[k->twins.ending_next++ % CB_TWINS_ENDING_MAX] =
 			(struct cb_twin_ending){ .pid = t->pid, .since_ns = cb_now_ns(), .cpu_s = t->cpu_s };

@@ -121,6 +121,11 @@ void cb_twins_init_said(struct cb_kernel *k, const struct cb_init_msg *m);
 /* The guest has ended, or is to end. False if nobody can take over; else what follows is up to us: the jail's death in
  * the end, if it fails. */
 bool cb_twins_take_over(struct cb_kernel *k);
+/* The main process of the guest has ended: true if that was one that took over, or one of those before it, so that it
+ * is no end of the guest. */
+bool cb_twins_exited(struct cb_kernel *k, int status);
+/* One that takes over has closed its wire: it has a moment to end. */
+void cb_twins_woken_closed(struct cb_kernel *k);
 /* The one that takes over has ended, or must: the next older one does. */
 void cb_twins_failed(struct cb_kernel *k, const char *why);
 /* The broker has kept the workspace's files for it, or brought them back. `problem` is empty if all. */

@@ -91,7 +91,7 @@ void cb_twins_let_go(struct cb_kernel *k)
 
 	int64_t now = cb_now_ns();
 
-	cb_python_let_go(k, &k->guest.python);
+	cb_python_let_go(&k->guest.python);
 	cb_loop_arm(&k->loop, w->deadline_timer,
 		    now + (w->interrupted_at != 0 && now - w->interrupted_at < ANSWER_DEADLINE ? IMPATIENT
 											       : ANSWER_DEADLINE));
@@ -110,7 +110,7 @@ void cb_twins_interrupt(struct cb_kernel *k)
 		return;
 	if (w->interrupted_at != 0 && now - w->interrupted_at >= CB_DOUBLE_CLICK) {
 		cb_audit_interrupt(&k->records, "hard");
-		cb_guest_stop(k, "interrupted while its state was to be kept");
+		cb_guest_stop(&k->guest, "interrupted while its state was to be kept");
 		return;
 	}
 	if (w->interrupted_at == 0)
@@ -147,17 +147,17 @@ static int copy_comms(const struct cb_comms *from, struct cb_twin *t)
 static int give_birth(struct cb_kernel *k, struct cb_twin *t, int theirs[CB_BIRTH_NFDS])
 {
 	struct cb_leash_msg birth = { .op = CB_LEASH_BIRTH, .number = t->number };
-	int r = cb_guest_tell_init(k, CB_INIT_TWIN, (int)t->number);
+	int r = cb_pid1_tell(&k->guest.pid1, CB_INIT_TWIN, (int)t->number, 0);
 
 	t->room = t->use == CB_TWIN_BRANCH ? 0 : cb_memory_room(k);
 	CB_JSON_SMALL(content, "number", t->number, "room", t->room);
 	if (r == 0)
 		r = cb_fd_send(k->guest.python.leash, &birth, sizeof(birth), theirs, nfds(t));
 	if (r == 0 && t->use != CB_TWIN_BRANCH)
-		r = copy_comms(&k->comms, t);
+		r = copy_comms(&k->guest.comms, t);
 	if (r == 0)
 		r = watch_leash(k, t);
-	return r < 0 ? r : cb_guest_ask(k, CB_WIRE_CHECKPOINT, CB_PHASE_FORKING, cb_buf_span(&content));
+	return r < 0 ? r : cb_guest_ask(&k->guest, CB_WIRE_CHECKPOINT, CB_PHASE_FORKING, cb_buf_span(&content));
 }
 
 /* A place, a number, and channels. */
@@ -258,7 +258,7 @@ bool cb_twins_breed(struct cb_kernel *k, struct cb_twin *from, enum cb_twin_use 
 		t->snapshot = from->snapshot;
 	}
 	breed.number = t->number;
-	r = cb_guest_tell_init(k, CB_INIT_TWIN, (int)t->number);
+	r = cb_pid1_tell(&k->guest.pid1, CB_INIT_TWIN, (int)t->number, 0);
 	if (r == 0)
 		r = cb_fd_send(from->ends.leash, &breed, sizeof(breed), theirs, nfds(t));
 	if (r == 0 && use != CB_TWIN_BRANCH)
@@ -279,7 +279,7 @@ bool cb_twins_adopt(struct cb_kernel *k, struct cb_branch *b)
 	t->cell = b->cell;
 	t->count = b->count;
 	t->live = b->live;
-	r = cb_guest_tell_init(k, CB_INIT_TWIN, (int)t->number);
+	r = cb_pid1_tell(&k->guest.pid1, CB_INIT_TWIN, (int)t->number, 0);
 	if (r == 0)
 		r = cb_adopt_copy(k, b, t->number, theirs, nfds(t));
 	if (r == 0)
@@ -376,7 +376,7 @@ void cb_twins_answered(struct cb_kernel *k, const struct cb_guest_content *c)
 	struct cb_twins *w = &k->twins;
 	char why[256] = "it ended at its birth";
 
-	cb_guest_set_idle(k);
+	cb_guest_set_idle(&k->guest);
 	w->asked = false;
 	w->duration_s = (double)(cb_now_ns() - w->begun_ns) / 1e9;
 	if (!cb_json_string_is(c->status, "ok"))

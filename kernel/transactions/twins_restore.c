@@ -21,8 +21,8 @@ static void begin(struct cb_kernel *k, struct cb_twin *t)
 	k->twins.waking = t;
 	k->twins.stopped_ns = cb_now_ns();
 	cb_log(CB_LOG_INFO, "twin %u takes over", t->number);
-	if (cb_guest_tell_init(k, CB_INIT_RESTORE, (int)t->number) < 0)
-		cb_guest_kill(k, "pid 1 of the jail does not take messages");
+	if (cb_pid1_tell(&k->guest.pid1, CB_INIT_RESTORE, (int)t->number, 0) < 0)
+		cb_guest_kill(&k->guest, "pid 1 of the jail does not take messages");
 	else
 		cb_loop_arm(&k->loop, k->twins.deadline_timer, cb_now_ns() + RESTORE_DEADLINE);
 }
@@ -67,7 +67,7 @@ static bool replace(struct cb_kernel *k, struct cb_twin *t)
 {
 	struct cb_twins *w = &k->twins;
 
-	if (k->guest.state != CB_GUEST_UP || k->shutting_down || t == NULL)
+	if (k->guest.state != CB_GUEST_UP || k->guest.shutting_down || t == NULL)
 		return false;
 	if (w->coming != NULL && w->coming != t) /* pid 1 spares who has registered already */
 		cb_twins_drop(k, w->coming);
@@ -76,7 +76,8 @@ static bool replace(struct cb_kernel *k, struct cb_twin *t)
 	w->asked = w->fallen = w->copy_kills = false;
 	w->silent = 0;
 	cb_loop_arm(&k->loop, w->idle_timer, 0);
-	cb_guest_restoring(k);
+	cb_guest_restoring(&k->guest);
+	cb_debug_guest_gone(k);
 	cb_execution_stopped(k);
 	note_undone(w, t);
 	cb_lanes_guest_died(k); /* after what the dead one has used is known */
@@ -120,7 +121,8 @@ static void give_up_woken(struct cb_kernel *k)
 		cb_twins_drop(k, w->coming);
 	while ((t = cb_twins_pick(w, false)) != NULL && t->number > w->woken.number)
 		cb_twins_drop(k, t);
-	cb_guest_restoring(k);
+	cb_guest_restoring(&k->guest);
+	cb_debug_guest_gone(k);
 	cb_lanes_guest_died(k);
 	k->guest.verdict[0] = '\0';
 }
@@ -138,7 +140,7 @@ static void fall_back(struct cb_kernel *k, const char *why)
 		if (w->confirming)
 			give_up_woken(k);
 		cb_loop_remove(&k->loop, &k->guest.link_slot); /* not heard any more */
-		cb_guest_set_idle(k);
+		cb_guest_set_idle(&k->guest);
 		w->fallen = true;
 	}
 	k->checkpoints.rolling = false;
@@ -146,7 +148,24 @@ static void fall_back(struct cb_kernel *k, const char *why)
 	if (t != NULL)
 		begin(k, t);
 	else
-		cb_guest_kill(k, "no twin could take over");
+		cb_guest_kill(&k->guest, "no twin could take over");
+}
+
+bool cb_twins_exited(struct cb_kernel *k, int status)
+{
+	char why[160];
+
+	if (!k->twins.confirming &&
+	    (k->guest.state != CB_GUEST_RESTORING || k->guest.python.rules.phase != CB_PHASE_WAKING))
+		return k->guest.state == CB_GUEST_RESTORING && k->twins.fallen; /* one that was given up */
+	cb_failure_end_text(status, why, sizeof(why));
+	cb_twins_failed(k, why);
+	return true;
+}
+
+void cb_twins_woken_closed(struct cb_kernel *k)
+{
+	cb_loop_arm(&k->loop, k->twins.deadline_timer, cb_now_ns() + CB_LINK_CLOSED_NS);
 }
 
 void cb_twins_failed(struct cb_kernel *k, const char *why)
@@ -161,7 +180,7 @@ void cb_twins_waking_late(struct cb_kernel *k)
 	struct cb_twins *w = &k->twins;
 
 	if (k->guest.python.rules.phase != CB_PHASE_WAKING || ++w->silent >= SILENT_MAX) {
-		cb_guest_kill(k, "no twin could take over");
+		cb_guest_kill(&k->guest, "no twin could take over");
 		return;
 	}
 	cb_log(CB_LOG_WARNING, "twin %u was woken and does not answer", w->waking->number);
@@ -183,8 +202,8 @@ static int resume(struct cb_kernel *k, const struct cb_twin *t)
 	if (r == 0)
 		r = cb_fd_send(k->guest.python.leash, &wake, sizeof(wake), NULL, 0);
 	if (r == 0)
-		r = cb_guest_ask(k, CB_WIRE_RESUME, CB_PHASE_WAKING, cb_buf_span(&b));
-	return r < 0 ? r : cb_guest_tell_init(k, CB_INIT_GO_ON, 0);
+		r = cb_guest_ask(&k->guest, CB_WIRE_RESUME, CB_PHASE_WAKING, cb_buf_span(&b));
+	return r < 0 ? r : cb_pid1_tell(&k->guest.pid1, CB_INIT_GO_ON, 0, 0);
 }
 
 void cb_twins_restored(struct cb_kernel *k)
@@ -193,10 +212,10 @@ void cb_twins_restored(struct cb_kernel *k)
 	struct cb_twin *t = w->waking;
 	int r;
 
-	cb_guest_last_words(k);
+	cb_guest_last_words(&k->guest);
 	(void)cb_broker_score(&k->guest.broker, CB_BROKER_OOM_FIRST, k->guest.jail, t->pid);
-	r = cb_guest_become(k, &t->ends, t->pid);
-	cb_comms_reset(&k->jupyter, &k->comms, &t->comms);
+	r = cb_guest_become(&k->guest, &t->ends, t->pid);
+	cb_comms_reset(&k->jupyter, &k->guest.comms, &t->comms);
 	for (int i = 0; i < CB_TWINS_MAX; i++) /* they have what is undone now */
 		if (w->twin[i].number != 0 && w->twin[i].name[0] == '\0' && w->twin[i].cell > t->cell)
 			cb_twins_drop(k, &w->twin[i]);
@@ -206,7 +225,7 @@ void cb_twins_restored(struct cb_kernel *k)
 	} else if (r == 0)
 		r = resume(k, t);
 	if (r < 0)
-		cb_guest_kill(k, "the twin can't be spoken to");
+		cb_guest_kill(&k->guest, "the twin can't be spoken to");
 }
 
 void cb_twins_files(struct cb_kernel *k, enum cb_broker_op op, uint32_t number, const char *problem)
@@ -225,7 +244,7 @@ void cb_twins_files(struct cb_kernel *k, enum cb_broker_op op, uint32_t number, 
 	}
 	cb_loop_arm(&k->loop, w->deadline_timer, cb_now_ns() + RESTORE_DEADLINE);
 	if (resume(k, t) < 0)
-		cb_guest_kill(k, "the twin can't be spoken to");
+		cb_guest_kill(&k->guest, "the twin can't be spoken to");
 }
 
 static void add_left_out(char *text, size_t size, int64_t n, const char *one, const char *many)
@@ -315,7 +334,7 @@ void cb_twins_resumed(struct cb_kernel *k)
 	cb_loop_arm(&k->loop, w->deadline_timer, 0);
 	cb_twins_forget(k, t);
 	cb_guest_go(&k->guest, CB_GUEST_UP);
-	cb_guest_set_idle(k);
+	cb_guest_set_idle(&k->guest);
 	cb_memory_freed(k);
 	if (!w->copy_kills)
 		cb_twins_room(

@@ -31,7 +31,7 @@ static bool is_due(const struct cb_kernel *k)
 
 	return w->possible && w->stale && cb_now_ns() >= w->again_ns && !cb_twins_busy(k) &&
 	       k->guest.state == CB_GUEST_UP && k->guest.python.rules.phase == CB_PHASE_IDLE &&
-	       k->execution.shell.current == NULL && !cb_lanes_busy(k) && !k->shutting_down;
+	       k->execution.shell.current == NULL && !cb_lanes_busy(k) && !k->guest.shutting_down;
 }
 
 static bool is_time(const struct cb_kernel *k)

@@ -290,7 +290,7 @@ static int connect_helper(struct cb_kernel *k, struct cb_job *job)
 	int r = cb_fd_set_nonblock(mine);
 
 	if (r == 0)
-		r = cb_fd_send(k->guest.init, &m, sizeof(m), &theirs, 1);
+		r = cb_fd_send(k->guest.pid1.fd, &m, sizeof(m), &theirs, 1);
 	if (r < 0)
 		return r;
 	job->fd = cb_fd_take(&mine);
@@ -353,7 +353,7 @@ void cb_jobs_schedule(struct cb_kernel *k)
 {
 	struct cb_job *job = k->jobs.head;
 
-	while (job != NULL && k->jobs.running < CB_JOBS_RUNNING_MAX && k->guest.init >= 0 && !k->guest.end_awaited &&
+	while (job != NULL && k->jobs.running < CB_JOBS_RUNNING_MAX && k->guest.pid1.fd >= 0 && !k->guest.end_awaited &&
 	       (k->guest.state == CB_GUEST_SPAWNING || k->guest.state == CB_GUEST_STARTING ||
 		k->guest.state == CB_GUEST_UP)) {
 		if (job->running || (writes(job) && cb_overlay_changes_holds(k))) {
@@ -375,12 +375,12 @@ void cb_jobs_start(struct cb_kernel *k, struct cb_job *job)
 	*at = job;
 	k->jobs.count++;
 	k->jobs.bytes += cb_request_bytes(job->request);
-	if (k->shutting_down)
+	if (k->guest.shutting_down)
 		fail(k, job, "KernelBusyError", "the kernel is shutting down");
 	else if (k->jobs.count > CB_JOBS_MAX || k->jobs.bytes > CB_JOBS_BYTES_MAX)
 		fail(k, job, "KernelBusyError", "too many requests for files and commands wait");
 	else if (k->guest.state == CB_GUEST_NONE)
-		cb_guest_want(k); /* which marks the loop, or comes back to cb_jobs_jail_failed */
+		cb_guest_want(&k->guest); /* which marks the loop, or comes back to cb_jobs_jail_failed */
 	else
 		cb_loop_mark(&k->loop);
 }

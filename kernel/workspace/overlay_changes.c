@@ -100,7 +100,7 @@ static void answer(struct cb_kernel *k, struct cb_buf *reply)
 	if (discarded && k->guest.state == CB_GUEST_STARTING)
 		k->guest.given_up = true; /* no failure: the next one starts at once */
 	if (discarded)			  /* first, so that nothing new is given to it */
-		cb_guest_kill(k, "the workspace's changes were discarded, and Python with them");
+		cb_guest_kill(&k->guest, "the workspace's changes were discarded, and Python with them");
 	finish(k);
 }
 
@@ -124,7 +124,7 @@ static const char *refusal(const struct cb_kernel *k, const struct cb_request *r
 	*ret_ename = "KernelBusyError";
 	if (k->overlay_changes.request != NULL)
 		return "another such request is under way";
-	if (k->shutting_down)
+	if (k->guest.shutting_down)
 		return "the kernel is shutting down";
 	if (op != CB_BROKER_CHANGES &&
 	    ((k->execution.shell.current != NULL && k->execution.shell.current != r) || cb_branches_running(k) != NULL))

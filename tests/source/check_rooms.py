@@ -45,6 +45,7 @@ ROOMS = {
         "client": set(),
     },
     "kernel": {
+        "python": {"records", "jupyter", "setup", "policy"},
         "records": {"jupyter", "setup", "policy"},
         "jupyter": {"setup", "policy"},
         "setup": {"policy"},
@@ -52,7 +53,7 @@ ROOMS = {
     },
 }
 HALLS = {
-    "kernel": {".", "requests", "commands", "shells", "python", "transactions", "workspace"}
+    "kernel": {".", "requests", "commands", "shells", "transactions", "workspace"}
 }
 
 

@@ -157,7 +157,7 @@ struct rig *rig_up(void)
 	struct rig *r = rig_new();
 
 	rig_subscribe(r);
-	cb_guest_want(&r->k);
+	cb_guest_want(&r->k.guest);
 	rig_guest_up(r);
 	return r;
 }
@@ -187,7 +187,7 @@ int rig_teardown(void **state)
 		if (r->peer[i] != NULL)
 			zmq_close(r->peer[i]);
 	cb_kernel_release(&r->k);
-	cb_comms_release(&r->k.comms);
+	cb_comms_release(&r->k.guest.comms);
 	cb_auth_free(r->k.jupyter.auth);
 	cb_auth_free(r->auth);
 	free(r->k.jupyter.conn.ip);

@@ -14,7 +14,7 @@ struct rig *rig_twins_up(enum cb_switch_mode mode)
 	r->policy.transactions_names = 2;
 	r->level = CB_LEVEL_FULL;
 	rig_subscribe(r);
-	cb_guest_want(&r->k);
+	cb_guest_want(&r->k.guest);
 	rig_guest_up(r);
 	return r;
 }

@@ -165,7 +165,7 @@ static void test_info_and_reset(void **state)
 	rig_expect(r, RIG_IOPUB, "comm_close", "");
 	rig_expect(r, RIG_IOPUB, "comm_close", "");
 	rig_expect(r, RIG_IOPUB, "restarting", "");
-	assert_int_equal(r->k.comms.count, 0);
+	assert_int_equal(r->k.guest.comms.count, 0);
 }
 
 int main(void)

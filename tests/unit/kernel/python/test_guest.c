@@ -39,7 +39,7 @@ static void test_late_answer(void **state)
 {
 	struct rig *r = *state = rig_new();
 
-	cb_guest_want(&r->k);
+	cb_guest_want(&r->k.guest);
 	rig_until(r, is_asked);
 	assert_int_equal(request.op, CB_BROKER_SPAWN);
 	assert_int_equal(nfds, CB_SPAWN_NFDS);

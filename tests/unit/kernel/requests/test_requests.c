@@ -81,7 +81,7 @@ static void test_malformed_comm(void **state)
 		rig_expect(r, RIG_IOPUB, "idle", id);
 	}
 	rig_barrier(r);
-	assert_int_equal(r->k.comms.count, 0);
+	assert_int_equal(r->k.guest.comms.count, 0);
 	assert_int_equal(r->k.guest.last_id, 0);
 }
 

@@ -24,7 +24,7 @@ static struct rig *with_side_and(enum cb_switch_mode mode)
 	r->policy.transactions_keep = 1;
 	r->level = CB_LEVEL_FULL;
 	rig_subscribe(r);
-	cb_guest_want(&r->k);
+	cb_guest_want(&r->k.guest);
 	rig_spawn(r, 0);
 	rig_frame(r, CB_WIRE_HELLO, 0,
 		  "{\"wire_version\":1,\"implementation\":\"plain\",\"python_version\":\"3.11.2\",\"side\":true}");

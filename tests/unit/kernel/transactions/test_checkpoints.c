@@ -109,7 +109,7 @@ static void test_not_below_no_cgroup(void **state)
 	r->policy.transactions_mode = CB_MODE_AUTO;
 	r->level = CB_LEVEL_CONTAINER;
 	rig_subscribe(r);
-	cb_guest_want(&r->k);
+	cb_guest_want(&r->k.guest);
 	rig_guest_up(r);
 	refused(r, "checkpoint", "{\"name\":\"a\"}", "below no-cgroup");
 }

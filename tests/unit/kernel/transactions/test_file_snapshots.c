@@ -153,7 +153,7 @@ static void test_the_jail_does_not_go_on_beside_it(void **state)
 	struct rig *r = *state = overlay_up();
 
 	r->k.twins.waking = &r->k.twins.twin[0];
-	cb_guest_restoring(&r->k);
+	cb_guest_restoring(&r->k.guest);
 	cb_file_snapshots_ask(&r->k, CB_BROKER_RESTORE, 5);
 	expect(r, CB_BROKER_RESTORE, 5);
 	time_is_up(r);

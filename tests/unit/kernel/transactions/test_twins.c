@@ -108,7 +108,7 @@ static void test_none_where_there_are_none(void **state)
 	r->policy.transactions_mode = CB_MODE_ALWAYS;
 	r->level = CB_LEVEL_CONTAINER;
 	rig_subscribe(r);
-	cb_guest_want(&r->k);
+	cb_guest_want(&r->k.guest);
 	rig_guest_up(r);
 	assert_false(r->k.twins.possible);
 	cell(r, "a");

@@ -332,7 +332,7 @@ static void test_flood_of_errors(void **state)
 	struct rig *r = *state = rig_new();
 	char *big = test_calloc((4u << 20) + 1, 1);
 
-	cb_guest_want(&r->k);
+	cb_guest_want(&r->k.guest);
 	rig_guest_up(r);
 	memset(big, ' ', 4u << 20);
 	memcpy(big, RIG_ERROR_CONTENT("E"), strlen(RIG_ERROR_CONTENT("E")));
