@@ -21,13 +21,18 @@ static void dropped(struct cb_kernel *k, const char *channel, const char *why)
 	cb_audit_denied(&k->records, channel, why);
 }
 
+static void subscribers(struct cb_kernel *k)
+{
+	cb_idle_touch(&k->shells.idle);
+}
+
 static const struct cb_request *at_work(const struct cb_kernel *k)
 {
-	const struct cb_shell *s = &k->execution.shell;
+	const struct cb_shell *s = &k->shells.execution.shell;
 	const struct cb_request *r = s->current;
 
 	if (r == NULL || (r->id == 0 && !cb_request_is_job(r)))
-		r = cb_lanes_running(k);
+		r = cb_lanes_running(&k->shells);
 	if (r == NULL)
 		r = cb_branches_running(k);
 	if (r == NULL && s->waiting.head != NULL && s->waiting.head->announced)
@@ -37,13 +42,13 @@ static const struct cb_request *at_work(const struct cb_kernel *k)
 
 static bool interrupts(const struct cb_kernel *k)
 {
-	return k->execution.shell.interrupted_at != 0;
+	return k->shells.execution.shell.interrupted_at != 0;
 }
 
 static const struct cb_jupyter_events jupyter_events = {
 	.request = cb_route,
 	.dropped = dropped,
-	.subscribers = cb_idle_touch,
+	.subscribers = subscribers,
 	.at_work = at_work,
 	.interrupts = interrupts,
 };
@@ -57,14 +62,30 @@ static void died(struct cb_kernel *k)
 	cb_audit_jail_end(&k->records, g->generation,
 			  g->shutting_down ? "the kernel shuts down"
 			  : g->retired	   ? "not used (timeout.idle)"
-					   : cb_failure_death_text(k));
-	cb_execution_guest_died(k);
+					   : cb_failure_death_text(&k->shells));
+	cb_jobs_jail_died(k);
+	cb_lanes_guest_died(&k->shells);
+	cb_branches_jail_gone(k, cb_failure_death_text(&k->shells));
+	cb_debug_guest_gone(&k->shells);
+	cb_execution_guest_died(&k->shells);
+}
+
+static void failed(struct cb_kernel *k)
+{
+	cb_execution_guest_failed(&k->shells);
+	cb_jobs_jail_failed(k);
+}
+
+static void up(struct cb_kernel *k)
+{
+	cb_execution_guest_up(&k->shells);
+	cb_twins_guest_up(k);
 }
 
 static bool wanted(const struct cb_kernel *k)
 {
-	return k->execution.shell.waiting.head != NULL || k->jobs.head != NULL || k->debug.waiting.head != NULL ||
-	       k->lanes.load.count > 0;
+	return k->shells.execution.shell.waiting.head != NULL || k->jobs.head != NULL ||
+	       k->shells.debug.waiting.head != NULL || k->shells.lanes.load.count > 0;
 }
 
 static void no_broker(struct cb_kernel *k)
@@ -75,7 +96,7 @@ static void no_broker(struct cb_kernel *k)
 
 static void broke(struct cb_kernel *k)
 {
-	cb_shell_stop_reason(&k->execution.shell, CB_STOP_WIRE);
+	cb_shell_stop_reason(&k->shells.execution.shell, CB_STOP_WIRE);
 }
 
 static int frame(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_content *c, const char **ret_reason)
@@ -88,7 +109,7 @@ static int frame(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_
 		cb_twins_resumed(k);
 		return 0;
 	default:
-		return cb_lanes_frame(k, f, c, ret_reason);
+		return cb_lanes_frame(&k->shells, f, c, ret_reason);
 	}
 }
 
@@ -101,8 +122,8 @@ static void pid1_said(struct cb_kernel *k, const struct cb_init_msg *m)
 }
 
 static const struct cb_guest_events guest_events = {
-	.failed = cb_execution_guest_failed,
-	.up = cb_execution_guest_up,
+	.failed = failed,
+	.up = up,
 	.died = died,
 	.jail_gone = cb_twins_jail_gone,
 	.wanted = wanted,
@@ -119,9 +140,9 @@ static const struct cb_guest_events guest_events = {
 static bool side_awaits(const struct cb_kernel *k, uint32_t type, uint32_t *ret_type, uint64_t *ret_id)
 {
 	if (cb_debug_frame_type(type))
-		cb_debug_awaited(k, type, ret_type, ret_id);
+		cb_debug_awaited(&k->shells, type, ret_type, ret_id);
 	else
-		cb_lanes_awaited(k, ret_type, ret_id);
+		cb_lanes_awaited(&k->shells, ret_type, ret_id);
 	return k->guest.verdict[0] == '\0'; /* else it was told to die */
 }
 
@@ -129,15 +150,15 @@ static int side_frame(struct cb_kernel *k, struct cb_frame *f, const struct cb_g
 		      const char **ret_reason)
 {
 	if (!cb_debug_frame_type(f->header.type))
-		return cb_lanes_side_frame(k, f, ret_reason);
-	cb_debug_frame(k, f, c);
+		return cb_lanes_side_frame(&k->shells, f, ret_reason);
+	cb_debug_frame(&k->shells, f, c);
 	return 0;
 }
 
 static void side_closed(struct cb_kernel *k)
 {
-	cb_lanes_side_closed(k);
-	cb_debug_side_closed(k);
+	cb_lanes_side_closed(&k->shells);
+	cb_debug_side_closed(&k->shells);
 }
 
 static void side_broke(struct cb_kernel *k, const char *why)
@@ -152,6 +173,86 @@ static const struct cb_side_events side_events = {
 	.broke = side_broke,
 };
 
+/* ---- the shells ---- */
+
+static void serve(struct cb_kernel *k, struct cb_request *r)
+{
+	if (cb_request_is_job(r))
+		cb_job_begin(k, r);
+	else
+		cb_checkpoint_begin(k, r);
+}
+
+static bool outlives(const struct cb_kernel *k, const struct cb_request *r)
+{
+	return cb_overlay_changes_waits(k, r) || cb_request_is_job(r);
+}
+
+static void comm_begins(struct cb_kernel *k)
+{
+	cb_twins_touched(k, (struct cb_span){ NULL, 0 }, 0);
+}
+
+static void cell_ended(struct cb_kernel *k, double seconds)
+{
+	cb_workspace_watch_cell_ended(k);
+	cb_twins_cell_ended(k, seconds);
+}
+
+static bool in_use(const struct cb_kernel *k)
+{
+	const struct cb_shell *s = &k->shells.execution.shell;
+
+	return s->current != NULL || cb_lanes_busy(&k->shells) || cb_branches_busy(k) || cb_debug_busy(&k->shells) ||
+	       s->waiting.head != NULL || k->jobs.head != NULL || k->overlay_changes.request != NULL ||
+	       cb_iopub_has_subscribers(&k->jupyter);
+}
+
+static void interrupt_rest(struct cb_kernel *k)
+{
+	cb_jobs_interrupt(k);
+	cb_overlay_changes_interrupt(k);
+}
+
+static void write_begin(struct cb_kernel *k, struct cb_json *j)
+{
+	if (k->twins.possible)
+		cb_checkpoints_list(k, j);
+}
+
+static const char *lost_calls(const struct cb_kernel *k)
+{
+	return k->twins.calls_text;
+}
+
+static bool none_left(const struct cb_kernel *k)
+{
+	return k->memory.none_left;
+}
+
+static const struct cb_shells_events shells_events = {
+	.takes = cb_branches_take,
+	.serve = serve,
+	.outlives = outlives,
+	.copying = cb_twins_busy,
+	.files_held = cb_overlay_changes_holds,
+	.before = cb_twins_before,
+	.cell_begins = cb_twins_begins,
+	.comm_begins = comm_begins,
+	.cell_ended = cell_ended,
+	.quiet = cb_twins_quiet,
+	.goes_back = cb_checkpoint_cell_asks,
+	.in_use = in_use,
+	.spent_on_copies = cb_twins_spent,
+	.interrupt = cb_twins_interrupt,
+	.interrupt_rest = interrupt_rest,
+	.write_begin = write_begin,
+	.write_end = cb_twins_write_state,
+	.lost_calls = lost_calls,
+	.became = cb_twins_became,
+	.none_left = none_left,
+};
+
 /* ---- life ---- */
 
 static void begin_what_can(void *context)
@@ -161,10 +262,10 @@ static void begin_what_can(void *context)
 	if (k->guest.shutting_down) /* what waits is answered at the end */
 		return;
 	cb_jobs_schedule(k);
-	cb_execution_schedule(k);
-	cb_lanes_schedule(k);
+	cb_execution_schedule(&k->shells);
+	cb_lanes_schedule(&k->shells);
 	cb_branches_schedule(k);
-	cb_debug_schedule(k);
+	cb_debug_schedule(&k->shells);
 }
 
 void cb_kernel_shutdown(struct cb_kernel *k, bool restart)
@@ -196,10 +297,10 @@ void cb_kernel_answer_the_rest(struct cb_kernel *k)
 	k->guest.shutting_down = true;
 	cb_jobs_shutdown(k);
 	cb_overlay_changes_shutdown(k);
-	cb_execution_end(k, why);
-	cb_lanes_end(k, why);
+	cb_execution_end(&k->shells, why);
+	cb_lanes_end(&k->shells, why);
 	cb_branches_jail_gone(k, why);
-	cb_debug_end(k, why);
+	cb_debug_end(&k->shells, why);
 	cb_history_end(k, why);
 	cb_channels_drain_shell(&k->jupyter);
 	cb_iopub_flush(&k->jupyter);
@@ -207,11 +308,22 @@ void cb_kernel_answer_the_rest(struct cb_kernel *k)
 
 int cb_kernel_init(struct cb_kernel *k)
 {
-	k->records.number = &k->execution.number;
+	k->records.number = &k->shells.execution.number;
 	k->jupyter.events = &jupyter_events;
 	k->jupyter.kernel = k;
 	k->jupyter.loop = &k->loop;
 	k->jupyter.policy = k->policy;
+	k->shells.events = &shells_events;
+	k->shells.kernel = k;
+	k->shells.loop = &k->loop;
+	k->shells.policy = k->policy;
+	k->shells.jupyter = &k->jupyter;
+	k->shells.records = &k->records;
+	k->shells.guest = &k->guest;
+	char *const notes[CB_NOTES] = { k->shells.execution.note, k->workspace_watch.note, k->checkpoints.note,
+					k->memory.note };
+
+	memcpy(k->shells.execution.notes, notes, sizeof(notes));
 	k->guest.events = &guest_events;
 	k->guest.side.events = &side_events;
 	k->guest.kernel = k->guest.side.kernel = k;
@@ -219,9 +331,10 @@ int cb_kernel_init(struct cb_kernel *k)
 	k->guest.policy = k->policy;
 	k->guest.jupyter = &k->jupyter;
 	k->guest.records = &k->records;
-	if (cb_twins_init(k) < 0 || cb_guest_init(&k->guest) < 0 || cb_execution_init(k) < 0 || cb_jobs_init(k) < 0 ||
-	    cb_broker_queue_init(&k->broker_queue, &k->loop, &k->guest.broker, k) < 0 || cb_lanes_init(k) < 0 ||
-	    cb_branches_init(k) < 0 || cb_iopub_init(&k->jupyter) < 0 || cb_idle_init(k) < 0)
+	if (cb_twins_init(k) < 0 || cb_guest_init(&k->guest) < 0 || cb_execution_init(&k->shells) < 0 ||
+	    cb_jobs_init(k) < 0 || cb_broker_queue_init(&k->broker_queue, &k->loop, &k->guest.broker, k) < 0 ||
+	    cb_lanes_init(&k->shells) < 0 || cb_branches_init(k) < 0 || cb_iopub_init(&k->jupyter) < 0 ||
+	    cb_idle_init(&k->shells) < 0)
 		return -ENOSPC;
 	cb_loop_at_turn(&k->loop, begin_what_can, k);
 	k->shutdown_timer = cb_loop_add_timer(&k->loop, on_shutdown_timer, k);
@@ -234,12 +347,12 @@ void cb_kernel_release(struct cb_kernel *k)
 	cb_twins_release(k);
 	cb_jobs_release(k);
 	cb_broker_queue_release(&k->broker_queue);
-	cb_lanes_release(k);
+	cb_lanes_release(&k->shells);
 	cb_branches_release(k);
-	cb_debug_release(k);
-	cb_execution_release(k);
+	cb_debug_release(&k->shells);
+	cb_execution_release(&k->shells);
 	cb_history_forget_waiting(k);
-	cb_tools_release(&k->tools);
+	cb_tools_release(&k->jupyter.tools);
 	cb_iopub_release(&k->jupyter);
 	cb_channels_close(&k->jupyter);
 }

@@ -9,6 +9,7 @@
 #include "python/guest.h"
 #include "records/records.h"
 #include "shells/idle.h"
+#include "shells/shell.h"
 #include "jupyter/jupyter.h"
 #include "jupyter/status.h"
 #include "workspace/jobs.h"
@@ -20,43 +21,34 @@
 #include "setup/interpreter.h"
 #include "transactions/file_snapshots.h"
 #include "python/broker_queue.h"
-#include "jupyter/tools.h"
 #include "transactions/twins.h"
 #include "workspace/workspace_watch.h"
 
 struct cb_kernel {
 	const struct cb_policy *policy;
 	const struct cb_interpreter *interpreter;
-	bool bash; /* cells are of bash, not Python */
 	struct cb_loop loop;
 	struct cb_jupyter jupyter;
 	struct cb_guest guest;
-	struct cb_execution execution;
-	struct cb_idle idle;
+	struct cb_shells shells;
 	struct cb_records records;
 	bool audit_moved; /* and that was said */
 	struct cb_jobs jobs;
-	struct cb_lanes lanes;
 	struct cb_branches branches;
-	struct cb_debug debug;
 	struct cb_overlay_changes overlay_changes;
 	struct cb_broker_queue broker_queue;
 	struct cb_workspace_watch workspace_watch;
 	struct cb_twins twins;
 	struct cb_memory_watch memory;
 	struct cb_checkpoints checkpoints;
-	struct cb_tools tools;
 	struct cb_request *history_waiting; /* history_requests that the thread works on */
 	uint64_t history_tag;
 	int signal_fd;
 	pid_t cache_writer;		       /* our child that compiles the guest; 0 = none, or reaped */
 	int parent_fd, parent_slot;	       /* pidfd of JPY_PARENT_PID; -1 = none */
 	enum cb_workspace_mode workspace_mode; /* as it is, which may not be what the policy asks for */
-	char workspace_note[2048];	       /* for banner and first cell; empty = nothing to say */
 	char client[64];		       /* the program that started us; empty = unknown */
 	double started;			       /* wall clock */
-	char note_told[512];		       /* what the broker wants users to know, as a cell has last said it */
-	double stop_on_error_timeout;	       /* seconds, <= 0 = none */
 	struct {
 		double cpu;
 		int64_t at; /* 0 = never */

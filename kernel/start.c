@@ -48,7 +48,7 @@ static void on_signal(void *context, short revents)
 	(void)revents;
 	while (read(k->signal_fd, &s, sizeof(s)) == (ssize_t)sizeof(s)) {
 		if (s.ssi_signo == SIGINT) {
-			cb_execution_interrupt(k);
+			cb_execution_interrupt(&k->shells);
 		} else if (s.ssi_signo == SIGCHLD) { /* the broker's end is seen on its socket */
 			reap_cache_writer(k);
 		} else {
@@ -185,10 +185,10 @@ static int plan_and_start(struct cb_kernel *k, struct start *s)
 		r = cb_broker_start(s->places.jail, &s->spec, &k->guest.broker, err);
 	k->workspace_mode = s->spec.workspace_mode;
 	if (r == 0 && s->spec.workspace_note != NULL)
-		cb_execution_note(k, s->spec.workspace_note);
+		cb_execution_note(&k->shells.execution, s->spec.workspace_note);
 	for (size_t i = 0; r == 0 && i < s->interpreter.not_followed.count; i++) {
 		cb_log(CB_LOG_WARNING, "interpreter: not shown: %s", s->interpreter.not_followed.items[i]);
-		cb_execution_note(k, s->interpreter.not_followed.items[i]);
+		cb_execution_note(&k->shells.execution, s->interpreter.not_followed.items[i]);
 	}
 	return r;
 }
@@ -253,7 +253,7 @@ static int start(struct cb_kernel *k, struct start *s, struct cb_err *err)
 	if (s->interpreter.version == NULL) /* no guest will ever run: clients still need a version */
 		s->interpreter.version = strdup("3");
 	k->interpreter = &s->interpreter;
-	k->bash = s->options->bash;
+	k->shells.bash = s->options->bash;
 	if (cb_kernel_init(k) < 0)
 		return cb_err_set(err, -ENOSPC, "loop", NULL, "too many sources");
 	r = cb_channels_listen(&k->jupyter.channels, &k->jupyter.conn, &chosen, err);
@@ -300,7 +300,7 @@ int cb_command_kernel(const struct cb_options *o)
 	signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes that is too small is an error to tell of, not our end */
 	k.guest.broker = CB_BROKER_NONE;
 	k.signal_fd = k.parent_fd = k.parent_slot = -1;
-	k.stop_on_error_timeout = o->stop_on_error_timeout;
+	k.shells.execution.stop_on_error_timeout = o->stop_on_error_timeout;
 	int r = start(&k, &s, &err);
 
 	if (r < 0) {

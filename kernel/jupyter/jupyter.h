@@ -4,6 +4,7 @@
 
 #include "channels.h"
 #include "iopub.h"
+#include "tools.h"
 
 struct cb_kernel;
 struct cb_loop;
@@ -28,4 +29,5 @@ struct cb_jupyter {
 	struct cb_session session;
 	struct cb_channels channels;
 	struct cb_iopub iopub;
+	struct cb_tools tools;
 };

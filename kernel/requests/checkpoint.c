@@ -14,11 +14,11 @@ void cb_request_checkpoint(struct cb_kernel *k, struct cb_request *r)
 	if (cb_branches_find(k, r->subshell_id) != NULL) {
 		cb_refuse(&k->jupyter, r, "CheckpointError", "a branch keeps no checkpoints and has no branches");
 	} else if (r->channel == CB_SHELL) {
-		cb_execution_submit(k, r);
-	} else if (rollback && k->execution.shell.current != NULL) {
+		cb_execution_submit(&k->shells, r);
+	} else if (rollback && k->shells.execution.shell.current != NULL) {
 		cb_refuse(&k->jupyter, r, "KernelBusyError", "a cell runs: interrupt it first, or wait");
 	} else if (rollback || r->kind == CB_REQUEST_CHECKPOINT || r->kind == CB_REQUEST_BRANCH) {
-		cb_execution_submit_first(k, r);
+		cb_execution_submit_first(&k->shells, r);
 	} else {
 		cb_bracket_begin(&k->jupyter, r);
 		cb_checkpoint_answer(k, r);

@@ -36,7 +36,7 @@ void cb_request_comm(struct cb_kernel *k, struct cb_request *r)
 		(void)cb_comms_opened(&k->guest.comms, f[0].ret, f[1].ret);
 	else if (r->kind == CB_REQUEST_COMM_CLOSE)
 		cb_comms_closed(&k->guest.comms, f[0].ret);
-	cb_execution_submit(k, r);
+	cb_execution_submit(&k->shells, r);
 }
 
 void cb_request_comm_info(struct cb_kernel *k, struct cb_request *r)

@@ -1,4 +1,5 @@
-/* interrupt_request and shutdown_request, on control and shell. Trust domain: supervisor. */
+/* interrupt_request and shutdown_request, on control and shell, and debug_request, which the guest's debugger answers.
+ * Trust domain: supervisor. */
 #include <cellblock/json_scan.h>
 #include <cellblock/log.h>
 
@@ -18,12 +19,12 @@ static bool is_for_the_kernel_before(const struct cb_kernel *k, const struct cb_
  * was meant for the one before it. */
 static bool is_for_the_cell_before(const struct cb_kernel *k, const struct cb_request *r)
 {
-	const struct cb_request *cell = k->execution.shell.current;
+	const struct cb_request *cell = k->shells.execution.shell.current;
 
 	return cell != NULL && r->subshell_id.data == NULL && r->session.data != NULL &&
 	       r->session.len == cell->session.len &&
 	       memcmp(r->session.data, cell->session.data, r->session.len) == 0 && r->date < cell->date &&
-	       r->arrived_ns - k->execution.shell.cell.started_ns < OVERTAKEN;
+	       r->arrived_ns - k->shells.execution.shell.cell.started_ns < OVERTAKEN;
 }
 
 void cb_request_interrupt(struct cb_kernel *k, struct cb_request *r)
@@ -35,11 +36,11 @@ void cb_request_interrupt(struct cb_kernel *k, struct cb_request *r)
 	else if (branch == NULL && is_for_the_cell_before(k, r))
 		cb_log(CB_LOG_INFO, "an interrupt that was sent before the cell is not for it");
 	else if (branch != NULL)
-		cb_shell_interrupt(k, &branch->shell, true);
+		cb_shell_interrupt(&branch->shell, true);
 	else if (r->subshell_id.data != NULL)
-		cb_lanes_interrupt_one(k, r->subshell_id);
+		cb_lanes_interrupt_one(&k->shells, r->subshell_id);
 	else
-		cb_execution_interrupt(k);
+		cb_execution_interrupt(&k->shells);
 	cb_reply_ok(&k->jupyter, r);
 }
 
@@ -64,4 +65,16 @@ void cb_request_shutdown(struct cb_kernel *k, struct cb_request *r)
 			 &out); /* other clients of this kernel hear of it, as from ipykernel */
 	cb_reply(&k->jupyter, r, cb_buf_span(&content));
 	cb_kernel_shutdown(k, restart);
+}
+
+void cb_request_debug(struct cb_kernel *k, struct cb_request *r)
+{
+	struct cb_json_error e = { 0 };
+
+	if (cb_debug_check(r, &e) == 0) {
+		cb_debug_submit(&k->shells, r);
+		return;
+	}
+	cb_failure_malformed(&k->shells, r, "content: %s%s%s at byte %zu", e.field != NULL ? e.field : "",
+			     e.field != NULL ? ": " : "", e.reason, e.offset);
 }

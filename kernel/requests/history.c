@@ -71,7 +71,7 @@ void cb_request_history(struct cb_kernel *k, struct cb_request *r)
 	const char *what = NULL;
 
 	if (parse(r, &q, &pattern, &what) < 0) {
-		cb_failure_malformed(k, r, "content: %s", what);
+		cb_failure_malformed(&k->shells, r, "content: %s", what);
 		return;
 	}
 	cb_bracket_begin(&k->jupyter, r);

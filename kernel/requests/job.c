@@ -327,16 +327,16 @@ void cb_request_job(struct cb_kernel *k, struct cb_request *r)
 
 	if (cb_overlay_changes_op(r, &op)) {
 		if (r->channel == CB_SHELL) {
-			cb_execution_submit(k, r);
+			cb_execution_submit(&k->shells, r);
 		} else {
 			cb_bracket_begin(&k->jupyter, r);
 			cb_overlay_changes_start(k, r, op);
 		}
 	} else if (cb_job_parse(k, r, &job, &what) < 0) {
-		cb_failure_malformed(k, r, "%s", what.text);
+		cb_failure_malformed(&k->shells, r, "%s", what.text);
 	} else if (r->channel == CB_SHELL) {
 		cb_job_free(job);
-		cb_execution_submit(k, r);
+		cb_execution_submit(&k->shells, r);
 	} else {
 		cb_bracket_begin(&k->jupyter, r);
 		cb_jobs_start(k, job);
@@ -358,5 +358,5 @@ void cb_job_begin(struct cb_kernel *k, struct cb_request *r)
 		return;
 	}
 	cb_reply_error(&k->jupyter, r, "MalformedRequestError", "%s: %s", r->type, what.text);
-	cb_execution_finish(k);
+	cb_execution_finish(&k->shells);
 }

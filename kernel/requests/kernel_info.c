@@ -13,7 +13,7 @@ static void write_transactions(const struct cb_kernel *k, struct cb_buf *text)
 
 	if (mode == CB_MODE_OFF)
 		why = "transactions.mode is \"off\"";
-	else if (k->bash)
+	else if (k->shells.bash)
 		why = "bash is not copied";
 	else if (k->guest.level < CB_LEVEL_NO_CGROUP)
 		why = "no copies are kept at this isolation level";
@@ -36,9 +36,9 @@ static void write_banner(struct cb_kernel *k, struct cb_json *j)
 	const struct cb_err *f = &k->guest.failure;
 	bool jailed = k->guest.state == CB_GUEST_UP || k->guest.state == CB_GUEST_RESTORING;
 	CB_AUTO_BUF text = CB_BUF_INIT(4096);
-	const char *version = k->bash ? k->interpreter->bash_version : k->interpreter->version;
+	const char *version = k->shells.bash ? k->interpreter->bash_version : k->interpreter->version;
 
-	(void)cb_buf_printf(&text, "Cellblock %s: %s %s ", CELLBLOCK_VERSION, k->bash ? "Bash" : "Python",
+	(void)cb_buf_printf(&text, "Cellblock %s: %s %s ", CELLBLOCK_VERSION, k->shells.bash ? "Bash" : "Python",
 			    version != NULL ? version : "");
 	if (k->guest.state == CB_GUEST_NONE && f->code != 0)
 		(void)cb_buf_printf(&text, "has no jail and runs nothing. Step: %s. Cause: %s. %s\n", f->step, f->text,
@@ -46,7 +46,7 @@ static void write_banner(struct cb_kernel *k, struct cb_json *j)
 	else
 		(void)cb_buf_printf(&text, "in a jail (policy %s: network %s, workspace %s)\n%s", p->name,
 				    p->network_mode == CB_NETWORK_FULL ? "full" : "none", workspace[k->workspace_mode],
-				    k->workspace_note);
+				    k->shells.execution.note);
 	if (k->guest.state >= CB_GUEST_STARTING) /* before that nobody knows */
 		(void)cb_buf_printf(&text, "Isolation level %s: %s%s%s.\n", cb_level_name(k->guest.level),
 				    cb_level_text(k->guest.level), k->guest.limits[0] != '\0' ? "; limits by " : "",
@@ -92,7 +92,7 @@ static void write_bash(struct cb_kernel *k, struct cb_json *j)
 static void write_features(const struct cb_kernel *k, bool debugger, struct cb_json *j)
 {
 	cb_json_array(j, "supported_features");
-	if (!k->bash)
+	if (!k->shells.bash)
 		cb_json_put(j, NULL, "kernel subshells", NULL, "cellblock_tools_request");
 	if (debugger)
 		cb_json_put(j, NULL, "debugger");
@@ -108,13 +108,13 @@ void cb_request_kernel_info(struct cb_kernel *k, struct cb_request *r)
 {
 	CB_AUTO_BUF b = CB_BUF_INIT(32768);
 	struct cb_json j = cb_json_begin(&b);
-	bool debugger = !k->bash && k->interpreter->debugpy;
+	bool debugger = !k->shells.bash && k->interpreter->debugpy;
 
 	cb_json_put(&j, "status", "ok", "protocol_version", "5.4", "implementation", "cellblock",
 		    "implementation_version", CELLBLOCK_VERSION);
 	write_features(k, debugger, &j);
 	cb_json_put(&j, "debugger", debugger);
-	if (k->bash)
+	if (k->shells.bash)
 		write_bash(k, &j);
 	else
 		write_python(k, &j);

@@ -30,6 +30,8 @@ void cb_request_list_subshell(struct cb_kernel *k, struct cb_request *r);   /* a
 /* The error reply: there is no subshell of this id, a raw JSON string. */
 void cb_reply_unknown_subshell(struct cb_kernel *k, struct cb_request *r, struct cb_span id);
 void cb_request_input_reply(struct cb_kernel *k, struct cb_request *r); /* stdin: no bracket, no reply */
+/* A message on stdin is larger than limits.message. */
+void cb_request_stdin_too_large(struct cb_kernel *k, const struct cb_request *r);
 
 void cb_request_execute(struct cb_kernel *k, struct cb_request *r);    /* take */
 void cb_request_ask(struct cb_kernel *k, struct cb_request *r);	       /* take: complete, inspect, is_complete */
@@ -39,12 +41,6 @@ void cb_request_checkpoint(struct cb_kernel *k, struct cb_request *r); /* take: 
 void cb_request_job(struct cb_kernel *k, struct cb_request *r);	       /* take: files, commands, usage */
 void cb_request_debug(struct cb_kernel *k, struct cb_request *r);      /* take */
 void cb_request_tools(struct cb_kernel *k, struct cb_request *r);      /* take */
-
-/* Raw seq and command of a debug_request that was found good. */
-struct cb_debug_fields {
-	struct cb_span seq, command;
-};
-struct cb_debug_fields cb_debug_fields(const struct cb_request *r);
 
 bool cb_request_is_job(const struct cb_request *r);
 /* Why a job's request is refused: names key and reason. */

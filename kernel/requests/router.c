@@ -9,7 +9,6 @@
 #include <cellblock/log.h>
 
 #include "kernel.h"
-#include "stdin.h"
 
 #define ON(channel) (1u << (channel))
 
@@ -64,7 +63,7 @@ static void say_that_the_log_moved(struct cb_kernel *k)
 		 "them here again.",
 		 cb_audit_path(k->records.audit));
 	cb_log(CB_LOG_WARNING, "%s", text);
-	cb_execution_note(k, text);
+	cb_execution_note(&k->shells.execution, text);
 }
 
 /* Who wants a log wants no cell without it: true, and answered, if the log's file was deleted. */
@@ -108,14 +107,14 @@ void cb_route(struct cb_kernel *k, struct cb_request *r)
 {
 	if (signed_size(r) > k->policy->limit_message) {
 		if (r->channel == CB_STDIN)
-			cb_stdin_too_large(k, r);
-		cb_failure_malformed(k, r, "%zu bytes are more than limits.message = %llu allows", signed_size(r),
-				     (unsigned long long)k->policy->limit_message);
+			cb_request_stdin_too_large(k, r);
+		cb_failure_malformed(&k->shells, r, "%zu bytes are more than limits.message = %llu allows",
+				     signed_size(r), (unsigned long long)k->policy->limit_message);
 		return;
 	}
-	cb_idle_touch(k);
+	cb_idle_touch(&k->shells.idle);
 	cb_traceparent_of(r->metadata, r->traceparent);
-	if (r->subshell_id.data != NULL && r->channel == CB_SHELL && !cb_lanes_known(k, r->subshell_id) &&
+	if (r->subshell_id.data != NULL && r->channel == CB_SHELL && !cb_lanes_known(&k->shells, r->subshell_id) &&
 	    cb_branches_find(k, r->subshell_id) == NULL) {
 		cb_bracket_begin(&k->jupyter, r);
 		if (!cb_request_is_comm(r))

@@ -24,9 +24,9 @@ void cb_reply_unknown_subshell(struct cb_kernel *k, struct cb_request *r, struct
 
 void cb_request_create_subshell(struct cb_kernel *k, struct cb_request *r)
 {
-	const char *id = k->bash ? NULL : cb_lanes_create(k);
+	const char *id = k->shells.bash ? NULL : cb_lanes_create(&k->shells);
 
-	if (k->bash) {
+	if (k->shells.bash) {
 		cb_reply_error(&k->jupyter, r, "SubshellError", "a kernel for cells of bash has no subshells");
 		return;
 	}
@@ -47,7 +47,7 @@ void cb_request_delete_subshell(struct cb_kernel *k, struct cb_request *r)
 	if (cb_json_scan_object(r->content.data, r->content.len, f, 1, &e) < 0)
 		cb_reply_error(&k->jupyter, r, "MalformedRequestError", "delete_subshell_request: content: %s%s%s",
 			       e.field != NULL ? e.field : "", e.field != NULL ? ": " : "", e.reason);
-	else if (!cb_branches_delete(k, f[0].ret) && !cb_lanes_delete(k, f[0].ret))
+	else if (!cb_branches_delete(k, f[0].ret) && !cb_lanes_delete(&k->shells, f[0].ret))
 		cb_reply_unknown_subshell(k, r, f[0].ret);
 	else
 		cb_reply_ok(&k->jupyter, r);
@@ -61,7 +61,7 @@ void cb_request_list_subshell(struct cb_kernel *k, struct cb_request *r)
 	cb_json_put(&j, "status", "ok");
 	cb_json_array(&j, "subshell_id");
 	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
-		if (k->lanes.sub[i].id[0] != '\0')
-			cb_json_put(&j, NULL, k->lanes.sub[i].id);
+		if (k->shells.lanes.sub[i].id[0] != '\0')
+			cb_json_put(&j, NULL, k->shells.lanes.sub[i].id);
 	cb_reply_json(&k->jupyter, r, &j);
 }

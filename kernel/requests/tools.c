@@ -9,12 +9,13 @@ void cb_request_tools(struct cb_kernel *k, struct cb_request *r)
 	struct cb_toolset *set = NULL;
 	char what[256] = "out of memory";
 
-	if (k->bash) {
-		cb_failure_malformed(k, r, "a kernel for cells of bash calls no host tools");
+	if (k->shells.bash) {
+		cb_failure_malformed(&k->shells, r, "a kernel for cells of bash calls no host tools");
 		return;
 	}
 	if (r->session.data == NULL || r->session.len > CB_TOOLS_SESSION_ID) {
-		cb_failure_malformed(k, r, "header.session: text of at most %d bytes is needed, for tools belong to it",
+		cb_failure_malformed(&k->shells, r,
+				     "header.session: text of at most %d bytes is needed, for tools belong to it",
 				     CB_TOOLS_SESSION_ID - 2);
 		return;
 	}
@@ -22,9 +23,9 @@ void cb_request_tools(struct cb_kernel *k, struct cb_request *r)
 	size_t count = c == 0 ? set->count : 0;
 
 	if (c == 0)
-		c = cb_tools_register(&k->tools, r->session, set);
+		c = cb_tools_register(&k->jupyter.tools, r->session, set);
 	if (c < 0) {
-		cb_failure_malformed(k, r, "%s", what);
+		cb_failure_malformed(&k->shells, r, "%s", what);
 		return;
 	}
 	cb_bracket_begin(&k->jupyter, r);

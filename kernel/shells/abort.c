@@ -9,10 +9,13 @@
  */
 #include "abort.h"
 
+#include <cellblock/clock.h>
 #include <math.h>
 #include <stdint.h>
 
-#include "kernel.h"
+#include "jupyter/jupyter.h"
+#include "jupyter/status.h"
+#include "shell.h"
 
 #define WINDOW 60.0 /* seconds: no message is on its way for longer; bounds what a clock that was set can do */
 
@@ -51,17 +54,16 @@ static struct cb_client_session *session_of(struct cb_execution *x, const struct
 	return oldest;
 }
 
-void cb_abort_note_arrival(struct cb_kernel *k, const struct cb_request *r)
+void cb_abort_note_arrival(struct cb_execution *x, const struct cb_request *r)
 {
-	struct cb_client_session *s = isnan(r->date) ? NULL : session_of(&k->execution, r, true);
+	struct cb_client_session *s = isnan(r->date) ? NULL : session_of(x, r, true);
 
 	if (s != NULL && r->arrived_date - r->date < s->skew)
 		s->skew = r->arrived_date - r->date;
 }
 
-bool cb_abort_applies(struct cb_kernel *k, const struct cb_request *r)
+bool cb_abort_applies(struct cb_execution *x, const struct cb_request *r)
 {
-	struct cb_execution *x = &k->execution;
 	const struct cb_client_session *s = isnan(r->date) ? NULL : session_of(x, r, false);
 
 	if (!cb_request_is_execute(r))
@@ -72,60 +74,59 @@ bool cb_abort_applies(struct cb_kernel *k, const struct cb_request *r)
 	       r->arrived_date - s->failed_at < WINDOW;
 }
 
-static void abort_with(struct cb_kernel *k, struct cb_request *r, const char *ename, const char *evalue)
+static void abort_with(struct cb_jupyter *jp, struct cb_request *r, const char *ename, const char *evalue)
 {
 	CB_JSON_SMALL(aborted, "status", "aborted");
 
-	cb_bracket_begin(&k->jupyter, r);
+	cb_bracket_begin(jp, r);
 	if (cb_request_is_execute(r))
-		cb_reply_full(&k->jupyter, r, cb_buf_span(&aborted), cb_buf_span(&aborted), NULL);
+		cb_reply_full(jp, r, cb_buf_span(&aborted), cb_buf_span(&aborted), NULL);
 	else if (!cb_request_is_comm(r))
-		cb_reply_error(&k->jupyter, r, ename, "%s", evalue);
-	cb_bracket_end(&k->jupyter, r);
+		cb_reply_error(jp, r, ename, "%s", evalue);
+	cb_bracket_end(jp, r);
 	cb_request_free(r);
 }
 
-void cb_abort_request(struct cb_kernel *k, struct cb_request *r)
+void cb_abort_request(struct cb_jupyter *jp, struct cb_request *r)
 {
-	abort_with(k, r, "KeyboardInterrupt", "interrupted");
+	abort_with(jp, r, "KeyboardInterrupt", "interrupted");
 }
 
-void cb_abort_for_end(struct cb_kernel *k, struct cb_request *r, const char *why)
+void cb_abort_for_end(struct cb_jupyter *jp, struct cb_request *r, const char *why)
 {
-	abort_with(k, r, "KernelDiedError", why);
+	abort_with(jp, r, "KernelDiedError", why);
 }
 
-static void note_failure(struct cb_kernel *k, const struct cb_request *r)
+static void note_failure(struct cb_execution *x, const struct cb_request *r)
 {
-	struct cb_execution *x = &k->execution;
 	struct cb_client_session *s = isnan(r->date) ? NULL : session_of(x, r, false);
 
 	if (s != NULL) {
 		s->failed_date = r->date;
 		s->failed_at = cb_date_now();
 	}
-	if (k->stop_on_error_timeout > 0)
-		x->abort_until = cb_now_ns() + (int64_t)(fmin(k->stop_on_error_timeout, 1e9) * 1e9);
+	if (x->stop_on_error_timeout > 0)
+		x->abort_until = cb_now_ns() + (int64_t)(fmin(x->stop_on_error_timeout, 1e9) * 1e9);
 }
 
-void cb_abort_queue(struct cb_kernel *k, struct cb_shell *s)
+void cb_abort_queue(struct cb_shell *s)
 {
-	cb_channels_drain_shell(&k->jupyter);
+	cb_channels_drain_shell(s->all->jupyter);
 	if (s->current == NULL)
 		return;
-	if (s == &k->execution.shell)
-		note_failure(k, s->current);
+	if (s == &s->all->execution.shell)
+		note_failure(&s->all->execution, s->current);
 	s->abort_waiting = true;
 }
 
-void cb_abort_executes(struct cb_kernel *k, struct cb_shell *s, bool others)
+void cb_abort_executes(struct cb_shell *s, bool others)
 {
 	struct cb_queue keep = { 0 };
 	struct cb_load kept = { 0 };
 
 	for (struct cb_request *r; (r = cb_shell_pop(s)) != NULL;) {
 		if (others || cb_request_is_execute(r))
-			cb_abort_request(k, r);
+			cb_abort_request(s->all->jupyter, r);
 		else
 			cb_queue_push(&keep, &kept, r);
 	}
@@ -133,8 +134,8 @@ void cb_abort_executes(struct cb_kernel *k, struct cb_shell *s, bool others)
 		cb_queue_push(&s->waiting, s->load, r);
 }
 
-void cb_abort_waiting(struct cb_kernel *k, struct cb_shell *s)
+void cb_abort_waiting(struct cb_shell *s)
 {
 	s->abort_waiting = false;
-	cb_abort_executes(k, s, false);
+	cb_abort_executes(s, false);
 }

@@ -10,7 +10,10 @@
 
 #include <unistd.h>
 
-#include "kernel.h"
+#include "execution.h"
+#include "jupyter/loop.h"
+#include "python/guest.h"
+#include "shell.h"
 
 #define SECOND 1000000000LL
 #define SOONEST (SECOND / 50)
@@ -30,9 +33,9 @@ static double processors(void)
 	return n > 0 ? (double)n : 1;
 }
 
-static void arm(struct cb_kernel *k)
+static void arm(struct cb_shells *sh)
 {
-	struct cb_cell_limits *m = &k->execution.meter;
+	struct cb_cell_limits *m = &sh->execution.meter;
 	int64_t in = LATEST;
 
 	if (m->limit > 0) {
@@ -49,60 +52,61 @@ static void arm(struct cb_kernel *k)
 	if (m->memory > 0 && in > MEMORY_PERIOD)
 		in = MEMORY_PERIOD;
 	if (m->limit <= 0 && !m->waits && m->memory == 0)
-		cb_loop_arm(&k->loop, m->timer, 0);
+		cb_loop_arm(sh->loop, m->timer, 0);
 	else
-		cb_loop_arm(&k->loop, m->timer, cb_now_ns() + in);
+		cb_loop_arm(sh->loop, m->timer, cb_now_ns() + in);
 }
 
 /* What was used since the last reading. */
-static double advance(struct cb_kernel *k, double *ret_elapsed)
+static double advance(struct cb_shells *sh, double *ret_elapsed)
 {
-	struct cb_cell_limits *m = &k->execution.meter;
+	struct cb_cell_limits *m = &sh->execution.meter;
 	int64_t now_ns = cb_now_ns();
 	double now, delta;
 
 	*ret_elapsed = (double)(now_ns - m->last_ns) / (double)SECOND;
 	m->last_ns = now_ns;
 	if (m->sampled) {
-		delta = cb_usage_advance(&m->ledger, &k->guest.usage, *ret_elapsed);
+		delta = cb_usage_advance(&m->ledger, &sh->guest->usage, *ret_elapsed);
 	} else {
-		now = cb_usage_jail_cpu(&k->guest.usage);
+		now = cb_usage_jail_cpu(&sh->guest->usage);
 		delta = now - m->last;
 		m->last = now;
 	}
 	/* a walk may miss a process that is just adopted and find it the next time: no more than time itself allows */
 	if (delta > *ret_elapsed * processors() + SLACK)
 		delta = *ret_elapsed * processors() + SLACK;
-	delta -= cb_twins_spent(k, &m->ending); /* after a cell, but for the next one: nobody's time */
+	delta -= sh->events->spent_on_copies(sh->kernel,
+					     &m->ending); /* after a cell, but for the next one: nobody's time */
 	m->used = m->used + delta > 0 ? m->used + delta : 0;
 	return delta > 0 ? delta : 0;
 }
 
 static void on_timer(void *context)
 {
-	struct cb_kernel *k = context;
-	struct cb_cell_limits *m = &k->execution.meter;
+	struct cb_shells *sh = context;
+	struct cb_cell_limits *m = &sh->execution.meter;
 	double elapsed, delta;
 
-	if (k->execution.shell.current == NULL || k->execution.shell.cell.stop != CB_STOP_NONE)
+	if (sh->execution.shell.current == NULL || sh->execution.shell.cell.stop != CB_STOP_NONE)
 		return;
-	delta = advance(k, &elapsed);
+	delta = advance(sh, &elapsed);
 	if (m->limit > 0 && m->used >= m->limit) {
-		cb_shell_over_time(k, &k->execution.shell, true, false);
+		cb_shell_over_time(&sh->execution.shell, true, false);
 		return;
 	}
-	if (m->memory > 0 && cb_usage_largest(&k->guest.usage) > m->memory) {
-		cb_execution_over_memory(k);
+	if (m->memory > 0 && cb_usage_largest(&sh->guest->usage) > m->memory) {
+		cb_execution_over_memory(sh);
 		return;
 	}
-	if (m->waits && delta > elapsed * WAIT_SHARE && !cb_execution_spend(k, elapsed))
+	if (m->waits && delta > elapsed * WAIT_SHARE && !cb_execution_spend(sh, elapsed))
 		return;
-	arm(k);
+	arm(sh);
 }
 
-void cb_cell_limits_start(struct cb_kernel *k, double cpu, uint64_t memory)
+void cb_cell_limits_start(struct cb_shells *sh, double cpu, uint64_t memory)
 {
-	struct cb_cell_limits *m = &k->execution.meter;
+	struct cb_cell_limits *m = &sh->execution.meter;
 	double elapsed;
 
 	m->limit = cpu;
@@ -113,33 +117,33 @@ void cb_cell_limits_start(struct cb_kernel *k, double cpu, uint64_t memory)
 	m->sampled = false;
 	if (cpu <= 0 && memory == 0)
 		return;
-	m->sampled = !cb_usage_counts_cpu(&k->guest.usage);
+	m->sampled = !cb_usage_counts_cpu(&sh->guest->usage);
 	m->ledger.count = 0;
-	(void)advance(k, &elapsed);
+	(void)advance(sh, &elapsed);
 	m->used = m->ledger.unseen = 0;
-	arm(k);
+	arm(sh);
 }
 
-void cb_cell_limits_wait(struct cb_kernel *k, bool waits)
+void cb_cell_limits_wait(struct cb_shells *sh, bool waits)
 {
-	struct cb_cell_limits *m = &k->execution.meter;
+	struct cb_cell_limits *m = &sh->execution.meter;
 	double elapsed;
 
 	if (waits || m->limit > 0)
-		(void)advance(k, &elapsed);
+		(void)advance(sh, &elapsed);
 	if (waits && m->limit <= 0)
 		m->used = 0;
 	m->waits = waits;
-	arm(k);
+	arm(sh);
 }
 
-void cb_cell_limits_stop(struct cb_kernel *k)
+void cb_cell_limits_stop(struct cb_shells *sh)
 {
-	cb_loop_arm(&k->loop, k->execution.meter.timer, 0);
+	cb_loop_arm(sh->loop, sh->execution.meter.timer, 0);
 }
 
-int cb_cell_limits_init(struct cb_kernel *k)
+int cb_cell_limits_init(struct cb_shells *sh)
 {
-	k->execution.meter.timer = cb_loop_add_timer(&k->loop, on_timer, k);
-	return k->execution.meter.timer;
+	sh->execution.meter.timer = cb_loop_add_timer(sh->loop, on_timer, sh);
+	return sh->execution.meter.timer;
 }

@@ -6,13 +6,20 @@
  */
 #include "failure.h"
 
+#include <cellblock/clock.h>
 #include <cellblock/json_scan.h>
 #include <cellblock/json_write.h>
 #include <cellblock/log.h>
 #include <stdarg.h>
 #include <sys/wait.h>
 
-#include "kernel.h"
+#include "jupyter/jupyter.h"
+#include "jupyter/status.h"
+#include "policy/policy.h"
+#include "python/guest.h"
+#include "python/python.h"
+#include "records/audit_events.h"
+#include "shells.h"
 
 /* Why we killed it; empty if we did not. */
 static const char *verdict(const struct cb_guest *g)
@@ -20,25 +27,25 @@ static const char *verdict(const struct cb_guest *g)
 	return g->cause[0] != '\0' ? g->cause : g->verdict;
 }
 
-bool cb_failure_of_memory(const struct cb_kernel *k, uint64_t oom_kills)
+bool cb_failure_of_memory(const struct cb_shells *sh, uint64_t oom_kills)
 {
-	const struct cb_guest *g = &k->guest;
+	const struct cb_guest *g = sh->guest;
 	bool killed = !g->exited || (WIFSIGNALED(g->wait_status) && WTERMSIG(g->wait_status) == SIGKILL);
 
-	if (k->guest.over_memory > 0)
+	if (sh->guest->over_memory > 0)
 		return true;
 	if (verdict(g)[0] != '\0')
 		return false;
-	if (k->execution.taken_over)
-		return killed && k->execution.usage_at_end.oom_kills > oom_kills;
+	if (sh->execution.taken_over)
+		return killed && sh->execution.usage_at_end.oom_kills > oom_kills;
 	if (!g->end_known)
 		return false;
 	return g->end.watchdog > 0 || (killed && g->end.oom_kills > oom_kills);
 }
 
-static bool out_of_memory(const struct cb_kernel *k)
+static bool out_of_memory(const struct cb_shells *sh)
 {
-	return cb_failure_of_memory(k, k->execution.shell.cell.usage_at_start.oom_kills);
+	return cb_failure_of_memory(sh, sh->execution.shell.cell.usage_at_start.oom_kills);
 }
 
 const char *cb_failure_limit(const struct cb_shell *s)
@@ -58,22 +65,13 @@ const char *cb_failure_limit(const struct cb_shell *s)
 												       : NULL;
 }
 
-static bool is_main(const struct cb_kernel *k, const struct cb_shell *s)
+static bool is_main(const struct cb_shell *s)
 {
-	return s == &k->execution.shell;
+	return s == &s->all->execution.shell;
 }
 
-/* What the main shell's cells tell beside their own state. */
-static void write_more(struct cb_kernel *k, const char *state, struct cb_json *j)
-{
-	if (strcmp(state, "kept") != 0)
-		cb_failure_undone_calls(k, j);
-	if (k->memory.given_up > 0)
-		cb_json_put(j, "given_up", k->memory.given_up);
-}
-
-void cb_failure_metadata(struct cb_kernel *k, struct cb_shell *s, const char *status, const char *state,
-			 const char *limit, bool ours, struct cb_buf *out)
+void cb_failure_metadata(struct cb_shell *s, const char *status, const char *state, const char *limit, bool ours,
+			 struct cb_buf *out)
 {
 	const struct cb_cell *cell = &s->cell;
 	struct cb_usage u = cell->usage_at_start;
@@ -83,48 +81,46 @@ void cb_failure_metadata(struct cb_kernel *k, struct cb_shell *s, const char *st
 	char date[28];
 
 	if (strcmp(state, "kept") == 0)
-		cb_tools_keep(&k->tools, s->current->calls, cell->store ? cell->number : 0);
-	s->ops->usage(k, s, &u);
+		cb_tools_keep(&s->all->jupyter->tools, s->current->calls, cell->store ? cell->number : 0);
+	s->ops->usage(s, &u);
 	double user = u.cpu_user_s - cell->usage_at_start.cpu_user_s;
 	double sys = u.cpu_sys_s - cell->usage_at_start.cpu_sys_s;
 
 	if (limit == NULL && u.oom_kills > cell->usage_at_start.oom_kills)
 		limit = "memory"; /* of a child of Python's: the state is kept */
-	if (is_main(k, s) && k->execution.lost[0] != '\0' && strcmp(state, "lost") != 0)
-		state = k->execution.lost_restored ? "restored"
-						   : "lost"; /* what came before the cell is told with it */
+	if (is_main(s) && s->all->execution.lost[0] != '\0' && strcmp(state, "lost") != 0)
+		state = s->all->execution.lost_restored ? "restored"
+							: "lost"; /* what came before the cell is told with it */
 	cb_date_format(cell->started_date, date);
 	if (s->current->id != 0)
 		output = cb_output_parent(&s->python->output, s->current->id)->output_bytes;
 	cb_json_put(&j, "started", date, "status", status, "dependencies_met", (bool)true, "engine",
-		    k->jupyter.session.id);
+		    s->all->jupyter->session.id);
 	cb_json_object(&j, "cellblock");
 	cb_json_put_object(&j, "usage", "wall_s", CB_ROUNDED(wall, 6), "cpu_user_s", CB_ROUNDED(user, 2), "cpu_sys_s",
 			   CB_ROUNDED(sys, 2), "memory_peak_bytes", u.memory_peak_bytes, "output_bytes", output,
 			   "read_bytes", NULL, "write_bytes", NULL);
-	cb_audit_cell_end(&k->records, s->current, cell->number, status, limit, state, wall, user + sys);
+	cb_audit_cell_end(s->all->records, s->current, cell->number, status, limit, state, wall, user + sys);
 	if (ours)
 		cb_json_put(&j, "by", "kernel");
 	cb_json_put(&j, "limit", limit);
-	cb_failure_state(k, state, &j);
-	if (is_main(k, s))
-		write_more(k, state, &j);
+	s->all->events->write_end(s->all->kernel, is_main(s), state, &j);
 	cb_calls_write(s->current->calls, &j);
 	cb_failure_trace(s->current, &j);
 	(void)cb_json_done(&j);
 }
 
-void cb_failure_of_cell(struct cb_kernel *k, struct cb_shell *s, bool failed, struct cb_span ename, struct cb_buf *out)
+void cb_failure_of_cell(struct cb_shell *s, bool failed, struct cb_span ename, struct cb_buf *out)
 {
 	const char *limit = cb_failure_limit(s);
 	/* the guest of bash outlives its shell */
-	bool lost = k->bash && failed && cb_json_string_is(ename, "ShellEnded");
+	bool lost = s->all->bash && failed && cb_json_string_is(ename, "ShellEnded");
 
 	/* RLIMIT_DATA's way of holding limits.memory; numpy has a name of its own for it */
 	if (limit == NULL && failed && ename.data != NULL &&
 	    (cb_json_string_is(ename, "MemoryError") || cb_json_string_is(ename, "_ArrayMemoryError")))
 		limit = "memory";
-	cb_failure_metadata(k, s, failed ? "error" : "ok", lost ? "lost" : "kept", limit, false, out);
+	cb_failure_metadata(s, failed ? "error" : "ok", lost ? "lost" : "kept", limit, false, out);
 }
 
 void cb_failure_trace(const struct cb_request *r, struct cb_json *j)
@@ -133,35 +129,7 @@ void cb_failure_trace(const struct cb_request *r, struct cb_json *j)
 		cb_json_put(j, "traceparent", r->traceparent);
 }
 
-void cb_failure_undone(const struct cb_kernel *k, struct cb_json *j)
-{
-	const struct cb_undo_log_undone *u = &k->twins.undid;
-
-	cb_json_put(j, "restored_to", k->twins.restored_to);
-	if (k->twins.undone.len > 0)
-		cb_json_put(j, "undone", cb_buf_span(&k->twins.undone));
-	if (u->untold > 0)
-		cb_json_put(j, "undone_before", u->untold);
-	if (u->n.unnumbered > 0)
-		cb_json_put(j, "undone_unnumbered", u->n.unnumbered);
-	if (u->n.messages > 0)
-		cb_json_put(j, "undone_messages", u->n.messages);
-}
-
-void cb_failure_undone_calls(const struct cb_kernel *k, struct cb_json *j)
-{
-	if (k->twins.calls.len > 0)
-		cb_json_put(j, "undone_calls", cb_buf_span(&k->twins.calls));
-}
-
-void cb_failure_state(const struct cb_kernel *k, const char *state, struct cb_json *j)
-{
-	cb_json_put(j, "state", state);
-	if (strcmp(state, "restored") == 0)
-		cb_failure_undone(k, j);
-}
-
-void cb_failure_malformed(struct cb_kernel *k, struct cb_request *r, const char *format, ...)
+void cb_failure_malformed(struct cb_shells *sh, struct cb_request *r, const char *format, ...)
 {
 	static const char ename[] = "MalformedRequestError";
 	char text[512], evalue[sizeof(text) + 64];
@@ -171,18 +139,18 @@ void cb_failure_malformed(struct cb_kernel *k, struct cb_request *r, const char 
 	vsnprintf(text, sizeof(text), format, ap);
 	va_end(ap);
 	snprintf(evalue, sizeof(evalue), "%.60s: %s", r->type, text);
-	cb_audit_denied(&k->records, r->type, text);
-	cb_bracket_begin(&k->jupyter, r);
+	cb_audit_denied(sh->records, r->type, text);
+	cb_bracket_begin(sh->jupyter, r);
 	if (cb_request_is_execute(r)) { /* frontends show nothing of a reply */
-		cb_publish_error(&k->jupyter, r, ename, evalue, (struct cb_span){ NULL, 0 });
-		cb_iopub_flush(&k->jupyter);
+		cb_publish_error(sh->jupyter, r, ename, evalue, (struct cb_span){ NULL, 0 });
+		cb_iopub_flush(sh->jupyter);
 	}
-	cb_reply_error(&k->jupyter, r, ename, "%s", evalue);
-	cb_bracket_end(&k->jupyter, r);
+	cb_reply_error(sh->jupyter, r, ename, "%s", evalue);
+	cb_bracket_end(sh->jupyter, r);
 	cb_request_free(r);
 }
 
-void cb_failure_send(struct cb_kernel *k, const struct cb_request *r, int64_t number, const char *ename,
+void cb_failure_send(struct cb_jupyter *jp, const struct cb_request *r, int64_t number, const char *ename,
 		     const char *evalue, const struct cb_buf *metadata)
 {
 	CB_AUTO_BUF b = CB_BUF_INIT(65536);
@@ -192,20 +160,19 @@ void cb_failure_send(struct cb_kernel *k, const struct cb_request *r, int64_t nu
 		    CB_SPAN("{}"));
 	cb_write_error(&j, ename, evalue, (struct cb_span){ NULL, 0 });
 	(void)cb_json_done(&j);
-	cb_iopub_flush(&k->jupyter);
-	cb_reply_full(&k->jupyter, r, cb_buf_span(metadata), cb_buf_span(&b), NULL);
+	cb_iopub_flush(jp);
+	cb_reply_full(jp, r, cb_buf_span(metadata), cb_buf_span(&b), NULL);
 }
 
-static void reply(struct cb_kernel *k, struct cb_shell *s, const char *ename, const char *evalue, const char *state)
+static void reply(struct cb_shell *s, const char *ename, const char *evalue, const char *state)
 {
 	CB_AUTO_BUF metadata = CB_BUF_INIT(CB_METADATA_MAX);
 
-	cb_failure_metadata(k, s, "error", state, cb_failure_limit(s), true, &metadata);
-	cb_failure_send(k, s->current, s->cell.number, ename, evalue, &metadata);
+	cb_failure_metadata(s, "error", state, cb_failure_limit(s), true, &metadata);
+	cb_failure_send(s->all->jupyter, s->current, s->cell.number, ename, evalue, &metadata);
 }
 
-void cb_failure_reply(struct cb_kernel *k, struct cb_shell *s, const char *ename, const char *state, const char *format,
-		      ...)
+void cb_failure_reply(struct cb_shell *s, const char *ename, const char *state, const char *format, ...)
 {
 	char evalue[2048];
 	va_list ap;
@@ -213,26 +180,26 @@ void cb_failure_reply(struct cb_kernel *k, struct cb_shell *s, const char *ename
 	va_start(ap, format);
 	vsnprintf(evalue, sizeof(evalue), format, ap);
 	va_end(ap);
-	if (is_main(k, s) && strcmp(state, "lost") == 0) {
+	if (is_main(s) && strcmp(state, "lost") == 0) {
 		size_t len = strlen(evalue);
 
-		snprintf(evalue + len, sizeof(evalue) - len, "%s", k->twins.calls_text);
+		snprintf(evalue + len, sizeof(evalue) - len, "%s", s->all->events->lost_calls(s->all->kernel));
 	}
 	if (strcmp(state, "kept") != 0)
 		cb_calls_tell(s->current->calls, evalue, sizeof(evalue));
-	cb_publish_error(&k->jupyter, s->current, ename, evalue, (struct cb_span){ NULL, 0 });
-	reply(k, s, ename, evalue, state);
+	cb_publish_error(s->all->jupyter, s->current, ename, evalue, (struct cb_span){ NULL, 0 });
+	reply(s, ename, evalue, state);
 }
 
-void cb_failure_of_asked(struct cb_kernel *k, const struct cb_request *r, const char *ename, const char *text)
+void cb_failure_of_asked(struct cb_jupyter *jp, const struct cb_request *r, const char *ename, const char *text)
 {
 	if (!cb_request_is_comm(r))
-		cb_reply_error(&k->jupyter, r, ename, "%s", text);
+		cb_reply_error(jp, r, ename, "%s", text);
 }
 
-void cb_failure_unsent(struct cb_kernel *k, struct cb_shell *s, bool up, int code)
+void cb_failure_unsent(struct cb_shell *s, bool up, int code)
 {
-	const struct cb_err *f = &k->guest.failure;
+	const struct cb_err *f = &s->all->guest->failure;
 	const char *ename = up ? "KernelBusyError" : "IsolationError";
 	char text[2048];
 
@@ -244,19 +211,19 @@ void cb_failure_unsent(struct cb_kernel *k, struct cb_shell *s, bool up, int cod
 	else
 		snprintf(text, sizeof(text), "the request can't be handed to Python: %s", cb_err_name(code));
 	if (cb_request_is_execute(s->current))
-		cb_failure_reply(k, s, ename, "kept", "%s", text);
+		cb_failure_reply(s, ename, "kept", "%s", text);
 	else
-		cb_failure_of_asked(k, s->current, ename, text);
+		cb_failure_of_asked(s->all->jupyter, s->current, ename, text);
 }
 
-void cb_failure_unanswered(struct cb_kernel *k, const struct cb_request *r)
+void cb_failure_unanswered(struct cb_jupyter *jp, const struct cb_request *r)
 {
-	cb_reply_error(&k->jupyter, r, "KernelBusyError",
+	cb_reply_error(jp, r, "KernelBusyError",
 		       "Python did not answer in time: the running cell is in C code that lets nothing else run");
 }
 
 /* "the cell ran over its limit of 5 s (timeout.cell)": which limit. */
-static const char *overrun(const struct cb_kernel *k, const struct cb_shell *s)
+static const char *overrun(const struct cb_shell *s)
 {
 	const struct cb_execute_fields *e = &s->current->execute;
 	static char text[128];
@@ -269,7 +236,7 @@ static const char *overrun(const struct cb_kernel *k, const struct cb_shell *s)
 	else if (s->cell.wait_over)
 		snprintf(text, sizeof(text),
 			 "the cell waited for input, a host tool or a debugger longer than %g s (timeout.wait)",
-			 k->policy->timeout_wait);
+			 s->all->policy->timeout_wait);
 	else
 		snprintf(text, sizeof(text), "the cell ran over its limit of %g s (timeout.cell)", e->timeout);
 	return text;
@@ -280,41 +247,41 @@ bool cb_failure_of_interrupt(struct cb_span ename)
 	return cb_json_string_is(ename, "KeyboardInterrupt") || cb_json_string_is(ename, "HostToolCancelledError");
 }
 
-static const char *timeout_text(const struct cb_kernel *k, const struct cb_shell *s)
+static const char *timeout_text(const struct cb_shell *s)
 {
 	static char text[256];
 
-	snprintf(text, sizeof(text), "%s and was interrupted; all variables are kept", overrun(k, s));
+	snprintf(text, sizeof(text), "%s and was interrupted; all variables are kept", overrun(s));
 	return text;
 }
 
-void cb_failure_publish_timeout(struct cb_kernel *k, const struct cb_shell *s, struct cb_span traceback)
+void cb_failure_publish_timeout(const struct cb_shell *s, struct cb_span traceback)
 {
-	cb_publish_error(&k->jupyter, s->current, "CellTimeoutError", timeout_text(k, s), traceback);
+	cb_publish_error(s->all->jupyter, s->current, "CellTimeoutError", timeout_text(s), traceback);
 }
 
-void cb_failure_reply_timeout(struct cb_kernel *k, struct cb_shell *s)
+void cb_failure_reply_timeout(struct cb_shell *s)
 {
 	if (!s->cell.error_sent)
-		cb_failure_publish_timeout(k, s, (struct cb_span){ NULL, 0 });
-	reply(k, s, "CellTimeoutError", timeout_text(k, s), "kept");
+		cb_failure_publish_timeout(s, (struct cb_span){ NULL, 0 });
+	reply(s, "CellTimeoutError", timeout_text(s), "kept");
 }
 
-const char *cb_failure_memory_text(const struct cb_kernel *k)
+const char *cb_failure_memory_text(const struct cb_shells *sh)
 {
 	static char text[512];
-	const struct cb_broker_reply *end = &k->guest.end;
-	uint64_t bytes = k->guest.over_memory > 0  ? k->guest.over_memory
-			 : k->execution.taken_over ? k->execution.usage_at_end.memory_peak_bytes
-			 : end->watchdog > 0	   ? end->watchdog
-						   : end->memory_peak;
+	const struct cb_broker_reply *end = &sh->guest->end;
+	uint64_t bytes = sh->guest->over_memory > 0 ? sh->guest->over_memory
+			 : sh->execution.taken_over ? sh->execution.usage_at_end.memory_peak_bytes
+			 : end->watchdog > 0	    ? end->watchdog
+						    : end->memory_peak;
 	double mib = 1024.0 * 1024, peak = (double)bytes / mib;
-	const char *note = k->policy->limit_memory_note;
+	const char *note = sh->policy->limit_memory_note;
 
 	snprintf(text, sizeof(text),
 		 "the jail used more memory than limits.memory allows (limit %.1f MiB%s%s, peak %.1f MiB) and Python "
 		 "was killed",
-		 (double)k->policy->limit_memory / mib, note[0] != '\0' ? ": " : "", note, peak);
+		 (double)sh->policy->limit_memory / mib, note[0] != '\0' ? ": " : "", note, peak);
 	return text;
 }
 
@@ -333,13 +300,13 @@ void cb_failure_end_text(int status, char *ret_text, size_t size)
 		snprintf(ret_text, size, "Python exited with status %d", WEXITSTATUS(status));
 }
 
-const char *cb_failure_death_text(const struct cb_kernel *k)
+const char *cb_failure_death_text(const struct cb_shells *sh)
 {
 	static char text[512];
-	const struct cb_guest *g = &k->guest;
+	const struct cb_guest *g = sh->guest;
 
-	if (out_of_memory(k))
-		return cb_failure_memory_text(k);
+	if (out_of_memory(sh))
+		return cb_failure_memory_text(sh);
 	if (verdict(g)[0] != '\0')
 		snprintf(text, sizeof(text), "Python was stopped: %s", verdict(g));
 	else if (!g->exited && g->end_known && g->end.note[0] != '\0')
@@ -351,55 +318,45 @@ const char *cb_failure_death_text(const struct cb_kernel *k)
 	return text;
 }
 
-void cb_failure_death(struct cb_kernel *k, struct cb_shell *s, const struct cb_death *d)
+void cb_failure_death(struct cb_shell *s, const struct cb_death *d)
 {
 	switch (s->cell.stop) {
 	case CB_STOP_TIME_SOFT:
 	case CB_STOP_TIME_HARD:
-		cb_failure_reply(k, s, "CellTimeoutError", d->state,
-				 "%s, did not stop within %g s (timeout.grace) and was killed; %s", overrun(k, s),
-				 k->policy->timeout_grace, d->became);
+		cb_failure_reply(s, "CellTimeoutError", d->state,
+				 "%s, did not stop within %g s (timeout.grace) and was killed; %s", overrun(s),
+				 s->all->policy->timeout_grace, d->became);
 		break;
 	case CB_STOP_INTERRUPT:
-		cb_failure_reply(k, s, "KeyboardInterrupt", d->state,
+		cb_failure_reply(s, "KeyboardInterrupt", d->state,
 				 "the cell did not obey the interrupt and was killed; %s", d->became);
 		break;
 	case CB_STOP_WIRE:
-		cb_failure_reply(k, s, "WireError", d->state,
+		cb_failure_reply(s, "WireError", d->state,
 				 "the cell's Python broke the protocol to the kernel (%s) and was killed; %s",
 				 d->broken, d->became);
 		break;
 	case CB_STOP_MEMORY:
-		cb_failure_reply(k, s, "CellMemoryError", d->state, "%s; %s", d->cause, d->became);
+		cb_failure_reply(s, "CellMemoryError", d->state, "%s; %s", d->cause, d->became);
 		break;
 	case CB_STOP_NONE:
-		cb_failure_reply(k, s, "KernelDiedError", d->state, "%s; %s", d->cause, d->became);
+		cb_failure_reply(s, "KernelDiedError", d->state, "%s; %s", d->cause, d->became);
 		break;
 	}
 }
 
-void cb_failure_of_main(struct cb_kernel *k, bool restored, struct cb_death *ret_death)
+void cb_failure_of_main(struct cb_shells *sh, bool restored, struct cb_death *ret_death)
 {
-	static char passed[320];
-	const char *became = "all variables are lost and the next cell runs in a new Python";
+	const char *became = sh->events->became(sh->kernel, restored);
 
-	snprintf(passed, sizeof(passed),
-		 "all variables are lost, for what was kept did not work when it was woken (%s); the next cell runs "
-		 "in a new Python",
-		 k->twins.passed_why);
-	if (restored)
-		became = k->twins.outcome;
-	else if (k->guest.shutting_down)
+	if (!restored && sh->guest->shutting_down)
 		became = "all variables are lost";
-	else if (k->twins.passed_over > 0)
-		became = passed;
-	else if (k->memory.none_left)
-		became = "all variables are lost, for the state before the cell was given up when memory was short; "
-			 "the next cell runs in a new Python";
-	if (k->execution.shell.cell.stop == CB_STOP_NONE && out_of_memory(k))
-		k->execution.shell.cell.stop = CB_STOP_MEMORY;
-	*ret_death = (struct cb_death){ .cause = cb_failure_death_text(k),
-					.broken = verdict(&k->guest),
+	else if (became == NULL)
+		became = "all variables are lost and the next cell runs in a new Python";
+	if (sh->execution.shell.cell.stop == CB_STOP_NONE && out_of_memory(sh))
+		sh->execution.shell.cell.stop = CB_STOP_MEMORY;
+	*ret_death = (struct cb_death){ .cause = cb_failure_death_text(sh),
+					.broken = verdict(sh->guest),
 					.state = restored ? "restored" : "lost",
 					.became = became };
 }

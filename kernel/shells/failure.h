@@ -7,60 +7,55 @@
 #include <stdint.h>
 
 struct cb_death;
-struct cb_kernel;
+struct cb_jupyter;
+struct cb_shells;
 struct cb_request;
 struct cb_shell;
 
 /* Content that is not what the request's type needs is an error, never silence; of a cell also one on iopub. `format`
  * names key and reason. Frees the request. */
-void cb_failure_malformed(struct cb_kernel *k, struct cb_request *r, const char *format, ...)
+void cb_failure_malformed(struct cb_shells *sh, struct cb_request *r, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 /* The error reply of cell `number`. */
-void cb_failure_send(struct cb_kernel *k, const struct cb_request *r, int64_t number, const char *ename,
+void cb_failure_send(struct cb_jupyter *jp, const struct cb_request *r, int64_t number, const char *ename,
 		     const char *evalue, const struct cb_buf *metadata);
 /* Both, of the shell's current execute request. state: "kept", "restored" or "lost". */
-void cb_failure_reply(struct cb_kernel *k, struct cb_shell *s, const char *ename, const char *state, const char *format,
-		      ...) __attribute__((format(printf, 5, 6)));
+void cb_failure_reply(struct cb_shell *s, const char *ename, const char *state, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
 /* Error reply of a request that is no cell; comm messages have none. */
-void cb_failure_of_asked(struct cb_kernel *k, const struct cb_request *r, const char *ename, const char *text);
+void cb_failure_of_asked(struct cb_jupyter *jp, const struct cb_request *r, const char *ename, const char *text);
 /* The shell's current request could not be handed to Python: there is none (guest.failure has step, cause and cure), or
  * the code says why. */
-void cb_failure_unsent(struct cb_kernel *k, struct cb_shell *s, bool up, int code);
+void cb_failure_unsent(struct cb_shell *s, bool up, int code);
 /* The error reply to a question. */
-void cb_failure_unanswered(struct cb_kernel *k, const struct cb_request *r);
+void cb_failure_unanswered(struct cb_jupyter *jp, const struct cb_request *r);
 /* Python died under the shell's current execute request. */
-void cb_failure_death(struct cb_kernel *k, struct cb_shell *s, const struct cb_death *d);
+void cb_failure_death(struct cb_shell *s, const struct cb_death *d);
 /* How it died under the main shell's current request. The texts are valid until the next call. */
-void cb_failure_of_main(struct cb_kernel *k, bool restored, struct cb_death *ret_death);
+void cb_failure_of_main(struct cb_shells *sh, bool restored, struct cb_death *ret_death);
 /* How a process of the guest's ended, by its wait status. */
 void cb_failure_end_text(int status, char *ret_text, size_t size);
 /* "Python was killed by signal 11 (Segmentation fault)". Valid until the next call. */
-const char *cb_failure_death_text(const struct cb_kernel *k);
+const char *cb_failure_death_text(const struct cb_shells *sh);
 /* Did the guest end for lack of memory, and not because we or it itself wanted it so? oom_kills: how many there were
  * when the request began. The words for it. */
-bool cb_failure_of_memory(const struct cb_kernel *k, uint64_t oom_kills);
-const char *cb_failure_memory_text(const struct cb_kernel *k);
+bool cb_failure_of_memory(const struct cb_shells *sh, uint64_t oom_kills);
+const char *cb_failure_memory_text(const struct cb_shells *sh);
 
 /* An exception (raw JSON string) as an interrupt raises it. */
 bool cb_failure_of_interrupt(struct cb_span ename);
 /* A soft stop at the time limit: `traceback` is the guest's, a raw JSON array. */
-void cb_failure_publish_timeout(struct cb_kernel *k, const struct cb_shell *s, struct cb_span traceback);
-void cb_failure_reply_timeout(struct cb_kernel *k, struct cb_shell *s);
+void cb_failure_publish_timeout(const struct cb_shell *s, struct cb_span traceback);
+void cb_failure_reply_timeout(struct cb_shell *s);
 
 /* execute_reply.metadata of the shell's cell; also writes the cell's end into the audit log. limit NULL = null. `ours`:
  * the error is the supervisor's word, not the guest's, which may give its errors any name. */
 #define CB_METADATA_MAX (1u << 20)
-void cb_failure_metadata(struct cb_kernel *k, struct cb_shell *s, const char *status, const char *state,
-			 const char *limit, bool ours, struct cb_buf *out);
+void cb_failure_metadata(struct cb_shell *s, const char *status, const char *state, const char *limit, bool ours,
+			 struct cb_buf *out);
 /* The same of a cell that has ended by itself, with the exception's name (raw JSON) if it failed. */
-void cb_failure_of_cell(struct cb_kernel *k, struct cb_shell *s, bool failed, struct cb_span ename, struct cb_buf *out);
+void cb_failure_of_cell(struct cb_shell *s, bool failed, struct cb_span ename, struct cb_buf *out);
 /* Of metadata.cellblock: the request's traceparent, as one more member, if it has one. */
 void cb_failure_trace(const struct cb_request *r, struct cb_json *j);
-/* What the last take-over undid, as members of an object. */
-void cb_failure_undone(const struct cb_kernel *k, struct cb_json *j);
-/* "undone_calls":[…]: completed calls of host tools of the cells that the last take-over undid, or that are lost. */
-void cb_failure_undone_calls(const struct cb_kernel *k, struct cb_json *j);
-/* Of metadata: "state", and if it is "restored", to where and what that undid. */
-void cb_failure_state(const struct cb_kernel *k, const char *state, struct cb_json *j);
 /* The limit that the shell's cell hit, or NULL. */
 const char *cb_failure_limit(const struct cb_shell *s);

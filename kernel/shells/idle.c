@@ -6,50 +6,45 @@
  */
 #include "idle.h"
 
-#include "kernel.h"
+#include "jupyter/loop.h"
+#include "policy/policy.h"
+#include "python/guest.h"
+#include "shells.h"
 
 #define SECOND 1000000000LL
 
-static int64_t limit(const struct cb_kernel *k)
-{
-	return k->policy != NULL ? (int64_t)(k->policy->timeout_idle * (double)SECOND) : 0;
-}
-
-static bool in_use(const struct cb_kernel *k)
-{
-	return k->execution.shell.current != NULL || cb_lanes_busy(k) || cb_branches_busy(k) || cb_debug_busy(k) ||
-	       k->execution.shell.waiting.head != NULL || k->jobs.head != NULL || k->overlay_changes.request != NULL ||
-	       cb_iopub_has_subscribers(&k->jupyter);
-}
-
 static void on_timer(void *context)
 {
-	struct cb_kernel *k = context;
-	int64_t now = cb_now_ns(), due = k->idle.since + limit(k);
+	struct cb_shells *sh = context;
+	int64_t now = cb_now_ns(), due = sh->idle.since + sh->idle.limit;
 
-	if (in_use(k)) /* its end touches the timer again */
+	if (sh->events->in_use(sh->kernel)) /* its end touches the timer again */
 		return;
 	if (now < due) {
-		cb_loop_arm(&k->loop, k->idle.timer, due);
+		cb_loop_arm(sh->loop, sh->idle.timer, due);
 		return;
 	}
-	cb_guest_retire(&k->guest);
+	cb_guest_retire(sh->guest);
 }
 
-void cb_idle_touch(struct cb_kernel *k)
+void cb_idle_touch(struct cb_idle *i)
 {
-	if (limit(k) <= 0)
+	if (i->limit <= 0)
 		return;
-	k->idle.since = cb_now_ns();
-	if (!cb_loop_armed(&k->loop, k->idle.timer)) /* else the timer sees it when it is due */
-		cb_loop_arm(&k->loop, k->idle.timer, k->idle.since + limit(k));
+	i->since = cb_now_ns();
+	if (!cb_loop_armed(i->loop, i->timer)) /* else the timer sees it when it is due */
+		cb_loop_arm(i->loop, i->timer, i->since + i->limit);
 }
 
-int cb_idle_init(struct cb_kernel *k)
+int cb_idle_init(struct cb_shells *sh)
 {
-	k->idle.timer = cb_loop_add_timer(&k->loop, on_timer, k);
-	if (k->idle.timer < 0)
-		return k->idle.timer;
-	cb_idle_touch(k);
+	struct cb_idle *i = &sh->idle;
+
+	i->loop = sh->loop;
+	i->limit = (int64_t)(sh->policy->timeout_idle * (double)SECOND);
+	i->timer = cb_loop_add_timer(i->loop, on_timer, sh);
+	if (i->timer < 0)
+		return i->timer;
+	cb_idle_touch(i);
 	return 0;
 }

@@ -15,18 +15,23 @@
 #include <errno.h>
 
 #include "abort.h"
-#include "kernel.h"
-#include "requests/requests.h"
+#include "execution.h"
+#include "failure.h"
+#include "jupyter/jupyter.h"
+#include "jupyter/loop.h"
+#include "jupyter/status.h"
+#include "python/guest.h"
+#include "shell.h"
 
 #define SECOND 1000000000LL
 #define QUESTION_DEADLINE (10 * SECOND) /* also the first one on a loaded machine, with imports */
 
 /* ---- which lane ---- */
 
-static struct cb_shell *find(struct cb_kernel *k, struct cb_span id)
+static struct cb_shell *find(struct cb_shells *sh, struct cb_span id)
 {
 	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++) {
-		struct cb_shell *l = &k->lanes.sub[i];
+		struct cb_shell *l = &sh->lanes.sub[i];
 
 		if (cb_shell_is(l, id))
 			return l;
@@ -43,110 +48,107 @@ static struct cb_shell *lane_at(struct cb_lanes *all, size_t i)
 }
 
 /* Where comm messages go while this subshell's cell awaits. */
-static struct cb_shell *beside(struct cb_kernel *k, const struct cb_shell *subshell)
+static struct cb_shell *beside(struct cb_shells *sh, const struct cb_shell *subshell)
 {
-	return &k->lanes.beside[subshell - k->lanes.sub];
+	return &sh->lanes.beside[subshell - sh->lanes.sub];
 }
 
 /* The one that has this request of the wire at work; else the main one. */
-static struct cb_shell *of(struct cb_kernel *k, uint64_t request)
+static struct cb_shell *of(struct cb_shells *sh, uint64_t request)
 {
 	for (size_t i = 0; i < CB_LANES && request != 0; i++) {
-		struct cb_shell *l = lane_at(&k->lanes, i);
+		struct cb_shell *l = lane_at(&sh->lanes, i);
 
 		if (l->current != NULL && l->current->id == request)
 			return l;
 	}
-	return &k->execution.shell;
+	return &sh->execution.shell;
 }
 
 /* An interrupt is Python's main thread's, which serves the main shell, whatever that has at hand. */
-int cb_lanes_frame(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_content *c, const char **ret_reason)
+int cb_lanes_frame(struct cb_shells *sh, struct cb_frame *f, const struct cb_guest_content *c, const char **ret_reason)
 {
-	return cb_shell_frame(k, of(k, f->header.type == CB_WIRE_INTERRUPTED ? 0 : f->header.request), f, c,
-			      ret_reason);
+	return cb_shell_frame(of(sh, f->header.type == CB_WIRE_INTERRUPTED ? 0 : f->header.request), f, c, ret_reason);
 }
 
-bool cb_lanes_known(struct cb_kernel *k, struct cb_span id)
+bool cb_lanes_known(struct cb_shells *sh, struct cb_span id)
 {
-	return find(k, id) != NULL;
+	return find(sh, id) != NULL;
 }
 
 static const struct cb_shell_ops subshell_ops;
 
-static struct cb_shell new_lane(struct cb_kernel *k, unsigned number)
+static struct cb_shell new_lane(struct cb_shells *sh, unsigned number)
 {
 	return (struct cb_shell){ .ops = &subshell_ops,
-				  .jupyter = &k->jupyter,
-				  .records = &k->records,
-				  .load = &k->lanes.load,
-				  .python = &k->guest.python,
-				  .policy = k->policy,
+				  .all = sh,
+				  .load = &sh->lanes.load,
+				  .python = &sh->guest->python,
 				  .apart = true,
-				  .count = &k->execution.number,
+				  .count = &sh->execution.number,
 				  .number = number };
 }
 
-const char *cb_lanes_create(struct cb_kernel *k)
+const char *cb_lanes_create(struct cb_shells *sh)
 {
 	struct cb_session uuid = { 0 };
 
 	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++) {
-		struct cb_shell *l = &k->lanes.sub[i];
+		struct cb_shell *l = &sh->lanes.sub[i];
 
-		if (l->id[0] != '\0' || l->current != NULL || beside(k, l)->current != NULL)
+		if (l->id[0] != '\0' || l->current != NULL || beside(sh, l)->current != NULL)
 			continue;
 		if (cb_session_init(&uuid, NULL) < 0)
 			return NULL;
-		*l = *beside(k, l) = new_lane(k, ++k->lanes.last_number);
+		*l = *beside(sh, l) = new_lane(sh, ++sh->lanes.last_number);
 		memcpy(l->id, uuid.id, sizeof(l->id));
 		return l->id;
 	}
 	return NULL;
 }
 
-const struct cb_request *cb_lanes_running(const struct cb_kernel *k)
+const struct cb_request *cb_lanes_running(const struct cb_shells *sh)
 {
 	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
-		if (k->lanes.sub[i].current != NULL)
-			return k->lanes.sub[i].current;
+		if (sh->lanes.sub[i].current != NULL)
+			return sh->lanes.sub[i].current;
 	return NULL;
 }
 
-bool cb_lanes_busy(const struct cb_kernel *k)
+bool cb_lanes_busy(const struct cb_shells *sh)
 {
 	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
-		if (k->lanes.beside[i].current != NULL || k->lanes.sub[i].current != NULL)
+		if (sh->lanes.beside[i].current != NULL || sh->lanes.sub[i].current != NULL)
 			return true;
-	return k->lanes.load.count > 0 || k->lanes.ask.current != NULL || k->lanes.comms.current != NULL;
+	return sh->lanes.load.count > 0 || sh->lanes.ask.current != NULL || sh->lanes.comms.current != NULL;
 }
 
-static void tell_guest(struct cb_kernel *k, const struct cb_shell *l, enum cb_wire_type type)
+static void tell_guest(struct cb_shells *sh, const struct cb_shell *l, enum cb_wire_type type)
 {
 	uint64_t request = type == CB_WIRE_LANE_INTERRUPT && l->current != NULL ? l->current->id : 0;
 	CB_JSON_SMALL(lane, "lane", l->number);
 
-	(void)cb_side_send(&k->guest.side, type, request, cb_buf_span(&lane), cb_buf_span(&lane), NULL, 0);
+	(void)cb_side_send(&sh->guest->side, type, request, cb_buf_span(&lane), cb_buf_span(&lane), NULL, 0);
 }
 
 /* ---- taking ---- */
 
-static bool python_is_busy(const struct cb_kernel *k)
+static bool python_is_busy(const struct cb_shells *sh)
 {
-	return (k->guest.python.rules.phase & (CB_PHASE_EXECUTING | CB_PHASE_INPUT | CB_PHASE_COMM)) != 0;
+	return (sh->guest->python.rules.phase & (CB_PHASE_EXECUTING | CB_PHASE_INPUT | CB_PHASE_COMM)) != 0;
 }
 
 /* A subshell's comm message goes to the main shell while that has nothing but such to do: handlers of widgets expect
  * the main thread and its event loop. Order is kept: to where the subshell's last one is. */
-static bool main_shell_takes(struct cb_kernel *k, const struct cb_shell *l)
+static bool main_shell_takes(struct cb_shells *sh, const struct cb_shell *l)
 {
-	const struct cb_execution *x = &k->execution;
+	const struct cb_execution *x = &sh->execution;
 	bool only_comms = x->shell.current == NULL || cb_request_is_comm(x->shell.current);
 
 	if (l->current != NULL || l->waiting.head != NULL)
 		return false;
 	for (const struct cb_request *w = x->shell.waiting.head; w != NULL; w = w->next) {
-		if (cb_request_is_comm(w) && w->subshell_id.data != NULL && find(k, w->subshell_id) == l)
+		if (cb_request_is_comm(w) && w->subshell_id.data != NULL && find(sh, w->subshell_id) == l)
 			return true;
 		only_comms = only_comms && cb_request_is_comm(w);
 	}
@@ -156,53 +158,53 @@ static bool main_shell_takes(struct cb_kernel *k, const struct cb_shell *l)
 /* While a shell's cell awaits, its loop takes comm messages; the main shell's also those to a subshell that has nothing
  * to do. Until the last of them is answered those that follow go the same way, so that their order is kept. NULL = no
  * loop takes it. */
-static struct cb_shell *loop_of(struct cb_kernel *k, const struct cb_shell *subshell)
+static struct cb_shell *loop_of(struct cb_shells *sh, const struct cb_shell *subshell)
 {
-	struct cb_shell *l = subshell != NULL ? beside(k, subshell) : NULL, *comms = &k->lanes.comms;
+	struct cb_shell *l = subshell != NULL ? beside(sh, subshell) : NULL, *comms = &sh->lanes.comms;
 
 	if (l != NULL && (subshell->awaiting || l->current != NULL || l->waiting.head != NULL))
 		return l;
 	if (l != NULL && (subshell->current != NULL || subshell->waiting.head != NULL))
 		return NULL;
-	return k->execution.shell.awaiting || comms->current != NULL || comms->waiting.head != NULL ? comms : NULL;
+	return sh->execution.shell.awaiting || comms->current != NULL || comms->waiting.head != NULL ? comms : NULL;
 }
 
-static struct cb_shell *lane_for(struct cb_kernel *k, const struct cb_request *r, enum cb_wire_phase phase)
+static struct cb_shell *lane_for(struct cb_shells *sh, const struct cb_request *r, enum cb_wire_phase phase)
 {
-	struct cb_shell *ask = &k->lanes.ask;
+	struct cb_shell *ask = &sh->lanes.ask;
 
 	if (phase != CB_PHASE_ASKING) {
-		struct cb_shell *l = r->subshell_id.data != NULL ? find(k, r->subshell_id) : NULL;
-		struct cb_shell *loop = phase == CB_PHASE_COMM ? loop_of(k, l) : NULL;
+		struct cb_shell *l = r->subshell_id.data != NULL ? find(sh, r->subshell_id) : NULL;
+		struct cb_shell *loop = phase == CB_PHASE_COMM ? loop_of(sh, l) : NULL;
 
 		if (loop != NULL)
 			return loop;
-		return l != NULL && phase == CB_PHASE_COMM && main_shell_takes(k, l) ? NULL : l;
+		return l != NULL && phase == CB_PHASE_COMM && main_shell_takes(sh, l) ? NULL : l;
 	}
-	if (k->guest.state != CB_GUEST_UP || !k->guest.side.served)
+	if (sh->guest->state != CB_GUEST_UP || !sh->guest->side.served)
 		return NULL;
-	return python_is_busy(k) || (ask->current != NULL && !ask->stale) ? ask : NULL;
+	return python_is_busy(sh) || (ask->current != NULL && !ask->stale) ? ask : NULL;
 }
 
-static void arm(struct cb_kernel *k);
+static void arm(struct cb_shells *sh);
 
-bool cb_lanes_take(struct cb_kernel *k, struct cb_request *r)
+bool cb_lanes_take(struct cb_shells *sh, struct cb_request *r)
 {
 	const struct cb_shell_message *m = cb_shell_message_of(r);
-	struct cb_shell *l = m != NULL && !k->guest.shutting_down ? lane_for(k, r, m->phase) : NULL;
+	struct cb_shell *l = m != NULL && !sh->guest->shutting_down ? lane_for(sh, r, m->phase) : NULL;
 
 	if (l == NULL)
 		return false;
 	if (m->phase == CB_PHASE_EXECUTING && r->execute.memory > 0) {
-		cb_failure_malformed(k, r, "metadata.cellblock.memory: a subshell shares its memory with the others");
+		cb_failure_malformed(sh, r, "metadata.cellblock.memory: a subshell shares its memory with the others");
 		return true;
 	}
 	if (!cb_shell_take(l, r))
 		return true;
-	if (k->guest.state == CB_GUEST_NONE)
-		cb_guest_want(&k->guest);
-	cb_loop_mark(&k->loop);
-	arm(k);
+	if (sh->guest->state == CB_GUEST_NONE)
+		cb_guest_want(sh->guest);
+	cb_loop_mark(sh->loop);
+	arm(sh);
 	return true;
 }
 
@@ -214,9 +216,9 @@ static bool is_of(const struct cb_request *r, enum cb_wire_phase phase)
 }
 
 /* Those of a kind leave the main shell's queue for the lane that takes them now. */
-static void take_waiting(struct cb_kernel *k, enum cb_wire_phase phase)
+static void take_waiting(struct cb_shells *sh, enum cb_wire_phase phase)
 {
-	struct cb_execution *x = &k->execution;
+	struct cb_execution *x = &sh->execution;
 	const struct cb_request *w = x->shell.waiting.head;
 	int64_t now = cb_now_ns();
 
@@ -227,24 +229,25 @@ static void take_waiting(struct cb_kernel *k, enum cb_wire_phase phase)
 
 		if (is_of(r, phase))
 			r->arrived_ns = now; /* what bounds a question's time does not count the start of Python */
-		if (!is_of(r, phase) || !cb_lanes_take(k, r))
+		if (!is_of(r, phase) || !cb_lanes_take(sh, r))
 			cb_queue_push(&x->shell.waiting, &x->load, r);
 	}
 }
 
-void cb_lanes_busy_begins(struct cb_kernel *k)
+void cb_lanes_busy_begins(struct cb_shells *sh)
 {
-	take_waiting(k, CB_PHASE_ASKING);
+	take_waiting(sh, CB_PHASE_ASKING);
 }
 
-void cb_lanes_cell_awaits(struct cb_kernel *k, struct cb_shell *s)
+void cb_lanes_cell_awaits(struct cb_shell *s)
 {
 	s->awaiting = true;
-	take_waiting(k, CB_PHASE_COMM);
+	take_waiting(s->all, CB_PHASE_COMM);
 }
 
-void cb_lanes_awaits(struct cb_kernel *k, struct cb_shell *l)
+void cb_lanes_awaits(struct cb_shell *l)
 {
+	struct cb_shells *sh = l->all;
 	const struct cb_request *kept = NULL;
 
 	if (l->awaiting)
@@ -255,157 +258,147 @@ void cb_lanes_awaits(struct cb_kernel *k, struct cb_shell *l)
 
 		if (kept == NULL && !cb_request_is_comm(r))
 			kept = r;
-		(void)cb_shell_take(cb_request_is_comm(r) ? beside(k, l) : l, r);
+		(void)cb_shell_take(cb_request_is_comm(r) ? beside(sh, l) : l, r);
 	}
-	cb_loop_mark(&k->loop);
+	cb_loop_mark(sh->loop);
 }
 
 /* ---- beginning ---- */
 
-static bool up(struct cb_kernel *k, struct cb_shell *l)
-{
-	(void)l;
-	return k->guest.state == CB_GUEST_UP;
-}
-
-static void begun(struct cb_kernel *k, struct cb_shell *l)
-{
-	cb_twins_touched(k, l->current->execute.code, l->cell.store ? l->cell.number : 0);
-	cb_calls_begin(l->current->calls, k->twins.past.last);
-	if (k->execution.shell.current == NULL)
-		cb_memory_cell_begins(k);
-	else
-		cb_memory_watch(k);
-}
-
 /* What the guest may answer, and how. */
-static void note(struct cb_kernel *k, const struct cb_shell *l, uint64_t request, enum cb_wire_phase phase)
+static void note(struct cb_shells *sh, const struct cb_shell *l, uint64_t request, enum cb_wire_phase phase)
 {
 	for (size_t i = 0; i < CB_LANES; i++)
-		if (l == lane_at(&k->lanes, i))
-			k->guest.python.rules.beside[i] = (struct cb_guest_pending){ request, phase };
+		if (l == lane_at(&sh->lanes, i))
+			sh->guest->python.rules.beside[i] = (struct cb_guest_pending){ request, phase };
 }
 
-static bool is_beside(const struct cb_kernel *k, const struct cb_shell *l)
+static bool is_beside(const struct cb_shells *sh, const struct cb_shell *l)
 {
-	return l == &k->lanes.comms || (l >= k->lanes.beside && l < k->lanes.beside + CB_SUBSHELLS_MAX);
+	return l == &sh->lanes.comms || (l >= sh->lanes.beside && l < sh->lanes.beside + CB_SUBSHELLS_MAX);
 }
 
-static int send_to_lane(struct cb_kernel *k, struct cb_shell *l, struct cb_request *r, const struct cb_shell_message *m)
+static int send_to_lane(struct cb_shell *l, struct cb_request *r, const struct cb_shell_message *m)
 {
+	struct cb_shells *sh = l->all;
 	struct cb_span buffer[CB_MAX_BUFFERS];
 	CB_AUTO_BUF b = CB_BUF_INIT(r->metadata.len + r->header->len + CB_TOOLS_BYTES + 65536);
 	size_t n = cb_python_buffers(r, m->wire, buffer);
 	int c;
 
 	if (m->phase == CB_PHASE_EXECUTING)
-		c = cb_execution_metadata(k, l, l->number, &b);
+		c = cb_shell_metadata(l, l->number, &b);
 	else if (m->phase == CB_PHASE_COMM)
-		c = cb_json_write_object(&b, "lane", l->number, "beside", is_beside(k, l), "header",
+		c = cb_json_write_object(&b, "lane", l->number, "beside", is_beside(sh, l), "header",
 					 cb_header_span(r->header), "metadata", r->metadata);
 	else
 		c = cb_json_write_object(&b, "lane", 0u);
-	r->id = cb_python_give_id(&k->guest.python, r->header, false);
+	r->id = cb_python_give_id(&sh->guest->python, r->header, false);
 	if (m->phase != CB_PHASE_ASKING)
-		note(k, l, r->id, m->phase);
+		note(sh, l, r->id, m->phase);
 	struct cb_span about = cb_buf_span(&b);
 
 	if (c < 0)
 		return c;
-	if (l == &k->lanes.comms)
-		return cb_python_send_beside(&k->guest.python, r, m->wire, about);
-	return cb_side_send(&k->guest.side, m->wire, r->id, r->content, about, buffer, n);
+	if (l == &sh->lanes.comms)
+		return cb_python_send_beside(&sh->guest->python, r, m->wire, about);
+	return cb_side_send(&sh->guest->side, m->wire, r->id, r->content, about, buffer, n);
 }
 
-static void begin(struct cb_kernel *k, struct cb_shell *l)
+static void begin(struct cb_shell *l)
 {
-	cb_shell_begin(k, l, cb_shell_pop(l));
-	if (l->current != NULL && l == &k->lanes.ask)
+	struct cb_shells *sh = l->all;
+
+	cb_shell_begin(l, cb_shell_pop(l));
+	if (l->current != NULL && l == &sh->lanes.ask)
 		l->answer_by = l->current->arrived_ns + QUESTION_DEADLINE;
-	arm(k);
+	arm(sh);
 }
 
-static void begin_waiting(struct cb_kernel *k, struct cb_shell *l)
+static void begin_waiting(struct cb_shell *l)
 {
-	bool none = k->guest.state == CB_GUEST_NONE && k->guest.failure.code != 0;
+	struct cb_shells *sh = l->all;
+	bool none = sh->guest->state == CB_GUEST_NONE && sh->guest->failure.code != 0;
 
-	while (l->current == NULL && l->waiting.head != NULL && (k->guest.state == CB_GUEST_UP || none))
-		begin(k, l);
+	while (l->current == NULL && l->waiting.head != NULL && (sh->guest->state == CB_GUEST_UP || none))
+		begin(l);
 }
 
-void cb_lanes_schedule(struct cb_kernel *k)
+void cb_lanes_schedule(struct cb_shells *sh)
 {
-	if (k->lanes.load.count == 0 || cb_overlay_changes_holds(k) || cb_twins_busy(k))
+	if (sh->lanes.load.count == 0 || sh->events->files_held(sh->kernel) || sh->events->copying(sh->kernel))
 		return; /* what would begin while Python is copied would be half in the copy */
-	if (k->guest.python.rules.phase != CB_PHASE_ASKING) /* Python's completer is not asked twice at a time */
-		begin_waiting(k, &k->lanes.ask);
-	if (k->guest.python.signals == 0) /* they are for the main thread */
-		begin_waiting(k, &k->lanes.comms);
-	for (size_t i = 0; i < CB_SUBSHELLS_MAX && k->lanes.load.count > 0; i++) {
-		begin_waiting(k, &k->lanes.beside[i]);
-		begin_waiting(k, &k->lanes.sub[i]);
+	if (sh->guest->python.rules.phase != CB_PHASE_ASKING) /* Python's completer is not asked twice at a time */
+		begin_waiting(&sh->lanes.ask);
+	if (sh->guest->python.signals == 0) /* they are for the main thread */
+		begin_waiting(&sh->lanes.comms);
+	for (size_t i = 0; i < CB_SUBSHELLS_MAX && sh->lanes.load.count > 0; i++) {
+		begin_waiting(&sh->lanes.beside[i]);
+		begin_waiting(&sh->lanes.sub[i]);
 	}
 }
 
 /* ---- ending ---- */
 
-static void done(struct cb_kernel *k, struct cb_shell *l, struct cb_request *r)
+static void done(struct cb_shell *l, struct cb_request *r)
 {
+	struct cb_shells *sh = l->all;
+
 	(void)r;
-	note(k, l, 0, CB_PHASE_IDLE);
-	if (l == &k->lanes.comms && k->execution.shell.current == NULL)
-		cb_python_interrupt_no_more(&k->guest.python);
-	cb_twins_quiet(k);
-	cb_loop_mark(&k->loop);
+	note(sh, l, 0, CB_PHASE_IDLE);
+	if (l == &sh->lanes.comms && sh->execution.shell.current == NULL)
+		cb_python_interrupt_no_more(&sh->guest->python);
+	sh->events->quiet(sh->kernel);
+	cb_loop_mark(sh->loop);
 }
 
-bool cb_lanes_delete(struct cb_kernel *k, struct cb_span id)
+bool cb_lanes_delete(struct cb_shells *sh, struct cb_span id)
 {
-	struct cb_shell *l = find(k, id);
+	struct cb_shell *l = find(sh, id);
 
 	if (l == NULL)
 		return false;
 	l->id[0] = '\0';
-	cb_abort_executes(k, beside(k, l), true);
-	cb_abort_executes(k, l, true);
-	tell_guest(k, l, CB_WIRE_LANE_CLOSE);
+	cb_abort_executes(beside(sh, l), true);
+	cb_abort_executes(l, true);
+	tell_guest(sh, l, CB_WIRE_LANE_CLOSE);
 	return true;
 }
 
-void cb_lanes_awaited(const struct cb_kernel *k, uint32_t *ret_type, uint64_t *ret_id)
+void cb_lanes_awaited(const struct cb_shells *sh, uint32_t *ret_type, uint64_t *ret_id)
 {
-	const struct cb_request *r = k->lanes.ask.current;
+	const struct cb_request *r = sh->lanes.ask.current;
 
 	*ret_type = r != NULL ? cb_shell_message_of(r)->answer : 0;
 	*ret_id = r != NULL ? r->id : 0;
 }
 
-int cb_lanes_side_frame(struct cb_kernel *k, struct cb_frame *f, const char **ret_reason)
+int cb_lanes_side_frame(struct cb_shells *sh, struct cb_frame *f, const char **ret_reason)
 {
-	return cb_shell_answer(k, &k->lanes.ask, f, ret_reason);
+	return cb_shell_answer(&sh->lanes.ask, f, ret_reason);
 }
 
-void cb_lanes_side_closed(struct cb_kernel *k)
+void cb_lanes_side_closed(struct cb_shells *sh)
 {
-	struct cb_shell *l = &k->lanes.ask;
+	struct cb_shell *l = &sh->lanes.ask;
 
 	if (l->current == NULL)
 		return;
 	if (!l->stale)
-		cb_reply_error(&k->jupyter, l->current, "KernelBusyError",
+		cb_reply_error(sh->jupyter, l->current, "KernelBusyError",
 			       "the guest has closed the channel that answers while a cell runs");
-	cb_shell_finish(k, l);
-	cb_loop_mark(&k->loop);
+	cb_shell_finish(l);
+	cb_loop_mark(sh->loop);
 }
 
 /* ---- input ---- */
 
-struct cb_shell *cb_lanes_asker(struct cb_kernel *k, const struct cb_request *reply)
+struct cb_shell *cb_lanes_asker(struct cb_shells *sh, const struct cb_request *reply)
 {
-	struct cb_shell *named = reply->subshell_id.data != NULL ? find(k, reply->subshell_id) : NULL, *first = NULL;
+	struct cb_shell *named = reply->subshell_id.data != NULL ? find(sh, reply->subshell_id) : NULL, *first = NULL;
 
 	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++) {
-		struct cb_shell *l = &k->lanes.sub[i];
+		struct cb_shell *l = &sh->lanes.sub[i];
 
 		if (cb_shell_asks(l, reply) && (named == NULL || named == l) &&
 		    (first == NULL || l->asked_at < first->asked_at))
@@ -414,55 +407,54 @@ struct cb_shell *cb_lanes_asker(struct cb_kernel *k, const struct cb_request *re
 	return first;
 }
 
-static int input(struct cb_kernel *k, struct cb_shell *l, struct cb_span content)
+static int input(struct cb_shell *l, struct cb_span content)
 {
 	CB_JSON_SMALL(lane, "lane", l->number);
 
-	return cb_side_send(&k->guest.side, CB_WIRE_INPUT_REPLY, l->current->id, content, cb_buf_span(&lane), NULL, 0);
+	return cb_side_send(&l->all->guest->side, CB_WIRE_INPUT_REPLY, l->current->id, content, cb_buf_span(&lane),
+			    NULL, 0);
 }
 
 /* ---- time, interrupts, death ---- */
 
-static void interrupt_guest(struct cb_kernel *k, struct cb_shell *l)
+static void interrupt_guest(struct cb_shell *l)
 {
-	if (l == &k->lanes.comms) {
-		cb_python_interrupt(&k->guest.python);
+	struct cb_shells *sh = l->all;
+
+	if (l == &sh->lanes.comms) {
+		cb_python_interrupt(&sh->guest->python);
 		return;
 	}
-	tell_guest(k, l, CB_WIRE_LANE_INTERRUPT);
-	cb_shell_asked(k, l); /* an answer that comes now is nobody's */
+	tell_guest(sh, l, CB_WIRE_LANE_INTERRUPT);
+	cb_shell_asked(l); /* an answer that comes now is nobody's */
 	l->ask_again++;
 }
 
-static void kill_guest(struct cb_kernel *k, struct cb_shell *l, const char *why)
+static void kill_guest(struct cb_shell *l, const char *why)
 {
-	(void)l;
-	cb_guest_stop(&k->guest, why);
+	cb_guest_stop(l->all->guest, why);
 }
 
-static void usage(struct cb_kernel *k, struct cb_shell *l, struct cb_usage *ret_usage)
+static void usage(struct cb_shell *l, struct cb_usage *ret_usage)
 {
-	(void)l;
-	cb_usage_read(&k->guest.usage, ret_usage);
+	cb_usage_read(&l->all->guest->usage, ret_usage);
 }
 
-static double cpu(struct cb_kernel *k, struct cb_shell *l)
+static double cpu(struct cb_shell *l)
 {
-	(void)l;
-	return cb_usage_jail_cpu(&k->guest.usage);
+	return cb_usage_jail_cpu(&l->all->guest->usage);
 }
 
-static void arm_one(struct cb_kernel *k, struct cb_shell *l)
+static void arm_one(struct cb_shell *l)
 {
-	(void)l;
-	arm(k);
+	arm(l->all);
 }
 
 static const struct cb_shell_ops subshell_ops = {
 	.max_waiting = CB_SHELLS_WAITING_MAX,
 	.max_bytes = CB_SHELLS_BYTES_MAX,
-	.up = up,
-	.begun = begun,
+	.up = cb_execution_up,
+	.begun = cb_execution_cell_begins,
 	.told = cb_execution_record,
 	.send = send_to_lane,
 	.awaits = cb_lanes_awaits,
@@ -477,126 +469,126 @@ static const struct cb_shell_ops subshell_ops = {
 };
 
 /* Questions that wait behind one that Python does not answer. */
-static void give_up_questions(struct cb_kernel *k, int64_t now)
+static void give_up_questions(struct cb_shells *sh, int64_t now)
 {
-	struct cb_shell *l = &k->lanes.ask;
+	struct cb_shell *l = &sh->lanes.ask;
 	bool stale = l->stale;
 
 	if (l->current != NULL && !stale && l->answer_by <= now) {
-		cb_failure_unanswered(k, l->current);
-		cb_iopub_status(&k->jupyter, "idle", l->current->header);
-		cb_busy_again(&k->jupyter);
+		cb_failure_unanswered(sh->jupyter, l->current);
+		cb_iopub_status(sh->jupyter, "idle", l->current->header);
+		cb_busy_again(sh->jupyter);
 		l->stale = true;
 		l->answer_by = 0;
-		tell_guest(k, l, CB_WIRE_LANE_INTERRUPT);
+		tell_guest(sh, l, CB_WIRE_LANE_INTERRUPT);
 	}
 	while (l->waiting.head != NULL && l->waiting.head->arrived_ns + QUESTION_DEADLINE <= now) {
 		struct cb_request *r = cb_shell_pop(l);
 
-		cb_bracket_begin(&k->jupyter, r);
-		cb_failure_unanswered(k, r);
-		cb_bracket_end(&k->jupyter, r);
+		cb_bracket_begin(sh->jupyter, r);
+		cb_failure_unanswered(sh->jupyter, r);
+		cb_bracket_end(sh->jupyter, r);
 		cb_request_free(r);
 	}
 }
 
-static void arm(struct cb_kernel *k)
+static void arm(struct cb_shells *sh)
 {
-	const struct cb_shell *ask = &k->lanes.ask;
+	const struct cb_shell *ask = &sh->lanes.ask;
 	int64_t when = ask->current != NULL ? ask->answer_by : 0;
 
 	if (ask->waiting.head != NULL)
 		cb_sooner(&when, ask->waiting.head->arrived_ns + QUESTION_DEADLINE);
 	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
-		cb_shell_due(&k->lanes.sub[i], &k->lanes.look_at, &when);
-	cb_loop_arm(&k->loop, k->lanes.timer, when);
+		cb_shell_due(&sh->lanes.sub[i], &sh->lanes.look_at, &when);
+	cb_loop_arm(sh->loop, sh->lanes.timer, when);
 }
 
 static void on_timer(void *context)
 {
-	struct cb_kernel *k = context;
+	struct cb_shells *sh = context;
 	int64_t now = cb_now_ns();
 
-	k->lanes.look_at = 0;
-	give_up_questions(k, now);
+	sh->lanes.look_at = 0;
+	give_up_questions(sh, now);
 	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
-		cb_shell_look(k, &k->lanes.sub[i], now);
-	arm(k);
+		cb_shell_look(&sh->lanes.sub[i], now);
+	arm(sh);
 }
 
 /* The subshell's cell, or what came beside one that has ended. */
-static struct cb_shell *what_runs(struct cb_kernel *k, struct cb_shell *subshell)
+static struct cb_shell *what_runs(struct cb_shells *sh, struct cb_shell *subshell)
 {
-	return subshell->current != NULL ? subshell : beside(k, subshell);
+	return subshell->current != NULL ? subshell : beside(sh, subshell);
 }
 
 /* Hard is a second one only when it can't be meant for the main shell. */
-void cb_lanes_interrupt(struct cb_kernel *k)
+void cb_lanes_interrupt(struct cb_shells *sh)
 {
-	bool hard = k->execution.shell.current == NULL;
+	bool hard = sh->execution.shell.current == NULL;
 
 	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
-		cb_shell_interrupt(k, what_runs(k, &k->lanes.sub[i]), hard);
-	if (k->execution.shell.current == NULL) /* what came beside a cell that has ended */
-		cb_shell_interrupt(k, &k->lanes.comms, hard);
+		cb_shell_interrupt(what_runs(sh, &sh->lanes.sub[i]), hard);
+	if (sh->execution.shell.current == NULL) /* what came beside a cell that has ended */
+		cb_shell_interrupt(&sh->lanes.comms, hard);
 }
 
-void cb_lanes_interrupt_one(struct cb_kernel *k, struct cb_span id)
+void cb_lanes_interrupt_one(struct cb_shells *sh, struct cb_span id)
 {
-	struct cb_shell *l = find(k, id);
+	struct cb_shell *l = find(sh, id);
 
 	if (l != NULL)
-		cb_shell_interrupt(k, what_runs(k, l), true);
+		cb_shell_interrupt(what_runs(sh, l), true);
 }
 
-static void died(struct cb_kernel *k, struct cb_shell *l, struct cb_death d)
+static void died(struct cb_shells *sh, struct cb_shell *l, struct cb_death d)
 {
 	if (l->current == NULL)
 		return;
-	d.cause = cb_failure_death_text(k);
-	if (cb_request_is_execute(l->current) && cb_failure_of_memory(k, l->cell.usage_at_start.oom_kills)) {
-		d.cause = cb_failure_memory_text(k);
+	d.cause = cb_failure_death_text(sh);
+	if (cb_request_is_execute(l->current) && cb_failure_of_memory(sh, l->cell.usage_at_start.oom_kills)) {
+		d.cause = cb_failure_memory_text(sh);
 		if (l->cell.stop == CB_STOP_NONE)
 			l->cell.stop = CB_STOP_MEMORY;
 	}
-	cb_shell_died(k, l, &d);
+	cb_shell_died(l, &d);
 }
 
-void cb_lanes_guest_died(struct cb_kernel *k)
+void cb_lanes_guest_died(struct cb_shells *sh)
 {
-	bool back = k->guest.state == CB_GUEST_RESTORING;
+	bool back = sh->guest->state == CB_GUEST_RESTORING;
 	struct cb_death d = { .state = back ? "restored" : "lost",
 			      .became = back ? "the state goes back to what it was before"
-					: k->memory.none_left
+					: sh->events->none_left(sh->kernel)
 						? "all variables are lost, for the state before the cell was given up "
 						  "when memory was short"
 						: "all variables are lost" };
 
-	died(k, &k->lanes.ask, d);
+	died(sh, &sh->lanes.ask, d);
 	for (size_t i = 0; i < CB_LANES; i++) /* comm messages before the cells that they are beside */
-		died(k, lane_at(&k->lanes, i), d);
+		died(sh, lane_at(&sh->lanes, i), d);
 }
 
-void cb_lanes_end(struct cb_kernel *k, const char *why)
+void cb_lanes_end(struct cb_shells *sh, const char *why)
 {
-	cb_lanes_guest_died(k);
+	cb_lanes_guest_died(sh);
 	for (size_t i = 0; i <= CB_LANES; i++)
 		for (struct cb_request *r;
-		     (r = cb_shell_pop(i == CB_LANES ? &k->lanes.ask : lane_at(&k->lanes, i))) != NULL;)
-			cb_abort_for_end(k, r, why);
+		     (r = cb_shell_pop(i == CB_LANES ? &sh->lanes.ask : lane_at(&sh->lanes, i))) != NULL;)
+			cb_abort_for_end(sh->jupyter, r, why);
 }
 
-int cb_lanes_init(struct cb_kernel *k)
+int cb_lanes_init(struct cb_shells *sh)
 {
-	k->lanes.timer = cb_loop_add_timer(&k->loop, on_timer, k);
-	k->lanes.ask = new_lane(k, 0);
-	k->lanes.comms = new_lane(k, 0);
-	return k->lanes.timer < 0 ? k->lanes.timer : 0;
+	sh->lanes.timer = cb_loop_add_timer(sh->loop, on_timer, sh);
+	sh->lanes.ask = new_lane(sh, 0);
+	sh->lanes.comms = new_lane(sh, 0);
+	return sh->lanes.timer < 0 ? sh->lanes.timer : 0;
 }
 
-void cb_lanes_release(struct cb_kernel *k)
+void cb_lanes_release(struct cb_shells *sh)
 {
-	cb_shell_release(&k->lanes.ask);
+	cb_shell_release(&sh->lanes.ask);
 	for (size_t i = 0; i < CB_LANES; i++)
-		cb_shell_release(lane_at(&k->lanes, i));
+		cb_shell_release(lane_at(&sh->lanes, i));
 }

@@ -2,57 +2,44 @@
  * Comm messages that come while a cell awaits have one for each shell. Trust domain: supervisor. See lanes.c. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "shells.h"
 
-#include "shell.h"
-
-struct cb_kernel;
-
-struct cb_lanes {
-	struct cb_shell ask, comms, sub[CB_SUBSHELLS_MAX], beside[CB_SUBSHELLS_MAX];
-	unsigned last_number;
-	struct cb_load load;
-	int64_t look_at;
-	int timer;
-};
-
-void cb_lanes_end(struct cb_kernel *k, const char *why); /* as cb_execution_end */
-int cb_lanes_init(struct cb_kernel *k);
-void cb_lanes_release(struct cb_kernel *k);
+void cb_lanes_end(struct cb_shells *sh, const char *why); /* as cb_execution_end */
+int cb_lanes_init(struct cb_shells *sh);
+void cb_lanes_release(struct cb_shells *sh);
 
 /* Takes the request (ownership) if it is for a subshell, or a question that comes while Python is busy. */
-bool cb_lanes_take(struct cb_kernel *k, struct cb_request *r);
-void cb_lanes_schedule(struct cb_kernel *k);
+bool cb_lanes_take(struct cb_shells *sh, struct cb_request *r);
+void cb_lanes_schedule(struct cb_shells *sh);
 /* Python is busy from now on: questions that wait, since Python was not up yet, are answered meanwhile. */
-void cb_lanes_busy_begins(struct cb_kernel *k);
+void cb_lanes_busy_begins(struct cb_shells *sh);
 /* The running cell awaits: comm messages, also those that wait, go to it from now on. */
-void cb_lanes_cell_awaits(struct cb_kernel *k, struct cb_shell *s);
+void cb_lanes_cell_awaits(struct cb_shell *s);
 /* The same of a subshell's cell. */
-void cb_lanes_awaits(struct cb_kernel *k, struct cb_shell *l);
+void cb_lanes_awaits(struct cb_shell *l);
 /* A request of a subshell that runs; NULL = none. */
-const struct cb_request *cb_lanes_running(const struct cb_kernel *k);
-bool cb_lanes_busy(const struct cb_kernel *k); /* anything runs or waits */
+const struct cb_request *cb_lanes_running(const struct cb_shells *sh);
+bool cb_lanes_busy(const struct cb_shells *sh); /* anything runs or waits */
 /* The user's interrupt: of all subshells, and of one. */
-void cb_lanes_interrupt(struct cb_kernel *k);
-void cb_lanes_interrupt_one(struct cb_kernel *k, struct cb_span id);
+void cb_lanes_interrupt(struct cb_shells *sh);
+void cb_lanes_interrupt_one(struct cb_shells *sh, struct cb_span id);
 /* All of the guest is dead: what runs is answered with that. */
-void cb_lanes_guest_died(struct cb_kernel *k);
+void cb_lanes_guest_died(struct cb_shells *sh);
 
 /* ---- subshells; an id is a raw JSON string ---- */
 
-bool cb_lanes_known(struct cb_kernel *k, struct cb_span id);
-const char *cb_lanes_create(struct cb_kernel *k); /* its id; NULL = there are CB_SUBSHELLS_MAX */
+bool cb_lanes_known(struct cb_shells *sh, struct cb_span id);
+const char *cb_lanes_create(struct cb_shells *sh); /* its id; NULL = there are CB_SUBSHELLS_MAX */
 /* What waits is aborted, what runs ends by itself. False if there is no such subshell. */
-bool cb_lanes_delete(struct cb_kernel *k, struct cb_span id);
+bool cb_lanes_delete(struct cb_shells *sh, struct cb_span id);
 
 /* The one that has asked this client for input, the longest ago; NULL = none. */
-struct cb_shell *cb_lanes_asker(struct cb_kernel *k, const struct cb_request *reply);
+struct cb_shell *cb_lanes_asker(struct cb_shells *sh, const struct cb_request *reply);
 /* ---- from the guest ---- */
 
 /* A frame on the wire that is for the main shell or a lane. */
-int cb_lanes_frame(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_content *c, const char **ret_reason);
+int cb_lanes_frame(struct cb_shells *sh, struct cb_frame *f, const struct cb_guest_content *c, const char **ret_reason);
 /* What may come on the side wire: as struct cb_side_events has it. */
-void cb_lanes_awaited(const struct cb_kernel *k, uint32_t *ret_type, uint64_t *ret_id);
-int cb_lanes_side_frame(struct cb_kernel *k, struct cb_frame *f, const char **ret_reason);
-void cb_lanes_side_closed(struct cb_kernel *k); /* no answer to lane 0's question can come */
+void cb_lanes_awaited(const struct cb_shells *sh, uint32_t *ret_type, uint64_t *ret_id);
+int cb_lanes_side_frame(struct cb_shells *sh, struct cb_frame *f, const char **ret_reason);
+void cb_lanes_side_closed(struct cb_shells *sh); /* no answer to lane 0's question can come */

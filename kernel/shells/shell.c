@@ -15,16 +15,15 @@
 #include <cellblock/log.h>
 
 #include "abort.h"
-#include "execution.h"
 #include "failure.h"
 #include "idle.h"
+#include "stdin.h"
 #include "jupyter/jupyter.h"
 #include "jupyter/status.h"
 #include "jupyter/tools.h"
 #include "policy/policy.h"
 #include "python/python.h"
 #include "records/audit_events.h"
-#include "requests/stdin.h"
 
 #define SECOND 1000000000LL
 #define LOOK_PERIOD (SECOND / 2)
@@ -71,7 +70,7 @@ bool cb_shell_take(struct cb_shell *s, struct cb_request *r)
 		cb_queue_push(&s->waiting, s->load, r);
 		return true;
 	}
-	cb_refuse(s->jupyter, r, "KernelBusyError", "the queue is full: %zu requests wait", s->load->count);
+	cb_refuse(s->all->jupyter, r, "KernelBusyError", "the queue is full: %zu requests wait", s->load->count);
 	return false;
 }
 
@@ -98,10 +97,10 @@ static void publish_input(const struct cb_shell *s, int64_t n)
 				   .metadata = CB_SPAN("{}"),
 				   .content = cb_buf_span(&b) };
 
-	cb_iopub_publish(s->jupyter, "execute_input", CB_WEIGHT_KEEP, &out);
+	cb_iopub_publish(s->all->jupyter, "execute_input", CB_WEIGHT_KEEP, &out);
 }
 
-static void count_cell(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r)
+static void count_cell(struct cb_shell *s, struct cb_request *r)
 {
 	struct cb_cell *c = &s->cell;
 
@@ -111,12 +110,12 @@ static void count_cell(struct cb_kernel *k, struct cb_shell *s, struct cb_reques
 	c->number = *s->count;
 	c->started_ns = cb_now_ns();
 	c->started_date = cb_date_now();
-	cb_audit_cell(s->records, r, c->number);
+	cb_audit_cell(s->all->records, r, c->number);
 	if (s->ops->begun != NULL)
-		s->ops->begun(k, s);
+		s->ops->begun(s);
 }
 
-static void tell_of_cell(struct cb_kernel *k, struct cb_shell *s)
+static void tell_of_cell(struct cb_shell *s)
 {
 	struct cb_cell *c = &s->cell;
 	const struct cb_request *r = s->current;
@@ -124,15 +123,15 @@ static void tell_of_cell(struct cb_kernel *k, struct cb_shell *s)
 	if (!r->execute.silent)
 		publish_input(s, cb_cell_shown(c));
 	if (s->ops->told != NULL)
-		s->ops->told(k, s);
-	s->ops->usage(k, s, &c->usage_at_start);
+		s->ops->told(s);
+	s->ops->usage(s, &c->usage_at_start);
 	if (r->execute.timeout > 0)
 		c->deadline = cb_now_ns() + (int64_t)(r->execute.timeout * (double)SECOND);
-	s->cpu_at_start = r->execute.cpu > 0 && s->ops->cpu != NULL ? s->ops->cpu(k, s) : 0;
+	s->cpu_at_start = r->execute.cpu > 0 && s->ops->cpu != NULL ? s->ops->cpu(s) : 0;
 }
 
 /* Sends the request first and publishes while Python already works. */
-static int begin(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r, bool send)
+static int begin(struct cb_shell *s, struct cb_request *r, bool send)
 {
 	bool cell = cb_request_is_execute(r);
 	int c = 0;
@@ -143,47 +142,71 @@ static int begin(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r, 
 	s->ask_again = 0;
 	s->answer_by = s->asked_at = s->interrupted_at = s->notice_at = s->interrupt_by = 0;
 	if (cell)
-		count_cell(k, s, r);
+		count_cell(s, r);
 	if (send)
-		c = s->ops->send(k, s, r, cb_shell_message_of(r));
-	cb_bracket_begin(s->jupyter, r);
+		c = s->ops->send(s, r, cb_shell_message_of(r));
+	cb_bracket_begin(s->all->jupyter, r);
 	if (cell)
-		tell_of_cell(k, s);
-	s->ops->arm(k, s);
+		tell_of_cell(s);
+	s->ops->arm(s);
 	return c;
 }
 
-int cb_shell_send(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r, const struct cb_shell_message *m)
+int cb_shell_metadata(const struct cb_shell *s, unsigned lane, struct cb_buf *out)
+{
+	struct cb_json_field f[] = { { .name = "cellId", .types = CB_JSON_STRING } };
+	const struct cb_request *r = s->current;
+	const struct cb_execute_fields *e = &r->execute;
+
+	(void)cb_json_scan_object(r->metadata.data, r->metadata.len, f, 1, NULL);
+	struct cb_span cell_id = f[0].ret.data != NULL && f[0].ret.len < 1024 ? f[0].ret : CB_SPAN("null");
+
+	struct cb_json j = cb_json_begin(out);
+
+	/* Python's own counter stands at the cell's number while it runs, stored or not */
+	cb_json_put(&j, "lane", lane, "execution_count", cb_cell_shown(&s->cell), "silent", e->silent, "store_history",
+		    e->store_history, "allow_stdin", e->allow_stdin, "cell_id", cell_id);
+	cb_json_put(&j, "memory", e->memory, "value", e->value, "header", cb_header_span(r->header));
+	if (e->env.data != NULL)
+		cb_json_put(&j, "env", e->env);
+	if (r->calls != NULL)
+		cb_json_put(&j, "tools", cb_buf_span(&r->calls->set->list));
+	if (s == &s->all->execution.shell)
+		s->all->events->write_begin(s->all->kernel, &j);
+	return cb_json_done(&j);
+}
+
+int cb_shell_send(struct cb_shell *s, struct cb_request *r, const struct cb_shell_message *m)
 {
 	CB_AUTO_BUF about = CB_BUF_INIT(r->metadata.len + r->header->len + CB_TOOLS_BYTES + (1u << 20));
 	int c = 0;
 
 	if (m->phase == CB_PHASE_EXECUTING)
-		c = cb_execution_metadata(k, s, 0, &about);
+		c = cb_shell_metadata(s, 0, &about);
 	else if (m->phase == CB_PHASE_COMM)
 		c = cb_json_write_object(&about, "header", cb_header_span(r->header), "metadata", r->metadata);
 	return c < 0 ? c : cb_python_send(s->python, r, m->wire, m->phase, cb_buf_span(&about));
 }
 
-void cb_shell_begin(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r)
+void cb_shell_begin(struct cb_shell *s, struct cb_request *r)
 {
-	bool up = s->ops->up(k, s);
-	int c = begin(k, s, r, up);
+	bool up = s->ops->up(s);
+	int c = begin(s, r, up);
 
 	if (up && c >= 0)
 		return;
-	cb_failure_unsent(k, s, up, c);
-	cb_shell_finish(k, s);
+	cb_failure_unsent(s, up, c);
+	cb_shell_finish(s);
 }
 
-void cb_shell_begin_here(struct cb_kernel *k, struct cb_shell *s, struct cb_request *r)
+void cb_shell_begin_here(struct cb_shell *s, struct cb_request *r)
 {
-	(void)begin(k, s, r, false);
+	(void)begin(s, r, false);
 }
 
 /* ---- ending ---- */
 
-void cb_shell_finish(struct cb_kernel *k, struct cb_shell *s)
+void cb_shell_finish(struct cb_shell *s)
 {
 	struct cb_request *r = s->current;
 
@@ -191,27 +214,27 @@ void cb_shell_finish(struct cb_kernel *k, struct cb_shell *s)
 	s->awaiting = false;
 	s->asked_at = s->interrupted_at = s->notice_at = s->interrupt_by = s->cell.deadline = 0;
 	if (s->ops->ending != NULL)
-		s->ops->ending(k, s, r);
+		s->ops->ending(s, r);
 	if (!s->stale) {
-		cb_iopub_status(s->jupyter, "idle", r->header);
-		cb_busy_again(s->jupyter);
+		cb_iopub_status(s->all->jupyter, "idle", r->header);
+		cb_busy_again(s->all->jupyter);
 	}
-	cb_idle_touch(k);
+	cb_idle_touch(&s->all->idle);
 	if (s->abort_waiting)
-		cb_abort_waiting(k, s);
-	s->ops->done(k, s, r);
-	s->ops->arm(k, s);
+		cb_abort_waiting(s);
+	s->ops->done(s, r);
+	s->ops->arm(s);
 	cb_request_free(r);
 }
 
-void cb_shell_error(struct cb_kernel *k, struct cb_shell *s, struct cb_frame *f, const struct cb_guest_content *c)
+void cb_shell_error(struct cb_shell *s, struct cb_frame *f, const struct cb_guest_content *c)
 {
 	bool mine = s->current != NULL && f->header.request != 0 && f->header.request == s->current->id;
 
 	cb_output_drain(&s->python->output);
 	if (mine && s->cell.stop == CB_STOP_TIME_SOFT && cb_failure_of_interrupt(c->ename))
 		/* what the user must hear is the limit, not how it was enforced */
-		cb_failure_publish_timeout(k, s, c->traceback);
+		cb_failure_publish_timeout(s, c->traceback);
 	else
 		cb_output_error(&s->python->output, f,
 				mine && !s->cell.error_sent); /* how a cell ends is always told */
@@ -219,36 +242,36 @@ void cb_shell_error(struct cb_kernel *k, struct cb_shell *s, struct cb_frame *f,
 		s->cell.error_sent = true;
 }
 
-void cb_shell_reply(struct cb_kernel *k, struct cb_shell *s, struct cb_frame *f, const struct cb_guest_content *c)
+void cb_shell_reply(struct cb_shell *s, struct cb_frame *f, const struct cb_guest_content *c)
 {
 	bool cell = runs_cell(s), failed = cell && !cb_json_string_is(c->status, "ok"), late;
 
 	cb_output_drain(&s->python->output);
 	late = cell && s->cell.stop == CB_STOP_TIME_SOFT && (!failed || cb_failure_of_interrupt(c->ename));
-	if (cell && !late && s->ops->defers != NULL && s->ops->defers(k, f))
+	if (cell && !late && s->ops->defers != NULL && s->ops->defers(s, f))
 		return;		 /* it is answered when its state is back */
 	failed = failed || late; /* also a cell that swallowed the interrupt: it did not do what it was to do */
 	if (failed && s->current->execute.stop_on_error)
-		cb_abort_queue(k, s);
+		cb_abort_queue(s);
 	if (s->current == NULL) /* what was taken in with that has ended its Python */
 		return;
 	if (late) {
-		cb_failure_reply_timeout(k, s);
+		cb_failure_reply_timeout(s);
 	} else if (cell) {
 		CB_AUTO_BUF metadata = CB_BUF_INIT(CB_METADATA_MAX);
 
-		cb_failure_of_cell(k, s, failed, c->ename, &metadata);
-		cb_iopub_flush(s->jupyter);
-		cb_reply_full(s->jupyter, s->current, cb_buf_span(&metadata), cb_frame_with_count(f, s->cell.number),
-			      f->body);
+		cb_failure_of_cell(s, failed, c->ename, &metadata);
+		cb_iopub_flush(s->all->jupyter);
+		cb_reply_full(s->all->jupyter, s->current, cb_buf_span(&metadata),
+			      cb_frame_with_count(f, s->cell.number), f->body);
 	} else {
-		cb_iopub_flush(s->jupyter);
+		cb_iopub_flush(s->all->jupyter);
 	}
 	s->answered = true;
-	cb_shell_finish(k, s);
+	cb_shell_finish(s);
 }
 
-int cb_shell_answer(struct cb_kernel *k, struct cb_shell *s, struct cb_frame *f, const char **ret_reason)
+int cb_shell_answer(struct cb_shell *s, struct cb_frame *f, const char **ret_reason)
 {
 	struct cb_request *r = s->current;
 	const struct cb_shell_message *asked = r != NULL ? cb_shell_message_of(r) : NULL;
@@ -256,31 +279,31 @@ int cb_shell_answer(struct cb_kernel *k, struct cb_shell *s, struct cb_frame *f,
 	*ret_reason = "an answer to another kind of request";
 	if (asked == NULL || asked->answer != f->header.type)
 		return CB_E_DENIED;
-	cb_iopub_flush(s->jupyter);
+	cb_iopub_flush(s->all->jupyter);
 	if (!s->stale)
-		cb_reply_full(s->jupyter, r, f->metadata, (struct cb_span){ f->content, f->header.content_len },
+		cb_reply_full(s->all->jupyter, r, f->metadata, (struct cb_span){ f->content, f->header.content_len },
 			      f->body);
-	cb_shell_finish(k, s);
+	cb_shell_finish(s);
 	return 0;
 }
 
-void cb_shell_died(struct cb_kernel *k, struct cb_shell *s, const struct cb_death *d)
+void cb_shell_died(struct cb_shell *s, const struct cb_death *d)
 {
 	if (!s->answered && cb_request_is_execute(s->current)) {
 		if (s->current->execute.stop_on_error)
-			cb_abort_queue(k, s);
+			cb_abort_queue(s);
 		if (s->current == NULL)
 			return;
-		cb_failure_death(k, s, d);
+		cb_failure_death(s, d);
 	} else if (!s->answered && !s->stale) {
-		cb_failure_of_asked(k, s->current, "KernelDiedError", d->cause);
+		cb_failure_of_asked(s->all->jupyter, s->current, "KernelDiedError", d->cause);
 	}
-	cb_shell_finish(k, s);
+	cb_shell_finish(s);
 }
 
 /* ---- input ---- */
 
-void cb_shell_wait(struct cb_kernel *k, struct cb_shell *s, bool waits)
+void cb_shell_wait(struct cb_shell *s, bool waits)
 {
 	struct cb_cell *c = &s->cell;
 	int64_t now = cb_now_ns(), left = c->deadline - now;
@@ -289,38 +312,39 @@ void cb_shell_wait(struct cb_kernel *k, struct cb_shell *s, bool waits)
 		return;
 	if (waits) {
 		c->clock_left = c->deadline == 0 ? 0 : left > 0 ? left : 1;
-		c->deadline =
-			s->policy->timeout_wait > 0 ? now + (int64_t)(s->policy->timeout_wait * (double)SECOND) : 0;
+		c->deadline = s->all->policy->timeout_wait > 0
+				      ? now + (int64_t)(s->all->policy->timeout_wait * (double)SECOND)
+				      : 0;
 	} else {
 		c->deadline = c->clock_left > 0 ? now + c->clock_left : 0;
 		c->clock_left = 0;
 	}
 	c->waits = waits;
 	if (s->ops->waits != NULL && (s->current->execute.timeout > 0 || s->current->execute.cpu > 0))
-		s->ops->waits(k, s, waits);
-	s->ops->arm(k, s);
+		s->ops->waits(s, waits);
+	s->ops->arm(s);
 }
 
-int cb_shell_ask(struct cb_kernel *k, struct cb_shell *s, struct cb_frame *f, const char **ret_reason)
+int cb_shell_ask(struct cb_shell *s, struct cb_frame *f, const char **ret_reason)
 {
 	if (!runs_cell(s) || !s->current->execute.allow_stdin || (s->asked_at != 0 && s->ask_again == 0))
 		return CB_E_DENIED;
 	if (s->asked_at != 0) {
 		s->ask_again--;
-		cb_shell_asked(k, s);
+		cb_shell_asked(s);
 	}
 	cb_output_drain(&s->python->output);
-	cb_iopub_flush(s->jupyter);
-	int r = cb_stdin_ask(k, s->current, f, ret_reason);
+	cb_iopub_flush(s->all->jupyter);
+	int r = cb_stdin_ask(s, f, ret_reason);
 
 	if (r < 0)
 		return r;
 	s->asked_at = cb_now_ns();
 	if (!s->apart)
 		cb_guest_rules_input(&s->python->rules, true);
-	cb_shell_wait(k, s, true);
+	cb_shell_wait(s, true);
 	if (r == CB_STDIN_NOBODY)
-		cb_stdin_nobody(k, s->current);
+		cb_stdin_nobody(s);
 	return 0;
 }
 
@@ -329,23 +353,23 @@ bool cb_shell_asks(const struct cb_shell *s, const struct cb_request *reply)
 	return s->current != NULL && s->asked_at != 0 && cb_request_same_client(reply, s->current);
 }
 
-void cb_shell_input(struct cb_kernel *k, struct cb_shell *s, struct cb_span content)
+void cb_shell_input(struct cb_shell *s, struct cb_span content)
 {
-	int r = s->ops->input != NULL ? s->ops->input(k, s, content) : cb_python_input(s->python, content);
+	int r = s->ops->input != NULL ? s->ops->input(s, content) : cb_python_input(s->python, content);
 
 	if (r < 0)
 		cb_log(CB_LOG_WARNING, "input_reply not handed to Python");
-	cb_shell_asked(k, s);
+	cb_shell_asked(s);
 }
 
-void cb_shell_asked(struct cb_kernel *k, struct cb_shell *s)
+void cb_shell_asked(struct cb_shell *s)
 {
 	if (s->asked_at == 0)
 		return;
 	s->asked_at = 0;
 	if (!s->apart)
 		cb_guest_rules_input(&s->python->rules, false);
-	cb_shell_wait(k, s, false);
+	cb_shell_wait(s, false);
 }
 
 /* ---- time and interrupts ---- */
@@ -356,45 +380,45 @@ void cb_shell_stop_reason(struct cb_shell *s, enum cb_stop stop)
 		s->cell.stop = stop;
 }
 
-static void stop_hard(struct cb_kernel *k, struct cb_shell *s)
+static void stop_hard(struct cb_shell *s)
 {
 	cb_shell_stop_reason(s, CB_STOP_TIME_HARD);
 	s->cell.deadline = 0;
-	s->ops->kill(k, s, "a cell ran over its time limit and did not stop");
+	s->ops->kill(s, "a cell ran over its time limit and did not stop");
 }
 
-static void interrupt_python(struct cb_kernel *k, struct cb_shell *s)
+static void interrupt_python(struct cb_shell *s)
 {
 	if (s->ops->interrupt != NULL)
-		s->ops->interrupt(k, s);
+		s->ops->interrupt(s);
 	else
 		cb_python_interrupt(s->python);
 }
 
-void cb_shell_over_time(struct cb_kernel *k, struct cb_shell *s, bool over_cpu, bool wait_over)
+void cb_shell_over_time(struct cb_shell *s, bool over_cpu, bool wait_over)
 {
-	double grace = s->policy->timeout_grace;
+	double grace = s->all->policy->timeout_grace;
 	struct cb_cell *c = &s->cell;
 
 	c->over_cpu = over_cpu;
 	c->wait_over = wait_over;
-	cb_audit_limit(s->records, over_cpu ? "timeout.cpu" : wait_over ? "timeout.wait" : "timeout.cell");
+	cb_audit_limit(s->all->records, over_cpu ? "timeout.cpu" : wait_over ? "timeout.wait" : "timeout.cell");
 	if (grace <= 0 && !c->waits) { /* a wait always gets to hear it */
-		stop_hard(k, s);
+		stop_hard(s);
 		return;
 	}
 	c->stop = CB_STOP_TIME_SOFT;
-	interrupt_python(k, s);
+	interrupt_python(s);
 	c->deadline = cb_now_ns() + (int64_t)(grace * (double)SECOND) + 1;
-	s->ops->arm(k, s);
+	s->ops->arm(s);
 }
 
-static void interrupt_hard(struct cb_kernel *k, struct cb_shell *s)
+static void interrupt_hard(struct cb_shell *s)
 {
 	s->notice_at = s->interrupt_by = 0;
 	cb_shell_stop_reason(s, CB_STOP_INTERRUPT);
-	cb_audit_interrupt(s->records, "hard");
-	s->ops->kill(k, s, "interrupt not obeyed");
+	cb_audit_interrupt(s->all->records, "hard");
+	s->ops->kill(s, "interrupt not obeyed");
 }
 
 static void say_that_it_waits(struct cb_shell *s)
@@ -404,28 +428,28 @@ static void say_that_it_waits(struct cb_shell *s)
 
 	s->notice_at = 0;
 	if (runs_cell(s))
-		cb_iopub_text(s->jupyter, s->current->header, CB_WIRE_STDERR, text, sizeof(text) - 1);
+		cb_iopub_text(s->all->jupyter, s->current->header, CB_WIRE_STDERR, text, sizeof(text) - 1);
 }
 
-void cb_shell_look(struct cb_kernel *k, struct cb_shell *s, int64_t now)
+void cb_shell_look(struct cb_shell *s, int64_t now)
 {
 	const struct cb_cell *c = &s->cell;
 
 	if (s->current != NULL && s->notice_at != 0 && s->notice_at <= now)
 		say_that_it_waits(s);
 	if (s->current != NULL && s->interrupt_by != 0 && s->interrupt_by <= now)
-		interrupt_hard(k, s);
+		interrupt_hard(s);
 	if (!runs_cell(s))
 		return;
 	double limit = s->current->execute.cpu;
 
 	if (c->deadline != 0 && c->deadline <= now && c->stop != CB_STOP_NONE)
-		stop_hard(k, s);
+		stop_hard(s);
 	else if (c->deadline != 0 && c->deadline <= now)
-		cb_shell_over_time(k, s, false, c->waits);
+		cb_shell_over_time(s, false, c->waits);
 	else if (limit > 0 && s->ops->cpu != NULL && c->stop == CB_STOP_NONE &&
-		 s->ops->cpu(k, s) - s->cpu_at_start >= limit)
-		cb_shell_over_time(k, s, true, false);
+		 s->ops->cpu(s) - s->cpu_at_start >= limit)
+		cb_shell_over_time(s, true, false);
 }
 
 void cb_shell_next_look(int64_t *look_at, int64_t *when)
@@ -448,33 +472,33 @@ void cb_shell_due(const struct cb_shell *s, int64_t *look_at, int64_t *when)
 		cb_shell_next_look(look_at, when);
 }
 
-void cb_shell_interrupt(struct cb_kernel *k, struct cb_shell *s, bool hard)
+void cb_shell_interrupt(struct cb_shell *s, bool hard)
 {
 	int64_t now = cb_now_ns();
 
 	if (s->current == NULL || s->answered)
 		return;
 	if (s->interrupted_at != 0 && hard && now - s->interrupted_at >= CB_DOUBLE_CLICK) {
-		interrupt_hard(k, s);
+		interrupt_hard(s);
 		return;
 	}
 	if (s->interrupted_at != 0 && !s->apart)
 		return;
-	cb_audit_interrupt(s->records, "soft");
+	cb_audit_interrupt(s->all->records, "soft");
 	if (s->interrupted_at == 0)
 		s->interrupted_at = now;
 	if (!s->apart)
 		s->notice_at = now + NOTICE_AFTER;
-	if (!s->apart && s->policy->timeout_interrupt > 0)
-		s->interrupt_by = now + (int64_t)(s->policy->timeout_interrupt * (double)SECOND);
-	interrupt_python(k, s);
-	s->ops->arm(k, s);
+	if (!s->apart && s->all->policy->timeout_interrupt > 0)
+		s->interrupt_by = now + (int64_t)(s->all->policy->timeout_interrupt * (double)SECOND);
+	interrupt_python(s);
+	s->ops->arm(s);
 }
 
-void cb_shell_obeyed(struct cb_kernel *k, struct cb_shell *s)
+void cb_shell_obeyed(struct cb_shell *s)
 {
 	s->interrupted_at = s->notice_at = s->interrupt_by = 0;
 	if (!s->apart && s->python->rules.phase == CB_PHASE_INPUT) /* the interrupt ends the question */
-		cb_shell_asked(k, s);
-	s->ops->arm(k, s);
+		cb_shell_asked(s);
+	s->ops->arm(s);
 }

@@ -104,7 +104,7 @@ void cb_adopt_done(struct cb_kernel *k, uint32_t branch)
 	if (b == NULL || b->state == CB_BRANCH_ENDING)
 		return;
 	cb_comms_release(&b->comms); /* the main line has them */
-	for (struct cb_request *r; (r = cb_shell_pop(&b->shell)) != NULL; cb_execution_submit(k, r))
+	for (struct cb_request *r; (r = cb_shell_pop(&b->shell)) != NULL; cb_execution_submit(&k->shells, r))
 		r->subshell_id = (struct cb_span){ NULL, 0 };
 	cb_branch_end(k, b, "it was adopted: the main line goes on from it");
 }

@@ -98,7 +98,7 @@ int cb_branch_frame(struct cb_python *p, struct cb_frame *f, const struct cb_gue
 		cb_adopt_answered(k, b, c);
 		return 0;
 	default:
-		return cb_shell_frame(k, &b->shell, f, c, ret_reason);
+		return cb_shell_frame(&b->shell, f, c, ret_reason);
 	}
 }
 

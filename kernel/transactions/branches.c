@@ -270,7 +270,7 @@ static void on_events(void *context, short revents)
 int cb_branch_ask(struct cb_kernel *k, struct cb_branch *b, enum cb_wire_type type, enum cb_wire_phase phase,
 		  struct cb_span content)
 {
-	const struct cb_request *r = k->execution.shell.current;
+	const struct cb_request *r = k->shells.execution.shell.current;
 
 	return cb_python_ask(&b->python, type, phase, r != NULL ? r->header : NULL, content);
 }
@@ -293,11 +293,9 @@ static int wake(struct cb_kernel *k, struct cb_branch *b, struct cb_twin *t)
 static void set_up(struct cb_kernel *k, struct cb_branch *b, const struct cb_twin *t)
 {
 	b->shell = (struct cb_shell){ .ops = &branch_ops,
-				      .jupyter = &k->jupyter,
-				      .records = &k->records,
+				      .all = &k->shells,
 				      .load = &k->branches.load,
 				      .python = &b->python,
-				      .policy = k->policy,
 				      .count = &b->count };
 	b->kernel = k;
 	cb_python_init(&b->python, &python_ops, &k->guest.pid1, &k->guest.last_id);
@@ -350,19 +348,19 @@ bool cb_branches_born(struct cb_kernel *k, struct cb_twin *t, const char *from)
 
 /* ---- requests ---- */
 
-static bool up(struct cb_kernel *k, struct cb_shell *l)
+static bool up(struct cb_shell *l)
 {
-	(void)k;
 	return ((struct cb_branch *)l)->state == CB_BRANCH_UP;
 }
 
-static void begun(struct cb_kernel *k, struct cb_shell *l)
+static void begun(struct cb_shell *l)
 {
+	struct cb_branch *b = (struct cb_branch *)l;
 	struct cb_usage jail = { 0 };
 
-	cb_usage_read(&k->guest.usage, &jail);
-	((struct cb_branch *)l)->oom_kills = jail.oom_kills;
-	cb_memory_watch(k);
+	cb_usage_read(&b->kernel->guest.usage, &jail);
+	b->oom_kills = jail.oom_kills;
+	cb_memory_watch(b->kernel);
 }
 
 /* The kernel has chosen it when the jail was over limits.memory. */
@@ -375,11 +373,10 @@ static bool out_of_memory(struct cb_kernel *k, const struct cb_branch *b, int st
 	       b->shell.current != NULL && jail.oom_kills > b->oom_kills;
 }
 
-static void done(struct cb_kernel *k, struct cb_shell *l, struct cb_request *r)
+static void done(struct cb_shell *l, struct cb_request *r)
 {
 	struct cb_branch *b = (struct cb_branch *)l;
 
-	(void)k;
 	(void)r;
 	if (b->state != CB_BRANCH_WAKING)
 		cb_guest_rules_go(&b->python.rules, CB_PHASE_IDLE, 0);
@@ -395,7 +392,7 @@ void cb_branches_schedule(struct cb_kernel *k)
 	for (size_t i = 0; (b = next(k, &i)) != NULL;)
 		while (b->state == CB_BRANCH_UP && b->python.rules.phase == CB_PHASE_IDLE &&
 		       b->shell.waiting.head != NULL && b->python.signals == 0 && !cb_adopt_holds(k, b))
-			cb_shell_begin(k, &b->shell, cb_shell_pop(&b->shell));
+			cb_shell_begin(&b->shell, cb_shell_pop(&b->shell));
 	arm(k);
 }
 
@@ -456,7 +453,7 @@ bool cb_branches_delete(struct cb_kernel *k, struct cb_span id)
 		return false;
 	cb_audit_branch_end(&k->records, b->shell.id, "deleted");
 	b->shell.id[0] = '\0';
-	cb_abort_executes(k, &b->shell, true);
+	cb_abort_executes(&b->shell, true);
 	cb_branch_end(k, b, "the branch was ended by delete_subshell_request");
 	return true;
 }
@@ -475,17 +472,16 @@ struct cb_shell *cb_branches_asker(struct cb_kernel *k, const struct cb_request 
 	return first;
 }
 
-static void stop(struct cb_kernel *k, struct cb_shell *l, const char *why)
+static void stop(struct cb_shell *l, const char *why)
 {
-	cb_branch_end(k, (struct cb_branch *)l, why);
+	cb_branch_end(((struct cb_branch *)l)->kernel, (struct cb_branch *)l, why);
 }
 
-static void usage(struct cb_kernel *k, struct cb_shell *l, struct cb_usage *ret_usage)
+static void usage(struct cb_shell *l, struct cb_usage *ret_usage)
 {
 	struct cb_usage_source of = CB_USAGE_SOURCE_NONE;
 	static const int none[CB_USAGE_NFDS] = { [0 ... CB_USAGE_NFDS - 1] = -1 };
 
-	(void)k;
 	cb_usage_open(&of, ((struct cb_branch *)l)->python.pid, none);
 	cb_usage_read(&of, ret_usage);
 	cb_usage_close(&of);
@@ -500,18 +496,16 @@ static struct cb_usage_source tree(const struct cb_branch *b)
 	return of;
 }
 
-static double cpu(struct cb_kernel *k, struct cb_shell *l)
+static double cpu(struct cb_shell *l)
 {
 	struct cb_usage_source of = tree((struct cb_branch *)l);
 
-	(void)k;
 	return cb_usage_jail_cpu(&of);
 }
 
-static void arm_one(struct cb_kernel *k, struct cb_shell *s)
+static void arm_one(struct cb_shell *s)
 {
-	(void)s;
-	arm(k);
+	arm(((struct cb_branch *)s)->kernel);
 }
 
 static const struct cb_shell_ops branch_ops = {
@@ -570,7 +564,7 @@ static void look_at(struct cb_kernel *k, struct cb_branch *b, int64_t now)
 	cb_python_look(&b->python, now);
 	check_memory(k, b);
 	if (b->state != CB_BRANCH_ENDING)
-		cb_shell_look(k, &b->shell, now);
+		cb_shell_look(&b->shell, now);
 }
 
 static void on_timer(void *context)
@@ -602,7 +596,7 @@ static void bury(struct cb_kernel *k, struct cb_branch **place, const char *why,
 		snprintf(all->ended[all->last_ended].why, sizeof(all->ended[0].why), "%s", why);
 	}
 	if (b->shell.current != NULL)
-		cb_shell_died(k, &b->shell, &(struct cb_death){ why, why, "lost", what });
+		cb_shell_died(&b->shell, &(struct cb_death){ why, why, "lost", what });
 	for (struct cb_request *r; (r = cb_shell_pop(&b->shell)) != NULL; cb_request_free(r)) {
 		cb_bracket_begin(&k->jupyter, r);
 		if (!cb_request_is_comm(r))

@@ -180,7 +180,7 @@ static bool go_back(struct cb_kernel *k, const struct cb_back *back, uint64_t en
 
 void cb_checkpoint_rolled_back(struct cb_kernel *k)
 {
-	struct cb_request *r = k->execution.shell.current;
+	struct cb_request *r = k->shells.execution.shell.current;
 	CB_AUTO_BUF b = CB_BUF_INIT(CB_METADATA_MAX);
 
 	k->checkpoints.rolling = false;
@@ -195,19 +195,19 @@ void cb_checkpoint_rolled_back(struct cb_kernel *k)
 
 		if (!r->execute.silent)
 			cb_iopub_text(&k->jupyter, r->header, CB_WIRE_STDERR, text, (size_t)n);
-		cb_failure_metadata(k, &k->execution.shell, "ok", "restored", NULL, false, &b);
-		CB_JSON_SMALL(content, "status", "ok", "execution_count", k->execution.number, "payload", CB_SPAN("[]"),
-			      "user_expressions", CB_SPAN("{}"));
+		cb_failure_metadata(&k->shells.execution.shell, "ok", "restored", NULL, false, &b);
+		CB_JSON_SMALL(content, "status", "ok", "execution_count", k->shells.execution.number, "payload",
+			      CB_SPAN("[]"), "user_expressions", CB_SPAN("{}"));
 		cb_reply_full(&k->jupyter, r, cb_buf_span(&b), cb_buf_span(&content), NULL);
 	} else {
 		struct cb_json j = cb_json_begin(&b);
 
 		cb_json_put(&j, "status", "ok");
-		cb_failure_undone(k, &j);
-		cb_failure_undone_calls(k, &j);
+		cb_twins_write_undone(k, &j);
+		cb_twins_write_undone_calls(k, &j);
 		cb_reply_json(&k->jupyter, r, &j);
 	}
-	cb_execution_finish(k);
+	cb_execution_finish(&k->shells);
 }
 
 /* ---- branches ---- */
@@ -232,7 +232,7 @@ static bool branch_off(struct cb_kernel *k, const char *from, char *ret_why, siz
 
 bool cb_checkpoint_branched(struct cb_kernel *k, struct cb_twin *t)
 {
-	struct cb_request *r = k->execution.shell.current;
+	struct cb_request *r = k->shells.execution.shell.current;
 	char from[CB_CHECKPOINT_NAME];
 
 	if (r == NULL || r->kind != CB_REQUEST_BRANCH || !name_of(k, r, from))
@@ -245,7 +245,7 @@ bool cb_checkpoint_branched(struct cb_kernel *k, struct cb_twin *t)
 
 void cb_checkpoint_branch_woken(struct cb_kernel *k, const char *id, const char *why)
 {
-	struct cb_request *r = k->execution.shell.current;
+	struct cb_request *r = k->shells.execution.shell.current;
 
 	if (r == NULL || r->kind != CB_REQUEST_BRANCH)
 		return; /* nobody waits for it any more */
@@ -253,7 +253,7 @@ void cb_checkpoint_branch_woken(struct cb_kernel *k, const char *id, const char 
 		cb_reply_error(&k->jupyter, r, ENAME, "the copy could not be woken: %s", why);
 	else
 		cb_reply_ok(&k->jupyter, r, "subshell_id", id);
-	cb_execution_finish(k);
+	cb_execution_finish(&k->shells);
 }
 
 /* ---- requests ---- */
@@ -307,22 +307,22 @@ void cb_checkpoint_begin(struct cb_kernel *k, struct cb_request *r)
 	if (r->kind == CB_REQUEST_LIST_CHECKPOINTS || r->kind == CB_REQUEST_DELETE_CHECKPOINT ||
 	    r->kind == CB_REQUEST_LIST_BRANCHES) {
 		cb_checkpoint_answer(k, r);
-		cb_execution_finish(k);
+		cb_execution_finish(&k->shells);
 		return;
 	}
-	if ((r->kind == CB_REQUEST_ROLLBACK || r->kind == CB_REQUEST_ADOPT) && cb_lanes_running(k) != NULL) {
+	if ((r->kind == CB_REQUEST_ROLLBACK || r->kind == CB_REQUEST_ADOPT) && cb_lanes_running(&k->shells) != NULL) {
 		cb_reply_error(&k->jupyter, r, "KernelBusyError",
 			       "a cell of a subshell runs: interrupt it first, or wait");
-		cb_execution_finish(k);
+		cb_execution_finish(&k->shells);
 		return;
 	}
 	if (r->kind == CB_REQUEST_ADOPT) {
 		if (!cb_adopt_begin(k, r))
-			cb_execution_finish(k);
+			cb_execution_finish(&k->shells);
 		return;
 	}
 	if (!name_of(k, r, name) || (r->kind == CB_REQUEST_ROLLBACK && !cells_of(k, r, &back))) {
-		cb_execution_finish(k);
+		cb_execution_finish(&k->shells);
 		return;
 	}
 	if (r->kind == CB_REQUEST_CHECKPOINT)
@@ -334,7 +334,7 @@ void cb_checkpoint_begin(struct cb_kernel *k, struct cb_request *r)
 	if (under_way)
 		return;
 	cb_reply_error(&k->jupyter, r, ENAME, "%s", why);
-	cb_execution_finish(k);
+	cb_execution_finish(&k->shells);
 }
 
 /* What %checkpoint asked for, one after the other; the first failure is told once. */
@@ -343,7 +343,7 @@ static void next_asked(struct cb_kernel *k)
 	struct cb_checkpoints *c = &k->checkpoints;
 	char why[256];
 
-	while (c->nasked > 0 && k->execution.shell.current == NULL) {
+	while (c->nasked > 0 && k->shells.execution.shell.current == NULL) {
 		char name[CB_CHECKPOINT_NAME];
 
 		memcpy(name, c->asked[0], sizeof(name));
@@ -366,26 +366,26 @@ void cb_checkpoints_quiet(struct cb_kernel *k)
 
 void cb_checkpoint_made(struct cb_kernel *k, struct cb_twin *t, const char *why)
 {
-	struct cb_request *r = k->execution.shell.current;
+	struct cb_request *r = k->shells.execution.shell.current;
 
 	if (t == NULL && k->checkpoints.rolling && r != NULL) {
 		k->checkpoints.rolling = false;
 		if (cb_request_is_execute(r))
-			cb_failure_reply(k, &k->execution.shell, ENAME, "kept",
+			cb_failure_reply(&k->shells.execution.shell, ENAME, "kept",
 					 "%%rollback: the copy could not be woken: %s", why);
 		else
 			cb_reply_error(&k->jupyter, r, ENAME, "the copy could not be woken: %s", why);
-		cb_execution_finish(k);
+		cb_execution_finish(&k->shells);
 	} else if (t == NULL && r != NULL && r->kind == CB_REQUEST_BRANCH) {
 		cb_reply_error(&k->jupyter, r, ENAME, "no copy could be made: %s", why);
-		cb_execution_finish(k);
+		cb_execution_finish(&k->shells);
 	} else if (r != NULL && r->kind == CB_REQUEST_CHECKPOINT) {
 		if (t == NULL)
 			cb_reply_error(&k->jupyter, r, ENAME, "no copy could be made: %s", why);
 		else
 			cb_reply_ok(&k->jupyter, r, "name", t->name, "execution_count", t->count, "memory_bytes",
 				    cb_usage_of(t->pid), "duration_s", CB_ROUNDED(k->twins.duration_s, 6));
-		cb_execution_finish(k);
+		cb_execution_finish(&k->shells);
 	} else if (t == NULL && k->twins.coming_name[0] != '\0') {
 		char shown[64];
 
@@ -436,24 +436,25 @@ bool cb_checkpoint_wishes(struct cb_checkpoints *c, struct cb_span metadata, str
 	return f[1].ret.data != NULL || f[2].ret.data != NULL;
 }
 
-bool cb_checkpoint_cell_asks(struct cb_kernel *k, struct cb_span metadata)
+bool cb_checkpoint_cell_asks(struct cb_kernel *k, const struct cb_frame *reply)
 {
 	struct cb_back back;
 	char why[256];
 	bool valid;
 
-	if (!cb_checkpoint_wishes(&k->checkpoints, metadata, &back, &valid))
+	if (!cb_checkpoint_wishes(&k->checkpoints, reply->metadata, &back, &valid))
 		return false;
 	if (!valid) {
 		snprintf(why, sizeof(why), "no such name or number");
-	} else if (cb_lanes_running(k) != NULL) {
+	} else if (cb_lanes_running(&k->shells) != NULL) {
 		snprintf(why, sizeof(why), "a cell of a subshell runs: interrupt it first, or wait");
 	} else {
-		cb_execution_cell_over(k);
-		if (go_back(k, &back, k->execution.past, why, sizeof(why)))
+		cb_execution_cell_over(&k->shells);
+		if (go_back(k, &back, k->twins.cell, why, sizeof(why)))
 			return true;
 	}
-	cb_failure_reply(k, &k->execution.shell, ENAME, "kept", "%%%s: %s", back.undo > 0 ? "undo" : "rollback", why);
-	cb_execution_finish(k);
+	cb_failure_reply(&k->shells.execution.shell, ENAME, "kept", "%%%s: %s", back.undo > 0 ? "undo" : "rollback",
+			 why);
+	cb_execution_finish(&k->shells);
 	return true;
 }

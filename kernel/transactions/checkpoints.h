@@ -7,6 +7,7 @@
 
 #include "jupyter/message.h"
 
+struct cb_frame;
 struct cb_kernel;
 struct cb_twin;
 
@@ -36,7 +37,7 @@ void cb_checkpoint_answer(struct cb_kernel *k, struct cb_request *r);
 void cb_checkpoints_list(struct cb_kernel *k, struct cb_json *j);
 
 /* The cell's reply asks: metadata of EXECUTE_REPLY. True if the cell ends by a rollback, and is answered after it. */
-bool cb_checkpoint_cell_asks(struct cb_kernel *k, struct cb_span metadata);
+bool cb_checkpoint_cell_asks(struct cb_kernel *k, const struct cb_frame *reply);
 /* What it asks for: %checkpoint's names are noted; true if it is to go back. */
 bool cb_checkpoint_wishes(struct cb_checkpoints *c, struct cb_span metadata, struct cb_back *ret_back, bool *ret_valid);
 

@@ -32,7 +32,7 @@
 static void say(struct cb_kernel *k, uint64_t used, bool none_left)
 {
 	struct cb_memory_watch *m = &k->memory;
-	const struct cb_request *r = k->execution.shell.current;
+	const struct cb_request *r = k->shells.execution.shell.current;
 	const char *whose = used > CB_MEMORY_SHORT(k->policy->limit_memory) ? "limits.memory" : "the whole host's";
 	const char *what = !none_left ? "an older state is given up for this cell; %rollback does not reach it any more"
 			   : cb_twins_any(k)
@@ -43,7 +43,7 @@ static void say(struct cb_kernel *k, uint64_t used, bool none_left)
 	int n = snprintf(m->note, sizeof(m->note), "[cellblock: memory is short (%s): %s]\n", whose, what);
 
 	if (r == NULL || !cb_request_is_execute(r))
-		r = cb_lanes_running(k);
+		r = cb_lanes_running(&k->shells);
 	if (r == NULL)
 		return; /* the next cell says it */
 	cb_iopub_text(&k->jupyter, r->header, CB_WIRE_STDERR, m->note, (size_t)n);
@@ -115,7 +115,7 @@ static void over(struct cb_kernel *k, uint64_t used)
 		return;
 	k->guest.over_memory = used;
 	cb_audit_limit(&k->records, "limits.memory");
-	cb_shell_stop_reason(&k->execution.shell, CB_STOP_MEMORY);
+	cb_shell_stop_reason(&k->shells.execution.shell, CB_STOP_MEMORY);
 	cb_guest_stop(&k->guest, "limit of memory");
 }
 
@@ -150,7 +150,7 @@ static void on_timer(void *context)
 
 	m->armed = false;
 	if (k->guest.state != CB_GUEST_UP ||
-	    (k->execution.shell.current == NULL && !cb_lanes_busy(k) && !cb_branches_busy(k)))
+	    (k->shells.execution.shell.current == NULL && !cb_lanes_busy(&k->shells) && !cb_branches_busy(k)))
 		return;
 	if (cb_host_memory_short())
 		enough = 0;

@@ -279,7 +279,7 @@ void cb_twins_jail_gone(struct cb_kernel *k)
 	w->asked = w->possible = w->confirming = false;
 	w->confirmed_ns = 0;
 	cb_buf_clear(&w->calls);
-	cb_tools_undone(&k->tools, -1, &w->calls, w->calls_text, sizeof(w->calls_text));
+	cb_tools_undone(&k->jupyter.tools, -1, &w->calls, w->calls_text, sizeof(w->calls_text));
 	cb_loop_arm(&k->loop, w->idle_timer, 0);
 	cb_loop_arm(&k->loop, w->deadline_timer, 0);
 	cb_twins_forget_past(k);

@@ -19,6 +19,7 @@
 struct cb_branch;
 struct cb_kernel;
 struct cb_request;
+struct cb_shell;
 
 /* What a twin has not of its guest. */
 struct cb_left_out {
@@ -85,6 +86,7 @@ struct cb_twins {
 	int leash_slot;		/* of the one that is coming */
 	int idle_timer, deadline_timer;
 	struct cb_undo_log past;
+	uint64_t cell;		  /* what the main shell's has in it */
 	struct cb_twin_cost cost; /* auto */
 	bool cost_reads;	  /* what the running cell does to memory */
 	int64_t stopped_ns;	  /* when a take-over was ordered */
@@ -111,6 +113,10 @@ struct cb_twins {
 int cb_twins_init(struct cb_kernel *k);
 void cb_twins_release(struct cb_kernel *k);
 
+/* ---- shells ---- */
+/* A cell of the main shell or of a subshell begins. */
+void cb_twins_begins(struct cb_kernel *k, struct cb_shell *s);
+
 /* ---- life of the jail, from guest.c ---- */
 void cb_twins_guest_up(struct cb_kernel *k);  /* the first one is made */
 void cb_twins_jail_gone(struct cb_kernel *k); /* all are dead */
@@ -130,6 +136,14 @@ void cb_twins_woken_closed(struct cb_kernel *k);
 void cb_twins_failed(struct cb_kernel *k, const char *why);
 /* The broker has kept the workspace's files for it, or brought them back. `problem` is empty if all. */
 void cb_twins_files(struct cb_kernel *k, enum cb_broker_op op, uint32_t number, const char *problem);
+/* What the last take-over undid, as members of an object; "undone_calls":[…]: completed calls of host tools of the
+ * cells that it undid, or that are lost. */
+void cb_twins_write_undone(const struct cb_kernel *k, struct cb_json *j);
+void cb_twins_write_undone_calls(const struct cb_kernel *k, struct cb_json *j);
+/* Of metadata: "state", and what goes with it; more for the main shell. */
+void cb_twins_write_state(const struct cb_kernel *k, bool main, const char *state, struct cb_json *j);
+/* What became of the state, as in struct cb_shells_events. */
+const char *cb_twins_became(const struct cb_kernel *k, bool restored);
 /* CHECKPOINT_REPLY and RESUMED. */
 void cb_twins_answered(struct cb_kernel *k, const struct cb_guest_content *c);
 void cb_twins_resumed(struct cb_kernel *k);
@@ -153,7 +167,6 @@ size_t cb_twins_give_up(struct cb_kernel *k);
 /* The state is about to change. `code` is a raw JSON string for a cell, absent for comm messages. */
 void cb_twins_touched(struct cb_kernel *k, struct cb_span code, int64_t number);
 /* A cell begins or has ended, after `seconds`: what twins cost is measured. */
-void cb_twins_cell_begins(struct cb_kernel *k);
 void cb_twins_cell_ended(struct cb_kernel *k, double seconds);
 /* Nothing runs: perhaps it is time for a twin. */
 void cb_twins_quiet(struct cb_kernel *k);

@@ -86,8 +86,8 @@ void cb_twins_let_go(struct cb_kernel *k)
 		"runs at each fork and does not end. Interrupt twice to end Python by force; the variables then go "
 		"back to the state that was kept last]\n";
 	struct cb_twins *w = &k->twins;
-	const struct cb_request *r =
-		k->execution.shell.current != NULL ? k->execution.shell.current : k->execution.shell.waiting.head;
+	const struct cb_request *r = k->shells.execution.shell.current != NULL ? k->shells.execution.shell.current
+									       : k->shells.execution.shell.waiting.head;
 
 	int64_t now = cb_now_ns();
 
@@ -183,7 +183,7 @@ static struct cb_twin *conceive(struct cb_kernel *k, enum cb_twin_use use, int r
 		cb_fd_close(&ret_theirs[CB_BIRTH_SIDE]);
 	}
 	t->cell = w->past.last;
-	t->count = k->execution.number;
+	t->count = k->shells.execution.number;
 	t->live = w->past.live;
 	t->created = cb_date_now();
 	t->asked_ms = cb_now_ms();

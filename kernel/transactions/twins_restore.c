@@ -59,7 +59,7 @@ static struct cb_twin *pass_over_copies(struct cb_kernel *k, struct cb_twin *t)
 		return t;
 	while ((t = cb_twins_next(w)) != NULL && t->number > w->woken.number && t->name[0] == '\0')
 		cb_twins_drop(k, t);
-	passed_over(w, cb_failure_death_text(k));
+	passed_over(w, cb_failure_death_text(&k->shells));
 	return t;
 }
 
@@ -77,10 +77,11 @@ static bool replace(struct cb_kernel *k, struct cb_twin *t)
 	w->silent = 0;
 	cb_loop_arm(&k->loop, w->idle_timer, 0);
 	cb_guest_restoring(&k->guest);
-	cb_debug_guest_gone(k);
-	cb_execution_stopped(k);
+	cb_debug_guest_gone(&k->shells);
+	cb_jobs_jail_died(k); /* the helpers are ended with the guest */
+	cb_execution_stopped(&k->shells);
 	note_undone(w, t);
-	cb_lanes_guest_died(k); /* after what the dead one has used is known */
+	cb_lanes_guest_died(&k->shells); /* after what the dead one has used is known */
 	begin(k, t);
 	return true;
 }
@@ -122,8 +123,8 @@ static void give_up_woken(struct cb_kernel *k)
 	while ((t = cb_twins_pick(w, false)) != NULL && t->number > w->woken.number)
 		cb_twins_drop(k, t);
 	cb_guest_restoring(&k->guest);
-	cb_debug_guest_gone(k);
-	cb_lanes_guest_died(k);
+	cb_debug_guest_gone(&k->shells);
+	cb_lanes_guest_died(&k->shells);
 	k->guest.verdict[0] = '\0';
 }
 
@@ -194,9 +195,9 @@ static int resume(struct cb_kernel *k, const struct cb_twin *t)
 	struct cb_json j = cb_json_begin(&b);
 	int r;
 
-	if (t->count > k->execution.number) /* a branch that was adopted may have counted further */
-		k->execution.number = t->count;
-	cb_json_put(&j, "execution_count", k->execution.number + 1, "branch", (bool)false);
+	if (t->count > k->shells.execution.number) /* a branch that was adopted may have counted further */
+		k->shells.execution.number = t->count;
+	cb_json_put(&j, "execution_count", k->shells.execution.number + 1, "branch", (bool)false);
 	cb_undo_log_sources(&k->twins.past, t->cell, &j);
 	r = cb_json_done(&j);
 	if (r == 0)
@@ -260,11 +261,11 @@ static void word_undone(struct cb_kernel *k, int64_t restored_to, char *ret_cell
 			size_t size)
 {
 	const struct cb_undo_log_undone *u = &k->twins.undid;
-	const struct cb_request *r = k->execution.shell.current;
+	const struct cb_request *r = k->shells.execution.shell.current;
 	uint64_t unnumbered = u->n.unnumbered, messages = u->n.messages;
 	size_t len;
 
-	if (r != NULL && cb_request_is_execute(r) && !k->execution.shell.cell.store && unnumbered > 0)
+	if (r != NULL && cb_request_is_execute(r) && !k->shells.execution.shell.cell.store && unnumbered > 0)
 		unnumbered--;
 	else if (r != NULL && cb_request_is_comm(r) && messages > 0)
 		messages--;
@@ -321,6 +322,55 @@ static void word_it(struct cb_kernel *k, const struct cb_twin *t)
 	snprintf(w->outcome + len, sizeof(w->outcome) - len, "%s", w->calls_text);
 }
 
+void cb_twins_write_undone(const struct cb_kernel *k, struct cb_json *j)
+{
+	const struct cb_undo_log_undone *u = &k->twins.undid;
+
+	cb_json_put(j, "restored_to", k->twins.restored_to);
+	if (k->twins.undone.len > 0)
+		cb_json_put(j, "undone", cb_buf_span(&k->twins.undone));
+	if (u->untold > 0)
+		cb_json_put(j, "undone_before", u->untold);
+	if (u->n.unnumbered > 0)
+		cb_json_put(j, "undone_unnumbered", u->n.unnumbered);
+	if (u->n.messages > 0)
+		cb_json_put(j, "undone_messages", u->n.messages);
+}
+
+void cb_twins_write_undone_calls(const struct cb_kernel *k, struct cb_json *j)
+{
+	if (k->twins.calls.len > 0)
+		cb_json_put(j, "undone_calls", cb_buf_span(&k->twins.calls));
+}
+
+void cb_twins_write_state(const struct cb_kernel *k, bool main, const char *state, struct cb_json *j)
+{
+	cb_json_put(j, "state", state);
+	if (strcmp(state, "restored") == 0)
+		cb_twins_write_undone(k, j);
+	if (main && strcmp(state, "kept") != 0)
+		cb_twins_write_undone_calls(k, j);
+	if (main && k->memory.given_up > 0)
+		cb_json_put(j, "given_up", k->memory.given_up);
+}
+
+const char *cb_twins_became(const struct cb_kernel *k, bool restored)
+{
+	static char passed[320];
+
+	if (restored)
+		return k->twins.outcome;
+	snprintf(passed, sizeof(passed),
+		 "all variables are lost, for what was kept did not work when it was woken (%s); the next cell runs "
+		 "in a new Python",
+		 k->twins.passed_why);
+	if (k->twins.passed_over > 0)
+		return passed;
+	return k->memory.none_left ? "all variables are lost, for the state before the cell was given up when memory "
+				     "was short; the next cell runs in a new Python"
+				   : NULL;
+}
+
 /* It serves. A state that can't be copied again, or that dies of what a library does in it, is none that came back: so
  * nobody is told, and nothing begins, before there is a copy of it again. */
 void cb_twins_resumed(struct cb_kernel *k)
@@ -365,19 +415,25 @@ void cb_twins_confirm(struct cb_kernel *k)
 {
 	struct cb_twins *w = &k->twins;
 	const struct cb_twin *t = &w->woken;
+	bool told = false;
 
 	note_undone(w, t);
 	w->confirming = false;
 	w->confirmed_ns = cb_now_ns();
 	cb_undo_log_undo(&w->past, t->cell, &t->live);
 	cb_buf_clear(&w->calls);
-	cb_tools_undone(&k->tools, (int64_t)t->cell, &w->calls, w->calls_text, sizeof(w->calls_text));
+	cb_tools_undone(&k->jupyter.tools, (int64_t)t->cell, &w->calls, w->calls_text, sizeof(w->calls_text));
 	for (int i = 0; i < CB_TWINS_MAX; i++)
 		if (w->twin[i].number > t->number) /* its copy, from when that was not undone yet */
 			w->twin[i].live = w->past.live;
 	word_it(k, t);
 	cb_log(CB_LOG_INFO, "restored in %.2f ms: %s", (double)(w->confirmed_ns - w->stopped_ns) / 1e6, w->outcome);
 	cb_audit_restored(&k->records, w->restored_to, cb_buf_span(&w->undone),
-			  k->checkpoints.rolling ? NULL : cb_failure_death_text(k), k->execution.shell.current);
-	cb_execution_guest_restored(k);
+			  k->checkpoints.rolling ? NULL : cb_failure_death_text(&k->shells),
+			  k->shells.execution.shell.current);
+	if (k->checkpoints.rolling) {
+		cb_checkpoint_rolled_back(k);
+		told = true;
+	}
+	cb_execution_guest_restored(&k->shells, told);
 }

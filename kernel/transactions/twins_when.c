@@ -31,12 +31,12 @@ static bool is_due(const struct cb_kernel *k)
 
 	return w->possible && w->stale && cb_now_ns() >= w->again_ns && !cb_twins_busy(k) &&
 	       k->guest.state == CB_GUEST_UP && k->guest.python.rules.phase == CB_PHASE_IDLE &&
-	       k->execution.shell.current == NULL && !cb_lanes_busy(k) && !k->guest.shutting_down;
+	       k->shells.execution.shell.current == NULL && !cb_lanes_busy(&k->shells) && !k->guest.shutting_down;
 }
 
 static bool is_time(const struct cb_kernel *k)
 {
-	return is_due(k) && !cb_debug_busy(k);
+	return is_due(k) && !cb_debug_busy(&k->shells);
 }
 
 /* The guest's turns are read only if that may do. */
@@ -73,7 +73,7 @@ static struct cb_touched touched(const struct cb_kernel *k)
 	return t;
 }
 
-void cb_twins_cell_begins(struct cb_kernel *k)
+static void note_touched(struct cb_kernel *k)
 {
 	struct cb_twins *w = &k->twins;
 
@@ -82,11 +82,27 @@ void cb_twins_cell_begins(struct cb_kernel *k)
 		w->cost.before = touched(k);
 }
 
+void cb_twins_begins(struct cb_kernel *k, struct cb_shell *s)
+{
+	bool main = s == &k->shells.execution.shell;
+
+	cb_twins_touched(k, s->current->execute.code, s->cell.store ? s->cell.number : 0);
+	cb_calls_begin(s->current->calls, k->twins.past.last);
+	if (main) {
+		k->twins.cell = k->twins.past.last;
+		note_touched(k);
+	}
+	if (main || k->shells.execution.shell.current == NULL)
+		cb_memory_cell_begins(k);
+	else
+		cb_memory_watch(k);
+}
+
 void cb_twins_cell_ended(struct cb_kernel *k, double seconds)
 {
 	struct cb_twins *w = &k->twins;
 
-	if (!k->execution.taken_over) { /* else it was the dead guest's */
+	if (!k->shells.execution.taken_over) { /* else it was the dead guest's */
 		struct cb_touched now = { 0 };
 
 		if (w->cost_reads)
@@ -100,7 +116,7 @@ void cb_twins_on_idle(void *context)
 {
 	struct cb_kernel *k = context;
 
-	if (is_time(k) && k->execution.shell.waiting.head == NULL)
+	if (is_time(k) && k->shells.execution.shell.waiting.head == NULL)
 		(void)cb_twins_make(k, NULL);
 	cb_loop_mark(&k->loop); /* a cell may have waited for this */
 }
@@ -127,7 +143,7 @@ bool cb_twins_before(struct cb_kernel *k, const struct cb_request *r)
 	if (!cb_request_is_execute(r) || !is_due(k) ||
 	    (k->policy->transactions_mode != CB_MODE_ALWAYS && !cb_twin_cost_is_small(&k->twins.cost)))
 		return false;
-	if (!cb_debug_busy(k))
+	if (!cb_debug_busy(&k->shells))
 		return cb_twins_make(k, NULL);
 	if (since != 0 && now - since >= DEBUGGER)
 		return false;
@@ -140,7 +156,8 @@ void cb_twins_room(struct cb_kernel *k)
 {
 	struct cb_twins *w = &k->twins;
 
-	w->possible = k->policy->transactions_mode != CB_MODE_OFF && k->guest.level >= CB_LEVEL_NO_CGROUP && !k->bash;
+	w->possible =
+		k->policy->transactions_mode != CB_MODE_OFF && k->guest.level >= CB_LEVEL_NO_CGROUP && !k->shells.bash;
 	w->failures = 0;
 }
 

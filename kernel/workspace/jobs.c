@@ -83,11 +83,11 @@ static void finish(struct cb_kernel *k, struct cb_job *job)
 	cb_fd_close(&job->fd); /* the helper's end, too: it kills its command and exits */
 	cb_job_free(job);
 	arm(k);
-	if (r == k->execution.shell.current) {
-		cb_execution_finish(k);
+	if (r == k->shells.execution.shell.current) {
+		cb_execution_finish(&k->shells);
 	} else {
 		cb_bracket_end(&k->jupyter, r);
-		cb_idle_touch(k);
+		cb_idle_touch(&k->shells.idle);
 		cb_request_free(r);
 	}
 }
@@ -406,7 +406,7 @@ static void fail_running(struct cb_kernel *k, const char *ename, const char *tex
 	while (job != NULL) {
 		struct cb_job *next = job->next;
 
-		if (job->running || job->request == k->execution.shell.current)
+		if (job->running || job->request == k->shells.execution.shell.current)
 			fail(k, job, ename, text);
 		job = next;
 	}
@@ -504,7 +504,7 @@ void cb_jobs_release(struct cb_kernel *k)
 		k->jobs.head = job->next;
 		cb_loop_remove(&k->loop, &job->slot);
 		cb_fd_close(&job->fd);
-		if (job->request != k->execution.shell.current)
+		if (job->request != k->shells.execution.shell.current)
 			cb_request_free(job->request);
 		cb_job_free(job);
 	}

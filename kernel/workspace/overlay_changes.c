@@ -40,12 +40,12 @@ bool cb_overlay_changes_waits(const struct cb_kernel *k, const struct cb_request
 
 static void end_request(struct cb_kernel *k, struct cb_request *r)
 {
-	if (r == k->execution.shell.current) {
-		cb_execution_finish(k);
+	if (r == k->shells.execution.shell.current) {
+		cb_execution_finish(&k->shells);
 		return;
 	}
 	cb_bracket_end(&k->jupyter, r);
-	cb_idle_touch(k);
+	cb_idle_touch(&k->shells.idle);
 	cb_request_free(r);
 	cb_loop_mark(&k->loop); /* cells and jobs waited for it */
 }
@@ -127,7 +127,8 @@ static const char *refusal(const struct cb_kernel *k, const struct cb_request *r
 	if (k->guest.shutting_down)
 		return "the kernel is shutting down";
 	if (op != CB_BROKER_CHANGES &&
-	    ((k->execution.shell.current != NULL && k->execution.shell.current != r) || cb_branches_running(k) != NULL))
+	    ((k->shells.execution.shell.current != NULL && k->shells.execution.shell.current != r) ||
+	     cb_branches_running(k) != NULL))
 		return "a cell runs, and its files may be half written: ask when it has ended, or on shell";
 	if (op != CB_BROKER_CHANGES && cb_jobs_write(k))
 		return "a command or an operation on files runs, and files may be half written: ask when it has ended";

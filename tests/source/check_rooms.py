@@ -45,6 +45,7 @@ ROOMS = {
         "client": set(),
     },
     "kernel": {
+        "shells": {"python", "records", "jupyter", "setup", "policy"},
         "python": {"records", "jupyter", "setup", "policy"},
         "records": {"jupyter", "setup", "policy"},
         "jupyter": {"setup", "policy"},
@@ -53,7 +54,7 @@ ROOMS = {
     },
 }
 HALLS = {
-    "kernel": {".", "requests", "commands", "shells", "transactions", "workspace"}
+    "kernel": {".", "requests", "commands", "transactions", "workspace"}
 }
 
 

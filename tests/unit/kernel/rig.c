@@ -368,7 +368,8 @@ void rig_expect_aborted(struct rig *r, const char *id)
 
 void rig_barrier(struct rig *r)
 {
-	const char *current = r->k.execution.shell.current != NULL ? r->k.execution.shell.current->header->data : NULL;
+	const char *current =
+		r->k.shells.execution.shell.current != NULL ? r->k.shells.execution.shell.current->header->data : NULL;
 	const char *id = rig_send(r, RIG_CONTROL, "kernel_info_request", NULL, NULL);
 	struct rig_msg m;
 

@@ -274,10 +274,10 @@ static void play(struct rig *r, unsigned with_seed)
 
 	if (n < r->serial)
 		fail_msg("seed %u: m%u, %s: %d replies, %d idles; guest state %d, queue %zu, current %p", with_seed, n,
-			 seen[n].type, seen[n].replies, seen[n].idle, (int)r->k.guest.state, r->k.execution.load.count,
-			 (void *)r->k.execution.shell.current);
-	assert_null(r->k.execution.shell.current);
-	assert_int_equal(r->k.execution.load.bytes, 0);
+			 seen[n].type, seen[n].replies, seen[n].idle, (int)r->k.guest.state,
+			 r->k.shells.execution.load.count, (void *)r->k.shells.execution.shell.current);
+	assert_null(r->k.shells.execution.shell.current);
+	assert_int_equal(r->k.shells.execution.load.bytes, 0);
 }
 
 static void test_anything(void **state)

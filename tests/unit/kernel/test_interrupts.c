@@ -17,7 +17,7 @@ static void interrupt(struct rig *r)
 		rig_msg_free(&m);
 	} while (true);
 	rig_msg_free(&m);
-	if (r->k.execution.shell.current != NULL) {
+	if (r->k.shells.execution.shell.current != NULL) {
 		m = rig_recv(r, RIG_IOPUB);
 		assert_string_equal(rig_text(&m, "execution_state"), "busy");
 		rig_msg_free(&m);
@@ -36,7 +36,7 @@ static void ends_interrupted(struct rig *r, const char *id, uint64_t g)
 
 static bool double_click_over(struct rig *r)
 {
-	return cb_now_ns() - r->k.execution.shell.interrupted_at > 260000000;
+	return cb_now_ns() - r->k.shells.execution.shell.interrupted_at > 260000000;
 }
 
 static void test_interrupt_soft(void **state)
@@ -49,7 +49,7 @@ static void test_interrupt_soft(void **state)
 	assert_int_equal(rig_interrupts(r), 1);
 	rig_frame(r, CB_WIRE_INTERRUPTED, g, "{}");
 	rig_barrier(r);
-	for (int i = 0; i < 50 && r->k.execution.shell.interrupted_at != 0; i++)
+	for (int i = 0; i < 50 && r->k.shells.execution.shell.interrupted_at != 0; i++)
 		rig_barrier(r);
 	interrupt(r); /* the first was delivered: this one is a first again */
 	assert_int_equal(rig_interrupts(r), 1);
@@ -244,7 +244,7 @@ static void test_interrupt_while_starting(void **state)
 
 	rig_spawn(r, 0);
 	rig_expect(r, RIG_IOPUB, "busy", a);
-	for (int i = 0; i < 100 && r->k.execution.load.count < 2; i++) {
+	for (int i = 0; i < 100 && r->k.shells.execution.load.count < 2; i++) {
 		rig_barrier(r);
 		rig_expect(r, RIG_IOPUB, "busy", a);
 	}

@@ -57,7 +57,7 @@ static void test_malformed(void **state)
 		rig_expect(r, RIG_IOPUB, "idle", id);
 	}
 	rig_barrier(r);
-	assert_int_equal(r->k.execution.number, 0);
+	assert_int_equal(r->k.shells.execution.number, 0);
 	assert_int_equal(r->k.guest.last_id, 0); /* the guest was given nothing */
 }
 

@@ -91,7 +91,7 @@ static void test_wrong_channel(void **state)
 	(void)rig_send(r, RIG_STDIN, "execute_request", "{\"code\":\"a\"}", NULL);
 	(void)rig_send(r, RIG_STDIN, "kernel_info_request", NULL, NULL);
 	rig_barrier(r);
-	assert_int_equal(r->k.execution.number, 0);
+	assert_int_equal(r->k.shells.execution.number, 0);
 }
 
 /* What has no valid signature gets no answer, and does no harm to what has. */

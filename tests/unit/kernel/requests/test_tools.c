@@ -31,14 +31,14 @@ static void test_malformed(void **state)
 		rig_expect(r, RIG_IOPUB, "idle", id);
 	}
 	rig_barrier(r);
-	assert_null(r->k.tools.set[0]);
+	assert_null(r->k.jupyter.tools.set[0]);
 }
 
 static void test_bash_has_none(void **state)
 {
 	struct rig *r = *state = rig_up();
 
-	r->k.bash = true;
+	r->k.shells.bash = true;
 	const char *id = rig_send(r, RIG_CONTROL, "cellblock_tools_request", TOOLS, NULL);
 
 	rig_expect_error(r, RIG_CONTROL, "cellblock_tools_reply", id, "MalformedRequestError", "bash");
@@ -98,7 +98,7 @@ static bool has_left(struct rig *r)
 		.type = "input_request", .parent = CB_SPAN("{}"), .metadata = CB_SPAN("{}"), .content = CB_SPAN("{}")
 	};
 
-	return cb_channels_send(&r->k.jupyter, CB_STDIN, r->k.execution.shell.current, &out) == -EHOSTUNREACH;
+	return cb_channels_send(&r->k.jupyter, CB_STDIN, r->k.shells.execution.shell.current, &out) == -EHOSTUNREACH;
 }
 
 /* Its stdin is closed: what is asked then is answered at once, a call and input() alike. */

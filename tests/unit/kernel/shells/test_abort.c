@@ -17,9 +17,9 @@ static void fail_cell(struct rig *r, const char *id, uint64_t g)
 
 static void wait_for_queue(struct rig *r, size_t count)
 {
-	for (int i = 0; i < 1000 && r->k.execution.load.count < count; i++)
+	for (int i = 0; i < 1000 && r->k.shells.execution.load.count < count; i++)
 		rig_barrier(r);
-	assert_int_equal(r->k.execution.load.count, count);
+	assert_int_equal(r->k.shells.execution.load.count, count);
 }
 
 static void test_queue(void **state)
@@ -47,7 +47,7 @@ static void test_queue(void **state)
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
 	rig_expect(r, RIG_SHELL, "execute_reply", e);
 	rig_expect(r, RIG_IOPUB, "idle", e);
-	assert_int_equal(r->k.execution.number, 2); /* the aborted took no numbers */
+	assert_int_equal(r->k.shells.execution.number, 2); /* the aborted took no numbers */
 	rig_barrier(r);
 }
 
@@ -100,8 +100,8 @@ static void test_thousands(void **state)
 		rig_msg_free(&m);
 	}
 	rig_barrier(r);
-	assert_int_equal(r->k.execution.load.count, 0);
-	assert_int_equal(r->k.execution.load.bytes, 0);
+	assert_int_equal(r->k.shells.execution.load.count, 0);
+	assert_int_equal(r->k.shells.execution.load.bytes, 0);
 }
 
 /* ---- by date ---- */
@@ -122,27 +122,27 @@ static struct cb_request *request(const char *session, double date, double arriv
 	return r;
 }
 
-static bool arrives(struct cb_kernel *k, const struct cb_request *r)
+static bool arrives(struct cb_execution *x, const struct cb_request *r)
 {
-	cb_abort_note_arrival(k, r);
-	return cb_abort_applies(k, r);
+	cb_abort_note_arrival(x, r);
+	return cb_abort_applies(x, r);
 }
 
 /* A session whose request failed at T0; its clock is `skew` seconds behind ours, messages take 1 ms. */
-static struct cb_kernel *failed(double skew)
+static struct cb_execution *failed(double skew)
 {
-	static struct cb_kernel k;
+	static struct cb_execution x;
 	struct cb_request *q = request("\"s\"", T0 - 1 - skew, T0 - 1 + 0.001);
 
-	memset(&k.execution, 0, sizeof(k.execution));
-	assert_false(arrives(&k, q));
+	memset(&x, 0, sizeof(x));
+	assert_false(arrives(&x, q));
 	for (int i = 0; i < CB_SESSIONS_MAX; i++) {
-		if (k.execution.session[i].hash == 0)
+		if (x.session[i].hash == 0)
 			continue;
-		k.execution.session[i].failed_date = q->date;
-		k.execution.session[i].failed_at = T0;
+		x.session[i].failed_date = q->date;
+		x.session[i].failed_at = T0;
 	}
-	return &k;
+	return &x;
 }
 
 static void test_dates(void **state)
@@ -152,60 +152,60 @@ static void test_dates(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(skew) / sizeof(skew[0]); i++) {
 		double s = skew[i];
-		struct cb_kernel *k = failed(s);
+		struct cb_execution *x = failed(s);
 
 		/* sent before the failure was known, held up on the way */
-		assert_true(arrives(k, request("\"s\"", T0 - 0.5 - s, T0 + 0.2)));
+		assert_true(arrives(x, request("\"s\"", T0 - 0.5 - s, T0 + 0.2)));
 		/* sent before, but seconds ago: nothing is on its way for a minute */
-		assert_false(arrives(k, request("\"s\"", T0 - 0.5 - s, T0 + 100)));
+		assert_false(arrives(x, request("\"s\"", T0 - 0.5 - s, T0 + 100)));
 		/* sent after it */
-		assert_false(arrives(k, request("\"s\"", T0 + 0.1 - s, T0 + 0.101)));
-		assert_false(arrives(k, request("\"s\"", T0 + 0.1 - s, T0 + 5)));
+		assert_false(arrives(x, request("\"s\"", T0 + 0.1 - s, T0 + 0.101)));
+		assert_false(arrives(x, request("\"s\"", T0 + 0.1 - s, T0 + 5)));
 		/* older than the one that failed: not of this run */
-		assert_false(arrives(k, request("\"s\"", T0 - 2 - s, T0 + 0.2)));
+		assert_false(arrives(x, request("\"s\"", T0 - 2 - s, T0 + 0.2)));
 		/* another session */
-		k = failed(s);
-		assert_false(arrives(k, request("\"other\"", T0 - 0.5 - s, T0 + 0.2)));
+		x = failed(s);
+		assert_false(arrives(x, request("\"other\"", T0 - 0.5 - s, T0 + 0.2)));
 	}
 }
 
 static void test_useless_dates(void **state)
 {
-	struct cb_kernel *k = failed(0);
+	struct cb_execution *x = failed(0);
 
 	(void)state;
-	assert_false(arrives(k, request("\"s\"", NAN, T0 + 0.001)));	/* none */
-	assert_false(arrives(k, request(NULL, T0 - 0.5, T0 + 0.001)));	/* no session */
-	assert_false(arrives(k, request("\"s\"", T0 - 1, T0 + 0.001))); /* always the same */
+	assert_false(arrives(x, request("\"s\"", NAN, T0 + 0.001)));	/* none */
+	assert_false(arrives(x, request(NULL, T0 - 0.5, T0 + 0.001)));	/* no session */
+	assert_false(arrives(x, request("\"s\"", T0 - 1, T0 + 0.001))); /* always the same */
 	struct cb_request *q = request("\"s\"", T0 - 0.5, T0 + 0.2);
 
 	q->kind = CB_REQUEST_COMPLETE;
-	assert_false(arrives(k, q)); /* no cell */
+	assert_false(arrives(x, q)); /* no cell */
 }
 
 static void test_many_sessions(void **state)
 {
-	struct cb_kernel *k = failed(0);
+	struct cb_execution *x = failed(0);
 	char name[100][16];
 
 	(void)state;
 	for (int i = 0; i < 100; i++) { /* the table does not grow; the latest are known */
 		snprintf(name[i], sizeof(name[i]), "\"%d\"", i);
-		assert_false(arrives(k, request(name[i], T0 + i, T0 + i + 0.001)));
+		assert_false(arrives(x, request(name[i], T0 + i, T0 + i + 0.001)));
 	}
-	assert_false(arrives(k, request("\"s\"", T0 - 0.5, T0 + 0.2))); /* forgotten: no harm */
+	assert_false(arrives(x, request("\"s\"", T0 - 0.5, T0 + 0.2))); /* forgotten: no harm */
 }
 
 static void test_stop_on_error_timeout(void **state)
 {
 	struct rig *r = *state = rig_up();
 
-	r->k.stop_on_error_timeout = 1e30; /* also a silly one */
+	r->k.shells.execution.stop_on_error_timeout = 1e30; /* also a silly one */
 	const char *a = rig_execute(r, "a");
 
 	fail_cell(r, a, rig_begun(r, a));
 	rig_expect_aborted(r, rig_execute(r, "b"));
-	r->k.execution.abort_until = 0;
+	r->k.shells.execution.abort_until = 0;
 	(void)rig_begun(r, rig_execute(r, "c"));
 }
 

@@ -172,17 +172,17 @@ static void test_queue_limit(void **state)
 	uint64_t g;
 	const char *first = rig_begin(r, "a", &g), *id;
 
-	r->k.execution.load.count = CB_QUEUE_MAX; /* as if so many waited */
+	r->k.shells.execution.load.count = CB_QUEUE_MAX; /* as if so many waited */
 	id = rig_execute(r, "b");
 	rig_expect_error(r, RIG_SHELL, "execute_reply", id, "KernelBusyError", "");
 	rig_expect(r, RIG_IOPUB, "busy", id);
 	rig_expect(r, RIG_IOPUB, "idle", id);
 	rig_expect(r, RIG_IOPUB, "busy", first); /* said again: a cell runs */
-	r->k.execution.load.count = 0;
-	r->k.execution.load.bytes = CB_QUEUE_BYTES_MAX - 200;
+	r->k.shells.execution.load.count = 0;
+	r->k.shells.execution.load.bytes = CB_QUEUE_BYTES_MAX - 200;
 	id = rig_execute(r, "b");
 	rig_expect(r, RIG_SHELL, "execute_reply", id);
-	r->k.execution.load.bytes = 0;
+	r->k.shells.execution.load.bytes = 0;
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
 }
 
@@ -208,10 +208,10 @@ static void test_buffers_count_in_queue(void **state)
 	test_free(big);
 	rig_barrier(r);
 	/* shell and control are two sockets: the barrier is on control, so wait for the queue itself */
-	for (int i = 0; i < 100 && r->k.execution.load.count == 0; i++)
+	for (int i = 0; i < 100 && r->k.shells.execution.load.count == 0; i++)
 		rig_barrier(r);
-	assert_int_equal(r->k.execution.load.count, 1);
-	assert_true(r->k.execution.load.bytes > 1u << 20);
+	assert_int_equal(r->k.shells.execution.load.count, 1);
+	assert_true(r->k.shells.execution.load.bytes > 1u << 20);
 }
 
 /* ---- death ---- */
@@ -239,7 +239,7 @@ static void test_death_executing(void **state)
 		rig_restarted(r);
 		rig_works(r);
 	}
-	assert_int_equal(r->k.execution.number, 10);
+	assert_int_equal(r->k.shells.execution.number, 10);
 }
 
 static void test_death_asking(void **state)
@@ -314,9 +314,9 @@ static void test_death_after_reply(void **state)
 	uint64_t g;
 	const char *id = rig_begin(r, "a", &g), *next = rig_execute(r, "b");
 
-	for (int i = 0; i < 100 && r->k.execution.load.count == 0; i++)
+	for (int i = 0; i < 100 && r->k.shells.execution.load.count == 0; i++)
 		rig_barrier(r);
-	assert_int_equal(r->k.execution.load.count, 1);
+	assert_int_equal(r->k.shells.execution.load.count, 1);
 	/* both are there when the kernel looks next */
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
 	cb_loop_set_events(&r->k.loop, r->k.guest.link_slot, 0);
@@ -432,7 +432,7 @@ static const char *begun_with_limit(struct rig *r, double seconds, uint64_t *ret
 
 static bool soft_stopped(struct rig *r)
 {
-	return r->k.execution.shell.cell.stop == CB_STOP_TIME_SOFT;
+	return r->k.shells.execution.shell.cell.stop == CB_STOP_TIME_SOFT;
 }
 
 static void test_time_soft(void **state)
@@ -535,8 +535,8 @@ static void test_wait_for_input_stops_the_clock(void **state)
 
 	rig_frame(r, CB_WIRE_INPUT_REQUEST, g, "{\"prompt\":\"?\",\"password\":true}");
 	rig_expect(r, RIG_STDIN, "input_request", id);
-	assert_false(cb_loop_armed(&r->k.loop, r->k.execution.timer));
-	assert_true(r->k.execution.shell.cell.clock_left > 0);
+	assert_false(cb_loop_armed(&r->k.loop, r->k.shells.execution.timer));
+	assert_true(r->k.shells.execution.shell.cell.clock_left > 0);
 	rig_send(r, RIG_STDIN, "input_reply", "{\"value\":\"v\"}", NULL);
 	struct rig_request q = rig_guest_recv(r);
 
@@ -544,7 +544,7 @@ static void test_wait_for_input_stops_the_clock(void **state)
 	assert_int_equal(q.h.request, g);
 	assert_string_equal(q.content, "{\"value\":\"v\"}");
 	rig_request_free(&q);
-	assert_true(cb_loop_armed(&r->k.loop, r->k.execution.timer));
+	assert_true(cb_loop_armed(&r->k.loop, r->k.shells.execution.timer));
 	rig_until(r, soft_stopped);
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_ERROR("KeyboardInterrupt"));
 	rig_cell_error(r, id, "CellTimeoutError");
@@ -554,7 +554,7 @@ static void test_wait_for_input_stops_the_clock(void **state)
 /* On a busy machine a short timeout.grace may be over before it is looked. */
 static bool stopped(struct rig *r)
 {
-	return soft_stopped(r) || r->k.execution.shell.cell.stop == CB_STOP_TIME_HARD;
+	return soft_stopped(r) || r->k.shells.execution.shell.cell.stop == CB_STOP_TIME_HARD;
 }
 
 /* timeout.wait ends a question; a guest that goes on all the same is killed after the grace. */

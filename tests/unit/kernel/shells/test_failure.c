@@ -18,31 +18,33 @@ static void test_death_text(void **state)
 	};
 
 	(void)state;
-	assert_non_null(strstr(cb_failure_death_text(&k), "from outside"));
+	k.shells.guest = &k.guest;
+	assert_non_null(strstr(cb_failure_death_text(&k.shells), "from outside"));
 	k.guest.exited = true;
 	for (size_t i = 0; i < sizeof(death) / sizeof(death[0]); i++) {
 		k.guest.wait_status = death[i].status;
-		assert_non_null(strstr(cb_failure_death_text(&k), death[i].says));
+		assert_non_null(strstr(cb_failure_death_text(&k.shells), death[i].says));
 	}
 	snprintf(k.guest.verdict, sizeof(k.guest.verdict), "time limit");
-	assert_non_null(strstr(cb_failure_death_text(&k), "stopped: time limit"));
-	k.policy = &policy;
+	assert_non_null(strstr(cb_failure_death_text(&k.shells), "stopped: time limit"));
+	k.shells.policy = &policy;
 	k.guest.verdict[0] = '\0';
 	k.guest.end_known = true;
 	k.guest.end = (struct cb_broker_reply){ .oom_kills = 2, .memory_peak = 300u << 20 };
-	k.execution.shell.cell.usage_at_start.oom_kills = 1;
-	assert_null(strstr(cb_failure_death_text(&k), "limits.memory")); /* it exited by itself */
+	k.shells.execution.shell.cell.usage_at_start.oom_kills = 1;
+	assert_null(strstr(cb_failure_death_text(&k.shells), "limits.memory")); /* it exited by itself */
 	k.guest.wait_status = SIGKILL;
-	assert_non_null(strstr(cb_failure_death_text(&k), "(limit 512.0 MiB, peak 300.0 MiB)"));
-	k.execution.shell.cell.usage_at_start.oom_kills = 2; /* an earlier cell's child */
-	assert_null(strstr(cb_failure_death_text(&k), "limits.memory"));
+	assert_non_null(strstr(cb_failure_death_text(&k.shells), "(limit 512.0 MiB, peak 300.0 MiB)"));
+	k.shells.execution.shell.cell.usage_at_start.oom_kills = 2; /* an earlier cell's child */
+	assert_null(strstr(cb_failure_death_text(&k.shells), "limits.memory"));
 	k.guest.end.watchdog = 600u << 20;
-	assert_non_null(strstr(cb_failure_death_text(&k), "(limit 512.0 MiB, peak 600.0 MiB)"));
+	assert_non_null(strstr(cb_failure_death_text(&k.shells), "(limit 512.0 MiB, peak 600.0 MiB)"));
 }
 
 static void test_limit_and_metadata(void **state)
 {
 	static struct cb_kernel k;
+	static const struct cb_policy policy;
 	static struct cb_request q = { .id = 1 };
 	static const struct {
 		enum cb_stop stop;
@@ -55,21 +57,21 @@ static void test_limit_and_metadata(void **state)
 	};
 
 	(void)state;
-	k.guest.python.output = (struct cb_output){ .parent = k.guest.parent, .nparents = CB_GUEST_PARENTS };
-	k.guest.usage = CB_USAGE_SOURCE_NONE;
-	assert_int_equal(cb_execution_init(&k), 0);
-	k.execution.shell.current = &q;
+	k.policy = &policy;
+	k.guest.broker = CB_BROKER_NONE;
+	assert_int_equal(cb_kernel_init(&k), 0);
+	k.shells.execution.shell.current = &q;
 	for (size_t i = 0; i < sizeof(tried) / sizeof(tried[0]); i++) {
 		CB_AUTO_BUF b = CB_BUF_INIT(4096);
 
-		k.execution.shell.cell.stop = tried[i].stop;
+		k.shells.execution.shell.cell.stop = tried[i].stop;
 		cb_output_parent(&k.guest.python.output, q.id)->output_cut = tried[i].cut;
-		const char *limit = cb_failure_limit(&k.execution.shell);
+		const char *limit = cb_failure_limit(&k.shells.execution.shell);
 
 		assert_int_equal(limit == NULL, tried[i].limit == NULL);
 		if (limit != NULL)
 			assert_string_equal(limit, tried[i].limit);
-		cb_failure_metadata(&k, &k.execution.shell, "ok", "kept", limit, false, &b);
+		cb_failure_metadata(&k.shells.execution.shell, "ok", "kept", limit, false, &b);
 		json_t *m = json_loadb((char *)b.data, b.len, 0, NULL), *c = json_object_get(m, "cellblock");
 
 		assert_non_null(c);
@@ -84,7 +86,7 @@ static void test_limit_and_metadata(void **state)
 static void test_state_from_before(void **state)
 {
 	struct rig *r = *state = rig_up();
-	struct cb_execution *x = &r->k.execution;
+	struct cb_execution *x = &r->k.shells.execution;
 	static const struct {
 		bool restored;
 		const char *state, *said;
@@ -98,7 +100,7 @@ static void test_state_from_before(void **state)
 
 		snprintf(x->lost, sizeof(x->lost), "Python had ended");
 		x->lost_restored = tried[i].restored;
-		cb_failure_metadata(&r->k, &x->shell, "ok", tried[i].state, NULL, false, &b);
+		cb_failure_metadata(&x->shell, "ok", tried[i].state, NULL, false, &b);
 		json_t *m = json_loadb((char *)b.data, b.len, 0, NULL);
 
 		assert_string_equal(json_string_value(json_object_get(json_object_get(m, "cellblock"), "state")),
@@ -120,7 +122,7 @@ static void test_long_reasons(void **state)
 	memset(text, '"', sizeof(text) - 1);
 	text[10] = '\n';
 	text[11] = '\xff';
-	cb_failure_reply(&r->k, &r->k.execution.shell, "KernelDiedError", "lost", "%s", text);
+	cb_failure_reply(&r->k.shells.execution.shell, "KernelDiedError", "lost", "%s", text);
 	struct rig_msg e = rig_take(r, RIG_IOPUB, "error", id), m = rig_take(r, RIG_SHELL, "execute_reply", id);
 
 	assert_string_equal(rig_text(&e, "ename"), "KernelDiedError");
@@ -142,7 +144,7 @@ static void test_isolation(void **state)
 	memset(f->step, 'a', sizeof(f->step) - 1);
 	memset(f->text, 'b', sizeof(f->text) - 1);
 	memset(f->cure, 'c', sizeof(f->cure) - 1);
-	cb_failure_unsent(&r->k, &r->k.execution.shell, false, CB_E_CLOSED);
+	cb_failure_unsent(&r->k.shells.execution.shell, false, CB_E_CLOSED);
 	struct rig_msg m = rig_take(r, RIG_IOPUB, "error", id);
 
 	assert_non_null(strstr(rig_text(&m, "evalue"), f->step));
@@ -157,15 +159,15 @@ static void test_time_keeps_the_traceback(void **state)
 	uint64_t g;
 	const char *id = rig_begin(r, "a", &g);
 
-	r->k.execution.shell.current->execute.timeout = 1.5;
-	cb_failure_publish_timeout(&r->k, &r->k.execution.shell, CB_SPAN("[\"one\",\"two\"]"));
+	r->k.shells.execution.shell.current->execute.timeout = 1.5;
+	cb_failure_publish_timeout(&r->k.shells.execution.shell, CB_SPAN("[\"one\",\"two\"]"));
 	struct rig_msg m = rig_take(r, RIG_IOPUB, "error", id);
 
 	assert_string_equal(rig_text(&m, "ename"), "CellTimeoutError");
 	assert_non_null(strstr(rig_text(&m, "evalue"), "1.5 s"));
 	assert_int_equal(json_array_size(json_object_get(m.content, "traceback")), 3);
 	rig_msg_free(&m);
-	cb_failure_publish_timeout(&r->k, &r->k.execution.shell, CB_SPAN("[ ]"));
+	cb_failure_publish_timeout(&r->k.shells.execution.shell, CB_SPAN("[ ]"));
 	m = rig_take(r, RIG_IOPUB, "error", id);
 	assert_int_equal(json_array_size(json_object_get(m.content, "traceback")), 1);
 	rig_msg_free(&m);

@@ -204,7 +204,7 @@ static void test_counts(void **state)
 	memset(big, ' ', 399999);
 	memcpy(big, "{\"data\":{},\"metadata\":{}", 24);
 	big[399998] = '}';
-	r->k.execution.shell.cell.number = INT32_MAX; /* the longest number that may come */
+	r->k.shells.execution.shell.cell.number = INT32_MAX; /* the longest number that may come */
 	for (size_t i = 0; i < 4; i++) {
 		rig_frame(r, CB_WIRE_EXECUTE_RESULT, g, result[i]);
 		struct rig_msg m = rig_take(r, RIG_IOPUB, "execute_result", id);

@@ -225,7 +225,7 @@ static void test_side_closed_behind_questions(void **state)
 		assert_non_null(strstr(rig_text(&m, "message"), "closed the channel"));
 		rig_msg_free(&m);
 	}
-	assert_false(cb_debug_busy(&r->k) || cb_lanes_busy(&r->k));
+	assert_false(cb_debug_busy(&r->k.shells) || cb_lanes_busy(&r->k.shells));
 	assert_int_equal(r->k.guest.state, CB_GUEST_UP);
 }
 
@@ -315,14 +315,14 @@ static void test_lane_breaches(void **state)
 			assert_string_equal(rig_text(&m, "status"), "error");
 			rig_msg_free(&m);
 		}
-		assert_false(cb_lanes_busy(&r->k));
+		assert_false(cb_lanes_busy(&r->k.shells));
 		rig_teardown(state);
 	}
 }
 
 static void an_interrupt_was_long_ago(struct rig *r)
 {
-	struct cb_lanes *l = &r->k.lanes;
+	struct cb_lanes *l = &r->k.shells.lanes;
 
 	l->comms.interrupted_at -= l->comms.interrupted_at != 0 ? 1000000000 : 0;
 	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
@@ -421,7 +421,7 @@ static void test_comms_beside_an_awaiting_cell(void **state)
 	ends(r, later, "execute_reply", "ok");
 	rig_expect(r, RIG_IOPUB, "idle", later);
 	comm_done(r, q, two, NULL);
-	assert_false(cb_lanes_busy(&r->k));
+	assert_false(cb_lanes_busy(&r->k.shells));
 	early = rig_send(r, RIG_SHELL, "comm_msg", COMM(3), NULL); /* and as ever afterwards */
 	rig_expect(r, RIG_IOPUB, "busy", early);
 	rig_frame(r, CB_WIRE_COMM_DONE, rig_guest_expect(r, CB_WIRE_DOWN_COMM_MSG), "{}");
@@ -494,7 +494,7 @@ static void test_death_beside(void **state)
 	rig_expect(r, RIG_IOPUB, "starting", "");
 	rig_expect(r, RIG_IOPUB, "busy", two);
 	comm_done(r, q, two, NULL);
-	assert_false(cb_lanes_busy(&r->k));
+	assert_false(cb_lanes_busy(&r->k.shells));
 }
 
 /* What hangs after its cell has ended can be interrupted, and ended by a second interrupt. */
@@ -564,7 +564,7 @@ static void test_an_interrupt_behind_a_failure(void **state)
 		rig_msg_free(&m);
 	}
 	assert_int_equal(replies, 1);
-	assert_false(cb_lanes_busy(&r->k));
+	assert_false(cb_lanes_busy(&r->k.shells));
 	assert_int_equal(r->k.guest.state, CB_GUEST_RESTORING);
 	id = rig_send(r, RIG_CONTROL, "kernel_info_request", NULL, NULL);
 	for (bool last = false; !last;) {

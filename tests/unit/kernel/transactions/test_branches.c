@@ -98,7 +98,7 @@ static void test_birth_and_a_cell(void **state)
 	rig_expect(r, RIG_IOPUB, "stream", id);
 	rig_expect(r, RIG_IOPUB, "idle", id);
 	rig_expect(r, RIG_SHELL, "execute_reply", id);
-	assert_int_equal(r->k.execution.number, 0); /* the main line's count is another */
+	assert_int_equal(r->k.shells.execution.number, 0); /* the main line's count is another */
 	done(r, &b);
 }
 

@@ -1,0 +1,104 @@
+/* input_request to the client of a running cell, and its input_reply.
+ *
+ * Trust domain: supervisor. The request goes to the identity of the cell's execute_request: clients use one identity
+ * for shell and stdin. The channel is emptied of replies that nobody waits for before a question is asked.
+ */
+#include "stdin.h"
+
+#include <cellblock/error.h>
+#include <cellblock/json_scan.h>
+#include <cellblock/log.h>
+#include <errno.h>
+
+#include "jupyter/jupyter.h"
+#include "shell.h"
+
+int cb_stdin_ask(struct cb_shell *s, const struct cb_frame *f, const char **ret_reason)
+{
+	struct cb_jupyter *jp = s->all->jupyter;
+	const struct cb_request *cell = s->current;
+	/* of each call the id is added, some bytes */
+	CB_AUTO_BUF metadata = CB_BUF_INIT(f->metadata.len + CB_CALLS_TOGETHER * 64 + 64);
+	int r = cb_calls_ask(&jp->tools, cell->calls, f->metadata, &metadata, ret_reason);
+
+	if (r < 0)
+		return r;
+	struct cb_outgoing out = { .type = "input_request",
+				   .parent = cb_header_span(cell->header),
+				   .metadata = cb_buf_span(&metadata),
+				   .content = { f->content, f->header.content_len } };
+
+	cb_channels_drain_stdin(jp);
+	return cb_channels_send(jp, CB_STDIN, cell, &out) == -EHOSTUNREACH ? CB_STDIN_NOBODY : 0;
+}
+
+/* The calls of host tools that wait for this client's answer, or NULL: it is input() that waits. */
+static struct cb_calls *calls_of(const struct cb_shell *to)
+{
+	struct cb_calls *c = to->current->calls;
+
+	return c != NULL && c->asked > 0 ? c : NULL;
+}
+
+static void fail_calls(struct cb_shell *to, const char *what, const char *reason)
+{
+	CB_AUTO_BUF b = CB_BUF_INIT(1024);
+
+	cb_calls_over(calls_of(to));
+	if (cb_calls_fail(&b, what, reason) == 0)
+		cb_shell_input(to, cb_buf_span(&b));
+}
+
+void cb_stdin_nobody(struct cb_shell *to)
+{
+	cb_log(CB_LOG_INFO, "the client of a cell that asks is gone");
+	if (calls_of(to) == NULL) {
+		CB_JSON_SMALL(end_of_input, "status", "ok", "value", "\004");
+
+		cb_shell_input(to, cb_buf_span(&end_of_input));
+		return;
+	}
+	CB_JSON_SMALL(nobody, "nobody", (bool)true);
+
+	cb_calls_over(calls_of(to));
+	cb_shell_input(to, cb_buf_span(&nobody));
+}
+
+void cb_stdin_too_large(struct cb_shell *to)
+{
+	if (calls_of(to) != NULL)
+		fail_calls(to, "is larger than limits.message allows", "");
+}
+
+void cb_stdin_answer(struct cb_shell *to, const struct cb_request *r)
+{
+	struct cb_json_field f[] = { { .name = "value", .types = CB_JSON_STRING, .required = true } };
+	struct cb_json_error e = { 0 };
+
+	if (cb_json_scan_object(r->content.data, r->content.len, f, 1, &e) < 0) {
+		cb_log(CB_LOG_WARNING, "input_reply dropped: %s%s%s", e.field != NULL ? e.field : "",
+		       e.field != NULL ? ": " : "", e.reason);
+		if (calls_of(to) != NULL)
+			fail_calls(to, "has no text `value`: ", e.reason);
+		return;
+	}
+	struct cb_calls *calls = calls_of(to);
+	CB_AUTO_BUF results = CB_BUF_INIT(r->content.len + CB_CALLS_TOGETHER * 16 + 512);
+
+	if (calls == NULL) {
+		cb_shell_input(to, r->content);
+		return;
+	}
+	int c = cb_calls_answer(&to->all->jupyter->tools, calls, f[0].ret, &results);
+
+	if (c == CB_E_UNKNOWN) {
+		cb_log(CB_LOG_INFO, "input_reply dropped: results of earlier calls");
+		return;
+	}
+	if (c < 0) {
+		fail_calls(to, "does not fit into memory", "");
+		return;
+	}
+	cb_calls_over(calls);
+	cb_shell_input(to, cb_buf_span(&results));
+}
