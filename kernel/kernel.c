@@ -63,7 +63,7 @@ static void died(struct cb_kernel *k)
 			  g->shutting_down ? "the kernel shuts down"
 			  : g->retired	   ? "not used (timeout.idle)"
 					   : cb_failure_death_text(&k->shells));
-	cb_jobs_jail_died(k);
+	cb_jobs_jail_died(&k->workspace);
 	cb_lanes_guest_died(&k->shells);
 	cb_branches_jail_gone(k, cb_failure_death_text(&k->shells));
 	cb_debug_guest_gone(&k->shells);
@@ -73,7 +73,7 @@ static void died(struct cb_kernel *k)
 static void failed(struct cb_kernel *k)
 {
 	cb_execution_guest_failed(&k->shells);
-	cb_jobs_jail_failed(k);
+	cb_jobs_jail_failed(&k->workspace);
 }
 
 static void up(struct cb_kernel *k)
@@ -84,7 +84,7 @@ static void up(struct cb_kernel *k)
 
 static bool wanted(const struct cb_kernel *k)
 {
-	return k->shells.execution.shell.waiting.head != NULL || k->jobs.head != NULL ||
+	return k->shells.execution.shell.waiting.head != NULL || k->workspace.jobs.head != NULL ||
 	       k->shells.debug.waiting.head != NULL || k->shells.lanes.load.count > 0;
 }
 
@@ -185,7 +185,17 @@ static void serve(struct cb_kernel *k, struct cb_request *r)
 
 static bool outlives(const struct cb_kernel *k, const struct cb_request *r)
 {
-	return cb_overlay_changes_waits(k, r) || cb_request_is_job(r);
+	return cb_overlay_changes_waits(&k->workspace, r) || cb_request_is_job(r);
+}
+
+static bool files_held(const struct cb_kernel *k)
+{
+	return cb_overlay_changes_holds(&k->workspace);
+}
+
+static bool branch_runs(const struct cb_kernel *k)
+{
+	return cb_branches_running(k) != NULL;
 }
 
 static void comm_begins(struct cb_kernel *k)
@@ -195,7 +205,7 @@ static void comm_begins(struct cb_kernel *k)
 
 static void cell_ended(struct cb_kernel *k, double seconds)
 {
-	cb_workspace_watch_cell_ended(k);
+	cb_workspace_watch_cell_ended(&k->workspace);
 	cb_twins_cell_ended(k, seconds);
 }
 
@@ -204,14 +214,14 @@ static bool in_use(const struct cb_kernel *k)
 	const struct cb_shell *s = &k->shells.execution.shell;
 
 	return s->current != NULL || cb_lanes_busy(&k->shells) || cb_branches_busy(k) || cb_debug_busy(&k->shells) ||
-	       s->waiting.head != NULL || k->jobs.head != NULL || k->overlay_changes.request != NULL ||
-	       cb_iopub_has_subscribers(&k->jupyter);
+	       s->waiting.head != NULL || k->workspace.jobs.head != NULL ||
+	       k->workspace.overlay_changes.request != NULL || cb_iopub_has_subscribers(&k->jupyter);
 }
 
 static void interrupt_rest(struct cb_kernel *k)
 {
-	cb_jobs_interrupt(k);
-	cb_overlay_changes_interrupt(k);
+	cb_jobs_interrupt(&k->workspace);
+	cb_overlay_changes_interrupt(&k->workspace);
 }
 
 static void write_begin(struct cb_kernel *k, struct cb_json *j)
@@ -235,7 +245,7 @@ static const struct cb_shells_events shells_events = {
 	.serve = serve,
 	.outlives = outlives,
 	.copying = cb_twins_busy,
-	.files_held = cb_overlay_changes_holds,
+	.files_held = files_held,
 	.before = cb_twins_before,
 	.cell_begins = cb_twins_begins,
 	.comm_begins = comm_begins,
@@ -261,7 +271,7 @@ static void begin_what_can(void *context)
 
 	if (k->guest.shutting_down) /* what waits is answered at the end */
 		return;
-	cb_jobs_schedule(k);
+	cb_jobs_schedule(&k->workspace);
 	cb_execution_schedule(&k->shells);
 	cb_lanes_schedule(&k->shells);
 	cb_branches_schedule(k);
@@ -273,8 +283,8 @@ void cb_kernel_shutdown(struct cb_kernel *k, bool restart)
 	if (k->guest.shutting_down)
 		return;
 	k->guest.shutting_down = true;
-	cb_jobs_shutdown(k);
-	cb_overlay_changes_shutdown(k);
+	cb_jobs_shutdown(&k->workspace);
+	cb_overlay_changes_shutdown(&k->workspace);
 	cb_loop_arm(&k->loop, k->shutdown_timer, cb_now_ns() + SHUTDOWN_NS);
 	if (k->guest.state == CB_GUEST_NONE)
 		k->loop.stop = true;
@@ -295,8 +305,8 @@ void cb_kernel_answer_the_rest(struct cb_kernel *k)
 	const char *why = k->failed ? k->guest.failure.text : "the kernel is shutting down";
 
 	k->guest.shutting_down = true;
-	cb_jobs_shutdown(k);
-	cb_overlay_changes_shutdown(k);
+	cb_jobs_shutdown(&k->workspace);
+	cb_overlay_changes_shutdown(&k->workspace);
 	cb_execution_end(&k->shells, why);
 	cb_lanes_end(&k->shells, why);
 	cb_branches_jail_gone(k, why);
@@ -320,10 +330,19 @@ int cb_kernel_init(struct cb_kernel *k)
 	k->shells.jupyter = &k->jupyter;
 	k->shells.records = &k->records;
 	k->shells.guest = &k->guest;
-	char *const notes[CB_NOTES] = { k->shells.execution.note, k->workspace_watch.note, k->checkpoints.note,
+	char *const notes[CB_NOTES] = { k->shells.execution.note, k->workspace.watch.note, k->checkpoints.note,
 					k->memory.note };
 
 	memcpy(k->shells.execution.notes, notes, sizeof(notes));
+	k->workspace.loop = &k->loop;
+	k->workspace.policy = k->policy;
+	k->workspace.jupyter = &k->jupyter;
+	k->workspace.records = &k->records;
+	k->workspace.guest = &k->guest;
+	k->workspace.shells = &k->shells;
+	k->workspace.queue = &k->broker_queue;
+	k->workspace.branch_runs = branch_runs;
+	k->workspace.kernel = k;
 	k->guest.events = &guest_events;
 	k->guest.side.events = &side_events;
 	k->guest.kernel = k->guest.side.kernel = k;
@@ -332,7 +351,7 @@ int cb_kernel_init(struct cb_kernel *k)
 	k->guest.jupyter = &k->jupyter;
 	k->guest.records = &k->records;
 	if (cb_twins_init(k) < 0 || cb_guest_init(&k->guest) < 0 || cb_execution_init(&k->shells) < 0 ||
-	    cb_jobs_init(k) < 0 || cb_broker_queue_init(&k->broker_queue, &k->loop, &k->guest.broker, k) < 0 ||
+	    cb_jobs_init(&k->workspace) < 0 || cb_broker_queue_init(&k->broker_queue, &k->loop, &k->guest.broker) < 0 ||
 	    cb_lanes_init(&k->shells) < 0 || cb_branches_init(k) < 0 || cb_iopub_init(&k->jupyter) < 0 ||
 	    cb_idle_init(&k->shells) < 0)
 		return -ENOSPC;
@@ -345,7 +364,7 @@ void cb_kernel_release(struct cb_kernel *k)
 {
 	cb_guest_release(&k->guest);
 	cb_twins_release(k);
-	cb_jobs_release(k);
+	cb_jobs_release(&k->workspace);
 	cb_broker_queue_release(&k->broker_queue);
 	cb_lanes_release(&k->shells);
 	cb_branches_release(k);

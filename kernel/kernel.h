@@ -33,11 +33,9 @@ struct cb_kernel {
 	struct cb_shells shells;
 	struct cb_records records;
 	bool audit_moved; /* and that was said */
-	struct cb_jobs jobs;
+	struct cb_workspace workspace;
 	struct cb_branches branches;
-	struct cb_overlay_changes overlay_changes;
 	struct cb_broker_queue broker_queue;
-	struct cb_workspace_watch workspace_watch;
 	struct cb_twins twins;
 	struct cb_memory_watch memory;
 	struct cb_checkpoints checkpoints;
@@ -46,7 +44,6 @@ struct cb_kernel {
 	int signal_fd;
 	pid_t cache_writer;		       /* our child that compiles the guest; 0 = none, or reaped */
 	int parent_fd, parent_slot;	       /* pidfd of JPY_PARENT_PID; -1 = none */
-	enum cb_workspace_mode workspace_mode; /* as it is, which may not be what the policy asks for */
 	char client[64];		       /* the program that started us; empty = unknown */
 	double started;			       /* wall clock */
 	struct {

@@ -183,7 +183,7 @@ static int plan_and_start(struct cb_kernel *k, struct start *s)
 		r = open_audit(k, s->policy.audit_file, err);
 	if (r == 0)
 		r = cb_broker_start(s->places.jail, &s->spec, &k->guest.broker, err);
-	k->workspace_mode = s->spec.workspace_mode;
+	k->workspace.mode = s->spec.workspace_mode;
 	if (r == 0 && s->spec.workspace_note != NULL)
 		cb_execution_note(&k->shells.execution, s->spec.workspace_note);
 	for (size_t i = 0; r == 0 && i < s->interpreter.not_followed.count; i++) {
@@ -263,7 +263,7 @@ static int start(struct cb_kernel *k, struct start *s, struct cb_err *err)
 		return r;
 	cb_guest_want(
 		&k->guest); /* not sooner: the jail hides a connection file in the workspace, which was just replaced */
-	cb_workspace_watch_start(k); /* the broker does one after the other, and the jail is waited for */
+	cb_workspace_watch_start(&k->workspace); /* the broker does one after the other, and the jail is waited for */
 	r = watch_signals(k, err);
 	if (r == 0)
 		r = open_history(k, s->options, err);
@@ -279,7 +279,7 @@ static int start(struct cb_kernel *k, struct start *s, struct cb_err *err)
 				  k->jupyter.conn.signature_scheme);
 	if (k->jupyter.conn.key_len == 0)
 		cb_log(CB_LOG_WARNING, "the connection file has an empty key: messages are neither signed nor checked");
-	cb_audit_kernel_start(&k->records, k->policy, s->interpreter.executable, k->workspace_mode);
+	cb_audit_kernel_start(&k->records, k->policy, s->interpreter.executable, k->workspace.mode);
 	if (k->records.audit != NULL && cb_audit_start(k->records.audit) < 0)
 		return cb_err_set(err, -EAGAIN, "audit", NULL, "its thread can't be started");
 	if (k->records.history != NULL && cb_history_start(k->records.history) == 0)
@@ -310,7 +310,7 @@ int cb_command_kernel(const struct cb_options *o)
 		cb_iopub_status(&k.jupyter, "starting", NULL);
 		status = cb_loop_run(&k.loop) < 0 || k.failed ? 1 : 0;
 		cb_kernel_answer_the_rest(&k);
-		cb_workspace_watch_end(&k);
+		cb_workspace_watch_end(&k.workspace);
 	}
 	if (k.shutdown_timer != 0 || r == 0)
 		cb_kernel_release(&k);

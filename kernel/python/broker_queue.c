@@ -65,7 +65,7 @@ static void finish(struct cb_broker_queue *q, int r)
 
 	q->answer = CB_BUF_INIT(ANSWER_MAX);
 	take_out(q, 0);
-	ask.on_answer(q->kernel, &ask, &answer, r);
+	ask.on_answer(&ask, &answer, r);
 }
 
 static void go_on(struct cb_broker_queue *q)
@@ -113,7 +113,7 @@ static void on_deadline(void *context)
 void cb_broker_queue_ask(struct cb_broker_queue *q, const struct cb_broker_ask *ask)
 {
 	if (q->count == CB_BROKER_QUEUE_MAX) {
-		ask->on_answer(q->kernel, ask, NULL, -ENOBUFS);
+		ask->on_answer(ask, NULL, -ENOBUFS);
 		return;
 	}
 	q->waiting[q->count++] = *ask;
@@ -143,11 +143,10 @@ void cb_broker_queue_wait(struct cb_broker_queue *q, int ms)
 		on_answer(q, POLLIN);
 }
 
-int cb_broker_queue_init(struct cb_broker_queue *q, struct cb_loop *loop, struct cb_broker *broker, struct cb_kernel *k)
+int cb_broker_queue_init(struct cb_broker_queue *q, struct cb_loop *loop, struct cb_broker *broker)
 {
 	q->loop = loop;
 	q->broker = broker;
-	q->kernel = k;
 	q->fd = q->slot = -1;
 	q->answer = CB_BUF_INIT(ANSWER_MAX);
 	q->timer = cb_loop_add_timer(q->loop, on_deadline, q);

@@ -10,23 +10,22 @@
 #define CB_BROKER_QUEUE_MAX 608 /* two for each twin that there can be, and some */
 
 struct cb_broker_ask;
-struct cb_kernel;
 struct cb_loop;
 
 /* The answer as the broker wrote it, the queue's, to be read only if r is 0; -ETIMEDOUT if it was given up. */
-typedef void (*cb_broker_answer_fn)(struct cb_kernel *k, const struct cb_broker_ask *ask, struct cb_buf *answer, int r);
+typedef void (*cb_broker_answer_fn)(const struct cb_broker_ask *ask, struct cb_buf *answer, int r);
 
 struct cb_broker_ask {
 	enum cb_broker_op op; /* CHANGES to FORGET */
 	uint32_t number;      /* a snapshot's, else 0 */
 	int64_t patience_ns;  /* then it is told to end, and is given up if it does not; 0 = it may take for ever */
 	cb_broker_answer_fn on_answer;
+	void *context; /* of who asks */
 };
 
 struct cb_broker_queue {
 	struct cb_loop *loop;
 	struct cb_broker *broker;
-	struct cb_kernel *kernel;
 	struct cb_broker_ask waiting[CB_BROKER_QUEUE_MAX];
 	unsigned count;	     /* waiting; [0] is at the broker if fd is open */
 	int fd, slot, timer; /* the pipe for its answer; -1 = none */
@@ -34,9 +33,7 @@ struct cb_broker_queue {
 	struct cb_buf answer;
 };
 
-/* What is answered is told with `k`. */
-int cb_broker_queue_init(struct cb_broker_queue *q, struct cb_loop *loop, struct cb_broker *broker,
-			 struct cb_kernel *k);
+int cb_broker_queue_init(struct cb_broker_queue *q, struct cb_loop *loop, struct cb_broker *broker);
 void cb_broker_queue_release(struct cb_broker_queue *q);
 /* on_answer is called once, perhaps before this returns; at once with -ENOBUFS if too much waits. */
 void cb_broker_queue_ask(struct cb_broker_queue *q, const struct cb_broker_ask *ask);

@@ -98,9 +98,9 @@ static int find_op(struct cb_span raw, size_t *ret_index, struct cb_job_what *wh
 /* Without a path only what will be gone at the end anyway is deleted. */
 static int check_clean(const struct cb_kernel *k, const struct cb_json_field *path, struct cb_job_what *what)
 {
-	if (is_set(path) || k->workspace_mode == CB_WORKSPACE_TMPFS)
+	if (is_set(path) || k->workspace.mode == CB_WORKSPACE_TMPFS)
 		return 0;
-	if (k->workspace_mode == CB_WORKSPACE_OVERLAY)
+	if (k->workspace.mode == CB_WORKSPACE_OVERLAY)
 		return wrong(what,
 			     "content: path: missing; op discard drops what cells changed. A folder that is named is "
 			     "emptied (\".\" is all of it), and op commit would delete that outside too");
@@ -308,7 +308,7 @@ bool cb_request_is_job(const struct cb_request *r)
 int cb_job_parse(struct cb_kernel *k, struct cb_request *r, struct cb_job **ret_job, struct cb_job_what *what)
 {
 	size_t row = row_of(r);
-	struct cb_job *job = cb_job_new(k, r, requests[row].kind);
+	struct cb_job *job = cb_job_new(&k->workspace, r, requests[row].kind);
 	int c = job != NULL ? requests[row].parse(k, r, job, what) : -ENOMEM;
 
 	if (c < 0) {
@@ -330,7 +330,7 @@ void cb_request_job(struct cb_kernel *k, struct cb_request *r)
 			cb_execution_submit(&k->shells, r);
 		} else {
 			cb_bracket_begin(&k->jupyter, r);
-			cb_overlay_changes_start(k, r, op);
+			cb_overlay_changes_start(&k->workspace, r, op);
 		}
 	} else if (cb_job_parse(k, r, &job, &what) < 0) {
 		cb_failure_malformed(&k->shells, r, "%s", what.text);
@@ -339,7 +339,7 @@ void cb_request_job(struct cb_kernel *k, struct cb_request *r)
 		cb_execution_submit(&k->shells, r);
 	} else {
 		cb_bracket_begin(&k->jupyter, r);
-		cb_jobs_start(k, job);
+		cb_jobs_start(&k->workspace, job);
 	}
 }
 
@@ -350,11 +350,11 @@ void cb_job_begin(struct cb_kernel *k, struct cb_request *r)
 	struct cb_job_what what;
 
 	if (cb_overlay_changes_op(r, &op)) {
-		cb_overlay_changes_start(k, r, op);
+		cb_overlay_changes_start(&k->workspace, r, op);
 		return;
 	}
 	if (cb_job_parse(k, r, &job, &what) == 0) {
-		cb_jobs_start(k, job);
+		cb_jobs_start(&k->workspace, job);
 		return;
 	}
 	cb_reply_error(&k->jupyter, r, "MalformedRequestError", "%s: %s", r->type, what.text);

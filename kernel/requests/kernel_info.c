@@ -45,7 +45,7 @@ static void write_banner(struct cb_kernel *k, struct cb_json *j)
 				    f->cure);
 	else
 		(void)cb_buf_printf(&text, "in a jail (policy %s: network %s, workspace %s)\n%s", p->name,
-				    p->network_mode == CB_NETWORK_FULL ? "full" : "none", workspace[k->workspace_mode],
+				    p->network_mode == CB_NETWORK_FULL ? "full" : "none", workspace[k->workspace.mode],
 				    k->shells.execution.note);
 	if (k->guest.state >= CB_GUEST_STARTING) /* before that nobody knows */
 		(void)cb_buf_printf(&text, "Isolation level %s: %s%s%s.\n", cb_level_name(k->guest.level),

@@ -79,7 +79,7 @@ static void write_about(struct cb_kernel *k, struct cb_json *j)
 	cb_json_object(j, "cellblock");
 	cb_json_put(j, "started", started, "cpu_s", CB_ROUNDED(up ? cb_usage_jail_cpu(&k->guest.usage) : 0.0, 3),
 		    "session", or_null(getenv("JPY_SESSION_NAME")), "client", or_null(k->client), "workspace",
-		    or_null(k->policy->workspace_path), "workspace_mode", modes[k->workspace_mode], "policy",
+		    or_null(k->policy->workspace_path), "workspace_mode", modes[k->workspace.mode], "policy",
 		    or_null(k->policy->name), "level", up ? cb_level_name(k->guest.level) : NULL);
 	cb_json_end(j);
 }

@@ -20,6 +20,7 @@
 #include "cell_limits.h"
 #include "debug.h"
 #include "failure.h"
+#include "idle.h"
 #include "jupyter/jupyter.h"
 #include "jupyter/loop.h"
 #include "jupyter/status.h"
@@ -203,6 +204,18 @@ void cb_execution_schedule(struct cb_shells *sh)
 void cb_execution_finish(struct cb_shells *sh)
 {
 	cb_shell_finish(&sh->execution.shell);
+}
+
+void cb_execution_answered(struct cb_shells *sh, struct cb_request *r)
+{
+	if (r == sh->execution.shell.current) {
+		cb_execution_finish(sh);
+		return;
+	}
+	cb_bracket_end(sh->jupyter, r);
+	cb_idle_touch(&sh->idle);
+	cb_request_free(r);
+	cb_loop_mark(sh->loop); /* others may have waited for it */
 }
 
 static void ending(struct cb_shell *s, struct cb_request *r)

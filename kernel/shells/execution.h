@@ -26,6 +26,8 @@ void cb_execution_record(struct cb_shell *s);
 
 /* The current request is answered: idle, and on to the next. */
 void cb_execution_finish(struct cb_shells *sh);
+/* The same of a request that is served by others: the current one, or one beside it, which is freed. */
+void cb_execution_answered(struct cb_shells *sh, struct cb_request *r);
 
 /* A user's interrupt. Soft; hard when one is still undelivered. */
 void cb_execution_interrupt(struct cb_shells *sh);

@@ -387,7 +387,7 @@ void cb_branches_schedule(struct cb_kernel *k)
 {
 	struct cb_branch *b;
 
-	if (k->branches.load.count == 0 || cb_overlay_changes_holds(k))
+	if (k->branches.load.count == 0 || cb_overlay_changes_holds(&k->workspace))
 		return;
 	for (size_t i = 0; (b = next(k, &i)) != NULL;)
 		while (b->state == CB_BRANCH_UP && b->python.rules.phase == CB_PHASE_IDLE &&

@@ -17,7 +17,7 @@
 
 bool cb_file_snapshots_on(const struct cb_kernel *k)
 {
-	return k->workspace_mode == CB_WORKSPACE_OVERLAY && k->guest.level >= CB_LEVEL_NO_CGROUP;
+	return k->workspace.mode == CB_WORKSPACE_OVERLAY && k->guest.level >= CB_LEVEL_NO_CGROUP;
 }
 
 /* Why not all is as it should be, or ""; and how long a processor had to do with it. */
@@ -51,8 +51,9 @@ static void judge(const struct cb_buf *reply, char *ret_problem, size_t size, do
 			 (long long)left - 1);
 }
 
-static void on_answer(struct cb_kernel *k, const struct cb_broker_ask *ask, struct cb_buf *answer, int r)
+static void on_answer(const struct cb_broker_ask *ask, struct cb_buf *answer, int r)
 {
+	struct cb_kernel *k = ask->context;
 	char problem[320];
 	double cpu_s = 0;
 
@@ -76,7 +77,7 @@ static void on_answer(struct cb_kernel *k, const struct cb_broker_ask *ask, stru
 void cb_file_snapshots_ask(struct cb_kernel *k, enum cb_broker_op op, uint32_t number)
 {
 	const struct cb_broker_ask ask = {
-		.op = op, .number = number, .patience_ns = DEADLINE, .on_answer = on_answer
+		.op = op, .number = number, .patience_ns = DEADLINE, .on_answer = on_answer, .context = k
 	};
 
 	cb_broker_queue_ask(&k->broker_queue, &ask);

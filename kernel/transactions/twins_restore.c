@@ -78,7 +78,7 @@ static bool replace(struct cb_kernel *k, struct cb_twin *t)
 	cb_loop_arm(&k->loop, w->idle_timer, 0);
 	cb_guest_restoring(&k->guest);
 	cb_debug_guest_gone(&k->shells);
-	cb_jobs_jail_died(k); /* the helpers are ended with the guest */
+	cb_jobs_jail_died(&k->workspace); /* the helpers are ended with the guest */
 	cb_execution_stopped(&k->shells);
 	note_undone(w, t);
 	cb_lanes_guest_died(&k->shells); /* after what the dead one has used is known */

@@ -5,6 +5,7 @@
  * strings, where what is no UTF-8 is repaired; numbers are the helper's, and harm only who believes a guest about its
  * own files. Errors have the names of Python's exceptions where there is one.
  */
+#include <cellblock/clock.h>
 #include <cellblock/json_write.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -13,7 +14,8 @@
 #include <sys/wait.h>
 
 #include "jobs.h"
-#include "kernel.h"
+#include "policy/policy.h"
+#include "python/guest.h"
 #include "setup/isolation_level.h"
 
 #define ENTRY_SIZE 100 /* bytes of a list's entry beside its name */
@@ -57,7 +59,7 @@ static void write_error(struct cb_json *j, const char *ename, const char *evalue
 
 static void write_output(const struct cb_job *job, struct cb_json *j)
 {
-	const struct cb_policy *p = job->k->policy;
+	const struct cb_policy *p = job->workspace->policy;
 	bool message = p->limit_output == 0 || p->limit_output > p->limit_message;
 	char notice[160] = "";
 
@@ -88,7 +90,7 @@ static void write_run(const struct cb_job *job, uint64_t wait_status, const stru
 	int status = (int)(uint32_t)wait_status;
 	struct cb_usage now = { 0 };
 
-	cb_usage_read(&job->k->guest.usage, &now);
+	cb_usage_read(&job->workspace->guest->usage, &now);
 	bool for_memory = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && now.oom_kills > job->oom_kills;
 
 	cb_json_put(j, "status", "ok", "returncode",
@@ -151,24 +153,24 @@ static void write_clean(const struct cb_job_frame *done, const char *text, size_
 
 /* ---- usage ---- */
 
-static void write_usage(struct cb_kernel *k, const struct cb_job_usage *u, struct cb_json *j)
+static void write_usage(const struct cb_workspace *ws, const struct cb_job_usage *u, struct cb_json *j)
 {
-	const struct cb_policy *p = k->policy;
+	const struct cb_policy *p = ws->policy;
 	struct cb_usage guest = { 0 };
 
-	cb_usage_read(&k->guest.usage, &guest);
-	if (k->guest.level != CB_LEVEL_FULL) { /* no control group has counted what has ended */
+	cb_usage_read(&ws->guest->usage, &guest);
+	if (ws->guest->level != CB_LEVEL_FULL) { /* no control group has counted what has ended */
 		guest.cpu_user_s = (double)u->cpu_user_us / 1e6;
 		guest.cpu_sys_s = (double)u->cpu_sys_us / 1e6;
 	}
-	cb_json_put(j, "status", "ok", "level", cb_level_name(k->guest.level), "limits_by", k->guest.limits,
-		    "jails_started", k->guest.generation);
+	cb_json_put(j, "status", "ok", "level", cb_level_name(ws->guest->level), "limits_by", ws->guest->limits,
+		    "jails_started", ws->guest->generation);
 	cb_json_object(j, "usage");
 	cb_json_put(j, "cpu_user_s", CB_ROUNDED(guest.cpu_user_s, 6), "cpu_sys_s", CB_ROUNDED(guest.cpu_sys_s, 6),
 		    "memory_bytes", u->memory_bytes, "memory_peak_bytes", guest.memory_peak_bytes, "memory_kills",
 		    guest.oom_kills);
 	cb_json_put(j, "processes", u->processes, "pids", u->threads, "tmp_bytes", u->tmp_bytes, "shm_bytes",
-		    u->shm_bytes, "output_bytes", cb_output_parent(&k->guest.python.output, 0)->output_bytes);
+		    u->shm_bytes, "output_bytes", cb_output_parent(&ws->guest->python.output, 0)->output_bytes);
 	cb_json_end(j);
 	cb_json_object(j, "limits");
 	cb_json_put(j, "memory", p->limit_memory, "cpu", p->limit_cpu, "pids", p->limit_pids, "open_files",
@@ -195,7 +197,7 @@ static void write_too_large(const struct cb_job *job, struct cb_json *j)
 	int n = snprintf(text, sizeof(text),
 			 "%s has %" PRIu64 " bytes, more than limits.message = %" PRIu64 " allows in one message: read "
 			 "it in parts, with offset and length",
-			 job->path, job->size, job->k->policy->limit_message);
+			 job->path, job->size, job->workspace->policy->limit_message);
 
 	cb_job_write_error(job, "FileTooLargeError", text, (size_t)n, j);
 }
@@ -245,7 +247,7 @@ void cb_job_write_reply(struct cb_job *job, const struct cb_job_frame *last, con
 			write_run(job, last->a, &usage, j);
 		break;
 	case CB_JOB_USAGE:
-		write_usage(job->k, &usage, j);
+		write_usage(job->workspace, &usage, j);
 		break;
 	}
 }
@@ -254,7 +256,7 @@ void cb_job_write_reply(struct cb_job *job, const struct cb_job_frame *last, con
 
 static enum cb_job_taken take_bytes(struct cb_job *job, const struct cb_job_packet *p, size_t len)
 {
-	const struct cb_policy *policy = job->k->policy;
+	const struct cb_policy *policy = job->workspace->policy;
 	uint64_t limit = policy->limit_output != 0 && policy->limit_output < policy->limit_message
 				 ? policy->limit_output
 				 : policy->limit_message;
@@ -284,7 +286,7 @@ static enum cb_job_taken take_entry(struct cb_job *job, const struct cb_job_pack
 		return CB_JOB_NONSENSE;
 	/* a name grows at most sixfold when it is written */
 	if (6 * (job->out[0].len + len) + ENTRY_SIZE * (job->entries.len / sizeof(e) + 1) >
-		    job->k->policy->limit_message ||
+		    job->workspace->policy->limit_message ||
 	    job->entries.len + sizeof(e) > job->entries.max) {
 		job->truncated = true;
 		return CB_JOB_ANSWERED;

@@ -16,8 +16,13 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
+#include "jupyter/jupyter.h"
+#include "jupyter/loop.h"
+#include "overlay_changes.h"
+#include "policy/policy.h"
+#include "python/guest.h"
 #include "records/audit_events.h"
-#include "kernel.h"
+#include "shells/execution.h"
 
 #define MS 1000000LL
 #define SILENCE (30000 * MS)   /* a helper at work is heard of more often */
@@ -28,14 +33,14 @@
 
 /* ---- making and ending ---- */
 
-struct cb_job *cb_job_new(struct cb_kernel *k, struct cb_request *r, enum cb_job_kind kind)
+struct cb_job *cb_job_new(struct cb_workspace *ws, struct cb_request *r, enum cb_job_kind kind)
 {
 	struct cb_job *job = calloc(1, sizeof(*job));
-	uint64_t most = k->policy->limit_message;
+	uint64_t most = ws->policy->limit_message;
 
 	if (job == NULL)
 		return NULL;
-	job->k = k;
+	job->workspace = ws;
 	job->request = r;
 	job->fd = job->slot = -1;
 	job->asked = (struct cb_job_frame){ .op = CB_JOB_REQUEST, .code = (int)kind };
@@ -57,42 +62,36 @@ void cb_job_free(struct cb_job *job)
 	free(job);
 }
 
-static void arm(struct cb_kernel *k)
+static void arm(struct cb_workspace *ws)
 {
 	int64_t first = 0;
 
-	for (struct cb_job *j = k->jobs.head; j != NULL; j = j->next)
+	for (struct cb_job *j = ws->jobs.head; j != NULL; j = j->next)
 		if (j->deadline != 0 && (first == 0 || j->deadline < first))
 			first = j->deadline;
-	cb_loop_arm(&k->loop, k->jobs.timer, first);
+	cb_loop_arm(ws->loop, ws->jobs.timer, first);
 }
 
 /* The job is answered: it goes, and its request with it. */
-static void finish(struct cb_kernel *k, struct cb_job *job)
+static void finish(struct cb_workspace *ws, struct cb_job *job)
 {
-	struct cb_job **at = &k->jobs.head;
+	struct cb_job **at = &ws->jobs.head;
 	struct cb_request *r = job->request;
 
 	while (*at != job)
 		at = &(*at)->next;
 	*at = job->next;
-	k->jobs.count--;
-	k->jobs.bytes -= cb_request_bytes(r);
-	k->jobs.running -= job->running;
-	cb_loop_remove(&k->loop, &job->slot);
+	ws->jobs.count--;
+	ws->jobs.bytes -= cb_request_bytes(r);
+	ws->jobs.running -= job->running;
+	cb_loop_remove(ws->loop, &job->slot);
 	cb_fd_close(&job->fd); /* the helper's end, too: it kills its command and exits */
 	cb_job_free(job);
-	arm(k);
-	if (r == k->shells.execution.shell.current) {
-		cb_execution_finish(&k->shells);
-	} else {
-		cb_bracket_end(&k->jupyter, r);
-		cb_idle_touch(&k->shells.idle);
-		cb_request_free(r);
-	}
+	arm(ws);
+	cb_execution_answered(ws->shells, r);
 }
 
-static void answer(struct cb_kernel *k, struct cb_job *job, struct cb_json *content)
+static void answer(struct cb_workspace *ws, struct cb_job *job, struct cb_json *content)
 {
 	static const char *const types[] = {
 		[CB_JOB_RUN] = "cellblock_run_reply", [CB_JOB_USAGE] = "cellblock_usage_reply"
@@ -108,29 +107,29 @@ static void answer(struct cb_kernel *k, struct cb_job *job, struct cb_json *cont
 				   .nbuffers = job->has_data };
 
 	if (r == 0)
-		(void)cb_channels_send(&k->jupyter, job->request->channel, job->request, &out);
+		(void)cb_channels_send(ws->jupyter, job->request->channel, job->request, &out);
 	else
-		cb_reply_error(&k->jupyter, job->request, "MemoryError", "no memory for the reply");
-	finish(k, job);
+		cb_reply_error(ws->jupyter, job->request, "MemoryError", "no memory for the reply");
+	finish(ws, job);
 }
 
-static void fail(struct cb_kernel *k, struct cb_job *job, const char *ename, const char *text)
+static void fail(struct cb_workspace *ws, struct cb_job *job, const char *ename, const char *text)
 {
 	CB_AUTO_BUF b = CB_BUF_INIT(cb_job_reply_room(job));
 	struct cb_json j = cb_json_begin(&b);
 
 	cb_job_write_error(job, ename, text, strlen(text), &j);
-	answer(k, job, &j);
+	answer(ws, job, &j);
 }
 
 /* Its time was over, or the user interrupted it. */
-static void fail_stopped(struct cb_kernel *k, struct cb_job *job)
+static void fail_stopped(struct cb_workspace *ws, struct cb_job *job)
 {
 	CB_AUTO_BUF b = CB_BUF_INIT(cb_job_reply_room(job));
 	struct cb_json j = cb_json_begin(&b);
 
 	cb_job_write_stopped(job, NULL, &j);
-	answer(k, job, &j);
+	answer(ws, job, &j);
 }
 
 /* A command has its own limit of time. */
@@ -213,7 +212,7 @@ static void send_more(struct cb_job *job)
 	}
 	bool more = !job->asked_sent || !job->input_sent;
 
-	cb_loop_set_events(&job->k->loop, job->slot, (short)(ZMQ_POLLIN | (more ? ZMQ_POLLOUT : 0)));
+	cb_loop_set_events(job->workspace->loop, job->slot, (short)(ZMQ_POLLIN | (more ? ZMQ_POLLOUT : 0)));
 }
 
 /* ---- from the helper ---- */
@@ -221,33 +220,33 @@ static void send_more(struct cb_job *job)
 /* The helper is dead. If all of its jail is, that will be the answer. */
 static void lost(struct cb_job *job)
 {
-	cb_loop_remove(&job->k->loop, &job->slot);
+	cb_loop_remove(job->workspace->loop, &job->slot);
 	job->ended = true;
 	job->deadline = cb_now_ns() + DEATH_WORD;
-	arm(job->k);
+	arm(job->workspace);
 }
 
-static void on_packet(struct cb_kernel *k, struct cb_job *job, const struct cb_job_packet *p, size_t len,
+static void on_packet(struct cb_workspace *ws, struct cb_job *job, const struct cb_job_packet *p, size_t len,
 		      enum cb_job_taken taken)
 {
 	if (taken == CB_JOB_NONSENSE) {
 		cb_log(CB_LOG_WARNING, "a job's helper broke the protocol");
-		cb_audit_denied(&k->records, "helper", "it sent nonsense");
-		fail(k, job, "WireError", "the process in the jail that served this request sent nonsense");
+		cb_audit_denied(ws->records, "helper", "it sent nonsense");
+		fail(ws, job, "WireError", "the process in the jail that served this request sent nonsense");
 	} else {
 		CB_AUTO_BUF b = CB_BUF_INIT(cb_job_reply_room(job));
 		struct cb_json j = cb_json_begin(&b);
 
 		cb_job_write_reply(job, &p->head, p->payload, len, &j);
-		answer(k, job, &j);
+		answer(ws, job, &j);
 	}
-	cb_loop_mark(&k->loop);
+	cb_loop_mark(ws->loop);
 }
 
 static void on_job(void *context, short revents)
 {
 	struct cb_job *job = context;
-	struct cb_kernel *k = job->k;
+	struct cb_workspace *ws = job->workspace;
 	static struct cb_job_packet packet;
 
 	if (revents & ZMQ_POLLOUT)
@@ -268,17 +267,17 @@ static void on_job(void *context, short revents)
 		enum cb_job_taken taken = whole ? cb_job_take(job, &packet, len) : CB_JOB_NONSENSE;
 
 		if (taken != CB_JOB_GOES_ON) {
-			on_packet(k, job, &packet, len, taken);
+			on_packet(ws, job, &packet, len, taken);
 			return;
 		}
 		heard_of(job);
 	}
-	arm(k);
+	arm(ws);
 }
 
 /* ---- starting ---- */
 
-static int connect_helper(struct cb_kernel *k, struct cb_job *job)
+static int connect_helper(struct cb_workspace *ws, struct cb_job *job)
 {
 	struct cb_init_msg m = { .op = CB_INIT_JOB };
 	int pair[2];
@@ -290,15 +289,15 @@ static int connect_helper(struct cb_kernel *k, struct cb_job *job)
 	int r = cb_fd_set_nonblock(mine);
 
 	if (r == 0)
-		r = cb_fd_send(k->guest.pid1.fd, &m, sizeof(m), &theirs, 1);
+		r = cb_fd_send(ws->guest->pid1.fd, &m, sizeof(m), &theirs, 1);
 	if (r < 0)
 		return r;
 	job->fd = cb_fd_take(&mine);
-	job->slot = cb_loop_add(&k->loop, NULL, job->fd, ZMQ_POLLIN | ZMQ_POLLOUT, on_job, job);
+	job->slot = cb_loop_add(ws->loop, NULL, job->fd, ZMQ_POLLIN | ZMQ_POLLOUT, on_job, job);
 	return job->slot < 0 ? job->slot : 0;
 }
 
-static void audit(struct cb_kernel *k, const struct cb_job *job)
+static void audit(struct cb_workspace *ws, const struct cb_job *job)
 {
 	static const char *const ops[] = {
 		[CB_JOB_WRITE] = "write", [CB_JOB_DELETE] = "delete", [CB_JOB_CLEAN] = "clean"
@@ -306,33 +305,33 @@ static void audit(struct cb_kernel *k, const struct cb_job *job)
 	size_t kind = (size_t)job->asked.code;
 
 	if (kind == CB_JOB_RUN)
-		cb_audit_command(&k->records, (struct cb_span){ (const char *)job->input.data, job->asked.a },
+		cb_audit_command(ws->records, (struct cb_span){ (const char *)job->input.data, job->asked.a },
 				 job->request);
 	else if (kind < sizeof(ops) / sizeof(ops[0]) && ops[kind] != NULL)
-		cb_audit_file(&k->records, ops[kind], job->path, job->request);
+		cb_audit_file(ws->records, ops[kind], job->path, job->request);
 }
 
-static void launch(struct cb_kernel *k, struct cb_job *job)
+static void launch(struct cb_workspace *ws, struct cb_job *job)
 {
 	struct cb_usage usage = { 0 };
-	int r = connect_helper(k, job);
+	int r = connect_helper(ws, job);
 
 	if (r < 0) {
 		cb_log(CB_LOG_WARNING, "pid 1 of the jail does not take a job: %s", cb_err_name(r));
-		fail(k, job, "KernelBusyError", "the jail does not take the request now");
+		fail(ws, job, "KernelBusyError", "the jail does not take the request now");
 		return;
 	}
-	audit(k, job);
+	audit(ws, job);
 	job->running = true;
-	k->jobs.running++;
+	ws->jobs.running++;
 	job->started_ns = cb_now_ns();
-	cb_usage_read(&k->guest.usage, &usage);
+	cb_usage_read(&ws->guest->usage, &usage);
 	job->oom_kills = usage.oom_kills;
 	if (job->timeout > 0)
 		job->deadline = job->started_ns + (int64_t)(job->timeout * 1e9);
 	heard_of(job);
 	send_more(job);
-	arm(k);
+	arm(ws);
 }
 
 /* What may leave half a file, as seen from outside. */
@@ -341,92 +340,93 @@ static bool writes(const struct cb_job *job)
 	return job->asked.code != CB_JOB_READ && job->asked.code != CB_JOB_LIST && job->asked.code != CB_JOB_USAGE;
 }
 
-bool cb_jobs_write(const struct cb_kernel *k)
+bool cb_jobs_write(const struct cb_workspace *ws)
 {
-	for (const struct cb_job *job = k->jobs.head; job != NULL; job = job->next)
+	for (const struct cb_job *job = ws->jobs.head; job != NULL; job = job->next)
 		if (job->running && writes(job))
 			return true;
 	return false;
 }
 
-void cb_jobs_schedule(struct cb_kernel *k)
+void cb_jobs_schedule(struct cb_workspace *ws)
 {
-	struct cb_job *job = k->jobs.head;
+	struct cb_job *job = ws->jobs.head;
 
-	while (job != NULL && k->jobs.running < CB_JOBS_RUNNING_MAX && k->guest.pid1.fd >= 0 && !k->guest.end_awaited &&
-	       (k->guest.state == CB_GUEST_SPAWNING || k->guest.state == CB_GUEST_STARTING ||
-		k->guest.state == CB_GUEST_UP)) {
-		if (job->running || (writes(job) && cb_overlay_changes_holds(k))) {
+	while (job != NULL && ws->jobs.running < CB_JOBS_RUNNING_MAX && ws->guest->pid1.fd >= 0 &&
+	       !ws->guest->end_awaited &&
+	       (ws->guest->state == CB_GUEST_SPAWNING || ws->guest->state == CB_GUEST_STARTING ||
+		ws->guest->state == CB_GUEST_UP)) {
+		if (job->running || (writes(job) && cb_overlay_changes_holds(ws))) {
 			job = job->next;
 			continue;
 		}
-		launch(k, job); /* may free it, and what follows it */
-		job = k->jobs.head;
+		launch(ws, job); /* may free it, and what follows it */
+		job = ws->jobs.head;
 	}
 }
 
-void cb_jobs_start(struct cb_kernel *k, struct cb_job *job)
+void cb_jobs_start(struct cb_workspace *ws, struct cb_job *job)
 {
-	struct cb_job **at = &k->jobs.head;
+	struct cb_job **at = &ws->jobs.head;
 
-	cb_audit_request(&k->records, job->request);
+	cb_audit_request(ws->records, job->request);
 	while (*at != NULL)
 		at = &(*at)->next;
 	*at = job;
-	k->jobs.count++;
-	k->jobs.bytes += cb_request_bytes(job->request);
-	if (k->guest.shutting_down)
-		fail(k, job, "KernelBusyError", "the kernel is shutting down");
-	else if (k->jobs.count > CB_JOBS_MAX || k->jobs.bytes > CB_JOBS_BYTES_MAX)
-		fail(k, job, "KernelBusyError", "too many requests for files and commands wait");
-	else if (k->guest.state == CB_GUEST_NONE)
-		cb_guest_want(&k->guest); /* which marks the loop, or comes back to cb_jobs_jail_failed */
+	ws->jobs.count++;
+	ws->jobs.bytes += cb_request_bytes(job->request);
+	if (ws->guest->shutting_down)
+		fail(ws, job, "KernelBusyError", "the kernel is shutting down");
+	else if (ws->jobs.count > CB_JOBS_MAX || ws->jobs.bytes > CB_JOBS_BYTES_MAX)
+		fail(ws, job, "KernelBusyError", "too many requests for files and commands wait");
+	else if (ws->guest->state == CB_GUEST_NONE)
+		cb_guest_want(ws->guest); /* which marks the loop, or comes back to cb_jobs_jail_failed */
 	else
-		cb_loop_mark(&k->loop);
+		cb_loop_mark(ws->loop);
 }
 
 /* ---- the jail comes and goes, time passes ---- */
 
-void cb_jobs_jail_failed(struct cb_kernel *k)
+void cb_jobs_jail_failed(struct cb_workspace *ws)
 {
-	const struct cb_err *e = &k->guest.failure;
+	const struct cb_err *e = &ws->guest->failure;
 
 	char text[sizeof(*e) + 32];
 
 	snprintf(text, sizeof(text), "no jail: %s: %s. %s", e->step, e->text, e->cure);
-	while (k->jobs.head != NULL)
-		fail(k, k->jobs.head, "IsolationError", text);
+	while (ws->jobs.head != NULL)
+		fail(ws, ws->jobs.head, "IsolationError", text);
 }
 
-static void fail_running(struct cb_kernel *k, const char *ename, const char *text)
+static void fail_running(struct cb_workspace *ws, const char *ename, const char *text)
 {
-	struct cb_job *job = k->jobs.head;
+	struct cb_job *job = ws->jobs.head;
 
 	/* an answer may start another request of the queue, but not another job: there is no jail */
 	while (job != NULL) {
 		struct cb_job *next = job->next;
 
-		if (job->running || job->request == k->shells.execution.shell.current)
-			fail(k, job, ename, text);
+		if (job->running || job->request == ws->shells->execution.shell.current)
+			fail(ws, job, ename, text);
 		job = next;
 	}
 }
 
-void cb_jobs_jail_died(struct cb_kernel *k)
+void cb_jobs_jail_died(struct cb_workspace *ws)
 {
 	/* the last words of helpers were true: those that had answered are not lost */
-	for (struct cb_job *job = k->jobs.head, *next; job != NULL; job = next) {
+	for (struct cb_job *job = ws->jobs.head, *next; job != NULL; job = next) {
 		next = job->next;
 		if (job->running && !job->ended)
 			on_job(job, ZMQ_POLLIN);
 	}
-	fail_running(k, "KernelDiedError", "all processes of the jail were ended before the request was answered");
+	fail_running(ws, "KernelDiedError", "all processes of the jail were ended before the request was answered");
 }
 
-void cb_jobs_shutdown(struct cb_kernel *k)
+void cb_jobs_shutdown(struct cb_workspace *ws)
 {
-	while (k->jobs.head != NULL)
-		fail(k, k->jobs.head, "KernelDiedError", "the kernel was shut down");
+	while (ws->jobs.head != NULL)
+		fail(ws, ws->jobs.head, "KernelDiedError", "the kernel was shut down");
 }
 
 static void stop(struct cb_job *job, enum cb_job_stop why)
@@ -436,13 +436,13 @@ static void stop(struct cb_job *job, enum cb_job_stop why)
 	job->stop = why;
 	job->asked_sent = job->input_sent = true;
 	(void)shutdown(job->fd, SHUT_WR);
-	cb_loop_set_events(&job->k->loop, job->slot, ZMQ_POLLIN);
+	cb_loop_set_events(job->workspace->loop, job->slot, ZMQ_POLLIN);
 	job->deadline = cb_now_ns() + (int64_t)job->asked.c * MS + STOP_EXTRA;
 }
 
-void cb_jobs_interrupt(struct cb_kernel *k)
+void cb_jobs_interrupt(struct cb_workspace *ws)
 {
-	for (struct cb_job *job = k->jobs.head, *next; job != NULL; job = next) {
+	for (struct cb_job *job = ws->jobs.head, *next; job != NULL; job = next) {
 		next = job->next;
 		if (job->asked.code != CB_JOB_RUN)
 			continue;
@@ -450,61 +450,61 @@ void cb_jobs_interrupt(struct cb_kernel *k)
 			stop(job, CB_JOB_STOP_INTERRUPT);
 		} else {
 			job->stop = CB_JOB_STOP_INTERRUPT;
-			fail_stopped(k, job);
-			next = k->jobs.head; /* what followed it may be gone too */
+			fail_stopped(ws, job);
+			next = ws->jobs.head; /* what followed it may be gone too */
 		}
 	}
-	arm(k);
+	arm(ws);
 }
 
 static void on_timer(void *context)
 {
-	struct cb_kernel *k = context;
+	struct cb_workspace *ws = context;
 	int64_t now = cb_now_ns();
 
-	for (struct cb_job *job = k->jobs.head, *next; job != NULL; job = next) {
+	for (struct cb_job *job = ws->jobs.head, *next; job != NULL; job = next) {
 		next = job->next;
 		if (job->deadline == 0 || job->deadline > now)
 			continue;
-		if (k->guest.state == CB_GUEST_SPAWNING && job->stop == CB_JOB_STOP_NONE) {
+		if (ws->guest->state == CB_GUEST_SPAWNING && job->stop == CB_JOB_STOP_NONE) {
 			/* until then the jail's own deadline counts */
 			job->deadline = now + (job->asked.code == CB_JOB_RUN ? (int64_t)(job->timeout * 1e9) : SILENCE);
 		} else if (job->stop != CB_JOB_STOP_NONE) {
-			fail_stopped(k, job);
-			next = k->jobs.head; /* what followed it may be gone too */
+			fail_stopped(ws, job);
+			next = ws->jobs.head; /* what followed it may be gone too */
 		} else if (job->ended) {
-			fail(k, job, "JobLostError",
+			fail(ws, job, "JobLostError",
 			     "the process in the jail that served this request was killed, by a process of the jail "
 			     "or for memory; what it had begun may be half done");
-			next = k->jobs.head;
+			next = ws->jobs.head;
 		} else if (job->asked.code == CB_JOB_RUN) {
 			stop(job, CB_JOB_STOP_TIME);
 		} else {
-			fail(k, job, "JobLostError",
+			fail(ws, job, "JobLostError",
 			     "the process in the jail that serves this request does not answer: it was stopped, "
 			     "the file system hangs, or the work has no end");
-			next = k->jobs.head;
+			next = ws->jobs.head;
 		}
 	}
-	arm(k);
-	cb_loop_mark(&k->loop);
+	arm(ws);
+	cb_loop_mark(ws->loop);
 }
 
-int cb_jobs_init(struct cb_kernel *k)
+int cb_jobs_init(struct cb_workspace *ws)
 {
-	k->jobs.timer = cb_loop_add_timer(&k->loop, on_timer, k);
-	return k->jobs.timer < 0 ? k->jobs.timer : 0;
+	ws->jobs.timer = cb_loop_add_timer(ws->loop, on_timer, ws);
+	return ws->jobs.timer < 0 ? ws->jobs.timer : 0;
 }
 
-void cb_jobs_release(struct cb_kernel *k)
+void cb_jobs_release(struct cb_workspace *ws)
 {
-	while (k->jobs.head != NULL) {
-		struct cb_job *job = k->jobs.head;
+	while (ws->jobs.head != NULL) {
+		struct cb_job *job = ws->jobs.head;
 
-		k->jobs.head = job->next;
-		cb_loop_remove(&k->loop, &job->slot);
+		ws->jobs.head = job->next;
+		cb_loop_remove(ws->loop, &job->slot);
 		cb_fd_close(&job->fd);
-		if (job->request != k->shells.execution.shell.current)
+		if (job->request != ws->shells->execution.shell.current)
 			cb_request_free(job->request);
 		cb_job_free(job);
 	}

@@ -8,8 +8,12 @@
 
 #include <cellblock/json_scan.h>
 
-#include "kernel.h"
-#include "requests/requests.h"
+#include "jobs.h"
+#include "jupyter/jupyter.h"
+#include "python/broker_queue.h"
+#include "python/guest.h"
+#include "records/audit_events.h"
+#include "shells/execution.h"
 
 bool cb_overlay_changes_op(const struct cb_request *r, enum cb_broker_op *ret_op)
 {
@@ -33,30 +37,18 @@ bool cb_overlay_changes_op(const struct cb_request *r, enum cb_broker_op *ret_op
 	return false;
 }
 
-bool cb_overlay_changes_waits(const struct cb_kernel *k, const struct cb_request *r)
+bool cb_overlay_changes_waits(const struct cb_workspace *ws, const struct cb_request *r)
 {
-	return r != NULL && k->overlay_changes.request == r;
+	return r != NULL && ws->overlay_changes.request == r;
 }
 
-static void end_request(struct cb_kernel *k, struct cb_request *r)
+static void finish(struct cb_workspace *ws)
 {
-	if (r == k->shells.execution.shell.current) {
-		cb_execution_finish(&k->shells);
-		return;
-	}
-	cb_bracket_end(&k->jupyter, r);
-	cb_idle_touch(&k->shells.idle);
-	cb_request_free(r);
-	cb_loop_mark(&k->loop); /* cells and jobs waited for it */
-}
-
-static void finish(struct cb_kernel *k)
-{
-	struct cb_overlay_changes *w = &k->overlay_changes;
+	struct cb_overlay_changes *w = &ws->overlay_changes;
 	struct cb_request *r = w->request;
 
 	w->request = NULL;
-	end_request(k, r);
+	cb_execution_answered(ws->shells, r);
 }
 
 static bool is_whole(const struct cb_buf *b, bool *ret_told)
@@ -69,20 +61,20 @@ static bool is_whole(const struct cb_buf *b, bool *ret_told)
 	return true;
 }
 
-static void answer(struct cb_kernel *k, struct cb_buf *reply)
+static void answer(struct cb_workspace *ws, struct cb_buf *reply)
 {
-	struct cb_overlay_changes *w = &k->overlay_changes;
+	struct cb_overlay_changes *w = &ws->overlay_changes;
 	bool discarded = w->op == CB_BROKER_DISCARD; /* the broker has let go of the layer, whatever it could list */
 	bool told = false;
 
 	if (!is_whole(reply, &told)) {
-		cb_reply_error(&k->jupyter, w->request, "WorkspaceError",
+		cb_reply_error(ws->jupyter, w->request, "WorkspaceError",
 			       "the process that builds jails gave no whole answer; %s",
 			       w->op == CB_BROKER_COMMIT ? "some changes may be written: ask for them (op changes)"
 			       : discarded		 ? "the changes are gone, and all variables"
 							 : "ask again");
 	} else {
-		cb_audit_layer(&k->records,
+		cb_audit_layer(ws->records,
 			       w->op == CB_BROKER_COMMIT ? "commit"
 			       : discarded		 ? "discard"
 							 : NULL,
@@ -95,86 +87,88 @@ static void answer(struct cb_kernel *k, struct cb_buf *reply)
 			(void)cb_json_done(&j);
 			(void)cb_buf_append_str(reply, "}");
 		}
-		cb_reply(&k->jupyter, w->request, cb_buf_span(reply));
+		cb_reply(ws->jupyter, w->request, cb_buf_span(reply));
 	}
-	if (discarded && k->guest.state == CB_GUEST_STARTING)
-		k->guest.given_up = true; /* no failure: the next one starts at once */
+	if (discarded && ws->guest->state == CB_GUEST_STARTING)
+		ws->guest->given_up = true; /* no failure: the next one starts at once */
 	if (discarded)			  /* first, so that nothing new is given to it */
-		cb_guest_kill(&k->guest, "the workspace's changes were discarded, and Python with them");
-	finish(k);
+		cb_guest_kill(ws->guest, "the workspace's changes were discarded, and Python with them");
+	finish(ws);
 }
 
-static void on_answer(struct cb_kernel *k, const struct cb_broker_ask *ask, struct cb_buf *reply, int r)
+static void on_answer(const struct cb_broker_ask *ask, struct cb_buf *reply, int r)
 {
-	(void)ask;
+	struct cb_workspace *ws = ask->context;
+
 	if (r == 0) {
-		answer(k, reply);
+		answer(ws, reply);
 		return;
 	}
-	cb_reply_error(&k->jupyter, k->overlay_changes.request, "WorkspaceError", "%s", cb_err_text(r));
-	finish(k);
+	cb_reply_error(ws->jupyter, ws->overlay_changes.request, "WorkspaceError", "%s", cb_err_text(r));
+	finish(ws);
 }
 
-static const char *refusal(const struct cb_kernel *k, const struct cb_request *r, enum cb_broker_op op,
+static const char *refusal(const struct cb_workspace *ws, const struct cb_request *r, enum cb_broker_op op,
 			   const char **ret_ename)
 {
 	*ret_ename = "WorkspaceError";
-	if (k->workspace_mode != CB_WORKSPACE_OVERLAY)
+	if (ws->mode != CB_WORKSPACE_OVERLAY)
 		return "workspace.mode is not \"overlay\": there are no changes apart from the folder itself";
 	*ret_ename = "KernelBusyError";
-	if (k->overlay_changes.request != NULL)
+	if (ws->overlay_changes.request != NULL)
 		return "another such request is under way";
-	if (k->guest.shutting_down)
+	if (ws->guest->shutting_down)
 		return "the kernel is shutting down";
 	if (op != CB_BROKER_CHANGES &&
-	    ((k->shells.execution.shell.current != NULL && k->shells.execution.shell.current != r) ||
-	     cb_branches_running(k) != NULL))
+	    ((ws->shells->execution.shell.current != NULL && ws->shells->execution.shell.current != r) ||
+	     ws->branch_runs(ws->kernel)))
 		return "a cell runs, and its files may be half written: ask when it has ended, or on shell";
-	if (op != CB_BROKER_CHANGES && cb_jobs_write(k))
+	if (op != CB_BROKER_CHANGES && cb_jobs_write(ws))
 		return "a command or an operation on files runs, and files may be half written: ask when it has ended";
 	return NULL;
 }
 
-void cb_overlay_changes_start(struct cb_kernel *k, struct cb_request *r, enum cb_broker_op op)
+void cb_overlay_changes_start(struct cb_workspace *ws, struct cb_request *r, enum cb_broker_op op)
 {
-	const char *ename, *why = refusal(k, r, op, &ename);
+	const char *ename, *why = refusal(ws, r, op, &ename);
 
-	cb_audit_request(&k->records, r);
+	cb_audit_request(ws->records, r);
 	if (why == NULL) {
-		k->overlay_changes = (struct cb_overlay_changes){ .request = r, .op = op };
-		cb_broker_queue_ask(&k->broker_queue, &(struct cb_broker_ask){ .op = op, .on_answer = on_answer });
+		ws->overlay_changes = (struct cb_overlay_changes){ .request = r, .op = op };
+		cb_broker_queue_ask(ws->queue,
+				    &(struct cb_broker_ask){ .op = op, .on_answer = on_answer, .context = ws });
 		return;
 	}
-	cb_reply_error(&k->jupyter, r, ename, "%s", why);
-	end_request(k, r);
+	cb_reply_error(ws->jupyter, r, ename, "%s", why);
+	cb_execution_answered(ws->shells, r);
 }
 
-bool cb_overlay_changes_holds(const struct cb_kernel *k)
+bool cb_overlay_changes_holds(const struct cb_workspace *ws)
 {
-	return k->overlay_changes.request != NULL && k->overlay_changes.op != CB_BROKER_CHANGES;
+	return ws->overlay_changes.request != NULL && ws->overlay_changes.op != CB_BROKER_CHANGES;
 }
 
-void cb_overlay_changes_interrupt(struct cb_kernel *k)
+void cb_overlay_changes_interrupt(struct cb_workspace *ws)
 {
-	if (k->overlay_changes.request == NULL)
+	if (ws->overlay_changes.request == NULL)
 		return;
-	if (!cb_broker_queue_begun(&k->broker_queue, k->overlay_changes.op)) {
-		cb_broker_queue_drop(&k->broker_queue, k->overlay_changes.op);
-		cb_reply_error(&k->jupyter, k->overlay_changes.request, "KeyboardInterrupt",
+	if (!cb_broker_queue_begun(ws->queue, ws->overlay_changes.op)) {
+		cb_broker_queue_drop(ws->queue, ws->overlay_changes.op);
+		cb_reply_error(ws->jupyter, ws->overlay_changes.request, "KeyboardInterrupt",
 			       "interrupted: it had not begun");
-		finish(k);
-	} else if (k->overlay_changes.op != CB_BROKER_DISCARD) {
-		(void)cb_broker_tell(&k->guest.broker, CB_BROKER_STOP);
+		finish(ws);
+	} else if (ws->overlay_changes.op != CB_BROKER_DISCARD) {
+		(void)cb_broker_tell(&ws->guest->broker, CB_BROKER_STOP);
 	}
 }
 
-void cb_overlay_changes_shutdown(struct cb_kernel *k)
+void cb_overlay_changes_shutdown(struct cb_workspace *ws)
 {
-	if (k->overlay_changes.request == NULL)
+	if (ws->overlay_changes.request == NULL)
 		return;
-	cb_broker_queue_drop(&k->broker_queue, k->overlay_changes.op);
-	cb_reply_error(&k->jupyter, k->overlay_changes.request, "KernelBusyError", "the kernel is shutting down; %s",
-		       k->overlay_changes.op == CB_BROKER_COMMIT ? "what is being written through is finished"
-								 : "ask again");
-	finish(k);
+	cb_broker_queue_drop(ws->queue, ws->overlay_changes.op);
+	cb_reply_error(ws->jupyter, ws->overlay_changes.request, "KernelBusyError", "the kernel is shutting down; %s",
+		       ws->overlay_changes.op == CB_BROKER_COMMIT ? "what is being written through is finished"
+								  : "ask again");
+	finish(ws);
 }

@@ -6,10 +6,13 @@
  */
 #include "workspace_watch.h"
 
+#include <cellblock/clock.h>
 #include <cellblock/log.h>
 #include <jansson.h>
 
-#include "kernel.h"
+#include "policy/policy.h"
+#include "python/broker_queue.h"
+#include "python/guest.h"
 
 #define MS 1000000LL
 #define PAUSE (2000 * MS) /* between two looks, at least */
@@ -42,54 +45,54 @@ static void compare_size(struct cb_workspace_watch *w, uint64_t limit, const jso
 	w->over = grown > limit;
 }
 
-static void on_answer(struct cb_kernel *k, const struct cb_broker_ask *ask, struct cb_buf *answer, int r)
+static void on_answer(const struct cb_broker_ask *ask, struct cb_buf *answer, int r)
 {
-	struct cb_workspace_watch *w = &k->workspace_watch;
+	struct cb_workspace *ws = ask->context;
+	struct cb_workspace_watch *w = &ws->watch;
 	json_t *root = r == 0 ? json_loadb((const char *)answer->data, answer->len, JSON_ALLOW_NUL, NULL) : NULL;
 	const char *status = json_string_value(json_object_get(root, "status"));
 	int64_t now = cb_now_ns(), rest = SHARE * (now - w->asked_ns);
 
-	(void)ask;
 	w->looking = false;
 	w->not_before = now + (rest > PAUSE ? rest : PAUSE);
 	if (status != NULL && strcmp(status, "ok") == 0)
-		compare_size(w, k->policy->workspace_size, json_object_get(root, "bytes"));
+		compare_size(w, ws->policy->workspace_size, json_object_get(root, "bytes"));
 	json_decref(root);
 }
 
-static void ask(struct cb_kernel *k)
+static void ask(struct cb_workspace *ws)
 {
-	struct cb_workspace_watch *w = &k->workspace_watch;
+	struct cb_workspace_watch *w = &ws->watch;
 
-	if (k->workspace_mode != CB_WORKSPACE_RW || k->policy->workspace_size == 0 || w->looking ||
-	    k->guest.broker.fd < 0)
+	if (ws->mode != CB_WORKSPACE_RW || ws->policy->workspace_size == 0 || w->looking || ws->guest->broker.fd < 0)
 		return;
 	w->asked_ns = cb_now_ns();
 	w->looking = true;
-	cb_broker_queue_ask(&k->broker_queue, &(struct cb_broker_ask){ .op = CB_BROKER_LOOK, .on_answer = on_answer });
+	cb_broker_queue_ask(ws->queue,
+			    &(struct cb_broker_ask){ .op = CB_BROKER_LOOK, .on_answer = on_answer, .context = ws });
 }
 
-void cb_workspace_watch_start(struct cb_kernel *k)
+void cb_workspace_watch_start(struct cb_workspace *ws)
 {
-	ask(k);
+	ask(ws);
 }
 
-void cb_workspace_watch_cell_ended(struct cb_kernel *k)
+void cb_workspace_watch_cell_ended(struct cb_workspace *ws)
 {
-	if (cb_now_ns() >= k->workspace_watch.not_before)
-		ask(k);
+	if (cb_now_ns() >= ws->watch.not_before)
+		ask(ws);
 }
 
-void cb_workspace_watch_end(struct cb_kernel *k)
+void cb_workspace_watch_end(struct cb_workspace *ws)
 {
-	struct cb_workspace_watch *w = &k->workspace_watch;
+	struct cb_workspace_watch *w = &ws->watch;
 	int64_t until = cb_now_ns() + END_MS * MS;
 
 	if (!w->known) /* nothing to compare with */
 		return;
-	ask(k);
+	ask(ws);
 	while (w->looking && cb_now_ns() < until)
-		cb_broker_queue_wait(&k->broker_queue, END_MS);
+		cb_broker_queue_wait(ws->queue, END_MS);
 	if (w->note[0] != '\0')
 		cb_log(CB_LOG_WARNING, "%s", w->note);
 }

@@ -56,11 +56,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (size < 1 || size > (1u << 20))
 		return 0;
-	k.policy = &policy;
+	k.workspace.policy = &policy;
+	k.workspace.guest = &k.guest;
 	k.guest.usage = CB_USAGE_SOURCE_NONE;
 	k.guest.python.output.parent = k.guest.parent; /* as cb_guest_init has it: a reply tells of its output */
 	k.guest.python.output.nparents = CB_GUEST_PARENTS;
-	struct cb_job *job = cb_job_new(&k, &r, (enum cb_job_kind)(CB_JOB_READ + data[0] % 7));
+	struct cb_job *job = cb_job_new(&k.workspace, &r, (enum cb_job_kind)(CB_JOB_READ + data[0] % 7));
 
 	CHECK(job != NULL);
 	job->path = strdup("path");

@@ -41,8 +41,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct cb_request r = { .content = { (const char *)data + 1, size - 1 }, .metadata = CB_SPAN("{}") };
 
 	r.kind = kinds[data[0] % 3];
-	k.policy = &policy;
-	k.workspace_mode = data[0] >= 128 ? CB_WORKSPACE_TMPFS : CB_WORKSPACE_RW;
+	k.policy = k.workspace.policy = &policy;
+	k.workspace.mode = data[0] >= 128 ? CB_WORKSPACE_TMPFS : CB_WORKSPACE_RW;
 	if (cb_job_parse(&k, &r, &job, &what) < 0) {
 		CHECK(what.text[0] != '\0' && memchr(what.text, 0, sizeof(what.text)) != NULL);
 		return 0;

@@ -45,6 +45,7 @@ ROOMS = {
         "client": set(),
     },
     "kernel": {
+        "workspace": {"shells", "python", "records", "jupyter", "setup", "policy"},
         "shells": {"python", "records", "jupyter", "setup", "policy"},
         "python": {"records", "jupyter", "setup", "policy"},
         "records": {"jupyter", "setup", "policy"},
@@ -54,7 +55,7 @@ ROOMS = {
     },
 }
 HALLS = {
-    "kernel": {".", "requests", "commands", "transactions", "workspace"}
+    "kernel": {".", "requests", "commands", "transactions"}
 }
 
 

@@ -25,11 +25,11 @@ static unsigned again;	/* what is asked from within the next one; 0 = nothing */
 
 static void ask(enum cb_broker_op op, uint32_t number, int64_t patience_ns);
 
-static void on_answer(struct cb_kernel *k, const struct cb_broker_ask *a, struct cb_buf *answer, int r)
+static void on_answer(const struct cb_broker_ask *a, struct cb_buf *answer, int r)
 {
 	size_t n = strlen(heard);
 
-	assert_ptr_equal(k, &loop);
+	assert_ptr_equal(a->context, &loop);
 	snprintf(heard + n, sizeof(heard) - n, "%u:%d:%.*s ", a->number, r, answer != NULL ? (int)answer->len : 0,
 		 answer != NULL && answer->len > 0 ? (const char *)answer->data : "");
 	loop.stop = true;
@@ -42,7 +42,7 @@ static void on_answer(struct cb_kernel *k, const struct cb_broker_ask *a, struct
 static void ask(enum cb_broker_op op, uint32_t number, int64_t patience_ns)
 {
 	const struct cb_broker_ask a = {
-		.op = op, .number = number, .patience_ns = patience_ns, .on_answer = on_answer
+		.op = op, .number = number, .patience_ns = patience_ns, .on_answer = on_answer, .context = &loop
 	};
 
 	cb_broker_queue_ask(&q, &a);
@@ -93,7 +93,7 @@ static int set_up(void **state)
 	broker = (struct cb_broker){ .fd = pair[0] };
 	theirs = pair[1];
 	heard[0] = '\0';
-	return cb_broker_queue_init(&q, &loop, &broker, (struct cb_kernel *)&loop);
+	return cb_broker_queue_init(&q, &loop, &broker);
 }
 
 static int tear_down(void **state)

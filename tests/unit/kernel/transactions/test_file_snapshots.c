@@ -38,7 +38,7 @@ static struct rig *overlay_up(void)
 {
 	struct rig *r = rig_up();
 
-	r->k.workspace_mode = CB_WORKSPACE_OVERLAY;
+	r->k.workspace.mode = CB_WORKSPACE_OVERLAY;
 	r->k.guest.level = CB_LEVEL_FULL;
 	assert_true(cb_file_snapshots_on(&r->k));
 	r->k.twins.twin[0].number = 5;
@@ -171,9 +171,9 @@ static void test_only_of_an_overlay(void **state)
 {
 	struct rig *r = *state = overlay_up();
 
-	r->k.workspace_mode = CB_WORKSPACE_RW;
+	r->k.workspace.mode = CB_WORKSPACE_RW;
 	assert_false(cb_file_snapshots_on(&r->k));
-	r->k.workspace_mode = CB_WORKSPACE_OVERLAY;
+	r->k.workspace.mode = CB_WORKSPACE_OVERLAY;
 	r->k.guest.level = CB_LEVEL_CONTAINER;
 	assert_false(cb_file_snapshots_on(&r->k));
 }

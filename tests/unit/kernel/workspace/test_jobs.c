@@ -234,7 +234,7 @@ static void test_many(void **state)
 			fd[i] = helper(r);
 		rig_until_soon(r);
 		assert_false(job_is_there(r));
-		assert_int_equal(r->k.jobs.running, CB_JOBS_RUNNING_MAX);
+		assert_int_equal(r->k.workspace.jobs.running, CB_JOBS_RUNNING_MAX);
 		for (int i = 0; i < CB_JOBS_RUNNING_MAX; i++) {
 			say(fd[i], CB_JOB_DONE, 0, 0, "", 0);
 			struct rig_msg m = rig_recv(r, RIG_CONTROL);
@@ -244,7 +244,7 @@ static void test_many(void **state)
 			close(fd[i]); /* one ended, one begins: its helper is looked for in the next round */
 		}
 	}
-	assert_int_equal(r->k.jobs.count, 0);
+	assert_int_equal(r->k.workspace.jobs.count, 0);
 }
 
 static void test_too_large_and_truncated(void **state)
@@ -280,18 +280,18 @@ static void test_too_much_waits(void **state)
 {
 	struct rig *r = *state = rig_up();
 
-	r->k.jobs.bytes = CB_JOBS_BYTES_MAX;
+	r->k.workspace.jobs.bytes = CB_JOBS_BYTES_MAX;
 	const char *id = rig_send(r, RIG_CONTROL, FILE_REQUEST, "{\"op\":\"list\"}", NULL);
 
 	take(r, RIG_CONTROL, FILE_REPLY, id, "KernelBusyError");
-	assert_int_equal(r->k.jobs.bytes, CB_JOBS_BYTES_MAX);
-	r->k.jobs.bytes = 0;
+	assert_int_equal(r->k.workspace.jobs.bytes, CB_JOBS_BYTES_MAX);
+	r->k.workspace.jobs.bytes = 0;
 	id = rig_send(r, RIG_CONTROL, FILE_REQUEST, "{\"op\":\"list\"}", NULL);
 	int fd = helper(r);
 
 	say(fd, CB_JOB_DONE, 0, 0, "", 0);
 	take(r, RIG_CONTROL, FILE_REPLY, id, "");
-	assert_int_equal(r->k.jobs.bytes, 0);
+	assert_int_equal(r->k.workspace.jobs.bytes, 0);
 	close(fd);
 }
 
