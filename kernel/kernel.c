@@ -34,7 +34,7 @@ static const struct cb_request *at_work(const struct cb_kernel *k)
 	if (r == NULL || (r->id == 0 && !cb_request_is_job(r)))
 		r = cb_lanes_running(&k->shells);
 	if (r == NULL)
-		r = cb_branches_running(k);
+		r = cb_branches_running(&k->transactions);
 	if (r == NULL && s->waiting.head != NULL && s->waiting.head->announced)
 		r = s->waiting.head;
 	return r;
@@ -65,7 +65,7 @@ static void died(struct cb_kernel *k)
 					   : cb_failure_death_text(&k->shells));
 	cb_jobs_jail_died(&k->workspace);
 	cb_lanes_guest_died(&k->shells);
-	cb_branches_jail_gone(k, cb_failure_death_text(&k->shells));
+	cb_branches_jail_gone(&k->transactions, cb_failure_death_text(&k->shells));
 	cb_debug_guest_gone(&k->shells);
 	cb_execution_guest_died(&k->shells);
 }
@@ -79,7 +79,7 @@ static void failed(struct cb_kernel *k)
 static void up(struct cb_kernel *k)
 {
 	cb_execution_guest_up(&k->shells);
-	cb_twins_guest_up(k);
+	cb_twins_guest_up(&k->transactions);
 }
 
 static bool wanted(const struct cb_kernel *k)
@@ -103,10 +103,10 @@ static int frame(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_
 {
 	switch (f->header.type) {
 	case CB_WIRE_CHECKPOINT_REPLY:
-		cb_twins_answered(k, c);
+		cb_twins_answered(&k->transactions, c);
 		return 0;
 	case CB_WIRE_RESUMED:
-		cb_twins_resumed(k);
+		cb_twins_resumed(&k->transactions);
 		return 0;
 	default:
 		return cb_lanes_frame(&k->shells, f, c, ret_reason);
@@ -116,24 +116,27 @@ static int frame(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_
 static void pid1_said(struct cb_kernel *k, const struct cb_init_msg *m)
 {
 	if (m->op == CB_INIT_SIGNALLED)
-		cb_branches_signalled(k, m->number);
+		cb_branches_signalled(&k->transactions, m->number);
 	else
-		cb_twins_init_said(k, m);
+		cb_twins_init_said(&k->transactions, m);
 }
 
 static const struct cb_guest_events guest_events = {
 	.failed = failed,
 	.up = up,
 	.died = died,
-	.jail_gone = cb_twins_jail_gone,
 	.wanted = wanted,
 	.no_broker = no_broker,
 	.broke = broke,
 	.frame = frame,
+	.pid1_said = pid1_said,
+};
+
+static const struct cb_guest_keeper guest_keeper = {
+	.jail_gone = cb_twins_jail_gone,
 	.take_over = cb_twins_take_over,
 	.other_exited = cb_twins_exited,
 	.woken_closed = cb_twins_woken_closed,
-	.pid1_said = pid1_said,
 	.memory = cb_memory_told,
 };
 
@@ -180,7 +183,7 @@ static void serve(struct cb_kernel *k, struct cb_request *r)
 	if (cb_request_is_job(r))
 		cb_job_begin(k, r);
 	else
-		cb_checkpoint_begin(k, r);
+		cb_checkpoint_begin(&k->transactions, r);
 }
 
 static bool outlives(const struct cb_kernel *k, const struct cb_request *r)
@@ -195,26 +198,26 @@ static bool files_held(const struct cb_kernel *k)
 
 static bool branch_runs(const struct cb_kernel *k)
 {
-	return cb_branches_running(k) != NULL;
+	return cb_branches_running(&k->transactions) != NULL;
 }
 
 static void comm_begins(struct cb_kernel *k)
 {
-	cb_twins_touched(k, (struct cb_span){ NULL, 0 }, 0);
+	cb_twins_touched(&k->transactions, (struct cb_span){ NULL, 0 }, 0);
 }
 
 static void cell_ended(struct cb_kernel *k, double seconds)
 {
 	cb_workspace_watch_cell_ended(&k->workspace);
-	cb_twins_cell_ended(k, seconds);
+	cb_twins_cell_ended(&k->transactions, seconds);
 }
 
 static bool in_use(const struct cb_kernel *k)
 {
 	const struct cb_shell *s = &k->shells.execution.shell;
 
-	return s->current != NULL || cb_lanes_busy(&k->shells) || cb_branches_busy(k) || cb_debug_busy(&k->shells) ||
-	       s->waiting.head != NULL || k->workspace.jobs.head != NULL ||
+	return s->current != NULL || cb_lanes_busy(&k->shells) || cb_branches_busy(&k->transactions) ||
+	       cb_debug_busy(&k->shells) || s->waiting.head != NULL || k->workspace.jobs.head != NULL ||
 	       k->workspace.overlay_changes.request != NULL || cb_iopub_has_subscribers(&k->jupyter);
 }
 
@@ -226,41 +229,44 @@ static void interrupt_rest(struct cb_kernel *k)
 
 static void write_begin(struct cb_kernel *k, struct cb_json *j)
 {
-	if (k->twins.possible)
-		cb_checkpoints_list(k, j);
+	if (k->transactions.twins.possible)
+		cb_checkpoints_list(&k->transactions, j);
 }
 
 static const char *lost_calls(const struct cb_kernel *k)
 {
-	return k->twins.calls_text;
+	return k->transactions.twins.calls_text;
 }
 
 static bool none_left(const struct cb_kernel *k)
 {
-	return k->memory.none_left;
+	return k->transactions.memory.none_left;
 }
 
 static const struct cb_shells_events shells_events = {
-	.takes = cb_branches_take,
 	.serve = serve,
 	.outlives = outlives,
-	.copying = cb_twins_busy,
 	.files_held = files_held,
-	.before = cb_twins_before,
-	.cell_begins = cb_twins_begins,
 	.comm_begins = comm_begins,
 	.cell_ended = cell_ended,
-	.quiet = cb_twins_quiet,
-	.goes_back = cb_checkpoint_cell_asks,
 	.in_use = in_use,
-	.spent_on_copies = cb_twins_spent,
-	.interrupt = cb_twins_interrupt,
 	.interrupt_rest = interrupt_rest,
 	.write_begin = write_begin,
-	.write_end = cb_twins_write_state,
 	.lost_calls = lost_calls,
-	.became = cb_twins_became,
 	.none_left = none_left,
+};
+
+static const struct cb_shells_keeper shells_keeper = {
+	.takes = cb_branches_take,
+	.copying = cb_twins_busy,
+	.before = cb_twins_before,
+	.cell_begins = cb_twins_begins,
+	.quiet = cb_twins_quiet,
+	.goes_back = cb_checkpoint_cell_asks,
+	.spent_on_copies = cb_twins_spent,
+	.interrupt = cb_twins_interrupt,
+	.write_end = cb_twins_write_state,
+	.became = cb_twins_became,
 };
 
 /* ---- life ---- */
@@ -274,7 +280,7 @@ static void begin_what_can(void *context)
 	cb_jobs_schedule(&k->workspace);
 	cb_execution_schedule(&k->shells);
 	cb_lanes_schedule(&k->shells);
-	cb_branches_schedule(k);
+	cb_branches_schedule(&k->transactions);
 	cb_debug_schedule(&k->shells);
 }
 
@@ -309,7 +315,7 @@ void cb_kernel_answer_the_rest(struct cb_kernel *k)
 	cb_overlay_changes_shutdown(&k->workspace);
 	cb_execution_end(&k->shells, why);
 	cb_lanes_end(&k->shells, why);
-	cb_branches_jail_gone(k, why);
+	cb_branches_jail_gone(&k->transactions, why);
 	cb_debug_end(&k->shells, why);
 	cb_history_end(k, why);
 	cb_channels_drain_shell(&k->jupyter);
@@ -325,15 +331,26 @@ int cb_kernel_init(struct cb_kernel *k)
 	k->jupyter.policy = k->policy;
 	k->shells.events = &shells_events;
 	k->shells.kernel = k;
+	k->shells.keeper = &shells_keeper;
+	k->shells.kept = k->guest.kept = &k->transactions;
+	k->guest.keeper = &guest_keeper;
 	k->shells.loop = &k->loop;
 	k->shells.policy = k->policy;
 	k->shells.jupyter = &k->jupyter;
 	k->shells.records = &k->records;
 	k->shells.guest = &k->guest;
-	char *const notes[CB_NOTES] = { k->shells.execution.note, k->workspace.watch.note, k->checkpoints.note,
-					k->memory.note };
+	char *const notes[CB_NOTES] = { k->shells.execution.note, k->workspace.watch.note,
+					k->transactions.checkpoints.note, k->transactions.memory.note };
 
 	memcpy(k->shells.execution.notes, notes, sizeof(notes));
+	k->transactions.loop = &k->loop;
+	k->transactions.policy = k->policy;
+	k->transactions.jupyter = &k->jupyter;
+	k->transactions.records = &k->records;
+	k->transactions.guest = &k->guest;
+	k->transactions.shells = &k->shells;
+	k->transactions.workspace = &k->workspace;
+	k->transactions.queue = &k->broker_queue;
 	k->workspace.loop = &k->loop;
 	k->workspace.policy = k->policy;
 	k->workspace.jupyter = &k->jupyter;
@@ -350,9 +367,9 @@ int cb_kernel_init(struct cb_kernel *k)
 	k->guest.policy = k->policy;
 	k->guest.jupyter = &k->jupyter;
 	k->guest.records = &k->records;
-	if (cb_twins_init(k) < 0 || cb_guest_init(&k->guest) < 0 || cb_execution_init(&k->shells) < 0 ||
+	if (cb_twins_init(&k->transactions) < 0 || cb_guest_init(&k->guest) < 0 || cb_execution_init(&k->shells) < 0 ||
 	    cb_jobs_init(&k->workspace) < 0 || cb_broker_queue_init(&k->broker_queue, &k->loop, &k->guest.broker) < 0 ||
-	    cb_lanes_init(&k->shells) < 0 || cb_branches_init(k) < 0 || cb_iopub_init(&k->jupyter) < 0 ||
+	    cb_lanes_init(&k->shells) < 0 || cb_branches_init(&k->transactions) < 0 || cb_iopub_init(&k->jupyter) < 0 ||
 	    cb_idle_init(&k->shells) < 0)
 		return -ENOSPC;
 	cb_loop_at_turn(&k->loop, begin_what_can, k);
@@ -363,11 +380,11 @@ int cb_kernel_init(struct cb_kernel *k)
 void cb_kernel_release(struct cb_kernel *k)
 {
 	cb_guest_release(&k->guest);
-	cb_twins_release(k);
+	cb_twins_release(&k->transactions);
 	cb_jobs_release(&k->workspace);
 	cb_broker_queue_release(&k->broker_queue);
 	cb_lanes_release(&k->shells);
-	cb_branches_release(k);
+	cb_branches_release(&k->transactions);
 	cb_debug_release(&k->shells);
 	cb_execution_release(&k->shells);
 	cb_history_forget_waiting(k);

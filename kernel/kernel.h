@@ -19,7 +19,7 @@
 #include "transactions/memory.h"
 #include "policy/policy.h"
 #include "setup/interpreter.h"
-#include "transactions/file_snapshots.h"
+#include "transactions/checkpoints.h"
 #include "python/broker_queue.h"
 #include "transactions/twins.h"
 #include "workspace/workspace_watch.h"
@@ -34,11 +34,8 @@ struct cb_kernel {
 	struct cb_records records;
 	bool audit_moved; /* and that was said */
 	struct cb_workspace workspace;
-	struct cb_branches branches;
+	struct cb_transactions transactions;
 	struct cb_broker_queue broker_queue;
-	struct cb_twins twins;
-	struct cb_memory_watch memory;
-	struct cb_checkpoints checkpoints;
 	struct cb_request *history_waiting; /* history_requests that the thread works on */
 	uint64_t history_tag;
 	int signal_fd;

@@ -60,7 +60,7 @@ static void close_ends(struct cb_guest *g)
 static void close_channels(struct cb_guest *g)
 {
 	close_ends(g);
-	g->events->jail_gone(g->kernel);
+	g->keeper->jail_gone(g->kept);
 	cb_loop_remove(g->loop, &g->log_slot);
 	cb_fd_close(&g->log);
 	cb_loop_remove(g->loop, &g->init_slot);
@@ -155,7 +155,7 @@ static void closed(struct cb_python *p)
 	if (g->state == CB_GUEST_STARTING || g->state == CB_GUEST_UP)
 		cb_loop_arm(g->loop, g->deadline_timer, cb_now_ns() + CB_LINK_CLOSED_NS);
 	if (g->state == CB_GUEST_RESTORING && p->rules.phase == CB_PHASE_WAKING)
-		g->events->woken_closed(g->kernel);
+		g->keeper->woken_closed(g->kept);
 }
 
 /* In the last words of a dead one nothing is a fault. */
@@ -358,7 +358,7 @@ static void on_broker(void *context, short revents)
 	}
 	if (reply.event == CB_BROKER_MEMORY) {
 		if (reply.jail == g->jail)
-			g->events->memory(g->kernel, &reply);
+			g->keeper->memory(g->kept, &reply);
 		return;
 	}
 	if (reply.event == CB_BROKER_ENDED) {
@@ -391,11 +391,11 @@ static void on_broker(void *context, short revents)
 /* With a twin in the jail pid 1 waits for what we say. */
 static void exited(struct cb_guest *g, int status)
 {
-	if (g->events->other_exited(g->kernel, status))
+	if (g->keeper->other_exited(g->kept, status))
 		return;
 	g->exited = true;
 	g->wait_status = status;
-	if (g->state != CB_GUEST_RESTORING && !g->events->take_over(g->kernel))
+	if (g->state != CB_GUEST_RESTORING && !g->keeper->take_over(g->kept))
 		(void)cb_pid1_tell(&g->pid1, CB_INIT_TERMINATE, 0, 0);
 }
 
@@ -553,7 +553,7 @@ void cb_guest_stop(struct cb_guest *g, const char *verdict)
 {
 	if (g->state == CB_GUEST_UP && g->verdict[0] == '\0')
 		snprintf(g->verdict, sizeof(g->verdict), "%s", verdict);
-	if (g->state != CB_GUEST_UP || !g->events->take_over(g->kernel))
+	if (g->state != CB_GUEST_UP || !g->keeper->take_over(g->kept))
 		cb_guest_kill(g, verdict);
 }
 

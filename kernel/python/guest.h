@@ -18,6 +18,7 @@ struct cb_kernel;
 struct cb_loop;
 struct cb_policy;
 struct cb_records;
+struct cb_transactions;
 
 #define CB_GUEST_PARENTS 1024 /* requests whose parents are remembered for late output */
 
@@ -34,25 +35,31 @@ struct cb_guest_events {
 	void (*failed)(struct cb_kernel *k); /* there is no jail, and none is asked for: `failure` */
 	void (*up)(struct cb_kernel *k);
 	void (*died)(struct cb_kernel *k);	   /* after its channels are closed */
-	void (*jail_gone)(struct cb_kernel *k);	   /* all that was in it is */
 	bool (*wanted)(const struct cb_kernel *k); /* a request waits for another one */
 	void (*no_broker)(struct cb_kernel *k);	   /* it has ended, and no jail will ever be again */
 	void (*broke)(struct cb_kernel *k);	   /* it is about to be stopped for what it sent, or did not send */
 	/* What is neither output nor HELLO; else as in struct cb_python_ops. */
 	int (*frame)(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_content *c,
 		     const char **ret_reason);
-	/* A twin serves in its place if one can: true, and what follows is up to whoever keeps them. */
-	bool (*take_over)(struct cb_kernel *k);
-	bool (*other_exited)(struct cb_kernel *k, int status); /* true: not the guest, but one that took over */
-	void (*woken_closed)(struct cb_kernel *k);	       /* one that takes over has closed its wire */
 	void (*pid1_said)(struct cb_kernel *k, const struct cb_init_msg *m);	   /* of others than the guest */
-	void (*memory)(struct cb_kernel *k, const struct cb_broker_reply *notice); /* the broker has looked */
+};
+
+/* What those do who keep copies of it. */
+struct cb_guest_keeper {
+	void (*jail_gone)(struct cb_transactions *tx); /* all that was in it is */
+	/* A twin serves in its place if one can: true, and what follows is up to whoever keeps them. */
+	bool (*take_over)(struct cb_transactions *tx);
+	bool (*other_exited)(struct cb_transactions *tx, int status); /* true: not the guest, but one that took over */
+	void (*woken_closed)(struct cb_transactions *tx);	      /* one that takes over has closed its wire */
+	void (*memory)(struct cb_transactions *tx, const struct cb_broker_reply *notice); /* the broker has looked */
 };
 
 struct cb_guest {
 	struct cb_python python; /* first: its operations find the guest by it */
 	const struct cb_guest_events *events;
 	struct cb_kernel *kernel; /* that they are told to */
+	const struct cb_guest_keeper *keeper;
+	struct cb_transactions *kept; /* likewise */
 	struct cb_loop *loop;
 	const struct cb_policy *policy;
 	struct cb_jupyter *jupyter;

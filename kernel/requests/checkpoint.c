@@ -11,7 +11,7 @@ void cb_request_checkpoint(struct cb_kernel *k, struct cb_request *r)
 {
 	bool rollback = r->kind == CB_REQUEST_ROLLBACK || r->kind == CB_REQUEST_ADOPT;
 
-	if (cb_branches_find(k, r->subshell_id) != NULL) {
+	if (cb_branches_find(&k->transactions, r->subshell_id) != NULL) {
 		cb_refuse(&k->jupyter, r, "CheckpointError", "a branch keeps no checkpoints and has no branches");
 	} else if (r->channel == CB_SHELL) {
 		cb_execution_submit(&k->shells, r);
@@ -21,7 +21,7 @@ void cb_request_checkpoint(struct cb_kernel *k, struct cb_request *r)
 		cb_execution_submit_first(&k->shells, r);
 	} else {
 		cb_bracket_begin(&k->jupyter, r);
-		cb_checkpoint_answer(k, r);
+		cb_checkpoint_answer(&k->transactions, r);
 		cb_bracket_end(&k->jupyter, r);
 		cb_request_free(r);
 	}

@@ -30,7 +30,7 @@ void cb_request_comm(struct cb_kernel *k, struct cb_request *r)
 		cb_request_free(r);
 		return;
 	}
-	if (cb_branches_comm(k, r, f[0].ret, open ? f[1].ret : (struct cb_span){ NULL, 0 }))
+	if (cb_branches_comm(&k->transactions, r, f[0].ret, open ? f[1].ret : (struct cb_span){ NULL, 0 }))
 		return;
 	if (open)
 		(void)cb_comms_opened(&k->guest.comms, f[0].ret, f[1].ret);
@@ -48,7 +48,7 @@ void cb_request_comm_info(struct cb_kernel *k, struct cb_request *r)
 		cb_reply_error(&k->jupyter, r, "MalformedRequestError", "comm_info_request: content: %s", e.reason);
 		return;
 	}
-	struct cb_branch *branch = cb_branches_find(k, r->subshell_id);
+	struct cb_branch *branch = cb_branches_find(&k->transactions, r->subshell_id);
 	CB_AUTO_BUF b = CB_BUF_INIT(CB_COMMS_BYTES_MAX + CB_COMMS_MAX * 32u);
 	struct cb_json j = cb_json_begin(&b);
 	struct cb_span target = f[0].ret_type == CB_JSON_STRING ? f[0].ret : (struct cb_span){ NULL, 0 };

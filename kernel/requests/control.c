@@ -29,7 +29,7 @@ static bool is_for_the_cell_before(const struct cb_kernel *k, const struct cb_re
 
 void cb_request_interrupt(struct cb_kernel *k, struct cb_request *r)
 {
-	struct cb_branch *branch = cb_branches_find(k, r->subshell_id);
+	struct cb_branch *branch = cb_branches_find(&k->transactions, r->subshell_id);
 
 	if (is_for_the_kernel_before(k, r))
 		cb_log(CB_LOG_INFO, "an interrupt from before this kernel's start is not for it");

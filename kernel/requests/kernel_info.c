@@ -17,7 +17,7 @@ static void write_transactions(const struct cb_kernel *k, struct cb_buf *text)
 		why = "bash is not copied";
 	else if (k->guest.level < CB_LEVEL_NO_CGROUP)
 		why = "no copies are kept at this isolation level";
-	if (!k->twins.possible)
+	if (!k->transactions.twins.possible)
 		(void)cb_buf_printf(text, "A cell that crashes costs all variables: %s.\n", why);
 	else
 		(void)cb_buf_printf(text, "A cell that crashes costs nothing (transactions.mode \"%s\").\n",

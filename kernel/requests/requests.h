@@ -27,8 +27,6 @@ void cb_request_shutdown(struct cb_kernel *k, struct cb_request *r);	    /* at o
 void cb_request_create_subshell(struct cb_kernel *k, struct cb_request *r); /* at once */
 void cb_request_delete_subshell(struct cb_kernel *k, struct cb_request *r); /* at once */
 void cb_request_list_subshell(struct cb_kernel *k, struct cb_request *r);   /* at once */
-/* The error reply: there is no subshell of this id, a raw JSON string. */
-void cb_reply_unknown_subshell(struct cb_kernel *k, struct cb_request *r, struct cb_span id);
 void cb_request_input_reply(struct cb_kernel *k, struct cb_request *r); /* stdin: no bracket, no reply */
 /* A message on stdin is larger than limits.message. */
 void cb_request_stdin_too_large(struct cb_kernel *k, const struct cb_request *r);

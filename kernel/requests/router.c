@@ -115,10 +115,10 @@ void cb_route(struct cb_kernel *k, struct cb_request *r)
 	cb_idle_touch(&k->shells.idle);
 	cb_traceparent_of(r->metadata, r->traceparent);
 	if (r->subshell_id.data != NULL && r->channel == CB_SHELL && !cb_lanes_known(&k->shells, r->subshell_id) &&
-	    cb_branches_find(k, r->subshell_id) == NULL) {
+	    cb_branches_find(&k->transactions, r->subshell_id) == NULL) {
 		cb_bracket_begin(&k->jupyter, r);
 		if (!cb_request_is_comm(r))
-			cb_reply_unknown_subshell(k, r, r->subshell_id);
+			cb_branches_unknown(&k->transactions, r, r->subshell_id);
 		cb_bracket_end(&k->jupyter, r);
 		cb_request_free(r);
 		return;

@@ -14,11 +14,11 @@
 static struct cb_shell *asker(struct cb_kernel *k, const struct cb_request *r)
 {
 	bool to_subshell = r->subshell_id.data != NULL && cb_lanes_known(&k->shells, r->subshell_id);
-	bool to_branch = cb_branches_find(k, r->subshell_id) != NULL;
+	bool to_branch = cb_branches_find(&k->transactions, r->subshell_id) != NULL;
 
 	if (!to_subshell && !to_branch && cb_shell_asks(&k->shells.execution.shell, r))
 		return &k->shells.execution.shell;
-	struct cb_shell *branch = to_subshell ? NULL : cb_branches_asker(k, r);
+	struct cb_shell *branch = to_subshell ? NULL : cb_branches_asker(&k->transactions, r);
 	struct cb_shell *subshell = to_branch ? NULL : cb_lanes_asker(&k->shells, r);
 
 	return branch == NULL || (subshell != NULL && subshell->asked_at <= branch->asked_at) ? subshell : branch;

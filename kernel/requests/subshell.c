@@ -7,21 +7,6 @@
 #include "kernel.h"
 #include "requests.h"
 
-void cb_reply_unknown_subshell(struct cb_kernel *k, struct cb_request *r, struct cb_span id)
-{
-	const char *epitaph = cb_branches_epitaph(k, id);
-	CB_AUTO_BUF text = CB_BUF_INIT(256);
-
-	if (epitaph != NULL) {
-		cb_reply_error(&k->jupyter, r, "KernelDiedError", "this branch has ended: %s", epitaph);
-		return;
-	}
-	if (cb_json_string_decode(id, &text) < 0) /* longer than any of ours */
-		cb_buf_clear(&text);
-	cb_reply_error(&k->jupyter, r, "UnknownSubshellError", "Unknown subshell_id '%.*s'", (int)text.len,
-		       text.data != NULL ? (const char *)text.data : "");
-}
-
 void cb_request_create_subshell(struct cb_kernel *k, struct cb_request *r)
 {
 	const char *id = k->shells.bash ? NULL : cb_lanes_create(&k->shells);
@@ -47,8 +32,8 @@ void cb_request_delete_subshell(struct cb_kernel *k, struct cb_request *r)
 	if (cb_json_scan_object(r->content.data, r->content.len, f, 1, &e) < 0)
 		cb_reply_error(&k->jupyter, r, "MalformedRequestError", "delete_subshell_request: content: %s%s%s",
 			       e.field != NULL ? e.field : "", e.field != NULL ? ": " : "", e.reason);
-	else if (!cb_branches_delete(k, f[0].ret) && !cb_lanes_delete(&k->shells, f[0].ret))
-		cb_reply_unknown_subshell(k, r, f[0].ret);
+	else if (!cb_branches_delete(&k->transactions, f[0].ret) && !cb_lanes_delete(&k->shells, f[0].ret))
+		cb_branches_unknown(&k->transactions, r, f[0].ret);
 	else
 		cb_reply_ok(&k->jupyter, r);
 }

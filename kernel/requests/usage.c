@@ -22,8 +22,8 @@ static uint64_t memory(struct cb_kernel *k)
 	if (cb_usage_memory(&k->guest.usage, 0, &used, &anonymous))
 		return used;
 	for (int i = 0; i < CB_TWINS_MAX; i++)
-		if (k->twins.twin[i].number != 0)
-			copy[n++] = k->twins.twin[i].pid;
+		if (k->transactions.twins.twin[i].number != 0)
+			copy[n++] = k->transactions.twins.twin[i].pid;
 	used = cb_usage_anonymous(&k->guest.usage, copy, n);
 	return used != UINT64_MAX ? used : cb_usage_of(k->guest.python.pid);
 }

@@ -76,7 +76,7 @@ static double advance(struct cb_shells *sh, double *ret_elapsed)
 	/* a walk may miss a process that is just adopted and find it the next time: no more than time itself allows */
 	if (delta > *ret_elapsed * processors() + SLACK)
 		delta = *ret_elapsed * processors() + SLACK;
-	delta -= sh->events->spent_on_copies(sh->kernel,
+	delta -= sh->keeper->spent_on_copies(sh->kept,
 					     &m->ending); /* after a cell, but for the next one: nobody's time */
 	m->used = m->used + delta > 0 ? m->used + delta : 0;
 	return delta > 0 ? delta : 0;

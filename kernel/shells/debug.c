@@ -110,7 +110,7 @@ static void end(struct cb_shells *sh)
 	cb_bracket_end(sh->jupyter, r);
 	cb_idle_touch(&sh->idle);
 	cb_request_free(r);
-	sh->events->quiet(sh->kernel);
+	sh->keeper->quiet(sh->kept);
 }
 
 static void begin(struct cb_shells *sh, struct cb_request *r)
@@ -144,7 +144,7 @@ void cb_debug_schedule(struct cb_shells *sh)
 {
 	bool none = sh->guest->state == CB_GUEST_NONE && sh->guest->failure.code != 0;
 
-	while (sh->debug.current == NULL && !sh->events->copying(sh->kernel) &&
+	while (sh->debug.current == NULL && !sh->keeper->copying(sh->kept) &&
 	       (sh->guest->state == CB_GUEST_UP || none)) {
 		struct cb_request *r = cb_queue_pop(&sh->debug.waiting, &sh->debug.load);
 

@@ -45,7 +45,7 @@ void cb_execution_submit(struct cb_shells *sh, struct cb_request *r)
 {
 	struct cb_execution *x = &sh->execution;
 
-	if (sh->events->takes(sh->kernel, r) || cb_lanes_take(sh, r))
+	if (sh->keeper->takes(sh->kept, r) || cb_lanes_take(sh, r))
 		return;
 	cb_abort_note_arrival(x, r);
 	if (sh->guest->shutting_down) {
@@ -109,7 +109,7 @@ bool cb_execution_up(struct cb_shell *s)
 
 void cb_execution_cell_begins(struct cb_shell *s)
 {
-	s->all->events->cell_begins(s->all->kernel, s);
+	s->all->keeper->cell_begins(s->all->kept, s);
 }
 
 static void begun(struct cb_shell *s)
@@ -186,8 +186,8 @@ void cb_execution_schedule(struct cb_shells *sh)
 	struct cb_shell *s = &sh->execution.shell;
 
 	while (s->current == NULL && s->waiting.head != NULL && !sh->events->files_held(sh->kernel) &&
-	       !sh->events->copying(sh->kernel) && sh->guest->python.signals == 0 &&
-	       !sh->events->before(sh->kernel, s->waiting.head)) {
+	       !sh->keeper->copying(sh->kept) && sh->guest->python.signals == 0 &&
+	       !sh->keeper->before(sh->kept, s->waiting.head)) {
 		if (sh->guest->state == CB_GUEST_UP)
 			begin(sh, cb_shell_pop(s));
 		else if (sh->guest->state == CB_GUEST_NONE && sh->guest->failure.code != 0)
@@ -238,13 +238,13 @@ static void done(struct cb_shell *s, struct cb_request *r)
 
 	if (cb_request_is_execute(r))
 		sh->events->cell_ended(sh->kernel, (double)(cb_now_ns() - s->cell.started_ns) / (double)SECOND);
-	sh->events->quiet(sh->kernel);
+	sh->keeper->quiet(sh->kept);
 	cb_loop_mark(sh->loop);
 }
 
 static bool defers(struct cb_shell *s, const struct cb_frame *f)
 {
-	return s->all->events->goes_back(s->all->kernel, f);
+	return s->all->keeper->goes_back(s->all->kept, f);
 }
 
 /* ---- time and interrupts ---- */
@@ -346,7 +346,7 @@ static void interrupt_current(struct cb_shells *sh)
 	if (cb_shell_message_of(s->current) != NULL)
 		cb_shell_interrupt(s, true);
 	else
-		sh->events->interrupt(sh->kernel);
+		sh->keeper->interrupt(sh->kept);
 }
 
 /* Nothing runs. What waits for a jail that does not come is given up; what waits for a twin to be made, or for signals
@@ -356,7 +356,7 @@ static void interrupt_waiting(struct cb_shells *sh)
 	struct cb_shell *s = &sh->execution.shell;
 
 	if (sh->guest->state == CB_GUEST_UP) {
-		sh->events->interrupt(sh->kernel);
+		sh->keeper->interrupt(sh->kept);
 		if (s->waiting.head != NULL && !sh->events->files_held(sh->kernel))
 			s->waiting.head->interrupted = true;
 		return;
@@ -411,7 +411,7 @@ static void note_loss(struct cb_shells *sh, bool restored, const char *when)
 	struct cb_execution *x = &sh->execution;
 
 	snprintf(x->lost, sizeof(x->lost), "[cellblock: %s%s; %s%s]\n", when, cb_failure_death_text(sh),
-		 restored ? sh->events->became(sh->kernel, true) : "all variables are lost",
+		 restored ? sh->keeper->became(sh->kept, true) : "all variables are lost",
 		 restored ? "" : sh->events->lost_calls(sh->kernel));
 	x->lost_restored = restored;
 }

@@ -104,7 +104,7 @@ void cb_failure_metadata(struct cb_shell *s, const char *status, const char *sta
 	if (ours)
 		cb_json_put(&j, "by", "kernel");
 	cb_json_put(&j, "limit", limit);
-	s->all->events->write_end(s->all->kernel, is_main(s), state, &j);
+	s->all->keeper->write_end(s->all->kept, is_main(s), state, &j);
 	cb_calls_write(s->current->calls, &j);
 	cb_failure_trace(s->current, &j);
 	(void)cb_json_done(&j);
@@ -347,7 +347,7 @@ void cb_failure_death(struct cb_shell *s, const struct cb_death *d)
 
 void cb_failure_of_main(struct cb_shells *sh, bool restored, struct cb_death *ret_death)
 {
-	const char *became = sh->events->became(sh->kernel, restored);
+	const char *became = sh->keeper->became(sh->kept, restored);
 
 	if (!restored && sh->guest->shutting_down)
 		became = "all variables are lost";

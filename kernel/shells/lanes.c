@@ -315,9 +315,8 @@ static void begin(struct cb_shell *l)
 	arm(sh);
 }
 
-static void begin_waiting(struct cb_shell *l)
+static void begin_waiting(struct cb_shells *sh, struct cb_shell *l)
 {
-	struct cb_shells *sh = l->all;
 	bool none = sh->guest->state == CB_GUEST_NONE && sh->guest->failure.code != 0;
 
 	while (l->current == NULL && l->waiting.head != NULL && (sh->guest->state == CB_GUEST_UP || none))
@@ -326,15 +325,15 @@ static void begin_waiting(struct cb_shell *l)
 
 void cb_lanes_schedule(struct cb_shells *sh)
 {
-	if (sh->lanes.load.count == 0 || sh->events->files_held(sh->kernel) || sh->events->copying(sh->kernel))
+	if (sh->lanes.load.count == 0 || sh->events->files_held(sh->kernel) || sh->keeper->copying(sh->kept))
 		return; /* what would begin while Python is copied would be half in the copy */
 	if (sh->guest->python.rules.phase != CB_PHASE_ASKING) /* Python's completer is not asked twice at a time */
-		begin_waiting(&sh->lanes.ask);
+		begin_waiting(sh, &sh->lanes.ask);
 	if (sh->guest->python.signals == 0) /* they are for the main thread */
-		begin_waiting(&sh->lanes.comms);
+		begin_waiting(sh, &sh->lanes.comms);
 	for (size_t i = 0; i < CB_SUBSHELLS_MAX && sh->lanes.load.count > 0; i++) {
-		begin_waiting(&sh->lanes.beside[i]);
-		begin_waiting(&sh->lanes.sub[i]);
+		begin_waiting(sh, &sh->lanes.beside[i]);
+		begin_waiting(sh, &sh->lanes.sub[i]);
 	}
 }
 
@@ -348,7 +347,7 @@ static void done(struct cb_shell *l, struct cb_request *r)
 	note(sh, l, 0, CB_PHASE_IDLE);
 	if (l == &sh->lanes.comms && sh->execution.shell.current == NULL)
 		cb_python_interrupt_no_more(&sh->guest->python);
-	sh->events->quiet(sh->kernel);
+	sh->keeper->quiet(sh->kept);
 	cb_loop_mark(sh->loop);
 }
 

@@ -20,6 +20,7 @@ struct cb_python;
 struct cb_records;
 struct cb_shell;
 struct cb_shells;
+struct cb_transactions;
 
 #define CB_SHELLS_WAITING_MAX 10000	   /* requests in all subshells, or branches */
 #define CB_SHELLS_BYTES_MAX (64u << 20)	   /* bytes of their frames */
@@ -204,37 +205,44 @@ struct cb_idle {
 
 /* What those above do when shells come to it, or are asked. */
 struct cb_shells_events {
-	bool (*takes)(struct cb_kernel *k,
-		      struct cb_request *r); /* (ownership) it is for a shell that is none of these */
 	/* The main shell's current request, which is not Python's: serves it; whether it goes on when Python ends. */
 	void (*serve)(struct cb_kernel *k, struct cb_request *r);
 	bool (*outlives)(const struct cb_kernel *k, const struct cb_request *r);
 
-	bool (*copying)(const struct cb_kernel *k);    /* Python: nothing begins, for it would be half in the copy */
 	bool (*files_held)(const struct cb_kernel *k); /* no cell begins, whose files would be half done */
-	bool (*before)(struct cb_kernel *k, const struct cb_request *r); /* a copy is made before it begins */
-	void (*cell_begins)(struct cb_kernel *k, struct cb_shell *s);
 	void (*comm_begins)(struct cb_kernel *k);
-	void (*cell_ended)(struct cb_kernel *k, double seconds);	      /* of the main shell */
-	void (*quiet)(struct cb_kernel *k);				      /* something has ended */
-	bool (*goes_back)(struct cb_kernel *k, const struct cb_frame *reply); /* as struct cb_shell_ops has `defers` */
-	bool (*in_use)(const struct cb_kernel *k);			      /* the jail */
-	double (*spent_on_copies)(struct cb_kernel *k, bool *ret_ending);     /* s, of no cell's; since the last call */
+	void (*cell_ended)(struct cb_kernel *k, double seconds); /* of the main shell */
+	bool (*in_use)(const struct cb_kernel *k);		 /* the jail */
 
-	void (*interrupt)(struct cb_kernel *k);	     /* what is made of Python, if anything is */
 	void (*interrupt_rest)(struct cb_kernel *k); /* what runs beside all shells */
 
 	/* For the words: what is told with a cell's begin and end, and what became of the state. */
 	void (*write_begin)(struct cb_kernel *k, struct cb_json *j);
-	void (*write_end)(const struct cb_kernel *k, bool main, const char *state, struct cb_json *j);
 	const char *(*lost_calls)(const struct cb_kernel *k);
-	const char *(*became)(const struct cb_kernel *k, bool restored); /* NULL = lost, as it may be */
 	bool (*none_left)(const struct cb_kernel *k); /* there were copies, and memory had no room for them */
+};
+
+/* What those do who keep copies of Python. */
+struct cb_shells_keeper {
+	bool (*takes)(struct cb_transactions *tx, struct cb_request *r); /* (ownership) it is for a branch */
+	bool (*copying)(const struct cb_transactions *tx);		 /* what began now would be half in the copy */
+	bool (*before)(struct cb_transactions *tx, const struct cb_request *r); /* a copy is made before it begins */
+	void (*cell_begins)(struct cb_transactions *tx, struct cb_shell *s);
+	void (*quiet)(struct cb_transactions *tx); /* something has ended */
+	/* As struct cb_shell_ops has `defers`. */
+	bool (*goes_back)(struct cb_transactions *tx, const struct cb_frame *reply);
+	/* Seconds of processors since the last call, which are no cell's. */
+	double (*spent_on_copies)(struct cb_transactions *tx, bool *ret_ending);
+	void (*interrupt)(struct cb_transactions *tx); /* what is made of Python, if anything is */
+	void (*write_end)(const struct cb_transactions *tx, bool main, const char *state, struct cb_json *j);
+	const char *(*became)(const struct cb_transactions *tx, bool restored); /* NULL = lost, as it may be */
 };
 
 struct cb_shells {
 	const struct cb_shells_events *events;
 	struct cb_kernel *kernel; /* that they are told to */
+	const struct cb_shells_keeper *keeper;
+	struct cb_transactions *kept; /* likewise */
 	struct cb_loop *loop;
 	const struct cb_policy *policy;
 	struct cb_jupyter *jupyter;

@@ -5,62 +5,64 @@
  * copy is whole nothing changes; from CHECKPOINT on the branch is given nothing to do, and what came for it meanwhile
  * goes to the main line.
  */
-#include "adopt.h"
 
 #include <cellblock/fd.h>
 #include <cellblock/json_scan.h>
 
-#include "kernel.h"
-#include "requests/requests.h"
-#include "twins_parts.h"
+#include "branches.h"
+#include "jupyter/jupyter.h"
+#include "python/guest.h"
+#include "shells/execution.h"
+#include "shells/shell.h"
+#include "twins.h"
 
 static bool rests(const struct cb_branch *b)
 {
 	return b->state == CB_BRANCH_UP && b->python.rules.phase == CB_PHASE_IDLE && b->shell.waiting.head == NULL;
 }
 
-bool cb_adopt_begin(struct cb_kernel *k, struct cb_request *r)
+bool cb_adopt_begin(struct cb_transactions *tx, struct cb_request *r)
 {
 	struct cb_json_field f[] = { { .name = "subshell_id", .types = CB_JSON_STRING, .required = true } };
 	struct cb_json_error e = { 0 };
 	struct cb_branch *b;
 
 	if (cb_json_scan_object(r->content.data, r->content.len, f, 1, &e) < 0) {
-		cb_reply_error(&k->jupyter, r, "MalformedRequestError", "%s: content: %s%s%s", r->type,
+		cb_reply_error(tx->jupyter, r, "MalformedRequestError", "%s: content: %s%s%s", r->type,
 			       e.field != NULL ? e.field : "", e.field != NULL ? ": " : "", e.reason);
 		return false;
 	}
-	b = cb_branches_find(k, f[0].ret);
+	b = cb_branches_find(tx, f[0].ret);
 	if (b == NULL) {
-		cb_reply_unknown_subshell(k, r, f[0].ret);
+		cb_branches_unknown(tx, r, f[0].ret);
 		return false;
 	}
 	if (!rests(b)) {
-		cb_reply_error(&k->jupyter, r, "KernelBusyError",
+		cb_reply_error(tx->jupyter, r, "KernelBusyError",
 			       "a cell of the branch runs: interrupt it first, or wait");
 		return false;
 	}
-	k->checkpoints.rolling = true;
-	if (cb_twins_adopt(k, b))
+	tx->checkpoints.rolling = true;
+	if (cb_twins_adopt(tx, b))
 		return true;
-	k->checkpoints.rolling = false;
-	cb_reply_error(&k->jupyter, r, "CheckpointError",
+	tx->checkpoints.rolling = false;
+	cb_reply_error(tx->jupyter, r, "CheckpointError",
 		       "no copy of the branch could be made (limits.pids or memory)");
 	return false;
 }
 
-int cb_adopt_copy(struct cb_kernel *k, struct cb_branch *b, uint32_t number, const int *theirs, size_t n)
+int cb_adopt_copy(struct cb_transactions *tx, struct cb_branch *b, uint32_t number, const int *theirs, size_t n)
 {
 	struct cb_leash_msg birth = { .op = CB_LEASH_BIRTH, .number = number };
 	CB_JSON_SMALL(content, "number", number);
 	int r = cb_fd_send(b->python.leash, &birth, sizeof(birth), theirs, n);
 
-	return r < 0 ? r : cb_branch_ask(k, b, CB_WIRE_CHECKPOINT, CB_PHASE_FORKING, cb_buf_span(&content));
+	return r < 0 ? r : cb_branch_ask(tx, b, CB_WIRE_CHECKPOINT, CB_PHASE_FORKING, cb_buf_span(&content));
 }
 
-void cb_adopt_answered(struct cb_kernel *k, struct cb_branch *b, const struct cb_guest_content *c)
+void cb_adopt_answered(struct cb_transactions *tx, struct cb_branch *b, const struct cb_guest_content *c)
 {
-	struct cb_twin *t = k->twins.coming;
+	struct cb_twin *t = tx->twins.coming;
 	char why[256];
 
 	cb_guest_rules_go(&b->python.rules, CB_PHASE_IDLE, 0);
@@ -71,40 +73,40 @@ void cb_adopt_answered(struct cb_kernel *k, struct cb_branch *b, const struct cb
 		return;
 	}
 	cb_twins_why_not(c, why, sizeof(why));
-	cb_twins_not_made(k, why);
+	cb_twins_not_made(tx, why);
 }
 
-void cb_adopt_failed(struct cb_kernel *k, uint32_t branch)
+void cb_adopt_failed(struct cb_transactions *tx, uint32_t branch)
 {
-	struct cb_branch *b = cb_branches_numbered(k, branch);
+	struct cb_branch *b = cb_branches_numbered(tx, branch);
 
 	if (b != NULL && b->python.rules.phase == CB_PHASE_FORKING)
 		cb_python_let_go(&b->python);
 }
 
-void cb_adopt_branch_gone(struct cb_kernel *k, uint32_t branch)
+void cb_adopt_branch_gone(struct cb_transactions *tx, uint32_t branch)
 {
-	if (k->twins.coming != NULL && k->twins.coming->branch == branch)
-		cb_twins_not_made(k, "the branch has ended");
+	if (tx->twins.coming != NULL && tx->twins.coming->branch == branch)
+		cb_twins_not_made(tx, "the branch has ended");
 }
 
-bool cb_adopt_holds(const struct cb_kernel *k, const struct cb_branch *b)
+bool cb_adopt_holds(const struct cb_transactions *tx, const struct cb_branch *b)
 {
-	const struct cb_twins *w = &k->twins;
+	const struct cb_twins *w = &tx->twins;
 	uint32_t n = b->python.number;
 
 	return (w->coming != NULL && w->coming->branch == n) || (w->waking != NULL && w->waking->branch == n) ||
 	       (w->confirming && w->woken.branch == n);
 }
 
-void cb_adopt_done(struct cb_kernel *k, uint32_t branch)
+void cb_adopt_done(struct cb_transactions *tx, uint32_t branch)
 {
-	struct cb_branch *b = cb_branches_numbered(k, branch);
+	struct cb_branch *b = cb_branches_numbered(tx, branch);
 
 	if (b == NULL || b->state == CB_BRANCH_ENDING)
 		return;
 	cb_comms_release(&b->comms); /* the main line has them */
-	for (struct cb_request *r; (r = cb_shell_pop(&b->shell)) != NULL; cb_execution_submit(&k->shells, r))
+	for (struct cb_request *r; (r = cb_shell_pop(&b->shell)) != NULL; cb_execution_submit(tx->shells, r))
 		r->subshell_id = (struct cb_span){ NULL, 0 };
-	cb_branch_end(k, b, "it was adopted: the main line goes on from it");
+	cb_branch_end(tx, b, "it was adopted: the main line goes on from it");
 }

@@ -18,10 +18,19 @@
 #include <sys/epoll.h>
 #include <sys/wait.h>
 
+#include "checkpoints.h"
+#include "jupyter/jupyter.h"
+#include "jupyter/loop.h"
+#include "jupyter/status.h"
+#include "memory.h"
+#include "policy/policy.h"
+#include "python/guest.h"
+#include "records/audit_events.h"
 #include "shells/abort.h"
-#include "adopt.h"
-#include "branch_frames.h"
-#include "kernel.h"
+#include "shells/failure.h"
+#include "shells/shell.h"
+#include "twins.h"
+#include "workspace/overlay_changes.h"
 
 #define MS 1000000LL
 #define SECOND (1000 * MS)
@@ -35,77 +44,77 @@
 
 enum channel { WIRE, OUT, ERR, CHANNELS };
 
-static void arm(struct cb_kernel *k);
+static void arm(struct cb_transactions *tx);
 static const struct cb_shell_ops branch_ops;
 
 /* ---- which ---- */
 
 /* The next from place *i on; NULL = no more. */
-static struct cb_branch *next(const struct cb_kernel *k, size_t *i)
+static struct cb_branch *next(const struct cb_transactions *tx, size_t *i)
 {
 	while (*i < CB_BRANCHES_MAX)
-		if (k->branches.branch[(*i)++] != NULL)
-			return k->branches.branch[*i - 1];
+		if (tx->branches.branch[(*i)++] != NULL)
+			return tx->branches.branch[*i - 1];
 	return NULL;
 }
 
-struct cb_branch *cb_branches_find(struct cb_kernel *k, struct cb_span id)
+struct cb_branch *cb_branches_find(struct cb_transactions *tx, struct cb_span id)
 {
 	struct cb_branch *b = NULL;
 
-	for (size_t i = 0; id.data != NULL && (b = next(k, &i)) != NULL;)
+	for (size_t i = 0; id.data != NULL && (b = next(tx, &i)) != NULL;)
 		if (cb_shell_is(&b->shell, id))
 			return b;
 	return NULL;
 }
 
-static struct cb_branch **place_of(struct cb_kernel *k, uint32_t number)
+static struct cb_branch **place_of(struct cb_transactions *tx, uint32_t number)
 {
 	for (size_t i = 0; i < CB_BRANCHES_MAX; i++) {
-		struct cb_branch *b = k->branches.branch[i];
+		struct cb_branch *b = tx->branches.branch[i];
 
 		if (number == 0 ? b == NULL : b != NULL && b->python.number == number)
-			return &k->branches.branch[i];
+			return &tx->branches.branch[i];
 	}
 	return NULL;
 }
 
-struct cb_branch *cb_branches_numbered(struct cb_kernel *k, uint32_t number)
+struct cb_branch *cb_branches_numbered(struct cb_transactions *tx, uint32_t number)
 {
-	struct cb_branch **place = number != 0 ? place_of(k, number) : NULL;
+	struct cb_branch **place = number != 0 ? place_of(tx, number) : NULL;
 
 	return place != NULL ? *place : NULL;
 }
 
-bool cb_branches_full(const struct cb_kernel *k)
+bool cb_branches_full(const struct cb_transactions *tx)
 {
 	for (size_t i = 0; i < CB_BRANCHES_MAX; i++)
-		if (k->branches.branch[i] == NULL)
+		if (tx->branches.branch[i] == NULL)
 			return false;
 	return true;
 }
 
-const struct cb_request *cb_branches_running(const struct cb_kernel *k)
+const struct cb_request *cb_branches_running(const struct cb_transactions *tx)
 {
 	const struct cb_branch *b;
 
-	for (size_t i = 0; (b = next(k, &i)) != NULL;)
+	for (size_t i = 0; (b = next(tx, &i)) != NULL;)
 		if (b->shell.current != NULL)
 			return b->shell.current;
 	return NULL;
 }
 
-bool cb_branches_busy(const struct cb_kernel *k)
+bool cb_branches_busy(const struct cb_transactions *tx)
 {
-	return k->branches.load.count > 0 || cb_branches_running(k) != NULL;
+	return tx->branches.load.count > 0 || cb_branches_running(tx) != NULL;
 }
 
-void cb_branches_list(struct cb_kernel *k, struct cb_json *j)
+void cb_branches_list(struct cb_transactions *tx, struct cb_json *j)
 {
 	const struct cb_branch *b;
 
 	cb_json_array(j, "branches");
-	for (size_t i = 0; (b = next(k, &i)) != NULL;) {
+	for (size_t i = 0; (b = next(tx, &i)) != NULL;) {
 		char date[28];
 
 		if (b->shell.id[0] == '\0' || b->state == CB_BRANCH_ENDING)
@@ -120,19 +129,19 @@ void cb_branches_list(struct cb_kernel *k, struct cb_json *j)
 
 /* ---- channels ---- */
 
-void cb_branch_end(struct cb_kernel *k, struct cb_branch *b, const char *why)
+void cb_branch_end(struct cb_transactions *tx, struct cb_branch *b, const char *why)
 {
 	if (b->state == CB_BRANCH_ENDING)
 		return;
 	cb_branch_go(b, CB_BRANCH_ENDING);
 	b->python.nudge_at = b->deadline = b->python.half.due = 0;
 	snprintf(b->why, sizeof(b->why), "%s", why);
-	if (cb_pid1_tell(&k->guest.pid1, CB_INIT_DROP, (int)b->python.number, 0) < 0) /* else nothing could end it */
-		cb_guest_kill(&k->guest, "pid 1 of the jail does not take messages");
-	arm(k);
+	if (cb_pid1_tell(&tx->guest->pid1, CB_INIT_DROP, (int)b->python.number, 0) < 0) /* else nothing could end it */
+		cb_guest_kill(tx->guest, "pid 1 of the jail does not take messages");
+	arm(tx);
 }
 
-static int watch(struct cb_kernel *k, const struct cb_branch *b, enum channel which, int op)
+static int watch(struct cb_transactions *tx, const struct cb_branch *b, enum channel which, int op)
 {
 	const struct cb_python *p = &b->python;
 	int fd = which == WIRE ? p->link.fd : p->output.out[which - OUT];
@@ -140,27 +149,27 @@ static int watch(struct cb_kernel *k, const struct cb_branch *b, enum channel wh
 	struct epoll_event e = { .events = EPOLLIN | (writes ? (uint32_t)EPOLLOUT : 0u),
 				 .data.u64 = (uint64_t)p->number * CHANNELS + which };
 
-	return fd < 0 ? 0 : epoll_ctl(k->branches.epoll_fd, op, fd, &e) < 0 ? -errno : 0;
+	return fd < 0 ? 0 : epoll_ctl(tx->branches.epoll_fd, op, fd, &e) < 0 ? -errno : 0;
 }
 
 /* While a frame of its waits for room it is left out: an end of the wire would be told again and again. */
 static void watch_wire(struct cb_python *p)
 {
 	const struct cb_branch *b = cb_branch_of(p);
-	struct cb_kernel *k = b->kernel;
+	struct cb_transactions *tx = b->all;
 
 	if (b->unread)
 		return;
 	if (p->link.waits)
-		(void)watch(k, b, WIRE, EPOLL_CTL_DEL);
-	else if (watch(k, b, WIRE, EPOLL_CTL_MOD) == -ENOENT)
-		(void)watch(k, b, WIRE, EPOLL_CTL_ADD);
+		(void)watch(tx, b, WIRE, EPOLL_CTL_DEL);
+	else if (watch(tx, b, WIRE, EPOLL_CTL_MOD) == -ENOENT)
+		(void)watch(tx, b, WIRE, EPOLL_CTL_ADD);
 }
 
 static void unwatch_wire(struct cb_python *p)
 {
 	cb_branch_of(p)->unread = true;
-	(void)watch(cb_branch_of(p)->kernel, cb_branch_of(p), WIRE, EPOLL_CTL_DEL);
+	(void)watch(cb_branch_of(p)->all, cb_branch_of(p), WIRE, EPOLL_CTL_DEL);
 }
 
 static bool heard(const struct cb_python *p)
@@ -180,23 +189,23 @@ static void closed(struct cb_python *p)
 static void broke_rules(struct cb_python *p, const char *why)
 {
 	struct cb_branch *b = cb_branch_of(p);
-	struct cb_kernel *k = b->kernel;
+	struct cb_transactions *tx = b->all;
 
 	b->mute = true;
 	cb_log(CB_LOG_WARNING, "a branch broke the wire protocol: %s", why);
-	cb_audit_denied(&k->records, "branch", why);
+	cb_audit_denied(tx->records, "branch", why);
 	b->shell.cell.stop = CB_STOP_WIRE;
-	cb_branch_end(k, b, why);
+	cb_branch_end(tx, b, why);
 }
 
 static void arm_python(struct cb_python *p)
 {
-	arm(cb_branch_of(p)->kernel);
+	arm(cb_branch_of(p)->all);
 }
 
 static double worked(const struct cb_python *p)
 {
-	return cb_guest_worked(&cb_branch_of(p)->kernel->guest);
+	return cb_guest_worked(cb_branch_of(p)->all->guest);
 }
 
 static const struct cb_python_ops python_ops = {
@@ -212,97 +221,98 @@ static const struct cb_python_ops python_ops = {
 };
 
 /* Frames for which there was no room until now. */
-static void resume_waiting(struct cb_kernel *k)
+static void resume_waiting(struct cb_transactions *tx)
 {
 	struct cb_branch *b;
 
-	for (size_t i = 0; k->branches.room.waiting > 0 && (b = next(k, &i)) != NULL;)
+	for (size_t i = 0; tx->branches.room.waiting > 0 && (b = next(tx, &i)) != NULL;)
 		if (cb_guest_link_may_go_on(&b->python.link))
 			cb_python_read(&b->python, READ_BUDGET);
 }
 
-static void serve(struct cb_kernel *k, struct cb_branch *b, enum channel which, uint32_t events)
+static void serve(struct cb_transactions *tx, struct cb_branch *b, enum channel which, uint32_t events)
 {
 	if (which != WIRE) {
 		if (cb_output_read(&b->python.output, which == OUT ? 0 : 1) < 0)
-			(void)watch(k, b, which, EPOLL_CTL_DEL);
+			(void)watch(tx, b, which, EPOLL_CTL_DEL);
 		return;
 	}
 	if (events & EPOLLOUT)
 		cb_python_flush(&b->python);
 	if (events & (EPOLLIN | EPOLLERR | EPOLLHUP))
 		cb_python_read(&b->python, READ_BUDGET);
-	cb_loop_mark(&k->loop);
-	arm(k); /* what it says can change what it is given time for */
+	cb_loop_mark(tx->loop);
+	arm(tx); /* what it says can change what it is given time for */
 }
 
 /* When clients don't keep up nothing is read. */
 static void pause_if_congested(void *context)
 {
-	struct cb_kernel *k = context;
-	bool congested = cb_iopub_congested(&k->jupyter);
+	struct cb_transactions *tx = context;
+	bool congested = cb_iopub_congested(tx->jupyter);
 
-	cb_loop_set_events(&k->loop, k->branches.slot, congested ? 0 : ZMQ_POLLIN);
+	cb_loop_set_events(tx->loop, tx->branches.slot, congested ? 0 : ZMQ_POLLIN);
 	if (congested)
-		cb_loop_arm(&k->loop, k->branches.resume_timer, cb_now_ns() + 5 * MS);
-	else if (k->branches.room.waiting > 0)
-		resume_waiting(k);
+		cb_loop_arm(tx->loop, tx->branches.resume_timer, cb_now_ns() + 5 * MS);
+	else if (tx->branches.room.waiting > 0)
+		resume_waiting(tx);
 }
 
 static void on_events(void *context, short revents)
 {
-	struct cb_kernel *k = context;
+	struct cb_transactions *tx = context;
 	struct epoll_event e[EVENTS];
-	int n = epoll_wait(k->branches.epoll_fd, e, EVENTS, 0);
+	int n = epoll_wait(tx->branches.epoll_fd, e, EVENTS, 0);
 
 	(void)revents;
 	for (int i = 0; i < n; i++) {
-		struct cb_branch **b = place_of(k, (uint32_t)(e[i].data.u64 / CHANNELS));
+		struct cb_branch **b = place_of(tx, (uint32_t)(e[i].data.u64 / CHANNELS));
 
 		if (b != NULL)
-			serve(k, *b, (enum channel)(e[i].data.u64 % CHANNELS), e[i].events);
+			serve(tx, *b, (enum channel)(e[i].data.u64 % CHANNELS), e[i].events);
 	}
-	pause_if_congested(k);
+	pause_if_congested(tx);
 }
 
 /* ---- birth ---- */
 
-int cb_branch_ask(struct cb_kernel *k, struct cb_branch *b, enum cb_wire_type type, enum cb_wire_phase phase,
+int cb_branch_ask(struct cb_transactions *tx, struct cb_branch *b, enum cb_wire_type type, enum cb_wire_phase phase,
 		  struct cb_span content)
 {
-	const struct cb_request *r = k->shells.execution.shell.current;
+	const struct cb_request *r = tx->shells->execution.shell.current;
 
 	return cb_python_ask(&b->python, type, phase, r != NULL ? r->header : NULL, content);
 }
 
-static int wake(struct cb_kernel *k, struct cb_branch *b, struct cb_twin *t)
+static int wake(struct cb_transactions *tx, struct cb_branch *b, struct cb_twin *t)
 {
 	struct cb_leash_msg message = { .op = CB_LEASH_BRANCH, .number = t->number };
 	CB_JSON_SMALL(content, "execution_count", b->count + 1, "branch", (bool)true, "undone", CB_SPAN("[]"));
-	int r = cb_pid1_tell(&k->guest.pid1, CB_INIT_BRANCH, (int)t->number, 0);
+	int r = cb_pid1_tell(&tx->guest->pid1, CB_INIT_BRANCH, (int)t->number, 0);
 
 	if (r == 0)
 		r = cb_fd_send(b->python.leash, &message, sizeof(message), NULL, 0);
 	for (int i = WIRE; i < CHANNELS && r == 0; i++)
-		r = watch(k, b, (enum channel)i, EPOLL_CTL_ADD);
+		r = watch(tx, b, (enum channel)i, EPOLL_CTL_ADD);
 	if (r < 0)
 		return r;
-	return cb_branch_ask(k, b, CB_WIRE_RESUME, CB_PHASE_WAKING, cb_buf_span(&content));
+	return cb_branch_ask(tx, b, CB_WIRE_RESUME, CB_PHASE_WAKING, cb_buf_span(&content));
 }
 
-static void set_up(struct cb_kernel *k, struct cb_branch *b, const struct cb_twin *t)
+static void set_up(struct cb_transactions *tx, struct cb_branch *b, const struct cb_twin *t)
 {
 	b->shell = (struct cb_shell){ .ops = &branch_ops,
-				      .all = &k->shells,
-				      .load = &k->branches.load,
+				      .all = tx->shells,
+				      .load = &tx->branches.load,
 				      .python = &b->python,
 				      .count = &b->count };
-	b->kernel = k;
-	cb_python_init(&b->python, &python_ops, &k->guest.pid1, &k->guest.last_id);
-	cb_output_init(&b->python.output, b->parent, CB_BRANCH_PARENTS, &b->comms, &k->jupyter, &k->records, k->policy);
+	b->all = tx;
+	cb_python_init(&b->python, &python_ops, &tx->guest->pid1, &tx->guest->last_id);
+	cb_output_init(&b->python.output, b->parent, CB_BRANCH_PARENTS, &b->comms, tx->jupyter, tx->records,
+		       tx->policy);
 	b->python.rules = (struct cb_guest_rules){ .phase = CB_PHASE_WAKING,
-						   .first_id = k->guest.python.rules.first_id,
-						   .max_message = k->policy->limit_message };
+						   .first_id = tx->guest->python.rules.first_id,
+						   .max_message = tx->policy->limit_message };
 	b->python.number = t->number;
 	b->python.pid = t->pid;
 	b->count = t->count;
@@ -321,28 +331,28 @@ static void release(struct cb_branch *b)
 	free(b);
 }
 
-bool cb_branches_born(struct cb_kernel *k, struct cb_twin *t, const char *from)
+bool cb_branches_born(struct cb_transactions *tx, struct cb_twin *t, const char *from)
 {
-	struct cb_branch **place = place_of(k, 0), *b = place != NULL ? calloc(1, sizeof(*b)) : NULL;
+	struct cb_branch **place = place_of(tx, 0), *b = place != NULL ? calloc(1, sizeof(*b)) : NULL;
 	struct cb_session uuid = { 0 };
 
 	if (b == NULL)
 		return false;
-	set_up(k, b, t);
-	if (cb_session_init(&uuid, NULL) < 0 || cb_python_open(&b->python, &t->ends, k->policy->limit_message) < 0) {
+	set_up(tx, b, t);
+	if (cb_session_init(&uuid, NULL) < 0 || cb_python_open(&b->python, &t->ends, tx->policy->limit_message) < 0) {
 		release(b);
 		return false;
 	}
-	b->python.link.room = &k->branches.room;
+	b->python.link.room = &tx->branches.room;
 	memcpy(b->shell.id, uuid.id, sizeof(b->shell.id));
 	snprintf(b->from, sizeof(b->from), "%s", from);
-	if (wake(k, b, t) < 0) {
+	if (wake(tx, b, t) < 0) {
 		release(b);
 		return false;
 	}
 	*place = b;
-	cb_audit_branch(&k->records, b->shell.id, from);
-	arm(k);
+	cb_audit_branch(tx->records, b->shell.id, from);
+	arm(tx);
 	return true;
 }
 
@@ -358,17 +368,17 @@ static void begun(struct cb_shell *l)
 	struct cb_branch *b = (struct cb_branch *)l;
 	struct cb_usage jail = { 0 };
 
-	cb_usage_read(&b->kernel->guest.usage, &jail);
+	cb_usage_read(&b->all->guest->usage, &jail);
 	b->oom_kills = jail.oom_kills;
-	cb_memory_watch(b->kernel);
+	cb_memory_watch(b->all);
 }
 
 /* The kernel has chosen it when the jail was over limits.memory. */
-static bool out_of_memory(struct cb_kernel *k, const struct cb_branch *b, int status)
+static bool out_of_memory(struct cb_transactions *tx, const struct cb_branch *b, int status)
 {
 	struct cb_usage jail = { 0 };
 
-	cb_usage_read(&k->guest.usage, &jail);
+	cb_usage_read(&tx->guest->usage, &jail);
 	return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && b->state != CB_BRANCH_ENDING &&
 	       b->shell.current != NULL && jail.oom_kills > b->oom_kills;
 }
@@ -383,49 +393,49 @@ static void done(struct cb_shell *l, struct cb_request *r)
 	b->python.nudge_at = 0;
 }
 
-void cb_branches_schedule(struct cb_kernel *k)
+void cb_branches_schedule(struct cb_transactions *tx)
 {
 	struct cb_branch *b;
 
-	if (k->branches.load.count == 0 || cb_overlay_changes_holds(&k->workspace))
+	if (tx->branches.load.count == 0 || cb_overlay_changes_holds(tx->workspace))
 		return;
-	for (size_t i = 0; (b = next(k, &i)) != NULL;)
+	for (size_t i = 0; (b = next(tx, &i)) != NULL;)
 		while (b->state == CB_BRANCH_UP && b->python.rules.phase == CB_PHASE_IDLE &&
-		       b->shell.waiting.head != NULL && b->python.signals == 0 && !cb_adopt_holds(k, b))
+		       b->shell.waiting.head != NULL && b->python.signals == 0 && !cb_adopt_holds(tx, b))
 			cb_shell_begin(&b->shell, cb_shell_pop(&b->shell));
-	arm(k);
+	arm(tx);
 }
 
-void cb_branches_signalled(struct cb_kernel *k, uint32_t number)
+void cb_branches_signalled(struct cb_transactions *tx, uint32_t number)
 {
-	struct cb_branch **b = place_of(k, number);
+	struct cb_branch **b = place_of(tx, number);
 
 	if (b != NULL)
 		cb_python_signalled(&(*b)->python);
 }
 
-static void take(struct cb_kernel *k, struct cb_branch *b, struct cb_request *r)
+static void take(struct cb_transactions *tx, struct cb_branch *b, struct cb_request *r)
 {
 	if (cb_shell_take(&b->shell, r))
-		cb_loop_mark(&k->loop);
+		cb_loop_mark(tx->loop);
 }
 
-bool cb_branches_take(struct cb_kernel *k, struct cb_request *r)
+bool cb_branches_take(struct cb_transactions *tx, struct cb_request *r)
 {
-	struct cb_branch *b = cb_branches_find(k, r->subshell_id);
+	struct cb_branch *b = cb_branches_find(tx, r->subshell_id);
 
-	if (b == NULL || k->guest.shutting_down || cb_shell_message_of(r) == NULL)
+	if (b == NULL || tx->guest->shutting_down || cb_shell_message_of(r) == NULL)
 		return false;
-	take(k, b, r);
+	take(tx, b, r);
 	return true;
 }
 
-bool cb_branches_comm(struct cb_kernel *k, struct cb_request *r, struct cb_span id, struct cb_span target)
+bool cb_branches_comm(struct cb_transactions *tx, struct cb_request *r, struct cb_span id, struct cb_span target)
 {
-	struct cb_branch *b = cb_branches_find(k, r->subshell_id), *each;
+	struct cb_branch *b = cb_branches_find(tx, r->subshell_id), *each;
 
 	/* frontends don't know where their comms come from */
-	for (size_t i = 0; b == NULL && (each = next(k, &i)) != NULL;)
+	for (size_t i = 0; b == NULL && (each = next(tx, &i)) != NULL;)
 		if (each->shell.id[0] != '\0' && cb_comms_has(&each->comms, id))
 			b = each;
 	if (b == NULL)
@@ -433,39 +443,39 @@ bool cb_branches_comm(struct cb_kernel *k, struct cb_request *r, struct cb_span 
 	if (target.data != NULL)
 		(void)cb_comms_opened(&b->comms, id, target);
 	if (!cb_comms_has(&b->comms, id)) {
-		cb_bracket_begin(&k->jupyter, r);
-		cb_branch_comm_dropped(k, r->header);
-		cb_bracket_end(&k->jupyter, r);
+		cb_bracket_begin(tx->jupyter, r);
+		cb_branch_comm_dropped(tx, r->header);
+		cb_bracket_end(tx->jupyter, r);
 		cb_request_free(r);
 		return true;
 	}
 	if (r->kind == CB_REQUEST_COMM_CLOSE)
 		(void)cb_comms_closed(&b->comms, id);
-	take(k, b, r);
+	take(tx, b, r);
 	return true;
 }
 
-bool cb_branches_delete(struct cb_kernel *k, struct cb_span id)
+bool cb_branches_delete(struct cb_transactions *tx, struct cb_span id)
 {
-	struct cb_branch *b = cb_branches_find(k, id);
+	struct cb_branch *b = cb_branches_find(tx, id);
 
 	if (b == NULL)
 		return false;
-	cb_audit_branch_end(&k->records, b->shell.id, "deleted");
+	cb_audit_branch_end(tx->records, b->shell.id, "deleted");
 	b->shell.id[0] = '\0';
 	cb_abort_executes(&b->shell, true);
-	cb_branch_end(k, b, "the branch was ended by delete_subshell_request");
+	cb_branch_end(tx, b, "the branch was ended by delete_subshell_request");
 	return true;
 }
 
 /* ---- input ---- */
 
-struct cb_shell *cb_branches_asker(struct cb_kernel *k, const struct cb_request *reply)
+struct cb_shell *cb_branches_asker(struct cb_transactions *tx, const struct cb_request *reply)
 {
-	struct cb_branch *named = cb_branches_find(k, reply->subshell_id), *b;
+	struct cb_branch *named = cb_branches_find(tx, reply->subshell_id), *b;
 	struct cb_shell *first = NULL;
 
-	for (size_t i = 0; (b = next(k, &i)) != NULL;)
+	for (size_t i = 0; (b = next(tx, &i)) != NULL;)
 		if (cb_shell_asks(&b->shell, reply) && (named == NULL || named == b) &&
 		    (first == NULL || b->shell.asked_at < first->asked_at))
 			first = &b->shell;
@@ -474,7 +484,7 @@ struct cb_shell *cb_branches_asker(struct cb_kernel *k, const struct cb_request 
 
 static void stop(struct cb_shell *l, const char *why)
 {
-	cb_branch_end(((struct cb_branch *)l)->kernel, (struct cb_branch *)l, why);
+	cb_branch_end(((struct cb_branch *)l)->all, (struct cb_branch *)l, why);
 }
 
 static void usage(struct cb_shell *l, struct cb_usage *ret_usage)
@@ -505,7 +515,7 @@ static double cpu(struct cb_shell *l)
 
 static void arm_one(struct cb_shell *s)
 {
-	arm(((struct cb_branch *)s)->kernel);
+	arm(((struct cb_branch *)s)->all);
 }
 
 static const struct cb_shell_ops branch_ops = {
@@ -527,70 +537,70 @@ static uint64_t memory_limit(const struct cb_branch *b)
 	return b->shell.current != NULL && b->state == CB_BRANCH_UP ? b->shell.current->execute.memory : 0;
 }
 
-static void check_memory(struct cb_kernel *k, struct cb_branch *b)
+static void check_memory(struct cb_transactions *tx, struct cb_branch *b)
 {
 	struct cb_usage_source of = tree(b);
 
 	if (memory_limit(b) == 0 || cb_usage_largest(&of) <= memory_limit(b))
 		return;
-	cb_audit_limit(&k->records, "metadata.cellblock.memory");
+	cb_audit_limit(tx->records, "metadata.cellblock.memory");
 	b->shell.cell.stop = CB_STOP_MEMORY;
-	cb_branch_end(k, b, "a process of it used more memory than metadata.cellblock.memory allows");
+	cb_branch_end(tx, b, "a process of it used more memory than metadata.cellblock.memory allows");
 }
 
-static void arm(struct cb_kernel *k)
+static void arm(struct cb_transactions *tx)
 {
 	struct cb_branch *b;
 	int64_t when = 0;
 
-	for (size_t i = 0; (b = next(k, &i)) != NULL;) {
+	for (size_t i = 0; (b = next(tx, &i)) != NULL;) {
 		cb_sooner(&when, b->deadline);
 		if (b->state == CB_BRANCH_ENDING)
 			continue;
 		cb_python_due(&b->python, &when);
 		if (memory_limit(b) > 0)
-			cb_shell_next_look(&k->branches.look_at, &when);
-		cb_shell_due(&b->shell, &k->branches.look_at, &when);
+			cb_shell_next_look(&tx->branches.look_at, &when);
+		cb_shell_due(&b->shell, &tx->branches.look_at, &when);
 	}
-	cb_loop_arm(&k->loop, k->branches.timer, when);
+	cb_loop_arm(tx->loop, tx->branches.timer, when);
 }
 
-static void look_at(struct cb_kernel *k, struct cb_branch *b, int64_t now)
+static void look_at(struct cb_transactions *tx, struct cb_branch *b, int64_t now)
 {
 	if (b->state == CB_BRANCH_ENDING)
 		return;
 	if (b->deadline != 0 && b->deadline <= now)
-		cb_branch_end(k, b, b->state == CB_BRANCH_WAKING ? "it did not wake" : "it closed its wire");
+		cb_branch_end(tx, b, b->state == CB_BRANCH_WAKING ? "it did not wake" : "it closed its wire");
 	cb_python_look(&b->python, now);
-	check_memory(k, b);
+	check_memory(tx, b);
 	if (b->state != CB_BRANCH_ENDING)
 		cb_shell_look(&b->shell, now);
 }
 
 static void on_timer(void *context)
 {
-	struct cb_kernel *k = context;
+	struct cb_transactions *tx = context;
 	int64_t now = cb_now_ns();
 	struct cb_branch *b;
 
-	k->branches.look_at = 0;
-	for (size_t i = 0; (b = next(k, &i)) != NULL;)
-		look_at(k, b, now);
-	arm(k);
+	tx->branches.look_at = 0;
+	for (size_t i = 0; (b = next(tx, &i)) != NULL;)
+		look_at(tx, b, now);
+	arm(tx);
 }
 
 /* ---- the end ---- */
 
 /* Answers all that it was asked, and forgets it. */
-static void bury(struct cb_kernel *k, struct cb_branch **place, const char *why, const char *what)
+static void bury(struct cb_transactions *tx, struct cb_branch **place, const char *why, const char *what)
 {
 	struct cb_branch *b = *place;
-	struct cb_branches *all = &k->branches;
+	struct cb_branches *all = &tx->branches;
 	struct cb_comms none = { 0 };
 
 	*place = NULL; /* what comes from now on is for no one */
 	if (b->shell.id[0] != '\0') {
-		cb_audit_branch_end(&k->records, b->shell.id, why);
+		cb_audit_branch_end(tx->records, b->shell.id, why);
 		all->last_ended = (all->last_ended + 1) % CB_BRANCHES_ENDED;
 		memcpy(all->ended[all->last_ended].id, b->shell.id, sizeof(b->shell.id));
 		snprintf(all->ended[all->last_ended].why, sizeof(all->ended[0].why), "%s", why);
@@ -598,26 +608,26 @@ static void bury(struct cb_kernel *k, struct cb_branch **place, const char *why,
 	if (b->shell.current != NULL)
 		cb_shell_died(&b->shell, &(struct cb_death){ why, why, "lost", what });
 	for (struct cb_request *r; (r = cb_shell_pop(&b->shell)) != NULL; cb_request_free(r)) {
-		cb_bracket_begin(&k->jupyter, r);
+		cb_bracket_begin(tx->jupyter, r);
 		if (!cb_request_is_comm(r))
-			cb_reply_error(&k->jupyter, r, "KernelDiedError", "%s; %s", why, what);
-		cb_bracket_end(&k->jupyter, r);
+			cb_reply_error(tx->jupyter, r, "KernelDiedError", "%s; %s", why, what);
+		cb_bracket_end(tx->jupyter, r);
 	}
-	cb_comms_reset(&k->jupyter, &b->comms, &none);
+	cb_comms_reset(tx->jupyter, &b->comms, &none);
 	release(b);
-	pause_if_congested(k); /* others may have waited for its room */
-	arm(k);
+	pause_if_congested(tx); /* others may have waited for its room */
+	arm(tx);
 }
 
-void cb_branches_gone(struct cb_kernel *k, uint32_t number, int status)
+void cb_branches_gone(struct cb_transactions *tx, uint32_t number, int status)
 {
-	struct cb_branch **place = place_of(k, number), *b = place != NULL && number != 0 ? *place : NULL;
+	struct cb_branch **place = place_of(tx, number), *b = place != NULL && number != 0 ? *place : NULL;
 	char why[256];
 	bool served;
 
 	if (b == NULL)
 		return;
-	if (out_of_memory(k, b, status)) {
+	if (out_of_memory(tx, b, status)) {
 		b->shell.cell.stop = CB_STOP_MEMORY;
 		snprintf(why, sizeof(why),
 			 "the jail used more memory than limits.memory allows, and Python was killed");
@@ -631,46 +641,46 @@ void cb_branches_gone(struct cb_kernel *k, uint32_t number, int status)
 	cb_output_drain(&b->python.output);
 	cb_log(CB_LOG_INFO, "branch %u has ended: %s", number, why);
 	served = b->served;
-	bury(k, place, why, GONE);
-	cb_adopt_branch_gone(k, number);
+	bury(tx, place, why, GONE);
+	cb_adopt_branch_gone(tx, number);
 	if (!served)
-		cb_checkpoint_branch_woken(k, NULL, why);
-	cb_twins_room(k);
+		cb_checkpoint_branch_woken(tx, NULL, why);
+	cb_twins_room(tx);
 }
 
-void cb_branches_jail_gone(struct cb_kernel *k, const char *why)
+void cb_branches_jail_gone(struct cb_transactions *tx, const char *why)
 {
 	struct cb_branch *b;
 
-	for (size_t i = 0; (b = next(k, &i)) != NULL;) {
+	for (size_t i = 0; (b = next(tx, &i)) != NULL;) {
 		cb_branch_go(b, CB_BRANCH_ENDING);
 		cb_python_read(&b->python, LAST_WORDS);
 		cb_output_drain(&b->python.output);
-		bury(k, &k->branches.branch[i - 1], why, ALL_GONE);
+		bury(tx, &tx->branches.branch[i - 1], why, ALL_GONE);
 	}
 }
 
-int cb_branches_init(struct cb_kernel *k)
+int cb_branches_init(struct cb_transactions *tx)
 {
-	struct cb_branches *all = &k->branches;
+	struct cb_branches *all = &tx->branches;
 
 	all->room.max = CB_BRANCH_FRAMES_MAX;
 	all->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (all->epoll_fd < 0)
 		return -errno;
-	all->slot = cb_loop_add(&k->loop, NULL, all->epoll_fd, ZMQ_POLLIN, on_events, k);
-	all->timer = cb_loop_add_timer(&k->loop, on_timer, k);
-	all->resume_timer = cb_loop_add_timer(&k->loop, pause_if_congested, k);
+	all->slot = cb_loop_add(tx->loop, NULL, all->epoll_fd, ZMQ_POLLIN, on_events, tx);
+	all->timer = cb_loop_add_timer(tx->loop, on_timer, tx);
+	all->resume_timer = cb_loop_add_timer(tx->loop, pause_if_congested, tx);
 	return all->slot < 0 || all->timer < 0 || all->resume_timer < 0 ? -ENOSPC : 0;
 }
 
-void cb_branches_release(struct cb_kernel *k)
+void cb_branches_release(struct cb_transactions *tx)
 {
 	for (size_t i = 0; i < CB_BRANCHES_MAX; i++) {
-		if (k->branches.branch[i] != NULL)
-			release(k->branches.branch[i]);
-		k->branches.branch[i] = NULL;
+		if (tx->branches.branch[i] != NULL)
+			release(tx->branches.branch[i]);
+		tx->branches.branch[i] = NULL;
 	}
-	cb_loop_remove(&k->loop, &k->branches.slot);
-	cb_fd_close(&k->branches.epoll_fd);
+	cb_loop_remove(tx->loop, &tx->branches.slot);
+	cb_fd_close(&tx->branches.epoll_fd);
 }

@@ -13,8 +13,14 @@
 #include <cellblock/visible.h>
 #include <inttypes.h>
 
-#include "adopt.h"
-#include "kernel.h"
+#include "branches.h"
+#include "jupyter/jupyter.h"
+#include "policy/policy.h"
+#include "python/guest.h"
+#include "shells/execution.h"
+#include "shells/failure.h"
+#include "shells/lanes.h"
+#include "twins.h"
 
 #define ENAME "CheckpointError"
 
@@ -41,7 +47,7 @@ static bool take_name(struct cb_span raw, char ret_name[CB_CHECKPOINT_NAME])
 }
 
 /* The name in a request; "" if there is none. False, and answered, if it is wrong. */
-static bool name_of(struct cb_kernel *k, struct cb_request *r, char ret_name[CB_CHECKPOINT_NAME])
+static bool name_of(struct cb_transactions *tx, struct cb_request *r, char ret_name[CB_CHECKPOINT_NAME])
 {
 	bool branch = r->kind == CB_REQUEST_BRANCH, optional = branch || r->kind == CB_REQUEST_ROLLBACK;
 	struct cb_json_field f[] = { { .name = branch ? "from" : "name",
@@ -51,13 +57,13 @@ static bool name_of(struct cb_kernel *k, struct cb_request *r, char ret_name[CB_
 
 	ret_name[0] = '\0';
 	if (cb_json_scan_object(r->content.data, r->content.len, f, 1, &e) < 0) {
-		cb_reply_error(&k->jupyter, r, "MalformedRequestError", "%s: content: %s%s%s", r->type,
+		cb_reply_error(tx->jupyter, r, "MalformedRequestError", "%s: content: %s%s%s", r->type,
 			       e.field != NULL ? e.field : "", e.field != NULL ? ": " : "", e.reason);
 		return false;
 	}
 	if (f[0].ret.data == NULL || f[0].ret_type == CB_JSON_NULL || take_name(f[0].ret, ret_name))
 		return true;
-	cb_reply_error(&k->jupyter, r, "MalformedRequestError",
+	cb_reply_error(tx->jupyter, r, "MalformedRequestError",
 		       "%s: %s: 1 to %d bytes without control characters are allowed", r->type, f[0].name,
 		       CB_CHECKPOINT_NAME - 1);
 	return false;
@@ -75,7 +81,7 @@ static bool take_cells(struct cb_span raw, unsigned *ret)
 }
 
 /* How many cells a rollback is to undo; nothing is said of that where it has a name. */
-static bool cells_of(struct cb_kernel *k, struct cb_request *r, struct cb_back *back)
+static bool cells_of(struct cb_transactions *tx, struct cb_request *r, struct cb_back *back)
 {
 	struct cb_json_field f[] = { { .name = "cells", .types = CB_JSON_INTEGER | CB_JSON_NULL } };
 	const char *wrong = NULL;
@@ -89,41 +95,41 @@ static bool cells_of(struct cb_kernel *k, struct cb_request *r, struct cb_back *
 	else if (!take_cells(f[0].ret, &back->undo))
 		wrong = "is 1 to 100000";
 	if (wrong != NULL)
-		cb_reply_error(&k->jupyter, r, "MalformedRequestError", "%s: cells: it %s", r->type, wrong);
+		cb_reply_error(tx->jupyter, r, "MalformedRequestError", "%s: cells: it %s", r->type, wrong);
 	return wrong == NULL;
 }
 
 /* Why none can be had; NULL if they can. */
-static const char *refusal(const struct cb_kernel *k)
+static const char *refusal(const struct cb_transactions *tx)
 {
-	if (k->policy->transactions_mode == CB_MODE_OFF)
+	if (tx->policy->transactions_mode == CB_MODE_OFF)
 		return "transactions.mode is \"off\"";
-	if (!k->twins.possible)
+	if (!tx->twins.possible)
 		return "this kernel's guest can't be copied (see its log), or its jail's isolation level is below "
 		       "no-cgroup";
 	return NULL;
 }
 
-static size_t count_named(const struct cb_kernel *k)
+static size_t count_named(const struct cb_transactions *tx)
 {
 	size_t n = 0;
 
 	for (int i = 0; i < CB_TWINS_MAX; i++)
-		n += k->twins.twin[i].number != 0 && k->twins.twin[i].name[0] != '\0';
+		n += tx->twins.twin[i].number != 0 && tx->twins.twin[i].name[0] != '\0';
 	return n;
 }
 
 /* Starts making it. False, with why, if that can't be. */
-static bool start(struct cb_kernel *k, const char *name, char *ret_why, size_t size)
+static bool start(struct cb_transactions *tx, const char *name, char *ret_why, size_t size)
 {
-	const char *no = refusal(k);
+	const char *no = refusal(tx);
 
-	if (no == NULL && cb_twins_named(k, name) == NULL && count_named(k) >= k->policy->transactions_names) {
+	if (no == NULL && cb_twins_named(tx, name) == NULL && count_named(tx) >= tx->policy->transactions_names) {
 		snprintf(ret_why, size, "there are %zu checkpoints, and transactions.names is %llu; delete one",
-			 count_named(k), (unsigned long long)k->policy->transactions_names);
+			 count_named(tx), (unsigned long long)tx->policy->transactions_names);
 		return false;
 	}
-	if (no == NULL && cb_twins_make(k, name))
+	if (no == NULL && cb_twins_make(tx, name))
 		return true;
 	snprintf(ret_why, size, "%s", no != NULL ? no : "no copy could be made (limits.pids or memory)");
 	return false;
@@ -133,13 +139,13 @@ static bool start(struct cb_kernel *k, const char *name, char *ret_why, size_t s
 
 /* The one from before the last cells, so many of them, before `end`: the running cell's count, which is undone as well.
  */
-static struct cb_twin *before_cells(struct cb_kernel *k, const struct cb_back *back, uint64_t end, char *ret_why,
+static struct cb_twin *before_cells(struct cb_transactions *tx, const struct cb_back *back, uint64_t end, char *ret_why,
 				    size_t size)
 {
-	const struct cb_undo_log *p = &k->twins.past;
+	const struct cb_undo_log *p = &tx->twins.past;
 	size_t n = back->undo > 0 ? back->undo : 1, ran = cb_undo_log_between(p, 0, end);
 	const struct cb_undo_log_cell *cell = cb_undo_log_latest(p, n, end);
-	struct cb_twin *t = cell != NULL ? cb_twins_before_cell(k, cell->cell) : NULL;
+	struct cb_twin *t = cell != NULL ? cb_twins_before_cell(tx, cell->cell) : NULL;
 	size_t undone = t != NULL ? cb_undo_log_between(p, t->cell, end) : 0;
 
 	if (t != NULL && (back->undo == 0 || undone <= n))
@@ -153,16 +159,16 @@ static struct cb_twin *before_cells(struct cb_kernel *k, const struct cb_back *b
 		snprintf(ret_why, size, "no more than %zu cells have run", ran);
 	else
 		snprintf(ret_why, size, "the state from before %s is not kept (transactions.keep is %llu)",
-			 n == 1 ? "the last cell" : "that cell", (unsigned long long)k->policy->transactions_keep);
+			 n == 1 ? "the last cell" : "that cell", (unsigned long long)tx->policy->transactions_keep);
 	return NULL;
 }
 
 /* Begins it; false, with why, if there is nothing to go back to. */
-static bool go_back(struct cb_kernel *k, const struct cb_back *back, uint64_t end, char *ret_why, size_t size)
+static bool go_back(struct cb_transactions *tx, const struct cb_back *back, uint64_t end, char *ret_why, size_t size)
 {
 	bool named = back->name[0] != '\0';
-	struct cb_twin *t = named ? cb_twins_named(k, back->name) : before_cells(k, back, end, ret_why, size);
-	const char *no = t == NULL ? refusal(k) : NULL; /* what is kept can be had, whatever is made from here on */
+	struct cb_twin *t = named ? cb_twins_named(tx, back->name) : before_cells(tx, back, end, ret_why, size);
+	const char *no = t == NULL ? refusal(tx) : NULL; /* what is kept can be had, whatever is made from here on */
 
 	if (no != NULL)
 		snprintf(ret_why, size, "%s", no);
@@ -170,102 +176,102 @@ static bool go_back(struct cb_kernel *k, const struct cb_back *back, uint64_t en
 		snprintf(ret_why, size, "there is no checkpoint \"%s\"", back->name);
 	if (t == NULL)
 		return false;
-	k->checkpoints.rolling = true;
-	if (named ? cb_twins_breed(k, t, CB_TWIN_ROLLBACK) : cb_twins_go_to(k, t))
+	tx->checkpoints.rolling = true;
+	if (named ? cb_twins_breed(tx, t, CB_TWIN_ROLLBACK) : cb_twins_go_to(tx, t))
 		return true;
-	k->checkpoints.rolling = false;
+	tx->checkpoints.rolling = false;
 	snprintf(ret_why, size, "the copy could not be woken");
 	return false;
 }
 
-void cb_checkpoint_rolled_back(struct cb_kernel *k)
+void cb_checkpoint_rolled_back(struct cb_transactions *tx)
 {
-	struct cb_request *r = k->shells.execution.shell.current;
+	struct cb_request *r = tx->shells->execution.shell.current;
 	CB_AUTO_BUF b = CB_BUF_INIT(CB_METADATA_MAX);
 
-	k->checkpoints.rolling = false;
-	if (k->twins.woken.use == CB_TWIN_ADOPTED)
-		cb_adopt_done(k, k->twins.woken.branch);
+	tx->checkpoints.rolling = false;
+	if (tx->twins.woken.use == CB_TWIN_ADOPTED)
+		cb_adopt_done(tx, tx->twins.woken.branch);
 	if (r == NULL)
 		return;
-	cb_iopub_flush(&k->jupyter);
+	cb_iopub_flush(tx->jupyter);
 	if (cb_request_is_execute(r)) {
-		char text[sizeof(k->twins.outcome) + 32];
-		int n = snprintf(text, sizeof(text), "[cellblock: %s]\n", k->twins.outcome);
+		char text[sizeof(tx->twins.outcome) + 32];
+		int n = snprintf(text, sizeof(text), "[cellblock: %s]\n", tx->twins.outcome);
 
 		if (!r->execute.silent)
-			cb_iopub_text(&k->jupyter, r->header, CB_WIRE_STDERR, text, (size_t)n);
-		cb_failure_metadata(&k->shells.execution.shell, "ok", "restored", NULL, false, &b);
-		CB_JSON_SMALL(content, "status", "ok", "execution_count", k->shells.execution.number, "payload",
+			cb_iopub_text(tx->jupyter, r->header, CB_WIRE_STDERR, text, (size_t)n);
+		cb_failure_metadata(&tx->shells->execution.shell, "ok", "restored", NULL, false, &b);
+		CB_JSON_SMALL(content, "status", "ok", "execution_count", tx->shells->execution.number, "payload",
 			      CB_SPAN("[]"), "user_expressions", CB_SPAN("{}"));
-		cb_reply_full(&k->jupyter, r, cb_buf_span(&b), cb_buf_span(&content), NULL);
+		cb_reply_full(tx->jupyter, r, cb_buf_span(&b), cb_buf_span(&content), NULL);
 	} else {
 		struct cb_json j = cb_json_begin(&b);
 
 		cb_json_put(&j, "status", "ok");
-		cb_twins_write_undone(k, &j);
-		cb_twins_write_undone_calls(k, &j);
-		cb_reply_json(&k->jupyter, r, &j);
+		cb_twins_write_undone(tx, &j);
+		cb_twins_write_undone_calls(tx, &j);
+		cb_reply_json(tx->jupyter, r, &j);
 	}
-	cb_execution_finish(&k->shells);
+	cb_execution_finish(tx->shells);
 }
 
 /* ---- branches ---- */
 
-static bool branch_off(struct cb_kernel *k, const char *from, char *ret_why, size_t size)
+static bool branch_off(struct cb_transactions *tx, const char *from, char *ret_why, size_t size)
 {
-	const char *no = refusal(k);
-	struct cb_twin *t = from[0] != '\0' ? cb_twins_named(k, from) : NULL;
+	const char *no = refusal(tx);
+	struct cb_twin *t = from[0] != '\0' ? cb_twins_named(tx, from) : NULL;
 
 	if (no != NULL)
 		snprintf(ret_why, size, "%s", no);
 	else if (from[0] != '\0' && t == NULL)
 		snprintf(ret_why, size, "there is no checkpoint \"%s\"", from);
-	else if (cb_branches_full(k))
+	else if (cb_branches_full(tx))
 		snprintf(ret_why, size, "there are %d branches; end one that is not used any more", CB_BRANCHES_MAX);
-	else if (cb_twins_branch(k, t))
+	else if (cb_twins_branch(tx, t))
 		return true;
 	else
 		snprintf(ret_why, size, "no copy could be made (limits.pids or memory)");
 	return false;
 }
 
-bool cb_checkpoint_branched(struct cb_kernel *k, struct cb_twin *t)
+bool cb_checkpoint_branched(struct cb_transactions *tx, struct cb_twin *t)
 {
-	struct cb_request *r = k->shells.execution.shell.current;
+	struct cb_request *r = tx->shells->execution.shell.current;
 	char from[CB_CHECKPOINT_NAME];
 
-	if (r == NULL || r->kind != CB_REQUEST_BRANCH || !name_of(k, r, from))
+	if (r == NULL || r->kind != CB_REQUEST_BRANCH || !name_of(tx, r, from))
 		return false; /* nobody waits for it any more */
-	if (cb_branches_born(k, t, from))
+	if (cb_branches_born(tx, t, from))
 		return true;
-	cb_checkpoint_branch_woken(k, NULL, "it can't be spoken to");
+	cb_checkpoint_branch_woken(tx, NULL, "it can't be spoken to");
 	return false;
 }
 
-void cb_checkpoint_branch_woken(struct cb_kernel *k, const char *id, const char *why)
+void cb_checkpoint_branch_woken(struct cb_transactions *tx, const char *id, const char *why)
 {
-	struct cb_request *r = k->shells.execution.shell.current;
+	struct cb_request *r = tx->shells->execution.shell.current;
 
 	if (r == NULL || r->kind != CB_REQUEST_BRANCH)
 		return; /* nobody waits for it any more */
 	if (id == NULL)
-		cb_reply_error(&k->jupyter, r, ENAME, "the copy could not be woken: %s", why);
+		cb_reply_error(tx->jupyter, r, ENAME, "the copy could not be woken: %s", why);
 	else
-		cb_reply_ok(&k->jupyter, r, "subshell_id", id);
-	cb_execution_finish(&k->shells);
+		cb_reply_ok(tx->jupyter, r, "subshell_id", id);
+	cb_execution_finish(tx->shells);
 }
 
 /* ---- requests ---- */
 
-void cb_checkpoints_list(struct cb_kernel *k, struct cb_json *j)
+void cb_checkpoints_list(struct cb_transactions *tx, struct cb_json *j)
 {
 	cb_json_array(j, "checkpoints");
 	for (int i = 0; i < CB_TWINS_MAX; i++) {
-		const struct cb_twin *t = &k->twins.twin[i];
+		const struct cb_twin *t = &tx->twins.twin[i];
 		char date[28];
 
-		if (t->number == 0 || t->name[0] == '\0' || t == k->twins.coming)
+		if (t->number == 0 || t->name[0] == '\0' || t == tx->twins.coming)
 			continue;
 		cb_date_format(t->created, date);
 		cb_json_put_object(j, NULL, "name", t->name, "execution_count", t->count, "memory_bytes",
@@ -274,7 +280,7 @@ void cb_checkpoints_list(struct cb_kernel *k, struct cb_json *j)
 	cb_json_end(j);
 }
 
-void cb_checkpoint_answer(struct cb_kernel *k, struct cb_request *r)
+void cb_checkpoint_answer(struct cb_transactions *tx, struct cb_request *r)
 {
 	CB_AUTO_BUF b = CB_BUF_INIT(1u << 20);
 	char name[CB_CHECKPOINT_NAME];
@@ -284,21 +290,21 @@ void cb_checkpoint_answer(struct cb_kernel *k, struct cb_request *r)
 		struct cb_json j = cb_json_begin(&b);
 
 		cb_json_put(&j, "status", "ok");
-		(branches ? cb_branches_list : cb_checkpoints_list)(k, &j);
-		cb_reply_json(&k->jupyter, r, &j);
-	} else if (name_of(k, r, name)) {
-		struct cb_twin *t = cb_twins_named(k, name);
+		(branches ? cb_branches_list : cb_checkpoints_list)(tx, &j);
+		cb_reply_json(tx->jupyter, r, &j);
+	} else if (name_of(tx, r, name)) {
+		struct cb_twin *t = cb_twins_named(tx, name);
 
 		if (t == NULL) {
-			cb_reply_error(&k->jupyter, r, ENAME, "there is no checkpoint \"%s\"", name);
+			cb_reply_error(tx->jupyter, r, ENAME, "there is no checkpoint \"%s\"", name);
 			return;
 		}
-		cb_twins_drop(k, t);
-		cb_reply_ok(&k->jupyter, r);
+		cb_twins_drop(tx, t);
+		cb_reply_ok(tx->jupyter, r);
 	}
 }
 
-void cb_checkpoint_begin(struct cb_kernel *k, struct cb_request *r)
+void cb_checkpoint_begin(struct cb_transactions *tx, struct cb_request *r)
 {
 	struct cb_back back = { .undo = 0 };
 	char *name = back.name, why[256];
@@ -306,50 +312,50 @@ void cb_checkpoint_begin(struct cb_kernel *k, struct cb_request *r)
 
 	if (r->kind == CB_REQUEST_LIST_CHECKPOINTS || r->kind == CB_REQUEST_DELETE_CHECKPOINT ||
 	    r->kind == CB_REQUEST_LIST_BRANCHES) {
-		cb_checkpoint_answer(k, r);
-		cb_execution_finish(&k->shells);
+		cb_checkpoint_answer(tx, r);
+		cb_execution_finish(tx->shells);
 		return;
 	}
-	if ((r->kind == CB_REQUEST_ROLLBACK || r->kind == CB_REQUEST_ADOPT) && cb_lanes_running(&k->shells) != NULL) {
-		cb_reply_error(&k->jupyter, r, "KernelBusyError",
+	if ((r->kind == CB_REQUEST_ROLLBACK || r->kind == CB_REQUEST_ADOPT) && cb_lanes_running(tx->shells) != NULL) {
+		cb_reply_error(tx->jupyter, r, "KernelBusyError",
 			       "a cell of a subshell runs: interrupt it first, or wait");
-		cb_execution_finish(&k->shells);
+		cb_execution_finish(tx->shells);
 		return;
 	}
 	if (r->kind == CB_REQUEST_ADOPT) {
-		if (!cb_adopt_begin(k, r))
-			cb_execution_finish(&k->shells);
+		if (!cb_adopt_begin(tx, r))
+			cb_execution_finish(tx->shells);
 		return;
 	}
-	if (!name_of(k, r, name) || (r->kind == CB_REQUEST_ROLLBACK && !cells_of(k, r, &back))) {
-		cb_execution_finish(&k->shells);
+	if (!name_of(tx, r, name) || (r->kind == CB_REQUEST_ROLLBACK && !cells_of(tx, r, &back))) {
+		cb_execution_finish(tx->shells);
 		return;
 	}
 	if (r->kind == CB_REQUEST_CHECKPOINT)
-		under_way = start(k, name, why, sizeof(why));
+		under_way = start(tx, name, why, sizeof(why));
 	else if (r->kind == CB_REQUEST_BRANCH)
-		under_way = branch_off(k, name, why, sizeof(why));
+		under_way = branch_off(tx, name, why, sizeof(why));
 	else
-		under_way = go_back(k, &back, UINT64_MAX, why, sizeof(why));
+		under_way = go_back(tx, &back, UINT64_MAX, why, sizeof(why));
 	if (under_way)
 		return;
-	cb_reply_error(&k->jupyter, r, ENAME, "%s", why);
-	cb_execution_finish(&k->shells);
+	cb_reply_error(tx->jupyter, r, ENAME, "%s", why);
+	cb_execution_finish(tx->shells);
 }
 
 /* What %checkpoint asked for, one after the other; the first failure is told once. */
-static void next_asked(struct cb_kernel *k)
+static void next_asked(struct cb_transactions *tx)
 {
-	struct cb_checkpoints *c = &k->checkpoints;
+	struct cb_checkpoints *c = &tx->checkpoints;
 	char why[256];
 
-	while (c->nasked > 0 && k->shells.execution.shell.current == NULL) {
+	while (c->nasked > 0 && tx->shells->execution.shell.current == NULL) {
 		char name[CB_CHECKPOINT_NAME];
 
 		memcpy(name, c->asked[0], sizeof(name));
 		c->nasked--;
 		memmove(c->asked[0], c->asked[1], c->nasked * sizeof(c->asked[0]));
-		if (start(k, name, why, sizeof(why)))
+		if (start(tx, name, why, sizeof(why)))
 			return;
 		char shown[200];
 
@@ -358,45 +364,45 @@ static void next_asked(struct cb_kernel *k)
 	}
 }
 
-void cb_checkpoints_quiet(struct cb_kernel *k)
+void cb_checkpoints_quiet(struct cb_transactions *tx)
 {
-	if (!cb_twins_busy(k) && k->guest.state == CB_GUEST_UP)
-		next_asked(k);
+	if (!cb_twins_busy(tx) && tx->guest->state == CB_GUEST_UP)
+		next_asked(tx);
 }
 
-void cb_checkpoint_made(struct cb_kernel *k, struct cb_twin *t, const char *why)
+void cb_checkpoint_made(struct cb_transactions *tx, struct cb_twin *t, const char *why)
 {
-	struct cb_request *r = k->shells.execution.shell.current;
+	struct cb_request *r = tx->shells->execution.shell.current;
 
-	if (t == NULL && k->checkpoints.rolling && r != NULL) {
-		k->checkpoints.rolling = false;
+	if (t == NULL && tx->checkpoints.rolling && r != NULL) {
+		tx->checkpoints.rolling = false;
 		if (cb_request_is_execute(r))
-			cb_failure_reply(&k->shells.execution.shell, ENAME, "kept",
+			cb_failure_reply(&tx->shells->execution.shell, ENAME, "kept",
 					 "%%rollback: the copy could not be woken: %s", why);
 		else
-			cb_reply_error(&k->jupyter, r, ENAME, "the copy could not be woken: %s", why);
-		cb_execution_finish(&k->shells);
+			cb_reply_error(tx->jupyter, r, ENAME, "the copy could not be woken: %s", why);
+		cb_execution_finish(tx->shells);
 	} else if (t == NULL && r != NULL && r->kind == CB_REQUEST_BRANCH) {
-		cb_reply_error(&k->jupyter, r, ENAME, "no copy could be made: %s", why);
-		cb_execution_finish(&k->shells);
+		cb_reply_error(tx->jupyter, r, ENAME, "no copy could be made: %s", why);
+		cb_execution_finish(tx->shells);
 	} else if (r != NULL && r->kind == CB_REQUEST_CHECKPOINT) {
 		if (t == NULL)
-			cb_reply_error(&k->jupyter, r, ENAME, "no copy could be made: %s", why);
+			cb_reply_error(tx->jupyter, r, ENAME, "no copy could be made: %s", why);
 		else
-			cb_reply_ok(&k->jupyter, r, "name", t->name, "execution_count", t->count, "memory_bytes",
-				    cb_usage_of(t->pid), "duration_s", CB_ROUNDED(k->twins.duration_s, 6));
-		cb_execution_finish(&k->shells);
-	} else if (t == NULL && k->twins.coming_name[0] != '\0') {
+			cb_reply_ok(tx->jupyter, r, "name", t->name, "execution_count", t->count, "memory_bytes",
+				    cb_usage_of(t->pid), "duration_s", CB_ROUNDED(tx->twins.duration_s, 6));
+		cb_execution_finish(tx->shells);
+	} else if (t == NULL && tx->twins.coming_name[0] != '\0') {
 		char shown[64];
 
-		(void)cb_visible(k->twins.coming_name, strlen(k->twins.coming_name), shown, sizeof(shown));
-		snprintf(k->checkpoints.note, sizeof(k->checkpoints.note),
+		(void)cb_visible(tx->twins.coming_name, strlen(tx->twins.coming_name), shown, sizeof(shown));
+		snprintf(tx->checkpoints.note, sizeof(tx->checkpoints.note),
 			 "[cellblock: %%checkpoint %s: no copy could be made]\n", shown);
 	}
 	if (t != NULL)
-		cb_twins_quiet(k); /* one without a name may be due as well */
+		cb_twins_quiet(tx); /* one without a name may be due as well */
 	else
-		cb_checkpoints_quiet(k);
+		cb_checkpoints_quiet(tx);
 }
 
 /* ---- cells ---- */
@@ -436,25 +442,25 @@ bool cb_checkpoint_wishes(struct cb_checkpoints *c, struct cb_span metadata, str
 	return f[1].ret.data != NULL || f[2].ret.data != NULL;
 }
 
-bool cb_checkpoint_cell_asks(struct cb_kernel *k, const struct cb_frame *reply)
+bool cb_checkpoint_cell_asks(struct cb_transactions *tx, const struct cb_frame *reply)
 {
 	struct cb_back back;
 	char why[256];
 	bool valid;
 
-	if (!cb_checkpoint_wishes(&k->checkpoints, reply->metadata, &back, &valid))
+	if (!cb_checkpoint_wishes(&tx->checkpoints, reply->metadata, &back, &valid))
 		return false;
 	if (!valid) {
 		snprintf(why, sizeof(why), "no such name or number");
-	} else if (cb_lanes_running(&k->shells) != NULL) {
+	} else if (cb_lanes_running(tx->shells) != NULL) {
 		snprintf(why, sizeof(why), "a cell of a subshell runs: interrupt it first, or wait");
 	} else {
-		cb_execution_cell_over(&k->shells);
-		if (go_back(k, &back, k->twins.cell, why, sizeof(why)))
+		cb_execution_cell_over(tx->shells);
+		if (go_back(tx, &back, tx->twins.cell, why, sizeof(why)))
 			return true;
 	}
-	cb_failure_reply(&k->shells.execution.shell, ENAME, "kept", "%%%s: %s", back.undo > 0 ? "undo" : "rollback",
+	cb_failure_reply(&tx->shells->execution.shell, ENAME, "kept", "%%%s: %s", back.undo > 0 ? "undo" : "rollback",
 			 why);
-	cb_execution_finish(&k->shells);
+	cb_execution_finish(tx->shells);
 	return true;
 }

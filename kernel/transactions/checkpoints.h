@@ -2,51 +2,27 @@
  */
 #pragma once
 
-#include <cellblock/json_write.h>
-#include <stdbool.h>
-
-#include "jupyter/message.h"
-
-struct cb_frame;
-struct cb_kernel;
-struct cb_twin;
-
-#define CB_CHECKPOINT_NAME 128 /* bytes of a name, with its end */
-#define CB_CHECKPOINT_ASKED 16 /* by one cell */
-
-/* Where to. */
-struct cb_back {
-	char name[CB_CHECKPOINT_NAME]; /* "" = to before the last cells */
-	unsigned undo;		       /* exactly so many of them; 0 = the last one, and as many more as need be */
-};
-
-struct cb_checkpoints {
-	char asked[CB_CHECKPOINT_ASKED]
-		  [CB_CHECKPOINT_NAME]; /* by %checkpoint: to be made now that its cell has ended */
-	unsigned nasked;
-	bool rolling;	/* a rollback is under way: for the current request */
-	char note[256]; /* a %checkpoint that failed: the next cell says so */
-};
+#include "transactions.h"
 
 bool cb_request_is_checkpoint(const struct cb_request *r); /* checkpoint, rollback, branch, lists, delete */
 /* The execution queue's current request is begun. */
-void cb_checkpoint_begin(struct cb_kernel *k, struct cb_request *r);
+void cb_checkpoint_begin(struct cb_transactions *tx, struct cb_request *r);
 /* At once: those that need no guest. */
-void cb_checkpoint_answer(struct cb_kernel *k, struct cb_request *r);
+void cb_checkpoint_answer(struct cb_transactions *tx, struct cb_request *r);
 /* "checkpoints":[…], all of them. */
-void cb_checkpoints_list(struct cb_kernel *k, struct cb_json *j);
+void cb_checkpoints_list(struct cb_transactions *tx, struct cb_json *j);
 
 /* The cell's reply asks: metadata of EXECUTE_REPLY. True if the cell ends by a rollback, and is answered after it. */
-bool cb_checkpoint_cell_asks(struct cb_kernel *k, const struct cb_frame *reply);
+bool cb_checkpoint_cell_asks(struct cb_transactions *tx, const struct cb_frame *reply);
 /* What it asks for: %checkpoint's names are noted; true if it is to go back. */
 bool cb_checkpoint_wishes(struct cb_checkpoints *c, struct cb_span metadata, struct cb_back *ret_back, bool *ret_valid);
 
 /* The one that was being made is ready (NULL = is not, for `why`); a rollback is done. */
-void cb_checkpoint_made(struct cb_kernel *k, struct cb_twin *t, const char *why);
-void cb_checkpoint_rolled_back(struct cb_kernel *k);
+void cb_checkpoint_made(struct cb_transactions *tx, struct cb_twin *t, const char *why);
+void cb_checkpoint_rolled_back(struct cb_transactions *tx);
 /* The twin that was to be a branch is ready; false if it is none and has to end. */
-bool cb_checkpoint_branched(struct cb_kernel *k, struct cb_twin *t);
+bool cb_checkpoint_branched(struct cb_transactions *tx, struct cb_twin *t);
 /* It serves, and has this id (NULL = it ended before, for `why`). */
-void cb_checkpoint_branch_woken(struct cb_kernel *k, const char *id, const char *why);
+void cb_checkpoint_branch_woken(struct cb_transactions *tx, const char *id, const char *why);
 /* Nothing runs: what %checkpoint asked for is made. */
-void cb_checkpoints_quiet(struct cb_kernel *k);
+void cb_checkpoints_quiet(struct cb_transactions *tx);

@@ -5,19 +5,20 @@
  * does not come in time is a failure: the twin is used all the same, and what is said of it says so. But while files
  * are brought back nothing in the jail runs: what does not end when it is told to is ended with the jail.
  */
-#include "file_snapshots.h"
-
 #include <cellblock/json_scan.h>
 #include <errno.h>
 
-#include "kernel.h"
+#include "python/broker_queue.h"
+#include "python/guest.h"
+#include "twins.h"
+#include "workspace/workspace.h"
 
 #define REPLY_MAX 65536
 #define DEADLINE (30000 * 1000000LL) /* a layer may hold gigabytes */
 
-bool cb_file_snapshots_on(const struct cb_kernel *k)
+bool cb_file_snapshots_on(const struct cb_transactions *tx)
 {
-	return k->workspace.mode == CB_WORKSPACE_OVERLAY && k->guest.level >= CB_LEVEL_NO_CGROUP;
+	return tx->workspace->mode == CB_WORKSPACE_OVERLAY && tx->guest->level >= CB_LEVEL_NO_CGROUP;
 }
 
 /* Why not all is as it should be, or ""; and how long a processor had to do with it. */
@@ -53,7 +54,7 @@ static void judge(const struct cb_buf *reply, char *ret_problem, size_t size, do
 
 static void on_answer(const struct cb_broker_ask *ask, struct cb_buf *answer, int r)
 {
-	struct cb_kernel *k = ask->context;
+	struct cb_transactions *tx = ask->context;
 	char problem[320];
 	double cpu_s = 0;
 
@@ -65,20 +66,20 @@ static void on_answer(const struct cb_broker_ask *ask, struct cb_buf *answer, in
 			 : r == -ENOBUFS ? "too much is asked of the workspace's layer"
 					 : cb_err_name(r));
 	if (r == 0 && ask->op == CB_BROKER_SNAPSHOT)
-		cb_twin_cost_files(&k->twins.cost, cpu_s);
+		cb_twin_cost_files(&tx->twins.cost, cpu_s);
 	if (r == -ETIMEDOUT && ask->op == CB_BROKER_RESTORE)
-		cb_guest_kill(&k->guest, "the workspace's files were not brought back in time");
-	if (r == -ENOBUFS && ask->op == CB_BROKER_RESTORE && cb_broker_queue_begun(&k->broker_queue, ask->op))
-		cb_guest_kill(&k->guest, "files of the workspace are still being brought back");
+		cb_guest_kill(tx->guest, "the workspace's files were not brought back in time");
+	if (r == -ENOBUFS && ask->op == CB_BROKER_RESTORE && cb_broker_queue_begun(tx->queue, ask->op))
+		cb_guest_kill(tx->guest, "files of the workspace are still being brought back");
 	if (ask->op != CB_BROKER_FORGET)
-		cb_twins_files(k, ask->op, ask->number, problem);
+		cb_twins_files(tx, ask->op, ask->number, problem);
 }
 
-void cb_file_snapshots_ask(struct cb_kernel *k, enum cb_broker_op op, uint32_t number)
+void cb_file_snapshots_ask(struct cb_transactions *tx, enum cb_broker_op op, uint32_t number)
 {
 	const struct cb_broker_ask ask = {
-		.op = op, .number = number, .patience_ns = DEADLINE, .on_answer = on_answer, .context = k
+		.op = op, .number = number, .patience_ns = DEADLINE, .on_answer = on_answer, .context = tx
 	};
 
-	cb_broker_queue_ask(&k->broker_queue, &ask);
+	cb_broker_queue_ask(tx->queue, &ask);
 }

@@ -18,7 +18,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernel.h"
+#include "branches.h"
+#include "jupyter/jupyter.h"
+#include "jupyter/loop.h"
+#include "policy/policy.h"
+#include "python/guest.h"
+#include "records/audit_events.h"
+#include "shells/lanes.h"
+#include "shells/shell.h"
+#include "twins.h"
 
 #define MS 1000000LL
 #define SOONEST (10 * MS)
@@ -29,13 +37,13 @@
 
 /* ---- giving up ---- */
 
-static void say(struct cb_kernel *k, uint64_t used, bool none_left)
+static void say(struct cb_transactions *tx, uint64_t used, bool none_left)
 {
-	struct cb_memory_watch *m = &k->memory;
-	const struct cb_request *r = k->shells.execution.shell.current;
-	const char *whose = used > CB_MEMORY_SHORT(k->policy->limit_memory) ? "limits.memory" : "the whole host's";
+	struct cb_memory_watch *m = &tx->memory;
+	const struct cb_request *r = tx->shells->execution.shell.current;
+	const char *whose = used > CB_MEMORY_SHORT(tx->policy->limit_memory) ? "limits.memory" : "the whole host's";
 	const char *what = !none_left ? "an older state is given up for this cell; %rollback does not reach it any more"
-			   : cb_twins_any(k)
+			   : cb_twins_any(tx)
 				   ? "the state before this cell is given up for it; if the cell fails for good, the "
 				     "latest checkpoint with a name comes back"
 				   : "the state before this cell is given up for it; if the cell fails for good, all "
@@ -43,39 +51,39 @@ static void say(struct cb_kernel *k, uint64_t used, bool none_left)
 	int n = snprintf(m->note, sizeof(m->note), "[cellblock: memory is short (%s): %s]\n", whose, what);
 
 	if (r == NULL || !cb_request_is_execute(r))
-		r = cb_lanes_running(&k->shells);
+		r = cb_lanes_running(tx->shells);
 	if (r == NULL)
 		return; /* the next cell says it */
-	cb_iopub_text(&k->jupyter, r->header, CB_WIRE_STDERR, m->note, (size_t)n);
+	cb_iopub_text(tx->jupyter, r->header, CB_WIRE_STDERR, m->note, (size_t)n);
 	m->note[0] = '\0';
 }
 
-void cb_memory_freed(struct cb_kernel *k)
+void cb_memory_freed(struct cb_transactions *tx)
 {
-	k->memory.freed_ms = cb_now_ms();
+	tx->memory.freed_ms = cb_now_ms();
 }
 
 /* True: it is expected to help. A twin that is younger than the look is not to blame for what that saw. */
-static bool give_up(struct cb_kernel *k, uint64_t used, uint64_t anonymous, int64_t looked_ms)
+static bool give_up(struct cb_transactions *tx, uint64_t used, uint64_t anonymous, int64_t looked_ms)
 {
-	struct cb_memory_watch *m = &k->memory;
-	uint64_t limit = k->policy->limit_memory, others, own;
+	struct cb_memory_watch *m = &tx->memory;
+	uint64_t limit = tx->policy->limit_memory, others, own;
 	pid_t twin[CB_TWINS_MAX];
-	size_t n = cb_twins_unnamed(k, looked_ms, twin);
+	size_t n = cb_twins_unnamed(tx, looked_ms, twin);
 
 	if (n == 0)
 		return false;
-	others = cb_usage_anonymous(&k->guest.usage, twin, n);
+	others = cb_usage_anonymous(&tx->guest->usage, twin, n);
 	own = anonymous > others ? anonymous - others : 0;
 	if (own < OWN(limit) || used - own >= limit)
 		return false;
-	n = cb_twins_give_up(k);
-	cb_memory_freed(k);
+	n = cb_twins_give_up(tx);
+	cb_memory_freed(tx);
 	cb_log(CB_LOG_INFO, "memory is short: %" PRIu64 " bytes, %" PRIu64 " of them twins'; one is given up, %zu stay",
 	       used, own, n);
 	m->given_up++;
 	m->none_left = m->none_left || n == 0;
-	say(k, used, n == 0);
+	say(tx, used, n == 0);
 	return true;
 }
 
@@ -83,12 +91,12 @@ static bool give_up(struct cb_kernel *k, uint64_t used, uint64_t anonymous, int6
 
 /* The branch that has most, with what descends from it, ends, if that is more than `than`. False if none has; true also
  * while one that was chosen before is ending. */
-static bool branch_gives_way(struct cb_kernel *k, uint64_t than)
+static bool branch_gives_way(struct cb_transactions *tx, uint64_t than)
 {
 	struct cb_branch *largest = NULL;
 
 	for (size_t i = 0; i < CB_BRANCHES_MAX; i++) {
-		struct cb_branch *b = k->branches.branch[i];
+		struct cb_branch *b = tx->branches.branch[i];
 		uint64_t bytes = b != NULL ? cb_usage_tree(b->python.pid) : 0;
 
 		if (b != NULL && b->state == CB_BRANCH_ENDING && b->shell.cell.stop == CB_STOP_MEMORY)
@@ -101,97 +109,97 @@ static bool branch_gives_way(struct cb_kernel *k, uint64_t than)
 	if (largest == NULL)
 		return false;
 	largest->shell.cell.stop = CB_STOP_MEMORY;
-	cb_branch_end(k, largest, "the jail used more memory than limits.memory allows, and the branch most of it");
+	cb_branch_end(tx, largest, "the jail used more memory than limits.memory allows, and the branch most of it");
 	return true;
 }
 
-static void over(struct cb_kernel *k, uint64_t used)
+static void over(struct cb_transactions *tx, uint64_t used)
 {
-	struct cb_guest *g = &k->guest;
+	struct cb_guest *g = tx->guest;
 
 	if (g->state != CB_GUEST_STARTING && g->state != CB_GUEST_UP)
 		return; /* it ends already, or a twin takes over; if that does not help, the broker ends the jail */
-	if (branch_gives_way(k, cb_usage_tree(g->python.pid)))
+	if (branch_gives_way(tx, cb_usage_tree(g->python.pid)))
 		return;
-	k->guest.over_memory = used;
-	cb_audit_limit(&k->records, "limits.memory");
-	cb_shell_stop_reason(&k->shells.execution.shell, CB_STOP_MEMORY);
-	cb_guest_stop(&k->guest, "limit of memory");
+	tx->guest->over_memory = used;
+	cb_audit_limit(tx->records, "limits.memory");
+	cb_shell_stop_reason(&tx->shells->execution.shell, CB_STOP_MEMORY);
+	cb_guest_stop(tx->guest, "limit of memory");
 }
 
-void cb_memory_told(struct cb_kernel *k, const struct cb_broker_reply *notice)
+void cb_memory_told(struct cb_transactions *tx, const struct cb_broker_reply *notice)
 {
-	if (notice->looked_ms <= k->memory.freed_ms || cb_twins_end_soon(k))
+	if (notice->looked_ms <= tx->memory.freed_ms || cb_twins_end_soon(tx))
 		return; /* the broker looks again, and ends a jail that stays over the limit */
-	if (k->guest.state == CB_GUEST_UP && give_up(k, notice->watchdog, notice->anonymous, notice->looked_ms))
+	if (tx->guest->state == CB_GUEST_UP && give_up(tx, notice->watchdog, notice->anonymous, notice->looked_ms))
 		return;
-	if (notice->watchdog > k->policy->limit_memory)
-		over(k, notice->watchdog);
+	if (notice->watchdog > tx->policy->limit_memory)
+		over(tx, notice->watchdog);
 }
 
 /* ---- looking ---- */
 
-static void arm(struct cb_kernel *k)
+static void arm(struct cb_transactions *tx)
 {
-	struct cb_memory_watch *m = &k->memory;
-	uint64_t enough = CB_MEMORY_SHORT(k->policy->limit_memory);
+	struct cb_memory_watch *m = &tx->memory;
+	uint64_t enough = CB_MEMORY_SHORT(tx->policy->limit_memory);
 	int64_t in = m->used < enough ? (int64_t)((enough - m->used) / BYTES_PER_NS) : 0;
 
 	in = in < SOONEST ? SOONEST : in > LATEST ? LATEST : in;
 	m->armed = true;
-	cb_loop_arm(&k->loop, m->timer, cb_now_ns() + in);
+	cb_loop_arm(tx->loop, m->timer, cb_now_ns() + in);
 }
 
 static void on_timer(void *context)
 {
-	struct cb_kernel *k = context;
-	struct cb_memory_watch *m = &k->memory;
-	uint64_t enough = CB_MEMORY_SHORT(k->policy->limit_memory), anonymous = 0;
+	struct cb_transactions *tx = context;
+	struct cb_memory_watch *m = &tx->memory;
+	uint64_t enough = CB_MEMORY_SHORT(tx->policy->limit_memory), anonymous = 0;
 
 	m->armed = false;
-	if (k->guest.state != CB_GUEST_UP ||
-	    (k->shells.execution.shell.current == NULL && !cb_lanes_busy(&k->shells) && !cb_branches_busy(k)))
+	if (tx->guest->state != CB_GUEST_UP ||
+	    (tx->shells->execution.shell.current == NULL && !cb_lanes_busy(tx->shells) && !cb_branches_busy(tx)))
 		return;
 	if (cb_host_memory_short())
 		enough = 0;
-	if (!cb_usage_memory(&k->guest.usage, enough, &m->used, &anonymous))
+	if (!cb_usage_memory(&tx->guest->usage, enough, &m->used, &anonymous))
 		return; /* no control group */
 	if (m->used > enough)
-		(void)give_up(k, m->used, anonymous, cb_now_ms());
-	arm(k);
+		(void)give_up(tx, m->used, anonymous, cb_now_ms());
+	arm(tx);
 }
 
-void cb_memory_watch(struct cb_kernel *k)
+void cb_memory_watch(struct cb_transactions *tx)
 {
-	if (!k->memory.armed && k->twins.possible)
-		arm(k);
+	if (!tx->memory.armed && tx->twins.possible)
+		arm(tx);
 }
 
-void cb_memory_cell_begins(struct cb_kernel *k)
+void cb_memory_cell_begins(struct cb_transactions *tx)
 {
-	if (k->memory.note[0] == '\0') { /* else it counts as this cell's, which says so */
-		k->memory.given_up = 0;
-		k->memory.none_left = false;
+	if (tx->memory.note[0] == '\0') { /* else it counts as this cell's, which says so */
+		tx->memory.given_up = 0;
+		tx->memory.none_left = false;
 	}
-	cb_memory_watch(k);
+	cb_memory_watch(tx);
 }
 
-uint64_t cb_memory_room(struct cb_kernel *k)
+uint64_t cb_memory_room(struct cb_transactions *tx)
 {
-	uint64_t enough = CB_MEMORY_SHORT(k->policy->limit_memory), used = 0, left, anonymous;
+	uint64_t enough = CB_MEMORY_SHORT(tx->policy->limit_memory), used = 0, left, anonymous;
 
-	if (cb_usage_of(k->guest.python.pid) < LITTLE || cb_host_memory_short())
+	if (cb_usage_of(tx->guest->python.pid) < LITTLE || cb_host_memory_short())
 		return 0;
-	if (!cb_usage_memory(&k->guest.usage, enough / 4, &used, &anonymous)) /* what some share counts for each */
-		used = cb_usage_anonymous(&k->guest.usage, NULL, 0);
+	if (!cb_usage_memory(&tx->guest->usage, enough / 4, &used, &anonymous)) /* what some share counts for each */
+		used = cb_usage_anonymous(&tx->guest->usage, NULL, 0);
 	if (used >= enough)
 		return 0;
 	left = cb_host_memory_left() / 4; /* others have memory as well, and nobody looks between cells */
 	return (enough - used) / 2 < left ? (enough - used) / 2 : left;
 }
 
-int cb_memory_init(struct cb_kernel *k)
+int cb_memory_init(struct cb_transactions *tx)
 {
-	k->memory.timer = cb_loop_add_timer(&k->loop, on_timer, k);
-	return k->memory.timer;
+	tx->memory.timer = cb_loop_add_timer(tx->loop, on_timer, tx);
+	return tx->memory.timer;
 }

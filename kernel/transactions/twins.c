@@ -11,8 +11,14 @@
 #include <cellblock/log.h>
 #include <errno.h>
 
-#include "kernel.h"
-#include "twins_parts.h"
+#include "twins.h"
+#include "branches.h"
+#include "jupyter/jupyter.h"
+#include "jupyter/loop.h"
+#include "memory.h"
+#include "python/guest.h"
+#include "python/usage.h"
+#include "shells/failure.h"
 
 #define COPIED_BYTES_S 256e6	  /* that the slowest machine copies in a second, about */
 #define ENDING_MOST 30000000000LL /* ns */
@@ -64,20 +70,20 @@ struct cb_twin *cb_twins_other_named(struct cb_twins *w, const struct cb_twin *t
 	return NULL;
 }
 
-struct cb_twin *cb_twins_named(struct cb_kernel *k, const char *name)
+struct cb_twin *cb_twins_named(struct cb_transactions *tx, const char *name)
 {
 	struct cb_twin wanted = { 0 };
 
 	snprintf(wanted.name, sizeof(wanted.name), "%s", name);
-	return cb_twins_other_named(&k->twins, &wanted);
+	return cb_twins_other_named(&tx->twins, &wanted);
 }
 
-struct cb_twin *cb_twins_before_cell(struct cb_kernel *k, uint64_t cell)
+struct cb_twin *cb_twins_before_cell(struct cb_transactions *tx, uint64_t cell)
 {
 	struct cb_twin *best = NULL;
 
 	for (int i = 0; i < CB_TWINS_MAX; i++) {
-		struct cb_twin *t = &k->twins.twin[i];
+		struct cb_twin *t = &tx->twins.twin[i];
 
 		if (cb_twin_is_ready(t) && t->name[0] == '\0' && t->cell < cell &&
 		    (best == NULL || t->number > best->number))
@@ -95,40 +101,40 @@ size_t cb_twins_count(const struct cb_twins *w)
 	return n;
 }
 
-void cb_twins_forget(struct cb_kernel *k, struct cb_twin *t)
+void cb_twins_forget(struct cb_transactions *tx, struct cb_twin *t)
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 
 	if (t == w->coming) {
-		cb_loop_remove(&k->loop, &w->leash_slot);
+		cb_loop_remove(tx->loop, &w->leash_slot);
 		w->coming = NULL;
 	}
 	if (t == w->waking)
 		w->waking = NULL;
 	if (t->files != CB_FILES_STAY && t->snapshot == t->number)
-		cb_file_snapshots_ask(k, CB_BROKER_FORGET, t->number);
+		cb_file_snapshots_ask(tx, CB_BROKER_FORGET, t->number);
 	cb_guest_ends_close(&t->ends);
 	cb_comms_release(&t->comms);
 	*t = (struct cb_twin){ .ends = CB_GUEST_ENDS_NONE };
 }
 
-void cb_twins_drop(struct cb_kernel *k, struct cb_twin *t)
+void cb_twins_drop(struct cb_transactions *tx, struct cb_twin *t)
 {
-	(void)cb_pid1_tell(&k->guest.pid1, CB_INIT_DROP, (int)t->number, 0);
+	(void)cb_pid1_tell(&tx->guest->pid1, CB_INIT_DROP, (int)t->number, 0);
 	if (t->pid > 0)
-		k->twins.ending[k->twins.ending_next++ % CB_TWINS_ENDING_MAX] =
+		tx->twins.ending[tx->twins.ending_next++ % CB_TWINS_ENDING_MAX] =
 			(struct cb_twin_ending){ .pid = t->pid, .since_ns = cb_now_ns(), .cpu_s = t->cpu_s };
-	cb_twins_forget(k, t);
+	cb_twins_forget(tx, t);
 }
 
-size_t cb_twins_unnamed(struct cb_kernel *k, int64_t before_ms, pid_t ret_pid[CB_TWINS_MAX])
+size_t cb_twins_unnamed(struct cb_transactions *tx, int64_t before_ms, pid_t ret_pid[CB_TWINS_MAX])
 {
 	size_t n = 0;
 
 	for (int i = 0; i < CB_TWINS_MAX; i++) {
-		const struct cb_twin *t = &k->twins.twin[i];
+		const struct cb_twin *t = &tx->twins.twin[i];
 
-		if (cb_twin_is_ready(t) && t != k->twins.waking && t != k->twins.coming && t->name[0] == '\0' &&
+		if (cb_twin_is_ready(t) && t != tx->twins.waking && t != tx->twins.coming && t->name[0] == '\0' &&
 		    t->use == CB_TWIN_KEPT && t->asked_ms < before_ms)
 			ret_pid[n++] = t->pid;
 	}
@@ -163,23 +169,23 @@ static double spent_ending(struct cb_twins *w, bool *ret_any)
 	return sum;
 }
 
-bool cb_twins_end_soon(struct cb_kernel *k)
+bool cb_twins_end_soon(struct cb_transactions *tx)
 {
 	for (int i = 0; i < CB_TWINS_ENDING_MAX; i++) {
 		struct cb_usage_process p;
 
-		if (ends_still(&k->twins.ending[i], &p))
+		if (ends_still(&tx->twins.ending[i], &p))
 			return true;
 	}
 	return false;
 }
 
-double cb_twins_spent(struct cb_kernel *k, bool *ret_ending)
+double cb_twins_spent(struct cb_transactions *tx, bool *ret_ending)
 {
-	double sum = spent_ending(&k->twins, ret_ending);
+	double sum = spent_ending(&tx->twins, ret_ending);
 
 	for (int i = 0; i < CB_TWINS_MAX; i++) {
-		struct cb_twin *t = &k->twins.twin[i];
+		struct cb_twin *t = &tx->twins.twin[i];
 		double spent, most = (double)t->room / COPIED_BYTES_S - t->copied_s;
 		struct cb_usage_process p = { 0 };
 
@@ -194,115 +200,115 @@ double cb_twins_spent(struct cb_kernel *k, bool *ret_ending)
 	return sum;
 }
 
-bool cb_twins_any(struct cb_kernel *k)
+bool cb_twins_any(struct cb_transactions *tx)
 {
-	return cb_twins_next(&k->twins) != NULL;
+	return cb_twins_next(&tx->twins) != NULL;
 }
 
-size_t cb_twins_give_up(struct cb_kernel *k)
+size_t cb_twins_give_up(struct cb_transactions *tx)
 {
-	struct cb_twin *t = cb_twins_pick(&k->twins, true);
+	struct cb_twin *t = cb_twins_pick(&tx->twins, true);
 
 	if (t != NULL)
-		cb_twins_drop(k, t);
-	k->twins.stale = true; /* another one, when it is quiet */
-	return cb_twins_count(&k->twins);
+		cb_twins_drop(tx, t);
+	tx->twins.stale = true; /* another one, when it is quiet */
+	return cb_twins_count(&tx->twins);
 }
 
-void cb_twins_forget_past(struct cb_kernel *k)
+void cb_twins_forget_past(struct cb_transactions *tx)
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 	uint64_t oldest = w->confirming ? w->woken.cell : w->past.last; /* what is undone is to be told yet */
 
 	for (int i = 0; i < CB_TWINS_MAX; i++)
 		if (w->twin[i].number != 0 && w->twin[i].cell < oldest)
 			oldest = w->twin[i].cell;
 	for (int i = 0; i < CB_BRANCHES_MAX; i++) /* one may be adopted */
-		if (k->branches.branch[i] != NULL && k->branches.branch[i]->cell < oldest)
-			oldest = k->branches.branch[i]->cell;
+		if (tx->branches.branch[i] != NULL && tx->branches.branch[i]->cell < oldest)
+			oldest = tx->branches.branch[i]->cell;
 	cb_undo_log_forget(&w->past, oldest);
 }
 
 /* ---- what others say ---- */
 
-void cb_twins_init_said(struct cb_kernel *k, const struct cb_init_msg *m)
+void cb_twins_init_said(struct cb_transactions *tx, const struct cb_init_msg *m)
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 	struct cb_twin *t = m->arg > 0 ? cb_twins_find(w, (uint32_t)m->arg) : NULL;
 
 	if (t == NULL) {
 		if (m->op == CB_INIT_GONE && m->arg > 0)
-			cb_branches_gone(k, (uint32_t)m->arg, m->status);
+			cb_branches_gone(tx, (uint32_t)m->arg, m->status);
 		return;
 	}
 	if (m->op == CB_INIT_REGISTERED) {
 		t->registered = true;
-		cb_twins_check_ready(k);
+		cb_twins_check_ready(tx);
 	} else if (m->op == CB_INIT_RESTORED && t == w->waking) {
-		cb_twins_restored(k);
+		cb_twins_restored(tx);
 	} else if (m->op == CB_INIT_GONE && t == w->waking) {
-		cb_twins_failed(k, "it had ended");
+		cb_twins_failed(tx, "it had ended");
 	} else if (m->op == CB_INIT_GONE && t == w->coming) {
-		cb_twins_lost_at_birth(k, "it ended at its birth");
+		cb_twins_lost_at_birth(tx, "it ended at its birth");
 	} else if (m->op == CB_INIT_GONE) {
 		cb_log(CB_LOG_INFO, "twin %u has ended", t->number);
-		cb_twins_forget(k, t);
+		cb_twins_forget(tx, t);
 		w->stale = true; /* another one, when it is quiet */
 	}
 }
 
 static void on_deadline(void *context)
 {
-	struct cb_kernel *k = context;
-	struct cb_twins *w = &k->twins;
+	struct cb_transactions *tx = context;
+	struct cb_twins *w = &tx->twins;
 
 	if (w->waking != NULL) {
-		cb_twins_waking_late(k);
+		cb_twins_waking_late(tx);
 	} else if (w->confirming && w->coming == NULL && !w->asked) {
-		cb_twins_confirm(k);
+		cb_twins_confirm(tx);
 	} else if (w->asked) {
-		cb_twins_let_go(k);
+		cb_twins_let_go(tx);
 	} else {
-		cb_twins_not_made(k, "the twin did not come");
+		cb_twins_not_made(tx, "the twin did not come");
 	}
 }
 
 /* ---- life ---- */
 
-void cb_twins_jail_gone(struct cb_kernel *k)
+void cb_twins_jail_gone(struct cb_transactions *tx)
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 
 	for (int i = 0; i < CB_TWINS_MAX; i++)
 		if (w->twin[i].number != 0)
-			cb_twins_forget(k, &w->twin[i]);
+			cb_twins_forget(tx, &w->twin[i]);
 	w->asked = w->possible = w->confirming = false;
 	w->confirmed_ns = 0;
 	cb_buf_clear(&w->calls);
-	cb_tools_undone(&k->jupyter.tools, -1, &w->calls, w->calls_text, sizeof(w->calls_text));
-	cb_loop_arm(&k->loop, w->idle_timer, 0);
-	cb_loop_arm(&k->loop, w->deadline_timer, 0);
-	cb_twins_forget_past(k);
+	cb_tools_undone(&tx->jupyter->tools, -1, &w->calls, w->calls_text, sizeof(w->calls_text));
+	cb_loop_arm(tx->loop, w->idle_timer, 0);
+	cb_loop_arm(tx->loop, w->deadline_timer, 0);
+	cb_twins_forget_past(tx);
 }
 
-int cb_twins_init(struct cb_kernel *k)
+int cb_twins_init(struct cb_transactions *tx)
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 
 	for (int i = 0; i < CB_TWINS_MAX; i++)
 		w->twin[i].ends = CB_GUEST_ENDS_NONE;
 	w->leash_slot = -1;
 	w->undone = CB_BUF_INIT(CB_METADATA_MAX / 2);
 	w->calls = CB_BUF_INIT(CB_METADATA_MAX / 8);
-	w->idle_timer = cb_loop_add_timer(&k->loop, cb_twins_on_idle, k);
-	w->deadline_timer = cb_loop_add_timer(&k->loop, on_deadline, k);
-	return w->idle_timer < 0 || w->deadline_timer < 0 || cb_memory_init(k) < 0 ? -ENOSPC : 0;
+	w->idle_timer = cb_loop_add_timer(tx->loop, cb_twins_on_idle, tx);
+	w->deadline_timer = cb_loop_add_timer(tx->loop, on_deadline, tx);
+	return w->idle_timer < 0 || w->deadline_timer < 0 || cb_memory_init(tx) < 0 ? -ENOSPC : 0;
 }
 
-void cb_twins_release(struct cb_kernel *k)
+void cb_twins_release(struct cb_transactions *tx)
 {
-	cb_twins_jail_gone(k);
-	cb_undo_log_release(&k->twins.past);
-	cb_buf_release(&k->twins.undone);
-	cb_buf_release(&k->twins.calls);
+	cb_twins_jail_gone(tx);
+	cb_undo_log_release(&tx->twins.past);
+	cb_buf_release(&tx->twins.undone);
+	cb_buf_release(&tx->twins.calls);
 }

@@ -10,9 +10,15 @@
 #include <errno.h>
 #include <sys/socket.h>
 
-#include "adopt.h"
-#include "kernel.h"
-#include "twins_parts.h"
+#include "branches.h"
+#include "checkpoints.h"
+#include "jupyter/jupyter.h"
+#include "jupyter/loop.h"
+#include "memory.h"
+#include "policy/policy.h"
+#include "python/guest.h"
+#include "records/audit_events.h"
+#include "twins.h"
 
 #define MS 1000000LL
 #define ANSWER_DEADLINE (1000 * MS) /* CHECKPOINT; then what holds it up is let go. Large memory takes its time */
@@ -24,15 +30,15 @@
 #define FAILURES_MAX 3
 #define AGAIN_AFTER (1000 * MS) /* a try stops the threads for a tenth of that */
 
-static void not_asked_again(struct cb_kernel *k, const char *why)
+static void not_asked_again(struct cb_transactions *tx, const char *why)
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 
 	if (w->failures < FAILURES_MAX || !w->possible)
 		return;
 	w->possible = false;
-	if (k->checkpoints.note[0] == '\0')
-		snprintf(k->checkpoints.note, sizeof(k->checkpoints.note),
+	if (tx->checkpoints.note[0] == '\0')
+		snprintf(tx->checkpoints.note, sizeof(tx->checkpoints.note),
 			 "[cellblock: the state is not kept any more, for it could not be %d times in a row: %.150s]\n",
 			 FAILURES_MAX, why);
 	w->lack_told = true;
@@ -40,91 +46,92 @@ static void not_asked_again(struct cb_kernel *k, const char *why)
 }
 
 /* Whoever waits for it hears of it; NULL = it did not come. */
-static void told(struct cb_kernel *k, struct cb_twin *t, const char *why)
+static void told(struct cb_transactions *tx, struct cb_twin *t, const char *why)
 {
-	if (k->twins.confirming)
-		cb_twins_copied(k, t);
+	if (tx->twins.confirming)
+		cb_twins_copied(tx, t);
 	else
-		cb_checkpoint_made(k, t, why);
-	cb_loop_mark(&k->loop);
+		cb_checkpoint_made(tx, t, why);
+	cb_loop_mark(tx->loop);
 }
 
 /* Said once: that cells are without a net is not to be found out by falling. */
-static void tell_lack(struct cb_kernel *k, const char *why)
+static void tell_lack(struct cb_transactions *tx, const char *why)
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 
-	if (!w->lack_told && k->checkpoints.note[0] == '\0')
-		snprintf(k->checkpoints.note, sizeof(k->checkpoints.note),
+	if (!w->lack_told && tx->checkpoints.note[0] == '\0')
+		snprintf(tx->checkpoints.note, sizeof(tx->checkpoints.note),
 			 "[cellblock: no copy of the state could be made (%.120s): a cell that ends Python would lose "
 			 "more than itself]\n",
 			 why);
 	w->lack_told = true;
 }
 
-void cb_twins_not_made(struct cb_kernel *k, const char *why)
+void cb_twins_not_made(struct cb_transactions *tx, const char *why)
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 
 	if (w->coming != NULL && w->coming->use == CB_TWIN_ADOPTED)
-		cb_adopt_failed(k, w->coming->branch);
+		cb_adopt_failed(tx, w->coming->branch);
 	if (w->coming != NULL)
-		cb_twins_drop(k, w->coming);
-	cb_loop_arm(&k->loop, w->deadline_timer, 0);
+		cb_twins_drop(tx, w->coming);
+	cb_loop_arm(tx->loop, w->deadline_timer, 0);
 	cb_log(CB_LOG_INFO, "no twin was made: %s", why);
 	if (w->coming_use != CB_TWIN_BRANCH && w->coming_use != CB_TWIN_ADOPTED) /* that says nothing of twins */
 		w->failures++;
-	not_asked_again(k, why);
-	told(k, NULL, why);
+	not_asked_again(tx, why);
+	told(tx, NULL, why);
 }
 
 /* One in C code can't be let go. Python is not ended for it: what it has answered would be undone. */
-void cb_twins_let_go(struct cb_kernel *k)
+void cb_twins_let_go(struct cb_transactions *tx)
 {
 	static const char text[] =
 		"[cellblock: this cell waits: Python is to keep its state and is held up, perhaps by a function that "
 		"runs at each fork and does not end. Interrupt twice to end Python by force; the variables then go "
 		"back to the state that was kept last]\n";
-	struct cb_twins *w = &k->twins;
-	const struct cb_request *r = k->shells.execution.shell.current != NULL ? k->shells.execution.shell.current
-									       : k->shells.execution.shell.waiting.head;
+	struct cb_twins *w = &tx->twins;
+	const struct cb_request *r = tx->shells->execution.shell.current != NULL
+					     ? tx->shells->execution.shell.current
+					     : tx->shells->execution.shell.waiting.head;
 
 	int64_t now = cb_now_ns();
 
-	cb_python_let_go(&k->guest.python);
-	cb_loop_arm(&k->loop, w->deadline_timer,
+	cb_python_let_go(&tx->guest->python);
+	cb_loop_arm(tx->loop, w->deadline_timer,
 		    now + (w->interrupted_at != 0 && now - w->interrupted_at < ANSWER_DEADLINE ? IMPATIENT
 											       : ANSWER_DEADLINE));
 	if (r != NULL && w->asked_at != 0 && now - w->asked_at >= TELL_AFTER) {
-		cb_iopub_text(&k->jupyter, r->header, CB_WIRE_STDERR, text, sizeof(text) - 1);
+		cb_iopub_text(tx->jupyter, r->header, CB_WIRE_STDERR, text, sizeof(text) - 1);
 		w->asked_at = 0;
 	}
 }
 
-void cb_twins_interrupt(struct cb_kernel *k)
+void cb_twins_interrupt(struct cb_transactions *tx)
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 	int64_t now = cb_now_ns();
 
 	if (!w->asked)
 		return;
 	if (w->interrupted_at != 0 && now - w->interrupted_at >= CB_DOUBLE_CLICK) {
-		cb_audit_interrupt(&k->records, "hard");
-		cb_guest_stop(&k->guest, "interrupted while its state was to be kept");
+		cb_audit_interrupt(tx->records, "hard");
+		cb_guest_stop(tx->guest, "interrupted while its state was to be kept");
 		return;
 	}
 	if (w->interrupted_at == 0)
 		w->interrupted_at = now;
-	cb_twins_let_go(k);
+	cb_twins_let_go(tx);
 }
 
 static void on_leash(void *context, short revents);
 
-static int watch_leash(struct cb_kernel *k, struct cb_twin *t)
+static int watch_leash(struct cb_transactions *tx, struct cb_twin *t)
 {
-	int slot = cb_loop_add(&k->loop, NULL, t->ends.leash, ZMQ_POLLIN, on_leash, k);
+	int slot = cb_loop_add(tx->loop, NULL, t->ends.leash, ZMQ_POLLIN, on_leash, tx);
 
-	k->twins.leash_slot = slot;
+	tx->twins.leash_slot = slot;
 	return slot < 0 ? slot : 0;
 }
 
@@ -144,36 +151,36 @@ static int copy_comms(const struct cb_comms *from, struct cb_twin *t)
 	return r == CB_E_TOO_BIG ? 0 : r;
 }
 
-static int give_birth(struct cb_kernel *k, struct cb_twin *t, int theirs[CB_BIRTH_NFDS])
+static int give_birth(struct cb_transactions *tx, struct cb_twin *t, int theirs[CB_BIRTH_NFDS])
 {
 	struct cb_leash_msg birth = { .op = CB_LEASH_BIRTH, .number = t->number };
-	int r = cb_pid1_tell(&k->guest.pid1, CB_INIT_TWIN, (int)t->number, 0);
+	int r = cb_pid1_tell(&tx->guest->pid1, CB_INIT_TWIN, (int)t->number, 0);
 
-	t->room = t->use == CB_TWIN_BRANCH ? 0 : cb_memory_room(k);
+	t->room = t->use == CB_TWIN_BRANCH ? 0 : cb_memory_room(tx);
 	CB_JSON_SMALL(content, "number", t->number, "room", t->room);
 	if (r == 0)
-		r = cb_fd_send(k->guest.python.leash, &birth, sizeof(birth), theirs, nfds(t));
+		r = cb_fd_send(tx->guest->python.leash, &birth, sizeof(birth), theirs, nfds(t));
 	if (r == 0 && t->use != CB_TWIN_BRANCH)
-		r = copy_comms(&k->guest.comms, t);
+		r = copy_comms(&tx->guest->comms, t);
 	if (r == 0)
-		r = watch_leash(k, t);
-	return r < 0 ? r : cb_guest_ask(&k->guest, CB_WIRE_CHECKPOINT, CB_PHASE_FORKING, cb_buf_span(&content));
+		r = watch_leash(tx, t);
+	return r < 0 ? r : cb_guest_ask(tx->guest, CB_WIRE_CHECKPOINT, CB_PHASE_FORKING, cb_buf_span(&content));
 }
 
 /* A place, a number, and channels. */
-static struct cb_twin *conceive(struct cb_kernel *k, enum cb_twin_use use, int ret_theirs[CB_BIRTH_NFDS])
+static struct cb_twin *conceive(struct cb_transactions *tx, enum cb_twin_use use, int ret_theirs[CB_BIRTH_NFDS])
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 	struct cb_twin *t = cb_twins_find(w, 0);
 	int r;
 
-	if (t == NULL || cb_twins_busy(k) || k->guest.state != CB_GUEST_UP)
+	if (t == NULL || cb_twins_busy(tx) || tx->guest->state != CB_GUEST_UP)
 		return NULL;
 	r = cb_guest_ends_make(&t->ends, ret_theirs);
 	if (r < 0) {
 		cb_log(CB_LOG_INFO, "no twin was made: %s", strerror(-r));
 		if (use != CB_TWIN_BRANCH) /* who asked for that hears it in the reply */
-			tell_lack(k, strerror(-r));
+			tell_lack(tx, strerror(-r));
 		return NULL;
 	}
 	t->number = ++w->last_number;
@@ -183,7 +190,7 @@ static struct cb_twin *conceive(struct cb_kernel *k, enum cb_twin_use use, int r
 		cb_fd_close(&ret_theirs[CB_BIRTH_SIDE]);
 	}
 	t->cell = w->past.last;
-	t->count = k->shells.execution.number;
+	t->count = tx->shells->execution.number;
 	t->live = w->past.live;
 	t->created = cb_date_now();
 	t->asked_ms = cb_now_ms();
@@ -191,30 +198,30 @@ static struct cb_twin *conceive(struct cb_kernel *k, enum cb_twin_use use, int r
 	return t;
 }
 
-static bool conceived(struct cb_kernel *k, int theirs[CB_BIRTH_NFDS], int r, int64_t deadline)
+static bool conceived(struct cb_transactions *tx, int theirs[CB_BIRTH_NFDS], int r, int64_t deadline)
 {
 	for (int i = 0; i < CB_BIRTH_NFDS; i++)
 		cb_fd_close(&theirs[i]);
 	if (r < 0) {
 		cb_log(CB_LOG_INFO, "no twin was made: %s", cb_err_name(r));
-		cb_twins_drop(k, k->twins.coming);
+		cb_twins_drop(tx, tx->twins.coming);
 		return false;
 	}
-	cb_loop_arm(&k->loop, k->twins.deadline_timer, cb_now_ns() + deadline);
+	cb_loop_arm(tx->loop, tx->twins.deadline_timer, cb_now_ns() + deadline);
 	return true;
 }
 
-static struct cb_twin *make(struct cb_kernel *k, const char *name, enum cb_twin_use use)
+static struct cb_twin *make(struct cb_transactions *tx, const char *name, enum cb_twin_use use)
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 	int theirs[CB_BIRTH_NFDS];
-	struct cb_twin *t = conceive(k, use, theirs);
+	struct cb_twin *t = conceive(tx, use, theirs);
 
 	if (t == NULL)
 		return NULL;
 	snprintf(t->name, sizeof(t->name), "%s", name != NULL ? name : "");
 	memcpy(w->coming_name, t->name, sizeof(w->coming_name));
-	if (!conceived(k, theirs, give_birth(k, t, theirs), ANSWER_DEADLINE))
+	if (!conceived(tx, theirs, give_birth(tx, t, theirs), ANSWER_DEADLINE))
 		return NULL;
 	w->asked = true;
 	w->asked_at = w->begun_ns = cb_now_ns();
@@ -222,30 +229,30 @@ static struct cb_twin *make(struct cb_kernel *k, const char *name, enum cb_twin_
 	return t;
 }
 
-bool cb_twins_make(struct cb_kernel *k, const char *name)
+bool cb_twins_make(struct cb_transactions *tx, const char *name)
 {
-	struct cb_twins *w = &k->twins;
-	struct cb_turns before = cb_usage_turns(&k->guest.usage);
-	struct cb_twin *t = make(k, name, CB_TWIN_KEPT);
+	struct cb_twins *w = &tx->twins;
+	struct cb_turns before = cb_usage_turns(&tx->guest->usage);
+	struct cb_twin *t = make(tx, name, CB_TWIN_KEPT);
 
 	if (t == NULL)
 		return false;
 	if (t->name[0] == '\0')
 		w->stale = w->after_cell = false;
 	cb_twin_cost_begun(&w->cost, before);
-	if (cb_file_snapshots_on(k)) {
+	if (cb_file_snapshots_on(tx)) {
 		t->files = CB_FILES_COMING;
 		t->snapshot = t->number;
-		cb_file_snapshots_ask(k, CB_BROKER_SNAPSHOT, t->number);
+		cb_file_snapshots_ask(tx, CB_BROKER_SNAPSHOT, t->number);
 	}
 	return true;
 }
 
-bool cb_twins_breed(struct cb_kernel *k, struct cb_twin *from, enum cb_twin_use use)
+bool cb_twins_breed(struct cb_transactions *tx, struct cb_twin *from, enum cb_twin_use use)
 {
 	struct cb_leash_msg breed = { .op = CB_LEASH_BREED };
 	int theirs[CB_BIRTH_NFDS], r;
-	struct cb_twin *t = conceive(k, use, theirs);
+	struct cb_twin *t = conceive(tx, use, theirs);
 
 	if (t == NULL)
 		return false;
@@ -258,20 +265,20 @@ bool cb_twins_breed(struct cb_kernel *k, struct cb_twin *from, enum cb_twin_use 
 		t->snapshot = from->snapshot;
 	}
 	breed.number = t->number;
-	r = cb_pid1_tell(&k->guest.pid1, CB_INIT_TWIN, (int)t->number, 0);
+	r = cb_pid1_tell(&tx->guest->pid1, CB_INIT_TWIN, (int)t->number, 0);
 	if (r == 0)
 		r = cb_fd_send(from->ends.leash, &breed, sizeof(breed), theirs, nfds(t));
 	if (r == 0 && use != CB_TWIN_BRANCH)
 		r = copy_comms(&from->comms, t);
 	if (r == 0)
-		r = watch_leash(k, t);
-	return conceived(k, theirs, r, PATIENT_DEADLINE);
+		r = watch_leash(tx, t);
+	return conceived(tx, theirs, r, PATIENT_DEADLINE);
 }
 
-bool cb_twins_adopt(struct cb_kernel *k, struct cb_branch *b)
+bool cb_twins_adopt(struct cb_transactions *tx, struct cb_branch *b)
 {
 	int theirs[CB_BIRTH_NFDS], r;
-	struct cb_twin *t = conceive(k, CB_TWIN_ADOPTED, theirs);
+	struct cb_twin *t = conceive(tx, CB_TWIN_ADOPTED, theirs);
 
 	if (t == NULL)
 		return false;
@@ -279,58 +286,58 @@ bool cb_twins_adopt(struct cb_kernel *k, struct cb_branch *b)
 	t->cell = b->cell;
 	t->count = b->count;
 	t->live = b->live;
-	r = cb_pid1_tell(&k->guest.pid1, CB_INIT_TWIN, (int)t->number, 0);
+	r = cb_pid1_tell(&tx->guest->pid1, CB_INIT_TWIN, (int)t->number, 0);
 	if (r == 0)
-		r = cb_adopt_copy(k, b, t->number, theirs, nfds(t));
+		r = cb_adopt_copy(tx, b, t->number, theirs, nfds(t));
 	if (r == 0)
 		r = copy_comms(&b->comms, t);
 	if (r == 0)
-		r = watch_leash(k, t);
-	return conceived(k, theirs, r, PATIENT_DEADLINE);
+		r = watch_leash(tx, t);
+	return conceived(tx, theirs, r, PATIENT_DEADLINE);
 }
 
-bool cb_twins_branch(struct cb_kernel *k, struct cb_twin *from)
+bool cb_twins_branch(struct cb_transactions *tx, struct cb_twin *from)
 {
-	return from != NULL ? cb_twins_breed(k, from, CB_TWIN_BRANCH) : make(k, NULL, CB_TWIN_BRANCH) != NULL;
+	return from != NULL ? cb_twins_breed(tx, from, CB_TWIN_BRANCH) : make(tx, NULL, CB_TWIN_BRANCH) != NULL;
 }
 
-void cb_twins_check_ready(struct cb_kernel *k)
+void cb_twins_check_ready(struct cb_transactions *tx)
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 	struct cb_twin *t = w->coming, *old;
 
 	if (t == NULL || w->asked || !cb_twin_is_ready(t))
 		return;
 	if (t->files == CB_FILES_COMING) {
-		cb_loop_arm(&k->loop, w->deadline_timer, cb_now_ns() + PATIENT_DEADLINE);
+		cb_loop_arm(tx->loop, w->deadline_timer, cb_now_ns() + PATIENT_DEADLINE);
 		return;
 	}
-	cb_loop_remove(&k->loop, &w->leash_slot);
-	cb_loop_arm(&k->loop, w->deadline_timer, 0);
+	cb_loop_remove(tx->loop, &w->leash_slot);
+	cb_loop_arm(tx->loop, w->deadline_timer, 0);
 	w->coming = NULL;
 	w->failures = 0;
-	(void)cb_broker_score(&k->guest.broker, t->use == CB_TWIN_BRANCH ? CB_BROKER_OOM_FIRST : CB_BROKER_OOM_LAST,
-			      k->guest.jail, t->pid);
+	(void)cb_broker_score(&tx->guest->broker, t->use == CB_TWIN_BRANCH ? CB_BROKER_OOM_FIRST : CB_BROKER_OOM_LAST,
+			      tx->guest->jail, t->pid);
 	if (t->use == CB_TWIN_BRANCH) {
-		if (cb_checkpoint_branched(k, t))
-			cb_twins_forget(k, t);
+		if (cb_checkpoint_branched(tx, t))
+			cb_twins_forget(tx, t);
 		else
-			cb_twins_drop(k, t);
-		cb_loop_mark(&k->loop);
+			cb_twins_drop(tx, t);
+		cb_loop_mark(tx->loop);
 		return;
 	}
 	if (t->use == CB_TWIN_ROLLBACK || t->use == CB_TWIN_ADOPTED) {
-		if (!cb_twins_go_to(k, t))
-			cb_checkpoint_made(k, NULL, "the guest has ended");
+		if (!cb_twins_go_to(tx, t))
+			cb_checkpoint_made(tx, NULL, "the guest has ended");
 		return;
 	}
-	cb_twin_cost_made(&w->cost, cb_usage_turns(&k->guest.usage), w->duration_s);
+	cb_twin_cost_made(&w->cost, cb_usage_turns(&tx->guest->usage), w->duration_s);
 	while (t->name[0] != '\0' && (old = cb_twins_other_named(w, t)) != NULL)
-		cb_twins_drop(k, old);
-	while (cb_twins_count(w) > 1 + k->policy->transactions_keep)
-		cb_twins_drop(k, cb_twins_pick(w, true));
-	cb_twins_forget_past(k);
-	told(k, t, NULL);
+		cb_twins_drop(tx, old);
+	while (cb_twins_count(w) > 1 + tx->policy->transactions_keep)
+		cb_twins_drop(tx, cb_twins_pick(w, true));
+	cb_twins_forget_past(tx);
+	told(tx, t, NULL);
 }
 
 void cb_left_out_take(struct cb_left_out *l, struct cb_span json)
@@ -371,46 +378,46 @@ static void threads_went_on(struct cb_twins *w)
 	w->again_ns = cb_now_ns() + AGAIN_AFTER;
 }
 
-void cb_twins_answered(struct cb_kernel *k, const struct cb_guest_content *c)
+void cb_twins_answered(struct cb_transactions *tx, const struct cb_guest_content *c)
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 	char why[256] = "it ended at its birth";
 
-	cb_guest_set_idle(&k->guest);
+	cb_guest_set_idle(tx->guest);
 	w->asked = false;
 	w->duration_s = (double)(cb_now_ns() - w->begun_ns) / 1e9;
 	if (!cb_json_string_is(c->status, "ok"))
 		cb_twins_why_not(c, why, sizeof(why));
 	if (w->coming == NULL) { /* it has ended already */
-		not_asked_again(k, why);
-		told(k, NULL, why);
+		not_asked_again(tx, why);
+		told(tx, NULL, why);
 	} else if (!cb_json_string_is(c->status, "ok")) {
 		if (c->ename.data != NULL && cb_json_string_is(c->ename, "TimeoutError"))
 			threads_went_on(w);
-		cb_twins_not_made(k, why);
+		cb_twins_not_made(tx, why);
 	} else {
 		cb_left_out_take(&w->coming->left_out, c->left_out);
-		cb_loop_arm(&k->loop, w->deadline_timer, cb_now_ns() + READY_DEADLINE);
-		cb_twins_check_ready(k);
+		cb_loop_arm(tx->loop, w->deadline_timer, cb_now_ns() + READY_DEADLINE);
+		cb_twins_check_ready(tx);
 	}
 }
 
-void cb_twins_lost_at_birth(struct cb_kernel *k, const char *why)
+void cb_twins_lost_at_birth(struct cb_transactions *tx, const char *why)
 {
-	if (!k->twins.asked) {
-		cb_twins_not_made(k, why);
+	if (!tx->twins.asked) {
+		cb_twins_not_made(tx, why);
 		return;
 	}
 	cb_log(CB_LOG_INFO, "no twin was made: %s", why);
-	cb_twins_drop(k, k->twins.coming);
-	k->twins.failures++;
+	cb_twins_drop(tx, tx->twins.coming);
+	tx->twins.failures++;
 }
 
 /* The twin's only word before it is woken; its pid is the kernel's word. Descriptors find no room and are closed. */
 static void on_leash(void *context, short revents)
 {
-	struct cb_kernel *k = context;
-	struct cb_twin *t = k->twins.coming;
+	struct cb_transactions *tx = context;
+	struct cb_twin *t = tx->twins.coming;
 	struct cb_leash_msg message = { 0 };
 	pid_t sender = 0;
 	ssize_t n = cb_fd_recv_from(t->ends.leash, &message, sizeof(message), &sender, NULL, MSG_DONTWAIT);
@@ -420,10 +427,10 @@ static void on_leash(void *context, short revents)
 		return;
 	if (n != (ssize_t)sizeof(message) || message.op != CB_LEASH_BORN || message.number != t->number || t->born ||
 	    sender <= 1) {
-		cb_twins_lost_at_birth(k, n <= 0 ? "the twin ended at its birth" : "the twin said what it may not");
+		cb_twins_lost_at_birth(tx, n <= 0 ? "the twin ended at its birth" : "the twin said what it may not");
 		return;
 	}
 	t->born = true;
 	t->pid = sender;
-	cb_twins_check_ready(k);
+	cb_twins_check_ready(tx);
 }

@@ -7,8 +7,19 @@
 #include <cellblock/log.h>
 #include <inttypes.h>
 
-#include "kernel.h"
-#include "twins_parts.h"
+#include "branches.h"
+#include "checkpoints.h"
+#include "jupyter/jupyter.h"
+#include "jupyter/loop.h"
+#include "memory.h"
+#include "python/guest.h"
+#include "records/audit_events.h"
+#include "shells/debug.h"
+#include "shells/execution.h"
+#include "shells/failure.h"
+#include "shells/lanes.h"
+#include "twins.h"
+#include "workspace/jobs.h"
 
 #define MS 1000000LL
 #define RESTORE_DEADLINE (15000 * MS) /* RESTORE to RESUMED */
@@ -16,15 +27,15 @@
 #define LOOK (300 * MS)		      /* at one in which threads run that Python does not know */
 #define MOMENTS (10000 * MS)	      /* who dies in these, with nothing to do, is not what was kept */
 
-static void begin(struct cb_kernel *k, struct cb_twin *t)
+static void begin(struct cb_transactions *tx, struct cb_twin *t)
 {
-	k->twins.waking = t;
-	k->twins.stopped_ns = cb_now_ns();
+	tx->twins.waking = t;
+	tx->twins.stopped_ns = cb_now_ns();
 	cb_log(CB_LOG_INFO, "twin %u takes over", t->number);
-	if (cb_pid1_tell(&k->guest.pid1, CB_INIT_RESTORE, (int)t->number, 0) < 0)
-		cb_guest_kill(&k->guest, "pid 1 of the jail does not take messages");
+	if (cb_pid1_tell(&tx->guest->pid1, CB_INIT_RESTORE, (int)t->number, 0) < 0)
+		cb_guest_kill(tx->guest, "pid 1 of the jail does not take messages");
 	else
-		cb_loop_arm(&k->loop, k->twins.deadline_timer, cb_now_ns() + RESTORE_DEADLINE);
+		cb_loop_arm(tx->loop, tx->twins.deadline_timer, cb_now_ns() + RESTORE_DEADLINE);
 }
 
 /* For those who ask what this take-over undoes. */
@@ -44,9 +55,9 @@ static void passed_over(struct cb_twins *w, const char *why)
 
 /* The woken one died with nothing to do, and of those that are kept the youngest are copies of it: the older one takes
  * over, if there is one. */
-static struct cb_twin *pass_over_copies(struct cb_kernel *k, struct cb_twin *t)
+static struct cb_twin *pass_over_copies(struct cb_transactions *tx, struct cb_twin *t)
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 	struct cb_twin *older = NULL;
 
 	if (w->confirmed_ns == 0 || cb_now_ns() - w->confirmed_ns > MOMENTS || t == NULL)
@@ -58,194 +69,194 @@ static struct cb_twin *pass_over_copies(struct cb_kernel *k, struct cb_twin *t)
 	if (older == NULL)
 		return t;
 	while ((t = cb_twins_next(w)) != NULL && t->number > w->woken.number && t->name[0] == '\0')
-		cb_twins_drop(k, t);
-	passed_over(w, cb_failure_death_text(&k->shells));
+		cb_twins_drop(tx, t);
+	passed_over(w, cb_failure_death_text(tx->shells));
 	return t;
 }
 
-static bool replace(struct cb_kernel *k, struct cb_twin *t)
+static bool replace(struct cb_transactions *tx, struct cb_twin *t)
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 
-	if (k->guest.state != CB_GUEST_UP || k->guest.shutting_down || t == NULL)
+	if (tx->guest->state != CB_GUEST_UP || tx->guest->shutting_down || t == NULL)
 		return false;
 	if (w->coming != NULL && w->coming != t) /* pid 1 spares who has registered already */
-		cb_twins_drop(k, w->coming);
-	cb_loop_remove(&k->loop, &w->leash_slot);
+		cb_twins_drop(tx, w->coming);
+	cb_loop_remove(tx->loop, &w->leash_slot);
 	w->coming = NULL;
 	w->asked = w->fallen = w->copy_kills = false;
 	w->silent = 0;
-	cb_loop_arm(&k->loop, w->idle_timer, 0);
-	cb_guest_restoring(&k->guest);
-	cb_debug_guest_gone(&k->shells);
-	cb_jobs_jail_died(&k->workspace); /* the helpers are ended with the guest */
-	cb_execution_stopped(&k->shells);
+	cb_loop_arm(tx->loop, w->idle_timer, 0);
+	cb_guest_restoring(tx->guest);
+	cb_debug_guest_gone(tx->shells);
+	cb_jobs_jail_died(tx->workspace); /* the helpers are ended with the guest */
+	cb_execution_stopped(tx->shells);
 	note_undone(w, t);
-	cb_lanes_guest_died(&k->shells); /* after what the dead one has used is known */
-	begin(k, t);
+	cb_lanes_guest_died(tx->shells); /* after what the dead one has used is known */
+	begin(tx, t);
 	return true;
 }
 
-bool cb_twins_take_over(struct cb_kernel *k)
+bool cb_twins_take_over(struct cb_transactions *tx)
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 	bool done;
 
 	if (w->confirming) {
-		cb_twins_failed(k, k->guest.verdict);
+		cb_twins_failed(tx, tx->guest->verdict);
 		return true;
 	}
 	w->passed_over = 0;
-	done = replace(k, pass_over_copies(k, cb_twins_next(w)));
+	done = replace(tx, pass_over_copies(tx, cb_twins_next(w)));
 	w->confirmed_ns = 0;
 	if (done)
-		k->checkpoints.rolling = false;
+		tx->checkpoints.rolling = false;
 	return done;
 }
 
-bool cb_twins_go_to(struct cb_kernel *k, struct cb_twin *t)
+bool cb_twins_go_to(struct cb_transactions *tx, struct cb_twin *t)
 {
-	k->twins.passed_over = 0;
-	return replace(k, t);
+	tx->twins.passed_over = 0;
+	return replace(tx, t);
 }
 
 /* It serves, and dies of being copied, or before it was believed: what there is of its copy is no better. */
-static void give_up_woken(struct cb_kernel *k)
+static void give_up_woken(struct cb_transactions *tx)
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 	struct cb_twin *t;
 
 	w->confirming = false;
 	w->copy_kills |= w->asked;
 	w->asked = false;
 	if (w->coming != NULL)
-		cb_twins_drop(k, w->coming);
+		cb_twins_drop(tx, w->coming);
 	while ((t = cb_twins_pick(w, false)) != NULL && t->number > w->woken.number)
-		cb_twins_drop(k, t);
-	cb_guest_restoring(&k->guest);
-	cb_debug_guest_gone(&k->shells);
-	cb_lanes_guest_died(&k->shells);
-	k->guest.verdict[0] = '\0';
+		cb_twins_drop(tx, t);
+	cb_guest_restoring(tx->guest);
+	cb_debug_guest_gone(tx->shells);
+	cb_lanes_guest_died(tx->shells);
+	tx->guest->verdict[0] = '\0';
 }
 
 /* The one that was to take over did not. */
-static void fall_back(struct cb_kernel *k, const char *why)
+static void fall_back(struct cb_transactions *tx, const char *why)
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 	struct cb_twin *t;
 
 	passed_over(w, why);
 	if (w->waking != NULL)
-		cb_twins_forget(k, w->waking);
-	if (w->confirming || k->guest.python.rules.phase == CB_PHASE_WAKING) { /* it has the guest's place already */
+		cb_twins_forget(tx, w->waking);
+	if (w->confirming || tx->guest->python.rules.phase == CB_PHASE_WAKING) { /* it has the guest's place already */
 		if (w->confirming)
-			give_up_woken(k);
-		cb_loop_remove(&k->loop, &k->guest.link_slot); /* not heard any more */
-		cb_guest_set_idle(&k->guest);
+			give_up_woken(tx);
+		cb_loop_remove(tx->loop, &tx->guest->link_slot); /* not heard any more */
+		cb_guest_set_idle(tx->guest);
 		w->fallen = true;
 	}
-	k->checkpoints.rolling = false;
+	tx->checkpoints.rolling = false;
 	t = cb_twins_next(w);
 	if (t != NULL)
-		begin(k, t);
+		begin(tx, t);
 	else
-		cb_guest_kill(&k->guest, "no twin could take over");
+		cb_guest_kill(tx->guest, "no twin could take over");
 }
 
-bool cb_twins_exited(struct cb_kernel *k, int status)
+bool cb_twins_exited(struct cb_transactions *tx, int status)
 {
 	char why[160];
 
-	if (!k->twins.confirming &&
-	    (k->guest.state != CB_GUEST_RESTORING || k->guest.python.rules.phase != CB_PHASE_WAKING))
-		return k->guest.state == CB_GUEST_RESTORING && k->twins.fallen; /* one that was given up */
+	if (!tx->twins.confirming &&
+	    (tx->guest->state != CB_GUEST_RESTORING || tx->guest->python.rules.phase != CB_PHASE_WAKING))
+		return tx->guest->state == CB_GUEST_RESTORING && tx->twins.fallen; /* one that was given up */
 	cb_failure_end_text(status, why, sizeof(why));
-	cb_twins_failed(k, why);
+	cb_twins_failed(tx, why);
 	return true;
 }
 
-void cb_twins_woken_closed(struct cb_kernel *k)
+void cb_twins_woken_closed(struct cb_transactions *tx)
 {
-	cb_loop_arm(&k->loop, k->twins.deadline_timer, cb_now_ns() + CB_LINK_CLOSED_NS);
+	cb_loop_arm(tx->loop, tx->twins.deadline_timer, cb_now_ns() + CB_LINK_CLOSED_NS);
 }
 
-void cb_twins_failed(struct cb_kernel *k, const char *why)
+void cb_twins_failed(struct cb_transactions *tx, const char *why)
 {
-	if (k->twins.waking != NULL || k->twins.confirming)
-		fall_back(k, why);
+	if (tx->twins.waking != NULL || tx->twins.confirming)
+		fall_back(tx, why);
 }
 
 /* Without a word from pid 1 there is nobody to ask for another one. */
-void cb_twins_waking_late(struct cb_kernel *k)
+void cb_twins_waking_late(struct cb_transactions *tx)
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 
-	if (k->guest.python.rules.phase != CB_PHASE_WAKING || ++w->silent >= SILENT_MAX) {
-		cb_guest_kill(&k->guest, "no twin could take over");
+	if (tx->guest->python.rules.phase != CB_PHASE_WAKING || ++w->silent >= SILENT_MAX) {
+		cb_guest_kill(tx->guest, "no twin could take over");
 		return;
 	}
 	cb_log(CB_LOG_WARNING, "twin %u was woken and does not answer", w->waking->number);
-	fall_back(k, "Python did not answer");
+	fall_back(tx, "Python did not answer");
 }
 
-static int resume(struct cb_kernel *k, const struct cb_twin *t)
+static int resume(struct cb_transactions *tx, const struct cb_twin *t)
 {
 	struct cb_leash_msg wake = { .op = CB_LEASH_WAKE, .number = t->number };
 	CB_AUTO_BUF b = CB_BUF_INIT(2 * (size_t)CB_UNDO_LOG_BYTES_MAX);
 	struct cb_json j = cb_json_begin(&b);
 	int r;
 
-	if (t->count > k->shells.execution.number) /* a branch that was adopted may have counted further */
-		k->shells.execution.number = t->count;
-	cb_json_put(&j, "execution_count", k->shells.execution.number + 1, "branch", (bool)false);
-	cb_undo_log_sources(&k->twins.past, t->cell, &j);
+	if (t->count > tx->shells->execution.number) /* a branch that was adopted may have counted further */
+		tx->shells->execution.number = t->count;
+	cb_json_put(&j, "execution_count", tx->shells->execution.number + 1, "branch", (bool)false);
+	cb_undo_log_sources(&tx->twins.past, t->cell, &j);
 	r = cb_json_done(&j);
 	if (r == 0)
-		r = cb_fd_send(k->guest.python.leash, &wake, sizeof(wake), NULL, 0);
+		r = cb_fd_send(tx->guest->python.leash, &wake, sizeof(wake), NULL, 0);
 	if (r == 0)
-		r = cb_guest_ask(&k->guest, CB_WIRE_RESUME, CB_PHASE_WAKING, cb_buf_span(&b));
-	return r < 0 ? r : cb_pid1_tell(&k->guest.pid1, CB_INIT_GO_ON, 0, 0);
+		r = cb_guest_ask(tx->guest, CB_WIRE_RESUME, CB_PHASE_WAKING, cb_buf_span(&b));
+	return r < 0 ? r : cb_pid1_tell(&tx->guest->pid1, CB_INIT_GO_ON, 0, 0);
 }
 
-void cb_twins_restored(struct cb_kernel *k)
+void cb_twins_restored(struct cb_transactions *tx)
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 	struct cb_twin *t = w->waking;
 	int r;
 
-	cb_guest_last_words(&k->guest);
-	(void)cb_broker_score(&k->guest.broker, CB_BROKER_OOM_FIRST, k->guest.jail, t->pid);
-	r = cb_guest_become(&k->guest, &t->ends, t->pid);
-	cb_comms_reset(&k->jupyter, &k->guest.comms, &t->comms);
+	cb_guest_last_words(tx->guest);
+	(void)cb_broker_score(&tx->guest->broker, CB_BROKER_OOM_FIRST, tx->guest->jail, t->pid);
+	r = cb_guest_become(tx->guest, &t->ends, t->pid);
+	cb_comms_reset(tx->jupyter, &tx->guest->comms, &t->comms);
 	for (int i = 0; i < CB_TWINS_MAX; i++) /* they have what is undone now */
 		if (w->twin[i].number != 0 && w->twin[i].name[0] == '\0' && w->twin[i].cell > t->cell)
-			cb_twins_drop(k, &w->twin[i]);
+			cb_twins_drop(tx, &w->twin[i]);
 	if (r == 0 && t->files == CB_FILES_KEPT) {
-		cb_loop_arm(&k->loop, w->deadline_timer, 0); /* that has a clock of its own */
-		cb_file_snapshots_ask(k, CB_BROKER_RESTORE, t->snapshot);
+		cb_loop_arm(tx->loop, w->deadline_timer, 0); /* that has a clock of its own */
+		cb_file_snapshots_ask(tx, CB_BROKER_RESTORE, t->snapshot);
 	} else if (r == 0)
-		r = resume(k, t);
+		r = resume(tx, t);
 	if (r < 0)
-		cb_guest_kill(&k->guest, "the twin can't be spoken to");
+		cb_guest_kill(tx->guest, "the twin can't be spoken to");
 }
 
-void cb_twins_files(struct cb_kernel *k, enum cb_broker_op op, uint32_t number, const char *problem)
+void cb_twins_files(struct cb_transactions *tx, enum cb_broker_op op, uint32_t number, const char *problem)
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 	struct cb_twin *t = op == CB_BROKER_SNAPSHOT ? cb_twins_find(w, number) : w->waking;
 
-	if (t == NULL || t->snapshot != number || (op == CB_BROKER_RESTORE && k->guest.state != CB_GUEST_RESTORING))
+	if (t == NULL || t->snapshot != number || (op == CB_BROKER_RESTORE && tx->guest->state != CB_GUEST_RESTORING))
 		return; /* it has ended meanwhile */
 	if (problem[0] != '\0')
 		snprintf(t->files_problem, sizeof(t->files_problem), "%s", problem);
 	if (op == CB_BROKER_SNAPSHOT) {
 		t->files = CB_FILES_KEPT;
-		cb_twins_check_ready(k);
+		cb_twins_check_ready(tx);
 		return;
 	}
-	cb_loop_arm(&k->loop, w->deadline_timer, cb_now_ns() + RESTORE_DEADLINE);
-	if (resume(k, t) < 0)
-		cb_guest_kill(&k->guest, "the twin can't be spoken to");
+	cb_loop_arm(tx->loop, w->deadline_timer, cb_now_ns() + RESTORE_DEADLINE);
+	if (resume(tx, t) < 0)
+		cb_guest_kill(tx->guest, "the twin can't be spoken to");
 }
 
 static void add_left_out(char *text, size_t size, int64_t n, const char *one, const char *many)
@@ -257,15 +268,15 @@ static void add_left_out(char *text, size_t size, int64_t n, const char *one, co
 }
 
 /* What has no number is told as well, but for what failed just now itself. */
-static void word_undone(struct cb_kernel *k, int64_t restored_to, char *ret_cell, size_t cell_size, char *ret_cells,
-			size_t size)
+static void word_undone(struct cb_transactions *tx, int64_t restored_to, char *ret_cell, size_t cell_size,
+			char *ret_cells, size_t size)
 {
-	const struct cb_undo_log_undone *u = &k->twins.undid;
-	const struct cb_request *r = k->shells.execution.shell.current;
+	const struct cb_undo_log_undone *u = &tx->twins.undid;
+	const struct cb_request *r = tx->shells->execution.shell.current;
 	uint64_t unnumbered = u->n.unnumbered, messages = u->n.messages;
 	size_t len;
 
-	if (r != NULL && cb_request_is_execute(r) && !k->shells.execution.shell.cell.store && unnumbered > 0)
+	if (r != NULL && cb_request_is_execute(r) && !tx->shells->execution.shell.cell.store && unnumbered > 0)
 		unnumbered--;
 	else if (r != NULL && cb_request_is_comm(r) && messages > 0)
 		messages--;
@@ -289,13 +300,13 @@ static void word_undone(struct cb_kernel *k, int64_t restored_to, char *ret_cell
 			 messages == 1 ? "message" : "messages", messages == 1 ? "is" : "are");
 }
 
-static void word_it(struct cb_kernel *k, const struct cb_twin *t)
+static void word_it(struct cb_transactions *tx, const struct cb_twin *t)
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 	char cells[256] = "", left[128] = "", files[320] = "", cell[64] = "", passed[448] = "", native[224] = "";
 	size_t len;
 
-	word_undone(k, w->restored_to, cell, sizeof(cell), cells, sizeof(cells));
+	word_undone(tx, w->restored_to, cell, sizeof(cell), cells, sizeof(cells));
 	add_left_out(left, sizeof(left), t->left_out.threads, "thread", "threads");
 	add_left_out(left, sizeof(left), t->left_out.sockets, "socket", "sockets");
 	add_left_out(left, sizeof(left), t->left_out.children, "child process", "child processes");
@@ -322,13 +333,13 @@ static void word_it(struct cb_kernel *k, const struct cb_twin *t)
 	snprintf(w->outcome + len, sizeof(w->outcome) - len, "%s", w->calls_text);
 }
 
-void cb_twins_write_undone(const struct cb_kernel *k, struct cb_json *j)
+void cb_twins_write_undone(const struct cb_transactions *tx, struct cb_json *j)
 {
-	const struct cb_undo_log_undone *u = &k->twins.undid;
+	const struct cb_undo_log_undone *u = &tx->twins.undid;
 
-	cb_json_put(j, "restored_to", k->twins.restored_to);
-	if (k->twins.undone.len > 0)
-		cb_json_put(j, "undone", cb_buf_span(&k->twins.undone));
+	cb_json_put(j, "restored_to", tx->twins.restored_to);
+	if (tx->twins.undone.len > 0)
+		cb_json_put(j, "undone", cb_buf_span(&tx->twins.undone));
 	if (u->untold > 0)
 		cb_json_put(j, "undone_before", u->untold);
 	if (u->n.unnumbered > 0)
@@ -337,83 +348,83 @@ void cb_twins_write_undone(const struct cb_kernel *k, struct cb_json *j)
 		cb_json_put(j, "undone_messages", u->n.messages);
 }
 
-void cb_twins_write_undone_calls(const struct cb_kernel *k, struct cb_json *j)
+void cb_twins_write_undone_calls(const struct cb_transactions *tx, struct cb_json *j)
 {
-	if (k->twins.calls.len > 0)
-		cb_json_put(j, "undone_calls", cb_buf_span(&k->twins.calls));
+	if (tx->twins.calls.len > 0)
+		cb_json_put(j, "undone_calls", cb_buf_span(&tx->twins.calls));
 }
 
-void cb_twins_write_state(const struct cb_kernel *k, bool main, const char *state, struct cb_json *j)
+void cb_twins_write_state(const struct cb_transactions *tx, bool main, const char *state, struct cb_json *j)
 {
 	cb_json_put(j, "state", state);
 	if (strcmp(state, "restored") == 0)
-		cb_twins_write_undone(k, j);
+		cb_twins_write_undone(tx, j);
 	if (main && strcmp(state, "kept") != 0)
-		cb_twins_write_undone_calls(k, j);
-	if (main && k->memory.given_up > 0)
-		cb_json_put(j, "given_up", k->memory.given_up);
+		cb_twins_write_undone_calls(tx, j);
+	if (main && tx->memory.given_up > 0)
+		cb_json_put(j, "given_up", tx->memory.given_up);
 }
 
-const char *cb_twins_became(const struct cb_kernel *k, bool restored)
+const char *cb_twins_became(const struct cb_transactions *tx, bool restored)
 {
 	static char passed[320];
 
 	if (restored)
-		return k->twins.outcome;
+		return tx->twins.outcome;
 	snprintf(passed, sizeof(passed),
 		 "all variables are lost, for what was kept did not work when it was woken (%s); the next cell runs "
 		 "in a new Python",
-		 k->twins.passed_why);
-	if (k->twins.passed_over > 0)
+		 tx->twins.passed_why);
+	if (tx->twins.passed_over > 0)
 		return passed;
-	return k->memory.none_left ? "all variables are lost, for the state before the cell was given up when memory "
-				     "was short; the next cell runs in a new Python"
-				   : NULL;
+	return tx->memory.none_left ? "all variables are lost, for the state before the cell was given up when memory "
+				      "was short; the next cell runs in a new Python"
+				    : NULL;
 }
 
 /* It serves. A state that can't be copied again, or that dies of what a library does in it, is none that came back: so
  * nobody is told, and nothing begins, before there is a copy of it again. */
-void cb_twins_resumed(struct cb_kernel *k)
+void cb_twins_resumed(struct cb_transactions *tx)
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 	struct cb_twin *t = w->waking;
 
 	w->woken = *t;
 	w->woken.ends = CB_GUEST_ENDS_NONE;
 	w->woken.comms = (struct cb_comms){ 0 };
-	cb_loop_arm(&k->loop, w->deadline_timer, 0);
-	cb_twins_forget(k, t);
-	cb_guest_go(&k->guest, CB_GUEST_UP);
-	cb_guest_set_idle(&k->guest);
-	cb_memory_freed(k);
+	cb_loop_arm(tx->loop, w->deadline_timer, 0);
+	cb_twins_forget(tx, t);
+	cb_guest_go(tx->guest, CB_GUEST_UP);
+	cb_guest_set_idle(tx->guest);
+	cb_memory_freed(tx);
 	if (!w->copy_kills)
 		cb_twins_room(
-			k); /* what a Python before it could not do may be possible: all it had started has ended */
+			tx); /* what a Python before it could not do may be possible: all it had started has ended */
 	if (w->copy_kills && cb_twins_next(w) == NULL) { /* the last one: it is looked at only */
 		w->possible = false;
 		w->confirming = true;
-		cb_loop_arm(&k->loop, w->deadline_timer, cb_now_ns() + LOOK);
+		cb_loop_arm(tx->loop, w->deadline_timer, cb_now_ns() + LOOK);
 		return;
 	}
-	if (!w->possible || !cb_twins_make(k, w->woken.name)) {
+	if (!w->possible || !cb_twins_make(tx, w->woken.name)) {
 		w->confirming = true;
-		cb_twins_confirm(k);
+		cb_twins_confirm(tx);
 		return;
 	}
 	w->confirming = true;
 }
 
-void cb_twins_copied(struct cb_kernel *k, const struct cb_twin *copy)
+void cb_twins_copied(struct cb_transactions *tx, const struct cb_twin *copy)
 {
 	if (copy != NULL && copy->left_out.native + copy->left_out.native_back > 0)
-		cb_loop_arm(&k->loop, k->twins.deadline_timer, cb_now_ns() + LOOK);
+		cb_loop_arm(tx->loop, tx->twins.deadline_timer, cb_now_ns() + LOOK);
 	else
-		cb_twins_confirm(k);
+		cb_twins_confirm(tx);
 }
 
-void cb_twins_confirm(struct cb_kernel *k)
+void cb_twins_confirm(struct cb_transactions *tx)
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 	const struct cb_twin *t = &w->woken;
 	bool told = false;
 
@@ -422,18 +433,18 @@ void cb_twins_confirm(struct cb_kernel *k)
 	w->confirmed_ns = cb_now_ns();
 	cb_undo_log_undo(&w->past, t->cell, &t->live);
 	cb_buf_clear(&w->calls);
-	cb_tools_undone(&k->jupyter.tools, (int64_t)t->cell, &w->calls, w->calls_text, sizeof(w->calls_text));
+	cb_tools_undone(&tx->jupyter->tools, (int64_t)t->cell, &w->calls, w->calls_text, sizeof(w->calls_text));
 	for (int i = 0; i < CB_TWINS_MAX; i++)
 		if (w->twin[i].number > t->number) /* its copy, from when that was not undone yet */
 			w->twin[i].live = w->past.live;
-	word_it(k, t);
+	word_it(tx, t);
 	cb_log(CB_LOG_INFO, "restored in %.2f ms: %s", (double)(w->confirmed_ns - w->stopped_ns) / 1e6, w->outcome);
-	cb_audit_restored(&k->records, w->restored_to, cb_buf_span(&w->undone),
-			  k->checkpoints.rolling ? NULL : cb_failure_death_text(&k->shells),
-			  k->shells.execution.shell.current);
-	if (k->checkpoints.rolling) {
-		cb_checkpoint_rolled_back(k);
+	cb_audit_restored(tx->records, w->restored_to, cb_buf_span(&w->undone),
+			  tx->checkpoints.rolling ? NULL : cb_failure_death_text(tx->shells),
+			  tx->shells->execution.shell.current);
+	if (tx->checkpoints.rolling) {
+		cb_checkpoint_rolled_back(tx);
 		told = true;
 	}
-	cb_execution_guest_restored(&k->shells, told);
+	cb_execution_guest_restored(tx->shells, told);
 }

@@ -3,54 +3,61 @@
  * Trust domain: supervisor; see twins.c. Only while nothing runs; with mode auto after each cell where that delays the
  * next one by little, else when the cells since the last one have earned it, or when nobody is waiting (twin_cost.c).
  */
-#include "kernel.h"
-#include "twins_parts.h"
+#include "checkpoints.h"
+#include "jupyter/loop.h"
+#include "jupyter/tools.h"
+#include "memory.h"
+#include "policy/policy.h"
+#include "python/guest.h"
+#include "shells/debug.h"
+#include "shells/lanes.h"
+#include "twins.h"
 
 /* A cell waits so many ns for the answer to a debugger's request: JupyterLab asks when a notebook opens. */
 #define DEBUGGER 1000000000LL
 
-bool cb_twins_busy(const struct cb_kernel *k)
+bool cb_twins_busy(const struct cb_transactions *tx)
 {
-	return k->twins.asked || k->twins.coming != NULL || k->twins.confirming;
+	return tx->twins.asked || tx->twins.coming != NULL || tx->twins.confirming;
 }
 
-void cb_twins_touched(struct cb_kernel *k, struct cb_span code, int64_t number)
+void cb_twins_touched(struct cb_transactions *tx, struct cb_span code, int64_t number)
 {
-	k->twins.confirmed_ns = 0;
-	if (!k->twins.possible && cb_twins_next(&k->twins) == NULL)
+	tx->twins.confirmed_ns = 0;
+	if (!tx->twins.possible && cb_twins_next(&tx->twins) == NULL)
 		return;
-	cb_undo_log_add(&k->twins.past, code, number);
-	k->twins.stale = true;
-	k->twins.after_cell |= code.data != NULL;
+	cb_undo_log_add(&tx->twins.past, code, number);
+	tx->twins.stale = true;
+	tx->twins.after_cell |= code.data != NULL;
 }
 
 /* But for a debugger's request, which is perhaps being answered. */
-static bool is_due(const struct cb_kernel *k)
+static bool is_due(const struct cb_transactions *tx)
 {
-	const struct cb_twins *w = &k->twins;
+	const struct cb_twins *w = &tx->twins;
 
-	return w->possible && w->stale && cb_now_ns() >= w->again_ns && !cb_twins_busy(k) &&
-	       k->guest.state == CB_GUEST_UP && k->guest.python.rules.phase == CB_PHASE_IDLE &&
-	       k->shells.execution.shell.current == NULL && !cb_lanes_busy(&k->shells) && !k->guest.shutting_down;
+	return w->possible && w->stale && cb_now_ns() >= w->again_ns && !cb_twins_busy(tx) &&
+	       tx->guest->state == CB_GUEST_UP && tx->guest->python.rules.phase == CB_PHASE_IDLE &&
+	       tx->shells->execution.shell.current == NULL && !cb_lanes_busy(tx->shells) && !tx->guest->shutting_down;
 }
 
-static bool is_time(const struct cb_kernel *k)
+static bool is_time(const struct cb_transactions *tx)
 {
-	return is_due(k) && !cb_debug_busy(&k->shells);
+	return is_due(tx) && !cb_debug_busy(tx->shells);
 }
 
 /* The guest's turns are read only if that may do. */
-static bool is_earned(const struct cb_kernel *k)
+static bool is_earned(const struct cb_transactions *tx)
 {
-	const struct cb_twin_cost *c = &k->twins.cost;
+	const struct cb_twin_cost *c = &tx->twins.cost;
 
-	return c->worked_s >= cb_twin_cost_due(c) && cb_twin_cost_is_earned(c, cb_usage_turns(&k->guest.usage));
+	return c->worked_s >= cb_twin_cost_due(c) && cb_twin_cost_is_earned(c, cb_usage_turns(&tx->guest->usage));
 }
 
 /* A checkpoint with a name holds the present state, but no failure goes back to it: one beside it costs little more. */
-static bool is_named(const struct cb_kernel *k)
+static bool is_named(const struct cb_transactions *tx)
 {
-	const struct cb_twins *w = &k->twins;
+	const struct cb_twins *w = &tx->twins;
 
 	for (int i = 0; i < CB_TWINS_MAX; i++)
 		if (cb_twin_is_ready(&w->twin[i]) && w->twin[i].name[0] != '\0' && w->twin[i].cell == w->past.last)
@@ -60,53 +67,53 @@ static bool is_named(const struct cb_kernel *k)
 
 /* What the last cell did is safe from the next one. Messages of widgets, which come in crowds, get no twin each, but
  * one before the next cell: cb_twins_before. */
-static bool is_promised(const struct cb_kernel *k)
+static bool is_promised(const struct cb_transactions *tx)
 {
-	return k->twins.after_cell && cb_twin_cost_is_small(&k->twins.cost);
+	return tx->twins.after_cell && cb_twin_cost_is_small(&tx->twins.cost);
 }
 
-static struct cb_touched touched(const struct cb_kernel *k)
+static struct cb_touched touched(const struct cb_transactions *tx)
 {
-	struct cb_touched t = { .own_bytes = cb_usage_of(k->guest.python.pid) };
+	struct cb_touched t = { .own_bytes = cb_usage_of(tx->guest->python.pid) };
 
-	t.faults = cb_usage_faults(&k->guest.usage, &t.sys_s);
+	t.faults = cb_usage_faults(&tx->guest->usage, &t.sys_s);
 	return t;
 }
 
-static void note_touched(struct cb_kernel *k)
+static void note_touched(struct cb_transactions *tx)
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 
 	w->cost_reads = w->possible && cb_twin_cost_reads(&w->cost);
 	if (w->cost_reads)
-		w->cost.before = touched(k);
+		w->cost.before = touched(tx);
 }
 
-void cb_twins_begins(struct cb_kernel *k, struct cb_shell *s)
+void cb_twins_begins(struct cb_transactions *tx, struct cb_shell *s)
 {
-	bool main = s == &k->shells.execution.shell;
+	bool main = s == &tx->shells->execution.shell;
 
-	cb_twins_touched(k, s->current->execute.code, s->cell.store ? s->cell.number : 0);
-	cb_calls_begin(s->current->calls, k->twins.past.last);
+	cb_twins_touched(tx, s->current->execute.code, s->cell.store ? s->cell.number : 0);
+	cb_calls_begin(s->current->calls, tx->twins.past.last);
 	if (main) {
-		k->twins.cell = k->twins.past.last;
-		note_touched(k);
+		tx->twins.cell = tx->twins.past.last;
+		note_touched(tx);
 	}
-	if (main || k->shells.execution.shell.current == NULL)
-		cb_memory_cell_begins(k);
+	if (main || tx->shells->execution.shell.current == NULL)
+		cb_memory_cell_begins(tx);
 	else
-		cb_memory_watch(k);
+		cb_memory_watch(tx);
 }
 
-void cb_twins_cell_ended(struct cb_kernel *k, double seconds)
+void cb_twins_cell_ended(struct cb_transactions *tx, double seconds)
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 
-	if (!k->shells.execution.taken_over) { /* else it was the dead guest's */
+	if (!tx->shells->execution.taken_over) { /* else it was the dead guest's */
 		struct cb_touched now = { 0 };
 
 		if (w->cost_reads)
-			now = touched(k);
+			now = touched(tx);
 		cb_twin_cost_ran(&w->cost, seconds, w->cost_reads ? &now : NULL);
 	}
 	w->cost_reads = false;
@@ -114,58 +121,58 @@ void cb_twins_cell_ended(struct cb_kernel *k, double seconds)
 
 void cb_twins_on_idle(void *context)
 {
-	struct cb_kernel *k = context;
+	struct cb_transactions *tx = context;
 
-	if (is_time(k) && k->shells.execution.shell.waiting.head == NULL)
-		(void)cb_twins_make(k, NULL);
-	cb_loop_mark(&k->loop); /* a cell may have waited for this */
+	if (is_time(tx) && tx->shells->execution.shell.waiting.head == NULL)
+		(void)cb_twins_make(tx, NULL);
+	cb_loop_mark(tx->loop); /* a cell may have waited for this */
 }
 
-void cb_twins_quiet(struct cb_kernel *k)
+void cb_twins_quiet(struct cb_transactions *tx)
 {
-	cb_checkpoints_quiet(k);
-	if (k->twins.stale && k->twins.again_ns > cb_now_ns())
-		cb_loop_arm(&k->loop, k->twins.idle_timer, k->twins.again_ns);
-	if (!is_time(k))
+	cb_checkpoints_quiet(tx);
+	if (tx->twins.stale && tx->twins.again_ns > cb_now_ns())
+		cb_loop_arm(tx->loop, tx->twins.idle_timer, tx->twins.again_ns);
+	if (!is_time(tx))
 		return;
-	if (k->policy->transactions_mode == CB_MODE_ALWAYS || is_named(k) || is_promised(k) || is_earned(k))
-		(void)cb_twins_make(k, NULL);
+	if (tx->policy->transactions_mode == CB_MODE_ALWAYS || is_named(tx) || is_promised(tx) || is_earned(tx))
+		(void)cb_twins_make(tx, NULL);
 	else
-		cb_loop_arm(&k->loop, k->twins.idle_timer, cb_now_ns() + cb_twin_cost_idle(&k->twins.cost));
+		cb_loop_arm(tx->loop, tx->twins.idle_timer, cb_now_ns() + cb_twin_cost_idle(&tx->twins.cost));
 }
 
-bool cb_twins_before(struct cb_kernel *k, const struct cb_request *r)
+bool cb_twins_before(struct cb_transactions *tx, const struct cb_request *r)
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 	int64_t now = cb_now_ns(), since = w->held_ns;
 
 	w->held_ns = 0;
-	if (!cb_request_is_execute(r) || !is_due(k) ||
-	    (k->policy->transactions_mode != CB_MODE_ALWAYS && !cb_twin_cost_is_small(&k->twins.cost)))
+	if (!cb_request_is_execute(r) || !is_due(tx) ||
+	    (tx->policy->transactions_mode != CB_MODE_ALWAYS && !cb_twin_cost_is_small(&tx->twins.cost)))
 		return false;
-	if (!cb_debug_busy(&k->shells))
-		return cb_twins_make(k, NULL);
+	if (!cb_debug_busy(tx->shells))
+		return cb_twins_make(tx, NULL);
 	if (since != 0 && now - since >= DEBUGGER)
 		return false;
 	w->held_ns = since != 0 ? since : now;
-	cb_loop_arm(&k->loop, w->idle_timer, w->held_ns + DEBUGGER);
+	cb_loop_arm(tx->loop, w->idle_timer, w->held_ns + DEBUGGER);
 	return true;
 }
 
-void cb_twins_room(struct cb_kernel *k)
+void cb_twins_room(struct cb_transactions *tx)
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 
-	w->possible =
-		k->policy->transactions_mode != CB_MODE_OFF && k->guest.level >= CB_LEVEL_NO_CGROUP && !k->shells.bash;
+	w->possible = tx->policy->transactions_mode != CB_MODE_OFF && tx->guest->level >= CB_LEVEL_NO_CGROUP &&
+		      !tx->shells->bash;
 	w->failures = 0;
 }
 
-void cb_twins_guest_up(struct cb_kernel *k)
+void cb_twins_guest_up(struct cb_transactions *tx)
 {
-	struct cb_twins *w = &k->twins;
+	struct cb_twins *w = &tx->twins;
 
-	cb_twins_room(k);
+	cb_twins_room(tx);
 	if (w->possible)
-		(void)cb_twins_make(k, NULL);
+		(void)cb_twins_make(tx, NULL);
 }

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 
 #include "python/python.h"
+#include "transactions/checkpoints.h"
 #include "transactions/twins.h"
 
 #define CHECK(condition)                                                                                               \

@@ -45,6 +45,7 @@ ROOMS = {
         "client": set(),
     },
     "kernel": {
+        "transactions": {"workspace", "shells", "python", "records", "jupyter", "setup", "policy"},
         "workspace": {"shells", "python", "records", "jupyter", "setup", "policy"},
         "shells": {"python", "records", "jupyter", "setup", "policy"},
         "python": {"records", "jupyter", "setup", "policy"},
@@ -55,7 +56,7 @@ ROOMS = {
     },
 }
 HALLS = {
-    "kernel": {".", "requests", "commands", "transactions"}
+    "kernel": {".", "requests", "commands"}
 }
 
 

@@ -71,14 +71,14 @@ static const struct rig *at_work;
 
 void __wrap_cb_loop_arm(struct cb_loop *l, int timer, int64_t deadline_ns)
 {
-	if (at_work != NULL && l == &at_work->k.loop && timer == at_work->k.twins.deadline_timer)
+	if (at_work != NULL && l == &at_work->k.loop && timer == at_work->k.transactions.twins.deadline_timer)
 		deadline_ns = 0;
 	__real_cb_loop_arm(l, timer, deadline_ns);
 }
 
 void rig_twin_overdue(struct rig *r)
 {
-	__real_cb_loop_arm(&r->k.loop, r->k.twins.deadline_timer, cb_now_ns());
+	__real_cb_loop_arm(&r->k.loop, r->k.transactions.twins.deadline_timer, cb_now_ns());
 }
 
 /* ---- making and ending ---- */

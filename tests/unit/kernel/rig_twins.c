@@ -130,7 +130,7 @@ static uint32_t awaited;
 
 static bool has_come(struct rig *r)
 {
-	return r->k.twins.coming == NULL || r->k.twins.coming->number != awaited;
+	return r->k.transactions.twins.coming == NULL || r->k.transactions.twins.coming->number != awaited;
 }
 
 struct rig_twin rig_twin(struct rig *r)

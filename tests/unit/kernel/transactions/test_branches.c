@@ -170,7 +170,7 @@ static void test_wrong_words(void **state)
 
 static struct cb_branch *only(struct rig *r)
 {
-	return r->k.branches.branch[0];
+	return r->k.transactions.branches.branch[0];
 }
 
 static bool half_is_seen(struct rig *r)
@@ -191,7 +191,7 @@ static bool is_spared(struct rig *r)
 static void look_now(struct rig *r)
 {
 	only(r)->python.half.due = cb_now_ns();
-	cb_loop_arm(&r->k.loop, r->k.branches.timer, only(r)->python.half.due);
+	cb_loop_arm(&r->k.loop, r->k.transactions.branches.timer, only(r)->python.half.due);
 }
 
 /* What swallows all that comes after it has an end; what goes on has not. The rest of it is not heard any more. */
@@ -243,7 +243,7 @@ static void test_room_for_frames(void **state)
 						 .flags = CB_WIRE_STDOUT };
 	struct branch b;
 	struct rig *r = up(state, &b);
-	struct cb_link_room *room = &r->k.branches.room;
+	struct cb_link_room *room = &r->k.transactions.branches.room;
 	const char *id = send_to(r, &b, "1");
 
 	assert_int_equal(room->max, CB_BRANCH_FRAMES_MAX);
@@ -254,14 +254,14 @@ static void test_room_for_frames(void **state)
 	assert_int_equal(room->waiting, 1);
 	assert_int_equal(send(r->wire, " more", 5, 0), 5); /* read when there is room */
 	room->used = 0;
-	cb_loop_arm(&r->k.loop, r->k.branches.resume_timer, cb_now_ns());
+	cb_loop_arm(&r->k.loop, r->k.transactions.branches.resume_timer, cb_now_ns());
 	rig_until(r, comes_in);
 	assert_int_equal(room->used, h.content_len);
 	assert_int_equal(room->waiting, 0);
 	room->waiting = 1; /* as if another did */
 	only(r)->python.half.since = cb_now_ns() - 61 * 1000000000LL;
 	only(r)->python.half.due = 0;
-	cb_loop_arm(&r->k.loop, r->k.branches.timer, cb_now_ns());
+	cb_loop_arm(&r->k.loop, r->k.transactions.branches.timer, cb_now_ns());
 	rig_until(r, pid_1_was_told);
 	room->waiting = 0;
 	rig_init_expect(r, CB_INIT_DROP, (int)b.twin.number);
@@ -292,7 +292,7 @@ static void test_it_ends_by_itself(void **state)
 	rig_expect(r, RIG_IOPUB, "idle", id);
 	rig_expect(r, RIG_IOPUB, "busy", behind);
 	rig_expect(r, RIG_IOPUB, "idle", behind);
-	assert_int_equal(cb_branches_busy(&r->k), false);
+	assert_int_equal(cb_branches_busy(&r->k.transactions), false);
 	rig_barrier(r);
 	done(r, &b);
 }
@@ -371,7 +371,7 @@ static void test_it_does_not_come(void **state)
 		rig_expect_error(r, RIG_CONTROL, "cellblock_branch_reply", id, "CheckpointError", "no room");
 		rig_init_expect(r, CB_INIT_DROP, (int)t.number);
 	}
-	assert_true(r->k.twins.possible);
+	assert_true(r->k.transactions.twins.possible);
 	rig_twin_close(&first);
 }
 

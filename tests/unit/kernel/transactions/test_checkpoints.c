@@ -198,13 +198,13 @@ static void test_back_to_a_name_without_copies(void **state)
 	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
 	struct rig_twin first = rig_twin(r), a = make(r, "a");
 
-	r->k.twins.possible = false;
+	r->k.transactions.twins.possible = false;
 	refused(r, "checkpoint", "{\"name\":\"b\"}", "can't be copied");
 	refused(r, "rollback", "{\"name\":\"b\"}", "can't be copied");
 	const char *id = ask(r, "rollback", "{\"name\":\"a\"}");
 
 	comes_back(r, id, &a);
-	assert_true(r->k.twins.possible);
+	assert_true(r->k.transactions.twins.possible);
 	rig_twin_close(&first);
 	rig_twin_close(&a);
 }
@@ -267,18 +267,18 @@ static void test_asked_by_cells(void **state)
 	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
 	struct rig_twin first = rig_twin(r), a, b, beside;
 
-	r->k.twins.cost.readings = 2;
-	r->k.twins.cost.made_s = r->k.twins.cost.delay_s = 1000;
+	r->k.transactions.twins.cost.readings = 2;
+	r->k.transactions.twins.cost.made_s = r->k.transactions.twins.cost.delay_s = 1000;
 	for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++)
 		expect_end(r, ended_cell(r, odd[i]));
-	assert_int_equal(r->k.checkpoints.nasked, 0);
+	assert_int_equal(r->k.transactions.checkpoints.nasked, 0);
 	expect_end(r, ended_cell(r, "{\"checkpoint\":[\"a \\\"]\",\"b\",\"c\"]}"));
 	a = rig_twin(r);
 	b = rig_twin(r);
-	assert_non_null(cb_twins_named(&r->k, "a \"]"));
-	assert_non_null(cb_twins_named(&r->k, "b"));
+	assert_non_null(cb_twins_named(&r->k.transactions, "a \"]"));
+	assert_non_null(cb_twins_named(&r->k.transactions, "b"));
 	beside = rig_twin(r);
-	assert_string_equal(r->k.twins.coming_name, "");
+	assert_string_equal(r->k.transactions.twins.coming_name, "");
 	const char *id = rig_execute(r, "next"); /* the third has no room: the next cell says so */
 
 	rig_expect(r, RIG_IOPUB, "busy", id);
@@ -300,14 +300,15 @@ static void test_flood_of_names(void **state)
 	struct rig_twin first = rig_twin(r);
 	char metadata[900] = "{\"checkpoint\":[\"n\"";
 
-	r->k.twins.cost.readings = 2;
-	r->k.twins.cost.made_s = r->k.twins.cost.delay_s = 1000; /* none after the cell, however long it took */
+	r->k.transactions.twins.cost.readings = 2;
+	r->k.transactions.twins.cost.made_s = r->k.transactions.twins.cost.delay_s =
+		1000; /* none after the cell, however long it took */
 	for (int i = 0; i < 100; i++)
 		snprintf(metadata + strlen(metadata), sizeof(metadata) - strlen(metadata), ",\"n%d\"", i);
 	snprintf(metadata + strlen(metadata), sizeof(metadata) - strlen(metadata), "]}");
 	r->policy.transactions_names = 0; /* what is asked for is refused, one after the other */
 	expect_end(r, ended_cell(r, metadata));
-	assert_true(r->k.checkpoints.nasked <= CB_CHECKPOINT_ASKED);
+	assert_true(r->k.transactions.checkpoints.nasked <= CB_CHECKPOINT_ASKED);
 	rig_init_silent(r);
 	rig_twin_close(&first);
 }
@@ -329,8 +330,8 @@ static void test_undo_by_a_cell(void **state)
 		{ "{\"undo\":4000000000}", "no such name or number" },
 	};
 
-	r->k.twins.cost.readings = 2;
-	r->k.twins.cost.made_s = r->k.twins.cost.delay_s = 1000;
+	r->k.transactions.twins.cost.readings = 2;
+	r->k.transactions.twins.cost.made_s = r->k.transactions.twins.cost.delay_s = 1000;
 	expect_end(r, ended_cell(r, "{}"));
 	expect_end(r, ended_cell(r, "{}"));
 	for (size_t i = 0; i < sizeof(is) / sizeof(is[0]); i++) {
@@ -351,8 +352,8 @@ static void test_rollback_by_a_cell(void **state)
 	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
 	struct rig_twin first = rig_twin(r), next;
 
-	r->k.twins.cost.readings = 2;
-	r->k.twins.cost.made_s = r->k.twins.cost.delay_s = 1000;
+	r->k.transactions.twins.cost.readings = 2;
+	r->k.transactions.twins.cost.made_s = r->k.transactions.twins.cost.delay_s = 1000;
 	expect_end(r, ended_cell(r, "{}"));
 	const char *id = ended_cell(r, "{\"rollback\":null}");
 	struct rig_request resume = rig_twin_wakes(r, &first);

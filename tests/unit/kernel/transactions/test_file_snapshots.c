@@ -40,16 +40,16 @@ static struct rig *overlay_up(void)
 
 	r->k.workspace.mode = CB_WORKSPACE_OVERLAY;
 	r->k.guest.level = CB_LEVEL_FULL;
-	assert_true(cb_file_snapshots_on(&r->k));
-	r->k.twins.twin[0].number = 5;
-	r->k.twins.twin[0].snapshot = 5;
-	r->k.twins.twin[0].files = CB_FILES_COMING;
+	assert_true(cb_file_snapshots_on(&r->k.transactions));
+	r->k.transactions.twins.twin[0].number = 5;
+	r->k.transactions.twins.twin[0].snapshot = 5;
+	r->k.transactions.twins.twin[0].files = CB_FILES_COMING;
 	return r;
 }
 
 static bool kept(struct rig *r)
 {
-	return r->k.twins.twin[0].files == CB_FILES_KEPT;
+	return r->k.transactions.twins.twin[0].files == CB_FILES_KEPT;
 }
 
 static bool free_again(struct rig *r)
@@ -61,16 +61,16 @@ static void test_one_at_a_time(void **state)
 {
 	struct rig *r = *state = overlay_up();
 
-	cb_file_snapshots_ask(&r->k, CB_BROKER_SNAPSHOT, 5);
-	cb_file_snapshots_ask(&r->k, CB_BROKER_FORGET, 4);
+	cb_file_snapshots_ask(&r->k.transactions, CB_BROKER_SNAPSHOT, 5);
+	cb_file_snapshots_ask(&r->k.transactions, CB_BROKER_FORGET, 4);
 	expect(r, CB_BROKER_SNAPSHOT, 5);
 	rig_until_soon(r);
 	assert_false(got_request(r));
 	assert_false(kept(r));
 	answer("{\"status\":\"ok\",\"entries\":1,\"left\":0,\"reason\":\"\",\"cpu_s\":0.25}");
 	rig_until(r, kept);
-	assert_true(r->k.twins.cost.files_s == 0.25); /* it is part of what a twin delays cells by */
-	assert_string_equal(r->k.twins.twin[0].files_problem, "");
+	assert_true(r->k.transactions.twins.cost.files_s == 0.25); /* it is part of what a twin delays cells by */
+	assert_string_equal(r->k.transactions.twins.twin[0].files_problem, "");
 	expect(r, CB_BROKER_FORGET, 4);
 	answer("{\"status\":\"error\",\"ename\":\"E\",\"evalue\":\"\",\"traceback\":[]}"); /* nobody's matter */
 	rig_until(r, free_again);
@@ -91,12 +91,12 @@ static void test_answers(void **state)
 	struct rig *r = *state = overlay_up();
 
 	for (size_t i = 0; i < sizeof(tried) / sizeof(tried[0]); i++) {
-		r->k.twins.twin[0].files = CB_FILES_COMING;
-		cb_file_snapshots_ask(&r->k, CB_BROKER_SNAPSHOT, 5);
+		r->k.transactions.twins.twin[0].files = CB_FILES_COMING;
+		cb_file_snapshots_ask(&r->k.transactions, CB_BROKER_SNAPSHOT, 5);
 		expect(r, CB_BROKER_SNAPSHOT, 5);
 		answer(tried[i].text);
 		rig_until(r, kept);
-		assert_string_equal(r->k.twins.twin[0].files_problem, tried[i].problem);
+		assert_string_equal(r->k.transactions.twins.twin[0].files_problem, tried[i].problem);
 	}
 }
 
@@ -104,7 +104,7 @@ static void test_turns_with_a_client(void **state)
 {
 	struct rig *r = *state = overlay_up();
 
-	cb_file_snapshots_ask(&r->k, CB_BROKER_SNAPSHOT, 5);
+	cb_file_snapshots_ask(&r->k.transactions, CB_BROKER_SNAPSHOT, 5);
 	expect(r, CB_BROKER_SNAPSHOT, 5);
 	const char *id = rig_send(r, RIG_CONTROL, "cellblock_file_request", "{\"op\":\"changes\"}", NULL);
 
@@ -112,7 +112,7 @@ static void test_turns_with_a_client(void **state)
 	assert_false(got_request(r));
 	answer("{\"status\":\"ok\",\"left\":0,\"reason\":\"\"}");
 	expect(r, CB_BROKER_CHANGES, 0);
-	cb_file_snapshots_ask(&r->k, CB_BROKER_FORGET, 4);
+	cb_file_snapshots_ask(&r->k.transactions, CB_BROKER_FORGET, 4);
 	rig_until_soon(r);
 	assert_int_equal(r->k.broker_queue.count, 2); /* it waits */
 	answer("{\"status\":\"ok\",\"changes\":[]}");
@@ -136,7 +136,7 @@ static void test_what_takes_too_long_is_told_to_end(void **state)
 {
 	struct rig *r = *state = overlay_up();
 
-	cb_file_snapshots_ask(&r->k, CB_BROKER_SNAPSHOT, 5);
+	cb_file_snapshots_ask(&r->k.transactions, CB_BROKER_SNAPSHOT, 5);
 	expect(r, CB_BROKER_SNAPSHOT, 5);
 	time_is_up(r);
 	rig_until(r, got_word);
@@ -144,7 +144,7 @@ static void test_what_takes_too_long_is_told_to_end(void **state)
 	assert_true(cb_broker_queue_begun(&r->k.broker_queue, CB_BROKER_SNAPSHOT)); /* what it says now still counts */
 	answer("{\"status\":\"ok\",\"left\":1,\"reason\":\"what was not reached: it took too long\"}");
 	rig_until(r, kept);
-	assert_string_equal(r->k.twins.twin[0].files_problem, "what was not reached: it took too long");
+	assert_string_equal(r->k.transactions.twins.twin[0].files_problem, "what was not reached: it took too long");
 }
 
 /* Who writes files back and does not end is not left beside a jail that goes on. */
@@ -152,9 +152,9 @@ static void test_the_jail_does_not_go_on_beside_it(void **state)
 {
 	struct rig *r = *state = overlay_up();
 
-	r->k.twins.waking = &r->k.twins.twin[0];
+	r->k.transactions.twins.waking = &r->k.transactions.twins.twin[0];
 	cb_guest_restoring(&r->k.guest);
-	cb_file_snapshots_ask(&r->k, CB_BROKER_RESTORE, 5);
+	cb_file_snapshots_ask(&r->k.transactions, CB_BROKER_RESTORE, 5);
 	expect(r, CB_BROKER_RESTORE, 5);
 	time_is_up(r);
 	rig_until(r, got_word);
@@ -172,10 +172,10 @@ static void test_only_of_an_overlay(void **state)
 	struct rig *r = *state = overlay_up();
 
 	r->k.workspace.mode = CB_WORKSPACE_RW;
-	assert_false(cb_file_snapshots_on(&r->k));
+	assert_false(cb_file_snapshots_on(&r->k.transactions));
 	r->k.workspace.mode = CB_WORKSPACE_OVERLAY;
 	r->k.guest.level = CB_LEVEL_CONTAINER;
-	assert_false(cb_file_snapshots_on(&r->k));
+	assert_false(cb_file_snapshots_on(&r->k.transactions));
 }
 
 int main(void)

@@ -1,6 +1,5 @@
 /* Memory, with a broker and a pid 1 that the test plays: who goes when it is short, and who ends when it is over. */
 #include "rig_twins.h"
-#include "transactions/twins_parts.h"
 
 #include <cellblock/fd.h>
 #include <signal.h>
@@ -35,7 +34,7 @@ static void tell(struct rig *r, uint64_t used, uint64_t anonymous)
 /* Those that are told to end have ended: the rig's twins are this very process. */
 static void all_ended(struct rig *r)
 {
-	memset(r->k.twins.ending, 0, sizeof(r->k.twins.ending));
+	memset(r->k.transactions.twins.ending, 0, sizeof(r->k.transactions.twins.ending));
 }
 
 static struct rig *up(void)
@@ -137,7 +136,7 @@ static void test_one_that_has_not_ended(void **state)
 {
 	struct rig *r = *state = up();
 	struct rig_twin t = rig_twin(r);
-	struct cb_twin *twin = cb_twins_find(&r->k.twins, t.number);
+	struct cb_twin *twin = cb_twins_find(&r->k.transactions.twins, t.number);
 	uint64_t request;
 	const char *id = rig_begin(r, "cell", &request);
 	pid_t pid = fork();
@@ -199,8 +198,8 @@ static void test_over_without(void **state)
 	uint64_t request;
 
 	r->policy.transactions_mode = CB_MODE_AUTO;
-	r->k.twins.cost.readings = 2;
-	r->k.twins.cost.delay_s = 1000; /* no other one before the cell */
+	r->k.transactions.twins.cost.readings = 2;
+	r->k.transactions.twins.cost.delay_s = 1000; /* no other one before the cell */
 	rig_init_tell(r, CB_INIT_GONE, (int)t.number);
 	rig_twin_close(&t);
 	const char *id = rig_begin(r, "cell", &request);

@@ -2,8 +2,6 @@
  * told when nobody can. */
 #include "rig_twins.h"
 
-#include "transactions/twins_parts.h"
-
 #include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -12,12 +10,12 @@
 
 static bool none_coming(struct rig *r)
 {
-	return !cb_twins_busy(&r->k);
+	return !cb_twins_busy(&r->k.transactions);
 }
 
 static bool given_up(struct rig *r)
 {
-	return !r->k.twins.possible;
+	return !r->k.transactions.twins.possible;
 }
 
 static void cell(struct rig *r, const char *code)
@@ -50,8 +48,8 @@ static void expect_failure(struct rig *r, const char *id, const char *ename, con
 static struct cb_twin *book(struct rig *r, const struct rig_twin *t)
 {
 	for (int i = 0; i < CB_TWINS_MAX; i++)
-		if (r->k.twins.twin[i].number == t->number)
-			return &r->k.twins.twin[i];
+		if (r->k.transactions.twins.twin[i].number == t->number)
+			return &r->k.transactions.twins.twin[i];
 	return NULL;
 }
 
@@ -69,7 +67,7 @@ static void test_in_any_order(void **state)
 
 		for (int k = 0; k < 3; k++) {
 			rig_barrier(r);
-			assert_true(cb_twins_busy(&r->k));
+			assert_true(cb_twins_busy(&r->k.transactions));
 			if (order[i][k] == 'a')
 				rig_twin_answered(r, &t, RIG_MADE);
 			else if (order[i][k] == 'r')
@@ -110,7 +108,7 @@ static void test_none_where_there_are_none(void **state)
 	rig_subscribe(r);
 	cb_guest_want(&r->k.guest);
 	rig_guest_up(r);
-	assert_false(r->k.twins.possible);
+	assert_false(r->k.transactions.twins.possible);
 	cell(r, "a");
 	rig_init_silent(r);
 }
@@ -132,7 +130,7 @@ static void test_unknown_numbers(void **state)
 	rig_twin_answered(r, &t, RIG_MADE);
 	rig_twin_says(&t, CB_LEASH_BORN, t.number);
 	rig_barrier(r);
-	assert_true(cb_twins_busy(&r->k));
+	assert_true(cb_twins_busy(&r->k.transactions));
 	rig_twin_registers(r, &t);
 	rig_until(r, none_coming);
 	assert_int_equal(r->k.guest.state, CB_GUEST_UP);
@@ -147,7 +145,7 @@ static void test_wrong_words_on_the_leash(void **state)
 	char big[64] = { CB_LEASH_BORN };
 
 	for (int i = 0; i < 8; i++) {
-		r->k.twins.failures = 0;
+		r->k.transactions.twins.failures = 0;
 		t = rig_twin_asked(r);
 		switch (i) {
 		case 0:
@@ -200,9 +198,10 @@ static void test_three_failures(void **state)
 					  "{\"status\":\"error\",\"ename\":\"BlockingIOError\",\"evalue\":\"no\"}");
 			rig_init_expect(r, CB_INIT_DROP, (int)t.number);
 			rig_twin_close(&t);
-			assert_int_equal(r->k.twins.possible, i == 0 || n < 2);
-			assert_int_equal(strstr(r->k.checkpoints.note, "not kept any more") != NULL, i == 1 && n == 2);
-			r->k.checkpoints.note[0] = '\0'; /* which the next cell would say */
+			assert_int_equal(r->k.transactions.twins.possible, i == 0 || n < 2);
+			assert_int_equal(strstr(r->k.transactions.checkpoints.note, "not kept any more") != NULL,
+					 i == 1 && n == 2);
+			r->k.transactions.checkpoints.note[0] = '\0'; /* which the next cell would say */
 			cell(r, "a");
 		}
 		if (i == 0) {
@@ -226,18 +225,18 @@ static void test_deadlines(void **state)
 	rig_barrier(r);
 	rig_twin_overdue(r); /* it was to be here by now */
 	rig_init_expect(r, CB_INIT_DROP, (int)t.number);
-	assert_int_equal(r->k.twins.failures, 1);
+	assert_int_equal(r->k.transactions.twins.failures, 1);
 	assert_int_equal(r->k.guest.state, CB_GUEST_UP);
 	rig_twin_close(&t);
 	cell(r, "a");
 	t = rig_twin_asked(r); /* a guest that does not even answer is asked to let go, and ended only by a user */
 	rig_twin_overdue(r);
 	rig_init_expect(r, CB_INIT_NUDGE, CB_WIRE_LET_GO);
-	cb_twins_interrupt(&r->k);
+	cb_twins_interrupt(&r->k.transactions);
 	rig_init_expect(r, CB_INIT_NUDGE, CB_WIRE_LET_GO);
 	assert_int_equal(r->k.guest.state, CB_GUEST_UP);
-	r->k.twins.interrupted_at -= CB_DOUBLE_CLICK;
-	cb_twins_interrupt(&r->k);
+	r->k.transactions.twins.interrupted_at -= CB_DOUBLE_CLICK;
+	cb_twins_interrupt(&r->k.transactions);
 	rig_await_kill(r);
 	rig_die(r, SIGKILL);
 	rig_expect(r, RIG_IOPUB, "restarting", "");
@@ -275,8 +274,9 @@ static void test_takes_over(void **state)
 	struct rig_twin first = rig_twin(r), next;
 	uint64_t request;
 
-	r->k.twins.cost.readings = 2;
-	r->k.twins.cost.made_s = r->k.twins.cost.delay_s = 1000; /* no other one before the failure */
+	r->k.transactions.twins.cost.readings = 2;
+	r->k.transactions.twins.cost.made_s = r->k.transactions.twins.cost.delay_s =
+		1000; /* no other one before the failure */
 	cell(r, "good");
 	const char *id = rig_begin(r, "bad", &request);
 
@@ -289,7 +289,7 @@ static void test_takes_over(void **state)
 	rig_twin_resumed(r, &resume);
 	next = rig_twin(r); /* made at once, before anybody is told */
 	expect_failure(r, id, "KernelDiedError", "cells [1] to [2] are undone", "restored", "[1,2]");
-	assert_true(r->k.twins.cost.cells == 0); /* the failed cell has not worked for the next one */
+	assert_true(r->k.transactions.twins.cost.cells == 0); /* the failed cell has not worked for the next one */
 	id = rig_begin(r, "good", &request);
 	rig_end(r, id, request);
 	rig_twin_close(&next);
@@ -512,7 +512,7 @@ static void test_dies_of_being_copied(void **state)
 
 		rig_twin_resumed(r, &resume);
 		copy = rig_twin_asked(r);
-		assert_true(cb_twins_busy(&r->k));
+		assert_true(cb_twins_busy(&r->k.transactions));
 		rig_init_tell(r, CB_INIT_EXITED, SIGABRT);
 		rig_init_expect(r, CB_INIT_DROP, (int)copy.number);
 		assert_int_equal(r->k.guest.state, CB_GUEST_RESTORING);
@@ -619,19 +619,19 @@ static void test_an_end_is_no_cells_time(void **state)
 		_exit(0);
 	}
 	assert_int_equal(read(begun[0], &byte, 1), 1);
-	struct cb_twin *dropped = cb_twins_find(&r->k.twins, t.number);
+	struct cb_twin *dropped = cb_twins_find(&r->k.transactions.twins, t.number);
 
 	assert_non_null(dropped);
 	dropped->pid = pid;
-	cb_twins_drop(&r->k, dropped);
-	assert_true(cb_twins_spent(&r->k, &ending) == 0 && ending);
-	r->k.twins.ending[0].cpu_s = 0; /* as if it had done all that since the last look */
+	cb_twins_drop(&r->k.transactions, dropped);
+	assert_true(cb_twins_spent(&r->k.transactions, &ending) == 0 && ending);
+	r->k.transactions.twins.ending[0].cpu_s = 0; /* as if it had done all that since the last look */
 	assert_int_equal(kill(pid, SIGKILL), 0);
 	assert_int_equal(waitid(P_PID, (id_t)pid, &(siginfo_t){ 0 }, WEXITED | WNOWAIT), 0);
-	assert_true(cb_twins_spent(&r->k, &ending) >= 0.09 && ending);
-	assert_true(cb_twins_spent(&r->k, &ending) == 0 && ending);
+	assert_true(cb_twins_spent(&r->k.transactions, &ending) >= 0.09 && ending);
+	assert_true(cb_twins_spent(&r->k.transactions, &ending) == 0 && ending);
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
-	assert_true(cb_twins_spent(&r->k, &ending) == 0 && !ending);
+	assert_true(cb_twins_spent(&r->k.transactions, &ending) == 0 && !ending);
 	close(begun[0]);
 	close(begun[1]);
 	rig_twin_close(&t);

@@ -1,0 +1,188 @@
+/* States that come back: what is held of them. Trust domain: supervisor. The functions are declared in the header of
+ * the file that has them. */
+#pragma once
+
+#include <cellblock/sandbox.h>
+#include <cellblock/twin.h>
+
+#include "jupyter/comms.h"
+#include "python/ends.h"
+#include "python/python.h"
+#include "shells/shells.h"
+#include "twin_cost.h"
+#include "undo_log.h"
+
+struct cb_broker_queue;
+struct cb_transactions;
+struct cb_workspace;
+
+/* Named checkpoints and rollback. */
+#define CB_CHECKPOINT_NAME 128 /* bytes of a name, with its end */
+#define CB_CHECKPOINT_ASKED 16 /* by one cell */
+
+/* Where to. */
+struct cb_back {
+	char name[CB_CHECKPOINT_NAME]; /* "" = to before the last cells */
+	unsigned undo;		       /* exactly so many of them; 0 = the last one, and as many more as need be */
+};
+
+struct cb_checkpoints {
+	char asked[CB_CHECKPOINT_ASKED]
+		  [CB_CHECKPOINT_NAME]; /* by %checkpoint: to be made now that its cell has ended */
+	unsigned nasked;
+	bool rolling;	/* a rollback is under way: for the current request */
+	char note[256]; /* a %checkpoint that failed: the next cell says so */
+};
+
+/* Copies of a guest from which its state comes back (include/cellblock/twin.h). */
+/* What a twin has not of its guest. */
+struct cb_left_out {
+	int64_t threads, sockets, children, shared_maps;
+	int64_t native;	     /* threads that Python does not know */
+	int64_t native_back; /* such threads that do come back: of a copy that is made of a woken state */
+	char native_of[64];  /* the library that they are of, or their own names */
+};
+struct cb_twin {
+	uint32_t number; /* 0 = free */
+	bool registered, born;
+	enum cb_twin_use {
+		CB_TWIN_KEPT,
+		CB_TWIN_ROLLBACK, /* a copy of one, which is to take over at once */
+		CB_TWIN_BRANCH,	  /* runs beside the guest as soon as it is ready */
+		CB_TWIN_ADOPTED,  /* a copy of a branch, which is to take over at once */
+	} use;
+	uint32_t branch;	       /* the number of that one */
+	char name[CB_CHECKPOINT_NAME]; /* "" = none: it is kept by age */
+	double created;
+	int64_t asked_ms; /* monotonic: when it was to be made */
+	struct cb_guest_ends ends;
+	pid_t pid;		       /* as the kernel says */
+	uint64_t room;		       /* bytes of memory that it may copy for itself */
+	double cpu_s, copied_s;	       /* processors' time: as last read; and what of it was for that */
+	uint64_t cell;		       /* the last one whose effects it has, by the count of undo_log.h */
+	int64_t count;		       /* the execution count then */
+	struct cb_undo_log_count live; /* and how many had run */
+	struct cb_comms comms;
+	struct cb_left_out left_out;
+	enum { CB_FILES_STAY, CB_FILES_COMING, CB_FILES_KEPT } files; /* what a take-over does with the workspace's */
+	uint32_t snapshot;					      /* of them; one that was bred has its parent's */
+	char files_problem[224];				      /* not all of them were kept */
+};
+
+#define CB_TWINS_ENDING_MAX 8
+
+struct cb_twins {
+	bool possible;	   /* in this jail, with this policy */
+	bool stale;	   /* something has run since the newest one was made */
+	bool after_cell;   /* and a cell was among it */
+	unsigned failures; /* in a row */
+	int64_t again_ns;  /* threads did not stop: not before then; 0 = at any time */
+	int64_t held_ns;   /* since then a cell waits for a debugger's request to end; 0 = none does */
+	bool lack_told;	   /* that none could be made */
+	uint32_t last_number;
+	struct cb_twin twin[CB_TWINS_MAX];
+	struct cb_twin_ending {	  /* told to end, the last few: large memory takes its time */
+		pid_t pid;	  /* 0 = free */
+		int64_t since_ns; /* when it was told */
+		double cpu_s;	  /* as last read */
+	} ending[CB_TWINS_ENDING_MAX];
+	unsigned ending_next;
+	struct cb_twin *coming; /* not ready yet; NULL = none */
+	enum cb_twin_use coming_use;
+	bool asked;		/* and CHECKPOINT is not answered */
+	int64_t begun_ns;	/* when it was asked for */
+	int64_t asked_at;	/* then; 0 = and that it takes long was told */
+	int64_t interrupted_at; /* by a user, meanwhile; 0 = not */
+	struct cb_twin *waking; /* takes over; NULL = none */
+	int leash_slot;		/* of the one that is coming */
+	int idle_timer, deadline_timer;
+	struct cb_undo_log past;
+	uint64_t cell;		  /* what the main shell's has in it */
+	struct cb_twin_cost cost; /* auto */
+	bool cost_reads;	  /* what the running cell does to memory */
+	int64_t stopped_ns;	  /* when a take-over was ordered */
+	bool fallen;		  /* in this take-over one was woken and failed */
+	bool confirming;	  /* one serves, but nobody is told before it has been copied in its turn */
+	bool copy_kills;	  /* in this take-over one died of that */
+	unsigned passed_over;	  /* in this take-over: states that did not work */
+	char passed_why[192];	  /* the last of them */
+	struct cb_twin woken;	  /* the one that took over, as it was; without ends and comms */
+	int64_t confirmed_ns;	  /* when it was last said that a state is back; 0 = something has begun since */
+	unsigned silent;	  /* how many of them by silence */
+	double duration_s;	  /* of the last one: how long the guest stood still */
+	char coming_name[CB_CHECKPOINT_NAME]; /* of the one that came or did not come last */
+
+	/* of the last take-over */
+	int64_t restored_to;
+	struct cb_buf undone; /* JSON array of numbers */
+	struct cb_undo_log_undone undid;
+	struct cb_buf calls;  /* completed calls of host tools of cells that are undone or lost: JSON array, or empty */
+	char calls_text[320]; /* the same, "; what host tools did …" */
+	char outcome[1664];   /* "all variables are as they were before cell [3]; …" */
+};
+
+/* Copies of the state that run beside the main line. */
+#define CB_BRANCHES_MAX 200 /* at one time; the rest of CB_TWINS_MAX is for twins with and without names */
+#define CB_BRANCHES_ENDED 256
+#define CB_BRANCH_PARENTS 16
+#define CB_BRANCH_FRAMES_MAX (256u << 20) /* bytes of frames that are coming in, of all branches */
+
+struct cb_branch {
+	struct cb_shell shell;	 /* first: its ops find the branch by it. id "": deleted */
+	struct cb_python python; /* number: the twin's */
+	struct cb_transactions *all;
+	enum cb_branch_state { CB_BRANCH_WAKING, CB_BRANCH_UP, CB_BRANCH_ENDING } state;
+	bool served;		       /* it was up once: who asked for it has its id */
+	char from[CB_CHECKPOINT_NAME]; /* "" = the state as it was */
+	double created;
+	int64_t count;
+	uint64_t cell;		       /* where it left the main line, as struct cb_twin has it */
+	struct cb_undo_log_count live; /* and */
+	struct cb_guest_parent parent[CB_BRANCH_PARENTS];
+	struct cb_comms comms; /* those opened in it */
+	uint64_t comm_told;    /* id of the request under which it was said that others are dropped */
+	char why[256];	       /* it is to end for; empty = it ended by itself */
+	bool mute;	       /* it broke the protocol: not heard any more */
+	bool unread;	       /* its wire is not read any more */
+	int64_t deadline;      /* to wake, or to end after its wire is closed; 0 = none */
+	uint64_t oom_kills;    /* of the jail when the cell began */
+};
+
+struct cb_branches {
+	struct cb_branch *branch[CB_BRANCHES_MAX]; /* owned; NULL = free */
+	struct cb_load load;
+	struct {
+		char id[40], why[160];
+	} ended[CB_BRANCHES_ENDED]; /* the latest that ended unasked */
+	size_t last_ended;
+	struct cb_link_room room;
+	int epoll_fd; /* all their channels: one source for the loop, however many there are */
+	int slot, timer, resume_timer;
+	int64_t look_at; /* at CPU time and memory; 0 = not yet asked for */
+};
+
+/* Memory of the jail: what is given up when it is short. */
+struct cb_memory_watch {
+	int timer; /* while cells run: the next look */
+	bool armed;
+	uint64_t used;	   /* as the last look found it */
+	int64_t freed_ms;  /* monotonic: a state was given up, or a twin took over: older looks saw what is gone */
+	unsigned given_up; /* states that the present cell has cost */
+	bool none_left;	   /* the state before it is one of them */
+	char note[256];	   /* given up while no cell ran: the next one says so */
+};
+
+struct cb_transactions {
+	struct cb_loop *loop;
+	const struct cb_policy *policy;
+	struct cb_jupyter *jupyter;
+	struct cb_records *records;
+	struct cb_guest *guest;
+	struct cb_shells *shells;
+	struct cb_workspace *workspace;
+	struct cb_broker_queue *queue;
+	struct cb_twins twins;
+	struct cb_branches branches;
+	struct cb_memory_watch memory;
+	struct cb_checkpoints checkpoints;
+};
