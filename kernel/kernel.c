@@ -11,6 +11,7 @@
 #include <errno.h>
 
 #include "requests/requests.h"
+#include "requests/rooms.h"
 
 #define SHUTDOWN_NS 1500000000LL /* clients kill after 2.5 s */
 
@@ -324,6 +325,7 @@ void cb_kernel_answer_the_rest(struct cb_kernel *k)
 
 int cb_kernel_init(struct cb_kernel *k)
 {
+	k->shutdown = cb_kernel_shutdown;
 	k->records.number = &k->shells.execution.number;
 	k->jupyter.events = &jupyter_events;
 	k->jupyter.kernel = k;

@@ -1,61 +1,13 @@
-/* The kernel: everything that the supervisor holds while it serves. One per process, made by start.c. */
+/* The kernel as a whole: made, ended. Trust domain: supervisor. See kernel.c. */
 #pragma once
 
-#include "records/audit_events.h"
-#include "transactions/branches.h"
-#include "shells/debug.h"
-#include "shells/execution.h"
-#include "shells/failure.h"
-#include "python/guest.h"
-#include "records/records.h"
-#include "shells/idle.h"
-#include "shells/shell.h"
-#include "jupyter/jupyter.h"
-#include "jupyter/status.h"
-#include "workspace/jobs.h"
-#include "shells/lanes.h"
-#include "workspace/overlay_changes.h"
-#include "jupyter/loop.h"
-#include "transactions/memory.h"
-#include "policy/policy.h"
-#include "setup/interpreter.h"
-#include "transactions/checkpoints.h"
-#include "python/broker_queue.h"
-#include "transactions/twins.h"
-#include "workspace/workspace_watch.h"
+#include <stdbool.h>
 
-struct cb_kernel {
-	const struct cb_policy *policy;
-	const struct cb_interpreter *interpreter;
-	struct cb_loop loop;
-	struct cb_jupyter jupyter;
-	struct cb_guest guest;
-	struct cb_shells shells;
-	struct cb_records records;
-	bool audit_moved; /* and that was said */
-	struct cb_workspace workspace;
-	struct cb_transactions transactions;
-	struct cb_broker_queue broker_queue;
-	struct cb_request *history_waiting; /* history_requests that the thread works on */
-	uint64_t history_tag;
-	int signal_fd;
-	pid_t cache_writer;		       /* our child that compiles the guest; 0 = none, or reaped */
-	int parent_fd, parent_slot;	       /* pidfd of JPY_PARENT_PID; -1 = none */
-	char client[64];		       /* the program that started us; empty = unknown */
-	double started;			       /* wall clock */
-	struct {
-		double cpu;
-		int64_t at; /* 0 = never */
-		unsigned jail;
-	} usage_asked; /* by usage_request, the last time */
-	bool failed; /* the end is no one's wish: exit status 1, so that servers restart the kernel */
-	int shutdown_timer;
-};
+struct cb_kernel;
 
 /* With a policy and interpreter; connection, signature and channels are added by who starts it. */
 int cb_kernel_init(struct cb_kernel *k);
 void cb_kernel_release(struct cb_kernel *k);
-/* Ends the kernel: the guest gets a second for its exit handlers, then the loop stops. */
 void cb_kernel_shutdown(struct cb_kernel *k, bool restart);
 /* However it ends: all that was asked is answered, what lies in the sockets included. */
 void cb_kernel_answer_the_rest(struct cb_kernel *k);

@@ -30,6 +30,7 @@
 #include "policy/parse.h"
 #include "policy/paths.h"
 #include "requests/requests.h"
+#include "requests/rooms.h"
 #include "setup/guest_cache.h"
 #include "setup/jail_spec.h"
 #include "setup/self_sandbox.h"

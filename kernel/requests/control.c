@@ -3,7 +3,7 @@
 #include <cellblock/json_scan.h>
 #include <cellblock/log.h>
 
-#include "kernel.h"
+#include "rooms.h"
 #include "requests.h"
 
 #define FIRST_MOMENTS 10.0     /* seconds; later it counts always, for clients' clocks differ */
@@ -64,7 +64,7 @@ void cb_request_shutdown(struct cb_kernel *k, struct cb_request *r)
 	cb_iopub_publish(&k->jupyter, "shutdown_reply", CB_WEIGHT_KEEP,
 			 &out); /* other clients of this kernel hear of it, as from ipykernel */
 	cb_reply(&k->jupyter, r, cb_buf_span(&content));
-	cb_kernel_shutdown(k, restart);
+	k->shutdown(k, restart);
 }
 
 void cb_request_debug(struct cb_kernel *k, struct cb_request *r)

@@ -3,7 +3,7 @@
 #include <cellblock/log.h>
 #include <errno.h>
 
-#include "kernel.h"
+#include "rooms.h"
 #include "requests.h"
 
 enum { ACCESS, OUTPUT, UNIQUE, SESSION, START, STOP, N, PATTERN, NFIELDS };

@@ -10,7 +10,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-#include "kernel.h"
+#include "rooms.h"
 #include "requests.h"
 
 #define TIMEOUT_MAX 1e9 /* seconds; longer is none */

@@ -8,7 +8,7 @@
 
 #include <cellblock/log.h>
 
-#include "kernel.h"
+#include "rooms.h"
 
 #define ON(channel) (1u << (channel))
 

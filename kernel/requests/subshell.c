@@ -1,11 +1,14 @@
-/* create_, delete_ and list_subshell_request (JEP 91), on control. Trust domain: supervisor.
+/* create_, delete_ and list_subshell_request (JEP 91), on control, which are answered here, whatever Python does: a
+ * subshell begins in the guest with its first request. And cellblock_checkpoint_request and its kin.
  *
- * They are answered here, whatever Python does: a subshell begins in the guest with its first request.
+ * Trust domain: supervisor. On shell the latter keep the queue's order. On control lists and delete are answered at
+ * once, a checkpoint or branch is made before what waits, and a rollback or adoption is refused while something runs.
  */
 #include <cellblock/json_scan.h>
 
-#include "kernel.h"
+#include "rooms.h"
 #include "requests.h"
+#include "transactions/checkpoints.h"
 
 void cb_request_create_subshell(struct cb_kernel *k, struct cb_request *r)
 {
@@ -49,4 +52,24 @@ void cb_request_list_subshell(struct cb_kernel *k, struct cb_request *r)
 		if (k->shells.lanes.sub[i].id[0] != '\0')
 			cb_json_put(&j, NULL, k->shells.lanes.sub[i].id);
 	cb_reply_json(&k->jupyter, r, &j);
+}
+
+void cb_request_checkpoint(struct cb_kernel *k, struct cb_request *r)
+{
+	bool rollback = r->kind == CB_REQUEST_ROLLBACK || r->kind == CB_REQUEST_ADOPT;
+
+	if (cb_branches_find(&k->transactions, r->subshell_id) != NULL) {
+		cb_refuse(&k->jupyter, r, "CheckpointError", "a branch keeps no checkpoints and has no branches");
+	} else if (r->channel == CB_SHELL) {
+		cb_execution_submit(&k->shells, r);
+	} else if (rollback && k->shells.execution.shell.current != NULL) {
+		cb_refuse(&k->jupyter, r, "KernelBusyError", "a cell runs: interrupt it first, or wait");
+	} else if (rollback || r->kind == CB_REQUEST_CHECKPOINT || r->kind == CB_REQUEST_BRANCH) {
+		cb_execution_submit_first(&k->shells, r);
+	} else {
+		cb_bracket_begin(&k->jupyter, r);
+		cb_checkpoint_answer(&k->transactions, r);
+		cb_bracket_end(&k->jupyter, r);
+		cb_request_free(r);
+	}
 }

@@ -1,7 +1,15 @@
-/* cellblock_tools_request: which functions of the client's the cells of its session may call. Trust domain: supervisor.
- * What is done with them is in tools.c. Cells that arrive later have them: so it need not wait for those before it. */
-#include "kernel.h"
+/* cellblock_tools_request: which functions of the client's the cells of its session may call. And input_reply: which
+ * shell it is for.
+ *
+ * Trust domain: supervisor. Cells that arrive later have the tools: so the request need not wait for those before it.
+ * Replies that nobody waits for are dropped. When the main shell, subshells and branches wait for the same client,
+ * header.subshell_id says which is meant; else the main shell, or who asked first.
+ */
+#include <cellblock/log.h>
+
+#include "rooms.h"
 #include "requests.h"
+#include "shells/stdin.h"
 
 void cb_request_tools(struct cb_kernel *k, struct cb_request *r)
 {
@@ -32,4 +40,37 @@ void cb_request_tools(struct cb_kernel *k, struct cb_request *r)
 	cb_reply_ok(&k->jupyter, r, "tools", count);
 	cb_bracket_end(&k->jupyter, r);
 	cb_request_free(r);
+}
+
+/* Who has asked this client; NULL = nobody. Another client's answer is nobody's: the question went to one client only.
+ */
+static struct cb_shell *asker(struct cb_kernel *k, const struct cb_request *r)
+{
+	bool to_subshell = r->subshell_id.data != NULL && cb_lanes_known(&k->shells, r->subshell_id);
+	bool to_branch = cb_branches_find(&k->transactions, r->subshell_id) != NULL;
+
+	if (!to_subshell && !to_branch && cb_shell_asks(&k->shells.execution.shell, r))
+		return &k->shells.execution.shell;
+	struct cb_shell *branch = to_subshell ? NULL : cb_branches_asker(&k->transactions, r);
+	struct cb_shell *subshell = to_branch ? NULL : cb_lanes_asker(&k->shells, r);
+
+	return branch == NULL || (subshell != NULL && subshell->asked_at <= branch->asked_at) ? subshell : branch;
+}
+
+void cb_request_input_reply(struct cb_kernel *k, struct cb_request *r)
+{
+	struct cb_shell *to = asker(k, r);
+
+	if (to != NULL)
+		cb_stdin_answer(to, r);
+	else
+		cb_log(CB_LOG_INFO, "input_reply dropped: this client was not asked");
+}
+
+void cb_request_stdin_too_large(struct cb_kernel *k, const struct cb_request *r)
+{
+	struct cb_shell *to = asker(k, r);
+
+	if (to != NULL)
+		cb_stdin_too_large(to);
 }

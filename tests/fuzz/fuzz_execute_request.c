@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-#include "kernel.h"
+#include "requests/rooms.h"
 #include "requests/requests.h"
 
 #define CHECK(condition)                                                                                               \

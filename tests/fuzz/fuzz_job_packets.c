@@ -6,7 +6,7 @@
  */
 #include <cellblock/json_scan.h>
 
-#include "kernel.h"
+#include "requests/rooms.h"
 
 #define CHECK(condition)                                                                                               \
 	do {                                                                                                           \

@@ -3,7 +3,7 @@
  * The first byte chooses which. What is accepted must be sound: no NUL in a path, arguments that end where it is said,
  * lengths within limits.message, a limit of time that was only lowered. What is not says why.
  */
-#include "kernel.h"
+#include "requests/rooms.h"
 #include "requests/requests.h"
 
 #include <math.h>

@@ -5,9 +5,8 @@ usage: check_rooms.py [ROOT]            every fault as FILE: what; exit status 1
        check_rooms.py --figures [ROOT]  how the sources are laid out, in numbers
        check_rooms.py --self-test       feeds each rule what it must refuse and what it must let pass
 
-A room is a folder of sandbox/ or kernel/ (ROOMS). What is not laid out yet is a hall (HALLS): it may include every room
-of its top folder, no room may include it, and --figures alone counts its circles. An arrow leads from a file to one
-that it includes; X.c and X.h count as one file. What is found is a function of the files' text alone, so that the
+A room is a folder of sandbox/ or kernel/ (ROOMS). An arrow leads from a file to one that it includes; X.c and X.h count
+as one file. What is found is a function of the files' text alone, so that the
 self-test needs no files. That the top folders keep their order, base <- sandbox <- kernel, is check_source.py's.
 """
 
@@ -45,6 +44,14 @@ ROOMS = {
         "client": set(),
     },
     "kernel": {
+        ".": {
+            *("commands", "requests", "transactions", "workspace", "shells", "python", "records", "jupyter", "setup"),
+            "policy",
+        },
+        "commands": {"records", "jupyter", "setup", "policy"},
+        "requests": {
+            *("transactions", "workspace", "shells", "python", "records", "jupyter", "setup", "policy"),
+        },
         "transactions": {"workspace", "shells", "python", "records", "jupyter", "setup", "policy"},
         "workspace": {"shells", "python", "records", "jupyter", "setup", "policy"},
         "shells": {"python", "records", "jupyter", "setup", "policy"},
@@ -54,9 +61,6 @@ ROOMS = {
         "setup": {"policy"},
         "policy": set(),
     },
-}
-HALLS = {
-    "kernel": {".", "requests", "commands"}
 }
 
 
@@ -110,15 +114,10 @@ def order_faults(rooms):
                 yield "tests/source/check_rooms.py", f"{top}/{room} may not include {other}, which is not below it"
 
 
-def in_hall(path, halls):
-    top, room = room_of(path)
-    return room in halls.get(top, ())
-
-
-def arrow_faults(graph, rooms, halls):
+def arrow_faults(graph, rooms):
     for path, others in graph.items():
         top, room = room_of(path)
-        if top not in rooms or in_hall(path, halls):
+        if top not in rooms:
             continue
         if room not in rooms[top]:
             yield path, f"{top}/{room} is not in the table of tests/source/check_rooms.py"
@@ -129,9 +128,9 @@ def arrow_faults(graph, rooms, halls):
                 yield path, f"must not include {other}: {room} may include {sorted(rooms[top][room])} of {top}/"
 
 
-def circle_faults(graph, rooms, halls):
+def circle_faults(graph, rooms):
     for circle in circles(graph):
-        if circle[0].split("/")[0] not in rooms or all(in_hall(unit, halls) for unit in circle):
+        if circle[0].split("/")[0] not in rooms:
             continue
         if len({room_of(unit) for unit in circle}) > 1:
             yield circle[0], f"circle of includes that crosses folders: {' '.join(circle)}"
@@ -139,7 +138,7 @@ def circle_faults(graph, rooms, halls):
             yield circle[0], f"circle of {len(circle)} files, {MAX_CIRCLE} are allowed: {' '.join(circle)}"
 
 
-def declaration_faults(files, rooms, halls):
+def declaration_faults(files, rooms):
     """What one room defines is not declared in another's header: an arrow to it would lead to the wrong room."""
     defined = {}
     for path, text in files.items():
@@ -150,8 +149,6 @@ def declaration_faults(files, rooms, halls):
         if path.endswith(".h"):
             for name in re.findall(r"^(?!static\b|typedef\b|#|\s).*?\b(\w+)\([^{]*?;", text, re.M):
                 at = defined.get(name, path)
-                if in_hall(at, halls) and in_hall(path, halls):
-                    continue
                 if room_of(at)[0] == room_of(path)[0] and room_of(at) != room_of(path):
                     yield path, f"declares {name}, which {at} defines"
 
@@ -165,14 +162,14 @@ def readme_faults(files, rooms):
                     yield name, "is missing: what comes in and goes out, what may be touched and included there"
 
 
-def check(files, rooms, halls):
+def check(files, rooms):
     """(file, what) of all that is wrong; files: path -> text."""
     code = {path: strip(text) for path, text in files.items() if path.endswith((".c", ".h", ".def"))}
     graph = arrows(code)
     yield from order_faults(rooms)
-    yield from arrow_faults(graph, rooms, halls)
-    yield from circle_faults(graph, rooms, halls)
-    yield from declaration_faults(code, rooms, halls)
+    yield from arrow_faults(graph, rooms)
+    yield from circle_faults(graph, rooms)
+    yield from declaration_faults(code, rooms)
     yield from readme_faults(files, rooms)
 
 
@@ -196,17 +193,10 @@ def read(root, tops):
 
 
 def upward(graph, top, rooms):
-    """Arrows against the table. Of two folders that it lacks and that include each other: the fewer of their arrows."""
-    pairs = {}
-    for path, others in graph.items():
-        for other in others:
-            if room_of(path)[0] == top == room_of(other)[0]:
-                pair = room_of(path)[1], room_of(other)[1]
-                pairs[pair] = pairs.get(pair, 0) + 1
-    table = rooms.get(top, {})
-    against = sum(n for (a, b), n in pairs.items() if a in table and a != b and b not in table[a])
-    halls = [(pair, n) for pair, n in pairs.items() if not table.keys() & set(pair)]
-    return against + sum(min(n, pairs.get((b, a), 0)) for (a, b), n in halls if a < b)
+    """Arrows against the table."""
+    rooms_of = [(room_of(path), room_of(other)) for path, others in graph.items() for other in others]
+    inside = [(a[1], b[1]) for a, b in rooms_of if a[0] == top == b[0]]
+    return sum(a != b and b not in rooms[top].get(a, ()) for a, b in inside)
 
 
 def figures(root):
@@ -225,9 +215,8 @@ def figures(root):
         yield f"{top}/: folders", len({room_of(path) for path in code if path.startswith(top + "/")})
         yield f"{top}/: largest circle of includes (files)", len(found[0]) if found else 0
         yield f"{top}/: upward arrows between folders", upward(graph, top, ROOMS)
-    core = "kernel/kernel.h"
-    yield "files that include kernel.h", sum(core in others for others in graph.values())
-    yield "files that include kernel.h, also through others", sum(core in reachable(graph, path) for path in graph)
+    core = "kernel/requests/rooms.h"
+    yield "files that see struct cb_kernel complete", sum(core in reachable(graph, path) for path in graph)
     found = []
     for path, text in counted.items():
         found += [(n, f"{name} ({path})") for name, _, n in c_functions(strip_c(text.split("\n")))]
@@ -236,11 +225,9 @@ def figures(root):
 
 
 TABLE = {"sandbox": {".": {"up"}, "up": {"low"}, "low": set()}}
-HALL = {"sandbox": {"hall", "loft"}}
 READMES = {"sandbox/README.md": "", "sandbox/up/README.md": "", "sandbox/low/README.md": ""}
 UP, LOW = '#include "../up/a.h"\n', '#include "../low/b.h"\n'
 CIRCLE = {f"sandbox/up/{n}.h": f'#include "{(n + 1) % 5}.h"\n' for n in range(5)}
-HALL_CIRCLE = {path.replace("up", "hall"): text for path, text in CIRCLE.items()}
 F, LONG_F = "int f(int x)", "int f(int x,\n      int y)"
 # (files beside READMES, part of the fault expected or None)
 SELF_TEST = [
@@ -262,21 +249,13 @@ SELF_TEST = [
     ({"sandbox/up/a.c": "static " + F + "\n{\n}\n", "sandbox/low/b.h": F + ";\n"}, None),
     ({"sandbox/up/a.c": F + "\n{\n}\n", "sandbox/up/b.h": F + ";\n"}, None),
     ({"sandbox/up/a.c": "", "sandbox/up/README.md": None}, "sandbox/up/README.md: is missing"),
-    ({"kernel/a.h": '#include "r/b.h"\n', "kernel/r/b.h": '#include "a.h"\n'}, None),
-    ({"sandbox/hall/c.c": UP + LOW, "sandbox/up/a.h": "", "sandbox/low/b.h": ""}, None),
-    ({"sandbox/low/b.c": '#include "../hall/c.h"\n', "sandbox/hall/c.h": ""}, "must not include sandbox/hall/c.h"),
-    ({"sandbox/up/a.h": '#include "../hall/c.h"\n', "sandbox/hall/c.h": UP}, "circle of includes that crosses folders"),
-    (HALL_CIRCLE, None),
-    ({"sandbox/loft/c.h": '#include "../hall/c.h"\n', "sandbox/hall/c.h": '#include "../loft/c.h"\n'}, None),
-    ({"sandbox/up/a.c": F + "\n{\n}\n", "sandbox/hall/c.h": F + ";\n"}, "declares f, which sandbox/up/a.c defines"),
-    ({"sandbox/loft/c.c": F + "\n{\n}\n", "sandbox/hall/c.h": F + ";\n"}, None),
 ]
 
 
 def self_test():
     def find(added):
         files = {path: text for path, text in {**READMES, **added}.items() if text is not None}
-        return [f"{path}: {what}" for path, what in check(files, TABLE, HALL)]
+        return [f"{path}: {what}" for path, what in check(files, TABLE)]
 
     failed = failures(SELF_TEST, find)
     kernel = {"kernel/a.h": '#include "r/b.h"\n', "kernel/r/b.h": '#include "a.h"\n', "kernel/a.c": '#include "a.h"\n'}
@@ -285,9 +264,8 @@ def self_test():
         "order": [what for _, what in order_faults({"sandbox": {"low": {"up"}, "up": {"low"}}})]
         == ["sandbox/up may not include low, which is not below it"],
         "circles": circles(kernel) == [["kernel/a", "kernel/r/b"]],
-        "upward": upward(kernel, "kernel", TABLE) == 1,
-        "upward from a room to a hall": upward(kernel, "kernel", {"kernel": {"r": set()}}) == 1,
-        "upward by the table": upward({"sandbox/low/a.c": ["sandbox/up/a.h"]}, "sandbox", TABLE) == 1,
+        "upward": upward({"sandbox/low/a.c": ["sandbox/up/a.h"]}, "sandbox", TABLE) == 1,
+        "downward": upward({"sandbox/up/a.c": ["sandbox/low/a.h"]}, "sandbox", TABLE) == 0,
         "reachable": reachable(kernel, "kernel/a.c") == {"kernel/a.h", "kernel/r/b.h"},
     }
     failed += list(right.values()).count(False)
@@ -305,7 +283,7 @@ def main(words):
             print(f"{name}: {value}")
         return 0
     files = read(root, TOPS)
-    faults = list(check(files, ROOMS, HALLS))
+    faults = list(check(files, ROOMS))
     for path, what in faults:
         print(f"{path}: {what}")
     print(f"{len(files)} files, {len(faults)} faults")

@@ -16,6 +16,7 @@
 #include <jansson.h>
 
 #include "kernel.h"
+#include "requests/rooms.h"
 
 #define RIG_PATIENCE 20000 /* ms */
 #define RIG_KEY "0123456789abcdef"
