@@ -167,15 +167,15 @@ static int plan_and_start(struct cb_kernel *k, struct start *s)
 	CB_AUTO_PATH target = cb_path_format("%s/cellblock_guest/__pycache__", s->places.guest);
 	/* binds are opened without following links */
 	CB_AUTO_PATH cache = named != NULL && target != NULL && cb_path_is_dir(target) ? cb_path_real(named) : NULL;
-	struct cb_plan_input in = { .policy = &s->policy,
-				    .interpreter = &s->interpreter,
-				    .bash = o->bash,
-				    .guest_dir = s->places.guest,
-				    .guest_cache = cache,
-				    .connection_file = o->connection_file,
-				    .session_name = getenv("JPY_SESSION_NAME") };
+	struct cb_jail_spec_input in = { .policy = &s->policy,
+					 .interpreter = &s->interpreter,
+					 .bash = o->bash,
+					 .guest_dir = s->places.guest,
+					 .guest_cache = cache,
+					 .connection_file = o->connection_file,
+					 .session_name = getenv("JPY_SESSION_NAME") };
 
-	int r = cb_plan_jail(&in, &s->spec, err);
+	int r = cb_jail_spec_make(&in, &s->spec, err);
 
 	if (r == 0 && o->bash && s->interpreter.bash_version == NULL)
 		r = cb_err_set(err, -ENOENT, "bash", "Install bash and run `cellblock install --language bash` again.",

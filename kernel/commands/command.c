@@ -96,12 +96,12 @@ int cb_command_plan(const struct cb_options *o, char *const *argv, struct cb_com
 		r = load(o, j->places.jail, argv == NULL, &j->policy, &j->interpreter, err);
 	if (r < 0)
 		return r;
-	struct cb_plan_input in = { .policy = &j->policy,
-				    .interpreter = j->interpreter.executable != NULL ? &j->interpreter : NULL,
-				    .guest_dir = argv == NULL ? j->places.guest : NULL,
-				    .argv = argv };
+	struct cb_jail_spec_input in = { .policy = &j->policy,
+					 .interpreter = j->interpreter.executable != NULL ? &j->interpreter : NULL,
+					 .guest_dir = argv == NULL ? j->places.guest : NULL,
+					 .argv = argv };
 
-	r = cb_plan_jail(&in, &j->spec, err);
+	r = cb_jail_spec_make(&in, &j->spec, err);
 	if (r < 0) /* but for the command and memory it is the policy that asks for what can't be */
 		return strcmp(err->step, "command") == 0 || strcmp(err->step, "plan") == 0 ? r
 											   : (err->code = CB_E_USAGE);

@@ -47,7 +47,7 @@ static json_t *collect(const struct cb_policy *policy, const struct cb_jail_spec
 	return says;
 }
 
-int cb_plan_says(const struct cb_policy *policy, struct cb_jail_spec *spec)
+int cb_policy_hints(const struct cb_policy *policy, struct cb_jail_spec *spec)
 {
 	json_t *says = collect(policy, spec);
 	char *text = json_dumps(says, JSON_COMPACT | JSON_ENSURE_ASCII);

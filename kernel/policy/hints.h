@@ -8,4 +8,4 @@
 #define CB_SAYS_VARIABLE "CELLBLOCK_POLICY_SAYS"
 
 /* Adds the variable to spec->env. The workspace's mode is the jail's, which may not be the policy's. */
-int cb_plan_says(const struct cb_policy *policy, struct cb_jail_spec *spec);
+int cb_policy_hints(const struct cb_policy *policy, struct cb_jail_spec *spec);

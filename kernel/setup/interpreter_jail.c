@@ -26,9 +26,9 @@ static int make_spec(const struct cb_interpreter *interpreter, const char *scrip
 	for (size_t i = 0; i < 4 && r == 0; i++)
 		r = cb_strv_add(&spec->argv, arguments[i]);
 	if (r == 0)
-		r = cb_plan_env(NULL, interpreter, NULL, &spec->env);
+		r = cb_jail_env(NULL, interpreter, NULL, &spec->env);
 	if (r == 0)
-		r = cb_plan_interpreter(interpreter, spec);
+		r = cb_jail_spec_interpreter(interpreter, spec);
 	if (r == 0 && guest_dir != NULL)
 		r = cb_spec_add_bind(spec, guest_dir, CB_GUEST_TARGET, CB_BIND_RO, false, "Cellblock's guest");
 	spec->cwd = strdup("/workspace");

@@ -86,7 +86,7 @@ static int put_policy(struct cb_strv *env, const struct cb_policy *policy)
 	return r;
 }
 
-int cb_plan_env(const struct cb_policy *policy, const struct cb_interpreter *interpreter, const char *session_name,
+int cb_jail_env(const struct cb_policy *policy, const struct cb_interpreter *interpreter, const char *session_name,
 		struct cb_strv *env)
 {
 	static const char *const own[] = {

@@ -169,7 +169,7 @@ static bool has_bind(const struct cb_jail_spec *spec, const char *target)
 	return false;
 }
 
-int cb_plan_interpreter(const struct cb_interpreter *interpreter, struct cb_jail_spec *spec)
+int cb_jail_spec_interpreter(const struct cb_interpreter *interpreter, struct cb_jail_spec *spec)
 {
 	int r = 0;
 
@@ -321,7 +321,7 @@ static char *existing_folder(const char *path)
 
 /* The history's folder: SQLite makes files beside it, which a guest must not make first. One above the workspace is
  * out of its sight. */
-static int protect_history(const struct cb_plan_input *in, struct cb_jail_spec *spec, struct cb_err *err)
+static int protect_history(const struct cb_jail_spec_input *in, struct cb_jail_spec *spec, struct cb_err *err)
 {
 	const char *file = in->policy->history_file, *workspace = spec->workspace_source;
 	CB_AUTO_PATH folder = NULL;
@@ -372,7 +372,7 @@ static int check_audit(const struct cb_policy *policy, const struct cb_jail_spec
 }
 
 /* The connection file holds the signing key. Where it lies in the workspace an empty device is shown in its place. */
-static int hide_connection_file(const struct cb_plan_input *in, struct cb_jail_spec *spec)
+static int hide_connection_file(const struct cb_jail_spec_input *in, struct cb_jail_spec *spec)
 {
 	CB_AUTO_PATH real = in->connection_file != NULL ? cb_path_real(in->connection_file) : NULL;
 	CB_AUTO_PATH inside = NULL;
@@ -384,7 +384,7 @@ static int hide_connection_file(const struct cb_plan_input *in, struct cb_jail_s
 			      : -ENOMEM;
 }
 
-static int plan_protected(const struct cb_plan_input *in, struct cb_jail_spec *spec, struct cb_err *err)
+static int plan_protected(const struct cb_jail_spec_input *in, struct cb_jail_spec *spec, struct cb_err *err)
 {
 	struct cb_strv *list = &spec->protect_paths;
 	int r = protect_ourselves(list);
@@ -450,7 +450,7 @@ static char *find_program(const struct cb_jail_spec *spec, const char *name)
 	return NULL;
 }
 
-static int plan_command(const struct cb_plan_input *in, struct cb_jail_spec *spec, struct cb_err *err)
+static int plan_command(const struct cb_jail_spec_input *in, struct cb_jail_spec *spec, struct cb_err *err)
 {
 	CB_AUTO_PATH program = NULL;
 	int r;
@@ -474,7 +474,7 @@ static int plan_command(const struct cb_plan_input *in, struct cb_jail_spec *spe
 			r = cb_strv_addf(&spec->env, "CELLBLOCK_PACKAGES=%s",
 					 in->policy->packages_mode == CB_PACKAGES_SESSION ? "session" : "ro");
 		if (r == 0)
-			r = cb_plan_says(in->policy, spec);
+			r = cb_policy_hints(in->policy, spec);
 		if (r == 0 && in->guest_cache != NULL)
 			r = cb_spec_add_bind(spec, in->guest_cache, CB_GUEST_CACHE_TARGET, CB_BIND_RO, true,
 					     "its compiled modules");
@@ -509,7 +509,7 @@ static int plan_limits(const struct cb_policy *policy, struct cb_jail_spec *spec
 	return spec->limit_memory_note != NULL ? 0 : -ENOMEM;
 }
 
-int cb_plan_jail(const struct cb_plan_input *in, struct cb_jail_spec *ret_spec, struct cb_err *err)
+int cb_jail_spec_make(const struct cb_jail_spec_input *in, struct cb_jail_spec *ret_spec, struct cb_err *err)
 {
 	struct cb_jail_spec spec = { .hostname = strdup("cellblock"), .notifier = cb_notify_probe() == 0 };
 	int r = spec.hostname != NULL ? plan_workspace(in->policy, &spec, err) : no_memory(err);
@@ -517,9 +517,9 @@ int cb_plan_jail(const struct cb_plan_input *in, struct cb_jail_spec *ret_spec, 
 	if (r == 0 && (spec.cwd = current_folder(&spec)) == NULL)
 		r = no_memory(err);
 	if (r == 0 && (plan_limits(in->policy, &spec) < 0 ||
-		       cb_plan_env(in->policy, in->interpreter, in->session_name, &spec.env) < 0 ||
+		       cb_jail_env(in->policy, in->interpreter, in->session_name, &spec.env) < 0 ||
 		       plan_home(in->policy, &spec) < 0 ||
-		       (in->interpreter != NULL && cb_plan_interpreter(in->interpreter, &spec) < 0)))
+		       (in->interpreter != NULL && cb_jail_spec_interpreter(in->interpreter, &spec) < 0)))
 		r = no_memory(err);
 	if (r == 0)
 		r = plan_root(in->policy, &spec, err);

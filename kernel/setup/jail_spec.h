@@ -11,7 +11,7 @@
 #define CB_GUEST_TARGET "/run/cellblock/guest" /* where the guest package is inside */
 #define CB_GUEST_CACHE_TARGET CB_GUEST_TARGET "/cellblock_guest/__pycache__"
 
-struct cb_plan_input {
+struct cb_jail_spec_input {
 	const struct cb_policy *policy;
 	const struct cb_interpreter *interpreter; /* NULL: no guest, only a command (cellblock run) */
 	bool bash;				  /* the guest is the one for cells of bash */
@@ -24,7 +24,7 @@ struct cb_plan_input {
 
 /* Applies the home rule, env rules, binds, limits. A workspace that the policy names but that can't be one is an error.
  */
-int cb_plan_jail(const struct cb_plan_input *in, struct cb_jail_spec *ret_spec, struct cb_err *err);
+int cb_jail_spec_make(const struct cb_jail_spec_input *in, struct cb_jail_spec *ret_spec, struct cb_err *err);
 
 /* Binds of the interpreter alone, for the jail that it is asked in. 0 or -ENOMEM. */
-int cb_plan_interpreter(const struct cb_interpreter *interpreter, struct cb_jail_spec *spec);
+int cb_jail_spec_interpreter(const struct cb_interpreter *interpreter, struct cb_jail_spec *spec);

@@ -303,7 +303,7 @@ static void test_link_that_changes_after_the_look(void **state)
 	at("base-away", away);
 	assert_int_equal(rename(path, away), 0);
 	link_to(".ssh", "base");
-	assert_int_equal(cb_plan_interpreter(&p, &spec), 0);
+	assert_int_equal(cb_jail_spec_interpreter(&p, &spec), 0);
 	assert_int_equal(spec.nbinds, 0);
 	cb_jail_spec_release(&spec);
 	cb_interpreter_release(&p);

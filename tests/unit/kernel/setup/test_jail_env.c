@@ -43,7 +43,7 @@ static void test_rules(void **state)
 	setenv("LD_PRELOAD_X", "x", 1);
 	assert_int_equal(cb_policy_defaults("notebook", &p, &err), 0);
 	assert_int_equal(cb_policy_parse(&p, "test", text, strlen(text), &err), 0);
-	assert_int_equal(cb_plan_env(&p, &python, "/n.ipynb", &env), 0);
+	assert_int_equal(cb_jail_env(&p, &python, "/n.ipynb", &env), 0);
 	assert_string_equal(find(&env, "PATH"), "/opt/venv/bin:" CB_SYSTEM_PATH);
 	assert_string_equal(find(&env, "HOME"), "/home/user");
 	assert_string_equal(find(&env, "USER"), "user");
@@ -69,7 +69,7 @@ static void test_bare(void **state)
 	struct cb_strv env = { 0 };
 
 	(void)state;
-	assert_int_equal(cb_plan_env(NULL, &system, NULL, &env), 0);
+	assert_int_equal(cb_jail_env(NULL, &system, NULL, &env), 0);
 	assert_int_equal(env.count, 5);
 	assert_string_equal(find(&env, "PATH"), "/usr/bin:" CB_SYSTEM_PATH); /* before /usr/local/bin's python3 */
 	assert_string_equal(find(&env, "LANG"), "C.UTF-8");

@@ -26,9 +26,9 @@ static int plan_argv(const char *which, char *const *sets, size_t nsets, char *c
 	*err = (struct cb_err){ 0 };
 	r = cb_policy_load(which, sets, nsets, &policy, err);
 	assert_int_equal(r, 0);
-	struct cb_plan_input in = { .policy = &policy, .interpreter = &python, .guest_dir = guest, .argv = argv };
+	struct cb_jail_spec_input in = { .policy = &policy, .interpreter = &python, .guest_dir = guest, .argv = argv };
 
-	r = cb_plan_jail(&in, spec, err);
+	r = cb_jail_spec_make(&in, spec, err);
 	cb_policy_release(&policy);
 	return r;
 }
@@ -237,11 +237,11 @@ static void test_connection_file_in_workspace(void **state)
 	go("home/work");
 	assert_int_equal(cb_policy_load("notebook", NULL, 0, &policy, &err), 0);
 	/* by a relative name too: clients may pass one */
-	struct cb_plan_input in = {
+	struct cb_jail_spec_input in = {
 		.policy = &policy, .interpreter = &python, .guest_dir = guest, .connection_file = "kernel.json"
 	};
 
-	assert_int_equal(cb_plan_jail(&in, &spec, &err), 0);
+	assert_int_equal(cb_jail_spec_make(&in, &spec, &err), 0);
 	assert_true(holds(&spec.protect_paths, file));
 	assert_string_equal(spec.binds[spec.nbinds - 1].source, "/dev/null");
 	assert_string_equal(spec.binds[spec.nbinds - 1].target, file);
