@@ -69,9 +69,10 @@ void cb_request_shutdown(struct cb_kernel *k, struct cb_request *r)
 
 void cb_request_debug(struct cb_kernel *k, struct cb_request *r)
 {
+	struct cb_debug_fields fields;
 	struct cb_json_error e = { 0 };
 
-	if (cb_debug_check(r, &e) == 0) {
+	if (cb_debug_scan(r, &fields, &e) == 0) {
 		cb_debug_submit(&k->shells, r);
 		return;
 	}

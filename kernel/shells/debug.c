@@ -22,36 +22,17 @@
 
 #define CLOSED "the guest has closed the channel that the debugger needs"
 
-/* Raw seq and command of a debug_request that was found good. */
-struct debug_fields {
-	struct cb_span seq, command;
-};
-
-enum { TYPE, SEQ, COMMAND, ARGUMENTS, NFIELDS };
-
-static int scan(const struct cb_request *r, struct cb_json_field f[NFIELDS], struct cb_json_error *e)
+int cb_debug_scan(const struct cb_request *r, struct cb_debug_fields *ret_fields, struct cb_json_error *e)
 {
-	f[TYPE] = (struct cb_json_field){ .name = "type", .types = CB_JSON_STRING };
-	f[SEQ] = (struct cb_json_field){ .name = "seq", .types = CB_JSON_INTEGER, .required = true };
-	f[COMMAND] = (struct cb_json_field){ .name = "command", .types = CB_JSON_STRING, .required = true };
-	f[ARGUMENTS] = (struct cb_json_field){ .name = "arguments", .types = CB_JSON_OBJECT | CB_JSON_NULL };
-	return cb_json_scan_object(r->content.data, r->content.len, f, NFIELDS, e);
-}
+	struct cb_json_field f[] = { { .name = "type", .types = CB_JSON_STRING },
+				     { .name = "seq", .types = CB_JSON_INTEGER, .required = true },
+				     { .name = "command", .types = CB_JSON_STRING, .required = true },
+				     { .name = "arguments", .types = CB_JSON_OBJECT | CB_JSON_NULL } };
+	int c = cb_json_scan_object(r->content.data, r->content.len, f, 4, e);
 
-int cb_debug_check(const struct cb_request *r, struct cb_json_error *e)
-{
-	struct cb_json_field f[NFIELDS];
-
-	return scan(r, f, e);
-}
-
-static struct debug_fields fields_of(const struct cb_request *r)
-{
-	struct cb_json_field f[NFIELDS];
-	struct cb_json_error e = { 0 };
-
-	(void)scan(r, f, &e);
-	return (struct debug_fields){ .seq = f[SEQ].ret, .command = f[COMMAND].ret };
+	if (c == 0)
+		*ret_fields = (struct cb_debug_fields){ .seq = f[1].ret, .command = f[2].ret };
+	return c;
 }
 
 bool cb_debug_busy(const struct cb_shells *sh)
@@ -62,9 +43,10 @@ bool cb_debug_busy(const struct cb_shells *sh)
 /* The response of a request that the guest does not answer: what clients of a debugger understand. */
 static void refuse(struct cb_shells *sh, const struct cb_request *r, const char *message)
 {
-	struct debug_fields f = fields_of(r);
+	struct cb_debug_fields f = { 0 };
 	CB_AUTO_BUF b = CB_BUF_INIT(r->content.len + 4096);
 
+	(void)cb_debug_scan(r, &f, NULL);
 	if (cb_json_write_object(&b, "type", "response", "success", (bool)false, "request_seq", f.seq, "command",
 				 f.command, "message", message) == 0)
 		cb_reply_full(sh->jupyter, r, CB_SPAN("{}"), cb_buf_span(&b), NULL);
@@ -222,11 +204,12 @@ void cb_debug_frame(struct cb_shells *sh, struct cb_frame *f, const struct cb_gu
 	}
 	if (d->current == NULL) /* cb_debug_awaited allows no reply then: not reached */
 		return;
-	struct cb_span command = fields_of(d->current).command;
+	struct cb_debug_fields asked = { 0 };
 
-	if (cb_json_string_is(command, "initialize"))
+	(void)cb_debug_scan(d->current, &asked, NULL);
+	if (cb_json_string_is(asked.command, "initialize"))
 		d->session = d->session || c->success;
-	if (cb_json_string_is(command, "disconnect") || cb_json_string_is(command, "terminate")) {
+	if (cb_json_string_is(asked.command, "disconnect") || cb_json_string_is(asked.command, "terminate")) {
 		d->session = false;
 		cb_debug_cell_over(sh);
 	}

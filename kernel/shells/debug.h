@@ -6,8 +6,11 @@
 #include "shells.h"
 
 void cb_debug_release(struct cb_shells *sh);
-/* Its content; as cb_json_scan_object. */
-int cb_debug_check(const struct cb_request *r, struct cb_json_error *e);
+/* Raw seq and command of a debug_request. As cb_json_scan_object. */
+struct cb_debug_fields {
+	struct cb_span seq, command;
+};
+int cb_debug_scan(const struct cb_request *r, struct cb_debug_fields *ret_fields, struct cb_json_error *e);
 /* Takes a debug_request (ownership) that requests/ has checked. */
 void cb_debug_submit(struct cb_shells *sh, struct cb_request *r);
 /* Starts what can be started. */

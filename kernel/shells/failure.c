@@ -106,7 +106,8 @@ void cb_failure_metadata(struct cb_shell *s, const char *status, const char *sta
 	cb_json_put(&j, "limit", limit);
 	s->all->keeper->write_end(s->all->kept, is_main(s), state, &j);
 	cb_calls_write(s->current->calls, &j);
-	cb_failure_trace(s->current, &j);
+	if (s->current->traceparent[0] != '\0')
+		cb_json_put(&j, "traceparent", s->current->traceparent);
 	(void)cb_json_done(&j);
 }
 
@@ -121,12 +122,6 @@ void cb_failure_of_cell(struct cb_shell *s, bool failed, struct cb_span ename, s
 	    (cb_json_string_is(ename, "MemoryError") || cb_json_string_is(ename, "_ArrayMemoryError")))
 		limit = "memory";
 	cb_failure_metadata(s, failed ? "error" : "ok", lost ? "lost" : "kept", limit, false, out);
-}
-
-void cb_failure_trace(const struct cb_request *r, struct cb_json *j)
-{
-	if (r->traceparent[0] != '\0')
-		cb_json_put(j, "traceparent", r->traceparent);
 }
 
 void cb_failure_malformed(struct cb_shells *sh, struct cb_request *r, const char *format, ...)
@@ -150,26 +145,18 @@ void cb_failure_malformed(struct cb_shells *sh, struct cb_request *r, const char
 	cb_request_free(r);
 }
 
-void cb_failure_send(struct cb_jupyter *jp, const struct cb_request *r, int64_t number, const char *ename,
-		     const char *evalue, const struct cb_buf *metadata)
-{
-	CB_AUTO_BUF b = CB_BUF_INIT(65536);
-	struct cb_json j = cb_json_begin(&b);
-
-	cb_json_put(&j, "status", "error", "execution_count", number, "payload", CB_SPAN("[]"), "user_expressions",
-		    CB_SPAN("{}"));
-	cb_write_error(&j, ename, evalue, (struct cb_span){ NULL, 0 });
-	(void)cb_json_done(&j);
-	cb_iopub_flush(jp);
-	cb_reply_full(jp, r, cb_buf_span(metadata), cb_buf_span(&b), NULL);
-}
-
 static void reply(struct cb_shell *s, const char *ename, const char *evalue, const char *state)
 {
-	CB_AUTO_BUF metadata = CB_BUF_INIT(CB_METADATA_MAX);
+	CB_AUTO_BUF metadata = CB_BUF_INIT(CB_METADATA_MAX), content = CB_BUF_INIT(65536);
+	struct cb_json j = cb_json_begin(&content);
 
 	cb_failure_metadata(s, "error", state, cb_failure_limit(s), true, &metadata);
-	cb_failure_send(s->all->jupyter, s->current, s->cell.number, ename, evalue, &metadata);
+	cb_json_put(&j, "status", "error", "execution_count", s->cell.number, "payload", CB_SPAN("[]"),
+		    "user_expressions", CB_SPAN("{}"));
+	cb_write_error(&j, ename, evalue, (struct cb_span){ NULL, 0 });
+	(void)cb_json_done(&j);
+	cb_iopub_flush(s->all->jupyter);
+	cb_reply_full(s->all->jupyter, s->current, cb_buf_span(&metadata), cb_buf_span(&content), NULL);
 }
 
 void cb_failure_reply(struct cb_shell *s, const char *ename, const char *state, const char *format, ...)

@@ -16,10 +16,7 @@ struct cb_shell;
  * names key and reason. Frees the request. */
 void cb_failure_malformed(struct cb_shells *sh, struct cb_request *r, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-/* The error reply of cell `number`. */
-void cb_failure_send(struct cb_jupyter *jp, const struct cb_request *r, int64_t number, const char *ename,
-		     const char *evalue, const struct cb_buf *metadata);
-/* Both, of the shell's current execute request. state: "kept", "restored" or "lost". */
+/* Error and its reply, of the shell's current execute request. state: "kept", "restored" or "lost". */
 void cb_failure_reply(struct cb_shell *s, const char *ename, const char *state, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 /* Error reply of a request that is no cell; comm messages have none. */
@@ -55,7 +52,5 @@ void cb_failure_metadata(struct cb_shell *s, const char *status, const char *sta
 			 struct cb_buf *out);
 /* The same of a cell that has ended by itself, with the exception's name (raw JSON) if it failed. */
 void cb_failure_of_cell(struct cb_shell *s, bool failed, struct cb_span ename, struct cb_buf *out);
-/* Of metadata.cellblock: the request's traceparent, as one more member, if it has one. */
-void cb_failure_trace(const struct cb_request *r, struct cb_json *j);
 /* The limit that the shell's cell hit, or NULL. */
 const char *cb_failure_limit(const struct cb_shell *s);

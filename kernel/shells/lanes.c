@@ -245,7 +245,7 @@ void cb_lanes_cell_awaits(struct cb_shell *s)
 	take_waiting(s->all, CB_PHASE_COMM);
 }
 
-void cb_lanes_awaits(struct cb_shell *l)
+static void awaits(struct cb_shell *l)
 {
 	struct cb_shells *sh = l->all;
 	const struct cb_request *kept = NULL;
@@ -429,11 +429,6 @@ static void interrupt_guest(struct cb_shell *l)
 	l->ask_again++;
 }
 
-static void kill_guest(struct cb_shell *l, const char *why)
-{
-	cb_guest_stop(l->all->guest, why);
-}
-
 static void usage(struct cb_shell *l, struct cb_usage *ret_usage)
 {
 	cb_usage_read(&l->all->guest->usage, ret_usage);
@@ -456,10 +451,10 @@ static const struct cb_shell_ops subshell_ops = {
 	.begun = cb_execution_cell_begins,
 	.told = cb_execution_record,
 	.send = send_to_lane,
-	.awaits = cb_lanes_awaits,
+	.awaits = awaits,
 	.input = input,
 	.interrupt = interrupt_guest,
-	.kill = kill_guest,
+	.kill = cb_execution_kill,
 	.done = done,
 	.usage = usage,
 	.cpu = cpu,

@@ -15,8 +15,6 @@ void cb_lanes_schedule(struct cb_shells *sh);
 void cb_lanes_busy_begins(struct cb_shells *sh);
 /* The running cell awaits: comm messages, also those that wait, go to it from now on. */
 void cb_lanes_cell_awaits(struct cb_shell *s);
-/* The same of a subshell's cell. */
-void cb_lanes_awaits(struct cb_shell *l);
 /* A request of a subshell that runs; NULL = none. */
 const struct cb_request *cb_lanes_running(const struct cb_shells *sh);
 bool cb_lanes_busy(const struct cb_shells *sh); /* anything runs or waits */

@@ -24,13 +24,6 @@
 
 #define ENAME "CheckpointError"
 
-bool cb_request_is_checkpoint(const struct cb_request *r)
-{
-	return r->kind == CB_REQUEST_CHECKPOINT || r->kind == CB_REQUEST_ROLLBACK ||
-	       r->kind == CB_REQUEST_LIST_CHECKPOINTS || r->kind == CB_REQUEST_DELETE_CHECKPOINT ||
-	       r->kind == CB_REQUEST_BRANCH || r->kind == CB_REQUEST_LIST_BRANCHES || r->kind == CB_REQUEST_ADOPT;
-}
-
 /* A raw JSON string as a name: 1 to CB_CHECKPOINT_NAME - 1 bytes without control characters. */
 static bool take_name(struct cb_span raw, char ret_name[CB_CHECKPOINT_NAME])
 {

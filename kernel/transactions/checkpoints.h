@@ -4,7 +4,6 @@
 
 #include "transactions.h"
 
-bool cb_request_is_checkpoint(const struct cb_request *r); /* checkpoint, rollback, branch, lists, delete */
 /* The execution queue's current request is begun. */
 void cb_checkpoint_begin(struct cb_transactions *tx, struct cb_request *r);
 /* At once: those that need no guest. */
