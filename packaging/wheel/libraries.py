@@ -5,6 +5,7 @@ programs link with). A library is built again where its entry in sources.json, i
 licenses/ has the texts that a wheel shows; a build stops where those of the sources are others.
 """
 
+import concurrent.futures
 import hashlib
 import inspect
 import json
@@ -16,6 +17,7 @@ import urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "cellblock/sources"
+AFTER = {"zeromq3": "libsodium"}  # which is looked for at its build
 MIRROR = "http://deb.debian.org"
 CFLAGS = ("-O2 -fPIC -g0 -fno-strict-aliasing -fstack-protector-strong -fstack-clash-protection -U_FORTIFY_SOURCE "
           "-D_FORTIFY_SOURCE=3")
@@ -94,9 +96,8 @@ def same_license(name, text):
 
 
 class Builder:
-    def __init__(self, folder, machine):
-        self.folder, self.machine, self.prefix = folder, machine, folder / "prefix"
-        self.log = None
+    def __init__(self, folder, machine, log):
+        self.folder, self.machine, self.prefix, self.log = folder, machine, folder / "prefix", log
         self.cc = folder / "bin/cc"
 
     def run(self, source, *command, **environment):
@@ -188,27 +189,38 @@ class Builder:
         shutil.copy(next((source / "out").rglob("libcmocka-static.a")), self.prefix / "lib/libcmocka.a")
 
 
+def build_one(sources, folder, machine, entry, needed):
+    """Builds what an entry names where that is not there, after the library that it needs."""
+    name, log = entry["name"], folder / "src" / f"{entry['name']}.log"
+    stamp = log.with_suffix(".built")
+    recipe = [inspect.getsource(getattr(Builder, name)), CFLAGS, OPENSSL, SQLITE,
+              (folder.parent / "tools/installed").read_text()]
+    state = hashlib.sha256(json.dumps([recipe, entry], sort_keys=True).encode()).hexdigest()
+    if needed:
+        needed.result()
+    if stamp.exists() and stamp.read_text() == state:
+        return
+    print(f"== {name} {entry['version']} for {machine}", flush=True)
+    log.unlink(missing_ok=True)
+    source = unpack(sources, entry, folder / "src" / name, log)
+    for text in entry["license"]:
+        same_license(name, source / text)
+    getattr(Builder(folder, machine, log), name)(source)
+    stamp.write_text(state)
+
+
 def build(sources, folder, machine, tests=False):
-    """What the programs are linked with, or what their unit tests need besides."""
-    builder = Builder(folder, machine)
-    for made in ("lib/pkgconfig", "include"):
-        (builder.prefix / made).mkdir(parents=True, exist_ok=True)
-    for entry in entries():
-        name = entry["name"]
-        stamp = folder / "src" / f"{name}.built"
-        if tests != ("only" in entry):
-            continue
-        recipe = [inspect.getsource(getattr(Builder, name)), CFLAGS, OPENSSL, SQLITE,
-                  (folder.parent / "tools/installed").read_text()]
-        state = hashlib.sha256(json.dumps([recipe, entry], sort_keys=True).encode()).hexdigest()
-        if stamp.exists() and stamp.read_text() == state:
-            continue
-        print(f"== {name} {entry['version']} for {machine}", flush=True)
-        (folder / "src").mkdir(exist_ok=True)
-        builder.log = folder / "src" / f"{name}.log"
-        builder.log.unlink(missing_ok=True)
-        source = unpack(sources, entry, folder / "src" / name, builder.log)
-        for text in entry["license"]:
-            same_license(name, source / text)
-        getattr(builder, name)(source)
-        stamp.write_text(state)
+    """What the programs are linked with, or what their unit tests need besides: as many libraries at a time as there
+    are processors, since much of the work (configure, SQLite's one file) takes one."""
+    for made in ("prefix/lib/pkgconfig", "prefix/include", "src"):
+        (folder / made).mkdir(parents=True, exist_ok=True)
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        started = {}
+        for entry in sorted(entries(), key=lambda entry: entry["name"] in AFTER):  # those that wait for none first
+            if tests == ("only" in entry):
+                needed = started.get(AFTER.get(entry["name"]))
+                started[entry["name"]] = pool.submit(build_one, sources, folder, machine, entry, needed)
+        for built in concurrent.futures.as_completed(started.values()):
+            if built.exception():
+                pool.shutdown(cancel_futures=True)
+                raise built.exception()
