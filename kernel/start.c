@@ -152,7 +152,8 @@ static void fill_cache(struct cb_kernel *k, const struct start *s)
 	k->cache_writer = fork();
 	if (k->cache_writer != 0)
 		return;
-	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || nice(19) < 0)
+	/* out of the way of cells, but not for ever: on a busy machine the lowest priority gets no processor at all */
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || nice(10) < 0)
 		_exit(1);
 	_exit(cb_guest_cache_write(&s->interpreter, s->places.jail, s->places.guest, false, folder, &err) < 0);
 }
