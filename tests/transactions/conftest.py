@@ -10,7 +10,7 @@ import pytest
 
 MODES = ["ipython", "plain"]
 HOSTS = ["as it is", "no-cgroup"] if os.geteuid() == 0 else ["as it is"]
-LIMITS = ["timeout.grace=0.3", "limits.memory=512M", "limits.pids=100", "transactions.mode=always"]
+LIMITS = ["timeout.grace=0.3", "limits.memory=512M", "limits.pids=32", "transactions.mode=always"]
 
 
 @pytest.fixture(scope="session")
