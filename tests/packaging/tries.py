@@ -1,4 +1,5 @@
-"""What roots and pythons share: the wheels that a try needs, the README's first program, the table of what was said."""
+"""What roots, pythons and first_result share: the wheels that a try needs, the README's first program, the table of
+what was said."""
 
 import json
 import os
@@ -22,13 +23,17 @@ def once(path, make):
     return path
 
 
+def first_program():
+    """The README's."""
+    return re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[1]
+
+
 def give(folder, wheels, wheel):
     """All that root_steps.py needs, readable for everybody."""
     shutil.copytree(wheels, folder / "wheels")
     shutil.copy(wheel, folder / "wheels")
     shutil.copy(HERE / "root_steps.py", folder)
-    program = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[1]
-    (folder / "first.py").write_text(program)
+    (folder / "first.py").write_text(first_program())
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
 
