@@ -11,6 +11,7 @@ first, round by round. Nothing is asserted.
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -50,7 +51,9 @@ def one(folder, program, python):
     argv = [program, "kernel", "--python", python, "--facts", "cache", "-f", "{connection_file}"]
     home = folder / "home"
     begun, row = time.perf_counter(), {}
-    kernel = kernels.Kernel(folder, argv=argv, args=["--set", "limits.output=1G"], env={"HOME": str(home)})
+    # `auto` makes copies for one kernel and none for the next
+    args = ["--set", "limits.output=1G", "--set", "transactions.mode=off"]
+    kernel = kernels.Kernel(folder, argv=argv, args=args, env={"HOME": str(home)})
     client = Bare(kernel)
     try:
         for name, send in (("start to kernel_info reply", lambda: client.timed("kernel_info_request", {}, idle=False)),
@@ -74,7 +77,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--json", type=Path, help="also write all figures here")
-    parser.add_argument("program", nargs=2)
+    parser.add_argument("program", nargs=2, type=os.path.abspath)
     args = parser.parse_args()
     told = []
     with tempfile.TemporaryDirectory(prefix="builds") as folder:
