@@ -428,13 +428,14 @@ static void fail_current(struct cb_shells *sh, bool restored)
 	cb_shell_died(s, &d);
 }
 
+/* Nothing of the cell is waited for. An answer that comes now is nobody's, least of all that of a twin which wakes. */
 static void stop_clocks(struct cb_shells *sh)
 {
 	struct cb_shell *s = &sh->execution.shell;
 
 	cb_cell_limits_stop(sh);
 	cb_python_interrupt_no_more(&sh->guest->python);
-	s->interrupted_at = s->notice_at = s->interrupt_by = s->cell.deadline = 0;
+	s->asked_at = s->interrupted_at = s->notice_at = s->interrupt_by = s->cell.deadline = 0;
 	arm(s);
 }
 
@@ -449,7 +450,6 @@ void cb_execution_stopped(struct cb_shells *sh)
 	struct cb_execution *x = &sh->execution;
 
 	stop_clocks(sh);
-	x->shell.asked_at = 0; /* an answer that comes now is nobody's, least of all the twin's that is being woken */
 	x->taken_over = true;
 	x->usage_at_end = x->shell.cell.usage_at_start;
 	cb_usage_read(&sh->guest->usage, &x->usage_at_end);
