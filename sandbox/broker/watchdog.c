@@ -11,7 +11,8 @@
  *
  * Over its limit a jail is killed; at once, or where somebody may bring it below by ending less (a twin takes over, or
  * is given up) after some time, and sooner if it grows on; what it was over is forgiven only by as much time below, so
- * that to dip is no way to stay over.
+ * that to dip is no way to stay over. What the killed still hold counts for that; but for a second nobody who lives is
+ * to give way for it, or a bomb that was ended would cost the next cell.
  */
 #include "watchdog.h"
 
@@ -25,6 +26,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +44,7 @@
 #define INODE_BYTES 1024 /* of a file in memory, beside its content; about */
 #define INTERVAL_MS 100
 #define OVER_INTERVAL_MS 20
+#define DYING_MS 1000	    /* who kills without end is to blame himself */
 #define OVER_GROWTH(limit) (limit) /* at most, in the time that it may be over */
 #define BUDGET_MS 500		   /* of processor time for one look */
 #define BUDGET_SHORT_MS 25	   /* if it is below its limit in any case, or above it by what was seen so far */
@@ -55,6 +58,7 @@ struct family {
 	pid_t pid[PROCESSES_MAX];
 	uint64_t most[PROCESSES_MAX]; /* what a process can count for, at most */
 	bool sparse[PROCESSES_MAX];   /* its page tables are out of proportion to what it holds: see is_sparse() */
+	bool dying[PROCESSES_MAX];
 	size_t count;
 };
 
@@ -180,8 +184,18 @@ static pid_t living_thread(pid_t pid, char *ret_status, size_t size)
 	return found;
 }
 
+/* Killed, and not yet at its end: on a busy machine that takes its time. */
+static bool is_dying(const char *status)
+{
+	const char *line = strstr(status, "\nSigPnd:");
+	unsigned long long own, common;
+
+	return line != NULL && sscanf(line, "\nSigPnd: %llx\nShdPnd: %llx", &own, &common) == 2 &&
+	       ((own | common) & 1ULL << (SIGKILL - 1)) != 0;
+}
+
 /* Its resident memory but for files', and what the kernel keeps of it: page tables and threads. */
-static void resident(pid_t *pid, uint64_t *ret_pages, uint64_t *ret_tables)
+static void resident(pid_t *pid, uint64_t *ret_pages, uint64_t *ret_tables, bool *ret_dying)
 {
 	char text[4096];
 
@@ -194,6 +208,7 @@ static void resident(pid_t *pid, uint64_t *ret_pages, uint64_t *ret_tables)
 			return;
 		*pid = thread;
 	}
+	*ret_dying = is_dying(text);
 	*ret_pages = cb_watchdog_field(text, "RssAnon") + cb_watchdog_field(text, "RssShmem") +
 		     cb_watchdog_field(text, "VmSwap");
 	*ret_tables = cb_watchdog_field(text, "VmPTE") +
@@ -318,16 +333,18 @@ struct cb_memory cb_watchdog_measure(const struct cb_inmate *inmate, const struc
 {
 	struct family *f = find_family(inmate->pid1);
 	uint64_t folders = in_folders(f, jail) + kernel, rough = folders, sum = folders, shared = 0, anon = 0;
-	uint64_t limit = jail->spec->limit_memory;
+	uint64_t limit = jail->spec->limit_memory, dying = 0;
 	bool late = false;
 	struct end soon, end;
 
 	for (size_t i = 0; i < f->count; i++) {
 		uint64_t pages = 0, tables = 0;
 
-		resident(&f->pid[i], &pages, &tables);
+		f->dying[i] = false;
+		resident(&f->pid[i], &pages, &tables, &f->dying[i]);
 		rough += pages + tables;
 		sum += tables;
+		dying += f->dying[i] ? tables : 0;
 		f->most[i] = pages;
 		f->sparse[i] = is_sparse(pages, tables);
 	}
@@ -344,6 +361,7 @@ struct cb_memory cb_watchdog_measure(const struct cb_inmate *inmate, const struc
 			own = f->most[i];
 		sum += own;
 		anon += own;
+		dying += f->dying[i] ? own : 0;
 		f->most[i] = common;
 		shared += common;
 	}
@@ -352,7 +370,7 @@ struct cb_memory cb_watchdog_measure(const struct cb_inmate *inmate, const struc
 	else if (sum <= limit)
 		for (size_t i = 1; i < f->count; i++)
 			sum += f->sparse[i] ? 0 : unnamed_shared(f->pid[i], &end, f->most[i]);
-	return (struct cb_memory){ rough, sum, late ? 0 : anon };
+	return (struct cb_memory){ rough, sum, late ? 0 : anon, dying };
 }
 
 static bool is_kernel_late(const void *end)
@@ -365,13 +383,14 @@ static void look_at_kernel(struct cb_watchdog *w, const struct cb_inmate *inmate
 {
 	struct family *f;
 	uint64_t pages, tables;
+	bool dying;
 	int64_t start = cb_now_ms(), began = cpu_ms(), end = began + BUDGET_KERNEL_MS, rest;
 
 	if (start < w->kernel_ms)
 		return;
 	f = find_family(inmate->pid1);
 	for (size_t i = 1; i < f->count; i++) /* a living thread's number in place of a dead one's */
-		resident(&f->pid[i], &pages, &tables);
+		resident(&f->pid[i], &pages, &tables, &dying);
 	w->kernel = cb_kernel_memory(&(struct cb_kernel_look){
 		.pid = f->pid,
 		.count = f->count,
@@ -392,7 +411,7 @@ static void look_at_kernel(struct cb_watchdog *w, const struct cb_inmate *inmate
 enum cb_watchdog_says cb_watchdog_look(struct cb_watchdog *w, const struct cb_inmate *inmate,
 				       const struct cb_jail *jail, int grace_ms)
 {
-	uint64_t limit = jail->spec->limit_memory, enough = CB_MEMORY_SHORT(limit);
+	uint64_t limit = jail->spec->limit_memory, enough = CB_MEMORY_SHORT(limit), living;
 	int64_t start = cb_now_ms(), began = cpu_ms(), end, rest;
 
 	if (w->over > 0 || start < w->next_ms)
@@ -402,18 +421,20 @@ enum cb_watchdog_says cb_watchdog_look(struct cb_watchdog *w, const struct cb_in
 	w->began_ms = start;
 	look_at_kernel(w, inmate, jail);
 	w->now = cb_watchdog_measure(inmate, jail, BUDGET_MS, w->kernel, start < w->exact_ms ? limit : enough);
+	living = w->now.bytes - w->now.dying;
 	end = cb_now_ms();
 	rest = (cpu_ms() - began) * INTERVAL_SHARE; /* not of the clock's: a jail can keep processors busy */
 	w->next_ms = end + INTERVAL_MS + (w->now.rough > limit ? rest : 0);
 	if (w->now.rough > enough && start >= w->exact_ms)
 		w->exact_ms = end + INTERVAL_MS + rest;
 	if (w->now.bytes <= limit) {
+		w->dying_ms = 0;
 		if (w->until_ms != 0)
 			w->until_ms += 2 * (end - w->looked_ms);
 		if (w->until_ms >= end + grace_ms)
 			w->until_ms = 0;
 		w->looked_ms = end;
-		return w->now.bytes > enough && w->now.anonymous > 0 ? CB_WATCHDOG_SHORT : CB_WATCHDOG_FINE;
+		return living > enough && w->now.anonymous > 0 ? CB_WATCHDOG_SHORT : CB_WATCHDOG_FINE;
 	}
 	w->looked_ms = end;
 	if (w->until_ms == 0) {
@@ -425,7 +446,11 @@ enum cb_watchdog_says cb_watchdog_look(struct cb_watchdog *w, const struct cb_in
 		return CB_WATCHDOG_KILL;
 	}
 	w->next_ms = end + OVER_INTERVAL_MS + (end - start);
-	return CB_WATCHDOG_SHORT;
+	if (living > limit)
+		w->dying_ms = 0;
+	else if (w->dying_ms == 0)
+		w->dying_ms = end;
+	return w->dying_ms == 0 || end - w->dying_ms >= DYING_MS ? CB_WATCHDOG_SHORT : CB_WATCHDOG_FINE;
 }
 
 /* The kernel refuses to send one more to whom the user's total is over his own limit of open files. */

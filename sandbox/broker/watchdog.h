@@ -13,6 +13,7 @@ struct cb_memory {
 	uint64_t rough; /* bytes at most: pages that processes share count for each */
 	uint64_t bytes; /* each page once, if that was asked for; of what is over the limit already maybe a part */
 	uint64_t anonymous; /* of them, not of files: each page once; 0 = not known */
+	uint64_t dying;	    /* of them, of processes that were killed and have not quite ended */
 };
 
 /* One jail's; all zero at its start. */
@@ -22,6 +23,7 @@ struct cb_watchdog {
 	struct cb_memory now; /* as the last look found it */
 	uint64_t over;	      /* bytes, once the jail is to be killed for them */
 	int64_t until_ms;     /* it was over its limit, and may be until then; 0 = not, or long ago */
+	int64_t dying_ms;     /* since then what the dying hold keeps it over; 0 = it is not, or others do */
 	int64_t began_ms;     /* the last look, */
 	int64_t looked_ms;    /* and its end */
 	uint64_t most;	      /* and never over this */
@@ -30,7 +32,7 @@ struct cb_watchdog {
 };
 
 enum cb_watchdog_says {
-	CB_WATCHDOG_FINE,  /* or it was not time to look */
+	CB_WATCHDOG_FINE,  /* or it was not time to look, or the dying hold what is too much */
 	CB_WATCHDOG_SHORT, /* memory is short: w->now */
 	CB_WATCHDOG_KILL,  /* over the limit, and not brought below it in time; said once */
 };

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -151,6 +152,54 @@ static void test_grace(void **state)
 	assert_true(w.until_ms == 0 && w.over == 0);
 }
 
+/* Looks while a child with 64 MiB dies: it is held by its tracer on the way. Since `since` only that was over. */
+static enum cb_watchdog_says look_at_the_killed(int64_t since)
+{
+	struct cb_jail_spec spec = { .limit_memory = 16 * MIB };
+	struct cb_jail jail = { .spec = &spec, .upper_fd = { -1, -1 }, .bare = true };
+	struct cb_inmate inmate = CB_INMATE_NONE;
+	struct cb_watchdog w = { 0 };
+	enum cb_watchdog_says says;
+	int pair[2], status;
+	char byte;
+	pid_t pid;
+
+	assert_int_equal(pipe(pair), 0);
+	pid = fork();
+	if (pid == 0) {
+		char *p = mmap(NULL, 64 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+		memset(p, 1, 64 * MIB);
+		(void)!write(pair[1], "x", 1);
+		for (;;)
+			pause();
+	}
+	close(pair[1]);
+	assert_true(read(pair[0], &byte, 1) == 1);
+	close(pair[0]);
+	inmate.pid1 = getpid();
+	assert_int_equal(cb_watchdog_look(&w, &inmate, &jail, 60000), CB_WATCHDOG_SHORT);
+	assert_true(w.now.bytes >= 64 * MIB && w.now.dying == 0 && w.dying_ms == 0);
+	assert_int_equal(ptrace(PTRACE_SEIZE, pid, NULL, PTRACE_O_TRACEEXIT), 0);
+	kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSTOPPED(status));
+	w.next_ms = 0;
+	w.dying_ms = since;
+	says = cb_watchdog_look(&w, &inmate, &jail, 60000);
+	assert_true(w.now.bytes >= 64 * MIB && w.now.dying >= 64 * MIB && w.dying_ms > 0 && w.until_ms > 0);
+	assert_int_equal(ptrace(PTRACE_CONT, pid, NULL, NULL), 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return says;
+}
+
+static void test_the_dying(void **state)
+{
+	(void)state;
+	assert_int_equal(look_at_the_killed(0), CB_WATCHDOG_FINE);
+	assert_int_equal(look_at_the_killed(cb_now_ms() - 1000), CB_WATCHDOG_SHORT);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -159,6 +208,7 @@ int main(void)
 		cmocka_unit_test(test_no_time),
 		cmocka_unit_test(test_over),
 		cmocka_unit_test(test_grace),
+		cmocka_unit_test(test_the_dying),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
