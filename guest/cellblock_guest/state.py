@@ -385,8 +385,7 @@ def left_out(descriptors=None):
     back, and the copier counts sockets."""
     alone = descriptors is not None
     return {
-        # _thread._count() counts those of before the last fork as well; ours are no threading.Thread, or marked
-        "threads": sum(1 for t in list(threading._active.values()) if _is_users(t)) - 1 if alone else 0,
+        "threads": users_threads() if alone else 0,
         "sockets": len(descriptors.sockets) if alone else 0,
         "children": _children(),
         "shared_maps": _shared_maps(),
@@ -429,6 +428,12 @@ def _whose(tasks):
             of = [pool or name.rstrip("-_:0123456789")]
         found += [each for each in of if each and each not in found]
     return " or ".join(found[:3])
+
+
+def users_threads():
+    """But for the first. _thread._count() counts those of before the last fork as well; ours are no threading.Thread,
+    or marked."""
+    return sum(1 for t in list(threading._active.values()) if _is_users(t)) - 1
 
 
 def _is_users(thread):

@@ -22,7 +22,7 @@ from . import copier, wire_constants as W
 from .forks import Forks
 from .jsontext import encode, loads
 from .state import ALL_SIGNALS, Descriptors, Kept, Process, Semaphores, above, left_out, native_threads
-from .state import heal
+from .state import heal, users_threads
 
 _message = Struct("<II")
 _registration = Struct("<I")
@@ -143,14 +143,14 @@ class Twins:
         return left
 
     def _look_at(self, left):
-        """A state that was woken, and copied: threads that Python does not know have a few turns, and are counted, for
-        they may end the process even later. Those that came back do so if they are of a library with a mind of its own
-        (OpenBLAS, which most sessions have, is none)."""
+        """A state that was woken, and copied: what runs beside the cells has a few turns, for it may end the process.
+        Threads that Python does not know are counted, too: they may do so even later. Of those that came back only a
+        library's with a mind of its own (OpenBLAS, which most sessions have, is none)."""
         self._looked_at = True
         strangers, library = native_threads()
         if self._copy:
             strangers = left["native_back"] = strangers if library else 0
-        if strangers:
+        if strangers or users_threads() > 0:
             for _ in range(_TURNS):  # not one long sleep: on a busy machine they may need longer to have as many
                 sleep(0.001)
 
