@@ -11,8 +11,8 @@
  *
  * Over its limit a jail is killed; at once, or where somebody may bring it below by ending less (a twin takes over, or
  * is given up) after some time, and sooner if it grows on; what it was over is forgiven only by as much time below, so
- * that to dip is no way to stay over. What the killed still hold counts for that; but for a second nobody who lives is
- * to give way for it, or a bomb that was ended would cost the next cell.
+ * that to dip is no way to stay over. Where only what the killed still hold is over it, they have that time once more,
+ * and for some seconds nobody who lives is to give way: or a bomb that was ended would cost the next cell.
  */
 #include "watchdog.h"
 
@@ -44,7 +44,7 @@
 #define INODE_BYTES 1024 /* of a file in memory, beside its content; about */
 #define INTERVAL_MS 100
 #define OVER_INTERVAL_MS 20
-#define DYING_MS 1000	    /* who kills without end is to blame himself */
+#define DYING_MS 3000		   /* who kills without end is to blame himself */
 #define OVER_GROWTH(limit) (limit) /* at most, in the time that it may be over */
 #define BUDGET_MS 500		   /* of processor time for one look */
 #define BUDGET_SHORT_MS 25	   /* if it is below its limit in any case, or above it by what was seen so far */
@@ -328,8 +328,9 @@ static uint64_t in_folders(const struct family *f, const struct cb_jail *jail)
 	return sum;
 }
 
-struct cb_memory cb_watchdog_measure(const struct cb_inmate *inmate, const struct cb_jail *jail, int budget_ms,
-				     uint64_t kernel, uint64_t enough)
+/* *ret_missed: somebody could not be looked at, though there was time. */
+static struct cb_memory measure(const struct cb_inmate *inmate, const struct cb_jail *jail, int budget_ms,
+				uint64_t kernel, uint64_t enough, bool *ret_missed)
 {
 	struct family *f = find_family(inmate->pid1);
 	uint64_t folders = in_folders(f, jail) + kernel, rough = folders, sum = folders, shared = 0, anon = 0;
@@ -357,8 +358,12 @@ struct cb_memory cb_watchdog_measure(const struct cb_inmate *inmate, const struc
 		uint64_t own = 0, common = 0;
 
 		late = late || is_late(&end);
-		if (late || f->sparse[i] || !anonymous(f->pid[i], &own, &common))
+		if (late || f->sparse[i]) {
 			own = f->most[i];
+		} else if (!anonymous(f->pid[i], &own, &common)) {
+			own = f->most[i];
+			*ret_missed = true;
+		}
 		sum += own;
 		anon += own;
 		dying += f->dying[i] ? own : 0;
@@ -371,6 +376,18 @@ struct cb_memory cb_watchdog_measure(const struct cb_inmate *inmate, const struc
 		for (size_t i = 1; i < f->count; i++)
 			sum += f->sparse[i] ? 0 : unnamed_shared(f->pid[i], &end, f->most[i]);
 	return (struct cb_memory){ rough, sum, late ? 0 : anon, dying };
+}
+
+struct cb_memory cb_watchdog_measure(const struct cb_inmate *inmate, const struct cb_jail *jail, int budget_ms,
+				     uint64_t kernel, uint64_t enough)
+{
+	bool missed = false;
+	struct cb_memory m = measure(inmate, jail, budget_ms, kernel, enough, &missed);
+
+	/* who ended between the steps counted with all that it could see: by now it is gone, or is to count so */
+	return missed && m.bytes > jail->spec->limit_memory
+		       ? measure(inmate, jail, budget_ms, kernel, enough, &missed)
+		       : m;
 }
 
 static bool is_kernel_late(const void *end)
@@ -412,7 +429,7 @@ enum cb_watchdog_says cb_watchdog_look(struct cb_watchdog *w, const struct cb_in
 				       const struct cb_jail *jail, int grace_ms)
 {
 	uint64_t limit = jail->spec->limit_memory, enough = CB_MEMORY_SHORT(limit), living;
-	int64_t start = cb_now_ms(), began = cpu_ms(), end, rest;
+	int64_t start = cb_now_ms(), began = cpu_ms(), end, rest, until;
 
 	if (w->over > 0 || start < w->next_ms)
 		return CB_WATCHDOG_FINE;
@@ -428,11 +445,10 @@ enum cb_watchdog_says cb_watchdog_look(struct cb_watchdog *w, const struct cb_in
 	if (w->now.rough > enough && start >= w->exact_ms)
 		w->exact_ms = end + INTERVAL_MS + rest;
 	if (w->now.bytes <= limit) {
-		w->dying_ms = 0;
 		if (w->until_ms != 0)
 			w->until_ms += 2 * (end - w->looked_ms);
 		if (w->until_ms >= end + grace_ms)
-			w->until_ms = 0;
+			w->until_ms = w->dying_ms = 0;
 		w->looked_ms = end;
 		return living > enough && w->now.anonymous > 0 ? CB_WATCHDOG_SHORT : CB_WATCHDOG_FINE;
 	}
@@ -441,15 +457,16 @@ enum cb_watchdog_says cb_watchdog_look(struct cb_watchdog *w, const struct cb_in
 		w->until_ms = end + grace_ms;
 		w->most = w->now.bytes + OVER_GROWTH(limit);
 	}
-	if (end >= w->until_ms || w->now.bytes > w->most) {
-		w->over = w->now.bytes;
-		return CB_WATCHDOG_KILL;
-	}
-	w->next_ms = end + OVER_INTERVAL_MS + (end - start);
 	if (living > limit)
 		w->dying_ms = 0;
 	else if (w->dying_ms == 0)
 		w->dying_ms = end;
+	until = w->dying_ms == 0 || w->until_ms > w->dying_ms + grace_ms ? w->until_ms : w->dying_ms + grace_ms;
+	if (end >= until || w->now.bytes > w->most) {
+		w->over = w->now.bytes;
+		return CB_WATCHDOG_KILL;
+	}
+	w->next_ms = end + OVER_INTERVAL_MS + (end - start);
 	return w->dying_ms == 0 || end - w->dying_ms >= DYING_MS ? CB_WATCHDOG_SHORT : CB_WATCHDOG_FINE;
 }
 

@@ -23,7 +23,7 @@ struct cb_watchdog {
 	struct cb_memory now; /* as the last look found it */
 	uint64_t over;	      /* bytes, once the jail is to be killed for them */
 	int64_t until_ms;     /* it was over its limit, and may be until then; 0 = not, or long ago */
-	int64_t dying_ms;     /* since then what the dying hold keeps it over; 0 = it is not, or others do */
+	int64_t dying_ms;     /* since then only the dying keep it over, but for dips; 0 = they do not */
 	int64_t began_ms;     /* the last look, */
 	int64_t looked_ms;    /* and its end */
 	uint64_t most;	      /* and never over this */
