@@ -111,7 +111,7 @@ class Descriptors:
         their other sides must see it when the guest closes them."""
         if len(fds) == 4:  # a birth without a side wire
             fds.append(above(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)))
-        for fd, target in zip(fds, (W.FD_WIRE, W.STDOUT, W.STDERR, W.FD_LEASH, W.FD_SIDE)):
+        for fd, target in zip(fds, (W.FD_WIRE, W.STDOUT, W.STDERR, W.FD_TWIN_CONTROL, W.FD_SIDE)):
             os.dup2(fd, target, target in (W.STDOUT, W.STDERR))
         for fd in fds:
             os.close(fd)

@@ -1,9 +1,10 @@
 """Twins: frozen copies of this process from which its state comes back (include/cellblock/twin.h has the contract).
 
-A twin goes on in the middle of checkpoint(), where it waits on its leash; woken, it returns from there into the main
-loop, and the next frame is its RESUME. The copier makes it with all threads, in C, and it waits there (copier.py).
-Where there is none os.fork does, without threads: twice, so that it is pid 1's child and user code that waits for any
-child never meets it; between fork and wake nothing runs in it but this module, state.py, and at-fork hooks.
+A twin goes on in the middle of checkpoint(), where it waits on its control socket; woken, it returns from there into
+the main loop, and the next frame is its RESUME. The copier makes it with all threads, in C, and it waits there
+(copier.py). Where there is none os.fork does, without threads: twice, so that it is pid 1's child and user code that
+waits for any child never meets it; between fork and wake nothing runs in it but this module, state.py, and at-fork
+hooks.
 """
 
 import _signal  # signal's own functions make sets of enumerations: a third of a millisecond each
@@ -45,7 +46,7 @@ class Twins:
         self.forks = Forks()
         self._held = False
         self._frozen = False  # a twin that is not woken
-        self.offered = _is_socket(W.FD_LEASH) and _is_socket(W.FD_REGISTRY)
+        self.offered = _is_socket(W.FD_TWIN_CONTROL) and _is_socket(W.FD_REGISTRY)
         self.process = Process() if self.offered else None
         self.copier = copier.UNTRIED if self.offered else None  # a start without twins has no use for it
         self._copy = None  # what this process became of, in one that was woken with its threads
@@ -59,11 +60,11 @@ class Twins:
         self._modules_seen = 0
 
     def forget_in_child(self):
-        """In a child that user code forked: its leash is nobody's."""
+        """In a child that user code forked: its control socket is nobody's."""
         if self.offered:
             self.offered = False
             null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-            for fd in (W.FD_LEASH, W.FD_REGISTRY):
+            for fd in (W.FD_TWIN_CONTROL, W.FD_REGISTRY):
                 os.dup2(null, fd, False)
             os.close(null)
 
@@ -89,7 +90,7 @@ class Twins:
                 self.copier.tidy()
             return
         self.guest.wire.send(W.CHECKPOINT_REPLY, request, encode(reply))
-        if self._between:  # before anything else runs here; if it made no twin, the supervisor sees the leash's end
+        if self._between:  # before anything else runs here; if it made no twin, the supervisor sees the socket's end
             _reap(self._between)
             self._between = 0
 
@@ -210,14 +211,15 @@ class Twins:
         return left
 
     def _take(self, number):
-        """The fds of a birth, which lie on the leash already; those of an earlier one that was not made are dropped."""
+        """The fds of a birth, which lie on the control socket already; those of an earlier one that was not made are
+        dropped."""
         while True:
             op, got, fds = _receive(_socket.MSG_DONTWAIT)
-            if op == W.LEASH_BIRTH and got == number and len(fds) in _NFDS:
+            if op == W.TWIN_CONTROL_BIRTH and got == number and len(fds) in _NFDS:
                 return [above(fd) for fd in fds]
             _close_all(fds)
             if op is None:
-                raise OSError("nothing on the leash for twin %d" % number)
+                raise OSError("nothing on the control socket for twin %d" % number)
 
     def _fork_twice(self):
         """0 in the twin; else the process between, to be reaped. No other thread speaks meanwhile, no signal is taken
@@ -312,9 +314,9 @@ class Twins:
             op, number, fds = _receive(0)
             if op is None:
                 os._exit(0)
-            if op in (W.LEASH_WAKE, W.LEASH_BRANCH):
+            if op in (W.TWIN_CONTROL_WAKE, W.TWIN_CONTROL_BRANCH):
                 return number
-            between = self._breed() if op == W.LEASH_BREED and len(fds) in _NFDS else None
+            between = self._breed() if op == W.TWIN_CONTROL_BREED and len(fds) in _NFDS else None
             if between == 0:
                 self._settle(number, fds)
                 continue
@@ -338,7 +340,7 @@ class Twins:
         self._descriptors.become(fds)
         self.process.freeze(NAME, self.guest.libc)
         _send(W.FD_REGISTRY, _registration.pack(number))
-        _send(W.FD_LEASH, _message.pack(W.LEASH_BORN, number))
+        _send(W.FD_TWIN_CONTROL, _message.pack(W.TWIN_CONTROL_BORN, number))
 
     def _thaw(self):
         guest = self.guest
@@ -390,10 +392,10 @@ class _Packets:
 
 
 def _receive(flags):
-    """(op, number, fds) from the leash; op is None when there is none."""
-    with _Packets(W.FD_LEASH) as leash:
+    """(op, number, fds) from the control socket; op is None when there is none."""
+    with _Packets(W.FD_TWIN_CONTROL) as control:
         try:
-            data, control, _, _ = leash.recvmsg(_message.size, _SPACE, flags | _socket.MSG_CMSG_CLOEXEC)
+            data, control, _, _ = twin_control.recvmsg(_message.size, _SPACE, flags | _socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
             data, control = b"", ()
     fds = []

@@ -3,8 +3,8 @@
  * Role: what os.fork cannot. Trust domain: guest, hostile like all of it. Contract: include/cellblock/twin.h.
  * Order: all threads stop (threads.c), what is open is noted (descriptors.c), the process is copied, its threads go on.
  * The copy is a child of the process's own parent, so that nobody here meets it. It exchanges what it must not share,
- * registers, and waits on its leash; it may have copies of its own; woken, it brings its threads back and returns to
- * where it was called.
+ * registers, and waits on its control socket; it may have copies of its own; woken, it brings its threads back and
+ * returns to where it was called.
  *
  * Invariants: between the first stop and the last return nothing is called but what is in this folder: a thread that
  * stands still may hold any lock. Functions registered for forks do not run: to libraries nothing was forked.
@@ -49,23 +49,23 @@ static void say(int fd, const void *message, size_t size)
 static void settle(uint32_t number, const int *fds, size_t n, int *ret_side)
 {
 	struct cb_registry_msg registration = { .number = number };
-	struct cb_leash_msg born = { .op = CB_LEASH_BORN, .number = number };
+	struct cb_twin_control_msg born = { .op = CB_TWIN_CONTROL_BORN, .number = number };
 
 	(void)cb_sys0(SYS_setsid);
 	if (cb_descriptors_exchange(fds, n, ret_side) < 0)
 		leave(1);
 	say(CB_GUEST_FD_REGISTRY, &registration, sizeof(registration));
-	say(CB_GUEST_FD_LEASH, &born, sizeof(born));
+	say(CB_GUEST_FD_TWIN_CONTROL, &born, sizeof(born));
 }
 
-/* What is to be done; *ret_n descriptors come along. 0 at the leash's end. Until then there is copying to do. */
+/* What is to be done; *ret_n descriptors come along. 0 at the socket's end. Until then there is copying to do. */
 static uint32_t hear(uint32_t *ret_number, int fds[CB_BIRTH_NFDS], size_t *ret_n)
 {
 	union {
 		struct cmsghdr header;
 		char bytes[CMSG_SPACE(CB_BIRTH_NFDS * sizeof(int))];
 	} control;
-	struct cb_leash_msg message = { 0 };
+	struct cb_twin_control_msg message = { 0 };
 	struct iovec part = { .iov_base = &message, .iov_len = sizeof(message) };
 	struct msghdr m = {
 		.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
@@ -75,7 +75,7 @@ static uint32_t hear(uint32_t *ret_number, int fds[CB_BIRTH_NFDS], size_t *ret_n
 
 	*ret_n = 0;
 	for (;;) {
-		n = cb_sys3(SYS_recvmsg, CB_GUEST_FD_LEASH, &m, MSG_CMSG_CLOEXEC | (more ? MSG_DONTWAIT : 0));
+		n = cb_sys3(SYS_recvmsg, CB_GUEST_FD_TWIN_CONTROL, &m, MSG_CMSG_CLOEXEC | (more ? MSG_DONTWAIT : 0));
 		if (n == -EAGAIN && more)
 			more = cb_pages_copy();
 		else if (n != -EINTR)
@@ -104,9 +104,9 @@ static bool wait_to_be_woken(uint32_t number, int *side)
 
 		if (op == 0)
 			leave(0);
-		if (op == CB_LEASH_WAKE || op == CB_LEASH_BRANCH)
-			return op == CB_LEASH_BRANCH;
-		if (op == CB_LEASH_BREED && n >= CB_BIRTH_SIDE && copy() == 0) {
+		if (op == CB_TWIN_CONTROL_WAKE || op == CB_TWIN_CONTROL_BRANCH)
+			return op == CB_TWIN_CONTROL_BRANCH;
+		if (op == CB_TWIN_CONTROL_BREED && n >= CB_BIRTH_SIDE && copy() == 0) {
 			if (*side >= 0)
 				(void)cb_sys1(SYS_close, *side);
 			cb_pages_copy_nothing();

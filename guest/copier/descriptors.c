@@ -359,7 +359,8 @@ static void end_side_wire(void)
 
 int cb_descriptors_exchange(const int *fds, size_t n, int *ret_side)
 {
-	static const int places[] = { CB_GUEST_FD_WIRE, CB_GUEST_FD_STDOUT, CB_GUEST_FD_STDERR, CB_GUEST_FD_LEASH };
+	static const int places[] = { CB_GUEST_FD_WIRE, CB_GUEST_FD_STDOUT, CB_GUEST_FD_STDERR,
+				      CB_GUEST_FD_TWIN_CONTROL };
 	struct stat s;
 
 	for (int i = 0; i < 4; i++) {

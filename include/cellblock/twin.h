@@ -1,27 +1,30 @@
 /* Twins: frozen copies of a guest, from which its state comes back. The contract of supervisor, pid 1 and guest.
  *
  * A twin is made by the guest itself, as a child of pid 1 (by one clone with CLONE_PARENT, or forked twice): code that
- * waits for any child never meets it. It leads a session of its own, blocks all signals, and waits on its leash. It has
- * channels of its own from the supervisor, so nothing that others left half written can reach it. Its birth:
+ * waits for any child never meets it. It leads a session of its own, blocks all signals, and waits on its control
+ * socket. It has channels of its own from the supervisor, so nothing that others left half written can reach it. Its
+ * birth:
  *
  * - supervisor to guest, by wire: CHECKPOINT {"number": n}, "make twin n";
- * - supervisor to guest, by leash, before that: CB_LEASH_BIRTH n with the twin's fds;
+ * - supervisor to guest, by control socket, before that: CB_TWIN_CONTROL_BIRTH n with the twin's fds;
  * - supervisor to pid 1, by link, before both: CB_INIT_TWIN n, "a process may register as n";
  * - twin to pid 1, by registry: struct cb_registry_msg; the kernel says which process sent it;
  * - pid 1 to supervisor: CB_INIT_REGISTERED n;
- * - twin to supervisor, by its leash: CB_LEASH_BORN n; the kernel says which process sent it, by the host's numbers;
+ * - twin to supervisor, by its control socket: CB_TWIN_CONTROL_BORN n; the kernel says which process sent it, by the
+ *   host's numbers;
  * - guest to supervisor, by wire: CHECKPOINT_REPLY.
  *
  * It can be used when REGISTERED and BORN have come. What can be done with it:
  *
  * - take-over: the guest has ended (EXITED) or is to end. CB_INIT_RESTORE n: pid 1 kills all processes but itself and
  *   those registered, n becomes the guest, CB_INIT_RESTORED n says so. Nobody runs then but pid 1, neither branches
- *   nor what claims to be a twin, and files are brought back. After that CB_LEASH_WAKE on the twin's leash, RESUME on
- *   its wire and CB_INIT_GO_ON to pid 1; it answers RESUMED. From then on its channels are the guest's.
- * - breed: CB_LEASH_BREED m, with fds: the twin forks (twice) a child that registers as m, sends BORN, and waits on its
- *   own leash, as a twin does. A name can so be rolled back to again and again, and branches are made.
- * - branch: CB_INIT_BRANCH m, CB_LEASH_BRANCH and RESUME: m runs beside the guest; its session is spared by RESTORE.
- * Its birth brings no side wire. Signals go to it by its number.
+ *   nor what claims to be a twin, and files are brought back. After that CB_TWIN_CONTROL_WAKE on the twin's control
+ *   socket, RESUME on its wire and CB_INIT_GO_ON to pid 1; it answers RESUMED. From then on its channels are the
+ *   guest's.
+ * - breed: CB_TWIN_CONTROL_BREED m, with fds: the twin forks (twice) a child that registers as m, sends BORN, and waits
+ *   on its own control socket, as a twin does. So a name can be rolled back to again and again, and branches be made.
+ * - branch: CB_INIT_BRANCH m, CB_TWIN_CONTROL_BRANCH and RESUME: m runs beside the guest; its session is spared by
+ *   RESTORE. Its birth brings no side wire. Signals go to it by its number.
  * - drop: CB_INIT_DROP n: pid 1 kills it (a branch: its session, and what descends from that), and answers CB_INIT_GONE
  *   n.
  *
@@ -37,19 +40,19 @@
 
 #include <stdint.h>
 
-/* fds of a birth, in this order: the twin's wire, stdout, stderr, leash and side wire */
-enum { CB_BIRTH_WIRE, CB_BIRTH_STDOUT, CB_BIRTH_STDERR, CB_BIRTH_LEASH, CB_BIRTH_SIDE, CB_BIRTH_NFDS };
+/* fds of a birth, in this order: the twin's wire, stdout, stderr, control socket and side wire */
+enum { CB_BIRTH_WIRE, CB_BIRTH_STDOUT, CB_BIRTH_STDERR, CB_BIRTH_TWIN_CONTROL, CB_BIRTH_SIDE, CB_BIRTH_NFDS };
 
-enum cb_leash_op {
-	CB_LEASH_BIRTH = 1,  /* to a guest, with fds: for the CHECKPOINT of this number */
-	CB_LEASH_BREED = 2,  /* to a twin, with fds: fork a child of this number */
-	CB_LEASH_WAKE = 3,   /* to a twin: serve the wire; RESUME comes there */
-	CB_LEASH_BRANCH = 4, /* the same, beside the guest: what is shared stays the guest's */
-	CB_LEASH_BORN = 16,  /* from a twin: it is frozen and listens */
+enum cb_twin_control_op {
+	CB_TWIN_CONTROL_BIRTH = 1,  /* to a guest, with fds: for the CHECKPOINT of this number */
+	CB_TWIN_CONTROL_BREED = 2,  /* to a twin, with fds: fork a child of this number */
+	CB_TWIN_CONTROL_WAKE = 3,   /* to a twin: serve the wire; RESUME comes there */
+	CB_TWIN_CONTROL_BRANCH = 4, /* the same, beside the guest: what is shared stays the guest's */
+	CB_TWIN_CONTROL_BORN = 16,  /* from a twin: it is frozen and listens */
 };
 
-/* On the leash, an AF_UNIX SOCK_SEQPACKET socketpair. */
-struct cb_leash_msg {
+/* On the control socket, an AF_UNIX SOCK_SEQPACKET socketpair. */
+struct cb_twin_control_msg {
 	uint32_t op;
 	uint32_t number;
 };

@@ -50,10 +50,10 @@
 #define CB_GUEST_FD_STDOUT 1 /* pipe to the supervisor: what C code and children write */
 #define CB_GUEST_FD_STDERR 2 /* pipe to the supervisor */
 #define CB_GUEST_FD_WIRE 3
-#define CB_GUEST_FD_LOG 4      /* pipe to the supervisor's log: the guest's words about itself, never user output */
-#define CB_GUEST_FD_LEASH 5    /* to the supervisor: commands about twins, see twin.h */
-#define CB_GUEST_FD_REGISTRY 6 /* to pid 1: where twins register, see twin.h */
-#define CB_GUEST_FD_SIDE 7     /* the side wire */
+#define CB_GUEST_FD_LOG 4	   /* pipe to the supervisor's log: the guest's words about itself, never user output */
+#define CB_GUEST_FD_TWIN_CONTROL 5 /* to the supervisor: commands about twins, see twin.h */
+#define CB_GUEST_FD_REGISTRY 6	   /* to pid 1: where twins register, see twin.h */
+#define CB_GUEST_FD_SIDE 7	   /* the side wire */
 
 /* Numbers of signals; real-time ones, which nobody else uses. See above; the last to a guest that is held up in a
  * function which runs before or after each fork, while a twin is to be made: that function is to end. */
@@ -97,7 +97,7 @@ enum cb_wire_id {
  * INPUT_REPLY  content: {"value": "…"}
  * SHUTDOWN     content: {"restart": b}; the guest runs its atexit handlers and ends
  * LANE_*, DEBUG  on the side wire only, see there
- * CHECKPOINT   content: {"number": n}: a twin is to be made, see twin.h; its fds lie on the leash already
+ * CHECKPOINT   content: {"number": n}: a twin is to be made, see twin.h; its fds lie on the control socket already
  * RESUME       first frame to a twin that was woken: {"execution_count": n, "undone": [{"number": n, "code": "…"}],
  *              "branch": b}: the count goes on at n; the sources of cells whose effects are gone, for In
  */

@@ -1,6 +1,6 @@
 /* Makes the channels of a guest or twin. Trust domain: supervisor.
  *
- * Our ends do not block. The leash says who sends: the kernel adds the sender's pid to each of its messages.
+ * Our ends do not block. The control socket says who sends: the kernel adds the sender's pid to each of its messages.
  */
 #include "ends.h"
 
@@ -28,11 +28,11 @@ static int make(struct cb_guest_ends *ours, int theirs[CB_BIRTH_NFDS])
 	if (r == 0) {
 		(void)setsockopt(ours->wire, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
 		(void)setsockopt(theirs[CB_BIRTH_WIRE], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
-		r = pair(SOCK_SEQPACKET, &ours->leash, &theirs[CB_BIRTH_LEASH]);
+		r = pair(SOCK_SEQPACKET, &ours->twin_control, &theirs[CB_BIRTH_TWIN_CONTROL]);
 	}
 	if (r == 0)
 		r = pair(SOCK_STREAM, &ours->side, &theirs[CB_BIRTH_SIDE]);
-	if (r == 0 && setsockopt(ours->leash, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0)
+	if (r == 0 && setsockopt(ours->twin_control, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0)
 		r = -errno;
 	for (int i = 0; i < 2 && r == 0; i++) {
 		int fds[2];
@@ -67,6 +67,6 @@ void cb_guest_ends_close(struct cb_guest_ends *ends)
 	cb_fd_close(&ends->wire);
 	cb_fd_close(&ends->out[0]);
 	cb_fd_close(&ends->out[1]);
-	cb_fd_close(&ends->leash);
+	cb_fd_close(&ends->twin_control);
 	cb_fd_close(&ends->side);
 }

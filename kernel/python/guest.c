@@ -252,7 +252,7 @@ static int make_channels(struct cb_guest *g, int child[CB_SPAWN_NFDS])
 	static const int index[CB_BIRTH_NFDS] = { [CB_BIRTH_WIRE] = CB_SPAWN_WIRE,
 						  [CB_BIRTH_STDOUT] = CB_SPAWN_STDOUT,
 						  [CB_BIRTH_STDERR] = CB_SPAWN_STDERR,
-						  [CB_BIRTH_LEASH] = CB_SPAWN_LEASH,
+						  [CB_BIRTH_TWIN_CONTROL] = CB_SPAWN_TWIN_CONTROL,
 						  [CB_BIRTH_SIDE] = CB_SPAWN_SIDE };
 	int theirs[CB_BIRTH_NFDS], init[2], log[2];
 	struct cb_guest_ends ends;

@@ -21,7 +21,7 @@
 
 void cb_python_init(struct cb_python *p, const struct cb_python_ops *ops, struct cb_pid1 *pid1, uint64_t *last_id)
 {
-	*p = (struct cb_python){ .ops = ops, .pid1 = pid1, .last_id = last_id, .leash = -1 };
+	*p = (struct cb_python){ .ops = ops, .pid1 = pid1, .last_id = last_id, .twin_control = -1 };
 	p->link.fd = -1;
 }
 
@@ -31,8 +31,8 @@ int cb_python_open(struct cb_python *p, struct cb_guest_ends *ends, uint64_t max
 
 	if (r < 0)
 		return r;
-	p->leash = ends->leash;
-	ends->wire = ends->leash = -1;
+	p->twin_control = ends->twin_control;
+	ends->wire = ends->twin_control = -1;
 	for (int i = 0; i < 2; i++) {
 		p->output.out[i] = ends->out[i];
 		ends->out[i] = -1;
@@ -47,7 +47,7 @@ void cb_python_close(struct cb_python *p)
 		cb_fd_close(&p->output.out[i]);
 		p->output.tail_len[i] = 0;
 	}
-	cb_fd_close(&p->leash);
+	cb_fd_close(&p->twin_control);
 	p->half.due = 0;
 }
 

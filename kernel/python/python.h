@@ -44,7 +44,7 @@ struct cb_python {
 	struct cb_guest_rules rules;
 	struct cb_output output;
 	struct cb_stalled_frame half;
-	int leash;	      /* twins are born by it; -1 = none */
+	int twin_control;     /* twins are born by it; -1 = none */
 	int64_t nudge_at;     /* an interrupt is wanted that it has not taken: when it is repeated; 0 = none is */
 	int64_t nudge_after;  /* ns until then */
 	bool repeated;	      /* it came too early, and was sent again at once */
@@ -54,7 +54,7 @@ struct cb_python {
 
 /* cb_output_init comes after it. */
 void cb_python_init(struct cb_python *p, const struct cb_python_ops *ops, struct cb_pid1 *pid1, uint64_t *last_id);
-/* Takes wire, output and leash, but no side wire. 0 or -ENOMEM: then nothing is taken. */
+/* Takes wire, output and control socket, but no side wire. 0 or -ENOMEM: then nothing is taken. */
 int cb_python_open(struct cb_python *p, struct cb_guest_ends *ends, uint64_t max_message);
 void cb_python_close(struct cb_python *p);
 

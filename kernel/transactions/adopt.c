@@ -53,9 +53,9 @@ bool cb_adopt_begin(struct cb_transactions *tx, struct cb_request *r)
 
 int cb_adopt_copy(struct cb_transactions *tx, struct cb_branch *b, uint32_t number, const int *theirs, size_t n)
 {
-	struct cb_leash_msg birth = { .op = CB_LEASH_BIRTH, .number = number };
+	struct cb_twin_control_msg birth = { .op = CB_TWIN_CONTROL_BIRTH, .number = number };
 	CB_JSON_SMALL(content, "number", number);
-	int r = cb_fd_send(b->python.leash, &birth, sizeof(birth), theirs, n);
+	int r = cb_fd_send(b->python.twin_control, &birth, sizeof(birth), theirs, n);
 
 	return r < 0 ? r : cb_branch_ask(tx, b, CB_WIRE_CHECKPOINT, CB_PHASE_FORKING, cb_buf_span(&content));
 }

@@ -286,12 +286,12 @@ int cb_branch_ask(struct cb_transactions *tx, struct cb_branch *b, enum cb_wire_
 
 static int wake(struct cb_transactions *tx, struct cb_branch *b, struct cb_twin *t)
 {
-	struct cb_leash_msg message = { .op = CB_LEASH_BRANCH, .number = t->number };
+	struct cb_twin_control_msg message = { .op = CB_TWIN_CONTROL_BRANCH, .number = t->number };
 	CB_JSON_SMALL(content, "execution_count", b->count + 1, "branch", (bool)true, "undone", CB_SPAN("[]"));
 	int r = cb_pid1_tell(&tx->guest->pid1, CB_INIT_BRANCH, (int)t->number, 0);
 
 	if (r == 0)
-		r = cb_fd_send(b->python.leash, &message, sizeof(message), NULL, 0);
+		r = cb_fd_send(b->python.twin_control, &message, sizeof(message), NULL, 0);
 	for (int i = WIRE; i < CHANNELS && r == 0; i++)
 		r = watch(tx, b, (enum channel)i, EPOLL_CTL_ADD);
 	if (r < 0)

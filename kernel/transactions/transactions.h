@@ -94,7 +94,7 @@ struct cb_twins {
 	int64_t asked_at;	/* then; 0 = and that it takes long was told */
 	int64_t interrupted_at; /* by a user, meanwhile; 0 = not */
 	struct cb_twin *waking; /* takes over; NULL = none */
-	int leash_slot;		/* of the one that is coming */
+	int twin_control_slot;	/* of the one that is coming */
 	int idle_timer, deadline_timer;
 	struct cb_undo_log past;
 	uint64_t cell;		  /* what the main shell's has in it */

@@ -1,8 +1,8 @@
 /* Twins: which there are, and what others say of them.
  *
  * Trust domain: supervisor; twins and what they say are hostile like any guest. Invariants: one twin at a time is being
- * made; one can take over only if pid 1 has it registered and it has said so on a leash of its own; a state is said to
- * be restored only when RESUMED came from it. How one is made is in twins_make.c, when in twins_when.c, and the
+ * made; one can take over only if pid 1 has it registered and it has said so on a control socket of its own; a state is
+ * said to be restored only when RESUMED came from it. How one is made is in twins_make.c, when in twins_when.c, and the
  * take-over in twins_restore.c.
  */
 #include "twins.h"
@@ -106,7 +106,7 @@ void cb_twins_forget(struct cb_transactions *tx, struct cb_twin *t)
 	struct cb_twins *w = &tx->twins;
 
 	if (t == w->coming) {
-		cb_loop_remove(tx->loop, &w->leash_slot);
+		cb_loop_remove(tx->loop, &w->twin_control_slot);
 		w->coming = NULL;
 	}
 	if (t == w->waking)
@@ -297,7 +297,7 @@ int cb_twins_init(struct cb_transactions *tx)
 
 	for (int i = 0; i < CB_TWINS_MAX; i++)
 		w->twin[i].ends = CB_GUEST_ENDS_NONE;
-	w->leash_slot = -1;
+	w->twin_control_slot = -1;
 	w->undone = CB_BUF_INIT(CB_METADATA_MAX / 2);
 	w->calls = CB_BUF_INIT(CB_METADATA_MAX / 8);
 	w->idle_timer = cb_loop_add_timer(tx->loop, cb_twins_on_idle, tx);

@@ -125,13 +125,13 @@ void cb_twins_interrupt(struct cb_transactions *tx)
 	cb_twins_let_go(tx);
 }
 
-static void on_leash(void *context, short revents);
+static void on_twin_control(void *context, short revents);
 
-static int watch_leash(struct cb_transactions *tx, struct cb_twin *t)
+static int watch_twin_control(struct cb_transactions *tx, struct cb_twin *t)
 {
-	int slot = cb_loop_add(tx->loop, NULL, t->ends.leash, ZMQ_POLLIN, on_leash, tx);
+	int slot = cb_loop_add(tx->loop, NULL, t->ends.twin_control, ZMQ_POLLIN, on_twin_control, tx);
 
-	tx->twins.leash_slot = slot;
+	tx->twins.twin_control_slot = slot;
 	return slot < 0 ? slot : 0;
 }
 
@@ -153,17 +153,17 @@ static int copy_comms(const struct cb_comms *from, struct cb_twin *t)
 
 static int give_birth(struct cb_transactions *tx, struct cb_twin *t, int theirs[CB_BIRTH_NFDS])
 {
-	struct cb_leash_msg birth = { .op = CB_LEASH_BIRTH, .number = t->number };
+	struct cb_twin_control_msg birth = { .op = CB_TWIN_CONTROL_BIRTH, .number = t->number };
 	int r = cb_pid1_tell(&tx->guest->pid1, CB_INIT_TWIN, (int)t->number, 0);
 
 	t->room = t->use == CB_TWIN_BRANCH ? 0 : cb_memory_room(tx);
 	CB_JSON_SMALL(content, "number", t->number, "room", t->room);
 	if (r == 0)
-		r = cb_fd_send(tx->guest->python.leash, &birth, sizeof(birth), theirs, nfds(t));
+		r = cb_fd_send(tx->guest->python.twin_control, &birth, sizeof(birth), theirs, nfds(t));
 	if (r == 0 && t->use != CB_TWIN_BRANCH)
 		r = copy_comms(&tx->guest->comms, t);
 	if (r == 0)
-		r = watch_leash(tx, t);
+		r = watch_twin_control(tx, t);
 	return r < 0 ? r : cb_guest_ask(tx->guest, CB_WIRE_CHECKPOINT, CB_PHASE_FORKING, cb_buf_span(&content));
 }
 
@@ -250,7 +250,7 @@ bool cb_twins_make(struct cb_transactions *tx, const char *name)
 
 bool cb_twins_breed(struct cb_transactions *tx, struct cb_twin *from, enum cb_twin_use use)
 {
-	struct cb_leash_msg breed = { .op = CB_LEASH_BREED };
+	struct cb_twin_control_msg breed = { .op = CB_TWIN_CONTROL_BREED };
 	int theirs[CB_BIRTH_NFDS], r;
 	struct cb_twin *t = conceive(tx, use, theirs);
 
@@ -267,11 +267,11 @@ bool cb_twins_breed(struct cb_transactions *tx, struct cb_twin *from, enum cb_tw
 	breed.number = t->number;
 	r = cb_pid1_tell(&tx->guest->pid1, CB_INIT_TWIN, (int)t->number, 0);
 	if (r == 0)
-		r = cb_fd_send(from->ends.leash, &breed, sizeof(breed), theirs, nfds(t));
+		r = cb_fd_send(from->ends.twin_control, &breed, sizeof(breed), theirs, nfds(t));
 	if (r == 0 && use != CB_TWIN_BRANCH)
 		r = copy_comms(&from->comms, t);
 	if (r == 0)
-		r = watch_leash(tx, t);
+		r = watch_twin_control(tx, t);
 	return conceived(tx, theirs, r, PATIENT_DEADLINE);
 }
 
@@ -292,7 +292,7 @@ bool cb_twins_adopt(struct cb_transactions *tx, struct cb_branch *b)
 	if (r == 0)
 		r = copy_comms(&b->comms, t);
 	if (r == 0)
-		r = watch_leash(tx, t);
+		r = watch_twin_control(tx, t);
 	return conceived(tx, theirs, r, PATIENT_DEADLINE);
 }
 
@@ -312,7 +312,7 @@ void cb_twins_check_ready(struct cb_transactions *tx)
 		cb_loop_arm(tx->loop, w->deadline_timer, cb_now_ns() + PATIENT_DEADLINE);
 		return;
 	}
-	cb_loop_remove(tx->loop, &w->leash_slot);
+	cb_loop_remove(tx->loop, &w->twin_control_slot);
 	cb_loop_arm(tx->loop, w->deadline_timer, 0);
 	w->coming = NULL;
 	w->failures = 0;
@@ -414,19 +414,19 @@ void cb_twins_lost_at_birth(struct cb_transactions *tx, const char *why)
 }
 
 /* The twin's only word before it is woken; its pid is the kernel's word. Descriptors find no room and are closed. */
-static void on_leash(void *context, short revents)
+static void on_twin_control(void *context, short revents)
 {
 	struct cb_transactions *tx = context;
 	struct cb_twin *t = tx->twins.coming;
-	struct cb_leash_msg message = { 0 };
+	struct cb_twin_control_msg message = { 0 };
 	pid_t sender = 0;
-	ssize_t n = cb_fd_recv_from(t->ends.leash, &message, sizeof(message), &sender, NULL, MSG_DONTWAIT);
+	ssize_t n = cb_fd_recv_from(t->ends.twin_control, &message, sizeof(message), &sender, NULL, MSG_DONTWAIT);
 
 	(void)revents;
 	if (n == -EAGAIN)
 		return;
-	if (n != (ssize_t)sizeof(message) || message.op != CB_LEASH_BORN || message.number != t->number || t->born ||
-	    sender <= 1) {
+	if (n != (ssize_t)sizeof(message) || message.op != CB_TWIN_CONTROL_BORN || message.number != t->number ||
+	    t->born || sender <= 1) {
 		cb_twins_lost_at_birth(tx, n <= 0 ? "the twin ended at its birth" : "the twin said what it may not");
 		return;
 	}

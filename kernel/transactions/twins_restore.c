@@ -82,7 +82,7 @@ static bool replace(struct cb_transactions *tx, struct cb_twin *t)
 		return false;
 	if (w->coming != NULL && w->coming != t) /* pid 1 spares who has registered already */
 		cb_twins_drop(tx, w->coming);
-	cb_loop_remove(tx->loop, &w->leash_slot);
+	cb_loop_remove(tx->loop, &w->twin_control_slot);
 	w->coming = NULL;
 	w->asked = w->fallen = w->copy_kills = false;
 	w->silent = 0;
@@ -201,7 +201,7 @@ void cb_twins_waking_late(struct cb_transactions *tx)
 
 static int resume(struct cb_transactions *tx, const struct cb_twin *t)
 {
-	struct cb_leash_msg wake = { .op = CB_LEASH_WAKE, .number = t->number };
+	struct cb_twin_control_msg wake = { .op = CB_TWIN_CONTROL_WAKE, .number = t->number };
 	CB_AUTO_BUF b = CB_BUF_INIT(2 * (size_t)CB_UNDO_LOG_BYTES_MAX);
 	struct cb_json j = cb_json_begin(&b);
 	int r;
@@ -212,7 +212,7 @@ static int resume(struct cb_transactions *tx, const struct cb_twin *t)
 	cb_undo_log_sources(&tx->twins.past, t->cell, &j);
 	r = cb_json_done(&j);
 	if (r == 0)
-		r = cb_fd_send(tx->guest->python.leash, &wake, sizeof(wake), NULL, 0);
+		r = cb_fd_send(tx->guest->python.twin_control, &wake, sizeof(wake), NULL, 0);
 	if (r == 0)
 		r = cb_guest_ask(tx->guest, CB_WIRE_RESUME, CB_PHASE_WAKING, cb_buf_span(&b));
 	return r < 0 ? r : cb_pid1_tell(&tx->guest->pid1, CB_INIT_GO_ON, 0, 0);

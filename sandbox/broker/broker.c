@@ -127,7 +127,8 @@ static void score(const struct cb_inmate *jail, pid_t pid, bool victim)
 static bool fds_are_plain(const int fds[CB_SPAWN_NFDS])
 {
 	for (int i = 0; i < CB_SPAWN_NFDS; i++) {
-		bool socket = i == CB_SPAWN_WIRE || i == CB_SPAWN_LINK || i == CB_SPAWN_LEASH || i == CB_SPAWN_SIDE;
+		bool socket = i == CB_SPAWN_WIRE || i == CB_SPAWN_LINK || i == CB_SPAWN_TWIN_CONTROL ||
+			      i == CB_SPAWN_SIDE;
 		struct stat st;
 
 		if (fstat(fds[i], &st) < 0 || (st.st_mode & S_IFMT) != (socket ? S_IFSOCK : S_IFIFO))

@@ -24,9 +24,12 @@ static int failed(struct cb_err *err, const char *what)
 static const struct {
 	int target, index;
 } places[] = {
-	{ CB_GUEST_FD_STDOUT, CB_SPAWN_STDOUT }, { CB_GUEST_FD_STDERR, CB_SPAWN_STDERR },
-	{ CB_GUEST_FD_WIRE, CB_SPAWN_WIRE },	 { CB_GUEST_FD_LOG, CB_SPAWN_LOG },
-	{ CB_GUEST_FD_LEASH, CB_SPAWN_LEASH },	 { CB_GUEST_FD_SIDE, CB_SPAWN_SIDE },
+	{ CB_GUEST_FD_STDOUT, CB_SPAWN_STDOUT },
+	{ CB_GUEST_FD_STDERR, CB_SPAWN_STDERR },
+	{ CB_GUEST_FD_WIRE, CB_SPAWN_WIRE },
+	{ CB_GUEST_FD_LOG, CB_SPAWN_LOG },
+	{ CB_GUEST_FD_TWIN_CONTROL, CB_SPAWN_TWIN_CONTROL },
+	{ CB_GUEST_FD_SIDE, CB_SPAWN_SIDE },
 };
 #define NPLACES (sizeof(places) / sizeof(places[0]))
 #define NFDS (NPLACES + 1) /* and the registry, which pid 1 has made */
@@ -43,7 +46,8 @@ static int null_on(int target, struct cb_err *err)
 
 int cb_fds_install(const struct cb_jail *jail, int registry, int *sync_fd, struct cb_err *err)
 {
-	bool kernel = jail->guest_fds[CB_SPAWN_LEASH] >= 0; /* all are given then, and no number between is left over */
+	/* all are given then, and no number between is left over */
+	bool kernel = jail->guest_fds[CB_SPAWN_TWIN_CONTROL] >= 0;
 	int aside[NFDS], moved = fcntl(*sync_fd, F_DUPFD_CLOEXEC, ASIDE), last = 0;
 
 	if (moved < 0)

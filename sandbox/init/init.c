@@ -325,7 +325,7 @@ _Noreturn void cb_init_main(struct cb_jail *jail)
 	/* closes the sync socket too: its end of file is then the guest's exec */
 	self.jail = jail;
 	self.guest = guest;
-	self.twins = !jail->bare && jail->guest_fds[CB_SPAWN_LEASH] >= 0;
+	self.twins = !jail->bare && jail->guest_fds[CB_SPAWN_TWIN_CONTROL] >= 0;
 	if (cb_fds_keep_init(jail->guest_fds[CB_SPAWN_LINK], signals, registry[0], jail->oom_fd, &err) < 0)
 		_exit(1);
 	loop();

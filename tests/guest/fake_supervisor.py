@@ -77,7 +77,7 @@ SMALL = {
     "RESUMED",
     "AWAITING",
 }
-BIRTH, BREED, WAKE, BRANCH, BORN = 1, 2, 3, 4, 16  # of the leash, see twin.h
+BIRTH, BREED, WAKE, BRANCH, BORN = 1, 2, 3, 4, 16  # of the control socket, see twin.h
 NOTHING = {"threads": 0, "sockets": 0, "children": 0, "shared_maps": 0, "native": 0, "native_of": ""}
 NUDGE = 0.2
 DEADLINE = float(os.environ.get("CELLBLOCK_TEST_DEADLINE", "60"))
@@ -219,21 +219,21 @@ class Twin:
     def __init__(self, number):
         self.number = number
         self.wire, wire = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.leash, leash = _packets()
+        self.twin_control, twin_control = _packets()
         (self.fd1, out), (self.fd2, err) = os.pipe(), os.pipe()
-        self._theirs = [wire.detach(), out, err, leash.detach()]
+        self._theirs = [wire.detach(), out, err, twin_control.detach()]
         self.process = None
 
-    def send_birth(self, leash, op):
+    def send_birth(self, twin_control, op):
         fds = array.array("i", self._theirs)
-        leash.sendmsg([struct.pack("<II", op, self.number)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+        twin_control.sendmsg([struct.pack("<II", op, self.number)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
         for fd in self._theirs:
             os.close(fd)
 
     def wait_born(self, registry):
         (number,), pid = _packet(registry, "<I")
         assert number == self.number
-        assert _packet(self.leash, "<II") == ((BORN, number), pid)
+        assert _packet(self.twin_control, "<II") == ((BORN, number), pid)
         self.process = Adopted(pid)
         return self
 
@@ -242,7 +242,7 @@ class Twin:
         if self.process is not None:
             os.kill(self.process.pid, signal.SIGKILL)
             self.process.wait(DEADLINE)
-        for each in (self.wire, self.leash):
+        for each in (self.wire, self.twin_control):
             each.close()
         os.close(self.fd1)
         os.close(self.fd2)
@@ -288,14 +288,14 @@ class FakeSupervisor:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         pipes = [os.pipe() for _ in range(3)]  # stdout, stderr, log
         null = os.open(os.devnull, os.O_RDONLY)
-        self.leash, leash = _packets()
+        self.twin_control, twin_control = _packets()
         self.registry, registry = _packets()
         self.twins, self.branches, self.next_twin = [], [], 1
         fds = [null, pipes[0][1], pipes[1][1], theirs.fileno(), pipes[2][1]]
         self.side, side_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM) if side else (None, None)
         self.in_lanes = set()  # pending requests
         # what is not there has its number all the same: else it could be an event loop's
-        fds += [leash.fileno(), registry.fileno()] if twins else [null, null]
+        fds += [twin_control.fileno(), registry.fileno()] if twins else [null, null]
         fds.append(side_end.fileno() if side else null)
 
         def give_fds():
@@ -320,7 +320,7 @@ class FakeSupervisor:
             preexec_fn=give_fds,
             start_new_session=True,
         )
-        for each in (theirs, leash, registry, *([side_end] if side else [])):
+        for each in (theirs, twin_control, registry, *([side_end] if side else [])):
             each.close()
         os.close(null)
         for pipe in pipes:
@@ -548,7 +548,7 @@ class FakeSupervisor:
         large memory."""
         twin = Twin(self.next_twin)
         self.next_twin += 1
-        twin.send_birth(self.leash, BIRTH)
+        twin.send_birth(self.twin_control, BIRTH)
         self.pending = self.send("CHECKPOINT", {"number": twin.number, "room": room})
         twin.reply = self.finish("CHECKPOINT_REPLY").reply
         if twin.reply["status"] != "ok":
@@ -561,7 +561,7 @@ class FakeSupervisor:
     def breed(self, parent):
         twin = Twin(self.next_twin)
         self.next_twin += 1
-        twin.send_birth(parent.leash, BREED)
+        twin.send_birth(parent.twin_control, BREED)
         self.twins.append(twin)
         return twin.wait_born(self.registry)
 
@@ -574,7 +574,7 @@ class FakeSupervisor:
                 pass
         self.process.wait()
         self._close_channels(keep=(self.fd_log,))
-        self.leash.close()
+        self.twin_control.close()
         self._become(twin, self.fd_log, undone, False)
         return self
 
@@ -594,8 +594,8 @@ class FakeSupervisor:
     def _become(self, twin, log, undone, branch):
         self.twins.remove(twin)
         self._attach(twin.wire, twin.fd1, twin.fd2, log, "WAKING")
-        self.process, self.leash = twin.process, twin.leash
-        self.leash.send(struct.pack("<II", BRANCH if branch else WAKE, twin.number))
+        self.process, self.twin_control = twin.process, twin.twin_control
+        self.twin_control.send(struct.pack("<II", BRANCH if branch else WAKE, twin.number))
         undone = [{"number": number, "code": code} for number, code in undone]
         content = {"execution_count": self.count + 1, "undone": undone, "branch": branch}
         self.pending = self.send("RESUME", content)
@@ -621,7 +621,7 @@ class FakeSupervisor:
         for twin in self.twins:
             twin.drop()
         self._close_channels()
-        self.leash.close()
+        self.twin_control.close()
         self.registry.close()
 
     def _close_channels(self, keep=()):

@@ -81,7 +81,7 @@ def lose(guest, twin, *undone):
     return guest.take_over(twin, undone)
 
 
-def test_without_leash(interpreter, guest_dir, tmp_path):
+def test_without_twin_control(interpreter, guest_dir, tmp_path):
     from fake_supervisor import FakeSupervisor
 
     guest = FakeSupervisor(interpreter.path, guest_dir, tmp_path, twins=False).wait_hello()
@@ -164,25 +164,25 @@ def test_a_birth_that_was_never_asked_for(new_guest):
 
     guest = new_guest()
     stale = Twin(1)
-    stale.send_birth(guest.leash, BIRTH)
+    stale.send_birth(guest.twin_control, BIRTH)
     guest.next_twin = 2
     lose(guest, guest.checkpoint())
-    assert stale.leash.recv(1) == b""  # every copy is closed
+    assert stale.twin_control.recv(1) == b""  # every copy is closed
     stale.drop()
 
 
-def test_nothing_on_the_leash(new_guest):
+def test_nothing_on_twin_control(new_guest):
     guest = new_guest()
     guest.pending = guest.send("CHECKPOINT", {"number": 1})
     assert guest.finish("CHECKPOINT_REPLY").reply["ename"] == "OSError"
     lose(guest, guest.checkpoint())
 
 
-def test_ends_with_its_leash(new_guest):
+def test_ends_with_its_twin_control(new_guest):
     guest = new_guest()
     twin = guest.checkpoint()
     guest.twins.remove(twin)
-    twin.leash.close()
+    twin.twin_control.close()
     twin.process.wait(60)
     for each in (twin.wire,):
         each.close()

@@ -39,8 +39,8 @@ class Refused(Exception):
 class Jail:
     def __init__(self, number, guest_pid, level, note, pidfd, ends):
         self.number, self.guest_pid, self.level, self.note, self.pidfd = number, guest_pid, level, note, pidfd
-        wire, self.stdout, self.stderr, self.log, link, leash = ends
-        self.wire, self.link, self.leash = (socket.socket(fileno=fd) for fd in (wire, link, leash))
+        wire, self.stdout, self.stderr, self.log, link, twin_control = ends
+        self.wire, self.link, self.twin_control = (socket.socket(fileno=fd) for fd in (wire, link, twin_control))
 
     def tell(self, op, number):
         self.link.send(INIT.pack(op, number, 0, 0))
@@ -86,7 +86,7 @@ class Jail:
             os.close(fd)
         self.wire.close()
         self.link.close()
-        self.leash.close()
+        self.twin_control.close()
 
 
 class Broker:
@@ -139,18 +139,19 @@ class Broker:
         return self.ends[jail.number]
 
     def ask_spawn(self):
-        """Asks for a jail; gives our ends: wire, stdout, stderr, log, link, leash."""
+        """Asks for a jail; gives our ends: wire, stdout, stderr, log, link, control socket."""
         wire, side = socket.socketpair(), socket.socketpair()
-        link, leash = (socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2))
+        link, twin_control = (socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2))
         pipes = [os.pipe() for _ in range(3)]
-        theirs = [wire[1].fileno(), *(p[1] for p in pipes), link[1].fileno(), leash[1].fileno(), side[1].fileno()]
+        sockets = [each[1].fileno() for each in (link, twin_control, side)]
+        theirs = [wire[1].fileno(), *(p[1] for p in pipes), *sockets]
         self.asked += 1
         self.ask(SPAWN, self.asked, fds=theirs)
-        for end in (wire[1], link[1], leash[1], *side):
+        for end in (wire[1], link[1], twin_control[1], *side):
             end.close()
         for p in pipes:
             os.close(p[1])
-        return wire[0].detach(), *(p[0] for p in pipes), link[0].detach(), leash[0].detach()
+        return wire[0].detach(), *(p[0] for p in pipes), link[0].detach(), twin_control[0].detach()
 
     def spawn(self):
         ends = self.ask_spawn()

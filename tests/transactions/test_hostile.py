@@ -1,4 +1,4 @@
-"""Cells that attack what brings the state back: pid 1's registry, the twins, their leashes, the sweep.
+"""Cells that attack what brings the state back: pid 1's registry, the twins, their control sockets, the sweep.
 
 Whatever they do, a cell that then fails is answered: its state is `restored`, or `lost` and said to be; the kernel is
 alive, and the next cell runs. All of it is inside the jail: what is lost is the attacker's own.
@@ -18,7 +18,7 @@ RESTORED = ("restored",)
 TOOLS = """
 import os, signal, socket, struct, threading, time
 def packets(fd): return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, os.dup(fd))
-registry, leash = packets(6), packets(5)
+registry, twin_control = packets(6), packets(5)
 def twins():
     # they lead sessions of their own
     others = [int(p) for p in os.listdir('/proc') if p.isdigit() and int(p) not in (1, os.getpid())]
@@ -39,7 +39,7 @@ def apart(work):
             finally: os._exit(0)
         os._exit(0)
     os.wait()
-def leashes():
+def controls():
     found = []
     for fd in sorted(map(int, os.listdir('/proc/self/fd'))):
         try: s = socket.socket(fileno=os.dup(fd))
@@ -75,10 +75,10 @@ ATTACKS = {
         ],
         EITHER,
     ),
-    "wrong words on a twin's leash": (
+    "wrong words on a twin's control socket": (
         [
             BY_FORK,
-            "def forge():\n    for s in leashes():\n        s.send(say(16, 3)); s.send(b''); s.send(bytes(99))\n"
+            "def forge():\n    for s in controls():\n        s.send(say(16, 3)); s.send(b''); s.send(bytes(99))\n"
             "os.register_at_fork(before=forge)",
             "y = 1",
             "y = 2",
@@ -90,17 +90,17 @@ ATTACKS = {
     "born twice": (
         [
             BY_FORK,
-            "def forge():\n    for s in leashes(): s.send(say(16, 3))\nos.register_at_fork(after_in_child=forge)",
+            "def forge():\n    for s in controls(): s.send(say(16, 3))\nos.register_at_fork(after_in_child=forge)",
             DIE,
         ],
         EITHER,
     ),
-    "a leash passed around": (
+    "a control socket passed around": (
         [
             BY_FORK,
             "kept = []\n"
             "def keep():\n"
-            "    kept.extend(leashes())\n"
+            "    kept.extend(controls())\n"
             "    for s in kept: socket.send_fds(registry, [b'1234'], [s.fileno()]); s.set_inheritable(True)\n"
             "os.register_at_fork(before=keep)"
             if hasattr(__import__("socket"), "send_fds")
@@ -114,10 +114,10 @@ ATTACKS = {
         ],
         EITHER,
     ),
-    "what lies on the leash is stolen": (
+    "what lies on the control socket is stolen": (
         [
             "def steal():\n"
-            "    while True: leash.recv(99)\n"
+            "    while True: twin_control.recv(99)\n"
             "threading.Thread(target=steal, daemon=True).start()",
             "y = 1",
             "y = 2",

@@ -115,7 +115,7 @@ struct rig *rig_new(void)
 
 	assert_non_null(r);
 	r->session = "s1";
-	r->side = r->wire = r->out[0] = r->out[1] = r->log = r->init = r->leash = r->death = -1;
+	r->side = r->wire = r->out[0] = r->out[1] = r->log = r->init = r->twin_control = r->death = -1;
 	set_policy(&r->policy);
 	r->interpreter.version = strdup("3.11.2");
 	r->k.policy = &r->policy;
@@ -164,7 +164,7 @@ struct rig *rig_up(void)
 
 static void close_guest(struct rig *r)
 {
-	int *fd[] = { &r->side, &r->wire, &r->out[0], &r->out[1], &r->log, &r->init, &r->leash };
+	int *fd[] = { &r->side, &r->wire, &r->out[0], &r->out[1], &r->log, &r->init, &r->twin_control };
 
 	cb_loop_remove(&r->k.loop, &r->slot[RIG_WIRE]);
 	for (size_t i = 0; i < sizeof(fd) / sizeof(fd[0]); i++)
@@ -436,7 +436,7 @@ void rig_spawn(struct rig *r, int code)
 	r->out[1] = fds[CB_SPAWN_STDERR];
 	r->log = fds[CB_SPAWN_LOG];
 	r->init = fds[CB_SPAWN_LINK];
-	r->leash = fds[CB_SPAWN_LEASH];
+	r->twin_control = fds[CB_SPAWN_TWIN_CONTROL];
 	cb_fd_close(&r->death);
 	r->death = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	reply.guest_pid = getpid();
@@ -456,8 +456,9 @@ void rig_spawn(struct rig *r, int code)
 
 void rig_become(struct rig *r, int fds[CB_BIRTH_NFDS])
 {
-	static const int from[] = { CB_BIRTH_WIRE, CB_BIRTH_STDOUT, CB_BIRTH_STDERR, CB_BIRTH_LEASH, CB_BIRTH_SIDE };
-	int *to[] = { &r->wire, &r->out[0], &r->out[1], &r->leash, &r->side };
+	static const int from[] = { CB_BIRTH_WIRE, CB_BIRTH_STDOUT, CB_BIRTH_STDERR, CB_BIRTH_TWIN_CONTROL,
+				    CB_BIRTH_SIDE };
+	int *to[] = { &r->wire, &r->out[0], &r->out[1], &r->twin_control, &r->side };
 
 	cb_loop_remove(&r->k.loop, &r->slot[RIG_WIRE]);
 	for (int i = 0; i < CB_BIRTH_NFDS; i++) {

@@ -35,7 +35,7 @@ struct rig {
 	void *client[RIG_WIRE]; /* ZeroMQ sockets by rig_source */
 	void *peer[4];		/* more of the test's sockets, closed at the end */
 	int broker;
-	int side, wire, out[2], log, init, leash, death; /* the guest's ends; -1 = no guest */
+	int side, wire, out[2], log, init, twin_control, death; /* the guest's ends; -1 = no guest */
 	struct cb_broker_reply end;			 /* the figures that the broker tells of the next death */
 	int slot[RIG_NSOURCES];
 	int timer;

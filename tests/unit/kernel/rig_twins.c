@@ -60,12 +60,12 @@ void rig_init_tell(struct rig *r, enum cb_init_op op, int arg)
 	rig_until_soon(r);
 }
 
-static uint32_t birth(struct rig *r, int leash, uint32_t op, int ret_fds[CB_BIRTH_NFDS], size_t expected)
+static uint32_t birth(struct rig *r, int twin_control, uint32_t op, int ret_fds[CB_BIRTH_NFDS], size_t expected)
 {
-	struct cb_leash_msg m;
+	struct cb_twin_control_msg m;
 	size_t n = 0;
 
-	assert_int_equal(packet(r, leash, &m, sizeof(m), ret_fds, CB_BIRTH_NFDS, &n), sizeof(m));
+	assert_int_equal(packet(r, twin_control, &m, sizeof(m), ret_fds, CB_BIRTH_NFDS, &n), sizeof(m));
 	assert_int_equal(m.op, op);
 	assert_int_equal(n, expected);
 	return m.number;
@@ -77,7 +77,7 @@ static struct rig_twin asked(struct rig *r, size_t nfds)
 	unsigned number;
 	int end = 0;
 
-	t.number = birth(r, r->leash, CB_LEASH_BIRTH, t.fd, nfds);
+	t.number = birth(r, r->twin_control, CB_TWIN_CONTROL_BIRTH, t.fd, nfds);
 	rig_init_expect(r, CB_INIT_TWIN, (int)t.number);
 	struct rig_request q = rig_guest_recv(r);
 
@@ -104,7 +104,7 @@ struct rig_twin rig_twin_bred(struct rig *r, const struct rig_twin *from)
 {
 	struct rig_twin t = { 0 };
 
-	t.number = birth(r, from->fd[CB_BIRTH_LEASH], CB_LEASH_BREED, t.fd, CB_BIRTH_NFDS);
+	t.number = birth(r, from->fd[CB_BIRTH_TWIN_CONTROL], CB_TWIN_CONTROL_BREED, t.fd, CB_BIRTH_NFDS);
 	rig_init_expect(r, CB_INIT_TWIN, (int)t.number);
 	return t;
 }
@@ -116,9 +116,9 @@ void rig_twin_registers(struct rig *r, const struct rig_twin *t)
 
 void rig_twin_says(const struct rig_twin *t, uint32_t op, uint32_t number)
 {
-	struct cb_leash_msg m = { .op = op, .number = number };
+	struct cb_twin_control_msg m = { .op = op, .number = number };
 
-	assert_int_equal(send(t->fd[CB_BIRTH_LEASH], &m, sizeof(m), MSG_NOSIGNAL), sizeof(m));
+	assert_int_equal(send(t->fd[CB_BIRTH_TWIN_CONTROL], &m, sizeof(m), MSG_NOSIGNAL), sizeof(m));
 }
 
 void rig_twin_answered(struct rig *r, const struct rig_twin *t, const char *content)
@@ -139,7 +139,7 @@ struct rig_twin rig_twin(struct rig *r)
 
 	rig_twin_answered(r, &t, RIG_MADE);
 	rig_twin_registers(r, &t);
-	rig_twin_says(&t, CB_LEASH_BORN, t.number);
+	rig_twin_says(&t, CB_TWIN_CONTROL_BORN, t.number);
 	awaited = t.number;
 	rig_until(r, has_come);
 	return t;
@@ -151,11 +151,11 @@ void rig_twin_close(struct rig_twin *t)
 		cb_fd_close(&t->fd[i]);
 }
 
-void rig_twin_woken(struct rig *r, const struct rig_twin *t, enum cb_leash_op op)
+void rig_twin_woken(struct rig *r, const struct rig_twin *t, enum cb_twin_control_op op)
 {
-	struct cb_leash_msg m;
+	struct cb_twin_control_msg m;
 
-	assert_int_equal(packet(r, t->fd[CB_BIRTH_LEASH], &m, sizeof(m), NULL, 0, NULL), sizeof(m));
+	assert_int_equal(packet(r, t->fd[CB_BIRTH_TWIN_CONTROL], &m, sizeof(m), NULL, 0, NULL), sizeof(m));
 	assert_int_equal(m.op, op);
 	assert_int_equal(m.number, t->number);
 }
@@ -169,7 +169,7 @@ struct rig_request rig_twin_wakes(struct rig *r, struct rig_twin *t)
 struct rig_request rig_twin_restored(struct rig *r, struct rig_twin *t)
 {
 	rig_init_tell(r, CB_INIT_RESTORED, (int)t->number);
-	rig_twin_woken(r, t, CB_LEASH_WAKE);
+	rig_twin_woken(r, t, CB_TWIN_CONTROL_WAKE);
 	rig_become(r, t->fd);
 	struct rig_request q = rig_guest_recv(r);
 

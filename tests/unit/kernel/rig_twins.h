@@ -12,14 +12,14 @@ struct rig_twin {
 
 /* A guest at level full; its first twin has been asked for. */
 struct rig *rig_twins_up(enum cb_switch_mode mode);
-/* The supervisor asks for one: pid 1 hears of it, its ends lie on the leash, and CHECKPOINT on the wire. */
+/* The supervisor asks for one: pid 1 hears of it, its ends lie on the control socket, and CHECKPOINT on the wire. */
 struct rig_twin rig_twin_asked(struct rig *r);
 /* The same for one that is to be a branch: without a side wire. */
 struct rig_twin rig_branch_asked(struct rig *r);
 /* A copy of it is asked for. */
 struct rig_twin rig_twin_bred(struct rig *r, const struct rig_twin *from);
 void rig_twin_registers(struct rig *r, const struct rig_twin *t);
-void rig_twin_says(const struct rig_twin *t, uint32_t op, uint32_t number); /* on its leash */
+void rig_twin_says(const struct rig_twin *t, uint32_t op, uint32_t number); /* on its control socket */
 void rig_twin_answered(struct rig *r, const struct rig_twin *t, const char *content);
 struct rig_twin rig_twin(struct rig *r); /* asked for, and ready */
 void rig_twin_close(struct rig_twin *t); /* it has died */
@@ -27,7 +27,7 @@ void rig_twin_close(struct rig_twin *t); /* it has died */
 void rig_init_expect(struct rig *r, enum cb_init_op op, int arg);		   /* pid 1 hears */
 void rig_init_silent(struct rig *r);						   /* pid 1 has heard nothing more */
 void rig_init_tell(struct rig *r, enum cb_init_op op, int arg);			   /* pid 1 speaks, and is heard */
-void rig_twin_woken(struct rig *r, const struct rig_twin *t, enum cb_leash_op op); /* it hears that */
+void rig_twin_woken(struct rig *r, const struct rig_twin *t, enum cb_twin_control_op op); /* it hears that */
 /* Pid 1 was told to restore it, has done so, and it has the guest's place: gives what RESUME says. */
 struct rig_request rig_twin_wakes(struct rig *r, struct rig_twin *t);
 struct rig_request rig_twin_restored(struct rig *r, struct rig_twin *t); /* it was told already */

@@ -16,7 +16,7 @@ static void ready(struct rig *r, const struct rig_twin *t)
 {
 	rig_twin_answered(r, t, RIG_MADE);
 	rig_twin_registers(r, t);
-	rig_twin_says(t, CB_LEASH_BORN, t->number);
+	rig_twin_says(t, CB_TWIN_CONTROL_BORN, t->number);
 }
 
 /* It serves, and who asked for it is answered; its subshell_id goes into the headers. */
@@ -41,7 +41,7 @@ static struct rig_request waking(struct rig *r, struct branch *b)
 	assert_int_equal(b->twin.room, 0); /* it runs at once */
 	ready(r, &b->twin);
 	rig_init_expect(r, CB_INIT_BRANCH, (int)b->twin.number);
-	rig_twin_woken(r, &b->twin, CB_LEASH_BRANCH);
+	rig_twin_woken(r, &b->twin, CB_TWIN_CONTROL_BRANCH);
 	rig_swap_wire(r, &b->twin.fd[CB_BIRTH_WIRE]);
 	struct rig_request resume = rig_guest_recv(r);
 

@@ -163,7 +163,7 @@ static void comes_back(struct rig *r, const char *id, const struct rig_twin *a)
 	struct rig_twin bred = rig_twin_bred(r, a), next;
 
 	rig_twin_registers(r, &bred);
-	rig_twin_says(&bred, CB_LEASH_BORN, bred.number);
+	rig_twin_says(&bred, CB_TWIN_CONTROL_BORN, bred.number);
 	struct rig_request resume = rig_twin_wakes(r, &bred);
 
 	rig_twin_resumed(r, &resume);
@@ -217,7 +217,7 @@ static void test_copy_is_not_born(void **state)
 	const char *id = ask(r, "rollback", "{\"name\":\"a\"}");
 
 	bred = rig_twin_bred(r, &a);
-	rig_twin_says(&bred, CB_LEASH_BORN, bred.number + 5);
+	rig_twin_says(&bred, CB_TWIN_CONTROL_BORN, bred.number + 5);
 	expect_reply(r, "cellblock_rollback_reply", id, "error", "said what it may not");
 	rig_init_expect(r, CB_INIT_DROP, (int)bred.number);
 	rig_twin_close(&bred);

@@ -73,7 +73,7 @@ static void test_in_any_order(void **state)
 			else if (order[i][k] == 'r')
 				rig_twin_registers(r, &t);
 			else
-				rig_twin_says(&t, CB_LEASH_BORN, t.number);
+				rig_twin_says(&t, CB_TWIN_CONTROL_BORN, t.number);
 		}
 		rig_until(r, none_coming);
 		const struct cb_twin *b = book(r, &t);
@@ -92,7 +92,7 @@ static void test_cells_wait_for_it(void **state)
 
 	rig_barrier(r);
 	rig_twin_answered(r, &t, RIG_MADE);
-	rig_twin_says(&t, CB_LEASH_BORN, t.number);
+	rig_twin_says(&t, CB_TWIN_CONTROL_BORN, t.number);
 	rig_barrier(r);
 	rig_twin_registers(r, &t);
 	rig_end(r, id, rig_begun(r, id));
@@ -128,7 +128,7 @@ static void test_unknown_numbers(void **state)
 	rig_init_tell(r, CB_INIT_RESTORED, (int)t.number); /* it does not take over */
 	rig_init_tell(r, (enum cb_init_op)99, (int)t.number);
 	rig_twin_answered(r, &t, RIG_MADE);
-	rig_twin_says(&t, CB_LEASH_BORN, t.number);
+	rig_twin_says(&t, CB_TWIN_CONTROL_BORN, t.number);
 	rig_barrier(r);
 	assert_true(cb_twins_busy(&r->k.transactions));
 	rig_twin_registers(r, &t);
@@ -137,35 +137,35 @@ static void test_unknown_numbers(void **state)
 	rig_twin_close(&t);
 }
 
-/* What else may lie on a leash costs the twin, and not the guest. */
-static void test_wrong_words_on_the_leash(void **state)
+/* What else may lie on a control socket costs the twin, and not the guest. */
+static void test_wrong_words_on_twin_control(void **state)
 {
 	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
 	struct rig_twin t;
-	char big[64] = { CB_LEASH_BORN };
+	char big[64] = { CB_TWIN_CONTROL_BORN };
 
 	for (int i = 0; i < 8; i++) {
 		r->k.transactions.twins.failures = 0;
 		t = rig_twin_asked(r);
 		switch (i) {
 		case 0:
-			rig_twin_says(&t, CB_LEASH_BORN, t.number + 1);
+			rig_twin_says(&t, CB_TWIN_CONTROL_BORN, t.number + 1);
 			break;
 		case 1:
-			rig_twin_says(&t, CB_LEASH_WAKE, t.number);
+			rig_twin_says(&t, CB_TWIN_CONTROL_WAKE, t.number);
 			break;
 		case 2: /* twice */
-			rig_twin_says(&t, CB_LEASH_BORN, t.number);
-			rig_twin_says(&t, CB_LEASH_BORN, t.number);
+			rig_twin_says(&t, CB_TWIN_CONTROL_BORN, t.number);
+			rig_twin_says(&t, CB_TWIN_CONTROL_BORN, t.number);
 			break;
 		case 3:
-			assert_int_equal(send(t.fd[CB_BIRTH_LEASH], big, 4, 0), 4);
+			assert_int_equal(send(t.fd[CB_BIRTH_TWIN_CONTROL], big, 4, 0), 4);
 			break;
 		case 4:
-			assert_int_equal(send(t.fd[CB_BIRTH_LEASH], big, sizeof(big), 0), sizeof(big));
+			assert_int_equal(send(t.fd[CB_BIRTH_TWIN_CONTROL], big, sizeof(big), 0), sizeof(big));
 			break;
 		case 5:
-			assert_int_equal(send(t.fd[CB_BIRTH_LEASH], big, 0, 0), 0);
+			assert_int_equal(send(t.fd[CB_BIRTH_TWIN_CONTROL], big, 0, 0), 0);
 			break;
 		case 6:
 			rig_twin_close(&t);
@@ -576,7 +576,7 @@ static void test_death_while_making(void **state)
 
 	cell(r, "a");
 	coming = rig_twin_asked(r);
-	rig_twin_says(&coming, CB_LEASH_BORN, coming.number);
+	rig_twin_says(&coming, CB_TWIN_CONTROL_BORN, coming.number);
 	rig_init_tell(r, CB_INIT_EXITED, SIGKILL);
 	assert_null(book(r, &coming));
 	rig_init_expect(r, CB_INIT_DROP, (int)coming.number); /* it may be registered: then pid 1 would spare it */
@@ -645,7 +645,7 @@ int main(void)
 		T(test_cells_wait_for_it),
 		T(test_none_where_there_are_none),
 		T(test_unknown_numbers),
-		T(test_wrong_words_on_the_leash),
+		T(test_wrong_words_on_twin_control),
 		T(test_three_failures),
 		T(test_deadlines),
 		T(test_keep),
