@@ -393,9 +393,9 @@ class _Packets:
 
 def _receive(flags):
     """(op, number, fds) from the control socket; op is None when there is none."""
-    with _Packets(W.FD_TWIN_CONTROL) as control:
+    with _Packets(W.FD_TWIN_CONTROL) as packets:
         try:
-            data, control, _, _ = twin_control.recvmsg(_message.size, _SPACE, flags | _socket.MSG_CMSG_CLOEXEC)
+            data, control, _, _ = packets.recvmsg(_message.size, _SPACE, flags | _socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
             data, control = b"", ()
     fds = []
