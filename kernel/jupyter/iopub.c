@@ -1,14 +1,18 @@
 /* Publishing.
  *
  * Trust domain: supervisor. Nothing else sends on the iopub socket. Invariants: one order for all messages; text is
- * merged only with adjacent text of the same stream and request; what is queued here is bounded by QUEUE_MAX bytes.
+ * merged only with adjacent text of the same stream and request; what is queued here is bounded by QUEUE_MAX bytes, and
+ * by four times as many where nothing else is left than what ends requests.
  *
  * Slow readers. The socket is an XPUB with NODROP, so that a full peer is said (EAGAIN) instead of its messages
  * silently lost. Then messages queue here. After PATIENCE without any progress one message goes out with NODROP off:
  * whoever reads has long emptied its queue and gets it, and ZeroMQ leaves the peers that are full out until they read
- * again. If the queue itself grows over its bound, text is given up first, then displays, with a notice on stderr.
- * Nothing that ends a request is given up. Bytes inside libzmq are bounded too: big contents are counted bodies, and
- * past IN_FLIGHT_MAX new text and displays wait here as if blocked.
+ * again. Progress is seen in lumps: libzmq says that there is room again when half of a queue is empty, here and in the
+ * client, a thousand messages by default in each. Who takes a hundred messages a second is so no stranger to seconds
+ * without any; PATIENCE is long enough for half of that.
+ * If the queue itself grows over its bound, text is given up first, then displays, with a notice on stderr. What ends a
+ * request is given up last. Bytes inside libzmq are bounded too: big contents are counted bodies, and past
+ * IN_FLIGHT_MAX beside itself new text or a display waits here as if blocked; there progress is that they become fewer.
  *
  * Notebook servers drop outputs over 1 MB of text or 1000 messages a second, counted over 3 seconds and anew after each
  * idle. Under such a server the guest is read no faster than that, so that nothing is dropped; but an interrupt on its
@@ -33,7 +37,7 @@
 #define HELD_MAX (16u << 20) /* before the first subscription */
 #define CONGESTED (16u << 20)
 #define IN_FLIGHT_MAX (256u << 20)
-#define PATIENCE (1000 * MS)
+#define PATIENCE (10000 * MS)
 #define RETRY (5 * MS)
 #define TEXT_RATE 600000 /* bytes a second: less than allowed, since a busy server sees them in bunches */
 #define TEXT_BURST (400 * MS)
@@ -49,11 +53,10 @@ struct cb_iopub_entry {
 	zmq_msg_t frame[];
 };
 
-static void entry_free(struct cb_iopub_entry *e)
+static void close_all(zmq_msg_t *frame, size_t n)
 {
-	for (size_t i = 0; i < e->nframes; i++)
-		zmq_msg_close(&e->frame[i]);
-	free(e);
+	for (size_t i = 0; i < n; i++)
+		zmq_msg_close(&frame[i]);
 }
 
 static void set_nodrop(struct cb_jupyter *jp, int on)
@@ -71,16 +74,31 @@ static int send_frames(struct cb_jupyter *jp, zmq_msg_t *frame, size_t n)
 		if (i == 0)
 			return -errno;
 		cb_log(CB_LOG_ERROR, "iopub: message torn: %s", cb_err_name(-errno));
-		for (; i < n; i++)
-			zmq_msg_close(&frame[i]);
+		close_all(frame + i, n - i);
 		return 0;
 	}
 	return 0;
 }
 
-static bool over_in_flight(enum cb_weight weight)
+/* `own`: bytes that it brings itself, and the queue. */
+static bool over_in_flight(enum cb_weight weight, size_t own)
 {
-	return weight != CB_WEIGHT_KEEP && cb_bodies_in_flight() > IN_FLIGHT_MAX;
+	return weight != CB_WEIGHT_KEEP && cb_bodies_in_flight() > IN_FLIGHT_MAX + own;
+}
+
+static size_t size_of(zmq_msg_t *frame, size_t n)
+{
+	size_t bytes = 0;
+
+	for (size_t i = 0; i < n; i++)
+		bytes += zmq_msg_size(&frame[i]) + sizeof(zmq_msg_t);
+	return bytes;
+}
+
+static void entry_free(struct cb_iopub_entry *e)
+{
+	close_all(e->frame, e->nframes);
+	free(e);
 }
 
 /* Gives up the oldest entries of one weight until the queue fits. */
@@ -94,7 +112,7 @@ static void shed(struct cb_iopub *p, enum cb_weight weight, size_t limit)
 		if (p->bytes > limit && e->weight == weight) {
 			*at = e->next;
 			p->bytes -= e->bytes;
-			p->count--;
+			p->in_flight -= p->in_flight < e->bytes ? p->in_flight : e->bytes;
 			p->dropped += e->bytes;
 			entry_free(e);
 			continue;
@@ -105,20 +123,16 @@ static void shed(struct cb_iopub *p, enum cb_weight weight, size_t limit)
 	p->tail = last;
 }
 
-static void enqueue(struct cb_jupyter *jp, enum cb_weight weight, zmq_msg_t *frame, size_t n)
+/* Takes the frames only if it succeeds. */
+static int enqueue(struct cb_iopub *p, enum cb_weight weight, zmq_msg_t *frame, size_t n)
 {
-	struct cb_iopub *p = &jp->iopub;
 	struct cb_iopub_entry *e = malloc(sizeof(*e) + n * sizeof(e->frame[0]));
 	size_t limit = p->subscribed ? QUEUE_MAX : HELD_MAX;
 
-	if (e == NULL) {
-		for (size_t i = 0; i < n; i++)
-			zmq_msg_close(&frame[i]);
-		return;
-	}
-	*e = (struct cb_iopub_entry){ .weight = weight, .nframes = n, .bytes = sizeof(*e) };
+	if (e == NULL)
+		return -ENOMEM;
+	*e = (struct cb_iopub_entry){ .weight = weight, .nframes = n, .bytes = sizeof(*e) + size_of(frame, n) };
 	for (size_t i = 0; i < n; i++) {
-		e->bytes += zmq_msg_size(&frame[i]) + sizeof(zmq_msg_t);
 		zmq_msg_init(&e->frame[i]);
 		zmq_msg_move(&e->frame[i], &frame[i]);
 	}
@@ -128,13 +142,13 @@ static void enqueue(struct cb_jupyter *jp, enum cb_weight weight, zmq_msg_t *fra
 		p->head = e;
 	p->tail = e;
 	p->bytes += e->bytes;
-	p->count++;
 	if (p->bytes > limit)
 		shed(p, CB_WEIGHT_TEXT, limit / 2);
 	if (p->bytes > limit)
 		shed(p, CB_WEIGHT_DATA, limit / 2);
 	if (p->bytes > 4 * limit) /* status and errors alone: nobody has read for a very long time */
 		shed(p, CB_WEIGHT_KEEP, 2 * limit);
+	return 0;
 }
 
 /* Each clock runs ahead by the time that what was sent takes at the rate, from a burst behind the present on. */
@@ -154,26 +168,37 @@ static void pace(struct cb_iopub *p, enum cb_weight weight, size_t bytes)
 		advance(&p->text_clock, now, TEXT_BURST, (int64_t)(bytes + ENVELOPE) * (1000 * MS / TEXT_RATE));
 }
 
+/* Takes the frames in any case. */
 static int send_or_queue(struct cb_jupyter *jp, enum cb_weight weight, zmq_msg_t *frame, size_t n)
 {
 	struct cb_iopub *p = &jp->iopub;
+	int r = -EAGAIN;
 
-	if (p->subscribed && p->head == NULL && !over_in_flight(weight)) {
-		int r = send_frames(jp, frame, n);
+	if (cb_bodies_in_flight() <= IN_FLIGHT_MAX)
+		p->full_since = 0;
+	if (p->subscribed && p->head == NULL && !over_in_flight(weight, size_of(frame, n)))
+		r = send_frames(jp, frame, n);
+	if (r == -EAGAIN) {
+		bool first = p->head == NULL;
 
-		if (r == 0)
-			return 0;
-		if (r != -EAGAIN) {
-			for (size_t i = 0; i < n; i++)
-				zmq_msg_close(&frame[i]);
-			return r;
+		r = enqueue(p, weight, frame, n);
+		if (first && p->subscribed) {
+			p->blocked_since = cb_now_ns();
+			cb_loop_arm(jp->loop, p->timer, p->blocked_since + RETRY);
 		}
 	}
-	if (p->head == NULL && p->subscribed) {
-		p->blocked_since = cb_now_ns();
-		cb_loop_arm(jp->loop, p->timer, p->blocked_since + RETRY);
-	}
-	enqueue(jp, weight, frame, n);
+	if (r < 0)
+		close_all(frame, n);
+	return r;
+}
+
+/* A message's first frame: its topic, or the prefix that was subscribed to. */
+static int make_first(zmq_msg_t *ret_frame, const char *topic, size_t len)
+{
+	if (zmq_msg_init_size(ret_frame, len) != 0)
+		return -ENOMEM;
+	if (len > 0)
+		memcpy(zmq_msg_data(ret_frame), topic, len);
 	return 0;
 }
 
@@ -182,19 +207,21 @@ static void build_and_send(struct cb_jupyter *jp, const char *topic, enum cb_wei
 {
 	zmq_msg_t few[16], *frame = few;
 	size_t n = 0;
+	int r = 0;
 
 	if (out->nbuffers + 8 > 16) {
 		frame = malloc((out->nbuffers + 8) * sizeof(*frame));
-		if (frame == NULL)
-			return;
+		r = frame != NULL ? 0 : -ENOMEM;
 	}
-	int r = cb_outgoing_frames(&jp->session, jp->auth, out, frame + 1, &n);
-
-	pace(&jp->iopub, weight, out->content_body != NULL ? out->content_body->size : out->content.len);
+	if (r == 0)
+		r = cb_outgoing_frames(&jp->session, jp->auth, out, frame + 1, &n);
+	pace(&jp->iopub, weight, out->content.len);
 	if (r == 0) {
-		zmq_msg_init_size(&frame[0], strlen(topic));
-		memcpy(zmq_msg_data(&frame[0]), topic, strlen(topic));
-		r = send_or_queue(jp, weight, frame, n + 1);
+		r = make_first(frame, topic, strlen(topic));
+		if (r == 0)
+			r = send_or_queue(jp, weight, frame, n + 1);
+		else
+			close_all(frame + 1, n);
 	}
 	if (r < 0)
 		cb_log(CB_LOG_ERROR, "iopub: %s not sent: %s", out->type, cb_err_name(r));
@@ -323,12 +350,47 @@ static void notice_dropped(struct cb_jupyter *jp)
 /* Nobody can be sent anything for the sake of a peer that is full: one message that it does not get sets it aside. */
 static int send_past_the_full(struct cb_jupyter *jp, struct cb_iopub_entry *e)
 {
-	cb_log(CB_LOG_WARNING, "iopub: a subscriber has not read for a second; it loses messages");
+	cb_log(CB_LOG_WARNING, "iopub: a subscriber has not read for ten seconds; it loses messages");
 	set_nodrop(jp, 0);
 	int r = send_frames(jp, e->frame, e->nframes);
 
 	set_nodrop(jp, 1);
 	return r;
+}
+
+static void look_at_flight(struct cb_iopub *p, int64_t now)
+{
+	size_t n = cb_bodies_in_flight();
+
+	if (n <= IN_FLIGHT_MAX)
+		p->full_since = 0;
+	else if (n < p->in_flight || p->full_since == 0)
+		p->full_since = now;
+	p->in_flight = n;
+}
+
+/* True if the first entry was sent, or given up. */
+static bool try_first(struct cb_jupyter *jp, int64_t now)
+{
+	struct cb_iopub *p = &jp->iopub;
+	struct cb_iopub_entry *e = p->head;
+	int r;
+
+	if (over_in_flight(e->weight, p->bytes)) {
+		if (p->full_since == 0 || now - p->full_since <= PATIENCE)
+			return false;
+		p->dropped += e->bytes; /* libzmq holds all that it may and nobody takes it */
+		return true;
+	}
+	r = send_frames(jp, e->frame, e->nframes);
+	if (r == -EAGAIN && now - p->blocked_since > PATIENCE)
+		r = send_past_the_full(jp, e);
+	if (r == -EAGAIN)
+		return false;
+	if (r < 0)
+		cb_log(CB_LOG_ERROR, "iopub: a message was not sent: %s", cb_err_name(r));
+	p->blocked_since = now; /* progress */
+	return true;
 }
 
 /* Sends what the queue holds. */
@@ -337,31 +399,18 @@ static void on_retry(void *context)
 	struct cb_jupyter *jp = context;
 	struct cb_iopub *p = &jp->iopub;
 	int64_t now = cb_now_ns();
-	bool impatient = p->blocked_since != 0 && now - p->blocked_since > PATIENCE;
 
-	if (!p->subscribed)
-		return;
-	while (p->head != NULL) {
+	look_at_flight(p, now);
+	while (p->head != NULL && try_first(jp, now)) {
 		struct cb_iopub_entry *e = p->head;
 
-		if (over_in_flight(e->weight)) {
-			if (!impatient)
-				break;
-			p->dropped += e->bytes; /* libzmq holds all that it may and nobody takes it */
-		} else if (send_frames(jp, e->frame, e->nframes) == -EAGAIN) {
-			if (!impatient || send_past_the_full(jp, e) == -EAGAIN)
-				break;
-			impatient = false;
-		}
 		p->head = e->next;
 		if (p->head == NULL)
 			p->tail = NULL;
 		p->bytes -= e->bytes;
-		p->count--;
 		entry_free(e);
-		if (!impatient)
-			p->blocked_since = now; /* progress */
 	}
+	p->in_flight = cb_bodies_in_flight(); /* what was given up here is no progress */
 	if (p->head == NULL) {
 		p->blocked_since = 0;
 		if (p->dropped > 0)
@@ -397,11 +446,12 @@ static void welcome(struct cb_jupyter *jp, const char *prefix, size_t len)
 				   .metadata = CB_SPAN("{}"),
 				   .content = cb_buf_span(&b) };
 
-	if (cb_outgoing_frames(&jp->session, jp->auth, &out, frame + 1, &n) < 0)
+	if (make_first(frame, prefix, len) < 0)
 		return;
-	zmq_msg_init_size(&frame[0], len);
-	if (len > 0)
-		memcpy(zmq_msg_data(&frame[0]), prefix, len);
+	if (cb_outgoing_frames(&jp->session, jp->auth, &out, frame + 1, &n) < 0) {
+		zmq_msg_close(frame);
+		return;
+	}
 	/* straight to the socket, before what is held; if that is full, a subscriber before this one has filled it */
 	if (send_frames(jp, frame, n + 1) < 0)
 		(void)send_or_queue(jp, CB_WEIGHT_KEEP, frame, n + 1);

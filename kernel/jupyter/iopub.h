@@ -26,13 +26,14 @@ struct cb_iopub {
 	/* messages that could not be sent yet, oldest first */
 	struct cb_iopub_entry *head, *tail;
 	size_t bytes;
-	size_t count;
 	size_t dropped;			 /* bytes of text and data given up since the last notice */
 	uint64_t topic[CB_IOPUB_TOPICS]; /* what somebody subscribes to now, by hash */
 	size_t ntopics;
 	bool many_topics;      /* more than can be told apart: taken for subscribed from then on */
 	bool subscribed;       /* somebody has ever subscribed; until then everything is held */
 	int64_t blocked_since; /* 0 = not blocked */
+	size_t in_flight;      /* bytes of bodies at the last look, */
+	int64_t full_since;    /* and since when they were too many and became no fewer; 0 = they are not */
 	int timer;	       /* retry of the queue */
 
 	/* a notebook server (JPY_SESSION_NAME) drops what comes faster than it allows: when what was sent may have been

@@ -106,12 +106,12 @@ struct cb_span cb_frame_span(zmq_msg_t *frame);
 /* A counted block of bytes that outgoing frames may share without a copy (big displays). */
 struct cb_body {
 	unsigned refs; /* atomic: libzmq's I/O thread gives its share back */
-	size_t size;   /* counted against the bytes in flight while libzmq holds it */
+	size_t size;   /* counted against the bytes in flight while a frame holds it */
 	uint8_t *data; /* owned, malloc'd */
 };
 struct cb_body *cb_body_new(size_t size); /* NULL when out of memory */
 void cb_body_unref(struct cb_body *b);
-/* Bytes of bodies that libzmq holds now: what slow readers make us keep. */
+/* Bytes of bodies in frames that were made and not yet sent, what slow readers make libzmq keep among them. */
 size_t cb_bodies_in_flight(void);
 
 /* An outgoing message. All spans are borrowed for the call; `content_body` (may be NULL) owns content.data and is

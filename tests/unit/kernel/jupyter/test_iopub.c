@@ -2,6 +2,7 @@
  * order, and a peer that does not read beside one that does. */
 #include <cellblock/wire.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "rig.h"
 
@@ -278,6 +279,68 @@ static void test_stuck_peer(void **state)
 	rig_expect(r, RIG_IOPUB, "iopub_welcome", "");
 }
 
+static void huge_display(struct rig *r, size_t size)
+{
+	struct cb_body *body = cb_body_new(size);
+
+	memset(body->data, ' ', size);
+	body->data[0] = '{';
+	body->data[size - 1] = '}';
+	struct cb_outgoing out = { .type = "display_data",
+				   .parent = CB_SPAN("{}"),
+				   .metadata = CB_SPAN("{}"),
+				   .content = { (char *)body->data, size },
+				   .content_body = body };
+
+	cb_iopub_publish(&r->k.jupyter, "display_data", CB_WEIGHT_DATA, &out);
+	cb_body_unref(body);
+}
+
+/* Its queue and libzmq's are full, and room is told of in lumps: it gets all the same, if it reads on at its pace. */
+static void test_slow_peer(void **state)
+{
+	struct rig *r = *state = rig_new();
+	const int total = 1400, slowly = 600;
+	const struct timespec pace = { 0, 4000000 };
+	int seen = 0;
+	char topic[64];
+
+	join(r, 0, true);
+	rig_until_soon(r);
+	while (!r->k.jupyter.iopub.subscribed)
+		rig_until_soon(r);
+	for (int i = 0; i < total; i++)
+		display(r, CB_WEIGHT_DATA, 20000);
+	assert_non_null(r->k.jupyter.iopub.head); /* else nothing was tried */
+	for (int64_t end = cb_now_ns() + 90000000000; seen < total && cb_now_ns() < end;) {
+		int more = 0;
+
+		rig_until_soon(r);
+		if (zmq_recv(r->peer[0], topic, sizeof(topic), ZMQ_DONTWAIT) < 0)
+			continue;
+		seen += strncmp(topic, "display_data", 12) == 0;
+		do {
+			zmq_getsockopt(r->peer[0], ZMQ_RCVMORE, &more, &(size_t){ sizeof(more) });
+			if (more)
+				zmq_recv(r->peer[0], topic, sizeof(topic), 0);
+		} while (more);
+		if (seen < slowly)
+			nanosleep(&pace, NULL);
+	}
+	assert_int_equal(seen, total);
+}
+
+/* Nobody is to blame for what is larger than all that may be in flight. */
+static void test_one_huge_display(void **state)
+{
+	struct rig *r = *state = rig_new();
+
+	rig_subscribe(r);
+	huge_display(r, 257u << 20);
+	assert_null(r->k.jupyter.iopub.head);
+	rig_expect(r, RIG_IOPUB, "display_data", "");
+}
+
 /* While all is blocked by a peer, a newcomer's welcome waits its turn but is not lost. */
 static void test_welcome_while_blocked(void **state)
 {
@@ -306,24 +369,6 @@ static void test_welcome_while_blocked(void **state)
 	assert_int_equal(welcomes, 1);
 }
 
-static void big_display(struct rig *r)
-{
-	const size_t size = 4u << 20;
-	struct cb_body *body = cb_body_new(size);
-
-	memset(body->data, ' ', size);
-	body->data[0] = '{';
-	body->data[size - 1] = '}';
-	struct cb_outgoing out = { .type = "display_data",
-				   .parent = CB_SPAN("{}"),
-				   .metadata = CB_SPAN("{}"),
-				   .content = { (char *)body->data, size },
-				   .content_body = body };
-
-	cb_iopub_publish(&r->k.jupyter, "display_data", CB_WEIGHT_DATA, &out);
-	cb_body_unref(body);
-}
-
 /* What is held for the stuck one is bounded; what ends a request gets past it to the one that reads. */
 static void test_bytes_in_flight(void **state)
 {
@@ -335,7 +380,7 @@ static void test_bytes_in_flight(void **state)
 	join(r, 0, true);
 	rig_expect(r, RIG_IOPUB, "iopub_welcome", "");
 	for (int i = 0; i < 90; i++) {
-		big_display(r);
+		huge_display(r, 4u << 20);
 		rig_until_soon(r);
 		while (rig_try_recv(r, RIG_IOPUB, &m))
 			rig_msg_free(&m);
@@ -380,7 +425,9 @@ int main(void)
 		T(test_shed_order),
 		T(test_only_kept_is_bounded_too),
 		T(test_stuck_peer),
+		T(test_slow_peer),
 		T(test_bytes_in_flight),
+		T(test_one_huge_display),
 		T(test_welcome_while_blocked),
 		T(test_welcome_names_the_prefix),
 	};
