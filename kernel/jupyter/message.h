@@ -69,6 +69,7 @@ struct cb_request {
 
 	int64_t arrived_ns;	 /* monotonic */
 	double arrived_date;	 /* wall clock */
+	bool first;		 /* it goes before others that wait */
 	bool announced;		 /* `busy` was said though it still waits */
 	uint64_t id;		 /* on the wire to the guest; 0 = not sent there */
 	bool interrupted;	 /* before it could be begun */

@@ -33,12 +33,17 @@
 
 #define SECOND 1000000000LL
 
-void cb_execution_submit_first(struct cb_shells *sh, struct cb_request *r)
+static void wake(struct cb_shells *sh)
 {
-	cb_queue_push_first(&sh->execution.shell.waiting, &sh->execution.load, r);
 	if (sh->guest->state == CB_GUEST_NONE)
 		cb_guest_want(sh->guest);
 	cb_loop_mark(sh->loop);
+}
+
+void cb_execution_submit_first(struct cb_shells *sh, struct cb_request *r)
+{
+	if (cb_shell_take_first(&sh->execution.shell, r))
+		wake(sh);
 }
 
 void cb_execution_submit(struct cb_shells *sh, struct cb_request *r)
@@ -56,11 +61,8 @@ void cb_execution_submit(struct cb_shells *sh, struct cb_request *r)
 		cb_abort_request(sh->jupyter, r);
 		return;
 	}
-	if (!cb_shell_take(&x->shell, r))
-		return;
-	if (sh->guest->state == CB_GUEST_NONE)
-		cb_guest_want(sh->guest);
-	cb_loop_mark(sh->loop);
+	if (cb_shell_take(&x->shell, r))
+		wake(sh);
 }
 
 /* ---- beginning ---- */

@@ -13,7 +13,7 @@ void cb_execution_release(struct cb_shells *sh);
 
 /* Takes an execute, complete, inspect, is_complete or comm_* request (ownership) that requests/ has checked. */
 void cb_execution_submit(struct cb_shells *sh, struct cb_request *r);
-/* The same, before all that wait. */
+/* The same, before all that wait but those that came so. */
 void cb_execution_submit_first(struct cb_shells *sh, struct cb_request *r);
 /* The guest has answered the current cell, but its end is not come: no clock runs any more. */
 void cb_execution_cell_over(struct cb_shells *sh);

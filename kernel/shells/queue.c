@@ -22,7 +22,12 @@ void cb_queue_push(struct cb_queue *q, struct cb_load *load, struct cb_request *
 
 void cb_queue_push_first(struct cb_queue *q, struct cb_load *load, struct cb_request *r)
 {
-	put(q, load, &q->head, r);
+	struct cb_request **at = &q->head;
+
+	while (*at != NULL && (*at)->first)
+		at = &(*at)->next;
+	r->first = true;
+	put(q, load, at, r);
 }
 
 struct cb_request *cb_queue_pop(struct cb_queue *q, struct cb_load *load)

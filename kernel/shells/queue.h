@@ -13,5 +13,6 @@ struct cb_queue {
 };
 
 void cb_queue_push(struct cb_queue *q, struct cb_load *load, struct cb_request *r);
+/* Before all others, behind those that came so. */
 void cb_queue_push_first(struct cb_queue *q, struct cb_load *load, struct cb_request *r);
 struct cb_request *cb_queue_pop(struct cb_queue *q, struct cb_load *load); /* NULL if none waits */

@@ -64,14 +64,28 @@ struct cb_request *cb_shell_pop(struct cb_shell *s)
 	return cb_queue_pop(&s->waiting, s->load);
 }
 
-bool cb_shell_take(struct cb_shell *s, struct cb_request *r)
+static bool has_room(struct cb_shell *s, struct cb_request *r)
 {
-	if (s->load->count < s->ops->max_waiting && s->load->bytes + cb_request_bytes(r) <= s->ops->max_bytes) {
-		cb_queue_push(&s->waiting, s->load, r);
+	if (s->load->count < s->ops->max_waiting && s->load->bytes + cb_request_bytes(r) <= s->ops->max_bytes)
 		return true;
-	}
 	cb_refuse(s->all->jupyter, r, "KernelBusyError", "the queue is full: %zu requests wait", s->load->count);
 	return false;
+}
+
+bool cb_shell_take(struct cb_shell *s, struct cb_request *r)
+{
+	if (!has_room(s, r))
+		return false;
+	cb_queue_push(&s->waiting, s->load, r);
+	return true;
+}
+
+bool cb_shell_take_first(struct cb_shell *s, struct cb_request *r)
+{
+	if (!has_room(s, r))
+		return false;
+	cb_queue_push_first(&s->waiting, s->load, r);
+	return true;
 }
 
 void cb_shell_release(struct cb_shell *s)

@@ -170,6 +170,8 @@ static int await_guest(struct cb_jail *jail, int fd, struct cb_inmate *inmate, s
 			jail->sockets_fd = cb_fd_take(&upper);
 			continue;
 		}
+		if (message.kind != CB_SYNC_GUEST)
+			return cb_err_set(err, -EBADMSG, cb_launch_phase(), NULL, "pid 1 said what it may not");
 		guest = sender;
 		memcpy(jail->note, message.note, sizeof(jail->note));
 	}
@@ -318,6 +320,8 @@ int cb_jail_launch(struct cb_jail *jail, struct cb_inmate *ret_inmate, struct cb
 		*ret_inmate = inmate;
 		return 0;
 	}
+	if (failure.code >= 0) /* whoever failed had no more to say; without a code it would be no failure */
+		cb_err_set(&failure, r, cb_launch_phase(), NULL, "%s", strerror(-r));
 	if (err != NULL)
 		*err = failure;
 	return r;

@@ -184,6 +184,20 @@ def test_not_while_a_cell_runs(start):
     assert c.reply(made, "control").content["status"] == "ok"
 
 
+def test_those_asked_for_in_a_cell_come_before_other_cells_and_in_order(start):
+    c = start(args=ALWAYS).client
+    cell = c.start("input('?')", allow_stdin=True)
+    asked, other = c.wait("stdin"), c.start("x = 1")
+    made = [c.send("cellblock_checkpoint_request", {"name": name}, channel="control") for name in ("one", "two")]
+    ask(c, "list_checkpoints")  # those were taken
+    c.send("input_reply", {"value": "x"}, channel="stdin", parent=asked.header)
+    assert c.finish(cell).ok and c.finish(other).ok
+    replies = [c.wait("control", lambda m: m.type == "cellblock_checkpoint_reply") for _ in made]
+    assert [m.content["status"] for m in replies] == ["ok", "ok"]
+    assert [m.parent_id for m in replies] == made
+    assert ask(c, "rollback", name="two")["undone"] == [2]
+
+
 def test_magics(start):
     c = start(args=ALWAYS).client
     assert c.run("x = 1\n%checkpoint one\nx = 2").ok
