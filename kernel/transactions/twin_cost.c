@@ -18,7 +18,7 @@
 #define FAULT_LEAST_S 0.5e-6
 #define FAULT_MOST_S 16e-6
 /* A twin that delays cells by less is made before each: an answered cell is not undone. */
-#define SMALL_S 5e-3
+#define SMALL_S 10e-3
 #define PAGE 4096
 #define STOOD_MOST_S 60
 

@@ -133,7 +133,7 @@ static void test_idle(void **state)
 	assert_true(cb_twin_cost_idle(&c) == 2000 * MS);
 }
 
-/* Each cell gets its own twin where that is known to delay it by less than 5 ms. */
+/* Each cell gets its own twin where that is known to delay it by less than 10 ms. */
 static void test_small(void **state)
 {
 	struct cb_twin_cost c = { 0 };
@@ -142,10 +142,10 @@ static void test_small(void **state)
 	assert_false(cb_twin_cost_is_small(&c)); /* nothing is known */
 	make(&c, 0.003);
 	assert_true(cb_twin_cost_is_small(&c));
-	copy(&c, 20000, 0.02, 0); /* one cell that touches much is no habit */
+	copy(&c, 40000, 0.02, 0); /* one cell that touches much is no habit */
 	assert_true(cb_twin_cost_is_small(&c));
 	make(&c, 0.003);
-	copy(&c, 20000, 0.02, 0);
+	copy(&c, 40000, 0.02, 0);
 	assert_false(cb_twin_cost_is_small(&c));
 	make(&c, 0.003);
 	copy(&c, 500, 0.02, 0);
@@ -153,11 +153,11 @@ static void test_small(void **state)
 	make(&c, 0.030); /* something else was busy */
 	assert_true(cb_twin_cost_is_small(&c));
 	for (int i = 0; i < 3; i++)
-		make(&c, 0.060); /* memory has grown */
+		make(&c, 0.120); /* memory has grown */
 	assert_false(cb_twin_cost_is_small(&c));
 	make(&c, 0.001);
 	assert_true(cb_twin_cost_is_small(&c));
-	cb_twin_cost_files(&c, 0.006);
+	cb_twin_cost_files(&c, 0.012);
 	assert_false(cb_twin_cost_is_small(&c));
 	cb_twin_cost_files(&c, 0.001);
 	assert_true(cb_twin_cost_is_small(&c));
@@ -169,9 +169,9 @@ static void test_first(void **state)
 	struct cb_twin_cost c = { 0 };
 
 	(void)state;
-	make(&c, 0.007);
+	make(&c, 0.014);
 	assert_true(cb_twin_cost_is_small(&c));
-	make(&c, 0.007);
+	make(&c, 0.014);
 	assert_false(cb_twin_cost_is_small(&c));
 	c = (struct cb_twin_cost){ 0 };
 	make(&c, 0.019);
