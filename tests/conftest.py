@@ -1,4 +1,4 @@
-"""Fixtures of the tests that drive the finished kernel from outside. See README.md for how they are run.
+"""Fixtures of the tests that drive the finished kernel from outside. See CONTRIBUTING.md for how they are run.
 
 Invariants: nothing sleeps; after every module no process, mount or file of it may be left (children of dead kernels
 come to this process, which made itself their subreaper, so that none escapes the count).
