@@ -45,7 +45,7 @@ struct inmate {
 	int64_t flight_ms;	     /* when to look at its descriptors again */
 	bool flight;		     /* it was killed for them */
 	bool ending;		     /* pid 1 has ended; without namespaces more must be ended and removed */
-	struct cb_bare_ending end;
+	struct cb_without_namespaces_ending end;
 };
 
 struct broker {
@@ -151,7 +151,7 @@ static int spawn(struct broker *b, const int fds[CB_SPAWN_NFDS], struct inmate *
 				  JAILS_MAX);
 	if (!fds_are_plain(fds))
 		return cb_err_set(err, -EINVAL, "broker", NULL, "a jail is given sockets and pipes, nothing else");
-	for (size_t i = 0; i < JAILS_MAX && b->jail.bare; i++)
+	for (size_t i = 0; i < JAILS_MAX && b->jail.without_namespaces; i++)
 		if (b->inmates[i].number != 0) /* its end will be that of all processes below us */
 			return cb_err_set(err, -EBUSY, "broker", "Restart the kernel.", "a jail has not ended yet");
 	memcpy(b->jail.guest_fds, fds, sizeof(b->jail.guest_fds));
@@ -162,7 +162,7 @@ static int spawn(struct broker *b, const int fds[CB_SPAWN_NFDS], struct inmate *
 	free_place->watchdog = (struct cb_watchdog){ 0 };
 	free_place->flight_ms = 0;
 	free_place->flight = false;
-	free_place->end = (struct cb_bare_ending){ 0 };
+	free_place->end = (struct cb_without_namespaces_ending){ 0 };
 	*ret_inmate = free_place;
 	return 0;
 }
@@ -362,7 +362,7 @@ static void look(struct broker *b, struct inmate *inmate)
 	struct cb_watchdog *w = &inmate->watchdog;
 	struct pollfd p = { .fd = b->fd, .events = POLLOUT }; /* what is not read is not waited for */
 
-	switch (cb_watchdog_look(w, &inmate->jail, &b->jail, b->jail.bare ? 0 : OVER_MS)) {
+	switch (cb_watchdog_look(w, &inmate->jail, &b->jail, b->jail.without_namespaces ? 0 : OVER_MS)) {
 	case CB_WATCHDOG_KILL:
 		kill_inmate(inmate);
 		break;
@@ -425,7 +425,7 @@ static void end_some(struct broker *b)
 		struct inmate *inmate = &b->inmates[i];
 
 		if (inmate->number != 0 && inmate->ending &&
-		    (!b->jail.bare || cb_bare_end_step(&b->jail, &inmate->end)))
+		    (!b->jail.without_namespaces || cb_without_namespaces_end_step(&b->jail, &inmate->end)))
 			reap(b, inmate);
 	}
 }
@@ -484,8 +484,8 @@ static void end_all(struct broker *b)
 
 		if (b->inmates[i].number == 0 || poll(&p, 1, END_MS) != 1)
 			continue;
-		if (b->jail.bare)
-			cb_bare_end(&b->jail);
+		if (b->jail.without_namespaces)
+			cb_without_namespaces_end(&b->jail);
 		reap(b, &b->inmates[i]);
 	}
 }

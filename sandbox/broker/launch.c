@@ -36,8 +36,8 @@
 
 static _Noreturn void pid1_main(struct cb_jail *jail, int joined)
 {
-	const struct cb_step *steps = jail->bare ? cb_bare_steps : cb_jail_steps;
-	size_t n = jail->bare ? cb_bare_steps_count : cb_jail_steps_count;
+	const struct cb_step *steps = jail->without_namespaces ? cb_without_namespaces_steps : cb_jail_steps;
+	size_t n = jail->without_namespaces ? cb_without_namespaces_steps_count : cb_jail_steps_count;
 	struct cb_err err = { 0 };
 	struct cb_sync go;
 	int r;
@@ -51,10 +51,10 @@ static _Noreturn void pid1_main(struct cb_jail *jail, int joined)
 	r = joined;
 	if (r < 0)
 		cb_err_set(&err, r, "cgroup", NULL, "the jail can't be put into its control group: %s", strerror(-r));
-	if (r == 0 && !jail->bare)
+	if (r == 0 && !jail->without_namespaces)
 		r = cb_userns_enter(jail, &err);
 	/* only now: the group that we are in by now becomes the root of what is seen */
-	if (r == 0 && !jail->bare && unshare(CLONE_NEWCGROUP) < 0)
+	if (r == 0 && !jail->without_namespaces && unshare(CLONE_NEWCGROUP) < 0)
 		r = cb_err_set(&err, -errno, "namespaces", NULL, "a new cgroup namespace is refused: %s",
 			       strerror(errno));
 	for (size_t i = 0; i < n && r == 0; i++) {
@@ -76,7 +76,7 @@ static pid_t clone_pid1(const struct cb_jail *jail, const struct cb_cgroup *grou
 
 	if (jail->spec->network != CB_NETWORK_FULL)
 		flags |= CLONE_NEWNET;
-	return cb_cgroup_clone(group, jail->bare ? 0 : flags, ret_pidfd, ret_joined);
+	return cb_cgroup_clone(group, jail->without_namespaces ? 0 : flags, ret_pidfd, ret_joined);
 }
 
 static int await_message(int fd, int64_t deadline, struct cb_err *err)
@@ -212,7 +212,7 @@ static int launch(struct cb_jail *jail, struct cb_inmate *inmate, struct cb_err 
 	}
 	cb_fd_close(&theirs);
 	cb_launch_mark("maps");
-	r = jail->bare ? 0 : cb_userns_write_maps(jail, pid, err);
+	r = jail->without_namespaces ? 0 : cb_userns_write_maps(jail, pid, err);
 	if (r == 0)
 		(void)cb_sync_send(mine, CB_SYNC_GO, NULL, NULL); /* if pid 1 has ended, the end of file says so */
 	if (r == 0)
@@ -272,12 +272,12 @@ static int attempt(struct cb_jail *jail, struct cb_inmate *inmate, struct cb_err
 	r = cb_cgroup_make(&jail->cgroups, jail->spec, &inmate->group, err);
 	cb_launch_mark("open workspace");
 	if (r == 0)
-		r = jail->bare ? cb_bare_open(jail, err) : open_workspace(jail, err);
+		r = jail->without_namespaces ? cb_without_namespaces_open(jail, err) : open_workspace(jail, err);
 	if (r == 0)
 		r = launch(jail, inmate, err);
 	cb_workspace_close(jail);
-	if (r < 0 && jail->bare)
-		cb_bare_end(jail);
+	if (r < 0 && jail->without_namespaces)
+		cb_without_namespaces_end(jail);
 	if (r < 0)
 		cb_cgroup_remove(&jail->cgroups, &inmate->group);
 	return r;
@@ -306,7 +306,7 @@ int cb_jail_launch(struct cb_jail *jail, struct cb_inmate *ret_inmate, struct cb
 	}
 	if (r < 0)
 		cb_diagnose(failure.step, failure.code, &failure);
-	if (r < 0 && !jail->bare && cb_bare_choose(jail, &failure)) {
+	if (r < 0 && !jail->without_namespaces && cb_without_namespaces_choose(jail, &failure)) {
 		failure = (struct cb_err){ 0 };
 		r = attempt(jail, &inmate, &failure);
 	}

@@ -81,7 +81,7 @@ int cb_jail_prepare(struct cb_jail *jail, struct cb_jail_spec *spec, int spec_fd
 				  .ns_fds = { -1, -1 },
 				  .sync_fd = -1,
 				  .sockets_fd = -1,
-				  .bare_lock = -1,
+				  .host_folder_lock = -1,
 				  .uid_lock = -1,
 				  .guest_fds = { [0 ... CB_SPAWN_NFDS - 1] = -1 },
 				  .upper_fd = { -1, -1 },

@@ -236,8 +236,8 @@ int cb_run_main(int spec_fd, double timeout)
 	cb_cgroups_sweep(&jail.cgroups);
 	watch(&run);
 	cb_notify_tell(&run.jail.notifier);
-	if (jail.bare)
-		cb_bare_end(&jail);
+	if (jail.without_namespaces)
+		cb_without_namespaces_end(&jail);
 	cb_jail_ended(&jail, &run.jail, &figures);
 	cb_uid_release(&jail.uid_lock);
 	tell_dropped(&jail);

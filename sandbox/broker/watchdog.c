@@ -309,7 +309,7 @@ static uint64_t in_folders(const struct family *f, const struct cb_jail *jail)
 	size_t who = 1;
 
 	/* without namespaces these are the host's own */
-	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]) && !jail->bare; i++) {
+	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]) && !jail->without_namespaces; i++) {
 		char path[PATH_MAX + 64];
 
 		if (folders[i] == NULL)
@@ -412,7 +412,7 @@ static void look_at_kernel(struct cb_watchdog *w, const struct cb_inmate *inmate
 		.pid = f->pid,
 		.count = f->count,
 		.sockets = inmate->sockets,
-		.own_network = jail->spec->network != CB_NETWORK_FULL && !jail->bare,
+		.own_network = jail->spec->network != CB_NETWORK_FULL && !jail->without_namespaces,
 		.open_files = jail->spec->limit_open_files,
 		.is_late = is_kernel_late,
 		.end = &end,

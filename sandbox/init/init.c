@@ -74,14 +74,15 @@ static _Noreturn void guest_main(const struct cb_jail *jail, int registry, int s
 	cb_default_signals();
 	if (cb_fds_install(jail, registry, &sync_fd, &err) < 0)
 		fail(sync_fd, &err);
-	if (chdir(jail->bare ? cb_bare_path(jail, spec->cwd, cwd) : spec->cwd) < 0) {
+	if (chdir(jail->without_namespaces ? cb_without_namespaces_path(jail, spec->cwd, cwd) : spec->cwd) < 0) {
 		cb_err_set(&err, -errno, "working folder", "Name a folder that exists inside the jail.",
 			   "%s can't be entered: %s", spec->cwd, strerror(errno));
 		fail(sync_fd, &err);
 	}
-	if (!jail->bare && jail->filter.len > 0 && cb_seccomp_load_last(&err) < 0)
+	if (!jail->without_namespaces && jail->filter.len > 0 && cb_seccomp_load_last(&err) < 0)
 		fail(sync_fd, &err);
-	if (jail->bare && (cb_bare_command(jail, &argv, &env) < 0 || cb_bare_enclose(jail, &err) < 0))
+	if (jail->without_namespaces && (cb_without_namespaces_command(jail, &argv, &env) < 0 ||
+					 cb_without_namespaces_enclose(jail, &err) < 0))
 		fail(sync_fd, &err);
 	cb_launch_mark("exec");
 	if (cb_sync_send(sync_fd, CB_SYNC_GUEST, NULL, jail->note) < 0)
@@ -305,13 +306,13 @@ _Noreturn void cb_init_main(struct cb_jail *jail)
 		cb_err_set(&err, -errno, "pid 1", NULL, "it can't be made ready: %s", strerror(errno));
 		fail(jail->sync_fd, &err);
 	}
-	must_sweep = jail->bare;
+	must_sweep = jail->without_namespaces;
 	sweep_uid = jail->from_root ? jail->host_uid : CB_SWEEP_CHILDREN;
 	if (cb_notify_install(jail, &err) < 0)
 		fail(jail->sync_fd, &err);
 	/* One load serves both: what the guest's process does until its exec is allowed. But under it one can't sweep
 	 * where there are no namespaces. */
-	if (!jail->bare && jail->filter.len > 0 && cb_seccomp_load(&jail->filter, &err) < 0)
+	if (!jail->without_namespaces && jail->filter.len > 0 && cb_seccomp_load(&jail->filter, &err) < 0)
 		fail(jail->sync_fd, &err);
 	cb_launch_mark("fork");
 	guest = fork();
@@ -325,7 +326,7 @@ _Noreturn void cb_init_main(struct cb_jail *jail)
 	/* closes the sync socket too: its end of file is then the guest's exec */
 	self.jail = jail;
 	self.guest = guest;
-	self.twins = !jail->bare && jail->guest_fds[CB_SPAWN_TWIN_CONTROL] >= 0;
+	self.twins = !jail->without_namespaces && jail->guest_fds[CB_SPAWN_TWIN_CONTROL] >= 0;
 	if (cb_fds_keep_init(jail->guest_fds[CB_SPAWN_LINK], signals, registry[0], jail->oom_fd, &err) < 0)
 		_exit(1);
 	loop();

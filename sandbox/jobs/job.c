@@ -141,18 +141,18 @@ static void settle(struct cb_job *job)
 	job->workspace = spec->workspace_target;
 	job->cwd = spec->cwd;
 	job->env = spec->env.items != NULL ? spec->env.items : no_env;
-	if (!job->jail->bare) {
+	if (!job->jail->without_namespaces) {
 		if (job->jail->filter.len > 0 && cb_seccomp_load_last(&err) < 0)
 			cb_job_fail(job, err.code, "%s: %s", err.step, err.text);
 		return;
 	}
-	job->workspace = cb_bare_path(job->jail, spec->workspace_target, workspace);
-	job->cwd = cb_bare_path(job->jail, spec->cwd, cwd);
-	if (cb_bare_command(job->jail, &argv, &job->env) < 0)
+	job->workspace = cb_without_namespaces_path(job->jail, spec->workspace_target, workspace);
+	job->cwd = cb_without_namespaces_path(job->jail, spec->cwd, cwd);
+	if (cb_without_namespaces_command(job->jail, &argv, &job->env) < 0)
 		cb_job_fail(job, -ENOMEM, "no memory for the environment");
 	/* pid 1 has closed the descriptor that the guest was given this folder by */
 	enclosed.workspace_fd = open(job->workspace, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (cb_bare_enclose(&enclosed, &err) < 0)
+	if (cb_without_namespaces_enclose(&enclosed, &err) < 0)
 		cb_job_fail(job, err.code, "%s: %s", err.step, err.text);
 	cb_fd_close(&enclosed.workspace_fd);
 }

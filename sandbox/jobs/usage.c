@@ -72,7 +72,7 @@ _Noreturn void cb_job_usage(struct cb_job *job)
 	int code = 0, proc = -1;
 
 	/* without namespaces /proc and /tmp are the whole host's */
-	if (!job->jail->bare) {
+	if (!job->jail->without_namespaces) {
 		proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		usage.tmp_bytes = used_bytes("/tmp");
 		usage.shm_bytes = used_bytes("/dev/shm");

@@ -194,8 +194,8 @@ static void explain_weaker(struct out *o, const struct cb_jail_spec *spec)
 
 	section(o, "weaker_steps", "Where the host refuses namespaces, since isolation.minimum accepts that", columns);
 	row(o, "paths", NULL, "they are the host's; home and /tmp are a folder below /tmp, gone at the end");
-	for (size_t i = 0; i < cb_bare_steps_count; i++)
-		row(o, cb_bare_steps[i].name, NULL, cb_bare_steps[i].reason);
+	for (size_t i = 0; i < cb_without_namespaces_steps_count; i++)
+		row(o, cb_without_namespaces_steps[i].name, NULL, cb_without_namespaces_steps[i].reason);
 	row(o, "landlock", NULL,
 	    spec->minimum == CB_LEVEL_NONE ? "if the host has it: files are reached only where the policy says so"
 					   : "files are reached only where the policy says so; without it, no jail");

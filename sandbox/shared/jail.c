@@ -17,10 +17,10 @@ void cb_jail_add_note(struct cb_jail *jail, const char *text)
 
 bool cb_notify_writes(const struct cb_jail *jail)
 {
-	return !jail->bare && jail->spec->workspace_mode == CB_WORKSPACE_RW && !jail->workspace_ro;
+	return !jail->without_namespaces && jail->spec->workspace_mode == CB_WORKSPACE_RW && !jail->workspace_ro;
 }
 
 bool cb_notify_sockets(const struct cb_jail *jail)
 {
-	return !jail->bare && jail->spec->notifier && jail->spec->network == CB_NETWORK_NONE;
+	return !jail->without_namespaces && jail->spec->notifier && jail->spec->network == CB_NETWORK_NONE;
 }

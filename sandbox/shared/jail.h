@@ -47,11 +47,11 @@ struct cb_jail {
 	struct sock_fprog filter;  /* compiled once in the broker, loaded in every child */
 	char note[512];		   /* for cb_broker_reply.note */
 	enum cb_isolation_level level; /* that the next launch reaches, unless it fails */
-	bool bare;		       /* the host refuses namespaces, and the description accepts that:
-					  without_namespaces/without_namespaces.c */
-	char bare_reason[192];	       /* what was refused */
-	char bare_folder[32];	       /* what is home, /tmp and workspace in memory elsewhere */
-	int bare_lock; /* that folder, locked: one that nobody locks is left from a broker that was killed */
+	/* The host refuses namespaces, and the description accepts that: without_namespaces/without_namespaces.c. */
+	bool without_namespaces;
+	char refused[192];    /* what the host refused */
+	char host_folder[32]; /* what is home, /tmp and workspace in memory elsewhere */
+	int host_folder_lock; /* that folder, locked: one that nobody locks is left from a broker that was killed */
 };
 
 /* Adds to what the user is told although it worked. */

@@ -50,7 +50,8 @@ int cb_step_limits(struct cb_jail *jail, struct cb_err *err)
 		/* Some are ours. Without a user namespace all processes of the user count: no limit for one that has
 		   others */
 		{ RLIMIT_NPROC, "RLIMIT_NPROC",
-		  jail->bare && !jail->from_root ? RLIM_INFINITY : spec->limit_pids + cb_notify_own_tasks(spec) },
+		  jail->without_namespaces && !jail->from_root ? RLIM_INFINITY
+							       : spec->limit_pids + cb_notify_own_tasks(spec) },
 		{ RLIMIT_DATA, "RLIMIT_DATA", or_infinity(data) },
 		{ RLIMIT_FSIZE, "RLIMIT_FSIZE", or_infinity(spec->limit_file_size) },
 		{ RLIMIT_MEMLOCK, "RLIMIT_MEMLOCK", 1u << 20 },

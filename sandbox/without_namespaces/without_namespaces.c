@@ -81,7 +81,7 @@ static const char *level_name(enum cb_isolation_level level)
 	return level == CB_LEVEL_CONTAINER ? "container" : "none";
 }
 
-bool cb_bare_choose(struct cb_jail *jail, struct cb_err *failure)
+bool cb_without_namespaces_choose(struct cb_jail *jail, struct cb_err *failure)
 {
 	bool walls = cb_landlock_version() > 0 && jail->filter.len > 0;
 	enum cb_isolation_level level = walls ? CB_LEVEL_CONTAINER : CB_LEVEL_NONE;
@@ -98,9 +98,9 @@ bool cb_bare_choose(struct cb_jail *jail, struct cb_err *failure)
 		return false;
 	}
 	cb_log(CB_LOG_WARNING, "isolation level %s: %s: %s", level_name(level), failure->step, failure->text);
-	jail->bare = true;
+	jail->without_namespaces = true;
 	jail->level = level;
-	snprintf(jail->bare_reason, sizeof(jail->bare_reason), "%.40s: %.140s", failure->step, failure->text);
+	snprintf(jail->refused, sizeof(jail->refused), "%.40s: %.140s", failure->step, failure->text);
 	(void)prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 	return true;
 }
@@ -124,10 +124,10 @@ static bool is_the_hosts(const struct cb_jail_spec *spec, const char *inside)
 	return false;
 }
 
-const char *cb_bare_path(const struct cb_jail *jail, const char *inside, char *buf)
+const char *cb_without_namespaces_path(const struct cb_jail *jail, const char *inside, char *buf)
 {
 	const struct cb_jail_spec *spec = jail->spec;
-	char own[sizeof(jail->bare_folder) + 16];
+	char own[sizeof(jail->host_folder) + 16];
 	struct stat st;
 
 	/* the last bind first: a later one hides an earlier one */
@@ -139,22 +139,22 @@ const char *cb_bare_path(const struct cb_jail *jail, const char *inside, char *b
 			return joined(buf, b->source, inside + strlen(b->target));
 	}
 	if (spec->workspace_target != NULL && cb_path_within(inside, spec->workspace_target)) {
-		snprintf(own, sizeof(own), "%s/work", jail->bare_folder);
+		snprintf(own, sizeof(own), "%s/work", jail->host_folder);
 		return joined(buf, spec->workspace_source != NULL ? spec->workspace_source : own,
 			      inside + strlen(spec->workspace_target));
 	}
 	if (cb_path_within(inside, CB_JAIL_HOME)) {
-		snprintf(own, sizeof(own), "%s/home", jail->bare_folder);
+		snprintf(own, sizeof(own), "%s/home", jail->host_folder);
 		return joined(buf, own, inside + strlen(CB_JAIL_HOME));
 	}
 	if (cb_path_within(inside, "/tmp") && !is_the_hosts(spec, inside)) {
-		snprintf(own, sizeof(own), "%s/tmp", jail->bare_folder);
+		snprintf(own, sizeof(own), "%s/tmp", jail->host_folder);
 		return joined(buf, own, inside + 4);
 	}
 	return inside;
 }
 
-int cb_bare_command(const struct cb_jail *jail, char ***ret_argv, char ***ret_env)
+int cb_without_namespaces_command(const struct cb_jail *jail, char ***ret_argv, char ***ret_env)
 {
 	const struct cb_jail_spec *spec = jail->spec;
 	char **argv = calloc(spec->argv.count + 1, sizeof(*argv)), **env = calloc(spec->env.count + 1, sizeof(*env));
@@ -162,15 +162,17 @@ int cb_bare_command(const struct cb_jail *jail, char ***ret_argv, char ***ret_en
 
 	if (argv == NULL || env == NULL)
 		return -ENOMEM;
-	for (size_t i = 0; i < spec->argv.count; i++)
-		argv[i] = strdup(spec->argv.items[i][0] == '/' ? cb_bare_path(jail, spec->argv.items[i], buf)
-							       : spec->argv.items[i]);
+	for (size_t i = 0; i < spec->argv.count; i++) {
+		const char *word = spec->argv.items[i];
+
+		argv[i] = strdup(word[0] == '/' ? cb_without_namespaces_path(jail, word, buf) : word);
+	}
 	for (size_t i = 0; i < spec->env.count; i++) {
 		const char *item = spec->env.items[i], *value = strchr(item, '=') + 1;
 
 		if (value[0] == '/' && strchr(value, ':') == NULL)
 			snprintf(line, sizeof(line), "%.*s%s", (int)(value - item), item,
-				 cb_bare_path(jail, value, buf));
+				 cb_without_namespaces_path(jail, value, buf));
 		env[i] = strdup(value[0] == '/' && strchr(value, ':') == NULL ? line : item);
 	}
 	*ret_argv = argv;
@@ -242,7 +244,7 @@ static void remove_stale(const struct cb_jail *jail)
 	DIR *dir = opendir("/tmp");
 
 	for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
-		char path[sizeof(jail->bare_folder)];
+		char path[sizeof(jail->host_folder)];
 		CB_AUTO_FD fd = -1;
 
 		if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0 ||
@@ -258,9 +260,9 @@ static void remove_stale(const struct cb_jail *jail)
 
 static int make_folder(struct cb_jail *jail, const char *name)
 {
-	char path[sizeof(jail->bare_folder) + 16];
+	char path[sizeof(jail->host_folder) + 16];
 
-	snprintf(path, sizeof(path), "%s%s", jail->bare_folder, name);
+	snprintf(path, sizeof(path), "%s%s", jail->host_folder, name);
 	if (name[0] != '\0' && mkdir(path, 0700) < 0)
 		return -errno;
 	return jail->from_root && lchown(path, jail->host_uid, jail->host_uid) < 0 ? -errno : 0;
@@ -272,13 +274,13 @@ static int make_folders(struct cb_jail *jail)
 	int r = 0;
 
 	remove_stale(jail);
-	snprintf(jail->bare_folder, sizeof(jail->bare_folder), "/tmp/" PREFIX "XXXXXX");
-	if (mkdtemp(jail->bare_folder) == NULL) {
-		jail->bare_folder[0] = '\0';
+	snprintf(jail->host_folder, sizeof(jail->host_folder), "/tmp/" PREFIX "XXXXXX");
+	if (mkdtemp(jail->host_folder) == NULL) {
+		jail->host_folder[0] = '\0';
 		return -errno;
 	}
-	jail->bare_lock = open(jail->bare_folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (jail->bare_lock < 0 || flock(jail->bare_lock, LOCK_SH) < 0)
+	jail->host_folder_lock = open(jail->host_folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (jail->host_folder_lock < 0 || flock(jail->host_folder_lock, LOCK_SH) < 0)
 		return -errno;
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names) && r == 0; i++)
 		r = make_folder(jail, names[i]);
@@ -311,17 +313,17 @@ static void add_note(struct cb_jail *jail)
 			 "by "
 			 "Landlock and have %s%s; workspace.protect, limits.tmp, limits.shm, limits.inodes%s do not "
 			 "hold",
-			 jail->bare_reason, network, shared, pids);
+			 jail->refused, network, shared, pids);
 	else
 		snprintf(text, sizeof(text),
 			 "isolation level \"none\", since this host refuses more (%s): cells can do what uid %u can "
 			 "outside, "
 			 "but have %s",
-			 jail->bare_reason, (unsigned)jail->host_uid, network);
+			 jail->refused, (unsigned)jail->host_uid, network);
 	cb_jail_add_note(jail, text);
 }
 
-int cb_bare_open(struct cb_jail *jail, struct cb_err *err)
+int cb_without_namespaces_open(struct cb_jail *jail, struct cb_err *err)
 {
 	const struct cb_jail_spec *spec = jail->spec;
 	int r = check(jail, err);
@@ -369,9 +371,9 @@ static int remove_shared(const struct cb_jail *jail, int64_t until)
 	return r;
 }
 
-bool cb_bare_end_step(struct cb_jail *jail, struct cb_bare_ending *ending)
+bool cb_without_namespaces_end_step(struct cb_jail *jail, struct cb_without_namespaces_ending *ending)
 {
-	int64_t now = cb_now_ms(), until = now + CB_BARE_STEP_MS;
+	int64_t now = cb_now_ms(), until = now + CB_WITHOUT_NAMESPACES_STEP_MS;
 	int r;
 
 	if (!ending->swept) {
@@ -381,24 +383,24 @@ bool cb_bare_end_step(struct cb_jail *jail, struct cb_bare_ending *ending)
 		return false;
 	}
 	r = remove_shared(jail, until);
-	if (r == 0 && jail->bare_folder[0] != '\0')
-		r = cb_remove_folder(jail->bare_folder, until);
+	if (r == 0 && jail->host_folder[0] != '\0')
+		r = cb_remove_folder(jail->host_folder, until);
 	if (r == -EAGAIN && now < ending->until)
 		return false;
 	if (r < 0)
-		cb_log(CB_LOG_WARNING, "the jail's folder %s could not be removed: %s", jail->bare_folder,
+		cb_log(CB_LOG_WARNING, "the jail's folder %s could not be removed: %s", jail->host_folder,
 		       r == -EAGAIN ? "there is too much in it" : strerror(-r));
-	jail->bare_folder[0] = '\0';
-	cb_fd_close(&jail->bare_lock);
+	jail->host_folder[0] = '\0';
+	cb_fd_close(&jail->host_folder_lock);
 	return true;
 }
 
-void cb_bare_end(struct cb_jail *jail)
+void cb_without_namespaces_end(struct cb_jail *jail)
 {
-	struct cb_bare_ending ending = { 0 };
+	struct cb_without_namespaces_ending ending = { 0 };
 	const struct timespec pause = { 0, 1000000 };
 
-	while (!cb_bare_end_step(jail, &ending))
+	while (!cb_without_namespaces_end_step(jail, &ending))
 		(void)nanosleep(&pause, NULL);
 }
 
@@ -447,13 +449,14 @@ static int step_rights(struct cb_jail *jail, struct cb_err *err)
 	return 0;
 }
 
-const struct cb_step cb_bare_steps[] = {
+const struct cb_step cb_without_namespaces_steps[] = {
 	{ "session", "its own session and keyring; orphans come to pid 1, which kills them at its end", step_session },
 	{ "limits", "memory, open files and file sizes of each process are bounded", cb_step_limits },
 	{ "capabilities", "no capability is left, no program gives new rights; started by root, a uid of its own",
 	  step_rights },
 };
-const size_t cb_bare_steps_count = sizeof(cb_bare_steps) / sizeof(cb_bare_steps[0]);
+const size_t cb_without_namespaces_steps_count =
+	sizeof(cb_without_namespaces_steps) / sizeof(cb_without_namespaces_steps[0]);
 
 /* ---- the guest's process ---- */
 
@@ -497,7 +500,7 @@ static int enclose_files(const struct cb_jail *jail, struct cb_err *err)
 	add_system(&wall);
 	if (jail->from_root) /* its uid keeps it from others' shared memory; else that would be the user's own */
 		add(&wall, SHARED, CB_LANDLOCK_READ | CB_LANDLOCK_WRITE);
-	add(&wall, jail->bare_folder, CB_LANDLOCK_READ | CB_LANDLOCK_WRITE);
+	add(&wall, jail->host_folder, CB_LANDLOCK_READ | CB_LANDLOCK_WRITE);
 	if (jail->workspace_fd >= 0)
 		cb_landlock_add(&wall, fcntl(jail->workspace_fd, F_DUPFD_CLOEXEC, 0),
 				CB_LANDLOCK_READ | (writable ? CB_LANDLOCK_WRITE : 0));
@@ -509,7 +512,7 @@ static int enclose_files(const struct cb_jail *jail, struct cb_err *err)
 	return cb_landlock_enclose(&wall, cb_landlock_version(), err);
 }
 
-int cb_bare_enclose(const struct cb_jail *jail, struct cb_err *err)
+int cb_without_namespaces_enclose(const struct cb_jail *jail, struct cb_err *err)
 {
 	int r = 0;
 

@@ -22,32 +22,34 @@ void cb_sweep(uid_t uid);
  * gone on with), else why not. */
 int cb_remove_folder(const char *path, int64_t until_ms);
 
-struct cb_bare_ending {
+struct cb_without_namespaces_ending {
 	struct cb_sweep sweep;
 	bool swept;
 	int64_t until;
 };
 
 /* Whether `failure` says that the host refuses what a jail is made of, and the description accepts the level that is
- * left. Sets jail->bare and jail->level. If the description does not accept it, names the level in failure->cure. */
-bool cb_bare_choose(struct cb_jail *jail, struct cb_err *failure);
+ * left. Sets jail->without_namespaces and jail->level. If the description does not accept it, names the level in
+ * failure->cure. */
+bool cb_without_namespaces_choose(struct cb_jail *jail, struct cb_err *failure);
 
 /* Broker, before the clone: opens the workspace, makes the folder. Also adds to jail->note what is missing. */
-int cb_bare_open(struct cb_jail *jail, struct cb_err *err);
+int cb_without_namespaces_open(struct cb_jail *jail, struct cb_err *err);
 /* Broker, after pid 1's end or a launch that failed: kills what is left of the jail, removes the folder. In steps, of
- * CB_BARE_STEP_MS each, until one gives true: what a jail leaves may take seconds. `ending` is all zero at first. */
-bool cb_bare_end_step(struct cb_jail *jail, struct cb_bare_ending *ending);
-#define CB_BARE_STEP_MS 5
+ * CB_WITHOUT_NAMESPACES_STEP_MS each, until one gives true: what a jail leaves may take seconds. `ending` is zero at
+ * first. */
+bool cb_without_namespaces_end_step(struct cb_jail *jail, struct cb_without_namespaces_ending *ending);
+#define CB_WITHOUT_NAMESPACES_STEP_MS 5
 /* All steps. */
-void cb_bare_end(struct cb_jail *jail);
+void cb_without_namespaces_end(struct cb_jail *jail);
 
 /* Pid 1's steps without namespaces. */
-extern const struct cb_step cb_bare_steps[];
-extern const size_t cb_bare_steps_count;
+extern const struct cb_step cb_without_namespaces_steps[];
+extern const size_t cb_without_namespaces_steps_count;
 
 /* The guest's process, before its exec: Landlock and both filters. */
-int cb_bare_enclose(const struct cb_jail *jail, struct cb_err *err);
+int cb_without_namespaces_enclose(const struct cb_jail *jail, struct cb_err *err);
 /* What `inside` is on this host. Writes to `buf` (PATH_MAX) or returns `inside`. */
-const char *cb_bare_path(const struct cb_jail *jail, const char *inside, char *buf);
+const char *cb_without_namespaces_path(const struct cb_jail *jail, const char *inside, char *buf);
 /* Makes the command's and the environment's paths the host's; never freed. */
-int cb_bare_command(const struct cb_jail *jail, char ***ret_argv, char ***ret_env);
+int cb_without_namespaces_command(const struct cb_jail *jail, char ***ret_argv, char ***ret_env);

@@ -40,7 +40,7 @@ static void test_parsers(void **state)
 static struct cb_memory measure(int flags, int children, int budget_ms, uint64_t limit)
 {
 	struct cb_jail_spec spec = { .limit_memory = limit };
-	struct cb_jail jail = { .spec = &spec, .upper_fd = { -1, -1 }, .bare = true }; /* no folders of its own */
+	struct cb_jail jail = { .spec = &spec, .upper_fd = { -1, -1 }, .without_namespaces = true }; /* no folders */
 	struct cb_inmate inmate = CB_INMATE_NONE;
 	struct cb_memory found;
 	int says[2];
@@ -157,7 +157,7 @@ static void test_grace(void **state)
 static enum cb_watchdog_says look_at_the_killed(int64_t ms)
 {
 	struct cb_jail_spec spec = { .limit_memory = 16 * MIB };
-	struct cb_jail jail = { .spec = &spec, .upper_fd = { -1, -1 }, .bare = true };
+	struct cb_jail jail = { .spec = &spec, .upper_fd = { -1, -1 }, .without_namespaces = true };
 	struct cb_inmate inmate = CB_INMATE_NONE;
 	struct cb_watchdog w = { 0 };
 	enum cb_watchdog_says says;

@@ -27,8 +27,8 @@ static bool choose(enum cb_isolation_level minimum, const char *step, int code, 
 	bool chosen;
 
 	cb_err_set(err, code, step, "Do this.", "it failed");
-	chosen = cb_bare_choose(&jail, err);
-	assert_int_equal(jail.bare, chosen);
+	chosen = cb_without_namespaces_choose(&jail, err);
+	assert_int_equal(jail.without_namespaces, chosen);
 	assert_true(jail.level == (!chosen		       ? CB_LEVEL_NO_CGROUP
 				   : cb_landlock_version() > 0 ? CB_LEVEL_CONTAINER
 							       : CB_LEVEL_NONE));
@@ -72,7 +72,7 @@ static void test_paths(void **state)
 				     .workspace_target = (char[]){ "/workspace" },
 				     .binds = binds,
 				     .nbinds = 3 };
-	struct cb_jail jail = { .spec = &spec, .bare_folder = "/tmp/cellblock-x" };
+	struct cb_jail jail = { .spec = &spec, .host_folder = "/tmp/cellblock-x" };
 	static const char *const cases[][2] = {
 		{ "/run/cellblock/guest/boot.py", "/lib/cb/guest/boot.py" },
 		{ "/opt/python/bin/python", "/opt/python/bin/python" },
@@ -88,15 +88,15 @@ static void test_paths(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-		assert_string_equal(cb_bare_path(&jail, cases[i][0], buf), cases[i][1]);
+		assert_string_equal(cb_without_namespaces_path(&jail, cases[i][0], buf), cases[i][1]);
 	spec.workspace_source = NULL;
-	assert_string_equal(cb_bare_path(&jail, "/workspace/a", buf), "/tmp/cellblock-x/work/a");
+	assert_string_equal(cb_without_namespaces_path(&jail, "/workspace/a", buf), "/tmp/cellblock-x/work/a");
 }
 
 static void test_command(void **state)
 {
 	struct cb_jail_spec spec = { .workspace_target = (char[]){ "/workspace" } };
-	struct cb_jail jail = { .spec = &spec, .bare_folder = "/tmp/cellblock-x" };
+	struct cb_jail jail = { .spec = &spec, .host_folder = "/tmp/cellblock-x" };
 	char **argv, **env;
 
 	(void)state;
@@ -106,7 +106,7 @@ static void test_command(void **state)
 	assert_int_equal(cb_strv_add(&spec.env, "HOME=" CB_JAIL_HOME), 0);
 	assert_int_equal(cb_strv_add(&spec.env, "PATH=/tmp:/usr/bin"), 0);
 	assert_int_equal(cb_strv_add(&spec.env, "EMPTY="), 0);
-	assert_int_equal(cb_bare_command(&jail, &argv, &env), 0);
+	assert_int_equal(cb_without_namespaces_command(&jail, &argv, &env), 0);
 	assert_string_equal(argv[0], "/bin/sh");
 	assert_string_equal(argv[1], "-c");
 	assert_string_equal(argv[2], "/tmp/cellblock-x/work/x");
