@@ -23,6 +23,7 @@
 #include <cellblock/json_scan.h>
 #include <cellblock/json_write.h>
 #include <cellblock/log.h>
+#include <cellblock/states.h>
 #include <cellblock/wire.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -410,6 +411,7 @@ static void on_retry(void *context)
 		p->bytes -= e->bytes;
 		entry_free(e);
 	}
+	CB_HOLDS((p->head == NULL) == (p->bytes == 0));
 	p->in_flight = cb_bodies_in_flight(); /* what was given up here is no progress */
 	if (p->head == NULL) {
 		p->blocked_since = 0;

@@ -13,6 +13,7 @@
 #include <cellblock/clock.h>
 #include <cellblock/json_scan.h>
 #include <cellblock/log.h>
+#include <cellblock/states.h>
 
 #include "abort.h"
 #include "failure.h"
@@ -150,6 +151,7 @@ static int begin(struct cb_shell *s, struct cb_request *r, bool send)
 	bool cell = cb_request_is_execute(r);
 	int c = 0;
 
+	CB_HOLDS(s->current == NULL);
 	s->current = r;
 	s->cell = (struct cb_cell){ .usage_at_start = s->cell.usage_at_start };
 	s->answered = s->stale = s->awaiting = false;
@@ -224,6 +226,7 @@ void cb_shell_finish(struct cb_shell *s)
 {
 	struct cb_request *r = s->current;
 
+	CB_HOLDS(r != NULL);
 	s->current = NULL;
 	s->awaiting = false;
 	s->asked_at = s->interrupted_at = s->notice_at = s->interrupt_by = s->cell.deadline = 0;
