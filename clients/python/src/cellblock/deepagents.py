@@ -183,7 +183,7 @@ class CellblockSandbox(BaseSandbox):  # type: ignore[misc, unused-ignore]
     async def _try(self, path: str, work: Callable[[str, T], Awaitable[None]], what: T) -> Optional[str]:
         """The word for what went wrong, None where nothing did. Errors of the sandbox itself are raised."""
         if not path.startswith("/"):
-            return INVALID_PATH
+            return str(INVALID_PATH)
         try:
             await work(path, what)
         except OSError as e:
