@@ -18,7 +18,7 @@
 #include "kernel.h"
 #include "requests/rooms.h"
 
-#define RIG_PATIENCE 20000 /* ms */
+#define RIG_PATIENCE 60000 /* ms */
 #define RIG_KEY "0123456789abcdef"
 
 enum rig_source { RIG_SHELL, RIG_CONTROL, RIG_STDIN, RIG_IOPUB, RIG_WIRE, RIG_BROKER, RIG_NSOURCES };
