@@ -273,7 +273,7 @@ def prepare():
     for name, uid in (("/workspaces/user", 1000), ("/workspaces/root", 0), ("/home/user", 1000)):
         os.makedirs(name, exist_ok=True)
         os.chown(name, uid, uid)
-    os.environ.update(PATH=f"{VENV}/bin:/usr/local/bin:/usr/bin:/bin", HOME="/root", LANG="C.UTF-8")
+    os.environ.update(PATH=f"{VENV}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin", HOME="/root", LANG="C.UTF-8")
     sys.path.insert(0, f"{ROOT}/tests/lib")
     # loopback: Jupyter's sockets are there
     import fcntl

@@ -23,6 +23,7 @@ def suite(path, *words):
     env["CELLBLOCK_TEST_PYTHONS"] = f"{inside.VENV}/bin/python"
     env["CELLBLOCK_TEST_THREADS"] = f"{inside.BUILD}/tests/threads.so"
     env["CELLBLOCK_TEST_DEADLINE"] = "600"
+    env["TMPDIR"] = "/var/tmp"  # /tmp is in memory, and no owner can be mapped there before Linux 6.3
     command = [f"{inside.VENV}/bin/python", "-m", "pytest", "-v", "-p", "no:cacheprovider", "--timeout", "1800"]
     with subprocess.Popen(
         [*command, "--junit-xml", results, path, *words], cwd=f"{inside.ROOT}/tests", env=env, text=True,
