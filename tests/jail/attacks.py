@@ -271,7 +271,7 @@ ATTACKS = {
     ),
     "see the host's network interfaces": (
         "plain",
-        "won = len([n for _, n in socket.if_nameindex() if n != 'lo']) > 0 or HOST['interfaces'] == 1",
+        "won = len([n for _, n in socket.if_nameindex() if n != 'lo']) > 0",
     ),
     # what the host runs later
     "a .pth into a venv in the workspace": (

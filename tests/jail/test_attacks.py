@@ -72,7 +72,6 @@ class Outside:
             else self.abstract.getsockname(),
             "socket_path": str(folder / "sock"),
             "workspace": str(self.workspace),
-            "interfaces": len(socket.if_nameindex()),
             "venv_site": str(next((self.workspace / "sub/venv/lib").glob("python*")) / "site-packages"),
             "connection_file": "",
         }

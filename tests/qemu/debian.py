@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 IMPORTS = "ipython jedi jupyter_client jupyter_core msgspec psutil pytest pytest-timeout pyzmq tornado traitlets"
 MODULES = ("overlay", "inet_diag", "tcp_diag", "udp_diag", "unix_diag")  # of the kernel, that jails use
 PREFIX = "opt/venv"  # where the wheel is installed, an environment of the root's Python
-USERS = "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"
+USERS = "root:x:0:0:root:/root:/bin/sh\nsomebody:x:1000:1000::/home/somebody:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"
 
 
 class Missing(Exception):
@@ -118,14 +118,14 @@ def write(root, path, text, mode=0o644):
 
 def furnish(root):
     """Accounts and folders that scripts of packages would have made."""
-    for name in "proc sys dev run home/user root workspaces var/tmp tmp".split():
+    for name in "proc sys dev run home/somebody root workspaces var/tmp tmp".split():
         (root / name).mkdir(parents=True, exist_ok=True)
     (root / "tmp").chmod(0o1777)
     write(root, "etc/passwd", USERS)
-    write(root, "etc/group", "root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n")
-    write(root, "etc/shadow", "root:*:1::::::\nuser:*:1::::::\n", 0o600)
+    write(root, "etc/group", "root:x:0:\nsomebody:x:1000:\nnogroup:x:65534:\n")
+    write(root, "etc/shadow", "root:*:1::::::\nsomebody:*:1::::::\n", 0o600)
     write(root, "etc/hosts", "127.0.0.1 localhost (none)\n")
-    os.chown(root / "home/user", 1000, 1000)
+    os.chown(root / "home/somebody", 1000, 1000)
 
 
 def install_wheel(wheel, prefix, python):

@@ -22,7 +22,7 @@ def run(*command, user=False, timeout=120):
     """A program's exit status and what it said; as the ordinary user if asked to."""
     who = {"user": 1000, "group": 1000, "extra_groups": []} if user else {}
     folder = "/workspaces/user" if user else "/workspaces/root"
-    env = {**os.environ, "HOME": "/home/user" if user else "/root", "CELLBLOCK_BUILD": BUILD}
+    env = {**os.environ, "HOME": "/home/somebody" if user else "/root", "CELLBLOCK_BUILD": BUILD}
     done = subprocess.run(
         [str(c) for c in command],
         capture_output=True,
@@ -270,7 +270,7 @@ def prepare():
     mount("cgroup2", "/sys/fs/cgroup", "cgroup2")
     if not ROOT.startswith("/tmp/"):
         mount("tmp", "/tmp", "tmpfs", "mode=1777")
-    for name, uid in (("/workspaces/user", 1000), ("/workspaces/root", 0), ("/home/user", 1000)):
+    for name, uid in (("/workspaces/user", 1000), ("/workspaces/root", 0), ("/home/somebody", 1000)):
         os.makedirs(name, exist_ok=True)
         os.chown(name, uid, uid)
     os.environ.update(PATH=f"{VENV}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin", HOME="/root", LANG="C.UTF-8")

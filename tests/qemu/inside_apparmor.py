@@ -90,7 +90,7 @@ def test_one_command_helps():
     inside.mount("securityfs", "/sys/kernel/security", "securityfs")
     for name in ("sudo", "other"):
         put(f"/etc/pam.d/{name}", PAM, 0o644)
-    put("/etc/sudoers.d/user", "user ALL=(ALL) NOPASSWD: ALL\n", 0o440)
+    put("/etc/sudoers.d/user", "somebody ALL=(ALL) NOPASSWD: ALL\n", 0o440)
     os.environ["PATH"] += ":/usr/sbin"
     assert doctor(inside.VENV)["level"] == "no-cgroup"
     put("/etc/apparmor.d/no-namespaces", HOST_PROFILE, 0o644)
@@ -101,7 +101,7 @@ def test_one_command_helps():
 
 def test_another_place_needs_its_own():
     """An environment that was copied, to a path that shells and profiles take care with."""
-    venv = "/home/user/it's [1] venv"
+    venv = "/home/somebody/it's [1] venv"
     copy(venv)
     return refused_then_followed("b", venv)
 

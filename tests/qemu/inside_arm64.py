@@ -12,7 +12,7 @@ import xml.etree.ElementTree
 import inside
 from inside import *  # noqa: F403 - its tests are tests here
 
-USER = "user"
+USER = "somebody"
 
 
 def suite(path, *words):
@@ -23,7 +23,7 @@ def suite(path, *words):
     env["CELLBLOCK_TEST_PYTHONS"] = f"{inside.VENV}/bin/python"
     env["CELLBLOCK_TEST_THREADS"] = f"{inside.BUILD}/tests/threads.so"
     env["CELLBLOCK_TEST_DEADLINE"] = "600"
-    env["TMPDIR"] = "/var/tmp"  # /tmp is in memory, and no owner can be mapped there before Linux 6.3
+    env["TMPDIR"] = "/workspaces/tmp"  # /tmp is in memory, and no owner can be mapped there before Linux 6.3
     command = [f"{inside.VENV}/bin/python", "-m", "pytest", "-v", "-p", "no:cacheprovider", "--timeout", "1800"]
     with subprocess.Popen(
         [*command, "--junit-xml", results, path, *words], cwd=f"{inside.ROOT}/tests", env=env, text=True,
@@ -42,6 +42,8 @@ def suite(path, *words):
 def before():
     """What udev and modprobe would load."""
     assert os.uname().machine == "aarch64"
+    os.mkdir("/workspaces/tmp")
+    os.chmod("/workspaces/tmp", 0o1777)
     found = {os.path.basename(path): path for path in glob.glob("/usr/lib/modules/**/*.ko", recursive=True)}
     for name in ("inet_diag", "tcp_diag", "udp_diag", "unix_diag", "overlay"):
         subprocess.run(["/usr/sbin/insmod", found[f"{name}.ko"]], check=True)
