@@ -227,6 +227,7 @@ ABSENT_HERE = {
     "write a cgroup's release_agent": "no cgroups of version 1",
     "swapon": "not in this kernel",
     "acct": "not in this kernel",
+    "switch the time stamp counter": "x86 alone",
     "iopl": "not in this kernel",
     "ioperm": "not in this kernel",
     "modify_ldt": "not in this kernel",

@@ -118,7 +118,7 @@ def write(root, path, text, mode=0o644):
 
 def furnish(root):
     """Accounts and folders that scripts of packages would have made."""
-    for name in "proc sys dev run home/somebody root workspaces var/tmp tmp".split():
+    for name in "proc sys dev run home/somebody root workspaces var/tmp tmp mnt usr/local".split():
         (root / name).mkdir(parents=True, exist_ok=True)
     (root / "tmp").chmod(0o1777)
     write(root, "etc/passwd", USERS)
