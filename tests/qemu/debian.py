@@ -121,6 +121,7 @@ def furnish(root):
     for name in "proc sys dev run home/somebody root workspaces var/tmp tmp mnt usr/local".split():
         (root / name).mkdir(parents=True, exist_ok=True)
     (root / "tmp").chmod(0o1777)
+    write(root, "root/.profile", "")
     write(root, "etc/passwd", USERS)
     write(root, "etc/group", "root:x:0:\nsomebody:x:1000:\nnogroup:x:65534:\n")
     write(root, "etc/shadow", "root:*:1::::::\nsomebody:*:1::::::\n", 0o600)
