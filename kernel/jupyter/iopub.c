@@ -173,11 +173,12 @@ static void pace(struct cb_iopub *p, enum cb_weight weight, size_t bytes)
 static int send_or_queue(struct cb_jupyter *jp, enum cb_weight weight, zmq_msg_t *frame, size_t n)
 {
 	struct cb_iopub *p = &jp->iopub;
+	bool flows = cb_bodies_in_flight() <= IN_FLIGHT_MAX; /* then its own size need not be counted */
 	int r = -EAGAIN;
 
-	if (cb_bodies_in_flight() <= IN_FLIGHT_MAX)
+	if (flows)
 		p->full_since = 0;
-	if (p->subscribed && p->head == NULL && !over_in_flight(weight, size_of(frame, n)))
+	if (p->subscribed && p->head == NULL && (flows || !over_in_flight(weight, size_of(frame, n))))
 		r = send_frames(jp, frame, n);
 	if (r == -EAGAIN) {
 		bool first = p->head == NULL;
