@@ -225,8 +225,7 @@ static int receive(void *s, size_t most, zmq_msg_t *frame, size_t *ret_n)
 		if (zmq_msg_recv(m, s, ZMQ_DONTWAIT) < 0) {
 			int r = -errno;
 
-			for (size_t i = 0; i <= n; i++)
-				zmq_msg_close(&frame[i]);
+			cb_frames_close(frame, n + 1);
 			return r;
 		}
 		more = zmq_msg_more(m);
@@ -241,8 +240,7 @@ static int receive(void *s, size_t most, zmq_msg_t *frame, size_t *ret_n)
 		}
 	} while (more);
 	if (dropped) {
-		for (size_t i = 0; i < n; i++)
-			zmq_msg_close(&frame[i]);
+		cb_frames_close(frame, n);
 		return CB_E_TOO_BIG;
 	}
 	*ret_n = n;

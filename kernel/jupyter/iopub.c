@@ -54,12 +54,6 @@ struct cb_iopub_entry {
 	zmq_msg_t frame[];
 };
 
-static void close_all(zmq_msg_t *frame, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		zmq_msg_close(&frame[i]);
-}
-
 static void set_nodrop(struct cb_jupyter *jp, int on)
 {
 	zmq_setsockopt(jp->channels.socket[CB_IOPUB], ZMQ_XPUB_NODROP, &on, sizeof(on));
@@ -75,7 +69,7 @@ static int send_frames(struct cb_jupyter *jp, zmq_msg_t *frame, size_t n)
 		if (i == 0)
 			return -errno;
 		cb_log(CB_LOG_ERROR, "iopub: message torn: %s", cb_err_name(-errno));
-		close_all(frame + i, n - i);
+		cb_frames_close(frame + i, n - i);
 		return 0;
 	}
 	return 0;
@@ -98,7 +92,7 @@ static size_t size_of(zmq_msg_t *frame, size_t n)
 
 static void entry_free(struct cb_iopub_entry *e)
 {
-	close_all(e->frame, e->nframes);
+	cb_frames_close(e->frame, e->nframes);
 	free(e);
 }
 
@@ -190,7 +184,7 @@ static int send_or_queue(struct cb_jupyter *jp, enum cb_weight weight, zmq_msg_t
 		}
 	}
 	if (r < 0)
-		close_all(frame, n);
+		cb_frames_close(frame, n);
 	return r;
 }
 
@@ -223,7 +217,7 @@ static void build_and_send(struct cb_jupyter *jp, const char *topic, enum cb_wei
 		if (r == 0)
 			r = send_or_queue(jp, weight, frame, n + 1);
 		else
-			close_all(frame + 1, n);
+			cb_frames_close(frame + 1, n);
 	}
 	if (r < 0)
 		cb_log(CB_LOG_ERROR, "iopub: %s not sent: %s", out->type, cb_err_name(r));

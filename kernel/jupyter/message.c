@@ -70,12 +70,17 @@ bool cb_request_same_client(const struct cb_request *a, const struct cb_request 
 	return true;
 }
 
+void cb_frames_close(zmq_msg_t *frame, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		zmq_msg_close(&frame[i]);
+}
+
 void cb_request_free(struct cb_request *r)
 {
 	if (r == NULL)
 		return;
-	for (size_t i = 0; i < r->nframes; i++)
-		zmq_msg_close(&r->frame[i]);
+	cb_frames_close(r->frame, r->nframes);
 	free(r->frame);
 	cb_header_unref(r->header);
 	cb_calls_free(r->calls);
@@ -228,8 +233,7 @@ int cb_request_from_frames(struct cb_auth *auth, enum cb_channel channel, zmq_ms
 
 	*ret_reason = "out of memory";
 	if (r == NULL || own == NULL) {
-		for (size_t i = 0; i < nframes; i++)
-			zmq_msg_close(&frame[i]);
+		cb_frames_close(frame, nframes);
 		free(own);
 		free(r);
 		return c;
@@ -379,8 +383,7 @@ int cb_outgoing_frames(struct cb_session *session, struct cb_auth *auth, const s
 		r = frame_over(&ret_frame[n++], out->buffers[i], out->buffers_body);
 	if (r < 0) {
 		/* the frame that failed is the last one counted and was not opened */
-		for (size_t i = 0; i + 1 < n; i++)
-			zmq_msg_close(&ret_frame[i]);
+		cb_frames_close(ret_frame, n - 1);
 		return r;
 	}
 	*ret_nframes = n;

@@ -103,6 +103,7 @@ double cb_date_now(void);
 void cb_date_format(double seconds, char *ret);
 
 struct cb_span cb_frame_span(zmq_msg_t *frame);
+void cb_frames_close(zmq_msg_t *frame, size_t n);
 
 /* A counted block of bytes that outgoing frames may share without a copy (big displays). */
 struct cb_body {
