@@ -45,3 +45,24 @@ long cb_copier_thread(long i, int64_t ret[2]);
 long cb_copier_go_on(void);
 /* In a woken copy: files stand where they stood; of a branch they are opened anew. */
 long cb_copier_files_back(long branch);
+
+/* ---- warm start (cellblock/warm.h): enter.c ---- */
+
+/* Fields of cb_copier_enter's array. */
+enum cb_enter_field {
+	/* in */
+	CB_ENTER_FDS,				  /* by enum cb_warm_fd; -1 = none */
+	CB_ENTER_CONNECTION = CB_ENTER_FDS + 20, /* to the broker that asks */
+	CB_ENTER_UMASK,
+	CB_ENTER_CWD,	  /* address of a string */
+	CB_ENTER_FILTERS, /* instructions and address of each program, by twos */
+	/* out */
+	CB_ENTER_STEP = CB_ENTER_FILTERS + 6, /* enum cb_warm_step, where it failed */
+	CB_ENTER_FIELDS
+};
+
+/* In a zygote, from its only Python thread: a copy of this process, which enters the jail whose namespaces are given,
+ * gives up what its guest may not have, tells the broker, and waits until that lets it go on.
+ * 1 in the zygote; 0 in the copy, which is a guest then: fds in their places, signals still blocked, threads of
+ * libraries there and waiting for cb_copier_go_on; a negative errno if there is no copy. */
+long cb_copier_enter(int64_t a[CB_ENTER_FIELDS]);
