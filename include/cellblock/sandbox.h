@@ -72,9 +72,13 @@ struct cb_jail_spec {
 	uint64_t limit_shm;	  /* bytes of /dev/shm */
 	uint64_t limit_inodes;	  /* of each tmpfs */
 	uint64_t limit_workspace; /* bytes of the workspace with modes tmpfs and overlay; 0 = limit_tmp */
+	char *warm_folder;	  /* host path: where sockets of zygotes are (warm.h); NULL = no warm start */
+	struct cb_strv warm_preload; /* modules that a zygote loads beside the guest's own; none without a folder */
 };
 
 #define CB_SPEC_MAX (1u << 20) /* bytes of an encoded description */
+#define CB_PRELOAD_MAX 64      /* names in warm_preload */
+#define CB_PRELOAD_NAME_MAX 255
 #define CB_JAIL_HOME "/home/user"
 
 void cb_jail_spec_release(struct cb_jail_spec *spec); /* frees all members; NULL and half-built allowed */
@@ -223,6 +227,13 @@ struct cb_init_msg {
 /* Whether this kernel, and what it was started in, let a process serve calls of another: 0 or why not. Forks. */
 int cb_notify_probe(void);
 #define CB_NOTIFIER_NAME "cellblock-names" /* of that process, a child of the broker */
+
+/* ---- warm start ---- */
+
+/* Opens the folder of zygotes' sockets (warm.h), with `make` after making it and the one above it. -ENOENT if it is not
+ * there. -EPERM if one of the two is not ours alone: a link, another user's, or one that others may write; the last one
+ * nobody else may even enter. */
+int cb_warm_folder_open(const char *path, bool make, int *ret_fd, struct cb_err *err);
 
 /* ---- unprivileged host uids, for processes started by root ---- */
 

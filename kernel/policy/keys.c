@@ -23,9 +23,7 @@ static const struct cb_key_word network_modes[] = {
 	{ "full", CB_NETWORK_FULL },
 	{ NULL, 0 },
 };
-static const struct cb_key_word switch_modes[] = {
-	{ "off", CB_MODE_OFF }, { "auto", -1 }, { "always", -1 }, { NULL, 0 }
-};
+static const struct cb_key_word warm_modes[] = { { "off", CB_MODE_OFF }, { "auto", CB_MODE_AUTO }, { NULL, 0 } };
 static const struct cb_key_word transactions_modes[] = {
 	{ "off", CB_MODE_OFF }, { "auto", CB_MODE_AUTO }, { "always", CB_MODE_ALWAYS }, { NULL, 0 }
 };
@@ -127,10 +125,10 @@ const struct cb_policy_key cb_policy_keys[] = {
 	  .words = transactions_modes },
 	{ KEY("transactions.keep", CB_KEY_COUNT, transactions_keep), .notebook = "1", .maximum = 50 },
 	{ KEY("transactions.names", CB_KEY_COUNT, transactions_names), .notebook = "16", .maximum = 200 },
-	{ KEY("warm.mode", CB_KEY_WORD, warm_mode), .notebook = "\"auto\"", .until_built = "\"off\"",
-	  .words = switch_modes },
+	{ KEY("warm.mode", CB_KEY_WORD, warm_mode), .notebook = "\"off\"", .ceiling = CB_CEILING_STRICTER,
+	  .words = warm_modes },
 	{ KEY("warm.preload", CB_KEY_LIST, warm_preload), .notebook = "[]", .agent = "[\"numpy\", \"pandas\"]",
-	  .until_built = "[]" },
+	  .maximum = CB_PRELOAD_MAX, .ceiling = CB_CEILING_SUBSET, .item = CB_ITEM_WHOLE_MODULE },
 	{ KEY("isolation.minimum", CB_KEY_WORD, isolation_minimum), .notebook = "\"no-cgroup\"",
 	  .ceiling = CB_CEILING_STRICTER, .words = levels },
 	{ KEY("history.file", CB_KEY_FILE, history_file), .notebook = "\"user\"", .agent = "\":memory:\"",

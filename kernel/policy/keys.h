@@ -44,6 +44,7 @@ enum cb_item {
 	CB_ITEM_RELATIVE, /* a relative path without `..` */
 	CB_ITEM_VARIABLE, /* a variable's name, `*` allowed at its end */
 	CB_ITEM_MODULE,	  /* a module's dotted name, `*` allowed as its last part */
+	CB_ITEM_WHOLE_MODULE, /* a module's dotted name */
 };
 
 struct cb_policy_key {
@@ -54,7 +55,8 @@ struct cb_policy_key {
 	const char *agent;	 /* NULL = as notebook */
 	const char *until_built; /* the value, as JSON, that this version has in place of one not built; without `words`
 				    it is the only one */
-	double minimum, maximum; /* of numbers; 0 is allowed beside them where zero_is_none */
+	double minimum, maximum; /* of numbers; 0 is allowed beside them where zero_is_none. Of lists: the most items,
+				    where that is less than of any */
 	bool zero_is_none;
 	enum cb_ceiling ceiling;
 	const struct cb_key_word *words; /* ends with word NULL */

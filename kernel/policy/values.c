@@ -19,6 +19,29 @@
 #define AT(p, key, type) ((type *)(void *)((char *)(p) + (key)->offset))
 #define AT_CONST(p, key, type) ((type const *)(const void *)((const char *)(p) + (key)->offset))
 
+/* "a list of …" */
+static const char *items_allowed(enum cb_item item)
+{
+	switch (item) {
+	case CB_ITEM_RELATIVE:
+		return "relative paths without `..`";
+	case CB_ITEM_VARIABLE:
+		return "variables' names, `*` at the end allowed";
+	case CB_ITEM_MODULE:
+		return "modules' names, as numpy, numpy.linalg, numpy.*";
+	case CB_ITEM_WHOLE_MODULE:
+		return "modules' names, as numpy, numpy.linalg";
+	case CB_ITEM_TEXT:
+		break;
+	}
+	return "texts, none empty";
+}
+
+static size_t items_max(const struct cb_policy_key *key)
+{
+	return key->maximum > 0 ? (size_t)key->maximum : MAX_ITEMS;
+}
+
 static void list_words(const struct cb_policy_key *key, char *text, size_t size)
 {
 	size_t n = 0;
@@ -59,11 +82,9 @@ void cb_policy_key_allowed(const struct cb_policy_key *key, char *ret_text, size
 			 "\"none\", \"user\", \":memory:\", or a path with a '/' outside the workspace");
 		return;
 	case CB_KEY_LIST:
-		snprintf(ret_text, size, "a list of %s",
-			 key->item == CB_ITEM_RELATIVE	 ? "relative paths without `..`"
-			 : key->item == CB_ITEM_VARIABLE ? "variables' names, `*` at the end allowed"
-			 : key->item == CB_ITEM_MODULE	 ? "modules' names, as numpy, numpy.linalg, numpy.*"
-							 : "texts, none empty");
+		snprintf(ret_text, size, "a list of %s", items_allowed(key->item));
+		if (key->maximum > 0)
+			snprintf(ret_text, size, "a list of at most %zu %s", items_max(key), items_allowed(key->item));
 		return;
 	case CB_KEY_MAP:
 		snprintf(ret_text, size, "an object of texts, by variables' names");
@@ -245,12 +266,12 @@ static bool is_variable(const char *name, bool star)
 	return n > 0 && name[n] == '\0';
 }
 
-static bool is_module(const char *name)
+static bool is_module(const char *name, bool star)
 {
 	for (const char *part = name;; part++) {
 		size_t n = name_length(part);
 
-		if (strcmp(part, "*") == 0)
+		if (star && strcmp(part, "*") == 0)
 			return true;
 		if (n == 0 || n > NAME_MAX)
 			return false;
@@ -282,7 +303,9 @@ static bool item_is_good(const struct cb_policy_key *key, const char *item)
 	case CB_ITEM_VARIABLE:
 		return is_variable(item, true);
 	case CB_ITEM_MODULE:
-		return is_module(item);
+		return is_module(item, true);
+	case CB_ITEM_WHOLE_MODULE:
+		return strlen(item) <= CB_PRELOAD_NAME_MAX && is_module(item, false);
 	case CB_ITEM_TEXT:
 		break;
 	}
@@ -296,7 +319,7 @@ static int list_of(const struct cb_policy_key *key, const json_t *value, struct 
 	size_t i;
 	int r = 0;
 
-	if (!json_is_array(value) || json_array_size(value) > MAX_ITEMS)
+	if (!json_is_array(value) || json_array_size(value) > items_max(key))
 		return CB_E_SYNTAX;
 	json_array_foreach(value, i, item)
 	{

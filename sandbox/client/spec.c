@@ -5,7 +5,7 @@
  * is left of the input before memory is asked for, and a decoded description must pass the same check as one that is to
  * be encoded.
  *
- * Form: "CBSPEC01", then the members in the table's order, little-endian: string = u32 length (~0 = absent) and bytes
+ * Form: "CBSPEC02", then the members in the table's order, little-endian: string = u32 length (~0 = absent) and bytes
  * without a NUL; vector = u32 count and strings; number = u64; enumeration and bool = u32. At last u32 count of binds,
  * and the binds. There is one version only: supervisor and broker come from one build.
  */
@@ -21,7 +21,7 @@
 
 #include "spec_codec.h"
 
-static const char magic[8] = { 'C', 'B', 'S', 'P', 'E', 'C', '0', '1' };
+static const char magic[8] = { 'C', 'B', 'S', 'P', 'E', 'C', '0', '2' };
 
 enum kind { STRING, VECTOR, NUMBER, ENUM, BOOL };
 
@@ -66,6 +66,8 @@ static const struct member spec_members[] = {
 	S(limit_inodes, NUMBER),
 	S(limit_workspace, NUMBER),
 	S(limit_memory_note, STRING),
+	S(warm_folder, STRING),
+	S(warm_preload, VECTOR),
 	{ 0 },
 };
 
@@ -234,6 +236,35 @@ static int check_session(const struct cb_jail_spec *spec, struct cb_err *err)
 	return 0;
 }
 
+/* A module's dotted name, as the policy takes it. */
+static bool module_is_plain(const char *name)
+{
+	static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
+
+	if (strlen(name) > CB_PRELOAD_NAME_MAX)
+		return false;
+	for (const char *part = name;; part++) {
+		size_t n = strspn(part, letters);
+
+		if (n == 0 || (part[0] >= '0' && part[0] <= '9'))
+			return false;
+		part += n;
+		if (*part != '.')
+			return *part == '\0';
+	}
+}
+
+static int check_warm(const struct cb_jail_spec *spec, struct cb_err *err)
+{
+	if (spec->warm_preload.count > (spec->warm_folder != NULL ? CB_PRELOAD_MAX : 0))
+		return wrong(err, "warm_preload", spec->warm_preload.items[0],
+			     "at most 64 modules, and none without warm_folder");
+	for (size_t i = 0; i < spec->warm_preload.count; i++)
+		if (!module_is_plain(spec->warm_preload.items[i]))
+			return wrong(err, "warm_preload", spec->warm_preload.items[i], "a module's dotted name");
+	return spec->warm_folder != NULL ? check_path(err, "warm_folder", spec->warm_folder, false) : 0;
+}
+
 int cb_jail_spec_check(const struct cb_jail_spec *spec, struct cb_err *err)
 {
 	static const char host_chars[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.";
@@ -259,6 +290,8 @@ int cb_jail_spec_check(const struct cb_jail_spec *spec, struct cb_err *err)
 	}
 	if (r == 0)
 		r = check_session(spec, err);
+	if (r == 0)
+		r = check_warm(spec, err);
 	return r == 0 ? check_numbers(spec, err) : r;
 }
 

@@ -2,9 +2,9 @@
  *
  * Keys are the members of struct cb_jail_spec; those that are lists may be given again and again:
  *	argv=WORD  env=NAME=VALUE  bind=ro|rw:SOURCE:TARGET  protect=PATTERN  protect_paths=PATH  home_expose=PATH
- *	minimum=none|container|no-cgroup|full
+ *	warm_preload=MODULE  minimum=none|container|no-cgroup|full
  *	cwd= hostname= workspace_source= workspace_target= workspace_mode=rw|ro|tmpfs|overlay network=none|full
- *host_home= limit_…=BYTES Where nothing is said: an empty tmpfs at /workspace as cwd, no network, PATH, HOME and LANG,
+ *host_home= warm_folder= limit_…=BYTES Where nothing is said: an empty tmpfs at /workspace as cwd, no network, PATH, HOME and LANG,
  *and limits as a notebook has. An argument {} of PROGRAM becomes the number of the fd. Example: spec-make argv=/bin/sh
  *argv=-c 'argv=id; ls /' -- build/dev/libexec/cellblock/cellblock-jail run --spec-fd {}
  */
@@ -65,7 +65,8 @@ static bool set_list(struct cb_jail_spec *spec, const char *key, const char *val
 		      { "env", &spec->env },
 		      { "protect", &spec->protect },
 		      { "protect_paths", &spec->protect_paths },
-		      { "home_expose", &spec->home_expose } };
+		      { "home_expose", &spec->home_expose },
+		      { "warm_preload", &spec->warm_preload } };
 
 	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
 		if (strcmp(key, lists[i].name) != 0)
@@ -86,7 +87,8 @@ static bool set_text(struct cb_jail_spec *spec, const char *key, const char *val
 		      { "root_path", &spec->root_path },
 		      { "workspace_source", &spec->workspace_source },
 		      { "workspace_target", &spec->workspace_target },
-		      { "host_home", &spec->host_home } };
+		      { "host_home", &spec->host_home },
+		      { "warm_folder", &spec->warm_folder } };
 
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
 		if (strcmp(key, texts[i].name) != 0)

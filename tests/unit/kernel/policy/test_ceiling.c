@@ -64,6 +64,14 @@ static void test_words(void **state)
 	assert_int_equal(p.network_mode, CB_NETWORK_NONE);
 	assert_int_equal(p.workspace_mode, CB_WS_OVERLAY);
 	cb_policy_release(&p);
+	p = policy_with("{\"warm\": {\"mode\": \"auto\"}}");
+	assert_int_equal(bound(&p, "{\"warm\": {\"mode\": \"auto\"}}", &err), 0);
+	assert_int_equal(p.warm_mode, CB_MODE_AUTO);
+	assert_int_equal(bound(&p, "{\"warm\": {\"mode\": \"off\"}}", &err), 0);
+	assert_int_equal(p.warm_mode, CB_MODE_OFF);
+	assert_int_equal(bound(&p, "{\"warm\": {\"mode\": \"auto\"}}", &err), 0);
+	assert_int_equal(p.warm_mode, CB_MODE_OFF);
+	cb_policy_release(&p);
 }
 
 static void test_lists(void **state)
@@ -82,6 +90,11 @@ static void test_lists(void **state)
 	assert_string_equal(p.env_pass.items[0], "B");
 	assert_int_equal(p.nmounts, 0);
 	assert_int_equal(p.workspace_protect.count, 2);
+	cb_policy_release(&p);
+	p = policy_with("{\"warm\": {\"preload\": [\"numpy\", \"torch\"]}}");
+	assert_int_equal(bound(&p, "{\"warm\": {\"preload\": [\"pandas\", \"numpy\"]}}", &err), 0);
+	assert_int_equal(p.warm_preload.count, 1);
+	assert_string_equal(p.warm_preload.items[0], "numpy");
 	cb_policy_release(&p);
 }
 

@@ -107,7 +107,6 @@ static void test_words_not_built(void **state)
 		const char *key, *value;
 	} refused[] = {
 		{ "network.mode", "\"allow\"" }, { "network.allow", "[\"a:1\"]" },  { "devices", "[\"/dev/x\"]" },
-		{ "warm.mode", "\"auto\"" },	 { "warm.preload", "[\"numpy\"]" },
 	};
 	struct cb_policy p;
 	struct cb_err err = { 0 };
@@ -121,6 +120,47 @@ static void test_words_not_built(void **state)
 	}
 	assert_int_equal(p.network_mode, CB_NETWORK_NONE); /* a refused value changes nothing */
 	assert_string_equal(p.root_path, "host");
+	cb_policy_release(&p);
+}
+
+static void test_warm(void **state)
+{
+	static const char *const good[] = { "[]", "[\"numpy\"]", "[\"_a.b_2\", \"a\"]" };
+	static const char *const bad[] = { "\"numpy\"", "[\"*\"]", "[\"a.*\"]", "[\"1a\"]",	     "[\"a b\"]", "[\"a;b\"]",
+					   "[\"\"]",	"[1]",	   "[\".a\"]",   "[\"a.\"]", "[\"a..b\"]", "[\"\\u00e4\"]" };
+	char many[(CB_PRELOAD_MAX + 1) * 4 + 2], name[CB_PRELOAD_NAME_MAX + 6];
+	struct cb_policy p;
+	struct cb_err err = { 0 };
+
+	(void)state;
+	assert_int_equal(cb_policy_defaults("agent", &p, &err), 0);
+	assert_int_equal(p.warm_mode, CB_MODE_OFF);
+	assert_int_equal(p.warm_preload.count, 2);
+	assert_int_equal(set(&p, "warm.mode", "\"auto\"", &err), 0);
+	assert_int_equal(p.warm_mode, CB_MODE_AUTO);
+	assert_int_equal(set(&p, "warm.mode", "\"always\"", &err), CB_E_SYNTAX);
+	assert_non_null(strstr(err.cure, "\"off\", \"auto\""));
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
+		assert_int_equal(set(&p, "warm.preload", good[i], &err), 0);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		assert_int_equal(set(&p, "warm.preload", bad[i], &err), CB_E_SYNTAX);
+		assert_non_null(strstr(err.text, "warm.preload"));
+		assert_non_null(strstr(err.cure, "a list of at most 64 modules' names, as numpy"));
+	}
+	assert_int_equal(p.warm_preload.count, 2); /* the last good one */
+	for (size_t n = CB_PRELOAD_MAX; n <= CB_PRELOAD_MAX + 1; n++) {
+		for (size_t i = 0; i < n; i++)
+			memcpy(many + 4 * i, i == 0 ? "[\"a\"" : ",\"a\"", 4);
+		memcpy(many + 4 * n, "]", 2);
+		assert_int_equal(set(&p, "warm.preload", many, &err), n == CB_PRELOAD_MAX ? 0 : CB_E_SYNTAX);
+		assert_int_equal(p.warm_preload.count, CB_PRELOAD_MAX);
+	}
+	for (size_t n = CB_PRELOAD_NAME_MAX; n <= CB_PRELOAD_NAME_MAX + 1; n++) {
+		memset(name, 'a', sizeof(name));
+		memcpy(name, "[\"", 2);
+		memcpy(name + 2 + n, "\"]", 3);
+		assert_int_equal(set(&p, "warm.preload", name, &err), n == CB_PRELOAD_NAME_MAX ? 0 : CB_E_SYNTAX);
+	}
 	cb_policy_release(&p);
 }
 
@@ -212,8 +252,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_key),	cmocka_unit_test(test_sizes), cmocka_unit_test(test_numbers),
-		cmocka_unit_test(test_words_not_built), cmocka_unit_test(test_lists), cmocka_unit_test(test_mounts),
-		cmocka_unit_test(test_files),
+		cmocka_unit_test(test_words_not_built), cmocka_unit_test(test_warm),  cmocka_unit_test(test_lists),
+		cmocka_unit_test(test_mounts),		cmocka_unit_test(test_files),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

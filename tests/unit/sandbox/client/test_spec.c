@@ -31,6 +31,7 @@ static struct cb_jail_spec sample(void)
 				     .workspace_note = strdup("note \xc3\xa4"),
 				     .host_home = strdup("/home/me"),
 				     .limit_memory_note = strdup("what fits"),
+				     .warm_folder = strdup("/run/cellblock/warm"),
 				     .limit_data = UINT64_MAX,
 				     .limit_pids = 1,
 				     .limit_open_files = 32,
@@ -47,6 +48,8 @@ static struct cb_jail_spec sample(void)
 	add(&spec.protect_paths, "/srv/w/venv");
 	add(&spec.home_expose, ".ipython");
 	add(&spec.home_expose, "/home/me/.config");
+	add(&spec.warm_preload, "numpy");
+	add(&spec.warm_preload, "_a.b_2");
 	assert_int_equal(cb_spec_add_bind(&spec, "/opt/py", "/opt/py", CB_BIND_RO, false, "interpreter"), 0);
 	assert_int_equal(cb_spec_add_bind(&spec, "/", "/host", CB_BIND_RW, true, NULL), 0);
 	return spec;
@@ -76,6 +79,8 @@ static void test_round_trip(void **state)
 	assert_same_strv(&spec.protect, &back.protect);
 	assert_same_strv(&spec.protect_paths, &back.protect_paths);
 	assert_same_strv(&spec.home_expose, &back.home_expose);
+	assert_same_strv(&spec.warm_preload, &back.warm_preload);
+	assert_string_equal(back.warm_folder, "/run/cellblock/warm");
 	assert_string_equal(back.workspace_source, "/srv/w");
 	assert_string_equal(back.workspace_note, "note \xc3\xa4");
 	assert_int_equal(back.workspace_mode, CB_WORKSPACE_RO);
@@ -190,6 +195,14 @@ static void test_every_member_is_checked(void **state)
 	ITEM(protect_paths, "rel");
 	ITEM(home_expose, "../up");
 	ITEM(home_expose, "/up/..");
+	TEXT(warm_folder, "run/warm");
+	TEXT(warm_folder, "/");
+	refuse_text(offsetof(struct cb_jail_spec, warm_folder), NULL, "warm_preload");
+	ITEM(warm_preload, "");
+	ITEM(warm_preload, "1a");
+	ITEM(warm_preload, "a.");
+	ITEM(warm_preload, "a..b");
+	ITEM(warm_preload, "a;b");
 	ZERO(limit_pids);
 	ZERO(limit_open_files);
 	ZERO(limit_tmp);
@@ -216,6 +229,28 @@ static void test_argv_binds_and_tmpfs_are_checked(void **state)
 	assert_int_equal(cb_spec_add_bind(&spec, "/a", "/", CB_BIND_RO, false, NULL), 0);
 	assert_int_equal(cb_jail_spec_check(&spec, NULL), CB_E_SYNTAX);
 	cb_strv_release(&spec.argv);
+	assert_int_equal(cb_jail_spec_check(&spec, NULL), CB_E_SYNTAX);
+	cb_jail_spec_release(&spec);
+}
+
+static void test_warm_is_bounded(void **state)
+{
+	struct cb_jail_spec spec = sample();
+	char name[CB_PRELOAD_NAME_MAX + 2];
+
+	(void)state;
+	memset(name, 'a', sizeof(name));
+	name[CB_PRELOAD_NAME_MAX] = '\0';
+	while (spec.warm_preload.count < CB_PRELOAD_MAX)
+		add(&spec.warm_preload, name);
+	assert_int_equal(cb_jail_spec_check(&spec, NULL), 0);
+	add(&spec.warm_preload, "a");
+	assert_int_equal(cb_jail_spec_check(&spec, NULL), CB_E_SYNTAX);
+	cb_strv_release(&spec.warm_preload);
+	assert_int_equal(cb_jail_spec_check(&spec, NULL), 0);
+	name[CB_PRELOAD_NAME_MAX] = 'a';
+	name[CB_PRELOAD_NAME_MAX + 1] = '\0';
+	add(&spec.warm_preload, name);
 	assert_int_equal(cb_jail_spec_check(&spec, NULL), CB_E_SYNTAX);
 	cb_jail_spec_release(&spec);
 }
@@ -303,6 +338,7 @@ int main(void)
 		cmocka_unit_test(test_plain_paths),
 		cmocka_unit_test(test_every_member_is_checked),
 		cmocka_unit_test(test_argv_binds_and_tmpfs_are_checked),
+		cmocka_unit_test(test_warm_is_bounded),
 		cmocka_unit_test(test_cut_and_extended_encodings),
 		cmocka_unit_test(test_hostile_words),
 		cmocka_unit_test(test_too_big),
