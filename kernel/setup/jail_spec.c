@@ -18,6 +18,7 @@
 #include "policy/hints.h"
 #include "policy/paths.h"
 #include "policy/workspace.h"
+#include "warm_place.h"
 
 #define STEP "plan"
 
@@ -509,6 +510,38 @@ static int plan_limits(const struct cb_policy *policy, struct cb_jail_spec *spec
 	return spec->limit_memory_note != NULL ? 0 : -ENOMEM;
 }
 
+/* Cells that saw the folder could ask its zygotes, or, where they write, be taken for one. */
+static bool is_seen_inside(const struct cb_jail_spec *spec, const char *folder)
+{
+	CB_AUTO_PATH below = cb_path_format("%s/x", folder);
+	CB_AUTO_PATH real = below != NULL ? existing_folder(below) : NULL;
+	bool seen = real == NULL || (spec->workspace_source != NULL && cb_path_below(real, spec->workspace_source));
+
+	for (size_t i = 0; i < spec->nbinds && !seen; i++)
+		seen = cb_path_below(real, spec->binds[i].source);
+	return seen;
+}
+
+/* Only what the broker can't see by itself: it starts cold wherever a zygote is no help. */
+static int plan_warm(const struct cb_jail_spec_input *in, struct cb_jail_spec *spec)
+{
+	CB_AUTO_PATH folder = NULL;
+	int r = 0;
+
+	if (in->policy->warm_mode != CB_MODE_AUTO || in->argv != NULL || in->bash || spec->root_path != NULL ||
+	    spec->network == CB_NETWORK_FULL)
+		return 0;
+	folder = cb_warm_place();
+	if (folder == NULL)
+		return -ENOMEM;
+	if (is_seen_inside(spec, folder))
+		return 0;
+	spec->warm_folder = strdup(folder);
+	for (size_t i = 0; i < in->policy->warm_preload.count && r == 0; i++)
+		r = cb_strv_add(&spec->warm_preload, in->policy->warm_preload.items[i]);
+	return spec->warm_folder != NULL ? r : -ENOMEM;
+}
+
 int cb_jail_spec_make(const struct cb_jail_spec_input *in, struct cb_jail_spec *ret_spec, struct cb_err *err)
 {
 	struct cb_jail_spec spec = { .hostname = strdup("cellblock"), .notifier = cb_notify_probe() == 0 };
@@ -532,6 +565,8 @@ int cb_jail_spec_make(const struct cb_jail_spec_input *in, struct cb_jail_spec *
 		r = plan_protected(in, &spec, err);
 	if (r == 0)
 		r = check_audit(in->policy, &spec, err);
+	if (r == 0 && plan_warm(in, &spec) < 0)
+		r = no_memory(err);
 	if (r == 0)
 		r = cb_jail_spec_check(&spec, err);
 	if (r < 0) {

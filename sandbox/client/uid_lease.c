@@ -25,6 +25,7 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 
+#include "own_folder.h"
 #include "uid_lease.h"
 
 #define STEP "uid"
@@ -103,23 +104,6 @@ static bool has_account(const struct cb_uid_places *places, uid_t uid)
 	return user != NULL || group != NULL;
 }
 
-/* A folder that only root can write; made if it is absent. */
-static int open_folder(int parent, const char *path, int *ret_fd)
-{
-	CB_AUTO_FD fd = -1;
-	struct stat st;
-
-	if (mkdirat(parent, path, 0700) < 0 && errno != EEXIST)
-		return -errno;
-	fd = openat(parent, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &st) < 0)
-		return -errno;
-	if (st.st_uid != geteuid() || (st.st_mode & 022) != 0)
-		return -EPERM;
-	*ret_fd = cb_fd_take(&fd);
-	return 0;
-}
-
 /* 0 and the lock, -EWOULDBLOCK if another holds it, or held it until just now. */
 static int lock_file(int folder, const char *name, int flags, int *ret_fd)
 {
@@ -164,9 +148,9 @@ static void sweep(int folder)
 static int open_folders(const struct cb_uid_places *places, int *ret_folder)
 {
 	CB_AUTO_FD run = -1;
-	int r = open_folder(AT_FDCWD, places->run, &run);
+	int r = cb_own_folder_open(AT_FDCWD, places->run, true, S_IWGRP | S_IWOTH, &run);
 
-	return r < 0 ? r : open_folder(run, "uids", ret_folder);
+	return r < 0 ? r : cb_own_folder_open(run, "uids", true, S_IWGRP | S_IWOTH, ret_folder);
 }
 
 static int no_folder(int code, const char *run, struct cb_err *err)

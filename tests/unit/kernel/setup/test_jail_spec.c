@@ -3,6 +3,7 @@
 
 #include "policy/parse.h"
 #include "policy/paths.h"
+#include "setup/warm_place.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -267,6 +268,74 @@ static void test_command(void **state)
 	assert_string_equal(err.step, "command");
 }
 
+static void expect_warm(char **sets, size_t nsets, bool warm)
+{
+	struct cb_jail_spec spec;
+	struct cb_err err;
+
+	assert_int_equal(plan_argv("agent", sets, nsets, NULL, &spec, &err), 0);
+	assert_int_equal(spec.warm_folder != NULL, warm);
+	assert_int_equal(spec.warm_preload.count, warm ? 2 : 0);
+	cb_jail_spec_release(&spec);
+}
+
+static void test_warm(void **state)
+{
+	CB_AUTO_PATH guest = cb_path_format("%s/guest", folder);
+	CB_AUTO_PATH place = cb_warm_place();
+	char on[] = "warm.mode=auto", full[] = "network.mode=full", tmpfs[] = "workspace.mode=tmpfs", sh[] = "sh";
+	char root[96], run[] = "mounts=[{\"source\": \"/run\", \"target\": \"/host\"}]";
+	char *sets[] = { on, tmpfs, NULL }, *command[] = { sh, NULL };
+	struct cb_jail_spec spec;
+	struct cb_policy policy;
+	struct cb_err err;
+
+	(void)state;
+	go("home/work");
+	expect_warm(NULL, 0, false);
+	expect_warm(sets, 2, true);
+	sets[2] = full;
+	expect_warm(sets, 3, false);
+	snprintf(root, sizeof(root), "root.path=%s/home", folder);
+	sets[2] = root;
+	CB_AUTO_PATH usr = cb_path_format("%s/home/usr", folder);
+	assert_int_equal(mkdir(usr, 0755), 0);
+	expect_warm(sets, 3, false);
+	assert_int_equal(rmdir(usr), 0);
+	sets[2] = run;
+	expect_warm(sets, 3, strncmp(place, "/run/", 5) != 0); /* seen inside */
+	assert_int_equal(plan_argv("agent", sets, 2, command, &spec, &err), 0);
+	assert_null(spec.warm_folder);
+	cb_jail_spec_release(&spec);
+	assert_int_equal(cb_policy_load("agent", sets, 2, &policy, &err), 0);
+	struct cb_jail_spec_input in = { .policy = &policy, .interpreter = &python, .guest_dir = guest };
+
+	assert_int_equal(cb_jail_spec_make(&in, &spec, &err), 0);
+	assert_string_equal(spec.warm_folder, place);
+	assert_string_equal(spec.warm_preload.items[0], "numpy");
+	cb_jail_spec_release(&spec);
+	in.bash = true;
+	assert_int_equal(cb_jail_spec_make(&in, &spec, &err), 0);
+	assert_null(spec.warm_folder);
+	cb_jail_spec_release(&spec);
+	cb_policy_release(&policy);
+}
+
+/* An ordinary user's zygotes may lie in what is the workspace: there they are not used. */
+static void test_warm_in_workspace(void **state)
+{
+	CB_AUTO_PATH inside = cb_path_format("%s/home/work/sub", folder);
+	char on[] = "warm.mode=auto";
+	char *sets[] = { on };
+
+	(void)state;
+	go("home/work");
+	setenv("XDG_RUNTIME_DIR", inside, 1);
+	expect_warm(sets, 1, cb_is_host_root());
+	unsetenv("XDG_RUNTIME_DIR");
+	expect_warm(sets, 1, true);
+}
+
 static const char *const below[] = { "home", "home/work", "home/work/sub", "guest", "python" };
 
 static int make_folder(void **state)
@@ -287,6 +356,7 @@ static int make_folder(void **state)
 	setenv("HOME", home, 1);
 	unsetenv("CELLBLOCK_POLICY");
 	unsetenv("XDG_DATA_HOME");
+	unsetenv("XDG_RUNTIME_DIR");
 	python.executable = cb_path_format("%s/python/bin/python3", folder);
 	CB_AUTO_PATH prefix = cb_path_format("%s/python", folder);
 
@@ -316,6 +386,8 @@ int main(void)
 		cmocka_unit_test(test_history_in_workspace),
 		cmocka_unit_test(test_connection_file_in_workspace),
 		cmocka_unit_test(test_command),
+		cmocka_unit_test(test_warm),
+		cmocka_unit_test(test_warm_in_workspace),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
