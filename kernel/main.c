@@ -26,6 +26,7 @@ static const struct {
 	{ "discard", cb_command_changes, true },
 	{ "list", cb_command_list, true },
 	{ "uninstall", cb_command_uninstall, true },
+	{ "warm", cb_command_warm, true },
 	{ "mcp", cb_command_mcp, true },
 	{ "completion", cb_command_completion, true },
 };

@@ -23,6 +23,18 @@ int cb_command_fail(const char *command, const struct cb_err *err)
 	return err->code == CB_E_DENIED && strcmp(err->step, "interpreter") == 0 ? 3 : 1;
 }
 
+void cb_command_time_text(double seconds, char ret[16])
+{
+	if (seconds < 120)
+		snprintf(ret, 16, "%.0fs", seconds);
+	else if (seconds < 2 * 3600)
+		snprintf(ret, 16, "%.0fm", seconds / 60);
+	else if (seconds < 48 * 3600)
+		snprintf(ret, 16, "%.0fh", seconds / 3600);
+	else
+		snprintf(ret, 16, "%.0fd", seconds / 86400);
+}
+
 int cb_command_open_files(struct cb_err *err)
 {
 	struct rlimit files;

@@ -12,6 +12,9 @@
  * host can't isolate, else 1. */
 int cb_command_fail(const char *command, const struct cb_err *err);
 
+/* "90s", "5m", "3h", "4d" */
+void cb_command_time_text(double seconds, char ret[16]);
+
 /* Takes as many open files as the host allows; an error if that are too few for a kernel or a jail. */
 int cb_command_open_files(struct cb_err *err);
 

@@ -63,18 +63,6 @@ static int id_width(const struct cb_running_list *list)
 	return SHORT_ID;
 }
 
-static void time_text(double seconds, char ret[16])
-{
-	if (seconds < 120)
-		snprintf(ret, 16, "%.0fs", seconds);
-	else if (seconds < 2 * 3600)
-		snprintf(ret, 16, "%.0fm", seconds / 60);
-	else if (seconds < 48 * 3600)
-		snprintf(ret, 16, "%.0fh", seconds / 3600);
-	else
-		snprintf(ret, 16, "%.0fd", seconds / 86400);
-}
-
 static const char *text(const struct cb_running *k, const char *key)
 {
 	const char *value = json_string_value(cb_running_about(k, key));
@@ -92,8 +80,8 @@ static void print_kernel(const struct cb_running *k, int width)
 		printf("does not answer\n");
 		return;
 	}
-	time_text(json_number_value(cb_running_about(k, "cpu_s")), cpu);
-	time_text(age_of(k), age);
+	cb_command_time_text(json_number_value(cb_running_about(k, "cpu_s")), cpu);
+	cb_command_time_text(age_of(k), age);
 	printf("%7.0fM %6s %6s  %-9s  ", number(k->said, "kernel_memory") / (1 << 20), cpu, age, text(k, "level"));
 	printf("%s  %s  %s\n", cb_shown(cb_path_name(text(k, "policy"))), cb_shown(name != NULL ? name : "-"),
 	       cb_shown(text(k, "workspace")));

@@ -402,6 +402,8 @@ static int check_rest(int argc, char **argv, const struct cb_command_row *c, str
 	if (o->user + o->sys_prefix + (o->prefix != NULL) > 1)
 		return cb_err_set(err, CB_E_USAGE, "command line", NULL,
 				  "--user, --sys-prefix and --prefix exclude each other");
+	if (o->list && o->stop)
+		return cb_err_set(err, CB_E_USAGE, "command line", NULL, "--list and --stop exclude each other");
 	return 0;
 }
 

@@ -16,6 +16,7 @@ struct cb_options {
 	bool files, checkpoints;				     /* mcp */
 	bool user, sys_prefix, json;
 	bool all, dry_run;	      /* uninstall */
+	bool list, stop;	      /* warm */
 	bool bash;		      /* --language bash: cells are of bash */
 	double timeout;		      /* run */
 	struct cb_strv sets;	      /* KEY=VALUE; --workspace DIR is among them as workspace.path=DIR */
@@ -40,5 +41,6 @@ int cb_command_changes(const struct cb_options *o); /* changes, commit, discard 
 int cb_command_audit(const struct cb_options *o);
 int cb_command_list(const struct cb_options *o);
 int cb_command_uninstall(const struct cb_options *o);
+int cb_command_warm(const struct cb_options *o);
 int cb_command_mcp(const struct cb_options *o);
 int cb_command_completion(const struct cb_options *o);

@@ -70,7 +70,10 @@ const struct cb_option_row cb_option_rows[] = {
 	  "end the command after S seconds, with exit status 124 (default: timeout.cell of the policy)" },
 	{ "kernel", CB_C_LAYER, 0, CB_O_TEXT, FIELD(kernel), "NAME|ID|FILE", NULL,
 	  "which kernel: its notebook, the start of its id, or its connection file (default: the only one)" },
-	{ "json", CB_C_EXPLAIN | CB_C_DOCTOR | CB_C_LAYER | CB_C_LIST, 0, CB_O_FLAG, FIELD(json), NULL, NULL,
+	{ "list", CB_C_WARM, 0, CB_O_FLAG, FIELD(list), NULL, NULL, "list those that run (default)" },
+	{ "stop", CB_C_WARM, 0, CB_O_FLAG, FIELD(stop), NULL, NULL,
+	  "end them; kernels that were copied from them live on" },
+	{ "json", CB_C_EXPLAIN | CB_C_DOCTOR | CB_C_LAYER | CB_C_LIST | CB_C_WARM, 0, CB_O_FLAG, FIELD(json), NULL, NULL,
 	  "print JSON" },
 	{ "policy", CB_C_ALL, 0, CB_O_TEXT, FIELD(policy), "NAME|FILE", "notebook agent",
 	  "what the jail allows: notebook (default) or agent, a NAME in Jupyter's config paths, or a file, named with "
@@ -106,6 +109,9 @@ const struct cb_command_row cb_command_rows[] = {
 	{ "commit", CB_C_LAYER, "", NULL, "write these changes to the folder itself", NULL },
 	{ "discard", CB_C_LAYER, "", NULL, "drop these changes, and the kernel's variables", NULL },
 	{ "audit", CB_C_AUDIT, "FILE", NULL, "check an audit log's chain and print it", NULL },
+	{ "warm", CB_C_WARM, "", NULL, "the zygotes that run: interpreters that kernels are copied from",
+	  "A kernel whose warm.mode is \"auto\" starts one. MEMORY is its own and its share of what it has together with "
+	  "others, KERNELS how many copies live, MADE how many there were." },
 	{ "mcp", CB_C_MCP, "", NULL, "an MCP server: stateful Python in a jail, for any MCP client",
 	  "It is part of the Python package (pip install 'cellblock[mcp]'), of the environment that this program lies "
 	  "in. The policy is agent unless another is named." },
@@ -115,7 +121,6 @@ const struct cb_command_row cb_command_rows[] = {
 	  "folder of $fpath. fish: `cellblock completion fish | source` in config.fish." },
 	{ "help", CB_C_HELP, "[COMMAND]", "", "print the commands, or the options of one", NULL },
 	{ "version", CB_C_VERSION, "", NULL, "print the version", NULL },
-	{ "warm", 0, NULL, NULL, NULL, NULL },
 };
 const size_t cb_command_rows_count = sizeof(cb_command_rows) / sizeof(cb_command_rows[0]);
 

@@ -18,7 +18,8 @@ enum {
 	CB_C_HELP = 1024,
 	CB_C_VERSION = 2048,
 	CB_C_MCP = 4096,
-	CB_C_ALL = 8191
+	CB_C_WARM = 8192,
+	CB_C_ALL = 16383
 };
 
 enum cb_option_kind {

@@ -499,8 +499,9 @@ class Commands(unittest.TestCase):
     def test_explain(self):
         text = self.good("explain", "--policy", "agent").stdout
         self.assertIn("workspace.mode", text)
-        self.assertIn("not built", text)
+        self.assertIn('warm.preload         ["numpy", "pandas"]', text)
         told = json.loads(self.good("explain", "--json", "--set", "limits.pids=77").stdout)
+        self.assertEqual(told["policy"]["not_built"], [])
         self.assertEqual(told["policy"]["keys"]["limits.pids"], 77)
         self.assertEqual(told["policy"]["keys"]["workspace.path"], str(self.work))
         self.assertTrue(told["jail"])
@@ -545,7 +546,7 @@ class Commands(unittest.TestCase):
     def test_a_wrong_policy_is_told_also_where_none_is_used(self):
         log = self.folder / "empty.log"
         log.touch()
-        commands = [["doctor"], ["audit", log], ["changes"], ["commit"], ["discard"], ["list"], ["uninstall"]]
+        commands = [["doctor"], ["audit", log], ["changes"], ["commit"], ["discard"], ["list"], ["warm"], ["uninstall"]]
         commands += [["run", "true"], ["explain"], ["install"], ["completion", "bash"]]
         for command in commands:
             for wrong, word in (("--policy", "nonsense"), ("--set", "no.such=1")):

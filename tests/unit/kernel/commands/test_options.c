@@ -148,8 +148,10 @@ static void test_mistakes(void **state)
 	assert_int_equal(parse(&o, &err, NULL), CB_E_USAGE);
 	assert_int_equal(parse(&o, &err, "instal", NULL), CB_E_USAGE);
 	assert_non_null(strstr(err.cure, "'install'"));
-	assert_int_equal(parse(&o, &err, "warm", NULL), CB_E_NOT_BUILT);
-	assert_non_null(strstr(err.text, "not built"));
+	assert_int_equal(parse(&o, &err, "warm", "--list", "--stop", NULL), CB_E_USAGE);
+	assert_non_null(strstr(err.text, "exclude each other"));
+	assert_int_equal(parse(&o, &err, "warm", "all", NULL), CB_E_USAGE);
+	assert_int_equal(parse(&o, &err, "list", "--stop", NULL), CB_E_USAGE);
 	assert_int_equal(parse(&o, &err, "doctor", "--js", NULL), CB_E_USAGE); /* no abbreviations */
 	assert_int_equal(parse(&o, &err, "doctor", "--json=1", NULL), CB_E_USAGE);
 	assert_int_equal(parse(&o, &err, "doctor", "--log-level", "inof", NULL), CB_E_USAGE);

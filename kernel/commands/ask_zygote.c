@@ -1,0 +1,347 @@
+/* Speaking to the zygotes of warm start: see ask_zygote.h.
+ *
+ * Role: finds them in their folder, asks what they tell of themselves, has them end. Trust domain: supervisor's
+ * program. A zygote has loaded modules of others: its answer is bounded, read as numbers and texts, and waited for a
+ * second; a word that is not known is passed over. Invariants: a zygote lives as long as its lock is held; a file is
+ * removed by who has locked it, and a lock counts only while its file has its name.
+ */
+#include "ask_zygote.h"
+
+#include <cellblock/clock.h>
+#include <cellblock/fd.h>
+#include <cellblock/visible.h>
+#include <cellblock/warm.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+
+#define ANSWER_MAX 16384
+#define END_MS 2000
+#define LOOK_MS 10
+
+/* ---- files ---- */
+
+static bool is_key(const char *name)
+{
+	return strspn(name, "0123456789abcdefABCDEF") == CB_ZYGOTE_KEY && strcmp(name + CB_ZYGOTE_KEY, ".lock") == 0;
+}
+
+static void lock_name(const char *key, char ret[CB_ZYGOTE_KEY + 6])
+{
+	snprintf(ret, CB_ZYGOTE_KEY + 6, "%.*s.lock", CB_ZYGOTE_KEY, key);
+}
+
+/* 0 and the lock, -EWOULDBLOCK if a zygote has it. */
+static int take_lock(int folder, const char *key, int how, int *ret_fd)
+{
+	char name[CB_ZYGOTE_KEY + 6];
+	CB_AUTO_FD fd = -1;
+	struct stat st;
+
+	lock_name(key, name);
+	fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return -EINVAL;
+	if (flock(fd, how | LOCK_NB) < 0)
+		return -errno;
+	*ret_fd = cb_fd_take(&fd);
+	return 0;
+}
+
+static bool lives(int folder, const char *key)
+{
+	CB_AUTO_FD lock = -1;
+
+	return take_lock(folder, key, LOCK_SH, &lock) == -EWOULDBLOCK;
+}
+
+/* Of one whose lock we have: not if it is another's by now. */
+static void remove_files(int folder, const char *key, int lock)
+{
+	char name[CB_ZYGOTE_KEY + 6];
+	struct stat ours, named;
+
+	lock_name(key, name);
+	if (fstat(lock, &ours) < 0 || fstatat(folder, name, &named, AT_SYMLINK_NOFOLLOW) < 0 ||
+	    ours.st_ino != named.st_ino || ours.st_dev != named.st_dev)
+		return;
+	(void)unlinkat(folder, key, 0);
+	(void)unlinkat(folder, name, 0);
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+	return strcmp(a, b);
+}
+
+/* The keys of all locks, in order. */
+static int find_keys(int folder, char (*ret_keys)[CB_ZYGOTE_KEY + 1], size_t *ret_count)
+{
+	int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
+	const struct dirent *entry;
+	size_t n = 0;
+
+	if (dir == NULL) {
+		int r = -errno;
+
+		cb_fd_close(&copy);
+		return r;
+	}
+	while (n < CB_ZYGOTES_MAX && (entry = readdir(dir)) != NULL) {
+		if (is_key(entry->d_name))
+			snprintf(ret_keys[n++], CB_ZYGOTE_KEY + 1, "%.*s", CB_ZYGOTE_KEY, entry->d_name);
+	}
+	(void)closedir(dir);
+	qsort(ret_keys, n, sizeof(*ret_keys), compare_keys);
+	*ret_count = n;
+	return 0;
+}
+
+/* ---- its socket ---- */
+
+/* Connects; by the folder's descriptor, so that its path may be longer than an address. */
+static int reach(int folder, const char *key, int *ret_fd)
+{
+	const struct timeval second = { .tv_sec = 1 };
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	CB_AUTO_FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/%s", folder, key);
+	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &second, sizeof(second)) < 0 ||
+	    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &second, sizeof(second)) < 0 ||
+	    connect(fd, (const struct sockaddr *)&address, sizeof(address)) < 0)
+		return -errno;
+	*ret_fd = cb_fd_take(&fd);
+	return 0;
+}
+
+/* One packet of at most `size` bytes; descriptors that came along are dropped. */
+static int take_packet(int fd, void *data, size_t size, size_t *ret_len)
+{
+	ssize_t n = recv(fd, data, size, MSG_TRUNC);
+
+	if (n < 0)
+		return -errno;
+	if (n == 0 || (size_t)n > size)
+		return -EBADMSG;
+	*ret_len = (size_t)n;
+	return 0;
+}
+
+static int take_hello(int fd)
+{
+	static struct {
+		struct cb_warm_hello head;
+		char stamp[CB_WARM_STAMP_MAX];
+	} hello;
+	size_t n = 0;
+	int r = take_packet(fd, &hello, sizeof(hello), &n);
+
+	if (r < 0)
+		return r;
+	return n >= sizeof(hello.head) && n - sizeof(hello.head) == hello.head.stamp_len ? 0 : -EBADMSG;
+}
+
+static int say(int fd, enum cb_warm_op op)
+{
+	const struct cb_warm_request request = { .op = op, .version = CB_WARM_VERSION };
+
+	return send(fd, &request, sizeof(request), MSG_NOSIGNAL) == (ssize_t)sizeof(request) ? 0 : -errno;
+}
+
+/* ---- what it tells ---- */
+
+static int64_t number_of(const char *text, size_t len)
+{
+	int64_t n = 0;
+
+	if (len == 0 || len > 15)
+		return -1;
+	for (size_t i = 0; i < len; i++) {
+		if (text[i] < '0' || text[i] > '9')
+			return -1;
+		n = n * 10 + (text[i] - '0');
+	}
+	return n;
+}
+
+/* One line; whether it is one that is known. */
+static bool take_word(struct cb_zygote *z, const char *line, size_t len)
+{
+	const char *space = memchr(line, ' ', len), *value = space != NULL ? space + 1 : line + len;
+	size_t word = space != NULL ? (size_t)(space - line) : len, rest = len - (size_t)(value - line);
+	const struct {
+		const char *word;
+		int64_t *number;
+	} numbers[] = { { "age", &z->age }, { "living", &z->living }, { "made", &z->made } };
+
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+		if (strlen(numbers[i].word) == word && memcmp(line, numbers[i].word, word) == 0) {
+			*numbers[i].number = number_of(value, rest);
+			return *numbers[i].number >= 0;
+		}
+	}
+	if (word == strlen("python") && memcmp(line, "python", word) == 0)
+		return cb_visible(value, rest, z->python, sizeof(z->python)) > 0;
+	if (word == strlen("preloaded") && memcmp(line, "preloaded", word) == 0)
+		(void)cb_visible(value, rest, z->preloaded, sizeof(z->preloaded));
+	return false;
+}
+
+static int take_answer(struct cb_zygote *z, int fd)
+{
+	char text[ANSWER_MAX];
+	size_t n = 0, known = 0;
+	int r = take_packet(fd, text, sizeof(text), &n);
+
+	for (const char *at = text, *end = text + n; r == 0 && at < end;) {
+		const char *newline = memchr(at, '\n', (size_t)(end - at));
+		const char *stop = newline != NULL ? newline : end;
+
+		known += take_word(z, at, (size_t)(stop - at));
+		at = stop + (newline != NULL);
+	}
+	return r == 0 && known == 0 ? -EBADMSG : r;
+}
+
+static int64_t kilobytes_in(const char *text, const char *word)
+{
+	const char *at = strstr(text, word);
+
+	return at != NULL ? (int64_t)strtoull(at + strlen(word), NULL, 10) << 10 : -1;
+}
+
+/* Pss; where others' maps can't be read, the whole of what it has. */
+static int64_t memory_of(pid_t pid)
+{
+	char path[64], *text = NULL;
+	unsigned long pages = 0;
+	CB_AUTO_FD fd = -1;
+	int64_t bytes = -1;
+	size_t len = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/smaps_rollup", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0 && cb_fd_read_all(fd, 65536, &text, &len) == 0) {
+		bytes = kilobytes_in(text, "\nPss:");
+		bytes = bytes >= 0 ? bytes : kilobytes_in(text, "\nRss:");
+		free(text);
+	}
+	if (bytes >= 0)
+		return bytes;
+	snprintf(path, sizeof(path), "/proc/%d/statm", pid);
+	FILE *f = fopen(path, "re");
+
+	if (f != NULL && fscanf(f, "%*u %lu", &pages) == 1)
+		bytes = (int64_t)pages * sysconf(_SC_PAGESIZE);
+	if (f != NULL)
+		(void)fclose(f);
+	return bytes;
+}
+
+static void ask(int folder, struct cb_zygote *z)
+{
+	struct ucred peer = { .pid = 0 };
+	socklen_t size = sizeof(peer);
+	CB_AUTO_FD fd = -1;
+	int r = reach(folder, z->key, &fd);
+
+	if (r == -ECONNREFUSED || r == -ENOENT) { /* or it has just ended */
+		z->state = CB_ZYGOTE_STARTING;
+		return;
+	}
+	if (r == 0 && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0)
+		z->pid = peer.pid;
+	if (z->pid > 0)
+		z->memory = memory_of(z->pid);
+	if (r == 0)
+		r = take_hello(fd);
+	if (r == 0)
+		r = say(fd, CB_WARM_TELL);
+	if (r == 0)
+		r = take_answer(z, fd);
+	z->state = r == 0 ? CB_ZYGOTE_READY : CB_ZYGOTE_SILENT;
+}
+
+int cb_zygotes_find(int folder, struct cb_zygote_list *ret_list)
+{
+	char keys[CB_ZYGOTES_MAX][CB_ZYGOTE_KEY + 1];
+	struct cb_zygote_list list = { 0 };
+	size_t n = 0;
+	int r = find_keys(folder, keys, &n);
+
+	if (r < 0)
+		return r;
+	list.item = calloc(n + 1, sizeof(*list.item));
+	if (list.item == NULL)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		struct cb_zygote *z = &list.item[list.count];
+
+		if (!lives(folder, keys[i]))
+			continue;
+		*z = (struct cb_zygote){ .age = -1, .living = -1, .made = -1, .memory = -1 };
+		memcpy(z->key, keys[i], sizeof(z->key));
+		ask(folder, z);
+		list.count++;
+	}
+	*ret_list = list;
+	return 0;
+}
+
+void cb_zygotes_release(struct cb_zygote_list *list)
+{
+	free(list->item);
+	*list = (struct cb_zygote_list){ 0 };
+}
+
+/* ---- the end ---- */
+
+int cb_zygote_end(int folder, const char *key)
+{
+	static const struct timespec pause = { .tv_nsec = LOOK_MS * 1000000L };
+	int64_t until = cb_now_ms() + END_MS;
+	CB_AUTO_FD fd = -1; /* stays open: it reads before it sees that we are gone */
+
+	for (;;) {
+		CB_AUTO_FD lock = -1;
+		int r;
+
+		if (fd < 0 && reach(folder, key, &fd) == 0) {
+			(void)take_hello(fd);
+			(void)say(fd, CB_WARM_END);
+		}
+		r = take_lock(folder, key, LOCK_EX, &lock);
+		if (r == 0)
+			remove_files(folder, key, lock);
+		if (r != -EWOULDBLOCK)
+			return r == -ENOENT ? 0 : r;
+		if (cb_now_ms() >= until)
+			return -ETIMEDOUT;
+		(void)nanosleep(&pause, NULL);
+	}
+}
+
+void cb_zygotes_sweep(int folder)
+{
+	char keys[CB_ZYGOTES_MAX][CB_ZYGOTE_KEY + 1];
+	size_t n = 0;
+
+	if (find_keys(folder, keys, &n) < 0)
+		return;
+	for (size_t i = 0; i < n; i++) {
+		CB_AUTO_FD lock = -1;
+
+		if (take_lock(folder, keys[i], LOCK_EX, &lock) == 0)
+			remove_files(folder, keys[i], lock);
+	}
+}

@@ -1,0 +1,37 @@
+/* Speaking to the zygotes of warm start (cellblock/warm.h). Trust domain: supervisor's program, no secrets. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define CB_ZYGOTE_KEY 40 /* hex digits */
+#define CB_ZYGOTES_MAX 256
+
+enum cb_zygote_state {
+	CB_ZYGOTE_STARTING, /* it does not listen yet */
+	CB_ZYGOTE_SILENT,   /* no answer that makes sense, in time */
+	CB_ZYGOTE_READY,
+};
+
+struct cb_zygote {
+	char key[CB_ZYGOTE_KEY + 1];
+	enum cb_zygote_state state;
+	pid_t pid;		   /* as we see it; 0 = not known */
+	int64_t age, living, made; /* seconds; copies. -1 = not known */
+	int64_t memory;		   /* bytes; -1 = not known */
+	char python[1024], preloaded[8192]; /* what it said, made visible */
+};
+
+struct cb_zygote_list {
+	struct cb_zygote *item;
+	size_t count;
+};
+
+/* All whose lock is held, by their keys; each is asked. 0 or a negative errno. */
+int cb_zygotes_find(int folder, struct cb_zygote_list *ret_list);
+void cb_zygotes_release(struct cb_zygote_list *list);
+/* Has it end, and removes its files. -ETIMEDOUT if it has not ended in two seconds. */
+int cb_zygote_end(int folder, const char *key);
+/* Removes what was left by those that are gone. */
+void cb_zygotes_sweep(int folder);
