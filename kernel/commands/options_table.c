@@ -73,8 +73,8 @@ const struct cb_option_row cb_option_rows[] = {
 	{ "list", CB_C_WARM, 0, CB_O_FLAG, FIELD(list), NULL, NULL, "list those that run (default)" },
 	{ "stop", CB_C_WARM, 0, CB_O_FLAG, FIELD(stop), NULL, NULL,
 	  "end them; kernels that were copied from them live on" },
-	{ "json", CB_C_EXPLAIN | CB_C_DOCTOR | CB_C_LAYER | CB_C_LIST | CB_C_WARM, 0, CB_O_FLAG, FIELD(json), NULL, NULL,
-	  "print JSON" },
+	{ "json", CB_C_EXPLAIN | CB_C_DOCTOR | CB_C_LAYER | CB_C_LIST | CB_C_WARM, 0, CB_O_FLAG, FIELD(json), NULL,
+	  NULL, "print JSON" },
 	{ "policy", CB_C_ALL, 0, CB_O_TEXT, FIELD(policy), "NAME|FILE", "notebook agent",
 	  "what the jail allows: notebook (default) or agent, a NAME in Jupyter's config paths, or a file, named with "
 	  "a '/'" },
@@ -110,8 +110,8 @@ const struct cb_command_row cb_command_rows[] = {
 	{ "discard", CB_C_LAYER, "", NULL, "drop these changes, and the kernel's variables", NULL },
 	{ "audit", CB_C_AUDIT, "FILE", NULL, "check an audit log's chain and print it", NULL },
 	{ "warm", CB_C_WARM, "", NULL, "the zygotes that run: interpreters that kernels are copied from",
-	  "A kernel whose warm.mode is \"auto\" starts one. MEMORY is its own and its share of what it has together with "
-	  "others, KERNELS how many copies live, MADE how many there were." },
+	  "A kernel whose warm.mode is \"auto\" starts one. MEMORY is its own and its share of what it has together "
+	  "with others, KERNELS how many copies live, MADE how many there were." },
 	{ "mcp", CB_C_MCP, "", NULL, "an MCP server: stateful Python in a jail, for any MCP client",
 	  "It is part of the Python package (pip install 'cellblock[mcp]'), of the environment that this program lies "
 	  "in. The policy is agent unless another is named." },

@@ -1,4 +1,4 @@
-/* Where this user's zygotes are found. Trust domain: supervisor's program, at start. Looks at paths, changes nothing. */
+/* Where this user's zygotes are found. Trust domain: supervisor's program, at start. Looks at paths alone. */
 #pragma once
 
 /* The folder's path, whether it is there or not: as the host's root below /run, else below XDG_RUNTIME_DIR, or below

@@ -20,19 +20,20 @@
 #define STEP "warm start"
 #define OTHERS_WRITE (S_IWGRP | S_IWOTH)
 
-/* Only words: it may be another one by now. */
-static int refused(int folder, const char *name, const char *path, mode_t others, struct cb_err *err)
+/* Only words for what is there: it may be another one by now. */
+static int refused(const struct stat *st, const char *path, mode_t others, int code, struct cb_err *err)
 {
 	const char *why = "is no folder", *cure = "Remove it: it is made again where it is needed.";
-	struct stat st = { 0 };
 
-	if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode)) {
+	if (S_ISLNK(st->st_mode)) {
 		why = "is a symbolic link";
-	} else if (S_ISDIR(st.st_mode) && st.st_uid != geteuid()) {
+	} else if (S_ISDIR(st->st_mode) && st->st_uid != geteuid()) {
 		why = "belongs to another user";
 		cure = "Have it removed: it is made again where it is needed.";
-	} else if (S_ISDIR(st.st_mode)) {
-		why = others == OTHERS_WRITE ? "can be written by others" : "can be entered by others";
+	} else if (S_ISDIR(st->st_mode)) {
+		why = code == -EACCES	       ? "can't be read by its owner"
+		      : others == OTHERS_WRITE ? "can be written by others"
+					       : "can be entered by others";
 		cure = "Set its mode to 0700 (chmod 700), or remove it: it is made again where it is needed.";
 	}
 	return cb_err_set(err, -EPERM, STEP, cure, "%s, where zygotes are found, %s", path, why);
@@ -42,12 +43,14 @@ static int open_below(int folder, const char *name, const char *path, bool make,
 		      struct cb_err *err)
 {
 	int r = cb_own_folder_open(folder, name, make, others, ret_fd);
+	struct stat st;
 
-	if (r == -EPERM || r == -ENOTDIR)
-		return refused(folder, name, path, others, err);
-	return r < 0 ? cb_err_set(err, r, STEP, NULL, "%s, where zygotes are found, can't be %s: %s", path,
-				  make ? "made" : "opened", strerror(-r))
-		     : 0;
+	if (r == 0)
+		return 0;
+	if ((r == -EPERM || r == -ENOTDIR || r == -EACCES) && fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		return refused(&st, path, others, r, err);
+	return cb_err_set(err, r, STEP, NULL, "%s, where zygotes are found, can't be %s: %s", path,
+			  make ? "made" : "opened", strerror(-r));
 }
 
 /* Cuts the last part off. */

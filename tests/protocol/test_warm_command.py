@@ -107,8 +107,8 @@ def zygote(runtime):
 
 
 def command(runtime, *args):
-    # the host's root looks in /run alone: there we are root of a user namespace, who is an ordinary user
-    before = ["unshare", "--user", "--map-root-user"] if os.geteuid() == 0 else []
+    # the host's root looks in /run alone
+    before = ["unshare", "--user", "--map-user=1000"] if os.geteuid() == 0 else []
     return [*before, CELLBLOCK, "warm", *args], {"PATH": "/usr/bin:/bin", "XDG_RUNTIME_DIR": str(runtime)}
 
 

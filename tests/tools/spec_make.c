@@ -3,10 +3,11 @@
  * Keys are the members of struct cb_jail_spec; those that are lists may be given again and again:
  *	argv=WORD  env=NAME=VALUE  bind=ro|rw:SOURCE:TARGET  protect=PATTERN  protect_paths=PATH  home_expose=PATH
  *	warm_preload=MODULE  minimum=none|container|no-cgroup|full
- *	cwd= hostname= workspace_source= workspace_target= workspace_mode=rw|ro|tmpfs|overlay network=none|full
- *host_home= warm_folder= limit_…=BYTES Where nothing is said: an empty tmpfs at /workspace as cwd, no network, PATH, HOME and LANG,
- *and limits as a notebook has. An argument {} of PROGRAM becomes the number of the fd. Example: spec-make argv=/bin/sh
- *argv=-c 'argv=id; ls /' -- build/dev/libexec/cellblock/cellblock-jail run --spec-fd {}
+ *	cwd= hostname= root_path= workspace_source= workspace_target= workspace_mode=rw|ro|tmpfs|overlay
+ *	network=none|full host_home= warm_folder= limit_…=BYTES
+ * Where nothing is said: an empty tmpfs at /workspace as cwd, no network, PATH, HOME and LANG, and limits as a notebook
+ * has. An argument {} of PROGRAM becomes the number of the fd. Example:
+ *	spec-make argv=/bin/sh argv=-c 'argv=id; ls /' -- build/dev/libexec/cellblock/cellblock-jail run --spec-fd {}
  */
 #include <cellblock/sandbox.h>
 

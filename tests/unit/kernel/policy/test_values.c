@@ -126,8 +126,10 @@ static void test_words_not_built(void **state)
 static void test_warm(void **state)
 {
 	static const char *const good[] = { "[]", "[\"numpy\"]", "[\"_a.b_2\", \"a\"]" };
-	static const char *const bad[] = { "\"numpy\"", "[\"*\"]", "[\"a.*\"]", "[\"1a\"]",	     "[\"a b\"]", "[\"a;b\"]",
-					   "[\"\"]",	"[1]",	   "[\".a\"]",   "[\"a.\"]", "[\"a..b\"]", "[\"\\u00e4\"]" };
+	static const char *const bad[] = {
+		"\"numpy\"", "[\"*\"]",   "[\"a.*\"]", "[\"1a\"]",	 "[\"a b\"]", "[\"a;b\"]", "[\"\"]",
+		"[1]",	     "[\".a\"]", "[\"a.\"]",  "[\"a..b\"]", "[\"\\u00e4\"]",
+	};
 	char many[(CB_PRELOAD_MAX + 1) * 4 + 2], name[CB_PRELOAD_NAME_MAX + 6];
 	struct cb_policy p;
 	struct cb_err err = { 0 };

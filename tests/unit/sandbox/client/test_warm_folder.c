@@ -132,8 +132,12 @@ static void test_another_user_s(void **state)
 	int fd = -1;
 
 	if (geteuid() != 0) { /* what root made */
+		assert_int_equal(cb_warm_folder_open("/usr/no/warm", true, &fd, &err), -EACCES);
+		assert_non_null(strstr(err.text, "/usr/no, where zygotes are found, can't be made: Permission denied"));
 		assert_int_equal(cb_warm_folder_open("/usr/bin", true, &fd, &err), -EPERM);
 		assert_non_null(strstr(err.text, "/usr, where zygotes are found, belongs to another user"));
+		assert_int_equal(mkdir(f->above, 0300), 0);
+		expect_refused(f, f->above, "can't be read by its owner");
 		return;
 	}
 	assert_int_equal(cb_warm_folder_open(f->path, true, &fd, &err), 0);
