@@ -197,20 +197,27 @@ static bool take_word(struct cb_zygote *z, const char *line, size_t len)
 	return false;
 }
 
-static int take_answer(struct cb_zygote *z, int fd)
+int cb_zygote_read(struct cb_zygote *z, const char *text, size_t len)
 {
-	char text[ANSWER_MAX];
-	size_t n = 0, known = 0;
-	int r = take_packet(fd, text, sizeof(text), &n);
+	size_t known = 0;
 
-	for (const char *at = text, *end = text + n; r == 0 && at < end;) {
+	for (const char *at = text, *end = text + len; at < end;) {
 		const char *newline = memchr(at, '\n', (size_t)(end - at));
 		const char *stop = newline != NULL ? newline : end;
 
 		known += take_word(z, at, (size_t)(stop - at));
 		at = stop + (newline != NULL);
 	}
-	return r == 0 && known == 0 ? -EBADMSG : r;
+	return known > 0 ? 0 : -EBADMSG;
+}
+
+static int take_answer(struct cb_zygote *z, int fd)
+{
+	char text[ANSWER_MAX];
+	size_t n = 0;
+	int r = take_packet(fd, text, sizeof(text), &n);
+
+	return r == 0 ? cb_zygote_read(z, text, n) : r;
 }
 
 static int64_t kilobytes_in(const char *text, const char *word)

@@ -31,6 +31,9 @@ struct cb_zygote_list {
 /* All whose lock is held, by their keys; each is asked. 0 or a negative errno. */
 int cb_zygotes_find(int folder, struct cb_zygote_list *ret_list);
 void cb_zygotes_release(struct cb_zygote_list *list);
+/* Reads what it tells of itself, lines "word value"; the members of words that are not there stay. -EBADMSG if none is
+ * known. */
+int cb_zygote_read(struct cb_zygote *z, const char *text, size_t len);
 /* Has it end, and removes its files. -ETIMEDOUT if it has not ended in two seconds. */
 int cb_zygote_end(int folder, const char *key);
 /* Removes what was left by those that are gone. */
