@@ -4,6 +4,7 @@
  * that name that exists already is one of our own, made a moment ago where two controllers share a hierarchy.
  */
 #include "cgroup.h"
+#include "own_tasks.h"
 
 #include <cellblock/fd.h>
 #include <cellblock/log.h>
@@ -152,6 +153,14 @@ static long clone_into(const struct cb_cgroup *g, uint64_t flags, int *ret_pidfd
 				   .cgroup = (uint64_t)(unsigned)g->dir[CB_CG_MEMORY] };
 
 	return syscall(SYS_clone3, &args, sizeof(args));
+}
+
+int cb_cgroup_let_in(const struct cb_cgroup *g, const struct cb_jail_spec *spec, unsigned more)
+{
+	if (g->kind == CB_CGROUP_NONE)
+		return 0;
+	return cb_cg_write_number(g->dir[CB_CG_PIDS], "pids.max",
+				  spec->limit_pids + cb_notify_own_tasks(spec) + more);
 }
 
 pid_t cb_cgroup_clone(const struct cb_cgroup *g, uint64_t flags, int *ret_pidfd, int *ret_joined)

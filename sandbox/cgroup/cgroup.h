@@ -60,6 +60,8 @@ void cb_cgroups_describe(const struct cb_cgroups *c, char *ret_text, size_t size
 
 /* Makes a group with the limits of `spec`. On failure nothing is left. */
 int cb_cgroup_make(struct cb_cgroups *c, const struct cb_jail_spec *spec, struct cb_cgroup *ret, struct cb_err *err);
+/* Lets in `more` tasks of ours than the group was made for. */
+int cb_cgroup_let_in(const struct cb_cgroup *g, const struct cb_jail_spec *spec, unsigned more);
 /* As clone(2) with these flags: a child that is in the group when this returns in it, or *ret_joined says why not. */
 pid_t cb_cgroup_clone(const struct cb_cgroup *g, uint64_t flags, int *ret_pidfd, int *ret_joined);
 void cb_cgroup_read(const struct cb_cgroup *g, struct cb_cgroup_figures *ret);

@@ -51,7 +51,8 @@ struct cb_request {
 	const struct seccomp_notif *n;
 	const struct cb_notify_call *call;
 	int caller;    /* /proc/TID, O_PATH; owned, -1 until it is needed */
-	unsigned slot; /* in shared->busy */
+	enum cb_notify_from from;
+	unsigned slot; /* in shared->busy[from] */
 	int64_t value;
 	int error;     /* 0 or a positive errno */
 	int fd;	       /* to be put into the caller; owned */
@@ -64,15 +65,20 @@ struct cb_request {
 	int instead;   /* with go_on: this error, as of a file system that can be written; 0 = none */
 };
 
-#define CB_REQUEST(notification, slot_)                                                                                \
-	((struct cb_request){ .n = (notification), .slot = (slot_), .caller = -1, .fd = -1, .made_in = -1 })
+#define CB_REQUEST(notification, from_, slot_)                                                                         \
+	((struct cb_request){ .n = (notification),                                                                     \
+			      .from = (from_),                                                                         \
+			      .slot = (slot_),                                                                         \
+			      .caller = -1,                                                                            \
+			      .fd = -1,                                                                                \
+			      .made_in = -1 })
 
 /* An error that is no caller's: the call is to be done again, a little later. */
 #define CB_TOO_NEW 4000
 
 /* The notifier's own state, set before its threads start and not changed then. */
 struct cb_notify_self {
-	int listener;
+	int listeners[CB_NOTIFY_FROMS]; /* -1 = none */
 	int proc;      /* the /proc outside, O_PATH */
 	int jail_root; /* O_PATH */
 	bool writes;
@@ -88,7 +94,8 @@ static inline int cb_arg_int(const struct cb_request *q, int arg)
 }
 
 /* ---- notifier.c ---- */
-bool cb_notify_valid(uint64_t id);
+/* Whether the caller still waits for it. */
+bool cb_notify_valid(const struct cb_request *q);
 /* Does what is asked for; with the error CB_TOO_NEW nothing. */
 void cb_notify_serve(struct cb_request *q);
 /* Sends the answer; closes what the request owns. */

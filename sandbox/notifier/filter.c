@@ -1,6 +1,7 @@
-/* The filter that hands calls to the notifier; installed by pid 1 before the guest is forked.
+/* The filter that hands calls to the notifier; installed by pid 1 before the guest is forked, and in a warm jail by the
+ * guest itself, which gets the program from the broker.
  *
- * Trust domain: pid 1. Beside the big filter (walls/seccomp_groups.def), whose refusals
+ * Trust domain: pid 1; in a warm jail the broker, too. Beside the big filter (walls/seccomp_groups.def), whose refusals
  * come first. A call that writes is notified where the workspace is writable at all, bind where a named socket can come
  * to lie in the workspace, connect where no socket outside may be reached. Datagram sockets of the Unix family can name
  * their peer with each message, which no notification could keep up with: without a network there are none.
@@ -14,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -98,16 +100,13 @@ static int make(struct program *p, bool writes, bool sockets)
 }
 
 /* With WAIT_KILLABLE_RECV a call that is being served is not begun again when a signal comes. */
-static int load(const struct program *p, int *ret_listener)
+static int load(const struct sock_fprog *filter, int *ret_listener)
 {
-	struct sock_fprog filter = { .len = p->len };
 	unsigned long flags = SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
-	long fd;
+	long fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, filter);
 
-	memcpy(&filter.filter, &(const struct sock_filter *){ p->insns }, sizeof(filter.filter));
-	fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &filter);
 	if (fd < 0 && errno == EINVAL)
-		fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &filter);
+		fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, filter);
 	if (fd < 0)
 		return -errno;
 	*ret_listener = (int)fd;
@@ -121,31 +120,54 @@ static int hand_over(const struct cb_jail *jail, uint32_t which, int fd)
 	return cb_fd_send(jail->sync_fd, &message, sizeof(message), &fd, 1);
 }
 
-int cb_notify_install(const struct cb_jail *jail, struct cb_err *err)
+static int fail(struct cb_err *err, int r)
+{
+	return cb_err_set(err, r, STEP, NULL, "calls that write can't be handed to their judge: %s", strerror(-r));
+}
+
+int cb_notify_compile(const struct cb_jail *jail, struct sock_fprog *ret, struct cb_err *err)
 {
 	bool writes = cb_notify_writes(jail), sockets = cb_notify_sockets(jail);
 	struct program program = { .len = 0 };
-	CB_AUTO_FD listener = -1;
+	struct sock_filter *insns;
 	int r;
 
-	if (!writes && !sockets)
+	if (!writes && !sockets) {
+		*ret = (struct sock_fprog){ .len = 0 };
 		return 0;
+	}
 	if (!jail->spec->notifier)
 		return cb_err_set(err, CB_E_DENIED, STEP, NULL,
 				  "workspace.mode is \"rw\", and this kernel can't have a jail's write calls judged "
 				  "(Linux 5.14 can, where no other sandbox around listens already)");
 	r = make(&program, writes, sockets);
-	if (r == 0)
-		r = load(&program, &listener);
+	if (r < 0)
+		return fail(err, r);
+	insns = malloc(program.len * sizeof(*insns));
+	if (insns == NULL)
+		return fail(err, -ENOMEM);
+	memcpy(insns, program.insns, program.len * sizeof(*insns));
+	*ret = (struct sock_fprog){ .len = program.len, .filter = insns };
+	return 0;
+}
+
+int cb_notify_install(const struct cb_jail *jail, struct cb_err *err)
+{
+	struct sock_fprog filter = { .len = 0 };
+	CB_AUTO_FD listener = -1;
+	int r = cb_notify_compile(jail, &filter, err);
+
+	if (r < 0 || filter.len == 0)
+		return r;
+	r = load(&filter, &listener);
+	free(filter.filter);
 	if (r == 0)
 		r = hand_over(jail, CB_NOTIFY_USERNS, jail->ns_fds[0]);
 	if (r == 0)
 		r = hand_over(jail, CB_NOTIFY_MNTNS, jail->ns_fds[1]);
-	if (r == 0 && writes)
+	if (r == 0 && cb_notify_writes(jail))
 		r = hand_over(jail, CB_NOTIFY_TREE, jail->tree_fd);
 	if (r == 0)
-		r = hand_over(jail, CB_NOTIFY_LISTENER, listener);
-	return r == 0 ? 0
-		      : cb_err_set(err, r, STEP, NULL, "calls that write can't be handed to their judge: %s",
-				   strerror(-r));
+		r = hand_over(jail, jail->warm ? CB_NOTIFY_LISTENER_JOBS : CB_NOTIFY_LISTENER, listener);
+	return r == 0 ? 0 : fail(err, r);
 }

@@ -18,6 +18,7 @@
 
 struct held {
 	struct seccomp_notif notification;
+	enum cb_notify_from from;
 	int64_t until_ms; /* 0 = free */
 };
 
@@ -37,8 +38,9 @@ bool cb_held_take(const struct cb_request *q)
 		if (held.calls[i].until_ms != 0)
 			continue;
 		held.calls[i].notification = *q->n;
+		held.calls[i].from = q->from;
 		held.calls[i].until_ms = cb_now_ms() + WAIT_MAX_MS;
-		cb_notify_self.shared->busy[CB_NOTIFY_FIRST_HELD + i] = q->n->id;
+		cb_notify_self.shared->busy[q->from][CB_NOTIFY_FIRST_HELD + i] = q->n->id;
 		held.count++;
 		taken = true;
 	}
@@ -69,10 +71,10 @@ static void release(struct held *h)
 /* Whether it has been answered, or nobody waits for that. */
 static bool look(struct held *h, unsigned slot)
 {
-	struct cb_request q = CB_REQUEST(&h->notification, slot);
+	struct cb_request q = CB_REQUEST(&h->notification, h->from, slot);
 
-	if (!cb_notify_valid(h->notification.id)) {
-		cb_notify_self.shared->busy[slot] = 0;
+	if (!cb_notify_valid(&q)) {
+		cb_notify_self.shared->busy[q.from][slot] = 0;
 		return true;
 	}
 	cb_notify_serve(&q);

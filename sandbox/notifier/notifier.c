@@ -8,8 +8,9 @@
  * of outside, by which the kernel shows it the jail's processes alone: for others it lacks the right. Its own filter
  * allows what it calls and nothing else. It ends with the jail, and with the broker.
  *
- * Threads: CB_NOTIFY_THREADS that serve, and one for calls that are to be done later, each with a root, a working
- * folder and a umask of its own; and the first, which waits for connections that take their time.
+ * Threads: CB_NOTIFY_THREADS that serve the first listener and CB_NOTIFY_JOBS_THREADS for the second, if there is one;
+ * one for calls that are to be done later; each of these with a root, a working folder and a umask of its own. And the
+ * first, which waits for connections that take their time.
  */
 #include "../shared/jail.h"
 #include "../shared/mounts.h"
@@ -24,6 +25,7 @@
 #include <linux/audit.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -50,6 +52,7 @@ static pthread_barrier_t filtered;
 static struct {
 	pthread_mutex_t lock;
 	struct {
+		enum cb_notify_from from;
 		uint32_t pid;
 		struct seccomp_data data;
 		int64_t until_ms; /* 0 = free */
@@ -61,9 +64,11 @@ static struct {
 
 /* ---- answers ---- */
 
-bool cb_notify_valid(uint64_t id)
+bool cb_notify_valid(const struct cb_request *q)
 {
-	return ioctl(cb_notify_self.listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) == 0;
+	uint64_t id = q->n->id;
+
+	return ioctl(cb_notify_self.listeners[q->from], SECCOMP_IOCTL_NOTIF_ID_VALID, &id) == 0;
 }
 
 static bool is_same_call(const struct seccomp_data *a, const struct seccomp_data *b)
@@ -82,6 +87,7 @@ static void keep_missed(struct cb_request *q)
 			continue;
 		if (answered.missed[i].until_ms != 0)
 			cb_fd_close(&answered.missed[i].fd);
+		answered.missed[i].from = q->from;
 		answered.missed[i].pid = q->n->pid;
 		answered.missed[i].data = q->n->data;
 		answered.missed[i].until_ms = now + ANSWERED_MS;
@@ -100,8 +106,8 @@ static bool take_missed(struct cb_request *q)
 
 	pthread_mutex_lock(&answered.lock);
 	for (size_t i = 0; i < ANSWERED_MAX && !found; i++) {
-		if (answered.missed[i].until_ms <= now || answered.missed[i].pid != q->n->pid ||
-		    !is_same_call(&answered.missed[i].data, &q->n->data))
+		if (answered.missed[i].until_ms <= now || answered.missed[i].from != q->from ||
+		    answered.missed[i].pid != q->n->pid || !is_same_call(&answered.missed[i].data, &q->n->data))
 			continue;
 		q->value = answered.missed[i].value;
 		q->fd = answered.missed[i].fd;
@@ -118,7 +124,7 @@ static void send_error(const struct cb_request *q, int error)
 {
 	struct seccomp_notif_resp answer = { .id = q->n->id, .error = -error };
 
-	(void)ioctl(cb_notify_self.listener, SECCOMP_IOCTL_NOTIF_SEND, &answer);
+	(void)ioctl(cb_notify_self.listeners[q->from], SECCOMP_IOCTL_NOTIF_SEND, &answer);
 }
 
 static void send_value(struct cb_request *q)
@@ -127,7 +133,8 @@ static void send_value(struct cb_request *q)
 
 	if (q->go_on)
 		answer.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-	if (ioctl(cb_notify_self.listener, SECCOMP_IOCTL_NOTIF_SEND, &answer) < 0 && errno == ENOENT && !q->go_on)
+	if (ioctl(cb_notify_self.listeners[q->from], SECCOMP_IOCTL_NOTIF_SEND, &answer) < 0 && errno == ENOENT &&
+	    !q->go_on)
 		keep_missed(q);
 }
 
@@ -140,7 +147,7 @@ static void send_fd(struct cb_request *q)
 	int number;
 
 	do
-		number = ioctl(cb_notify_self.listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
+		number = ioctl(cb_notify_self.listeners[q->from], SECCOMP_IOCTL_NOTIF_ADDFD, &add);
 	while (number < 0 && (errno == EINTR || errno == EAGAIN));
 	if (number < 0 && errno == ENOENT) {
 		keep_missed(q);
@@ -171,7 +178,7 @@ void cb_notify_answer(struct cb_request *q)
 	cb_fd_close(&q->fd);
 	cb_fd_close(&q->made_in);
 	cb_fd_close(&q->caller);
-	cb_notify_self.shared->busy[q->slot] = 0;
+	cb_notify_self.shared->busy[q->from][q->slot] = 0;
 }
 
 /* ---- serving ---- */
@@ -194,11 +201,11 @@ void cb_notify_serve(struct cb_request *q)
 	cb_refused_forget();
 }
 
-static void serve(const struct seccomp_notif *n, unsigned slot)
+static void serve(const struct seccomp_notif *n, enum cb_notify_from from, unsigned slot)
 {
-	struct cb_request q = CB_REQUEST(n, slot);
+	struct cb_request q = CB_REQUEST(n, from, slot);
 
-	cb_notify_self.shared->busy[slot] = n->id;
+	cb_notify_self.shared->busy[from][slot] = n->id;
 	if (!take_missed(&q))
 		cb_notify_serve(&q);
 	if (q.error == CB_TOO_NEW) {
@@ -210,12 +217,49 @@ static void serve(const struct seccomp_notif *n, unsigned slot)
 		return;
 	}
 	cb_fd_close(&q.caller);
-	cb_notify_self.shared->busy[slot] = 0;
+	cb_notify_self.shared->busy[from][slot] = 0;
+}
+
+/* Whether nobody has this listener's filter any more. */
+static bool has_ended(int listener)
+{
+	struct pollfd p = { .fd = listener };
+
+	return poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR)) != 0;
+}
+
+/* Returns at the listener's end, which is the notifier's only if there is no other: that the first thread sees. Since
+ * Linux 6.11 one that has ended says ENOENT again and again; before, it says nothing, and we wait in here. */
+static void serve_all(struct seccomp_notif *n, enum cb_notify_from from, unsigned slot)
+{
+	for (;;) {
+		memset(n, 0, notif_size);
+		if (ioctl(cb_notify_self.listeners[from], SECCOMP_IOCTL_NOTIF_RECV, n) == 0) {
+			cb_notify_self.shared->last[from] = n->id;
+			serve(n, from, slot);
+			continue;
+		}
+		if (errno != EINTR && errno != ENOENT)
+			_exit(1);
+		if (errno == ENOENT && has_ended(cb_notify_self.listeners[from]))
+			return;
+	}
+}
+
+/* Threads by their numbers: those of the first listener, the one for what is held, those of the second listener. */
+#define HELD_THREAD CB_NOTIFY_THREADS
+#define FIRST_JOBS_THREAD (HELD_THREAD + 1)
+_Static_assert(CB_NOTIFY_JOBS_THREADS <= CB_NOTIFY_THREADS, "they have the first slots of a table of their own");
+
+static unsigned count_threads(void)
+{
+	return FIRST_JOBS_THREAD +
+	       (cb_notify_self.listeners[CB_NOTIFY_FROM_JOBS] >= 0 ? CB_NOTIFY_JOBS_THREADS : 0);
 }
 
 static void *thread_main(void *arg)
 {
-	unsigned slot = (unsigned)(uintptr_t)arg;
+	unsigned number = (unsigned)(uintptr_t)arg;
 	struct seccomp_notif *n = malloc(notif_size);
 
 	/* a root, a working folder and a umask of its own */
@@ -224,18 +268,14 @@ static void *thread_main(void *arg)
 		_exit(1);
 	pthread_barrier_wait(&filtered); /* all are here */
 	pthread_barrier_wait(&filtered); /* the filter holds */
-	if (slot == CB_NOTIFY_THREADS)
+	if (number == HELD_THREAD)
 		cb_held_serve();
-	for (;;) {
-		memset(n, 0, notif_size);
-		if (ioctl(cb_notify_self.listener, SECCOMP_IOCTL_NOTIF_RECV, n) == 0) {
-			cb_notify_self.shared->last = n->id;
-			serve(n, slot);
-			continue;
-		}
-		if (errno != EINTR && errno != ENOENT)
-			_exit(1);
-	}
+	if (number < HELD_THREAD)
+		serve_all(n, CB_NOTIFY_FROM_GUEST, number);
+	else
+		serve_all(n, CB_NOTIFY_FROM_JOBS, number - FIRST_JOBS_THREAD);
+	for (;;) /* to end, a C library may call what the filter kills us for */
+		(void)poll(NULL, 0, -1);
 	return NULL;
 }
 
@@ -395,13 +435,14 @@ static int take_workspace(const struct cb_jail *jail, const struct cb_notifier *
 static int start_threads(void)
 {
 	pthread_attr_t attr;
-	int r = -pthread_barrier_init(&filtered, NULL, CB_NOTIFY_THREADS + 2);
+	unsigned count = count_threads();
+	int r = -pthread_barrier_init(&filtered, NULL, count + 1);
 
 	if (r == 0)
 		r = -pthread_attr_init(&attr);
 	if (r == 0)
 		r = -pthread_attr_setstacksize(&attr, STACK_SIZE);
-	for (uintptr_t i = 0; i <= CB_NOTIFY_THREADS && r == 0; i++) {
+	for (uintptr_t i = 0; i < count && r == 0; i++) {
 		pthread_t thread;
 
 		r = -pthread_create(&thread, &attr, thread_main, (void *)i);
@@ -486,7 +527,8 @@ _Noreturn void cb_notify_main(const struct cb_jail *jail, const struct cb_notifi
 	(void)prctl(PR_SET_NAME, CB_NOTIFIER_NAME, 0, 0, 0);
 	(void)signal(SIGPIPE, SIG_IGN);
 	(void)signal(SIGXFSZ, SIG_IGN);
-	cb_notify_self.listener = n->fds[CB_NOTIFY_LISTENER];
+	for (unsigned from = 0; from < CB_NOTIFY_FROMS; from++)
+		cb_notify_self.listeners[from] = cb_notify_listener(n->fds, from);
 	cb_notify_self.shared = n->shared;
 	cb_notify_self.proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	r = cb_notify_self.proc < 0 ? -errno : become_notifier(jail, n, status_fd, &what);

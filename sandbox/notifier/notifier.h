@@ -9,6 +9,10 @@
  * string that is changed after the look gains nothing. connect is never left to go on, for no mount stands before a
  * socket.
  *
+ * In a warm jail (cellblock/warm.h) the guest is no child of pid 1's, and loads the same filter for itself. So there
+ * are two filters with a listener each, which one notifier serves, for what it knows of files that this jail has made
+ * holds for both. Ids of notifications are those of one listener; it ends when nobody has its filter any more.
+ *
  * Trust domains: pid 1 installs the filter (filter.c). The broker starts the notifier, starts it again when it dies,
  * and holds what it needs for that (start.c). The notifier itself (notifier.c and the other files) reads from hostile
  * processes: it lives in the jail's user namespace with CAP_SYS_PTRACE there alone, in a mount namespace of what the
@@ -22,6 +26,7 @@
 #include <cellblock/error.h>
 #include <cellblock/sandbox.h>
 
+#include <linux/filter.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -30,12 +35,14 @@ struct cb_jail;
 struct cb_inmate;
 struct cb_cgroup;
 
-/* What pid 1 hands to the broker, in this order; what a jail has no need of is left out, the listener comes last. */
+/* What the notifier needs, in the order in which the broker gets it; what a jail has no need of is left out. It comes
+ * from pid 1, and in a warm jail CB_NOTIFY_LISTENER from the guest. With that one the notifier starts. */
 enum cb_notify_fd {
 	CB_NOTIFY_USERNS,
 	CB_NOTIFY_MNTNS, /* the jail's */
 	CB_NOTIFY_TREE,	 /* the workspace's writable mount, detached */
-	CB_NOTIFY_LISTENER,
+	CB_NOTIFY_LISTENER_JOBS, /* of pid 1 and its helpers, in a warm jail; -1 in others */
+	CB_NOTIFY_LISTENER,	 /* of the guest and, where there is no other, of all of the jail */
 	CB_NOTIFY_OWNNS, /* not from pid 1: the mount namespace that the first notifier has put the tree into */
 	CB_NOTIFY_NFDS
 };
@@ -43,6 +50,17 @@ enum cb_notify_fd {
 #define CB_NOTIFY_WAITERS 64 /* calls of connect that wait */
 #define CB_NOTIFY_HELD 64    /* calls that wait for what others have just made */
 #define CB_NOTIFY_FIRST_HELD (CB_NOTIFY_THREADS + CB_NOTIFY_WAITERS)
+
+/* Which listener a notification is from. */
+enum cb_notify_from {
+	CB_NOTIFY_FROM_GUEST, /* CB_NOTIFY_LISTENER */
+	CB_NOTIFY_FROM_JOBS,  /* CB_NOTIFY_LISTENER_JOBS */
+	CB_NOTIFY_FROMS
+};
+static inline int cb_notify_listener(const int fds[CB_NOTIFY_NFDS], enum cb_notify_from from)
+{
+	return fds[from == CB_NOTIFY_FROM_GUEST ? CB_NOTIFY_LISTENER : CB_NOTIFY_LISTENER_JOBS];
+}
 
 #define CB_REFUSALS 12 /* of a kind, that are told */
 
@@ -60,10 +78,11 @@ struct cb_refusal {
 };
 
 /* On pages that the broker and the notifier share: notifications that are being served. A new notifier answers what
- * the last one, dead, has left. */
+ * the last one, dead, has left. A table for each listener, though they share waiters and held calls: so that one store
+ * says both which call it is and whose. */
 struct cb_notify_shared {
-	uint64_t busy[CB_NOTIFY_FIRST_HELD + CB_NOTIFY_HELD]; /* ids, 0 = none */
-	uint64_t last;					      /* that was received; ids go up by one */
+	uint64_t busy[CB_NOTIFY_FROMS][CB_NOTIFY_FIRST_HELD + CB_NOTIFY_HELD]; /* ids, 0 = none */
+	uint64_t last[CB_NOTIFY_FROMS]; /* that was received; ids go up by one */
 	struct cb_refusal refused[CB_REFUSED_KINDS][CB_REFUSALS]; /* each name once; path "" = none */
 	bool refused_more[CB_REFUSED_KINDS];
 };
@@ -78,10 +97,13 @@ struct cb_notifier {
 };
 #define CB_NOTIFIER_NONE ((struct cb_notifier){ .pidfd = -1, .fds = { [0 ... CB_NOTIFY_NFDS - 1] = -1 } })
 
-/* ---- filter.c: pid 1 ---- */
+/* ---- filter.c: pid 1, and the broker, which compiles ---- */
 
 /* Whether anything of a jail's calls is notified. */
 bool cb_notify_installed(const struct cb_jail *jail);
+/* The filter's program, which the guest of a warm jail loads for itself; the caller frees its filter. Length 0 if
+ * nothing is notified. */
+int cb_notify_compile(const struct cb_jail *jail, struct sock_fprog *ret, struct cb_err *err);
 /* Installs the filter and hands to the broker what the notifier needs. Nothing if nothing is notified. */
 int cb_notify_install(const struct cb_jail *jail, struct cb_err *err);
 

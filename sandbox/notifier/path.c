@@ -53,7 +53,7 @@ ssize_t cb_caller_read(const struct cb_request *q, uint64_t address, void *ret, 
 	got = process_vm_readv((pid_t)q->n->pid, &local, 1, remote, n, 0);
 	if (got < 0)
 		return -EFAULT;
-	return cb_notify_valid(q->n->id) ? got : -ESRCH; /* it was this caller's memory, not that of a successor */
+	return cb_notify_valid(q) ? got : -ESRCH; /* it was this caller's memory, not that of a successor */
 }
 
 int cb_caller_string(const struct cb_request *q, uint64_t address, char *ret, size_t size)
@@ -78,7 +78,7 @@ static int find_caller(struct cb_request *q)
 	q->caller = openat(cb_notify_self.proc, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (q->caller < 0)
 		return -ESRCH;
-	if (cb_notify_valid(q->n->id))
+	if (cb_notify_valid(q))
 		return 0;
 	cb_fd_close(&q->caller);
 	return -ESRCH;
@@ -108,7 +108,7 @@ int cb_caller_fd(struct cb_request *q, int number, int *ret_fd)
 		leader = cb_caller_status(q, "\nTgid:\t", 10);
 		pidfd = leader > 0 ? (int)syscall(SYS_pidfd_open, (pid_t)leader, 0) : -1;
 	}
-	if (pidfd < 0 || !cb_notify_valid(q->n->id))
+	if (pidfd < 0 || !cb_notify_valid(q))
 		return -ESRCH;
 	fd = (int)syscall(SYS_pidfd_getfd, pidfd, number, 0);
 	if (fd < 0)

@@ -308,7 +308,7 @@ static int wait_with(struct cb_request *q, int *fd, const struct address *addres
 		w->address = *address;
 		w->socket = cb_fd_take(fd);
 		w->request.slot = CB_NOTIFY_THREADS + (unsigned)(w - sockets.waiters);
-		cb_notify_self.shared->busy[w->request.slot] = q->n->id;
+		cb_notify_self.shared->busy[q->from][w->request.slot] = q->n->id;
 		w->request.n = &w->notification; /* last: from here on it is taken */
 		q->caller = -1;
 		q->later = true;
@@ -351,7 +351,7 @@ static int look(struct waiter *w, bool ready)
 		if (r != -EAGAIN)
 			return r;
 	}
-	if (!cb_notify_valid(w->notification.id))
+	if (!cb_notify_valid(&w->request))
 		return -ESRCH;
 	return cb_caller_interrupted(&w->request) ? -EINTR : -EAGAIN;
 }
@@ -367,12 +367,17 @@ static void finish(struct waiter *w, int r)
 	pthread_mutex_unlock(&sockets.lock);
 }
 
-static nfds_t gather(struct pollfd *p, struct waiter **who)
-{
-	nfds_t n = 2;
+/* What the first thread polls, before the waiters: the listeners, for their end alone, and what wakes it. */
+#define WAKE CB_NOTIFY_FROMS
+#define FIRST_WAITER (WAKE + 1)
 
-	p[0] = (struct pollfd){ .fd = cb_notify_self.listener }; /* for its end alone */
-	p[1] = (struct pollfd){ .fd = sockets.wake, .events = POLLIN };
+static nfds_t gather(const bool ended[CB_NOTIFY_FROMS], struct pollfd *p, struct waiter **who)
+{
+	nfds_t n = FIRST_WAITER;
+
+	for (size_t from = 0; from < CB_NOTIFY_FROMS; from++)
+		p[from] = (struct pollfd){ .fd = ended[from] ? -1 : cb_notify_self.listeners[from] };
+	p[WAKE] = (struct pollfd){ .fd = sockets.wake, .events = POLLIN };
 	pthread_mutex_lock(&sockets.lock);
 	for (size_t i = 0; i < CB_NOTIFY_WAITERS; i++) {
 		struct waiter *w = &sockets.waiters[i];
@@ -388,23 +393,36 @@ static nfds_t gather(struct pollfd *p, struct waiter **who)
 	return n;
 }
 
+/* Whether some listener can still tell of calls. */
+static bool see_ends(const struct pollfd *p, bool ended[CB_NOTIFY_FROMS])
+{
+	bool some = false;
+
+	for (size_t from = 0; from < CB_NOTIFY_FROMS; from++) {
+		ended[from] |= cb_notify_self.listeners[from] < 0 || (p[from].revents & (POLLHUP | POLLERR)) != 0;
+		some |= !ended[from];
+	}
+	return some;
+}
+
 _Noreturn void cb_sockets_wait(void)
 {
-	static struct pollfd p[2 + CB_NOTIFY_WAITERS];
-	static struct waiter *who[2 + CB_NOTIFY_WAITERS];
+	static struct pollfd p[FIRST_WAITER + CB_NOTIFY_WAITERS];
+	static struct waiter *who[FIRST_WAITER + CB_NOTIFY_WAITERS];
+	bool ended[CB_NOTIFY_FROMS] = { false };
 	uint64_t count;
 
 	for (;;) {
-		nfds_t n = gather(p, who);
+		nfds_t n = gather(ended, p, who);
 
-		if (poll(p, n, n > 2 ? LOOK_MS : -1) < 0)
+		if (poll(p, n, n > FIRST_WAITER ? LOOK_MS : -1) < 0)
 			continue;
-		if ((p[0].revents & (POLLHUP | POLLERR)) != 0)
+		if (!see_ends(p, ended))
 			_exit(0); /* nobody is left in the jail */
-		if (p[1].revents != 0)
+		if (p[WAKE].revents != 0)
 			(void)!read(sockets.wake, &count, sizeof(count));
 		bind_for_others();
-		for (nfds_t i = 2; i < n; i++) {
+		for (nfds_t i = FIRST_WAITER; i < n; i++) {
 			int r = look(who[i], p[i].revents != 0);
 
 			if (r != -EAGAIN)

@@ -68,24 +68,27 @@ static int share_page(struct cb_notifier *n)
 	return 0;
 }
 
-static void answer_by_error(const struct cb_notifier *n, uint64_t id)
+static void answer_by_error(int listener, uint64_t id)
 {
 	struct seccomp_notif_resp answer = { .id = id, .error = -EIO };
 
-	(void)ioctl(n->fds[CB_NOTIFY_LISTENER], SECCOMP_IOCTL_NOTIF_SEND, &answer);
+	(void)ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &answer);
 }
 
 /* By EIO, as of a disk that has failed: nobody knows what was done of them. One that was received and not yet noted
  * down has a number near the last; those that nobody has received yet the kernel does not let us answer. */
-static void answer_left(const struct cb_notifier *n)
+static void answer_left(const struct cb_notifier *n, enum cb_notify_from from)
 {
-	for (size_t i = 0; i < sizeof(n->shared->busy) / sizeof(*n->shared->busy); i++) {
-		if (n->shared->busy[i] != 0)
-			answer_by_error(n, n->shared->busy[i]);
-		n->shared->busy[i] = 0;
+	int listener = cb_notify_listener(n->fds, from);
+	uint64_t *busy = n->shared->busy[from];
+
+	for (size_t i = 0; listener >= 0 && i < sizeof(n->shared->busy[from]) / sizeof(*busy); i++) {
+		if (busy[i] != 0)
+			answer_by_error(listener, busy[i]);
+		busy[i] = 0;
 	}
-	for (uint64_t i = 0; n->starts > 0 && i < 2 * NEAR; i++)
-		answer_by_error(n, n->shared->last - NEAR + i);
+	for (uint64_t i = 0; listener >= 0 && n->starts > 0 && i < 2 * NEAR; i++)
+		answer_by_error(listener, n->shared->last[from] - NEAR + i);
 }
 
 /* One word; a namespace may come with it. */
@@ -130,15 +133,21 @@ static void end(struct cb_notifier *n)
 int cb_notify_start(const struct cb_jail *jail, const struct cb_cgroup *group, struct cb_notifier *n,
 		    struct cb_err *err)
 {
-	int pair[2], joined = 0, r = share_page(n);
+	unsigned more = n->fds[CB_NOTIFY_LISTENER_JOBS] >= 0 ? cb_notify_jobs_tasks(jail->spec) : 0;
+	int pair[2], joined = 0, r = more > 0 ? cb_cgroup_let_in(group, jail->spec, more) : 0;
 
+	if (r < 0)
+		return cb_err_set(err, r, "notifier", NULL, "the control group has no room for its threads: %s",
+				  strerror(-r));
+	r = share_page(n);
 	if (r < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return cb_err_set(err, r < 0 ? r : -errno, "notifier", NULL, "no memory or descriptors for it: %s",
 				  strerror(r < 0 ? -r : errno));
 	CB_AUTO_FD mine = pair[0];
 	CB_AUTO_FD theirs = pair[1];
 
-	answer_left(n);
+	for (unsigned from = 0; from < CB_NOTIFY_FROMS; from++)
+		answer_left(n, from);
 	n->pid = cb_cgroup_clone(group, 0, &n->pidfd, &joined);
 	if (n->pid == 0) {
 		if (joined < 0 || keep_fds(n, &theirs) < 0)
@@ -160,13 +169,19 @@ int cb_notify_start(const struct cb_jail *jail, const struct cb_cgroup *group, s
 	return r;
 }
 
+static bool has_ended(int listener)
+{
+	struct pollfd p = { .fd = listener };
+
+	return listener < 0 || (poll(&p, 1, 0) == 1 && (p.revents & POLLHUP) != 0);
+}
+
 void cb_notify_died(const struct cb_jail *jail, const struct cb_cgroup *group, struct cb_notifier *n)
 {
-	struct pollfd p = { .fd = n->fds[CB_NOTIFY_LISTENER] };
 	struct cb_err err = { 0 };
 
 	reap(n);
-	if (poll(&p, 1, 0) == 1 && (p.revents & POLLHUP) != 0)
+	if (has_ended(n->fds[CB_NOTIFY_LISTENER]) && has_ended(n->fds[CB_NOTIFY_LISTENER_JOBS]))
 		return; /* with all of the jail */
 	/* the next one may be killed as well */
 	for (unsigned i = 0; n->pid == 0 && n->starts < STARTS_MAX && i < TRIES; i++)

@@ -47,6 +47,7 @@ struct cb_jail {
 	struct sock_fprog filter;  /* compiled once in the broker, loaded in every child */
 	char note[512];		   /* for cb_broker_reply.note */
 	enum cb_isolation_level level; /* that the next launch reaches, unless it fails */
+	bool warm; /* the guest comes from a zygote (cellblock/warm.h), under filters that it loads itself */
 	/* The host refuses namespaces, and the description accepts that: without_namespaces/without_namespaces.c. */
 	bool without_namespaces;
 	char refused[192];    /* what the host refused */

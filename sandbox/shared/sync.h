@@ -13,7 +13,7 @@ enum cb_sync_kind {
 	CB_SYNC_UPPER,	  /* from pid 1, with an fd: the layer of changes `upper`, to be kept */
 	CB_SYNC_MERGED,	  /* from pid 1, with an fd: the overlay workspace as the jail sees it */
 	CB_SYNC_WATCH,	  /* from pid 1, with an fd: what tells of the workspace's new layer */
-	CB_SYNC_NOTIFIER, /* from pid 1, with an fd: what `upper` names of enum cb_notify_fd; the listener comes last */
+	CB_SYNC_NOTIFIER, /* from pid 1, with an fd: what `upper` names of enum cb_notify_fd; a listener comes last */
 	CB_SYNC_SOCKETS,  /* from pid 1, with an fd: what shows the sockets of its network namespace */
 	CB_SYNC_FAILED,	  /* from pid 1 or the guest's process: err says why there will be no jail */
 };

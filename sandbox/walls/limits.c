@@ -42,6 +42,7 @@ static rlim_t or_infinity(uint64_t value)
 int cb_step_limits(struct cb_jail *jail, struct cb_err *err)
 {
 	const struct cb_jail_spec *spec = jail->spec;
+	uint64_t own = cb_notify_own_tasks(spec) + (jail->warm ? cb_notify_jobs_tasks(spec) : 0);
 	/* Below the limit of a control group, which would kill: Python is to see a MemoryError first. */
 	uint64_t data = spec->limit_data - (jail->cgroups.kind != CB_CGROUP_NONE ? spec->limit_data / 16 : 0);
 	const struct limit limits[] = {
@@ -50,8 +51,7 @@ int cb_step_limits(struct cb_jail *jail, struct cb_err *err)
 		/* Some are ours. Without a user namespace all processes of the user count: no limit for one that has
 		   others */
 		{ RLIMIT_NPROC, "RLIMIT_NPROC",
-		  jail->without_namespaces && !jail->from_root ? RLIM_INFINITY
-							       : spec->limit_pids + cb_notify_own_tasks(spec) },
+		  jail->without_namespaces && !jail->from_root ? RLIM_INFINITY : spec->limit_pids + own },
 		{ RLIMIT_DATA, "RLIMIT_DATA", or_infinity(data) },
 		{ RLIMIT_FSIZE, "RLIMIT_FSIZE", or_infinity(spec->limit_file_size) },
 		{ RLIMIT_MEMLOCK, "RLIMIT_MEMLOCK", 1u << 20 },

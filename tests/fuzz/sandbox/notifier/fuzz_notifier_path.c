@@ -15,13 +15,13 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* No listener knows of these notifications. */
-bool __wrap_cb_notify_valid(uint64_t id);
+bool __wrap_cb_notify_valid(const struct cb_request *q);
 
 static char folder[] = "/tmp/cellblock-fuzz-XXXXXX";
 
-bool __wrap_cb_notify_valid(uint64_t id)
+bool __wrap_cb_notify_valid(const struct cb_request *q)
 {
-	(void)id;
+	(void)q;
 	return true;
 }
 

@@ -139,6 +139,11 @@ static void test_limits(void **state)
 	assert_int_equal(cb_cgroup_v2.limit(&g, &spec), 0); /* memory.swap.max is absent */
 	assert_holds("g/memory.max", "1073741824");
 	assert_holds("g/pids.max", "11");
+	assert_int_equal(cb_cgroup_let_in(&g, &spec, 2), 0); /* there is no group */
+	assert_holds("g/pids.max", "11");
+	g.kind = CB_CGROUP_V2;
+	assert_int_equal(cb_cgroup_let_in(&g, &spec, 2), 0);
+	assert_holds("g/pids.max", "13");
 	assert_holds("g/cpu.max", "50000 100000");
 	put("g/memory.swap.max", "");
 	assert_int_equal(cb_cgroup_v2.limit(&g, &spec), 0);
