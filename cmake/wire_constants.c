@@ -1,9 +1,42 @@
-/* Build tool: writes the guest's Python constants from wire.h and twin.h. usage: wire-constants OUTPUT.py */
+/* Build tool: writes the guest's Python constants from wire.h, twin.h and warm.h. usage: wire-constants OUTPUT.py */
 #include <cellblock/twin.h>
+#include <cellblock/warm.h>
 #include <cellblock/wire.h>
 #include <stdio.h>
 
 #include "../guest/copier/copier.h"
+
+/* The requests to a zygote, and the array for the copier's enter. */
+static void write_warm(FILE *f)
+{
+	static const char *const late[] = CB_WARM_LATE_ENV;
+
+#define CB_X(name) fprintf(f, #name " = %d\n", CB_##name);
+	CB_X(WARM_VERSION)
+	CB_X(ZYGOTE_FD_LISTEN)
+	CB_X(WARM_STAMP_MAX)
+	CB_X(WARM_SPAWN)
+	CB_X(WARM_END)
+	CB_X(WARM_TELL)
+	CB_X(WARM_WIRE)
+	CB_X(WARM_PID1)
+	CB_X(WARM_NFDS)
+	CB_X(WARM_FILTERS)
+	CB_X(WARM_STEP_REQUEST)
+	CB_X(ENTER_FDS)
+	CB_X(ENTER_CONNECTION)
+	CB_X(ENTER_UMASK)
+	CB_X(ENTER_CWD)
+	CB_X(ENTER_FILTERS)
+	CB_X(ENTER_STEP)
+	CB_X(ENTER_FIELDS)
+#undef CB_X
+	fprintf(f, "WARM_LATE_ENV = (");
+	for (size_t i = 0; i < sizeof late / sizeof *late; i++)
+		fprintf(f, "\"%s\", ", late[i]);
+	fprintf(f, ")\nWARM_HELLO = \"=2I\"\nWARM_REQUEST = \"=%zuI\"\nWARM_ANSWER = \"=Ii\"\n",
+		sizeof(struct cb_warm_request) / 4);
+}
 
 int main(int argc, char **argv)
 {
@@ -43,6 +76,7 @@ int main(int argc, char **argv)
 	CB_X(COPIER_BRANCH)
 	CB_X(COPIER_FIELDS)
 #undef CB_X
+	write_warm(f);
 	fprintf(f, "COPIER_BLANK = b\"%s\"\n", CB_COPIER_BLANK);
 #define CB_X(name, number, ...) fprintf(f, "%s = %d\n", #name, number);
 	CB_WIRE_DOWN_MESSAGES(CB_X)

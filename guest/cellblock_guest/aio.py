@@ -44,6 +44,7 @@ class Aio:
         self.interrupted = False
         self.beside = None  # told (True, then False) when an await-cell begins and ends; serves what comes meanwhile
         self.serving = False  # it does
+        self.postponed = False  # the loop, whose self-pipe is no process's but one's: a zygote has none
         self._poll = None
 
     def on_import(self, asyncio):
@@ -51,6 +52,18 @@ class Aio:
 
         self.asyncio = asyncio
         self._watch(sys.modules["asyncio.selector_events"].BaseSelectorEventLoop, selectors.PollSelector)
+        if not self.postponed:
+            self._make_loop()
+
+    def no_more_postponed(self):
+        self.postponed = False
+        if self.asyncio is not None:
+            self._make_loop()
+
+    def _make_loop(self):
+        import selectors
+
+        asyncio = self.asyncio
         self.loop = asyncio.SelectorEventLoop(selectors.PollSelector())
         self._poll = select.poll()
         self._poll.register(self.wire.fd, select.POLLIN)

@@ -47,10 +47,19 @@ class Copier:
             _flags_ = _ctypes.FUNCFLAG_CDECL
             _restype_ = Long
 
+        class Entry(_ctypes.Array):
+            _type_, _length_ = Long, W.ENTER_FIELDS
+
+        class Text(_ctypes._SimpleCData):
+            _type_ = "z"
+
         library = _ctypes.dlopen(path, os.RTLD_NOW)
-        self._copy, self._thread, self._go_on, self._files_back = (
-            Function(_ctypes.dlsym(library, "cb_copier_" + name)) for name in ("copy", "thread", "go_on", "files_back")
+        self._function = lambda name: Function(_ctypes.dlsym(library, "cb_copier_" + name))
+        self._entry, self._address = Entry, lambda data: Long.from_buffer(Text(data)).value
+        self._copy, self._thread, self._go_on, self._files_back = map(
+            self._function, ("copy", "thread", "go_on", "files_back")
         )
+        self._enter = None
         self.tidy = Unlocked(_ctypes.dlsym(library, "cb_copier_tidy"))
         self._numbers = Numbers
         self._usual_pages = os.sysconf("SC_PAGESIZE") == 4096
@@ -82,6 +91,26 @@ class Copier:
             text = _SLOW if -result == errno.ETIMEDOUT else os.strerror(-result)
             raise OSError(-result, "Python was not copied with its threads: " + text)
         return Copy(result == 0, a)
+
+    def ready_to_enter(self):
+        """In a zygote, before it serves. OSError, AttributeError: this library can't do it."""
+        self._enter = self._function("enter")
+        self._usual = sys.getswitchinterval()
+
+    def enter(self, fds, connection, umask, data, cwd, filters):
+        """(False, …) in the zygote, with the step and the error (0: there is a copy); (True, …) in the copy, in its
+        jail, where nothing is open but the guest's own fds.
+
+        fds: by enum cb_warm_fd, -1 for none. data: a request. cwd: where in it the working folder is. filters: number
+        of instructions, and where in it they are, of each program."""
+        a, at = self._entry(), self._address(data)
+        for place, fd in enumerate(fds):
+            a[W.ENTER_FDS + place] = fd
+        a[W.ENTER_CONNECTION], a[W.ENTER_UMASK], a[W.ENTER_CWD] = connection, umask, at + cwd
+        for place, (count, begin) in enumerate(filters):
+            a[W.ENTER_FILTERS + 2 * place], a[W.ENTER_FILTERS + 2 * place + 1] = count, at + begin if count else 0
+        result = self._enter(a)
+        return result == 0, a[W.ENTER_STEP], min(result, 0)
 
     def go_on(self):
         sys.setswitchinterval(self._usual)

@@ -51,8 +51,7 @@ def prepare_packages():
         except OSError:
             return False
         if folder not in sys.path:
-            found = [i for i, p in enumerate(sys.path) if p.endswith(("site-packages", "dist-packages"))]
-            sys.path.insert(found[0] if found else len(sys.path), folder)
+            sys.path.insert(_first_site(), folder)
     return False
 
 
@@ -87,6 +86,32 @@ def _give(kind, prefix, folder):
         pass  # the library makes it itself
 
 
+def give_again():
+    """In a copy of a zygote: libraries that were loaded there find in this home what they found in that one."""
+    for name, give in ("matplotlib", give_fonts), ("jedi.settings", give_trees):
+        if name in sys.modules:
+            give(sys.modules[name])
+
+
+def find_late_paths():
+    """In a copy of a zygote: what site.py would have put on the search path, and was not there for the zygote."""
+    import site
+
+    folder = site.getusersitepackages() if site.ENABLE_USER_SITE else ""
+    if folder and folder not in sys.path and os.path.isdir(folder):
+        sys.path.insert(_first_site(), folder)
+    for entry in [entry for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))]:
+        found = []
+        _scan_site(entry, [], found)
+        at = sys.path.index(entry) + 1 if entry == folder else len(sys.path)
+        sys.path[at:at] = [path for path in found if path not in sys.path]
+
+
+def _first_site():
+    found = [i for i, p in enumerate(sys.path) if p.endswith(("site-packages", "dist-packages"))]
+    return found[0] if found else len(sys.path)
+
+
 def missing_paths():
     """Entries that .pth files and editable installs name and that do not exist here. Text only: nothing is run."""
     missing = []
@@ -98,7 +123,9 @@ def missing_paths():
     return sorted(set(missing))[:100]
 
 
-def _scan_site(site, missing):
+def _scan_site(site, missing, there=None):
+    """Of the paths that .pth files name, and editable installs, those that are missing; there: gets the others of .pth
+    files."""
     try:
         names = os.listdir(site)
     except OSError:
@@ -110,6 +137,8 @@ def _scan_site(site, missing):
                     path = os.path.join(site, line)
                     if not os.path.exists(path):
                         missing.append(path)
+                    elif there is not None:
+                        there.append(os.path.abspath(path))
         elif name.startswith("__editable__") and name.endswith("_finder.py"):
             for line in _lines(os.path.join(site, name)):
                 if line.startswith("MAPPING"):

@@ -1,7 +1,8 @@
 """The guest's main loop: one frame down, what it asks, its answer up.
 
 Order of start: wire and log, streams, interrupts, shell, HELLO. Everything that a first cell does not need is imported
-when it is needed (completion, comms, asyncio, tracebacks).
+when it is needed (completion, comms, asyncio, tracebacks). A warm start (zygote.py) does prepare() in one process, and
+take_policy() and begin() in each copy of it.
 """
 
 import atexit
@@ -48,7 +49,8 @@ class Guest:
         self.prompt = Prompt(self.wire, self.interrupts, self.output)
         self.aio.beside = Beside(self)
         self.finder = Finder()
-        self.refusals = Refusals()
+        self.refusals = None  # and these three: take_policy()
+        self.message_max = self._reserve_size = 0
         self.transactions = Transactions(self)
         self.shell = None
         self.debugger = None  # dap.Debugger, once it was started
@@ -56,13 +58,11 @@ class Guest:
         self.tools = None  # hosttools.HostTools, once a client has registered some
         self.headers = {}  # request -> the header of the client's message
         self.exit_code = None
-        # limits.message, where the supervisor tells it; its default otherwise
-        self.message_max = int(os.environ.pop("CELLBLOCK_MESSAGE_MAX", "") or 64 << 20) - 4096
         self._comms = None
         self._kernel = None
         self.libc = None
         self._modules_seen = 0
-        self._reserve, self._reserve_size = None, reserve_size()
+        self._reserve = None
         self._handlers = {
             W.EXECUTE: self.execute,
             W.COMPLETE: self.ask,
@@ -78,7 +78,17 @@ class Guest:
 
     # set-up
 
-    def start(self, bundle=None):
+    def take_policy(self):
+        """What the jail and its policy say, in variables and limits: nothing of it is known to a zygote."""
+        self.refusals = Refusals()
+        # limits.message, where the supervisor tells it; its default otherwise
+        self.message_max = int(os.environ.pop("CELLBLOCK_MESSAGE_MAX", "") or 64 << 20) - 4096
+        self._reserve, self._reserve_size = None, reserve_size()
+        environment.packages_refused = environment.prepare_packages()
+
+    def prepare(self, bundle=None):
+        """The first half of a start: nothing that differs between guests of one interpreter and environment. No file in
+        the home, /tmp or the working folder counts, but IPython's configuration (renew_shell)."""
         os.set_inheritable(W.FD_LOG, False)
         faulthandler.enable(W.FD_LOG)
         sys.stdout, sys.stderr = OutStream(self.output, W.STDOUT, "stdout"), OutStream(self.output, W.STDERR, "stderr")
@@ -93,11 +103,6 @@ class Guest:
         context.patch_threads()
         self.finder.install()
         self.shell = self._make_shell()
-        if self.refusals.says.get("imports.allow"):
-            from .allowed_imports import AllowedImports
-
-            AllowedImports(self.refusals.says["imports.allow"]).install()
-        cell_folder()
         self.finder.after("asyncio", self.aio.on_import)
         self.finder.after("uvloop", self.aio.on_uvloop)
         self.finder.after("concurrent.futures.thread", context.patch_executor)
@@ -108,9 +113,17 @@ class Guest:
         self.finder.shim(self._find_shim)
         self.prompt.install()
         self.interrupts.install()
-        sys.path.insert(0, "")
         if bundle is not None:
             bundle.close()
+
+    def begin(self):
+        """The second half, after which it serves."""
+        if self.refusals.says.get("imports.allow"):
+            from .allowed_imports import AllowedImports
+
+            AllowedImports(self.refusals.says["imports.allow"]).install()
+        cell_folder()
+        sys.path.insert(0, "")
         gc.freeze()
         gc.enable()
         self.side.start()
@@ -120,7 +133,6 @@ class Guest:
     def _make_shell(self):
         found = PathFinder.find_spec("IPython") is not None
         environment.prepare(found)
-        environment.packages_refused = environment.prepare_packages()
         if found:
             try:
                 from .shell import make_shell
@@ -131,6 +143,12 @@ class Guest:
         from .plain import PlainShell
 
         return PlainShell(self)
+
+    def renew_shell(self):
+        """In a copy of a zygote: the shell stands in this working folder, and where the home has a configuration there
+        is another one, made with it."""
+        if not self.shell.renew():
+            self.shell = self._make_shell()
 
     def hello(self):
         self.wire.send(
@@ -494,6 +512,8 @@ def _is_foreign_extension(module):
 
 def run(bundle=None):
     guest = Guest()
-    guest.start(bundle)
+    guest.take_policy()
+    guest.prepare(bundle)
+    guest.begin()
     guest.serve()
     guest.finish()

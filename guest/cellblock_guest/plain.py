@@ -50,6 +50,9 @@ class PlainShell:
     def after_hello(self):
         pass
 
+    def renew(self):
+        return True
+
     def remember_undone(self, number, code):
         """There is no In to put it into."""
 

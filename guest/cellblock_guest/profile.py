@@ -5,14 +5,29 @@ import os
 import sys
 
 
+_NAMES = "ipython_config", "ipython_kernel_config"
+_EXTENSIONS = ".py", ".json"
+
+
+def _places():
+    ipython_dir = os.environ.get("IPYTHONDIR") or os.path.join(os.path.expanduser("~"), ".ipython")
+    return ipython_dir, os.path.join(ipython_dir, "profile_default")
+
+
+def has_config():
+    _, location = _places()
+    if not os.path.isdir(location):
+        return False
+    return any(os.path.isfile(os.path.join(location, name + each)) for name in _NAMES for each in _EXTENSIONS)
+
+
 def profile_config(config, guest):
     """(ipython_dir, profile_dir, config): of HOME/.ipython if it exists, else a folder made only if something needs
     one."""
     from IPython.core.profiledir import ProfileDir
 
-    ipython_dir = os.environ.get("IPYTHONDIR") or os.path.join(os.path.expanduser("~"), ".ipython")
-    location = os.path.join(ipython_dir, "profile_default")
-    for name in ("ipython_config", "ipython_kernel_config"):
+    ipython_dir, location = _places()
+    for name in _NAMES:
         _load(config, location, name, guest)
     return ipython_dir, _profile_dir_class(ProfileDir)(location=location, config=config), config
 
@@ -38,7 +53,7 @@ def _profile_dir_class(base):
 
 
 def _load(config, folder, name, guest):
-    for extension in (".py", ".json"):
+    for extension in _EXTENSIONS:
         path = os.path.join(folder, name + extension)
         if not os.path.isfile(path):
             continue

@@ -8,6 +8,7 @@ run.
 import ast
 import builtins
 import sys
+from os import getcwd
 
 from . import context, debuggers, ipykernel_shim, lazy_modules
 
@@ -56,6 +57,7 @@ class ZMQInteractiveShell(InteractiveShell):
     profile_dir = Any()  # as strings IPython's traits import the modules of their classes at once
     inspector_class = Any()
 
+    warm = None  # main.py asks for it
     in_main_thread = True  # False in the shell of a subshell
     value_wanted = False  # also as data
     implementation = "ipython"
@@ -537,7 +539,19 @@ class ZMQInteractiveShell(InteractiveShell):
         from .warm import Warm
 
         run_startup(self, self.guest)
-        self.warm = Warm(self, self.guest.wire.fd)
+        if self.warm is None:
+            self.warm = Warm(self, self.guest.wire.fd)
+
+    def renew(self):
+        """In a copy of a zygote. False: the home has a configuration, for which a shell is to be made anew."""
+        from .profile import has_config
+
+        if has_config():
+            self.builtin_trap.__exit__(None, None, None)
+            return False
+        self.starting_dir = getcwd()
+        self.history_manager.dir_hist[:] = self.history_manager._dir_hist_default()
+        return True
 
     def complete_request(self, code, cursor, busy):
         from .introspection import complete

@@ -31,6 +31,12 @@ def cell_folder():
     return _folder
 
 
+def forget_folder():
+    """In a copy of a zygote, which is another process."""
+    global _folder
+    _folder = None
+
+
 def murmur2(data, seed):
     """MurmurHash2, 32 bits."""
     length, mask, m = len(data), 0xFFFFFFFF, 0x5BD1E995

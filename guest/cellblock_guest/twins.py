@@ -46,9 +46,8 @@ class Twins:
         self.forks = Forks()
         self._held = False
         self._frozen = False  # a twin that is not woken
-        self.offered = _is_socket(W.FD_TWIN_CONTROL) and _is_socket(W.FD_REGISTRY)
-        self.process = Process() if self.offered else None
-        self.copier = copier.UNTRIED if self.offered else None  # a start without twins has no use for it
+        self.offered, self.process, self.copier = False, None, None
+        self.look()
         self._copy = None  # what this process became of, in one that was woken with its threads
         self.woken = False  # a twin that waits for RESUME
         self._untidy = False  # the copier has something to do when all is quiet
@@ -58,6 +57,12 @@ class Twins:
         self._between = 0  # the process between guest and twin
         self._openmp = []
         self._modules_seen = 0
+
+    def look(self):
+        """Whether the jail offers twins."""
+        self.offered = _is_socket(W.FD_TWIN_CONTROL) and _is_socket(W.FD_REGISTRY)
+        if self.offered:  # a start without twins has no use for these
+            self.process, self.copier = Process(), copier.UNTRIED
 
     def forget_in_child(self):
         """In a child that user code forked: its control socket is nobody's."""

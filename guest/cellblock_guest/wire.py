@@ -19,6 +19,10 @@ _CHUNK = 1 << 16
 _IOV = 512
 
 
+def header(kind, content_len, metadata_len, request=0):
+    return _header.pack(kind, content_len, metadata_len, 0, request, 0, 0)
+
+
 class Wire:
     def __init__(self, fd=W.FD_WIRE):
         self.fd = fd
@@ -71,7 +75,7 @@ class Wire:
     @staticmethod
     def frame(kind, request, content):
         """One as it is sent, for who sends it by other ways."""
-        return _header.pack(kind, len(content), 0, 0, request, 0, 0) + content
+        return header(kind, len(content), 0, request) + content
 
     def _write(self, parts):
         try:
