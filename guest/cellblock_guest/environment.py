@@ -17,6 +17,8 @@ _DEFAULTS = {
 }
 
 packages_refused = False  # set at the start
+_SITES = ("site-packages", "dist-packages")
+_read = {}  # read_sites()
 
 
 def prepare(ipython):
@@ -100,15 +102,14 @@ def find_late_paths():
     folder = site.getusersitepackages() if site.ENABLE_USER_SITE else ""
     if folder and folder not in sys.path and os.path.isdir(folder):
         sys.path.insert(_first_site(), folder)
-    for entry in [entry for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))]:
-        found = []
-        _scan_site(entry, [], found)
+    for entry in [entry for entry in sys.path if entry.endswith(_SITES)]:
+        found = [os.path.abspath(path) for path, of_pth in _named_in(entry) if of_pth and os.path.exists(path)]
         at = sys.path.index(entry) + 1 if entry == folder else len(sys.path)
         sys.path[at:at] = [path for path in found if path not in sys.path]
 
 
 def _first_site():
-    found = [i for i, p in enumerate(sys.path) if p.endswith(("site-packages", "dist-packages"))]
+    found = [i for i, p in enumerate(sys.path) if p.endswith(_SITES)]
     return found[0] if found else len(sys.path)
 
 
@@ -116,33 +117,39 @@ def missing_paths():
     """Entries that .pth files and editable installs name and that do not exist here. Text only: nothing is run."""
     missing = []
     for entry in sys.path:
-        if entry.endswith(("site-packages", "dist-packages")):
-            _scan_site(entry, missing)
+        if entry.endswith(_SITES):
+            missing += [path for path, _ in _named_in(entry) if not os.path.exists(path)]
         elif entry and not entry.endswith(".zip") and not os.path.exists(entry):
             missing.append(entry)
     return sorted(set(missing))[:100]
 
 
-def _scan_site(site, missing, there=None):
-    """Of the paths that .pth files name, and editable installs, those that are missing; there: gets the others of .pth
-    files."""
+def read_sites():
+    """In a zygote: what the folders of packages name is the same in each copy of it, but not whether it exists."""
+    for entry in sys.path:
+        if entry.endswith(_SITES):
+            _read[entry] = _named_in(entry)
+
+
+def _named_in(site):
+    """(path, whether it is a .pth file's) for each."""
+    if site in _read:
+        return _read[site]
     try:
         names = os.listdir(site)
     except OSError:
-        return
+        return []
+    named = []
     for name in names:
         if name.endswith(".pth"):
             for line in _lines(os.path.join(site, name)):
                 if line and not line.startswith(("#", "import ", "import\t")):
-                    path = os.path.join(site, line)
-                    if not os.path.exists(path):
-                        missing.append(path)
-                    elif there is not None:
-                        there.append(os.path.abspath(path))
+                    named.append((os.path.join(site, line), True))
         elif name.startswith("__editable__") and name.endswith("_finder.py"):
             for line in _lines(os.path.join(site, name)):
                 if line.startswith("MAPPING"):
-                    missing.extend(path for path in _mapped(line) if not os.path.exists(path))
+                    named += [(path, False) for path in _mapped(line)]
+    return named
 
 
 def _lines(path):

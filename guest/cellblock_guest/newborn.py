@@ -14,7 +14,27 @@ from _thread import get_native_id
 from . import environment, tracebacks
 
 
+_elsewhere = []  # entries of the search path outside of the interpreter's folders, which are the same everywhere
+
+
+nothing = []  # fds of ours and of libraries that lead to /dev/null: IPython 7 has one
+
+
+def foresee():
+    """In the zygote, when all is loaded: so that copies need not look at everything, for each object that is looked at
+    is a page that is copied."""
+    prefixes = tuple({sys.prefix + "/", sys.base_prefix + "/"})
+    cache = sys.path_importer_cache
+    _elsewhere[:] = [path for path in cache if cache[path] is None or not path.startswith(prefixes)]
+    environment.read_sites()
+
+
 def become(guest, copier, late, mask):
+    for fd in nothing:
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        if null != fd:
+            os.dup2(null, fd, False)
+            os.close(null)
     for name, value in late.items():
         os.environ[name] = value
     threading.main_thread()._native_id = get_native_id()
@@ -22,7 +42,7 @@ def become(guest, copier, late, mask):
     tracebacks.forget_folder()
     _forget_others()
     _reseed()
-    _look_anew()
+    look_anew()
     guest.output.release(True)
     guest.wire.renew()
     guest.twins.look()
@@ -70,16 +90,15 @@ _REMEMBERED = {
 }
 
 
-def _look_anew():
-    """At the clock's zone, and at folders."""
+def look_anew():
+    """At the clock's zone, and at folders, of which all that was read before a change is read again in any case."""
     time.tzset()
     cache = sys.path_importer_cache
-    for path, finder in list(cache.items()):
-        if finder is None or not path.startswith("/"):
-            del cache[path]
-        elif hasattr(finder, "invalidate_caches"):
+    for path in _elsewhere:
+        finder = cache.get(path)
+        if hasattr(finder, "invalidate_caches"):
             finder.invalidate_caches()
-    if "importlib.metadata" in sys.modules:
-        sys.modules["importlib.metadata"].MetadataPathFinder.invalidate_caches()
+        else:
+            cache.pop(path, None)
     environment.find_late_paths()
     environment.give_again()

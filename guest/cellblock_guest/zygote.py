@@ -86,6 +86,7 @@ def _load(names, bundle):
     loaded, left_out = _import(names)
     rehearsal.rehearse(guest, loaded)
     _check("the rehearsal")
+    newborn.foresee()
     library.ready_to_enter()
     gc.collect()
     gc.freeze()
@@ -122,13 +123,18 @@ def _import(names):
 
 def _check(name):
     """Unfit: something is left that a copy would share with its original, or not have."""
+    null = []
     for fd in map(int, os.listdir("/proc/self/fd")):
         if fd not in _OWN:
             try:
                 what = os.readlink("/proc/self/fd/%d" % fd)
             except OSError:  # the folder's own
                 continue
+            if what == os.devnull:
+                null.append(fd)
+                continue
             raise Unfit("%s leaves a file open, which copies would share: %s. Preload without it" % (name, what))
+    newborn.nothing[:] = null
     with open("/proc/self/maps") as f:
         for line in f:
             if line.split(None, 2)[1][1::2] == "ws":
@@ -307,8 +313,8 @@ class Zygote:
         return None
 
     def _spawn(self, connection, request, fds):
-        """True in the copy. A pidfd that is to be kept is taken out of `fds`. The connection is the copy's from then on:
-        the next that comes there is for it."""
+        """True in the copy, whose the connection is from then on: what comes there next is for it. A pidfd that is to
+        be kept is taken out of `fds`."""
         self._busy = time.monotonic()
         if len(self._living) >= self._living_max:
             self._send(connection, _answer.pack(W.WARM_STEP_REQUEST, -errno.EMFILE))

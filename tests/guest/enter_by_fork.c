@@ -1,5 +1,5 @@
-/* In the place of guest/copier/enter.c, for tests without a jail: a copy by fork, which gets its fds and its folder, and
- * enters nothing. */
+/* In the place of guest/copier/enter.c, for tests without a jail: a copy by fork, which gets its fds and its folder,
+ * and enters nothing. */
 #include <cellblock/twin.h>
 #include <cellblock/warm.h>
 #include <cellblock/wire.h>

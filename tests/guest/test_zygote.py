@@ -24,6 +24,8 @@ ANSWER = struct.Struct("=Ii")
 @pytest.fixture(scope="session")
 def warm_guest_dir(whole_guest_dir, tmp_path_factory):
     """The guest with another library."""
+    if shutil.which("cc") is None:
+        pytest.skip("no compiler")
     target = tmp_path_factory.mktemp("warm") / "guest"
     shutil.copytree(whole_guest_dir, target)
     sources = [path for path in sorted((ROOT / "guest/copier").glob("*.c")) if path.name != "enter.c"]
@@ -226,12 +228,11 @@ def test_a_copy_is_like_a_cold_guest(zygote, new_guest, tmp_path):
 
 def test_history_begins_with_the_first_cell(ipython, zygote, tmp_path):
     guest = zygote.guest(tmp_path)
-    assert guest.run("len(In), In[-1][:7], dict(Out), get_ipython().execution_count, _, __, _ih is In").result == (
-        "(2, 'len(In)', {}, 1, '', '', True)"
-    )
+    seen = guest.run("print((len(In), In[-1][:5], dict(Out), get_ipython().execution_count, _, __, _ih is In))")
+    assert seen.text() == "(2, 'print', {}, 1, '', '', True)\n"
     assert guest.run("[str(each) for each in _dh]").result == repr([str(tmp_path)])
-    assert guest.run("In[1][:3], Out[1][0], get_ipython().last_execution_result.execution_count").result == (
-        "('len', 2, 2)"
+    assert guest.run("In[1][:5], Out[2][:2], get_ipython().last_execution_result.execution_count").result == (
+        "('print', ['%s'], 2)" % tmp_path
     )
 
 
@@ -262,10 +263,11 @@ def test_each_copy_has_its_policy_and_folder(zygote, tmp_path):
         late = {"CELLBLOCK_POLICY_SAYS": says, "CELLBLOCK_MESSAGE_MAX": "100000", "JPY_SESSION_NAME": name}
         guest = zygote.guest(cwd, dict(late, CELLBLOCK_PACKAGES=mode))
         code = "import os, beside\nprint((os.getcwd(), beside.where, os.environ['JPY_SESSION_NAME'], "
-        assert guest.run(code + "os.environ.get('PIP_USER')))").text().strip() == repr((str(cwd), name, name, "0" if mode == "ro" else None))
+        seen = guest.run(code + "os.environ.get('PIP_USER')))").text()
+        assert seen == "%r\n" % ((str(cwd), name, name, "0" if mode == "ro" else None),)
         retries = guest.run("import os; os.environ.get('PIP_RETRIES'), [n for n in os.environ if 'CELLBLOCK' in n]")
         assert retries.result == repr(("0" if network == "none" else None, []))
-        assert guest.run("'a' * 200000").error or len(guest.seen[-2].content["data"]["text/plain"]) < 100000
+        assert "limits.message" in guest.run("'a' * 200000").result
 
 
 def test_paths_that_were_not_there(new_zygote, tmp_path):
@@ -407,6 +409,18 @@ def test_what_is_malformed_closes_its_connection_alone(zygote, tmp_path, how):
     assert zygote.tell(other)["made"] == "0"
 
 
+def test_more_connections_than_it_takes(zygote):
+    taken = [zygote.connect() for _ in range(256)]
+    last = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    last.settimeout(DEADLINE)
+    last.connect(zygote.address)
+    assert zygote.tell(taken[-1])["made"] == "0"
+    assert not select.select([last], [], [], 0)[0]
+    taken.pop().close()
+    assert last.recv(1 << 17)
+    assert zygote.tell(last)["made"] == "0"
+
+
 def test_fds_of_a_malformed_request_are_closed(zygote):
     connection, bad = zygote.connect(), zygote.connect()
     zygote.tell(connection)
@@ -419,7 +433,7 @@ def test_fds_of_a_malformed_request_are_closed(zygote):
 
 UNFIT = {
     "a socket": "import socket\nkept = socket.socket()",
-    "a file": "kept = open('/dev/null')",
+    "a file": "kept = open('/dev/zero')",
     "shared memory": "import mmap\nkept = mmap.mmap(-1, 4096)",
     "a thread": "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()",
 }
