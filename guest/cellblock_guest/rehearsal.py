@@ -14,7 +14,7 @@ from .wire import header
 
 _CELLS = ("1", "x = [0]\nprint(x)\nx", "1/0", "import os\nos.getcwd()")
 _OF_MODULES = {
-    "numpy": "import numpy\nnumpy.arange(3.0)",
+    "numpy": "import numpy\nnumpy.random, numpy.linalg\nnumpy.arange(3.0)",  # which numpy loads when they are used
     "pandas": "import pandas\npandas.DataFrame({'a': [1.0]}).describe()",
 }
 _OFTEN = 3  # so that Python makes of it what it makes of code that often runs
