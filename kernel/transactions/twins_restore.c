@@ -102,6 +102,8 @@ bool cb_twins_take_over(struct cb_transactions *tx)
 	struct cb_twins *w = &tx->twins;
 	bool done;
 
+	if (tx->guest->state == CB_GUEST_ENDING)
+		return false;
 	if (w->confirming) {
 		cb_twins_failed(tx, tx->guest->verdict);
 		return true;
@@ -167,6 +169,8 @@ bool cb_twins_exited(struct cb_transactions *tx, int status)
 {
 	char why[160];
 
+	if (tx->guest->state == CB_GUEST_ENDING) /* it was given up before it was believed: with all of its jail */
+		return false;
 	if (!tx->twins.confirming &&
 	    (tx->guest->state != CB_GUEST_RESTORING || tx->guest->python.rules.phase != CB_PHASE_WAKING))
 		return tx->guest->state == CB_GUEST_RESTORING && tx->twins.fallen; /* one that was given up */
