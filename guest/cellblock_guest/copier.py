@@ -107,6 +107,7 @@ class Copier:
         for place, fd in enumerate(fds):
             a[W.ENTER_FDS + place] = fd
         a[W.ENTER_CONNECTION], a[W.ENTER_UMASK], a[W.ENTER_CWD] = connection, umask, at + cwd
+        a[W.ENTER_TEXTS] = len(data) - cwd
         for place, (count, begin) in enumerate(filters):
             a[W.ENTER_FILTERS + 2 * place], a[W.ENTER_FILTERS + 2 * place + 1] = count, at + begin if count else 0
         result = self._enter(a)

@@ -23,7 +23,7 @@ from .main import Guest
 from .refusals import Refusals
 
 _REFUSED = 3  # exit status: it can't serve with what it has loaded
-_OWN = (*range(W.FD_SIDE + 1), W.ZYGOTE_FD_LISTEN)
+_OWN = (*range(W.FD_SIDE + 1), W.ZYGOTE_FD_LISTEN, W.ZYGOTE_FD_LOCK, W.ZYGOTE_FD_UID)
 _CONNECTIONS = 256
 _LIVING = 4096
 _BACKLOG = 64
@@ -55,7 +55,11 @@ def run(names, bundle):
         os._exit(1)
     request = zygote.serve()
     guest = zygote.guest
-    newborn.become(guest, zygote.copier, request.late, zygote.mask)
+    try:
+        newborn.become(guest, zygote.copier, request.late(), zygote.mask)
+    except BaseException:
+        guest.log_exception("a copy of the zygote could not become a guest")
+        os._exit(1)
     del zygote, request
     guest.begin()
     guest.serve()
@@ -166,14 +170,16 @@ class Request:
         for count in counts:
             self.filters.append((count, at))
             at += 8 * count
-        self.cwd, ends = at, at + cwd + env
-        folder, variables = data[at : at + cwd], data[at + cwd :]
+        self.cwd, self._variables = at, at + cwd
         self.fds = self._places(fds)
-        if version != W.WARM_VERSION or ends != len(data) or folder.find(b"\0") != cwd - 1 or cwd < 2:
+        if version != W.WARM_VERSION or at + cwd + env != len(data) or data.find(b"\0", at) != at + cwd - 1 or cwd < 2:
             raise Malformed
-        if variables and variables[-1:] != b"\0":
+        if env and data[-1]:
             raise Malformed
-        self.late = dict(map(self._variable, variables.split(b"\0")[:-1]))
+
+    def late(self):
+        """To be asked in the copy: what is taken apart in the zygote would stay in the memory of all later copies."""
+        return dict(map(self._variable, self.data[self._variables :].split(b"\0")[:-1]))
 
     def _places(self, fds):
         places, waiting = [-1] * W.WARM_NFDS, list(fds)
@@ -212,6 +218,10 @@ class Zygote:
         self._listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, W.ZYGOTE_FD_LISTEN)
         self._listener.settimeout(0)
         self._listener.listen(_BACKLOG)
+        try:
+            os.write(W.ZYGOTE_FD_LOCK, b"1")  # so that it is seen to have come so far
+        except OSError:  # started by hand, without a lock
+            pass
         self._poll.register(W.ZYGOTE_FD_LISTEN, select.POLLIN)
         _put_null(W.STDERR)
         while True:

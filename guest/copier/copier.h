@@ -55,6 +55,7 @@ enum cb_enter_field {
 	CB_ENTER_CONNECTION = CB_ENTER_FDS + 20, /* to the broker that asks */
 	CB_ENTER_UMASK,
 	CB_ENTER_CWD,	  /* address of a string */
+	CB_ENTER_TEXTS,	  /* bytes from there on that are wiped out in the zygote: no later copy is to have them */
 	CB_ENTER_FILTERS, /* instructions and address of each program, by twos */
 	/* out */
 	CB_ENTER_STEP = CB_ENTER_FILTERS + 6, /* enum cb_warm_step, where it failed */

@@ -23,6 +23,8 @@ void cb_threads_all_go_on(void);
 bool cb_threads_ids(long i, int *ret_old, int *ret_new);
 /* In a copy: the C library knows this thread by its new number, which is the process's. */
 void cb_threads_restore_own(void);
+/* The same in the copy of a process that shared the original's memory: such a one has lost more. */
+void cb_threads_restore_all_own(void);
 
 /* ---- pages.c ---- */
 /* Before a copy is made, which may copy as many bytes of large memory; negative: nobody is to. */

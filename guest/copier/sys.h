@@ -60,3 +60,8 @@ _Noreturn void cb_sys_sigreturn(void *frame);
 /* What a handler returns to; NULL where the kernel has its own. */
 void *cb_sys_restorer(void);
 unsigned long cb_sys_thread_pointer(void);
+/* As setjmp and longjmp: notes the place, 0; who returns to it, perhaps from another stack, has a 1 there. The function
+ * that noted it must not have returned. */
+#define CB_SYS_MARK_WORDS 21
+__attribute__((returns_twice)) long cb_sys_mark(uint64_t place[CB_SYS_MARK_WORDS]);
+_Noreturn void cb_sys_return_to(const uint64_t place[CB_SYS_MARK_WORDS]);

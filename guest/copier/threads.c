@@ -375,12 +375,23 @@ void cb_threads_go_on(void)
 
 /* ---- in a copy ---- */
 
+static void register_rseq(unsigned long tls)
+{
+	if (&__rseq_size != NULL && __rseq_size != 0)
+		(void)cb_sys4(SYS_rseq, tls + (unsigned long)__rseq_offset, RSEQ_SIZE, 0, RSEQ_SIGNATURE);
+}
+
+void cb_threads_restore_all_own(void)
+{
+	cb_threads_restore_own();
+	register_rseq(cb_sys_thread_pointer());
+}
+
 static void as_it_was(const struct saved *s)
 {
 	unsigned long cpus[16];
 
-	if (&__rseq_size != NULL && __rseq_size != 0)
-		(void)cb_sys4(SYS_rseq, s->tls + (unsigned long)__rseq_offset, RSEQ_SIZE, 0, RSEQ_SIGNATURE);
+	register_rseq(s->tls);
 	(void)cb_sys2(SYS_prctl, PR_SET_NAME_, s->name);
 	if (20 - (int)cb_sys2(SYS_getpriority, 0, 0) != s->nice)
 		(void)cb_sys3(SYS_setpriority, 0, 0, s->nice);

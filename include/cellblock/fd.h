@@ -31,7 +31,7 @@ int cb_fd_read_all(int fd, size_t max, char **ret_data, size_t *ret_len);
 int cb_fd_write_all(int fd, const void *data, size_t n);
 
 /* SEQPACKET/STREAM messages with file descriptors. At most CB_FD_PASS_MAX fds. Received fds are CLOEXEC. */
-#define CB_FD_PASS_MAX 8
+#define CB_FD_PASS_MAX 24
 int cb_fd_send(int sock, const void *data, size_t n, const int *fds, size_t nfds);
 /* Returns bytes received (0 = EOF) or a negative errno. A truncated message or control data is -EMSGSIZE, its fds
  * closed. A peer that ended with unread input is told as what it said before, then EOF: never as ECONNRESET. */

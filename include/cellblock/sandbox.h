@@ -158,6 +158,7 @@ struct cb_broker_reply {
 	uint32_t jail;
 	int32_t guest_pid;    /* as the host sees it */
 	uint32_t level;	      /* enum cb_isolation_level reached */
+	uint32_t warm;	      /* 1: the guest came from a zygote */
 	uint64_t oom_kills;   /* ENDED: processes that the kernel killed for lack of memory in the jail's group */
 	uint64_t watchdog;    /* ENDED: bytes at which the watchdog killed the jail; 0 = it did not. MEMORY: bytes */
 	uint64_t anonymous;   /* MEMORY: the part that belongs to no file, each page once; 0 = not known */

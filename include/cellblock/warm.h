@@ -22,6 +22,8 @@
 
 /* fds that a zygote is born with, beside stdio and those of wire.h, which are /dev/null there */
 #define CB_ZYGOTE_FD_LISTEN 10 /* bound, and not yet listening: that it does when it can serve */
+#define CB_ZYGOTE_FD_LOCK 11   /* locked as long as it lives; it writes a byte there when it can serve */
+#define CB_ZYGOTE_FD_UID 12    /* where root has started it: the lease of its uid */
 
 #define CB_WARM_STAMP_MAX 65536 /* bytes */
 

@@ -329,8 +329,8 @@ static void spawned(struct cb_guest *g, const struct cb_broker_reply *reply, int
 	g->log_slot = cb_loop_add(g->loop, NULL, g->log, ZMQ_POLLIN, cb_guest_on_log, g);
 	g->init_slot = cb_loop_add(g->loop, NULL, g->pid1.fd, ZMQ_POLLIN, on_init, g);
 	g->pidfd_slot = cb_loop_add(g->loop, NULL, g->pidfd, ZMQ_POLLIN, on_pidfd, g);
-	cb_log(CB_LOG_INFO, "jail %u started: guest pid %d, level %u, %s", reply->jail, (int)g->python.pid,
-	       reply->level, reply->limits);
+	cb_log(CB_LOG_INFO, "jail %u started: guest pid %d, %s, level %u, %s", reply->jail, (int)g->python.pid,
+	       reply->warm != 0 ? "warm" : "cold", reply->level, reply->limits);
 	cb_audit_jail(g->records, g->generation, reply->level, reply->limits, reply->note);
 }
 

@@ -13,12 +13,14 @@
 #include "../changes/overlay_changes.h"
 #include "../changes/snapshot.h"
 #include "../changes/workspace_scan.h"
+#include "../warm/warm.h"
 #include "../without_namespaces/without_namespaces.h"
 #include "launch.h"
 #include "oom.h"
 #include "prepare.h"
 #include "watchdog.h"
 
+#include <cellblock/clock.h>
 #include <cellblock/fd.h>
 #include <cellblock/log.h>
 
@@ -36,6 +38,7 @@
 
 #define JAILS_MAX 16 /* one lives, others may be dying */
 #define END_MS 5000
+#define ZYGOTE_MS 2000 /* a new kernel's first cells are not held up by the loading of a zygote for others */
 #define OVER_MS 5000 /* a jail may be over limits.memory: time for the supervisor to end less than all of it */
 
 struct inmate {
@@ -55,6 +58,8 @@ struct broker {
 	struct cb_err broken; /* why no jail can be built at all */
 	uint32_t spawned;
 	bool swept;
+	int64_t zygote_ms;   /* when one is to be started for the next kernels; 0 = none is to be */
+	bool zygote_started; /* by us */
 	struct inmate inmates[JAILS_MAX];
 	pid_t layer_pid; /* a child that works on the changes */
 	int layer_pidfd; /* -1 = none */
@@ -180,6 +185,7 @@ static void answer(struct broker *b, uint32_t number, const struct inmate *inmat
 		reply.jail = inmate->number;
 		reply.guest_pid = inmate->jail.guest;
 		reply.level = b->jail.level;
+		reply.warm = inmate->jail.warm;
 		memcpy(reply.note, b->jail.note, sizeof(reply.note));
 		cb_cgroups_describe(&b->jail.cgroups, reply.limits, sizeof(reply.limits));
 		fds[0] = inmate->jail.pidfd;
@@ -227,6 +233,8 @@ static void on_spawn(struct broker *b, uint32_t number, int *fds, size_t nfds)
 	if (!b->swept)
 		cb_cgroups_sweep(&b->jail.cgroups);
 	b->swept = true;
+	if (inmate != NULL && !inmate->jail.warm && !b->zygote_started && cb_warm_is_wanted(&b->jail))
+		b->zygote_ms = cb_now_ms() + ZYGOTE_MS;
 }
 
 static void spawn_next(struct broker *b)
@@ -396,6 +404,12 @@ static int watch_descriptors(struct broker *b)
 	return wait;
 }
 
+/* Milliseconds until the first of two things is due; -1 = none is. */
+static int sooner(int a, int b)
+{
+	return a < 0 || (b >= 0 && b < a) ? b : a;
+}
+
 /* Looks at the jails whose memory no control group bounds; gives the milliseconds until the next look, -1 = none. */
 static int watch(struct broker *b)
 {
@@ -413,7 +427,7 @@ static int watch(struct broker *b)
 		if (inmate->watchdog.over > 0)
 			continue;
 		own = cb_watchdog_wait(&inmate->watchdog);
-		wait = wait < 0 || own < wait ? own : wait;
+		wait = sooner(wait, own);
 	}
 	return wait;
 }
@@ -428,6 +442,16 @@ static void end_some(struct broker *b)
 		    (!b->jail.without_namespaces || cb_without_namespaces_end_step(&b->jail, &inmate->end)))
 			reap(b, inmate);
 	}
+}
+
+/* Starts the zygote that is due, or at our own end the one that would have been. */
+static void start_zygote(struct broker *b, bool at_end)
+{
+	if (b->zygote_ms == 0 || (!at_end && cb_now_ms() < b->zygote_ms))
+		return;
+	b->zygote_ms = 0;
+	b->zygote_started = true;
+	cb_warm_start(&b->jail);
 }
 
 /* Waits for a request or the end of a jail. Returns false at the supervisor's end. */
@@ -445,8 +469,9 @@ static bool turn(struct broker *b)
 		p[2 + JAILS_MAX + i] = (struct pollfd){ .fd = inmate->number != 0 ? inmate->jail.notifier.pidfd : -1,
 							.events = POLLIN };
 	}
-	if (soon >= 0 && (wait < 0 || soon < wait))
-		wait = soon;
+	wait = sooner(wait, soon);
+	if (b->zygote_ms != 0)
+		wait = sooner(wait, b->zygote_ms > cb_now_ms() ? (int)(b->zygote_ms - cb_now_ms()) : 0);
 	if (is_ending(b))
 		wait = 1;
 	if (poll(p, 1 + JAILS_MAX + 1 + JAILS_MAX, wait) < 0)
@@ -462,6 +487,7 @@ static bool turn(struct broker *b)
 		reap_layer(b);
 	begin_next_changes(b);
 	spawn_next(b);
+	start_zygote(b, false);
 	return p[0].revents == 0 || on_request(b);
 }
 
@@ -516,6 +542,7 @@ int cb_broker_main(int fd, int spec_fd)
 	while (turn(b))
 		;
 	end_all(b);
+	start_zygote(b, true);
 	if (!has_inmates(b)) /* else a process has the uid still */
 		cb_uid_release(&b->jail.uid_lock);
 	return 0;

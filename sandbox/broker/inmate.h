@@ -11,6 +11,7 @@ struct cb_inmate {
 	pid_t pid1;  /* 0 = none */
 	int pidfd;   /* pid 1's */
 	pid_t guest; /* as we see it */
+	bool warm;   /* its guest came from a zygote */
 	struct cb_cgroup group;
 	struct cb_notifier notifier;
 	int sockets; /* shows its sockets (kernel_memory.c), where no control group counts them; -1 = none */

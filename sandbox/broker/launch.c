@@ -5,6 +5,10 @@
  * maps; end of file there is the broker's death. The guest's process reports just before its exec, and the kernel adds
  * its pid as the broker sees it; the socket's end of file, caused by the exec alone, then means success. A launch has
  * LAUNCH_MS.
+ *
+ * Where a zygote listens the guest comes from it (warm/warm.h). Pid 1 is then made by a child of ours, which the zygote
+ * has a right over; it is our own child all the same, so its death signal and its end are ours. What fails on that way
+ * is a cold start, in a jail of its own.
  */
 #include "launch.h"
 
@@ -13,11 +17,13 @@
 #include "../root/root.h"
 #include "../shared/launch_trace.h"
 #include "../shared/sync.h"
+#include "../warm/warm.h"
 #include "../without_namespaces/without_namespaces.h"
 #include "oom.h"
 
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>
+#include <cellblock/log.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -32,16 +38,29 @@
 #define LAUNCH_MS 30000 /* ten seconds were seen to pass on a machine with thirty programs for each core */
 #define DEATH_MS 2000
 
+/* What making pid 1 takes. */
+struct birth {
+	struct cb_jail *jail;
+	const struct cb_cgroup *group;
+	const struct cb_warm *warm; /* NULL = cold */
+	int broker_end;		    /* of the sync socket */
+	int report;		    /* of a maker; -1 = there is none */
+};
+
 /* ---- inside ---- */
 
-static _Noreturn void pid1_main(struct cb_jail *jail, int joined)
+static _Noreturn void pid1_main(struct birth *birth, int joined)
 {
+	struct cb_jail *jail = birth->jail;
 	const struct cb_step *steps = jail->without_namespaces ? cb_without_namespaces_steps : cb_jail_steps;
 	size_t n = jail->without_namespaces ? cb_without_namespaces_steps_count : cb_jail_steps_count;
 	struct cb_err err = { 0 };
 	struct cb_sync go;
 	int r;
 
+	/* their ends of file are others' to be seen */
+	cb_fd_close(&birth->broker_end);
+	cb_fd_close(&birth->report);
 	/* before it is undumpable, and sees another /proc */
 	jail->oom_fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
 	jail->ns_fds[0] = open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC);
@@ -77,6 +96,69 @@ static pid_t clone_pid1(const struct cb_jail *jail, const struct cb_cgroup *grou
 	if (jail->spec->network != CB_NETWORK_FULL)
 		flags |= CLONE_NEWNET;
 	return cb_cgroup_clone(group, jail->without_namespaces ? 0 : flags, ret_pidfd, ret_joined);
+}
+
+/* What the maker of a warm jail's pid 1 has to say. */
+struct made {
+	pid_t pid;
+	struct cb_err err;
+};
+
+/* A child that shares nothing with us but its parent: what it makes is our child, but owned by whom it has become. */
+static _Noreturn void maker_main(struct birth *birth, int joined)
+{
+	struct cb_cgroup ours = CB_CGROUP_EMPTY; /* it is in the jail's already, and its child is born there */
+	struct made made = { 0 };
+	CB_AUTO_FD pidfd = -1;
+	int r = cb_warm_become_owner(birth->warm, &made.err), unused;
+	uint64_t flags = CLONE_PARENT | CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS |
+			 CLONE_NEWNET;
+
+	if (r == 0) {
+		made.pid = cb_cgroup_clone(&ours, flags, &pidfd, &unused);
+		if (made.pid == 0)
+			pid1_main(birth, joined);
+		if (made.pid < 0)
+			cb_err_set(&made.err, made.pid, "namespaces", NULL, "new namespaces are refused: %s",
+				   strerror(-made.pid));
+		else
+			(void)cb_userns_write_maps(birth->jail, made.pid, &made.err);
+	}
+	(void)cb_fd_write_all(birth->report, &made, sizeof(made));
+	_exit(0);
+}
+
+/* As clone_pid1 and the maps. */
+static pid_t have_pid1_made(struct birth *birth, int *ret_pidfd, struct cb_err *err)
+{
+	struct made made = { .err.code = -ECHILD };
+	CB_AUTO_FD pidfd = -1;
+	int pair[2], joined;
+	pid_t maker;
+	ssize_t n;
+
+	if (pipe2(pair, O_CLOEXEC) < 0)
+		return cb_err_set(err, -errno, "pipe", NULL, "pipe2: %s", strerror(errno));
+	CB_AUTO_FD report = pair[0];
+
+	birth->report = pair[1];
+	maker = cb_cgroup_clone(birth->group, 0, &pidfd, &joined);
+	if (maker == 0)
+		maker_main(birth, joined);
+	cb_fd_close(&birth->report);
+	do
+		n = maker > 0 ? read(report, &made, sizeof(made)) : 0;
+	while (n < 0 && errno == EINTR);
+	while (maker > 0 && waitpid(maker, NULL, 0) < 0 && errno == EINTR)
+		;
+	if (n != (ssize_t)sizeof(made))
+		return cb_err_set(err, -ECHILD, "namespaces", NULL, "the process that makes pid 1 has ended");
+	if (made.pid > 0)
+		*ret_pidfd = (int)syscall(SYS_pidfd_open, made.pid, 0);
+	if (made.pid > 0 && made.err.code == 0 && *ret_pidfd < 0)
+		cb_err_set(&made.err, -errno, "pid 1", NULL, "pidfd_open: %s", strerror(errno));
+	*err = made.err;
+	return made.pid > 0 ? made.pid : err->code;
 }
 
 static int await_message(int fd, int64_t deadline, struct cb_err *err)
@@ -115,7 +197,27 @@ static int take_notifier(const struct cb_jail *jail, struct cb_inmate *inmate, u
 	return which == CB_NOTIFY_LISTENER ? cb_notify_start(jail, &inmate->group, &inmate->notifier, err) : 0;
 }
 
-static int await_guest(struct cb_jail *jail, int fd, struct cb_inmate *inmate, struct cb_err *err)
+static int keep_offer(struct cb_warm *warm, uint32_t which, int *fd, struct cb_err *err)
+{
+	if (which >= CB_WARM_NFDS || *fd < 0 || warm->offered[which] >= 0)
+		return cb_err_set(err, -EBADMSG, "zygote", NULL, "pid 1 offered a descriptor that is none");
+	warm->offered[which] = cb_fd_take(fd);
+	return 0;
+}
+
+/* The jail is ready: a guest from the zygote comes into it, and waits to be let go on. */
+static int fetch_guest(struct cb_jail *jail, struct cb_warm *warm, struct cb_inmate *inmate, pid_t *ret_guest,
+		       struct cb_err *err)
+{
+	int *listener = &inmate->notifier.fds[CB_NOTIFY_LISTENER];
+	int r = cb_warm_ask(warm, jail, &inmate->group, inmate->pidfd, ret_guest, listener, err);
+
+	if (r == 0 && *listener < 0 && cb_notify_installed(jail))
+		r = cb_err_set(err, -EBADMSG, "zygote", NULL, "the guest has handed over no listener");
+	return r == 0 && *listener >= 0 ? cb_notify_start(jail, &inmate->group, &inmate->notifier, err) : r;
+}
+
+static int await_guest(struct cb_jail *jail, int fd, struct cb_warm *warm, struct cb_inmate *inmate, struct cb_err *err)
 {
 	int64_t deadline = cb_now_ns() + LAUNCH_MS * 1000000ll;
 	pid_t guest = 0;
@@ -136,7 +238,7 @@ static int await_guest(struct cb_jail *jail, int fd, struct cb_inmate *inmate, s
 					  strerror((int)-n));
 		if (n == 0 && guest > 0) {
 			inmate->guest = guest;
-			return 0;
+			return jail->warm ? cb_warm_go_on(warm, err) : 0;
 		}
 		if (n == 0)
 			return cb_err_set(err, -ECHILD, cb_launch_phase(), NULL,
@@ -166,13 +268,26 @@ static int await_guest(struct cb_jail *jail, int fd, struct cb_inmate *inmate, s
 				(void)cb_sync_send(fd, CB_SYNC_GO, NULL, NULL);
 			continue;
 		}
+		if (message.kind == CB_SYNC_WARM && jail->warm) {
+			r = keep_offer(warm, message.upper, &upper, err);
+			if (r < 0)
+				return r;
+			continue;
+		}
+		if (message.kind == CB_SYNC_READY && jail->warm && guest == 0) {
+			r = fetch_guest(jail, warm, inmate, &guest, err);
+			if (r < 0)
+				return r;
+			continue;
+		}
 		if (message.kind == CB_SYNC_SOCKETS) {
 			jail->sockets_fd = cb_fd_take(&upper);
 			continue;
 		}
 		if (message.kind != CB_SYNC_GUEST)
 			return cb_err_set(err, -EBADMSG, cb_launch_phase(), NULL, "pid 1 said what it may not");
-		guest = sender;
+		if (!jail->warm)
+			guest = sender;
 		memcpy(jail->note, message.note, sizeof(jail->note));
 	}
 }
@@ -188,44 +303,60 @@ static void put_down(pid_t pid1, int pidfd)
 		(void)waitpid(pid1, NULL, 0);
 }
 
-/* The child starts in pid1_main and never comes back. */
-static int launch(struct cb_jail *jail, struct cb_inmate *inmate, struct cb_err *err)
+/* Pid 1, with its maps written; it starts in pid1_main and never comes back. */
+static pid_t make_pid1(struct birth *birth, int *ret_pidfd, struct cb_err *err)
 {
-	int pair[2], on = 1, pid, joined, r;
+	struct cb_jail *jail = birth->jail;
+	int joined;
+	pid_t pid;
+
+	if (jail->warm)
+		return have_pid1_made(birth, ret_pidfd, err);
+	pid = clone_pid1(jail, birth->group, ret_pidfd, &joined);
+	if (pid == 0)
+		pid1_main(birth, joined);
+	if (pid < 0)
+		return cb_err_set(err, pid, "namespaces", NULL, "new namespaces are refused: %s", strerror(-pid));
+	cb_launch_mark("maps");
+	if (!jail->without_namespaces)
+		(void)cb_userns_write_maps(jail, pid, err);
+	return pid;
+}
+
+static int launch(struct cb_jail *jail, struct cb_warm *warm, struct cb_inmate *inmate, struct cb_err *err)
+{
+	int pair[2], on = 1, pid, r;
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return cb_err_set(err, -errno, "sync socket", NULL, "socketpair: %s", strerror(errno));
 	CB_AUTO_FD mine = pair[0];
-	CB_AUTO_FD theirs = pair[1];
-	CB_AUTO_FD pidfd = -1;
+	struct birth birth = {
+		.jail = jail, .group = &inmate->group, .warm = warm, .broker_end = mine, .report = -1
+	};
 
-	if (setsockopt(mine, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0)
-		return cb_err_set(err, -errno, "sync socket", NULL, "SO_PASSCRED: %s", strerror(errno));
+	jail->sync_fd = pair[1];
+	r = setsockopt(mine, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0 ? -errno : 0;
+	if (r < 0)
+		cb_err_set(err, r, "sync socket", NULL, "SO_PASSCRED: %s", strerror(-r));
 	cb_launch_mark("clone");
-	pid = clone_pid1(jail, &inmate->group, &pidfd, &joined);
+	pid = r == 0 ? make_pid1(&birth, &inmate->pidfd, err) : r;
+	cb_fd_close(&jail->sync_fd);
 	if (pid < 0)
-		return cb_err_set(err, pid, "namespaces", NULL, "new namespaces are refused: %s", strerror(-pid));
-	if (pid == 0) {
-		cb_fd_close(&mine);
-		jail->sync_fd = theirs;
-		pid1_main(jail, joined);
-	}
-	cb_fd_close(&theirs);
-	cb_launch_mark("maps");
-	r = jail->without_namespaces ? 0 : cb_userns_write_maps(jail, pid, err);
+		return pid;
+	r = err->code;
 	if (r == 0)
 		(void)cb_sync_send(mine, CB_SYNC_GO, NULL, NULL); /* if pid 1 has ended, the end of file says so */
 	if (r == 0)
-		r = await_guest(jail, mine, inmate, err);
+		r = await_guest(jail, mine, warm, inmate, err);
 	if (r < 0) {
-		put_down(pid, pidfd);
+		put_down(pid, inmate->pidfd);
 		cb_notify_stop(&inmate->notifier);
+		cb_fd_close(&inmate->pidfd);
 		return r;
 	}
 	(void)cb_oom_score(pid, inmate->guest, true); /* a hardened host may refuse it */
 	cb_launch_mark("ready");
 	inmate->pid1 = pid;
-	inmate->pidfd = cb_fd_take(&pidfd);
 	inmate->sockets = cb_fd_take(&jail->sockets_fd);
 	if (inmate->sockets < 0 && jail->cgroups.kind == CB_CGROUP_NONE) /* it has our own network */
 		inmate->sockets = cb_kernel_sockets();
@@ -259,7 +390,7 @@ static int open_workspace(struct cb_jail *jail, struct cb_err *err)
 	return r < 0 ? err->code : 0;
 }
 
-static int attempt(struct cb_jail *jail, struct cb_inmate *inmate, struct cb_err *err)
+static int attempt(struct cb_jail *jail, struct cb_warm *warm, struct cb_inmate *inmate, struct cb_err *err)
 {
 	int r = cb_launch_trace_start();
 
@@ -274,7 +405,7 @@ static int attempt(struct cb_jail *jail, struct cb_inmate *inmate, struct cb_err
 	if (r == 0)
 		r = jail->without_namespaces ? cb_without_namespaces_open(jail, err) : open_workspace(jail, err);
 	if (r == 0)
-		r = launch(jail, inmate, err);
+		r = launch(jail, warm, inmate, err);
 	cb_workspace_close(jail);
 	if (r < 0 && jail->without_namespaces)
 		cb_without_namespaces_end(jail);
@@ -291,24 +422,44 @@ void cb_jail_drop_packages(struct cb_jail *jail)
 	jail->packages_dropped = true;
 }
 
+/* True if the guest came from a zygote. */
+static bool launch_warm(struct cb_jail *jail, struct cb_inmate *inmate)
+{
+	struct cb_warm warm = CB_WARM_NONE;
+	struct cb_err failure = { 0 };
+	int r = cb_warm_find(jail, &warm);
+
+	if (r < 0)
+		return false;
+	jail->warm = true;
+	r = attempt(jail, &warm, inmate, &failure);
+	jail->warm = false;
+	cb_warm_close(&warm);
+	inmate->warm = r == 0;
+	if (r < 0)
+		cb_log(CB_LOG_WARNING, "a cold start, for the zygote gave no guest: %s: %s", failure.step,
+		       failure.text);
+	return r == 0;
+}
+
 int cb_jail_launch(struct cb_jail *jail, struct cb_inmate *ret_inmate, struct cb_err *err)
 {
 	struct cb_inmate inmate = CB_INMATE_NONE;
 	struct cb_err failure = { 0 };
 	bool layered = jail->upper_fd[CB_UPPER_PACKAGES] >= 0;
-	int r = attempt(jail, &inmate, &failure);
+	int r = launch_warm(jail, &inmate) ? 0 : attempt(jail, NULL, &inmate, &failure);
 
 	if (r < 0 && layered && strcmp(failure.step, "exec") == 0) {
 		/* a cell has deleted the interpreter from the layer over its prefix */
 		cb_jail_drop_packages(jail);
 		failure = (struct cb_err){ 0 };
-		r = attempt(jail, &inmate, &failure);
+		r = attempt(jail, NULL, &inmate, &failure);
 	}
 	if (r < 0)
 		cb_diagnose(failure.step, failure.code, &failure);
 	if (r < 0 && !jail->without_namespaces && cb_without_namespaces_choose(jail, &failure)) {
 		failure = (struct cb_err){ 0 };
-		r = attempt(jail, &inmate, &failure);
+		r = attempt(jail, NULL, &inmate, &failure);
 	}
 	if (r == 0) {
 		if (jail->packages_dropped)

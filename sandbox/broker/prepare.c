@@ -79,6 +79,7 @@ int cb_jail_prepare(struct cb_jail *jail, struct cb_jail_spec *spec, int spec_fd
 				  .watch_fd = -1,
 				  .tree_fd = -1,
 				  .ns_fds = { -1, -1 },
+				  .rules_fd = -1,
 				  .sync_fd = -1,
 				  .sockets_fd = -1,
 				  .host_folder_lock = -1,

@@ -145,11 +145,28 @@ static int join(const struct cb_cgroup *g)
 	return r;
 }
 
+int cb_cgroup_join_fds(const struct cb_cgroup *g, int ret_fds[CB_CONTROLLERS])
+{
+	const char *file = g->kind == CB_CGROUP_V1 ? "tasks" : "cgroup.procs";
+
+	for (int i = 0; i < CB_CONTROLLERS; i++)
+		ret_fds[i] = -1;
+	for (int i = 0; i < CB_CONTROLLERS; i++) {
+		if (g->dir[i] < 0 || (g->kind == CB_CGROUP_V2 && i != CB_CG_MEMORY))
+			continue;
+		ret_fds[i] = openat(g->dir[i], file, O_WRONLY | O_CLOEXEC);
+		if (ret_fds[i] < 0)
+			return -errno;
+	}
+	return 0;
+}
+
 static long clone_into(const struct cb_cgroup *g, uint64_t flags, int *ret_pidfd)
 {
 	struct clone_args args = { .flags = flags | CLONE_PIDFD | CLONE_INTO_CGROUP,
 				   .pidfd = (uint64_t)(uintptr_t)ret_pidfd,
-				   .exit_signal = SIGCHLD,
+				   /* a sibling's is its maker's; to ask for one is an error */
+				   .exit_signal = (flags & CLONE_PARENT) != 0 ? 0 : SIGCHLD,
 				   .cgroup = (uint64_t)(unsigned)g->dir[CB_CG_MEMORY] };
 
 	return syscall(SYS_clone3, &args, sizeof(args));

@@ -64,6 +64,9 @@ int cb_cgroup_make(struct cb_cgroups *c, const struct cb_jail_spec *spec, struct
 int cb_cgroup_let_in(const struct cb_cgroup *g, const struct cb_jail_spec *spec, unsigned more);
 /* As clone(2) with these flags: a child that is in the group when this returns in it, or *ret_joined says why not. */
 pid_t cb_cgroup_clone(const struct cb_cgroup *g, uint64_t flags, int *ret_pidfd, int *ret_joined);
+/* Files of the group: who writes "0" to each is in it, by our right and not its own. The caller closes what is not -1,
+ * also after an error. */
+int cb_cgroup_join_fds(const struct cb_cgroup *g, int ret_fds[CB_CONTROLLERS]);
 void cb_cgroup_read(const struct cb_cgroup *g, struct cb_cgroup_figures *ret);
 /* Descriptors for the supervisor's accounting (enum cb_usage_fd): what can't be had is /dev/null. */
 int cb_cgroup_usage_fds(const struct cb_cgroup *g, int ret_fds[CB_USAGE_NFDS]);

@@ -77,21 +77,25 @@ int cb_fds_install(const struct cb_jail *jail, int registry, int *sync_fd, struc
 	return 0;
 }
 
-int cb_fds_keep_init(int link, int signals, int registry, int oom, struct cb_err *err)
+int cb_fds_keep_init(const int fds[CB_INIT_NFDS], struct cb_err *err)
 {
-	int r = 0;
+	int aside[CB_INIT_NFDS], r = 0;
 
-	link = fcntl(link, F_DUPFD_CLOEXEC, ASIDE);
-	signals = fcntl(signals, F_DUPFD_CLOEXEC, ASIDE);
-	registry = fcntl(registry, F_DUPFD_CLOEXEC, ASIDE);
-	oom = fcntl(oom, F_DUPFD_CLOEXEC, ASIDE);
-	if (link < 0 || signals < 0 || registry < 0 || dup3(link, CB_INIT_FD_LINK, O_CLOEXEC) < 0 ||
-	    dup3(signals, CB_INIT_FD_SIGNALS, O_CLOEXEC) < 0 || dup3(registry, CB_INIT_FD_REGISTRY, O_CLOEXEC) < 0)
-		return failed(err, "pid 1's descriptors can't be moved");
-	if (oom < 0 ? null_on(CB_INIT_FD_OOM, err) < 0 : dup3(oom, CB_INIT_FD_OOM, O_CLOEXEC) < 0)
-		return oom < 0 ? err->code : failed(err, "pid 1's descriptors can't be moved");
-	if (cb_fd_close_range(CB_INIT_FD_OOM + 1, ~0u, 0) < 0)
-		return failed(err, "the other descriptors can't be closed");
+	for (int i = 0; i < CB_INIT_NFDS; i++) {
+		aside[i] = fds[i] >= 0 ? fcntl(fds[i], F_DUPFD_CLOEXEC, ASIDE) : -1;
+		if (fds[i] >= 0 && aside[i] < 0)
+			return failed(err, "pid 1's descriptors can't be moved");
+	}
+	for (int i = 0; i < CB_INIT_NFDS && r == 0; i++) {
+		if (aside[i] < 0 && CB_INIT_FD_LINK + i == CB_INIT_FD_OOM)
+			r = null_on(CB_INIT_FD_OOM, err);
+		else if (aside[i] < 0)
+			(void)close(CB_INIT_FD_LINK + i);
+		else if (dup3(aside[i], CB_INIT_FD_LINK + i, O_CLOEXEC) < 0)
+			r = failed(err, "pid 1's descriptors can't be moved");
+	}
+	if (r == 0 && cb_fd_close_range(CB_INIT_FD_LINK + CB_INIT_NFDS, ~0u, 0) < 0)
+		r = failed(err, "the other descriptors can't be closed");
 	for (int fd = 0; fd <= 2 && r == 0; fd++)
 		r = null_on(fd, err);
 	return r;

@@ -4,6 +4,9 @@
  * that leads out but the link to the supervisor and its own rank for the OOM killer. When it ends the kernel kills all
  * others in the jail, so every way out of here is _exit. It allocates nothing.
  *
+ * In a warm jail the guest is no child that we have forked: it comes from a zygote, registers as number 0, and gets our
+ * limits.
+ *
  * What happens: a child ended or stopped (SIGCHLD), the supervisor speaks (struct cb_init_msg) or is gone (end of
  * file), a twin registers (twins.c). The guest's end is the jail's, unless a twin can take over.
  */
@@ -20,13 +23,18 @@
 #include "twins.h"
 
 #include <cellblock/fd.h>
+#include <cellblock/twin.h>
+#include <cellblock/warm.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -94,6 +102,70 @@ static _Noreturn void guest_main(const struct cb_jail *jail, int registry, int s
 	cb_err_set(&err, -errno, "exec", "Name a program that the jail can see and run.", "%s can't be started: %s",
 		   argv[0], strerror(errno));
 	fail(sync_fd, &err);
+}
+
+/* ---- a guest that comes from a zygote ---- */
+
+/* What the copy needs to enter the jail, and what it shares with us. */
+static int offer(const struct cb_jail *jail, int registry)
+{
+	static const struct {
+		enum cb_warm_fd which;
+		const char *path;
+	} spaces[] = {
+		{ CB_WARM_NS_USER, "user" }, { CB_WARM_NS_MNT, "mnt" }, { CB_WARM_NS_PID, "pid" },
+		{ CB_WARM_NS_NET, "net" },   { CB_WARM_NS_IPC, "ipc" }, { CB_WARM_NS_UTS, "uts" },
+		{ CB_WARM_NS_CGROUP, "cgroup" },
+	};
+	int r = cb_sync_send_fd(jail->sync_fd, CB_SYNC_WARM, CB_WARM_REGISTRY, registry);
+
+	if (r == 0 && jail->rules_fd >= 0)
+		r = cb_sync_send_fd(jail->sync_fd, CB_SYNC_WARM, CB_WARM_RULES, jail->rules_fd);
+	for (size_t i = 0; i < sizeof(spaces) / sizeof(*spaces) && r == 0; i++) {
+		char path[64];
+		CB_AUTO_FD fd = -1;
+
+		snprintf(path, sizeof(path), "/proc/self/ns/%s", spaces[i].path);
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		r = fd < 0 ? -errno : cb_sync_send_fd(jail->sync_fd, CB_SYNC_WARM, spaces[i].which, fd);
+	}
+	return r == 0 ? cb_sync_send(jail->sync_fd, CB_SYNC_READY, NULL, NULL) : r;
+}
+
+static int give_limits(pid_t guest)
+{
+	for (int i = 0; i < RLIM_NLIMITS; i++) {
+		struct rlimit limit;
+
+		if (getrlimit((__rlimit_resource_t)i, &limit) < 0 ||
+		    prlimit(guest, (enum __rlimit_resource)i, &limit, NULL) < 0)
+			return -errno;
+	}
+	return 0;
+}
+
+/* Until it says that the guest may go on, nobody in the jail runs code that is not ours. */
+static void await_warm_guest(void)
+{
+	struct cb_registry_msg message = { .number = 1 };
+	struct cb_err err = { 0 };
+	pid_t sender = 0;
+	ssize_t n = cb_fd_recv_from(CB_INIT_FD_REGISTRY, &message, sizeof(message), &sender, NULL, MSG_DONTWAIT);
+	int r;
+
+	if (n == -EAGAIN)
+		return;
+	if (n != (ssize_t)sizeof(message) || message.number != 0 || sender <= 1 || getsid(sender) != sender)
+		leave(1);
+	r = give_limits(sender);
+	if (r < 0) {
+		cb_err_set(&err, r, "limits", NULL, "the guest's limits can't be set: %s", strerror(-r));
+		(void)cb_sync_send(CB_INIT_FD_SYNC, CB_SYNC_FAILED, &err, NULL);
+		leave(1);
+	}
+	self.guest = sender;
+	(void)cb_sync_send(CB_INIT_FD_SYNC, CB_SYNC_GUEST, NULL, self.jail->note);
+	(void)close(CB_INIT_FD_SYNC);
 }
 
 /* ---- pid 1 ---- */
@@ -276,6 +348,8 @@ static _Noreturn void loop(void)
 			reap();
 		if (p[0].revents != 0)
 			(void)obey();
+		else if (self.guest == 0)
+			await_warm_guest();
 		else if (p[2].revents != 0 && cb_twins_register(CB_INIT_FD_REGISTRY, self.guest) < 0)
 			p[2].fd = -1; /* nobody holds its other end any more */
 	}
@@ -293,6 +367,41 @@ static int take_signals(void)
 	return signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+/* The guest's process, or 0 if it is to come from a zygote. */
+static int begin_guest(struct cb_jail *jail, int registry, struct cb_err *err)
+{
+	pid_t guest;
+	int r;
+
+	cb_launch_mark(jail->warm ? "zygote" : "fork");
+	if (jail->warm) {
+		r = offer(jail, registry);
+		return r == 0 ? 0
+			      : cb_err_set(err, r, "zygote", NULL, "the jail can't be offered to it: %s", strerror(-r));
+	}
+	guest = fork();
+	if (guest == 0)
+		guest_main(jail, registry, jail->sync_fd);
+	return guest > 0 ? guest
+			 : cb_err_set(err, -errno, "fork", "Raise limits.pids.",
+				      "the guest's process can't be made: %s", strerror(errno));
+}
+
+/* One load serves both: what the guest's process does until its exec is allowed. But under it one can't sweep where
+ * there are no namespaces; and helpers of a warm jail must be able to put themselves under Landlock's rules. */
+static int load_filter(const struct cb_jail *jail, struct cb_err *err)
+{
+	struct sock_fprog outer;
+	int r = 0;
+
+	if (jail->without_namespaces || jail->filter.len == 0)
+		return 0;
+	if (!jail->warm)
+		return cb_seccomp_load(&jail->filter, err);
+	r = cb_seccomp_compile_outer(true, &outer, err);
+	return r == 0 ? cb_seccomp_load(&outer, err) : r;
+}
+
 _Noreturn void cb_init_main(struct cb_jail *jail)
 {
 	struct cb_err err = { 0 };
@@ -308,26 +417,27 @@ _Noreturn void cb_init_main(struct cb_jail *jail)
 	}
 	must_sweep = jail->without_namespaces;
 	sweep_uid = jail->from_root ? jail->host_uid : CB_SWEEP_CHILDREN;
-	if (cb_notify_install(jail, &err) < 0)
+	if (cb_notify_install(jail, &err) < 0 || load_filter(jail, &err) < 0)
 		fail(jail->sync_fd, &err);
-	/* One load serves both: what the guest's process does until its exec is allowed. But under it one can't sweep
-	 * where there are no namespaces. */
-	if (!jail->without_namespaces && jail->filter.len > 0 && cb_seccomp_load(&jail->filter, &err) < 0)
+	guest = begin_guest(jail, registry[1], &err);
+	if (guest < 0)
 		fail(jail->sync_fd, &err);
-	cb_launch_mark("fork");
-	guest = fork();
-	if (guest == 0)
-		guest_main(jail, registry[1], jail->sync_fd);
-	if (guest < 0) {
-		cb_err_set(&err, -errno, "fork", "Raise limits.pids.", "the guest's process can't be made: %s",
-			   strerror(errno));
-		fail(jail->sync_fd, &err);
-	}
-	/* closes the sync socket too: its end of file is then the guest's exec */
 	self.jail = jail;
 	self.guest = guest;
 	self.twins = !jail->without_namespaces && jail->guest_fds[CB_SPAWN_TWIN_CONTROL] >= 0;
-	if (cb_fds_keep_init(jail->guest_fds[CB_SPAWN_LINK], signals, registry[0], jail->oom_fd, &err) < 0)
+	const int kept[CB_INIT_NFDS] = {
+		[CB_INIT_FD_LINK - CB_INIT_FD_LINK] = jail->guest_fds[CB_SPAWN_LINK],
+		[CB_INIT_FD_SIGNALS - CB_INIT_FD_LINK] = signals,
+		[CB_INIT_FD_REGISTRY - CB_INIT_FD_LINK] = registry[0],
+		[CB_INIT_FD_OOM - CB_INIT_FD_LINK] = jail->oom_fd,
+		[CB_INIT_FD_RULES - CB_INIT_FD_LINK] = jail->rules_fd,
+		/* closed where the guest is ours: its end of file is then the guest's exec */
+		[CB_INIT_FD_SYNC - CB_INIT_FD_LINK] = jail->warm ? jail->sync_fd : -1,
+	};
+
+	if (cb_fds_keep_init(kept, &err) < 0)
 		_exit(1);
+	if (jail->rules_fd >= 0)
+		jail->rules_fd = CB_INIT_FD_RULES;
 	loop();
 }

@@ -12,8 +12,9 @@ extern const size_t cb_jail_steps_count;
 
 /* ---- userns.c ---- */
 
-int cb_userns_write_maps(const struct cb_jail *jail, pid_t pid1, struct cb_err *err); /* broker */
-int cb_userns_enter(const struct cb_jail *jail, struct cb_err *err);		      /* pid 1, after the maps */
+/* Broker, or whoever makes pid 1 for it. */
+int cb_userns_write_maps(const struct cb_jail *jail, pid_t pid1, struct cb_err *err);
+int cb_userns_enter(const struct cb_jail *jail, struct cb_err *err); /* pid 1, after the maps */
 
 /* ---- net.c ---- */
 

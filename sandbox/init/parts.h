@@ -12,9 +12,16 @@ int cb_step_loopback(struct cb_jail *jail, struct cb_err *err);
 
 /* The guest's fds get their numbers of wire.h; everything else closes at exec. *sync_fd is moved out of the way. */
 int cb_fds_install(const struct cb_jail *jail, int registry, int *sync_fd, struct cb_err *err);
-/* Pid 1 keeps four, under these numbers, and has /dev/null for stdio; everything else is closed. */
-#define CB_INIT_FD_LINK 3
-#define CB_INIT_FD_SIGNALS 4
-#define CB_INIT_FD_REGISTRY 5
-#define CB_INIT_FD_OOM 6 /* its own oom_score_adj; /dev/null where that can't be had */
-int cb_fds_keep_init(int link, int signals, int registry, int oom, struct cb_err *err);
+/* What pid 1 keeps, under these numbers; for stdio it has /dev/null. */
+enum {
+	CB_INIT_FD_LINK = 3,
+	CB_INIT_FD_SIGNALS,
+	CB_INIT_FD_REGISTRY,
+	CB_INIT_FD_OOM,	  /* its own oom_score_adj; /dev/null where that can't be had */
+	CB_INIT_FD_RULES, /* of a warm jail: Landlock's, for helpers */
+	CB_INIT_FD_SYNC,  /* of a warm jail: to the broker, until the guest is there */
+	CB_INIT_FD_END
+};
+#define CB_INIT_NFDS (CB_INIT_FD_END - CB_INIT_FD_LINK)
+/* `fds` by these numbers, from CB_INIT_FD_LINK on; -1 = none. Everything else is closed. */
+int cb_fds_keep_init(const int fds[CB_INIT_NFDS], struct cb_err *err);

@@ -45,8 +45,9 @@ int cb_userns_write_maps(const struct cb_jail *jail, pid_t pid1, struct cb_err *
 {
 	int r = write_file(pid1, "setgroups", "deny", err);
 
+	/* the ids as they are here: in a zygote's user namespace our own has another number */
 	if (r == 0)
-		r = write_map(pid1, "uid_map", jail->host_uid, err);
+		r = write_map(pid1, "uid_map", jail->from_root ? jail->host_uid : geteuid(), err);
 	if (r == 0)
 		r = write_map(pid1, "gid_map", jail->from_root ? jail->host_uid : getegid(), err);
 	return r;

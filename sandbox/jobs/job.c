@@ -9,6 +9,7 @@
  */
 #include "job.h"
 
+#include "../walls/landlock.h"
 #include "../walls/seccomp.h"
 #include "../without_namespaces/without_namespaces.h"
 
@@ -25,6 +26,7 @@
 #include <unistd.h>
 
 #define JOB_FD 3
+#define JOB_FD_RULES 4
 
 static int send_packet(int fd, const struct cb_job_frame *head, const void *payload, size_t len)
 {
@@ -162,17 +164,42 @@ static bool writes_files(int32_t kind)
 	return kind == CB_JOB_WRITE || kind == CB_JOB_DELETE || kind == CB_JOB_CLEAN;
 }
 
+/* Pid 1 of a warm jail is not under Landlock's rules, and may call what one calls to get there. Who counts the jail's
+ * processes stays out of them: it would see those alone that it had itself started. */
+static void enclose(const struct cb_job *job, int rules)
+{
+	bool counts = job->in.head.code == CB_JOB_USAGE;
+	struct cb_err err = { 0 };
+	int r = rules >= 0 && !counts ? cb_landlock_enter(rules, &err) : 0;
+
+	if (r == 0)
+		r = cb_seccomp_load(&job->jail->filter, &err);
+	if (r < 0)
+		_exit(1); /* the end of its socket is the answer */
+	if (rules >= 0)
+		(void)close(rules);
+}
+
 _Noreturn void cb_job_main(const struct cb_jail *jail, int fd)
 {
 	static struct cb_job job;
+	int rules = jail->rules_fd;
 
 	(void)prctl(PR_SET_NAME, "cellblock-job", 0, 0, 0);
 	/* pid 1's own descriptors go before anything is read */
-	if (dup3(fd, JOB_FD, O_CLOEXEC) < 0 || cb_fd_close_range(JOB_FD + 1, ~0u, 0) < 0)
+	if (dup3(fd, JOB_FD, O_CLOEXEC) < 0 || (rules >= 0 && dup3(rules, JOB_FD_RULES, O_CLOEXEC) < 0))
+		_exit(1);
+	rules = rules >= 0 ? JOB_FD_RULES : -1;
+	if (cb_fd_close_range(rules >= 0 ? JOB_FD_RULES + 1 : JOB_FD + 1, ~0u, 0) < 0)
 		_exit(1);
 	job = (struct cb_job){ .jail = jail, .fd = JOB_FD };
-	settle(&job);
+	if (!jail->warm)
+		settle(&job);
 	cb_job_receive(&job);
+	if (jail->warm) {
+		enclose(&job, rules);
+		settle(&job);
+	}
 	if (job.in.head.op != CB_JOB_REQUEST)
 		cb_job_fail(&job, -EPROTO, "a job begins with its request");
 	if (writes_files(job.in.head.code))

@@ -9,6 +9,7 @@
  * refused. The others are taken out: git believes them, too, and commits the trees that TREE names instead of the
  * entries, but does without them. So the hash at the end is made anew.
  */
+#include "../shared/sha1.h"
 #include "parts.h"
 
 #include <cellblock/error.h>

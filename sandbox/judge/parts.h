@@ -70,11 +70,6 @@ bool cb_ref_is_packed(const char *data, size_t n);
 /* Whether an index in the git folder is one that can be judged. */
 int cb_index_format(int folder);
 
-/* ---- sha1.c ---- */
-
-#define CB_SHA1 20u
-void cb_sha1(const void *data, size_t n, unsigned char ret[CB_SHA1]);
-
 /* ---- leads.c ---- */
 
 /* NULL stands for any path: there are too many. */

@@ -15,7 +15,9 @@
 #include <cellblock/fd.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define STEP "proc"
 #define SAFE (CB_RO | CB_NOSUID | CB_NODEV | CB_NOEXEC)
@@ -68,7 +70,17 @@ static int copy(const char *name)
 	return n <= 0 ? 0 : cb_place_write(to, text, (size_t)n);
 }
 
-static int without_proc(struct cb_jail *jail, struct cb_err *err)
+static int show_self(void)
+{
+	char path[64];
+
+	if (mkdir("proc/self", 0555) < 0)
+		return -errno;
+	snprintf(path, sizeof(path), "/proc/%d", (int)getpid());
+	return cb_mnt_bind_at(AT_FDCWD, path, CB_NOSUID | CB_NODEV | CB_NOEXEC, "proc/self");
+}
+
+static int make_folder(bool with_self, struct cb_err *err)
 {
 	static const char *const copied[] = { "cpuinfo", "filesystems", "loadavg", "meminfo",
 					      "stat",	 "uptime",	"version" };
@@ -84,10 +96,23 @@ static int without_proc(struct cb_jail *jail, struct cb_err *err)
 		r = cb_own_add(mnt);
 	for (size_t i = 0; i < sizeof(copied) / sizeof(*copied) && r == 0; i++)
 		r = copy(copied[i]);
+	if (r == 0 && with_self)
+		r = show_self();
 	if (r == 0)
-		r = cb_mnt_set(AT_FDCWD, "proc", SAFE);
-	if (r < 0)
-		return cb_mnt_fail(err, r, STEP, "a folder in place of /proc");
+		r = cb_mnt_close("proc");
+	return r < 0 ? cb_mnt_fail(err, r, STEP, "a folder in place of /proc") : 0;
+}
+
+int cb_step_proc_of_self(struct cb_jail *jail, struct cb_err *err)
+{
+	(void)jail;
+	return make_folder(true, err);
+}
+
+static int without_proc(struct cb_jail *jail, struct cb_err *err)
+{
+	if (make_folder(false, err) < 0)
+		return err->code;
 	cb_jail_add_note(jail,
 			 "/proc: without processes, since this container covers parts of its own, so what reads it "
 			 "(ps, psutil, /dev/stdin) fails; cure: podman run --security-opt unmask=ALL, docker run "

@@ -15,6 +15,8 @@ int cb_step_private_mounts(struct cb_jail *jail, struct cb_err *err);
 int cb_step_new_root(struct cb_jail *jail, struct cb_err *err);
 int cb_step_dev(struct cb_jail *jail, struct cb_err *err);
 int cb_step_proc(struct cb_jail *jail, struct cb_err *err);
+/* instead, for who has no process namespace of its own: a few files, and itself */
+int cb_step_proc_of_self(struct cb_jail *jail, struct cb_err *err);
 int cb_step_tmpfs(struct cb_jail *jail, struct cb_err *err); /* /tmp, home, /dev/shm */
 /* spec->binds outside the workspace, home_expose: after tmpfs */
 int cb_step_binds(struct cb_jail *jail, struct cb_err *err);

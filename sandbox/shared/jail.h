@@ -37,6 +37,8 @@ struct cb_jail {
 	int watch_fd;		 /* tells what changes in the workspace's layer (overlay_watch.h); -1 = nothing does */
 	int merged_fd;		 /* detached mount of the last jail's overlay workspace; -1 = none */
 	bool packages_dropped;	 /* the last jail's layer over the prefix was given up: the next jail's user is told */
+	bool warm;		 /* the guest comes from a zygote: see warm/warm.h */
+	int rules_fd;		 /* pid 1 of a warm jail: Landlock's rules for guest and helpers; -1 = none */
 	int ns_fds[2];		 /* pid 1: its user and mount namespaces, for the notifier; -1 = none */
 	int tree_fd;		 /* pid 1: detached writable mount of the workspace, for the notifier; -1 = none */
 	int sync_fd;		 /* SEQPACKET to the broker: gate and failure report */
@@ -47,7 +49,6 @@ struct cb_jail {
 	struct sock_fprog filter;  /* compiled once in the broker, loaded in every child */
 	char note[512];		   /* for cb_broker_reply.note */
 	enum cb_isolation_level level; /* that the next launch reaches, unless it fails */
-	bool warm; /* the guest comes from a zygote (cellblock/warm.h), under filters that it loads itself */
 	/* The host refuses namespaces, and the description accepts that: without_namespaces/without_namespaces.c. */
 	bool without_namespaces;
 	char refused[192];    /* what the host refused */

@@ -15,3 +15,10 @@ int cb_sync_send(int fd, enum cb_sync_kind kind, const struct cb_err *err, const
 		snprintf(message.note, sizeof(message.note), "%s", note);
 	return cb_fd_send(fd, &message, sizeof(message), NULL, 0);
 }
+
+int cb_sync_send_fd(int fd, enum cb_sync_kind kind, uint32_t which, int given)
+{
+	struct cb_sync message = { .kind = kind, .upper = which };
+
+	return cb_fd_send(fd, &message, sizeof(message), &given, 1);
+}

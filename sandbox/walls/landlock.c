@@ -103,21 +103,50 @@ static int add_place(int ruleset, int version, const struct cb_landlock_place *p
 	return syscall(NR_ADD_RULE, ruleset, RULE_PATH_BENEATH, &rule, 0) < 0 ? -errno : 0;
 }
 
-int cb_landlock_restrict(int version, const struct cb_landlock_place *places, size_t n, struct cb_err *err)
+static int in_force(int r, struct cb_err *err)
 {
-	struct cb_landlock_bits bits = cb_landlock_handled(version);
-	struct ruleset_attr attr = { bits.files, bits.network, bits.scopes };
-	CB_AUTO_FD ruleset = (int)syscall(NR_CREATE_RULESET, &attr, sizeof(attr), 0);
-	int r = ruleset < 0 ? -errno : 0;
-
-	for (size_t i = 0; i < n && r == 0; i++)
-		r = add_place(ruleset, version, &places[i]);
-	if (r == 0 && syscall(NR_RESTRICT_SELF, ruleset, 0) < 0)
-		r = -errno;
 	if (r == -E2BIG)
 		return cb_err_set(err, r, STEP, "start the kernel outside of other sandboxes",
 				  "16 sets of rules are in force already, and the kernel takes no more");
 	return r < 0 ? cb_err_set(err, r, STEP, NULL, "the rules cannot be put in force: %s", strerror(-r)) : 0;
+}
+
+static int make_rules(int version, const struct cb_landlock_place *places, size_t n, int *ret_rules)
+{
+	struct cb_landlock_bits bits = cb_landlock_handled(version);
+	struct ruleset_attr attr = { bits.files, bits.network, bits.scopes };
+	CB_AUTO_FD rules = (int)syscall(NR_CREATE_RULESET, &attr, sizeof(attr), 0);
+	int r = rules < 0 ? -errno : 0;
+
+	for (size_t i = 0; i < n && r == 0; i++)
+		r = add_place(rules, version, &places[i]);
+	if (r == 0)
+		*ret_rules = cb_fd_take(&rules);
+	return r;
+}
+
+int cb_landlock_enter(int rules, struct cb_err *err)
+{
+	return in_force(syscall(NR_RESTRICT_SELF, rules, 0) < 0 ? -errno : 0, err);
+}
+
+int cb_landlock_scope(struct cb_err *err)
+{
+	struct ruleset_attr attr = { .scopes = cb_landlock_handled(cb_landlock_version()).scopes };
+	CB_AUTO_FD rules = -1;
+
+	if (attr.scopes == 0)
+		return 0;
+	rules = (int)syscall(NR_CREATE_RULESET, &attr, sizeof(attr), 0);
+	return rules < 0 ? in_force(-errno, err) : cb_landlock_enter(rules, err);
+}
+
+int cb_landlock_restrict(int version, const struct cb_landlock_place *places, size_t n, struct cb_err *err)
+{
+	CB_AUTO_FD rules = -1;
+	int r = make_rules(version, places, n, &rules);
+
+	return r < 0 ? in_force(r, err) : cb_landlock_enter(rules, err);
 }
 
 void cb_landlock_add(struct cb_landlock_wall *wall, int fd, unsigned rights)
@@ -177,8 +206,18 @@ static int add_all(struct cb_landlock_wall *wall, const struct cb_jail *jail, st
 	for (size_t i = 0; i < spec->nbinds && r == 0; i++) {
 		if (spec->binds[i].mode != CB_BIND_RO)
 			r = add(wall, spec->binds[i].target, CB_LANDLOCK_WRITE, err);
+		/* what a zygote has open lies on its own mounts, below no root of this jail: /proc/self/exe */
+		if (r == 0 && jail->warm)
+			r = add(wall, spec->binds[i].target, CB_LANDLOCK_READ, err);
 	}
-	return r;
+	return r == 0 && jail->warm ? add(wall, "/usr", CB_LANDLOCK_READ, err) : r;
+}
+
+/* A guest that comes from a zygote puts itself under the same rules. It would be in another domain than pid 1, which
+ * could neither see nor signal it if it were in one. */
+static int keep_rules(struct cb_jail *jail, const struct cb_landlock_wall *wall, int version, struct cb_err *err)
+{
+	return in_force(make_rules(version, wall->places, wall->n, &jail->rules_fd), err);
 }
 
 int cb_step_landlock(struct cb_jail *jail, struct cb_err *err)
@@ -189,8 +228,10 @@ int cb_step_landlock(struct cb_jail *jail, struct cb_err *err)
 	if (version == 0)
 		return 0; /* explain and doctor say so */
 	r = add_all(&wall, jail, err);
-	if (r == 0)
+	if (r == 0 && !jail->warm)
 		return cb_landlock_enclose(&wall, version, err);
+	if (r == 0)
+		r = keep_rules(jail, &wall, version, err);
 	for (size_t i = 0; i < wall.n; i++)
 		cb_fd_close(&wall.places[i].fd);
 	return r;

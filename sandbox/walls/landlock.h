@@ -58,5 +58,12 @@ int cb_landlock_enclose(struct cb_landlock_wall *wall, int version, struct cb_er
 /* Puts the rules on this process, for good. Needs no_new_privs; `version` is cb_landlock_version's, not 0. */
 int cb_landlock_restrict(int version, const struct cb_landlock_place *places, size_t n, struct cb_err *err);
 
-/* Pid 1: as the mounts have it, once more; nothing where the kernel has no Landlock. */
+/* Signals and abstract sockets of this process reach only those under the same rules, for good; nothing where the
+ * kernel can't say that. Needs no_new_privs. */
+int cb_landlock_scope(struct cb_err *err);
+/* Puts a set of rules that is open on this process, for good. Needs no_new_privs. */
+int cb_landlock_enter(int rules, struct cb_err *err);
+
+/* Pid 1: as the mounts have it, once more; nothing where the kernel has no Landlock. In a warm jail the rules are
+ * made and kept in jail->rules_fd. */
 int cb_step_landlock(struct cb_jail *jail, struct cb_err *err);

@@ -57,13 +57,13 @@ int cb_seccomp_load_no_sockets(bool internet, struct cb_err *err)
 	return cb_seccomp_load(&filter, err);
 }
 
-int cb_seccomp_load_last(struct cb_err *err)
+const struct sock_fprog *cb_seccomp_last(void)
 {
 	/* the lower half of the first argument; other architectures are the big filter's */
 	enum { ARG_AT = offsetof(struct seccomp_data, args) + (__BYTE_ORDER == __LITTLE_ENDIAN ? 0 : 4) };
 	/* One more filter of a cell's own would lie in memory that is one sum for the whole machine: it could be used
 	 * up, and nobody could load one any more. The calls answer as on a kernel without filters. */
-	struct sock_filter insns[] = {
+	static struct sock_filter insns[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 3, 0),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_kill, 0, 6),
@@ -75,9 +75,15 @@ int cb_seccomp_load_last(struct cb_err *err)
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
-	struct sock_fprog filter = { .len = sizeof(insns) / sizeof(*insns), .filter = insns };
+	static const struct sock_fprog filter = { .len = sizeof(insns) / sizeof(*insns), .filter = insns };
+
+	return &filter;
+}
+
+int cb_seccomp_load_last(struct cb_err *err)
+{
 	/* not by seccomp(), which the big filter does not know */
-	int r = cb_filter_load(&filter, true);
+	int r = cb_filter_load(cb_seccomp_last(), true);
 
 	return r == 0 ? 0
 		      : cb_err_set(err, r, STEP, cb_filter_cure(-r), "the last filter cannot be loaded: %s",

@@ -10,11 +10,15 @@
 #include <sys/types.h>
 
 int cb_seccomp_compile(struct sock_fprog *ret_filter, struct cb_err *err); /* broker, once */
+/* For a zygote, and for pid 1 of a warm jail: allows, beside all that, the calls by which one puts oneself behind
+ * walls; for pid 1 also the one that gives the guest its limits. Who comes from them loads the other one on top. */
+int cb_seccomp_compile_outer(bool for_pid1, struct sock_fprog *ret_filter, struct cb_err *err);
 int cb_seccomp_load(const struct sock_fprog *filter, struct cb_err *err);
 /* Where no network namespace stands before them: refuses sockets. All, or with `internet` those that are local. */
 int cb_seccomp_load_no_sockets(bool internet, struct cb_err *err);
 /* Every process but pid 1, on top of all other filters: kill(-1) is refused, and any filter after this one. */
 int cb_seccomp_load_last(struct cb_err *err);
+const struct sock_fprog *cb_seccomp_last(void); /* that program */
 /* in a forked child: allowed calls work, denied are denied */
 int cb_seccomp_selftest(const struct sock_fprog *filter, struct cb_err *err);
 /* the same in two steps: the child needs some milliseconds */

@@ -14,6 +14,7 @@
 #include <linux/seccomp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 
 #if defined(__x86_64__)
 #define ARCH AUDIT_ARCH_X86_64
@@ -173,20 +174,53 @@ static void put_program(struct program *p)
 	put_search(p, 0, p->nspans);
 }
 
-int cb_seccomp_compile(struct sock_fprog *ret_filter, struct cb_err *err)
+/* What whoever is to put itself behind a jail's walls calls for that, beside what the table allows. */
+static const struct cb_seccomp_rule outer[] = {
+	{ .kind = CB_SECCOMP_ALLOW, .name = "setns", .nr = SYS_setns },
+	{ .kind = CB_SECCOMP_ALLOW, .name = "setresuid", .nr = SYS_setresuid },
+	{ .kind = CB_SECCOMP_ALLOW, .name = "setresgid", .nr = SYS_setresgid },
+	{ .kind = CB_SECCOMP_ALLOW, .name = "capset", .nr = SYS_capset },
+	{ .kind = CB_SECCOMP_ALLOW, .name = "keyctl", .nr = SYS_keyctl },
+	{ .kind = CB_SECCOMP_ALLOW, .name = "prctl", .nr = SYS_prctl },
+	{ .kind = CB_SECCOMP_ALLOW, .name = "seccomp", .nr = SYS_seccomp },
+	{ .kind = CB_SECCOMP_ALLOW, .name = "landlock_restrict_self", .nr = 446 },
+	{ .kind = CB_SECCOMP_ALLOW, .name = "prlimit64", .nr = SYS_prlimit64 }, /* pid 1's alone */
+};
+#define OUTER (sizeof(outer) / sizeof(*outer))
+
+static bool is_outer(int nr, size_t nouter)
 {
-	struct program *p = calloc(1, sizeof(*p));
-	struct sock_filter *insns;
+	for (size_t i = 0; i < nouter; i++)
+		if (outer[i].nr == nr)
+			return true;
+	return false;
+}
+
+/* The table's, but for the first `nouter` of the others. */
+static size_t take_rules(struct program *p, size_t nouter)
+{
 	size_t n = 0;
 
-	if (p == NULL)
-		return cb_err_set(err, -ENOMEM, "seccomp", NULL, "the filter cannot be compiled: out of memory");
 	for (size_t i = 0; i < cb_seccomp_rules_count; i++) {
 		const struct cb_seccomp_rule *rule = &cb_seccomp_rules[i];
 
-		if (rule->nr >= 0 && n < MAX_RULES)
+		if (rule->nr >= 0 && n < MAX_RULES && !is_outer(rule->nr, nouter))
 			p->rules[n++] = rule;
 	}
+	for (size_t i = 0; i < nouter && n < MAX_RULES; i++)
+		p->rules[n++] = &outer[i];
+	return n;
+}
+
+static int compile(size_t nouter, struct sock_fprog *ret_filter, struct cb_err *err)
+{
+	struct program *p = calloc(1, sizeof(*p));
+	struct sock_filter *insns;
+	size_t n;
+
+	if (p == NULL)
+		return cb_err_set(err, -ENOMEM, "seccomp", NULL, "the filter cannot be compiled: out of memory");
+	n = take_rules(p, nouter);
 	qsort(p->rules, n, sizeof(*p->rules), by_number);
 	make_spans(p, n);
 	put_program(p);
@@ -199,4 +233,14 @@ int cb_seccomp_compile(struct sock_fprog *ret_filter, struct cb_err *err)
 	*ret_filter = (struct sock_fprog){ .len = (unsigned short)p->len, .filter = insns };
 	free(p);
 	return 0;
+}
+
+int cb_seccomp_compile(struct sock_fprog *ret_filter, struct cb_err *err)
+{
+	return compile(0, ret_filter, err);
+}
+
+int cb_seccomp_compile_outer(bool for_pid1, struct sock_fprog *ret_filter, struct cb_err *err)
+{
+	return compile(for_pid1 ? OUTER : OUTER - 1, ret_filter, err);
 }

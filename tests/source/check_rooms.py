@@ -27,9 +27,10 @@ ROOMS = {
     "sandbox": {
         ".": {"broker", "report"},
         "broker": {
-            *("report", "init", "without_namespaces", "notifier", "changes", "root", "walls", "judge"),
+            *("warm", "report", "init", "without_namespaces", "notifier", "changes", "root", "walls", "judge"),
             *("shared", "cgroup"),
         },
+        "warm": {"notifier", "root", "walls", "shared", "cgroup"},
         "report": {"init", "without_namespaces", "notifier", "root", "walls", "judge", "shared", "cgroup"},
         "init": {"jobs", "without_namespaces", "notifier", "root", "walls", "shared"},
         "jobs": {"without_namespaces", "walls", "shared"},

@@ -1,10 +1,12 @@
-/* SHA-1, as git ends its index with: a sum against accidents, no proof of anything.
+/* SHA-1, as git ends its index with, and as zygotes are named by what they were made of: a sum against accidents, no
+ * proof of anything.
  *
- * Trust domain: whoever judges; the bytes were chosen by hostile code. Pure, allocates nothing. The sandbox links no
- * library that has it.
+ * Trust domain: whoever asks; the bytes of an index were chosen by hostile code. Pure, allocates nothing. The sandbox
+ * links no library that has it.
  */
-#include "parts.h"
+#include "sha1.h"
 
+#include <stdint.h>
 #include <string.h>
 
 #define BLOCK 64u

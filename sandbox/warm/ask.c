@@ -1,0 +1,382 @@
+/* The conversation with a zygote, and the look at the guest that came of it: see warm.h.
+ *
+ * Trust domain: broker. A zygote runs an interpreter and libraries of its user's, behind walls but before those of a
+ * guest. So nothing that it says is believed: which process the guest is the kernel says, and that it stands behind all
+ * walls, in this jail's namespaces and no others, is read from /proc before it may go on.
+ *
+ * Invariants: each wait has an end; a packet that is none ends the conversation; the connection is the broker's alone
+ * when the guest has been let go on.
+ */
+#include "warm.h"
+
+#include "../notifier/notifier.h"
+#include "../walls/seccomp.h"
+
+#include <cellblock/buffer.h>
+#include <cellblock/clock.h>
+#include <cellblock/fd.h>
+#include <cellblock/log.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/nsfs.h>
+#include <linux/securebits.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define ANSWER_MS 3000 /* many kernels may start at once, and are served one after the other */
+#define STATUS_MAX 8192
+#define REQUEST_MAX (128u << 10) /* one packet: what a socket takes */
+
+void cb_warm_close(struct cb_warm *warm)
+{
+	cb_fd_close(&warm->connection);
+	cb_fd_close(&warm->userns);
+	for (int i = 0; i < CB_WARM_NFDS; i++)
+		cb_fd_close(&warm->offered[i]);
+}
+
+static int failed(struct cb_err *err, int code, const char *what)
+{
+	return cb_err_set(err, code, CB_WARM_STEP, NULL, "%s: %s", what, cb_err_name(code));
+}
+
+/* ---- before there is a jail ---- */
+
+/* By a descriptor of the folder: a socket's name may be 107 bytes long. */
+static int connect_to(const char *folder, const char *key, int *ret_fd)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	CB_AUTO_FD dir = -1;
+	CB_AUTO_FD fd = -1;
+	int on = 1, r = cb_warm_folder_open(folder, false, &dir, NULL);
+
+	if (r < 0)
+		return r;
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/%s", dir, key);
+	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0 ||
+	    connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+		return -errno;
+	*ret_fd = cb_fd_take(&fd);
+	return 0;
+}
+
+static bool is_ours(int fd, const char *name)
+{
+	struct stat its, ours;
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/self/ns/%s", name);
+	return fd >= 0 && fstat(fd, &its) == 0 && stat(path, &ours) == 0 && its.st_dev == ours.st_dev &&
+	       its.st_ino == ours.st_ino;
+}
+
+/* As root each zygote has a uid that is nobody else's, and it is in our user namespace; else it is our own, in a user
+ * namespace right below ours. It is in our process namespace: so no cell can pose as one, which may have been shown the
+ * folder. */
+static int know(const struct cb_jail *jail, struct cb_warm *warm)
+{
+	CB_AUTO_FD proc = -1;
+	CB_AUTO_FD pids = -1;
+	CB_AUTO_FD user = -1;
+	CB_AUTO_FD above = -1;
+	struct ucred peer;
+	socklen_t size = sizeof(peer);
+	char path[64];
+
+	if (getsockopt(warm->connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
+		return -errno;
+	if (peer.pid <= 0 || (jail->from_root ? peer.uid == 0 : peer.uid != geteuid()))
+		return -EPERM;
+	snprintf(path, sizeof(path), "/proc/%d", (int)peer.pid);
+	proc = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	pids = proc >= 0 ? openat(proc, "ns/pid", O_RDONLY | O_CLOEXEC) : -1;
+	user = proc >= 0 ? openat(proc, "ns/user", O_RDONLY | O_CLOEXEC) : -1;
+	above = user >= 0 && !jail->from_root ? ioctl(user, NS_GET_PARENT) : -1;
+	if (!is_ours(pids, "pid") || !is_ours(jail->from_root ? user : above, "user"))
+		return -EPERM;
+	warm->pid = peer.pid;
+	warm->uid = peer.uid;
+	if (!jail->from_root)
+		warm->userns = cb_fd_take(&user);
+	return 0;
+}
+
+int cb_warm_find(const struct cb_jail *jail, struct cb_warm *ret_warm)
+{
+	struct cb_warm warm = CB_WARM_NONE;
+	char key[CB_WARM_KEY];
+	/* what was installed in the session it has not loaded */
+	bool fits = cb_warm_is_wanted(jail) && jail->upper_fd[CB_UPPER_PACKAGES] < 0;
+	int r = fits ? cb_warm_key(jail, key) : -ENOENT;
+
+	if (r == 0)
+		r = connect_to(jail->spec->warm_folder, key, &warm.connection);
+	if (r == 0)
+		r = know(jail, &warm);
+	if (r < 0) {
+		cb_warm_close(&warm);
+		return r;
+	}
+	*ret_warm = warm;
+	return 0;
+}
+
+/* A process that is in the parent of a user namespace, with its owner's uid, has all rights in it: so the zygote has to
+ * be that for the jails that it is to enter. What root can do it goes on to be able to do. */
+int cb_warm_become_owner(const struct cb_warm *warm, struct cb_err *err)
+{
+	if (warm->userns >= 0)
+		return setns(warm->userns, CLONE_NEWUSER) < 0 ? failed(err, -errno, "the zygote's user namespace") : 0;
+	if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) < 0 ||
+	    setresuid((uid_t)-1, warm->uid, (uid_t)-1) < 0 || prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
+		return failed(err, -errno, "the zygote's uid");
+	return 0;
+}
+
+/* ---- the conversation ---- */
+
+static int await(int fd, int64_t end)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	int r;
+
+	do {
+		int64_t now = cb_now_ms();
+
+		r = poll(&p, 1, now < end ? (int)(end - now) : 0);
+	} while (r < 0 && errno == EINTR);
+	return r < 0 ? -errno : r == 0 ? -ETIMEDOUT : 0;
+}
+
+static int hear_hello(const struct cb_warm *warm, int64_t end, struct cb_err *err)
+{
+	const struct cb_warm_request over = { .op = CB_WARM_END, .version = CB_WARM_VERSION };
+	struct {
+		struct cb_warm_hello head;
+		char stamp[CB_WARM_STAMP_MAX + 1];
+	} *hello = malloc(sizeof(*hello));
+	ssize_t n;
+	int r;
+
+	if (hello == NULL)
+		return failed(err, -ENOMEM, "hello");
+	r = await(warm->connection, end);
+	n = r == 0 ? cb_fd_recv(warm->connection, hello, sizeof(*hello) - 1, NULL, 0, NULL, 0) : r;
+	if (n >= 0 && (n < (ssize_t)sizeof(hello->head) || hello->head.version != CB_WARM_VERSION ||
+		       (size_t)n != sizeof(hello->head) + hello->head.stamp_len))
+		n = -EBADMSG;
+	r = n < 0 ? (int)n : 0;
+	if (r == 0) {
+		hello->stamp[hello->head.stamp_len] = '\0';
+		r = cb_warm_stamp_check(hello->stamp);
+	}
+	free(hello);
+	if (r == -ESTALE) /* kernels that came from it live on */
+		(void)cb_fd_send(warm->connection, &over, sizeof(over), NULL, 0);
+	return r < 0 ? failed(err, r, "hello") : 0;
+}
+
+static int put_filters(const struct cb_jail *jail, struct cb_warm_request *head, struct cb_buf *texts,
+		       struct cb_err *err)
+{
+	struct sock_fprog notify = { 0 };
+	const struct sock_fprog *all[CB_WARM_FILTERS] = { [CB_WARM_FILTER_NOTIFY] = &notify,
+							  [CB_WARM_FILTER_JAIL] = &jail->filter,
+							  [CB_WARM_FILTER_LAST] = cb_seccomp_last() };
+	int r = cb_notify_compile(jail, &notify, err);
+
+	if (r < 0)
+		return r;
+	for (int i = 0; i < CB_WARM_FILTERS && r == 0; i++) {
+		head->filter_len[i] = all[i]->len;
+		r = cb_buf_append(texts, all[i]->filter, all[i]->len * sizeof(*all[i]->filter));
+	}
+	free(notify.filter);
+	return r < 0 ? failed(err, r, "filters") : 0;
+}
+
+static int put_texts(const struct cb_jail *jail, struct cb_warm_request *head, struct cb_buf *texts)
+{
+	static const char *const late[] = CB_WARM_LATE_ENV;
+	const struct cb_strv *env = &jail->spec->env;
+	int r = cb_buf_append(texts, jail->spec->cwd, strlen(jail->spec->cwd) + 1);
+	size_t before;
+
+	head->cwd_len = (uint32_t)strlen(jail->spec->cwd) + 1;
+	before = texts->len;
+	for (size_t i = 0; i < env->count && r == 0; i++)
+		for (size_t k = 0; k < sizeof(late) / sizeof(*late) && r == 0; k++) {
+			size_t n = strlen(late[k]);
+
+			if (strncmp(env->items[i], late[k], n) == 0 && env->items[i][n] == '=')
+				r = cb_buf_append(texts, env->items[i], strlen(env->items[i]) + 1);
+		}
+	head->env_len = (uint32_t)(texts->len - before);
+	return r;
+}
+
+static int send_request(const struct cb_warm *warm, const struct cb_jail *jail, struct cb_err *err)
+{
+	struct cb_warm_request head = { .op = CB_WARM_SPAWN, .version = CB_WARM_VERSION, .umask = jail->umask };
+	CB_AUTO_BUF packet = CB_BUF_INIT(REQUEST_MAX);
+	int fds[CB_WARM_NFDS], r;
+	size_t n = 0;
+
+	for (int i = 0; i < CB_WARM_NFDS; i++) {
+		if (warm->offered[i] < 0)
+			continue;
+		head.present |= 1u << i;
+		fds[n++] = warm->offered[i];
+	}
+	r = cb_buf_append(&packet, &head, sizeof(head));
+	if (r == 0 && put_filters(jail, &head, &packet, err) < 0)
+		return err->code;
+	if (r == 0)
+		r = put_texts(jail, &head, &packet);
+	if (r == 0) {
+		memcpy(packet.data, &head, sizeof(head));
+		r = cb_fd_send(warm->connection, packet.data, packet.len, fds, n);
+	}
+	return r < 0 ? failed(err, r, "request") : 0;
+}
+
+/* The copy answers if all is well, else it or the zygote. */
+static int hear_answer(const struct cb_warm *warm, int64_t end, pid_t *ret_guest, int *ret_listener, struct cb_err *err)
+{
+	static const char *const steps[] = { "request",	 "threads", "control group", "namespaces", "uid",
+					     "fork",	 "session", "descriptors",   "capabilities", "keyring",
+					     "landlock", "filter",  "parent",	     "revival" };
+	struct cb_warm_answer answer;
+	CB_AUTO_FD listener = -1;
+	pid_t sender = 0;
+	int r = await(warm->connection, end);
+	ssize_t n = r == 0 ? cb_fd_recv_from(warm->connection, &answer, sizeof(answer), &sender, &listener, 0) : r;
+
+	if (n < 0)
+		return failed(err, (int)n, "no answer");
+	if (n != (ssize_t)sizeof(answer) || answer.step > CB_WARM_STEP_READY || answer.error > 0 ||
+	    (answer.step == CB_WARM_STEP_READY) != (answer.error == 0))
+		return failed(err, n == 0 ? -ECHILD : -EBADMSG, "answer");
+	if (answer.error < 0)
+		return failed(err, answer.error, steps[answer.step]);
+	if (sender <= 0 || sender == warm->pid)
+		return failed(err, -EBADMSG, "the guest");
+	*ret_guest = sender;
+	*ret_listener = cb_fd_take(&listener);
+	return 0;
+}
+
+/* ---- the look ---- */
+
+static bool line_is(const char *status, const char *name, const char *value)
+{
+	const char *at = strstr(status, name);
+
+	if (at == NULL || (at != status && at[-1] != '\n'))
+		return false;
+	at += strlen(name);
+	at += strspn(at, "\t ");
+	return strncmp(at, value, strlen(value)) == 0 && at[strlen(value)] == '\n';
+}
+
+/* Which filters lie on it only the zygote knows; that there are as many as there should be the kernel says. */
+static bool stands_behind_walls(const char *status, uid_t uid, gid_t gid, unsigned filters)
+{
+	static const char *const empty[] = { "CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:" };
+	char ids[64], groups[64];
+
+	snprintf(ids, sizeof(ids), "%u\t%u\t%u\t%u", uid, uid, uid, uid);
+	snprintf(groups, sizeof(groups), "%u\t%u\t%u\t%u", gid, gid, gid, gid);
+	for (size_t i = 0; i < sizeof(empty) / sizeof(*empty); i++)
+		if (!line_is(status, empty[i], "0000000000000000"))
+			return false;
+	return line_is(status, "NoNewPrivs:", "1") && line_is(status, "Seccomp:", "2") &&
+	       line_is(status, "Uid:", ids) && line_is(status, "Gid:", groups) &&
+	       cb_warm_filters_of(status) >= filters;
+}
+
+static bool is_in(int proc, const char *name, int ns)
+{
+	struct stat its, ours;
+	char path[32];
+
+	snprintf(path, sizeof(path), "ns/%s", name);
+	return fstatat(proc, path, &its, 0) == 0 && fstat(ns, &ours) == 0 && its.st_dev == ours.st_dev &&
+	       its.st_ino == ours.st_ino;
+}
+
+static int look_at(const struct cb_warm *warm, const struct cb_jail *jail, pid_t guest, struct cb_err *err)
+{
+	static const char *const spaces[] = { [CB_WARM_NS_USER] = "user", [CB_WARM_NS_MNT] = "mnt",
+					      [CB_WARM_NS_PID] = "pid",	  [CB_WARM_NS_NET] = "net",
+					      [CB_WARM_NS_IPC] = "ipc",	  [CB_WARM_NS_UTS] = "uts",
+					      [CB_WARM_NS_CGROUP] = "cgroup" };
+	/* the zygote's own, ours that it was born with, and those of the request */
+	unsigned filters = 3 + cb_notify_installed(jail) + (unsigned)cb_warm_own_filters();
+	char path[32], status[STATUS_MAX];
+	CB_AUTO_FD proc = -1;
+	CB_AUTO_FD fd = -1;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%d", (int)guest);
+	proc = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	fd = proc >= 0 ? openat(proc, "status", O_RDONLY | O_CLOEXEC) : -1;
+	n = fd >= 0 ? read(fd, status, sizeof(status) - 1) : -1;
+	if (n <= 0)
+		return failed(err, n < 0 ? -errno : -ECHILD, "a look at the guest");
+	status[n] = '\0';
+	if (!stands_behind_walls(status, jail->host_uid, jail->from_root ? jail->host_uid : getegid(), filters))
+		return failed(err, CB_E_DENIED, "the guest does not stand behind all walls");
+	for (size_t i = 0; i < sizeof(spaces) / sizeof(*spaces); i++)
+		if (!is_in(proc, spaces[i], warm->offered[i]))
+			return failed(err, CB_E_DENIED, "the guest is not in the jail's namespaces");
+	return 0;
+}
+
+int cb_warm_ask(struct cb_warm *warm, const struct cb_jail *jail, const struct cb_cgroup *group, int pid1fd,
+		pid_t *ret_guest, int *ret_listener, struct cb_err *err)
+{
+	static const struct {
+		enum cb_warm_fd to;
+		int from;
+	} own[] = { { CB_WARM_STDOUT, CB_SPAWN_STDOUT }, { CB_WARM_STDERR, CB_SPAWN_STDERR },
+		    { CB_WARM_WIRE, CB_SPAWN_WIRE },	 { CB_WARM_LOG, CB_SPAWN_LOG },
+		    { CB_WARM_SIDE, CB_SPAWN_SIDE },	 { CB_WARM_TWIN_CONTROL, CB_SPAWN_TWIN_CONTROL } };
+	int64_t end = cb_now_ms() + ANSWER_MS;
+	int r = cb_cgroup_join_fds(group, warm->offered + CB_WARM_GROUP);
+
+	for (size_t i = 0; i < sizeof(own) / sizeof(*own) && r == 0; i++) {
+		warm->offered[own[i].to] = fcntl(jail->guest_fds[own[i].from], F_DUPFD_CLOEXEC, 0);
+		r = warm->offered[own[i].to] < 0 ? -errno : 0;
+	}
+	if (r == 0) {
+		warm->offered[CB_WARM_PID1] = fcntl(pid1fd, F_DUPFD_CLOEXEC, 0);
+		r = warm->offered[CB_WARM_PID1] < 0 ? -errno : 0;
+	}
+	if (r < 0)
+		return failed(err, r, "descriptors");
+	r = hear_hello(warm, end, err);
+	if (r == 0)
+		r = send_request(warm, jail, err);
+	if (r == 0)
+		r = hear_answer(warm, end, ret_guest, ret_listener, err);
+	return r == 0 ? look_at(warm, jail, *ret_guest, err) : r;
+}
+
+int cb_warm_go_on(struct cb_warm *warm, struct cb_err *err)
+{
+	int r = cb_fd_send(warm->connection, "", 1, NULL, 0);
+
+	return r < 0 ? failed(err, r, "going on") : 0;
+}

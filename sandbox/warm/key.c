@@ -1,0 +1,274 @@
+/* Which zygote fits a jail: see warm.h.
+ *
+ * Trust domain: broker. A zygote's name is a sum over all that its copies inherit and can't change, so two kernels
+ * share one only if they would have been born alike: the interpreter and how it was started, what is shown where, the
+ * environment but for what differs from session to session, our own version and files, and of the broker's own state
+ * what children inherit. What changes on disk while a zygote lives is in its stamp.
+ *
+ * Invariants: pure but for reading; what can't be read makes another name, never the same.
+ */
+#include "warm.h"
+
+#include "../shared/sha1.h"
+
+#include <cellblock/buffer.h>
+#include <cellblock/fd.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define KEY_MAX (CB_SPEC_MAX + (1u << 20))
+#define SMALL (16u << 20) /* bytes of a zygote's tmpfs: nobody writes there for long */
+#define SMALL_FILES 4096
+#define OWN_FILES 4096 /* of a zygote */
+#define GUEST "/run/cellblock/guest"
+
+static bool is_late(const char *variable)
+{
+	static const char *const late[] = CB_WARM_LATE_ENV;
+
+	for (size_t i = 0; i < sizeof(late) / sizeof(*late); i++) {
+		size_t n = strlen(late[i]);
+
+		if (strncmp(variable, late[i], n) == 0 && variable[n] == '=')
+			return true;
+	}
+	return false;
+}
+
+bool cb_warm_is_wanted(const struct cb_jail *jail)
+{
+	const struct cb_jail_spec *spec = jail->spec;
+
+	/* what an image holds is not what the stamp is compared with; with the host's network there is no namespace
+	 * that the zygote could enter */
+	return spec->warm_folder != NULL && !jail->without_namespaces && jail->filter.len > 0 &&
+	       spec->network == CB_NETWORK_NONE && spec->root_path == NULL;
+}
+
+/* Shown in a zygote is what is read-only and belongs to no session. */
+static bool is_common(const struct cb_bind *bind)
+{
+	return bind->mode != CB_BIND_RW && strcmp(bind->source, "/dev/null") != 0;
+}
+
+int cb_warm_spec(const struct cb_jail_spec *spec, struct cb_jail_spec *ret)
+{
+	struct cb_jail_spec z = {
+		.argv = spec->argv,
+		.cwd = (char *)(uintptr_t) "/",
+		.hostname = spec->hostname,
+		.workspace_mode = CB_WORKSPACE_TMPFS,
+		.network = CB_NETWORK_NONE,
+		.minimum = CB_LEVEL_NO_CGROUP,
+		.limit_pids = OWN_FILES,
+		.limit_open_files = OWN_FILES,
+		.limit_tmp = SMALL,
+		.limit_shm = SMALL,
+		.limit_inodes = SMALL_FILES,
+		.warm_folder = spec->warm_folder,
+		.warm_preload = spec->warm_preload,
+	};
+
+	z.binds = calloc(spec->nbinds + 1, sizeof(*z.binds));
+	z.env.items = calloc(spec->env.count + 1, sizeof(*z.env.items));
+	if (z.binds == NULL || z.env.items == NULL) {
+		free(z.binds);
+		free(z.env.items);
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < spec->nbinds; i++)
+		if (is_common(&spec->binds[i])) {
+			z.binds[z.nbinds] = spec->binds[i];
+			z.binds[z.nbinds++].mode = CB_BIND_RO;
+		}
+	for (size_t i = 0; i < spec->env.count; i++)
+		if (!is_late(spec->env.items[i]))
+			z.env.items[z.env.count++] = spec->env.items[i];
+	*ret = z;
+	return 0;
+}
+
+static int add_stat(struct cb_buf *out, int dirfd, const char *path)
+{
+	struct stat st = { 0 };
+	int error = fstatat(dirfd, path, &st, 0) < 0 ? errno : 0;
+
+	return cb_buf_printf(out, "%s %d %llu %llu %lld %lld.%ld\n", path, error, (unsigned long long)st.st_dev,
+			     (unsigned long long)st.st_ino, (long long)st.st_size, (long long)st.st_mtim.tv_sec,
+			     st.st_mtim.tv_nsec);
+}
+
+/* Our own modules may be built anew at the same place. */
+static int add_own_files(struct cb_buf *out, const struct cb_jail_spec *spec)
+{
+	static const char *const names[] = { "boot.py", "cellblock_guest", "cellblock_guest/main.py",
+					     "cellblock_guest/zygote.py", "cellblock_guest/libcopier.so" };
+	int r = 0;
+
+	for (size_t i = 0; i < spec->nbinds && r == 0; i++) {
+		CB_AUTO_FD folder = -1;
+
+		if (strcmp(spec->binds[i].target, GUEST) != 0)
+			continue;
+		folder = open(spec->binds[i].source, O_PATH | O_DIRECTORY | O_CLOEXEC);
+		for (size_t k = 0; k < sizeof(names) / sizeof(*names) && r == 0; k++)
+			r = add_stat(out, folder, names[k]);
+	}
+	return r;
+}
+
+static int add_file(struct cb_buf *out, const char *path)
+{
+	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+	char text[4096];
+	ssize_t n = fd >= 0 ? read(fd, text, sizeof(text)) : -1;
+
+	return n > 0 ? cb_buf_append(out, text, (size_t)n) : cb_buf_printf(out, "%s %d\n", path, errno);
+}
+
+unsigned long cb_warm_filters_of(const char *status)
+{
+	static const char name[] = "\nSeccomp_filters:";
+	const char *at = strstr(status, name);
+
+	return at != NULL ? strtoul(at + sizeof(name) - 1, NULL, 10) : 0;
+}
+
+unsigned long cb_warm_own_filters(void)
+{
+	CB_AUTO_FD fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+	char status[8192];
+	ssize_t n = fd >= 0 ? read(fd, status, sizeof(status) - 1) : -1;
+
+	status[n > 0 ? n : 0] = '\0';
+	return cb_warm_filters_of(status);
+}
+
+static int add_identity(struct cb_buf *out)
+{
+	gid_t groups[NGROUPS_MAX];
+	int n = getgroups(NGROUPS_MAX, groups);
+	int r = cb_buf_printf(out, "%u %u %d\n", geteuid(), getegid(), n);
+
+	if (r == 0 && n > 0)
+		r = cb_buf_append(out, groups, (size_t)n * sizeof(*groups));
+	return r == 0 ? cb_buf_printf(out, "filters %lu\n", cb_warm_own_filters()) : r;
+}
+
+/* What a child has of its parent: where it is charged and confined, how often it runs, how much it may have. */
+static int add_own_state(struct cb_buf *out)
+{
+	static const char *const files[] = { "/proc/self/cgroup",	    "/proc/self/attr/current",
+					     "/proc/self/personality", "/proc/self/coredump_filter",
+					     "/proc/self/timerslack_ns" };
+	cpu_set_t cpus;
+	int r = add_identity(out);
+
+	CPU_ZERO(&cpus);
+	(void)sched_getaffinity(0, sizeof(cpus), &cpus);
+	for (size_t i = 0; i < sizeof(files) / sizeof(*files) && r == 0; i++)
+		r = add_file(out, files[i]);
+	if (r == 0)
+		r = cb_buf_append(out, &cpus, sizeof(cpus));
+	if (r == 0)
+		r = cb_buf_printf(out, "%d %d %ld %d\n", getpriority(PRIO_PROCESS, 0), sched_getscheduler(0),
+				  syscall(SYS_ioprio_get, 1, 0), prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0));
+	for (int i = 0; i < RLIM_NLIMITS && r == 0; i++) {
+		struct rlimit limit = { 0 };
+
+		(void)getrlimit((__rlimit_resource_t)i, &limit);
+		r = cb_buf_printf(out, "%llu %llu\n", (unsigned long long)limit.rlim_cur,
+				  (unsigned long long)limit.rlim_max);
+	}
+	return r;
+}
+
+/* In the form in which it is handed to brokers: no two descriptions have the same. */
+static int add_spec(struct cb_buf *out, const struct cb_jail_spec *spec)
+{
+	struct cb_jail_spec z;
+	CB_AUTO_FD fd = -1;
+	char *data = NULL;
+	size_t len = 0;
+	int r = cb_warm_spec(spec, &z);
+
+	if (r < 0)
+		return r;
+	r = cb_jail_spec_to_fd(&z, &fd);
+	if (r == 0)
+		r = cb_fd_read_all(fd, CB_SPEC_MAX, &data, &len);
+	if (r == 0)
+		r = cb_buf_append(out, data, len);
+	free(data);
+	free(z.binds);
+	free(z.env.items);
+	return r;
+}
+
+int cb_warm_key(const struct cb_jail *jail, char ret_key[CB_WARM_KEY])
+{
+	CB_AUTO_BUF text = CB_BUF_INIT(KEY_MAX);
+	unsigned char sum[CB_SHA1];
+	int r = add_spec(&text, jail->spec);
+
+	if (r == 0)
+		r = cb_buf_printf(&text, "%s %d\n", CELLBLOCK_VERSION, CB_WARM_VERSION);
+	if (r == 0)
+		r = cb_buf_append(&text, jail->filter.filter, jail->filter.len * sizeof(*jail->filter.filter));
+	if (r == 0)
+		r = add_own_files(&text, jail->spec);
+	if (r == 0)
+		r = add_own_state(&text);
+	if (r < 0)
+		return r;
+	cb_sha1(text.data, text.len, sum);
+	for (size_t i = 0; i < sizeof(sum); i++)
+		snprintf(ret_key + 2 * i, 3, "%02x", sum[i]);
+	return 0;
+}
+
+/* "device inode size mtime ctime path" */
+static int check_line(const char *line)
+{
+	unsigned long long dev, ino, size, mtime, ctime;
+	struct stat st;
+	int at = 0;
+
+	if (sscanf(line, "%llu %llu %llu %llu %llu %n", &dev, &ino, &size, &mtime, &ctime, &at) != 5 || at == 0 ||
+	    line[at] != '/')
+		return CB_E_SYNTAX;
+	if (stat(line + at, &st) < 0)
+		return -ESTALE;
+	return st.st_dev == dev && st.st_ino == ino && (unsigned long long)st.st_size == size &&
+			       (unsigned long long)st.st_mtim.tv_sec * 1000000000ull +
+					       (unsigned long long)st.st_mtim.tv_nsec ==
+				       mtime &&
+			       (unsigned long long)st.st_ctim.tv_sec * 1000000000ull +
+					       (unsigned long long)st.st_ctim.tv_nsec ==
+				       ctime
+		       ? 0
+		       : -ESTALE;
+}
+
+int cb_warm_stamp_check(char *stamp)
+{
+	char *rest = NULL;
+	int r = 0, n = 0;
+
+	for (char *line = strtok_r(stamp, "\n", &rest); line != NULL && r == 0; line = strtok_r(NULL, "\n", &rest)) {
+		r = check_line(line);
+		n++;
+	}
+	return r == 0 && n == 0 ? CB_E_SYNTAX : r;
+}

@@ -1,0 +1,358 @@
+/* How a zygote comes to be: see warm.h.
+ *
+ * Trust domain: a child of the broker's, which leaves it at once and becomes the zygote. It builds a jail for itself by
+ * the same steps as pid 1 does, without a process namespace of its own (its copies are born in those of jails), and
+ * keeps neither a capability nor an fd but its socket and its locks.
+ *
+ * A lock file beside the socket is held as long as the zygote lives: who holds it may replace the socket. The zygote
+ * writes into it when it can serve. One that ended without that is not tried again for a while: a module that can't be
+ * preloaded would be loaded in vain behind each start. A socket is bound here and listens when the zygote can serve, so
+ * that nobody connects to one that can't.
+ *
+ * Invariants: nothing here is waited for by anybody; what fails is one line in the log, and starts stay cold.
+ */
+#include "warm.h"
+
+#include "../root/root.h"
+#include "../shared/mounts.h"
+#include "../walls/caps.h"
+#include "../walls/landlock.h"
+#include "../walls/seccomp.h"
+
+#include <cellblock/buffer.h>
+#include <cellblock/fd.h>
+#include <cellblock/log.h>
+#include <cellblock/wire.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/keyctl.h>
+#include <linux/securebits.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ZYGOTES_MAX 16 /* of a user; the next one has to wait until one has ended */
+#define IDLE_S 600
+#define FAILED_S 600 /* until one that could not serve is tried again */
+#define ASIDE 32
+#define LOCK_SUFFIX ".lock"
+
+struct zygote {
+	struct cb_jail jail;
+	struct cb_jail_spec spec;
+	struct sock_fprog filter;
+	char key[CB_WARM_KEY];
+	int folder, lock, listener;
+};
+
+/* ---- its place in the folder ---- */
+
+static bool is_lock(const char *name)
+{
+	size_t n = strlen(name), suffix = strlen(LOCK_SUFFIX);
+
+	return n == CB_WARM_KEY - 1 + suffix && strcmp(name + n - suffix, LOCK_SUFFIX) == 0;
+}
+
+static bool has_just_failed(int lock)
+{
+	struct stat st;
+
+	return fstat(lock, &st) == 0 && st.st_size == 0 && time(NULL) - st.st_mtim.tv_sec < FAILED_S;
+}
+
+/* Counts those that live, and removes what is left of those that don't. */
+static unsigned count_others(int folder)
+{
+	int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
+	const struct dirent *entry;
+	unsigned n = 0;
+
+	if (dir == NULL)
+		cb_fd_close(&copy);
+	while (dir != NULL && (entry = readdir(dir)) != NULL) {
+		CB_AUTO_FD lock = -1;
+		char key[CB_WARM_KEY];
+
+		if (!is_lock(entry->d_name))
+			continue;
+		lock = openat(folder, entry->d_name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+		if (lock < 0)
+			continue;
+		if (flock(lock, LOCK_EX | LOCK_NB) < 0) {
+			n++;
+			continue;
+		}
+		if (has_just_failed(lock))
+			continue;
+		snprintf(key, sizeof(key), "%s", entry->d_name);
+		(void)unlinkat(folder, key, 0);
+		(void)unlinkat(folder, entry->d_name, 0);
+	}
+	if (dir != NULL)
+		(void)closedir(dir);
+	return n;
+}
+
+/* 0, or -EWOULDBLOCK if there is one with this name, or it is just being made. */
+static int take_lock(struct zygote *z)
+{
+	char name[CB_WARM_KEY + sizeof(LOCK_SUFFIX)];
+	CB_AUTO_FD fd = -1;
+	struct stat st;
+	bool made;
+
+	snprintf(name, sizeof(name), "%s" LOCK_SUFFIX, z->key);
+	fd = openat(z->folder, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	made = fd >= 0;
+	if (fd < 0 && errno == EEXIST)
+		fd = openat(z->folder, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (st.st_nlink == 0) /* somebody has removed it meanwhile */
+		return -EWOULDBLOCK;
+	if (!made && has_just_failed(fd))
+		return -EWOULDBLOCK;
+	if (ftruncate(fd, 0) < 0 || futimens(fd, NULL) < 0)
+		return -errno;
+	z->lock = cb_fd_take(&fd);
+	return 0;
+}
+
+static int bind_socket(struct zygote *z)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	CB_AUTO_FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	(void)unlinkat(z->folder, z->key, 0);
+	snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/%s", z->folder, z->key);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+		return -errno;
+	z->listener = cb_fd_take(&fd);
+	return 0;
+}
+
+static int take_place(struct zygote *z, const char *folder, struct cb_err *err)
+{
+	int r = cb_warm_folder_open(folder, true, &z->folder, err);
+
+	if (r < 0)
+		return r;
+	r = count_others(z->folder) < ZYGOTES_MAX ? take_lock(z) : -EUSERS;
+	if (r == 0)
+		r = bind_socket(z);
+	return r < 0 ? cb_err_set(err, r, CB_WARM_STEP, NULL, "its socket in %s: %s", folder, strerror(-r)) : 0;
+}
+
+/* ---- its jail ---- */
+
+static int write_own(const char *name, const char *text)
+{
+	CB_AUTO_FD fd = open(name, O_WRONLY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : cb_fd_write_all(fd, text, strlen(text));
+}
+
+static int map_itself(uid_t uid, gid_t gid)
+{
+	char text[64];
+	int r = write_own("/proc/self/setgroups", "deny");
+
+	snprintf(text, sizeof(text), "%d %u 1", CB_JAIL_UID, uid);
+	if (r == 0)
+		r = write_own("/proc/self/uid_map", text);
+	snprintf(text, sizeof(text), "%d %u 1", CB_JAIL_UID, gid);
+	if (r == 0)
+		r = write_own("/proc/self/gid_map", text);
+	return r;
+}
+
+static int leave_host(const struct zygote *z, struct cb_err *err)
+{
+	int flags = CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP, r = 0;
+	uid_t uid = geteuid();
+	gid_t gid = getegid();
+
+	if (unshare(z->jail.from_root ? flags : flags | CLONE_NEWUSER) < 0)
+		r = -errno;
+	if (r == 0 && !z->jail.from_root)
+		r = map_itself(uid, gid);
+	if (r == 0 && sethostname(z->spec.hostname, strlen(z->spec.hostname)) < 0)
+		r = -errno;
+	(void)syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL);
+	return r < 0 ? cb_err_set(err, r, CB_WARM_STEP, NULL, "new namespaces: %s", strerror(-r)) : 0;
+}
+
+/* The folder that it may write to is its own, whoever has made it. */
+static int give_home(struct cb_jail *jail, struct cb_err *err)
+{
+	uid_t uid = jail->host_uid;
+
+	if (!jail->from_root || fchownat(AT_FDCWD, CB_JAIL_HOME + 1, uid, uid, AT_SYMLINK_NOFOLLOW) == 0)
+		return 0;
+	return cb_err_set(err, -errno, CB_WARM_STEP, NULL, "its home: %s", strerror(errno));
+}
+
+/* Root leaves its uid before its rights, which go with the step after this. */
+static int leave_root(struct cb_jail *jail, struct cb_err *err)
+{
+	uid_t uid = jail->from_root ? jail->host_uid : CB_JAIL_UID;
+
+	if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) < 0 ||
+	    (jail->from_root && setgroups(0, NULL) < 0) || setresgid(uid, uid, uid) < 0 || setresuid(uid, uid, uid) < 0)
+		return cb_err_set(err, -errno, CB_WARM_STEP, NULL, "its uid: %s", strerror(errno));
+	return 0;
+}
+
+/* It sees no processes, and has nobody's but its own to signal. */
+static int leave_others(struct cb_jail *jail, struct cb_err *err)
+{
+	(void)jail;
+	return cb_landlock_scope(err);
+}
+
+static int build(struct zygote *z, struct cb_err *err)
+{
+	static const cb_step_fn steps[] = { cb_step_private_mounts, cb_step_new_root, cb_step_dev,
+					    cb_step_proc_of_self,   cb_step_tmpfs,    give_home,
+					    cb_step_binds,	    cb_step_pivot,    leave_root,
+					    cb_step_caps,	    leave_others };
+	int r = leave_host(z, err);
+
+	for (size_t i = 0; i < sizeof(steps) / sizeof(*steps) && r == 0; i++)
+		r = steps[i](&z->jail, err);
+	return r;
+}
+
+/* ---- its start ---- */
+
+static int place(int fd, int number)
+{
+	if (fd >= 0)
+		return dup3(fd, number, 0) < 0 ? -errno : 0;
+	(void)close(number);
+	return 0;
+}
+
+/* 0 to 7 are /dev/null, for a guest's own fds get those numbers in a copy; but what it says while it loads is heard. */
+static int keep_fds(struct zygote *z, struct cb_err *err)
+{
+	int kept[] = { z->listener, z->lock, z->jail.uid_lock }, r = 0; /* from CB_ZYGOTE_FD_LISTEN on */
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	for (size_t i = 0; i < sizeof(kept) / sizeof(*kept); i++)
+		kept[i] = kept[i] >= 0 ? fcntl(kept[i], F_DUPFD_CLOEXEC, ASIDE) : -1;
+	null = null >= 0 ? fcntl(null, F_DUPFD_CLOEXEC, ASIDE) : -1;
+	if (null < 0)
+		r = -errno;
+	for (int fd = 0; fd < CB_ZYGOTE_FD_LISTEN && r == 0; fd++)
+		if (fd != STDERR_FILENO)
+			r = fd <= CB_GUEST_FD_SIDE ? place(null, fd) : place(-1, fd);
+	for (size_t i = 0; i < sizeof(kept) / sizeof(*kept) && r == 0; i++)
+		r = place(kept[i], CB_ZYGOTE_FD_LISTEN + (int)i);
+	if (r == 0)
+		r = cb_fd_close_range(CB_ZYGOTE_FD_UID + 1, ~0u, 0);
+	return r < 0 ? cb_err_set(err, r, CB_WARM_STEP, NULL, "its descriptors: %s", strerror(-r)) : 0;
+}
+
+static int add_variables(struct zygote *z)
+{
+	struct cb_strv env = { 0 }, *preload = &z->spec.warm_preload;
+	CB_AUTO_BUF names = CB_BUF_INIT(65536);
+	int r = cb_buf_reserve(&names, 1); /* there may be none */
+
+	for (size_t i = 0; i < preload->count && r == 0; i++)
+		r = cb_buf_printf(&names, "%s%s", i > 0 ? "," : "", preload->items[i]);
+	for (size_t i = 0; i < z->spec.env.count && r == 0; i++)
+		r = cb_strv_add(&env, z->spec.env.items[i]);
+	if (r == 0)
+		r = cb_strv_addf(&env, "CELLBLOCK_ZYGOTE=%.*s", (int)names.len, (const char *)names.data);
+	if (r == 0)
+		r = cb_strv_addf(&env, "CELLBLOCK_ZYGOTE_IDLE=%d", IDLE_S);
+	z->spec.env = env; /* this process ends by an exec */
+	return r;
+}
+
+static void start_program(struct zygote *z, struct cb_err *err)
+{
+	struct rlimit none = { 0 };
+	sigset_t empty;
+	int r = add_variables(z);
+
+	if (r == 0 && setrlimit(RLIMIT_CORE, &none) < 0)
+		r = -errno;
+	if (r < 0) {
+		cb_err_set(err, r, CB_WARM_STEP, NULL, "its environment: %s", strerror(-r));
+		return;
+	}
+	if (cb_seccomp_load(&z->filter, err) < 0)
+		return;
+	for (int i = 1; i < NSIG; i++)
+		(void)signal(i, SIG_DFL);
+	sigemptyset(&empty);
+	sigprocmask(SIG_SETMASK, &empty, NULL);
+	execve(z->spec.argv.items[0], z->spec.argv.items, z->spec.env.items);
+	cb_err_set(err, -errno, CB_WARM_STEP, NULL, "%s: %s", z->spec.argv.items[0], strerror(errno));
+}
+
+static void become_zygote(const struct cb_jail *jail)
+{
+	static struct zygote z = { .folder = -1, .lock = -1, .listener = -1 };
+	struct cb_err err = { 0 };
+	int r = cb_warm_key(jail, z.key);
+
+	(void)prctl(PR_SET_NAME, "cellblock-warm", 0, 0, 0);
+	z.jail = *jail;
+	z.jail.spec = &z.spec;
+	z.jail.mount_fds = NULL;
+	z.jail.uid_lock = -1;
+	z.jail.note[0] = '\0';
+	if (r == 0)
+		r = cb_warm_spec(jail->spec, &z.spec);
+	if (r < 0)
+		cb_err_set(&err, r, CB_WARM_STEP, NULL, "its description: %s", strerror(-r));
+	if (r == 0)
+		r = take_place(&z, jail->spec->warm_folder, &err);
+	if (r == 0)
+		r = cb_seccomp_compile_outer(false, &z.filter, &err);
+	if (r == 0 && z.jail.from_root)
+		r = cb_uid_lease(&z.jail.host_uid, &z.jail.uid_lock, &err);
+	if (r == 0)
+		r = keep_fds(&z, &err);
+	if (r == 0)
+		r = build(&z, &err);
+	if (r == 0)
+		start_program(&z, &err);
+	if (err.code != -EWOULDBLOCK)
+		cb_log(CB_LOG_WARNING, "no zygote: %s: %s", err.step, err.text);
+}
+
+void cb_warm_start(const struct cb_jail *jail)
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		(void)setsid();
+		if (fork() == 0)
+			become_zygote(jail);
+		_exit(0);
+	}
+	while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
+}

@@ -1,0 +1,390 @@
+/* A broker and what answers in a zygote's place: garbage, silence and lies end in an error, never in a guest. */
+#include "../../../../sandbox/warm/warm.h"
+
+#include <cellblock/fd.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct sock_filter insns[] = { { 6, 0, 0, 0 } };
+
+struct stage {
+	char parent[32], folder[40], key[CB_WARM_KEY], stamp[256];
+	struct cb_jail_spec spec;
+	struct cb_jail jail;
+	int listener, pair[2];
+};
+
+/* What the other side does with a connection. */
+typedef void (*play_fn)(const struct stage *s, int connection);
+
+static void stamp_of(const char *path, char *ret, size_t size)
+{
+	struct stat st;
+
+	assert_int_equal(stat(path, &st), 0);
+	snprintf(ret, size, "%llu %llu %llu %lld %lld %s\n", (unsigned long long)st.st_dev,
+		 (unsigned long long)st.st_ino, (unsigned long long)st.st_size,
+		 (long long)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
+		 (long long)st.st_ctim.tv_sec * 1000000000 + st.st_ctim.tv_nsec, path);
+}
+
+static int set_up(void **state)
+{
+	static struct stage s;
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+
+	s = (struct stage){ .parent = "/tmp/cb-ask-XXXXXX",
+			    .spec = { .hostname = (char *)(uintptr_t) "h",
+				      .workspace_mode = CB_WORKSPACE_TMPFS,
+				      .cwd = (char *)(uintptr_t) "/",
+				      .limit_pids = 1,
+				      .limit_open_files = 64,
+				      .limit_tmp = 1,
+				      .limit_shm = 1,
+				      .limit_inodes = 1 },
+			    .jail = { .filter = { 1, insns }, .upper_fd = { -1, -1 }, .host_uid = 12345 } };
+	assert_non_null(mkdtemp(s.parent));
+	snprintf(s.folder, sizeof(s.folder), "%s/warm", s.parent);
+	assert_int_equal(mkdir(s.folder, 0700), 0);
+	s.spec.warm_folder = s.folder;
+	assert_int_equal(cb_strv_add(&s.spec.argv, "/bin/true"), 0);
+	s.jail.spec = &s.spec;
+	stamp_of("/", s.stamp, sizeof(s.stamp));
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s.pair), 0);
+	for (int i = 0; i < CB_SPAWN_NFDS; i++)
+		s.jail.guest_fds[i] = s.pair[0];
+	assert_int_equal(cb_warm_key(&s.jail, s.key), 0);
+	s.listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s", s.folder, s.key);
+	assert_int_equal(bind(s.listener, (struct sockaddr *)&address, sizeof(address)), 0);
+	*state = &s;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	struct stage *s = *state;
+	char path[128];
+
+	snprintf(path, sizeof(path), "%s/%s", s->folder, s->key);
+	(void)unlink(path);
+	(void)rmdir(s->folder);
+	(void)rmdir(s->parent);
+	cb_fd_close(&s->listener);
+	cb_fd_close(&s->pair[0]);
+	cb_fd_close(&s->pair[1]);
+	cb_strv_release(&s->spec.argv);
+	return 0;
+}
+
+static void greet(const struct stage *s, int connection, uint32_t version, const char *stamp)
+{
+	struct {
+		struct cb_warm_hello head;
+		char stamp[256];
+	} hello = { .head = { version, (uint32_t)strlen(stamp) } };
+
+	(void)s;
+	memcpy(hello.stamp, stamp, strlen(stamp));
+	assert_int_equal(cb_fd_send(connection, &hello, sizeof(hello.head) + strlen(stamp), NULL, 0), 0);
+}
+
+static struct cb_warm_request hear(int connection, int *ret_fds, size_t *ret_n)
+{
+	static char packet[65536];
+	struct cb_warm_request request = { 0 };
+	ssize_t n = cb_fd_recv(connection, packet, sizeof(packet), ret_fds, CB_FD_PASS_MAX, ret_n, 0);
+
+	if (n >= (ssize_t)sizeof(request))
+		memcpy(&request, packet, sizeof(request));
+	return request;
+}
+
+static void answer(int connection, uint32_t step, int32_t error)
+{
+	struct cb_warm_answer a = { step, error };
+
+	(void)cb_fd_send(connection, &a, sizeof(a), NULL, 0);
+}
+
+/* The code that asking ends with, while a child plays the zygote. */
+static int ask(struct stage *s, play_fn play, struct cb_err *err)
+{
+	struct cb_cgroup none = CB_CGROUP_EMPTY;
+	struct cb_warm warm = CB_WARM_NONE;
+	int listener = -1, status = 0, r, ready[2];
+	pid_t guest = 0, player;
+	char byte;
+
+	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+	player = fork();
+	if (player == 0) {
+		int connection;
+
+		(void)alarm(20); /* a test that has failed does not connect */
+		if (unshare(CLONE_NEWUSER) < 0) /* as a zygote is in one of its own */
+			_exit(0);
+		(void)listen(s->listener, 4);
+		(void)close(ready[1]);
+		connection = accept(s->listener, NULL, NULL);
+		play(s, connection);
+		_exit(0);
+	}
+	close(ready[1]);
+	assert_int_equal(read(ready[0], &byte, 1), 0); /* the child listens */
+	close(ready[0]);
+	r = cb_warm_find(&s->jail, &warm);
+	if (r == -ECONNREFUSED)
+		skip(); /* no namespaces here */
+	assert_int_equal(r, 0);
+	assert_int_equal(warm.pid, player);
+	*err = (struct cb_err){ 0 };
+	r = cb_warm_ask(&warm, &s->jail, &none, s->pair[1], &guest, &listener, err);
+	cb_warm_close(&warm);
+	cb_fd_close(&listener);
+	assert_int_equal(waitpid(player, &status, 0), player);
+	assert_int_equal(status, 0);
+	return r;
+}
+
+static void ends_at_once(const struct stage *s, int connection)
+{
+	(void)s;
+	(void)close(connection);
+}
+
+static void other_version(const struct stage *s, int connection)
+{
+	greet(s, connection, CB_WARM_VERSION + 1, s->stamp);
+}
+
+static void wrong_length(const struct stage *s, int connection)
+{
+	struct cb_warm_hello hello = { CB_WARM_VERSION, 1000 };
+
+	(void)s;
+	(void)cb_fd_send(connection, &hello, sizeof(hello), NULL, 0);
+}
+
+static void no_stamp(const struct stage *s, int connection)
+{
+	greet(s, connection, CB_WARM_VERSION, "");
+}
+
+static void test_hello(void **state)
+{
+	static const play_fn plays[] = { ends_at_once, other_version, wrong_length };
+	struct cb_err err;
+
+	for (size_t i = 0; i < sizeof(plays) / sizeof(*plays); i++)
+		assert_int_equal(ask(*state, plays[i], &err), -EBADMSG);
+	assert_int_equal(ask(*state, no_stamp, &err), CB_E_SYNTAX);
+}
+
+static void is_stale(const struct stage *s, int connection)
+{
+	int fds[CB_FD_PASS_MAX];
+	size_t n = 0;
+
+	greet(s, connection, CB_WARM_VERSION, "1 2 3 4 5 /\n");
+	if (hear(connection, fds, &n).op != CB_WARM_END || n != 0)
+		_exit(1);
+}
+
+static void test_a_stale_one_is_told_to_end(void **state)
+{
+	struct cb_err err;
+
+	assert_int_equal(ask(*state, is_stale, &err), -ESTALE);
+}
+
+static void tells_of_an_error(const struct stage *s, int connection)
+{
+	int fds[CB_FD_PASS_MAX];
+	size_t n = 0;
+	struct cb_warm_request request;
+
+	greet(s, connection, CB_WARM_VERSION, s->stamp);
+	request = hear(connection, fds, &n);
+	if (request.op != CB_WARM_SPAWN || request.version != CB_WARM_VERSION || n != 7 || request.cwd_len != 2 ||
+	    request.filter_len[CB_WARM_FILTER_NOTIFY] != 0 || request.filter_len[CB_WARM_FILTER_JAIL] != 1 ||
+	    request.filter_len[CB_WARM_FILTER_LAST] == 0)
+		_exit(1);
+	answer(connection, CB_WARM_STEP_FORK, -ENOMEM);
+}
+
+static void test_its_errors_are_told(void **state)
+{
+	struct cb_err err;
+
+	assert_int_equal(ask(*state, tells_of_an_error, &err), -ENOMEM);
+	assert_string_equal(err.step, CB_WARM_STEP);
+	assert_non_null(strstr(err.text, "fork"));
+}
+
+static void greet_and_hear(const struct stage *s, int connection)
+{
+	int fds[CB_FD_PASS_MAX];
+	size_t n = 0;
+
+	greet(s, connection, CB_WARM_VERSION, s->stamp);
+	(void)hear(connection, fds, &n);
+}
+
+static void ends_after_the_request(const struct stage *s, int connection)
+{
+	greet_and_hear(s, connection);
+	(void)close(connection);
+}
+
+static void says_that_it_is_the_guest(const struct stage *s, int connection)
+{
+	greet_and_hear(s, connection);
+	answer(connection, CB_WARM_STEP_READY, 0);
+}
+
+static void no_such_step(const struct stage *s, int connection)
+{
+	greet_and_hear(s, connection);
+	answer(connection, CB_WARM_STEP_READY + 1, 0);
+}
+
+static void ready_with_an_error(const struct stage *s, int connection)
+{
+	greet_and_hear(s, connection);
+	answer(connection, CB_WARM_STEP_READY, -EPERM);
+}
+
+static void error_above_zero(const struct stage *s, int connection)
+{
+	greet_and_hear(s, connection);
+	answer(connection, CB_WARM_STEP_FORK, 1);
+}
+
+static void half_an_answer(const struct stage *s, int connection)
+{
+	greet_and_hear(s, connection);
+	(void)cb_fd_send(connection, "abcd", 4, NULL, 0);
+}
+
+static void test_answers(void **state)
+{
+	static const play_fn plays[] = { says_that_it_is_the_guest, no_such_step, ready_with_an_error, error_above_zero,
+					 half_an_answer };
+	struct cb_err err;
+
+	assert_int_equal(ask(*state, ends_after_the_request, &err), -ECHILD);
+	for (size_t i = 0; i < sizeof(plays) / sizeof(*plays); i++)
+		assert_int_equal(ask(*state, plays[i], &err), -EBADMSG);
+}
+
+/* A process of its own, which stands behind nothing. */
+static void has_a_guest_without_walls(const struct stage *s, int connection)
+{
+	pid_t guest;
+
+	greet_and_hear(s, connection);
+	guest = fork();
+	if (guest == 0) {
+		char byte;
+
+		answer(connection, CB_WARM_STEP_READY, 0);
+		_exit(recv(connection, &byte, 1, 0) > 0); /* it must not be let go on */
+	}
+	(void)close(connection);
+	int status = 0;
+
+	if (waitpid(guest, &status, 0) != guest || status != 0)
+		_exit(1);
+}
+
+static void test_a_guest_without_walls_is_refused(void **state)
+{
+	struct cb_err err;
+
+	assert_int_equal(ask(*state, has_a_guest_without_walls, &err), CB_E_DENIED);
+	assert_non_null(strstr(err.text, "walls"));
+}
+
+static void test_nobody_listens(void **state)
+{
+	struct stage *s = *state;
+	struct cb_warm warm = CB_WARM_NONE;
+
+	assert_int_equal(cb_warm_find(&s->jail, &warm), -ECONNREFUSED);
+	s->spec.limit_open_files = 65; /* belongs to a session */
+	assert_int_equal(cb_warm_find(&s->jail, &warm), -ECONNREFUSED);
+	s->spec.hostname = (char *)(uintptr_t) "other";
+	assert_int_equal(cb_warm_find(&s->jail, &warm), -ENOENT);
+	s->jail.upper_fd[CB_UPPER_PACKAGES] = 0;
+	assert_int_equal(cb_warm_find(&s->jail, &warm), -ENOENT);
+}
+
+/* As a cell that was shown the folder would: with a socket of its own in the place of a zygote's. */
+static void test_who_is_in_a_jail_is_no_zygote(void **state)
+{
+	struct stage *s = *state;
+	struct cb_warm warm = CB_WARM_NONE;
+	int ready[2], status = 0;
+	pid_t jailed;
+	char byte = 0;
+
+	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+	jailed = fork();
+	if (jailed == 0) {
+		pid_t poser;
+
+		(void)alarm(20);
+		if (unshare(CLONE_NEWUSER | CLONE_NEWPID) < 0)
+			_exit(77);
+		poser = fork();
+		if (poser == 0) {
+			(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+			(void)listen(s->listener, 4);
+			(void)!write(ready[1], "x", 1);
+			(void)pause();
+		}
+		close(ready[1]);
+		_exit(waitpid(poser, NULL, 0) != poser);
+	}
+	close(ready[1]);
+	if (read(ready[0], &byte, 1) == 1)
+		assert_int_equal(cb_warm_find(&s->jail, &warm), -EPERM);
+	close(ready[0]);
+	(void)kill(jailed, SIGKILL);
+	(void)waitpid(jailed, &status, 0);
+	if (byte != 'x')
+		skip(); /* no namespaces here */
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_hello, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_a_stale_one_is_told_to_end, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_its_errors_are_told, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_answers, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_a_guest_without_walls_is_refused, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_nobody_listens, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_who_is_in_a_jail_is_no_zygote, set_up, tear_down),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

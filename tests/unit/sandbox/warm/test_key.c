@@ -1,0 +1,216 @@
+/* Which kernels share a zygote, and when one is too old. */
+#include "../../../../sandbox/warm/warm.h"
+
+#include <cellblock/fd.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct sock_filter insns[] = { { 6, 0, 0, 0 } };
+
+static struct cb_jail_spec sample(void)
+{
+	struct cb_jail_spec spec = { .cwd = strdup("/w"),
+				     .hostname = strdup("cellblock"),
+				     .workspace_mode = CB_WORKSPACE_RW,
+				     .workspace_source = strdup("/srv/w"),
+				     .workspace_target = strdup("/w"),
+				     .warm_folder = strdup("/run/cellblock/warm"),
+				     .limit_memory = 1u << 30,
+				     .limit_pids = 64,
+				     .limit_open_files = 64,
+				     .limit_tmp = 1,
+				     .limit_shm = 1,
+				     .limit_inodes = 1 };
+
+	assert_int_equal(cb_strv_add(&spec.argv, "/usr/bin/python3"), 0);
+	assert_int_equal(cb_strv_add(&spec.env, "LANG=C.UTF-8"), 0);
+	assert_int_equal(cb_strv_add(&spec.env, "CELLBLOCK_POLICY_SAYS={}"), 0);
+	assert_int_equal(cb_spec_add_bind(&spec, "/opt/py", "/opt/py", CB_BIND_SESSION, false, "interpreter"), 0);
+	assert_int_equal(cb_spec_add_bind(&spec, "/srv/data", "/data", CB_BIND_RW, false, "policy: mounts"), 0);
+	assert_int_equal(cb_spec_add_bind(&spec, "/dev/null", "/w/key", CB_BIND_RO, false, "hides"), 0);
+	return spec;
+}
+
+static struct cb_jail jail_of(const struct cb_jail_spec *spec)
+{
+	return (struct cb_jail){ .spec = spec, .filter = { 1, insns }, .upper_fd = { -1, -1 } };
+}
+
+static void change(char **member, const char *value)
+{
+	free(*member);
+	*member = strdup(value);
+}
+
+static void key_of(const struct cb_jail_spec *spec, char ret[CB_WARM_KEY])
+{
+	struct cb_jail jail = jail_of(spec);
+
+	assert_int_equal(cb_warm_key(&jail, ret), 0);
+	assert_int_equal(strlen(ret), CB_WARM_KEY - 1);
+	assert_int_equal(strspn(ret, "0123456789abcdef"), CB_WARM_KEY - 1);
+}
+
+static void test_what_belongs_to_a_session_makes_no_other(void **state)
+{
+	struct cb_jail_spec spec = sample();
+	char before[CB_WARM_KEY], after[CB_WARM_KEY];
+
+	(void)state;
+	key_of(&spec, before);
+	change(&spec.cwd, "/w/deep");
+	change(&spec.workspace_source, "/srv/other");
+	change(&spec.workspace_target, "/other");
+	change(&spec.binds[1].source, "/srv/more");
+	change(&spec.binds[2].target, "/other/key");
+	change(&spec.env.items[1], "CELLBLOCK_POLICY_SAYS={\"a\":1}");
+	assert_int_equal(cb_strv_add(&spec.env, "JPY_SESSION_NAME=x.ipynb"), 0);
+	assert_int_equal(cb_strv_add(&spec.protect, ".git"), 0);
+	spec.limit_memory = 5;
+	spec.workspace_mode = CB_WORKSPACE_OVERLAY;
+	key_of(&spec, after);
+	assert_string_equal(before, after);
+	cb_jail_spec_release(&spec);
+}
+
+static void test_all_else_makes_another(void **state)
+{
+	struct cb_jail_spec spec = sample();
+	char keys[6][CB_WARM_KEY];
+
+	(void)state;
+	key_of(&spec, keys[0]);
+	change(&spec.env.items[0], "LANG=C");
+	key_of(&spec, keys[1]);
+	change(&spec.argv.items[0], "/usr/bin/python3.12");
+	key_of(&spec, keys[2]);
+	change(&spec.binds[0].source, "/opt/py2");
+	key_of(&spec, keys[3]);
+	assert_int_equal(cb_strv_add(&spec.warm_preload, "numpy"), 0);
+	key_of(&spec, keys[4]);
+	insns[0].k = 1; /* another table of system calls */
+	key_of(&spec, keys[5]);
+	insns[0].k = 0;
+	for (size_t i = 0; i < 6; i++)
+		for (size_t k = 0; k < i; k++)
+			assert_string_not_equal(keys[i], keys[k]);
+	cb_jail_spec_release(&spec);
+}
+
+static void test_description(void **state)
+{
+	struct cb_jail_spec spec = sample(), z;
+
+	(void)state;
+	assert_int_equal(cb_warm_spec(&spec, &z), 0);
+	assert_int_equal(z.nbinds, 1);
+	assert_int_equal(z.binds[0].mode, CB_BIND_RO); /* nothing is written there */
+	assert_int_equal(z.env.count, 1);
+	assert_null(z.workspace_source);
+	assert_int_equal(z.network, CB_NETWORK_NONE);
+	assert_int_equal(cb_jail_spec_check(&z, NULL), 0);
+	free(z.binds);
+	free(z.env.items);
+	cb_jail_spec_release(&spec);
+}
+
+static void test_wanted(void **state)
+{
+	struct cb_jail_spec spec = sample();
+	struct cb_jail jail = jail_of(&spec);
+
+	(void)state;
+	assert_true(cb_warm_is_wanted(&jail));
+	spec.network = CB_NETWORK_FULL;
+	assert_false(cb_warm_is_wanted(&jail));
+	spec.network = CB_NETWORK_NONE;
+	jail.without_namespaces = true;
+	assert_false(cb_warm_is_wanted(&jail));
+	jail.without_namespaces = false;
+	jail.filter.len = 0;
+	assert_false(cb_warm_is_wanted(&jail));
+	jail.filter.len = 1;
+	spec.root_path = strdup("/srv/image");
+	assert_false(cb_warm_is_wanted(&jail));
+	change(&spec.root_path, "");
+	free(spec.root_path);
+	spec.root_path = NULL;
+	free(spec.warm_folder);
+	spec.warm_folder = NULL;
+	assert_false(cb_warm_is_wanted(&jail));
+	cb_jail_spec_release(&spec);
+}
+
+static void stamp_of(const char *path, char *ret, size_t size)
+{
+	struct stat st;
+
+	assert_int_equal(stat(path, &st), 0);
+	snprintf(ret, size, "%llu %llu %llu %lld %lld %s\n", (unsigned long long)st.st_dev,
+		 (unsigned long long)st.st_ino, (unsigned long long)st.st_size,
+		 (long long)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
+		 (long long)st.st_ctim.tv_sec * 1000000000 + st.st_ctim.tv_nsec, path);
+}
+
+static void test_stamp(void **state)
+{
+	char folder[] = "/tmp/cb-stamp-XXXXXX", path[64], one[512], all[1024];
+	CB_AUTO_FD fd = -1;
+
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/a file", folder);
+	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	stamp_of(folder, one, sizeof(one));
+	stamp_of(path, all, sizeof(all) / 2);
+	snprintf(all + strlen(all), sizeof(all) / 2, "%s", one);
+	assert_int_equal(cb_warm_stamp_check(all), 0);
+	stamp_of(path, all, sizeof(all));
+	assert_int_equal(write(fd, "x", 1), 1);
+	assert_int_equal(cb_warm_stamp_check(all), -ESTALE);
+	stamp_of(path, all, sizeof(all));
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(cb_warm_stamp_check(all), -ESTALE);
+	assert_int_equal(rmdir(folder), 0);
+}
+
+static void test_no_stamp(void **state)
+{
+	static const char *const wrong[] = { "",	      "\n",		 "1 2 3 4 5 relative", "1 2 3 4 /usr",
+					     "a b c d e /usr", "1 2 3 4 5",	 "hello",	       "1 2 3 4 5 ",
+					     "/usr 1 2 3 4 5", "1 2 3 4 5\t\n" };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+		char text[64];
+
+		snprintf(text, sizeof(text), "%s", wrong[i]);
+		assert_int_equal(cb_warm_stamp_check(text), CB_E_SYNTAX);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_what_belongs_to_a_session_makes_no_other),
+		cmocka_unit_test(test_all_else_makes_another),
+		cmocka_unit_test(test_description),
+		cmocka_unit_test(test_wanted),
+		cmocka_unit_test(test_stamp),
+		cmocka_unit_test(test_no_stamp),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
