@@ -1,0 +1,342 @@
+"""Kernels that come from a zygote: they stand behind the walls of any other, are told apart from their siblings, and a
+start is cold where anything fails. Each test has a zygote of its own: a variable of the environment is part of what
+zygotes are told apart by."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+import kernels
+
+pytestmark = [pytest.mark.cellblock_only, pytest.mark.by_root]
+CELLBLOCK = kernels.spec_argv()[0][0]
+LOG = {"CELLBLOCK_LOG": "info"}
+
+# What a process is born with and what it may do, by its own look. Numbers of processes and times are not compared.
+LOOK = r"""
+import json, os, resource, signal, sys, stat
+def read(path):
+    with open(path) as f:
+        return f.read()
+status = dict(line.split(":\t", 1) for line in read("/proc/self/status").splitlines() if ":\t" in line)
+keep = ("Name Umask Uid Gid Groups NoNewPrivs Seccomp CapInh CapPrm CapEff CapBnd CapAmb SigBlk SigIgn SigCgt "
+        "Speculation_Store_Bypass THP_enabled Kthread TracerPid Cpus_allowed Mems_allowed").split()
+def fd(n):
+    s = os.fstat(n)
+    return [n, stat.S_IFMT(s.st_mode), os.get_inheritable(n), os.get_blocking(n)]
+fds = sorted(int(n) for n in os.listdir("/proc/self/fd"))
+print(json.dumps({
+    "status": {name: status.get(name) for name in keep},
+    "limits": {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name[:6] == "RLIMIT"},
+    "fds": [fd(n) for n in fds if n < 8], "more fds": [n for n in fds if n >= 8][:-1],
+    "environ": dict(os.environ), "argv": sys.argv, "path": sys.path, "cwd": os.getcwd(), "flags": str(sys.flags),
+    "nice": os.getpriority(os.PRIO_PROCESS, 0), "policy": os.sched_getscheduler(0),
+    "pgid": os.getpgid(0) == os.getpid(), "timer slack": read("/proc/self/timerslack_ns"),
+    "sid": os.getsid(0) == os.getpid(), "parent": os.getppid(), "maps": [read("/proc/self/uid_map").split()[::2],
+    read("/proc/self/gid_map").split()[::2], read("/proc/self/setgroups")], "mounts": sorted(
+        " ".join(line.split(" - ")[0].split()[3:6]) for line in read("/proc/self/mountinfo").splitlines()),
+    "shared": [line.split()[1:] for line in read("/proc/self/maps").splitlines() if line.split()[1][1::2] == "ws"],
+    "comm": read("/proc/self/comm"), "cmdline": read("/proc/self/cmdline"), "processes": sum(
+        n.isdigit() for n in os.listdir("/proc")), "oom": read("/proc/self/oom_score_adj"),
+    "personality": read("/proc/self/personality"), "cgroup": read("/proc/self/cgroup"),
+    "handlers": {str(n): str(signal.getsignal(n)).split(" at ")[0] for n in range(1, 65) if n not in (32, 33)},
+    "names": sorted(n for n in globals() if not n.startswith("_")), "in": len(In), "main": __name__,
+}))
+"""
+
+
+def zygotes():
+    told = subprocess.run([CELLBLOCK, "warm", "--json"], capture_output=True, text=True, timeout=60, check=True)
+    found = json.loads(told.stdout)
+    return {each["key"]: each for each in (found["zygotes"] if isinstance(found, dict) else found)}
+
+
+def await_true(what, condition, seconds=60):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.05)  # nobody tells of a zygote's start
+    raise AssertionError(f"{what}: not within {seconds} s")
+
+
+class Warm:
+    """Kernels of one zygote."""
+
+    def __init__(self, start, *sets):
+        mark = "env.set=" + json.dumps({"CELLBLOCK_TEST": uuid.uuid4().hex})
+        self.start, self.sets = start, ["warm.mode=auto", mark, *sets]
+        self.key = self.pid = None
+
+    def kernel(self, ready=True):
+        args = [word for each in self.sets for word in ("--set", each)]
+        kernel = self.start(args=args, env=LOG, ready=ready)
+        if ready:  # its Python is up, and has no history yet
+            kernel.client.run("pass", silent=True, store_history=False)
+        return kernel
+
+    def begin(self):
+        """The first kernel is cold; behind its end a zygote is started."""
+        before = set(zygotes())
+        first = self.kernel()
+        assert self.was(first) == "cold"
+        first.stop()
+        ready = lambda: [each for key, each in zygotes().items() if key not in before and each.get("pid")]
+        found = await_true("a zygote", lambda: [each for each in ready() if each.get("made") is not None])
+        self.key, self.pid = found[0]["key"], found[0]["pid"]
+        return self
+
+    @staticmethod
+    def was(kernel):
+        said = kernel.said()
+        started = [line for line in said.splitlines() if " started: guest pid " in line]
+        return "warm" if ", warm, level" in started[-1] else "cold"
+
+    def warm(self):
+        kernel = self.kernel()
+        assert self.was(kernel) == "warm", kernel.said()
+        return kernel
+
+    def end(self):
+        if self.pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def warmth(start):
+    made = []
+
+    def make(*sets):
+        made.append(Warm(start, *sets))
+        return made[-1].begin()
+
+    yield make
+    for each in made:
+        each.end()
+
+
+def look(kernel):
+    return json.loads(kernel.client.run(LOOK).text())
+
+
+# ---- the same walls ----
+
+
+def test_a_warm_guest_is_born_with_what_a_cold_one_is(start, warmth):
+    w = warmth("transactions.mode=off")
+    args = [word for each in w.sets for word in ("--set", each)]
+    cold, warm = (look(kernel) for kernel in (start(args=[*args, "--set", "warm.mode=off"], env=LOG), w.warm()))
+    # two threads more of ours serve the workspace's calls, and count
+    warm["limits"]["RLIMIT_NPROC"] = [n - 2 for n in warm["limits"]["RLIMIT_NPROC"]]
+    differing = {name: (cold[name], warm[name]) for name in cold if cold[name] != warm[name]}
+    works = [name for name in ("cwd", "mounts", "path") if name in differing]
+    for name in works:  # each kernel has a workspace of its own
+        texts = [json.dumps(each[name]).replace(each["cwd"], "WORK") for each in (cold, warm)]
+        assert texts[0] == texts[1], name
+        del differing[name]
+    assert not differing, json.dumps(differing, indent=1)
+
+
+def test_walls_from_outside(warmth):
+    kernel = warmth().warm()
+    guest = int(kernel.said().split("guest pid ")[-1].split(",")[0])
+    status = Path(f"/proc/{guest}/status").read_text()
+    assert "NoNewPrivs:\t1\n" in status and "Seccomp:\t2\n" in status
+    for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+        assert f"{name}:\t0000000000000000\n" in status
+    pid1 = int(status.split("PPid:\t")[1].split("\n")[0])
+    seen = (guest, pid1) if os.geteuid() == 0 else (guest,)  # pid 1 hides from its own user
+    for name in ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup"):
+        spaces = {os.readlink(f"/proc/{pid}/ns/{name}") for pid in seen}
+        assert len(spaces) == 1 and os.readlink(f"/proc/self/ns/{name}") not in spaces
+
+
+def test_calls_that_a_zygote_may_make_are_refused(warmth):
+    code = """
+import ctypes, errno
+libc = ctypes.CDLL(None, use_errno=True)
+def call(n, *args):
+    ctypes.set_errno(0)
+    r = libc.syscall(n, *[ctypes.c_long(a) for a in args])
+    return errno.errorcode.get(ctypes.get_errno(), r)
+import platform
+x86 = platform.machine() == "x86_64"
+numbers = dict(setns=308, setresuid=117, setresgid=119, capset=126, keyctl=250, seccomp=317, unshare=272)
+if not x86:
+    numbers = dict(setns=268, setresuid=147, setresgid=149, capset=91, keyctl=219, seccomp=277, unshare=97)
+print({name: call(n, 0, 0, 0, 0) for name, n in numbers.items()}, call(446, 3, 0), call(157 if x86 else 167, 24, 1))
+"""
+    said = warmth().warm().client.run(code).text()
+    assert "0" not in said.replace("{", " ").split()  # none of them has succeeded
+    for word in ("'setns': 'EPERM'", "'setresuid': 'EPERM'", "'capset': 'EPERM'", "'seccomp': 'ENOSYS'"):
+        assert word in said, said
+
+
+def test_limits_hold(warmth):
+    w = warmth("limits.memory=300M", "limits.pids=20", "limits.file_size=1M")
+    c = w.warm().client
+    assert c.run("b = bytearray(600 << 20)").error["ename"] == "MemoryError"
+    assert "OSError" in str(c.run("open('/tmp/big', 'wb').write(b'x' * (2 << 20))").error)
+    code = "import subprocess\nps = []\nfor i in range(40):\n    ps.append(subprocess.Popen(['sleep', '60']))"
+    assert c.run(code).error["ename"] in ("BlockingIOError", "OSError")
+    assert c.run("for p in ps: p.kill(); p.wait()\nprint(len(ps) < 20)").text() == "True\n"
+
+
+# ---- all that a kernel does ----
+
+
+def test_a_session(warmth):
+    kernel = warmth("transactions.mode=always").warm()
+    c = kernel.client
+    assert c.run("x = [1]; x").result == "[1]"
+    assert c.run("open('made', 'w').write('here')").ok
+    assert (kernel.workspace / "made").read_text() == "here"
+    assert c.run("import os; y = 2").ok
+    lost = c.run("x.append(2); os.kill(os.getpid(), 9)")
+    assert not lost.ok
+    assert c.run("x, y").result == "([1], 2)"
+    assert c.run("import subprocess; print(subprocess.run(['id', '-u'], capture_output=True, text=True).stdout)").ok
+    assert c.run("!echo by a shell").text() == "by a shell\r\n" or c.run("!echo by a shell").text() == "by a shell\n"
+    assert c.run("%who_ls").ok
+    assert c.run("In[1]").result == "'x = [1]; x'"
+    ran = c.run("import time\ntry:\n    time.sleep(0)\nfinally:\n    1/0")
+    assert ran.error["ename"] == "ZeroDivisionError"
+
+
+def command(client, *argv):
+    msg_id = client.send("cellblock_run_request", {"argv": argv}, channel="control")
+    reply = client.reply(msg_id, "control").content
+    client.until_idle(msg_id)
+    return reply
+
+
+def test_what_is_beside_the_cells(warmth):
+    """Commands, files and figures: helpers of pid 1 put themselves behind the guest's walls, each for itself."""
+    kernel = warmth().warm()
+    c = kernel.client
+    c.run("held = bytearray(64 << 20)")
+    usage = c.request("cellblock_usage_request", {}, channel="control").content
+    assert usage["usage"]["processes"] >= 1 and usage["usage"]["memory_bytes"] > 64 << 20, usage
+    assert command(c, "sh", "-c", "echo by a command > made; cat made")["stdout"] == "by a command\n"
+    assert (kernel.workspace / "made").read_text() == "by a command\n"
+    status = command(c, "grep", "-E", "^(NoNewPrivs|Seccomp|CapEff|CapBnd):", "/proc/self/status")["stdout"]
+    assert status == "CapEff:\t0000000000000000\nCapBnd:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\n"
+    tried = "import ctypes; libc = ctypes.CDLL(None, use_errno=True); print(libc.syscall({}, 0, 0), ctypes.get_errno())"
+    for number in (308, 317, 446) if os.uname().machine == "x86_64" else (268, 277, 446):  # setns, seccomp, landlock
+        said = command(c, "/usr/bin/python3", "-c", tried.format(number))["stdout"]
+        assert said in ("-1 1\n", "-1 38\n"), (number, said)
+
+
+def test_threads_of_libraries(warmth):
+    """numpy's threads are made anew in the copy."""
+    w = warmth('warm.preload=["numpy"]')
+    c = w.warm().client
+    code = "import numpy as np; a = np.ones((700, 700)); print((a @ a).sum(), 'numpy' in __import__('sys').modules)"
+    assert c.run(code).text() == "343000000.0 True\n"
+    assert c.run("import threading; t = threading.Thread(target=print, args=('there',)); t.start(); t.join()").ok
+
+
+# ---- what one can learn of another ----
+
+
+def test_siblings_differ(warmth):
+    w = warmth()
+    code = """
+import random, uuid, tempfile, os, secrets
+def ssl_bytes():
+    import ssl
+    return ssl.RAND_bytes(8).hex()
+print([random.random(), str(uuid.uuid4()), tempfile.mktemp(), secrets.token_hex(8), ssl_bytes(), os.urandom(8).hex()])
+"""
+    said = [eval(w.warm().client.run(code).text()) for _ in range(3)]
+    for each in zip(*said):
+        assert len(set(each)) == 3, each
+
+
+def test_siblings_do_not_meet(warmth):
+    """Neither sees, signals or reaches the other, the zygote or its socket; nothing of theirs is mapped or open."""
+    w = warmth()
+    one, two = w.warm(), w.warm()
+    for kernel in (one, two):
+        c = kernel.client
+        seen = c.run("import os; print(max(int(n) for n in os.listdir('/proc') if n.isdigit()))").text()
+        assert int(seen) < 100
+        fds = c.run("print([os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd')][3:])").text()
+        assert "warm" not in fds and "uids" not in fds
+        for number in (w.pid, one.pid, two.pid):
+            assert c.run(f"os.kill({number}, 0)").error["ename"] == "ProcessLookupError"
+        assert c.run("os.path.exists('/run/cellblock/warm')").result == "False"
+        assert c.run("[l for l in open('/proc/self/maps') if l.split()[1][1::2] == 'ws']").result == "[]"
+    assert one.client.run("open('/tmp/mine', 'w').close(); 'mine' in os.listdir('/tmp')").result == "True"
+    assert two.client.run("'mine' in os.listdir('/tmp')").result == "False"
+
+
+# ---- what fails is a cold start ----
+
+
+def test_a_killed_zygote(warmth):
+    w = warmth()
+    living = w.warm()
+    os.kill(w.pid, signal.SIGKILL)
+    await_true("its end", lambda: w.key not in zygotes())
+    assert living.client.run("1 + 1").result == "2"
+    after = w.kernel()
+    assert w.was(after) == "cold" and after.client.run("1 + 1").result == "2"
+
+
+def test_a_stopped_zygote(warmth):
+    w = warmth()
+    os.kill(w.pid, signal.SIGSTOP)
+    try:
+        kernel = w.kernel()
+        assert w.was(kernel) == "cold" and "a cold start" in kernel.said()
+        assert kernel.client.run("1 + 1").result == "2"
+    finally:
+        os.kill(w.pid, signal.SIGCONT)
+    # what it finds in its socket belongs to a jail that is gone
+    again = w.kernel()
+    assert again.client.run("1 + 1").result == "2"
+
+
+def test_what_was_loaded_has_changed(warmth, tmp_path):
+    w = warmth()
+    site = Path(kernels.spec_argv()[0][0]).resolve().parent.parent / "lib"
+    folders = list(site.glob("python3*/site-packages"))
+    if not folders or not os.access(folders[0], os.W_OK):
+        pytest.skip("the interpreter's site-packages can't be written")
+    stray = folders[0] / f"cellblock_test_{uuid.uuid4().hex}.txt"
+    stray.touch()
+    try:
+        kernel = w.kernel()
+        assert w.was(kernel) == "cold" and kernel.client.run("1 + 1").result == "2"
+        await_true("its end", lambda: w.key not in zygotes())
+    finally:
+        stray.unlink()
+
+
+def test_a_module_that_can_not_be_preloaded(start, tmp_path):
+    w = Warm(start, 'warm.preload=["socketserver_that_is_not_there"]').begin()
+    try:
+        assert w.warm().client.run("1 + 1").result == "2"
+    finally:
+        w.end()
+
+
+def test_many_at_once(warmth):
+    w = warmth()
+    many = [w.kernel(ready=False) for _ in range(12)]
+    clients = [w.start.client(kernel) for kernel in many]
+    for number, c in enumerate(clients):
+        c.ready()
+        assert c.run(f"x = {number}; x").result == str(number)
+    assert [c.run("x").result for c in clients] == [str(n) for n in range(12)]
+    assert sum(w.was(kernel) == "warm" for kernel in many) == 12
