@@ -130,17 +130,6 @@ int cb_landlock_enter(int rules, struct cb_err *err)
 	return in_force(syscall(NR_RESTRICT_SELF, rules, 0) < 0 ? -errno : 0, err);
 }
 
-int cb_landlock_scope(struct cb_err *err)
-{
-	struct ruleset_attr attr = { .scopes = cb_landlock_handled(cb_landlock_version()).scopes };
-	CB_AUTO_FD rules = -1;
-
-	if (attr.scopes == 0)
-		return 0;
-	rules = (int)syscall(NR_CREATE_RULESET, &attr, sizeof(attr), 0);
-	return rules < 0 ? in_force(-errno, err) : cb_landlock_enter(rules, err);
-}
-
 int cb_landlock_restrict(int version, const struct cb_landlock_place *places, size_t n, struct cb_err *err)
 {
 	CB_AUTO_FD rules = -1;

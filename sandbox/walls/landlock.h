@@ -58,9 +58,6 @@ int cb_landlock_enclose(struct cb_landlock_wall *wall, int version, struct cb_er
 /* Puts the rules on this process, for good. Needs no_new_privs; `version` is cb_landlock_version's, not 0. */
 int cb_landlock_restrict(int version, const struct cb_landlock_place *places, size_t n, struct cb_err *err);
 
-/* Signals and abstract sockets of this process reach only those under the same rules, for good; nothing where the
- * kernel can't say that. Needs no_new_privs. */
-int cb_landlock_scope(struct cb_err *err);
 /* Puts a set of rules that is open on this process, for good. Needs no_new_privs. */
 int cb_landlock_enter(int rules, struct cb_err *err);
 

@@ -16,7 +16,6 @@
 #include "../root/root.h"
 #include "../shared/mounts.h"
 #include "../walls/caps.h"
-#include "../walls/landlock.h"
 #include "../walls/seccomp.h"
 
 #include <cellblock/buffer.h>
@@ -209,7 +208,9 @@ static int give_home(struct cb_jail *jail, struct cb_err *err)
 	return cb_err_set(err, -errno, CB_WARM_STEP, NULL, "its home: %s", strerror(errno));
 }
 
-/* Root leaves its uid before its rights, which go with the step after this. */
+/* Root leaves its uid before its rights, which go with the step after this. Not under Landlock, not even for signals:
+ * each set of rules forbids to move files from folder to folder where no rule of it allows that, and no rule of a
+ * zygote's can name the folders of its copies' jails. */
 static int leave_root(struct cb_jail *jail, struct cb_err *err)
 {
 	uid_t uid = jail->from_root ? jail->host_uid : CB_JAIL_UID;
@@ -220,19 +221,12 @@ static int leave_root(struct cb_jail *jail, struct cb_err *err)
 	return 0;
 }
 
-/* It sees no processes, and has nobody's but its own to signal. */
-static int leave_others(struct cb_jail *jail, struct cb_err *err)
-{
-	(void)jail;
-	return cb_landlock_scope(err);
-}
-
 static int build(struct zygote *z, struct cb_err *err)
 {
 	static const cb_step_fn steps[] = { cb_step_private_mounts, cb_step_new_root, cb_step_dev,
 					    cb_step_proc_of_self,   cb_step_tmpfs,    give_home,
 					    cb_step_binds,	    cb_step_pivot,    leave_root,
-					    cb_step_caps,	    leave_others };
+					    cb_step_caps };
 	int r = leave_host(z, err);
 
 	for (size_t i = 0; i < sizeof(steps) / sizeof(*steps) && r == 0; i++)

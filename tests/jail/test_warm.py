@@ -200,7 +200,9 @@ def test_a_session(warmth):
     assert c.run("x = [1]; x").result == "[1]"
     assert c.run("open('made', 'w').write('here')").ok
     assert (kernel.workspace / "made").read_text() == "here"
-    assert c.run("import os; y = 2").ok
+    moves = "import os; os.makedirs('in/deep'); os.link('made', 'in/link'); os.rename('in/link', 'in/deep/moved')"
+    assert c.run(moves).ok and (kernel.workspace / "in/deep/moved").read_text() == "here"
+    assert c.run("y = 2").ok
     lost = c.run("x.append(2); os.kill(os.getpid(), 9)")
     assert not lost.ok
     assert c.run("x, y").result == "([1], 2)"
