@@ -92,12 +92,6 @@ def nothing_left(request, tmp_path_factory):
             assert not extra, f"files left behind beside the connection file: {extra}"
 
 
-def pytest_sessionfinish():
-    program = kernels.spec_argv()[0][0]
-    if kernels.is_cellblock([program]):
-        subprocess.run([program, "warm", "--stop"], stdout=subprocess.DEVNULL, timeout=120, check=False)
-
-
 class Starter:
     def __init__(self, folder, module):
         self.folder, self.started, self.clients, self.count = folder, [], [], 0

@@ -429,8 +429,10 @@ static bool launch_warm(struct cb_jail *jail, struct cb_inmate *inmate)
 	struct cb_err failure = { 0 };
 	int r = cb_warm_find(jail, &warm);
 
-	if (r < 0)
+	if (r < 0) {
+		cb_log(CB_LOG_DEBUG, "no zygote: %s", cb_err_name(r));
 		return false;
+	}
 	jail->warm = true;
 	r = attempt(jail, &warm, inmate, &failure);
 	jail->warm = false;

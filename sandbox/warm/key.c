@@ -109,12 +109,12 @@ static int add_stat(struct cb_buf *out, int dirfd, const char *path)
 			     st.st_mtim.tv_nsec);
 }
 
-/* Our own modules may be built anew at the same place. */
+/* This program, and our modules, may be built anew at the same place. */
 static int add_own_files(struct cb_buf *out, const struct cb_jail_spec *spec)
 {
 	static const char *const names[] = { "boot.py", "cellblock_guest", "cellblock_guest/main.py",
 					     "cellblock_guest/zygote.py", "cellblock_guest/libcopier.so" };
-	int r = 0;
+	int r = add_stat(out, AT_FDCWD, "/proc/self/exe");
 
 	for (size_t i = 0; i < spec->nbinds && r == 0; i++) {
 		CB_AUTO_FD folder = -1;
