@@ -157,6 +157,44 @@ def test_kernel_by_a_user():
     kernel("ku", True, bombs, "--set", "limits.memory=300M", "--set", "limits.pids=30")
 
 
+def second(client):
+    """A cell of a kernel whose Python may have come from a zygote; in its group, and with its limits."""
+    assert client.run("x = [1]; x").result == "[1]"
+    text = client.run("print(open('/proc/self/cgroup').read())").text()
+    assert text.strip() in ("0::/", ""), text
+    assert client.run("b = bytearray(600 << 20)").error["ename"] == "MemoryError"
+    assert client.run("open('made', 'w').write('w'); x.append(2); x").result == "[1, 2]"
+
+
+def warm(folder, user):
+    """The first kernel is cold, and at its end a zygote is started; the next one is warm."""
+    sets = ("warm.mode=auto", "limits.memory=300M")
+    args = [word for each in sets for word in ("--set", each)]
+    os.environ["CELLBLOCK_LOG"] = "info"
+    try:
+        kernel(f"{folder}1", user, second, *args)
+        for _ in range(600):
+            listed = json.loads(cellblock("warm", "--json", user=user)[1])["zygotes"]
+            if any(each["state"] == "ready" for each in listed):
+                break
+            time.sleep(0.1)  # nobody tells of it
+        kernel(f"{folder}2", user, second, *args)
+    finally:
+        del os.environ["CELLBLOCK_LOG"]
+    with open(f"/workspaces/{folder}2/said") as f:
+        said = f.read()
+    assert ", warm, level" in said, said
+    assert cellblock("warm", "--stop", user=user)[0] == 0
+
+
+def test_a_warm_kernel_by_root():
+    warm("wr", False)
+
+
+def test_a_warm_kernel_by_a_user():
+    warm("wu", True)
+
+
 def transactions(client):
     """A crash and a bomb cost the cell; a cell that fits without the twin costs the twin, and the next has a new."""
     first = client.run("kept = [1]; same = kept", timeout=60)
