@@ -100,7 +100,8 @@ static unsigned count_others(int folder)
 		}
 		if (has_just_failed(lock))
 			continue;
-		snprintf(key, sizeof(key), "%s", entry->d_name);
+		memcpy(key, entry->d_name, sizeof(key) - 1); /* is_lock has seen that it is longer */
+		key[sizeof(key) - 1] = '\0';
 		(void)unlinkat(folder, key, 0);
 		(void)unlinkat(folder, entry->d_name, 0);
 	}
