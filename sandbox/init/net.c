@@ -25,11 +25,10 @@ int cb_kernel_sockets(void)
 /* What can't be shown is counted with the most that it can be. */
 static void show_sockets(const struct cb_jail *jail)
 {
-	struct cb_sync message = { .kind = CB_SYNC_SOCKETS };
 	CB_AUTO_FD fd = cb_kernel_sockets();
 
 	if (fd >= 0)
-		(void)cb_fd_send(jail->sync_fd, &message, sizeof(message), &fd, 1);
+		(void)cb_sync_send_fd(jail->sync_fd, CB_SYNC_SOCKETS, 0, fd);
 }
 
 int cb_step_loopback(struct cb_jail *jail, struct cb_err *err)

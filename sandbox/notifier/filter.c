@@ -115,9 +115,7 @@ static int load(const struct sock_fprog *filter, int *ret_listener)
 
 static int hand_over(const struct cb_jail *jail, uint32_t which, int fd)
 {
-	struct cb_sync message = { .kind = CB_SYNC_NOTIFIER, .upper = which };
-
-	return cb_fd_send(jail->sync_fd, &message, sizeof(message), &fd, 1);
+	return cb_sync_send_fd(jail->sync_fd, CB_SYNC_NOTIFIER, which, fd);
 }
 
 static int fail(struct cb_err *err, int r)

@@ -65,11 +65,10 @@ int cb_overlay_unstage(void)
 
 static int hand_to_broker(const struct cb_jail *jail, enum cb_upper which, int upper)
 {
-	struct cb_sync message = { .kind = CB_SYNC_UPPER, .upper = which };
 	CB_AUTO_FD copy = -1;
 	int r = cb_mnt_clone(upper, "", 0, &copy);
 
-	return r < 0 ? r : cb_fd_send(jail->sync_fd, &message, sizeof(message), &copy, 1);
+	return r < 0 ? r : cb_sync_send_fd(jail->sync_fd, CB_SYNC_UPPER, which, copy);
 }
 
 /* tmpfs has user xattrs since Linux 6.6; without them the overlay cannot mark a folder as made anew. */
@@ -191,12 +190,11 @@ static int mount_overlay(int *ret_mnt)
 /* A new layer's changes are watched from its first mount on. Without that a snapshot looks at all of them. */
 static void watch(const struct cb_jail *jail, int merged)
 {
-	struct cb_sync message = { .kind = CB_SYNC_WATCH };
 	CB_AUTO_FD layer = open(UPPER, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	CB_AUTO_FD told = -1;
 
 	if (layer >= 0 && cb_watch_start(layer, merged, &told) == 0)
-		(void)cb_fd_send(jail->sync_fd, &message, sizeof(message), &told, 1);
+		(void)cb_sync_send_fd(jail->sync_fd, CB_SYNC_WATCH, 0, told);
 }
 
 int cb_overlay_make(struct cb_jail *jail, enum cb_upper which, int lower, const struct cb_overlay_size *size,

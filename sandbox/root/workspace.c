@@ -283,11 +283,10 @@ static int workspace_mount(struct cb_jail *jail, int *ret_mnt, struct cb_err *er
 /* So that files can be brought back from outside (changes/snapshot.c). */
 static int hand_to_broker(const struct cb_jail *jail, int mnt)
 {
-	struct cb_sync message = { .kind = CB_SYNC_MERGED };
 	CB_AUTO_FD copy = -1;
 	int r = cb_mnt_clone(mnt, "", 0, &copy);
 
-	return r < 0 ? r : cb_fd_send(jail->sync_fd, &message, sizeof(message), &copy, 1);
+	return r < 0 ? r : cb_sync_send_fd(jail->sync_fd, CB_SYNC_MERGED, 0, copy);
 }
 
 int cb_step_workspace(struct cb_jail *jail, struct cb_err *err)

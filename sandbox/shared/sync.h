@@ -28,6 +28,6 @@ struct cb_sync {
 	char note[512]; /* GUEST: jail->note, as the steps left it */
 };
 
-/* One of several messages that bring an fd each. */
+/* A message that brings an fd; `which`: the member `upper`. */
 int cb_sync_send_fd(int fd, enum cb_sync_kind kind, uint32_t which, int given);
 int cb_sync_send(int fd, enum cb_sync_kind kind, const struct cb_err *err, const char *note);
