@@ -11,6 +11,7 @@ import time
 import uuid
 from pathlib import Path
 
+import psutil
 import pytest
 
 import kernels
@@ -122,6 +123,22 @@ def warmth(start):
     yield make
     for each in made:
         each.end()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_zygotes_left(nothing_left):
+    """A cold kernel starts a zygote at its end, when its test is over."""
+    yield
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        coming = False
+        for process in psutil.process_iter(["name"]):
+            coming = coming or process.info["name"] == "cellblock-warm"
+            if kernels.is_zygote(process.pid, b"\0CELLBLOCK_TEST="):
+                process.kill()
+        if not coming:
+            return
+        time.sleep(0.05)
 
 
 def look(kernel):

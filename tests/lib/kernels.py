@@ -141,13 +141,13 @@ def wait_gone(procs, timeout=DEADLINE):
     return left
 
 
-def is_zygote(pid):
-    """Whether it is an interpreter that waits; its copies have the same environment, and a process namespace of their
-    own."""
+def is_zygote(pid, of=b""):
+    """Whether it is an interpreter that waits, with `of` in its environment; its copies have the same environment, and
+    a process namespace of their own."""
     try:
         environ = Path(f"/proc/{pid}/environ").read_bytes()
         here = os.readlink("/proc/self/ns/pid")
-        return b"\0CELLBLOCK_ZYGOTE=" in environ and os.readlink(f"/proc/{pid}/ns/pid") == here
+        return b"\0CELLBLOCK_ZYGOTE=" in environ and of in environ and os.readlink(f"/proc/{pid}/ns/pid") == here
     except OSError:
         return False
 
