@@ -30,6 +30,7 @@ add_custom_command(OUTPUT ${GUEST_DIR}/cellblock_guest/libcopier.so
 			   ${COPIER_SOURCES} -o ${GUEST_DIR}/cellblock_guest/libcopier.so
 		   DEPENDS ${COPIER_SOURCES} ${COPIER_HEADERS} ${CMAKE_SOURCE_DIR}/guest/copier/flags
 			   ${CMAKE_SOURCE_DIR}/include/cellblock/wire.h ${CMAKE_SOURCE_DIR}/include/cellblock/twin.h
-			   ${CMAKE_SOURCE_DIR}/include/cellblock/warm.h)
+			   ${CMAKE_SOURCE_DIR}/include/cellblock/warm.h
+			   ${CMAKE_SOURCE_DIR}/include/cellblock/guest_rights.h)
 list(APPEND GUEST_OUTPUTS ${GUEST_DIR}/cellblock_guest/libcopier.so)
 add_custom_target(guest ALL DEPENDS ${GUEST_OUTPUTS})

@@ -26,12 +26,6 @@
 #define PR_GET_NAME_ 16
 enum { SCHED_OTHER_ = 0, SCHED_BATCH_ = 3 };
 
-static _Noreturn void leave(int status)
-{
-	for (;;)
-		(void)cb_sys1(SYS_exit_group, status);
-}
-
 static long copy(void)
 {
 	return cb_sys5(SYS_clone, CLONE_PARENT | SIGCHLD, 0, 0, 0, 0);
@@ -53,7 +47,7 @@ static void settle(uint32_t number, const int *fds, size_t n, int *ret_side)
 
 	(void)cb_sys0(SYS_setsid);
 	if (cb_descriptors_exchange(fds, n, ret_side) < 0)
-		leave(1);
+		cb_sys_leave(1);
 	say(CB_GUEST_FD_REGISTRY, &registration, sizeof(registration));
 	say(CB_GUEST_FD_TWIN_CONTROL, &born, sizeof(born));
 }
@@ -103,7 +97,7 @@ static bool wait_to_be_woken(uint32_t number, int *side)
 		uint32_t op = hear(&number, fds, &n);
 
 		if (op == 0)
-			leave(0);
+			cb_sys_leave(0);
 		if (op == CB_TWIN_CONTROL_WAKE || op == CB_TWIN_CONTROL_BRANCH)
 			return op == CB_TWIN_CONTROL_BRANCH;
 		if (op == CB_TWIN_CONTROL_BREED && n >= CB_BIRTH_SIDE && copy() == 0) {
@@ -143,7 +137,7 @@ static void be_copy(int64_t *a, const int *fds, size_t n)
 	(void)cb_sys2(SYS_prctl, PR_SET_NAME_, name);
 	cb_threads_restore_own();
 	if (cb_threads_revive() < 0)
-		leave(1); /* an older one takes over */
+		cb_sys_leave(1); /* an older one takes over */
 	a[CB_COPIER_SIDE] = side;
 }
 

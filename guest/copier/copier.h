@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <cellblock/warm.h>
 #include <stdint.h>
 
 enum cb_copier_field {
@@ -51,14 +52,14 @@ long cb_copier_files_back(long branch);
 /* Fields of cb_copier_enter's array. */
 enum cb_enter_field {
 	/* in */
-	CB_ENTER_FDS,				  /* by enum cb_warm_fd; -1 = none */
-	CB_ENTER_CONNECTION = CB_ENTER_FDS + 20, /* to the broker that asks */
+	CB_ENTER_FDS,					   /* by enum cb_warm_fd; -1 = none */
+	CB_ENTER_CONNECTION = CB_ENTER_FDS + CB_WARM_NFDS, /* to the broker that asks */
 	CB_ENTER_UMASK,
 	CB_ENTER_CWD,	  /* address of a string */
 	CB_ENTER_TEXTS,	  /* bytes from there on that are wiped out in the zygote: no later copy is to have them */
 	CB_ENTER_FILTERS, /* instructions and address of each program, by twos */
 	/* out */
-	CB_ENTER_STEP = CB_ENTER_FILTERS + 6, /* enum cb_warm_step, where it failed */
+	CB_ENTER_STEP = CB_ENTER_FILTERS + 2 * CB_WARM_FILTERS, /* enum cb_warm_step, where it failed */
 	CB_ENTER_FIELDS
 };
 

@@ -15,6 +15,7 @@
  */
 #include "copier.h"
 
+#include <cellblock/guest_rights.h>
 #include <cellblock/twin.h>
 #include <cellblock/warm.h>
 #include <cellblock/wire.h>
@@ -25,7 +26,6 @@
 #include <linux/keyctl.h>
 #include <linux/sched.h>
 #include <linux/seccomp.h>
-#include <linux/securebits.h>
 #include <signal.h>
 #include <sys/socket.h>
 
@@ -33,7 +33,6 @@
 #include "sys.h"
 
 #define EXPORT __attribute__((visibility("default")))
-#define INSIDE 1000 /* uid and gid in a jail */
 #define STACK_SIZE 32768
 #define FD_CONNECTION (CB_GUEST_FD_SIDE + 1)
 #define FD_RULES (CB_GUEST_FD_SIDE + 2)
@@ -52,9 +51,6 @@ enum {
 	PR_CAP_AMBIENT_ = 47,
 	PR_CAP_AMBIENT_CLEAR_ALL_ = 4
 };
-#define SECUREBITS                                                                                                     \
-	(SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP | SECBIT_NO_SETUID_FIXUP_LOCKED |               \
-	 SECBIT_KEEP_CAPS_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED)
 
 static struct {
 	int64_t *a;
@@ -65,12 +61,6 @@ static struct {
 } self;
 static char first_stack[STACK_SIZE] __attribute__((aligned(64))), second_stack[STACK_SIZE] __attribute__((aligned(64)));
 
-static _Noreturn void leave(int status)
-{
-	for (;;)
-		(void)cb_sys1(SYS_exit_group, status);
-}
-
 /* ---- the first two: in the zygote's memory ---- */
 
 static void must(long step, long r)
@@ -79,7 +69,7 @@ static void must(long step, long r)
 		return;
 	self.step = step;
 	self.error = r;
-	leave(1);
+	cb_sys_leave(1);
 }
 
 static void second(void *unused)
@@ -90,7 +80,7 @@ static void second(void *unused)
 	if (r == 0)
 		cb_sys_return_to(self.back);
 	must(CB_WARM_STEP_FORK, r);
-	leave(0);
+	cb_sys_leave(0);
 }
 
 /* The user namespace gives the right to enter all others: it comes first. */
@@ -109,12 +99,12 @@ static void first(void *unused)
 			must(CB_WARM_STEP_GROUP, cb_sys3(SYS_write, fds[i], "0", 1));
 	for (int i = CB_WARM_NS_USER; i <= CB_WARM_NS_CGROUP; i++)
 		must(CB_WARM_STEP_NAMESPACES, cb_sys2(SYS_setns, fds[i], kinds[i]));
-	must(CB_WARM_STEP_UID, cb_sys3(SYS_setresgid, INSIDE, INSIDE, INSIDE));
-	must(CB_WARM_STEP_UID, cb_sys3(SYS_setresuid, INSIDE, INSIDE, INSIDE));
+	must(CB_WARM_STEP_UID, cb_sys3(SYS_setresgid, CB_JAIL_UID, CB_JAIL_UID, CB_JAIL_UID));
+	must(CB_WARM_STEP_UID, cb_sys3(SYS_setresuid, CB_JAIL_UID, CB_JAIL_UID, CB_JAIL_UID));
 	r = cb_sys_thread(CLONE_VM | CLONE_VFORK | SIGCHLD, second_stack + STACK_SIZE, NULL, NULL, 0, second, NULL);
 	must(CB_WARM_STEP_FORK, r);
 	(void)cb_sys4(SYS_wait4, r, 0, 0, 0);
-	leave(0);
+	cb_sys_leave(0);
 }
 
 /* ---- the guest ---- */
@@ -145,7 +135,7 @@ static void need(long step, long r)
 	if (r >= 0)
 		return;
 	tell(step, r, -1);
-	leave(1);
+	cb_sys_leave(1);
 }
 
 /* All but the guest's own, the connection and Landlock's rules are closed. First all are moved out of the way: a source
@@ -190,7 +180,7 @@ static void give_up_capabilities(void)
 	for (long cap = 0; cb_sys5(SYS_prctl, PR_CAPBSET_READ_, cap, 0, 0, 0) >= 0; cap++)
 		need(CB_WARM_STEP_CAPABILITIES, cb_sys5(SYS_prctl, PR_CAPBSET_DROP_, cap, 0, 0, 0));
 	need(CB_WARM_STEP_CAPABILITIES, cb_sys5(SYS_prctl, PR_CAP_AMBIENT_, PR_CAP_AMBIENT_CLEAR_ALL_, 0, 0, 0));
-	need(CB_WARM_STEP_CAPABILITIES, cb_sys5(SYS_prctl, PR_SET_SECUREBITS_, SECUREBITS, 0, 0, 0));
+	need(CB_WARM_STEP_CAPABILITIES, cb_sys5(SYS_prctl, PR_SET_SECUREBITS_, CB_GUEST_SECUREBITS, 0, 0, 0));
 	need(CB_WARM_STEP_CAPABILITIES, cb_sys2(SYS_capset, &head, none));
 	need(CB_WARM_STEP_CAPABILITIES, cb_sys5(SYS_prctl, PR_SET_NO_NEW_PRIVS_, 1, 0, 0, 0));
 }
@@ -266,7 +256,7 @@ static void be_guest(int64_t *a)
 	if (listener >= 0)
 		(void)cb_sys1(SYS_close, listener);
 	if (cb_sys3(SYS_read, FD_CONNECTION, &go, sizeof(go)) != sizeof(go))
-		leave(1);
+		cb_sys_leave(1);
 	(void)cb_sys1(SYS_close, FD_CONNECTION);
 }
 

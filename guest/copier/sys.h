@@ -41,6 +41,12 @@ static inline long cb_sys(long n, long a, long b, long c, long d, long e, long f
 #define cb_sys4(n, a, b, c, d) cb_sys(n, (long)(a), (long)(b), (long)(c), (long)(d), 0, 0)
 #define cb_sys5(n, a, b, c, d, e) cb_sys(n, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), 0)
 
+static inline _Noreturn void cb_sys_leave(int status)
+{
+	for (;;)
+		(void)cb_sys1(SYS_exit_group, status);
+}
+
 /* Calls each(context, n) for the numbers that are names in a folder of /proc, its own fd among them, until it gives a
  * negative number: that one, or a negative errno; else 0. */
 int cb_sys_numbers_in(const char *folder, int (*each)(void *context, int n), void *context);

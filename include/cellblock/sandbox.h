@@ -11,10 +11,12 @@
 #pragma once
 
 #include <cellblock/error.h>
+#include <cellblock/warm.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <sys/un.h>
 
 /* ---- the description ---- */
 
@@ -235,6 +237,15 @@ int cb_notify_probe(void);
  * there. -EPERM if one of the two is not ours alone: a link, another user's, or one that others may write; the last one
  * nobody else may even enter. */
 int cb_warm_folder_open(const char *path, bool make, int *ret_fd, struct cb_err *err);
+/* The keys of all locks in it, in order: CB_WARM_KEY_LEN digits and a 0 each. -E2BIG: there are more than `max`. */
+int cb_warm_keys(int folder, char (*ret_keys)[CB_WARM_KEY_LEN + 1], size_t max, size_t *ret_count);
+/* Locks a key's file, which has to be there; `how`: LOCK_SH or LOCK_EX. -EWOULDBLOCK: a zygote lives; -ENOENT: there is
+ * none, or it was removed just now. */
+int cb_warm_lock(int folder, const char *key, int how, int *ret_fd);
+/* Removes the files of a key whose lock we have. */
+void cb_warm_remove(int folder, const char *key, int lock);
+/* Where its socket is: by the folder's descriptor, so that its path may be longer than an address. */
+struct sockaddr_un cb_warm_address(int folder, const char *key);
 
 /* ---- unprivileged host uids, for processes started by root ---- */
 

@@ -20,6 +20,10 @@
 
 #define CB_WARM_VERSION 1
 
+/* In the folder, for each zygote: its socket KEY, and KEY.lock, which is locked as long as it lives. A file is removed
+ * by who has locked it, and a lock counts only while its file has its name (sandbox.h: cb_warm_lock). */
+#define CB_WARM_KEY_LEN 40 /* hex digits */
+
 /* fds that a zygote is born with, beside stdio and those of wire.h, which are /dev/null there */
 #define CB_ZYGOTE_FD_LISTEN 10 /* bound, and not yet listening: that it does when it can serve */
 #define CB_ZYGOTE_FD_LOCK 11   /* locked as long as it lives; it writes a byte there when it can serve */
@@ -59,7 +63,7 @@ enum cb_warm_fd {
 	CB_WARM_REGISTRY,
 	CB_WARM_SIDE,
 	CB_WARM_PID1, /* pidfd of the jail's pid 1: the zygote keeps it, to know who lives */
-	CB_WARM_NFDS /* at most 20: copier.h */
+	CB_WARM_NFDS
 };
 
 /* Programs of the system call filter, loaded in this order; the first has a listener, which goes to the broker. */
@@ -76,6 +80,10 @@ struct cb_warm_request {
 	uint32_t cwd_len;		      /* bytes, with the 0 */
 	uint32_t env_len;
 };
+
+/* Namespaces, by enum cb_warm_fd, as /proc/PID/ns has them. */
+#define CB_WARM_NAMESPACES                                                                                             \
+	{ "user", "mnt", "pid", "net", "ipc", "uts", "cgroup" }
 
 /* Variables that differ from kernel to kernel of one zygote; all others are the zygote's own. */
 #define CB_WARM_LATE_ENV                                                                                               \

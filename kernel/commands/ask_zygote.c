@@ -2,120 +2,48 @@
  *
  * Role: finds them in their folder, asks what they tell of themselves, has them end. Trust domain: supervisor's
  * program. A zygote has loaded modules of others: its answer is bounded, read as numbers and texts, and waited for a
- * second; a word that is not known is passed over. Invariants: a zygote lives as long as its lock is held; a file is
- * removed by who has locked it, and a lock counts only while its file has its name.
+ * second; a word that is not known is passed over. Invariant: a zygote lives as long as its lock is held.
  */
 #include "ask_zygote.h"
 
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>
+#include <cellblock/sandbox.h>
 #include <cellblock/visible.h>
-#include <cellblock/warm.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <sys/file.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <time.h>
 
 #define ANSWER_MAX 16384
 #define END_MS 2000
 #define LOOK_MS 10
 
-/* ---- files ---- */
-
-static bool is_key(const char *name)
-{
-	return strspn(name, "0123456789abcdefABCDEF") == CB_ZYGOTE_KEY && strcmp(name + CB_ZYGOTE_KEY, ".lock") == 0;
-}
-
-static void lock_name(const char *key, char ret[CB_ZYGOTE_KEY + 6])
-{
-	snprintf(ret, CB_ZYGOTE_KEY + 6, "%.*s.lock", CB_ZYGOTE_KEY, key);
-}
-
-/* 0 and the lock, -EWOULDBLOCK if a zygote has it. */
-static int take_lock(int folder, const char *key, int how, int *ret_fd)
-{
-	char name[CB_ZYGOTE_KEY + 6];
-	CB_AUTO_FD fd = -1;
-	struct stat st;
-
-	lock_name(key, name);
-	fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &st) < 0)
-		return -errno;
-	if (!S_ISREG(st.st_mode))
-		return -EINVAL;
-	if (flock(fd, how | LOCK_NB) < 0)
-		return -errno;
-	*ret_fd = cb_fd_take(&fd);
-	return 0;
-}
-
 static bool lives(int folder, const char *key)
 {
 	CB_AUTO_FD lock = -1;
 
-	return take_lock(folder, key, LOCK_SH, &lock) == -EWOULDBLOCK;
+	return cb_warm_lock(folder, key, LOCK_SH, &lock) == -EWOULDBLOCK;
 }
 
-/* Of one whose lock we have: not if it is another's by now. */
-static void remove_files(int folder, const char *key, int lock)
+/* What is too much is not shown. */
+static int find_keys(int folder, char (*ret_keys)[CB_WARM_KEY_LEN + 1], size_t *ret_count)
 {
-	char name[CB_ZYGOTE_KEY + 6];
-	struct stat ours, named;
+	int r = cb_warm_keys(folder, ret_keys, CB_ZYGOTES_MAX, ret_count);
 
-	lock_name(key, name);
-	if (fstat(lock, &ours) < 0 || fstatat(folder, name, &named, AT_SYMLINK_NOFOLLOW) < 0 ||
-	    ours.st_ino != named.st_ino || ours.st_dev != named.st_dev)
-		return;
-	(void)unlinkat(folder, key, 0);
-	(void)unlinkat(folder, name, 0);
-}
-
-static int compare_keys(const void *a, const void *b)
-{
-	return strcmp(a, b);
-}
-
-/* The keys of all locks, in order. */
-static int find_keys(int folder, char (*ret_keys)[CB_ZYGOTE_KEY + 1], size_t *ret_count)
-{
-	int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
-	const struct dirent *entry;
-	size_t n = 0;
-
-	if (dir == NULL) {
-		int r = -errno;
-
-		cb_fd_close(&copy);
-		return r;
-	}
-	while (n < CB_ZYGOTES_MAX && (entry = readdir(dir)) != NULL) {
-		if (is_key(entry->d_name))
-			snprintf(ret_keys[n++], CB_ZYGOTE_KEY + 1, "%.*s", CB_ZYGOTE_KEY, entry->d_name);
-	}
-	(void)closedir(dir);
-	qsort(ret_keys, n, sizeof(*ret_keys), compare_keys);
-	*ret_count = n;
-	return 0;
+	return r == -E2BIG ? 0 : r;
 }
 
 /* ---- its socket ---- */
 
-/* Connects; by the folder's descriptor, so that its path may be longer than an address. */
 static int reach(int folder, const char *key, int *ret_fd)
 {
 	const struct timeval second = { .tv_sec = 1 };
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	const struct sockaddr_un address = cb_warm_address(folder, key);
 	CB_AUTO_FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
-	snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/%s", folder, key);
 	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &second, sizeof(second)) < 0 ||
 	    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &second, sizeof(second)) < 0 ||
 	    connect(fd, (const struct sockaddr *)&address, sizeof(address)) < 0)
@@ -281,7 +209,7 @@ static void ask(int folder, struct cb_zygote *z)
 
 int cb_zygotes_find(int folder, struct cb_zygote_list *ret_list)
 {
-	char keys[CB_ZYGOTES_MAX][CB_ZYGOTE_KEY + 1];
+	char keys[CB_ZYGOTES_MAX][CB_WARM_KEY_LEN + 1];
 	struct cb_zygote_list list = { 0 };
 	size_t n = 0;
 	int r = find_keys(folder, keys, &n);
@@ -327,9 +255,9 @@ int cb_zygote_end(int folder, const char *key)
 			(void)take_hello(fd);
 			(void)say(fd, CB_WARM_END);
 		}
-		r = take_lock(folder, key, LOCK_EX, &lock);
+		r = cb_warm_lock(folder, key, LOCK_EX, &lock);
 		if (r == 0)
-			remove_files(folder, key, lock);
+			cb_warm_remove(folder, key, lock);
 		if (r != -EWOULDBLOCK)
 			return r == -ENOENT ? 0 : r;
 		if (cb_now_ms() >= until)
@@ -340,7 +268,7 @@ int cb_zygote_end(int folder, const char *key)
 
 void cb_zygotes_sweep(int folder)
 {
-	char keys[CB_ZYGOTES_MAX][CB_ZYGOTE_KEY + 1];
+	char keys[CB_ZYGOTES_MAX][CB_WARM_KEY_LEN + 1];
 	size_t n = 0;
 
 	if (find_keys(folder, keys, &n) < 0)
@@ -348,7 +276,7 @@ void cb_zygotes_sweep(int folder)
 	for (size_t i = 0; i < n; i++) {
 		CB_AUTO_FD lock = -1;
 
-		if (take_lock(folder, keys[i], LOCK_EX, &lock) == 0)
-			remove_files(folder, keys[i], lock);
+		if (cb_warm_lock(folder, keys[i], LOCK_EX, &lock) == 0)
+			cb_warm_remove(folder, keys[i], lock);
 	}
 }

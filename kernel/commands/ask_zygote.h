@@ -1,11 +1,11 @@
 /* Speaking to the zygotes of warm start (cellblock/warm.h). Trust domain: supervisor's program, no secrets. */
 #pragma once
 
+#include <cellblock/warm.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-#define CB_ZYGOTE_KEY 40 /* hex digits */
 #define CB_ZYGOTES_MAX 256
 
 enum cb_zygote_state {
@@ -15,7 +15,7 @@ enum cb_zygote_state {
 };
 
 struct cb_zygote {
-	char key[CB_ZYGOTE_KEY + 1];
+	char key[CB_WARM_KEY_LEN + 1];
 	enum cb_zygote_state state;
 	pid_t pid;		   /* as we see it; 0 = not known */
 	int64_t age, living, made; /* seconds; copies. -1 = not known */

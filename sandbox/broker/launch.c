@@ -427,8 +427,11 @@ static bool launch_warm(struct cb_jail *jail, struct cb_inmate *inmate)
 {
 	struct cb_warm warm = CB_WARM_NONE;
 	struct cb_err failure = { 0 };
-	int r = cb_warm_find(jail, &warm);
+	int r;
 
+	if (!cb_warm_is_wanted(jail))
+		return false;
+	r = cb_warm_find(jail, &warm);
 	if (r < 0) {
 		cb_log(CB_LOG_DEBUG, "no zygote: %s", cb_err_name(r));
 		return false;

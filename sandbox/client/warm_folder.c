@@ -1,17 +1,22 @@
 /* The folder of zygotes' sockets (warm.h), which broker and `cellblock warm` find them in.
  *
- * Role: opens it, and makes it. Trust domain: supervisor's program and broker. Libc only. Invariant: whoever could put
- * a socket there would be asked for guests, and whoever could enter could ask: what is opened is our user's alone, and
- * so is what it lies in. What lies above that has to be (/run, XDG_RUNTIME_DIR) or keeps others from moving what is
- * ours (/tmp).
+ * Role: opens it, and makes it; locks, names and removes its files. Trust domain: supervisor's program and broker. Libc
+ * only. Invariant: whoever could put a socket there would be asked for guests, and whoever could enter could ask: what
+ * is opened is our user's alone, and so is what it lies in. What lies above that has to be (/run, XDG_RUNTIME_DIR) or
+ * keeps others from moving what is ours (/tmp).
  */
 #include <cellblock/fd.h>
 #include <cellblock/sandbox.h>
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include "own_folder.h"
@@ -82,4 +87,93 @@ int cb_warm_folder_open(const char *path, bool make, int *ret_fd, struct cb_err 
 				  strerror(errno));
 	r = open_below(base, name, above, make, OTHERS_WRITE, &folder, err);
 	return r < 0 ? r : open_below(folder, last, path, make, S_IRWXG | S_IRWXO, ret_fd, err);
+}
+
+/* ---- its files ---- */
+
+#define SUFFIX ".lock"
+#define LOCK_NAME (CB_WARM_KEY_LEN + sizeof(SUFFIX))
+
+static bool is_lock(const char *name)
+{
+	return strspn(name, "0123456789abcdefABCDEF") == CB_WARM_KEY_LEN &&
+	       strcmp(name + CB_WARM_KEY_LEN, SUFFIX) == 0;
+}
+
+static void lock_name(const char *key, char ret[LOCK_NAME])
+{
+	snprintf(ret, LOCK_NAME, "%.*s" SUFFIX, CB_WARM_KEY_LEN, key);
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+	return strcmp(a, b);
+}
+
+int cb_warm_keys(int folder, char (*ret_keys)[CB_WARM_KEY_LEN + 1], size_t max, size_t *ret_count)
+{
+	int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
+	DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
+	const struct dirent *entry;
+	size_t n = 0;
+
+	*ret_count = 0;
+	if (dir == NULL) {
+		r = -errno;
+		cb_fd_close(&copy);
+		return r;
+	}
+	while (r == 0 && (entry = readdir(dir)) != NULL) {
+		if (!is_lock(entry->d_name))
+			continue;
+		if (n == max)
+			r = -E2BIG;
+		else
+			snprintf(ret_keys[n++], CB_WARM_KEY_LEN + 1, "%.*s", CB_WARM_KEY_LEN, entry->d_name);
+	}
+	(void)closedir(dir);
+	qsort(ret_keys, n, sizeof(*ret_keys), compare_keys);
+	*ret_count = n;
+	return r;
+}
+
+int cb_warm_lock(int folder, const char *key, int how, int *ret_fd)
+{
+	char name[LOCK_NAME];
+	CB_AUTO_FD fd = -1;
+	struct stat st;
+
+	lock_name(key, name);
+	fd = openat(folder, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return -EINVAL;
+	if (flock(fd, how | LOCK_NB) < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (st.st_nlink == 0) /* removed between our open and our lock */
+		return -ENOENT;
+	*ret_fd = cb_fd_take(&fd);
+	return 0;
+}
+
+void cb_warm_remove(int folder, const char *key, int lock)
+{
+	char name[LOCK_NAME];
+	struct stat ours, named;
+
+	lock_name(key, name);
+	if (fstat(lock, &ours) < 0 || fstatat(folder, name, &named, AT_SYMLINK_NOFOLLOW) < 0 ||
+	    ours.st_ino != named.st_ino || ours.st_dev != named.st_dev)
+		return; /* it is another's by now */
+	(void)unlinkat(folder, key, 0);
+	(void)unlinkat(folder, name, 0);
+}
+
+struct sockaddr_un cb_warm_address(int folder, const char *key)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+
+	snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/%.*s", folder, CB_WARM_KEY_LEN, key);
+	return address;
 }

@@ -109,14 +109,7 @@ static _Noreturn void guest_main(const struct cb_jail *jail, int registry, int s
 /* What the copy needs to enter the jail, and what it shares with us. */
 static int offer(const struct cb_jail *jail, int registry)
 {
-	static const struct {
-		enum cb_warm_fd which;
-		const char *path;
-	} spaces[] = {
-		{ CB_WARM_NS_USER, "user" }, { CB_WARM_NS_MNT, "mnt" }, { CB_WARM_NS_PID, "pid" },
-		{ CB_WARM_NS_NET, "net" },   { CB_WARM_NS_IPC, "ipc" }, { CB_WARM_NS_UTS, "uts" },
-		{ CB_WARM_NS_CGROUP, "cgroup" },
-	};
+	static const char *const spaces[] = CB_WARM_NAMESPACES;
 	int r = cb_sync_send_fd(jail->sync_fd, CB_SYNC_WARM, CB_WARM_REGISTRY, registry);
 
 	if (r == 0 && jail->rules_fd >= 0)
@@ -125,9 +118,9 @@ static int offer(const struct cb_jail *jail, int registry)
 		char path[64];
 		CB_AUTO_FD fd = -1;
 
-		snprintf(path, sizeof(path), "/proc/self/ns/%s", spaces[i].path);
+		snprintf(path, sizeof(path), "/proc/self/ns/%s", spaces[i]);
 		fd = open(path, O_RDONLY | O_CLOEXEC);
-		r = fd < 0 ? -errno : cb_sync_send_fd(jail->sync_fd, CB_SYNC_WARM, spaces[i].which, fd);
+		r = fd < 0 ? -errno : cb_sync_send_fd(jail->sync_fd, CB_SYNC_WARM, CB_WARM_NS_USER + (uint32_t)i, fd);
 	}
 	return r == 0 ? cb_sync_send(jail->sync_fd, CB_SYNC_READY, NULL, NULL) : r;
 }

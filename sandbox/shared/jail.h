@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cellblock/error.h>
+#include <cellblock/guest_rights.h>
 #include <cellblock/sandbox.h>
 
 #include "../cgroup/cgroup.h"
@@ -62,8 +63,6 @@ void cb_jail_add_note(struct cb_jail *jail, const char *text);
 /* What of its calls is notified (notifier/notifier.h). */
 bool cb_notify_writes(const struct cb_jail *jail);  /* the workspace is written through the notifier */
 bool cb_notify_sockets(const struct cb_jail *jail); /* connect and bind go through it */
-
-#define CB_JAIL_UID 1000 /* uid and gid inside */
 
 /* One step of pid 1. On failure fills err (step, text, cure) and returns a negative code. */
 typedef int (*cb_step_fn)(struct cb_jail *jail, struct cb_err *err);

@@ -12,14 +12,9 @@
 
 #include <errno.h>
 #include <linux/capability.h>
-#include <linux/securebits.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#define SECUREBITS                                                                                                     \
-	(SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP | SECBIT_NO_SETUID_FIXUP_LOCKED |               \
-	 SECBIT_KEEP_CAPS_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED)
 
 static int failed(struct cb_err *err, const char *what)
 {
@@ -39,7 +34,7 @@ int cb_caps_keep(uint64_t caps, struct cb_err *err)
 			return failed(err, "the bounding set can't be emptied");
 	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
 		return failed(err, "the ambient set can't be emptied");
-	if (prctl(PR_SET_SECUREBITS, SECUREBITS, 0, 0, 0) < 0)
+	if (prctl(PR_SET_SECUREBITS, CB_GUEST_SECUREBITS, 0, 0, 0) < 0)
 		return failed(err, "securebits can't be locked");
 	if (syscall(SYS_capset, &head, kept) < 0)
 		return failed(err, "capabilities can't be given up");

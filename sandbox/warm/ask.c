@@ -30,7 +30,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define ANSWER_MS 3000 /* many kernels may start at once, and are served one after the other */
@@ -52,10 +51,9 @@ static int failed(struct cb_err *err, int code, const char *what)
 
 /* ---- before there is a jail ---- */
 
-/* By a descriptor of the folder: a socket's name may be 107 bytes long. */
 static int connect_to(const char *folder, const char *key, int *ret_fd)
 {
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	struct sockaddr_un address;
 	CB_AUTO_FD dir = -1;
 	CB_AUTO_FD fd = -1;
 	int on = 1, r = cb_warm_folder_open(folder, false, &dir, NULL);
@@ -63,7 +61,7 @@ static int connect_to(const char *folder, const char *key, int *ret_fd)
 	if (r < 0)
 		return r;
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/%s", dir, key);
+	address = cb_warm_address(dir, key);
 	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0 ||
 	    connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
 		return -errno;
@@ -115,10 +113,9 @@ static int know(const struct cb_jail *jail, struct cb_warm *warm)
 int cb_warm_find(const struct cb_jail *jail, struct cb_warm *ret_warm)
 {
 	struct cb_warm warm = CB_WARM_NONE;
-	char key[CB_WARM_KEY];
+	char key[CB_WARM_KEY_LEN + 1];
 	/* what was installed in the session it has not loaded */
-	bool fits = cb_warm_is_wanted(jail) && jail->upper_fd[CB_UPPER_PACKAGES] < 0;
-	int r = fits ? cb_warm_key(jail, key) : -ENOENT;
+	int r = jail->upper_fd[CB_UPPER_PACKAGES] < 0 ? cb_warm_key(jail, key) : -ENOENT;
 
 	if (r == 0)
 		r = connect_to(jail->spec->warm_folder, key, &warm.connection);
@@ -208,7 +205,6 @@ static int put_filters(const struct cb_jail *jail, struct cb_warm_request *head,
 
 static int put_texts(const struct cb_jail *jail, struct cb_warm_request *head, struct cb_buf *texts)
 {
-	static const char *const late[] = CB_WARM_LATE_ENV;
 	const struct cb_strv *env = &jail->spec->env;
 	int r = cb_buf_append(texts, jail->spec->cwd, strlen(jail->spec->cwd) + 1);
 	size_t before;
@@ -216,12 +212,8 @@ static int put_texts(const struct cb_jail *jail, struct cb_warm_request *head, s
 	head->cwd_len = (uint32_t)strlen(jail->spec->cwd) + 1;
 	before = texts->len;
 	for (size_t i = 0; i < env->count && r == 0; i++)
-		for (size_t k = 0; k < sizeof(late) / sizeof(*late) && r == 0; k++) {
-			size_t n = strlen(late[k]);
-
-			if (strncmp(env->items[i], late[k], n) == 0 && env->items[i][n] == '=')
-				r = cb_buf_append(texts, env->items[i], strlen(env->items[i]) + 1);
-		}
+		if (cb_warm_is_late(env->items[i]))
+			r = cb_buf_append(texts, env->items[i], strlen(env->items[i]) + 1);
 	head->env_len = (uint32_t)(texts->len - before);
 	return r;
 }
@@ -318,10 +310,7 @@ static bool is_in(int proc, const char *name, int ns)
 
 static int look_at(const struct cb_warm *warm, const struct cb_jail *jail, pid_t guest, struct cb_err *err)
 {
-	static const char *const spaces[] = { [CB_WARM_NS_USER] = "user", [CB_WARM_NS_MNT] = "mnt",
-					      [CB_WARM_NS_PID] = "pid",	  [CB_WARM_NS_NET] = "net",
-					      [CB_WARM_NS_IPC] = "ipc",	  [CB_WARM_NS_UTS] = "uts",
-					      [CB_WARM_NS_CGROUP] = "cgroup" };
+	static const char *const spaces[] = CB_WARM_NAMESPACES;
 	/* the zygote's own, ours that it was born with, and those of the request */
 	unsigned filters = 3 + cb_notify_installed(jail) + (unsigned)cb_warm_own_filters();
 	char path[32], status[STATUS_MAX];

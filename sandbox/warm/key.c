@@ -33,7 +33,7 @@
 #define OWN_FILES 4096 /* of a zygote */
 #define GUEST "/run/cellblock/guest"
 
-static bool is_late(const char *variable)
+bool cb_warm_is_late(const char *variable)
 {
 	static const char *const late[] = CB_WARM_LATE_ENV;
 
@@ -93,7 +93,7 @@ int cb_warm_spec(const struct cb_jail_spec *spec, struct cb_jail_spec *ret)
 			z.binds[z.nbinds++].mode = CB_BIND_RO;
 		}
 	for (size_t i = 0; i < spec->env.count; i++)
-		if (!is_late(spec->env.items[i]))
+		if (!cb_warm_is_late(spec->env.items[i]))
 			z.env.items[z.env.count++] = spec->env.items[i];
 	*ret = z;
 	return 0;
@@ -216,7 +216,7 @@ static int add_spec(struct cb_buf *out, const struct cb_jail_spec *spec)
 	return r;
 }
 
-int cb_warm_key(const struct cb_jail *jail, char ret_key[CB_WARM_KEY])
+int cb_warm_key(const struct cb_jail *jail, char ret_key[CB_WARM_KEY_LEN + 1])
 {
 	CB_AUTO_BUF text = CB_BUF_INIT(KEY_MAX);
 	unsigned char sum[CB_SHA1];

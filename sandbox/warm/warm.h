@@ -16,7 +16,6 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define CB_WARM_KEY (2 * 20 + 1) /* of a zygote: its name in the folder */
 #define CB_WARM_STEP "warm start"
 
 /* A zygote that listens. */
@@ -37,7 +36,9 @@ void cb_warm_close(struct cb_warm *warm);
 /* Whether a jail of this kind can have a guest from a zygote at all. */
 bool cb_warm_is_wanted(const struct cb_jail *jail);
 /* The name of the zygotes that fit. Constant for a jail's description and this broker's own state. */
-int cb_warm_key(const struct cb_jail *jail, char ret_key[CB_WARM_KEY]);
+int cb_warm_key(const struct cb_jail *jail, char ret_key[CB_WARM_KEY_LEN + 1]);
+/* Whether a NAME=VALUE is one of CB_WARM_LATE_ENV. */
+bool cb_warm_is_late(const char *variable);
 /* The description of a zygote's own jail: that of the jail without what belongs to one session. Strings are the
  * original's; the caller frees ret->binds, ret->env.items. */
 int cb_warm_spec(const struct cb_jail_spec *spec, struct cb_jail_spec *ret);
@@ -49,7 +50,7 @@ int cb_warm_stamp_check(char *stamp);
 
 /* ---- ask.c ---- */
 
-/* 0 and a zygote that listens, or why there is none. */
+/* 0 and a zygote that listens, or why there is none. For jails that cb_warm_is_wanted says yes to. */
 int cb_warm_find(const struct cb_jail *jail, struct cb_warm *ret_warm);
 /* In a process that is to make pid 1: takes on whom the zygote has a right over. */
 int cb_warm_become_owner(const struct cb_warm *warm, struct cb_err *err);

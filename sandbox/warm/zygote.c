@@ -23,7 +23,6 @@
 #include <cellblock/log.h>
 #include <cellblock/wire.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -40,12 +39,12 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #define ZYGOTES_MAX 16 /* of a user; the next one has to wait until one has ended */
+#define KEYS_MAX 256   /* files of those that live, and of those that could not serve */
 #define IDLE_S 600
 #define FAILED_S 600 /* until one that could not serve is tried again */
 #define ASIDE 32
@@ -55,18 +54,11 @@ struct zygote {
 	struct cb_jail jail;
 	struct cb_jail_spec spec;
 	struct sock_fprog filter;
-	char key[CB_WARM_KEY];
+	char key[CB_WARM_KEY_LEN + 1];
 	int folder, lock, listener;
 };
 
 /* ---- its place in the folder ---- */
-
-static bool is_lock(const char *name)
-{
-	size_t n = strlen(name), suffix = strlen(LOCK_SUFFIX);
-
-	return n == CB_WARM_KEY - 1 + suffix && strcmp(name + n - suffix, LOCK_SUFFIX) == 0;
-}
 
 static bool has_just_failed(int lock)
 {
@@ -75,74 +67,54 @@ static bool has_just_failed(int lock)
 	return fstat(lock, &st) == 0 && st.st_size == 0 && time(NULL) - st.st_mtim.tv_sec < FAILED_S;
 }
 
-/* Counts those that live, and removes what is left of those that don't. */
-static unsigned count_others(int folder)
+/* Removes what is left of those that are gone. 0 if there is room for one more. */
+static int make_room(int folder)
 {
-	int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
-	const struct dirent *entry;
-	unsigned n = 0;
+	char keys[KEYS_MAX][CB_WARM_KEY_LEN + 1];
+	size_t n = 0, living = 0;
+	int r = cb_warm_keys(folder, keys, KEYS_MAX, &n);
 
-	if (dir == NULL)
-		cb_fd_close(&copy);
-	while (dir != NULL && (entry = readdir(dir)) != NULL) {
+	for (size_t i = 0; i < n; i++) {
 		CB_AUTO_FD lock = -1;
-		char key[CB_WARM_KEY];
+		int taken = cb_warm_lock(folder, keys[i], LOCK_EX, &lock);
 
-		if (!is_lock(entry->d_name))
-			continue;
-		lock = openat(folder, entry->d_name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-		if (lock < 0)
-			continue;
-		if (flock(lock, LOCK_EX | LOCK_NB) < 0) {
-			n++;
-			continue;
-		}
-		if (has_just_failed(lock))
-			continue;
-		memcpy(key, entry->d_name, sizeof(key) - 1); /* is_lock has seen that it is longer */
-		key[sizeof(key) - 1] = '\0';
-		(void)unlinkat(folder, key, 0);
-		(void)unlinkat(folder, entry->d_name, 0);
+		living += taken == -EWOULDBLOCK;
+		if (taken == 0 && !has_just_failed(lock))
+			cb_warm_remove(folder, keys[i], lock);
 	}
-	if (dir != NULL)
-		(void)closedir(dir);
-	return n;
+	return r < 0 ? r : living < ZYGOTES_MAX ? 0 : -EUSERS;
 }
 
-/* 0, or -EWOULDBLOCK if there is one with this name, or it is just being made. */
+/* 0, or -EWOULDBLOCK if there is one with this name, it is just being made, or it could not serve a while ago. */
 static int take_lock(struct zygote *z)
 {
-	char name[CB_WARM_KEY + sizeof(LOCK_SUFFIX)];
-	CB_AUTO_FD fd = -1;
-	struct stat st;
-	bool made;
+	char name[CB_WARM_KEY_LEN + sizeof(LOCK_SUFFIX)];
+	CB_AUTO_FD made = -1;
+	CB_AUTO_FD lock = -1;
+	int r;
 
 	snprintf(name, sizeof(name), "%s" LOCK_SUFFIX, z->key);
-	fd = openat(z->folder, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	made = fd >= 0;
-	if (fd < 0 && errno == EEXIST)
-		fd = openat(z->folder, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || fstat(fd, &st) < 0)
+	made = openat(z->folder, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (made < 0 && errno != EEXIST)
 		return -errno;
-	if (st.st_nlink == 0) /* somebody has removed it meanwhile */
+	r = cb_warm_lock(z->folder, z->key, LOCK_EX, &lock);
+	if (r < 0)
+		return r == -ENOENT ? -EWOULDBLOCK : r;
+	if (made < 0 && has_just_failed(lock))
 		return -EWOULDBLOCK;
-	if (!made && has_just_failed(fd))
-		return -EWOULDBLOCK;
-	if (ftruncate(fd, 0) < 0 || futimens(fd, NULL) < 0)
+	if (ftruncate(lock, 0) < 0 || futimens(lock, NULL) < 0)
 		return -errno;
-	z->lock = cb_fd_take(&fd);
+	z->lock = cb_fd_take(&lock);
 	return 0;
 }
 
 static int bind_socket(struct zygote *z)
 {
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	const struct sockaddr_un address = cb_warm_address(z->folder, z->key);
 	CB_AUTO_FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
 	(void)unlinkat(z->folder, z->key, 0);
-	snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/%s", z->folder, z->key);
-	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+	if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof(address)) < 0)
 		return -errno;
 	z->listener = cb_fd_take(&fd);
 	return 0;
@@ -154,7 +126,9 @@ static int take_place(struct zygote *z, const char *folder, struct cb_err *err)
 
 	if (r < 0)
 		return r;
-	r = count_others(z->folder) < ZYGOTES_MAX ? take_lock(z) : -EUSERS;
+	r = make_room(z->folder);
+	if (r == 0)
+		r = take_lock(z);
 	if (r == 0)
 		r = bind_socket(z);
 	return r < 0 ? cb_err_set(err, r, CB_WARM_STEP, NULL, "its socket in %s: %s", folder, strerror(-r)) : 0;

@@ -22,10 +22,12 @@
 
 #include <cmocka.h>
 
+#include "stamp.h"
+
 static struct sock_filter insns[] = { { 6, 0, 0, 0 } };
 
 struct stage {
-	char parent[32], folder[40], key[CB_WARM_KEY], stamp[256];
+	char parent[32], folder[40], key[CB_WARM_KEY_LEN + 1], stamp[256];
 	struct cb_jail_spec spec;
 	struct cb_jail jail;
 	int listener, pair[2];
@@ -33,17 +35,6 @@ struct stage {
 
 /* What the other side does with a connection. */
 typedef void (*play_fn)(const struct stage *s, int connection);
-
-static void stamp_of(const char *path, char *ret, size_t size)
-{
-	struct stat st;
-
-	assert_int_equal(stat(path, &st), 0);
-	snprintf(ret, size, "%llu %llu %llu %lld %lld %s\n", (unsigned long long)st.st_dev,
-		 (unsigned long long)st.st_ino, (unsigned long long)st.st_size,
-		 (long long)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
-		 (long long)st.st_ctim.tv_sec * 1000000000 + st.st_ctim.tv_nsec, path);
-}
 
 static int set_up(void **state)
 {

@@ -16,6 +16,8 @@
 
 #include <cmocka.h>
 
+#include "stamp.h"
+
 static struct sock_filter insns[] = { { 6, 0, 0, 0 } };
 
 static struct cb_jail_spec sample(void)
@@ -53,19 +55,19 @@ static void change(char **member, const char *value)
 	*member = strdup(value);
 }
 
-static void key_of(const struct cb_jail_spec *spec, char ret[CB_WARM_KEY])
+static void key_of(const struct cb_jail_spec *spec, char ret[CB_WARM_KEY_LEN + 1])
 {
 	struct cb_jail jail = jail_of(spec);
 
 	assert_int_equal(cb_warm_key(&jail, ret), 0);
-	assert_int_equal(strlen(ret), CB_WARM_KEY - 1);
-	assert_int_equal(strspn(ret, "0123456789abcdef"), CB_WARM_KEY - 1);
+	assert_int_equal(strlen(ret), CB_WARM_KEY_LEN);
+	assert_int_equal(strspn(ret, "0123456789abcdef"), CB_WARM_KEY_LEN);
 }
 
 static void test_what_belongs_to_a_session_makes_no_other(void **state)
 {
 	struct cb_jail_spec spec = sample();
-	char before[CB_WARM_KEY], after[CB_WARM_KEY];
+	char before[CB_WARM_KEY_LEN + 1], after[CB_WARM_KEY_LEN + 1];
 
 	(void)state;
 	key_of(&spec, before);
@@ -87,7 +89,7 @@ static void test_what_belongs_to_a_session_makes_no_other(void **state)
 static void test_all_else_makes_another(void **state)
 {
 	struct cb_jail_spec spec = sample();
-	char keys[6][CB_WARM_KEY];
+	char keys[6][CB_WARM_KEY_LEN + 1];
 
 	(void)state;
 	key_of(&spec, keys[0]);
@@ -150,17 +152,6 @@ static void test_wanted(void **state)
 	spec.warm_folder = NULL;
 	assert_false(cb_warm_is_wanted(&jail));
 	cb_jail_spec_release(&spec);
-}
-
-static void stamp_of(const char *path, char *ret, size_t size)
-{
-	struct stat st;
-
-	assert_int_equal(stat(path, &st), 0);
-	snprintf(ret, size, "%llu %llu %llu %lld %lld %s\n", (unsigned long long)st.st_dev,
-		 (unsigned long long)st.st_ino, (unsigned long long)st.st_size,
-		 (long long)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
-		 (long long)st.st_ctim.tv_sec * 1000000000 + st.st_ctim.tv_nsec, path);
 }
 
 static void test_stamp(void **state)
