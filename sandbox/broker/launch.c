@@ -17,6 +17,7 @@
 #include "../root/root.h"
 #include "../shared/launch_trace.h"
 #include "../shared/sync.h"
+#include "../walls/seccomp.h"
 #include "../warm/warm.h"
 #include "../without_namespaces/without_namespaces.h"
 #include "oom.h"
@@ -338,6 +339,8 @@ static int launch(struct cb_jail *jail, struct cb_warm *warm, struct cb_inmate *
 	r = setsockopt(mine, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0 ? -errno : 0;
 	if (r < 0)
 		cb_err_set(err, r, "sync socket", NULL, "SO_PASSCRED: %s", strerror(-r));
+	if (r == 0 && jail->warm && jail->pid1_filter.len == 0)
+		r = cb_seccomp_compile_outer(true, &jail->pid1_filter, err);
 	cb_launch_mark("clone");
 	pid = r == 0 ? make_pid1(&birth, &inmate->pidfd, err) : r;
 	cb_fd_close(&jail->sync_fd);

@@ -116,11 +116,12 @@ static bool same_times(const struct cb_state *s, const struct stat *st)
 	       s->ctime.tv_nsec == st->st_ctim.tv_nsec;
 }
 
+/* By the clock that change times are read from: on a busy machine it lags behind the fine one by more than a tick. */
 static bool is_settled(const struct stat *st)
 {
 	struct timespec now;
 
-	(void)clock_gettime(CLOCK_REALTIME, &now);
+	(void)clock_gettime(CLOCK_REALTIME_COARSE, &now);
 	return (now.tv_sec - st->st_ctim.tv_sec) * 1000000000ll + now.tv_nsec - st->st_ctim.tv_nsec > TICK_NS;
 }
 

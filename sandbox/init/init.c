@@ -384,15 +384,9 @@ static int begin_guest(struct cb_jail *jail, int registry, struct cb_err *err)
  * there are no namespaces; and helpers of a warm jail must be able to put themselves under Landlock's rules. */
 static int load_filter(const struct cb_jail *jail, struct cb_err *err)
 {
-	struct sock_fprog outer;
-	int r = 0;
-
 	if (jail->without_namespaces || jail->filter.len == 0)
 		return 0;
-	if (!jail->warm)
-		return cb_seccomp_load(&jail->filter, err);
-	r = cb_seccomp_compile_outer(true, &outer, err);
-	return r == 0 ? cb_seccomp_load(&outer, err) : r;
+	return cb_seccomp_load(jail->warm ? &jail->pid1_filter : &jail->filter, err);
 }
 
 _Noreturn void cb_init_main(struct cb_jail *jail)

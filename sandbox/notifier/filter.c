@@ -15,37 +15,30 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #define STEP "notifier"
-#define INSNS_MAX 160
 #define OPEN_WRITES ((uint32_t)(O_ACCMODE | O_CREAT | O_TRUNC | (O_TMPFILE & ~O_DIRECTORY)))
 
 #ifndef SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV /* Linux 5.19 */
 #define SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV (1UL << 5)
 #endif
 
-struct program {
-	struct sock_filter insns[INSNS_MAX];
-	unsigned short len;
-};
-
 bool cb_notify_installed(const struct cb_jail *jail)
 {
 	return cb_notify_writes(jail) || cb_notify_sockets(jail);
 }
 
-static void put(struct program *p, struct sock_filter insn)
+static void put(struct cb_notify_program *p, struct sock_filter insn)
 {
-	if (p->len < INSNS_MAX)
+	if (p->len < CB_NOTIFY_INSNS_MAX)
 		p->insns[p->len++] = insn;
 }
 
 /* With `bits` only if one of them is set in the argument `call->a`. */
-static void put_call(struct program *p, const struct cb_notify_call *call)
+static void put_call(struct cb_notify_program *p, const struct cb_notify_call *call)
 {
 	uint32_t bits = call->kind == CB_NOTIFY_WRITE_OPEN ? OPEN_WRITES : call->kind == CB_NOTIFY_WRITE_ASK ? W_OK : 0;
 	uint32_t at = (uint32_t)(offsetof(struct seccomp_data, args) + 8u * (unsigned)call->a);
@@ -60,7 +53,7 @@ static void put_call(struct program *p, const struct cb_notify_call *call)
 }
 
 /* Of the Unix family (1) only streams (1) and sequential packets (5). */
-static void put_no_datagrams(struct program *p, uint32_t nr)
+static void put_no_datagrams(struct cb_notify_program *p, uint32_t nr)
 {
 	uint32_t family_at = (uint32_t)offsetof(struct seccomp_data, args), type_at = family_at + 8;
 
@@ -85,7 +78,7 @@ static bool is_wanted(enum cb_notify_kind kind, bool writes, bool sockets)
 }
 
 /* Other machines' calls are killed by the big filter. */
-static int make(struct program *p, bool writes, bool sockets)
+static int make(struct cb_notify_program *p, bool writes, bool sockets)
 {
 	put(p, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)));
 	for (size_t i = 0; i < cb_notify_calls_count; i++)
@@ -96,7 +89,7 @@ static int make(struct program *p, bool writes, bool sockets)
 		put_no_datagrams(p, SYS_socketpair);
 	}
 	put(p, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
-	return p->len < INSNS_MAX ? 0 : CB_E_TOO_BIG;
+	return p->len < CB_NOTIFY_INSNS_MAX ? 0 : CB_E_TOO_BIG;
 }
 
 /* With WAIT_KILLABLE_RECV a call that is being served is not begun again when a signal comes. */
@@ -123,42 +116,31 @@ static int fail(struct cb_err *err, int r)
 	return cb_err_set(err, r, STEP, NULL, "calls that write can't be handed to their judge: %s", strerror(-r));
 }
 
-int cb_notify_compile(const struct cb_jail *jail, struct sock_fprog *ret, struct cb_err *err)
+int cb_notify_compile(const struct cb_jail *jail, struct cb_notify_program *ret, struct cb_err *err)
 {
 	bool writes = cb_notify_writes(jail), sockets = cb_notify_sockets(jail);
-	struct program program = { .len = 0 };
-	struct sock_filter *insns;
 	int r;
 
-	if (!writes && !sockets) {
-		*ret = (struct sock_fprog){ .len = 0 };
+	ret->len = 0;
+	if (!writes && !sockets)
 		return 0;
-	}
 	if (!jail->spec->notifier)
 		return cb_err_set(err, CB_E_DENIED, STEP, NULL,
 				  "workspace.mode is \"rw\", and this kernel can't have a jail's write calls judged "
 				  "(Linux 5.14 can, where no other sandbox around listens already)");
-	r = make(&program, writes, sockets);
-	if (r < 0)
-		return fail(err, r);
-	insns = malloc(program.len * sizeof(*insns));
-	if (insns == NULL)
-		return fail(err, -ENOMEM);
-	memcpy(insns, program.insns, program.len * sizeof(*insns));
-	*ret = (struct sock_fprog){ .len = program.len, .filter = insns };
-	return 0;
+	r = make(ret, writes, sockets);
+	return r < 0 ? fail(err, r) : 0;
 }
 
 int cb_notify_install(const struct cb_jail *jail, struct cb_err *err)
 {
-	struct sock_fprog filter = { .len = 0 };
+	struct cb_notify_program program;
 	CB_AUTO_FD listener = -1;
-	int r = cb_notify_compile(jail, &filter, err);
+	int r = cb_notify_compile(jail, &program, err);
 
-	if (r < 0 || filter.len == 0)
+	if (r < 0 || program.len == 0)
 		return r;
-	r = load(&filter, &listener);
-	free(filter.filter);
+	r = load(&(struct sock_fprog){ .len = program.len, .filter = program.insns }, &listener);
 	if (r == 0)
 		r = hand_over(jail, CB_NOTIFY_USERNS, jail->ns_fds[0]);
 	if (r == 0)

@@ -99,11 +99,16 @@ struct cb_notifier {
 
 /* ---- filter.c: pid 1, and the broker, which compiles ---- */
 
+#define CB_NOTIFY_INSNS_MAX 160
+struct cb_notify_program {
+	struct sock_filter insns[CB_NOTIFY_INSNS_MAX];
+	unsigned short len;
+};
+
 /* Whether anything of a jail's calls is notified. */
 bool cb_notify_installed(const struct cb_jail *jail);
-/* The filter's program, which the guest of a warm jail loads for itself; the caller frees its filter. Length 0 if
- * nothing is notified. */
-int cb_notify_compile(const struct cb_jail *jail, struct sock_fprog *ret, struct cb_err *err);
+/* The filter's program, which the guest of a warm jail loads for itself. Length 0 if nothing is notified. */
+int cb_notify_compile(const struct cb_jail *jail, struct cb_notify_program *ret, struct cb_err *err);
 /* Installs the filter and hands to the broker what the notifier needs. Nothing if nothing is notified. */
 int cb_notify_install(const struct cb_jail *jail, struct cb_err *err);
 

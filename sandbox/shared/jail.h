@@ -48,6 +48,7 @@ struct cb_jail {
 	int guest_fds[CB_SPAWN_NFDS];
 	struct cb_cgroups cgroups; /* where groups for jails are made; kind NONE = the watchdog holds limits.memory */
 	struct sock_fprog filter;  /* compiled once in the broker, loaded in every child */
+	struct sock_fprog pid1_filter; /* of a warm jail's pid 1; compiled with the first one, length 0 before */
 	char note[512];		   /* for cb_broker_reply.note */
 	enum cb_isolation_level level; /* that the next launch reaches, unless it fails */
 	/* The host refuses namespaces, and the description accepts that: without_namespaces/without_namespaces.c. */

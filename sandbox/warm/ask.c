@@ -187,11 +187,12 @@ static int hear_hello(const struct cb_warm *warm, int64_t end, struct cb_err *er
 static int put_filters(const struct cb_jail *jail, struct cb_warm_request *head, struct cb_buf *texts,
 		       struct cb_err *err)
 {
-	struct sock_fprog notify = { 0 };
+	struct cb_notify_program program;
+	int r = cb_notify_compile(jail, &program, err);
+	const struct sock_fprog notify = { .len = program.len, .filter = program.insns };
 	const struct sock_fprog *all[CB_WARM_FILTERS] = { [CB_WARM_FILTER_NOTIFY] = &notify,
 							  [CB_WARM_FILTER_JAIL] = &jail->filter,
 							  [CB_WARM_FILTER_LAST] = cb_seccomp_last() };
-	int r = cb_notify_compile(jail, &notify, err);
 
 	if (r < 0)
 		return r;
@@ -199,7 +200,6 @@ static int put_filters(const struct cb_jail *jail, struct cb_warm_request *head,
 		head->filter_len[i] = all[i]->len;
 		r = cb_buf_append(texts, all[i]->filter, all[i]->len * sizeof(*all[i]->filter));
 	}
-	free(notify.filter);
 	return r < 0 ? failed(err, r, "filters") : 0;
 }
 

@@ -10,12 +10,24 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 static char *pattern_items[] = { ".git", ".envrc", ".vscode", "*.startup", ".svn/hooks", NULL };
 static const struct cb_strv patterns = { pattern_items, 5 };
+
+/* The fine clock runs ahead of the one that times of change are read from, as on a machine that has missed ticks. */
+int clock_gettime(clockid_t clock, struct timespec *ret)
+{
+	int r = (int)syscall(SYS_clock_gettime, clock, ret);
+
+	if (r == 0 && clock == CLOCK_REALTIME)
+		ret->tv_sec++;
+	return r;
+}
 
 struct place {
 	char path[64];

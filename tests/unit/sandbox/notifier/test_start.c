@@ -144,10 +144,12 @@ static void mount_workspace(struct cb_jail *jail)
 static _Noreturn void guest_main(const struct cb_jail *jail, int fd)
 {
 	struct cb_sync message = { .kind = CB_SYNC_NOTIFIER, .upper = CB_NOTIFY_LISTENER };
+	struct cb_notify_program compiled;
 	struct sock_fprog program;
 	int listener;
 
-	must(cb_notify_compile(jail, &program, NULL) == 0);
+	must(cb_notify_compile(jail, &compiled, NULL) == 0);
+	program = (struct sock_fprog){ .len = compiled.len, .filter = compiled.insns };
 	listener = (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &program);
 	must(listener >= 0 && cb_fd_send(fd, &message, sizeof(message), &listener, 1) == 0);
 	(void)close(listener);
