@@ -147,6 +147,15 @@ def _check(name):
     if threading.active_count() > 1:
         others = [each.name for each in threading.enumerate() if each is not threading.main_thread()]
         raise Unfit("%s leaves a thread running, which copies would not have: %s" % (name, ", ".join(others)))
+    if len(os.listdir("/proc/self/task")) > 1 and not os.path.exists("/proc/self/task/%d" % os.getpid()):
+        raise Unfit("%s has threads, and where a container covers parts of /proc they can't be copied" % name)
+    try:
+        os.kill(-1, 0)
+    except ProcessLookupError:  # nobody but this one, and pid 1
+        return
+    except PermissionError:
+        pass
+    raise Unfit("%s leaves a process running, which would live beside the jails of all copies" % name)
 
 
 def _stamp(begun):

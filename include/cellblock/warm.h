@@ -24,6 +24,9 @@
  * by who has locked it, and a lock counts only while its file has its name (sandbox.h: cb_warm_lock). */
 #define CB_WARM_KEY_LEN 40 /* hex digits */
 
+/* User namespaces of a zygote that no root has started, from its broker's down. */
+#define CB_ZYGOTE_USERNS 2
+
 /* fds that a zygote is born with, beside stdio and those of wire.h, which are /dev/null there */
 #define CB_ZYGOTE_FD_LISTEN 10 /* bound, and not yet listening: that it does when it can serve */
 #define CB_ZYGOTE_FD_LOCK 11   /* locked as long as it lives; it writes a byte there when it can serve */

@@ -6,9 +6,9 @@
  * its pid as the broker sees it; the socket's end of file, caused by the exec alone, then means success. A launch has
  * LAUNCH_MS.
  *
- * Where a zygote listens the guest comes from it (warm/warm.h). Pid 1 is then made by a child of ours, which the zygote
- * has a right over; it is our own child all the same, so its death signal and its end are ours. What fails on that way
- * is a cold start, in a jail of its own.
+ * Where a zygote listens the guest comes from it (warm/warm.h). Pid 1 is then made by a process which the zygote has a
+ * right over, below the zygote's own process namespace; it is our own child all the same, so its death signal and its
+ * end are ours. What fails on that way is a cold start, in a jail of its own.
  */
 #include "launch.h"
 
@@ -31,6 +31,9 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -45,7 +48,14 @@ struct birth {
 	const struct cb_cgroup *group;
 	const struct cb_warm *warm; /* NULL = cold */
 	int broker_end;		    /* of the sync socket */
-	int report;		    /* of a maker; -1 = there is none */
+	struct made *made;	    /* warm: a page shared with who makes pid 1 */
+};
+
+/* What the makers of a warm jail's pid 1 have to say: in the broker's numbers. */
+struct made {
+	pid_t second;
+	pid_t pid1;
+	struct cb_err err;
 };
 
 /* ---- inside ---- */
@@ -59,9 +69,7 @@ static _Noreturn void pid1_main(struct birth *birth, int joined)
 	struct cb_sync go;
 	int r;
 
-	/* their ends of file are others' to be seen */
-	cb_fd_close(&birth->broker_end);
-	cb_fd_close(&birth->report);
+	cb_fd_close(&birth->broker_end); /* its end of file is others' to be seen */
 	/* before it is undumpable, and sees another /proc */
 	jail->oom_fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
 	jail->ns_fds[0] = open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC);
@@ -99,68 +107,98 @@ static pid_t clone_pid1(const struct cb_jail *jail, const struct cb_cgroup *grou
 	return cb_cgroup_clone(group, jail->without_namespaces ? 0 : flags, ret_pidfd, ret_joined);
 }
 
-/* What the maker of a warm jail's pid 1 has to say. */
-struct made {
-	pid_t pid;
-	struct cb_err err;
-};
+/* ---- pid 1 of a warm jail: its makers ---- */
 
-/* A child that shares nothing with us but its parent: what it makes is our child, but owned by whom it has become. */
-static _Noreturn void maker_main(struct birth *birth, int joined)
+/* A process's number as our /proc has it, whose ever namespace we are in. */
+static pid_t number_of(int pidfd)
+{
+	char path[64], text[512];
+	const char *line;
+	CB_AUTO_FD fd = -1;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", pidfd);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
+	if (n <= 0)
+		return -ESRCH;
+	text[n] = '\0';
+	line = strstr(text, "\nPid:");
+	return line != NULL ? (pid_t)strtol(line + 5, NULL, 10) : -ESRCH;
+}
+
+/* Born in the zygote's process namespace, as who makes another below it has to be. */
+static _Noreturn void second_main(struct birth *birth, int joined)
 {
 	struct cb_cgroup ours = CB_CGROUP_EMPTY; /* it is in the jail's already, and its child is born there */
-	struct made made = { 0 };
+	struct made *made = birth->made;
 	CB_AUTO_FD pidfd = -1;
-	int r = cb_warm_become_owner(birth->warm, &made.err), unused;
 	uint64_t flags = CLONE_PARENT | CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS |
 			 CLONE_NEWNET;
+	int unused, pid = cb_cgroup_clone(&ours, flags, &pidfd, &unused);
 
-	if (r == 0) {
-		made.pid = cb_cgroup_clone(&ours, flags, &pidfd, &unused);
-		if (made.pid == 0)
-			pid1_main(birth, joined);
-		if (made.pid < 0)
-			cb_err_set(&made.err, made.pid, "namespaces", NULL, "new namespaces are refused: %s",
-				   strerror(-made.pid));
-		else
-			(void)cb_userns_write_maps(birth->jail, made.pid, &made.err);
-	}
-	(void)cb_fd_write_all(birth->report, &made, sizeof(made));
+	if (pid == 0)
+		pid1_main(birth, joined);
+	made->pid1 = pid < 0 ? pid : number_of(pidfd);
+	if (made->pid1 < 0)
+		cb_err_set(&made->err, made->pid1, "namespaces", NULL, "new namespaces are refused: %s",
+			   strerror(-made->pid1));
+	else
+		(void)cb_userns_write_maps(birth->jail, made->pid1, &made->err);
 	_exit(0);
+}
+
+/* What these two make is our child, as they are: but owned by whom they have become. The first waits for the second. */
+static _Noreturn void first_main(struct birth *birth, int joined)
+{
+	long second = -1;
+
+	if (cb_warm_become_owner(birth->warm, &birth->made->err) == 0) {
+		second = syscall(SYS_clone, CLONE_PARENT | CLONE_VFORK | SIGCHLD, 0, 0, 0, 0);
+		if (second == 0)
+			second_main(birth, joined);
+		if (second < 0)
+			cb_err_set(&birth->made->err, -errno, "namespaces", NULL, "clone: %s", strerror(errno));
+	}
+	birth->made->second = (pid_t)second;
+	_exit(0);
+}
+
+static void await_end(pid_t pid)
+{
+	while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
 }
 
 /* As clone_pid1 and the maps. */
 static pid_t have_pid1_made(struct birth *birth, int *ret_pidfd, struct cb_err *err)
 {
-	struct made made = { .err.code = -ECHILD };
+	struct made *made = mmap(NULL, sizeof(*made), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	CB_AUTO_FD pidfd = -1;
-	int pair[2], joined;
-	pid_t maker;
-	ssize_t n;
+	int joined;
+	pid_t first, pid;
 
-	if (pipe2(pair, O_CLOEXEC) < 0)
-		return cb_err_set(err, -errno, "pipe", NULL, "pipe2: %s", strerror(errno));
-	CB_AUTO_FD report = pair[0];
-
-	birth->report = pair[1];
-	maker = cb_cgroup_clone(birth->group, 0, &pidfd, &joined);
-	if (maker == 0)
-		maker_main(birth, joined);
-	cb_fd_close(&birth->report);
-	do
-		n = maker > 0 ? read(report, &made, sizeof(made)) : 0;
-	while (n < 0 && errno == EINTR);
-	while (maker > 0 && waitpid(maker, NULL, 0) < 0 && errno == EINTR)
-		;
-	if (n != (ssize_t)sizeof(made))
-		return cb_err_set(err, -ECHILD, "namespaces", NULL, "the process that makes pid 1 has ended");
-	if (made.pid > 0)
-		*ret_pidfd = (int)syscall(SYS_pidfd_open, made.pid, 0);
-	if (made.pid > 0 && made.err.code == 0 && *ret_pidfd < 0)
-		cb_err_set(&made.err, -errno, "pid 1", NULL, "pidfd_open: %s", strerror(errno));
-	*err = made.err;
-	return made.pid > 0 ? made.pid : err->code;
+	if (made == MAP_FAILED)
+		return cb_err_set(err, -errno, "launch", NULL, "a page that is shared: %s", strerror(errno));
+	birth->made = made;
+	first = cb_cgroup_clone(birth->group, 0, &pidfd, &joined);
+	if (first == 0)
+		first_main(birth, joined);
+	await_end(first);
+	await_end(made->second);
+	pid = made->pid1;
+	if (pid > 0)
+		*ret_pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+	*err = made->err;
+	if (pid > 0 && err->code == 0 && *ret_pidfd < 0)
+		cb_err_set(err, -errno, "pid 1", NULL, "pidfd_open: %s", strerror(errno));
+	if (pid <= 0 && err->code == 0)
+		cb_err_set(err, -ECHILD, "namespaces", NULL, "the process that makes pid 1 has ended");
+	(void)munmap(made, sizeof(*made));
+	return pid > 0 ? pid : err->code;
 }
+
+/* ---- the launch ---- */
 
 static int await_message(int fd, int64_t deadline, struct cb_err *err)
 {
@@ -331,9 +369,7 @@ static int launch(struct cb_jail *jail, struct cb_warm *warm, struct cb_inmate *
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return cb_err_set(err, -errno, "sync socket", NULL, "socketpair: %s", strerror(errno));
 	CB_AUTO_FD mine = pair[0];
-	struct birth birth = {
-		.jail = jail, .group = &inmate->group, .warm = warm, .broker_end = mine, .report = -1
-	};
+	struct birth birth = { .jail = jail, .group = &inmate->group, .warm = warm, .broker_end = mine };
 
 	jail->sync_fd = pair[1];
 	r = setsockopt(mine, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0 ? -errno : 0;

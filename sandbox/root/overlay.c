@@ -30,7 +30,6 @@
 #define LOWER STAGE "/lower"
 #define UPPER STAGE "/upper"
 #define WORK "work"
-#define DETACH 2 /* MNT_DETACH, whose header collides with the kernel's */
 #define OVERLAYFS_MAGIC 0x794c7630
 #define ATTRS (CB_NOSUID | CB_NODEV)
 
@@ -57,8 +56,7 @@ int cb_overlay_unstage(void)
 	if (lstat(STAGE, &st) < 0)
 		return 0;
 	/* the host's /proc goes at the pivot, with all that lies over it */
-	if (syscall(SYS_move_mount, AT_FDCWD, STAGE, AT_FDCWD, "/proc", 0) < 0 &&
-	    syscall(SYS_umount2, STAGE, DETACH) < 0)
+	if (syscall(SYS_move_mount, AT_FDCWD, STAGE, AT_FDCWD, "/proc", 0) < 0 && cb_mnt_detach(STAGE) < 0)
 		return -errno;
 	return syscall(SYS_unlinkat, AT_FDCWD, STAGE, AT_REMOVEDIR) < 0 ? -errno : 0;
 }

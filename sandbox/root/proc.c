@@ -20,7 +20,8 @@
 #include <unistd.h>
 
 #define STEP "proc"
-#define SAFE (CB_RO | CB_NOSUID | CB_NODEV | CB_NOEXEC)
+#define FLAGS (CB_NOSUID | CB_NODEV | CB_NOEXEC)
+#define SAFE (CB_RO | FLAGS)
 
 const char *const cb_proc_read_only[] = { "sys", "bus", "fs", "irq", "sysrq-trigger", "mtrr", "dynamic_debug" };
 const size_t cb_proc_read_only_count = sizeof(cb_proc_read_only) / sizeof(*cb_proc_read_only);
@@ -70,23 +71,42 @@ static int copy(const char *name)
 	return n <= 0 ? 0 : cb_place_write(to, text, (size_t)n);
 }
 
-static int show_self(void)
+/* The folder of this process, and none of its neighbours', from a /proc that is gone again. Where there can't be one it
+ * is the host's: its threads have other numbers there than they know themselves by. */
+static int clone_self(int *ret_fd)
 {
-	char path[64];
+	char path[64], number[32] = "";
+	CB_AUTO_FD mnt = -1;
+	int r = cb_mnt_new("proc", NULL, 0, FLAGS, &mnt);
 
-	if (mkdir("proc/self", 0555) < 0)
-		return -errno;
-	snprintf(path, sizeof(path), "/proc/%d", (int)getpid());
-	return cb_mnt_bind_at(AT_FDCWD, path, CB_NOSUID | CB_NODEV | CB_NOEXEC, "proc/self");
+	if (r == -EPERM && readlink("/proc/self", number, sizeof(number) - 1) > 0) {
+		snprintf(path, sizeof(path), "/proc/%s", number);
+		return cb_mnt_clone(AT_FDCWD, path, FLAGS, ret_fd);
+	}
+	if (r == 0)
+		r = cb_mnt_attach_at(mnt, "proc");
+	snprintf(path, sizeof(path), "proc/%d", (int)getpid());
+	if (r == 0)
+		r = cb_mnt_clone(AT_FDCWD, path, FLAGS, ret_fd);
+	return r == 0 ? cb_mnt_detach("proc") : r;
 }
 
-static int make_folder(bool with_self, struct cb_err *err)
+static int show(int self)
+{
+	CB_AUTO_FD place = -1;
+	int r = mkdir("proc/self", 0555) < 0 ? -errno : cb_place_open("proc/self", true, &place);
+
+	return r == 0 ? cb_mnt_attach(self, place) : r;
+}
+
+/* `self`: a detached mount, or -1. */
+static int make_folder(int self, struct cb_err *err)
 {
 	static const char *const copied[] = { "cpuinfo", "filesystems", "loadavg", "meminfo",
 					      "stat",	 "uptime",	"version" };
 	CB_AUTO_FD mnt = -1;
 	CB_AUTO_FD place = -1;
-	int r = cb_mnt_tmpfs(1u << 20, 64, "0555", CB_NOSUID | CB_NODEV | CB_NOEXEC, &mnt);
+	int r = cb_mnt_tmpfs(1u << 20, 64, "0555", FLAGS, &mnt);
 
 	if (r == 0)
 		r = cb_place_open("proc", true, &place);
@@ -96,8 +116,8 @@ static int make_folder(bool with_self, struct cb_err *err)
 		r = cb_own_add(mnt);
 	for (size_t i = 0; i < sizeof(copied) / sizeof(*copied) && r == 0; i++)
 		r = copy(copied[i]);
-	if (r == 0 && with_self)
-		r = show_self();
+	if (r == 0 && self >= 0)
+		r = show(self);
 	if (r == 0)
 		r = cb_mnt_close("proc");
 	return r < 0 ? cb_mnt_fail(err, r, STEP, "a folder in place of /proc") : 0;
@@ -105,13 +125,16 @@ static int make_folder(bool with_self, struct cb_err *err)
 
 int cb_step_proc_of_self(struct cb_jail *jail, struct cb_err *err)
 {
+	CB_AUTO_FD self = -1;
+	int r = clone_self(&self);
+
 	(void)jail;
-	return make_folder(true, err);
+	return r == 0 ? make_folder(self, err) : cb_mnt_fail(err, r, STEP, "the process's own folder of a new /proc");
 }
 
 static int without_proc(struct cb_jail *jail, struct cb_err *err)
 {
-	if (make_folder(false, err) < 0)
+	if (make_folder(-1, err) < 0)
 		return err->code;
 	cb_jail_add_note(jail,
 			 "/proc: without processes, since this container covers parts of its own, so what reads it "
@@ -127,7 +150,7 @@ int cb_step_proc(struct cb_jail *jail, struct cb_err *err)
 	CB_AUTO_FD empty = -1;
 	CB_AUTO_FD null = -1;
 	CB_AUTO_FD place = -1;
-	int r = cb_mnt_new("proc", options, 1, CB_NOSUID | CB_NODEV | CB_NOEXEC, &mnt);
+	int r = cb_mnt_new("proc", options, 1, FLAGS, &mnt);
 
 	if (r == -EPERM && jail != NULL)
 		return without_proc(jail, err);

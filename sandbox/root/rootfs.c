@@ -24,7 +24,6 @@
 #include <unistd.h>
 
 #define STEP "new root"
-#define DETACH 2 /* MNT_DETACH, whose header collides with the kernel's */
 #define IMAGE "run/.image"
 #define MAX_HOSTS (1u << 20)
 
@@ -273,8 +272,7 @@ static int show_system(struct cb_jail *jail, struct cb_err *err)
 	r = show_all(image ? show_image : show_host, from, cb_root_system, cb_root_system_count, err);
 	if (r == 0)
 		r = show_all(image ? show_image : show_host, from, cb_root_etc, cb_root_etc_count, err);
-	if (image &&
-	    (syscall(SYS_umount2, IMAGE, DETACH) < 0 || syscall(SYS_unlinkat, AT_FDCWD, IMAGE, AT_REMOVEDIR) < 0))
+	if (image && (cb_mnt_detach(IMAGE) < 0 || syscall(SYS_unlinkat, AT_FDCWD, IMAGE, AT_REMOVEDIR) < 0))
 		return r < 0 ? r : cb_mnt_fail(err, -errno, STEP, "taking the image away");
 	return r;
 }
@@ -398,7 +396,7 @@ int cb_step_pivot(struct cb_jail *jail, struct cb_err *err)
 	if (syscall(SYS_pivot_root, ".", ".") < 0)
 		return cb_mnt_fail(err, -errno, "pivot", "pivot_root");
 	/* The old root now lies over the new one at ".". */
-	if (syscall(SYS_umount2, ".", DETACH) < 0)
+	if (cb_mnt_detach(".") < 0)
 		return cb_mnt_fail(err, -errno, "pivot", "detaching the old root");
 	if (chdir("/") < 0)
 		return cb_mnt_fail(err, -errno, "pivot", "chdir to the new root");

@@ -131,6 +131,13 @@ int cb_mnt_attach_at(int mnt_fd, const char *path)
 	return 0;
 }
 
+int cb_mnt_detach(const char *path)
+{
+	enum { DETACH = 2 }; /* MNT_DETACH, whose header collides with the kernel's */
+
+	return syscall(SYS_umount2, path, DETACH) < 0 ? -errno : 0;
+}
+
 int cb_mnt_bind(int dirfd, const char *path, uint64_t attrs, int place_fd)
 {
 	CB_AUTO_FD mnt = -1;

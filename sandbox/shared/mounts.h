@@ -44,6 +44,8 @@ int cb_mnt_idmap(int mnt_fd, int userns_fd, bool recursive);
 /* Attaches a detached mount on the place that an fd names. */
 int cb_mnt_attach(int mnt_fd, int place_fd);
 int cb_mnt_attach_at(int mnt_fd, const char *path);
+/* Takes the mount at `path` away, with all below it. */
+int cb_mnt_detach(const char *path);
 
 /* clone + attach: `path` of the host appears at `place`. */
 int cb_mnt_bind(int dirfd, const char *path, uint64_t attrs, int place_fd);

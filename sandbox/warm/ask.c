@@ -40,6 +40,7 @@ void cb_warm_close(struct cb_warm *warm)
 {
 	cb_fd_close(&warm->connection);
 	cb_fd_close(&warm->userns);
+	cb_fd_close(&warm->pidns);
 	for (int i = 0; i < CB_WARM_NFDS; i++)
 		cb_fd_close(&warm->offered[i]);
 }
@@ -69,25 +70,32 @@ static int connect_to(const char *folder, const char *key, int *ret_fd)
 	return 0;
 }
 
-static bool is_ours(int fd, const char *name)
+/* Whether our namespace of that kind is `levels` above this one, neither more nor fewer. */
+static bool is_below_ours(int fd, const char *name, unsigned levels)
 {
+	CB_AUTO_FD above = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	struct stat its, ours;
 	char path[64];
 
+	while (above >= 0 && levels-- > 0) {
+		int next = ioctl(above, NS_GET_PARENT);
+
+		cb_fd_close(&above);
+		above = next;
+	}
 	snprintf(path, sizeof(path), "/proc/self/ns/%s", name);
-	return fd >= 0 && fstat(fd, &its) == 0 && stat(path, &ours) == 0 && its.st_dev == ours.st_dev &&
+	return above >= 0 && fstat(above, &its) == 0 && stat(path, &ours) == 0 && its.st_dev == ours.st_dev &&
 	       its.st_ino == ours.st_ino;
 }
 
-/* As root each zygote has a uid that is nobody else's, and it is in our user namespace; else it is our own, in a user
- * namespace right below ours. It is in our process namespace: so no cell can pose as one, which may have been shown the
- * folder. */
+/* As root each zygote has a uid that is nobody else's, and it is in our user namespace; else it is our own, two user
+ * namespaces below ours, and one process namespace. No cell is so, which may have been shown the folder and pose as
+ * one: as root each is in a user namespace of its own, else as many below ours as it is in process namespaces. */
 static int know(const struct cb_jail *jail, struct cb_warm *warm)
 {
 	CB_AUTO_FD proc = -1;
 	CB_AUTO_FD pids = -1;
 	CB_AUTO_FD user = -1;
-	CB_AUTO_FD above = -1;
 	struct ucred peer;
 	socklen_t size = sizeof(peer);
 	char path[64];
@@ -100,11 +108,11 @@ static int know(const struct cb_jail *jail, struct cb_warm *warm)
 	proc = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	pids = proc >= 0 ? openat(proc, "ns/pid", O_RDONLY | O_CLOEXEC) : -1;
 	user = proc >= 0 ? openat(proc, "ns/user", O_RDONLY | O_CLOEXEC) : -1;
-	above = user >= 0 && !jail->from_root ? ioctl(user, NS_GET_PARENT) : -1;
-	if (!is_ours(pids, "pid") || !is_ours(jail->from_root ? user : above, "user"))
+	if (!is_below_ours(pids, "pid", 1) || !is_below_ours(user, "user", jail->from_root ? 0 : CB_ZYGOTE_USERNS))
 		return -EPERM;
 	warm->pid = peer.pid;
 	warm->uid = peer.uid;
+	warm->pidns = cb_fd_take(&pids);
 	if (!jail->from_root)
 		warm->userns = cb_fd_take(&user);
 	return 0;
@@ -130,11 +138,16 @@ int cb_warm_find(const struct cb_jail *jail, struct cb_warm *ret_warm)
 }
 
 /* A process that is in the parent of a user namespace, with its owner's uid, has all rights in it: so the zygote has to
- * be that for the jails that it is to enter. What root can do it goes on to be able to do. */
+ * be that for the jails that it is to enter. It can enter no process namespace that does not lie below its own. What
+ * root can do it goes on to be able to do. */
 int cb_warm_become_owner(const struct cb_warm *warm, struct cb_err *err)
 {
+	if (warm->userns >= 0 && setns(warm->userns, CLONE_NEWUSER) < 0)
+		return failed(err, -errno, "the zygote's user namespace");
+	if (setns(warm->pidns, CLONE_NEWPID) < 0)
+		return failed(err, -errno, "the zygote's process namespace");
 	if (warm->userns >= 0)
-		return setns(warm->userns, CLONE_NEWUSER) < 0 ? failed(err, -errno, "the zygote's user namespace") : 0;
+		return 0;
 	if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) < 0 ||
 	    setresuid((uid_t)-1, warm->uid, (uid_t)-1) < 0 || prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
 		return failed(err, -errno, "the zygote's uid");

@@ -24,10 +24,11 @@ struct cb_warm {
 	pid_t pid;
 	uid_t uid;		   /* its own: a jail must be owned by it, for the zygote to have a right to enter */
 	int userns;		   /* not from root: that it lives in, and jails must be made in; else -1 */
+	int pidns;		   /* that it lives in, and jails' must be made in */
 	int offered[CB_WARM_NFDS]; /* what has come from pid 1, and the guest's own */
 };
 #define CB_WARM_NONE                                                                                                   \
-	((struct cb_warm){ .connection = -1, .userns = -1, .offered = { [0 ... CB_WARM_NFDS - 1] = -1 } })
+	((struct cb_warm){ .connection = -1, .userns = -1, .pidns = -1, .offered = { [0 ... CB_WARM_NFDS - 1] = -1 } })
 
 void cb_warm_close(struct cb_warm *warm);
 
@@ -52,7 +53,8 @@ int cb_warm_stamp_check(char *stamp);
 
 /* 0 and a zygote that listens, or why there is none. For jails that cb_warm_is_wanted says yes to. */
 int cb_warm_find(const struct cb_jail *jail, struct cb_warm *ret_warm);
-/* In a process that is to make pid 1: takes on whom the zygote has a right over. */
+/* In a process that is to make pid 1: takes on whom the zygote has a right over, and its children are born where it can
+ * come. */
 int cb_warm_become_owner(const struct cb_warm *warm, struct cb_err *err);
 /* When pid 1 is ready and all that it offers is in warm->offered: has a guest made, and looks at it. It waits then
  * until cb_warm_go_on. ret_listener: of its notified calls, -1 = none are. */

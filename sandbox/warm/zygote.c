@@ -1,8 +1,13 @@
 /* How a zygote comes to be: see warm.h.
  *
- * Trust domain: a child of the broker's, which leaves it at once and becomes the zygote. It builds a jail for itself by
- * the same steps as pid 1 does, without a process namespace of its own (its copies are born in those of jails), and
- * keeps neither a capability nor an fd but its socket and its locks.
+ * Trust domain: a child of the broker's, which leaves it at once and becomes the zygote's jail. It is built by the same
+ * steps as others are, and keeps neither a capability nor an fd but the zygote's socket and locks.
+ *
+ *	broker ──► leaves the host's namespaces ──► keeper, pid 1 ──► zygote, pid 2
+ *
+ * A process can enter only such process namespaces as lie below its own: so the jails of a zygote's kernels are made
+ * below the zygote's. The keeper holds that one as long as anybody lives in it; when it ends all of them do. It is of
+ * this code alone, so nobody inside has a reason or a way to end it.
  *
  * A lock file beside the socket is held as long as the zygote lives: who holds it may replace the socket. The zygote
  * writes into it when it can serve. One that ended without that is not tried again for a while: a module that can't be
@@ -47,6 +52,7 @@
 #define KEYS_MAX 256   /* files of those that live, and of those that could not serve */
 #define IDLE_S 600
 #define FAILED_S 600 /* until one that could not serve is tried again */
+#define KEEPER_S 1
 #define ASIDE 32
 #define LOCK_SUFFIX ".lock"
 
@@ -157,16 +163,27 @@ static int map_itself(uid_t uid, gid_t gid)
 	return r;
 }
 
+/* By their number the broker tells a zygote from a cell. */
+static int enter_user_namespaces(void)
+{
+	int r = 0;
+
+	for (int i = 0; i < CB_ZYGOTE_USERNS && r == 0; i++) {
+		uid_t uid = geteuid();
+		gid_t gid = getegid();
+
+		r = unshare(CLONE_NEWUSER) < 0 ? -errno : map_itself(uid, gid);
+	}
+	return r;
+}
+
 static int leave_host(const struct zygote *z, struct cb_err *err)
 {
-	int flags = CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP, r = 0;
-	uid_t uid = geteuid();
-	gid_t gid = getegid();
+	int flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
+	int r = z->jail.from_root ? 0 : enter_user_namespaces();
 
-	if (unshare(z->jail.from_root ? flags : flags | CLONE_NEWUSER) < 0)
+	if (r == 0 && (unshare(flags) < 0 || chdir("/") < 0))
 		r = -errno;
-	if (r == 0 && !z->jail.from_root)
-		r = map_itself(uid, gid);
 	if (r == 0 && sethostname(z->spec.hostname, strlen(z->spec.hostname)) < 0)
 		r = -errno;
 	(void)syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL);
@@ -202,7 +219,7 @@ static int build(struct zygote *z, struct cb_err *err)
 					    cb_step_proc_of_self,   cb_step_tmpfs,    give_home,
 					    cb_step_binds,	    cb_step_pivot,    leave_root,
 					    cb_step_caps };
-	int r = leave_host(z, err);
+	int r = 0;
 
 	for (size_t i = 0; i < sizeof(steps) / sizeof(*steps) && r == 0; i++)
 		r = steps[i](&z->jail, err);
@@ -210,6 +227,12 @@ static int build(struct zygote *z, struct cb_err *err)
 }
 
 /* ---- its start ---- */
+
+static void tell_why(const struct cb_err *err)
+{
+	if (err->code != -EWOULDBLOCK)
+		cb_log(CB_LOG_WARNING, "no zygote: %s: %s", err->step, err->text);
+}
 
 static int place(int fd, int number)
 {
@@ -280,6 +303,59 @@ static void start_program(struct zygote *z, struct cb_err *err)
 	cb_err_set(err, -errno, CB_WARM_STEP, NULL, "%s: %s", z->spec.argv.items[0], strerror(errno));
 }
 
+/* ---- the keeper ---- */
+
+/* Who comes into its process namespace by a broker is no child of ours, so that somebody is left is to be asked. */
+static _Noreturn void keep(void)
+{
+	const struct timespec pause = { .tv_sec = KEEPER_S };
+
+	for (;;) {
+		while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
+			;
+		if (kill(-1, 0) < 0 && errno == ESRCH)
+			_exit(0);
+		(void)nanosleep(&pause, NULL);
+	}
+}
+
+static _Noreturn void become_keeper(struct zygote *z, struct cb_err *err)
+{
+	int r = 0;
+
+	(void)prctl(PR_SET_NAME, "cellblock-keep", 0, 0, 0);
+	r = leave_root(&z->jail, err);
+	if (r == 0)
+		r = cb_step_caps(&z->jail, err);
+	if (r == 0)
+		r = cb_seccomp_load(&z->filter, err);
+	/* its place is the zygote's, its uid both's */
+	if (r == 0)
+		r = cb_fd_close_range(0, CB_ZYGOTE_FD_UID - 1, 0);
+	if (r == 0)
+		keep();
+	tell_why(err);
+	_exit(1);
+}
+
+static void become_jail(struct zygote *z, struct cb_err *err)
+{
+	pid_t pid;
+
+	if (leave_host(z, err) < 0)
+		return;
+	pid = fork();
+	if (pid > 0)
+		_exit(0);
+	pid = pid == 0 ? fork() : pid;
+	if (pid > 0)
+		become_keeper(z, err);
+	if (pid < 0)
+		cb_err_set(err, -errno, CB_WARM_STEP, NULL, "its processes: %s", strerror(errno));
+	else if (build(z, err) == 0)
+		start_program(z, err);
+}
+
 static void become_zygote(const struct cb_jail *jail)
 {
 	static struct zygote z = { .folder = -1, .lock = -1, .listener = -1 };
@@ -305,11 +381,8 @@ static void become_zygote(const struct cb_jail *jail)
 	if (r == 0)
 		r = keep_fds(&z, &err);
 	if (r == 0)
-		r = build(&z, &err);
-	if (r == 0)
-		start_program(&z, &err);
-	if (err.code != -EWOULDBLOCK)
-		cb_log(CB_LOG_WARNING, "no zygote: %s: %s", err.step, err.text);
+		become_jail(&z, &err);
+	tell_why(&err);
 }
 
 void cb_warm_start(const struct cb_jail *jail)

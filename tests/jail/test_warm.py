@@ -125,6 +125,25 @@ def warmth(start):
         each.end()
 
 
+@pytest.fixture
+def module():
+    """Makes a module of the interpreter's, by its text."""
+    site = Path(kernels.spec_argv()[0][0]).resolve().parent.parent / "lib"
+    folders = list(site.glob("python3*/site-packages"))
+    if not folders or not os.access(folders[0], os.W_OK):
+        pytest.skip("the interpreter's site-packages can't be written")
+    made = []
+
+    def make(text):
+        made.append(folders[0] / f"cellblock_test_{uuid.uuid4().hex}.py")
+        made[-1].write_text(text)
+        return made[-1].stem
+
+    yield make
+    for each in made:
+        each.unlink()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def no_zygotes_left(nothing_left):
     """A cold kernel starts a zygote at its end, when its test is over."""
@@ -303,13 +322,28 @@ def test_siblings_do_not_meet(warmth):
 
 
 def test_a_killed_zygote(warmth):
+    """Its pid 1 stays as long as there are kernels that came from it."""
     w = warmth()
     living = w.warm()
+    pid1 = psutil.Process(psutil.Process(w.pid).ppid())
     os.kill(w.pid, signal.SIGKILL)
     await_true("its end", lambda: w.key not in zygotes())
     assert living.client.run("1 + 1").result == "2"
     after = w.kernel()
     assert w.was(after) == "cold" and after.client.run("1 + 1").result == "2"
+    assert pid1.name() == "cellblock-keep" and pid1.is_running()
+    living.stop()
+    assert not kernels.wait_gone([pid1])
+
+
+def test_the_end_of_its_pid_1(warmth):
+    """As the end of a jail's own: the session is told, and goes on in a new jail."""
+    w = warmth()
+    c = w.warm().client
+    assert c.run("x = 1").ok
+    os.kill(psutil.Process(w.pid).ppid(), signal.SIGKILL)
+    await_true("the new jail", lambda: c.run("1 + 1").result == "2")
+    assert w.kernel().client.run("1 + 1").result == "2"
 
 
 def test_a_stopped_zygote(warmth):
@@ -326,20 +360,43 @@ def test_a_stopped_zygote(warmth):
     assert again.client.run("1 + 1").result == "2"
 
 
-def test_what_was_loaded_has_changed(warmth, tmp_path):
+def test_what_was_loaded_has_changed(warmth, module):
     w = warmth()
-    site = Path(kernels.spec_argv()[0][0]).resolve().parent.parent / "lib"
-    folders = list(site.glob("python3*/site-packages"))
-    if not folders or not os.access(folders[0], os.W_OK):
-        pytest.skip("the interpreter's site-packages can't be written")
-    stray = folders[0] / f"cellblock_test_{uuid.uuid4().hex}.txt"
-    stray.touch()
+    module("")
+    kernel = w.kernel()
+    assert w.was(kernel) == "cold" and kernel.client.run("1 + 1").result == "2"
+    await_true("its end", lambda: w.key not in zygotes())
+
+
+def test_what_a_module_sees_of_the_host(warmth, module):
+    """A preloaded module's own code runs in a jail as well: nobody else is to be seen, or signalled."""
+    name = module(f"""
+import os, socket
+def reach(pid):
     try:
-        kernel = w.kernel()
-        assert w.was(kernel) == "cold" and kernel.client.run("1 + 1").result == "2"
-        await_true("its end", lambda: w.key not in zygotes())
-    finally:
-        stray.unlink()
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    return pid
+seen = [os.getpid(), os.getppid(), [p for p in range(3, 70000) if reach(p)], reach({os.getpid()}),
+        [n for n in os.listdir("/proc") if n.isdigit()], [n for _, n in socket.if_nameindex()]]
+""")
+    c = warmth(f'warm.preload=["{name}"]').warm().client
+    said = c.run(f"import {name}; print({name}.seen)")
+    assert said.ok, said.error
+    assert said.text() == "[2, 1, [], None, [], ['lo']]\n"
+
+
+def test_a_module_that_leaves_a_process(start, module):
+    """It would be beside the jails of all kernels: there is no zygote then."""
+    name = module("import os, time\nif os.fork() == 0:\n    time.sleep(1000)\n    os._exit(0)\n")
+    w = Warm(start, f'warm.preload=["{name}"]')
+    first = w.kernel()
+    why = f"{name} leaves a process running"
+    await_true("its end", lambda: why in first.said())
+    assert first.client.run("1 + 1").result == "2"
+    again = w.kernel()
+    assert w.was(again) == "cold" and again.client.run("1 + 1").result == "2"
 
 
 def test_a_module_that_can_not_be_preloaded(start, tmp_path):

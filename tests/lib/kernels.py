@@ -142,12 +142,17 @@ def wait_gone(procs, timeout=DEADLINE):
 
 
 def is_zygote(pid, of=b""):
-    """Whether it is an interpreter that waits, with `of` in its environment; its copies have the same environment, and
-    a process namespace of their own."""
+    """Whether it is an interpreter that waits, with `of` in its environment, or its pid 1; its copies have the same
+    environment, and are one process namespace further down."""
     try:
+        if Path(f"/proc/{pid}/comm").read_text() == "cellblock-keep\n":
+            return not of
         environ = Path(f"/proc/{pid}/environ").read_bytes()
-        here = os.readlink("/proc/self/ns/pid")
-        return b"\0CELLBLOCK_ZYGOTE=" in environ and of in environ and os.readlink(f"/proc/{pid}/ns/pid") == here
+        depths = [
+            Path(f"/proc/{each}/status").read_text().split("\nNSpid:")[1].split("\n")[0].split()
+            for each in ("self", pid)
+        ]
+        return b"\0CELLBLOCK_ZYGOTE=" in environ and of in environ and len(depths[1]) == len(depths[0]) + 1
     except OSError:
         return False
 
