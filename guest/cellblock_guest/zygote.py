@@ -8,6 +8,7 @@ and all threads of Python's, would be shared or lost, and is a reason not to ser
 
 import _signal
 import _socket
+import contextlib
 import errno
 import gc
 import os
@@ -25,6 +26,7 @@ from .refusals import Refusals
 _REFUSED = 3  # exit status: it can't serve with what it has loaded
 _OWN = (*range(W.FD_SIDE + 1), W.ZYGOTE_FD_LISTEN, W.ZYGOTE_FD_LOCK, W.ZYGOTE_FD_UID)
 _CONNECTIONS = 256
+_LOOK_S = 60
 _LIVING = 4096
 _BACKLOG = 64
 _PACKET = 1 << 18
@@ -48,10 +50,8 @@ def run(names, bundle):
     except Unfit as e:
         _say(str(e))
         os._exit(_REFUSED)
-    except BaseException:
-        import traceback
-
-        _say(traceback.format_exc())
+    except BaseException as e:
+        _say("%s: %s" % (type(e).__name__, e))
         os._exit(1)
     request = zygote.serve()
     guest = zygote.guest
@@ -67,7 +67,11 @@ def run(names, bundle):
 
 
 def _say(text):
-    os.write(W.STDERR, b"cellblock, warm start: " + text.strip().encode("utf-8", "replace") + b"\n")
+    """Says why it can't serve: one line, for who would start the next one."""
+    why = " ".join(text.split()).encode("utf-8", "backslashreplace")[-W.WARM_WHY_MAX + 3 :]
+    with contextlib.suppress(OSError):  # started by hand, without a lock
+        os.ftruncate(W.ZYGOTE_FD_LOCK, 0)
+        os.pwrite(W.ZYGOTE_FD_LOCK, bytes((W.WARM_FAILED,)) + why + b"\n", 0)
 
 
 def _load(names, bundle):
@@ -77,7 +81,9 @@ def _load(names, bundle):
     begun = time.time_ns()
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
     _put_null(W.STDOUT, *range(W.FD_WIRE, W.FD_SIDE + 1))
-    os.set_inheritable(W.ZYGOTE_FD_LISTEN, False)
+    for fd in (W.ZYGOTE_FD_LISTEN, W.ZYGOTE_FD_LOCK, W.ZYGOTE_FD_UID):
+        with contextlib.suppress(OSError):  # started by hand, or by no root
+            os.set_inheritable(fd, False)
     library = copier.load()
     if library is None:
         raise Unfit("the copier can't be loaded")
@@ -118,8 +124,7 @@ def _import(names):
                 warnings.simplefilter("ignore")
                 import_module(name)
             loaded.append(name)
-        except BaseException as e:
-            _say("%s can't be imported and is left out: %s: %s" % (name, type(e).__name__, e))
+        except BaseException:
             left_out.append(name)
         _check(name)
     return loaded, left_out
@@ -149,6 +154,8 @@ def _check(name):
         raise Unfit("%s leaves a thread running, which copies would not have: %s" % (name, ", ".join(others)))
     if len(os.listdir("/proc/self/task")) > 1 and not os.path.exists("/proc/self/task/%d" % os.getpid()):
         raise Unfit("%s has threads, and where a container covers parts of /proc they can't be copied" % name)
+    if os.getppid() != 1:  # started by hand, among others
+        return
     try:
         os.kill(-1, 0)
     except ProcessLookupError:  # nobody but this one, and pid 1
@@ -223,26 +230,27 @@ class Zygote:
     def serve(self):
         """Returns in a copy alone: the request that it was made for."""
         gc.disable()
-        _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
+        _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals() - {_signal.SIGTERM})
         self._listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, W.ZYGOTE_FD_LISTEN)
         self._listener.settimeout(0)
         self._listener.listen(_BACKLOG)
-        try:
-            os.write(W.ZYGOTE_FD_LOCK, b"1")  # so that it is seen to have come so far
-        except OSError:  # started by hand, without a lock
-            pass
+        with contextlib.suppress(OSError):  # started by hand, without a lock
+            os.pwrite(W.ZYGOTE_FD_LOCK, bytes((W.WARM_SERVES,)), 0)
         self._poll.register(W.ZYGOTE_FD_LISTEN, select.POLLIN)
         _put_null(W.STDERR)
         while True:
-            left = None if self._living else max(0, self._busy + self._idle - time.monotonic()) * 1000
-            ready = self._poll.poll(left)
-            if not ready and left is not None and time.monotonic() >= self._busy + self._idle:
-                os._exit(0)
+            left = _LOOK_S if self._living else min(_LOOK_S, max(0, self._busy + self._idle - time.monotonic()))
+            ready = self._poll.poll(left * 1000)
+            if not ready and (_has_no_name() or not self._living and time.monotonic() >= self._busy + self._idle):
+                self._end()
             for fd, _ in ready:
                 request = self._look_at(fd)
                 if request is not None:
                     self._forget_all()
                     return request
+
+    def _end(self):
+        os._exit(W.ZYGOTE_LEAVES if self._living else 0)
 
     def _forget_all(self):
         """In a copy: these numbers are nobody's there, or somebody else's."""
@@ -320,10 +328,12 @@ class Zygote:
                 request = Request(data, fds)
                 woken = self._spawn(connection, request, fds)
                 return request if woken else None
-            if fds or op not in (W.WARM_END, W.WARM_TELL):
+            if fds or op not in (W.WARM_END, W.WARM_OTHER, W.WARM_TELL):
                 raise Malformed
-            if op == W.WARM_END:
-                os._exit(0)
+            if op == W.WARM_OTHER and not self._made:
+                _say("what it has loaded are other files than those that are there now")
+            if op != W.WARM_TELL:
+                self._end()
             self._send(connection, self._tell())
         finally:
             if not woken:
@@ -365,6 +375,14 @@ class Zygote:
             "python": "%d.%d.%d" % sys.version_info[:3],
         }
         return "".join("%s %s\n" % each for each in told.items()).encode()
+
+
+def _has_no_name():
+    """Its lock was removed beneath it: nobody finds it, and another one may be started."""
+    try:
+        return os.fstat(W.ZYGOTE_FD_LOCK).st_nlink == 0
+    except OSError:  # started by hand, without a lock
+        return False
 
 
 def _living_max():

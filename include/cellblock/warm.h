@@ -21,7 +21,11 @@
 #define CB_WARM_VERSION 1
 
 /* In the folder, for each zygote: its socket KEY, and KEY.lock, which is locked as long as it lives. A file is removed
- * by who has locked it, and a lock counts only while its file has its name (sandbox.h: cb_warm_lock). */
+ * by who has locked it, and a lock counts only while its file has its name (sandbox.h: cb_warm_lock). The lock file is
+ * empty while the zygote loads; then it is CB_WARM_SERVES, or CB_WARM_FAILED and why it can't serve. */
+#define CB_WARM_SERVES '+'
+#define CB_WARM_FAILED '-'
+#define CB_WARM_WHY_MAX 1024 /* bytes */
 #define CB_WARM_KEY_LEN 40 /* hex digits */
 
 /* User namespaces of a zygote that no root has started, from its broker's down. */
@@ -29,8 +33,11 @@
 
 /* fds that a zygote is born with, beside stdio and those of wire.h, which are /dev/null there */
 #define CB_ZYGOTE_FD_LISTEN 10 /* bound, and not yet listening: that it does when it can serve */
-#define CB_ZYGOTE_FD_LOCK 11   /* locked as long as it lives; it writes a byte there when it can serve */
+#define CB_ZYGOTE_FD_LOCK 11   /* locked as long as it lives */
 #define CB_ZYGOTE_FD_UID 12    /* where root has started it: the lease of its uid */
+
+/* Its exit status if kernels that came from it live on; with any other it leaves nobody behind. */
+#define CB_ZYGOTE_LEAVES 10
 
 #define CB_WARM_STAMP_MAX 65536 /* bytes */
 
@@ -44,6 +51,8 @@ enum cb_warm_op {
 	CB_WARM_SPAWN = 1,
 	CB_WARM_END = 2,  /* the zygote ends */
 	CB_WARM_TELL = 3, /* answered with lines "word value": what `cellblock warm --list` shows */
+	/* it ends, and is not tried again soon if it was of no use: it has loaded other files than brokers see */
+	CB_WARM_OTHER = 4,
 };
 
 /* fds of a SPAWN, in this order; those whose bit in `present` is 0 are left out */

@@ -122,6 +122,8 @@ static bool take_word(struct cb_zygote *z, const char *line, size_t len)
 		return cb_visible(value, rest, z->python, sizeof(z->python)) > 0;
 	if (word == strlen("preloaded") && memcmp(line, "preloaded", word) == 0)
 		(void)cb_visible(value, rest, z->preloaded, sizeof(z->preloaded));
+	if (word == strlen("left_out") && memcmp(line, "left_out", word) == 0)
+		(void)cb_visible(value, rest, z->left_out, sizeof(z->left_out));
 	return false;
 }
 

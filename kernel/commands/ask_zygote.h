@@ -20,7 +20,7 @@ struct cb_zygote {
 	pid_t pid;		   /* as we see it; 0 = not known */
 	int64_t age, living, made; /* seconds; copies. -1 = not known */
 	int64_t memory;		   /* bytes; -1 = not known */
-	char python[1024], preloaded[8192]; /* what it said, made visible */
+	char python[1024], preloaded[8192], left_out[8192]; /* what it said, made visible */
 };
 
 struct cb_zygote_list {

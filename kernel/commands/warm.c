@@ -58,6 +58,7 @@ static int print_json(const struct cb_zygote_list *list)
 		put_number(about, "made", z->made);
 		json_object_set_new(about, "python", z->python[0] != '\0' ? json_string(z->python) : json_null());
 		json_object_set_new(about, "preloaded", split(z->preloaded));
+		json_object_set_new(about, "left_out", split(z->left_out));
 		json_array_append_new(zygotes, about);
 	}
 	return print_object(json_pack("{s:o}", "zygotes", zygotes));
@@ -95,6 +96,8 @@ static void print_zygote(const struct cb_zygote *z, int python, int preloaded)
 	number_text(z->made, made);
 	printf("%-*s  %-*s  %6s %8s %8s %6s\n", python, text(z->python), preloaded, text(z->preloaded), age, memory,
 	       living, made);
+	if (z->left_out[0] != '\0')
+		printf("%*s  can't import and has left out: %s\n", SHORT_KEY, "", z->left_out);
 }
 
 static int wider(int width, const char *value)

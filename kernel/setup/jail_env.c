@@ -73,16 +73,23 @@ static int put_shell(struct cb_strv *env)
 	return put(env, cb_path_format("SHELL=%s", shell));
 }
 
+/* By these the guest knows that it is a zygote. */
+static bool is_ours(const char *variable)
+{
+	return strncmp(variable, "CELLBLOCK_ZYGOTE", strlen("CELLBLOCK_ZYGOTE")) == 0;
+}
+
 static int put_policy(struct cb_strv *env, const struct cb_policy *policy)
 {
 	int r = 0;
 
 	for (char **variable = environ; variable != NULL && *variable != NULL && r == 0; variable++) {
-		if (strchr(*variable, '=') != NULL && passes(&policy->env_pass, *variable))
+		if (strchr(*variable, '=') != NULL && !is_ours(*variable) && passes(&policy->env_pass, *variable))
 			r = put(env, strdup(*variable));
 	}
 	for (size_t i = 0; i < policy->env_set.count && r == 0; i++)
-		r = put(env, strdup(policy->env_set.items[i]));
+		if (!is_ours(policy->env_set.items[i]))
+			r = put(env, strdup(policy->env_set.items[i]));
 	return r;
 }
 

@@ -171,7 +171,7 @@ static int await(int fd, int64_t end)
 
 static int hear_hello(const struct cb_warm *warm, int64_t end, struct cb_err *err)
 {
-	const struct cb_warm_request over = { .op = CB_WARM_END, .version = CB_WARM_VERSION };
+	struct cb_warm_request over = { .op = CB_WARM_END, .version = CB_WARM_VERSION };
 	struct {
 		struct cb_warm_hello head;
 		char stamp[CB_WARM_STAMP_MAX + 1];
@@ -192,7 +192,9 @@ static int hear_hello(const struct cb_warm *warm, int64_t end, struct cb_err *er
 		r = cb_warm_stamp_check(hello->stamp);
 	}
 	free(hello);
-	if (r == -ESTALE) /* kernels that came from it live on */
+	if (r == -EXDEV)
+		over.op = CB_WARM_OTHER;
+	if (r == -ESTALE || r == -EXDEV) /* kernels that came from it live on */
 		(void)cb_fd_send(warm->connection, &over, sizeof(over), NULL, 0);
 	return r < 0 ? failed(err, r, "hello") : 0;
 }
@@ -317,6 +319,7 @@ static bool is_in(int proc, const char *name, int ns)
 	char path[32];
 
 	snprintf(path, sizeof(path), "ns/%s", name);
+	errno = 0;
 	return fstatat(proc, path, &its, 0) == 0 && fstat(ns, &ours) == 0 && its.st_dev == ours.st_dev &&
 	       its.st_ino == ours.st_ino;
 }
@@ -340,9 +343,13 @@ static int look_at(const struct cb_warm *warm, const struct cb_jail *jail, pid_t
 	status[n] = '\0';
 	if (!stands_behind_walls(status, jail->host_uid, jail->from_root ? jail->host_uid : getegid(), filters))
 		return failed(err, CB_E_DENIED, "the guest does not stand behind all walls");
-	for (size_t i = 0; i < sizeof(spaces) / sizeof(*spaces); i++)
-		if (!is_in(proc, spaces[i], warm->offered[i]))
-			return failed(err, CB_E_DENIED, "the guest is not in the jail's namespaces");
+	for (size_t i = 0; i < sizeof(spaces) / sizeof(*spaces); i++) {
+		if (is_in(proc, spaces[i], warm->offered[i]))
+			continue;
+		if (errno == ENOENT || errno == ESRCH)
+			return failed(err, -ECHILD, "a look at the guest");
+		return failed(err, CB_E_DENIED, "the guest is not in the jail's namespaces");
+	}
 	return 0;
 }
 

@@ -32,6 +32,7 @@
 #define SMALL_FILES 4096
 #define OWN_FILES 4096 /* of a zygote */
 #define GUEST "/run/cellblock/guest"
+#define PYTHONPATH "PYTHONPATH="
 
 bool cb_warm_is_late(const char *variable)
 {
@@ -46,6 +47,21 @@ bool cb_warm_is_late(const char *variable)
 	return false;
 }
 
+/* An empty or relative entry means the current folder, which is another one in a zygote. */
+static bool imports_from_cwd(const struct cb_strv *env)
+{
+	for (size_t i = 0; i < env->count; i++) {
+		const char *at = env->items[i];
+
+		if (strncmp(at, PYTHONPATH, strlen(PYTHONPATH)) != 0 || at[strlen(PYTHONPATH)] == '\0')
+			continue;
+		for (at += strlen(PYTHONPATH); at != NULL; at = strchr(at, ':'), at += at != NULL)
+			if (*at != '/')
+				return true;
+	}
+	return false;
+}
+
 bool cb_warm_is_wanted(const struct cb_jail *jail)
 {
 	const struct cb_jail_spec *spec = jail->spec;
@@ -53,7 +69,7 @@ bool cb_warm_is_wanted(const struct cb_jail *jail)
 	/* what an image holds is not what the stamp is compared with; with the host's network there is no namespace
 	 * that the zygote could enter */
 	return spec->warm_folder != NULL && !jail->without_namespaces && jail->filter.len > 0 &&
-	       spec->network == CB_NETWORK_NONE && spec->root_path == NULL;
+	       spec->network == CB_NETWORK_NONE && spec->root_path == NULL && !imports_from_cwd(&spec->env);
 }
 
 /* Shown in a zygote is what is read-only and belongs to no session. */
@@ -248,9 +264,9 @@ static int check_line(const char *line)
 	if (sscanf(line, "%llu %llu %llu %llu %llu %n", &dev, &ino, &size, &mtime, &ctime, &at) != 5 || at == 0 ||
 	    line[at] != '/')
 		return CB_E_SYNTAX;
-	if (stat(line + at, &st) < 0)
-		return -ESTALE;
-	return st.st_dev == dev && st.st_ino == ino && (unsigned long long)st.st_size == size &&
+	if (stat(line + at, &st) < 0 || st.st_dev != dev || st.st_ino != ino)
+		return -EXDEV;
+	return (unsigned long long)st.st_size == size &&
 			       (unsigned long long)st.st_mtim.tv_sec * 1000000000ull +
 					       (unsigned long long)st.st_mtim.tv_nsec ==
 				       mtime &&

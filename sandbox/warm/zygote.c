@@ -9,12 +9,13 @@
  * below the zygote's. The keeper holds that one as long as anybody lives in it; when it ends all of them do. It is of
  * this code alone, so nobody inside has a reason or a way to end it.
  *
- * A lock file beside the socket is held as long as the zygote lives: who holds it may replace the socket. The zygote
- * writes into it when it can serve. One that ended without that is not tried again for a while: a module that can't be
- * preloaded would be loaded in vain behind each start. A socket is bound here and listens when the zygote can serve, so
- * that nobody connects to one that can't.
+ * A lock file beside the socket is held as long as the zygote lives: who holds it may replace the socket. What becomes
+ * of the zygote is written into it. One that could not serve is not tried again for a while, and who would have started
+ * the next one logs why: a module that can't be preloaded would be loaded in vain behind each start. A socket is bound
+ * here and listens when the zygote can serve, so that nobody connects to one that can't.
  *
- * Invariants: nothing here is waited for by anybody; what fails is one line in the log, and starts stay cold.
+ * Invariants: nothing here is waited for by anybody, nor is anything of the kernel's held that has started it; what
+ * fails is one line in a log, and starts stay cold; who can't serve leaves no process behind.
  */
 #include "warm.h"
 
@@ -52,6 +53,7 @@
 #define KEYS_MAX 256   /* files of those that live, and of those that could not serve */
 #define IDLE_S 600
 #define FAILED_S 600 /* until one that could not serve is tried again */
+#define LOAD_S 120
 #define KEEPER_S 1
 #define ASIDE 32
 #define LOCK_SUFFIX ".lock"
@@ -62,15 +64,28 @@ struct zygote {
 	struct sock_fprog filter;
 	char key[CB_WARM_KEY_LEN + 1];
 	int folder, lock, listener;
+	int watch; /* the lock's file, not locked by it */
 };
 
 /* ---- its place in the folder ---- */
 
-static bool has_just_failed(int lock)
+/* Reads why; one that was ended while it loaded could not say. */
+static bool has_just_failed(int lock, char ret_why[CB_WARM_WHY_MAX])
 {
 	struct stat st;
+	ssize_t n = pread(lock, ret_why, CB_WARM_WHY_MAX - 1, 0);
 
-	return fstat(lock, &st) == 0 && st.st_size == 0 && time(NULL) - st.st_mtim.tv_sec < FAILED_S;
+	ret_why[n > 0 ? n : 0] = '\0';
+	ret_why[strcspn(ret_why, "\n")] = '\0';
+	return ret_why[0] != CB_WARM_SERVES && fstat(lock, &st) == 0 && time(NULL) - st.st_mtim.tv_sec < FAILED_S;
+}
+
+static void write_why(int lock, const char *step, const char *text)
+{
+	char why[CB_WARM_WHY_MAX];
+	int n = snprintf(why, sizeof(why), "%c%s: %s\n", CB_WARM_FAILED, step, text);
+
+	(void)!pwrite(lock, why, n < (int)sizeof(why) ? (size_t)n : sizeof(why) - 1, 0);
 }
 
 /* Removes what is left of those that are gone. 0 if there is room for one more. */
@@ -83,17 +98,19 @@ static int make_room(int folder)
 	for (size_t i = 0; i < n; i++) {
 		CB_AUTO_FD lock = -1;
 		int taken = cb_warm_lock(folder, keys[i], LOCK_EX, &lock);
+		char why[CB_WARM_WHY_MAX];
 
 		living += taken == -EWOULDBLOCK;
-		if (taken == 0 && !has_just_failed(lock))
+		if (taken == 0 && !has_just_failed(lock, why))
 			cb_warm_remove(folder, keys[i], lock);
 	}
 	return r < 0 ? r : living < ZYGOTES_MAX ? 0 : -EUSERS;
 }
 
-/* 0, or -EWOULDBLOCK if there is one with this name, it is just being made, or it could not serve a while ago. */
-static int take_lock(struct zygote *z)
+/* 0, or -EWOULDBLOCK if there is one with this name, or it is just being made. */
+static int take_lock(struct zygote *z, struct cb_err *err)
 {
+	char why[CB_WARM_WHY_MAX];
 	char name[CB_WARM_KEY_LEN + sizeof(LOCK_SUFFIX)];
 	CB_AUTO_FD made = -1;
 	CB_AUTO_FD lock = -1;
@@ -106,8 +123,10 @@ static int take_lock(struct zygote *z)
 	r = cb_warm_lock(z->folder, z->key, LOCK_EX, &lock);
 	if (r < 0)
 		return r == -ENOENT ? -EWOULDBLOCK : r;
-	if (made < 0 && has_just_failed(lock))
-		return -EWOULDBLOCK;
+	if (made < 0 && has_just_failed(lock, why))
+		return cb_err_set(err, -ECANCELED, "the last one could not serve",
+				  "Mend that, or wait: it is tried again ten minutes later.", "%s",
+				  why[0] == CB_WARM_FAILED ? why + 1 : "it ended while it loaded");
 	if (ftruncate(lock, 0) < 0 || futimens(lock, NULL) < 0)
 		return -errno;
 	z->lock = cb_fd_take(&lock);
@@ -133,11 +152,16 @@ static int take_place(struct zygote *z, const char *folder, struct cb_err *err)
 	if (r < 0)
 		return r;
 	r = make_room(z->folder);
+	if (r == -EUSERS)
+		return cb_err_set(err, r, CB_WARM_STEP, "End some with `cellblock warm --stop`.",
+				  "%d run already, and no more may", ZYGOTES_MAX);
 	if (r == 0)
-		r = take_lock(z);
+		r = take_lock(z, err);
 	if (r == 0)
 		r = bind_socket(z);
-	return r < 0 ? cb_err_set(err, r, CB_WARM_STEP, NULL, "its socket in %s: %s", folder, strerror(-r)) : 0;
+	return r < 0 && err->code == 0
+		       ? cb_err_set(err, r, CB_WARM_STEP, NULL, "its socket in %s: %s", folder, strerror(-r))
+		       : r;
 }
 
 /* ---- its jail ---- */
@@ -228,7 +252,8 @@ static int build(struct zygote *z, struct cb_err *err)
 
 /* ---- its start ---- */
 
-static void tell_why(const struct cb_err *err)
+/* As long as there is no lock to write it to. */
+static void log_why(const struct cb_err *err)
 {
 	if (err->code != -EWOULDBLOCK)
 		cb_log(CB_LOG_WARNING, "no zygote: %s: %s", err->step, err->text);
@@ -242,7 +267,7 @@ static int place(int fd, int number)
 	return 0;
 }
 
-/* 0 to 7 are /dev/null, for a guest's own fds get those numbers in a copy; but what it says while it loads is heard. */
+/* 0 to 7 are /dev/null, for a guest's own fds get those numbers in a copy. */
 static int keep_fds(struct zygote *z, struct cb_err *err)
 {
 	int kept[] = { z->listener, z->lock, z->jail.uid_lock }, r = 0; /* from CB_ZYGOTE_FD_LISTEN on */
@@ -254,12 +279,21 @@ static int keep_fds(struct zygote *z, struct cb_err *err)
 	if (null < 0)
 		r = -errno;
 	for (int fd = 0; fd < CB_ZYGOTE_FD_LISTEN && r == 0; fd++)
-		if (fd != STDERR_FILENO)
-			r = fd <= CB_GUEST_FD_SIDE ? place(null, fd) : place(-1, fd);
+		r = fd <= CB_GUEST_FD_SIDE ? place(null, fd) : place(-1, fd);
 	for (size_t i = 0; i < sizeof(kept) / sizeof(*kept) && r == 0; i++)
 		r = place(kept[i], CB_ZYGOTE_FD_LISTEN + (int)i);
 	if (r == 0)
 		r = cb_fd_close_range(CB_ZYGOTE_FD_UID + 1, ~0u, 0);
+	z->lock = CB_ZYGOTE_FD_LOCK;
+	if (r == 0) {
+		char path[32];
+		CB_AUTO_FD file = -1;
+
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", CB_ZYGOTE_FD_LOCK);
+		file = open(path, O_RDWR | O_CLOEXEC);
+		z->watch = file >= 0 ? fcntl(file, F_DUPFD_CLOEXEC, ASIDE) : -1;
+		r = z->watch < 0 ? -errno : 0;
+	}
 	return r < 0 ? cb_err_set(err, r, CB_WARM_STEP, NULL, "its descriptors: %s", strerror(-r)) : 0;
 }
 
@@ -305,21 +339,50 @@ static void start_program(struct zygote *z, struct cb_err *err)
 
 /* ---- the keeper ---- */
 
+static void wake_up(int number)
+{
+	(void)number;
+}
+
+/* One that hangs while it loads is ended, with all that it has started. */
+static void end_if_not_loaded(int watch)
+{
+	struct stat st;
+
+	if (fstat(watch, &st) < 0 || st.st_size > 0)
+		return;
+	write_why(watch, "loading", "it was not done within two minutes");
+	_exit(1);
+}
+
 /* Who comes into its process namespace by a broker is no child of ours, so that somebody is left is to be asked. */
-static _Noreturn void keep(void)
+static _Noreturn void keep(pid_t zygote, int watch)
 {
 	const struct timespec pause = { .tv_sec = KEEPER_S };
+	const struct sigaction alarmed = { .sa_handler = wake_up };
+	sigset_t empty;
 
+	sigemptyset(&empty);
+	(void)sigaction(SIGALRM, &alarmed, NULL);
+	(void)sigprocmask(SIG_SETMASK, &empty, NULL);
+	(void)alarm(LOAD_S);
 	for (;;) {
-		while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
-			;
+		int status = 0;
+		pid_t pid = waitpid(-1, &status, 0);
+
+		if (pid < 0 && errno == EINTR)
+			end_if_not_loaded(watch);
+		if (pid == zygote && WIFEXITED(status) && WEXITSTATUS(status) != CB_ZYGOTE_LEAVES)
+			_exit(0);
+		if (pid > 0 || errno == EINTR)
+			continue;
 		if (kill(-1, 0) < 0 && errno == ESRCH)
 			_exit(0);
 		(void)nanosleep(&pause, NULL);
 	}
 }
 
-static _Noreturn void become_keeper(struct zygote *z, struct cb_err *err)
+static _Noreturn void become_keeper(struct zygote *z, pid_t zygote, struct cb_err *err)
 {
 	int r = 0;
 
@@ -333,8 +396,8 @@ static _Noreturn void become_keeper(struct zygote *z, struct cb_err *err)
 	if (r == 0)
 		r = cb_fd_close_range(0, CB_ZYGOTE_FD_UID - 1, 0);
 	if (r == 0)
-		keep();
-	tell_why(err);
+		keep(zygote, z->watch);
+	write_why(z->watch, err->step, err->text);
 	_exit(1);
 }
 
@@ -349,16 +412,20 @@ static void become_jail(struct zygote *z, struct cb_err *err)
 		_exit(0);
 	pid = pid == 0 ? fork() : pid;
 	if (pid > 0)
-		become_keeper(z, err);
-	if (pid < 0)
+		become_keeper(z, pid, err);
+	if (pid < 0) {
 		cb_err_set(err, -errno, CB_WARM_STEP, NULL, "its processes: %s", strerror(errno));
-	else if (build(z, err) == 0)
+		return;
+	}
+	/* as a guest's: where memory is short it goes before those that started it; a hardened host may refuse it */
+	(void)write_own("/proc/self/oom_score_adj", "1000");
+	if (build(z, err) == 0)
 		start_program(z, err);
 }
 
 static void become_zygote(const struct cb_jail *jail)
 {
-	static struct zygote z = { .folder = -1, .lock = -1, .listener = -1 };
+	static struct zygote z = { .folder = -1, .lock = -1, .listener = -1, .watch = -1 };
 	struct cb_err err = { 0 };
 	int r = cb_warm_key(jail, z.key);
 
@@ -382,7 +449,15 @@ static void become_zygote(const struct cb_jail *jail)
 		r = keep_fds(&z, &err);
 	if (r == 0)
 		become_jail(&z, &err);
-	tell_why(&err);
+	if (z.lock >= 0)
+		write_why(z.lock, err.step, err.text);
+	else
+		log_why(&err);
+}
+
+static void tell_no_process(void)
+{
+	cb_log(CB_LOG_WARNING, "no zygote: its process can't be made: %s", strerror(errno));
 }
 
 void cb_warm_start(const struct cb_jail *jail)
@@ -391,10 +466,15 @@ void cb_warm_start(const struct cb_jail *jail)
 
 	if (pid == 0) {
 		(void)setsid();
-		if (fork() == 0)
+		pid = fork();
+		if (pid == 0)
 			become_zygote(jail);
+		if (pid < 0)
+			tell_no_process();
 		_exit(0);
 	}
+	if (pid < 0)
+		tell_no_process();
 	while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
 		;
 }

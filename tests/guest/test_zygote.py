@@ -5,6 +5,7 @@ import array
 import os
 import select
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from fake_supervisor import DEADLINE, ROOT, Adopted, FakeSupervisor, _packet, _packets
 
-SPAWN, END, TELL = 1, 2, 3
+SPAWN, END, TELL, OTHER = 1, 2, 3, 4
 READY, NAMESPACES, REQUEST = 14, 3, 0
 PLACES = ("STDOUT", "STDERR", "WIRE", "LOG", "TWIN_CONTROL", "REGISTRY", "SIDE", "PID1")
 FIRST = 12  # of these, in enum cb_warm_fd
@@ -91,6 +92,8 @@ class ZygoteProcess:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listener.bind(self.address)
         read_end, write_end = os.pipe()
+        lock = folder / "lock"
+        lock_fd = os.open(lock, os.O_RDWR | os.O_CREAT)
         env = {
             "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
             "HOME": str(self.home),
@@ -106,12 +109,14 @@ class ZygoteProcess:
         def give_fds():
             os.dup2(write_end, 502)
             os.dup2(listener.fileno(), 510)
+            os.dup2(lock_fd, 511)
             null = os.open(os.devnull, os.O_RDWR)
             for fd in range(8):
                 os.dup2(502 if fd == 2 else null, fd)
             os.dup2(510, 10)
+            os.dup2(511, 11)
             os.closerange(8, 10)
-            os.closerange(11, 600)
+            os.closerange(12, 600)
 
         self.process = subprocess.Popen(
             [str(python), str(guest_dir / "boot.py")],
@@ -123,8 +128,11 @@ class ZygoteProcess:
         )
         listener.close()
         os.close(write_end)
+        os.close(lock_fd)
         with open(read_end, errors="replace") as f:  # it ends when the zygote listens, or has ended
-            self.said = f.read()
+            self.stderr = f.read()
+        self.lock = lock
+        self.said = lock.read_text()
         self.guests = []
 
     def connect(self):
@@ -178,7 +186,7 @@ def new_zygote(interpreter, warm_guest_dir, tmp_path_factory):
 @pytest.fixture
 def zygote(new_zygote):
     started = new_zygote()
-    assert started.process.poll() is None and started.said == ""
+    assert started.process.poll() is None and (started.said, started.stderr) == ("+", "")
     return started
 
 
@@ -250,7 +258,7 @@ def test_copies_have_random_numbers_of_their_own(zygote, tmp_path):
 def test_loaded_modules_are_seeded_anew(new_zygote, tmp_path, interpreter):
     names = "random,ssl,uuid,tempfile,multiprocessing" + (",numpy" if "numpy" in interpreter.has else "")
     zygote = new_zygote(names)
-    assert zygote.said == "" and zygote.tell()["preloaded"] == names
+    assert zygote.said == "+" and zygote.tell()["preloaded"] == names
     test_copies_have_random_numbers_of_their_own(zygote, tmp_path)
 
 
@@ -297,7 +305,7 @@ def test_a_configuration_in_the_home(ipython, zygote, tmp_path):
 
 def test_asyncio_that_was_loaded(new_zygote, tmp_path):
     zygote = new_zygote("asyncio")
-    assert zygote.said == ""
+    assert zygote.said == "+"
     for _ in range(2):
         guest = zygote.guest(tmp_path)
         assert guest.run("import asyncio\nawait asyncio.sleep(0.001)\nprint('slept')").text() == "slept\n"
@@ -325,10 +333,27 @@ def test_the_stamp(zygote, interpreter):
 
 
 def test_it_ends_when_it_is_told(zygote, tmp_path):
+    """And tells pid 1 by its exit status that it leaves somebody."""
     guest = zygote.guest(tmp_path)
     zygote.connect().send(struct.pack("=9I", END, 1, *[0] * 7))
-    assert zygote.process.wait(DEADLINE) == 0
+    assert zygote.process.wait(DEADLINE) == 10
     assert guest.run("1").result == "1"
+
+
+def test_it_ends_when_it_sees_other_files(new_zygote, tmp_path):
+    """One that was of use before is as good as one whose files have changed: the next one is started at once."""
+    for useful in (False, True):
+        zygote = new_zygote()
+        if useful:
+            zygote.guest(tmp_path)
+        zygote.connect().send(struct.pack("=9I", OTHER, 1, *[0] * 7))
+        assert zygote.process.wait(DEADLINE) == (10 if useful else 0)
+        assert zygote.lock.read_text().startswith("+" if useful else "-what it has loaded are other files")
+
+
+def test_sigterm_ends_it(zygote):
+    zygote.process.terminate()
+    assert zygote.process.wait(DEADLINE) == -signal.SIGTERM
 
 
 def test_it_ends_when_nobody_needs_it(new_zygote, tmp_path):
@@ -444,14 +469,15 @@ def test_a_module_that_leaves_something_open_is_refused(new_zygote, tmp_path, wh
     (tmp_path / "leaves_open.py").write_text(UNFIT[what])
     zygote = new_zygote("json,leaves_open", path=[tmp_path])
     assert zygote.process.wait(DEADLINE) == 3
-    assert "leaves_open" in zygote.said and zygote.said.count("\n") == 1
+    assert zygote.said.startswith("-leaves_open leaves ") or "leaves_open maps" in zygote.said
+    assert zygote.said.count("\n") == 1 and zygote.stderr == ""
 
 
 def test_what_it_imports_may_say_and_fail(new_zygote, tmp_path):
     (tmp_path / "says.py").write_text("import os\nprint('x'); print('y', end=''); os.write(1, b'z')")
     (tmp_path / "fails.py").write_text("1/0")
     zygote = new_zygote("says,fails,nowhere_to_be_found", path=[tmp_path])
-    assert "fails can't be imported" in zygote.said and "nowhere_to_be_found" in zygote.said
+    assert (zygote.said, zygote.stderr) == ("+", "")
     assert zygote.tell()["preloaded"] == "says" and zygote.tell()["left_out"] == "fails,nowhere_to_be_found"
     guest = zygote.guest(tmp_path)
     result = guest.run("import sys; 'says' in sys.modules")

@@ -73,8 +73,8 @@ class Warm:
     """Kernels of one zygote."""
 
     def __init__(self, start, *sets):
-        mark = "env.set=" + json.dumps({"CELLBLOCK_TEST": uuid.uuid4().hex})
-        self.start, self.sets = start, ["warm.mode=auto", mark, *sets]
+        self.mark = uuid.uuid4().hex
+        self.start, self.sets = start, ["warm.mode=auto", "env.set=" + json.dumps({"CELLBLOCK_TEST": self.mark}), *sets]
         self.key = self.pid = None
 
     def kernel(self, ready=True):
@@ -105,6 +105,19 @@ class Warm:
         kernel = self.kernel()
         assert self.was(kernel) == "warm", kernel.said()
         return kernel
+
+    def keeper(self):
+        """Pid 1 of the one that is starting, or None."""
+        mark = b"\0CELLBLOCK_TEST=" + self.mark.encode()
+        found = [p for p in psutil.process_iter() if kernels.is_zygote(p.pid, mark)]
+        return found[0].parent() if found else None
+
+    def is_told(self, why):
+        """The next kernel is cold, and its log says why when it would have started the next zygote."""
+        kernel = self.kernel()
+        assert self.was(kernel) == "cold" and kernel.client.run("1 + 1").result == "2"
+        await_true("the reason", lambda: "no zygote: the last one could not serve: " in kernel.said())
+        assert why in kernel.said()
 
     def end(self):
         if self.pid:
@@ -391,12 +404,28 @@ def test_a_module_that_leaves_a_process(start, module):
     """It would be beside the jails of all kernels: there is no zygote then."""
     name = module("import os, time\nif os.fork() == 0:\n    time.sleep(1000)\n    os._exit(0)\n")
     w = Warm(start, f'warm.preload=["{name}"]')
-    first = w.kernel()
-    why = f"{name} leaves a process running"
-    await_true("its end", lambda: why in first.said())
-    assert first.client.run("1 + 1").result == "2"
-    again = w.kernel()
-    assert w.was(again) == "cold" and again.client.run("1 + 1").result == "2"
+    w.kernel()
+    keeper = await_true("a zygote", w.keeper)
+    assert not kernels.wait_gone([keeper, *keeper.children(recursive=True)])
+    w.is_told(f"{name} leaves a process running")
+
+
+def test_a_module_that_hangs(start, module):
+    name = module("import time\ntime.sleep(10000)")
+    w = Warm(start, f'warm.preload=["{name}"]')
+    w.kernel()
+    keeper = await_true("a zygote", w.keeper)
+    await_true("its place", lambda: [each for each in zygotes().values() if each["state"] == "starting"])
+    all_of_it = [keeper, *keeper.children(recursive=True)]
+    keeper.send_signal(signal.SIGALRM)  # the two minutes are over
+    assert not kernels.wait_gone(all_of_it)
+    w.is_told("it was not done within two minutes")
+
+
+def test_what_is_ended_where_memory_is_short(warmth):
+    """A zygote can be had again: it is not to outlive the session that has started it."""
+    w = warmth()
+    assert Path(f"/proc/{w.pid}/oom_score_adj").read_text() == "1000\n"
 
 
 def test_a_module_that_can_not_be_preloaded(start, tmp_path):

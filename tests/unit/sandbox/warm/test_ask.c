@@ -136,8 +136,9 @@ static bool enter_user_namespace(void)
 	return true;
 }
 
-/* Who listens is below us in so many user namespaces and one of processes. */
-static _Noreturn void be_zygote(const struct stage *s, play_fn play, int ready, int user_namespaces)
+/* Who listens is below us in so many user namespaces and one of processes. It closes `ready` then, and plays when
+ * `found` is closed: a process that has ended would not be found. */
+static _Noreturn void be_zygote(const struct stage *s, play_fn play, int ready, int found, int user_namespaces)
 {
 	pid_t inside;
 	int status = 1;
@@ -151,11 +152,14 @@ static _Noreturn void be_zygote(const struct stage *s, play_fn play, int ready, 
 	inside = fork();
 	if (inside == 0) {
 		int connection;
+		char byte;
 
 		(void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* of its process namespace it is pid 1: no alarm ends it */
 		(void)listen(s->listener, 4);
 		(void)close(ready);
 		connection = accept(s->listener, NULL, NULL);
+		if (read(found, &byte, 1) != 0)
+			_exit(1);
 		play(s, connection);
 		_exit(0);
 	}
@@ -168,18 +172,23 @@ static int ask(struct stage *s, play_fn play, struct cb_err *err)
 {
 	struct cb_cgroup none = CB_CGROUP_EMPTY;
 	struct cb_warm warm = CB_WARM_NONE;
-	int listener = -1, status = 0, r, ready[2];
+	int listener = -1, status = 0, r, ready[2], found[2];
 	pid_t guest = 0, player;
 	char byte;
 
 	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+	assert_int_equal(pipe2(found, O_CLOEXEC), 0);
 	player = fork();
-	if (player == 0)
-		be_zygote(s, play, ready[1], CB_ZYGOTE_USERNS);
+	if (player == 0) {
+		close(found[1]);
+		be_zygote(s, play, ready[1], found[0], CB_ZYGOTE_USERNS);
+	}
 	close(ready[1]);
+	close(found[0]);
 	assert_int_equal(read(ready[0], &byte, 1), 0); /* the child listens */
 	close(ready[0]);
 	r = cb_warm_find(&s->jail, &warm);
+	close(found[1]);
 	if (r == -ECONNREFUSED)
 		skip(); /* no namespaces here */
 	assert_int_equal(r, 0);
@@ -231,9 +240,24 @@ static void is_stale(const struct stage *s, int connection)
 {
 	int fds[CB_FD_PASS_MAX];
 	size_t n = 0;
+	struct stat st;
+	char stamp[128];
+
+	(void)stat("/", &st);
+	snprintf(stamp, sizeof(stamp), "%llu %llu 3 4 5 /\n", (unsigned long long)st.st_dev,
+		 (unsigned long long)st.st_ino);
+	greet(s, connection, CB_WARM_VERSION, stamp);
+	if (hear(connection, fds, &n).op != CB_WARM_END || n != 0)
+		_exit(1);
+}
+
+static void sees_others(const struct stage *s, int connection)
+{
+	int fds[CB_FD_PASS_MAX];
+	size_t n = 0;
 
 	greet(s, connection, CB_WARM_VERSION, "1 2 3 4 5 /\n");
-	if (hear(connection, fds, &n).op != CB_WARM_END || n != 0)
+	if (hear(connection, fds, &n).op != CB_WARM_OTHER || n != 0)
 		_exit(1);
 }
 
@@ -242,6 +266,7 @@ static void test_a_stale_one_is_told_to_end(void **state)
 	struct cb_err err;
 
 	assert_int_equal(ask(*state, is_stale, &err), -ESTALE);
+	assert_int_equal(ask(*state, sees_others, &err), -EXDEV);
 }
 
 static void tells_of_an_error(const struct stage *s, int connection)
@@ -366,31 +391,27 @@ static void test_nobody_listens(void **state)
 	assert_int_equal(cb_warm_find(&s->jail, &warm), -ENOENT);
 }
 
-static void waits(const struct stage *s, int connection)
-{
-	(void)s;
-	(void)connection;
-	(void)pause();
-}
-
 /* As a cell that was shown the folder would, with a socket of its own in the place of a zygote's. */
 static void pose(struct stage *s, int user_namespaces)
 {
 	struct cb_warm warm = CB_WARM_NONE;
-	int ready[2], r;
+	int ready[2], found[2], r;
 	pid_t poser;
 	char byte;
 
 	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+	assert_int_equal(pipe2(found, O_CLOEXEC), 0);
 	poser = fork();
 	if (poser == 0)
-		be_zygote(s, waits, ready[1], user_namespaces);
+		be_zygote(s, NULL, ready[1], found[0], user_namespaces); /* it waits */
 	close(ready[1]);
+	close(found[0]);
 	assert_int_equal(read(ready[0], &byte, 1), 0);
 	close(ready[0]);
 	r = cb_warm_find(&s->jail, &warm);
 	(void)kill(poser, SIGKILL);
 	(void)waitpid(poser, NULL, 0);
+	close(found[1]);
 	if (r == -ECONNREFUSED)
 		skip(); /* no namespaces here */
 	assert_int_equal(r, -EPERM);

@@ -173,7 +173,10 @@ static void test_stamp(void **state)
 	assert_int_equal(cb_warm_stamp_check(all), -ESTALE);
 	stamp_of(path, all, sizeof(all));
 	assert_int_equal(unlink(path), 0);
-	assert_int_equal(cb_warm_stamp_check(all), -ESTALE);
+	assert_int_equal(cb_warm_stamp_check(all), -EXDEV);
+	stamp_of("/tmp", all, sizeof(all));
+	snprintf(strrchr(all, ' '), sizeof(one), " /\n");
+	assert_int_equal(cb_warm_stamp_check(all), -EXDEV);
 	assert_int_equal(rmdir(folder), 0);
 }
 
