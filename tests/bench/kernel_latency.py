@@ -4,9 +4,10 @@ in one run.
 
 usage: kernel_latency.py [--runs N] [--starts N] [--json FILE] [--only NAME,…] [NAME=KERNEL_JSON …]
 
-Builds null_kernel.c (the floor: libzmq, a signature, no work), finds the kernelspecs of python3, xpython and cellblock
-as any client does, and adds those given. Times are medians; only the ratios to the null kernel within one run mean
-anything. Nothing is asserted: the targets stand beside the figures. Exit status 1 where a kernel gave no answer.
+Builds null_kernel.c (the floor: libzmq, a signature, no work), finds the kernelspecs of python3, xpython, xpython-raw
+and cellblock as any client does, and adds those given. Times are medians; only the ratios to the null kernel within one
+run mean anything. Nothing is asserted: the targets stand beside the figures. Exit status 1 where a kernel gave no
+answer.
 """
 
 import argparse
@@ -43,6 +44,13 @@ FIGURES = [
     ("pss_mb", "memory, PSS of all processes", None),
     ("uss_mb", "memory, USS of all processes", None),
 ]
+# name: kernelspec
+SPECS = {
+    "ipykernel": "python3",
+    "xeus-python": "xpython",
+    "xeus-python-raw": "xpython-raw",
+    "cellblock": "cellblock",
+}
 
 
 class Bare(Client):
@@ -178,7 +186,7 @@ def null_kernel(folder):
 
 def find(folder, given, only):
     found = {"null": null_kernel(folder)}
-    for name, spec in (("ipykernel", "python3"), ("xeus-python", "xpython"), ("cellblock", "cellblock")):
+    for name, spec in SPECS.items():
         try:
             found[name] = kernels.spec_argv(spec)[0]
         except Exception as e:
