@@ -357,6 +357,8 @@ class Zygote:
             self._send(connection, _answer.pack(step, error))
             return False
         self._made += 1
+        with contextlib.suppress(OSError):  # started by hand, without a lock
+            os.utime(W.ZYGOTE_FD_LOCK)
         self._drop(connection, self._connections)
         pid1 = request.fds[W.WARM_PID1]
         fds.remove(pid1)

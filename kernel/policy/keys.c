@@ -125,7 +125,7 @@ const struct cb_policy_key cb_policy_keys[] = {
 	  .words = transactions_modes },
 	{ KEY("transactions.keep", CB_KEY_COUNT, transactions_keep), .notebook = "1", .maximum = 50 },
 	{ KEY("transactions.names", CB_KEY_COUNT, transactions_names), .notebook = "16", .maximum = 200 },
-	{ KEY("warm.mode", CB_KEY_WORD, warm_mode), .notebook = "\"off\"", .ceiling = CB_CEILING_STRICTER,
+	{ KEY("warm.mode", CB_KEY_WORD, warm_mode), .notebook = "\"auto\"", .ceiling = CB_CEILING_STRICTER,
 	  .words = warm_modes },
 	{ KEY("warm.preload", CB_KEY_LIST, warm_preload), .notebook = "[]", .agent = "[\"numpy\", \"pandas\"]",
 	  .maximum = CB_PRELOAD_MAX, .ceiling = CB_CEILING_SUBSET, .item = CB_ITEM_WHOLE_MODULE },

@@ -218,22 +218,38 @@ static int await_message(int fd, int64_t deadline, struct cb_err *err)
 	return r < 0 ? -errno : 0;
 }
 
-/* What the broker held before was moved into this jail, and cannot be used again. */
-static void keep_upper(struct cb_jail *jail, uint32_t which, int *fd)
+/* What is told from inside, and to whom. */
+struct talk {
+	struct cb_jail *jail;
+	struct cb_warm *warm; /* NULL = cold */
+	struct cb_inmate *inmate;
+	int fd;
+	pid_t pid1;
+	pid_t guest; /* 0 = there is none yet */
+};
+
+/* What the broker held before is of no use any more. */
+static int keep(int *held, int *fd)
 {
-	if (which >= CB_UPPERS)
-		return;
-	cb_fd_close(&jail->upper_fd[which]);
-	jail->upper_fd[which] = cb_fd_take(fd);
+	cb_fd_close(held);
+	*held = cb_fd_take(fd);
+	return 0;
 }
 
-static int take_notifier(const struct cb_jail *jail, struct cb_inmate *inmate, uint32_t which, int *fd,
-			 struct cb_err *err)
+static int take_notifier(struct talk *t, uint32_t which, int *fd, struct cb_err *err)
 {
+	struct cb_inmate *inmate = t->inmate;
+	int r = 0;
+
 	if (which > CB_NOTIFY_LISTENER || inmate->notifier.fds[which] >= 0)
 		return cb_err_set(err, -EBADMSG, "notifier", NULL, "pid 1 handed over a descriptor that is none");
 	inmate->notifier.fds[which] = cb_fd_take(fd);
-	return which == CB_NOTIFY_LISTENER ? cb_notify_start(jail, &inmate->group, &inmate->notifier, err) : 0;
+	if (which == CB_NOTIFY_LISTENER) {
+		r = cb_notify_start(t->jail, &inmate->group, &inmate->notifier, err);
+		if (r == 0)
+			(void)cb_sync_send(t->fd, CB_SYNC_GO, NULL, NULL); /* the guest may begin */
+	}
+	return r;
 }
 
 static int keep_offer(struct cb_warm *warm, uint32_t which, int *fd, struct cb_err *err)
@@ -245,28 +261,79 @@ static int keep_offer(struct cb_warm *warm, uint32_t which, int *fd, struct cb_e
 }
 
 /* The jail is ready: a guest from the zygote comes into it, and waits to be let go on. */
-static int fetch_guest(struct cb_jail *jail, struct cb_warm *warm, struct cb_inmate *inmate, pid_t *ret_guest,
-		       struct cb_err *err)
+static int fetch_guest(struct talk *t, struct cb_err *err)
 {
+	struct cb_inmate *inmate = t->inmate;
 	int *listener = &inmate->notifier.fds[CB_NOTIFY_LISTENER];
-	int r = cb_warm_ask(warm, jail, &inmate->group, inmate->pidfd, ret_guest, listener, err);
+	int r = cb_warm_ask(t->warm, t->jail, &inmate->group, inmate->pidfd, &t->guest, listener, err);
 
-	if (r == 0 && *listener < 0 && cb_notify_installed(jail))
+	if (r == 0 && *listener < 0 && cb_notify_installed(t->jail))
 		r = cb_err_set(err, -EBADMSG, "zygote", NULL, "the guest has handed over no listener");
-	return r == 0 && *listener >= 0 ? cb_notify_start(jail, &inmate->group, &inmate->notifier, err) : r;
+	return r == 0 && *listener >= 0 ? cb_notify_start(t->jail, &inmate->group, &inmate->notifier, err) : r;
 }
 
-static int await_guest(struct cb_jail *jail, int fd, struct cb_warm *warm, struct cb_inmate *inmate, struct cb_err *err)
+static int take_message(struct talk *t, const struct cb_sync *message, pid_t sender, int *fd, struct cb_err *err)
+{
+	struct cb_jail *jail = t->jail;
+
+	switch ((enum cb_sync_kind)message->kind) {
+	case CB_SYNC_FAILED:
+		*err = message->err;
+		return err->code < 0 ? err->code : -EIO;
+	case CB_SYNC_UPPER:
+		return message->upper < CB_UPPERS ? keep(&jail->upper_fd[message->upper], fd) : 0;
+	case CB_SYNC_MERGED:
+		return keep(&jail->merged_fd, fd);
+	case CB_SYNC_WATCH:
+		return keep(&jail->watch_fd, fd);
+	case CB_SYNC_SOCKETS:
+		return keep(&jail->sockets_fd, fd);
+	case CB_SYNC_NOTIFIER:
+		return take_notifier(t, message->upper, fd, err);
+	case CB_SYNC_WARM:
+		if (!jail->warm)
+			break;
+		return keep_offer(t->warm, message->upper, fd, err);
+	case CB_SYNC_READY:
+		if (!jail->warm || t->guest != 0)
+			break;
+		return fetch_guest(t, err);
+	case CB_SYNC_GUEST:
+		if (!jail->warm)
+			t->guest = sender;
+		memcpy(jail->note, message->note, sizeof(jail->note));
+		return 0;
+	case CB_SYNC_GO:
+		break;
+	}
+	return cb_err_set(err, -EBADMSG, cb_launch_phase(), NULL, "pid 1 said what it may not");
+}
+
+static int tell_end(const struct talk *t, struct cb_err *err)
+{
+	struct pollfd p = { .fd = t->inmate->pidfd, .events = POLLIN };
+	siginfo_t end = { .si_pid = 0 };
+	char how[32] = "";
+
+	if (poll(&p, 1, DEATH_MS) == 1)
+		(void)waitid(P_PID, (id_t)t->pid1, &end, WEXITED | WNOHANG | WNOWAIT);
+	if (end.si_pid > 0)
+		snprintf(how, sizeof(how), ", with %s %d", end.si_code == CLD_EXITED ? "status" : "signal",
+			 end.si_status);
+	return cb_err_set(err, -ECHILD, cb_launch_phase(), NULL, "the jail's first process ended at \"%s\"%s",
+			  cb_launch_phase(), how);
+}
+
+static int await_guest(struct talk *t, struct cb_err *err)
 {
 	int64_t deadline = cb_now_ns() + LAUNCH_MS * 1000000ll;
-	pid_t guest = 0;
 
 	for (;;) {
 		struct cb_sync message;
-		CB_AUTO_FD upper = -1;
+		CB_AUTO_FD given = -1;
 		pid_t sender = 0;
-		int r = await_message(fd, deadline, err);
-		ssize_t n = r == 0 ? cb_fd_recv_from(fd, &message, sizeof(message), &sender, &upper, 0) : 0;
+		int r = await_message(t->fd, deadline, err);
+		ssize_t n = r == 0 ? cb_fd_recv_from(t->fd, &message, sizeof(message), &sender, &given, 0) : 0;
 
 		if (r < 0)
 			return r;
@@ -275,59 +342,15 @@ static int await_guest(struct cb_jail *jail, int fd, struct cb_warm *warm, struc
 		if (n < 0)
 			return cb_err_set(err, (int)n, cb_launch_phase(), NULL, "no word from inside the jail: %s",
 					  strerror((int)-n));
-		if (n == 0 && guest > 0) {
-			inmate->guest = guest;
-			return jail->warm ? cb_warm_go_on(warm, err) : 0;
+		if (n == 0 && t->guest == 0)
+			return tell_end(t, err);
+		if (n == 0) {
+			t->inmate->guest = t->guest;
+			return t->jail->warm ? cb_warm_go_on(t->warm, err) : 0;
 		}
-		if (n == 0)
-			return cb_err_set(err, -ECHILD, cb_launch_phase(), NULL,
-					  "the jail's first process ended at \"%s\"", cb_launch_phase());
-		if (message.kind == CB_SYNC_FAILED) {
-			*err = message.err;
-			return err->code < 0 ? err->code : -EIO;
-		}
-		if (message.kind == CB_SYNC_UPPER) {
-			keep_upper(jail, message.upper, &upper);
-			continue;
-		}
-		if (message.kind == CB_SYNC_MERGED) {
-			jail->merged_fd = cb_fd_take(&upper);
-			continue;
-		}
-		if (message.kind == CB_SYNC_WATCH) {
-			cb_fd_close(&jail->watch_fd);
-			jail->watch_fd = cb_fd_take(&upper);
-			continue;
-		}
-		if (message.kind == CB_SYNC_NOTIFIER) {
-			r = take_notifier(jail, inmate, message.upper, &upper, err);
-			if (r < 0)
-				return r;
-			if (message.upper == CB_NOTIFY_LISTENER) /* the guest may begin */
-				(void)cb_sync_send(fd, CB_SYNC_GO, NULL, NULL);
-			continue;
-		}
-		if (message.kind == CB_SYNC_WARM && jail->warm) {
-			r = keep_offer(warm, message.upper, &upper, err);
-			if (r < 0)
-				return r;
-			continue;
-		}
-		if (message.kind == CB_SYNC_READY && jail->warm && guest == 0) {
-			r = fetch_guest(jail, warm, inmate, &guest, err);
-			if (r < 0)
-				return r;
-			continue;
-		}
-		if (message.kind == CB_SYNC_SOCKETS) {
-			jail->sockets_fd = cb_fd_take(&upper);
-			continue;
-		}
-		if (message.kind != CB_SYNC_GUEST)
-			return cb_err_set(err, -EBADMSG, cb_launch_phase(), NULL, "pid 1 said what it may not");
-		if (!jail->warm)
-			guest = sender;
-		memcpy(jail->note, message.note, sizeof(jail->note));
+		r = take_message(t, &message, sender, &given, err);
+		if (r < 0)
+			return r;
 	}
 }
 
@@ -370,6 +393,7 @@ static int launch(struct cb_jail *jail, struct cb_warm *warm, struct cb_inmate *
 		return cb_err_set(err, -errno, "sync socket", NULL, "socketpair: %s", strerror(errno));
 	CB_AUTO_FD mine = pair[0];
 	struct birth birth = { .jail = jail, .group = &inmate->group, .warm = warm, .broker_end = mine };
+	struct talk talk = { .jail = jail, .warm = warm, .inmate = inmate, .fd = mine };
 
 	jail->sync_fd = pair[1];
 	r = setsockopt(mine, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0 ? -errno : 0;
@@ -385,8 +409,9 @@ static int launch(struct cb_jail *jail, struct cb_warm *warm, struct cb_inmate *
 	r = err->code;
 	if (r == 0)
 		(void)cb_sync_send(mine, CB_SYNC_GO, NULL, NULL); /* if pid 1 has ended, the end of file says so */
+	talk.pid1 = pid;
 	if (r == 0)
-		r = await_guest(jail, mine, warm, inmate, err);
+		r = await_guest(&talk, err);
 	if (r < 0) {
 		put_down(pid, inmate->pidfd);
 		cb_notify_stop(&inmate->notifier);

@@ -111,10 +111,10 @@ static int in_force(int r, struct cb_err *err)
 	return r < 0 ? cb_err_set(err, r, STEP, NULL, "the rules cannot be put in force: %s", strerror(-r)) : 0;
 }
 
-static int make_rules(int version, const struct cb_landlock_place *places, size_t n, int *ret_rules)
+static int make_rules(int version, bool scoped, const struct cb_landlock_place *places, size_t n, int *ret_rules)
 {
 	struct cb_landlock_bits bits = cb_landlock_handled(version);
-	struct ruleset_attr attr = { bits.files, bits.network, bits.scopes };
+	struct ruleset_attr attr = { bits.files, bits.network, scoped ? bits.scopes : 0 };
 	CB_AUTO_FD rules = (int)syscall(NR_CREATE_RULESET, &attr, sizeof(attr), 0);
 	int r = rules < 0 ? -errno : 0;
 
@@ -133,7 +133,7 @@ int cb_landlock_enter(int rules, struct cb_err *err)
 int cb_landlock_restrict(int version, const struct cb_landlock_place *places, size_t n, struct cb_err *err)
 {
 	CB_AUTO_FD rules = -1;
-	int r = make_rules(version, places, n, &rules);
+	int r = make_rules(version, true, places, n, &rules);
 
 	return r < 0 ? in_force(r, err) : cb_landlock_enter(rules, err);
 }
@@ -203,10 +203,11 @@ static int add_all(struct cb_landlock_wall *wall, const struct cb_jail *jail, st
 }
 
 /* A guest that comes from a zygote puts itself under the same rules. It would be in another domain than pid 1, which
- * could neither see nor signal it if it were in one. */
+ * could neither see nor signal it if it were in one. Helpers put themselves in a third: so signals and abstract
+ * sockets, by which cells and commands reach each other, are held in the jail by its namespaces alone. */
 static int keep_rules(struct cb_jail *jail, const struct cb_landlock_wall *wall, int version, struct cb_err *err)
 {
-	return in_force(make_rules(version, wall->places, wall->n, &jail->rules_fd), err);
+	return in_force(make_rules(version, false, wall->places, wall->n, &jail->rules_fd), err);
 }
 
 int cb_step_landlock(struct cb_jail *jail, struct cb_err *err)

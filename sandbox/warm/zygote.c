@@ -49,7 +49,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ZYGOTES_MAX 16 /* of a user; the next one has to wait until one has ended */
+#define ZYGOTES_MAX 16 /* of a user */
 #define KEYS_MAX 256   /* files of those that live, and of those that could not serve */
 #define IDLE_S 600
 #define FAILED_S 600 /* until one that could not serve is tried again */
@@ -88,11 +88,33 @@ static void write_why(int lock, const char *step, const char *text)
 	(void)!pwrite(lock, why, n < (int)sizeof(why) ? (size_t)n : sizeof(why) - 1, 0);
 }
 
-/* Removes what is left of those that are gone. 0 if there is room for one more. */
+/* Its kernels live on. One that does not listen yet, or not any more, does not hear it. */
+static void tell_end(int folder, const char *key)
+{
+	const struct cb_warm_request over = { .op = CB_WARM_END, .version = CB_WARM_VERSION };
+	const struct sockaddr_un address = cb_warm_address(folder, key);
+	CB_AUTO_FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0)
+		(void)send(fd, &over, sizeof(over), MSG_NOSIGNAL);
+}
+
+/* When it was of use last: it says so by the time of its lock. */
+static time_t last_use(int folder, const char *key)
+{
+	char name[CB_WARM_KEY_LEN + sizeof(LOCK_SUFFIX)];
+	struct stat st;
+
+	snprintf(name, sizeof(name), "%.*s" LOCK_SUFFIX, CB_WARM_KEY_LEN, key);
+	return fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? st.st_mtim.tv_sec : 0;
+}
+
+/* Removes what is left of those that are gone; has the one end that was of no use for longest where there are too many.
+ */
 static int make_room(int folder)
 {
 	char keys[KEYS_MAX][CB_WARM_KEY_LEN + 1];
-	size_t n = 0, living = 0;
+	size_t n = 0, living = 0, oldest = 0;
 	int r = cb_warm_keys(folder, keys, KEYS_MAX, &n);
 
 	for (size_t i = 0; i < n; i++) {
@@ -100,11 +122,16 @@ static int make_room(int folder)
 		int taken = cb_warm_lock(folder, keys[i], LOCK_EX, &lock);
 		char why[CB_WARM_WHY_MAX];
 
-		living += taken == -EWOULDBLOCK;
 		if (taken == 0 && !has_just_failed(lock, why))
 			cb_warm_remove(folder, keys[i], lock);
+		if (taken != -EWOULDBLOCK)
+			continue;
+		if (living++ == 0 || last_use(folder, keys[i]) < last_use(folder, keys[oldest]))
+			oldest = i;
 	}
-	return r < 0 ? r : living < ZYGOTES_MAX ? 0 : -EUSERS;
+	if (living >= ZYGOTES_MAX)
+		tell_end(folder, keys[oldest]);
+	return r;
 }
 
 /* 0, or -EWOULDBLOCK if there is one with this name, or it is just being made. */
@@ -152,9 +179,6 @@ static int take_place(struct zygote *z, const char *folder, struct cb_err *err)
 	if (r < 0)
 		return r;
 	r = make_room(z->folder);
-	if (r == -EUSERS)
-		return cb_err_set(err, r, CB_WARM_STEP, "End some with `cellblock warm --stop`.",
-				  "%d run already, and no more may", ZYGOTES_MAX);
 	if (r == 0)
 		r = take_lock(z, err);
 	if (r == 0)
@@ -267,6 +291,17 @@ static int place(int fd, int number)
 	return 0;
 }
 
+static int open_watch(struct zygote *z)
+{
+	char path[32];
+	CB_AUTO_FD file = -1;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", z->lock);
+	file = open(path, O_RDWR | O_CLOEXEC);
+	z->watch = file >= 0 ? fcntl(file, F_DUPFD_CLOEXEC, ASIDE) : -1;
+	return z->watch < 0 ? -errno : 0;
+}
+
 /* 0 to 7 are /dev/null, for a guest's own fds get those numbers in a copy. */
 static int keep_fds(struct zygote *z, struct cb_err *err)
 {
@@ -285,15 +320,8 @@ static int keep_fds(struct zygote *z, struct cb_err *err)
 	if (r == 0)
 		r = cb_fd_close_range(CB_ZYGOTE_FD_UID + 1, ~0u, 0);
 	z->lock = CB_ZYGOTE_FD_LOCK;
-	if (r == 0) {
-		char path[32];
-		CB_AUTO_FD file = -1;
-
-		snprintf(path, sizeof(path), "/proc/self/fd/%d", CB_ZYGOTE_FD_LOCK);
-		file = open(path, O_RDWR | O_CLOEXEC);
-		z->watch = file >= 0 ? fcntl(file, F_DUPFD_CLOEXEC, ASIDE) : -1;
-		r = z->watch < 0 ? -errno : 0;
-	}
+	if (r == 0)
+		r = open_watch(z);
 	return r < 0 ? cb_err_set(err, r, CB_WARM_STEP, NULL, "its descriptors: %s", strerror(-r)) : 0;
 }
 
@@ -344,18 +372,20 @@ static void wake_up(int number)
 	(void)number;
 }
 
-/* One that hangs while it loads is ended, with all that it has started. */
-static void end_if_not_loaded(int watch)
+static bool is_loading(int watch)
 {
 	struct stat st;
 
-	if (fstat(watch, &st) < 0 || st.st_size > 0)
-		return;
-	write_why(watch, "loading", "it was not done within two minutes");
-	_exit(1);
+	return fstat(watch, &st) == 0 && st.st_size == 0;
 }
 
-/* Who comes into its process namespace by a broker is no child of ours, so that somebody is left is to be asked. */
+static bool may_leave_kernels(int status, int watch)
+{
+	return WIFEXITED(status) ? WEXITSTATUS(status) == CB_ZYGOTE_LEAVES : !is_loading(watch);
+}
+
+/* One that hangs while it loads is ended; and by our own end all that it has started. Who comes into its process
+ * namespace by a broker is no child of ours, so that somebody is left is to be asked. */
 static _Noreturn void keep(pid_t zygote, int watch)
 {
 	const struct timespec pause = { .tv_sec = KEEPER_S };
@@ -370,9 +400,11 @@ static _Noreturn void keep(pid_t zygote, int watch)
 		int status = 0;
 		pid_t pid = waitpid(-1, &status, 0);
 
-		if (pid < 0 && errno == EINTR)
-			end_if_not_loaded(watch);
-		if (pid == zygote && WIFEXITED(status) && WEXITSTATUS(status) != CB_ZYGOTE_LEAVES)
+		if (pid < 0 && errno == EINTR && is_loading(watch)) {
+			write_why(watch, "loading", "it was not done within two minutes");
+			_exit(1);
+		}
+		if (pid == zygote && !may_leave_kernels(status, watch))
 			_exit(0);
 		if (pid > 0 || errno == EINTR)
 			continue;

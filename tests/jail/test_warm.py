@@ -3,10 +3,14 @@ start is cold where anything fails. Each test has a zygote of its own: a variabl
 zygotes are told apart by."""
 
 import contextlib
+import fcntl
 import json
 import os
+import secrets
 import signal
+import socket
 import subprocess
+import sys
 import time
 import uuid
 from pathlib import Path
@@ -354,7 +358,9 @@ def test_the_end_of_its_pid_1(warmth):
     w = warmth()
     c = w.warm().client
     assert c.run("x = 1").ok
-    os.kill(psutil.Process(w.pid).ppid(), signal.SIGKILL)
+    pid1 = psutil.Process(w.pid).parent()
+    assert pid1.name() == "cellblock-keep"
+    pid1.kill()
     await_true("the new jail", lambda: c.run("1 + 1").result == "2")
     assert w.kernel().client.run("1 + 1").result == "2"
 
@@ -434,6 +440,30 @@ def test_a_module_that_can_not_be_preloaded(start, tmp_path):
         assert w.warm().client.run("1 + 1").result == "2"
     finally:
         w.end()
+
+
+def test_the_one_of_no_use_for_longest_makes_room(warmth):
+    """Sixteen that live are as many as there may be; what stands in their place here holds their locks."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    folder = Path(f"{runtime}/cellblock/warm" if runtime else f"/tmp/cellblock-{os.geteuid()}/warm")
+    folder = Path("/run/cellblock/warm") if os.geteuid() == 0 else folder
+    warmth()  # makes it
+    with contextlib.ExitStack() as held:
+        for _ in range(16):
+            lock = held.enter_context(open(folder / f"{secrets.token_hex(20)}.lock", "w"))
+            held.callback(os.unlink, lock.name)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        os.utime(lock.name, (1, 1))
+        oldest = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        oldest.bind(lock.name[: -len(".lock")])
+        held.callback(os.unlink, lock.name[: -len(".lock")])
+        oldest.listen()
+        assert warmth().warm().client.run("1 + 1").result == "2"
+        oldest.settimeout(60)
+        said = b""
+        while not said:  # who only asked what it is gives up after a second
+            said = held.enter_context(oldest.accept()[0]).recv(64)
+        assert int.from_bytes(said[:4], sys.byteorder) == 2  # CB_WARM_END
 
 
 def test_many_at_once(warmth):

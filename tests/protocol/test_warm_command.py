@@ -141,7 +141,7 @@ def test_none(tmp_path, runtime):
 
 def test_list(runtime, zygote):
     first = zygote(A).bind().serve()
-    zygote(B, tells=b"age 5\nmade 0\nliving 0\npreloaded \npython /opt/py/bin/python").bind().serve()
+    zygote(B, tells=b"age 5\nmade 0\nliving 0\npreloaded \nleft_out torch\npython /opt/py/bin/python").bind().serve()
     zygote(C).bind()
     zygote(D)
     (runtime / f"cellblock/warm/{'3' * 40}.lock").touch()
@@ -153,12 +153,14 @@ def test_list(runtime, zygote):
     assert told[0].pop("memory_bytes") > 1e6
     assert told[0] == {
         "key": A, "state": "ready", "pid": os.getpid(), "age_s": 200, "kernels": 3, "made": 12,
-        "python": "/usr/bin/python3", "preloaded": ["numpy", "pandas"],
+        "python": "/usr/bin/python3", "preloaded": ["numpy", "pandas"], "left_out": [],
     }
+    assert told[1]["left_out"] == ["torch"]
     assert (told[1]["preloaded"], told[1]["kernels"], told[1]["python"]) == ([], 0, "/opt/py/bin/python")
     assert told[2]["python"] is told[2]["age_s"] is told[2]["memory_bytes"] is None
     head, *rows = warm(runtime).stdout.splitlines()
     assert head.split() == ["KEY", "PYTHON", "PRELOADED", "AGE", "MEMORY", "KERNELS", "MADE"]
+    assert rows.pop(2).strip() == "can't import and has left out: torch"
     cells = [row.split() for row in rows]
     assert cells[0][:4] == [A[:8], "/usr/bin/python3", "numpy,pandas", "3m"] and cells[0][5:] == ["3", "12"]
     assert cells[1][:4] == [B[:8], "/opt/py/bin/python", "-", "5s"] and cells[1][5:] == ["0", "0"]

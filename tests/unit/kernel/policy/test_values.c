@@ -136,10 +136,10 @@ static void test_warm(void **state)
 
 	(void)state;
 	assert_int_equal(cb_policy_defaults("agent", &p, &err), 0);
-	assert_int_equal(p.warm_mode, CB_MODE_OFF);
-	assert_int_equal(p.warm_preload.count, 2);
-	assert_int_equal(set(&p, "warm.mode", "\"auto\"", &err), 0);
 	assert_int_equal(p.warm_mode, CB_MODE_AUTO);
+	assert_int_equal(p.warm_preload.count, 2);
+	assert_int_equal(set(&p, "warm.mode", "\"off\"", &err), 0);
+	assert_int_equal(p.warm_mode, CB_MODE_OFF);
 	assert_int_equal(set(&p, "warm.mode", "\"always\"", &err), CB_E_SYNTAX);
 	assert_non_null(strstr(err.cure, "\"off\", \"auto\""));
 	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)

@@ -284,15 +284,15 @@ static void test_warm(void **state)
 	CB_AUTO_PATH guest = cb_path_format("%s/guest", folder);
 	CB_AUTO_PATH place = cb_warm_place();
 	char on[] = "warm.mode=auto", full[] = "network.mode=full", tmpfs[] = "workspace.mode=tmpfs", sh[] = "sh";
-	char root[96], run[] = "mounts=[{\"source\": \"/run\", \"target\": \"/host\"}]";
-	char *sets[] = { on, tmpfs, NULL }, *command[] = { sh, NULL };
+	char root[96], off[] = "warm.mode=off", run[] = "mounts=[{\"source\": \"/run\", \"target\": \"/host\"}]";
+	char *sets[] = { on, tmpfs, NULL }, *none[] = { off }, *command[] = { sh, NULL };
 	struct cb_jail_spec spec;
 	struct cb_policy policy;
 	struct cb_err err;
 
 	(void)state;
 	go("home/work");
-	expect_warm(NULL, 0, false);
+	expect_warm(none, 1, false);
 	expect_warm(sets, 2, true);
 	sets[2] = full;
 	expect_warm(sets, 3, false);
