@@ -90,12 +90,11 @@ class Warm:
 
     def begin(self):
         """The first kernel is cold; behind its end a zygote is started."""
-        before = set(zygotes())
         first = self.kernel()
         assert self.was(first) == "cold"
         first.stop()
-        ready = lambda: [each for key, each in zygotes().items() if key not in before and each.get("pid")]
-        found = await_true("a zygote", lambda: [each for each in ready() if each.get("made") is not None])
+        ready = lambda: [each for each in zygotes().values() if each["state"] == "ready" and self.is_mine(each["pid"])]
+        found = await_true("a zygote", ready)
         self.key, self.pid = found[0]["key"], found[0]["pid"]
         return self
 
@@ -110,10 +109,13 @@ class Warm:
         assert self.was(kernel) == "warm", kernel.said()
         return kernel
 
+    def is_mine(self, pid):
+        """Others run at the same time, of other tests."""
+        return kernels.is_zygote(pid, b"\0CELLBLOCK_TEST=" + self.mark.encode())
+
     def keeper(self):
         """Pid 1 of the one that is starting, or None."""
-        mark = b"\0CELLBLOCK_TEST=" + self.mark.encode()
-        found = [p for p in psutil.process_iter() if kernels.is_zygote(p.pid, mark)]
+        found = [p for p in psutil.process_iter() if self.is_mine(p.pid)]
         return found[0].parent() if found else None
 
     def is_told(self, why):
@@ -421,8 +423,9 @@ def test_a_module_that_hangs(start, module):
     w = Warm(start, f'warm.preload=["{name}"]')
     w.kernel()
     keeper = await_true("a zygote", w.keeper)
-    await_true("its place", lambda: [each for each in zygotes().values() if each["state"] == "starting"])
     all_of_it = [keeper, *keeper.children(recursive=True)]
+    caught = lambda: int(Path(f"/proc/{keeper.pid}/status").read_text().split("SigCgt:")[1].split()[0], 16)
+    await_true("its readiness", lambda: caught() >> (signal.SIGALRM - 1) & 1)
     keeper.send_signal(signal.SIGALRM)  # the two minutes are over
     assert not kernels.wait_gone(all_of_it)
     w.is_told("it was not done within two minutes")
