@@ -225,7 +225,7 @@ class Zygote:
         self._connections, self._living = set(), set()
         self._poll = select.poll()
         self._listener = None
-        self._living_max = _living_max()
+        self._connections_max, self._living_max = _maxima()
 
     def serve(self):
         """Returns in a copy alone: the request that it was made for."""
@@ -278,7 +278,7 @@ class Zygote:
             return
         self._connections.add(fd)
         self._poll.register(fd, select.POLLIN)
-        if len(self._connections) >= _CONNECTIONS:
+        if len(self._connections) >= self._connections_max:
             self._poll.unregister(W.ZYGOTE_FD_LISTEN)
         try:
             self._send(fd, _hello.pack(W.WARM_VERSION, len(self.stamp)) + self.stamp)
@@ -289,7 +289,7 @@ class Zygote:
         whose.discard(fd)
         self._poll.unregister(fd)
         os.close(fd)
-        if whose is self._connections and len(whose) == _CONNECTIONS - 1:
+        if whose is self._connections and len(whose) == self._connections_max - 1:
             self._poll.register(W.ZYGOTE_FD_LISTEN, select.POLLIN)
 
     @staticmethod
@@ -387,9 +387,11 @@ def _has_no_name():
         return False
 
 
-def _living_max():
-    """So that a request's fds can always be taken."""
+def _maxima():
+    """(connections, kernels that live), so that a request's fds can always be taken."""
     import resource
 
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return _LIVING if soft == resource.RLIM_INFINITY else max(16, min(_LIVING, soft - _CONNECTIONS - 64))
+    soft = soft if soft != resource.RLIM_INFINITY else _LIVING * 2
+    connections = min(_CONNECTIONS, soft // 4)
+    return connections, max(16, min(_LIVING, soft - connections - 64))

@@ -3,6 +3,7 @@ enter_by_fork.c, which makes a copy and enters nothing."""
 
 import array
 import os
+import resource
 import select
 import shutil
 import signal
@@ -84,7 +85,7 @@ def zygote_answer(connection):
 
 
 class ZygoteProcess:
-    def __init__(self, python, guest_dir, folder, preload="", idle=600, path=()):
+    def __init__(self, python, guest_dir, folder, preload="", idle=600, path=(), files=1024):
         self.folder = folder
         self.home = folder / "home"
         self.home.mkdir()
@@ -117,6 +118,7 @@ class ZygoteProcess:
             os.dup2(511, 11)
             os.closerange(8, 10)
             os.closerange(12, 600)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
 
         self.process = subprocess.Popen(
             [str(python), str(guest_dir / "boot.py")],
@@ -434,8 +436,11 @@ def test_what_is_malformed_closes_its_connection_alone(zygote, tmp_path, how):
     assert zygote.tell(other)["made"] == "0"
 
 
-def test_more_connections_than_it_takes(zygote):
-    taken = [zygote.connect() for _ in range(256)]
+@pytest.mark.parametrize("files, most", [(1024, 256), (128, 32)])
+def test_more_connections_than_it_takes(new_zygote, files, most):
+    """The rest waits, and it does nothing meanwhile."""
+    zygote = new_zygote(files=files)
+    taken = [zygote.connect() for _ in range(most)]
     last = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     last.settimeout(DEADLINE)
     last.connect(zygote.address)
