@@ -90,7 +90,8 @@ static bool is_below_ours(int fd, const char *name, unsigned levels)
 
 /* As root each zygote has a uid that is nobody else's, and it is in our user namespace; else it is our own, two user
  * namespaces below ours, and one process namespace. No cell is so, which may have been shown the folder and pose as
- * one: as root each is in a user namespace of its own, else as many below ours as it is in process namespaces. */
+ * one: as root each is in a user namespace of its own, else it is one below ours of both, or three and two in a warm
+ * jail. */
 static int know(const struct cb_jail *jail, struct cb_warm *warm)
 {
 	CB_AUTO_FD proc = -1;
