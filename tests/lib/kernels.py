@@ -142,10 +142,10 @@ def wait_gone(procs, timeout=DEADLINE):
 
 
 def is_zygote(pid, of=b""):
-    """Whether it is an interpreter that waits, with `of` in its environment, or its pid 1; its copies have the same
-    environment, and are one process namespace further down."""
+    """Whether it is an interpreter that waits, with `of` in its environment, or its pid 1, or what becomes them; its
+    copies have the same environment, and are one process namespace further down."""
     try:
-        if Path(f"/proc/{pid}/comm").read_text() == "cellblock-keep\n":
+        if Path(f"/proc/{pid}/comm").read_text() in ("cellblock-keep\n", "cellblock-warm\n"):
             return not of
         environ = Path(f"/proc/{pid}/environ").read_bytes()
         depths = [
