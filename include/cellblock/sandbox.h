@@ -242,6 +242,9 @@ int cb_warm_keys(int folder, char (*ret_keys)[CB_WARM_KEY_LEN + 1], size_t max, 
 /* Locks a key's file, which has to be there; `how`: LOCK_SH or LOCK_EX. -EWOULDBLOCK: a zygote lives; -ENOENT: there is
  * none, or it was removed just now. */
 int cb_warm_lock(int folder, const char *key, int how, int *ret_fd);
+/* The name of a key's lock file. */
+#define CB_WARM_LOCK_NAME (CB_WARM_KEY_LEN + sizeof(".lock"))
+void cb_warm_lock_name(const char *key, char ret[CB_WARM_LOCK_NAME]);
 /* Removes the files of a key whose lock we have. */
 void cb_warm_remove(int folder, const char *key, int lock);
 /* Where its socket is: by the folder's descriptor, so that its path may be longer than an address. */

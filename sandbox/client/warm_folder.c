@@ -92,7 +92,6 @@ int cb_warm_folder_open(const char *path, bool make, int *ret_fd, struct cb_err 
 /* ---- its files ---- */
 
 #define SUFFIX ".lock"
-#define LOCK_NAME (CB_WARM_KEY_LEN + sizeof(SUFFIX))
 
 static bool is_lock(const char *name)
 {
@@ -100,9 +99,9 @@ static bool is_lock(const char *name)
 	       strcmp(name + CB_WARM_KEY_LEN, SUFFIX) == 0;
 }
 
-static void lock_name(const char *key, char ret[LOCK_NAME])
+void cb_warm_lock_name(const char *key, char ret[CB_WARM_LOCK_NAME])
 {
-	snprintf(ret, LOCK_NAME, "%.*s" SUFFIX, CB_WARM_KEY_LEN, key);
+	snprintf(ret, CB_WARM_LOCK_NAME, "%.*s" SUFFIX, CB_WARM_KEY_LEN, key);
 }
 
 static int compare_keys(const void *a, const void *b)
@@ -139,11 +138,11 @@ int cb_warm_keys(int folder, char (*ret_keys)[CB_WARM_KEY_LEN + 1], size_t max, 
 
 int cb_warm_lock(int folder, const char *key, int how, int *ret_fd)
 {
-	char name[LOCK_NAME];
+	char name[CB_WARM_LOCK_NAME];
 	CB_AUTO_FD fd = -1;
 	struct stat st;
 
-	lock_name(key, name);
+	cb_warm_lock_name(key, name);
 	fd = openat(folder, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return -errno;
@@ -159,10 +158,10 @@ int cb_warm_lock(int folder, const char *key, int how, int *ret_fd)
 
 void cb_warm_remove(int folder, const char *key, int lock)
 {
-	char name[LOCK_NAME];
+	char name[CB_WARM_LOCK_NAME];
 	struct stat ours, named;
 
-	lock_name(key, name);
+	cb_warm_lock_name(key, name);
 	if (fstat(lock, &ours) < 0 || fstatat(folder, name, &named, AT_SYMLINK_NOFOLLOW) < 0 ||
 	    ours.st_ino != named.st_ino || ours.st_dev != named.st_dev)
 		return; /* it is another's by now */

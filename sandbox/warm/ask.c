@@ -52,19 +52,14 @@ static int failed(struct cb_err *err, int code, const char *what)
 
 /* ---- before there is a jail ---- */
 
-static int connect_to(const char *folder, const char *key, int *ret_fd)
+int cb_warm_connect(int folder, const char *key, int *ret_fd)
 {
-	struct sockaddr_un address;
-	CB_AUTO_FD dir = -1;
-	CB_AUTO_FD fd = -1;
-	int on = 1, r = cb_warm_folder_open(folder, false, &dir, NULL);
+	const struct sockaddr_un address = cb_warm_address(folder, key);
+	CB_AUTO_FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int on = 1;
 
-	if (r < 0)
-		return r;
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	address = cb_warm_address(dir, key);
 	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0 ||
-	    connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+	    connect(fd, (const struct sockaddr *)&address, sizeof(address)) < 0)
 		return -errno;
 	*ret_fd = cb_fd_take(&fd);
 	return 0;
@@ -123,11 +118,14 @@ int cb_warm_find(const struct cb_jail *jail, struct cb_warm *ret_warm)
 {
 	struct cb_warm warm = CB_WARM_NONE;
 	char key[CB_WARM_KEY_LEN + 1];
+	CB_AUTO_FD folder = -1;
 	/* what was installed in the session it has not loaded */
 	int r = jail->upper_fd[CB_UPPER_PACKAGES] < 0 ? cb_warm_key(jail, key) : -ENOENT;
 
 	if (r == 0)
-		r = connect_to(jail->spec->warm_folder, key, &warm.connection);
+		r = cb_warm_folder_open(jail->spec->warm_folder, false, &folder, NULL);
+	if (r == 0)
+		r = cb_warm_connect(folder, key, &warm.connection);
 	if (r == 0)
 		r = know(jail, &warm);
 	if (r < 0) {

@@ -52,6 +52,8 @@ int cb_warm_stamp_check(char *stamp);
 
 /* ---- ask.c ---- */
 
+/* Connects to a zygote's socket; nothing there waits. */
+int cb_warm_connect(int folder, const char *key, int *ret_fd);
 /* 0 and a zygote that listens, or why there is none. For jails that cb_warm_is_wanted says yes to. */
 int cb_warm_find(const struct cb_jail *jail, struct cb_warm *ret_warm);
 /* In a process that is to make pid 1: takes on whom the zygote has a right over, and its children are born where it can

@@ -56,7 +56,6 @@
 #define LOAD_S 120
 #define KEEPER_S 1
 #define ASIDE 32
-#define LOCK_SUFFIX ".lock"
 
 struct zygote {
 	struct cb_jail jail;
@@ -92,20 +91,19 @@ static void write_why(int lock, const char *step, const char *text)
 static void tell_end(int folder, const char *key)
 {
 	const struct cb_warm_request over = { .op = CB_WARM_END, .version = CB_WARM_VERSION };
-	const struct sockaddr_un address = cb_warm_address(folder, key);
-	CB_AUTO_FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	CB_AUTO_FD fd = -1;
 
-	if (fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0)
-		(void)send(fd, &over, sizeof(over), MSG_NOSIGNAL);
+	if (cb_warm_connect(folder, key, &fd) == 0)
+		(void)cb_fd_send(fd, &over, sizeof(over), NULL, 0);
 }
 
 /* When it was of use last: it says so by the time of its lock. */
 static time_t last_use(int folder, const char *key)
 {
-	char name[CB_WARM_KEY_LEN + sizeof(LOCK_SUFFIX)];
+	char name[CB_WARM_LOCK_NAME];
 	struct stat st;
 
-	snprintf(name, sizeof(name), "%.*s" LOCK_SUFFIX, CB_WARM_KEY_LEN, key);
+	cb_warm_lock_name(key, name);
 	return fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? st.st_mtim.tv_sec : 0;
 }
 
@@ -115,6 +113,7 @@ static int make_room(int folder)
 {
 	char keys[KEYS_MAX][CB_WARM_KEY_LEN + 1];
 	size_t n = 0, living = 0, oldest = 0;
+	time_t used, oldest_use = 0;
 	int r = cb_warm_keys(folder, keys, KEYS_MAX, &n);
 
 	for (size_t i = 0; i < n; i++) {
@@ -126,8 +125,11 @@ static int make_room(int folder)
 			cb_warm_remove(folder, keys[i], lock);
 		if (taken != -EWOULDBLOCK)
 			continue;
-		if (living++ == 0 || last_use(folder, keys[i]) < last_use(folder, keys[oldest]))
+		used = last_use(folder, keys[i]);
+		if (living++ == 0 || used < oldest_use) {
 			oldest = i;
+			oldest_use = used;
+		}
 	}
 	if (living >= ZYGOTES_MAX)
 		tell_end(folder, keys[oldest]);
@@ -138,12 +140,12 @@ static int make_room(int folder)
 static int take_lock(struct zygote *z, struct cb_err *err)
 {
 	char why[CB_WARM_WHY_MAX];
-	char name[CB_WARM_KEY_LEN + sizeof(LOCK_SUFFIX)];
+	char name[CB_WARM_LOCK_NAME];
 	CB_AUTO_FD made = -1;
 	CB_AUTO_FD lock = -1;
 	int r;
 
-	snprintf(name, sizeof(name), "%s" LOCK_SUFFIX, z->key);
+	cb_warm_lock_name(z->key, name);
 	made = openat(z->folder, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (made < 0 && errno != EEXIST)
 		return -errno;
