@@ -23,6 +23,7 @@ Nothing is asserted; only the ratios within one run mean anything. Exit status 1
 
 import argparse
 import contextlib
+import functools
 import itertools
 import json
 import statistics
@@ -135,12 +136,17 @@ def at(values, share):
 # ---- the parts: what is measured, value ----
 
 
-def first(kinds, options):
+def in_turns(kinds, rounds, measure):
+    """(kind, what `measure` says of it in each round)"""
     took = {kind: [] for kind in kinds}
-    for _ in range(options.starts):
+    for _ in range(rounds):
         for kind in kinds:
-            took[kind].append(kind.session()[0])
-    for kind, times in took.items():
+            took[kind].append(measure(kind))
+    return took.items()
+
+
+def first(kinds, options):
+    for kind, times in in_turns(kinds, options.starts, lambda kind: kind.session()[0]):
         yield f"first cell, {kind.name}: ms", statistics.median(times) * 1000
 
 
@@ -156,20 +162,12 @@ def burst_once(kind, n):
 
 def burst(kinds, options):
     for n in map(int, options.burst.split(",")):
-        took = {kind: [] for kind in kinds}
-        for _ in range(options.rounds):
-            for kind in kinds:
-                took[kind].append(burst_once(kind, n))
-        for kind, times in took.items():
+        for kind, times in in_turns(kinds, options.rounds, functools.partial(burst_once, n=n)):
             yield f"{n} at once, {kind.name}: s", statistics.median(times)
 
 
 def sessions(kinds, options):
-    took = {kind: [] for kind in kinds}
-    for _ in range(options.sessions):
-        for kind in kinds:
-            took[kind].append(kind.session()[1])
-    for kind, times in took.items():
+    for kind, times in in_turns(kinds, options.sessions, lambda kind: kind.session()[1]):
         yield f"session, {kind.name}: s", statistics.median(times)
         yield f"session, {kind.name}, p90: s", at(times, 0.9)
 
