@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("mcp", reason="the MCP SDK needs Python 3.10")
 pytest.importorskip("msgspec")
 
-from mcpserver import TOKEN, Http  # noqa: E402
+from mcpserver import KEYS_INSIDE, TOKEN, Http  # noqa: E402
 
 pytestmark = pytest.mark.once
 KEY = "sk-the-key-of-the-other-server-93721"
@@ -162,12 +162,7 @@ def test_fastmcp_a_server_of_theirs_is_proxied_and_its_key_stays_outside(fast):
         assert said.repr == "(['a', 'a', 'a', 'b'], 'Looks a word up.')", said
         said = (await python(client, "fails()", session=said.session)).structured_content
         assert "RemoteToolError" in said["error"]["value"] and "out of luck" in said["error"]["value"]
-        said = (await python(client, """
-import os, pathlib
-texts = [pathlib.Path('/proc', p, f).read_bytes() for p in os.listdir('/proc') if p.isdigit()
-         for f in ('environ', 'cmdline')]
-any(b'-other-' + b'server-' in t for t in texts), 'A_KEY_OF_MINE' in os.environ, 'OTHER_KEY' in os.environ
-""")).structured_content
+        said = (await python(client, KEYS_INSIDE)).structured_content
         assert said["repr"] == "(False, False, False)", said
 
     fast(body)

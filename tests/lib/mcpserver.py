@@ -25,6 +25,18 @@ CLIENT = {"name": "test", "version": "1"}
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": CLIENT}
 META = {f"io.modelcontextprotocol/{k}": v for k, v in (
     ("protocolVersion", VERSION), ("clientInfo", CLIENT), ("clientCapabilities", {}))}
+# A cell that looks for the key of another server, and for a variable of the client's. Every one it sees is True.
+KEYS_INSIDE = """
+import os, pathlib
+def read(process, file):
+    try:
+        return pathlib.Path('/proc', process, file).read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b''  # ended since the listing: a twin, for one
+texts = [read(p, f) for p in os.listdir('/proc') if p.isdigit() for f in ('environ', 'cmdline')]
+assert any(texts), "nothing could be read"
+any(b'-other-' + b'server-' in t for t in texts), 'A_KEY_OF_MINE' in os.environ, 'OTHER_KEY' in os.environ
+"""
 
 
 class Server:
