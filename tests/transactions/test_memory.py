@@ -118,9 +118,10 @@ def test_forks_that_take_memory(client):
     c = client("limits.pids=60")
     cell = c.run(FORKS, metadata={"cellblock": {"timeout": 3}}, timeout=60)
     assert cell.about["limit"] in ("memory", "time") and cell.about["state"] == "restored", (cell.content, cell.about)
-    assert c.run("kept, kept is same").result == "([1], True)"
+    after = c.run("kept, kept is same")
+    assert after.result == "([1], True)", (after.about, after.text("stderr"), cell.about, cell.content["evalue"])
     again = c.run("import os; os._exit(1)")
-    assert again.about["state"] == "restored", "there was room for a new twin"
+    assert again.about["state"] == "restored", ("there was room for a new twin", again.about, again.content["evalue"])
 
 
 def test_a_branch_that_takes_all_memory_ends_alone(client):
