@@ -39,6 +39,8 @@
 #define PROCESSES_MAX CB_KERNEL_PROCESSES
 #define FLIGHT_MOST 768	   /* where 1,024 open files are usual */
 #define THREAD_BYTES 24576 /* its stack in the kernel, and the rest that the kernel keeps of it; about */
+#define THREAD_LOOKS 64
+#define HIDDEN_BYTES (1ULL << 40) /* who can't be measured is over every limit */
 #define SPARSE_BYTES (16 << 20)
 #define SPARSE_SHARE 64	 /* one part in 512 is what full tables take */
 #define INODE_BYTES 1024 /* of a file in memory, beside its content; about */
@@ -163,8 +165,8 @@ static bool has_memory(const char *status)
 	return strstr(status, "\nVmRSS:") != NULL;
 }
 
-/* A process whose first thread has ended goes on in the others; all that /proc shows of it is shown of them. */
-static pid_t living_thread(pid_t pid, char *ret_status, size_t size)
+/* One that has memory; 0 = none that was seen. */
+static pid_t look_at_threads(pid_t pid, char *ret_status, size_t size, pid_t *ret_last, bool *ret_missed)
 {
 	char path[64];
 	const struct dirent *entry;
@@ -176,12 +178,34 @@ static pid_t living_thread(pid_t pid, char *ret_status, size_t size)
 	while (threads != NULL && found == 0 && (entry = readdir(threads)) != NULL) {
 		pid_t thread = (pid_t)strtol(entry->d_name, NULL, 10);
 
-		if (thread > 0 && read_status(thread, ret_status, size) && has_memory(ret_status))
+		if (thread <= 0)
+			continue;
+		*ret_last = thread;
+		if (!read_status(thread, ret_status, size))
+			*ret_missed = true;
+		else if (has_memory(ret_status))
 			found = thread;
 	}
 	if (threads != NULL)
 		(void)closedir(threads);
 	return found;
+}
+
+/* A process whose first thread has ended goes on in the others; all that /proc shows of it is shown of them. 0: it has
+ * no memory any more, and no new threads. -1: they come and end faster than they can be looked at. */
+static pid_t living_thread(pid_t pid, char *ret_status, size_t size)
+{
+	pid_t found = 0, last = 0;
+
+	for (int i = 0; i < THREAD_LOOKS && found == 0; i++) {
+		pid_t before = last;
+		bool missed = false;
+
+		found = look_at_threads(pid, ret_status, size, &last, &missed);
+		if (found == 0 && !missed && last == before)
+			return 0;
+	}
+	return found != 0 ? found : -1;
 }
 
 /* Killed, and not yet at its end: on a busy machine that takes its time. */
@@ -194,18 +218,21 @@ static bool is_dying(const char *status)
 	       ((own | common) & 1ULL << (SIGKILL - 1)) != 0;
 }
 
-/* Its resident memory but for files', and what the kernel keeps of it: page tables and threads. */
-static void resident(pid_t *pid, uint64_t *ret_pages, uint64_t *ret_tables, bool *ret_dying)
+/* Its resident memory but for files', and what the kernel keeps of it: page tables and threads. False if it has given
+ * back its memory, all of it: then it is ending, and what else it holds goes next. */
+static bool resident(pid_t *pid, uint64_t *ret_pages, uint64_t *ret_tables, bool *ret_dying)
 {
 	char text[4096];
 
 	if (!read_status(*pid, text, sizeof(text)))
-		return;
+		return errno != ENOENT && errno != ESRCH;
 	if (!has_memory(text)) {
 		pid_t thread = living_thread(*pid, text, sizeof(text));
 
-		if (thread == 0)
-			return;
+		if (thread < 0)
+			*ret_pages = HIDDEN_BYTES;
+		if (thread <= 0)
+			return thread < 0;
 		*pid = thread;
 	}
 	*ret_dying = is_dying(text);
@@ -213,6 +240,7 @@ static void resident(pid_t *pid, uint64_t *ret_pages, uint64_t *ret_tables, bool
 		     cb_watchdog_field(text, "VmSwap");
 	*ret_tables = cb_watchdog_field(text, "VmPTE") +
 		      cb_watchdog_field(text, "Threads") / 1024 * THREAD_BYTES; /* a number, no kilobytes */
+	return true;
 }
 
 /* Tables of pages that were only looked at. The kernel goes through all of them in one read, which takes seconds of
@@ -342,7 +370,7 @@ static struct cb_memory measure(const struct cb_inmate *inmate, const struct cb_
 		uint64_t pages = 0, tables = 0;
 
 		f->dying[i] = false;
-		resident(&f->pid[i], &pages, &tables, &f->dying[i]);
+		(void)resident(&f->pid[i], &pages, &tables, &f->dying[i]);
 		rough += pages + tables;
 		sum += tables;
 		dying += f->dying[i] ? tables : 0;
@@ -400,14 +428,17 @@ static void look_at_kernel(struct cb_watchdog *w, const struct cb_inmate *inmate
 {
 	struct family *f;
 	uint64_t pages, tables;
+	size_t count = 1;
 	bool dying;
 	int64_t start = cb_now_ms(), began = cpu_ms(), end = began + BUDGET_KERNEL_MS, rest;
 
 	if (start < w->kernel_ms)
 		return;
 	f = find_family(inmate->pid1);
-	for (size_t i = 1; i < f->count; i++) /* a living thread's number in place of a dead one's */
-		resident(&f->pid[i], &pages, &tables, &dying);
+	for (size_t i = 1; i < f->count; i++) /* without the dying, whose descriptors /proc shows to root alone */
+		if (resident(&f->pid[i], &pages, &tables, &dying)) /* a living thread's number in place of a dead one's */
+			f->pid[count++] = f->pid[i];
+	f->count = count;
 	w->kernel = cb_kernel_memory(&(struct cb_kernel_look){
 		.pid = f->pid,
 		.count = f->count,

@@ -1,4 +1,5 @@
 /* Measuring memory from outside: the parsers, and a child that takes memory of each kind. */
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -7,7 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -206,6 +209,97 @@ static void test_the_dying(void **state)
 	assert_int_equal(look_at_the_killed(60000), CB_WATCHDOG_KILL);
 }
 
+/* Looks at children that have ended and that nobody has waited for, as a user who may not list their descriptors. */
+static int look_at_the_dead(void)
+{
+	struct cb_jail_spec spec = { .limit_memory = 512 * MIB, .limit_open_files = 1 << 20 };
+	struct cb_jail jail = { .spec = &spec, .upper_fd = { -1, -1 }, .without_namespaces = true };
+	struct cb_inmate inmate = CB_INMATE_NONE;
+	struct cb_watchdog w = { 0 };
+	siginfo_t info;
+
+	if (geteuid() == 0 && (setgid(65534) < 0 || setuid(65534) < 0))
+		return 1;
+	inmate.pid1 = getpid();
+	for (int i = 0; i < 3; i++) {
+		pid_t pid = fork();
+
+		if (pid == 0)
+			_exit(0);
+		if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT) < 0)
+			return 2;
+	}
+	if (cb_watchdog_look(&w, &inmate, &jail, 0) != CB_WATCHDOG_FINE)
+		return 3;
+	return w.kernel < MIB && w.now.bytes < 64 * MIB ? 0 : 4;
+}
+
+static void test_the_dead_hold_nothing(void **state)
+{
+	int status;
+	pid_t pid = fork();
+
+	(void)state;
+	if (pid == 0)
+		_exit(look_at_the_dead());
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* Its first thread ends, and so does each other one as soon as it has begun the next. */
+static int pass_on(void *unused)
+{
+	static char stacks[64][4096] __attribute__((aligned(16)));
+	static volatile pid_t uses[64]; /* the kernel clears it when the thread has ended */
+	size_t at = 0;
+
+	while (uses[at] != 0)
+		at = (at + 1) % 64;
+	uses[at] = 1;
+	while (clone(pass_on, stacks[at] + sizeof(stacks[at]),
+		     CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
+			     CLONE_CHILD_CLEARTID,
+		     unused, NULL, NULL, &uses[at]) < 0)
+		;
+	(void)syscall(SYS_exit, 0); /* of this thread */
+	return 0;
+}
+
+static void hide_with_64_mib(int says)
+{
+	char *p = mmap(NULL, 64 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	memset(p, 1, 64 * MIB);
+	(void)!write(says, "x", 1);
+	pass_on(NULL);
+}
+
+static void test_threads_that_end_before_they_are_seen(void **state)
+{
+	struct cb_jail_spec spec = { .limit_memory = 32 * MIB };
+	struct cb_jail jail = { .spec = &spec, .upper_fd = { -1, -1 }, .without_namespaces = true };
+	struct cb_inmate inmate = CB_INMATE_NONE;
+	int says[2];
+	char byte;
+	pid_t pid;
+
+	(void)state;
+	assert_int_equal(pipe(says), 0);
+	pid = fork();
+	if (pid == 0)
+		hide_with_64_mib(says[1]);
+	close(says[1]);
+	assert_true(read(says[0], &byte, 1) == 1);
+	close(says[0]);
+	inmate.pid1 = getpid();
+	for (int i = 0; i < 200; i++)
+		assert_true(cb_watchdog_measure(&inmate, &jail, 60000, 0, 0).bytes >= 64 * MIB);
+	kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -215,6 +309,8 @@ int main(void)
 		cmocka_unit_test(test_over),
 		cmocka_unit_test(test_grace),
 		cmocka_unit_test(test_the_dying),
+		cmocka_unit_test(test_the_dead_hold_nothing),
+		cmocka_unit_test(test_threads_that_end_before_they_are_seen),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
