@@ -28,6 +28,10 @@ def outcome(case):
     return ("failed" if case.get("status") == "notrun" and "SKIP" not in why else "skipped"), why
 
 
+def short(why, most):
+    return " ".join(why.split())[:most]
+
+
 def skipped_inside(case):
     """Names of cases that a cmocka program skipped, though it passed as a whole."""
     said = case.findtext("system-out") or ""
@@ -48,6 +52,7 @@ def read(path):
 
 def main(folder):
     count = {"passed": 0, "failed": 0, "skipped": 0}
+    wrong = []  # said last, where it can't be lost among what was skipped
     unsteady = 0
     for path in sorted(p for p in folder.glob("*.xml") if not p.name.endswith(".again.xml")):
         here = dict.fromkeys(count, 0)
@@ -55,17 +60,19 @@ def main(folder):
         second = {name: result for result, name, _why in read(again)} if again.exists() else {}
         for result, name, why in read(path):
             if result == "failed" and second.get(name) == "passed":
-                print(f"UNSTEADY {path.stem}: {name}: passed at the second try; first: {' '.join(why.split())[:160]}")
+                wrong.append(f"UNSTEADY {path.stem}: {name}: passed at the second try; first: {short(why, 600)}")
                 unsteady += 1
                 result = "passed"
             here[result] += 1
-            if result != "passed":
-                print(f"{result.upper()} {path.stem}: {name}: {' '.join(why.split())[:160]}")
+            if result == "failed":
+                wrong.append(f"FAILED {path.stem}: {name}: {short(why, 600)}")
+            elif result == "skipped":
+                print(f"SKIPPED {path.stem}: {name}: {short(why, 160)}")
         print(f"{path.stem}: " + ", ".join(f"{n} {what}" for what, n in here.items()))
         for what, n in here.items():
             count[what] += n
     for stage in sorted(folder.glob("*.broken")):
-        print(f"FAILED {stage.stem}: broke off")
+        wrong.append(f"FAILED {stage.stem}: broke off")
         count["failed"] += 1
     if count["skipped"] and os.environ.get("CELLBLOCK_NO_SKIP") == "1":
         print(f"CELLBLOCK_NO_SKIP=1: the {count['skipped']} skipped tests are failures")
@@ -73,6 +80,8 @@ def main(folder):
         count["skipped"] = 0
     elif count["skipped"]:
         print(f"NOTE: {count['skipped']} tests were SKIPPED: what they would show was not shown here (reasons above)")
+    for line in wrong:
+        print(line)
     if unsteady:
         print(f"NOTE: {unsteady} tests passed at the SECOND try only (named above)")
     print(", ".join(f"{n} {what}" for what, n in count.items()))
