@@ -169,12 +169,16 @@ bool cb_twins_exited(struct cb_transactions *tx, int status)
 {
 	char why[160];
 
-	if (tx->guest->state == CB_GUEST_ENDING) /* it was given up before it was believed: with all of its jail */
-		return false;
+	cb_failure_end_text(status, why, sizeof(why));
+	if (tx->guest->state == CB_GUEST_ENDING) { /* before it was believed, and its jail with it: there is no other */
+		if (!tx->twins.confirming && tx->twins.waking == NULL)
+			return false;
+		passed_over(&tx->twins, why);
+		return true;
+	}
 	if (!tx->twins.confirming &&
 	    (tx->guest->state != CB_GUEST_RESTORING || tx->guest->python.rules.phase != CB_PHASE_WAKING))
 		return tx->guest->state == CB_GUEST_RESTORING && tx->twins.fallen; /* one that was given up */
-	cb_failure_end_text(status, why, sizeof(why));
 	cb_twins_failed(tx, why);
 	return true;
 }

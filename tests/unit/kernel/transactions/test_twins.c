@@ -532,6 +532,29 @@ static void test_dies_of_being_copied(void **state)
 	rig_init_silent(r);
 }
 
+/* The last one dies of being copied, and pid 1 with it, which is seen before what that said. */
+static void test_dies_of_being_copied_with_its_jail(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t = rig_twin(r), copy;
+	uint64_t request;
+	const char *id = rig_begin(r, "bad", &request);
+
+	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	struct rig_request resume = rig_twin_wakes(r, &t);
+
+	rig_twin_resumed(r, &resume);
+	copy = rig_twin_asked(r);
+	cb_guest_go(&r->k.guest, CB_GUEST_ENDING);
+	rig_die(r, SIGABRT);
+	expect_failure(r, id, "KernelDiedError",
+		       "signal 11 (Segmentation fault); all variables are lost, for what was kept did not work when it "
+		       "was woken (Python was killed by signal 6 (Aborted))",
+		       "lost", NULL);
+	rig_expect(r, RIG_IOPUB, "restarting", "");
+	rig_twin_close(&copy);
+}
+
 /* It dies when nothing has begun since: its copy is passed over, once, and not after a cell. */
 static void test_dies_in_its_first_moments(void **state)
 {
@@ -661,6 +684,7 @@ int main(void)
 		T(test_death_while_making),
 		T(test_an_end_is_no_cells_time),
 		T(test_dies_of_being_copied),
+		T(test_dies_of_being_copied_with_its_jail),
 		T(test_dies_in_its_first_moments),
 	};
 
