@@ -245,6 +245,9 @@ int cb_warm_lock(int folder, const char *key, int how, int *ret_fd);
 /* The name of a key's lock file. */
 #define CB_WARM_LOCK_NAME (CB_WARM_KEY_LEN + sizeof(".lock"))
 void cb_warm_lock_name(const char *key, char ret[CB_WARM_LOCK_NAME]);
+/* Whether the last one of a key, whose lock we have, could not serve and is not to be tried again yet. Why, empty if it
+ * ended without a word; in its own words, that may be anything. */
+bool cb_warm_has_failed(int lock, char ret_why[CB_WARM_WHY_MAX]);
 /* Removes the files of a key whose lock we have. */
 void cb_warm_remove(int folder, const char *key, int lock);
 /* Where its socket is: by the folder's descriptor, so that its path may be longer than an address. */

@@ -26,6 +26,7 @@
 #define CB_WARM_SERVES '+'
 #define CB_WARM_FAILED '-'
 #define CB_WARM_WHY_MAX 1024 /* bytes */
+#define CB_WARM_AGAIN_S 600 /* until one that could not serve is tried again */
 #define CB_WARM_KEY_LEN 40 /* hex digits */
 
 /* User namespaces of a zygote that no root has started, from its broker's down. */

@@ -21,11 +21,19 @@
 #define END_MS 2000
 #define LOOK_MS 10
 
-static bool lives(int folder, const char *key)
+/* False if it has ended, and not because it could not serve. */
+static bool is_known(int folder, struct cb_zygote *z)
 {
+	char why[CB_WARM_WHY_MAX];
 	CB_AUTO_FD lock = -1;
+	int r = cb_warm_lock(folder, z->key, LOCK_SH, &lock);
 
-	return cb_warm_lock(folder, key, LOCK_SH, &lock) == -EWOULDBLOCK;
+	if (r == -EWOULDBLOCK)
+		return true;
+	if (r < 0 || !cb_warm_has_failed(lock, why) || cb_visible(why, strlen(why), z->why, sizeof(z->why)) == 0)
+		return false;
+	z->state = CB_ZYGOTE_FAILED;
+	return true;
 }
 
 /* What is too much is not shown. */
@@ -224,11 +232,12 @@ int cb_zygotes_find(int folder, struct cb_zygote_list *ret_list)
 	for (size_t i = 0; i < n; i++) {
 		struct cb_zygote *z = &list.item[list.count];
 
-		if (!lives(folder, keys[i]))
-			continue;
 		*z = (struct cb_zygote){ .age = -1, .living = -1, .made = -1, .memory = -1 };
 		memcpy(z->key, keys[i], sizeof(z->key));
-		ask(folder, z);
+		if (!is_known(folder, z))
+			continue;
+		if (z->state != CB_ZYGOTE_FAILED)
+			ask(folder, z);
 		list.count++;
 	}
 	*ret_list = list;

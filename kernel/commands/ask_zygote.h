@@ -12,6 +12,7 @@ enum cb_zygote_state {
 	CB_ZYGOTE_STARTING, /* it does not listen yet */
 	CB_ZYGOTE_SILENT,   /* no answer that makes sense, in time */
 	CB_ZYGOTE_READY,
+	CB_ZYGOTE_FAILED, /* it could not serve, and is gone; the next kernel does not try it again yet */
 };
 
 struct cb_zygote {
@@ -21,6 +22,7 @@ struct cb_zygote {
 	int64_t age, living, made; /* seconds; copies. -1 = not known */
 	int64_t memory;		   /* bytes; -1 = not known */
 	char python[1024], preloaded[8192], left_out[8192]; /* what it said, made visible */
+	char why[CB_WARM_WHY_MAX];			    /* FAILED: likewise */
 };
 
 struct cb_zygote_list {
@@ -28,7 +30,7 @@ struct cb_zygote_list {
 	size_t count;
 };
 
-/* All whose lock is held, by their keys; each is asked. 0 or a negative errno. */
+/* All whose lock is held, by their keys, each of which is asked; and those that failed. 0 or a negative errno. */
 int cb_zygotes_find(int folder, struct cb_zygote_list *ret_list);
 void cb_zygotes_release(struct cb_zygote_list *list);
 /* Reads what it tells of itself, lines "word value"; the members of words that are not there stay. -EBADMSG if none is

@@ -17,7 +17,8 @@
 
 static const char *const states[] = { [CB_ZYGOTE_STARTING] = "starting",
 				      [CB_ZYGOTE_SILENT] = "does not answer",
-				      [CB_ZYGOTE_READY] = "ready" };
+				      [CB_ZYGOTE_READY] = "ready",
+				      [CB_ZYGOTE_FAILED] = "could not serve" };
 
 static int print_object(json_t *root)
 {
@@ -59,6 +60,7 @@ static int print_json(const struct cb_zygote_list *list)
 		json_object_set_new(about, "python", z->python[0] != '\0' ? json_string(z->python) : json_null());
 		json_object_set_new(about, "preloaded", split(z->preloaded));
 		json_object_set_new(about, "left_out", split(z->left_out));
+		json_object_set_new(about, "why", z->why[0] != '\0' ? json_string(z->why) : json_null());
 		json_array_append_new(zygotes, about);
 	}
 	return print_object(json_pack("{s:o}", "zygotes", zygotes));
@@ -85,6 +87,9 @@ static void print_zygote(const struct cb_zygote *z, int python, int preloaded)
 		printf("%s", states[z->state]);
 		if (z->pid > 0)
 			printf(" (process %d)", z->pid);
+		if (z->state == CB_ZYGOTE_FAILED)
+			printf(": %s\n%*s  `cellblock warm --stop` has the next kernel try again at once", z->why,
+			       SHORT_KEY, "");
 		putchar('\n');
 		return;
 	}
@@ -145,8 +150,14 @@ static int stop(int folder, const struct cb_zygote_list *list, bool json)
 
 	for (size_t i = 0; i < list->count; i++) {
 		const struct cb_zygote *z = &list->item[i];
-		int r = cb_zygote_end(folder, z->key);
+		int r;
 
+		if (z->state == CB_ZYGOTE_FAILED) { /* swept below */
+			if (!json)
+				printf("%.*s is tried again: the next kernel starts it\n", SHORT_KEY, z->key);
+			continue;
+		}
+		r = cb_zygote_end(folder, z->key);
 		json_array_append_new(r == 0 ? ended : others, json_string(z->key));
 		if (r < 0)
 			tell_not_ended(z, r);

@@ -18,6 +18,8 @@
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "own_folder.h"
 #include "spec_codec.h"
@@ -154,6 +156,18 @@ int cb_warm_lock(int folder, const char *key, int how, int *ret_fd)
 		return -ENOENT;
 	*ret_fd = cb_fd_take(&fd);
 	return 0;
+}
+
+bool cb_warm_has_failed(int lock, char ret_why[CB_WARM_WHY_MAX])
+{
+	char text[CB_WARM_WHY_MAX + 1];
+	ssize_t n = pread(lock, text, sizeof(text) - 1, 0);
+	struct stat st;
+
+	text[n > 0 ? n : 0] = '\0';
+	text[strcspn(text, "\n")] = '\0';
+	snprintf(ret_why, CB_WARM_WHY_MAX, "%s", text[0] == CB_WARM_FAILED ? text + 1 : "");
+	return text[0] != CB_WARM_SERVES && fstat(lock, &st) == 0 && time(NULL) - st.st_mtim.tv_sec < CB_WARM_AGAIN_S;
 }
 
 void cb_warm_remove(int folder, const char *key, int lock)

@@ -52,7 +52,6 @@
 #define ZYGOTES_MAX 16 /* of a user */
 #define KEYS_MAX 256   /* files of those that live, and of those that could not serve */
 #define IDLE_S 600
-#define FAILED_S 600 /* until one that could not serve is tried again */
 #define LOAD_S 120
 #define KEEPER_S 1
 #define ASIDE 32
@@ -67,17 +66,6 @@ struct zygote {
 };
 
 /* ---- its place in the folder ---- */
-
-/* Reads why; one that was ended while it loaded could not say. */
-static bool has_just_failed(int lock, char ret_why[CB_WARM_WHY_MAX])
-{
-	struct stat st;
-	ssize_t n = pread(lock, ret_why, CB_WARM_WHY_MAX - 1, 0);
-
-	ret_why[n > 0 ? n : 0] = '\0';
-	ret_why[strcspn(ret_why, "\n")] = '\0';
-	return ret_why[0] != CB_WARM_SERVES && fstat(lock, &st) == 0 && time(NULL) - st.st_mtim.tv_sec < FAILED_S;
-}
 
 static void write_why(int lock, const char *step, const char *text)
 {
@@ -121,7 +109,7 @@ static int make_room(int folder)
 		int taken = cb_warm_lock(folder, keys[i], LOCK_EX, &lock);
 		char why[CB_WARM_WHY_MAX];
 
-		if (taken == 0 && !has_just_failed(lock, why))
+		if (taken == 0 && !cb_warm_has_failed(lock, why))
 			cb_warm_remove(folder, keys[i], lock);
 		if (taken != -EWOULDBLOCK)
 			continue;
@@ -152,10 +140,10 @@ static int take_lock(struct zygote *z, struct cb_err *err)
 	r = cb_warm_lock(z->folder, z->key, LOCK_EX, &lock);
 	if (r < 0)
 		return r == -ENOENT ? -EWOULDBLOCK : r;
-	if (made < 0 && has_just_failed(lock, why))
+	if (made < 0 && cb_warm_has_failed(lock, why))
 		return cb_err_set(err, -ECANCELED, "the last one could not serve",
 				  "Mend that, or wait: it is tried again ten minutes later.", "%s",
-				  why[0] == CB_WARM_FAILED ? why + 1 : "it ended while it loaded");
+				  why[0] != '\0' ? why : "it ended while it loaded");
 	if (ftruncate(lock, 0) < 0 || futimens(lock, NULL) < 0)
 		return -errno;
 	z->lock = cb_fd_take(&lock);

@@ -124,6 +124,7 @@ class Warm:
         assert self.was(kernel) == "cold" and kernel.client.run("1 + 1").result == "2"
         await_true("the reason", lambda: "no zygote: the last one could not serve: " in kernel.said())
         assert why in kernel.said()
+        assert any(why in (z["why"] or "") and z["state"] == "could not serve" for z in zygotes().values())
 
     def end(self):
         if self.pid:

@@ -153,7 +153,7 @@ def test_list(runtime, zygote):
     assert told[0].pop("memory_bytes") > 1e6
     assert told[0] == {
         "key": A, "state": "ready", "pid": os.getpid(), "age_s": 200, "kernels": 3, "made": 12,
-        "python": "/usr/bin/python3", "preloaded": ["numpy", "pandas"], "left_out": [],
+        "python": "/usr/bin/python3", "preloaded": ["numpy", "pandas"], "left_out": [], "why": None,
     }
     assert told[1]["left_out"] == ["torch"]
     assert (told[1]["preloaded"], told[1]["kernels"], told[1]["python"]) == ([], 0, "/opt/py/bin/python")
@@ -167,6 +167,28 @@ def test_list(runtime, zygote):
     assert cells[2:] == [[C[:8], "starting"], [D[:8], "starting"]]
     assert first.heard == [(TELL, 1, False)] * 2
     assert len(left(runtime)) == 10
+
+
+def test_one_that_could_not_serve(runtime, zygote):
+    """It says why for ten minutes, and is tried again after --stop."""
+    folder = runtime / "cellblock/warm"
+    (folder / f"{A}.lock").write_text("-loading: No module named 'x\x1b[2J'\nmore\n")
+    (folder / f"{B}.lock").write_text("+")  # of one that has served
+    (folder / f"{C}.lock").write_text("-loading: long ago\n")
+    os.utime(folder / f"{C}.lock", (1, 1))
+    zygote(D).bind().serve()
+    told = listed(runtime)
+    assert [(z["key"], z["state"], z["why"]) for z in told] == [
+        (A, "could not serve", "loading: No module named 'x\\x1b[2J'"), (D, "ready", None)]
+    rows = warm(runtime).stdout.splitlines()[1:]
+    assert rows[0] == f"{A[:8]}  could not serve: loading: No module named 'x\\x1b[2J'"
+    assert rows[1].strip() == "`cellblock warm --stop` has the next kernel try again at once"
+    done = warm(runtime, "--stop")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        f"{A[:8]} is tried again: the next kernel starts it", f"{D[:8]} has ended",
+        "kernels that were copied from it live on"]
+    assert left(runtime) == []
 
 
 @pytest.mark.parametrize("tells", [
