@@ -500,8 +500,8 @@ static void ended(struct cb_guest *g)
 		g->events->failed(g->kernel);
 }
 
-/* Its wire is closed because it dies: what it dies of is told by pid 1, once it has. A part of its memory goes after its
- * descriptors. */
+/* Its wire is closed because it dies: what it dies of is told by pid 1, once it has. A part of its memory goes after
+ * its descriptors. */
 static bool is_ending(struct cb_guest *g)
 {
 	struct cb_usage_process p;

@@ -435,8 +435,9 @@ static void look_at_kernel(struct cb_watchdog *w, const struct cb_inmate *inmate
 	if (start < w->kernel_ms)
 		return;
 	f = find_family(inmate->pid1);
-	for (size_t i = 1; i < f->count; i++) /* without the dying, whose descriptors /proc shows to root alone */
-		if (resident(&f->pid[i], &pages, &tables, &dying)) /* a living thread's number in place of a dead one's */
+	/* without the dying, whose descriptors /proc shows to root alone; a living thread's number for a dead one's */
+	for (size_t i = 1; i < f->count; i++)
+		if (resident(&f->pid[i], &pages, &tables, &dying))
 			f->pid[count++] = f->pid[i];
 	f->count = count;
 	w->kernel = cb_kernel_memory(&(struct cb_kernel_look){
