@@ -80,6 +80,20 @@ static void print_transactions(const struct cb_policy *p)
 								 : "");
 }
 
+static void print_start(const struct cb_policy *p, const struct cb_jail_spec *spec)
+{
+	printf("  a start    warm.mode is \"%s\": ", p->warm_mode == CB_MODE_AUTO ? "auto" : "off");
+	if (spec->warm_folder != NULL)
+		printf("from an interpreter that is loaded already, once there is one: see cellblock warm\n");
+	else if (p->warm_mode == CB_MODE_OFF)
+		printf("each kernel loads its own interpreter\n");
+	else
+		printf("but each kernel loads its own interpreter, for %s\n",
+		       spec->network == CB_NETWORK_FULL ? "network.mode is \"full\""
+		       : spec->root_path != NULL	? "root.path is an image"
+							: "cells would see the zygotes' folder");
+}
+
 /* What most people want to know, before all the rest. */
 static void print_summary(const struct cb_policy *p, const struct cb_interpreter *interpreter,
 			  const struct cb_jail_spec *spec)
@@ -108,6 +122,7 @@ static void print_summary(const struct cb_policy *p, const struct cb_interpreter
 	if (p->limit_memory_note[0] != '\0')
 		printf("             the memory is %s\n", p->limit_memory_note);
 	print_transactions(p);
+	print_start(p, spec);
 	printf("  refused    if this host offers less than isolation.minimum, \"%s\": see cellblock doctor\n\n",
 	       levels[p->isolation_minimum]);
 }

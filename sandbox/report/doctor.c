@@ -357,6 +357,12 @@ static const char *transactions(enum cb_isolation_level level)
 		       : "none at this level: a cell that crashes or is killed costs all variables";
 }
 
+static const char *warm_start(enum cb_isolation_level level)
+{
+	return level >= CB_LEVEL_NO_CGROUP ? "a kernel is copied from an interpreter that is loaded already"
+					   : "none at this level: each kernel loads its own interpreter";
+}
+
 static void put_trial(struct cb_json *j, size_t i, const struct result *result)
 {
 	cb_json_object(j, NULL);
@@ -374,8 +380,8 @@ static int print_json(const struct report *report)
 	int r;
 
 	cb_json_put(&j, "jail", (bool)(report->level >= CB_LEVEL_NO_CGROUP), "level", level_names[report->level],
-		    "meaning", level_meaning[report->level], "transactions", transactions(report->level), "kernel",
-		    report->kernel.release, "cgroups", groups.text);
+		    "meaning", level_meaning[report->level], "transactions", transactions(report->level),
+		    "warm_start", warm_start(report->level), "kernel", report->kernel.release, "cgroups", groups.text);
 	if (report->kernelspec != NULL)
 		cb_json_put(&j, "kernelspec", report->kernelspec[0] != '\0' ? report->kernelspec : NULL);
 	cb_json_put(&j, "kernel_is_old", report->old_kernel);
@@ -420,6 +426,7 @@ static void print_text(const struct report *report)
 		printf("  %-10s%-24s%s%s\n", verdict(&report->results[i]), trials[i].name, trials[i].what,
 		       trials[i].required ? "" : " (a jail can do without)");
 	printf("\nTransactional cells: %s\n", transactions(report->level));
+	printf("Warm start: %s\n", warm_start(report->level));
 	printf("Limits of the whole jail: %s\n",
 	       groups.level == CB_LEVEL_FULL ? groups.text : "a watchdog for memory; the rest are of single processes");
 	if (report->kernelspec != NULL)

@@ -561,6 +561,9 @@ class Commands(unittest.TestCase):
         text = self.good("explain", "--policy", "agent").stdout.split("\n\n")[0]
         for words in ("In short\n", "/workspace", "network    none", "512 MiB of memory, 100 processes", "120 seconds"):
             self.assertIn(words, text)
+        self.assertIn('a start    warm.mode is "auto": from an interpreter', text)
+        for sets, words in (("warm.mode=off", "its own interpreter"), ("network.mode=full", 'network.mode is "full"')):
+            self.assertIn(words, self.good("explain", "--set", sets).stdout.split("  a start  ")[1].splitlines()[0])
         weaker = json.loads(self.good("explain", "--json", "--set", "isolation.minimum=container").stdout)["jail"]
         self.assertIn("landlock", [s["step"] for s in weaker["weaker_steps"]])
         self.assertLess(max(map(len, self.good("explain").stdout.split("Steps, in order")[1].splitlines())), 140)
