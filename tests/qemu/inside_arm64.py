@@ -115,3 +115,7 @@ def test_copies_with_threads():
 
 def test_twins():
     return suite("guest/test_twins.py")
+
+
+def test_warm_start():
+    return suite("jail/test_warm.py")
