@@ -31,7 +31,6 @@
 #define READ_BUDGET (64u << 10)	    /* bytes of frames a turn, then others are heard: one read, or two */
 #define PACED_BUDGET (16u << 10)    /* looked at more often where output is not to go too fast */
 #define IDLE_DEATHS 3
-#define ENDING_LOOKS 20 /* a minute, for who has very much memory to give back on a busy machine */
 #define BIT(state) (1u << (CB_GUEST_##state))
 
 static const struct cb_states states = { "the guest",
@@ -153,7 +152,6 @@ static void closed(struct cb_python *p)
 {
 	struct cb_guest *g = of(p);
 
-	g->ending_looks = 0;
 	if (g->state == CB_GUEST_STARTING || g->state == CB_GUEST_UP)
 		cb_loop_arm(g->loop, g->deadline_timer, cb_now_ns() + CB_LINK_CLOSED_NS);
 	if (g->state == CB_GUEST_RESTORING && p->rules.phase == CB_PHASE_WAKING)
@@ -500,15 +498,6 @@ static void ended(struct cb_guest *g)
 		g->events->failed(g->kernel);
 }
 
-/* Its wire is closed because it dies: what it dies of is told by pid 1, once it has. A part of its memory goes after
- * its descriptors. */
-static bool is_ending(struct cb_guest *g)
-{
-	struct cb_usage_process p;
-
-	return g->ending_looks++ < ENDING_LOOKS && (!cb_usage_process(g->python.pid, &p) || p.exiting);
-}
-
 static void on_deadline(void *context)
 {
 	struct cb_guest *g = context;
@@ -530,7 +519,7 @@ static void on_deadline(void *context)
 	case CB_GUEST_UP:
 		if (g->exited)
 			break; /* pid 1 has told of its end and is about to end itself */
-		if (is_ending(g)) {
+		if (cb_python_is_ending(&g->python)) {
 			cb_loop_arm(g->loop, g->deadline_timer, cb_now_ns() + CB_LINK_CLOSED_NS);
 			break;
 		}

@@ -14,10 +14,12 @@
 #include "jupyter/iopub.h"
 #include "jupyter/loop.h"
 #include "pid1.h"
+#include "usage.h"
 
 #define MS 1000000LL
 #define NUDGE_FIRST (50 * MS) /* an interrupt that is not taken is repeated after this, then twice as long */
 #define NUDGE_MAX (1000 * MS)
+#define ENDING_LOOKS 20 /* for who has very much memory to give back on a busy machine */
 
 void cb_python_init(struct cb_python *p, const struct cb_python_ops *ops, struct cb_pid1 *pid1, uint64_t *last_id)
 {
@@ -89,6 +91,7 @@ static void look_for_half(struct cb_python *p)
 
 static void wire_closed(struct cb_python *p)
 {
+	p->ending_looks = 0;
 	p->ops->unwatch(p);
 	p->ops->closed(p);
 }
@@ -121,6 +124,14 @@ void cb_python_read(struct cb_python *p, size_t budget)
 	p->ops->unwatch(p);
 	snprintf(why, sizeof(why), "%s (%s)", reason, cb_err_name(r));
 	p->ops->broke(p, why);
+}
+
+/* A part of its memory goes after its descriptors. */
+bool cb_python_is_ending(struct cb_python *p)
+{
+	struct cb_usage_process now;
+
+	return p->ending_looks++ < ENDING_LOOKS && cb_usage_process(p->pid, &now) && now.exiting;
 }
 
 /* ---- what it is told ---- */

@@ -50,6 +50,7 @@ struct cb_python {
 	bool repeated;	      /* it came too early, and was sent again at once */
 	unsigned interrupted; /* INTERRUPTED frames that have come, see CB_WIRE_NUDGE */
 	unsigned signals;     /* that pid 1 was asked for, and has not yet sent */
+	unsigned ending_looks;
 };
 
 /* cb_output_init comes after it. */
@@ -63,6 +64,10 @@ void cb_python_close(struct cb_python *p);
 void cb_python_flush(struct cb_python *p);
 /* Reads frames, `budget` bytes of them, and acts on each. */
 void cb_python_read(struct cb_python *p, size_t budget);
+
+/* Its wire is closed, and it is on its way to its end: what that was is told by pid 1, once it has come. False also when
+ * this was asked very often. */
+bool cb_python_is_ending(struct cb_python *p);
 
 /* ---- what it is told; 0 also if it is dead, for that is reported otherwise ---- */
 /* An id for a request, whose parent is remembered. `cell`: what has no id is its output from now on. */

@@ -569,6 +569,8 @@ static void look_at(struct cb_transactions *tx, struct cb_branch *b, int64_t now
 {
 	if (b->state == CB_BRANCH_ENDING)
 		return;
+	if (b->deadline != 0 && b->deadline <= now && cb_python_is_ending(&b->python))
+		b->deadline = now + CLOSED_DEADLINE;
 	if (b->deadline != 0 && b->deadline <= now)
 		cb_branch_end(tx, b, b->state == CB_BRANCH_WAKING ? "it did not wake" : "it closed its wire");
 	cb_python_look(&b->python, now);

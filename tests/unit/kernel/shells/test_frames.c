@@ -5,6 +5,7 @@
 #include <cellblock/fd.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
 /* The guest was found out: it is killed, the cell is told why, and the next guest serves. */
 static void expect_wire_error(struct rig *r, const char *id, const char *why)
@@ -123,6 +124,31 @@ static void test_closed_wire(void **state)
 	cb_loop_remove(&r->k.loop, &r->slot[RIG_WIRE]);
 	cb_fd_close(&r->wire);
 	expect_wire_error(r, id, "closed its wire");
+}
+
+static bool was_looked_at(struct rig *r)
+{
+	return r->k.guest.python.ending_looks > 0;
+}
+
+/* One that is on its way to its end is waited for: what it died of is not that its wire is closed. */
+static void test_closed_wire_of_one_that_ends(void **state)
+{
+	struct rig *r = *state = rig_up();
+	uint64_t g;
+	const char *id = rig_begin(r, "a", &g);
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(0);
+	assert_int_equal(waitid(P_PID, (id_t)pid, &(siginfo_t){ 0 }, WEXITED | WNOWAIT), 0);
+	r->k.guest.python.pid = pid;
+	cb_loop_remove(&r->k.loop, &r->slot[RIG_WIRE]);
+	cb_fd_close(&r->wire);
+	rig_until(r, was_looked_at);
+	rig_die(r, SIGKILL);
+	rig_expect_error(r, RIG_IOPUB, "error", id, "KernelDiedError", "signal 9");
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
 /* Nor could one that does not hear. */
@@ -352,6 +378,7 @@ int main(void)
 		T(test_answer_of_another_kind),
 		T(test_wrong_version),
 		T(test_closed_wire),
+		T(test_closed_wire_of_one_that_ends),
 		T(test_shut_ear),
 		T(test_half_frame),
 		T(test_counts),
