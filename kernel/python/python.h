@@ -65,8 +65,8 @@ void cb_python_flush(struct cb_python *p);
 /* Reads frames, `budget` bytes of them, and acts on each. */
 void cb_python_read(struct cb_python *p, size_t budget);
 
-/* Its wire is closed, and it is on its way to its end: what that was is told by pid 1, once it has come. False also when
- * this was asked very often. */
+/* Its wire is closed, and it is on its way to its end: what that was is told by pid 1, once it has come. False also
+ * when this was asked very often. */
 bool cb_python_is_ending(struct cb_python *p);
 
 /* ---- what it is told; 0 also if it is dead, for that is reported otherwise ---- */
