@@ -122,9 +122,19 @@ uint64_t cb_group_memory_at(const char *root, char *ret_folder, size_t size)
 	return least < host ? least : 0;
 }
 
+/* Looked up once: several keys of a policy ask for it, and a table of mounts can be long. */
 uint64_t cb_group_memory(char *ret_folder, size_t size)
 {
-	return cb_group_memory_at("", ret_folder, size);
+	static char folder[PATH_MAX];
+	static uint64_t bytes;
+	static bool known;
+
+	if (!known)
+		bytes = cb_group_memory_at("", folder, sizeof(folder));
+	known = true;
+	if (ret_folder != NULL && folder[0] != '\0')
+		snprintf(ret_folder, size, "%s", folder);
+	return bytes;
 }
 
 uint64_t cb_host_memory(void)

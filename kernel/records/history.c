@@ -39,6 +39,7 @@
 #define END_MS 200   /* and at the end */
 #define BUSY_STEP_MS 5
 #define RETRY_MS 1000
+#define LONG_JOURNAL (128 << 10) /* bytes */
 
 struct job {
 	struct job *next;
@@ -64,6 +65,7 @@ struct cb_history {
 	bool locked;		 /* it was the last time */
 	size_t kept, kept_bytes; /* lines in `waiting` */
 	int event_fd;
+	bool long_journal;	 /* left by kernels that were killed: each start reads all of it */
 	bool started, ending; /* ending: under the lock */
 	pthread_t thread;
 	pthread_mutex_t lock;
@@ -225,6 +227,14 @@ static int make_file(const char *path, struct cb_err *err)
 	return 0;
 }
 
+static bool has_long_journal(const char *path)
+{
+	CB_AUTO_PATH journal = cb_path_format("%s-wal", path);
+	struct stat st;
+
+	return journal != NULL && stat(journal, &st) == 0 && st.st_size > LONG_JOURNAL;
+}
+
 static void destroy(struct cb_history *h)
 {
 	struct job *job;
@@ -257,6 +267,7 @@ int cb_history_open(const char *path, struct cb_history **ret_history, struct cb
 		r = cb_err_set(err, -errno, STEP, NULL, "eventfd: %s", strerror(errno));
 	if (r == 0 && strcmp(path, ":memory:") != 0)
 		r = make_file(path, err);
+	h->long_journal = r == 0 && has_long_journal(path);
 	if (r == 0 && open_db(h, path) != SQLITE_OK)
 		r = sql_failed(h, path, err);
 	if (r < 0) {
@@ -479,6 +490,10 @@ static void *history_thread(void *context)
 {
 	struct cb_history *h = context;
 
+	if (h->long_journal) { /* what others read just now stays */
+		wait_for_locks(h, 0);
+		(void)sqlite3_wal_checkpoint_v2(h->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+	}
 	pthread_mutex_lock(&h->lock);
 	for (;;) {
 		struct job *job = queue_pop(&h->waiting);

@@ -11,6 +11,7 @@
 #include <sqlite3.h>
 #include <stdarg.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -157,6 +158,42 @@ static void test_bad_files(void **state)
 	cb_history_close(NULL);
 }
 
+static off_t journal_size(const char *path)
+{
+	CB_AUTO_PATH journal = cb_path_format("%s-wal", path);
+	struct stat st;
+
+	assert_int_equal(stat(journal, &st), 0);
+	return st.st_size;
+}
+
+/* Each start would read all that kernels which were killed have left in the journal: one puts it into the file. */
+static void test_a_long_journal_is_put_away(void **state)
+{
+	CB_AUTO_PATH path = cb_path_format("%s/killed/history.sqlite", folder);
+	const struct cb_history_query first = { .access = CB_HISTORY_RANGE, .session = 1, .start = 1, .stop = 2 };
+	pid_t pid = fork();
+	struct cb_history *h;
+	json_t *rows;
+
+	(void)state;
+	if (pid == 0) {
+		h = open_started(path);
+		for (int i = 1; i <= 200; i++)
+			add(h, i, "a line");
+		json_decref(ask(h, &first)); /* all are written */
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	assert_true(journal_size(path) > 256 << 10);
+	h = open_started(path);
+	rows = ask(h, &first);
+	expect(rows, 0, 1, "a line");
+	json_decref(rows);
+	assert_int_equal(journal_size(path), 0);
+	cb_history_close(h);
+}
+
 static void test_bounds(void **state)
 {
 	char pattern[2000];
@@ -293,6 +330,7 @@ int main(void)
 					    cmocka_unit_test(test_a_locked_database_is_not_waited_for),
 					    cmocka_unit_test(test_a_database_that_cannot_be_read),
 					    cmocka_unit_test(test_bad_files),
+					    cmocka_unit_test(test_a_long_journal_is_put_away),
 					    cmocka_unit_test(test_bounds) };
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
