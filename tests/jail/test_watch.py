@@ -8,7 +8,7 @@ pytestmark = pytest.mark.cellblock_only
 PLAIN_PYTHON = "/usr/bin/python3"
 
 
-def until_said(k, word, cells=200):
+def until_said(k, word, cells=2000):
     """Cells, one after the other, until one says it; the look is made in the background after a cell."""
     for _ in range(cells):
         said = k.client.run("import time; time.sleep(0.1)").text("stderr")

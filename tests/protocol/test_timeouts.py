@@ -95,7 +95,7 @@ def test_queued_cells_are_aborted(start):
     ids=["python", "child", "pool"],
 )
 def test_cpu_soft(start, code):
-    c = start(args=sets("timeout.cpu=0.5")).client
+    c = start(args=sets("timeout.cpu=0.5", "timeout.grace=60")).client
     c.run("kept = 1")
     cell = c.run(code)
     assert cell.content["ename"] == "CellTimeoutError" == cell.error["ename"]
@@ -222,7 +222,7 @@ def test_children_that_nobody_waits_for_count(start):
     cell = client.run(
         "import os, signal, time\n"
         "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
-        "end = time.monotonic() + 60\n"
+        "end = time.monotonic() + 240\n"
         "while time.monotonic() < end:\n"
         "    if os.fork() == 0:\n"
         "        until = time.process_time() + 0.02\n"
@@ -230,7 +230,7 @@ def test_children_that_nobody_waits_for_count(start):
         "        os._exit(0)\n"
         "    try: os.wait()\n"
         "    except ChildProcessError: pass",
-        timeout=90,
+        timeout=270,
     )
     assert cell.about["limit"] == "cpu", cell
 
