@@ -423,8 +423,8 @@ static bool is_kernel_late(const void *end)
 	return cpu_ms() >= *(const int64_t *)end;
 }
 
-/* As often as it is cheap, and oftener if it is much. */
-static void look_at_kernel(struct cb_watchdog *w, const struct cb_inmate *inmate, const struct cb_jail *jail)
+/* As often as it is cheap, and oftener if it is much. False: the last look still counts. */
+static bool look_at_kernel(struct cb_watchdog *w, const struct cb_inmate *inmate, const struct cb_jail *jail)
 {
 	struct family *f;
 	uint64_t pages, tables;
@@ -433,7 +433,7 @@ static void look_at_kernel(struct cb_watchdog *w, const struct cb_inmate *inmate
 	int64_t start = cb_now_ms(), began = cpu_ms(), end = began + BUDGET_KERNEL_MS, rest;
 
 	if (start < w->kernel_ms)
-		return;
+		return false;
 	f = find_family(inmate->pid1);
 	/* without the dying, whose descriptors /proc shows to root alone; a living thread's number for a dead one's */
 	for (size_t i = 1; i < f->count; i++)
@@ -455,6 +455,22 @@ static void look_at_kernel(struct cb_watchdog *w, const struct cb_inmate *inmate
 	else
 		rest += KERNEL_INTERVAL_MS;
 	w->kernel_ms = cb_now_ms() + rest;
+	return true;
+}
+
+/* What the kernel held may have gone with who was ended: nobody else ends for it. */
+static struct cb_memory look_at_all(struct cb_watchdog *w, const struct cb_inmate *inmate, const struct cb_jail *jail,
+				    uint64_t enough)
+{
+	uint64_t limit = jail->spec->limit_memory;
+	bool fresh = look_at_kernel(w, inmate, jail);
+	struct cb_memory m = cb_watchdog_measure(inmate, jail, BUDGET_MS, w->kernel, enough);
+
+	if (fresh || m.bytes <= limit || m.bytes - w->kernel > limit)
+		return m;
+	w->kernel_ms = 0;
+	(void)look_at_kernel(w, inmate, jail);
+	return cb_watchdog_measure(inmate, jail, BUDGET_MS, w->kernel, enough);
 }
 
 enum cb_watchdog_says cb_watchdog_look(struct cb_watchdog *w, const struct cb_inmate *inmate,
@@ -468,8 +484,7 @@ enum cb_watchdog_says cb_watchdog_look(struct cb_watchdog *w, const struct cb_in
 	if (cb_host_memory_short())
 		enough = 0;
 	w->began_ms = start;
-	look_at_kernel(w, inmate, jail);
-	w->now = cb_watchdog_measure(inmate, jail, BUDGET_MS, w->kernel, start < w->exact_ms ? limit : enough);
+	w->now = look_at_all(w, inmate, jail, start < w->exact_ms ? limit : enough);
 	living = w->now.bytes - w->now.dying;
 	end = cb_now_ms();
 	rest = (cpu_ms() - began) * INTERVAL_SHARE; /* not of the clock's: a jail can keep processors busy */

@@ -231,7 +231,14 @@ static int look_at_the_dead(void)
 	}
 	if (cb_watchdog_look(&w, &inmate, &jail, 0) != CB_WATCHDOG_FINE)
 		return 3;
-	return w.kernel < MIB && w.now.bytes < 64 * MIB ? 0 : 4;
+	if (w.kernel >= MIB || w.now.bytes >= 64 * MIB)
+		return 4;
+	w.kernel = 1024 * MIB; /* as if one of them had held that at the last look, which still counts */
+	w.kernel_ms = INT64_MAX;
+	w.next_ms = 0;
+	if (cb_watchdog_look(&w, &inmate, &jail, 0) != CB_WATCHDOG_FINE)
+		return 5;
+	return w.kernel < MIB ? 0 : 6;
 }
 
 static void test_the_dead_hold_nothing(void **state)
