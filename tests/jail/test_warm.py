@@ -63,7 +63,7 @@ def zygotes():
     return {each["key"]: each for each in (found["zygotes"] if isinstance(found, dict) else found)}
 
 
-def await_true(what, condition, seconds=60):
+def await_true(what, condition, seconds=200):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         found = condition()
