@@ -47,7 +47,7 @@ FLOODS = {
 }
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 @pytest.mark.cellblock_only("ipykernel's output over the limits is dropped")
 @pytest.mark.parametrize("name", FLOODS)
 def test_a_flood_arrives_whole_and_what_follows_it_too(notebook, name):
@@ -71,7 +71,7 @@ def test_a_flood_arrives_whole_and_what_follows_it_too(notebook, name):
         assert len(sent) <= 3000 and sum(size for _, size in sent) <= 3_000_000
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_the_resource_monitor(notebook):
     """jupyter-resource-usage asks the kernel; its sidebar shows what comes back."""
     import asyncio
@@ -123,7 +123,7 @@ class Computing(servers.Kernel):
 
 
 def until(condition, what):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     while not condition():
         assert time.monotonic() < deadline, f"not in time: {what}"
         time.sleep(0.05)
@@ -151,7 +151,7 @@ MappingKernelManager.cull_kernels = when_told
 """
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 @pytest.mark.cellblock_only("another request's idle is the last that a server hears of ipykernel: it is culled")
 def test_the_culler_ends_nothing_that_computes(nothing_left):
     """One kernel computes in its shell, one in a subshell; other requests come and go, and then nothing is heard of the
