@@ -39,7 +39,9 @@
 #define PROCESSES_MAX CB_KERNEL_PROCESSES
 #define FLIGHT_MOST 768	   /* where 1,024 open files are usual */
 #define THREAD_BYTES 24576 /* its stack in the kernel, and the rest that the kernel keeps of it; about */
-#define THREAD_LOOKS 64
+#define THREAD_LOOKS 64 /* at the threads of one whose first has ended, at most */
+#define CALM_LOOKS 4	/* in which nothing new is seen */
+#define THREADS_MAX 256
 #define HIDDEN_BYTES (1ULL << 40) /* who can't be measured is over every limit */
 #define SPARSE_BYTES (16 << 20)
 #define SPARSE_SHARE 64	 /* one part in 512 is what full tables take */
@@ -165,14 +167,25 @@ static bool has_memory(const char *status)
 	return strstr(status, "\nVmRSS:") != NULL;
 }
 
+static uint64_t threads_in(const char *status)
+{
+	return cb_watchdog_field(status, "Threads") / 1024; /* a number, no kilobytes */
+}
+
+struct threads {
+	pid_t list[THREADS_MAX]; /* the oldest first */
+	size_t count;
+};
+
 /* One that has memory; 0 = none that was seen. */
-static pid_t look_at_threads(pid_t pid, char *ret_status, size_t size, pid_t *ret_last, bool *ret_missed)
+static pid_t look_at_threads(pid_t pid, char *ret_status, size_t size, struct threads *ret)
 {
 	char path[64];
 	const struct dirent *entry;
 	pid_t found = 0;
 	DIR *threads;
 
+	ret->count = 0;
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
 	threads = opendir(path);
 	while (threads != NULL && found == 0 && (entry = readdir(threads)) != NULL) {
@@ -180,10 +193,9 @@ static pid_t look_at_threads(pid_t pid, char *ret_status, size_t size, pid_t *re
 
 		if (thread <= 0)
 			continue;
-		*ret_last = thread;
-		if (!read_status(thread, ret_status, size))
-			*ret_missed = true;
-		else if (has_memory(ret_status))
+		if (ret->count < THREADS_MAX)
+			ret->list[ret->count++] = thread;
+		if (read_status(thread, ret_status, size) && has_memory(ret_status))
 			found = thread;
 	}
 	if (threads != NULL)
@@ -191,21 +203,39 @@ static pid_t look_at_threads(pid_t pid, char *ret_status, size_t size, pid_t *re
 	return found;
 }
 
+/* In who only ends none begins. */
+static bool has_new(const struct threads *now, const struct threads *before)
+{
+	size_t i = 0;
+
+	if (now->count == 0)
+		return false;
+	while (i < before->count && before->list[i] != now->list[now->count - 1])
+		i++;
+	return i == before->count;
+}
+
 /* A process whose first thread has ended goes on in the others; all that /proc shows of it is shown of them. 0: it has
- * no memory any more, and no new threads. -1: they come and end faster than they can be looked at. */
+ * no memory any more, and no new threads come; a list counts for that if it is whole, which one that ends can keep it
+ * from. -1: they come and end faster than they can be looked at. */
 static pid_t living_thread(pid_t pid, char *ret_status, size_t size)
 {
-	pid_t found = 0, last = 0;
+	struct threads threads[2] = { { .count = 0 }, { .count = 0 } };
+	int calm = 0;
 
-	for (int i = 0; i < THREAD_LOOKS && found == 0; i++) {
-		pid_t before = last;
-		bool missed = false;
+	for (int i = 0; i < THREAD_LOOKS && calm < CALM_LOOKS; i++) {
+		struct threads *now = &threads[i % 2];
+		pid_t found = look_at_threads(pid, ret_status, size, now);
+		bool whole;
 
-		found = look_at_threads(pid, ret_status, size, &last, &missed);
-		if (found == 0 && !missed && last == before)
+		if (found != 0)
+			return found;
+		if (!read_status(pid, ret_status, size))
 			return 0;
+		whole = now->count == THREADS_MAX || now->count >= threads_in(ret_status);
+		calm = whole && !has_new(now, &threads[(i + 1) % 2]) ? calm + 1 : 0;
 	}
-	return found != 0 ? found : -1;
+	return calm == CALM_LOOKS ? 0 : -1;
 }
 
 /* Killed, and not yet at its end: on a busy machine that takes its time. */
@@ -238,8 +268,7 @@ static bool resident(pid_t *pid, uint64_t *ret_pages, uint64_t *ret_tables, bool
 	*ret_dying = is_dying(text);
 	*ret_pages = cb_watchdog_field(text, "RssAnon") + cb_watchdog_field(text, "RssShmem") +
 		     cb_watchdog_field(text, "VmSwap");
-	*ret_tables = cb_watchdog_field(text, "VmPTE") +
-		      cb_watchdog_field(text, "Threads") / 1024 * THREAD_BYTES; /* a number, no kilobytes */
+	*ret_tables = cb_watchdog_field(text, "VmPTE") + threads_in(text) * THREAD_BYTES;
 	return true;
 }
 

@@ -1,4 +1,5 @@
 /* Measuring memory from outside: the parsers, and a child that takes memory of each kind. */
+#include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -307,6 +308,48 @@ static void test_threads_that_end_before_they_are_seen(void **state)
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
+static void *wait_for_ever(void *unused)
+{
+	for (;;)
+		pause();
+	return unused;
+}
+
+/* But many threads that end are no such trick. */
+static void test_threads_that_are_killed(void **state)
+{
+	struct cb_jail_spec spec = { .limit_memory = 32 * MIB };
+	struct cb_jail jail = { .spec = &spec, .upper_fd = { -1, -1 }, .without_namespaces = true };
+	struct cb_inmate inmate = CB_INMATE_NONE;
+
+	(void)state;
+	inmate.pid1 = getpid();
+	for (int i = 0; i < 20; i++) {
+		int says[2];
+		char byte;
+		pid_t pid;
+
+		assert_int_equal(pipe(says), 0);
+		pid = fork();
+		if (pid == 0) {
+			pthread_t thread;
+
+			(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+			for (int n = 0; n < 64; n++)
+				(void)pthread_create(&thread, NULL, wait_for_ever, NULL);
+			(void)!write(says[1], "x", 1);
+			wait_for_ever(NULL);
+		}
+		close(says[1]);
+		assert_true(read(says[0], &byte, 1) == 1);
+		close(says[0]);
+		kill(pid, SIGKILL);
+		do
+			assert_true(cb_watchdog_measure(&inmate, &jail, 60000, 0, 0).bytes < 1024 * MIB);
+		while (waitpid(pid, NULL, WNOHANG) == 0);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -318,6 +361,7 @@ int main(void)
 		cmocka_unit_test(test_the_dying),
 		cmocka_unit_test(test_the_dead_hold_nothing),
 		cmocka_unit_test(test_threads_that_end_before_they_are_seen),
+		cmocka_unit_test(test_threads_that_are_killed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
