@@ -96,7 +96,7 @@ def test_completion_while_idle_and_while_busy(person):
     person.busy()
     person.looks("before")
     assert "kept_yrreb" in completed(person, 2, "kept_elppa")
-    assert person.status() == "busy"
+    person.busy()  # the request's own idle is followed by a busy, which the page may not have yet
     person.looks("busy")
     person.types(Keys.ESCAPE)
     person.presses("notebook:interrupt-kernel")
