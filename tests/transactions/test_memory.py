@@ -109,7 +109,7 @@ def test_older_states_go_first(client):
     for _ in range(4):
         assert c.run("big = bytearray(b'1') * (90 << 20)").ok
     cell = c.run("import os, time; more = bytearray(b'1') * (120 << 20)\nos._exit(1)")
-    assert cell.about["state"] == "restored", cell.content
+    assert cell.about["state"] == "restored", (cell.content["evalue"], cell.about)
     assert c.run("kept, len(big) >> 20").result == "([1], 90)"
 
 
