@@ -17,7 +17,7 @@
 #define MS 1000000LL
 #define PAUSE (2000 * MS) /* between two looks, at least */
 #define SHARE 20	  /* of the time, one part is spent looking */
-#define END_MS 400
+#define END_MS 1500 /* clients wait for two and a half seconds */
 
 static void add_note(struct cb_workspace_watch *w, const char *head, const char *what, const char *tail)
 {
