@@ -156,6 +156,45 @@ static void test_grace(void **state)
 	assert_true(w.until_ms == 0 && w.over == 0);
 }
 
+/* A child, as soon as it has said that it is ready. */
+static pid_t begin(void (*work)(int says))
+{
+	int pair[2];
+	char byte;
+	pid_t pid;
+
+	assert_int_equal(pipe(pair), 0);
+	pid = fork();
+	if (pid == 0)
+		work(pair[1]);
+	close(pair[1]);
+	assert_true(read(pair[0], &byte, 1) == 1);
+	close(pair[0]);
+	return pid;
+}
+
+static void take_64_mib(int says)
+{
+	char *p = mmap(NULL, 64 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	memset(p, 1, 64 * MIB);
+	(void)!write(says, "x", 1);
+}
+
+static void *wait_for_ever(void *unused)
+{
+	for (;;)
+		pause();
+	return unused;
+}
+
+static void hold_64_mib(int says)
+{
+	take_64_mib(says);
+	wait_for_ever(NULL);
+}
+
 /* Looks while a child with 64 MiB dies: it is held by its tracer on the way. For `ms` only that was over the limit, for
  * longer than it may be in all. */
 static enum cb_watchdog_says look_at_the_killed(int64_t ms)
@@ -165,23 +204,9 @@ static enum cb_watchdog_says look_at_the_killed(int64_t ms)
 	struct cb_inmate inmate = CB_INMATE_NONE;
 	struct cb_watchdog w = { 0 };
 	enum cb_watchdog_says says;
-	int pair[2], status;
-	char byte;
-	pid_t pid;
+	int status;
+	pid_t pid = begin(hold_64_mib);
 
-	assert_int_equal(pipe(pair), 0);
-	pid = fork();
-	if (pid == 0) {
-		char *p = mmap(NULL, 64 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-		memset(p, 1, 64 * MIB);
-		(void)!write(pair[1], "x", 1);
-		for (;;)
-			pause();
-	}
-	close(pair[1]);
-	assert_true(read(pair[0], &byte, 1) == 1);
-	close(pair[0]);
 	inmate.pid1 = getpid();
 	assert_int_equal(cb_watchdog_look(&w, &inmate, &jail, 60000), CB_WATCHDOG_SHORT);
 	assert_true(w.now.bytes >= 64 * MIB && w.now.dying == 0 && w.dying_ms == 0);
@@ -276,11 +301,7 @@ static int pass_on(void *unused)
 
 static void hide_with_64_mib(int says)
 {
-	char *p = mmap(NULL, 64 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	memset(p, 1, 64 * MIB);
-	(void)!write(says, "x", 1);
+	take_64_mib(says);
 	pass_on(NULL);
 }
 
@@ -289,18 +310,9 @@ static void test_threads_that_end_before_they_are_seen(void **state)
 	struct cb_jail_spec spec = { .limit_memory = 32 * MIB };
 	struct cb_jail jail = { .spec = &spec, .upper_fd = { -1, -1 }, .without_namespaces = true };
 	struct cb_inmate inmate = CB_INMATE_NONE;
-	int says[2];
-	char byte;
-	pid_t pid;
+	pid_t pid = begin(hide_with_64_mib);
 
 	(void)state;
-	assert_int_equal(pipe(says), 0);
-	pid = fork();
-	if (pid == 0)
-		hide_with_64_mib(says[1]);
-	close(says[1]);
-	assert_true(read(says[0], &byte, 1) == 1);
-	close(says[0]);
 	inmate.pid1 = getpid();
 	for (int i = 0; i < 200; i++)
 		assert_true(cb_watchdog_measure(&inmate, &jail, 60000, 0, 0).bytes >= 64 * MIB);
@@ -308,11 +320,15 @@ static void test_threads_that_end_before_they_are_seen(void **state)
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
-static void *wait_for_ever(void *unused)
+static void begin_64_threads(int says)
 {
-	for (;;)
-		pause();
-	return unused;
+	pthread_t thread;
+
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	for (int n = 0; n < 64; n++)
+		(void)pthread_create(&thread, NULL, wait_for_ever, NULL);
+	(void)!write(says, "x", 1);
+	wait_for_ever(NULL);
 }
 
 /* But many threads that end are no such trick. */
@@ -325,24 +341,8 @@ static void test_threads_that_are_killed(void **state)
 	(void)state;
 	inmate.pid1 = getpid();
 	for (int i = 0; i < 20; i++) {
-		int says[2];
-		char byte;
-		pid_t pid;
+		pid_t pid = begin(begin_64_threads);
 
-		assert_int_equal(pipe(says), 0);
-		pid = fork();
-		if (pid == 0) {
-			pthread_t thread;
-
-			(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-			for (int n = 0; n < 64; n++)
-				(void)pthread_create(&thread, NULL, wait_for_ever, NULL);
-			(void)!write(says[1], "x", 1);
-			wait_for_ever(NULL);
-		}
-		close(says[1]);
-		assert_true(read(says[0], &byte, 1) == 1);
-		close(says[0]);
 		kill(pid, SIGKILL);
 		do
 			assert_true(cb_watchdog_measure(&inmate, &jail, 60000, 0, 0).bytes < 1024 * MIB);
