@@ -135,6 +135,7 @@ static void be_copy(int64_t *a, const int *fds, size_t n)
 	if (back)
 		(void)stand_back(false);
 	(void)cb_sys2(SYS_prctl, PR_SET_NAME_, name);
+	cb_descriptors_listen(a[CB_COPIER_BRANCH] != 0);
 	cb_threads_restore_own();
 	if (cb_threads_revive() < 0)
 		cb_sys_leave(1); /* an older one takes over */

@@ -5,7 +5,9 @@
  * tells of what the other has open, and a pipe or a socket that the original closes must end for its other side, though
  * a frozen copy has it. So pipes of which both ends are here, and the given socket pairs, are made anew, with as many
  * bytes as waited in them if those are few and the reader does not block (wakers look at no byte's value); eventfds
- * with their count; epolls with what they watch; what has its other side elsewhere is cut off.
+ * with their count; epolls with what they watch; what has its other side elsewhere is cut off. A TCP socket that
+ * listens does so again at its address when the copy takes over: until then that is the original's, which may give it
+ * back.
  *
  * Invariants: all is noted while nothing runs, and changed in the copy alone. Every list has a maximum; beyond it there
  * is no copy. Sources: proc_pid_fdinfo(5), epoll_ctl(2), eventfd(2).
@@ -16,18 +18,21 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/stat.h>
+#include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "sys.h"
 
 #define FIRST (CB_GUEST_FD_SIDE + 1) /* below are ours */
+#define BIND_NS 2000000000	     /* for all together */
 #define RUNG_MOST 64		     /* bytes that waited: as many as a waker may have */
 
-enum kind { REGULAR, PIPE, SOCKET, PAIRED, EVENT, EPOLL };
+enum kind { REGULAR, PIPE, SOCKET, LISTENER, PAIRED, EVENT, EPOLL };
 
 struct open {
 	int fd;
@@ -37,7 +42,16 @@ struct open {
 	int waiting;
 	int other;	   /* PAIRED: index of its other end */
 	uint64_t dev, ino; /* PIPE */
-	int64_t value;	   /* REGULAR: offset; EVENT: count */
+	int64_t value;	   /* REGULAR: offset; EVENT: count; LISTENER: index of its address */
+};
+
+struct listener {
+	int domain, shares_port, only_v6;
+	uint32_t size;
+	union {
+		struct sockaddr any;
+		struct sockaddr_in6 in6;
+	} address;
 };
 
 struct watched {
@@ -49,7 +63,8 @@ struct watched {
 static struct open opened[CB_COPIER_FDS_MAX];
 static size_t nopened;
 static struct watched watched[CB_COPIER_WATCHED_MAX];
-static size_t nwatched, nsockets;
+static struct listener listeners[CB_COPIER_LISTENERS_MAX];
+static size_t nwatched, nsockets, nlisteners;
 static uint64_t streams[2][2]; /* device and inode of what stdout and stderr were */
 
 static bool begins(const char *text, const char *with)
@@ -126,6 +141,33 @@ static int note_nameless(struct open *o)
 	return 0;
 }
 
+static int option(int fd, int level, int name)
+{
+	int value = 0;
+	uint32_t size = sizeof(value);
+
+	return cb_sys5(SYS_getsockopt, fd, level, name, &value, &size) == 0 ? value : 0;
+}
+
+/* Beyond the maximum one is cut off like any other socket. */
+static void note_listener(struct open *o)
+{
+	struct listener *l = &listeners[nlisteners];
+
+	if (nlisteners == CB_COPIER_LISTENERS_MAX || option(o->fd, SOL_SOCKET, SO_ACCEPTCONN) != 1)
+		return;
+	l->domain = option(o->fd, SOL_SOCKET, SO_DOMAIN);
+	if ((l->domain != AF_INET && l->domain != AF_INET6) || option(o->fd, SOL_SOCKET, SO_PROTOCOL) != IPPROTO_TCP)
+		return;
+	l->shares_port = option(o->fd, SOL_SOCKET, SO_REUSEPORT);
+	l->only_v6 = l->domain == AF_INET6 && option(o->fd, IPPROTO_IPV6, IPV6_V6ONLY) == 1;
+	l->size = sizeof(l->address);
+	if (cb_sys3(SYS_getsockname, o->fd, &l->address, &l->size) < 0)
+		return;
+	o->kind = LISTENER;
+	o->value = (int64_t)nlisteners++;
+}
+
 static int note(int fd)
 {
 	struct open o = { .fd = fd };
@@ -144,6 +186,8 @@ static int note(int fd)
 		o.dev = s.st_dev;
 		o.ino = s.st_ino;
 		(void)cb_sys3(SYS_ioctl, fd, FIONREAD, &o.waiting);
+		if (o.kind == SOCKET)
+			note_listener(&o);
 	} else if ((s.st_mode & S_IFMT) == 0) {
 		r = note_nameless(&o);
 		if (r == -ENOENT)
@@ -203,7 +247,7 @@ int cb_descriptors_note(const int *pairs, size_t n, const int *fds, size_t nfds)
 	struct stat s;
 	int r;
 
-	nopened = nwatched = nsockets = 0;
+	nopened = nwatched = nsockets = nlisteners = 0;
 	for (int i = 0; i < 2; i++)
 		if (cb_sys4(SYS_newfstatat, i + 1, "", &s, AT_EMPTY_PATH) == 0) {
 			streams[i][0] = s.st_dev;
@@ -299,6 +343,16 @@ static void exchange_socket(size_t i)
 	(void)cb_sys1(SYS_close, ends[1]);
 }
 
+static void exchange_listener(const struct open *o)
+{
+	long fd = cb_sys3(SYS_socket, listeners[o->value].domain, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
+
+	if (fd < 0)
+		return;
+	replace((int)fd, o);
+	(void)cb_sys1(SYS_close, fd);
+}
+
 static void exchange_event(const struct open *o)
 {
 	long fd = cb_sys2(SYS_eventfd2, 0, EFD_CLOEXEC | (o->flags & EFD_SEMAPHORE));
@@ -334,6 +388,9 @@ static void exchange(size_t i)
 	case SOCKET:
 	case PAIRED:
 		exchange_socket(i);
+		break;
+	case LISTENER:
+		exchange_listener(&opened[i]);
 		break;
 	case EVENT:
 		exchange_event(&opened[i]);
@@ -383,23 +440,62 @@ int cb_descriptors_exchange(const int *fds, size_t n, int *ret_side)
 	return 0;
 }
 
-void cb_descriptors_back(bool branch)
+/* The original has ended, but for what the machine still does for it: its sockets are closed behind its memory. */
+static void bind_again(const struct open *o, const struct listener *l, int64_t until)
+{
+	const struct timespec pause = { .tv_nsec = 1000000 };
+
+	while (cb_sys3(SYS_bind, o->fd, &l->address, l->size) == -EADDRINUSE && cb_sys_now_ns() < until)
+		(void)cb_sys2(SYS_nanosleep, &pause, NULL);
+}
+
+/* Where it can't have its address it listens all the same: one that does not is ready for ever, and every accept
+ * fails. Beside a branch the original listens. */
+static void listen_again(const struct open *o, bool branch, int64_t until)
+{
+	const struct listener *l = &listeners[o->value];
+	const int yes = 1;
+
+	(void)cb_sys5(SYS_setsockopt, o->fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+	if (l->shares_port)
+		(void)cb_sys5(SYS_setsockopt, o->fd, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof(yes));
+	if (l->domain == AF_INET6)
+		(void)cb_sys5(SYS_setsockopt, o->fd, IPPROTO_IPV6, IPV6_V6ONLY, &l->only_v6, sizeof(l->only_v6));
+	if (!branch)
+		bind_again(o, l, until);
+	(void)cb_sys2(SYS_listen, o->fd, SOMAXCONN);
+}
+
+static void reopen(const struct open *o)
 {
 	char path[64];
+	long fd = cb_sys4(SYS_openat, AT_FDCWD, cb_sys_path(path, "/proc/self/fd/", o->fd, ""),
+			  (o->flags & ~(O_CREAT | O_EXCL | O_TRUNC)) | O_CLOEXEC, 0);
 
+	if (fd < 0)
+		return;
+	replace((int)fd, o);
+	(void)cb_sys1(SYS_close, fd);
+}
+
+void cb_descriptors_listen(bool branch)
+{
+	int64_t until = cb_sys_now_ns() + BIND_NS;
+
+	for (size_t i = 0; i < nopened; i++)
+		if (opened[i].kind == LISTENER)
+			listen_again(&opened[i], branch, until);
+}
+
+void cb_descriptors_back(bool branch)
+{
 	for (size_t i = 0; i < nopened; i++) {
 		const struct open *o = &opened[i];
-		long fd;
 
 		if (o->kind != REGULAR)
 			continue;
-		fd = branch ? cb_sys4(SYS_openat, AT_FDCWD, cb_sys_path(path, "/proc/self/fd/", o->fd, ""),
-				      (o->flags & ~(O_CREAT | O_EXCL | O_TRUNC)) | O_CLOEXEC, 0)
-			    : -1;
-		if (fd >= 0) {
-			replace((int)fd, o);
-			(void)cb_sys1(SYS_close, fd);
-		}
+		if (branch)
+			reopen(o);
 		(void)cb_sys3(SYS_lseek, o->fd, o->value, SEEK_SET);
 	}
 }

@@ -8,6 +8,7 @@
 #define CB_COPIER_THREADS_MAX 1024
 #define CB_COPIER_FDS_MAX 16384
 #define CB_COPIER_WATCHED_MAX 16384 /* by all epolls together */
+#define CB_COPIER_LISTENERS_MAX 64
 
 /* ---- threads.c ---- */
 /* Stops all threads but this one. 0; -ETIMEDOUT: not all stopped in time, and all go on; or another negative errno. */
@@ -47,6 +48,8 @@ int cb_descriptors_note(const int *pairs, size_t n, const int *fds, size_t nfds)
 /* In a copy: what is not to be shared is made anew. fds: of its birth, without or with a side wire, which is not put in
  * its place: *ret_side, or -1. */
 int cb_descriptors_exchange(const int *fds, size_t n, int *ret_side);
+/* In a woken one, before a thread can see that its sockets do not listen. branch: they get no address. */
+void cb_descriptors_listen(bool branch);
 /* In a woken one: where files stood. branch: they are opened anew, for another line of the session uses them. */
 void cb_descriptors_back(bool branch);
 size_t cb_descriptors_sockets(void); /* that are cut off */

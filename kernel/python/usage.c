@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define WALK_NS 10000000 /* the loop waits for it */
+#define WALK_NS 10000000 /* processor time: the loop waits for it, and on a busy machine no process must go unseen */
 #define EXITING 0x4	 /* PF_EXITING, of the flags in stat */
 #define UNSEEN_SLACK 1.0 /* s: who was just begun when it was seen stands for more than it is */
 
@@ -214,7 +214,7 @@ void cb_usage_read(const struct cb_usage_source *s, struct cb_usage *ret_usage)
 struct walk {
 	pid_t pid[CB_USAGE_PROCESSES];
 	size_t count;
-	int64_t end; /* monotonic ns */
+	int64_t end; /* ns of cb_now_thread_ns */
 };
 
 static void start_walk(struct walk *w, pid_t top)
@@ -222,7 +222,7 @@ static void start_walk(struct walk *w, pid_t top)
 	w->count = 0;
 	if (top > 1)
 		w->pid[w->count++] = top;
-	w->end = cb_now_ns() + WALK_NS;
+	w->end = cb_now_thread_ns() + WALK_NS;
 }
 
 static void add_children(struct walk *w, const char *path)
@@ -257,7 +257,7 @@ static void add_children_of(struct walk *w, pid_t pid)
 
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
 	threads = opendir(path);
-	while (threads != NULL && (entry = readdir(threads)) != NULL && cb_now_ns() < w->end) {
+	while (threads != NULL && (entry = readdir(threads)) != NULL && cb_now_thread_ns() < w->end) {
 		if (entry->d_name[0] == '.')
 			continue;
 		snprintf(path, sizeof(path), "/proc/%d/task/%s/children", (int)pid, entry->d_name);
@@ -308,7 +308,7 @@ double cb_usage_jail_cpu(const struct cb_usage_source *s)
 		return user + sys;
 	start_walk(&w, s->init);
 	add_notifiers(&w, s->broker);
-	for (size_t i = 0; i < w.count && cb_now_ns() < w.end; i++) {
+	for (size_t i = 0; i < w.count && cb_now_thread_ns() < w.end; i++) {
 		user = sys = 0;
 		if (look(&w, i, "stat", text, sizeof(text)) == 0)
 			cb_usage_parse_stat(text, &user, &sys);
@@ -409,7 +409,7 @@ double cb_usage_advance(struct cb_usage_ledger *l, const struct cb_usage_source 
 
 	start_walk(&w, s->init);
 	add_notifiers(&w, s->broker);
-	for (size_t i = 0; i < w.count && cb_now_ns() < w.end; i++) {
+	for (size_t i = 0; i < w.count && cb_now_thread_ns() < w.end; i++) {
 		if (look(&w, i, "stat", text, sizeof(text)) < 0 || !cb_usage_parse_process(text, &now[n], &state))
 			continue;
 		now[n].pid = w.pid[i];
@@ -488,7 +488,7 @@ static uint64_t sum_of(pid_t top, uint64_t (*parse)(const char *text), const pid
 
 	start_walk(&w, top);
 	for (size_t i = 0; i < w.count; i++) {
-		if (cb_now_ns() >= w.end || w.count >= CB_USAGE_PROCESSES)
+		if (cb_now_thread_ns() >= w.end || w.count >= CB_USAGE_PROCESSES)
 			return UINT64_MAX;
 		if (look(&w, i, "status", text, sizeof(text)) == 0 && !is_among(w.pid[i], without, n))
 			sum += parse(text);
@@ -513,7 +513,7 @@ uint64_t cb_usage_largest(const struct cb_usage_source *s)
 	char text[4096];
 
 	start_walk(&w, s->init);
-	for (size_t i = 0; i < w.count && cb_now_ns() < w.end; i++) {
+	for (size_t i = 0; i < w.count && cb_now_thread_ns() < w.end; i++) {
 		uint64_t own = look(&w, i, "status", text, sizeof(text)) == 0 ? cb_usage_parse_own(text) : 0;
 
 		if (own > most)

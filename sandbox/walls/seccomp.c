@@ -59,20 +59,28 @@ int cb_seccomp_load_no_sockets(bool internet, struct cb_err *err)
 
 const struct sock_fprog *cb_seccomp_last(void)
 {
-	/* the lower half of the first argument; other architectures are the big filter's */
-	enum { ARG_AT = offsetof(struct seccomp_data, args) + (__BYTE_ORDER == __LITTLE_ENDIAN ? 0 : 4) };
+	/* the lower halves of the first two arguments; other architectures are the big filter's */
+	enum { LOW = __BYTE_ORDER == __LITTLE_ENDIAN ? 0 : 4,
+	       FIRST = offsetof(struct seccomp_data, args) + LOW,
+	       SECOND = FIRST + sizeof(uint64_t) };
 	/* One more filter of a cell's own would lie in memory that is one sum for the whole machine: it could be used
-	 * up, and nobody could load one any more. The calls answer as on a kernel without filters. */
+	 * up, and nobody could load one any more. The calls answer as on a kernel without filters. To be undumpable is
+	 * granted in word only: the notifier could not read what the calls of a guest of a zygote name, whose memory
+	 * belongs to the zygote's user namespace. */
 	static struct sock_filter insns[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 3, 0),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_kill, 0, 6),
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, ARG_AT),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, UINT32_MAX, 3, 4),
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, ARG_AT),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PR_SET_SECCOMP, 0, 2),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_kill, 0, 10),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, FIRST),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, UINT32_MAX, 6, 8),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, FIRST),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PR_SET_SECCOMP, 3, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PR_SET_DUMPABLE, 0, 5),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, SECOND),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 2, 3),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 0),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
 	static const struct sock_fprog filter = { .len = sizeof(insns) / sizeof(*insns), .filter = insns };
@@ -121,6 +129,7 @@ static const struct probe probes[] = {
 	{ "prctl of a filter with high bits", SYS_prctl, { 0x100000016, SECCOMP_MODE_FILTER, 0, 0 }, EINVAL },
 	{ "prctl after filters", SYS_prctl, { PR_GET_SECCOMP, 0, 0, 0 }, EINVAL },
 	{ "prctl of dumpable", SYS_prctl, { PR_GET_DUMPABLE, 0, 0, 0 }, 0 },
+	{ "prctl to be undumpable", SYS_prctl, { PR_SET_DUMPABLE, 0, 0, 0 }, 0 },
 	{ "clone with a new user namespace", SYS_clone, { CLONE_NEWUSER | CLONE_THREAD }, EPERM },
 	{ "clone3", SYS_clone3, { 0, 0 }, ENOSYS },
 	{ "unshare", SYS_unshare, { 0 }, EPERM },

@@ -47,19 +47,10 @@ def section(title):
 
 def hostile_tree(folder):
     """A copy of the installed programs whose guest is the hostile one."""
-    program = Path(kernels.spec_argv()[0][0]).resolve()
-    libexec = next(
-        d for d in (program.parent / "../libexec/cellblock", program.parent / "libexec/cellblock") if d.is_dir()
-    ).resolve()
-    in_bin = libexec.parent.parent != program.parent
-    copy = folder / "tree" / ("bin" if in_bin else "") / "cellblock"
-    copy.parent.mkdir(parents=True)
-    shutil.copy(program, copy)
-    shutil.copytree(libexec, folder / "tree/libexec/cellblock", symlinks=True)
-    guest = folder / "tree/libexec/cellblock/guest"
+    program, guest = kernels.copy_programs(folder / "tree")
     (guest / "boot.py").rename(guest / "boot_good.py")
     shutil.copy(BOOT, guest / "boot.py")
-    return copy
+    return program
 
 
 SETTINGS = ["limits.message=16M", "limits.output=32M", "timeout.grace=0.5", "transactions.mode=off"]

@@ -276,6 +276,17 @@ def test_a_session(warmth):
     assert ran.error["ename"] == "ZeroDivisionError"
 
 
+def test_who_asks_to_be_undumpable_writes_all_the_same(warmth):
+    kernel = warmth("transactions.mode=always").warm()
+    c = kernel.client
+    asked = c.run("import ctypes, os; libc = ctypes.CDLL(None); libc.prctl(4, 0, 0, 0, 0), libc.prctl(3)")
+    assert asked.result == "(0, 1)"
+    assert c.run("open('made', 'w').write('1')").ok
+    assert not c.run("os._exit(1)").ok
+    assert c.run("open('made', 'a').write('2'); os.access('.', os.W_OK)").result == "True"
+    assert (kernel.workspace / "made").read_text() == "12"
+
+
 def command(client, *argv):
     msg_id = client.send("cellblock_run_request", {"argv": argv}, channel="control")
     reply = client.reply(msg_id, "control").content

@@ -9,6 +9,7 @@ import json
 import os
 import random
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -43,6 +44,20 @@ def spec_argv(name=NAME):
 
 def is_cellblock(argv):
     return any(os.path.basename(a) == "cellblock" for a in argv[:1]) or (len(argv) > 1 and argv[1] == "kernel")
+
+
+def copy_programs(folder):
+    """The installed programs, copied, so that a test may change what a jail starts; (cellblock, the guest's folder)."""
+    program = Path(spec_argv()[0][0]).resolve()
+    libexec = next(
+        d for d in (program.parent / "../libexec/cellblock", program.parent / "libexec/cellblock") if d.is_dir()
+    ).resolve()
+    in_bin = libexec.parent.parent != program.parent
+    copy = folder / ("bin" if in_bin else "") / "cellblock"
+    copy.parent.mkdir(parents=True)
+    shutil.copy(program, copy)
+    shutil.copytree(libexec, folder / "libexec/cellblock", symlinks=True)
+    return copy, folder / "libexec/cellblock/guest"
 
 
 def on_host(host, argv):

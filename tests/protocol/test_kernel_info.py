@@ -2,6 +2,8 @@
 
 import pytest
 
+import kernels
+
 
 def test_content(client):
     c = client.request("kernel_info_request").content
@@ -48,14 +50,20 @@ def test_version_is_true_from_the_first_answer(start):
 
 @pytest.mark.cellblock_only
 @pytest.mark.parametrize("channel", ["shell", "control"])
-def test_before_the_guest_is_up(start, channel):
-    """The cell sent first needs the guest; the question sent after it does not wait for that."""
-    k = start(ready=False)
+def test_before_the_guest_is_up(start, new_gate, nothing_left, channel):
+    """The cell sent first needs the guest, which waits for the gate; the question sent after it does not wait."""
+    program, guest = kernels.copy_programs(nothing_left / f"late-{channel}")
+    boot = guest / "boot.py"
+    wait = 'import os, time\nwhile not os.path.exists("gate"): time.sleep(0.01)\nopen("gate").read()\n'
+    boot.write_text(wait + boot.read_text())
+    argv = [str(program), *kernels.spec_argv()[0][1:]]
+    k = start(argv=argv, args=["--set", "warm.mode=off"], ready=False)
+    gate = new_gate(k)
     c = start.client(k)
     cell = c.start("1 + 1")
-    asked = c.send("kernel_info_request", channel=channel)
-    info, done = c.reply(asked, channel), c.reply(cell)
-    assert info.arrived < done.arrived and done.content["status"] == "ok"
+    assert c.request("kernel_info_request", channel=channel).content["status"] == "ok"
+    gate()
+    assert c.finish(cell).result == "2"
 
 
 @pytest.mark.parametrize("channel", [pytest.param("shell", marks=pytest.mark.cellblock_only), "control"])

@@ -72,13 +72,19 @@ def test_what_has_no_number_is_told(start):
     assert "undone_unnumbered" not in c.request("cellblock_rollback_request", {"name": "a"}).content
 
 
-def test_messages_of_widgets_are_told(start):
+def test_messages_of_widgets_are_told(start, new_gate):
+    """They come one behind the other, so that no copy is made between them: all wait for a cell."""
     c = start().client
     c.run(
         "import os\nfrom ipykernel.comm import Comm\nn = 0\ncomm = Comm(target_name='t')\ndef on(message):\n"
         "    global n; n += 1\n    if message['content']['data']: os._exit(1)\ncomm.on_msg(on)"
     )
     comm = c.run("comm.comm_id").result.strip("'")
+    gate = new_gate(c.kernel)
+    cell = c.start("open('gate').read()")
     for die in (0, 0, 0, 1):
         c.send("comm_msg", {"comm_id": comm, "data": {"die": 1} if die else {}})
+    c.request("kernel_info_request")  # they have been read
+    gate()
+    assert c.finish(cell).ok
     assert "; 3 messages of widgets are undone" in c.run("n").text("stderr")

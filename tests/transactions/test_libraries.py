@@ -11,9 +11,14 @@ import sys
 import pytest
 
 import kernels
+from session_state import FAILURES
 
 pytestmark = [pytest.mark.cellblock_only("no other kernel does this"), pytest.mark.once]
 PYTHON = os.environ.get("CELLBLOCK_TEST_LIBRARIES")
+
+LAYERS = {"workqueue": "workqueue", "omp": "omppool", "tbb": "tbbpool"}  # of numba: the modules that load them
+
+PRELOAD = "import ctypes, glob, sys; [ctypes.CDLL(each) for each in glob.glob(sys.prefix + '/lib/libtbb.so.*')]\n"
 
 # what must be importable: a set-up that defines work(), whose value is the same each time
 ARRAYS = "import numpy as np; r = np.random.default_rng(1); k, v = r.integers(0, 99, 200_000), r.random(200_000)\n"
@@ -36,9 +41,6 @@ LIBRARIES = {
     "dask": "import dask\ndef work(): return dask.compute(sum(dask.delayed(abs)(i) for i in range(50)), "
     "scheduler='threads')[0]",
     "tqdm": "import io, tqdm\ndef work(): return sum(tqdm.tqdm(range(99), file=io.StringIO(), mininterval=0))",
-    "numba": ARRAYS + "import numba; numba.config.THREADING_LAYER = 'workqueue'\n@numba.njit(parallel=True)\n"
-    "def add(v):\n    s = 0.0\n    for i in numba.prange(v.size): s += v[i]\n    return s\n"
-    "def work(): return round(add(v), 3)",
     "torch": "import torch; a = torch.arange(640000.).reshape(800, 800) / 640000\n"
     "def work(): return round(float((a @ a).sum()))",
     "jax": "import jax, jax.numpy as jnp; f = jax.jit(lambda a: (a @ a).sum())\n"
@@ -69,11 +71,25 @@ LIBRARIES = {
     "multiprocessing": "import multiprocessing; pool = multiprocessing.get_context('fork').Pool(2)\n"
     "def work(): return sum(pool.map_async(abs, range(99)).get(60))",
 }
+NUMBA = (
+    ARRAYS + "import numba; numba.config.THREADING_LAYER = %r\n@numba.njit(parallel=True)\n"
+    "def add(v):\n    s = 0.0\n    for i in numba.prange(v.size): s += v[i]\n    return s\n"
+    "def work(): return round(add(v), 3), numba.threading_layer()"
+)
+LIBRARIES |= {f"numba.np.ufunc.{module}": NUMBA % layer for layer, module in LAYERS.items()}
+LIBRARIES["numba.np.ufunc.tbbpool"] = PRELOAD + LIBRARIES["numba.np.ufunc.tbbpool"]
 DEATHS = {
-    "exit": "import os; os._exit(3)",
-    "segfault": "import ctypes; ctypes.string_at(0)",
-    "killed": "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+    "exit": FAILURES["os._exit"],
+    "segfault": FAILURES["segfault"],
+    "killed": FAILURES["kills itself"],
+    "memory": FAILURES["memory"],
+    "time": FAILURES["C code that holds the GIL"],
 }
+
+
+def die(client, how):
+    code, _, metadata = DEATHS[how]
+    return client.run(code, metadata=metadata or {"cellblock": {"memory": "1900M"}}, timeout=60)
 
 
 GRPC = """
@@ -87,6 +103,37 @@ def serve():
     server.start()
     return server, grpc.insecure_channel("127.0.0.1:%d" % port).unary_unary("/x/twice")
 server, call = serve()
+"""
+
+SERVERS = """
+import asyncio, http.server, select, socket, threading, time, urllib.request
+class Hello(http.server.BaseHTTPRequestHandler):
+    def do_GET(self): self.send_response(200), self.end_headers(), self.wfile.write(b"hello")
+    def log_message(self, *_): pass
+class On6(http.server.ThreadingHTTPServer): address_family = socket.AF_INET6
+servers = [http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hello), On6(("::1", 0), Hello)]
+for each in servers: threading.Thread(target=each.serve_forever, daemon=True).start()
+woken = socket.create_server(("127.0.0.1", 0))
+woken.setblocking(False)
+def serve():  # as libraries in C do, which are told once of what comes
+    e = select.epoll()
+    e.register(woken, select.EPOLLIN | select.EPOLLET)
+    while True:
+        e.poll()
+        try:
+            while True: woken.accept()[0].sendall(b"once")
+        except BlockingIOError: pass
+threading.Thread(target=serve, daemon=True).start()
+async def answer(reader, writer): writer.write((await reader.readline()).upper()), writer.close()
+loop = asyncio.new_event_loop()
+threading.Thread(target=loop.run_forever, daemon=True).start()
+upper = asyncio.run_coroutine_threadsafe(asyncio.start_server(answer, "127.0.0.1", 0), loop).result()
+def call(port):
+    with socket.create_connection(("127.0.0.1", port), 30) as s: s.sendall(b"ab\\n"); return s.recv(9)
+def work():
+    urls = [("http://127.0.0.1:%d", "http://[::1]:%d")[i] % s.server_port for i, s in enumerate(servers)]
+    said = [urllib.request.urlopen(each, timeout=30).read() for each in urls]
+    return said + [call(each.getsockname()[1]) for each in (woken, upper.sockets[0])]
 """
 
 ZMQ = """
@@ -103,7 +150,14 @@ here = begin()
 def work(): here.send(b"seven"); return here.recv()
 """
 
-FIND = "import importlib.util, sys; print(*(m for m in sys.argv[1:] if importlib.util.find_spec(m.partition('.')[0])))"
+FIND = PRELOAD + """
+import importlib, importlib.util
+for name in sys.argv[1:]:
+    try:
+        if "." in name: importlib.import_module(name)  # that lacks what it is linked with, maybe
+        if importlib.util.find_spec(name): print(name)
+    except ImportError: pass
+"""
 THERE = subprocess.run(
     [PYTHON or sys.executable, "-c", FIND, *LIBRARIES, "grpc", "zmq"], check=True, capture_output=True, text=True
 ).stdout.split()
@@ -141,8 +195,8 @@ def used(session, library):
 
 def test_it_goes_on(used, library):
     c, value = used
-    for how in DEATHS.values():
-        died = c.run(how)
+    for how in DEATHS:
+        died = die(c, how)
         assert died.about["state"] == "restored", died.content
         assert "threads" not in died.content["evalue"], died.content
         after = c.run("work()", timeout=60)
@@ -163,22 +217,42 @@ def test_in_a_branch(used, library):
 def test_again_and_again(used, library):
     c, value = used
     for _ in range({"asyncio": 50, "concurrent.futures": 50, "polars": 20}.get(library, 5)):
-        assert c.run(DEATHS["exit"]).about["state"] == "restored"
+        assert die(c, "exit").about["state"] == "restored"
     assert c.run("work()", timeout=60).result == value
 
 
 @pytest.mark.skipif("grpc" not in THERE, reason="no grpc there")
-def test_grpc_serves_anew(session):
-    """Sockets do not come back: that is said, calls fail at once, and a new server of the same process works."""
+def test_grpc_serves_on(session):
+    """Connections do not come back, which is said; the server listens again, and the client connects by itself."""
     c = session
     assert c.run(GRPC).ok and c.run("call(b'ab', timeout=60)").result == "b'abab'"
-    for how in DEATHS.values():
-        died = c.run(how)
-        assert died.about["state"] == "restored" and "3 sockets" in died.content["evalue"], died.content
-        failed = c.run("call(b'ab', timeout=60)", timeout=50)
-        assert failed.content["status"] == "error" and "UNAVAILABLE" in failed.content["evalue"], failed.content
-        assert c.run("server.stop(0).wait(60)", timeout=50).result == "True"
-        assert c.run("server, call = serve(); call(b'ab', timeout=60)", timeout=50).result == "b'abab'"
+    for how in DEATHS:
+        died = die(c, how)
+        assert died.about["state"] == "restored" and "come back: 2 sockets" in died.content["evalue"], died.content
+        again = c.run("call(b'ab', timeout=60, wait_for_ready=True)", timeout=90)
+        assert again.result == "b'abab'", again.content
+    made = "server.stop(0).wait(60); server, call = serve(); call(b'ab', timeout=60)"
+    assert c.run(made, timeout=90).result == "b'abab'"
+
+
+def test_servers_listen_again(session):
+    """Where they did. In a branch the main line has the ports: servers there wait in vain, and use no processor."""
+    c = session
+    served = r"[b'hello', b'hello', b'once', b'AB\n']"
+    assert c.run(SERVERS).ok and c.run("work()").result == served
+    for how in DEATHS:
+        died = die(c, how)
+        assert died.about["state"] == "restored" and "come back" not in died.content["evalue"], died.content
+        assert c.run("work()", timeout=60).result == served
+    made = c.request("cellblock_branch_request", {}, channel="control").content
+    header = c.header("execute_request", subshell_id=made["subshell_id"])
+    rest = "t = time.process_time(); time.sleep(0.5); time.process_time() - t < 0.25"
+    cell = c.finish(c.start(rest, header=header))
+    assert cell.result == "True" and not cell.text("stderr"), cell
+    assert c.run("servers[0].shutdown(); servers[0].server_close()").ok
+    again = "servers[0] = http.server.ThreadingHTTPServer(('127.0.0.1', servers[0].server_port), Hello)\n"
+    again += "threading.Thread(target=servers[0].serve_forever, daemon=True).start(); work()"
+    assert c.run(again).result == served
 
 
 @pytest.mark.skipif("zmq" not in THERE, reason="no zmq there")
@@ -186,8 +260,8 @@ def test_zmq_begins_anew(session):
     """libzmq looks at its process's number: what was made before is closed, and its threads use no processor."""
     c = session
     assert c.run(ZMQ).ok and c.run("work()").result == "b'seven'"
-    for how in DEATHS.values():
-        assert c.run(how).about["state"] == "restored"
+    for how in DEATHS:
+        assert die(c, how).about["state"] == "restored"
         assert c.run("work()").content["ename"] == "ZMQError"
         assert c.run("here = begin(); work()").result == "b'seven'"
     waiting = "import threading, time; t = time.process_time(); time.sleep(0.5); time.process_time() - t < 0.25"

@@ -70,7 +70,8 @@ DEATHS = {
         "status 5",
     ),
 }
-LIMITS = ["--set", "timeout.cell=1", "--set", "timeout.grace=0.5", "--set", "limits.pids=60"]
+LIMITS = ["--set", "timeout.grace=0.5", "--set", "limits.pids=60"]
+SOON = {"cellblock": {"timeout": 2}}  # for cells that end by it alone
 
 
 def running(kernel, word):
@@ -88,7 +89,8 @@ def test_the_state_is_that_of_before(start, name):
     c = start(args=[*LIMITS, "--set", "transactions.mode=always"]).client
     code, ename, words = DEATHS[name]
     assert c.run(SETUP).ok
-    failed = c.run(SPOIL + "print('last words', flush=True)\n" + code)
+    metadata = SOON if ename == "CellTimeoutError" else None
+    failed = c.run(SPOIL + "print('last words', flush=True)\n" + code, metadata=metadata)
     content = failed.content
     assert content["status"] == "error" and content["ename"] == (ename or content["ename"]), content
     assert words in content["evalue"] and "all variables are as they were before cell [2]" in content["evalue"]
