@@ -14,7 +14,7 @@ import pytest
 import kernels
 from suites import CACHE, as_python3
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.timeout(1200)]
 
 HERE = Path(__file__).parent
 PINS = [
@@ -39,7 +39,7 @@ def old_python():
         made = subprocess.run([base, "-m", "venv", "--clear", venv], capture_output=True, text=True)
         if made.returncode == 0:
             made = subprocess.run(
-                [python, "-m", "pip", "install", "-q", *PINS], capture_output=True, text=True, timeout=400
+                [python, "-m", "pip", "install", "-q", *PINS], capture_output=True, text=True, timeout=1000
             )
         if made.returncode:
             pytest.skip(f"NOT RUN: the clients of Debian 12 can't be had: {made.stderr[-300:]}")
@@ -52,7 +52,7 @@ def run(python, folder, *argv):
     env.update(JUPYTER_PATH=as_python3(folder), IPYTHONDIR=str(folder / "ip"), CELLBLOCK_TEST_KERNEL="python3")
     env["XDG_DATA_HOME"] = str(folder / "data")  # the history that whoever runs this has is not searched
     (folder / "work").mkdir()
-    return subprocess.run([python, *argv], cwd=folder / "work", env=env, capture_output=True, text=True, timeout=170)
+    return subprocess.run([python, *argv], cwd=folder / "work", env=env, capture_output=True, text=True, timeout=600)
 
 
 CLIENT = """

@@ -218,7 +218,7 @@ def test_stall(jail, name, how):
 @pytest.mark.parametrize("name", section("lawful"))
 def test_much(jail, name):
     jail.become(name)
-    cell = jail.client.run("go", timeout=90)
+    cell = jail.client.run("go", timeout=400)
     assert cell.content["status"] == "ok" or cell.content["ename"] == "WireError", cell
     if name in ("false_count_in_reply", "foreign_keys_in_reply"):
         assert cell.content.get("execution_count") == cell.of("execute_input")[0].content["execution_count"]

@@ -116,7 +116,7 @@ class Person:
         except TimeoutException:
             return None
 
-    def until(self, what, condition, seconds=200):
+    def until(self, what, condition, seconds=600):
         """What the condition gives as soon as it is true."""
         found = self.waits(condition, seconds)
         if found:

@@ -47,7 +47,7 @@ def running(module, folder, options, address, server=True, python=sys.executable
     finally:
         process.terminate()
         try:
-            process.wait(30)
+            process.wait(200)
         finally:
             process.kill()  # no server stays, however slow its end
 
