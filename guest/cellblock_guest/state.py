@@ -369,9 +369,12 @@ def _own_finalizers():
 def _revive_pools():
     """Their threads make new processes in the place of those that ended, which may have waited with a lock taken.
     Pool.map() divides by the length of its list, which its thread empties before it has made the new ones: the thread
-    works on a list of its own."""
+    works on a list of its own. It may be about to read what the pool's other threads have told it, which a pipe does
+    not keep: so it is told something."""
     for pool in _pools():
         pool._pool = list(pool._pool)
+        if hasattr(pool, "_change_notifier"):  # since Python 3.8
+            pool._change_notifier._writer.send(None)  # a thread may hold the lock that put() takes
         for lock in (getattr(pool._inqueue, "_rlock", None), getattr(pool._outqueue, "_wlock", None)):
             if lock is not None:
                 Semaphores.give(lock._semlock, 1 - lock._semlock._get_value())
