@@ -224,17 +224,25 @@ class Semaphores:
         registry = sys.modules["multiprocessing.util"]._afterfork_registry if module else {}
         return [each._semlock for each in list(registry.values()) if isinstance(each, module.SemLock)]
 
-    def back(self):
+    def back(self, threads):
+        """threads: those that came back hold what they held, though the original may have released it since."""
         for lock, value in self._values:
-            self.give(lock, value - lock._get_value())
+            if not threads or lock.maxvalue != 1 or lock._count() <= 0:
+                self.give(lock, value - lock._get_value())
+            elif lock._get_value() > 0:
+                self._counting(lock).acquire(False)
 
     @classmethod
     def give(cls, lock, missing):
-        if missing > 0:
-            counting = type(lock)._rebuild(lock.handle, 1, lock.maxvalue, None)
-            cls._ours.append(counting)
-            for _ in range(missing):
-                counting.release()
+        for _ in range(missing):
+            cls._counting(lock).release()
+
+    @classmethod
+    def _counting(cls, lock):
+        """It again, without an owner."""
+        counting = type(lock)._rebuild(lock.handle, 1, lock.maxvalue, None)
+        cls._ours.append(counting)
+        return counting
 
 
 # ---- memory that at-fork hooks change ----
@@ -369,15 +377,18 @@ def _own_finalizers():
 def _revive_pools():
     """Their threads make new processes in the place of those that ended, which may have waited with a lock taken.
     Pool.map() divides by the length of its list, which its thread empties before it has made the new ones: the thread
-    works on a list of its own. It may be about to read what the pool's other threads have told it, which a pipe does
-    not keep: so it is told something."""
+    works on a list of its own."""
     for pool in _pools():
         pool._pool = list(pool._pool)
-        if hasattr(pool, "_change_notifier"):  # since Python 3.8
-            pool._change_notifier._writer.send(None)  # a thread may hold the lock that put() takes
         for lock in (getattr(pool._inqueue, "_rlock", None), getattr(pool._outqueue, "_wlock", None)):
             if lock is not None:
                 Semaphores.give(lock._semlock, 1 - lock._semlock._get_value())
+
+
+def ring_pools():
+    """When all threads run: a pool's may be about to read what the others have told it, which a pipe does not keep."""
+    for pool in _pools():
+        pool._change_notifier._writer.send(None)  # a thread may hold the lock that put() takes
 
 
 # ---- what does not come back ----

@@ -23,7 +23,7 @@ from . import copier, wire_constants as W
 from .forks import Forks
 from .jsontext import encode, loads
 from .state import ALL_SIGNALS, Descriptors, Kept, Process, Semaphores, above, left_out, native_threads
-from .state import heal, users_threads
+from .state import heal, ring_pools, users_threads
 
 _message = Struct("<II")
 _registration = Struct("<I")
@@ -113,7 +113,7 @@ class Twins:
         else:
             self._descriptors.back(self.guest.log, branch)
             if not branch:  # else the main line uses them as well
-                self._semaphores.back()
+                self._semaphores.back(False)
         if branch and getattr(shell, "warm", None):
             shell.warm.done = True  # for there may be many: memory that each would have for itself
         for cell in content.get("undone", ()):
@@ -357,7 +357,7 @@ class Twins:
             guest.side.retire()
             guest.aio.mark_others()
             if not self._copy.branch:
-                self._semaphores.back()
+                self._semaphores.back(True)
         heal(guest, self._copy)
         guest.output.after_thaw(self._copy is not None)
         guest.prompt.after_thaw()
@@ -367,6 +367,8 @@ class Twins:
         guest.interrupts.pid, guest.interrupts.reported = os.getpid(), 0
         if self._copy:
             self.copier.go_on()
+            if not self._copy.branch:
+                ring_pools()
         self.process.thaw()
 
 
