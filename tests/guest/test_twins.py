@@ -286,6 +286,24 @@ def test_pipes_and_sockets_are_not_held_open(new_guest, threads):
     assert guest.run("os.get_blocking(r), os.write(aside, b'heard')").fd1 == b"heard"
 
 
+def test_a_shared_lock_that_a_thread_holds(new_guest, threads):
+    """It lies in memory that the copy shares, where the original has released it."""
+    if not threads:
+        pytest.skip("the thread does not come back")
+    guest = new_guest()
+    guest.run(
+        "import multiprocessing, threading\nlock = multiprocessing.get_context('fork').Lock()\n"
+        "held, go = threading.Event(), threading.Event()\n"
+        "def work():\n    with lock: held.set(), go.wait()\n"
+        "t = threading.Thread(target=work, daemon=True); t.start(); held.wait()"
+    )
+    twin = guest.checkpoint()
+    assert guest.run("go.set(); t.join(60); lock.acquire(False), lock.release()").result == "(True, None)"
+    lose(guest, twin)
+    assert guest.run("lock.acquire(False)").result == "False"
+    assert guest.run("go.set(); t.join(60); t.is_alive(), lock.acquire(False)").result == "(False, True)"
+
+
 def test_pools(new_guest, threads):
     guest = new_guest()
     guest.run(
