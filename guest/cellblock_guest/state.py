@@ -234,8 +234,9 @@ class Semaphores:
 
     @classmethod
     def give(cls, lock, missing):
+        counting = cls._counting(lock) if missing > 0 else None
         for _ in range(missing):
-            cls._counting(lock).release()
+            counting.release()
 
     @classmethod
     def _counting(cls, lock):
@@ -388,7 +389,10 @@ def _revive_pools():
 def ring_pools():
     """When all threads run: a pool's may be about to read what the others have told it, which a pipe does not keep."""
     for pool in _pools():
-        pool._change_notifier._writer.send(None)  # a thread may hold the lock that put() takes
+        try:
+            pool._change_notifier._writer.send(None)  # a thread may hold the lock that put() takes
+        except (AttributeError, OSError):  # closed
+            pass
 
 
 # ---- what does not come back ----

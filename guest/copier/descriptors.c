@@ -343,10 +343,26 @@ static void exchange_socket(size_t i)
 	(void)cb_sys1(SYS_close, ends[1]);
 }
 
-static void exchange_listener(const struct open *o)
+/* The index of the first number that the same socket has. */
+static size_t first_number(size_t i)
 {
-	long fd = cb_sys3(SYS_socket, listeners[o->value].domain, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
+	size_t k = 0;
 
+	while (opened[k].kind != LISTENER || opened[k].ino != opened[i].ino || opened[k].dev != opened[i].dev)
+		k++;
+	return k;
+}
+
+static void exchange_listener(size_t i)
+{
+	const struct open *o = &opened[i], *first = &opened[first_number(i)];
+	long fd;
+
+	if (first != o) {
+		replace(first->fd, o);
+		return;
+	}
+	fd = cb_sys3(SYS_socket, listeners[o->value].domain, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
 	if (fd < 0)
 		return;
 	replace((int)fd, o);
@@ -390,7 +406,7 @@ static void exchange(size_t i)
 		exchange_socket(i);
 		break;
 	case LISTENER:
-		exchange_listener(&opened[i]);
+		exchange_listener(i);
 		break;
 	case EVENT:
 		exchange_event(&opened[i]);
@@ -483,7 +499,7 @@ void cb_descriptors_listen(bool branch)
 	int64_t until = cb_sys_now_ns() + BIND_NS;
 
 	for (size_t i = 0; i < nopened; i++)
-		if (opened[i].kind == LISTENER)
+		if (opened[i].kind == LISTENER && first_number(i) == i)
 			listen_again(&opened[i], branch, until);
 }
 

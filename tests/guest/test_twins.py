@@ -267,19 +267,22 @@ def test_pipes_and_sockets_are_not_held_open(new_guest, threads):
         "import os, socket, subprocess\nchild = subprocess.Popen(['cat'], stdin=subprocess.PIPE)\n"
         "server = socket.create_server(('127.0.0.1', 0)); port = server.getsockname()[1]\n"
         "one = socket.create_connection(('127.0.0.1', port)); other = server.accept()[0]\n"
+        "twice = server.dup()\n"
         "r, w = os.pipe(); os.set_blocking(r, False); aside = os.dup(1)"
     )
     twin = guest.checkpoint()
-    assert twin.reply["left_out"]["sockets"] == (2 if threads else 3) and twin.reply["left_out"]["children"] == 1
+    assert twin.reply["left_out"]["sockets"] == (2 if threads else 4) and twin.reply["left_out"]["children"] == 1
     assert guest.run("child.stdin.close(); child.wait(60)").result == "0"
     assert guest.run("one.close(); other.recv(1)").result == "b''"
-    assert guest.run("other.close(); server.close(); again = socket.create_server(('127.0.0.1', port))").ok
+    assert guest.run("other.close(); server.close(); twice.close()").ok
+    assert guest.run("again = socket.create_server(('127.0.0.1', port))").ok
     lose(guest, twin)
     assert guest.run("child.poll() is not None").result == "True"
     assert guest.run("one.recv(1), other.recv(1)").result == "(b'', b'')"
     if threads:
         anew = "new = socket.create_connection(('127.0.0.1', port), 60); server.accept()[0].sendall(b'x'); new.recv(1)"
         assert guest.run(anew).result == "b'x'"
+        assert guest.run(anew.replace("server", "twice")).result == "b'x'"
     else:
         assert guest.run("server.accept()").error["ename"] == "OSError"
     assert guest.run("os.write(w, b'own'); os.read(r, 9)").result == "b'own'"
