@@ -280,6 +280,15 @@ static void replace(int new, const struct open *o)
 		(void)cb_sys3(SYS_fcntl, o->fd, F_SETFL, o->flags & (O_NONBLOCK | O_APPEND));
 }
 
+/* As replace(), with one that has no other place; negative: there is none. */
+static void put_in_place(long new, const struct open *o)
+{
+	if (new < 0)
+		return;
+	replace((int)new, o);
+	(void)cb_sys1(SYS_close, new);
+}
+
 static void ring(int fd, int bytes)
 {
 	static const char zeros[RUNG_MOST];
@@ -356,17 +365,12 @@ static size_t first_number(size_t i)
 static void exchange_listener(size_t i)
 {
 	const struct open *o = &opened[i], *first = &opened[first_number(i)];
-	long fd;
+	int domain = listeners[o->value].domain;
 
-	if (first != o) {
+	if (first != o)
 		replace(first->fd, o);
-		return;
-	}
-	fd = cb_sys3(SYS_socket, listeners[o->value].domain, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
-	if (fd < 0)
-		return;
-	replace((int)fd, o);
-	(void)cb_sys1(SYS_close, fd);
+	else
+		put_in_place(cb_sys3(SYS_socket, domain, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP), o);
 }
 
 static void exchange_event(const struct open *o)
@@ -374,22 +378,9 @@ static void exchange_event(const struct open *o)
 	long fd = cb_sys2(SYS_eventfd2, 0, EFD_CLOEXEC | (o->flags & EFD_SEMAPHORE));
 	uint64_t value = (uint64_t)o->value;
 
-	if (fd < 0)
-		return;
-	if (value != 0)
+	if (fd >= 0 && value != 0)
 		(void)cb_sys3(SYS_write, fd, &value, sizeof(value));
-	replace((int)fd, o);
-	(void)cb_sys1(SYS_close, fd);
-}
-
-static void exchange_epoll(const struct open *o)
-{
-	long fd = cb_sys1(SYS_epoll_create1, EPOLL_CLOEXEC);
-
-	if (fd < 0)
-		return;
-	replace((int)fd, o);
-	(void)cb_sys1(SYS_close, fd);
+	put_in_place(fd, o);
 }
 
 static void exchange(size_t i)
@@ -412,7 +403,7 @@ static void exchange(size_t i)
 		exchange_event(&opened[i]);
 		break;
 	case EPOLL:
-		exchange_epoll(&opened[i]);
+		put_in_place(cb_sys1(SYS_epoll_create1, EPOLL_CLOEXEC), &opened[i]);
 		break;
 	}
 }
@@ -484,14 +475,10 @@ static void listen_again(const struct open *o, bool branch, int64_t until)
 
 static void reopen(const struct open *o)
 {
+	int flags = (o->flags & ~(O_CREAT | O_EXCL | O_TRUNC)) | O_CLOEXEC;
 	char path[64];
-	long fd = cb_sys4(SYS_openat, AT_FDCWD, cb_sys_path(path, "/proc/self/fd/", o->fd, ""),
-			  (o->flags & ~(O_CREAT | O_EXCL | O_TRUNC)) | O_CLOEXEC, 0);
 
-	if (fd < 0)
-		return;
-	replace((int)fd, o);
-	(void)cb_sys1(SYS_close, fd);
+	put_in_place(cb_sys4(SYS_openat, AT_FDCWD, cb_sys_path(path, "/proc/self/fd/", o->fd, ""), flags, 0), o);
 }
 
 void cb_descriptors_listen(bool branch)
