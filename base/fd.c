@@ -50,6 +50,39 @@ int cb_fd_close_range(unsigned first, unsigned last, unsigned flags)
 	return (int)syscall(SYS_close_range, first, last, flags);
 }
 
+static int place(int fd, int number, int flags)
+{
+	if (fd >= 0)
+		return dup3(fd, number, flags) < 0 ? -errno : 0;
+	(void)close(number);
+	return 0;
+}
+
+int cb_fd_keep(int first, const int *fds, size_t n, int flags)
+{
+	int end = first + (int)n, aside[CB_FD_KEEP_MAX], null, r = 0;
+
+	if (n > CB_FD_KEEP_MAX)
+		return -EINVAL;
+	/* first all out of the way: what is kept may have a number that another one gets */
+	for (size_t i = 0; i < n; i++) {
+		aside[i] = fds[i] >= 0 ? fcntl(fds[i], F_DUPFD_CLOEXEC, end) : -1;
+		if (fds[i] >= 0 && aside[i] < 0)
+			return -errno;
+	}
+	null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	null = null >= 0 ? fcntl(null, F_DUPFD_CLOEXEC, end) : -1;
+	if (null < 0)
+		return -errno;
+	for (int fd = 0; fd < first && r == 0; fd++)
+		r = place(null, fd, 0);
+	for (size_t i = 0; i < n && r == 0; i++)
+		r = place(aside[i], first + (int)i, flags);
+	if (r == 0 && cb_fd_close_range((unsigned)end, ~0u, 0) < 0)
+		r = -errno;
+	return r;
+}
+
 /* Room for the file and one byte more, so that end of file is seen without another round; files of /proc say size 0. */
 static size_t first_cap(int fd, size_t max)
 {

@@ -24,6 +24,10 @@ int cb_fd_open_stdio(void);
 int cb_fd_set_nonblock(int fd);
 /* close_range(2), by its number: glibc has it since 2.34. -1 and errno on failure. */
 int cb_fd_close_range(unsigned first, unsigned last, unsigned flags);
+/* For a process that was forked where much is open: fds[i] becomes number `first` + i (-1: that number is closed), with
+ * `flags` (0 or O_CLOEXEC), the numbers below `first` become /dev/null, and all others are closed. */
+#define CB_FD_KEEP_MAX 16
+int cb_fd_keep(int first, const int *fds, size_t n, int flags);
 /* Reads a whole file of at most `max` bytes into *ret_data (malloc'd, NUL-terminated, caller frees). CB_E_TOO_BIG past
  * max. */
 int cb_fd_read_all(int fd, size_t max, char **ret_data, size_t *ret_len);

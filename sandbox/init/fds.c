@@ -1,6 +1,6 @@
-/* File descriptors at the wall: the guest is born with those of wire.h, pid 1 keeps its link, the host's all close.
+/* File descriptors at the wall: the guest is born with those of wire.h, the host's all close.
  *
- * Trust domain: pid 1 and the guest's process before its exec. All that the broker held is open here too (its socket,
+ * Trust domain: the guest's process before its exec. All that the broker held is open here too (its socket,
  * locks, the supervisor's pipes): an fd that slips through is a hole, so everything but a list is closed, not the other
  * way round.
  */
@@ -75,28 +75,4 @@ int cb_fds_install(const struct cb_jail *jail, int registry, int *sync_fd, struc
 	if (cb_fd_close_range((unsigned)last + 1, ~0u, CLOSE_RANGE_CLOEXEC) < 0)
 		return failed(err, "the other descriptors can't be closed");
 	return 0;
-}
-
-int cb_fds_keep_init(const int fds[CB_INIT_NFDS], struct cb_err *err)
-{
-	int aside[CB_INIT_NFDS], r = 0;
-
-	for (int i = 0; i < CB_INIT_NFDS; i++) {
-		aside[i] = fds[i] >= 0 ? fcntl(fds[i], F_DUPFD_CLOEXEC, ASIDE) : -1;
-		if (fds[i] >= 0 && aside[i] < 0)
-			return failed(err, "pid 1's descriptors can't be moved");
-	}
-	for (int i = 0; i < CB_INIT_NFDS && r == 0; i++) {
-		if (aside[i] < 0 && CB_INIT_FD_LINK + i == CB_INIT_FD_OOM)
-			r = null_on(CB_INIT_FD_OOM, err);
-		else if (aside[i] < 0)
-			(void)close(CB_INIT_FD_LINK + i);
-		else if (dup3(aside[i], CB_INIT_FD_LINK + i, O_CLOEXEC) < 0)
-			r = failed(err, "pid 1's descriptors can't be moved");
-	}
-	if (r == 0 && cb_fd_close_range(CB_INIT_FD_LINK + CB_INIT_NFDS, ~0u, 0) < 0)
-		r = failed(err, "the other descriptors can't be closed");
-	for (int fd = 0; fd <= 2 && r == 0; fd++)
-		r = null_on(fd, err);
-	return r;
 }

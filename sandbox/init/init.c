@@ -412,17 +412,18 @@ _Noreturn void cb_init_main(struct cb_jail *jail)
 	self.jail = jail;
 	self.guest = guest;
 	self.twins = !jail->without_namespaces && jail->guest_fds[CB_SPAWN_TWIN_CONTROL] >= 0;
+	int oom = jail->oom_fd >= 0 ? jail->oom_fd : open("/dev/null", O_RDWR | O_CLOEXEC);
 	const int kept[CB_INIT_NFDS] = {
 		[CB_INIT_FD_LINK - CB_INIT_FD_LINK] = jail->guest_fds[CB_SPAWN_LINK],
 		[CB_INIT_FD_SIGNALS - CB_INIT_FD_LINK] = signals,
 		[CB_INIT_FD_REGISTRY - CB_INIT_FD_LINK] = registry[0],
-		[CB_INIT_FD_OOM - CB_INIT_FD_LINK] = jail->oom_fd,
+		[CB_INIT_FD_OOM - CB_INIT_FD_LINK] = oom,
 		[CB_INIT_FD_RULES - CB_INIT_FD_LINK] = jail->rules_fd,
 		/* closed where the guest is ours: its end of file is then the guest's exec */
 		[CB_INIT_FD_SYNC - CB_INIT_FD_LINK] = jail->warm ? jail->sync_fd : -1,
 	};
 
-	if (cb_fds_keep_init(kept, &err) < 0)
+	if (cb_fd_keep(CB_INIT_FD_LINK, kept, CB_INIT_NFDS, O_CLOEXEC) < 0)
 		_exit(1);
 	if (jail->rules_fd >= 0)
 		jail->rules_fd = CB_INIT_FD_RULES;

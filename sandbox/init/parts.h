@@ -12,7 +12,8 @@ int cb_step_loopback(struct cb_jail *jail, struct cb_err *err);
 
 /* The guest's fds get their numbers of wire.h; everything else closes at exec. *sync_fd is moved out of the way. */
 int cb_fds_install(const struct cb_jail *jail, int registry, int *sync_fd, struct cb_err *err);
-/* What pid 1 keeps, under these numbers; for stdio it has /dev/null. */
+
+/* What pid 1 keeps, under these numbers (init.c); for stdio it has /dev/null. */
 enum {
 	CB_INIT_FD_LINK = 3,
 	CB_INIT_FD_SIGNALS,
@@ -23,5 +24,3 @@ enum {
 	CB_INIT_FD_END
 };
 #define CB_INIT_NFDS (CB_INIT_FD_END - CB_INIT_FD_LINK)
-/* `fds` by these numbers, from CB_INIT_FD_LINK on; -1 = none. Everything else is closed. */
-int cb_fds_keep_init(const int fds[CB_INIT_NFDS], struct cb_err *err);

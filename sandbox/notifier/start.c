@@ -28,31 +28,18 @@
 #define NEAR 256       /* more than can be under way */
 #define TRIES 5
 #define FIRST_FD 3 /* of the notifier's own, in order: status, and those of enum cb_notify_fd */
-#define ASIDE 64
 
 /* All that the broker holds is open here, too: what is needed gets fixed numbers, the rest goes. */
 static int keep_fds(struct cb_notifier *n, int *status_fd)
 {
-	int *all[1 + CB_NOTIFY_NFDS] = { status_fd };
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int kept[1 + CB_NOTIFY_NFDS] = { *status_fd }, r;
 
+	memcpy(kept + 1, n->fds, sizeof(n->fds));
+	r = cb_fd_keep(FIRST_FD, kept, 1 + CB_NOTIFY_NFDS, O_CLOEXEC);
+	*status_fd = FIRST_FD;
 	for (int i = 0; i < CB_NOTIFY_NFDS; i++)
-		all[1 + i] = &n->fds[i];
-	for (int i = 0; i < 1 + CB_NOTIFY_NFDS; i++)
-		if (*all[i] >= 0 && (*all[i] = fcntl(*all[i], F_DUPFD_CLOEXEC, ASIDE)) < 0)
-			return -errno;
-	for (int i = 0; i < 1 + CB_NOTIFY_NFDS; i++) {
-		if (*all[i] >= 0 && dup3(*all[i], FIRST_FD + i, O_CLOEXEC) < 0)
-			return -errno;
-		*all[i] = *all[i] >= 0 ? FIRST_FD + i : -1;
-	}
-	for (int fd = 0; fd < FIRST_FD; fd++)
-		if (null < 0 || dup2(null, fd) < 0)
-			return -errno;
-	for (int i = 0; i < 1 + CB_NOTIFY_NFDS; i++)
-		if (*all[i] < 0)
-			(void)close(FIRST_FD + i);
-	return cb_fd_close_range(FIRST_FD + 1 + CB_NOTIFY_NFDS, ~0u, 0) < 0 ? -errno : 0;
+		n->fds[i] = n->fds[i] >= 0 ? FIRST_FD + 1 + i : -1;
+	return r;
 }
 
 static int share_page(struct cb_notifier *n)

@@ -273,14 +273,6 @@ static void log_why(const struct cb_err *err)
 		cb_log(CB_LOG_WARNING, "no zygote: %s: %s", err->step, err->text);
 }
 
-static int place(int fd, int number)
-{
-	if (fd >= 0)
-		return dup3(fd, number, 0) < 0 ? -errno : 0;
-	(void)close(number);
-	return 0;
-}
-
 static int open_watch(struct zygote *z)
 {
 	char path[32];
@@ -295,23 +287,18 @@ static int open_watch(struct zygote *z)
 /* 0 to 7 are /dev/null, for a guest's own fds get those numbers in a copy. */
 static int keep_fds(struct zygote *z, struct cb_err *err)
 {
-	int kept[] = { z->listener, z->lock, z->jail.uid_lock }, r = 0; /* from CB_ZYGOTE_FD_LISTEN on */
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	enum { FIRST = CB_GUEST_FD_SIDE + 1, NFDS = CB_ZYGOTE_FD_UID + 1 - FIRST };
+	int kept[NFDS], r;
 
-	for (size_t i = 0; i < sizeof(kept) / sizeof(*kept); i++)
-		kept[i] = kept[i] >= 0 ? fcntl(kept[i], F_DUPFD_CLOEXEC, ASIDE) : -1;
-	null = null >= 0 ? fcntl(null, F_DUPFD_CLOEXEC, ASIDE) : -1;
-	if (null < 0)
-		r = -errno;
-	for (int fd = 0; fd < CB_ZYGOTE_FD_LISTEN && r == 0; fd++)
-		r = fd <= CB_GUEST_FD_SIDE ? place(null, fd) : place(-1, fd);
-	for (size_t i = 0; i < sizeof(kept) / sizeof(*kept) && r == 0; i++)
-		r = place(kept[i], CB_ZYGOTE_FD_LISTEN + (int)i);
-	if (r == 0)
-		r = cb_fd_close_range(CB_ZYGOTE_FD_UID + 1, ~0u, 0);
-	z->lock = CB_ZYGOTE_FD_LOCK;
-	if (r == 0)
+	memset(kept, -1, sizeof(kept));
+	kept[CB_ZYGOTE_FD_LISTEN - FIRST] = z->listener;
+	kept[CB_ZYGOTE_FD_LOCK - FIRST] = z->lock;
+	kept[CB_ZYGOTE_FD_UID - FIRST] = z->jail.uid_lock;
+	r = cb_fd_keep(FIRST, kept, NFDS, 0);
+	if (r == 0) {
+		z->lock = CB_ZYGOTE_FD_LOCK;
 		r = open_watch(z);
+	}
 	return r < 0 ? cb_err_set(err, r, CB_WARM_STEP, NULL, "its descriptors: %s", strerror(-r)) : 0;
 }
 

@@ -12,6 +12,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
 
@@ -52,6 +55,44 @@ static void test_close_and_take(void **state)
 	assert_int_equal(next_fd(), first);
 	cb_fd_close(&none);
 	assert_int_equal(none, -1);
+}
+
+/* In a child of its own: what it says by its exit status is the first thing that was not as it should be. */
+static int keep_some(void)
+{
+	int a = file_of("a"), b = file_of("b"), high = fcntl(a, F_DUPFD, 200), kept[] = { 12, -1, 10, high };
+	char c[4] = { 0 };
+	struct stat st;
+
+	/* a and b have each the number that the other one gets */
+	if (dup2(a, 10) < 0 || dup2(b, 12) < 0)
+		return 1;
+	if (cb_fd_keep(10, kept, 4, O_CLOEXEC) < 0)
+		return 2;
+	if (pread(10, c, 1, 0) != 1 || pread(12, c + 1, 1, 0) != 1 || pread(13, c + 2, 1, 0) != 1)
+		return 3;
+	if (strcmp(c, "baa") != 0)
+		return 3;
+	if (fcntl(11, F_GETFD) >= 0 || fcntl(14, F_GETFD) >= 0 || fcntl(high, F_GETFD) >= 0)
+		return 4;
+	if (fcntl(10, F_GETFD) != FD_CLOEXEC || fcntl(13, F_GETFD) != FD_CLOEXEC || fcntl(9, F_GETFD) != 0)
+		return 5;
+	for (int fd = 0; fd < 10; fd++)
+		if (fstat(fd, &st) < 0 || !S_ISCHR(st.st_mode) || st.st_rdev != makedev(1, 3))
+			return 6;
+	return cb_fd_keep(3, kept, CB_FD_KEEP_MAX + 1, 0) == -EINVAL ? 0 : 7;
+}
+
+static void test_keep(void **state)
+{
+	pid_t pid = fork();
+	int status;
+
+	(void)state;
+	if (pid == 0)
+		_exit(keep_some());
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
 }
 
 static void test_read_all_of_a_file(void **state)
@@ -288,6 +329,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_close_and_take),
+		cmocka_unit_test(test_keep),
 		cmocka_unit_test(test_read_all_of_a_file),
 		cmocka_unit_test(test_read_all_of_an_empty_file),
 		cmocka_unit_test(test_through_a_pipe),
