@@ -142,7 +142,7 @@ def port(tmp_path_factory):
         yield int(re.search(r":(\d+)/mcp", server.stderr.readline()).group(1))
     finally:
         server.terminate()
-        said = server.communicate(timeout=60)[1]
+        said = server.communicate(timeout=200)[1]
         assert "Traceback" not in said, said
 
 

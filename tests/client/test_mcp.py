@@ -259,5 +259,5 @@ def test_wrong_arguments_are_told(serve):
 ])
 def test_wrong_words(words, said):
     import subprocess
-    done = subprocess.run([sys.executable, "-m", "cellblock.mcp", *words], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-m", "cellblock.mcp", *words], capture_output=True, text=True, timeout=200)
     assert done.returncode == 2 and said in done.stderr and not done.stdout

@@ -36,7 +36,7 @@ def test_it_serves(tmp_path):
 
 def test_wrong_words(tmp_path):
     def said(*words):
-        done = subprocess.run([PROGRAM, "mcp", *words], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+        done = subprocess.run([PROGRAM, "mcp", *words], capture_output=True, text=True, timeout=200, cwd=tmp_path)
         assert done.returncode == 2 and not done.stdout
         return done.stderr
 
@@ -52,10 +52,10 @@ def test_without_the_package_the_cure_is_named(tmp_path):
     shutil.copy(PROGRAM, prefix / "bin/cellblock")
     libexec = os.path.join(os.path.dirname(PROGRAM), "..", "libexec")
     shutil.copytree(libexec, prefix / "libexec")
-    done = subprocess.run([prefix / "bin/cellblock", "mcp"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([prefix / "bin/cellblock", "mcp"], capture_output=True, text=True, timeout=200)
     assert done.returncode == 1 and "no Python lies beside this program" in done.stderr
     assert "pip install 'cellblock[mcp]'" in done.stderr
     (prefix / "bin/python3").symlink_to(shutil.which("python3", path="/usr/bin:/usr/local/bin") or "/usr/bin/python3")
-    done = subprocess.run([prefix / "bin/cellblock", "mcp"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([prefix / "bin/cellblock", "mcp"], capture_output=True, text=True, timeout=200)
     assert done.returncode == 1 and "the Python package is not there" in done.stderr, done
     assert 'pip install "cellblock[mcp]"' in done.stderr

@@ -40,7 +40,7 @@ def address(tmp_path):
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 def test_sessions_are_known_by_their_names(address, mode):
     async def connection(body):
-        async with httpx.AsyncClient(headers={"authorization": f"Bearer {TOKEN}"}, timeout=60) as http:
+        async with httpx.AsyncClient(headers={"authorization": f"Bearer {TOKEN}"}, timeout=200) as http:
             async with Client(streamable_http_client(address, http_client=http), mode=mode) as client:
                 return await body(client)
 
@@ -59,7 +59,7 @@ def test_sessions_are_known_by_their_names(address, mode):
 
 
 def test_nothing_without_the_token(address):
-    with httpx.Client(timeout=60) as http:
+    with httpx.Client(timeout=200) as http:
         for given in ({}, {"authorization": TOKEN}, {"authorization": "Bearer"}, {"authorization": f"Bearer {TOKEN}x"},
                       {"authorization": f"bearer {TOKEN[:-1]}"}, {"authorization": "Basic " + TOKEN}):
             for method in ("GET", "POST", "DELETE", "OPTIONS"):
@@ -70,7 +70,7 @@ def test_nothing_without_the_token(address):
 
 def test_no_other_host_or_origin(address):
     port = address.split(":")[2].split("/")[0]
-    with httpx.Client(timeout=60) as http:
+    with httpx.Client(timeout=200) as http:
         for headers, status in (
             ({"host": "evil.example"}, 421), ({"host": f"evil.example:{port}"}, 421), ({"host": "127.0.0.1"}, 421),
             ({"origin": "http://evil.example"}, 403), ({"origin": "null"}, 403),
@@ -98,6 +98,6 @@ def test_wrong_tokens(tmp_path, content, mode, said):
         (tmp_path / "token").chmod(mode)
     done = subprocess.run(
         [sys.executable, "-m", "cellblock.mcp", "--http", "0", "--token-file", str(tmp_path / "token")],
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=200,
     )
     assert done.returncode == 1 and said in done.stderr and "http://" not in done.stderr
