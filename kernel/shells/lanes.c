@@ -115,12 +115,17 @@ const struct cb_request *cb_lanes_running(const struct cb_shells *sh)
 	return NULL;
 }
 
-bool cb_lanes_busy(const struct cb_shells *sh)
+bool cb_lanes_run(const struct cb_shells *sh)
 {
 	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
 		if (sh->lanes.beside[i].current != NULL || sh->lanes.sub[i].current != NULL)
 			return true;
-	return sh->lanes.load.count > 0 || sh->lanes.ask.current != NULL || sh->lanes.comms.current != NULL;
+	return sh->lanes.ask.current != NULL || sh->lanes.comms.current != NULL;
+}
+
+bool cb_lanes_busy(const struct cb_shells *sh)
+{
+	return sh->lanes.load.count > 0 || cb_lanes_run(sh);
 }
 
 static void tell_guest(struct cb_shells *sh, const struct cb_shell *l, enum cb_wire_type type)
@@ -319,14 +324,15 @@ static void begin_waiting(struct cb_shells *sh, struct cb_shell *l)
 {
 	bool none = sh->guest->state == CB_GUEST_NONE && sh->guest->failure.code != 0;
 
-	while (l->current == NULL && l->waiting.head != NULL && (sh->guest->state == CB_GUEST_UP || none))
+	while (l->current == NULL && l->waiting.head != NULL && (sh->guest->state == CB_GUEST_UP || none) &&
+	       !sh->keeper->copying(sh->kept) && !sh->keeper->before(sh->kept, l->waiting.head))
 		begin(l);
 }
 
 void cb_lanes_schedule(struct cb_shells *sh)
 {
-	if (sh->lanes.load.count == 0 || sh->events->files_held(sh->kernel) || sh->keeper->copying(sh->kept))
-		return; /* what would begin while Python is copied would be half in the copy */
+	if (sh->lanes.load.count == 0 || sh->events->files_held(sh->kernel))
+		return;
 	if (sh->guest->python.rules.phase != CB_PHASE_ASKING) /* Python's completer is not asked twice at a time */
 		begin_waiting(sh, &sh->lanes.ask);
 	if (sh->guest->python.signals == 0) /* they are for the main thread */

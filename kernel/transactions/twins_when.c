@@ -38,12 +38,13 @@ static bool is_due(const struct cb_transactions *tx)
 
 	return w->possible && w->stale && cb_now_ns() >= w->again_ns && !cb_twins_busy(tx) &&
 	       tx->guest->state == CB_GUEST_UP && tx->guest->python.rules.phase == CB_PHASE_IDLE &&
-	       tx->shells->execution.shell.current == NULL && !cb_lanes_busy(tx->shells) && !tx->guest->shutting_down;
+	       tx->shells->execution.shell.current == NULL && !cb_lanes_run(tx->shells) && !tx->guest->shutting_down;
 }
 
+/* Messages of widgets that wait behind each other share one. */
 static bool is_time(const struct cb_transactions *tx)
 {
-	return is_due(tx) && !cb_debug_busy(tx->shells);
+	return is_due(tx) && !cb_debug_busy(tx->shells) && !cb_lanes_busy(tx->shells);
 }
 
 /* The guest's turns are read only if that may do. */
@@ -146,9 +147,10 @@ bool cb_twins_before(struct cb_transactions *tx, const struct cb_request *r)
 	struct cb_twins *w = &tx->twins;
 	int64_t now = cb_now_ns(), since = w->held_ns;
 
+	if (!cb_request_is_execute(r))
+		return false;
 	w->held_ns = 0;
-	if (!cb_request_is_execute(r) || !is_due(tx) ||
-	    (tx->policy->transactions_mode != CB_MODE_ALWAYS && !cb_twin_cost_is_small(&tx->twins.cost)))
+	if (!is_due(tx) || (tx->policy->transactions_mode != CB_MODE_ALWAYS && !cb_twin_cost_is_small(&tx->twins.cost)))
 		return false;
 	if (!cb_debug_busy(tx->shells))
 		return cb_twins_make(tx, NULL);

@@ -82,6 +82,8 @@ class Person:
         env = {**os.environ, "HOME": str(folder)}
         service = webdriver.ChromeService(shutil.which("chromedriver"), env=env)
         self.driver = webdriver.Chrome(options=options, service=service)
+        self.driver.set_script_timeout(600)  # a page on a busy machine answers none for more than the 30 s that it has
+        self.driver.set_page_load_timeout(600)
 
     def opens(self, name, book, page="lab/tree/"):
         """Opens this notebook in a page of its own, and waits for its kernel."""

@@ -1,6 +1,7 @@
 """Starts a Jupyter server with a home of its own, for tests that speak to kernels through one. Traffic stays on
 loopback."""
 
+import collections
 import contextlib
 import json
 import os
@@ -42,14 +43,18 @@ def running(module, folder, options, address, server=True, python=sys.executable
                 break
         else:
             pytest.fail(f"{module} did not start: {said[-2000:]}")
-        threading.Thread(target=process.stderr.read, daemon=True).start()  # so that its log never blocks it
+        log = collections.deque(maxlen=50)
+        reader = threading.Thread(target=lambda: log.extend(process.stderr), daemon=True)  # its log never blocks it
+        reader.start()
         yield found
     finally:
         process.terminate()
         try:
             process.wait(200)
-        finally:
+        except subprocess.TimeoutExpired:
             process.kill()  # no server stays, however slow its end
+            reader.join()
+            pytest.fail(f"{module} did not end; its last words: {''.join(log)}")
 
 
 def listening(port):

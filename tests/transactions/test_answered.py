@@ -45,6 +45,20 @@ def test_run_all(start):
     assert c.run("len(log)").result == "40"
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_subshell(start, policy):
+    c = small(start, *POLICIES[policy])
+    where = c.request("create_subshell_request", {}, channel="control").content["subshell_id"]
+    assert c.run("log = []").ok
+    for n in range(6):
+        good, bad = (
+            c.start(code, header=c.header("execute_request", subshell_id=where)) for code in (f"log.append({n})", DIE)
+        )
+        assert c.finish(good).ok
+        assert c.finish(bad).content["ename"] == "KernelDiedError"
+        assert c.run("log").result == str(list(range(n + 1)))
+
+
 def test_messages_of_widgets_in_between(start):
     """They get no twin each, but what they do is in the one of the next cell."""
     c = start(args=["--set", "transactions.mode=always"]).client
