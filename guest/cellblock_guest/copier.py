@@ -22,8 +22,9 @@ _SLOW = "not all of them stopped in time; one is perhaps in a system call that n
 class Copy:
     """What became of a call: of a twin that was made, or of this process in one that was woken."""
 
-    def __init__(self, woken, numbers):
+    def __init__(self, woken, numbers, waited):
         self.woken = woken
+        self.waited = waited  # in a woken one: how many bytes waited in this pipe, which is empty now
         self.sockets, self.untidy = numbers[W.COPIER_SOCKETS], bool(numbers[W.COPIER_UNTIDY])
         self.side, self.branch = numbers[W.COPIER_SIDE], bool(numbers[W.COPIER_BRANCH])
 
@@ -56,8 +57,8 @@ class Copier:
         library = _ctypes.dlopen(path, os.RTLD_NOW)
         self._function = lambda name: Function(_ctypes.dlsym(library, "cb_copier_" + name))
         self._entry, self._address = Entry, lambda data: Long.from_buffer(Text(data)).value
-        self._copy, self._thread, self._go_on, self._files_back = map(
-            self._function, ("copy", "thread", "go_on", "files_back")
+        self._copy, self._thread, self._go_on, self._files_back, self._waited = map(
+            self._function, ("copy", "thread", "go_on", "files_back", "waited")
         )
         self._enter = None
         self.tidy = Unlocked(_ctypes.dlsym(library, "cb_copier_tidy"))
@@ -90,7 +91,7 @@ class Copier:
         if result < 0:
             text = _SLOW if -result == errno.ETIMEDOUT else os.strerror(-result)
             raise OSError(-result, "Python was not copied with its threads: " + text)
-        return Copy(result == 0, a)
+        return Copy(result == 0, a, self._waited)
 
     def ready_to_enter(self):
         """In a zygote, before it serves. OSError, AttributeError: this library can't do it."""

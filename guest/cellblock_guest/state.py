@@ -275,6 +275,7 @@ class Kept:
 
 
 _LOST = "its processes did not come back with the session's state"
+_NOTICES_MAX = 4096  # bytes that a pipe of any size takes
 _LOKY = ("loky.", "joblib.externals.loky.")  # the pools of joblib and scikit-learn: the next call makes a new one
 
 
@@ -283,7 +284,7 @@ def heal(guest, copy):
     copy: a copier.Copy, if threads came back, which run no Python yet; else None."""
     steps = [_heal_process_pools, _heal_multiprocessing, _close_zmq]
     if copy:
-        steps += [_own_finalizers, _end_pools if copy.branch else _revive_pools]
+        steps += [_own_finalizers, _end_pools if copy.branch else lambda: _revive_pools(copy.waited)]
     else:
         steps += [_heal_thread_pools, _heal_queues, _end_pools]
         for loop in list(guest.aio.loops):
@@ -375,7 +376,7 @@ def _own_finalizers():
             each._pid = os.getpid()
 
 
-def _revive_pools():
+def _revive_pools(waited):
     """Their threads make new processes in the place of those that ended, which may have waited with a lock taken.
     Pool.map() divides by the length of its list, which its thread empties before it has made the new ones: the thread
     works on a list of its own."""
@@ -384,15 +385,19 @@ def _revive_pools():
         for lock in (getattr(pool._inqueue, "_rlock", None), getattr(pool._outqueue, "_wlock", None)):
             if lock is not None:
                 Semaphores.give(lock._semlock, 1 - lock._semlock._get_value())
+        _notify_again(pool._change_notifier, waited)
 
 
-def ring_pools():
-    """When all threads run: a pool's may be about to read what the others have told it, which a pipe does not keep."""
-    for pool in _pools():
-        try:
-            pool._change_notifier._writer.send(None)  # a thread may hold the lock that put() takes
-        except (AttributeError, OSError):  # closed
-            pass
+def _notify_again(notifier, waited):
+    """What one of a pool's threads has told another, and its pipe does not keep. All notices are alike, and of the
+    first one a part may have been read."""
+    from multiprocessing.reduction import ForkingPickler
+
+    if notifier._reader.closed or not 0 < (n := waited(notifier._reader.fileno())) <= _NOTICES_MAX:
+        return
+    text = bytes(ForkingPickler.dumps(None))
+    notice = len(text).to_bytes(4, "big") + text  # multiprocessing.connection
+    os.write(notifier._writer.fileno(), (notice * (n // len(notice) + 1))[-n:])
 
 
 # ---- what does not come back ----

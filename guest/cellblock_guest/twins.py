@@ -23,7 +23,7 @@ from . import copier, wire_constants as W
 from .forks import Forks
 from .jsontext import encode, loads
 from .state import ALL_SIGNALS, Descriptors, Kept, Process, Semaphores, above, left_out, native_threads
-from .state import heal, ring_pools, users_threads
+from .state import heal, users_threads
 
 _message = Struct("<II")
 _registration = Struct("<I")
@@ -367,8 +367,6 @@ class Twins:
         guest.interrupts.pid, guest.interrupts.reported = os.getpid(), 0
         if self._copy:
             self.copier.go_on()
-            if not self._copy.branch:
-                ring_pools()
         self.process.thaw()
 
 

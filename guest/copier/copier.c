@@ -215,6 +215,11 @@ EXPORT long cb_copier_go_on(void)
 	return 0;
 }
 
+EXPORT long cb_copier_waited(long fd)
+{
+	return cb_descriptors_waited((int)fd);
+}
+
 EXPORT long cb_copier_files_back(long branch)
 {
 	cb_descriptors_back(branch != 0);

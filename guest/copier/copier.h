@@ -44,6 +44,8 @@ long cb_copier_thread(long i, int64_t ret[2]);
 /* In a woken copy, when what must be mended first is: threads that waited in a system call go on. Those that were busy
  * do so already, for they may hold locks of the C library's. */
 long cb_copier_go_on(void);
+/* In a woken copy: how many bytes waited in this pipe, which is empty now unless who reads it does not block. */
+long cb_copier_waited(long fd);
 /* In a woken copy: files stand where they stood; of a branch they are opened anew. */
 long cb_copier_files_back(long branch);
 

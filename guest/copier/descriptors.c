@@ -473,6 +473,13 @@ static void listen_again(const struct open *o, bool branch, int64_t until)
 	(void)cb_sys2(SYS_listen, o->fd, SOMAXCONN);
 }
 
+int cb_descriptors_waited(int fd)
+{
+	int i = find(fd);
+
+	return i >= 0 && opened[i].kind == PIPE ? opened[i].waiting : 0;
+}
+
 static void reopen(const struct open *o)
 {
 	int flags = (o->flags & ~(O_CREAT | O_EXCL | O_TRUNC)) | O_CLOEXEC;

@@ -53,3 +53,5 @@ void cb_descriptors_listen(bool branch);
 /* In a woken one: where files stood. branch: they are opened anew, for another line of the session uses them. */
 void cb_descriptors_back(bool branch);
 size_t cb_descriptors_sockets(void); /* that are cut off */
+/* In a woken one: bytes that waited in a pipe. */
+int cb_descriptors_waited(int fd);

@@ -307,6 +307,27 @@ def test_a_shared_lock_that_a_thread_holds(new_guest, threads):
     assert guest.run("go.set(); t.join(60); t.is_alive(), lock.acquire(False)").result == "(False, True)"
 
 
+def test_a_pools_thread_that_has_read_half_a_notice(new_guest, threads):
+    """The rest is in a pipe, which the copy has anew."""
+    if not threads:
+        pytest.skip("the thread does not come back")
+    guest = new_guest()
+    guest.run(
+        "import multiprocessing, threading\nfrom multiprocessing.connection import Connection\n"
+        "between, go = threading.Event(), threading.Event()\nread, sizes = Connection._recv, []\n"
+        "def half(self, size, **more):\n"
+        "    if self is pool._change_notifier._reader:\n"
+        "        sizes.append(size)\n        if len(sizes) == 2: between.set(), go.wait()\n"
+        "    return read(self, size, **more)\n"
+        "pool = multiprocessing.get_context('fork').Pool(1); pool.map(abs, [-1])\n"
+        "Connection._recv = half; pool._change_notifier.put(None); between.wait()"
+    )
+    twin = guest.checkpoint()
+    lose(guest, twin)
+    assert guest.run("len(sizes), go.set(), pool.map_async(abs, [-2]).get(60)").result == "(2, None, [2])"
+    assert guest.run("pool._worker_handler.is_alive()").result == "True"
+
+
 def test_pools(new_guest, threads):
     guest = new_guest()
     guest.run(
