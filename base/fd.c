@@ -31,7 +31,7 @@ int cb_fd_open_stdio(void)
 	int fd;
 
 	do
-		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+		fd = open("/dev/null", O_RDWR); /* for what is started, too */
 	while (fd >= 0 && fd <= 2);
 	return fd < 0 ? -errno : close(fd);
 }

@@ -448,12 +448,27 @@ int cb_descriptors_exchange(const int *fds, size_t n, int *ret_side)
 }
 
 /* The original has ended, but for what the machine still does for it: its sockets are closed behind its memory. */
-static void bind_again(const struct open *o, const struct listener *l, int64_t until)
+static bool bind_again(const struct open *o, const struct listener *l, int64_t until)
 {
 	const struct timespec pause = { .tv_nsec = 1000000 };
+	long r;
 
-	while (cb_sys3(SYS_bind, o->fd, &l->address, l->size) == -EADDRINUSE && cb_sys_now_ns() < until)
+	while ((r = cb_sys3(SYS_bind, o->fd, &l->address, l->size)) == -EADDRINUSE && cb_sys_now_ns() < until)
 		(void)cb_sys2(SYS_nanosleep, &pause, NULL);
+	return r == 0;
+}
+
+/* At a port that nobody knows, and to nobody who could not reach it before: what is bound to nothing would listen at
+ * all addresses. */
+static bool bind_apart(const struct open *o, const struct listener *l)
+{
+	const struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	const struct sockaddr_in6 in6 = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+	const void *loopback = l->domain == AF_INET ? (const void *)&in : &in6;
+	struct sockaddr_in6 apart = l->address.in6;
+
+	apart.sin6_port = 0; /* a sockaddr_in has it there, too */
+	return cb_sys3(SYS_bind, o->fd, &apart, l->size) == 0 || cb_sys3(SYS_bind, o->fd, loopback, l->size) == 0;
 }
 
 /* Where it can't have its address it listens all the same: one that does not is ready for ever, and every accept
@@ -468,9 +483,8 @@ static void listen_again(const struct open *o, bool branch, int64_t until)
 		(void)cb_sys5(SYS_setsockopt, o->fd, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof(yes));
 	if (l->domain == AF_INET6)
 		(void)cb_sys5(SYS_setsockopt, o->fd, IPPROTO_IPV6, IPV6_V6ONLY, &l->only_v6, sizeof(l->only_v6));
-	if (!branch)
-		bind_again(o, l, until);
-	(void)cb_sys2(SYS_listen, o->fd, SOMAXCONN);
+	if ((!branch && bind_again(o, l, until)) || bind_apart(o, l))
+		(void)cb_sys2(SYS_listen, o->fd, SOMAXCONN);
 }
 
 int cb_descriptors_waited(int fd)

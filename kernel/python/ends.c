@@ -1,6 +1,8 @@
 /* Makes the channels of a guest or twin. Trust domain: supervisor.
  *
  * Our ends do not block. The control socket says who sends: the kernel adds the sender's pid to each of its messages.
+ * Theirs are sockets of our network and have an address there, which nobody listens at: one without could be given one
+ * that a program outside wants (unix(7), autobind).
  */
 #include "ends.h"
 
@@ -11,12 +13,15 @@
 
 static int pair(int type, int *ret_ours, int *ret_theirs)
 {
+	static const struct sockaddr some = { .sa_family = AF_UNIX };
 	int fds[2];
 
 	if (socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, fds) < 0)
 		return -errno;
 	*ret_ours = fds[0];
 	*ret_theirs = fds[1];
+	if (bind(fds[1], &some, sizeof(some.sa_family)) < 0)
+		return -errno;
 	return cb_fd_set_nonblock(fds[0]);
 }
 

@@ -131,6 +131,8 @@ static const struct rule rules[] = {
 	/* sockets that are already there, and pairs for guests */
 	ALLOW(accept4),
 	ALLOW(accept),
+	/* of the Unix family, to an address of the kernel's choice */
+	{ SYS_bind, EQUAL, 2, sizeof(sa_family_t), sizeof(sa_family_t), 0 },
 	ALLOW(getsockname),
 	ALLOW(getpeername),
 	ALLOW(getsockopt),

@@ -73,15 +73,25 @@ static bool has(const struct seen *s, uint64_t inode)
 
 static uint64_t pipe_holds(int pidfd, int number)
 {
-	CB_AUTO_FD fd = (int)syscall(SYS_pidfd_getfd, pidfd, number, 0);
+	CB_AUTO_FD fd = pidfd >= 0 ? (int)syscall(SYS_pidfd_getfd, pidfd, number, 0) : -1;
 	int bytes = 0, size;
 
+	if (pidfd < 0)
+		return PIPE_MOST;
 	if (fd < 0) /* closed meanwhile, or a host that does not let us: then it counts */
 		return errno == EBADF || errno == ESRCH ? 0 : PIPE_MOST;
 	size = fcntl(fd, F_GETPIPE_SZ);
 	if (size < 0 || ioctl(fd, FIONREAD, &bytes) < 0)
 		return 0; /* the number is another file's by now */
 	return bytes > 0 ? (uint64_t)size : 0;
+}
+
+/* For a thread of a process whose first one has ended there is none before Linux 6.9 (pidfd_open(2), PIDFD_THREAD). */
+static int open_pidfd(pid_t pid)
+{
+	int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+
+	return fd >= 0 || errno == ESRCH ? fd : (int)syscall(SYS_pidfd_open, pid, O_EXCL);
 }
 
 static uint64_t count_lines(int folder, const char *name, const char *begin, const struct cb_kernel_look *look)
@@ -139,7 +149,7 @@ static void add_process(struct sums *sums, const struct cb_kernel_look *look, pi
 	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
 	fds = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	dir = fds >= 0 ? fdopendir(fds) : NULL;
-	CB_AUTO_FD pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+	CB_AUTO_FD pidfd = open_pidfd(pid);
 
 	if (dir == NULL)
 		cb_fd_close(&fds);

@@ -4,7 +4,8 @@
  * Trust domain: pid 1; in a warm jail the broker, too. Beside the big filter (walls/seccomp_groups.def), whose refusals
  * come first. A call that writes is notified where the workspace is writable at all, bind where a named socket can come
  * to lie in the workspace, connect where no socket outside may be reached. Datagram sockets of the Unix family can name
- * their peer with each message, which no notification could keep up with: without a network there are none.
+ * their peer with each message, which no notification could keep up with: without a network there are none, and no
+ * questions about interfaces.
  */
 #include "../shared/jail.h"
 #include "../shared/sync.h"
@@ -15,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
+#include <linux/sockios.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -68,6 +70,19 @@ static void put_no_datagrams(struct cb_notify_program *p, uint32_t nr)
 	put(p, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPROTONOSUPPORT));
 }
 
+/* The guest's channels are sockets of the network that its supervisor is in, and would tell of the interfaces there. */
+static void put_no_interfaces(struct cb_notify_program *p)
+{
+	uint32_t request_at = (uint32_t)offsetof(struct seccomp_data, args) + 8;
+
+	put(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 5));
+	put(p, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, request_at));
+	put(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, SIOCGIFNAME, 0, 2));
+	put(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, SIOCPROTOPRIVATE + 0xf, 1, 0));
+	put(p, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENODEV));
+	put(p, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+}
+
 static bool is_wanted(enum cb_notify_kind kind, bool writes, bool sockets)
 {
 	if (kind == CB_NOTIFY_CONNECT)
@@ -87,6 +102,7 @@ static int make(struct cb_notify_program *p, bool writes, bool sockets)
 	if (sockets) {
 		put_no_datagrams(p, SYS_socket);
 		put_no_datagrams(p, SYS_socketpair);
+		put_no_interfaces(p);
 	}
 	put(p, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
 	return p->len < CB_NOTIFY_INSNS_MAX ? 0 : CB_E_TOO_BIG;

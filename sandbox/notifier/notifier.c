@@ -314,6 +314,7 @@ static const int allowed[] = {
 	SYS_pidfd_open,
 	SYS_pidfd_getfd,
 	SYS_getsockopt,
+	SYS_getpeername,
 	SYS_connect,
 	SYS_bind,
 	SYS_umask,

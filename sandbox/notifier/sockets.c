@@ -4,7 +4,8 @@
  * connect is never left to the kernel: of the caller's socket a descriptor is taken, the address is copied and judged,
  * and the call is done here, whatever the caller's threads exchange meanwhile. Named sockets are reached only if they
  * lie in memory of the jail's own, or if this jail has bound them. Addresses of other kinds mean the jail's own network
- * namespace, for that is the socket's. A server inside sees the notifier's number of process (0) as its client's.
+ * namespace, for that is the socket's, but for the guest's channels: those are connected and bound, and stay so. A
+ * server inside sees the notifier's number of process (0) as its client's.
  *
  * A connection that takes its time is waited for by the first thread, with the caller's signals in view: a call that is
  * being served is not interrupted by them.
@@ -323,10 +324,14 @@ void cb_serve_connect(struct cb_request *q)
 	struct address address;
 	CB_AUTO_FD fd = -1;
 	bool waits = false;
+	struct sockaddr peer;
+	socklen_t size = sizeof(peer);
 	int family = 0, r = read_address(q, &address);
 
 	if (r == 0)
 		r = take_socket(q, &fd, &family);
+	if (r == 0 && family == AF_UNIX && getpeername(fd, &peer, &size) == 0)
+		r = -EISCONN; /* perhaps a channel of the guest's, which would tell what listens on the host */
 	if (r == 0)
 		r = try_connect(q, fd, family, &address, &waits);
 	if (waits && (r == -EINPROGRESS || (r == -EAGAIN && family == AF_UNIX)))

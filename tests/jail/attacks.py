@@ -163,6 +163,7 @@ ATTACKS = {
         "ctypes.create_string_buffer(riov), 1, 0) == 8",
     ),
     "pidfd_getfd": ("plain", "fd = sys_(434, os.getpid(), 0)\nwon = sys_(438, fd, 0, 0) >= 0"),
+    "descriptors of one thread's own": ("plain", "won = sys_(436, 1 << 30, 1 << 30, 2) == 0"),
     "io_uring": ("plain", "won = sys_(425, 8, ctypes.create_string_buffer(120)) >= 0"),
     "bpf": (
         "root_dry",

@@ -1,10 +1,12 @@
 """Attacks that take more than one cell: what outlives a cell, a guest or a kernel, and what reaches out of the jail."""
 
 import ast
+import errno
 import os
 import socket
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import psutil
@@ -50,6 +52,34 @@ def test_what_runs_on_after_its_cell(jailed):  # noqa: F811
         cell = jailed.run(f"{n} + 1")
         assert cell.result == str(n + 1) and cell.types[-1] == "status"
     jailed.run("p.kill(); p.wait()")
+
+
+CHANNELS = """
+import fcntl, os, socket, stat, struct
+def tried(f, *a):
+    try: return f(*a)
+    except OSError as e: return e.errno
+def look(n):
+    s = socket.socket(fileno=os.dup(n))
+    named = tried(fcntl.ioctl, n, 0x8910, struct.pack('16si20x', b'', 2))
+    there, nowhere = (tried(s.connect, chr(0) + name) for name in ({name!r}, {name!r} + 'x'))
+    tried(s.bind, chr(0) + {name!r} + 'y')
+    return [named if type(named) is int else named[:16], there == nowhere]
+[look(n) for n in range(3, 64) if tried(os.fstat, n) != 9 and stat.S_ISSOCK(os.fstat(n).st_mode)]
+"""
+
+
+def test_the_guests_channels_are_no_way_to_the_hosts_network(jailed):  # noqa: F811
+    """They are sockets of the supervisor's: no name is taken there, none found, and no interface told."""
+    name = f"cellblock-test-{uuid.uuid4().hex}"
+    with socket.socket(socket.AF_UNIX) as there, socket.socket(socket.AF_UNIX) as free:
+        there.bind("\0" + name)
+        there.listen()
+        cell = jailed.run(CHANNELS.replace("{name!r}", repr(name)))
+        assert cell.ok, cell.error
+        free.bind("\0" + name + "y")
+    seen = ast.literal_eval(cell.result)
+    assert len(seen) >= 2 and all(each == [errno.ENODEV, True] for each in seen), seen
 
 
 def test_a_server_inside_is_not_reached(jailed):  # noqa: F811

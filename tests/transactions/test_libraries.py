@@ -4,6 +4,7 @@ once.
 Those that the kernel's Python has; with CELLBLOCK_TEST_LIBRARIES=/path/to/python those of that one.
 """
 
+import ast
 import os
 import subprocess
 import sys
@@ -249,6 +250,9 @@ def test_servers_listen_again(session):
     rest = "t = time.process_time(); time.sleep(0.5); time.process_time() - t < 0.25"
     cell = c.finish(c.start(rest, header=header))
     assert cell.result == "True" and not cell.text("stderr"), cell
+    places = "{s.getsockname()[0] for s in (*(each.socket for each in servers), woken, *upper.sockets)}"
+    cell = c.finish(c.start(places, header=header))  # at no wider an address than before
+    assert ast.literal_eval(cell.result) == {"127.0.0.1", "::1"}, cell
     assert c.run("servers[0].shutdown(); servers[0].server_close()").ok
     again = "servers[0] = http.server.ThreadingHTTPServer(('127.0.0.1', servers[0].server_port), Hello)\n"
     again += "threading.Thread(target=servers[0].serve_forever, daemon=True).start(); work()"
