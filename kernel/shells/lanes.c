@@ -120,12 +120,25 @@ bool cb_lanes_run(const struct cb_shells *sh)
 	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
 		if (sh->lanes.beside[i].current != NULL || sh->lanes.sub[i].current != NULL)
 			return true;
-	return sh->lanes.ask.current != NULL || sh->lanes.comms.current != NULL;
+	return sh->lanes.comms.current != NULL;
+}
+
+bool cb_lanes_asked(const struct cb_shells *sh)
+{
+	return sh->lanes.ask.current != NULL;
 }
 
 bool cb_lanes_busy(const struct cb_shells *sh)
 {
-	return sh->lanes.load.count > 0 || cb_lanes_run(sh);
+	return sh->lanes.load.count > 0 || cb_lanes_run(sh) || cb_lanes_asked(sh);
+}
+
+const struct cb_request *cb_lanes_waiting(const struct cb_shells *sh)
+{
+	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
+		if (sh->lanes.sub[i].current == NULL && sh->lanes.sub[i].waiting.head != NULL)
+			return sh->lanes.sub[i].waiting.head;
+	return NULL;
 }
 
 static void tell_guest(struct cb_shells *sh, const struct cb_shell *l, enum cb_wire_type type)
@@ -301,6 +314,8 @@ static int send_to_lane(struct cb_shell *l, struct cb_request *r, const struct c
 	r->id = cb_python_give_id(&sh->guest->python, r->header, false);
 	if (m->phase != CB_PHASE_ASKING)
 		note(sh, l, r->id, m->phase);
+	if (m->phase == CB_PHASE_COMM)
+		sh->events->comm_begins(sh->kernel);
 	struct cb_span about = cb_buf_span(&b);
 
 	if (c < 0)
@@ -313,8 +328,12 @@ static int send_to_lane(struct cb_shell *l, struct cb_request *r, const struct c
 static void begin(struct cb_shell *l)
 {
 	struct cb_shells *sh = l->all;
+	struct cb_request *r = cb_shell_pop(l);
+	bool interrupted = r->interrupted;
 
-	cb_shell_begin(l, cb_shell_pop(l));
+	cb_shell_begin(l, r);
+	if (interrupted && l->current == r)
+		cb_shell_interrupt(l, true);
 	if (l->current != NULL && l == &sh->lanes.ask)
 		l->answer_by = l->current->arrived_ns + QUESTION_DEADLINE;
 	arm(sh);
@@ -522,13 +541,24 @@ static struct cb_shell *what_runs(struct cb_shells *sh, struct cb_shell *subshel
 	return subshell->current != NULL ? subshell : beside(sh, subshell);
 }
 
+/* What waits for a twin to be made is interrupted as soon as it is begun. */
+static void interrupt_one(struct cb_shells *sh, struct cb_shell *l, bool hard)
+{
+	if (what_runs(sh, l)->current != NULL) {
+		cb_shell_interrupt(what_runs(sh, l), hard);
+	} else if (l->waiting.head != NULL && sh->guest->state == CB_GUEST_UP && !sh->events->files_held(sh->kernel)) {
+		l->waiting.head->interrupted = true;
+		sh->keeper->interrupt(sh->kept);
+	}
+}
+
 /* Hard is a second one only when it can't be meant for the main shell. */
 void cb_lanes_interrupt(struct cb_shells *sh)
 {
 	bool hard = sh->execution.shell.current == NULL;
 
 	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
-		cb_shell_interrupt(what_runs(sh, &sh->lanes.sub[i]), hard);
+		interrupt_one(sh, &sh->lanes.sub[i], hard);
 	if (sh->execution.shell.current == NULL) /* what came beside a cell that has ended */
 		cb_shell_interrupt(&sh->lanes.comms, hard);
 }
@@ -538,7 +568,7 @@ void cb_lanes_interrupt_one(struct cb_shells *sh, struct cb_span id)
 	struct cb_shell *l = find(sh, id);
 
 	if (l != NULL)
-		cb_shell_interrupt(what_runs(sh, l), true);
+		interrupt_one(sh, l, true);
 }
 
 static void died(struct cb_shells *sh, struct cb_shell *l, struct cb_death d)

@@ -17,7 +17,10 @@ void cb_lanes_busy_begins(struct cb_shells *sh);
 void cb_lanes_cell_awaits(struct cb_shell *s);
 /* A request of a subshell that runs; NULL = none. */
 const struct cb_request *cb_lanes_running(const struct cb_shells *sh);
-bool cb_lanes_run(const struct cb_shells *sh); /* anything of theirs */
+/* One that is the next of its subshell, in which nothing runs; NULL = none. */
+const struct cb_request *cb_lanes_waiting(const struct cb_shells *sh);
+bool cb_lanes_run(const struct cb_shells *sh);	/* anything that changes the state */
+bool cb_lanes_asked(const struct cb_shells *sh); /* a question is being answered */
 bool cb_lanes_busy(const struct cb_shells *sh); /* anything runs or waits */
 /* The user's interrupt: of all subshells, and of one. */
 void cb_lanes_interrupt(struct cb_shells *sh);

@@ -18,6 +18,7 @@
 #include "policy/policy.h"
 #include "python/guest.h"
 #include "records/audit_events.h"
+#include "shells/lanes.h"
 #include "twins.h"
 
 #define MS 1000000LL
@@ -95,9 +96,10 @@ void cb_twins_let_go(struct cb_transactions *tx)
 	const struct cb_request *r = tx->shells->execution.shell.current != NULL
 					     ? tx->shells->execution.shell.current
 					     : tx->shells->execution.shell.waiting.head;
-
 	int64_t now = cb_now_ns();
 
+	if (r == NULL)
+		r = cb_lanes_waiting(tx->shells);
 	cb_python_let_go(&tx->guest->python);
 	cb_loop_arm(tx->loop, w->deadline_timer,
 		    now + (w->interrupted_at != 0 && now - w->interrupted_at < ANSWER_DEADLINE ? IMPATIENT

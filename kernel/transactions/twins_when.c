@@ -13,8 +13,9 @@
 #include "shells/lanes.h"
 #include "twins.h"
 
-/* A cell waits so many ns for the answer to a debugger's request: JupyterLab asks when a notebook opens. */
-#define DEBUGGER 1000000000LL
+/* A cell waits so many ns for the answer to a question: JupyterLab asks the debugger when a notebook opens, and for
+ * completions while somebody types. */
+#define QUESTION 1000000000LL
 
 bool cb_twins_busy(const struct cb_transactions *tx)
 {
@@ -31,7 +32,13 @@ void cb_twins_touched(struct cb_transactions *tx, struct cb_span code, int64_t n
 	tx->twins.after_cell |= code.data != NULL;
 }
 
-/* But for a debugger's request, which is perhaps being answered. */
+/* Completions, inspections and the debugger's requests. */
+static bool is_asked(const struct cb_transactions *tx)
+{
+	return cb_debug_busy(tx->shells) || cb_lanes_asked(tx->shells);
+}
+
+/* But for a question, which is perhaps being answered. */
 static bool is_due(const struct cb_transactions *tx)
 {
 	const struct cb_twins *w = &tx->twins;
@@ -44,7 +51,7 @@ static bool is_due(const struct cb_transactions *tx)
 /* Messages of widgets that wait behind each other share one. */
 static bool is_time(const struct cb_transactions *tx)
 {
-	return is_due(tx) && !cb_debug_busy(tx->shells) && !cb_lanes_busy(tx->shells);
+	return is_due(tx) && !is_asked(tx) && !cb_lanes_busy(tx->shells);
 }
 
 /* The guest's turns are read only if that may do. */
@@ -152,12 +159,12 @@ bool cb_twins_before(struct cb_transactions *tx, const struct cb_request *r)
 	w->held_ns = 0;
 	if (!is_due(tx) || (tx->policy->transactions_mode != CB_MODE_ALWAYS && !cb_twin_cost_is_small(&tx->twins.cost)))
 		return false;
-	if (!cb_debug_busy(tx->shells))
+	if (!is_asked(tx))
 		return cb_twins_make(tx, NULL);
-	if (since != 0 && now - since >= DEBUGGER)
+	if (since != 0 && now - since >= QUESTION)
 		return false;
 	w->held_ns = since != 0 ? since : now;
-	cb_loop_arm(tx->loop, w->idle_timer, w->held_ns + DEBUGGER);
+	cb_loop_arm(tx->loop, w->idle_timer, w->held_ns + QUESTION);
 	return true;
 }
 

@@ -59,6 +59,38 @@ def test_a_subshell(start, policy):
         assert c.run("log").result == str(list(range(n + 1)))
 
 
+@pytest.mark.parametrize("mode", ["auto", "always"])
+def test_a_question_that_is_being_answered(start, mode):
+    """It comes while the first cell runs, and takes longer."""
+    c = small(start, "--set", f"transactions.mode={mode}")
+    slow = "class Slow:\n    def __dir__(self): asked.set(); go.wait(60); return ['aa']\ns = Slow()"
+    assert c.run(f"import threading, time\nasked, go = threading.Event(), threading.Event()\nlog = []\n{slow}").ok
+    for n in range(3):
+        assert c.run("asked.clear(); go.clear()").ok
+        end = "threading.Timer(0.3, go.set).start()"
+        good = c.start(f"asked.wait(60); log.append({n}); {end}")
+        question = c.send("complete_request", {"code": "s.", "cursor_pos": 2})
+        bad = c.start(DIE)
+        assert c.finish(good).ok and not c.finish(bad).ok
+        c.until_idle(question)
+        assert c.run("log").result == str(list(range(n + 1)))
+
+
+def test_messages_of_widgets_beside_a_cell_are_counted(start):
+    c = start(args=["--set", "transactions.mode=always"]).client
+    assert c.run(
+        "import asyncio, os\nfrom ipykernel.comm import Comm\nn = 0\ncomm = Comm(target_name='t')\n"
+        "def on(message):\n    global n; n += 1\ncomm.on_msg(on)"
+    ).ok
+    comm = c.run("comm.comm_id").result.strip("'")
+    awaits = c.start("while n < 3: await asyncio.sleep(0.01)\nos._exit(1)")
+    for _ in range(3):
+        c.until_idle(c.send("comm_msg", {"comm_id": comm, "data": {}}))
+    died = c.finish(awaits)
+    assert died.about["undone_messages"] == 3, died.about
+    assert c.run("n").result == "0"
+
+
 def test_messages_of_widgets_in_between(start):
     """They get no twin each, but what they do is in the one of the next cell."""
     c = start(args=["--set", "transactions.mode=always"]).client

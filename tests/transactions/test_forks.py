@@ -76,6 +76,22 @@ def test_an_interrupt_is_the_waiting_cells(start):
     assert c.run("kept").result == "1"
 
 
+@pytest.mark.parametrize("whose", ["main", "subshell", "all"])
+def test_one_interrupt_is_enough_for_a_cell_that_waits(start, whose):
+    c = start(args=ALWAYS).client
+    at = {}
+    if whose != "main":
+        at["subshell_id"] = c.request("create_subshell_request", {}, channel="control").content["subshell_id"]
+    first, waits = (
+        c.start(code, header=c.header("execute_request", **at)) for code in (BEFORE, "import time; time.sleep(20)")
+    )
+    assert c.reply(first).content["status"] == "ok"
+    header = c.header("interrupt_request", **(at if whose == "subshell" else {}))
+    assert c.request("interrupt_request", {}, channel="control", header=header).content["status"] == "ok"
+    assert c.finish(waits).content["ename"] == "KeyboardInterrupt"
+    assert c.run("kept").result == "1"
+
+
 def test_c_code_before_a_fork_is_told_and_nothing_is_undone_by_itself(start):
     c = start(args=ALWAYS).client
     assert c.run("before = 1").ok and c.run(C_CODE).ok
