@@ -129,16 +129,6 @@ class Starter:
         assert not faults, faults
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item):
-    """Beside what failed stands what its kernels have logged."""
-    report = yield
-    starter = item.funcargs.get("start")
-    if report.failed and isinstance(starter, Starter):
-        report.sections += [(f"log of {k.folder.name}", k.said()[-5000:]) for k in starter.started]
-    return report
-
-
 @pytest.fixture
 def start(nothing_left, request):
     starter = Starter(nothing_left / request.node.name.replace("/", "_")[:60], request.module)
@@ -165,9 +155,13 @@ def shared(nothing_left, request):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
+    """Beside what failed stands what its kernels have logged."""
     report = yield
     if report.failed and "shared" in item.funcargs:
         item.funcargs["shared"].kernel.kill()
+    if report.failed and isinstance(item.funcargs.get("start"), Starter):
+        started = item.funcargs["start"].started
+        report.sections += [(f"log of {k.folder.name}", k.said()[-5000:]) for k in started]
     return report
 
 
