@@ -35,7 +35,7 @@ def test_an_answer_that_comes_late_is_for_no_other_question():
         second.answer("no")
         assert await run.step() is None and said == ["no"]
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), 300))
 
 
 def test_a_question_that_has_ended_is_not_asked():
@@ -51,7 +51,7 @@ def test_a_question_that_has_ended_is_not_asked():
         await asyncio.wait({run.task})
         assert await run.step() is None
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), 300))
 
 
 def test_who_does_not_answer_says_no(monkeypatch):
@@ -68,7 +68,7 @@ def test_who_does_not_answer_says_no(monkeypatch):
         assert await run.step() is None and said[0] is not True and "did not answer" in said[0]
         assert await approve(Call("1", "f", {}, {})) == "there is nobody to ask"
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), 300))
 
 
 def test_calls_that_can_not_be_shown_whole_are_refused():
@@ -79,7 +79,7 @@ def test_calls_that_can_not_be_shown_whole_are_refused():
         run = Run(cell)
         assert await run.step() is None and "too long to be shown" in run.task.result()
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), 300))
 
 
 @pytest.mark.parametrize("answer", [
