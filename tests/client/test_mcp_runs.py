@@ -15,11 +15,11 @@ pytestmark = pytest.mark.once
 
 def test_an_answer_that_comes_late_is_for_no_other_question():
     async def main():
-        said = []
+        said, shown = [], asyncio.Event()
 
         async def cell(run):
             first = asyncio.ensure_future(approve(Call("1", "harmless", {}, {})))
-            await asyncio.sleep(0.01)
+            await shown.wait()
             first.cancel()  # the cell was interrupted, caught that, and asks for something else
             await asyncio.wait({first})
             said.append(await approve(Call("2", "harmful", {}, {})))
@@ -27,6 +27,7 @@ def test_an_answer_that_comes_late_is_for_no_other_question():
         run = Run(cell)
         first = await run.step()
         assert "harmless()" in first.text
+        shown.set()
         second = await run.step()
         assert "harmful()" in second.text
         first.answer(True)

@@ -212,7 +212,8 @@ class Person:
 
     def saves(self):
         """The notebook's cells as they are in the file."""
-        self.command("docmanager:save")
+        done = "window.jupyterapp.commands.execute('docmanager:save').then(arguments[0], arguments[0])"
+        self.driver.execute_async_script(done)
         self.until("it is saved", lambda: self.js(WIDGET + "return !panel.context.model.dirty"))
         return json.loads((self.folder / "work" / f"{self.name}.ipynb").read_text())["cells"]
 
