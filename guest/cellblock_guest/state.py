@@ -282,9 +282,13 @@ _LOKY = ("loky.", "joblib.externals.loky.")  # the pools of joblib and scikit-le
 def heal(guest, copy):
     """On take-over: pools whose threads and processes are gone say so, or start anew, instead of waiting for ever.
     copy: a copier.Copy, if threads came back, which run no Python yet; else None."""
+
+    def revive_pools():
+        _revive_pools(copy.waited)
+
     steps = [_heal_process_pools, _heal_multiprocessing, _close_zmq]
     if copy:
-        steps += [_own_finalizers, _end_pools if copy.branch else lambda: _revive_pools(copy.waited)]
+        steps += [_own_finalizers, _end_pools if copy.branch else revive_pools]
     else:
         steps += [_heal_thread_pools, _heal_queues, _end_pools]
         for loop in list(guest.aio.loops):

@@ -141,8 +141,6 @@ static void told(struct cb_shell *s)
 	cb_cell_limits_start(sh, e->cpu, e->memory);
 }
 
-static void interrupt_current(struct cb_shells *sh);
-
 static void begin(struct cb_shells *sh, struct cb_request *r)
 {
 	struct cb_shell *s = &sh->execution.shell;
@@ -151,12 +149,12 @@ static void begin(struct cb_shells *sh, struct cb_request *r)
 	if (cb_shell_message_of(r) == NULL) {
 		cb_shell_begin_here(s, r);
 		sh->events->serve(sh->kernel, r);
+		if (interrupted && s->current == r)
+			sh->keeper->interrupt(sh->kept);
 	} else {
 		cb_shell_begin(s, r);
 	}
 	cb_lanes_busy_begins(sh);
-	if (interrupted && s->current == r)
-		interrupt_current(sh);
 }
 
 /* No jail can be had: each request is begun only to be failed with the reason. */

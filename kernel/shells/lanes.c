@@ -328,12 +328,8 @@ static int send_to_lane(struct cb_shell *l, struct cb_request *r, const struct c
 static void begin(struct cb_shell *l)
 {
 	struct cb_shells *sh = l->all;
-	struct cb_request *r = cb_shell_pop(l);
-	bool interrupted = r->interrupted;
 
-	cb_shell_begin(l, r);
-	if (interrupted && l->current == r)
-		cb_shell_interrupt(l, true);
+	cb_shell_begin(l, cb_shell_pop(l));
 	if (l->current != NULL && l == &sh->lanes.ask)
 		l->answer_by = l->current->arrived_ns + QUESTION_DEADLINE;
 	arm(sh);

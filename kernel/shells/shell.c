@@ -206,11 +206,14 @@ int cb_shell_send(struct cb_shell *s, struct cb_request *r, const struct cb_shel
 
 void cb_shell_begin(struct cb_shell *s, struct cb_request *r)
 {
-	bool up = s->ops->up(s);
+	bool up = s->ops->up(s), interrupted = r->interrupted;
 	int c = begin(s, r, up);
 
-	if (up && c >= 0)
+	if (up && c >= 0) {
+		if (interrupted && s->current == r)
+			cb_shell_interrupt(s, true);
 		return;
+	}
 	cb_failure_unsent(s, up, c);
 	cb_shell_finish(s);
 }

@@ -1,8 +1,7 @@
 /* File descriptors at the wall: the guest is born with those of wire.h, the host's all close.
  *
- * Trust domain: the guest's process before its exec. All that the broker held is open here too (its socket,
- * locks, the supervisor's pipes): an fd that slips through is a hole, so everything but a list is closed, not the other
- * way round.
+ * Trust domain: the guest's process before its exec. All that the broker held is open here too (its socket, locks, the
+ * supervisor's pipes): an fd that slips through is a hole, so everything but a list is closed, not the other way round.
  */
 #include "parts.h"
 

@@ -75,7 +75,7 @@ def test_the_guests_channels_are_no_way_to_the_hosts_network(jailed):  # noqa: F
     with socket.socket(socket.AF_UNIX) as there, socket.socket(socket.AF_UNIX) as free:
         there.bind("\0" + name)
         there.listen()
-        cell = jailed.run(CHANNELS.replace("{name!r}", repr(name)))
+        cell = jailed.run(CHANNELS.format(name=name))
         assert cell.ok, cell.error
         free.bind("\0" + name + "y")
     seen = ast.literal_eval(cell.result)

@@ -17,6 +17,15 @@ def small(start, *args):
     return start(argv=[program, "kernel", "--python", "/usr/bin/python3", *args, "-f", "{connection_file}"]).client
 
 
+def counting_comm(c):
+    """The id of a comm whose messages are counted in n."""
+    assert c.run(
+        "from ipykernel.comm import Comm\nn = 0\ncomm = Comm(target_name='t')\n"
+        "def on(message):\n    global n; n += 1\ncomm.on_msg(on)"
+    ).ok
+    return c.run("comm.comm_id").result.strip("'")
+
+
 def send_all(c, codes):
     """Their answers, in order."""
     ids = [c.start(code, stop_on_error=False) for code in codes]
@@ -78,12 +87,8 @@ def test_a_question_that_is_being_answered(start, mode):
 
 def test_messages_of_widgets_beside_a_cell_are_counted(start):
     c = start(args=["--set", "transactions.mode=always"]).client
-    assert c.run(
-        "import asyncio, os\nfrom ipykernel.comm import Comm\nn = 0\ncomm = Comm(target_name='t')\n"
-        "def on(message):\n    global n; n += 1\ncomm.on_msg(on)"
-    ).ok
-    comm = c.run("comm.comm_id").result.strip("'")
-    awaits = c.start("while n < 3: await asyncio.sleep(0.01)\nos._exit(1)")
+    comm = counting_comm(c)
+    awaits = c.start("import asyncio, os\nwhile n < 3: await asyncio.sleep(0.01)\nos._exit(1)")
     for _ in range(3):
         c.until_idle(c.send("comm_msg", {"comm_id": comm, "data": {}}))
     died = c.finish(awaits)
@@ -94,11 +99,7 @@ def test_messages_of_widgets_beside_a_cell_are_counted(start):
 def test_messages_of_widgets_in_between(start):
     """They get no twin each, but what they do is in the one of the next cell."""
     c = start(args=["--set", "transactions.mode=always"]).client
-    assert c.run(
-        "from ipykernel.comm import Comm\nn = 0\ncomm = Comm(target_name='t')\n"
-        "def on(message):\n    global n; n += 1\ncomm.on_msg(on)\nprint(comm.comm_id)"
-    ).ok
-    comm = c.run("comm.comm_id").result.strip("'")
+    comm = counting_comm(c)
     for _ in range(5):
         c.send("comm_msg", {"comm_id": comm, "data": {}})
     _, bad = send_all(c, ["1", DIE])
