@@ -262,6 +262,7 @@ static const struct cb_shells_keeper shells_keeper = {
 	.copying = cb_twins_busy,
 	.before = cb_twins_before,
 	.cell_begins = cb_twins_begins,
+	.beside_ended = cb_twins_beside_ended,
 	.quiet = cb_twins_quiet,
 	.goes_back = cb_checkpoint_cell_asks,
 	.spent_on_copies = cb_twins_spent,

@@ -527,6 +527,13 @@ void cb_tools_keep(struct cb_tools *tools, const struct cb_calls *c, int64_t num
 	}
 }
 
+void cb_tools_ended(struct cb_tools *tools, uint64_t cell, uint64_t ended)
+{
+	for (size_t i = 0; i < tools->ndone; i++)
+		if (tools->done[i].cell == cell)
+			tools->done[i].cell = ended;
+}
+
 /* The youngest first, as long as they fit. */
 static void word_called(const struct cb_called *called, size_t n, bool more, char *ret_text, size_t size)
 {

@@ -93,6 +93,8 @@ void cb_calls_tell(const struct cb_calls *c, char *text, size_t size);
 void cb_calls_begin(struct cb_calls *c, uint64_t cell);
 /* It has ended and its effects are kept: what it called is told if they are undone later. NULL allowed. */
 void cb_tools_keep(struct cb_tools *tools, const struct cb_calls *c, int64_t number);
+/* It was one that others ran beside, and is counted by its end from here on. */
+void cb_tools_ended(struct cb_tools *tools, uint64_t cell, uint64_t ended);
 /* All after `cell` (-1: all there were) are undone: appends their completed calls to `out`, [{"id","tool","cell"},…],
  * says the youngest in ret_text ("; what host tools did …", or nothing), and forgets them. */
 void cb_tools_undone(struct cb_tools *tools, int64_t cell, struct cb_buf *out, char *ret_text, size_t size);

@@ -364,8 +364,9 @@ static void done(struct cb_shell *l, struct cb_request *r)
 {
 	struct cb_shells *sh = l->all;
 
-	(void)r;
 	note(sh, l, 0, CB_PHASE_IDLE);
+	if (cb_request_is_execute(r))
+		sh->keeper->beside_ended(sh->kept, l);
 	if (l == &sh->lanes.comms && sh->execution.shell.current == NULL)
 		cb_python_interrupt_no_more(&sh->guest->python);
 	sh->keeper->quiet(sh->kept);

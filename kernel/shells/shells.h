@@ -40,6 +40,7 @@ enum cb_stop {
 struct cb_cell {
 	int64_t number; /* the execution count, itself counted in if it is stored */
 	bool store;
+	uint64_t kept_as; /* the keeper's number for it */
 	int64_t started_ns;
 	double started_date;
 	struct cb_usage usage_at_start;
@@ -228,6 +229,7 @@ struct cb_shells_keeper {
 	bool (*copying)(const struct cb_transactions *tx);		 /* what began now would be half in the copy */
 	bool (*before)(struct cb_transactions *tx, const struct cb_request *r); /* a copy is made before it begins */
 	void (*cell_begins)(struct cb_transactions *tx, struct cb_shell *s);
+	void (*beside_ended)(struct cb_transactions *tx, const struct cb_shell *s); /* a subshell's cell */
 	void (*quiet)(struct cb_transactions *tx); /* something has ended */
 	/* As struct cb_shell_ops has `defers`. */
 	bool (*goes_back)(struct cb_transactions *tx, const struct cb_frame *reply);

@@ -449,7 +449,7 @@ bool cb_checkpoint_cell_asks(struct cb_transactions *tx, const struct cb_frame *
 		snprintf(why, sizeof(why), "a cell of a subshell runs: interrupt it first, or wait");
 	} else {
 		cb_execution_cell_over(tx->shells);
-		if (go_back(tx, &back, tx->twins.cell, why, sizeof(why)))
+		if (go_back(tx, &back, tx->shells->execution.shell.cell.kept_as, why, sizeof(why)))
 			return true;
 	}
 	cb_failure_reply(&tx->shells->execution.shell, ENAME, "kept", "%%%s: %s", back.undo > 0 ? "undo" : "rollback",

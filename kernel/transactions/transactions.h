@@ -97,7 +97,6 @@ struct cb_twins {
 	int twin_control_slot;	/* of the one that is coming */
 	int idle_timer, deadline_timer;
 	struct cb_undo_log past;
-	uint64_t cell;		  /* what the main shell's has in it */
 	struct cb_twin_cost cost; /* auto */
 	bool cost_reads;	  /* what the running cell does to memory */
 	int64_t stopped_ns;	  /* when a take-over was ordered */

@@ -10,6 +10,8 @@ void cb_twins_release(struct cb_transactions *tx);
 /* ---- shells ---- */
 /* A cell of the main shell or of a subshell begins. */
 void cb_twins_begins(struct cb_transactions *tx, struct cb_shell *s);
+/* A subshell's has ended, or died. */
+void cb_twins_beside_ended(struct cb_transactions *tx, const struct cb_shell *s);
 
 /* ---- life of the jail, from guest.c ---- */
 void cb_twins_guest_up(struct cb_transactions *tx);  /* the first one is made */

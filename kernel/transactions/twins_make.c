@@ -193,7 +193,7 @@ static struct cb_twin *conceive(struct cb_transactions *tx, enum cb_twin_use use
 	}
 	t->cell = w->past.last;
 	t->count = tx->shells->execution.number;
-	t->live = w->past.live;
+	t->live = cb_undo_log_live(&w->past);
 	t->created = cb_date_now();
 	t->asked_ms = cb_now_ms();
 	w->coming = t;

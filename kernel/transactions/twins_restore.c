@@ -281,23 +281,29 @@ static void word_undone(struct cb_transactions *tx, int64_t restored_to, char *r
 {
 	const struct cb_undo_log_undone *u = &tx->twins.undid;
 	const struct cb_request *r = tx->shells->execution.shell.current;
-	uint64_t unnumbered = u->n.unnumbered, messages = u->n.messages;
+	uint64_t unnumbered = u->n.unnumbered, messages = u->n.messages, whole = u->n.cells - u->partly;
 	size_t len;
 
 	if (r != NULL && cb_request_is_execute(r) && !tx->shells->execution.shell.cell.store && unnumbered > 0)
 		unnumbered--;
 	else if (r != NULL && cb_request_is_comm(r) && messages > 0)
 		messages--;
-	if (u->n.cells > 0 && u->first == 0)
+	if (whole > 0 && u->first == 0)
 		snprintf(ret_cell, cell_size, "the first cell after [%lld]", (long long)restored_to);
-	else if (u->n.cells > 0)
+	else if (whole > 0)
 		snprintf(ret_cell, cell_size, "cell [%lld]", (long long)u->first);
-	if (u->n.cells > 1 && u->first == 0)
-		snprintf(ret_cells, size, "; %" PRIu64 " cells up to [%lld] are undone", u->n.cells,
-			 (long long)u->last);
-	else if (u->n.cells > 1)
+	if (whole > 1 && u->first == 0)
+		snprintf(ret_cells, size, "; %" PRIu64 " cells up to [%lld] are undone", whole, (long long)u->last);
+	else if (whole > 1)
 		snprintf(ret_cells, size, "; cells [%lld] to [%lld] are undone", (long long)u->first,
 			 (long long)u->last);
+	len = strlen(ret_cells);
+	if (u->partly == 1)
+		snprintf(ret_cells + len, size - len, "; what cell [%lld] of a subshell has done since then is undone",
+			 (long long)u->partly_last);
+	else if (u->partly > 1)
+		snprintf(ret_cells + len, size - len,
+			 "; what %" PRIu64 " cells of subshells have done since then is undone", u->partly);
 	len = strlen(ret_cells);
 	if (unnumbered > 0)
 		snprintf(ret_cells + len, size - len, "; %" PRIu64 " %s without a number %s undone", unnumbered,

@@ -4,6 +4,7 @@
  * next one by little, else when the cells since the last one have earned it, or when nobody is waiting (twin_cost.c).
  */
 #include "checkpoints.h"
+#include "jupyter/jupyter.h"
 #include "jupyter/loop.h"
 #include "jupyter/tools.h"
 #include "memory.h"
@@ -100,17 +101,30 @@ static void note_touched(struct cb_transactions *tx)
 void cb_twins_begins(struct cb_transactions *tx, struct cb_shell *s)
 {
 	bool main = s == &tx->shells->execution.shell;
+	int64_t number = s->cell.store ? s->cell.number : 0;
+	uint64_t before = tx->twins.past.last;
 
-	cb_twins_touched(tx, s->current->execute.code, s->cell.store ? s->cell.number : 0);
-	cb_calls_begin(s->current->calls, tx->twins.past.last);
-	if (main) {
-		tx->twins.cell = tx->twins.past.last;
+	cb_twins_touched(tx, s->current->execute.code, number);
+	s->cell.kept_as = tx->twins.past.last;
+	cb_calls_begin(s->current->calls, s->cell.kept_as);
+	if (main)
 		note_touched(tx);
-	}
+	else if (s->cell.kept_as != before)
+		cb_undo_log_runs(&tx->twins.past, number);
+	else /* there are no twins */
+		s->cell.kept_as = 0;
 	if (main || tx->shells->execution.shell.current == NULL)
 		cb_memory_cell_begins(tx);
 	else
 		cb_memory_watch(tx);
+}
+
+void cb_twins_beside_ended(struct cb_transactions *tx, const struct cb_shell *s)
+{
+	if (s->cell.kept_as == 0)
+		return;
+	cb_undo_log_ended(&tx->twins.past, s->cell.kept_as, s->cell.store ? s->cell.number : 0);
+	cb_tools_ended(&tx->jupyter->tools, s->cell.kept_as, tx->twins.past.last);
 }
 
 void cb_twins_cell_ended(struct cb_transactions *tx, double seconds)

@@ -39,7 +39,7 @@ static int make_room(struct cb_undo_log *p)
 
 void cb_undo_log_add(struct cb_undo_log *p, struct cb_span code, int64_t number)
 {
-	struct cb_undo_log_cell c = { .cell = ++p->last, .number = number };
+	struct cb_undo_log_cell c = { .cell = ++p->last, .ended = p->last, .number = number };
 
 	*(number > 0 ? &p->live.cells : code.data != NULL ? &p->live.unnumbered : &p->live.messages) += 1;
 	if (number <= 0 || make_room(p) < 0)
@@ -54,11 +54,53 @@ void cb_undo_log_add(struct cb_undo_log *p, struct cb_span code, int64_t number)
 		drop_code(p, &p->item[i]);
 }
 
+static uint64_t *running(struct cb_undo_log *p, int64_t number)
+{
+	return number > 0 ? &p->running.cells : &p->running.unnumbered;
+}
+
+static struct cb_undo_log_cell *find(struct cb_undo_log *p, uint64_t cell)
+{
+	for (size_t i = p->count; i > 0 && p->item[i - 1].cell >= cell; i--)
+		if (p->item[i - 1].cell == cell)
+			return &p->item[i - 1];
+	return NULL;
+}
+
+void cb_undo_log_runs(struct cb_undo_log *p, int64_t number)
+{
+	struct cb_undo_log_cell *c = find(p, p->last);
+
+	*running(p, number) += 1;
+	if (c != NULL)
+		c->ended = UINT64_MAX;
+}
+
+void cb_undo_log_ended(struct cb_undo_log *p, uint64_t cell, int64_t number)
+{
+	struct cb_undo_log_cell *c = find(p, cell);
+
+	p->last++;
+	if (*running(p, number) > 0) /* else its Python has ended, and the log with it */
+		*running(p, number) -= 1;
+	if (c != NULL)
+		c->ended = p->last;
+}
+
+struct cb_undo_log_count cb_undo_log_live(const struct cb_undo_log *p)
+{
+	struct cb_undo_log_count live = p->live;
+
+	live.cells -= p->running.cells;
+	live.unnumbered -= p->running.unnumbered;
+	return live;
+}
+
 void cb_undo_log_forget(struct cb_undo_log *p, uint64_t cell)
 {
 	size_t n = 0;
 
-	while (n < p->count && p->item[n].cell <= cell)
+	while (n < p->count && p->item[n].ended <= cell)
 		n++;
 	if (n > 0)
 		drop_first(p, n);
@@ -76,8 +118,8 @@ size_t cb_undo_log_between(const struct cb_undo_log *p, uint64_t cell, uint64_t 
 {
 	size_t n = 0;
 
-	for (size_t i = p->count; i > 0 && p->item[i - 1].cell > cell; i--)
-		n += p->item[i - 1].undone == 0 && p->item[i - 1].cell < end;
+	for (size_t i = 0; i < p->count; i++)
+		n += p->item[i].undone == 0 && p->item[i].ended > cell && p->item[i].cell < end;
 	return n;
 }
 
@@ -96,15 +138,24 @@ int cb_undo_log_after(const struct cb_undo_log *p, uint64_t cell, const struct c
 	uint64_t known = 0, told = 0;
 
 	cb_json_array(&j, NULL);
-	for (size_t i = 0; i < p->count; i++)
-		if (p->item[i].cell > cell && !p->item[i].undone) {
-			u.first = known++ == 0 ? p->item[i].number : u.first;
-			u.last = p->item[i].number;
+	for (size_t i = 0; i < p->count; i++) {
+		const struct cb_undo_log_cell *c = &p->item[i];
+
+		if (c->ended <= cell || c->undone)
+			continue;
+		known++;
+		if (c->cell <= cell) {
+			u.partly++;
+			u.partly_last = c->number;
+			continue;
 		}
+		u.first = u.first == 0 ? c->number : u.first;
+		u.last = c->number;
+	}
 	for (size_t i = 0, seen = 0; i < p->count; i++) {
 		const struct cb_undo_log_cell *c = &p->item[i];
 
-		if (c->cell <= cell || c->undone || ++seen + CB_UNDO_LOG_TOLD <= known)
+		if (c->ended <= cell || c->undone || ++seen + CB_UNDO_LOG_TOLD <= known)
 			continue;
 		cb_json_put(&j, NULL, c->number);
 		told++;
@@ -125,9 +176,9 @@ void cb_undo_log_undo(struct cb_undo_log *p, uint64_t cell, const struct cb_undo
 	for (size_t i = 0; i < p->count; i++) {
 		struct cb_undo_log_cell *c = &p->item[i];
 
-		if (c->cell > cell && c->undone == 0)
+		if (c->ended > cell && c->undone == 0)
 			c->undone = times;
-		else if (c->cell <= cell && c->undone > live->undone)
+		else if (c->ended <= cell && c->undone > live->undone)
 			c->undone = 0;
 	}
 	p->live = *live;
@@ -141,7 +192,7 @@ void cb_undo_log_sources(const struct cb_undo_log *p, uint64_t cell, struct cb_j
 		const struct cb_undo_log_cell *c = &p->item[i];
 		struct cb_span code = { c->code, c->len };
 
-		if (c->cell > cell)
+		if (c->ended > cell)
 			cb_json_put_object(j, NULL, "number", c->number, "code",
 					   code.data != NULL ? code : CB_SPAN("\"\""));
 	}

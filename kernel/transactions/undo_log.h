@@ -12,6 +12,7 @@
 
 struct cb_undo_log_cell {
 	uint64_t cell;	 /* counted up with each */
+	uint64_t ended;	 /* the count then: its own, but for one that others ran beside; UINT64_MAX = it runs */
 	int64_t number;	 /* execution count */
 	uint64_t undone; /* by which time of going back; 0 = not */
 	char *code;	 /* raw JSON string; NULL = none or forgotten */
@@ -28,18 +29,26 @@ struct cb_undo_log_count {
 struct cb_undo_log_undone {
 	struct cb_undo_log_count n;
 	int64_t first, last; /* numbers; 0 = none, or not known any more */
+	uint64_t partly;     /* of n.cells: a part of them is in what is gone back to; first and last leave them out */
+	int64_t partly_last; /* the number of the last of these */
 	uint64_t untold;     /* cells whose numbers are not in the list */
 };
 
 struct cb_undo_log {
 	struct cb_undo_log_cell *item; /* in order */
 	size_t count, cap, bytes;
-	uint64_t last; /* count of the latest */
+	uint64_t last; /* count of the latest, or of the latest end of one that others ran beside */
 	struct cb_undo_log_count live;
+	struct cb_undo_log_count running; /* of those: others may run beside them */
 };
 
 /* What has no number is counted only: without code it is a comm message, else a cell that was not stored. */
 void cb_undo_log_add(struct cb_undo_log *p, struct cb_span code, int64_t number);
+/* Others may begin, and points be made to go back to, before the cell that was added last has ended. */
+void cb_undo_log_runs(struct cb_undo_log *p, int64_t number);
+void cb_undo_log_ended(struct cb_undo_log *p, uint64_t cell, int64_t number);
+/* How many have run and are in a point that is made now. */
+struct cb_undo_log_count cb_undo_log_live(const struct cb_undo_log *p);
 /* How many are known after `cell` and before `end`, and not undone. */
 size_t cb_undo_log_between(const struct cb_undo_log *p, uint64_t cell, uint64_t end);
 /* Nobody can go back to `cell` or before. */

@@ -130,6 +130,31 @@ def test_calls_of_a_subshells_cell_that_is_undone(start):
     assert [call["id"] for call in back["undone_calls"]] == ids([cell]), back
 
 
+def test_a_checkpoint_beside_a_subshells_cell(start):
+    """It has what that had done until then. Going back undoes the rest, and says so, with the tools it had called."""
+    kernel = start(args=ALWAYS)
+    host = host_of(kernel)
+    c = kernel.client
+    where = c.request("create_subshell_request", {}, channel="control").content["subshell_id"]
+    assert c.run("import threading; half, go, log = threading.Event(), threading.Event(), []").ok  # [1]
+    code = "log.append(1); add(1); half.set(); go.wait(60); log.append(2); add(2)"
+    beside = c.start(code, allow_stdin=True, header=c.header("execute_request", subshell_id=where))  # [2]
+    host.answer(host.question())
+    assert c.run("half.wait(60)").result == "True"  # [3]
+    assert c.request("cellblock_checkpoint_request", {"name": "a"}).content["status"] == "ok"
+    assert c.run("go.set()").ok  # [4]
+    host.answer(host.question())
+    done = c.finish(beside)
+    assert done.ok and c.run("log").result == "[1, 2]", done  # [5]
+    back = c.run("%rollback a")  # [6]
+    assert back.about["restored_to"] == 3 and back.about["undone"] == [2, 4, 5, 6], back.about
+    assert [(call["tool"], call["cell"]) for call in back.about["undone_calls"]] == [("add", 2), ("add", 2)], back.about
+    told = "as they were before cell [4]; cells [4] to [6] are undone; what cell [2] of a subshell has done"
+    assert told in back.text("stderr"), back.text("stderr")
+    assert c.run("log").result == "[1]"
+    assert c.request("cellblock_rollback_request", {"name": "a"}).content["undone"] == [7]
+
+
 @pytest.mark.parametrize("awaitable", [False, True])
 def test_in_a_branch(start, awaitable):
     kernel = start(args=ALWAYS)

@@ -127,6 +127,45 @@ static void test_back_to_what_was_undone(void **state)
 	assert_int_equal(latest(1), 2);
 }
 
+/* Others ran beside it, and a point was made: what it did before that is there, what it did after that is not. */
+static void test_part_of_a_cell(void **state)
+{
+	struct cb_undo_log_count point;
+	struct cb_undo_log_undone u;
+	uint64_t at, beside;
+
+	(void)state;
+	add("\"a\"", 1);
+	add("\"b\"", 2);
+	beside = past.last;
+	cb_undo_log_runs(&past, 2);
+	add("\"c\"", 3);
+	add("\"silent\"", 0);
+	cb_undo_log_runs(&past, 0);
+	at = past.last;
+	point = cb_undo_log_live(&past);
+	assert_true(point.cells == 2 && point.unnumbered == 0);
+	cb_undo_log_ended(&past, at, 0);
+	add("\"d\"", 4);
+	cb_undo_log_forget(&past, at); /* what is gone back to keeps what ran then */
+	cb_undo_log_ended(&past, beside, 2);
+	assert_true(past.last > at && past.running.cells == 0 && past.running.unnumbered == 0);
+	assert_int_equal(cb_undo_log_after(&past, at, &point, &text, &u), 0);
+	expect_text("[2,4]");
+	assert_true(u.n.cells == 2 && u.n.unnumbered == 1 && u.untold == 0);
+	assert_true(u.partly == 1 && u.partly_last == 2 && u.first == 4 && u.last == 4);
+	expect_sources(at, "{\"undone\":[{\"number\":2,\"code\":\"b\"},{\"number\":4,\"code\":\"d\"}]}");
+	cb_undo_log_undo(&past, at, &point);
+	assert_int_equal(cb_undo_log_after(&past, at, &point, &text, &u), 0);
+	expect_text("[]");
+	assert_true(u.n.cells == 0 && u.partly == 0);
+	assert_int_equal(latest(1), 3);
+	/* its end comes when the log has been given up with its Python */
+	cb_undo_log_release(&past);
+	cb_undo_log_ended(&past, beside, 2);
+	assert_true(past.running.cells == 0);
+}
+
 /* For In: what was undone before is among them. */
 static void test_sources(void **state)
 {
@@ -272,6 +311,7 @@ int main(void)
 		T(test_bound_of_cells),
 		T(test_no_room_for_numbers),
 		T(test_back_to_what_was_undone),
+		T(test_part_of_a_cell),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
