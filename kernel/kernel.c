@@ -65,7 +65,7 @@ static void died(struct cb_kernel *k)
 			  : g->retired	   ? "not used (timeout.idle)"
 					   : cb_failure_death_text(&k->shells));
 	cb_jobs_jail_died(&k->workspace);
-	cb_lanes_guest_died(&k->shells);
+	cb_lanes_guest_died(&k->shells, false);
 	cb_branches_jail_gone(&k->transactions, cb_failure_death_text(&k->shells));
 	cb_debug_guest_gone(&k->shells);
 	cb_execution_guest_died(&k->shells);

@@ -424,7 +424,9 @@ static void fail_current(struct cb_shells *sh, bool restored)
 
 	if (!cb_request_is_execute(s->current))
 		note_loss(sh, restored, "");
-	cb_failure_of_main(sh, restored, &d);
+	if (s->cell.stop == CB_STOP_NONE && cb_failure_of_memory(sh, s->cell.usage_at_start.oom_kills))
+		s->cell.stop = CB_STOP_MEMORY;
+	cb_failure_of_python(sh, restored, &d);
 	cb_shell_died(s, &d);
 }
 
@@ -460,9 +462,10 @@ void cb_execution_guest_restored(struct cb_shells *sh, bool told)
 	const struct cb_request *r = sh->execution.shell.current;
 
 	if (!told && r == NULL)
-		note_loss(sh, true, "between cells, ");
+		note_loss(sh, true, cb_lanes_running(sh) != NULL ? "beside a subshell's cell, " : "between cells, ");
 	else if (!told && !sh->events->outlives(sh->kernel, r))
 		fail_current(sh, true);
+	cb_lanes_guest_died(sh, true);
 	sh->execution.taken_over = false;
 	cb_guest_forget_end(sh->guest);
 	cb_loop_mark(sh->loop);

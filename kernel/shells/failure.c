@@ -332,7 +332,7 @@ void cb_failure_death(struct cb_shell *s, const struct cb_death *d)
 	}
 }
 
-void cb_failure_of_main(struct cb_shells *sh, bool restored, struct cb_death *ret_death)
+void cb_failure_of_python(struct cb_shells *sh, bool restored, struct cb_death *ret_death)
 {
 	const char *became = sh->keeper->became(sh->kept, restored);
 
@@ -340,8 +340,6 @@ void cb_failure_of_main(struct cb_shells *sh, bool restored, struct cb_death *re
 		became = "all variables are lost";
 	else if (became == NULL)
 		became = "all variables are lost and the next cell runs in a new Python";
-	if (sh->execution.shell.cell.stop == CB_STOP_NONE && out_of_memory(sh))
-		sh->execution.shell.cell.stop = CB_STOP_MEMORY;
 	*ret_death = (struct cb_death){ .cause = cb_failure_death_text(sh),
 					.broken = verdict(sh->guest),
 					.state = restored ? "restored" : "lost",

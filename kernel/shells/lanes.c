@@ -59,7 +59,7 @@ static struct cb_shell *of(struct cb_shells *sh, uint64_t request)
 	for (size_t i = 0; i < CB_LANES && request != 0; i++) {
 		struct cb_shell *l = lane_at(&sh->lanes, i);
 
-		if (l->current != NULL && l->current->id == request)
+		if (l->current != NULL && !l->over && l->current->id == request)
 			return l;
 	}
 	return &sh->execution.shell;
@@ -453,7 +453,10 @@ static void interrupt_guest(struct cb_shell *l)
 
 static void usage(struct cb_shell *l, struct cb_usage *ret_usage)
 {
-	cb_usage_read(&l->all->guest->usage, ret_usage);
+	if (l->all->execution.taken_over)
+		*ret_usage = l->all->execution.usage_at_end;
+	else
+		cb_usage_read(&l->all->guest->usage, ret_usage);
 }
 
 static double cpu(struct cb_shell *l)
@@ -572,33 +575,52 @@ static void died(struct cb_shells *sh, struct cb_shell *l, struct cb_death d)
 {
 	if (l->current == NULL)
 		return;
-	d.cause = cb_failure_death_text(sh);
-	if (cb_request_is_execute(l->current) && cb_failure_of_memory(sh, l->cell.usage_at_start.oom_kills)) {
-		d.cause = cb_failure_memory_text(sh);
-		if (l->cell.stop == CB_STOP_NONE)
-			l->cell.stop = CB_STOP_MEMORY;
-	}
+	d.cause = l->cell.stop == CB_STOP_MEMORY ? cb_failure_memory_text(sh) : cb_failure_death_text(sh);
 	cb_shell_died(l, &d);
 }
 
-void cb_lanes_guest_died(struct cb_shells *sh)
+/* Of Python's end; what was said to it is nobody's now. */
+static void stopped(struct cb_shells *sh, struct cb_shell *l)
 {
-	bool back = sh->guest->state == CB_GUEST_RESTORING;
-	struct cb_death d = { .state = back ? "restored" : "lost",
-			      .became = back ? "the state goes back to what it was before"
-					: sh->events->none_left(sh->kernel)
-						? "all variables are lost, for the state before the cell was given up "
-						  "when memory was short"
-						: "all variables are lost" };
+	if (l->current == NULL || l->over)
+		return;
+	if (cb_request_is_execute(l->current) && l->cell.stop == CB_STOP_NONE &&
+	    cb_failure_of_memory(sh, l->cell.usage_at_start.oom_kills))
+		l->cell.stop = CB_STOP_MEMORY;
+	note(sh, l, 0, CB_PHASE_IDLE);
+	cb_shell_stopped(l);
+}
+
+void cb_lanes_stopped(struct cb_shells *sh)
+{
+	struct cb_death d = { .state = "restored" };
 
 	died(sh, &sh->lanes.ask, d);
-	for (size_t i = 0; i < CB_LANES; i++) /* comm messages before the cells that they are beside */
+	for (size_t i = 0; i < CB_LANES; i++) { /* comm messages before the cells that they are beside */
+		struct cb_shell *l = lane_at(&sh->lanes, i);
+
+		if (l->current != NULL && cb_request_is_execute(l->current))
+			stopped(sh, l);
+		else
+			died(sh, l, d);
+	}
+}
+
+void cb_lanes_guest_died(struct cb_shells *sh, bool restored)
+{
+	struct cb_death d;
+
+	cb_failure_of_python(sh, restored, &d);
+	died(sh, &sh->lanes.ask, d);
+	for (size_t i = 0; i < CB_LANES; i++) {
+		stopped(sh, lane_at(&sh->lanes, i));
 		died(sh, lane_at(&sh->lanes, i), d);
+	}
 }
 
 void cb_lanes_end(struct cb_shells *sh, const char *why)
 {
-	cb_lanes_guest_died(sh);
+	cb_lanes_guest_died(sh, false);
 	for (size_t i = 0; i <= CB_LANES; i++)
 		for (struct cb_request *r;
 		     (r = cb_shell_pop(i == CB_LANES ? &sh->lanes.ask : lane_at(&sh->lanes, i))) != NULL;)

@@ -25,8 +25,10 @@ bool cb_lanes_busy(const struct cb_shells *sh); /* anything runs or waits */
 /* The user's interrupt: of all subshells, and of one. */
 void cb_lanes_interrupt(struct cb_shells *sh);
 void cb_lanes_interrupt_one(struct cb_shells *sh, struct cb_span id);
-/* All of the guest is dead: what runs is answered with that. */
-void cb_lanes_guest_died(struct cb_shells *sh);
+/* All of the guest is dead, and a copy is to take over: cells wait for what becomes of that. */
+void cb_lanes_stopped(struct cb_shells *sh);
+/* All of the guest is dead: what ran is answered with that, and with whether the state is back. */
+void cb_lanes_guest_died(struct cb_shells *sh, bool restored);
 
 /* ---- subshells; an id is a raw JSON string ---- */
 

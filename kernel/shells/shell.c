@@ -154,7 +154,7 @@ static int begin(struct cb_shell *s, struct cb_request *r, bool send)
 	CB_HOLDS(s->current == NULL);
 	s->current = r;
 	s->cell = (struct cb_cell){ .usage_at_start = s->cell.usage_at_start };
-	s->answered = s->stale = s->awaiting = false;
+	s->answered = s->stale = s->awaiting = s->over = false;
 	s->ask_again = 0;
 	s->answer_by = s->asked_at = s->interrupted_at = s->notice_at = s->interrupt_by = 0;
 	if (cell)
@@ -231,7 +231,7 @@ void cb_shell_finish(struct cb_shell *s)
 
 	CB_HOLDS(r != NULL);
 	s->current = NULL;
-	s->awaiting = false;
+	s->awaiting = s->over = false;
 	s->asked_at = s->interrupted_at = s->notice_at = s->interrupt_by = s->cell.deadline = 0;
 	if (s->ops->ending != NULL)
 		s->ops->ending(s, r);
@@ -273,7 +273,7 @@ void cb_shell_reply(struct cb_shell *s, struct cb_frame *f, const struct cb_gues
 	failed = failed || late; /* also a cell that swallowed the interrupt: it did not do what it was to do */
 	if (failed && s->current->execute.stop_on_error)
 		cb_abort_queue(s);
-	if (s->current == NULL) /* what was taken in with that has ended its Python */
+	if (s->current == NULL || s->over) /* what was taken in with that has ended its Python */
 		return;
 	if (late) {
 		cb_failure_reply_timeout(s);
@@ -305,6 +305,13 @@ int cb_shell_answer(struct cb_shell *s, struct cb_frame *f, const char **ret_rea
 			      f->body);
 	cb_shell_finish(s);
 	return 0;
+}
+
+void cb_shell_stopped(struct cb_shell *s)
+{
+	s->over = true;
+	s->asked_at = s->interrupted_at = s->notice_at = s->interrupt_by = s->cell.deadline = 0;
+	s->ops->arm(s);
 }
 
 void cb_shell_died(struct cb_shell *s, const struct cb_death *d)
@@ -459,7 +466,7 @@ void cb_shell_look(struct cb_shell *s, int64_t now)
 		say_that_it_waits(s);
 	if (s->current != NULL && s->interrupt_by != 0 && s->interrupt_by <= now)
 		interrupt_hard(s);
-	if (!runs_cell(s))
+	if (!runs_cell(s) || s->over)
 		return;
 	double limit = s->current->execute.cpu;
 
@@ -481,7 +488,7 @@ void cb_shell_next_look(int64_t *look_at, int64_t *when)
 
 void cb_shell_due(const struct cb_shell *s, int64_t *look_at, int64_t *when)
 {
-	if (s->current == NULL)
+	if (s->current == NULL || s->over)
 		return;
 	cb_sooner(when, s->notice_at);
 	cb_sooner(when, s->interrupt_by);
@@ -496,7 +503,7 @@ void cb_shell_interrupt(struct cb_shell *s, bool hard)
 {
 	int64_t now = cb_now_ns();
 
-	if (s->current == NULL || s->answered)
+	if (s->current == NULL || s->answered || s->over)
 		return;
 	if (s->interrupted_at != 0 && hard && now - s->interrupted_at >= CB_DOUBLE_CLICK) {
 		interrupt_hard(s);

@@ -38,6 +38,9 @@ void cb_shell_asked(struct cb_shell *s); /* it was answered, or interrupted */
 /* Its clock stands while its user is asked or a debugger holds it, or goes on. In its grace a cell gets no more of it.
  */
 void cb_shell_wait(struct cb_shell *s, bool waits);
+/* The current cell's Python is dead, and it is not known yet what becomes of the state: no clock runs any more, and
+ * nothing is taken for an answer. cb_shell_died is to follow. */
+void cb_shell_stopped(struct cb_shell *s);
 /* The current request ends with its Python. */
 void cb_shell_died(struct cb_shell *s, const struct cb_death *d);
 

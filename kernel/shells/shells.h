@@ -118,6 +118,7 @@ struct cb_shell {
 	bool answered;		/* what is left is what goes with it, and idle */
 	bool stale;		/* a question that was answered with an error: what Python says of it is dropped */
 	bool abort_waiting;	/* when it has ended, what waits is aborted */
+	bool over;		/* its Python is dead: it ends when it is known what became of the state */
 };
 
 /* How a request's Python ended, in words. */

@@ -92,7 +92,7 @@ static bool replace(struct cb_transactions *tx, struct cb_twin *t)
 	cb_jobs_jail_died(tx->workspace); /* the helpers are ended with the guest */
 	cb_execution_stopped(tx->shells);
 	note_undone(w, t);
-	cb_lanes_guest_died(tx->shells); /* after what the dead one has used is known */
+	cb_lanes_stopped(tx->shells); /* after what the dead one has used is known */
 	begin(tx, t);
 	return true;
 }
@@ -137,7 +137,7 @@ static void give_up_woken(struct cb_transactions *tx)
 		cb_twins_drop(tx, t);
 	cb_guest_restoring(tx->guest);
 	cb_debug_guest_gone(tx->shells);
-	cb_lanes_guest_died(tx->shells);
+	cb_lanes_stopped(tx->shells);
 	tx->guest->verdict[0] = '\0';
 }
 

@@ -177,6 +177,25 @@ def test_the_state_before_takes_over(start, work, kind):
     assert c.run("x").result == "[1]"
 
 
+def test_a_subshells_cell_is_told_what_came_back(start, work, kind):
+    """Not before it is known to work; what waits behind it begins after that, and the main shell is told as well."""
+    c = start(args=["--set", "transactions.mode=always", "--set", "transactions.keep=2"], workspace=work).client
+    assert c.run((BY_FORK if "fork" in kind else "") + "import os; x = []").ok and c.run("x.append(1)").ok
+    assert c.run(LOAD + "; x.append(2)").ok
+    wait_asleep(work, kind, 1)
+    where = c.request("create_subshell_request", {}, channel="control").content["subshell_id"]
+    cell, next_cell = (c.start(code, header=c.header("execute_request", subshell_id=where), stop_on_error=False)
+                       for code in (DIE, "x"))
+    failed = c.finish(cell)
+    about, text = failed.about, failed.content["evalue"]
+    assert "exited with status 3; all variables are as they were before cell [3]; cells [3] to [4] are undone" in text
+    assert re.search(ABORTED, text), text
+    assert (about["state"], about["restored_to"], about["undone"]) == ("restored", 2, [3, 4])
+    assert c.finish(next_cell).result == "[1]"
+    told = c.run("x")
+    assert told.result == "[1]" and "beside a subshell's cell, Python exited with status 3" in told.text("stderr"), told
+
+
 def test_nothing_before_it(start, work, kind):
     """The only state that is left goes on without being copied, if that is what it dies of; else the error says why."""
     c = start(args=["--set", "transactions.mode=always", "--set", "transactions.keep=0"], workspace=work).client
