@@ -19,6 +19,16 @@ die() {
 	exit 1
 }
 
+# The caller is told what it asked for with --help: its own head.
+no_arguments() {
+	[ $# -ne 0 ] || return 0
+	case $1 in
+	-h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;;
+	*) die "there is no argument '$1'; --help says what this does" ;;
+	esac
+	exit 0
+}
+
 # Runs a command with its output in a log; shows the log only if the command fails.
 quietly() {
 	local log=$ROOT/build/$1.log status=0

@@ -461,14 +461,40 @@ uint64_t cb_usage_of(pid_t pid)
 	return read_text(fd, text, sizeof(text)) == 0 ? cb_usage_parse_own(text) : 0;
 }
 
+static bool read_process(const char *path, struct cb_usage_process *ret, char *ret_state)
+{
+	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+	char text[1024];
+
+	return read_text(fd, text, sizeof(text)) == 0 && cb_usage_parse_process(text, ret, ret_state);
+}
+
 bool cb_usage_process(pid_t pid, struct cb_usage_process *ret)
 {
-	char path[64], text[1024], state;
+	char path[64], state;
 
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+	return read_process(path, ret, &state);
+}
 
-	return read_text(fd, text, sizeof(text)) == 0 && cb_usage_parse_process(text, ret, &state);
+bool cb_usage_threads_at_work(pid_t pid)
+{
+	char path[300], state;
+	struct cb_usage_process p;
+	const struct dirent *entry;
+	bool found = false;
+	DIR *threads;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	threads = opendir(path);
+	while (!found && threads != NULL && (entry = readdir(threads)) != NULL) {
+		snprintf(path, sizeof(path), "/proc/%d/task/%s/stat", (int)pid, entry->d_name);
+		if (entry->d_name[0] != '.' && read_process(path, &p, &state))
+			found = p.exiting || (state == 'R' && strtol(entry->d_name, NULL, 10) != pid);
+	}
+	if (threads != NULL)
+		closedir(threads);
+	return found;
 }
 
 static bool is_among(pid_t pid, const pid_t *list, size_t n)

@@ -102,6 +102,7 @@ struct cb_twins {
 	int64_t stopped_ns;	  /* when a take-over was ordered */
 	bool fallen;		  /* in this take-over one was woken and failed */
 	bool confirming;	  /* one serves, but nobody is told before it has been copied in its turn */
+	unsigned looks;		  /* at the one that serves: how many more, while its threads have had no turn */
 	bool copy_kills;	  /* in this take-over one died of that */
 	unsigned passed_over;	  /* in this take-over: states that did not work */
 	char passed_why[192];	  /* the last of them */

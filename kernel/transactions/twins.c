@@ -265,7 +265,7 @@ static void on_deadline(void *context)
 	if (w->waking != NULL) {
 		cb_twins_waking_late(tx);
 	} else if (w->confirming && w->coming == NULL && !w->asked) {
-		cb_twins_confirm(tx);
+		cb_twins_looked_at(tx);
 	} else if (w->asked) {
 		cb_twins_let_go(tx);
 	} else {

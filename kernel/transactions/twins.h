@@ -123,7 +123,9 @@ void cb_twins_restored(struct cb_transactions *tx);
 void cb_twins_waking_late(struct cb_transactions *tx);
 /* Of the one that took over a copy was made, or none could be. */
 void cb_twins_copied(struct cb_transactions *tx, const struct cb_twin *copy);
-/* It has lived on for a while. */
+/* It has lived on for a while: that is enough, unless a thread of it waits for a processor still. */
+void cb_twins_looked_at(struct cb_transactions *tx);
+/* It works. */
 void cb_twins_confirm(struct cb_transactions *tx);
 
 /* ---- twins_when.c ---- */

@@ -25,6 +25,8 @@
 #define RESTORE_DEADLINE (15000 * MS) /* RESTORE to RESUMED */
 #define SILENT_MAX 3		      /* who waits for a cell waits for each of them */
 #define LOOK (300 * MS)		      /* at one in which threads run that Python does not know */
+#define LOOK_ON (50 * MS)	      /* as often as this, while they have not had their turn on a busy machine */
+#define LOOKS 20
 #define MOMENTS (10000 * MS)	      /* who dies in these, with nothing to do, is not what was kept */
 
 static void begin(struct cb_transactions *tx, struct cb_twin *t)
@@ -396,6 +398,12 @@ const char *cb_twins_became(const struct cb_transactions *tx, bool restored)
 				    : NULL;
 }
 
+static void look_at(struct cb_transactions *tx)
+{
+	tx->twins.looks = LOOKS;
+	cb_loop_arm(tx->loop, tx->twins.deadline_timer, cb_now_ns() + LOOK);
+}
+
 /* It serves. A state that can't be copied again, or that dies of what a library does in it, is none that came back: so
  * nobody is told, and nothing begins, before there is a copy of it again. */
 void cb_twins_resumed(struct cb_transactions *tx)
@@ -417,7 +425,7 @@ void cb_twins_resumed(struct cb_transactions *tx)
 	if (w->copy_kills && cb_twins_next(w) == NULL) { /* the last one: it is looked at only */
 		w->possible = false;
 		w->confirming = true;
-		cb_loop_arm(tx->loop, w->deadline_timer, cb_now_ns() + LOOK);
+		look_at(tx);
 		return;
 	}
 	if (!w->possible || !cb_twins_make(tx, w->woken.name)) {
@@ -431,9 +439,21 @@ void cb_twins_resumed(struct cb_transactions *tx)
 void cb_twins_copied(struct cb_transactions *tx, const struct cb_twin *copy)
 {
 	if (copy != NULL && copy->left_out.native + copy->left_out.native_back > 0)
-		cb_loop_arm(tx->loop, tx->twins.deadline_timer, cb_now_ns() + LOOK);
+		look_at(tx);
 	else
 		cb_twins_confirm(tx);
+}
+
+void cb_twins_looked_at(struct cb_transactions *tx)
+{
+	struct cb_twins *w = &tx->twins;
+
+	if (w->looks > 0 && cb_usage_threads_at_work(tx->guest->python.pid)) {
+		w->looks--;
+		cb_loop_arm(tx->loop, w->deadline_timer, cb_now_ns() + LOOK_ON);
+	} else {
+		cb_twins_confirm(tx);
+	}
 }
 
 void cb_twins_confirm(struct cb_transactions *tx)

@@ -1,9 +1,11 @@
 /* Accounting: the name in /proc/PID/stat is the guest's to choose. */
 #include "python/usage.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -179,6 +181,48 @@ static void test_tree(void **state)
 	assert_true(cb_usage_largest(&s) == 0);
 }
 
+static atomic_bool done;
+
+static void *work_then_wait(void *unused)
+{
+	(void)unused;
+	while (!done)
+		;
+	pause();
+	return NULL;
+}
+
+static bool comes(pid_t pid, bool wanted)
+{
+	struct timespec tick = { .tv_nsec = 1000000 };
+
+	for (int i = 0; i < 30000 && cb_usage_threads_at_work(pid) != wanted; i++)
+		nanosleep(&tick, NULL);
+	return cb_usage_threads_at_work(pid) == wanted;
+}
+
+/* The first one is no matter: it is the one that looks, here. One that has ended and is not waited for ends. */
+static void test_threads_at_work(void **state)
+{
+	pthread_t thread;
+	pid_t pid;
+
+	(void)state;
+	assert_false(cb_usage_threads_at_work(getpid()));
+	assert_false(cb_usage_threads_at_work(0x7ffffffe));
+	assert_int_equal(pthread_create(&thread, NULL, work_then_wait, NULL), 0);
+	assert_true(comes(getpid(), true));
+	done = true;
+	assert_true(comes(getpid(), false));
+	pthread_cancel(thread);
+	pthread_join(thread, NULL);
+	pid = fork();
+	if (pid == 0)
+		_exit(0);
+	assert_true(comes(pid, true));
+	waitpid(pid, NULL, 0);
+}
+
 static void test_of_a_control_group(void **state)
 {
 	double user = -1, sys = -1, hz = (double)sysconf(_SC_CLK_TCK);
@@ -208,6 +252,7 @@ int main(void)
 		cmocka_unit_test(test_own),
 		cmocka_unit_test(test_parent),
 		cmocka_unit_test(test_tree),
+		cmocka_unit_test(test_threads_at_work),
 		cmocka_unit_test(test_of_a_control_group),
 	};
 
