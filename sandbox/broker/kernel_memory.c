@@ -134,6 +134,26 @@ static void add_descriptor(struct sums *sums, const struct cb_kernel_look *look,
 	}
 }
 
+/* The most that a process can hold whose files are not shown: the program that it runs can't be read (proc(5), on
+ * "dumpable"). How many it has room for is shown of all. */
+static uint64_t hidden(const struct cb_kernel_look *look, pid_t pid)
+{
+	char path[64], text[4096];
+	uint64_t files = look->open_files;
+	const char *at;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
+	text[n > 0 ? n : 0] = '\0';
+	at = strstr(text, "\nFDSize:");
+	if (at != NULL && strtoull(at + 8, NULL, 10) < files)
+		files = strtoull(at + 8, NULL, 10);
+	return files * (OBJECT_BYTES + PIPE_MOST) + (uint64_t)MAPPINGS_MAX * ITEM_BYTES;
+}
+
 /* Of one process: at most what it may have, if there is no time. */
 static void add_process(struct sums *sums, const struct cb_kernel_look *look, pid_t pid)
 {
@@ -154,7 +174,7 @@ static void add_process(struct sums *sums, const struct cb_kernel_look *look, pi
 	if (dir == NULL)
 		cb_fd_close(&fds);
 	if (dir == NULL && errno != ENOENT && errno != ESRCH)
-		sums->bytes += look->open_files * OBJECT_BYTES;
+		sums->bytes += hidden(look, pid);
 	while (dir != NULL && (entry = readdir(dir)) != NULL) {
 		if (entry->d_name[0] == '.')
 			continue;
@@ -346,6 +366,7 @@ bool cb_kernel_in_flight(const pid_t *pid, size_t count)
 
 		snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid[i]);
 		dir = opendir(path);
+		found = dir == NULL && errno == EACCES; /* hidden: it may be the one */
 		while (dir != NULL && !found && (entry = readdir(dir)) != NULL)
 			found = entry->d_name[0] != '.' && waits_in(dirfd(dir), entry->d_name);
 		if (dir != NULL)

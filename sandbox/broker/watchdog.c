@@ -452,23 +452,30 @@ static bool is_kernel_late(const void *end)
 	return cpu_ms() >= *(const int64_t *)end;
 }
 
-/* As often as it is cheap, and oftener if it is much. False: the last look still counts. */
-static bool look_at_kernel(struct cb_watchdog *w, const struct cb_inmate *inmate, const struct cb_jail *jail)
+/* Without the dying, whose descriptors /proc shows to root alone; a living thread's number for a dead one's. */
+static struct family *find_living(const struct cb_inmate *inmate)
 {
-	struct family *f;
+	struct family *f = find_family(inmate->pid1);
 	uint64_t pages, tables;
 	size_t count = 1;
 	bool dying;
-	int64_t start = cb_now_ms(), began = cpu_ms(), end = began + BUDGET_KERNEL_MS, rest;
 
-	if (start < w->kernel_ms)
-		return false;
-	f = find_family(inmate->pid1);
-	/* without the dying, whose descriptors /proc shows to root alone; a living thread's number for a dead one's */
 	for (size_t i = 1; i < f->count; i++)
 		if (resident(&f->pid[i], &pages, &tables, &dying))
 			f->pid[count++] = f->pid[i];
 	f->count = count;
+	return f;
+}
+
+/* As often as it is cheap, and oftener if it is much. False: the last look still counts. */
+static bool look_at_kernel(struct cb_watchdog *w, const struct cb_inmate *inmate, const struct cb_jail *jail)
+{
+	const struct family *f;
+	int64_t start = cb_now_ms(), began = cpu_ms(), end = began + BUDGET_KERNEL_MS, rest;
+
+	if (start < w->kernel_ms)
+		return false;
+	f = find_living(inmate);
 	w->kernel = cb_kernel_memory(&(struct cb_kernel_look){
 		.pid = f->pid,
 		.count = f->count,
@@ -575,7 +582,7 @@ bool cb_watchdog_in_flight(int64_t *next_ms, const struct cb_inmate *inmate, con
 	*next_ms = cb_now_ms() + CB_FLIGHT_MS;
 	if (!is_refused(FLIGHT_MOST))
 		return false;
-	f = find_family(inmate->pid1);
+	f = find_living(inmate);
 	return cb_kernel_in_flight(f->pid, f->count); /* else they are others' */
 }
 

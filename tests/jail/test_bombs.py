@@ -276,13 +276,26 @@ def closed_senders():
         if i == 800: break
     return 4 * LIMIT
 
-def pipes():
-    children(20)
+def fill_pipes():
     for i in range(450):
         r, w = os.pipe()
+        os.set_inheritable(r, True)
+        os.set_inheritable(w, True)
         os.set_blocking(w, False)
         try: os.write(w, bytes(1 << 16))
         except OSError: pass
+
+def pipes():
+    children(20)
+    fill_pipes()
+    return 4 * LIMIT
+
+def pipes_of_an_unreadable_program():
+    with open("/bin/sleep", "rb") as program, open("sleep", "wb") as copy: copy.write(program.read())
+    os.chmod("sleep", 0o111)  # whose descriptors are shown to nobody
+    if os.fork() == 0:
+        fill_pipes()
+        os.execv("./sleep", ["sleep", "20"])
     return 4 * LIMIT
 
 def mappings():
@@ -312,7 +325,7 @@ else:
 
 
 def held_kinds():
-    return "tcp udp closed_senders pipes mappings first_thread_ended".split()
+    return "tcp udp closed_senders pipes pipes_of_an_unreadable_program mappings first_thread_ended".split()
 
 
 def run_held(build, kind, who=()):
@@ -350,7 +363,12 @@ for i in range(16):
     a, b = socket.socketpair()
     keep += a, b
     a.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+if sys.argv[1] == "hidden":  # the descriptors of a program that can't be read are shown to nobody
+    with open("/bin/sleep", "rb") as program, open("sleep", "wb") as copy: copy.write(program.read())
+    os.chmod("sleep", 0o111)
+    for s in keep: s.set_inheritable(True)
 print("in flight", flush=True)
+if sys.argv[1] == "hidden": os.execv("./sleep", ["sleep", "100"])
 sys.stdin.read()
 """
 PASS = (
@@ -361,17 +379,17 @@ PASS = (
 )
 
 
-@pytest.mark.parametrize("jailed", [False, True])
-def test_descriptors_in_flight(nothing_left, ordinary_user, jailed):
+@pytest.mark.parametrize("kind", ["outside", "jailed", "hidden"])
+def test_descriptors_in_flight(nothing_left, ordinary_user, kind):
     """Outside a jail they keep the user's other programs from passing any, as long as they like; inside it is ended."""
     build = os.environ.get("CELLBLOCK_BUILD")
     if not build:
         pytest.skip("CELLBLOCK_BUILD is not set")
     ids = (f"--reuid={ordinary_user.pw_uid}", f"--regid={ordinary_user.pw_gid}", "--clear-groups")
-    who = ["setpriv", *ids, "env", "HOME=/nonexistent"]
+    who, jailed = ["setpriv", *ids, "env", "HOME=/nonexistent"], kind != "outside"
     jail = [f"{build}/bin/cellblock", "run", "--set", "workspace.mode=tmpfs", "--"] if jailed else []
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen([*who, *jail, PYTHON, "-c", FLIGHT], text=True, cwd="/", **pipes) as filler:
+    with subprocess.Popen([*who, *jail, PYTHON, "-c", FLIGHT, kind], text=True, cwd="/", **pipes) as filler:
         assert filler.stdout.readline() == "in flight\n"
         if jailed:
             assert filler.wait(60) == 137

@@ -31,8 +31,8 @@ import os, pathlib
 def read(process, file):
     try:
         return pathlib.Path('/proc', process, file).read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return b''  # ended since the listing: a twin, for one
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return b''  # ended since the listing, or about to: a twin, for one
 texts = [read(p, f) for p in os.listdir('/proc') if p.isdigit() for f in ('environ', 'cmdline')]
 assert any(texts), "nothing could be read"
 any(b'-other-' + b'server-' in t for t in texts), 'A_KEY_OF_MINE' in os.environ, 'OTHER_KEY' in os.environ

@@ -39,6 +39,7 @@ def running(nothing_left):
         with kernels.Client(k) as c:
             c.ready()
             c.run("open('new', 'w').close()")
+            c.run("import time\nend = time.process_time() + 0.1\nwhile time.process_time() < end: pass")
     yield folder, started
     for k in started.values():
         k.stop()

@@ -5,18 +5,19 @@ A library in C does what gRPC's and others' do: it bears that its process is cop
 
 import re
 import subprocess
-import time
 
 import pytest
 
-from kernels import BY_FORK, DEADLINE
+from kernels import BY_FORK
 
 pytestmark = pytest.mark.cellblock_only("no other kernel does this")
 
-# A twin is the second generation of copies. It knows that it was woken by its name, which is then the old one.
+# A twin is the second generation of copies. Its first thread has blocked all signals from before its birth until it is
+# woken; only then it has the old name again.
 LIBRARY = r"""
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,25 +25,27 @@ LIBRARY = r"""
 
 static int generation;
 
-static int woken(void)
+static char *text_of(const char *path)
 {
-    char name[32] = "";
-    int fd = open("/proc/self/comm", O_RDONLY);
+    static char text[4096];
+    int fd = open(path, O_RDONLY);
+    ssize_t n = read(fd, text, sizeof(text) - 1);
 
-    (void)!read(fd, name, sizeof(name) - 1);
+    text[n > 0 ? n : 0] = '\0';
     close(fd);
-    return strncmp(name, "cellblock-twin", 14) != 0;
+    return text;
+}
+
+static int sleeps(void)
+{
+    char *blocked = strstr(text_of("/proc/self/status"), "SigBlk:");
+
+    return blocked == NULL || (strtoull(blocked + 7, NULL, 16) >> (SIGINT - 1) & 1) != 0;
 }
 
 static void *later(void *unused)
 {
-    char path[32];
-
-    while (woken())
-        usleep(100); /* it has its own name soon */
-    snprintf(path, sizeof(path), "asleep-%d", getpid());
-    close(creat(path, 0600)); /* who wakes it before would not be seen */
-    while (!woken())
+    while (sleeps())
         usleep(1000);
     usleep(DELAY_US);
     abort();
@@ -51,7 +54,7 @@ static void *later(void *unused)
 
 static void before(void)
 {
-    if (generation == 2 && DELAY_US < 0 && woken())
+    if (generation == 2 && DELAY_US < 0 && strncmp(text_of("/proc/self/comm"), "cellblock-twin", 14) != 0)
         abort();
 }
 
@@ -162,19 +165,10 @@ def work(kind, tmp_path):
     return folder
 
 
-def wait_asleep(work, kind, number):
-    """Until the thread of each of the twins made since the library was loaded has seen that it is in a twin."""
-    until = time.monotonic() + DEADLINE
-    while kind.startswith("thread") and "fork" in kind and len(list(work.glob("asleep-*"))) < number:
-        assert time.monotonic() < until, f"{number} twins, and {list(work.glob('asleep-*'))}"
-        time.sleep(0.01)
-
-
 def test_the_state_before_takes_over(start, work, kind):
     c = start(args=["--set", "transactions.mode=always", "--set", "transactions.keep=2"], workspace=work).client
     assert c.run((BY_FORK if "fork" in kind else "") + "import os; x = []").ok and c.run("x.append(1)").ok
     assert c.run(LOAD + "; x.append(2)").ok
-    wait_asleep(work, kind, 1)
     failed = c.run(DIE)
     about, text = failed.about, failed.content["evalue"]
     assert "exited with status 3" in text, "what the cell did is not what the woken state did"
@@ -192,7 +186,6 @@ def test_a_subshells_cell_is_told_what_came_back(start, work, kind):
     c = start(args=["--set", "transactions.mode=always", "--set", "transactions.keep=2"], workspace=work).client
     assert c.run((BY_FORK if "fork" in kind else "") + "import os; x = []").ok and c.run("x.append(1)").ok
     assert c.run(LOAD + "; x.append(2)").ok
-    wait_asleep(work, kind, 1)
     where = c.request("create_subshell_request", {}, channel="control").content["subshell_id"]
     cell, next_cell = (c.start(code, header=c.header("execute_request", subshell_id=where), stop_on_error=False)
                        for code in (DIE, "x"))
@@ -210,9 +203,8 @@ def test_nothing_before_it(start, work, kind):
     """The only state that is left goes on without being copied, if that is what it dies of; else the error says why."""
     c = start(args=["--set", "transactions.mode=always", "--set", "transactions.keep=0"], workspace=work).client
     first = (BY_FORK if "fork" in kind else "") + "import os; x = [1]"
-    for number, code in enumerate((first, LOAD, "y = 1", "z = 1")):
+    for code in (first, LOAD, "y = 1", "z = 1"):
         assert c.run(code).ok
-        wait_asleep(work, kind, number)
     failed = c.run(DIE)
     text = failed.content["evalue"]
     assert re.search(ABORTED, text), text

@@ -183,12 +183,13 @@ static void test_tree(void **state)
 
 static atomic_bool done;
 
-static void *work_then_wait(void *unused)
+static void *work_then_wait(void *from)
 {
-	(void)unused;
+	char byte;
+
 	while (!done)
 		;
-	pause();
+	(void)!read(*(const int *)from, &byte, 1);
 	return NULL;
 }
 
@@ -205,17 +206,21 @@ static bool comes(pid_t pid, bool wanted)
 static void test_threads_at_work(void **state)
 {
 	pthread_t thread;
+	int ends[2];
 	pid_t pid;
 
 	(void)state;
+	assert_int_equal(pipe(ends), 0);
 	assert_false(cb_usage_threads_at_work(getpid()));
 	assert_false(cb_usage_threads_at_work(0x7ffffffe));
-	assert_int_equal(pthread_create(&thread, NULL, work_then_wait, NULL), 0);
+	assert_int_equal(pthread_create(&thread, NULL, work_then_wait, &ends[0]), 0);
 	assert_true(comes(getpid(), true));
 	done = true;
 	assert_true(comes(getpid(), false));
-	pthread_cancel(thread);
+	assert_int_equal(write(ends[1], "x", 1), 1);
 	pthread_join(thread, NULL);
+	close(ends[0]);
+	close(ends[1]);
 	pid = fork();
 	if (pid == 0)
 		_exit(0);

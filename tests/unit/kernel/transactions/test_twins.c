@@ -522,7 +522,10 @@ static void test_dies_of_being_copied(void **state)
 
 	rig_twin_resumed(r, &resume);
 	rig_barrier(r);
-	rig_twin_overdue(r); /* it was looked at for long enough */
+	while (r->k.transactions.twins.confirming) { /* it is looked at for long enough */
+		rig_twin_overdue(r);
+		rig_until_soon(r);
+	}
 	expect_failure(r, id, "KernelDiedError",
 		       "signal 11 (Segmentation fault); all variables are as they were before cell [1]; cells [1] to "
 		       "[3] are undone; a later state did not work when it was woken (Python was killed by signal 6 "
