@@ -136,13 +136,16 @@ install_python() {
 	quietly pip "$python" -m pip install --disable-pip-version-check "$@"
 }
 
-# CMake of at least 3.25: the system's, else one from PyPI in .venv.
-find_cmake() {
+# CMake of at least 3.25 is there.
+has_cmake() {
 	local version
 	version=$(cmake --version 2>/dev/null | sed -n 's/^cmake version //p')
-	if [ "$(printf '3.25\n%s\n' "${version:-0}" | sort -V | head -n 1)" = 3.25 ]; then
-		return 0
-	fi
+	[ "$(printf '3.25\n%s\n' "${version:-0}" | sort -V | head -n 1)" = 3.25 ]
+}
+
+# The system's, else one from PyPI in .venv.
+find_cmake() {
+	! has_cmake || return 0
 	if [ ! -x "$VENV/bin/cmake" ]; then
 		say "installing cmake into .venv"
 		quietly pip-cmake "$VENV/bin/python" -m pip install --disable-pip-version-check \
@@ -183,9 +186,14 @@ bootstrap() {
 	shift
 	install_packages
 	want_packages $OPTIONAL
-	make_venv "$@"
-	find_cmake
-	build "$preset"
+	if has_cmake; then # beside what waits for the network
+		build "$preset" &
+		(make_venv "$@") && wait $! || { wait && exit 1; }
+	else
+		make_venv "$@"
+		find_cmake
+		build "$preset"
+	fi
 	install_kernel "$preset"
 	install_client
 }
