@@ -107,6 +107,7 @@ struct cb_twins {
 	unsigned passed_over;	  /* in this take-over: states that did not work */
 	char passed_why[192];	  /* the last of them */
 	struct cb_twin woken;	  /* the one that took over, as it was; without ends and comms */
+	uint32_t before_copy;	  /* the last number before it was copied in its turn */
 	int64_t confirmed_ns;	  /* when it was last said that a state is back; 0 = something has begun since */
 	unsigned silent;	  /* how many of them by silence */
 	double duration_s;	  /* of the last one: how long the guest stood still */

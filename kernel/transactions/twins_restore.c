@@ -411,6 +411,7 @@ void cb_twins_resumed(struct cb_transactions *tx)
 	struct cb_twins *w = &tx->twins;
 	struct cb_twin *t = w->waking;
 
+	w->before_copy = w->last_number;
 	w->woken = *t;
 	w->woken.ends = CB_GUEST_ENDS_NONE;
 	w->woken.comms = (struct cb_comms){ 0 };
@@ -469,7 +470,7 @@ void cb_twins_confirm(struct cb_transactions *tx)
 	cb_buf_clear(&w->calls);
 	cb_tools_undone(&tx->jupyter->tools, (int64_t)t->cell, &w->calls, w->calls_text, sizeof(w->calls_text));
 	for (int i = 0; i < CB_TWINS_MAX; i++)
-		if (w->twin[i].number > t->number) /* its copy, from when that was not undone yet */
+		if (w->twin[i].number > w->before_copy) /* its copy, from when that was not undone yet */
 			w->twin[i].live = w->past.live;
 	word_it(tx, t);
 	cb_log(CB_LOG_INFO, "restored in %.2f ms: %s", (double)(w->confirmed_ns - w->stopped_ns) / 1e6, w->outcome);
