@@ -215,18 +215,26 @@ size_t cb_twins_give_up(struct cb_transactions *tx)
 	return cb_twins_count(&tx->twins);
 }
 
+static void older(uint64_t *cell, uint64_t *undone, uint64_t its_cell, const struct cb_undo_log_count *live)
+{
+	*cell = its_cell < *cell ? its_cell : *cell;
+	*undone = live->undone < *undone ? live->undone : *undone;
+}
+
 void cb_twins_forget_past(struct cb_transactions *tx)
 {
 	struct cb_twins *w = &tx->twins;
-	uint64_t oldest = w->confirming ? w->woken.cell : w->past.last; /* what is undone is to be told yet */
+	/* what is undone is to be told yet */
+	uint64_t oldest = w->confirming ? w->woken.cell : w->past.last;
+	uint64_t undone = w->confirming ? w->woken.live.undone : w->past.live.undone;
 
 	for (int i = 0; i < CB_TWINS_MAX; i++)
-		if (w->twin[i].number != 0 && w->twin[i].cell < oldest)
-			oldest = w->twin[i].cell;
+		if (w->twin[i].number != 0)
+			older(&oldest, &undone, w->twin[i].cell, &w->twin[i].live);
 	for (int i = 0; i < CB_BRANCHES_MAX; i++) /* one may be adopted */
-		if (tx->branches.branch[i] != NULL && tx->branches.branch[i]->cell < oldest)
-			oldest = tx->branches.branch[i]->cell;
-	cb_undo_log_forget(&w->past, oldest);
+		if (tx->branches.branch[i] != NULL)
+			older(&oldest, &undone, tx->branches.branch[i]->cell, &tx->branches.branch[i]->live);
+	cb_undo_log_forget(&w->past, oldest, undone);
 }
 
 /* ---- what others say ---- */

@@ -283,7 +283,8 @@ static void word_undone(struct cb_transactions *tx, int64_t restored_to, char *r
 {
 	const struct cb_undo_log_undone *u = &tx->twins.undid;
 	const struct cb_request *r = tx->shells->execution.shell.current;
-	uint64_t unnumbered = u->n.unnumbered, messages = u->n.messages, whole = u->n.cells - u->partly;
+	uint64_t unnumbered = u->n.unnumbered, messages = u->n.messages;
+	uint64_t whole = u->n.cells - u->partly - u->aside;
 	size_t len;
 
 	if (r != NULL && cb_request_is_execute(r) && !tx->shells->execution.shell.cell.store && unnumbered > 0)
@@ -307,6 +308,11 @@ static void word_undone(struct cb_transactions *tx, int64_t restored_to, char *r
 		snprintf(ret_cells + len, size - len,
 			 "; what %" PRIu64 " cells of subshells have done since then is undone", u->partly);
 	len = strlen(ret_cells);
+	if (u->aside > 0)
+		snprintf(ret_cells + len, size - len,
+			 "; %" PRIu64 " earlier %s, which that state does not have, %s undone", u->aside,
+			 u->aside == 1 ? "cell" : "cells", u->aside == 1 ? "is" : "are");
+	len = strlen(ret_cells);
 	if (unnumbered > 0)
 		snprintf(ret_cells + len, size - len, "; %" PRIu64 " %s without a number %s undone", unnumbered,
 			 unnumbered == 1 ? "cell" : "cells", unnumbered == 1 ? "is" : "are");
@@ -319,7 +325,7 @@ static void word_undone(struct cb_transactions *tx, int64_t restored_to, char *r
 static void word_it(struct cb_transactions *tx, const struct cb_twin *t)
 {
 	struct cb_twins *w = &tx->twins;
-	char cells[256] = "", left[128] = "", files[320] = "", cell[64] = "", passed[448] = "", native[224] = "";
+	char cells[320] = "", left[128] = "", files[320] = "", cell[64] = "", passed[448] = "", native[224] = "";
 	size_t len;
 
 	word_undone(tx, w->restored_to, cell, sizeof(cell), cells, sizeof(cells));

@@ -14,10 +14,44 @@ static void drop_code(struct cb_undo_log *p, struct cb_undo_log_cell *c)
 
 static void drop_first(struct cb_undo_log *p, size_t n)
 {
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
 		drop_code(p, &p->item[i]);
+		free(p->item[i].turn);
+	}
 	p->count -= n;
 	memmove(p->item, p->item + n, p->count * sizeof(*p->item));
+}
+
+static bool is_live(const struct cb_undo_log_cell *c)
+{
+	return c->turns % 2 == 0;
+}
+
+/* Whether it is in what was made after `cell`, when so many were live. */
+static bool is_in(const struct cb_undo_log_cell *c, uint64_t cell, const struct cb_undo_log_count *live)
+{
+	size_t n = c->turns;
+
+	while (n > 0 && c->turn[n - 1] > live->undone)
+		n--;
+	return c->ended <= cell && n % 2 == 0;
+}
+
+/* Undone, or back. Of very many times those in the middle are forgotten: between old names one may go to and fro. */
+static void turn(struct cb_undo_log_cell *c, uint64_t time)
+{
+	const size_t half = CB_UNDO_LOG_TURNS / 2;
+	uint64_t *more = c->turns < CB_UNDO_LOG_TURNS ? realloc(c->turn, (c->turns + 1) * sizeof(*more)) : NULL;
+
+	if (c->turns >= CB_UNDO_LOG_TURNS) {
+		c->turns -= 2;
+		memmove(c->turn + half, c->turn + half + 2, (c->turns - half) * sizeof(*c->turn));
+	} else if (more == NULL) { /* memory is out */
+		return;
+	} else {
+		c->turn = more;
+	}
+	c->turn[c->turns++] = time;
 }
 
 static int make_room(struct cb_undo_log *p)
@@ -96,11 +130,16 @@ struct cb_undo_log_count cb_undo_log_live(const struct cb_undo_log *p)
 	return live;
 }
 
-void cb_undo_log_forget(struct cb_undo_log *p, uint64_t cell)
+static bool is_alike(const struct cb_undo_log_cell *c, uint64_t cell, uint64_t undone)
+{
+	return c->ended <= cell && (c->turns == 0 || c->turn[c->turns - 1] <= undone);
+}
+
+void cb_undo_log_forget(struct cb_undo_log *p, uint64_t cell, uint64_t undone)
 {
 	size_t n = 0;
 
-	while (n < p->count && p->item[n].ended <= cell)
+	while (n < p->count && is_alike(&p->item[n], cell, undone))
 		n++;
 	if (n > 0)
 		drop_first(p, n);
@@ -109,7 +148,7 @@ void cb_undo_log_forget(struct cb_undo_log *p, uint64_t cell)
 const struct cb_undo_log_cell *cb_undo_log_latest(const struct cb_undo_log *p, size_t n, uint64_t end)
 {
 	for (size_t i = p->count; i > 0; i--)
-		if (p->item[i - 1].undone == 0 && p->item[i - 1].cell < end && --n == 0)
+		if (is_live(&p->item[i - 1]) && p->item[i - 1].cell < end && --n == 0)
 			return &p->item[i - 1];
 	return NULL;
 }
@@ -119,7 +158,7 @@ size_t cb_undo_log_between(const struct cb_undo_log *p, uint64_t cell, uint64_t 
 	size_t n = 0;
 
 	for (size_t i = 0; i < p->count; i++)
-		n += p->item[i].undone == 0 && p->item[i].ended > cell && p->item[i].cell < end;
+		n += is_live(&p->item[i]) && p->item[i].ended > cell && p->item[i].cell < end;
 	return n;
 }
 
@@ -141,21 +180,23 @@ int cb_undo_log_after(const struct cb_undo_log *p, uint64_t cell, const struct c
 	for (size_t i = 0; i < p->count; i++) {
 		const struct cb_undo_log_cell *c = &p->item[i];
 
-		if (c->ended <= cell || c->undone)
+		if (!is_live(c) || is_in(c, cell, live))
 			continue;
 		known++;
-		if (c->cell <= cell) {
+		u.aside += c->ended <= cell;
+		if (c->cell <= cell && c->ended > cell) {
 			u.partly++;
 			u.partly_last = c->number;
-			continue;
 		}
+		if (c->cell <= cell)
+			continue;
 		u.first = u.first == 0 ? c->number : u.first;
 		u.last = c->number;
 	}
 	for (size_t i = 0, seen = 0; i < p->count; i++) {
 		const struct cb_undo_log_cell *c = &p->item[i];
 
-		if (c->ended <= cell || c->undone || ++seen + CB_UNDO_LOG_TOLD <= known)
+		if (!is_live(c) || is_in(c, cell, live) || ++seen + CB_UNDO_LOG_TOLD <= known)
 			continue;
 		cb_json_put(&j, NULL, c->number);
 		told++;
@@ -176,10 +217,8 @@ void cb_undo_log_undo(struct cb_undo_log *p, uint64_t cell, const struct cb_undo
 	for (size_t i = 0; i < p->count; i++) {
 		struct cb_undo_log_cell *c = &p->item[i];
 
-		if (c->ended > cell && c->undone == 0)
-			c->undone = times;
-		else if (c->ended <= cell && c->undone > live->undone)
-			c->undone = 0;
+		if (is_live(c) != is_in(c, cell, live))
+			turn(c, times);
 	}
 	p->live = *live;
 	p->live.undone = times;

@@ -9,12 +9,14 @@
 #define CB_UNDO_LOG_BYTES_MAX (64u << 20) /* of sources; older ones are forgotten */
 #define CB_UNDO_LOG_MAX 100000		  /* cells that are known one by one; all are counted */
 #define CB_UNDO_LOG_TOLD 1000		  /* numbers that are told one by one */
+#define CB_UNDO_LOG_TURNS 64		  /* of a cell's, that are kept in mind */
 
 struct cb_undo_log_cell {
 	uint64_t cell;	 /* counted up with each */
 	uint64_t ended;	 /* the count then: its own, but for one that others ran beside; UINT64_MAX = it runs */
 	int64_t number;	 /* execution count */
-	uint64_t undone; /* by which time of going back; 0 = not */
+	uint64_t *turn;	 /* by which times of going back it was undone, came back, was undone …; owned */
+	size_t turns;
 	char *code;	 /* raw JSON string; NULL = none or forgotten */
 	size_t len;
 };
@@ -31,6 +33,7 @@ struct cb_undo_log_undone {
 	int64_t first, last; /* numbers; 0 = none, or not known any more */
 	uint64_t partly;     /* of n.cells: a part of them is in what is gone back to; first and last leave them out */
 	int64_t partly_last; /* the number of the last of these */
+	uint64_t aside;	     /* of n.cells: before it, but undone when it was made; left out likewise */
 	uint64_t untold;     /* cells whose numbers are not in the list */
 };
 
@@ -49,17 +52,18 @@ void cb_undo_log_runs(struct cb_undo_log *p, int64_t number);
 void cb_undo_log_ended(struct cb_undo_log *p, uint64_t cell, int64_t number);
 /* How many have run and are in a point that is made now. */
 struct cb_undo_log_count cb_undo_log_live(const struct cb_undo_log *p);
-/* How many are known after `cell` and before `end`, and not undone. */
+/* How many are known that have ended after `cell` and begun before `end`, and are not undone. */
 size_t cb_undo_log_between(const struct cb_undo_log *p, uint64_t cell, uint64_t end);
-/* Nobody can go back to `cell` or before. */
-void cb_undo_log_forget(struct cb_undo_log *p, uint64_t cell);
+/* Nobody can go back to before `cell`, or to what was made before it was gone back `undone` times: what all have that
+ * can be gone back to, or none, is forgotten. */
+void cb_undo_log_forget(struct cb_undo_log *p, uint64_t cell, uint64_t undone);
 /* The n-th latest before `end`, counted from 1, of those that are known and not undone; NULL = there are fewer. */
 const struct cb_undo_log_cell *cb_undo_log_latest(const struct cb_undo_log *p, size_t n, uint64_t end);
-/* What going back to `cell` undoes, when so many were live: appends the numbers of those after it that are not undone
- * already, as a JSON array, of very many the youngest. */
+/* What going back to `cell` undoes, when so many were live: appends the numbers of those that it has not and that are
+ * not undone already, as a JSON array, of very many the youngest. */
 int cb_undo_log_after(const struct cb_undo_log *p, uint64_t cell, const struct cb_undo_log_count *live,
 		      struct cb_buf *out, struct cb_undo_log_undone *ret);
-/* All after `cell` are undone; of those before it the ones that were when so many were live. */
+/* All after `cell` are undone, and of those before it the ones that were when so many were live. */
 void cb_undo_log_undo(struct cb_undo_log *p, uint64_t cell, const struct cb_undo_log_count *live);
 /* "undone":[{"number":n,"code":"…"},…] of all after `cell`. */
 void cb_undo_log_sources(const struct cb_undo_log *p, uint64_t cell, struct cb_json *j);

@@ -126,6 +126,21 @@ def test_undo_after_going_to_a_later_state(start):
     assert c.run("log").result == "[1, 2, 3, 4, 5]", "nothing is undone that was not asked for"
 
 
+def test_between_two_lines(start):
+    """Each has a cell that the other has not; what is undone is told both ways."""
+    c = start(args=ALWAYS).client
+    assert c.run("log = [1]").ok and ask(c, "checkpoint", name="a")["status"] == "ok"
+    assert c.run("log.append(2)").ok and ask(c, "checkpoint", name="b")["status"] == "ok"
+    assert ask(c, "rollback", name="a")["undone"] == [2]
+    assert c.run("log.append(3)").ok and ask(c, "delete_checkpoint", name="a")["status"] == "ok"
+    assert ask(c, "checkpoint", name="c")["status"] == "ok"
+    assert ask(c, "rollback", name="b")["undone"] == [3] and c.run("log").result == "[1, 2]"
+    back = c.run("%rollback c")
+    told = "as they were before cell [4]; cells [4] to [5] are undone; 1 earlier cell, which that state does not have, is"
+    assert back.about["undone"] == [2, 4, 5] and told in back.text("stderr"), back
+    assert c.run("log").result == "[1, 3]"
+
+
 def test_undo_beside_a_subshell(start):
     """The cell that asks is not taken for the subshell's, which has begun after it; while that runs it is refused."""
     c = start(args=[*ALWAYS, "--set", "transactions.keep=5"]).client

@@ -78,7 +78,7 @@ static void test_empty(void **state)
 	assert_int_equal(latest(1), 0);
 	expect_undo(0, "[]", 0, 0, 0);
 	expect_sources(0, "{\"undone\":[]}");
-	cb_undo_log_forget(&past, 10);
+	cb_undo_log_forget(&past, 10, past.live.undone);
 }
 
 static void test_undone_once(void **state)
@@ -127,6 +127,35 @@ static void test_back_to_what_was_undone(void **state)
 	assert_int_equal(latest(1), 2);
 }
 
+/* Two lines from the first cell on: each has a cell that the other has not. Oftener to and fro than is kept in mind. */
+static void test_between_lines(void **state)
+{
+	struct cb_undo_log_count first, one, other;
+	struct cb_undo_log_undone u;
+
+	(void)state;
+	add("\"a\"", 1);
+	first = past.live;
+	add("\"b\"", 2);
+	one = past.live;
+	cb_undo_log_undo(&past, 1, &first);
+	add("\"c\"", 3);
+	other = past.live;
+	for (int i = 0; i < 2 * CB_UNDO_LOG_TURNS; i++) {
+		assert_int_equal(cb_undo_log_after(&past, 2, &one, &text, &u), 0);
+		expect_text("[3]");
+		assert_true(u.n.cells == 1 && u.aside == 0 && u.first == 3 && u.untold == 0);
+		cb_undo_log_undo(&past, 2, &one);
+		assert_int_equal(latest(1), 2);
+		assert_int_equal(cb_undo_log_after(&past, 3, &other, &text, &u), 0);
+		expect_text("[2]");
+		assert_true(u.n.cells == 1 && u.aside == 1 && u.first == 0 && u.untold == 0);
+		cb_undo_log_undo(&past, 3, &other);
+		assert_int_equal(latest(1), 3);
+		assert_int_equal(latest(2), 1);
+	}
+}
+
 /* Others ran beside it, and a point was made: what it did before that is there, what it did after that is not. */
 static void test_part_of_a_cell(void **state)
 {
@@ -147,7 +176,7 @@ static void test_part_of_a_cell(void **state)
 	assert_true(point.cells == 2 && point.unnumbered == 0);
 	cb_undo_log_ended(&past, at, 0);
 	add("\"d\"", 4);
-	cb_undo_log_forget(&past, at); /* what is gone back to keeps what ran then */
+	cb_undo_log_forget(&past, at, past.live.undone); /* what is gone back to keeps what ran then */
 	cb_undo_log_ended(&past, beside, 2);
 	assert_true(past.last > at && past.running.cells == 0 && past.running.unnumbered == 0);
 	assert_int_equal(cb_undo_log_after(&past, at, &point, &text, &u), 0);
@@ -237,13 +266,30 @@ static void test_forget(void **state)
 	add("\"a\"", 1);
 	add("\"b\"", 2);
 	add("\"c\"", 3);
-	cb_undo_log_forget(&past, 2);
+	cb_undo_log_forget(&past, 2, past.live.undone);
 	assert_int_equal(past.count, 1);
 	assert_int_equal(past.bytes, 3);
 	expect_undo(0, "[3]", 3, 3, 1);
 	cb_undo_log_release(&past);
 	assert_int_equal(past.last, 3); /* numbers of cells are never used twice */
 	assert_int_equal(past.bytes, 0);
+}
+
+/* One that was undone stays as long as there is a state that has it. */
+static void test_forget_what_was_undone(void **state)
+{
+	struct cb_undo_log_count early;
+
+	(void)state;
+	add("\"a\"", 1);
+	early = past.live;
+	add("\"b\"", 2);
+	cb_undo_log_undo(&past, 1, &early);
+	add("\"c\"", 3);
+	cb_undo_log_forget(&past, 3, 0);
+	assert_int_equal(past.count, 2);
+	cb_undo_log_forget(&past, 3, 1);
+	assert_int_equal(past.count, 0);
 }
 
 static void test_bound_of_sources(void **state)
@@ -307,11 +353,13 @@ int main(void)
 		T(test_counts),
 		T(test_very_many),
 		T(test_forget),
+		T(test_forget_what_was_undone),
 		T(test_bound_of_sources),
 		T(test_bound_of_cells),
 		T(test_no_room_for_numbers),
 		T(test_back_to_what_was_undone),
 		T(test_part_of_a_cell),
+		T(test_between_lines),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
