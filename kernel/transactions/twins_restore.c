@@ -26,7 +26,7 @@
 #define SILENT_MAX 3		      /* who waits for a cell waits for each of them */
 #define LOOK (300 * MS)		      /* at one in which threads run that Python does not know */
 #define LOOK_ON (50 * MS)	      /* as often as this, while they have not had their turn on a busy machine */
-#define LOOKS 20
+#define LOOKS 40
 #define MOMENTS (10000 * MS)	      /* who dies in these, with nothing to do, is not what was kept */
 
 static void begin(struct cb_transactions *tx, struct cb_twin *t)

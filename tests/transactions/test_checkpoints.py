@@ -136,7 +136,7 @@ def test_between_two_lines(start):
     assert ask(c, "checkpoint", name="c")["status"] == "ok"
     assert ask(c, "rollback", name="b")["undone"] == [3] and c.run("log").result == "[1, 2]"
     back = c.run("%rollback c")
-    told = "as they were before cell [4]; cells [4] to [5] are undone; 1 earlier cell, which that state does not have, is"
+    told = "cells [4] to [5] are undone; 1 earlier cell, which that state does not have, is undone"
     assert back.about["undone"] == [2, 4, 5] and told in back.text("stderr"), back
     assert c.run("log").result == "[1, 3]"
 

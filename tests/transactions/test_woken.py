@@ -113,7 +113,7 @@ ABORTED = r"did not work when it was woken \(Python was killed by signal (6|11) 
 # The next copy aborts, as with gRPC's server; or a thread that was started in the copy does, at once or soon, or after
 # more work than what a state is looked at for.
 KINDS = {"next copy, by fork": -1, "thread at once, by fork": 0, "thread soon, by fork": 20000}
-KINDS |= {"thread at once": 0, "thread soon": 20000, "thread at work": 700000}
+KINDS |= {"thread at once": 0, "thread soon": 20000, "thread at work": 450000}
 
 
 THREADS = """
