@@ -424,8 +424,7 @@ static void fail_current(struct cb_shells *sh, bool restored)
 
 	if (!cb_request_is_execute(s->current))
 		note_loss(sh, restored, "");
-	if (s->cell.stop == CB_STOP_NONE && cb_failure_of_memory(sh, s->cell.usage_at_start.oom_kills))
-		s->cell.stop = CB_STOP_MEMORY;
+	cb_failure_note_memory(s);
 	cb_failure_of_python(sh, restored, &d);
 	cb_shell_died(s, &d);
 }

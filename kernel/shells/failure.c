@@ -332,6 +332,12 @@ void cb_failure_death(struct cb_shell *s, const struct cb_death *d)
 	}
 }
 
+void cb_failure_note_memory(struct cb_shell *s)
+{
+	if (s->cell.stop == CB_STOP_NONE && cb_failure_of_memory(s->all, s->cell.usage_at_start.oom_kills))
+		s->cell.stop = CB_STOP_MEMORY;
+}
+
 void cb_failure_of_python(struct cb_shells *sh, bool restored, struct cb_death *ret_death)
 {
 	const char *became = sh->keeper->became(sh->kept, restored);

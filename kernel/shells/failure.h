@@ -38,6 +38,8 @@ const char *cb_failure_death_text(const struct cb_shells *sh);
  * when the request began. The words for it. */
 bool cb_failure_of_memory(const struct cb_shells *sh, uint64_t oom_kills);
 const char *cb_failure_memory_text(const struct cb_shells *sh);
+/* If the guest ended for lack of memory, and nothing else had ended the shell's cell, that did. */
+void cb_failure_note_memory(struct cb_shell *s);
 
 /* An exception (raw JSON string) as an interrupt raises it. */
 bool cb_failure_of_interrupt(struct cb_span ename);

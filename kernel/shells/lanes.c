@@ -584,9 +584,8 @@ static void stopped(struct cb_shells *sh, struct cb_shell *l)
 {
 	if (l->current == NULL || l->over)
 		return;
-	if (cb_request_is_execute(l->current) && l->cell.stop == CB_STOP_NONE &&
-	    cb_failure_of_memory(sh, l->cell.usage_at_start.oom_kills))
-		l->cell.stop = CB_STOP_MEMORY;
+	if (cb_request_is_execute(l->current))
+		cb_failure_note_memory(l);
 	note(sh, l, 0, CB_PHASE_IDLE);
 	cb_shell_stopped(l);
 }

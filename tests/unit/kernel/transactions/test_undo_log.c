@@ -103,17 +103,23 @@ static void test_undone_once(void **state)
 	assert_int_equal(latest(2), 0);
 }
 
+/* Two cells, of which the second is undone: how many were live after each. */
+static void one_undone(struct cb_undo_log_count *ret_first, struct cb_undo_log_count *ret_second)
+{
+	add("\"a\"", 1);
+	*ret_first = past.live;
+	add("\"b\"", 2);
+	*ret_second = past.live;
+	cb_undo_log_undo(&past, 1, ret_first);
+}
+
 /* Back to a state that was made after another one was: what that has is not undone any more. */
 static void test_back_to_what_was_undone(void **state)
 {
 	struct cb_undo_log_count early, late;
 
 	(void)state;
-	add("\"a\"", 1);
-	early = past.live;
-	add("\"b\"", 2);
-	late = past.live;
-	cb_undo_log_undo(&past, 1, &early);
+	one_undone(&early, &late);
 	assert_int_equal(latest(1), 1);
 	assert_int_equal(latest(2), 0);
 	add("\"c\"", 3);
@@ -134,11 +140,7 @@ static void test_between_lines(void **state)
 	struct cb_undo_log_undone u;
 
 	(void)state;
-	add("\"a\"", 1);
-	first = past.live;
-	add("\"b\"", 2);
-	one = past.live;
-	cb_undo_log_undo(&past, 1, &first);
+	one_undone(&first, &one);
 	add("\"c\"", 3);
 	other = past.live;
 	for (int i = 0; i < 2 * CB_UNDO_LOG_TURNS; i++) {
@@ -278,13 +280,10 @@ static void test_forget(void **state)
 /* One that was undone stays as long as there is a state that has it. */
 static void test_forget_what_was_undone(void **state)
 {
-	struct cb_undo_log_count early;
+	struct cb_undo_log_count early, late;
 
 	(void)state;
-	add("\"a\"", 1);
-	early = past.live;
-	add("\"b\"", 2);
-	cb_undo_log_undo(&past, 1, &early);
+	one_undone(&early, &late);
 	add("\"c\"", 3);
 	cb_undo_log_forget(&past, 3, 0);
 	assert_int_equal(past.count, 2);
