@@ -110,7 +110,7 @@ class Interrupts:
         if getpid() != self.pid or self.wire.forked:
             return
         if self.forking:
-            self.forking()
+            self.forking(frame)
         elif self.again:
             self._take(frame)
 

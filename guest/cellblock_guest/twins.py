@@ -43,7 +43,7 @@ class Twins:
     def __init__(self, guest):
         self.guest = guest
         self.forking = False  # the at-fork hooks of main.py then only call hold() and held()
-        self.forks = Forks()
+        self.forks = Forks(Twins._fork_twice.__code__)
         self._held = False
         self._frozen = False  # a twin that is not woken
         self.offered, self.process, self.copier = False, None, None

@@ -88,8 +88,23 @@ def test_one_interrupt_is_enough_for_a_cell_that_waits(start, whose):
     assert c.reply(first).content["status"] == "ok"
     header = c.header("interrupt_request", **(at if whose == "subshell" else {}))
     assert c.request("interrupt_request", {}, channel="control", header=header).content["status"] == "ok"
-    assert c.finish(waits).content["ename"] == "KeyboardInterrupt"
-    assert c.run("kept").result == "1"
+    ended = c.finish(waits)
+    assert ended.content["ename"] == "KeyboardInterrupt" and ended.about["state"] == "kept", ended
+    assert c.run("kept").result == "1", ended
+
+
+def test_an_interrupt_that_comes_before_the_first_function(start):
+    """62 is the signal that ends one that holds up a fork (CB_WIRE_LET_GO); filters are read just before."""
+    c = start(args=ALWAYS).client
+    early = BY_FORK + "import os, signal, sys, threading\nran, kept = [], 1\n"
+    early += "os.register_at_fork(before=lambda: ran.append(1))\nme = threading.main_thread().ident\n"
+    early += "class Warnings(type(sys)):\n"
+    early += "    filters = property(lambda self: signal.pthread_kill(me, 62) or [], lambda self, value: None)\n"
+    early += "warnings, sys.modules['warnings'] = sys.modules['warnings'], Warnings('warnings')"
+    assert c.run(early).ok
+    cell = c.run("sys.modules['warnings'] = warnings\nkept, ran")
+    assert cell.result == "(1, [])", cell
+    assert c.run("kept, ran").result == "(1, [1])"
 
 
 def test_c_code_before_a_fork_is_told_and_nothing_is_undone_by_itself(start):
