@@ -482,19 +482,21 @@ bool cb_usage_threads_at_work(pid_t pid)
 	char path[300], state;
 	struct cb_usage_process p;
 	const struct dirent *entry;
-	bool found = false;
+	bool there = false, found = false;
 	DIR *threads;
 
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
 	threads = opendir(path);
 	while (!found && threads != NULL && (entry = readdir(threads)) != NULL) {
 		snprintf(path, sizeof(path), "/proc/%d/task/%s/stat", (int)pid, entry->d_name);
-		if (entry->d_name[0] != '.' && read_process(path, &p, &state))
+		if (entry->d_name[0] != '.' && read_process(path, &p, &state)) {
+			there = true;
 			found = p.exiting || (state == 'R' && strtol(entry->d_name, NULL, 10) != pid);
+		}
 	}
 	if (threads != NULL)
 		closedir(threads);
-	return found;
+	return found || !there;
 }
 
 static bool is_among(pid_t pid, const pid_t *list, size_t n)

@@ -64,7 +64,7 @@ bool cb_usage_parse_process(const char *text, struct cb_usage_process *ret, char
 uint64_t cb_usage_of(pid_t pid);
 /* What it has used of processors; false if it can't be read. */
 bool cb_usage_process(pid_t pid, struct cb_usage_process *ret);
-/* Whether it ends, or a thread of it, but for the first one, has a processor or waits for one. */
+/* Whether it ends or is gone, or a thread of it, but for the first one, has a processor or waits for one. */
 bool cb_usage_threads_at_work(pid_t pid);
 /* The sum of bytes over a process and what descends from it; UINT64_MAX if they were too many to look at. */
 uint64_t cb_usage_tree(pid_t top);
