@@ -120,20 +120,25 @@ make_venv() {
 	stamp=$(cat "$@" "$ROOT/tests/requirements.lock" | cksum)
 	[ "$(cat "$VENV/.requirements" 2>/dev/null)" = "$stamp" ] && return 0
 	say "installing Jupyter clients into .venv"
-	install_python "${@/#/--requirement=}" --constraint="$ROOT/tests/requirements.lock" || exit 1
+	install_python "$@" || exit 1
 	printf '%s\n' "$stamp" >"$VENV/.requirements"
 }
 
-# By uv, which takes a third of pip's time; by pip where uv can't, since uv does not read pip's settings.
-# usage: install_python ARGUMENT …
+# By uv, which takes a third of pip's time; by pip where uv can't, since uv does not read pip's settings. The first file's
+# packages are compiled at once, for a jail can't keep what it compiles; those of the others when somebody imports them.
+# usage: install_python REQUIREMENTS …
 install_python() {
-	local python=$VENV/bin/python
+	local python=$VENV/bin/python lock=--constraint=$ROOT/tests/requirements.lock
 	quietly pip-uv "$python" -m pip install --disable-pip-version-check \
 		"$(grep '^uv==' "$ROOT/tests/requirements.txt")" &&
-		quietly uv "$VENV/bin/uv" pip install --python "$python" --compile-bytecode --link-mode copy "$@" &&
-		return 0
+		quietly uv uv_install --compile-bytecode --requirement="$1" "$lock" &&
+		quietly uv-more uv_install "${@/#/--requirement=}" "$lock" && return 0
 	say "uv could not do it: now with pip"
-	quietly pip "$python" -m pip install --disable-pip-version-check "$@"
+	quietly pip "$python" -m pip install --disable-pip-version-check "${@/#/--requirement=}" "$lock"
+}
+
+uv_install() {
+	"$VENV/bin/uv" pip install --python "$VENV/bin/python" --link-mode copy "$@"
 }
 
 # CMake of at least 3.25 is there.

@@ -4,6 +4,8 @@ import pytest
 
 import cellblock
 
+pytestmark = pytest.mark.once
+
 
 def test_output_and_result(sb):
     r = sb.run("import sys\nprint('out')\nprint('err', file=sys.stderr)\n[1, 2]")

@@ -4,6 +4,8 @@ import pytest
 
 import cellblock
 
+pytestmark = pytest.mark.once
+
 
 def test_checkpoints(make):
     sb = make("agent")

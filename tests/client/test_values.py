@@ -8,6 +8,8 @@ import cellblock
 from cellblock._result import ErrorInfo, NoValue, Result, decode_value
 from cellblock._values import code_to_set
 
+pytestmark = pytest.mark.once
+
 ARRAY = {"dtype": "<f8", "shape": [1, 2], "data": "AAAAAAAA8D8AAAAAAAAAQA=="}
 
 

@@ -12,7 +12,7 @@ from jupyter_kernel_test import KernelTests
 from rawclient import Client
 
 NAME = "cellblock-bash"
-pytestmark = pytest.mark.cellblock_only
+pytestmark = [pytest.mark.cellblock_only, pytest.mark.once]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,6 +1,6 @@
-"""What people do every day in JupyterLab and Notebook 7, done in a real Chromium: complete, look up, move a slider,
-answer, interrupt, restart, reload, share a kernel. One server and one browser; each test has a notebook and a kernel of
-its own.
+"""What people do every day in JupyterLab and Notebook 7, done in a real Chromium: run, complete, look up, move a slider,
+answer, interrupt, restart, reload, share a kernel, stop at a breakpoint. One server and one browser; each test has a
+notebook and a kernel of its own.
 """
 
 import contextlib
@@ -32,6 +32,40 @@ def at_lab(nothing_left):
 def person(at_lab):
     yield at_lab
     at_lab.leaves()
+
+
+CELLS = [
+    "print('said in', __import__('os').getcwd().split('/')[-1])",
+    "1/0",
+    "open('/etc/shadow')",
+    "from IPython.display import HTML\nHTML('<b id=\"bold\">shown as HTML</b>')",
+    "import matplotlib.pyplot as plt\nplt.plot([1, 2, 1]);",
+    "kept = 42",
+]
+SLEEP = "import time\nprint('asleep', flush=True)\ntime.sleep(600)"
+
+
+def test_a_notebook_in_jupyterlab(person):
+    person.opens("first", browser.notebook([*CELLS, SLEEP]))
+    for index in range(len(CELLS)):
+        person.command("notebook:run-cell-and-select-next")
+        if index in (1, 2):
+            person.sees(index, "Traceback")
+            person.idle()  # what is sent before a failed cell has ended is aborted
+    person.until("the plot is shown", lambda: person.all(".jp-RenderedImage img"))
+    person.sees(0, "said in work")
+    person.sees(1, "ZeroDivisionError")
+    person.sees(2, "No such file or directory: '/etc/shadow'")
+    assert person.one("#bold").text == "shown as HTML"
+    person.command("notebook:run-cell")
+    person.sees(6, "asleep")
+    person.busy()
+    person.command("notebook:interrupt-kernel")
+    person.sees(6, "KeyboardInterrupt")
+    person.idle()
+    saved = person.saves()
+    assert [c["execution_count"] for c in saved] == [1, 2, 3, 4, 5, 6, 7]
+    assert saved[-1]["outputs"][-1]["ename"] == "KeyboardInterrupt"
 
 
 RICH = [
@@ -344,3 +378,34 @@ def test_a_strangers_notebook_with_metadata_for_the_kernel(person):
         person.runs(index)
         person.sees(index, wanted)
         person.idle()
+
+
+FUNCTION = "def add(a, b):\n    total = a + b\n    return total\nadd(20, 22)"
+
+
+def switched_on(person):  # a click that comes before the page knows the kernel's debugger does nothing
+    person.one(".jp-DebuggerBugButton").click()
+    return person.waits(lambda: person.all(".jp-DebuggerBugButton[aria-pressed=true]"), 10)
+
+
+def test_a_breakpoint_in_jupyterlab(person):
+    pytest.importorskip("debugpy", reason="NOT RUN: debugpy is missing")
+    person.opens("debugger", browser.notebook([FUNCTION]))
+
+    def shows(panel, word):
+        said = lambda: person.text(f".jp-Debugger{panel}")  # noqa: E731
+        return person.until(f"the debugger's {panel} have {word}", lambda: word in said() and said())
+
+    person.until("the debugger is switched on", lambda: switched_on(person))
+    person.command("debugger:show-panel")
+    shows("Variables", "special variables")
+    person.one(".jp-Notebook .cm-breakpoint-gutter .cm-gutterElement", 2).click()
+    shows("Breakpoints", "Cell")
+    person.command("notebook:run-cell")
+    shows("Callstack", "add")
+    variables = shows("Variables", "total").split()
+    assert "42" in variables[variables.index("total") :] and "20" in variables and "42" not in person.said(0)
+    person.command("debugger:continue")
+    person.sees(0, "42")
+    person.idle()
+    assert person.saves()[0]["outputs"][0]["data"]["text/plain"] in ("42", ["42"])

@@ -7,6 +7,8 @@ from jupyter_client.manager import start_new_kernel
 
 import kernels
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory):

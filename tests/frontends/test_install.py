@@ -100,6 +100,7 @@ def test_a_notebook_that_asks_for_python3_runs_jailed(env, tmp_path, name):
     assert nbformat.read(work / "n.ipynb", 4).cells[0].outputs[0].text == "False True /home/user\n"
 
 
+@pytest.mark.once
 def test_papermill(env, tmp_path):
     """Parameters, and the kernel's name given on the command line."""
     work = tmp_path / "work"
@@ -154,6 +155,7 @@ def test_a_project(env, prefix, tmp_path):
     assert nbformat.read(work / "n.ipynb", 4).cells[0].outputs[0].text == "nb a,b\n\n"
 
 
+@pytest.mark.once
 def test_nbmake(env, tmp_path):
     pytest.importorskip("nbmake", reason="NOT RUN: nbmake is not pinned for this Python")
     work = tmp_path / "work"
@@ -165,6 +167,7 @@ def test_nbmake(env, tmp_path):
     assert "1 failed, 1 passed" in done.stdout and "so it is" in done.stdout, done.stdout[-2000:]
 
 
+@pytest.mark.once
 def test_testbook(prefix, env, tmp_path, monkeypatch):
     testbook = pytest.importorskip("testbook", reason="NOT RUN: testbook is not pinned for this Python").testbook
     monkeypatch.setenv("JUPYTER_PATH", env["JUPYTER_PATH"])

@@ -3,6 +3,8 @@
 import kernels
 import pytest
 
+pytestmark = pytest.mark.once
+
 try:
     from jupyter_kernel_test import IopubWelcomeTests, KernelTests
 except ImportError:  # Debian 12's generation has no IopubWelcomeTests

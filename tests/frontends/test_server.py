@@ -47,6 +47,7 @@ FLOODS = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.timeout(600)
 @pytest.mark.cellblock_only("ipykernel's output over the limits is dropped")
 @pytest.mark.parametrize("name", FLOODS)
@@ -151,6 +152,7 @@ MappingKernelManager.cull_kernels = when_told
 """
 
 
+@pytest.mark.once
 @pytest.mark.timeout(600)
 @pytest.mark.cellblock_only("another request's idle is the last that a server hears of ipykernel: it is culled")
 def test_the_culler_ends_nothing_that_computes(nothing_left):

@@ -6,6 +6,8 @@ import pytest
 import kernels
 from rawclient import Client
 
+pytestmark = pytest.mark.once
+
 # what its start-up asks of Python kernels: the cell's folder, where modules lie, completion and matplotlib settings
 START = [
     "import os as _o, sys as _s\n_cwd = _o.getcwd()\nif _cwd not in _s.path: _s.path.insert(0, _cwd)\ndel _o, _s, _cwd",

@@ -8,7 +8,7 @@ import pytest
 import kernels
 
 pytest.importorskip("debugpy", reason="NOT RUN: debugpy is missing")
-pytestmark = [pytest.mark.cellblock_only("the details are ours"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.once, pytest.mark.cellblock_only("the details are ours"), pytest.mark.timeout(120)]
 
 FUNCTION = """def add(a, b):
     c = a + b

@@ -4,6 +4,8 @@ import pytest
 
 import kernels
 
+pytestmark = pytest.mark.once
+
 
 def test_content(client):
     c = client.request("kernel_info_request").content

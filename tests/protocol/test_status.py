@@ -9,6 +9,8 @@ import pytest
 
 import kernels
 
+pytestmark = pytest.mark.once
+
 REQUESTS = [
     ("kernel_info_request", {}),
     (

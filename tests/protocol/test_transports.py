@@ -13,6 +13,8 @@ import zmq
 import kernels
 from rawclient import Client
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def sockets():

@@ -5,7 +5,7 @@ import pytest
 import kernels
 from branches import ALWAYS, ask, branch, delete, listed, run_in, start_in, waiting
 
-pytestmark = pytest.mark.cellblock_only("no other kernel does this")
+pytestmark = [pytest.mark.cellblock_only("no other kernel does this"), pytest.mark.once]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-pytestmark = pytest.mark.cellblock_only("no other kernel does this")
+pytestmark = [pytest.mark.cellblock_only("no other kernel does this"), pytest.mark.once]
 
 STEPS = int(os.environ.get("CELLBLOCK_MODEL_STEPS", "120"))
 NAMES = ["one", "two", "three"]

@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-pytestmark = pytest.mark.cellblock_only("no other kernel does this")
+pytestmark = [pytest.mark.cellblock_only("no other kernel does this"), pytest.mark.once]
 ALWAYS = ["--set", "transactions.mode=always", "--set", "transactions.names=8"]
 OPERATIONS = ["main", "main", "begin", "begin", "finish", "finish", "name", "back", "crash", "crash beside", "look"]
 BEGIN = """

@@ -10,7 +10,7 @@ import pytest
 from kernels import NAME
 from session_state import BAD_LIMITS, bad_notebook
 
-pytestmark = pytest.mark.cellblock_only("transactions")
+pytestmark = [pytest.mark.cellblock_only("transactions"), pytest.mark.once]
 
 
 def undone(cell):
