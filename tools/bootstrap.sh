@@ -124,8 +124,9 @@ make_venv() {
 	printf '%s\n' "$stamp" >"$VENV/.requirements"
 }
 
-# By uv, which takes a third of pip's time; by pip where uv can't, since uv does not read pip's settings. The first file's
-# packages are compiled at once, for a jail can't keep what it compiles; those of the others when somebody imports them.
+# By uv, which takes a third of pip's time; by pip where uv can't, since uv does not read pip's settings. The first
+# file's packages are compiled at once, for a jail can't keep what it compiles; those of the others are when somebody
+# imports them.
 # usage: install_python REQUIREMENTS …
 install_python() {
 	local python=$VENV/bin/python lock=--constraint=$ROOT/tests/requirements.lock

@@ -1,6 +1,7 @@
-"""What people do every day in JupyterLab and Notebook 7, done in a real Chromium: run, complete, look up, move a slider,
-answer, interrupt, restart, reload, share a kernel, stop at a breakpoint. One server and one browser; each test has a
-notebook and a kernel of its own.
+"""What people do every day in JupyterLab and Notebook 7, done in a real Chromium.
+
+Run, complete, look up, move a slider, answer, interrupt, restart, reload, share a kernel, stop at a breakpoint. One
+server and one browser; each test has a notebook and a kernel of its own.
 """
 
 import contextlib
