@@ -39,9 +39,10 @@ class Forks:
         self.making = 0
 
     def stop_before(self, frame):
-        """In a signal's handler. Where none of them runs there is nothing to raise it in: it would end the guest."""
-        self.let_go = True
-        self.stop_after(frame)
+        """In a signal's handler. Where fork() is called it is raised once: none of them runs, or one in C does."""
+        first, self.let_go = not self.let_go, True
+        if first or frame.f_code is not self.forks:
+            raise LetGo
 
     def stop_after(self, frame):
         if frame.f_code is not self.forks:

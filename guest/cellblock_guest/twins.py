@@ -21,6 +21,7 @@ from time import sleep
 
 from . import copier, wire_constants as W
 from .forks import Forks
+from .interrupts import LetGo
 from .jsontext import encode, loads
 from .state import ALL_SIGNALS, Descriptors, Kept, Process, Semaphores, above, left_out, native_threads
 from .state import heal, users_threads
@@ -256,6 +257,8 @@ class Twins:
                 except BaseException:
                     os._exit(1)
                 twin = True
+        except LetGo:  # it came before the first of the functions
+            raise OSError(_IN_VAIN) from None
         finally:
             interrupts.forking = None
             self.forking = False
