@@ -299,6 +299,7 @@ void cb_guest_want(struct cb_guest *g)
 	cb_guest_go(g, CB_GUEST_SPAWNING);
 	g->generation++;
 	g->exited = g->given_up = g->retired = g->end_known = g->end_awaited = false;
+	g->python.output.last[0] = '\0';
 	g->verdict[0] = g->cause[0] = '\0';
 	g->over_memory = 0;
 	g->python.interrupted = 0;
@@ -452,6 +453,34 @@ void cb_guest_last_words(struct cb_guest *g)
 	cb_output_drain(&g->python.output);
 }
 
+/* How it ended, and what it said last, on one line. */
+static void explain_start(struct cb_guest *g)
+{
+	char how[256] = "the jail was ended", said[CB_OUTPUT_LAST + 1], *to = said;
+	const char *from = g->python.output.last;
+	bool gap = false;
+
+	if (g->verdict[0] != '\0')
+		snprintf(how, sizeof(how), "%s", g->verdict);
+	else if (g->exited)
+		cb_python_end_text(g->wait_status, how, sizeof(how));
+	while (((unsigned char)*from & 0xc0) == 0x80) /* the rest of a character that is cut off */
+		from++;
+	for (; *from != '\0'; from++) {
+		bool shown = (unsigned char)*from > ' ' && *from != '\x7f';
+
+		if (shown && gap && to > said)
+			*to++ = ' ';
+		if (shown)
+			*to++ = *from;
+		gap = !shown;
+	}
+	*to = '\0';
+	cb_err_set(&g->failure, CB_E_CLOSED, "start of the interpreter",
+		   "Run that Python with the same settings outside; the kernel's log (--log-level info) says more.",
+		   "the interpreter ended before it was ready: %s%s%s", how, to > said ? "; it said last: " : "", said);
+}
+
 static void ended(struct cb_guest *g)
 {
 	bool was_up = g->state == CB_GUEST_UP || g->state == CB_GUEST_RESTORING;
@@ -483,10 +512,7 @@ static void ended(struct cb_guest *g)
 	cb_log(CB_LOG_INFO, "jail %u ended", g->jail);
 	g->restarted = true;
 	if (!was_up && g->failed_starts > 0)
-		cb_err_set(&g->failure, CB_E_CLOSED, "start of the interpreter",
-			   "Look at the kernel's log (--log-level info) for what the interpreter said.",
-			   "the interpreter ended before it was ready%s%s", g->verdict[0] != '\0' ? ": " : "",
-			   g->verdict);
+		explain_start(g);
 	g->events->died(g->kernel);
 	g->given_up = false;
 	/* no endless loop: after a failed start, or if guests die that nobody gave work, only a request tries again */

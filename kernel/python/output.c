@@ -95,6 +95,16 @@ static void say(struct cb_output *s, uint64_t id, unsigned stream, const char *t
 	(void)cb_output_count(s, p, len); /* its notice comes after what still fits */
 }
 
+static void keep_last(struct cb_output *s, const char *text, size_t len)
+{
+	size_t have = strlen(s->last), more = len < CB_OUTPUT_LAST ? len : CB_OUTPUT_LAST;
+	size_t left = have + more <= CB_OUTPUT_LAST ? have : CB_OUTPUT_LAST - more;
+
+	memmove(s->last, s->last + have - left, left);
+	memcpy(s->last + left, text + len - more, more);
+	s->last[left + more] = '\0';
+}
+
 static int read_output(struct cb_output *s, int i, size_t most)
 {
 	static char chunk[PIPE_CHUNK + 4];
@@ -114,6 +124,7 @@ static int read_output(struct cb_output *s, int i, size_t most)
 		whole = have;
 	s->tail_len[i] = have - whole;
 	memcpy(s->tail[i], chunk + whole, s->tail_len[i]);
+	keep_last(s, chunk, whole);
 	if (whole > 0)
 		say(s, s->background, i == 0 ? CB_WIRE_STDOUT : CB_WIRE_STDERR, chunk, whole);
 	return 1;

@@ -15,6 +15,8 @@ struct cb_jupyter;
 struct cb_policy;
 struct cb_records;
 
+#define CB_OUTPUT_LAST 300 /* bytes */
+
 /* A request, and how much was said for it. */
 struct cb_guest_parent {
 	uint64_t id;
@@ -34,6 +36,7 @@ struct cb_output {
 	int out[2];	     /* our ends of fds 1 and 2; -1 = none */
 	char tail[2][4];     /* bytes of an unfinished UTF-8 sequence there */
 	size_t tail_len[2];
+	char last[CB_OUTPUT_LAST + 1]; /* that came there */
 	struct cb_comms *comms; /* that it has open */
 };
 

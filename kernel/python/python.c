@@ -10,6 +10,9 @@
 
 #include <cellblock/fd.h>
 #include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
 
 #include "jupyter/iopub.h"
 #include "jupyter/loop.h"
@@ -124,6 +127,21 @@ void cb_python_read(struct cb_python *p, size_t budget)
 	p->ops->unwatch(p);
 	snprintf(why, sizeof(why), "%s (%s)", reason, cb_err_name(r));
 	p->ops->broke(p, why);
+}
+
+void cb_python_end_text(int status, char *ret_text, size_t size)
+{
+	if (WIFSTOPPED(status))
+		snprintf(ret_text, size, "Python was stopped by signal %d (%s) and killed", WSTOPSIG(status),
+			 strsignal(WSTOPSIG(status)));
+	else if (WIFSIGNALED(status))
+		snprintf(ret_text, size, "Python was killed by signal %d (%s)%s", WTERMSIG(status),
+			 strsignal(WTERMSIG(status)),
+			 WTERMSIG(status) == SIGKILL  ? ", by itself or by the host for lack of memory"
+			 : WTERMSIG(status) == SIGSYS ? ": it made a system call of a foreign architecture"
+						      : "");
+	else
+		snprintf(ret_text, size, "Python exited with status %d", WEXITSTATUS(status));
 }
 
 /* A part of its memory goes after its descriptors. */

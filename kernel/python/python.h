@@ -69,6 +69,9 @@ void cb_python_read(struct cb_python *p, size_t budget);
  * when this was asked very often. */
 bool cb_python_is_ending(struct cb_python *p);
 
+/* How it, or another process of the guest's, ended, by its wait status. */
+void cb_python_end_text(int status, char *ret_text, size_t size);
+
 /* ---- what it is told; 0 also if it is dead, for that is reported otherwise ---- */
 /* An id for a request, whose parent is remembered. `cell`: what has no id is its output from now on. */
 uint64_t cb_python_give_id(struct cb_python *p, struct cb_header *header, bool cell);

@@ -272,21 +272,6 @@ const char *cb_failure_memory_text(const struct cb_shells *sh)
 	return text;
 }
 
-void cb_failure_end_text(int status, char *ret_text, size_t size)
-{
-	if (WIFSTOPPED(status))
-		snprintf(ret_text, size, "Python was stopped by signal %d (%s) and killed", WSTOPSIG(status),
-			 strsignal(WSTOPSIG(status)));
-	else if (WIFSIGNALED(status))
-		snprintf(ret_text, size, "Python was killed by signal %d (%s)%s", WTERMSIG(status),
-			 strsignal(WTERMSIG(status)),
-			 WTERMSIG(status) == SIGKILL  ? ", by itself or by the host for lack of memory"
-			 : WTERMSIG(status) == SIGSYS ? ": it made a system call of a foreign architecture"
-						      : "");
-	else
-		snprintf(ret_text, size, "Python exited with status %d", WEXITSTATUS(status));
-}
-
 const char *cb_failure_death_text(const struct cb_shells *sh)
 {
 	static char text[512];
@@ -301,7 +286,7 @@ const char *cb_failure_death_text(const struct cb_shells *sh)
 	else if (!g->exited)
 		snprintf(text, sizeof(text), "Python's jail was killed from outside");
 	else
-		cb_failure_end_text(g->wait_status, text, sizeof(text));
+		cb_python_end_text(g->wait_status, text, sizeof(text));
 	return text;
 }
 

@@ -30,8 +30,6 @@ void cb_failure_unanswered(struct cb_jupyter *jp, const struct cb_request *r);
 void cb_failure_death(struct cb_shell *s, const struct cb_death *d);
 /* How it died, and what became of the state, which is known. The texts are valid until the next call. */
 void cb_failure_of_python(struct cb_shells *sh, bool restored, struct cb_death *ret_death);
-/* How a process of the guest's ended, by its wait status. */
-void cb_failure_end_text(int status, char *ret_text, size_t size);
 /* "Python was killed by signal 11 (Segmentation fault)". Valid until the next call. */
 const char *cb_failure_death_text(const struct cb_shells *sh);
 /* Did the guest end for lack of memory, and not because we or it itself wanted it so? oom_kills: how many there were

@@ -634,7 +634,7 @@ void cb_branches_gone(struct cb_transactions *tx, uint32_t number, int status)
 		snprintf(why, sizeof(why),
 			 "the jail used more memory than limits.memory allows, and Python was killed");
 	} else if (b->state != CB_BRANCH_ENDING) {
-		cb_failure_end_text(status, why, sizeof(why));
+		cb_python_end_text(status, why, sizeof(why));
 	} else {
 		snprintf(why, sizeof(why), "%s", b->why);
 	}

@@ -171,7 +171,7 @@ bool cb_twins_exited(struct cb_transactions *tx, int status)
 {
 	char why[160];
 
-	cb_failure_end_text(status, why, sizeof(why));
+	cb_python_end_text(status, why, sizeof(why));
 	if (tx->guest->state == CB_GUEST_ENDING) { /* before it was believed, and its jail with it: there is no other */
 		if (!tx->twins.confirming && tx->twins.waking == NULL)
 			return false;

@@ -50,3 +50,12 @@ def test_umask_that_shuts_out_its_owner(start, umask):
     k = start(argv=under(f'umask {umask}; exec "$@"'))
     assert k.client.run("import os; old = os.umask(0o22); oct(old)").result == repr(oct(int(umask, 8)))
     assert "history is kept in memory" not in k.said()
+
+
+def test_an_interpreter_that_does_not_start_says_why(start):
+    """How it ended, and what it said; the same for each cell."""
+    c = start.client(start(ready=False, args=["--set", "env.set.PYTHONHOME=/nowhere", "--set", "warm.mode=off"]))
+    for _ in range(2):
+        error = c.run("1").error
+        assert error["ename"] == "IsolationError"
+        assert re.search(r"exited with status 1; it said last: .*No module named 'encodings'", error["evalue"]), error
