@@ -1,8 +1,10 @@
-/* Life of the guest, what only the broker's answers show: an answer to an old question is not taken for a new one's. */
+/* Life of the guest, what only the broker's answers show: an answer to an old question is not taken for a new one's;
+ * and what is told of a Python that ends before it is ready. */
 #include "rig.h"
 
 #include <cellblock/fd.h>
 #include <errno.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
@@ -59,9 +61,56 @@ static void test_late_answer(void **state)
 		close(fds[i]);
 }
 
+static bool has_failed(struct rig *r)
+{
+	return r->k.guest.failure.code != 0;
+}
+
+static void say(struct rig *r, const char *text)
+{
+	assert_int_equal(write(r->out[1], text, strlen(text)), strlen(text));
+}
+
+/* What it said last, on one line; no part of a character, and no more than there is room for. */
+static void test_why_it_did_not_start(void **state)
+{
+	struct rig *r = *state = rig_new();
+	const char *told = r->k.guest.failure.text, *last;
+
+	cb_guest_want(&r->k.guest);
+	rig_spawn(r, 0);
+	for (int i = 0; i < 200; i++)
+		say(r, "\u00e4\u20ac"); /* two bytes and three, so that the cut comes at any of them */
+	say(r, "\n\tline one\r\n\n");
+	say(r, "line\x1b[31m two\n");
+	rig_die(r, 7 << 8);
+	rig_until(r, has_failed);
+	last = strstr(told, "Python exited with status 7; it said last: ");
+	assert_non_null(last);
+	last = strstr(last, "last: ") + strlen("last: ");
+	assert_true(strlen(last) <= CB_OUTPUT_LAST && ((unsigned char)*last & 0xc0) != 0x80);
+	assert_string_equal(last + strlen(last) - strlen(" line one line [31m two"), " line one line [31m two");
+}
+
+static void test_it_said_nothing(void **state)
+{
+	struct rig *r = *state = rig_new();
+
+	cb_guest_want(&r->k.guest);
+	rig_spawn(r, 0);
+	rig_die(r, SIGSEGV);
+	rig_until(r, has_failed);
+	assert_string_equal(r->k.guest.failure.text, "the interpreter ended before it was ready: Python was killed by "
+						     "signal 11 (Segmentation fault)");
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test_teardown(test_late_answer, rig_teardown) };
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_teardown(test_late_answer, rig_teardown),
+		cmocka_unit_test_teardown(test_why_it_did_not_start, rig_teardown),
+		cmocka_unit_test_teardown(test_it_said_nothing, rig_teardown),
+	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
