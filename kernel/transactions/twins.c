@@ -254,6 +254,9 @@ void cb_twins_init_said(struct cb_transactions *tx, const struct cb_init_msg *m)
 		cb_twins_check_ready(tx);
 	} else if (m->op == CB_INIT_RESTORED && t == w->waking) {
 		cb_twins_restored(tx);
+	} else if (m->op == CB_INIT_STUCK && t == w->waking) {
+		cb_log(CB_LOG_WARNING, "pid 1 could not kill all that ran in the jail; %d of it hide", m->status);
+		cb_guest_kill(tx->guest, "not all that ran beside it could be ended");
 	} else if (m->op == CB_INIT_GONE && t == w->waking) {
 		cb_twins_failed(tx, "it had ended");
 	} else if (m->op == CB_INIT_GONE && t == w->coming) {

@@ -409,8 +409,10 @@ int cb_twins_restore(uint32_t number, pid_t *ret_guest)
 	if (i < 0 || twins[i].pid == 0)
 		return -ESRCH;
 	r = end_others(end);
-	if (r < 0)
+	if (r < 0) {
+		cb_init_tell_end(CB_INIT_STUCK, (int)number, (int)sweep.hidden);
 		return r;
+	}
 	alive = twins[i].number == number && lives(twins[i].pid, end);
 	make_room(end);
 	alive = alive && twins[i].number == number;

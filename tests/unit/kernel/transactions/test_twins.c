@@ -327,6 +327,25 @@ static void test_falls_back(void **state)
 	rig_expect(r, RIG_IOPUB, "restarting", "");
 }
 
+/* Pid 1 gives up before it has ended all others, and ends: that is told, and not that somebody killed it. */
+static void test_others_do_not_end(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t = rig_twin(r);
+	uint64_t request;
+	const char *id = rig_begin(r, "bad", &request);
+
+	rig_init_tell(r, CB_INIT_STUCK, (int)t.number); /* it does not take over */
+	assert_int_equal(r->k.guest.state, CB_GUEST_UP);
+	cb_guest_stop(&r->k.guest, "");
+	rig_init_expect(r, CB_INIT_RESTORE, (int)t.number);
+	rig_init_tell(r, CB_INIT_STUCK, (int)t.number);
+	rig_await_kill(r);
+	rig_die(r, -1);
+	expect_failure(r, id, "KernelDiedError", "stopped: not all that ran beside it could be ended", "lost", NULL);
+	rig_expect(r, RIG_IOPUB, "restarting", "");
+}
+
 /* Woken and silent: the deadline ends it, and the reason that was told is the cell's. */
 static void test_never_resumes(void **state)
 {
@@ -677,6 +696,7 @@ int main(void)
 		T(test_keep),
 		T(test_takes_over),
 		T(test_falls_back),
+		T(test_others_do_not_end),
 		T(test_never_resumes),
 		T(test_silent_one_falls_back),
 		T(test_three_are_silent),
