@@ -148,11 +148,11 @@ def kernel_peak(kernel):
 
 
 def host_used(folder):
-    """Bytes of shared memory and of the workspace's disk in use."""
+    """Bytes of shared memory in use, and of the disk below the workspace: others write to the rest, and for long."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     shm = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Shmem:"))
-    st = os.statvfs(folder)
-    return shm + (st.f_blocks - st.f_bfree) * st.f_frsize
+    said = subprocess.run(["du", "-s", "--block-size=1", folder], capture_output=True, text=True).stdout
+    return shm + int(said.split()[0])
 
 
 @pytest.fixture
@@ -184,8 +184,8 @@ def test_bomb(bombed, prober, report, name):
     after = client.run("globals().get('kept')")
     assert after.ok and (kept is None or after.result == (None if cell.about["state"] == "lost" else "1")), after
     clean(client)
-    # others use the machine too: what stays is what counts
-    deadline = time.monotonic() + 10
+    # others use the machine too, with bombs of their own: what stays is what counts
+    deadline = time.monotonic() + 60
     while host_used(bombed.workspace) - before > 512 * MIB and time.monotonic() < deadline:
         time.sleep(0.1)
     assert host_used(bombed.workspace) - before < 512 * MIB, "memory or disk of the host is still used"

@@ -68,9 +68,10 @@ class World:
         return repr((*known, DRAWN[self.drawn], self.file)) + "\n"
 
 
+# each is one step for Python: an interrupt comes before or behind it
 CHANGES = {
-    "append": ("a.append({v}); del a[:-8]", lambda w, v: replace(w, a=(*w.a, v)[-8:])),
-    "extend": ("b.extend(same); del b[:-20]", lambda w, v: replace(w, b=(w.b + w.a)[-20:])),
+    "append": ("a[:] = [*a, {v}][-8:]", lambda w, v: replace(w, a=(*w.a, v)[-8:])),
+    "extend": ("b[:] = [*b, *same][-20:]", lambda w, v: replace(w, b=(w.b + w.a)[-20:])),
     "add": ("n += {v}", lambda w, v: replace(w, n=w.n + v)),
     "cut": ("del same[:1]", lambda w, v: replace(w, a=w.a[1:])),
     "text": ("text = 'ä{v}€'", lambda w, v: replace(w, text=f"ä{v}€")),
