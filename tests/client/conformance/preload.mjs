@@ -1,5 +1,6 @@
 // Loaded before the program of @modelcontextprotocol/conformance: each of its requests carries the server's token, which
-// it has no option for; and node 20 lacks fs.globSync, which its part for servers does not use.
+// it has no option for; what ends a request after a minute, which no option changes, takes ten; and node 20 lacks
+// fs.globSync, which its part for servers does not use.
 import http from "node:http";
 import { createRequire, register } from "node:module";
 
@@ -23,3 +24,7 @@ setGlobalDispatcher(new Agent().compose((dispatch) => (options, handler) => {
 const request = http.request;
 http.request = (options, ...rest) =>
 	request({ ...options, headers: { ...options.headers, authorization } }, ...rest);
+
+globalThis.setTimeout = new Proxy(globalThis.setTimeout, {
+	apply: (timer, self, [act, ms, ...rest]) => Reflect.apply(timer, self, [act, ms === 60000 ? 600000 : ms, ...rest]),
+});
