@@ -35,7 +35,7 @@ def source_archive(project):
     folder = CACHE / f"{project}-{version}"
     if not folder.is_dir():
         CACHE.mkdir(parents=True, exist_ok=True)
-        pip = ["timeout", "120", sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", CACHE]
+        pip = ["timeout", "400", sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", CACHE]
         got = subprocess.run([*pip, "--no-binary", project, f"{project}=={version}"], capture_output=True, text=True)
         archive = CACHE / f"{project}-{version}.tar.gz"
         if got.returncode or not archive.exists():

@@ -6,12 +6,12 @@ import pytest
 from suites import check_suite
 
 
-@pytest.mark.timeout(560)
+@pytest.mark.timeout(1200)
 def test_nbclient(nothing_left):
     check_suite("nbclient", ["tests/test_client.py"], nothing_left / "nbclient", 80)
 
 
-@pytest.mark.timeout(560)
+@pytest.mark.timeout(1200)
 def test_papermill(nothing_left):
     check_suite(
         "papermill",
@@ -21,7 +21,7 @@ def test_papermill(nothing_left):
     )
 
 
-@pytest.mark.timeout(560)
+@pytest.mark.timeout(1200)
 def test_ipykernel(nothing_left):
     check_suite(
         "ipykernel",
