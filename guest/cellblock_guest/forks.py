@@ -45,6 +45,7 @@ class Forks:
             raise LetGo
 
     def stop_after(self, frame):
+        """The same, but never there: fork() has been called, and its result would be lost."""
         if frame.f_code is not self.forks:
             raise LetGo
 

@@ -216,7 +216,7 @@ enum cb_init_op {
 	CB_INIT_GONE = 18,	 /* from pid 1: a twin or branch has ended, and what a branch had started */
 	CB_INIT_RESTORED = 19,	 /* from pid 1: all others are dead, and all but pid 1 stopped until GO_ON */
 	CB_INIT_SIGNALLED = 20,	 /* from pid 1, for each SIGNAL and NUDGE: it has been sent */
-	CB_INIT_STUCK = 21,	 /* from pid 1, which then ends: not all others could be killed; `status` hide */
+	CB_INIT_STUCK = 21,	 /* from pid 1, which then ends: others could not be killed; `status` of them hide */
 };
 
 struct cb_init_msg {

@@ -124,9 +124,10 @@ static int read_output(struct cb_output *s, int i, size_t most)
 		whole = have;
 	s->tail_len[i] = have - whole;
 	memcpy(s->tail[i], chunk + whole, s->tail_len[i]);
-	keep_last(s, chunk, whole);
-	if (whole > 0)
+	if (whole > 0) {
+		keep_last(s, chunk, whole);
 		say(s, s->background, i == 0 ? CB_WIRE_STDOUT : CB_WIRE_STDERR, chunk, whole);
+	}
 	return 1;
 }
 

@@ -36,7 +36,7 @@ struct cb_output {
 	int out[2];	     /* our ends of fds 1 and 2; -1 = none */
 	char tail[2][4];     /* bytes of an unfinished UTF-8 sequence there */
 	size_t tail_len[2];
-	char last[CB_OUTPUT_LAST + 1]; /* that came there */
+	char last[CB_OUTPUT_LAST + 1]; /* of what came there */
 	struct cb_comms *comms; /* that it has open */
 };
 
