@@ -97,7 +97,8 @@ static void no_broker(struct cb_kernel *k)
 
 static void broke(struct cb_kernel *k)
 {
-	cb_shell_stop_reason(&k->shells.execution.shell, CB_STOP_WIRE);
+	if (!k->shells.execution.taken_over) /* else the cell has ended for another reason */
+		cb_shell_stop_reason(&k->shells.execution.shell, CB_STOP_WIRE);
 }
 
 static int frame(struct cb_kernel *k, struct cb_frame *f, const struct cb_guest_content *c, const char **ret_reason)

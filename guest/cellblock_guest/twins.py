@@ -105,6 +105,7 @@ class Twins:
             self.guest.log("RESUME to a guest that was not woken")
             return
         self.woken = self._looked_at = False
+        self.guest.wire.first = request
         content = loads(content)
         branch = bool(content.get("branch"))
         shell = self.guest.shell

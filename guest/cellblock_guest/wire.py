@@ -3,7 +3,7 @@
 Invariants: a frame is never torn. Writers hold one lock; a signal that arrives in the main thread while it sends or
 receives is remembered and delivered afterwards (interrupts.py), and so is an interrupt of a subshell that sends
 (side.py); a send from a finaliser inside a send is queued. A dead wire ends the process. In a forked child nothing is
-ever sent.
+ever sent, in a twin that was woken no answer to what was asked before.
 """
 
 import os
@@ -17,6 +17,7 @@ from . import wire_constants as W
 _header = Struct(W.HEADER)
 _CHUNK = 1 << 16
 _IOV = 512
+_OF_THE_PENDING = (W.EXECUTE_RESULT, W.EXECUTE_REPLY, W.COMM_DONE, W.INPUT_REQUEST, W.AWAITING)
 
 
 def header(kind, content_len, metadata_len, request=0):
@@ -27,6 +28,7 @@ class Wire:
     def __init__(self, fd=W.FD_WIRE):
         self.fd = fd
         self.forked = False
+        self.first = 0  # request of this process: what is older is not pending, whatever a thread was about to say
         self.main = get_ident()
         self.interrupts = None
         self.beside = {}  # thread -> what interrupts it, as `interrupts` does the main thread
@@ -60,7 +62,8 @@ class Wire:
             self._lock.acquire()
             self._owner = me
             try:
-                self._write(parts)
+                if request >= self.first or kind not in _OF_THE_PENDING:
+                    self._write(parts)
                 while self._queue:
                     self._write(self._queue.pop(0))
             finally:

@@ -99,8 +99,11 @@ void cb_guest_broke_rules(struct cb_guest *g, const char *why)
 {
 	cb_log(CB_LOG_WARNING, "guest broke the wire protocol: %s", why);
 	cb_audit_denied(g->records, "guest", why);
-	if (g->state != CB_GUEST_RESTORING) /* else the cell has ended for another reason */
-		g->events->broke(g->kernel);
+	if (g->state == CB_GUEST_RESTORING && g->python.rules.phase != CB_PHASE_WAKING) { /* another is on its way */
+		cb_loop_remove(g->loop, &g->link_slot);
+		return;
+	}
+	g->events->broke(g->kernel);
 	cb_guest_stop(g, why);
 }
 
@@ -581,9 +584,11 @@ void cb_guest_kill(struct cb_guest *g, const char *verdict)
 
 void cb_guest_stop(struct cb_guest *g, const char *verdict)
 {
-	if (g->state == CB_GUEST_UP && g->verdict[0] == '\0')
+	bool another = g->state == CB_GUEST_UP || g->state == CB_GUEST_RESTORING;
+
+	if (another && g->verdict[0] == '\0')
 		snprintf(g->verdict, sizeof(g->verdict), "%s", verdict);
-	if (g->state != CB_GUEST_UP || !g->keeper->take_over(g->kept))
+	if (!another || !g->keeper->take_over(g->kept))
 		cb_guest_kill(g, verdict);
 }
 

@@ -106,7 +106,7 @@ bool cb_twins_take_over(struct cb_transactions *tx)
 
 	if (tx->guest->state == CB_GUEST_ENDING)
 		return false;
-	if (w->confirming) {
+	if (w->confirming || w->waking != NULL) {
 		cb_twins_failed(tx, tx->guest->verdict);
 		return true;
 	}
@@ -140,7 +140,6 @@ static void give_up_woken(struct cb_transactions *tx)
 	cb_guest_restoring(tx->guest);
 	cb_debug_guest_gone(tx->shells);
 	cb_lanes_stopped(tx->shells);
-	tx->guest->verdict[0] = '\0';
 }
 
 /* The one that was to take over did not. */
@@ -150,6 +149,9 @@ static void fall_back(struct cb_transactions *tx, const char *why)
 	struct cb_twin *t;
 
 	passed_over(w, why);
+	if (tx->checkpoints.rolling)
+		snprintf(tx->guest->cause, sizeof(tx->guest->cause),
+			 "the state that was asked for did not work when it was woken (%s)", w->passed_why);
 	if (w->waking != NULL)
 		cb_twins_forget(tx, w->waking);
 	if (w->confirming || tx->guest->python.rules.phase == CB_PHASE_WAKING) { /* it has the guest's place already */
@@ -157,6 +159,7 @@ static void fall_back(struct cb_transactions *tx, const char *why)
 			give_up_woken(tx);
 		cb_loop_remove(tx->loop, &tx->guest->link_slot); /* not heard any more */
 		cb_guest_set_idle(tx->guest);
+		tx->guest->verdict[0] = '\0'; /* it was that one's */
 		w->fallen = true;
 	}
 	tx->checkpoints.rolling = false;

@@ -128,6 +128,89 @@ for _ in range(3):
 """
 
 
+# A thread does it as soon as it finds itself in a copy.
+ENDS = """
+import os, threading, time
+
+def end(process):
+    while os.getpid() == process:
+        time.sleep(0.001)
+    HOW
+
+threading.Thread(target=end, args=(os.getpid(),), daemon=True).start()
+"""
+
+
+@pytest.mark.parametrize("why", ["Python exited with status 4", "unknown message type"])
+@pytest.mark.parametrize("way", ["crash", "rollback"])
+def test_the_words(start, way, why):
+    """Of what the cell did, of a rollback, of the state that was woken."""
+    c = start(args=["--set", "transactions.mode=always"]).client
+    assert c.run("x = 5").ok
+    assert c.run(ENDS.replace("HOW", "os._exit(4)" if "exited" in why else "os.write(3, bytes(40))")).ok
+    assert c.request("cellblock_checkpoint_request", {"name": "a"}).content["status"] == "ok"
+    if way == "crash":
+        failed = c.run(DIE)
+        assert failed.about["state"] == "restored", failed
+        told = failed.content["evalue"]
+        assert told.startswith("Python exited with status 3; all variables are as they were before cell [2]"), told
+    else:
+        failed = c.request("cellblock_rollback_request", {"name": "a"})
+        cause = "Python was stopped: the state that was asked for did not work when it was woken (%s" % why
+        assert failed.content["evalue"].startswith(cause), failed
+        told = c.run("pass").text("stderr")
+        assert cause in told and "all variables are as they were before cell [2]" in told, told
+    assert f"a later state did not work when it was woken ({why}" in told, told
+    assert c.run("x").result == "5"
+
+
+# A subshell's thread comes to say something while the state is kept, and says it where that goes on.
+SAYS = """
+import os, sys, time
+from _thread import get_ident
+
+class Lock:
+    def __init__(self, lock):
+        self.lock, self.thread, self.process, self.said = lock, get_ident(), os.getpid(), False
+
+    def acquire(self):
+        while get_ident() == self.thread and os.getpid() == self.process:
+            if not self.said:
+                self.said = True
+                os.write(1, b"is about to")
+            time.sleep(0.001)
+        return self.lock.acquire()
+
+    def release(self):
+        self.lock.release()
+
+wire = sys.stdout._output.wire
+wire._lock = Lock(wire._lock)
+"""
+
+
+@pytest.mark.parametrize("what", ["input()", "1"])
+def test_what_a_cell_was_about_to_say(start, what):
+    """Its cell is undone, and is not known any more."""
+    c = start(args=["--set", "transactions.mode=always", "--set", "timeout.grace=0.2"]).client
+    where = c.request("create_subshell_request", {}, channel="control").content["subshell_id"]
+    assert c.run("x = 5").ok
+    beside = c.start(SAYS + what, allow_stdin=True, header=c.header("execute_request", subshell_id=where))
+    c.wait("iopub", lambda m: m.type == "stream" and "is about to" in m.content["text"])
+    assert c.request("cellblock_checkpoint_request", {"name": "a"}).content["status"] == "ok"
+    assert c.run("wire._lock.process = 0").ok
+    if what == "input()":
+        c.wait("stdin", lambda m: m.type == "input_request")
+        header = c.header("interrupt_request", subshell_id=where)
+        c.request("interrupt_request", {}, channel="control", header=header)
+    assert c.finish(beside).ok == (what != "input()")
+    back = c.request("cellblock_rollback_request", {"name": "a"})
+    assert back.content["status"] == "ok", back
+    assert c.run("x").result == "5"
+    header = c.header("execute_request", subshell_id=where)
+    assert c.finish(c.start("x + 1", header=header)).result == "6"
+
+
 def test_native_threads_come_back(start):
     c = start(args=["--set", "transactions.mode=always"]).client
     assert c.run("import os, threading; threading.Thread(target=threading.Event().wait, daemon=True).start()").ok

@@ -45,6 +45,16 @@ static void expect_failure(struct rig *r, const char *id, const char *ename, con
 	rig_expect(r, RIG_IOPUB, "idle", id);
 }
 
+/* One that woke, without being copied: for long enough. */
+static void looked_at(struct rig *r)
+{
+	rig_barrier(r);
+	while (r->k.transactions.twins.confirming) {
+		rig_twin_overdue(r);
+		rig_until_soon(r);
+	}
+}
+
 static struct cb_twin *book(struct rig *r, const struct rig_twin *t)
 {
 	for (int i = 0; i < CB_TWINS_MAX; i++)
@@ -447,6 +457,48 @@ static void test_wakes_with_wrong_words(void **state)
 	rig_expect(r, RIG_IOPUB, "restarting", "");
 }
 
+/* The same with older ones, as it wakes and before it is believed. The cell's end is that of the guest which ran it,
+ * whatever that has still said. */
+static void test_wrong_words_fall_back(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t[3], next;
+	uint64_t request;
+
+	r->policy.transactions_keep = 8;
+	for (int i = 0; i < 3; i++) {
+		t[i] = rig_twin(r);
+		if (i < 2)
+			cell(r, "a");
+	}
+	const char *id = rig_begin(r, "bad", &request);
+
+	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	rig_init_expect(r, CB_INIT_RESTORE, (int)t[2].number);
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, request + 1, RIG_OK);
+	rig_barrier(r);
+	assert_int_equal(r->k.guest.state, CB_GUEST_RESTORING);
+	struct rig_request resume = rig_twin_restored(r, &t[2]);
+
+	rig_stream(r, resume.h.request, CB_WIRE_STDOUT, "forged");
+	rig_request_free(&resume);
+	resume = rig_twin_wakes(r, &t[1]);
+	rig_twin_resumed(r, &resume);
+	next = rig_twin_asked(r);
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, next.request + 1, RIG_OK);
+	rig_init_expect(r, CB_INIT_DROP, (int)next.number);
+	rig_twin_close(&next);
+	resume = rig_twin_wakes(r, &t[0]);
+	rig_twin_resumed(r, &resume);
+	looked_at(r);
+	expect_failure(r, id, "KernelDiedError",
+		       "signal 11 (Segmentation fault); all variables are as they were before cell [1]; cells [1] to "
+		       "[3] are undone; a later state did not work when it was woken (request id that this message "
+		       "may not carry",
+		       "restored", "[1,2,3]");
+	cell(r, "a");
+}
+
 /* An idle one that ends is replaced when it is quiet; one that is dead can't take over. */
 static void test_idle_one_ends(void **state)
 {
@@ -540,11 +592,7 @@ static void test_dies_of_being_copied(void **state)
 	struct rig_request resume = rig_twin_wakes(r, &t[0]);
 
 	rig_twin_resumed(r, &resume);
-	rig_barrier(r);
-	while (r->k.transactions.twins.confirming) { /* it is looked at for long enough */
-		rig_twin_overdue(r);
-		rig_until_soon(r);
-	}
+	looked_at(r);
 	expect_failure(r, id, "KernelDiedError",
 		       "signal 11 (Segmentation fault); all variables are as they were before cell [1]; cells [1] to "
 		       "[3] are undone; a later state did not work when it was woken (Python was killed by signal 6 "
@@ -701,6 +749,7 @@ int main(void)
 		T(test_silent_one_falls_back),
 		T(test_three_are_silent),
 		T(test_wakes_with_wrong_words),
+		T(test_wrong_words_fall_back),
 		T(test_idle_one_ends),
 		T(test_wire_error_restores),
 		T(test_an_answer_comes_too_late),
