@@ -45,7 +45,8 @@ def reset(token):
 def subshell():
     """The Subshell whose thread this is, or None."""
     module = sys.modules.get("cellblock_guest.subshell")
-    return module.running() if module else None
+    running = getattr(module, "running", None)  # another thread may be importing it
+    return running() if running else None
 
 
 def run_as(request, function, *args, **kwargs):

@@ -42,8 +42,8 @@ def _is_shown(variable):
 class Debugger(Lane):
     traced = False
 
-    def __init__(self, side, number):
-        super().__init__(side, number, "cellblock-debugger")
+    def __init__(self, side, number, wire):
+        super().__init__(side, number, wire, "cellblock-debugger")
         self.session = None
         self.breakpoints = {}  # path -> what was set there
         self._explorer = None
@@ -76,12 +76,12 @@ class Debugger(Lane):
         data = encode(response)
         if len(data) > self.guest.message_max:
             data = encode(_failure(message, "the response is larger than limits.message allows"))
-        self.side.wire.send(W.DEBUG_REPLY, request, data)
+        self.wire.send(W.DEBUG_REPLY, request, data)
 
     def event(self, event):
         data = encode(event)
         if len(data) <= self.guest.message_max:
-            self.side.wire.send(W.DEBUG_EVENT, 0, data)
+            self.wire.send(W.DEBUG_EVENT, 0, data)
 
     def _answer(self, message):
         command = message["command"]

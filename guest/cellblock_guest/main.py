@@ -335,29 +335,33 @@ class Guest:
                 del self.headers[next(iter(self.headers))]
 
     def ask(self, kind, request, content, metadata, buffers):
-        answer, function, args = self.question(kind, loads(content))
-        reply = self.answer(self.interrupts.run, self.aio.run_plain, function, *args)
+        answer, none, function, args = self.question(kind, loads(content))
+        reply = self.answer(none, self.interrupts.run, self.aio.run_plain, function, *args)
         self.reply(answer, request, encode(reply))
 
     def question(self, kind, content, busy=False):
-        """What answers it: the frame's type, a function and its arguments. busy: a cell runs at the same time."""
+        """What answers it: the frame's type, what is said where there is no answer, a function and its arguments. busy:
+        a cell runs at the same time."""
         shell, code = self.shell, content.get("code", "")
         if kind == W.IS_COMPLETE:
-            return W.IS_COMPLETE_REPLY, shell.is_complete_request, (code,)
+            return W.IS_COMPLETE_REPLY, {"status": "unknown"}, shell.is_complete_request, (code,)
         cursor = content.get("cursor_pos")
         cursor = len(code) if cursor is None else max(0, min(int(cursor), len(code)))
         if kind == W.COMPLETE:
-            return W.COMPLETE_REPLY, shell.complete_request, (code, cursor, busy)
+            none = {"status": "ok", "matches": [], "cursor_start": cursor, "cursor_end": cursor, "metadata": {}}
+            return W.COMPLETE_REPLY, none, shell.complete_request, (code, cursor, busy)
         level, omit = content.get("detail_level", 0), tuple(content.get("omit_sections") or ())
-        return W.INSPECT_REPLY, shell.inspect_request, (code, cursor, level, omit)
+        none = {"status": "ok", "found": False, "data": {}, "metadata": {}}
+        return W.INSPECT_REPLY, none, shell.inspect_request, (code, cursor, level, omit)
 
-    def answer(self, run, *args):
+    def answer(self, none, run, *args):
+        """none: for a question that was interrupted, or that code of the user's did not let be answered."""
         try:
             return run(*args)
         except BaseException as e:
             if not isinstance(e, KeyboardInterrupt):
                 self.log_exception("question")
-            return error_content(e)
+            return none
 
     def comm(self, kind, request, content, metadata, buffers):
         about = loads(metadata or b"{}")
@@ -455,10 +459,10 @@ class Guest:
             self._comms = Comms(self)
         return self._comms
 
-    def new_debugger(self, side, number):
+    def new_debugger(self, side, number, wire):
         from .dap import Debugger
 
-        return Debugger(side, number)
+        return Debugger(side, number, wire)
 
     def kernel_magics(self):
         from .magics import KernelMagics

@@ -35,9 +35,9 @@ class Side:
         self.lanes, self.wire = {}, None
         self.guest.wire.beside.clear()
         self.forget_debugger()
-        subshell = sys.modules.get("cellblock_guest.subshell")
-        if subshell:
-            subshell.forget()
+        forget = getattr(sys.modules.get("cellblock_guest.subshell"), "forget", None)
+        if forget:
+            forget()
         try:
             if stat.S_ISSOCK(os.fstat(W.FD_SIDE).st_mode):
                 self.wire = Wire(W.FD_SIDE)
@@ -86,15 +86,17 @@ class Side:
             while wire is self.wire:
                 kind, request, content, metadata, buffers = wire.recv()
                 try:
-                    self._dispatch(kind, request, content, loads(metadata), buffers)
+                    self._dispatch(wire, kind, request, content, loads(metadata), buffers)
                 except BaseException as e:
                     self.guest.log("side wire: %r" % e)
         finally:
             reads.release()
 
-    def _dispatch(self, kind, request, content, metadata, buffers):
+    def _dispatch(self, wire, kind, request, content, metadata, buffers):
         number = metadata["lane"]
         lane = self.lanes.get(number)
+        if lane and lane.wire is not wire:  # made by a thread that was here when the process was copied
+            lane = None
         if kind == W.LANE_CLOSE:
             if lane:
                 lane.queue.put(None)
@@ -108,7 +110,7 @@ class Side:
             if self.debugger is None:
                 threading.current_thread().is_pydev_daemon_thread = True  # debuggers leave this thread alone
                 threading.current_thread().pydev_do_not_trace = True
-                self.debugger = self.guest.new_debugger(self, number)
+                self.debugger = self.guest.new_debugger(self, number, wire)
                 self.debugger.start()
             self.debugger.queue.put((kind, request, content, metadata, buffers))
         else:
@@ -117,7 +119,7 @@ class Side:
                     from .subshell import Subshell as Lane
                 else:
                     Lane = Questions
-                lane = self.lanes[number] = Lane(self, number)
+                lane = self.lanes[number] = Lane(self, number, wire)
                 lane.start()
             take = lane.beside.take if metadata.get("beside") else lane.queue.put
             take((kind, request, content, metadata, buffers))
@@ -173,10 +175,14 @@ class LaneInterrupts:
             if not self.armed or self.request != request or (self.on_async and self.on_async()):
                 return
             self._hit = True
-            self._raise(KeyboardInterrupt)
-            waiting = self.waiting
-            if waiting and not self.shield:
-                waiting.release()
+            self.end()
+
+    def end(self):
+        """What runs, and what that waits for."""
+        self._raise(KeyboardInterrupt)
+        waiting = self.waiting
+        if waiting and not self.shield:
+            waiting.release()
 
     shielded, unshield = Interrupts.shielded, Interrupts.unshield
 
@@ -212,11 +218,11 @@ class Lane:
 
     traced = True  # debuggers see the thread
 
-    def __init__(self, side, number, name):
+    def __init__(self, side, number, wire, name):
         self.thread = threading.Thread(target=self.run, name=name, daemon=True)
         if not self.traced:
             self.thread.is_pydev_daemon_thread = self.thread.pydev_do_not_trace = True
-        self.side, self.guest, self.number = side, side.guest, number
+        self.side, self.guest, self.number, self.wire = side, side.guest, number, wire
         self.queue = SimpleQueue()
         self.interrupts = LaneInterrupts()
 
@@ -236,6 +242,8 @@ class Lane:
         while not self.interrupts.left:
             try:
                 frame = self.queue.get()
+                if self.wire.process != os.getpid():  # in a copy, with what was asked before
+                    return
                 if frame is None:
                     if self.queue.empty():
                         if self.side.lanes.get(self.number) is self:
@@ -253,18 +261,17 @@ class Questions(Lane):
 
     traced = False
 
-    def __init__(self, side, number):
-        super().__init__(side, number, "cellblock-questions")
-        self.wire = side.wire
+    def __init__(self, side, number, wire):
+        super().__init__(side, number, wire, "cellblock-questions")
 
     def serve(self, kind, request, content, metadata, buffers):
         context.set_current(request)
         self.interrupts.request = request
-        answer, function, args = self.guest.question(kind, loads(content), busy=True)
+        answer, none, function, args = self.guest.question(kind, loads(content), busy=True)
         usual = sys.getswitchinterval()
         sys.setswitchinterval(min(usual, _SWITCH))
         ours = sys.getswitchinterval()
-        reply = self.guest.answer(self.interrupts.run, function, *args)
+        reply = self.guest.answer(none, self.interrupts.run, function, *args)
         if sys.getswitchinterval() == ours:
             sys.setswitchinterval(usual)
         self.wire.send(answer, request, encode(reply))

@@ -53,7 +53,12 @@ class Process:
 
     def block(self):
         """No signal's handler, no finaliser."""
-        self.mask, self.collects = _signal.pthread_sigmask(_signal.SIG_BLOCK, ALL_SIGNALS), gc.isenabled()
+        self.mask, self.collects = _signal.pthread_sigmask(_signal.SIG_BLOCK, ()), gc.isenabled()
+        try:
+            _signal.pthread_sigmask(_signal.SIG_BLOCK, ALL_SIGNALS)
+        except BaseException:  # of a handler of the user's
+            _signal.pthread_sigmask(_signal.SIG_SETMASK, self.mask)
+            raise
         gc.disable()
 
     def unblock(self):

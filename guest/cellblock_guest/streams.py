@@ -121,8 +121,10 @@ class Output:
             self._bell.acquire()
             try:
                 start_deaf(self._flusher)
-            except RuntimeError:  # no more threads: what is held goes out with the next flush
+            except BaseException as e:  # an interrupt; no more threads: what is held goes out with the next flush
                 self._bell, self.parked = None, True
+                if not isinstance(e, RuntimeError):
+                    raise
         else:
             try:
                 self._bell.release()

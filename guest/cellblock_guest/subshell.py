@@ -133,8 +133,8 @@ class _Answers:
 
 
 class Subshell(Lane):
-    def __init__(self, side, number):
-        super().__init__(side, number, "subshell-%d" % number)
+    def __init__(self, side, number, wire):
+        super().__init__(side, number, wire, "subshell-%d" % number)
         self.kind = self.request = self.task = 0
         self.shell = self.aio = None
         self.payloads = []
@@ -171,10 +171,10 @@ class Subshell(Lane):
 
     def retire(self):
         """Its cell has failed, as far as anybody knows."""
-        if self.request:
-            self.interrupts._raise(KeyboardInterrupt)
-        self.request, self.asks = 0, False
         super().retire()
+        if self.request:
+            self.interrupts.end()
+        self.request, self.asks = 0, False
 
     def interrupt(self, request):
         self.clicks += 1
@@ -216,7 +216,7 @@ class Subshell(Lane):
         if not self.interrupts.leave(lambda: self._waits() == before):
             return
         self.request, self.asks = 0, False
-        lane = self.side.lanes[self.number] = Subshell(self.side, self.number)
+        lane = self.side.lanes[self.number] = Subshell(self.side, self.number, self.wire)
         lane.queue = self.queue
         self.beside.end()
         lane.start()
@@ -241,6 +241,8 @@ class Subshell(Lane):
 
     def serve(self, kind, request, content, metadata, buffers):
         self.kind, self.request = kind, request
+        if self.interrupts.left:  # in a copy
+            return
         self.interrupts.request = request
         try:
             answer, reply = self._answer(kind, request, content, metadata, buffers)

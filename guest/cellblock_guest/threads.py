@@ -19,16 +19,21 @@ def start_deaf(function, *args):
             strangers()
         except OSError:  # then nobody asks for them
             _own.clear()
-    mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _ALL)
-    mine = [os.getpid()]
+    mask, mine = _signal.pthread_sigmask(_signal.SIG_BLOCK, ()), [os.getpid()]
+    try:
+        _signal.pthread_sigmask(_signal.SIG_BLOCK, _ALL)  # an interrupt may be raised here, and signals are blocked
+        _start(mine, function, args)
+    finally:
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
+
+
+def _start(mine, function, args):
     _starting.append(mine)
     try:
         start_new_thread(_run, (mine, function, args))
     except RuntimeError:
         _starting.remove(mine)
         raise
-    finally:
-        _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
 
 
 def _run(mine, function, args):

@@ -30,8 +30,8 @@ class Transactions:
 
     @property
     def ended(self):
-        """The cell has asked to be rolled back: nothing after that runs."""
-        return bool(self._back)
+        """The cell has asked to be rolled back: nothing after that runs. For the main shell's: no other may."""
+        return bool(self._back) and get_ident() == self._guest.wire.main
 
     def asked(self):
         """For the metadata of the reply."""

@@ -28,6 +28,7 @@ class Wire:
     def __init__(self, fd=W.FD_WIRE):
         self.fd = fd
         self.forked = False
+        self.process = os.getpid()
         self.first = 0  # request of this process: what is older is not pending, whatever a thread was about to say
         self.main = get_ident()
         self.interrupts = None
@@ -154,7 +155,9 @@ class Wire:
         return whole
 
     def die(self):
-        os._exit(0)
+        if os.getpid() == self.process:
+            os._exit(0)
+        sys.exit()  # a thread of a copy, which read what its original has: perhaps before anybody could tell it
 
     def hold(self):
         """Nobody sends until release(): for a fork, whose copy must not find a frame half sent. What this thread sends
@@ -168,7 +171,8 @@ class Wire:
             self._queue = []
         if is_copy:
             self._lock = allocate_lock()  # that of threads which the copy does not have
-            self._owner, self._rest, self.aside, self.on_aside = 0, b"", [], None
+            self._owner = 0
+            self.renew()
             return
         while self._queue:
             self._write(self._queue.pop(0))
@@ -176,7 +180,8 @@ class Wire:
         self._lock.release()
 
     def renew(self):
-        """In a copy with all its threads, between hold() and release(): nothing was read of the new wire."""
+        """In a copy, before release() where it has all its threads: nothing was read of the new wire."""
+        self.process = os.getpid()
         self._queue, self._rest, self.aside, self.on_aside = [], b"", [], None
 
     def retire(self):

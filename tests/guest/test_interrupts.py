@@ -241,8 +241,48 @@ def test_interrupt_of_a_completion(guest, ipython):
     guest.pending = guest.send("COMPLETE", {"code": "slow.", "cursor_pos": 5})
     guest.until("STREAM", lambda f: "go" in f.content)
     guest.interrupt()
-    guest.finish("COMPLETE_REPLY")
+    reply = guest.finish("COMPLETE_REPLY").reply
+    assert (reply["status"], reply["matches"], reply["cursor_start"], reply["cursor_end"]) == ("ok", [], 5, 5)
     assert guest.run("1").ok
+
+
+# An interrupt is raised where signals are just being blocked.
+BLOCKS = """
+import _signal, threading
+from cellblock_guest import threads
+
+class Signals:
+    def __getattr__(self, name):
+        return getattr(_signal, name)
+
+    def pthread_sigmask(self, how, mask):
+        old = _signal.pthread_sigmask(how, mask)
+        if how == _signal.SIG_BLOCK and mask:
+            threads._signal = _signal
+            raise KeyboardInterrupt
+        return old
+
+threads._signal = Signals()
+try:
+    WHAT
+except KeyboardInterrupt:
+    caught = True
+"""
+
+
+AS_BLOCKED = ["threads.start_deaf(print)", "__import__('sys').stdout._output._bell = None; print(1)"]
+
+
+@pytest.mark.parametrize("what", AS_BLOCKED)
+def test_as_signals_are_blocked(new_guest, what):
+    """They do not stay so, and what is printed later comes."""
+    guest = new_guest()
+    assert guest.run(BLOCKS.replace("WHAT", what)).ok
+    assert guest.run("caught, _signal.pthread_sigmask(_signal.SIG_BLOCK, ())").result == "(True, set())"
+    guest.start("print('come')\n[].append(1)\nimport sys; sys.stdout.write('late'); threading.Event().wait()")
+    guest.until("STREAM", lambda f: "late" in f.content)
+    guest.interrupt()
+    assert guest.finish().error["ename"] == "KeyboardInterrupt"
 
 
 def test_interrupt_in_a_childs_pool(guest):

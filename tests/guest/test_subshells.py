@@ -193,3 +193,14 @@ def test_an_interrupt_of_a_loops_callback(guest, subshell, what):
     cell = subshell.finish()
     assert cell.error["ename"] == "KeyboardInterrupt"
     assert subshell.run("await asyncio.sleep(0)\n6*7").result == "42"
+
+
+def test_threads_while_the_first_one_is_made(new_guest):
+    """Its module is half there then, for whoever starts threads or asks."""
+    code = (
+        "import sys, threading, types\nsys.modules['cellblock_guest.subshell'] = types.ModuleType('half')\n"
+        "t = threading.Thread(target=print, args=('in a thread',)); t.start(); t.join()\n"
+        "del sys.modules['cellblock_guest.subshell']"
+    )
+    result = new_guest().run(code)
+    assert result.ok and "in a thread" in result.stdout

@@ -178,3 +178,30 @@ def test_an_interrupt_ends_an_endless_completion(client):
     client.stop_hard(asked)
     client.reply(asked)
     assert client.run("1").ok
+
+
+# What its own code raises is no answer, and no reason to end Python.
+ODD = """
+class Exits:
+    def __getattr__(self, name): raise SystemExit(name)
+    def __dir__(self): raise SystemExit
+class Fails:
+    __doc__ = property(lambda self: 1 / 0)
+    def __repr__(self): raise ValueError
+    def __len__(self): raise ZeroDivisionError
+exits, fails = Exits(), Fails()
+"""
+
+
+@pytest.mark.cellblock_only("others say it in other ways")
+@pytest.mark.parametrize("name", ["exits", "fails"])
+def test_objects_that_raise(client, name):
+    assert client.run(ODD).ok
+    for level in (0, 1):
+        ask = {"code": name, "cursor_pos": len(name), "detail_level": level}
+        reply = client.request("inspect_request", ask, channel="shell").content
+        assert reply["status"] == "ok" and isinstance(reply["found"], bool), reply
+    ask = {"code": name + ".", "cursor_pos": len(name) + 1}
+    reply = client.request("complete_request", ask, channel="shell").content
+    assert reply["status"] == "ok" and isinstance(reply["matches"], list), reply
+    assert client.run("exits.__class__.__name__").result == "'Exits'"

@@ -248,3 +248,27 @@ def test_off(start):
     c = start(args=["--set", "transactions.mode=off"]).client
     for what in ("checkpoint", "rollback"):
         assert 'transactions.mode is "off"' in ask(c, what, name="a")["evalue"]
+
+
+def test_a_subshell_after_an_undo_that_was_refused(start):
+    """Its errors are told, and the way back is the main shell's alone."""
+    c = start(args=["--set", "transactions.mode=always"]).client
+    where = c.request("create_subshell_request", channel="control").content["subshell_id"]
+    assert not c.run("%undo 90").ok
+    failed = c.finish(c.start("1 / 0", header=c.header("execute_request", subshell_id=where)))
+    assert failed.content["ename"] == "ZeroDivisionError", failed
+
+
+def test_the_count_of_a_cell_that_goes_back(start):
+    """Its own, though a subshell's cell has counted on."""
+    c = start(args=["--set", "transactions.mode=always"]).client
+    where = c.request("create_subshell_request", channel="control").content["subshell_id"]
+    assert c.run("%checkpoint a").ok
+    cell = c.start("input()\n%rollback a", allow_stdin=True)
+    c.wait("stdin", lambda m: m.type == "input_request")
+    assert c.finish(c.start("y = 1", header=c.header("execute_request", subshell_id=where))).ok
+    c.send("input_reply", {"value": ""}, channel="stdin")
+    back = c.finish(cell)
+    assert back.ok and "are as they were" in back.text("stderr"), back
+    told = [m.content["execution_count"] for m in back.iopub if m.type == "execute_input"]
+    assert told == [back.content["execution_count"]] == [2], back

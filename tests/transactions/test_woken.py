@@ -211,6 +211,86 @@ def test_what_a_cell_was_about_to_say(start, what):
     assert c.finish(c.start("x + 1", header=header)).result == "6"
 
 
+# In the copy other threads go on before it is ready, as they do where one of them had asked for the interpreter's lock.
+EARLY = """
+import time
+guest = get_ipython().guest
+retire = guest.side.retire
+
+def retire_late():
+    guest.twins.copier.go_on()
+    time.sleep(0.2)
+    retire()
+
+guest.side.retire = retire_late
+"""
+
+
+def test_threads_that_go_on_early(start):
+    """The one that reads the side wire, whose end it sees, ends nothing but itself."""
+    c = start(args=["--set", "transactions.mode=always"]).client
+    where = c.request("create_subshell_request", {}, channel="control").content["subshell_id"]
+    at = c.header("execute_request", subshell_id=where)
+    assert c.finish(c.start("x = 5", header=at)).ok
+    assert c.run(EARLY).ok
+    assert c.request("cellblock_checkpoint_request", {"name": "a"}).content["status"] == "ok"
+    back = c.request("cellblock_rollback_request", {"name": "a"})
+    assert back.content["status"] == "ok", back
+    assert c.finish(c.start("x", header=c.header("execute_request", subshell_id=where))).result == "5"
+
+
+# The thread that reads the side wire has a subshell's cell in hand while the state is kept.
+IN_HAND = """
+import os, time
+x, go, process = [], False, os.getpid()
+guest = get_ipython().guest
+dispatch = guest.side._dispatch
+
+def dispatch_late(*frame):
+    os.write(1, b"in hand")
+    while os.getpid() == process and not go:
+        time.sleep(0.001)
+    dispatch(*frame)
+
+guest.side._dispatch = dispatch_late
+"""
+
+
+def test_a_cell_that_had_come_and_not_begun(start):
+    """It is undone, and is not run where the state goes on."""
+    c = start(args=["--set", "transactions.mode=always"]).client
+    where = c.request("create_subshell_request", {}, channel="control").content["subshell_id"]
+    assert c.run(IN_HAND).ok
+    beside = c.start("x.append(1)", header=c.header("execute_request", subshell_id=where))
+    c.wait("iopub", lambda m: m.type == "stream" and "in hand" in m.content["text"])
+    assert c.request("cellblock_checkpoint_request", {"name": "a"}).content["status"] == "ok"
+    assert c.run("go = True").ok
+    assert c.finish(beside).ok and c.run("x").result == "[1]"
+    back = c.request("cellblock_rollback_request", {"name": "a"})
+    assert back.content["status"] == "ok", back
+    assert c.finish(c.start("x.append(2)", header=c.header("execute_request", subshell_id=where))).ok
+    assert c.run("x, sum(t.name.startswith('subshell') for t in __import__('threading').enumerate())").result == (
+        "([2], 1)"
+    )
+
+
+def test_locks_of_what_is_undone(start):
+    """A subshell's cell that waits, with a lock, where the state goes on: it ends at once and gives it back."""
+    c = start(args=["--set", "transactions.mode=always", "--set", "timeout.grace=0.2"]).client
+    where = c.request("create_subshell_request", {}, channel="control").content["subshell_id"]
+    assert c.run("import threading\nlock, begun, never = threading.Lock(), threading.Event(), threading.Event()").ok
+    code = "with lock:\n    begun.set()\n    never.wait()"
+    beside = c.start(code, header=c.header("execute_request", subshell_id=where))
+    assert c.run("begun.wait()").ok
+    assert c.request("cellblock_checkpoint_request", {"name": "a"}).content["status"] == "ok"
+    header = c.header("interrupt_request", subshell_id=where)
+    c.request("interrupt_request", {}, channel="control", header=header)
+    assert not c.finish(beside).ok
+    back = c.request("cellblock_rollback_request", {"name": "a"})
+    assert back.content["status"] == "ok", back
+    assert c.run("lock.acquire(timeout=60)").result == "True"
+
+
 def test_native_threads_come_back(start):
     c = start(args=["--set", "transactions.mode=always"]).client
     assert c.run("import os, threading; threading.Thread(target=threading.Event().wait, daemon=True).start()").ok
