@@ -456,7 +456,8 @@ static int start_threads(void)
 /* Truncation is bounded by it, as it is in the jail. */
 static int limit_files(const struct cb_jail_spec *spec)
 {
-	struct rlimit limit = { spec->limit_file_size, spec->limit_file_size }, none = { 0 }, files;
+	struct rlimit limit = { spec->limit_file_size, spec->limit_file_size }, files;
+	struct rlimit none = { 1, 1 }; /* as in walls/limits.c */
 
 	if (setrlimit(RLIMIT_CORE, &none) < 0 || getrlimit(RLIMIT_NOFILE, &files) < 0)
 		return -errno;

@@ -401,7 +401,7 @@ static void explain_limits(struct out *o, const struct cb_jail_spec *spec)
 		  "limits.pids: processes and threads of the jail; by the control group too");
 	put_limit(o, "RLIMIT_NOFILE", spec->limit_open_files, false, "limits.open_files: open files of one process");
 	put_limit(o, "RLIMIT_FSIZE", spec->limit_file_size, true, "limits.file_size: bytes of one file");
-	row(o, "RLIMIT_CORE", "0", "no core dump reaches the host's handler");
+	row(o, "RLIMIT_CORE", "1", "no core dump, nor one to the host's handler");
 }
 
 static void join_calls(struct cb_buf *buf, size_t from, size_t to, enum cb_seccomp_kind kind, const char *label)

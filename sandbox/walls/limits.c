@@ -46,7 +46,8 @@ int cb_step_limits(struct cb_jail *jail, struct cb_err *err)
 	/* Below the limit of a control group, which would kill: Python is to see a MemoryError first. */
 	uint64_t data = spec->limit_data - (jail->cgroups.kind != CB_CGROUP_NONE ? spec->limit_data / 16 : 0);
 	const struct limit limits[] = {
-		{ RLIMIT_CORE, "RLIMIT_CORE", 0 },
+		/* not 0: a program of the host's that takes core dumps gets them for all but this one (core(5)) */
+		{ RLIMIT_CORE, "RLIMIT_CORE", 1 },
 		{ RLIMIT_NOFILE, "RLIMIT_NOFILE", spec->limit_open_files },
 		/* Some are ours. Without a user namespace all processes of the user count: no limit for one that has
 		   others */

@@ -125,7 +125,7 @@ static void put_rules(struct program *p, const struct span *span)
 		for (unsigned c = 0; c < rule->nchecks; c++) {
 			const struct cb_seccomp_check *check = &rule->checks[c];
 
-			put(p, BPF_LD | BPF_W | BPF_ABS, DATA_ARG(check->arg), 0, 0);
+			put(p, BPF_LD | BPF_W | BPF_ABS, DATA_ARG(check->arg) + (check->high ? 4 : 0), 0, 0);
 			if (check->mask != UINT32_MAX)
 				put(p, BPF_ALU | BPF_AND | BPF_K, check->mask, 0, 0);
 			put(p, BPF_JMP | BPF_JEQ | BPF_K, check->value, 0, end - p->len - 1);

@@ -1,6 +1,7 @@
 /* The rows of seccomp_groups.def as a table: for seccomp.c, report/explain.c and the tests. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,6 +16,7 @@ enum cb_seccomp_kind {
 struct cb_seccomp_check {
 	uint8_t arg;
 	uint32_t mask, value;
+	bool high; /* of the argument's high 32 bits, else of the low ones */
 };
 
 #define CB_SECCOMP_MAX_CHECKS 3

@@ -11,10 +11,12 @@
 
 #define ALLOWED 0
 #define REFUSED_WITH(e) (e)
-#define ARG(n, mask, value)                                                                                            \
+#define CHECK(n, mask, value, high)                                                                                    \
 	{                                                                                                              \
-		(n), (mask), (value)                                                                                   \
+		(n), (mask), (value), (high)                                                                           \
 	}
+#define ARG(n, mask, value) CHECK(n, mask, value, false)
+#define HIGH(n, value) CHECK(n, UINT32_MAX, value, true)
 #define RULE(k, call, number, ...) { .kind = (k), .name = #call, .nr = (number), __VA_ARGS__ },
 #define GROUP(id, why) { .kind = CB_SECCOMP_GROUP, .name = #id, .reason = (why), .nr = -1 },
 #define ALLOW(call) RULE(CB_SECCOMP_ALLOW, call, SCMP_SYS(call))
@@ -24,7 +26,7 @@
 	     .checks = { __VA_ARGS__ })
 #define OTHERWISE(call, verdict) RULE(CB_SECCOMP_WHEN, call, SCMP_SYS(call), .error = (verdict))
 #define MODE(call, n)                                                                                                  \
-	RULE(CB_SECCOMP_WHEN, call, SCMP_SYS(call), .nchecks = 1, .checks = { { (n), 06000, 0 } })                     \
+	RULE(CB_SECCOMP_WHEN, call, SCMP_SYS(call), .nchecks = 1, .checks = { ARG(n, 06000, 0) })                     \
 	RULE(CB_SECCOMP_WHEN, call, SCMP_SYS(call), .error = EPERM)
 #define REFUSE_AS(call, e) RULE(CB_SECCOMP_REFUSE, call, SCMP_SYS(call), .error = (e))
 #define REFUSE(call) REFUSE_AS(call, EPERM)

@@ -322,7 +322,7 @@ static int add_variables(struct zygote *z)
 
 static void start_program(struct zygote *z, struct cb_err *err)
 {
-	struct rlimit none = { 0 };
+	struct rlimit none = { 1, 1 }; /* as in walls/limits.c */
 	sigset_t empty;
 	int r = add_variables(z);
 

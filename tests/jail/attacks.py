@@ -321,7 +321,26 @@ ATTACKS = {
     "core dumps": (
         "plain",
         "import resource\n"
-        "won = bool(got(lambda: resource.setrlimit(resource.RLIMIT_CORE, (1 << 20, 1 << 20)) or True))",
+        "got(resource.setrlimit, resource.RLIMIT_CORE, (1 << 20, 1 << 20))\n"
+        "won = resource.getrlimit(resource.RLIMIT_CORE)[0] == 1 << 20",
+    ),
+    "core dumps to the host's handler": (  # which gets those of all whose limit is not 1
+        "plain",
+        "import resource\n"
+        "got(resource.setrlimit, resource.RLIMIT_CORE, (0, 0))\n"
+        "won = resource.getrlimit(resource.RLIMIT_CORE)[0] == 0",
+    ),
+    "a socket that holds up who closes it": (  # which is the supervisor, where it lies in a message to it
+        "plain",
+        "s = socket.socket()\ngot(s.setsockopt, socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 100000))\n"
+        "won = struct.unpack('ii', s.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8))[0] == 1",
+    ),
+    "labels of flows, of which all namespaces have 4096 together": (
+        "plain",
+        "s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)\n"
+        "wish = socket.inet_pton(socket.AF_INET6, '::1') + struct.pack('>I', 0)\n"
+        "wish += struct.pack('BBHHHI', 0, 1, 1, 0, 0, 0)\n"
+        "won = bool(got(s.setsockopt, socket.IPPROTO_IPV6, 32, wish))",
     ),
     "a more precious place for the OOM killer": (
         "root_dry",

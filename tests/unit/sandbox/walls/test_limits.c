@@ -42,7 +42,7 @@ static void test_values(void **state)
 	if (pid == 0) {
 		if (cb_step_limits(&jail, NULL) < 0)
 			_exit(1);
-		if (!is(RLIMIT_CORE, 0) || !is(RLIMIT_NOFILE, 100) || !is(RLIMIT_NPROC, 51) ||
+		if (!is(RLIMIT_CORE, 1) || !is(RLIMIT_NOFILE, 100) || !is(RLIMIT_NPROC, 51) ||
 		    !is(RLIMIT_DATA, 1u << 30))
 			_exit(2);
 		_exit(is(RLIMIT_FSIZE, 1u << 20) && is(RLIMIT_RTPRIO, 0) && is(RLIMIT_NICE, 0) ? 0 : 3);

@@ -18,6 +18,7 @@
 #include <stdarg.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -111,7 +112,8 @@ static uint32_t by_table(int nr, const uint64_t args[6])
 		bool holds = rule->nr == nr && rule->kind != CB_SECCOMP_GROUP && rule->kind != CB_SECCOMP_ABSENT;
 
 		for (unsigned c = 0; holds && c < rule->nchecks; c++)
-			holds = ((uint32_t)args[rule->checks[c].arg] & rule->checks[c].mask) == rule->checks[c].value;
+			holds = ((uint32_t)(args[rule->checks[c].arg] >> (rule->checks[c].high ? 32 : 0)) &
+				 rule->checks[c].mask) == rule->checks[c].value;
 		if (holds)
 			return rule->error == 0			   ? SECCOMP_RET_ALLOW :
 			       rule->error == CB_SECCOMP_NOTHING ? ENO(0) :
@@ -140,7 +142,10 @@ static void test_program_is_the_table(void **state)
 
 					if (variant >> c & 1)
 						v ^= check->mask & -check->mask;
-					args[check->arg] = v | (variant & 4 ? HIGH : 0);
+					if (check->high)
+						args[check->arg] = (args[check->arg] & UINT32_MAX) | v << 32;
+					else
+						args[check->arg] = v | (variant & 4 ? HIGH : 0);
 				}
 				assert_int_equal(ask6(nr, args), by_table(nr, args));
 			}
@@ -289,6 +294,10 @@ static void test_processes(void **state)
 	allowed(SYS_prlimit64, 0, 7);
 	refused(EPERM, SYS_prlimit64, 1, 7);
 	allowed(SYS_prlimit64, HIGH, 7); /* the kernel sees 0 */
+	allowed(SYS_prlimit64, 0, RLIMIT_CORE, 0, 8);
+	assert_int_equal(ask(SYS_prlimit64, 0, RLIMIT_CORE, 8), ENO(0));
+	assert_int_equal(ask(SYS_prlimit64, 0, RLIMIT_CORE | HIGH, HIGH), ENO(0));
+	refused(EPERM, SYS_prlimit64, 1, RLIMIT_CORE, 0, 8);
 	refused(EPERM, SYS_personality, 0xffffffff);
 	allowed(SYS_prctl, 15);
 	allowed(SYS_prctl, 38);
@@ -344,6 +353,9 @@ static void test_sockets(void **state)
 	allowed(SYS_socketpair, AF_UNIX, SOCK_STREAM, 0);
 	allowed(SYS_setsockopt, 0, 1, 2);
 	allowed(SYS_setsockopt, 0, 6, 1);
+	assert_int_equal(ask(SYS_setsockopt, 0, SOL_SOCKET, SO_LINGER), ENO(0));
+	assert_int_equal(ask(SYS_setsockopt, 0, SOL_SOCKET | HIGH, SO_LINGER | HIGH), ENO(0));
+	refused(EPERM, SYS_setsockopt, 0, 41, 32);
 	refused(EPERM, SYS_setsockopt, 0, 6, 31);
 	refused(EPERM, SYS_setsockopt, 0, 17, 100);
 	refused(EPERM, SYS_setsockopt, 0, 1, 26);
