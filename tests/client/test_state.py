@@ -113,6 +113,35 @@ def test_get(sb, values):
         sb.get("w")
 
 
+LARGE = {
+    "a text": "x = 'x' * 700_000",
+    "bytes": "x = b'x' * 500_000",
+    "a list": "x = ['x' * 1000] * 1100",
+    "an array": "import numpy\nx = numpy.ones(1_000_000)",
+}
+
+
+@pytest.mark.parametrize("code", LARGE.values(), ids=LARGE)
+def test_get_of_what_is_too_large(make, code):
+    if "numpy" in code:
+        pytest.importorskip("numpy")
+    sb = make("agent")
+    assert sb.run(code + "\nnone = None\nodd = [float('nan')]").ok
+    with pytest.raises(cellblock.ValueTooLargeError, match=r"x has .* limits\.output \(1048576 bytes\).*read_file\(\)"):
+        sb.get("x")
+    with pytest.raises(TypeError, match="odd is neither"):
+        sb.get("odd")
+    assert sb.get("none") is None and sb.run("len(x) > 1000").value is True
+
+
+def test_get_of_what_is_too_large_for_a_message(make):
+    sb = make("notebook", policy={"limits.message": "64K"})
+    sb.run("x = 'x' * 40_000\nsmall = 'x' * 20_000")
+    with pytest.raises(cellblock.ValueTooLargeError, match=r"40002 bytes.* limits\.message \(65536 bytes\)"):
+        sb.get("x")
+    assert sb.get("small") == "x" * 20_000
+
+
 def test_set_and_get_leave_no_trace(sb):
     sb.run("1")
     count = sb.run("2").execution_count

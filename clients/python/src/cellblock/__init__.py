@@ -14,6 +14,7 @@ from ._errors import (
     SandboxClosedError,
     SandboxError,
     ToolError,
+    ValueTooLargeError,
 )
 from ._files import AsyncFile, Change, Entry
 from ._kernel import AsyncKernel, Kernel
@@ -61,5 +62,6 @@ __all__ = [
     "Tool",
     "ToolError",
     "Usage",
+    "ValueTooLargeError",
     "tool",
 ]

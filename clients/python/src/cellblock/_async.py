@@ -19,7 +19,7 @@ from ._result import CommandResult, Event, Result, Usage
 from ._session import Connected, Input, Reply, Session
 from ._tools import Dispatcher
 from ._trace import span, tell_restored, tell_usage
-from ._values import check_name, code_to_set
+from ._values import check_name, code_to_measure, code_to_set, no_value
 from ._wire import ZmqTransport
 
 OnOutput = Callable[[str], Any]
@@ -115,17 +115,22 @@ class AsyncRunner:
             raise CellError(result)
 
     async def get(self, name: str) -> Any:
-        """A variable's value: JSON, bytes, or a numpy array. KeyError: no such variable. TypeError: none of these."""
+        """A variable's value: JSON, bytes, or a numpy array. KeyError: no such variable. TypeError: none of these.
+
+        ValueTooLargeError: with its text it is more than limits.output or limits.message.
+        """
         result = await self._run(check_name(name), None, None, store_history=False)
         if result.error is not None and result.error.name == "NameError":
             raise KeyError(name)
         if not result.ok:
             raise CellError(result)
-        if not result.has_value and result.repr is None:
+        if result.has_value or (result.repr is None and result.limit != "output"):
+            return result.value
+        size = (await self._run(code_to_measure(name), None, None, store_history=False)).value
+        if size == 0 and result.repr is None:  # None; the output over the limit was another's
             return None
-        if not result.has_value:
-            raise TypeError(f"{name} is neither JSON nor bytes nor a numpy array; its text: {result.repr!r:.200}")
-        return result.value
+        usage = await self._session.request("cellblock_usage_request", {}, channel="control")
+        raise no_value(name, result, size, usage.content.get("limits") or {})
 
     async def interrupt(self) -> None:
         """Interrupts what runs, as Ctrl-C does: the cell ends with KeyboardInterrupt and keeps its variables."""

@@ -74,6 +74,10 @@ class CommandTimeoutError(CommandError, TimeoutError):
     """A command of `run_command` ran longer than its timeout."""
 
 
+class ValueTooLargeError(CellblockError, ValueError):
+    """A variable's value does not fit into what one cell may say: limits.output, or limits.message."""
+
+
 class ToolError(CellblockError):
     """A host tool is defined or used wrongly, on the host's side."""
 

@@ -80,7 +80,10 @@ class Runner:
         call(self._a.set(name, value))
 
     def get(self, name: str) -> Any:
-        """A variable's value: JSON, bytes, or a numpy array. KeyError: no such variable. TypeError: none of these."""
+        """A variable's value: JSON, bytes, or a numpy array. KeyError: no such variable. TypeError: none of these.
+
+        ValueTooLargeError: with its text it is more than limits.output or limits.message.
+        """
         return call(self._a.get(name))
 
     def __setitem__(self, name: str, value: Any) -> None:

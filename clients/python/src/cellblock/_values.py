@@ -6,7 +6,10 @@ from __future__ import annotations
 import base64
 import json
 import keyword
-from typing import Any, Sequence
+from typing import Any, Mapping, Sequence
+
+from ._errors import ValueTooLargeError
+from ._result import Result
 
 
 def imported(module: str) -> str:
@@ -21,6 +24,37 @@ _SET_ARRAY = (
     f"{{name}} = {imported('numpy')}.frombuffer(bytearray("
     f"{imported('base64')}.b64decode({{data!r}})), {{dtype!r}}).reshape({{shape!r}})"
 )
+
+
+_MEASURE = (
+    "(lambda v: 0 if v is None else len(v) if isinstance(v, (bytes, bytearray)) else v.nbytes if "
+    "isinstance(v, memoryview) or type(v).__module__ == 'numpy' and not v.dtype.hasobject and not v.dtype.names else "
+    f"len({imported('json')}.dumps(v, allow_nan=False, ensure_ascii=False)))({{name}})"
+)
+_ROOM = 6  # a value goes with its text, and each of its bytes may need as many of that
+
+
+def code_to_measure(name: str) -> str:
+    """Code that says how large a variable's value is, 0 for None; it fails where that is no JSON, bytes or array."""
+    return _MEASURE.format(name=check_name(name))
+
+
+def no_value(name: str, result: Result, size: object, limits: Mapping[str, Any]) -> Exception:
+    """Why a cell that is only this variable gave no data. `size`: what `code_to_measure` gave, None if it failed.
+
+    The guest leaves out what takes half of limits.message; a result that is more than limits.output is dropped.
+    """
+    output, message = int(limits.get("output") or 0), int(limits.get("message") or 0)
+    dropped = result.limit == "output" and result.repr is None
+    key, most = "limits.output", output
+    if not dropped and message and (not output or message // 2 <= output):
+        key, most = "limits.message", message
+    if not isinstance(size, int) or not (dropped or size * _ROOM >= most):
+        return TypeError(f"{name} is neither JSON nor bytes nor a numpy array; its text: {result.repr!r:.200}")
+    return ValueTooLargeError(
+        f"the value of {name} has {size} bytes, and does not fit into {key} ({most} bytes), together with its text: "
+        f"write it to a file of the workspace in a cell and take it with read_file(), or raise {key} in the policy"
+    )
 
 
 def code_to_call(module: str, function: str, arguments: Sequence[Any]) -> str:
