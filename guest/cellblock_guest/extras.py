@@ -5,7 +5,7 @@ import json
 import os
 from base64 import b64encode
 
-from .jsontext import encode_strict
+from .jsontext import encode_strict, utf8
 
 MIME = "application/vnd.cellblock.value+json"
 _DEPTH = 60  # of 200; what is around it is nested, too
@@ -32,7 +32,7 @@ def _as_data(value, most):
 
 def _json(value, most):
     text = encode_strict(value, _DEPTH)
-    return {"json": json.loads(text)} if len(text) < most else None
+    return {"json": json.loads(text)} if len(text) < most and len(utf8(text)) < most else None
 
 
 def _as_array(value, most):

@@ -35,6 +35,7 @@ _DISPLAYS = {
 }
 
 
+_AROUND = 300  # bytes of a message around its data and a value, at most
 _TEXT_RESULT = b'{"data":{"text/plain":%s},"metadata":{}}'
 
 
@@ -290,6 +291,7 @@ class Guest:
 
     def _in_cell(self, shell, request, content, metadata, lane=None):
         """Runs a cell with what its client gives it."""
+        self.wire.said = 0
         tools, env = metadata.get("tools"), metadata.get("env")
         if not tools and not env:
             return shell.execute(content, metadata)
@@ -400,9 +402,14 @@ class Guest:
             self.send_display("display_data", {"data": data, "metadata": metadata, "transient": transient or {}})
 
     def with_value(self, data, value):
+        """The data, with the value beside it unless that would take it over limits.output, which drops both."""
         from .extras import with_value
 
-        return with_value(data, value, self.message_max // 2)
+        self.output.flush()
+        most, output = self.message_max // 2, self.refusals.says.get("limits.output")
+        if output:
+            most = min(most, output - self.wire.said - len(encode(bundle(data))) - _AROUND)
+        return with_value(data, value, most)
 
     def send_result_of(self, kind, request, data, metadata, transient=None):
         content = {"data": bundle(data), "metadata": metadata}

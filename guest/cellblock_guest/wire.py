@@ -29,6 +29,7 @@ class Wire:
         self.fd = fd
         self.forked = False
         self.process = os.getpid()
+        self.said = 0  # bytes since the last cell began, roughly: other threads say something, too
         self.first = 0  # request of this process: what is older is not pending, whatever a thread was about to say
         self.main = get_ident()
         self.interrupts = None
@@ -46,6 +47,7 @@ class Wire:
     def send(self, kind, request, content=b"", metadata=b"", buffers=(), flags=0):
         if self.forked:
             return
+        self.said += len(content)
         lengths = [len(b) for b in buffers] if buffers else ()
         header = _header.pack(kind, len(content), len(metadata), len(lengths), request, sum(lengths), flags)
         if lengths:

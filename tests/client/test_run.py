@@ -114,6 +114,14 @@ def test_output_limit_is_no_error(make):
     assert r.ok and r.limit == "output" and r.fault is None and len(r.stdout) < 2_000_000
 
 
+@pytest.mark.parametrize("code", ["import numpy\nnumpy.ones(100_000)", "list(range(400_000))", "'x' * 600_000"])
+def test_a_value_that_is_too_large_leaves_its_text(make, code):
+    if "numpy" in code:
+        pytest.importorskip("numpy")
+    r = make("agent").run(code)
+    assert r.ok and r.limit is None and not r.has_value and r.repr and r.text()
+
+
 def test_a_crash_is_the_code_s_fault_and_costs_no_variable(make):
     sb = make("agent")
     sb.run("x = 41")

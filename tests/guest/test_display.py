@@ -4,6 +4,8 @@ import base64
 
 import pytest
 
+VALUE = "application/vnd.cellblock.value+json"
+
 
 def test_display(guest):
     result = guest.run("display(1, 'two')")
@@ -195,3 +197,18 @@ def test_too_large_for_a_message(new_guest):
     assert not guest.run("raise ValueError(kept)").ok
     assert guest.run("print(kept)").stdout == "x" * 200000 + "\n"
     assert guest.run("len(kept)", user_expressions={"k": "kept"}).result == "200000"
+
+
+def test_a_value_leaves_the_result_its_room(new_guest):
+    """limits.output would drop both: the value is left out, whatever else the cell has said."""
+    guest = new_guest(env={"CELLBLOCK_POLICY_SAYS": '{"limits.output": 100000}'})
+
+    def of(code):
+        (result,) = guest.run(code, metadata={"value": True}).of("EXECUTE_RESULT")
+        return result.content["data"]
+
+    assert of("'x' * 40_000")[VALUE] == {"json": "x" * 40_000}
+    for code in ("'x' * 60_000", "b'x' * 50_000", "'ü' * 20_000 + 'x' * 20_000", "[1.5] * 30_000"):
+        assert set(of(code)) == {"text/plain"}, code
+    assert set(of("print('x' * 30_000)\n'x' * 40_000")) == {"text/plain"}
+    assert VALUE in of("'x' * 40_000")
