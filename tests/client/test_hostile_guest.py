@@ -4,6 +4,7 @@ never ends. The frames are written by cells, which run in the guest's process: f
 
 import asyncio
 import base64
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +58,16 @@ def test_an_error_of_the_kernels_name_is_the_cells_own(sb, name):
 
 def test_an_interrupt_that_nobody_sent_is_the_cells_own(sb):
     assert sb.run("raise KeyboardInterrupt").fault == "code"
+
+
+@pytest.mark.parametrize(
+    "code", ["raise MemoryError", "raise type('MemoryError', (Exception,), {})", "bytearray(1 << 60)"]
+)
+def test_a_memory_error_is_taken_for_the_limit_as_the_documentation_says(sb, code):
+    r = sb.run(code)
+    assert (r.error.name, r.fault, r.limit, r.state) == ("MemoryError", "limit", "memory", "kept"), r
+    words = (Path(__file__).parents[2] / "docs/client.md").read_text()
+    assert 'a `MemoryError` counts as the limit of memory (`limit` is `"memory"`) also where the cell raises' in words
 
 
 @pytest.mark.parametrize("status", ["aborted", "abort", None, ["ok"], {"ok": 1}])

@@ -174,8 +174,9 @@ class Result:
     `limit`: None or the limit that it hit ("time", "cpu", "memory", "output" …). `state`: what became of the
     variables ("kept", "restored" to before the cell, "lost"); `undone`: numbers of the cells whose effects are gone.
     `calls`: host tools that it called; first those of other cells that were undone with it. `fault`: None, "code" (the
-    cell's own), "limit" (it was ended by a limit or by an interrupt of the caller), "infrastructure" (ours: score
-    nobody for it). `partial`: the run was cancelled before its end.
+    cell's own), "limit" (it was ended by a limit or by an interrupt of the caller; each MemoryError counts as one, also
+    that of a cell that raises it itself), "infrastructure" (ours: score nobody for it). `partial`: the run was
+    cancelled before its end.
     """
 
     ok: bool = False

@@ -20,7 +20,7 @@ INTERRUPTS = {"KeyboardInterrupt", "HostToolCancelledError"}
 
 def fault_of(name: str, limit: Optional[str], interrupted: bool, by_kernel: bool) -> Fault:
     """Who is to blame for an error of this name. A cell may give its own any name: those of the kernel's count only
-    where the kernel says that it has said so."""
+    where the kernel says that it has said so. Memory is the limit of each MemoryError: the kernel has no other sign."""
     if by_kernel and name in OURS:
         return "infrastructure"
     if limit is not None and limit != "output":
