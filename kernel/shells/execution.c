@@ -406,13 +406,19 @@ void cb_execution_guest_up(struct cb_shells *sh)
 	cb_loop_mark(sh->loop);
 }
 
+/* Behind what nobody was told yet, unless nothing of that counts any more, or there is no room for both. */
 static void note_loss(struct cb_shells *sh, bool restored, const char *when)
 {
 	struct cb_execution *x = &sh->execution;
+	char line[sizeof(x->lost) / 2];
+	int n = snprintf(line, sizeof(line), "[cellblock: %s%s; %s%s]\n", when, cb_failure_death_text(sh),
+			 restored ? sh->keeper->became(sh->kept, true) : "all variables are lost",
+			 restored ? "" : sh->events->lost_calls(sh->kernel));
+	size_t told = restored ? strlen(x->lost) : 0;
 
-	snprintf(x->lost, sizeof(x->lost), "[cellblock: %s%s; %s%s]\n", when, cb_failure_death_text(sh),
-		 restored ? sh->keeper->became(sh->kept, true) : "all variables are lost",
-		 restored ? "" : sh->events->lost_calls(sh->kernel));
+	if (told + (size_t)n >= sizeof(x->lost))
+		told = 0;
+	snprintf(x->lost + told, sizeof(x->lost) - told, "%s", line);
 	x->lost_restored = restored;
 }
 

@@ -661,6 +661,30 @@ static void test_dies_in_its_first_moments(void **state)
 	rig_twin_close(&copy);
 }
 
+/* Two take-overs between cells: the next cell tells of both. */
+static void test_all_are_told(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t = rig_twin(r);
+	uint64_t request;
+
+	for (int i = 0; i < 2; i++) {
+		rig_init_tell(r, CB_INIT_EXITED, i == 0 ? SIGSEGV : SIGABRT);
+		struct rig_request resume = rig_twin_wakes(r, &t);
+
+		rig_twin_resumed(r, &resume);
+		t = rig_twin(r);
+	}
+	const char *id = rig_begin(r, "a", &request);
+	struct rig_msg m = rig_take(r, RIG_IOPUB, "stream", id);
+
+	assert_non_null(strstr(rig_text(&m, "text"), "signal 11"));
+	assert_non_null(strstr(rig_text(&m, "text"), "]\n[cellblock: between cells, Python was killed by signal 6"));
+	rig_msg_free(&m);
+	rig_end(r, id, request);
+	rig_twin_close(&t);
+}
+
 /* The guest dies while it makes one: the one before it takes over, and the new one's number is forgotten. */
 static void test_death_while_making(void **state)
 {
@@ -758,6 +782,7 @@ int main(void)
 		T(test_dies_of_being_copied),
 		T(test_dies_of_being_copied_with_its_jail),
 		T(test_dies_in_its_first_moments),
+		T(test_all_are_told),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
