@@ -266,6 +266,19 @@ def udp():
         if sum(map(held, all)) > 4 * LIMIT: break
     return sum(map(held, all))
 
+def netlink():
+    request = struct.pack("IHHII", 16 + len(DATA), 0x7ff0, 5, 1, 0) + DATA  # comes back with the error
+    for i in range(800):
+        a = large(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW))
+        a.setblocking(False)
+        before = -1
+        while held(a) > before:
+            before = held(a)
+            try: a.send(request)
+            except OSError: pass
+        if sum(map(held, all)) > 4 * LIMIT: break
+    return sum(map(held, all))
+
 def closed_senders():
     for i in range(1200):
         a, b = socket.socketpair()
@@ -325,7 +338,7 @@ else:
 
 
 def held_kinds():
-    return "tcp udp closed_senders pipes pipes_of_an_unreadable_program mappings first_thread_ended".split()
+    return "tcp udp netlink closed_senders pipes pipes_of_an_unreadable_program mappings first_thread_ended".split()
 
 
 def run_held(build, kind, who=()):
