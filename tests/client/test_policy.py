@@ -64,6 +64,12 @@ def test_a_wrong_value_in_python(make):
         make("agent", policy={"limits.pids": object()}).run("1")
     with pytest.raises(PolicyError, match="not both"):
         make(Policy("agent"), memory="1G")
+    for how in ({"policy": ["a"]}, {"policy": 5}, {"imports": "math"}, {"imports": b"m"}, {"imports": 5}, {"base": 5}):
+        (name,) = how
+        with pytest.raises(PolicyError, match=f"^{name} is"):
+            cellblock.Sandbox(**how)
+    with pytest.raises(PolicyError, match="^imports is 'math'"):
+        Policy(imports="math")
 
 
 def test_a_workspace_that_is_not_there(make, tmp_path):

@@ -114,6 +114,31 @@ def test_output_limit_is_no_error(make):
     assert r.ok and r.limit == "output" and r.fault is None and len(r.stdout) < 2_000_000
 
 
+@pytest.mark.parametrize(
+    "how, error, says",
+    [
+        ({"code": None}, TypeError, "code is None"),
+        ({"code": b"1"}, TypeError, "code is of type bytes"),
+        ({"code": "a\nb = '\ud800'"}, ValueError, r"code has half a character .*at position 7, in line 2"),
+        ({"timeout": "x"}, TypeError, "timeout is 'x'"),
+        ({"timeout": True}, TypeError, "timeout is True"),
+        ({"timeout": float("nan")}, ValueError, "timeout is nan"),
+        ({"env": ["A"]}, TypeError, r"env is \['A'\]"),
+        ({"env": "A=1"}, TypeError, "env is 'A=1'"),
+        ({"env": {"A": "\ud800"}}, ValueError, r"env\['A'\] has half a character"),
+    ],
+)
+def test_a_wrong_argument_is_named(sb, how, error, says):
+    how = {"code": "1", **how}
+    with pytest.raises(error, match=says) as caught:
+        sb.run(how.pop("code"), **how)
+    assert caught.type is error
+    if "env" in how:
+        with pytest.raises(error, match=says):
+            sb.run_command(["true"], **how)
+    assert sb.run("1").ok
+
+
 @pytest.mark.parametrize("code", ["import numpy\nnumpy.ones(100_000)", "list(range(400_000))", "'x' * 600_000"])
 def test_a_value_that_is_too_large_leaves_its_text(make, code):
     if "numpy" in code:

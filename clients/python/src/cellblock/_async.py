@@ -16,6 +16,7 @@ from ._kernel import AsyncKernel
 from ._launch import Process, find_binary, interpreter_arguments
 from ._policy import Policy, Size, keys_of
 from ._result import CommandResult, Event, Result, Usage
+from ._run import asked, environment, whole_text
 from ._session import Connected, Input, Reply, Session
 from ._tools import Dispatcher
 from ._trace import span, tell_restored, tell_usage
@@ -45,13 +46,8 @@ class AsyncRunner:
         self, code: str, timeout: Optional[float], env: Optional[Mapping[str, str]],
         on_event: Optional[Callable[[Event], None]] = None, store_history: bool = True,
     ) -> Result:
-        session, metadata = await self._ready(), {"value": True}  # type: Session, Dict[str, Any]
-        if timeout is not None:
-            if not 0 < timeout < float("inf"):
-                raise ValueError(f"timeout is {timeout!r}: allowed are seconds above 0; None is the policy's limit")
-            metadata["timeout"] = timeout
-        if env:
-            metadata["env"] = {str(k): str(v) for k, v in env.items()}
+        code, metadata = whole_text("code", code), asked(timeout, env)
+        session = await self._ready()
         keep = self._keep if store_history else None
         return await session.run(
             code, metadata=metadata, on_event=on_event, subshell=self._subshell, store_history=store_history, keep=keep
@@ -429,8 +425,8 @@ class AsyncSandbox(AsyncRunner):
             raise TypeError("argv is a list of words, as in ['git', 'status']")
         content: Dict[str, Any] = {"argv": [os.fspath(a) for a in argv]}
         content.update({k: v for k, v in (("timeout", timeout), ("cwd", cwd)) if v is not None})
-        if env:
-            content["env"] = dict(env)
+        if env is not None:
+            content["env"] = environment(env)
         if isinstance(stdin, str):
             content["stdin"] = stdin
         buffers = [stdin] if isinstance(stdin, bytes) else []

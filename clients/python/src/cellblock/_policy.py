@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from typing import Any, Iterator, Mapping, Optional, Sequence, Union
+from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence, Union
 
 from ._errors import PolicyError
 
@@ -17,6 +17,8 @@ def keys_of(policy: Optional[Mapping[str, Any]]) -> dict[str, Any]:
     if isinstance(policy, (str, os.PathLike)):
         raise PolicyError(f"policy is {policy!r}, and must be a mapping of keys; a policy's name or file is given as "
                           f"base={str(policy)!r}")
+    if policy is not None and not isinstance(policy, Mapping):
+        raise PolicyError(f"policy is {policy!r:.100}, and must be a mapping of keys: {{'limits.pids': 50}}")
     return dict(policy or {})
 
 
@@ -67,6 +69,12 @@ class Policy:
     network: Union[None, bool, str, Sequence[str]] = None
     imports: Optional[Sequence[str]] = None
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.base is not None and not isinstance(self.base, (str, os.PathLike)):
+            raise PolicyError(f"base is {self.base!r:.100}, and must be a policy's name or file, or a Policy")
+        if isinstance(self.imports, (str, bytes)) or not isinstance(self.imports, (Iterable, type(None))):
+            raise PolicyError(f"imports is {self.imports!r:.100}; give a list of modules' names: ['math']")
 
     def keys(self) -> dict[str, Any]:
         """The dotted keys that this policy sets beside those of its base."""
