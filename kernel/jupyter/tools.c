@@ -374,17 +374,19 @@ static void take_result(struct cb_tools *tools, struct cb_calls *c, struct cb_sp
 		{ .name = "id", .types = CB_JSON_STRING, .required = true },
 		{ .name = "ok", .types = CB_JSON_ANY },
 		{ .name = "error", .types = CB_JSON_OBJECT },
+		{ .name = "completed", .types = CB_JSON_BOOL },
 	};
-	bool good = cb_json_scan_object(element.data, element.len, f, 3, NULL) == 0 &&
+	bool good = cb_json_scan_object(element.data, element.len, f, 4, NULL) == 0 &&
 		    (f[1].ret.data != NULL) != (f[2].ret.data != NULL) &&
 		    (f[2].ret.data == NULL || good_error(f[2].ret));
 	uint64_t id = good ? id_of(f[0].ret) : 0;
 	struct cb_call *call = id != 0 ? find_call(c, id) : NULL;
 
 	a->known += id != 0 && id <= tools->last_call;
-	if (call == NULL || call->completed)
+	if (call == NULL || call->answered)
 		return;
-	call->completed = true;
+	call->answered = true;
+	call->completed = f[3].ret.data == NULL || f[3].ret.data[0] == 't';
 	size_t at = (size_t)(call - c->call), first = c->count - c->asked;
 
 	if (at < first) /* of an earlier question: too late */

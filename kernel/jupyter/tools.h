@@ -45,7 +45,8 @@ struct cb_tools {
 struct cb_call {
 	uint64_t id;
 	uint32_t tool; /* index in the set */
-	bool completed;
+	bool answered;
+	bool completed; /* the client has not said that it never ran, or not to its end */
 };
 
 /* Of a cell that may call tools; owned by its request. */

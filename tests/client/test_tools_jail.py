@@ -188,7 +188,7 @@ def test_approval_and_limits():
         assert r.error.value == "ToolRefusedError: delete was refused: only fine things"
         assert asked == ['delete(path="fine")', 'delete(path="\\x1b[2Kfine")']
         r = sb.run("[delete('fine') for _ in range(3)]")
-        assert r.error.value.startswith("ToolLimitError") and [c["completed"] for c in r.calls] == [True] * 3
+        assert r.error.value.startswith("ToolLimitError") and [c["completed"] for c in r.calls] == [True, True, False]
         assert sb.run("delete('fine')", check=True).repr == "'deleted'"  # counted by run
 
 
@@ -209,3 +209,30 @@ def test_what_a_hostile_cell_can_ask():
             r = sb.run(code)
             assert not r.ok and r.error.name in HARMLESS, code
             assert r.state == "kept" and sb.run("add(1)", check=True).repr == "3"
+
+
+def test_what_never_ran_or_not_to_its_end_is_not_called_completed(make):
+    async def endless():
+        await asyncio.sleep(1000)
+
+    def fails():
+        raise ValueError
+
+    def odd():
+        return object()
+
+    def pay(amount: int):
+        return amount
+
+    refused = tool(name="refused", approve=lambda call: False)(pay)
+    slow = tool(timeout=0.1)(endless)
+    sb = make("agent", tools=[refused, slow, fails, odd, pay])
+    code = "for call in (lambda: refused(1), lambda: pay(), fails, odd, lambda: pay(1)):\n    try: call()\n"
+    code += "    except Exception: pass\ntry: await endless()\nexcept Exception: pass\n"
+    r = sb.run(code)
+    assert r.ok and [(c["tool"], c["completed"]) for c in r.calls] == [
+        ("refused", False), ("pay", False), ("fails", True), ("odd", True), ("pay", True), ("endless", False)
+    ]
+    r = sb.run(code + "import os\nos._exit(1)")
+    said = r.error.value.partition("host tools had completed, and that is not undone:")[2]
+    assert said.count("(call") == 3 and "refused" not in said and "endless" not in said

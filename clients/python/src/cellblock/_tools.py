@@ -53,11 +53,11 @@ Answer = dict[str, Any]
 
 
 class Refused(Exception):
-    """A call that is answered with an error, `kind: text`, without its tool having been called."""
+    """A call that is answered with an error, `kind: text`. `ran`: its tool was called, and has ended."""
 
-    def __init__(self, kind: str, text: str) -> None:
+    def __init__(self, kind: str, text: str, ran: bool = False) -> None:
         super().__init__(text)
-        self.kind = kind
+        self.kind, self.ran = kind, ran
 
 
 _SHOWN = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\"}
@@ -343,13 +343,13 @@ def as_json(value: Any, most: int) -> Any:
         plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_plain)
         plain = json.loads(json.dumps(plain, allow_nan=False))
     except RecursionError:
-        raise Refused("ToolResultError", "the result contains itself, or is nested too deeply") from None
+        raise Refused("ToolResultError", "the result contains itself, or is nested too deeply", True) from None
     except (TypeError, ValueError, OverflowError) as e:
-        raise Refused("ToolResultError", f"the result can't be sent: {e}") from None
+        raise Refused("ToolResultError", f"the result can't be sent: {e}", True) from None
     try:
         measure(plain, most)
     except ValueError as e:
-        raise Refused("ToolResultError", f"the result can't be sent: {e} (max_bytes of the tool)") from None
+        raise Refused("ToolResultError", f"the result can't be sent: {e} (max_bytes of the tool)", True) from None
     return plain
 
 
@@ -411,6 +411,7 @@ class Dispatcher:
 
     async def answer(self, calls: object) -> list[Answer]:
         """One answer for each call, in their order: {"id", "ok": value} or {"id", "error": {"type", "message"}}.
+        `"completed": False` is beside an error of a call whose tool never ran, or not to its end: it was refused, say.
 
         The tools run in copies of the context that this is called in. Cancelling it cancels async tools; what sync
         tools return is dropped.
@@ -452,7 +453,7 @@ class Dispatcher:
             await self._approved(checked)
             answer = await self._call(checked)
         except Refused as e:
-            answer = _failure(e.kind, e)
+            answer = _failure(e.kind, e) if e.ran else {**_failure(e.kind, e), "completed": False}
         except Exception as e:  # a fault of ours must not cost the run its answer
             answer = _failure("ToolCallError", f"the call can't be served: {type(e).__name__}")
         return {"id": _id(said), **answer}

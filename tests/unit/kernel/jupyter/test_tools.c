@@ -22,6 +22,9 @@
 #define RESULTS(list) "\"{\\\"results\\\":[" list "]}\""
 #define OK(id, value) "{\\\"id\\\":\\\"" id "\\\",\\\"ok\\\":" value "}"
 #define FAILED(id) "{\\\"id\\\":\\\"" id "\\\",\\\"error\\\":{\\\"type\\\":\\\"T\\\",\\\"message\\\":\\\"m\\\"}}"
+#define REFUSED(id) \
+	"{\\\"id\\\":\\\"" id \
+	"\\\",\\\"error\\\":{\\\"type\\\":\\\"T\\\",\\\"message\\\":\\\"m\\\"},\\\"completed\\\":false}"
 
 static struct cb_tools tools;
 static struct cb_calls *calls;
@@ -263,6 +266,27 @@ static void test_answers(void **state)
 			    "the end; host tools had completed, and that is not undone: pay (call 2), add (call 1)");
 }
 
+/* What was refused, or ran over its time, is answered once like any other, and is not told as done. */
+static void test_an_answer_without_an_end(void **state)
+{
+	char said[64] = "";
+
+	(void)state;
+	assert_int_equal(ask("{\"calls\":[" CALL("add") "," CALL("pay") "]}"), 0);
+	cb_buf_clear(&text);
+	assert_int_equal(answer(RESULTS(REFUSED("1") "," OK("1", "5"))), 0);
+	expect_text("{\"results\":[{\"error\":{\"type\":\"T\",\"message\":\"m\"}},null]}");
+	cb_calls_tell(calls, said, sizeof(said));
+	assert_string_equal(said, "");
+	cb_buf_clear(&text);
+	struct cb_json j = cb_json_begin(&text);
+
+	cb_calls_write(calls, &j);
+	assert_int_equal(cb_json_done(&j), 0);
+	expect_text("{\"calls\":[{\"id\":\"1\",\"tool\":\"add\",\"completed\":false},"
+		    "{\"id\":\"2\",\"tool\":\"pay\",\"completed\":false}]}");
+}
+
 static void call_and_answer(void)
 {
 	char value[128];
@@ -336,6 +360,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_what_may_be_called, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_too_many_together, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_answers, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_an_answer_without_an_end, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_many_calls, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_undone, setup, teardown),
 	};
