@@ -1,5 +1,7 @@
 """A cell and its Result: each word of it, sync and async."""
 
+import asyncio
+
 import pytest
 
 import cellblock
@@ -172,3 +174,19 @@ def test_use_after_close(make):
     for use in (lambda: sb.run("1"), sb.start, sb.reset, sb.changes):
         with pytest.raises(cellblock.SandboxClosedError, match="closed"):
             use()
+
+
+def test_a_second_event_loop(make):
+    if make.kind == "sync":
+        pytest.skip("a Sandbox has no event loop of its caller's")
+    sb = make("agent")
+    sb.run("1")
+
+    async def elsewhere():
+        with pytest.raises(cellblock.SandboxError, match="close it and make a new AsyncSandbox here"):
+            await sb.inner.run("1")
+        await sb.inner.close()
+        async with cellblock.AsyncSandbox("agent", workspace=make.work()) as new:
+            assert (await new.run("2")).repr == "2"
+
+    asyncio.run(elsewhere())

@@ -174,7 +174,10 @@ class Session:
         if self.connected is None:
             raise SandboxClosedError("the sandbox is closed" if self._closed else "the sandbox was not started")
         if self._loop is not asyncio.get_running_loop():
-            raise SandboxError("the sandbox was started in another event loop: use it there, or start it here")
+            raise SandboxError(
+                "the sandbox was started in another event loop: use it there, or close it and make a new AsyncSandbox "
+                "here. A Sandbox, without asyncio, may be used from any thread"
+            )
         return self.connected.transport
 
     def _process_ended(self, connected: Connected) -> None:
