@@ -15,6 +15,7 @@
 #include "../shared/jail.h"
 #include "../shared/mounts.h"
 #include "../walls/caps.h"
+#include "../walls/limits.h"
 #include "calls.h"
 
 #include <cellblock/clock.h>
@@ -457,9 +458,11 @@ static int start_threads(void)
 static int limit_files(const struct cb_jail_spec *spec)
 {
 	struct rlimit limit = { spec->limit_file_size, spec->limit_file_size }, files;
-	struct rlimit none = { 1, 1 }; /* as in walls/limits.c */
+	int r = cb_limit_core_dumps(NULL);
 
-	if (setrlimit(RLIMIT_CORE, &none) < 0 || getrlimit(RLIMIT_NOFILE, &files) < 0)
+	if (r < 0)
+		return r;
+	if (getrlimit(RLIMIT_NOFILE, &files) < 0)
 		return -errno;
 	files.rlim_cur = files.rlim_max; /* deep folders are looked through with all of them open */
 	if (setrlimit(RLIMIT_NOFILE, &files) < 0)

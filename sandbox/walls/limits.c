@@ -34,6 +34,12 @@ static int set(const struct limit *limit, struct cb_err *err)
 	return 0;
 }
 
+int cb_limit_core_dumps(struct cb_err *err)
+{
+	/* not 0: a program of the host's that takes core dumps gets them for all but this one (core(5)) */
+	return set(&(struct limit){ RLIMIT_CORE, "RLIMIT_CORE", 1 }, err);
+}
+
 static rlim_t or_infinity(uint64_t value)
 {
 	return value != 0 ? value : RLIM_INFINITY;
@@ -46,8 +52,6 @@ int cb_step_limits(struct cb_jail *jail, struct cb_err *err)
 	/* Below the limit of a control group, which would kill: Python is to see a MemoryError first. */
 	uint64_t data = spec->limit_data - (jail->cgroups.kind != CB_CGROUP_NONE ? spec->limit_data / 16 : 0);
 	const struct limit limits[] = {
-		/* not 0: a program of the host's that takes core dumps gets them for all but this one (core(5)) */
-		{ RLIMIT_CORE, "RLIMIT_CORE", 1 },
 		{ RLIMIT_NOFILE, "RLIMIT_NOFILE", spec->limit_open_files },
 		/* Some are ours. Without a user namespace all processes of the user count: no limit for one that has
 		   others */
@@ -61,7 +65,7 @@ int cb_step_limits(struct cb_jail *jail, struct cb_err *err)
 		{ RLIMIT_RTPRIO, "RLIMIT_RTPRIO", 0 },
 		{ RLIMIT_NICE, "RLIMIT_NICE", 0 },
 	};
-	int r = 0;
+	int r = cb_limit_core_dumps(err);
 
 	(void)umask(jail->umask); /* all that had to have modes of its own is made */
 	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]) && r == 0; i++)

@@ -3,4 +3,7 @@
 
 #include "../shared/jail.h"
 
+/* No core dump, nor one to a program of the host's. Also for the jail's helpers outside. Where the host allows none at
+ * all its limit stays. */
+int cb_limit_core_dumps(struct cb_err *err);
 int cb_step_limits(struct cb_jail *jail, struct cb_err *err);

@@ -22,6 +22,7 @@
 #include "../root/root.h"
 #include "../shared/mounts.h"
 #include "../walls/caps.h"
+#include "../walls/limits.h"
 #include "../walls/seccomp.h"
 
 #include <cellblock/buffer.h>
@@ -322,12 +323,11 @@ static int add_variables(struct zygote *z)
 
 static void start_program(struct zygote *z, struct cb_err *err)
 {
-	struct rlimit none = { 1, 1 }; /* as in walls/limits.c */
 	sigset_t empty;
 	int r = add_variables(z);
 
-	if (r == 0 && setrlimit(RLIMIT_CORE, &none) < 0)
-		r = -errno;
+	if (r == 0)
+		r = cb_limit_core_dumps(NULL);
 	if (r < 0) {
 		cb_err_set(err, r, CB_WARM_STEP, NULL, "its environment: %s", strerror(-r));
 		return;

@@ -50,6 +50,17 @@ static void test_values(void **state)
 	assert_int_equal(exit_of(pid), 0);
 }
 
+static void test_no_core_dumps_where_the_host_allows_none(void **state)
+{
+	const struct rlimit none = { 0 };
+	pid_t pid = fork();
+
+	(void)state;
+	if (pid == 0)
+		_exit(setrlimit(RLIMIT_CORE, &none) < 0 || cb_limit_core_dumps(NULL) < 0 || !is(RLIMIT_CORE, 0));
+	assert_int_equal(exit_of(pid), 0);
+}
+
 static void test_zero_means_what_the_host_allows(void **state)
 {
 	struct cb_jail_spec spec = { .limit_pids = 50, .limit_open_files = 100 };
@@ -89,6 +100,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_values),
 		cmocka_unit_test(test_zero_means_what_the_host_allows),
+		cmocka_unit_test(test_no_core_dumps_where_the_host_allows_none),
 		cmocka_unit_test(test_data_bounds_memory),
 	};
 
