@@ -68,14 +68,6 @@ def descendants():
     return left
 
 
-def said_of(process):
-    """What it is, for who reads that it was left behind."""
-    try:
-        return f"{process.pid} ({process.status()}): {' '.join(process.cmdline()) or process.name()}"
-    except psutil.NoSuchProcess:
-        return f"{process.pid}, which has ended meanwhile"
-
-
 @pytest.fixture(scope="module", autouse=True)
 def nothing_left(request, tmp_path_factory):
     """No process, mount or file stays behind after a module, but for zygotes: those are there for the next ones."""
@@ -84,7 +76,7 @@ def nothing_left(request, tmp_path_factory):
     yield folder
     new = [p for p in descendants() if p.pid not in before and not kernels.is_zygote(p.pid)]
     left = [p for p in kernels.wait_gone(new) if not kernels.is_zygote(p.pid)]  # one may just have been started
-    named = [said_of(p) for p in left]
+    named = kernels.named(left)
     for p in left:
         p.kill()
     descendants()

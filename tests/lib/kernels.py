@@ -156,6 +156,17 @@ def wait_gone(procs, timeout=DEADLINE):
     return left
 
 
+def named(procs):
+    """What these psutil processes are, for who reads that they were left behind."""
+    said = []
+    for p in procs:
+        try:
+            said.append(f"{p.pid} ({p.status()}): {' '.join(p.cmdline()) or p.name()}")
+        except psutil.Error:  # it has ended meanwhile
+            said.append(repr(p))
+    return said
+
+
 def is_zygote(pid, of=b""):
     """Whether it is an interpreter that waits, with `of` in its environment, or its pid 1, or what becomes them; its
     copies have the same environment, and are one process namespace further down."""
@@ -291,10 +302,11 @@ class Kernel:
         os.close(self.pidfd)
         self.closed = True
         left = wait_gone(family)
+        what = named(left)
         for p in left:
             p.kill()
         assert not stubborn, f"shutdown_request on control did not end the kernel; it had said: {self.said()[-2000:]}"
-        assert not left, f"left behind by the kernel: {left}"
+        assert not left, f"left behind by the kernel: {what}"
 
     def kill(self):
         if not self.closed:

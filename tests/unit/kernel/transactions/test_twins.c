@@ -45,6 +45,16 @@ static void expect_failure(struct rig *r, const char *id, const char *ename, con
 	rig_expect(r, RIG_IOPUB, "idle", id);
 }
 
+/* So many, with a cell between each and the next. */
+static void states(struct rig *r, struct rig_twin *ret, int n)
+{
+	for (int i = 0; i < n; i++) {
+		if (i > 0)
+			cell(r, "a");
+		ret[i] = rig_twin(r);
+	}
+}
+
 /* One that woke, without being copied: for long enough. */
 static void looked_at(struct rig *r)
 {
@@ -260,11 +270,7 @@ static void test_keep(void **state)
 	struct rig_twin t[4];
 
 	r->policy.transactions_keep = 2;
-	for (int i = 0; i < 4; i++) {
-		t[i] = rig_twin(r);
-		if (i < 3)
-			cell(r, "a");
-	}
+	states(r, t, 4);
 	rig_init_expect(r, CB_INIT_DROP, (int)t[0].number);
 	rig_init_silent(r);
 	assert_null(book(r, &t[0]));
@@ -415,11 +421,7 @@ static void test_three_are_silent(void **state)
 	uint64_t request;
 
 	r->policy.transactions_keep = 8;
-	for (int i = 0; i < 5; i++) {
-		t[i] = rig_twin(r);
-		if (i < 4)
-			cell(r, "a");
-	}
+	states(r, t, 5);
 	const char *id = rig_begin(r, "bad", &request);
 
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, request + 1, RIG_OK);
@@ -466,11 +468,7 @@ static void test_wrong_words_fall_back(void **state)
 	uint64_t request;
 
 	r->policy.transactions_keep = 8;
-	for (int i = 0; i < 3; i++) {
-		t[i] = rig_twin(r);
-		if (i < 2)
-			cell(r, "a");
-	}
+	states(r, t, 3);
 	const char *id = rig_begin(r, "bad", &request);
 
 	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
@@ -570,11 +568,7 @@ static void test_dies_of_being_copied(void **state)
 	uint64_t request;
 
 	r->policy.transactions_keep = 2;
-	for (int i = 0; i < 3; i++) {
-		t[i] = rig_twin(r);
-		if (i < 2)
-			cell(r, "a");
-	}
+	states(r, t, 3);
 	const char *id = rig_begin(r, "bad", &request);
 
 	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
