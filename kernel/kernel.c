@@ -58,13 +58,13 @@ static const struct cb_jupyter_events jupyter_events = {
 
 static void died(struct cb_kernel *k)
 {
-	struct cb_guest *g = &k->guest;
-
-	cb_audit_jail_end(&k->records, g->generation,
-			  g->shutting_down ? "the kernel shuts down"
+	const struct cb_guest *g = &k->guest;
+	const char *why = g->shutting_down ? "the kernel shuts down"
 			  : g->retired	   ? "not used (timeout.idle)"
-					   : cb_failure_death_text(&k->shells));
-	cb_jobs_jail_died(&k->workspace);
+					   : cb_failure_death_text(&k->shells);
+
+	cb_audit_jail_end(&k->records, g->generation, why);
+	cb_jobs_jail_died(&k->workspace, why);
 	cb_lanes_guest_died(&k->shells, false);
 	cb_branches_jail_gone(&k->transactions, cb_failure_death_text(&k->shells));
 	cb_debug_guest_gone(&k->shells);

@@ -91,8 +91,10 @@ static bool replace(struct cb_transactions *tx, struct cb_twin *t)
 	cb_loop_arm(tx->loop, w->idle_timer, 0);
 	cb_guest_restoring(tx->guest);
 	cb_debug_guest_gone(tx->shells);
-	cb_jobs_jail_died(tx->workspace); /* the helpers are ended with the guest */
 	cb_execution_stopped(tx->shells);
+	cb_jobs_jail_died(tx->workspace, /* the helpers are ended with the guest */
+			  tx->checkpoints.rolling ? "the state goes back to an earlier one"
+						  : cb_failure_death_text(tx->shells));
 	note_undone(w, t);
 	cb_lanes_stopped(tx->shells); /* after what the dead one has used is known */
 	begin(tx, t);

@@ -28,7 +28,7 @@
 #define SILENCE (30000 * MS)   /* a helper at work is heard of more often */
 #define LONGEST (600000 * MS)  /* file work that never ends, because cells go on making files */
 #define STOP_EXTRA (1000 * MS) /* after the grace, for the last word */
-#define DEATH_WORD (500 * MS)  /* after a helper's end, for that of the jail, if it is that */
+#define DEATH_WORD (3000 * MS) /* after a helper's end, for that of the jail, if it is that */
 #define PACKETS_A_TURN 32
 
 /* ---- making and ending ---- */
@@ -412,15 +412,18 @@ static void fail_running(struct cb_workspace *ws, const char *ename, const char 
 	}
 }
 
-void cb_jobs_jail_died(struct cb_workspace *ws)
+void cb_jobs_jail_died(struct cb_workspace *ws, const char *why)
 {
+	char text[1024];
+
 	/* the last words of helpers were true: those that had answered are not lost */
 	for (struct cb_job *job = ws->jobs.head, *next; job != NULL; job = next) {
 		next = job->next;
 		if (job->running && !job->ended)
 			on_job(job, ZMQ_POLLIN);
 	}
-	fail_running(ws, "KernelDiedError", "all processes of the jail were ended before the request was answered");
+	snprintf(text, sizeof(text), "all processes of the jail were ended before the request was answered: %s", why);
+	fail_running(ws, "KernelDiedError", text);
 }
 
 void cb_jobs_shutdown(struct cb_workspace *ws)

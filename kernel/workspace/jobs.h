@@ -18,7 +18,7 @@ void cb_jobs_start(struct cb_workspace *ws, struct cb_job *job);
 void cb_jobs_schedule(struct cb_workspace *ws);
 /* There is no jail and won't be; all of it is dead. */
 void cb_jobs_jail_failed(struct cb_workspace *ws);
-void cb_jobs_jail_died(struct cb_workspace *ws);
+void cb_jobs_jail_died(struct cb_workspace *ws, const char *why);
 /* Whether a command or an operation that writes files runs. */
 bool cb_jobs_write(const struct cb_workspace *ws);
 /* The user's interrupt ends commands. */

@@ -135,6 +135,14 @@ static void add_descriptor(struct sums *sums, const struct cb_kernel_look *look,
 	}
 }
 
+/* Helpers are ours as long as nobody can read them (jobs/job.c), and alone are of pid 1's session. */
+static bool is_helper(pid_t pid1, pid_t pid)
+{
+	pid_t session = getsid(pid1);
+
+	return session > 0 && getsid(pid) == session;
+}
+
 /* The most that a process can hold whose files are not shown: the program that it runs can't be read (proc(5), on
  * "dumpable"). How many it has room for is shown of all. */
 static uint64_t hidden(const struct cb_kernel_look *look, pid_t pid)
@@ -174,7 +182,7 @@ static void add_process(struct sums *sums, const struct cb_kernel_look *look, pi
 
 	if (dir == NULL)
 		cb_fd_close(&fds);
-	if (dir == NULL && errno != ENOENT && errno != ESRCH)
+	if (dir == NULL && errno != ENOENT && errno != ESRCH && !is_helper(look->pid[0], pid))
 		sums->bytes += hidden(look, pid);
 	while (dir != NULL && (entry = readdir(dir)) != NULL) {
 		if (entry->d_name[0] == '.')
@@ -391,7 +399,7 @@ bool cb_kernel_in_flight(const pid_t *pid, size_t count)
 
 		snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid[i]);
 		dir = opendir(path);
-		found = dir == NULL && errno == EACCES; /* hidden: it may be the one */
+		found = dir == NULL && errno == EACCES && !is_helper(pid[0], pid[i]); /* hidden: it may be the one */
 		while (dir != NULL && !found && (entry = readdir(dir)) != NULL)
 			found = entry->d_name[0] != '.' && waits_in(dirfd(dir), entry->d_name);
 		if (dir != NULL)

@@ -5,7 +5,8 @@
  * socket end without DONE. One that writes files the notifier must be able to read, and so can a guest that writes into
  * its memory: what it reports of its writes is worth as much as the files, which are the guest's, too. It keeps no
  * descriptor but its socket. What it is asked for may come from a client's hand, what it meets in the workspace from
- * the guest's: nothing is opened that could make it wait.
+ * the guest's: nothing is opened that could make it wait. It stays in pid 1's session as long as it is undumpable: by
+ * that the broker, which can't look into it, knows that it is none of the guest's.
  */
 #include "job.h"
 
@@ -202,8 +203,10 @@ _Noreturn void cb_job_main(const struct cb_jail *jail, int fd)
 	}
 	if (job.in.head.op != CB_JOB_REQUEST)
 		cb_job_fail(&job, -EPROTO, "a job begins with its request");
-	if (writes_files(job.in.head.code))
+	if (writes_files(job.in.head.code)) {
+		(void)setsid(); /* who can be written to is not believed to be ours (broker/kernel_memory.c) */
 		(void)prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
+	}
 	switch ((enum cb_job_kind)job.in.head.code) {
 	case CB_JOB_READ:
 		cb_job_read(&job);

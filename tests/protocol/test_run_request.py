@@ -1,5 +1,6 @@
 """cellblock_run_request and cellblock_usage_request: commands in the jail beside its cells (docs/messages.md)."""
 
+import subprocess
 import sys
 
 import psutil
@@ -190,6 +191,7 @@ def test_death_of_the_guest(client, channel):
     msg_id = begin(client, "sh", "-c", f"echo last; kill -9 {pid}; sleep 600", channel=channel)
     r = finish(client, msg_id, channel)
     assert (r["status"], r["ename"]) == ("error", "KernelDiedError"), r
+    assert "before the request was answered: Python was killed by signal 9" in r["evalue"]
     assert run(client, "echo", "again")["stdout"] == "again\n"
     assert client.run("1").ok
 
@@ -242,6 +244,38 @@ def test_a_command_can_do_no_more_than_a_cell(client):
     code += "print(sorted(os.listdir('/proc/self/fd')))"
     r = run(client, sys.executable, "-c", code)
     assert (r["stdout"], r["stderr"]) == ("['0', '1', '2', '3']\n", ""), r
+
+
+# Of an ordinary user without control groups the broker looks at each process itself, and can't look into helpers.
+
+
+def test_a_helper_counts_for_what_it_uses(start):
+    c = start(args=["--set", "limits.memory=80M", "--set", "transactions.mode=off"]).client
+    for _ in range(3):
+        r = run(c, "sh", "-c", "sleep 1")
+        assert r["status"] == "ok", r
+    assert c.run("1").ok
+
+
+def test_what_others_have_in_flight_costs_no_command(start):
+    """The user's other programs may have as many descriptors on their way as they like (jail/test_bombs.py)."""
+    c = start().client
+    code = (
+        "import array, os, resource, socket, sys\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))\n"
+        "fds, keep = array.array('i', [os.dup(0) for _ in range(253)]), []\n"
+        "for _ in range(4):\n"
+        "    keep += socket.socketpair()\n"
+        "    keep[-1].sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])\n"
+        "print('in flight', flush=True)\n"
+        "sys.stdin.read()"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], text=True, **pipes) as filler:
+        assert filler.stdout.readline() == "in flight\n"
+        r = run(c, "sh", "-c", "echo begun; sleep 1")
+        filler.kill()
+    assert (r["status"], r.get("stdout")) == ("ok", "begun\n"), r
 
 
 # ---- usage ----
