@@ -100,6 +100,8 @@ struct cb_twins {
 	struct cb_twin_cost cost; /* auto */
 	bool cost_reads;	  /* what the running cell does to memory */
 	int64_t stopped_ns;	  /* when a take-over was ordered */
+	bool settling;		  /* it is not woken yet: the dead one's memory is to come back first */
+	unsigned settled;	  /* how often that was looked at */
 	bool fallen;		  /* in this take-over one was woken and failed */
 	bool confirming;	  /* one serves, but nobody is told before it has been copied in its turn */
 	unsigned looks;		  /* at the one that serves: how many more, while its threads have had no turn */

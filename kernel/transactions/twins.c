@@ -273,7 +273,9 @@ static void on_deadline(void *context)
 	struct cb_transactions *tx = context;
 	struct cb_twins *w = &tx->twins;
 
-	if (w->waking != NULL) {
+	if (w->waking != NULL && w->settling) {
+		cb_twins_restored(tx);
+	} else if (w->waking != NULL) {
 		cb_twins_waking_late(tx);
 	} else if (w->confirming && w->coming == NULL && !w->asked) {
 		cb_twins_looked_at(tx);

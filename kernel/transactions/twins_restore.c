@@ -12,6 +12,7 @@
 #include "jupyter/jupyter.h"
 #include "jupyter/loop.h"
 #include "memory.h"
+#include "policy/policy.h"
 #include "python/guest.h"
 #include "records/audit_events.h"
 #include "shells/debug.h"
@@ -27,11 +28,15 @@
 #define LOOK (300 * MS)		      /* at one in which threads run that Python does not know */
 #define LOOK_ON (50 * MS)	      /* as often as this, while they have not had their turn on a busy machine */
 #define LOOKS 40
+#define SETTLE (10 * MS)	      /* how often it is looked whether memory has come back */
+#define SETTLE_LOOKS 200
 #define MOMENTS (10000 * MS)	      /* who dies in these, with nothing to do, is not what was kept */
 
 static void begin(struct cb_transactions *tx, struct cb_twin *t)
 {
 	tx->twins.waking = t;
+	tx->twins.settling = false;
+	tx->twins.settled = 0;
 	tx->twins.stopped_ns = cb_now_ns();
 	cb_log(CB_LOG_INFO, "twin %u takes over", t->number);
 	if (cb_pid1_tell(&tx->guest->pid1, CB_INIT_RESTORE, (int)t->number, 0) < 0)
@@ -233,12 +238,26 @@ static int resume(struct cb_transactions *tx, const struct cb_twin *t)
 	return r < 0 ? r : cb_pid1_tell(&tx->guest->pid1, CB_INIT_GO_ON, 0, 0);
 }
 
+/* Page tables of one that was killed for memory count for some ms after its end, until the kernel has freed them: who
+ * goes on at once would be killed for them. */
+static bool memory_is_to_come(const struct cb_transactions *tx)
+{
+	uint64_t enough = CB_MEMORY_SHORT(tx->policy->limit_memory), used = 0, anonymous;
+
+	return cb_failure_of_memory(tx->shells, tx->shells->execution.shell.cell.usage_at_start.oom_kills) &&
+	       cb_usage_memory(&tx->guest->usage, enough, &used, &anonymous) && used > enough;
+}
+
 void cb_twins_restored(struct cb_transactions *tx)
 {
 	struct cb_twins *w = &tx->twins;
 	struct cb_twin *t = w->waking;
 	int r;
 
+	w->settling = w->settled++ < SETTLE_LOOKS && memory_is_to_come(tx);
+	cb_loop_arm(tx->loop, w->deadline_timer, cb_now_ns() + (w->settling ? SETTLE : RESTORE_DEADLINE));
+	if (w->settling)
+		return;
 	cb_guest_last_words(tx->guest);
 	(void)cb_broker_score(&tx->guest->broker, CB_BROKER_OOM_FIRST, tx->guest->jail, t->pid);
 	r = cb_guest_become(tx->guest, &t->ends, t->pid);

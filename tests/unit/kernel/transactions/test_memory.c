@@ -2,9 +2,11 @@
 #include "rig_twins.h"
 
 #include <cellblock/fd.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -253,6 +255,61 @@ static void test_of_another_jail(void **state)
 	rig_twin_close(&t);
 }
 
+static void write_file(int fd, const char *text)
+{
+	assert_int_equal(ftruncate(fd, 0), 0);
+	assert_int_equal(pwrite(fd, text, strlen(text), 0), (ssize_t)strlen(text));
+}
+
+static bool has_looked(struct rig *r)
+{
+	return r->k.transactions.twins.settled == 1;
+}
+
+static bool has_looked_again(struct rig *r)
+{
+	return r->k.transactions.twins.settled == 2;
+}
+
+/* The kernel has not yet given back what one that was killed for memory had: nobody is woken into that. */
+static void test_memory_comes_back_first(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin twin = rig_twin(r), next;
+	int *cgroup = r->k.guest.usage.cgroup;
+	uint64_t request;
+	char text[64];
+
+	for (int i = 0; i < CB_USAGE_NFDS; i++)
+		if (i == CB_USAGE_MEMORY || i == CB_USAGE_STAT || i == CB_USAGE_EVENTS)
+			assert_true((cgroup[i] = memfd_create("figures", MFD_CLOEXEC)) >= 0);
+	write_file(cgroup[CB_USAGE_EVENTS], "oom_kill 0\n");
+	const char *id = rig_begin(r, "bad", &request);
+
+	snprintf(text, sizeof(text), "%" PRIu64 "\n", r->policy.limit_memory - 4096);
+	write_file(cgroup[CB_USAGE_MEMORY], text);
+	write_file(cgroup[CB_USAGE_STAT], "inactive_file 0\nanon 0\n");
+	write_file(cgroup[CB_USAGE_EVENTS], "oom_kill 1\n");
+	rig_init_tell(r, CB_INIT_EXITED, SIGKILL);
+	rig_init_expect(r, CB_INIT_RESTORE, (int)twin.number);
+	rig_init_tell(r, CB_INIT_RESTORED, (int)twin.number);
+	rig_until(r, has_looked);
+	rig_twin_overdue(r);
+	rig_until(r, has_looked_again);
+	assert_int_not_equal(r->k.guest.python.rules.phase, CB_PHASE_WAKING);
+	write_file(cgroup[CB_USAGE_MEMORY], "0\n");
+	rig_twin_overdue(r);
+	rig_twin_woken(r, &twin, CB_TWIN_CONTROL_WAKE);
+	rig_become(r, twin.fd);
+	struct rig_request resume = rig_guest_recv(r);
+
+	rig_init_expect(r, CB_INIT_GO_ON, 0);
+	rig_twin_resumed(r, &resume);
+	next = rig_twin(r);
+	rig_expect_error(r, RIG_IOPUB, "error", id, "CellMemoryError", "before cell [1]");
+	rig_twin_close(&next);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -263,6 +320,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_over_without, rig_teardown),
 		cmocka_unit_test_teardown(test_room, rig_teardown),
 		cmocka_unit_test_teardown(test_of_another_jail, rig_teardown),
+		cmocka_unit_test_teardown(test_memory_comes_back_first, rig_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
