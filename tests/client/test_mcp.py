@@ -256,6 +256,7 @@ def test_wrong_arguments_are_told(serve):
 
 @pytest.mark.parametrize("words, said", [
     (["--sessions", "0"], "less than 1"), (["--set", "x"], "KEY=VALUE"), (["--nonsense"], "--nonsense"),
+    (["--http", "65536"], "more than 65535"), (["--workspace", "/no/such"], "no such folder"),
 ])
 def test_wrong_words(words, said):
     import subprocess

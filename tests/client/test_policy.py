@@ -53,8 +53,9 @@ def test_default_is_tight(monkeypatch):
 )
 def test_a_wrong_policy_is_told_in_the_kernels_words(make, how, says):
     how = dict(how)
-    with pytest.raises(PolicyError, match=says):
+    with pytest.raises(PolicyError, match=says) as error:
         make(how.pop("base", "agent"), **how).run("1")
+    assert "--set" not in str(error.value), "that is of the command line"
 
 
 def test_a_wrong_value_in_python(make):
@@ -93,6 +94,13 @@ def test_no_program(make, monkeypatch, tmp_path):
         find_binary()
     with pytest.raises(SandboxError, match="exited with status"):
         make("agent", binary="/bin/false").run("1")
+
+
+def test_in_a_jail(make):
+    """There is no jail in a jail; what the kernel says of that is told."""
+    code = "import cellblock\ntry: cellblock.Sandbox().start()\nexcept cellblock.SandboxError as e: print(e)"
+    said = make("agent").run(code).stdout
+    assert said.startswith("the kernel exited with status 1; it had said: ") and "signalfd" in said
 
 
 def test_another_system(monkeypatch):

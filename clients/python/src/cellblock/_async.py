@@ -265,7 +265,7 @@ class AsyncSandbox(AsyncRunner):
         try:
             reply = await self._session.request("cellblock_usage_request", {}, channel="control")
         except SandboxError as e:
-            text = str(e)
+            text = str(e).replace("policy: --set: ", "policy: ")  # how we say it to the kernel is our own matter
             raise (PolicyError if "Step: policy" in text or "policy:" in text else SandboxError)(text) from None
         limits = reply.content.get("limits")
         most = limits.get("message") if isinstance(limits, dict) else None

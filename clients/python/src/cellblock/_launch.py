@@ -242,8 +242,7 @@ class Process:
         try:
             if not (asked and await self.wait(grace)):
                 for number in (signal.SIGTERM, signal.SIGKILL):
-                    with contextlib.suppress(ProcessLookupError):
-                        signal.pidfd_send_signal(self.pidfd, number)
+                    self.popen.send_signal(number)
                     if await self.wait(2 if number == signal.SIGTERM else 10):
                         break
         finally:
@@ -252,8 +251,7 @@ class Process:
     def release(self) -> None:
         """After the end, or where nobody can wait any more: no child, no descriptor, no file is left."""
         self.closed = True
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        self.popen.kill()
         self.popen.wait()
         os.close(self.pidfd)
         self._home.left(self.folder)

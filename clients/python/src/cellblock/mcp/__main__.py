@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import os
 import signal
 import sys
@@ -12,11 +13,13 @@ from typing import Any, NoReturn, Optional, Sequence
 CURE = "install it beside this Python: pip install 'cellblock[mcp]' (Python 3.10 or newer)"
 
 
-def _number(kind: type, least: float) -> Any:
+def _number(kind: type, least: float, most: float = math.inf) -> Any:
     def parse(text: str) -> Any:
         value = kind(text)
         if not value >= least:
             raise argparse.ArgumentTypeError(f"{text} is less than {least:g}")
+        if value > most:
+            raise argparse.ArgumentTypeError(f"{text} is more than {most:g}")
         return value
 
     parse.__name__ = "number"
@@ -34,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--sessions", metavar="N", type=_number(int, 1), default=8, help="sessions at most (default: 8)")
     p.add_argument("--lifetime", metavar="S", type=_number(float, 1), default=3600.0,
                    help="seconds without use, after which a session ends (default: 3600)")
-    p.add_argument("--http", metavar="PORT", type=_number(int, 0),
+    p.add_argument("--http", metavar="PORT", type=_number(int, 0, 65535),
                    help="serve streamable HTTP on this port of 127.0.0.1 (0: any free one) in place of stdio")
     p.add_argument("--token-file", metavar="FILE",
                    help="with --http: the bearer token that clients must send; left out: a new one, told on stderr")
@@ -53,6 +56,8 @@ def policy(arguments: argparse.Namespace) -> Any:
         if not equals:
             raise ValueError(f"--set {pair}: write it as KEY=VALUE")
         settings[key] = value
+    if arguments.workspace and not os.path.isdir(arguments.workspace):
+        raise ValueError(f"--workspace {arguments.workspace}: there is no such folder")
     return Policy(arguments.policy, workspace=arguments.workspace, settings=settings)
 
 
