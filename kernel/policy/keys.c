@@ -84,7 +84,7 @@ const struct cb_policy_key cb_policy_keys[] = {
 	  .zero_is_none = true, .ceiling = CB_CEILING_LIMIT },
 	{ KEY("limits.pids", CB_KEY_COUNT, limit_pids), .notebook = "4096", .agent = "100", .minimum = 4,
 	  .maximum = 4194304, .ceiling = CB_CEILING_SMALLER },
-	{ KEY("limits.open_files", CB_KEY_COUNT, limit_open_files), .notebook = "65536", .agent = "1024", .minimum = 32,
+	{ KEY("limits.open_files", CB_KEY_COUNT, limit_open_files), .notebook = "65536", .agent = "1024", .minimum = 64,
 	  .maximum = 1048576, .ceiling = CB_CEILING_SMALLER },
 	{ KEY("limits.file_size", CB_KEY_SIZE, limit_file_size), .notebook = "0", .agent = "\"256M\"", .minimum = 4096,
 	  .maximum = 1e18, .zero_is_none = true, .ceiling = CB_CEILING_LIMIT },

@@ -18,7 +18,7 @@
 
 int cb_side_open(struct cb_side *s, int fd, size_t tx_max)
 {
-	s->served = false;
+	s->served = s->ending = false;
 	return cb_guest_link_init(&s->link, fd, tx_max);
 }
 
@@ -59,6 +59,7 @@ static void on_side(void *context, short revents)
 	s->served = false;
 	cb_loop_remove(s->loop, &s->slot);
 	if (r == CB_E_CLOSED) {
+		s->ending = true;
 		cb_loop_arm(s->loop, s->closed_timer, cb_now_ns() + CB_LINK_CLOSED_NS);
 		return;
 	}
@@ -72,6 +73,7 @@ static void on_closed(void *context)
 {
 	struct cb_side *s = context;
 
+	s->ending = false;
 	s->events->closed(s->kernel);
 }
 
@@ -91,7 +93,7 @@ void cb_side_watch(struct cb_side *s)
 
 void cb_side_close(struct cb_side *s)
 {
-	s->served = false;
+	s->served = s->ending = false;
 	cb_loop_remove(s->loop, &s->slot);
 	cb_loop_arm(s->loop, s->closed_timer, 0);
 	cb_guest_link_release(&s->link);

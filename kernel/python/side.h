@@ -29,6 +29,7 @@ struct cb_side {
 	struct cb_guest_link link;
 	int slot, closed_timer;
 	bool served; /* the guest said so, and has not closed it */
+	bool ending; /* it has, a moment ago: as a rule it ends, and what is to be asked of it is for the next one */
 };
 
 int cb_side_init(struct cb_side *s, struct cb_loop *loop, const struct cb_guest_rules *rules);

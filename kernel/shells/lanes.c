@@ -339,7 +339,8 @@ static void begin_waiting(struct cb_shells *sh, struct cb_shell *l)
 {
 	bool none = sh->guest->state == CB_GUEST_NONE && sh->guest->failure.code != 0;
 
-	while (l->current == NULL && l->waiting.head != NULL && (sh->guest->state == CB_GUEST_UP || none) &&
+	while (l->current == NULL && l->waiting.head != NULL &&
+	       ((sh->guest->state == CB_GUEST_UP && !sh->guest->side.ending) || none) &&
 	       !sh->keeper->copying(sh->kept) && !sh->keeper->before(sh->kept, l->waiting.head))
 		begin(l);
 }

@@ -58,6 +58,19 @@ def test_a_wrong_policy_is_told_in_the_kernels_words(make, how, says):
     assert "--set" not in str(error.value), "that is of the command line"
 
 
+LOWEST = {
+    "limits.memory": 32 << 20, "limits.pids": 4, "limits.open_files": 64, "limits.file_size": 4096,
+    "limits.tmp": 65536, "limits.shm": 65536, "limits.inodes": 256, "limits.output": 1024, "limits.message": 65536,
+}
+
+
+@pytest.mark.parametrize("key, value", LOWEST.items())
+def test_the_lowest_limit_that_is_allowed_works(make, key, value):
+    assert make("agent", policy={key: value}).run("6 * 7").value == 42
+    with pytest.raises(PolicyError, match=f"{key}: {value - 1} is not allowed"):
+        make("agent", policy={key: value - 1}).run("1")
+
+
 def test_a_wrong_value_in_python(make):
     with pytest.raises(PolicyError, match="base='agent'"):
         make(policy="agent")

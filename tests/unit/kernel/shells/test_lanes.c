@@ -497,6 +497,38 @@ static void test_death_beside(void **state)
 	assert_false(cb_lanes_busy(&r->k.shells));
 }
 
+static bool side_is_ending(struct rig *r)
+{
+	return r->k.guest.side.ending;
+}
+
+static bool begun(struct rig *r)
+{
+	return r->k.shells.lanes.sub[0].current != NULL;
+}
+
+/* The end of the side wire is seen before that of the guest: a cell that comes in between is for the next one. */
+static void test_a_cell_as_the_guest_ends(void **state)
+{
+	struct rig *r = *state = with_side();
+	const char *one;
+
+	subshell(r);
+	close(r->side);
+	r->side = -1;
+	rig_until(r, side_is_ending);
+	one = rig_execute(r, "1");
+	rig_barrier(r);
+	rig_die(r, 9);
+	rig_spawn(r, 0);
+	rig_frame(r, CB_WIRE_HELLO, 0,
+		  "{\"wire_version\":1,\"implementation\":\"plain\",\"python_version\":\"3.11.2\",\"side\":true}");
+	rig_until(r, begun);
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, side_expect(r, CB_WIRE_EXECUTE, 1), RIG_OK);
+	ends(r, one, "execute_reply", "ok");
+	r->subshell = NULL;
+}
+
 /* What hangs after its cell has ended can be interrupted, and ended by a second interrupt. */
 static void test_interrupt_of_a_comm_left_over(void **state)
 {
@@ -618,6 +650,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_lane_input_not_allowed, rig_teardown),
 		cmocka_unit_test_teardown(test_comms_beside_an_awaiting_cell, rig_teardown),
 		cmocka_unit_test_teardown(test_comms_beside_a_subshells_cell, rig_teardown),
+		cmocka_unit_test_teardown(test_a_cell_as_the_guest_ends, rig_teardown),
 		cmocka_unit_test_teardown(test_death_beside, rig_teardown),
 		cmocka_unit_test_teardown(test_interrupt_of_a_comm_left_over, rig_teardown),
 		cmocka_unit_test_teardown(test_an_interrupt_behind_a_failure, rig_teardown),
