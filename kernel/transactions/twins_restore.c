@@ -81,7 +81,8 @@ static struct cb_twin *pass_over_copies(struct cb_transactions *tx, struct cb_tw
 	return t;
 }
 
-static bool replace(struct cb_transactions *tx, struct cb_twin *t)
+/* `asked`: by a client, of a Python that lives. */
+static bool replace(struct cb_transactions *tx, struct cb_twin *t, bool asked)
 {
 	struct cb_twins *w = &tx->twins;
 
@@ -95,11 +96,11 @@ static bool replace(struct cb_transactions *tx, struct cb_twin *t)
 	w->silent = 0;
 	cb_loop_arm(tx->loop, w->idle_timer, 0);
 	cb_guest_restoring(tx->guest);
+	if (asked)
+		snprintf(tx->guest->cause, sizeof(tx->guest->cause), "the state goes back to an earlier one");
 	cb_debug_guest_gone(tx->shells);
 	cb_execution_stopped(tx->shells);
-	cb_jobs_jail_died(tx->workspace, /* the helpers are ended with the guest */
-			  tx->checkpoints.rolling ? "the state goes back to an earlier one"
-						  : cb_failure_death_text(tx->shells));
+	cb_jobs_jail_died(tx->workspace, cb_failure_death_text(tx->shells)); /* helpers are ended with the guest */
 	note_undone(w, t);
 	cb_lanes_stopped(tx->shells); /* after what the dead one has used is known */
 	begin(tx, t);
@@ -118,7 +119,7 @@ bool cb_twins_take_over(struct cb_transactions *tx)
 		return true;
 	}
 	w->passed_over = 0;
-	done = replace(tx, pass_over_copies(tx, cb_twins_next(w)));
+	done = replace(tx, pass_over_copies(tx, cb_twins_next(w)), false);
 	w->confirmed_ns = 0;
 	if (done)
 		tx->checkpoints.rolling = false;
@@ -128,7 +129,7 @@ bool cb_twins_take_over(struct cb_transactions *tx)
 bool cb_twins_go_to(struct cb_transactions *tx, struct cb_twin *t)
 {
 	tx->twins.passed_over = 0;
-	return replace(tx, t);
+	return replace(tx, t, true);
 }
 
 /* It serves, and dies of being copied, or before it was believed: what there is of its copy is no better. */

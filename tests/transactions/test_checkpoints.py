@@ -161,6 +161,20 @@ def test_undo_beside_a_subshell(start):
     assert c.finish(waits).ok
 
 
+def test_a_question_beside_a_rollback_is_told_of_it(start):
+    c = start(args=ALWAYS).client
+    slow = "class Slow:\n    def __dir__(self): go.set(); time.sleep(600)\n"
+    assert c.run("import threading, time\ngo = threading.Event()\n" + slow + "slow = Slow()").ok
+    assert ask(c, "checkpoint", name="a")["status"] == "ok"
+    cell = c.start("go.wait(60)\n%rollback a")
+    question = c.send("complete_request", {"code": "slow.", "cursor_pos": 5})
+    told = c.reply(question).content
+    assert (told["status"], told["ename"]) == ("error", "KernelDiedError"), told
+    assert "the state goes back to an earlier one" in told["evalue"]
+    assert c.finish(cell).about["state"] == "restored"
+    assert c.run("go.is_set()").result == "False"
+
+
 def test_undo_says_what_is_wrong(start):
     c = start(args=ALWAYS).client
     assert c.run("x = 1").ok
