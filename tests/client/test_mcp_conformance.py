@@ -75,7 +75,7 @@ def test_the_suite_fails_where_it_is_known_to_and_nowhere_else(tmp_path):
         wanted = {scenario: entry.get("fails", []) for scenario, entry in known.items()}
         more = {check: why[check] for scenario, checks in found.items() for check in checks
                 if check not in wanted.get(scenario, [])}
-        assert found == wanted, (revision, more)
+        assert found == wanted, (revision, more, said[revision])
 
 
 def test_the_list_says_why():

@@ -1,9 +1,12 @@
 """`cellblock mcp --http`: on this machine alone, with a token, and for no page of another origin."""
 
 import asyncio
+import http.client as http_client
 import re
+import select
 import subprocess
 import sys
+import urllib.parse
 
 import pytest
 
@@ -35,6 +38,16 @@ def address(tmp_path):
         server.terminate()
         server.wait(60)
         server.stderr.close()
+
+
+def test_a_connection_that_rests_is_the_clients_to_close(address):
+    """Clients let go of it within 5 s; a server that does so first loses the request that is on its way."""
+    where = urllib.parse.urlsplit(address)
+    http = http_client.HTTPConnection(where.hostname, where.port, timeout=200)
+    http.request("POST", where.path, body=b"{}")
+    assert http.getresponse().read().startswith(b"send the token")
+    assert not select.select([http.sock], [], [], 7)[0], "it was closed"
+    http.close()
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])

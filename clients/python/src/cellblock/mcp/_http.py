@@ -80,8 +80,11 @@ async def serve(server: Server, port: int, token_file: Optional[str]) -> None:
                 allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names]
             ),
         )
+        # Clients let go of a connection after some seconds (httpx: 5, undici: 4). Who is to do so first is not us: a
+        # request that is just on its way would be lost.
         config = uvicorn.Config(
-            guarded(app, token), log_level="warning", lifespan="on", timeout_graceful_shutdown=5, ws="none"
+            guarded(app, token), log_level="warning", lifespan="on", timeout_graceful_shutdown=5, ws="none",
+            timeout_keep_alive=75,
         )
         print(f"cellblock mcp: http://127.0.0.1:{port}/mcp", file=sys.stderr)
         if new:
