@@ -115,7 +115,7 @@ static int hello(struct cb_guest *g, const struct cb_guest_content *c, const cha
 	if (!(c->wire_version.len == 1 && c->wire_version.data[0] == '0' + CB_WIRE_VERSION))
 		return CB_E_SYNTAX;
 	cb_guest_go(g, CB_GUEST_UP);
-	g->dropped = false;
+	g->changes = true;
 	g->side.served = c->side;
 	cb_guest_set_idle(g);
 	g->failed_starts = 0;
@@ -441,11 +441,12 @@ static void on_pidfd(void *context, short revents)
  * next is started without those changes, and its first cell says so. */
 static void drop_packages(struct cb_guest *g)
 {
-	if (g->given_up || g->dropped || g->generation < 2 || g->shutting_down ||
+	if (g->given_up || !g->changes || g->shutting_down ||
 	    g->policy->packages_mode != CB_PACKAGES_SESSION || cb_broker_tell(&g->broker, CB_BROKER_DROP) < 0)
 		return;
 	cb_log(CB_LOG_WARNING, "Python did not start with what was installed in this session: it is dropped");
-	g->dropped = g->given_up = true;
+	g->changes = false;
+	g->given_up = true;
 }
 
 /* What the dead have said is all there is. */

@@ -93,7 +93,7 @@ struct cb_guest {
 	bool shutting_down;	    /* the kernel: no jail follows this one */
 	uint64_t over_memory;	    /* bytes, if it was stopped for them and that is not told yet; 0 = it was not */
 	bool given_up;		    /* its start was interrupted: no failure, and nothing is lost */
-	bool dropped;		    /* the layer over the interpreter's prefix, since Python last came up */
+	bool changes;		    /* a Python came up, and could install what the next one does not start with */
 	bool retired;		    /* timeout.idle ended it: no new one until there is a request */
 	int python_timer;
 	int deadline_timer, resume_timer, log_lines;

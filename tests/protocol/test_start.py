@@ -56,6 +56,7 @@ def test_an_interpreter_that_does_not_start_says_why(start):
     """How it ended, and what it said; the same for each cell."""
     c = start.client(start(ready=False, args=["--set", "env.set.PYTHONHOME=/nowhere", "--set", "warm.mode=off"]))
     for _ in range(2):
-        error = c.run("1").error
-        assert error["ename"] == "IsolationError"
+        cell = c.run("1")
+        error = cell.error
+        assert error["ename"] == "IsolationError" and cell.text("stderr") == "", "nothing was installed"
         assert re.search(r"exited with status 1; it said last: .*No module named 'encodings'", error["evalue"]), error
