@@ -141,19 +141,42 @@ class AsyncBranch(AsyncRunner):
 
     def __init__(self, sandbox: AsyncSandbox, name: Optional[str]) -> None:
         self._sandbox, self._name, self.closed = sandbox, name, False
+        self._opening: Optional[asyncio.Future[None]] = None
+        self._closing: Optional[asyncio.Future[None]] = None
 
     async def _ready(self) -> Session:
         if self._subshell is None:
             if self.closed:
                 raise SandboxError("the branch is closed")
-            self._session = await self._sandbox._ready()
-            content = {} if self._name is None else {"from": self._name}
-            reply = await self._session.request("cellblock_branch_request", content)
-            self._subshell = str(reply.content["subshell_id"])
+            if self._opening is None:
+                self._opening = asyncio.ensure_future(self._open())
+                self._opening.add_done_callback(lambda opened: opened.cancelled() or opened.exception())
+            try:
+                await asyncio.shield(self._opening)  # the kernel makes it, whoever gives up waiting
+            finally:
+                if self._opening is not None and self._opening.done():
+                    self._opening = None
+            if self.closed:
+                raise SandboxError("the branch is closed")
         return self._session
 
+    def _close_late(self, opened: asyncio.Future[None]) -> None:
+        self._opening = None
+        if self._subshell is not None:
+            self._closing = asyncio.ensure_future(self.close())
+
+    async def _open(self) -> None:
+        self._session = await self._sandbox._ready()
+        content = {} if self._name is None else {"from": self._name}
+        reply = await self._session.request("cellblock_branch_request", content)
+        self._subshell = str(reply.content["subshell_id"])
+
     async def __aenter__(self) -> AsyncBranch:
-        await self._ready()
+        try:
+            await self._ready()
+        except asyncio.CancelledError:
+            await self.close()  # which waits for nothing: it is on its way
+            raise
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -162,6 +185,9 @@ class AsyncBranch(AsyncRunner):
     async def close(self) -> None:
         """Ends the branch with all that it has started. One that was adopted is closed."""
         self.closed = True
+        if self._opening is not None and not self._opening.done():
+            self._opening.add_done_callback(self._close_late)
+            return
         subshell, self._subshell = self._subshell, None
         if subshell is not None:
             try:
@@ -279,13 +305,17 @@ class AsyncSandbox(AsyncRunner):
 
     async def _ready(self) -> Session:
         self._session.check_process()
-        if self._session.connected is None and not self._ended:
-            if self._starting is None:
-                self._starting = asyncio.Lock()
-            async with self._starting:
+        if not self._session.started and not self._ended:
+            async with self._changing():
                 if self._session.connected is None and not self._ended:
                     await self._session.start()
         return self._session
+
+    def _changing(self) -> asyncio.Lock:
+        """Held by who starts a kernel or takes another in its place."""
+        if self._starting is None:
+            self._starting = asyncio.Lock()
+        return self._starting
 
     async def __aenter__(self) -> AsyncSandbox:
         return await self.start()
@@ -299,7 +329,10 @@ class AsyncSandbox(AsyncRunner):
         self._ended = True
         if self._dispatcher is not None:
             self._dispatcher.close()
-        await self._session.close()
+        await self._session.close(over=True)
+        if self._session.in_its_loop():
+            async with self._changing():  # a start that was under way ends what it has begun
+                pass
 
     @property
     def kernel(self) -> AsyncKernel:
@@ -363,7 +396,8 @@ class AsyncSandbox(AsyncRunner):
         if self._ended:
             raise SandboxClosedError("the sandbox is closed")
         await self._ready()
-        await self._session.restart()
+        async with self._changing():
+            await self._session.restart()
 
     # Files and commands
 
@@ -429,7 +463,9 @@ class AsyncSandbox(AsyncRunner):
             content["env"] = environment(env)
         if isinstance(stdin, str):
             content["stdin"] = stdin
-        buffers = [stdin] if isinstance(stdin, bytes) else []
+        elif not isinstance(stdin, (bytes, bytearray, memoryview, type(None))):
+            raise TypeError(f"stdin is {stdin!r:.100}, and must be a str or bytes")
+        buffers = [] if stdin is None or isinstance(stdin, str) else [bytes(stdin)]
         session = await self._ready()
         with span("cellblock.run_command", {"cellblock.session": session.id}) as held:
             c = (await self._command(session, content, buffers)).content

@@ -11,6 +11,7 @@ import concurrent.futures
 import os
 import queue
 import threading
+import traceback
 from typing import Any, Callable, Coroutine, Generator, Optional, TypeVar
 
 from ._errors import SandboxError
@@ -28,9 +29,18 @@ def background() -> asyncio.AbstractEventLoop:
     with _lock:
         if _loop is None or _pid != os.getpid():
             _loop, _pid = asyncio.new_event_loop(), os.getpid()
-            _thread = threading.Thread(target=_loop.run_forever, name="cellblock", daemon=True)
+            _thread = threading.Thread(target=_drive, args=(_loop,), name="cellblock", daemon=True)
             _thread.start()
         return _loop
+
+
+def _drive(loop: asyncio.AbstractEventLoop) -> None:
+    """asyncio lets out KeyboardInterrupt and SystemExit of what it runs; others' sandboxes must not end with that."""
+    while True:
+        try:
+            return loop.run_forever()
+        except BaseException:
+            traceback.print_exc()
 
 
 def _after_fork() -> None:

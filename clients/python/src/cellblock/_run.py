@@ -74,12 +74,17 @@ class Run:
         self.interrupted = False
         self.context = contextvars.copy_context()  # of the caller: host tools run in copies of it
         self.asked: set[asyncio.Task[None]] = set()
+        self.waits: Optional[asyncio.Task[None]] = None  # for its begin, where it was given up before
         self.restored_to: Optional[int] = None
         self._result = Result()
         self._out: dict[str, list[str]] = {"stdout": [], "stderr": []}
         self._display_ids: dict[str, int] = {}
         self._reply: Optional[Message] = None
         self._idle = False
+
+    def give_up(self, waits: asyncio.Task[None]) -> None:
+        """Nobody hears of it any more."""
+        self.waits, self._on_event = waits, None
 
     def _tell(self, event: Event) -> None:
         if self._on_event is not None:

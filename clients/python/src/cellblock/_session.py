@@ -18,6 +18,7 @@ from typing import Any, Awaitable, Callable, Mapping, NamedTuple, Optional, Sequ
 from ._errors import ForkError, SandboxClosedError, SandboxError, ToolError, from_reply
 from ._result import Event, Result
 from ._run import Run
+from ._threads import outcome_of
 from ._trace import mark, span, tell_result, traceparent
 from ._wire import Message, Transport, new_message
 
@@ -28,6 +29,11 @@ SILENCE = 30.0  # seconds without an answer after which the kernel is asked whet
 END_OF_FILE = "\x04"  # what input() takes for an end of file
 
 serving: contextvars.ContextVar[Optional["Serving"]] = contextvars.ContextVar("cellblock_serving", default=None)
+
+
+AFTER_CELLS = (
+    "cellblock_checkpoint_request", "cellblock_rollback_request", "cellblock_branch_request", "cellblock_adopt_request",
+)
 
 
 class Serving(NamedTuple):
@@ -73,7 +79,8 @@ class Session:
         self.connected: Optional[Connected] = None
         self.id = uuid.uuid4().hex
         self._pid = os.getpid()
-        self._closed = False
+        self.started = False  # and all hooks are done
+        self._closed = self._over = False
         self._lost: Optional[str] = None
         self._pending: dict[str, asyncio.Future[Message]] = {}
         self._runs: dict[str, Run] = {}
@@ -88,7 +95,11 @@ class Session:
         self.check_process()
         self._loop = asyncio.get_running_loop()
         self._lost, self._closed = None, False
-        self.connected = await self._connect()
+        connected = await self._connect()
+        if self._over:  # meanwhile
+            await asyncio.shield(asyncio.ensure_future(self._end(connected, False)))
+            raise SandboxClosedError("the sandbox was closed")
+        self.connected = connected
         try:
             if self.connected.pidfd >= 0:
                 self._loop.add_reader(self.connected.pidfd, self._process_ended, self.connected)
@@ -97,6 +108,8 @@ class Session:
             self.info = (await self.request("kernel_info_request", {}, channel="control")).content
             for hook in self.on_started:
                 await hook()
+            self.check()
+            self.started = True
         except BaseException:
             await self.close(asked=False)
             raise
@@ -120,11 +133,15 @@ class Session:
                 lost.exception()
             task.cancel()
 
-    async def close(self, *, asked: bool = True) -> None:
-        """Ends a kernel that was started by this session, and leaves one that was connected to alone."""
+    async def close(self, *, asked: bool = True, over: bool = False) -> None:
+        """Ends a kernel that was started by this session, and leaves one that was connected to alone.
+
+        `over`: no other is started after it, not even one that is on its way.
+        """
         self.check_process()  # a child holds the descriptor by which its parent's kernel could be killed
         connected, self.connected = self.connected, None
-        self._closed = True
+        self._closed, self.started = True, False
+        self._over = self._over or over
         if connected is None:
             return
         ask = asked and self._lost is None and connected.owned
@@ -156,6 +173,8 @@ class Session:
             raise SandboxError("this kernel was connected to, not started here: restart it where it was started")
         await self.close()
         self._lines.clear()
+        if self._over:
+            raise SandboxClosedError("the sandbox was closed")
         await self.start()
 
     def check_process(self) -> None:
@@ -165,6 +184,15 @@ class Session:
                 f"this sandbox belongs to process {self._pid}, and this is its child {os.getpid()}: a kernel's "
                 "connection can't be shared. Make a new Sandbox after the fork."
             )
+
+    def _serves(self) -> Optional[Run]:
+        """The run whose tool this is a part of, as long as it waits for that."""
+        now = serving.get()
+        return self._runs.get(now.run) if now is not None and now.session is self else None
+
+    def in_its_loop(self) -> bool:
+        """Whether this is the event loop that it was started in."""
+        return self._loop is asyncio.get_running_loop()
 
     def check(self) -> Transport:
         """The way to the kernel; an error that says why there is none."""
@@ -212,7 +240,7 @@ class Session:
     def _receive(self, channel: str, m: Message) -> None:
         run = self._runs.get(m.parent_id)
         if channel == "stdin":
-            if m.type == "input_request" and run is not None:
+            if m.type == "input_request" and run is not None and run.waits is None:
                 task = run.context.copy().run(asyncio.ensure_future, self._answer(run.id, m))
                 run.asked.add(task)
                 self._asked[str(m.header.get("msg_id"))] = task
@@ -236,6 +264,11 @@ class Session:
     ) -> Reply:
         """Sends a request and waits for its reply. Raises what the reply says where its status is not ok."""
         transport = self.check()
+        served = self._serves()
+        if served is not None and channel == "shell":
+            if served.line is None and msg_type in AFTER_CELLS:
+                raise ToolError("a host tool can't do that to the sandbox that calls it: that cell waits for the tool")
+            channel = "control"  # else it would wait behind the cell
         if msg_type.startswith("cellblock_") and traceparent() is not None:
             metadata = {**(metadata or {}), "cellblock": mark((metadata or {}).get("cellblock"))}
         message = self._message(msg_type, content, metadata, buffers, subshell)
@@ -280,15 +313,15 @@ class Session:
         if isinstance(calls, list):
             value = await self._called(run, calls)
         elif self.on_input is not None:
-            try:
-                value = await self.on_input(str(m.content.get("prompt", "")), m.content.get("password") is True)
-            except Exception:
-                value = END_OF_FILE
+            prompt, password = str(m.content.get("prompt", "")), m.content.get("password") is True
+            said, error = await outcome_of(self.on_input(prompt, password))
+            value = said if error is None and isinstance(said, str) else END_OF_FILE
         else:
             value = END_OF_FILE
         value = value.encode("utf-8", "replace").decode()
         with contextlib.suppress(SandboxError):
-            reply = self._message("input_reply", {"status": "ok", "value": value})
+            line = self._runs[run].line if run in self._runs else None
+            reply = self._message("input_reply", {"status": "ok", "value": value}, subshell=line)
             self.check().send("stdin", reply._replace(parent=m.header))
 
     async def _called(self, run: str, calls: list[Any]) -> str:
@@ -318,14 +351,14 @@ class Session:
 
         `keep` gets the result also where the run is cancelled or the kernel is lost: what there is by then.
         """
-        now = serving.get()
-        if now is not None and now.session is self:
+        if self._serves() is not None:
             raise ToolError("a host tool can't run code in the sandbox that calls it: that cell waits for the tool")
         self.check()
         about = {"cellblock.session": self.id, "cellblock.branch": subshell}
         async with contextlib.AsyncExitStack() as stack:
             held = stack.enter_context(span("cellblock.run" if store_history else "cellblock.variable", about))
-            await stack.enter_async_context(self._lines.setdefault(subshell, asyncio.Lock()))
+            line = await stack.enter_async_context(contextlib.AsyncExitStack())
+            await line.enter_async_context(self._lines.setdefault(subshell, asyncio.Lock()))
             transport = self.check()  # it may have ended while others ran
             message = self._message(
                 "execute_request",
@@ -350,12 +383,15 @@ class Session:
             except asyncio.CancelledError:
                 await self._stop(run, subshell)
                 result = run.result(partial=not run.done.done())
+                if not run.started.is_set() and not run.done.done():
+                    self._give_up(run, line.pop_all())
                 raise
             except SandboxError as e:
                 result = run.result(partial=True, lost=str(e))
                 raise
             finally:
-                self._runs.pop(run.id, None)
+                if run.waits is None:
+                    self._runs.pop(run.id, None)
                 for asked in run.asked:
                     asked.cancel()  # nobody waits for the answer
                 self.on_over(run.id)
@@ -389,12 +425,32 @@ class Session:
             return
         with contextlib.suppress(asyncio.TimeoutError, SandboxError):
             await asyncio.wait_for(interrupted(), self.grace)
-        if not run.done.done() and self.connected is not None:
+        if run.started.is_set() and not run.done.done() and self.connected is not None:
             with contextlib.suppress(SandboxError):
                 message = self._message("interrupt_request", {}, subshell=subshell)
                 self.check().send("control", message)
         if run.done.done() and not run.done.cancelled():
             run.done.exception()
+
+    def _give_up(self, run: Run, line: contextlib.AsyncExitStack) -> None:
+        """Of a run that waits in the kernel behind others' and that nobody waits for: it is interrupted when it begins.
+
+        An interrupt before then would be theirs. Its line is held until its end.
+        """
+
+        async def wait() -> None:
+            async with line:
+                begins = asyncio.ensure_future(run.started.wait())
+                either: set[asyncio.Future[Any]] = {begins, run.done}
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                begins.cancel()
+                with contextlib.suppress(SandboxError):
+                    if not run.done.done():
+                        await self.interrupt(run.line)
+                    await run.done
+            self._runs.pop(run.id, None)
+
+        run.give_up(asyncio.ensure_future(wait()))
 
     async def interrupt(self, subshell: Optional[str] = None) -> None:
         """Interrupts the running cell of the main line, or of a branch; and the commands of `run_command`."""

@@ -10,7 +10,7 @@ import asyncio
 import collections
 import contextvars
 import threading
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Awaitable, Callable, NamedTuple, Optional
 
 
 class Outcome(NamedTuple):
@@ -18,6 +18,23 @@ class Outcome(NamedTuple):
 
     value: Any = None
     error: Optional[BaseException] = None
+
+
+async def outcome_of(work: Awaitable[Any]) -> Outcome:
+    """How an async function of the user's ended. Whatever it raises stays here: the loop would end with some of it."""
+
+    async def contained() -> Outcome:
+        try:
+            return Outcome(await work)
+        except BaseException as e:
+            return Outcome(error=e)
+
+    task = asyncio.ensure_future(contained())
+    try:
+        await asyncio.wait({task})
+    finally:
+        task.cancel()  # who waits for it may have been cancelled
+    return task.result()
 
 
 class _Job(NamedTuple):

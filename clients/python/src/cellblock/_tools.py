@@ -29,7 +29,7 @@ import msgspec
 from ._errors import ToolError
 from ._schema import Parameters, described, is_model
 from ._session import serving
-from ._threads import Outcome, Threads
+from ._threads import Outcome, Threads, outcome_of
 from ._trace import tool_span
 
 if sys.version_info >= (3, 10):
@@ -521,7 +521,10 @@ class Dispatcher:
                 self._askers.drop(asked)
             if error is not None:
                 return None
-        return await said if inspect.isawaitable(said) else said
+        if inspect.isawaitable(said):
+            said, error = await outcome_of(said)
+            return None if error is not None else said
+        return said
 
     async def _place(self, chosen: Bare, deadline: Optional[float]) -> Optional[asyncio.Semaphore]:
         most = chosen.limits.concurrency or (None if chosen.is_async else THREADS)
@@ -579,7 +582,9 @@ class Dispatcher:
         async def awaited() -> Outcome:
             try:
                 return Outcome(await checked.start())
-            except (Exception, SystemExit) as e:
+            except asyncio.CancelledError:
+                raise
+            except BaseException as e:  # the loop would end with some of them
                 return Outcome(error=e)
 
         return contextvars.copy_context().run(asyncio.ensure_future, awaited())

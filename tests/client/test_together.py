@@ -1,0 +1,222 @@
+"""A sandbox that several use at once, and users that give up: every answer to who asked, and nothing is left."""
+
+import asyncio
+import contextlib
+import os
+
+import psutil
+import pytest
+
+import cellblock
+
+pytestmark = pytest.mark.once
+EMPTY = {"workspace.mode": "tmpfs"}
+
+
+def kernels():
+    """Those that this program has started and not ended."""
+    found = []
+    for p in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += [p.pid] if p.name() == "cellblock" else []
+    return found
+
+
+def alone(work, **how):
+    """Runs work(sandbox), and sees that nothing is left of it."""
+
+    async def main(work):
+        async with cellblock.AsyncSandbox("agent", policy=EMPTY, **how) as sb:
+            return await work(sb)
+
+    asyncio.run(main(lambda sb: sb.run("1")))  # what is kept for the next one is there
+    before, files = kernels(), len(os.listdir("/proc/self/fd"))
+    result = asyncio.run(asyncio.wait_for(main(work), 240))
+    assert kernels() == before and len(os.listdir("/proc/self/fd")) <= files
+    return result
+
+
+@pytest.mark.parametrize("code", ["input('%s')", "await twice('%s')"])
+def test_each_line_has_its_own_answers(code):
+    async def on_input(prompt, password):
+        await asyncio.sleep(0)
+        return prompt * 2
+
+    async def twice(text: str) -> str:
+        await asyncio.sleep(0)
+        return text * 2
+
+    async def work(sb):
+        async with sb.branch() as a, sb.branch() as b:
+            for i in range(5):
+                lines = {"m%d" % i: sb, "a%d" % i: a, "b%d" % i: b}
+                said = await asyncio.gather(*(line.run(code % name) for name, line in lines.items()))
+                assert [s.value for s in said] == [name * 2 for name in lines]
+
+    alone(work, tools=[twice], on_input=on_input)
+
+
+def test_who_comes_as_it_starts_finds_all_of_it():
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    async def work(first):
+        for _ in range(3):
+            async with cellblock.AsyncPool("agent", size=1):
+                pass
+            sb = cellblock.AsyncSandbox("agent", policy=EMPTY, tools=[add])
+            said = await asyncio.gather(*(sb.run("add(1, 2)") for _ in range(8)))
+            assert {s.value for s in said} == {3}
+            await sb.close()
+
+    alone(work)
+
+
+def test_resets_beside_other_uses():
+    async def work(sb):
+        for pause in (0, 0.001, 0.01, 0.05, 0.1):
+            reset = asyncio.ensure_future(sb.reset())
+            await asyncio.sleep(pause)
+            uses = await asyncio.gather(sb.run("1"), sb.usage(), return_exceptions=True)
+            assert all(not isinstance(u, BaseException) or isinstance(u, cellblock.SandboxError) for u in uses), uses
+            await reset
+            assert len(kernels()) == 1 and (await sb.run("6 * 7")).value == 42
+        await asyncio.gather(sb.reset(), sb.reset())
+        assert len(kernels()) == 1
+
+    alone(work)
+
+
+@pytest.mark.parametrize("pause", [0, 0.001, 0.01, 0.03, 0.1])
+def test_closed_as_it_starts(pause):
+    async def work(first):
+        sb = cellblock.AsyncSandbox("agent", policy=EMPTY)
+        start = asyncio.ensure_future(sb.start())
+        await asyncio.sleep(pause)
+        await sb.close()
+        await asyncio.wait({start})
+        assert start.exception() is None or isinstance(start.exception(), cellblock.SandboxClosedError)
+        with pytest.raises(cellblock.SandboxClosedError):
+            await sb.run("1")
+        assert len(kernels()) == 1
+
+    alone(work)
+
+
+class Odd(BaseException):
+    pass
+
+
+ERRORS = [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError(), Odd()]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("where", ["tool", "approve", "input"])
+def test_whatever_the_users_coroutines_raise_the_cell_is_answered(where, error):
+    async def boom(*_: object) -> int:
+        raise error
+
+    async def tool() -> int:
+        raise error
+
+    @cellblock.tool(approve=boom)
+    def approved() -> int:
+        return 1
+
+    code = {"tool": "await tool()", "approve": "approved()", "input": "input('?')"}[where]
+    with cellblock.Sandbox("agent", policy=EMPTY) as other, cellblock.Sandbox(
+        "agent", policy=EMPTY, tools=[tool, approved], on_input=boom
+    ) as sb:
+        failed = sb.run(code)
+        names = {"tool": type(error).__name__, "approve": "ToolRefusedError", "input": "EOFError"}
+        assert not failed.ok and names[where] in (failed.error.name, failed.error.value.split(":")[0]), failed.error
+        assert sb.run("1").value == 1 and other.run("2").value == 2
+
+
+def test_who_gives_up_before_its_cell_began_interrupts_nobody():
+    async def work(sb):
+        async def beside(*argv):
+            return (await sb._session.request("cellblock_run_request", {"argv": argv}, channel="control")).content
+
+        sb._session.grace = 0.1
+        script = "touch began; while [ -e began ]; do sleep 0.1; done; echo done"
+        command = asyncio.ensure_future(sb.run_command(["sh", "-c", script]))
+        while "began" not in (await beside("ls"))["stdout"]:
+            pass
+        waits = asyncio.ensure_future(sb.run("while True: pass"))
+        await asyncio.sleep(0)
+        waits.cancel()
+        await asyncio.wait({waits})
+        assert (await beside("rm", "began"))["returncode"] == 0
+        assert (await command).stdout == "done\n"
+        assert (await sb.run("1")).value == 1, "the one that was given up is interrupted when it begins"
+
+    alone(work)
+
+
+def test_branches_that_nobody_waits_for_are_closed():
+    async def work(sb):
+        async def use():
+            async with sb.branch() as b:
+                await b.run("1")
+
+        async def left():
+            return (await sb._session.request("cellblock_list_branches_request", {})).content["branches"]
+
+        await sb.run("x = 1")
+        for pause in (0, 0, 0.001, 0.003, 0.005, 0.01):
+            task = asyncio.ensure_future(use())
+            await asyncio.sleep(pause)
+            task.cancel()
+            await asyncio.wait({task})
+        b = sb.branch()
+        assert [r.ok for r in await asyncio.gather(b.run("1"), b.run("2"))] == [True, True]
+        assert len(await left()) <= 2
+        await b.close()
+        while await left():
+            pass
+
+    alone(work)
+
+
+def test_tools_use_the_sandbox_that_calls_them():
+    """Files and commands do; what waits for the cell's end is refused; and after that end all can be done."""
+    box = {}
+
+    def read() -> str:
+        return box["sb"].read_file("f").decode() + box["sb"].run_command(["echo", "hi"]).stdout
+
+    def keep() -> str:
+        return str(box["sb"].checkpoint("c"))
+
+    async def later() -> None:
+        async def then():
+            while box["run"]._runs:
+                await asyncio.sleep(0.01)
+            box["said"] = await box["later"].run("1")
+
+        box["task"] = asyncio.ensure_future(then())
+
+    with cellblock.Sandbox("agent", policy=EMPTY, tools=[read, keep]) as sb:
+        box["sb"] = sb
+        sb.write_file("f", "content ")
+        assert sb.run("read()").value == "content hi\n"
+        refused = sb.run("keep()").error
+        assert refused.value.startswith("ToolError: ") and "waits for the tool" in refused.value, refused
+
+    async def work(sb):
+        box["later"], box["run"] = sb, sb._session
+        assert (await sb.run("await later()")).ok
+        await box["task"]
+        assert box["said"].value == 1
+
+    alone(work, tools=[later])
+
+
+def test_stdin_of_commands(make):
+    sb = make("agent")
+    for given in ("ab", b"ab", bytearray(b"ab"), memoryview(b"ab")):
+        assert sb.run_command(["cat"], stdin=given).stdout == "ab"
+    for wrong in (5, ["ab"]):
+        with pytest.raises(TypeError, match="stdin is"):
+            sb.run_command(["cat"], stdin=wrong)
