@@ -5,7 +5,8 @@
  * for by sock_diag, through a socket that pid 1 made in the jail's network namespace before it gave up its rights: that
  * also shows those which no process has a descriptor of (not yet accepted, closed with unsent data, sent to another).
  * With the host's network only those of the jail's descriptors are the jail's. A pipe with anything in it counts whole:
- * one byte can hold a page.
+ * one byte can hold a page. Locks are asked for file by file: /proc/locks stops all locking on the machine while it is
+ * read, and takes the longer the more there are, of whomever.
  */
 #include "kernel_memory.h"
 
@@ -28,15 +29,20 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #define OBJECT_BYTES 1024     /* an open file with its inode, about */
 #define ITEM_BYTES 256	      /* a mapping, a lock, what an epoll watches; about */
 #define MAPPINGS_MAX 65530    /* of a process: vm.max_map_count */
+#define MAPPINGS_FEW 2000     /* as many are not worth a look at who shares them */
+#define SHARER_BYTES 64	      /* what a mapping has for each process that it came from by fork; about */
 #define PIPE_MOST (1u << 20)  /* what one without rights may hold */
 #define SOCKET_MOST (1u << 20) /* both ways, as net.core.rmem_max and wmem_max usually are */
 #define SENT_MOST (1u << 19)   /* of them one way */
 #define DATAGRAMS_MOST 11     /* that wait in a UNIX socket: net.unix.max_dgram_qlen and one */
+#define FLIGHT_OWN 64	      /* descriptors on their way: with fewer it is not who keeps others from passing any */
+#define UNSEEN_LOOKS 3
 #define SEEN_MAX (1u << 15)   /* places; a power of two */
 
 /* Inodes of pipes and sockets: one can have many descriptors. */
@@ -132,6 +138,9 @@ static void add_descriptor(struct sums *sums, const struct cb_kernel_look *look,
 	} else if (strcmp(kind, "anon_inode:[eventpoll]") == 0) {
 		snprintf(path, sizeof(path), "../fdinfo/%d", number);
 		sums->bytes += count_lines(fds, path, "\ntfd:", look) * ITEM_BYTES;
+	} else if (kind[0] == '/' || kind[0] == '(') { /* "(unreachable)/…" */
+		snprintf(path, sizeof(path), "../fdinfo/%d", number);
+		sums->bytes += count_lines(fds, path, "\nlock:", look) * ITEM_BYTES;
 	}
 }
 
@@ -169,6 +178,7 @@ static void add_process(struct sums *sums, const struct cb_kernel_look *look, pi
 	char path[64];
 	DIR *dir;
 	const struct dirent *entry;
+	uint64_t mappings;
 	int fds;
 
 	if (look->is_late(look->end)) {
@@ -195,7 +205,10 @@ static void add_process(struct sums *sums, const struct cb_kernel_look *look, pi
 	if (dir != NULL)
 		(void)closedir(dir);
 	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
-	sums->bytes += count_lines(AT_FDCWD, path, "\n", look) * ITEM_BYTES;
+	mappings = count_lines(AT_FDCWD, path, "\n", look);
+	sums->bytes += mappings * ITEM_BYTES;
+	if (mappings > MAPPINGS_FEW)
+		sums->bytes += (mappings - MAPPINGS_FEW) * look->count * SHARER_BYTES;
 }
 
 /* ---- sockets ---- */
@@ -371,70 +384,78 @@ static bool add_netlink(struct listing *l, const struct cb_kernel_look *look)
 	return all;
 }
 
-static bool waits_in(int fds, const char *name)
+/* How many descriptors wait in a socket that is new to `seen`. */
+static uint64_t waiting_in(int fds, const char *name, struct seen *seen)
 {
 	char kind[64] = "", path[64], text[1024];
 	const char *at;
 	ssize_t n;
 
-	if (readlinkat(fds, name, kind, sizeof(kind) - 1) < 0 || strncmp(kind, "socket:[", 8) != 0)
-		return false;
+	if (readlinkat(fds, name, kind, sizeof(kind) - 1) < 0 || strncmp(kind, "socket:[", 8) != 0 ||
+	    !add(seen, strtoull(kind + 8, NULL, 10)))
+		return 0;
 	snprintf(path, sizeof(path), "../fdinfo/%d", (int)strtol(name, NULL, 10));
 	CB_AUTO_FD fd = openat(fds, path, O_RDONLY | O_CLOEXEC);
 
 	n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
 	text[n > 0 ? n : 0] = '\0';
 	at = strstr(text, "\nscm_fds:");
-	return at != NULL && strtoul(at + 9, NULL, 10) > 0;
+	return at != NULL ? strtoull(at + 9, NULL, 10) : 0;
 }
 
-bool cb_kernel_in_flight(const pid_t *pid, size_t count)
+/* Something waits in it, and no descriptor shows it: it is on its way itself, or a call alone holds it. */
+static void find_unseen(struct listing *l, const struct nlmsghdr *m)
 {
-	bool found = false;
+	const struct unix_diag_msg *msg = NLMSG_DATA(m);
+	const struct rtattr *queue = attribute(m, sizeof(*msg), UNIX_DIAG_RQLEN);
+	struct unix_diag_rqlen waits = { 0 };
 
-	for (size_t i = 1; i < count && !found; i++) { /* pid 1 is ours */
-		const struct dirent *entry;
-		char path[64];
-		DIR *dir;
+	if (queue != NULL && (size_t)RTA_PAYLOAD(queue) >= sizeof(waits))
+		memcpy(&waits, RTA_DATA(queue), sizeof(waits));
+	if (waits.udiag_rqueue > 0 && msg->udiag_state != TCP_LISTEN && !has(l->only, msg->udiag_ino))
+		l->bytes++;
+}
 
-		snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid[i]);
-		dir = opendir(path);
-		found = dir == NULL && errno == EACCES && !is_helper(pid[0], pid[i]); /* hidden: it may be the one */
-		while (dir != NULL && !found && (entry = readdir(dir)) != NULL)
-			found = entry->d_name[0] != '.' && waits_in(dirfd(dir), entry->d_name);
-		if (dir != NULL)
-			(void)closedir(dir);
+/* Each time that it is looked: pid 1's sockets are not seen either, but what comes in there is read at once. */
+static bool has_unseen(const struct cb_kernel_look *look, const struct seen *seen)
+{
+	const struct timespec pause = { 0, 5000000 };
+	bool found = look->own_network && look->sockets >= 0;
+
+	for (int i = 0; i < UNSEEN_LOOKS && found; i++) {
+		struct request r = { .local = { .sdiag_family = AF_UNIX,
+						.udiag_states = ~0u,
+						.udiag_show = UDIAG_SHOW_RQLEN } };
+		struct listing l = { .only = seen };
+
+		if (i > 0)
+			(void)nanosleep(&pause, NULL);
+		found = list(look->sockets, &r, sizeof(r.local), find_unseen, &l) < 0 || l.bytes > 0;
 	}
 	return found;
 }
 
-/* ---- locks ---- */
-
-static int compare(const void *a, const void *b)
+bool cb_kernel_in_flight(const struct cb_kernel_look *look)
 {
-	pid_t x = *(const pid_t *)a, y = *(const pid_t *)b;
+	static struct seen seen; /* large: not for the stack */
+	uint64_t waiting = 0;
 
-	return (x > y) - (x < y);
-}
+	memset(&seen, 0, sizeof(seen));
+	for (size_t i = 1; i < look->count; i++) { /* pid 1 is ours */
+		const struct dirent *entry;
+		char path[64];
+		DIR *dir;
 
-/* "12: POSIX  ADVISORY  WRITE 4711 08:02:1 0 0": any process may take any number. One of an open file has no pid. */
-static uint64_t locks(const struct cb_kernel_look *look)
-{
-	static pid_t sorted[CB_KERNEL_PROCESSES];
-	FILE *file = fopen("/proc/locks", "re");
-	char line[256];
-	uint64_t n = 0;
-	int pid;
-
-	memcpy(sorted, look->pid, look->count * sizeof(*sorted));
-	qsort(sorted, look->count, sizeof(*sorted), compare);
-	while (file != NULL && fgets(line, sizeof(line), file) != NULL)
-		if (sscanf(line, "%*s %*s %*s %*s %d", &pid) == 1 &&
-		    bsearch(&pid, sorted, look->count, sizeof(*sorted), compare) != NULL)
-			n++;
-	if (file != NULL)
-		(void)fclose(file);
-	return n;
+		snprintf(path, sizeof(path), "/proc/%d/fd", (int)look->pid[i]);
+		dir = opendir(path);
+		if (dir == NULL && errno == EACCES && !is_helper(look->pid[0], look->pid[i]))
+			return true; /* hidden: it may be the one */
+		while (dir != NULL && (entry = readdir(dir)) != NULL)
+			waiting += entry->d_name[0] == '.' ? 0 : waiting_in(dirfd(dir), entry->d_name, &seen);
+		if (dir != NULL)
+			(void)closedir(dir);
+	}
+	return waiting >= FLIGHT_OWN || has_unseen(look, &seen);
 }
 
 uint64_t cb_kernel_memory(const struct cb_kernel_look *look)
@@ -450,5 +471,5 @@ uint64_t cb_kernel_memory(const struct cb_kernel_look *look)
 	if (look->sockets < 0 || (l.only != NULL && sums.sockets.count >= SEEN_MAX / 2) ||
 	    list_all(look->sockets, &l) < 0 || !add_netlink(&l, look))
 		l.bytes = sums.socket_fds * SOCKET_MOST;
-	return sums.bytes + l.bytes + locks(look) * ITEM_BYTES;
+	return sums.bytes + l.bytes;
 }

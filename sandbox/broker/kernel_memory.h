@@ -20,5 +20,5 @@ struct cb_kernel_look {
 
 /* Bytes, about and not too few. */
 uint64_t cb_kernel_memory(const struct cb_kernel_look *look);
-/* Whether one of these processes has a UNIX socket in which descriptors wait, or may have. */
-bool cb_kernel_in_flight(const pid_t *pid, size_t count);
+/* Whether many descriptors wait in UNIX sockets of these processes, or may. */
+bool cb_kernel_in_flight(const struct cb_kernel_look *look);

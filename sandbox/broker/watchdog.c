@@ -583,7 +583,12 @@ bool cb_watchdog_in_flight(int64_t *next_ms, const struct cb_inmate *inmate, con
 	if (!is_refused(FLIGHT_MOST))
 		return false;
 	f = find_living(inmate);
-	return cb_kernel_in_flight(f->pid, f->count); /* else they are others' */
+	return cb_kernel_in_flight(&(struct cb_kernel_look){
+		.pid = f->pid,
+		.count = f->count,
+		.sockets = inmate->sockets,
+		.own_network = jail->spec->network != CB_NETWORK_FULL && !jail->without_namespaces,
+	}); /* else they are others' */
 }
 
 int cb_watchdog_wait(const struct cb_watchdog *w)
