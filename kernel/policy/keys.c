@@ -82,7 +82,7 @@ const struct cb_policy_key cb_policy_keys[] = {
 	  .minimum = 32 << 20, .maximum = 1e18, .ceiling = CB_CEILING_SMALLER },
 	{ KEY("limits.cpu", CB_KEY_CORES, limit_cpu), .notebook = "0", .agent = "0.5", .minimum = 0.01, .maximum = 1e6,
 	  .zero_is_none = true, .ceiling = CB_CEILING_LIMIT },
-	{ KEY("limits.pids", CB_KEY_COUNT, limit_pids), .notebook = "4096", .agent = "100", .minimum = 4,
+	{ KEY("limits.pids", CB_KEY_COUNT, limit_pids), .notebook = "4096", .agent = "100", .minimum = 8,
 	  .maximum = 4194304, .ceiling = CB_CEILING_SMALLER },
 	{ KEY("limits.open_files", CB_KEY_COUNT, limit_open_files), .notebook = "65536", .agent = "1024", .minimum = 64,
 	  .maximum = 1048576, .ceiling = CB_CEILING_SMALLER },

@@ -29,8 +29,8 @@ const size_t cb_proc_read_only_count = sizeof(cb_proc_read_only) / sizeof(*cb_pr
 const char *const cb_proc_masked[] = {
 	"acpi",	      "asound",	       "cmdline",    "driver",	    "interrupts",   "iomem",	   "ioports",
 	"kallsyms",   "kcore",	       "key-users",  "keys",	    "kmsg",	    "kpagecgroup", "kpagecount",
-	"kpageflags", "latency_stats", "mdstat",     "modules",	    "pagetypeinfo", "sched_debug", "scsi",
-	"slabinfo",   "softirqs",      "timer_list", "timer_stats", "vmallocinfo",
+	"kpageflags", "latency_stats", "locks",	     "mdstat",	    "modules",	    "pagetypeinfo", "sched_debug",
+	"scsi",	      "slabinfo",      "softirqs",   "timer_list",  "timer_stats",  "vmallocinfo",
 };
 const size_t cb_proc_masked_count = sizeof(cb_proc_masked) / sizeof(*cb_proc_masked);
 

@@ -52,6 +52,8 @@ KERNEL_ATTACKS = {
     ),
     "read the kernel's symbols": ("plain", "won = bool(got(lambda: open('/proc/kallsyms').readline()))"),
     "read who has keys": ("plain", "won = bool(got(lambda: open('/proc/key-users').read()))"),
+    # whoever reads it keeps all programs of the machine from locking files meanwhile
+    "read who has locked files": ("plain", "won = bool(got(lambda: open('/proc/locks').readline()))"),
     "read the kernel's timers": ("root", "won = bool(got(lambda: open('/proc/timer_list').readline()))"),
     "read the host's interrupts": ("plain", "won = bool(got(lambda: open('/proc/interrupts').readline()))"),
     "read the kernel's log": ("root", "won = sys_(103, 10, None, 0) > 0"),
