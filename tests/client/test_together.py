@@ -133,6 +133,16 @@ def test_whatever_the_users_coroutines_raise_the_cell_is_answered(where, error):
         assert sb.run("1").value == 1 and other.run("2").value == 2
 
 
+def test_on_input_that_is_no_coroutine_is_an_end_of_file():
+    def on_input(prompt, password):
+        raise SystemExit(3)
+
+    async def work(sb):
+        assert (await sb.run("input('?')")).error.name == "EOFError"
+
+    alone(work, on_input=on_input)
+
+
 def test_who_gives_up_before_its_cell_began_interrupts_nobody():
     async def work(sb):
         async def beside(*argv):

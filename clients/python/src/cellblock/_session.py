@@ -15,7 +15,7 @@ import os
 import uuid
 from typing import Any, Awaitable, Callable, Mapping, NamedTuple, Optional, Sequence
 
-from ._errors import ForkError, SandboxClosedError, SandboxError, ToolError, from_reply
+from ._errors import CellblockError, ForkError, SandboxClosedError, SandboxError, ToolError, from_reply
 from ._result import Event, Result
 from ._run import Run
 from ._threads import outcome_of
@@ -313,9 +313,8 @@ class Session:
         if isinstance(calls, list):
             value = await self._called(run, calls)
         elif self.on_input is not None:
-            prompt, password = str(m.content.get("prompt", "")), m.content.get("password") is True
-            said, error = await outcome_of(self.on_input(prompt, password))
-            value = said if error is None and isinstance(said, str) else END_OF_FILE
+            typed, error = await outcome_of(self._typed(self.on_input, m))
+            value = typed if error is None and isinstance(typed, str) else END_OF_FILE
         else:
             value = END_OF_FILE
         value = value.encode("utf-8", "replace").decode()
@@ -323,6 +322,10 @@ class Session:
             line = self._runs[run].line if run in self._runs else None
             reply = self._message("input_reply", {"status": "ok", "value": value}, subshell=line)
             self.check().send("stdin", reply._replace(parent=m.header))
+
+    @staticmethod
+    async def _typed(ask: Input, m: Message) -> str:
+        return await ask(str(m.content.get("prompt", "")), m.content.get("password") is True)
 
     async def _called(self, run: str, calls: list[Any]) -> str:
         serving.set(Serving(self, run))
@@ -444,7 +447,7 @@ class Session:
                 either: set[asyncio.Future[Any]] = {begins, run.done}
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                 begins.cancel()
-                with contextlib.suppress(SandboxError):
+                with contextlib.suppress(CellblockError):
                     if not run.done.done():
                         await self.interrupt(run.line)
                     await run.done
