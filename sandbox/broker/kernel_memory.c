@@ -259,26 +259,32 @@ static void note_unix(struct listing *l, const struct nlmsghdr *m)
 		(void)add(l->alive, msg->udiag_ino);
 }
 
+static uint32_t waits_in(const struct nlmsghdr *m)
+{
+	const struct rtattr *queue = attribute(m, sizeof(struct unix_diag_msg), UNIX_DIAG_RQLEN);
+	struct unix_diag_rqlen waits = { 0 };
+
+	if (queue != NULL && (size_t)RTA_PAYLOAD(queue) >= sizeof(waits))
+		memcpy(&waits, RTA_DATA(queue), sizeof(waits));
+	return ((const struct unix_diag_msg *)NLMSG_DATA(m))->udiag_state != TCP_LISTEN ? waits.udiag_rqueue : 0;
+}
+
 /* What waits counts for its sender. Where that one is gone only the receiver shows it, by the length of the text, and
  * of datagrams, which may come from many, by that of the first. */
 static void add_unix(struct listing *l, const struct nlmsghdr *m)
 {
 	const struct unix_diag_msg *msg = NLMSG_DATA(m);
-	const struct rtattr *queue = attribute(m, sizeof(*msg), UNIX_DIAG_RQLEN);
 	const struct rtattr *peer = attribute(m, sizeof(*msg), UNIX_DIAG_PEER);
-	struct unix_diag_rqlen waits = { 0 };
 	uint32_t v[SK_MEMINFO_VARS], sender = 0;
 	bool shown = figures(m, sizeof(*msg), UNIX_DIAG_MEMINFO, v);
 
 	if (l->only != NULL && !has(l->only, msg->udiag_ino))
 		return;
-	if (queue != NULL && (size_t)RTA_PAYLOAD(queue) >= sizeof(waits))
-		memcpy(&waits, RTA_DATA(queue), sizeof(waits));
 	if (peer != NULL && (size_t)RTA_PAYLOAD(peer) >= sizeof(sender))
 		memcpy(&sender, RTA_DATA(peer), sizeof(sender));
 	l->bytes += OBJECT_BYTES;
 	l->bytes += shown ? (uint64_t)v[SK_MEMINFO_WMEM_ALLOC] + v[SK_MEMINFO_RMEM_ALLOC] : SOCKET_MOST;
-	if (waits.udiag_rqueue == 0 || msg->udiag_state == TCP_LISTEN)
+	if (waits_in(m) == 0)
 		return;
 	if (msg->udiag_type == SOCK_DGRAM)
 		l->bytes += DATAGRAMS_MOST * SENT_MOST;
@@ -407,12 +413,8 @@ static uint64_t waiting_in(int fds, const char *name, struct seen *seen)
 static void find_unseen(struct listing *l, const struct nlmsghdr *m)
 {
 	const struct unix_diag_msg *msg = NLMSG_DATA(m);
-	const struct rtattr *queue = attribute(m, sizeof(*msg), UNIX_DIAG_RQLEN);
-	struct unix_diag_rqlen waits = { 0 };
 
-	if (queue != NULL && (size_t)RTA_PAYLOAD(queue) >= sizeof(waits))
-		memcpy(&waits, RTA_DATA(queue), sizeof(waits));
-	if (waits.udiag_rqueue > 0 && msg->udiag_state != TCP_LISTEN && !has(l->only, msg->udiag_ino))
+	if (waits_in(m) > 0 && !has(l->only, msg->udiag_ino))
 		l->bytes++;
 }
 

@@ -467,6 +467,12 @@ static struct family *find_living(const struct cb_inmate *inmate)
 	return f;
 }
 
+/* All sockets that its network shows are its own. */
+static bool has_own_network(const struct cb_jail *jail)
+{
+	return jail->spec->network != CB_NETWORK_FULL && !jail->without_namespaces;
+}
+
 /* As often as it is cheap, and oftener if it is much. False: the last look still counts. */
 static bool look_at_kernel(struct cb_watchdog *w, const struct cb_inmate *inmate, const struct cb_jail *jail)
 {
@@ -480,7 +486,7 @@ static bool look_at_kernel(struct cb_watchdog *w, const struct cb_inmate *inmate
 		.pid = f->pid,
 		.count = f->count,
 		.sockets = inmate->sockets,
-		.own_network = jail->spec->network != CB_NETWORK_FULL && !jail->without_namespaces,
+		.own_network = has_own_network(jail),
 		.open_files = jail->spec->limit_open_files,
 		.is_late = is_kernel_late,
 		.end = &end,
@@ -587,7 +593,7 @@ bool cb_watchdog_in_flight(int64_t *next_ms, const struct cb_inmate *inmate, con
 		.pid = f->pid,
 		.count = f->count,
 		.sockets = inmate->sockets,
-		.own_network = jail->spec->network != CB_NETWORK_FULL && !jail->without_namespaces,
+		.own_network = has_own_network(jail),
 	}); /* else they are others' */
 }
 

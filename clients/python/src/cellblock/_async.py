@@ -150,19 +150,17 @@ class AsyncBranch(AsyncRunner):
                 raise SandboxError("the branch is closed")
             if self._opening is None:
                 self._opening = asyncio.ensure_future(self._open())
-                self._opening.add_done_callback(lambda opened: opened.cancelled() or opened.exception())
-            try:
-                await asyncio.shield(self._opening)  # the kernel makes it, whoever gives up waiting
-            finally:
-                if self._opening is not None and self._opening.done():
-                    self._opening = None
+                self._opening.add_done_callback(self._opened)
+            await asyncio.shield(self._opening)  # the kernel makes it, whoever gives up waiting
             if self.closed:
                 raise SandboxError("the branch is closed")
         return self._session
 
-    def _close_late(self, opened: asyncio.Future[None]) -> None:
+    def _opened(self, opening: asyncio.Future[None]) -> None:
         self._opening = None
-        if self._subshell is not None:
+        if not opening.cancelled():
+            opening.exception()  # who waits hears of it, if anybody does
+        if self.closed and self._subshell is not None:
             self._closing = asyncio.ensure_future(self.close())
 
     async def _open(self) -> None:
@@ -185,8 +183,7 @@ class AsyncBranch(AsyncRunner):
     async def close(self) -> None:
         """Ends the branch with all that it has started. One that was adopted is closed."""
         self.closed = True
-        if self._opening is not None and not self._opening.done():
-            self._opening.add_done_callback(self._close_late)
+        if self._opening is not None:  # then as soon as it is there
             return
         subshell, self._subshell = self._subshell, None
         if subshell is not None:
