@@ -59,7 +59,7 @@ void rig_until(struct rig *r, bool (*done)(struct rig *r))
 
 void rig_until_soon(struct rig *r)
 {
-	run(r, RIG_IOPUB, 1);
+	run(r, -1, 1);
 }
 
 /* Linked in the place of the loop's own (tests/CMakeLists.txt). How long the kernel waits for a twin passes when a test

@@ -109,7 +109,7 @@ void rig_frame_raw(struct rig *r, const struct cb_wire_header *h, const void *bo
 int rig_interrupts(struct rig *r); /* SIGINTs that pid 1 was asked for since the last call; it answers */
 void rig_signalled(struct rig *r); /* the same of the signals that were asked for last */
 
-/* Runs the kernel's loop until `done` says so; until something is on iopub, or a ms is over. */
+/* Runs the kernel's loop until `done` says so; until a ms is over. */
 void rig_until(struct rig *r, bool (*done)(struct rig *r));
 void rig_until_soon(struct rig *r);
 
