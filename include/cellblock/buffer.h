@@ -54,6 +54,15 @@ static inline struct cb_span cb_buf_span(const struct cb_buf *b) /* what it hold
 	return (struct cb_span){ (const char *)b->data, b->len };
 }
 
+/* FNV-1a, from CB_HASH or from a secret where who chooses the text could make many alike. */
+#define CB_HASH 14695981039346656037u
+static inline uint64_t cb_span_hash(struct cb_span s, uint64_t h)
+{
+	for (size_t i = 0; i < s.len; i++)
+		h = (h ^ (unsigned char)s.data[i]) * 1099511628211u;
+	return h;
+}
+
 static inline int cb_span_is(struct cb_span s, const char *text)
 {
 	return s.data != NULL && s.len == strlen(text) && memcmp(s.data, text, s.len) == 0;

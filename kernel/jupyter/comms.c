@@ -37,11 +37,7 @@ static struct cb_comm **bucket_of(const struct cb_comms *c, struct cb_span id)
 		memcpy(&secret, (const void *)getauxval(AT_RANDOM), sizeof(secret));
 		secret |= 1;
 	}
-	uint64_t h = secret;
-
-	for (size_t i = 0; i < id.len; i++)
-		h = (h ^ (unsigned char)id.data[i]) * 1099511628211u;
-	return &c->bucket[(h >> 40) % BUCKETS];
+	return &c->bucket[(cb_span_hash(id, secret) >> 40) % BUCKETS];
 }
 
 static struct cb_comm **find(const struct cb_comms *c, struct cb_span id)

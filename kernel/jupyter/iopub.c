@@ -463,11 +463,9 @@ bool cb_iopub_has_subscribers(const struct cb_jupyter *jp)
 static void note_topic(struct cb_jupyter *jp, const char *topic, size_t len, bool on)
 {
 	struct cb_iopub *p = &jp->iopub;
-	uint64_t h = 14695981039346656037u;
+	uint64_t h = cb_span_hash((struct cb_span){ topic, len }, CB_HASH);
 	size_t i = 0;
 
-	for (size_t j = 0; j < len; j++)
-		h = (h ^ (unsigned char)topic[j]) * 1099511628211u;
 	while (i < p->ntopics && p->topic[i] != h)
 		i++;
 	if (!on && i < p->ntopics)

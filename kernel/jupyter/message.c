@@ -193,6 +193,7 @@ static int parse_header(struct cb_request *r)
 	memcpy(r->type, type.data, type.len);
 	r->type[type.len] = '\0';
 	r->kind = cb_request_kind_of(r->type);
+	r->msg_id = f[0].ret;
 	/* else it names nobody, and as raw JSON it could hold a newline, or a number that is too large */
 	if (f[2].ret_type == CB_JSON_STRING)
 		r->session = f[2].ret;

@@ -9,6 +9,7 @@
 #include <cellblock/buffer.h>
 #include <cellblock/error.h>
 #include <stdbool.h>
+#include <string.h>
 #include <zmq.h>
 
 #include "auth.h"
@@ -59,7 +60,8 @@ struct cb_request {
 	struct cb_header *header;
 	char type[CB_TYPE_MAX];
 	enum cb_request_kind kind; /* by its type */
-	struct cb_span session;	   /* raw JSON string in header->data, data NULL if absent or no string */
+	struct cb_span msg_id;	   /* raw JSON string in header->data, as all three */
+	struct cb_span session;	   /* data NULL if absent or no string */
 	struct cb_span subshell_id;
 	double date; /* header.date as seconds since the epoch; NAN if absent or unreadable */
 	struct cb_span metadata, content;
@@ -85,6 +87,12 @@ static inline bool cb_request_is_execute(const struct cb_request *r)
 static inline bool cb_request_is_comm(const struct cb_request *r)
 {
 	return r->kind == CB_REQUEST_COMM_OPEN || r->kind == CB_REQUEST_COMM_MSG || r->kind == CB_REQUEST_COMM_CLOSE;
+}
+
+/* Whether this is the request that a client names; id: a raw JSON string. NULL allowed. */
+static inline bool cb_request_named(const struct cb_request *r, struct cb_span id)
+{
+	return r != NULL && r->msg_id.len == id.len && memcmp(r->msg_id.data, id.data, id.len) == 0;
 }
 
 void cb_request_free(struct cb_request *r);					     /* NULL allowed */

@@ -1,48 +1,9 @@
-/* interrupt_request and shutdown_request, on control and shell, and debug_request, which the guest's debugger answers.
+/* shutdown_request, on control and shell, and debug_request, which the guest's debugger answers.
  * Trust domain: supervisor. */
 #include <cellblock/json_scan.h>
-#include <cellblock/log.h>
 
 #include "rooms.h"
 #include "requests.h"
-
-#define FIRST_MOMENTS 10.0     /* seconds; later it counts always, for clients' clocks differ */
-#define OVERTAKEN 2000000000LL /* ns of a cell's run; later it counts always, for a clock may be set back */
-
-/* A server that restarts a kernel which has died interrupts it first, and the next one gets that. */
-static bool is_for_the_kernel_before(const struct cb_kernel *k, const struct cb_request *r)
-{
-	return r->date < k->started && r->arrived_date < k->started + FIRST_MOMENTS;
-}
-
-/* What a client sends on control may be read after what it sends on shell later: the cell would get an interrupt that
- * was meant for the one before it. */
-static bool is_for_the_cell_before(const struct cb_kernel *k, const struct cb_request *r)
-{
-	const struct cb_request *cell = k->shells.execution.shell.current;
-
-	return cell != NULL && r->subshell_id.data == NULL && r->session.data != NULL &&
-	       r->session.len == cell->session.len &&
-	       memcmp(r->session.data, cell->session.data, r->session.len) == 0 && r->date < cell->date &&
-	       r->arrived_ns - k->shells.execution.shell.cell.started_ns < OVERTAKEN;
-}
-
-void cb_request_interrupt(struct cb_kernel *k, struct cb_request *r)
-{
-	struct cb_branch *branch = cb_branches_find(&k->transactions, r->subshell_id);
-
-	if (is_for_the_kernel_before(k, r))
-		cb_log(CB_LOG_INFO, "an interrupt from before this kernel's start is not for it");
-	else if (branch == NULL && is_for_the_cell_before(k, r))
-		cb_log(CB_LOG_INFO, "an interrupt that was sent before the cell is not for it");
-	else if (branch != NULL)
-		cb_shell_interrupt(&branch->shell, true);
-	else if (r->subshell_id.data != NULL)
-		cb_lanes_interrupt_one(&k->shells, r->subshell_id);
-	else
-		cb_execution_interrupt(&k->shells);
-	cb_reply_ok(&k->jupyter, r);
-}
 
 void cb_request_shutdown(struct cb_kernel *k, struct cb_request *r)
 {

@@ -104,7 +104,7 @@ static void write_features(const struct cb_kernel *k, bool debugger, struct cb_j
 		    NULL, "cellblock_checkpoint_request", NULL, "cellblock_rollback_request");
 	cb_json_put(j, NULL, "cellblock_list_checkpoints_request", NULL, "cellblock_delete_checkpoint_request", NULL,
 		    "cellblock_branch_request", NULL, "cellblock_list_branches_request", NULL,
-		    "cellblock_adopt_request");
+		    "cellblock_adopt_request", NULL, "cellblock_interrupt_one");
 	cb_json_end(j);
 }
 

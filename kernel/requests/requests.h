@@ -23,6 +23,8 @@ void cb_request_comm_info(struct cb_kernel *k, struct cb_request *r);	    /* at 
 void cb_request_connect(struct cb_kernel *k, struct cb_request *r);	    /* at once */
 void cb_request_usage(struct cb_kernel *k, struct cb_request *r);	    /* at once */
 void cb_request_interrupt(struct cb_kernel *k, struct cb_request *r);	    /* at once */
+/* An interrupt has named it before it came. */
+bool cb_request_was_taken_back(const struct cb_kernel *k, const struct cb_request *r);
 void cb_request_shutdown(struct cb_kernel *k, struct cb_request *r);	    /* at once */
 void cb_request_create_subshell(struct cb_kernel *k, struct cb_request *r); /* at once */
 void cb_request_delete_subshell(struct cb_kernel *k, struct cb_request *r); /* at once */

@@ -25,6 +25,8 @@
 #include "transactions/twins.h"
 #include "workspace/workspace_watch.h"
 
+#define CB_TAKEN_BACK 64
+
 struct cb_kernel {
 	const struct cb_policy *policy;
 	const struct cb_interpreter *interpreter;
@@ -42,6 +44,10 @@ struct cb_kernel {
 	int signal_fd;
 	pid_t cache_writer;	    /* our child that compiles the guest; 0 = none, or reaped */
 	int parent_fd, parent_slot; /* pidfd of JPY_PARENT_PID; -1 = none */
+	struct {
+		uint64_t name[CB_TAKEN_BACK]; /* hashes of the last requests that were interrupted before they came */
+		unsigned next;
+	} taken_back;
 	char client[64];	    /* the program that started us; empty = unknown */
 	double started;		    /* wall clock */
 	struct {

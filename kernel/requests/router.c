@@ -9,6 +9,7 @@
 #include <cellblock/log.h>
 
 #include "rooms.h"
+#include "shells/abort.h"
 
 #define ON(channel) (1u << (channel))
 
@@ -126,6 +127,10 @@ void cb_route(struct cb_kernel *k, struct cb_request *r)
 	if (route[r->kind].channels & ON(r->channel)) {
 		enum way way = route[r->kind].way;
 
+		if (way == TAKE && cb_request_was_taken_back(k, r)) {
+			cb_abort_request(&k->jupyter, r);
+			return;
+		}
 		if (way == TAKE && r->kind != CB_REQUEST_HISTORY && refused_without_log(k, r))
 			return;
 		if (way == AT_ONCE)

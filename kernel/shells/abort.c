@@ -19,15 +19,6 @@
 
 #define WINDOW 60.0 /* seconds: no message is on its way for longer; bounds what a clock that was set can do */
 
-static uint64_t hash_of(struct cb_span session)
-{
-	uint64_t h = 14695981039346656037u;
-
-	for (size_t i = 0; i < session.len; i++)
-		h = (h ^ (unsigned char)session.data[i]) * 1099511628211u;
-	return h | 1; /* 0 is "free" */
-}
-
 /* The entry of a session; with `make`, the least recently used one is given up for it. NULL if the request names no
  * session. */
 static struct cb_client_session *session_of(struct cb_execution *x, const struct cb_request *r, bool make)
@@ -36,7 +27,7 @@ static struct cb_client_session *session_of(struct cb_execution *x, const struct
 
 	if (r->session.data == NULL)
 		return NULL;
-	uint64_t h = hash_of(r->session);
+	uint64_t h = cb_span_hash(r->session, CB_HASH) | 1; /* 0 is "free" */
 
 	for (int i = 0; i < CB_SESSIONS_MAX; i++) {
 		struct cb_client_session *s = &x->session[i];

@@ -376,6 +376,22 @@ static void interrupt_waiting(struct cb_shells *sh)
 	cb_shell_finish(s);
 }
 
+/* A copy takes over, and is not known to work yet. */
+static bool is_restored(const struct cb_shells *sh)
+{
+	return sh->guest->state == CB_GUEST_RESTORING ||
+	       (sh->guest->state == CB_GUEST_UP && sh->execution.taken_over);
+}
+
+enum cb_found cb_execution_interrupt_one(struct cb_shells *sh, struct cb_span msg_id)
+{
+	struct cb_shell *s = &sh->execution.shell;
+
+	if (is_restored(sh) && cb_request_named(s->current, msg_id))
+		return CB_FOUND_RUNNING;
+	return cb_shell_interrupt_one(s, msg_id);
+}
+
 void cb_execution_interrupt(struct cb_shells *sh)
 {
 	const struct cb_shell *s = &sh->execution.shell;
@@ -385,8 +401,7 @@ void cb_execution_interrupt(struct cb_shells *sh)
 	cb_lanes_interrupt(sh);
 	if (s->current != meant) /* that one has ended, and what runs now is another */
 		return;
-	if (sh->guest->state == CB_GUEST_RESTORING ||
-	    (sh->guest->state == CB_GUEST_UP && sh->execution.taken_over)) /* which is not known to work yet */
+	if (is_restored(sh))
 		return;
 	if (s->current != NULL)
 		interrupt_current(sh);

@@ -31,6 +31,8 @@ void cb_execution_answered(struct cb_shells *sh, struct cb_request *r);
 
 /* A user's interrupt. Soft; hard when one is still undelivered. */
 void cb_execution_interrupt(struct cb_shells *sh);
+/* … of one request of the main shell. As cb_shell_interrupt_one. */
+enum cb_found cb_execution_interrupt_one(struct cb_shells *sh, struct cb_span msg_id);
 /* From cell_limits.c, for the current cell. */
 void cb_execution_over_memory(struct cb_shells *sh);
 /* The jail worked during a wait: takes `seconds` off the clock that stands. False when that ends the cell. */

@@ -543,7 +543,7 @@ static struct cb_shell *what_runs(struct cb_shells *sh, struct cb_shell *subshel
 }
 
 /* What waits for a twin to be made is interrupted as soon as it is begun. */
-static void interrupt_one(struct cb_shells *sh, struct cb_shell *l, bool hard)
+static void interrupt_subshell(struct cb_shells *sh, struct cb_shell *l, bool hard)
 {
 	if (what_runs(sh, l)->current != NULL) {
 		cb_shell_interrupt(what_runs(sh, l), hard);
@@ -559,17 +559,26 @@ void cb_lanes_interrupt(struct cb_shells *sh)
 	bool hard = sh->execution.shell.current == NULL;
 
 	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
-		interrupt_one(sh, &sh->lanes.sub[i], hard);
+		interrupt_subshell(sh, &sh->lanes.sub[i], hard);
 	if (sh->execution.shell.current == NULL) /* what came beside a cell that has ended */
 		cb_shell_interrupt(&sh->lanes.comms, hard);
 }
 
-void cb_lanes_interrupt_one(struct cb_shells *sh, struct cb_span id)
+void cb_lanes_interrupt_subshell(struct cb_shells *sh, struct cb_span id)
 {
 	struct cb_shell *l = find(sh, id);
 
 	if (l != NULL)
-		interrupt_one(sh, l, true);
+		interrupt_subshell(sh, l, true);
+}
+
+enum cb_found cb_lanes_interrupt_one(struct cb_shells *sh, struct cb_span msg_id)
+{
+	enum cb_found found = cb_shell_interrupt_one(&sh->lanes.ask, msg_id);
+
+	for (size_t i = 0; i < CB_LANES && found == CB_FOUND_NOWHERE; i++)
+		found = cb_shell_interrupt_one(lane_at(&sh->lanes, i), msg_id);
+	return found;
 }
 
 static void died(struct cb_shells *sh, struct cb_shell *l, struct cb_death d)

@@ -24,7 +24,9 @@ bool cb_lanes_asked(const struct cb_shells *sh); /* a question is being answered
 bool cb_lanes_busy(const struct cb_shells *sh); /* anything runs or waits */
 /* The user's interrupt: of all subshells, and of one. */
 void cb_lanes_interrupt(struct cb_shells *sh);
-void cb_lanes_interrupt_one(struct cb_shells *sh, struct cb_span id);
+void cb_lanes_interrupt_subshell(struct cb_shells *sh, struct cb_span id);
+/* … and of one request. As cb_shell_interrupt_one. */
+enum cb_found cb_lanes_interrupt_one(struct cb_shells *sh, struct cb_span msg_id);
 /* All of the guest is dead, and a copy is to take over: cells wait for what becomes of that. */
 void cb_lanes_stopped(struct cb_shells *sh);
 /* All of the guest is dead: what ran is answered with that, and with whether the state is back. */

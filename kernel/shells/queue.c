@@ -30,15 +30,29 @@ void cb_queue_push_first(struct cb_queue *q, struct cb_load *load, struct cb_req
 	put(q, load, at, r);
 }
 
-struct cb_request *cb_queue_pop(struct cb_queue *q, struct cb_load *load)
+/* `at` is where it hangs. */
+static struct cb_request *take(struct cb_queue *q, struct cb_load *load, struct cb_request **at)
 {
-	struct cb_request *r = q->head;
+	struct cb_request *r = *at;
 
-	if (r == NULL)
-		return NULL;
-	q->head = r->next;
+	*at = r->next;
+	if (r->next == NULL)
+		q->tail = at;
 	r->next = NULL;
 	load->count--;
 	load->bytes -= cb_request_bytes(r);
 	return r;
+}
+
+struct cb_request *cb_queue_pop(struct cb_queue *q, struct cb_load *load)
+{
+	return q->head != NULL ? take(q, load, &q->head) : NULL;
+}
+
+struct cb_request *cb_queue_take(struct cb_queue *q, struct cb_load *load, struct cb_span msg_id)
+{
+	for (struct cb_request **at = &q->head; *at != NULL; at = &(*at)->next)
+		if (cb_request_named(*at, msg_id))
+			return take(q, load, at);
+	return NULL;
 }

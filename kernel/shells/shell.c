@@ -522,6 +522,21 @@ void cb_shell_interrupt(struct cb_shell *s, bool hard)
 	s->ops->arm(s);
 }
 
+enum cb_found cb_shell_interrupt_one(struct cb_shell *s, struct cb_span msg_id)
+{
+	struct cb_request *r = cb_queue_take(&s->waiting, s->load, msg_id);
+
+	if (r != NULL) {
+		cb_abort_request(s->all->jupyter, r);
+		return CB_FOUND_WAITING;
+	}
+	if (!cb_request_named(s->current, msg_id))
+		return CB_FOUND_NOWHERE;
+	if (cb_request_is_execute(s->current))
+		cb_shell_interrupt(s, true);
+	return CB_FOUND_RUNNING;
+}
+
 void cb_shell_obeyed(struct cb_shell *s)
 {
 	s->interrupted_at = s->notice_at = s->interrupt_by = 0;

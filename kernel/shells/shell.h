@@ -54,6 +54,9 @@ void cb_shell_over_time(struct cb_shell *s, bool over_cpu, bool wait_over);
 void cb_shell_next_look(int64_t *look_at, int64_t *when);
 /* The user's interrupt; with `hard` a second one ends what does not obey. */
 void cb_shell_interrupt(struct cb_shell *s, bool hard);
+/* The user's interrupt of one request, named by its id (a raw JSON string): one that waits is taken out and aborted, a
+ * cell that runs is interrupted; what else runs goes on to its end. */
+enum cb_found cb_shell_interrupt_one(struct cb_shell *s, struct cb_span msg_id);
 /* Python has taken it. */
 void cb_shell_obeyed(struct cb_shell *s);
 /* Notes why what runs is about to be killed, unless a reason stands already. */

@@ -59,6 +59,9 @@ static inline int64_t cb_cell_shown(const struct cb_cell *c)
 	return c->store ? c->number : c->number + 1;
 }
 
+/* Where a request is that a client names. */
+enum cb_found { CB_FOUND_NOWHERE, CB_FOUND_WAITING, CB_FOUND_RUNNING };
+
 /* What a type of request is on the wire. */
 struct cb_shell_message {
 	enum cb_request_kind of;

@@ -68,6 +68,16 @@ struct cb_branch *cb_branches_find(struct cb_transactions *tx, struct cb_span id
 	return NULL;
 }
 
+enum cb_found cb_branches_interrupt_one(struct cb_transactions *tx, struct cb_span msg_id)
+{
+	enum cb_found found = CB_FOUND_NOWHERE;
+	struct cb_branch *b;
+
+	for (size_t i = 0; found == CB_FOUND_NOWHERE && (b = next(tx, &i)) != NULL;)
+		found = cb_shell_interrupt_one(&b->shell, msg_id);
+	return found;
+}
+
 static struct cb_branch **place_of(struct cb_transactions *tx, uint32_t number)
 {
 	for (size_t i = 0; i < CB_BRANCHES_MAX; i++) {

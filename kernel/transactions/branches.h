@@ -17,6 +17,8 @@ void cb_branches_list(struct cb_transactions *tx, struct cb_json *j); /* "branch
 struct cb_branch *cb_branches_find(struct cb_transactions *tx, struct cb_span id);
 /* The error reply: there is no subshell of this id, nor a branch; or no more. */
 void cb_branches_unknown(const struct cb_transactions *tx, struct cb_request *r, struct cb_span id);
+/* As cb_shell_interrupt_one, of each branch. */
+enum cb_found cb_branches_interrupt_one(struct cb_transactions *tx, struct cb_span msg_id);
 bool cb_branches_delete(struct cb_transactions *tx, struct cb_span id);
 /* Takes the request (ownership) if it is for a branch. */
 bool cb_branches_take(struct cb_transactions *tx, struct cb_request *r);

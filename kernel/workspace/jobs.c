@@ -443,21 +443,38 @@ static void stop(struct cb_job *job, enum cb_job_stop why)
 	job->deadline = cb_now_ns() + (int64_t)job->asked.c * MS + STOP_EXTRA;
 }
 
+/* True: it is gone, and what followed it may be gone too. */
+static bool interrupt(struct cb_workspace *ws, struct cb_job *job)
+{
+	if (job->running) {
+		stop(job, CB_JOB_STOP_INTERRUPT);
+		return false;
+	}
+	job->stop = CB_JOB_STOP_INTERRUPT;
+	fail_stopped(ws, job);
+	return true;
+}
+
 void cb_jobs_interrupt(struct cb_workspace *ws)
 {
 	for (struct cb_job *job = ws->jobs.head, *next; job != NULL; job = next) {
 		next = job->next;
-		if (job->asked.code != CB_JOB_RUN)
-			continue;
-		if (job->running) {
-			stop(job, CB_JOB_STOP_INTERRUPT);
-		} else {
-			job->stop = CB_JOB_STOP_INTERRUPT;
-			fail_stopped(ws, job);
-			next = ws->jobs.head; /* what followed it may be gone too */
-		}
+		if (job->asked.code == CB_JOB_RUN && interrupt(ws, job))
+			next = ws->jobs.head;
 	}
 	arm(ws);
+}
+
+bool cb_jobs_interrupt_one(struct cb_workspace *ws, struct cb_span msg_id)
+{
+	for (struct cb_job *job = ws->jobs.head; job != NULL; job = job->next) {
+		if (job->asked.code != CB_JOB_RUN || !cb_request_named(job->request, msg_id))
+			continue;
+		(void)interrupt(ws, job);
+		arm(ws);
+		return true;
+	}
+	return false;
 }
 
 static void on_timer(void *context)

@@ -150,22 +150,45 @@ def test_on_input_that_is_no_coroutine_is_an_end_of_file():
 
 
 def test_who_gives_up_before_its_cell_began_interrupts_nobody():
+    """And the cell is not begun at all."""
     async def work(sb):
         async def beside(*argv):
             return (await sb._session.request("cellblock_run_request", {"argv": argv}, channel="control")).content
 
-        sb._session.grace = 0.1
         script = "touch began; while [ -e began ]; do sleep 0.1; done; echo done"
         command = asyncio.ensure_future(sb.run_command(["sh", "-c", script]))
         while "began" not in (await beside("ls"))["stdout"]:
             pass
-        waits = asyncio.ensure_future(sb.run("while True: pass"))
+        waits = asyncio.ensure_future(sb.run("open('ran', 'w')"))
         await asyncio.sleep(0)
         waits.cancel()
         await asyncio.wait({waits})
+        assert waits.cancelled() and sb.last.error.name == "AbortedError" and sb.last.fault == "limit"
         assert (await beside("rm", "began"))["returncode"] == 0
         assert (await command).stdout == "done\n"
-        assert (await sb.run("1")).value == 1, "the one that was given up is interrupted when it begins"
+        assert (await sb.run("import os; os.path.exists('ran')")).value is False
+
+    alone(work)
+
+
+def test_who_gives_up_a_command_ends_it_and_no_other():
+    async def work(sb):
+        async def began(*names):
+            while not set(names) <= {each.name for each in await sb.list_files(".")}:
+                pass
+
+        sb._channel = "control"  # commands and cells at once
+        wait = "touch $0; while [ -e $0 ]; do sleep 0.05; done; echo $0"
+        one, other = (asyncio.ensure_future(sb.run_command(["sh", "-c", wait, name])) for name in "ab")
+        code = "import os, time\nopen('c', 'w').close()\nwhile os.path.exists('c'): time.sleep(0.05)"
+        cell = asyncio.ensure_future(sb.run(code))
+        await began("a", "b", "c")
+        one.cancel()
+        await asyncio.wait({one})
+        for name in "bc":
+            await sb.delete_file(name)
+        assert (await other).stdout == "b\n" and (await cell).ok
+        assert (await sb.run_command(["ls"])).stdout == "a\n", "the one that was given up did not come to its end"
 
     alone(work)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import branches
 from kernels import BY_FORK
 
 TWINS = False
@@ -191,6 +192,84 @@ def test_before_python_is_done_with_the_copy_that_is_made_before_a_cell(start):
     c.wait("iopub", lambda m: m.type == "execute_input" and m.parent_id == cell)
     interrupt(c)
     assert c.finish(cell).content["ename"] == "KeyboardInterrupt"
+
+
+def interrupt_one(client, msg_id):
+    reply = client.request("interrupt_request", {"msg_id": msg_id}, channel="control").content
+    assert reply["status"] == "ok"
+    return reply["found"]
+
+
+@pytest.mark.cellblock_only("others interrupt what runs")
+@pytest.mark.parametrize("where", ["main", "subshell", "branch"])
+def test_one_request(start, where):
+    """What is named is interrupted or taken back, and nothing else; what has ended, or has not come, is nowhere."""
+    c = start(args=branches.ALWAYS).client
+    line = {}
+    if where == "subshell":
+        line["subshell_id"] = c.request("create_subshell_request", channel="control").content["subshell_id"]
+    elif where == "branch":
+        line["subshell_id"] = branches.branch(c)
+
+    def begin(code):
+        return c.start(code, header=c.header("execute_request", **line))
+
+    runs, gone, kept = begin(CODES["sleep"]), begin("print('gone ran')"), begin("print('kept ran')")
+    c.says(runs, "running")
+    assert interrupt_one(c, gone) == "waiting"
+    assert c.finish(gone).content["status"] == "aborted"
+    assert interrupt_one(c, gone) is None
+    assert interrupt_one(c, runs) == "running"
+    assert c.finish(runs).content["ename"] == "KeyboardInterrupt"
+    assert c.finish(kept).content["status"] == "aborted", "as behind each cell that fails"
+    coming = c.header("execute_request", **line)
+    assert interrupt_one(c, coming["msg_id"]) is None
+    assert c.finish(c.start("print('came')", header=coming)).content["status"] == "aborted"
+    runs = begin(CODES["sleep"])
+    c.says(runs, "running")
+    other = c.start("1", header=c.header("execute_request", **line), stop_on_error=False)
+    assert interrupt_one(c, coming["msg_id"]) is None, "and that is nobody's interrupt"
+    assert interrupt_one(c, runs) == "running"
+    assert c.finish(runs).content["ename"] == "KeyboardInterrupt"
+    assert c.finish(other).content["status"] == "aborted"
+    assert c.finish(begin("6*7")).result == "42"
+
+
+@pytest.mark.cellblock_only("commands")
+@pytest.mark.parametrize("channel", ["shell", "control"])
+def test_one_command(client, channel):
+    """The other one, and a cell, go on."""
+    argv = ["sh", "-c", "touch $0; while [ -e $0 ]; do sleep 0.05; done"]
+
+    def names_there():
+        listed = client.request("cellblock_file_request", {"op": "list", "path": "."}, channel="control").content
+        return [entry["name"] for entry in listed["entries"]]
+
+    ids = {name: client.send("cellblock_run_request", {"argv": [*argv, name]}, channel="control") for name in "ab"}
+    named = client.send("cellblock_run_request", {"argv": [*argv, "c"]}, channel=channel)
+    while not {"a", "b", "c"} <= set(names_there()):
+        pass
+    assert interrupt_one(client, named) == "running"
+    assert client.reply(named, channel).content["ename"] == "KeyboardInterrupt"
+    assert interrupt_one(client, ids["a"]) == "running"
+    assert client.reply(ids["a"], "control").content["ename"] == "KeyboardInterrupt"
+    client.request("cellblock_file_request", {"op": "delete", "path": "b"}, channel="control")
+    assert client.reply(ids["b"], "control").content["returncode"] == 0
+
+
+@pytest.mark.cellblock_only("questions")
+def test_one_that_runs_and_is_no_cell_goes_on(client):
+    """A question beside a cell: an interrupt of Python would be the cell's."""
+    slow = "import time\nclass Slow:\n def __dir__(self): time.sleep(1); return ['found']\nslow = Slow()"
+    assert client.run(slow).ok
+    cell = client.start(CODES["sleep"])
+    client.says(cell, "running")
+    asked = client.send("complete_request", {"code": "slow.", "cursor_pos": 5})
+    client.wait("iopub", lambda m: m.parent_id == asked and m.content.get("execution_state") == "busy")
+    assert interrupt_one(client, asked) == "running"
+    assert client.reply(asked).content["matches"] == ["found"]
+    assert interrupt_one(client, cell) == "running"
+    assert client.finish(cell).content["ename"] == "KeyboardInterrupt"
 
 
 def soak():

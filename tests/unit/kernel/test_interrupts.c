@@ -260,6 +260,129 @@ static void test_interrupt_while_starting(void **state)
 	rig_barrier(r);
 }
 
+/* Of one request, named by its id; where it was found, NULL = nowhere. */
+static void interrupt_named(struct rig *r, const char *msg_id, const char *found)
+{
+	char content[128];
+	struct rig_msg m;
+
+	snprintf(content, sizeof(content), "{\"msg_id\":\"%s\"}", msg_id);
+	const char *id = rig_send(r, RIG_CONTROL, "interrupt_request", content, NULL);
+
+	m = rig_take(r, RIG_CONTROL, "interrupt_reply", id);
+	assert_string_equal(rig_text(&m, "status"), "ok");
+	assert_string_equal(rig_text(&m, "found"), found != NULL ? found : "");
+	assert_int_equal(json_is_null(json_object_get(m.content, "found")), found == NULL);
+	rig_msg_free(&m);
+}
+
+/* All that iopub says is taken, to the idle of this request. */
+static void until_idle(struct rig *r, const char *id)
+{
+	bool idle = false;
+
+	while (!idle) {
+		struct rig_msg m = rig_recv(r, RIG_IOPUB);
+
+		idle = strcmp(m.parent_id, id) == 0 && strcmp(rig_text(&m, "execution_state"), "idle") == 0;
+		rig_msg_free(&m);
+	}
+}
+
+static void aborted(struct rig *r, const char *id)
+{
+	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
+
+	assert_string_equal(rig_text(&m, "status"), "aborted");
+	rig_msg_free(&m);
+	until_idle(r, id);
+}
+
+static void test_named_one_runs(void **state)
+{
+	struct rig *r = *state = rig_up();
+	uint64_t g;
+	const char *id = rig_begin(r, "a", &g), *next = rig_execute(r, "b");
+
+	rig_barrier(r);
+	interrupt_named(r, id, "running");
+	assert_int_equal(rig_interrupts(r), 1);
+	rig_frame(r, CB_WIRE_INTERRUPTED, g, "{}");
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
+	rig_expect(r, RIG_SHELL, "execute_reply", id);
+	until_idle(r, id);
+	g = rig_begun(r, next); /* nobody has named this one */
+	interrupt_named(r, id, NULL);
+	assert_int_equal(rig_interrupts(r), 0);
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
+	rig_expect(r, RIG_SHELL, "execute_reply", next);
+	until_idle(r, next);
+	rig_works(r);
+}
+
+static void test_named_one_waits(void **state)
+{
+	struct rig *r = *state = rig_up();
+	uint64_t g;
+	const char *id = rig_begin(r, "a", &g), *wait[3];
+
+	for (int i = 0; i < 3; i++)
+		wait[i] = rig_execute(r, "b");
+	rig_barrier(r);
+	for (int i = 1; i < 3; i++) { /* from the middle, and the last */
+		interrupt_named(r, wait[i], "waiting");
+		aborted(r, wait[i]);
+	}
+	assert_int_equal(r->k.shells.execution.load.count, 1);
+	wait[2] = rig_execute(r, "c"); /* the queue's end is where it should be */
+	assert_int_equal(rig_interrupts(r), 0);
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
+	rig_expect(r, RIG_SHELL, "execute_reply", id);
+	until_idle(r, id);
+	for (int i = 0; i < 3; i += 2) {
+		g = rig_begun(r, wait[i]);
+		rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
+		rig_expect(r, RIG_SHELL, "execute_reply", wait[i]);
+		until_idle(r, wait[i]);
+	}
+	assert_int_equal(r->k.shells.execution.load.count, 0);
+	assert_int_equal(r->k.shells.execution.load.bytes, 0);
+}
+
+/* What is named on control may be on its way on shell. */
+static void test_named_one_has_not_come(void **state)
+{
+	struct rig *r = *state = rig_up();
+	char early[16];
+
+	snprintf(early, sizeof(early), "m%u", r->serial + 1); /* the cell's, behind the interrupt's own */
+	interrupt_named(r, early, NULL);
+	const char *id = rig_execute(r, "b");
+
+	assert_string_equal(id, early);
+	aborted(r, id);
+	rig_works(r);
+}
+
+static void test_named_badly(void **state)
+{
+	static const char *const content[] = { "{\"msg_id\":1}", "[]", "{\"msg_id\":null}" };
+	struct rig *r = *state = rig_up();
+	uint64_t g;
+	const char *cell = rig_begin(r, "a", &g);
+
+	for (size_t i = 0; i < 3; i++) {
+		const char *id = rig_send(r, RIG_CONTROL, "interrupt_request", content[i], NULL);
+
+		rig_expect_error(r, RIG_CONTROL, "interrupt_reply", id, "MalformedRequestError",
+				 "interrupt_request: content");
+		until_idle(r, id);
+	}
+	assert_int_equal(rig_interrupts(r), 0);
+	rig_expect(r, RIG_IOPUB, "busy", cell);
+	rig_end(r, cell, g);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_teardown(f, rig_teardown)
@@ -274,6 +397,10 @@ int main(void)
 		T(test_interrupt_limit),
 		T(test_interrupt_ends_input),
 		T(test_interrupt_while_starting),
+		T(test_named_one_runs),
+		T(test_named_one_waits),
+		T(test_named_one_has_not_come),
+		T(test_named_badly),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

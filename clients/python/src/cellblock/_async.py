@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import os
 from typing import (
@@ -230,7 +229,7 @@ class AsyncSandbox(AsyncRunner):
         self._tools = list(tools)
         self._starting: Optional[asyncio.Lock] = None
         self._ended = False
-        self._part, self._commands = 1 << 20, 0
+        self._part = 1 << 20
         self._dispatcher = Dispatcher(self._tools) if self._tools else None
         if self._dispatcher is not None:
             self._session.on_calls, self._session.on_over = self._dispatcher.answer, self._dispatcher.over
@@ -465,7 +464,8 @@ class AsyncSandbox(AsyncRunner):
         buffers = [] if stdin is None or isinstance(stdin, str) else [bytes(stdin)]
         session = await self._ready()
         with span("cellblock.run_command", {"cellblock.session": session.id}) as held:
-            c = (await self._command(session, content, buffers)).content
+            said = await session.request("cellblock_run_request", content, buffers=buffers, channel=self._channel)
+            c = said.content
             done = CommandResult(c["returncode"], c["stdout"], c["stderr"], c.get("limit"), Usage.of(c.get("usage")))
             held.set({"process.exit.code": done.returncode, "cellblock.limit": done.limit})
             tell_usage(held, done.usage)
@@ -474,19 +474,6 @@ class AsyncSandbox(AsyncRunner):
 
             raise subprocess.CalledProcessError(done.returncode, list(argv), done.stdout, done.stderr)
         return done
-
-    async def _command(self, session: Session, content: Mapping[str, Any], buffers: Sequence[bytes]) -> Reply:
-        """The request. One that is cancelled has its command ended, unless that would end others, too."""
-        self._commands += 1
-        try:
-            return await session.request("cellblock_run_request", content, buffers=buffers, channel=self._channel)
-        except asyncio.CancelledError:
-            if self._commands == 1 and not session._runs:
-                with contextlib.suppress(SandboxError, RequestError, asyncio.TimeoutError):
-                    await asyncio.wait_for(session.interrupt(), session.grace)
-            raise
-        finally:
-            self._commands -= 1
 
     async def usage(self) -> Dict[str, Any]:
         """What the whole jail uses and may use now (docs/messages.md, "cellblock_usage_request")."""

@@ -70,21 +70,15 @@ class Run:
         loop = asyncio.get_running_loop()
         self.id, self.line, self._on_event = msg_id, line, on_event
         self.done: asyncio.Future[None] = loop.create_future()
-        self.started = asyncio.Event()
         self.interrupted = False
         self.context = contextvars.copy_context()  # of the caller: host tools run in copies of it
         self.asked: set[asyncio.Task[None]] = set()
-        self.waits: Optional[asyncio.Task[None]] = None  # for its begin, where it was given up before
         self.restored_to: Optional[int] = None
         self._result = Result()
         self._out: dict[str, list[str]] = {"stdout": [], "stderr": []}
         self._display_ids: dict[str, int] = {}
         self._reply: Optional[Message] = None
         self._idle = False
-
-    def give_up(self, waits: asyncio.Task[None]) -> None:
-        """Nobody hears of it any more."""
-        self.waits, self._on_event = waits, None
 
     def _tell(self, event: Event) -> None:
         if self._on_event is not None:
@@ -94,7 +88,6 @@ class Run:
         """A message whose parent is this cell's request."""
         if channel == "shell" and m.type == "execute_reply":
             self._reply = m
-            self.started.set()
         elif channel == "iopub":
             if m.type in SHOWN:
                 getattr(self, f"_on_{m.type}")(m)
@@ -103,11 +96,7 @@ class Run:
                 self.done.set_result(None)
 
     def _on_status(self, m: Message) -> None:
-        state = m.content.get("execution_state")
-        if state == "busy":
-            self.started.set()
-        elif state == "idle":
-            self._idle = True
+        self._idle = self._idle or m.content.get("execution_state") == "idle"
 
     def _on_execute_input(self, m: Message) -> None:
         count = m.content.get("execution_count")
@@ -185,7 +174,8 @@ class Run:
         status = content.get("status")
         r.ok = status == "ok" and r.error is None
         if status == "aborted":
-            r.error, r.fault = ErrorInfo("AbortedError", "the kernel did not run the cell"), "infrastructure"
+            r.error = ErrorInfo("AbortedError", "the kernel did not run the cell")
+            r.fault = "limit" if self.interrupted else "infrastructure"
         elif not r.ok:
             r.error = r.error or _error_of(content)
             by_kernel = not said or said.get("by") == "kernel"  # of a cell that was refused it says nothing else

@@ -240,7 +240,7 @@ class Session:
     def _receive(self, channel: str, m: Message) -> None:
         run = self._runs.get(m.parent_id)
         if channel == "stdin":
-            if m.type == "input_request" and run is not None and run.waits is None:
+            if m.type == "input_request" and run is not None:
                 task = run.context.copy().run(asyncio.ensure_future, self._answer(run.id, m))
                 run.asked.add(task)
                 self._asked[str(m.header.get("msg_id"))] = task
@@ -262,7 +262,10 @@ class Session:
         channel: str = "shell",
         subshell: Optional[str] = None,
     ) -> Reply:
-        """Sends a request and waits for its reply. Raises what the reply says where its status is not ok."""
+        """Sends a request and waits for its reply. Raises what the reply says where its status is not ok.
+
+        Cancelling it takes back a request that waits, and interrupts a command that runs.
+        """
         transport = self.check()
         served = self._serves()
         if served is not None and channel == "shell":
@@ -278,6 +281,9 @@ class Session:
         try:
             transport.send(channel, message)
             reply = await self._answered(future)
+        except asyncio.CancelledError:
+            self._interrupt_one(msg_id)
+            raise
         finally:
             self._pending.pop(msg_id, None)
         if reply.content.get("status", "ok") != "ok":
@@ -360,8 +366,7 @@ class Session:
         about = {"cellblock.session": self.id, "cellblock.branch": subshell}
         async with contextlib.AsyncExitStack() as stack:
             held = stack.enter_context(span("cellblock.run" if store_history else "cellblock.variable", about))
-            line = await stack.enter_async_context(contextlib.AsyncExitStack())
-            await line.enter_async_context(self._lines.setdefault(subshell, asyncio.Lock()))
+            await stack.enter_async_context(self._lines.setdefault(subshell, asyncio.Lock()))
             transport = self.check()  # it may have ended while others ran
             message = self._message(
                 "execute_request",
@@ -384,17 +389,14 @@ class Session:
                 await self._to_the_end(run)
                 result = run.result()
             except asyncio.CancelledError:
-                await self._stop(run, subshell)
+                await self._stop(run)
                 result = run.result(partial=not run.done.done())
-                if not run.started.is_set() and not run.done.done():
-                    self._give_up(run, line.pop_all())
                 raise
             except SandboxError as e:
                 result = run.result(partial=True, lost=str(e))
                 raise
             finally:
-                if run.waits is None:
-                    self._runs.pop(run.id, None)
+                self._runs.pop(run.id, None)
                 for asked in run.asked:
                     asked.cancel()  # nobody waits for the answer
                 self.on_over(run.id)
@@ -412,48 +414,25 @@ class Session:
                 await self._ask_whether_there()
         run.done.result()
 
-    async def _stop(self, run: Run, subshell: Optional[str]) -> None:
+    async def _stop(self, run: Run) -> None:
         """Interrupts a run whose caller waits no more; after the grace once more, which ends C code that holds Python.
 
-        A cell that catches interrupts goes on all the same: the policy's `timeout.cell` ends it.
+        One that has not begun is aborted. A cell that catches interrupts goes on: `timeout.cell` ends it.
         """
-
-        async def interrupted() -> None:
-            await run.started.wait()  # an interrupt from before a cell's start is not for it
-            run.interrupted = True
-            await self.interrupt(subshell)
-            await asyncio.wait({run.done})
-
         if run.done.done() or self._lost is not None or self.connected is None:
             return
-        with contextlib.suppress(asyncio.TimeoutError, SandboxError):
-            await asyncio.wait_for(interrupted(), self.grace)
-        if run.started.is_set() and not run.done.done() and self.connected is not None:
-            with contextlib.suppress(SandboxError):
-                message = self._message("interrupt_request", {}, subshell=subshell)
-                self.check().send("control", message)
-        if run.done.done() and not run.done.cancelled():
+        run.interrupted = True
+        self._interrupt_one(run.id)
+        await asyncio.wait({run.done}, timeout=self.grace)
+        if not run.done.done():
+            self._interrupt_one(run.id)
+        elif not run.done.cancelled():
             run.done.exception()
 
-    def _give_up(self, run: Run, line: contextlib.AsyncExitStack) -> None:
-        """Of a run that waits in the kernel behind others' and that nobody waits for: it is interrupted when it begins.
-
-        An interrupt before then would be theirs. Its line is held until its end.
-        """
-
-        async def wait() -> None:
-            async with line:
-                begins = asyncio.ensure_future(run.started.wait())
-                either: set[asyncio.Future[Any]] = {begins, run.done}
-                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-                begins.cancel()
-                with contextlib.suppress(CellblockError):
-                    if not run.done.done():
-                        await self.interrupt(run.line)
-                    await run.done
-            self._runs.pop(run.id, None)
-
-        run.give_up(asyncio.ensure_future(wait()))
+    def _interrupt_one(self, msg_id: str) -> None:
+        """Of a request that nobody waits for: what waits is not begun, a cell or command that runs is interrupted."""
+        with contextlib.suppress(SandboxError):
+            self.check().send("control", self._message("interrupt_request", {"msg_id": msg_id}))
 
     async def interrupt(self, subshell: Optional[str] = None) -> None:
         """Interrupts the running cell of the main line, or of a branch; and the commands of `run_command`."""
