@@ -6,16 +6,17 @@ import asyncio
 import inspect
 import os
 from typing import (
-    Any, AsyncGenerator, Awaitable, Callable, Dict, List, Mapping, Optional, Sequence, Union,
+    Any, AsyncGenerator, Awaitable, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Union,
 )
 
+from ._checks import environment, path_of, seconds, whole_text, words
 from ._errors import CellError, CheckpointError, PolicyError, RequestError, SandboxClosedError, SandboxError, ToolError
 from ._files import AsyncFile, Change, Entry, Files
 from ._kernel import AsyncKernel
 from ._launch import Process, find_binary, interpreter_arguments
 from ._policy import Policy, Size, keys_of
 from ._result import CommandResult, Event, Result, Usage
-from ._run import asked, environment, whole_text
+from ._run import asked
 from ._session import Connected, Input, Reply, Session
 from ._tools import Dispatcher
 from ._trace import span, tell_restored, tell_usage
@@ -223,9 +224,11 @@ class AsyncSandbox(AsyncRunner):
         self, connect: Callable[[], Awaitable[Connected]], tools: Sequence[Any], on_input: Optional[Input], grace: float
     ) -> None:
         self._process: Optional[Process] = None
-        self._session = Session(connect, grace)
+        self._session = Session(connect, seconds("grace", grace, zero=True))
         self._session.on_input = on_input
         self._session.on_started.append(self._check_jail)
+        if isinstance(tools, (str, bytes)) or not isinstance(tools, Iterable):
+            raise ToolError(f"tools is {tools!r:.100}, and must be a list of functions")
         self._tools = list(tools)
         self._starting: Optional[asyncio.Lock] = None
         self._ended = False
@@ -408,23 +411,23 @@ class AsyncSandbox(AsyncRunner):
 
         `mode` as for Python's open. Errors are Python's own: FileNotFoundError, PermissionError …
         """
-        return AsyncFile(self._files, os.fspath(path), mode, encoding)
+        return AsyncFile(self._files, path_of(path), mode, encoding)
 
     async def read_file(self, path: Union[str, "os.PathLike[str]"]) -> bytes:
         """All bytes of a file of the workspace. OSError where it has more than 1 GiB: `open` it, and read parts."""
-        return await self._files.read(os.fspath(path))
+        return await self._files.read(path_of(path))
 
     async def write_file(self, path: Union[str, "os.PathLike[str]"], data: Union[str, bytes]) -> None:
         """Makes or replaces a file of the workspace, and the folders above it. Text is written as UTF-8."""
-        await self._files.write(os.fspath(path), data.encode() if isinstance(data, str) else data)
+        await self._files.write(path_of(path), data.encode() if isinstance(data, str) else data)
 
     async def list_files(self, path: Union[str, "os.PathLike[str]"] = ".") -> List[Entry]:
         """What is in a folder of the workspace, in no order; sizes in bytes."""
-        return await self._files.list(os.fspath(path))
+        return await self._files.list(path_of(path))
 
     async def delete_file(self, path: Union[str, "os.PathLike[str]"], *, recursive: bool = False) -> int:
         """Deletes a file, or with `recursive` a folder and all in it. Gives the number of entries."""
-        return await self._files.delete(os.fspath(path), recursive)
+        return await self._files.delete(path_of(path), recursive)
 
     async def clear_workspace(self, *, everything: bool = False) -> None:
         """Empties a workspace that is temporary (`tmpfs`), drops the changes of an `overlay`.
@@ -451,10 +454,11 @@ class AsyncSandbox(AsyncRunner):
         `timeout`: seconds, at most the policy's `timeout.cell`; then CommandTimeoutError, which has what was written.
         `check`: subprocess.CalledProcessError where it does not exit with 0. FileNotFoundError: no such program.
         """
-        if isinstance(argv, (str, bytes)):
-            raise TypeError("argv is a list of words, as in ['git', 'status']")
-        content: Dict[str, Any] = {"argv": [os.fspath(a) for a in argv]}
-        content.update({k: v for k, v in (("timeout", timeout), ("cwd", cwd)) if v is not None})
+        content: Dict[str, Any] = {"argv": words("argv", argv)}
+        if timeout is not None:
+            content["timeout"] = seconds("timeout", timeout, none="the policy's timeout.cell")
+        if cwd is not None:
+            content["cwd"] = path_of(cwd)
         if env is not None:
             content["env"] = environment(env)
         if isinstance(stdin, str):

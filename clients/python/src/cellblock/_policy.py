@@ -75,6 +75,10 @@ class Policy:
             raise PolicyError(f"base is {self.base!r:.100}, and must be a policy's name or file, or a Policy")
         if isinstance(self.imports, (str, bytes)) or not isinstance(self.imports, (Iterable, type(None))):
             raise PolicyError(f"imports is {self.imports!r:.100}; give a list of modules' names: ['math']")
+        if not isinstance(self.network, (bool, str, Iterable, type(None))) or isinstance(self.network, bytes):
+            raise PolicyError(f"network is {self.network!r:.100}; give 'none', 'full', or a list: ['pypi.org:443']")
+        if isinstance(self.workspace, str) and not self.workspace:
+            raise PolicyError("workspace is an empty text; give a folder, '.' for the current one, or leave it out")
 
     def keys(self) -> dict[str, Any]:
         """The dotted keys that this policy sets beside those of its base."""

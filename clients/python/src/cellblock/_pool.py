@@ -13,6 +13,7 @@ import os
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from . import _loop
+from ._checks import seconds
 from ._errors import ForkError, SandboxClosedError, SandboxError
 
 if TYPE_CHECKING:
@@ -30,9 +31,9 @@ class AsyncLease:
     """The right to use a sandbox for a while: `async with pool.lease(ttl=600) as sb`; `renew()` begins it anew."""
 
     def __init__(self, pool: AsyncPool, ttl: Optional[float], wait: Optional[float]) -> None:
-        if ttl is not None and not ttl > 0:
-            raise ValueError(f"ttl is {ttl!r}: allowed are seconds above 0, or None for no end")
-        self._pool, self._ttl, self._wait = pool, ttl, wait
+        self._pool = pool
+        self._ttl = None if ttl is None else seconds("ttl", ttl, none="no end")
+        self._wait = None if wait is None else seconds("wait", wait, none="no end", zero=True)
         self._sandbox: Optional[AsyncSandbox] = None
         self._timer: Optional[asyncio.TimerHandle] = None
 
@@ -51,9 +52,7 @@ class AsyncLease:
         if self._sandbox is None or self._sandbox not in self._pool._leased:
             raise SandboxClosedError("the lease has ended: pool.lease() makes another")
         if ttl is not None:
-            if not ttl > 0:
-                raise ValueError(f"ttl is {ttl!r}: allowed are seconds above 0")
-            self._ttl = ttl
+            self._ttl = seconds("ttl", ttl, none="as long as it was first asked for")
         self._schedule()
 
     def _schedule(self) -> None:

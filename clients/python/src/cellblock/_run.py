@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
-from numbers import Real
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Optional
 
+from ._checks import environment, seconds
 from ._result import VALUE_MIME, ErrorInfo, Event, Fault, NoValue, Result, Usage, decode_value, plain
 from ._wire import Message
 
@@ -29,36 +29,11 @@ def fault_of(name: str, limit: Optional[str], interrupted: bool, by_kernel: bool
     return "limit" if interrupted and name in INTERRUPTS else "code"
 
 
-def whole_text(what: str, text: object) -> str:
-    """The text, if it is one that can be sent. TypeError or ValueError otherwise."""
-    if not isinstance(text, str):
-        raise TypeError(f"{what} is {'None' if text is None else f'of type {type(text).__name__}'}, and must be a text")
-    try:
-        text.encode()
-    except UnicodeEncodeError as e:
-        line = text.count("\n", 0, e.start) + 1
-        raise ValueError(f"{what} has half a character (a lone surrogate, {text[e.start]!r}) at position {e.start}, in "
-                         f"line {line}: it can't be sent") from None
-    return text
-
-
-def environment(env: object) -> dict[str, str]:
-    """Variables of the environment for a cell or a command. TypeError or ValueError where they can be none."""
-    if not isinstance(env, (Mapping, type(None))):
-        raise TypeError(f"env is {env!r:.100}, and must be a mapping of names and texts: {{'NAME': 'value'}}")
-    return {whole_text("a name of env", str(k)): whole_text(f"env[{k!r}]", str(v)) for k, v in (env or {}).items()}
-
-
 def asked(timeout: object, env: object) -> dict[str, Any]:
     """What a client asks for with a cell: metadata.cellblock. TypeError or ValueError where it can't be had."""
     metadata: dict[str, Any] = {"value": True}
     if timeout is not None:
-        if isinstance(timeout, bool) or not isinstance(timeout, Real):
-            raise TypeError(f"timeout is {timeout!r:.100}: allowed are seconds above 0; None is the policy's limit")
-        seconds = float(timeout)
-        if not 0 < seconds < float("inf"):
-            raise ValueError(f"timeout is {timeout!r}: allowed are seconds above 0; None is the policy's limit")
-        metadata["timeout"] = seconds
+        metadata["timeout"] = seconds("timeout", timeout, none="the policy's limit")
     variables = environment(env)
     return {**metadata, "env": variables} if variables else metadata
 

@@ -74,8 +74,9 @@ def _array_parts(value: Any) -> Any:
     interface = getattr(value, "__array_interface__", None)
     if interface is None or not hasattr(value, "tobytes") or not hasattr(value, "dtype"):
         return None
-    if value.dtype.hasobject or not hasattr(value, "ndim"):
-        raise TypeError("an array of objects can't go into a sandbox: only those of numbers, texts and times")
+    if value.dtype.hasobject or value.dtype.names or not hasattr(value, "ndim"):
+        kind = "with named fields" if value.dtype.names else "of objects"
+        raise TypeError(f"an array {kind} can't go into a sandbox: only those of numbers, texts and times")
     return value.dtype.str, tuple(int(n) for n in value.shape), value.tobytes()
 
 
@@ -90,6 +91,6 @@ def code_to_set(name: str, value: Any) -> str:
         return _SET_ARRAY.format(name=name, data=base64.b64encode(data).decode(), dtype=dtype, shape=shape)
     try:
         text = json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError) as e:
+    except (TypeError, ValueError, RecursionError) as e:
         raise TypeError(f"{name}: only JSON, bytes and numpy arrays can go into a sandbox: {e}") from None
     return _SET.format(name=name, data=text)

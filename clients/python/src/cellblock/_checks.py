@@ -1,0 +1,63 @@
+"""What callers give: texts, paths, seconds, variables of the environment.
+
+TypeError or ValueError says what is wrong and what is allowed, before anything is sent.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from numbers import Real
+from typing import Mapping
+
+
+def whole_text(what: str, text: object) -> str:
+    """The text, if it is one that can be sent. TypeError or ValueError otherwise."""
+    if not isinstance(text, str):
+        raise TypeError(f"{what} is {'None' if text is None else f'of type {type(text).__name__}'}, and must be a text")
+    try:
+        text.encode()
+    except UnicodeEncodeError as e:
+        line = text.count("\n", 0, e.start) + 1
+        raise ValueError(f"{what} has half a character (a lone surrogate, {text[e.start]!r}) at position {e.start}, in "
+                         f"line {line}: it can't be sent") from None
+    return text
+
+
+def words(what: str, given: object) -> list[str]:
+    """A command's words: texts and paths. TypeError or ValueError where they can be none."""
+    if isinstance(given, (str, bytes)) or not hasattr(given, "__iter__"):
+        raise TypeError(f"{what} is a list of words, as in ['git', 'status']")
+    return [whole_text(f"{what}[{i}]", os.fspath(word)) for i, word in enumerate(given)]
+
+
+def path_of(path: object) -> str:
+    """TypeError or ValueError where this is no name of a file."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"path is of type {type(path).__name__}, and must be a text or a path")
+    return whole_text("path", os.fspath(path))
+
+
+def environment(env: object) -> dict[str, str]:
+    """Variables of the environment for a cell or a command. TypeError or ValueError where they can be none."""
+    if not isinstance(env, (Mapping, type(None))):
+        raise TypeError(f"env is {env!r:.100}, and must be a mapping of names and texts: {{'NAME': 'value'}}")
+    found = {whole_text("a name of env", str(k)): whole_text(f"env[{k!r}]", str(v)) for k, v in (env or {}).items()}
+    for name in found:
+        if not name or "=" in name:
+            raise ValueError(f"env has the name {name!r}: a variable's name is not empty, and has no '='")
+    return found
+
+
+def seconds(what: str, value: object, *, none: str = "", zero: bool = False) -> float:
+    """A time in seconds: a number above 0, or with `zero` from 0 on. `none`: what None would mean, for the error."""
+    allowed = f"allowed are seconds {'from 0 on' if zero else 'above 0'}" + (f"; None is {none}" if none else "")
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{what} is {value!r:.100}: {allowed}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not 0 <= number < math.inf or (number == 0 and not zero):
+        raise ValueError(f"{what} is {number:g}: {allowed}")
+    return number
