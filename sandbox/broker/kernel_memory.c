@@ -101,6 +101,7 @@ static int open_pidfd(pid_t pid)
 	return fd >= 0 || errno == ESRCH ? fd : (int)syscall(SYS_pidfd_open, pid, O_EXCL);
 }
 
+/* As many more as there can be mappings, if there is no time to read on. */
 static uint64_t count_lines(int folder, const char *name, const char *begin, const struct cb_kernel_look *look)
 {
 	CB_AUTO_FD fd = openat(folder, name, O_RDONLY | O_CLOEXEC);
@@ -108,7 +109,9 @@ static uint64_t count_lines(int folder, const char *name, const char *begin, con
 	uint64_t lines = 0;
 	ssize_t n;
 
-	while (fd >= 0 && !look->is_late(look->end) && (n = read(fd, text, sizeof(text) - 1)) > 0) {
+	while (fd >= 0 && (n = read(fd, text, sizeof(text) - 1)) > 0) {
+		if (look->is_late(look->end))
+			return lines + MAPPINGS_MAX;
 		text[n] = '\0';
 		for (const char *at = text; (at = strstr(at, begin)) != NULL; at++)
 			lines++;
