@@ -79,7 +79,7 @@ const struct cb_policy_key cb_policy_keys[] = {
 	{ KEY("timeout.idle", CB_KEY_SECONDS, timeout_idle), .notebook = "0", .agent = "900", .maximum = 1e9,
 	  .ceiling = CB_CEILING_LIMIT },
 	{ KEY("limits.memory", CB_KEY_SHARE, limit_memory), .notebook = "\"75%\"", .agent = "\"512M\"",
-	  .minimum = 32 << 20, .maximum = 1e18, .ceiling = CB_CEILING_SMALLER },
+	  .minimum = 48 << 20, .maximum = 1e18, .ceiling = CB_CEILING_SMALLER },
 	{ KEY("limits.cpu", CB_KEY_CORES, limit_cpu), .notebook = "0", .agent = "0.5", .minimum = 0.01, .maximum = 1e6,
 	  .zero_is_none = true, .ceiling = CB_CEILING_LIMIT },
 	{ KEY("limits.pids", CB_KEY_COUNT, limit_pids), .notebook = "4096", .agent = "100", .minimum = 8,

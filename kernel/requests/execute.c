@@ -12,7 +12,7 @@
 #include "requests.h"
 
 #define TIMEOUT_MAX 1e9 /* seconds, as in the policy: longer is none */
-#define MEMORY_MIN (32.0 * 1024 * 1024) /* as limits.memory: Python itself needs some */
+#define MEMORY_MIN (48.0 * 1024 * 1024) /* as limits.memory: Python itself needs some */
 
 enum { CODE, SILENT, STORE_HISTORY, USER_EXPRESSIONS, ALLOW_STDIN, STOP_ON_ERROR, NFIELDS };
 
@@ -95,7 +95,7 @@ static int parse_limits(const struct cb_kernel *k, const struct cb_request *r, s
 	if (c < 0 || inner[2].ret.data == NULL)
 		return c;
 	if (memory_of(&inner[2], &own) < 0 || !(own >= MEMORY_MIN))
-		return refuse("memory: bytes, or \"256M\", of at least 32M", ret_what, size);
+		return refuse("memory: bytes, or \"256M\", of at least 48M", ret_what, size);
 	if (own < 1e18 && (k->policy->limit_memory == 0 || own < (double)k->policy->limit_memory))
 		fields->memory = (uint64_t)own;
 	return 0;

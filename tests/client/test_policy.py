@@ -59,7 +59,7 @@ def test_a_wrong_policy_is_told_in_the_kernels_words(make, how, says):
 
 
 LOWEST = {
-    "limits.memory": 32 << 20, "limits.pids": 8, "limits.open_files": 64, "limits.file_size": 4096,
+    "limits.memory": 48 << 20, "limits.pids": 8, "limits.open_files": 64, "limits.file_size": 4096,
     "limits.tmp": 65536, "limits.shm": 65536, "limits.inodes": 256, "limits.output": 1024, "limits.message": 65536,
 }
 
