@@ -1,6 +1,8 @@
 """How runs and sandboxes end: interrupts, cancellation, Ctrl-C, a killed kernel, a killed client, a fork."""
 
 import asyncio
+import fcntl
+import importlib
 import os
 import random
 import signal
@@ -344,3 +346,21 @@ def test_keyboard_interrupt_at_the_programs_end(work):
             pass
         client.send_signal(signal.SIGINT)
     assert kernels.wait_gone(children) == [] and not os.path.exists(os.path.dirname(file))
+
+
+def test_folders_of_programs_that_were_killed_are_swept(tmp_path, monkeypatch):
+    """Those that nobody holds: full ones, and empty ones that are not just being made."""
+    launch = importlib.import_module("cellblock._launch")
+    names = {"full": True, "old": True, "new": False, "held": False}
+    for name in names:
+        (tmp_path / (launch.PREFIX + name)).mkdir()
+    (tmp_path / (launch.PREFIX + "full") / "1").mkdir()
+    (tmp_path / (launch.PREFIX + "held") / "1").mkdir()
+    os.utime(tmp_path / (launch.PREFIX + "old"), (1, 1))
+    held = os.open(tmp_path / (launch.PREFIX + "held"), os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        launch._Home._sweep(str(tmp_path))
+    finally:
+        os.close(held)
+    assert {name: not (tmp_path / (launch.PREFIX + name)).exists() for name in names} == names

@@ -22,6 +22,7 @@ NEVER = [
     (lambda: cellblock.Sandbox("agent", tools="ab"), cellblock.ToolError, "tools is 'ab'"),
     (lambda: cellblock.Sandbox("agent", network=1), cellblock.PolicyError, "network is 1; give 'none', 'full'"),
     (lambda: cellblock.Sandbox("agent", workspace=""), cellblock.PolicyError, "workspace is an empty text"),
+    (lambda: cellblock.Sandbox("agent", imports=[]), cellblock.PolicyError, "imports is empty, which"),
     (lambda: pool_lease(ttl=10**400), ValueError, "ttl is inf: allowed are seconds above 0; None is no end"),
     (lambda: pool_lease(ttl="1"), TypeError, "ttl is '1'"),
     (lambda: pool_lease(wait=float("nan")), ValueError, "wait is nan: allowed are seconds from 0 on; None is no end"),

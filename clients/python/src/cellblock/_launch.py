@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import weakref
 from pathlib import Path
 from typing import Any, Optional, Sequence
@@ -27,6 +28,7 @@ from ._errors import SandboxError
 from ._keeper import keeper
 
 PREFIX = "cellblock-client-"
+FRESH = 3600.0  # seconds: an empty folder may be one that its program is about to lock
 
 
 def find_binary(named: Optional[str] = None) -> str:
@@ -103,7 +105,9 @@ class _Home:
                 with contextlib.suppress(OSError):
                     fd = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
                     try:
-                        if os.fstat(fd).st_uid == os.getuid() and any(os.scandir(entry.path)):
+                        about = os.fstat(fd)
+                        fresh = not any(os.scandir(entry.path)) and time.time() - about.st_mtime < FRESH
+                        if about.st_uid == os.getuid() and not fresh:
                             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                             shutil.rmtree(entry.path, ignore_errors=True)
                     finally:

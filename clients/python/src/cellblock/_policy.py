@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence, Union
+from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence, Sized, Union
 
 from ._errors import PolicyError
 
@@ -75,6 +75,8 @@ class Policy:
             raise PolicyError(f"base is {self.base!r:.100}, and must be a policy's name or file, or a Policy")
         if isinstance(self.imports, (str, bytes)) or not isinstance(self.imports, (Iterable, type(None))):
             raise PolicyError(f"imports is {self.imports!r:.100}; give a list of modules' names: ['math']")
+        if isinstance(self.imports, Sized) and not len(self.imports):
+            raise PolicyError("imports is empty, which the kernel takes for any module; name some, or leave it out")
         if not isinstance(self.network, (bool, str, Iterable, type(None))) or isinstance(self.network, bytes):
             raise PolicyError(f"network is {self.network!r:.100}; give 'none', 'full', or a list: ['pypi.org:443']")
         if isinstance(self.workspace, str) and not self.workspace:
