@@ -454,23 +454,17 @@ void cb_twins_resumed(struct cb_transactions *tx)
 	if (!w->copy_kills)
 		cb_twins_room(
 			tx); /* what a Python before it could not do may be possible: all it had started has ended */
-	if (w->copy_kills && cb_twins_next(w) == NULL) { /* the last one: it is looked at only */
+	if (w->copy_kills && cb_twins_next(w) == NULL) /* the last one: it is looked at only */
 		w->possible = false;
-		w->confirming = true;
+	if (!w->possible || !cb_twins_make(tx, w->woken.name))
 		look_at(tx);
-		return;
-	}
-	if (!w->possible || !cb_twins_make(tx, w->woken.name)) {
-		w->confirming = true;
-		cb_twins_confirm(tx);
-		return;
-	}
 	w->confirming = true;
 }
 
+/* NULL: there is none, and perhaps because it is dying. */
 void cb_twins_copied(struct cb_transactions *tx, const struct cb_twin *copy)
 {
-	if (copy != NULL && copy->left_out.native + copy->left_out.native_back > 0)
+	if (copy == NULL || copy->left_out.native + copy->left_out.native_back > 0)
 		look_at(tx);
 	else
 		cb_twins_confirm(tx);

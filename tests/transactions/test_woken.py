@@ -354,7 +354,8 @@ def test_a_subshells_cell_is_told_what_came_back(start, work, kind):
                        for code in (DIE, "x"))
     failed = c.finish(cell)
     about, text = failed.about, failed.content["evalue"]
-    assert "exited with status 3; all variables are as they were before cell [3]; cells [3] to [4] are undone" in text
+    words = "exited with status 3; all variables are as they were before cell [3]; cells [3] to [4] are undone"
+    assert words in text, text
     assert re.search(ABORTED, text), text
     assert (about["state"], about["restored_to"], about["undone"]) == ("restored", 2, [3, 4])
     assert c.finish(next_cell).result == "[1]"

@@ -2,6 +2,8 @@
  * told when nobody can. */
 #include "rig_twins.h"
 
+#include <cellblock/fd.h>
+
 #include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -63,6 +65,11 @@ static void looked_at(struct rig *r)
 		rig_twin_overdue(r);
 		rig_until_soon(r);
 	}
+}
+
+static bool is_up(struct rig *r)
+{
+	return r->k.guest.state == CB_GUEST_UP;
 }
 
 static struct cb_twin *book(struct rig *r, const struct rig_twin *t)
@@ -596,6 +603,39 @@ static void test_dies_of_being_copied(void **state)
 	rig_init_silent(r);
 }
 
+/* Woken, it answers and dies: whether that is known yet or not when it is to be copied, it is none that came back. */
+static void test_dies_before_it_can_be_copied(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t[2], copy;
+	uint64_t request;
+
+	states(r, t, 2);
+	const char *id = rig_begin(r, "bad", &request);
+
+	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	struct rig_request resume = rig_twin_wakes(r, &t[1]);
+
+	cb_fd_close(&r->twin_control); /* it is dying: nothing can be sent to it */
+	rig_twin_resumed(r, &resume);
+	rig_until(r, is_up);
+	rig_init_expect(r, CB_INIT_TWIN, (int)t[1].number + 1);
+	rig_init_expect(r, CB_INIT_DROP, (int)t[1].number + 1);
+	rig_barrier(r);
+	assert_true(r->k.transactions.twins.confirming);
+	rig_init_tell(r, CB_INIT_EXITED, SIGABRT);
+	assert_int_equal(r->k.guest.state, CB_GUEST_RESTORING);
+	resume = rig_twin_wakes(r, &t[0]);
+	rig_twin_resumed(r, &resume);
+	copy = rig_twin(r);
+	expect_failure(r, id, "KernelDiedError",
+		       "signal 11 (Segmentation fault); all variables are as they were before cell [1]; cells [1] to "
+		       "[2] are undone; a later state did not work when it was woken (Python was killed by signal 6",
+		       "restored", "[1,2]");
+	cell(r, "a");
+	rig_twin_close(&copy);
+}
+
 /* The last one dies of being copied, and pid 1 with it, which is seen before what that said. */
 static void test_dies_of_being_copied_with_its_jail(void **state)
 {
@@ -774,6 +814,7 @@ int main(void)
 		T(test_death_while_making),
 		T(test_an_end_is_no_cells_time),
 		T(test_dies_of_being_copied),
+		T(test_dies_before_it_can_be_copied),
 		T(test_dies_of_being_copied_with_its_jail),
 		T(test_dies_in_its_first_moments),
 		T(test_all_are_told),
