@@ -87,6 +87,7 @@ def test_one_interrupt_is_enough_for_a_cell_that_waits(start, whose):
         c.start(code, header=c.header("execute_request", **at)) for code in (BEFORE, "import time; time.sleep(20)")
     )
     assert c.reply(first).content["status"] == "ok"
+    assert c.request("kernel_info_request").content["status"] == "ok"  # the cell has come by then
     header = c.header("interrupt_request", **(at if whose == "subshell" else {}))
     assert c.request("interrupt_request", {}, channel="control", header=header).content["status"] == "ok"
     ended = c.finish(waits)
