@@ -387,9 +387,10 @@ enum cb_found cb_execution_interrupt_one(struct cb_shells *sh, struct cb_span ms
 {
 	struct cb_shell *s = &sh->execution.shell;
 
-	if (is_restored(sh) && cb_request_named(s->current, msg_id))
-		return CB_FOUND_RUNNING;
-	return cb_shell_interrupt_one(s, msg_id);
+	if (!is_restored(sh) || !cb_request_named(s->current, msg_id))
+		return cb_shell_interrupt_one(s, msg_id);
+	sh->keeper->interrupt(sh->kept);
+	return CB_FOUND_RUNNING;
 }
 
 void cb_execution_interrupt(struct cb_shells *sh)
@@ -401,8 +402,10 @@ void cb_execution_interrupt(struct cb_shells *sh)
 	cb_lanes_interrupt(sh);
 	if (s->current != meant) /* that one has ended, and what runs now is another */
 		return;
-	if (is_restored(sh))
+	if (is_restored(sh)) { /* the cell has ended: what may hold up its reply is the copying */
+		sh->keeper->interrupt(sh->kept);
 		return;
+	}
 	if (s->current != NULL)
 		interrupt_current(sh);
 	else

@@ -20,6 +20,7 @@
 #include "idle.h"
 #include "stdin.h"
 #include "jupyter/jupyter.h"
+#include "jupyter/loop.h"
 #include "jupyter/status.h"
 #include "jupyter/tools.h"
 #include "policy/policy.h"
@@ -528,6 +529,7 @@ enum cb_found cb_shell_interrupt_one(struct cb_shell *s, struct cb_span msg_id)
 
 	if (r != NULL) {
 		cb_abort_request(s->all->jupyter, r);
+		cb_loop_mark(s->all->loop); /* the next one is the first now */
 		return CB_FOUND_WAITING;
 	}
 	if (!cb_request_named(s->current, msg_id))

@@ -474,6 +474,8 @@ void cb_twins_looked_at(struct cb_transactions *tx)
 {
 	struct cb_twins *w = &tx->twins;
 
+	if (tx->guest->state != CB_GUEST_UP) /* it is being ended, and what is told then is another's word */
+		return;
 	if (w->looks > 0 && cb_usage_threads_at_work(tx->guest->python.pid)) {
 		w->looks--;
 		cb_loop_arm(tx->loop, w->deadline_timer, cb_now_ns() + LOOK_ON);

@@ -1,5 +1,5 @@
 /* Interrupts against a scripted guest and pid 1: soft and hard, never another cell's, repeated until they are taken. */
-#include "rig.h"
+#include "rig_twins.h"
 
 #include <signal.h>
 #include <sys/socket.h>
@@ -383,6 +383,44 @@ static void test_named_badly(void **state)
 	rig_end(r, cell, g);
 }
 
+static bool restoring(struct rig *r)
+{
+	return r->k.guest.state == CB_GUEST_RESTORING;
+}
+
+static bool has_let_go(struct rig *r)
+{
+	return r->k.guest.python.signals > 0;
+}
+
+/* A woken state is copied, and something holds that up: the cell that waits for it is not without a reply for ever. */
+static void test_copying_of_what_was_woken_hangs(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin old = rig_twin(r), young, copy;
+	uint64_t g;
+	const char *id = rig_begin(r, "a", &g);
+
+	rig_end(r, id, g);
+	young = rig_twin(r);
+	id = rig_begin(r, "b", &g);
+	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	struct rig_request resume = rig_twin_wakes(r, &young);
+
+	rig_twin_resumed(r, &resume);
+	copy = rig_twin_asked(r);
+	interrupt_named(r, id, "running");
+	rig_until(r, has_let_go);
+	r->k.transactions.twins.interrupted_at -= 300000000; /* no double click */
+	rig_signalled(r);
+	(void)rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL);
+	rig_until(r, restoring);
+	rig_init_expect(r, CB_INIT_DROP, (int)copy.number);
+	rig_init_expect(r, CB_INIT_RESTORE, (int)old.number); /* the state before it takes over */
+	rig_twin_close(&old);
+	rig_twin_close(&copy);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_teardown(f, rig_teardown)
@@ -397,6 +435,7 @@ int main(void)
 		T(test_interrupt_limit),
 		T(test_interrupt_ends_input),
 		T(test_interrupt_while_starting),
+		T(test_copying_of_what_was_woken_hangs),
 		T(test_named_one_runs),
 		T(test_named_one_waits),
 		T(test_named_one_has_not_come),

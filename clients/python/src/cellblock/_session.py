@@ -264,7 +264,7 @@ class Session:
     ) -> Reply:
         """Sends a request and waits for its reply. Raises what the reply says where its status is not ok.
 
-        Cancelling it takes back a request that waits, and interrupts a command that runs.
+        Cancelling it takes back what waits in a line of cells, and ends a command (docs/messages.md).
         """
         transport = self.check()
         served = self._serves()
@@ -389,8 +389,10 @@ class Session:
                 await self._to_the_end(run)
                 result = run.result()
             except asyncio.CancelledError:
-                await self._stop(run)
-                result = run.result(partial=not run.done.done())
+                try:
+                    await self._stop(run)
+                finally:  # it may be cancelled once more
+                    result = run.result(partial=not run.done.done())
                 raise
             except SandboxError as e:
                 result = run.result(partial=True, lost=str(e))
