@@ -256,8 +256,9 @@ class Client:
             )
         if left <= 0:
             said = self.kernel.said()[-2000:] if self.kernel else ""
-            held = {c: list(q)[-8:] for c, q in self.inbox.items() if q}
-            raise NoMessage(f"no {what} in time; unread: {held}; the kernel had said: {said}")
+            held = {c: (len(q), list(q)[-8:]) for c, q in self.inbox.items() if q}
+            raise NoMessage(f"no {what} in time; {took} came just now; unread, and the last of them: {held}; "
+                            f"the kernel had said: {said}")
 
     def wait(self, channel, wanted=lambda m: True, timeout=None, what=None):
         """The first message on a channel that `wanted` takes; what came before it stays."""
