@@ -449,3 +449,14 @@ void cb_reply_error(struct cb_jupyter *jp, const struct cb_request *to, const ch
 				 CB_SPAN("[]")) == 0)
 		cb_reply(jp, to, cb_buf_span(&b));
 }
+
+bool cb_read_content(struct cb_jupyter *jp, const struct cb_request *r, struct cb_json_field *fields, size_t n)
+{
+	struct cb_json_error e = { 0 };
+
+	if (cb_json_scan_object(r->content.data, r->content.len, fields, n, &e) == 0)
+		return true;
+	cb_reply_error(jp, r, "MalformedRequestError", "%s: content: %s%s%s", r->type, e.field != NULL ? e.field : "",
+		       e.field != NULL ? ": " : "", e.reason);
+	return false;
+}

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cellblock/error.h>
+#include <cellblock/json_scan.h>
 #include <cellblock/json_write.h>
 #include <stdbool.h>
 #include <zmq.h>
@@ -49,3 +50,5 @@ void cb_reply_json(struct cb_jupyter *jp, const struct cb_request *to, struct cb
 /* {"status":"error","ename","evalue","traceback":[]} */
 void cb_reply_error(struct cb_jupyter *jp, const struct cb_request *to, const char *ename, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
+/* Reads the content. False: it is not what the type needs, and the reply has said so. */
+bool cb_read_content(struct cb_jupyter *jp, const struct cb_request *r, struct cb_json_field *fields, size_t n);

@@ -8,13 +8,9 @@
 void cb_request_shutdown(struct cb_kernel *k, struct cb_request *r)
 {
 	struct cb_json_field f[] = { { .name = "restart", .types = CB_JSON_BOOL } };
-	struct cb_json_error e = { 0 };
 
-	if (cb_json_scan_object(r->content.data, r->content.len, f, 1, &e) < 0) {
-		cb_reply_error(&k->jupyter, r, "MalformedRequestError", "shutdown_request: content: %s%s%s",
-			       e.field != NULL ? e.field : "", e.field != NULL ? ": " : "", e.reason);
+	if (!cb_read_content(&k->jupyter, r, f, 1))
 		return;
-	}
 	bool restart = f[0].ret_type == CB_JSON_TRUE;
 	CB_JSON_SMALL(content, "status", "ok", "restart", restart);
 	struct cb_outgoing out = { .type = "shutdown_reply",

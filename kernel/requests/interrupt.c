@@ -88,13 +88,9 @@ bool cb_request_was_taken_back(const struct cb_kernel *k, const struct cb_reques
 void cb_request_interrupt(struct cb_kernel *k, struct cb_request *r)
 {
 	struct cb_json_field f[] = { { .name = "msg_id", .types = CB_JSON_STRING } };
-	struct cb_json_error e = { 0 };
 
-	if (cb_json_scan_object(r->content.data, r->content.len, f, 1, &e) < 0) {
-		cb_reply_error(&k->jupyter, r, "MalformedRequestError", "interrupt_request: content: %s%s%s",
-			       e.field != NULL ? e.field : "", e.field != NULL ? ": " : "", e.reason);
+	if (!cb_read_content(&k->jupyter, r, f, 1))
 		return;
-	}
 	if (f[0].ret.data == NULL) {
 		interrupt_line(k, r);
 		cb_reply_ok(&k->jupyter, r);

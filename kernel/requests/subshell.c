@@ -30,12 +30,10 @@ void cb_request_create_subshell(struct cb_kernel *k, struct cb_request *r)
 void cb_request_delete_subshell(struct cb_kernel *k, struct cb_request *r)
 {
 	struct cb_json_field f[] = { { .name = "subshell_id", .types = CB_JSON_STRING, .required = true } };
-	struct cb_json_error e = { 0 };
 
-	if (cb_json_scan_object(r->content.data, r->content.len, f, 1, &e) < 0)
-		cb_reply_error(&k->jupyter, r, "MalformedRequestError", "delete_subshell_request: content: %s%s%s",
-			       e.field != NULL ? e.field : "", e.field != NULL ? ": " : "", e.reason);
-	else if (!cb_branches_delete(&k->transactions, f[0].ret) && !cb_lanes_delete(&k->shells, f[0].ret))
+	if (!cb_read_content(&k->jupyter, r, f, 1))
+		return;
+	if (!cb_branches_delete(&k->transactions, f[0].ret) && !cb_lanes_delete(&k->shells, f[0].ret))
 		cb_branches_unknown(&k->transactions, r, f[0].ret);
 	else
 		cb_reply_ok(&k->jupyter, r);

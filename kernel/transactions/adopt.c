@@ -24,14 +24,10 @@ static bool rests(const struct cb_branch *b)
 bool cb_adopt_begin(struct cb_transactions *tx, struct cb_request *r)
 {
 	struct cb_json_field f[] = { { .name = "subshell_id", .types = CB_JSON_STRING, .required = true } };
-	struct cb_json_error e = { 0 };
 	struct cb_branch *b;
 
-	if (cb_json_scan_object(r->content.data, r->content.len, f, 1, &e) < 0) {
-		cb_reply_error(tx->jupyter, r, "MalformedRequestError", "%s: content: %s%s%s", r->type,
-			       e.field != NULL ? e.field : "", e.field != NULL ? ": " : "", e.reason);
+	if (!cb_read_content(tx->jupyter, r, f, 1))
 		return false;
-	}
 	b = cb_branches_find(tx, f[0].ret);
 	if (b == NULL) {
 		cb_branches_unknown(tx, r, f[0].ret);

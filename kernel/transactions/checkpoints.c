@@ -46,14 +46,10 @@ static bool name_of(struct cb_transactions *tx, struct cb_request *r, char ret_n
 	struct cb_json_field f[] = { { .name = branch ? "from" : "name",
 				       .types = CB_JSON_STRING | (optional ? CB_JSON_NULL : 0u),
 				       .required = !optional } };
-	struct cb_json_error e = { 0 };
 
 	ret_name[0] = '\0';
-	if (cb_json_scan_object(r->content.data, r->content.len, f, 1, &e) < 0) {
-		cb_reply_error(tx->jupyter, r, "MalformedRequestError", "%s: content: %s%s%s", r->type,
-			       e.field != NULL ? e.field : "", e.field != NULL ? ": " : "", e.reason);
+	if (!cb_read_content(tx->jupyter, r, f, 1))
 		return false;
-	}
 	if (f[0].ret.data == NULL || f[0].ret_type == CB_JSON_NULL || take_name(f[0].ret, ret_name))
 		return true;
 	cb_reply_error(tx->jupyter, r, "MalformedRequestError",

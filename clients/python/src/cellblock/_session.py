@@ -15,7 +15,7 @@ import os
 import uuid
 from typing import Any, Awaitable, Callable, Mapping, NamedTuple, Optional, Sequence
 
-from ._errors import CellblockError, ForkError, SandboxClosedError, SandboxError, ToolError, from_reply
+from ._errors import ForkError, SandboxClosedError, SandboxError, ToolError, from_reply
 from ._result import Event, Result
 from ._run import Run
 from ._threads import outcome_of
