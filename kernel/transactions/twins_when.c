@@ -166,7 +166,7 @@ void cb_twins_quiet(struct cb_transactions *tx)
 bool cb_twins_before(struct cb_transactions *tx, const struct cb_request *r)
 {
 	struct cb_twins *w = &tx->twins;
-	int64_t now = cb_now_ns(), since = w->held_ns;
+	int64_t now = cb_now_ns(), since = w->held_cell == r->arrived_ns ? w->held_ns : 0;
 
 	if (!cb_request_is_execute(r))
 		return false;
@@ -178,6 +178,7 @@ bool cb_twins_before(struct cb_transactions *tx, const struct cb_request *r)
 	if (since != 0 && now - since >= QUESTION)
 		return false;
 	w->held_ns = since != 0 ? since : now;
+	w->held_cell = r->arrived_ns;
 	cb_loop_arm(tx->loop, w->idle_timer, w->held_ns + QUESTION);
 	return true;
 }

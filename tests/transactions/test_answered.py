@@ -85,6 +85,23 @@ def test_a_question_that_is_being_answered(start, mode):
         assert c.run("log").result == str(list(range(n + 1)))
 
 
+def test_a_cell_that_waits_for_a_question_is_taken_back(start):
+    """The next one waits as long as that would have."""
+    c = small(start, "--set", "transactions.mode=always")
+    slow = "class Slow:\n    def __dir__(self): asked.set(); go.wait(60); return ['aa']\ns = Slow()"
+    assert c.run(f"import threading\nasked, go = threading.Event(), threading.Event()\nlog = []\n{slow}").ok
+    later = "threading.Timer(1.2, print, ['now']).start(); threading.Timer(1.6, go.set).start()"
+    good = c.start(f"asked.wait(60); log.append(0); {later}")
+    question = c.send("complete_request", {"code": "s.", "cursor_pos": 2})
+    held = c.start("log.append(1)")
+    assert c.finish(good).ok
+    assert c.request("interrupt_request", {"msg_id": held}, channel="control").content["found"] == "waiting"
+    c.says(good, "now")
+    assert not c.run(DIE).ok
+    c.until_idle(question)
+    assert c.run("log").result == "[0]"
+
+
 def test_messages_of_widgets_beside_a_cell_are_counted(start):
     c = start(args=["--set", "transactions.mode=always"]).client
     comm = counting_comm(c)
