@@ -131,8 +131,9 @@ def test_run_command(sb):
     assert (p.returncode, p.stdout, p.stderr, p.limit) == (3, "1\nin\n/tmp\n", "oops\n", None)
     assert p.usage.wall_s > 0
     assert sb.run_command(["cat"], stdin=b"bytes").stdout == "bytes"
-    with pytest.raises(subprocess.CalledProcessError):
-        sb.run_command(["false"], check=True)
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        sb.run_command(iter(["false"]), check=True)
+    assert failed.value.cmd == ["false"]
     with pytest.raises(FileNotFoundError, match="no-such-program"):
         sb.run_command(["no-such-program"])
     with pytest.raises(TypeError, match="list of words"):

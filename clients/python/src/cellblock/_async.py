@@ -454,7 +454,8 @@ class AsyncSandbox(AsyncRunner):
         `timeout`: seconds, at most the policy's `timeout.cell`; then CommandTimeoutError, which has what was written.
         `check`: subprocess.CalledProcessError where it does not exit with 0. FileNotFoundError: no such program.
         """
-        content: Dict[str, Any] = {"argv": words("argv", argv)}
+        given = words("argv", argv)
+        content: Dict[str, Any] = {"argv": given}
         if timeout is not None:
             content["timeout"] = seconds("timeout", timeout, none="the policy's timeout.cell")
         if cwd is not None:
@@ -476,7 +477,7 @@ class AsyncSandbox(AsyncRunner):
         if check and done.returncode != 0:
             import subprocess
 
-            raise subprocess.CalledProcessError(done.returncode, list(argv), done.stdout, done.stderr)
+            raise subprocess.CalledProcessError(done.returncode, given, done.stdout, done.stderr)
         return done
 
     async def usage(self) -> Dict[str, Any]:
