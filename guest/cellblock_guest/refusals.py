@@ -123,7 +123,7 @@ class Refusals:
         if isinstance(e, MemoryError):
             return "%s for the whole jail" % self.said("limits.memory") if "limits.memory" in self.says else None
         if isinstance(e, RuntimeError) and "can't start new thread" in str(e):
-            return "%s: processes and threads together" % self.said("limits.pids")
+            return self._no_process()
         if isinstance(e, ModuleNotFoundError):
             return self._unseen_entry()
         if not isinstance(e, OSError):
@@ -146,7 +146,7 @@ class Refusals:
         if number == errno.ENOMEM:
             return "%s for the whole jail" % self.said("limits.memory")
         if number == errno.EAGAIN and _by_fork(e.__traceback__):
-            return "%s: processes and threads together" % self.said("limits.pids")
+            return self._no_process()
         if number in (errno.ENOSPC, errno.EDQUOT):
             return self._full(_path_of(e))
         if number in (errno.EROFS, errno.EACCES, errno.EPERM, errno.EBUSY):
@@ -161,6 +161,16 @@ class Refusals:
                 path = other if self._protects(other) else path
             return self._read_only(number, path)
         return None
+
+    def _no_process(self):
+        """The kernel says the same of every limit: the jail's, and those around it."""
+        there, limit = _tasks(), self.says.get("limits.pids")
+        if limit is None or there >= limit - limit // 4:
+            return "%s: processes and threads together" % self.said("limits.pids")
+        return (
+            "%s, and %d processes and threads are there: a limit outside the jail is reached (of its user on this "
+            "host, see ulimit -u, or of a container), or memory" % (self.said("limits.pids"), there)
+        )
 
     def _network(self, what):
         text = "%s: %s" % (self.said("network.mode"), what)
@@ -409,6 +419,17 @@ def size(n):
     if n < 1 << 20:
         return "%d%s" % (n, units[0])
     return "%.1fG" % (n * 1024 ** (5 - len(units)) / (1 << 30))
+
+
+def _tasks():
+    count = 0
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                count += len(os.listdir("/proc/%s/task" % name))
+            except OSError:  # it has ended
+                pass
+    return count
 
 
 def _chain(error):

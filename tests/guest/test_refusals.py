@@ -70,6 +70,13 @@ def told(new_guest):
     return new_guest(env={"CELLBLOCK_POLICY_SAYS": json.dumps(SAYS)})
 
 
+@pytest.mark.parametrize("there, says", [(98, "together"), (12, "12 processes and threads are there: a limit outside")])
+def test_whose_limit_of_processes_it_is(told, there, says):
+    assert told.run(f"from cellblock_guest import refusals\nrefusals._tasks = lambda: {there}").ok
+    for name in ("thread", "fork"):
+        assert "limits.pids is 100" in (said := text_of(told.run(RAISED[name][0]))) and says in said, said
+
+
 def test_notes(told):
     for name, (code, ename, says) in RAISED.items():
         result = told.run(code)
