@@ -207,8 +207,9 @@ static void pack(struct runs *r)
 	r->count = kept;
 }
 
-/* What was left out and not written to is perhaps written to no more. The rest of it is the process's own because a
- * copy has copied it; that is over with the next one, which leaves it alone. */
+/* What was left out and hardly written to is perhaps written to no more, or in few pages: a copy would copy the whole
+ * for those, each time. The rest of it is the process's own because a copy has copied it; that is over with the next
+ * one, which leaves it alone. */
 static void drop_unused(long pagemap)
 {
 	bool own[PIECE_PAGES];
@@ -217,7 +218,7 @@ static void drop_unused(long pagemap)
 	for (size_t i = 0; i < large.count; i++) {
 		uintptr_t at = sample_of(&large.run[i]);
 
-		if (at != 0 && look_at_pages(pagemap, at, PIECE_PAGES, own, &there) <= 0)
+		if (at != 0 && look_at_pages(pagemap, at, PIECE_PAGES, own, &there) < LARGE_PAGES)
 			large.run[i].n = 0;
 	}
 	pack(&large);

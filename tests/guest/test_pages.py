@@ -160,6 +160,19 @@ def test_what_is_written_to_no_more_is_copied_no_more(with_array):
     assert own(twin) > SIZE * 3 / 4, "and if it is, it is again"
 
 
+def test_what_is_written_to_in_few_places_is_not_copied_whole(with_array):
+    """As a heap is by a small cell: some hundreds of pages here and there, for which all would be copied each time."""
+    for i in range(20):
+        with_array.faults_of("write(b'%04d', 64)" % i)
+        twin = with_array.copy()
+        if own(twin) < SIZE / 4:
+            break
+    assert own(twin) < SIZE / 4
+    with_array.faults_of("write(b'late')")
+    with_array.back()
+    assert with_array.guest.run("seen()").result == "[b'%04d', b'kept']" % i
+
+
 def test_what_is_written_to_stays_known(with_array):
     """The pieces that are left out are others each time."""
     for i in range(12):
