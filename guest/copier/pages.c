@@ -47,7 +47,7 @@ enum { MADV_POPULATE_WRITE_ = 23, MADV_COLLAPSE_ = 25 };
 #define OWN (PRESENT | 1ULL << 56) /* in this process only */
 
 struct run {
-	uintptr_t at;
+	uintptr_t at, end; /* an area may end before its last piece does */
 	size_t n;
 };
 
@@ -72,20 +72,21 @@ static size_t copied;	      /* large pieces, by this copy */
 static size_t tidied;	      /* large pieces, from where this goes on */
 static size_t room;	      /* for as many */
 
-static void add(struct runs *r, uintptr_t at, size_t size)
+static void add(struct runs *r, uintptr_t at, uintptr_t end, size_t size)
 {
 	struct run *last = r->count > 0 && !r->apart ? &r->run[r->count - 1] : NULL;
-	bool longer = last != NULL && last->at + last->n * size == at;
+	bool longer = last != NULL && last->end == at && last->at + last->n * size == at;
 
 	if (r->total == r->most || (r->count == RUNS_MAX && !longer)) {
 		r->over = true;
 		return;
 	}
 	r->apart = false;
-	if (longer)
-		last->n++;
-	else
-		r->run[r->count++] = (struct run){ at, 1 };
+	if (!longer)
+		r->run[r->count++] = (struct run){ .at = at };
+	last = &r->run[r->count - 1];
+	last->end = end;
+	last->n++;
 	r->total++;
 }
 
@@ -152,11 +153,11 @@ static int look_at_line(void *context, const char *line)
 		if (found < 0)
 			return (int)found;
 		if (there >= FULL_PAGES && found >= LARGE_PAGES)
-			add(&large, at, PIECE);
+			add(&large, at, at + n * PAGE, PIECE);
 		else
 			for (size_t i = 0; i < n && found > 0; i++)
 				if (own[i])
-					add(&single, at + i * PAGE, PAGE);
+					add(&single, at + i * PAGE, at + (i + 1) * PAGE, PAGE);
 		at += n * PAGE;
 	}
 	return 0;
@@ -185,6 +186,11 @@ static int look(long pagemap)
 	if (large.total > pieces + pieces / 4)
 		period = next = 1;
 	return r;
+}
+
+static size_t size_of_piece(const struct run *r, uintptr_t at)
+{
+	return r->end - at < PIECE ? r->end - at : PIECE;
 }
 
 /* The piece of a run that is left out this time; 0 = none. Of small runs each has its turn. */
@@ -216,10 +222,11 @@ static void drop_unused(long pagemap)
 	size_t there;
 
 	for (size_t i = 0; i < large.count; i++) {
-		uintptr_t at = sample_of(&large.run[i]);
+		struct run *r = &large.run[i];
+		uintptr_t at = sample_of(r);
 
-		if (at != 0 && look_at_pages(pagemap, at, PIECE_PAGES, own, &there) < LARGE_PAGES)
-			large.run[i].n = 0;
+		if (at != 0 && look_at_pages(pagemap, at, size_of_piece(r, at) / PAGE, own, &there) < LARGE_PAGES)
+			r->n = 0;
 	}
 	pack(&large);
 }
@@ -299,8 +306,7 @@ void cb_pages_look(int64_t bytes)
 /* Both lists of areas and of runs are in order. */
 struct walk {
 	struct runs *runs;
-	size_t size; /* of what a run counts */
-	size_t at;   /* the first that is not found yet */
+	size_t at; /* the first that is not found yet */
 };
 
 static int pass_area(void *context, const char *line)
@@ -315,7 +321,7 @@ static int pass_area(void *context, const char *line)
 
 		for (; r < end && r->at < from; r++)
 			r->n = 0;
-		while (r < end && r->at + r->n * w->size <= to)
+		while (r < end && r->end <= to)
 			r++;
 		w->at = (size_t)(r - w->runs->run);
 	}
@@ -325,7 +331,7 @@ static int pass_area(void *context, const char *line)
 /* What is known may have gone since, and something else lie in its place: a file, say, that asking would fill. */
 static void drop_what_has_gone(void)
 {
-	struct walk walks[] = { { &single, PAGE, 0 }, { &large, PIECE, 0 }, { NULL, 0, 0 } };
+	struct walk walks[] = { { &single, 0 }, { &large, 0 }, { NULL, 0 } };
 
 	if (cb_sys_lines_of("/proc/self/maps", pass_area, walks) < 0)
 		state = NEVER;
@@ -352,7 +358,8 @@ static void ask_for_single(void)
 	if (state != KNOWN)
 		return;
 	for (size_t i = 0; i < single.count && (i % A_FEW != 0 || !request_waits()); i++)
-		(void)cb_sys3(SYS_madvise, single.run[i].at, single.run[i].n * PAGE, MADV_POPULATE_WRITE_);
+		(void)cb_sys3(SYS_madvise, single.run[i].at, single.run[i].end - single.run[i].at,
+			      MADV_POPULATE_WRITE_);
 }
 
 void cb_pages_get(void)
@@ -388,7 +395,7 @@ bool cb_pages_copy(void)
 		return false;
 	r = run_of(large.total - ++copied, &at);
 	if (!sampling || at != sample_of(r))
-		(void)cb_sys3(SYS_madvise, at, PIECE, MADV_POPULATE_WRITE_);
+		(void)cb_sys3(SYS_madvise, at, size_of_piece(r, at), MADV_POPULATE_WRITE_);
 	return true;
 }
 
@@ -400,11 +407,12 @@ bool cb_pages_untidy(void)
 void cb_pages_tidy(void)
 {
 	int64_t end = cb_sys_now_ns() + TIDY_NS;
+	const struct run *r;
 	uintptr_t at;
 
 	for (; cb_pages_untidy() && !request_waits() && cb_sys_now_ns() < end; tidied++) {
-		(void)run_of(tidied, &at);
-		(void)cb_sys3(SYS_madvise, at, PIECE, MADV_COLLAPSE_);
+		r = run_of(tidied, &at);
+		(void)cb_sys3(SYS_madvise, at, size_of_piece(r, at), MADV_COLLAPSE_);
 	}
 }
 

@@ -126,6 +126,16 @@ def test_large_memory_is_copied_by_the_copy(with_array):
     assert with_array.settles("write(b'more')", PAGES / 8), "of a woken state, too"
 
 
+def test_large_memory_that_ends_somewhere(with_array):
+    """And not where a huge page does, as most arrays of NumPy."""
+    assert with_array.guest.run("memory.resize(len(memory) - 4096)").ok
+    assert own(with_array.copy()) > SIZE * 3 / 4
+    assert with_array.faults_of("write(b'next')") < PAGES / 8
+    assert rollup(with_array.pid, "AnonHugePages") > SIZE * 3 / 4
+    with_array.back()
+    assert with_array.guest.run("seen()").result == "[b'kept']"
+
+
 def test_where_memory_is_short_nobody_copies(with_array):
     twin = with_array.copy(room=8 * MB)
     assert own(twin) < 32
