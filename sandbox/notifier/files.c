@@ -245,11 +245,15 @@ static int open_old(const struct cb_entry *e, int flags, int *ret_fd)
 	return 0;
 }
 
-/* Pipes, sockets, and folders: no mount stands before these, or there is no writing them. */
+/* Pipes, sockets, and folders: no mount stands before these, or there is no writing them. What is there and opened for
+ * reading alone gets a descriptor of the read-only mount, also with O_CREAT: by one of the writable mount it could be
+ * opened again for writing (/proc/self/fd), and nobody would judge that. */
 static bool is_kernels(const struct cb_entry *e, int flags)
 {
 	if (!e->there)
 		return (flags & O_CREAT) == 0 || e->folder_meant;
+	if ((flags & (O_ACCMODE | O_TRUNC)) == O_RDONLY)
+		return true;
 	return !S_ISREG(e->st.st_mode) || e->folder_meant || (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL);
 }
 

@@ -91,6 +91,10 @@ WAYS = {
     "cut": "open(ref + '.lock', 'x').write(text + open(ref).read()); os.rename(ref + '.lock', ref);"
     "os.truncate(ref, len(text))",
     "own descriptor again": "f = open(ref); open(f'/proc/self/fd/{f.fileno()}', 'w').write(text)",
+    "own descriptor of one that may be made": "f = os.open(ref, os.O_RDONLY | os.O_CREAT);"
+    "os.write(os.open(f'/proc/self/fd/{f}', os.O_WRONLY | os.O_TRUNC), text.encode())",
+    "own descriptor of one that may be made, cut": "f = os.open(ref, os.O_RDONLY | os.O_CREAT);"
+    "os.truncate(f'/proc/self/fd/{f}', 0); os.write(os.open(f'/proc/self/fd/{f}', os.O_RDWR), text.encode())",
     "symbolic link": "os.remove(ref); os.symlink(text[5:-1], ref)",
     "node": "os.remove(ref); os.mknod(ref, 0o100644); open(ref, 'w').write(text)",
     "another's lock": "open('.git/HEAD.lock', 'x').write(text); os.rename('.git/HEAD.lock', ref)",
