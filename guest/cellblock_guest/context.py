@@ -10,6 +10,7 @@ import threading
 from _weakrefset import WeakSet  # which threading has loaded; weakref has not
 
 pools = WeakSet()  # of threads, that something was submitted to: what Python keeps of them a fork empties (from 3.14)
+children = WeakSet()  # of subprocess.Popen
 _request = contextvars.ContextVar("cellblock_request")
 _latest = 0
 request_of_context = _request.get
@@ -68,6 +69,17 @@ def patch_threads():
     start_with_request.__name__, start_with_request.__qualname__ = "start", "Thread.start"
     start_with_request.__doc__ = start.__doc__
     threading.Thread.start = start_with_request
+
+
+def patch_subprocess(module):
+    """module is subprocess, just imported. Not its __init__, which would stand in the traceback of each failed start."""
+
+    def __new__(cls, *args, **kwargs):
+        child = object.__new__(cls)
+        children.add(child)
+        return child
+
+    module.Popen.__new__ = __new__
 
 
 def patch_executor(module):

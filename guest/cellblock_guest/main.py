@@ -107,6 +107,7 @@ class Guest:
         self.finder.after("asyncio", self.aio.on_import)
         self.finder.after("uvloop", self.aio.on_uvloop)
         self.finder.after("concurrent.futures.thread", context.patch_executor)
+        self.finder.after("subprocess", context.patch_subprocess)
         self.finder.after("getpass", self.prompt.on_getpass)
         self.finder.after("comm", self._on_comm_package)
         self.finder.after("matplotlib", environment.give_fonts)
@@ -202,7 +203,8 @@ class Guest:
     def serve(self):
         wire, aio, warm = self.wire, self.aio, getattr(self.shell, "warm", None)
         while self.exit_code is None:
-            if not wire.pending() and not wire.aside:
+            # nothing of the user's runs in a woken copy before its files are back and it may speak
+            if not self.twins.woken and not wire.pending() and not wire.aside:
                 if aio.loop is not None:
                     aio.wait_readable()
                 elif warm and not warm.done:

@@ -21,6 +21,8 @@ _COMM = "/proc/self/comm"
 _PR_SET_NAME = 15
 _FDS_WITHOUT_PROC = 1024
 _FIRST = W.FD_SIDE + 1  # fds below are ours
+_TERMINALS = (5, *range(136, 144))  # major numbers: /dev/ptmx, /dev/tty, and those of /dev/pts
+_MADE = os.O_CREAT | os.O_EXCL | os.O_TRUNC | os.O_NOFOLLOW | os.O_TMPFILE  # how a file was opened, not what it is
 
 
 def _read(path):
@@ -87,6 +89,7 @@ class Descriptors:
         """birth: fds that are to become this process's own in the copy."""
         self.offsets = {}  # fd of a regular file -> offset
         self.sockets = []
+        self._terminals = []
         self._pairs = pairs
         self._pipes = {}  # (device, inode) -> fds
         self._streams = [_identity(fd) for fd in (W.STDOUT, W.STDERR)]
@@ -108,6 +111,8 @@ class Descriptors:
                 self._pipes.setdefault((status.st_dev, status.st_ino), []).append(fd)
             elif stat.S_ISSOCK(status.st_mode) and not any(fd in pair for pair in self._pairs):
                 self.sockets.append(fd)
+            elif stat.S_ISCHR(status.st_mode) and os.major(status.st_rdev) in _TERMINALS:
+                self._terminals.append(fd)
         except OSError:  # the folder's own fd, closed by now
             pass
 
@@ -131,7 +136,7 @@ class Descriptors:
             for new, fd in zip(_pair(), pair):
                 _replace(new, fd)
                 os.close(new)
-        for fd in self.sockets:
+        for fd in self.sockets + self._terminals:
             end, other = _pair()
             os.close(other)
             _replace(end, fd)
@@ -142,7 +147,7 @@ class Descriptors:
         for fd, offset in self.offsets.items():
             try:
                 if branch:
-                    flags = fcntl.fcntl(fd, fcntl.F_GETFL) & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC)
+                    flags = fcntl.fcntl(fd, fcntl.F_GETFL) & ~_MADE
                     new = os.open("/proc/self/fd/%d" % fd, flags | os.O_CLOEXEC)
                     os.dup2(new, fd, os.get_inheritable(fd))
                     os.close(new)
@@ -291,7 +296,7 @@ def heal(guest, copy):
     def revive_pools():
         _revive_pools(copy.waited)
 
-    steps = [_heal_process_pools, _heal_multiprocessing, _close_zmq]
+    steps = [_heal_process_pools, _heal_multiprocessing, _heal_subprocesses, _close_zmq]
     if copy:
         steps += [_own_finalizers, _end_pools if copy.branch else revive_pools]
     else:
@@ -340,6 +345,13 @@ def _heal_multiprocessing():
     for child in list(_dead_children):
         child._parent_pid = os.getpid()
         child._popen.returncode = -signal.SIGKILL
+
+
+def _heal_subprocesses():
+    """Python takes a child that is not there for one that has exited with 0."""
+    for child in list(context.children):
+        if getattr(child, "returncode", 0) is None:
+            child.returncode = -signal.SIGKILL
 
 
 def _close_zmq():

@@ -110,7 +110,6 @@ class Twins:
         branch = bool(content.get("branch"))
         shell = self.guest.shell
         if self._copy:
-            self.copier.files_back(branch)
             self.guest.side.take(self._copy.side)
         else:
             self._descriptors.back(self.guest.log, branch)
@@ -370,6 +369,7 @@ class Twins:
         guest.interrupts.pending = guest.interrupts.late = False
         guest.interrupts.pid, guest.interrupts.reported = os.getpid(), 0
         if self._copy:
+            self.copier.files_back(self._copy.branch)
             self.copier.go_on()
         self.process.thaw()
 

@@ -5,9 +5,10 @@
  * tells of what the other has open, and a pipe or a socket that the original closes must end for its other side, though
  * a frozen copy has it. So pipes of which both ends are here, and the given socket pairs, are made anew, with as many
  * bytes as waited in them if those are few and the reader does not block (wakers look at no byte's value); eventfds
- * with their count; epolls with what they watch; what has its other side elsewhere is cut off. A TCP socket that
- * listens does so again at its address when the copy takes over: until then that is the original's, which may give it
- * back.
+ * with their count; epolls with what they watch; what has its other side elsewhere, a terminal too, is cut off. A TCP
+ * socket that listens does so again at its address when the copy takes over: until then that is the original's, which
+ * may give it back. A file that is locked is opened anew, or the copy would go on to hold the lock (flock(2)). Two
+ * numbers of one eventfd, epoll or listening socket stay numbers of one.
  *
  * Invariants: all is noted while nothing runs, and changed in the copy alone. Every list has a maximum; beyond it there
  * is no copy. Sources: proc_pid_fdinfo(5), epoll_ctl(2), eventfd(2).
@@ -31,8 +32,9 @@
 #define FIRST (CB_GUEST_FD_SIDE + 1) /* below are ours */
 #define BIND_NS 2000000000	     /* for all together */
 #define RUNG_MOST 64		     /* bytes that waited: as many as a waker may have */
+#define EPOLLS_ASKED 64		     /* whether another number is of the same one */
 
-enum kind { REGULAR, PIPE, SOCKET, LISTENER, PAIRED, EVENT, EPOLL };
+enum kind { REGULAR, PIPE, SOCKET, LISTENER, PAIRED, EVENT, EPOLL, TERMINAL };
 
 struct open {
 	int fd;
@@ -40,8 +42,8 @@ struct open {
 	bool writes;
 	int flags; /* of F_GETFL */
 	int waiting;
-	int other;	   /* PAIRED: index of its other end */
-	uint64_t dev, ino; /* PIPE */
+	int other;	   /* PAIRED: index of its other end; EVENT, EPOLL: of the first number of the same one */
+	uint64_t dev, ino; /* PIPE, SOCKET; EVENT: its id */
 	int64_t value;	   /* REGULAR: offset; EVENT: count; LISTENER: index of its address */
 };
 
@@ -65,7 +67,8 @@ static size_t nopened;
 static struct watched watched[CB_COPIER_WATCHED_MAX];
 static struct listener listeners[CB_COPIER_LISTENERS_MAX];
 static size_t nwatched, nsockets, nlisteners;
-static uint64_t streams[2][2]; /* device and inode of what stdout and stderr were */
+static uint64_t streams[2][2]; /* device and inode of stdout and stderr; a cell may put others in their places */
+static bool knows_streams;
 
 static bool begins(const char *text, const char *with)
 {
@@ -106,6 +109,32 @@ static int note_watched(struct open *o, const char *text)
 	return 0;
 }
 
+static bool watches(int epoll, int fd)
+{
+	for (size_t i = 0; i < nwatched; i++)
+		if (watched[i].epoll == epoll && watched[i].fd == fd)
+			return true;
+	return false;
+}
+
+/* The index of the first number of the same epoll or eventfd. An epoll says EINVAL of itself, ENOENT of what it does
+ * not watch (epoll_ctl(2)). */
+static int first_of(const struct open *o)
+{
+	for (size_t i = 0, asked = 0; i < nopened && asked < EPOLLS_ASKED; i++) {
+		const struct open *e = &opened[i];
+
+		if (e->kind != o->kind || e->other != (int)i)
+			continue;
+		if (o->kind == EVENT && e->ino == o->ino && o->ino != 0)
+			return (int)i;
+		if (o->kind == EPOLL && ++asked && !watches(e->fd, o->fd) &&
+		    cb_sys4(SYS_epoll_ctl, e->fd, EPOLL_CTL_DEL, o->fd, NULL) == -EINVAL)
+			return (int)i;
+	}
+	return (int)nopened;
+}
+
 /* An fd of no file: what it is stands in its name. The text of an epoll is as long as what it watches. */
 static int note_nameless(struct open *o)
 {
@@ -131,8 +160,13 @@ static int note_nameless(struct open *o)
 		have += (size_t)n;
 	(void)cb_sys1(SYS_close, fd);
 	text[have] = '\0';
+	if (o->kind == EPOLL && have == sizeof(text) - 1)
+		return -E2BIG;
+	if (number_after(text, "eventfd-id:", 10, &value) != NULL)
+		o->ino = value + 1; /* the first one is 0 */
+	o->other = first_of(o);
 	if (o->kind == EPOLL)
-		return have == sizeof(text) - 1 ? -E2BIG : note_watched(o, text);
+		return note_watched(o, text);
 	if (number_after(text, "eventfd-count:", 16, &value) == NULL)
 		return -EINVAL;
 	o->value = (int64_t)value;
@@ -168,6 +202,14 @@ static void note_listener(struct open *o)
 	o->value = (int64_t)nlisteners++;
 }
 
+/* Of either side: /dev/ptmx, /dev/tty, and those of /dev/pts (admin-guide/devices.txt). */
+static bool is_terminal(const struct stat *s)
+{
+	unsigned major = (s->st_rdev >> 8) & 0xfff;
+
+	return S_ISCHR(s->st_mode) && (major == 5 || (major >= 136 && major <= 143));
+}
+
 static int note(int fd)
 {
 	struct open o = { .fd = fd };
@@ -188,6 +230,8 @@ static int note(int fd)
 		(void)cb_sys3(SYS_ioctl, fd, FIONREAD, &o.waiting);
 		if (o.kind == SOCKET)
 			note_listener(&o);
+	} else if (is_terminal(&s)) {
+		o.kind = TERMINAL;
 	} else if ((s.st_mode & S_IFMT) == 0) {
 		r = note_nameless(&o);
 		if (r == -ENOENT)
@@ -241,18 +285,26 @@ static int note_unless_of_birth(void *context, int fd)
 	return fd >= FIRST ? note(fd) : 0;
 }
 
-int cb_descriptors_note(const int *pairs, size_t n, const int *fds, size_t nfds)
+static void know_streams(void)
 {
-	struct birth birth = { .fds = fds, .n = nfds };
 	struct stat s;
-	int r;
 
-	nopened = nwatched = nsockets = nlisteners = 0;
 	for (int i = 0; i < 2; i++)
 		if (cb_sys4(SYS_newfstatat, i + 1, "", &s, AT_EMPTY_PATH) == 0) {
 			streams[i][0] = s.st_dev;
 			streams[i][1] = s.st_ino;
 		}
+	knows_streams = true;
+}
+
+int cb_descriptors_note(const int *pairs, size_t n, const int *fds, size_t nfds)
+{
+	struct birth birth = { .fds = fds, .n = nfds };
+	int r;
+
+	nopened = nwatched = nsockets = nlisteners = 0;
+	if (!knows_streams)
+		know_streams();
 	r = cb_sys_numbers_in("/proc/self/fd", note_unless_of_birth, &birth);
 	if (r < 0)
 		return r;
@@ -280,13 +332,39 @@ static void replace(int new, const struct open *o)
 		(void)cb_sys3(SYS_fcntl, o->fd, F_SETFL, o->flags & (O_NONBLOCK | O_APPEND));
 }
 
-/* As replace(), with one that has no other place; negative: there is none. */
-static void put_in_place(long new, const struct open *o)
+/* As replace(), with one that has no other place. False: it is negative, for there is none. */
+static bool put_in_place(long new, const struct open *o)
 {
 	if (new < 0)
-		return;
+		return false;
 	replace((int)new, o);
 	(void)cb_sys1(SYS_close, new);
+	return true;
+}
+
+static bool reopen(const struct open *o)
+{
+	int flags = (o->flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_NOFOLLOW | O_TMPFILE)) | O_CLOEXEC;
+	char path[64];
+
+	return put_in_place(cb_sys4(SYS_openat, AT_FDCWD, cb_sys_path(path, "/proc/self/fd/", o->fd, ""), flags, 0), o);
+}
+
+/* By a lock that ends with the open file: one of fcntl(2) is the process's. */
+static bool is_locked(int fd)
+{
+	char path[64], text[4096];
+	long at = cb_sys4(SYS_openat, AT_FDCWD, cb_sys_path(path, "/proc/self/fdinfo/", fd, ""), O_RDONLY | O_CLOEXEC,
+			  0);
+	long n = at < 0 ? at : cb_sys3(SYS_read, at, text, sizeof(text) - 1);
+	uint64_t number;
+
+	if (at >= 0)
+		(void)cb_sys1(SYS_close, at);
+	if (n < 0)
+		return false;
+	text[n] = '\0';
+	return number_after(text, "FLOCK", 10, &number) != NULL || number_after(text, "OFDLCK", 10, &number) != NULL;
 }
 
 static void ring(int fd, int bytes)
@@ -370,7 +448,7 @@ static void exchange_listener(size_t i)
 	if (first != o)
 		replace(first->fd, o);
 	else
-		put_in_place(cb_sys3(SYS_socket, domain, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP), o);
+		(void)put_in_place(cb_sys3(SYS_socket, domain, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP), o);
 }
 
 static void exchange_event(const struct open *o)
@@ -380,19 +458,22 @@ static void exchange_event(const struct open *o)
 
 	if (fd >= 0 && value != 0)
 		(void)cb_sys3(SYS_write, fd, &value, sizeof(value));
-	put_in_place(fd, o);
+	(void)put_in_place(fd, o);
 }
 
 static void exchange(size_t i)
 {
 	switch ((enum kind)opened[i].kind) {
 	case REGULAR:
+		if (is_locked(opened[i].fd))
+			(void)reopen(&opened[i]);
 		break;
 	case PIPE:
 		if (!is_stream(&opened[i]))
 			exchange_pipe(i);
 		break;
 	case SOCKET:
+	case TERMINAL:
 	case PAIRED:
 		exchange_socket(i);
 		break;
@@ -400,10 +481,13 @@ static void exchange(size_t i)
 		exchange_listener(i);
 		break;
 	case EVENT:
-		exchange_event(&opened[i]);
-		break;
 	case EPOLL:
-		put_in_place(cb_sys1(SYS_epoll_create1, EPOLL_CLOEXEC), &opened[i]);
+		if ((size_t)opened[i].other < i)
+			replace(opened[opened[i].other].fd, &opened[i]);
+		else if (opened[i].kind == EVENT)
+			exchange_event(&opened[i]);
+		else
+			(void)put_in_place(cb_sys1(SYS_epoll_create1, EPOLL_CLOEXEC), &opened[i]);
 		break;
 	}
 }
@@ -444,6 +528,7 @@ int cb_descriptors_exchange(const int *fds, size_t n, int *ret_side)
 
 		(void)cb_sys4(SYS_epoll_ctl, watched[i].epoll, EPOLL_CTL_ADD, watched[i].fd, &e);
 	}
+	know_streams();
 	return 0;
 }
 
@@ -494,14 +579,6 @@ int cb_descriptors_waited(int fd)
 	return i >= 0 && opened[i].kind == PIPE ? opened[i].waiting : 0;
 }
 
-static void reopen(const struct open *o)
-{
-	int flags = (o->flags & ~(O_CREAT | O_EXCL | O_TRUNC)) | O_CLOEXEC;
-	char path[64];
-
-	put_in_place(cb_sys4(SYS_openat, AT_FDCWD, cb_sys_path(path, "/proc/self/fd/", o->fd, ""), flags, 0), o);
-}
-
 void cb_descriptors_listen(bool branch)
 {
 	int64_t until = cb_sys_now_ns() + BIND_NS;
@@ -516,10 +593,8 @@ void cb_descriptors_back(bool branch)
 	for (size_t i = 0; i < nopened; i++) {
 		const struct open *o = &opened[i];
 
-		if (o->kind != REGULAR)
-			continue;
-		if (branch)
-			reopen(o);
-		(void)cb_sys3(SYS_lseek, o->fd, o->value, SEEK_SET);
+		/* what a branch can't open anew is where the main line has it */
+		if (o->kind == REGULAR && (!branch || reopen(o)))
+			(void)cb_sys3(SYS_lseek, o->fd, o->value, SEEK_SET);
 	}
 }

@@ -44,7 +44,8 @@
 #define TIDY_NS 50000000L /* the loops of user code wait for it */
 enum { MADV_POPULATE_WRITE_ = 23, MADV_COLLAPSE_ = 25 };
 #define PRESENT (1ULL << 63)
-#define OWN (PRESENT | 1ULL << 56) /* in this process only */
+#define OF_FILE (1ULL << 61)
+#define OWN (PRESENT | 1ULL << 56) /* in this process only; a file's page too that nobody has written to */
 
 struct run {
 	uintptr_t at, end; /* an area may end before its last piece does */
@@ -112,9 +113,9 @@ static long look_at_pages(long pagemap, uintptr_t at, size_t n, bool own[PIECE_P
 	for (size_t i = 0; i < n; i++) {
 		uint64_t entry = i < (size_t)got / sizeof(entries[0]) ? entries[i] : 0;
 
-		own[i] = (entry & OWN) == OWN;
+		own[i] = (entry & (OWN | OF_FILE)) == OWN;
 		found += own[i];
-		*ret_there += (entry & PRESENT) != 0;
+		*ret_there += (entry & (PRESENT | OF_FILE)) == PRESENT;
 	}
 	return found;
 }
@@ -173,12 +174,13 @@ static int look(long pagemap)
 	clear(&large);
 	again = false;
 	r = cb_sys_lines_of("/proc/self/maps", look_at_line, &l);
-	if (r < 0 || single.over) { /* the next cell writes to fewer, perhaps */
-		clear(&single);
-	} else if (state == LEARNING) {
+	if (r < 0 || single.over)
+		clear(&single); /* a later cell writes to fewer, perhaps */
+	if (state == LEARNING) {
+		bool known = r == 0 && !single.over;
 		bool alike = single.total <= before + before / 4 && before <= single.total + single.total / 4;
 
-		wait = !alike ? 1 : wait < SELDOM ? 2 * wait : SELDOM;
+		wait = known && !alike ? 1 : wait < SELDOM ? 2 * wait + !wait : SELDOM;
 		left = wait;
 		state = KNOWN;
 	}

@@ -75,6 +75,7 @@ struct cb_request {
 	bool announced;		 /* `busy` was said though it still waits */
 	uint64_t id;		 /* on the wire to the guest; 0 = not sent there */
 	bool interrupted;	 /* before it could be begun */
+	int64_t held_ns;	 /* since then this cell waits for a question to be answered; 0 = it does not */
 	struct cb_request *next; /* in what it waits in */
 };
 

@@ -223,6 +223,7 @@ int cb_guest_ask(struct cb_guest *g, enum cb_wire_type type, enum cb_wire_phase 
 {
 	struct cb_python *p = &g->python;
 
+	g->asked++;
 	return cb_python_ask(p, type, phase, cb_output_parent(&p->output, 0)->header, content);
 }
 
@@ -305,6 +306,7 @@ void cb_guest_want(struct cb_guest *g)
 	g->python.output.last[0] = '\0';
 	g->verdict[0] = g->cause[0] = '\0';
 	g->over_memory = 0;
+	g->asked = 0;
 	g->python.interrupted = 0;
 	g->python.rules = (struct cb_guest_rules){ .phase = CB_PHASE_STARTING,
 						   .first_id = g->last_id + 1,
@@ -520,7 +522,7 @@ static void ended(struct cb_guest *g)
 	g->events->died(g->kernel);
 	g->given_up = false;
 	/* no endless loop: after a failed start, or if guests die that nobody gave work, only a request tries again */
-	g->idle_deaths = g->python.rules.last_id < g->python.rules.first_id ? g->idle_deaths + 1 : 0;
+	g->idle_deaths = g->python.rules.last_id < g->python.rules.first_id + g->asked ? g->idle_deaths + 1 : 0;
 	if (!g->shutting_down && g->failed_starts == 0 &&
 	    ((g->idle_deaths < IDLE_DEATHS && !g->retired) || g->events->wanted(g->kernel)))
 		cb_guest_want(g);

@@ -80,7 +80,8 @@ struct cb_guest {
 	struct cb_err failure;	/* why the last start failed */
 	char note[512];		/* what the broker wants users to know */
 	unsigned failed_starts; /* in a row */
-	unsigned idle_deaths;	/* in a row, of guests that were never given a request */
+	unsigned idle_deaths;	/* in a row, of guests that were never given a client's request */
+	uint64_t asked;		/* what this one was, for the supervisor's own ends */
 	unsigned generation;	/* jails started */
 	bool restarted;		/* the coming HELLO ends a restart that frontends were told of */
 	bool exited;		/* pid 1 reported the guest's end */

@@ -154,12 +154,13 @@ bool cb_python_is_ending(struct cb_python *p)
 
 /* ---- what it is told ---- */
 
-/* The parent of what has no id, and those of requests under way, are not forgotten, however many follow them. */
-static bool taken(const struct cb_python *p, uint64_t id)
+/* The parent of what has no id, and those of requests under way, are not forgotten, however many follow them. A cell
+ * becomes the parent of what has no id. */
+static bool taken(const struct cb_python *p, uint64_t id, bool cell)
 {
 	size_t n = p->output.nparents;
 
-	if (id % n == p->output.background % n)
+	if (!cell && id % n == p->output.background % n)
 		return true;
 	for (size_t i = 0; i < CB_LANES; i++)
 		if (p->rules.beside[i].id != 0 && id % n == p->rules.beside[i].id % n)
@@ -173,7 +174,7 @@ uint64_t cb_python_give_id(struct cb_python *p, struct cb_header *header, bool c
 
 	do
 		id = ++*p->last_id;
-	while (!cell && taken(p, id));
+	while (taken(p, id, cell));
 	cb_output_remember(&p->output, id, header);
 	if (cell || p->output.background < p->rules.first_id)
 		p->output.background = id;
@@ -305,7 +306,8 @@ void cb_python_due(struct cb_python *p, int64_t *when)
 
 	cb_sooner(when, p->nudge_at);
 	cb_sooner(when, p->half.due);
-	(void)cb_stalled_frame_holds_up(&p->half, &p->link, 0, !cb_iopub_congested(p->output.jupyter), &patience);
+	(void)cb_stalled_frame_holds_up(&p->half, &p->link, cb_now_ns(), !cb_iopub_congested(p->output.jupyter),
+					&patience);
 	cb_sooner(when, patience);
 }
 

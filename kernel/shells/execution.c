@@ -227,8 +227,8 @@ static void ending(struct cb_shell *s, struct cb_request *r)
 	sh->debug.waits = false;
 	if (cb_request_is_execute(r)) /* it has told of the loss */
 		sh->execution.lost[0] = '\0';
-	if (sh->guest->python.rules.current ==
-	    r->id) /* also of a guest that is about to be killed: it must not answer twice */
+	/* also of a guest that is about to be killed: it must not answer twice */
+	if (r->id != 0 && sh->guest->python.rules.current == r->id)
 		cb_guest_set_idle(sh->guest);
 }
 

@@ -357,6 +357,8 @@ int cb_shell_ask(struct cb_shell *s, struct cb_frame *f, const char **ret_reason
 {
 	if (!runs_cell(s) || !s->current->execute.allow_stdin || (s->asked_at != 0 && s->ask_again == 0))
 		return CB_E_DENIED;
+	if (s->over || (s == &s->all->execution.shell && s->all->execution.taken_over))
+		return 0; /* its Python has ended, and the answer would be for the one that takes over */
 	if (s->asked_at != 0) {
 		s->ask_again--;
 		cb_shell_asked(s);

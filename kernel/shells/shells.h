@@ -231,7 +231,7 @@ struct cb_shells_events {
 struct cb_shells_keeper {
 	bool (*takes)(struct cb_transactions *tx, struct cb_request *r); /* (ownership) it is for a branch */
 	bool (*copying)(const struct cb_transactions *tx);		 /* what began now would be half in the copy */
-	bool (*before)(struct cb_transactions *tx, const struct cb_request *r); /* a copy is made before it begins */
+	bool (*before)(struct cb_transactions *tx, struct cb_request *r); /* a copy is made before it begins */
 	void (*cell_begins)(struct cb_transactions *tx, struct cb_shell *s);
 	void (*beside_ended)(struct cb_transactions *tx, const struct cb_shell *s); /* a subshell's cell */
 	void (*quiet)(struct cb_transactions *tx); /* something has ended */

@@ -17,6 +17,7 @@
 #include "jupyter/jupyter.h"
 #include "policy/policy.h"
 #include "python/guest.h"
+#include "shells/abort.h"
 #include "shells/execution.h"
 #include "shells/failure.h"
 #include "shells/lanes.h"
@@ -353,10 +354,35 @@ static void next_asked(struct cb_transactions *tx)
 	}
 }
 
+void cb_checkpoints_gone(struct cb_transactions *tx)
+{
+	struct cb_checkpoints *c = &tx->checkpoints;
+	char shown[64];
+
+	if (c->nasked == 0)
+		return;
+	(void)cb_visible(c->asked[0], strlen(c->asked[0]), shown, sizeof(shown));
+	snprintf(c->note, sizeof(c->note), "[cellblock: %%checkpoint %s: not made, for Python ended before]\n", shown);
+	c->nasked = 0;
+}
+
 void cb_checkpoints_quiet(struct cb_transactions *tx)
 {
 	if (!cb_twins_busy(tx) && tx->guest->state == CB_GUEST_UP)
 		next_asked(tx);
+}
+
+/* As any cell that fails. */
+static void refuse_cell(struct cb_transactions *tx, const char *what, const char *why)
+{
+	struct cb_shell *s = &tx->shells->execution.shell;
+
+	if (s->current->execute.stop_on_error)
+		cb_abort_queue(s);
+	if (s->current == NULL || s->over) /* what was taken in with that has ended its Python */
+		return;
+	cb_failure_reply(s, ENAME, "kept", "%%%s: %s", what, why);
+	cb_execution_finish(tx->shells);
 }
 
 void cb_checkpoint_made(struct cb_transactions *tx, struct cb_twin *t, const char *why)
@@ -365,12 +391,12 @@ void cb_checkpoint_made(struct cb_transactions *tx, struct cb_twin *t, const cha
 
 	if (t == NULL && tx->checkpoints.rolling && r != NULL) {
 		tx->checkpoints.rolling = false;
-		if (cb_request_is_execute(r))
-			cb_failure_reply(&tx->shells->execution.shell, ENAME, "kept",
-					 "%%rollback: the copy could not be woken: %s", why);
-		else
+		if (cb_request_is_execute(r)) {
+			refuse_cell(tx, "rollback: the copy could not be woken", why);
+		} else {
 			cb_reply_error(tx->jupyter, r, ENAME, "the copy could not be woken: %s", why);
-		cb_execution_finish(tx->shells);
+			cb_execution_finish(tx->shells);
+		}
 	} else if (t == NULL && r != NULL && r->kind == CB_REQUEST_BRANCH) {
 		cb_reply_error(tx->jupyter, r, ENAME, "no copy could be made: %s", why);
 		cb_execution_finish(tx->shells);
@@ -433,6 +459,7 @@ bool cb_checkpoint_wishes(struct cb_checkpoints *c, struct cb_span metadata, str
 
 bool cb_checkpoint_cell_asks(struct cb_transactions *tx, const struct cb_frame *reply)
 {
+	unsigned before = tx->checkpoints.nasked;
 	struct cb_back back;
 	char why[256];
 	bool valid;
@@ -441,6 +468,8 @@ bool cb_checkpoint_cell_asks(struct cb_transactions *tx, const struct cb_frame *
 		return false;
 	if (!valid) {
 		snprintf(why, sizeof(why), "no such name or number");
+	} else if (tx->checkpoints.nasked > before) { /* it is made when the cell has ended */
+		snprintf(why, sizeof(why), "a cell that makes a checkpoint can't go back as well: take two cells");
 	} else if (cb_lanes_running(tx->shells) != NULL) {
 		snprintf(why, sizeof(why), "a cell of a subshell runs: interrupt it first, or wait");
 	} else {
@@ -448,8 +477,6 @@ bool cb_checkpoint_cell_asks(struct cb_transactions *tx, const struct cb_frame *
 		if (go_back(tx, &back, tx->shells->execution.shell.cell.kept_as, why, sizeof(why)))
 			return true;
 	}
-	cb_failure_reply(&tx->shells->execution.shell, ENAME, "kept", "%%%s: %s", back.undo > 0 ? "undo" : "rollback",
-			 why);
-	cb_execution_finish(tx->shells);
+	refuse_cell(tx, back.undo > 0 ? "undo" : "rollback", why);
 	return true;
 }

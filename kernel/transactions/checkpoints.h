@@ -23,5 +23,7 @@ void cb_checkpoint_rolled_back(struct cb_transactions *tx);
 bool cb_checkpoint_branched(struct cb_transactions *tx, struct cb_twin *t);
 /* It serves, and has this id (NULL = it ended before, for `why`). */
 void cb_checkpoint_branch_woken(struct cb_transactions *tx, const char *id, const char *why);
+/* Python has ended: what %checkpoint asked for was of its state. */
+void cb_checkpoints_gone(struct cb_transactions *tx);
 /* Nothing runs: what %checkpoint asked for is made. */
 void cb_checkpoints_quiet(struct cb_transactions *tx);

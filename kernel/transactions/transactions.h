@@ -77,8 +77,6 @@ struct cb_twins {
 	bool after_cell;   /* and a cell was among it */
 	unsigned failures; /* in a row */
 	int64_t again_ns;  /* threads did not stop: not before then; 0 = at any time */
-	int64_t held_ns;   /* since then a cell waits for a debugger's request to end; 0 = none does */
-	int64_t held_cell; /* when that cell arrived: it may be taken back */
 	bool lack_told;	   /* that none could be made */
 	uint32_t last_number;
 	struct cb_twin twin[CB_TWINS_MAX];

@@ -13,6 +13,7 @@
 
 #include "twins.h"
 #include "branches.h"
+#include "checkpoints.h"
 #include "jupyter/jupyter.h"
 #include "jupyter/loop.h"
 #include "memory.h"
@@ -65,7 +66,8 @@ struct cb_twin *cb_twins_next(struct cb_twins *w)
 struct cb_twin *cb_twins_other_named(struct cb_twins *w, const struct cb_twin *than)
 {
 	for (int i = 0; i < CB_TWINS_MAX; i++)
-		if (cb_twin_is_ready(&w->twin[i]) && &w->twin[i] != than && strcmp(w->twin[i].name, than->name) == 0)
+		if (cb_twin_is_ready(&w->twin[i]) && &w->twin[i] != than && &w->twin[i] != w->waking &&
+		    strcmp(w->twin[i].name, than->name) == 0)
 			return &w->twin[i];
 	return NULL;
 }
@@ -297,6 +299,7 @@ void cb_twins_jail_gone(struct cb_transactions *tx)
 			cb_twins_forget(tx, &w->twin[i]);
 	w->asked = w->possible = w->confirming = false;
 	w->confirmed_ns = 0;
+	cb_checkpoints_gone(tx);
 	cb_buf_clear(&w->calls);
 	cb_tools_undone(&tx->jupyter->tools, -1, &w->calls, w->calls_text, sizeof(w->calls_text));
 	cb_loop_arm(tx->loop, w->idle_timer, 0);

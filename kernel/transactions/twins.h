@@ -67,7 +67,7 @@ void cb_twins_cell_ended(struct cb_transactions *tx, double seconds);
 /* Nothing runs: perhaps it is time for a twin. */
 void cb_twins_quiet(struct cb_transactions *tx);
 /* This one is to begin. True if a twin is made first, and it waits. */
-bool cb_twins_before(struct cb_transactions *tx, const struct cb_request *r);
+bool cb_twins_before(struct cb_transactions *tx, struct cb_request *r);
 /* Whether requests must wait: a twin is being made, or takes over. */
 bool cb_twins_busy(const struct cb_transactions *tx);
 /* A user's interrupt: one that Python is busy with is given up; at a second one, Python. */

@@ -30,6 +30,7 @@
 #define LOOKS 40
 #define SETTLE (10 * MS)	      /* how often it is looked whether memory has come back */
 #define SETTLE_LOOKS 200
+#define RESUME_ROOM (1 << 16)	      /* bytes of the wire's queue that a RESUME leaves free */
 #define MOMENTS (10000 * MS)	      /* who dies in these, with nothing to do, is not what was kept */
 
 static void begin(struct cb_transactions *tx, struct cb_twin *t)
@@ -95,6 +96,7 @@ static bool replace(struct cb_transactions *tx, struct cb_twin *t, bool asked)
 	w->asked = w->fallen = w->copy_kills = false;
 	w->silent = 0;
 	cb_loop_arm(tx->loop, w->idle_timer, 0);
+	cb_checkpoints_gone(tx);
 	cb_guest_restoring(tx->guest);
 	if (asked)
 		snprintf(tx->guest->cause, sizeof(tx->guest->cause), "the state goes back to an earlier one");
@@ -220,22 +222,36 @@ void cb_twins_waking_late(struct cb_transactions *tx)
 	fall_back(tx, "Python did not answer");
 }
 
+static int put_resume(struct cb_transactions *tx, const struct cb_twin *t, bool sources, struct cb_buf *b)
+{
+	struct cb_json j = cb_json_begin(b);
+
+	cb_json_put(&j, "execution_count", tx->shells->execution.number + 1, "branch", (bool)false);
+	if (sources)
+		cb_undo_log_sources(&tx->twins.past, t->cell, &j);
+	return cb_json_done(&j);
+}
+
 static int resume(struct cb_transactions *tx, const struct cb_twin *t)
 {
 	struct cb_twin_control_msg wake = { .op = CB_TWIN_CONTROL_WAKE, .number = t->number };
+	size_t most = cb_guest_link_tx_max(tx->policy->limit_message) - RESUME_ROOM;
 	CB_AUTO_BUF b = CB_BUF_INIT(2 * (size_t)CB_UNDO_LOG_BYTES_MAX);
-	struct cb_json j = cb_json_begin(&b);
+	CB_AUTO_BUF less = CB_BUF_INIT(CB_METADATA_MAX);
 	int r;
 
 	if (t->count > tx->shells->execution.number) /* a branch that was adopted may have counted further */
 		tx->shells->execution.number = t->count;
-	cb_json_put(&j, "execution_count", tx->shells->execution.number + 1, "branch", (bool)false);
-	cb_undo_log_sources(&tx->twins.past, t->cell, &j);
-	r = cb_json_done(&j);
+	r = put_resume(tx, t, true, &b);
+	if (r == 0 && b.len > most) {
+		cb_log(CB_LOG_WARNING, "In lacks the undone cells: %zu bytes are too many with this limits.message",
+		       b.len);
+		r = put_resume(tx, t, false, &less);
+	}
 	if (r == 0)
 		r = cb_fd_send(tx->guest->python.twin_control, &wake, sizeof(wake), NULL, 0);
 	if (r == 0)
-		r = cb_guest_ask(tx->guest, CB_WIRE_RESUME, CB_PHASE_WAKING, cb_buf_span(&b));
+		r = cb_guest_ask(tx->guest, CB_WIRE_RESUME, CB_PHASE_WAKING, cb_buf_span(less.len > 0 ? &less : &b));
 	return r < 0 ? r : cb_pid1_tell(&tx->guest->pid1, CB_INIT_GO_ON, 0, 0);
 }
 

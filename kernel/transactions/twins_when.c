@@ -163,23 +163,21 @@ void cb_twins_quiet(struct cb_transactions *tx)
 		cb_loop_arm(tx->loop, tx->twins.idle_timer, cb_now_ns() + cb_twin_cost_idle(&tx->twins.cost));
 }
 
-bool cb_twins_before(struct cb_transactions *tx, const struct cb_request *r)
+bool cb_twins_before(struct cb_transactions *tx, struct cb_request *r)
 {
 	struct cb_twins *w = &tx->twins;
-	int64_t now = cb_now_ns(), since = w->held_cell == r->arrived_ns ? w->held_ns : 0;
+	int64_t now = cb_now_ns();
 
-	if (!cb_request_is_execute(r))
-		return false;
-	w->held_ns = 0;
-	if (!is_due(tx) || (tx->policy->transactions_mode != CB_MODE_ALWAYS && !cb_twin_cost_is_small(&tx->twins.cost)))
+	if (!cb_request_is_execute(r) || !is_due(tx) ||
+	    (tx->policy->transactions_mode != CB_MODE_ALWAYS && !cb_twin_cost_is_small(&w->cost)))
 		return false;
 	if (!is_asked(tx))
 		return cb_twins_make(tx, NULL);
-	if (since != 0 && now - since >= QUESTION)
+	if (r->held_ns == 0)
+		r->held_ns = now;
+	if (now - r->held_ns >= QUESTION)
 		return false;
-	w->held_ns = since != 0 ? since : now;
-	w->held_cell = r->arrived_ns;
-	cb_loop_arm(tx->loop, w->idle_timer, w->held_ns + QUESTION);
+	cb_loop_arm(tx->loop, w->idle_timer, r->held_ns + QUESTION);
 	return true;
 }
 

@@ -356,11 +356,15 @@ static uint64_t held(const struct statvfs *st)
 	return blocks * st->f_frsize + inodes * INODE_BYTES;
 }
 
-/* Bytes that the jail's folders in memory and the upper layers of its overlays hold. */
-static uint64_t in_folders(const struct family *f, const struct cb_jail *jail)
+/* Bytes that the jail's folders in memory and the upper layers of its overlays hold. living: somebody should show them;
+ * what nobody shows is full. */
+static uint64_t in_folders(const struct family *f, const struct cb_jail *jail, bool living)
 {
-	const char *workspace = jail->spec->workspace_mode == CB_WORKSPACE_TMPFS ? jail->spec->workspace_target : NULL;
+	const struct cb_jail_spec *spec = jail->spec;
+	const char *workspace = spec->workspace_mode == CB_WORKSPACE_TMPFS ? spec->workspace_target : NULL;
 	const char *const folders[] = { "/tmp", "/dev/shm", CB_JAIL_HOME, workspace };
+	const uint64_t most[] = { spec->limit_tmp, spec->limit_shm, spec->limit_tmp,
+				  spec->limit_workspace != 0 ? spec->limit_workspace : spec->limit_tmp };
 	struct statvfs st;
 	uint64_t sum = 0;
 	size_t who = 1;
@@ -378,6 +382,8 @@ static uint64_t in_folders(const struct family *f, const struct cb_jail *jail)
 				break;
 			}
 		}
+		if (who == f->count && living)
+			sum += most[i];
 	}
 	for (size_t i = 0; i < CB_UPPERS; i++)
 		if (jail->upper_fd[i] >= 0 && fstatvfs(jail->upper_fd[i], &st) == 0)
@@ -390,22 +396,25 @@ static struct cb_memory measure(const struct cb_inmate *inmate, const struct cb_
 				uint64_t kernel, uint64_t enough, bool *ret_missed)
 {
 	struct family *f = find_family(inmate->pid1);
-	uint64_t folders = in_folders(f, jail) + kernel, rough = folders, sum = folders, shared = 0, anon = 0;
+	uint64_t rough = kernel, sum = kernel, shared = 0, anon = 0, folders;
 	uint64_t limit = jail->spec->limit_memory, dying = 0;
-	bool late = false;
+	bool late = false, living = false;
 	struct end soon, end;
 
 	for (size_t i = 0; i < f->count; i++) {
 		uint64_t pages = 0, tables = 0;
 
 		f->dying[i] = false;
-		(void)resident(&f->pid[i], &pages, &tables, &f->dying[i]);
+		living |= resident(&f->pid[i], &pages, &tables, &f->dying[i]) && i > 0;
 		rough += pages + tables;
 		sum += tables;
 		dying += f->dying[i] ? tables : 0;
 		f->most[i] = pages;
 		f->sparse[i] = is_sparse(pages, tables);
 	}
+	folders = in_folders(f, jail, living); /* a thread shows them whose process's first one has ended */
+	rough += folders;
+	sum += folders;
 	if (rough <= enough)
 		return (struct cb_memory){ .rough = rough, .bytes = rough };
 	soon = end_of(budget_ms < BUDGET_SHORT_MS ? budget_ms : BUDGET_SHORT_MS);

@@ -29,7 +29,8 @@ const struct cb_step cb_jail_steps[] = {
 	{ "pivot", "the host's files are gone for good; the root becomes read-only", cb_step_pivot },
 	{ "limits", "memory, open files and file sizes of each process are bounded, and the number of processes",
 	  cb_step_limits },
-	{ "capabilities", "no capability is left, none can come back, no program gives new rights", cb_step_caps },
+	{ "capabilities", "no capability is left, none can come back, no program gives new rights",
+	  cb_step_caps_of_pid1 },
 	{ "landlock", "a second wall: rules of the kernel say once more what may be read, run and written",
 	  cb_step_landlock },
 };

@@ -40,6 +40,7 @@ struct cb_entry {
 	const char *name; /* last part of `path` */
 	bool there;
 	bool folder_meant; /* a slash at the end */
+	bool itself;	   /* `parent` is the entry: the workspace, or a folder whose name is a matter of dots */
 	int instead;	   /* what the call gets instead of going on: the kernel would name the mount; 0 = it goes on */
 	struct stat st;	   /* if it is there; of a link itself unless it was to be followed */
 };

@@ -235,6 +235,7 @@ static bool find_self(int base, const char *path, struct cb_entry *ret)
 
 	cb_fd_close(&ret->parent);
 	ret->parent = fd;
+	ret->itself = true;
 	ret->there = fd >= 0 && fstat(fd, &ret->st) == 0;
 	return ret->there && in_workspace(ret, fd, NULL);
 }

@@ -3,6 +3,10 @@
  * Trust domain: pid 1, which owns all capabilities of its user namespace until here. The guest is forked afterwards and
  * inherits the emptiness. And the notifier, which keeps one in its effective and permitted sets.
  *
+ * Pid 1 keeps one that means nothing in a user namespace: who has a capability that a cell has not can't be looked into
+ * by cells (cap_ptrace_access_check), be it dumpable. So are its helpers, which must be for the notifier, and whose
+ * /proc/PID/exe is a file of the host's on a writable mount. A guest and a command lose it with their exec.
+ *
  * Invariant: all five sets are empty but for what is to be kept, securebits are locked so that uid 0 would mean
  * nothing, and no exec gives new rights.
  */
@@ -47,4 +51,10 @@ int cb_step_caps(struct cb_jail *jail, struct cb_err *err)
 {
 	(void)jail;
 	return cb_caps_keep(0, err);
+}
+
+int cb_step_caps_of_pid1(struct cb_jail *jail, struct cb_err *err)
+{
+	(void)jail;
+	return cb_caps_keep(1ULL << CAP_WAKE_ALARM, err);
 }

@@ -40,16 +40,26 @@ int cb_seccomp_load(const struct sock_fprog *filter, struct cb_err *err)
 
 int cb_seccomp_load_no_sockets(bool internet, struct cb_err *err)
 {
+	enum { LOW = __BYTE_ORDER == __LITTLE_ENDIAN ? 0 : 4,
+	       FIRST = offsetof(struct seccomp_data, args) + LOW,
+	       SECOND = FIRST + sizeof(uint64_t) };
 	/* Families: 2 INET, 10 INET6; other architectures are the big filter's. UNIX is refused even then: by it one
-	 * reaches services of the host. truncate by a path is what Landlock does not refuse before its version 3. */
+	 * reaches services of the host, also from one of a pair of datagram sockets, which can be told where to send to
+	 * (types 1 and 5 can't). truncate by a path is what Landlock does not refuse before its version 3. */
 	struct sock_filter insns[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_truncate, 6, 0),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 4),
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, internet ? 2 : UINT32_MAX, 2, 0),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, internet ? 10 : UINT32_MAX, 1, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_truncate, 12, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socketpair, 5, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 9),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, FIRST),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, internet ? 2 : UINT32_MAX, 7, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, internet ? 10 : UINT32_MAX, 6, 0),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAFNOSUPPORT),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, SECOND),
+		BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xf),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 1, 2, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 5, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPROTONOSUPPORT),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
 	};

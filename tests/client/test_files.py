@@ -125,6 +125,30 @@ def test_read_only(make):
         sb.write_file("a", "b")
 
 
+LOOK = """
+import os, threading, time
+led, stop = [], False
+def look():
+    while not stop:
+        for pid in filter(str.isdigit, os.listdir('/proc')):
+            try:
+                if open(f'/proc/{pid}/comm').read() == 'cellblock-job\\n':
+                    led.append(os.readlink(f'/proc/{pid}/exe'))
+            except OSError:
+                pass
+looking = threading.Thread(target=look, daemon=True)
+looking.start()
+"""
+
+
+def test_cells_do_not_reach_the_host_by_the_helpers_of_such_requests(space):
+    """A helper's program is a file of the host's, which belongs to the user: a cell could change its mode."""
+    assert space.run(LOOK).ok
+    for i in range(40):
+        space.write_file(f"{i}.bin", bytes(1 << 20))
+    assert space.run("stop = True; looking.join(); len(led)").repr == "0"
+
+
 def test_run_command(sb):
     script = "echo $A; cat; pwd; echo oops >&2; exit 3"
     p = sb.run_command(["sh", "-c", script], env={"A": "1"}, stdin="in\n", cwd="/tmp")

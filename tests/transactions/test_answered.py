@@ -102,6 +102,21 @@ def test_a_cell_that_waits_for_a_question_is_taken_back(start):
     assert c.run("log").result == "[0]"
 
 
+def test_two_cells_that_wait_for_a_question(start):
+    """Each waits for a second; neither begins anew because of the other."""
+    c = small(start, "--set", "transactions.mode=always")
+    where = c.request("create_subshell_request", {}, channel="control").content["subshell_id"]
+    slow = "class Slow:\n    def __dir__(self): asked.set(); go.wait(300); return ['aa']\ns = Slow()"
+    assert c.run(f"import threading\nasked, go = threading.Event(), threading.Event()\n{slow}").ok
+    first = c.start("asked.wait(60)")
+    question = c.send("complete_request", {"code": "s.", "cursor_pos": 2})
+    assert c.finish(first).ok
+    waiting = [c.start("1"), c.start("2", header=c.header("execute_request", subshell_id=where))]
+    assert all(c.finish(each, 60).ok for each in waiting)
+    assert c.run("go.set()").ok
+    c.until_idle(question)
+
+
 def test_messages_of_widgets_beside_a_cell_are_counted(start):
     c = start(args=["--set", "transactions.mode=always"]).client
     comm = counting_comm(c)

@@ -36,6 +36,38 @@ def test_back_to_a_name_again_and_again(start, channel):
     assert (gone["status"], gone["ename"]) == ("error", "CheckpointError") and "clean" in gone["evalue"]
 
 
+def test_a_cell_that_makes_one_does_not_go_back_as_well(start):
+    """The one that it made would be of the state it went back to."""
+    c = start(args=ALWAYS).client
+    assert c.run("x = 1\n%checkpoint b").ok
+    failed = c.run("x = 2\n%checkpoint a\n%rollback b")
+    assert failed.content["ename"] == "CheckpointError" and "two cells" in failed.content["evalue"], failed.content
+    assert c.run("x").result == "2"
+    assert c.run("%rollback b").about["state"] == "restored" and c.run("x").result == "1"
+    assert c.run("%rollback a").about["state"] == "restored" and c.run("x").result == "2"
+
+
+@pytest.mark.parametrize("magic", ["%undo 7", "%rollback nowhere"])
+def test_what_waits_behind_a_refused_one_is_aborted(start, magic):
+    c = start(args=ALWAYS).client
+    first, second = c.start(magic), c.start("1")
+    assert c.finish(first).content["status"] == "error"
+    assert c.finish(second).content["status"] == "aborted"
+    first, second = c.start(magic, stop_on_error=False), c.start("1")
+    assert c.finish(first).content["status"] == "error" and c.finish(second).ok
+
+
+def test_more_source_is_undone_than_a_message_may_have(start):
+    c = start(args=[*ALWAYS, "--set", "limits.message=1M"]).client
+    assert c.run("x = 1").ok
+    assert ask(c, "checkpoint", name="a")["status"] == "ok"
+    for i in range(12):
+        assert c.run(f"x = {i} # {'-' * 500000}").ok
+    back = ask(c, "rollback", name="a")
+    assert back["status"] == "ok" and len(back["undone"]) == 12, back
+    assert c.run("x").result == "1"
+
+
 def signal_twins(c, number):
     """To the processes of all copies."""
     python, sent = c.run("import os; os.getpid()").result, []
