@@ -72,7 +72,7 @@ def patch_threads():
 
 
 def patch_subprocess(module):
-    """module is subprocess, just imported. Not its __init__, which would stand in the traceback of each failed start."""
+    """module is subprocess, just imported. Its __init__ would stand in the traceback of each start that fails."""
 
     def __new__(cls, *args, **kwargs):
         child = object.__new__(cls)

@@ -308,8 +308,24 @@ void cb_pages_look(int64_t bytes)
 /* Both lists of areas and of runs are in order. */
 struct walk {
 	struct runs *runs;
-	size_t at; /* the first that is not found yet */
+	size_t size; /* of what a run counts */
+	size_t at;   /* the first that is not found yet */
 };
+
+static size_t count_of(uintptr_t from, uintptr_t to, size_t size)
+{
+	return (to - from + size - 1) / size;
+}
+
+/* The area begins within it. */
+static void cut_front(struct run *r, uintptr_t from, size_t size)
+{
+	size_t gone = count_of(r->at, from, size);
+
+	gone = gone < r->n ? gone : r->n;
+	r->at += gone * size;
+	r->n -= gone;
+}
 
 static int pass_area(void *context, const char *line)
 {
@@ -321,10 +337,17 @@ static int pass_area(void *context, const char *line)
 	for (struct walk *w = context; w->runs != NULL; w++) {
 		struct run *r = &w->runs->run[w->at], *end = &w->runs->run[w->runs->count];
 
-		for (; r < end && r->at < from; r++)
+		for (; r < end && r->end <= from; r++)
 			r->n = 0;
-		while (r < end && r->end <= to)
+		if (r < end && r->at < from)
+			cut_front(r, from, w->size);
+		while (r < end && (r->n == 0 || r->end <= to))
 			r++;
+		if (r < end && r->at < to) { /* what is behind may be gone, or another area's */
+			r->end = to;
+			r->n = count_of(r->at, to, w->size);
+			r++;
+		}
 		w->at = (size_t)(r - w->runs->run);
 	}
 	return 0;
@@ -333,7 +356,7 @@ static int pass_area(void *context, const char *line)
 /* What is known may have gone since, and something else lie in its place: a file, say, that asking would fill. */
 static void drop_what_has_gone(void)
 {
-	struct walk walks[] = { { &single, 0 }, { &large, 0 }, { NULL, 0 } };
+	struct walk walks[] = { { &single, PAGE, 0 }, { &large, PIECE, 0 }, { NULL, 0, 0 } };
 
 	if (cb_sys_lines_of("/proc/self/maps", pass_area, walks) < 0)
 		state = NEVER;

@@ -123,6 +123,8 @@ bool cb_entry_find(struct cb_request *q, int at_arg, int path_arg, unsigned flag
 /* The same for a string that is known already, with the folder's descriptor (-1: the caller's working folder; AT_FDCWD
  * likewise). */
 bool cb_entry_find_string(struct cb_request *q, int at, const char *path, unsigned flags, struct cb_entry *ret);
+/* What the judge has opened by its name is what the jail sees there. */
+bool cb_entry_is_meant(const struct cb_entry *e, const struct cb_judged *j);
 /* Of a descriptor of the caller that is not O_PATH. */
 bool cb_entry_of_fd(struct cb_request *q, int fd, struct cb_entry *ret);
 

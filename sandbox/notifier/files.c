@@ -56,20 +56,11 @@ static int take_umask(struct cb_request *q)
 	return 0;
 }
 
-/* Another mount may lie on the folder in the jail: what is below it is not meant. */
-static bool is_meant(const struct cb_entry *e, const struct cb_judged *j)
-{
-	struct stat seen, found;
-
-	return e->itself || (fstat(e->parent, &seen) == 0 && fstat(j->parent, &found) == 0 &&
-			     seen.st_ino == found.st_ino && seen.st_dev == found.st_dev);
-}
-
 static int judge(const struct cb_entry *e, enum cb_act act, mode_t type, int content, struct cb_judged *ret)
 {
 	int r = cb_judge(&cb_notify_self.judge, e->path, act, type & S_IFMT, content, ret);
 
-	if (r == 0 && !is_meant(e, ret))
+	if (r == 0 && !cb_entry_is_meant(e, ret))
 		return -EROFS;
 	if (r == -EROFS)
 		cb_refused_by(CB_REFUSED_NAME, e->path, ret->refused);
@@ -471,6 +462,8 @@ void cb_serve_link(struct cb_request *q)
 	if (r == -EROFS)
 		cb_refused_by(CB_REFUSED_NAME, new.refused[0] != '\0' ? to.path : from.path,
 			      new.refused[0] != '\0' ? new.refused : old.refused);
+	if (r == 0 && !(cb_entry_is_meant(&from, &old) && cb_entry_is_meant(&to, &new)))
+		r = -EROFS;
 	if (r == 0)
 		r = cb_git_make(&old);
 	if (r == 0)

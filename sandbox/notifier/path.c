@@ -370,3 +370,21 @@ bool cb_entry_of_fd(struct cb_request *q, int fd, struct cb_entry *ret)
 {
 	return find_fd(q, fd, false, ret);
 }
+
+static uint64_t mount_of(int fd, const char *name)
+{
+	struct statx sx;
+
+	return statx(fd, name, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW, STATX_MNT_ID, &sx) == 0 ? sx.stx_mnt_id : 0;
+}
+
+/* Another mount may lie on the folder in the jail, or on the entry: what is below it is not meant. */
+bool cb_entry_is_meant(const struct cb_entry *e, const struct cb_judged *j)
+{
+	struct stat seen, found;
+
+	if (e->itself)
+		return true;
+	return fstat(e->parent, &seen) == 0 && fstat(j->parent, &found) == 0 && seen.st_ino == found.st_ino &&
+	       seen.st_dev == found.st_dev && (!e->there || mount_of(e->parent, e->name) == mount_of(e->parent, ""));
+}

@@ -216,6 +216,8 @@ void cb_serve_bind(struct cb_request *q)
 		r = cb_judge(&cb_notify_self.judge, e.path, CB_ACT_MAKE, S_IFSOCK, -1, &j);
 	if (r == -EROFS)
 		cb_refused_by(CB_REFUSED_NAME, e.path, j.refused);
+	if (r == 0 && cb_notify_self.writes && !cb_entry_is_meant(&e, &j))
+		r = -EROFS;
 	if (r == 0)
 		r = bind_entry(q, &e, cb_notify_self.writes ? j.parent : e.parent, address.path, fd);
 	cb_change_unlock();

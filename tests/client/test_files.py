@@ -1,11 +1,13 @@
 """Files of the workspace and commands in the jail, in every mode of the workspace; sync and async."""
 
 import io
+import os
 import subprocess
 
 import pytest
 
 import cellblock
+import kernels
 
 
 @pytest.fixture(params=["rw", "overlay", "tmpfs"])
@@ -147,6 +149,40 @@ def test_cells_do_not_reach_the_host_by_the_helpers_of_such_requests(space):
     for i in range(40):
         space.write_file(f"{i}.bin", bytes(1 << 20))
     assert space.run("stop = True; looking.join(); len(led)").repr == "0"
+
+
+IN_MOUNT = """
+import os
+said = set()
+for act in (
+    lambda: open("data/new", "w"), lambda: open("data/a", "w"), lambda: os.remove("data/a"), lambda: os.mkdir("data/d"),
+    lambda: os.rename("data/a", "data/b"), lambda: os.link("data/a", "data/c"), lambda: os.chmod("data/a", 0o600),
+    lambda: os.rename("data", "b"), lambda: os.chmod("data", 0o700), lambda: os.mkfifo("data/f"),
+    lambda: os.rmdir("empty"),
+):
+    try:
+        act(); said.add("done")
+    except OSError as e:
+        said.add(os.strerror(e.errno))
+print(*said, open("data/a").read())
+"""
+
+
+def test_a_mount_in_the_workspace_hides_what_is_below_it(make):
+    """For writing as well: what lies there outside is not meant by its name."""
+    folder = make.work()
+    work, data = folder / "work", folder / "theirs"
+    for place, text in (work / "data", "hidden"), (data, "theirs"):
+        place.mkdir(parents=True)
+        (place / "a").write_text(text)
+        kernels.let_in(place)
+    (work / "empty").mkdir()
+    mounts = [{"source": str(data), "target": f"/workspace/{each}", "mode": "ro"} for each in ("data", "empty")]
+    sb = make("agent", workspace=work, policy={"workspace.mode": "rw", "mounts": mounts})
+    said = sb.run(IN_MOUNT)
+    assert said.stdout == "Read-only file system theirs\n", said
+    assert sorted(os.listdir(work)) == ["data", "empty"] and os.listdir(work / "data") == ["a"]
+    assert (work / "data/a").read_text() == "hidden"
 
 
 def test_run_command(sb):

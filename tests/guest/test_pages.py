@@ -136,6 +136,29 @@ def test_large_memory_that_ends_somewhere(with_array):
     assert with_array.guest.run("seen()").result == "[b'kept']"
 
 
+def test_large_memory_that_loses_its_end(with_array):
+    """What is left of it is still known."""
+    with_array.copy()
+    assert with_array.guest.run("memory.resize(len(memory) - 4096)").ok
+    assert with_array.faults_of("write(b'more')") < PAGES / 8
+    assert own(with_array.copy()) > SIZE * 3 / 4
+    assert with_array.faults_of("write(b'next')") < PAGES / 8
+    with_array.back()
+    assert with_array.guest.run("seen()").result == "[b'more']"
+
+
+def test_a_file_that_is_only_read_is_not_copied(session, tmp_path):
+    """The kernel says of a file's pages, too, that one process alone has them."""
+    (tmp_path / "large").write_bytes(os.urandom(SIZE << 20))
+    session.copy()
+    assert session.guest.run(f"import mmap; f = open({str(tmp_path / 'large')!r}, 'rb')").ok
+    assert session.guest.run("m = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY)").ok
+    for _ in range(4):
+        assert session.guest.run("sum(m[::4096]) > 0").result == "True"
+        assert rollup(session.copy(), "Anonymous") < SIZE / 2
+    assert rollup(session.pid, "Anonymous") < SIZE / 2
+
+
 def test_where_memory_is_short_nobody_copies(with_array):
     twin = with_array.copy(room=8 * MB)
     assert own(twin) < 32

@@ -347,6 +347,18 @@ def first_thread_ended():
             libc.syscall(60, 0)
     return 4 * LIMIT
 
+def folders_of_a_thread():
+    def work():
+        time.sleep(3)
+        for k in range(4):
+            with open("/tmp/%d" % k, "wb") as f:
+                for i in range(LIMIT >> 20):
+                    f.write(bytes(1 << 20))
+        time.sleep(20)
+        os.write(1, b"escaped\\n")
+    threading.Thread(target=work).start()
+    libc.syscall(60, 0)
+
 if globals()[kind]() > 2 * LIMIT:
     time.sleep(20)
     print("escaped")
@@ -357,7 +369,7 @@ else:
 
 def held_kinds():
     return "tcp udp netlink closed_senders pipes pipes_of_an_unreadable_program mappings mappings_of_forks locks \
-        first_thread_ended".split()
+        first_thread_ended folders_of_a_thread".split()
 
 
 def run_held(build, kind, who=()):

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -171,6 +172,7 @@ ATTACKS = {
     "pid 1's memory": "open('/proc/%d/mem' % {parent}, 'rb')",
     "TCP": "__import__('socket').create_connection(('127.0.0.1', {port}))",
     "a local socket": "__import__('socket').socket(__import__('socket').AF_UNIX)",
+    "a service by datagrams": "__import__('socket').socketpair(1, 2)[0].sendto(b'x', {datagrams!r})",
     "a new user namespace": "__import__('os').stat('/nonexistent') if {libc}.unshare(0x10000000) else None",
     "root": "__import__('os').setuid(0)",
     "a debugger": "__import__('os').stat('/nonexistent') if {libc}.ptrace(16, {parent}, 0, 0) else None",
@@ -205,7 +207,10 @@ def test_walls_without_namespaces(kind, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("s")
     secret.chmod(0o644)
-    facts = {"secret": str(secret), "folder": str(tmp_path), "port": 9}
+    service = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    service.bind(str(tmp_path / "s"))
+    (tmp_path / "s").chmod(0o777)
+    facts = {"secret": str(secret), "folder": str(tmp_path), "port": 9, "datagrams": str(tmp_path / "s")}
     facts |= {"libc": "__import__('ctypes').CDLL(None)", "parent": "__import__('os').getppid()"}
     share = [] if ROOT and kind not in AS_USER else ["--set", SHARED]
     with Host(tmp_path / "k", kind, "--set", "isolation.minimum=container", *share) as host:

@@ -423,6 +423,18 @@ def test_comms_reach_a_cell_that_awaits(client, subshell, comm):
     assert client.finish(behind).result == "'after'"
 
 
+def test_output_is_the_cells_own_however_many_run_beside_it(start):
+    """The supervisor keeps whom output belongs to for 1,024 requests, and for those under way."""
+    c = start(args=["--set", "transactions.mode=off"]).client
+    assert c.run("import threading; go = threading.Event()").ok
+    slow = start_in(c, create(c), "print('begun', flush=True); go.wait(600); print('late')")
+    c.says(slow, "begun")
+    for _ in range(1100):
+        assert c.run("1").ok
+    c.run("go.set()")
+    assert c.finish(slow).text() == "begun\nlate\n"
+
+
 def test_many_clients_and_subshells(start):
     """Answers find their way, in order for each."""
     k = start()
