@@ -356,15 +356,11 @@ static uint64_t held(const struct statvfs *st)
 	return blocks * st->f_frsize + inodes * INODE_BYTES;
 }
 
-/* Bytes that the jail's folders in memory and the upper layers of its overlays hold. living: somebody should show them;
- * what nobody shows is full. */
-static uint64_t in_folders(const struct family *f, const struct cb_jail *jail, bool living)
+/* Bytes that the jail's folders in memory and the upper layers of its overlays hold. */
+static uint64_t in_folders(const struct family *f, const struct cb_jail *jail)
 {
-	const struct cb_jail_spec *spec = jail->spec;
-	const char *workspace = spec->workspace_mode == CB_WORKSPACE_TMPFS ? spec->workspace_target : NULL;
+	const char *workspace = jail->spec->workspace_mode == CB_WORKSPACE_TMPFS ? jail->spec->workspace_target : NULL;
 	const char *const folders[] = { "/tmp", "/dev/shm", CB_JAIL_HOME, workspace };
-	const uint64_t most[] = { spec->limit_tmp, spec->limit_shm, spec->limit_tmp,
-				  spec->limit_workspace != 0 ? spec->limit_workspace : spec->limit_tmp };
 	struct statvfs st;
 	uint64_t sum = 0;
 	size_t who = 1;
@@ -382,8 +378,6 @@ static uint64_t in_folders(const struct family *f, const struct cb_jail *jail, b
 				break;
 			}
 		}
-		if (who == f->count && living)
-			sum += most[i];
 	}
 	for (size_t i = 0; i < CB_UPPERS; i++)
 		if (jail->upper_fd[i] >= 0 && fstatvfs(jail->upper_fd[i], &st) == 0)
@@ -398,21 +392,21 @@ static struct cb_memory measure(const struct cb_inmate *inmate, const struct cb_
 	struct family *f = find_family(inmate->pid1);
 	uint64_t rough = kernel, sum = kernel, shared = 0, anon = 0, folders;
 	uint64_t limit = jail->spec->limit_memory, dying = 0;
-	bool late = false, living = false;
+	bool late = false;
 	struct end soon, end;
 
 	for (size_t i = 0; i < f->count; i++) {
 		uint64_t pages = 0, tables = 0;
 
 		f->dying[i] = false;
-		living |= resident(&f->pid[i], &pages, &tables, &f->dying[i]) && i > 0;
+		(void)resident(&f->pid[i], &pages, &tables, &f->dying[i]);
 		rough += pages + tables;
 		sum += tables;
 		dying += f->dying[i] ? tables : 0;
 		f->most[i] = pages;
 		f->sparse[i] = is_sparse(pages, tables);
 	}
-	folders = in_folders(f, jail, living); /* a thread shows them whose process's first one has ended */
+	folders = in_folders(f, jail); /* a thread shows them whose process's first one has ended */
 	rough += folders;
 	sum += folders;
 	if (rough <= enough)
