@@ -260,6 +260,28 @@ static void test_interrupt_while_starting(void **state)
 	rig_barrier(r);
 }
 
+/* The jail is asked for, and not there: it comes, and serves the next one. */
+static void test_interrupt_before_there_is_a_jail(void **state)
+{
+	struct rig *r = *state = rig_new();
+
+	rig_subscribe(r);
+	const char *a = rig_execute(r, "a");
+
+	rig_expect(r, RIG_IOPUB, "busy", a);
+	const char *id = rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL);
+
+	rig_expect(r, RIG_CONTROL, "interrupt_reply", id);
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	rig_expect(r, RIG_IOPUB, "execute_input", a);
+	rig_cell_error(r, a, "KeyboardInterrupt");
+	rig_ended(r, a, "KeyboardInterrupt");
+	rig_expect(r, RIG_IOPUB, "idle", id);
+	assert_int_equal(r->k.guest.state, CB_GUEST_SPAWNING);
+	rig_guest_up(r);
+	assert_int_equal(r->k.guest.state, CB_GUEST_UP);
+}
+
 /* Of one request, named by its id; where it was found, NULL = nowhere. */
 static void interrupt_named(struct rig *r, const char *msg_id, const char *found)
 {
@@ -435,6 +457,7 @@ int main(void)
 		T(test_interrupt_limit),
 		T(test_interrupt_ends_input),
 		T(test_interrupt_while_starting),
+		T(test_interrupt_before_there_is_a_jail),
 		T(test_copying_of_what_was_woken_hangs),
 		T(test_named_one_runs),
 		T(test_named_one_waits),

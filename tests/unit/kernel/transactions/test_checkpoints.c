@@ -172,6 +172,31 @@ static void comes_back(struct rig *r, const char *id, const struct rig_twin *a)
 	rig_twin_close(&next);
 }
 
+/* The only state that is left takes over: it can't be deleted meanwhile, for then nothing would. */
+static void test_deleted_while_it_takes_over(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
+	struct rig_twin first = rig_twin(r), a = make(r, "a"), next;
+	uint64_t request;
+
+	rig_init_tell(r, CB_INIT_GONE, (int)first.number);
+	rig_twin_close(&first);
+	r->k.transactions.twins.possible = false; /* no other one before the cell */
+	const char *id = rig_begin(r, "bad", &request);
+
+	rig_init_tell(r, CB_INIT_EXITED, SIGKILL);
+	struct rig_request resume = rig_twin_wakes(r, &a);
+
+	refused(r, "delete_checkpoint", "{\"name\":\"a\"}", "there is no checkpoint");
+	rig_twin_resumed(r, &resume);
+	next = rig_twin(r);
+	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
+
+	rig_msg_free(&m);
+	assert_non_null(cb_twins_named(&r->k.transactions, "a"));
+	rig_twin_close(&next);
+}
+
 /* A copy takes over, so the name stays; twice. */
 static void test_back_to_a_name(void **state)
 {
@@ -391,6 +416,7 @@ int main(void)
 		T(test_not_below_no_cgroup),
 		T(test_not_made),
 		T(test_guest_dies_at_a_checkpoint),
+		T(test_deleted_while_it_takes_over),
 		T(test_back_to_a_name),
 		T(test_back_to_a_name_without_copies),
 		T(test_copy_is_not_born),

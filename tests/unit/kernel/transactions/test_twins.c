@@ -695,6 +695,24 @@ static void test_dies_in_its_first_moments(void **state)
 }
 
 /* Two take-overs between cells: the next cell tells of both. */
+/* That it was asked for a copy is no work that anybody gave it. */
+static void test_dying_without_work_is_no_endless_loop(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t;
+
+	for (int i = 0; i < 3; i++) {
+		t = rig_twin_asked(r);
+		rig_twin_close(&t);
+		rig_die(r, 1 << 8);
+		if (i < 2)
+			rig_restarted(r);
+	}
+	rig_expect(r, RIG_IOPUB, "restarting", "");
+	rig_barrier(r);
+	assert_int_equal(r->k.guest.state, CB_GUEST_NONE);
+}
+
 static void test_all_are_told(void **state)
 {
 	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
@@ -769,6 +787,7 @@ int main(void)
 		T(test_dies_before_it_can_be_copied),
 		T(test_dies_of_being_copied_with_its_jail),
 		T(test_dies_in_its_first_moments),
+		T(test_dying_without_work_is_no_endless_loop),
 		T(test_all_are_told),
 	};
 
