@@ -237,7 +237,6 @@ static int resume(struct cb_transactions *tx, const struct cb_twin *t)
 	struct cb_twin_control_msg wake = { .op = CB_TWIN_CONTROL_WAKE, .number = t->number };
 	size_t most = cb_guest_link_tx_max(tx->policy->limit_message) - RESUME_ROOM;
 	CB_AUTO_BUF b = CB_BUF_INIT(2 * (size_t)CB_UNDO_LOG_BYTES_MAX);
-	CB_AUTO_BUF less = CB_BUF_INIT(CB_METADATA_MAX);
 	int r;
 
 	if (t->count > tx->shells->execution.number) /* a branch that was adopted may have counted further */
@@ -246,12 +245,13 @@ static int resume(struct cb_transactions *tx, const struct cb_twin *t)
 	if (r == 0 && b.len > most) {
 		cb_log(CB_LOG_WARNING, "In lacks the undone cells: %zu bytes are too many with this limits.message",
 		       b.len);
-		r = put_resume(tx, t, false, &less);
+		cb_buf_clear(&b);
+		r = put_resume(tx, t, false, &b);
 	}
 	if (r == 0)
 		r = cb_fd_send(tx->guest->python.twin_control, &wake, sizeof(wake), NULL, 0);
 	if (r == 0)
-		r = cb_guest_ask(tx->guest, CB_WIRE_RESUME, CB_PHASE_WAKING, cb_buf_span(less.len > 0 ? &less : &b));
+		r = cb_guest_ask(tx->guest, CB_WIRE_RESUME, CB_PHASE_WAKING, cb_buf_span(&b));
 	return r < 0 ? r : cb_pid1_tell(&tx->guest->pid1, CB_INIT_GO_ON, 0, 0);
 }
 

@@ -38,11 +38,15 @@ int cb_seccomp_load(const struct sock_fprog *filter, struct cb_err *err)
 				   cb_filter_reason(-r));
 }
 
+/* The lower halves of the first two arguments; other architectures are the big filter's. */
+enum {
+	LOW = __BYTE_ORDER == __LITTLE_ENDIAN ? 0 : 4,
+	FIRST = offsetof(struct seccomp_data, args) + LOW,
+	SECOND = FIRST + sizeof(uint64_t)
+};
+
 int cb_seccomp_load_no_sockets(bool internet, struct cb_err *err)
 {
-	enum { LOW = __BYTE_ORDER == __LITTLE_ENDIAN ? 0 : 4,
-	       FIRST = offsetof(struct seccomp_data, args) + LOW,
-	       SECOND = FIRST + sizeof(uint64_t) };
 	/* Families: 2 INET, 10 INET6; other architectures are the big filter's. UNIX is refused even then: by it one
 	 * reaches services of the host, also from one of a pair of datagram sockets, which can be told where to send to
 	 * (types 1 and 5 can't). truncate by a path is what Landlock does not refuse before its version 3. */
@@ -70,10 +74,6 @@ int cb_seccomp_load_no_sockets(bool internet, struct cb_err *err)
 
 const struct sock_fprog *cb_seccomp_last(void)
 {
-	/* the lower halves of the first two arguments; other architectures are the big filter's */
-	enum { LOW = __BYTE_ORDER == __LITTLE_ENDIAN ? 0 : 4,
-	       FIRST = offsetof(struct seccomp_data, args) + LOW,
-	       SECOND = FIRST + sizeof(uint64_t) };
 	/* One more filter of a cell's own would lie in memory that is one sum for the whole machine: it could be used
 	 * up, and nobody could load one any more. The calls answer as on a kernel without filters. To be undumpable is
 	 * granted in word only: the notifier could not read what the calls of a guest of a zygote name, whose memory

@@ -235,6 +235,19 @@ static void test_interrupt_ends_input(void **state)
 	rig_works(r); /* the late answer goes nowhere: the next frame is the next cell's */
 }
 
+/* Cell `a`, which waits for a jail, ends by one, whose id it gives. */
+static const char *interrupts_waiting(struct rig *r, const char *a)
+{
+	const char *id = rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL);
+
+	rig_expect(r, RIG_CONTROL, "interrupt_reply", id);
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	rig_expect(r, RIG_IOPUB, "execute_input", a);
+	rig_cell_error(r, a, "KeyboardInterrupt");
+	rig_ended(r, a, "KeyboardInterrupt");
+	return id;
+}
+
 static void test_interrupt_while_starting(void **state)
 {
 	struct rig *r = *state = rig_new();
@@ -248,13 +261,8 @@ static void test_interrupt_while_starting(void **state)
 		rig_barrier(r);
 		rig_expect(r, RIG_IOPUB, "busy", a);
 	}
-	const char *id = rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL);
+	const char *id = interrupts_waiting(r, a);
 
-	rig_expect(r, RIG_CONTROL, "interrupt_reply", id);
-	rig_expect(r, RIG_IOPUB, "busy", id);
-	rig_expect(r, RIG_IOPUB, "execute_input", a);
-	rig_cell_error(r, a, "KeyboardInterrupt");
-	rig_ended(r, a, "KeyboardInterrupt");
 	rig_expect_aborted(r, b);
 	rig_expect(r, RIG_IOPUB, "idle", id);
 	rig_barrier(r);
@@ -269,14 +277,7 @@ static void test_interrupt_before_there_is_a_jail(void **state)
 	const char *a = rig_execute(r, "a");
 
 	rig_expect(r, RIG_IOPUB, "busy", a);
-	const char *id = rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL);
-
-	rig_expect(r, RIG_CONTROL, "interrupt_reply", id);
-	rig_expect(r, RIG_IOPUB, "busy", id);
-	rig_expect(r, RIG_IOPUB, "execute_input", a);
-	rig_cell_error(r, a, "KeyboardInterrupt");
-	rig_ended(r, a, "KeyboardInterrupt");
-	rig_expect(r, RIG_IOPUB, "idle", id);
+	rig_expect(r, RIG_IOPUB, "idle", interrupts_waiting(r, a));
 	assert_int_equal(r->k.guest.state, CB_GUEST_SPAWNING);
 	rig_guest_up(r);
 	assert_int_equal(r->k.guest.state, CB_GUEST_UP);

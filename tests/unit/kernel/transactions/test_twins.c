@@ -694,7 +694,6 @@ static void test_dies_in_its_first_moments(void **state)
 	rig_twin_close(&copy);
 }
 
-/* Two take-overs between cells: the next cell tells of both. */
 /* That it was asked for a copy is no work that anybody gave it. */
 static void test_dying_without_work_is_no_endless_loop(void **state)
 {
@@ -713,6 +712,7 @@ static void test_dying_without_work_is_no_endless_loop(void **state)
 	assert_int_equal(r->k.guest.state, CB_GUEST_NONE);
 }
 
+/* Two take-overs between cells: the next cell tells of both. */
 static void test_all_are_told(void **state)
 {
 	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
