@@ -42,7 +42,7 @@ struct open {
 	bool writes;
 	int flags; /* of F_GETFL */
 	int waiting;
-	int other;	   /* PAIRED: index of its other end; EVENT, EPOLL: of the first number of the same one */
+	int other; /* PAIRED: index of its other end; LISTENER, EVENT, EPOLL: of its first number */
 	uint64_t dev, ino; /* PIPE, SOCKET; EVENT: its id */
 	int64_t value;	   /* REGULAR: offset; EVENT: count; LISTENER: index of its address */
 };
@@ -117,8 +117,8 @@ static bool watches(int epoll, int fd)
 	return false;
 }
 
-/* The index of the first number of the same epoll or eventfd. An epoll says EINVAL of itself, ENOENT of what it does
- * not watch (epoll_ctl(2)). */
+/* The index of the first number of the same listening socket, epoll or eventfd. An epoll says EINVAL of itself, ENOENT
+ * of what it does not watch (epoll_ctl(2)). */
 static int first_of(const struct open *o)
 {
 	for (size_t i = 0, asked = 0; i < nopened && asked < EPOLLS_ASKED; i++) {
@@ -126,7 +126,7 @@ static int first_of(const struct open *o)
 
 		if (e->kind != o->kind || e->other != (int)i)
 			continue;
-		if (o->kind == EVENT && e->ino == o->ino && o->ino != 0)
+		if (o->kind != EPOLL && e->ino == o->ino && e->dev == o->dev && o->ino != 0)
 			return (int)i;
 		if (o->kind == EPOLL && ++asked && !watches(e->fd, o->fd) &&
 		    cb_sys4(SYS_epoll_ctl, e->fd, EPOLL_CTL_DEL, o->fd, NULL) == -EINVAL)
@@ -199,6 +199,7 @@ static void note_listener(struct open *o)
 	if (cb_sys3(SYS_getsockname, o->fd, &l->address, &l->size) < 0)
 		return;
 	o->kind = LISTENER;
+	o->other = first_of(o);
 	o->value = (int64_t)nlisteners++;
 }
 
@@ -430,25 +431,11 @@ static void exchange_socket(size_t i)
 	(void)cb_sys1(SYS_close, ends[1]);
 }
 
-/* The index of the first number that the same socket has. */
-static size_t first_number(size_t i)
+static void exchange_listener(const struct open *o)
 {
-	size_t k = 0;
-
-	while (opened[k].kind != LISTENER || opened[k].ino != opened[i].ino || opened[k].dev != opened[i].dev)
-		k++;
-	return k;
-}
-
-static void exchange_listener(size_t i)
-{
-	const struct open *o = &opened[i], *first = &opened[first_number(i)];
 	int domain = listeners[o->value].domain;
 
-	if (first != o)
-		replace(first->fd, o);
-	else
-		(void)put_in_place(cb_sys3(SYS_socket, domain, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP), o);
+	(void)put_in_place(cb_sys3(SYS_socket, domain, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP), o);
 }
 
 static void exchange_event(const struct open *o)
@@ -478,12 +465,12 @@ static void exchange(size_t i)
 		exchange_socket(i);
 		break;
 	case LISTENER:
-		exchange_listener(i);
-		break;
 	case EVENT:
 	case EPOLL:
 		if ((size_t)opened[i].other < i)
 			replace(opened[opened[i].other].fd, &opened[i]);
+		else if (opened[i].kind == LISTENER)
+			exchange_listener(&opened[i]);
 		else if (opened[i].kind == EVENT)
 			exchange_event(&opened[i]);
 		else
@@ -584,7 +571,7 @@ void cb_descriptors_listen(bool branch)
 	int64_t until = cb_sys_now_ns() + BIND_NS;
 
 	for (size_t i = 0; i < nopened; i++)
-		if (opened[i].kind == LISTENER && first_number(i) == i)
+		if (opened[i].kind == LISTENER && opened[i].other == (int)i)
 			listen_again(&opened[i], branch, until);
 }
 
