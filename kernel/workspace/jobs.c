@@ -348,14 +348,15 @@ bool cb_jobs_write(const struct cb_workspace *ws)
 	return false;
 }
 
+/* Not before the jail is there for good: one whose guest can't be copied from a zygote ends, with all that was begun in
+ * it, and another is made. */
 void cb_jobs_schedule(struct cb_workspace *ws)
 {
 	struct cb_job *job = ws->jobs.head;
 
 	while (job != NULL && ws->jobs.running < CB_JOBS_RUNNING_MAX && ws->guest->pid1.fd >= 0 &&
 	       !ws->guest->end_awaited &&
-	       (ws->guest->state == CB_GUEST_SPAWNING || ws->guest->state == CB_GUEST_STARTING ||
-		ws->guest->state == CB_GUEST_UP)) {
+	       (ws->guest->state == CB_GUEST_STARTING || ws->guest->state == CB_GUEST_UP)) {
 		if (job->running || (writes(job) && cb_overlay_changes_holds(ws))) {
 			job = job->next;
 			continue;
@@ -486,10 +487,7 @@ static void on_timer(void *context)
 		next = job->next;
 		if (job->deadline == 0 || job->deadline > now)
 			continue;
-		if (ws->guest->state == CB_GUEST_SPAWNING && job->stop == CB_JOB_STOP_NONE) {
-			/* until then the jail's own deadline counts */
-			job->deadline = now + (job->asked.code == CB_JOB_RUN ? (int64_t)(job->timeout * 1e9) : SILENCE);
-		} else if (job->stop != CB_JOB_STOP_NONE) {
+		if (job->stop != CB_JOB_STOP_NONE) {
 			fail_stopped(ws, job);
 			next = ws->jobs.head; /* what followed it may be gone too */
 		} else if (job->ended) {

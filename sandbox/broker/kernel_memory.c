@@ -43,6 +43,8 @@
 #define DATAGRAMS_MOST 11     /* that wait in a UNIX socket: net.unix.max_dgram_qlen and one */
 #define FLIGHT_OWN 64	      /* descriptors on their way: with fewer it is not who keeps others from passing any */
 #define UNSEEN_LOOKS 3
+#define EXEC_PAUSES 20 /* in one look, for those that are about to run a program */
+#define PAUSE_NS 5000000
 #define SEEN_MAX (1u << 15)   /* places; a power of two */
 
 /* Inodes of pipes and sockets: one can have many descriptors. */
@@ -122,6 +124,7 @@ static uint64_t count_lines(int folder, const char *name, const char *begin, con
 struct sums {
 	struct seen pipes, sockets;
 	uint64_t bytes, socket_fds;
+	int pauses;
 };
 
 static void add_descriptor(struct sums *sums, const struct cb_kernel_look *look, int fds, int pidfd, const char *name)
@@ -155,6 +158,31 @@ static bool is_helper(pid_t pid1, pid_t pid)
 	return session > 0 && getsid(pid) == session;
 }
 
+static void pause_for_a_moment(void)
+{
+	const struct timespec pause = { 0, PAUSE_NS };
+
+	(void)nanosleep(&pause, NULL);
+}
+
+/* Null, and whether it hides them. What pid 1 and helpers start is as hidden as they are until it runs its program, and
+ * has a session of its own already: it gets the time for that, but `*pauses` bounds what all get. */
+static DIR *open_descriptors(const struct cb_kernel_look *look, pid_t pid, int *pauses, bool *ret_hidden)
+{
+	char path[64];
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+	for (;;) {
+		dir = opendir(path);
+		*ret_hidden = dir == NULL && errno != ENOENT && errno != ESRCH && !is_helper(look->pid[0], pid);
+		if (!*ret_hidden || *pauses >= EXEC_PAUSES)
+			return dir;
+		(*pauses)++;
+		pause_for_a_moment();
+	}
+}
+
 /* The most that a process can hold whose files are not shown: the program that it runs can't be read (proc(5), on
  * "dumpable"). How many it has room for is shown of all. */
 static uint64_t hidden(const struct cb_kernel_look *look, pid_t pid)
@@ -179,23 +207,19 @@ static uint64_t hidden(const struct cb_kernel_look *look, pid_t pid)
 static void add_process(struct sums *sums, const struct cb_kernel_look *look, pid_t pid)
 {
 	char path[64];
-	DIR *dir;
 	const struct dirent *entry;
 	uint64_t mappings;
-	int fds;
+	bool is_hidden;
+	DIR *dir;
 
 	if (look->is_late(look->end)) {
 		sums->bytes += look->open_files * OBJECT_BYTES + (uint64_t)MAPPINGS_MAX * ITEM_BYTES;
 		return;
 	}
-	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
-	fds = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	dir = fds >= 0 ? fdopendir(fds) : NULL;
+	dir = open_descriptors(look, pid, &sums->pauses, &is_hidden);
 	CB_AUTO_FD pidfd = open_pidfd(pid);
 
-	if (dir == NULL)
-		cb_fd_close(&fds);
-	if (dir == NULL && errno != ENOENT && errno != ESRCH && !is_helper(look->pid[0], pid))
+	if (is_hidden)
 		sums->bytes += hidden(look, pid);
 	while (dir != NULL && (entry = readdir(dir)) != NULL) {
 		if (entry->d_name[0] == '.')
@@ -203,7 +227,7 @@ static void add_process(struct sums *sums, const struct cb_kernel_look *look, pi
 		if (look->is_late(look->end))
 			sums->bytes += OBJECT_BYTES + PIPE_MOST;
 		else
-			add_descriptor(sums, look, fds, pidfd, entry->d_name);
+			add_descriptor(sums, look, dirfd(dir), pidfd, entry->d_name);
 	}
 	if (dir != NULL)
 		(void)closedir(dir);
@@ -424,7 +448,6 @@ static void find_unseen(struct listing *l, const struct nlmsghdr *m)
 /* Each time that it is looked: pid 1's sockets are not seen either, but what comes in there is read at once. */
 static bool has_unseen(const struct cb_kernel_look *look, const struct seen *seen)
 {
-	const struct timespec pause = { 0, 5000000 };
 	bool found = look->own_network && look->sockets >= 0;
 
 	for (int i = 0; i < UNSEEN_LOOKS && found; i++) {
@@ -434,7 +457,7 @@ static bool has_unseen(const struct cb_kernel_look *look, const struct seen *see
 		struct listing l = { .only = seen };
 
 		if (i > 0)
-			(void)nanosleep(&pause, NULL);
+			pause_for_a_moment();
 		found = list(look->sockets, &r, sizeof(r.local), find_unseen, &l) < 0 || l.bytes > 0;
 	}
 	return found;
@@ -444,17 +467,16 @@ bool cb_kernel_in_flight(const struct cb_kernel_look *look)
 {
 	static struct seen seen; /* large: not for the stack */
 	uint64_t waiting = 0;
+	int pauses = 0;
 
 	memset(&seen, 0, sizeof(seen));
 	for (size_t i = 1; i < look->count; i++) { /* pid 1 is ours */
 		const struct dirent *entry;
-		char path[64];
-		DIR *dir;
+		bool is_hidden;
+		DIR *dir = open_descriptors(look, look->pid[i], &pauses, &is_hidden);
 
-		snprintf(path, sizeof(path), "/proc/%d/fd", (int)look->pid[i]);
-		dir = opendir(path);
-		if (dir == NULL && errno == EACCES && !is_helper(look->pid[0], look->pid[i]))
-			return true; /* hidden: it may be the one */
+		if (is_hidden)
+			return true; /* it may be the one */
 		while (dir != NULL && (entry = readdir(dir)) != NULL)
 			waiting += entry->d_name[0] == '.' ? 0 : waiting_in(dirfd(dir), entry->d_name, &seen);
 		if (dir != NULL)

@@ -79,7 +79,7 @@ class Warm:
     def __init__(self, start, *sets):
         self.mark = uuid.uuid4().hex
         self.start, self.sets = start, ["warm.mode=auto", "env.set=" + json.dumps({"CELLBLOCK_TEST": self.mark}), *sets]
-        self.key = self.pid = None
+        self.key = self.pid = self.process = None
 
     def kernel(self, ready=True):
         args = [word for each in self.sets for word in ("--set", each)]
@@ -96,6 +96,7 @@ class Warm:
         ready = lambda: [each for each in zygotes().values() if each["state"] == "ready" and self.is_mine(each["pid"])]
         found = await_true("a zygote", ready)
         self.key, self.pid = found[0]["key"], found[0]["pid"]
+        self.process = psutil.Process(self.pid)
         return self
 
     @staticmethod
@@ -133,9 +134,9 @@ class Warm:
         return any(z["state"] == "could not serve" and why in z["why"] for z in zygotes().values())
 
     def end(self):
-        if self.pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+        if self.process:  # its number may be another's by now, which psutil sees
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self.process.kill()
 
 
 @pytest.fixture

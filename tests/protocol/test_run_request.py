@@ -257,6 +257,16 @@ def test_a_helper_counts_for_what_it_uses(start):
     assert c.run("1").ok
 
 
+def test_a_jail_that_starts_is_within_its_limit(start):
+    """Until it runs Python, its first process is as hidden as a helper."""
+    low = ["--set", "limits.memory=80M", "--set", "transactions.mode=off", "--set", "warm.mode=off"]
+    for _ in range(40):
+        kernel = start(args=low)
+        r = run(kernel.client, "sh", "-c", "sleep 0.02")
+        kernel.kill()
+        assert r["status"] == "ok", r
+
+
 def test_what_others_have_in_flight_costs_no_command(start):
     """The user's other programs may have as many descriptors on their way as they like (jail/test_bombs.py)."""
     c = start().client
