@@ -259,7 +259,7 @@ static bool can_ask(void)
 	static char page[2 * PAGE];
 	uintptr_t at = ((uintptr_t)page + PAGE - 1) / PAGE * PAGE;
 
-	return cb_sys3(SYS_madvise, at, PAGE, MADV_POPULATE_WRITE_) == 0;
+	return cb_sys3(SYS_madvise, at, PAGE, MADV_POPULATE_WRITE_) != -EINVAL;
 }
 
 /* A cell has made many pages its own, or memory has grown or shrunk. */
@@ -358,8 +358,7 @@ static void drop_what_has_gone(void)
 {
 	struct walk walks[] = { { &single, PAGE, 0 }, { &large, PIECE, 0 }, { NULL, 0, 0 } };
 
-	if (cb_sys_lines_of("/proc/self/maps", pass_area, walks) < 0)
-		state = NEVER;
+	(void)cb_sys_lines_of("/proc/self/maps", pass_area, walks); /* what it did not come to is forgotten */
 	for (struct walk *w = walks; w->runs != NULL; w++) {
 		for (; w->at < w->runs->count; w->at++)
 			w->runs->run[w->at].n = 0;

@@ -43,8 +43,7 @@
 #define DATAGRAMS_MOST 11     /* that wait in a UNIX socket: net.unix.max_dgram_qlen and one */
 #define FLIGHT_OWN 64	      /* descriptors on their way: with fewer it is not who keeps others from passing any */
 #define UNSEEN_LOOKS 3
-#define EXEC_PAUSES 20 /* in one look, for those that are about to run a program */
-#define PAUSE_NS 5000000
+#define EXEC_MS 5000 /* from a process's making until it runs its program, on a busy machine */
 #define SEEN_MAX (1u << 15)   /* places; a power of two */
 
 /* Inodes of pipes and sockets: one can have many descriptors. */
@@ -124,7 +123,6 @@ static uint64_t count_lines(int folder, const char *name, const char *begin, con
 struct sums {
 	struct seen pipes, sockets;
 	uint64_t bytes, socket_fds;
-	int pauses;
 };
 
 static void add_descriptor(struct sums *sums, const struct cb_kernel_look *look, int fds, int pidfd, const char *name)
@@ -158,29 +156,52 @@ static bool is_helper(pid_t pid1, pid_t pid)
 	return session > 0 && getsid(pid) == session;
 }
 
-static void pause_for_a_moment(void)
+/* False if it has ended. */
+static bool is_young(pid_t pid, pid_t *ret_parent)
 {
-	const struct timespec pause = { 0, PAUSE_NS };
+	char path[64], text[1024];
+	unsigned long long start;
+	struct timespec now;
+	const char *at;
+	int parent;
+	ssize_t n;
 
-	(void)nanosleep(&pause, NULL);
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
+	text[n > 0 ? n : 0] = '\0';
+	at = strrchr(text, ')'); /* behind the name: state is field 3, the parent 4, when it was made 22 */
+	if (at == NULL || sscanf(at + 1,
+				 " %*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+				 &parent, &start) != 2)
+		return false;
+	*ret_parent = parent;
+	clock_gettime(CLOCK_BOOTTIME, &now);
+	return (int64_t)now.tv_sec * 1000 - (int64_t)(start * 1000 / (unsigned long long)sysconf(_SC_CLK_TCK)) < EXEC_MS;
 }
 
-/* Null, and whether it hides them. What pid 1 and helpers start is as hidden as they are until it runs its program, and
- * has a session of its own already: it gets the time for that, but `*pauses` bounds what all get. */
-static DIR *open_descriptors(const struct cb_kernel_look *look, pid_t pid, int *pauses, bool *ret_hidden)
+/* What pid 1 and helpers start is as hidden as they are until it runs its program, and has a session of its own
+ * already. There is one guest, and each helper starts one command: a cell can't make more of them. */
+static bool is_about_to_run(const struct cb_kernel_look *look, pid_t pid)
+{
+	pid_t parent = 0;
+
+	return is_young(pid, &parent) &&
+	       (pid == look->guest || (parent != look->pid[0] && is_helper(look->pid[0], parent)));
+}
+
+/* Null, and whether it hides them. */
+static DIR *open_descriptors(const struct cb_kernel_look *look, pid_t pid, bool *ret_hidden)
 {
 	char path[64];
 	DIR *dir;
 
 	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
-	for (;;) {
-		dir = opendir(path);
-		*ret_hidden = dir == NULL && errno != ENOENT && errno != ESRCH && !is_helper(look->pid[0], pid);
-		if (!*ret_hidden || *pauses >= EXEC_PAUSES)
-			return dir;
-		(*pauses)++;
-		pause_for_a_moment();
-	}
+	dir = opendir(path);
+	*ret_hidden = dir == NULL && errno != ENOENT && errno != ESRCH && !is_helper(look->pid[0], pid) &&
+		      !is_about_to_run(look, pid);
+	return dir;
 }
 
 /* The most that a process can hold whose files are not shown: the program that it runs can't be read (proc(5), on
@@ -216,7 +237,7 @@ static void add_process(struct sums *sums, const struct cb_kernel_look *look, pi
 		sums->bytes += look->open_files * OBJECT_BYTES + (uint64_t)MAPPINGS_MAX * ITEM_BYTES;
 		return;
 	}
-	dir = open_descriptors(look, pid, &sums->pauses, &is_hidden);
+	dir = open_descriptors(look, pid, &is_hidden);
 	CB_AUTO_FD pidfd = open_pidfd(pid);
 
 	if (is_hidden)
@@ -448,6 +469,7 @@ static void find_unseen(struct listing *l, const struct nlmsghdr *m)
 /* Each time that it is looked: pid 1's sockets are not seen either, but what comes in there is read at once. */
 static bool has_unseen(const struct cb_kernel_look *look, const struct seen *seen)
 {
+	const struct timespec pause = { 0, 5000000 };
 	bool found = look->own_network && look->sockets >= 0;
 
 	for (int i = 0; i < UNSEEN_LOOKS && found; i++) {
@@ -457,7 +479,7 @@ static bool has_unseen(const struct cb_kernel_look *look, const struct seen *see
 		struct listing l = { .only = seen };
 
 		if (i > 0)
-			pause_for_a_moment();
+			(void)nanosleep(&pause, NULL);
 		found = list(look->sockets, &r, sizeof(r.local), find_unseen, &l) < 0 || l.bytes > 0;
 	}
 	return found;
@@ -467,13 +489,12 @@ bool cb_kernel_in_flight(const struct cb_kernel_look *look)
 {
 	static struct seen seen; /* large: not for the stack */
 	uint64_t waiting = 0;
-	int pauses = 0;
 
 	memset(&seen, 0, sizeof(seen));
 	for (size_t i = 1; i < look->count; i++) { /* pid 1 is ours */
 		const struct dirent *entry;
 		bool is_hidden;
-		DIR *dir = open_descriptors(look, look->pid[i], &pauses, &is_hidden);
+		DIR *dir = open_descriptors(look, look->pid[i], &is_hidden);
 
 		if (is_hidden)
 			return true; /* it may be the one */

@@ -11,6 +11,7 @@
 struct cb_kernel_look {
 	const pid_t *pid; /* [0] is pid 1; CB_KERNEL_PROCESSES at most */
 	size_t count;
+	pid_t guest;	     /* as it was started */
 	int sockets;	     /* of cb_kernel_sockets (init/init.h); -1 = none */
 	bool own_network;    /* all sockets that it shows are the jail's */
 	uint64_t open_files; /* that a process may have */

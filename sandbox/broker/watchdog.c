@@ -488,6 +488,7 @@ static bool look_at_kernel(struct cb_watchdog *w, const struct cb_inmate *inmate
 	w->kernel = cb_kernel_memory(&(struct cb_kernel_look){
 		.pid = f->pid,
 		.count = f->count,
+		.guest = inmate->guest,
 		.sockets = inmate->sockets,
 		.own_network = has_own_network(jail),
 		.open_files = jail->spec->limit_open_files,
@@ -595,6 +596,7 @@ bool cb_watchdog_in_flight(int64_t *next_ms, const struct cb_inmate *inmate, con
 	return cb_kernel_in_flight(&(struct cb_kernel_look){
 		.pid = f->pid,
 		.count = f->count,
+		.guest = inmate->guest,
 		.sockets = inmate->sockets,
 		.own_network = has_own_network(jail),
 	}); /* else they are others' */

@@ -66,10 +66,10 @@ static int limit(const struct cb_cgroup *g, const struct cb_jail_spec *spec)
 
 	if (spec->limit_memory != 0) {
 		r = cb_cg_write_number(memory, "memory.limit_in_bytes", spec->limit_memory);
-		if (r == 0) /* memory and swap together: no swap. Absent where the kernel does not count swap */
+		if (r == 0) { /* memory and swap together: no swap */
 			r = cb_cg_write_number(memory, "memory.memsw.limit_in_bytes", spec->limit_memory);
-		if (r == -ENOENT)
-			r = 0;
+			r = r == -ENOENT ? 0 : r; /* absent where the kernel does not count swap */
+		}
 		if (r == 0)
 			r = limit_sockets(memory, spec->limit_memory);
 	}

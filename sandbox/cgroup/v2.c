@@ -33,10 +33,10 @@ static int limit(const struct cb_cgroup *g, const struct cb_jail_spec *spec)
 
 	if (spec->limit_memory != 0) {
 		r = cb_cg_write_number(dir, "memory.max", spec->limit_memory);
-		if (r == 0) /* absent where the kernel has no swap */
+		if (r == 0) {
 			r = cb_cg_write_number(dir, "memory.swap.max", 0);
-		if (r == -ENOENT)
-			r = 0;
+			r = r == -ENOENT ? 0 : r; /* absent where the kernel has no swap */
+		}
 	}
 	if (r == 0)
 		r = cb_cg_write_number(dir, "pids.max", spec->limit_pids + cb_notify_own_tasks(spec));

@@ -23,6 +23,7 @@
 #include <sys/statvfs.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
+#include <time.h>
 #include <unistd.h>
 
 #define STOPPED "interrupted: what is listed was done, the rest was not"
@@ -183,6 +184,30 @@ static void done(struct cb_layer *layer, const struct cb_layer_entry *e, enum cb
 		cb_layer_add(layer, e->path, change, st, NULL);
 }
 
+static bool is_after(struct timespec a, struct timespec b)
+{
+	return a.tv_sec > b.tv_sec || (a.tv_sec == b.tv_sec && a.tv_nsec > b.tv_nsec);
+}
+
+bool cb_layer_changed_since(struct cb_layer *layer, const char *path, const struct stat *st, struct timespec since)
+{
+	if (since.tv_sec == 0 || !is_after(st->st_ctim, since) || !is_after(layer->began, st->st_ctim))
+		return false;
+	cb_layer_add(layer, path, CB_CHANGE_SKIPPED, st,
+		     "changed outside after the cells' change: move it away to have theirs written");
+	return true;
+}
+
+/* When a folder was made; 0 where its file system does not say. */
+static struct timespec made_at(int folder)
+{
+	struct statx st = { .stx_mask = 0 };
+
+	if (statx(folder, "", AT_EMPTY_PATH, STATX_BTIME, &st) < 0 || (st.stx_mask & STATX_BTIME) == 0)
+		return (struct timespec){ 0 };
+	return (struct timespec){ .tv_sec = st.stx_btime.tv_sec, .tv_nsec = st.stx_btime.tv_nsec };
+}
+
 /* Each entry that is written is counted, as the layer counts them. */
 static int count_entry(struct cb_layer *layer)
 {
@@ -192,16 +217,24 @@ static int count_entry(struct cb_layer *layer)
 	return 0;
 }
 
-static int remove_old(struct cb_layer *layer, const struct cb_layer_entry *e, int depth)
+/* But for what was changed later than `since`. */
+static int remove_old(struct cb_layer *layer, const struct cb_layer_entry *e, struct timespec since, int depth)
 {
 	int r;
 
 	if (!layer->commit)
 		return 0;
+	layer->since = since;
 	cb_layer_as_owner(layer, true);
 	r = cb_layer_remove(layer, e->lower, e->name, e->path, depth);
 	cb_layer_as_owner(layer, false);
 	return r;
+}
+
+/* Of a folder each entry counts for itself. */
+static bool is_newer(struct cb_layer *layer, const struct cb_layer_entry *e, struct timespec since)
+{
+	return e->exists && !S_ISDIR(e->old.st_mode) && cb_layer_changed_since(layer, e->path, &e->old, since);
 }
 
 static int open_folders(struct cb_layer *layer, const struct cb_layer_entry *e, int *ret_upper, int *ret_lower)
@@ -235,7 +268,7 @@ static void see_folder(struct cb_layer *layer, struct cb_layer_entry *e, int dep
 		return;
 	}
 	if (e->exists && !was_folder) {
-		r = remove_old(layer, e, depth);
+		r = remove_old(layer, e, e->st.st_ctim, depth);
 		if (!layer->commit)
 			e->lower = -1;
 	}
@@ -294,8 +327,10 @@ static void see_plain(struct cb_layer *layer, struct cb_layer_entry *e, int dept
 		keep_name(layer, e);
 		return;
 	}
+	if (is_newer(layer, e, e->st.st_ctim))
+		return;
 	if (e->exists && S_ISDIR(e->old.st_mode))
-		r = remove_old(layer, e, depth);
+		r = remove_old(layer, e, e->st.st_ctim, depth);
 	if (r == 0)
 		r = count_entry(layer);
 	if (r == 0 && layer->commit)
@@ -354,12 +389,12 @@ static void see(struct cb_layer *layer, struct cb_layer_entry *e, int depth)
 		if (r == -EPERM)
 			return;
 	}
-	if (r == -EROFS)
+	if (r == -EROFS || ((whiteout || S_ISDIR(e->st.st_mode)) && is_newer(layer, e, e->st.st_ctim)))
 		return;
 	if (r < 0)
 		done(layer, e, CB_CHANGE_FAILED, whiteout ? &e->old : &e->st, r);
 	else if (whiteout)
-		done(layer, e, CB_CHANGE_DELETED, &e->old, remove_old(layer, e, depth));
+		done(layer, e, CB_CHANGE_DELETED, &e->old, remove_old(layer, e, e->st.st_ctim, depth));
 	else if (S_ISDIR(e->st.st_mode))
 		see_folder(layer, e, depth);
 	else if (S_ISREG(e->st.st_mode) || S_ISLNK(e->st.st_mode))
@@ -379,6 +414,7 @@ static void see_hidden(struct cb_layer *layer, const struct cb_strv *above, int 
 {
 	struct cb_strv names = { 0 };
 	char full[PATH_MAX];
+	struct timespec made = made_at(upper);
 
 	cb_layer_as_owner(layer, true);
 	(void)cb_layer_list(lower, &names);
@@ -392,9 +428,12 @@ static void see_hidden(struct cb_layer *layer, const struct cb_strv *above, int 
 			    (int)sizeof(full) ||
 		    fstatat(lower, e.name, &e.old, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
+		e.exists = true;
+		if (is_newer(layer, &e, made))
+			continue;
 		r = cb_layer_judge(layer, full, CB_ACT_REMOVE, &e.old, false, NULL);
 		if (r != -EROFS)
-			done(layer, &e, CB_CHANGE_DELETED, &e.old, r < 0 ? r : remove_old(layer, &e, depth));
+			done(layer, &e, CB_CHANGE_DELETED, &e.old, r < 0 ? r : remove_old(layer, &e, made, depth));
 	}
 	cb_strv_release(&names);
 }
@@ -462,6 +501,7 @@ void cb_layer_report(const struct cb_jail *jail, bool commit, struct cb_buf *out
 	struct statvfs size;
 	int r = cb_layer_open_both(&layer, &upper, &lower);
 
+	clock_gettime(CLOCK_REALTIME_COARSE, &layer.began); /* as the kernel's times of change */
 	if (r == 0)
 		r = start_judge(&layer, upper, lower);
 	if (r < 0 && r != -ENOENT) {
@@ -504,6 +544,7 @@ size_t cb_layer_changed(const struct cb_jail *jail)
 	CB_AUTO_FD lower = -1;
 	size_t n = 0;
 
+	clock_gettime(CLOCK_REALTIME_COARSE, &layer.began);
 	if (cb_layer_open_both(&layer, &upper, &lower) == 0 && start_judge(&layer, upper, lower) == 0)
 		walk(&layer, upper, lower, "", 0);
 	cb_strv_release(&layer.own);

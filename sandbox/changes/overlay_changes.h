@@ -33,6 +33,8 @@ struct cb_layer {
 	gid_t group;
 	/* what a commit may write: as much as the layer can hold. Cells that go on while it works could give it more */
 	uint64_t room, entries_left;
+	struct timespec began; /* from then on changes are our own: a name that goes changes the file's other names */
+	struct timespec since; /* what is in the place of what cells removed, and was changed later, stays; 0 = none */
 	int root;	       /* the workspace's folder */
 	struct cb_links names; /* files of the layer with several names, and the first of the workspace that is them */
 	struct cb_buf entries;
@@ -65,6 +67,8 @@ void cb_layer_add(struct cb_layer *layer, const char *path, enum cb_change chang
 		  const char *reason);
 /* From here on file systems are used as the workspace's owner does, or with our own rights again. */
 void cb_layer_as_owner(const struct cb_layer *layer, bool on);
+/* True, and reported as skipped, if the workspace's entry was changed after `since`: it is not one that a cell has seen. */
+bool cb_layer_changed_since(struct cb_layer *layer, const char *path, const struct stat *st, struct timespec since);
 /* 0, or why the workspace's entry may not be written: -EROFS, and then it has been reported as skipped. `alone`: what
  * is in the layer does not count. ret_part may be NULL. */
 int cb_layer_judge(struct cb_layer *layer, const char *path, enum cb_act act, const struct stat *st, bool alone,

@@ -25,12 +25,14 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/fsuid.h>
+#include <sys/statvfs.h>
 #include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 
 #define DEPTH_MAX CB_SNAPSHOT_DEPTH_MAX
 #define STILL_MS 5000 /* to stop: on a busy machine, in the kernel */
+#define TOO_LONG "it took too long"
 #define MOVING "not every process of the jail could be stopped, so none was touched"
 
 struct work {
@@ -44,13 +46,14 @@ struct work {
 	int upper;	       /* the layer's folder of changes */
 	struct cb_links names; /* files with several names, and the first that was written */
 	struct cb_links taken; /* files with several names that are one of the snapshot's by now */
+	bool full;	       /* something had no room */
 };
 
 void cb_tally_leave(struct cb_tally *t, const char *name, int code)
 {
 	if (t->left++ == 0)
 		snprintf(t->reason, sizeof(t->reason), "%s: %s", name,
-			 code == -EINTR ? "it took too long" : strerror(-code));
+			 code == -EINTR ? TOO_LONG : strerror(-code));
 }
 
 bool cb_tally_stopped(struct cb_tally *t)
@@ -64,6 +67,7 @@ bool cb_tally_stopped(struct cb_tally *t)
 
 static void leave(struct work *w, const char *name, int code)
 {
+	w->full = w->full || code == -ENOSPC || code == -EDQUOT;
 	cb_tally_leave(&w->tally, name, code);
 }
 
@@ -130,6 +134,12 @@ static void back_from_owner(const struct work *w)
 	as_inmate(w->jail);
 }
 
+/* Anything else is no word on what is there. */
+static bool is_absent(int code)
+{
+	return code == -ENOENT || code == -ENOTDIR || code == -ELOOP;
+}
+
 static int open_folder(int dirfd, const char *name, int *ret_fd)
 {
 	return cb_open_beneath(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, ret_fd);
@@ -148,6 +158,7 @@ struct place {
 /* What an entry was, and where its content lies. */
 struct wanted {
 	bool exists, below; /* below: it is the lower layer's */
+	int code;	    /* < 0: it can't be told */
 	const struct cb_state *kept;
 	struct stat st;
 };
@@ -187,6 +198,8 @@ static struct wanted find_wanted(const struct work *w, const struct place *p, co
 		const struct cb_state *s = want.kept;
 
 		want.exists = s->kind == CB_STATE_ENTRY;
+		if (s->kind == CB_STATE_LOST)
+			want.code = s->code < 0 ? s->code : -EIO;
 		want.st = (struct stat){ .st_mode = s->mode,
 					 .st_size = s->size,
 					 .st_ino = s->ino,
@@ -198,6 +211,7 @@ static struct wanted find_wanted(const struct work *w, const struct place *p, co
 		return want;
 	as_owner(w);
 	want.exists = want.below = fstatat(p->lower, name, &want.st, AT_SYMLINK_NOFOLLOW) == 0;
+	want.code = want.exists || is_absent(-errno) ? 0 : -errno;
 	back_from_owner(w);
 	return want;
 }
@@ -227,13 +241,41 @@ static int set_time(int file, const struct wanted *want)
 													     : 0;
 }
 
-/* In place where there is a file, so that one that a twin holds open is the same as before. */
+/* Whether what it is to hold has room in the place of what it holds. */
+static int check_room(int from, int to, const struct stat *now)
+{
+	struct statvfs fs;
+	struct stat st;
+
+	if (fstat(from, &st) < 0 || fstatvfs(to, &fs) < 0)
+		return -errno;
+	return fs.f_blocks > 0 && (uint64_t)st.st_blocks > (uint64_t)now->st_blocks + fs.f_bavail * fs.f_frsize / 512
+		       ? -ENOSPC
+		       : 0;
+}
+
+static int fill_in_place(int from, int to, const struct wanted *want)
+{
+	struct stat st;
+	int r = fstat(to, &st) < 0 ? -errno : !S_ISREG(st.st_mode) ? -EINVAL : check_room(from, to, &st);
+
+	if (r < 0)
+		return r;
+	if (ftruncate(to, 0) < 0)
+		return -errno;
+	r = cb_layer_copy_data(from, to, want->st.st_size, NULL);
+	if (r == 0 && fchmod(to, want->st.st_mode & 0777) < 0)
+		r = -errno;
+	return r < 0 ? r : set_time(to, want);
+}
+
+/* In place where there is a file, so that one that a twin holds open is the same as before. What can't be brought back
+ * leaves no part of it: a commit would write that over the owner's file. */
 static int write_over(const struct place *p, int from, const struct wanted *want, const char *name,
 		      const struct stat *now)
 {
 	CB_AUTO_FD to = -1;
-	struct stat st;
-	int r = now != NULL ? cb_unlock_entry(p->merged, name, S_IFREG, 0600) : 0;
+	int r = cb_layer_stopped() ? -EINTR : now != NULL ? cb_unlock_entry(p->merged, name, S_IFREG, 0600) : 0;
 
 	if (r < 0)
 		return r;
@@ -242,14 +284,10 @@ static int write_over(const struct place *p, int from, const struct wanted *want
 		    0600);
 	if (to < 0)
 		return -errno;
-	if (fstat(to, &st) < 0 || !S_ISREG(st.st_mode))
-		return -EINVAL;
-	if (ftruncate(to, 0) < 0)
-		return -errno;
-	r = cb_layer_copy_data(from, to, want->st.st_size, NULL);
-	if (r == 0 && fchmod(to, want->st.st_mode & 0777) < 0)
-		r = -errno;
-	return r < 0 ? r : set_time(to, want);
+	r = fill_in_place(from, to, want);
+	if (r < 0 && now == NULL)
+		(void)unlinkat(p->merged, name, 0);
+	return r;
 }
 
 static int fill_file(const struct work *w, const struct place *p, const struct wanted *want, const char *name,
@@ -329,6 +367,12 @@ static int restore_below(struct work *w, const struct place *p, const struct wan
 	int r = depth >= DEPTH_MAX ? -ELOOP : 0;
 	size_t before;
 
+	if (r == 0 && p->lower >= 0 && !made_anew) {
+		as_owner(w);
+		r = open_folder(p->lower, name, &in.lower);
+		back_from_owner(w);
+		r = is_absent(r) ? 0 : r;
+	}
 	if (r == 0 && !there && mkdirat(p->merged, name, 0700) < 0)
 		r = -errno;
 	if (r == 0 && !want->below)
@@ -336,11 +380,6 @@ static int restore_below(struct work *w, const struct place *p, const struct wan
 	if (r == 0 && p->upper >= 0 && there)
 		(void)open_folder(p->upper, name, &in.upper);
 	in.all = in.all || made_anew || (in.upper >= 0 && cb_layer_is_opaque(in.upper));
-	if (r == 0 && p->lower >= 0 && !made_anew) {
-		as_owner(w);
-		(void)open_folder(p->lower, name, &in.lower);
-		back_from_owner(w);
-	}
 	if (r == 0 && (!there || in.node != NULL || in.upper >= 0)) {
 		if (there)
 			(void)cb_unlock_entry(p->merged, name, S_IFDIR, 0700);
@@ -365,8 +404,8 @@ static int restore_entry(struct work *w, const struct place *p, const char *name
 	bool there = fstatat(p->merged, name, &now, AT_SYMLINK_NOFOLLOW) == 0;
 
 	w->tally.entries++;
-	if (want.kept != NULL && want.kept->kind == CB_STATE_LOST)
-		return want.kept->code;
+	if (want.code < 0)
+		return want.code;
 	if (there && (!want.exists || (now.st_mode & S_IFMT) != (want.st.st_mode & S_IFMT))) {
 		remove_entry(w, p->merged, name, depth);
 		there = false;
@@ -429,6 +468,18 @@ static void restore_folder(struct work *w, const struct place *p, int depth)
 			leave(w, names.items[i], r);
 	}
 	cb_strv_release(&names);
+}
+
+/* What had no room may have it when all that is not wanted has gone, which it has after the first time. */
+static void restore_all(struct work *w, const struct place *p)
+{
+	restore_folder(w, p, 0);
+	if (!w->full || stopped(w))
+		return;
+	cb_links_release(&w->names);
+	cb_links_release(&w->taken);
+	w->tally = (struct cb_tally){ 0 };
+	restore_folder(w, p, 0);
 }
 
 /* ---- the three requests ---- */
@@ -496,7 +547,8 @@ static void put_reply(const struct work *w, int code, struct cb_buf *out)
 	struct cb_json j = cb_json_begin(out);
 
 	if (code < 0)
-		cb_layer_put_error(&j, "WorkspaceError", code == -EBUSY ? MOVING : strerror(-code));
+		cb_layer_put_error(&j, "WorkspaceError",
+				   code == -EBUSY ? MOVING : code == -EINTR ? TOO_LONG : strerror(-code));
 	else
 		cb_json_put(&j, "status", "ok", "entries", w->tally.entries, "left", w->tally.left, "reason",
 			    w->tally.reason, "cpu_s", CB_ROUNDED(spent_s(), 6));
@@ -518,6 +570,8 @@ void cb_snapshot_take(const struct cb_jail *jail, uint32_t number, struct cb_buf
 		r = cb_kept_begin(&w.ix, number);
 	if (r == 0) {
 		r = cb_snapshot_look(&w.ix, p.upper, jail->watch_fd, &w.tally);
+		if (r == 0 && cb_layer_stopped()) /* what was not looked at would be taken for what it was before */
+			r = -EINTR;
 		if (r < 0)
 			(void)cb_kept_drop(&w.ix, number);
 	}
@@ -547,7 +601,7 @@ void cb_snapshot_restore(const struct cb_jail *jail, pid_t pid1, uint32_t number
 	w.upper = p.upper;
 	if (r == 0) {
 		p.node = cb_kept_node(&w.ix, w.ix.head->root);
-		restore_folder(&w, &p, 0);
+		restore_all(&w, &p);
 	}
 	close_index(&w);
 	close_trees(&w, &p);

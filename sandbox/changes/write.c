@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define CHUNK (256u << 10)
-#define COMPARE_MAX (1ll << 30) /* bigger ones of equal size count as changed: they may be holes without end */
+#define COMPARE_MAX (1ll << 30) /* of bigger ones the times count, which a commit keeps: they may be holes without end */
 
 static char chunk[2][CHUNK];
 
@@ -71,9 +71,10 @@ bool cb_layer_same_file(const struct cb_layer *layer, const struct cb_layer_entr
 	cb_layer_as_owner(layer, true);
 	lower = cb_layer_open_file(e->lower, e->name, &b);
 	cb_layer_as_owner(layer, false);
-	if (upper < 0 || lower < 0 || a.st_size != b.st_size || ((a.st_mode ^ b.st_mode) & 0777) != 0 ||
-	    a.st_size > COMPARE_MAX)
+	if (upper < 0 || lower < 0 || a.st_size != b.st_size || ((a.st_mode ^ b.st_mode) & 0777) != 0)
 		return false;
+	if (a.st_size > COMPARE_MAX)
+		return a.st_mtim.tv_sec == b.st_mtim.tv_sec && a.st_mtim.tv_nsec == b.st_mtim.tv_nsec;
 	return cb_layer_same_data(upper, lower);
 }
 
@@ -221,9 +222,12 @@ int cb_layer_write_link(const struct cb_layer *layer, const struct cb_layer_entr
 	temporary_name(name);
 	cb_layer_as_owner(layer, true);
 	r = symlinkat(target, e->lower, name) < 0 ? -errno : 0;
-	if (r == 0 && renameat(e->lower, name, e->lower, e->name) < 0) {
-		r = -errno;
-		(void)unlinkat(e->lower, name, 0);
+	if (r == 0) { /* what was judged in the layer may have been another's text: here no cell can write */
+		r = cb_judge_link_text(&layer->judge, e->path, e->lower, name);
+		if (r == 0 && renameat(e->lower, name, e->lower, e->name) < 0)
+			r = -errno;
+		if (r < 0)
+			(void)unlinkat(e->lower, name, 0);
 	}
 	cb_layer_as_owner(layer, false);
 	return r;
@@ -315,6 +319,8 @@ int cb_layer_remove(struct cb_layer *layer, int lower, const char *name, const c
 	r = cb_layer_judge(layer, path, CB_ACT_REMOVE, &st, true, NULL);
 	if (r < 0)
 		return r == -EROFS ? -ENOTEMPTY : r;
+	if (!S_ISDIR(st.st_mode) && cb_layer_changed_since(layer, path, &st, layer->since))
+		return -ENOTEMPTY;
 	if (!S_ISDIR(st.st_mode))
 		return unlinkat(lower, name, 0) < 0 ? -errno : 0;
 	if (depth >= CB_LAYER_DEPTH_MAX)

@@ -78,6 +78,7 @@ static _Noreturn void guest_main(const struct cb_jail *jail, int registry, int s
 	struct cb_err err = { 0 };
 	struct cb_sync go;
 
+	(void)setsid(); /* its own group, so that signals to it leave pid 1 alone */
 	cb_default_signals();
 	if (cb_fds_install(jail, registry, &sync_fd, &err) < 0)
 		fail(sync_fd, &err);
@@ -97,7 +98,6 @@ static _Noreturn void guest_main(const struct cb_jail *jail, int registry, int s
 	/* before there is anybody who could keep the notifier from starting */
 	if (cb_notify_installed(jail) && cb_fd_recv(sync_fd, &go, sizeof(go), NULL, 0, NULL, 0) != (ssize_t)sizeof(go))
 		_exit(127);
-	(void)setsid(); /* its own group, so that signals to it leave pid 1 alone; late, as a command's (jobs/run.c) */
 	execve(argv[0], argv, env != NULL ? env : (char *[]){ NULL });
 	cb_err_set(&err, -errno, "exec", "Name a program that the jail can see and run.", "%s can't be started: %s",
 		   argv[0], strerror(errno));

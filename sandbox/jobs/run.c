@@ -106,6 +106,7 @@ static _Noreturn void command_main(const struct run *r, const int ends[3], int r
 	extern char **environ;
 	struct report report = { .stage = STAGE_CWD };
 
+	(void)setsid();
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 	if (getppid() != helper)
 		_exit(127);
@@ -118,7 +119,6 @@ static _Noreturn void command_main(const struct run *r, const int ends[3], int r
 	if (chdir(r->job->cwd) == 0 && (r->cwd[0] == '\0' || chdir(r->cwd) == 0)) {
 		report.stage = STAGE_EXEC;
 		environ = r->env; /* PATH is looked up in it */
-		(void)setsid();	  /* late: only before it does the broker know that this, which is hidden, is ours */
 		execvp(r->argv[0], r->argv);
 	}
 	report.error = errno;
@@ -186,12 +186,6 @@ static void on_report(struct run *r)
 
 /* ---- while it runs ---- */
 
-static void send_signal(const struct run *r, int signal)
-{
-	if (kill(-r->pid, signal) < 0)
-		(void)kill(r->pid, signal); /* it has no group before its exec */
-}
-
 /* Takes what one of its pipes holds now. False when there is no more. */
 static bool pass_output(struct run *r, int which)
 {
@@ -226,14 +220,14 @@ static void stop(struct run *r)
 {
 	r->stopping = true;
 	cb_fd_close(&r->fd[IN]);
-	send_signal(r, SIGTERM);
+	(void)kill(-r->pid, SIGTERM);
 	r->kill_at = cb_now_ms() + r->grace_ms;
 }
 
 static void on_socket(struct run *r, short revents)
 {
 	if ((revents & (POLLHUP | POLLERR)) != 0) {
-		send_signal(r, SIGKILL);
+		(void)kill(-r->pid, SIGKILL);
 		_exit(0);
 	}
 	if ((revents & POLLRDHUP) != 0) {
@@ -260,7 +254,7 @@ static _Noreturn void on_end(struct run *r)
 	if (r->fd[REPORT] >= 0)
 		on_report(r);
 	if (r->stopping)
-		send_signal(r, SIGKILL);
+		(void)kill(-r->pid, SIGKILL);
 	while (wait4(r->pid, &status, 0, &u) < 0 && errno == EINTR)
 		;
 	for (int which = OUT; which <= ERR; which++)
@@ -296,7 +290,7 @@ static void turn(struct run *r)
 		return;
 	if (r->stopping && !r->killed && cb_now_ms() >= r->kill_at) {
 		r->killed = true;
-		send_signal(r, SIGKILL);
+		(void)kill(-r->pid, SIGKILL);
 	}
 	for (int which = OUT; which <= ERR; which++)
 		if (p[which].revents != 0)

@@ -46,6 +46,7 @@ struct cb_jail {
 	int oom_fd;		 /* pid 1's own oom_score_adj, as only it has it; -1 = none */
 	int sockets_fd;		 /* on its way from pid 1 to cb_inmate.sockets; -1 = none */
 	int guest_fds[CB_SPAWN_NFDS];
+	char own_group[4096];	   /* where we were started, of /proc/self/cgroup: to have groups we may have to move */
 	struct cb_cgroups cgroups; /* where groups for jails are made; kind NONE = the watchdog holds limits.memory */
 	struct sock_fprog filter;  /* compiled once in the broker, loaded in every child */
 	struct sock_fprog pid1_filter; /* of a warm jail's pid 1; compiled with the first one, length 0 before */

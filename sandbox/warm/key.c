@@ -183,16 +183,17 @@ static int add_identity(struct cb_buf *out)
 }
 
 /* What a child has of its parent: where it is charged and confined, how often it runs, how much it may have. */
-static int add_own_state(struct cb_buf *out)
+static int add_own_state(const struct cb_jail *jail, struct cb_buf *out)
 {
-	static const char *const files[] = { "/proc/self/cgroup",	    "/proc/self/attr/current",
-					     "/proc/self/personality", "/proc/self/coredump_filter",
-					     "/proc/self/timerslack_ns" };
+	static const char *const files[] = { "/proc/self/attr/current", "/proc/self/personality",
+					     "/proc/self/coredump_filter", "/proc/self/timerslack_ns" };
 	cpu_set_t cpus;
 	int r = add_identity(out);
 
 	CPU_ZERO(&cpus);
 	(void)sched_getaffinity(0, sizeof(cpus), &cpus);
+	if (r == 0)
+		r = cb_buf_append_str(out, jail->own_group);
 	for (size_t i = 0; i < sizeof(files) / sizeof(*files) && r == 0; i++)
 		r = add_file(out, files[i]);
 	if (r == 0)
@@ -245,7 +246,7 @@ int cb_warm_key(const struct cb_jail *jail, char ret_key[CB_WARM_KEY_LEN + 1])
 	if (r == 0)
 		r = add_own_files(&text, jail->spec);
 	if (r == 0)
-		r = add_own_state(&text);
+		r = add_own_state(jail, &text);
 	if (r < 0)
 		return r;
 	cb_sha1(text.data, text.len, sum);

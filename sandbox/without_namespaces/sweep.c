@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -55,6 +56,13 @@ static bool has(const uint8_t *set, pid_t pid)
 	return pid > 0 && (unsigned)pid < PID_LIMIT && (set[pid / 8] & (1u << (pid % 8))) != 0;
 }
 
+/* By the process that was looked at: its number may be another's meanwhile. */
+static void kill_process(int pidfd, pid_t pid)
+{
+	if (pidfd < 0 || syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0) < 0)
+		(void)kill(pid, SIGKILL);
+}
+
 /* A child's number is nearly always above its parent's, so one pass finds nearly all; the next round finds the rest. */
 static void kill_descendants(void)
 {
@@ -69,11 +77,13 @@ static void kill_descendants(void)
 
 		if (pid <= 0 || (unsigned)pid >= PID_LIMIT)
 			continue;
+		CB_AUTO_FD pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+
 		parent = parent_of(proc, e->d_name);
 		if (parent != self && !has(set, parent))
 			continue;
 		set[pid / 8] = (uint8_t)(set[pid / 8] | 1u << (pid % 8));
-		(void)kill(pid, SIGKILL);
+		kill_process(pidfd, pid);
 	}
 	if (dir != NULL)
 		(void)closedir(dir);

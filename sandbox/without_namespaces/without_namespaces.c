@@ -220,7 +220,7 @@ static int check(const struct cb_jail *jail, struct cb_err *err)
 	return 0;
 }
 
-#define PREFIX "cellblock-"
+#define PREFIX ".cellblock-jail-" /* whatever has this name and is not held is removed: nothing of others may have it */
 #define STALE_SECONDS 60 /* a younger one may not be locked yet */
 #define FIRST_USER 1000u /* below are system accounts, root among them; jails have none of these */
 

@@ -303,13 +303,17 @@ def pipes():
     fill_pipes()
     return 4 * LIMIT
 
-def pipes_of_an_unreadable_program():
+def pipes_of_an_unreadable_program(orphan=False):
     with open("/bin/sleep", "rb") as program, open("sleep", "wb") as copy: copy.write(program.read())
     os.chmod("sleep", 0o111)  # whose descriptors are shown to nobody
     if os.fork() == 0:
+        if orphan and os.fork() > 0: os._exit(0)
         fill_pipes()
         os.execv("./sleep", ["sleep", "20"])
     return 4 * LIMIT
+
+def pipes_of_an_unreadable_orphan():
+    return pipes_of_an_unreadable_program(True)
 
 def mappings():
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
@@ -368,8 +372,8 @@ else:
 
 
 def held_kinds():
-    return "tcp udp netlink closed_senders pipes pipes_of_an_unreadable_program mappings mappings_of_forks locks \
-        first_thread_ended folders_of_a_thread".split()
+    return "tcp udp netlink closed_senders pipes pipes_of_an_unreadable_program pipes_of_an_unreadable_orphan \
+        mappings mappings_of_forks locks first_thread_ended folders_of_a_thread".split()
 
 
 def run_held(build, kind, who=()):

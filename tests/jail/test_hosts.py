@@ -11,9 +11,9 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 import types
+import uuid
 from pathlib import Path
 
 import psutil
@@ -323,14 +323,12 @@ def test_shared_memory_without_namespaces(work):
 def test_what_a_killed_broker_left_is_swept(work):
     """The folder in /tmp: gone at the next start if nobody holds it."""
     uid = 0x7CE00001 if ROOT else os.geteuid()
-    left, held = (Path(tempfile.mkdtemp(prefix="cellblock-", dir="/tmp")) for _ in range(2))
-    for folder in (left, held):
-        if len(folder.name) != len("cellblock-XXXXXX"):
-            folder = folder.rename(folder.with_name(folder.name[:16]))
+    left, held, others = (Path(f"/tmp/{prefix}{uuid.uuid4().hex[:6]}")
+                          for prefix in (".cellblock-jail-", ".cellblock-jail-", "cellblock-"))
+    for folder in (left, held, others):
         (folder / "home/deep").mkdir(parents=True)
         os.chown(folder, uid, uid if ROOT else -1)
         os.utime(folder, (1, 1))
-    left, held = (f.with_name(f.name[:16]) for f in (left, held))
     lock = os.open(held, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_SH)
     try:
@@ -339,9 +337,9 @@ def test_what_a_killed_broker_left_is_swept(work):
         assert not left.exists() and (held / "home/deep").exists()
         os.close(lock)
         assert cellblock(*how, cwd=work, on="docker").returncode == 0
-        assert not held.exists()
+        assert not held.exists() and others.exists(), "what the user may have named so himself"
     finally:
-        for folder in (left, held):
+        for folder in (left, held, others):
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -5,6 +5,7 @@ import ctypes
 import json
 import os
 import subprocess
+import time
 
 import pytest
 
@@ -33,6 +34,13 @@ def tree(folder):
         for p in folder.rglob("*")
         if p.is_symlink() or not p.is_dir()
     }
+
+
+def await_tick():
+    """A commit takes what is as young as itself, by the kernel's coarse clock, for its own."""
+    coarse, now = 5, time.time()
+    while time.clock_gettime(coarse) <= now:
+        pass
 
 
 @pytest.fixture(params=["caller", "user"])
@@ -91,6 +99,58 @@ def test_changes_and_commit(overlay):
     )
 
 
+LATER = "changed outside after the cells' change"
+UNDONE = """
+import os, shutil
+open("a", "w").write("older"); open("c", "w").write("older"); os.remove("b"); shutil.rmtree("d"); shutil.rmtree("f")
+os.mkdir("f"); open("own", "w").write("own")
+"""
+
+
+def test_what_was_changed_outside_later_stays(overlay):
+    """What cells have not seen is none of theirs to overwrite or to delete."""
+    work = overlay.workspace
+    assert overlay.client.run(UNDONE).ok
+    later = {"a": "newer", "b": "newer", "c": "newer", "d/new": "new"}
+    if int(subprocess.check_output(["stat", "-c", "%W", "/dev/shm"])) > 0:  # when a folder in memory was made is known
+        later["f/new"] = "new"
+    for name, text in later.items():
+        (work / name).write_text(text)
+    await_tick()
+    content = ask(overlay, "commit")
+    skipped = {e["path"]: e["reason"] for e in content["changes"] if e["change"] == "skipped"}
+    assert set(skipped) == set(later) and all(LATER in reason for reason in skipped.values()), content
+    assert tree(work) == {**later, "own": "own", "link": "-> a", ".git/hooks/old": "host"}
+    (work / "a").unlink()
+    assert ("added", "a") in listed(ask(overlay, "commit"))
+    assert (work / "a").read_text() == "older"
+    assert overlay.client.run("open('a', 'w').write('newest')").ok
+    assert ("modified", "a") in listed(ask(overlay, "commit"))
+    assert (work / "a").read_text() == "newest"
+
+
+SWAPS = """
+import os, threading
+def swap():
+    while not os.path.exists("stop"):
+        for target in ("a", "../../victim"):
+            for n in range(200):
+                os.symlink(target, "t"); os.rename("t", f"l{n}")
+threading.Thread(target=swap, daemon=True).start()
+"""
+
+
+def test_no_link_that_leads_out_is_written_while_links_change(overlay):
+    work = overlay.workspace
+    assert overlay.client.run(SWAPS).ok
+    for _ in range(20):
+        ask(overlay, "commit")
+        leads = {p.name: os.readlink(p) for p in work.glob("l*") if p.is_symlink()}
+        assert set(leads.values()) <= {"a"}, leads
+    assert leads, "links were written"
+    assert overlay.client.run("open('stop', 'w').close()").ok
+
+
 def test_discard(overlay):
     before = tree(overlay.workspace)
     overlay.client.run(CHANGE)
@@ -147,6 +207,7 @@ def test_what_a_hostile_cell_leaves(overlay, nothing_left):
     assert cell.ok, cell
     (work / "target").symlink_to(outside)  # while the jail runs, somebody puts a link where the layer has a folder
     (work / "holes").symlink_to(outside / "holes")
+    await_tick()
     content = ask(overlay, "commit")
     said = {e["path"]: e for e in content["changes"]}
     skipped = {p for p, e in said.items() if e["change"] == "skipped"}
@@ -154,6 +215,10 @@ def test_what_a_hostile_cell_leaves(overlay, nothing_left):
     assert {"bare/hooks"} <= skipped
     assert {"up", "away", "back"} <= skipped and "leads out of the workspace" in said["up"]["reason"]
     assert any(p.startswith("deep/x/x") for p in skipped), "bounded depth"
+    assert not list(outside.iterdir())
+    assert os.readlink(work / "target") == str(outside), "what came later outside stays"
+    assert overlay.client.run("os.utime('holes'); os.chmod('target', 0o755)").ok
+    said.update({e["path"]: e for e in ask(overlay, "commit")["changes"]})
     assert not list(outside.iterdir())
     assert (work / "target").is_dir()
     assert not (work / "target").is_symlink()

@@ -205,6 +205,52 @@ def test_without_room_it_says_so(files):
     assert f.do("open('after', 'wb').write(b'x' * 500000)") == 500000, "its room is free again"
 
 
+def test_room_that_comes_free_on_the_way_is_used(files):
+    """What goes has a later name than what needs its room."""
+    f = files("limit_workspace=4194304")
+    f.do("open('a', 'wb').write(b'x' * 1500000)")
+    number = f.snapshot()
+    f.do("open('a', 'w').write('y')")
+    f.do("open('zz', 'wb').write(b'z' * 2200000)")
+    f.restore(number)
+    assert f.do("(os.path.getsize('a'), os.path.exists('zz'))") == [1500000, False]
+
+
+def test_what_does_not_come_back_leaves_no_part_of_it(files):
+    """A commit would write the part over the owner's file."""
+    (files.work / "big").write_bytes(b"x" * 6000000)
+    (files.work / "large").write_bytes(b"x" * 6000000)
+    for name in ("big", "large"):
+        os.chown(files.work / name, files.work.stat().st_uid, files.work.stat().st_gid)
+    f = files("limit_workspace=4194304")
+    number = f.snapshot()
+    f.do("os.unlink('big')")
+    f.do("open('large', 'w').write('y')")
+    f.take_over()
+    answer = f.ask(RESTORE, number)
+    f.jail.tell(GO_ON, 0)
+    assert answer["left"] == 2 and "No space left" in answer["reason"], answer
+    assert f.do("(os.path.exists('big'), open('large').read(9))") == [False, "y"]
+
+
+def test_an_error_is_no_word_on_what_was_there(files):
+    """A folder outside that can't be looked into, for now: its files are not taken away from cells."""
+    if os.geteuid() == 0 and not files.prefix:
+        pytest.skip("root may look into any folder of his own")
+    f = files()
+    number = f.snapshot()
+    f.do("open('old/c', 'w').write('changed')")
+    (files.work / "old").chmod(0)
+    try:
+        f.take_over()
+        answer = f.ask(RESTORE, number)
+    finally:
+        (files.work / "old").chmod(0o755)
+    f.jail.tell(GO_ON, 0)
+    assert answer["left"] > 0 and "Permission denied" in answer["reason"], answer
+    assert f.do("open('old/c').read()") == "changed"
+
+
 def test_unchanged_files_are_kept_once(files):
     f = files("limit_workspace=16777216")
     f.do("open('big', 'wb').write(b'x' * 4000000)")
