@@ -76,8 +76,9 @@ apt_install() {
 	[ "$(id -u)" -eq 0 ] || sudo="sudo -n"
 	say "installing packages: $*"
 	export DEBIAN_FRONTEND=noninteractive
-	quietly apt-update $sudo apt-get update &&
-		quietly apt-install $sudo apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=900 "$@"
+	quietly apt-update $sudo apt-get update ||
+		say "the lists of packages may be old: one of their sources did not answer"
+	quietly apt-install $sudo apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=900 "$@"
 }
 
 # shellcheck disable=SC2046,SC2086 # words are meant to be split
@@ -113,13 +114,16 @@ make_venv() {
 		fi
 		rm -f "$VENV"/bin/python*
 		quietly venv "$python" -m venv "$VENV" || exit 1
-		grep -rlIE '^#!.*/\.venv/bin/python' "$VENV/bin" |
-			xargs -r sed -i "1s|^#!.*/\.venv/bin/python[0-9.]*|#!$VENV/bin/python|"
+	fi
+	if ! head -n 1 "$VENV/bin/pip" | grep -qF "#!$VENV/bin/python"; then # its programs start another's Python
+		grep -rlZIE '^#!.*/\.venv/bin/python' "$VENV/bin" |
+			xargs -0 -r sed -i "1s|^#!.*/\.venv/bin/python[0-9.]*|#!$VENV/bin/python|"
 	fi
 	set -- "$ROOT/tests/requirements.txt" "$@"
 	stamp=$(cat "$@" "$ROOT/tests/requirements.lock" | cksum)
 	[ "$(cat "$VENV/.requirements" 2>/dev/null)" = "$stamp" ] && return 0
 	say "installing Jupyter clients into .venv"
+	rm -f "$VENV/.requirements" # until all of it is there
 	install_python "$@" || exit 1
 	printf '%s\n' "$stamp" >"$VENV/.requirements"
 }
@@ -161,7 +165,11 @@ find_cmake() {
 }
 
 build() {
+	local cache=$ROOT/build/$1/CMakeCache.txt source=CMAKE_HOME_DIRECTORY:INTERNAL=
 	say "building (preset $1)"
+	if [ -f "$cache" ] && ! grep -qxF -e "$source$ROOT" -e "$source$(cd "$ROOT" && pwd -P)" "$cache"; then
+		rm -rf "$ROOT/build/$1" # made for another folder, from which this one was moved or copied
+	fi
 	(cd "$ROOT" && quietly "configure-$1" cmake --preset "$1" &&
 		quietly "build-$1" cmake --build "build/$1" --parallel "$(nproc)") || exit 1
 }
@@ -182,19 +190,25 @@ install_client() {
 	stamp=$(cd "$ROOT/clients/python" && find . -type f ! -name '*.pyc' -exec cksum {} + | sort | cksum)
 	[ "$(cat "$VENV/.client" 2>/dev/null)" = "$stamp" ] && return 0
 	say "installing the Python client into .venv"
+	rm -f "$VENV/.client"
 	quietly client "$VENV/bin/python" -m pip install --disable-pip-version-check --no-deps --no-build-isolation \
 		--force-reinstall "$ROOT/clients/python" || exit 1
 	printf '%s\n' "$stamp" >"$VENV/.client"
 }
 
 bootstrap() {
-	local preset=$1
+	local preset=$1 folder
 	shift
+	for folder in "$ROOT" "$ROOT/build" "$VENV" "$ROOT/demo-output"; do
+		[ ! -e "$folder" ] || [ -w "$folder" ] || die "$folder can't be written by $(id -un), perhaps" \
+			"since a run by sudo made it; run: sudo chown -R $(id -un) '$folder'"
+	done
 	install_packages
 	want_packages $OPTIONAL
 	if has_cmake; then # beside what waits for the network
 		build "$preset" &
-		(make_venv "$@") && wait $! || { wait && exit 1; }
+		(make_venv "$@") && wait $! ||
+			{ wait; die "not all is built and installed: the first thing that failed is said above"; }
 	else
 		make_venv "$@"
 		find_cmake

@@ -178,7 +178,8 @@ static bool is_young(pid_t pid, pid_t *ret_parent)
 		return false;
 	*ret_parent = parent;
 	clock_gettime(CLOCK_BOOTTIME, &now);
-	return (int64_t)now.tv_sec * 1000 - (int64_t)(start * 1000 / (unsigned long long)sysconf(_SC_CLK_TCK)) < EXEC_MS;
+	start = start * 1000 / (unsigned long long)sysconf(_SC_CLK_TCK);
+	return (int64_t)now.tv_sec * 1000 - (int64_t)start < EXEC_MS;
 }
 
 /* What pid 1 and helpers start is as hidden as they are until it runs its program, and has a session of its own

@@ -67,7 +67,7 @@ void cb_layer_add(struct cb_layer *layer, const char *path, enum cb_change chang
 		  const char *reason);
 /* From here on file systems are used as the workspace's owner does, or with our own rights again. */
 void cb_layer_as_owner(const struct cb_layer *layer, bool on);
-/* True, and reported as skipped, if the workspace's entry was changed after `since`: it is not one that a cell has seen. */
+/* True, and reported as skipped, if the workspace's entry was changed after `since`: no cell has seen it. */
 bool cb_layer_changed_since(struct cb_layer *layer, const char *path, const struct stat *st, struct timespec since);
 /* 0, or why the workspace's entry may not be written: -EROFS, and then it has been reported as skipped. `alone`: what
  * is in the layer does not count. ret_part may be NULL. */

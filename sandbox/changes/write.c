@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define CHUNK (256u << 10)
-#define COMPARE_MAX (1ll << 30) /* of bigger ones the times count, which a commit keeps: they may be holes without end */
+#define COMPARE_MAX (1ll << 30) /* of bigger ones the times count, which a commit keeps: holes may have no end */
 
 static char chunk[2][CHUNK];
 

@@ -83,7 +83,7 @@ class CellblockSandbox(BaseSandbox):  # type: ignore[misc, unused-ignore]
         return self._wait(lambda: self._execute(command, timeout))
 
     async def aexecute(self, command: str, *, timeout: Optional[int] = None) -> ExecuteResponse:
-        """As `execute`. A command whose caller gives up is ended, if no other runs; else it runs on to its limit."""
+        """As `execute`. A command whose caller gives up is ended."""
         return await acall(self._execute(command, timeout))
 
     def execute_with_offload(
