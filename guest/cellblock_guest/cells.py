@@ -75,7 +75,9 @@ class CellSource:
     @staticmethod
     def is_one_statement(cell):
         """True only for one simple statement: compiled whole, it shows its value exactly if it is an expression."""
-        return len(cell) < 200 and cell[-1:] == "\n" and _COMPOUND.search(cell, 0, len(cell) - 1) is None
+        if len(cell) >= 200 or cell[-1:] != "\n" or "__future__" in cell:  # later cells have that, too
+            return False
+        return _COMPOUND.search(cell, 0, len(cell) - 1) is None
 
     def plain_text(self, value):
         kind = type(value)
@@ -123,14 +125,14 @@ def ends_with_semicolon(code):
     if ";" not in code:
         return False
     import io
-    import tokenize
+    import tokenize as t
 
-    last = ""
+    no_code, last = (t.NL, t.NEWLINE, t.COMMENT, t.INDENT, t.DEDENT, t.ENDMARKER), ""
     try:
-        for token in tokenize.generate_tokens(io.StringIO(code).readline):
-            if token.type in (tokenize.OP, tokenize.NAME, tokenize.NUMBER, tokenize.STRING):
+        for token in t.generate_tokens(io.StringIO(code).readline):
+            if token.type not in no_code:
                 last = token.string
-    except (tokenize.TokenError, SyntaxError):
+    except (t.TokenError, SyntaxError):
         pass
     return last == ";"
 

@@ -88,6 +88,9 @@ def patch_executor(module):
 
     def submit_with_request(self, fn, /, *args, **kwargs):
         pools.add(self)
+        interpreters = sys.modules.get("concurrent.futures.interpreter")  # from Python 3.14 on
+        if interpreters and isinstance(self, interpreters.InterpreterPoolExecutor):  # there is no guest in those
+            return submit(self, fn, *args, **kwargs)
         return submit(self, run_as, current(), fn, *args, **kwargs)
 
     submit_with_request.__name__, submit_with_request.__qualname__ = "submit", "ThreadPoolExecutor.submit"

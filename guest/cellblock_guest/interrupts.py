@@ -4,6 +4,9 @@ The C-level handler is always ours, so that INTERRUPTED is sent also when user c
 signal.getsignal show the user's. The user's handler lasts until its cell ends, as under ipykernel. Finalisers and
 callbacks swallow what is raised in them: an interrupt that met one comes again.
 
+A handler of the user's for another signal runs as Python runs it, but not in the middle of a frame: there it waits for
+the end of that. Between cells, where nobody could catch it, what it raises is shown and goes no further.
+
 One interrupt is one KeyboardInterrupt, in the request that it was meant for: begin() drops what was sent before that,
 and the supervisor's repetitions (nudges, see wire.h) count only as long as none has been answered.
 """
@@ -16,6 +19,7 @@ from time import sleep
 
 from . import context, wire_constants as W
 from .threads import start_deaf
+from .tracebacks import own_frames_off
 
 _set, _getsignal = signal.signal, signal.getsignal
 _NUDGES = (W.NUDGE, W.NUDGE + 1)
@@ -35,6 +39,20 @@ def _is_within(frame, code):
     return frame is not None
 
 
+class _Handler:
+    """What Python has in the place of a handler of the user's."""
+
+    def __init__(self, interrupts, users):
+        self._interrupts, self.users = interrupts, users
+
+    def __call__(self, signum, frame):
+        self._interrupts.call(self.users, signum, frame)
+
+
+def _users(handler):
+    return handler.users if type(handler) is _Handler else handler
+
+
 class Interrupts:
     def __init__(self, wire):
         self.wire = wire
@@ -42,7 +60,9 @@ class Interrupts:
         self.request = 0  # the pending request
         self.armed = False  # user code runs: KeyboardInterrupt may be raised
         self.shield = 0  # > 0: a frame is half sent or half read
-        self.pending = False  # a signal came while shielded
+        self.pending = False  # a signal came while shielded: one of these
+        self.struck = False  # SIGINT
+        self.held = {}  # signal of which the user has a handler -> where it came
         self.late = False  # a signal came for a pending request before its code ran
         self.again = False  # what comes is reported already
         self.hits = 0  # KeyboardInterrupts raised
@@ -67,8 +87,13 @@ class Interrupts:
         while _signal.sigtimedwait(_ALL, 0) is not None:
             pass
         _signal.pthread_kill(self.wire.main, 0)
-        self.pending = self.late = False
+        self.struck = self.late = False
         self.request = request
+
+    def forget(self):
+        """In a copy: what came before is not for it."""
+        self.pending = self.struck = self.late = False
+        self.held.clear()
 
     def end(self):
         self.request = 0
@@ -80,7 +105,9 @@ class Interrupts:
         if signalnum != signal.SIGINT or self.wire.forked:
             if signalnum == signal.SIGINT:
                 self.user = handler
-            return _set(signalnum, handler)
+            elif callable(handler):
+                handler = _Handler(self, handler)
+            return _users(_set(signalnum, handler))
         previous = self.user
         if handler not in (signal.SIG_DFL, signal.SIG_IGN) and not callable(handler):
             return _set(signalnum, handler)  # raises the right error
@@ -91,7 +118,37 @@ class Interrupts:
     def _patched_getsignal(self, signalnum):
         if signalnum == signal.SIGINT and not self.wire.forked:
             return self.user
-        return signal.SIG_DFL if signalnum in _OWN else _getsignal(signalnum)
+        return signal.SIG_DFL if signalnum in _OWN else _users(_getsignal(signalnum))
+
+    def call(self, handler, signum, frame):
+        """A handler of the user's, by Python."""
+        if self.wire.forked:
+            handler(signum, frame)
+        elif self.shield:
+            self.held[signum], self.pending = frame, True
+        elif self.armed:
+            handler(signum, frame)
+        else:
+            try:
+                handler(signum, frame)
+            except SystemExit:
+                raise
+            except BaseException as e:
+                import traceback
+
+                traceback.print_exception(type(e), e, own_frames_off(e.__traceback__))
+
+    def _call_held(self):
+        """All of them, whatever one raises."""
+        signum = min(self.held)
+        frame = self.held.pop(signum)
+        try:
+            handler = _getsignal(signum)
+            if callable(handler):  # it may have been changed meanwhile
+                handler(signum, frame)
+        finally:
+            if self.held:
+                self._call_held()
 
     def _handler(self, signum, frame):
         if getpid() != self.pid:
@@ -117,9 +174,8 @@ class Interrupts:
     def _take(self, frame):
         if self.again and _is_within(frame, Interrupts._on_unraisable.__code__):
             return
-        if self.shield:
-            self.pending = True
-        else:
+        self.struck = self.pending = True
+        if not self.shield:
             self.deliver(frame)
 
     def report(self, request):
@@ -130,18 +186,28 @@ class Interrupts:
         """Also those that come meanwhile, which would else begin one in the other without end; all are one exception.
         One more after that stays pending."""
         for _ in range(_TOGETHER):
-            self.pending = False
+            self.struck = False
             self.shield += 1
             try:
                 self.report(self.request)
             finally:
                 self.shield -= 1
-            if not self.pending:
+            if not self.struck:
                 break
 
     def deliver(self, frame=None):
+        """What is pending."""
+        self.pending = False
+        try:
+            if self.struck:
+                self._interrupt(frame)
+        finally:
+            if self.held:
+                self._call_held()
+
+    def _interrupt(self, frame):
         if self.again:
-            self.pending = self.again = False
+            self.struck = self.again = False
         else:
             self._report_all()
         if self.user is not signal.default_int_handler:
@@ -165,7 +231,8 @@ class Interrupts:
         tb = unraisable.exc_traceback
         while tb is not None and tb.tb_next is not None:
             tb = tb.tb_next
-        if tb is not None and tb.tb_frame.f_code is Interrupts.deliver.__code__ and self.armed and not self.wire.forked:
+        ours = tb is not None and tb.tb_frame.f_code is Interrupts._interrupt.__code__
+        if ours and self.armed and not self.wire.forked:
             self.again = True
             start_deaf(self._repeat)
         else:

@@ -60,6 +60,7 @@ class ZMQInteractiveShell(InteractiveShell):
     warm = None  # main.py asks for it
     in_main_thread = True  # False in the shell of a subshell
     value_wanted = False  # also as data
+    _in_callback = _callback_interrupted = False
     implementation = "ipython"
     implementation_version = release.version
 
@@ -194,7 +195,7 @@ class ZMQInteractiveShell(InteractiveShell):
         self.payload_manager.write_payload({"source": "ask_exit", "keepkernel": bool(self.keepkernel_on_exit)})
 
     def enable_gui(self, gui=None):
-        if gui not in (None, "", "inline", "asyncio", "agg", "ipympl", "nbagg", "webagg"):
+        if gui not in (None, "", "inline", "asyncio", "agg", "ipympl", "widget", "nbagg", "notebook", "webagg"):
             raise UsageError("no GUI event loop in the jail: %r (there is no display); use %%matplotlib inline" % gui)
 
     def get_parent(self):
@@ -360,7 +361,7 @@ class ZMQInteractiveShell(InteractiveShell):
             self._trigger("pre_run_cell", result.info)
         if store_history and not ("get_ipython().run_line_magic(" in cell and "paste" in cell):
             self.history_manager.store_inputs(self.cell_number, cell, raw_cell)
-        if not silent and self._logging():
+        if not silent and self.logs():
             self.logger.log(cell, raw_cell)
         if failure is not None:
             self.showtraceback(failure)
@@ -379,7 +380,8 @@ class ZMQInteractiveShell(InteractiveShell):
                     finally:
                         hook.exec_result = None
 
-    def _logging(self):
+    def logs(self):
+        """Whether %logstart is on."""
         logger = self.__dict__.get("_logger") or self.__dict__.get("logger")
         return logger is not None and getattr(logger, "log_active", False)
 

@@ -55,6 +55,14 @@ class SessionDB(dict):
     def __init__(self, root=None):
         super().__init__(rootmodules_cache=_ModuleCache())
 
+    def __setitem__(self, key, value):
+        """A copy, as it would be in a file: what becomes of the value later is not kept."""
+        if not isinstance(value, _ModuleCache):
+            import pickle
+
+            value = pickle.loads(pickle.dumps(value))
+        super().__setitem__(key, value)
+
     def keys(self, globpat=None):
         if globpat is None:
             return list(dict.keys(self))
@@ -164,6 +172,8 @@ class WireDisplayHook(DisplayHook):
                 shell.guest.send_result(shell.guest.with_value(data, result) if shell.value_wanted else data, metadata)
                 shell.remember_output("execute_result", data)
                 shell.history_manager.output_hist_reprs[shell.cell_number] = data.get("text/plain", "")
+                if shell.logs():
+                    shell.logger.log_write(data.get("text/plain"), "output")  # it knows whether it is to
         finally:
             self._is_active = False
 

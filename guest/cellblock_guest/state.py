@@ -344,7 +344,16 @@ def _heal_multiprocessing():
         process._children.clear()
     for child in list(_dead_children):
         child._parent_pid = os.getpid()
-        child._popen.returncode = -signal.SIGKILL
+        if child._popen is not None:  # else it was closed
+            child._popen.returncode = -signal.SIGKILL
+    _forget_forkserver(getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None))
+
+
+def _forget_forkserver(server):
+    """The next process starts a new one. Python would wait for the old one, which is no child of this process."""
+    if getattr(server, "_forkserver_pid", None) is not None:
+        _close(server._forkserver_alive_fd)
+        server._forkserver_address = server._forkserver_alive_fd = server._forkserver_pid = None
 
 
 def _heal_subprocesses():

@@ -35,6 +35,7 @@ class Output:
         self.size = 0
         self.flags = 0
         self.request = 0
+        self.clock = monotonic  # not looked up when it is called: freezegun exchanges what modules have under this name
         self.next_direct = 0.0  # when the next line may go out by itself: a bucket of _DIRECT, refilled every _REFILL
         self.held_in_child = {}
         self.parked = self._was_parked = True
@@ -42,7 +43,7 @@ class Output:
 
     def writer(self, flags):
         """The write function of a stream; as short as can be, for print calls it twice."""
-        lock, request_of_context = self.lock, context.request_of_context
+        lock, request_of_context, clock, wire = self.lock, context.request_of_context, self.clock, self.wire
 
         def write(text):
             if text.__class__ is not str:
@@ -50,12 +51,15 @@ class Output:
             if self.forked:
                 return self._write_forked(flags, text)
             size = len(text)
+            if wire.owner and self._in_a_frame():
+                self._send_in_pieces(utf8(text), context.current(), flags)
+                return size
             with lock:
                 if flags != self.flags or request_of_context(0) != self.request:
                     self._switch(flags)
                 self.parts.append(text)
                 self.size += size
-                if self.size >= _HELD or (text[-1:] == "\n" and monotonic() >= self.next_direct):
+                if self.size >= _HELD or (text[-1:] == "\n" and clock() >= self.next_direct):
                     self._send_direct()
                 elif self.parked and size:
                     self.wake()
@@ -70,33 +74,47 @@ class Output:
         self.flags, self.request = flags, request
 
     def _send_direct(self):
-        now = monotonic()
+        now = self.clock()
         self.next_direct = max(self.next_direct, now - _DIRECT * _REFILL) + _REFILL
         self._send()
 
+    def _in_a_frame(self):
+        """A finaliser prints in the middle of what this thread sends: who holds the lock may wait for the wire."""
+        return self.wire.is_sending() and not self.lock._is_owned()
+
     def _send(self):
-        parts, self.parts, self.size = self.parts, [], 0
-        data = utf8("".join(parts))
-        if len(data) <= _FRAME:
-            self.wire.send(W.STREAM, self.request, data, flags=self.flags)
-            return
+        parts, flags, request = self.parts, self.flags, self.request
+        try:
+            self.parts, self.size = [], 0
+            data = utf8("".join(parts))
+            if len(data) <= _FRAME:
+                self.wire.send(W.STREAM, request, data, flags=flags, source=parts)
+            else:
+                self._send_in_pieces(data, request, flags, parts)
+        except BaseException:  # an interrupt; what was sent of these parts is no longer there
+            if parts is not self.parts and (flags, request) == (self.flags, self.request):
+                self.parts = parts + self.parts
+                self.size = sum(map(len, self.parts))
+            raise
+
+    def _send_in_pieces(self, data, request, flags, source=None):
         at = 0
         while at < len(data):
             end = min(at + _FRAME, len(data))
             while end < len(data) and data[end] & 0xC0 == 0x80:  # not inside a character
                 end -= 1
-            self.wire.send(W.STREAM, self.request, data[at:end], flags=self.flags)
+            self.wire.send(W.STREAM, request, data[at:end], flags=flags, source=source)
             at = end
 
     def flush(self, soon=False):
         """Sends what is held. soon: the caller is user code, which may call it in a loop: within the burst limit."""
         if self.forked:
             self.flush_in_child()
-        elif self.parts:
+        elif self.parts and not self._in_a_frame():
             with self.lock:
                 if self.parts and not soon:
                     self._send()
-                elif self.parts and monotonic() >= self.next_direct:
+                elif self.parts and self.clock() >= self.next_direct:
                     self._send_direct()
 
     def _write_forked(self, flags, text):

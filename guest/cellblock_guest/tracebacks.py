@@ -64,7 +64,7 @@ def is_own_file(path):
 def own_frames_off(tb):
     """The traceback of user code: frames of this package at its beginning, and at its end those of the handler that
     raised a KeyboardInterrupt, of ours that it met, and of a debugger that had stopped there, are nobody's concern;
-    nor are those, anywhere, of what looks at each import."""
+    nor are those, anywhere, of what looks at each import, or calls a handler of the user's."""
     while tb is not None and tb.tb_next is not None and is_own_file(tb.tb_frame.f_code.co_filename):
         tb = tb.tb_next
     users = at = tb
@@ -74,11 +74,20 @@ def own_frames_off(tb):
             continue
         at = at.tb_next
         path = at.tb_frame.f_code.co_filename
+        if path == _HANDLER and (later := _after_own(at)) is not None:
+            users.tb_next = users = at = later
+            continue
         if path in (_HANDLER, _TOOLS) or "/debugpy/_vendored/" in path or path.startswith(_COMPILED):
             users.tb_next = None
             break
         if not is_own_file(path):
             users = at
+    return tb
+
+
+def _after_own(tb):
+    while tb is not None and is_own_file(tb.tb_frame.f_code.co_filename):
+        tb = tb.tb_next
     return tb
 
 

@@ -90,7 +90,8 @@ class Twins:
         finally:
             interrupts.shield -= 1
         if reply is None or self._answered:
-            interrupts.pending = False
+            interrupts.struck = False
+            interrupts.deliver()
             if self._untidy:
                 self._untidy = False
                 self.copier.tidy()
@@ -366,7 +367,7 @@ class Twins:
         guest.prompt.after_thaw()
         if guest.tools:
             guest.tools.after_thaw()
-        guest.interrupts.pending = guest.interrupts.late = False
+        guest.interrupts.forget()
         guest.interrupts.pid, guest.interrupts.reported = os.getpid(), 0
         if self._copy:
             self.copier.files_back(self._copy.branch)

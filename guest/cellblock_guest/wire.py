@@ -1,9 +1,10 @@
 """Frames of the wire (include/cellblock/wire.h): one blocking stream socket, header, content, metadata, buffers.
 
 Invariants: a frame is never torn. Writers hold one lock; a signal that arrives in the main thread while it sends or
-receives is remembered and delivered afterwards (interrupts.py), and so is an interrupt of a subshell that sends
-(side.py); a send from a finaliser inside a send is queued. A dead wire ends the process. In a forked child nothing is
-ever sent, in a twin that was woken no answer to what was asked before.
+receives is remembered and delivered afterwards, an interrupt as well as one that the user has a handler for
+(interrupts.py), and so is an interrupt of a subshell that sends (side.py); a send from a finaliser inside a send is
+queued. A dead wire ends the process. In a forked child nothing is ever sent, in a twin that was woken no answer to what
+was asked before.
 """
 
 import os
@@ -35,7 +36,7 @@ class Wire:
         self.interrupts = None
         self.beside = {}  # thread -> what interrupts it, as `interrupts` does the main thread
         self._lock = allocate_lock()
-        self._owner = 0
+        self.owner = 0  # the thread that holds the lock
         self._queue = []
         self._rest = b""
         self.aside = []  # frames that came while another was waited for
@@ -44,7 +45,8 @@ class Wire:
         self._poll.register(fd, select.POLLIN)
         os.set_inheritable(fd, False)
 
-    def send(self, kind, request, content=b"", metadata=b"", buffers=(), flags=0):
+    def send(self, kind, request, content=b"", metadata=b"", buffers=(), flags=0, source=None):
+        """source: a list that the content was made of, emptied as soon as no interrupt keeps it from being sent."""
         if self.forked:
             return
         self.said += len(content)
@@ -55,23 +57,26 @@ class Wire:
         else:
             parts = [header, content, metadata]
         me = get_ident()
-        if me == self._owner:
+        if me == self.owner:
             self._queue.append(parts)
+            if source:
+                source.clear()
             return
         interrupts = self.interrupts if me == self.main else self.beside.get(me)
         if interrupts:
             interrupts.shield += 1
         try:
-            self._lock.acquire()
-            self._owner = me
-            try:
-                if request >= self.first or kind not in _OF_THE_PENDING:
-                    self._write(parts)
-                while self._queue:
-                    self._write(self._queue.pop(0))
-            finally:
-                self._owner = 0
-                self._lock.release()
+            with self._lock:  # let go in any case: another thread may raise an exception in this one, at any place
+                try:
+                    self.owner = me
+                    if source:
+                        source.clear()
+                    if request >= self.first or kind not in _OF_THE_PENDING:
+                        self._write(parts)
+                    while self._queue:
+                        self._write(self._queue.pop(0))
+                finally:
+                    self.owner = 0
         finally:
             if interrupts:
                 interrupts.shield -= 1
@@ -98,8 +103,14 @@ class Wire:
                     written -= len(parts.pop(0))
                 if written:
                     parts[0] = parts[0][written:]
-        except OSError:
+        except OSError as e:
+            if e.errno is None:  # none of the system's: a TimeoutError that another thread has raised here
+                raise
             self.die()
+
+    def is_sending(self):
+        """True in the middle of this thread's own send: for what a finaliser does there."""
+        return self.owner == get_ident()
 
     def pending(self):
         """True if bytes that were read already wait to be parsed."""
@@ -165,7 +176,7 @@ class Wire:
         """Nobody sends until release(): for a fork, whose copy must not find a frame half sent. What this thread sends
         meanwhile, from a hook of the user's, waits."""
         self._lock.acquire()
-        self._owner = get_ident()
+        self.owner = get_ident()
 
     def release(self, is_copy, silent=False):
         """silent: what waits is dropped, as it is in a copy."""
@@ -173,12 +184,12 @@ class Wire:
             self._queue = []
         if is_copy:
             self._lock = allocate_lock()  # that of threads which the copy does not have
-            self._owner = 0
+            self.owner = 0
             self.renew()
             return
         while self._queue:
             self._write(self._queue.pop(0))
-        self._owner = 0
+        self.owner = 0
         self._lock.release()
 
     def renew(self):
@@ -193,7 +204,7 @@ class Wire:
     def after_fork_in_child(self):
         self.forked = True
         self._lock = allocate_lock()
-        self._owner = 0
+        self.owner = 0
         self._queue = []
         try:  # keep the number taken, so that no file of the child's gets it
             null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)

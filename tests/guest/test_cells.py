@@ -51,6 +51,8 @@ def test_hello(guest):
         ("def f(): return 8\nf()", "8"),
         ("(x := 4)", "4"),
         ("'''a\nb'''", "'a\\nb'"),
+        ("x = 1;\nf'a'", "'a'"),
+        ("f'a';", None),
         ("print", "<function print>"),
     ],
 )
@@ -205,6 +207,12 @@ def test_underscore_of_the_user_is_kept(new_guest, ipython):
 
 def test_cell_with_future_import(guest):
     assert guest.run("from __future__ import annotations\ndef f(a: Nope): pass").ok
+    assert guest.run("def g(a: Nope): pass\ng.__annotations__").result == "{'a': 'Nope'}"
+
+
+def test_a_future_import_alone(new_guest):
+    guest = new_guest()
+    assert guest.run("from __future__ import annotations").ok
     assert guest.run("def g(a: Nope): pass\ng.__annotations__").result == "{'a': 'Nope'}"
 
 

@@ -1,6 +1,7 @@
 """SIGINT: where it lands, what is said about it, that nothing breaks."""
 
 import os
+import re
 import signal
 
 import pytest
@@ -32,13 +33,15 @@ SHELL = {
 }
 
 
-def test_an_awaiting_cell_is_shown_where_it_waits(guest):
-    import re
+def plain(text):
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
+
+def test_an_awaiting_cell_is_shown_where_it_waits(guest):
     guest.run("import asyncio")
     code = "async def waits():\n    print('go')\n    await asyncio.sleep(100)\nawait waits()"
     result = run_and_interrupt(guest, code)
-    shown = re.sub(r"\x1b\[[0-9;]*m", "", "".join(result.error["traceback"]))
+    shown = plain("".join(result.error["traceback"]))
     assert "await waits()" in shown and "cellblock_guest" not in shown
 
 
@@ -232,6 +235,82 @@ def test_signal_rules_are_pythons(guest):
         ).stdout
         == "usr1\n"
     )
+
+
+# The next frame is sent by hit(), which a signal meets there.
+IN_A_FRAME = """
+import os, signal, sys, threading, time
+from cellblock_guest import wire
+
+class InAFrame:
+    def __getattr__(self, name):
+        return getattr(os, name)
+
+    def write(self, fd, data):
+        wire.os = os
+        hit()
+        return os.write(fd, data)
+
+def next_frame(function):
+    global hit
+    hit, wire.os = function, InAFrame()
+
+def late(*_):
+    raise TimeoutError("late")
+"""
+
+
+def test_a_handler_of_the_users_waits_for_the_end_of_a_frame(new_guest):
+    """What it raises comes where the frame was sent; a TimeoutError is no end of the wire."""
+    guest = new_guest()
+    guest.run(IN_A_FRAME + "before = signal.signal(signal.SIGALRM, late)")
+    result = guest.run(
+        "next_frame(lambda: signal.raise_signal(signal.SIGALRM))\ntry: display('sent')\n"
+        "except TimeoutError as e: print('caught', e)\nshown = signal.getsignal(signal.SIGALRM)\n"
+        "before is signal.SIG_DFL, shown is late, signal.signal(signal.SIGALRM, late) is late"
+    )
+    assert result.result == "(True, True, True)" and result.stdout == "caught late\n"
+    assert result.of("DISPLAY_DATA")[0].content["data"]["text/plain"] == "'sent'"
+
+    result = guest.run(
+        "got, inside = [], []; _ = signal.signal(signal.SIGALRM, lambda *a: got.append(a))\ndef both():\n"
+        "    signal.raise_signal(signal.SIGALRM); signal.raise_signal(signal.SIGINT); inside.append(got[:])\n"
+        "next_frame(both)\ntry: display('sent')\nexcept KeyboardInterrupt: print('interrupted')\n"
+        "inside, len(got), got[0][0], type(got[0][1]).__name__"
+    )
+    assert result.result == "([[]], 1, %d, 'frame')" % signal.SIGALRM and result.stdout == "interrupted\n"
+    assert len(result.of("INTERRUPTED")) == 1
+
+
+def test_a_handler_of_the_users_runs_at_once_elsewhere(new_guest):
+    guest = new_guest()
+    guest.run(IN_A_FRAME + "_ = signal.signal(signal.SIGALRM, late)")
+    result = guest.run("_ = signal.setitimer(signal.ITIMER_REAL, 0.05)\ntime.sleep(100)")
+    assert result.error["ename"] == "TimeoutError"
+    shown = plain("".join(result.error["traceback"]))
+    assert "time.sleep(100)" in shown and 'raise TimeoutError("late")' in shown and "cellblock_guest" not in shown
+    os.kill(guest.process.pid, signal.SIGALRM)  # nothing runs
+    guest.until("STREAM", lambda f: "TimeoutError: late" in f.content)
+    assert guest.run("1").result == "1"
+    result = guest.run(
+        "pid = os.fork()\nif not pid:\n    try: signal.raise_signal(signal.SIGALRM)\n"
+        "    except TimeoutError: os._exit(7)\nos.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])"
+    )
+    assert result.result == "7"
+
+
+def test_an_exception_from_another_thread_leaves_no_lock(new_guest):
+    """It comes as the thread has waited for the wire."""
+    result = new_guest().run(
+        IN_A_FRAME + "import ctypes\nlock = sys.stdout._output.wire._lock\nclass Stop(Exception): pass\n"
+        "def work():\n    try: sys.stdout.write('text\\n')\n    except Stop: pass\n"
+        "t = threading.Thread(target=work); lock.acquire(); t.start()\n"
+        "while sys._current_frames()[t.ident].f_code is not wire.Wire.send.__code__: time.sleep(0.001)\n"
+        "time.sleep(0.05)\n"  # it is about to wait
+        "ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(t.ident), ctypes.py_object(Stop))\n"
+        "lock.release(); t.join(); free = lock.acquire(True, 5); lock.release()\nprint('on'); free"
+    )
+    assert result.result == "True" and result.stdout.endswith("on\n")
 
 
 def test_interrupt_of_a_completion(guest, ipython):

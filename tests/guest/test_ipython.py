@@ -296,7 +296,8 @@ def test_broken_profile_is_survived(new_guest, tmp_path):
     (profile / "ipython_config.py").write_text("nonsense(")
     guest = new_guest(env={"HOME": str(tmp_path)})
     assert guest.run("1").result == "1"
-    assert "ipython_config" in guest.log_text()
+    assert "ipython_config" in guest.log_text() and "AttributeError" not in guest.log_text()
+    assert [f.content["ename"] for f in guest.seen if f.kind == "ERROR"] == ["ZeroDivisionError"]
 
 
 def test_extension(guest):
@@ -309,6 +310,23 @@ def test_extension(guest):
 def test_store_and_bookmarks_stay_in_memory(guest):
     guest.run("kept = 3")
     assert guest.run("%store kept").ok and "kept" in guest.run("%store").stdout
+    guest.run("kept = [1]\n%store kept\nkept.append(2)")
+    assert guest.run("%store -r kept\nkept").result == "[1]"
+
+
+def test_log_with_results(guest, tmp_path):
+    log = tmp_path / "log.py"
+    assert guest.run("%%logstart -o %s" % log).ok
+    guest.run("1 + 1")
+    guest.run("%logstop")
+    assert "1 + 1\n#[Out]# 2\n" in log.read_text()
+
+
+@pytest.mark.parametrize("gui", ["widget", "notebook", "ipympl", "inline"])
+def test_guis_without_an_event_loop(guest, gui):
+    """IPython gives these names where it does not ask matplotlib for them."""
+    assert guest.run("get_ipython().enable_gui(%r)" % gui).ok
+    assert guest.run("get_ipython().enable_gui('qt')").error["ename"] == "UsageError"
 
 
 def test_kernel_facade(guest):

@@ -173,6 +173,20 @@ def test_executor_prints_under_the_submitting_cell(guest):
     assert guest.run("pool.submit(int, 'x').exception().__class__.__name__").result == "'ValueError'"
 
 
+def test_executor_of_interpreters_gets_what_was_submitted(new_guest):
+    """Python 3.14's takes functions to interpreters in which there is no guest."""
+    result = new_guest().run(
+        "import sys, types\nfrom concurrent.futures import ThreadPoolExecutor\n"
+        "class InterpreterPoolExecutor(ThreadPoolExecutor): pass\n"
+        "module = types.SimpleNamespace(InterpreterPoolExecutor=InterpreterPoolExecutor)\n"
+        "def caller(): return sys._getframe(1).f_code.co_name\n"
+        "usual = ThreadPoolExecutor(1).submit(caller).result()\n"
+        "sys.modules['concurrent.futures.interpreter'] = module\n"
+        "usual, InterpreterPoolExecutor(1).submit(caller).result()"
+    )
+    assert result.result == "('run_as', 'run')"
+
+
 def test_error_in_a_thread(guest):
     result = guest.run("import threading\nt = threading.Thread(target=lambda: 1/0); t.start(); t.join()")
     assert "ZeroDivisionError" in result.stderr and result.ok
@@ -228,6 +242,54 @@ for i in range(200):
     print(i)
 gc.collect(); None"""
     assert guest.run(code).stdout.count("gone") == 200
+
+
+def test_finaliser_that_prints_in_the_middle_of_a_frame(new_guest):
+    """Another thread prints, and waits for that frame's end: neither may wait for the other."""
+    result = new_guest().run(
+        "import os, sys, threading, time\nfrom cellblock_guest import wire\n"
+        "t = threading.Thread(target=sys.stdout.write, args=('other\\n',))\n"
+        "class InAFrame:\n    def __getattr__(self, name): return getattr(os, name)\n"
+        "    def write(self, fd, data):\n        wire.os = os\n        t.start()\n"
+        "        while sys._current_frames()[t.ident].f_code is not wire.Wire.send.__code__: time.sleep(0.001)\n"
+        "        Loud()\n        return os.write(fd, data)\n"
+        "class Loud:\n    def __del__(self): print('gone', flush=True); display('gone as well')\n"
+        "wire.os = InAFrame(); display('first'); t.join()"
+    )
+    said = [f.content if f.kind == "STREAM" else f.content["data"]["text/plain"] for f in result.frames[:-1]]
+    assert [each for each in said if each != "other\n"] == ["'first'", "gone", "\n", "'gone as well'"]
+    assert "other\n" in said
+
+
+def test_an_interrupt_before_it_is_sent_loses_no_text(new_guest):
+    result = new_guest().run(
+        "import sys\nfrom cellblock_guest import streams\nreal = streams.utf8\n"
+        "def interrupted(text):\n    streams.utf8 = real\n    raise KeyboardInterrupt\n"
+        "streams.utf8 = interrupted\ntry: sys.stdout.write('first\\n')\n"
+        "except KeyboardInterrupt: print('interrupted')"
+    )
+    assert result.stdout == "first\ninterrupted\n"
+
+
+def test_an_interrupt_after_it_was_sent_repeats_none(new_guest):
+    result = new_guest().run(
+        "import os, signal, sys\nfrom cellblock_guest import wire\n"
+        "class InAFrame:\n    def __getattr__(self, name): return getattr(os, name)\n"
+        "    def write(self, fd, data):\n        wire.os = os\n        signal.raise_signal(signal.SIGINT)\n"
+        "        return os.write(fd, data)\n"
+        "wire.os = InAFrame()\ntry: sys.stdout.write('first\\n')\nexcept KeyboardInterrupt: print('interrupted')"
+    )
+    assert result.stdout == "first\ninterrupted\n"
+
+
+def test_a_clock_that_is_exchanged_changes_nothing(new_guest):
+    """As freezegun does: lines are still sent at once, then and later."""
+    result = new_guest().run(
+        "import sys, time\nfrom cellblock_guest import streams\nstreams.monotonic = lambda: 1e12\n"
+        "sys.stdout.write('frozen\\n'); streams.monotonic = time.monotonic\n"
+        "sys.stdout.write('later\\n'); held = sys.stdout._output.parts[:]\nheld"
+    )
+    assert result.result == "[]" and result.stdout == "frozen\nlater\n"
 
 
 def test_output_of_fds_and_children(guest):

@@ -367,6 +367,29 @@ def test_pools(new_guest, threads):
     assert guest.shutdown() == 0
 
 
+def test_children_that_were_closed(new_guest):
+    guest = new_guest()
+    guest.run(
+        "import multiprocessing, time; fork = multiprocessing.get_context('fork')\n"
+        "child = fork.Process(target=time.sleep, args=(600,)); child.start()"
+    )
+    lose(guest, guest.checkpoint())
+    assert guest.run("child.join(); child.close()").ok
+    lose(guest, guest.checkpoint())
+    assert guest.run("1").ok and "AttributeError" not in guest.log_text()
+
+
+def test_a_forkserver(new_guest):
+    """That of the state was no child of the process that has the state now: there is a new one."""
+    guest = new_guest()
+    guest.run("import math, multiprocessing; server = multiprocessing.get_context('forkserver')")
+    ask = "with server.Pool(1) as pool: print(pool.map(math.sqrt, [4]))"
+    assert guest.run(ask).stdout == "[2.0]\n"
+    lose(guest, guest.checkpoint())
+    result = guest.run(ask)
+    assert result.stdout == "[2.0]\n", result.error
+
+
 def test_threads_and_warnings(new_guest, threads):
     guest = new_guest()
     guest.run(
