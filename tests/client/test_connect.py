@@ -1,13 +1,18 @@
 """Sandboxes in kernels that were started by others: by a connection file, a kernel gateway, a Jupyter server."""
 
+import asyncio
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 
 import cellblock
 import kernels
+import servers
 from cellblock import _connect
+from cellblock._keeper import keeper
 from cellblock._wire import Codec, new_message
 
 pytestmark = pytest.mark.once
@@ -57,6 +62,23 @@ def test_curve(make, start):
     assert make(connect=kernel.file).run("1").repr == "1"
 
 
+def test_a_kernel_of_another_kind(make, tmp_path):
+    """It answers none of our requests: nobody waits for that."""
+    pytest.importorskip("ipykernel")
+    file = tmp_path / "kernel.json"
+    file.write_text(json.dumps(kernels.new_connection(tmp_path)))
+    other = subprocess.Popen(
+        [sys.executable, "-m", "ipykernel_launcher", "-f", file], cwd=tmp_path, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, env={**os.environ, "IPYTHONDIR": str(tmp_path / "ipython")},
+    )
+    try:
+        with pytest.raises(cellblock.SandboxError, match="not Cellblock's: it says that it is 'ipython'"):
+            make(connect=file).run("1")
+    finally:
+        other.kill()
+        other.wait()
+
+
 def test_no_such_file(make, tmp_path):
     with pytest.raises(cellblock.SandboxError, match="no connection file 'kernel-none.json'"):
         make(connect="kernel-none.json").run("1")
@@ -70,6 +92,54 @@ def test_gateway(make, gateway):
     use(sb)
     sb.reset()
     assert sb.run("x").error.name == "NameError"
+
+
+def test_a_kernel_that_its_server_has_removed(make, gateway):
+    sb = make(connect=gateway, token="secret")
+
+    def remove():
+        path = f"/api/kernels/{sb.kernel.session.connected.transport._kernel}"
+        servers.rest((gateway, "secret"), path, method="DELETE")
+        return gateway + path
+
+    sb.run("x = 1")
+    remove()
+    sb.reset()
+    assert sb.run("x").error.name == "NameError"
+    url = remove()
+    assert url in keeper()._kept
+    sb.close()
+    assert url not in keeper()._kept
+
+
+def test_a_start_on_a_server_that_is_given_up_leaves_no_kernel(gateway, monkeypatch):
+    rest = _connect.Server._rest
+
+    async def main():
+        asked, ended = asyncio.Event(), asyncio.Event()
+
+        async def noted(server, method, path, body=None):
+            if method == "POST":
+                asked.set()
+            said = await rest(server, method, path, body)
+            if method == "DELETE":
+                ended.set()
+            return said
+
+        monkeypatch.setattr(_connect.Server, "_rest", noted)
+        start = asyncio.ensure_future(cellblock.AsyncSandbox.connect(gateway, token="secret").start())
+        await asked.wait()
+        start.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await start
+        await asyncio.wait_for(ended.wait(), 60)
+
+    def there():
+        return {kernel["id"] for kernel in servers.rest((gateway, "secret"), "/api/kernels")}
+
+    before = there()
+    asyncio.run(main())
+    assert there() <= before
 
 
 @pytest.mark.parametrize("binary", [True, False])

@@ -156,6 +156,19 @@ def test_leaving_a_stream_interrupts(work):
         assert sb.run("5").repr == "5"
 
 
+def test_a_stream_that_the_drivers_thread_collects(work):
+    """The garbage collector closes an abandoned iterator in whatever thread it runs."""
+    done = run_script(
+        "import asyncio, threading\nfrom cellblock import _loop\nended = threading.Event()\n"
+        "async def never_ends(tell):\n    try:\n        tell(1)\n        await asyncio.Event().wait()\n"
+        "    finally:\n        ended.set()\n"
+        "held = [_loop.hearing(never_ends)]\nprint(next(held[0]))\n"
+        "_loop.background().call_soon_threadsafe(held.clear)\n"
+        "print(ended.wait(60), _loop.call(asyncio.sleep(0, 'on')) if ended.is_set() else '', flush=True)"
+    )
+    assert done.stdout.split() == ["1", "True", "on"]
+
+
 def test_keyboard_interrupt(work):
     with cellblock.Sandbox("notebook", workspace=work) as sb:
         sb.run("x = [1]")

@@ -57,6 +57,32 @@ def test_modes(space):
     assert sb.read_file("x.txt") == b""
 
 
+def test_append_begins_at_the_end(space):
+    sb = space
+    sb.write_file("x", "one")
+    with sb.open("x", "a+") as f:
+        assert f.read() == ""
+        f.write("two")
+        if isinstance(sb, cellblock.Sandbox):
+            assert f.tell() == 6 and f.seek(0) == 0 and f.read(3) == "one"
+            f.write("three")
+            assert f.tell() == 11
+    if isinstance(sb, cellblock.Sandbox):
+        with sb.open("x", "ab") as f:
+            assert f.tell() == 11 and f.write(b"four") == 4 and f.tell() == 15
+        assert sb.read_file("x") == b"onetwothreefour"
+
+
+def test_lines_end_with_a_newline_alone(space):
+    text = "a\r\nb\x0bc\u2028d\re\n\nf"
+    space.write_file("x", text)
+    for mode, whole in (("r", text), ("rb", text.encode())):
+        with space.open("x", mode) as f:
+            lines = list(f if isinstance(space, cellblock.Sandbox) else f.all_of(f.inner.__aiter__()))
+        end = whole[-2:-1]
+        assert lines == [*(part + end for part in whole.split(end)[:-1]), whole[-1:]]
+
+
 def test_lists_and_deletes(space):
     sb = space
     sb.write_file("d/one", "1")

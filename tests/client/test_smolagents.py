@@ -14,9 +14,11 @@ smolagents = pytest.importorskip("smolagents", reason="smolagents needs Python 3
 import kernels  # noqa: E402
 import pages  # noqa: E402
 from agentscripts import Scripted  # noqa: E402
-from cellblock import SandboxError  # noqa: E402
+from cellblock import Result, SandboxError, _carry  # noqa: E402
 from cellblock._adapters import ANEW  # noqa: E402
-from cellblock.smolagents import CellblockCodeAgent, CellblockExecutor, ExecutionError, code_agent  # noqa: E402
+from cellblock.smolagents import (  # noqa: E402
+    CellblockCodeAgent, CellblockExecutor, ExecutionError, _pictures, code_agent,
+)
 from smolagents import CodeAgent, FinalAnswerTool, Tool, tool  # noqa: E402
 from smolagents.models import MODEL_REGISTRY  # noqa: E402
 
@@ -238,6 +240,19 @@ def test_forged_values_are_refused(executor):
     assert ex("add(1)").output == 3
 
 
+def test_the_first_of_many_final_answers_counts_and_no_other_is_kept(executor):
+    ex = ready(executor())
+    code = "for n in range(50):\n    try:\n        final_answer(n)\n    except BaseException:\n        pass"
+    assert ex(code).output == 0 and ex._final == [0]
+
+
+def test_pictures_of_a_step_share_their_pixels(monkeypatch):
+    image = pytest.importorskip("PIL.Image")
+    monkeypatch.setattr(_carry, "PIXELS", 10)
+    shown = [{"image/png": _carry.pack(image.new("RGB", size))["v"]} for size in ((3, 2), (3, 2), (2, 2))]
+    assert [p.size for p in _pictures(Result(displays=shown))] == [(3, 2), (2, 2)]
+
+
 # how long state lives
 
 
@@ -278,6 +293,31 @@ def test_the_step_after_the_kernels_death_says_what_is_gone(executor):
         ex("print('on')\nx")
     assert ex.state["_print_outputs"] == ANEW + "on\n"
     assert ex("print('two')").logs == "two\n"
+
+
+def killed(ex):
+    os.kill(ex.sandbox.kernel.pid, signal.SIGKILL)
+    return ex
+
+
+def test_a_kernel_that_dies_between_two_steps_is_replaced(executor):
+    """Whoever meets it first: the tools of the agent's next run, or a step that does something before its code."""
+    ex = ready(executor(), given=5)
+    ready(killed(ex), add)  # the next run
+    assert ex("add(given)").output == 7 and ex.state["_print_outputs"] == ANEW
+    with pytest.raises(SandboxError, match="killed by SIGKILL"):
+        killed(ex)("1")
+    ready(ex, Odd(), given=6)
+    assert "NameError: name 'add' is not defined" in said(ex, "add(given)") and ex("given").output == 6
+    ex = ready(executor(fresh="step"), add, given=5)
+    with pytest.raises(SandboxError, match="killed by SIGKILL"):
+        killed(ex)("add(given)")
+    assert ex("add(given)").output == 7
+    ex.reset()
+    os.kill(ex._sandbox.kernel.pid, signal.SIGKILL)  # before it is made ready
+    with pytest.raises(SandboxError, match="killed by SIGKILL"):
+        ex("add(given)")
+    assert ex("add(given)").output == 7
 
 
 def test_an_agent(nothing_left):

@@ -73,6 +73,16 @@ class Hit:
     rank: int = 1
 
 
+def test_arguments_are_made_ready_for_showing_only_where_somebody_is_asked(monkeypatch):
+    @tool(approve=lambda call: True)
+    def asking(a: int) -> int:
+        return a
+
+    monkeypatch.setattr(_tools, "frozen", None)
+    assert one([add], call("add", 1))["ok"] == 3
+    assert error([asking], call("asking", 1)).startswith("ToolCallError: the call can't be served")
+
+
 def test_sync_and_async_positional_and_keyword():
     found = answers([add, later], call("add", 1), call("add", 1, b=5), call("add", b=1, a=2), call("later", {"x": [1]}))
     assert [a["ok"] for a in found] == [3, 6, 3, {"x": [1]}]

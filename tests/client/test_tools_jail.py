@@ -38,6 +38,19 @@ async def later(x: Any) -> Any:
     return x
 
 
+def test_nothing_is_kept_of_calls_that_were_answered():
+    kept = []
+
+    @tool
+    def look() -> None:
+        (run,) = sb._a._session._runs.values()
+        kept.append(len(run.asked))
+
+    with Sandbox("agent", tools=[look], **TMPFS) as sb:
+        sb.run("for n in range(20): look()", check=True)
+    assert kept == [1] * 20
+
+
 def test_calls_from_a_cell():
     @tool
     def search(query: str, limit: int = 5) -> list[Hit]:

@@ -1,10 +1,12 @@
 """Values as data, and texts for models: the decoding alone. What is malformed gives no value."""
 
 import builtins
+import sys
 
 import pytest
 
 import cellblock
+from cellblock import _carry
 from cellblock._result import ErrorInfo, NoValue, Result, decode_value
 from cellblock._values import code_to_set
 
@@ -71,12 +73,47 @@ def test_code_to_set():
     numpy = pytest.importorskip("numpy")
     exec(code_to_set("x", numpy.arange(4, dtype="f4").reshape(2, 2)), space)
     assert space["x"].dtype == "f4" and space["x"].tolist() == [[0, 1], [2, 3]]
+    for scalar in (numpy.float64(1.5), numpy.float32("nan"), numpy.bool_(True), numpy.datetime64("2026-01-02"),
+                   numpy.str_("ü"), numpy.array(1.5)):
+        exec(code_to_set("x", scalar), space)
+        assert type(space["x"]) is type(scalar) and repr(space["x"]) == repr(scalar)
     for wrong in (object(), {1}, float("nan"), numpy.array([object()])):
         with pytest.raises(TypeError):
             code_to_set("x", wrong)
     for wrong in ("x y", "import", "", "x;y", 5):
         with pytest.raises(ValueError):
             code_to_set(wrong, 1)
+
+
+def carried(kind, members):
+    said = [[m, 0] for m in members] if kind == "dict" else list(members)
+    return _carry.unpack([{_carry.MARK: "tuple", "v": [{_carry.MARK: kind, "v": said}]}], _carry.Room())[0][0]
+
+
+@pytest.mark.parametrize("kind", ["set", "frozenset", "dict"])
+def test_members_whose_hashes_were_chosen(kind):
+    """Each would be compared with each: the jail sends a few megabytes, and the event loop stands still for minutes."""
+    modulus = sys.hash_info.modulus
+    tuples = [{_carry.MARK: "tuple", "v": [n * modulus, 1]} for n in range(1000)]
+    for same in ([n * modulus for n in range(1000)], tuples, [str(n) for n in range(10**5)] + tuples):
+        with pytest.raises(_carry.TooMuchError, match="more than 64 members or keys .* have one hash; give a list"):
+            carried(kind, same)
+    with pytest.raises(_carry.TooMuchError, match="20000 members or keys that are no text; give a list"):
+        carried(kind, range(20_001))
+    for good in (range(20_000), [2.0**n for n in range(-1074, 1024)], [str(n) for n in range(10**5)], [-1, -2, True]):
+        found = carried(kind, good)
+        assert len(found) == len(good) and found == {"dict": dict.fromkeys(good, 0)}.get(kind, set(good))
+
+
+def test_pictures_share_their_pixels(monkeypatch):
+    image = pytest.importorskip("PIL.Image")
+    monkeypatch.setattr(_carry, "PIXELS", 10)
+    said = _carry.pack(image.new("RGB", (3, 2)))
+    room = _carry.Room()
+    assert _carry.unpack({"a": [said]}, room)["a"][0].size == (3, 2)
+    monkeypatch.setattr(image.Image, "load", None)  # what is too large is not even loaded
+    with pytest.raises(_carry.TooMuchError, match="10 pixels in all"):
+        _carry.unpack([said], room)
 
 
 def test_text_has_no_terminal_escapes():

@@ -98,6 +98,11 @@ def test_submit(it):
     assert "more than" in said(it, "SUBMIT('x' * 13_000_000, 1)") and it.execute("1") == 1
 
 
+def test_the_last_of_many_answers_counts_and_no_other_is_kept(it):
+    code = "for n in range(50):\n    try:\n        SUBMIT(n)\n    except BaseException:\n        pass"
+    assert it.execute(code) == FinalOutput({"output": 49}) and it._final == [{"output": 49}]
+
+
 def test_tools_run_here(it):
     main = threading.get_ident()
 

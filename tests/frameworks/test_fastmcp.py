@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("fastmcp", reason="fastmcp is tried with Python 3.11")
 
 import pages  # noqa: E402
+from cellblock import SandboxError  # noqa: E402
 from cellblock.fastmcp import CellblockSandboxProvider  # noqa: E402
 from fastmcp import Client, FastMCP  # noqa: E402
 from fastmcp.exceptions import ToolError  # noqa: E402
@@ -147,6 +148,31 @@ def test_runs_share_nothing_and_go_side_by_side():
         return await provider.run("return 1"), await provider.close()
 
     assert asyncio.run(main())[0] == 1
+
+
+def test_jails_that_could_not_start_are_tried_again():
+    provider, wrong = CellblockSandboxProvider(size=1), [SandboxError("no jail today")]
+    make = provider._make
+
+    def make_or_fail():
+        if wrong:
+            raise wrong.pop()
+        return make()
+
+    provider._make = make_or_fail
+
+    async def main():
+        with pytest.raises(ToolError, match="the sandbox failed, not the code: no jail today"):
+            await provider.run("return 1")
+        run = asyncio.ensure_future(provider.run("return 2"))
+        while provider._pool is None:
+            await asyncio.sleep(0)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        return await provider.run("return 3"), await provider.close()
+
+    assert asyncio.run(main())[0] == 3
 
 
 def test_a_client_that_gives_up_ends_the_run():

@@ -196,6 +196,21 @@ def test_a_dead_kernel(nothing_left):
         python.invoke("2")
 
 
+def test_calls_at_once_after_the_kernels_death(nothing_left):
+    with CellblockPython() as python:
+        python.invoke("1")
+        os.kill(python.sandbox.kernel.pid, 9)
+        with pytest.raises(cellblock.SandboxError):
+            python.invoke("1")
+
+        async def main():
+            return await asyncio.gather(*[python.ainvoke(f"a{n} = {n}; a{n}") for n in range(4)])
+
+        said = asyncio.run(main())
+        assert [text[-1] for text in said] == list("0123") and sum("started anew" in text for text in said) == 1
+        assert python.invoke("a0 + a1 + a2 + a3") == "6"
+
+
 # host tools
 
 

@@ -105,7 +105,10 @@ class AsyncRunner:
                 await asyncio.wait({task})
 
     async def set(self, name: str, value: Any) -> None:
-        """Gives a variable a value: JSON, bytes, or a numpy array. TypeError for what is none of these."""
+        """Gives a variable a value: JSON, bytes, or a numpy array or scalar. TypeError for what is none of these.
+
+        Tuples and keys as JSON has them.
+        """
         result = await self._run(code_to_set(name, value), None, None, store_history=False)
         if not result.ok:
             raise CellError(result)
@@ -287,6 +290,12 @@ class AsyncSandbox(AsyncRunner):
 
     async def _check_jail(self) -> None:
         """A kernel whose jail can't be built starts all the same, and says why to whoever asks."""
+        if "cellblock_usage_request" not in (self._session.info.get("supported_features") or []):
+            name = str(self._session.info.get("implementation"))  # others answer none of our requests
+            raise SandboxError(
+                f"this kernel is not Cellblock's: it says that it is {name!r:.100}. Connect to one of the kernelspec "
+                "'cellblock'; `cellblock list` names those that run here, and kernel_name= chooses one of a server"
+            )
         try:
             reply = await self._session.request("cellblock_usage_request", {}, channel="control")
         except SandboxError as e:

@@ -10,7 +10,7 @@ import json
 import os
 import urllib.parse
 import uuid
-from typing import Any, Awaitable, Callable, Dict, List, Mapping, Optional
+from typing import Any, Awaitable, Callable, Dict, List, Mapping, Optional, Set
 
 from ._errors import SandboxError
 from ._keeper import keeper
@@ -28,15 +28,11 @@ def connector(where: str, token: Optional[str], kernel_name: str) -> Callable[[]
         async def by_server() -> Connected:
             owned = server.kernel is None
             kernel = await server.start(kernel_name) if server.kernel is None else server.kernel
-            url = f"{server.base}/api/kernels/{kernel}"
-            if owned:
-                keeper().keep(url, url=url, token=server.token)
             transport = WebSocket(server, kernel)
 
             async def end(asked: bool) -> None:
                 if owned:
                     await server.stop(kernel)
-                    keeper().done(url)
 
             return Connected(transport, end, lambda: "the server has ended the connection", owned=owned)
 
@@ -86,6 +82,7 @@ class Server:
         self.token = token if token is not None else (query.get("token") or [""])[0]
         path, found, kernel = parts.path.partition("/api/kernels/")
         self.kernel: Optional[str] = kernel.strip("/").split("/")[0] if found else None
+        self._stopping: Set[asyncio.Task[None]] = set()
         self.base = f"{parts.scheme}://{parts.netloc}{path.rstrip('/')}"
 
     def headers(self) -> Dict[str, str]:
@@ -102,6 +99,8 @@ class Server:
             reply = await AsyncHTTPClient().fetch(request)
             return json.loads(reply.body) if reply.body else None
         except HTTPClientError as e:
+            if method == "DELETE" and e.code == 404:
+                return None  # the server has removed it already
             answer = e.response.body if e.response is not None else None
             said = answer.decode("utf-8", "replace")[:300] if answer else e.message
             hint = " Give its token: connect(url, token=…)." if e.code in (401, 403) else ""
@@ -110,12 +109,38 @@ class Server:
             raise SandboxError(f"{self.base} does not answer: {e}") from None
 
     async def start(self, kernel_name: str) -> str:
-        """Starts a kernel; gives its id."""
-        return str((await self._rest("POST", "/api/kernels", {"name": kernel_name}))["id"])
+        """Starts a kernel; gives its id. One whose caller waits no more is stopped as soon as it is there."""
+        starting = asyncio.ensure_future(self._started(kernel_name))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            starting.add_done_callback(self._unwanted)
+            raise
+
+    async def _started(self, kernel_name: str) -> str:
+        kernel = str((await self._rest("POST", "/api/kernels", {"name": kernel_name}))["id"])
+        url = self._url(kernel)
+        keeper().keep(url, url=url, token=self.token)
+        return kernel
+
+    def _unwanted(self, starting: asyncio.Task[str]) -> None:
+        if not starting.cancelled() and starting.exception() is None:
+            stopping = asyncio.ensure_future(self.stop(starting.result()))
+            self._stopping.add(stopping)
+            stopping.add_done_callback(self._stopped)
+
+    def _stopped(self, stopping: asyncio.Task[None]) -> None:
+        self._stopping.discard(stopping)
+        if not stopping.cancelled():
+            stopping.exception()  # then the keeper tries it at the program's end
 
     async def stop(self, kernel: str) -> None:
-        """Ends a kernel."""
+        """Ends a kernel; that there is none is no error. Where it fails, the keeper tries at the program's end."""
         await self._rest("DELETE", f"/api/kernels/{kernel}")
+        keeper().done(self._url(kernel))
+
+    def _url(self, kernel: str) -> str:
+        return f"{self.base}/api/kernels/{kernel}"
 
 
 class WebSocket:

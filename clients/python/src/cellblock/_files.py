@@ -108,23 +108,27 @@ class Files:
         for start in range(self.part, len(data), self.part):
             await self.ask("write", path, [data[start : start + self.part]], append=True)
 
-    async def write_at(self, path: str, data: bytes, offset: Optional[int]) -> None:
+    async def write_at(self, path: str, data: bytes, at: int, append: bool) -> int:
+        """Writes there, or behind the end. Gives the position behind what was written."""
         for start in range(0, len(data), self.part):
-            where = {"append": True} if offset is None else {"offset": offset + start}
-            await self.ask("write", path, [data[start : start + self.part]], **where)
+            part = data[start : start + self.part]
+            reply = await self.ask("write", path, [part], **({"append": True} if append else {"offset": at}))
+            at = int(reply.content["size"]) if append else at + len(part)
+        return at
 
-    async def begin(self, path: str, mode: Mode) -> None:
-        """What open does before the first byte: the file is there, or made, or emptied."""
+    async def begin(self, path: str, mode: Mode) -> int:
+        """What open does before the first byte: the file is there, or made, or emptied. Gives the position."""
         if mode.letter == "r":
             await self.size(path)
         elif mode.letter == "a":
-            await self.ask("write", path, [b""], append=True)
+            return int((await self.ask("write", path, [b""], append=True)).content["size"])
         else:
             if mode.letter == "x":
                 with contextlib.suppress(FileNotFoundError):
                     await self.size(path)
                     raise FileExistsError(f"{path} exists")
             await self.ask("write", path, [b""])
+        return 0
 
     async def list(self, path: str) -> List[Entry]:
         reply = await self.ask("list", path)
@@ -172,7 +176,7 @@ class AsyncFile:
 
     async def _begin(self) -> None:
         if not self._open:
-            await self._files.begin(self._path, self._mode)
+            self._at = await self._files.begin(self._path, self._mode)
             self._open = True
 
     async def read(self, size: int = -1) -> Any:
@@ -192,14 +196,17 @@ class AsyncFile:
         if self._mode.letter == "r" and not self._mode.plus:
             raise io.UnsupportedOperation("not writable")
         raw: bytes = data.encode(self._encoding) if self._mode.text else bytes(data)
-        await self._files.write_at(self._path, raw, None if self._mode.letter == "a" else self._at)
-        self._at += len(raw)
+        self._at = await self._files.write_at(self._path, raw, self._at, self._mode.letter == "a")
         return len(data)
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         data = await self.read()
-        for line in data.splitlines(keepends=True):
-            yield line
+        end = "\n" if self._mode.text else b"\n"  # a file has no other; splitlines() knows more
+        *lines, rest = data.split(end)
+        for line in lines:
+            yield line + end
+        if rest:
+            yield rest
 
     async def close(self) -> None:
         """Nothing is kept back, so there is nothing to do; the file can't be used afterwards."""
@@ -217,8 +224,8 @@ class RawFile(io.RawIOBase):
     """A file for Python's own buffers and text layers; `call` runs a coroutine in the sandbox's loop and waits."""
 
     def __init__(self, call: Call, files: Files, path: str, mode: Mode) -> None:
-        self._call, self._files, self.name, self._mode, self._at = call, files, path, mode, 0
-        call(files.begin(path, mode))
+        self._call, self._files, self.name, self._mode = call, files, path, mode
+        self._at: int = call(files.begin(path, mode))
 
     def readable(self) -> bool:
         return self._mode.letter == "r" or self._mode.plus
@@ -242,9 +249,7 @@ class RawFile(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         raw = bytes(data)
-        append = self._mode.letter == "a"
-        self._call(self._files.write_at(self.name, raw, None if append else self._at))
-        self._at += len(raw)
+        self._at = self._call(self._files.write_at(self.name, raw, self._at, self._mode.letter == "a"))
         return len(raw)
 
     def seek(self, offset: int, whence: int = 0) -> int:

@@ -59,7 +59,8 @@ class _Job:
         self._work, self._task = work, None  # type: Coroutine[Any, Any, Any], Optional[asyncio.Task[Any]]
         self.future: concurrent.futures.Future[Any] = concurrent.futures.Future()
         self._loop = background()
-        if _thread is threading.current_thread():
+        self._thread = _thread
+        if self._thread is threading.current_thread():
             work.close()
             raise SandboxError("a Sandbox can't be used in the thread that drives it: async functions use AsyncSandbox")
         self._loop.call_soon_threadsafe(self._start)
@@ -81,10 +82,12 @@ class _Job:
         self._loop.call_soon_threadsafe(lambda: self._task is not None and self._task.cancel())
 
     def cancel(self) -> None:
-        """Cancels it, and waits for its end."""
+        """Cancels it, and waits for its end: but not in the loop's own thread, where the end could not come. There the
+        garbage collector may close an iterator that nobody uses any more."""
         if not self.future.done():
             self.stop()
-            concurrent.futures.wait([self.future])
+            if self._thread is not threading.current_thread():
+                concurrent.futures.wait([self.future])
 
 
 def call(work: Coroutine[Any, Any, T]) -> T:

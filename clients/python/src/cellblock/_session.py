@@ -243,6 +243,7 @@ class Session:
             if m.type == "input_request" and run is not None:
                 task = run.context.copy().run(asyncio.ensure_future, self._answer(run.id, m))
                 run.asked.add(task)
+                task.add_done_callback(run.asked.discard)
                 self._asked[str(m.header.get("msg_id"))] = task
                 task.add_done_callback(lambda t: self._asked.pop(str(m.header.get("msg_id")), None))
         elif run is not None:

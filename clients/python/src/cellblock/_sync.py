@@ -76,7 +76,10 @@ class Runner:
         return events()
 
     def set(self, name: str, value: Any) -> None:
-        """Gives a variable a value: JSON, bytes, or a numpy array. TypeError for what is none of these."""
+        """Gives a variable a value: JSON, bytes, or a numpy array or scalar. TypeError for what is none of these.
+
+        Tuples and keys as JSON has them.
+        """
         call(self._a.set(name, value))
 
     def get(self, name: str) -> Any:

@@ -376,7 +376,7 @@ class _Run:
 
 @dataclasses.dataclass(frozen=True)
 class _Checked:
-    call: Call
+    call: Optional[Call]  # None where nobody is asked
     tool: Bare
     start: Callable[[], Any]
 
@@ -489,12 +489,15 @@ class Dispatcher:
         if most is not None and run.calls[name] >= most:
             raise Refused("ToolLimitError", f"{name} may be called {most} times in one run (max_calls)")
         run.calls[name] += 1
-        return _Checked(Call(identity, name, frozen(given, escaped), frozen(given)), chosen, start)
+        asks = chosen.limits.approve is not None
+        call = Call(identity, name, frozen(given, escaped), frozen(given)) if asks else None
+        return _Checked(call, chosen, start)
 
     async def _approved(self, checked: _Checked) -> None:
         ask = checked.tool.limits.approve
         if ask is None:
             return
+        assert checked.call is not None
         name = checked.tool.name
         try:
             said = await self._ask(ask, checked.call)

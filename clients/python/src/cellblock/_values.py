@@ -22,7 +22,7 @@ _SET = f"{{name}} = {imported('json')}.loads({{data!r}})"
 _SET_BYTES = f"{{name}} = {imported('base64')}.b64decode({{data!r}})"
 _SET_ARRAY = (
     f"{{name}} = {imported('numpy')}.frombuffer(bytearray("
-    f"{imported('base64')}.b64decode({{data!r}})), {{dtype!r}}).reshape({{shape!r}})"
+    f"{imported('base64')}.b64decode({{data!r}})), {{dtype!r}}).reshape({{shape!r}}){{item}}"
 )
 
 
@@ -88,7 +88,9 @@ def code_to_set(name: str, value: Any) -> str:
     array = _array_parts(value)
     if array is not None:
         dtype, shape, data = array
-        return _SET_ARRAY.format(name=name, data=base64.b64encode(data).decode(), dtype=dtype, shape=shape)
+        scalar = not shape and not hasattr(value, "__setitem__")  # numpy's numbers and times; a 0-d array stays one
+        text = base64.b64encode(data).decode()
+        return _SET_ARRAY.format(name=name, data=text, dtype=dtype, shape=shape, item="[()]" if scalar else "")
     try:
         text = json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as e:

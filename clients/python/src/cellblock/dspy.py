@@ -105,7 +105,7 @@ class _Own(Bare):
             start, size = min(max(0, said), len(interpreter._text)), interpreter.sandbox._a._part
             return lambda: interpreter._text[start : start + size]
         answer = json.loads(said)
-        return lambda: interpreter._final.append(answer)
+        return lambda: interpreter._submitted(answer)
 
 
 def _named(function: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -135,10 +135,11 @@ class CellblockInterpreter:
     """A DSPy interpreter whose code runs in a jail: `dspy.RLM(…, interpreter_factory=CellblockInterpreter)`.
 
     `tools`: functions of this program by name; they run here, in threads, with the context of who executes.
-    `output_fields`: names of SUBMIT's arguments; one, `output`, if left out. `timeout`: seconds for one execution, its
-    calls of tools included; the variables stay. `approve`, `tool_timeout` (seconds), `max_calls` (in one execution, of
-    all tools together): as in `cellblock.tool`. Other keywords are those of `Sandbox`; without `workspace` it is an
-    empty folder in memory. It starts at the first use, and may be used from any thread, by one at a time.
+    `output_fields`: names of SUBMIT's arguments; one, `output`, if left out. `timeout`: seconds for one execution; the
+    clock stands while it waits for a tool, and the variables stay. `approve`, `tool_timeout` (seconds), `max_calls` (in
+    one execution, of all tools together): as in `cellblock.tool`. Other keywords are those of `Sandbox`; without
+    `workspace` it is an empty folder in memory. It starts at the first use, and may be used from any thread, by one at
+    a time.
     """
 
     execution_instructions = (
@@ -164,7 +165,7 @@ class CellblockInterpreter:
         self._check_names()
         self.sandbox = Sandbox(base, timeout=timeout, tools=[_Tools(self, limits), _Own(self)], **sandbox)
         self._text = ""  # the variables of a cell, as JSON
-        self._final: list[Any] = []
+        self._final: list[Any] = []  # what SUBMIT gave last in this cell
         self._raised: list[BaseException] = []
         self._defined: Optional[tuple[list[str], Optional[list[str]]]] = None  # inside: tools, and SUBMIT's names
         self._known: set[str] = set()
@@ -312,6 +313,9 @@ class CellblockInterpreter:
             self._defined = wanted
             self._known.update(wanted[0])
 
+    def _submitted(self, answer: Any) -> None:
+        self._final = [answer]
+
     def _called(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         try:
             return _jsonable(self.invoke_tool(name, args, kwargs))
@@ -327,7 +331,7 @@ class CellblockInterpreter:
         if result.state == "lost" or result.fault == "infrastructure":
             self._end(f"the sandbox failed: {result.error}")
         if self._final:
-            return FinalOutput(self._final[-1])
+            return FinalOutput(self._final[0])
         if not result.ok:
             error = result.error
             if error is not None and error.name in ("SyntaxError", "IndentationError", "TabError"):

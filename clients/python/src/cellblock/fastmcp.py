@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional, Union
 
 import anyio
 from fastmcp.exceptions import ToolError as FastMCPToolError
@@ -17,7 +17,7 @@ from . import _fastmcp_inside
 from ._adapters import _nothing, policy_for
 from ._async import AsyncSandbox
 from ._errors import SandboxError
-from ._pool import AsyncPool
+from ._pool import AsyncLease, AsyncPool
 from ._result import Result, shorten
 from ._tools import Approve, Bare, Limits, check_name
 from ._values import imported
@@ -63,10 +63,10 @@ class _Function(Bare):
 class CellblockSandboxProvider:
     """Runs the code of `CodeMode` in jails, one for each run: `CodeMode(sandbox_provider=CellblockSandboxProvider())`.
 
-    `timeout`: seconds for a run, its calls of tools included. `size`: so many jails stand ready, for runs that begin at
-    once; they start with the first run, and `close()` or `async with` ends them. `approve`: asked before each call of
-    an external function, as in `cellblock.tool`. Other keywords are those of `AsyncSandbox`; without `workspace` the
-    code has an empty folder in memory.
+    `timeout`: seconds for a run; the clock stands while it waits for a tool. `size`: so many jails stand ready, for
+    runs that begin at once; they start with the first run, and `close()` or `async with` ends them. `approve`: asked
+    before each call of an external function, as in `cellblock.tool`. Other keywords are those of `AsyncSandbox`;
+    without `workspace` the code has an empty folder in memory.
     """
 
     def __init__(
@@ -104,23 +104,30 @@ class CellblockSandboxProvider:
             source=inspect.getsource(_fastmcp_inside), arguments=said,
             functions=", ".join(f"{f.name!r}: {f.name}" for f in functions),
         )
-        leased = self._make() if self._size == 0 else (await self._ready()).lease()
+        leased: Union[None, AsyncSandbox, AsyncLease] = None
         try:
+            leased = self._make() if self._size == 0 else (await self._ready()).lease()
             sandbox = leased if isinstance(leased, AsyncSandbox) else await leased.__aenter__()
             await sandbox._replace_tools(functions or [_nothing])
             result = await sandbox.run(text)
         except SandboxError as e:
             raise FastMCPToolError(f"the sandbox failed, not the code: {e}") from e
         finally:
-            with anyio.CancelScope(shield=True):
-                await leased.__aexit__(None, None, None)
+            if leased is not None:
+                with anyio.CancelScope(shield=True):
+                    await leased.__aexit__(None, None, None)
         return _returned(result)
 
     async def _ready(self) -> AsyncPool:
-        if self._pool is None:
-            self._pool = AsyncPool(size=self._size, make=self._make)
-            await self._pool.start()
-        return self._pool
+        if self._pool is not None:
+            return self._pool
+        pool = self._pool = AsyncPool(size=self._size, make=self._make)
+        try:
+            return await pool.start()
+        except BaseException:  # it is closed: the next run tries another
+            if self._pool is pool:
+                self._pool = None
+            raise
 
     async def close(self) -> None:
         """Ends the jails that stand ready. A later run starts others."""

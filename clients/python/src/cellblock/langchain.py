@@ -6,6 +6,7 @@ never go inside. Source: langchain-core 1.7 (BaseTool, ToolMessage).
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextvars
 import copy
@@ -92,6 +93,7 @@ class CellblockPython(BaseTool):
     _sandbox: Sandbox = PrivateAttr()
     _own: bool = PrivateAttr()
     _broken: bool = PrivateAttr(default=False)
+    _renewing: Optional[asyncio.Lock] = PrivateAttr(default=None)
 
     def __init__(
         self, sandbox: Optional[Sandbox] = None, *, tools: Sequence[Any] = (), approve: Optional[Approve] = None,
@@ -154,11 +156,15 @@ class CellblockPython(BaseTool):
 
     async def _cell(self, code: str) -> tuple[Result, bool]:
         """The cell's result, and whether the sandbox was started anew for it."""
-        anew, inner = self._broken, self._sandbox._a
+        inner = self._sandbox._a
+        if self._renewing is None:
+            self._renewing = asyncio.Lock()  # of the background loop, in which all cells run
         try:
-            if anew:
-                await inner.reset()
-            self._broken = False
+            async with self._renewing:  # of calls at once the first resets, and the others find it new
+                anew = self._broken
+                if anew:
+                    await inner.reset()
+                self._broken = False
             result = await inner.run(code)
         except SandboxClosedError:
             raise

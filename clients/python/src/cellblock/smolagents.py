@@ -21,7 +21,7 @@ from smolagents.local_python_executor import BASE_BUILTIN_MODULES, CodeOutput, P
 from smolagents.utils import truncate_content
 
 from ._adapters import ANEW, _nothing
-from ._carry import pack, unpack
+from ._carry import Room, pack, unpack
 from ._errors import CellblockError, SandboxError, ToolError
 from ._result import Result, shorten
 from ._sync import Sandbox
@@ -88,7 +88,8 @@ class _AgentTool(Bare):
         return by_name(args[0], args[1], list(self.inputs), self._needed, self._others)
 
     def prepare(self, given: Mapping[str, Any]) -> Callable[[], Any]:
-        typed = {name: unpack(value) for name, value in given.items()}
+        room = Room()
+        typed = {name: unpack(value, room) for name, value in given.items()}
         for name, value in typed.items():
             self._check(name, value)
 
@@ -161,7 +162,7 @@ class CellblockExecutor(PythonExecutor):
         self._sandbox: Optional[Sandbox] = None
         self._ready = self._broken = False
         self._changed = True  # tools or variables are to be sent
-        self._final: list[Any] = []
+        self._final: list[Any] = []  # the first answer that a step gave
         self._lock = threading.Lock()
 
     # smolagents' interface
@@ -171,15 +172,20 @@ class CellblockExecutor(PythonExecutor):
         made = {}
         for name, tool in tools.items():
             limits = Limits() if name == "final_answer" else self._limits
-            made[name] = _AgentTool(name, tool, limits, self._final.append)
+            made[name] = _AgentTool(name, tool, limits, self._answered)
         self._tools = made
         if self._sandbox is None:
             with self._lock:
                 self._start()  # what is wrong with host, policy or imports is said to the caller, not to the model
             return
         sandbox = self._sandbox
-        sandbox._call(lambda: sandbox._a._replace_tools(list(made.values()) or [_nothing]))
         self._changed = True
+        try:
+            sandbox._call(lambda: sandbox._a._replace_tools(list(made.values()) or [_nothing]))
+        except SandboxError:
+            if sandbox._a._session._lost is None:
+                raise
+            self._ready, self._broken = False, True  # the next step starts a jail of its own, which gets these tools
 
     def send_variables(self, variables: Mapping[str, Any]) -> None:
         """Variables of the code. TypeError names one that can't be carried, and then none is sent."""
@@ -242,12 +248,12 @@ class CellblockExecutor(PythonExecutor):
         self._start()
         assert self._sandbox is not None
         self.images, self.state["_print_outputs"], self.last = [], "", None
-        if self.fresh == "step":
-            self._sandbox.rollback(CLEAN)
-        if self._changed or self.fresh == "step":
-            self._send()
-        self._final.clear()
         try:
+            if self.fresh == "step":
+                self._sandbox.rollback(CLEAN)
+            if self._changed or self.fresh == "step":
+                self._send()
+            self._final.clear()
             self.last = result = self._sandbox.run(code)
         except SandboxError:
             self._ready, self._broken = False, True  # the next step starts a jail of its own
@@ -272,6 +278,8 @@ class CellblockExecutor(PythonExecutor):
         except BaseException:
             if first:
                 self.cleanup()  # the next run says it again
+            else:
+                self._broken = True  # the next step starts a jail of its own
             raise
         self._ready = True
 
@@ -312,6 +320,10 @@ class CellblockExecutor(PythonExecutor):
         if not result.ok:
             raise SandboxError(f"the sandbox could not be made ready for the agent: {result.error}")
 
+    def _answered(self, answer: Any) -> None:
+        if not self._final:
+            self._final.append(answer)
+
     def _asks(self, approve: Optional[Approve]) -> Optional[Approve]:
         """`approve` sees the tool by the agent's name for it."""
         if approve is None:
@@ -344,16 +356,18 @@ def _failure(code: str, result: Result) -> str:
 
 
 def _pictures(result: Result) -> list[Any]:
-    """PIL images of what the step has shown; the jail made them, so only what Pillow reads as PNG or JPEG counts."""
+    """PIL images of what the step has shown; the jail made them, so only what Pillow reads as PNG or JPEG counts, as
+    long as there is room for its pixels."""
     from PIL import Image
 
-    found = []
+    found, room = [], Room()
     for picture in result.images:
         if picture.mime in ("image/png", "image/jpeg"):
             try:
                 image = Image.open(io.BytesIO(picture.data), formats=["PNG", "JPEG"])
+                room.take(image)
                 image.load()
-            except Exception:  # of any kind: what is no picture is left out
+            except Exception:  # of any kind: what is no picture, or too large, is left out
                 continue
             found.append(image)
     return found
