@@ -321,7 +321,7 @@ void cb_kernel_answer_the_rest(struct cb_kernel *k)
 	cb_branches_jail_gone(&k->transactions, why);
 	cb_debug_end(&k->shells, why);
 	cb_history_end(k, why);
-	cb_channels_drain_shell(&k->jupyter);
+	cb_channels_drain_at_end(&k->jupyter);
 	cb_iopub_flush(&k->jupyter);
 }
 

@@ -223,9 +223,9 @@ static int prepare_jail(struct cb_kernel *k, struct start *s)
 	return plan_and_start(k, s) < 0 ? 1 : 0;
 }
 
-static int open_history(struct cb_kernel *k, const struct cb_options *o, struct cb_err *err)
+static int open_history(struct cb_kernel *k, struct cb_err *err)
 {
-	const char *path = o->history_file != NULL ? o->history_file : k->policy->history_file;
+	const char *path = k->policy->history_file;
 
 	if (path == NULL || cb_history_open(path, &k->records.history, err) == 0)
 		return 0;
@@ -268,7 +268,7 @@ static int start(struct cb_kernel *k, struct start *s, struct cb_err *err)
 	cb_workspace_watch_start(&k->workspace); /* the broker does one after the other, and the jail is waited for */
 	r = watch_signals(k, err);
 	if (r == 0)
-		r = open_history(k, s->options, err);
+		r = open_history(k, err);
 	if (r < 0)
 		return r;
 	watch_parent(k);
@@ -317,7 +317,7 @@ int cb_command_kernel(const struct cb_options *o)
 	if (k.shutdown_timer != 0 || r == 0)
 		cb_kernel_release(&k);
 	cb_audit_kernel_end(&k.records, status);
-	cb_audit_close(k.records.audit);
+	(void)cb_audit_close(k.records.audit);
 	cb_history_close(k.records.history);
 	cb_comms_release(&k.guest.comms);
 	cb_auth_free(k.jupyter.auth);

@@ -14,6 +14,7 @@
 
 #include "options_table.h"
 #include "policy/nearest.h"
+#include "policy/paths.h"
 
 /* Options and flags of ipykernel without a dot that clients are known to pass on. */
 static const char *const ipykernel_words[] = {
@@ -144,7 +145,7 @@ static bool take_foreign(const char *arg, struct cb_options *o)
 
 	if (value != NULL && len == strlen("HistoryManager.hist_file") &&
 	    strncmp(name, "HistoryManager.hist_file", len) == 0) {
-		o->history_file = value;
+		o->history_file = value[0] != '\0' ? value : NULL; /* empty: the default, as for IPython */
 		return true;
 	}
 	if (value != NULL && len == strlen("Kernel.stop_on_error_timeout") &&
@@ -362,18 +363,29 @@ static int check_word(int argc, char **argv, const struct cb_command_row *c, str
 	return usage_error(err, c->name, "no completion for the shell", o->file, NULL);
 }
 
+/* What has an option and a policy key is a policy key from here on: checked, bounded and protected as one. */
+static int add_keys(struct cb_options *o)
+{
+	bool memory = o->history_file != NULL && strcmp(o->history_file, ":memory:") == 0;
+	CB_AUTO_PATH expanded = o->history_file != NULL && !memory ? cb_path_expand(o->history_file) : NULL;
+	CB_AUTO_PATH history = expanded != NULL ? cb_path_absolute(expanded, NULL) : NULL;
+	int r = o->workspace != NULL ? cb_strv_addf(&o->sets, "workspace.path=%s", o->workspace) : 0;
+
+	if (r < 0 || o->history_file == NULL)
+		return r;
+	if (!memory && history == NULL)
+		return -ENOENT;
+	return cb_strv_addf(&o->sets, "history.file=%s", memory ? o->history_file : history);
+}
+
 static int check_rest(int argc, char **argv, const struct cb_command_row *c, struct cb_options *o, struct cb_err *err)
 {
-	int r = 0;
+	int r = add_keys(o);
 
-	/* What has an option and a policy key is a policy key from here on: checked, bounded and protected as one. */
-	if (o->workspace != NULL)
-		r = cb_strv_addf(&o->sets, "workspace.path=%s", o->workspace);
-	if (r == 0 && o->history_file != NULL &&
-	    (o->history_file[0] == '/' || strcmp(o->history_file, ":memory:") == 0))
-		r = cb_strv_addf(&o->sets, "history.file=%s", o->history_file);
 	if (r < 0)
-		return cb_err_set(err, r, "command line", NULL, "out of memory");
+		return cb_err_set(err, r, "command line", NULL, "%s",
+				  r == -ENOENT ? "HistoryManager.hist_file can't be made an absolute path"
+					       : "out of memory");
 	if (c->bit == CB_C_RUN) {
 		if (optind >= argc)
 			return cb_err_set(err, CB_E_USAGE, "command line",

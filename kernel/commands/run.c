@@ -37,7 +37,7 @@ static int note_in_audit_log(const struct cb_policy *policy, char *const argv[],
 	CB_AUTO_BUF members = CB_BUF_INIT(CB_AUDIT_MEMBERS_MAX);
 	struct cb_audit *audit = NULL;
 	char name[24];
-	int r;
+	int r, written;
 
 	if (policy->audit_file == NULL)
 		return 0;
@@ -48,12 +48,24 @@ static int note_in_audit_log(const struct cb_policy *policy, char *const argv[],
 	for (int i = 0; argv[i] != NULL; i++)
 		if (cb_buf_printf(&command, "%s%.*s", i > 0 ? " " : "", CB_AUDIT_TEXT_MAX / 2, argv[i]) < 0)
 			break;
-	(void)cb_buf_append(&command, "", 1);
-	cb_audit_put(&members, "command", (const char *)command.data, "policy", policy->name);
+	struct cb_json j = cb_json_inside(&members);
+
+	j.brief = CB_AUDIT_TEXT_MAX;
+	cb_json_put_text(&j, "command", (const char *)command.data, command.len);
+	cb_json_put(&j, "policy", policy->name);
+	(void)cb_json_done(&j);
 	cb_audit_add(audit, "run", cb_buf_span(&members));
 	r = cb_audit_start(audit);
-	cb_audit_close(audit);
-	return r < 0 ? cb_err_set(err, r, "audit", NULL, "its thread can't be started") : 0;
+	written = cb_audit_close(audit);
+	if (r < 0)
+		return cb_err_set(err, r, "audit", NULL, "its thread can't be started");
+	if (written == 0)
+		return 0;
+	return cb_err_set(err, written, "audit",
+			  written == -ETIMEDOUT ? "Another program holds a lock on the file: end it, or try again."
+						: "Make room on its disk, or set audit.file to another file.",
+			  "audit.file %s: the command was not run, for its line could not be written",
+			  policy->audit_file);
 }
 
 int cb_command_run(const struct cb_options *o)

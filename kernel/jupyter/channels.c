@@ -25,7 +25,7 @@
 #include "policy/policy.h"
 
 #define BATCH 64       /* messages taken from one socket a turn */
-#define DRAIN_MAX 4096 /* messages taken in at a failure */
+#define DRAIN_MAX 4096 /* messages taken in at a failure, and at the end */
 #define REPLY_HWM 10000
 #define FRAME_FLOOR (64 << 20)
 
@@ -247,11 +247,12 @@ static int receive(void *s, size_t most, zmq_msg_t *frame, size_t *ret_n)
 	return 0;
 }
 
-static void take(struct cb_jupyter *jp, enum cb_channel ch, int most)
+/* `at_end`: also when the loop has stopped. */
+static void take(struct cb_jupyter *jp, enum cb_channel ch, int most, bool at_end)
 {
 	static zmq_msg_t frame[CB_MAX_FRAMES];
 
-	for (int i = 0; i < most && !jp->loop->stop; i++) {
+	for (int i = 0; i < most && (at_end || !jp->loop->stop); i++) {
 		struct cb_request *r = NULL;
 		const char *reason = "too many frames, or too large ones";
 		size_t n = 0;
@@ -268,7 +269,8 @@ static void take(struct cb_jupyter *jp, enum cb_channel ch, int most)
 		}
 		if (c < 0) {
 			/* who sends this has no key: no answer, and no more than a line */
-			cb_log(CB_LOG_WARNING, "%s: message dropped: %s", cb_channel_name(ch), reason);
+			if (cb_log_limit(&jp->channels.dropped))
+				cb_log(CB_LOG_WARNING, "%s: message dropped: %s", cb_channel_name(ch), reason);
 			jp->events->dropped(jp->kernel, cb_channel_name(ch), reason);
 			continue;
 		}
@@ -279,19 +281,19 @@ static void take(struct cb_jupyter *jp, enum cb_channel ch, int most)
 static void on_shell(void *context, short revents)
 {
 	(void)revents;
-	take(context, CB_SHELL, BATCH);
+	take(context, CB_SHELL, BATCH, false);
 }
 
 static void on_control(void *context, short revents)
 {
 	(void)revents;
-	take(context, CB_CONTROL, BATCH);
+	take(context, CB_CONTROL, BATCH, false);
 }
 
 static void on_stdin(void *context, short revents)
 {
 	(void)revents;
-	take(context, CB_STDIN, BATCH);
+	take(context, CB_STDIN, BATCH, false);
 }
 
 static void on_iopub(void *context, short revents)
@@ -302,12 +304,18 @@ static void on_iopub(void *context, short revents)
 
 void cb_channels_drain_shell(struct cb_jupyter *jp)
 {
-	take(jp, CB_SHELL, DRAIN_MAX);
+	take(jp, CB_SHELL, DRAIN_MAX, false);
 }
 
 void cb_channels_drain_stdin(struct cb_jupyter *jp)
 {
-	take(jp, CB_STDIN, BATCH);
+	take(jp, CB_STDIN, BATCH, false);
+}
+
+void cb_channels_drain_at_end(struct cb_jupyter *jp)
+{
+	take(jp, CB_CONTROL, DRAIN_MAX, true);
+	take(jp, CB_SHELL, DRAIN_MAX, true);
 }
 
 int cb_channels_open(struct cb_jupyter *jp, struct cb_err *err)

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <zmq.h>
 
+#include "log_limit.h"
 #include "message.h"
 #include "setup/connection_file.h"
 
@@ -17,6 +18,7 @@ struct cb_channels {
 	void *socket[CB_NCHANNELS];
 	int listen_fd[CB_NCHANNELS]; /* bound before rights are dropped, then libzmq's */
 	int slot[CB_NCHANNELS];	     /* in the loop */
+	struct cb_log_limit dropped; /* messages of who has no key */
 };
 
 /* Binds and listens, choosing ports that are 0 (conn->port is updated, *ret_chosen set). Before cb_self_sandbox. */
@@ -30,6 +32,8 @@ void cb_channels_close(struct cb_jupyter *jp);
 void cb_channels_drain_shell(struct cb_jupyter *jp);
 /* Takes in (and so drops) replies on stdin that came before anything was asked. */
 void cb_channels_drain_stdin(struct cb_jupyter *jp);
+/* When the loop has stopped: the last requests on control and shell (bounded). */
+void cb_channels_drain_at_end(struct cb_jupyter *jp);
 
 /* Sends to the peer that sent `to`, on `channel`, with its header as parent. Never blocks: to a peer whose queue is
  * full or that is gone the message is dropped and logged. On stdin -EHOSTUNREACH says that there is no such peer. */

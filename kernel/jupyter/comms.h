@@ -25,6 +25,7 @@ struct cb_comms {
 	struct cb_comm **bucket;
 	size_t count, bytes;
 	size_t cost; /* what it holds of CB_COMMS_ALL_MAX */
+	bool full;   /* one was not listed, and that was said */
 };
 
 /* Raw JSON strings (scanned). CB_E_TOO_BIG when there are too many: the comm works, but is not listed. */

@@ -5,7 +5,8 @@
  * own recv() stands before the C library's, counts what a connection has sent since a message of its was delivered, and
  * reads no more beyond the bound. A whole message is taken within moments, and reading goes on; one that is never whole
  * costs its connection. Trust domain: supervisor; the peers are hostile. Invariants: only reads of libzmq's threads are
- * counted; where it can't be told which connection a message came by nothing is refused.
+ * counted; where libzmq can't tell which connection a message came by nothing is refused; what a single peer does never
+ * leads to that.
  */
 #include "incoming.h"
 
@@ -50,10 +51,10 @@ void cb_incoming_delivered(zmq_msg_t *last)
 {
 	int fd = zmq_msg_get(last, ZMQ_SRCFD);
 
-	if (fd < 0)
-		__atomic_store_n(&max, 0, __ATOMIC_RELAXED);
-	else if (fd < FDS)
+	if (fd >= 0 && fd < FDS)
 		forget(&table[fd]);
+	else if (fd < 0 && zmq_msg_gets(last, "Peer-Address") != NULL) /* else it greeted as one before ZMTP 3 */
+		__atomic_store_n(&max, 0, __ATOMIC_RELAXED);
 }
 
 static uint64_t inode_of(int fd)
@@ -121,8 +122,11 @@ __attribute__((visibility("default"))) ssize_t recv(int fd, void *data, size_t l
 {
 	uint64_t limit = is_loop ? 0 : __atomic_load_n(&max, __ATOMIC_RELAXED);
 	struct connection *c = limit > 0 && fd >= 0 && fd < FDS && len >= SMALL ? &table[fd] : NULL;
-	int refused = c != NULL ? judge(c, limit) : 0;
 	ssize_t n;
+
+	if (c != NULL && __atomic_load_n(&c->bytes, __ATOMIC_RELAXED) > 0 && inode_of(fd) != c->inode)
+		forget(c); /* the descriptor's number was another's */
+	int refused = c != NULL ? judge(c, limit) : 0;
 
 	if (refused != 0) {
 		errno = refused;

@@ -8,6 +8,7 @@
 
 #include "ends.h"
 #include "jupyter/comms.h"
+#include "jupyter/log_limit.h"
 #include "pid1.h"
 #include "python.h"
 #include "side.h"
@@ -97,8 +98,8 @@ struct cb_guest {
 	bool changes;		    /* a Python came up, and could install what the next one does not start with */
 	bool retired;		    /* timeout.idle ended it: no new one until there is a request */
 	int python_timer;
-	int deadline_timer, resume_timer, log_lines;
-	int64_t log_window;
+	int deadline_timer, resume_timer;
+	struct cb_log_limit log_limit;
 };
 
 /* The one way to another state. */

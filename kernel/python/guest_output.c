@@ -14,7 +14,6 @@
 #include "jupyter/loop.h"
 
 #define MS 1000000LL
-#define LOG_LINES_A_SECOND 50
 
 void cb_guest_pause_if_congested(struct cb_guest *g)
 {
@@ -58,19 +57,14 @@ void cb_guest_on_log(void *context, short revents)
 	struct cb_guest *g = context;
 	char text[4096];
 	ssize_t n = read(g->log, text, sizeof(text) - 1);
-	int64_t now = cb_now_ns();
 
 	(void)revents;
 	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
 		cb_loop_remove(g->loop, &g->log_slot);
 	if (n <= 0)
 		return;
-	if (now - g->log_window > 1000 * MS) {
-		g->log_window = now;
-		g->log_lines = 0;
-	}
 	text[n] = '\0';
 	for (char *save = NULL, *line = strtok_r(text, "\n", &save); line != NULL; line = strtok_r(NULL, "\n", &save))
-		if (g->log_lines++ < LOG_LINES_A_SECOND)
+		if (cb_log_limit(&g->log_limit))
 			cb_log(CB_LOG_INFO, "guest: %s", line);
 }

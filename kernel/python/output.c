@@ -215,8 +215,11 @@ bool cb_output_frame(struct cb_output *s, struct cb_frame *f, const struct cb_gu
 		return true;
 	case CB_WIRE_UP_COMM_OPEN:
 		/* clients never hear of the others: they are not listed either */
-		if (publish(s, "comm_open", f) && cb_comms_opened(s->comms, c->comm_id, c->target_name) < 0)
+		if (publish(s, "comm_open", f) && cb_comms_opened(s->comms, c->comm_id, c->target_name) < 0 &&
+		    !s->comms->full) {
+			s->comms->full = true;
 			cb_log(CB_LOG_WARNING, "too many comms are open to list one more");
+		}
 		return true;
 	case CB_WIRE_UP_COMM_MSG:
 		publish(s, "comm_msg", f);

@@ -63,6 +63,7 @@ struct cb_audit {
 	off_t begin, end; /* of our last line */
 	char prev[CB_AUDIT_HASH];
 	bool failing;
+	bool lost; /* a line, ever */
 };
 
 /* ---- the file ---- */
@@ -208,6 +209,7 @@ static unsigned long long write_lines(struct cb_audit *a, struct line *lines, un
 
 		cb_audit_put(&more, "lines", dropped);
 		r = append_own(a, "dropped", &more);
+		a->lost = true;
 		if (r == 0)
 			lost = 0;
 	}
@@ -226,6 +228,7 @@ static unsigned long long write_lines(struct cb_audit *a, struct line *lines, un
 		       r == -ENOENT ? "was deleted: lines are lost until the kernel is started anew"
 				    : cb_err_name(r));
 	a->failing = r < 0;
+	a->lost |= lost > 0;
 	return lost;
 }
 
@@ -248,8 +251,8 @@ static void *audit_thread(void *context)
 		a->dropped = 0;
 		pthread_mutex_unlock(&a->lock);
 		dropped = write_lines(a, lines, dropped);
-		if (last)
-			(void)fdatasync(a->fd);
+		if (last && fdatasync(a->fd) < 0)
+			a->lost = true;
 		pthread_mutex_lock(&a->lock);
 		a->dropped += dropped;
 	}
@@ -381,12 +384,13 @@ int cb_audit_start(struct cb_audit *a)
 	return -r;
 }
 
-void cb_audit_close(struct cb_audit *a)
+int cb_audit_close(struct cb_audit *a)
 {
 	struct timespec end;
+	bool lost;
 
 	if (a == NULL)
-		return;
+		return 0;
 	pthread_mutex_lock(&a->lock);
 	a->ending = true;
 	pthread_cond_signal(&a->more);
@@ -396,8 +400,10 @@ void cb_audit_close(struct cb_audit *a)
 		end.tv_sec += 2;
 		if (pthread_timedjoin_np(a->thread, NULL, &end) != 0) {
 			cb_log(CB_LOG_WARNING, "audit: the last lines may be lost, the file is busy");
-			return; /* the thread still uses it; the process is about to end */
+			return -ETIMEDOUT; /* the thread still uses it; the process is about to end */
 		}
 	}
+	lost = a->lost || a->first != NULL || a->dropped > 0;
 	destroy(a);
+	return lost ? -EIO : 0;
 }

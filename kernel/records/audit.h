@@ -26,8 +26,9 @@ const char *cb_audit_path(const struct cb_audit *a);
 void cb_audit_add(struct cb_audit *a, const char *event, struct cb_span members);
 /* The same for an event that strangers can cause at will: few of them are kept. */
 void cb_audit_add_rarely(struct cb_audit *a, const char *event, struct cb_span members);
-/* Writes what was added (waits at most two seconds) and closes the file. NULL allowed. */
-void cb_audit_close(struct cb_audit *a);
+/* Writes what was added (waits at most two seconds) and closes the file. 0: each line that was ever added is in it;
+ * -ETIMEDOUT, or -EIO: some are not. NULL allowed. */
+int cb_audit_close(struct cb_audit *a);
 
 /* Appends members of a line, (key, value) each as for cb_json_put. Text is cut at CB_AUDIT_TEXT_MAX bytes, what is null
  * is left out, and so are all of them if they do not fit into the buffer. */

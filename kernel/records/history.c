@@ -34,6 +34,7 @@
 #define MAX_ANSWER (16u << 20)
 #define MAX_ROWS 100000
 #define MAX_PATTERN 1000
+#define MEMORY_PAGES "65536" /* of 4 KiB: what a history in memory may take */
 #define OPEN_MS 1000 /* how long a locked database is waited for: by the kernel's start, all in all; */
 #define BUSY_MS 500  /* by the thread, once, until it has been free again; */
 #define END_MS 200   /* and at the end */
@@ -63,6 +64,7 @@ struct cb_history {
 	int64_t session;
 	int64_t busy_until;	 /* the connection waits no longer for a lock */
 	bool locked;		 /* it was the last time */
+	bool unwritten;		 /* a line could not be written, and that was said */
 	size_t kept, kept_bytes; /* lines in `waiting` */
 	int event_fd;
 	bool long_journal;	 /* left by kernels that were killed: each start reads all of it */
@@ -183,6 +185,8 @@ static int open_db(struct cb_history *h, const char *path)
 		r = sqlite3_exec(h->db,
 				 "PRAGMA temp_store=MEMORY; PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON;",
 				 NULL, NULL, NULL);
+	if (r == SQLITE_OK && strcmp(path, ":memory:") == 0)
+		r = sqlite3_exec(h->db, "PRAGMA page_size=4096; PRAGMA max_page_count=" MEMORY_PAGES, NULL, NULL, NULL);
 	if (r == SQLITE_OK)
 		r = choose_journal(h);
 	if (r == SQLITE_OK)
@@ -343,8 +347,11 @@ static void write_line(struct cb_history *h, const struct job *job)
 			h->kept_bytes += job->len;
 		}
 	}
-	if (r != SQLITE_OK)
-		cb_log(CB_LOG_WARNING, "history: a line was not written: %s", sqlite3_errstr(r));
+	if (r == SQLITE_OK || h->unwritten)
+		return;
+	h->unwritten = true;
+	cb_log(CB_LOG_WARNING, "history: a line was not written, nor may others be, of which nothing is said: %s",
+	       sqlite3_errstr(r));
 }
 
 #define COLUMNS "SELECT history.session, history.line, history.source_raw, output_history.output"
@@ -360,8 +367,8 @@ static const char *const sources[] = {
 
 enum { FROM_FILE, FROM_BOTH, FROM_WAITING };
 
-/* Parameters: ?1 session, ?2 start, ?3 stop, ?4 pattern, ?5 the limit. The tail's and the search's rows are the last
- * ones, oldest first. malloc'd. */
+/* Parameters: ?1 session, ?2 start, ?3 stop, ?4 pattern, ?5 the limit. The tail's and the search's rows come youngest
+ * first: those are to be told if there is no room for all. malloc'd. */
 static char *query_text(const struct cb_history_query *q, int source)
 {
 	const char *from = sources[source];
@@ -371,19 +378,17 @@ static char *query_text(const struct cb_history_query *q, int source)
 		return cb_path_format(
 			COLUMNS "%s WHERE session = ?1 AND line >= ?2 AND line < ?3 ORDER BY line LIMIT ?5", from);
 	case CB_HISTORY_TAIL:
-		return cb_path_format(
-			"SELECT * FROM (" COLUMNS "%s ORDER BY session DESC, line DESC LIMIT ?5) ORDER BY 1, 2", from);
+		return cb_path_format(COLUMNS "%s ORDER BY session DESC, line DESC LIMIT ?5", from);
 	case CB_HISTORY_SEARCH:
 		if (q->unique)
-			return cb_path_format(
-				"SELECT session, line, source_raw, output FROM (SELECT * FROM (" COLUMNS
-				", row_number() OVER"
-				" (PARTITION BY source_raw ORDER BY session DESC, line DESC) AS nth%s"
-				" WHERE source_raw GLOB ?4) WHERE nth = 1 ORDER BY session DESC, line DESC"
-				" LIMIT ?5) ORDER BY 1, 2",
-				from);
-		return cb_path_format("SELECT * FROM (" COLUMNS "%s WHERE source_raw GLOB ?4"
-				      " ORDER BY session DESC, line DESC LIMIT ?5) ORDER BY 1, 2",
+			return cb_path_format("SELECT session, line, source_raw, output FROM (" COLUMNS
+					      ", row_number() OVER"
+					      " (PARTITION BY source_raw ORDER BY session DESC, line DESC) AS nth%s"
+					      " WHERE source_raw GLOB ?4) WHERE nth = 1"
+					      " ORDER BY session DESC, line DESC LIMIT ?5",
+					      from);
+		return cb_path_format(COLUMNS "%s WHERE source_raw GLOB ?4"
+					      " ORDER BY session DESC, line DESC LIMIT ?5",
 				      from);
 	}
 	return NULL;
@@ -433,10 +438,30 @@ static int bind_query(struct cb_history *h, const struct job *job, sqlite3_stmt 
 	return r;
 }
 
+/* `end`: of each row, in bytes; a comma is between two. */
+static int turn_round(struct cb_buf *rows, const size_t *end, size_t n)
+{
+	struct cb_buf turned = CB_BUF_INIT(MAX_ANSWER);
+	int r = 0;
+
+	for (size_t i = n; i-- > 0 && r == 0;) {
+		size_t start = i > 0 ? end[i - 1] + 1 : 0;
+
+		if (turned.len > 0)
+			r = cb_buf_append(&turned, ",", 1);
+		if (r == 0)
+			r = cb_buf_append(&turned, rows->data + start, end[i] - start);
+	}
+	cb_buf_release(rows);
+	*rows = turned;
+	return r;
+}
+
 /* SQLITE_DONE, SQLITE_ROW when there is no room for more, else what failed. */
 static int read_rows(struct cb_history *h, struct job *job, int source)
 {
 	CB_AUTO_PATH text = query_text(&job->query, source);
+	CB_AUTO_BUF ends = CB_BUF_INIT(MAX_ROWS * sizeof(size_t));
 	sqlite3_stmt *stmt = NULL;
 	int r = text != NULL ? sqlite3_prepare_v2(h->db, text, -1, &stmt, NULL) : SQLITE_NOMEM;
 
@@ -448,10 +473,15 @@ static int read_rows(struct cb_history *h, struct job *job, int source)
 		r = sqlite3_step(stmt);
 		if (r != SQLITE_ROW)
 			break;
-		if (write_row(&job->query, stmt, &job->answer) < 0)
+		if (write_row(&job->query, stmt, &job->answer) == 0)
+			r = cb_buf_append(&ends, &job->answer.len, sizeof(size_t)) == 0 ? r : SQLITE_NOMEM;
+		else if (ends.len > 0) /* a first one has no room at all: the others may */
 			break;
 	}
 	sqlite3_finalize(stmt);
+	if (job->query.access != CB_HISTORY_RANGE &&
+	    turn_round(&job->answer, (const size_t *)(const void *)ends.data, ends.len / sizeof(size_t)) < 0)
+		r = SQLITE_NOMEM;
 	return r;
 }
 

@@ -6,6 +6,7 @@
 
 struct cb_records {
 	struct cb_audit *audit;	    /* NULL = none kept */
-	struct cb_history *history; /* likewise */
+	bool audit_moved;	    /* its file was renamed, and that was said */
+	struct cb_history *history; /* NULL = none kept */
 	const int64_t *number;	    /* the kernel's execution count, which lines tell */
 };

@@ -30,8 +30,8 @@ void cb_request_create_subshell(struct cb_kernel *k, struct cb_request *r); /* a
 void cb_request_delete_subshell(struct cb_kernel *k, struct cb_request *r); /* at once */
 void cb_request_list_subshell(struct cb_kernel *k, struct cb_request *r);   /* at once */
 void cb_request_input_reply(struct cb_kernel *k, struct cb_request *r); /* stdin: no bracket, no reply */
-/* A message on stdin is larger than limits.message. */
-void cb_request_stdin_too_large(struct cb_kernel *k, const struct cb_request *r);
+/* … and one that is larger than limits.message. */
+void cb_request_stdin_too_large(struct cb_kernel *k, struct cb_request *r);
 
 void cb_request_execute(struct cb_kernel *k, struct cb_request *r);    /* take */
 void cb_request_ask(struct cb_kernel *k, struct cb_request *r);	       /* take: complete, inspect, is_complete */

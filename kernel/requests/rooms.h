@@ -35,7 +35,6 @@ struct cb_kernel {
 	struct cb_guest guest;
 	struct cb_shells shells;
 	struct cb_records records;
-	bool audit_moved; /* and that was said */
 	struct cb_workspace workspace;
 	struct cb_transactions transactions;
 	struct cb_broker_queue broker_queue;

@@ -52,44 +52,16 @@ static const struct {
 	[CB_REQUEST_INPUT_REPLY] = { ON(CB_STDIN), SILENT, cb_request_input_reply },
 };
 
-static void say_that_the_log_moved(struct cb_kernel *k)
+/* Nothing that would have to wait is taken any more. The debugger has its own words for that. */
+static bool refused_at_end(struct cb_kernel *k, struct cb_request *r)
 {
-	char text[512];
-
-	if (k->audit_moved)
-		return;
-	k->audit_moved = true;
-	snprintf(text, sizeof(text),
-		 "audit.file %.300s was renamed: lines go on in it under its new name. Start the kernel anew to have "
-		 "them here again.",
-		 cb_audit_path(k->records.audit));
-	cb_log(CB_LOG_WARNING, "%s", text);
-	cb_execution_note(&k->shells.execution, text);
-}
-
-/* Who wants a log wants no cell without it: true, and answered, if the log's file was deleted. */
-static bool refused_without_log(struct cb_kernel *k, struct cb_request *r)
-{
-	static const char ename[] = "AuditLogError";
-	enum cb_audit_place place = k->records.audit != NULL ? cb_audit_look(k->records.audit) : CB_AUDIT_THERE;
-	char evalue[640];
-
-	if (place == CB_AUDIT_MOVED)
-		say_that_the_log_moved(k);
-	if (place != CB_AUDIT_DELETED)
+	if (!k->guest.shutting_down || r->kind == CB_REQUEST_DEBUG)
 		return false;
-	snprintf(evalue, sizeof(evalue),
-		 "audit.file %.400s was deleted while this kernel ran, so nothing runs any more: it would not be "
-		 "written down. Restart the kernel, which makes the file anew.",
-		 cb_audit_path(k->records.audit));
-	cb_log(CB_LOG_ERROR, "%s", evalue);
-	cb_bracket_begin(&k->jupyter, r);
-	if (cb_request_is_execute(r)) {
-		cb_publish_error(&k->jupyter, r, ename, evalue, (struct cb_span){ NULL, 0 });
-		cb_iopub_flush(&k->jupyter);
+	if (!cb_request_is_comm(r)) {
+		cb_refuse(&k->jupyter, r, "KernelBusyError", "the kernel is shutting down");
+		return true;
 	}
-	if (!cb_request_is_comm(r))
-		cb_reply_error(&k->jupyter, r, ename, "%s", evalue);
+	cb_bracket_begin(&k->jupyter, r);
 	cb_bracket_end(&k->jupyter, r);
 	cb_request_free(r);
 	return true;
@@ -107,8 +79,10 @@ static size_t signed_size(const struct cb_request *r)
 void cb_route(struct cb_kernel *k, struct cb_request *r)
 {
 	if (signed_size(r) > k->policy->limit_message) {
-		if (r->channel == CB_STDIN)
+		if (r->channel == CB_STDIN) {
 			cb_request_stdin_too_large(k, r);
+			return;
+		}
 		cb_failure_malformed(&k->shells, r, "%zu bytes are more than limits.message = %llu allows",
 				     signed_size(r), (unsigned long long)k->policy->limit_message);
 		return;
@@ -131,7 +105,9 @@ void cb_route(struct cb_kernel *k, struct cb_request *r)
 			cb_abort_request(&k->jupyter, r);
 			return;
 		}
-		if (way == TAKE && r->kind != CB_REQUEST_HISTORY && refused_without_log(k, r))
+		if (way == TAKE && refused_at_end(k, r))
+			return;
+		if (way == TAKE && r->kind != CB_REQUEST_HISTORY && cb_failure_without_log(&k->shells, r))
 			return;
 		if (way == AT_ONCE)
 			cb_bracket_begin(&k->jupyter, r);

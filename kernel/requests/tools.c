@@ -2,8 +2,8 @@
  * shell it is for.
  *
  * Trust domain: supervisor. Cells that arrive later have the tools: so the request need not wait for those before it.
- * Replies that nobody waits for are dropped. When the main shell, subshells and branches wait for the same client,
- * header.subshell_id says which is meant; else the main shell, or who asked first.
+ * Replies that nobody waits for are dropped, and nothing on stdin is answered. When the main shell, subshells and
+ * branches wait for the same client, header.subshell_id says which is meant; else the main shell, or who asked first.
  */
 #include <cellblock/log.h>
 
@@ -67,10 +67,14 @@ void cb_request_input_reply(struct cb_kernel *k, struct cb_request *r)
 		cb_log(CB_LOG_INFO, "input_reply dropped: this client was not asked");
 }
 
-void cb_request_stdin_too_large(struct cb_kernel *k, const struct cb_request *r)
+void cb_request_stdin_too_large(struct cb_kernel *k, struct cb_request *r)
 {
-	struct cb_shell *to = asker(k, r);
+	struct cb_shell *to = r->kind == CB_REQUEST_INPUT_REPLY ? asker(k, r) : NULL;
 
+	cb_audit_denied(&k->records, r->type, "larger than limits.message allows");
 	if (to != NULL)
 		cb_stdin_too_large(to);
+	else
+		cb_log(CB_LOG_WARNING, "stdin: a message is dropped that is larger than limits.message allows");
+	cb_request_free(r);
 }

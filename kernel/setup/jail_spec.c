@@ -342,47 +342,96 @@ static int protect_history(const struct cb_jail_spec_input *in, struct cb_jail_s
 	return cb_strv_add(&spec->protect_paths, folder) == 0 ? 0 : no_memory(err);
 }
 
+/* What home.expose shows `path` by: the item; NULL = nothing. */
+static const char *exposed_by(const struct cb_jail_spec *spec, const char *path)
+{
+	for (size_t i = 0; i < spec->home_expose.count && spec->host_home != NULL; i++) {
+		CB_AUTO_PATH named = cb_path_absolute(spec->home_expose.items[i], spec->host_home);
+		CB_AUTO_PATH real = named != NULL ? cb_path_real(named) : NULL;
+
+		if (real != NULL && strcmp(named, spec->host_home) != 0 && cb_path_below(named, spec->host_home) &&
+		    cb_path_below(path, real))
+			return spec->home_expose.items[i];
+	}
+	return NULL;
+}
+
+struct sight {
+	const char *by; /* NULL = it is not seen */
+	const char *what;
+	bool writable;
+};
+
+/* How cells see a path of the host's, which is absolute with all links resolved. */
+static struct sight sight_of(const struct cb_jail_spec *spec, const char *path)
+{
+	if (spec->workspace_source != NULL && cb_path_below(path, spec->workspace_source))
+		return (struct sight){ spec->workspace_source, "the workspace",
+				       spec->workspace_mode != CB_WORKSPACE_RO };
+	for (size_t i = 0; i < spec->nbinds; i++) {
+		bool writable = spec->binds[i].mode == CB_BIND_RW;
+
+		if (cb_path_below(path, spec->binds[i].source))
+			return (struct sight){ spec->binds[i].source, writable ? "the writable mount" : "the mount",
+					       writable };
+	}
+	return (struct sight){ exposed_by(spec, path), "home.expose", false };
+}
+
 /* A log that cells could write would be none; and whoever can read a file can hold a lock on it, which the kernel would
  * wait for. */
 static int check_audit(const struct cb_policy *policy, const struct cb_jail_spec *spec, struct cb_err *err)
 {
-	const char *inside = NULL, *what = "the workspace", *why = "change it";
 	CB_AUTO_PATH folder = policy->audit_file != NULL ? existing_folder(policy->audit_file) : NULL;
+	CB_AUTO_PATH file = folder != NULL ? cb_path_format("%s/%s", strcmp(folder, "/") == 0 ? "" : folder,
+							    cb_path_name(policy->audit_file))
+					   : NULL;
 
 	if (policy->audit_file == NULL)
 		return 0;
-	if (folder == NULL)
+	if (file == NULL)
 		return no_memory(err);
-	if (spec->workspace_source != NULL && cb_path_below(folder, spec->workspace_source))
-		inside = spec->workspace_source;
-	if (policy->workspace_mode == CB_WS_RO)
-		why = "read it and hold locks on it";
-	for (size_t i = 0; i < spec->nbinds && inside == NULL; i++) {
-		bool writable = spec->binds[i].mode == CB_BIND_RW;
+	struct sight sight = sight_of(spec, file);
 
-		if (cb_path_below(folder, spec->binds[i].source)) {
-			inside = spec->binds[i].source;
-			what = writable ? "the writable mount" : "the mount";
-			why = writable ? "change it" : "read it and hold locks on it";
-		}
-	}
-	if (inside == NULL)
+	if (sight.by == NULL)
 		return 0;
 	return cb_err_set(err, CB_E_DENIED, "audit", "Name a file outside of what cells can see.",
-			  "audit.file %s lies in %s %s, where cells could %s", policy->audit_file, what, inside, why);
+			  "audit.file %s lies in %s %s, where cells could %s", policy->audit_file, sight.what, sight.by,
+			  sight.writable ? "change it" : "read it and hold locks on it");
 }
 
-/* The connection file holds the signing key. Where it lies in the workspace an empty device is shown in its place. */
-static int hide_connection_file(const struct cb_jail_spec_input *in, struct cb_jail_spec *spec)
+/* `source` is shown as `target`: if the file lies in it, an empty device is shown in its place. */
+static int hide_below(struct cb_jail_spec *spec, const char *file, const char *source, const char *target)
 {
-	CB_AUTO_PATH real = in->connection_file != NULL ? cb_path_real(in->connection_file) : NULL;
+	const char *rest = cb_path_below(file, source) ? file + strlen(source) : NULL;
 	CB_AUTO_PATH inside = NULL;
 
-	if (real == NULL || spec->workspace_source == NULL || !cb_path_below(real, spec->workspace_source))
+	if (rest == NULL)
 		return 0;
-	inside = cb_path_format("%s%s", spec->workspace_target, real + strlen(spec->workspace_source));
+	rest += strspn(rest, "/");
+	inside = cb_path_format("%s%s%s", target, *rest != '\0' ? "/" : "", rest);
 	return inside != NULL ? cb_spec_add_bind(spec, "/dev/null", inside, CB_BIND_RO, false, "hides the signing key")
 			      : -ENOMEM;
+}
+
+/* The connection file holds the signing key. */
+static int hide_connection_file(const struct cb_jail_spec_input *in, struct cb_jail_spec *spec, struct cb_err *err)
+{
+	CB_AUTO_PATH real = in->connection_file != NULL ? cb_path_real(in->connection_file) : NULL;
+	const char *item = real != NULL ? exposed_by(spec, real) : NULL;
+	size_t n = real != NULL ? spec->nbinds : 0;
+	int r = 0;
+
+	if (item != NULL) /* what is exposed is mounted over all that could hide it */
+		return cb_err_set(err, CB_E_DENIED, "connection file",
+				  "Take it out of home.expose, or set JUPYTER_RUNTIME_DIR to another folder.",
+				  "home.expose %s would show cells %s, which has this kernel's signing key", item,
+				  real);
+	if (real != NULL && spec->workspace_source != NULL)
+		r = hide_below(spec, real, spec->workspace_source, spec->workspace_target);
+	for (size_t i = 0; i < n && r == 0; i++)
+		r = hide_below(spec, real, spec->binds[i].source, spec->binds[i].target);
+	return r < 0 ? no_memory(err) : 0;
 }
 
 static int plan_protected(const struct cb_jail_spec_input *in, struct cb_jail_spec *spec, struct cb_err *err)
@@ -400,9 +449,10 @@ static int plan_protected(const struct cb_jail_spec_input *in, struct cb_jail_sp
 		r = protect_file(list, in->guest_dir);
 	if (r == 0)
 		r = protect_file(list, in->connection_file);
-	if (r == 0)
-		r = hide_connection_file(in, spec);
-	return r < 0 ? no_memory(err) : protect_history(in, spec, err);
+	if (r < 0)
+		return no_memory(err);
+	r = hide_connection_file(in, spec, err);
+	return r < 0 ? r : protect_history(in, spec, err);
 }
 
 /* ---- the rest ---- */
@@ -515,11 +565,8 @@ static bool is_seen_inside(const struct cb_jail_spec *spec, const char *folder)
 {
 	CB_AUTO_PATH below = cb_path_format("%s/x", folder);
 	CB_AUTO_PATH real = below != NULL ? existing_folder(below) : NULL;
-	bool seen = real == NULL || (spec->workspace_source != NULL && cb_path_below(real, spec->workspace_source));
 
-	for (size_t i = 0; i < spec->nbinds && !seen; i++)
-		seen = cb_path_below(real, spec->binds[i].source);
-	return seen;
+	return real == NULL || sight_of(spec, real).by != NULL;
 }
 
 /* Only what the broker can't see by itself: it starts cold wherever a zygote is no help. */

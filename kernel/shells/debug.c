@@ -132,7 +132,8 @@ void cb_debug_schedule(struct cb_shells *sh)
 
 		if (r == NULL)
 			return;
-		begin(sh, r);
+		if (!cb_failure_without_log(sh, r))
+			begin(sh, r);
 	}
 }
 

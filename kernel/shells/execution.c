@@ -11,10 +11,8 @@
 #include <cellblock/json_scan.h>
 #include <cellblock/json_write.h>
 #include <cellblock/log.h>
-#include <cellblock/visible.h>
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 
 #include "abort.h"
 #include "cell_limits.h"
@@ -72,17 +70,6 @@ static int send_request(struct cb_shell *s, struct cb_request *r, const struct c
 	if (m->phase == CB_PHASE_COMM)
 		s->all->events->comm_begins(s->all->kernel);
 	return cb_shell_send(s, r, m);
-}
-
-/* What does not fit is in the log. */
-void cb_execution_note(struct cb_execution *x, const char *text)
-{
-	size_t told = strlen(x->note), room = sizeof(x->note) - told;
-	char *shown = cb_visible_copy(text);
-
-	if (shown != NULL && strlen(shown) + sizeof("[cellblock: ]\n") <= room)
-		snprintf(x->note + told, room, "[cellblock: %s]\n", shown);
-	free(shown);
 }
 
 /* What the next cell is to say, once. */
@@ -147,6 +134,8 @@ static void begin(struct cb_shells *sh, struct cb_request *r)
 	bool interrupted = r->interrupted;
 
 	if (cb_shell_message_of(r) == NULL) {
+		if (cb_failure_without_log(sh, r))
+			return;
 		cb_shell_begin_here(s, r);
 		sh->events->serve(sh->kernel, r);
 		if (interrupted && s->current == r)

@@ -1,10 +1,9 @@
 /* The execution queue: what waits for the guest, what runs, how it ends. Trust domain: supervisor. See execution.c. */
 #pragma once
 
+#include "note.h"
 #include "shells.h"
 
-/* The next cell says it on stderr, and so does the banner until then. */
-void cb_execution_note(struct cb_execution *x, const char *text);
 /* The kernel ends: what runs and waits is answered, and nothing new begins. */
 void cb_execution_end(struct cb_shells *sh, const char *why);
 int cb_execution_init(struct cb_shells *sh);

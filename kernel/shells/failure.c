@@ -15,10 +15,12 @@
 
 #include "jupyter/jupyter.h"
 #include "jupyter/status.h"
+#include "note.h"
 #include "policy/policy.h"
 #include "python/guest.h"
 #include "python/python.h"
 #include "records/audit_events.h"
+#include "records/records.h"
 #include "shells.h"
 
 /* Why we killed it; empty if we did not. */
@@ -143,6 +145,56 @@ void cb_failure_malformed(struct cb_shells *sh, struct cb_request *r, const char
 	cb_reply_error(sh->jupyter, r, ename, "%s", evalue);
 	cb_bracket_end(sh->jupyter, r);
 	cb_request_free(r);
+}
+
+static void say_that_the_log_moved(struct cb_shells *sh)
+{
+	char text[512];
+
+	if (sh->records->audit_moved)
+		return;
+	sh->records->audit_moved = true;
+	snprintf(text, sizeof(text),
+		 "audit.file %.300s was renamed: lines go on in it under its new name. Start the kernel anew to have "
+		 "them here again.",
+		 cb_audit_path(sh->records->audit));
+	cb_log(CB_LOG_WARNING, "%s", text);
+	cb_execution_note(&sh->execution, text);
+}
+
+bool cb_failure_log_is_gone(struct cb_shells *sh, char ret_evalue[CB_LOG_GONE_MAX])
+{
+	const struct cb_audit *audit = sh->records->audit;
+	enum cb_audit_place place = audit != NULL ? cb_audit_look(audit) : CB_AUDIT_THERE;
+
+	if (place == CB_AUDIT_MOVED)
+		say_that_the_log_moved(sh);
+	if (place != CB_AUDIT_DELETED)
+		return false;
+	snprintf(ret_evalue, CB_LOG_GONE_MAX,
+		 "audit.file %.400s was deleted while this kernel ran, so nothing runs any more: it would not be "
+		 "written down. Restart the kernel, which makes the file anew.",
+		 cb_audit_path(audit));
+	cb_log(CB_LOG_ERROR, "%s", ret_evalue);
+	return true;
+}
+
+bool cb_failure_without_log(struct cb_shells *sh, struct cb_request *r)
+{
+	char evalue[CB_LOG_GONE_MAX];
+
+	if (!cb_failure_log_is_gone(sh, evalue))
+		return false;
+	cb_bracket_begin(sh->jupyter, r);
+	if (cb_request_is_execute(r)) {
+		cb_publish_error(sh->jupyter, r, CB_LOG_GONE, evalue, (struct cb_span){ NULL, 0 });
+		cb_iopub_flush(sh->jupyter);
+	}
+	if (!cb_request_is_comm(r))
+		cb_reply_error(sh->jupyter, r, CB_LOG_GONE, "%s", evalue);
+	cb_bracket_end(sh->jupyter, r);
+	cb_request_free(r);
+	return true;
 }
 
 static void reply(struct cb_shell *s, const char *ename, const char *evalue, const char *state)

@@ -16,6 +16,13 @@ struct cb_shell;
  * names key and reason. Frees the request. */
 void cb_failure_malformed(struct cb_shells *sh, struct cb_request *r, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
+/* Who wants a log wants nothing run without it: true, and answered (frees the request), if the log's file was deleted.
+ */
+bool cb_failure_without_log(struct cb_shells *sh, struct cb_request *r);
+/* The same of what was said to be busy: true, and the words of an AuditLogError. */
+#define CB_LOG_GONE "AuditLogError"
+#define CB_LOG_GONE_MAX 640
+bool cb_failure_log_is_gone(struct cb_shells *sh, char ret_evalue[CB_LOG_GONE_MAX]);
 /* Error and its reply, of the shell's current execute request. state: "kept", "restored" or "lost". */
 void cb_failure_reply(struct cb_shell *s, const char *ename, const char *state, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));

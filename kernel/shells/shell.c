@@ -208,6 +208,9 @@ int cb_shell_send(struct cb_shell *s, struct cb_request *r, const struct cb_shel
 void cb_shell_begin(struct cb_shell *s, struct cb_request *r)
 {
 	bool up = s->ops->up(s), interrupted = r->interrupted;
+
+	if (cb_failure_without_log(s->all, r)) /* it was there when the request came */
+		return;
 	int c = begin(s, r, up);
 
 	if (up && c >= 0) {

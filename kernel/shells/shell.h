@@ -12,7 +12,7 @@ bool cb_shell_take_first(struct cb_shell *s, struct cb_request *r); /* the same,
 struct cb_request *cb_shell_pop(struct cb_shell *s);
 void cb_shell_release(struct cb_shell *s);
 
-/* Begins it (ownership); if it can't be handed to Python it ends with that. */
+/* Begins it (ownership); if it can't be handed to Python, or the audit log is gone, it ends with that. */
 void cb_shell_begin(struct cb_shell *s, struct cb_request *r);
 /* The same, but Python is not given it: the caller answers it. */
 void cb_shell_begin_here(struct cb_shell *s, struct cb_request *r);

@@ -49,13 +49,36 @@ static void fail_calls(struct cb_shell *to, const char *what, const char *reason
 		cb_shell_input(to, cb_buf_span(&b));
 }
 
+static void end_of_input(struct cb_shell *to)
+{
+	CB_JSON_SMALL(end, "status", "ok", "value", "\004");
+
+	cb_shell_input(to, cb_buf_span(&end));
+}
+
+/* Its client takes the question for answered and sends no other: input() must not wait for one. */
+static void refuse(struct cb_shell *to, const char *what, const char *reason)
+{
+	char text[512];
+
+	cb_log(CB_LOG_WARNING, "input_reply refused: it %s%s", what, reason);
+	if (calls_of(to) != NULL) {
+		fail_calls(to, what, reason);
+		return;
+	}
+	int n = snprintf(text, sizeof(text), "[cellblock: the client's answer %s%s: it counts as the end of input]\n",
+			 what, reason);
+
+	cb_iopub_text(to->all->jupyter, to->current->header, CB_WIRE_STDERR, text,
+		      n < (int)sizeof(text) ? (size_t)n : sizeof(text) - 1);
+	end_of_input(to);
+}
+
 void cb_stdin_nobody(struct cb_shell *to)
 {
 	cb_log(CB_LOG_INFO, "the client of a cell that asks is gone");
 	if (calls_of(to) == NULL) {
-		CB_JSON_SMALL(end_of_input, "status", "ok", "value", "\004");
-
-		cb_shell_input(to, cb_buf_span(&end_of_input));
+		end_of_input(to);
 		return;
 	}
 	CB_JSON_SMALL(nobody, "nobody", (bool)true);
@@ -66,8 +89,7 @@ void cb_stdin_nobody(struct cb_shell *to)
 
 void cb_stdin_too_large(struct cb_shell *to)
 {
-	if (calls_of(to) != NULL)
-		fail_calls(to, "is larger than limits.message allows", "");
+	refuse(to, "is larger than limits.message allows", "");
 }
 
 void cb_stdin_answer(struct cb_shell *to, const struct cb_request *r)
@@ -76,10 +98,7 @@ void cb_stdin_answer(struct cb_shell *to, const struct cb_request *r)
 	struct cb_json_error e = { 0 };
 
 	if (cb_json_scan_object(r->content.data, r->content.len, f, 1, &e) < 0) {
-		cb_log(CB_LOG_WARNING, "input_reply dropped: %s%s%s", e.field != NULL ? e.field : "",
-		       e.field != NULL ? ": " : "", e.reason);
-		if (calls_of(to) != NULL)
-			fail_calls(to, "has no text `value`: ", e.reason);
+		refuse(to, "has no text `value`: ", e.reason);
 		return;
 	}
 	struct cb_calls *calls = calls_of(to);

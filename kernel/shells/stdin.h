@@ -9,7 +9,7 @@
  * the cell is known to wait. */
 int cb_stdin_ask(struct cb_shell *s, const struct cb_frame *f, const char **ret_reason);
 void cb_stdin_nobody(struct cb_shell *s);
-/* The answer to the shell that asks: an input_reply; one over limits.message: calls of host tools that it may answer
- * fail. */
+/* The answer to the shell that asks: an input_reply. One that is no answer, or over limits.message, ends the question:
+ * calls of host tools fail, and input() gets the end of a file. */
 void cb_stdin_answer(struct cb_shell *s, const struct cb_request *r);
 void cb_stdin_too_large(struct cb_shell *s);

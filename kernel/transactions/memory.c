@@ -157,8 +157,11 @@ static void on_timer(void *context)
 	uint64_t enough = CB_MEMORY_SHORT(tx->policy->limit_memory), anonymous = 0;
 
 	m->armed = false;
-	if (tx->guest->state != CB_GUEST_UP ||
-	    (tx->shells->execution.shell.current == NULL && !cb_lanes_busy(tx->shells) && !cb_branches_busy(tx)))
+	if (tx->shells->execution.shell.current == NULL && !cb_lanes_busy(tx->shells) && !cb_branches_busy(tx))
+		return;
+	if (tx->guest->state == CB_GUEST_RESTORING) /* branches go on meanwhile */
+		arm(tx);
+	if (tx->guest->state != CB_GUEST_UP)
 		return;
 	if (cb_host_memory_short())
 		enough = 0;

@@ -23,6 +23,7 @@
 #include "python/guest.h"
 #include "records/audit_events.h"
 #include "shells/execution.h"
+#include "shells/failure.h"
 
 #define MS 1000000LL
 #define SILENCE (30000 * MS)   /* a helper at work is heard of more often */
@@ -243,24 +244,24 @@ static void on_packet(struct cb_workspace *ws, struct cb_job *job, const struct 
 	cb_loop_mark(ws->loop);
 }
 
-static void on_job(void *context, short revents)
+/* Whether there may be more; if not it may be answered, and gone. */
+static bool take_packets(struct cb_job *job)
 {
-	struct cb_job *job = context;
 	struct cb_workspace *ws = job->workspace;
 	static struct cb_job_packet packet;
 
-	if (revents & ZMQ_POLLOUT)
-		send_more(job);
 	for (int i = 0; i < PACKETS_A_TURN; i++) {
 		ssize_t n = recv(job->fd, &packet, sizeof(packet), MSG_DONTWAIT | MSG_TRUNC);
 
-		if (n < 0 && (errno == EAGAIN || errno == EINTR))
-			break;
+		if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+			arm(ws);
+			return false;
+		}
 		if (n < 0 && errno == ECONNRESET) /* it ended with unread input; what it had said before comes now */
 			continue;
 		if (n <= 0) {
 			lost(job);
-			return;
+			return false;
 		}
 		bool whole = n >= (ssize_t)sizeof(packet.head) && n <= (ssize_t)sizeof(packet);
 		size_t len = whole ? (size_t)n - sizeof(packet.head) : 0;
@@ -268,11 +269,21 @@ static void on_job(void *context, short revents)
 
 		if (taken != CB_JOB_GOES_ON) {
 			on_packet(ws, job, &packet, len, taken);
-			return;
+			return false;
 		}
 		heard_of(job);
 	}
 	arm(ws);
+	return true;
+}
+
+static void on_job(void *context, short revents)
+{
+	struct cb_job *job = context;
+
+	if (revents & ZMQ_POLLOUT)
+		send_more(job);
+	(void)take_packets(job);
 }
 
 /* ---- starting ---- */
@@ -314,6 +325,12 @@ static void audit(struct cb_workspace *ws, const struct cb_job *job)
 static void launch(struct cb_workspace *ws, struct cb_job *job)
 {
 	struct cb_usage usage = { 0 };
+	char gone[CB_LOG_GONE_MAX];
+
+	if (cb_failure_log_is_gone(ws->shells, gone)) {
+		fail(ws, job, CB_LOG_GONE, gone);
+		return;
+	}
 	int r = connect_helper(ws, job);
 
 	if (r < 0) {
@@ -420,8 +437,8 @@ void cb_jobs_jail_died(struct cb_workspace *ws, const char *why)
 	/* the last words of helpers were true: those that had answered are not lost */
 	for (struct cb_job *job = ws->jobs.head, *next; job != NULL; job = next) {
 		next = job->next;
-		if (job->running && !job->ended)
-			on_job(job, ZMQ_POLLIN);
+		while (job->running && !job->ended && take_packets(job))
+			;
 	}
 	snprintf(text, sizeof(text), "all processes of the jail were ended before the request was answered: %s", why);
 	fail_running(ws, "KernelDiedError", text);

@@ -14,6 +14,7 @@
 #include "python/guest.h"
 #include "records/audit_events.h"
 #include "shells/execution.h"
+#include "shells/lanes.h"
 
 bool cb_overlay_changes_op(const struct cb_request *r, enum cb_broker_op *ret_op)
 {
@@ -119,10 +120,11 @@ static const char *refusal(const struct cb_workspace *ws, const struct cb_reques
 		return "another such request is under way";
 	if (ws->guest->shutting_down)
 		return "the kernel is shutting down";
-	if (op != CB_BROKER_CHANGES &&
-	    ((ws->shells->execution.shell.current != NULL && ws->shells->execution.shell.current != r) ||
-	     ws->branch_runs(ws->kernel)))
+	if (op != CB_BROKER_CHANGES && ws->shells->execution.shell.current != NULL &&
+	    ws->shells->execution.shell.current != r)
 		return "a cell runs, and its files may be half written: ask when it has ended, or on shell";
+	if (op != CB_BROKER_CHANGES && (cb_lanes_running(ws->shells) != NULL || ws->branch_runs(ws->kernel)))
+		return "a subshell or a branch runs a cell, and files may be half written: ask when it has ended";
 	if (op != CB_BROKER_CHANGES && cb_jobs_write(ws))
 		return "a command or an operation on files runs, and files may be half written: ask when it has ended";
 	return NULL;

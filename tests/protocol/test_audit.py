@@ -1,5 +1,6 @@
 """audit.file: what a kernel writes, that the chain shows a change, and `cellblock audit`."""
 
+import fcntl
 import hashlib
 import json
 import os
@@ -170,6 +171,30 @@ def test_run(log, nothing_left):
     assert audit(log).returncode == 0
 
 
+@pytest.mark.parametrize("length", [301, 302])
+def test_run_with_a_long_command(log, nothing_left, length):
+    """As long as the buffer that it is put into, about."""
+    work = nothing_left / "run-long"
+    work.mkdir(exist_ok=True)
+    command = ["true", "x" * 150, "y" * (length - len("true") - 150 - 2)]
+    argv = [program(), "run", "--workspace", str(work), "--set", f"audit.file={log}", "--", *command]
+    assert subprocess.run(argv, timeout=60).returncode == 0
+    assert [e["command"] for e in events(log)] == [" ".join(command)[:300]]
+
+
+def test_run_runs_nothing_without_its_line(log, nothing_left):
+    """Somebody else holds a lock on the file."""
+    work = nothing_left / "run-locked"
+    work.mkdir()
+    log.parent.mkdir(parents=True)
+    argv = [program(), "run", "--workspace", str(work), "--set", f"audit.file={log}", "--", "touch", "ran"]
+    with open(log, "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        said = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert said.returncode == 125 and f"audit.file {log}" in said.stderr, said
+    assert not (work / "ran").exists()
+
+
 def test_usage():
     assert subprocess.run([program(), "audit"], capture_output=True).returncode == 2
     said = subprocess.run([program(), "audit", "/nowhere"], capture_output=True, text=True)
@@ -233,6 +258,23 @@ def test_a_log_that_is_deleted_stops_the_cells(start, log, how):
     assert again.client.run("1").ok
     again.stop()
     assert audit(log).returncode == 0
+
+
+def test_what_waits_does_not_run_either(start, log, new_gate):
+    k = start(args=["--set", f"audit.file={log}"])
+    c, gate = k.client, new_gate(k)
+    running = c.start("print('begun', flush=True)\nopen('gate').read()")
+    c.says(running, "begun")
+    cell = c.start("open('ran', 'w')")
+    command = c.send("cellblock_run_request", {"argv": ["touch", "ran"]})
+    c.request("kernel_info_request")  # they have been taken in
+    log.unlink()
+    gate()
+    assert c.finish(running).ok
+    failed = c.finish(cell)
+    assert failed.content["ename"] == "AuditLogError" == failed.error["ename"]
+    assert c.reply(command).content["ename"] == "AuditLogError"
+    assert not (k.workspace / "ran").exists()
 
 
 def test_a_log_that_is_renamed_goes_on_and_that_is_said(start, log):

@@ -126,6 +126,15 @@ def test_a_malformed_answer_does_not_hang_the_cell_for_good(client, content):
     assert client.run("1").ok
 
 
+@pytest.mark.cellblock_only("what no JSON of ours may carry")
+def test_an_answer_that_is_refused_ends_the_question(client):
+    cell = client.start("input()", allow_stdin=True)
+    asked = client.wait("stdin")
+    client.send("input_reply", b'{"value": "\\ud800"}', channel="stdin", parent=asked.header)
+    done = client.finish(cell)
+    assert done.content["ename"] == "EOFError" and "answer" in done.text("stderr"), done
+
+
 def test_pdb(client):
     cell = client.start("import pdb\nlocal = 5\npdb.set_trace()\n'done'", allow_stdin=True)
     answer(client, "p local + 1")

@@ -435,6 +435,22 @@ def test_output_is_the_cells_own_however_many_run_beside_it(start):
     assert c.finish(slow).text() == "begun\nlate\n"
 
 
+def test_nothing_of_an_overlay_is_written_while_its_cell_runs(start):
+    c = start(args=["--set", "workspace.mode=overlay"]).client
+    made = c.run("import threading; go = threading.Event()")
+    if not made.ok and made.content["ename"] == "IsolationError":
+        pytest.skip(f"no overlay on this host: {made.content['evalue']}")
+    running = start_in(c, create(c), "open('half', 'w').close(); print('begun', flush=True); go.wait(600)")
+    c.says(running, "begun")
+    for op in ("commit", "discard"):
+        for channel in ("control", "shell"):
+            refused = c.request("cellblock_file_request", {"op": op}, channel=channel).content
+            assert refused["ename"] == "KernelBusyError" and "subshell" in refused["evalue"], refused
+    assert c.request("cellblock_file_request", {"op": "changes"}, channel="control").content["status"] == "ok"
+    assert c.run("go.set()").ok and c.finish(running).ok
+    assert c.request("cellblock_file_request", {"op": "commit"}, channel="control").content["added"] == 1
+
+
 def test_many_clients_and_subshells(start):
     """Answers find their way, in order for each."""
     k = start()

@@ -1,5 +1,6 @@
 /* The command line: what each command takes, what is forgiven, what is refused with which hint. */
 #include "commands/options.h"
+#include "policy/paths.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -66,6 +67,20 @@ static void test_kernel_foreign_arguments(void **state)
 	assert_string_equal(o.history_file, ":memory:");
 	assert_string_equal(o.sets.items[0], "history.file=:memory:");
 	assert_true(o.stop_on_error_timeout > 0.49 && o.stop_on_error_timeout < 0.51);
+	cb_options_release(&o);
+	CB_AUTO_PATH relative = cb_path_absolute("h.sqlite", NULL);
+	CB_AUTO_PATH home = cb_path_expand("~/h.sqlite");
+
+	assert_int_equal(parse(&o, &err, "kernel", "--HistoryManager.hist_file=x/../h.sqlite", "-f", "/c", NULL), 0);
+	assert_int_equal(o.sets.count, 1);
+	assert_string_equal(o.sets.items[0] + strlen("history.file="), relative);
+	cb_options_release(&o);
+	assert_int_equal(parse(&o, &err, "kernel", "--HistoryManager.hist_file=~/h.sqlite", "-f", "/c", NULL), 0);
+	assert_int_equal(o.sets.count, 1);
+	assert_string_equal(o.sets.items[0] + strlen("history.file="), home);
+	cb_options_release(&o);
+	assert_int_equal(parse(&o, &err, "kernel", "--HistoryManager.hist_file=", "-f", "/c", NULL), 0);
+	assert_int_equal(o.sets.count, 0); /* the policy's */
 	cb_options_release(&o);
 	/* A slip in one of our own is never taken for one of theirs. */
 	assert_int_equal(parse(&o, &err, "kernel", "-f", "/c", "--polcy", "agent", NULL), CB_E_USAGE);

@@ -3,6 +3,8 @@
 
 #include "policy/paths.h"
 
+#include <cellblock/fd.h>
+#include <cellblock/log.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -10,6 +12,8 @@
 #include <setjmp.h>
 #include <sqlite3.h>
 #include <stdarg.h>
+#include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -32,7 +36,7 @@ static struct cb_history *open_started(const char *path)
 static json_t *ask(struct cb_history *h, const struct cb_history_query *query)
 {
 	static uint64_t tag = 100;
-	CB_AUTO_BUF answer = CB_BUF_INIT(1 << 20);
+	CB_AUTO_BUF answer = CB_BUF_INIT(20 << 20);
 	struct pollfd p = { .fd = cb_history_fd(h), .events = POLLIN };
 	uint64_t got = 0;
 	json_t *root;
@@ -296,6 +300,73 @@ static void test_a_database_that_cannot_be_read(void **state)
 	cb_history_close(h);
 }
 
+/* What there is no room for in an answer are the oldest. */
+static void test_the_youngest_are_told(void **state)
+{
+	const struct cb_history_query query[] = {
+		{ .access = CB_HISTORY_TAIL, .n = -1 },
+		{ .access = CB_HISTORY_SEARCH, .pattern = "*", .n = -1 },
+		{ .access = CB_HISTORY_SEARCH, .pattern = "*", .n = -1, .unique = true, .output = true },
+	};
+	struct cb_history *h = open_started(":memory:");
+	size_t size = 6 << 20;
+	char *line = test_calloc(size + 1, 1);
+
+	(void)state;
+	memset(line, 'x', size);
+	for (int i = 1; i <= 4; i++) {
+		line[0] = (char)('0' + i);
+		add(h, i, line);
+	}
+	test_free(line);
+	for (size_t i = 0; i < sizeof(query) / sizeof(query[0]); i++) {
+		json_t *rows = ask(h, &query[i]);
+
+		assert_int_equal(json_array_size(rows), 2);
+		for (size_t k = 0; k < 2; k++)
+			assert_int_equal(json_integer_value(json_array_get(json_array_get(rows, k), 1)), 3 + k);
+		json_decref(rows);
+	}
+	cb_history_close(h);
+}
+
+static size_t count_rows(struct cb_history *h, int64_t from, int64_t to)
+{
+	json_t *rows = ask(h, &(struct cb_history_query){ .access = CB_HISTORY_RANGE, .start = from, .stop = to });
+	size_t n = json_array_size(rows);
+
+	json_decref(rows);
+	return n;
+}
+
+static void test_memory_is_bounded(void **state)
+{
+	struct cb_history *h = open_started(":memory:");
+	int log = memfd_create("log", MFD_CLOEXEC);
+	size_t size = 8 << 20, len; /* it is kept twice, as source and as source_raw */
+	char *line = test_calloc(size + 1, 1), *said, *at;
+
+	(void)state;
+	cb_log_init("test", CB_LOG_WARNING, log);
+	memset(line, 'x', size);
+	for (int i = 1; i <= 20; i++) {
+		add(h, i, line);
+		(void)count_rows(h, 0, 0); /* it is written, or not */
+	}
+	test_free(line);
+	assert_int_equal(count_rows(h, 1, 2), 1);
+	assert_int_equal(count_rows(h, 17, -1), 0);
+	assert_int_equal(lseek(log, 0, SEEK_SET), 0);
+	assert_int_equal(cb_fd_read_all(log, 1 << 20, &said, &len), 0);
+	at = strstr(said, "not written");
+	assert_non_null(at);
+	assert_null(strstr(at + 1, "not written"));
+	free(said);
+	cb_log_init("test", CB_LOG_WARNING, STDERR_FILENO);
+	close(log);
+	cb_history_close(h);
+}
+
 static int make_folder(void **state)
 {
 	(void)state;
@@ -308,8 +379,12 @@ static int remove_folder(void **state)
 	static const char *const names[] = { "new/history.sqlite",
 					     "new/history.sqlite-wal",
 					     "new/history.sqlite-shm",
+					     "killed/history.sqlite",
+					     "killed/history.sqlite-wal",
+					     "killed/history.sqlite-shm",
 					     "garbage",
 					     "new",
+					     "killed",
 					     "nowal",
 					     "nowal.lock",
 					     "" };
@@ -331,6 +406,8 @@ int main(void)
 					    cmocka_unit_test(test_a_database_that_cannot_be_read),
 					    cmocka_unit_test(test_bad_files),
 					    cmocka_unit_test(test_a_long_journal_is_put_away),
+					    cmocka_unit_test(test_the_youngest_are_told),
+					    cmocka_unit_test(test_memory_is_bounded),
 					    cmocka_unit_test(test_bounds) };
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -199,8 +199,6 @@ static void test_input(void **state)
 	rig_msg_free(&m);
 	cb_loop_set_events(&r->k.loop, r->k.jupyter.channels.slot[CB_STDIN], ZMQ_POLLIN);
 	rig_expect(r, RIG_IOPUB, "stream", id); /* not held back while the user thinks */
-	(void)rig_send(r, RIG_STDIN, "input_reply", "{\"value\":5}", NULL);
-	(void)rig_send(r, RIG_STDIN, "input_reply", "nonsense", NULL);
 	(void)rig_send(r, RIG_STDIN, "input_reply", "{\"value\":\"me\"}", NULL);
 	struct rig_request q = rig_guest_recv(r);
 
@@ -214,12 +212,47 @@ static void test_input(void **state)
 	(void)rig_guest_expect(r, CB_WIRE_EXECUTE); /* nothing but the next cell */
 }
 
+/* No other answer will come: the question ends, and the user is told why. */
+static void test_input_that_is_refused(void **state)
+{
+	struct rig *r = *state = rig_up();
+	char *big = test_calloc((17u << 20) + 1, 1);
+	const char *const bad[] = { "{\"value\":5}", "nonsense", "{\"value\":\"\\ud800\"}", big };
+	const char *const why[] = { "value", "value", "value", "limits.message" };
+	uint64_t g;
+	const char *id = rig_begin(r, "a", &g);
+
+	memset(big, ' ', 17u << 20);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		rig_frame(r, CB_WIRE_INPUT_REQUEST, g, "{\"prompt\":\"\",\"password\":false}");
+		rig_expect(r, RIG_STDIN, "input_request", id);
+		(void)rig_send(r, RIG_STDIN, "input_reply", bad[i], NULL);
+		struct rig_request q = rig_guest_recv(r);
+
+		assert_int_equal(q.h.type, CB_WIRE_INPUT_REPLY);
+		assert_string_equal(q.content, "{\"status\":\"ok\",\"value\":\"\\u0004\"}");
+		rig_request_free(&q);
+		struct rig_msg m = rig_take(r, RIG_IOPUB, "stream", id);
+
+		assert_string_equal(rig_text(&m, "name"), "stderr");
+		assert_non_null(strstr(rig_text(&m, "text"), why[i]));
+		rig_msg_free(&m);
+	}
+	test_free(big);
+	rig_frame(r, CB_WIRE_INPUT_REQUEST, g, "{\"prompt\":\"\",\"password\":false}");
+	rig_expect(r, RIG_STDIN, "input_request", id); /* nothing else was said on stdin */
+	(void)rig_send(r, RIG_STDIN, "input_reply", "{\"value\":\"me\"}", NULL);
+	(void)rig_guest_expect(r, CB_WIRE_INPUT_REPLY);
+	rig_end(r, id, g);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_teardown(f, rig_teardown)
 	const struct CMUnitTest tests[] = {
 		T(test_malformed), T(test_malformed_comm),	    T(test_too_large), T(test_subshell),
 		T(test_defaults),  T(test_limits_are_only_lowered), T(test_input),
+		T(test_input_that_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,12 @@
  */
 #include "rig.h"
 
+#include <cellblock/fd.h>
+#include <cellblock/log.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* Answered at once, on its own channel, between busy and idle; while a cell runs its busy is said again. */
 static void test_at_once(void **state)
@@ -110,6 +115,68 @@ static void test_unsigned(void **state)
 	rig_barrier(r);
 }
 
+/* Whoever has no key can't fill the log's disk. */
+static void test_unsigned_without_end(void **state)
+{
+	struct rig *r = *state = rig_up();
+	int log = memfd_create("log", MFD_CLOEXEC);
+	int64_t begun = cb_now_ns(), most;
+	char *said, *at;
+	size_t len;
+	int lines = 0;
+
+	cb_log_init("test", CB_LOG_WARNING, log);
+	for (int i = 0; i < 3000; i++)
+		zmq_send(r->client[RIG_CONTROL], "x", 1, 0);
+	rig_barrier(r);
+	cb_log_init("test", CB_LOG_WARNING, STDERR_FILENO);
+	most = CB_LOG_LINES_A_SECOND * (2 + (cb_now_ns() - begun) / 1000000000LL);
+	assert_int_equal(lseek(log, 0, SEEK_SET), 0);
+	assert_int_equal(cb_fd_read_all(log, 16 << 20, &said, &len), 0);
+	for (at = said; (at = strstr(at, "message dropped")) != NULL; at++)
+		lines++;
+	assert_in_range(lines, 1, most);
+	free(said);
+	close(log);
+}
+
+static bool last_requests_wait(struct rig *r)
+{
+	zmq_pollitem_t item[] = { { .socket = r->k.jupyter.channels.socket[CB_SHELL], .events = ZMQ_POLLIN },
+				  { .socket = r->k.jupyter.channels.socket[CB_CONTROL], .events = ZMQ_POLLIN } };
+
+	return zmq_poll(item, 2, 0) == 2;
+}
+
+/* What came in the loop's last turn is answered too. */
+static void test_the_last_requests(void **state)
+{
+	static const enum cb_channel channel[] = { CB_SHELL, CB_CONTROL };
+	struct rig *r = *state = rig_up();
+
+	for (size_t i = 0; i < 2; i++)
+		cb_loop_set_events(&r->k.loop, r->k.jupyter.channels.slot[channel[i]], 0);
+	const char *info = rig_send(r, RIG_CONTROL, "kernel_info_request", NULL, NULL);
+	const char *state_of = rig_send(r, RIG_CONTROL, "cellblock_checkpoint_request", "{\"name\":\"a\"}", NULL);
+	const char *comm = rig_send(r, RIG_SHELL, "comm_msg", "{\"comm_id\":\"c\",\"data\":{}}", NULL);
+	const char *history = rig_send(r, RIG_SHELL, "history_request", "{\"hist_access_type\":\"tail\"}", NULL);
+	const char *cell = rig_execute(r, "a");
+
+	rig_until(r, last_requests_wait);
+	r->k.loop.stop = true;
+	cb_kernel_answer_the_rest(&r->k);
+	rig_expect(r, RIG_CONTROL, "kernel_info_reply", info);
+	rig_expect_error(r, RIG_CONTROL, "cellblock_checkpoint_reply", state_of, "KernelBusyError", "shutting down");
+	rig_expect_error(r, RIG_SHELL, "history_reply", history, "KernelBusyError", "shutting down");
+	rig_expect_error(r, RIG_SHELL, "execute_reply", cell, "KernelBusyError", "shutting down");
+	const char *const all[] = { info, state_of, comm, history, cell };
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+		rig_expect(r, RIG_IOPUB, "busy", all[i]);
+		rig_expect(r, RIG_IOPUB, "idle", all[i]);
+	}
+}
+
 static bool ended(struct rig *r)
 {
 	return r->ended;
@@ -180,6 +247,8 @@ int main(void)
 		T(test_unknown),
 		T(test_wrong_channel),
 		T(test_unsigned),
+		T(test_unsigned_without_end),
+		T(test_the_last_requests),
 		T(test_shutdown),
 		T(test_shutdown_while_running),
 		T(test_heartbeat),

@@ -251,6 +251,64 @@ static void test_connection_file_in_workspace(void **state)
 	unlink(file);
 }
 
+/* What home.expose shows is mounted apart, and seen all the same. */
+static void test_exposed(void **state)
+{
+	CB_AUTO_PATH log = cb_path_format("audit.file=%s/home/shown/new/a.jsonl", folder);
+	CB_AUTO_PATH beside = cb_path_format("audit.file=%s/home/a.jsonl", folder);
+	char expose[] = "home.expose=[\"shown\"]";
+	char *sets[] = { expose, log };
+	struct cb_jail_spec spec;
+	struct cb_err err;
+
+	(void)state;
+	go("home/work");
+	assert_int_equal(plan_argv("notebook", sets, 2, NULL, &spec, &err), CB_E_DENIED);
+	assert_non_null(strstr(err.text, "lies in home.expose"));
+	sets[1] = beside;
+	assert_int_equal(plan_argv("notebook", sets, 2, NULL, &spec, &err), 0);
+	cb_jail_spec_release(&spec);
+}
+
+static int plan_connection(char *set, struct cb_jail_spec *spec, struct cb_err *err)
+{
+	CB_AUTO_PATH file = cb_path_format("%s/home/shown/kernel.json", folder);
+	CB_AUTO_PATH guest = cb_path_format("%s/guest", folder);
+	struct cb_policy policy;
+	FILE *f = fopen(file, "w");
+	int r;
+
+	assert_non_null(f);
+	fclose(f);
+	*err = (struct cb_err){ 0 };
+	assert_int_equal(cb_policy_load("notebook", &set, 1, &policy, err), 0);
+	struct cb_jail_spec_input in = {
+		.policy = &policy, .interpreter = &python, .guest_dir = guest, .connection_file = file
+	};
+
+	r = cb_jail_spec_make(&in, spec, err);
+	cb_policy_release(&policy);
+	unlink(file);
+	return r;
+}
+
+static void test_connection_file_seen(void **state)
+{
+	CB_AUTO_PATH mount = cb_path_format("mounts=[{\"source\": \"%s/home\", \"target\": \"/data\"}]", folder);
+	char expose[] = "home.expose=[\"shown\"]";
+	struct cb_jail_spec spec;
+	struct cb_err err;
+
+	(void)state;
+	go("home/work");
+	assert_int_equal(plan_connection(expose, &spec, &err), CB_E_DENIED);
+	assert_non_null(strstr(err.text, "signing key"));
+	assert_int_equal(plan_connection(mount, &spec, &err), 0);
+	assert_string_equal(spec.binds[spec.nbinds - 1].source, "/dev/null");
+	assert_string_equal(spec.binds[spec.nbinds - 1].target, "/data/shown/kernel.json");
+	cb_jail_spec_release(&spec);
+}
+
 static void test_command(void **state)
 {
 	char sh[] = "sh", minus_c[] = "-c", missing[] = "no-such-program";
@@ -336,7 +394,7 @@ static void test_warm_in_workspace(void **state)
 	expect_warm(sets, 1, true);
 }
 
-static const char *const below[] = { "home", "home/work", "home/work/sub", "guest", "python" };
+static const char *const below[] = { "home", "home/work", "home/work/sub", "home/shown", "guest", "python" };
 
 static int make_folder(void **state)
 {
@@ -385,6 +443,8 @@ int main(void)
 		cmocka_unit_test(test_mounts),
 		cmocka_unit_test(test_history_in_workspace),
 		cmocka_unit_test(test_connection_file_in_workspace),
+		cmocka_unit_test(test_exposed),
+		cmocka_unit_test(test_connection_file_seen),
 		cmocka_unit_test(test_command),
 		cmocka_unit_test(test_warm),
 		cmocka_unit_test(test_warm_in_workspace),

@@ -3,9 +3,13 @@
 #include "rig.h"
 
 #include <cellblock/fd.h>
+#include <cellblock/log.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 /* The guest was found out: it is killed, the cell is told why, and the next guest serves. */
 static void expect_wire_error(struct rig *r, const char *id, const char *why)
@@ -368,6 +372,37 @@ static void test_flood_of_errors(void **state)
 	test_free(big);
 }
 
+/* They are known to clients, and not listed: one line of the log says so, however many there are. */
+static void test_more_comms_than_are_listed(void **state)
+{
+	struct rig *r = *state = rig_up();
+	struct cb_comms *comms = &r->k.guest.comms;
+	int log = memfd_create("log", MFD_CLOEXEC);
+	char content[100], *said, *at;
+	size_t before, len;
+	uint64_t g;
+	const char *id = rig_begin(r, "a", &g);
+
+	cb_log_init("test", CB_LOG_WARNING, log);
+	before = comms->count;
+	comms->count = CB_COMMS_MAX;
+	for (int i = 0; i < 20; i++) {
+		snprintf(content, sizeof(content), "{\"comm_id\":\"c%d\",\"target_name\":\"t\",\"data\":{}}", i);
+		rig_frame(r, CB_WIRE_UP_COMM_OPEN, g, content);
+		rig_expect(r, RIG_IOPUB, "comm_open", id);
+	}
+	rig_end(r, id, g);
+	comms->count = before;
+	cb_log_init("test", CB_LOG_WARNING, STDERR_FILENO);
+	assert_int_equal(lseek(log, 0, SEEK_SET), 0);
+	assert_int_equal(cb_fd_read_all(log, 1 << 20, &said, &len), 0);
+	at = strstr(said, "too many comms");
+	assert_non_null(at);
+	assert_null(strstr(at + 1, "too many comms"));
+	free(said);
+	close(log);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_teardown(f, rig_teardown)
@@ -386,6 +421,7 @@ int main(void)
 		T(test_metadata_counts_as_output),
 		T(test_everything_counts),
 		T(test_flood_of_errors),
+		T(test_more_comms_than_are_listed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

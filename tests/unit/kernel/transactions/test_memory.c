@@ -310,6 +310,38 @@ static void test_memory_comes_back_first(void **state)
 	rig_twin_close(&next);
 }
 
+static int64_t looks_at(const struct rig *r)
+{
+	return r->k.loop.timer[r->k.transactions.memory.timer].deadline;
+}
+
+static int64_t planned;
+
+static bool looked_beside(struct rig *r)
+{
+	return looks_at(r) != planned;
+}
+
+/* The main line comes back, and something runs beside it: that is looked at on. */
+static void test_while_a_state_comes_back(void **state)
+{
+	struct rig *r = *state = up();
+	struct rig_twin twin = rig_twin(r);
+	uint64_t request;
+	const char *id = rig_begin(r, "cell", &request);
+
+	r->k.guest.state = CB_GUEST_RESTORING;
+	cb_memory_watch(&r->k.transactions);
+	planned = looks_at(r);
+	assert_int_not_equal(planned, 0);
+	rig_until(r, looked_beside);
+	assert_true(r->k.transactions.memory.armed);
+	assert_int_not_equal(looks_at(r), 0);
+	r->k.guest.state = CB_GUEST_UP;
+	rig_end(r, id, request);
+	rig_twin_close(&twin);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -321,6 +353,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_room, rig_teardown),
 		cmocka_unit_test_teardown(test_of_another_jail, rig_teardown),
 		cmocka_unit_test_teardown(test_memory_comes_back_first, rig_teardown),
+		cmocka_unit_test_teardown(test_while_a_state_comes_back, rig_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

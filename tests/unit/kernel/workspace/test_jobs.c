@@ -204,6 +204,30 @@ static void test_order_and_death(void **state)
 	close(fd);
 }
 
+/* Its last words are all read, however many they are, when the whole jail ends before they could be. */
+static void test_last_words(void **state)
+{
+	struct rig *r = *state = rig_up();
+	const char *id = rig_send(r, RIG_CONTROL, RUN_REQUEST, "{\"argv\":[\"a\"]}", NULL);
+	struct cb_job_usage usage = { 0 };
+	int fd = helper(r);
+
+	expect(r, fd, CB_JOB_REQUEST, "", 0);
+	expect(r, fd, CB_JOB_DATA, "a", 2);
+	expect(r, fd, CB_JOB_END, "", 0);
+	cb_loop_set_events(&r->k.loop, r->k.workspace.jobs.head->slot, 0);
+	for (int i = 0; i < 100; i++)
+		say(fd, CB_JOB_BYTES, 1, 0, "x", 1);
+	say(fd, CB_JOB_DONE, 0, 0, &usage, sizeof(usage));
+	rig_die(r, 9);
+	struct rig_msg m = rig_take(r, RIG_CONTROL, RUN_REPLY, id);
+
+	assert_string_equal(rig_text(&m, "status"), "ok");
+	assert_int_equal(strlen(rig_text(&m, "stdout")), 100);
+	rig_msg_free(&m);
+	close(fd);
+}
+
 static void test_interrupt(void **state)
 {
 	struct rig *r = *state = rig_up();
@@ -314,6 +338,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_a_helper_that_ends, rig_teardown),
 		cmocka_unit_test_teardown(test_arguments_and_stdin, rig_teardown),
 		cmocka_unit_test_teardown(test_order_and_death, rig_teardown),
+		cmocka_unit_test_teardown(test_last_words, rig_teardown),
 		cmocka_unit_test_teardown(test_interrupt, rig_teardown),
 		cmocka_unit_test_teardown(test_many, rig_teardown),
 		cmocka_unit_test_teardown(test_too_large_and_truncated, rig_teardown),

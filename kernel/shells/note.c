@@ -1,0 +1,19 @@
+/* See note.h. */
+#include "note.h"
+
+#include <cellblock/visible.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "shells.h"
+
+/* What does not fit is in the log. */
+void cb_execution_note(struct cb_execution *x, const char *text)
+{
+	size_t told = strlen(x->note), room = sizeof(x->note) - told;
+	char *shown = cb_visible_copy(text);
+
+	if (shown != NULL && strlen(shown) + sizeof("[cellblock: ]\n") <= room)
+		snprintf(x->note + told, room, "[cellblock: %s]\n", shown);
+	free(shown);
+}
