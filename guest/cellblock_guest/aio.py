@@ -263,6 +263,7 @@ class Aio:
                 return
             loop.add_reader(fd, on_frame)
             self._mark(False)  # a cell may have left its mark
+            self.interrupts.in_tasks = True
             try:
                 loop.run_forever()
             except BaseException:  # SystemExit or KeyboardInterrupt of a task: it is that task's end only
@@ -270,5 +271,6 @@ class Aio:
 
                 traceback.print_exc()
             finally:
+                self.interrupts.in_tasks = False
                 if not loop.is_closed():
                     loop.remove_reader(fd)

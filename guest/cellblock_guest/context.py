@@ -89,7 +89,8 @@ def patch_executor(module):
     def submit_with_request(self, fn, /, *args, **kwargs):
         pools.add(self)
         interpreters = sys.modules.get("concurrent.futures.interpreter")  # from Python 3.14 on
-        if interpreters and isinstance(self, interpreters.InterpreterPoolExecutor):  # there is no guest in those
+        kind = getattr(interpreters, "InterpreterPoolExecutor", None)  # also while that is being imported
+        if kind and isinstance(self, kind):  # there is no guest in those
             return submit(self, fn, *args, **kwargs)
         return submit(self, run_as, current(), fn, *args, **kwargs)
 

@@ -59,6 +59,7 @@ class Interrupts:
         self.pid = getpid()
         self.request = 0  # the pending request
         self.armed = False  # user code runs: KeyboardInterrupt may be raised
+        self.in_tasks = False  # tasks of the user's run between cells: what a handler raises is theirs
         self.shield = 0  # > 0: a frame is half sent or half read
         self.pending = False  # a signal came while shielded: one of these
         self.struck = False  # SIGINT
@@ -102,13 +103,14 @@ class Interrupts:
     def _patched_signal(self, signalnum, handler):
         if signalnum in _OWN:
             return signal.SIG_DFL
+        previous = self.user
         if signalnum != signal.SIGINT or self.wire.forked:
             if signalnum == signal.SIGINT:
                 self.user = handler
             elif callable(handler):
                 handler = _Handler(self, handler)
-            return _users(_set(signalnum, handler))
-        previous = self.user
+            before = _set(signalnum, handler)
+            return previous if before == self._handler else _users(before)
         if handler not in (signal.SIG_DFL, signal.SIG_IGN) and not callable(handler):
             return _set(signalnum, handler)  # raises the right error
         _set(signal.SIGINT, self._handler)  # raises outside the main thread
@@ -116,9 +118,10 @@ class Interrupts:
         return previous
 
     def _patched_getsignal(self, signalnum):
-        if signalnum == signal.SIGINT and not self.wire.forked:
+        handler = _getsignal(signalnum)
+        if handler == self._handler:
             return self.user
-        return signal.SIG_DFL if signalnum in _OWN else _users(_getsignal(signalnum))
+        return signal.SIG_DFL if signalnum in _OWN else _users(handler)
 
     def call(self, handler, signum, frame):
         """A handler of the user's, by Python."""
@@ -126,7 +129,7 @@ class Interrupts:
             handler(signum, frame)
         elif self.shield:
             self.held[signum], self.pending = frame, True
-        elif self.armed:
+        elif self.armed or self.in_tasks:
             handler(signum, frame)
         else:
             try:
@@ -199,11 +202,11 @@ class Interrupts:
         """What is pending."""
         self.pending = False
         try:
-            if self.struck:
-                self._interrupt(frame)
-        finally:
             if self.held:
                 self._call_held()
+        finally:  # it is reported, so it counts whatever a handler raises
+            if self.struck:
+                self._interrupt(frame)
 
     def _interrupt(self, frame):
         if self.again:

@@ -46,7 +46,7 @@ class Output:
         lock, request_of_context, clock, wire = self.lock, context.request_of_context, self.clock, self.wire
 
         def write(text):
-            if text.__class__ is not str:
+            if type(text) is not str:
                 text = _as_text(text)
             if self.forked:
                 return self._write_forked(flags, text)
@@ -91,6 +91,8 @@ class Output:
                 self.wire.send(W.STREAM, request, data, flags=flags, source=parts)
             else:
                 self._send_in_pieces(data, request, flags, parts)
+        except MemoryError:  # all that is sent later would meet it again
+            raise
         except BaseException:  # an interrupt; what was sent of these parts is no longer there
             if parts is not self.parts and (flags, request) == (self.flags, self.request):
                 self.parts = parts + self.parts
@@ -103,7 +105,13 @@ class Output:
             end = min(at + _FRAME, len(data))
             while end < len(data) and data[end] & 0xC0 == 0x80:  # not inside a character
                 end -= 1
-            self.wire.send(W.STREAM, request, data[at:end], flags=flags, source=source)
+            untaken = [True]
+            try:
+                self.wire.send(W.STREAM, request, data[at:end], flags=flags, source=untaken)
+            except BaseException:
+                if source is not None:
+                    source[:] = [data[at if untaken else end :].decode("utf-8", "replace")]
+                raise
             at = end
 
     def flush(self, soon=False):

@@ -183,13 +183,16 @@ static bool is_young(pid_t pid, pid_t *ret_parent)
 }
 
 /* What pid 1 and helpers start is as hidden as they are until it runs its program, and has a session of its own
- * already. There is one guest, and each helper starts one command: a cell can't make more of them. */
+ * already. A helper starts its command at once: what is young only because a command can make its children the helper's
+ * (CLONE_PARENT) is not spared for long. */
 static bool is_about_to_run(const struct cb_kernel_look *look, pid_t pid)
 {
-	pid_t parent = 0;
+	pid_t parent = 0, above = 0;
 
-	return is_young(pid, &parent) &&
-	       (pid == look->guest || (parent != look->pid[0] && is_helper(look->pid[0], parent)));
+	if (!is_young(pid, &parent))
+		return false;
+	return pid == look->guest ||
+	       (parent != look->pid[0] && is_helper(look->pid[0], parent) && is_young(parent, &above));
 }
 
 /* Null, and whether it hides them. */

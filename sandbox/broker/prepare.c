@@ -95,6 +95,7 @@ int cb_jail_prepare(struct cb_jail *jail, struct cb_jail_spec *spec, int spec_fd
 				  .root_fd = -1,
 				  .cgroups = CB_CGROUPS_NONE };
 	(void)close(spec_fd);
+	clock_gettime(CLOCK_REALTIME_COARSE, &jail->started);
 	if (r == 0)
 		r = cb_judge_place(spec, err);
 	if (r == 0)

@@ -189,23 +189,77 @@ static bool is_after(struct timespec a, struct timespec b)
 	return a.tv_sec > b.tv_sec || (a.tv_sec == b.tv_sec && a.tv_nsec > b.tv_nsec);
 }
 
-bool cb_layer_changed_since(struct cb_layer *layer, const char *path, const struct stat *st, struct timespec since)
+/* By a commit, also of another name: a name that goes changes the file's others. */
+static bool is_our_own(const struct cb_commits *c, struct timespec at)
 {
-	if (since.tv_sec == 0 || !is_after(st->st_ctim, since) || !is_after(layer->began, st->st_ctim))
-		return false;
-	cb_layer_add(layer, path, CB_CHANGE_SKIPPED, st,
-		     "changed outside after the cells' change: move it away to have theirs written");
-	return true;
+	for (size_t i = 0; i < c->count; i++)
+		if (!is_after(c->span[i].began, at) &&
+		    (c->span[i].ended.tv_sec == 0 || !is_after(at, c->span[i].ended)))
+			return true;
+	return false;
+}
+
+static bool is_outsiders(const struct cb_layer *layer, const struct stat *st, struct timespec since)
+{
+	return since.tv_sec != 0 && is_after(st->st_ctim, since) && !is_our_own(&layer->jail->commits, st->st_ctim);
 }
 
 /* When a folder was made; 0 where its file system does not say. */
-static struct timespec made_at(int folder)
+static struct timespec made_at(int dirfd, const char *name)
 {
 	struct statx st = { .stx_mask = 0 };
 
-	if (statx(folder, "", AT_EMPTY_PATH, STATX_BTIME, &st) < 0 || (st.stx_mask & STATX_BTIME) == 0)
+	if (statx(dirfd, name, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW, STATX_BTIME, &st) < 0 ||
+	    (st.stx_mask & STATX_BTIME) == 0)
 		return (struct timespec){ 0 };
 	return (struct timespec){ .tv_sec = st.stx_btime.tv_sec, .tv_nsec = st.stx_btime.tv_nsec };
+}
+
+/* When cells changed an entry, at the earliest: whiteouts are names of one file, of which the last one's time is known.
+ */
+static struct timespec changed_at(const struct cb_layer *layer, const struct cb_layer_entry *e)
+{
+	if (S_ISDIR(e->st.st_mode))
+		return made_at(e->upper, e->name);
+	return cb_layer_is_whiteout(&e->st) && e->st.st_nlink > 1 ? layer->jail->started : e->st.st_ctim;
+}
+
+/* Whether anything in a folder of the workspace is. */
+static bool holds_outsiders(const struct cb_layer *layer, int lower, const char *name, struct timespec since, int depth)
+{
+	struct cb_strv names = { 0 };
+	CB_AUTO_FD folder = -1;
+	bool found = false;
+	struct stat st;
+
+	if (depth >= CB_LAYER_DEPTH_MAX ||
+	    cb_open_beneath(lower, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, &folder) < 0 ||
+	    cb_layer_list(folder, &names) < 0)
+		return false; /* nor can it be removed */
+	for (size_t i = 0; i < names.count && !found && !cb_layer_stopped(); i++)
+		found = fstatat(folder, names.items[i], &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+			(S_ISDIR(st.st_mode) ? holds_outsiders(layer, folder, names.items[i], since, depth + 1)
+					     : is_outsiders(layer, &st, since));
+	cb_strv_release(&names);
+	return found;
+}
+
+/* True, and reported as skipped, if others changed what is in the entry's place after cells did: no cell saw that. */
+static bool is_newer(struct cb_layer *layer, const struct cb_layer_entry *e, struct timespec since, int depth)
+{
+	bool newer = false;
+
+	if (!e->exists || since.tv_sec == 0)
+		return false;
+	cb_layer_as_owner(layer, true);
+	newer = S_ISDIR(e->old.st_mode) ? holds_outsiders(layer, e->lower, e->name, since, depth)
+					: is_outsiders(layer, &e->old, since);
+	cb_layer_as_owner(layer, false);
+	if (newer)
+		cb_layer_add(layer, e->path, CB_CHANGE_SKIPPED, &e->old,
+			     "changed outside, as it seems after the cells' change: move it away to have theirs "
+			     "written");
+	return newer;
 }
 
 /* Each entry that is written is counted, as the layer counts them. */
@@ -217,24 +271,16 @@ static int count_entry(struct cb_layer *layer)
 	return 0;
 }
 
-/* But for what was changed later than `since`. */
-static int remove_old(struct cb_layer *layer, const struct cb_layer_entry *e, struct timespec since, int depth)
+static int remove_old(struct cb_layer *layer, const struct cb_layer_entry *e, int depth)
 {
 	int r;
 
 	if (!layer->commit)
 		return 0;
-	layer->since = since;
 	cb_layer_as_owner(layer, true);
 	r = cb_layer_remove(layer, e->lower, e->name, e->path, depth);
 	cb_layer_as_owner(layer, false);
 	return r;
-}
-
-/* Of a folder each entry counts for itself. */
-static bool is_newer(struct cb_layer *layer, const struct cb_layer_entry *e, struct timespec since)
-{
-	return e->exists && !S_ISDIR(e->old.st_mode) && cb_layer_changed_since(layer, e->path, &e->old, since);
 }
 
 static int open_folders(struct cb_layer *layer, const struct cb_layer_entry *e, int *ret_upper, int *ret_lower)
@@ -268,7 +314,7 @@ static void see_folder(struct cb_layer *layer, struct cb_layer_entry *e, int dep
 		return;
 	}
 	if (e->exists && !was_folder) {
-		r = remove_old(layer, e, e->st.st_ctim, depth);
+		r = remove_old(layer, e, depth);
 		if (!layer->commit)
 			e->lower = -1;
 	}
@@ -327,10 +373,10 @@ static void see_plain(struct cb_layer *layer, struct cb_layer_entry *e, int dept
 		keep_name(layer, e);
 		return;
 	}
-	if (is_newer(layer, e, e->st.st_ctim))
+	if (is_newer(layer, e, changed_at(layer, e), depth))
 		return;
 	if (e->exists && S_ISDIR(e->old.st_mode))
-		r = remove_old(layer, e, e->st.st_ctim, depth);
+		r = remove_old(layer, e, depth);
 	if (r == 0)
 		r = count_entry(layer);
 	if (r == 0 && layer->commit)
@@ -389,12 +435,15 @@ static void see(struct cb_layer *layer, struct cb_layer_entry *e, int depth)
 		if (r == -EPERM)
 			return;
 	}
-	if (r == -EROFS || ((whiteout || S_ISDIR(e->st.st_mode)) && is_newer(layer, e, e->st.st_ctim)))
+	if (r == -EROFS)
+		return;
+	if (r == 0 && (whiteout || (S_ISDIR(e->st.st_mode) && !S_ISDIR(e->old.st_mode))) &&
+	    is_newer(layer, e, changed_at(layer, e), depth))
 		return;
 	if (r < 0)
 		done(layer, e, CB_CHANGE_FAILED, whiteout ? &e->old : &e->st, r);
 	else if (whiteout)
-		done(layer, e, CB_CHANGE_DELETED, &e->old, remove_old(layer, e, e->st.st_ctim, depth));
+		done(layer, e, CB_CHANGE_DELETED, &e->old, remove_old(layer, e, depth));
 	else if (S_ISDIR(e->st.st_mode))
 		see_folder(layer, e, depth);
 	else if (S_ISREG(e->st.st_mode) || S_ISLNK(e->st.st_mode))
@@ -414,7 +463,7 @@ static void see_hidden(struct cb_layer *layer, const struct cb_strv *above, int 
 {
 	struct cb_strv names = { 0 };
 	char full[PATH_MAX];
-	struct timespec made = made_at(upper);
+	struct timespec made = made_at(upper, "");
 
 	cb_layer_as_owner(layer, true);
 	(void)cb_layer_list(lower, &names);
@@ -429,11 +478,11 @@ static void see_hidden(struct cb_layer *layer, const struct cb_strv *above, int 
 		    fstatat(lower, e.name, &e.old, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
 		e.exists = true;
-		if (is_newer(layer, &e, made))
+		if (is_newer(layer, &e, made, depth))
 			continue;
 		r = cb_layer_judge(layer, full, CB_ACT_REMOVE, &e.old, false, NULL);
 		if (r != -EROFS)
-			done(layer, &e, CB_CHANGE_DELETED, &e.old, r < 0 ? r : remove_old(layer, &e, made, depth));
+			done(layer, &e, CB_CHANGE_DELETED, &e.old, r < 0 ? r : remove_old(layer, &e, depth));
 	}
 	cb_strv_release(&names);
 }
@@ -501,7 +550,6 @@ void cb_layer_report(const struct cb_jail *jail, bool commit, struct cb_buf *out
 	struct statvfs size;
 	int r = cb_layer_open_both(&layer, &upper, &lower);
 
-	clock_gettime(CLOCK_REALTIME_COARSE, &layer.began); /* as the kernel's times of change */
 	if (r == 0)
 		r = start_judge(&layer, upper, lower);
 	if (r < 0 && r != -ENOENT) {
@@ -544,7 +592,6 @@ size_t cb_layer_changed(const struct cb_jail *jail)
 	CB_AUTO_FD lower = -1;
 	size_t n = 0;
 
-	clock_gettime(CLOCK_REALTIME_COARSE, &layer.began);
 	if (cb_layer_open_both(&layer, &upper, &lower) == 0 && start_judge(&layer, upper, lower) == 0)
 		walk(&layer, upper, lower, "", 0);
 	cb_strv_release(&layer.own);

@@ -33,8 +33,6 @@ struct cb_layer {
 	gid_t group;
 	/* what a commit may write: as much as the layer can hold. Cells that go on while it works could give it more */
 	uint64_t room, entries_left;
-	struct timespec began; /* from then on changes are our own: a name that goes changes the file's other names */
-	struct timespec since; /* what is in the place of what cells removed, and was changed later, stays; 0 = none */
 	int root;	       /* the workspace's folder */
 	struct cb_links names; /* files of the layer with several names, and the first of the workspace that is them */
 	struct cb_buf entries;
@@ -67,8 +65,6 @@ void cb_layer_add(struct cb_layer *layer, const char *path, enum cb_change chang
 		  const char *reason);
 /* From here on file systems are used as the workspace's owner does, or with our own rights again. */
 void cb_layer_as_owner(const struct cb_layer *layer, bool on);
-/* True, and reported as skipped, if the workspace's entry was changed after `since`: no cell has seen it. */
-bool cb_layer_changed_since(struct cb_layer *layer, const char *path, const struct stat *st, struct timespec since);
 /* 0, or why the workspace's entry may not be written: -EROFS, and then it has been reported as skipped. `alone`: what
  * is in the layer does not count. ret_part may be NULL. */
 int cb_layer_judge(struct cb_layer *layer, const char *path, enum cb_act act, const struct stat *st, bool alone,
@@ -87,7 +83,7 @@ int cb_layer_open_file(int dirfd, const char *name, struct stat *ret_st);
 int cb_layer_read_link(int dirfd, const char *name, char target[PATH_MAX]);
 /* Data only: a file of holes stays one. What is written is taken from *room, if that is not NULL; CB_E_TOO_BIG when
  * that is used up. */
-int cb_layer_copy_data(int from, int to, off_t size, uint64_t *room);
+int cb_layer_copy_data(int from, int to, off_t size, bool can_stop, uint64_t *room);
 bool cb_layer_same_data(int a, int b); /* from where they stand to their ends */
 /* write.c: puts an entry into the workspace, atomically for files and links. 0 or negative errno; -EROFS of an
  * index that git outside must not read. */

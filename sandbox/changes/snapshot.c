@@ -263,7 +263,7 @@ static int fill_in_place(int from, int to, const struct wanted *want)
 		return r;
 	if (ftruncate(to, 0) < 0)
 		return -errno;
-	r = cb_layer_copy_data(from, to, want->st.st_size, NULL);
+	r = cb_layer_copy_data(from, to, want->st.st_size, false, NULL); /* whole, whatever the time */
 	if (r == 0 && fchmod(to, want->st.st_mode & 0777) < 0)
 		r = -errno;
 	return r < 0 ? r : set_time(to, want);

@@ -139,7 +139,7 @@ static int copy_file(const struct look *l, int from, off_t size, cb_slot content
 	CB_AUTO_FD to = openat(l->ix->store, cb_kept_content_name(content, name),
 			       O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 
-	return to < 0 ? -errno : cb_layer_copy_data(from, to, size, NULL);
+	return to < 0 ? -errno : cb_layer_copy_data(from, to, size, true, NULL);
 }
 
 static bool is_copy(const struct look *l, int file, cb_slot content)

@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define CHUNK (256u << 10)
-#define COMPARE_MAX (1ll << 30) /* of bigger ones the times count, which a commit keeps: holes may have no end */
+#define COMPARE_MAX (1ll << 30) /* bigger ones of equal size count as changed: they may be holes without end */
 
 static char chunk[2][CHUNK];
 
@@ -71,10 +71,9 @@ bool cb_layer_same_file(const struct cb_layer *layer, const struct cb_layer_entr
 	cb_layer_as_owner(layer, true);
 	lower = cb_layer_open_file(e->lower, e->name, &b);
 	cb_layer_as_owner(layer, false);
-	if (upper < 0 || lower < 0 || a.st_size != b.st_size || ((a.st_mode ^ b.st_mode) & 0777) != 0)
+	if (upper < 0 || lower < 0 || a.st_size != b.st_size || ((a.st_mode ^ b.st_mode) & 0777) != 0 ||
+	    a.st_size > COMPARE_MAX)
 		return false;
-	if (a.st_size > COMPARE_MAX)
-		return a.st_mtim.tv_sec == b.st_mtim.tv_sec && a.st_mtim.tv_nsec == b.st_mtim.tv_nsec;
 	return cb_layer_same_data(upper, lower);
 }
 
@@ -108,7 +107,7 @@ static void temporary_name(char name[64])
 	snprintf(name, 64, ".cellblock-commit-%d-%u", (int)getpid(), count++);
 }
 
-int cb_layer_copy_data(int from, int to, off_t size, uint64_t *room)
+int cb_layer_copy_data(int from, int to, off_t size, bool can_stop, uint64_t *room)
 {
 	off_t at = 0;
 
@@ -131,7 +130,7 @@ int cb_layer_copy_data(int from, int to, off_t size, uint64_t *room)
 				return r;
 			if (n == 0)
 				return 0; /* shorter by now */
-			if (cb_layer_stopped())
+			if (can_stop && cb_layer_stopped())
 				return -EINTR;
 			if (room != NULL)
 				*room -= (uint64_t)n;
@@ -144,7 +143,7 @@ int cb_layer_copy_data(int from, int to, off_t size, uint64_t *room)
 static int fill(int from, int to, const struct stat *st, uint64_t *room)
 {
 	const struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, st->st_mtim };
-	int r = cb_layer_copy_data(from, to, st->st_size, room);
+	int r = cb_layer_copy_data(from, to, st->st_size, true, room);
 
 	if (r == 0 && (fchmod(to, st->st_mode & 0777) < 0 || futimens(to, times) < 0))
 		r = -errno;
@@ -217,17 +216,16 @@ int cb_layer_write_link(const struct cb_layer *layer, const struct cb_layer_entr
 	char target[PATH_MAX], name[64];
 	int r = cb_layer_read_link(e->upper, e->name, target);
 
+	if (r == 0) /* the text that is written: cells may have exchanged the link since it was looked at */
+		r = cb_judge_target(&layer->judge, e->path, target);
 	if (r < 0)
 		return r;
 	temporary_name(name);
 	cb_layer_as_owner(layer, true);
 	r = symlinkat(target, e->lower, name) < 0 ? -errno : 0;
-	if (r == 0) { /* what was judged in the layer may have been another's text: here no cell can write */
-		r = cb_judge_link_text(&layer->judge, e->path, e->lower, name);
-		if (r == 0 && renameat(e->lower, name, e->lower, e->name) < 0)
-			r = -errno;
-		if (r < 0)
-			(void)unlinkat(e->lower, name, 0);
+	if (r == 0 && renameat(e->lower, name, e->lower, e->name) < 0) {
+		r = -errno;
+		(void)unlinkat(e->lower, name, 0);
 	}
 	cb_layer_as_owner(layer, false);
 	return r;
@@ -319,8 +317,6 @@ int cb_layer_remove(struct cb_layer *layer, int lower, const char *name, const c
 	r = cb_layer_judge(layer, path, CB_ACT_REMOVE, &st, true, NULL);
 	if (r < 0)
 		return r == -EROFS ? -ENOTEMPTY : r;
-	if (!S_ISDIR(st.st_mode) && cb_layer_changed_since(layer, path, &st, layer->since))
-		return -ENOTEMPTY;
 	if (!S_ISDIR(st.st_mode))
 		return unlinkat(lower, name, 0) < 0 ? -errno : 0;
 	if (depth >= CB_LAYER_DEPTH_MAX)

@@ -15,10 +15,20 @@
 #include <linux/filter.h>
 #include <stdbool.h>
 #include <sys/types.h>
+#include <time.h>
 
 /* Changes laid over a folder: their layer outlives a jail, in the broker's hands. */
 enum cb_upper { CB_UPPER_WORKSPACE, CB_UPPER_PACKAGES, CB_UPPERS };
 #define CB_UPPER_CHANGES "changes" /* the folder in the layer that holds them */
+
+/* When this broker's commits wrote to the workspace, by the clock of files' times. The oldest are one, if need be. */
+#define CB_COMMITS_MAX 64
+struct cb_commits {
+	size_t count;
+	struct {
+		struct timespec began, ended; /* ended 0: not yet */
+	} span[CB_COMMITS_MAX];
+};
 
 /* What the broker prepared outside and pid 1 uses inside. All fds are O_PATH or mount fds, CLOEXEC, -1 = none. */
 struct cb_jail {
@@ -35,6 +45,8 @@ struct cb_jail {
 	int *mount_fds;
 	int root_fd;		 /* from_root: detached mount of spec->root_path; -1 else */
 	int upper_fd[CB_UPPERS]; /* detached mounts of the last jail's upper layers; -1 = none yet */
+	struct timespec started; /* before anything of the workspace was seen inside */
+	struct cb_commits commits;
 	int watch_fd;		 /* tells what changes in the workspace's layer (overlay_watch.h); -1 = nothing does */
 	int merged_fd;		 /* detached mount of the last jail's overlay workspace; -1 = none */
 	bool packages_dropped;	 /* the last jail's layer over the prefix was given up: the next jail's user is told */

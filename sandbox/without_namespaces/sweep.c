@@ -59,7 +59,7 @@ static bool has(const uint8_t *set, pid_t pid)
 /* By the process that was looked at: its number may be another's meanwhile. */
 static void kill_process(int pidfd, pid_t pid)
 {
-	if (pidfd < 0 || syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0) < 0)
+	if (pidfd < 0 || (syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0) < 0 && errno == ENOSYS))
 		(void)kill(pid, SIGKILL);
 }
 

@@ -98,6 +98,11 @@ def test_members_whose_hashes_were_chosen(kind):
     for same in ([n * modulus for n in range(1000)], tuples, [str(n) for n in range(10**5)] + tuples):
         with pytest.raises(_carry.TooMuchError, match="more than 64 members or keys .* have one hash; give a list"):
             carried(kind, same)
+    sets = [{_carry.MARK: "frozenset", "v": [n * modulus, n + 1, -n]} for n in range(2, 3)] * 3
+    same = [{_carry.MARK: "frozenset", "v": [{_carry.MARK: "tuple", "v": [n * modulus]}, 1]} for n in range(5)]
+    assert len(carried("set", sets)) == 1
+    with pytest.raises(_carry.TooMuchError, match="more than 4 members or keys"):
+        carried(kind, same)
     with pytest.raises(_carry.TooMuchError, match="20000 members or keys that are no text; give a list"):
         carried(kind, range(20_001))
     for good in (range(20_000), [2.0**n for n in range(-1074, 1024)], [str(n) for n in range(10**5)], [-1, -2, True]):

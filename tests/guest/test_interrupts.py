@@ -299,13 +299,46 @@ def test_a_handler_of_the_users_runs_at_once_elsewhere(new_guest):
     assert result.result == "7"
 
 
+def test_a_handler_that_raises_costs_no_interrupt(new_guest):
+    """Both came in the middle of a frame."""
+    guest = new_guest()
+    guest.run(IN_A_FRAME + "_ = signal.signal(signal.SIGALRM, late)")
+    result = guest.run(
+        "def both(): signal.raise_signal(signal.SIGALRM); signal.raise_signal(signal.SIGINT)\n"
+        "next_frame(both)\ntry: display('sent')\nexcept TimeoutError: print('goes on')"
+    )
+    assert result.error["ename"] == "KeyboardInterrupt"
+
+
+def test_a_handler_reaches_the_task_that_waits_for_it(guest):
+    assert guest.run(
+        "import asyncio, signal, time\ndef late(*a): raise TimeoutError('late')\nsignal.signal(signal.SIGALRM, late)\n"
+        "async def task():\n    await asyncio.sleep(0)\n    signal.setitimer(signal.ITIMER_REAL, 0.05)\n"
+        "    try: time.sleep(60)\n    except TimeoutError as e: return str(e)\n"
+        "t = asyncio.get_running_loop().create_task(task())"
+    ).reply["status"] == "ok"
+    assert guest.run("await t").result == "'late'"
+
+
+def test_a_child_puts_a_handler_back(guest):
+    result = guest.run(
+        "import os, signal\npid = os.fork()\nif not pid:\n    try:\n"
+        "        old = signal.signal(signal.SIGINT, signal.SIG_IGN)\n        signal.signal(signal.SIGINT, old)\n"
+        "        signal.raise_signal(signal.SIGINT)\n"
+        "    except KeyboardInterrupt: os._exit(7)\n    finally: os._exit(8)\n"
+        "os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])"
+    )
+    assert result.result == "7"
+
+
 def test_an_exception_from_another_thread_leaves_no_lock(new_guest):
     """It comes as the thread has waited for the wire."""
     result = new_guest().run(
         IN_A_FRAME + "import ctypes\nlock = sys.stdout._output.wire._lock\nclass Stop(Exception): pass\n"
         "def work():\n    try: sys.stdout.write('text\\n')\n    except Stop: pass\n"
         "t = threading.Thread(target=work); lock.acquire(); t.start()\n"
-        "while sys._current_frames()[t.ident].f_code is not wire.Wire.send.__code__: time.sleep(0.001)\n"
+        "for _ in range(5000):\n    if sys._current_frames()[t.ident].f_code is wire.Wire.send.__code__: break\n"
+        "    time.sleep(0.001)\nelse: raise AssertionError('it does not wait')\n"
         "time.sleep(0.05)\n"  # it is about to wait
         "ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(t.ident), ctypes.py_object(Stop))\n"
         "lock.release(); t.join(); free = lock.acquire(True, 5); lock.release()\nprint('on'); free"

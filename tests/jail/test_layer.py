@@ -99,7 +99,7 @@ def test_changes_and_commit(overlay):
     )
 
 
-LATER = "changed outside after the cells' change"
+LATER = "changed outside"
 UNDONE = """
 import os, shutil
 open("a", "w").write("older"); open("c", "w").write("older"); os.remove("b"); shutil.rmtree("d"); shutil.rmtree("f")
@@ -111,6 +111,7 @@ def test_what_was_changed_outside_later_stays(overlay):
     """What cells have not seen is none of theirs to overwrite or to delete."""
     work = overlay.workspace
     assert overlay.client.run(UNDONE).ok
+    await_tick()
     later = {"a": "newer", "b": "newer", "c": "newer", "d/new": "new"}
     if int(subprocess.check_output(["stat", "-c", "%W", "/dev/shm"])) > 0:  # when a folder in memory was made is known
         later["f/new"] = "new"
@@ -119,14 +120,46 @@ def test_what_was_changed_outside_later_stays(overlay):
     await_tick()
     content = ask(overlay, "commit")
     skipped = {e["path"]: e["reason"] for e in content["changes"] if e["change"] == "skipped"}
-    assert set(skipped) == set(later) and all(LATER in reason for reason in skipped.values()), content
-    assert tree(work) == {**later, "own": "own", "link": "-> a", ".git/hooks/old": "host"}
+    wanted = {"d" if name == "d/new" else name for name in later}
+    assert set(skipped) == wanted and all(LATER in reason for reason in skipped.values()), content
+    kept = {"d/x": "x", "d/e/y": "y"}  # a folder goes whole, or not at all
+    assert tree(work) == {**later, **kept, "own": "own", "link": "-> a", ".git/hooks/old": "host"}
     (work / "a").unlink()
     assert ("added", "a") in listed(ask(overlay, "commit"))
     assert (work / "a").read_text() == "older"
     assert overlay.client.run("open('a', 'w').write('newest')").ok
     assert ("modified", "a") in listed(ask(overlay, "commit"))
     assert (work / "a").read_text() == "newest"
+
+
+AGAIN = """
+import mmap, os, shutil
+shutil.rmtree("d"); os.mkdir("d"); open("d/e1", "w").write("e1")
+open("m", "wb").write(bytes(4096)); f = open("m", "r+b"); m = mmap.mmap(f.fileno(), 0); m[0] = 1
+"""
+
+
+def test_what_a_commit_has_written_is_not_changed_outside(overlay):
+    work, run = overlay.workspace, overlay.client.run
+    assert run(AGAIN).ok
+    assert ask(overlay, "commit")["skipped"] == 0
+    assert (work / "d/e1").read_text() == "e1"
+    assert run("os.remove('d/e1'); m[0] = 2").ok  # there is no sign of the former, and no time of the latter
+    content = ask(overlay, "commit")
+    assert content["skipped"] == content["failed"] == 0, content
+    assert not (work / "d/e1").exists() and (work / "m").read_bytes()[0] == 2
+
+
+def test_of_several_that_were_deleted_the_time_is_not_known(overlay):
+    work, run = overlay.workspace, overlay.client.run
+    assert run("import os; os.remove('a')").ok
+    await_tick()
+    (work / "a").write_text("newer")
+    await_tick()
+    assert run("os.remove('b')").ok
+    content = ask(overlay, "commit")
+    assert {("skipped", "a"), ("deleted", "b")} <= listed(content)
+    assert (work / "a").read_text() == "newer" and not (work / "b").exists()
 
 
 SWAPS = """
@@ -217,7 +250,10 @@ def test_what_a_hostile_cell_leaves(overlay, nothing_left):
     assert any(p.startswith("deep/x/x") for p in skipped), "bounded depth"
     assert not list(outside.iterdir())
     assert os.readlink(work / "target") == str(outside), "what came later outside stays"
-    assert overlay.client.run("os.utime('holes'); os.chmod('target', 0o755)").ok
+    assert overlay.client.run(
+        "import shutil; os.utime('holes'); shutil.rmtree('target'); os.mkdir('target')\n"
+        "with open('target/planted', 'w') as f: f.write('p')"
+    ).ok
     said.update({e["path"]: e for e in ask(overlay, "commit")["changes"]})
     assert not list(outside.iterdir())
     assert (work / "target").is_dir()

@@ -21,6 +21,7 @@ from ._result import decode_value
 PIXELS = 50_000_000  # of all pictures of a call, or of a step
 MEMBERS = 20_000  # of a set or dict, other than texts and bytes
 SAME_HASH = 64  # of them; all floats that are powers of two have no more
+SAME_SETS = 4  # of members with sets in them: to compare those takes a time that grows in the same way
 
 
 class TooMuchError(ValueError):
@@ -75,12 +76,22 @@ def _bytes(said: Mapping[str, Any]) -> bytes:
 def _hashed(found: list[Any]) -> list[Any]:
     """Members of a set, or keys of a dict, as they are. TooMuchError where a time that grows with the square of their
     number would count: who chooses numbers, or tuples of them, chooses their hashes. Those of texts are salted."""
-    chosen = sorted(hash(v) for v in found if not isinstance(v, (str, bytes)))
+    chosen = [v for v in found if not isinstance(v, (str, bytes))]
     if len(chosen) > MEMBERS:
         raise TooMuchError(f"a set or dict may have {MEMBERS} members or keys that are no text; give a list")
-    if any(a == b for a, b in zip(chosen, chosen[SAME_HASH:])):
-        raise TooMuchError(f"more than {SAME_HASH} members or keys of a set or dict have one hash; give a list")
+    _check_hashes(chosen, SAME_HASH)
+    _check_hashes([v for v in chosen if _has_sets(v)], SAME_SETS)
     return found
+
+
+def _check_hashes(members: list[Any], most: int) -> None:
+    hashes = sorted(map(hash, members))
+    if any(a == b for a, b in zip(hashes, hashes[most:])):
+        raise TooMuchError(f"more than {most} members or keys of a set or dict have one hash; give a list")
+
+
+def _has_sets(value: Any) -> bool:
+    return isinstance(value, frozenset) or (isinstance(value, tuple) and any(map(_has_sets, value)))
 
 
 def _members(said: Mapping[str, Any], room: Room) -> list[Any]:

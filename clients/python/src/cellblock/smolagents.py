@@ -183,9 +183,8 @@ class CellblockExecutor(PythonExecutor):
         try:
             sandbox._call(lambda: sandbox._a._replace_tools(list(made.values()) or [_nothing]))
         except SandboxError:
-            if sandbox._a._session._lost is None:
+            if not self._look_after_loss():
                 raise
-            self._ready, self._broken = False, True  # the next step starts a jail of its own, which gets these tools
 
     def send_variables(self, variables: Mapping[str, Any]) -> None:
         """Variables of the code. TypeError names one that can't be carried, and then none is sent."""
@@ -253,7 +252,11 @@ class CellblockExecutor(PythonExecutor):
                 self._sandbox.rollback(CLEAN)
             if self._changed or self.fresh == "step":
                 self._send()
-            self._final.clear()
+        except SandboxError:
+            self._look_after_loss()
+            raise
+        self._final.clear()
+        try:
             self.last = result = self._sandbox.run(code)
         except SandboxError:
             self._ready, self._broken = False, True  # the next step starts a jail of its own
@@ -319,6 +322,13 @@ class CellblockExecutor(PythonExecutor):
         result = self._sandbox.run(code)
         if not result.ok:
             raise SandboxError(f"the sandbox could not be made ready for the agent: {result.error}")
+
+    def _look_after_loss(self) -> bool:
+        """Whether the kernel is lost: then the next step starts a jail of its own, which gets tools and variables."""
+        if self._sandbox is None or self._sandbox._a._session._lost is None:
+            return False
+        self._ready, self._broken = False, True
+        return True
 
     def _answered(self, answer: Any) -> None:
         if not self._final:
