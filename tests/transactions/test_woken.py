@@ -184,6 +184,12 @@ class Lock:
     def release(self):
         self.lock.release()
 
+    def __enter__(self):
+        self.acquire()
+
+    def __exit__(self, *error):
+        self.release()
+
 wire = sys.stdout._output.wire
 wire._lock = Lock(wire._lock)
 """
