@@ -229,13 +229,13 @@ static bool holds_outsiders(const struct cb_layer *layer, int lower, const char 
 {
 	struct cb_strv names = { 0 };
 	CB_AUTO_FD folder = -1;
-	bool found = false;
 	struct stat st;
+	bool found;
 
 	if (depth >= CB_LAYER_DEPTH_MAX ||
-	    cb_open_beneath(lower, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, &folder) < 0 ||
-	    cb_layer_list(folder, &names) < 0)
+	    cb_open_beneath(lower, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, &folder) < 0)
 		return false; /* nor can it be removed */
+	found = cb_layer_list(folder, &names) < 0; /* it may: nothing is removed on half a look */
 	for (size_t i = 0; i < names.count && !found && !cb_layer_stopped(); i++)
 		found = fstatat(folder, names.items[i], &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 			(S_ISDIR(st.st_mode) ? holds_outsiders(layer, folder, names.items[i], since, depth + 1)
