@@ -201,7 +201,7 @@ static bool is_our_own(const struct cb_commits *c, struct timespec at)
 
 static bool is_outsiders(const struct cb_layer *layer, const struct stat *st, struct timespec since)
 {
-	return since.tv_sec != 0 && is_after(st->st_ctim, since) && !is_our_own(&layer->jail->commits, st->st_ctim);
+	return is_after(st->st_ctim, since) && !is_our_own(&layer->jail->commits, st->st_ctim);
 }
 
 /* When a folder was made; 0 where its file system does not say. */
@@ -394,11 +394,12 @@ static void see_plain(struct cb_layer *layer, struct cb_layer_entry *e, int dept
 /* A link that stays as it is, is none of ours to judge. */
 static int judge_link(struct cb_layer *layer, const struct cb_layer_entry *e)
 {
-	int r;
+	int r = S_ISLNK(e->st.st_mode) ? cb_layer_read_link(e->upper, e->name, layer->target) : 0;
 
-	if (!S_ISLNK(e->st.st_mode) || (e->exists && S_ISLNK(e->old.st_mode) && cb_layer_same_link(layer, e)))
-		return 0;
-	r = cb_judge_link_text(&layer->judge, e->path, e->upper, e->name);
+	if (r < 0 || !S_ISLNK(e->st.st_mode) ||
+	    (e->exists && S_ISLNK(e->old.st_mode) && cb_layer_same_link(layer, e)))
+		return r;
+	r = cb_judge_target(&layer->judge, e->path, layer->target);
 	if (r == -EROFS)
 		cb_layer_add(layer, e->path, CB_CHANGE_SKIPPED, &e->st,
 			     "workspace.protect: a link to what programs outside would act on");

@@ -38,6 +38,7 @@ struct cb_layer {
 	struct cb_buf entries;
 	bool truncated; /* entries had no room; the counts are right */
 	size_t count[CB_CHANGES];
+	char target[PATH_MAX]; /* of the link that is looked at, read once: cells can exchange it meanwhile */
 	struct cb_judge judge; /* over the workspace, with the layer beside it */
 	struct cb_strv own;    /* its paths */
 	struct cb_leads leads[2];

@@ -91,13 +91,13 @@ int cb_layer_read_link(int dirfd, const char *name, char target[PATH_MAX])
 
 bool cb_layer_same_link(const struct cb_layer *layer, const struct cb_layer_entry *e)
 {
-	char a[PATH_MAX], b[PATH_MAX];
+	char lower[PATH_MAX];
 	int r;
 
 	cb_layer_as_owner(layer, true);
-	r = cb_layer_read_link(e->lower, e->name, b);
+	r = cb_layer_read_link(e->lower, e->name, lower);
 	cb_layer_as_owner(layer, false);
-	return r == 0 && cb_layer_read_link(e->upper, e->name, a) == 0 && strcmp(a, b) == 0;
+	return r == 0 && strcmp(layer->target, lower) == 0;
 }
 
 static void temporary_name(char name[64])
@@ -213,16 +213,12 @@ int cb_layer_write_name(const struct cb_layer *layer, const struct cb_layer_entr
 
 int cb_layer_write_link(const struct cb_layer *layer, const struct cb_layer_entry *e)
 {
-	char target[PATH_MAX], name[64];
-	int r = cb_layer_read_link(e->upper, e->name, target);
+	char name[64];
+	int r;
 
-	if (r == 0) /* the text that is written: cells may have exchanged the link since it was looked at */
-		r = cb_judge_target(&layer->judge, e->path, target);
-	if (r < 0)
-		return r;
 	temporary_name(name);
 	cb_layer_as_owner(layer, true);
-	r = symlinkat(target, e->lower, name) < 0 ? -errno : 0;
+	r = symlinkat(layer->target, e->lower, name) < 0 ? -errno : 0;
 	if (r == 0 && renameat(e->lower, name, e->lower, e->name) < 0) {
 		r = -errno;
 		(void)unlinkat(e->lower, name, 0);

@@ -96,6 +96,33 @@ def build_guest(folder):
     return target
 
 
+# For a cell: next_frame(function) calls it in the middle of the next frame that is sent; await_wire(thread) returns
+# when that thread is about to wait for the end of one.
+IN_A_FRAME = """
+import os, signal, sys, threading, time
+from cellblock_guest import wire
+
+class InAFrame:
+    def __getattr__(self, name):
+        return getattr(os, name)
+
+    def write(self, fd, data):
+        wire.os = os
+        hit()
+        return os.write(fd, data)
+
+def next_frame(function):
+    global hit
+    hit, wire.os = function, InAFrame()
+
+def await_wire(thread):
+    for _ in range(5000):
+        if sys._current_frames()[thread.ident].f_code is wire.Wire.send.__code__: return
+        time.sleep(0.001)
+    raise AssertionError("it does not wait")
+"""
+
+
 class Violation(AssertionError):
     pass
 

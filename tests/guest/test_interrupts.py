@@ -5,6 +5,7 @@ import re
 import signal
 
 import pytest
+from fake_supervisor import IN_A_FRAME
 
 NUDGE = 60  # CB_WIRE_NUDGE
 
@@ -237,33 +238,17 @@ def test_signal_rules_are_pythons(guest):
     )
 
 
-# The next frame is sent by hit(), which a signal meets there.
-IN_A_FRAME = """
-import os, signal, sys, threading, time
-from cellblock_guest import wire
-
-class InAFrame:
-    def __getattr__(self, name):
-        return getattr(os, name)
-
-    def write(self, fd, data):
-        wire.os = os
-        hit()
-        return os.write(fd, data)
-
-def next_frame(function):
-    global hit
-    hit, wire.os = function, InAFrame()
-
+LATE = IN_A_FRAME + """
 def late(*_):
     raise TimeoutError("late")
+
 """
 
 
 def test_a_handler_of_the_users_waits_for_the_end_of_a_frame(new_guest):
     """What it raises comes where the frame was sent; a TimeoutError is no end of the wire."""
     guest = new_guest()
-    guest.run(IN_A_FRAME + "before = signal.signal(signal.SIGALRM, late)")
+    guest.run(LATE + "before = signal.signal(signal.SIGALRM, late)")
     result = guest.run(
         "next_frame(lambda: signal.raise_signal(signal.SIGALRM))\ntry: display('sent')\n"
         "except TimeoutError as e: print('caught', e)\nshown = signal.getsignal(signal.SIGALRM)\n"
@@ -284,7 +269,7 @@ def test_a_handler_of_the_users_waits_for_the_end_of_a_frame(new_guest):
 
 def test_a_handler_of_the_users_runs_at_once_elsewhere(new_guest):
     guest = new_guest()
-    guest.run(IN_A_FRAME + "_ = signal.signal(signal.SIGALRM, late)")
+    guest.run(LATE + "_ = signal.signal(signal.SIGALRM, late)")
     result = guest.run("_ = signal.setitimer(signal.ITIMER_REAL, 0.05)\ntime.sleep(100)")
     assert result.error["ename"] == "TimeoutError"
     shown = plain("".join(result.error["traceback"]))
@@ -302,7 +287,7 @@ def test_a_handler_of_the_users_runs_at_once_elsewhere(new_guest):
 def test_a_handler_that_raises_costs_no_interrupt(new_guest):
     """Both came in the middle of a frame."""
     guest = new_guest()
-    guest.run(IN_A_FRAME + "_ = signal.signal(signal.SIGALRM, late)")
+    guest.run(LATE + "_ = signal.signal(signal.SIGALRM, late)")
     result = guest.run(
         "def both(): signal.raise_signal(signal.SIGALRM); signal.raise_signal(signal.SIGINT)\n"
         "next_frame(both)\ntry: display('sent')\nexcept TimeoutError: print('goes on')"
@@ -337,9 +322,7 @@ def test_an_exception_from_another_thread_leaves_no_lock(new_guest):
         IN_A_FRAME + "import ctypes\nlock = sys.stdout._output.wire._lock\nclass Stop(Exception): pass\n"
         "def work():\n    try: sys.stdout.write('text\\n')\n    except Stop: pass\n"
         "t = threading.Thread(target=work); lock.acquire(); t.start()\n"
-        "for _ in range(5000):\n    if sys._current_frames()[t.ident].f_code is wire.Wire.send.__code__: break\n"
-        "    time.sleep(0.001)\nelse: raise AssertionError('it does not wait')\n"
-        "time.sleep(0.05)\n"  # it is about to wait
+        "await_wire(t); time.sleep(0.05)\n"  # it is about to wait
         "ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(t.ident), ctypes.py_object(Stop))\n"
         "lock.release(); t.join(); free = lock.acquire(True, 5); lock.release()\nprint('on'); free"
     )

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from fake_supervisor import IN_A_FRAME
 
 
 def test_one_print_is_one_frame(guest):
@@ -247,16 +248,10 @@ gc.collect(); None"""
 def test_finaliser_that_prints_in_the_middle_of_a_frame(new_guest):
     """Another thread prints, and waits for that frame's end: neither may wait for the other."""
     result = new_guest().run(
-        "import os, sys, threading, time\nfrom cellblock_guest import wire\n"
-        "t = threading.Thread(target=sys.stdout.write, args=('other\\n',))\n"
-        "class InAFrame:\n    def __getattr__(self, name): return getattr(os, name)\n"
-        "    def write(self, fd, data):\n        wire.os = os\n        t.start()\n"
-        "        for _ in range(5000):\n"
-        "            if sys._current_frames()[t.ident].f_code is wire.Wire.send.__code__: break\n"
-        "            time.sleep(0.001)\n        else: raise AssertionError('it does not wait')\n"
-        "        Loud()\n        return os.write(fd, data)\n"
+        IN_A_FRAME + "t = threading.Thread(target=sys.stdout.write, args=('other\\n',))\n"
         "class Loud:\n    def __del__(self): print('gone', flush=True); display('gone as well')\n"
-        "wire.os = InAFrame(); display('first'); t.join()"
+        "def hit(): t.start(); await_wire(t); Loud()\n"
+        "next_frame(hit); display('first'); t.join()"
     )
     said = [f.content if f.kind == "STREAM" else f.content["data"]["text/plain"] for f in result.frames[:-1]]
     assert [each for each in said if each != "other\n"] == ["'first'", "gone", "\n", "'gone as well'"]
@@ -275,11 +270,8 @@ def test_an_interrupt_before_it_is_sent_loses_no_text(new_guest):
 
 def test_an_interrupt_after_it_was_sent_repeats_none(new_guest):
     result = new_guest().run(
-        "import os, signal, sys\nfrom cellblock_guest import wire\n"
-        "class InAFrame:\n    def __getattr__(self, name): return getattr(os, name)\n"
-        "    def write(self, fd, data):\n        wire.os = os\n        signal.raise_signal(signal.SIGINT)\n"
-        "        return os.write(fd, data)\n"
-        "wire.os = InAFrame()\ntry: sys.stdout.write('first\\n')\nexcept KeyboardInterrupt: print('interrupted')"
+        IN_A_FRAME + "next_frame(lambda: signal.raise_signal(signal.SIGINT))\n"
+        "try: sys.stdout.write('first\\n')\nexcept KeyboardInterrupt: print('interrupted')"
     )
     assert result.stdout == "first\ninterrupted\n"
 
