@@ -104,6 +104,8 @@ struct cb_twins {
 	bool fallen;		  /* in this take-over one was woken and failed */
 	bool confirming;	  /* one serves, but nobody is told before it has been copied in its turn */
 	unsigned looks;		  /* at the one that serves: how many more, while its threads have had no turn */
+	double look_used;	  /* seconds of a processor that it had used at the last of them */
+	int64_t look_end;	  /* ns; it is looked at until then */
 	bool copy_kills;	  /* in this take-over one died of that */
 	unsigned passed_over;	  /* in this take-over: states that did not work */
 	char passed_why[192];	  /* the last of them */

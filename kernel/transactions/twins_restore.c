@@ -27,7 +27,8 @@
 #define SILENT_MAX 3		      /* who waits for a cell waits for each of them */
 #define LOOK (300 * MS)		      /* at one in which threads run that Python does not know */
 #define LOOK_ON (50 * MS)	      /* as often as this, while they have not had their turn on a busy machine */
-#define LOOKS 40
+#define LOOKS 40		      /* in which they worked: waiting for a processor does not count */
+#define LOOK_MOST (15000 * MS)	      /* then it is believed */
 #define SETTLE (10 * MS)	      /* how often it is looked whether memory has come back */
 #define SETTLE_LOOKS 200
 #define RESUME_ROOM (1 << 16)	      /* bytes of the wire's queue that a RESUME leaves free */
@@ -448,6 +449,8 @@ const char *cb_twins_became(const struct cb_transactions *tx, bool restored)
 static void look_at(struct cb_transactions *tx)
 {
 	tx->twins.looks = LOOKS;
+	tx->twins.look_used = 0;
+	tx->twins.look_end = cb_now_ns() + LOOK_MOST;
 	cb_loop_arm(tx->loop, tx->twins.deadline_timer, cb_now_ns() + LOOK);
 }
 
@@ -489,12 +492,16 @@ void cb_twins_copied(struct cb_transactions *tx, const struct cb_twin *copy)
 void cb_twins_looked_at(struct cb_transactions *tx)
 {
 	struct cb_twins *w = &tx->twins;
+	struct cb_usage_process now = { .own = w->look_used };
+	int64_t at = cb_now_ns();
 
 	if (tx->guest->state != CB_GUEST_UP) /* it is being ended, and what is told then is another's word */
 		return;
-	if (w->looks > 0 && cb_usage_threads_at_work(tx->guest->python.pid)) {
-		w->looks--;
-		cb_loop_arm(tx->loop, w->deadline_timer, cb_now_ns() + LOOK_ON);
+	if (w->looks > 0 && at < w->look_end && cb_usage_threads_at_work(tx->guest->python.pid)) {
+		(void)cb_usage_process(tx->guest->python.pid, &now);
+		w->looks -= now.own > w->look_used;
+		w->look_used = now.own;
+		cb_loop_arm(tx->loop, w->deadline_timer, at + LOOK_ON);
 	} else {
 		cb_twins_confirm(tx);
 	}
