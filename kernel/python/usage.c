@@ -10,6 +10,7 @@
 
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>
+#include <cellblock/proc_stat.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,7 +19,6 @@
 #include <unistd.h>
 
 #define WALK_NS 10000000 /* processor time: the loop waits for it, and on a busy machine no process must go unseen */
-#define EXITING 0x4	 /* PF_EXITING, of the flags in stat */
 #define UNSEEN_SLACK 1.0 /* s: who was just begun when it was seen stands for more than it is */
 
 static int read_text(int fd, char *ret, size_t size)
@@ -29,6 +29,13 @@ static int read_text(int fd, char *ret, size_t size)
 		return -1;
 	ret[n] = '\0';
 	return 0;
+}
+
+static bool read_stat(int fd, struct cb_proc_stat *ret)
+{
+	char text[1024];
+
+	return read_text(fd, text, sizeof(text)) == 0 && cb_proc_stat_parse(text, ret) == 0;
 }
 
 void cb_usage_open(struct cb_usage_source *s, pid_t pid, const int cgroup[CB_USAGE_NFDS])
@@ -47,7 +54,8 @@ static void close_process(struct cb_usage_source *s)
 
 void cb_usage_follow(struct cb_usage_source *s, pid_t pid)
 {
-	char path[64], text[1024];
+	struct cb_proc_stat stat;
+	char path[64];
 
 	close_process(s);
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
@@ -56,13 +64,10 @@ void cb_usage_follow(struct cb_usage_source *s, pid_t pid)
 	s->status = open(path, O_RDONLY | O_CLOEXEC);
 	snprintf(path, sizeof(path), "/proc/%d/schedstat", (int)pid);
 	s->sched = open(path, O_RDONLY | O_CLOEXEC);
-	if (read_text(s->stat, text, sizeof(text)) == 0)
-		s->init = cb_usage_parse_parent(text);
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)s->init);
-	CB_AUTO_FD init = open(path, O_RDONLY | O_CLOEXEC);
-
-	if (read_text(init, text, sizeof(text)) == 0)
-		s->broker = cb_usage_parse_parent(text);
+	if (read_stat(s->stat, &stat))
+		s->init = stat.parent;
+	if (cb_proc_stat_of(s->init, &stat) == 0)
+		s->broker = stat.parent;
 }
 
 void cb_usage_close(struct cb_usage_source *s)
@@ -78,26 +83,15 @@ void cb_usage_begin(const struct cb_usage_source *s)
 		(void)!pwrite(s->cgroup[CB_USAGE_PEAK], "0", 1, 0);
 }
 
-pid_t cb_usage_parse_parent(const char *text)
+/* Seconds, with those of the children that it has waited for. */
+static double user_s(const struct cb_proc_stat *stat)
 {
-	const char *p = strrchr(text, ')');
-	int parent = 0;
-
-	return p != NULL && sscanf(p + 1, " %*c %d", &parent) == 1 ? parent : 0;
+	return (double)(stat->user_us + stat->children_user_us) / 1e6;
 }
 
-void cb_usage_parse_stat(const char *text, double *ret_user_s, double *ret_sys_s)
+static double system_s(const struct cb_proc_stat *stat)
 {
-	const char *p = strrchr(text, ')');
-	double hz = (double)sysconf(_SC_CLK_TCK);
-	unsigned long user = 0, sys = 0, child_user = 0, child_sys = 0;
-
-	/* behind the name: state is field 3, utime 14, stime 15, cutime 16, cstime 17 */
-	if (p == NULL || sscanf(p + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %lu %lu", &user, &sys,
-				&child_user, &child_sys) != 4)
-		return;
-	*ret_user_s = (double)(user + child_user) / hz;
-	*ret_sys_s = (double)(sys + child_sys) / hz;
+	return (double)(stat->system_us + stat->children_system_us) / 1e6;
 }
 
 uint64_t cb_usage_parse_kilobytes(const char *text, const char *key)
@@ -192,6 +186,7 @@ bool cb_usage_memory(const struct cb_usage_source *s, uint64_t enough, uint64_t 
 
 void cb_usage_read(const struct cb_usage_source *s, struct cb_usage *ret_usage)
 {
+	struct cb_proc_stat stat;
 	char text[4096];
 	uint64_t peak = 0;
 
@@ -199,8 +194,10 @@ void cb_usage_read(const struct cb_usage_source *s, struct cb_usage *ret_usage)
 		ret_usage->oom_kills = cb_usage_parse_oom_kills(text);
 	if ((read_text(s->cgroup[CB_USAGE_CPU], text, sizeof(text)) < 0 ||
 	     !cb_usage_parse_cpu(text, &ret_usage->cpu_user_s, &ret_usage->cpu_sys_s)) &&
-	    read_text(s->stat, text, sizeof(text)) == 0)
-		cb_usage_parse_stat(text, &ret_usage->cpu_user_s, &ret_usage->cpu_sys_s);
+	    read_stat(s->stat, &stat)) {
+		ret_usage->cpu_user_s = user_s(&stat);
+		ret_usage->cpu_sys_s = system_s(&stat);
+	}
 	if (read_text(s->cgroup[CB_USAGE_PEAK], text, sizeof(text)) == 0)
 		peak = strtoull(text, NULL, 10);
 	if (peak == 0 && read_text(s->status, text, sizeof(text)) == 0)
@@ -301,19 +298,17 @@ static int look(struct walk *w, size_t i, const char *name, char *ret_text, size
 double cb_usage_jail_cpu(const struct cb_usage_source *s)
 {
 	static struct walk w; /* large: not for the stack */
-	double sum = 0, user = 0, sys = 0;
+	double sum = 0, user, sys;
+	struct cb_proc_stat stat;
 	char text[1024];
 
 	if (read_text(s->cgroup[CB_USAGE_CPU], text, sizeof(text)) == 0 && cb_usage_parse_cpu(text, &user, &sys))
 		return user + sys;
 	start_walk(&w, s->init);
 	add_notifiers(&w, s->broker);
-	for (size_t i = 0; i < w.count && cb_now_thread_ns() < w.end; i++) {
-		user = sys = 0;
-		if (look(&w, i, "stat", text, sizeof(text)) == 0)
-			cb_usage_parse_stat(text, &user, &sys);
-		sum += user + sys;
-	}
+	for (size_t i = 0; i < w.count && cb_now_thread_ns() < w.end; i++)
+		if (look(&w, i, "stat", text, sizeof(text)) == 0 && cb_proc_stat_parse(text, &stat) == 0)
+			sum += user_s(&stat) + system_s(&stat);
 	return sum;
 }
 
@@ -325,24 +320,15 @@ bool cb_usage_counts_cpu(const struct cb_usage_source *s)
 	return read_text(s->cgroup[CB_USAGE_CPU], text, sizeof(text)) == 0 && cb_usage_parse_cpu(text, &user, &sys);
 }
 
-bool cb_usage_parse_process(const char *text, struct cb_usage_process *ret, char *ret_state)
+static struct cb_usage_process process_of(pid_t pid, const struct cb_proc_stat *stat)
 {
-	const char *p = strrchr(text, ')');
-	double hz = (double)sysconf(_SC_CLK_TCK);
-	unsigned long user, sys, child_user, child_sys;
-	unsigned long long start;
-	unsigned flags;
-
-	/* behind the name: state is field 3, flags 9, utime 14, stime, cutime, cstime, starttime 22 */
-	if (p == NULL ||
-	    sscanf(p + 1, " %c %*d %*d %*d %*d %*d %u %*u %*u %*u %*u %lu %lu %lu %lu %*d %*d %*d %*d %llu", ret_state,
-		   &flags, &user, &sys, &child_user, &child_sys, &start) != 7)
-		return false;
-	ret->start = start;
-	ret->exiting = (flags & EXITING) != 0;
-	ret->own = (double)(user + sys) / hz;
-	ret->children = (double)(child_user + child_sys) / hz;
-	return true;
+	return (struct cb_usage_process){
+		.pid = pid,
+		.start = stat->start,
+		.own = (double)(stat->user_us + stat->system_us) / 1e6,
+		.children = (double)(stat->children_user_us + stat->children_system_us) / 1e6,
+		.exiting = stat->exiting,
+	};
 }
 
 static const struct cb_usage_process *seen(const struct cb_usage_ledger *l, const struct cb_usage_process *p, size_t at)
@@ -404,16 +390,17 @@ double cb_usage_advance(struct cb_usage_ledger *l, const struct cb_usage_source 
 	static struct cb_usage_process now[CB_USAGE_PROCESSES];
 	static struct walk w; /* large: not for the stack */
 	double at_work = 0, most = (double)sysconf(_SC_NPROCESSORS_ONLN);
-	char text[1024], state;
+	struct cb_proc_stat stat;
+	char text[1024];
 	size_t n = 0;
 
 	start_walk(&w, s->init);
 	add_notifiers(&w, s->broker);
 	for (size_t i = 0; i < w.count && cb_now_thread_ns() < w.end; i++) {
-		if (look(&w, i, "stat", text, sizeof(text)) < 0 || !cb_usage_parse_process(text, &now[n], &state))
+		if (look(&w, i, "stat", text, sizeof(text)) < 0 || cb_proc_stat_parse(text, &stat) < 0)
 			continue;
-		now[n].pid = w.pid[i];
-		if (state == 'R' && seen(l, &now[n], n) == NULL)
+		now[n] = process_of(w.pid[i], &stat);
+		if (stat.state == 'R' && seen(l, &now[n], n) == NULL)
 			at_work += share(w.pid[i]);
 		n++;
 	}
@@ -422,17 +409,11 @@ double cb_usage_advance(struct cb_usage_ledger *l, const struct cb_usage_source 
 
 uint64_t cb_usage_faults(const struct cb_usage_source *s, double *ret_sys_s)
 {
-	char text[1024];
-	unsigned long faults = 0;
-	const char *p = read_text(s->stat, text, sizeof(text)) == 0 ? strrchr(text, ')') : NULL;
-	double user;
+	struct cb_proc_stat stat = { 0 };
 
-	*ret_sys_s = 0;
-	if (p != NULL)
-		cb_usage_parse_stat(text, &user, ret_sys_s);
-
-	/* behind the name: state is field 3, minflt 10 */
-	return p != NULL && sscanf(p + 1, " %*c %*d %*d %*d %*d %*d %*u %lu", &faults) == 1 ? faults : 0;
+	(void)read_stat(s->stat, &stat);
+	*ret_sys_s = system_s(&stat);
+	return stat.minor_faults;
 }
 
 struct cb_turns cb_usage_parse_turns(const char *text)
@@ -461,26 +442,20 @@ uint64_t cb_usage_of(pid_t pid)
 	return read_text(fd, text, sizeof(text)) == 0 ? cb_usage_parse_own(text) : 0;
 }
 
-static bool read_process(const char *path, struct cb_usage_process *ret, char *ret_state)
-{
-	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
-	char text[1024];
-
-	return read_text(fd, text, sizeof(text)) == 0 && cb_usage_parse_process(text, ret, ret_state);
-}
-
 bool cb_usage_process(pid_t pid, struct cb_usage_process *ret)
 {
-	char path[64], state;
+	struct cb_proc_stat stat;
 
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	return read_process(path, ret, &state);
+	if (cb_proc_stat_of(pid, &stat) < 0)
+		return false;
+	*ret = process_of(pid, &stat);
+	return true;
 }
 
 bool cb_usage_threads_at_work(pid_t pid)
 {
-	char path[300], state;
-	struct cb_usage_process p;
+	char path[300];
+	struct cb_proc_stat stat;
 	const struct dirent *entry;
 	bool there = false, found = false;
 	DIR *threads;
@@ -489,9 +464,9 @@ bool cb_usage_threads_at_work(pid_t pid)
 	threads = opendir(path);
 	while (!found && threads != NULL && (entry = readdir(threads)) != NULL) {
 		snprintf(path, sizeof(path), "/proc/%d/task/%s/stat", (int)pid, entry->d_name);
-		if (entry->d_name[0] != '.' && read_process(path, &p, &state)) {
+		if (entry->d_name[0] != '.' && cb_proc_stat_read(AT_FDCWD, path, &stat) == 0) {
 			there = true;
-			found = p.exiting || (state == 'R' && strtol(entry->d_name, NULL, 10) != pid);
+			found = stat.exiting || (stat.state == 'R' && strtol(entry->d_name, NULL, 10) != pid);
 		}
 	}
 	if (threads != NULL)

@@ -47,7 +47,7 @@ struct cb_usage_ledger {
 	size_t count;
 	struct cb_usage_process {
 		pid_t pid;
-		unsigned long long start;
+		uint64_t start; /* ticks since boot: a number may be another's by now */
 		double own, children; /* seconds */
 		bool exiting;	      /* it runs no code any more */
 	} seen[CB_USAGE_PROCESSES];
@@ -59,7 +59,6 @@ bool cb_usage_counts_cpu(const struct cb_usage_source *s);
 /* The sum alone: `now` in place of what was seen, `at_work` processors that new ones of them use. */
 double cb_usage_ledger_add(struct cb_usage_ledger *l, const struct cb_usage_process *now, size_t count, double at_work,
 			   double elapsed_s);
-bool cb_usage_parse_process(const char *text, struct cb_usage_process *ret, char *ret_state);
 /* Bytes of a process that are its own or a copy's (resident, not of files); 0 if it can't be read. */
 uint64_t cb_usage_of(pid_t pid);
 /* What it has used of processors; false if it can't be read. */
@@ -85,9 +84,7 @@ struct cb_turns {
 };
 struct cb_turns cb_usage_turns(const struct cb_usage_source *s);
 /* The parsers alone, for text as /proc gives it (NUL-terminated). */
-void cb_usage_parse_stat(const char *text, double *ret_user_s, double *ret_sys_s);
 struct cb_turns cb_usage_parse_turns(const char *text);
-pid_t cb_usage_parse_parent(const char *text);
 uint64_t cb_usage_parse_kilobytes(const char *text, const char *key); /* "KEY   12 kB" in bytes */
 uint64_t cb_usage_parse_own(const char *text);
 uint64_t cb_usage_parse_peak(const char *text);

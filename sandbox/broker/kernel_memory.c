@@ -11,6 +11,7 @@
 #include "kernel_memory.h"
 
 #include <cellblock/fd.h>
+#include <cellblock/proc_stat.h>
 
 #include <dirent.h>
 #include <errno.h>
@@ -159,27 +160,14 @@ static bool is_helper(pid_t pid1, pid_t pid)
 /* False if it has ended. */
 static bool is_young(pid_t pid, pid_t *ret_parent)
 {
-	char path[64], text[1024];
-	unsigned long long start;
+	struct cb_proc_stat stat;
 	struct timespec now;
-	const char *at;
-	int parent;
-	ssize_t n;
 
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
-
-	n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
-	text[n > 0 ? n : 0] = '\0';
-	at = strrchr(text, ')'); /* behind the name: state is field 3, the parent 4, when it was made 22 */
-	if (at == NULL || sscanf(at + 1,
-				 " %*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-				 &parent, &start) != 2)
+	if (cb_proc_stat_of(pid, &stat) < 0)
 		return false;
-	*ret_parent = parent;
+	*ret_parent = stat.parent;
 	clock_gettime(CLOCK_BOOTTIME, &now);
-	start = start * 1000 / (unsigned long long)sysconf(_SC_CLK_TCK);
-	return (int64_t)now.tv_sec * 1000 - (int64_t)start < EXEC_MS;
+	return (int64_t)now.tv_sec * 1000 - (int64_t)(stat.start * 1000 / (uint64_t)sysconf(_SC_CLK_TCK)) < EXEC_MS;
 }
 
 /* What pid 1 and helpers start is as hidden as they are until it runs its program, and has a session of its own

@@ -11,6 +11,7 @@
 #include "../init/init.h"
 
 #include <cellblock/fd.h>
+#include <cellblock/proc_stat.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -34,11 +35,9 @@ static int read_text(int folder, const char *name, char *ret_text, size_t size)
 
 static pid_t parent_of(int folder)
 {
-	char text[512];
-	const char *p = read_text(folder, "stat", text, sizeof(text)) == 0 ? strrchr(text, ')') : NULL;
-	int parent = 0;
+	struct cb_proc_stat stat;
 
-	return p != NULL && sscanf(p + 1, " %*c %d", &parent) == 1 ? parent : 0;
+	return cb_proc_stat_read(folder, "stat", &stat) == 0 ? stat.parent : 0;
 }
 
 /* A twin speaks up perhaps before it is pid 1's own child. */

@@ -10,6 +10,7 @@
 
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>
+#include <cellblock/proc_stat.h>
 #include <cellblock/sandbox.h>
 #include <cellblock/twin.h>
 
@@ -33,7 +34,6 @@
 #define PID_LIMIT (1u << 22) /* of Linux */
 #define PROCESSES_MAX 65536
 #define PAGE 65536  /* or less */
-#define EXITING 0x4 /* PF_EXITING, in /proc/PID/stat */
 
 static struct {
 	uint32_t number; /* 0 = free */
@@ -336,25 +336,14 @@ static void make_room(int64_t end)
 static bool lives(pid_t pid, int64_t end)
 {
 	const struct timespec pause = { 0, 200000 };
-	char path[32], text[512];
+	struct cb_proc_stat stat;
 
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
 	do {
-		CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
-		ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
-		const char *p;
-		unsigned flags;
-		char state;
-
-		if (n <= 0)
+		if (cb_proc_stat_of(pid, &stat) < 0)
 			return kill(pid, 0) == 0; /* where /proc shows no processes, that is all there is to know */
-		text[n] = '\0';
-		/* behind the name: state is field 3, flags 9 */
-		p = strrchr(text, ')');
-		if (p == NULL || sscanf(p + 1, " %c %*d %*d %*d %*d %*d %u", &state, &flags) != 2 ||
-		    (flags & EXITING) != 0 || strchr("ZXx", state) != NULL)
+		if (stat.exiting || strchr("ZXx", stat.state) != NULL)
 			return false;
-		if (strchr("STt", state) != NULL)
+		if (strchr("STt", stat.state) != NULL)
 			return true;
 		(void)nanosleep(&pause, NULL);
 	} while (cb_now_ms() < end);

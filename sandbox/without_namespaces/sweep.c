@@ -10,6 +10,7 @@
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>
 #include <cellblock/log.h>
+#include <cellblock/proc_stat.h>
 
 #include <dirent.h>
 #include <errno.h>
@@ -35,20 +36,11 @@
 /* The parent of a process; 0 if it has ended. In stat the name is in brackets and may hold anything. */
 static pid_t parent_of(int proc, const char *pid)
 {
-	char path[32], text[512];
-	CB_AUTO_FD fd = -1;
-	const char *end;
-	ssize_t n;
-	int parent = 0;
+	struct cb_proc_stat stat;
+	char path[32];
 
 	snprintf(path, sizeof(path), "%.16s/stat", pid);
-	fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
-	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-	if (n <= 0)
-		return 0;
-	text[n] = '\0';
-	end = strrchr(text, ')');
-	return end != NULL && sscanf(end + 1, " %*c %d", &parent) == 1 ? parent : 0;
+	return cb_proc_stat_read(proc, path, &stat) == 0 ? stat.parent : 0;
 }
 
 static bool has(const uint8_t *set, pid_t pid)

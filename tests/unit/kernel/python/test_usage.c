@@ -1,4 +1,4 @@
-/* Accounting: the name in /proc/PID/stat is the guest's to choose. */
+/* Accounting: the parsers of other files of /proc and of control groups, and the sums. */
 #include "python/usage.h"
 
 #include <pthread.h>
@@ -12,39 +12,6 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-
-#define TAIL " S 1 1 1 0 -1 4194560 100 200 0 0 300 50 25 5 20 0 1 0 1 1 1\n"
-
-static void test_stat(void **state)
-{
-	static const char *const names[] = {
-		"(python)", "(a b)", "(()", "())", "(x) S 1 1 1 0 -1 1 1 1 1 1 9 9 9 9 )", "()", "(a\nb)",
-	};
-	double hz = (double)sysconf(_SC_CLK_TCK);
-
-	(void)state;
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		char text[256];
-		double user = -1, sys = -1;
-
-		snprintf(text, sizeof(text), "42 %s" TAIL, names[i]);
-		cb_usage_parse_stat(text, &user, &sys);
-		assert_true(user == 325 / hz && sys == 55 / hz);
-	}
-}
-
-static void test_stat_of_another_form(void **state)
-{
-	static const char *const bad[] = { "", "42", "42 (x)", "42 (x) S 1 2 3", "42 (x" TAIL };
-
-	(void)state;
-	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		double user = -1, sys = -1;
-
-		cb_usage_parse_stat(bad[i], &user, &sys);
-		assert_true(user == -1 && sys == -1);
-	}
-}
 
 static void test_turns(void **state)
 {
@@ -96,22 +63,6 @@ static void test_ledger(void **state)
 	assert_true(sum == 10);
 }
 
-static void test_process_of_stat(void **state)
-{
-	struct cb_usage_process p = { 0 };
-	double hz = (double)sysconf(_SC_CLK_TCK);
-	char at = 0;
-
-	(void)state;
-	assert_true(cb_usage_parse_process("42 (x) Z)" TAIL, &p, &at));
-	assert_true(at == 'S' && p.start == 1 && p.own == 350 / hz && p.children == 30 / hz);
-	assert_false(p.exiting);
-	assert_true(cb_usage_parse_process("42 (x) R 1 1 1 0 -1 4194564 1 2 0 0 3 5 2 5 20 0 1 0 1 1 1\n", &p, &at));
-	assert_true(p.exiting);
-	assert_false(cb_usage_parse_process("42 (x) S 1 2", &p, &at));
-	assert_false(cb_usage_parse_process("", &p, &at));
-}
-
 static void test_peak(void **state)
 {
 	(void)state;
@@ -145,14 +96,6 @@ static void test_of_this_process(void **state)
 	assert_true(s.stat == -1 && s.status == -1 && s.sched == -1);
 	cb_usage_open(&s, 0x7ffffffe, none);
 	assert_true(s.stat == -1 && s.status == -1);
-}
-
-static void test_parent(void **state)
-{
-	(void)state;
-	assert_int_equal(cb_usage_parse_parent("42 (a) 7 (b) S 17 1"), 17);
-	assert_int_equal(cb_usage_parse_parent("42 (a"), 0);
-	assert_int_equal(cb_usage_parse_parent("42 (a) S"), 0);
 }
 
 /* A child that works and lives on: the sum over the tree sees it, /proc/PID/stat of its parent does not. */
@@ -247,15 +190,11 @@ static void test_of_a_control_group(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_stat),
-		cmocka_unit_test(test_stat_of_another_form),
 		cmocka_unit_test(test_turns),
 		cmocka_unit_test(test_ledger),
-		cmocka_unit_test(test_process_of_stat),
 		cmocka_unit_test(test_peak),
 		cmocka_unit_test(test_of_this_process),
 		cmocka_unit_test(test_own),
-		cmocka_unit_test(test_parent),
 		cmocka_unit_test(test_tree),
 		cmocka_unit_test(test_threads_at_work),
 		cmocka_unit_test(test_of_a_control_group),

@@ -11,6 +11,7 @@
 #include "../../folder.h"
 
 #include <cellblock/fd.h>
+#include <cellblock/proc_stat.h>
 
 #include <dirent.h>
 #include <errno.h>
@@ -302,21 +303,14 @@ static void assert_lives(void)
 	assert_int_equal(poll(&p, 1, 0), 0);
 }
 
-/* The state of a thread, after the name in brackets. */
 static char state_of(int tasks, const char *name)
 {
-	char path[300], text[256], *at;
-	CB_AUTO_FD fd = -1;
-	ssize_t n;
+	struct cb_proc_stat stat;
+	char path[300];
 
 	snprintf(path, sizeof(path), "%s/stat", name);
-	fd = openat(tasks, path, O_RDONLY | O_CLOEXEC);
-	n = read(fd, text, sizeof(text) - 1);
-	assert_true(n > 0);
-	text[n] = '\0';
-	at = strrchr(text, ')');
-	assert_non_null(at);
-	return at[2];
+	assert_int_equal(cb_proc_stat_read(tasks, path, &stat), 0);
+	return stat.state;
 }
 
 static unsigned count_awake(unsigned *ret_all)

@@ -1,0 +1,66 @@
+/* /proc/PID/stat: one line, of numbers but for a process's name and its state.
+ *
+ * Trust domain: all C programs. The kernel writes the line, but the name in it is the process's to choose, brackets and
+ * spaces too: so what follows is counted from the last ')'. Field 3 is the state, as in proc(5).
+ */
+#include <cellblock/fd.h>
+#include <cellblock/proc_stat.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define EXITING 0x4 /* PF_EXITING, of the flags */
+#define TEXT 1024   /* what is asked for stands in the first half */
+
+int cb_proc_stat_parse(const char *text, struct cb_proc_stat *ret)
+{
+	uint64_t hz = (uint64_t)sysconf(_SC_CLK_TCK), ticks[4];
+	const char *at = strrchr(text, ')');
+	struct cb_proc_stat s;
+	int64_t resident; /* pages */
+	unsigned flags;
+
+	/* state 3, ppid 4, flags 9, minflt 10, utime 14, stime, cutime, cstime, num_threads 20, starttime 22, rss 24 */
+	if (at == NULL ||
+	    sscanf(at + 1,
+		   " %c %d %*d %*d %*d %*d %u %" SCNu64 " %*u %*u %*u %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64
+		   " %*d %*d %" SCNu64 " %*d %" SCNu64 " %*u %" SCNd64,
+		   &s.state, &s.parent, &flags, &s.minor_faults, &ticks[0], &ticks[1], &ticks[2], &ticks[3], &s.threads,
+		   &s.start, &resident) != 11)
+		return -EBADMSG;
+	s.exiting = (flags & EXITING) != 0;
+	s.user_us = ticks[0] * 1000000 / hz;
+	s.system_us = ticks[1] * 1000000 / hz;
+	s.children_user_us = ticks[2] * 1000000 / hz;
+	s.children_system_us = ticks[3] * 1000000 / hz;
+	s.resident_bytes = resident > 0 ? (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
+	*ret = s;
+	return 0;
+}
+
+int cb_proc_stat_read(int dir, const char *path, struct cb_proc_stat *ret)
+{
+	CB_AUTO_FD fd = openat(dir, path, O_RDONLY | O_CLOEXEC);
+	char text[TEXT];
+	ssize_t n;
+
+	if (fd < 0)
+		return -errno;
+	n = read(fd, text, sizeof(text) - 1);
+	if (n <= 0)
+		return n < 0 ? -errno : -ESRCH;
+	text[n] = '\0';
+	return cb_proc_stat_parse(text, ret);
+}
+
+int cb_proc_stat_of(pid_t pid, struct cb_proc_stat *ret)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	return cb_proc_stat_read(AT_FDCWD, path, ret);
+}

@@ -1,0 +1,24 @@
+/* What /proc/PID/stat says of a process, or /proc/PID/task/TID/stat of a thread. See base/proc_stat.c. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct cb_proc_stat {
+	char state; /* R: it has a processor or waits for one */
+	pid_t parent;
+	bool exiting;					    /* it runs no code any more */
+	uint64_t minor_faults;				    /* page faults that read nothing */
+	uint64_t user_us, system_us;			    /* what it has used of processors */
+	uint64_t children_user_us, children_system_us; /* and those that it has waited for */
+	uint64_t threads;
+	uint64_t start; /* when it began, in clock ticks since boot */
+	uint64_t resident_bytes;
+};
+
+/* 0, or -EBADMSG: it is no such text, and *ret is as it was. */
+int cb_proc_stat_parse(const char *text, struct cb_proc_stat *ret);
+/* A file, by its path below `dir` (AT_FDCWD for a whole path). -errno; -ESRCH: it ended meanwhile. */
+int cb_proc_stat_read(int dir, const char *path, struct cb_proc_stat *ret);
+int cb_proc_stat_of(pid_t pid, struct cb_proc_stat *ret);
