@@ -1,6 +1,6 @@
 /* Loading a policy: built-in defaults, then file, then --set, then the administrator's ceiling.
  *
- * Role: finds and reads the files of interface.md and turns them into a complete struct cb_policy. Trust domain:
+ * Role: finds and reads the files of docs/policy.md and turns them into a complete struct cb_policy. Trust domain:
  * supervisor, at start. Invariants: files are parsed strictly (no duplicate, no unknown key); a policy file never comes
  * from the workspace, which cells can write, nor from a file that others may write; an unreadable ceiling is an error,
  * an absent one is none.

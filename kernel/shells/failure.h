@@ -1,5 +1,5 @@
 /* How failures are worded and reported: time limits, deaths, missing isolation. Trust domain: supervisor. See
- * interface.md's errors. */
+ * docs/messages.md. */
 #pragma once
 
 #include <cellblock/json_write.h>
