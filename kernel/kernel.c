@@ -231,7 +231,7 @@ static void interrupt_rest(struct cb_kernel *k)
 
 static void write_begin(struct cb_kernel *k, struct cb_json *j)
 {
-	if (k->transactions.twins.possible)
+	if (k->transactions.twins.possible || cb_twins_any(&k->transactions))
 		cb_checkpoints_list(&k->transactions, j);
 }
 

@@ -40,6 +40,10 @@ def pytest_sessionfinish(session):
 
 
 def pytest_collection_modifyitems(config, items):
+    for item in items if rawclient.SLOW != 1 else ():  # as each wait is longer, so is the whole
+        mark = item.get_closest_marker("timeout")
+        limit = mark.args[0] if mark else config.getoption("timeout") or config.getini("timeout") or 0
+        item.add_marker(pytest.mark.timeout(float(limit) * rawclient.SLOW), append=False)
     if kernels.NAME == "cellblock" or kernels.NAME.startswith("cellblock"):
         return
     for item in items:
@@ -77,8 +81,7 @@ def nothing_left(request, tmp_path_factory):
     new = [p for p in descendants() if p.pid not in before and not kernels.is_zygote(p.pid)]
     left = [p for p in kernels.wait_gone(new) if not kernels.is_zygote(p.pid)]  # one may just have been started
     named = kernels.named(left)
-    for p in left:
-        p.kill()
+    kernels.kill_all(left)
     descendants()
     assert not left, f"processes left behind: {named}"
     extra = {m for m in mounts() - mounted if str(folder) in m or "cellblock" in m}
@@ -96,7 +99,7 @@ def nothing_left(request, tmp_path_factory):
 
 class Starter:
     def __init__(self, folder, module):
-        self.folder, self.started, self.clients, self.count = folder, [], [], 0
+        self.folder, self.module, self.started, self.clients, self.count = folder, module, [], [], 0
         self.twins = getattr(module, "TWINS", True) or not kernels.is_cellblock(kernels.spec_argv()[0])
 
     def __call__(self, *, ready=True, **how):
@@ -147,19 +150,27 @@ def with_python(kernel):
 
 @pytest.fixture(scope="module")
 def shared(nothing_left, request):
-    """One kernel for the tests of a module that do no harm to it."""
+    """One kernel for the tests of a module that do no harm to it; what a module's SHARED() gives is how it starts."""
     starter = Starter(nothing_left / "shared", request.module)
-    starter.kernel = with_python(starter())
-    yield starter
-    starter.end()
+    try:
+        renew(starter)
+        yield starter
+    finally:
+        starter.end()
+
+
+def renew(starter):
+    starter.kernel = with_python(starter(**getattr(starter.module, "SHARED", dict)()))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     """Beside what failed stands what its kernels have logged."""
     report = yield
-    if report.failed and "shared" in item.funcargs:
-        item.funcargs["shared"].kernel.kill()
+    held = item.funcargs.get("shared")  # a module's own may be another thing, or several
+    for each in held.values() if isinstance(held, dict) else (held,):
+        if report.failed and isinstance(getattr(each, "kernel", None), kernels.Kernel):
+            each.kernel.kill()
     if report.failed and isinstance(item.funcargs.get("start"), Starter):
         started = item.funcargs["start"].started
         report.sections += [(f"log of {k.folder.name}", k.said()[-5000:]) for k in started]
@@ -170,7 +181,7 @@ def pytest_runtest_makereport(item, call):
 def kernel(shared):
     """The module's kernel; a new one after a test that failed."""
     if shared.kernel.closed or not shared.kernel.alive():
-        shared.kernel = with_python(shared())
+        renew(shared)
     return shared.kernel
 
 

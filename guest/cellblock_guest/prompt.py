@@ -77,8 +77,8 @@ class Prompt:
                 raise EOFError("the cell that asked has ended")
             self.output.flush()
             reported = self.interrupts.reported
-            self.wire.send(W.INPUT_REQUEST, request, question, calls)
             try:
+                self.wire.send(W.INPUT_REQUEST, request, question, calls)
                 content = self._answer(request, reported)
             except BaseException:  # an interrupt, what a handler of the user's raised, or the cell's end
                 self.interrupts.report(request)  # the answer will not be waited for: before the reply, see end()

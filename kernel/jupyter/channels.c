@@ -124,18 +124,17 @@ static int set_int(void *socket, int option, int value)
 	return zmq_setsockopt(socket, option, &value, sizeof(value)) == 0 ? 0 : -errno;
 }
 
-/* A reader that is gone without closing (laptop asleep) is found and its queue given back. Heartbeats only for iopub:
- * libzmq aborts when one is due for a peer that it has stopped to read and that hung up, as the router sockets' peers
- * do whose identity another has taken over. */
+/* A peer that is gone without closing (laptop asleep) is found, and its queue given back. TCP looks while nothing is
+ * on its way; on iopub something often is, so that there are heartbeats, too. They wait behind megabytes that a slow
+ * reader has still to take, and who takes them is not to be cut: hence the long time. Not elsewhere: libzmq aborts when
+ * one is due for a peer that it has stopped to read and that hung up, as the router sockets' peers do whose identity
+ * another has taken over. */
 static int set_liveness(void *s, enum cb_channel ch)
 {
-	static const int beats[][2] = { { ZMQ_HEARTBEAT_IVL, 10000 }, { ZMQ_HEARTBEAT_TIMEOUT, 30000 } };
-	static const int tcp[][2] = { { ZMQ_TCP_KEEPALIVE, 1 },
-				      { ZMQ_TCP_KEEPALIVE_IDLE, 10 },
-				      { ZMQ_TCP_KEEPALIVE_INTVL, 10 },
-				      { ZMQ_TCP_KEEPALIVE_CNT, 2 } };
-	const int(*options)[2] = ch == CB_IOPUB ? beats : tcp;
-	size_t n = ch == CB_IOPUB ? sizeof(beats) / sizeof(beats[0]) : sizeof(tcp) / sizeof(tcp[0]);
+	static const int options[][2] = { { ZMQ_TCP_KEEPALIVE, 1 },	    { ZMQ_TCP_KEEPALIVE_IDLE, 10 },
+					  { ZMQ_TCP_KEEPALIVE_INTVL, 10 },  { ZMQ_TCP_KEEPALIVE_CNT, 2 },
+					  { ZMQ_HEARTBEAT_IVL, 10000 },	    { ZMQ_HEARTBEAT_TIMEOUT, 600000 } };
+	size_t n = sizeof(options) / sizeof(options[0]) - (ch == CB_IOPUB ? 0 : 2);
 	int r = 0;
 
 	for (size_t i = 0; i < n && r == 0; i++)
@@ -169,7 +168,7 @@ static int set_common(struct cb_jupyter *jp, void *s, enum cb_channel ch)
 	if (r == 0)
 		r = set_liveness(s, ch);
 	if (r == 0 && ch == CB_IOPUB) {
-		r = set_int(s, ZMQ_XPUB_VERBOSE, 1);
+		r = set_int(s, ZMQ_XPUB_VERBOSER, 1);
 		if (r == 0)
 			r = set_int(s, ZMQ_XPUB_NODROP, 1);
 	} else if (r == 0) {

@@ -22,16 +22,24 @@ enum cb_weight {
 
 struct cb_iopub_entry;
 
+struct cb_iopub_topic {
+	uint64_t hash;
+	unsigned count;
+};
+
 struct cb_iopub {
 	/* messages that could not be sent yet, oldest first */
 	struct cb_iopub_entry *head, *tail;
 	size_t bytes;
 	size_t dropped;			 /* bytes of text and data given up since the last notice */
-	uint64_t topic[CB_IOPUB_TOPICS]; /* what somebody subscribes to now, by hash */
+	/* what is subscribed to now, and how often */
+	struct cb_iopub_topic topic[CB_IOPUB_TOPICS];
 	size_t ntopics;
 	bool many_topics;      /* more than can be told apart: taken for subscribed from then on */
-	bool subscribed;       /* somebody has ever subscribed; until then everything is held */
+	size_t live;	       /* subscriptions whose connections stand: those that were taken back are counted too */
+	bool subscribed;       /* else all is held: nobody has subscribed yet, or who did may be back in a moment */
 	int64_t blocked_since; /* 0 = not blocked */
+	int64_t looked_at;     /* when the queue was last tried */
 	size_t in_flight;      /* bytes of bodies at the last look, */
 	int64_t full_since;    /* and since when they were too many and became no fewer; 0 = they are not */
 	int timer;	       /* retry of the queue */

@@ -285,7 +285,7 @@ void cb_guest_want(struct cb_guest *g)
 {
 	int child[CB_SPAWN_NFDS] = { [0 ... CB_SPAWN_NFDS - 1] = -1 };
 
-	if (g->state != CB_GUEST_NONE)
+	if (g->state != CB_GUEST_NONE || g->telling)
 		return;
 	int r = g->broker.fd >= 0 ? make_channels(g, child) : CB_E_CLOSED;
 
@@ -519,8 +519,9 @@ static void ended(struct cb_guest *g)
 	g->restarted = true;
 	if (!was_up && g->failed_starts > 0)
 		explain_start(g);
+	g->telling = true;
 	g->events->died(g->kernel);
-	g->given_up = false;
+	g->telling = g->given_up = false;
 	/* no endless loop: after a failed start, or if guests die that nobody gave work, only a request tries again */
 	g->idle_deaths = g->python.rules.last_id < g->python.rules.first_id + g->asked ? g->idle_deaths + 1 : 0;
 	if (!g->shutting_down && g->failed_starts == 0 &&

@@ -92,6 +92,7 @@ struct cb_guest {
 	struct cb_broker_reply end; /* if end_known: what the broker said of the jail's end */
 	char verdict[256];	    /* why we killed it; empty = it died by itself */
 	char cause[256];	    /* the same of the one before it, until that was told */
+	bool telling;		    /* of its end: what that was is kept, and the next one is asked for afterwards */
 	bool shutting_down;	    /* the kernel: no jail follows this one */
 	uint64_t over_memory;	    /* bytes, if it was stopped for them and that is not told yet; 0 = it was not */
 	bool given_up;		    /* its start was interrupted: no failure, and nothing is lost */

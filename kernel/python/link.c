@@ -254,6 +254,14 @@ int cb_guest_link_send(struct cb_guest_link *l, enum cb_wire_type type, uint64_t
 	return cb_guest_link_flush(l);
 }
 
+void cb_guest_link_drop(struct cb_guest_link *l)
+{
+	if (l->tx.cap > (1u << 20)) /* don't keep the room of one huge request */
+		cb_buf_release(&l->tx);
+	cb_buf_clear(&l->tx);
+	l->tx_sent = 0;
+}
+
 int cb_guest_link_flush(struct cb_guest_link *l)
 {
 	while (cb_guest_link_pending(l)) {
@@ -263,9 +271,6 @@ int cb_guest_link_flush(struct cb_guest_link *l)
 			return errno == EAGAIN || errno == EINTR ? 0 : CB_E_CLOSED;
 		l->tx_sent += (size_t)n;
 	}
-	if (l->tx.cap > (1u << 20)) /* don't keep the room of one huge request */
-		cb_buf_release(&l->tx);
-	cb_buf_clear(&l->tx);
-	l->tx_sent = 0;
+	cb_guest_link_drop(l);
 	return 0;
 }

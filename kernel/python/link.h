@@ -65,6 +65,7 @@ int cb_guest_link_receive(struct cb_guest_link *l, size_t budget, cb_link_judge_
 int cb_guest_link_send(struct cb_guest_link *l, enum cb_wire_type type, uint64_t request, struct cb_span content,
 		       struct cb_span metadata, const struct cb_span *buffers, size_t nbuffers);
 int cb_guest_link_flush(struct cb_guest_link *l); /* 0 or CB_E_CLOSED */
+void cb_guest_link_drop(struct cb_guest_link *l); /* nobody takes what waits to be sent */
 /* It waits, and there is room now: time to receive again. */
 bool cb_guest_link_may_go_on(const struct cb_guest_link *l);
 static inline int cb_guest_link_pending(const struct cb_guest_link *l)

@@ -101,10 +101,12 @@ static void wire_closed(struct cb_python *p)
 
 void cb_python_flush(struct cb_python *p)
 {
-	if (cb_guest_link_flush(&p->link) < 0)
-		wire_closed(p);
-	else
-		p->ops->watch(p);
+	if (cb_guest_link_flush(&p->link) < 0) { /* what it said before its end is still to be read */
+		cb_guest_link_drop(&p->link);
+		p->ending_looks = 0;
+		p->ops->closed(p);
+	}
+	p->ops->watch(p);
 }
 
 void cb_python_read(struct cb_python *p, size_t budget)
@@ -161,6 +163,8 @@ static bool taken(const struct cb_python *p, uint64_t id, bool cell)
 	size_t n = p->output.nparents;
 
 	if (!cell && id % n == p->output.background % n)
+		return true;
+	if (p->rules.current != 0 && id % n == p->rules.current % n)
 		return true;
 	for (size_t i = 0; i < CB_LANES; i++)
 		if (p->rules.beside[i].id != 0 && id % n == p->rules.beside[i].id % n)

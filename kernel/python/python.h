@@ -26,7 +26,7 @@ struct cb_python_ops {
 		     const char **ret_reason);
 	void (*watch)(struct cb_python *p); /* what its wire waits for may have changed */
 	void (*unwatch)(struct cb_python *p);
-	/* Its wire, at the other end; it is not watched any more. */
+	/* Its wire, at the other end: nothing can be told it, or nothing more will be heard. */
 	void (*closed)(struct cb_python *p);
 	void (*broke)(struct cb_python *p, const char *why);
 	void (*arm)(struct cb_python *p); /* what it is due for has changed */

@@ -49,7 +49,6 @@ static void close_process(struct cb_usage_source *s)
 	cb_fd_close(&s->stat);
 	cb_fd_close(&s->status);
 	cb_fd_close(&s->sched);
-	s->init = s->broker = 0;
 }
 
 void cb_usage_follow(struct cb_usage_source *s, pid_t pid)
@@ -64,15 +63,17 @@ void cb_usage_follow(struct cb_usage_source *s, pid_t pid)
 	s->status = open(path, O_RDONLY | O_CLOEXEC);
 	snprintf(path, sizeof(path), "/proc/%d/schedstat", (int)pid);
 	s->sched = open(path, O_RDONLY | O_CLOEXEC);
-	if (read_stat(s->stat, &stat))
+	/* a jail keeps its pid 1, and a later process may be gone already, or not what it seems */
+	if (s->init == 0 && read_stat(s->stat, &stat))
 		s->init = stat.parent;
-	if (cb_proc_stat_of(s->init, &stat) == 0)
+	if (s->broker == 0 && cb_proc_stat_of(s->init, &stat) == 0)
 		s->broker = stat.parent;
 }
 
 void cb_usage_close(struct cb_usage_source *s)
 {
 	close_process(s);
+	s->init = s->broker = 0;
 	for (int i = 0; i < CB_USAGE_NFDS; i++)
 		cb_fd_close(&s->cgroup[i]);
 }

@@ -18,25 +18,27 @@ static bool is_for_the_kernel_before(const struct cb_kernel *k, const struct cb_
 	return r->date < k->started && r->arrived_date < k->started + FIRST_MOMENTS;
 }
 
-/* What a client sends on control may be read after what it sends on shell later: the cell would get an interrupt that
- * was meant for the one before it. */
-static bool is_for_the_cell_before(const struct cb_kernel *k, const struct cb_request *r)
+/* What a client sends on control may be read after what it sends on shell later: the cell, at work or the next, would
+ * get an interrupt that was meant for the one before it. */
+static bool is_for_the_cell_before(const struct cb_shell *s, const struct cb_request *r)
 {
-	const struct cb_request *cell = k->shells.execution.shell.current;
+	const struct cb_request *cell = s->current != NULL ? s->current : s->waiting.head;
 
-	return cell != NULL && r->subshell_id.data == NULL && r->session.data != NULL &&
-	       r->session.len == cell->session.len &&
+	return cell != NULL && r->session.data != NULL && r->session.len == cell->session.len &&
 	       memcmp(r->session.data, cell->session.data, r->session.len) == 0 && r->date < cell->date &&
-	       r->arrived_ns - k->shells.execution.shell.cell.started_ns < OVERTAKEN;
+	       (s->current == NULL || r->arrived_ns - s->cell.started_ns < OVERTAKEN);
 }
 
 static void interrupt_line(struct cb_kernel *k, const struct cb_request *r)
 {
 	struct cb_branch *branch = cb_branches_find(&k->transactions, r->subshell_id);
+	const struct cb_shell *meant = branch != NULL		     ? &branch->shell
+				       : r->subshell_id.data == NULL ? &k->shells.execution.shell
+								     : cb_lanes_known(&k->shells, r->subshell_id);
 
 	if (is_for_the_kernel_before(k, r))
 		cb_log(CB_LOG_INFO, "an interrupt from before this kernel's start is not for it");
-	else if (branch == NULL && is_for_the_cell_before(k, r))
+	else if (meant != NULL && is_for_the_cell_before(meant, r))
 		cb_log(CB_LOG_INFO, "an interrupt that was sent before the cell is not for it");
 	else if (branch != NULL)
 		cb_shell_interrupt(&branch->shell, true);

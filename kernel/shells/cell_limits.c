@@ -22,7 +22,6 @@
 #define SLACK 0.05	     /* s: the clock of /proc ticks in hundredths */
 #define WAIT_PERIOD SECOND
 #define MEMORY_PERIOD (SECOND / 10)
-#define WAIT_SHARE 0.05 /* of one processor: less is a thread that looks now and then if there is work */
 
 static double processors(void)
 {
@@ -99,7 +98,7 @@ static void on_timer(void *context)
 		cb_execution_over_memory(sh);
 		return;
 	}
-	if (m->waits && delta > elapsed * WAIT_SHARE && !cb_execution_spend(sh, elapsed))
+	if (m->waits && delta > elapsed * CB_WAIT_SHARE && !cb_execution_spend(sh, elapsed))
 		return;
 	arm(sh);
 }

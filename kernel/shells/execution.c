@@ -104,6 +104,7 @@ void cb_execution_cell_begins(struct cb_shell *s)
 static void begun(struct cb_shell *s)
 {
 	s->all->execution.taken_over = false;
+	cb_python_interrupt_no_more(s->python); /* it was a comm message's that goes on beside it */
 	cb_execution_cell_begins(s);
 }
 
@@ -138,6 +139,8 @@ static void begin(struct cb_shells *sh, struct cb_request *r)
 			return;
 		cb_shell_begin_here(s, r);
 		sh->events->serve(sh->kernel, r);
+		if (interrupted && s->current == r)
+			sh->events->interrupt_rest(sh->kernel);
 		if (interrupted && s->current == r)
 			sh->keeper->interrupt(sh->kept);
 	} else {
@@ -384,7 +387,7 @@ enum cb_found cb_execution_interrupt_one(struct cb_shells *sh, struct cb_span ms
 
 void cb_execution_interrupt(struct cb_shells *sh)
 {
-	const struct cb_shell *s = &sh->execution.shell;
+	struct cb_shell *s = &sh->execution.shell;
 	const struct cb_request *meant = s->current;
 
 	sh->events->interrupt_rest(sh->kernel);
@@ -393,6 +396,8 @@ void cb_execution_interrupt(struct cb_shells *sh)
 		return;
 	if (is_restored(sh)) { /* the cell has ended: what may hold up its reply is the copying */
 		sh->keeper->interrupt(sh->kept);
+		if (s->current == NULL)
+			cb_shell_interrupt(s, true);
 		return;
 	}
 	if (s->current != NULL)
@@ -472,10 +477,11 @@ void cb_execution_stopped(struct cb_shells *sh)
 void cb_execution_guest_restored(struct cb_shells *sh, bool told)
 {
 	const struct cb_request *r = sh->execution.shell.current;
+	bool goes_on = r != NULL && sh->events->outlives(sh->kernel, r); /* and tells of nothing */
 
-	if (!told && r == NULL)
+	if (!told && (r == NULL || goes_on))
 		note_loss(sh, true, cb_lanes_running(sh) != NULL ? "beside a subshell's cell, " : "between cells, ");
-	else if (!told && !sh->events->outlives(sh->kernel, r))
+	else if (!told)
 		fail_current(sh, true);
 	cb_lanes_guest_died(sh, true);
 	sh->execution.taken_over = false;

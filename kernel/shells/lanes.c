@@ -71,9 +71,9 @@ int cb_lanes_frame(struct cb_shells *sh, struct cb_frame *f, const struct cb_gue
 	return cb_shell_frame(of(sh, f->header.type == CB_WIRE_INTERRUPTED ? 0 : f->header.request), f, c, ret_reason);
 }
 
-bool cb_lanes_known(struct cb_shells *sh, struct cb_span id)
+const struct cb_shell *cb_lanes_known(struct cb_shells *sh, struct cb_span id)
 {
-	return find(sh, id) != NULL;
+	return find(sh, id);
 }
 
 static const struct cb_shell_ops subshell_ops;
@@ -542,15 +542,13 @@ static struct cb_shell *what_runs(struct cb_shells *sh, struct cb_shell *subshel
 	return subshell->current != NULL ? subshell : beside(sh, subshell);
 }
 
-/* What waits for a twin to be made is interrupted as soon as it is begun. */
 static void interrupt_subshell(struct cb_shells *sh, struct cb_shell *l, bool hard)
 {
-	if (what_runs(sh, l)->current != NULL) {
-		cb_shell_interrupt(what_runs(sh, l), hard);
-	} else if (l->waiting.head != NULL && sh->guest->state == CB_GUEST_UP && !sh->events->files_held(sh->kernel)) {
-		l->waiting.head->interrupted = true;
+	bool runs = what_runs(sh, l)->current != NULL;
+
+	cb_shell_interrupt(runs ? what_runs(sh, l) : l, hard);
+	if (!runs && l->waiting.head != NULL) /* it may wait for a twin to be made */
 		sh->keeper->interrupt(sh->kept);
-	}
 }
 
 /* Hard is a second one only when it can't be meant for the main shell. */

@@ -34,7 +34,7 @@ void cb_lanes_guest_died(struct cb_shells *sh, bool restored);
 
 /* ---- subshells; an id is a raw JSON string ---- */
 
-bool cb_lanes_known(struct cb_shells *sh, struct cb_span id);
+const struct cb_shell *cb_lanes_known(struct cb_shells *sh, struct cb_span id); /* NULL = there is no such */
 const char *cb_lanes_create(struct cb_shells *sh); /* its id; NULL = there are CB_SUBSHELLS_MAX */
 /* What waits is aborted, what runs ends by itself. False if there is no such subshell. */
 bool cb_lanes_delete(struct cb_shells *sh, struct cb_span id);

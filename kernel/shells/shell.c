@@ -334,6 +334,34 @@ void cb_shell_died(struct cb_shell *s, const struct cb_death *d)
 
 /* ---- input ---- */
 
+/* The clock of its cell stands, and nobody else sees whether it computes all the same. */
+static bool looks_at_work(const struct cb_shell *s)
+{
+	return s->cell.waits && s->cell.clock_left > 0 && s->ops->waits == NULL && s->ops->cpu != NULL;
+}
+
+static void note_work(struct cb_shell *s, int64_t now)
+{
+	s->work_at = now;
+	s->work = s->ops->cpu(s);
+}
+
+/* True: the clock has run out by it. */
+static bool works_too_long(struct cb_shell *s, int64_t now)
+{
+	double elapsed = (double)(now - s->work_at) / (double)SECOND, before = s->work;
+
+	if (!looks_at_work(s) || s->cell.stop != CB_STOP_NONE || now - s->work_at < LOOK_PERIOD / 2)
+		return false;
+	note_work(s, now);
+	if (s->work - before > elapsed * CB_WAIT_SHARE)
+		s->cell.clock_left -= (int64_t)(elapsed * (double)SECOND);
+	if (s->cell.clock_left > 0)
+		return false;
+	s->cell.clock_left = 1;
+	return true;
+}
+
 void cb_shell_wait(struct cb_shell *s, bool waits)
 {
 	struct cb_cell *c = &s->cell;
@@ -351,6 +379,8 @@ void cb_shell_wait(struct cb_shell *s, bool waits)
 		c->clock_left = 0;
 	}
 	c->waits = waits;
+	if (waits && looks_at_work(s))
+		note_work(s, now);
 	if (s->ops->waits != NULL && (s->current->execute.timeout > 0 || s->current->execute.cpu > 0))
 		s->ops->waits(s, waits);
 	s->ops->arm(s);
@@ -480,6 +510,8 @@ void cb_shell_look(struct cb_shell *s, int64_t now)
 		stop_hard(s);
 	else if (c->deadline != 0 && c->deadline <= now)
 		cb_shell_over_time(s, false, c->waits);
+	else if (works_too_long(s, now))
+		cb_shell_over_time(s, false, false);
 	else if (limit > 0 && s->ops->cpu != NULL && c->stop == CB_STOP_NONE &&
 		 s->ops->cpu(s) - s->cpu_at_start >= limit)
 		cb_shell_over_time(s, true, false);
@@ -501,7 +533,7 @@ void cb_shell_due(const struct cb_shell *s, int64_t *look_at, int64_t *when)
 	if (!runs_cell(s))
 		return;
 	cb_sooner(when, s->cell.deadline);
-	if (s->current->execute.cpu > 0 && s->ops->cpu != NULL && s->cell.stop == CB_STOP_NONE)
+	if (((s->current->execute.cpu > 0 && s->ops->cpu != NULL) || looks_at_work(s)) && s->cell.stop == CB_STOP_NONE)
 		cb_shell_next_look(look_at, when);
 }
 
@@ -509,6 +541,8 @@ void cb_shell_interrupt(struct cb_shell *s, bool hard)
 {
 	int64_t now = cb_now_ns();
 
+	if (s->current == NULL && s->waiting.head != NULL)
+		s->waiting.head->interrupted = true;
 	if (s->current == NULL || s->answered || s->over)
 		return;
 	if (s->interrupted_at != 0 && hard && now - s->interrupted_at >= CB_DOUBLE_CLICK) {

@@ -52,7 +52,8 @@ void cb_shell_over_time(struct cb_shell *s, bool over_cpu, bool wait_over);
 /* The next look at what gives no sign of itself; *look_at stays, however often it is asked for, until that was done and
  * it is 0 again. */
 void cb_shell_next_look(int64_t *look_at, int64_t *when);
-/* The user's interrupt; with `hard` a second one ends what does not obey. */
+/* The user's interrupt; with `hard` a second one ends what does not obey. Where nothing runs, what waits is interrupted
+ * as soon as it is begun. */
 void cb_shell_interrupt(struct cb_shell *s, bool hard);
 /* The user's interrupt of one request, named by its id (a raw JSON string): one that waits is taken out and aborted, a
  * cell that runs is interrupted; what else runs goes on to its end. */

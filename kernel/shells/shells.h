@@ -24,6 +24,7 @@ struct cb_transactions;
 
 #define CB_SHELLS_WAITING_MAX 10000	   /* requests in all subshells, or branches */
 #define CB_SHELLS_BYTES_MAX (64u << 20)	   /* bytes of their frames */
+#define CB_WAIT_SHARE 0.05		   /* of one processor: less is a thread that looks now and then for work */
 #define CB_DOUBLE_CLICK (1000000000LL / 4) /* a second interrupt sooner than this is the same click */
 
 /* What ended a cell against its will. */
@@ -111,6 +112,8 @@ struct cb_shell {
 	/* the current request */
 	struct cb_cell cell; /* if it is one */
 	double cpu_at_start;
+	int64_t work_at; /* while its clock stands: the last look at whether it computes, */
+	double work;	 /* and the CPU time then */
 	int64_t answer_by;	/* of a question; 0 = any time */
 	int64_t asked_at;	/* when it asked for input, and is not answered; 0 = it does not ask */
 	unsigned ask_again;	/* how often it may all the same: each interrupt may have crossed a question */

@@ -83,7 +83,7 @@ static void resumed(struct cb_transactions *tx, struct cb_branch *b)
 		return;
 	cb_branch_go(b, CB_BRANCH_UP);
 	b->served = true;
-	cb_checkpoint_branch_woken(tx, b->shell.id, NULL);
+	cb_checkpoint_branch_woken(tx, b->asked, b->shell.id, NULL);
 }
 
 int cb_branch_frame(struct cb_python *p, struct cb_frame *f, const struct cb_guest_content *c, const char **ret_reason)

@@ -334,6 +334,7 @@ static void set_up(struct cb_transactions *tx, struct cb_branch *b, const struct
 
 static void release(struct cb_branch *b)
 {
+	cb_header_unref(b->asked);
 	cb_shell_release(&b->shell);
 	cb_python_close(&b->python);
 	cb_output_forget(&b->python.output);
@@ -360,6 +361,7 @@ bool cb_branches_born(struct cb_transactions *tx, struct cb_twin *t, const char 
 		release(b);
 		return false;
 	}
+	b->asked = cb_header_ref(tx->shells->execution.shell.current->header);
 	*place = b;
 	cb_audit_branch(tx->records, b->shell.id, from);
 	arm(tx);
@@ -634,6 +636,7 @@ static void bury(struct cb_transactions *tx, struct cb_branch **place, const cha
 void cb_branches_gone(struct cb_transactions *tx, uint32_t number, int status)
 {
 	struct cb_branch **place = place_of(tx, number), *b = place != NULL && number != 0 ? *place : NULL;
+	struct cb_header *asked;
 	char why[256];
 	bool served;
 
@@ -653,10 +656,12 @@ void cb_branches_gone(struct cb_transactions *tx, uint32_t number, int status)
 	cb_output_drain(&b->python.output);
 	cb_log(CB_LOG_INFO, "branch %u has ended: %s", number, why);
 	served = b->served;
+	asked = cb_header_ref(b->asked);
 	bury(tx, place, why, GONE);
 	cb_adopt_branch_gone(tx, number);
 	if (!served)
-		cb_checkpoint_branch_woken(tx, NULL, why);
+		cb_checkpoint_branch_woken(tx, asked, NULL, why);
+	cb_header_unref(asked);
 	cb_twins_room(tx);
 }
 

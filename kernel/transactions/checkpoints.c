@@ -198,7 +198,7 @@ void cb_checkpoint_rolled_back(struct cb_transactions *tx)
 	} else {
 		struct cb_json j = cb_json_begin(&b);
 
-		cb_json_put(&j, "status", "ok");
+		cb_json_put(&j, "status", "ok", "outcome", tx->twins.outcome);
 		cb_twins_write_undone(tx, &j);
 		cb_twins_write_undone_calls(tx, &j);
 		cb_reply_json(tx->jupyter, r, &j);
@@ -235,15 +235,16 @@ bool cb_checkpoint_branched(struct cb_transactions *tx, struct cb_twin *t)
 		return false; /* nobody waits for it any more */
 	if (cb_branches_born(tx, t, from))
 		return true;
-	cb_checkpoint_branch_woken(tx, NULL, "it can't be spoken to");
+	cb_checkpoint_branch_woken(tx, r->header, NULL, "it can't be spoken to");
 	return false;
 }
 
-void cb_checkpoint_branch_woken(struct cb_transactions *tx, const char *id, const char *why)
+void cb_checkpoint_branch_woken(struct cb_transactions *tx, const struct cb_header *asked, const char *id,
+				const char *why)
 {
 	struct cb_request *r = tx->shells->execution.shell.current;
 
-	if (r == NULL || r->kind != CB_REQUEST_BRANCH)
+	if (r == NULL || r->kind != CB_REQUEST_BRANCH || r->header != asked)
 		return; /* nobody waits for it any more */
 	if (id == NULL)
 		cb_reply_error(tx->jupyter, r, ENAME, "the copy could not be woken: %s", why);
@@ -366,6 +367,18 @@ void cb_checkpoints_gone(struct cb_transactions *tx)
 	c->nasked = 0;
 }
 
+void cb_checkpoint_lost(struct cb_transactions *tx, const char *name, const char *why)
+{
+	char *note = tx->checkpoints.note, shown[64];
+	size_t len = strlen(note);
+
+	if (name[0] == '\0')
+		return;
+	(void)cb_visible(name, strlen(name), shown, sizeof(shown));
+	snprintf(note + len, sizeof(tx->checkpoints.note) - len, "[cellblock: the checkpoint %s is gone: %s]\n", shown,
+		 why);
+}
+
 void cb_checkpoints_quiet(struct cb_transactions *tx)
 {
 	if (!cb_twins_busy(tx) && tx->guest->state == CB_GUEST_UP)
@@ -414,10 +427,7 @@ void cb_checkpoint_made(struct cb_transactions *tx, struct cb_twin *t, const cha
 		snprintf(tx->checkpoints.note, sizeof(tx->checkpoints.note),
 			 "[cellblock: %%checkpoint %s: no copy could be made]\n", shown);
 	}
-	if (t != NULL)
-		cb_twins_quiet(tx); /* one without a name may be due as well */
-	else
-		cb_checkpoints_quiet(tx);
+	cb_twins_quiet(tx); /* one without a name may be due as well, or again */
 }
 
 /* ---- cells ---- */

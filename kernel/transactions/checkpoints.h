@@ -21,9 +21,13 @@ void cb_checkpoint_made(struct cb_transactions *tx, struct cb_twin *t, const cha
 void cb_checkpoint_rolled_back(struct cb_transactions *tx);
 /* The twin that was to be a branch is ready; false if it is none and has to end. */
 bool cb_checkpoint_branched(struct cb_transactions *tx, struct cb_twin *t);
-/* It serves, and has this id (NULL = it ended before, for `why`). */
-void cb_checkpoint_branch_woken(struct cb_transactions *tx, const char *id, const char *why);
+/* The one that was asked for by the request with this header serves, and has this id (NULL = it ended before, for
+ * `why`). */
+void cb_checkpoint_branch_woken(struct cb_transactions *tx, const struct cb_header *asked, const char *id,
+				const char *why);
 /* Python has ended: what %checkpoint asked for was of its state. */
 void cb_checkpoints_gone(struct cb_transactions *tx);
+/* One with this name ("" = none) is no more, though nobody has deleted it: the next cell says so. */
+void cb_checkpoint_lost(struct cb_transactions *tx, const char *name, const char *why);
 /* Nothing runs: what %checkpoint asked for is made. */
 void cb_checkpoints_quiet(struct cb_transactions *tx);

@@ -174,7 +174,7 @@ static void on_timer(void *context)
 
 void cb_memory_watch(struct cb_transactions *tx)
 {
-	if (!tx->memory.armed && tx->twins.possible)
+	if (!tx->memory.armed && (tx->twins.possible || cb_twins_any(tx)))
 		arm(tx);
 }
 

@@ -31,7 +31,7 @@ struct cb_checkpoints {
 		  [CB_CHECKPOINT_NAME]; /* by %checkpoint: to be made now that its cell has ended */
 	unsigned nasked;
 	bool rolling;	/* a rollback is under way: for the current request */
-	char note[256]; /* a %checkpoint that failed: the next cell says so */
+	char note[512]; /* a %checkpoint that failed, or a name that is gone: the next cell says so */
 };
 
 /* Copies of a guest from which its state comes back (include/cellblock/twin.h). */
@@ -75,6 +75,7 @@ struct cb_twins {
 	bool possible;	   /* in this jail, with this policy */
 	bool stale;	   /* something has run since the newest one was made */
 	bool after_cell;   /* and a cell was among it */
+	unsigned again;	   /* how often one was wanted though nothing had run */
 	unsigned failures; /* in a row */
 	int64_t again_ns;  /* threads did not stop: not before then; 0 = at any time */
 	bool lack_told;	   /* that none could be made */
@@ -106,9 +107,10 @@ struct cb_twins {
 	unsigned looks;		  /* at the one that serves: how many more, while its threads have had no turn */
 	double look_used;	  /* seconds of a processor that it had used at the last of them */
 	int64_t look_end;	  /* ns; it is looked at until then */
-	bool copy_kills;	  /* in this take-over one died of that */
+	bool copy_kills;	  /* in this take-over one died of that; or no other is tried for it */
 	unsigned passed_over;	  /* in this take-over: states that did not work */
 	char passed_why[192];	  /* the last of them */
+	uint64_t passed_cell;	  /* what it had, as struct cb_twin has it */
 	struct cb_twin woken;	  /* the one that took over, as it was; without ends and comms */
 	uint32_t before_copy;	  /* the last number before it was copied in its turn */
 	int64_t confirmed_ns;	  /* when it was last said that a state is back; 0 = something has begun since */
@@ -136,6 +138,7 @@ struct cb_branch {
 	struct cb_python python; /* number: the twin's */
 	struct cb_transactions *all;
 	enum cb_branch_state { CB_BRANCH_WAKING, CB_BRANCH_UP, CB_BRANCH_ENDING } state;
+	struct cb_header *asked;       /* the request for it; owned */
 	bool served;		       /* it was up once: who asked for it has its id */
 	char from[CB_CHECKPOINT_NAME]; /* "" = the state as it was */
 	double created;

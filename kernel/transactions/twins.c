@@ -67,7 +67,7 @@ struct cb_twin *cb_twins_other_named(struct cb_twins *w, const struct cb_twin *t
 {
 	for (int i = 0; i < CB_TWINS_MAX; i++)
 		if (cb_twin_is_ready(&w->twin[i]) && &w->twin[i] != than && &w->twin[i] != w->waking &&
-		    strcmp(w->twin[i].name, than->name) == 0)
+		    &w->twin[i] != w->coming && strcmp(w->twin[i].name, than->name) == 0)
 			return &w->twin[i];
 	return NULL;
 }
@@ -103,6 +103,16 @@ size_t cb_twins_count(const struct cb_twins *w)
 	return n;
 }
 
+/* A copy that was bred goes back to the files of the one that it is of. */
+static bool is_last_with_its_files(const struct cb_twins *w, const struct cb_twin *t)
+{
+	for (int i = 0; i < CB_TWINS_MAX; i++)
+		if (&w->twin[i] != t && w->twin[i].number != 0 && w->twin[i].files != CB_FILES_STAY &&
+		    w->twin[i].snapshot == t->snapshot)
+			return false;
+	return t->files != CB_FILES_STAY;
+}
+
 void cb_twins_forget(struct cb_transactions *tx, struct cb_twin *t)
 {
 	struct cb_twins *w = &tx->twins;
@@ -113,8 +123,8 @@ void cb_twins_forget(struct cb_transactions *tx, struct cb_twin *t)
 	}
 	if (t == w->waking)
 		w->waking = NULL;
-	if (t->files != CB_FILES_STAY && t->snapshot == t->number)
-		cb_file_snapshots_ask(tx, CB_BROKER_FORGET, t->number);
+	if (is_last_with_its_files(w, t))
+		cb_file_snapshots_ask(tx, CB_BROKER_FORGET, t->snapshot);
 	cb_guest_ends_close(&t->ends);
 	cb_comms_release(&t->comms);
 	*t = (struct cb_twin){ .ends = CB_GUEST_ENDS_NONE };
@@ -213,7 +223,8 @@ size_t cb_twins_give_up(struct cb_transactions *tx)
 
 	if (t != NULL)
 		cb_twins_drop(tx, t);
-	tx->twins.stale = true; /* another one, when it is quiet */
+	if (cb_twins_count(&tx->twins) == 0)
+		cb_twins_want_again(tx);
 	return cb_twins_count(&tx->twins);
 }
 
@@ -264,9 +275,12 @@ void cb_twins_init_said(struct cb_transactions *tx, const struct cb_init_msg *m)
 	} else if (m->op == CB_INIT_GONE && t == w->coming) {
 		cb_twins_lost_at_birth(tx, "it ended at its birth");
 	} else if (m->op == CB_INIT_GONE) {
+		bool youngest = t == cb_twins_pick(w, false);
+
 		cb_log(CB_LOG_INFO, "twin %u has ended", t->number);
 		cb_twins_forget(tx, t);
-		w->stale = true; /* another one, when it is quiet */
+		if (youngest)
+			cb_twins_want_again(tx);
 	}
 }
 

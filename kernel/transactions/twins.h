@@ -108,6 +108,8 @@ void cb_twins_forget_past(struct cb_transactions *tx);
 /* ---- twins_make.c ---- */
 /* Ready, if all have come: CHECKPOINT_REPLY, REGISTERED and BORN, and the copy of the files if there is to be one. */
 void cb_twins_check_ready(struct cb_transactions *tx);
+/* Of those without a name: the oldest go that are too many. */
+void cb_twins_keep_so_many(struct cb_transactions *tx);
 void cb_twins_let_go(
 	struct cb_transactions *tx); /* CHECKPOINT is not answered: a function that holds it up is to end */
 void cb_twins_not_made(struct cb_transactions *tx, const char *why);
@@ -129,6 +131,8 @@ void cb_twins_looked_at(struct cb_transactions *tx);
 void cb_twins_confirm(struct cb_transactions *tx);
 
 /* ---- twins_when.c ---- */
+/* Another one, when it is quiet: the youngest is gone, or could not be made, though nothing has run since. */
+void cb_twins_want_again(struct cb_transactions *tx);
 void cb_twins_on_idle(void *context);
 
 /* ---- file_snapshots.c ---- */

@@ -69,6 +69,12 @@ static void tell_lack(struct cb_transactions *tx, const char *why)
 	w->lack_told = true;
 }
 
+/* What was to be a copy for another end says nothing of whether the state can be kept. */
+static void count_failure(struct cb_twins *w)
+{
+	w->failures += w->coming_use == CB_TWIN_KEPT;
+}
+
 void cb_twins_not_made(struct cb_transactions *tx, const char *why)
 {
 	struct cb_twins *w = &tx->twins;
@@ -79,8 +85,7 @@ void cb_twins_not_made(struct cb_transactions *tx, const char *why)
 		cb_twins_drop(tx, w->coming);
 	cb_loop_arm(tx->loop, w->deadline_timer, 0);
 	cb_log(CB_LOG_INFO, "no twin was made: %s", why);
-	if (w->coming_use != CB_TWIN_BRANCH && w->coming_use != CB_TWIN_ADOPTED) /* that says nothing of twins */
-		w->failures++;
+	count_failure(w);
 	not_asked_again(tx, why);
 	told(tx, NULL, why);
 }
@@ -119,6 +124,7 @@ void cb_twins_interrupt(struct cb_transactions *tx)
 		return;
 	if (w->interrupted_at != 0 && now - w->interrupted_at >= CB_DOUBLE_CLICK) {
 		cb_audit_interrupt(tx->records, "hard");
+		w->confirmed_ns = 0; /* this is no fault of its state */
 		cb_guest_stop(tx->guest, "interrupted while its state was to be kept");
 		return;
 	}
@@ -303,6 +309,15 @@ bool cb_twins_branch(struct cb_transactions *tx, struct cb_twin *from)
 	return from != NULL ? cb_twins_breed(tx, from, CB_TWIN_BRANCH) : make(tx, NULL, CB_TWIN_BRANCH) != NULL;
 }
 
+void cb_twins_keep_so_many(struct cb_transactions *tx)
+{
+	struct cb_twins *w = &tx->twins;
+	struct cb_twin *t;
+
+	while (cb_twins_count(w) > 1 + tx->policy->transactions_keep && (t = cb_twins_pick(w, true)) != NULL)
+		cb_twins_drop(tx, t);
+}
+
 void cb_twins_check_ready(struct cb_transactions *tx)
 {
 	struct cb_twins *w = &tx->twins;
@@ -336,8 +351,8 @@ void cb_twins_check_ready(struct cb_transactions *tx)
 	cb_twin_cost_made(&w->cost, cb_usage_turns(&tx->guest->usage), w->duration_s);
 	while (t->name[0] != '\0' && (old = cb_twins_other_named(w, t)) != NULL)
 		cb_twins_drop(tx, old);
-	while (cb_twins_count(w) > 1 + tx->policy->transactions_keep)
-		cb_twins_drop(tx, cb_twins_pick(w, true));
+	if (!w->confirming) /* else an older one may be needed yet */
+		cb_twins_keep_so_many(tx);
 	cb_twins_forget_past(tx);
 	told(tx, t, NULL);
 }
@@ -373,11 +388,13 @@ void cb_twins_why_not(const struct cb_guest_content *c, char *ret_why, size_t si
 }
 
 /* They may stop the next time. */
-static void threads_went_on(struct cb_twins *w)
+static void threads_went_on(struct cb_transactions *tx)
 {
+	struct cb_twins *w = &tx->twins;
+
 	w->failures = 0;
-	w->stale = true;
 	w->again_ns = cb_now_ns() + AGAIN_AFTER;
+	cb_twins_want_again(tx);
 }
 
 void cb_twins_answered(struct cb_transactions *tx, const struct cb_guest_content *c)
@@ -387,6 +404,7 @@ void cb_twins_answered(struct cb_transactions *tx, const struct cb_guest_content
 
 	cb_guest_set_idle(tx->guest);
 	w->asked = false;
+	cb_loop_arm(tx->loop, w->deadline_timer, 0);
 	w->duration_s = (double)(cb_now_ns() - w->begun_ns) / 1e9;
 	if (!cb_json_string_is(c->status, "ok"))
 		cb_twins_why_not(c, why, sizeof(why));
@@ -395,7 +413,7 @@ void cb_twins_answered(struct cb_transactions *tx, const struct cb_guest_content
 		told(tx, NULL, why);
 	} else if (!cb_json_string_is(c->status, "ok")) {
 		if (c->ename.data != NULL && cb_json_string_is(c->ename, "TimeoutError"))
-			threads_went_on(w);
+			threads_went_on(tx);
 		cb_twins_not_made(tx, why);
 	} else {
 		cb_left_out_take(&w->coming->left_out, c->left_out);
@@ -412,7 +430,7 @@ void cb_twins_lost_at_birth(struct cb_transactions *tx, const char *why)
 	}
 	cb_log(CB_LOG_INFO, "no twin was made: %s", why);
 	cb_twins_drop(tx, tx->twins.coming);
-	tx->twins.failures++;
+	count_failure(&tx->twins);
 }
 
 /* The twin's only word before it is woken; its pid is the kernel's word. Descriptors find no room and are closed. */

@@ -59,7 +59,17 @@ static void note_undone(struct cb_twins *w, const struct cb_twin *t)
 static void passed_over(struct cb_twins *w, const char *why)
 {
 	w->passed_over++;
+	w->passed_cell = w->waking != NULL ? w->waking->cell : w->woken.cell;
 	snprintf(w->passed_why, sizeof(w->passed_why), "%s", why);
+}
+
+/* Who was given work since may have died of that. A command on control runs beside all shells. */
+static bool died_of_itself(const struct cb_transactions *tx)
+{
+	const struct cb_twins *w = &tx->twins;
+
+	return w->confirmed_ns != 0 && cb_now_ns() - w->confirmed_ns <= MOMENTS && tx->workspace->jobs.head == NULL &&
+	       !cb_debug_busy(tx->shells);
 }
 
 /* The woken one died with nothing to do, and of those that are kept the youngest are copies of it: the older one takes
@@ -69,7 +79,7 @@ static struct cb_twin *pass_over_copies(struct cb_transactions *tx, struct cb_tw
 	struct cb_twins *w = &tx->twins;
 	struct cb_twin *older = NULL;
 
-	if (w->confirmed_ns == 0 || cb_now_ns() - w->confirmed_ns > MOMENTS || t == NULL)
+	if (t == NULL || !died_of_itself(tx))
 		return t;
 	for (int i = 0; i < CB_TWINS_MAX; i++)
 		if (cb_twin_is_ready(&w->twin[i]) && w->twin[i].use == CB_TWIN_KEPT &&
@@ -139,15 +149,13 @@ bool cb_twins_go_to(struct cb_transactions *tx, struct cb_twin *t)
 static void give_up_woken(struct cb_transactions *tx)
 {
 	struct cb_twins *w = &tx->twins;
-	struct cb_twin *t;
 
 	w->confirming = false;
 	w->copy_kills |= w->asked;
 	w->asked = false;
-	if (w->coming != NULL)
-		cb_twins_drop(tx, w->coming);
-	while ((t = cb_twins_pick(w, false)) != NULL && t->number > w->woken.number)
-		cb_twins_drop(tx, t);
+	for (int i = 0; i < CB_TWINS_MAX; i++)
+		if (w->twin[i].number > w->before_copy)
+			cb_twins_drop(tx, &w->twin[i]);
 	cb_guest_restoring(tx->guest);
 	cb_debug_guest_gone(tx->shells);
 	cb_lanes_stopped(tx->shells);
@@ -160,6 +168,8 @@ static void fall_back(struct cb_transactions *tx, const char *why)
 	struct cb_twin *t;
 
 	passed_over(w, why);
+	cb_checkpoint_lost(tx, w->waking != NULL ? w->waking->name : w->woken.name,
+			   "its state did not work when it was woken");
 	if (tx->checkpoints.rolling)
 		snprintf(tx->guest->cause, sizeof(tx->guest->cause),
 			 "the state that was asked for did not work when it was woken (%s)", w->passed_why);
@@ -272,17 +282,17 @@ void cb_twins_restored(struct cb_transactions *tx)
 	struct cb_twin *t = w->waking;
 	int r;
 
+	if (tx->guest->state != CB_GUEST_RESTORING) /* its jail is being ended meanwhile */
+		return;
 	w->settling = w->settled++ < SETTLE_LOOKS && memory_is_to_come(tx);
 	cb_loop_arm(tx->loop, w->deadline_timer, cb_now_ns() + (w->settling ? SETTLE : RESTORE_DEADLINE));
 	if (w->settling)
 		return;
 	cb_guest_last_words(tx->guest);
+	cb_checkpoints_gone(tx); /* also those that it asked for with these */
 	(void)cb_broker_score(&tx->guest->broker, CB_BROKER_OOM_FIRST, tx->guest->jail, t->pid);
 	r = cb_guest_become(tx->guest, &t->ends, t->pid);
 	cb_comms_reset(tx->jupyter, &tx->guest->comms, &t->comms);
-	for (int i = 0; i < CB_TWINS_MAX; i++) /* they have what is undone now */
-		if (w->twin[i].number != 0 && w->twin[i].name[0] == '\0' && w->twin[i].cell > t->cell)
-			cb_twins_drop(tx, &w->twin[i]);
 	if (r == 0 && t->files == CB_FILES_KEPT) {
 		cb_loop_arm(tx->loop, w->deadline_timer, 0); /* that has a clock of its own */
 		cb_file_snapshots_ask(tx, CB_BROKER_RESTORE, t->snapshot);
@@ -385,7 +395,8 @@ static void word_it(struct cb_transactions *tx, const struct cb_twin *t)
 	else if (t->files_problem[0] != '\0')
 		snprintf(files, sizeof(files), "; of the workspace's files did not come back: %s", t->files_problem);
 	if (w->passed_over > 0)
-		snprintf(passed, sizeof(passed), "; a later state did not work when it was woken (%s)%s", w->passed_why,
+		snprintf(passed, sizeof(passed), "; %s state did not work when it was woken (%s)%s",
+			 w->passed_cell > t->cell ? "a later" : "another", w->passed_why,
 			 w->copy_kills && !w->possible
 				 ? ", and this one may die of being copied, so no state is kept from here on: save "
 				   "what you need and restart the kernel"
@@ -470,9 +481,7 @@ void cb_twins_resumed(struct cb_transactions *tx)
 	cb_guest_go(tx->guest, CB_GUEST_UP);
 	cb_guest_set_idle(tx->guest);
 	cb_memory_freed(tx);
-	if (!w->copy_kills)
-		cb_twins_room(
-			tx); /* what a Python before it could not do may be possible: all it had started has ended */
+	cb_twins_room(tx); /* what a Python before it could not do may be possible: all it had started has ended */
 	if (w->copy_kills && cb_twins_next(w) == NULL) /* the last one: it is looked at only */
 		w->possible = false;
 	if (!w->possible || !cb_twins_make(tx, w->woken.name))
@@ -507,12 +516,29 @@ void cb_twins_looked_at(struct cb_transactions *tx)
 	}
 }
 
+/* They were kept until it was known to work: what they have is undone now. */
+static void drop_undone(struct cb_transactions *tx)
+{
+	struct cb_twins *w = &tx->twins;
+
+	for (int i = 0; i < CB_TWINS_MAX; i++)
+		if (w->twin[i].number != 0 && w->twin[i].number <= w->before_copy && w->twin[i].name[0] == '\0' &&
+		    w->twin[i].cell > w->woken.cell)
+			cb_twins_drop(tx, &w->twin[i]);
+	cb_twins_keep_so_many(tx);
+}
+
 void cb_twins_confirm(struct cb_transactions *tx)
 {
 	struct cb_twins *w = &tx->twins;
 	const struct cb_twin *t = &w->woken;
 	bool told = false;
 
+	if (tx->guest->state != CB_GUEST_UP) /* it is being ended */
+		return;
+	drop_undone(tx);
+	if (cb_twins_named(tx, t->name) == NULL)
+		cb_checkpoint_lost(tx, t->name, "its state took over, and could not be copied again");
 	note_undone(w, t);
 	w->confirming = false;
 	w->confirmed_ns = cb_now_ns();
@@ -523,6 +549,7 @@ void cb_twins_confirm(struct cb_transactions *tx)
 		if (w->twin[i].number > w->before_copy) /* its copy, from when that was not undone yet */
 			w->twin[i].live = w->past.live;
 	word_it(tx, t);
+	w->copy_kills = w->copy_kills && !w->possible; /* else another one may be tried */
 	cb_log(CB_LOG_INFO, "restored in %.2f ms: %s", (double)(w->confirmed_ns - w->stopped_ns) / 1e6, w->outcome);
 	cb_audit_restored(tx->records, w->restored_to, cb_buf_span(&w->undone),
 			  tx->checkpoints.rolling ? NULL : cb_failure_death_text(tx->shells),

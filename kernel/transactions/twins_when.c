@@ -12,11 +12,13 @@
 #include "python/guest.h"
 #include "shells/debug.h"
 #include "shells/lanes.h"
+#include "shells/shell.h"
 #include "twins.h"
 
 /* A cell waits so many ns for the answer to a question: JupyterLab asks the debugger when a notebook opens, and for
  * completions while somebody types. */
 #define QUESTION 1000000000LL
+#define AGAIN_MAX 3 /* while nothing runs: what goes wrong by itself does so each time */
 
 bool cb_twins_busy(const struct cb_transactions *tx)
 {
@@ -26,6 +28,7 @@ bool cb_twins_busy(const struct cb_transactions *tx)
 void cb_twins_touched(struct cb_transactions *tx, struct cb_span code, int64_t number)
 {
 	tx->twins.confirmed_ns = 0;
+	tx->twins.again = 0;
 	if (!tx->twins.possible && cb_twins_next(&tx->twins) == NULL)
 		return;
 	cb_undo_log_add(&tx->twins.past, code, number);
@@ -150,6 +153,25 @@ void cb_twins_on_idle(void *context)
 	cb_loop_mark(tx->loop); /* a cell may have waited for this */
 }
 
+/* It may be armed already, for a twin or for a cell that is held: who looks first looks for both. */
+static void arm_sooner(struct cb_transactions *tx, int64_t when)
+{
+	cb_sooner(&when, tx->loop->timer[tx->twins.idle_timer].deadline);
+	cb_loop_arm(tx->loop, tx->twins.idle_timer, when);
+}
+
+void cb_twins_want_again(struct cb_transactions *tx)
+{
+	struct cb_twins *w = &tx->twins;
+	int64_t idle = cb_now_ns() + cb_twin_cost_idle(&w->cost);
+
+	if (w->again >= AGAIN_MAX)
+		return;
+	w->again++;
+	w->stale = true;
+	arm_sooner(tx, w->again_ns > idle ? w->again_ns : idle);
+}
+
 void cb_twins_quiet(struct cb_transactions *tx)
 {
 	cb_checkpoints_quiet(tx);
@@ -168,6 +190,8 @@ bool cb_twins_before(struct cb_transactions *tx, struct cb_request *r)
 	struct cb_twins *w = &tx->twins;
 	int64_t now = cb_now_ns();
 
+	if (!cb_request_is_execute(r) && (cb_shell_message_of(r) != NULL || r->kind == CB_REQUEST_RUN))
+		w->confirmed_ns = 0; /* who dies now may die of that */
 	if (!cb_request_is_execute(r) || !is_due(tx) ||
 	    (tx->policy->transactions_mode != CB_MODE_ALWAYS && !cb_twin_cost_is_small(&w->cost)))
 		return false;
@@ -177,7 +201,7 @@ bool cb_twins_before(struct cb_transactions *tx, struct cb_request *r)
 		r->held_ns = now;
 	if (now - r->held_ns >= QUESTION)
 		return false;
-	cb_loop_arm(tx->loop, w->idle_timer, r->held_ns + QUESTION);
+	arm_sooner(tx, r->held_ns + QUESTION);
 	return true;
 }
 
@@ -185,6 +209,8 @@ void cb_twins_room(struct cb_transactions *tx)
 {
 	struct cb_twins *w = &tx->twins;
 
+	if (w->copy_kills) /* room is not what it lacks */
+		return;
 	w->possible = tx->policy->transactions_mode != CB_MODE_OFF && tx->guest->level >= CB_LEVEL_NO_CGROUP &&
 		      !tx->shells->bash;
 	w->failures = 0;
@@ -194,6 +220,8 @@ void cb_twins_guest_up(struct cb_transactions *tx)
 {
 	struct cb_twins *w = &tx->twins;
 
+	w->copy_kills = tx->checkpoints.rolling = false; /* they were the jail's before it */
+	w->passed_over = 0;
 	cb_twins_room(tx);
 	if (w->possible)
 		(void)cb_twins_make(tx, NULL);

@@ -286,11 +286,8 @@ static void write_report(const struct broker *b, const struct cb_broker_request 
 
 static void commit_begins(struct cb_commits *c)
 {
-	if (c->count == CB_COMMITS_MAX) {
-		c->span[0].ended = c->span[1].ended;
-		c->count--;
-		memmove(&c->span[1], &c->span[2], (c->count - 1) * sizeof(c->span[0]));
-	}
+	if (c->count == CB_COMMITS_MAX) /* not widened: what others wrote between two commits is not ours */
+		memmove(&c->span[0], &c->span[1], --c->count * sizeof(c->span[0]));
 	memset(&c->span[c->count], 0, sizeof(c->span[0]));
 	clock_gettime(CLOCK_REALTIME_COARSE, &c->span[c->count++].began);
 }
@@ -298,6 +295,8 @@ static void commit_begins(struct cb_commits *c)
 /* In a child, for it may take long. It is not killed with us: what it has begun to write it finishes. */
 static void begin_changes(struct broker *b, const struct cb_broker_request *request, int pipe)
 {
+	const struct cb_cgroup none = CB_CGROUP_EMPTY;
+	int pidfd = -1, joined = 0;
 	sigset_t stop;
 	pid_t pid;
 
@@ -306,7 +305,7 @@ static void begin_changes(struct broker *b, const struct cb_broker_request *requ
 	sigemptyset(&stop);
 	sigaddset(&stop, SIGTERM);
 	sigprocmask(SIG_BLOCK, &stop, NULL);
-	pid = fork();
+	pid = cb_cgroup_clone(&none, 0, &pidfd, &joined); /* no process without its pidfd: nobody would see its end */
 	if (pid == 0)
 		cb_layer_stop_on(SIGTERM); /* then it may come */
 	sigprocmask(SIG_UNBLOCK, &stop, NULL);
@@ -317,7 +316,9 @@ static void begin_changes(struct broker *b, const struct cb_broker_request *requ
 		write_report(b, request, pipe);
 		_exit(0);
 	}
-	b->layer_pidfd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+	if (pid < 0 && request->op == CB_BROKER_COMMIT)
+		b->jail.commits.count--; /* it has written nothing */
+	b->layer_pidfd = pidfd;
 	b->layer_pid = pid;
 	b->restoring = request->op == CB_BROKER_RESTORE;
 	if (request->op == CB_BROKER_DISCARD && pid > 0) {

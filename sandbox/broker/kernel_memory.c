@@ -5,8 +5,9 @@
  * for by sock_diag, through a socket that pid 1 made in the jail's network namespace before it gave up its rights: that
  * also shows those which no process has a descriptor of (not yet accepted, closed with unsent data, sent to another).
  * With the host's network only those of the jail's descriptors are the jail's. A pipe with anything in it counts whole:
- * one byte can hold a page. Locks are asked for file by file: /proc/locks stops all locking on the machine while it is
- * read, and takes the longer the more there are, of whomever.
+ * one byte can hold a page. An open file of /proc counts with the longest text about a descriptor that any look has
+ * seen: whoever has read that may have closed the descriptor. Locks are asked for file by file: /proc/locks stops all
+ * locking on the machine while it is read, and takes the longer the more there are, of whomever.
  */
 #include "kernel_memory.h"
 
@@ -29,6 +30,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -45,6 +47,7 @@
 #define FLIGHT_OWN 64	      /* descriptors on their way: with fewer it is not who keeps others from passing any */
 #define UNSEEN_LOOKS 3
 #define EXEC_MS 5000 /* from a process's making until it runs its program, on a busy machine */
+#define PAGE 4096
 #define SEEN_MAX (1u << 15)   /* places; a power of two */
 
 /* Inodes of pipes and sockets: one can have many descriptors. */
@@ -80,19 +83,20 @@ static bool has(const struct seen *s, uint64_t inode)
 
 /* ---- descriptors ---- */
 
-static uint64_t pipe_holds(int pidfd, int number)
+/* False if this descriptor does not tell. */
+static bool pipe_holds(int pidfd, int number, uint64_t *ret_bytes)
 {
 	CB_AUTO_FD fd = pidfd >= 0 ? (int)syscall(SYS_pidfd_getfd, pidfd, number, 0) : -1;
 	int bytes = 0, size;
 
-	if (pidfd < 0)
-		return PIPE_MOST;
+	*ret_bytes = PIPE_MOST;
 	if (fd < 0) /* closed meanwhile, or a host that does not let us: then it counts */
-		return errno == EBADF || errno == ESRCH ? 0 : PIPE_MOST;
+		return pidfd < 0 || (errno != EBADF && errno != ESRCH);
 	size = fcntl(fd, F_GETPIPE_SZ);
 	if (size < 0 || ioctl(fd, FIONREAD, &bytes) < 0)
-		return 0; /* the number is another file's by now */
-	return bytes > 0 ? (uint64_t)size : 0;
+		return false; /* the number is another file's by now, or the pipe was not opened (O_PATH) */
+	*ret_bytes = bytes > 0 ? (uint64_t)size : 0;
+	return true;
 }
 
 /* For a thread of a process whose first one has ended there is none before Linux 6.9 (pidfd_open(2), PIDFD_THREAD). */
@@ -104,17 +108,20 @@ static int open_pidfd(pid_t pid)
 }
 
 /* As many more as there can be mappings, if there is no time to read on. */
-static uint64_t count_lines(int folder, const char *name, const char *begin, const struct cb_kernel_look *look)
+static uint64_t count_lines(int folder, const char *name, const char *begin, const struct cb_kernel_look *look,
+			    uint64_t *ret_bytes)
 {
 	CB_AUTO_FD fd = openat(folder, name, O_RDONLY | O_CLOEXEC);
 	char text[32768];
 	uint64_t lines = 0;
 	ssize_t n;
 
+	*ret_bytes = 0;
 	while (fd >= 0 && (n = read(fd, text, sizeof(text) - 1)) > 0) {
 		if (look->is_late(look->end))
 			return lines + MAPPINGS_MAX;
 		text[n] = '\0';
+		*ret_bytes += (uint64_t)n;
 		for (const char *at = text; (at = strstr(at, begin)) != NULL; at++)
 			lines++;
 	}
@@ -123,29 +130,63 @@ static uint64_t count_lines(int folder, const char *name, const char *begin, con
 
 struct sums {
 	struct seen pipes, sockets;
-	uint64_t bytes, socket_fds;
+	uint64_t bytes, socket_fds, texts;
 };
+
+static void add_pipe(struct sums *sums, int pidfd, int number, uint64_t inode)
+{
+	uint64_t bytes;
+
+	if (!has(&sums->pipes, inode) && pipe_holds(pidfd, number, &bytes)) {
+		(void)add(&sums->pipes, inode);
+		sums->bytes += bytes;
+	}
+}
+
+static void add_items(struct sums *sums, const struct cb_kernel_look *look, int fds, int number, const char *begin)
+{
+	char path[64];
+	uint64_t bytes;
+
+	snprintf(path, sizeof(path), "../fdinfo/%d", number);
+	sums->bytes += count_lines(fds, path, begin, look, &bytes) * ITEM_BYTES;
+	if (bytes > *look->longest)
+		*look->longest = bytes;
+}
+
+/* A pipe may have a name. A file system that has to ask somebody is not to. */
+static bool is_pipe(int fds, const char *name, uint64_t *ret_inode)
+{
+	struct statx st;
+
+	if (statx(fds, name, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, STATX_TYPE | STATX_INO, &st) < 0 ||
+	    !S_ISFIFO(st.stx_mode))
+		return false;
+	*ret_inode = st.stx_ino ^ (uint64_t)st.stx_dev_major << 52 ^ (uint64_t)st.stx_dev_minor << 32;
+	return true;
+}
 
 static void add_descriptor(struct sums *sums, const struct cb_kernel_look *look, int fds, int pidfd, const char *name)
 {
-	char kind[64], path[64];
+	char kind[64];
 	ssize_t n = readlinkat(fds, name, kind, sizeof(kind) - 1);
 	int number = (int)strtol(name, NULL, 10);
+	uint64_t inode;
 
 	sums->bytes += OBJECT_BYTES;
 	kind[n > 0 ? n : 0] = '\0';
 	if (strncmp(kind, "pipe:[", 6) == 0) {
-		if (add(&sums->pipes, strtoull(kind + 6, NULL, 10)))
-			sums->bytes += pipe_holds(pidfd, number);
+		add_pipe(sums, pidfd, number, strtoull(kind + 6, NULL, 10));
 	} else if (strncmp(kind, "socket:[", 8) == 0) {
 		if (add(&sums->sockets, strtoull(kind + 8, NULL, 10)))
 			sums->socket_fds++;
 	} else if (strcmp(kind, "anon_inode:[eventpoll]") == 0) {
-		snprintf(path, sizeof(path), "../fdinfo/%d", number);
-		sums->bytes += count_lines(fds, path, "\ntfd:", look) * ITEM_BYTES;
+		add_items(sums, look, fds, number, "\ntfd:");
 	} else if (kind[0] == '/' || kind[0] == '(') { /* "(unreachable)/…" */
-		snprintf(path, sizeof(path), "../fdinfo/%d", number);
-		sums->bytes += count_lines(fds, path, "\nlock:", look) * ITEM_BYTES;
+		sums->texts += strncmp(kind, "/proc/", 6) == 0;
+		if (is_pipe(fds, name, &inode))
+			add_pipe(sums, pidfd, number, inode);
+		add_items(sums, look, fds, number, "\nlock:");
 	}
 }
 
@@ -221,7 +262,7 @@ static void add_process(struct sums *sums, const struct cb_kernel_look *look, pi
 {
 	char path[64];
 	const struct dirent *entry;
-	uint64_t mappings;
+	uint64_t mappings, unused;
 	bool is_hidden;
 	DIR *dir;
 
@@ -245,7 +286,7 @@ static void add_process(struct sums *sums, const struct cb_kernel_look *look, pi
 	if (dir != NULL)
 		(void)closedir(dir);
 	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
-	mappings = count_lines(AT_FDCWD, path, "\n", look);
+	mappings = count_lines(AT_FDCWD, path, "\n", look, &unused);
 	sums->bytes += mappings * ITEM_BYTES;
 	if (mappings > MAPPINGS_FEW)
 		sums->bytes += (mappings - MAPPINGS_FEW) * look->count * SHARER_BYTES;
@@ -498,6 +539,12 @@ bool cb_kernel_in_flight(const struct cb_kernel_look *look)
 	return waiting >= FLIGHT_OWN || has_unseen(look, &seen);
 }
 
+/* An open file of /proc keeps its text, and room to grow: how much is not shown, only what it can be. */
+static uint64_t held_text(const struct cb_kernel_look *look)
+{
+	return *look->longest > PAGE / 2 ? *look->longest * 2 : PAGE;
+}
+
 uint64_t cb_kernel_memory(const struct cb_kernel_look *look)
 {
 	static struct sums sums; /* large: not for the stack */
@@ -511,5 +558,5 @@ uint64_t cb_kernel_memory(const struct cb_kernel_look *look)
 	if (look->sockets < 0 || (l.only != NULL && sums.sockets.count >= SEEN_MAX / 2) ||
 	    list_all(look->sockets, &l) < 0 || !add_netlink(&l, look))
 		l.bytes = sums.socket_fds * SOCKET_MOST;
-	return sums.bytes + l.bytes;
+	return sums.bytes + sums.texts * held_text(look) + l.bytes;
 }

@@ -15,6 +15,7 @@ struct cb_kernel_look {
 	int sockets;	     /* of cb_kernel_sockets (init/init.h); -1 = none */
 	bool own_network;    /* all sockets that it shows are the jail's */
 	uint64_t open_files; /* that a process may have */
+	uint64_t *longest;   /* text about a descriptor that any look has seen; for cb_kernel_memory */
 	bool (*is_late)(const void *end);
 	const void *end;
 };

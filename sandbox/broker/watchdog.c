@@ -37,10 +37,14 @@
 #include <unistd.h>
 
 #define PROCESSES_MAX CB_KERNEL_PROCESSES
+#define PLACES (2 * PROCESSES_MAX)
+#define PASSES 4      /* over all lists of children, at most */
+#define LIST_LOOKS 64 /* at one list, as long as it shows somebody new; at most */
 #define FLIGHT_MOST 768	   /* where 1,024 open files are usual */
 #define THREAD_BYTES 24576 /* its stack in the kernel, and the rest that the kernel keeps of it; about */
 #define THREAD_LOOKS 64 /* at the threads of one whose first has ended, at most */
 #define CALM_LOOKS 4	/* in which nothing new is seen */
+#define STATUS_MAX (1u << 20) /* bytes; who is in 65,536 groups, which come first, fills most of it */
 #define THREADS_MAX 256
 #define HIDDEN_BYTES (1ULL << 40) /* who can't be measured is over every limit */
 #define SPARSE_BYTES (16 << 20)
@@ -59,11 +63,16 @@
 #define INTERVAL_SHARE 5 /* at most one part in so many of a processor's time */
 
 struct family {
-	pid_t pid[PROCESSES_MAX];
-	uint64_t most[PROCESSES_MAX]; /* what a process can count for, at most */
-	bool sparse[PROCESSES_MAX];   /* its page tables are out of proportion to what it holds: see is_sparse() */
+	pid_t number[PROCESSES_MAX]; /* as lists show it; while they are gone through */
+	pid_t pid[PROCESSES_MAX];    /* that, or a living thread's */
+	uint64_t most[PROCESSES_MAX];	/* what a process can count for, at most */
+	uint64_t tables[PROCESSES_MAX]; /* and what the kernel keeps of it */
+	bool sparse[PROCESSES_MAX];	/* its page tables are out of proportion to what it holds: see is_sparse() */
 	bool dying[PROCESSES_MAX];
+	bool lives[PROCESSES_MAX];
+	uint16_t place[PLACES]; /* where it is noted, and one; 0 = free */
 	size_t count;
+	bool hidden; /* there may be others */
 };
 
 /* When a look must come to its end. */
@@ -89,50 +98,6 @@ static bool is_late(const struct end *end)
 	return cpu_ms() >= end->cpu || cb_now_ms() >= end->wall;
 }
 
-/* ---- who is in the jail: all that descend from pid 1, since orphans become its children ---- */
-
-static void add_children(struct family *f, const char *path)
-{
-	FILE *file = fopen(path, "re");
-	int pid;
-
-	if (file == NULL)
-		return;
-	while (f->count < PROCESSES_MAX && fscanf(file, "%d", &pid) == 1)
-		f->pid[f->count++] = pid;
-	(void)fclose(file);
-}
-
-/* A child belongs to the thread that made it. */
-static void add_children_of(struct family *f, pid_t pid)
-{
-	char path[300];
-	const struct dirent *entry;
-	DIR *threads;
-
-	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-	threads = opendir(path);
-	while (threads != NULL && (entry = readdir(threads)) != NULL) {
-		if (entry->d_name[0] == '.')
-			continue;
-		snprintf(path, sizeof(path), "/proc/%d/task/%.20s/children", (int)pid, entry->d_name);
-		add_children(f, path);
-	}
-	if (threads != NULL)
-		(void)closedir(threads);
-}
-
-static struct family *find_family(pid_t pid1)
-{
-	static struct family f; /* large: not for the stack */
-
-	f.pid[0] = pid1;
-	f.count = 1;
-	for (size_t i = 0; i < f.count; i++)
-		add_children_of(&f, f.pid[i]);
-	return &f;
-}
-
 /* ---- figures ---- */
 
 uint64_t cb_watchdog_field(const char *text, const char *key)
@@ -148,8 +113,13 @@ uint64_t cb_watchdog_field(const char *text, const char *key)
 	return 0;
 }
 
-/* False if it is no more. */
-static bool read_status(pid_t pid, char *ret_text, size_t size)
+/* What failed to be read: it is no more. All else is no answer, which a jail may have brought about. */
+static bool is_gone(int code)
+{
+	return code == -ENOENT || code == -ESRCH;
+}
+
+static int read_status(pid_t pid, char *ret_text, size_t size)
 {
 	char path[64];
 	ssize_t n;
@@ -157,9 +127,11 @@ static bool read_status(pid_t pid, char *ret_text, size_t size)
 	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
 	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
 
-	n = fd >= 0 ? read(fd, ret_text, size - 1) : 0;
+	n = fd >= 0 ? read(fd, ret_text, size - 1) : -1;
 	ret_text[n > 0 ? n : 0] = '\0';
-	return n > 0;
+	if (n < 0)
+		return -errno;
+	return n > 0 ? 0 : -ESRCH;
 }
 
 static bool has_memory(const char *status)
@@ -175,6 +147,7 @@ static uint64_t threads_in(const char *status)
 struct threads {
 	pid_t list[THREADS_MAX]; /* the oldest first */
 	size_t count;
+	bool cut; /* not all could be looked at */
 };
 
 /* One that has memory; 0 = none that was seen. */
@@ -188,15 +161,19 @@ static pid_t look_at_threads(pid_t pid, char *ret_status, size_t size, struct th
 	ret->count = 0;
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
 	threads = opendir(path);
+	ret->cut = threads == NULL && !is_gone(-errno);
 	while (threads != NULL && found == 0 && (entry = readdir(threads)) != NULL) {
 		pid_t thread = (pid_t)strtol(entry->d_name, NULL, 10);
+		int code;
 
 		if (thread <= 0)
 			continue;
 		if (ret->count < THREADS_MAX)
 			ret->list[ret->count++] = thread;
-		if (read_status(thread, ret_status, size) && has_memory(ret_status))
+		code = read_status(thread, ret_status, size);
+		if (code == 0 && has_memory(ret_status))
 			found = thread;
+		ret->cut = ret->cut || (code < 0 && !is_gone(code));
 	}
 	if (threads != NULL)
 		(void)closedir(threads);
@@ -226,13 +203,14 @@ static pid_t living_thread(pid_t pid, char *ret_status, size_t size)
 	for (int i = 0; i < THREAD_LOOKS && calm < CALM_LOOKS; i++) {
 		struct threads *now = &threads[i % 2];
 		pid_t found = look_at_threads(pid, ret_status, size, now);
+		int code = found == 0 ? read_status(pid, ret_status, size) : 0;
 		bool whole;
 
 		if (found != 0)
 			return found;
-		if (!read_status(pid, ret_status, size))
-			return 0;
-		whole = now->count == THREADS_MAX || now->count >= threads_in(ret_status);
+		if (code < 0)
+			return is_gone(code) ? 0 : -1;
+		whole = !now->cut && (now->count == THREADS_MAX || now->count >= threads_in(ret_status));
 		calm = whole && !has_new(now, &threads[(i + 1) % 2]) ? calm + 1 : 0;
 	}
 	return calm == CALM_LOOKS ? 0 : -1;
@@ -252,12 +230,15 @@ static bool is_dying(const char *status)
  * back its memory, all of it: then it is ending, and what else it holds goes next. */
 static bool resident(pid_t *pid, uint64_t *ret_pages, uint64_t *ret_tables, bool *ret_dying)
 {
-	char text[4096];
+	static char text[STATUS_MAX]; /* large: not for the stack */
+	int code = read_status(*pid, text, sizeof(text));
 
-	if (!read_status(*pid, text, sizeof(text)))
-		return errno != ENOENT && errno != ESRCH;
+	if (code < 0) {
+		*ret_pages = is_gone(code) ? 0 : HIDDEN_BYTES;
+		return !is_gone(code);
+	}
 	if (!has_memory(text)) {
-		pid_t thread = living_thread(*pid, text, sizeof(text));
+		pid_t thread = threads_in(text) > 1 ? living_thread(*pid, text, sizeof(text)) : 0;
 
 		if (thread < 0)
 			*ret_pages = HIDDEN_BYTES;
@@ -277,6 +258,137 @@ static bool resident(pid_t *pid, uint64_t *ret_pages, uint64_t *ret_tables, bool
 static bool is_sparse(uint64_t pages, uint64_t tables)
 {
 	return tables > SPARSE_BYTES && tables > pages / SPARSE_SHARE;
+}
+
+/* ---- who is in the jail: all that descend from pid 1, since orphans become its children ----
+ *
+ * The lists change while they are read: a process can hand on what it has to a child, and end. So who is new is looked
+ * at as soon as his list was read, and a list that showed somebody new is read again, behind those below it. Children
+ * of who ends only go up, to who was found before: so the lists are read from the last to the first, again until there
+ * is nobody new. Not for ever: who starts processes all the time is at no fault, but for whom somebody has ended before
+ * he could be looked at each time that a list was read. */
+
+static void meet(struct family *f, pid_t pid)
+{
+	size_t at = (size_t)pid % PLACES;
+
+	while (f->place[at] != 0 && f->number[f->place[at] - 1] != pid)
+		at = (at + 1) % PLACES;
+	if (f->place[at] != 0)
+		return;
+	if (f->count == PROCESSES_MAX) {
+		f->hidden = true;
+		return;
+	}
+	f->number[f->count] = pid;
+	f->place[at] = (uint16_t)++f->count;
+}
+
+static void look_at(struct family *f, size_t i)
+{
+	f->pid[i] = f->number[i];
+	f->most[i] = f->tables[i] = 0;
+	f->dying[i] = false;
+	f->lives[i] = resident(&f->pid[i], &f->most[i], &f->tables[i], &f->dying[i]);
+	f->sparse[i] = is_sparse(f->most[i], f->tables[i]);
+}
+
+/* Of one thread: a kernel may have no such files. */
+static void add_children(struct family *f, const char *path)
+{
+	FILE *file = fopen(path, "re");
+	size_t next = f->count;
+	int pid;
+
+	if (file == NULL) {
+		f->hidden = f->hidden || !is_gone(-errno);
+		return;
+	}
+	while (fscanf(file, "%d", &pid) == 1)
+		meet(f, pid);
+	f->hidden = f->hidden || ferror(file) != 0;
+	(void)fclose(file);
+	for (; next < f->count; next++)
+		look_at(f, next);
+}
+
+/* A child belongs to the thread that made it. */
+static void add_children_of(struct family *f, size_t i)
+{
+	char path[300];
+	const struct dirent *entry;
+	DIR *threads;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)f->number[i]);
+	threads = opendir(path);
+	if (threads == NULL) {
+		f->hidden = f->hidden || !is_gone(-errno);
+		f->lives[i] = f->lives[i] && !is_gone(-errno);
+		return;
+	}
+	while ((entry = readdir(threads)) != NULL) {
+		if (entry->d_name[0] == '.')
+			continue;
+		snprintf(path, sizeof(path), "/proc/%d/task/%.20s/children", (int)f->number[i], entry->d_name);
+		add_children(f, path);
+	}
+	(void)closedir(threads);
+}
+
+static void add_all_below(struct family *f, size_t i)
+{
+	bool ended = true;
+
+	for (int n = 0; n < LIST_LOOKS; n++) {
+		size_t first = f->count;
+		bool one = false;
+
+		add_children_of(f, i);
+		for (size_t k = first; k < f->count; k++)
+			add_children_of(f, k);
+		if (f->count == first)
+			return;
+		for (size_t k = first; k < f->count; k++)
+			one = one || !f->lives[k];
+		ended = ended && one;
+	}
+	f->hidden = f->hidden || ended;
+}
+
+/* Who has ended has given back all; but for pid 1. */
+static void forget_the_dead(struct family *f)
+{
+	size_t count = 1;
+
+	for (size_t i = 1; i < f->count; i++) {
+		if (!f->lives[i])
+			continue;
+		f->pid[count] = f->pid[i];
+		f->most[count] = f->most[i];
+		f->tables[count] = f->tables[i];
+		f->dying[count] = f->dying[i];
+		f->sparse[count++] = f->sparse[i];
+	}
+	f->count = count;
+}
+
+static struct family *find_family(pid_t pid1)
+{
+	static struct family f; /* large: not for the stack */
+	size_t known = 0;
+
+	memset(f.place, 0, sizeof(f.place));
+	f.count = 0;
+	f.hidden = false;
+	meet(&f, pid1);
+	look_at(&f, 0);
+	for (int pass = 0; f.count > known && pass < PASSES; pass++) {
+		known = f.count;
+		for (size_t i = known; i-- > 0;)
+			add_all_below(&f, i);
+	}
+	forget_the_dead(&f);
+	return &f;
 }
 
 /* Its share of anonymous memory, swapped or not; false where the kernel does not say. */
@@ -304,15 +416,16 @@ static bool read_unnamed(FILE *smaps, const struct end *end, uint64_t *ret_sum)
 	uint64_t sum = 0;
 
 	for (unsigned n = 1; fgets(line, sizeof(line), smaps) != NULL; n++) {
-		const char *path = strchr(line, '/');
+		const char *name = strpbrk(line, "/["); /* of a file, or in brackets */
 
 		if (n % 4096 == 0 && is_late(end))
 			return false;
 
 		if (strchr("0123456789abcdef", line[0]) !=
 		    NULL) /* a mapping's head line; others begin with a capital */
-			counts = path != NULL &&
-				 (strncmp(path, "/dev/zero (deleted)", 19) == 0 || strncmp(path, "/SYSV", 5) == 0);
+			counts = name != NULL && (strncmp(name, "/dev/zero (deleted)", 19) == 0 ||
+						  strncmp(name, "/SYSV", 5) == 0 ||
+						  strncmp(name, "[anon_shmem:", 12) == 0);
 		else if (counts && strncmp(line, "Pss:", 4) == 0)
 			sum += strtoull(line + 4, NULL, 10) * 1024;
 	}
@@ -369,7 +482,7 @@ static uint64_t in_folders(const struct family *f, const struct cb_jail *jail)
 	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]) && !jail->without_namespaces; i++) {
 		char path[PATH_MAX + 64];
 
-		if (folders[i] == NULL)
+		if (folders[i] == NULL || cb_jail_is_bound(jail->spec, folders[i])) /* those hold others', too */
 			continue;
 		for (; who < f->count; who++) { /* pid 1's can't be seen, nor those of the dead */
 			snprintf(path, sizeof(path), "/proc/%d/root%s", (int)f->pid[who], folders[i]);
@@ -390,21 +503,16 @@ static struct cb_memory measure(const struct cb_inmate *inmate, const struct cb_
 				uint64_t kernel, uint64_t enough, bool *ret_missed)
 {
 	struct family *f = find_family(inmate->pid1);
-	uint64_t rough = kernel, sum = kernel, shared = 0, anon = 0, folders;
+	uint64_t rough = kernel + (f->hidden ? HIDDEN_BYTES : 0), sum = rough, shared = 0, anon = 0, folders;
 	uint64_t limit = jail->spec->limit_memory, dying = 0;
 	bool late = false;
 	struct end soon, end;
 
+	*ret_missed = f->hidden;
 	for (size_t i = 0; i < f->count; i++) {
-		uint64_t pages = 0, tables = 0;
-
-		f->dying[i] = false;
-		(void)resident(&f->pid[i], &pages, &tables, &f->dying[i]);
-		rough += pages + tables;
-		sum += tables;
-		dying += f->dying[i] ? tables : 0;
-		f->most[i] = pages;
-		f->sparse[i] = is_sparse(pages, tables);
+		rough += f->most[i] + f->tables[i];
+		sum += f->tables[i];
+		dying += f->dying[i] ? f->tables[i] : 0;
 	}
 	folders = in_folders(f, jail); /* a thread shows them whose process's first one has ended */
 	rough += folders;
@@ -455,21 +563,6 @@ static bool is_kernel_late(const void *end)
 	return cpu_ms() >= *(const int64_t *)end;
 }
 
-/* Without the dying, whose descriptors /proc shows to root alone; a living thread's number for a dead one's. */
-static struct family *find_living(const struct cb_inmate *inmate)
-{
-	struct family *f = find_family(inmate->pid1);
-	uint64_t pages, tables;
-	size_t count = 1;
-	bool dying;
-
-	for (size_t i = 1; i < f->count; i++)
-		if (resident(&f->pid[i], &pages, &tables, &dying))
-			f->pid[count++] = f->pid[i];
-	f->count = count;
-	return f;
-}
-
 /* All sockets that its network shows are its own. */
 static bool has_own_network(const struct cb_jail *jail)
 {
@@ -484,7 +577,7 @@ static bool look_at_kernel(struct cb_watchdog *w, const struct cb_inmate *inmate
 
 	if (start < w->kernel_ms)
 		return false;
-	f = find_living(inmate);
+	f = find_family(inmate->pid1);
 	w->kernel = cb_kernel_memory(&(struct cb_kernel_look){
 		.pid = f->pid,
 		.count = f->count,
@@ -492,6 +585,7 @@ static bool look_at_kernel(struct cb_watchdog *w, const struct cb_inmate *inmate
 		.sockets = inmate->sockets,
 		.own_network = has_own_network(jail),
 		.open_files = jail->spec->limit_open_files,
+		.longest = &w->longest,
 		.is_late = is_kernel_late,
 		.end = &end,
 	});
@@ -592,7 +686,7 @@ bool cb_watchdog_in_flight(int64_t *next_ms, const struct cb_inmate *inmate, con
 	*next_ms = cb_now_ms() + CB_FLIGHT_MS;
 	if (!is_refused(FLIGHT_MOST))
 		return false;
-	f = find_living(inmate);
+	f = find_family(inmate->pid1);
 	return cb_kernel_in_flight(&(struct cb_kernel_look){
 		.pid = f->pid,
 		.count = f->count,

@@ -29,6 +29,7 @@ struct cb_watchdog {
 	uint64_t most;	      /* and never over this */
 	uint64_t kernel;      /* bytes that the kernel holds for it, beside its own (kernel_memory.c), */
 	int64_t kernel_ms;    /* and when to look for them again */
+	uint64_t longest;     /* text that a file of /proc may hold there */
 };
 
 enum cb_watchdog_says {

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #define CHUNK (256u << 10)
 #define COMPARE_MAX (1ll << 30) /* bigger ones of equal size count as changed: they may be holes without end */
@@ -100,11 +101,14 @@ bool cb_layer_same_link(const struct cb_layer *layer, const struct cb_layer_entr
 	return r == 0 && strcmp(layer->target, lower) == 0;
 }
 
+/* In another container, with the same folder, a process has our number. */
 static void temporary_name(char name[64])
 {
 	static unsigned count;
+	uint64_t random = 0;
 
-	snprintf(name, 64, ".cellblock-commit-%d-%u", (int)getpid(), count++);
+	(void)!getrandom(&random, sizeof(random), GRND_NONBLOCK);
+	snprintf(name, 64, ".cellblock-commit-%d-%u-%016llx", (int)getpid(), count++, (unsigned long long)random);
 }
 
 int cb_layer_copy_data(int from, int to, off_t size, bool can_stop, uint64_t *room)
@@ -196,16 +200,18 @@ int cb_layer_write_name(const struct cb_layer *layer, const struct cb_layer_entr
 {
 	char name[64];
 	struct stat st;
+	bool made;
 	int r;
 
 	temporary_name(name);
 	cb_layer_as_owner(layer, true);
 	r = cb_links_make(file, layer->root, e->lower, name);
+	made = r == 0;
 	if (r == 0 && (fstatat(e->lower, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !cb_links_is(file, &st)))
 		r = -ESTALE;
 	if (r == 0 && renameat(e->lower, name, e->lower, e->name) < 0)
 		r = -errno;
-	if (r < 0)
+	if (r < 0 && made)
 		(void)unlinkat(e->lower, name, 0);
 	cb_layer_as_owner(layer, false);
 	return r;

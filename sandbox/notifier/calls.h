@@ -47,6 +47,13 @@ struct cb_entry {
 #define CB_ENTRY_NONE ((struct cb_entry){ .parent = -1 })
 void cb_entry_release(struct cb_entry *e);
 
+/* What was read of a caller's memory, without what lies behind a string's end. */
+struct cb_read {
+	uint64_t address, hash;
+	size_t size; /* PATH_MAX at most */
+};
+#define CB_READS_MAX 2 /* of one call: two names, or a name and times */
+
 /* One notification. A handler sets one of: value and error, or go_on, or fd, or later. */
 struct cb_request {
 	const struct seccomp_notif *n;
@@ -61,6 +68,8 @@ struct cb_request {
 	char made[256]; /* its name */
 	bool cloexec;  /* that descriptor */
 	bool empty;    /* its file, once the caller has it */
+	struct cb_read reads[CB_READS_MAX];
+	unsigned nreads; /* more than CB_READS_MAX: some are not known */
 	bool go_on;    /* the kernel does the call as if nothing had been */
 	bool later;    /* somebody else answers */
 	int instead;   /* with go_on: this error, as of a file system that can be written; 0 = none */
@@ -102,6 +111,13 @@ void cb_notify_serve(struct cb_request *q);
 /* Sends the answer; closes what the request owns. */
 void cb_notify_answer(struct cb_request *q);
 
+/* ---- missed.c: answers that their callers have missed; every function locks for itself ---- */
+
+/* Takes the request's descriptor over, if there is room. */
+void cb_missed_keep(struct cb_request *q);
+/* The same call has come again, and is answered. */
+bool cb_missed_take(struct cb_request *q);
+
 /* ---- path.c ---- */
 
 /* Opens what /proc/TID/`what` is of the caller; sure to be the caller's. */
@@ -111,8 +127,10 @@ int cb_caller_fd(struct cb_request *q, int number, int *ret_fd);
 /* A number of /proc/TID/status, in the given base; negative if there is none. */
 long cb_caller_status(struct cb_request *q, const char *key, int base);
 /* Copies up to `max` bytes at `address` of the caller; fewer only at the end of its memory. */
-ssize_t cb_caller_read(const struct cb_request *q, uint64_t address, void *ret, size_t max);
-int cb_caller_string(const struct cb_request *q, uint64_t address, char *ret, size_t size);
+ssize_t cb_caller_read(struct cb_request *q, uint64_t address, void *ret, size_t max);
+int cb_caller_string(struct cb_request *q, uint64_t address, char *ret, size_t size);
+/* Whether that is there still. */
+bool cb_caller_says_same(const struct cb_request *q, const struct cb_read *reads, unsigned n);
 /* A signal that the caller would act on ends its wait, as it would end the call. */
 bool cb_caller_interrupted(struct cb_request *q);
 #define CB_FIND_FOLLOW 1u /* a link at the end */
@@ -137,13 +155,17 @@ void cb_links_renamed(const struct stat *st, const char *name);
 void cb_links_removed(const struct stat *st);
 /* Whether all its names are this jail's. */
 bool cb_links_known(const struct stat *st);
-int cb_sockets_bound(const struct stat *st);
-bool cb_sockets_known(const struct stat *st);
+/* The socket `name` is this jail's. */
+int cb_sockets_bound(int folder, const char *name);
+/* `st` is what fstat says of `fd`. */
+bool cb_sockets_known(int fd, const struct stat *st);
 
 /* ---- made.c: what others have made a moment ago; every function locks for itself ---- */
 
 /* This jail has made it: `name` in `at`, or `at` itself where the name is "". */
 void cb_made_note(int at, const char *name);
+/* When it was made, in ns; 0 where the file system does not know. */
+int64_t cb_made_at(int at, const char *name);
 /* It loses a name by this jail; `st`: from before. */
 void cb_made_removed(const struct stat *st);
 /* -CB_TOO_NEW if it was made less than two seconds ago and not by this jail, else 0; so for folders, and where the file
@@ -203,4 +225,4 @@ void cb_change_lock(void);
 void cb_change_unlock(void);
 /* The notifier's first thread: waits for connections that take their time, binds, and sees the end of the jail. */
 _Noreturn void cb_sockets_wait(void);
-int cb_sockets_init(void);
+int cb_sockets_init(const struct cb_jail_spec *spec);

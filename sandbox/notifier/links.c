@@ -3,8 +3,10 @@
  * Trust domain: the notifier. A file with a second name may have it anywhere on the host, protected or outside the
  * workspace: it is written only if each of its names is one that this jail gave it, and is that file still. So names
  * that others have removed, or given to another inode, do not count. A socket is connected to only if this jail has
- * bound it. Bounded in entries and bytes: past it a link is refused, and the sockets that were bound
- * before are not known any more. A notifier that was started anew knows nothing, and refuses.
+ * bound it: the inode's number may come again, for a server of the host's, so it counts with the time when it was made;
+ * where the file system does not know that, the inode is held open. Bounded in entries, bytes and descriptors: past it
+ * a link is refused, and the sockets that were bound before are not known any more. A notifier that was started anew
+ * knows nothing, and refuses.
  */
 #include "calls.h"
 
@@ -22,16 +24,19 @@
 #define KNOWN_MAX 65536u
 #define NAMES_MAX 16u
 #define BYTES_MAX (16u << 20) /* of all names */
+#define HELD_MAX 1024u	      /* sockets that are held open */
 
 struct known {
 	dev_t dev;
 	ino_t ino;
 	char *names[NAMES_MAX]; /* of a file; owned, NULL = free */
+	int64_t made_ns;	/* of a socket; 0 = the file system does not know */
+	int held;		/* then it is this one, O_PATH; owned, -1 else */
 };
 
 struct set {
 	void *root; /* of tsearch */
-	size_t count;
+	size_t count, held;
 };
 static struct set files, sockets;
 static size_t bytes;
@@ -63,7 +68,7 @@ static struct known *enter(struct set *set, const struct stat *st)
 	k = set->count < KNOWN_MAX ? malloc(sizeof(*k)) : NULL;
 	if (k == NULL)
 		return NULL;
-	*k = (struct known){ .dev = st->st_dev, .ino = st->st_ino };
+	*k = (struct known){ .dev = st->st_dev, .ino = st->st_ino, .held = -1 };
 	if (tsearch(k, &set->root, compare) == NULL) {
 		free(k);
 		return NULL;
@@ -86,14 +91,16 @@ static void release(void *known)
 
 	for (size_t i = 0; i < NAMES_MAX; i++)
 		drop_name(&k->names[i]);
+	cb_fd_close(&k->held);
 	free(k);
 }
 
 static void forget(struct set *set, struct known *k)
 {
 	tdelete(k, &set->root, compare);
-	release(k);
 	set->count--;
+	set->held -= k->held >= 0;
+	release(k);
 }
 
 static bool is_name_of(const struct known *k, const char *name)
@@ -179,26 +186,45 @@ bool cb_links_known(const struct stat *st)
 	return names >= st->st_nlink;
 }
 
-int cb_sockets_bound(const struct stat *st)
+int cb_sockets_bound(int folder, const char *name)
 {
-	const struct known *k;
+	CB_AUTO_FD fd = openat(folder, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	struct known *k;
+	struct stat st;
+	int64_t made;
 
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	made = cb_made_at(fd, "");
 	pthread_mutex_lock(&lock);
-	if (sockets.count == KNOWN_MAX) { /* where unlink is not served, those that have gone are not forgotten */
+	/* where unlink is not served, those that have gone are not forgotten */
+	if (sockets.count == KNOWN_MAX || sockets.held == HELD_MAX) {
 		tdestroy(sockets.root, release);
 		sockets = (struct set){ .count = 0 };
 	}
-	k = enter(&sockets, st);
+	k = look_up(&sockets, &st);
+	if (k != NULL) /* another socket, which had that number before */
+		forget(&sockets, k);
+	k = enter(&sockets, &st);
+	if (k != NULL && made == 0) {
+		k->held = cb_fd_take(&fd);
+		sockets.held++;
+	} else if (k != NULL) {
+		k->made_ns = made;
+	}
 	pthread_mutex_unlock(&lock);
 	return k != NULL ? 0 : -ENOSPC;
 }
 
-bool cb_sockets_known(const struct stat *st)
+bool cb_sockets_known(int fd, const struct stat *st)
 {
+	int64_t made = cb_made_at(fd, "");
+	const struct known *k;
 	bool known;
 
 	pthread_mutex_lock(&lock);
-	known = look_up(&sockets, st) != NULL;
+	k = look_up(&sockets, st);
+	known = k != NULL && k->made_ns == made;
 	pthread_mutex_unlock(&lock);
 	return known;
 }

@@ -112,6 +112,13 @@ static bool ask(int at, const char *name, struct statx *ret)
 	       (ret->stx_mask & STATX_BTIME) != 0;
 }
 
+int64_t cb_made_at(int at, const char *name)
+{
+	struct statx sx;
+
+	return ask(at, name, &sx) ? in_ns(sx.stx_btime.tv_sec, sx.stx_btime.tv_nsec) : 0;
+}
+
 static bool is_recent(int64_t ns)
 {
 	struct timespec now;

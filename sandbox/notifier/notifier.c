@@ -38,8 +38,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define ANSWERED_MAX 16
-#define ANSWERED_MS 2000
 #define STACK_SIZE (1u << 20) /* folders in folders, see judge/tree.c */
 #define CAPS (UINT64_C(1) << CAP_SYS_PTRACE)
 
@@ -48,21 +46,6 @@ struct cb_notify_self cb_notify_self;
 static size_t notif_size; /* as this kernel has it */
 static pthread_barrier_t filtered;
 
-/* Before Linux 5.19 a signal takes a caller out of a call that was done already, and the call comes again: it gets the
- * answer that it has missed. */
-static struct {
-	pthread_mutex_t lock;
-	struct {
-		enum cb_notify_from from;
-		uint32_t pid;
-		struct seccomp_data data;
-		int64_t until_ms; /* 0 = free */
-		int64_t value;
-		int fd;
-		bool cloexec;
-	} missed[ANSWERED_MAX];
-} answered = { .lock = PTHREAD_MUTEX_INITIALIZER };
-
 /* ---- answers ---- */
 
 bool cb_notify_valid(const struct cb_request *q)
@@ -70,54 +53,6 @@ bool cb_notify_valid(const struct cb_request *q)
 	uint64_t id = q->n->id;
 
 	return ioctl(cb_notify_self.listeners[q->from], SECCOMP_IOCTL_NOTIF_ID_VALID, &id) == 0;
-}
-
-static bool is_same_call(const struct seccomp_data *a, const struct seccomp_data *b)
-{
-	return a->nr == b->nr && a->instruction_pointer == b->instruction_pointer &&
-	       memcmp(a->args, b->args, sizeof(a->args)) == 0;
-}
-
-static void keep_missed(struct cb_request *q)
-{
-	int64_t now = cb_now_ms();
-
-	pthread_mutex_lock(&answered.lock);
-	for (size_t i = 0; i < ANSWERED_MAX; i++) {
-		if (answered.missed[i].until_ms > now)
-			continue;
-		if (answered.missed[i].until_ms != 0)
-			cb_fd_close(&answered.missed[i].fd);
-		answered.missed[i].from = q->from;
-		answered.missed[i].pid = q->n->pid;
-		answered.missed[i].data = q->n->data;
-		answered.missed[i].until_ms = now + ANSWERED_MS;
-		answered.missed[i].value = q->value;
-		answered.missed[i].fd = cb_fd_take(&q->fd);
-		answered.missed[i].cloexec = q->cloexec;
-		break;
-	}
-	pthread_mutex_unlock(&answered.lock);
-}
-
-static bool take_missed(struct cb_request *q)
-{
-	int64_t now = cb_now_ms();
-	bool found = false;
-
-	pthread_mutex_lock(&answered.lock);
-	for (size_t i = 0; i < ANSWERED_MAX && !found; i++) {
-		if (answered.missed[i].until_ms <= now || answered.missed[i].from != q->from ||
-		    answered.missed[i].pid != q->n->pid || !is_same_call(&answered.missed[i].data, &q->n->data))
-			continue;
-		q->value = answered.missed[i].value;
-		q->fd = answered.missed[i].fd;
-		q->cloexec = answered.missed[i].cloexec;
-		answered.missed[i].until_ms = 0;
-		found = true;
-	}
-	pthread_mutex_unlock(&answered.lock);
-	return found;
 }
 
 /* A caller that has gone is not there to be told. */
@@ -136,7 +71,7 @@ static void send_value(struct cb_request *q)
 		answer.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
 	if (ioctl(cb_notify_self.listeners[q->from], SECCOMP_IOCTL_NOTIF_SEND, &answer) < 0 && errno == ENOENT &&
 	    !q->go_on)
-		keep_missed(q);
+		cb_missed_keep(q);
 }
 
 /* In two steps: in one (SECCOMP_ADDFD_FLAG_SEND) the kernel answers 0 without a descriptor where a signal meets us. */
@@ -151,7 +86,7 @@ static void send_fd(struct cb_request *q)
 		number = ioctl(cb_notify_self.listeners[q->from], SECCOMP_IOCTL_NOTIF_ADDFD, &add);
 	while (number < 0 && (errno == EINTR || errno == EAGAIN));
 	if (number < 0 && errno == ENOENT) {
-		keep_missed(q);
+		cb_missed_keep(q);
 		return;
 	}
 	if (number < 0) {
@@ -207,7 +142,7 @@ static void serve(const struct seccomp_notif *n, enum cb_notify_from from, unsig
 	struct cb_request q = CB_REQUEST(n, from, slot);
 
 	cb_notify_self.shared->busy[from][slot] = n->id;
-	if (!take_missed(&q))
+	if (!cb_missed_take(&q))
 		cb_notify_serve(&q);
 	if (q.error == CB_TOO_NEW) {
 		q.later = cb_held_take(&q);
@@ -512,7 +447,7 @@ static int become_notifier(const struct cb_jail *jail, const struct cb_notifier 
 	*what = r == 0 ? "mounting the workspace" : *what;
 	r = r == 0 ? take_workspace(jail, n) : r;
 	*what = r == 0 ? "looking at the jail's folders" : *what;
-	r = r == 0 ? cb_sockets_init() : r;
+	r = r == 0 ? cb_sockets_init(jail->spec) : r;
 	*what = r == 0 ? "telling of its namespace" : *what;
 	r = r == 0 ? tell_ready(status_fd) : r;
 	*what = r == 0 ? "starting threads" : *what;

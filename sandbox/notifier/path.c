@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #define PAGE 4096u
+#define STATUS_MAX (1u << 20) /* it lists all groups of a user, 65536 at most */
 
 void cb_entry_release(struct cb_entry *e)
 {
@@ -33,7 +34,7 @@ void cb_entry_release(struct cb_entry *e)
 
 /* ---- of the caller ---- */
 
-ssize_t cb_caller_read(const struct cb_request *q, uint64_t address, void *ret, size_t max)
+static ssize_t read_memory(const struct cb_request *q, uint64_t address, void *ret, size_t max)
 {
 	size_t first = PAGE - address % PAGE;
 	/* a vector for each page: where one is not there, what lies before it is read all the same */
@@ -56,15 +57,59 @@ ssize_t cb_caller_read(const struct cb_request *q, uint64_t address, void *ret, 
 	return cb_notify_valid(q) ? got : -ESRCH; /* it was this caller's memory, not that of a successor */
 }
 
-int cb_caller_string(const struct cb_request *q, uint64_t address, char *ret, size_t size)
+/* FNV-1a */
+static uint64_t hash_of(const char *data, size_t n)
 {
-	ssize_t n = cb_caller_read(q, address, ret, size);
+	uint64_t hash = 0xcbf29ce484222325ull;
+
+	for (size_t i = 0; i < n; i++)
+		hash = (hash ^ (unsigned char)data[i]) * 0x100000001b3ull;
+	return hash;
+}
+
+/* A call that looks for its entry again reads its string again: the last one counts. */
+static void note_read(struct cb_request *q, uint64_t address, const char *data, size_t n)
+{
+	unsigned i = 0;
+
+	while (i < q->nreads && i < CB_READS_MAX && q->reads[i].address != address)
+		i++;
+	if (i == q->nreads)
+		q->nreads++;
+	if (i < CB_READS_MAX)
+		q->reads[i] = (struct cb_read){ .address = address, .hash = hash_of(data, n), .size = n };
+}
+
+ssize_t cb_caller_read(struct cb_request *q, uint64_t address, void *ret, size_t max)
+{
+	ssize_t n = read_memory(q, address, ret, max);
+
+	if (n > 0)
+		note_read(q, address, ret, (size_t)n);
+	return n;
+}
+
+int cb_caller_string(struct cb_request *q, uint64_t address, char *ret, size_t size)
+{
+	ssize_t n = read_memory(q, address, ret, size);
 
 	if (n < 0)
 		return (int)n;
 	if (memchr(ret, '\0', (size_t)n) == NULL)
 		return (size_t)n == size ? -ENAMETOOLONG : -EFAULT;
+	note_read(q, address, ret, strlen(ret) + 1);
 	return 0;
+}
+
+bool cb_caller_says_same(const struct cb_request *q, const struct cb_read *reads, unsigned n)
+{
+	char now[PATH_MAX];
+
+	for (unsigned i = 0; i < n; i++)
+		if (read_memory(q, reads[i].address, now, reads[i].size) != (ssize_t)reads[i].size ||
+		    hash_of(now, reads[i].size) != reads[i].hash)
+			return false;
+	return true;
 }
 
 /* The folder of /proc first, then whether the caller still waits: what is opened in it afterwards is the caller's. */
@@ -117,36 +162,43 @@ int cb_caller_fd(struct cb_request *q, int number, int *ret_fd)
 	return 0;
 }
 
+/* /proc/TID/status; NULL: it can't be read. */
+static char *read_status(struct cb_request *q)
+{
+	CB_AUTO_FD fd = -1;
+	char *text = NULL;
+	size_t n;
+
+	if (cb_caller_open(q, "status", O_RDONLY, &fd) < 0 || cb_fd_read_all(fd, STATUS_MAX, &text, &n) < 0)
+		return NULL;
+	return text;
+}
+
 long cb_caller_status(struct cb_request *q, const char *key, int base)
 {
-	char text[2048];
-	CB_AUTO_FD fd = -1;
-	ssize_t n = cb_caller_open(q, "status", O_RDONLY, &fd) == 0 ? read(fd, text, sizeof(text) - 1) : -1;
-	const char *at;
+	char *text = read_status(q);
+	/* with its newline before: no name of a process can be taken for it */
+	const char *at = text != NULL ? strstr(text, key) : NULL;
+	long value = at != NULL ? strtol(at + strlen(key), NULL, base) : -1;
 
-	if (n < 0)
-		return -1;
-	text[n] = '\0';
-	at = strstr(text, key); /* with its newline before: no name of a process can be taken for it */
-	return at != NULL ? strtol(at + strlen(key), NULL, base) : -1;
+	free(text);
+	return value;
 }
 
 bool cb_caller_interrupted(struct cb_request *q)
 {
-	char text[2048];
 	static const char *const keys[] = { "\nSigPnd:\t", "\nShdPnd:\t", "\nSigBlk:\t", "\nSigIgn:\t" };
 	unsigned long long masks[4] = { 0 };
-	CB_AUTO_FD fd = -1;
-	ssize_t n = cb_caller_open(q, "status", O_RDONLY, &fd) == 0 ? read(fd, text, sizeof(text) - 1) : -1;
+	char *text = read_status(q);
 
-	if (n < 0)
+	if (text == NULL)
 		return true;
-	text[n] = '\0';
 	for (size_t i = 0; i < 4; i++) {
 		const char *at = strstr(text, keys[i]);
 
 		masks[i] = at != NULL ? strtoull(at + strlen(keys[i]), NULL, 16) : 0;
 	}
+	free(text);
 	return ((masks[0] | masks[1]) & ~masks[2] & ~masks[3]) != 0;
 }
 

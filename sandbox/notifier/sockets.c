@@ -10,6 +10,7 @@
  * A connection that takes its time is waited for by the first thread, with the caller's signals in view: a call that is
  * being served is not interrupted by them.
  */
+#include "../shared/jail.h"
 #include "calls.h"
 
 #include <cellblock/fd.h>
@@ -58,13 +59,13 @@ static struct {
 	struct waiter waiters[CB_NOTIFY_WAITERS];
 } sockets = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-int cb_sockets_init(void)
+int cb_sockets_init(const struct cb_jail_spec *spec)
 {
 	static const char *const places[] = { "/tmp", "/dev/shm", CB_JAIL_HOME };
 	struct stat st;
 
 	for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++)
-		if (stat(places[i], &st) == 0)
+		if (!cb_jail_is_bound(spec, places[i]) && stat(places[i], &st) == 0)
 			sockets.own[sockets.nown++] = st.st_dev;
 	sockets.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	return sockets.wake < 0 ? -errno : 0;
@@ -72,7 +73,7 @@ int cb_sockets_init(void)
 
 /* ---- arguments ---- */
 
-static int read_address(const struct cb_request *q, struct address *ret)
+static int read_address(struct cb_request *q, struct address *ret)
 {
 	int len = cb_arg_int(q, 2);
 	size_t head = offsetof(struct sockaddr_un, sun_path), n;
@@ -174,7 +175,6 @@ static int bind_entry(struct cb_request *q, const struct cb_entry *e, int folder
 	long mask = cb_caller_status(q, "\nUmask:\t", 8);
 	char path[sizeof(cb_notify_self.target) + sizeof(e->path)];
 	size_t room = sizeof(((struct sockaddr_un *)NULL)->sun_path);
-	struct stat st;
 	int r;
 
 	snprintf(path, sizeof(path), "%s/%s", cb_notify_self.target, e->path);
@@ -186,7 +186,7 @@ static int bind_entry(struct cb_request *q, const struct cb_entry *e, int folder
 								: bind_path(path, fd, (mode_t)mask);
 	if (r < 0)
 		return r;
-	r = fstatat(folder, e->name, &st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : cb_sockets_bound(&st);
+	r = cb_sockets_bound(folder, e->name);
 	if (r < 0)
 		(void)unlinkat(folder, e->name, 0);
 	else
@@ -228,12 +228,12 @@ void cb_serve_bind(struct cb_request *q)
 
 /* ---- connect ---- */
 
-static bool is_own(const struct stat *st)
+static bool is_own(int fd, const struct stat *st)
 {
 	for (size_t i = 0; i < sockets.nown; i++)
 		if (sockets.own[i] == st->st_dev)
 			return true;
-	return cb_sockets_known(st);
+	return cb_sockets_known(fd, st);
 }
 
 /* Opens the socket that lies at the path, as the caller would find it. */
@@ -252,7 +252,7 @@ static int open_named(struct cb_request *q, const char *path, int *ret_fd)
 		return -errno;
 	if (!S_ISSOCK(st.st_mode))
 		return -ECONNREFUSED;
-	if (!is_own(&st))
+	if (!is_own(fd, &st))
 		return -ENETUNREACH; /* as of any server outside */
 	*ret_fd = cb_fd_take(&fd);
 	return 0;

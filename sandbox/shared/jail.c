@@ -15,6 +15,15 @@ void cb_jail_add_note(struct cb_jail *jail, const char *text)
 	(void)cb_visible(text, strlen(text), jail->note + n, sizeof(jail->note) - n);
 }
 
+bool cb_jail_is_bound(const struct cb_jail_spec *spec, const char *place)
+{
+	size_t i = 0;
+
+	while (i < spec->nbinds && strcmp(spec->binds[i].target, place) != 0)
+		i++;
+	return i < spec->nbinds;
+}
+
 bool cb_notify_writes(const struct cb_jail *jail)
 {
 	return !jail->without_namespaces && jail->spec->workspace_mode == CB_WORKSPACE_RW && !jail->workspace_ro;

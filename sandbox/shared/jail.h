@@ -21,7 +21,8 @@
 enum cb_upper { CB_UPPER_WORKSPACE, CB_UPPER_PACKAGES, CB_UPPERS };
 #define CB_UPPER_CHANGES "changes" /* the folder in the layer that holds them */
 
-/* When this broker's commits wrote to the workspace, by the clock of files' times. The oldest are one, if need be. */
+/* When this broker's commits wrote to the workspace, by the clock of files' times. The oldest goes, if need be: what it
+ * wrote is taken for others' then. */
 #define CB_COMMITS_MAX 64
 struct cb_commits {
 	size_t count;
@@ -73,6 +74,8 @@ struct cb_jail {
 
 /* Adds to what the user is told although it worked. */
 void cb_jail_add_note(struct cb_jail *jail, const char *text);
+/* The policy has a folder of the host's in this place, where the jail would have one of its own. */
+bool cb_jail_is_bound(const struct cb_jail_spec *spec, const char *place);
 
 /* What of its calls is notified (notifier/notifier.h). */
 bool cb_notify_writes(const struct cb_jail *jail);  /* the workspace is written through the notifier */

@@ -178,7 +178,6 @@ def test_approve_and_limits(nothing_left):
 @pytest.mark.parametrize(
     "code, words",
     [
-        ("y = 2\nwhile True: pass", "timeout.cell"),
         ("import os; os._exit(3)", "KernelDiedError"),
         ("import sys\nsys.exit(3)", "SystemExit: 3"),
         ("import ctypes\nctypes.string_at(0)", "KernelDiedError"),
@@ -195,9 +194,22 @@ def test_after_hostile_code_the_session_goes_on(code, words, hostile):
     assert hostile.execute("x, add(x)", variables={"v": 1}) == [41, 42]
 
 
+def test_after_an_endless_loop_the_session_goes_on(nothing_left):
+    for limit in (4, 30):  # on a busy machine the good ones may take as long
+        try:
+            with CellblockInterpreter({"add": lambda a: a + 1}, timeout=limit) as interpreter:
+                interpreter.execute("x = 41")
+                assert re.search("timeout.cell", said(interpreter, "y = 2\nwhile True: pass"))
+                assert interpreter.execute("x, add(x)", variables={"v": 1}) == [41, 42]
+            break
+        except CodeExecutionError as e:
+            if limit == 30 or "timeout.cell" not in str(e):
+                raise
+
+
 @pytest.fixture(scope="module")
 def hostile(nothing_left):
-    with CellblockInterpreter({"add": lambda a: a + 1}, timeout=4) as interpreter:
+    with CellblockInterpreter({"add": lambda a: a + 1}, timeout=60) as interpreter:
         interpreter.execute("x = 41")
         yield interpreter
 

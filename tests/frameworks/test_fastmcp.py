@@ -116,11 +116,17 @@ def test_functions_of_any_kind():
     ],
 )
 def test_hostile_code_ends_its_run_alone(code, words):
-    mcp = server(timeout=3 if "while" in code else 60)
-    with pytest.raises(ToolError, match=words) as caught:
-        executed(code, mcp)
-    assert len(str(caught.value)) < 5000
-    assert executed("return 'next'", mcp) == "next"
+    for limit in (3, 60) if "while" in code else (60,):  # on a busy machine the good one may take as long
+        mcp = server(timeout=limit)
+        with pytest.raises(ToolError, match=words) as caught:
+            executed(code, mcp)
+        assert len(str(caught.value)) < 5000
+        try:
+            assert executed("return 'next'", mcp) == "next"
+            break
+        except ToolError as e:
+            if limit == 60 or "timeout.cell" not in str(e):
+                raise
 
 
 def test_nothing_of_the_host_is_inside(nothing_left, monkeypatch):

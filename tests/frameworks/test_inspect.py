@@ -77,18 +77,22 @@ def tools_said(sample):
 
 
 def test_an_evaluation(nothing_left):
-    task = Task(
-        dataset=[Sample("Count.", target="42", files={"in/data.txt": "21"}, setup="#!/bin/bash\necho ready >set.txt")],
-        solver=[use_tools(bash(timeout=30), python(timeout=1)), generate()], scorer=includes(), sandbox="cellblock",
-    )
-    log = run(
-        task,
-        ("bash", {"command": "cat set.txt; pwd; whoami; echo no >&2; exit 3"}),
-        ("python", {"code": "print(int(open('in/data.txt').read()) * 2)"}),
-        ("python", {"code": "print('begun', flush=True)\nwhile True: pass"}),
-        ("bash", {"command": "ls; env; cat /root/x"}),
-        "It is 42.",
-    )
+    for limit in (1, 10, 30):  # on a busy machine Python may not have said it by then
+        sample = Sample("Count.", target="42", files={"in/data.txt": "21"}, setup="#!/bin/bash\necho ready >set.txt")
+        task = Task(
+            dataset=[sample], solver=[use_tools(bash(timeout=30), python(timeout=limit)), generate()],
+            scorer=includes(), sandbox="cellblock",
+        )
+        log = run(
+            task,
+            ("bash", {"command": "cat set.txt; pwd; whoami; echo no >&2; exit 3"}),
+            ("python", {"code": "print(int(open('in/data.txt').read()) * 2)"}),
+            ("python", {"code": "print('begun', flush=True)\nwhile True: pass"}),
+            ("bash", {"command": "ls; env; cat /root/x"}),
+            "It is 42.",
+        )
+        if all(word in m.text for word, m in zip(("42", "begun"), tools_said(log.samples[0])[1:])):
+            break
     assert log.status == "success" and log.results.scores[0].metrics["accuracy"].value == 1.0, log.error
     said = tools_said(log.samples[0])
     assert said[0].text == "no\n\nready\n/workspace\nuser\n" and said[1].text == "42\n"
@@ -184,11 +188,17 @@ def test_it_is_found_by_its_name(nothing_left):
 
 
 async def test_timeouts(env):
-    for retry in (True, False):
-        with pytest.raises(TimeoutError) as caught:
-            await env.exec(["sh", "-c", "echo x >>runs; echo begun; trap '' TERM; while :; do :; done"], timeout=1,
-                           timeout_retry=retry)
-        assert caught.value.truncated_output == "begun\n"
+    for limit in (1, 10, 30):  # on a busy machine a shell may not have said it by then
+        said = []
+        await env.write_file("runs", "")
+        for retry in (True, False):
+            with pytest.raises(TimeoutError) as caught:
+                await env.exec(["sh", "-c", "echo x >>runs; echo begun; trap '' TERM; while :; do :; done"],
+                               timeout=limit, timeout_retry=retry)
+            said.append(caught.value.truncated_output)
+        if said == ["begun\n"] * 2:
+            break
+    assert said == ["begun\n"] * 2
     assert await env.read_file("runs") == "x\nx\n"  # none was run again
     await env.exec(["rm", "runs"])
 

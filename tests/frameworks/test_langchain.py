@@ -138,10 +138,17 @@ def test_pictures(said):
 def test_hostile_code(nothing_left, said):
     kernels.let_in(nothing_left)
     (nothing_left / "secret").write_text(KEY)
-    with CellblockPython(timeout=2) as python:
+    for limit in (2, 10, 30):  # on a busy machine the good ones may take as long
+        with CellblockPython(timeout=limit) as python:
+            before = said("x = 41", python).content
+            done = said("print('begun')\nwhile True: pass", python)
+            after = said("x + 1", python).content
+        if "limit" not in before and "begun" in done.content and after == "42":
+            break
+    assert "limit" not in before and after == "42"
+    assert "CellTimeoutError" in done.content and "begun" in done.content and done.artifact["limit"] == "time"
+    with CellblockPython(timeout=60) as python:
         assert "limit" not in said("x = 41", python).content
-        done = said("print('begun')\nwhile True: pass", python)
-        assert "CellTimeoutError" in done.content and "begun" in done.content and done.artifact["limit"] == "time"
         done = said("y = bytearray(4 << 30)", python)
         assert done.status == "error" and done.artifact["limit"] == "memory"
         assert "KernelDiedError" in said("import os\nos._exit(3)", python).content
@@ -179,7 +186,7 @@ def test_cancelling_interrupts_the_cell(nothing_left):
         assert last.fault == "limit" and last.error.name in ("KeyboardInterrupt", "HostToolCancelledError")
         return await python.ainvoke("n")
 
-    with CellblockPython(tools=[begin]) as python:
+    with CellblockPython(tools=[begin], grace=60, policy={"timeout.interrupt": 0}) as python:
         assert asyncio.run(main(python)) == "5"
 
 

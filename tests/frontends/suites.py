@@ -5,6 +5,7 @@ build/test-cache); nothing of them is kept in this tree. known_failures.json lis
 ours, with that reason.
 """
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import xml.etree.ElementTree as xml
 from pathlib import Path
 
@@ -34,15 +36,35 @@ def source_archive(project):
     version = importlib.metadata.version(project)
     folder = CACHE / f"{project}-{version}"
     if not folder.is_dir():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        pip = ["timeout", "400", sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", CACHE]
-        got = subprocess.run([*pip, "--no-binary", project, f"{project}=={version}"], capture_output=True, text=True)
-        archive = CACHE / f"{project}-{version}.tar.gz"
-        if got.returncode or not archive.exists():
-            pytest.skip(f"NOT RUN: the source archive of {project} {version} can't be had: {got.stderr[-300:]}")
-        with tarfile.open(archive) as tar:
-            tar.extractall(CACHE, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+        with unfinished(folder) as part:
+            pip = ["timeout", "400", sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", part]
+            pip += ["--no-binary", project, f"{project}=={version}"]
+            got = subprocess.run(pip, capture_output=True, text=True)
+            archive = part / f"{project}-{version}.tar.gz"
+            if got.returncode or not archive.exists():
+                pytest.skip(f"NOT RUN: the source archive of {project} {version} can't be had: {got.stderr[-300:]}")
+            with tarfile.open(archive) as tar:
+                tar.extractall(part, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+            finish(part / folder.name, folder)
     return folder
+
+
+@contextlib.contextmanager
+def unfinished(folder):
+    """A new folder beside this one of the cache: what is made there is seen in whole, or not at all."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".part-", dir=folder.parent) as part:
+        os.chmod(part, 0o755)
+        yield Path(part)
+
+
+def finish(part, folder):
+    """Puts it in its place, unless another run of tests was faster."""
+    try:
+        part.rename(folder)
+    except OSError:
+        if not folder.is_dir():
+            raise
 
 
 def as_python3(folder):

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+import jupyter_kernel_test
 import kernels
 from jupyter_kernel_test import KernelTests
-from rawclient import Client
+from rawclient import DEADLINE
 
 NAME = "cellblock-bash"
 pytestmark = [pytest.mark.cellblock_only, pytest.mark.once]
+jupyter_kernel_test.TIMEOUT = DEADLINE
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -29,15 +31,13 @@ def kernelspec(tmp_path_factory):
     patch.undo()
 
 
-@pytest.fixture(scope="module")
-def session(kernelspec, nothing_left):
-    argv, _ = kernels.spec_argv(NAME)
-    kernel = kernels.Kernel(nothing_left / "bash", argv=argv)
-    client = Client(kernel)
-    client.ready()
-    yield client
-    client.close()
-    kernel.stop()
+def SHARED():
+    return {"argv": kernels.spec_argv(NAME)[0]}
+
+
+@pytest.fixture
+def session(client):
+    return client
 
 
 class TestBash(KernelTests):
@@ -58,6 +58,9 @@ class TestBash(KernelTests):
     code_inspect_sample = "cd"
     # bash has values, displays and a pager nowhere; without values the suite does not look at the history either
     test_execute_result = test_display_data = test_clear_output = test_pager = test_history = None
+
+    def execute_helper(self, *args, timeout=DEADLINE, **how):
+        return super().execute_helper(*args, timeout=timeout, **how)
 
 
 del KernelTests

@@ -16,7 +16,6 @@ def lines(result):
     return "".join(m["content"]["text"] for m in result if m["msg_type"] == "stream")
 
 
-@pytest.mark.timeout(120)
 def test_kernel_gateway(nothing_left):
     pytest.importorskip("kernel_gateway")
     folder, port = nothing_left / "gateway", kernels.free_ports(1)[0]
@@ -32,7 +31,6 @@ def test_kernel_gateway(nothing_left):
         kernel.close()
 
 
-@pytest.mark.timeout(120)
 def test_voila(nothing_left):
     pytest.importorskip("voila")
     folder, port = nothing_left / "voila", kernels.free_ports(1)[0]

@@ -130,14 +130,12 @@ def test_each_has_its_own_interpreter_and_policy(prefix, nothing_left, name, res
     argv = [
         a.replace("{resource_dir}", str(prefix / "share/jupyter/kernels" / name)) for a in spec(prefix, name)["argv"]
     ]
-    kernel = kernels.Kernel(nothing_left / name, argv=argv)
-    with kernels.Client(kernel) as client:
+    with kernels.Kernel(nothing_left / name, argv=argv) as kernel, kernels.Client(kernel) as client:
         client.ready()
         if name == "strict":
             assert "Read-only" in client.run("open('new', 'w')").error["evalue"]
         else:
             assert client.run("import os, sys\nsys.prefix, os.environ['GREETING']").result == result
-    kernel.stop()
 
 
 def test_a_project(env, prefix, tmp_path):

@@ -1,9 +1,12 @@
 """The ecosystem's own conformance suite, whole."""
 
+import jupyter_kernel_test
 import kernels
 import pytest
+from rawclient import DEADLINE
 
 pytestmark = pytest.mark.once
+jupyter_kernel_test.TIMEOUT = DEADLINE
 
 try:
     from jupyter_kernel_test import IopubWelcomeTests, KernelTests
@@ -45,6 +48,9 @@ class TestKernel(KernelTests):
     )
     code_inspect_sample = "zip"
     code_clear_output = "from IPython.display import clear_output; clear_output()"
+
+    def execute_helper(self, *args, timeout=DEADLINE, **how):
+        return super().execute_helper(*args, timeout=timeout, **how)
 
 
 del KernelTests

@@ -8,20 +8,12 @@ import importlib.util
 
 import pytest
 
-import kernels
-from rawclient import Client
-
 pytestmark = [pytest.mark.cellblock_only, pytest.mark.once]
 
 
-@pytest.fixture(scope="module")
-def notebook(nothing_left):
-    kernel = kernels.Kernel(nothing_left / "notebook")
-    client = Client(kernel)
-    client.ready()
-    yield client
-    client.close()
-    kernel.stop()
+@pytest.fixture
+def notebook(client):
+    return client
 
 
 @pytest.fixture

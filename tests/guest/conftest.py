@@ -121,8 +121,13 @@ def guest(interpreter, guest_dir, tmp_path_factory):
     key = interpreter.name, guest_dir
     current = _shared.get(key)
     if current is None:
-        current = FakeSupervisor(interpreter.path, guest_dir, tmp_path_factory.mktemp("cwd")).wait_hello()
+        current = FakeSupervisor(interpreter.path, guest_dir, tmp_path_factory.mktemp("cwd"))
         current.interpreter = interpreter
+        try:
+            current.wait_hello()
+        except BaseException:
+            current.close()
+            raise
         _shared[key] = current
     current.seen.clear()
     del _shared[key]

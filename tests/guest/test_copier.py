@@ -47,7 +47,7 @@ def test_a_thread_goes_on(new_guest, how):
     goes_on += "while n[0] < seen + 5 and time.monotonic() < end: time.sleep(0.001)\n"
     goes_on += "thread.is_alive(), n[0] >= seen + 5, len(threading.enumerate()) >= 2"
     for _ in range(3):
-        twin = guest.checkpoint()
+        twin = guest.copied()
         assert guest.run(goes_on).result == "(True, True, True)", "the original"
         guest.take_over(twin)
         assert guest.run(goes_on).result == "(True, True, True)", "the copy"
@@ -70,7 +70,7 @@ def test_what_a_thread_has_of_its_own(new_guest):
     )
     before = guest.run("about(), said[-1]").result
     assert "'special\\n', True, 7" in before and "SIGUSR1" in before and "'mine'" in before
-    guest.take_over(guest.checkpoint())
+    guest.take_over(guest.copied())
     again = "go.release()\nwhile len(said) < 2: time.sleep(0.001)\nabout(), said[-1]"
     assert guest.run(again).result == before
 
@@ -80,7 +80,7 @@ def test_numbers_of_threads(new_guest):
     guest = new_guest()
     guest.run("import threading, os; e = threading.Event()")
     guest.run("ts = [threading.Thread(target=e.wait, daemon=True) for _ in range(5)]; [t.start() for t in ts];")
-    guest.take_over(guest.checkpoint())
+    guest.take_over(guest.copied())
     same = "{t.native_id for t in threading.enumerate()} <= set(map(int, os.listdir('/proc/self/task'))), "
     same += "threading.main_thread().native_id == os.getpid(), e.set()"
     assert guest.run(same).result == "(True, True, None)"
@@ -98,7 +98,7 @@ def test_a_loop_in_a_thread(new_guest):
         "ask = lambda: asyncio.run_coroutine_threadsafe(value(), loop).result(60)\nask()"
     ).ok
     for _ in range(3):
-        twin = guest.checkpoint()
+        twin = guest.copied()
         assert guest.run("ask()").result == "True", "the original"
         guest.take_over(twin)
         assert guest.run("ask()").result == "True"
@@ -129,13 +129,13 @@ def test_a_loop_that_is_woken_through_epoll(new_guest, waker, edge):
     assert guest.run(LOOP % (WAKERS[waker], edge)).ok
     hear = "ring(); rang.acquire(timeout=60)"
     for _ in range(3):
-        twin = guest.checkpoint()
+        twin = guest.copied()
         for _ in range(5):
             assert guest.run(hear).result == "True", "the original"
         guest.take_over(twin)
         for _ in range(5):
             assert guest.run(hear).result == "True", "the copy"
-    branch = guest.branch(guest.checkpoint())
+    branch = guest.branch(guest.copied())
     for _ in range(5):
         assert branch.run(hear).result == guest.run(hear).result == "True"
 
@@ -145,7 +145,7 @@ def test_what_an_eventfd_counts(new_guest):
     if guest.interpreter.version < (3, 10):
         pytest.skip("this Python has no os.eventfd")
     guest.run("import os; e = os.eventfd(41, os.EFD_NONBLOCK | os.EFD_CLOEXEC)")
-    twin = guest.checkpoint()
+    twin = guest.copied()
     assert guest.run("os.eventfd_read(e)").result == "41"
     guest.take_over(twin)
     assert guest.run("os.eventfd_read(e), os.get_blocking(e), os.get_inheritable(e)").result == "(41, False, False)"
@@ -154,7 +154,7 @@ def test_what_an_eventfd_counts(new_guest):
 def test_mutexes_that_know_their_owner(new_guest, library):
     guest = new_guest()
     with_library(guest, library, "c.begin_to_hold()\nwhile not c.holding(): time.sleep(0.001)")
-    guest.take_over(guest.checkpoint())
+    guest.take_over(guest.copied())
     assert guest.run("c.let_go()").result == "0"
 
 
@@ -164,13 +164,13 @@ def test_a_thread_that_does_not_stop(new_guest, library):
     with_library(guest, library, "import threading; n = [0]")
     guest.run("def count():\n    while True: n[0] += 1; time.sleep(0.001)")
     guest.run("threading.Thread(target=count, daemon=True).start()")
-    earlier = guest.checkpoint()
+    earlier = guest.copied()
     guest.run("x = 1; end = c.begin_to_stand_still()")
     with pytest.raises(AssertionError, match="TimeoutError"):
         guest.checkpoint()
     assert guest.run("seen = n[0]\nwhile n[0] < seen + 3: time.sleep(0.001)\nx").result == "1"
     guest.run("os.write(end, b'x')")
-    guest.take_over(guest.checkpoint())
+    guest.take_over(guest.copied())
     assert guest.run("seen = n[0]\nwhile n[0] < seen + 3: time.sleep(0.001)\nx").result == "1"
     assert earlier in guest.twins
 
@@ -179,7 +179,7 @@ def test_signals_that_the_c_library_sends_by_the_same_number(new_guest):
     """setuid(2) with threads: each must do it, or who calls it waits for ever."""
     guest = new_guest()
     guest.run("import os, threading; e = threading.Event(); threading.Thread(target=e.wait, daemon=True).start()")
-    twin = guest.checkpoint()
+    twin = guest.copied()
     assert guest.run("os.setresuid(-1, os.getuid(), -1); 'done'").result == "'done'"
     guest.take_over(twin)
     assert guest.run("os.setresuid(-1, os.getuid(), -1); 'done'").result == "'done'"
@@ -191,8 +191,8 @@ def test_branches_have_the_threads_too(new_guest):
     guest.run("threading.Thread(target=work, daemon=True).start()\nfrom concurrent.futures import ThreadPoolExecutor")
     guest.run("pool = ThreadPoolExecutor(3); sum(pool.map(abs, range(9)))")
     goes_on = "seen = n[0]\nwhile n[0] < seen + 3: time.sleep(0.001)\nsum(pool.map(abs, range(9)))"
-    branches = [guest.branch(guest.checkpoint()) for _ in range(3)]
-    bred = guest.breed(guest.checkpoint())
+    branches = [guest.branch(guest.copied()) for _ in range(3)]
+    bred = guest.breed(guest.copied())
     branches.append(guest.branch(bred))
     for each in (*branches, guest):
         assert each.run(goes_on).result == "36"
@@ -201,7 +201,7 @@ def test_branches_have_the_threads_too(new_guest):
 def test_children_of_the_process_are_its_own(new_guest):
     """Nobody who waits for any child meets a copy."""
     guest = new_guest()
-    guest.checkpoint()
+    guest.copied()
     error = guest.run("import os; os.waitpid(-1, 0)").error
     assert error["ename"] == "ChildProcessError"
 
@@ -211,7 +211,7 @@ def test_fifty_take_overs(new_guest):
     guest.run("import threading, time; n = [0]\ndef work():\n    while True: n[0] += 1; time.sleep(0.001)")
     guest.run("[threading.Thread(target=work, daemon=True).start() for _ in range(8)];")
     for _ in range(50):
-        guest.take_over(guest.checkpoint())
+        guest.take_over(guest.copied())
     number = guest.run("import os; len(os.listdir('/proc/self/task')), threading.active_count()").result
     assert number in ("(9, 9)", "(10, 9)"), "with or without the one that sends output"
     assert guest.run("seen = n[0]\nwhile n[0] < seen + 20: time.sleep(0.001)").ok
@@ -228,10 +228,10 @@ def test_waits_with_an_end_do_not_notice(new_guest):
     )
     guest.run("[threading.Thread(target=work, args=(i,), daemon=True).start() for i in range(16)];")
     for _ in range(100):
-        twin = guest.checkpoint()
+        twin = guest.copied()
         guest.twins.remove(twin)
         twin.drop()
-    guest.take_over(guest.checkpoint())
+    guest.take_over(guest.copied())
     assert guest.run("seen = n[:]\nwhile any(a == b for a, b in zip(n, seen)): time.sleep(0.001)").ok
 
 
@@ -253,23 +253,12 @@ threading.Thread(target=work, daemon=True).start()
 def test_a_thread_has_just_asked_for_its_turn(new_guest):
     """It waits for the interpreter's lock, which the first thread of a woken copy gives it, and waits that it takes."""
     guest = new_guest(side=False)
-    guest.checkpoint()
+    guest.copied()
     assert guest.run(ASKED_FOR).ok
-    twin = guest.checkpoint()
+    twin = guest.copied()
     assert guest.run("seen = n[0]\nwhile n[0] == seen: pass").ok
     guest.take_over(twin)
     assert guest.run("seen = n[0]\nwhile n[0] == seen: pass").ok
-
-
-def copied(guest):
-    """As the supervisor does: on a busy machine so many may not stop in time, and it is tried again."""
-    for _ in range(100):
-        try:
-            return guest.checkpoint()
-        except AssertionError as e:
-            if "TimeoutError" not in str(e):
-                raise
-    raise AssertionError("they never stopped in time")
 
 
 def test_sixty_four_threads_at_random(new_guest, library):
@@ -281,12 +270,12 @@ def test_sixty_four_threads_at_random(new_guest, library):
     more += "c.rounds_done() >= seen + 200"
     for turn in range(8):
         for _ in range(10):
-            twin = copied(guest)
+            twin = guest.copied()
             guest.twins.remove(twin)
             twin.drop()
-        twin = copied(guest)
+        twin = guest.copied()
         assert guest.run(more).result == "True"
-        branch = guest.branch(copied(guest)) if turn % 4 == 0 else None
+        branch = guest.branch(guest.copied()) if turn % 4 == 0 else None
         guest.take_over(twin)
         assert guest.run(more).result == "True"
         if branch:
@@ -300,7 +289,7 @@ def test_a_subshells_cell_that_runs_ends(new_guest):
     guest.run("import threading, time; n = [0]; names = lambda: [t.name for t in threading.enumerate()]")
     Subshell(guest).start("while n[0] < 10**6: time.sleep(0.001); n[0] += 1")
     guest.run("while n[0] < 3: time.sleep(0.001)")
-    twin = guest.checkpoint()
+    twin = guest.copied()
     seen = int(guest.run("n[0]").result)
     guest.take_over(twin)
     guest.in_lanes.clear()
@@ -317,7 +306,7 @@ def test_a_thread_of_ours_that_has_not_begun(new_guest):
         "real = threads.get_native_id\ngate.acquire()\ndef late():\n    gate.acquire(); gate.release(); return real()\n"
         "threads.get_native_id = late; threads.start_deaf(begun.append, 1)"
     )
-    guest.take_over(guest.checkpoint())
+    guest.take_over(guest.copied())
     code = "gate.release(); end = time.monotonic() + 60\n"
     code += "while not begun and time.monotonic() < end: time.sleep(0.001)\n"
     assert guest.run(code + "begun").result == "[1]"

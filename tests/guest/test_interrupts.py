@@ -213,14 +213,17 @@ def test_own_handler(guest):
     assert run_and_interrupt(guest, BUSY["sleep"]).error["ename"] == "KeyboardInterrupt"
 
 
-def test_ignored_by_the_user(guest):
+def test_ignored_by_the_user(guest, tmp_path):
+    os.mkfifo(tmp_path / "gate")
     guest.start(
-        "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('go')\ntime.sleep(0.5)\n'done'"
+        "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('go')\nopen(%r).read()\n'done'"
+        % str(tmp_path / "gate")
     )
     guest.until("STREAM", lambda f: "go" in f.content)
     guest.interrupt()
-    result = guest.finish()
-    assert result.result == "'done'" and result.of("INTERRUPTED")
+    guest.until("INTERRUPTED")
+    (tmp_path / "gate").write_text("go")
+    assert guest.finish().result == "'done'"
 
 
 def test_signal_rules_are_pythons(guest):
@@ -267,10 +270,26 @@ def test_a_handler_of_the_users_waits_for_the_end_of_a_frame(new_guest):
     assert len(result.of("INTERRUPTED")) == 1
 
 
-def test_a_handler_of_the_users_runs_at_once_elsewhere(new_guest):
+def test_what_a_handler_raises_as_a_question_is_sent_ends_it(new_guest):
+    """The next question is one more; the supervisor must know that nobody waits for the first one's answer."""
     guest = new_guest()
     guest.run(LATE + "_ = signal.signal(signal.SIGALRM, late)")
-    result = guest.run("_ = signal.setitimer(signal.ITIMER_REAL, 0.05)\ntime.sleep(100)")
+    result = guest.run(
+        "next_frame(lambda: signal.raise_signal(signal.SIGALRM))\ntry: input('a')\n"
+        "except TimeoutError: pass\ninput('b')", on_input=lambda c: "x" if c["prompt"] == "b" else None
+    )
+    kinds = [f.kind for f in result.frames if f.kind.startswith("IN")]
+    assert result.result == "'x'" and kinds == ["INPUT_REQUEST", "INTERRUPTED", "INPUT_REQUEST"]
+
+
+def test_a_handler_of_the_users_runs_at_once_elsewhere(new_guest, tmp_path):
+    guest = new_guest()
+    guest.run(LATE + "_ = signal.signal(signal.SIGALRM, late)")
+    os.mkfifo(tmp_path / "told")
+    guest.start("os.close(os.open('told', os.O_WRONLY)); time.sleep(100)")
+    assert (tmp_path / "told").read_text() == ""  # once that is open there, and closed
+    os.kill(guest.process.pid, signal.SIGALRM)
+    result = guest.finish()
     assert result.error["ename"] == "TimeoutError"
     shown = plain("".join(result.error["traceback"]))
     assert "time.sleep(100)" in shown and 'raise TimeoutError("late")' in shown and "cellblock_guest" not in shown

@@ -619,10 +619,10 @@ def test_threads_that_log_all_the_time(new_guest):
         "threads = [threading.Thread(target=talk) for _ in range(3)]; [t.start() for t in threads];"
     )
     for _ in range(20):
-        twin = guest.checkpoint()
+        twin = guest.copied()
         guest.twins.remove(twin)
         twin.drop()
-    twin = guest.checkpoint()
+    twin = guest.copied()
     assert guest.run("go = False; [t.join() for t in threads]; 1").ok
     lose(guest, twin)
     assert "later" in guest.run("logging.error('later')").stderr

@@ -260,7 +260,7 @@ ATTACKS = {
     # network
     "reach a port of the host": (
         "plain",
-        "won = bool(got(lambda: socket.create_connection(('127.0.0.1', HOST['port']), 2).recv(2) == b'hi'))",
+        "won = bool(got(lambda: socket.create_connection(('127.0.0.1', HOST['port']), 60).recv(2) == b'hi'))",
     ),
     "reach an abstract socket": (
         "plain",

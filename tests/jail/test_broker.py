@@ -20,6 +20,7 @@ from broker import KILL, SPAWN, Broker, Refused  # noqa: E402
 BUILD = os.environ.get("CELLBLOCK_BUILD") or next(
     (str(b) for n in ("check", "dev", "release") if (b := HERE.parents[1] / "build" / n).is_dir()), "build"
 )
+PATIENCE = 300  # s
 USER = ["setpriv", "--reuid=65533", "--regid=65533", "--clear-groups"]
 FDS = "for f in /proc/self/fd/*; do [ -L $f ] && echo ${f##*/}; done"  # one more was open while the names were read
 WAIT = "while :; do read -r x <&3; done"
@@ -55,7 +56,7 @@ class AsMyself(unittest.TestCase):
             "{}",
             *(["--timeout", str(timeout)] if timeout else []),
         ]
-        return subprocess.run(command, capture_output=True, text=True, timeout=30, cwd="/", **kwargs)
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd="/", **kwargs)
 
     # ---- a jail's life ----
 
@@ -99,10 +100,10 @@ class AsMyself(unittest.TestCase):
 
     def test_orphans_are_reaped(self):
         script = (
-            "for i in 1 2 3; do (/bin/true &) ; done; "
-            "while grep -sq '^State:.Z' /proc/[0-9]*/status; do :; done; echo none"
+            "set -- $(for i in 1 2 3; do (/bin/true > /dev/null & echo $!); done); "
+            "for p; do while [ -e /proc/$p ]; do :; done; done; echo none of $#"
         )
-        self.assertEqual(self.broker(*sh(script)).spawn().read("stdout"), b"none\n")
+        self.assertEqual(self.broker(*sh(script)).spawn().read("stdout"), b"none of 3\n")
 
     def test_survivors_die_with_the_guest(self):
         jail = self.broker(*sh("setsid sleep 1000 >&2 & echo started")).spawn()
@@ -139,8 +140,8 @@ class AsMyself(unittest.TestCase):
                 jail = broker.spawn()
                 guest = os.pidfd_open(jail.guest_pid)
                 end(jail)
-                self.assertTrue(jail.gone(5))
-                self.assertTrue(select.select([guest], [], [], 0)[0])
+                self.assertTrue(jail.gone())
+                self.assertTrue(select.select([guest], [], [], PATIENCE)[0])
                 os.close(guest)
         broker.kill(jail)  # ended: without effect
         self.assertFalse(broker.spawn().gone(0))
@@ -149,14 +150,14 @@ class AsMyself(unittest.TestCase):
         broker = self.broker(*sh(WAIT))
         jail = broker.spawn()
         broker.process.kill()
-        self.assertTrue(jail.gone(5))
+        self.assertTrue(jail.gone())
 
     def test_end_of_file_ends_all(self):
         broker = self.broker(*sh(WAIT))
         guests = [os.pidfd_open(broker.spawn().guest_pid) for _ in range(2)]
         self.assertEqual(broker.close(), 0)
-        self.assertEqual(select.select(guests, [], [], 0)[0], guests)
         for fd in guests:
+            self.assertTrue(select.select([fd], [], [], PATIENCE)[0])
             os.close(fd)
 
     def test_signals_to_the_broker_are_ignored(self):
@@ -239,9 +240,12 @@ class AsMyself(unittest.TestCase):
             "{}",
         ]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/") as p:
-            self.assertEqual(p.stdout.readline(), b"ready\n")
-            p.send_signal(signal.SIGTERM)
-            self.assertEqual(p.wait(10), 5)
+            try:
+                self.assertEqual(p.stdout.readline(), b"ready\n")
+                p.send_signal(signal.SIGTERM)
+                self.assertEqual(p.wait(PATIENCE), 5)
+            finally:
+                p.kill()
 
     def test_memory_is_bounded(self):
         script = "try:\n b = bytearray(1 << 30)\nexcept MemoryError:\n print('refused')"

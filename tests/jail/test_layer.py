@@ -150,6 +150,22 @@ def test_what_a_commit_has_written_is_not_changed_outside(overlay):
     assert not (work / "d/e1").exists() and (work / "m").read_bytes()[0] == 2
 
 
+COMMITS_KEPT = 64  # CB_COMMITS_MAX
+
+
+def test_what_was_changed_outside_stays_however_many_commits_follow(overlay):
+    work, run = overlay.workspace, overlay.client.run
+    assert run("open('first', 'w').write('f')").ok
+    assert listed(ask(overlay, "commit")) == {("added", "first")}
+    assert run("open('a', 'w').write('older')").ok
+    await_tick()
+    (work / "a").write_text("newer")
+    await_tick()
+    for _ in range(COMMITS_KEPT):
+        assert listed(ask(overlay, "commit")) == {("skipped", "a")}
+    assert (work / "a").read_text() == "newer"
+
+
 def test_of_several_that_were_deleted_the_time_is_not_known(overlay):
     work, run = overlay.workspace, overlay.client.run
     assert run("import os; os.remove('a')").ok
@@ -178,7 +194,7 @@ def test_no_link_that_leads_out_is_written_while_links_change(overlay):
     assert overlay.client.run(SWAPS).ok
     for _ in range(20):
         ask(overlay, "commit")
-        leads = {p.name: os.readlink(p) for p in work.glob("l*") if p.is_symlink()}
+        leads = {p.name: os.readlink(p) for p in work.glob("l[0-9]*") if p.is_symlink()}
         assert set(leads.values()) <= {"a"}, leads
     assert leads, "links were written"
     assert overlay.client.run("open('stop', 'w').close()").ok
@@ -425,20 +441,51 @@ def broker_of(kernel):
 
 def test_a_commit_can_be_interrupted(overlay):
     c = overlay.client
-    assert c.run("import os\nos.mkdir('many')\nfor i in range(4000): open(f'many/{i}', 'w').write('x')").ok
     broker = broker_of(overlay)
-    broker.suspend()
-    commit = c.send("cellblock_file_request", {"op": "commit"})
-    c.wait_in_place("iopub", lambda m: m.parent_id == commit and m.content.get("execution_state") == "busy")
-    c.request("interrupt_request", {}, channel="control")
-    broker.resume()
-    content = c.reply(commit).content
+    for n in range(10):
+        many = f"many{n}"
+        assert c.run(f"import os\nos.mkdir('{many}')\nfor i in range(4000): open(f'{many}/{{i}}', 'w').write('x')").ok
+        broker.suspend()
+        try:
+            commit = c.send("cellblock_file_request", {"op": "commit"})
+            c.wait_in_place("iopub", lambda m: m.parent_id == commit and m.content.get("execution_state") == "busy")
+            c.request("interrupt_request", {}, channel="control")
+        finally:
+            broker.resume()
+        content = c.reply(commit).content
+        if content["status"] != "ok":  # else all was written before the interrupt had its turn
+            break
     assert content["ename"] == "KeyboardInterrupt" and "not" in content["evalue"], content
-    assert len(list(overlay.workspace.glob("many/*"))) < 4000
+    assert len(list(overlay.workspace.glob(f"{many}/*"))) < 4000
     assert not list(overlay.workspace.rglob(".cellblock-commit*"))
     assert c.run("6*7").result == "42"
     assert ask(overlay, "commit")["status"] == "ok"
-    assert len(list(overlay.workspace.glob("many/*"))) == 4000
+    assert len(list(overlay.workspace.glob(f"{many}/*"))) == 4000
+
+
+def limit_processes(broker, soft):
+    """As its user, who may; returns what it was."""
+    who = {"user": broker.uids().effective, "group": broker.gids().effective, "text": True}
+    command = ["prlimit", f"--pid={broker.pid}"]
+    was = subprocess.check_output([*command, "--nproc", "--output=SOFT", "--noheadings", "--raw"], **who)
+    subprocess.run([*command, f"--nproc={soft}:"], check=True, **who)
+    return was.strip()
+
+
+@pytest.mark.parametrize("overlay", ["user" if ROOT else "caller"], indirect=True)  # no limit binds root
+def test_a_commit_that_no_process_could_begin(overlay):
+    """It has written nothing: what is changed outside after it is not its own."""
+    assert overlay.client.run("open('a', 'w').write('older')").ok
+    broker = broker_of(overlay)
+    was = limit_processes(broker, 0)
+    content = ask(overlay, "commit")
+    limit_processes(broker, was)
+    await_tick()
+    (overlay.workspace / "a").write_text("newer")
+    await_tick()
+    assert listed(ask(overlay, "commit")) == {("skipped", "a")}
+    assert (overlay.workspace / "a").read_text() == "newer"
+    assert content["status"] == "error", content
 
 
 def test_what_was_written_is_in_the_audit_log(start, nothing_left):

@@ -36,11 +36,28 @@ def groups_of(broker):
     return {p for p in groups() if Path(p).name.startswith(f"cellblock-{broker.process.pid}-")}
 
 
-def wait_until_empty(folders, seconds=10):
+def members(folder):
+    try:
+        return Path(folder, "cgroup.procs").read_text()
+    except OSError:  # it is being removed
+        return ""
+
+
+def wait_until_empty(folders, seconds=300):
     """An ended process leaves its group a moment after its end was told, and the kernel announces that to nobody."""
     deadline = time.monotonic() + seconds
-    while any(Path(folder, "cgroup.procs").read_text() for folder in folders):
+    while any(map(members, folders)):
         assert time.monotonic() < deadline, f"processes stay in {folders}"
+
+
+def assert_none_stays(broker):
+    """A group that was busy for longer than its broker tried to remove it is removed by the next start."""
+    if left := groups_of(broker):
+        wait_until_empty(left)
+        with Broker(BUILD, "argv=/bin/true", *SMALL) as next_one:
+            next_one.spawn()
+            next_one.spawn()  # it sweeps when it has answered the first
+    assert not groups_of(broker)
 
 
 def python(code):
@@ -84,7 +101,7 @@ def test_group_of_a_jail(full):
         jail.terminate()
         assert jail.gone()
         broker.ended(jail)
-        assert not groups_of(broker)
+        assert_none_stays(broker)
 
 
 FILES = ("memory.limit_in_bytes", "memory.max", "pids.max", "cpu.cfs_quota_us", "cpu.max")
@@ -105,7 +122,7 @@ def test_killed_for_memory(full):
         assert os.waitstatus_to_exitcode(jail.exited()) == -9
         end = broker.ended(jail)
         assert end["oom_kills"] >= 1 and 90 * MIB < end["peak"] <= 100 * MIB
-        assert not groups_of(broker)
+        assert_none_stays(broker)
 
 
 def test_forks_are_counted(full):
@@ -116,7 +133,7 @@ def test_forks_are_counted(full):
         jail = broker.spawn()
         assert jail.read("stdout") == b"11\n" and jail.gone()
         broker.ended(jail)
-        assert not groups_of(broker)
+        assert_none_stays(broker)
 
 
 def test_cpu(full):
@@ -129,7 +146,7 @@ def test_killed_brokers_groups_are_swept(full):
     with Broker(BUILD, *python("import time; time.sleep(1000)"), *SMALL) as broker:
         jail = broker.spawn()
         broker.process.send_signal(signal.SIGKILL)
-        assert jail.gone() and broker.process.wait(10) == -signal.SIGKILL
+        assert jail.gone() and broker.process.wait(300) == -signal.SIGKILL
         left = groups_of(broker)
         wait_until_empty(left)
         with Broker(BUILD, *python("import time; time.sleep(1000)"), *SMALL) as living:
@@ -165,17 +182,22 @@ def memory_group():
 def small_group():
     """A group of 256 MiB, as systemd, Slurm or a container has one, with one in it to be started in."""
     above, limit = memory_group()
-    folder = above and above / f"enclosing-{os.getpid()}"
+    if above is None:
+        pytest.skip("no control group with a limit can be made here: no memory controller")
+    folder = above / f"enclosing-{os.getpid()}"
     try:
-        folder.mkdir()
-        (folder / limit).write_text(str(256 * MIB))
-        (folder / "inner").mkdir()
-    except (OSError, TypeError) as e:
-        pytest.skip(f"no control group with a limit can be made here: {e}")
-    yield ["sh", "-c", f'echo $$ > {folder}/inner/cgroup.procs; exec "$@"', "sh"], folder
-    wait_until_empty([folder / "inner"])
-    (folder / "inner").rmdir()
-    folder.rmdir()
+        try:
+            folder.mkdir()
+            (folder / limit).write_text(str(256 * MIB))
+            (folder / "inner").mkdir()
+        except OSError as e:
+            pytest.skip(f"no control group with a limit can be made here: {e}")
+        yield ["sh", "-c", f'echo $$ > {folder}/inner/cgroup.procs; exec "$@"', "sh"], folder
+    finally:
+        wait_until_empty([folder / "inner"])
+        for made in (folder / "inner", folder):
+            if made.exists():
+                made.rmdir()
 
 
 def test_a_run_stays_below_the_group_it_is_in(small_group):
@@ -221,7 +243,9 @@ def test_minimum_full_is_reached(full):
 
 # ---- what a cell is told ----
 
-SHARED = "import mmap\nm = mmap.mmap(-1, 1 << 31)\nfor i in range(0, 1 << 31, 4096): m[i] = 1"
+# It stays when it has filled that: the watchdog may be late to look.
+SHARED = "import mmap, time\nm = mmap.mmap(-1, 1 << 31)\nfor i in range(0, 1 << 31, 4096): m[i] = 1\n"
+SHARED += "while True: time.sleep(1)"
 
 
 def test_cell_killed_for_memory(start):
@@ -261,6 +285,7 @@ def test_peak_is_the_cells(full, start):
     client = start().client
     big = client.run("x = b'x' * (200 << 20); del x").about["usage"]["memory_peak_bytes"]
     small = client.run("1").about["usage"]["memory_peak_bytes"]
-    if small >= 200 * MIB:
-        pytest.skip("this kernel can't reset memory.peak")
+    linux = tuple(map(int, os.uname().release.split("-")[0].split(".")[:2]))
+    if memory_group()[1] == "memory.max" and linux < (6, 12):
+        pytest.skip("memory.peak can be reset from Linux 6.12 on")
     assert big > 200 * MIB > small

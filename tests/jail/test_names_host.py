@@ -109,6 +109,9 @@ def work(lab, times):
             lab.host("sh", "-c", command + "; true", env={**lab.env, "N": str(n), "GIT_EDITOR": "true"})
             if time.monotonic() - began > MOMENT:
                 slow.add(what.split()[-1])
+                if what == "rsync":  # which saves each of these by way of another name
+                    copied = lab.folder / "copy"
+                    slow |= {str(path.relative_to(copied)) for path in copied.rglob("*")}
     return slow
 
 

@@ -203,13 +203,18 @@ def test_what_the_jail_has_made_itself_never_waits(lab):
     assert lab.good(OWN, timeout=300) == "done\n"
 
 
+# Says the longest time that the file was let be.
 KEPT_NEW = """
 import os, sys, time
+longest, last = 0, time.monotonic()
 while not os.path.exists("stop"):
     with open("made", "w") as f:
         f.write("HOST")
     os.rename("made", "file")
+    now = time.monotonic()
+    longest, last = max(longest, now - last), now
     time.sleep(0.1)
+print(longest)
 """
 NEVER_OLD = """
 import errno, os, signal, sys, threading, time
@@ -223,8 +228,8 @@ def ring(*a):
 while not os.path.exists("file"):
     time.sleep(0.01)
 signal.signal(signal.SIGALRM, ring)
-signal.setitimer(signal.ITIMER_REAL, 0.3)
 try:
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
     open("file", "r+")
 except Alarm:
     print("interrupted")
@@ -267,13 +272,18 @@ print("opened")
 @halves("root without cgroups")
 def test_waiting_has_an_end(lab):
     """The file is made anew all the time: no call waits for ever, nor keeps others from being served."""
-    saving = subprocess.Popen([PYTHON, "-c", KEPT_NEW], cwd=lab.work, **lab.who())
-    try:
-        said = lab.good(NEVER_OLD, timeout=300)
-    finally:
-        (lab.work / "stop").touch()
-        saving.wait(60)
-    assert said.splitlines() == ["interrupted", "EBUSY 80 made", "opened"], said
+    for _ in range(5):
+        saving = subprocess.Popen([PYTHON, "-c", KEPT_NEW], cwd=lab.work, stdout=subprocess.PIPE, **lab.who())
+        try:
+            said = lab.good(NEVER_OLD, timeout=300).splitlines()
+        finally:
+            (lab.work / "stop").touch()
+            longest = float(saving.communicate(timeout=300)[0])
+        if said == ["interrupted", "EBUSY 80 made", "opened"] or longest < MOMENT:
+            break  # else this machine took too long for a save
+        for left in ("stop", "file"):
+            (lab.work / left).unlink()
+    assert said == ["interrupted", "EBUSY 80 made", "opened"], (said, longest)
 
 
 SWITCHED = """

@@ -169,5 +169,5 @@ def test_a_python_that_does_not_start_comes_back(start, nothing_left, how):
 def test_a_deleted_interpreter_comes_back(start, nothing_left):
     k = kernel_with(start, small_venv(nothing_left / "deleted"), "transactions.mode=off")
     k.client.run("import os, sys, sysconfig; os.unlink(sys.executable); os._exit(1)")
-    cell = k.client.run("6*7")
+    cell = k.client.run("6*7", timeout=PATIENCE)
     assert cell.result == "42" and "packages: what was installed or deleted" in cell.text("stderr")

@@ -76,8 +76,11 @@ def await_true(what, condition, seconds=200):
 class Warm:
     """Kernels of one zygote."""
 
+    marks = []  # of all
+
     def __init__(self, start, *sets):
         self.mark = uuid.uuid4().hex
+        self.marks.append(self.mark)
         self.start, self.sets = start, ["warm.mode=auto", "env.set=" + json.dumps({"CELLBLOCK_TEST": self.mark}), *sets]
         self.key = self.pid = self.process = None
 
@@ -106,9 +109,14 @@ class Warm:
         return "warm" if ", warm, level" in started[-1] else "cold"
 
     def warm(self):
-        kernel = self.kernel()
-        assert self.was(kernel) == "warm", kernel.said()
-        return kernel
+        """One that is. Where its zygote had no turn within three seconds, and that was said, the next one."""
+        for _ in range(10):
+            kernel = self.kernel()
+            if self.was(kernel) == "warm":
+                return kernel
+            assert "a cold start" in kernel.said() and "ETIMEDOUT" in kernel.said(), kernel.said()
+            kernel.stop()
+        raise AssertionError("ten times the zygote was late")
 
     def is_mine(self, pid):
         """Others run at the same time, of other tests."""
@@ -178,9 +186,12 @@ def no_zygotes_left(nothing_left):
     end = time.monotonic() + 30
     while time.monotonic() < end:
         coming = False
-        for process in psutil.process_iter(["name"]):
-            coming = coming or process.info["name"] == "cellblock-warm"
-            if kernels.is_zygote(process.pid, b"\0CELLBLOCK_TEST="):
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                alive = process.status() != psutil.STATUS_ZOMBIE
+                coming = coming or alive and process.name() == "cellblock-warm"
+        for process in psutil.process_iter():
+            if any(kernels.is_zygote(process.pid, b"\0CELLBLOCK_TEST=" + mark.encode()) for mark in Warm.marks):
                 process.kill()
         if not coming:
             return
@@ -364,7 +375,7 @@ def test_a_killed_zygote(warmth):
     w = warmth()
     living = w.warm()
     pid1 = psutil.Process(psutil.Process(w.pid).ppid())
-    os.kill(w.pid, signal.SIGKILL)
+    w.process.kill()
     await_true("its end", lambda: w.key not in zygotes())
     assert living.client.run("1 + 1").result == "2"
     after = w.kernel()
@@ -388,13 +399,13 @@ def test_the_end_of_its_pid_1(warmth):
 
 def test_a_stopped_zygote(warmth):
     w = warmth()
-    os.kill(w.pid, signal.SIGSTOP)
+    w.process.suspend()
     try:
         kernel = w.kernel()
         assert w.was(kernel) == "cold" and "a cold start" in kernel.said()
         assert kernel.client.run("1 + 1").result == "2"
     finally:
-        os.kill(w.pid, signal.SIGCONT)
+        w.process.resume()
     # what it finds in its socket belongs to a jail that is gone
     again = w.kernel()
     assert again.client.run("1 + 1").result == "2"
@@ -492,12 +503,27 @@ def test_the_one_of_no_use_for_longest_makes_room(warmth):
 
 def test_many_at_once(warmth):
     w = warmth()
-    many = [w.kernel(ready=False) for _ in range(12)]
-    clients = [w.start.client(kernel) for kernel in many]
-    for number, c in enumerate(clients):
-        c.ready()
-        assert c.run(f"x = {number}; x").result == str(number)
-    assert [c.run("x").result for c in clients] == [str(n) for n in range(12)]
-    cold = [kernel for kernel in many if w.was(kernel) == "cold"]
-    assert len(cold) < 6  # on a busy machine one may wait too long for its turn, and says so
-    assert all("a cold start" in kernel.said() for kernel in cold)
+    for _ in range(5):
+        many = [w.kernel(ready=False) for _ in range(12)]
+        clients = [w.start.client(kernel) for kernel in many]
+        for number, c in enumerate(clients):
+            c.ready()
+            assert c.run(f"x = {number}; x").result == str(number)
+        assert [c.run("x").result for c in clients] == [str(n) for n in range(12)]
+        cold = [kernel for kernel in many if w.was(kernel) == "cold"]
+        assert all("a cold start" in kernel.said() for kernel in cold)
+        if len(cold) < 6:  # on a busy machine one may wait too long for its turn, and says so
+            break
+        for kernel in many:
+            kernel.stop()
+    assert len(cold) < 6
+
+
+def test_starts_leave_nothing(monkeypatch, tmp_path):
+    """A few of what tests/soak/starts.py makes ten thousand of."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "soak"))
+    import starts
+
+    run = starts.Starts(tmp_path)
+    amiss = run.run(20)
+    assert [each for each in amiss if "were cold" not in each] == [] and run.number == 21, amiss

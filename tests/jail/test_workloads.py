@@ -22,6 +22,7 @@ from workloads import NEEDS, WORKLOADS
 
 pytestmark = pytest.mark.cellblock_only
 SYSTEM = "/usr/bin/python3"
+PATIENCE = 150  # s
 
 
 def versions():
@@ -60,7 +61,7 @@ class Lab:
     def __init__(self, folder, python, **how):
         self.kernel, self.client = start(folder, python, **how)
 
-    def run(self, code, timeout=60):
+    def run(self, code, timeout=PATIENCE):
         cell = self.client.run(code, timeout=timeout)
         assert cell.ok, cell.content.get("traceback") or cell.content
         return cell
@@ -146,7 +147,7 @@ def test_interpreter(new_lab, version):
     assert lab.run("import sys\n'%d.%d.%d' % sys.version_info[:3]").result == repr(version)
     lab.run(BASIC)
     prefix = lab.run("sys.prefix").result[1:-1]
-    lab.client.run(f"open({prefix!r} + '/planted', 'w')", timeout=30)  # read-only, or a layer over it
+    lab.client.run(f"open({prefix!r} + '/planted', 'w')", timeout=PATIENCE)  # read-only, or a layer over it
     assert not os.path.exists(prefix + "/planted")
 
 
@@ -162,7 +163,7 @@ def test_a_venv_in_the_workspace(new_lab, tmp_path):
         (42, str(work / "env"), True)
     )
     lab.run("import os\nopen('free', 'w').close(); os.unlink('free')")
-    lab.client.run(f"open({str(site / 'evil.pth')!r}, 'w')", timeout=30)  # read-only, or a layer over it
+    lab.client.run(f"open({str(site / 'evil.pth')!r}, 'w')", timeout=PATIENCE)  # read-only, or a layer over it
     assert not (site / "evil.pth").exists()
 
 
@@ -176,7 +177,7 @@ def test_a_conda_like_prefix_under_a_hidden_home(new_lab, tmp_path):
     lab = new_lab(python, env={"HOME": str(home), "CONDA_PREFIX": str(home / "conda")})
     code = f"import os, sys, ssl, sqlite3\nsys.prefix, os.environ.get('CONDA_PREFIX'), os.listdir({str(home)!r})"
     assert lab.run(code).result == repr((str(home / "conda"), str(home / "conda"), ["conda"]))
-    lab.client.run(f"open({str(home / 'conda/conda-meta/history')!r}, 'a').write('x')", timeout=30)
+    lab.client.run(f"open({str(home / 'conda/conda-meta/history')!r}, 'a').write('x')", timeout=PATIENCE)
     assert (home / "conda/conda-meta/history").read_text() == ""
 
 
@@ -200,7 +201,7 @@ def test_an_editable_install_next_door(new_lab, tmp_path):
         env={**os.environ, "HOME": str(tmp_path)},
     ).stderr
     assert str(beside) in said and "mounts" in said
-    cell = new_lab(env / "bin/python").client.run("import nextdoor", timeout=30)
+    cell = new_lab(env / "bin/python").client.run("import nextdoor", timeout=PATIENCE)
     assert cell.content["ename"] == "ModuleNotFoundError"
     cure = '[{"source": "%s"}]' % beside
     lab = new_lab(env / "bin/python", args=["--set", f"mounts={cure}"])

@@ -22,6 +22,7 @@ BUILD = os.environ.get("CELLBLOCK_BUILD") or next(
     (str(b) for n in ("check", "dev", "release") if (b := HERE.parents[1] / "build" / n).is_dir()), "build"
 )
 UID = 65533
+PATIENCE = 300  # s
 USER = ["setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups"]
 
 
@@ -76,7 +77,7 @@ class AsMyself(unittest.TestCase):
             "--spec-fd",
             "{}",
         ]
-        return subprocess.run(command, capture_output=True, text=True, timeout=30, cwd="/")
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd="/")
 
     def good(self, script, *more, **how):
         done = self.run_jailed(script, *more, **how)

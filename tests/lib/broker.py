@@ -15,6 +15,8 @@ import socket
 import struct
 import subprocess
 
+DEADLINE = 60.0 * float(os.environ.get("CELLBLOCK_TEST_SLOW", "1"))  # as rawclient's, which needs pyzmq
+
 SPAWN, KILL = 1, 2
 SPAWNED, ENDED, MEMORY = 1, 2, 3
 SIGNAL, TERMINATE, TWIN, DROP, RESTORE, BRANCH, GO_ON = 1, 2, 5, 6, 7, 8, 9
@@ -45,7 +47,7 @@ class Jail:
     def tell(self, op, number):
         self.link.send(INIT.pack(op, number, 0, 0))
 
-    def hear(self, timeout=10):
+    def hear(self, timeout=DEADLINE):
         """What pid 1 says next: (op, number)."""
         self.link.settimeout(timeout)
         return INIT.unpack(self.link.recv(INIT.size))[:2]
@@ -56,7 +58,7 @@ class Jail:
     def terminate(self):
         self.tell(TERMINATE, 0)
 
-    def exited(self, timeout=10):
+    def exited(self, timeout=DEADLINE):
         """The wait status of the guest's end, by pid 1's report; None if there was none."""
         self.link.settimeout(timeout)
         op = SIGNALLED
@@ -68,7 +70,7 @@ class Jail:
         assert op == EXITED, op
         return status
 
-    def gone(self, timeout=10):
+    def gone(self, timeout=DEADLINE):
         """Whether pid 1, and so everything in the jail, has ended within the time."""
         return bool(select.select([self.pidfd], [], [], timeout)[0])
 
@@ -113,7 +115,7 @@ class Broker:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         self.sock.sendmsg([REQUEST.pack(op, jail, pid)], rights)
 
-    def answer(self, timeout=20):
+    def answer(self, timeout=DEADLINE):
         """The answer to a spawn request; notices of ends that come before it are kept."""
         while True:
             event, fields, fds = self.receive(timeout)
@@ -132,7 +134,7 @@ class Broker:
             self.limits = _text(limits)
         return event, (code, asked, number, pid, level, *texts), fds
 
-    def ended(self, jail, timeout=20):
+    def ended(self, jail, timeout=DEADLINE):
         """The broker's notice of the jail's end: its last figures."""
         while jail.number not in self.ends:
             self.receive(timeout)
@@ -173,11 +175,14 @@ class Broker:
     def close(self):
         """End of file: the broker kills its jails and ends. Returns its exit status."""
         self.sock.close()
-        status = self.process.wait(10)
-        for jail in self.jails:
-            jail.close()
-        self.jails = []
-        return status
+        try:
+            return self.process.wait(DEADLINE)
+        finally:
+            self.process.kill()  # nothing where it has ended
+            self.process.wait()
+            for jail in self.jails:
+                jail.close()
+            self.jails = []
 
     def __enter__(self):
         return self

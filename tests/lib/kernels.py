@@ -167,6 +167,14 @@ def named(procs):
     return said
 
 
+def kill_all(procs):
+    for p in procs:
+        try:
+            p.kill()
+        except psutil.NoSuchProcess:
+            pass
+
+
 def is_zygote(pid, of=b""):
     """Whether it is an interpreter that waits, with `of` in its environment, or its pid 1, or what becomes them; its
     copies have the same environment, and are one process namespace further down."""
@@ -236,6 +244,12 @@ class Kernel:
         self.pidfd = os.pidfd_open(self.process.pid)
         self.closed = False
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
     @property
     def pid(self):
         return self.process.pid
@@ -303,20 +317,16 @@ class Kernel:
         self.closed = True
         left = wait_gone(family)
         what = named(left)
-        for p in left:
-            p.kill()
+        kill_all(left)
         assert not stubborn, f"shutdown_request on control did not end the kernel; it had said: {self.said()[-2000:]}"
         assert not left, f"left behind by the kernel: {what}"
 
     def kill(self):
         if not self.closed:
             family = self.family() if self.alive() else []
-            self.signal(signal.SIGKILL)
-            for p in family:
-                try:
-                    p.kill()
-                except psutil.NoSuchProcess:
-                    pass
+            if self.alive():
+                self.signal(signal.SIGKILL)
+            kill_all(family)
             self.process.wait()
             os.close(self.pidfd)
             self.closed = True

@@ -4,6 +4,7 @@ Role: test code. Invariants: what it starts ends with it; its temporary folder i
 stays behind.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -58,6 +59,14 @@ class Server:
             self.first.set()
         self.first.set()
 
+    @contextlib.contextmanager
+    def ended_where_this_fails(self):
+        try:
+            yield
+        except BaseException:
+            self.end()
+            raise
+
     def said(self):
         """All that it wrote on stderr until it closed that."""
         self.reader.join(60)
@@ -100,8 +109,9 @@ class Lines(Server):
     def __init__(self, folder, *words):
         super().__init__(folder, *words)
         self.number = 0
-        self.wait_for(self.ask("initialize", HELLO))
-        self.write({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        with self.ended_where_this_fails():
+            self.wait_for(self.ask("initialize", HELLO))
+            self.write({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     def write(self, line):
         data = line if isinstance(line, bytes) else json.dumps(line).encode()
@@ -144,8 +154,9 @@ class Http(Server):
         token.touch(0o600)
         token.write_text(TOKEN)
         super().__init__(folder, "--http", "0", "--token-file", str(token), *words)
-        assert self.first.wait(120)
-        self.url = re.search(r"http://127\.0\.0\.1:\d+/mcp", self.lines[0]).group()
+        with self.ended_where_this_fails():
+            assert self.first.wait(120)
+            self.url = re.search(r"http://127\.0\.0\.1:\d+/mcp", self.lines[0]).group()
 
     @staticmethod
     def headers(tool):

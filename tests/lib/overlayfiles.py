@@ -13,6 +13,7 @@ from broker import RESTORE as TAKE_OVER
 BUILD = os.environ.get("CELLBLOCK_BUILD", "")
 SNAPSHOT, RESTORE, FORGET = 7, 8, 9
 PYTHON = "/usr/bin/python3"
+PATIENCE = 300  # s
 GUEST = """
 import hashlib, json, mmap, os, shutil, signal, socket, stat, struct, sys, time
 wire = socket.socket(fileno=3).makefile("rw")
@@ -94,7 +95,7 @@ class Files:
         self.broker.ask(op, number, [theirs])
         os.close(theirs)
         data = b""
-        while select.select([mine], [], [], 30)[0]:
+        while select.select([mine], [], [], PATIENCE)[0]:
             part = os.read(mine, 65536)
             if not part:
                 break

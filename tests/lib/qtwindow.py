@@ -16,6 +16,7 @@ from qtpy.QtCore import QEventLoop, Qt, QTimer, QUrl
 from qtpy.QtGui import QTextDocument
 from qtpy.QtTest import QTest
 from qtpy.QtWidgets import QMessageBox
+from rawclient import DEADLINE
 
 
 class Fault(Exception):
@@ -37,10 +38,10 @@ class Window:
         """What is shown below the latest cell."""
         return self.widget._control.toPlainText()[self.since :]
 
-    def until(self, what, condition, seconds=60):
+    def until(self, what, condition):
         """What the condition gives as soon as it is true: it is looked at again after each of Qt's events."""
         alarm = QTimer(singleShot=True)
-        alarm.start(seconds * 1000)
+        alarm.start(int(DEADLINE * 1000))
         found = condition()
         while not found:
             if not alarm.isActive():

@@ -138,8 +138,10 @@ class Client:
     """One client. `kernel` (anything with .connection and .pidfd) or `connection` says where to."""
 
     def __init__(
-        self, kernel=None, connection=None, *, session=None, identity=None, channels=CHANNELS, rcvhwm=0, topics=(b"",)
+        self, kernel=None, connection=None, *, session=None, identity=None, channels=CHANNELS, rcvhwm=0, topics=(b"",),
+        events=0
     ):
+        """`events` of ZeroMQ come to a socket of `monitors`, one for each channel."""
         self.kernel = kernel
         self.connection = conn = connection or kernel.connection
         self.key = conn["key"].encode()
@@ -149,6 +151,7 @@ class Client:
         self.count = 0
         self.context = zmq.Context()
         self.sockets, self.inbox = {}, {c: deque() for c in CHANNELS}
+        self.monitors, self.events = {}, events
         self.poller = zmq.Poller()
         for channel in channels:
             self.open(channel, rcvhwm, topics)
@@ -167,6 +170,8 @@ class Client:
             s.curve_serverkey = self.connection["curve_publickey"].encode()
         for topic in topics if kind == zmq.SUB else ():
             s.setsockopt(zmq.SUBSCRIBE, topic)
+        if self.events:
+            self.monitors[channel] = s.get_monitor_socket(self.events)
         s.connect(endpoint(self.connection, channel))
         self.sockets[channel] = s
         self.poller.register(s, zmq.POLLIN)
@@ -321,6 +326,14 @@ class Client:
         """Sends, and gives the reply."""
         return self.reply(self.send(msg_type, content, channel=channel, **how), channel, timeout)
 
+    def question(self, msg_type, content):
+        """The reply to what is asked beside a cell; asked again where a busy machine gave Python no time for it."""
+        deadline = deadline_in(None)
+        while True:
+            reply = self.request(msg_type, content)
+            if reply.content.get("ename") != "KernelBusyError" or time.monotonic() > deadline:
+                return reply
+
     def start(self, code, *, header=None, metadata=None, **content):
         content = {
             "code": code,
@@ -368,8 +381,8 @@ class Client:
         self.sockets["hb"].send(b"ping")
         assert self.next("hb", timeout) == [b"ping"]
 
-    def ready(self, timeout=None):
-        """Waits for an answer and for the subscription to hold."""
+    def ready(self, timeout=None, keep=False):
+        """Waits for an answer and for the subscription to hold; forgets what has come by then, but for `keep`."""
         deadline = deadline_in(timeout)
         while True:
             msg_id = self.send("kernel_info_request")
@@ -382,7 +395,8 @@ class Client:
                 if time.monotonic() > deadline:
                     raise
                 continue
-            self.drop()
+            if not keep:
+                self.drop()
             return reply
 
 

@@ -39,12 +39,15 @@ def of(found, event):
     return [e for e in found if e["event"] == event]
 
 
+SETS = ("limits.output=2K", "timeout.cpu=99.5", "timeout.grace=60")
+
+
 def test_a_session(start, log):
-    k = start(args=["--set", f"audit.file={log}", "--set", "limits.output=2K", "--set", "timeout.cell=0.5"])
+    k = start(args=["--set", f"audit.file={log}", *(w for s in SETS for w in ("--set", s))])
     code = "print('secret é')"
     k.client.run(code)
     k.client.run("print('x' * 5000)")
-    k.client.run("import time; time.sleep(600)")
+    k.client.run("import time; time.sleep(600)", metadata={"cellblock": {"timeout": 0.5}})
     k.client.run("import os; os._exit(3)")
     k.client.run("1", silent=True)
     k.client.request("cellblock_run_request", {"argv": ["true"]}, channel="control")
@@ -72,7 +75,7 @@ def test_a_session(start, log):
     said = audit(log)
     assert said.returncode == 0 and f"{len(found)} lines, the chain holds" in said.stderr
     assert len(said.stdout.splitlines()) == len(found) and "no end" not in said.stderr
-    assert "timeout.cell=0.5 " in said.stdout and not re.search(r"=-|\.\d{7}\d* ", said.stdout)  # numbers as written
+    assert "timeout.cpu=99.5 " in said.stdout and not re.search(r"=-|\.\d{7}\d* ", said.stdout)  # numbers as written
     last = log.read_bytes().splitlines()[-1]
     assert hashlib.sha256(last).hexdigest() in said.stderr
 

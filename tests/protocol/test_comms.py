@@ -95,7 +95,8 @@ def test_a_failing_handler_is_seen_and_the_kernel_goes_on(target):
     target.run(
         "def bad(comm, msg): raise RuntimeError('in the handler')\nip.kernel.comm_manager.register_target('bad', bad)"
     )
-    open_comm(target, "b1", target="bad")
+    about = open_comm(target, "b1", target="bad")
+    assert any("in the handler" in str(m.content) for m in about), about
     assert target.run("1").ok
 
 

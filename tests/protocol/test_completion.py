@@ -8,8 +8,8 @@ pytestmark = pytest.mark.once
 
 
 def complete(client, code, pos=None):
-    return client.request(
-        "complete_request", {"code": code, "cursor_pos": len(code) if pos is None else pos}, timeout=90
+    return client.question(
+        "complete_request", {"code": code, "cursor_pos": len(code) if pos is None else pos}
     ).content
 
 
@@ -106,8 +106,8 @@ def test_they_are_answered_while_the_first_cell_runs_if_they_came_before_python_
     c = start(ready=False)
     c = start.client(c)
     cell = c.start(ENDLESS % BUSY["sleep"])
-    asked = c.send("inspect_request", {"code": "int", "cursor_pos": 3, "detail_level": 0})
-    assert c.reply(asked, timeout=60).content["found"] is True
+    asked = {"code": "int", "cursor_pos": 3, "detail_level": 0}
+    assert c.question("inspect_request", asked).content["found"] is True
     c.says(cell, "running")
     c.request("interrupt_request", {}, channel="control")
     assert c.finish(cell).content["ename"] == "KeyboardInterrupt"
@@ -122,14 +122,14 @@ def test_they_are_answered_while_a_cell_runs(client, name):
     assert c["matches"] == ["made_meanwhile"] and (c["cursor_start"], c["cursor_end"]) == (0, 9)
     c = complete(client, "x = made_meanwhile.fromk")
     assert c["matches"] == ["fromkeys"] and (c["cursor_start"], c["cursor_end"]) == (19, 24)
-    asked = client.send("inspect_request", {"code": "made_meanwhile", "cursor_pos": 3, "detail_level": 0})
-    assert client.reply(asked, timeout=60).content["found"] is True
+    reply = client.question("inspect_request", {"code": "made_meanwhile", "cursor_pos": 3, "detail_level": 0})
+    assert reply.content["found"] is True
     # whoever looks at iopub last sees that the kernel is busy
-    assert [m.content["execution_state"] for m in client.until_idle(asked)] == ["busy", "idle"]
+    assert [m.content["execution_state"] for m in client.until_idle(reply.parent_id)] == ["busy", "idle"]
     again = client.wait("iopub", lambda m: m.type == "status" and m.parent_id == cell)
     while again.content["execution_state"] != "busy":
         again = client.wait("iopub", lambda m: m.type == "status" and m.parent_id == cell)
-    c = client.request("is_complete_request", {"code": "for i in x:"}, timeout=60).content
+    c = client.question("is_complete_request", {"code": "for i in x:"}).content
     assert c == {"status": "incomplete", "indent": "    "}
     client.request("interrupt_request", {}, channel="control")
     assert client.finish(cell).content["ename"] == "KeyboardInterrupt"
@@ -158,7 +158,7 @@ def test_code_that_lets_nothing_else_run_delays_them_to_a_deadline(start):
     for _ in range(5):
         cell = c.start("exec('print(\\'running\\', flush=True); sum(range(10**13))')")
         c.says(cell, "running")
-        got = complete(c, "x_mar")
+        got = c.request("complete_request", {"code": "x_mar", "cursor_pos": 5}).content
         if got["status"] == "error":
             break
         c.stop_hard(cell)

@@ -53,17 +53,23 @@ def test_death(client, name):
     assert (cell.content["execution_count"], after.content["execution_count"]) == (n + 1, n + 2)
 
 
-def test_while_idle(client):
+# A thread that ends Python once the test opens the gate
+LATER = "import threading, os\nthreading.Thread(target=lambda: (open('gate').read(), os._exit(4))).start()"
+
+
+def test_while_idle(client, gate):
     """It dies between two cells: the next one runs, and is told that the state is lost."""
     client.run("kept = 1")
-    assert client.run("import threading, os\nthreading.Timer(0.3, os._exit, (4,)).start()").ok
+    assert client.run(LATER).ok
+    gate()
     client.wait("iopub", lambda m: m.type == "status" and m.content["execution_state"] == "restarting")
     assert client.run("'kept' in globals()").result == "False"
 
 
-def test_no_idle_is_nobodys(client):
+def test_no_idle_is_nobodys(client, gate):
     """Open Interpreter takes the next idle for the end of its cell, and would be a cell behind from then on."""
-    client.run("import threading, os\nthreading.Timer(0.3, os._exit, (4,)).start()")
+    assert client.run(LATER).ok
+    gate()
     client.wait("iopub", lambda m: m.type == "status" and m.content["execution_state"] == "restarting")
     again = client.wait("iopub", lambda m: m.type == "status")  # a listener's welcome may come late
     assert (again.content, again.parent_id) == ({"execution_state": "starting"}, None)
@@ -110,11 +116,10 @@ def test_dies_in_a_comm_handler(client):
     assert client.run("3").result == "3"
 
 
-def test_dies_while_it_waits_for_input(client):
-    cell = client.start(
-        "import threading, os\nthreading.Timer(0.3, os._exit, (4,)).start()\ninput('?')", allow_stdin=True
-    )
+def test_dies_while_it_waits_for_input(client, gate):
+    cell = client.start(LATER + "\ninput('?')", allow_stdin=True)
     asked = client.wait("stdin")
+    gate()
     assert client.finish(cell).content["ename"] == "KernelDiedError"
     client.send("input_reply", {"value": "too late"}, channel="stdin", parent=asked.header)
     assert client.run("3").result == "3"
@@ -137,11 +142,12 @@ def test_thirty_in_a_row(start):
 def test_children_die_with_the_guest(client):
     """A daemon of a dead guest must not live on beside the new one."""
     client.run("import subprocess\np = subprocess.Popen(['sleep', '4242'], start_new_session=True)")
-    end = time.monotonic() + 20
-    while not client.kernel.running(lambda words: "4242" in words):
+    end = rawclient.deadline_in(None)
+    while not (daemons := client.kernel.running(lambda words: "4242" in words)):
         assert time.monotonic() < end
     client.run("import os; os._exit(1)")
     assert client.run("1").ok
+    assert not kernels.wait_gone(daemons)
     assert not client.kernel.running(lambda words: "4242" in words)
 
 

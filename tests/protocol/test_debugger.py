@@ -1,14 +1,17 @@
 """The frontend's debugger: the Debug Adapter Protocol on control and iopub, answered by debugpy in the jail."""
 
+import contextlib
 import itertools
 import os
+import time
 
 import pytest
 
 import kernels
+from rawclient import NoMessage, deadline_in
 
 pytest.importorskip("debugpy", reason="NOT RUN: debugpy is missing")
-pytestmark = [pytest.mark.once, pytest.mark.cellblock_only("the details are ours"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.once, pytest.mark.cellblock_only("the details are ours")]
 
 FUNCTION = """def add(a, b):
     c = a + b
@@ -293,23 +296,30 @@ def test_one_session_after_the_other(client):
         info = d.get("debugInfo")
         assert info["isStarted"] is False and info["breakpoints"] == []
         assert client.run(FUNCTION).result == "5"  # nothing stops any more
-        assert client.run("import sys, threading\nsys.gettrace(), threading.active_count()").result == "(None, 1)"
+        look, end = "import sys, threading\nsys.gettrace(), threading.active_count()", deadline_in(None)
+        while (left := client.run(look).result) != "(None, 1)":  # threads of the debugger's may be about to end
+            assert time.monotonic() < end, left
 
 
 def test_time_at_a_breakpoint_does_not_count(own):
-    d = own(args=["--set", "timeout.cell=3"])
-    cell, frame = d.run_to("import time\nx = 1\ntime.sleep(0.1)\nx", 3)
-    with pytest.raises(AssertionError):
-        d.client.reply(cell, timeout=4)
-    assert d.go_on(cell).ok
+    for limit in (3, 20):  # on a busy machine what is no wait may take as long as the limit
+        d = own(args=["--set", f"timeout.cell={limit}"])
+        with contextlib.suppress(NoMessage):
+            cell, frame = d.run_to("import time\nx = 1\ntime.sleep(0.1)\nx", 3)
+            with pytest.raises(NoMessage):
+                d.client.reply(cell, timeout=limit + 1)
+            done = d.go_on(cell)
+            if done.ok:
+                break
+    assert done.ok, done
     spin = d.client.run("while True: pass")
     assert spin.error["ename"] == "CellTimeoutError"
 
 
 def test_questions_are_answered_while_a_cell_is_stopped(debugger, client):
     cell, frame = debugger.run_to(FUNCTION, 2)
-    assert "print" in client.request("complete_request", {"code": "pri", "cursor_pos": 3}).content["matches"]
-    assert client.request("inspect_request", {"code": "len", "cursor_pos": 3, "detail_level": 0}).content["found"]
+    assert "print" in client.question("complete_request", {"code": "pri", "cursor_pos": 3}).content["matches"]
+    assert client.question("inspect_request", {"code": "len", "cursor_pos": 3, "detail_level": 0}).content["found"]
     assert debugger.go_on(cell).ok
 
 

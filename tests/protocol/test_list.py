@@ -15,7 +15,7 @@ CELLBLOCK = kernels.spec_argv()[0][0]
 
 
 @pytest.fixture(scope="module")
-def running(nothing_left):
+def running(nothing_left, request):
     """A runtime folder with two notebooks' kernels, one that another client started, and one that is not ours."""
     folder = nothing_left / "runtime"
     folder.mkdir()
@@ -26,6 +26,7 @@ def running(nothing_left):
     argv, _ = kernels.spec_argv()
     overlay = [*argv, "--set", "workspace.mode=overlay"]
     started = {}
+    request.addfinalizer(lambda: [k.stop() for k in started.values()])
     for name, session, words in (
         ("0123abcd-1111", "work/first notebook.ipynb", overlay),
         ("0123abcd-2222", "work/second.ipynb", argv),
@@ -40,9 +41,7 @@ def running(nothing_left):
             c.ready()
             c.run("open('new', 'w').close()")
             c.run("import time\nend = time.process_time() + 0.1\nwhile time.process_time() < end: pass")
-    yield folder, started
-    for k in started.values():
-        k.stop()
+    return folder, started
 
 
 def cellblock(folder, *args):

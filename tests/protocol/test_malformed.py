@@ -123,7 +123,7 @@ def test_a_request_that_is_too_large_is_refused_with_words(start):
     k = start(args=["--set", "limits.message=1M"])
     msg_id = k.client.start("x = '" + "a" * 3_000_000 + "'")
     try:
-        reply = k.client.reply(msg_id, timeout=10)
+        reply = k.client.reply(msg_id)
         assert reply.content["status"] == "error" and "limits.message" in reply.content["evalue"]
     finally:
         with start.client(k) as again:

@@ -46,13 +46,8 @@ REFUSED = {
 }
 
 
-@pytest.fixture(scope="module")
-def limited(nothing_left, request):
-    from conftest import Starter
-
-    starter = Starter(nothing_left / "limited", request.module)
-    yield starter(args=[word for s in SETS for word in ("--set", s)]).client
-    starter.end()
+def SHARED():
+    return {"args": [word for s in SETS for word in ("--set", s)]}
 
 
 def said(cell):
@@ -60,16 +55,16 @@ def said(cell):
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_refusal_names_its_key(limited, name):
+def test_a_refusal_names_its_key(client, name):
     code, ename, says = REFUSED[name]
-    cell = limited.run(code, timeout=60)
+    cell = client.run(code)
     assert cell.error["ename"] == ename and "[cellblock]" not in cell.error["evalue"]
     assert says in said(cell), said(cell)
-    limited.run("fs = f = None\nimport os\n!rm -f /tmp/x /dev/shm/x big")
+    client.run("fs = f = None\nimport os\n!rm -f /tmp/x /dev/shm/x big")
 
 
-def test_pip_says_at_once_that_there_is_no_network(limited):
-    cell = limited.run("%pip install cellblock-no-such-package-anywhere", timeout=60)
+def test_pip_says_at_once_that_there_is_no_network(client):
+    cell = client.run("%pip install cellblock-no-such-package-anywhere")
     assert 'network.mode is "none"' in cell.text("stderr")
 
 

@@ -5,7 +5,7 @@ import sys
 
 import psutil
 import pytest
-from rawclient import Client
+from rawclient import DEADLINE, Client
 
 pytestmark = pytest.mark.cellblock_only("a message of cellblock's own")
 NAME = "cellblock_run_request"
@@ -125,14 +125,21 @@ def test_order_on_shell(client, gate):
 @pytest.mark.parametrize("channel", ["control", "shell"])
 def test_timeout(start, channel):
     c = start(args=["--set", "timeout.grace=3"]).client
-    r = run(c, "sh", "-c", LONG, channel=channel, timeout=2)
+    for limit in (2, 10, 30):  # on a busy machine a shell may not have said it all by then
+        r = run(c, "sh", "-c", LONG, channel=channel, timeout=limit)
+        if r["stdout"] == "running\nstopped\n":
+            break
     assert (r["status"], r["ename"], r["limit"], r["returncode"]) == ("error", "CommandTimeoutError", "time", None)
-    assert r["stdout"] == "running\nstopped\n" and "2 s" in r["evalue"], "SIGTERM first; what it said is told"
-    r = run(c, "sh", "-c", "trap '' TERM; echo stubborn; sleep 600 & wait; sleep 600", channel=channel, timeout=1)
+    assert r["stdout"] == "running\nstopped\n" and f"{limit} s" in r["evalue"], "SIGTERM first; what it said is told"
+    stubborn = "trap '' TERM; echo stubborn; sleep 600 & wait; sleep 600"
+    for limit in (1, 10, 30):
+        r = run(c, "sh", "-c", stubborn, channel=channel, timeout=limit)
+        if r["stdout"]:
+            break
     assert (r["ename"], r["stdout"]) == ("CommandTimeoutError", "stubborn\n")
     assert c.run("6*7").result == "42"
     # killed they are, and end when they get a processor
-    _, left = psutil.wait_procs(c.kernel.running(lambda words: "600" in words), timeout=20)
+    _, left = psutil.wait_procs(c.kernel.running(lambda words: "600" in words), timeout=DEADLINE)
     assert not left, "its whole group is gone"
 
 
@@ -152,7 +159,10 @@ def test_limit_of_output(start):
 
 def test_an_endless_writer_is_stopped_by_its_timeout(start):
     c = start(args=["--set", "limits.output=1M"]).client
-    r = run(c, "yes", timeout=0.5)
+    for limit in (0.5, 10, 30):  # on a busy machine there may be less by then
+        r = run(c, "yes", timeout=limit)
+        if len(r["stdout"]) == 1 << 20:
+            break
     assert (r["ename"], r["stdout"][:4], len(r["stdout"])) == ("CommandTimeoutError", "y\ny\n", 1 << 20)
     assert c.run("1").ok
 
@@ -174,13 +184,13 @@ def test_limits_hold_for_commands(start):
 
 
 @pytest.mark.parametrize("channel", ["control", "shell"])
-def test_interrupt(client, channel):
+def test_interrupt(start, channel):
+    client = start(args=["--set", "timeout.grace=60"]).client
     msg_id = begin(client, "sh", "-c", LONG.replace("; while", "; echo here > began; while"), channel=channel)
     started(client, "began")
     assert client.request("interrupt_request", channel="control").content["status"] == "ok"
     r = finish(client, msg_id, channel)
     assert (r["status"], r["ename"], r["stdout"]) == ("error", "KeyboardInterrupt", "running\nstopped\n")
-    client.run("import os; os.unlink('began')")
 
 
 @pytest.mark.parametrize("channel", ["control", "shell"])

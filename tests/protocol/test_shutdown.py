@@ -35,7 +35,7 @@ def test_while_a_cell_runs(start):
     ended = k.client.reply(cell).content
     assert ended["ename"] == "KernelDiedError" and "the kernel was shut down" in ended["evalue"]
     assert "next cell" not in ended["evalue"]  # there is none
-    k.wait(10)
+    k.wait()
     assert not kernels.wait_gone(family)
 
 
@@ -62,7 +62,7 @@ def test_an_atexit_handler_that_hangs_does_not_hang_the_end(start):
     c.request("shutdown_request", {"restart": False}, channel="control")
     ended = c.finish(cell).content
     assert ended["ename"] == "KernelDiedError" and "was shut down" in ended["evalue"]
-    k.wait(15)
+    k.wait()
 
 
 @pytest.mark.parametrize("busy", [False, True])
@@ -73,7 +73,7 @@ def test_sigterm(start, busy):
         k.client.says(cell, "running")
     family = k.family()
     k.signal(signal.SIGTERM)
-    status = k.wait(10)
+    status = k.wait()
     if k.is_cellblock:
         assert status == 0
     assert not kernels.wait_gone(family)
@@ -112,7 +112,7 @@ def test_sigkill_of_the_broker_ends_all(start):
     for p in broker:
         p.kill()
     assert not kernels.wait_gone(family)
-    k.wait(10)
+    k.wait()
     assert not k.alive()
 
 
@@ -140,20 +140,25 @@ def test_it_ends_when_its_parent_is_gone(start):
         pass_fds=[gate_read],
         text=True,
     )
-    launcher.stdin.write(json.dumps({"argv": k.argv, "cwd": str(k.workspace), "env": k.env}))
-    launcher.stdin.close()
-    pid = int(launcher.stdout.readline())
-    pidfd = os.pidfd_open(pid)
-    with kernels.Client(connection=k.connection) as c:
-        c.ready()
-        assert c.run("1").ok
-        os.write(gate_write, b"x")
+    pidfd = -1
+    try:
+        launcher.stdin.write(json.dumps({"argv": k.argv, "cwd": str(k.workspace), "env": k.env}))
+        launcher.stdin.close()
+        pidfd = os.pidfd_open(int(launcher.stdout.readline()))
+        with kernels.Client(connection=k.connection) as c:
+            c.ready()
+            assert c.run("1").ok
+            os.write(gate_write, b"x")
+            launcher.wait()
+            assert kernels.wait_pidfd(pidfd, DEADLINE), "the kernel outlives its parent"
+    finally:
+        launcher.kill()  # nothing where it has ended
         launcher.wait()
-        assert kernels.wait_pidfd(pidfd, DEADLINE), "the kernel outlives its parent"
-    os.close(pidfd)
-    os.close(gate_read)
-    os.close(gate_write)
-    launcher.stdout.close()
+        if pidfd >= 0 and not kernels.wait_pidfd(pidfd, 0):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        for fd in (gate_read, gate_write, *([pidfd] if pidfd >= 0 else [])):
+            os.close(fd)
+        launcher.stdout.close()
 
 
 @pytest.mark.cellblock_only("ipykernel waits for the cell; its clients kill it")
@@ -164,7 +169,7 @@ def test_requests_in_the_queue_do_not_hold_it_up(start):
         k.client.start(f"{i}")
     k.client.says(first, "running")
     k.client.request("shutdown_request", {"restart": True}, channel="control")
-    k.wait(15)
+    k.wait()
 
 
 def test_restart_by_a_manager(tmp_path):

@@ -127,9 +127,9 @@ def test_a_new_session_for_each_message(client):
 def test_starting_is_said_once_and_without_parent(start):
     k = start(ready=False)
     c = start.client(k)
-    c.ready()
+    c.ready(keep=True)
     c2 = start.client(k)
-    c2.ready()
+    c2.ready(keep=True)
     early = [
         m
         for m in [*c.inbox["iopub"], *c2.inbox["iopub"]]

@@ -106,11 +106,14 @@ def test_its_own_order_and_thread(client, subshell):
     assert len({r.split(",")[1] for r in results}) == 1 and "subshell" in results[0]
 
 
-def test_an_error_aborts_in_its_subshell_only(client, subshell, gate):
+def test_an_error_aborts_in_its_subshell_only(client, subshell, gate, new_gate):
     main = client.start("print('running', flush=True)\nopen('gate').read()")
     client.says(main, "running")
     after_main = client.start("'main went on'")
-    bad, aborted = start_in(client, subshell, "1/0"), start_in(client, subshell, "2")
+    go = new_gate(client.kernel, "go")
+    bad, aborted = start_in(client, subshell, "open('go').read()\n1/0"), start_in(client, subshell, "2")
+    client.request("kernel_info_request")  # both have come by then
+    go()
     failed = client.finish(bad)
     assert failed.content["ename"] == "ZeroDivisionError" == failed.error["ename"]
     assert client.finish(aborted).content["status"] == "aborted"
@@ -215,12 +218,13 @@ def test_interrupt(client, subshell, name, how):
 @pytest.mark.parametrize("why", ["interrupt", "time"])
 def test_what_waits_in_c_code_ends_and_nothing_is_lost(start, why):
     """Nor is anything later, with the thread that still waits there."""
-    c = start(args=["--set", "transactions.mode=always"]).client
+    c = start(args=["--set", "transactions.mode=always", "--set", "timeout.grace=60"]).client
     made = create(c)
+    assert c.run("import threading\nlock = threading.Lock()\nlock.acquire()").ok
     limit = {"metadata": {"cellblock": {"timeout": 3}}} if why == "time" else {}
-    code = "import threading\nlock = threading.Lock()\nlock.acquire()\nprint('running', flush=True)\nlock.acquire()"
-    cell = start_in(c, made, code, **limit)
-    c.says(cell, "running")
+    cell = start_in(c, made, "print('running', flush=True)\nlock.acquire()", **limit)
+    if why == "interrupt":
+        c.says(cell, "running")
     assert c.run("kept = 1\nlock.locked()").result == "True"
     if why == "interrupt":
         interrupt(c, subshell_id=made)
@@ -247,7 +251,7 @@ def test_interrupt_of_one_leaves_the_others(client, subshell, gate):
 
 
 def test_time_limits_hold(start):
-    c = start().client
+    c = start(args=["--set", "timeout.grace=60"]).client
     made = create(c)
     c.run("kept = 1")
     done = run_in(c, made, "while True: pass", metadata={"cellblock": {"timeout": 1}})

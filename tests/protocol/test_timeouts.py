@@ -16,6 +16,11 @@ SWALLOW = (
 )
 
 
+def within(seconds):
+    """A limit for one cell: those that must succeed have none, however slow the machine is."""
+    return {"cellblock": {"timeout": seconds}}
+
+
 def sets(*pairs):
     return [word for pair in pairs for word in ("--set", pair)]
 
@@ -26,9 +31,9 @@ def sets(*pairs):
     ids=["loop", "sleep", "await", "shell"],
 )
 def test_soft(start, code):
-    c = start(args=sets("timeout.cell=1")).client
+    c = start(args=sets("timeout.grace=60")).client
     c.run("kept = 1")
-    cell = c.run(code)
+    cell = c.run(code, metadata=within(1))
     assert cell.content["ename"] == "CellTimeoutError" == cell.error["ename"]
     assert "1" in cell.content["evalue"] and "timeout.cell" in cell.content["evalue"]
     assert cell.about["limit"] == "time" and cell.about["state"] == "kept"
@@ -37,9 +42,12 @@ def test_soft(start, code):
 
 @pytest.mark.parametrize("code", [SWALLOW, "sum(range(10**13))"], ids=["swallow", "c code"])
 def test_hard(start, code):
-    c = start(args=sets("timeout.cell=0.5", "timeout.grace=0.5")).client
-    n = c.run("kept = 1").content["execution_count"]
-    cell = c.run(code)
+    c = start(args=sets("timeout.grace=0.5")).client
+    for _ in range(5):  # the soft stop may come before the code that does not obey it
+        n = c.run("kept = 1").content["execution_count"]
+        cell = c.run(code, metadata=within(0.5))
+        if cell.about["state"] == "lost":
+            break
     assert cell.content["ename"] == "CellTimeoutError" == cell.error["ename"]
     assert cell.about["limit"] == "time" and cell.about["state"] == "lost"
     assert cell.content["execution_count"] == n + 1
@@ -48,7 +56,8 @@ def test_hard(start, code):
 
 
 def test_a_request_lowers_it(client):
-    cell = client.run("import time; time.sleep(600)", metadata={"cellblock": {"timeout": 0.5}})
+    client.run("import time")
+    cell = client.run("time.sleep(600)", metadata=within(0.5))
     assert cell.content["ename"] == "CellTimeoutError" and cell.about["limit"] == "time"
     assert client.run("time.sleep(0.7); 1").result == "1", "the next cell has its own limit"
 
@@ -56,21 +65,24 @@ def test_a_request_lowers_it(client):
 @pytest.mark.parametrize("wish", [600, 0, 1e300])
 def test_a_request_never_raises_it(start, wish):
     c = start(args=sets("timeout.cell=0.5")).client
-    cell = c.run("import time; time.sleep(600)", metadata={"cellblock": {"timeout": wish}})
+    cell = c.run("import time; time.sleep(600)", metadata=within(wish))
     assert cell.content["ename"] in ("CellTimeoutError", "MalformedRequestError"), (
         "0 means no limit, and is no lower one"
     )
 
 
 def test_waiting_for_input_does_not_count(start):
-    c = start(args=sets("timeout.cell=1")).client
-    cell = c.start("x = input()\nx", allow_stdin=True)
-    asked = c.wait("stdin")
-    # Another cell's time-out on a second kernel is the clock: it is longer than this one's.
-    d = start(args=sets("timeout.cell=2")).client
-    assert d.run("import time; time.sleep(600)").content["ename"] == "CellTimeoutError"
-    c.send("input_reply", {"value": "late"}, channel="stdin", parent=asked.header)
-    assert c.finish(cell).result == "'late'"
+    c, d = start().client, start().client
+    for limit in (1, 10, 30):  # on a busy machine what is no wait may take as long as the limit
+        cell = c.start("x = input()\nx", allow_stdin=True, metadata=within(limit))
+        # Another cell's time-out on a second kernel is the clock: it is longer than this one's.
+        assert d.run("import time; time.sleep(600)", metadata=within(limit + 1)).content["ename"] == "CellTimeoutError"
+        if c.inbox["stdin"] or c.sockets["stdin"].poll(0):
+            c.send("input_reply", {"value": "late"}, channel="stdin", parent=c.next("stdin").header)
+        done = c.finish(cell)
+        if done.ok:
+            break
+    assert done.result == "'late'"
 
 
 def test_no_limit_is_the_default(client):
@@ -78,8 +90,8 @@ def test_no_limit_is_the_default(client):
 
 
 def test_queued_cells_are_aborted(start):
-    c = start(args=sets("timeout.cell=0.5", "timeout.grace=0.5")).client
-    first, second = c.start(SWALLOW), c.start("2")
+    c = start(args=sets("timeout.grace=0.5")).client
+    first, second = c.start(SWALLOW, metadata=within(0.5)), c.start("2")
     assert c.finish(first).content["ename"] == "CellTimeoutError"
     assert c.finish(second).content["status"] in ("aborted", "error")
     assert c.run("3").result == "3"
@@ -133,12 +145,15 @@ def test_what_a_kept_state_copies_is_no_cells_time(start):
 
 
 def test_work_during_a_wait_for_input_counts(start):
-    c = start(args=sets("timeout.cell=2")).client
+    c = start().client
     spin = "import threading\nworking = True\ndef spin():\n    while working: pass"
     spin += "\nthreading.Thread(target=spin).start()"
-    cell = c.start(spin + "\ntry: input()\nfinally: working = False", allow_stdin=True)
-    c.wait("stdin")
-    done = c.finish(cell)
+    spin += "\ntry: input()\nfinally: working = False"
+    for limit in (2, 10, 30):  # a busy machine may need it all before input() is reached
+        done = c.run(spin, allow_stdin=True, metadata=within(limit))
+        if c.inbox["stdin"]:
+            break
+    assert c.inbox["stdin"]
     assert done.content["ename"] == "CellTimeoutError" and done.about["limit"] == "time"
 
 
@@ -146,9 +161,9 @@ def test_idle(start):
     k = start(args=sets("timeout.idle=1"))
     c = k.client
     c.run("kept = 1")
-    guests = k.family()
+    guests = [p for p in k.family() if p.name().startswith("python")]
     c.close()  # the last subscriber
-    assert not kernels.wait_gone([p for p in guests if p.name().startswith("python")])
+    assert guests and not kernels.wait_gone(guests)
     again = k.client = rawclient.Client(k)
     try:
         again.ready()

@@ -38,7 +38,7 @@ COMM = (
     "def heard(m): a.append(m['content']['data']['v']); del a[:-8]\ncomm.on_msg(heard)\nprint(comm.comm_id, root)"
 )
 SETUPS = 5  # tries
-SETTLED = 20  # steps, after which memory is compared
+SETTLED = 20  # steps, after which memory is compared; of a short session after half of it
 
 
 def deck(seed, number, size):
@@ -80,7 +80,7 @@ class Session(Judge):
                 getattr(self, kind)(rng)
             self.look(rng)
             self.client.inbox["control"].clear()
-            if self.step == SETTLED:
+            if self.step == min(SETTLED, self.steps // 2):
                 before = self.settled()
             self.tick(self)
         if before:

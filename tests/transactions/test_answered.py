@@ -91,11 +91,18 @@ def test_a_cell_that_waits_for_a_question_is_taken_back(start):
     slow = "class Slow:\n    def __dir__(self): asked.set(); go.wait(60); return ['aa']\ns = Slow()"
     assert c.run(f"import threading\nasked, go = threading.Event(), threading.Event()\nlog = []\n{slow}").ok
     later = "threading.Timer(1.2, print, ['now']).start(); threading.Timer(1.6, go.set).start()"
-    good = c.start(f"asked.wait(60); log.append(0); {later}")
-    question = c.send("complete_request", {"code": "s.", "cursor_pos": 2})
-    held = c.start("log.append(1)")
-    assert c.finish(good).ok
-    assert c.request("interrupt_request", {"msg_id": held}, channel="control").content["found"] == "waiting"
+    for _ in range(10):
+        good = c.start(f"asked.wait(60); log.append(0); {later}")
+        question = c.send("complete_request", {"code": "s.", "cursor_pos": 2})
+        held = c.start("log.append(1)")
+        assert c.finish(good).ok
+        found = c.request("interrupt_request", {"msg_id": held}, channel="control").content["found"]
+        if found == "waiting":
+            break
+        c.finish(held)  # this machine took longer than it waits
+        c.until_idle(question)
+        assert c.run("asked.clear(); go.clear(); log.clear()").ok
+    assert found == "waiting"
     c.says(good, "now")
     assert not c.run(DIE).ok
     c.until_idle(question)

@@ -12,8 +12,8 @@ from branches import ALWAYS, ask, branch, delete, interrupt, listed, run_in, sta
 
 pytestmark = pytest.mark.cellblock_only("no other kernel does this")
 BLOCKED = (
-    "import signal, time\nsignal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\n"
-    "print('on')\ntime.sleep(3600)\n"
+    "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\n"
+    "print('on')\nsum(range(10**13))\n"
 )
 KILL_OTHERS = (
     "for pid in os.listdir('/proc'):\n    try:\n        if pid.isdigit() and int(pid) not in (1, os.getpid()):\n"
@@ -130,7 +130,7 @@ def test_a_failure_ends_one(c, code, ename, how):
     assert c.run("x = 1").ok
     one, two = branch(c), branch(c)
     assert run_in(c, one, "x = 2").ok and run_in(c, two, "x = 3").ok
-    failed = start_in(c, one, code, metadata={"cellblock": {"timeout": 0.5}} if code == BLOCKED else None)
+    failed = start_in(c, one, code, metadata={"cellblock": {"cpu": 0.5}} if code == BLOCKED else None)
     header = c.header("inspect_request", subshell_id=one)
     behind = c.send("inspect_request", {"code": "x", "cursor_pos": 1}, header=header)
     failed = c.finish(failed)

@@ -176,7 +176,7 @@ def test_between_two_lines(start):
 def test_undo_beside_a_subshell(start):
     """The cell that asks is not taken for the subshell's, which has begun after it; while that runs it is refused."""
     c = start(args=[*ALWAYS, "--set", "transactions.keep=5"]).client
-    assert c.run("import threading; x, go = 1, threading.Event()").ok and c.run("x = 2").ok
+    assert c.run("import threading; x, go, over = 1, threading.Event(), threading.Event()").ok and c.run("x = 2").ok
     shell = c.request("create_subshell_request", channel="control").content["subshell_id"]
     cell = c.start("go.wait(60)\n%undo")
     beside = c.start("go.set()", header=c.header("execute_request", subshell_id=shell))
@@ -186,11 +186,11 @@ def test_undo_beside_a_subshell(start):
         assert back.about["undone"][0] == 2 and c.run("x").result == "1", back.about
     else:  # it was not over yet
         assert "a cell of a subshell runs" in back.content["evalue"] and c.run("x").result == "2"
-    waits = c.start("import time; time.sleep(2)", header=c.header("execute_request", subshell_id=shell))
+    waits = c.start("over.wait(300)", header=c.header("execute_request", subshell_id=shell))
     c.wait("iopub", lambda m: m.type == "execute_input" and m.parent_id == waits)
     refused = c.run("%undo")
     assert refused.content["ename"] == "CheckpointError" and "a cell of a subshell runs" in refused.content["evalue"]
-    assert c.finish(waits).ok
+    assert c.run("over.set()").ok and c.finish(waits).ok
 
 
 def test_a_question_beside_a_rollback_is_told_of_it(start):

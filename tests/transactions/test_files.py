@@ -119,7 +119,7 @@ def test_files_that_take_their_time_cost_no_answered_cell(start, work):
     c = k.client
     assert c.run("import os; x = [1]").ok
     c.request("cellblock_list_checkpoints_request")  # answered when no copy is on its way
-    (broker,) = (p for p in k.family() if "broker" in p.cmdline() and p.ppid() == k.pid)
+    (broker,) = (p for p in k.running(lambda words: "broker" in words) if p.ppid() == k.pid)
     broker.suspend()
     try:
         assert c.run("x.append(2); open('f', 'w').write('2')").ok

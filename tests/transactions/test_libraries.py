@@ -14,7 +14,7 @@ import pytest
 import kernels
 from session_state import FAILURES
 
-pytestmark = [pytest.mark.cellblock_only("no other kernel does this"), pytest.mark.once]
+pytestmark = [pytest.mark.cellblock_only("no other kernel does this"), pytest.mark.once, pytest.mark.timeout(1800)]
 PYTHON = os.environ.get("CELLBLOCK_TEST_LIBRARIES")
 
 LAYERS = {"workqueue": "workqueue", "omp": "omppool", "tbb": "tbbpool"}  # of numba: the modules that load them

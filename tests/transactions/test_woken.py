@@ -314,9 +314,12 @@ def test_native_threads_are_named(start):
     text = c.run("os._exit(1)").content["evalue"]
     assert "what did not come back: 1 thread;" in text and "hangs" not in text
     assert c.run(THREADS).ok
+    assert c.request("cellblock_checkpoint_request", {"name": "a"}).content["status"] == "ok"
     text = c.run("os._exit(1)").content["evalue"]
     assert "3 threads of polars did not come back: restart the kernel if it hangs" in text
     assert "did not come back" not in c.run("os._exit(1)").content["evalue"]
+    back = c.request("cellblock_rollback_request", {"name": "a"}).content
+    assert "3 threads of polars did not come back: restart the kernel if it hangs" in back["outcome"], back
 
 
 @pytest.fixture(params=KINDS)

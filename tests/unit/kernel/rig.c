@@ -102,7 +102,7 @@ static void set_policy(struct cb_policy *p)
 	p->name = strdup("test");
 	p->limit_output = 1u << 20;
 	p->limit_message = 16u << 20;
-	p->timeout_grace = 5;
+	p->timeout_grace = RIG_PATIENCE / 1000.0;
 	p->transactions_mode = CB_MODE_OFF;
 }
 

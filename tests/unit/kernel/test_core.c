@@ -264,7 +264,7 @@ static void play(struct rig *r, unsigned with_seed)
 		if (draw(2))
 			drain(r);
 	}
-	for (int64_t end = cb_now_ns() + 20000000000; unfinished(r) < r->serial && cb_now_ns() < end;) {
+	for (int64_t end = cb_now_ns() + RIG_PATIENCE * 1000000LL; unfinished(r) < r->serial && cb_now_ns() < end;) {
 		guest_reads(r);
 		guest_answers(r, true);
 		broker_acts(r, true);

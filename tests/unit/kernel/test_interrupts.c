@@ -149,6 +149,52 @@ static void test_interrupt_of_a_cell_that_waits(void **state)
 	ends_interrupted(r, next, g);
 }
 
+/* It waits, and the next cell does that already: what was sent before it is not for it. */
+static void test_interrupt_that_a_waiting_cell_overtook(void **state)
+{
+	struct rig *r = *state = rig_up();
+	uint64_t g;
+	const char *id = rig_begin(r, "a", &g), *next;
+
+	r->k.started = 1;
+	interrupt(r);
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
+	rig_expect(r, RIG_SHELL, "execute_reply", id);
+	rig_expect(r, RIG_IOPUB, "idle", id);
+	r->date = "2026-01-01T00:00:01.000000Z";
+	next = rig_execute(r, "b");
+	rig_barrier(r);
+	r->date = "2026-01-01T00:00:00.999999Z";
+	interrupt(r);
+	r->date = NULL;
+	assert_int_equal(rig_interrupts(r), 1);
+	g = rig_begun(r, next);
+	rig_barrier(r);
+	assert_int_equal(rig_interrupts(r), 0);
+	rig_end(r, next, g);
+}
+
+/* A command that waits is not begun to run to its end. */
+static void test_interrupt_of_a_command_that_waits(void **state)
+{
+	struct rig *r = *state = rig_up();
+	uint64_t g;
+	const char *id = rig_begin(r, "a", &g), *run;
+
+	interrupt(r);
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
+	rig_expect(r, RIG_SHELL, "execute_reply", id);
+	rig_expect(r, RIG_IOPUB, "idle", id);
+	run = rig_send(r, RIG_SHELL, "cellblock_run_request", "{\"argv\":[\"a\"]}", NULL);
+	rig_barrier(r);
+	interrupt(r);
+	assert_int_equal(rig_interrupts(r), 1);
+	rig_expect(r, RIG_IOPUB, "busy", run);
+	rig_expect_error(r, RIG_SHELL, "cellblock_run_reply", run, "KeyboardInterrupt", "");
+	rig_expect(r, RIG_IOPUB, "idle", run);
+	rig_works(r);
+}
+
 static bool nudged_twice(struct rig *r)
 {
 	return r->k.guest.python.signals >= 3;
@@ -444,6 +490,33 @@ static void test_copying_of_what_was_woken_hangs(void **state)
 	rig_twin_close(&copy);
 }
 
+static bool a_cell_waits(struct rig *r)
+{
+	return r->k.shells.execution.shell.waiting.head != NULL;
+}
+
+/* A state comes back, and nothing runs meanwhile: the cell that waits for that is the one which is meant. */
+static void test_interrupt_of_a_cell_that_waits_for_a_twin(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin old = rig_twin(r), copy;
+
+	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	rig_init_expect(r, CB_INIT_RESTORE, (int)old.number);
+	(void)rig_execute(r, "a");
+	rig_until(r, a_cell_waits);
+	rig_expect(r, RIG_CONTROL, "interrupt_reply", rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL));
+	struct rig_request resume = rig_twin_restored(r, &old);
+
+	rig_twin_resumed(r, &resume);
+	copy = rig_twin(r);
+	(void)rig_guest_expect(r, CB_WIRE_EXECUTE);
+	rig_until(r, asked_for_signal);
+	assert_int_equal(rig_interrupts(r), 1);
+	rig_twin_close(&old);
+	rig_twin_close(&copy);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_teardown(f, rig_teardown)
@@ -453,6 +526,9 @@ int main(void)
 		T(test_interrupt_that_a_cell_overtook),
 		T(test_interrupt_is_never_the_next_cells),
 		T(test_interrupt_of_a_cell_that_waits),
+		T(test_interrupt_that_a_waiting_cell_overtook),
+		T(test_interrupt_of_a_command_that_waits),
+		T(test_interrupt_of_a_cell_that_waits_for_a_twin),
 		T(test_interrupt_repeated),
 		T(test_interrupt_hard),
 		T(test_interrupt_limit),

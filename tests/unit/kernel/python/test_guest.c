@@ -104,12 +104,63 @@ static void test_it_said_nothing(void **state)
 						     "signal 11 (Segmentation fault)");
 }
 
+#define FRAME 20000
+
+/* More of what it was told to do waits for it than its socket takes: what it has said before its end is told. */
+static void test_its_last_words(void **state)
+{
+	static char code[3 << 20], text[FRAME + 1];
+	struct rig *r = *state = rig_up();
+	bool whole = false;
+
+	memset(code, ' ', sizeof(code) - 1);
+	memcpy(code, "{\"code\":\"1\"", strlen("{\"code\":\"1\""));
+	code[sizeof(code) - 2] = '}';
+	memset(text, 'x', FRAME);
+	const char *id = rig_send(r, RIG_SHELL, "execute_request", code, NULL);
+
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	rig_expect(r, RIG_IOPUB, "execute_input", id);
+	for (int i = 0; i < 5; i++) /* more than is read in a turn */
+		rig_stream(r, r->k.shells.execution.shell.current->id, CB_WIRE_STDOUT, text);
+	rig_stream(r, r->k.shells.execution.shell.current->id, CB_WIRE_STDOUT, "the end");
+	rig_die(r, SIGSEGV);
+	for (bool error = false; !error;) {
+		struct rig_msg m = rig_recv(r, RIG_IOPUB);
+
+		whole |= strstr(rig_text(&m, "text"), "the end") != NULL;
+		error = strcmp(m.type, "error") == 0;
+		rig_msg_free(&m);
+	}
+	assert_true(whole);
+}
+
+/* Whose output it is is known as long as a request is at work, however many come meanwhile. */
+static void test_parents_are_kept(void **state)
+{
+	struct rig *r = *state = rig_up();
+	struct cb_python *p = &r->k.guest.python;
+
+	rig_works(r); /* what has no id is that cell's */
+	const char *id = rig_send(r, RIG_SHELL, "comm_msg", "{\"comm_id\":\"c\",\"data\":{}}", NULL);
+	uint64_t comm = rig_guest_expect(r, CB_WIRE_DOWN_COMM_MSG);
+	struct cb_header *header = cb_output_parent(&p->output, comm)->header;
+
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	for (int i = 0; i < 2 * CB_GUEST_PARENTS; i++)
+		(void)cb_python_give_id(p, NULL, false);
+	assert_ptr_equal(cb_output_parent(&p->output, comm)->header, header);
+	assert_non_null(header);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(test_late_answer, rig_teardown),
 		cmocka_unit_test_teardown(test_why_it_did_not_start, rig_teardown),
 		cmocka_unit_test_teardown(test_it_said_nothing, rig_teardown),
+		cmocka_unit_test_teardown(test_its_last_words, rig_teardown),
+		cmocka_unit_test_teardown(test_parents_are_kept, rig_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

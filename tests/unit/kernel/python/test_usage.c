@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -108,6 +109,8 @@ static void test_tree(void **state)
 
 	(void)state;
 	assert_true(pid >= 0);
+	if (pid == 0)
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	while (pid == 0)
 		;
 	for (int i = 0; i < 2000 && after < before + 0.1; i++) {

@@ -20,6 +20,8 @@
 
 #include <cmocka.h>
 
+#define PATIENCE_MS 60000
+
 static char folder[64];
 
 static struct cb_history *open_started(const char *path)
@@ -42,7 +44,7 @@ static json_t *ask(struct cb_history *h, const struct cb_history_query *query)
 	json_t *root;
 
 	assert_int_equal(cb_history_query(h, query, ++tag), 0);
-	assert_int_equal(poll(&p, 1, 20000), 1);
+	assert_int_equal(poll(&p, 1, PATIENCE_MS), 1);
 	assert_int_equal(cb_history_next(h, &got, &answer), 0);
 	assert_int_equal(got, tag);
 	assert_int_equal(cb_history_next(h, &got, &answer), -EAGAIN);

@@ -14,6 +14,8 @@
 
 #include <cmocka.h>
 
+#define PATIENCE_MS 60000
+
 static int run(const char *script, int fd, int timeout_ms, struct cb_buf *out, struct cb_buf *errors, int *status)
 {
 	char text[300];
@@ -30,7 +32,7 @@ static void test_output(void **state)
 	int status = 0;
 
 	(void)state;
-	assert_int_equal(run("echo out; echo err >&2; cat; exit 7", -1, 20000, &out, &errors, &status), 0);
+	assert_int_equal(run("echo out; echo err >&2; cat; exit 7", -1, PATIENCE_MS, &out, &errors, &status), 0);
 	assert_int_equal(WEXITSTATUS(status), 7);
 	assert_memory_equal(out.data, "out\n", 4);
 	assert_int_equal(out.len, 4);
@@ -50,7 +52,7 @@ static void test_fds(void **state)
 	assert_int_equal(write(pipes[1], "hello", 5), 5);
 	close(pipes[1]);
 	snprintf(script, sizeof(script), "cat <&3; [ ! -e /proc/$$/fd/%d ] || echo leaked", kept);
-	assert_int_equal(run(script, pipes[0], 20000, &out, &errors, &status), 0);
+	assert_int_equal(run(script, pipes[0], PATIENCE_MS, &out, &errors, &status), 0);
 	assert_int_equal(cb_buf_append(&out, "", 1), 0);
 	assert_string_equal((const char *)out.data, "hello");
 	close(pipes[0]);
@@ -64,11 +66,11 @@ static void test_bounds(void **state)
 	int status = 0;
 
 	(void)state;
-	assert_int_equal(run("exec cat /dev/zero", -1, 20000, &out, &errors, &status), CB_E_TOO_BIG);
+	assert_int_equal(run("exec cat /dev/zero", -1, PATIENCE_MS, &out, &errors, &status), CB_E_TOO_BIG);
 	cb_buf_clear(&out);
 	assert_int_equal(run("exec sleep 1000", -1, 50, &out, &errors, &status), -ETIMEDOUT);
 	/* too much on stderr is cut, not an error */
-	assert_int_equal(run("head -c 100000 /dev/zero >&2; echo done", -1, 20000, &out, &errors, &status), 0);
+	assert_int_equal(run("head -c 100000 /dev/zero >&2; echo done", -1, PATIENCE_MS, &out, &errors, &status), 0);
 	assert_memory_equal(out.data, "done\n", 5);
 	assert_true(errors.len <= 100);
 }
@@ -83,7 +85,7 @@ static void test_not_started(void **state)
 	int status = 0;
 
 	(void)state;
-	assert_int_equal(cb_capture(argv, -1, 20000, &out, &errors, &status), 0);
+	assert_int_equal(cb_capture(argv, -1, PATIENCE_MS, &out, &errors, &status), 0);
 	assert_int_equal(WEXITSTATUS(status), 127);
 	assert_int_equal(errors.len, strlen(said));
 	assert_memory_equal(errors.data, said, strlen(said));

@@ -25,6 +25,8 @@
 
 #include <cmocka.h>
 
+#define PATIENCE_MS 60000
+
 /* ---- the child: each check is one line on the pipe when it fails ---- */
 
 static int report_fd;
@@ -136,7 +138,7 @@ static void *make_server(void *context, int listen_fd, const char *endpoint, con
 static void echo_one(void *socket)
 {
 	char identity[256], text[64];
-	int timeout = 20000, n, m;
+	int timeout = PATIENCE_MS, n, m;
 
 	zmq_setsockopt(socket, ZMQ_RCVTIMEO, &timeout, sizeof(timeout));
 	n = zmq_recv(socket, identity, sizeof(identity), 0);
@@ -157,7 +159,7 @@ static void check_history(struct cb_history *history)
 	check(cb_history_start(history) == 0, "history thread");
 	check(cb_history_add(history, 1, "x = 1", 5) == 0, "history add");
 	check(cb_history_query(history, &query, 7) == 0, "history query");
-	check(poll(&(struct pollfd){ .fd = cb_history_fd(history), .events = POLLIN }, 1, 20000) == 1,
+	check(poll(&(struct pollfd){ .fd = cb_history_fd(history), .events = POLLIN }, 1, PATIENCE_MS) == 1,
 	      "history answers");
 	check(cb_history_next(history, &tag, &answer) == 0 && tag == 7, "history answer");
 	check(answer.len > 5 && memmem(answer.data, answer.len, "\"x = 1\"", 7) != NULL, "history finds the line");
@@ -226,7 +228,7 @@ static void talk(void *context, const char *endpoint, const char *server_key)
 {
 	void *socket = zmq_socket(context, ZMQ_DEALER);
 	char public[41], secret[41], text[16] = "";
-	int timeout = 20000, zero = 0;
+	int timeout = PATIENCE_MS, zero = 0;
 
 	if (server_key != NULL) {
 		assert_int_equal(zmq_curve_keypair(public, secret), 0);
@@ -253,7 +255,7 @@ static void check_file(const char *path)
 	assert_int_equal(cb_history_open(path, &history, NULL), 0);
 	assert_int_equal(cb_history_start(history), 0);
 	assert_int_equal(cb_history_query(history, &query, 1), 0);
-	assert_int_equal(poll(&(struct pollfd){ .fd = cb_history_fd(history), .events = POLLIN }, 1, 20000), 1);
+	assert_int_equal(poll(&(struct pollfd){ .fd = cb_history_fd(history), .events = POLLIN }, 1, PATIENCE_MS), 1);
 	assert_int_equal(cb_history_next(history, &tag, &answer), 0);
 	assert_non_null(memmem(answer.data, answer.len, "\"x = 1\"", 7));
 	cb_history_close(history);

@@ -536,7 +536,7 @@ static void test_wait_for_input_stops_the_clock(void **state)
 {
 	struct rig *r = *state = rig_up();
 	uint64_t g;
-	const char *id = begun_with_limit(r, 1, &g);
+	const char *id = begun_with_limit(r, 300, &g);
 
 	rig_frame(r, CB_WIRE_INPUT_REQUEST, g, "{\"prompt\":\"?\",\"password\":true}");
 	rig_expect(r, RIG_STDIN, "input_request", id);
@@ -550,6 +550,8 @@ static void test_wait_for_input_stops_the_clock(void **state)
 	assert_string_equal(q.content, "{\"value\":\"v\"}");
 	rig_request_free(&q);
 	assert_true(cb_loop_armed(&r->k.loop, r->k.shells.execution.timer));
+	r->k.shells.execution.shell.cell.deadline = cb_now_ns(); /* the rest of its time is over */
+	cb_loop_arm(&r->k.loop, r->k.shells.execution.timer, cb_now_ns());
 	rig_until(r, soft_stopped);
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_ERROR("KeyboardInterrupt"));
 	rig_cell_error(r, id, "CellTimeoutError");

@@ -637,6 +637,140 @@ static void test_an_interrupt_behind_a_failure(void **state)
 	rig_twin_close(&copy);
 }
 
+static bool is_interrupted(struct rig *r)
+{
+	return r->k.shells.lanes.sub[0].current != NULL && r->k.shells.lanes.sub[0].interrupted_at != 0;
+}
+
+static bool waits_in_subshell(struct rig *r)
+{
+	return r->k.shells.lanes.sub[0].waiting.head != NULL;
+}
+
+/* There is no Python yet: it is interrupted as soon as it is begun. */
+static void test_interrupt_of_what_waits(void **state)
+{
+	struct rig *r = *state = with_side();
+
+	subshell(r);
+	rig_die(r, 9);
+	rig_spawn(r, 0);
+	(void)rig_execute(r, "1");
+	rig_until(r, waits_in_subshell);
+	rig_expect(r, RIG_CONTROL, "interrupt_reply", rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL));
+	rig_frame(r, CB_WIRE_HELLO, 0,
+		  "{\"wire_version\":1,\"implementation\":\"plain\",\"python_version\":\"3.11.2\",\"side\":true}");
+	rig_until(r, is_interrupted);
+	r->subshell = NULL;
+}
+
+/* What is sent on control before a cell is sent on shell may be read after it, also in a subshell. */
+static void test_interrupt_that_a_subshells_cell_overtook(void **state)
+{
+	struct rig *r = *state = with_side();
+	char session[80];
+
+	r->k.started = 1;
+	subshell(r);
+	snprintf(session, sizeof(session), "s1\",\"subshell_id\":\"%s", r->subshell);
+	r->date = "2026-01-01T00:00:01.000000Z";
+	(void)rig_execute(r, "1");
+	(void)side_expect(r, CB_WIRE_EXECUTE, 1);
+	r->subshell = NULL;
+	r->session = session;
+	r->date = "2026-01-01T00:00:00.999999Z";
+	rig_expect(r, RIG_CONTROL, "interrupt_reply", rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL));
+	assert_false(is_interrupted(r));
+	r->date = "2026-01-01T00:00:01.000001Z";
+	rig_expect(r, RIG_CONTROL, "interrupt_reply", rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL));
+	assert_true(is_interrupted(r));
+	r->date = NULL;
+	r->session = "s1";
+}
+
+static bool nothing_repeats(struct rig *r)
+{
+	return r->k.guest.python.nudge_at == 0;
+}
+
+/* An interrupt of a comm message that goes on is not repeated until it hits the next cell. */
+static void test_interrupt_of_a_comm_is_no_cells(void **state)
+{
+	struct rig *r = *state = with_side();
+	const char *cell, *one, *i;
+	uint64_t g = cell_runs(r, &cell);
+
+	rig_frame(r, CB_WIRE_AWAITING, g, "{}");
+	one = rig_send(r, RIG_SHELL, "comm_msg", COMM(1), NULL);
+	(void)rig_guest_expect(r, CB_WIRE_DOWN_COMM_MSG);
+	rig_expect(r, RIG_IOPUB, "busy", one);
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
+	ends(r, cell, "execute_reply", "ok");
+	rig_expect(r, RIG_IOPUB, "idle", cell);
+	i = rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL);
+	rig_expect(r, RIG_CONTROL, "interrupt_reply", i);
+	rig_expect(r, RIG_IOPUB, "busy", i);
+	rig_expect(r, RIG_IOPUB, "idle", i);
+	assert_false(nothing_repeats(r));
+	assert_true(rig_interrupts(r) > 0);
+	(void)cell_runs(r, &cell);
+	assert_true(nothing_repeats(r));
+}
+
+static bool is_over_time(struct rig *r)
+{
+	return r->k.shells.lanes.sub[0].cell.stop == CB_STOP_TIME_SOFT;
+}
+
+static bool is_over_time_though_it_computes(struct rig *r)
+{
+	for (int64_t end = cb_now_ns() + 2000000; cb_now_ns() < end;) /* the jail's time is this process's */
+		;
+	return is_over_time(r);
+}
+
+/* The clock of a cell that asks stands only while the jail does nothing. */
+static void test_a_question_beside_work(void **state)
+{
+	struct rig *r = *state = with_side();
+	const char *one;
+
+	r->policy.timeout_cell = 0.8;
+	uint64_t q = asking_cell(r, "{\"code\":\"1\",\"allow_stdin\":true}", &one);
+
+	ask(r, q, one);
+	rig_until(r, is_over_time_though_it_computes);
+	assert_false(r->k.shells.lanes.sub[0].cell.wait_over);
+	(void)side_expect(r, CB_WIRE_LANE_INTERRUPT, 1);
+}
+
+/* What is read at a death, for what goes with it, asks for the next jail: why this one ended is told all the same. */
+static void test_cause_of_death_and_a_request_behind_it(void **state)
+{
+	struct rig *r = *state = with_side();
+	const char *cell, *one;
+	int told = 0;
+
+	(void)cell_runs(r, &cell);
+	subshell(r);
+	one = rig_execute(r, "1");
+	(void)side_expect(r, CB_WIRE_EXECUTE, 1);
+	r->subshell = NULL;
+	cb_loop_set_events(&r->k.loop, r->k.jupyter.channels.slot[CB_SHELL], 0);
+	(void)rig_send(r, RIG_SHELL, "comm_msg", COMM(1), NULL);
+	rig_until(r, shell_waits);
+	rig_die(r, 11);
+	while (told < 2) {
+		struct rig_msg m = rig_recv(r, RIG_SHELL);
+
+		assert_true(strcmp(m.parent_id, cell) == 0 || strcmp(m.parent_id, one) == 0);
+		assert_non_null(strstr(rig_text(&m, "evalue"), "signal 11"));
+		told++;
+		rig_msg_free(&m);
+	}
+	rig_spawn(r, 0); /* and the next one comes */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -654,6 +788,11 @@ int main(void)
 		cmocka_unit_test_teardown(test_death_beside, rig_teardown),
 		cmocka_unit_test_teardown(test_interrupt_of_a_comm_left_over, rig_teardown),
 		cmocka_unit_test_teardown(test_an_interrupt_behind_a_failure, rig_teardown),
+		cmocka_unit_test_teardown(test_interrupt_of_what_waits, rig_teardown),
+		cmocka_unit_test_teardown(test_interrupt_that_a_subshells_cell_overtook, rig_teardown),
+		cmocka_unit_test_teardown(test_interrupt_of_a_comm_is_no_cells, rig_teardown),
+		cmocka_unit_test_teardown(test_a_question_beside_work, rig_teardown),
+		cmocka_unit_test_teardown(test_cause_of_death_and_a_request_behind_it, rig_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

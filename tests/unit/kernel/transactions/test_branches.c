@@ -173,6 +173,11 @@ static struct cb_branch *only(struct rig *r)
 	return r->k.transactions.branches.branch[0];
 }
 
+static bool serves_now(struct rig *r)
+{
+	return only(r)->served;
+}
+
 static bool half_is_seen(struct rig *r)
 {
 	return only(r)->python.half.due != 0;
@@ -357,20 +362,76 @@ static void test_interrupt(void **state)
 	done(r, &b);
 }
 
+/* Python dies, and the request with it: the branch that wakes then is no answer to the next request. */
+static void test_it_wakes_for_nobody(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct branch b = { .first = rig_twin(r) };
+	struct rig_request woken = waking(r, &b);
+	struct rig_twin next, other;
+
+	rig_swap_wire(r, &b.twin.fd[CB_BIRTH_WIRE]);
+	rig_init_tell(r, CB_INIT_EXITED, SIGKILL);
+	struct rig_request resume = rig_twin_wakes(r, &b.first);
+
+	rig_twin_resumed(r, &resume);
+	next = rig_twin(r);
+	rig_expect_error(r, RIG_CONTROL, "cellblock_branch_reply", b.asked, "KernelDiedError", "signal 9");
+	const char *id = rig_send(r, RIG_CONTROL, "cellblock_branch_request", NULL, NULL);
+
+	other = rig_branch_asked(r);
+	rig_swap_wire(r, &b.twin.fd[CB_BIRTH_WIRE]);
+	rig_frame(r, CB_WIRE_RESUMED, woken.h.request, "{}");
+	rig_request_free(&woken);
+	rig_until(r, serves_now);
+	rig_swap_wire(r, &b.twin.fd[CB_BIRTH_WIRE]);
+	rig_twin_answered(r, &other, "{\"status\":\"error\",\"ename\":\"OSError\",\"evalue\":\"no room\"}");
+	rig_expect_error(r, RIG_CONTROL, "cellblock_branch_reply", id, "CheckpointError", "no room");
+	rig_twin_close(&b.twin);
+	rig_twin_close(&next);
+	rig_twin_close(&other);
+}
+
+/* Its end makes room, which is not what a state lacks that dies of being copied; the next jail's is another. */
+static void test_its_end_makes_room(void **state)
+{
+	struct branch b;
+	struct rig *r = up(state, &b);
+
+	r->k.transactions.twins.copy_kills = true;
+	r->k.transactions.twins.possible = false;
+	rig_init_tell(r, CB_INIT_GONE, (int)b.twin.number);
+	assert_null(only(r));
+	assert_false(r->k.transactions.twins.possible);
+	rig_swap_wire(r, &b.twin.fd[CB_BIRTH_WIRE]);
+	rig_die(r, -1);
+	rig_guest_up(r);
+	assert_true(r->k.transactions.twins.possible);
+	rig_twin_close(&b.twin);
+	rig_twin_close(&b.first);
+}
+
 static void test_it_does_not_come(void **state)
 {
 	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
 	struct rig_twin first = rig_twin(r);
 
-	for (int i = 0; i < 4; i++) { /* nor says that of twins anything */
+	for (int i = 0; i < 8; i++) { /* nor says that of twins anything */
 		const char *id = rig_send(r, RIG_CONTROL, "cellblock_branch_request", NULL, NULL);
 		struct rig_twin t = rig_branch_asked(r);
+		bool dies = i % 2 == 1;
 
-		rig_twin_answered(r, &t, "{\"status\":\"error\",\"ename\":\"OSError\",\"evalue\":\"no room\"}");
+		if (dies)
+			rig_init_tell(r, CB_INIT_GONE, (int)t.number);
+		rig_twin_answered(r, &t,
+				  dies ? RIG_MADE
+				       : "{\"status\":\"error\",\"ename\":\"OSError\",\"evalue\":\"no room\"}");
 		rig_twin_close(&t);
-		rig_expect_error(r, RIG_CONTROL, "cellblock_branch_reply", id, "CheckpointError", "no room");
+		rig_expect_error(r, RIG_CONTROL, "cellblock_branch_reply", id, "CheckpointError",
+				 dies ? "ended at its birth" : "no room");
 		rig_init_expect(r, CB_INIT_DROP, (int)t.number);
 	}
+	assert_int_equal(r->k.transactions.twins.failures, 0);
 	assert_true(r->k.transactions.twins.possible);
 	rig_twin_close(&first);
 }
@@ -386,6 +447,8 @@ int main(void)
 		T(test_it_shuts_its_ear),
 		T(test_it_ends_with_the_jail),
 		T(test_interrupt),
+		T(test_it_wakes_for_nobody),
+		T(test_its_end_makes_room),
 		T(test_it_does_not_come),
 		T(test_half_frame),
 		T(test_room_for_frames),

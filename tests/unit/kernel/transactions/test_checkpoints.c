@@ -57,6 +57,26 @@ static void close_all(struct rig_twin *t, size_t n)
 		rig_twin_close(&t[i]);
 }
 
+static const char *ended_cell(struct rig *r, const char *metadata)
+{
+	const char *id = rig_execute(r, "a");
+	char body[1024];
+	int n = snprintf(body, sizeof(body), "%s%s", RIG_OK, metadata);
+	struct cb_wire_header h = { .type = CB_WIRE_EXECUTE_REPLY,
+				    .content_len = (uint32_t)strlen(RIG_OK),
+				    .metadata_len = (uint32_t)strlen(metadata) };
+
+	h.request = rig_begun(r, id);
+	rig_frame_raw(r, &h, body, (size_t)n);
+	return id;
+}
+
+static void expect_end(struct rig *r, const char *id)
+{
+	rig_expect(r, RIG_IOPUB, "idle", id);
+	rig_expect(r, RIG_SHELL, "execute_reply", id);
+}
+
 static void test_names(void **state)
 {
 	char long_name[CB_CHECKPOINT_NAME + 16];
@@ -157,8 +177,8 @@ static void test_guest_dies_at_a_checkpoint(void **state)
 	rig_twin_close(&n);
 }
 
-/* The request `id` goes back to `a`: a copy of it takes over, and is copied in its turn. */
-static void comes_back(struct rig *r, const char *id, const struct rig_twin *a)
+/* The request `id` goes back to `a`: a copy of it takes over, and is copied in its turn. The reply says so. */
+static void comes_back(struct rig *r, const char *id, const struct rig_twin *a, const char *words)
 {
 	struct rig_twin bred = rig_twin_bred(r, a), next;
 
@@ -168,7 +188,7 @@ static void comes_back(struct rig *r, const char *id, const struct rig_twin *a)
 
 	rig_twin_resumed(r, &resume);
 	next = rig_twin(r);
-	expect_reply(r, "cellblock_rollback_reply", id, "ok", "\"restored_to\"");
+	expect_reply(r, "cellblock_rollback_reply", id, "ok", words);
 	rig_twin_close(&next);
 }
 
@@ -197,16 +217,247 @@ static void test_deleted_while_it_takes_over(void **state)
 	rig_twin_close(&next);
 }
 
+static bool is_born(struct rig *r)
+{
+	return r->k.transactions.twins.coming != NULL && r->k.transactions.twins.coming->born;
+}
+
+/* The one that is still being made has the name not yet. */
+static void test_deleted_while_it_is_made(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
+	struct rig_twin first = rig_twin(r), n;
+	const char *id = ask(r, "checkpoint", "{\"name\":\"a\"}");
+
+	n = rig_twin_asked(r);
+	rig_twin_registers(r, &n);
+	rig_twin_says(&n, CB_TWIN_CONTROL_BORN, n.number);
+	rig_until(r, is_born);
+	refused(r, "delete_checkpoint", "{\"name\":\"a\"}", "there is no checkpoint");
+	rig_twin_answered(r, &n, RIG_MADE);
+	expect_reply(r, "cellblock_checkpoint_reply", id, "ok", "\"a\"");
+	rig_twin_close(&first);
+	rig_twin_close(&n);
+}
+
+/* No other one is made for what cells do. */
+static void no_more(struct rig *r)
+{
+	r->k.transactions.twins.cost.readings = 2;
+	r->k.transactions.twins.cost.made_s = r->k.transactions.twins.cost.delay_s = 1000;
+}
+
+/* A named one is all that is left, and takes over for a cell; `a` is its. The cell's id. */
+static const char *only_a_name(struct rig *r, struct rig_twin *a, struct rig_request *ret_resume)
+{
+	struct rig_twin first = rig_twin(r);
+	uint64_t request;
+
+	*a = make(r, "a");
+	no_more(r);
+	rig_init_tell(r, CB_INIT_GONE, (int)first.number);
+	rig_twin_close(&first);
+	const char *id = rig_begin(r, "bad", &request);
+
+	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	*ret_resume = rig_twin_wakes(r, a);
+	return id;
+}
+
+/* The next cell's text on stderr. */
+static void expect_told(struct rig *r, const char *words)
+{
+	const char *id = rig_execute(r, "next");
+	struct rig_msg m;
+
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	rig_expect(r, RIG_IOPUB, "execute_input", id);
+	m = rig_take(r, RIG_IOPUB, "stream", id);
+	if (strstr(rig_text(&m, "text"), words) == NULL)
+		fail_msg("%s: not %s", rig_text(&m, "text"), words);
+	rig_msg_free(&m);
+}
+
+/* It serves the main line then, and the name is told to be gone. */
+static void test_a_name_takes_over_and_is_not_copied(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
+	struct rig_request resume;
+	struct rig_twin a, next;
+	const char *id = only_a_name(r, &a, &resume);
+
+	rig_twin_resumed(r, &resume);
+	next = rig_twin_asked(r);
+	rig_twin_answered(r, &next, "{\"status\":\"error\",\"ename\":\"OSError\",\"evalue\":\"no more\"}");
+	rig_init_expect(r, CB_INIT_DROP, (int)next.number);
+	rig_twin_close(&next);
+	while (r->k.transactions.twins.confirming) {
+		rig_twin_overdue(r);
+		rig_until_soon(r);
+	}
+	rig_cell_error(r, id, "KernelDiedError");
+	rig_ended(r, id, "KernelDiedError");
+	expect_told(r, "the checkpoint a is gone");
+}
+
+/* It dies before it is believed, its copy is there already: that is no better, and not woken again and again. */
+static void test_a_name_takes_over_in_vain(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
+	struct rig_request resume;
+	struct rig_twin a, next;
+
+	(void)only_a_name(r, &a, &resume);
+	rig_twin_resumed(r, &resume);
+	next = rig_twin_asked(r);
+	rig_twin_registers(r, &next);
+	rig_twin_says(&next, CB_TWIN_CONTROL_BORN, next.number);
+	rig_twin_answered(r, &next, "{\"status\":\"ok\",\"left_out\":{\"native\":1}}");
+	rig_barrier(r);
+	assert_true(r->k.transactions.twins.confirming && r->k.transactions.twins.coming == NULL);
+	rig_init_tell(r, CB_INIT_EXITED, SIGABRT);
+	rig_init_expect(r, CB_INIT_DROP, (int)next.number);
+	rig_await_kill(r);
+	rig_twin_close(&next);
+	rig_die(r, -1);
+	rig_guest_up(r);
+	assert_non_null(strstr(r->k.transactions.checkpoints.note, "the checkpoint a is gone"));
+}
+
+/* A younger state goes when the one that is gone back to is known to work; else it is what is left. */
+static void test_back_to_one_that_does_not_work(void **state)
+{
+	enum { DIES, DIES_OF_BEING_COPIED, WORKS };
+
+	for (int how = DIES; how <= WORKS; how++) {
+		struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+		struct rig_twin oldest = rig_twin(r), old, young, copy;
+
+		r->policy.transactions_keep = 2;
+		expect_end(r, ended_cell(r, "{}"));
+		old = rig_twin(r);
+		expect_end(r, ended_cell(r, "{}"));
+		young = rig_twin(r);
+		const char *id = ask(r, "rollback", "{}");
+		struct rig_request resume = rig_twin_wakes(r, &old);
+
+		if (how == DIES) {
+			rig_request_free(&resume);
+		} else {
+			rig_twin_resumed(r, &resume);
+			copy = how == WORKS ? rig_twin(r) : rig_twin_asked(r);
+		}
+		if (how == WORKS) {
+			rig_init_expect(r, CB_INIT_DROP, (int)young.number);
+			expect_reply(r, "cellblock_rollback_reply", id, "ok", "\"undone\":[2]");
+			assert_int_equal(cb_twins_count(&r->k.transactions.twins), 2);
+			rig_twin_close(&young);
+		} else {
+			rig_init_tell(r, CB_INIT_EXITED, SIGABRT);
+			if (how == DIES_OF_BEING_COPIED) {
+				rig_init_expect(r, CB_INIT_DROP, (int)copy.number);
+				rig_twin_close(&copy);
+			}
+			resume = rig_twin_wakes(r, &young);
+			rig_twin_resumed(r, &resume);
+			copy = rig_twin(r);
+			expect_reply(r, "cellblock_rollback_reply", id, "error",
+				     "the state that was asked for did not work when it was woken (Python was killed "
+				     "by signal 6");
+			expect_told(r, "all variables are as they were before it; another state did not work");
+		}
+		rig_twin_close(&copy);
+		rig_twin_close(&oldest);
+		rig_teardown(state);
+	}
+	*state = NULL;
+}
+
+/* What is under way ends with its jail: what the next one fails at is told as what it is. */
+static void test_the_jail_ends_at_a_rollback(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
+	struct rig_twin first = rig_twin(r), n;
+
+	no_more(r);
+	expect_end(r, ended_cell(r, "{}"));
+	const char *id = ask(r, "rollback", "{}");
+
+	rig_init_expect(r, CB_INIT_RESTORE, (int)first.number);
+	rig_init_tell(r, CB_INIT_STUCK, (int)first.number);
+	rig_await_kill(r);
+	rig_die(r, -1);
+	expect_reply(r, "cellblock_rollback_reply", id, "error", "KernelDiedError");
+	rig_twin_close(&first);
+	rig_restarted(r);
+	first = rig_twin(r);
+	id = ask(r, "checkpoint", "{\"name\":\"a\"}");
+	n = rig_twin_asked(r);
+	rig_twin_answered(r, &n, "{\"status\":\"error\",\"ename\":\"OSError\",\"evalue\":\"no more\"}");
+	expect_reply(r, "cellblock_checkpoint_reply", id, "error", "no copy could be made");
+	rig_twin_close(&first);
+	rig_twin_close(&n);
+}
+
+/* What the dead one's cell had asked for is not made of the state that takes over. */
+static void test_asked_for_by_the_dead(void **state)
+{
+	static const char metadata[] = "{\"checkpoint\":[\"a\"]}";
+	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
+	struct rig_twin first = rig_twin(r), next;
+	struct cb_wire_header h = { .type = CB_WIRE_EXECUTE_REPLY,
+				    .content_len = (uint32_t)strlen(RIG_OK),
+				    .metadata_len = (uint32_t)strlen(metadata) };
+	uint64_t request;
+
+	no_more(r);
+	const char *id = rig_begin(r, "last", &request);
+
+	h.request = request;
+	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	rig_init_expect(r, CB_INIT_RESTORE, (int)first.number);
+	rig_frame_raw(r, &h, RIG_OK "{\"checkpoint\":[\"a\"]}", strlen(RIG_OK) + strlen(metadata));
+	expect_end(r, id);
+	struct rig_request resume = rig_twin_restored(r, &first);
+
+	rig_twin_resumed(r, &resume);
+	next = rig_twin(r);
+	rig_barrier(r);
+	assert_null(r->k.transactions.twins.coming);
+	expect_told(r, "%checkpoint a: not made, for Python ended before");
+	rig_twin_close(&next);
+}
+
+/* That none is made any more does not say that there are none. */
+static void test_names_where_no_more_are_made(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
+	struct rig_twin first = rig_twin(r), a = make(r, "a");
+
+	no_more(r);
+	r->k.transactions.twins.possible = false;
+	(void)rig_execute(r, "cell");
+	struct rig_request q = rig_guest_recv(r);
+
+	assert_int_equal(q.h.type, CB_WIRE_EXECUTE);
+	assert_non_null(strstr(q.metadata, "\"checkpoints\":[{\"name\":\"a\""));
+	assert_true(r->k.transactions.memory.armed); /* they have memory still */
+	rig_request_free(&q);
+	rig_twin_close(&first);
+	rig_twin_close(&a);
+}
+
 /* A copy takes over, so the name stays; twice. */
 static void test_back_to_a_name(void **state)
 {
 	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
 	struct rig_twin first = rig_twin(r), a = make(r, "a");
 
+	cb_twins_named(&r->k.transactions, "a")->left_out.native = 2;
 	for (int i = 0; i < 2; i++) {
 		const char *id = ask(r, "rollback", "{\"name\":\"a\"}");
 
-		comes_back(r, id, &a);
+		comes_back(r, id, &a, "2 threads that Python does not know did not come back");
 		expect_reply(r, "cellblock_list_checkpoints_reply", ask(r, "list_checkpoints", NULL), "ok", "\"a\"");
 		struct cb_init_msg m;
 
@@ -228,7 +479,7 @@ static void test_back_to_a_name_without_copies(void **state)
 	refused(r, "rollback", "{\"name\":\"b\"}", "can't be copied");
 	const char *id = ask(r, "rollback", "{\"name\":\"a\"}");
 
-	comes_back(r, id, &a);
+	comes_back(r, id, &a, "\"restored_to\"");
 	assert_true(r->k.transactions.twins.possible);
 	rig_twin_close(&first);
 	rig_twin_close(&a);
@@ -255,31 +506,12 @@ static void test_copy_is_not_born(void **state)
 	rig_init_tell(r, CB_INIT_GONE, (int)a.number);
 	refused(r, "rollback", "{\"name\":\"a\"}", "there is no checkpoint");
 	assert_int_equal(r->k.guest.state, CB_GUEST_UP);
+	assert_int_equal(r->k.transactions.twins.failures, 0); /* Python itself made none of them */
 	rig_twin_close(&first);
 	rig_twin_close(&a);
 }
 
 /* ---- cells ---- */
-
-static const char *ended_cell(struct rig *r, const char *metadata)
-{
-	const char *id = rig_execute(r, "a");
-	char body[1024];
-	int n = snprintf(body, sizeof(body), "%s%s", RIG_OK, metadata);
-	struct cb_wire_header h = { .type = CB_WIRE_EXECUTE_REPLY,
-				    .content_len = (uint32_t)strlen(RIG_OK),
-				    .metadata_len = (uint32_t)strlen(metadata) };
-
-	h.request = rig_begun(r, id);
-	rig_frame_raw(r, &h, body, (size_t)n);
-	return id;
-}
-
-static void expect_end(struct rig *r, const char *id)
-{
-	rig_expect(r, RIG_IOPUB, "idle", id);
-	rig_expect(r, RIG_SHELL, "execute_reply", id);
-}
 
 /* What a cell's metadata asks for is hostile: what is no name makes nothing, and there are so many at most. */
 static void test_asked_by_cells(void **state)
@@ -420,6 +652,13 @@ int main(void)
 		T(test_back_to_a_name),
 		T(test_back_to_a_name_without_copies),
 		T(test_copy_is_not_born),
+		T(test_deleted_while_it_is_made),
+		T(test_a_name_takes_over_and_is_not_copied),
+		T(test_a_name_takes_over_in_vain),
+		T(test_back_to_one_that_does_not_work),
+		T(test_the_jail_ends_at_a_rollback),
+		T(test_asked_for_by_the_dead),
+		T(test_names_where_no_more_are_made),
 		T(test_asked_by_cells),
 		T(test_flood_of_names),
 		T(test_rollback_by_a_cell),

@@ -52,6 +52,23 @@ static bool kept(struct rig *r)
 	return r->k.transactions.twins.twin[0].files == CB_FILES_KEPT;
 }
 
+/* A copy that was bred goes back to the same files: the last one that has them forgets them. */
+static void test_shared_by_a_copy(void **state)
+{
+	struct rig *r = *state = overlay_up();
+	struct cb_twin *t = r->k.transactions.twins.twin;
+
+	t[0].files = CB_FILES_KEPT;
+	t[1] = (struct cb_twin){
+		.number = 6, .use = CB_TWIN_ROLLBACK, .ends = t[0].ends, .files = CB_FILES_KEPT, .snapshot = 5
+	};
+	cb_twins_forget(&r->k.transactions, &t[0]);
+	assert_int_equal(r->k.broker_queue.count, 0);
+	cb_twins_forget(&r->k.transactions, &t[1]);
+	expect(r, CB_BROKER_FORGET, 5);
+	answer("");
+}
+
 static bool free_again(struct rig *r)
 {
 	return r->k.broker_queue.count == 0;
@@ -184,6 +201,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_one_at_a_time),
 		T(test_answers),
+		T(test_shared_by_a_copy),
 		T(test_turns_with_a_client),
 		T(test_what_takes_too_long_is_told_to_end),
 		T(test_the_jail_does_not_go_on_beside_it),

@@ -342,9 +342,32 @@ static void test_while_a_state_comes_back(void **state)
 	rig_twin_close(&twin);
 }
 
+/* Its pid 1 is known from the first Python on: who takes over may have ended before it is looked at. */
+static void test_a_jail_keeps_its_pid_1(void **state)
+{
+	static const int none[CB_USAGE_NFDS] = { [0 ... CB_USAGE_NFDS - 1] = -1 };
+	struct cb_usage_source of = CB_USAGE_SOURCE_NONE;
+	pid_t gone = fork();
+
+	(void)state;
+	if (gone == 0)
+		_exit(0);
+	assert_int_equal(waitpid(gone, NULL, 0), gone);
+	cb_usage_open(&of, getpid(), none);
+	assert_int_equal(of.init, getppid());
+	const pid_t broker = of.broker;
+
+	cb_usage_follow(&of, gone);
+	assert_int_equal(of.init, getppid());
+	assert_int_equal(of.broker, broker);
+	cb_usage_close(&of);
+	assert_int_equal(of.init, 0); /* the next jail has another */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_jail_keeps_its_pid_1),
 		cmocka_unit_test_teardown(test_given_up, rig_teardown),
 		cmocka_unit_test_teardown(test_old_looks, rig_teardown),
 		cmocka_unit_test_teardown(test_one_that_has_not_ended, rig_teardown),

@@ -171,8 +171,8 @@ static void test_wrong_words_on_twin_control(void **state)
 	char big[64] = { CB_TWIN_CONTROL_BORN };
 
 	for (int i = 0; i < 8; i++) {
-		r->k.transactions.twins.failures = 0;
 		t = rig_twin_asked(r);
+		r->k.loop.timer[r->k.transactions.twins.deadline_timer].deadline = INT64_MAX;
 		switch (i) {
 		case 0:
 			rig_twin_says(&t, CB_TWIN_CONTROL_BORN, t.number + 1);
@@ -203,6 +203,9 @@ static void test_wrong_words_on_twin_control(void **state)
 		assert_null(book(r, &t));
 		rig_twin_answered(r, &t, RIG_MADE); /* the guest knows nothing of it */
 		rig_until(r, none_coming);
+		assert_int_equal(r->k.transactions.twins.failures, 1);
+		assert_false(cb_loop_armed(&r->k.loop, r->k.transactions.twins.deadline_timer));
+		r->k.transactions.twins.failures = 0;
 		assert_int_equal(r->k.guest.state, CB_GUEST_UP);
 		rig_twin_close(&t);
 		cell(r, "a");

@@ -2,6 +2,7 @@
 #include "rig_twins.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -27,6 +28,7 @@ static void test_an_end_is_no_cells_time(void **state)
 	pid_t pid = fork();
 
 	if (pid == 0) {
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 		spend(0.1);
 		(void)!write(begun[1], "", 1);
 		pause();

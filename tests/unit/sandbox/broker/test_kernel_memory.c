@@ -6,7 +6,10 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -15,8 +18,10 @@
 
 #define LOCKS 3000    /* their lines are more than one read takes */
 #define MAPPINGS 3000 /* likewise */
+#define TEXTS 200     /* each of as many lines */
 
 static unsigned asked;
+static uint64_t longest;
 
 static bool is_late(const void *end)
 {
@@ -28,7 +33,8 @@ static uint64_t look(unsigned n)
 {
 	const pid_t pid[] = { getpid(), getpid() };
 	const struct cb_kernel_look l = {
-		.pid = pid, .count = 2, .sockets = -1, .open_files = 1024, .is_late = is_late, .end = &n
+		.pid = pid, .count = 2, .sockets = -1, .open_files = 1024, .longest = &longest,
+		.is_late = is_late, .end = &n
 	};
 
 	asked = 0;
@@ -67,9 +73,84 @@ static void test_less_time_is_never_less(void **state)
 	assert_int_equal(munmap(p, MAPPINGS * page), 0);
 }
 
+/* Two descriptors of `file`, one of which can't be read, and that one has the lower number. */
+static void open_again(int file, int ret[2])
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
+	ret[0] = open(path, O_PATH | O_CLOEXEC);
+	ret[1] = fcntl(file, F_DUPFD_CLOEXEC, ret[0]);
+	close(file);
+	assert_true(ret[0] >= 0 && ret[1] > ret[0]);
+}
+
+/* A pipe, with a name or without, counts once. */
+static void test_pipes(void **state)
+{
+	char folder[] = "/tmp/cb-fifo-XXXXXX", name[64];
+	uint64_t before;
+	int both[2], ends[2];
+
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	snprintf(name, sizeof(name), "%s/fifo", folder);
+	assert_int_equal(mkfifo(name, 0600), 0);
+	for (int named = 0; named < 2; named++) {
+		before = look(UINT32_MAX);
+		if (named)
+			ends[0] = ends[1] = open(name, O_RDWR | O_CLOEXEC);
+		else
+			assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+		assert_int_equal(write(ends[1], "x", 1), 1);
+		open_again(ends[1], both);
+		assert_in_range(look(UINT32_MAX) - before, fcntl(both[1], F_GETPIPE_SZ), 100000);
+		close(both[0]);
+		close(both[1]);
+		if (!named)
+			close(ends[0]);
+	}
+	assert_int_equal(unlink(name), 0);
+	assert_int_equal(rmdir(folder), 0);
+}
+
+/* An open file of /proc holds the text that it has shown, also when there is no more to show. */
+static void test_texts(void **state)
+{
+	int epoll = epoll_create1(EPOLL_CLOEXEC), watched[TEXTS], texts[TEXTS];
+	char path[64], text[65536];
+	uint64_t before;
+
+	(void)state;
+	longest = 0;
+	for (int i = 0; i < TEXTS; i++) {
+		struct epoll_event event = { .events = EPOLLIN };
+
+		watched[i] = eventfd(0, EFD_CLOEXEC);
+		assert_int_equal(epoll_ctl(epoll, EPOLL_CTL_ADD, watched[i], &event), 0);
+	}
+	before = look(UINT32_MAX);
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", epoll);
+	for (int i = 0; i < TEXTS; i++) {
+		texts[i] = open(path, O_RDONLY | O_CLOEXEC);
+		assert_true(read(texts[i], text, sizeof(text)) > 50 * TEXTS);
+	}
+	assert_true(look(UINT32_MAX) >= before + (uint64_t)TEXTS * 50 * TEXTS);
+	close(epoll);
+	for (int i = 0; i < TEXTS; i++)
+		close(watched[i]);
+	assert_true(look(UINT32_MAX) >= (uint64_t)TEXTS * 50 * TEXTS);
+	for (int i = 0; i < TEXTS; i++)
+		close(texts[i]);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_less_time_is_never_less) };
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_less_time_is_never_less),
+		cmocka_unit_test(test_pipes),
+		cmocka_unit_test(test_texts),
+	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,6 +33,8 @@ static pid_t sleeper(void)
 {
 	pid_t pid = fork();
 
+	if (pid == 0)
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	while (pid == 0)
 		pause();
 	return pid;

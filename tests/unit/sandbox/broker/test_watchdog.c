@@ -1,4 +1,6 @@
 /* Measuring memory from outside: the parsers, and a child that takes memory of each kind. */
+#include <fcntl.h>
+#include <grp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -7,10 +9,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,7 +32,11 @@ static void test_parsers(void **state)
 	static char smaps[] = "7f00-7f10 rw-s 00000000 00:01 5 /dev/zero (deleted)\nSize: 64 kB\nPss: 60 kB\n"
 			      "7f20-7f30 rw-s 00000000 00:01 5 /tmp/file\nPss: 50 kB\n"
 			      "7f40-7f50 rw-s 00000000 00:01 5 /SYSV00000000 (deleted)\nPss: 3 kB\nPss_Dirty: 3 kB\n"
-			      "7f60-7f70 rw-p 00000000 00:00 0\nPss: 9 kB\n";
+			      "7f60-7f70 rw-p 00000000 00:00 0\nPss: 9 kB\n"
+			      "7f80-7f90 rw-s 00000000 00:01 6 [anon_shmem:a name]\nPss: 200 kB\n"
+			      "7fa0-7fb0 rw-s 00000000 00:01 7 [anon_shmem:/tmp/file]\nPss: 1000 kB\n"
+			      "7fc0-7fd0 rw-p 00000000 00:00 0 [anon:/dev/zero (deleted)]\nPss: 7 kB\n"
+			      "7fe0-7ff0 rw-s 00000000 00:30 8 /tmp/[anon_shmem:x\nPss: 5 kB\n";
 	FILE *f = fmemopen(smaps, sizeof(smaps) - 1, "r");
 
 	(void)state;
@@ -36,7 +44,7 @@ static void test_parsers(void **state)
 	assert_int_equal(cb_watchdog_field("Pss_Anon 12\n", "Pss_Anon"), 0);
 	assert_int_equal(cb_watchdog_field("", "Pss"), 0);
 	assert_non_null(f);
-	assert_int_equal(cb_watchdog_unnamed(f), 63 * 1024);
+	assert_int_equal(cb_watchdog_unnamed(f), 1263 * 1024);
 	fclose(f);
 }
 
@@ -350,6 +358,183 @@ static void test_threads_that_are_killed(void **state)
 	}
 }
 
+/* As pid 1, to which orphans go and which waits for all at once. */
+static void be_pid1(bool on)
+{
+	assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, on), 0);
+	assert_true(signal(SIGCHLD, on ? SIG_IGN : SIG_DFL) != SIG_ERR);
+}
+
+static void end_all(const pid_t *pid, int count)
+{
+	for (int i = 0; i < count; i++)
+		kill(pid[i], SIGKILL);
+	for (int i = 0; i < count; i++)
+		assert_int_equal(waitpid(pid[i], NULL, 0), pid[i]);
+}
+
+static void stay_with_parent(int says)
+{
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	(void)!write(says, "x", 1);
+}
+
+static void stay(int says)
+{
+	stay_with_parent(says);
+	wait_for_ever(NULL);
+}
+
+/* Each lives only until its child does; nobody is the child of who has ended but the one that is pid 1 to them. */
+static void hop_with_64_mib(int says)
+{
+	pid_t outside = getppid();
+
+	take_64_mib(says);
+	while (getppid() == outside) {
+		pid_t parent = getpid();
+
+		if (fork() != 0)
+			_exit(0);
+		while (getppid() == parent)
+			sched_yield();
+	}
+	_exit(0);
+}
+
+/* The lists of children change while they are read. */
+static void test_a_process_that_hops_from_parent_to_parent(void **state)
+{
+	struct cb_jail_spec spec = { .limit_memory = 32 * MIB };
+	struct cb_jail jail = { .spec = &spec, .upper_fd = { -1, -1 }, .without_namespaces = true };
+	struct cb_inmate inmate = CB_INMATE_NONE;
+	pid_t pid[60];
+	uint64_t before;
+
+	(void)state;
+	be_pid1(true);
+	for (int i = 0; i < 60; i++)
+		pid[i] = begin(stay);
+	inmate.pid1 = getpid();
+	before = cb_watchdog_measure(&inmate, &jail, 60000, 0, UINT64_MAX).rough;
+	(void)begin(hop_with_64_mib);
+	for (int i = 0; i < 20; i++) {
+		struct cb_memory m = cb_watchdog_measure(&inmate, &jail, 60000, 0, UINT64_MAX);
+
+		assert_true(m.rough >= before + 60 * MIB);
+	}
+	be_pid1(false); /* who hops has no parent here any more, and ends */
+	end_all(pid, 60);
+}
+
+static void begin_others(int says)
+{
+	stay_with_parent(says);
+	for (;;) {
+		pid_t pid = fork();
+
+		if (pid == 0)
+			_exit(0);
+		(void)waitpid(pid, NULL, 0);
+	}
+}
+
+/* But to begin new ones all the time, as make does, is no such trick. */
+static void test_many_that_begin_and_end(void **state)
+{
+	struct cb_jail_spec spec = { .limit_memory = 32 * MIB };
+	struct cb_jail jail = { .spec = &spec, .upper_fd = { -1, -1 }, .without_namespaces = true };
+	struct cb_inmate inmate = CB_INMATE_NONE;
+	pid_t pid[30];
+
+	(void)state;
+	for (int i = 0; i < 30; i++)
+		pid[i] = begin(i < 24 ? stay : begin_others);
+	inmate.pid1 = getpid();
+	for (int i = 0; i < 50; i++)
+		assert_true(cb_watchdog_measure(&inmate, &jail, 60000, 0, UINT64_MAX).rough < 1024 * MIB);
+	end_all(pid, 30);
+}
+
+/* Nobody goes uncounted because we can't look. */
+static void test_who_can_not_be_looked_at(void **state)
+{
+	struct cb_jail_spec spec = { .limit_memory = 1024 * MIB };
+	struct cb_jail jail = { .spec = &spec, .upper_fd = { -1, -1 }, .without_namespaces = true };
+	struct cb_inmate inmate = CB_INMATE_NONE;
+	struct rlimit files, none;
+	struct cb_memory m;
+	pid_t pid = begin(hold_64_mib);
+
+	(void)state;
+	inmate.pid1 = getpid();
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+	none = (struct rlimit){ 0, files.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	m = cb_watchdog_measure(&inmate, &jail, 60000, 0, 0);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+	assert_true(m.rough > 1024ull * 1024 * MIB / 2 && m.bytes > 1024ull * 1024 * MIB / 2);
+	assert_true(cb_watchdog_measure(&inmate, &jail, 60000, 0, 0).bytes < 1024 * MIB);
+	end_all(&pid, 1);
+}
+
+static void hold_64_mib_in_many_groups(int says)
+{
+	gid_t groups[1000];
+
+	for (gid_t i = 0; i < 1000; i++)
+		groups[i] = 4000000000u + i;
+	if (setgroups(1000, groups) == 0)
+		hold_64_mib(says);
+	_exit(1);
+}
+
+/* They stand before the memory. */
+static void test_the_groups_of_a_process(void **state)
+{
+	struct cb_jail_spec spec = { .limit_memory = 32 * MIB };
+	struct cb_jail jail = { .spec = &spec, .upper_fd = { -1, -1 }, .without_namespaces = true };
+	struct cb_inmate inmate = CB_INMATE_NONE;
+	pid_t pid;
+
+	(void)state;
+	if (geteuid() != 0)
+		skip(); /* groups are root's to give */
+	pid = begin(hold_64_mib_in_many_groups);
+	inmate.pid1 = getpid();
+	assert_true(cb_watchdog_measure(&inmate, &jail, 60000, 0, UINT64_MAX).rough >= 64 * MIB);
+	end_all(&pid, 1);
+}
+
+/* What others hold in the host's /dev/shm is not the jail's. Folders on disk change, so it may take some looks. */
+static void test_a_folder_of_the_host(void **state)
+{
+	char target[] = "/dev/shm";
+	struct cb_bind shm = { .source = target, .target = target };
+	struct cb_jail_spec spec = { .limit_memory = UINT64_MAX, .binds = &shm };
+	struct cb_jail jail = { .spec = &spec, .upper_fd = { -1, -1 } };
+	struct cb_inmate inmate = CB_INMATE_NONE;
+	char name[] = "/dev/shm/cb-held-XXXXXX";
+	int file = mkstemp(name);
+	uint64_t own = 0, all = 0;
+	pid_t pid;
+
+	(void)state;
+	assert_true(file >= 0 && unlink(name) == 0);
+	assert_int_equal(posix_fallocate(file, 0, 32 * MIB), 0);
+	pid = begin(stay);
+	inmate.pid1 = getpid();
+	for (int i = 0; i < 10 && all < own + 32 * MIB; i++) {
+		spec.nbinds = 1;
+		own = cb_watchdog_measure(&inmate, &jail, 60000, 0, UINT64_MAX).rough;
+		spec.nbinds = 0;
+		all = cb_watchdog_measure(&inmate, &jail, 60000, 0, UINT64_MAX).rough;
+	}
+	assert_true(all >= own + 32 * MIB);
+	close(file);
+	end_all(&pid, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -362,6 +547,11 @@ int main(void)
 		cmocka_unit_test(test_the_dead_hold_nothing),
 		cmocka_unit_test(test_threads_that_end_before_they_are_seen),
 		cmocka_unit_test(test_threads_that_are_killed),
+		cmocka_unit_test(test_a_process_that_hops_from_parent_to_parent),
+		cmocka_unit_test(test_many_that_begin_and_end),
+		cmocka_unit_test(test_who_can_not_be_looked_at),
+		cmocka_unit_test(test_the_groups_of_a_process),
+		cmocka_unit_test(test_a_folder_of_the_host),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

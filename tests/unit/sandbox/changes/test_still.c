@@ -14,12 +14,16 @@
 
 #include <cmocka.h>
 
-#define LONG_MS 20000
+#define LONG_MS 60000
 #define SHORT_MS 50
 
-static void *wait_for_ever(void *unused)
+static int there[2]; /* one byte says that all is as it is to be looked at */
+
+static void *wait_for_ever(void *first)
 {
-	(void)unused;
+	if (first != NULL)
+		(void)pthread_join(*(const pthread_t *)first, NULL);
+	(void)!write(there[1], "", 1);
 	for (;;)
 		(void)pause();
 	return NULL;
@@ -33,9 +37,11 @@ static void just_wait(void)
 /* The first thread ends, another one stays. */
 static void in_a_thread(void)
 {
+	static pthread_t first;
 	pthread_t thread;
 
-	if (pthread_create(&thread, NULL, wait_for_ever, NULL) == 0)
+	first = pthread_self();
+	if (pthread_create(&thread, NULL, wait_for_ever, &first) == 0)
 		pthread_exit(NULL);
 }
 
@@ -43,9 +49,12 @@ static void in_a_child(void)
 {
 	pid_t pid = fork();
 
-	if (pid == 0)
+	if (pid == 0) {
 		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	(void)wait_for_ever(NULL);
+		just_wait();
+	}
+	for (;;)
+		(void)pause();
 }
 
 /* The parent of a child that shares its memory waits in the kernel until that is gone. */
@@ -53,9 +62,11 @@ static void in_vfork(void)
 {
 	pid_t pid = vfork();
 
-	if (pid == 0)
+	if (pid == 0) {
+		(void)!write(there[1], "", 1);
 		for (;;)
 			(void)pause();
+	}
 }
 
 static void test_each_kind(void **state)
@@ -63,17 +74,21 @@ static void test_each_kind(void **state)
 	static void (*const kinds[])(void) = { just_wait, in_a_thread, in_a_child, in_vfork };
 
 	(void)state;
+	assert_int_equal(pipe(there), 0);
 	assert_true(cb_jail_is_still(getpid(), SHORT_MS)); /* nobody is there */
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
 		pid_t pid = fork();
+		char byte;
 
 		assert_true(pid >= 0);
 		if (pid == 0) {
+			(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 			(void)setpgid(0, 0);
 			kinds[i]();
 			_exit(1);
 		}
 		(void)setpgid(pid, pid);
+		assert_int_equal(read(there[0], &byte, 1), 1);
 		assert_false(cb_jail_is_still(getpid(), SHORT_MS));
 		assert_int_equal(kill(-pid, SIGSTOP), 0);
 		assert_true(cb_jail_is_still(getpid(), LONG_MS));
@@ -82,6 +97,8 @@ static void test_each_kind(void **state)
 		assert_int_equal(kill(-pid, SIGKILL), 0);
 		assert_int_equal(waitpid(pid, NULL, 0), pid);
 	}
+	close(there[0]);
+	close(there[1]);
 }
 
 static void test_who_is_not_there_can_t_be_seen(void **state)

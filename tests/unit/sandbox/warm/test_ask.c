@@ -143,7 +143,7 @@ static _Noreturn void be_zygote(const struct stage *s, play_fn play, int ready, 
 	pid_t inside;
 	int status = 1;
 
-	(void)alarm(20); /* a test that has failed does not connect */
+	(void)alarm(60); /* a test that has failed does not connect */
 	for (int i = 0; i < user_namespaces; i++)
 		if (!enter_user_namespace())
 			_exit(0);
@@ -192,7 +192,7 @@ static int ask(struct stage *s, play_fn play, struct cb_err *err)
 	if (r == -ECONNREFUSED)
 		skip(); /* no namespaces here */
 	assert_int_equal(r, 0);
-	assert_true(warm.pid > player);
+	assert_int_not_equal(warm.pid, player);
 	*err = (struct cb_err){ 0 };
 	r = cb_warm_ask(&warm, &s->jail, &none, s->pair[1], &guest, &listener, err);
 	cb_warm_close(&warm);
