@@ -56,7 +56,7 @@ class Driven:
 
 class Maker:
     def __init__(self, folder, kind):
-        self.folder, self.kind, self.made, self.count = folder, kind, [], 0
+        self.folder, self.kind, self.made, self.count, self.fit = folder, kind, [], 0, None
         self.loop = asyncio.new_event_loop()
 
     def work(self):
@@ -89,12 +89,28 @@ def make(request, nothing_left):
 
 
 @pytest.fixture(scope="module", params=["sync", "async"])
-def sb(request, nothing_left):
-    """One sandbox of a module's tests that do no harm to it; policy `notebook`, its workspace in memory."""
+def sandboxes(request, nothing_left):
     maker = Maker(nothing_left / f"shared-{request.param}", request.param)
-    how = getattr(request.module, "HOW", {"policy": {"workspace.mode": "tmpfs"}})
-    yield maker(getattr(request.module, "BASE", "notebook"), **how)
+    yield maker
     maker.end()
+
+
+@pytest.fixture
+def sb(request, sandboxes):
+    """One sandbox of a module's tests that do no harm to it; policy `notebook`, its workspace in memory. A new one
+    after a test that failed."""
+    if sandboxes.fit is None:
+        how = getattr(request.module, "HOW", {"policy": {"workspace.mode": "tmpfs"}})
+        sandboxes.fit = sandboxes(getattr(request.module, "BASE", "notebook"), **how)
+    return sandboxes.fit
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.failed and "sandboxes" in item.funcargs:
+        item.funcargs["sandboxes"].fit = None
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -3,15 +3,17 @@
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 import cellblock
 import kernels
 import servers
-from cellblock import _connect
+from cellblock import _connect, _session
 from cellblock._keeper import keeper
 from cellblock._wire import Codec, new_message
 
@@ -110,6 +112,78 @@ def test_a_kernel_that_its_server_has_removed(make, gateway):
     assert url in keeper()._kept
     sb.close()
     assert url not in keeper()._kept
+
+
+def test_a_kernel_that_its_server_restarts(make, gateway):
+    """Because it was asked to, and because the kernel was killed while a cell ran."""
+    sb = make(connect=gateway, token="secret")
+    kernel = sb.start().kernel.session.connected.transport._kernel
+    servers.rest((gateway, "secret"), f"/api/kernels/{kernel}/restart", b"", method="POST")
+    with pytest.raises(cellblock.SandboxError, match=r"restarted by others.*reset\(\)"):
+        sb.run("1")
+    sb.reset()
+    file = f"kernel-{sb.kernel.session.connected.transport._kernel}.json"
+    (process,) = (p for p in psutil.Process().children(recursive=True) if file in " ".join(kernels.words_of(p)[1:]))
+    with pytest.raises(cellblock.SandboxError, match=r"restarted by others.*reset\(\)"):
+        for _ in sb.stream("print('up', flush=True)\nimport time\ntime.sleep(10000)"):
+            process.kill()
+    sb.reset()
+    assert sb.run("'new'").repr == "'new'"
+
+
+def test_a_kernel_that_others_restart(make, start):
+    """Its jail is its own matter, and no restart of the kernel."""
+    first = start(ready=False, args=["--set", "transactions.mode=off"])
+    sb = make(connect=first.file)
+    assert sb.run("x = 1\nimport os\nos._exit(1)").state == "lost"
+    assert sb.run("x = 1").ok and sb.run("x").repr == "1"
+    first.kill()
+    start(connection=first.connection)
+    with pytest.raises(cellblock.SandboxError, match="restarted by others"):
+        sb.run("x")
+
+
+@pytest.mark.parametrize("code", [
+    "while not os.path.exists('go'):\n    print('.', flush=True)\n    time.sleep(0.02)",
+    "while not os.path.exists('go'):\n    time.sleep(0.02)",
+], ids=["what is heard is life", "it is asked a second time"])
+def test_a_kernel_whose_answer_is_late(make, start, monkeypatch, code):
+    """As over a server, where the answer stands in a queue; and where the event loop has stood still."""
+    kernel = start(ready=False)
+    sb = make(connect=kernel.file)
+    transport, asked = sb.start().kernel.session.connected.transport, []
+    send = transport.send
+    monkeypatch.setattr(_session, "SILENCE", 1.0)
+
+    def late(channel, message):
+        asked.extend([message] if message.type == "kernel_info_request" else [])
+        if message not in asked or (len(asked) == 2 and "print" not in code):
+            send(channel, message)
+        if len(asked) == 2:
+            (kernel.workspace / "go").touch()
+
+    monkeypatch.setattr(transport, "send", late)
+    assert sb.run(f"import os, time\n{code}\n7").repr == "7" and asked
+
+
+def test_a_kernel_that_answers_no_more(make, start, monkeypatch):
+    kernel = start(ready=False)
+    sb = make(connect=kernel.file)
+    sb.run("1")
+    monkeypatch.setattr(_session, "SILENCE", 0.2)
+    kernel.signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(cellblock.SandboxError, match="has not answered for 0.6 seconds"):
+            sb.run("2")
+    finally:
+        kernel.signal(signal.SIGCONT)
+
+
+def test_a_request_that_is_too_large_for_a_message(make, gateway):
+    sb = make(connect=gateway, token="secret")
+    with pytest.raises(cellblock.ValueTooLargeError, match="limits.message allows"):
+        sb.run_command(["true"], stdin=b"x" * (70 << 20))
+    assert sb.run("1").repr == "1"
 
 
 def test_a_start_on_a_server_that_is_given_up_leaves_no_kernel(gateway, monkeypatch):

@@ -1,6 +1,7 @@
 """How runs and sandboxes end: interrupts, cancellation, Ctrl-C, a killed kernel, a killed client, a fork."""
 
 import asyncio
+import errno
 import fcntl
 import importlib
 import os
@@ -15,6 +16,7 @@ import pytest
 
 import cellblock
 import kernels
+from cellblock import _loop
 
 MANY = os.environ.get("CELLBLOCK_TEST_MANY") == "1"
 FOREVER = "print('up', flush=True)\nimport time\ntime.sleep(10000)"
@@ -36,10 +38,10 @@ def work(nothing_left, request):
     return folder
 
 
-async def begun(sb, code):
+async def begun(sb, code, **how):
     """A task that runs the code, once it has said something."""
     up = asyncio.Event()
-    task = asyncio.ensure_future(sb.run(code, on_output=lambda text: up.set()))
+    task = asyncio.ensure_future(sb.run(code, on_output=lambda text: up.set(), **how))
     await asyncio.wait({task, asyncio.ensure_future(up.wait())}, return_when=asyncio.FIRST_COMPLETED)
     assert not task.done(), task.result()
     return task
@@ -82,13 +84,13 @@ def test_cancellation_keeps_the_state(work):
 
 
 def test_a_deaf_cell_is_waited_for_no_longer_than_the_grace(work):
-    """It catches each interrupt: the policy's limit of time ends it, and the next cell waits for that."""
+    """It catches each interrupt: its limit of time ends it, and the next cell waits for that."""
 
     async def main():
         limits = {"timeout.grace": 1}
-        async with cellblock.AsyncSandbox("notebook", workspace=work, timeout=3, grace=0.2, policy=limits) as sb:
+        async with cellblock.AsyncSandbox("notebook", workspace=work, grace=0.2, policy=limits) as sb:
             await sb.run("x = [1]")
-            task = await begun(sb, "x.append(2)\n" + DEAF)
+            task = await begun(sb, "x.append(2)\n" + DEAF, timeout=3)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
@@ -169,6 +171,43 @@ def test_a_stream_that_the_drivers_thread_collects(work):
     assert done.stdout.split() == ["1", "True", "on"]
 
 
+def test_a_cell_whose_end_was_lost(work, monkeypatch):
+    """The kernel sets aside a program that is stopped for long: what it publishes then is lost, the reply is not."""
+    monkeypatch.setattr(importlib.import_module("cellblock._session"), "LATE", 0.1, raising=False)
+
+    async def main():
+        async with cellblock.AsyncSandbox("notebook", workspace=work) as sb:
+            os.mkfifo(work / "gate")
+            task = await begun(sb, "print('up', flush=True)\nopen('gate').read()\nprint('lost')\nx = 7\nx")
+            session = sb.kernel.session
+            transport, (run,) = session.connected.transport, session._runs
+
+            def received(channel, message):
+                if channel != "iopub" or message.parent_id != run:
+                    session._receive(channel, message)
+
+            transport._receive = received
+            (work / "gate").write_text("go")
+            r = await asyncio.wait_for(task, 60)
+            assert r.ok and r.partial and r.state == "kept" and r.repr is None
+            assert r.stdout == "up\n" and "output of this cell was lost" in r.text()
+            r = await sb.run("x")
+            assert r.repr == "7" and not r.partial and r.stderr == ""
+
+    asyncio.run(main())
+
+
+def test_a_value_that_was_lost(work, monkeypatch):
+    run = importlib.import_module("cellblock._run")
+    with cellblock.Sandbox("notebook", workspace=work) as sb:
+        sb.set("x", 7)
+        monkeypatch.setattr(run.Run, "_on_execute_result", lambda self, m: self.end(torn=True))
+        with pytest.raises(cellblock.SandboxError, match="the value of x was lost on its way"):
+            sb.get("x")
+        monkeypatch.undo()
+        assert sb.get("x") == 7
+
+
 def test_keyboard_interrupt(work):
     with cellblock.Sandbox("notebook", workspace=work) as sb:
         sb.run("x = [1]")
@@ -181,7 +220,7 @@ def test_keyboard_interrupt(work):
             (work / "gate").write_text("go")
             os.kill(os.getpid(), signal.SIGINT)
 
-        thread = threading.Thread(target=press)
+        thread = threading.Thread(target=press, daemon=True)
         thread.start()
         with pytest.raises(KeyboardInterrupt):
             sb.run("open('gate').read()\n" + FOREVER)
@@ -226,6 +265,105 @@ def test_keyboard_interrupt_as_the_start_ends(work, monkeypatch):
     sb.close()
 
 
+def pressing(method):
+    """The method, and Ctrl-C when it is done."""
+
+    async def done_and_pressed(*args):
+        result = await method(*args)
+        os.kill(os.getpid(), signal.SIGINT)
+        return result
+
+    return done_and_pressed
+
+
+def test_keyboard_interrupt_as_a_branch_is_there(work, monkeypatch):
+    with cellblock.Sandbox("notebook", workspace=work) as sb:
+        branch = sb.branch()
+        monkeypatch.setattr(branch._a, "__aenter__", pressing(branch._a.__aenter__))
+        with pytest.raises(KeyboardInterrupt):
+            branch.__enter__()
+        with pytest.raises(cellblock.SandboxError, match="the branch is closed"):
+            branch.run("1")
+        assert sb.run("1").repr == "1"
+
+
+def test_keyboard_interrupt_as_a_pool_is_there(work, monkeypatch):
+    pool = cellblock.Pool("agent", size=1, workspace=work)
+    monkeypatch.setattr(pool._pool, "start", pressing(pool._pool.start))
+    with pytest.raises(KeyboardInterrupt):
+        pool.start()
+    try:
+        with pytest.raises(cellblock.SandboxClosedError):
+            pool.lease().__enter__()
+    finally:
+        pool.close()
+
+
+def test_keyboard_interrupt_as_a_lease_is_there(work, monkeypatch):
+    with cellblock.Pool("agent", size=1, workspace=work) as pool:
+        with monkeypatch.context() as patch:
+            patch.setattr(pool._pool, "_take", pressing(pool._pool._take))
+            with pytest.raises(KeyboardInterrupt):
+                pool.lease().__enter__()
+        assert not pool._pool._leased
+        with pool.lease(wait=60) as sb:
+            assert sb.run("1").repr == "1"
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_keyboard_interrupt_as_work_is_handed_to_the_loop(monkeypatch, before):
+    """It is ended, whether it has begun or not: nobody waits for it."""
+    loop = _loop.background()
+    hand_over = loop.call_soon_threadsafe
+
+    def pressed(*args):
+        monkeypatch.undo()
+        if not before:
+            hand_over(*args)
+        raise KeyboardInterrupt
+
+    async def work():
+        await asyncio.Event().wait()
+
+    async def left():
+        return [task for task in asyncio.all_tasks() if task.get_coro().__name__ == "work"]
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        _loop.call(work())
+    assert _loop.call(left()) == []
+
+
+def test_what_fails_as_a_sandbox_ends_is_told_and_not_the_cleaning_up(monkeypatch):
+    """Of an archive, which cellblock.openai_agents puts beside the files for as long as it takes."""
+    pytest.importorskip("agents", reason="the OpenAI Agents SDK is tried with Python 3.11")
+    from agents.sandbox.errors import ExecTransportError, WorkspaceArchiveWriteError
+
+    from cellblock.openai_agents import CellblockSandboxClient
+
+    async def main():
+        client = CellblockSandboxClient()
+        session = await client.create()
+        inner = session._inner
+        async with session:
+            packed = await inner.persist_workspace()
+            write = inner._write
+
+            async def ends_first(path, data):
+                await client.delete(session)
+                await write(path, data)
+
+            monkeypatch.setattr(inner, "_write", ends_first)
+            with pytest.raises(WorkspaceArchiveWriteError) as written:
+                await inner.hydrate_workspace(packed)
+            assert "the sandbox is closed" in written.value.context["detail"]
+            with pytest.raises(ExecTransportError) as caught:
+                await inner.persist_workspace()
+            assert list(caught.value.command)[0] == "sh", caught.value.command
+
+    asyncio.run(main())
+
+
 def test_a_killed_kernel(work):
     with cellblock.Sandbox("notebook", workspace=work) as sb:
         with pytest.raises(cellblock.SandboxError, match="killed by SIGKILL"):
@@ -252,12 +390,14 @@ sb.run("while True: pass")
 def test_nothing_is_left_of_a_killed_client(work):
     client = subprocess.Popen([sys.executable, "-c", CLIENT, os.fspath(work)], stdout=subprocess.PIPE, text=True)
     with client:
-        client.stdout.readline()
-        ready, ok, file = client.stdout.readline().split()
-        assert (ready, ok) == ("ready", "True")
-        family = psutil.Process(client.pid).children(recursive=True)
-        assert len(family) >= 3
-        client.kill()
+        try:
+            client.stdout.readline()
+            ready, ok, file = client.stdout.readline().split()
+            assert (ready, ok) == ("ready", "True")
+            family = psutil.Process(client.pid).children(recursive=True)
+            assert len(family) >= 3
+        finally:
+            client.kill()
     assert kernels.wait_gone(family) == []
     with cellblock.Sandbox("agent", workspace=work):
         pass  # a start removes what killed programs could not
@@ -268,10 +408,12 @@ def test_a_client_killed_while_its_kernel_starts(work):
     for _ in range(20 if MANY else 3):
         client = subprocess.Popen([sys.executable, "-c", CLIENT, os.fspath(work)], stdout=subprocess.PIPE, text=True)
         with client:
-            assert client.stdout.readline() == "made\n"
-            while not (family := psutil.Process(client.pid).children(recursive=True)):
-                pass
-            client.kill()
+            try:
+                assert client.stdout.readline() == "made\n"
+                while not (family := psutil.Process(client.pid).children(recursive=True)):
+                    pass
+            finally:
+                client.kill()
         assert kernels.wait_gone(family) == []
 
 
@@ -290,6 +432,43 @@ def test_a_program_that_closes_nothing(work):
     )
     said, file = done.stdout.split()
     assert said == "1" and done.stderr == "" and not os.path.exists(os.path.dirname(os.path.dirname(file)))
+
+
+AT_THE_END = {
+    "a sandbox that starts then": (
+        "class Agent:\n    def __init__(self):\n        self.sb = Sandbox('agent', workspace=sys.argv[1])\n"
+        "    def __del__(self):\n        self.sb.close()\n        try:\n            self.sb.run('1')\n"
+        "        except SandboxError as e:\n            print(e, flush=True)\nagent = Agent()\n"
+    ),
+    "a file": "f = sb.start().open('log', 'w')\nf.write('x')\n",
+    "a stream": (
+        "import atexit\nfrom cellblock import _launch\n"
+        "atexit.unregister(_launch._end_all)  # as the kernel of others, which outlives the program\n"
+        "events = sb.stream('print(1, flush=True)\\nimport time; time.sleep(10000)')\nnext(events)\n"
+    ),
+    "a generator": "def held():\n    with sb, sb.branch():\n        yield\nheld = held()\nnext(held)\n",
+}
+
+
+@pytest.mark.parametrize("code", AT_THE_END.values(), ids=AT_THE_END)
+def test_what_is_used_while_the_interpreter_ends(work, code):
+    """The thread that drives sandboxes stands still by then: who waited for it would wait for ever."""
+    made = "import sys\nfrom cellblock import Sandbox, SandboxError\nsb = Sandbox('agent', workspace=sys.argv[1])\n"
+    done = run_script(made + code + "print('at the end')\n", work)
+    assert done.stdout.startswith("at the end\n")
+    assert ("the program ends" in done.stdout) is ("__del__" in code) and done.stderr == ""
+
+
+def test_a_driving_thread_that_can_not_be_started():
+    done = run_script(
+        "import threading\nfrom cellblock import _loop, SandboxError\nstart = threading.Thread.start\n"
+        "def refused(self):\n    raise RuntimeError(\"can't start new thread\")\n"
+        "async def work():\n    return 'on'\n"
+        "threading.Thread.start = refused\ntry:\n    _loop.call(work())\nexcept (SandboxError, RuntimeError) as e:\n"
+        "    print(type(e).__name__, flush=True)\n"
+        "threading.Thread.start = start\nprint(_loop.call(work()))\n"
+    )
+    assert done.stdout.split() == ["SandboxError", "on"]
 
 
 def test_use_after_a_fork(work):
@@ -359,6 +538,34 @@ def test_keyboard_interrupt_at_the_programs_end(work):
             pass
         client.send_signal(signal.SIGINT)
     assert kernels.wait_gone(children) == [] and not os.path.exists(os.path.dirname(file))
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_kernel_that_can_not_be_watched(work, monkeypatch, missing):
+    """It is not left running, and its folder is not left behind."""
+    launch = importlib.import_module("cellblock._launch")
+    folders, started = [], []
+    new_folder = launch._new_folder
+
+    def noted():
+        home, folder = new_folder()
+        folders.append(folder)
+        return home, folder
+
+    def no_more_descriptors(pid):
+        started.append(pid)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(launch, "_new_folder", noted)
+    with monkeypatch.context() as m:
+        m.delattr(os, "pidfd_open") if missing else m.setattr(os, "pidfd_open", no_more_descriptors)
+        with pytest.raises(cellblock.SandboxError, match="no os.pidfd_open" if missing else "Too many open files"):
+            cellblock.Sandbox("agent", workspace=work).start()
+    assert not any(folder.exists() for folder in folders) and not any(psutil.pid_exists(pid) for pid in started)
+    assert len(folders) == len(started) == (0 if missing else 1)
+    with pytest.raises(ValueError, match="null byte"):
+        launch.Process(["a\0b"], launch.find_binary())
+    assert not any(folder.exists() for folder in folders) and folders
 
 
 def test_folders_of_programs_that_were_killed_are_swept(tmp_path, monkeypatch):

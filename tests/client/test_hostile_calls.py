@@ -9,10 +9,10 @@ import pytest
 pytest.importorskip("msgspec")
 import cellblock  # noqa: E402
 import kernels  # noqa: E402
+from rawclient import DEADLINE  # noqa: E402
 
 pytestmark = [
     pytest.mark.cellblock_only("the guest's wire is cellblock's own"),
-    pytest.mark.timeout(150),
     pytest.mark.once,
 ]
 
@@ -32,7 +32,7 @@ def call(*args, tool="pay", **kwargs):
 
 class Bank:
     def __init__(self):
-        self.ran, self.asked, self.came = [], [], threading.Event()
+        self.ran, self.asked, self.paid, self.came = [], [], threading.Semaphore(0), threading.Event()
 
     def ask(self, call):
         self.asked.append(str(call))
@@ -42,7 +42,7 @@ class Bank:
         @cellblock.tool(approve=self.ask, max_calls=3)
         def pay(amount: int) -> int:
             self.ran.append(amount)
-            self.came.set()
+            self.paid.release()
             return amount
 
         @cellblock.tool
@@ -69,15 +69,32 @@ def lab(whole):
     bank.ran.clear(), bank.asked.clear(), bank.came.clear()
     assert sb.run("pay(1)").ok  # may meet the end of the guest of the test before
     bank.ran.clear(), bank.asked.clear(), bank.came.clear()
+    bank.paid = threading.Semaphore(0)
     return sb, bank
+
+
+def put(lab, calls, paid):
+    """Runs a cell that puts these calls, and `slow` behind them; ends it when that has come and so many have paid."""
+    sb, bank = lab
+
+    def end():
+        bank.came.wait(DEADLINE)
+        for _ in range(paid):
+            bank.paid.acquire(timeout=DEADLINE)
+        sb.interrupt()
+
+    ending = threading.Thread(target=end, daemon=True)
+    ending.start()
+    r = sb.run(f"{FRAMES}put({{'calls': {calls} + [call(tool='slow')]}})\ntime.sleep(600)", timeout=DEADLINE)
+    ending.join()
+    return r
 
 
 def test_max_calls_holds_for_frames_too(lab):
     sb, bank = lab
-    calls = "[call(n) for n in range(200)]"
-    r = sb.run(f"{FRAMES}put({{'calls': {calls}}})\ntime.sleep(60)", timeout=5)
+    r = put(lab, "[call(n) for n in range(200)]", 3)
     assert not r.ok and len(bank.ran) == 3 == len(bank.asked), (r, bank.ran)
-    assert len(r.calls) == 200 and len({c["id"] for c in r.calls}) == 200
+    assert len(r.calls) == 201 and len({c["id"] for c in r.calls}) == 201
     assert sb.run("pay(7)").repr == "7" and bank.ran[-1] == 7
 
 
@@ -101,7 +118,7 @@ def test_frames_that_break_the_rules_run_nothing(lab, said):
 ])
 def test_arguments_that_do_not_fit_are_asked_for_by_nobody(lab, said):
     sb, bank = lab
-    r = sb.run(f"{FRAMES}put({{'calls': [{said}, call(5)]}})\ntime.sleep(60)", timeout=3)
+    r = put(lab, f"[{said}, call(5)]", 1)
     assert not r.ok and bank.ran == [5] and bank.asked == ["pay(amount=5)"], (r, bank.asked)
 
 

@@ -9,7 +9,7 @@ import pytest
 import cellblock
 import kernels
 
-pytestmark = [pytest.mark.cellblock_only("a fork's kernels"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.cellblock_only("a fork's kernels")]
 
 
 def in_a_child(work):

@@ -15,7 +15,6 @@ from cellblock._wire import new_message
 
 pytestmark = [
     pytest.mark.cellblock_only("the guest's wire is cellblock's own"),
-    pytest.mark.timeout(120),
     pytest.mark.once,
 ]
 

@@ -142,7 +142,11 @@ def port(tmp_path_factory):
         yield int(re.search(r":(\d+)/mcp", server.stderr.readline()).group(1))
     finally:
         server.terminate()
-        said = server.communicate(timeout=200)[1]
+        try:
+            said = server.communicate(timeout=200)[1]
+        finally:
+            server.kill()  # nothing where it has ended
+            server.wait()
         assert "Traceback" not in said, said
 
 

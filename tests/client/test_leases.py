@@ -75,7 +75,11 @@ class Client:
     def __init__(self, way, where, work):
         command = [sys.executable, "-c", CLIENT, way, where or "", os.fspath(work)]
         self.popen = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.about = self.heard()
+        try:
+            self.about = self.heard()
+        except BaseException:
+            self.kill()
+            raise
 
     def heard(self):
         line = self.popen.stdout.readline()

@@ -67,13 +67,14 @@ def fast(request, tmp_path, proxied):
 
     work = tmp_path / "work"
     work.mkdir()
-    server = Http(work, *proxied) if request.param == "http" else None
+    words = [*proxied, "--set", "timeout.interrupt=0"]  # one is waited for, however slow the machine is
+    server = Http(work, *words) if request.param == "http" else None
 
     def run(body, **options):
         if server is not None:
             transport = StreamableHttpTransport(server.url, auth=TOKEN)
         else:
-            transport = StdioTransport(sys.executable, ["-m", "cellblock.mcp", *proxied], env=dict(os.environ),
+            transport = StdioTransport(sys.executable, ["-m", "cellblock.mcp", *words], env=dict(os.environ),
                                        cwd=str(work), keep_alive=False)
 
         async def main():

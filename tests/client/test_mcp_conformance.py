@@ -18,7 +18,7 @@ pytest.importorskip("mcp", reason="the MCP SDK needs Python 3.10")
 pytest.importorskip("msgspec")
 
 from mcpserver import TOKEN, Http  # noqa: E402
-from suites import CACHE  # noqa: E402
+from suites import CACHE, finish, unfinished  # noqa: E402
 
 pytestmark = pytest.mark.once
 HERE = Path(__file__).parent / "conformance"
@@ -33,11 +33,13 @@ def suite():
     if not shutil.which("node") or not shutil.which("npm"):
         pytest.skip("NOT RUN: the suite of MCP needs node and npm")
     if not program.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        install = ["npm", "install", "--prefix", folder, "--no-audit", "--no-fund", "--ignore-scripts", "--no-save"]
-        got = subprocess.run([*install, f"@modelcontextprotocol/conformance@{VERSION}"], capture_output=True, text=True,
-                             timeout=300)
-        if got.returncode or not program.exists():
+        with unfinished(folder) as part:
+            install = ["npm", "install", "--prefix", part, "--no-audit", "--no-fund", "--ignore-scripts", "--no-save"]
+            got = subprocess.run([*install, f"@modelcontextprotocol/conformance@{VERSION}"], capture_output=True,
+                                 text=True, timeout=300)
+            if got.returncode == 0:
+                finish(part, folder)
+        if not program.exists():
             pytest.skip(f"NOT RUN: @modelcontextprotocol/conformance {VERSION} can't be had: {got.stderr[-300:]}")
     return program
 
@@ -56,9 +58,8 @@ def failures(folder):
 @pytest.mark.timeout(560)
 def test_the_suite_fails_where_it_is_known_to_and_nowhere_else(tmp_path):
     program = suite()
-    server = Http(tmp_path, "--files", "--checkpoints")
+    server, runs = Http(tmp_path, "--files", "--checkpoints"), {}
     try:
-        runs = {}
         for revision in KNOWN:
             out = str(tmp_path / revision)
             words = ["server", "--url", server.url, "--requirements", revision, "--output-dir", out,
@@ -68,6 +69,9 @@ def test_the_suite_fails_where_it_is_known_to_and_nowhere_else(tmp_path):
                 env={**os.environ, "CELLBLOCK_MCP_TOKEN": TOKEN}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         said = {revision: run.communicate(timeout=540)[0].decode()[-3000:] for revision, run in runs.items()}
     finally:
+        for run in runs.values():
+            run.kill()
+            run.wait()
         server.end()
     for revision, known in KNOWN.items():
         found, why = failures(tmp_path / revision)

@@ -78,7 +78,7 @@ def test_over_http_nothing_is_left_and_a_cell_that_runs_is_answered(begun, http,
 
 
 def test_a_client_that_goes_away_interrupts_its_cell(begun, http):
-    server = begun(Http)
+    server = begun(Http, "--set", "timeout.interrupt=0")  # it is waited for, however slow the machine is
     name = server.call(http, "run_python", code="n = 0")["structuredContent"]["session"]
     with server.begin(http, "run_python", code=FOREVER, session=name) as answer:
         until_it_writes(answer.iter_lines())

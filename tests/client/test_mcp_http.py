@@ -36,8 +36,12 @@ def address(tmp_path):
         yield re.search(r"http://127\.0\.0\.1:\d+/mcp", server.stderr.readline()).group()
     finally:
         server.terminate()
-        server.wait(60)
-        server.stderr.close()
+        try:
+            server.wait(60)
+        finally:
+            server.kill()  # nothing where it has ended
+            server.wait()
+            server.stderr.close()
 
 
 def test_a_connection_that_rests_is_the_clients_to_close(address):

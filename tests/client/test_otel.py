@@ -282,7 +282,7 @@ def test_calls_of_a_hostile_guest(spans, call):
         return query
 
     async def main():
-        serving.set(Serving(None, "run"))
+        serving.set((Serving(None, "run"),))
         return await Dispatcher([search]).answer([call])
 
     answer, = asyncio.run(main())

@@ -1,13 +1,15 @@
 """Pool: sandboxes that are started ahead; each lease finds a clean one, and leaves nothing behind."""
 
 import asyncio
+import os
+import signal
 import threading
 
 import pytest
 
 pytest.importorskip("msgspec")
 from cellblock import (  # noqa: E402
-    AsyncPool, CellError, Pool, PolicyError, SandboxClosedError, SandboxError,
+    AsyncPool, AsyncSandbox, CellError, Pool, PolicyError, SandboxClosedError, SandboxError, _pool,
 )
 
 TMPFS = {"policy": {"workspace.mode": "tmpfs"}}
@@ -141,5 +143,78 @@ def test_cancelled_waits_lose_no_sandbox(workspace):
                     await lease.__aexit__(None, None, None)
             async with pool.lease() as sb:
                 assert (await sb.run("1", check=True)).repr == "1"
+
+    asyncio.run(main())
+
+
+def test_a_lease_as_the_pool_is_closed(workspace):
+    """It looks whether a sandbox is alive just then: nobody would answer it afterwards."""
+
+    async def main():
+        async with AsyncPool("agent", size=1, **TMPFS) as pool:
+            (sb,) = pool._ready
+            asked, gate, usage = asyncio.Event(), asyncio.Event(), sb.usage
+
+            async def slow():
+                asked.set()
+                await gate.wait()
+                return await usage()
+
+            sb.usage = slow
+            lease = asyncio.ensure_future(pool.lease().__aenter__())
+            await asked.wait()
+            closing = asyncio.ensure_future(pool.close())
+            while pool._leased:
+                await asyncio.sleep(0)
+            gate.set()
+            with pytest.raises(SandboxClosedError, match="the pool was closed"):
+                await asyncio.wait_for(lease, 60)
+            await closing
+
+    asyncio.run(main())
+
+
+def test_a_pool_that_starts_anew_as_it_ends_has_no_more_than_its_size(workspace):
+    async def main():
+        async with AsyncPool("agent", size=1, **TMPFS) as pool:
+            await asyncio.gather(pool.close(), pool.start())
+            async with pool.lease():
+                with pytest.raises(TimeoutError, match="all 1 are in use"):
+                    await pool.lease(wait=0).__aenter__()
+                assert not pool._starting
+
+    asyncio.run(main())
+
+
+def test_a_sandbox_that_does_not_answer_is_replaced(workspace, monkeypatch):
+    monkeypatch.setattr(_pool, "LIVES", 0.5, raising=False)
+
+    async def main():
+        async with AsyncPool("agent", size=1, **TMPFS) as pool:
+            stopped = pool._ready[0].kernel.pid
+            os.kill(stopped, signal.SIGSTOP)
+            async with pool.lease() as sb:
+                assert (await sb.run("1", check=True)).value == 1 and sb.kernel.pid != stopped
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_lease_that_came_too_early_says_so(workspace):
+    async def main():
+        gate = asyncio.Event()
+
+        class Slow(AsyncSandbox):
+            async def start(self):
+                if made:
+                    await gate.wait()
+                made.append(self)
+                return await super().start()
+
+        made = []
+        async with AsyncPool(size=2, make=lambda: Slow("agent", **TMPFS)) as pool:
+            async with pool.lease():
+                with pytest.raises(TimeoutError, match="1 of 2 are in use, the others are not ready"):
+                    await pool.lease(wait=0.01).__aenter__()
+            gate.set()
 
     asyncio.run(main())

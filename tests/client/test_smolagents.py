@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import signal
+import threading
 
 import pytest
 
@@ -88,11 +89,17 @@ def test_an_error_keeps_what_was_printed(executor):
 
 
 def test_hard_faults_cost_nothing(executor):
-    ex = ready(executor(["os", "ctypes"], timeout=5), add)
-    ex("x = [1]")
-    assert "KernelDiedError" in said(ex, "import os\nos._exit(3)")
-    assert "CellTimeoutError" in said(ex, "while True: pass")
-    assert ex("x + [add(1)]").output == [1, 3]
+    for limit in (5, 30):  # on a busy machine the good ones may take as long
+        ex = ready(executor(["os", "ctypes"], timeout=limit), add)
+        try:
+            ex("x = [1]")
+            assert "KernelDiedError" in said(ex, "import os\nos._exit(3)")
+            assert "CellTimeoutError" in said(ex, "while True: pass")
+            assert ex("x + [add(1)]").output == [1, 3]
+            break
+        except ExecutionError as e:
+            if limit == 30 or "CellTimeoutError" not in str(e):
+                raise
     with pytest.raises(ValueError):
         CellblockExecutor(fresh="always")
     with pytest.raises(ValueError, match="tools can't be given"):
@@ -244,6 +251,36 @@ def test_the_first_of_many_final_answers_counts_and_no_other_is_kept(executor):
     ex = ready(executor())
     code = "for n in range(50):\n    try:\n        final_answer(n)\n    except BaseException:\n        pass"
     assert ex(code).output == 0 and ex._final == [0]
+
+
+def test_a_final_answer_that_comes_late_is_not_the_next_steps(executor):
+    gate, given = threading.Event(), threading.Event()
+
+    class Slow(FinalAnswerTool):
+        def forward(self, answer):
+            ex.sandbox.write_file("began", "")
+            gate.wait(60)
+            return answer
+
+    class Open(Tool):
+        name, description, inputs, output_type = "open_gate", "Lets the answer end.", {}, "boolean"
+
+        def forward(self):
+            gate.set()
+            going = ex.sandbox._a._dispatcher._going
+            while len(going) > 1:  # this call alone is left
+                given.wait(0.01)
+            return True
+
+    ex = executor(["threading"])
+    ex.send_variables(variables={})
+    ex.send_tools({"final_answer": Slow(), "open_gate": Open()})
+    code = "import threading, time\nthreading.Thread(target=final_answer, args=(1,), daemon=True).start()\n"
+    code += "while True:\n    try:\n        open('began')\n        break\n"
+    code += "    except FileNotFoundError:\n        time.sleep(0.01)"
+    assert not ex(code).is_final_answer
+    done = ex("open_gate()\n2 + 3")
+    assert not done.is_final_answer and done.output == 5
 
 
 def test_pictures_of_a_step_share_their_pixels(monkeypatch):

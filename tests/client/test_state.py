@@ -142,6 +142,19 @@ def test_get_of_what_is_too_large_for_a_message(make):
     assert sb.get("small") == "x" * 20_000
 
 
+def test_a_request_that_is_too_large_for_a_message(make):
+    """From 64 MB on the kernel would drop it unread, and never answer."""
+    sb = make("notebook", policy={"limits.message": "64K"})
+    for use in (
+        lambda: sb.set("x", "x" * 70_000), lambda: sb.run("#" * 70_000),
+        lambda: sb.run_command(["true"], stdin=b"x" * (70 << 20)),
+    ):
+        with pytest.raises(cellblock.ValueTooLargeError, match=r"has 7\d+ bytes, and limits\.message allows 65536: .*"):
+            use()
+    sb.write_file("large", b"x" * 100_000)
+    assert sb.run("x = len(open('large').read())").ok and sb.get("x") == 100_000
+
+
 def test_set_and_get_leave_no_trace(sb):
     sb.run("1")
     count = sb.run("2").execution_count

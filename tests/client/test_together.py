@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import threading
 import time
 
 import psutil
@@ -93,12 +94,16 @@ def test_resets_beside_other_uses():
     alone(work)
 
 
-@pytest.mark.parametrize("pause", [0, 0.001, 0.01, 0.03, 0.1])
+@pytest.mark.parametrize("pause", [0, 0.001, 0.01, 0.03, 0.1, "until the kernel has answered"])
 def test_closed_as_it_starts(pause):
     async def work(first):
         sb = cellblock.AsyncSandbox("agent", policy=EMPTY)
         start = asyncio.ensure_future(sb.start())
-        await asyncio.sleep(pause)
+        if isinstance(pause, str):
+            while not sb._session.info:
+                await asyncio.sleep(0)
+        else:
+            await asyncio.sleep(pause)
         await sb.close()
         await asyncio.wait({start})
         assert start.exception() is None or isinstance(start.exception(), cellblock.SandboxClosedError)
@@ -139,14 +144,29 @@ def test_whatever_the_users_coroutines_raise_the_cell_is_answered(where, error):
         assert sb.run("1").value == 1 and other.run("2").value == 2
 
 
-def test_on_input_that_is_no_coroutine_is_an_end_of_file():
+def test_on_input_without_async_runs_in_a_thread():
     def on_input(prompt, password):
-        raise SystemExit(3)
+        if prompt == "exit":
+            raise SystemExit(3)
+        return f"{prompt}-{password}-{threading.current_thread() is threading.main_thread()}"
 
     async def work(sb):
-        assert (await sb.run("input('?')")).error.name == "EOFError"
+        assert (await sb.run("input('who')")).value == "who-False-False"
+        assert (await sb.run("input('exit')")).error.name == "EOFError"
+        assert (await sb.run("import getpass; getpass.getpass('key')")).value == "key-True-False"
 
     alone(work, on_input=on_input)
+
+
+def test_on_input_uses_the_sandbox_that_asks():
+    def on_input(prompt, password):
+        with pytest.raises(cellblock.ToolError, match="waits for"):
+            sb.run("1")
+        return sb.read_file(prompt).decode()
+
+    with cellblock.Sandbox("agent", policy=EMPTY, on_input=on_input) as sb:
+        sb.write_file("f", "content")
+        assert sb.run("input('f')").value == "content"
 
 
 def test_who_gives_up_before_its_cell_began_interrupts_nobody():

@@ -1,6 +1,7 @@
 """Host tools, called by real cells: sync and async, from threads and branches, over deaths, interrupts and limits."""
 
 import asyncio
+import concurrent.futures
 import contextvars
 import dataclasses
 import threading
@@ -13,6 +14,7 @@ from cellblock import AsyncSandbox, Sandbox, ToolError, tool  # noqa: E402
 
 HARMLESS = ("HostToolError", "TypeError", "ValueError", "RecursionError", "UnicodeEncodeError")
 TMPFS = {"policy": {"workspace.mode": "tmpfs"}}
+PATIENT = {**TMPFS["policy"], "timeout.interrupt": 0}  # an interrupt is waited for, however slow the machine is
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +51,17 @@ def test_nothing_is_kept_of_calls_that_were_answered():
     with Sandbox("agent", tools=[look], **TMPFS) as sb:
         sb.run("for n in range(20): look()", check=True)
     assert kept == [1] * 20
+
+
+def test_results_that_are_too_large_for_a_message():
+    @tool(max_bytes=1 << 30)
+    def large() -> str:
+        return "x" * (70 << 20)
+
+    with Sandbox("agent", tools=[large], timeout=60, **TMPFS) as sb:
+        r = sb.run("try:\n    large()\nexcept Exception as e:\n    print(type(e).__name__, e)")
+        assert r.ok and "limits.message allows 16777216" in r.stdout
+        assert sb.run("6 * 7").repr == "42"
 
 
 def test_calls_from_a_cell():
@@ -159,6 +172,46 @@ def test_a_tool_that_runs_code_on_its_own_sandbox_raises_at_once():
         assert len(said) == 1 and sb.run("1", check=True).repr == "1"
 
 
+def test_a_tool_uses_files_and_commands_from_threads_of_its_own():
+    threads = concurrent.futures.ThreadPoolExecutor()
+
+    @tool
+    def read(names: list[str]) -> list[str]:
+        found = [threads.submit(sb.read_file, name) for name in names]
+        said = threads.submit(sb.run_command, ["echo", "hi"])
+        return [f.result(60).decode() for f in found] + [said.result(60).stdout]
+
+    with threads, Sandbox("agent", tools=[read], **TMPFS) as sb:
+        sb.write_file("a", "1")
+        sb.write_file("b", "2")
+        assert sb.run("read(['a', 'b'])", check=True).value == ["1", "2", "hi\n"]
+
+
+def test_two_sandboxes_whose_tools_use_each_other():
+    """What waits for the other's cell can't wait for its own: it is refused, also two sandboxes further on."""
+
+    @tool
+    async def ask_b() -> str:
+        return (await b.run("await ask_a()", check=True)).value
+
+    @tool
+    async def ask_a() -> str:
+        with pytest.raises(ToolError, match="waits for the tool"):
+            await a.run("1")
+        with pytest.raises(ToolError, match="waits for the tool"):
+            await a.checkpoint("c")
+        return (await a.read_file("f")).decode()
+
+    async def main():
+        async with a, b:
+            await a.write_file("f", "content")
+            assert (await a.run("await ask_b()", check=True)).value == "content"
+            assert (await a.run("1", check=True)).value == 1
+
+    a, b = AsyncSandbox("agent", tools=[ask_b], **TMPFS), AsyncSandbox("agent", tools=[ask_a], **TMPFS)
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
 def test_cancelling_a_run_cancels_its_tools():
     async def main():
         began, ended = asyncio.Event(), asyncio.Event()
@@ -171,7 +224,7 @@ def test_cancelling_a_run_cancels_its_tools():
             finally:
                 ended.set()
 
-        async with AsyncSandbox("agent", tools=[hangs, add], **TMPFS) as sb:
+        async with AsyncSandbox("agent", tools=[hangs, add], grace=60, policy=PATIENT) as sb:
             await sb.run("x = 1", check=True)
             task = asyncio.ensure_future(sb.run("x = 2\nawait hangs()"))
             await began.wait()

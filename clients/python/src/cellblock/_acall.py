@@ -37,6 +37,7 @@ async def acall(work: Coroutine[Any, Any, T]) -> T:
 
     job.future.add_done_callback(tell)
     try:
+        job.begin()
         await ended.wait()
     except BaseException:
         job.stop()

@@ -119,6 +119,8 @@ class AsyncRunner:
         ValueTooLargeError: with its text it is more than limits.output or limits.message.
         """
         result = await self._run(check_name(name), None, None, store_history=False)
+        if result.partial:
+            raise SandboxError(f"the value of {name} was lost on its way: get it again")
         if result.error is not None and result.error.name == "NameError":
             raise KeyError(name)
         if not result.ok:
@@ -201,8 +203,9 @@ class AsyncSandbox(AsyncRunner):
 
     The keywords are those of `Policy`; `policy` holds all other keys. A sandbox starts at `async with`, `start()`, or
     its first use, and belongs to the event loop of that moment. `tools`: functions of this program that cells may
-    call. `on_input(prompt, password)`: async, answers `input()`. `python`: the interpreter to jail. `grace`: seconds
-    that a cancelled run may take to end (the policy's `timeout.grace` bounds what follows a limit).
+    call. `on_input(prompt, password)`: answers `input()`; without `async` it runs in a thread, as tools do. `python`:
+    the interpreter to jail. `grace`: seconds that a cancelled run may take to end (the policy's `timeout.grace` bounds
+    what follows a limit).
     """
 
     _channel = "shell"  # of commands and files: in the cells' order. On "control" eight go at once, beside cells
@@ -298,6 +301,8 @@ class AsyncSandbox(AsyncRunner):
             )
         try:
             reply = await self._session.request("cellblock_usage_request", {}, channel="control")
+        except SandboxClosedError:
+            raise
         except SandboxError as e:
             text = str(e).replace("policy: --set: ", "policy: ")  # how we say it to the kernel is our own matter
             raise (PolicyError if "Step: policy" in text or "policy:" in text else SandboxError)(text) from None
@@ -305,6 +310,7 @@ class AsyncSandbox(AsyncRunner):
         most = limits.get("message") if isinstance(limits, dict) else None
         if type(most) is int and most > 0:
             self._part = max(16384, min(1 << 20, most // 4))
+            self._session.check().most = most
 
     async def start(self) -> AsyncSandbox:
         """Starts the kernel, unless it runs. PolicyError or SandboxError says why it can't."""

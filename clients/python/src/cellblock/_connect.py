@@ -15,7 +15,7 @@ from typing import Any, Awaitable, Callable, Dict, List, Mapping, Optional, Set
 from ._errors import SandboxError
 from ._keeper import keeper
 from ._session import Connected
-from ._wire import Lost, Message, Receive, ZmqTransport, from_json, to_json
+from ._wire import Lost, Message, Receive, ZmqTransport, check_size, from_json, to_json
 
 V1 = "v1.kernel.websocket.jupyter.org"
 
@@ -136,7 +136,14 @@ class Server:
 
     async def stop(self, kernel: str) -> None:
         """Ends a kernel; that there is none is no error. Where it fails, the keeper tries at the program's end."""
-        await self._rest("DELETE", f"/api/kernels/{kernel}")
+        for more in (True, True, False):
+            try:
+                await self._rest("DELETE", f"/api/kernels/{kernel}")
+                break
+            except SandboxError:
+                if not more:
+                    raise
+                await asyncio.sleep(1)  # a server can't stop a kernel that it is just restarting
         keeper().done(self._url(kernel))
 
     def _url(self, kernel: str) -> str:
@@ -148,6 +155,7 @@ class WebSocket:
 
     def __init__(self, server: Server, kernel: str) -> None:
         self._server, self._kernel, self._socket = server, kernel, None  # type: Server, str, Any
+        self.most = 0
         self._binary, self._reader = False, None  # type: bool, Optional[asyncio.Task[None]]
         self._queue: asyncio.Queue[Any] = asyncio.Queue()
         self._writer: Optional[asyncio.Task[None]] = None
@@ -190,7 +198,9 @@ class WebSocket:
                 return
 
     def send(self, channel: str, message: Message) -> None:
-        self._queue.put_nowait(pack_v1(channel, message) if self._binary else pack_json(channel, message))
+        data = pack_v1(channel, message) if self._binary else pack_json(channel, message)
+        check_size(len(data if isinstance(data, bytes) else data.encode()), self.most)
+        self._queue.put_nowait(data)
 
     async def close(self) -> None:
         for task in (self._reader, self._writer):

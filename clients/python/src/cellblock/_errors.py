@@ -75,7 +75,8 @@ class CommandTimeoutError(CommandError, TimeoutError):
 
 
 class ValueTooLargeError(CellblockError, ValueError):
-    """A variable's value does not fit into what one cell may say: limits.output, or limits.message."""
+    """A variable's value does not fit into what one cell may say (limits.output, or limits.message), or what is asked
+    of the kernel into one message (limits.message)."""
 
 
 class ToolError(CellblockError):

@@ -172,7 +172,23 @@ class Process:
     """A kernel that this program started: its process, its connection file, its folder."""
 
     def __init__(self, arguments: Sequence[str], binary: str, cwd: Optional[str] = None) -> None:
+        if not hasattr(os, "pidfd_open"):
+            raise SandboxError(
+                f"{sys.executable} has no os.pidfd_open, by which a kernel's end is seen: it was built for a Linux "
+                "before 5.3. Use another Python, of 3.9 or newer"
+            )
         self._home, self.folder = _new_folder()
+        try:
+            self._start(arguments, binary, cwd)
+        except BaseException as e:
+            self._home.left(self.folder)
+            if isinstance(e, OSError):
+                raise SandboxError(f"{binary} could not be started: {e}") from e
+            raise
+        self.closed, self.owner = False, os.getpid()
+        _alive.add(self)
+
+    def _start(self, arguments: Sequence[str], binary: str, cwd: Optional[str]) -> None:
         self.file = self.folder / "kernel.json"
         self.connection: dict[str, Any] = {
             "transport": "ipc",
@@ -189,18 +205,16 @@ class Process:
         env["JPY_PARENT_PID"] = str(os.getpid())
         self.said = self.folder / "log"
         self.argv = [binary, "kernel", *arguments, "-f", str(self.file)]
+        with open(self.said, "wb") as log:
+            self.popen = subprocess.Popen(
+                self.argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )
         try:
-            with open(self.said, "wb") as log:
-                self.popen = subprocess.Popen(
-                    self.argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                    start_new_session=True,
-                )
-        except OSError as e:
-            self._home.left(self.folder)
-            raise SandboxError(f"{binary} could not be started: {e}") from e
-        self.pidfd = os.pidfd_open(self.popen.pid)
-        self.closed, self.owner = False, os.getpid()
-        _alive.add(self)
+            self.pidfd = os.pidfd_open(self.popen.pid)
+        except BaseException:
+            self.popen.kill()
+            self.popen.wait()
+            raise
 
     def log(self, most: int = 2000) -> str:
         """The end of what the kernel has written on stderr."""

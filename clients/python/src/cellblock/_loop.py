@@ -1,7 +1,8 @@
 """The one background thread whose event loop drives all sandboxes of programs without asyncio.
 
 Invariants: made at first use, and again in a child after a fork; a daemon, so that it never holds up the program's
-end; nothing of the user's runs in it but async functions.
+end; nothing of the user's runs in it but async functions. Nothing is awaited of it while the interpreter ends: it
+stands still then, with whatever it was in the middle of.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import concurrent.futures
 import os
 import queue
+import sys
 import threading
 import traceback
 from typing import Any, Callable, Coroutine, Generator, Optional, TypeVar
@@ -28,10 +30,20 @@ def background() -> asyncio.AbstractEventLoop:
     global _loop, _thread, _pid
     with _lock:
         if _loop is None or _pid != os.getpid():
-            _loop, _pid = asyncio.new_event_loop(), os.getpid()
-            _thread = threading.Thread(target=_drive, args=(_loop,), name="cellblock", daemon=True)
-            _thread.start()
+            loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=_drive, args=(loop,), name="cellblock", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as e:  # no threads are left, or the program ends
+                loop.close()
+                raise SandboxError(f"the thread that drives sandboxes can't be started: {e}") from e
+            _loop, _thread, _pid = loop, thread, os.getpid()
         return _loop
+
+
+def ending() -> bool:
+    """Whether the interpreter ends: its atexit functions were called, and have ended this program's kernels."""
+    return sys.is_finalizing()
 
 
 def _drive(loop: asyncio.AbstractEventLoop) -> None:
@@ -53,21 +65,31 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Job:
-    """A coroutine in the background loop, awaited by another thread."""
+    """A coroutine in the background loop, awaited by another thread. Ctrl-C may leave `begin` before or after it has
+    begun; `stop` and `cancel` end it either way."""
 
     def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
         self._work, self._task = work, None  # type: Coroutine[Any, Any, Any], Optional[asyncio.Task[Any]]
         self.future: concurrent.futures.Future[Any] = concurrent.futures.Future()
-        self._loop = background()
+        try:
+            if ending():
+                raise SandboxError("the program ends, and its sandboxes have ended: close() or `with` ends them before")
+            self._loop = background()
+        except BaseException:
+            work.close()
+            raise
         self._thread = _thread
         if self._thread is threading.current_thread():
             work.close()
             raise SandboxError("a Sandbox can't be used in the thread that drives it: async functions use AsyncSandbox")
+
+    def begin(self) -> None:
         self._loop.call_soon_threadsafe(self._start)
 
     def _start(self) -> None:
-        self._task = self._loop.create_task(self._work)
-        self._task.add_done_callback(self._ended)
+        if not self.future.done():
+            self._task = self._loop.create_task(self._work)
+            self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         if task.cancelled():
@@ -77,14 +99,21 @@ class _Job:
         else:
             self.future.set_result(task.result())
 
+    def _stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        elif not self.future.done():  # it has not begun, and never does
+            self._work.close()
+            self.future.set_exception(SandboxError("what was under way was cancelled"))
+
     def stop(self) -> None:
         """Has it cancelled: a cell is interrupted, say. `future` is done at its end."""
-        self._loop.call_soon_threadsafe(lambda: self._task is not None and self._task.cancel())
+        self._loop.call_soon_threadsafe(self._stop)
 
     def cancel(self) -> None:
         """Cancels it, and waits for its end: but not in the loop's own thread, where the end could not come. There the
         garbage collector may close an iterator that nobody uses any more."""
-        if not self.future.done():
+        if not ending() and not self.future.done():
             self.stop()
             if self._thread is not threading.current_thread():
                 concurrent.futures.wait([self.future])
@@ -94,6 +123,7 @@ def call(work: Coroutine[Any, Any, T]) -> T:
     """Runs the coroutine in the background loop and waits for it. A KeyboardInterrupt here cancels it there."""
     job = _Job(work)
     try:
+        job.begin()
         result: T = job.future.result()
         return result
     except BaseException:
@@ -108,6 +138,7 @@ def hearing(make: Callable[[Callable[[Any], None]], Coroutine[Any, Any, T]]) -> 
     job = _Job(make(news.put))
     job.future.add_done_callback(lambda f: news.put(end))
     try:
+        job.begin()
         while True:
             told = news.get()
             if told is end:

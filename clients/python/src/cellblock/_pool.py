@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ._sync import Sandbox
 
 STARTS = max(2, os.cpu_count() or 1)  # that run beside each other
+LIVES = 10.0  # seconds within which a sandbox that stands ready must answer, or it is broken
 
 
 def _expired(ttl: float) -> str:
@@ -141,7 +142,6 @@ class AsyncPool:
         while self._starting or self._tasks:
             await asyncio.wait([*self._starting, *self._tasks])
             await asyncio.sleep(0)  # their callbacks
-        self._count = 0
 
     def lease(self, ttl: Optional[float] = 600, *, wait: Optional[float] = None) -> AsyncLease:
         """A sandbox in clean state for `ttl` seconds (None: no end), renewable.
@@ -161,36 +161,56 @@ class AsyncPool:
             self._count += 1
             task = asyncio.ensure_future(self._start_one())
             self._starting.add(task)
-            task.add_done_callback(self._starting.discard)
+            task.add_done_callback(self._started)
+
+    def _started(self, task: asyncio.Task[None]) -> None:
+        self._starting.discard(task)
+        if task.cancelled():  # perhaps before its first step, so that it can't count itself out
+            self._count -= 1
+            if self._waiting:
+                self._fill()
 
     async def _take(self, wait: Optional[float]) -> AsyncSandbox:
         self._check_process()
         if not self._open:
             raise SandboxClosedError("the pool is closed, or was not started: use it by `with`")
+        loop = asyncio.get_running_loop()
+        deadline = None if wait is None else loop.time() + wait
         while self._ready:
             sandbox = self._ready.popleft()
             self._leased.add(sandbox)
+            answer = self._spawn(_alive(sandbox))
             try:
-                alive = await _alive(sandbox)
+                await asyncio.wait({answer}, timeout=LIVES)
             except asyncio.CancelledError:
+                answer.cancel()
                 self._back(sandbox)
                 raise
+            alive = answer.done() and not answer.cancelled() and answer.result()
             if alive and sandbox in self._leased:
                 return sandbox
             if sandbox in self._leased:
                 self._leased.discard(sandbox)
                 self._spawn(self._end(sandbox, "the sandbox is broken"))
-        future: asyncio.Future[AsyncSandbox] = asyncio.get_running_loop().create_future()
+            silent = answer.cancel()
+            if silent and deadline is not None and loop.time() >= deadline:
+                break  # others that stand ready may be as silent
+        if not self._open:  # meanwhile: nobody would answer what waits now
+            raise SandboxClosedError("the pool was closed")
+        future: asyncio.Future[AsyncSandbox] = loop.create_future()
         self._waiting.append(future)
         self._fill()
         try:
-            done, _ = await asyncio.wait({future}, timeout=wait)
+            left = None if deadline is None else max(0.0, deadline - loop.time())
+            done, _ = await asyncio.wait({future}, timeout=left)
         except asyncio.CancelledError:
             self._give_back(future)
             raise
         if not done:
             self._give_back(future)
-            raise TimeoutError(f"no sandbox of the pool came free within {wait:g} seconds: all {self._size} are in use")
+            used, size = len(self._leased), self._size
+            why = f"all {size} are in use" if used >= size else f"{used} of {size} are in use, the others are not ready"
+            raise TimeoutError(f"no sandbox of the pool came free within {wait:g} seconds: {why}")
         return future.result()
 
     def _back(self, sandbox: AsyncSandbox) -> None:
@@ -230,9 +250,10 @@ class AsyncPool:
                 if self._setup:
                     await sandbox.run(self._setup, check=True)
         except BaseException as e:
-            self._count -= 1
             if sandbox is not None:
                 await _close(sandbox)
+            if not isinstance(e, asyncio.CancelledError):  # which `_started` counts
+                self._count -= 1
             if not isinstance(e, Exception):
                 raise
             while self._waiting:
@@ -288,12 +309,18 @@ class Lease:
     def __enter__(self) -> Sandbox:
         from ._sync import Sandbox
 
-        sandbox = Sandbox.__new__(Sandbox)
-        sandbox._a = _loop.call(self._lease.__aenter__())
+        sandbox, used = Sandbox.__new__(Sandbox), self._lease._sandbox is not None
+        try:
+            sandbox._a = _loop.call(self._lease.__aenter__())
+        except BaseException:
+            if not used and self._lease._sandbox is not None:  # Ctrl-C came then: `with` ends nothing
+                _loop.call(self._lease.__aexit__())
+            raise
         return sandbox
 
     def __exit__(self, *error: object) -> None:
-        _loop.call(self._lease.__aexit__())
+        if not _loop.ending():
+            _loop.call(self._lease.__aexit__())
 
     def renew(self, ttl: Optional[float] = None) -> None:
         """The lease lasts `ttl` seconds from now on; left out: as long as it was first asked for."""
@@ -323,12 +350,19 @@ class Pool:
 
     def start(self) -> Pool:
         """Starts the sandboxes and returns when the first is ready; raises what it failed with."""
-        _loop.call(self._pool.start())
+        ran = self._pool._open
+        try:
+            _loop.call(self._pool.start())
+        except BaseException:
+            if not ran and self._pool._open:  # Ctrl-C came when it was done: `with` ends nothing
+                _loop.call(self._pool.close())
+            raise
         return self
 
     def close(self) -> None:
         """Ends all sandboxes, leased ones too. No process is left."""
-        _loop.call(self._pool.close())
+        if not _loop.ending():
+            _loop.call(self._pool.close())
 
     def lease(self, ttl: Optional[float] = 600, *, wait: Optional[float] = None) -> Lease:
         """A sandbox in clean state for `ttl` seconds (None: no end), renewable.

@@ -175,8 +175,8 @@ class Result:
     variables ("kept", "restored" to before the cell, "lost"); `undone`: numbers of the cells whose effects are gone.
     `calls`: host tools that it called; first those of other cells that were undone with it. `fault`: None, "code" (the
     cell's own), "limit" (it was ended by a limit or by an interrupt of the caller; each MemoryError counts as one, also
-    that of a cell that raises it itself), "infrastructure" (ours: score nobody for it). `partial`: the run was
-    cancelled before its end.
+    that of a cell that raises it itself), "infrastructure" (ours: score nobody for it). `partial`: not all of
+    it is here: the run was cancelled before its end, or output was lost on its way.
     """
 
     ok: bool = False

@@ -17,6 +17,7 @@ SHOWN = {
 }
 OURS = {"IsolationError", "KernelBusyError", "JobLostError", "MalformedRequestError"}
 INTERRUPTS = {"KeyboardInterrupt", "HostToolCancelledError"}
+LOST = "\n[cellblock: output of this cell was lost: this program was stopped, or did not read]\n"
 
 
 def fault_of(name: str, limit: Optional[str], interrupted: bool, by_kernel: bool) -> Fault:
@@ -39,12 +40,13 @@ def asked(timeout: object, env: object) -> dict[str, Any]:
 
 
 class Run:
-    """A cell between its request and its end: `done` is set when reply and idle have come."""
+    """A cell between its request and its end: `done` is set when reply and idle have come, `replied` at the reply."""
 
     def __init__(self, msg_id: str, line: Optional[str], on_event: Optional[Callable[[Event], None]]) -> None:
         loop = asyncio.get_running_loop()
         self.id, self.line, self._on_event = msg_id, line, on_event
         self.done: asyncio.Future[None] = loop.create_future()
+        self.replied: asyncio.Future[None] = loop.create_future()
         self.interrupted = False
         self.context = contextvars.copy_context()  # of the caller: host tools run in copies of it
         self.asked: set[asyncio.Task[None]] = set()
@@ -53,7 +55,19 @@ class Run:
         self._out: dict[str, list[str]] = {"stdout": [], "stderr": []}
         self._display_ids: dict[str, int] = {}
         self._reply: Optional[Message] = None
-        self._idle = False
+        self._idle = self._torn = False
+
+    def end(self, error: Optional[Exception] = None, *, torn: bool = False) -> None:
+        """Nothing more is waited for. `torn`: the idle was lost, and with it perhaps what was published before it."""
+        if self.done.done():
+            return
+        self._torn = torn
+        if error is not None:
+            self.done.set_exception(error)
+        else:
+            self.done.set_result(None)
+        if not self.replied.done():
+            self.replied.set_result(None)
 
     def _tell(self, event: Event) -> None:
         if self._on_event is not None:
@@ -63,12 +77,13 @@ class Run:
         """A message whose parent is this cell's request."""
         if channel == "shell" and m.type == "execute_reply":
             self._reply = m
+            if not self.replied.done():
+                self.replied.set_result(None)
         elif channel == "iopub":
             if m.type in SHOWN:
                 getattr(self, f"_on_{m.type}")(m)
         if self._reply is not None and (self._idle or self._reply.content.get("status") == "aborted"):
-            if not self.done.done():
-                self.done.set_result(None)
+            self.end()
 
     def _on_status(self, m: Message) -> None:
         self._idle = self._idle or m.content.get("execution_state") == "idle"
@@ -130,7 +145,9 @@ class Run:
         """What there is by now; whole once `done` is set. `lost`: the kernel is gone, for this reason."""
         r = self._result
         r.stdout, r.stderr = "".join(self._out["stdout"]), "".join(self._out["stderr"])
-        r.partial = partial
+        r.partial = partial or self._torn
+        if self._torn:
+            r.stderr += LOST
         if lost is not None:
             r.error, r.state, r.fault = ErrorInfo("SandboxError", lost), "lost", "infrastructure"
             return r

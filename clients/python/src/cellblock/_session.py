@@ -13,31 +13,41 @@ import contextvars
 import json
 import os
 import uuid
-from typing import Any, Awaitable, Callable, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Awaitable, Callable, Mapping, NamedTuple, Optional, Sequence, TypeVar, Union
 
-from ._errors import ForkError, SandboxClosedError, SandboxError, ToolError, from_reply
+from ._errors import ForkError, SandboxClosedError, SandboxError, ToolError, ValueTooLargeError, from_reply
 from ._result import Event, Result
 from ._run import Run
-from ._threads import outcome_of
+from ._threads import Threads, outcome_of_call
 from ._trace import mark, span, tell_result, traceparent
 from ._wire import Message, Transport, new_message
 
 Calls = Callable[[list[dict[str, Any]]], Awaitable[list[dict[str, Any]]]]
-Input = Callable[[str, bool], Awaitable[str]]
+Input = Callable[[str, bool], Union[str, Awaitable[str]]]
+T = TypeVar("T")
 
 SILENCE = 30.0  # seconds without an answer after which the kernel is asked whether it is there
+LATE = 2.0  # seconds after a cell's reply within which its idle is there, if it was not lost
+RESTARTED = (
+    "the kernel was restarted by others: its variables and tools are gone. reset() gives a new one where connect() had "
+    "it started; else make a new sandbox by connect()"
+)
 END_OF_FILE = "\x04"  # what input() takes for an end of file
+TYPISTS = 16  # threads for questions of `input()`: branches ask at once
 
-serving: contextvars.ContextVar[Optional["Serving"]] = contextvars.ContextVar("cellblock_serving", default=None)
-
+serving: contextvars.ContextVar[tuple["Serving", ...]] = contextvars.ContextVar("cellblock_serving", default=())
 
 AFTER_CELLS = (
     "cellblock_checkpoint_request", "cellblock_rollback_request", "cellblock_branch_request", "cellblock_adopt_request",
 )
+WRITTEN_THROUGH = ("clean", "commit", "discard")  # what is done to files that a cell may have half written
 
 
 class Serving(NamedTuple):
-    """Set while a host tool is called: of which session, and for which run (the id of its execute_request)."""
+    """Set while a cell is answered: of which session, and for which run (the id of its execute_request).
+
+    The last one asks; those before it wait for that: its run was begun by one of their tools.
+    """
 
     session: "Session"
     run: str
@@ -66,6 +76,7 @@ class Session:
 
     `on_calls(calls)` gets the list of `input_request.metadata.cellblock.calls` and returns the list of results,
     `{"id", "ok"}` or `{"id", "error": {"type", "message"}}`; while it runs, `serving` says which run calls.
+    An `on_input` that is not async runs in a thread.
     Each of `on_started` is awaited when the kernel has started, and again after a restart.
     """
 
@@ -74,6 +85,7 @@ class Session:
         self.on_calls: Optional[Calls] = None
         self.on_over: Callable[[str], None] = lambda run: None  # a run has ended: it calls nothing any more
         self.on_input: Optional[Input] = None
+        self._typists = Threads(TYPISTS, "cellblock-input")
         self.on_started: list[Callable[[], Awaitable[None]]] = []
         self.info: dict[str, Any] = {}
         self.connected: Optional[Connected] = None
@@ -82,6 +94,8 @@ class Session:
         self.started = False  # and all hooks are done
         self._closed = self._over = False
         self._lost: Optional[str] = None
+        self._kernel: Optional[str] = None  # the kernel's own session: another one's is another kernel
+        self._heard = 0  # messages
         self._pending: dict[str, asyncio.Future[Message]] = {}
         self._runs: dict[str, Run] = {}
         self._lines: dict[Optional[str], asyncio.Lock] = {}
@@ -94,7 +108,7 @@ class Session:
         """Starts or connects; raises SandboxError where no kernel answers. Nothing is left behind then."""
         self.check_process()
         self._loop = asyncio.get_running_loop()
-        self._lost, self._closed = None, False
+        self._lost, self._kernel, self._closed = None, None, False
         connected = await self._connect()
         if self._over:  # meanwhile
             await asyncio.shield(asyncio.ensure_future(self._end(connected, False)))
@@ -142,6 +156,7 @@ class Session:
         connected, self.connected = self.connected, None
         self._closed, self.started = True, False
         self._over = self._over or over
+        self._typists.close()
         if connected is None:
             return
         ask = asked and self._lost is None and connected.owned
@@ -186,9 +201,16 @@ class Session:
             )
 
     def _serves(self) -> Optional[Run]:
-        """The run whose tool this is a part of, as long as it waits for that."""
-        now = serving.get()
-        return self._runs.get(now.run) if now is not None and now.session is self else None
+        """The run of this session that waits for what this is a part of."""
+        waiting = (self._runs.get(s.run) for s in serving.get() if s.session is self)
+        return next((run for run in waiting if run is not None), None)
+
+    def _beside_cells(self, msg_type: str, content: Mapping[str, Any]) -> bool:
+        """Whether it goes beside a cell that waits for a tool: the tool may wait for it, in a thread that it made."""
+        if not any(run.line is None and run.asked for run in self._runs.values()):
+            return False
+        files = msg_type == "cellblock_file_request" and content.get("op") not in WRITTEN_THROUGH
+        return files or msg_type == "cellblock_run_request"
 
     def in_its_loop(self) -> bool:
         """Whether this is the event loop that it was started in."""
@@ -222,8 +244,7 @@ class Session:
             if not future.done():
                 future.set_exception(kind(why))
         for run in list(self._runs.values()):
-            if not run.done.done():
-                run.done.set_exception(kind(why))
+            run.end(kind(why))
 
     # Messages
 
@@ -237,7 +258,20 @@ class Session:
     ) -> Message:
         return new_message(msg_type, content, self.id, metadata=metadata, buffers=buffers, subshell=subshell)
 
+    def _is_another_kernels(self, channel: str, m: Message) -> bool:
+        """Whether the message tells of a restart. A server says so in a session of its own; the kernel that is known
+        says in its own that its jail is restarted."""
+        if self._kernel is None or m.header.get("session") == self._kernel:
+            return False
+        if channel == "iopub":
+            return m.type == "status" and m.content.get("execution_state") in ("starting", "restarting", "dead")
+        return m.parent_id in self._pending or m.parent_id in self._runs
+
     def _receive(self, channel: str, m: Message) -> None:
+        self._heard += 1
+        if self._is_another_kernels(channel, m):
+            self._gone(RESTARTED)
+            return
         run = self._runs.get(m.parent_id)
         if channel == "stdin":
             if m.type == "input_request" and run is not None:
@@ -248,10 +282,12 @@ class Session:
                 task.add_done_callback(lambda t: self._asked.pop(str(m.header.get("msg_id")), None))
         elif run is not None:
             run.receive(channel, m)
-        elif channel in ("shell", "control"):
-            future = self._pending.get(m.parent_id)
+        else:
+            future = self._pending.get(f"iopub {m.parent_id}" if channel == "iopub" else m.parent_id)
             if future is not None and not future.done():
                 future.set_result(m)
+                if m.type == "kernel_info_reply":
+                    self._kernel = m.header.get("session")
 
     async def request(
         self,
@@ -273,6 +309,8 @@ class Session:
             if served.line is None and msg_type in AFTER_CELLS:
                 raise ToolError("a host tool can't do that to the sandbox that calls it: that cell waits for the tool")
             channel = "control"  # else it would wait behind the cell
+        elif channel == "shell" and self._beside_cells(msg_type, content):
+            channel = "control"
         if msg_type.startswith("cellblock_") and traceparent() is not None:
             metadata = {**(metadata or {}), "cellblock": mark((metadata or {}).get("cellblock"))}
         message = self._message(msg_type, content, metadata, buffers, subshell)
@@ -291,59 +329,75 @@ class Session:
             raise from_reply(reply.content)
         return Reply(reply.content, reply.metadata, reply.buffers)
 
-    async def _answered(self, future: asyncio.Future[Message]) -> Message:
+    async def _answered(self, future: asyncio.Future[T]) -> T:
         """Waits for the future. A kernel whose end this process can't see is asked now and then whether it is there."""
         while not future.done():
             watched = self.connected is not None and self.connected.pidfd >= 0
             await asyncio.wait({future}, timeout=None if watched else SILENCE)
-            if not future.done():
-                await self._ask_whether_there()
+            if not future.done() and not await self._gives_a_sign("control"):
+                self._gone(f"the kernel has not answered for {3 * SILENCE:g} seconds")
         return future.result()
 
-    async def _ask_whether_there(self) -> None:
-        message = self._message("kernel_info_request", {})
-        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._pending[str(message.header["msg_id"])] = future
-        try:
-            self.check().send("control", message)
-            await asyncio.wait({future}, timeout=SILENCE)
-            if not future.done():
-                self._gone(f"the kernel has not answered for {SILENCE:g} seconds")
-        finally:
-            self._pending.pop(str(message.header["msg_id"]), None)
-            future.cancel()
+    async def _gives_a_sign(self, channel: str) -> bool:
+        """Asks the kernel, twice: this loop may have stood still meanwhile, and a server's answers stand in a queue.
+
+        "control": whether it lives, which any message says. "iopub": whether what it publishes about the question has
+        come, and so all that it had published before, or that is lost.
+        """
+        for _ in range(2):
+            message, heard = self._message("kernel_info_request", {}), self._heard
+            key = f"{'iopub ' if channel == 'iopub' else ''}{message.header['msg_id']}"
+            sign = self._pending[key] = asyncio.get_running_loop().create_future()
+            try:
+                self.check().send("control", message)
+                await asyncio.wait({sign}, timeout=SILENCE)
+            finally:
+                del self._pending[key]
+            if sign.done():
+                sign.exception()  # it is gone, perhaps: who waits hears of it
+            if sign.done() or (channel == "control" and self._heard != heard):
+                return True
+        return False
 
     async def _answer(self, run: str, m: Message) -> None:
         """Answers a question of a cell: calls of host tools, or of `input()`."""
+        outer = (s for s in serving.get() if s.run in s.session._runs)
+        serving.set((*outer, Serving(self, run)))
         said = m.metadata.get("cellblock")
         calls = said.get("calls") if isinstance(said, dict) else None
         if isinstance(calls, list):
-            value = await self._called(run, calls)
+            value = await self._called(calls)
         elif self.on_input is not None:
-            typed, error = await outcome_of(self._typed(self.on_input, m))
+            prompt, password = str(m.content.get("prompt", "")), m.content.get("password") is True
+            typed, error = await outcome_of_call(self._typists, self.on_input, prompt, password)
             value = typed if error is None and isinstance(typed, str) else END_OF_FILE
         else:
             value = END_OF_FILE
         value = value.encode("utf-8", "replace").decode()
         with contextlib.suppress(SandboxError):
-            line = self._runs[run].line if run in self._runs else None
-            reply = self._message("input_reply", {"status": "ok", "value": value}, subshell=line)
-            self.check().send("stdin", reply._replace(parent=m.header))
+            try:
+                self._say(run, m, value)
+            except ValueTooLargeError as e:
+                self._say(run, m, self._failed(calls, e) if isinstance(calls, list) else END_OF_FILE)
 
-    @staticmethod
-    async def _typed(ask: Input, m: Message) -> str:
-        return await ask(str(m.content.get("prompt", "")), m.content.get("password") is True)
+    def _say(self, run: str, m: Message, value: str) -> None:
+        line = self._runs[run].line if run in self._runs else None
+        reply = self._message("input_reply", {"status": "ok", "value": value}, subshell=line)
+        self.check().send("stdin", reply._replace(parent=m.header))
 
-    async def _called(self, run: str, calls: list[Any]) -> str:
-        serving.set(Serving(self, run))
+    async def _called(self, calls: list[Any]) -> str:
         try:
             if self.on_calls is None:
                 raise ToolError("this client has no tools")
             results = await self.on_calls(calls)
             return json.dumps({"results": results}, allow_nan=False)
         except Exception as e:  # whatever a tool does: the cell gets an answer
-            error = {"type": type(e).__name__, "message": str(e)}
-            return json.dumps({"results": [{"id": c.get("id"), "error": error} for c in calls if isinstance(c, dict)]})
+            return self._failed(calls, e)
+
+    @staticmethod
+    def _failed(calls: list[Any], e: Exception) -> str:
+        error = {"type": type(e).__name__, "message": str(e)}
+        return json.dumps({"results": [{"id": c.get("id"), "error": error} for c in calls if isinstance(c, dict)]})
 
     # Cells
 
@@ -410,11 +464,13 @@ class Session:
             return result
 
     async def _to_the_end(self, run: Run) -> None:
-        while not run.done.done():
-            watched = self.connected is not None and self.connected.pidfd >= 0
-            await asyncio.wait({run.done}, timeout=None if watched else SILENCE)
-            if not run.done.done():
-                await self._ask_whether_there()
+        """Waits for reply and idle. The idle may be lost: the kernel sets aside who does not read what it publishes,
+        as a program that is stopped for a while."""
+        await self._answered(run.replied)
+        await asyncio.wait({run.done}, timeout=LATE)
+        if not run.done.done():
+            await self._gives_a_sign("iopub")
+            run.end(torn=True)
         run.done.result()
 
     async def _stop(self, run: Run) -> None:

@@ -12,7 +12,7 @@ from ._async import AsyncBranch, AsyncRunner, AsyncSandbox, OnOutput
 from ._errors import CellError, CheckpointError
 from ._files import Change, Entry, opened
 from ._kernel import Kernel
-from ._loop import call, hearing
+from ._loop import call, ending, hearing
 from ._policy import Policy, Size
 from ._result import CommandResult, Event, Result
 from ._session import Input
@@ -110,7 +110,12 @@ class Branch(Runner):
         self._a: AsyncBranch = branch
 
     def __enter__(self) -> Branch:
-        call(self._a.__aenter__())
+        try:
+            call(self._a.__aenter__())
+        except BaseException:
+            if self._a._subshell is not None:  # Ctrl-C came when it was there: `with` ends nothing
+                call(self._a.close())
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -118,7 +123,8 @@ class Branch(Runner):
 
     def close(self) -> None:
         """Ends the branch with all that it has started. One that was adopted is closed."""
-        call(self._a.close())
+        if not ending():
+            call(self._a.close())
 
 
 class Sandbox(Runner):
@@ -126,8 +132,8 @@ class Sandbox(Runner):
 
     The keywords are those of `Policy`; `policy` holds all other keys. A sandbox starts at `with`, `start()`, or its
     first use, and may be used from any thread. `tools`: functions of this program that cells may call.
-    `on_input(prompt, password)`: async, answers `input()`. `python`: the interpreter to jail. `grace`: seconds that an
-    interrupted run may take to end.
+    `on_input(prompt, password)`: answers `input()`; without `async` it runs in a thread, as tools do. `python`: the
+    interpreter to jail. `grace`: seconds that an interrupted run may take to end.
     """
 
     def __init__(
@@ -192,7 +198,8 @@ class Sandbox(Runner):
 
     def close(self) -> None:
         """Ends the sandbox. What was not committed of an overlay workspace is gone. It can be called again."""
-        self._call(self._a.close)
+        if not ending():
+            self._call(self._a.close)
 
     @property
     def kernel(self) -> Kernel:

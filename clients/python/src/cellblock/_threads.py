@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextvars
+import inspect
 import threading
 from typing import Any, Awaitable, Callable, NamedTuple, Optional
 
@@ -35,6 +36,25 @@ async def outcome_of(work: Awaitable[Any]) -> Outcome:
     finally:
         task.cancel()  # who waits for it may have been cancelled
     return task.result()
+
+
+async def outcome_of_call(threads: Threads, function: Callable[..., Any], *arguments: Any) -> Outcome:
+    """How a function of the user's ended. One without `async` runs in a thread; it may give an awaitable."""
+
+    async def awaited() -> Any:
+        return await function(*arguments)
+
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):
+        return await outcome_of(awaited())
+    try:
+        asked = threads.submit(lambda: function(*arguments))
+    except RuntimeError as e:
+        return Outcome(error=e)
+    try:
+        ended = await asked
+    finally:
+        threads.drop(asked)
+    return await outcome_of(ended.value) if inspect.isawaitable(ended.value) else ended
 
 
 class _Job(NamedTuple):
@@ -65,7 +85,10 @@ class Threads:
         self._closed = False
 
     def submit(self, function: Callable[[], Any]) -> asyncio.Future[Outcome]:
-        """Runs it in a copy of this context. The future ends when the function does, whoever waits for it."""
+        """Runs it in a copy of this context. The future ends when the function does, whoever waits for it.
+
+        RuntimeError: it needs a thread, and the system gives none. The function is not run then.
+        """
         loop, context = asyncio.get_running_loop(), contextvars.copy_context()
         job = _Job(lambda: context.run(function), loop, loop.create_future())
         with self._wake:
@@ -74,7 +97,12 @@ class Threads:
                 self._wake.notify()
             elif self._count < self._most:
                 self._count += 1
-                threading.Thread(target=self._work, name=self._name, daemon=True).start()
+                try:
+                    threading.Thread(target=self._work, name=self._name, daemon=True).start()
+                except RuntimeError:
+                    self._count -= 1
+                    self._jobs.remove(job)
+                    raise
         return job.future
 
     def drop(self, future: asyncio.Future[Outcome]) -> bool:

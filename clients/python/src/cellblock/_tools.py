@@ -29,7 +29,7 @@ import msgspec
 from ._errors import ToolError
 from ._schema import Parameters, described, is_model
 from ._session import serving
-from ._threads import Outcome, Threads, outcome_of
+from ._threads import Outcome, Threads, outcome_of_call
 from ._trace import tool_span
 
 if sys.version_info >= (3, 10):
@@ -431,8 +431,7 @@ class Dispatcher:
 
     def _run(self) -> _Run:
         now = serving.get()
-        name = "" if now is None else now.run
-        return self._runs.setdefault(name, _Run())
+        return self._runs.setdefault(now[-1].run if now else "", _Run())
 
     def over(self, run: str) -> None:
         """The run of this name has ended: what was counted of it is forgotten."""
@@ -485,6 +484,8 @@ class Dispatcher:
             raise Refused("TypeError", f"{name}() {e}") from None
         except (ValueError, RecursionError) as e:
             raise Refused("ValueError", f"arguments of {name}: {e}") from None
+        except Exception as e:  # of a validator of the user's, say
+            raise Refused("ValueError", f"arguments of {name}: {type(e).__name__}: {_text(e)}") from None
         most = chosen.limits.max_calls
         if most is not None and run.calls[name] >= most:
             raise Refused("ToolLimitError", f"{name} may be called {most} times in one run (max_calls)")
@@ -513,21 +514,8 @@ class Dispatcher:
             raise Refused("ToolRefusedError", f"{name} was refused: {reason}")
 
     async def _ask(self, ask: Approve, call: Call) -> object:
-        said: object
-        if inspect.iscoroutinefunction(ask) or inspect.iscoroutinefunction(getattr(ask, "__call__", None)):
-            said = ask(call)
-        else:
-            asked = self._askers.submit(functools.partial(ask, call))
-            try:
-                said, error = await asked
-            finally:
-                self._askers.drop(asked)
-            if error is not None:
-                return None
-        if inspect.isawaitable(said):
-            said, error = await outcome_of(said)
-            return None if error is not None else said
-        return said
+        said, error = await outcome_of_call(self._askers, ask, call)
+        return None if error is not None else said
 
     async def _place(self, chosen: Bare, deadline: Optional[float]) -> Optional[asyncio.Semaphore]:
         most = chosen.limits.concurrency or (None if chosen.is_async else THREADS)
@@ -550,10 +538,12 @@ class Dispatcher:
         places = await self._place(chosen, deadline)
         try:
             work = self._start(checked)
-        except BaseException:
+        except BaseException as e:
             if places is not None:
                 places.release()
-            raise
+            if not isinstance(e, RuntimeError):
+                raise
+            raise Refused("ToolCallError", f"{chosen.name} was not called: {e}") from None
 
         def ended(done: asyncio.Future[Outcome]) -> None:
             self._going.discard(done)

@@ -17,6 +17,8 @@ from typing import Any, Callable, Mapping, NamedTuple, Optional, Protocol, Seque
 
 import zmq
 
+from ._errors import ValueTooLargeError
+
 DELIMITER = b"<IDS|MSG>"
 CHANNELS = ("shell", "control", "stdin", "iopub")
 AT_ONCE = 100  # messages that are read from one socket before others have their turn
@@ -114,8 +116,23 @@ Receive = Callable[[str, Message], None]
 Lost = Callable[[str], None]
 
 
+def check_size(size: int, most: int) -> None:
+    """A kernel drops what is much too large, since nobody has signed for it yet: whoever sent that would wait for
+    ever. `most`: limits.message, 0 as long as it is not known."""
+    if 0 < most < size:
+        raise ValueTooLargeError(
+            f"what is to be sent has {size} bytes, and limits.message allows {most}: write large data to a file of the "
+            "workspace (write_file sends it in parts), or raise limits.message in the policy"
+        )
+
+
 class Transport(Protocol):
-    """A way to a kernel. `open` returns when messages can be sent and what the kernel publishes is heard."""
+    """A way to a kernel. `open` returns when messages can be sent and what the kernel publishes is heard.
+
+    `most`: bytes of one message, limits.message; `send` raises ValueTooLargeError for more.
+    """
+
+    most: int
 
     async def open(self, receive: Receive, lost: Lost) -> None: ...
 
@@ -141,7 +158,7 @@ class ZmqTransport:
     """The sockets that a connection file names."""
 
     def __init__(self, connection: Mapping[str, Any]) -> None:
-        self.connection = dict(connection)
+        self.connection, self.most = dict(connection), 0
         self._codec = Codec(
             str(connection.get("key") or ""), str(connection.get("signature_scheme") or "hmac-sha256")
         )
@@ -210,7 +227,9 @@ class ZmqTransport:
         self._loop.call_soon(self._readable, channel)
 
     def send(self, channel: str, message: Message) -> None:
-        self._sockets[channel].send_multipart(self._codec.pack(message), zmq.NOBLOCK)
+        frames = self._codec.pack(message)
+        check_size(sum(map(len, frames)), self.most)
+        self._sockets[channel].send_multipart(frames, zmq.NOBLOCK)
         self._loop.call_soon(self._readable, channel)  # sending may have swallowed the news that there is something
 
     async def close(self) -> None:

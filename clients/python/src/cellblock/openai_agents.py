@@ -6,6 +6,7 @@ A session's commands and files are a Sandbox's; the model and its keys stay here
 
 from __future__ import annotations
 
+import contextlib
 import io
 import shlex
 import uuid
@@ -176,7 +177,7 @@ class CellblockSandboxSession(BaseSandboxSession):  # type: ignore[misc, unused-
         except (OSError, CellblockError) as e:
             raise WorkspaceArchiveReadError(path=root, context={"detail": str(e)}, cause=e) from e
         finally:
-            await self._command(["rm", "-f", "--", archive.as_posix()], QUICK, None, {})
+            await self._remove(archive)
 
     async def hydrate_workspace(self, data: io.IOBase) -> None:
         root, archive = self._workspace_root_path(), self._archive()
@@ -194,10 +195,15 @@ class CellblockSandboxSession(BaseSandboxSession):  # type: ignore[misc, unused-
             if done.exit_code != 0:
                 raise WorkspaceArchiveWriteError(path=root, context={"stderr": done.stderr.decode()[:1000]})
         finally:
-            await self._command(["rm", "-f", "--", archive.as_posix()], QUICK, None, {})
+            await self._remove(archive)
 
     def _archive(self) -> Path:
         return Path(self._workspace_root_path() / f".cellblock-{uuid.uuid4().hex}.tar")
+
+    async def _remove(self, archive: Path) -> None:
+        """Where it can't be done the sandbox is gone or busy: what came before says more."""
+        with contextlib.suppress(ExecTransportError, ExecTimeoutError):
+            await self._command(["rm", "-f", "--", archive.as_posix()], QUICK, None, {})
 
 
 class CellblockSandboxClient(BaseSandboxClient[CellblockSandboxClientOptions]):  # type: ignore[misc, unused-ignore]

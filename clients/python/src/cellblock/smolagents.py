@@ -67,20 +67,20 @@ class _AgentTool(Bare):
 
     is_async = awaitable = False
 
-    def __init__(self, name: str, tool: Any, limits: Limits, answered: Callable[[Any], None]) -> None:
+    def __init__(self, name: str, tool: Any, limits: Limits, step: Callable[[], list[Any]]) -> None:
         self.tool, self.agents_name = tool, check_name(name)
         self.name, self.limits = check_name(HOST + name), limits
         self.description = str(getattr(tool, "description", "") or "")
         self.inputs: Mapping[str, Any] = getattr(tool, "inputs", None) or {}
         self.input_schema = {"type": "object", "properties": {"args": {"type": "array"}, "kwargs": {"type": "object"}}}
-        self._answered = answered if name == "final_answer" else None
+        self._step = step if name == "final_answer" else None
         parameters = inspect.signature(getattr(tool, "forward", tool)).parameters
         defaults = {n for n, p in parameters.items() if p.default is not p.empty}
         self._needed = [n for n, about in self.inputs.items() if not about.get("nullable") and n not in defaults]
         self._others = not hasattr(tool, "forward") and any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
     def inside(self) -> list[Any]:
-        return [self.agents_name, self.name, self.description, self._answered is not None]
+        return [self.agents_name, self.name, self.description, self._step is not None]
 
     def bind(self, args: list[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if len(args) != 2 or not isinstance(args[0], list) or not isinstance(args[1], dict) or kwargs:
@@ -92,12 +92,14 @@ class _AgentTool(Bare):
         typed = {name: unpack(value, room) for name, value in given.items()}
         for name, value in typed.items():
             self._check(name, value)
+        answers = None if self._step is None else self._step()  # of the step that calls, also if it has ended by then
 
         def call() -> Any:
             answer = self.tool(**typed)
-            if self._answered is None:
+            if answers is None:
                 return self._packed(answer)
-            self._answered(answer)
+            if not answers:
+                answers.append(answer)
             return None
 
         return call
@@ -172,7 +174,7 @@ class CellblockExecutor(PythonExecutor):
         made = {}
         for name, tool in tools.items():
             limits = Limits() if name == "final_answer" else self._limits
-            made[name] = _AgentTool(name, tool, limits, self._answered)
+            made[name] = _AgentTool(name, tool, limits, lambda: self._final)
         self._tools = made
         if self._sandbox is None:
             with self._lock:
@@ -255,7 +257,7 @@ class CellblockExecutor(PythonExecutor):
         except SandboxError:
             self._look_after_loss()
             raise
-        self._final.clear()
+        self._final = []
         try:
             self.last = result = self._sandbox.run(code)
         except SandboxError:
@@ -329,10 +331,6 @@ class CellblockExecutor(PythonExecutor):
             return False
         self._ready, self._broken = False, True
         return True
-
-    def _answered(self, answer: Any) -> None:
-        if not self._final:
-            self._final.append(answer)
 
     def _asks(self, approve: Optional[Approve]) -> Optional[Approve]:
         """`approve` sees the tool by the agent's name for it."""
