@@ -223,10 +223,14 @@ static bool in_use(const struct cb_kernel *k)
 	       k->workspace.overlay_changes.request != NULL || cb_iopub_has_subscribers(&k->jupyter);
 }
 
-static void interrupt_rest(struct cb_kernel *k)
+static void interrupt_rest(struct cb_kernel *k, const struct cb_request *only)
 {
-	cb_jobs_interrupt(&k->workspace);
-	cb_overlay_changes_interrupt(&k->workspace);
+	if (only == NULL)
+		cb_jobs_interrupt(&k->workspace);
+	else
+		(void)cb_jobs_interrupt_one(&k->workspace, only->msg_id);
+	if (only == NULL || cb_overlay_changes_waits(&k->workspace, only))
+		cb_overlay_changes_interrupt(&k->workspace);
 }
 
 static void write_begin(struct cb_kernel *k, struct cb_json *j)

@@ -133,7 +133,7 @@ static int set_liveness(void *s, enum cb_channel ch)
 {
 	static const int options[][2] = { { ZMQ_TCP_KEEPALIVE, 1 },	    { ZMQ_TCP_KEEPALIVE_IDLE, 10 },
 					  { ZMQ_TCP_KEEPALIVE_INTVL, 10 },  { ZMQ_TCP_KEEPALIVE_CNT, 2 },
-					  { ZMQ_HEARTBEAT_IVL, 10000 },	    { ZMQ_HEARTBEAT_TIMEOUT, 600000 } };
+					  { ZMQ_HEARTBEAT_IVL, 10000 },	    { ZMQ_HEARTBEAT_TIMEOUT, 120000 } };
 	size_t n = sizeof(options) / sizeof(options[0]) - (ch == CB_IOPUB ? 0 : 2);
 	int r = 0;
 
@@ -168,7 +168,7 @@ static int set_common(struct cb_jupyter *jp, void *s, enum cb_channel ch)
 	if (r == 0)
 		r = set_liveness(s, ch);
 	if (r == 0 && ch == CB_IOPUB) {
-		r = set_int(s, ZMQ_XPUB_VERBOSER, 1);
+		r = set_int(s, ZMQ_XPUB_VERBOSE, 1);
 		if (r == 0)
 			r = set_int(s, ZMQ_XPUB_NODROP, 1);
 	} else if (r == 0) {

@@ -7,14 +7,12 @@
  * Slow readers. The socket is an XPUB with NODROP, so that a full peer is said (EAGAIN) instead of its messages
  * silently lost. Then messages queue here. After PATIENCE without any progress one message goes out with NODROP off:
  * whoever reads has long emptied its queue and gets it, and ZeroMQ leaves the peers that are full out until they read
- * again. One that is alone holds nobody else up: it is given PATIENCE_ALONE, and after PATIENCE only that much text and
- * displays are given up that the guest is read on. Progress is seen in lumps: libzmq says that there is room again when
- * half of a queue is empty, here and in the client, a thousand messages by default in each. Who takes a hundred
- * messages a second is so no stranger to seconds without any; PATIENCE is long enough for half of that.
+ * again. Progress is seen in lumps: libzmq says that there is room again when half of a queue is empty, here and in the
+ * client, a thousand messages by default in each. Who takes a hundred messages a second is so no stranger to seconds
+ * without any; PATIENCE is long enough for half of that.
  * If the queue itself grows over its bound, text is given up first, then displays, with a notice on stderr. What ends a
  * request is given up last. Bytes inside libzmq are bounded too: big contents are counted bodies, and past
  * IN_FLIGHT_MAX beside itself new text or a display waits here as if blocked; there progress is that they become fewer.
- * When the last connection has broken, messages are held for AWAY: its client connects again and waits for their end.
  *
  * Notebook servers drop outputs over 1 MB of text or 1000 messages a second, counted over 3 seconds and anew after each
  * idle. Under such a server the guest is read no faster than that, so that nothing is dropped; but an interrupt on its
@@ -37,12 +35,10 @@
 #define TEXT_MAX (256u << 10) /* a stream message is flushed at this size */
 #define TEXT_DELAY (25 * MS)  /* text waits this long for more: a cell's prints are one output in the notebook */
 #define QUEUE_MAX (64u << 20)
-#define HELD_MAX (16u << 20) /* before the first subscription, and while all are away */
+#define HELD_MAX (16u << 20) /* before the first subscription */
 #define CONGESTED (16u << 20)
 #define IN_FLIGHT_MAX (256u << 20)
 #define PATIENCE (10000 * MS)
-#define PATIENCE_ALONE (70000 * MS)
-#define AWAY (10000 * MS)
 #define RETRY (5 * MS)
 #define RETRY_LATE (1000 * MS) /* no more counts as patience: this process was stopped itself */
 #define TEXT_RATE 600000 /* bytes a second: less than allowed, since a busy server sees them in bunches */
@@ -123,15 +119,6 @@ static void shed(struct cb_iopub *p, enum cb_weight weight, size_t limit)
 	p->tail = last;
 }
 
-/* Text first, then displays. */
-static void shed_over(struct cb_iopub *p, size_t limit)
-{
-	if (p->bytes > limit)
-		shed(p, CB_WEIGHT_TEXT, limit / 2);
-	if (p->bytes > limit)
-		shed(p, CB_WEIGHT_DATA, limit / 2);
-}
-
 /* Takes the frames only if it succeeds. */
 static int enqueue(struct cb_iopub *p, enum cb_weight weight, zmq_msg_t *frame, size_t n)
 {
@@ -151,7 +138,10 @@ static int enqueue(struct cb_iopub *p, enum cb_weight weight, zmq_msg_t *frame, 
 		p->head = e;
 	p->tail = e;
 	p->bytes += e->bytes;
-	shed_over(p, limit);
+	if (p->bytes > limit)
+		shed(p, CB_WEIGHT_TEXT, limit / 2);
+	if (p->bytes > limit)
+		shed(p, CB_WEIGHT_DATA, limit / 2);
 	if (p->bytes > 4 * limit) /* status and errors alone: nobody has read for a very long time */
 		shed(p, CB_WEIGHT_KEEP, 2 * limit);
 	return 0;
@@ -357,7 +347,7 @@ static void notice_dropped(struct cb_jupyter *jp)
 /* Nobody can be sent anything for the sake of a peer that is full: one message that it does not get sets it aside. */
 static int send_past_the_full(struct cb_jupyter *jp, struct cb_iopub_entry *e)
 {
-	cb_log(CB_LOG_WARNING, "iopub: a subscriber has not read for a long time; it loses messages");
+	cb_log(CB_LOG_WARNING, "iopub: a subscriber has not read for ten seconds; it loses messages");
 	set_nodrop(jp, 0);
 	int r = send_frames(jp, e->frame, e->nframes);
 
@@ -374,11 +364,6 @@ static void look_at_flight(struct cb_iopub *p, int64_t now)
 	else if (n < p->in_flight || p->full_since == 0)
 		p->full_since = now;
 	p->in_flight = n;
-}
-
-static bool is_alone(const struct cb_iopub *p)
-{
-	return p->live == 1;
 }
 
 /* Time in which nobody could be served is not counted against who does not read. */
@@ -407,10 +392,8 @@ static bool try_first(struct cb_jupyter *jp, int64_t now)
 		return true;
 	}
 	r = send_frames(jp, e->frame, e->nframes);
-	if (r == -EAGAIN && now - p->blocked_since > (is_alone(p) ? PATIENCE_ALONE : PATIENCE))
-		r = send_past_the_full(jp, e);
 	if (r == -EAGAIN && now - p->blocked_since > PATIENCE)
-		shed_over(p, CONGESTED);
+		r = send_past_the_full(jp, e);
 	if (r == -EAGAIN)
 		return false;
 	if (r < 0)
@@ -426,7 +409,6 @@ static void on_retry(void *context)
 	struct cb_iopub *p = &jp->iopub;
 	int64_t now = cb_now_ns();
 
-	p->subscribed = true; /* by now, or nobody came back */
 	if (p->head != NULL)
 		leave_out_late_look(p, now);
 	look_at_flight(p, now);
@@ -492,38 +474,22 @@ bool cb_iopub_has_subscribers(const struct cb_jupyter *jp)
 	return jp->iopub.ntopics > 0 || jp->iopub.many_topics;
 }
 
-/* The socket tells of every subscription and unsubscription. */
+/* The socket tells of every subscription, but of an unsubscription only when it was the topic's last. */
 static void note_topic(struct cb_jupyter *jp, const char *topic, size_t len, bool on)
 {
 	struct cb_iopub *p = &jp->iopub;
 	uint64_t h = cb_span_hash((struct cb_span){ topic, len }, CB_HASH);
 	size_t i = 0;
 
-	while (i < p->ntopics && p->topic[i].hash != h)
+	while (i < p->ntopics && p->topic[i] != h)
 		i++;
-	if (on && i < p->ntopics)
-		p->topic[i].count++;
-	else if (on && i < CB_IOPUB_TOPICS)
-		p->topic[p->ntopics++] = (struct cb_iopub_topic){ h, 1 };
-	else if (on)
-		p->many_topics = true;
-	else if (i < p->ntopics && --p->topic[i].count == 0)
+	if (!on && i < p->ntopics)
 		p->topic[i] = p->topic[--p->ntopics];
+	else if (on && i == p->ntopics && i < CB_IOPUB_TOPICS)
+		p->topic[p->ntopics++] = h;
+	else if (on && i == p->ntopics)
+		p->many_topics = true;
 	jp->events->subscribers(jp->kernel);
-}
-
-/* What ended with its connection comes without properties of one. Only that counts off: what a peer takes back it may
- * never have had, and nobody has said that it has the key. */
-static void note_peer(struct cb_jupyter *jp, const zmq_msg_t *m, bool on)
-{
-	struct cb_iopub *p = &jp->iopub;
-
-	if (on)
-		p->live++;
-	else if (p->live > 0 && zmq_msg_gets(m, "Peer-Address") == NULL && --p->live == 0 && p->subscribed) {
-		p->subscribed = false;
-		cb_loop_arm(jp->loop, p->timer, cb_now_ns() + AWAY);
-	}
 }
 
 void cb_iopub_subscriptions(struct cb_jupyter *jp)
@@ -538,13 +504,12 @@ void cb_iopub_subscriptions(struct cb_jupyter *jp)
 		}
 		const char *data = zmq_msg_data(&m);
 
-		if (zmq_msg_size(&m) > 0 && (data[0] == 0 || data[0] == 1)) {
+		if (zmq_msg_size(&m) > 0 && (data[0] == 0 || data[0] == 1))
 			note_topic(jp, data + 1, zmq_msg_size(&m) - 1, data[0] == 1);
-			note_peer(jp, &m, data[0] == 1);
-		}
 		if (zmq_msg_size(&m) > 0 && data[0] == 1) {
 			welcome(jp, data + 1, zmq_msg_size(&m) - 1);
 			if (!jp->iopub.subscribed) {
+				jp->iopub.subscribed = true;
 				jp->iopub.blocked_since = jp->iopub.looked_at = cb_now_ns();
 				on_retry(jp);
 			}

@@ -22,22 +22,15 @@ enum cb_weight {
 
 struct cb_iopub_entry;
 
-struct cb_iopub_topic {
-	uint64_t hash;
-	unsigned count;
-};
-
 struct cb_iopub {
 	/* messages that could not be sent yet, oldest first */
 	struct cb_iopub_entry *head, *tail;
 	size_t bytes;
 	size_t dropped;			 /* bytes of text and data given up since the last notice */
-	/* what is subscribed to now, and how often */
-	struct cb_iopub_topic topic[CB_IOPUB_TOPICS];
+	uint64_t topic[CB_IOPUB_TOPICS]; /* what somebody subscribes to now, by hash */
 	size_t ntopics;
 	bool many_topics;      /* more than can be told apart: taken for subscribed from then on */
-	size_t live;	       /* subscriptions whose connections stand: those that were taken back are counted too */
-	bool subscribed;       /* else all is held: nobody has subscribed yet, or who did may be back in a moment */
+	bool subscribed;       /* somebody has ever subscribed; until then everything is held */
 	int64_t blocked_since; /* 0 = not blocked */
 	int64_t looked_at;     /* when the queue was last tried */
 	size_t in_flight;      /* bytes of bodies at the last look, */

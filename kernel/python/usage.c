@@ -63,7 +63,10 @@ void cb_usage_follow(struct cb_usage_source *s, pid_t pid)
 	s->status = open(path, O_RDONLY | O_CLOEXEC);
 	snprintf(path, sizeof(path), "/proc/%d/schedstat", (int)pid);
 	s->sched = open(path, O_RDONLY | O_CLOEXEC);
-	/* a jail keeps its pid 1, and a later process may be gone already, or not what it seems */
+	/* a jail keeps its pid 1, and a later process may be gone already, or not what it seems; but a warm one's first
+	 * parent ends */
+	if (s->init == 0 || cb_proc_stat_of(s->init, &stat) < 0)
+		s->init = s->broker = 0;
 	if (s->init == 0 && read_stat(s->stat, &stat))
 		s->init = stat.parent;
 	if (s->broker == 0 && cb_proc_stat_of(s->init, &stat) == 0)

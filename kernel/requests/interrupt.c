@@ -10,7 +10,7 @@
 #include "requests.h"
 
 #define FIRST_MOMENTS 10.0     /* seconds; later it counts always, for clients' clocks differ */
-#define OVERTAKEN 2000000000LL /* ns of a cell's run; later it counts always, for a clock may be set back */
+#define OVERTAKEN 2000000000LL /* ns of a cell's run, or wait; later it counts always, for a clock may be set back */
 
 /* A server that restarts a kernel which has died interrupts it first, and the next one gets that. */
 static bool is_for_the_kernel_before(const struct cb_kernel *k, const struct cb_request *r)
@@ -26,7 +26,7 @@ static bool is_for_the_cell_before(const struct cb_shell *s, const struct cb_req
 
 	return cell != NULL && r->session.data != NULL && r->session.len == cell->session.len &&
 	       memcmp(r->session.data, cell->session.data, r->session.len) == 0 && r->date < cell->date &&
-	       (s->current == NULL || r->arrived_ns - s->cell.started_ns < OVERTAKEN);
+	       r->arrived_ns - (s->current != NULL ? s->cell.started_ns : cell->arrived_ns) < OVERTAKEN;
 }
 
 static void interrupt_line(struct cb_kernel *k, const struct cb_request *r)

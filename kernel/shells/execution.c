@@ -140,7 +140,7 @@ static void begin(struct cb_shells *sh, struct cb_request *r)
 		cb_shell_begin_here(s, r);
 		sh->events->serve(sh->kernel, r);
 		if (interrupted && s->current == r)
-			sh->events->interrupt_rest(sh->kernel);
+			sh->events->interrupt_rest(sh->kernel, r);
 		if (interrupted && s->current == r)
 			sh->keeper->interrupt(sh->kept);
 	} else {
@@ -349,8 +349,8 @@ static void interrupt_waiting(struct cb_shells *sh)
 
 	if (sh->guest->state == CB_GUEST_UP) {
 		sh->keeper->interrupt(sh->kept);
-		if (s->waiting.head != NULL && !sh->events->files_held(sh->kernel))
-			s->waiting.head->interrupted = true;
+		if (!sh->events->files_held(sh->kernel))
+			cb_shell_interrupt(s, true);
 		return;
 	}
 	struct cb_request *r = cb_shell_pop(s);
@@ -390,7 +390,7 @@ void cb_execution_interrupt(struct cb_shells *sh)
 	struct cb_shell *s = &sh->execution.shell;
 	const struct cb_request *meant = s->current;
 
-	sh->events->interrupt_rest(sh->kernel);
+	sh->events->interrupt_rest(sh->kernel, NULL);
 	cb_lanes_interrupt(sh);
 	if (s->current != meant) /* that one has ended, and what runs now is another */
 		return;

@@ -551,14 +551,16 @@ static void interrupt_subshell(struct cb_shells *sh, struct cb_shell *l, bool ha
 		sh->keeper->interrupt(sh->kept);
 }
 
-/* Hard is a second one only when it can't be meant for the main shell. */
+/* Hard is a second one only when it can't be meant for the main shell. What waits for a commit is left alone: it is the
+ * commit that is to stop. */
 void cb_lanes_interrupt(struct cb_shells *sh)
 {
-	bool hard = sh->execution.shell.current == NULL;
+	bool hard = sh->execution.shell.current == NULL, held = sh->events->files_held(sh->kernel);
 
 	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
-		interrupt_subshell(sh, &sh->lanes.sub[i], hard);
-	if (sh->execution.shell.current == NULL) /* what came beside a cell that has ended */
+		if (!held || what_runs(sh, &sh->lanes.sub[i])->current != NULL)
+			interrupt_subshell(sh, &sh->lanes.sub[i], hard);
+	if (sh->execution.shell.current == NULL && sh->lanes.comms.current != NULL) /* beside a cell that has ended */
 		cb_shell_interrupt(&sh->lanes.comms, hard);
 }
 

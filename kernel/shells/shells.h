@@ -222,7 +222,8 @@ struct cb_shells_events {
 	void (*cell_ended)(struct cb_kernel *k, double seconds); /* of the main shell */
 	bool (*in_use)(const struct cb_kernel *k);		 /* the jail */
 
-	void (*interrupt_rest)(struct cb_kernel *k); /* what runs beside all shells */
+	/* What runs beside all shells; or of that only what this request asked for. */
+	void (*interrupt_rest)(struct cb_kernel *k, const struct cb_request *only);
 
 	/* For the words: what is told with a cell's begin and end, and what became of the state. */
 	void (*write_begin)(struct cb_kernel *k, struct cb_json *j);

@@ -403,8 +403,9 @@ void cb_twins_answered(struct cb_transactions *tx, const struct cb_guest_content
 	char why[256] = "it ended at its birth";
 
 	cb_guest_set_idle(tx->guest);
+	if (w->asked) /* else that clock is a take-over's */
+		cb_loop_arm(tx->loop, w->deadline_timer, 0);
 	w->asked = false;
-	cb_loop_arm(tx->loop, w->deadline_timer, 0);
 	w->duration_s = (double)(cb_now_ns() - w->begun_ns) / 1e9;
 	if (!cb_json_string_is(c->status, "ok"))
 		cb_twins_why_not(c, why, sizeof(why));

@@ -516,6 +516,15 @@ void cb_twins_looked_at(struct cb_transactions *tx)
 	}
 }
 
+/* The woken one, in its turn: it is used up. */
+static bool is_copied(const struct cb_twins *w)
+{
+	for (int i = 0; i < CB_TWINS_MAX; i++)
+		if (w->twin[i].number > w->before_copy)
+			return true;
+	return false;
+}
+
 /* They were kept until it was known to work: what they have is undone now. */
 static void drop_undone(struct cb_transactions *tx)
 {
@@ -549,6 +558,9 @@ void cb_twins_confirm(struct cb_transactions *tx)
 		if (w->twin[i].number > w->before_copy) /* its copy, from when that was not undone yet */
 			w->twin[i].live = w->past.live;
 	word_it(tx, t);
+	w->passed_over = 0;
+	if (w->possible && !is_copied(w))
+		cb_twins_want_again(tx);
 	w->copy_kills = w->copy_kills && !w->possible; /* else another one may be tried */
 	cb_log(CB_LOG_INFO, "restored in %.2f ms: %s", (double)(w->confirmed_ns - w->stopped_ns) / 1e6, w->outcome);
 	cb_audit_restored(tx->records, w->restored_to, cb_buf_span(&w->undone),

@@ -165,17 +165,17 @@ void cb_twins_want_again(struct cb_transactions *tx)
 	struct cb_twins *w = &tx->twins;
 	int64_t idle = cb_now_ns() + cb_twin_cost_idle(&w->cost);
 
-	if (w->again >= AGAIN_MAX)
-		return;
-	w->again++;
+	w->again += !w->stale;
 	w->stale = true;
+	if (w->again > AGAIN_MAX) /* the next cell tries it */
+		return;
 	arm_sooner(tx, w->again_ns > idle ? w->again_ns : idle);
 }
 
 void cb_twins_quiet(struct cb_transactions *tx)
 {
 	cb_checkpoints_quiet(tx);
-	if (tx->twins.stale && tx->twins.again_ns > cb_now_ns())
+	if (tx->twins.stale && tx->twins.again_ns > cb_now_ns() && tx->twins.again <= AGAIN_MAX)
 		cb_loop_arm(tx->loop, tx->twins.idle_timer, tx->twins.again_ns);
 	if (!is_time(tx))
 		return;

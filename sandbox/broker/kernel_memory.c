@@ -237,9 +237,8 @@ static DIR *open_descriptors(const struct cb_kernel_look *look, pid_t pid, bool 
 	return dir;
 }
 
-/* The most that a process can hold whose files are not shown: the program that it runs can't be read (proc(5), on
- * "dumpable"). How many it has room for is shown of all. */
-static uint64_t hidden(const struct cb_kernel_look *look, pid_t pid)
+/* How many descriptors it has room for, which is shown of all. */
+static uint64_t room_for_files(const struct cb_kernel_look *look, pid_t pid)
 {
 	char path[64], text[4096];
 	uint64_t files = look->open_files;
@@ -254,7 +253,14 @@ static uint64_t hidden(const struct cb_kernel_look *look, pid_t pid)
 	at = strstr(text, "\nFDSize:");
 	if (at != NULL && strtoull(at + 8, NULL, 10) < files)
 		files = strtoull(at + 8, NULL, 10);
-	return files * (OBJECT_BYTES + PIPE_MOST) + (uint64_t)MAPPINGS_MAX * ITEM_BYTES;
+	return files;
+}
+
+/* The most that a process can hold whose files are not shown: the program that it runs can't be read (proc(5), on
+ * "dumpable"). */
+static uint64_t hidden(const struct cb_kernel_look *look, pid_t pid)
+{
+	return room_for_files(look, pid) * (OBJECT_BYTES + PIPE_MOST) + (uint64_t)MAPPINGS_MAX * ITEM_BYTES;
 }
 
 /* Of one process: at most what it may have, if there is no time. */
@@ -268,6 +274,7 @@ static void add_process(struct sums *sums, const struct cb_kernel_look *look, pi
 
 	if (look->is_late(look->end)) {
 		sums->bytes += look->open_files * OBJECT_BYTES + (uint64_t)MAPPINGS_MAX * ITEM_BYTES;
+		sums->texts += room_for_files(look, pid);
 		return;
 	}
 	dir = open_descriptors(look, pid, &is_hidden);
@@ -278,10 +285,12 @@ static void add_process(struct sums *sums, const struct cb_kernel_look *look, pi
 	while (dir != NULL && (entry = readdir(dir)) != NULL) {
 		if (entry->d_name[0] == '.')
 			continue;
-		if (look->is_late(look->end))
+		if (look->is_late(look->end)) { /* it is the dearest that it can be */
 			sums->bytes += OBJECT_BYTES + PIPE_MOST;
-		else
+			sums->texts++;
+		} else {
 			add_descriptor(sums, look, dirfd(dir), pidfd, entry->d_name);
+		}
 	}
 	if (dir != NULL)
 		(void)closedir(dir);

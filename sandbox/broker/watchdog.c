@@ -39,7 +39,8 @@
 #define PROCESSES_MAX CB_KERNEL_PROCESSES
 #define PLACES (2 * PROCESSES_MAX)
 #define PASSES 4      /* over all lists of children, at most */
-#define LIST_LOOKS 64 /* at one list, as long as it shows somebody new; at most */
+#define AGAIN_MAX 8192 /* files of lists that are read once more in a walk, about: a thread has one */
+#define LIST_LOOKS 256 /* at one list, as long as it shows somebody new; at most */
 #define FLIGHT_MOST 768	   /* where 1,024 open files are usual */
 #define THREAD_BYTES 24576 /* its stack in the kernel, and the rest that the kernel keeps of it; about */
 #define THREAD_LOOKS 64 /* at the threads of one whose first has ended, at most */
@@ -72,7 +73,8 @@ struct family {
 	bool lives[PROCESSES_MAX];
 	uint16_t place[PLACES]; /* where it is noted, and one; 0 = free */
 	size_t count;
-	bool hidden; /* there may be others */
+	size_t again; /* files of lists that were read once more */
+	bool hidden;  /* there may be others */
 };
 
 /* When a look must come to its end. */
@@ -117,6 +119,13 @@ uint64_t cb_watchdog_field(const char *text, const char *key)
 static bool is_gone(int code)
 {
 	return code == -ENOENT || code == -ESRCH;
+}
+
+/* Nobody's processes are shown to others on a host with hidepid=1, and pid 1 is not ours to look into: there nothing
+ * can be measured. */
+static bool is_hidden_by_host(bool is_pid1, int code)
+{
+	return is_pid1 && (code == -EPERM || code == -EACCES);
 }
 
 static int read_status(pid_t pid, char *ret_text, size_t size)
@@ -228,13 +237,13 @@ static bool is_dying(const char *status)
 
 /* Its resident memory but for files', and what the kernel keeps of it: page tables and threads. False if it has given
  * back its memory, all of it: then it is ending, and what else it holds goes next. */
-static bool resident(pid_t *pid, uint64_t *ret_pages, uint64_t *ret_tables, bool *ret_dying)
+static bool resident(bool is_pid1, pid_t *pid, uint64_t *ret_pages, uint64_t *ret_tables, bool *ret_dying)
 {
 	static char text[STATUS_MAX]; /* large: not for the stack */
 	int code = read_status(*pid, text, sizeof(text));
 
 	if (code < 0) {
-		*ret_pages = is_gone(code) ? 0 : HIDDEN_BYTES;
+		*ret_pages = is_gone(code) || is_hidden_by_host(is_pid1, code) ? 0 : HIDDEN_BYTES;
 		return !is_gone(code);
 	}
 	if (!has_memory(text)) {
@@ -265,8 +274,8 @@ static bool is_sparse(uint64_t pages, uint64_t tables)
  * The lists change while they are read: a process can hand on what it has to a child, and end. So who is new is looked
  * at as soon as his list was read, and a list that showed somebody new is read again, behind those below it. Children
  * of who ends only go up, to who was found before: so the lists are read from the last to the first, again until there
- * is nobody new. Not for ever: who starts processes all the time is at no fault, but for whom somebody has ended before
- * he could be looked at each time that a list was read. */
+ * is nobody new. Not for ever: who starts processes all the time is at no fault. But where each time that pid 1's list
+ * was read somebody had ended before he could be looked at, there may be one who is never seen. */
 
 static void meet(struct family *f, pid_t pid)
 {
@@ -289,7 +298,7 @@ static void look_at(struct family *f, size_t i)
 	f->pid[i] = f->number[i];
 	f->most[i] = f->tables[i] = 0;
 	f->dying[i] = false;
-	f->lives[i] = resident(&f->pid[i], &f->most[i], &f->tables[i], &f->dying[i]);
+	f->lives[i] = resident(i == 0, &f->pid[i], &f->most[i], &f->tables[i], &f->dying[i]);
 	f->sparse[i] = is_sparse(f->most[i], f->tables[i]);
 }
 
@@ -313,7 +322,7 @@ static void add_children(struct family *f, const char *path)
 }
 
 /* A child belongs to the thread that made it. */
-static void add_children_of(struct family *f, size_t i)
+static void add_children_of(struct family *f, size_t i, bool again)
 {
 	char path[300];
 	const struct dirent *entry;
@@ -322,7 +331,7 @@ static void add_children_of(struct family *f, size_t i)
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)f->number[i]);
 	threads = opendir(path);
 	if (threads == NULL) {
-		f->hidden = f->hidden || !is_gone(-errno);
+		f->hidden = f->hidden || !(is_gone(-errno) || is_hidden_by_host(i == 0, -errno));
 		f->lives[i] = f->lives[i] && !is_gone(-errno);
 		return;
 	}
@@ -331,28 +340,33 @@ static void add_children_of(struct family *f, size_t i)
 			continue;
 		snprintf(path, sizeof(path), "/proc/%d/task/%.20s/children", (int)f->number[i], entry->d_name);
 		add_children(f, path);
+		f->again += again;
 	}
 	(void)closedir(threads);
 }
 
-static void add_all_below(struct family *f, size_t i)
+/* The jail says how dear a list is, by its threads: who makes it long is not let to keep us here. */
+static void add_all_below(struct family *f, size_t i, bool again)
 {
 	bool ended = true;
+	int n = 0;
 
-	for (int n = 0; n < LIST_LOOKS; n++) {
+	do {
 		size_t first = f->count;
 		bool one = false;
 
-		add_children_of(f, i);
+		add_children_of(f, i, again || n > 0);
 		for (size_t k = first; k < f->count; k++)
-			add_children_of(f, k);
+			add_children_of(f, k, false);
 		if (f->count == first)
 			return;
 		for (size_t k = first; k < f->count; k++)
 			one = one || !f->lives[k];
 		ended = ended && one;
-	}
-	f->hidden = f->hidden || ended;
+	} while (++n < LIST_LOOKS && f->again < AGAIN_MAX);
+	/* Of pid 1's children alone: who hands himself on is one as soon as his parent has ended, while others start
+	 * and end children of their own. */
+	f->hidden = f->hidden || (ended && i == 0);
 }
 
 /* Who has ended has given back all; but for pid 1. */
@@ -380,12 +394,13 @@ static struct family *find_family(pid_t pid1)
 	memset(f.place, 0, sizeof(f.place));
 	f.count = 0;
 	f.hidden = false;
+	f.again = 0;
 	meet(&f, pid1);
 	look_at(&f, 0);
 	for (int pass = 0; f.count > known && pass < PASSES; pass++) {
 		known = f.count;
 		for (size_t i = known; i-- > 0;)
-			add_all_below(&f, i);
+			add_all_below(&f, i, pass > 0);
 	}
 	forget_the_dead(&f);
 	return &f;

@@ -193,7 +193,11 @@ pid_t cb_cgroup_clone(const struct cb_cgroup *g, uint64_t flags, int *ret_pidfd,
 	pid = syscall(SYS_clone, (unsigned long)flags | CLONE_PIDFD | SIGCHLD, NULL, ret_pidfd, NULL, NULL);
 	if (pid == 0)
 		*ret_joined = join(g);
-	return pid < 0 ? -errno : (pid_t)pid;
+	if (pid < 0) {
+		pid = -errno;
+		*ret_pidfd = -1; /* the kernel may have written a number that it closed again */
+	}
+	return (pid_t)pid;
 }
 
 void cb_cgroup_read(const struct cb_cgroup *g, struct cb_cgroup_figures *ret)

@@ -23,7 +23,7 @@ enum cb_upper { CB_UPPER_WORKSPACE, CB_UPPER_PACKAGES, CB_UPPERS };
 
 /* When this broker's commits wrote to the workspace, by the clock of files' times. The oldest goes, if need be: what it
  * wrote is taken for others' then. */
-#define CB_COMMITS_MAX 64
+#define CB_COMMITS_MAX 1024
 struct cb_commits {
 	size_t count;
 	struct {

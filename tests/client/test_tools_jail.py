@@ -173,12 +173,13 @@ def test_a_tool_that_runs_code_on_its_own_sandbox_raises_at_once():
 
 
 def test_a_tool_uses_files_and_commands_from_threads_of_its_own():
+    """In copies of its context: of others nobody knows that the cell waits for them."""
     threads = concurrent.futures.ThreadPoolExecutor()
 
     @tool
     def read(names: list[str]) -> list[str]:
-        found = [threads.submit(sb.read_file, name) for name in names]
-        said = threads.submit(sb.run_command, ["echo", "hi"])
+        found = [threads.submit(contextvars.copy_context().run, sb.read_file, name) for name in names]
+        said = threads.submit(contextvars.copy_context().run, sb.run_command, ["echo", "hi"])
         return [f.result(60).decode() for f in found] + [said.result(60).stdout]
 
     with threads, Sandbox("agent", tools=[read], **TMPFS) as sb:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import kernels
+from rawclient import DEADLINE
 from suites import CACHE, as_python3
 
 pytestmark = [pytest.mark.once, pytest.mark.timeout(1200)]
@@ -106,6 +107,7 @@ def test_its_jupyter_kernel_test(old_python, nothing_left):
         (HERE / "test_jupyter_kernel_test.py")
         .read_text()
         .replace("import kernels\n", "")
+        .replace("from rawclient import DEADLINE\n", f"DEADLINE = {DEADLINE}\n")
         .replace("kernels.NAME", repr("python3"))
     )
     text = text.replace("'python3'.startswith(\"cellblock\")", str(kernels.is_cellblock(kernels.spec_argv()[0])))

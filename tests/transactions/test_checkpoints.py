@@ -50,8 +50,10 @@ def test_a_cell_that_makes_one_does_not_go_back_as_well(start):
 @pytest.mark.parametrize("magic", ["%undo 7", "%rollback nowhere"])
 def test_what_waits_behind_a_refused_one_is_aborted(start, magic):
     c = start(args=ALWAYS).client
+    both_sent = c.start("import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)")
     first, second = c.start(magic), c.start("1")
-    assert c.finish(first).content["status"] == "error"
+    (c.kernel.workspace / "go").touch()
+    assert c.finish(both_sent).ok and c.finish(first).content["status"] == "error"
     assert c.finish(second).content["status"] == "aborted"
     first, second = c.start(magic, stop_on_error=False), c.start("1")
     assert c.finish(first).content["status"] == "error" and c.finish(second).ok

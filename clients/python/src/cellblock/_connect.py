@@ -88,7 +88,9 @@ class Server:
     def headers(self) -> Dict[str, str]:
         return {"Authorization": f"token {self.token}"} if self.token else {}
 
-    async def _rest(self, method: str, path: str, body: Optional[Mapping[str, Any]] = None) -> Any:
+    async def _rest(
+        self, method: str, path: str, body: Optional[Mapping[str, Any]] = None, tries: int = 1
+    ) -> Any:
         from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 
         request = HTTPRequest(
@@ -101,6 +103,9 @@ class Server:
         except HTTPClientError as e:
             if method == "DELETE" and e.code == 404:
                 return None  # the server has removed it already
+            if tries > 1 and 500 <= e.code < 599:  # it can't stop a kernel that it is just restarting
+                await asyncio.sleep(1)
+                return await self._rest(method, path, body, tries - 1)
             answer = e.response.body if e.response is not None else None
             said = answer.decode("utf-8", "replace")[:300] if answer else e.message
             hint = " Give its token: connect(url, token=…)." if e.code in (401, 403) else ""
@@ -136,14 +141,7 @@ class Server:
 
     async def stop(self, kernel: str) -> None:
         """Ends a kernel; that there is none is no error. Where it fails, the keeper tries at the program's end."""
-        for more in (True, True, False):
-            try:
-                await self._rest("DELETE", f"/api/kernels/{kernel}")
-                break
-            except SandboxError:
-                if not more:
-                    raise
-                await asyncio.sleep(1)  # a server can't stop a kernel that it is just restarting
+        await self._rest("DELETE", f"/api/kernels/{kernel}", tries=3)
         keeper().done(self._url(kernel))
 
     def _url(self, kernel: str) -> str:

@@ -181,7 +181,8 @@ class AsyncPool:
             self._leased.add(sandbox)
             answer = self._spawn(_alive(sandbox))
             try:
-                await asyncio.wait({answer}, timeout=LIVES)
+                for _ in range(2):  # one look may be the first after this loop stood still
+                    await asyncio.wait({answer}, timeout=LIVES / 2)
             except asyncio.CancelledError:
                 answer.cancel()
                 self._back(sandbox)

@@ -40,7 +40,6 @@ serving: contextvars.ContextVar[tuple["Serving", ...]] = contextvars.ContextVar(
 AFTER_CELLS = (
     "cellblock_checkpoint_request", "cellblock_rollback_request", "cellblock_branch_request", "cellblock_adopt_request",
 )
-WRITTEN_THROUGH = ("clean", "commit", "discard")  # what is done to files that a cell may have half written
 
 
 class Serving(NamedTuple):
@@ -95,7 +94,7 @@ class Session:
         self._closed = self._over = False
         self._lost: Optional[str] = None
         self._kernel: Optional[str] = None  # the kernel's own session: another one's is another kernel
-        self._heard = 0  # messages
+        self._heard = self._published = 0  # messages, and those of iopub among them
         self._pending: dict[str, asyncio.Future[Message]] = {}
         self._runs: dict[str, Run] = {}
         self._lines: dict[Optional[str], asyncio.Lock] = {}
@@ -205,13 +204,6 @@ class Session:
         waiting = (self._runs.get(s.run) for s in serving.get() if s.session is self)
         return next((run for run in waiting if run is not None), None)
 
-    def _beside_cells(self, msg_type: str, content: Mapping[str, Any]) -> bool:
-        """Whether it goes beside a cell that waits for a tool: the tool may wait for it, in a thread that it made."""
-        if not any(run.line is None and run.asked for run in self._runs.values()):
-            return False
-        files = msg_type == "cellblock_file_request" and content.get("op") not in WRITTEN_THROUGH
-        return files or msg_type == "cellblock_run_request"
-
     def in_its_loop(self) -> bool:
         """Whether this is the event loop that it was started in."""
         return self._loop is asyncio.get_running_loop()
@@ -269,6 +261,7 @@ class Session:
 
     def _receive(self, channel: str, m: Message) -> None:
         self._heard += 1
+        self._published += channel == "iopub"
         if self._is_another_kernels(channel, m):
             self._gone(RESTARTED)
             return
@@ -309,8 +302,6 @@ class Session:
             if served.line is None and msg_type in AFTER_CELLS:
                 raise ToolError("a host tool can't do that to the sandbox that calls it: that cell waits for the tool")
             channel = "control"  # else it would wait behind the cell
-        elif channel == "shell" and self._beside_cells(msg_type, content):
-            channel = "control"
         if msg_type.startswith("cellblock_") and traceparent() is not None:
             metadata = {**(metadata or {}), "cellblock": mark((metadata or {}).get("cellblock"))}
         message = self._message(msg_type, content, metadata, buffers, subshell)
@@ -338,26 +329,32 @@ class Session:
                 self._gone(f"the kernel has not answered for {3 * SILENCE:g} seconds")
         return future.result()
 
-    async def _gives_a_sign(self, channel: str) -> bool:
+    async def _gives_a_sign(self, channel: str, *ends: asyncio.Future[Any]) -> bool:
         """Asks the kernel, twice: this loop may have stood still meanwhile, and a server's answers stand in a queue.
 
         "control": whether it lives, which any message says. "iopub": whether what it publishes about the question has
-        come, and so all that it had published before, or that is lost.
+        come, and so all that it had published before, or that is lost; while more of that comes it is asked again.
+        Or one of `ends` has come.
         """
-        for _ in range(2):
-            message, heard = self._message("kernel_info_request", {}), self._heard
-            key = f"{'iopub ' if channel == 'iopub' else ''}{message.header['msg_id']}"
-            sign = self._pending[key] = asyncio.get_running_loop().create_future()
-            try:
+        signs: dict[str, asyncio.Future[Message]] = {}
+        asked = 0
+        try:
+            while asked < 2:
+                message, heard, published = self._message("kernel_info_request", {}), self._heard, self._published
+                key = f"{'iopub ' if channel == 'iopub' else ''}{message.header['msg_id']}"
+                signs[key] = self._pending[key] = asyncio.get_running_loop().create_future()
                 self.check().send("control", message)
-                await asyncio.wait({sign}, timeout=SILENCE)
-            finally:
+                waited = {*signs.values(), *ends}
+                done, _ = await asyncio.wait(waited, timeout=SILENCE, return_when=asyncio.FIRST_COMPLETED)
+                if done or (channel == "control" and self._heard != heard):
+                    return True
+                asked = 0 if self._published != published else asked + 1
+            return False
+        finally:
+            for key, sign in signs.items():
                 del self._pending[key]
-            if sign.done():
-                sign.exception()  # it is gone, perhaps: who waits hears of it
-            if sign.done() or (channel == "control" and self._heard != heard):
-                return True
-        return False
+                if sign.done():
+                    sign.exception()  # it is gone, perhaps: who waits hears of it
 
     async def _answer(self, run: str, m: Message) -> None:
         """Answers a question of a cell: calls of host tools, or of `input()`."""
@@ -374,11 +371,14 @@ class Session:
         else:
             value = END_OF_FILE
         value = value.encode("utf-8", "replace").decode()
-        with contextlib.suppress(SandboxError):
+        with contextlib.suppress(SandboxError, ValueTooLargeError):
             try:
                 self._say(run, m, value)
             except ValueTooLargeError as e:
-                self._say(run, m, self._failed(calls, e) if isinstance(calls, list) else END_OF_FILE)
+                try:
+                    self._say(run, m, self._without_values(value, e) if isinstance(calls, list) else END_OF_FILE)
+                except ValueTooLargeError:
+                    self._say(run, m, END_OF_FILE)
 
     def _say(self, run: str, m: Message, value: str) -> None:
         line = self._runs[run].line if run in self._runs else None
@@ -393,6 +393,13 @@ class Session:
             return json.dumps({"results": results}, allow_nan=False)
         except Exception as e:  # whatever a tool does: the cell gets an answer
             return self._failed(calls, e)
+
+    @staticmethod
+    def _without_values(answer: str, e: Exception) -> str:
+        """What was an error stays one."""
+        error = {"type": type(e).__name__, "message": str(e)}
+        results = json.loads(answer)["results"]
+        return json.dumps({"results": [r if "error" in r else {"id": r["id"], "error": error} for r in results]})
 
     @staticmethod
     def _failed(calls: list[Any], e: Exception) -> str:
@@ -469,7 +476,7 @@ class Session:
         await self._answered(run.replied)
         await asyncio.wait({run.done}, timeout=LATE)
         if not run.done.done():
-            await self._gives_a_sign("iopub")
+            await self._gives_a_sign("iopub", run.done)
             run.end(torn=True)
         run.done.result()
 

@@ -16,7 +16,7 @@ from fastmcp.exceptions import ToolError as FastMCPToolError
 from . import _fastmcp_inside
 from ._adapters import _nothing, policy_for
 from ._async import AsyncSandbox
-from ._errors import SandboxError
+from ._errors import SandboxError, ValueTooLargeError
 from ._pool import AsyncLease, AsyncPool
 from ._result import Result, shorten
 from ._tools import Approve, Bare, Limits, check_name
@@ -110,7 +110,7 @@ class CellblockSandboxProvider:
             sandbox = leased if isinstance(leased, AsyncSandbox) else await leased.__aenter__()
             await sandbox._replace_tools(functions or [_nothing])
             result = await sandbox.run(text)
-        except SandboxError as e:
+        except (SandboxError, ValueTooLargeError) as e:
             raise FastMCPToolError(f"the sandbox failed, not the code: {e}") from e
         finally:
             if leased is not None:

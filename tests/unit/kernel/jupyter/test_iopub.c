@@ -396,14 +396,21 @@ static void test_bytes_in_flight(void **state)
 	}
 }
 
-static bool is_subscribed(struct rig *r)
+static void test_welcome_names_the_prefix(void **state)
 {
-	return r->k.jupyter.iopub.subscribed;
-}
+	struct rig *r = *state = rig_new();
 
-static bool is_blocked(struct rig *r)
-{
-	return r->k.jupyter.iopub.head != NULL;
+	rig_subscribe(r);
+	zmq_setsockopt(r->client[RIG_IOPUB], ZMQ_SUBSCRIBE, "st\"a", 4);
+	struct rig_msg m = rig_take(r, RIG_IOPUB, "iopub_welcome", "");
+
+	assert_string_equal(rig_text(&m, "subscription"), "st\"a");
+	rig_msg_free(&m);
+	zmq_setsockopt(r->client[RIG_IOPUB], ZMQ_SUBSCRIBE, "\xff\xfe", 2); /* no UTF-8: no welcome */
+	zmq_setsockopt(r->client[RIG_IOPUB], ZMQ_SUBSCRIBE, "b", 1);
+	m = rig_take(r, RIG_IOPUB, "iopub_welcome", "");
+	assert_string_equal(rig_text(&m, "subscription"), "b");
+	rig_msg_free(&m);
 }
 
 /* What is queued is tried once more, now. */
@@ -411,57 +418,6 @@ static void retry(struct rig *r)
 {
 	cb_loop_arm(&r->k.loop, r->k.jupyter.iopub.timer, cb_now_ns());
 	rig_until_soon(r);
-}
-
-/* The first frame of the peer's next message, which begins with its type. */
-static void peer_recv(struct rig *r, int number, char *ret_topic, size_t size)
-{
-	char rest[64];
-	int n = -1, more = 0;
-
-	for (int64_t end = cb_now_ns() + RIG_PATIENCE * 1000000LL; n < 0;) {
-		n = zmq_recv(r->peer[number], ret_topic, size - 1, ZMQ_DONTWAIT);
-		if (n >= 0)
-			break;
-		assert_true(cb_now_ns() < end);
-		rig_until_soon(r);
-	}
-	ret_topic[(size_t)n < size ? (size_t)n : size - 1] = '\0';
-	for (;;) {
-		zmq_getsockopt(r->peer[number], ZMQ_RCVMORE, &more, &(size_t){ sizeof(more) });
-		if (!more)
-			return;
-		zmq_recv(r->peer[number], rest, sizeof(rest), 0);
-	}
-}
-
-/* Nobody else waits for it: it gets what ends a request when it reads again, and all the rest while the guest does not
- * wait for it. */
-static void test_one_alone_that_does_not_read(void **state)
-{
-	struct rig *r = *state = rig_new();
-	struct cb_iopub *p = &r->k.jupyter.iopub;
-	char topic[64] = "";
-
-	join(r, 0, true);
-	rig_until(r, is_subscribed);
-	while (p->head == NULL)
-		display(r, CB_WEIGHT_DATA, 20000);
-	cb_iopub_status(&r->k.jupyter, "idle", NULL);
-	p->blocked_since -= 11 * 1000000000LL;
-	retry(r);
-	assert_non_null(p->head); /* else it was sent to nobody */
-	assert_int_equal(p->dropped, 0);
-	while (!cb_iopub_congested(&r->k.jupyter))
-		display(r, CB_WEIGHT_DATA, 1u << 20);
-	retry(r);
-	assert_false(cb_iopub_congested(&r->k.jupyter)); /* the cell goes on */
-	assert_true(p->dropped > 0);
-	while (strcmp(topic, "status") != 0)
-		peer_recv(r, 0, topic, sizeof(topic));
-	while (strcmp(topic, "stream.stderr") != 0) /* it is told of the loss */
-		peer_recv(r, 0, topic, sizeof(topic));
-	assert_null(p->head);
 }
 
 /* The time in which the kernel itself was stopped is nobody's fault. */
@@ -488,76 +444,6 @@ static void test_a_kernel_that_was_stopped(void **state)
 	assert_null(p->head);
 }
 
-static bool there_are_two(struct rig *r)
-{
-	return r->k.jupyter.iopub.live == 2;
-}
-
-static bool there_is_one(struct rig *r)
-{
-	return r->k.jupyter.iopub.live == 1;
-}
-
-static bool all_have_left(struct rig *r)
-{
-	return !cb_iopub_has_subscribers(&r->k.jupyter);
-}
-
-static void leave(struct rig *r, int number)
-{
-	zmq_close(r->peer[number]);
-	r->peer[number] = NULL;
-	rig_until(r, all_have_left);
-}
-
-/* A client whose connection breaks is back in a moment, and waits for the end of its cell. */
-static void test_one_that_comes_back(void **state)
-{
-	struct rig *r = *state = rig_new();
-	char topic[64];
-
-	join(r, 0, false);
-	join(r, 1, false);
-	for (int i = 0; i < 2; i++)
-		peer_recv(r, i, topic, sizeof(topic));
-	rig_until(r, there_are_two);
-	zmq_close(r->peer[1]); /* the other is still there */
-	r->peer[1] = NULL;
-	rig_until(r, there_is_one);
-	cb_iopub_status(&r->k.jupyter, "busy", NULL);
-	assert_false(is_blocked(r));
-	leave(r, 0);
-	cb_iopub_status(&r->k.jupyter, "idle", NULL);
-	assert_true(is_blocked(r));
-	join(r, 0, false);
-	peer_recv(r, 0, topic, sizeof(topic));
-	assert_string_equal(topic, ""); /* the welcome */
-	peer_recv(r, 0, topic, sizeof(topic));
-	assert_string_equal(topic, "status");
-	leave(r, 0);
-	cb_iopub_status(&r->k.jupyter, "idle", NULL);
-	assert_true(is_blocked(r));
-	retry(r); /* nobody came */
-	assert_false(is_blocked(r));
-}
-
-static void test_welcome_names_the_prefix(void **state)
-{
-	struct rig *r = *state = rig_new();
-
-	rig_subscribe(r);
-	zmq_setsockopt(r->client[RIG_IOPUB], ZMQ_SUBSCRIBE, "st\"a", 4);
-	struct rig_msg m = rig_take(r, RIG_IOPUB, "iopub_welcome", "");
-
-	assert_string_equal(rig_text(&m, "subscription"), "st\"a");
-	rig_msg_free(&m);
-	zmq_setsockopt(r->client[RIG_IOPUB], ZMQ_SUBSCRIBE, "\xff\xfe", 2); /* no UTF-8: no welcome */
-	zmq_setsockopt(r->client[RIG_IOPUB], ZMQ_SUBSCRIBE, "b", 1);
-	m = rig_take(r, RIG_IOPUB, "iopub_welcome", "");
-	assert_string_equal(rig_text(&m, "subscription"), "b");
-	rig_msg_free(&m);
-}
-
 int main(void)
 {
 #define T(f) cmocka_unit_test_teardown(f, rig_teardown)
@@ -574,10 +460,8 @@ int main(void)
 		T(test_bytes_in_flight),
 		T(test_one_huge_display),
 		T(test_welcome_while_blocked),
-		T(test_one_alone_that_does_not_read),
-		T(test_a_kernel_that_was_stopped),
-		T(test_one_that_comes_back),
 		T(test_welcome_names_the_prefix),
+		T(test_a_kernel_that_was_stopped),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,6 +41,7 @@ static void test_tried_again(void **state)
 	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
 	struct cb_twins *w = &r->k.transactions.twins;
 	struct rig_twin t = rig_twin(r), older = { .fd = { -1, -1, -1, -1, -1 } };
+	int first = (int)t.number;
 
 	cell(r, "a");
 	for (int i = 0; i < 4; i++) {
@@ -59,13 +60,19 @@ static void test_tried_again(void **state)
 	rig_init_silent(r);
 	rig_twin_close(&older);
 	rig_twin_close(&t);
-	cell(r, "a");
+	rig_signalled(r);
+	const char *id = rig_execute(r, "a"); /* the next cell tries it */
+
+	older = rig_twin(r);
+	rig_end(r, id, rig_begun(r, id));
 	t = rig_twin(r);
+	rig_init_expect(r, CB_INIT_DROP, first);
 	rig_init_tell(r, CB_INIT_GONE, (int)t.number); /* the one from before the cell is no such state */
 	rig_twin_close(&t);
 	assert_true(cb_loop_armed(&r->k.loop, w->idle_timer));
 	t = rig_twin(r);
 	rig_twin_close(&t);
+	rig_twin_close(&older);
 }
 
 /* It is asked for a copy, does not answer, and its user does not wait. */
