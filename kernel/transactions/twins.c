@@ -278,7 +278,8 @@ void cb_twins_init_said(struct cb_transactions *tx, const struct cb_init_msg *m)
 		bool youngest = t == cb_twins_pick(w, false);
 
 		cb_log(CB_LOG_INFO, "twin %u has ended", t->number);
-		cb_checkpoint_lost(tx, t->name, "its copy has ended");
+		if (!w->confirming || t->number <= w->before_copy) /* else cb_twins_confirm tells of it */
+			cb_checkpoint_lost(tx, t->name, "its copy has ended");
 		cb_twins_forget(tx, t);
 		if (youngest)
 			cb_twins_want_again(tx);

@@ -473,6 +473,7 @@ void cb_twins_resumed(struct cb_transactions *tx)
 	struct cb_twin *t = w->waking;
 
 	w->before_copy = w->last_number;
+	w->again = 0;
 	w->woken = *t;
 	w->woken.ends = CB_GUEST_ENDS_NONE;
 	w->woken.comms = (struct cb_comms){ 0 };

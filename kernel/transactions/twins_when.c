@@ -55,7 +55,7 @@ static bool is_due(const struct cb_transactions *tx)
 /* Messages of widgets that wait behind each other share one. */
 static bool is_time(const struct cb_transactions *tx)
 {
-	return is_due(tx) && !is_asked(tx) && !cb_lanes_busy(tx->shells);
+	return is_due(tx) && !is_asked(tx) && !cb_lanes_busy(tx->shells) && tx->twins.again <= AGAIN_MAX;
 }
 
 /* The guest's turns are read only if that may do. */
@@ -221,7 +221,7 @@ void cb_twins_guest_up(struct cb_transactions *tx)
 	struct cb_twins *w = &tx->twins;
 
 	w->copy_kills = tx->checkpoints.rolling = false; /* they were the jail's before it */
-	w->passed_over = 0;
+	w->passed_over = w->again = 0;
 	cb_twins_room(tx);
 	if (w->possible)
 		(void)cb_twins_make(tx, NULL);

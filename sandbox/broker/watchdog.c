@@ -363,7 +363,7 @@ static void add_all_below(struct family *f, size_t i, bool again)
 		for (size_t k = first; k < f->count; k++)
 			one = one || !f->lives[k];
 		ended = ended && one;
-	} while (++n < LIST_LOOKS && f->again < AGAIN_MAX);
+	} while (++n < LIST_LOOKS && (i == 0 || f->again < AGAIN_MAX)); /* pid 1 has one thread */
 	/* Of pid 1's children alone: who hands himself on is one as soon as his parent has ended, while others start
 	 * and end children of their own. */
 	f->hidden = f->hidden || (ended && i == 0);

@@ -192,10 +192,10 @@ def test_a_start_on_a_server_that_is_given_up_leaves_no_kernel(gateway, monkeypa
     async def main():
         asked, ended = asyncio.Event(), asyncio.Event()
 
-        async def noted(server, method, path, body=None):
+        async def noted(server, method, path, *more, **how):
             if method == "POST":
                 asked.set()
-            said = await rest(server, method, path, body)
+            said = await rest(server, method, path, *more, **how)
             if method == "DELETE":
                 ended.set()
             return said

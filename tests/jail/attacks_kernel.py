@@ -152,6 +152,7 @@ KERNEL_ATTACKS = {
         "r = os.fork()\nif r == 0:\n    n = libc.prctl(22, 1, 0, 0, 0)\n    sys_(60, 7 if n == 0 else 0)\n"
         "won = os.waitstatus_to_exitcode(os.waitpid(r, 0)[1]) == 7",
     ),
+    "take in others' orphans": ("plain", "won = libc.prctl(36, 1, 0, 0, 0) == 0"),
     "switch the time stamp counter": ("plain", "won = libc.prctl(26, 1, 0, 0, 0) == 0"),
     "a line discipline": ("plain", "won = in_a_terminal(0x5423) != errno.EPERM"),
     "TIOCLINUX": ("plain", "won = in_a_terminal(0x541c) != errno.EPERM"),

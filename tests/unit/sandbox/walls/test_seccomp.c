@@ -300,7 +300,9 @@ static void test_processes(void **state)
 	refused(EPERM, SYS_prlimit64, 1, RLIMIT_CORE, 0, 8);
 	refused(EPERM, SYS_personality, 0xffffffff);
 	allowed(SYS_prctl, 15);
+	allowed(SYS_prctl, 37);
 	allowed(SYS_prctl, 38);
+	refused(EINVAL, SYS_prctl, 36); /* SET_CHILD_SUBREAPER */
 	refused(EPERM, SYS_prctl, 35); /* SET_MM */
 	refused(EPERM, SYS_prctl, 62); /* SCHED_CORE */
 	refused(EPERM, SYS_prctl, 35 | HIGH);
