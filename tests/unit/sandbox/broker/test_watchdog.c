@@ -451,8 +451,8 @@ static void test_many_that_begin_and_end(void **state)
 	for (int i = 0; i < 30; i++)
 		pid[i] = begin(i < 24 ? stay : begin_others);
 	inmate.pid1 = getpid();
-	for (int i = 0; i < 50; i++)
-		assert_true(cb_watchdog_measure(&inmate, &jail, 60000, 0, UINT64_MAX).rough < 1024 * MIB);
+	for (int i = 0; i < 50; i++) /* nobody counts as hidden */
+		assert_true(cb_watchdog_measure(&inmate, &jail, 60000, 0, UINT64_MAX).rough < 1024ull * 1024 * MIB / 2);
 	end_all(pid, 30);
 }
 
