@@ -101,18 +101,26 @@ static bool asked_for_signal(struct rig *r)
 	return r->k.guest.python.signals > 0;
 }
 
-/* A cell that ends as the interrupt comes: the next is sent when no signal can reach it any more. */
-static void test_interrupt_is_never_the_next_cells(void **state)
+static void one_ends_as_it_is_interrupted(struct rig *r)
 {
-	struct rig *r = *state = rig_up();
 	uint64_t g;
-	const char *id = rig_begin(r, "a", &g), *next;
-	char there;
+	const char *id = rig_begin(r, "a", &g);
 
 	interrupt(r);
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
 	rig_expect(r, RIG_SHELL, "execute_reply", id);
 	rig_expect(r, RIG_IOPUB, "idle", id);
+}
+
+/* A cell that ends as the interrupt comes: the next is sent when no signal can reach it any more. */
+static void test_interrupt_is_never_the_next_cells(void **state)
+{
+	struct rig *r = *state = rig_up();
+	const char *next;
+	uint64_t g;
+	char there;
+
+	one_ends_as_it_is_interrupted(r);
 	assert_true(asked_for_signal(r));
 	next = rig_execute(r, "b");
 	rig_barrier(r);
@@ -131,13 +139,10 @@ static void test_interrupt_is_never_the_next_cells(void **state)
 static void test_interrupt_of_a_cell_that_waits(void **state)
 {
 	struct rig *r = *state = rig_up();
+	const char *next;
 	uint64_t g;
-	const char *id = rig_begin(r, "a", &g), *next;
 
-	interrupt(r);
-	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
-	rig_expect(r, RIG_SHELL, "execute_reply", id);
-	rig_expect(r, RIG_IOPUB, "idle", id);
+	one_ends_as_it_is_interrupted(r);
 	next = rig_execute(r, "b");
 	rig_barrier(r);
 	interrupt(r);
@@ -178,13 +183,9 @@ static void test_interrupt_that_a_waiting_cell_overtook(void **state)
 static void test_interrupt_of_a_command_that_waits(void **state)
 {
 	struct rig *r = *state = rig_up();
-	uint64_t g;
-	const char *id = rig_begin(r, "a", &g), *run;
+	const char *run;
 
-	interrupt(r);
-	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
-	rig_expect(r, RIG_SHELL, "execute_reply", id);
-	rig_expect(r, RIG_IOPUB, "idle", id);
+	one_ends_as_it_is_interrupted(r);
 	run = rig_send(r, RIG_SHELL, "cellblock_run_request", "{\"argv\":[\"a\"]}", NULL);
 	rig_barrier(r);
 	interrupt(r);

@@ -529,10 +529,8 @@ static void test_a_cell_as_the_guest_ends(void **state)
 	r->subshell = NULL;
 }
 
-/* What hangs after its cell has ended can be interrupted, and ended by a second interrupt. */
-static void test_interrupt_of_a_comm_left_over(void **state)
+static void comm_outlasts_its_cell(struct rig *r)
 {
-	struct rig *r = *state = with_side();
 	const char *cell, *one;
 	uint64_t g = cell_runs(r, &cell);
 
@@ -543,6 +541,14 @@ static void test_interrupt_of_a_comm_left_over(void **state)
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
 	ends(r, cell, "execute_reply", "ok");
 	rig_expect(r, RIG_IOPUB, "idle", cell);
+}
+
+/* What hangs after its cell has ended can be interrupted, and ended by a second interrupt. */
+static void test_interrupt_of_a_comm_left_over(void **state)
+{
+	struct rig *r = *state = with_side();
+
+	comm_outlasts_its_cell(r);
 	const char *i = rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL);
 
 	rig_expect(r, RIG_CONTROL, "interrupt_reply", i);
@@ -697,16 +703,9 @@ static bool nothing_repeats(struct rig *r)
 static void test_interrupt_of_a_comm_is_no_cells(void **state)
 {
 	struct rig *r = *state = with_side();
-	const char *cell, *one, *i;
-	uint64_t g = cell_runs(r, &cell);
+	const char *cell, *i;
 
-	rig_frame(r, CB_WIRE_AWAITING, g, "{}");
-	one = rig_send(r, RIG_SHELL, "comm_msg", COMM(1), NULL);
-	(void)rig_guest_expect(r, CB_WIRE_DOWN_COMM_MSG);
-	rig_expect(r, RIG_IOPUB, "busy", one);
-	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
-	ends(r, cell, "execute_reply", "ok");
-	rig_expect(r, RIG_IOPUB, "idle", cell);
+	comm_outlasts_its_cell(r);
 	i = rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL);
 	rig_expect(r, RIG_CONTROL, "interrupt_reply", i);
 	rig_expect(r, RIG_IOPUB, "busy", i);
