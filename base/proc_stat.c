@@ -42,19 +42,23 @@ int cb_proc_stat_parse(const char *text, struct cb_proc_stat *ret)
 	return 0;
 }
 
-int cb_proc_stat_read(int dir, const char *path, struct cb_proc_stat *ret)
+static int read_text(int dir, const char *path, char *ret_text, size_t size)
 {
 	CB_AUTO_FD fd = openat(dir, path, O_RDONLY | O_CLOEXEC);
-	char text[TEXT];
-	ssize_t n;
+	ssize_t n = fd >= 0 ? read(fd, ret_text, size - 1) : -1;
 
-	if (fd < 0)
+	ret_text[n > 0 ? n : 0] = '\0';
+	if (n < 0)
 		return -errno;
-	n = read(fd, text, sizeof(text) - 1);
-	if (n <= 0)
-		return n < 0 ? -errno : -ESRCH;
-	text[n] = '\0';
-	return cb_proc_stat_parse(text, ret);
+	return n > 0 ? 0 : -ESRCH;
+}
+
+int cb_proc_stat_read(int dir, const char *path, struct cb_proc_stat *ret)
+{
+	char text[TEXT];
+	int r = read_text(dir, path, text, sizeof(text));
+
+	return r < 0 ? r : cb_proc_stat_parse(text, ret);
 }
 
 int cb_proc_stat_of(pid_t pid, struct cb_proc_stat *ret)
@@ -63,4 +67,12 @@ int cb_proc_stat_of(pid_t pid, struct cb_proc_stat *ret)
 
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
 	return cb_proc_stat_read(AT_FDCWD, path, ret);
+}
+
+int cb_proc_status_of(pid_t pid, char *ret_text, size_t size)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	return read_text(AT_FDCWD, path, ret_text, size);
 }

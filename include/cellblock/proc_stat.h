@@ -1,4 +1,4 @@
-/* What /proc/PID/stat says of a process, or /proc/PID/task/TID/stat of a thread. See base/proc_stat.c. */
+/* What /proc says of a process: stat, which threads have too, and status. See base/proc_stat.c. */
 #pragma once
 
 #include <stdbool.h>
@@ -22,3 +22,5 @@ int cb_proc_stat_parse(const char *text, struct cb_proc_stat *ret);
 /* A file, by its path below `dir` (AT_FDCWD for a whole path). -errno; -ESRCH: it ended meanwhile. */
 int cb_proc_stat_read(int dir, const char *path, struct cb_proc_stat *ret);
 int cb_proc_stat_of(pid_t pid, struct cb_proc_stat *ret);
+/* /proc/PID/status as text, cut at the size; "" with an error. All groups of a user come before the memory. */
+int cb_proc_status_of(pid_t pid, char *ret_text, size_t size);

@@ -240,17 +240,10 @@ static DIR *open_descriptors(const struct cb_kernel_look *look, pid_t pid, bool 
 /* How many descriptors it has room for, which is shown of all. */
 static uint64_t room_for_files(const struct cb_kernel_look *look, pid_t pid)
 {
-	char path[64], text[4096];
 	uint64_t files = look->open_files;
-	const char *at;
-	ssize_t n;
+	char text[4096];
+	const char *at = cb_proc_status_of(pid, text, sizeof(text)) == 0 ? strstr(text, "\nFDSize:") : NULL;
 
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
-
-	n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
-	text[n > 0 ? n : 0] = '\0';
-	at = strstr(text, "\nFDSize:");
 	if (at != NULL && strtoull(at + 8, NULL, 10) < files)
 		files = strtoull(at + 8, NULL, 10);
 	return files;

@@ -21,6 +21,7 @@
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>
 #include <cellblock/host_memory.h>
+#include <cellblock/proc_stat.h>
 
 #include <dirent.h>
 #include <errno.h>
@@ -128,21 +129,6 @@ static bool is_hidden_by_host(bool is_pid1, int code)
 	return is_pid1 && (code == -EPERM || code == -EACCES);
 }
 
-static int read_status(pid_t pid, char *ret_text, size_t size)
-{
-	char path[64];
-	ssize_t n;
-
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
-
-	n = fd >= 0 ? read(fd, ret_text, size - 1) : -1;
-	ret_text[n > 0 ? n : 0] = '\0';
-	if (n < 0)
-		return -errno;
-	return n > 0 ? 0 : -ESRCH;
-}
-
 static bool has_memory(const char *status)
 {
 	return strstr(status, "\nVmRSS:") != NULL;
@@ -179,7 +165,7 @@ static pid_t look_at_threads(pid_t pid, char *ret_status, size_t size, struct th
 			continue;
 		if (ret->count < THREADS_MAX)
 			ret->list[ret->count++] = thread;
-		code = read_status(thread, ret_status, size);
+		code = cb_proc_status_of(thread, ret_status, size);
 		if (code == 0 && has_memory(ret_status))
 			found = thread;
 		ret->cut = ret->cut || (code < 0 && !is_gone(code));
@@ -212,7 +198,7 @@ static pid_t living_thread(pid_t pid, char *ret_status, size_t size)
 	for (int i = 0; i < THREAD_LOOKS && calm < CALM_LOOKS; i++) {
 		struct threads *now = &threads[i % 2];
 		pid_t found = look_at_threads(pid, ret_status, size, now);
-		int code = found == 0 ? read_status(pid, ret_status, size) : 0;
+		int code = found == 0 ? cb_proc_status_of(pid, ret_status, size) : 0;
 		bool whole;
 
 		if (found != 0)
@@ -240,7 +226,7 @@ static bool is_dying(const char *status)
 static bool resident(bool is_pid1, pid_t *pid, uint64_t *ret_pages, uint64_t *ret_tables, bool *ret_dying)
 {
 	static char text[STATUS_MAX]; /* large: not for the stack */
-	int code = read_status(*pid, text, sizeof(text));
+	int code = cb_proc_status_of(*pid, text, sizeof(text));
 
 	if (code < 0) {
 		*ret_pages = is_gone(code) || is_hidden_by_host(is_pid1, code) ? 0 : HIDDEN_BYTES;

@@ -79,6 +79,19 @@ static void test_real_ones(void **state)
 	assert_int_equal(cb_proc_stat_read(AT_FDCWD, "/dev/null", &s), -ESRCH);
 }
 
+static void test_status(void **state)
+{
+	char text[4096];
+
+	(void)state;
+	assert_int_equal(cb_proc_status_of(getpid(), text, sizeof(text)), 0);
+	assert_non_null(strstr(text, "\nFDSize:"));
+	assert_int_equal(cb_proc_status_of(getpid(), text, 16), 0);
+	assert_int_equal(strlen(text), 15);
+	assert_int_equal(cb_proc_status_of(0, text, sizeof(text)), -ENOENT);
+	assert_string_equal(text, "");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -86,6 +99,7 @@ int main(void)
 		cmocka_unit_test(test_one_that_ends),
 		cmocka_unit_test(test_other_forms),
 		cmocka_unit_test(test_real_ones),
+		cmocka_unit_test(test_status),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
