@@ -220,7 +220,7 @@ static bool in_use(const struct cb_kernel *k)
 
 	return s->current != NULL || cb_lanes_busy(&k->shells) || cb_branches_busy(&k->transactions) ||
 	       cb_debug_busy(&k->shells) || s->waiting.head != NULL || k->workspace.jobs.head != NULL ||
-	       k->workspace.overlay_changes.request != NULL || cb_iopub_has_subscribers(&k->jupyter);
+	       k->workspace.overlay_changes.request != NULL || k->jupyter.iopub.connected.n > 0;
 }
 
 static void interrupt_rest(struct cb_kernel *k, const struct cb_request *only)

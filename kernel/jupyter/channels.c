@@ -345,6 +345,8 @@ int cb_channels_open(struct cb_jupyter *jp, struct cb_err *err)
 
 		if (r == 0)
 			r = endpoint(&jp->conn, ch, url, sizeof(url));
+		if (r == 0 && ch == CB_IOPUB)
+			r = cb_connected_open(jp);
 		if (r == 0 && zmq_bind(c->socket[ch], url) != 0)
 			r = -errno;
 		if (r < 0)
@@ -359,6 +361,7 @@ void cb_channels_close(struct cb_jupyter *jp)
 {
 	struct cb_channels *c = &jp->channels;
 
+	cb_connected_close(jp);
 	for (int ch = 0; ch < CB_NCHANNELS; ch++) {
 		if (c->socket[ch] != NULL)
 			zmq_close(c->socket[ch]);

@@ -7,7 +7,8 @@
  * Slow readers. The socket is an XPUB with NODROP, so that a full peer is said (EAGAIN) instead of its messages
  * silently lost. Then messages queue here. After PATIENCE without any progress one message goes out with NODROP off:
  * whoever reads has long emptied its queue and gets it, and ZeroMQ leaves the peers that are full out until they read
- * again. Progress is seen in lumps: libzmq says that there is room again when half of a queue is empty, here and in the
+ * again. A peer that is alone keeps nobody waiting: for it all stays queued, and only the guest is held back no longer.
+ * Progress is seen in lumps: libzmq says that there is room again when half of a queue is empty, here and in the
  * client, a thousand messages by default in each. Who takes a hundred messages a second is so no stranger to seconds
  * without any; PATIENCE is long enough for half of that.
  * If the queue itself grows over its bound, text is given up first, then displays, with a notice on stderr. What ends a
@@ -344,6 +345,11 @@ static void notice_dropped(struct cb_jupyter *jp)
 	send_text(jp, NULL, CB_WIRE_STDERR, text, (size_t)n);
 }
 
+static bool out_of_patience(const struct cb_iopub *p, int64_t now)
+{
+	return p->head != NULL && p->subscribed && now - p->blocked_since > PATIENCE;
+}
+
 /* Nobody can be sent anything for the sake of a peer that is full: one message that it does not get sets it aside. */
 static int send_past_the_full(struct cb_jupyter *jp, struct cb_iopub_entry *e)
 {
@@ -392,7 +398,7 @@ static bool try_first(struct cb_jupyter *jp, int64_t now)
 		return true;
 	}
 	r = send_frames(jp, e->frame, e->nframes);
-	if (r == -EAGAIN && now - p->blocked_since > PATIENCE)
+	if (r == -EAGAIN && p->connected.n > 1 && out_of_patience(p, now))
 		r = send_past_the_full(jp, e);
 	if (r == -EAGAIN)
 		return false;
@@ -437,7 +443,9 @@ bool cb_iopub_congested(const struct cb_jupyter *jp)
 	const struct cb_iopub *p = &jp->iopub;
 	int64_t now = p->paced && !jp->events->interrupts(jp->kernel) ? cb_now_ns() : INT64_MAX;
 
-	return p->subscribed && (p->bytes > CONGESTED || p->text_clock > now || p->message_clock > now);
+	if (p->subscribed && p->bytes > CONGESTED && !out_of_patience(p, cb_now_ns()))
+		return true;
+	return p->subscribed && (p->text_clock > now || p->message_clock > now);
 }
 
 static void welcome(struct cb_jupyter *jp, const char *prefix, size_t len)
@@ -469,29 +477,7 @@ static void welcome(struct cb_jupyter *jp, const char *prefix, size_t len)
 		(void)send_or_queue(jp, CB_WEIGHT_KEEP, frame, n + 1);
 }
 
-bool cb_iopub_has_subscribers(const struct cb_jupyter *jp)
-{
-	return jp->iopub.ntopics > 0 || jp->iopub.many_topics;
-}
-
-/* The socket tells of every subscription, but of an unsubscription only when it was the topic's last. */
-static void note_topic(struct cb_jupyter *jp, const char *topic, size_t len, bool on)
-{
-	struct cb_iopub *p = &jp->iopub;
-	uint64_t h = cb_span_hash((struct cb_span){ topic, len }, CB_HASH);
-	size_t i = 0;
-
-	while (i < p->ntopics && p->topic[i] != h)
-		i++;
-	if (!on && i < p->ntopics)
-		p->topic[i] = p->topic[--p->ntopics];
-	else if (on && i == p->ntopics && i < CB_IOPUB_TOPICS)
-		p->topic[p->ntopics++] = h;
-	else if (on && i == p->ntopics)
-		p->many_topics = true;
-	jp->events->subscribers(jp->kernel);
-}
-
+/* The socket tells of every subscription; who listens at all is told by the connections. */
 void cb_iopub_subscriptions(struct cb_jupyter *jp)
 {
 	for (int i = 0; i < 64; i++) {
@@ -504,8 +490,6 @@ void cb_iopub_subscriptions(struct cb_jupyter *jp)
 		}
 		const char *data = zmq_msg_data(&m);
 
-		if (zmq_msg_size(&m) > 0 && (data[0] == 0 || data[0] == 1))
-			note_topic(jp, data + 1, zmq_msg_size(&m) - 1, data[0] == 1);
 		if (zmq_msg_size(&m) > 0 && data[0] == 1) {
 			welcome(jp, data + 1, zmq_msg_size(&m) - 1);
 			if (!jp->iopub.subscribed) {

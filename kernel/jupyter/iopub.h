@@ -6,12 +6,12 @@
 #include <stdint.h>
 #include <zmq.h>
 
+#include "connected.h"
 #include "message.h"
 
 struct cb_jupyter;
 
 #define CB_IOPUB_HWM 1000
-#define CB_IOPUB_TOPICS 64
 
 /* What may be given up when a subscriber does not read, in this order. */
 enum cb_weight {
@@ -26,16 +26,14 @@ struct cb_iopub {
 	/* messages that could not be sent yet, oldest first */
 	struct cb_iopub_entry *head, *tail;
 	size_t bytes;
-	size_t dropped;			 /* bytes of text and data given up since the last notice */
-	uint64_t topic[CB_IOPUB_TOPICS]; /* what somebody subscribes to now, by hash */
-	size_t ntopics;
-	bool many_topics;      /* more than can be told apart: taken for subscribed from then on */
+	size_t dropped;	       /* bytes of text and data given up since the last notice */
 	bool subscribed;       /* somebody has ever subscribed; until then everything is held */
 	int64_t blocked_since; /* 0 = not blocked */
 	int64_t looked_at;     /* when the queue was last tried */
 	size_t in_flight;      /* bytes of bodies at the last look, */
 	int64_t full_since;    /* and since when they were too many and became no fewer; 0 = they are not */
 	int timer;	       /* retry of the queue */
+	struct cb_connected connected;
 
 	/* a notebook server (JPY_SESSION_NAME) drops what comes faster than it allows: when what was sent may have been
 	 */
@@ -60,7 +58,5 @@ void cb_iopub_status(struct cb_jupyter *jp, const char *state, struct cb_header 
 /* Text of a stream: merged with what comes within some ms, flushed before anything else is published. */
 void cb_iopub_text(struct cb_jupyter *jp, struct cb_header *parent, unsigned stream, const void *text, size_t len);
 void cb_iopub_flush(struct cb_jupyter *jp);
-/* Whether anybody subscribes to anything now. */
-bool cb_iopub_has_subscribers(const struct cb_jupyter *jp);
 /* Whether the guest's output should not be read for now because subscribers are behind. */
 bool cb_iopub_congested(const struct cb_jupyter *jp);

@@ -1,7 +1,8 @@
 /* timeout.idle.
  *
- * Role: ends a jail that nobody uses: no request for timeout.idle seconds, none under way or waiting, no subscriber on
- * iopub. The kernel stays and answers; the next request gets a new jail, and the next cell says that the state is lost.
+ * Role: ends a jail that nobody uses: no request for timeout.idle seconds, none under way or waiting, nobody
+ * connected to iopub. The kernel stays and answers; the next request gets a new jail, and the next cell says that the
+ * state is lost.
  * Trust domain: supervisor.
  */
 #include "idle.h"

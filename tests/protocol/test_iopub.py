@@ -145,6 +145,28 @@ def test_a_slow_subscriber_does_not_stop_the_others_for_long(client, stuck):
         assert cell.ok and len(cell.text()) == 5_000_001
 
 
+@pytest.mark.cellblock_only("ipykernel's PUB drops at its high-water mark")
+def test_who_listens_alone_gets_all_however_late(start):
+    """The cell ends though nobody reads; who does not keep another waiting is not set aside."""
+    k = kernels.Kernel(start.folder / "alone")
+    start.started.append(k)
+    code = "from IPython.display import display\nfor i in range(3000): display({'text/plain': 'x' * 20_000}, raw=True)"
+    with Client(k, channels=("shell", "control")) as c, c.context.socket(zmq.SUB) as late:
+        late.linger, late.rcvhwm, late.rcvbuf = 0, 1, 4096
+        late.subscribe(b"")
+        late.connect(endpoint(k.connection, "iopub"))
+        assert late.poll(60_000), "no welcome"
+        cell = c.start(code)
+        assert c.reply(cell, timeout=120).content["status"] == "ok"
+        seen, idle = 0, False
+        while not idle:
+            assert late.poll(60_000), f"nothing comes behind {seen} displays"
+            said = late.recv_multipart()
+            seen += said[0] == b"display_data"
+            idle = said[0] == b"status" and b'"idle"' in said[-1] and cell.encode() in said[4]
+        assert seen == 3000
+
+
 def test_subscribing_and_leaving_again_and_again(client):
     for _ in range(50):
         s = client.context.socket(zmq.SUB)

@@ -5,6 +5,7 @@ import os
 import kernels
 import pytest
 import rawclient
+import zmtp
 
 pytestmark = pytest.mark.cellblock_only
 TWINS = False
@@ -179,6 +180,18 @@ def test_a_subscriber_keeps_the_jail(start):
     """A second kernel's time-out is the clock: it is longer than the first one's timeout.idle."""
     c = start(args=sets("timeout.idle=0.5")).client
     c.run("kept = 1")
+    d = start(args=sets("timeout.cell=1.5")).client
+    assert d.run("import time; time.sleep(600)").content["ename"] == "CellTimeoutError"
+    assert c.run("kept").result == "1"
+
+
+def test_a_subscriber_can_not_be_signed_off_by_others(start):
+    c = start(args=sets("timeout.idle=0.5")).client
+    c.run("kept = 1")
+    with zmtp.connect(c.connection, "iopub", kind=b"SUB") as stranger:
+        for topic in (b"\0", b"\0", b"\1told"):
+            stranger.sendall(zmtp.part(topic, more=False))
+        assert stranger.recv(100), "no welcome, which says that all before it was read"
     d = start(args=sets("timeout.cell=1.5")).client
     assert d.run("import time; time.sleep(600)").content["ename"] == "CellTimeoutError"
     assert c.run("kept").result == "1"

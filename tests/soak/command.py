@@ -73,7 +73,8 @@ class Soak:
     def tell(self, session, error):
         where = f"session {session.number} step {session.step}"
         again = f"--seed {self.options.seed} --from {session.number} --mode {self.options.mode}"
-        say(f"AMISS in {where}; again with {again} --workspace {self.options.workspace} --steps {self.options.steps}")
+        again += f" --workspace {self.options.workspace} --steps {self.options.steps}"
+        say(f"AMISS in {where}; again with {again} --pipeline {self.options.pipeline}")
         say("".join(traceback.format_exception(type(error), error, error.__traceback__, limit=-5)))
         for code, reply in session.recent:
             say("    " + code.replace("\n", "\n    ") + f"\n    -> {reply}")
@@ -115,6 +116,7 @@ def options(words=None):
     p.add_argument("--from", type=int, default=0, dest="begin", metavar="SESSION", help="the first session's number")
     p.add_argument("--sessions", type=int, default=0, help="no more than so many")
     p.add_argument("--steps", type=int, default=120, help="of each session (default 120)")
+    p.add_argument("--pipeline", type=int, default=24, help="most cells that are sent at once (default 24)")
     p.add_argument("--mode", choices=MODES, default="auto", help="transactions.mode; keep = always, and three to undo")
     p.add_argument("--workspace", choices=WORKSPACES, default="rw", help="workspace.mode")
     p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="more of the policy")

@@ -56,6 +56,7 @@ class Session(Judge):
     def __init__(self, folder, options, number, tally, left):
         super().__init__(options.mode, options.workspace == "overlay", tally)
         self.seed, self.number, self.steps, self.left = options.seed, number, options.steps, left
+        self.most = options.pipeline
         sets = [*LIMITS, *MODES[options.mode], f"workspace.mode={options.workspace}", *options.set]
         args = [word for each in sets for word in ("--set", each)]
         self.kernel = Managed(folder, args)
@@ -205,7 +206,7 @@ class Session(Judge):
 
     def pipeline(self, rng):
         """Many at once: with an error that aborts those behind it, and with deaths."""
-        batch, count = [], rng.randrange(2, 25)
+        batch, count = [], rng.randrange(2, self.most + 1)
         bad, kind = rng.randrange(count), rng.choice(["none", "error", "abort", "death", "death"])
         for i in range(count):
             code, apply = change(rng)

@@ -444,6 +444,39 @@ static void test_a_kernel_that_was_stopped(void **state)
 	assert_null(p->head);
 }
 
+/* Nobody waits for the sake of who listens alone: it gets all, however late; only the guest is no longer held back. */
+static void test_who_is_alone_loses_nothing(void **state)
+{
+	struct rig *r = *state = rig_new();
+	struct cb_iopub *p = &r->k.jupyter.iopub;
+	int sent = 0, seen = 0;
+	char part[32768];
+	bool idle = false;
+
+	zmq_close(r->client[RIG_IOPUB]);
+	r->client[RIG_IOPUB] = NULL;
+	join(r, 0, true);
+	while (!p->subscribed || p->connected.n != 1)
+		rig_until_soon(r);
+	for (; !cb_iopub_congested(&r->k.jupyter); sent++)
+		display(r, CB_WEIGHT_DATA, 20000);
+	p->blocked_since -= 60 * 1000000000LL;
+	assert_false(cb_iopub_congested(&r->k.jupyter));
+	cb_iopub_status(&r->k.jupyter, "idle", NULL);
+	retry(r);
+	assert_non_null(p->head);
+	for (int64_t end = cb_now_ns() + 90000000000; !idle && cb_now_ns() < end; rig_until_soon(r)) {
+		for (int n; (n = zmq_recv(r->peer[0], part, sizeof(part) - 1, ZMQ_DONTWAIT)) >= 0;) {
+			part[n < (int)sizeof(part) - 1 ? n : (int)sizeof(part) - 1] = '\0';
+			seen += strcmp(part, "display_data") == 0;
+			idle |= strstr(part, "\"idle\"") != NULL;
+		}
+	}
+	assert_true(idle);
+	assert_int_equal(seen, sent);
+	assert_int_equal(p->dropped, 0);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_teardown(f, rig_teardown)
@@ -462,6 +495,7 @@ int main(void)
 		T(test_welcome_while_blocked),
 		T(test_welcome_names_the_prefix),
 		T(test_a_kernel_that_was_stopped),
+		T(test_who_is_alone_loses_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
