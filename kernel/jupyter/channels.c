@@ -3,8 +3,9 @@
  * Trust domain: supervisor. The listening sockets are made by hand while the process still has its rights (a port in
  * use is then one clear error) and handed to libzmq by ZMQ_USE_FD, so that the supervisor's filter can refuse to bind
  * anything later. Invariants: no send blocks; every socket has limits for what comes in (incoming.c: for messages that
- * are not whole yet), high-water marks and a linger; a peer is served at most BATCH messages a turn. Called by the
- * loop; hands verified requests to router.c.
+ * are not whole yet), high-water marks and a linger; what clients leave unread is bounded by bytes as well, and a large
+ * reply beyond that becomes an error that says so; a peer is served at most BATCH messages a turn. Called by the loop;
+ * hands verified requests to router.c.
  */
 #include "channels.h"
 
@@ -27,6 +28,10 @@
 #define BATCH 64       /* messages taken from one socket a turn */
 #define DRAIN_MAX 4096 /* messages taken in at a failure, and at the end */
 #define REPLY_HWM 10000
+#define ECHO_HWM 100	/* of who does not read his heartbeats */
+#define ECHO_MAX 4096	/* bytes of one */
+#define REPLIES_MAX (256u << 20) /* bytes of replies that nobody has taken yet; twice as many where they are small */
+#define REPLY_SMALL 16384
 #define FRAME_FLOOR (64 << 20)
 
 static int endpoint(const struct cb_connection *conn, enum cb_channel ch, char *ret, size_t size)
@@ -158,7 +163,7 @@ static int set_common(struct cb_jupyter *jp, void *s, enum cb_channel ch)
 
 	const int options[][2] = {
 		{ ZMQ_LINGER, 1000 },
-		{ ZMQ_SNDHWM, ch == CB_IOPUB ? CB_IOPUB_HWM : REPLY_HWM },
+		{ ZMQ_SNDHWM, ch == CB_IOPUB ? CB_IOPUB_HWM : ch == CB_HB ? ECHO_HWM : REPLY_HWM },
 		{ ZMQ_RCVHWM, 1000 },
 		{ ZMQ_IPV6, strchr(jp->conn.ip, ':') != NULL },
 		{ ZMQ_USE_FD, jp->channels.listen_fd[ch] },
@@ -182,31 +187,6 @@ static int set_common(struct cb_jupyter *jp, void *s, enum cb_channel ch)
 			r = -errno;
 	}
 	return r;
-}
-
-static void on_heartbeat(void *context, short revents)
-{
-	struct cb_jupyter *jp = context;
-	void *s = jp->channels.socket[CB_HB];
-
-	(void)revents;
-	for (int i = 0; i < BATCH; i++) {
-		zmq_msg_t m;
-		int more;
-
-		do {
-			zmq_msg_init(&m);
-			if (zmq_msg_recv(&m, s, ZMQ_DONTWAIT) < 0) {
-				zmq_msg_close(&m);
-				return;
-			}
-			more = zmq_msg_more(&m);
-			if (!more)
-				cb_incoming_delivered(&m);
-			if (zmq_msg_send(&m, s, ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0)) < 0)
-				zmq_msg_close(&m);
-		} while (more);
-	}
 }
 
 /* One multipart message. -EAGAIN when none waits; CB_E_TOO_BIG when it had too many frames, or too large ones all
@@ -244,6 +224,39 @@ static int receive(void *s, size_t most, zmq_msg_t *frame, size_t *ret_n)
 	}
 	*ret_n = n;
 	return 0;
+}
+
+/* Takes the frames in any case. */
+static int send_all(void *s, zmq_msg_t *frame, size_t n)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (r == 0 && zmq_msg_send(&frame[i], s, ZMQ_DONTWAIT | (i + 1 < n ? ZMQ_SNDMORE : 0)) < 0)
+			r = -errno;
+		if (r < 0)
+			zmq_msg_close(&frame[i]);
+	}
+	return r;
+}
+
+/* Nobody needs a key for this. */
+static void on_heartbeat(void *context, short revents)
+{
+	struct cb_jupyter *jp = context;
+	void *s = jp->channels.socket[CB_HB];
+	static zmq_msg_t frame[CB_MAX_FRAMES];
+
+	(void)revents;
+	for (int i = 0; i < BATCH; i++) {
+		size_t n = 0;
+		int r = receive(s, ECHO_MAX, frame, &n);
+
+		if (r == 0)
+			(void)send_all(s, frame, n);
+		else if (r != CB_E_TOO_BIG)
+			return;
+	}
 }
 
 /* `at_end`: also when the loop has stopped. */
@@ -378,12 +391,36 @@ void cb_channels_close(struct cb_jupyter *jp)
 		zmq_ctx_term(c->context); /* waits for unsent replies, at most the linger */
 }
 
+/* Puts an error in place of what is too large while so much is unread. A question can't be one. */
+static int refuse_large(enum cb_channel channel, struct cb_outgoing *out, struct cb_buf *text)
+{
+	size_t waiting = cb_replies_in_flight(), large = out->content.len;
+
+	for (size_t i = 0; i < out->nbuffers; i++)
+		large += out->buffers[i].len;
+	if (waiting > 2 * REPLIES_MAX)
+		return -ENOBUFS;
+	if (waiting <= REPLIES_MAX || large <= REPLY_SMALL)
+		return 0;
+	if (channel == CB_STDIN)
+		return -ENOBUFS;
+	out->content_body = NULL;
+	out->nbuffers = 0;
+	int r = cb_json_write_object(text, "status", "error", "ename", "KernelBusyError", "evalue",
+				     "the request was served, but its reply was left out: replies of more than 256 MiB "
+				     "wait for clients that do not read them",
+				     "traceback", CB_SPAN("[]"));
+
+	out->content = cb_buf_span(text);
+	return r;
+}
+
 int cb_channels_send(struct cb_jupyter *jp, enum cb_channel channel, const struct cb_request *to,
 		     const struct cb_outgoing *out)
 {
-	void *s = jp->channels.socket[channel];
 	zmq_msg_t frame[CB_MAX_IDENTITIES + 8]; /* replies have one buffer at most */
 	CB_AUTO_BUF traced = CB_BUF_INIT(CB_TRACEPARENT_SIZE + 64);
+	CB_AUTO_BUF refusal = CB_BUF_INIT(1024);
 	struct cb_outgoing said = *out;
 	size_t n = 0, body = 0;
 
@@ -396,20 +433,21 @@ int cb_channels_send(struct cb_jupyter *jp, enum cb_channel channel, const struc
 			said.metadata = cb_buf_span(&traced);
 	}
 
+	said.reply = true;
 	for (; n < to->nident; n++) {
 		zmq_msg_init(&frame[n]);
 		zmq_msg_copy(&frame[n], &to->frame[n]);
+		said.identities += zmq_msg_size(&frame[n]);
 	}
-	int r = cb_outgoing_frames(&jp->session, jp->auth, &said, &frame[n], &body);
+	int r = refuse_large(channel, &said, &refusal);
 
-	n += r < 0 ? 0 : body;
-	for (size_t i = 0; i < n; i++) {
-		if (r == 0 && zmq_msg_send(&frame[i], s, ZMQ_DONTWAIT | (i + 1 < n ? ZMQ_SNDMORE : 0)) < 0)
-			r = -errno;
-		if (r < 0)
-			zmq_msg_close(&frame[i]);
-	}
-	if (r < 0)
+	if (r == 0)
+		r = cb_outgoing_frames(&jp->session, jp->auth, &said, &frame[n], &body);
+	if (r == 0)
+		r = send_all(jp->channels.socket[channel], frame, n + body);
+	else
+		cb_frames_close(frame, n);
+	if (r < 0 && cb_log_limit(&jp->channels.unsent))
 		cb_log(CB_LOG_WARNING, "%s: %s not sent: %s", cb_channel_name(channel), out->type, cb_err_name(r));
 	return r;
 }

@@ -19,6 +19,7 @@ struct cb_channels {
 	int listen_fd[CB_NCHANNELS]; /* bound before rights are dropped, then libzmq's */
 	int slot[CB_NCHANNELS];	     /* in the loop */
 	struct cb_log_limit dropped; /* messages of who has no key */
+	struct cb_log_limit unsent;  /* replies that nobody takes */
 };
 
 /* Binds and listens, choosing ports that are 0 (conn->port is updated, *ret_chosen set). Before cb_self_sandbox. */
@@ -36,7 +37,8 @@ void cb_channels_drain_stdin(struct cb_jupyter *jp);
 void cb_channels_drain_at_end(struct cb_jupyter *jp);
 
 /* Sends to the peer that sent `to`, on `channel`, with its header as parent. Never blocks: to a peer whose queue is
- * full or that is gone the message is dropped and logged. On stdin -EHOSTUNREACH says that there is no such peer. */
+ * full or that is gone the message is dropped and logged, and what is large when clients leave too much unread becomes
+ * an error. On stdin -EHOSTUNREACH says that there is no such peer. */
 int cb_channels_send(struct cb_jupyter *jp, enum cb_channel channel, const struct cb_request *to,
 		     const struct cb_outgoing *out);
 /* Reply on the request's own channel: `type` is the request's with _reply. metadata NULL = {}. */

@@ -19,8 +19,9 @@
 #include "tools.h"
 
 #define COPY_BELOW 16384 /* smaller contents are copied: cheaper than a shared body */
+#define FRAME_BYTES 128	 /* what libzmq has for a frame beside its bytes, about */
 
-static size_t in_flight; /* atomic */
+static size_t in_flight, replies_in_flight; /* atomic */
 
 struct cb_header *cb_header_ref(struct cb_header *h)
 {
@@ -296,9 +297,14 @@ size_t cb_bodies_in_flight(void)
 	return __atomic_load_n(&in_flight, __ATOMIC_RELAXED);
 }
 
+size_t cb_replies_in_flight(void)
+{
+	return __atomic_load_n(&replies_in_flight, __ATOMIC_RELAXED);
+}
+
 struct share {
 	struct cb_body *body;
-	size_t len;
+	size_t *counter, bytes;
 };
 
 static void share_done(void *data, void *hint)
@@ -306,38 +312,73 @@ static void share_done(void *data, void *hint)
 	struct share *s = hint;
 
 	(void)data;
-	__atomic_sub_fetch(&in_flight, s->len, __ATOMIC_RELAXED);
+	__atomic_sub_fetch(s->counter, s->bytes, __ATOMIC_RELAXED);
 	cb_body_unref(s->body);
 	free(s);
+}
+
+/* A frame over `s`, which the body owns. */
+static int shared_frame(zmq_msg_t *ret_frame, struct cb_span s, struct cb_body *body, size_t *counter, size_t bytes)
+{
+	struct share *share = malloc(sizeof(*share));
+
+	if (share == NULL)
+		return -ENOMEM;
+	*share = (struct share){ .body = body, .counter = counter, .bytes = bytes };
+	__atomic_add_fetch(&body->refs, 1, __ATOMIC_RELAXED);
+	__atomic_add_fetch(counter, bytes, __ATOMIC_RELAXED);
+	union {
+		const char *in;
+		void *out;
+	} data = { .in = s.data };
+
+	if (zmq_msg_init_data(ret_frame, data.out, s.len, share_done, share) != 0) {
+		share_done(NULL, share);
+		return -ENOMEM;
+	}
+	return 0;
 }
 
 /* A frame over `s`: shared when a body owns it and it is big, else copied. */
 static int frame_over(zmq_msg_t *ret_frame, struct cb_span s, struct cb_body *body)
 {
-	if (body == NULL || s.len < COPY_BELOW) {
-		if (zmq_msg_init_size(ret_frame, s.len) != 0)
-			return -ENOMEM;
-		if (s.len > 0)
-			memcpy(zmq_msg_data(ret_frame), s.data, s.len);
-		return 0;
-	}
-	struct share *share = malloc(sizeof(*share));
-
-	if (share == NULL)
+	if (body != NULL && s.len >= COPY_BELOW)
+		return shared_frame(ret_frame, s, body, &in_flight, s.len);
+	if (zmq_msg_init_size(ret_frame, s.len) != 0)
 		return -ENOMEM;
-	*share = (struct share){ .body = body, .len = s.len };
-	__atomic_add_fetch(&body->refs, 1, __ATOMIC_RELAXED);
-	__atomic_add_fetch(&in_flight, s.len, __ATOMIC_RELAXED);
-	union {
-		const char *in;
-		void *out;
-	} bytes = { .in = s.data };
-
-	if (zmq_msg_init_data(ret_frame, bytes.out, s.len, share_done, share) != 0) {
-		share_done(NULL, share);
-		return -ENOMEM;
-	}
+	if (s.len > 0)
+		memcpy(zmq_msg_data(ret_frame), s.data, s.len);
 	return 0;
+}
+
+/* It is given back last, and counts for the whole reply until then, with all that its body keeps. */
+static int last_frame(zmq_msg_t *ret_frame, struct cb_span s, struct cb_body *body, size_t bytes)
+{
+	struct cb_body *copy;
+	int r;
+
+	if (body != NULL && s.len >= COPY_BELOW)
+		return shared_frame(ret_frame, s, body, &replies_in_flight, bytes + body->size - s.len);
+	copy = cb_body_new(s.len);
+	if (copy == NULL)
+		return -ENOMEM;
+	if (s.len > 0)
+		memcpy(copy->data, s.data, s.len);
+	s.data = (const char *)copy->data;
+	r = shared_frame(ret_frame, s, copy, &replies_in_flight, bytes);
+	cb_body_unref(copy);
+	return r;
+}
+
+static size_t bytes_of_reply(const struct cb_outgoing *out, const struct cb_span part[4])
+{
+	size_t bytes = out->identities + (CB_MAX_IDENTITIES + 6 + out->nbuffers) * FRAME_BYTES;
+
+	for (size_t i = 0; i < 4; i++)
+		bytes += part[i].len;
+	for (size_t i = 0; i < out->nbuffers; i++)
+		bytes += out->buffers[i].len;
+	return bytes;
 }
 
 int cb_session_init(struct cb_session *s, struct cb_auth *auth)
@@ -378,10 +419,14 @@ int cb_outgoing_frames(struct cb_session *session, struct cb_auth *auth, const s
 
 	for (; n < 5 && r == 0; n++)
 		r = frame_over(&ret_frame[n], lead[n], NULL);
-	if (r == 0)
-		r = frame_over(&ret_frame[n++], out->content, out->content_body);
-	for (size_t i = 0; i < out->nbuffers && r == 0; i++)
-		r = frame_over(&ret_frame[n++], out->buffers[i], out->buffers_body);
+	for (size_t i = 0; i <= out->nbuffers && r == 0; i++) {
+		struct cb_span s = i == 0 ? out->content : out->buffers[i - 1];
+		struct cb_body *body = i == 0 ? out->content_body : out->buffers_body;
+
+		r = out->reply && i == out->nbuffers
+			    ? last_frame(&ret_frame[n++], s, body, bytes_of_reply(out, part))
+			    : frame_over(&ret_frame[n++], s, body);
+	}
 	if (r < 0) {
 		/* the frame that failed is the last one counted and was not opened */
 		cb_frames_close(ret_frame, n - 1);

@@ -124,9 +124,11 @@ struct cb_body *cb_body_new(size_t size); /* NULL when out of memory */
 void cb_body_unref(struct cb_body *b);
 /* Bytes of bodies in frames that were made and not yet sent, what slow readers make libzmq keep among them. */
 size_t cb_bodies_in_flight(void);
+/* The same of replies, which are counted apart and with all of their frames. */
+size_t cb_replies_in_flight(void);
 
 /* An outgoing message. All spans are borrowed for the call; `content_body` (may be NULL) owns content.data and is
- * shared, not copied. */
+ * shared, not copied. The last frame of a reply is shared or copied with the count of all. */
 struct cb_outgoing {
 	const char *type;
 	struct cb_span parent;	 /* "{}" where there is none */
@@ -136,6 +138,8 @@ struct cb_outgoing {
 	const struct cb_span *buffers;
 	size_t nbuffers;
 	struct cb_body *buffers_body;
+	bool reply;
+	size_t identities; /* of a reply: bytes in front of the frames made here */
 };
 
 /* The session that all our headers carry, and the counter of their ids. */

@@ -29,7 +29,7 @@ int cb_stdin_ask(struct cb_shell *s, const struct cb_frame *f, const char **ret_
 				   .content = { f->content, f->header.content_len } };
 
 	cb_channels_drain_stdin(jp);
-	return cb_channels_send(jp, CB_STDIN, cell, &out) == -EHOSTUNREACH ? CB_STDIN_NOBODY : 0;
+	return cb_channels_send(jp, CB_STDIN, cell, &out) < 0 ? CB_STDIN_NOBODY : 0;
 }
 
 /* The calls of host tools that wait for this client's answer, or NULL: it is input() that waits. */

@@ -3,7 +3,7 @@
 
 #include "shells.h"
 
-#define CB_STDIN_NOBODY 1 /* the client is gone */
+#define CB_STDIN_NOBODY 1 /* the client is gone, or reads nothing */
 /* Takes what the shell's cell asked on stdin, or calls of host tools, to its client. A negative code: the guest broke
  * the protocol, and ret_reason (static) says how. After CB_STDIN_NOBODY cb_stdin_nobody() is to be called, as soon as
  * the cell is known to wait. */

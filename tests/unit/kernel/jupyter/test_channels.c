@@ -1,0 +1,132 @@
+/* What clients leave unread costs a bounded amount of memory, and nobody else's replies or output. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "rig.h"
+
+#define MIB (1u << 20)
+#define MOST (256 * MIB)
+
+static void *peer(struct rig *r, int number, enum cb_channel ch, bool stuck)
+{
+	void *s = zmq_socket(r->k.jupyter.channels.context, ZMQ_DEALER);
+	char url[64];
+
+	if (stuck) {
+		zmq_setsockopt(s, ZMQ_RCVHWM, &(int){ 1 }, sizeof(int));
+		zmq_setsockopt(s, ZMQ_RCVBUF, &(int){ 4096 }, sizeof(int));
+	}
+	zmq_setsockopt(s, ZMQ_LINGER, &(int){ 0 }, sizeof(int));
+	if (number < 0)
+		zmq_setsockopt(s, ZMQ_ROUTING_ID, "client", 6);
+	else
+		r->peer[number] = s;
+	snprintf(url, sizeof(url), "tcp://127.0.0.1:%d", r->k.jupyter.conn.port[ch]);
+	assert_int_equal(zmq_connect(s, url), 0);
+	return s;
+}
+
+static int reply(struct rig *r, enum cb_channel ch, size_t len, bool shared)
+{
+	struct cb_body *body = cb_body_new(len);
+	struct cb_outgoing out = { .type = "execute_reply", .parent = CB_SPAN("{}"), .metadata = CB_SPAN("{}") };
+	int code;
+
+	memset(body->data, ' ', len);
+	memcpy(body->data, "{}", 2);
+	out.content = (struct cb_span){ (const char *)body->data, len };
+	out.content_body = shared ? body : NULL;
+	code = cb_channels_send(&r->k.jupyter, ch, r->k.shells.execution.shell.current, &out);
+	cb_body_unref(body);
+	return code;
+}
+
+static bool nothing_in_flight(struct rig *r)
+{
+	(void)r;
+	return cb_replies_in_flight() == 0;
+}
+
+static void test_replies_that_nobody_reads(void **state)
+{
+	struct rig *r = *state = rig_up();
+	bool refused = false;
+	uint64_t request;
+
+	zmq_close(r->client[RIG_SHELL]);
+	r->client[RIG_SHELL] = peer(r, -1, CB_SHELL, true);
+	(void)rig_begin(r, "1", &request);
+	rig_until(r, nothing_in_flight);
+	(void)rig_send(r, RIG_CONTROL, "kernel_info_request", NULL, NULL);
+	rig_expect(r, RIG_IOPUB, "busy", "m1");
+	rig_expect(r, RIG_IOPUB, "idle", "m1");
+	rig_expect(r, RIG_IOPUB, "busy", "m0"); /* still */
+	rig_expect(r, RIG_CONTROL, "kernel_info_reply", "m1");
+	assert_int_equal(reply(r, CB_CONTROL, 4 * MIB, true), 0);
+	struct rig_msg m = rig_take(r, RIG_CONTROL, "execute_reply", "");
+
+	assert_int_equal(m.content_len, 4 * MIB);
+	rig_msg_free(&m);
+	for (int i = 0; i < 120; i++) {
+		assert_int_equal(reply(r, CB_SHELL, 4 * MIB, i % 2 == 0), 0);
+		rig_until_soon(r);
+		assert_true(cb_replies_in_flight() <= MOST + 5 * MIB);
+	}
+	assert_true(cb_replies_in_flight() > MOST); /* else nothing was tried */
+	assert_int_equal(cb_bodies_in_flight(), 0);
+	/* who reads is told, in place of what is large */
+	assert_int_equal(reply(r, CB_CONTROL, 4 * MIB, true), 0);
+	rig_expect_error(r, RIG_CONTROL, "execute_reply", "", "KernelBusyError", "do not read");
+	assert_int_equal(reply(r, CB_CONTROL, 100, false), 0);
+	rig_expect(r, RIG_CONTROL, "execute_reply", "");
+	/* small ones have a bound of their own, whoever does not read them */
+	zmq_close(r->client[RIG_CONTROL]);
+	r->client[RIG_CONTROL] = peer(r, -1, CB_CONTROL, true);
+	(void)rig_send(r, RIG_CONTROL, "kernel_info_request", NULL, NULL);
+	rig_expect(r, RIG_IOPUB, "busy", "m2"); /* it is connected */
+	for (int i = 0, code = 0; i < 30000 && code == 0; i++) {
+		code = reply(r, i < 12000 ? CB_SHELL : CB_CONTROL, 16000, false);
+		refused = code == -ENOBUFS;
+		assert_true(cb_replies_in_flight() <= 2 * (size_t)MOST + MIB);
+	}
+	assert_true(refused);
+	zmq_close(r->client[RIG_SHELL]);
+	zmq_close(r->client[RIG_CONTROL]);
+	r->client[RIG_SHELL] = r->client[RIG_CONTROL] = NULL;
+	rig_until(r, nothing_in_flight);
+	assert_int_equal(reply(r, CB_SHELL, 4 * MIB, true), 0);
+}
+
+static char echo[64];
+
+static bool echoed(struct rig *r)
+{
+	return zmq_recv(r->peer[0], echo, sizeof(echo) - 1, ZMQ_DONTWAIT) >= 0;
+}
+
+/* Nobody needs a key for those. */
+static void test_a_heartbeat_that_is_none(void **state)
+{
+	struct rig *r = *state = rig_new();
+	void *s = peer(r, 0, CB_HB, false);
+	char part[1000] = "part";
+
+	for (int i = 0; i < 64; i++)
+		assert_true(zmq_send(s, part, sizeof(part), i < 63 ? ZMQ_SNDMORE : 0) >= 0);
+	assert_true(zmq_send(s, "", 0, ZMQ_SNDMORE) >= 0);
+	assert_true(zmq_send(s, "ping", 4, 0) >= 0);
+	rig_until(r, echoed);
+	assert_string_equal(echo, "");
+	rig_until(r, echoed);
+	assert_string_equal(echo, "ping");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_teardown(test_replies_that_nobody_reads, rig_teardown),
+		cmocka_unit_test_teardown(test_a_heartbeat_that_is_none, rig_teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
