@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #define WALK_NS 10000000 /* processor time: the loop waits for it, and on a busy machine no process must go unseen */
+#define LARGEST_NS 50000000 /* where a cell is ended for what could not be looked at */
 #define UNSEEN_SLACK 1.0 /* s: who was just begun when it was seen stands for more than it is */
 
 static int read_text(int fd, char *ret, size_t size)
@@ -224,6 +225,12 @@ static void start_walk(struct walk *w, pid_t top)
 	if (top > 1)
 		w->pid[w->count++] = top;
 	w->end = cb_now_thread_ns() + WALK_NS;
+}
+
+/* Not all can be looked at. */
+static bool is_cut(const struct walk *w)
+{
+	return cb_now_thread_ns() >= w->end || w->count >= CB_USAGE_PROCESSES;
 }
 
 static void add_children(struct walk *w, const char *path)
@@ -495,10 +502,10 @@ static uint64_t sum_of(pid_t top, uint64_t (*parse)(const char *text), const pid
 
 	start_walk(&w, top);
 	for (size_t i = 0; i < w.count; i++) {
-		if (cb_now_thread_ns() >= w.end || w.count >= CB_USAGE_PROCESSES)
-			return UINT64_MAX;
 		if (look(&w, i, "status", text, sizeof(text)) == 0 && !is_among(w.pid[i], without, n))
 			sum += parse(text);
+		if (is_cut(&w))
+			return UINT64_MAX;
 	}
 	return sum;
 }
@@ -520,11 +527,14 @@ uint64_t cb_usage_largest(const struct cb_usage_source *s)
 	char text[4096];
 
 	start_walk(&w, s->init);
-	for (size_t i = 0; i < w.count && cb_now_thread_ns() < w.end; i++) {
+	w.end += LARGEST_NS - WALK_NS;
+	for (size_t i = 0; i < w.count; i++) {
 		uint64_t own = look(&w, i, "status", text, sizeof(text)) == 0 ? cb_usage_parse_own(text) : 0;
 
 		if (own > most)
 			most = own;
+		if (is_cut(&w))
+			return UINT64_MAX;
 	}
 	return most;
 }

@@ -67,7 +67,8 @@ bool cb_usage_process(pid_t pid, struct cb_usage_process *ret);
 bool cb_usage_threads_at_work(pid_t pid);
 /* The sum of bytes over a process and what descends from it; UINT64_MAX if they were too many to look at. */
 uint64_t cb_usage_tree(pid_t top);
-/* Bytes of the process in the jail that has most memory of its own (resident, not of files). */
+/* Bytes of the process in the jail that has most memory of its own (resident, not of files); UINT64_MAX if they were
+ * too many to look at. */
 uint64_t cb_usage_largest(const struct cb_usage_source *s);
 /* What the jail's control group counts: bytes without files that the kernel can drop (that is looked up only from
  * `enough` on), and of these those of no file. False if there is no group. */

@@ -308,11 +308,13 @@ static const struct cb_shell_ops main_ops = {
 void cb_execution_over_memory(struct cb_shells *sh)
 {
 	struct cb_shell *s = &sh->execution.shell;
-	char text[128];
+	char text[192];
 
 	cb_audit_limit(sh->records, "metadata.cellblock.memory");
 	cb_shell_stop_reason(s, CB_STOP_MEMORY);
-	snprintf(text, sizeof(text), "a process used more than %.1f MiB of memory (metadata.cellblock.memory)",
+	snprintf(text, sizeof(text),
+		 "a process used more than %.1f MiB of memory (metadata.cellblock.memory), or there were too many "
+		 "processes to look at",
 		 (double)s->current->execute.memory / (1024 * 1024));
 	cb_guest_stop(sh->guest, text);
 }

@@ -557,7 +557,9 @@ static void check_memory(struct cb_transactions *tx, struct cb_branch *b)
 		return;
 	cb_audit_limit(tx->records, "metadata.cellblock.memory");
 	b->shell.cell.stop = CB_STOP_MEMORY;
-	cb_branch_end(tx, b, "a process of it used more memory than metadata.cellblock.memory allows");
+	cb_branch_end(tx, b,
+		      "a process of it used more memory than metadata.cellblock.memory allows, or there were too many "
+		      "processes to look at");
 }
 
 static void arm(struct cb_transactions *tx)

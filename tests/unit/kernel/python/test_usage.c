@@ -127,6 +127,41 @@ static void test_tree(void **state)
 	assert_true(cb_usage_largest(&s) == 0);
 }
 
+/* Who is among more than can be looked at is not taken for small. */
+static void test_too_many(void **state)
+{
+	struct cb_usage_source s = { .stat = -1, .status = -1, .cgroup = { -1, -1, -1 } };
+	int ready[2];
+	char byte;
+
+	(void)state;
+	assert_int_equal(pipe(ready), 0);
+	s.init = fork();
+	assert_true(s.init >= 0);
+	if (s.init == 0) {
+		(void)setpgid(0, 0);
+		for (int i = 0; i < CB_USAGE_PROCESSES; i++) {
+			pid_t pid = fork();
+
+			if (pid == 0)
+				(void)pause();
+			if (pid <= 0)
+				_exit(1);
+		}
+		(void)!write(ready[1], "x", 1);
+		(void)pause();
+		_exit(1);
+	}
+	close(ready[1]);
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	uint64_t largest = cb_usage_largest(&s), all = cb_usage_tree(s.init);
+
+	kill(-s.init, SIGKILL);
+	waitpid(s.init, NULL, 0);
+	close(ready[0]);
+	assert_true(largest == UINT64_MAX && all == UINT64_MAX);
+}
+
 static atomic_bool done;
 
 static void *work_then_wait(void *from)
@@ -199,6 +234,7 @@ int main(void)
 		cmocka_unit_test(test_of_this_process),
 		cmocka_unit_test(test_own),
 		cmocka_unit_test(test_tree),
+		cmocka_unit_test(test_too_many),
 		cmocka_unit_test(test_threads_at_work),
 		cmocka_unit_test(test_of_a_control_group),
 	};
