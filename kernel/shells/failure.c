@@ -72,7 +72,7 @@ static bool is_main(const struct cb_shell *s)
 	return s == &s->all->execution.shell;
 }
 
-void cb_failure_metadata(struct cb_shell *s, const char *status, const char *state, const char *limit, bool ours,
+void cb_failure_metadata(struct cb_shell *s, const char *status, const char *state, const char *limit, const char *by,
 			 struct cb_buf *out)
 {
 	const struct cb_cell *cell = &s->cell;
@@ -103,8 +103,8 @@ void cb_failure_metadata(struct cb_shell *s, const char *status, const char *sta
 			   CB_ROUNDED(sys, 2), "memory_peak_bytes", u.memory_peak_bytes, "output_bytes", output,
 			   "read_bytes", NULL, "write_bytes", NULL);
 	cb_audit_cell_end(s->all->records, s->current, cell->number, status, limit, state, wall, user + sys);
-	if (ours)
-		cb_json_put(&j, "by", "kernel");
+	if (by != NULL)
+		cb_json_put(&j, "by", by);
 	cb_json_put(&j, "limit", limit);
 	s->all->keeper->write_end(s->all->kept, is_main(s), state, &j);
 	cb_calls_write(s->current->calls, &j);
@@ -123,7 +123,7 @@ void cb_failure_of_cell(struct cb_shell *s, bool failed, struct cb_span ename, s
 	if (limit == NULL && failed && ename.data != NULL &&
 	    (cb_json_string_is(ename, "MemoryError") || cb_json_string_is(ename, "_ArrayMemoryError")))
 		limit = "memory";
-	cb_failure_metadata(s, failed ? "error" : "ok", lost ? "lost" : "kept", limit, false, out);
+	cb_failure_metadata(s, failed ? "error" : "ok", lost ? "lost" : "kept", limit, NULL, out);
 }
 
 void cb_failure_malformed(struct cb_shells *sh, struct cb_request *r, const char *format, ...)
@@ -197,12 +197,21 @@ bool cb_failure_without_log(struct cb_shells *sh, struct cb_request *r)
 	return true;
 }
 
+/* Nothing in the jail can end the broker or pid 1. */
+static bool ended_from_outside(const struct cb_guest *g)
+{
+	return g->broker.fd < 0 ||
+	       (g->end_known && !g->exited && g->end.note[0] == '\0' && verdict(g)[0] == '\0');
+}
+
 static void reply(struct cb_shell *s, const char *ename, const char *evalue, const char *state)
 {
+	const char *by = strcmp(ename, "KernelDiedError") == 0 && ended_from_outside(s->all->guest) ? "outside"
+												     : "kernel";
 	CB_AUTO_BUF metadata = CB_BUF_INIT(CB_METADATA_MAX), content = CB_BUF_INIT(65536);
 	struct cb_json j = cb_json_begin(&content);
 
-	cb_failure_metadata(s, "error", state, cb_failure_limit(s), true, &metadata);
+	cb_failure_metadata(s, "error", state, cb_failure_limit(s), by, &metadata);
 	cb_json_put(&j, "status", "error", "execution_count", s->cell.number, "payload", CB_SPAN("[]"),
 		    "user_expressions", CB_SPAN("{}"));
 	cb_write_error(&j, ename, evalue, (struct cb_span){ NULL, 0 });

@@ -52,10 +52,10 @@ bool cb_failure_of_interrupt(struct cb_span ename);
 void cb_failure_publish_timeout(const struct cb_shell *s, struct cb_span traceback);
 void cb_failure_reply_timeout(struct cb_shell *s);
 
-/* execute_reply.metadata of the shell's cell; also writes the cell's end into the audit log. limit NULL = null. `ours`:
- * the error is the supervisor's word, not the guest's, which may give its errors any name. */
+/* execute_reply.metadata of the shell's cell; also writes the cell's end into the audit log. limit NULL = null. `by`:
+ * whose word the error is, where it is not the guest's, which may give its errors any name; else NULL. */
 #define CB_METADATA_MAX (1u << 20)
-void cb_failure_metadata(struct cb_shell *s, const char *status, const char *state, const char *limit, bool ours,
+void cb_failure_metadata(struct cb_shell *s, const char *status, const char *state, const char *limit, const char *by,
 			 struct cb_buf *out);
 /* The same of a cell that has ended by itself, with the exception's name (raw JSON) if it failed. */
 void cb_failure_of_cell(struct cb_shell *s, bool failed, struct cb_span ename, struct cb_buf *out);

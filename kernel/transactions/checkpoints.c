@@ -191,7 +191,7 @@ void cb_checkpoint_rolled_back(struct cb_transactions *tx)
 
 		if (!r->execute.silent)
 			cb_iopub_text(tx->jupyter, r->header, CB_WIRE_STDERR, text, (size_t)n);
-		cb_failure_metadata(&tx->shells->execution.shell, "ok", "restored", NULL, false, &b);
+		cb_failure_metadata(&tx->shells->execution.shell, "ok", "restored", NULL, NULL, &b);
 		CB_JSON_SMALL(content, "status", "ok", "execution_count", tx->shells->execution.shell.cell.number,
 			      "payload", CB_SPAN("[]"), "user_expressions", CB_SPAN("{}"));
 		cb_reply_full(tx->jupyter, r, cb_buf_span(&b), cb_buf_span(&content), NULL);

@@ -172,6 +172,7 @@ threading.Thread(target=late).start()""")
 
 @pytest.mark.parametrize("metadata, fault", [
     ({}, "infrastructure"), ({"cellblock": {"by": "kernel", "state": "kept"}}, "infrastructure"),
+    ({"cellblock": {"by": "outside", "state": "lost"}}, "infrastructure"),
     ({"cellblock": {"state": "kept"}}, "code"), ({"cellblock": {"by": "cell", "state": "kept"}}, "code"),
 ])
 def test_who_is_to_blame_for_what_could_not_be_run(metadata, fault):

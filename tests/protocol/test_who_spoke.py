@@ -1,5 +1,8 @@
 """execute_reply says which errors are the kernel's own word: a cell may give its exceptions any name."""
 
+import os
+import signal
+
 import pytest
 
 import kernels
@@ -20,6 +23,16 @@ def test_the_kernels(client):
         assert cell.content["ename"] == name and cell.about["by"] == "kernel", cell
     cell = client.run("while True: pass", metadata={"cellblock": {"timeout": 0.5}})
     assert cell.content["ename"] == "CellTimeoutError" and cell.about["by"] == "kernel", cell
+
+
+def test_who_ends_the_jails_from_outside(start):
+    k = start()
+    sent = k.client.start("print('on', flush=True)\nimport time; time.sleep(600)")
+    k.client.says(sent, "on")
+    for pid in k.named("cellblock-jail"):
+        os.kill(pid, signal.SIGKILL)
+    cell = k.client.finish(sent)
+    assert cell.content["ename"] == "KernelDiedError" and cell.about["by"] == "outside", cell
 
 
 def test_in_a_subshell(client):

@@ -20,10 +20,10 @@ INTERRUPTS = {"KeyboardInterrupt", "HostToolCancelledError"}
 LOST = "\n[cellblock: output of this cell was lost: this program was stopped, or did not read]\n"
 
 
-def fault_of(name: str, limit: Optional[str], interrupted: bool, by_kernel: bool) -> Fault:
+def fault_of(name: str, limit: Optional[str], interrupted: bool, by: object) -> Fault:
     """Who is to blame for an error of this name. A cell may give its own any name: those of the kernel's count only
     where the kernel says that it has said so. Memory is the limit of each MemoryError: the kernel has no other sign."""
-    if by_kernel and name in OURS:
+    if by == "outside" or (by == "kernel" and name in OURS):
         return "infrastructure"
     if limit is not None and limit != "output":
         return "limit"
@@ -170,8 +170,8 @@ class Run:
             r.fault = "limit" if self.interrupted else "infrastructure"
         elif not r.ok:
             r.error = r.error or _error_of(content)
-            by_kernel = not said or said.get("by") == "kernel"  # of a cell that was refused it says nothing else
-            r.fault = fault_of(str(content.get("ename")), r.limit, self.interrupted, by_kernel)
+            by = said.get("by") if said else "kernel"  # of a cell that was refused it says nothing else
+            r.fault = fault_of(str(content.get("ename")), r.limit, self.interrupted, by)
         return r
 
 

@@ -71,7 +71,7 @@ static void test_limit_and_metadata(void **state)
 		assert_int_equal(limit == NULL, tried[i].limit == NULL);
 		if (limit != NULL)
 			assert_string_equal(limit, tried[i].limit);
-		cb_failure_metadata(&k.shells.execution.shell, "ok", "kept", limit, false, &b);
+		cb_failure_metadata(&k.shells.execution.shell, "ok", "kept", limit, NULL, &b);
 		json_t *m = json_loadb((char *)b.data, b.len, 0, NULL), *c = json_object_get(m, "cellblock");
 
 		assert_non_null(c);
@@ -100,7 +100,7 @@ static void test_state_from_before(void **state)
 
 		snprintf(x->lost, sizeof(x->lost), "Python had ended");
 		x->lost_restored = tried[i].restored;
-		cb_failure_metadata(&x->shell, "ok", tried[i].state, NULL, false, &b);
+		cb_failure_metadata(&x->shell, "ok", tried[i].state, NULL, NULL, &b);
 		json_t *m = json_loadb((char *)b.data, b.len, 0, NULL);
 
 		assert_string_equal(json_string_value(json_object_get(json_object_get(m, "cellblock"), "state")),
@@ -153,6 +153,31 @@ static void test_isolation(void **state)
 	rig_msg_free(&m);
 }
 
+/* Of a death that something outside the jail has brought about no cell is told to be at fault. */
+static void test_by_whom(void **state)
+{
+	static const struct {
+		int wait_status;
+		const char *by;
+	} deaths[] = { { 9, "kernel" }, { 3 << 8, "kernel" }, { -1, "outside" } };
+	struct rig *r = *state = rig_up();
+
+	for (size_t i = 0; i < sizeof(deaths) / sizeof(deaths[0]); i++) {
+		uint64_t request;
+		const char *id = rig_begin(r, "1", &request);
+
+		rig_die(r, deaths[i].wait_status);
+		rig_cell_error(r, id, "KernelDiedError");
+		struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
+		json_t *about = json_object_get(m.metadata, "cellblock");
+
+		assert_string_equal(json_string_value(json_object_get(about, "by")), deaths[i].by);
+		rig_msg_free(&m);
+		rig_expect(r, RIG_IOPUB, "idle", id);
+		rig_restarted(r);
+	}
+}
+
 static void test_time_keeps_the_traceback(void **state)
 {
 	struct rig *r = *state = rig_up();
@@ -179,6 +204,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_death_text),   T(test_limit_and_metadata), T(test_state_from_before),
 		T(test_long_reasons), T(test_isolation),	  T(test_time_keeps_the_traceback),
+		T(test_by_whom),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
