@@ -128,6 +128,8 @@ static const struct probe probes[] = {
 	{ "fchmod to set-uid", SYS_fchmod, { -1, 04755 }, EPERM },
 	{ "fchmodat to set-gid", SYS_fchmodat, { -1, (long)"x", 02755 }, EPERM },
 	{ "mknodat of a device", SYS_mknodat, { -1, (long)"x", S_IFCHR | 0600 }, EPERM },
+	{ "fcntl of a lease", SYS_fcntl, { -1, 1024, 0 }, EPERM },
+	{ "fcntl of a delegation", SYS_fcntl, { -1, 1040, 0 }, EPERM },
 	{ "close_range", SYS_close_range, { INT_MAX, INT_MAX, 0 }, 0 },
 	{ "close_range for a table of one's own", SYS_close_range, { INT_MAX, INT_MAX, 2 }, EPERM },
 	{ "socket of the UNIX family", SYS_socket, { AF_UNIX, -1L & 0xf0, 0 }, EINVAL },

@@ -263,6 +263,11 @@ KERNEL_ATTACKS = {
         "import fcntl\nf = os.open('sul', os.O_CREAT | os.O_RDONLY, 0o600)\n"
         "won = got(fcntl.fcntl, f, 1024, fcntl.F_RDLCK) is not None",
     ),
+    "a delegation of a folder": (
+        "plain",
+        "import fcntl\nf = os.open('.', os.O_RDONLY)\n"
+        "won = got(fcntl.fcntl, f, 1040, struct.pack('IHH', 0, fcntl.F_RDLCK, 0)) is not None",
+    ),
     "give a file away": (
         "root",
         "open('sug', 'w')\ngot(os.chown, 'sug', 12345, 12345)\nwon = os.stat('sug').st_uid == 12345",

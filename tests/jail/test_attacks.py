@@ -251,6 +251,7 @@ ABSENT_HERE = {
     "an extended attribute": "this file system",
     "capabilities of a file": "this file system",
     "flags of a file": "this file system",
+    "a delegation of a folder": "Linux < 6.19",
     "deadline scheduling": "not in this kernel",
 }
 
