@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define EXITING 0x4 /* PF_EXITING, of the flags */
+#define FORKED 0x40 /* PF_FORKNOEXEC */
 #define TEXT 1024   /* what is asked for stands in the first half */
 
 int cb_proc_stat_parse(const char *text, struct cb_proc_stat *ret)
@@ -33,6 +34,7 @@ int cb_proc_stat_parse(const char *text, struct cb_proc_stat *ret)
 		   &s.start, &resident) != 11)
 		return -EBADMSG;
 	s.exiting = (flags & EXITING) != 0;
+	s.forked = (flags & FORKED) != 0;
 	s.user_us = ticks[0] * 1000000 / hz;
 	s.system_us = ticks[1] * 1000000 / hz;
 	s.children_user_us = ticks[2] * 1000000 / hz;
@@ -75,4 +77,14 @@ int cb_proc_status_of(pid_t pid, char *ret_text, size_t size)
 
 	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
 	return read_text(AT_FDCWD, path, ret_text, size);
+}
+
+int cb_proc_shows_children(pid_t pid)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)pid, (int)pid);
+	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : 0;
 }

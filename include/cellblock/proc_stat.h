@@ -9,6 +9,7 @@ struct cb_proc_stat {
 	char state; /* R: it has a processor or waits for one */
 	pid_t parent;
 	bool exiting;					    /* it runs no code any more */
+	bool forked;					    /* and has run no program since */
 	uint64_t minor_faults;				    /* page faults that read nothing */
 	uint64_t user_us, system_us;			    /* what it has used of processors */
 	uint64_t children_user_us, children_system_us; /* and those that it has waited for */
@@ -22,5 +23,8 @@ int cb_proc_stat_parse(const char *text, struct cb_proc_stat *ret);
 /* A file, by its path below `dir` (AT_FDCWD for a whole path). -errno; -ESRCH: it ended meanwhile. */
 int cb_proc_stat_read(int dir, const char *path, struct cb_proc_stat *ret);
 int cb_proc_stat_of(pid_t pid, struct cb_proc_stat *ret);
+/* Whether /proc shows the process's children: not on a host that hides processes (hidepid), unless we may look into
+ * it. 0, or -errno. */
+int cb_proc_shows_children(pid_t pid);
 /* /proc/PID/status as text, cut at the size; "" with an error. All groups of a user come before the memory. */
 int cb_proc_status_of(pid_t pid, char *ret_text, size_t size);

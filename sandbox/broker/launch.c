@@ -25,6 +25,7 @@
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>
 #include <cellblock/log.h>
+#include <cellblock/proc_stat.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -511,6 +512,14 @@ static bool launch_warm(struct cb_jail *jail, struct cb_inmate *inmate)
 	return r == 0;
 }
 
+/* The watchdog would find nobody. */
+static void note_hidden(struct cb_jail *jail, pid_t pid1)
+{
+	if (jail->cgroups.kind == CB_CGROUP_NONE && jail->spec->limit_memory != 0 && cb_proc_shows_children(pid1) < 0)
+		cb_jail_add_note(jail, "limits.memory holds for each process, not for all together: this host's /proc "
+				       "hides processes (hidepid), and there is no control group");
+}
+
 int cb_jail_launch(struct cb_jail *jail, struct cb_inmate *ret_inmate, struct cb_err *err)
 {
 	struct cb_inmate inmate = CB_INMATE_NONE;
@@ -536,6 +545,7 @@ int cb_jail_launch(struct cb_jail *jail, struct cb_inmate *ret_inmate, struct cb
 					 "packages: what was installed or deleted in this session is undone: Python "
 					 "could not be started with it");
 		jail->packages_dropped = false;
+		note_hidden(jail, inmate.pid1);
 		cb_launch_log();
 		*ret_inmate = inmate;
 		return 0;

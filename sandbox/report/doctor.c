@@ -14,6 +14,7 @@
 
 #include <cellblock/fd.h>
 #include <cellblock/json_write.h>
+#include <cellblock/proc_stat.h>
 #include <cellblock/visible.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -133,6 +134,36 @@ static int try_cgroups(void)
 	return groups.cgroups.lack.code;
 }
 
+/* The watchdog, which stands for control groups, has to see them. A child that may not be looked into is as a jail's
+ * pid 1. */
+static int try_watchdog(void)
+{
+	int pair[2], r;
+	char byte = 0;
+	pid_t pid;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return -errno;
+	CB_AUTO_FD mine = pair[0];
+	CB_AUTO_FD its = pair[1];
+
+	pid = fork();
+	if (pid < 0)
+		return -errno;
+	if (pid == 0) {
+		cb_fd_close(&mine);
+		(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+		(void)!write(its, "x", 1);
+		_exit((int)read(its, &byte, 1)); /* until we have looked */
+	}
+	cb_fd_close(&its);
+	r = read(mine, &byte, 1) == 1 ? cb_proc_shows_children(pid) : -ECHILD;
+	cb_fd_close(&mine);
+	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	return r;
+}
+
 enum { USERNS, MOUNTNS };
 
 /* What the jail's uid and gid would be outside. */
@@ -193,6 +224,8 @@ static const struct trial trials[] = {
 	  try_filter },
 	{ "Landlock", "landlock", "a second wall behind the mounts", false, -1, -1, try_landlock },
 	{ "cgroups", "cgroup", "memory, processes and CPU of the whole jail have limits", false, -1, -1, try_cgroups },
+	{ "processes in /proc", "watchdog", "without cgroups: memory of the whole jail has a limit", false, -1, -1,
+	  try_watchdog },
 	{ "calls served by name", "notifier",
 	  "a writable workspace: what is written is judged by name; else changes go to a layer", false, -1, -1,
 	  cb_notify_probe },
@@ -276,6 +309,8 @@ static void run_trial(size_t i, struct result *results)
 
 	if (t->run == try_idmap && !cb_is_host_root()) /* nothing that an ordinary user's jail has */
 		return;
+	if (t->run == try_watchdog && groups.level == CB_LEVEL_FULL)
+		return;
 	if (t->needs >= 0 && (!results[t->needs].run || results[t->needs].err.code < 0))
 		return;
 	result->run = true;
@@ -292,6 +327,9 @@ static void run_trial(size_t i, struct result *results)
 			   "RLIMIT_NPROC is not counted in user namespaces");
 	else if (t->run == try_cgroups)
 		result->err = groups.cgroups.lack;
+	else if (t->run == try_watchdog)
+		cb_err_set(&result->err, code, t->step, "mount /proc without hidepid, or let cgroups be used",
+			   "/proc hides processes, so nothing of a jail can be measured");
 	else if (t->run == try_landlock)
 		cb_err_set(&result->err, code, t->step, CB_LANDLOCK_CURE, "%s", CB_LANDLOCK_ABSENT);
 	else if (t->run == try_idmap && code != -EPERM)

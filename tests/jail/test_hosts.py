@@ -45,7 +45,7 @@ def like(kind):
 
 # What concerns ordinary users, root tries as one: Ubuntu's rule spares root, and Podman's own containers have none.
 SOMEBODY = types.SimpleNamespace(pw_uid=65533, pw_gid=65533)
-AS_USER = ("apparmor", "old-proc")
+AS_USER = ("apparmor", "old-proc", "hidepid")
 
 
 def somebody(kind):
@@ -480,6 +480,19 @@ def test_covered_proc_kernel(tmp_path):
             host.run("import subprocess; subprocess.run('echo hi', shell=True, capture_output=True).stdout").result
             == r"b'hi\n'"
         )
+
+
+def test_hidden_processes(work):
+    """A host that hides processes: the watchdog, which stands for control groups, sees nobody, and that is said."""
+    done = cellblock("run", "--", "true", cwd=work, on="hidepid")
+    assert done.returncode == 0 and "limits.memory" in done.stderr and "hidepid" in done.stderr, done
+    told = json.loads(cellblock("doctor", "--json", cwd=work, on="hidepid").stdout)
+    [trial] = [t for t in told["trials"] if t["name"] == "processes in /proc"]
+    assert told["jail"] is True and trial["result"] == "refused" and "hidepid" in trial["cure"], told
+    done = cellblock("run", "--", "true", cwd=work, on="old-proc")
+    assert done.returncode == 0 and "hidepid" not in done.stderr, done
+    told = json.loads(cellblock("doctor", "--json", cwd=work, on="old-proc").stdout)
+    assert [t["result"] for t in told["trials"] if t["name"] == "processes in /proc"] == ["ok"], told
 
 
 def test_doctor_names_what_is_refused(work):

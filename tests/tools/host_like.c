@@ -12,6 +12,8 @@
  *
  * old-proc    parts of /proc covered, as in Podman's default, so that the kernel gives no new /proc
  *
+ * hidepid     /proc hides other users' processes, and there are no rights to look into others
+ *
  * no-userns   a user namespace whose sysctl user.max_user_namespaces is 0
  *
  * no-cgroup   root that finds no control groups
@@ -310,6 +312,24 @@ static void with_old_proc(void)
 	keep_caps(CONTAINER_CAPS);
 }
 
+/* A /proc of our own takes process numbers of our own. */
+static void with_hidden_processes(void)
+{
+	int status = 0;
+	pid_t pid;
+
+	own_userns(CLONE_NEWNS | CLONE_NEWPID);
+	must(mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL), "private mounts");
+	pid = fork();
+	must(pid, "fork");
+	if (pid > 0) {
+		must(waitpid(pid, &status, 0), "waitpid");
+		exit(WIFEXITED(status) ? WEXITSTATUS(status) : 2);
+	}
+	must(mount("proc", "/proc", "proc", 0, "hidepid=1"), "/proc");
+	keep_caps(CONTAINER_CAPS);
+}
+
 static void without_userns(void)
 {
 	own_userns(0);
@@ -359,6 +379,7 @@ int main(int argc, char **argv)
 	} kinds[] = { { "docker", as_docker },		{ "docker-old", as_docker_without_landlock },
 		      { "capless", as_container_root }, { "apparmor", as_apparmor },
 		      { "old-proc", with_old_proc },	{ "no-userns", without_userns },
+		      { "hidepid", with_hidden_processes },
 		      { "no-cgroup", without_cgroups }, { "short", in_short_container },
 		      { "no-filter", without_filters },	{ "no-notifier", without_notifications },
 		      { "no-watch", without_watches } };
@@ -371,8 +392,8 @@ int main(int argc, char **argv)
 		die(argv[2]);
 	}
 	fprintf(stderr,
-		"usage: host-like docker|docker-old|capless|apparmor|old-proc|no-userns|no-cgroup|short|no-filter|"
-		"no-notifier|no-watch "
+		"usage: host-like docker|docker-old|capless|apparmor|old-proc|hidepid|no-userns|no-cgroup|short|"
+		"no-filter|no-notifier|no-watch "
 		"PROGRAM [ARG]...\n");
 	return 2;
 }
