@@ -1,12 +1,21 @@
 # Shared by ./check and ./demo (sourced, not run): Debian packages, the Python environment .venv, build and
 # installation.
 #
-# Callers: set ROOT to the folder of the sources and call `bootstrap PRESET [requirements file …]`. Idempotent: what is
-# there already is left alone. Needs root (or sudo without a password) only when a Debian package is missing; else it
-# names the packages and stops.
+# Callers: set ROOT to the folder of the sources, call `begin "$@"` first, then `bootstrap PRESET [requirements file …]`.
+# Idempotent: what is there already is left alone. Needs root (or sudo without a password) only when a Debian package is
+# missing; else, and on other systems, it names the packages and stops.
 
-PACKAGES="gcc libc6-dev make pkg-config libzmq3-dev libjansson-dev libssl-dev libseccomp-dev libsqlite3-dev
-	libcmocka-dev"
+# A program, a header, or a module of pkg-config; its package of Debian, Fedora and Arch.
+NEEDED="gcc gcc gcc gcc
+/usr/include/stdio.h libc6-dev glibc-devel glibc
+make make make make
+pkg-config pkg-config pkgconf-pkg-config pkgconf
+libzmq libzmq3-dev zeromq-devel zeromq
+jansson libjansson-dev jansson-devel jansson
+libcrypto libssl-dev openssl-devel openssl
+libseccomp libseccomp-dev libseccomp-devel libseccomp
+sqlite3 libsqlite3-dev sqlite-devel sqlite
+cmocka libcmocka-dev libcmocka-devel cmocka"
 OPTIONAL="scdoc" # for the manual pages
 VENV=$ROOT/.venv
 
@@ -27,6 +36,21 @@ no_arguments() {
 	*) die "there is no argument '$1'; --help says what this does" ;;
 	esac
 	exit 0
+}
+
+# What ./check and ./demo do first. Two at once would write each other's build and .venv: who holds the lock has its
+# number in it. What it starts holds it, too, for as long as that runs.
+begin() {
+	local thing lock=$ROOT/build/running
+	no_arguments "$@"
+	for thing in "$ROOT" "$ROOT/build" "$lock" "$VENV" "$ROOT/demo-output"; do
+		[ ! -e "$thing" ] || [ -w "$thing" ] || die "$thing can't be written by $(id -un), perhaps" \
+			"since a run by sudo made it; run: sudo chown -R $(id -un) '$thing'"
+	done
+	mkdir -p "$ROOT/build"
+	exec 9>>"$lock" || exit 1
+	flock --nonblock 9 || die "./check or ./demo runs in this folder already (process $(cat "$lock")); wait for its end"
+	echo $$ >"$lock"
 }
 
 # Runs a command with its output in a log; shows the log only if the command fails.
@@ -81,13 +105,36 @@ apt_install() {
 	quietly apt-install $sudo apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=900 "$@"
 }
 
+# The packages of what is needed and not there, by looking for it; the words are columns of NEEDED.
+# usage: missing_of COLUMN
+missing_of() {
+	local thing debian fedora arch
+	while read -r thing debian fedora arch; do
+		[ -e "$thing" ] || command -v "$thing" || pkg-config --exists "$thing" || printf ' %s' "${!1}" >&3
+	done <<<"$NEEDED" 3>&1 >/dev/null 2>&1
+}
+
+# What is missing where there is no apt-get: only said.
+name_packages() {
+	local column=debian python=python3-venv install="this system's packages that hold the same as Debian's" missing
+	getconf GNU_LIBC_VERSION >/dev/null 2>&1 || die "Cellblock needs the GNU C library, which is not this system's"
+	if command -v dnf >/dev/null; then
+		column=fedora python=python3 install="dnf install"
+	elif command -v pacman >/dev/null; then
+		column=arch python=python install="pacman -S"
+	fi
+	missing=$(missing_of "$column")
+	find_python >/dev/null || missing="$missing $python"
+	[ -z "$missing" ] || die "these are missing; ask an administrator to install them: $install$missing"
+}
+
 # shellcheck disable=SC2046,SC2086 # words are meant to be split
 install_packages() {
 	local missing
-	missing=$(missing_packages $PACKAGES)
+	command -v apt-get >/dev/null || { name_packages; return; }
+	missing=$(missing_packages $(cut -d' ' -f2 <<<"$NEEDED"))
 	find_python >/dev/null || missing="$missing python3 python3-venv"
 	[ -n "$missing" ] || return 0
-	command -v apt-get >/dev/null || die "these Debian packages (or their like on this system) are missing:$missing"
 	may_install || die "these packages are missing; ask an administrator to run: apt-get install$missing"
 	apt_install $missing || die "could not install:$missing"
 }
@@ -101,19 +148,23 @@ want_packages() {
 	{ may_install && apt_install $missing; } || say "not installed, so what needs them is skipped:$missing"
 }
 
-# A .venv that works; one that was copied from another folder, for the same version of Python, is turned to this one.
+# A .venv that works. What is installed in one stays there: one whose Python does not start, since it was copied or that
+# Python is gone, gets another Python of the same version.
 # usage: make_venv [requirements file …]
 make_venv() {
 	local python version stamp
 	python=$(find_python) || die "no Python of at least 3.9 with the venv module; install python3 and python3-venv"
-	if ! "$VENV/bin/python" -m pip --version >/dev/null 2>&1; then
+	version=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
+	if "$VENV/bin/python" -m pip --version >/dev/null 2>&1; then
+		:
+	elif "$VENV/bin/python" -c '' 2>/dev/null; then # uv makes them without pip
+		quietly venv "$VENV/bin/python" -m ensurepip --default-pip || exit 1
+	elif [ ! -d "$VENV/lib" ] || [ -d "$VENV/lib/$version" ]; then
 		say "making .venv with $("$python" --version)"
-		version=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
-		if [ ! -d "$VENV/lib/$version" ] || "$VENV/bin/python" -c '' 2>/dev/null; then
-			rm -rf "$VENV" # nobody's copy: broken
-		fi
 		rm -f "$VENV"/bin/python*
 		quietly venv "$python" -m venv "$VENV" || exit 1
+	else
+		die "the Python of .venv does not start, and $python has another version; move .venv away"
 	fi
 	if ! head -n 1 "$VENV/bin/pip" | grep -qF "#!$VENV/bin/python"; then # its programs start another's Python
 		grep -rlZIE '^#!.*/\.venv/bin/python' "$VENV/bin" |
@@ -197,12 +248,8 @@ install_client() {
 }
 
 bootstrap() {
-	local preset=$1 folder
+	local preset=$1
 	shift
-	for folder in "$ROOT" "$ROOT/build" "$VENV" "$ROOT/demo-output"; do
-		[ ! -e "$folder" ] || [ -w "$folder" ] || die "$folder can't be written by $(id -un), perhaps" \
-			"since a run by sudo made it; run: sudo chown -R $(id -un) '$folder'"
-	done
 	install_packages
 	want_packages $OPTIONAL
 	if has_cmake; then # beside what waits for the network

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""What ./check makes of a test that fails: with stand-ins for what it builds, and a pytest that fails at first.
+"""What ./check makes of a test that fails: with stand-ins for what it builds, and a pytest that fails at first. And what
+./check and ./demo do before they build.
 
 Role: test code, run by ctest (label "source") with the system's Python alone. The scripts are copies in a folder of
 their own.
 """
 
+import fcntl
 import os
 import re
 import shutil
@@ -15,7 +17,7 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-BOOTSTRAP = "VENV=$ROOT/.venv\nsay() { echo \"== $*\"; }\nwant_packages() { :; }\n"
+BOOTSTRAP = "VENV=$ROOT/.venv\nbegin() { :; }\nsay() { echo \"== $*\"; }\nwant_packages() { :; }\n"
 BOOTSTRAP += "bootstrap() { :; }\nmake_venv() { :; }\ninstall_kernelspec() { :; }\n"
 # fails until it is told to run what failed; writes what pytest would
 PYTEST = """#!/bin/sh
@@ -70,6 +72,64 @@ class Check(unittest.TestCase):
         done = self.run_check(DIES, CELLBLOCK_RETRY="1")
         self.assertEqual((done.returncode, done.stdout.splitlines()[-1]), (1, "0 passed, 1 failed, 0 skipped"))
         self.assertIn("FAILED user-guest: broke off", done.stdout)
+
+
+class Bootstrap(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        for name in ("check", "demo", "tools/bootstrap.sh"):
+            (self.root / name).parent.mkdir(exist_ok=True)
+            shutil.copy(ROOT / name, self.root / name)
+
+    def bash(self, script, **how):
+        script = f"set -u\nROOT={self.root}\n. tools/bootstrap.sh\n{script}"
+        return subprocess.run([shutil.which("bash"), "-c", script, "demo"], cwd=self.root, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, **how)
+
+    def test_one_at_a_time(self):
+        (self.root / "build/results").mkdir(parents=True)
+        with (self.root / "build/running").open("w") as lock:
+            print(4711, file=lock, flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for name in ("check", "demo"):
+                done = subprocess.run([self.root / name], stderr=subprocess.PIPE, text=True)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn("runs in this folder already (process 4711)", done.stderr)
+            self.assertTrue((self.root / "build/results").is_dir())
+        done = self.bash("begin; echo $$; cat build/running")
+        self.assertEqual((done.returncode, len(set(done.stdout.split()))), (0, 1), done.stdout)
+
+    def test_an_environment_of_another_python_stays(self):
+        kept = self.root / ".venv/lib/python3.1/site-packages/mine.py"
+        kept.parent.mkdir(parents=True)
+        kept.touch()
+        done = self.bash("make_venv")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("the Python of .venv does not start", done.stdout)
+        self.assertTrue(kept.exists())
+
+    def test_an_environment_without_pip_gets_it(self):
+        (self.root / "tests").mkdir()
+        for name in ("requirements.txt", "requirements.lock"):
+            shutil.copy(ROOT / "tests" / name, self.root / "tests" / name)
+        mine = self.root / ".venv/mine"
+        script = '"$(find_python)" -m venv --without-pip .venv && touch .venv/mine && install_python() { :; } && make_venv'
+        done = self.bash(script + " && .venv/bin/pip --version")
+        self.assertEqual((done.returncode, mine.exists()), (0, True), done.stdout)
+
+    def test_what_other_systems_lack_is_named(self):
+        tools = self.root / "bin"
+        tools.mkdir()
+        for name in ("getconf", "gcc"):
+            (tools / name).symlink_to(shutil.which("true"))
+        for manager, said in (("dnf", "dnf install make .*zeromq-devel"), ("pacman", "pacman -S make .*zeromq jansson")):
+            (tools / manager).symlink_to(shutil.which("true"))
+            done = self.bash("name_packages", env={"PATH": str(tools)})
+            self.assertEqual(done.returncode, 1)
+            self.assertRegex(done.stdout, said)
+            (tools / manager).unlink()
 
 
 class Metadata(unittest.TestCase):
