@@ -1,7 +1,7 @@
 # Shared by ./check and ./demo (sourced, not run): Debian packages, the Python environment .venv, build and
 # installation.
 #
-# Callers: set ROOT to the folder of the sources, call `begin "$@"` first, then `bootstrap PRESET [requirements file …]`.
+# Callers: set ROOT to the folder of the sources and call `begin "$@"`, then `bootstrap PRESET [requirements file …]`.
 # Idempotent: what is there already is left alone. Needs root (or sudo without a password) only when a Debian package is
 # missing; else, and on other systems, it names the packages and stops.
 
@@ -49,7 +49,8 @@ begin() {
 	done
 	mkdir -p "$ROOT/build"
 	exec 9>>"$lock" || exit 1
-	flock --nonblock 9 || die "./check or ./demo runs in this folder already (process $(cat "$lock")); wait for its end"
+	flock --nonblock 9 ||
+		die "./check or ./demo runs in this folder already (process $(cat "$lock")); wait for its end"
 	echo $$ >"$lock"
 }
 

@@ -1,8 +1,11 @@
 """The supervisor reads a guest's frames in the same way whoever started it: ./check sends the hostile ones once."""
 
+from pathlib import Path
+
 import pytest
 
 
 def pytest_collection_modifyitems(items):
-    for item in items:
-        item.add_marker(pytest.mark.once)
+    for item in items:  # of all suites that this pytest runs
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.once)

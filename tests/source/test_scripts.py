@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What ./check makes of a test that fails: with stand-ins for what it builds, and a pytest that fails at first. And what
-./check and ./demo do before they build.
+"""What ./check makes of a test that fails: with stand-ins for what it builds, and a pytest that fails at first. And
+what ./check and ./demo do before they build.
 
 Role: test code, run by ctest (label "source") with the system's Python alone. The scripts are copies in a folder of
 their own.
@@ -115,8 +115,8 @@ class Bootstrap(unittest.TestCase):
         for name in ("requirements.txt", "requirements.lock"):
             shutil.copy(ROOT / "tests" / name, self.root / "tests" / name)
         mine = self.root / ".venv/mine"
-        script = '"$(find_python)" -m venv --without-pip .venv && touch .venv/mine && install_python() { :; } && make_venv'
-        done = self.bash(script + " && .venv/bin/pip --version")
+        self.bash('"$(find_python)" -m venv --without-pip .venv && touch .venv/mine')
+        done = self.bash("install_python() { :; }\nmake_venv && .venv/bin/pip --version")
         self.assertEqual((done.returncode, mine.exists()), (0, True), done.stdout)
 
     def test_what_other_systems_lack_is_named(self):
@@ -124,7 +124,7 @@ class Bootstrap(unittest.TestCase):
         tools.mkdir()
         for name in ("getconf", "gcc"):
             (tools / name).symlink_to(shutil.which("true"))
-        for manager, said in (("dnf", "dnf install make .*zeromq-devel"), ("pacman", "pacman -S make .*zeromq jansson")):
+        for manager, said in (("dnf", "dnf install make .*zeromq-devel"), ("pacman", "pacman -S make .*zeromq ")):
             (tools / manager).symlink_to(shutil.which("true"))
             done = self.bash("name_packages", env={"PATH": str(tools)})
             self.assertEqual(done.returncode, 1)
