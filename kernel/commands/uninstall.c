@@ -19,7 +19,7 @@
 #include "policy/paths.h"
 #include "setup/interpreter_static.h"
 
-#define STEP "uninstall"
+#define STEP "kernelspec"
 #define MAX_SPEC (1u << 20)
 #define CB_RESOURCE_DIR "{resource_dir}"
 

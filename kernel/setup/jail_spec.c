@@ -50,7 +50,7 @@ static int bad_workspace(const struct cb_policy *policy, struct cb_jail_spec *sp
 			"workspace.path %s is %s: cells could write what other programs run", path, why);
 	note = cb_path_format(
 		"The workspace %s is %s, so it is an empty folder in memory here: what cells write is gone at the end. "
-		"Start the notebook in a folder of its own, or name one with --workspace DIR.",
+		"Start in a folder of its own, or name one with --workspace DIR.",
 		path, why);
 	return note == NULL || use_tmpfs(spec, note) < 0 ? no_memory(err) : 0;
 }

@@ -177,6 +177,20 @@ def test_only_type_and_message_of_an_exception_cross():
     assert error([h], call("h")).startswith("CancelledError")
 
 
+def test_tracebacks_are_logged_here(caplog):
+    def f() -> None:
+        raise ValueError("of the tool")
+
+    def ask(call):
+        raise ValueError("of approve")
+
+    with caplog.at_level("INFO", "cellblock.tools"):
+        assert error([f], call("f")) == "ValueError: of the tool"
+        assert error([tool(approve=ask)(f)], call("f")).startswith("ToolRefusedError")
+    assert [r.getMessage() for r in caplog.records] == ["the tool f raised", "approve of the tool f raised"]
+    assert "in f\n" in caplog.text and "of approve" in caplog.text
+
+
 def test_results_are_json_or_an_error():
     looped: list = []
     looped.append(looped)

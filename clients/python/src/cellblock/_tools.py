@@ -15,6 +15,7 @@ import functools
 import inspect
 import json
 import keyword
+import logging
 import math
 import re
 import sys
@@ -41,6 +42,7 @@ else:
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 
+_log = logging.getLogger("cellblock.tools")  # the tracebacks, for who wrote the tool
 THREADS = 16  # sync tools of one sandbox that run at once
 MAX_BYTES = 4 << 20  # of a call's arguments, and of its result, unless the tool says otherwise
 MAX_DEPTH = 64
@@ -515,7 +517,10 @@ class Dispatcher:
 
     async def _ask(self, ask: Approve, call: Call) -> object:
         said, error = await outcome_of_call(self._askers, ask, call)
-        return None if error is not None else said
+        if error is None:
+            return said
+        _log.info("approve of the tool %s raised", call.tool, exc_info=error)
+        return None
 
     async def _place(self, chosen: Bare, deadline: Optional[float]) -> Optional[asyncio.Semaphore]:
         most = chosen.limits.concurrency or (None if chosen.is_async else THREADS)
@@ -565,6 +570,7 @@ class Dispatcher:
             raise Refused("CancelledError", f"{chosen.name} was cancelled")
         value, error = work.result()
         if error is not None:
+            _log.info("the tool %s raised", chosen.name, exc_info=error)
             return _failure(type(error).__name__, error)
         return {"ok": as_json(value, chosen.limits.max_bytes)}
 
