@@ -290,8 +290,8 @@ void cb_cgroups_open(const struct cb_jail_spec *spec, struct cb_cgroups *ret)
 		cb_err_set(&ret->lack, -EOPNOTSUPP, STEP, "Delegate the cpu controller too, or set limits.cpu to 0.",
 			   "there is no cpu controller, so limits.cpu is not held");
 	if (ret->kind == CB_CGROUP_NONE && ret->lack.cure[0] == '\0')
-		snprintf(ret->lack.cure, sizeof(ret->lack.cure),
-			 "Start Cellblock in a systemd user session, or as root.");
+		snprintf(ret->lack.cure, sizeof(ret->lack.cure), "Start Cellblock %s.",
+			 geteuid() != 0 ? "as root" : "where control groups for memory and pids can be made");
 }
 
 void cb_cgroups_sweep(const struct cb_cgroups *c)

@@ -466,7 +466,9 @@ static void print_text(const struct report *report)
 	printf("\nTransactional cells: %s\n", transactions(report->level));
 	printf("Warm start: %s\n", warm_start(report->level));
 	printf("Limits of the whole jail: %s\n",
-	       groups.level == CB_LEVEL_FULL ? groups.text : "a watchdog for memory; the rest are of single processes");
+	       groups.level == CB_LEVEL_FULL	       ? groups.text
+	       : report->level == CB_LEVEL_NO_CGROUP ? "memory by a watchdog, and processes; limits.cpu is not held"
+						       : "memory by a watchdog; limits.cpu is not held");
 	if (report->kernelspec != NULL)
 		printf("Kernelspec that Jupyter sees: %s\n",
 		       report->kernelspec[0] != '\0' ? cb_shown(report->kernelspec)

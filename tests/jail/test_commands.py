@@ -542,6 +542,10 @@ class Commands(unittest.TestCase):
             if trial["result"] == "refused":
                 self.assertTrue(trial["step"] and trial["cause"] and trial["cure"], trial)
                 self.assertIn(trial["cure"], text)
+        if told["level"] == "no-cgroup":
+            self.assertIn("memory by a watchdog, and processes; limits.cpu is not held\n", text)
+        if "of version 2 has no memory and pids" in told["cgroups"]:  # where systemd has nothing to give to its users
+            self.assertNotIn("systemd user session", text)
 
     def test_a_wrong_policy_is_told_also_where_none_is_used(self):
         log = self.folder / "empty.log"
