@@ -64,10 +64,11 @@ class Command:
                 self._kill()
             os.close(self._terminal)
 
-    def _serve(self, deadline=None):
+    def _serve(self, grace=None, clock=monotonic):  # not looked up when it is called, for freezegun: see streams.py
+        deadline = None if grace is None else clock() + grace
         poll = select.poll()
         poll.register(self._terminal, select.POLLIN)
-        while deadline is None or monotonic() < deadline:
+        while deadline is None or clock() < deadline:
             if poll.poll(_QUIET_MS):
                 if not self._show():
                     return self._process.wait()
@@ -140,7 +141,7 @@ class Command:
                 os.write(self._terminal, _INTERRUPT)
             else:
                 os.killpg(self._process.pid, signal.SIGINT)
-            self._serve(monotonic() + _GRACE)
+            self._serve(_GRACE)
         except (KeyboardInterrupt, OSError):
             pass
 
