@@ -338,6 +338,8 @@ def _heal_multiprocessing():
         tracker = getattr(sys.modules.get(name + "resource_tracker"), "_resource_tracker", None)
         if tracker is not None:
             tracker._fd = tracker._pid = None
+            if name == "multiprocessing.":
+                _forget_registered(tracker)
     process = sys.modules.get("multiprocessing.process")
     if process is not None:
         _dead_children.update(process._children)
@@ -347,6 +349,19 @@ def _heal_multiprocessing():
         if child._popen is not None:  # else it was closed
             child._popen.returncode = -signal.SIGKILL
     _forget_forkserver(getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None))
+
+
+def _forget_registered(tracker):
+    """The next tracker shows an error for each name that it is to forget and was never told."""
+    told = set()
+
+    def send(command, name, kind):
+        if command == "UNREGISTER" and (name, kind) not in told:
+            return
+        (told.add if command == "REGISTER" else told.discard)((name, kind))
+        type(tracker)._send(tracker, command, name, kind)
+
+    tracker._send = send
 
 
 def _forget_forkserver(server):
@@ -388,7 +403,7 @@ def _finalizers():
 
 def _pools():
     pools = sys.modules.get("multiprocessing.pool")
-    owners = [f._weakref() for f in _finalizers() if f._weakref is not None] if pools else ()
+    owners = [f._weakref() for f in _finalizers() if getattr(f, "_weakref", None)] if pools else ()
     return [each for each in owners if isinstance(each, pools.Pool)]
 
 

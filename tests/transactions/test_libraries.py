@@ -222,6 +222,19 @@ def test_again_and_again(used, library):
     assert c.run("work()", timeout=60).result == value
 
 
+def test_a_pool_beside_what_spawn_and_forkserver_use(session):
+    """These are Python's own ways from 3.14 on: a folder, and a tracker of names. A new tracker knows no old name."""
+    c = session
+    made = "import multiprocessing as m, os, signal; from multiprocessing import resource_tracker as t\n"
+    made += "folder, pool, lock = m.util.get_temp_dir(), m.get_context('fork').Pool(2), m.get_context('spawn').Lock()\n"
+    made += "os.kill(t._resource_tracker._pid, signal.SIGKILL)"  # else it may end first, and clean up the lock
+    assert c.run(made, timeout=60).ok
+    assert die(c, "exit").about["state"] == "restored"
+    assert c.run("pool.map_async(abs, [-2]).get(60)", timeout=90).result == "[2]"
+    ended = c.run("del lock; t._resource_tracker._stop()")
+    assert ended.ok and not ended.text("stderr"), ended
+
+
 @pytest.mark.skipif("grpc" not in THERE, reason="no grpc there")
 def test_grpc_serves_on(session):
     """Connections do not come back, which is said; the server listens again, and the client connects by itself."""
