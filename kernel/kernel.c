@@ -235,8 +235,12 @@ static void interrupt_rest(struct cb_kernel *k, const struct cb_request *only)
 
 static void write_begin(struct cb_kernel *k, struct cb_json *j)
 {
-	if (k->transactions.twins.possible || cb_twins_any(&k->transactions))
+	const char *no_copies = cb_checkpoints_refusal(&k->transactions);
+
+	if (no_copies == NULL || cb_twins_any(&k->transactions))
 		cb_checkpoints_list(&k->transactions, j);
+	if (no_copies != NULL)
+		cb_json_put(j, "no_copies", no_copies);
 }
 
 static const char *lost_calls(const struct cb_kernel *k)

@@ -1,6 +1,7 @@
 """%checkpoint, %rollback, %undo, %checkpoints, %limits: a cell asks, its reply's metadata carries what it asked.
 
-The supervisor says with each cell which checkpoints there are; where it says nothing there are none to be had.
+The supervisor says with each cell which checkpoints there are (where it says nothing there are none to be had), and why
+no more can be made, if so.
 """
 
 import re
@@ -20,12 +21,12 @@ class Rollback(BaseException):
 class Transactions:
     def __init__(self, guest):
         self._guest = guest
-        self._known = None
+        self._known = self._no_copies = None
         self._names, self._back = [], {}
         self.error = RuntimeError  # IPython's UsageError, which is shown without a traceback, replaces it
 
     def begin(self, metadata):
-        self._known = metadata.get("checkpoints")
+        self._known, self._no_copies = metadata.get("checkpoints"), metadata.get("no_copies")
         self._names, self._back = [], {}
 
     @property
@@ -49,14 +50,19 @@ class Transactions:
         if get_ident() != self._guest.wire.main or self._guest.wire.forked:
             raise self.error("%%%s works in the main thread of a cell only" % what)
         if self._known is None:
-            mode = self._guest.refusals.says.get("transactions.mode")
-            why = 'transactions.mode is "off"' if mode == "off" else "this kernel keeps no checkpoints"
-            raise self.error("%%%s: %s" % (what, why))
+            raise self.error("%%%s: %s" % (what, self._no_copies or "this kernel keeps no checkpoints"))
 
     def checkpoint(self, name):
         self._allowed("checkpoint")
         if not name:
             raise self.error("%checkpoint NAME: which name?")
+        names = {each["name"] for each in self._known}.union(self._names, (name,))
+        most = self._guest.refusals.says.get("transactions.names", len(names))
+        why = self._no_copies
+        if not why and len(names) > most:
+            why = "there are %d checkpoints, and transactions.names is %d; delete one" % (len(names) - 1, most)
+        if why:
+            raise self.error("%%checkpoint %s: %s" % (name, why))
         if name not in self._names:
             self._names.append(name)
 

@@ -89,15 +89,18 @@ static bool cells_of(struct cb_transactions *tx, struct cb_request *r, struct cb
 	return wrong == NULL;
 }
 
-/* Why none can be had; NULL if they can. */
-static const char *refusal(const struct cb_transactions *tx)
+const char *cb_checkpoints_refusal(const struct cb_transactions *tx)
 {
 	if (tx->policy->transactions_mode == CB_MODE_OFF)
 		return "transactions.mode is \"off\"";
-	if (!tx->twins.possible)
-		return "this kernel's guest can't be copied (see its log), or its jail's isolation level is below "
-		       "no-cgroup";
-	return NULL;
+	if (tx->twins.possible)
+		return NULL;
+	if (tx->guest->level < CB_LEVEL_NO_CGROUP)
+		return "the jail's isolation level is below no-cgroup";
+	if (tx->twins.copy_kills)
+		return "the state that came back may die of being copied: save what you need and restart the kernel";
+	return tx->twins.given_up[0] != '\0' ? tx->twins.given_up
+					     : "this kernel's guest can't be copied (see its log)";
 }
 
 static size_t count_named(const struct cb_transactions *tx)
@@ -112,7 +115,7 @@ static size_t count_named(const struct cb_transactions *tx)
 /* Starts making it. False, with why, if that can't be. */
 static bool start(struct cb_transactions *tx, const char *name, char *ret_why, size_t size)
 {
-	const char *no = refusal(tx);
+	const char *no = cb_checkpoints_refusal(tx);
 
 	if (no == NULL && cb_twins_named(tx, name) == NULL && count_named(tx) >= tx->policy->transactions_names) {
 		snprintf(ret_why, size, "there are %zu checkpoints, and transactions.names is %llu; delete one",
@@ -158,7 +161,8 @@ static bool go_back(struct cb_transactions *tx, const struct cb_back *back, uint
 {
 	bool named = back->name[0] != '\0';
 	struct cb_twin *t = named ? cb_twins_named(tx, back->name) : before_cells(tx, back, end, ret_why, size);
-	const char *no = t == NULL ? refusal(tx) : NULL; /* what is kept can be had, whatever is made from here on */
+	/* what is kept can be had, whatever is made from here on */
+	const char *no = t == NULL ? cb_checkpoints_refusal(tx) : NULL;
 
 	if (no != NULL)
 		snprintf(ret_why, size, "%s", no);
@@ -210,7 +214,7 @@ void cb_checkpoint_rolled_back(struct cb_transactions *tx)
 
 static bool branch_off(struct cb_transactions *tx, const char *from, char *ret_why, size_t size)
 {
-	const char *no = refusal(tx);
+	const char *no = cb_checkpoints_refusal(tx);
 	struct cb_twin *t = from[0] != '\0' ? cb_twins_named(tx, from) : NULL;
 
 	if (no != NULL)

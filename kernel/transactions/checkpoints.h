@@ -8,6 +8,8 @@
 void cb_checkpoint_begin(struct cb_transactions *tx, struct cb_request *r);
 /* At once: those that need no guest. */
 void cb_checkpoint_answer(struct cb_transactions *tx, struct cb_request *r);
+/* Why no copy can be made; NULL if one can. What is kept can be had all the same. */
+const char *cb_checkpoints_refusal(const struct cb_transactions *tx);
 /* "checkpoints":[…], all of them. */
 void cb_checkpoints_list(struct cb_transactions *tx, struct cb_json *j);
 

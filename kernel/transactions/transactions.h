@@ -79,6 +79,7 @@ struct cb_twins {
 	unsigned failures; /* in a row */
 	int64_t again_ns;  /* threads did not stop: not before then; 0 = at any time */
 	bool lack_told;	   /* that none could be made */
+	char given_up[224]; /* why none is tried any more, if it is for failures */
 	uint32_t last_number;
 	struct cb_twin twin[CB_TWINS_MAX];
 	struct cb_twin_ending {	  /* told to end, the last few: large memory takes its time */

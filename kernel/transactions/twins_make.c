@@ -38,10 +38,10 @@ static void not_asked_again(struct cb_transactions *tx, const char *why)
 	if (w->failures < FAILURES_MAX || !w->possible)
 		return;
 	w->possible = false;
+	snprintf(w->given_up, sizeof(w->given_up),
+		 "the state is not kept any more, for it could not be %d times in a row: %.150s", FAILURES_MAX, why);
 	if (tx->checkpoints.note[0] == '\0')
-		snprintf(tx->checkpoints.note, sizeof(tx->checkpoints.note),
-			 "[cellblock: the state is not kept any more, for it could not be %d times in a row: %.150s]\n",
-			 FAILURES_MAX, why);
+		snprintf(tx->checkpoints.note, sizeof(tx->checkpoints.note), "[cellblock: %s]\n", w->given_up);
 	w->lack_told = true;
 	cb_log(CB_LOG_WARNING, "no twins any more: %s, %d times in a row", why, FAILURES_MAX);
 }
@@ -381,10 +381,19 @@ void cb_left_out_take(struct cb_left_out *l, struct cb_span json)
 	l->native_of[name.len] = '\0';
 }
 
+/* A raw JSON string, or none, without its quotes; so many bytes of it. */
+static struct cb_span bare(struct cb_span raw, size_t most)
+{
+	size_t len = raw.len > 2 ? raw.len - 2 : 0;
+
+	return (struct cb_span){ len > 0 ? raw.data + 1 : "", len < most ? len : most };
+}
+
 void cb_twins_why_not(const struct cb_guest_content *c, char *ret_why, size_t size)
 {
-	snprintf(ret_why, size, "%.*s: %.*s", (int)(c->ename.len < 80 ? c->ename.len : 80), c->ename.data,
-		 (int)(c->evalue.len < 160 ? c->evalue.len : 160), c->evalue.data);
+	struct cb_span ename = bare(c->ename, 80), evalue = bare(c->evalue, 160);
+
+	snprintf(ret_why, size, "%.*s: %.*s", (int)ename.len, ename.data, (int)evalue.len, evalue.data);
 }
 
 /* They may stop the next time. */

@@ -509,6 +509,10 @@ def test_checkpoint_line(guest):
     assert result.reply_frame.metadata == {"checkpoint": ["one", "two words"]}
     assert guest.run("x", metadata=SAVED).reply_frame.metadata == {}
     assert "which name" in guest.run("%checkpoint", metadata=SAVED).error["evalue"]
+    none = dict(SAVED, no_copies="copying kills it")
+    failed = guest.run("%checkpoint none\nprint('after')", metadata=none)
+    assert "%checkpoint none: copying kills it" in failed.error["evalue"] and not failed.stdout
+    assert guest.run("%rollback clean", metadata=none).reply_frame.metadata == {"rollback": "clean"}
     failed = guest.run("%checkpoint late\n1/0", metadata=SAVED)
     assert not failed.ok and failed.reply_frame.metadata == {"checkpoint": ["late"]}
 
@@ -530,11 +534,14 @@ def test_rollback_line(guest):
 
 
 def test_checkpoints_and_limits_lines(new_guest, guest_dir):
-    says = '{"limits.memory": 1073741824, "transactions.mode": "off", "workspace.size": %d}'
+    says = '{"limits.memory": 1073741824, "transactions.mode": "off", "transactions.names": 2, "workspace.size": %d}'
     guest = new_guest(env={"CELLBLOCK_POLICY_SAYS": says % 0})
     assert "clean" in guest.run("%checkpoints", metadata=SAVED).stdout
     assert "No checkpoints" in guest.run("%checkpoints", metadata={"checkpoints": []}).stdout
-    assert 'transactions.mode is "off"' in guest.run("%checkpoint a").error["evalue"]
+    off = {"no_copies": 'transactions.mode is "off"'}
+    assert 'transactions.mode is "off"' in guest.run("%checkpoint a", metadata=off).error["evalue"]
+    full = guest.run("%checkpoint a\n%checkpoint clean\n%checkpoint b", metadata=SAVED)
+    assert "transactions.names is 2" in full.error["evalue"]
     said = guest.run("%limits").stdout
     assert "limits.memory" in said and "1G" in said and "transactions.mode" in said
     assert "workspace" not in said  # as limits.tmp, or none: by the mode

@@ -134,6 +134,17 @@ static void test_not_below_no_cgroup(void **state)
 	refused(r, "checkpoint", "{\"name\":\"a\"}", "below no-cgroup");
 }
 
+static void not_made(struct rig *r)
+{
+	const char *id = ask(r, "checkpoint", "{\"name\":\"b\"}");
+	struct rig_twin n = rig_twin_asked(r);
+
+	rig_twin_answered(r, &n, "{\"status\":\"error\",\"ename\":\"OSError\",\"evalue\":\"no more\"}");
+	expect_reply(r, "cellblock_checkpoint_reply", id, "error", "no more");
+	rig_init_expect(r, CB_INIT_DROP, (int)n.number);
+	rig_twin_close(&n);
+}
+
 /* The guest can't, or its copy ends: the request is answered with why. */
 static void test_not_made(void **state)
 {
@@ -141,14 +152,8 @@ static void test_not_made(void **state)
 	struct rig_twin t = rig_twin(r), n;
 
 	rig_twin_close(&t);
+	not_made(r);
 	const char *id = ask(r, "checkpoint", "{\"name\":\"a\"}");
-
-	n = rig_twin_asked(r);
-	rig_twin_answered(r, &n, "{\"status\":\"error\",\"ename\":\"OSError\",\"evalue\":\"no more\"}");
-	expect_reply(r, "cellblock_checkpoint_reply", id, "error", "no more");
-	rig_init_expect(r, CB_INIT_DROP, (int)n.number);
-	rig_twin_close(&n);
-	id = ask(r, "checkpoint", "{\"name\":\"a\"}");
 	n = rig_twin_asked(r);
 	rig_init_tell(r, CB_INIT_GONE, (int)n.number);
 	rig_twin_answered(r, &n, RIG_MADE);
@@ -435,12 +440,15 @@ static void test_names_where_no_more_are_made(void **state)
 	struct rig_twin first = rig_twin(r), a = make(r, "a");
 
 	no_more(r);
-	r->k.transactions.twins.possible = false;
+	for (int i = 0; i < 3; i++)
+		not_made(r);
 	(void)rig_execute(r, "cell");
 	struct rig_request q = rig_guest_recv(r);
 
 	assert_int_equal(q.h.type, CB_WIRE_EXECUTE);
 	assert_non_null(strstr(q.metadata, "\"checkpoints\":[{\"name\":\"a\""));
+	assert_non_null(strstr(q.metadata, "\"no_copies\":\"the state is not kept any more, for it could not be 3 "
+					   "times in a row: OSError: no more\""));
 	assert_true(r->k.transactions.memory.armed); /* they have memory still */
 	rig_request_free(&q);
 	rig_twin_close(&first);
