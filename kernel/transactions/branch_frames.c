@@ -82,8 +82,9 @@ static void resumed(struct cb_transactions *tx, struct cb_branch *b)
 	if (b->state != CB_BRANCH_WAKING)
 		return;
 	cb_branch_go(b, CB_BRANCH_UP);
-	b->served = true;
-	cb_checkpoint_branch_woken(tx, b->asked, b->shell.id, NULL);
+	b->served = cb_checkpoint_branch_woken(tx, b->asked, b->shell.id, NULL);
+	if (!b->served) /* nobody could use or end it */
+		cb_branch_end(tx, b, "who asked for it does not wait any more");
 }
 
 int cb_branch_frame(struct cb_python *p, struct cb_frame *f, const struct cb_guest_content *c, const char **ret_reason)

@@ -662,7 +662,7 @@ void cb_branches_gone(struct cb_transactions *tx, uint32_t number, int status)
 	bury(tx, place, why, GONE);
 	cb_adopt_branch_gone(tx, number);
 	if (!served)
-		cb_checkpoint_branch_woken(tx, asked, NULL, why);
+		(void)cb_checkpoint_branch_woken(tx, asked, NULL, why);
 	cb_header_unref(asked);
 	cb_twins_room(tx);
 }

@@ -239,22 +239,23 @@ bool cb_checkpoint_branched(struct cb_transactions *tx, struct cb_twin *t)
 		return false; /* nobody waits for it any more */
 	if (cb_branches_born(tx, t, from))
 		return true;
-	cb_checkpoint_branch_woken(tx, r->header, NULL, "it can't be spoken to");
+	(void)cb_checkpoint_branch_woken(tx, r->header, NULL, "it can't be spoken to");
 	return false;
 }
 
-void cb_checkpoint_branch_woken(struct cb_transactions *tx, const struct cb_header *asked, const char *id,
+bool cb_checkpoint_branch_woken(struct cb_transactions *tx, const struct cb_header *asked, const char *id,
 				const char *why)
 {
 	struct cb_request *r = tx->shells->execution.shell.current;
 
 	if (r == NULL || r->kind != CB_REQUEST_BRANCH || r->header != asked)
-		return; /* nobody waits for it any more */
+		return false;
 	if (id == NULL)
 		cb_reply_error(tx->jupyter, r, ENAME, "the copy could not be woken: %s", why);
 	else
 		cb_reply_ok(tx->jupyter, r, "subshell_id", id);
 	cb_execution_finish(tx->shells);
+	return true;
 }
 
 /* ---- requests ---- */

@@ -24,8 +24,8 @@ void cb_checkpoint_rolled_back(struct cb_transactions *tx);
 /* The twin that was to be a branch is ready; false if it is none and has to end. */
 bool cb_checkpoint_branched(struct cb_transactions *tx, struct cb_twin *t);
 /* The one that was asked for by the request with this header serves, and has this id (NULL = it ended before, for
- * `why`). */
-void cb_checkpoint_branch_woken(struct cb_transactions *tx, const struct cb_header *asked, const char *id,
+ * `why`). False if nobody waits for it any more. */
+bool cb_checkpoint_branch_woken(struct cb_transactions *tx, const struct cb_header *asked, const char *id,
 				const char *why);
 /* Python has ended: what %checkpoint asked for was of its state. */
 void cb_checkpoints_gone(struct cb_transactions *tx);

@@ -173,11 +173,6 @@ static struct cb_branch *only(struct rig *r)
 	return r->k.transactions.branches.branch[0];
 }
 
-static bool serves_now(struct rig *r)
-{
-	return only(r)->served;
-}
-
 static bool half_is_seen(struct rig *r)
 {
 	return only(r)->python.half.due != 0;
@@ -362,7 +357,7 @@ static void test_interrupt(void **state)
 	done(r, &b);
 }
 
-/* Python dies, and the request with it: the branch that wakes then is no answer to the next request. */
+/* Python dies, and the request with it: the branch that wakes then is no answer to the next request, and ends. */
 static void test_it_wakes_for_nobody(void **state)
 {
 	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
@@ -383,7 +378,10 @@ static void test_it_wakes_for_nobody(void **state)
 	rig_swap_wire(r, &b.twin.fd[CB_BIRTH_WIRE]);
 	rig_frame(r, CB_WIRE_RESUMED, woken.h.request, "{}");
 	rig_request_free(&woken);
-	rig_until(r, serves_now);
+	rig_until(r, pid_1_was_told);
+	rig_init_expect(r, CB_INIT_DROP, (int)b.twin.number);
+	rig_init_tell(r, CB_INIT_GONE, (int)b.twin.number);
+	assert_null(only(r));
 	rig_swap_wire(r, &b.twin.fd[CB_BIRTH_WIRE]);
 	rig_twin_answered(r, &other, "{\"status\":\"error\",\"ename\":\"OSError\",\"evalue\":\"no room\"}");
 	rig_expect_error(r, RIG_CONTROL, "cellblock_branch_reply", id, "CheckpointError", "no room");
