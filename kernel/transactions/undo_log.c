@@ -27,6 +27,11 @@ static bool is_live(const struct cb_undo_log_cell *c)
 	return c->turns % 2 == 0;
 }
 
+static bool is_numbered(const struct cb_undo_log_cell *c)
+{
+	return c->number > 0 && is_live(c);
+}
+
 /* Whether it is in what was made after `cell`, when so many were live. */
 static bool is_in(const struct cb_undo_log_cell *c, uint64_t cell, const struct cb_undo_log_count *live)
 {
@@ -71,14 +76,33 @@ static int make_room(struct cb_undo_log *p)
 	return 0;
 }
 
+/* Crowds of messages are one entry, as long as all points have all of them or none. */
+static bool goes_with_last(struct cb_undo_log *p)
+{
+	struct cb_undo_log_cell *c = p->count > 0 ? &p->item[p->count - 1] : NULL;
+
+	if (c == NULL || c->messages == 0 || c->ended != p->last || c->turns > 0 || p->point == p->last)
+		return false;
+	c->messages++;
+	c->ended = ++p->last;
+	return true;
+}
+
 void cb_undo_log_add(struct cb_undo_log *p, struct cb_span code, int64_t number)
 {
-	struct cb_undo_log_cell c = { .cell = ++p->last, .ended = p->last, .number = number };
+	bool message = number <= 0 && code.data == NULL;
 
-	*(number > 0 ? &p->live.cells : code.data != NULL ? &p->live.unnumbered : &p->live.messages) += 1;
-	if (number <= 0 || make_room(p) < 0)
+	*(number > 0 ? &p->live.cells : message ? &p->live.messages : &p->live.unnumbered) += 1;
+	if (message && goes_with_last(p))
 		return;
-	if (code.data != NULL && code.len <= CB_UNDO_LOG_BYTES_MAX && (c.code = malloc(code.len)) != NULL) {
+	struct cb_undo_log_cell c = {
+		.cell = ++p->last, .ended = p->last, .number = number > 0 ? number : 0, .messages = message
+	};
+
+	if (make_room(p) < 0)
+		return;
+	if (c.number > 0 && code.data != NULL && code.len <= CB_UNDO_LOG_BYTES_MAX &&
+	    (c.code = malloc(code.len)) != NULL) {
 		memcpy(c.code, code.data, code.len);
 		c.len = code.len;
 	}
@@ -121,10 +145,11 @@ void cb_undo_log_ended(struct cb_undo_log *p, uint64_t cell, int64_t number)
 		c->ended = p->last;
 }
 
-struct cb_undo_log_count cb_undo_log_live(const struct cb_undo_log *p)
+struct cb_undo_log_count cb_undo_log_live(struct cb_undo_log *p)
 {
 	struct cb_undo_log_count live = p->live;
 
+	p->point = p->last;
 	live.cells -= p->running.cells;
 	live.unnumbered -= p->running.unnumbered;
 	return live;
@@ -148,7 +173,7 @@ void cb_undo_log_forget(struct cb_undo_log *p, uint64_t cell, uint64_t undone)
 const struct cb_undo_log_cell *cb_undo_log_latest(const struct cb_undo_log *p, size_t n, uint64_t end)
 {
 	for (size_t i = p->count; i > 0; i--)
-		if (is_live(&p->item[i - 1]) && p->item[i - 1].cell < end && --n == 0)
+		if (is_numbered(&p->item[i - 1]) && p->item[i - 1].cell < end && --n == 0)
 			return &p->item[i - 1];
 	return NULL;
 }
@@ -158,7 +183,7 @@ size_t cb_undo_log_between(const struct cb_undo_log *p, uint64_t cell, uint64_t 
 	size_t n = 0;
 
 	for (size_t i = 0; i < p->count; i++)
-		n += is_live(&p->item[i]) && p->item[i].ended > cell && p->item[i].cell < end;
+		n += is_numbered(&p->item[i]) && p->item[i].ended > cell && p->item[i].cell < end;
 	return n;
 }
 
@@ -167,14 +192,18 @@ static uint64_t more(uint64_t now, uint64_t then)
 	return now > then ? now - then : 0;
 }
 
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
 int cb_undo_log_after(const struct cb_undo_log *p, uint64_t cell, const struct cb_undo_log_count *live,
 		      struct cb_buf *out, struct cb_undo_log_undone *ret)
 {
-	struct cb_undo_log_undone u = { .n = { more(p->live.cells, live->cells),
-					       more(p->live.unnumbered, live->unnumbered),
-					       more(p->live.messages, live->messages) } };
+	struct cb_undo_log_undone u = { 0 };
+	struct cb_undo_log_count known = { 0 };
 	struct cb_json j = cb_json_inside(out);
-	uint64_t known = 0, told = 0;
+	uint64_t told = 0;
 
 	cb_json_array(&j, NULL);
 	for (size_t i = 0; i < p->count; i++) {
@@ -182,7 +211,11 @@ int cb_undo_log_after(const struct cb_undo_log *p, uint64_t cell, const struct c
 
 		if (!is_live(c) || is_in(c, cell, live))
 			continue;
-		known++;
+		known.messages += c->messages;
+		known.unnumbered += c->number == 0 && c->messages == 0;
+		if (c->number == 0)
+			continue;
+		known.cells++;
 		u.aside += c->ended <= cell;
 		if (c->cell <= cell && c->ended > cell) {
 			u.partly++;
@@ -196,14 +229,16 @@ int cb_undo_log_after(const struct cb_undo_log *p, uint64_t cell, const struct c
 	for (size_t i = 0, seen = 0; i < p->count; i++) {
 		const struct cb_undo_log_cell *c = &p->item[i];
 
-		if (!is_live(c) || is_in(c, cell, live) || ++seen + CB_UNDO_LOG_TOLD <= known)
+		if (!is_numbered(c) || is_in(c, cell, live) || ++seen + CB_UNDO_LOG_TOLD <= known.cells)
 			continue;
 		cb_json_put(&j, NULL, c->number);
 		told++;
 	}
-	if (u.n.cells < known) /* memory was out, or it is a name from before a state that was gone back to */
-		u.n.cells = known;
-	if (u.n.cells > known)
+	/* those of which not each is known: memory was out, or they were too many */
+	u.n.cells = larger(known.cells, more(p->live.cells, live->cells));
+	u.n.unnumbered = larger(known.unnumbered, more(p->live.unnumbered, live->unnumbered));
+	u.n.messages = larger(known.messages, more(p->live.messages, live->messages));
+	if (u.n.cells > known.cells)
 		u.first = 0;
 	u.untold = u.n.cells - told;
 	*ret = u;
@@ -231,7 +266,7 @@ void cb_undo_log_sources(const struct cb_undo_log *p, uint64_t cell, struct cb_j
 		const struct cb_undo_log_cell *c = &p->item[i];
 		struct cb_span code = { c->code, c->len };
 
-		if (c->ended > cell)
+		if (c->number > 0 && c->ended > cell)
 			cb_json_put_object(j, NULL, "number", c->number, "code",
 					   code.data != NULL ? code : CB_SPAN("\"\""));
 	}

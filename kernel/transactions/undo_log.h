@@ -12,9 +12,10 @@
 #define CB_UNDO_LOG_TURNS 64		  /* of a cell's, that are kept in mind */
 
 struct cb_undo_log_cell {
-	uint64_t cell;	 /* counted up with each */
-	uint64_t ended;	 /* the count then: its own, but for one that others ran beside; UINT64_MAX = it runs */
-	int64_t number;	 /* execution count */
+	uint64_t cell;	   /* counted up with each */
+	uint64_t ended;	   /* the count then: its own, but for one that others ran beside; UINT64_MAX = it runs */
+	int64_t number;	   /* execution count; 0 = a cell that was not stored, or messages */
+	uint64_t messages; /* so many, up to `ended`, between which no point was made; 0 = it is a cell */
 	uint64_t *turn;	 /* by which times of going back it was undone, came back, was undone …; owned */
 	size_t turns;
 	char *code;	 /* raw JSON string; NULL = none or forgotten */
@@ -42,22 +43,24 @@ struct cb_undo_log {
 	size_t count, cap, bytes;
 	uint64_t last; /* count of the latest, or of the latest end of one that others ran beside */
 	struct cb_undo_log_count live;
+	uint64_t point; /* the count when a point was made last */
 	struct cb_undo_log_count running; /* of those: others may run beside them */
 };
 
-/* What has no number is counted only: without code it is a comm message, else a cell that was not stored. */
+/* Without a number: it is a comm message if it has no code, else a cell that was not stored. */
 void cb_undo_log_add(struct cb_undo_log *p, struct cb_span code, int64_t number);
 /* Others may begin, and points be made to go back to, before the cell that was added last has ended. */
 void cb_undo_log_runs(struct cb_undo_log *p, int64_t number);
 void cb_undo_log_ended(struct cb_undo_log *p, uint64_t cell, int64_t number);
 /* How many have run and are in a point that is made now. */
-struct cb_undo_log_count cb_undo_log_live(const struct cb_undo_log *p);
-/* How many are known that have ended after `cell` and begun before `end`, and are not undone. */
+struct cb_undo_log_count cb_undo_log_live(struct cb_undo_log *p);
+/* How many with a number are known that have ended after `cell` and begun before `end`, and are not undone. */
 size_t cb_undo_log_between(const struct cb_undo_log *p, uint64_t cell, uint64_t end);
 /* Nobody can go back to before `cell`, or to what was made before it was gone back `undone` times: what all have that
  * can be gone back to, or none, is forgotten. */
 void cb_undo_log_forget(struct cb_undo_log *p, uint64_t cell, uint64_t undone);
-/* The n-th latest before `end`, counted from 1, of those that are known and not undone; NULL = there are fewer. */
+/* The n-th latest before `end`, counted from 1, of those with a number that are known and not undone; NULL = there are
+ * fewer. */
 const struct cb_undo_log_cell *cb_undo_log_latest(const struct cb_undo_log *p, size_t n, uint64_t end);
 /* What going back to `cell` undoes, when so many were live: appends the numbers of those that it has not and that are
  * not undone already, as a JSON array, of very many the youngest. */

@@ -238,6 +238,44 @@ static void test_counts(void **state)
 	assert_true(u.n.cells == 0 && u.n.unnumbered == 0 && u.n.messages == 0);
 }
 
+static void message(void)
+{
+	cb_undo_log_add(&past, (struct cb_span){ NULL, 0 }, 0);
+}
+
+/* They are counted one by one as well where there are two lines, each with some that the other has not. */
+static void test_counts_between_lines(void **state)
+{
+	struct cb_undo_log_count early = cb_undo_log_live(&past), late;
+	struct cb_undo_log_undone u;
+	uint64_t at;
+
+	(void)state;
+	add("\"silent\"", 0);
+	for (int i = 0; i < 1000; i++)
+		message();
+	late = cb_undo_log_live(&past);
+	at = past.last;
+	message();
+	assert_int_equal(past.last, 1002);
+	assert_int_equal(past.count, 3); /* a crowd is one, but where a point lies in it */
+	assert_int_equal(cb_undo_log_after(&past, at, &late, &text, &u), 0);
+	assert_true(u.n.unnumbered == 0 && u.n.messages == 1);
+	cb_undo_log_undo(&past, 0, &early);
+	message();
+	add("\"silent\"", 0);
+	cb_buf_clear(&text);
+	assert_int_equal(cb_undo_log_after(&past, at, &late, &text, &u), 0);
+	expect_text("[]");
+	assert_true(u.n.cells == 0 && u.n.unnumbered == 1 && u.n.messages == 1);
+	cb_undo_log_undo(&past, at, &late);
+	assert_int_equal(cb_undo_log_after(&past, 0, &early, &text, &u), 0);
+	assert_true(u.n.unnumbered == 1 && u.n.messages == 1000);
+	assert_int_equal(latest(1), 0);
+	expect_text("[]");
+	expect_sources(0, "{\"undone\":[]}");
+}
+
 /* More than are known one by one: the youngest are told, how many there are is right, and the first is not guessed. */
 static void test_very_many(void **state)
 {
@@ -350,6 +388,7 @@ int main(void)
 		T(test_sources),
 		T(test_without_a_number),
 		T(test_counts),
+		T(test_counts_between_lines),
 		T(test_very_many),
 		T(test_forget),
 		T(test_forget_what_was_undone),
