@@ -63,13 +63,14 @@ static void passed_over(struct cb_twins *w, const char *why)
 	snprintf(w->passed_why, sizeof(w->passed_why), "%s", why);
 }
 
-/* Who was given work since may have died of that. A command on control runs beside all shells. */
+/* Who was given work since may have died of that. A command may run, and end, beside all shells. */
 static bool died_of_itself(const struct cb_transactions *tx)
 {
 	const struct cb_twins *w = &tx->twins;
+	const struct cb_jobs *jobs = &tx->workspace->jobs;
 
-	return w->confirmed_ns != 0 && cb_now_ns() - w->confirmed_ns <= MOMENTS && tx->workspace->jobs.head == NULL &&
-	       !cb_debug_busy(tx->shells);
+	return w->confirmed_ns != 0 && cb_now_ns() - w->confirmed_ns <= MOMENTS && jobs->head == NULL &&
+	       jobs->command_ended_ns < w->confirmed_ns && !cb_debug_busy(tx->shells);
 }
 
 /* The woken one died with nothing to do, and of those that are kept the youngest are copies of it: the older one takes

@@ -190,7 +190,7 @@ bool cb_twins_before(struct cb_transactions *tx, struct cb_request *r)
 	struct cb_twins *w = &tx->twins;
 	int64_t now = cb_now_ns();
 
-	if (!cb_request_is_execute(r) && (cb_shell_message_of(r) != NULL || r->kind == CB_REQUEST_RUN))
+	if (!cb_request_is_execute(r) && cb_shell_message_of(r) != NULL)
 		w->confirmed_ns = 0; /* who dies now may die of that */
 	if (!cb_request_is_execute(r) || !is_due(tx) ||
 	    (tx->policy->transactions_mode != CB_MODE_ALWAYS && !cb_twin_cost_is_small(&w->cost)))

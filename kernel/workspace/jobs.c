@@ -85,6 +85,8 @@ static void finish(struct cb_workspace *ws, struct cb_job *job)
 	ws->jobs.count--;
 	ws->jobs.bytes -= cb_request_bytes(r);
 	ws->jobs.running -= job->running;
+	if (job->running && job->asked.code == CB_JOB_RUN)
+		ws->jobs.command_ended_ns = cb_now_ns();
 	cb_loop_remove(ws->loop, &job->slot);
 	cb_fd_close(&job->fd); /* the helper's end, too: it kills its command and exits */
 	cb_job_free(job);

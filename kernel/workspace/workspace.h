@@ -61,6 +61,7 @@ struct cb_jobs {
 	struct cb_job *head;
 	unsigned count, running;
 	size_t bytes;
+	int64_t command_ended_ns; /* when the last command that had begun did */
 	int timer;
 };
 

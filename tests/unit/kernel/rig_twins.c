@@ -3,6 +3,7 @@
 
 #include <cellblock/fd.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <sys/socket.h>
 
 struct rig *rig_twins_up(enum cb_switch_mode mode)
@@ -182,4 +183,23 @@ void rig_twin_resumed(struct rig *r, struct rig_request *resume)
 {
 	rig_frame(r, CB_WIRE_RESUMED, resume->h.request, "{\"side\":false}");
 	rig_request_free(resume);
+}
+
+const char *rig_twin_takes_over(struct rig *r, struct rig_twin *ret_old, struct rig_twin *ret_copy)
+{
+	uint64_t request;
+
+	*ret_old = rig_twin(r);
+	const char *id = rig_begin(r, "a", &request);
+
+	rig_end(r, id, request);
+	struct rig_twin young = rig_twin(r);
+
+	id = rig_begin(r, "bad", &request);
+	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	struct rig_request resume = rig_twin_wakes(r, &young);
+
+	rig_twin_resumed(r, &resume);
+	*ret_copy = rig_twin(r);
+	return id;
 }

@@ -32,5 +32,8 @@ void rig_twin_woken(struct rig *r, const struct rig_twin *t, enum cb_twin_contro
 struct rig_request rig_twin_wakes(struct rig *r, struct rig_twin *t);
 struct rig_request rig_twin_restored(struct rig *r, struct rig_twin *t); /* it was told already */
 void rig_twin_resumed(struct rig *r, struct rig_request *resume);
+/* A state, a cell, another state, and a cell that ends Python: the younger state takes over, and is copied. The cell's
+ * msg_id. */
+const char *rig_twin_takes_over(struct rig *r, struct rig_twin *ret_old, struct rig_twin *ret_copy);
 
 #define RIG_MADE "{\"status\":\"ok\",\"left_out\":{}}"

@@ -665,22 +665,15 @@ static void test_dies_of_being_copied_with_its_jail(void **state)
 static void test_dies_in_its_first_moments(void **state)
 {
 	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
-	struct rig_twin old = rig_twin(r), young, copy, next;
+	struct rig_twin old, copy, next;
+	const char *id = rig_twin_takes_over(r, &old, &copy);
 	uint64_t request;
 
-	cell(r, "a");
-	young = rig_twin(r);
-	const char *id = rig_begin(r, "bad", &request);
-
-	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
-	struct rig_request resume = rig_twin_wakes(r, &young);
-
-	rig_twin_resumed(r, &resume);
-	copy = rig_twin(r);
 	expect_failure(r, id, "KernelDiedError", "before cell [2]", "restored", "[2]");
 	rig_init_tell(r, CB_INIT_EXITED, SIGABRT);
 	rig_init_expect(r, CB_INIT_DROP, (int)copy.number);
-	resume = rig_twin_wakes(r, &old);
+	struct rig_request resume = rig_twin_wakes(r, &old);
+
 	rig_twin_resumed(r, &resume);
 	next = rig_twin(r);
 	id = rig_begin(r, "bad", &request);

@@ -92,33 +92,26 @@ static void stop_by_interrupts(struct rig *r)
 /* What it was asked for meanwhile, or that its user ended it, is reason enough: no answered cell goes with it. */
 static void test_dies_of_work_in_its_first_moments(void **state)
 {
-	enum { QUESTION, COMMAND, STOPPED };
+	enum { QUESTION, COMMAND, COMMAND_BESIDE, STOPPED };
 
 	for (int how = QUESTION; how <= STOPPED; how++) {
 		struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
-		struct rig_twin old = rig_twin(r), young, copy;
-		uint64_t request;
+		struct rig_twin old, copy;
+		const char *id = rig_twin_takes_over(r, &old, &copy);
 
-		cell(r, "a");
-		young = rig_twin(r);
-		const char *id = rig_begin(r, "bad", &request);
-
-		rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
-		struct rig_request resume = rig_twin_wakes(r, &young);
-
-		rig_twin_resumed(r, &resume);
-		copy = rig_twin(r);
 		rig_cell_error(r, id, "KernelDiedError");
 		rig_ended(r, id, "KernelDiedError");
 		assert_true(r->k.transactions.twins.confirmed_ns != 0);
 		if (how == QUESTION) {
 			(void)rig_send(r, RIG_SHELL, "complete_request", "{\"code\":\"a\",\"cursor_pos\":1}", NULL);
 			(void)rig_guest_expect(r, CB_WIRE_COMPLETE);
-		} else if (how == COMMAND) {
-			id = rig_send(r, RIG_SHELL, "cellblock_run_request", "{\"argv\":[\"a\"]}", NULL);
+		} else if (how != STOPPED) {
+			enum rig_source channel = how == COMMAND ? RIG_SHELL : RIG_CONTROL;
+
+			id = rig_send(r, channel, "cellblock_run_request", "{\"argv\":[\"a\"]}", NULL);
 			rig_until(r, has_helper);
 			cb_fd_close(&helper); /* it has ended */
-			rig_expect(r, RIG_SHELL, "cellblock_run_reply", id);
+			rig_expect(r, channel, "cellblock_run_reply", id);
 		}
 		if (how == STOPPED)
 			stop_by_interrupts(r);
