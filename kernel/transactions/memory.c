@@ -68,6 +68,7 @@ static bool give_up(struct cb_transactions *tx, uint64_t used, uint64_t anonymou
 {
 	struct cb_memory_watch *m = &tx->memory;
 	uint64_t limit = tx->policy->limit_memory, others, own;
+	struct cb_twin *undone = cb_twins_undone(&tx->twins);
 	pid_t twin[CB_TWINS_MAX];
 	size_t n = cb_twins_unnamed(tx, looked_ms, twin);
 
@@ -77,6 +78,11 @@ static bool give_up(struct cb_transactions *tx, uint64_t used, uint64_t anonymou
 	own = anonymous > others ? anonymous - others : 0;
 	if (own < OWN(limit) || used - own >= limit)
 		return false;
+	if (undone != NULL) { /* it would go anyway, and nobody is told */
+		cb_twins_drop(tx, undone);
+		cb_memory_freed(tx);
+		return true;
+	}
 	n = cb_twins_give_up(tx);
 	cb_memory_freed(tx);
 	cb_log(CB_LOG_INFO, "memory is short: %" PRIu64 " bytes, %" PRIu64 " of them twins'; one is given up, %zu stay",

@@ -530,12 +530,10 @@ static bool is_copied(const struct cb_twins *w)
 /* They were kept until it was known to work: what they have is undone now. */
 static void drop_undone(struct cb_transactions *tx)
 {
-	struct cb_twins *w = &tx->twins;
+	struct cb_twin *t;
 
-	for (int i = 0; i < CB_TWINS_MAX; i++)
-		if (w->twin[i].number != 0 && w->twin[i].number <= w->before_copy && w->twin[i].name[0] == '\0' &&
-		    w->twin[i].cell > w->woken.cell)
-			cb_twins_drop(tx, &w->twin[i]);
+	while ((t = cb_twins_undone(&tx->twins)) != NULL)
+		cb_twins_drop(tx, t);
 	cb_twins_keep_so_many(tx);
 }
 

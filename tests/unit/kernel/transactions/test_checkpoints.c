@@ -283,6 +283,15 @@ static void expect_told(struct rig *r, const char *words)
 	rig_msg_free(&m);
 }
 
+/* It was looked at for long enough. */
+static void confirmed(struct rig *r)
+{
+	while (r->k.transactions.twins.confirming) {
+		rig_twin_overdue(r);
+		rig_until_soon(r);
+	}
+}
+
 /* It serves the main line then, and the name is told to be gone. */
 static void test_a_name_takes_over_and_is_not_copied(void **state)
 {
@@ -296,30 +305,54 @@ static void test_a_name_takes_over_and_is_not_copied(void **state)
 	rig_twin_answered(r, &next, "{\"status\":\"error\",\"ename\":\"OSError\",\"evalue\":\"no more\"}");
 	rig_init_expect(r, CB_INIT_DROP, (int)next.number);
 	rig_twin_close(&next);
-	while (r->k.transactions.twins.confirming) {
-		rig_twin_overdue(r);
-		rig_until_soon(r);
-	}
+	confirmed(r);
 	rig_cell_error(r, id, "KernelDiedError");
 	rig_ended(r, id, "KernelDiedError");
 	expect_told(r, "the checkpoint a is gone");
+}
+
+/* It serves and its copy is there, but it is not believed yet. The cell's id. */
+static const char *a_name_is_looked_at(struct rig *r, struct rig_twin *ret_copy)
+{
+	struct rig_request resume;
+	struct rig_twin a;
+	const char *id = only_a_name(r, &a, &resume);
+
+	rig_twin_resumed(r, &resume);
+	*ret_copy = rig_twin_asked(r);
+	rig_twin_registers(r, ret_copy);
+	rig_twin_says(ret_copy, CB_TWIN_CONTROL_BORN, ret_copy->number);
+	rig_twin_answered(r, ret_copy, "{\"status\":\"ok\",\"left_out\":{\"native\":1}}");
+	rig_barrier(r);
+	assert_true(r->k.transactions.twins.confirming && r->k.transactions.twins.coming == NULL);
+	return id;
+}
+
+/* What was deleted meanwhile is not told to be lost. */
+static void test_deleted_before_it_is_believed(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
+	struct rig_twin copy;
+	const char *id = a_name_is_looked_at(r, &copy);
+
+	expect_reply(r, "cellblock_delete_checkpoint_reply", ask(r, "delete_checkpoint", "{\"name\":\"a\"}"), "ok",
+		     "ok");
+	rig_init_expect(r, CB_INIT_DROP, (int)copy.number);
+	rig_expect(r, RIG_IOPUB, "busy", id); /* it runs on */
+	rig_twin_close(&copy);
+	confirmed(r);
+	rig_cell_error(r, id, "KernelDiedError");
+	rig_ended(r, id, "KernelDiedError");
+	assert_string_equal(r->k.transactions.checkpoints.note, "");
 }
 
 /* It dies before it is believed, its copy is there already: that is no better, and not woken again and again. */
 static void test_a_name_takes_over_in_vain(void **state)
 {
 	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
-	struct rig_request resume;
-	struct rig_twin a, next;
+	struct rig_twin next;
 
-	(void)only_a_name(r, &a, &resume);
-	rig_twin_resumed(r, &resume);
-	next = rig_twin_asked(r);
-	rig_twin_registers(r, &next);
-	rig_twin_says(&next, CB_TWIN_CONTROL_BORN, next.number);
-	rig_twin_answered(r, &next, "{\"status\":\"ok\",\"left_out\":{\"native\":1}}");
-	rig_barrier(r);
-	assert_true(r->k.transactions.twins.confirming && r->k.transactions.twins.coming == NULL);
+	(void)a_name_is_looked_at(r, &next);
 	rig_init_tell(r, CB_INIT_EXITED, SIGABRT);
 	rig_init_expect(r, CB_INIT_DROP, (int)next.number);
 	rig_await_kill(r);
@@ -662,6 +695,7 @@ int main(void)
 		T(test_copy_is_not_born),
 		T(test_deleted_while_it_is_made),
 		T(test_a_name_takes_over_and_is_not_copied),
+		T(test_deleted_before_it_is_believed),
 		T(test_a_name_takes_over_in_vain),
 		T(test_back_to_one_that_does_not_work),
 		T(test_the_jail_ends_at_a_rollback),

@@ -109,6 +109,36 @@ static void test_given_up(void **state)
 	rig_twin_close(&young);
 }
 
+/* A younger state than the one that is gone back to goes anyway: no other is given up, and nobody is told. */
+static void test_one_that_is_undone(void **state)
+{
+	struct rig *r = *state = up();
+	struct rig_twin t[3], copy;
+
+	r->policy.transactions_keep = 2;
+	for (int i = 0; i < 3; i++) {
+		if (i > 0)
+			rig_works(r);
+		t[i] = rig_twin(r);
+	}
+	const char *id = rig_send(r, RIG_CONTROL, "cellblock_rollback_request", "{}", NULL);
+	struct rig_request resume = rig_twin_wakes(r, &t[1]);
+
+	rig_twin_resumed(r, &resume);
+	copy = rig_twin_asked(r);
+	tell(r, 15 * GIB, 4 * GIB);
+	rig_init_expect(r, CB_INIT_DROP, (int)t[2].number);
+	rig_twin_registers(r, &copy);
+	rig_twin_says(&copy, CB_TWIN_CONTROL_BORN, copy.number);
+	rig_twin_answered(r, &copy, RIG_MADE);
+	rig_expect(r, RIG_CONTROL, "cellblock_rollback_reply", id);
+	assert_non_null(cb_twins_find(&r->k.transactions.twins, t[0].number));
+	assert_string_equal(r->k.transactions.memory.note, "");
+	rig_twin_close(&t[0]);
+	rig_twin_close(&t[2]);
+	rig_twin_close(&copy);
+}
+
 /* What a look saw of a twin that has been given up meanwhile costs neither the next one nor the guest; nor does what it
  * saw before there was this one. */
 static void test_old_looks(void **state)
@@ -369,6 +399,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_jail_keeps_its_pid_1),
 		cmocka_unit_test_teardown(test_given_up, rig_teardown),
+		cmocka_unit_test_teardown(test_one_that_is_undone, rig_teardown),
 		cmocka_unit_test_teardown(test_old_looks, rig_teardown),
 		cmocka_unit_test_teardown(test_one_that_has_not_ended, rig_teardown),
 		cmocka_unit_test_teardown(test_over, rig_teardown),
