@@ -203,9 +203,10 @@ static bool branch_runs(const struct cb_kernel *k)
 	return cb_branches_running(&k->transactions) != NULL;
 }
 
-static void comm_begins(struct cb_kernel *k)
+static void comm_begins(struct cb_kernel *k, const struct cb_request *r)
 {
 	cb_twins_touched(&k->transactions, (struct cb_span){ NULL, 0 }, 0);
+	cb_request_note_comm(r, &k->guest.comms);
 }
 
 static void cell_ended(struct cb_kernel *k, double seconds)

@@ -191,11 +191,42 @@ void cb_request_comm(struct cb_kernel *k, struct cb_request *r)
 	}
 	if (cb_branches_comm(&k->transactions, r, f[0].ret, open ? f[1].ret : (struct cb_span){ NULL, 0 }))
 		return;
-	if (open)
-		(void)cb_comms_opened(&k->guest.comms, f[0].ret, f[1].ret);
-	else if (r->kind == CB_REQUEST_COMM_CLOSE)
-		cb_comms_closed(&k->guest.comms, f[0].ret);
 	cb_execution_submit(&k->shells, r);
+}
+
+void cb_request_note_comm(const struct cb_request *r, struct cb_comms *comms)
+{
+	struct cb_json_field f[] = {
+		{ .name = "comm_id", .types = CB_JSON_STRING, .required = true },
+		{ .name = "target_name", .types = CB_JSON_STRING, .required = r->kind == CB_REQUEST_COMM_OPEN },
+	};
+
+	if (r->kind == CB_REQUEST_COMM_MSG || cb_json_scan_object(r->content.data, r->content.len, f, 2, NULL) < 0)
+		return;
+	if (r->kind == CB_REQUEST_COMM_OPEN)
+		(void)cb_comms_opened(comms, f[0].ret, f[1].ret);
+	else
+		(void)cb_comms_closed(comms, f[0].ret);
+}
+
+/* What clients have opened and closed, though Python was not told yet; NULL: whether there is any of it. */
+static bool note_waiting(struct cb_kernel *k, struct cb_comms *comms)
+{
+	bool any = false;
+
+	for (size_t i = 0; i <= CB_LANES; i++) {
+		const struct cb_request *r = i < CB_LANES ? cb_lanes_waiting_in(&k->shells, i)
+							  : k->shells.execution.shell.waiting.head;
+
+		for (; r != NULL; r = r->next) {
+			if (r->kind != CB_REQUEST_COMM_OPEN && r->kind != CB_REQUEST_COMM_CLOSE)
+				continue;
+			any = true;
+			if (comms != NULL)
+				cb_request_note_comm(r, comms);
+		}
+	}
+	return any;
 }
 
 void cb_request_comm_info(struct cb_kernel *k, struct cb_request *r)
@@ -208,11 +239,18 @@ void cb_request_comm_info(struct cb_kernel *k, struct cb_request *r)
 		return;
 	}
 	struct cb_branch *branch = cb_branches_find(&k->transactions, r->subshell_id);
+	struct cb_comms as_asked = { 0 }, *comms = branch != NULL ? &branch->comms : &k->guest.comms;
+
+	if (branch == NULL && note_waiting(k, NULL) && cb_comms_copy(comms, &as_asked) == 0) {
+		(void)note_waiting(k, &as_asked);
+		comms = &as_asked;
+	}
 	CB_AUTO_BUF b = CB_BUF_INIT(CB_COMMS_BYTES_MAX + CB_COMMS_MAX * 32u);
 	struct cb_json j = cb_json_begin(&b);
 	struct cb_span target = f[0].ret_type == CB_JSON_STRING ? f[0].ret : (struct cb_span){ NULL, 0 };
 
 	cb_json_put(&j, "status", "ok");
-	cb_comms_list(branch != NULL ? &branch->comms : &k->guest.comms, target, &j);
+	cb_comms_list(comms, target, &j);
 	cb_reply_json(&k->jupyter, r, &j);
+	cb_comms_release(&as_asked);
 }

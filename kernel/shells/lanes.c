@@ -47,6 +47,11 @@ static struct cb_shell *lane_at(struct cb_lanes *all, size_t i)
 	return i <= CB_SUBSHELLS_MAX ? &all->beside[i - 1] : &all->sub[i - 1 - CB_SUBSHELLS_MAX];
 }
 
+const struct cb_request *cb_lanes_waiting_in(struct cb_shells *sh, size_t i)
+{
+	return lane_at(&sh->lanes, i)->waiting.head;
+}
+
 /* Where comm messages go while this subshell's cell awaits. */
 static struct cb_shell *beside(struct cb_shells *sh, const struct cb_shell *subshell)
 {
@@ -315,7 +320,7 @@ static int send_to_lane(struct cb_shell *l, struct cb_request *r, const struct c
 	if (m->phase != CB_PHASE_ASKING)
 		note(sh, l, r->id, m->phase);
 	if (m->phase == CB_PHASE_COMM)
-		sh->events->comm_begins(sh->kernel);
+		sh->events->comm_begins(sh->kernel, r);
 	struct cb_span about = cb_buf_span(&b);
 
 	if (c < 0)

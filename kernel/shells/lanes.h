@@ -19,6 +19,8 @@ void cb_lanes_cell_awaits(struct cb_shell *s);
 const struct cb_request *cb_lanes_running(const struct cb_shells *sh);
 /* One that is the next of its subshell, in which nothing runs; NULL = none. */
 const struct cb_request *cb_lanes_waiting(const struct cb_shells *sh);
+/* What waits in the i-th of CB_LANES. */
+const struct cb_request *cb_lanes_waiting_in(struct cb_shells *sh, size_t i);
 bool cb_lanes_run(const struct cb_shells *sh);	/* anything that changes the state */
 bool cb_lanes_asked(const struct cb_shells *sh); /* a question is being answered */
 bool cb_lanes_busy(const struct cb_shells *sh); /* anything runs or waits */

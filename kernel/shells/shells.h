@@ -218,7 +218,7 @@ struct cb_shells_events {
 	bool (*outlives)(const struct cb_kernel *k, const struct cb_request *r);
 
 	bool (*files_held)(const struct cb_kernel *k); /* no cell begins, whose files would be half done */
-	void (*comm_begins)(struct cb_kernel *k);
+	void (*comm_begins)(struct cb_kernel *k, const struct cb_request *r);
 	void (*cell_ended)(struct cb_kernel *k, double seconds); /* of the main shell */
 	bool (*in_use)(const struct cb_kernel *k);		 /* the jail */
 

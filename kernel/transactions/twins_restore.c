@@ -159,6 +159,7 @@ static void give_up_woken(struct cb_transactions *tx)
 			cb_twins_drop(tx, &w->twin[i]);
 	cb_guest_restoring(tx->guest);
 	cb_debug_guest_gone(tx->shells);
+	cb_jobs_jail_died(tx->workspace, w->passed_why); /* helpers have ended with it */
 	cb_lanes_stopped(tx->shells);
 }
 
@@ -185,7 +186,7 @@ static void fall_back(struct cb_transactions *tx, const char *why)
 		w->fallen = true;
 	}
 	tx->checkpoints.rolling = false;
-	t = cb_twins_next(w);
+	t = tx->guest->shutting_down ? NULL : cb_twins_next(w);
 	if (t != NULL)
 		begin(tx, t);
 	else

@@ -146,6 +146,59 @@ static void test_dies_beside_a_look_at_files(void **state)
 	rig_twin_close(&copy);
 }
 
+static bool opens(struct rig *r)
+{
+	return r->k.shells.execution.shell.waiting.head != NULL;
+}
+
+static const char *open_comm(struct rig *r, const char *content)
+{
+	const char *id = rig_send(r, RIG_SHELL, "comm_open", content, NULL);
+
+	rig_until(r, opens);
+	return id;
+}
+
+static bool is_open(struct rig *r, const char *name)
+{
+	return cb_comms_has(&r->k.guest.comms, (struct cb_span){ name, strlen(name) });
+}
+
+/* A client opens it while a cell runs, and one while a state comes back: what Python was not told of when the state was
+ * kept is not open in it, and what waits is opened in the state that has come back. Until then it is listed. */
+static void test_comms_that_wait(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin first = rig_twin(r), t, copy;
+	uint64_t request;
+	const char *cell = rig_begin(r, "a", &request);
+	const char *id = open_comm(r, "{\"comm_id\":\"c\",\"target_name\":\"t\",\"data\":{}}");
+	const char *asked = rig_send(r, RIG_CONTROL, "comm_info_request", NULL, NULL);
+	struct rig_msg m = rig_take(r, RIG_CONTROL, "comm_info_reply", asked);
+
+	assert_non_null(json_object_get(json_object_get(m.content, "comms"), "c"));
+	rig_msg_free(&m);
+	rig_expect(r, RIG_IOPUB, "busy", asked);
+	rig_expect(r, RIG_IOPUB, "idle", asked);
+	rig_expect(r, RIG_IOPUB, "busy", cell); /* it runs on */
+	rig_end(r, cell, request);
+	t = rig_twin(r);
+	(void)rig_guest_expect(r, CB_WIRE_DOWN_COMM_OPEN);
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	assert_true(is_open(r, "\"c\""));
+	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	(void)open_comm(r, "{\"comm_id\":\"d\",\"target_name\":\"t\",\"data\":{}}");
+	struct rig_request resume = rig_twin_wakes(r, &t);
+
+	rig_twin_resumed(r, &resume);
+	copy = rig_twin(r);
+	(void)rig_guest_expect(r, CB_WIRE_DOWN_COMM_OPEN);
+	assert_false(is_open(r, "\"c\""));
+	assert_true(is_open(r, "\"d\""));
+	rig_twin_close(&first);
+	rig_twin_close(&copy);
+}
+
 /* Its jail is being ended: what pid 1 says of it then wakes nobody. */
 static void test_restored_too_late(void **state)
 {
@@ -162,6 +215,63 @@ static void test_restored_too_late(void **state)
 	rig_twin_close(&t);
 }
 
+/* Of two states the younger serves, and is not believed yet. */
+static void is_looked_at(struct rig *r, struct rig_twin *ret_old, struct rig_twin *ret_copy)
+{
+	struct rig_twin young;
+	uint64_t request;
+
+	*ret_old = rig_twin(r);
+	cell(r, "a");
+	young = rig_twin(r);
+	(void)rig_begin(r, "bad", &request);
+	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	struct rig_request resume = rig_twin_wakes(r, &young);
+
+	rig_twin_resumed(r, &resume);
+	*ret_copy = rig_twin_asked(r);
+	rig_twin_registers(r, ret_copy);
+	rig_twin_says(ret_copy, CB_TWIN_CONTROL_BORN, ret_copy->number);
+	rig_twin_answered(r, ret_copy, "{\"status\":\"ok\",\"left_out\":{\"native\":1}}");
+	rig_barrier(r);
+	assert_true(r->k.transactions.twins.confirming && r->k.transactions.twins.coming == NULL);
+}
+
+/* A command that ends with it is told why. */
+static void test_a_command_ends_with_one_that_is_looked_at(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin old, copy;
+
+	is_looked_at(r, &old, &copy);
+	const char *id = rig_send(r, RIG_CONTROL, "cellblock_run_request", "{\"argv\":[\"a\"]}", NULL);
+
+	rig_until(r, has_helper);
+	rig_init_tell(r, CB_INIT_EXITED, SIGABRT);
+	rig_expect_error(r, RIG_CONTROL, "cellblock_run_reply", id, "KernelDiedError", "Python was killed by signal 6");
+	rig_init_expect(r, CB_INIT_DROP, (int)copy.number);
+	rig_init_expect(r, CB_INIT_RESTORE, (int)old.number);
+	cb_fd_close(&helper);
+	rig_twin_close(&old);
+	rig_twin_close(&copy);
+}
+
+/* It is looked at, the kernel is shut down, and it ends as it was told to: no other one is woken for that. */
+static void test_none_is_woken_for_a_shutdown(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin old, copy;
+
+	is_looked_at(r, &old, &copy);
+	(void)rig_send(r, RIG_CONTROL, "shutdown_request", "{\"restart\":false}", NULL);
+	(void)rig_guest_expect(r, CB_WIRE_SHUTDOWN);
+	rig_init_tell(r, CB_INIT_EXITED, 0);
+	rig_init_expect(r, CB_INIT_DROP, (int)copy.number);
+	assert_int_equal(r->k.guest.state, CB_GUEST_ENDING);
+	rig_twin_close(&old);
+	rig_twin_close(&copy);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_teardown(f, rig_teardown)
@@ -169,7 +279,10 @@ int main(void)
 		T(test_tried_again),
 		T(test_dies_of_work_in_its_first_moments),
 		T(test_dies_beside_a_look_at_files),
+		T(test_comms_that_wait),
 		T(test_restored_too_late),
+		T(test_none_is_woken_for_a_shutdown),
+		T(test_a_command_ends_with_one_that_is_looked_at),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
