@@ -142,7 +142,7 @@ def _check(name):
             if what == os.devnull:
                 null.append(fd)
                 continue
-            raise Unfit("%s leaves a file open, which copies would share: %s. Preload without it" % (name, what))
+            raise Unfit("%s leaves a file open, which copies would share: %s" % (name, what))
     newborn.nothing[:] = null
     with open("/proc/self/maps") as f:
         for line in f:
