@@ -183,9 +183,9 @@ EXPORT long cb_copier_copy(int64_t a[CB_COPIER_FIELDS], const char *frame)
 		be_copy(a, fds, n);
 		return 0;
 	}
-	if (r > 0 && size > 0)
-		answer(frame, size, (size_t)a[CB_COPIER_SOCKETS]);
 	cb_threads_go_on();
+	if (r > 0 && size > 0) /* now: who has it looks at whether they are at work (twins_restore.c) */
+		answer(frame, size, (size_t)a[CB_COPIER_SOCKETS]);
 	if (r > 0)
 		cb_pages_get();
 	a[CB_COPIER_UNTIDY] = cb_pages_untidy();

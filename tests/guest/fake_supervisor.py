@@ -573,13 +573,17 @@ class FakeSupervisor:
 
     # twins
 
-    def checkpoint(self, room=0):
-        """A twin of the guest as it is now; what the guest said about it is its .reply. room: bytes that it may copy of
-        large memory."""
+    def ask_for_checkpoint(self, room=0):
         twin = Twin(self.next_twin)
         self.next_twin += 1
         twin.send_birth(self.twin_control, BIRTH)
         self.pending = self.send("CHECKPOINT", {"number": twin.number, "room": room})
+        return twin
+
+    def checkpoint(self, room=0):
+        """A twin of the guest as it is now; what the guest said about it is its .reply. room: bytes that it may copy of
+        large memory."""
+        twin = self.ask_for_checkpoint(room)
         twin.reply = self.finish("CHECKPOINT_REPLY").reply
         if twin.reply["status"] != "ok":
             twin.drop()

@@ -3,8 +3,10 @@ in the original (guest/copier)."""
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 from fake_supervisor import Subshell
 
@@ -173,6 +175,47 @@ def test_a_thread_that_does_not_stop(new_guest, library):
     guest.take_over(guest.copied())
     assert guest.run("seen = n[0]\nwhile n[0] < seen + 3: time.sleep(0.001)\nx").result == "1"
     assert earlier in guest.twins
+
+
+FILL = """
+import os, socket, threading
+def fill(there, done):
+    while not os.path.exists(there): time.sleep(0.001)
+    wire, n = socket.socket(fileno=os.dup(3)), 0
+    try:
+        while True: n += wire.send(bytes(4096), socket.MSG_DONTWAIT)
+    except BlockingIOError: pass
+    with open(done + '~', 'w') as f: f.write(str(n))
+    os.rename(done + '~', done)
+    threading.Event().wait()
+threading.Thread(target=fill, args=(%r, %r), daemon=True).start()
+"""
+
+
+def await_true(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def test_threads_go_on_before_the_answer(new_guest, library, tmp_path):
+    """Who has the answer may look whether they are at work: here it can't be written yet, and they must be."""
+    guest = new_guest(side=False)
+    begin, done = tmp_path / "begin", tmp_path / "done"
+    with_library(guest, library, "c.begin_work(4)" + FILL % (str(begin), str(done)))
+    begin.touch()
+    await_true(done.exists)
+    twin = guest.ask_for_checkpoint()
+    twin.wait_born(guest.registry)
+    process = psutil.Process(guest.process.pid)
+    before = sum(process.cpu_times()[:2])
+    await_true(lambda: sum(process.cpu_times()[:2]) > before + 0.05)  # s; its first thread waits to be read from
+    left = int(done.read_text())
+    while left:
+        left -= len(guest.sock.recv(min(left, 1 << 20)))
+    assert guest.finish("CHECKPOINT_REPLY").reply["status"] == "ok"
+    twin.drop()
 
 
 def test_signals_that_the_c_library_sends_by_the_same_number(new_guest):
