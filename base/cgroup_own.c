@@ -127,21 +127,14 @@ static int read_table(const char *path, char **ret_text)
 	return fd < 0 ? -errno : cb_fd_read_all(fd, TABLE_MAX, ret_text, &len);
 }
 
-int cb_cg_own_folder(const struct cb_cgroup_tables *t, const char *controller, char *ret_point, char *ret_folder,
-		     size_t size)
+static int find(const char *mounts, const char *groups, const char *controller, struct cb_cgroup_place *ret)
 {
-	char *mounts = NULL, *groups = NULL, root[1024], path[1024], *below = path;
+	char root[sizeof(ret->point)], path[sizeof(ret->folder)], *below = path;
 	size_t len;
-	int r = read_table(t->mountinfo, &mounts);
+	int r = cb_cg_mount(mounts, controller, ret->point, root, sizeof(root));
 
 	if (r == 0)
-		r = read_table(t->cgroup, &groups);
-	if (r == 0)
-		r = cb_cg_mount(mounts, controller, ret_point, root, size < sizeof(root) ? size : sizeof(root));
-	if (r == 0)
 		r = cb_cg_own_path(groups, controller, path, sizeof(path));
-	free(mounts);
-	free(groups);
 	if (r < 0)
 		return r;
 	len = strcmp(root, "/") == 0 ? 0 : strlen(root);
@@ -150,5 +143,20 @@ int cb_cg_own_folder(const struct cb_cgroup_tables *t, const char *controller, c
 	below = strcmp(path + len, "/") == 0 ? path + strlen(path) : path + len;
 	if (strstr(below, "/..") != NULL)
 		return -ENOENT; /* outside of our cgroup namespace */
-	return (size_t)snprintf(ret_folder, size, "%s%s", ret_point, below) < size ? 0 : -ENAMETOOLONG;
+	len = (size_t)snprintf(ret->folder, sizeof(ret->folder), "%s%s", ret->point, below);
+	return len < sizeof(ret->folder) ? 0 : -ENAMETOOLONG;
+}
+
+void cb_cg_own_places(const struct cb_cgroup_tables *t, const char *const *controllers, size_t n,
+		      struct cb_cgroup_place *ret)
+{
+	char *mounts = NULL, *groups = NULL;
+	int r = read_table(t->mountinfo, &mounts);
+
+	if (r == 0)
+		r = read_table(t->cgroup, &groups);
+	for (size_t i = 0; i < n; i++)
+		ret[i].code = r == 0 ? find(mounts, groups, controllers[i], &ret[i]) : r;
+	free(mounts);
+	free(groups);
 }

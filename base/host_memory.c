@@ -7,10 +7,11 @@
 #include <cellblock/cgroup_own.h>
 #include <cellblock/clock.h>
 #include <cellblock/host_memory.h>
+#include <cellblock/proc_stat.h>
 
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define SHARE 16
@@ -29,31 +30,16 @@ static const struct hierarchy hierarchies[] = {
 };
 #define NHIERARCHIES (sizeof(hierarchies) / sizeof(hierarchies[0]))
 
-/* The number at the start of the file, or behind a word at the start of a line; `fallback` if there is none. */
+/* The number behind a word at the start of a line, "\n" alone for the first line; `fallback` if there is none. */
 static uint64_t number_from(const char *folder, const char *path, const char *after, uint64_t fallback)
 {
 	char name[PATH_MAX], text[8192];
-	const char *at = text + 1;
-	unsigned long long n;
-	char *end;
-	FILE *f;
 
 	if ((size_t)snprintf(name, sizeof(name), "%s%s", folder, path) >= sizeof(name))
 		return fallback;
-	f = fopen(name, "re");
-	if (f == NULL)
-		return fallback;
 	text[0] = '\n';
-	text[1 + fread(text + 1, 1, sizeof(text) - 2, f)] = '\0';
-	(void)fclose(f);
-	if (after != NULL) {
-		at = strstr(text, after);
-		if (at == NULL)
-			return fallback;
-		at += strlen(after);
-	}
-	n = strtoull(at, &end, 10);
-	return end != at ? n : fallback;
+	(void)cb_proc_text(AT_FDCWD, name, text + 1, sizeof(text) - 1);
+	return cb_proc_number(text, after, 10, fallback);
 }
 
 /* ---- the groups that we are in ---- */
@@ -68,19 +54,17 @@ struct walk {
 /* Our own group; where that is not known, the root of what is usually mounted. */
 static void walk_begin(struct walk *w, const char *root, const struct hierarchy *h)
 {
-	char mountinfo[PATH_MAX], cgroup[PATH_MAX], point[1024] = "", folder[1024] = "";
+	char mountinfo[PATH_MAX], cgroup[PATH_MAX];
+	struct cb_cgroup_place own;
 	const struct cb_cgroup_tables tables = { mountinfo, cgroup };
 
 	snprintf(mountinfo, sizeof(mountinfo), "%s/proc/self/mountinfo", root);
 	snprintf(cgroup, sizeof(cgroup), "%s/proc/self/cgroup", root);
-	if (cb_cg_own_folder(&tables, h->controller, point, folder, sizeof(point)) < 0) {
-		snprintf(point, sizeof(point), "%s", h->root);
-		snprintf(folder, sizeof(folder), "%s", h->root);
-	}
+	cb_cg_own_places(&tables, &h->controller, 1, &own);
 	w->h = h;
 	w->first = true;
-	w->shortest = strlen(root) + strlen(point);
-	snprintf(w->folder, sizeof(w->folder), "%s%s", root, folder);
+	w->shortest = strlen(root) + strlen(own.code == 0 ? own.point : h->root);
+	snprintf(w->folder, sizeof(w->folder), "%s%s", root, own.code == 0 ? own.folder : h->root);
 }
 
 /* The group above; false at the root. */
@@ -105,7 +89,7 @@ uint64_t cb_group_memory_at(const char *root, char *ret_folder, size_t size)
 
 		walk_begin(&w, root, &hierarchies[i]);
 		do {
-			uint64_t limit = number_from(w.folder, w.h->limit, NULL, 0);
+			uint64_t limit = number_from(w.folder, w.h->limit, "\n", 0);
 			uint64_t above = !w.first || w.h->above == NULL
 						 ? 0
 						 : number_from(w.folder, "/memory.stat", w.h->above, 0);
@@ -151,11 +135,11 @@ uint64_t cb_host_memory(void)
 
 static bool is_group_short(const struct walk *w, uint64_t host)
 {
-	uint64_t limit = number_from(w->folder, w->h->limit, NULL, 0), used, files;
+	uint64_t limit = number_from(w->folder, w->h->limit, "\n", 0), used, files;
 
 	if (limit == 0 || (host > 0 && limit >= host)) /* none */
 		return false;
-	used = number_from(w->folder, w->h->used, NULL, 0);
+	used = number_from(w->folder, w->h->used, "\n", 0);
 	if (used <= limit - limit / SHARE)
 		return false;
 	files = number_from(w->folder, "/memory.stat", "\nactive_file ", 0) +

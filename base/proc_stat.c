@@ -1,7 +1,8 @@
-/* /proc/PID/stat: one line, of numbers but for a process's name and its state.
+/* The files of /proc about a process, and others of the kernel that are as small.
  *
- * Trust domain: all C programs. The kernel writes the line, but the name in it is the process's to choose, brackets and
- * spaces too: so what follows is counted from the last ')'. Field 3 is the state, as in proc(5).
+ * Trust domain: all C programs. /proc/PID/stat is one line, of numbers but for a process's name and its state. The
+ * kernel writes the line, but the name in it is the process's to choose, brackets and spaces too: so what follows is
+ * counted from the last ')'. Field 3 is the state, as in proc(5).
  */
 #include <cellblock/fd.h>
 #include <cellblock/proc_stat.h>
@@ -10,6 +11,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -44,7 +46,7 @@ int cb_proc_stat_parse(const char *text, struct cb_proc_stat *ret)
 	return 0;
 }
 
-static int read_text(int dir, const char *path, char *ret_text, size_t size)
+int cb_proc_text(int dir, const char *path, char *ret_text, size_t size)
 {
 	CB_AUTO_FD fd = openat(dir, path, O_RDONLY | O_CLOEXEC);
 	ssize_t n = fd >= 0 ? read(fd, ret_text, size - 1) : -1;
@@ -58,7 +60,7 @@ static int read_text(int dir, const char *path, char *ret_text, size_t size)
 int cb_proc_stat_read(int dir, const char *path, struct cb_proc_stat *ret)
 {
 	char text[TEXT];
-	int r = read_text(dir, path, text, sizeof(text));
+	int r = cb_proc_text(dir, path, text, sizeof(text));
 
 	return r < 0 ? r : cb_proc_stat_parse(text, ret);
 }
@@ -76,7 +78,50 @@ int cb_proc_status_of(pid_t pid, char *ret_text, size_t size)
 	char path[32];
 
 	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-	return read_text(AT_FDCWD, path, ret_text, size);
+	return cb_proc_text(AT_FDCWD, path, ret_text, size);
+}
+
+uint64_t cb_proc_number(const char *text, const char *key, int base, uint64_t missing)
+{
+	const char *at = strstr(text, key);
+
+	return at != NULL ? strtoull(at + strlen(key), NULL, base) : missing;
+}
+
+uint64_t cb_proc_bytes(const char *text, const char *key)
+{
+	return cb_proc_number(text, key, 10, 0) * 1024;
+}
+
+uint64_t cb_proc_pending(const char *status)
+{
+	return cb_proc_number(status, "\nSigPnd:", 16, 0) | cb_proc_number(status, "\nShdPnd:", 16, 0);
+}
+
+int cb_proc_children(int threads, const char *thread, void (*each)(void *context, pid_t pid), void *context)
+{
+	char path[64], text[4096], *at, *end;
+	size_t kept = 0;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "%.20s/children", thread);
+	CB_AUTO_FD fd = openat(threads, path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	while ((n = read(fd, text + kept, sizeof(text) - 1 - kept)) > 0) {
+		text[kept + (size_t)n] = '\0';
+		for (at = text;; at = end + 1) {
+			long pid = strtol(at, &end, 10);
+
+			if (end == at || *end != ' ') /* none left, or cut in two */
+				break;
+			each(context, (pid_t)pid);
+		}
+		kept = strlen(at);
+		memmove(text, at, kept);
+	}
+	return n < 0 ? -errno : 0;
 }
 
 int cb_proc_shows_children(pid_t pid)

@@ -1,4 +1,4 @@
-/* What /proc says of a process: stat, which threads have too, and status. See base/proc_stat.c. */
+/* What /proc says of a process: stat, which threads have too, status, and children. See base/proc_stat.c. */
 #pragma once
 
 #include <stdbool.h>
@@ -26,5 +26,14 @@ int cb_proc_stat_of(pid_t pid, struct cb_proc_stat *ret);
 /* Whether /proc shows the process's children: not on a host that hides processes (hidepid), unless we may look into
  * it. 0, or -errno. */
 int cb_proc_shows_children(pid_t pid);
+/* A small file of the kernel's as text, cut at the size; "" with an error: -errno; -ESRCH: there is nothing in it. */
+int cb_proc_text(int dir, const char *path, char *ret_text, size_t size);
 /* /proc/PID/status as text, cut at the size; "" with an error. All groups of a user come before the memory. */
 int cb_proc_status_of(pid_t pid, char *ret_text, size_t size);
+/* In such a text the number behind a key as "\nTgid:": with the newline no process's name can be taken for it. */
+uint64_t cb_proc_number(const char *text, const char *key, int base, uint64_t missing);
+uint64_t cb_proc_bytes(const char *text, const char *key); /* "KEY   12 kB"; 0 if it is not there */
+uint64_t cb_proc_pending(const char *status);		   /* signals that wait for it, as a mask */
+/* The children of one thread: those that it has made. `threads` is the folder /proc/PID/task. -errno: the kernel does
+ * not say, or not all. */
+int cb_proc_children(int threads, const char *thread, void (*each)(void *context, pid_t pid), void *context);

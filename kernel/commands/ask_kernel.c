@@ -7,9 +7,9 @@
 
 #include <arpa/inet.h>
 #include <cellblock/fd.h>
+#include <cellblock/folder.h>
 #include <cellblock/json_scan.h>
 #include <cellblock/sandbox.h>
-#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -278,17 +278,14 @@ static int by_id(const void *a, const void *b)
 int cb_kernels_running(struct cb_running_list *ret, struct cb_err *err)
 {
 	CB_AUTO_PATH folder = runtime_folder();
-	DIR *dir = folder != NULL ? opendir(folder) : NULL;
+	CB_AUTO_FOLDER dir = folder != NULL ? cb_folder_open(AT_FDCWD, folder, 0) : NULL;
 	const struct dirent *e;
 	int r = 0;
 
 	snprintf(ret->folder, sizeof(ret->folder), "%s", folder != NULL ? folder : "Jupyter's runtime folder");
-	while (dir != NULL && r == 0 && (e = readdir(dir)) != NULL) {
+	while (r == 0 && (e = cb_folder_next(dir)) != NULL)
 		if (names_kernel(e->d_name))
 			r = add_running(folder, e->d_name, ret);
-	}
-	if (dir != NULL)
-		closedir(dir);
 	qsort(ret->item, ret->count, sizeof(ret->item[0]), by_id);
 	return r < 0 ? cb_err_set(err, r, STEP, NULL, "out of memory") : 0;
 }

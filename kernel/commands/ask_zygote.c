@@ -8,6 +8,7 @@
 
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>
+#include <cellblock/proc_stat.h>
 #include <cellblock/sandbox.h>
 #include <cellblock/visible.h>
 
@@ -158,39 +159,16 @@ static int take_answer(struct cb_zygote *z, int fd)
 	return r == 0 ? cb_zygote_read(z, text, n) : r;
 }
 
-static int64_t kilobytes_in(const char *text, const char *word)
-{
-	const char *at = strstr(text, word);
-
-	return at != NULL ? (int64_t)strtoull(at + strlen(word), NULL, 10) << 10 : -1;
-}
-
-/* Pss; where others' maps can't be read, the whole of what it has. */
+/* Pss; -1: not known; where others' maps can't be read, the whole of what it has. */
 static int64_t memory_of(pid_t pid)
 {
-	char path[64], *text = NULL;
-	unsigned long pages = 0;
-	CB_AUTO_FD fd = -1;
-	int64_t bytes = -1;
-	size_t len = 0;
+	char path[64], text[4096];
+	struct cb_proc_stat stat;
 
 	snprintf(path, sizeof(path), "/proc/%d/smaps_rollup", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd >= 0 && cb_fd_read_all(fd, 65536, &text, &len) == 0) {
-		bytes = kilobytes_in(text, "\nPss:");
-		bytes = bytes >= 0 ? bytes : kilobytes_in(text, "\nRss:");
-		free(text);
-	}
-	if (bytes >= 0)
-		return bytes;
-	snprintf(path, sizeof(path), "/proc/%d/statm", pid);
-	FILE *f = fopen(path, "re");
-
-	if (f != NULL && fscanf(f, "%*u %lu", &pages) == 1)
-		bytes = (int64_t)pages * sysconf(_SC_PAGESIZE);
-	if (f != NULL)
-		(void)fclose(f);
-	return bytes;
+	if (cb_proc_text(AT_FDCWD, path, text, sizeof(text)) == 0)
+		return (int64_t)cb_proc_bytes(text, "\nPss:");
+	return cb_proc_stat_of(pid, &stat) == 0 ? (int64_t)stat.resident_bytes : -1;
 }
 
 static void ask(int folder, struct cb_zygote *z)

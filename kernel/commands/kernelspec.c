@@ -5,7 +5,7 @@
  */
 #include "kernelspec.h"
 
-#include <dirent.h>
+#include <cellblock/folder.h>
 #include <errno.h>
 #include <unistd.h>
 
@@ -70,10 +70,7 @@ static int add_place(struct cb_strv *list, const char *prefix, const char *below
 {
 	CB_AUTO_PATH path = prefix != NULL && prefix[0] == '/' ? cb_path_format("%s%s", prefix, below) : NULL;
 
-	for (size_t i = 0; path != NULL && i < list->count; i++)
-		if (strcmp(list->items[i], path) == 0)
-			return 0;
-	return path != NULL ? cb_strv_add(list, path) : 0;
+	return path != NULL && !cb_strv_has(list, path) ? cb_strv_add(list, path) : 0;
 }
 
 /* The prefix that the `jupyter` on PATH is installed in, also where that is a link that pipx or uv made. */
@@ -128,10 +125,10 @@ char *cb_kernelspec_visible(const struct cb_places *places)
 
 	(void)cb_kernelspec_places(false, &folders);
 	for (size_t i = 0; found == NULL && i < folders.count; i++) {
-		DIR *dir = opendir(folders.items[i]);
+		CB_AUTO_FOLDER dir = cb_folder_open(AT_FDCWD, folders.items[i], 0);
 		const struct dirent *entry;
 
-		while (dir != NULL && found == NULL && (entry = readdir(dir)) != NULL) {
+		while (found == NULL && (entry = cb_folder_next(dir)) != NULL) {
 			bool wheel = false;
 			CB_AUTO_PATH folder = cb_path_format("%s/%s", folders.items[i], entry->d_name);
 			CB_AUTO_PATH program = folder != NULL && entry->d_name[0] != '.'
@@ -144,8 +141,6 @@ char *cb_kernelspec_visible(const struct cb_places *places)
 				folder = NULL;
 			}
 		}
-		if (dir != NULL)
-			closedir(dir);
 	}
 	cb_strv_release(&folders);
 	return found;

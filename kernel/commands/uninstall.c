@@ -6,8 +6,8 @@
  * folder.
  */
 #include <cellblock/fd.h>
+#include <cellblock/folder.h>
 #include <cellblock/visible.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
@@ -83,18 +83,17 @@ static int remove_at(int folder, const char *name, int flags)
 int cb_kernelspec_remove_cache(int folder)
 {
 	static const char *const patterns[] = { "*.pyc", "fontlist-*.json", "trees-*.pkl" };
-	int fd = openat(folder, "pycache", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), r = 0;
+	CB_AUTO_FOLDER dir = cb_folder_open(folder, "pycache", O_NOFOLLOW);
 	const struct dirent *entry;
-	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+	int r = 0;
 
 	if (dir == NULL)
 		return errno == ENOENT ? 0 : -errno;
-	while (r == 0 && (entry = readdir(dir)) != NULL) {
+	while (r == 0 && (entry = cb_folder_next(dir)) != NULL) {
 		for (size_t i = 0; r == 0 && i < sizeof(patterns) / sizeof(patterns[0]); i++)
 			if (fnmatch(patterns[i], entry->d_name, 0) == 0)
 				r = remove_at(dirfd(dir), entry->d_name, 0);
 	}
-	closedir(dir);
 	return r < 0 ? r : remove_at(folder, "pycache", AT_REMOVEDIR);
 }
 

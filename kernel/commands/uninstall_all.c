@@ -5,8 +5,8 @@
  * starts, or nobody any more, is removed; files go by name, never a tree; nothing while a kernel runs.
  */
 #include <cellblock/fd.h>
+#include <cellblock/folder.h>
 #include <cellblock/visible.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -59,17 +59,15 @@ static void remove_specs(struct removal *a)
 	if (cb_kernelspec_places(true, &folders) < 0)
 		a->r = cb_err_set(a->err, -ENOMEM, STEP, NULL, "out of memory");
 	for (size_t i = 0; i < folders.count; i++) {
-		DIR *dir = opendir(folders.items[i]);
+		CB_AUTO_FOLDER dir = cb_folder_open(AT_FDCWD, folders.items[i], 0);
 		const struct dirent *entry;
 
-		while (dir != NULL && (entry = readdir(dir)) != NULL) {
+		while ((entry = cb_folder_next(dir)) != NULL) {
 			CB_AUTO_PATH folder = cb_path_format("%s/%s", folders.items[i], entry->d_name);
 
 			if (entry->d_name[0] != '.' && folder != NULL)
 				remove_spec(a, folder);
 		}
-		if (dir != NULL)
-			closedir(dir);
 	}
 	cb_strv_release(&folders);
 }
@@ -118,18 +116,17 @@ static void remove_cached(struct removal *a, const char *path)
 static void remove_cache(struct removal *a)
 {
 	CB_AUTO_PATH cache = cb_interpreter_cache();
-	DIR *dir = cache != NULL ? opendir(cache) : NULL;
+	CB_AUTO_FOLDER dir = cache != NULL ? cb_folder_open(AT_FDCWD, cache, 0) : NULL;
 	const struct dirent *entry;
 
 	if (dir == NULL)
 		return;
-	while (!a->dry_run && (entry = readdir(dir)) != NULL) {
+	while (!a->dry_run && (entry = cb_folder_next(dir)) != NULL) {
 		CB_AUTO_PATH path = cb_path_format("%s/%s", cache, entry->d_name);
 
 		if (entry->d_name[0] != '.' && path != NULL)
 			remove_cached(a, path);
 	}
-	closedir(dir);
 	if (a->dry_run || rmdir(cache) == 0)
 		printf("%s what was kept about interpreters: %s\n", a->dry_run ? "Would remove" : "Removed",
 		       cb_shown(cache));

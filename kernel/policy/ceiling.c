@@ -70,15 +70,6 @@ static int bound_word(struct cb_policy *p, const struct cb_policy_key *key, cons
 	return r;
 }
 
-static bool contains(const struct cb_strv *list, const char *item)
-{
-	for (size_t i = 0; i < list->count; i++) {
-		if (strcmp(list->items[i], item) == 0)
-			return true;
-	}
-	return false;
-}
-
 static int bound_list(struct cb_policy *p, const struct cb_policy_key *key, const json_t *value, const char *origin,
 		      struct cb_err *err)
 {
@@ -88,13 +79,13 @@ static int bound_list(struct cb_policy *p, const struct cb_policy_key *key, cons
 	int r = cb_policy_key_set(&bound, key, value, origin, err);
 
 	for (size_t i = 0; i < mine->count && r == 0; i++) {
-		if (!subset || contains(theirs, mine->items[i]))
+		if (!subset || cb_strv_has(theirs, mine->items[i]))
 			r = cb_strv_add(&result, mine->items[i]);
 		else
 			cb_log(CB_LOG_INFO, "%s takes \"%s\" out of %s", origin, mine->items[i], key->name);
 	}
 	for (size_t i = 0; i < theirs->count && r == 0 && !subset; i++) {
-		if (!contains(mine, theirs->items[i]))
+		if (!cb_strv_has(mine, theirs->items[i]))
 			r = cb_strv_add(&result, theirs->items[i]);
 	}
 	cb_policy_key_release(&bound, key);

@@ -6,8 +6,8 @@
  */
 #include "find.h"
 
+#include <cellblock/folder.h>
 #include <cellblock/sandbox.h>
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -56,17 +56,15 @@ static int config_folders(struct cb_strv *ret)
 
 static void collect_names(const char *folder, struct cb_strv *names)
 {
-	DIR *dir = opendir(folder);
-	struct dirent *entry;
+	CB_AUTO_FOLDER dir = cb_folder_open(AT_FDCWD, folder, 0);
+	const struct dirent *entry;
 
-	while (dir != NULL && (entry = readdir(dir)) != NULL && names->count < MAX_NAMES) {
+	while ((entry = cb_folder_next(dir)) != NULL && names->count < MAX_NAMES) {
 		size_t n = strlen(entry->d_name);
 
 		if (n > 5 && strcmp(entry->d_name + n - 5, ".json") == 0)
 			(void)cb_strv_addf(names, "%.*s", (int)(n - 5), entry->d_name);
 	}
-	if (dir != NULL)
-		closedir(dir);
 }
 
 static int unknown(const char *name, const struct cb_strv *folders, struct cb_err *err)

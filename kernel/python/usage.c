@@ -10,8 +10,8 @@
 
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>
+#include <cellblock/folder.h>
 #include <cellblock/proc_stat.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,26 +99,19 @@ static double system_s(const struct cb_proc_stat *stat)
 	return (double)(stat->system_us + stat->children_system_us) / 1e6;
 }
 
-uint64_t cb_usage_parse_kilobytes(const char *text, const char *key)
-{
-	const char *p = strstr(text, key);
-
-	return p != NULL ? strtoull(p + strlen(key), NULL, 10) * 1024 : 0;
-}
-
 static uint64_t parse_anonymous(const char *text)
 {
-	return cb_usage_parse_kilobytes(text, "\nRssAnon:") + cb_usage_parse_kilobytes(text, "\nVmSwap:");
+	return cb_proc_bytes(text, "\nRssAnon:") + cb_proc_bytes(text, "\nVmSwap:");
 }
 
 uint64_t cb_usage_parse_own(const char *text)
 {
-	return parse_anonymous(text) + cb_usage_parse_kilobytes(text, "\nRssShmem:");
+	return parse_anonymous(text) + cb_proc_bytes(text, "\nRssShmem:");
 }
 
 uint64_t cb_usage_parse_peak(const char *text)
 {
-	return cb_usage_parse_kilobytes(text, "\nVmHWM:");
+	return cb_proc_bytes(text, "\nVmHWM:");
 }
 
 /* The number behind "KEY " at the start of a line. */
@@ -233,46 +226,25 @@ static bool is_cut(const struct walk *w)
 	return cb_now_thread_ns() >= w->end || w->count >= CB_USAGE_PROCESSES;
 }
 
-static void add_children(struct walk *w, const char *path)
+static void add(void *context, pid_t pid)
 {
-	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
-	char text[4096], *at = text, *end;
-	ssize_t n;
-	size_t kept = 0;
+	struct walk *w = context;
 
-	while (fd >= 0 && (n = read(fd, text + kept, sizeof(text) - 1 - kept)) > 0) {
-		text[kept + (size_t)n] = '\0';
-		for (at = text; w->count < CB_USAGE_PROCESSES; at = end + 1) {
-			long pid = strtol(at, &end, 10);
-
-			if (end == at || *end != ' ') /* none left, or cut in two */
-				break;
-			w->pid[w->count++] = (pid_t)pid;
-		}
-		kept = strlen(at);
-		if (w->count >= CB_USAGE_PROCESSES || kept >= sizeof(text) - 1)
-			return;
-		memmove(text, at, kept);
-	}
+	if (w->count < CB_USAGE_PROCESSES)
+		w->pid[w->count++] = pid;
 }
 
 /* A child belongs to the thread that made it. */
 static void add_children_of(struct walk *w, pid_t pid)
 {
-	char path[300];
-	struct dirent *entry;
-	DIR *threads;
+	char path[32];
+	const struct dirent *entry;
 
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-	threads = opendir(path);
-	while (threads != NULL && (entry = readdir(threads)) != NULL && cb_now_thread_ns() < w->end) {
-		if (entry->d_name[0] == '.')
-			continue;
-		snprintf(path, sizeof(path), "/proc/%d/task/%s/children", (int)pid, entry->d_name);
-		add_children(w, path);
-	}
-	if (threads != NULL)
-		closedir(threads);
+	CB_AUTO_FOLDER threads = cb_folder_open(AT_FDCWD, path, 0);
+
+	while ((entry = cb_folder_next(threads)) != NULL && cb_now_thread_ns() < w->end)
+		(void)cb_proc_children(dirfd(threads), entry->d_name, add, w);
 }
 
 /* The notifiers: what they do is the jail's work, done outside. No cell chooses the name of a broker's child. */
@@ -286,9 +258,7 @@ static void add_notifiers(struct walk *w, pid_t broker)
 		add_children_of(w, broker);
 	for (size_t i = first; i < w->count; i++) {
 		snprintf(path, sizeof(path), "/proc/%d/comm", (int)w->pid[i]);
-		CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
-
-		if (read_text(fd, text, sizeof(text)) == 0 && strcmp(text, name) == 0)
+		if (cb_proc_text(AT_FDCWD, path, text, sizeof(text)) == 0 && strcmp(text, name) == 0)
 			w->pid[kept++] = w->pid[i];
 	}
 	w->count = kept;
@@ -300,10 +270,8 @@ static int look(struct walk *w, size_t i, const char *name, char *ret_text, size
 	char path[64];
 
 	snprintf(path, sizeof(path), "/proc/%d/%s", (int)w->pid[i], name);
-	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
-
 	add_children_of(w, w->pid[i]);
-	return read_text(fd, ret_text, size);
+	return cb_proc_text(AT_FDCWD, path, ret_text, size);
 }
 
 double cb_usage_jail_cpu(const struct cb_usage_source *s)
@@ -445,12 +413,9 @@ struct cb_turns cb_usage_turns(const struct cb_usage_source *s)
 
 uint64_t cb_usage_of(pid_t pid)
 {
-	char path[64], text[4096];
+	char text[4096];
 
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
-
-	return read_text(fd, text, sizeof(text)) == 0 ? cb_usage_parse_own(text) : 0;
+	return cb_proc_status_of(pid, text, sizeof(text)) == 0 ? cb_usage_parse_own(text) : 0;
 }
 
 bool cb_usage_process(pid_t pid, struct cb_usage_process *ret)
@@ -465,23 +430,21 @@ bool cb_usage_process(pid_t pid, struct cb_usage_process *ret)
 
 bool cb_usage_threads_at_work(pid_t pid)
 {
-	char path[300];
+	char path[32];
 	struct cb_proc_stat stat;
 	const struct dirent *entry;
 	bool there = false, found = false;
-	DIR *threads;
 
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-	threads = opendir(path);
-	while (!found && threads != NULL && (entry = readdir(threads)) != NULL) {
-		snprintf(path, sizeof(path), "/proc/%d/task/%s/stat", (int)pid, entry->d_name);
-		if (entry->d_name[0] != '.' && cb_proc_stat_read(AT_FDCWD, path, &stat) == 0) {
+	CB_AUTO_FOLDER threads = cb_folder_open(AT_FDCWD, path, 0);
+
+	while (!found && (entry = cb_folder_next(threads)) != NULL) {
+		snprintf(path, sizeof(path), "%.20s/stat", entry->d_name);
+		if (cb_proc_stat_read(dirfd(threads), path, &stat) == 0) {
 			there = true;
 			found = stat.exiting || (stat.state == 'R' && strtol(entry->d_name, NULL, 10) != pid);
 		}
 	}
-	if (threads != NULL)
-		closedir(threads);
 	return found || !there;
 }
 

@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#define CB_WAIT_SHARE 0.05 /* of one processor: less is a thread that looks now and then for work */
+
 struct cb_usage {
 	/* of the jail since its start; without cgroup of the guest and its reaped children */
 	double cpu_user_s, cpu_sys_s;
@@ -86,7 +88,6 @@ struct cb_turns {
 struct cb_turns cb_usage_turns(const struct cb_usage_source *s);
 /* The parsers alone, for text as /proc gives it (NUL-terminated). */
 struct cb_turns cb_usage_parse_turns(const char *text);
-uint64_t cb_usage_parse_kilobytes(const char *text, const char *key); /* "KEY   12 kB" in bytes */
 uint64_t cb_usage_parse_own(const char *text);
 uint64_t cb_usage_parse_peak(const char *text);
 /* cpu.stat (version 2) or cpuacct.stat (version 1); false if it is neither. */

@@ -1,7 +1,7 @@
 /* What the supervisor answers alone, at once, whatever runs: kernel_info_request, connect_request, and usage_request,
  * for the resource monitors of frontends. Trust domain: supervisor. Figures are the kernel's, not the guest's word. */
-#include <cellblock/fd.h>
 #include <cellblock/json_write.h>
+#include <cellblock/proc_stat.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -167,14 +167,12 @@ static double percent(struct cb_kernel *k)
 
 static void write_host(struct cb_json *j)
 {
-	char text[4096] = "";
-	CB_AUTO_FD fd = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
+	char text[4096];
 
-	text[n > 0 ? n : 0] = '\0';
-	unsigned long long total = cb_usage_parse_kilobytes(text, "MemTotal:");
-	unsigned long long available = cb_usage_parse_kilobytes(text, "MemAvailable:");
-	unsigned long long unused = cb_usage_parse_kilobytes(text, "MemFree:");
+	(void)cb_proc_text(AT_FDCWD, "/proc/meminfo", text, sizeof(text));
+	unsigned long long total = cb_proc_bytes(text, "MemTotal:");
+	unsigned long long available = cb_proc_bytes(text, "MemAvailable:");
+	unsigned long long unused = cb_proc_bytes(text, "MemFree:");
 
 	if (total == 0 || available > total)
 		return;

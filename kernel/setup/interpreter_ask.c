@@ -69,11 +69,9 @@ static bool is_version(const char *text, bool exact)
 /* Entries that the host does not have either are nobody's loss. */
 static int add_missing(struct cb_strv *list, const char *path)
 {
-	for (size_t i = 0; i < list->count; i++) {
-		if (strcmp(list->items[i], path) == 0)
-			return 0;
-	}
-	return list->count < MAX_MISSING && access(path, F_OK) == 0 ? cb_strv_add(list, path) : 0;
+	if (cb_strv_has(list, path) || list->count >= MAX_MISSING || access(path, F_OK) < 0)
+		return 0;
+	return cb_strv_add(list, path);
 }
 
 static int take_missing(const json_t *items, struct cb_strv *ret)

@@ -10,8 +10,8 @@
 #include "interpreter_static.h"
 
 #include <cellblock/fd.h>
+#include <cellblock/folder.h>
 #include <cellblock/visible.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -182,19 +182,17 @@ static bool has(const char *folder, const char *name)
 /* Whether `lib` holds the standard library of a Python 3. */
 static bool holds_library(const char *lib)
 {
-	DIR *dir = opendir(lib);
+	CB_AUTO_FOLDER dir = cb_folder_open(AT_FDCWD, lib, 0);
 	const struct dirent *entry;
 	bool found = false;
 
-	while (dir != NULL && !found && (entry = readdir(dir)) != NULL) {
+	while (!found && (entry = cb_folder_next(dir)) != NULL) {
 		if (strncmp(entry->d_name, "python3", 7) == 0) {
 			CB_AUTO_PATH inner = cb_path_format("%s/os.py", entry->d_name);
 
 			found = inner != NULL && has(lib, inner);
 		}
 	}
-	if (dir != NULL)
-		closedir(dir);
 	return found;
 }
 
@@ -217,15 +215,6 @@ static bool shown_anyway(const char *path)
 	return false;
 }
 
-static bool listed(const struct cb_strv *list, const char *item)
-{
-	for (size_t i = 0; i < list->count; i++) {
-		if (strcmp(list->items[i], item) == 0)
-			return true;
-	}
-	return false;
-}
-
 /* Lists a folder (or, for a link outside any prefix, a file) under its own path and its real path. */
 static int add_shown(struct cb_interpreter *p, const char *path, struct cb_err *err)
 {
@@ -240,9 +229,9 @@ static int add_shown(struct cb_interpreter *p, const char *path, struct cb_err *
 			err, CB_E_DENIED, STEP, "Use a Python that is installed in a folder of its own, or a venv.",
 			"the interpreter %s lies in %s, which is %s: to show it would show everything in there",
 			p->executable, real, why);
-	if (!shown_anyway(path) && !listed(&p->prefixes, path))
+	if (!shown_anyway(path) && !cb_strv_has(&p->prefixes, path))
 		r = cb_strv_add(&p->prefixes, path);
-	if (r == 0 && !shown_anyway(real) && !listed(&p->prefixes, real))
+	if (r == 0 && !shown_anyway(real) && !cb_strv_has(&p->prefixes, real))
 		r = cb_strv_add(&p->prefixes, real);
 	return r < 0 ? cb_err_set(err, r, STEP, NULL, "out of memory") : 0;
 }
@@ -284,7 +273,7 @@ static int not_followed(struct cb_interpreter *p, const char *path, const char *
 	CB_AUTO_PATH shown = text != NULL ? cb_visible_copy(text) : NULL;
 	int r = shown == NULL				 ? -ENOMEM
 		: p->not_followed.count >= MAX_UNFOLLOWED ? 0
-		: listed(&p->not_followed, shown)	 ? 0
+		: cb_strv_has(&p->not_followed, shown)	 ? 0
 							 : cb_strv_add(&p->not_followed, shown);
 
 	return r < 0 ? cb_err_set(err, r, STEP, NULL, "out of memory") : 0;
@@ -309,15 +298,15 @@ static int add_outside_libraries(struct cb_interpreter *p, const char *prefix, s
 		CB_AUTO_PATH lib = cb_path_format("%s/%s", prefix_real, names[i]);
 		CB_AUTO_PATH lib_real = lib != NULL ? cb_path_real(lib) : NULL;
 		bool outside = lib_real != NULL && !cb_path_below(lib_real, prefix_real);
-		DIR *dir;
 		const struct dirent *entry;
 
 		if (outside)
 			r = add_library(p, lib, lib_real, err);
 		if (outside && !shown_anyway(lib_real) && !is_library(lib_real))
 			continue;
-		dir = lib_real != NULL ? opendir(lib_real) : NULL;
-		while (dir != NULL && r == 0 && (entry = readdir(dir)) != NULL) {
+		CB_AUTO_FOLDER dir = lib_real != NULL ? cb_folder_open(AT_FDCWD, lib_real, 0) : NULL;
+
+		while (r == 0 && (entry = cb_folder_next(dir)) != NULL) {
 			static const char *const inner[] = { "", "/site-packages", "/lib-dynload" };
 
 			for (size_t j = 0; j < 3 && r == 0 && strncmp(entry->d_name, "python3", 7) == 0; j++) {
@@ -328,8 +317,6 @@ static int add_outside_libraries(struct cb_interpreter *p, const char *prefix, s
 					r = add_library(p, path, real, err);
 			}
 		}
-		if (dir != NULL)
-			closedir(dir);
 	}
 	return r;
 }
@@ -540,5 +527,5 @@ int cb_interpreter_static(const char *executable, struct cb_interpreter *ret_int
 
 bool cb_interpreter_may_show(const struct cb_interpreter *interpreter, const char *real)
 {
-	return shown_anyway(real) || listed(&interpreter->prefixes, real);
+	return shown_anyway(real) || cb_strv_has(&interpreter->prefixes, real);
 }

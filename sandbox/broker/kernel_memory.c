@@ -12,9 +12,9 @@
 #include "kernel_memory.h"
 
 #include <cellblock/fd.h>
+#include <cellblock/folder.h>
 #include <cellblock/proc_stat.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -231,7 +231,7 @@ static DIR *open_descriptors(const struct cb_kernel_look *look, pid_t pid, bool 
 	DIR *dir;
 
 	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
-	dir = opendir(path);
+	dir = cb_folder_open(AT_FDCWD, path, 0);
 	*ret_hidden = dir == NULL && errno != ENOENT && errno != ESRCH && !is_helper(look->pid[0], pid) &&
 		      !is_about_to_run(look, pid);
 	return dir;
@@ -240,13 +240,12 @@ static DIR *open_descriptors(const struct cb_kernel_look *look, pid_t pid, bool 
 /* How many descriptors it has room for, which is shown of all. */
 static uint64_t room_for_files(const struct cb_kernel_look *look, pid_t pid)
 {
-	uint64_t files = look->open_files;
 	char text[4096];
-	const char *at = cb_proc_status_of(pid, text, sizeof(text)) == 0 ? strstr(text, "\nFDSize:") : NULL;
+	uint64_t room;
 
-	if (at != NULL && strtoull(at + 8, NULL, 10) < files)
-		files = strtoull(at + 8, NULL, 10);
-	return files;
+	(void)cb_proc_status_of(pid, text, sizeof(text));
+	room = cb_proc_number(text, "\nFDSize:", 10, UINT64_MAX);
+	return room < look->open_files ? room : look->open_files;
 }
 
 /* The most that a process can hold whose files are not shown: the program that it runs can't be read (proc(5), on
@@ -263,21 +262,18 @@ static void add_process(struct sums *sums, const struct cb_kernel_look *look, pi
 	const struct dirent *entry;
 	uint64_t mappings, unused;
 	bool is_hidden;
-	DIR *dir;
 
 	if (look->is_late(look->end)) {
 		sums->bytes += look->open_files * OBJECT_BYTES + (uint64_t)MAPPINGS_MAX * ITEM_BYTES;
 		sums->texts += room_for_files(look, pid);
 		return;
 	}
-	dir = open_descriptors(look, pid, &is_hidden);
+	CB_AUTO_FOLDER dir = open_descriptors(look, pid, &is_hidden);
 	CB_AUTO_FD pidfd = open_pidfd(pid);
 
 	if (is_hidden)
 		sums->bytes += hidden(look, pid);
-	while (dir != NULL && (entry = readdir(dir)) != NULL) {
-		if (entry->d_name[0] == '.')
-			continue;
+	while ((entry = cb_folder_next(dir)) != NULL) {
 		if (look->is_late(look->end)) { /* it is the dearest that it can be */
 			sums->bytes += OBJECT_BYTES + PIPE_MOST;
 			sums->texts++;
@@ -285,8 +281,6 @@ static void add_process(struct sums *sums, const struct cb_kernel_look *look, pi
 			add_descriptor(sums, look, dirfd(dir), pidfd, entry->d_name);
 		}
 	}
-	if (dir != NULL)
-		(void)closedir(dir);
 	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
 	mappings = count_lines(AT_FDCWD, path, "\n", look, &unused);
 	sums->bytes += mappings * ITEM_BYTES;
@@ -477,19 +471,13 @@ static bool add_netlink(struct listing *l, const struct cb_kernel_look *look)
 static uint64_t waiting_in(int fds, const char *name, struct seen *seen)
 {
 	char kind[64] = "", path[64], text[1024];
-	const char *at;
-	ssize_t n;
 
 	if (readlinkat(fds, name, kind, sizeof(kind) - 1) < 0 || strncmp(kind, "socket:[", 8) != 0 ||
 	    !add(seen, strtoull(kind + 8, NULL, 10)))
 		return 0;
 	snprintf(path, sizeof(path), "../fdinfo/%d", (int)strtol(name, NULL, 10));
-	CB_AUTO_FD fd = openat(fds, path, O_RDONLY | O_CLOEXEC);
-
-	n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
-	text[n > 0 ? n : 0] = '\0';
-	at = strstr(text, "\nscm_fds:");
-	return at != NULL ? strtoull(at + 9, NULL, 10) : 0;
+	(void)cb_proc_text(fds, path, text, sizeof(text));
+	return cb_proc_number(text, "\nscm_fds:", 10, 0);
 }
 
 /* Something waits in it, and no descriptor shows it: it is on its way itself, or a call alone holds it. */
@@ -529,14 +517,12 @@ bool cb_kernel_in_flight(const struct cb_kernel_look *look)
 	for (size_t i = 1; i < look->count; i++) { /* pid 1 is ours */
 		const struct dirent *entry;
 		bool is_hidden;
-		DIR *dir = open_descriptors(look, look->pid[i], &is_hidden);
+		CB_AUTO_FOLDER dir = open_descriptors(look, look->pid[i], &is_hidden);
 
 		if (is_hidden)
 			return true; /* it may be the one */
-		while (dir != NULL && (entry = readdir(dir)) != NULL)
-			waiting += entry->d_name[0] == '.' ? 0 : waiting_in(dirfd(dir), entry->d_name, &seen);
-		if (dir != NULL)
-			(void)closedir(dir);
+		while ((entry = cb_folder_next(dir)) != NULL)
+			waiting += waiting_in(dirfd(dir), entry->d_name, &seen);
 	}
 	return waiting >= FLIGHT_OWN || has_unseen(look, &seen);
 }

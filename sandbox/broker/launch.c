@@ -33,7 +33,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -114,18 +113,10 @@ static pid_t clone_pid1(const struct cb_jail *jail, const struct cb_cgroup *grou
 static pid_t number_of(int pidfd)
 {
 	char path[64], text[512];
-	const char *line;
-	CB_AUTO_FD fd = -1;
-	ssize_t n;
 
 	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", pidfd);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
-	if (n <= 0)
-		return -ESRCH;
-	text[n] = '\0';
-	line = strstr(text, "\nPid:");
-	return line != NULL ? (pid_t)strtol(line + 5, NULL, 10) : -ESRCH;
+	(void)cb_proc_text(AT_FDCWD, path, text, sizeof(text));
+	return (pid_t)cb_proc_number(text, "\nPid:", 10, (uint64_t)-ESRCH);
 }
 
 /* Born in the zygote's process namespace, as who makes another below it has to be. */

@@ -22,17 +22,6 @@
 #define DEPTH_MAX 8
 #define FILE_NAME "oom_score_adj"
 
-static int read_text(int folder, const char *name, char *ret_text, size_t size)
-{
-	CB_AUTO_FD fd = openat(folder, name, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd >= 0 ? read(fd, ret_text, size - 1) : -1;
-
-	if (n <= 0)
-		return n < 0 ? -errno : -ESRCH;
-	ret_text[n] = '\0';
-	return 0;
-}
-
 static pid_t parent_of(int folder)
 {
 	struct cb_proc_stat stat;
@@ -66,7 +55,7 @@ int cb_oom_score(pid_t pid1, pid_t pid, bool victim)
 		return -errno;
 	if (!descends(folder, pid1))
 		return -ESRCH;
-	if (!victim && read_text(AT_FDCWD, "/proc/self/" FILE_NAME, text, sizeof(text)) < 0)
+	if (!victim && cb_proc_text(AT_FDCWD, "/proc/self/" FILE_NAME, text, sizeof(text)) < 0)
 		return -ESRCH;
 	CB_AUTO_FD fd = openat(folder, FILE_NAME, O_WRONLY | O_CLOEXEC);
 

@@ -9,8 +9,8 @@
 #include "../judge/judge.h"
 #include "../walls/seccomp.h"
 
-#include <cellblock/fd.h>
 #include <cellblock/log.h>
+#include <cellblock/proc_stat.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -34,10 +34,7 @@ static int choose_uid(struct cb_jail *jail, struct cb_err *err)
 
 static void open_cgroups(struct cb_jail *jail)
 {
-	CB_AUTO_FD own = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
-	ssize_t n = own >= 0 ? read(own, jail->own_group, sizeof(jail->own_group) - 1) : -1;
-
-	jail->own_group[n > 0 ? n : 0] = '\0';
+	(void)cb_proc_text(AT_FDCWD, "/proc/self/cgroup", jail->own_group, sizeof(jail->own_group));
 	cb_cgroups_open(jail->spec, &jail->cgroups);
 	jail->level = cb_cgroups_level(&jail->cgroups, jail->spec);
 }

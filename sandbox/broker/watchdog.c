@@ -20,10 +20,10 @@
 
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>
+#include <cellblock/folder.h>
 #include <cellblock/host_memory.h>
 #include <cellblock/proc_stat.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -103,19 +103,6 @@ static bool is_late(const struct end *end)
 
 /* ---- figures ---- */
 
-uint64_t cb_watchdog_field(const char *text, const char *key)
-{
-	size_t len = strlen(key);
-
-	while (*text != '\0') {
-		if (strncmp(text, key, len) == 0 && text[len] == ':')
-			return strtoull(text + len + 1, NULL, 10) * 1024;
-		text += strcspn(text, "\n");
-		text += *text == '\n';
-	}
-	return 0;
-}
-
 /* What failed to be read: it is no more. All else is no answer, which a jail may have brought about. */
 static bool is_gone(int code)
 {
@@ -136,7 +123,7 @@ static bool has_memory(const char *status)
 
 static uint64_t threads_in(const char *status)
 {
-	return cb_watchdog_field(status, "Threads") / 1024; /* a number, no kilobytes */
+	return cb_proc_number(status, "\nThreads:", 10, 0);
 }
 
 struct threads {
@@ -151,18 +138,16 @@ static pid_t look_at_threads(pid_t pid, char *ret_status, size_t size, struct th
 	char path[64];
 	const struct dirent *entry;
 	pid_t found = 0;
-	DIR *threads;
 
 	ret->count = 0;
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-	threads = opendir(path);
+	CB_AUTO_FOLDER threads = cb_folder_open(AT_FDCWD, path, 0);
+
 	ret->cut = threads == NULL && !is_gone(-errno);
-	while (threads != NULL && found == 0 && (entry = readdir(threads)) != NULL) {
+	while (found == 0 && (entry = cb_folder_next(threads)) != NULL) {
 		pid_t thread = (pid_t)strtol(entry->d_name, NULL, 10);
 		int code;
 
-		if (thread <= 0)
-			continue;
 		if (ret->count < THREADS_MAX)
 			ret->list[ret->count++] = thread;
 		code = cb_proc_status_of(thread, ret_status, size);
@@ -170,8 +155,6 @@ static pid_t look_at_threads(pid_t pid, char *ret_status, size_t size, struct th
 			found = thread;
 		ret->cut = ret->cut || (code < 0 && !is_gone(code));
 	}
-	if (threads != NULL)
-		(void)closedir(threads);
 	return found;
 }
 
@@ -214,11 +197,7 @@ static pid_t living_thread(pid_t pid, char *ret_status, size_t size)
 /* Killed, and not yet at its end: on a busy machine that takes its time. */
 static bool is_dying(const char *status)
 {
-	const char *line = strstr(status, "\nSigPnd:");
-	unsigned long long own, common;
-
-	return line != NULL && sscanf(line, "\nSigPnd: %llx\nShdPnd: %llx", &own, &common) == 2 &&
-	       ((own | common) & 1ULL << (SIGKILL - 1)) != 0;
+	return (cb_proc_pending(status) & 1ULL << (SIGKILL - 1)) != 0;
 }
 
 /* Its resident memory but for files', and what the kernel keeps of it: page tables and threads. False if it has given
@@ -242,9 +221,9 @@ static bool resident(bool is_pid1, pid_t *pid, uint64_t *ret_pages, uint64_t *re
 		*pid = thread;
 	}
 	*ret_dying = is_dying(text);
-	*ret_pages = cb_watchdog_field(text, "RssAnon") + cb_watchdog_field(text, "RssShmem") +
-		     cb_watchdog_field(text, "VmSwap");
-	*ret_tables = cb_watchdog_field(text, "VmPTE") + threads_in(text) * THREAD_BYTES;
+	*ret_pages = cb_proc_bytes(text, "\nRssAnon:") + cb_proc_bytes(text, "\nRssShmem:") +
+		     cb_proc_bytes(text, "\nVmSwap:");
+	*ret_tables = cb_proc_bytes(text, "\nVmPTE:") + threads_in(text) * THREAD_BYTES;
 	return true;
 }
 
@@ -263,8 +242,9 @@ static bool is_sparse(uint64_t pages, uint64_t tables)
  * is nobody new. Not for ever: who starts processes all the time is at no fault. But where each time that pid 1's list
  * was read somebody had ended before he could be looked at, there may be one who is never seen. */
 
-static void meet(struct family *f, pid_t pid)
+static void meet(void *context, pid_t pid)
 {
+	struct family *f = context;
 	size_t at = (size_t)pid % PLACES;
 
 	while (f->place[at] != 0 && f->number[f->place[at] - 1] != pid)
@@ -289,20 +269,12 @@ static void look_at(struct family *f, size_t i)
 }
 
 /* Of one thread: a kernel may have no such files. */
-static void add_children(struct family *f, const char *path)
+static void add_children(struct family *f, int threads, const char *thread)
 {
-	FILE *file = fopen(path, "re");
 	size_t next = f->count;
-	int pid;
+	int r = cb_proc_children(threads, thread, meet, f);
 
-	if (file == NULL) {
-		f->hidden = f->hidden || !is_gone(-errno);
-		return;
-	}
-	while (fscanf(file, "%d", &pid) == 1)
-		meet(f, pid);
-	f->hidden = f->hidden || ferror(file) != 0;
-	(void)fclose(file);
+	f->hidden = f->hidden || (r < 0 && !is_gone(r));
 	for (; next < f->count; next++)
 		look_at(f, next);
 }
@@ -310,25 +282,21 @@ static void add_children(struct family *f, const char *path)
 /* A child belongs to the thread that made it. */
 static void add_children_of(struct family *f, size_t i, bool again)
 {
-	char path[300];
+	char path[32];
 	const struct dirent *entry;
-	DIR *threads;
 
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)f->number[i]);
-	threads = opendir(path);
+	CB_AUTO_FOLDER threads = cb_folder_open(AT_FDCWD, path, 0);
+
 	if (threads == NULL) {
 		f->hidden = f->hidden || !(is_gone(-errno) || is_hidden_by_host(i == 0, -errno));
 		f->lives[i] = f->lives[i] && !is_gone(-errno);
 		return;
 	}
-	while ((entry = readdir(threads)) != NULL) {
-		if (entry->d_name[0] == '.')
-			continue;
-		snprintf(path, sizeof(path), "/proc/%d/task/%.20s/children", (int)f->number[i], entry->d_name);
-		add_children(f, path);
+	while ((entry = cb_folder_next(threads)) != NULL) {
+		add_children(f, dirfd(threads), entry->d_name);
 		f->again += again;
 	}
-	(void)closedir(threads);
 }
 
 /* The jail says how dear a list is, by its threads: who makes it long is not let to keep us here. */
@@ -395,18 +363,13 @@ static struct family *find_family(pid_t pid1)
 /* Its share of anonymous memory, swapped or not; false where the kernel does not say. */
 static bool anonymous(pid_t pid, uint64_t *ret_anonymous, uint64_t *ret_shared)
 {
-	char path[64], text[4096] = "";
-	ssize_t n;
+	char path[64], text[4096];
 
 	snprintf(path, sizeof(path), "/proc/%d/smaps_rollup", (int)pid);
-	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
-
-	n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
-	if (n <= 0)
+	if (cb_proc_text(AT_FDCWD, path, text, sizeof(text)) < 0)
 		return false;
-	text[n] = '\0';
-	*ret_anonymous = cb_watchdog_field(text, "Pss_Anon") + cb_watchdog_field(text, "SwapPss");
-	*ret_shared = cb_watchdog_field(text, "Pss_Shmem");
+	*ret_anonymous = cb_proc_bytes(text, "\nPss_Anon:") + cb_proc_bytes(text, "\nSwapPss:");
+	*ret_shared = cb_proc_bytes(text, "\nPss_Shmem:");
 	return true;
 }
 

@@ -54,6 +54,5 @@ int cb_watchdog_wait(const struct cb_watchdog *w);
  * limit it may be too much, as it may be when the milliseconds of processor time are used up. */
 struct cb_memory cb_watchdog_measure(const struct cb_inmate *inmate, const struct cb_jail *jail, int budget_ms,
 				     uint64_t kernel, uint64_t enough);
-/* The parsers alone. "KEY:   12 kB" in bytes; the shares of shared memory without a file in /proc/PID/smaps. */
-uint64_t cb_watchdog_field(const char *text, const char *key);
+/* The parser alone: the shares of shared memory without a file in /proc/PID/smaps. */
 uint64_t cb_watchdog_unnamed(FILE *smaps);

@@ -8,6 +8,8 @@
 
 #include <cellblock/fd.h>
 #include <cellblock/log.h>
+#include <cellblock/proc_stat.h>
+#include <cellblock/unique_name.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +19,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -98,7 +99,8 @@ void cb_cgroup_remove(const struct cb_cgroups *c, struct cb_cgroup *g)
 	*g = CB_CGROUP_EMPTY;
 }
 
-int cb_cgroup_make(struct cb_cgroups *c, const struct cb_jail_spec *spec, struct cb_cgroup *ret, struct cb_err *err)
+int cb_cgroup_make(const struct cb_cgroups *c, const struct cb_jail_spec *spec, struct cb_cgroup *ret,
+		   struct cb_err *err)
 {
 	const struct cb_cgroup_backend *backend = backend_of(c->kind);
 	struct cb_cgroup g = CB_CGROUP_EMPTY;
@@ -108,13 +110,9 @@ int cb_cgroup_make(struct cb_cgroups *c, const struct cb_jail_spec *spec, struct
 	if (backend == NULL)
 		return 0;
 	for (int tries = MAKE_TRIES; r == -ESTALE && tries > 0; tries--) {
-		uint64_t random = 0;
-
-		(void)!getrandom(&random, sizeof(random), GRND_NONBLOCK);
 		g = CB_CGROUP_EMPTY;
 		g.kind = c->kind;
-		snprintf(g.name, sizeof(g.name), CB_CGROUP_PREFIX "%d-%u-%016llx", (int)getpid(), ++c->count,
-			 (unsigned long long)random);
+		cb_unique_name(CB_CGROUP_PREFIX, g.name, sizeof(g.name));
 		r = make_folders(c, &g);
 		if (r < 0)
 			cb_cgroup_remove(c, &g);
@@ -208,9 +206,9 @@ void cb_cgroup_read(const struct cb_cgroup *g, struct cb_cgroup_figures *ret)
 	*ret = (struct cb_cgroup_figures){ 0 };
 	if (backend == NULL)
 		return;
-	cb_cg_read(g->dir[CB_CG_MEMORY], backend->events_file, text, sizeof(text));
-	ret->oom_kills = cb_cg_field(text, "oom_kill");
-	cb_cg_read(g->dir[CB_CG_MEMORY], backend->peak_file, text, sizeof(text));
+	(void)cb_proc_text(g->dir[CB_CG_MEMORY], backend->events_file, text, sizeof(text));
+	ret->oom_kills = cb_proc_number(text, "\noom_kill ", 10, 0);
+	(void)cb_proc_text(g->dir[CB_CG_MEMORY], backend->peak_file, text, sizeof(text));
 	ret->memory_peak = strtoull(text, NULL, 10);
 }
 
@@ -245,7 +243,7 @@ int cb_cgroup_usage_fds(const struct cb_cgroup *g, int ret_fds[CB_USAGE_NFDS])
 /* ---- which back end ---- */
 
 /* A child is put into a group with all the limits. */
-static int try_out(struct cb_cgroups *c, const struct cb_jail_spec *spec, struct cb_err *err)
+static int try_out(const struct cb_cgroups *c, const struct cb_jail_spec *spec, struct cb_err *err)
 {
 	struct cb_cgroup g;
 	CB_AUTO_FD pidfd = -1;

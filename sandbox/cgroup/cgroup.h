@@ -29,7 +29,6 @@ struct cb_cgroups {
 	int base[CB_CONTROLLERS]; /* owned folder fds, -1 = this controller can't be had; v2: the same folder each time
 				   */
 	struct cb_err lack;	  /* what can't be had and why: kind is NONE, or limits.cpu is not held */
-	unsigned count;
 };
 
 /* One jail's group. Kind NONE: no group; all calls do nothing. */
@@ -59,7 +58,8 @@ enum cb_isolation_level cb_cgroups_level(const struct cb_cgroups *c, const struc
 void cb_cgroups_describe(const struct cb_cgroups *c, char *ret_text, size_t size);
 
 /* Makes a group with the limits of `spec`. On failure nothing is left. */
-int cb_cgroup_make(struct cb_cgroups *c, const struct cb_jail_spec *spec, struct cb_cgroup *ret, struct cb_err *err);
+int cb_cgroup_make(const struct cb_cgroups *c, const struct cb_jail_spec *spec, struct cb_cgroup *ret,
+		   struct cb_err *err);
 /* Lets in `more` tasks of ours than the group was made for. */
 int cb_cgroup_let_in(const struct cb_cgroup *g, const struct cb_jail_spec *spec, unsigned more);
 /* As clone(2) with these flags: a child that is in the group when this returns in it, or *ret_joined says why not. */
@@ -92,9 +92,5 @@ extern const struct cb_cgroup_backend cb_cgroup_v1, cb_cgroup_v2;
 
 int cb_cg_write(int dir, const char *file, const char *text);
 int cb_cg_write_number(int dir, const char *file, uint64_t value);
-/* Reads a small file; "" where it can't be read. */
-void cb_cg_read(int dir, const char *file, char *ret_text, size_t size);
-/* The number behind "KEY " at the start of a line; 0 if there is none. */
-uint64_t cb_cg_field(const char *text, const char *key);
 /* Removes groups of ours that nobody holds from `folder` and, down to `depth` levels, below it. */
 void cb_cg_sweep(int folder, int depth);

@@ -5,13 +5,12 @@
 #include "cgroup.h"
 
 #include <cellblock/fd.h>
+#include <cellblock/folder.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 
@@ -32,27 +31,6 @@ int cb_cg_write_number(int dir, const char *file, uint64_t value)
 	return cb_cg_write(dir, file, text);
 }
 
-void cb_cg_read(int dir, const char *file, char *ret_text, size_t size)
-{
-	CB_AUTO_FD fd = openat(dir, file, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? 0 : read(fd, ret_text, size - 1);
-
-	ret_text[n > 0 ? n : 0] = '\0';
-}
-
-uint64_t cb_cg_field(const char *text, const char *key)
-{
-	size_t len = strlen(key);
-
-	while (*text != '\0') {
-		if (strncmp(text, key, len) == 0 && text[len] == ' ')
-			return strtoull(text + len + 1, NULL, 10);
-		text += strcspn(text, "\n");
-		text += *text == '\n';
-	}
-	return 0;
-}
-
 /* Removes it if its broker is dead: then nobody holds the lock. One that still has processes stays. */
 static void sweep_one(int folder, const char *name)
 {
@@ -64,16 +42,11 @@ static void sweep_one(int folder, const char *name)
 
 static void sweep(int folder, int depth, int *budget)
 {
-	int copy_fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *dir = copy_fd >= 0 ? fdopendir(copy_fd) : NULL;
+	CB_AUTO_FOLDER dir = cb_folder_open(folder, ".", 0);
 	const struct dirent *entry;
 
-	if (dir == NULL) {
-		cb_fd_close(&copy_fd);
-		return;
-	}
-	while (--*budget > 0 && (entry = readdir(dir)) != NULL) {
-		if (entry->d_type != DT_DIR || strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) {
+	while (--*budget > 0 && (entry = cb_folder_next(dir)) != NULL) {
+		if (entry->d_type != DT_DIR) {
 			++*budget;
 			continue;
 		}
@@ -87,7 +60,6 @@ static void sweep(int folder, int depth, int *budget)
 				sweep(below, depth - 1, budget);
 		}
 	}
-	(void)closedir(dir);
 }
 
 void cb_cg_sweep(int folder, int depth)

@@ -20,12 +20,14 @@ static const char *const names[CB_CONTROLLERS] = { "memory", "pids", "cpu", "cpu
 
 static int find(const struct cb_cgroup_tables *t, struct cb_cgroups *c, struct cb_err *err)
 {
+	struct cb_cgroup_place own[CB_CONTROLLERS];
+
+	cb_cg_own_places(t, names, CB_CONTROLLERS, own);
 	for (int i = 0; i < CB_CONTROLLERS; i++) {
-		char point[1024], folder[2048];
-		int r = cb_cg_own_folder(t, names[i], point, folder, sizeof(point));
+		int r = own[i].code;
 
 		if (r == 0) {
-			c->base[i] = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+			c->base[i] = open(own[i].folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 			r = c->base[i] < 0 ? -errno : 0;
 		}
 		if (r < 0 && (i == CB_CG_MEMORY || i == CB_CG_PIDS))
@@ -38,13 +40,15 @@ static int find(const struct cb_cgroup_tables *t, struct cb_cgroups *c, struct c
 /* All of the hierarchy, for a dead broker may have been started in another group. */
 static void sweep(const struct cb_cgroup_tables *t, const struct cb_cgroups *c)
 {
+	struct cb_cgroup_place own[CB_CONTROLLERS];
+
+	cb_cg_own_places(t, names, CB_CONTROLLERS, own);
 	for (int i = 0; i < CB_CONTROLLERS; i++) {
-		char point[1024], folder[2048];
 		CB_AUTO_FD root = -1;
 
-		if (c->base[i] < 0 || cb_cg_own_folder(t, names[i], point, folder, sizeof(point)) < 0)
+		if (c->base[i] < 0 || own[i].code < 0)
 			continue;
-		root = open(point, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		root = open(own[i].point, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		if (root >= 0 && faccessat(root, ".", W_OK, AT_EACCESS) == 0)
 			cb_cg_sweep(root, SWEEP_DEPTH);
 	}

@@ -10,6 +10,7 @@
 
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>
+#include <cellblock/proc_stat.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,9 +23,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define PATH_SIZE 1024
 #define SYSTEMD_MS 3000
 #define LEAF CB_CGROUP_PREFIX "broker"
+
+static const char *const unified = "";
 
 static int limit(const struct cb_cgroup *g, const struct cb_jail_spec *spec)
 {
@@ -55,13 +57,13 @@ static int divide(const char *folder, struct cb_cgroups *c)
 
 	if (fd < 0)
 		return -errno;
-	cb_cg_read(fd, "cgroup.controllers", have, sizeof(have));
+	(void)cb_proc_text(fd, "cgroup.controllers", have, sizeof(have));
 	if (!cb_cg_has_word(have, "memory", " \n") || !cb_cg_has_word(have, "pids", " \n"))
 		return -EOPNOTSUPP;
 	if (faccessat(fd, ".", W_OK, AT_EACCESS) < 0 || faccessat(fd, "cgroup.procs", W_OK, AT_EACCESS) < 0)
 		return -errno;
 	cpu = cb_cg_has_word(have, "cpu", " \n");
-	cb_cg_read(fd, "cgroup.subtree_control", on, sizeof(on));
+	(void)cb_proc_text(fd, "cgroup.subtree_control", on, sizeof(on));
 	if (!cb_cg_has_word(on, "memory", " \n") || !cb_cg_has_word(on, "pids", " \n")) {
 		int r = cb_cg_write(fd, "cgroup.subtree_control", "+memory +pids");
 
@@ -147,16 +149,16 @@ static int request_scope(const char *scope)
 }
 
 /* The request is answered before the move is done. */
-static int await_move(const struct cb_cgroup_tables *t, const char *scope, char *ret_folder)
+static int await_move(const struct cb_cgroup_tables *t, const char *scope, struct cb_cgroup_place *ret)
 {
 	int64_t deadline = cb_now_ms() + SYSTEMD_MS;
-	char point[PATH_SIZE];
 
 	do {
 		size_t len, n = strlen(scope);
 
-		if (cb_cg_own_folder(t, "", point, ret_folder, PATH_SIZE) == 0 && (len = strlen(ret_folder)) > n &&
-		    strcmp(ret_folder + len - n, scope) == 0)
+		cb_cg_own_places(t, &unified, 1, ret);
+		len = ret->code == 0 ? strlen(ret->folder) : 0;
+		if (len > n && strcmp(ret->folder + len - n, scope) == 0)
 			return 0;
 		(void)poll(NULL, 0, 2);
 	} while (cb_now_ms() < deadline);
@@ -176,7 +178,8 @@ static int move_to_leaf(const char *folder)
 
 static int divide_scope(const struct cb_cgroup_tables *t, struct cb_cgroups *c)
 {
-	char scope[64], folder[PATH_SIZE];
+	char scope[64];
+	struct cb_cgroup_place own;
 	int r;
 
 	if (access("/run/systemd/system", F_OK) < 0 || access("/usr/bin/busctl", X_OK) < 0)
@@ -184,10 +187,10 @@ static int divide_scope(const struct cb_cgroup_tables *t, struct cb_cgroups *c)
 	snprintf(scope, sizeof(scope), CB_CGROUP_PREFIX "%d-%lld.scope", (int)getpid(), (long long)cb_now_ms());
 	r = request_scope(scope);
 	if (r == 0)
-		r = await_move(t, scope, folder);
+		r = await_move(t, scope, &own);
 	if (r == 0)
-		r = move_to_leaf(folder);
-	return r == 0 ? divide(folder, c) : r;
+		r = move_to_leaf(own.folder);
+	return r == 0 ? divide(own.folder, c) : r;
 }
 
 /* ---- without systemd ---- */
@@ -213,14 +216,16 @@ static int divide_nearest(const char *point, char *folder, struct cb_cgroups *c)
 
 static int find(const struct cb_cgroup_tables *t, struct cb_cgroups *c, struct cb_err *err)
 {
-	char point[PATH_SIZE], folder[PATH_SIZE];
+	struct cb_cgroup_place own;
 	struct stat st;
-	int r = cb_cg_own_folder(t, "", point, folder, sizeof(point)), fd = -1;
+	int r, fd = -1;
 	char have[512] = "";
 
-	if (r == 0 && stat(point, &st) == 0) {
-		fd = open(point, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		cb_cg_read(fd, "cgroup.controllers", have, sizeof(have));
+	cb_cg_own_places(t, &unified, 1, &own);
+	r = own.code;
+	if (r == 0 && stat(own.point, &st) == 0) {
+		fd = open(own.point, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		(void)cb_proc_text(fd, "cgroup.controllers", have, sizeof(have));
 		cb_fd_close(&fd);
 	}
 	if (r < 0)
@@ -230,14 +235,14 @@ static int find(const struct cb_cgroup_tables *t, struct cb_cgroups *c, struct c
 				  "the hierarchy of version 2 has no memory and pids controllers");
 	if (divide_scope(t, c) == 0)
 		return 0;
-	r = divide_nearest(point, folder, c);
+	r = divide_nearest(own.point, own.folder, c);
 	if (r < 0)
 		return cb_err_set(err, r, "cgroup v2",
 				  "Start Cellblock in a systemd user session (loginctl enable-linger), or delegate a "
 				  "control group to this user.",
 				  r == -EBUSY ? "%s has processes of its own, and can't be divided"
 					      : "no control group above us may be divided by us: %s",
-				  r == -EBUSY ? folder : strerror(-r));
+				  r == -EBUSY ? own.folder : strerror(-r));
 	return 0;
 }
 

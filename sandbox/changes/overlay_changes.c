@@ -10,8 +10,8 @@
 #include "../shared/mounts.h"
 
 #include <cellblock/fd.h>
+#include <cellblock/folder.h>
 #include <cellblock/log.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -143,19 +143,12 @@ static int compare(const void *a, const void *b)
 
 int cb_layer_list(int dirfd, struct cb_strv *ret_names)
 {
-	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
-	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+	CB_AUTO_FOLDER dir = cb_folder_open(dirfd, ".", 0);
 	const struct dirent *e;
+	int r = dir == NULL ? -errno : 0;
 
-	if (dir == NULL) {
-		r = -errno;
-		cb_fd_close(&fd);
-		return r;
-	}
-	while (r == 0 && (e = readdir(dir)) != NULL)
-		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-			r = cb_strv_add(ret_names, e->d_name);
-	closedir(dir);
+	while (r == 0 && (e = cb_folder_next(dir)) != NULL)
+		r = cb_strv_add(ret_names, e->d_name);
 	if (r == 0 && ret_names->count > 1)
 		qsort(ret_names->items, ret_names->count, sizeof(*ret_names->items), compare);
 	return r;
@@ -207,10 +200,9 @@ static bool is_outsiders(const struct cb_layer *layer, const struct stat *st, st
 /* When a folder was made; 0 where its file system does not say. */
 static struct timespec made_at(int dirfd, const char *name)
 {
-	struct statx st = { .stx_mask = 0 };
+	struct statx st;
 
-	if (statx(dirfd, name, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW, STATX_BTIME, &st) < 0 ||
-	    (st.stx_mask & STATX_BTIME) == 0)
+	if (!cb_birth_of(dirfd, name, &st))
 		return (struct timespec){ 0 };
 	return (struct timespec){ .tv_sec = st.stx_btime.tv_sec, .tv_nsec = st.stx_btime.tv_nsec };
 }

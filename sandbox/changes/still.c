@@ -11,15 +11,14 @@
 #include "still.h"
 
 #include <cellblock/clock.h>
-#include <cellblock/fd.h>
+#include <cellblock/folder.h>
+#include <cellblock/proc_stat.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -34,57 +33,30 @@ struct look {
 	bool cut;
 };
 
-/* A child belongs to the thread that made it. False if the kernel does not say. */
-static bool add_children(struct look *l, int threads, const char *thread)
+static void add(void *context, pid_t pid)
 {
-	char path[64];
-	FILE *file;
-	int pid, fd;
+	struct look *l = context;
 
-	snprintf(path, sizeof(path), "%.20s/children", thread);
-	fd = openat(threads, path, O_RDONLY | O_CLOEXEC);
-	file = fd >= 0 ? fdopen(fd, "r") : NULL;
-	if (file == NULL)
-		return false;
-	while (fscanf(file, "%d", &pid) == 1) {
-		if (l->count < PROCESSES_MAX)
-			l->pid[l->count++] = pid;
-		else
-			l->cut = true;
-	}
-	(void)fclose(file);
-	return true;
-}
-
-/* What follows a key at the beginning of a line; in the name, which comes first, line ends are escaped. */
-static const char *value_of(const char *text, const char *key)
-{
-	const char *line = strstr(text, key);
-
-	return line != NULL ? line + strlen(key) + strspn(line + strlen(key), " \t") : "";
-}
-
-static uint64_t mask_of(const char *text, const char *key)
-{
-	return strtoull(value_of(text, key), NULL, 16);
+	if (l->count < PROCESSES_MAX)
+		l->pid[l->count++] = pid;
+	else
+		l->cut = true;
 }
 
 /* 'T' stopped or ended, 'D' it will stop if its process does, 'R' it runs or may at any time, 0 not there any more. */
 static char state_of(int threads, const char *thread)
 {
-	char path[64], text[16384], state;
-	ssize_t n;
+	char path[64], text[16384], state = '\0';
+	const char *line;
 
 	snprintf(path, sizeof(path), "%.20s/status", thread);
-	CB_AUTO_FD fd = openat(threads, path, O_RDONLY | O_CLOEXEC);
-
-	n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : 0;
-	if (n <= 0)
+	if (cb_proc_text(threads, path, text, sizeof(text)) < 0)
 		return 0;
-	text[n] = '\0';
-	state = *value_of(text, "\nState:");
+	line = strstr(text, "\nState:\t"); /* in the name, which comes first, line ends are escaped */
+	if (line != NULL)
+		state = line[8];
 	if (state == 'D')
-		return ((mask_of(text, "\nSigPnd:") | mask_of(text, "\nShdPnd:")) & STOP_BIT) != 0 ? 'T' : 'D';
+		return (cb_proc_pending(text) & STOP_BIT) != 0 ? 'T' : 'D';
 	return state != '\0' && strchr("TtZX", state) != NULL ? 'T' : 'R';
 }
 
@@ -94,24 +66,21 @@ static bool is_stopped(struct look *l, pid_t pid, bool is_pid1)
 	bool stopped = false, waits = false, runs = false, known = false;
 	const struct dirent *e;
 	char path[64];
-	DIR *dir;
 
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-	dir = opendir(path);
+	CB_AUTO_FOLDER dir = cb_folder_open(AT_FDCWD, path, 0);
+
 	if (dir == NULL)
 		return errno == ENOENT && !is_pid1;
-	while (!runs && (e = readdir(dir)) != NULL) {
+	while (!runs && (e = cb_folder_next(dir)) != NULL) {
 		char state;
 
-		if (e->d_name[0] == '.')
-			continue;
-		known = add_children(l, dirfd(dir), e->d_name) || known;
+		known = cb_proc_children(dirfd(dir), e->d_name, add, l) == 0 || known; /* a child is of one thread */
 		state = state_of(dirfd(dir), e->d_name);
 		stopped = stopped || state == 'T';
 		waits = waits || state == 'D';
 		runs = state == 'R' && !is_pid1;
 	}
-	(void)closedir(dir);
 	return is_pid1 ? known : !runs && (stopped || !waits);
 }
 

@@ -9,8 +9,8 @@
 #include "../shared/mounts.h"
 
 #include <cellblock/fd.h>
+#include <cellblock/folder.h>
 #include <cellblock/json_write.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -29,21 +29,17 @@ struct count {
 
 static int count_folder(struct count *c, const char *path)
 {
-	int fd = -1, r = cb_open_beneath(c->root, *path != '\0' ? path : ".", O_RDONLY | O_DIRECTORY, &fd);
-	DIR *dir = r == 0 ? fdopendir(fd) : NULL;
+	int fd = -1, r = 0;
+
+	(void)cb_open_beneath(c->root, *path != '\0' ? path : ".", O_RDONLY | O_DIRECTORY, &fd);
+	CB_AUTO_FOLDER dir = cb_folder_take(fd); /* NULL: gone, or closed to us */
 	const struct dirent *e;
 	struct stat st;
 
-	if (dir == NULL) {
-		cb_fd_close(&fd);
-		return 0; /* gone, or closed to us */
-	}
-	r = 0;
-	while (r == 0 && (e = readdir(dir)) != NULL && c->seen < MAX_ENTRIES) {
+	while (r == 0 && (e = cb_folder_next(dir)) != NULL && c->seen < MAX_ENTRIES) {
 		char full[PATH_MAX];
 
-		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
-		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		if (fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
 		c->seen++;
 		c->bytes += (unsigned long long)st.st_blocks * 512;
@@ -51,7 +47,6 @@ static int count_folder(struct count *c, const char *path)
 		    snprintf(full, sizeof(full), "%s%s%s", path, *path != '\0' ? "/" : "", e->d_name) < PATH_MAX)
 			r = cb_strv_add(&c->queue, full);
 	}
-	closedir(dir);
 	return r;
 }
 

@@ -9,16 +9,17 @@
 #include "../shared/mounts.h"
 
 #include <cellblock/fd.h>
-#include <dirent.h>
+#include <cellblock/folder.h>
+#include <cellblock/unique_name.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #define CHUNK (256u << 10)
+#define TEMPORARY ".cellblock-commit-"
 #define COMPARE_MAX (1ll << 30) /* bigger ones of equal size count as changed: they may be holes without end */
 
 static char chunk[2][CHUNK];
@@ -101,16 +102,6 @@ bool cb_layer_same_link(const struct cb_layer *layer, const struct cb_layer_entr
 	return r == 0 && strcmp(layer->target, lower) == 0;
 }
 
-/* In another container, with the same folder, a process has our number. */
-static void temporary_name(char name[64])
-{
-	static unsigned count;
-	uint64_t random = 0;
-
-	(void)!getrandom(&random, sizeof(random), GRND_NONBLOCK);
-	snprintf(name, 64, ".cellblock-commit-%d-%u-%016llx", (int)getpid(), count++, (unsigned long long)random);
-}
-
 int cb_layer_copy_data(int from, int to, off_t size, bool can_stop, uint64_t *room)
 {
 	off_t at = 0;
@@ -182,7 +173,7 @@ int cb_layer_write_file(struct cb_layer *layer, const struct cb_layer_entry *e)
 
 	if (r < 0)
 		return r;
-	temporary_name(name);
+	cb_unique_name(TEMPORARY, name, sizeof(name));
 	cb_layer_as_owner(layer, true);
 	to = openat(e->lower, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	r = to < 0 ? -errno : fill(from, to, &st, &layer->room);
@@ -203,7 +194,7 @@ int cb_layer_write_name(const struct cb_layer *layer, const struct cb_layer_entr
 	bool made;
 	int r;
 
-	temporary_name(name);
+	cb_unique_name(TEMPORARY, name, sizeof(name));
 	cb_layer_as_owner(layer, true);
 	r = cb_links_make(file, layer->root, e->lower, name);
 	made = r == 0;
@@ -222,7 +213,7 @@ int cb_layer_write_link(const struct cb_layer *layer, const struct cb_layer_entr
 	char name[64];
 	int r;
 
-	temporary_name(name);
+	cb_unique_name(TEMPORARY, name, sizeof(name));
 	cb_layer_as_owner(layer, true);
 	r = symlinkat(layer->target, e->lower, name) < 0 ? -errno : 0;
 	if (r == 0 && renameat(e->lower, name, e->lower, e->name) < 0) {
@@ -278,33 +269,24 @@ void cb_layer_lock_folder(const struct cb_layer *layer, int folder, mode_t mode)
 /* -ENOTEMPTY if something protected had to stay. */
 static int remove_inside(struct cb_layer *layer, int folder, const char *path, int depth)
 {
-	int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
-	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+	CB_AUTO_FOLDER dir = cb_folder_open(folder, ".", 0);
 	const struct dirent *d;
 	char full[PATH_MAX];
+	int r = 0;
 
-	if (dir == NULL) {
-		r = -errno;
-		cb_fd_close(&fd);
-		return r;
-	}
-	while ((d = readdir(dir)) != NULL) {
+	if (dir == NULL)
+		return -errno;
+	while ((d = cb_folder_next(dir)) != NULL) {
 		int one;
 
-		if (cb_layer_stopped()) {
-			r = -EINTR;
-			break;
-		}
-
-		if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
-			continue;
+		if (cb_layer_stopped())
+			return -EINTR;
 		one = snprintf(full, sizeof(full), "%s/%s", path, d->d_name) < (int)sizeof(full)
 			      ? cb_layer_remove(layer, folder, d->d_name, full, depth + 1)
 			      : -ENAMETOOLONG;
 		if (r == 0)
 			r = one;
 	}
-	closedir(dir);
 	return r;
 }
 

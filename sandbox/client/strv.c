@@ -54,6 +54,15 @@ int cb_strv_addf(struct cb_strv *v, const char *format, ...)
 	return r;
 }
 
+bool cb_strv_has(const struct cb_strv *v, const char *item)
+{
+	size_t i = 0;
+
+	while (i < v->count && strcmp(v->items[i], item) != 0)
+		i++;
+	return i < v->count;
+}
+
 void cb_strv_release(struct cb_strv *v)
 {
 	if (v == NULL)

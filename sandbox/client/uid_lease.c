@@ -12,9 +12,9 @@
  * file is removed by who has locked it, and a lock counts only while its file has its name.
  */
 #include <cellblock/fd.h>
+#include <cellblock/folder.h>
 #include <cellblock/sandbox.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -129,20 +129,15 @@ static int lock_uid(int folder, uid_t uid, int *ret_fd)
 /* Removes the files that nobody holds. */
 static void sweep(int folder)
 {
-	int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
+	CB_AUTO_FOLDER dir = cb_folder_open(folder, ".", 0);
 	const struct dirent *entry;
 
-	if (dir == NULL)
-		cb_fd_close(&copy);
-	while (dir != NULL && (entry = readdir(dir)) != NULL) {
+	while ((entry = cb_folder_next(dir)) != NULL) {
 		CB_AUTO_FD lock = -1;
 
-		if (entry->d_name[0] != '.' && lock_file(folder, entry->d_name, 0, &lock) == 0)
+		if (lock_file(folder, entry->d_name, 0, &lock) == 0)
 			(void)unlinkat(folder, entry->d_name, 0);
 	}
-	if (dir != NULL)
-		(void)closedir(dir);
 }
 
 static int open_folders(const struct cb_uid_places *places, int *ret_folder)

@@ -6,9 +6,9 @@
  * keeps others from moving what is ours (/tmp).
  */
 #include <cellblock/fd.h>
+#include <cellblock/folder.h>
 #include <cellblock/sandbox.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -113,18 +113,12 @@ static int compare_keys(const void *a, const void *b)
 
 int cb_warm_keys(int folder, char (*ret_keys)[CB_WARM_KEY_LEN + 1], size_t max, size_t *ret_count)
 {
-	int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
-	DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
+	CB_AUTO_FOLDER dir = cb_folder_open(folder, ".", 0);
 	const struct dirent *entry;
 	size_t n = 0;
+	int r = dir == NULL ? -errno : 0;
 
-	*ret_count = 0;
-	if (dir == NULL) {
-		r = -errno;
-		cb_fd_close(&copy);
-		return r;
-	}
-	while (r == 0 && (entry = readdir(dir)) != NULL) {
+	while (r == 0 && (entry = cb_folder_next(dir)) != NULL) {
 		if (!is_lock(entry->d_name))
 			continue;
 		if (n == max)
@@ -132,7 +126,6 @@ int cb_warm_keys(int folder, char (*ret_keys)[CB_WARM_KEY_LEN + 1], size_t max, 
 		else
 			snprintf(ret_keys[n++], CB_WARM_KEY_LEN + 1, "%.*s", CB_WARM_KEY_LEN, entry->d_name);
 	}
-	(void)closedir(dir);
 	qsort(ret_keys, n, sizeof(*ret_keys), compare_keys);
 	*ret_count = n;
 	return r;

@@ -10,16 +10,15 @@
 
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>
+#include <cellblock/folder.h>
 #include <cellblock/proc_stat.h>
 #include <cellblock/sandbox.h>
 #include <cellblock/twin.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -197,8 +196,9 @@ static void meet_of_branch(struct sweep *s, pid_t pid)
 }
 
 /* A branch's tree is left alone; a twin itself too, but not what hostile code may have made it give birth to. */
-static void meet(struct sweep *s, pid_t pid)
+static void meet(void *context, pid_t pid)
 {
+	struct sweep *s = context;
 	int i = find_pid(pid);
 
 	if (s->session != 0) {
@@ -215,47 +215,18 @@ static void meet(struct sweep *s, pid_t pid)
 	mark(s, pid);
 }
 
-static void meet_all_of(struct sweep *s, int folder, const char *thread)
-{
-	char path[300], text[4096], *at, *end;
-	size_t kept = 0;
-	ssize_t n;
-
-	snprintf(path, sizeof(path), "%.200s/children", thread);
-	CB_AUTO_FD fd = openat(folder, path, O_RDONLY | O_CLOEXEC);
-
-	while (fd >= 0 && (n = read(fd, text + kept, sizeof(text) - 1 - kept)) > 0) {
-		text[kept + (size_t)n] = '\0';
-		for (at = text;; at = end + 1) {
-			long pid = strtol(at, &end, 10);
-
-			if (end == at || *end != ' ') /* none left, or cut in two */
-				break;
-			meet(s, (pid_t)pid);
-		}
-		kept = strlen(at);
-		memmove(text, at, kept + 1);
-	}
-}
-
 /* A child belongs to the thread that made it. False if that can't be seen. */
 static bool meet_children_of(struct sweep *s, pid_t pid)
 {
 	char path[32];
-	struct dirent *e;
-	DIR *threads;
-	int fd;
+	const struct dirent *e;
 
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	threads = fd >= 0 ? fdopendir(fd) : NULL;
-	if (threads == NULL)
-		return false;
-	while ((e = readdir(threads)) != NULL)
-		if (e->d_name[0] != '.')
-			meet_all_of(s, fd, e->d_name);
-	(void)closedir(threads);
-	return true;
+	CB_AUTO_FOLDER threads = cb_folder_open(AT_FDCWD, path, 0);
+
+	while ((e = cb_folder_next(threads)) != NULL)
+		(void)cb_proc_children(dirfd(threads), e->d_name, meet, s);
+	return threads != NULL;
 }
 
 /* Where /proc shows no processes: whoever answers to a number. */

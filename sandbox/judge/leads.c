@@ -50,9 +50,8 @@ static bool is_recent(struct timespec changed, struct timespec at)
 
 static void keep(struct cb_leads *l, const char *path)
 {
-	for (size_t i = 0; i < l->paths.count; i++)
-		if (strcmp(l->paths.items[i], path) == 0)
-			return;
+	if (cb_strv_has(&l->paths, path))
+		return;
 	if (l->paths.count >= LEADS_MAX || cb_strv_add(&l->paths, path) < 0)
 		l->too_many = true;
 }

@@ -10,9 +10,8 @@
 #include "judge.h"
 #include "parts.h"
 
-#include <cellblock/fd.h>
+#include <cellblock/folder.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -77,20 +76,12 @@ static int look_at(struct walk *w, int parent, const struct dirent *e, unsigned 
 /* Takes the descriptor. */
 static int look_below(struct walk *w, int fd, unsigned depth)
 {
-	DIR *dir = fd >= 0 && depth < DEPTH_MAX ? fdopendir(fd) : NULL;
-	int r = 0;
+	CB_AUTO_FOLDER dir = cb_folder_take(fd);
+	int r = dir == NULL || depth >= DEPTH_MAX ? -EXDEV : 0;
 	const struct dirent *e;
 
-	if (dir == NULL) {
-		cb_fd_close(&fd);
-		return -EXDEV;
-	}
-	while (r == 0 && (e = readdir(dir)) != NULL) {
-		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-			continue;
+	while (r == 0 && (e = cb_folder_next(dir)) != NULL)
 		r = look_at(w, fd, e, depth);
-	}
-	closedir(dir);
 	return r;
 }
 

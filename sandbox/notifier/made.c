@@ -8,6 +8,7 @@
  * Kept is what this jail has made in the last moment, by device, inode and that time; what it has removed is not, for
  * its number may come again. Bounded: past it the oldest are taken for others', as after a notifier's new start.
  */
+#include "../shared/mounts.h"
 #include "calls.h"
 
 #include <cellblock/clock.h>
@@ -17,7 +18,6 @@
 #include <pthread.h>
 #include <search.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/sysmacros.h>
 #include <time.h>
 
@@ -104,19 +104,11 @@ static int64_t in_ns(int64_t seconds, int64_t ns)
 	return seconds * 1000000000 + ns;
 }
 
-/* False where the file system does not know it. */
-static bool ask(int at, const char *name, struct statx *ret)
-{
-	return statx(at, name, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_INO | STATX_BTIME, ret) ==
-		       0 &&
-	       (ret->stx_mask & STATX_BTIME) != 0;
-}
-
 int64_t cb_made_at(int at, const char *name)
 {
 	struct statx sx;
 
-	return ask(at, name, &sx) ? in_ns(sx.stx_btime.tv_sec, sx.stx_btime.tv_nsec) : 0;
+	return cb_birth_of(at, name, &sx) ? in_ns(sx.stx_btime.tv_sec, sx.stx_btime.tv_nsec) : 0;
 }
 
 static bool is_recent(int64_t ns)
@@ -133,7 +125,7 @@ void cb_made_note(int at, const char *name)
 {
 	struct statx sx;
 
-	if (!ask(at, name, &sx))
+	if (!cb_birth_of(at, name, &sx))
 		return;
 	pthread_mutex_lock(&own.lock);
 	enter(makedev(sx.stx_dev_major, sx.stx_dev_minor), sx.stx_ino,
@@ -158,7 +150,8 @@ int cb_made_look(int at, const char *name, const struct stat *st)
 	bool is_own;
 
 	/* nothing changes before it is made */
-	if (S_ISDIR(st->st_mode) || !is_recent(in_ns(st->st_ctim.tv_sec, st->st_ctim.tv_nsec)) || !ask(at, name, &sx))
+	if (S_ISDIR(st->st_mode) || !is_recent(in_ns(st->st_ctim.tv_sec, st->st_ctim.tv_nsec)) ||
+	    !cb_birth_of(at, name, &sx))
 		return 0;
 	made = in_ns(sx.stx_btime.tv_sec, sx.stx_btime.tv_nsec);
 	if (!is_recent(made))

@@ -9,6 +9,7 @@
 #include "calls.h"
 
 #include <cellblock/fd.h>
+#include <cellblock/proc_stat.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -177,9 +178,7 @@ static char *read_status(struct cb_request *q)
 long cb_caller_status(struct cb_request *q, const char *key, int base)
 {
 	char *text = read_status(q);
-	/* with its newline before: no name of a process can be taken for it */
-	const char *at = text != NULL ? strstr(text, key) : NULL;
-	long value = at != NULL ? strtol(at + strlen(key), NULL, base) : -1;
+	long value = text != NULL ? (long)cb_proc_number(text, key, base, (uint64_t)-1) : -1;
 
 	free(text);
 	return value;
@@ -187,19 +186,15 @@ long cb_caller_status(struct cb_request *q, const char *key, int base)
 
 bool cb_caller_interrupted(struct cb_request *q)
 {
-	static const char *const keys[] = { "\nSigPnd:\t", "\nShdPnd:\t", "\nSigBlk:\t", "\nSigIgn:\t" };
-	unsigned long long masks[4] = { 0 };
 	char *text = read_status(q);
+	uint64_t kept;
 
 	if (text == NULL)
 		return true;
-	for (size_t i = 0; i < 4; i++) {
-		const char *at = strstr(text, keys[i]);
-
-		masks[i] = at != NULL ? strtoull(at + strlen(keys[i]), NULL, 16) : 0;
-	}
+	kept = cb_proc_number(text, "\nSigBlk:", 16, 0) | cb_proc_number(text, "\nSigIgn:", 16, 0);
+	kept = cb_proc_pending(text) & ~kept;
 	free(text);
-	return ((masks[0] | masks[1]) & ~masks[2] & ~masks[3]) != 0;
+	return kept != 0;
 }
 
 /* ---- of the workspace ---- */

@@ -9,6 +9,7 @@
 #include "apparmor.h"
 
 #include <cellblock/fd.h>
+#include <cellblock/proc_stat.h>
 #include <cellblock/sandbox.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,13 +22,10 @@
 
 static long read_number(const char *path)
 {
-	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
-	char text[32] = { 0 };
-	char *end = NULL;
+	char text[32], *end;
 	long value;
 
-	if (fd < 0 || read(fd, text, sizeof(text) - 1) <= 0)
-		return -1;
+	(void)cb_proc_text(AT_FDCWD, path, text, sizeof(text));
 	value = strtol(text, &end, 10);
 	return end == text ? -1 : value;
 }
@@ -44,8 +42,7 @@ static char *read_text(const char *path)
 static int own_seccomp_mode(void)
 {
 	char *text = read_text("/proc/self/status");
-	const char *line = text != NULL ? strstr(text, "\nSeccomp:") : NULL;
-	int mode = line != NULL ? (int)strtol(line + 9, NULL, 10) : 0;
+	int mode = text != NULL ? (int)cb_proc_number(text, "\nSeccomp:", 10, 0) : 0;
 
 	free(text);
 	return mode;

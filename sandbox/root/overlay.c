@@ -15,7 +15,7 @@
 #include "../shared/sync.h"
 
 #include <cellblock/fd.h>
-#include <dirent.h>
+#include <cellblock/folder.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -97,12 +97,12 @@ static int chain_folder(int changes, const char *path)
 static void make_chain(int changes)
 {
 	static const char *const folders[] = { "bin", "include", "share", "etc", "lib" };
-	DIR *lib = opendir(LOWER "/lib");
+	CB_AUTO_FOLDER lib = cb_folder_open(AT_FDCWD, LOWER "/lib", 0);
 	const struct dirent *e;
 
 	for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++)
 		(void)chain_folder(changes, folders[i]);
-	while (lib != NULL && (e = readdir(lib)) != NULL) {
+	while ((e = cb_folder_next(lib)) != NULL) {
 		char path[NAME_MAX + 32];
 
 		if (strncmp(e->d_name, "python3", 7) != 0)
@@ -113,8 +113,6 @@ static void make_chain(int changes)
 		snprintf(path, sizeof(path), "lib/%s/site-packages", e->d_name);
 		(void)chain_folder(changes, path);
 	}
-	if (lib != NULL)
-		closedir(lib);
 }
 
 static int make_folders(struct cb_jail *jail, enum cb_upper which, int upper, const struct stat *st)

@@ -270,6 +270,13 @@ int cb_place_write(const char *path, const char *text, size_t len)
 	return cb_fd_write_all(fd, text, len);
 }
 
+bool cb_birth_of(int dirfd, const char *name, struct statx *ret)
+{
+	int flags = AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT;
+
+	return statx(dirfd, name, flags, STATX_INO | STATX_BTIME, ret) == 0 && (ret->stx_mask & STATX_BTIME) != 0;
+}
+
 bool cb_path_within(const char *path, const char *folder)
 {
 	size_t n = strlen(folder);

@@ -29,6 +29,10 @@ int cb_open_beneath(int dirfd, const char *path, int flags, int *ret_fd);
  * exchange it for. */
 int cb_unlock_entry(int dirfd, const char *name, mode_t type, mode_t rights);
 
+/* What the kernel says of an entry: its number, and when it was made, which nobody can set. False where the file system
+ * does not know that. */
+bool cb_birth_of(int dirfd, const char *name, struct statx *ret);
+
 /* `path` as it is with dirfd as the root: links lead to what is in it. */
 int cb_open_in_root(int dirfd, const char *path, int flags, int *ret_fd);
 

@@ -16,6 +16,7 @@
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>
 #include <cellblock/log.h>
+#include <cellblock/proc_stat.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -330,16 +331,13 @@ static int look_at(const struct cb_warm *warm, const struct cb_jail *jail, pid_t
 	unsigned filters = 3 + cb_notify_installed(jail) + (unsigned)cb_warm_own_filters();
 	char path[32], status[STATUS_MAX];
 	CB_AUTO_FD proc = -1;
-	CB_AUTO_FD fd = -1;
-	ssize_t n;
+	int r;
 
 	snprintf(path, sizeof(path), "/proc/%d", (int)guest);
 	proc = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	fd = proc >= 0 ? openat(proc, "status", O_RDONLY | O_CLOEXEC) : -1;
-	n = fd >= 0 ? read(fd, status, sizeof(status) - 1) : -1;
-	if (n <= 0)
-		return failed(err, n < 0 ? -errno : -ECHILD, "a look at the guest");
-	status[n] = '\0';
+	r = proc >= 0 ? cb_proc_text(proc, "status", status, sizeof(status)) : -errno;
+	if (r < 0)
+		return failed(err, r == -ESRCH ? -ECHILD : r, "a look at the guest");
 	if (!stands_behind_walls(status, jail->host_uid, jail->from_root ? jail->host_uid : getegid(), filters))
 		return failed(err, CB_E_DENIED, "the guest does not stand behind all walls");
 	for (size_t i = 0; i < sizeof(spaces) / sizeof(*spaces); i++) {

@@ -13,6 +13,7 @@
 
 #include <cellblock/buffer.h>
 #include <cellblock/fd.h>
+#include <cellblock/proc_stat.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -146,28 +147,22 @@ static int add_own_files(struct cb_buf *out, const struct cb_jail_spec *spec)
 
 static int add_file(struct cb_buf *out, const char *path)
 {
-	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
 	char text[4096];
-	ssize_t n = fd >= 0 ? read(fd, text, sizeof(text)) : -1;
+	int r = cb_proc_text(AT_FDCWD, path, text, sizeof(text));
 
-	return n > 0 ? cb_buf_append(out, text, (size_t)n) : cb_buf_printf(out, "%s %d\n", path, errno);
+	return r == 0 ? cb_buf_append_str(out, text) : cb_buf_printf(out, "%s %d\n", path, -r);
 }
 
 unsigned long cb_warm_filters_of(const char *status)
 {
-	static const char name[] = "\nSeccomp_filters:";
-	const char *at = strstr(status, name);
-
-	return at != NULL ? strtoul(at + sizeof(name) - 1, NULL, 10) : 0;
+	return cb_proc_number(status, "\nSeccomp_filters:", 10, 0);
 }
 
 unsigned long cb_warm_own_filters(void)
 {
-	CB_AUTO_FD fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
 	char status[8192];
-	ssize_t n = fd >= 0 ? read(fd, status, sizeof(status) - 1) : -1;
 
-	status[n > 0 ? n : 0] = '\0';
+	(void)cb_proc_text(AT_FDCWD, "/proc/self/status", status, sizeof(status));
 	return cb_warm_filters_of(status);
 }
 

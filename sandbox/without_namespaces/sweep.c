@@ -9,10 +9,10 @@
 
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>
+#include <cellblock/folder.h>
 #include <cellblock/log.h>
 #include <cellblock/proc_stat.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -59,26 +59,24 @@ static void kill_process(int pidfd, pid_t pid)
 static void kill_descendants(void)
 {
 	static uint8_t set[PID_LIMIT / 8];
-	CB_AUTO_FD proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *dir = proc < 0 ? NULL : fdopendir(dup(proc));
+	CB_AUTO_FOLDER dir = cb_folder_open(AT_FDCWD, "/proc", 0);
+	const struct dirent *e;
 	pid_t self = getpid();
 
 	memset(set, 0, sizeof(set));
-	for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
+	while ((e = cb_folder_next(dir)) != NULL) {
 		pid_t pid = (pid_t)strtol(e->d_name, NULL, 10), parent;
 
 		if (pid <= 0 || (unsigned)pid >= PID_LIMIT)
 			continue;
 		CB_AUTO_FD pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
 
-		parent = parent_of(proc, e->d_name);
+		parent = parent_of(dirfd(dir), e->d_name);
 		if (parent != self && !has(set, parent))
 			continue;
 		set[pid / 8] = (uint8_t)(set[pid / 8] | 1u << (pid % 8));
 		kill_process(pidfd, pid);
 	}
-	if (dir != NULL)
-		(void)closedir(dir);
 }
 
 /* All at once: a kill of everything is one step for the kernel, and spares the caller. */
@@ -137,20 +135,19 @@ void cb_sweep(uid_t uid)
  * may still be at work: no link is followed, and only what was really moved counts as progress. */
 static void empty(int top, const char *name, int64_t deadline, unsigned *number)
 {
-	CB_AUTO_FD fd = openat(top, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	DIR *dir;
+	CB_AUTO_FOLDER dir = cb_folder_open(top, name, O_NOFOLLOW);
+	const struct dirent *e;
+	int fd;
 
-	if (fd < 0 && errno == EACCES && cb_unlock_entry(top, name, S_IFDIR, 0700) == 0)
-		fd = openat(top, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	dir = fd < 0 ? NULL : fdopendir(dup(fd));
+	if (dir == NULL && errno == EACCES && cb_unlock_entry(top, name, S_IFDIR, 0700) == 0)
+		dir = cb_folder_open(top, name, O_NOFOLLOW);
 	if (dir == NULL)
 		return;
+	fd = dirfd(dir);
 	(void)fchmod(fd, 0700); /* a folder that may not be written could not be emptied */
-	for (struct dirent *e; cb_now_ms() < deadline && (e = readdir(dir)) != NULL;) {
+	while (cb_now_ms() < deadline && (e = cb_folder_next(dir)) != NULL) {
 		char moved[32];
 
-		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-			continue;
 		if (unlinkat(fd, e->d_name, 0) == 0 || errno != EISDIR)
 			continue;
 		snprintf(moved, sizeof(moved), "%u.gone", *number);
@@ -160,7 +157,6 @@ static void empty(int top, const char *name, int64_t deadline, unsigned *number)
 		    errno == ENOTDIR)
 			(*number)++; /* the name is used up */
 	}
-	(void)closedir(dir);
 }
 
 /* One of /tmp or /dev/shm. */
@@ -187,19 +183,15 @@ int cb_remove_folder(const char *path, int64_t until)
 		(void)!fchmod(top, 0700); /* a cell may have closed it */
 	/* Each round removes what the one before has moved up; a round that moves nothing is the last. */
 	while (top >= 0 && number != before && cb_now_ms() < until) {
-		DIR *dir = fdopendir(openat(top, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+		CB_AUTO_FOLDER dir = cb_folder_open(top, ".", 0);
+		const struct dirent *e;
 
 		before = number;
-		if (dir == NULL)
-			break;
-		for (struct dirent *e; cb_now_ms() < until && (e = readdir(dir)) != NULL;) {
-			if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-				continue;
+		while (cb_now_ms() < until && (e = cb_folder_next(dir)) != NULL) {
 			empty(top, e->d_name, until, &number);
 			if (unlinkat(top, e->d_name, AT_REMOVEDIR) < 0)
 				(void)unlinkat(top, e->d_name, 0);
 		}
-		(void)closedir(dir);
 	}
 	if (rmdir(path) == 0 || errno == ENOENT)
 		return 0;

@@ -15,9 +15,10 @@
 
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>
+#include <cellblock/folder.h>
 #include <cellblock/log.h>
+#include <cellblock/proc_stat.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -47,12 +48,10 @@ static bool is_forbidden(void)
 	bool zero = false;
 
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds) && !zero; i++) {
-		char path[64], text[16] = "";
+		char path[64], text[16];
 
 		snprintf(path, sizeof(path), "/proc/sys/user/max_%s_namespaces", kinds[i]);
-		CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
-
-		zero = fd >= 0 && read(fd, text, sizeof(text) - 1) > 0 && strcmp(text, "0\n") == 0;
+		zero = cb_proc_text(AT_FDCWD, path, text, sizeof(text)) == 0 && strcmp(text, "0\n") == 0;
 	}
 	return zero;
 }
@@ -241,9 +240,10 @@ static bool is_stale(const struct cb_jail *jail, int fd)
 static void remove_stale(const struct cb_jail *jail)
 {
 	int64_t until = cb_now_ms() + REMOVE_MS;
-	DIR *dir = opendir("/tmp");
+	CB_AUTO_FOLDER dir = cb_folder_open(AT_FDCWD, "/tmp", 0);
+	const struct dirent *e;
 
-	for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
+	while ((e = cb_folder_next(dir)) != NULL) {
 		char path[sizeof(jail->host_folder)];
 		CB_AUTO_FD fd = -1;
 
@@ -254,8 +254,6 @@ static void remove_stale(const struct cb_jail *jail)
 		if (fd >= 0 && is_stale(jail, fd))
 			(void)cb_remove_folder(path, until);
 	}
-	if (dir != NULL)
-		(void)closedir(dir);
 }
 
 static int make_folder(struct cb_jail *jail, const char *name)
@@ -350,10 +348,11 @@ int cb_without_namespaces_open(struct cb_jail *jail, struct cb_err *err)
 /* Of shared memory that the jail's own uid has left. */
 static int remove_shared(const struct cb_jail *jail, int64_t until)
 {
-	DIR *dir = jail->from_root ? opendir(SHARED) : NULL;
+	CB_AUTO_FOLDER dir = jail->from_root ? cb_folder_open(AT_FDCWD, SHARED, 0) : NULL;
+	const struct dirent *e;
 	int r = 0;
 
-	for (struct dirent *e; dir != NULL && r == 0 && (e = readdir(dir)) != NULL;) {
+	while (r == 0 && (e = cb_folder_next(dir)) != NULL) {
 		char path[sizeof(SHARED) + NAME_MAX + 2];
 		struct stat st;
 
@@ -366,8 +365,6 @@ static int remove_shared(const struct cb_jail *jail, int64_t until)
 		if (r == 0 && cb_now_ms() >= until)
 			r = -EAGAIN;
 	}
-	if (dir != NULL)
-		(void)closedir(dir);
 	return r;
 }
 

@@ -90,6 +90,70 @@ static void test_status(void **state)
 	assert_int_equal(strlen(text), 15);
 	assert_int_equal(cb_proc_status_of(0, text, sizeof(text)), -ENOENT);
 	assert_string_equal(text, "");
+	assert_int_equal(cb_proc_text(AT_FDCWD, "/proc/self/oom_score_adj", text, 2), 0);
+	assert_int_equal(strlen(text), 1);
+	assert_int_equal(cb_proc_text(AT_FDCWD, "/dev/null", text, sizeof(text)), -ESRCH);
+	assert_string_equal(text, "");
+}
+
+static void test_numbers(void **state)
+{
+	static const char status[] = "Name:\ta\\nUmask: 9\nUmask:\t0027\nVmRSS:\t      12 kB\n"
+				     "SigPnd:\t0000000000000100\n"
+				     "ShdPnd:\t8000000000000001\n";
+
+	(void)state;
+	assert_int_equal(cb_proc_number(status, "\nUmask:", 8, 1), 027);
+	assert_int_equal(cb_proc_number(status, "\nRSS:", 10, 7), 7);
+	assert_int_equal(cb_proc_number("low 0\nmax 12\noom 3\noom_kill 2\n", "\noom_kill ", 10, 0), 2);
+	assert_int_equal(cb_proc_number("oom_kill_disable 0\nunder_oom 0\noom_kill 5", "\noom_kill ", 10, 0), 5);
+	assert_int_equal(cb_proc_number("", "\noom_kill ", 10, 0), 0);
+	assert_int_equal(cb_proc_bytes(status, "\nVmRSS:"), 12 * 1024);
+	assert_int_equal(cb_proc_bytes(status, "\nVmSwap:"), 0);
+	assert_true(cb_proc_pending(status) == 0x8000000000000101);
+	assert_true(cb_proc_pending("Name:\tx\n") == 0);
+}
+
+#define CHILDREN 700 /* more than one piece of the text */
+
+struct family {
+	pid_t pid[CHILDREN];
+	size_t count;
+};
+
+static void meet(void *context, pid_t pid)
+{
+	struct family *f = context;
+
+	assert_true(f->count < CHILDREN);
+	f->pid[f->count++] = pid;
+}
+
+static void test_children(void **state)
+{
+	static struct family f;
+	pid_t made[CHILDREN];
+	char name[16];
+	int threads = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	(void)state;
+	assert_true(threads >= 0);
+	snprintf(name, sizeof(name), "%d", (int)getpid());
+	assert_int_equal(cb_proc_children(threads, name, meet, &f), 0);
+	assert_int_equal(f.count, 0);
+	for (size_t i = 0; i < CHILDREN; i++) {
+		made[i] = fork();
+		if (made[i] == 0)
+			_exit(0);
+		assert_true(made[i] > 0);
+	}
+	assert_int_equal(cb_proc_children(threads, name, meet, &f), 0); /* until waited for */
+	assert_int_equal(f.count, CHILDREN);
+	assert_memory_equal(f.pid, made, sizeof(made));
+	for (size_t i = 0; i < CHILDREN; i++)
+		assert_int_equal(waitpid(made[i], NULL, 0), made[i]);
+	assert_int_equal(cb_proc_children(threads, "0", meet, &f), -ENOENT);
+	close(threads);
 }
 
 int main(void)
@@ -100,6 +164,8 @@ int main(void)
 		cmocka_unit_test(test_other_forms),
 		cmocka_unit_test(test_real_ones),
 		cmocka_unit_test(test_status),
+		cmocka_unit_test(test_numbers),
+		cmocka_unit_test(test_children),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,13 +21,9 @@
 	"32 25 0:27 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 master:2 - cgroup cgroup rw,cpu,cpuacct\n"                \
 	"33 25 0:28 / /sys/fs/with\\040space rw - cgroup2 cgroup2 rw,nsdelegate\n"
 
-static void test_fields(void **state)
+static void test_words(void **state)
 {
 	(void)state;
-	assert_int_equal(cb_cg_field("low 0\nmax 12\noom 3\noom_kill 2\n", "oom_kill"), 2);
-	assert_int_equal(cb_cg_field("oom_kill_disable 0\nunder_oom 0\noom_kill 5", "oom_kill"), 5);
-	assert_int_equal(cb_cg_field("low 0\n", "oom_kill"), 0);
-	assert_int_equal(cb_cg_field("", "max"), 0);
 	assert_true(cb_cg_has_word("cpuset cpu io memory\n", "memory", " \n"));
 	assert_true(cb_cg_has_word("rw,cpu,cpuacct", "cpu", ","));
 	assert_false(cb_cg_has_word("rw,cpuacct", "cpu", ","));
@@ -76,10 +72,12 @@ static void put(const char *path, const char *text)
 	assert_int_equal(fclose(f), 0);
 }
 
-static void test_own_folder(void **state)
+static void test_own_places(void **state)
 {
-	char dir[] = "/tmp/cb-cgroup-XXXXXX", mounts[64], groups[64], point[64], folder[64];
+	static const char *const controllers[] = { "memory", "cpu", "" };
+	char dir[] = "/tmp/cb-cgroup-XXXXXX", mounts[64], groups[64];
 	struct cb_cgroup_tables t = { mounts, groups };
+	struct cb_cgroup_place own[3];
 
 	(void)state;
 	assert_non_null(mkdtemp(dir));
@@ -87,15 +85,19 @@ static void test_own_folder(void **state)
 	snprintf(groups, sizeof(groups), "%s/groups", dir);
 	put(mounts, MOUNTS);
 	put(groups, "4:memory:/docker/ab/c\n3:cpu,cpuacct:/\n0::/../x\n");
-	assert_int_equal(cb_cg_own_folder(&t, "memory", point, folder, sizeof(folder)), 0);
-	assert_string_equal(folder, "/sys/fs/cgroup/memory/c");
-	assert_int_equal(cb_cg_own_folder(&t, "cpu", point, folder, sizeof(folder)), 0);
-	assert_string_equal(folder, "/sys/fs/cgroup/cpu,cpuacct");
-	assert_int_equal(cb_cg_own_folder(&t, "", point, folder, sizeof(folder)), -ENOENT);
+	cb_cg_own_places(&t, controllers, 3, own);
+	assert_int_equal(own[0].code, 0);
+	assert_string_equal(own[0].point, "/sys/fs/cgroup/memory");
+	assert_string_equal(own[0].folder, "/sys/fs/cgroup/memory/c");
+	assert_int_equal(own[1].code, 0);
+	assert_string_equal(own[1].folder, "/sys/fs/cgroup/cpu,cpuacct");
+	assert_int_equal(own[2].code, -ENOENT);
 	put(groups, "4:memory:/docker/abc\n");
-	assert_int_equal(cb_cg_own_folder(&t, "memory", point, folder, sizeof(folder)), -ENOENT);
+	cb_cg_own_places(&t, controllers, 1, own);
+	assert_int_equal(own[0].code, -ENOENT);
 	unlink(mounts);
-	assert_int_equal(cb_cg_own_folder(&t, "memory", point, folder, sizeof(folder)), -ENOENT);
+	cb_cg_own_places(&t, controllers, 1, own);
+	assert_int_equal(own[0].code, -ENOENT);
 	unlink(groups);
 	rmdir(dir);
 }
@@ -135,8 +137,8 @@ static void test_sweep(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_fields),	   cmocka_unit_test(test_own_path), cmocka_unit_test(test_mount),
-		cmocka_unit_test(test_own_folder), cmocka_unit_test(test_sweep),
+		cmocka_unit_test(test_words),	   cmocka_unit_test(test_own_path), cmocka_unit_test(test_mount),
+		cmocka_unit_test(test_own_places), cmocka_unit_test(test_sweep),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

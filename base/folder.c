@@ -1,0 +1,43 @@
+/* Looking through a folder.
+ *
+ * Trust domain: all C programs. Names in a folder may be hostile code's.
+ */
+#include <cellblock/fd.h>
+#include <cellblock/folder.h>
+
+#include <errno.h>
+#include <string.h>
+
+DIR *cb_folder_take(int fd)
+{
+	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+
+	if (dir == NULL)
+		cb_fd_close(&fd);
+	return dir;
+}
+
+DIR *cb_folder_open(int at, const char *path, int flags)
+{
+	return cb_folder_take(openat(at, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | flags));
+}
+
+const struct dirent *cb_folder_next(DIR *dir)
+{
+	const struct dirent *e;
+
+	do
+		e = dir != NULL ? readdir(dir) : NULL;
+	while (e != NULL && (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0));
+	return e;
+}
+
+void cb_folder_close(DIR **dir)
+{
+	int saved = errno;
+
+	if (*dir != NULL)
+		(void)closedir(*dir);
+	*dir = NULL;
+	errno = saved;
+}
