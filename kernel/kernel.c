@@ -353,7 +353,7 @@ int cb_kernel_init(struct cb_kernel *k)
 	k->shells.records = &k->records;
 	k->shells.guest = &k->guest;
 	char *const notes[CB_NOTES] = { k->shells.execution.note, k->workspace.watch.note,
-					k->transactions.checkpoints.note, k->transactions.memory.note };
+					k->transactions.memory.note };
 
 	memcpy(k->shells.execution.notes, notes, sizeof(notes));
 	k->transactions.loop = &k->loop;

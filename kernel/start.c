@@ -187,10 +187,10 @@ static int plan_and_start(struct cb_kernel *k, struct start *s)
 		r = cb_broker_start(s->places.jail, &s->spec, &k->guest.broker, err);
 	k->workspace.mode = s->spec.workspace_mode;
 	if (r == 0 && s->spec.workspace_note != NULL)
-		cb_execution_note(&k->shells.execution, s->spec.workspace_note);
+		cb_execution_note(&k->shells.execution, "%s", s->spec.workspace_note);
 	for (size_t i = 0; r == 0 && i < s->interpreter.not_followed.count; i++) {
 		cb_log(CB_LOG_WARNING, "interpreter: not shown: %s", s->interpreter.not_followed.items[i]);
-		cb_execution_note(&k->shells.execution, s->interpreter.not_followed.items[i]);
+		cb_execution_note(&k->shells.execution, "%s", s->interpreter.not_followed.items[i]);
 	}
 	return r;
 }

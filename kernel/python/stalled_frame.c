@@ -13,10 +13,10 @@
 #include <sys/ioctl.h>
 
 #include "link.h"
+#include "usage.h"
 
 #define PERIOD_S 5
 #define PATIENCE_S 60 /* for one that goes on byte by byte, while others wait for the room that it holds */
-#define SHARE 0.05    /* of one processor: less is a thread that looks now and then if there is work */
 
 void cb_stalled_frame_watch(struct cb_stalled_frame *h, const struct cb_guest_link *l, double worked_s)
 {
@@ -46,7 +46,7 @@ bool cb_stalled_frame_over(struct cb_stalled_frame *h, const struct cb_guest_lin
 		return false;
 	(void)ioctl(l->fd, FIONREAD, &unread);
 	if (worked_s >= 0 && we_read && !l->waits && l->received == h->received && unread == 0 &&
-	    worked_s - h->worked_s <= SHARE * PERIOD_S)
+	    worked_s - h->worked_s <= CB_WAIT_SHARE * PERIOD_S)
 		return true;
 	cb_stalled_frame_watch(h, l, worked_s);
 	return false;

@@ -98,9 +98,10 @@ static void on_timer(void *context)
 		cb_execution_over_memory(sh);
 		return;
 	}
-	if (m->waits && delta > elapsed * CB_WAIT_SHARE && !cb_execution_spend(sh, elapsed))
-		return;
-	arm(sh);
+	if (m->waits && delta > elapsed * CB_WAIT_SHARE && cb_shell_spend(&sh->execution.shell, elapsed))
+		cb_shell_over_time(&sh->execution.shell, false, false);
+	else
+		arm(sh);
 }
 
 void cb_cell_limits_start(struct cb_shells *sh, double cpu, uint64_t memory)

@@ -319,20 +319,6 @@ void cb_execution_over_memory(struct cb_shells *sh)
 	cb_guest_stop(sh->guest, text);
 }
 
-bool cb_execution_spend(struct cb_shells *sh, double seconds)
-{
-	struct cb_cell *c = &sh->execution.shell.cell;
-
-	if (c->clock_left == 0) /* no limit */
-		return true;
-	c->clock_left -= (int64_t)(seconds * (double)SECOND);
-	if (c->clock_left > 0)
-		return true;
-	c->clock_left = 1;
-	cb_shell_over_time(&sh->execution.shell, false, false);
-	return false;
-}
-
 static void interrupt_current(struct cb_shells *sh)
 {
 	struct cb_shell *s = &sh->execution.shell;

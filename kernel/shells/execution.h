@@ -34,8 +34,6 @@ void cb_execution_interrupt(struct cb_shells *sh);
 enum cb_found cb_execution_interrupt_one(struct cb_shells *sh, struct cb_span msg_id);
 /* From cell_limits.c, for the current cell. */
 void cb_execution_over_memory(struct cb_shells *sh);
-/* The jail worked during a wait: takes `seconds` off the clock that stands. False when that ends the cell. */
-bool cb_execution_spend(struct cb_shells *sh, double seconds);
 
 /* What becomes of the guest. */
 void cb_execution_guest_up(struct cb_shells *sh);

@@ -159,7 +159,7 @@ static void say_that_the_log_moved(struct cb_shells *sh)
 		 "them here again.",
 		 cb_audit_path(sh->records->audit));
 	cb_log(CB_LOG_WARNING, "%s", text);
-	cb_execution_note(&sh->execution, text);
+	cb_execution_note(&sh->execution, "%s", text);
 }
 
 bool cb_failure_log_is_gone(struct cb_shells *sh, char ret_evalue[CB_LOG_GONE_MAX])

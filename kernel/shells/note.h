@@ -4,4 +4,4 @@
 struct cb_execution;
 
 /* The next cell says it on stderr, and so does the banner until then. */
-void cb_execution_note(struct cb_execution *x, const char *text);
+void cb_execution_note(struct cb_execution *x, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -346,6 +346,19 @@ static void note_work(struct cb_shell *s, int64_t now)
 	s->work = s->ops->cpu(s);
 }
 
+bool cb_shell_spend(struct cb_shell *s, double seconds)
+{
+	struct cb_cell *c = &s->cell;
+
+	if (c->clock_left == 0) /* no limit */
+		return false;
+	c->clock_left -= (int64_t)(seconds * (double)SECOND);
+	if (c->clock_left > 0)
+		return false;
+	c->clock_left = 1;
+	return true;
+}
+
 /* True: the clock has run out by it. */
 static bool works_too_long(struct cb_shell *s, int64_t now)
 {
@@ -354,12 +367,7 @@ static bool works_too_long(struct cb_shell *s, int64_t now)
 	if (!looks_at_work(s) || s->cell.stop != CB_STOP_NONE || now - s->work_at < LOOK_PERIOD / 2)
 		return false;
 	note_work(s, now);
-	if (s->work - before > elapsed * CB_WAIT_SHARE)
-		s->cell.clock_left -= (int64_t)(elapsed * (double)SECOND);
-	if (s->cell.clock_left > 0)
-		return false;
-	s->cell.clock_left = 1;
-	return true;
+	return s->work - before > elapsed * CB_WAIT_SHARE && cb_shell_spend(s, elapsed);
 }
 
 void cb_shell_wait(struct cb_shell *s, bool waits)

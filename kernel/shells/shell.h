@@ -38,6 +38,8 @@ void cb_shell_asked(struct cb_shell *s); /* it was answered, or interrupted */
 /* Its clock stands while its user is asked or a debugger holds it, or goes on. In its grace a cell gets no more of it.
  */
 void cb_shell_wait(struct cb_shell *s, bool waits);
+/* What serves it worked during a wait: takes `seconds` off the clock that stands. True: no time is left. */
+bool cb_shell_spend(struct cb_shell *s, double seconds);
 /* The current cell's Python is dead, and it is not known yet what becomes of the state: no clock runs any more, and
  * nothing is taken for an answer. cb_shell_died is to follow. */
 void cb_shell_stopped(struct cb_shell *s);

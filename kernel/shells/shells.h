@@ -24,7 +24,6 @@ struct cb_transactions;
 
 #define CB_SHELLS_WAITING_MAX 10000	   /* requests in all subshells, or branches */
 #define CB_SHELLS_BYTES_MAX (64u << 20)	   /* bytes of their frames */
-#define CB_WAIT_SHARE 0.05		   /* of one processor: less is a thread that looks now and then for work */
 #define CB_DOUBLE_CLICK (1000000000LL / 4) /* a second interrupt sooner than this is the same click */
 
 /* What ended a cell against its will. */
@@ -152,7 +151,7 @@ struct cb_cell_limits {
 #define CB_QUEUE_MAX 10000		/* requests waiting */
 #define CB_QUEUE_BYTES_MAX (512u << 20) /* bytes of their frames */
 #define CB_SESSIONS_MAX 32
-#define CB_NOTES 4
+#define CB_NOTES 3
 
 /* What stop_on_error needs to know of a client session: how its clock relates to ours, and its latest failure. */
 struct cb_client_session {

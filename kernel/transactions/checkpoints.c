@@ -10,7 +10,6 @@
 #include <cellblock/json_scan.h>
 #include <cellblock/json_write.h>
 #include <cellblock/log.h>
-#include <cellblock/visible.h>
 #include <inttypes.h>
 
 #include "branches.h"
@@ -341,7 +340,7 @@ void cb_checkpoint_begin(struct cb_transactions *tx, struct cb_request *r)
 	cb_execution_finish(tx->shells);
 }
 
-/* What %checkpoint asked for, one after the other; the first failure is told once. */
+/* What %checkpoint asked for, one after the other. */
 static void next_asked(struct cb_transactions *tx)
 {
 	struct cb_checkpoints *c = &tx->checkpoints;
@@ -355,35 +354,24 @@ static void next_asked(struct cb_transactions *tx)
 		memmove(c->asked[0], c->asked[1], c->nasked * sizeof(c->asked[0]));
 		if (start(tx, name, why, sizeof(why)))
 			return;
-		char shown[200];
-
-		(void)cb_visible(why, strlen(why), shown, sizeof(shown));
-		snprintf(c->note, sizeof(c->note), "[cellblock: %%checkpoint: %s]\n", shown);
+		cb_execution_note(&tx->shells->execution, "%%checkpoint: %s", why);
 	}
 }
 
 void cb_checkpoints_gone(struct cb_transactions *tx)
 {
 	struct cb_checkpoints *c = &tx->checkpoints;
-	char shown[64];
 
-	if (c->nasked == 0)
-		return;
-	(void)cb_visible(c->asked[0], strlen(c->asked[0]), shown, sizeof(shown));
-	snprintf(c->note, sizeof(c->note), "[cellblock: %%checkpoint %s: not made, for Python ended before]\n", shown);
+	if (c->nasked > 0)
+		cb_execution_note(&tx->shells->execution, "%%checkpoint %s: not made, for Python ended before",
+				  c->asked[0]);
 	c->nasked = 0;
 }
 
 void cb_checkpoint_lost(struct cb_transactions *tx, const char *name, const char *why)
 {
-	char *note = tx->checkpoints.note, shown[64];
-	size_t len = strlen(note);
-
-	if (name[0] == '\0')
-		return;
-	(void)cb_visible(name, strlen(name), shown, sizeof(shown));
-	snprintf(note + len, sizeof(tx->checkpoints.note) - len, "[cellblock: the checkpoint %s is gone: %s]\n", shown,
-		 why);
+	if (name[0] != '\0')
+		cb_execution_note(&tx->shells->execution, "the checkpoint %s is gone: %s", name, why);
 }
 
 void cb_checkpoints_quiet(struct cb_transactions *tx)
@@ -428,11 +416,8 @@ void cb_checkpoint_made(struct cb_transactions *tx, struct cb_twin *t, const cha
 				    cb_usage_of(t->pid), "duration_s", CB_ROUNDED(tx->twins.duration_s, 6));
 		cb_execution_finish(tx->shells);
 	} else if (t == NULL && tx->twins.coming_name[0] != '\0') {
-		char shown[64];
-
-		(void)cb_visible(tx->twins.coming_name, strlen(tx->twins.coming_name), shown, sizeof(shown));
-		snprintf(tx->checkpoints.note, sizeof(tx->checkpoints.note),
-			 "[cellblock: %%checkpoint %s: no copy could be made]\n", shown);
+		cb_execution_note(&tx->shells->execution, "%%checkpoint %s: no copy could be made",
+				  tx->twins.coming_name);
 	}
 	cb_twins_quiet(tx); /* one without a name may be due as well, or again */
 }

@@ -31,7 +31,6 @@ struct cb_checkpoints {
 		  [CB_CHECKPOINT_NAME]; /* by %checkpoint: to be made now that its cell has ended */
 	unsigned nasked;
 	bool rolling;	/* a rollback is under way: for the current request */
-	char note[512]; /* a %checkpoint that failed, or a name that is gone: the next cell says so */
 };
 
 /* Copies of a guest from which its state comes back (include/cellblock/twin.h). */

@@ -18,6 +18,7 @@
 #include "policy/policy.h"
 #include "python/guest.h"
 #include "records/audit_events.h"
+#include "shells/note.h"
 #include "shells/lanes.h"
 #include "twins.h"
 
@@ -40,8 +41,7 @@ static void not_asked_again(struct cb_transactions *tx, const char *why)
 	w->possible = false;
 	snprintf(w->given_up, sizeof(w->given_up),
 		 "the state is not kept any more, for it could not be %d times in a row: %.150s", FAILURES_MAX, why);
-	if (tx->checkpoints.note[0] == '\0')
-		snprintf(tx->checkpoints.note, sizeof(tx->checkpoints.note), "[cellblock: %s]\n", w->given_up);
+	cb_execution_note(&tx->shells->execution, "%s", w->given_up);
 	w->lack_told = true;
 	cb_log(CB_LOG_WARNING, "no twins any more: %s, %d times in a row", why, FAILURES_MAX);
 }
@@ -61,11 +61,11 @@ static void tell_lack(struct cb_transactions *tx, const char *why)
 {
 	struct cb_twins *w = &tx->twins;
 
-	if (!w->lack_told && tx->checkpoints.note[0] == '\0')
-		snprintf(tx->checkpoints.note, sizeof(tx->checkpoints.note),
-			 "[cellblock: no copy of the state could be made (%.120s): a cell that ends Python would lose "
-			 "more than itself]\n",
-			 why);
+	if (!w->lack_told)
+		cb_execution_note(&tx->shells->execution,
+				  "no copy of the state could be made (%.120s): a cell that ends Python would lose "
+				  "more than itself",
+				  why);
 	w->lack_told = true;
 }
 

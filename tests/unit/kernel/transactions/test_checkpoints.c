@@ -343,7 +343,7 @@ static void test_deleted_before_it_is_believed(void **state)
 	confirmed(r);
 	rig_cell_error(r, id, "KernelDiedError");
 	rig_ended(r, id, "KernelDiedError");
-	assert_string_equal(r->k.transactions.checkpoints.note, "");
+	assert_string_equal(r->k.shells.execution.note, "");
 }
 
 /* It dies before it is believed, its copy is there already: that is no better, and not woken again and again. */
@@ -359,7 +359,7 @@ static void test_a_name_takes_over_in_vain(void **state)
 	rig_twin_close(&next);
 	rig_die(r, -1);
 	rig_guest_up(r);
-	assert_non_null(strstr(r->k.transactions.checkpoints.note, "the checkpoint a is gone"));
+	assert_non_null(strstr(r->k.shells.execution.note, "the checkpoint a is gone"));
 }
 
 /* A younger state goes when the one that is gone back to is known to work; else it is what is left. */

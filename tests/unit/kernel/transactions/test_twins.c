@@ -228,9 +228,9 @@ static void test_three_failures(void **state)
 			rig_init_expect(r, CB_INIT_DROP, (int)t.number);
 			rig_twin_close(&t);
 			assert_int_equal(r->k.transactions.twins.possible, i == 0 || n < 2);
-			assert_int_equal(strstr(r->k.transactions.checkpoints.note, "not kept any more") != NULL,
+			assert_int_equal(strstr(r->k.shells.execution.note, "not kept any more") != NULL,
 					 i == 1 && n == 2);
-			r->k.transactions.checkpoints.note[0] = '\0'; /* which the next cell would say */
+			r->k.shells.execution.note[0] = '\0'; /* which the next cell would say */
 			cell(r, "a");
 		}
 		if (i == 0) {
