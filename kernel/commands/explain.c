@@ -11,24 +11,23 @@
 #include "command.h"
 #include "policy/keys.h"
 #include "setup/capture.h"
+#include "setup/jail_spec.h"
 
 #define MAX_STEPS (1u << 20)
 #define TIMEOUT_MS 30000
 
 static json_t *policy_to_json(const struct cb_policy *p, const struct cb_jail_spec *spec)
 {
-	json_t *root = json_object(), *keys = json_object(), *replaced = json_array(), *files = json_array();
+	json_t *root = json_object(), *keys = json_object(), *files = json_array();
 
 	for (size_t i = 0; i < cb_policy_keys_count; i++)
 		json_object_set_new(keys, cb_policy_keys[i].name, cb_policy_key_get(p, &cb_policy_keys[i]));
-	for (size_t i = 0; i < p->replaced.count; i++)
-		json_array_append_new(replaced, json_string(p->replaced.items[i]));
 	for (size_t i = 0; i < p->files.count; i++)
 		json_array_append_new(files, json_string(p->files.items[i]));
 	json_object_set_new(root, "name", json_string(p->name));
 	json_object_set_new(root, "files", files);
 	json_object_set_new(root, "keys", keys);
-	json_object_set_new(root, "not_built", replaced);
+	json_object_set_new(root, "not_built", json_array()); /* all defaults are */
 	json_object_set_new(root, "workspace_note",
 			    spec->workspace_note != NULL ? json_string(spec->workspace_note) : json_null());
 	return root;
@@ -88,10 +87,7 @@ static void print_start(const struct cb_policy *p, const struct cb_jail_spec *sp
 	else if (p->warm_mode == CB_MODE_OFF)
 		printf("each kernel loads its own interpreter\n");
 	else
-		printf("but each kernel loads its own interpreter, for %s\n",
-		       spec->network == CB_NETWORK_FULL ? "network.mode is \"full\""
-		       : spec->root_path != NULL	? "root.path is an image"
-							: "cells would see the zygotes' folder");
+		printf("but each kernel loads its own interpreter, for %s\n", cb_jail_spec_cold(spec));
 }
 
 /* What most people want to know, before all the rest. */
@@ -140,8 +136,6 @@ static void print_policy(const struct cb_policy *p, const struct cb_jail_spec *s
 		free(text);
 		json_decref(value);
 	}
-	for (size_t i = 0; i < p->replaced.count; i++)
-		printf("  note: %s\n", cb_shown(p->replaced.items[i]));
 	if (spec->workspace_note != NULL)
 		printf("  note: %s\n", cb_shown(spec->workspace_note));
 	printf("\n");

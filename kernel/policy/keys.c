@@ -115,7 +115,7 @@ const struct cb_policy_key cb_policy_keys[] = {
 	  .words = packages_modes },
 	{ KEY("network.mode", CB_KEY_WORD, network_mode), .notebook = "\"none\"", .ceiling = CB_CEILING_STRICTER,
 	  .words = network_modes },
-	{ KEY("network.allow", CB_KEY_LIST, network_allow), .notebook = "[]", .until_built = "[]",
+	{ KEY("network.allow", CB_KEY_LIST, network_allow), .notebook = "[]", .not_built = true,
 	  .ceiling = CB_CEILING_SUBSET },
 	{ KEY("env.set", CB_KEY_MAP, env_set), .notebook = "{}" },
 	{ KEY("env.pass", CB_KEY_LIST, env_pass), .notebook = "[\"LANG\", \"LC_*\", \"TZ\"]", .agent = "[]",
@@ -134,7 +134,7 @@ const struct cb_policy_key cb_policy_keys[] = {
 	{ KEY("history.file", CB_KEY_FILE, history_file), .notebook = "\"user\"", .agent = "\":memory:\"",
 	  .words_ok = true },
 	{ KEY("audit.file", CB_KEY_FILE, audit_file), .notebook = "\"none\"" },
-	{ KEY("devices", CB_KEY_LIST, devices), .notebook = "[]", .until_built = "[]" },
+	{ KEY("devices", CB_KEY_LIST, devices), .notebook = "[]", .not_built = true },
 };
 const size_t cb_policy_keys_count = sizeof(cb_policy_keys) / sizeof(cb_policy_keys[0]);
 

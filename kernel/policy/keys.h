@@ -53,8 +53,7 @@ struct cb_policy_key {
 	size_t offset;
 	const char *notebook;	 /* defaults, as JSON */
 	const char *agent;	 /* NULL = as notebook */
-	const char *until_built; /* the value, as JSON, that this version has in place of one not built; without `words`
-				    it is the only one */
+	bool not_built;		 /* of lists: only the empty one */
 	double minimum, maximum; /* of numbers; 0 is allowed beside them where zero_is_none. Of lists: the most items,
 				    where that is less than of any */
 	bool zero_is_none;
@@ -76,7 +75,7 @@ int cb_policy_key_set(struct cb_policy *p, const struct cb_policy_key *key, cons
 /* The same from the text of --set. */
 int cb_policy_key_set_text(struct cb_policy *p, const struct cb_policy_key *key, const char *text, const char *origin,
 			   struct cb_err *err);
-/* Sets the built-in default: where it is not built, the value in its place, said in p->replaced. */
+/* Sets the built-in default. */
 int cb_policy_key_default(struct cb_policy *p, const struct cb_policy_key *key, bool agent, struct cb_err *err);
 /* Bounds the key by an administrator's value. */
 int cb_policy_key_bound(struct cb_policy *p, const struct cb_policy_key *key, const json_t *value, const char *origin,

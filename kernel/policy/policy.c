@@ -361,7 +361,6 @@ void cb_policy_release(struct cb_policy *p)
 	for (size_t i = 0; i < cb_policy_keys_count; i++)
 		cb_policy_key_release(p, &cb_policy_keys[i]);
 	free(p->name);
-	cb_strv_release(&p->replaced);
 	cb_strv_release(&p->files);
 	*p = (struct cb_policy){ 0 };
 }

@@ -58,9 +58,7 @@ struct cb_policy {
 
 	struct cb_strv devices;
 
-	struct cb_strv replaced; /* built-in defaults that this version cannot honour: "workspace.mode is \"tmpfs\" in
-				    place of …" */
-	struct cb_strv files;	 /* absolute paths of the files read, to be protected */
+	struct cb_strv files; /* absolute paths of the files read, to be protected */
 };
 
 /* The file that history.file "user" means, ":memory:" where there is no home; malloc'd. */

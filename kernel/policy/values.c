@@ -121,7 +121,7 @@ static int not_built(const struct cb_policy_key *key, const char *shown, const c
 		list_words(key, words, sizeof(words));
 		snprintf(cure, sizeof(cure), "Known values: %s.", words);
 	} else {
-		snprintf(cure, sizeof(cure), "Leave %s out, or set it to %s.", key->name, key->until_built);
+		snprintf(cure, sizeof(cure), "Leave %s out, or set it to [].", key->name);
 	}
 	return cb_err_set(err, CB_E_NOT_BUILT, "policy", cure, "%s: %s: %.120s is not built yet", origin, key->name,
 			  shown);
@@ -462,6 +462,14 @@ static int list_set(struct cb_policy *p, const struct cb_policy_key *key, const 
 		return refuse(key, value, origin, "is not allowed", err);
 	if (r < 0)
 		return cb_err_set(err, r, "policy", NULL, "out of memory");
+	if (key->not_built && list.count > 0) {
+		char *shown = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+
+		r = not_built(key, shown != NULL ? shown : "the value", origin, err);
+		free(shown);
+		cb_strv_release(&list);
+		return r;
+	}
 	cb_strv_release(field);
 	*field = list;
 	return 0;
@@ -478,8 +486,8 @@ static int number_set(struct cb_policy *p, const struct cb_policy_key *key, cons
 	return 0;
 }
 
-static int set_any(struct cb_policy *p, const struct cb_policy_key *key, const json_t *value, const char *origin,
-		   struct cb_err *err)
+int cb_policy_key_set(struct cb_policy *p, const struct cb_policy_key *key, const json_t *value, const char *origin,
+		      struct cb_err *err)
 {
 	switch (key->type) {
 	case CB_KEY_SECONDS:
@@ -501,64 +509,6 @@ static int set_any(struct cb_policy *p, const struct cb_policy_key *key, const j
 		return mounts_set(p, key, value, origin, err);
 	}
 	return CB_E_UNKNOWN;
-}
-
-/* What was said about the key's default holds no longer. */
-static void forget_replaced(struct cb_policy *p, const char *name)
-{
-	size_t n = strlen(name), kept = 0;
-
-	for (size_t i = 0; i < p->replaced.count; i++) {
-		char *item = p->replaced.items[i];
-
-		if (strncmp(item, name, n) == 0 && item[n] == ' ')
-			free(item);
-		else
-			p->replaced.items[kept++] = item;
-	}
-	if (p->replaced.items != NULL)
-		p->replaced.items[kept] = NULL;
-	p->replaced.count = kept;
-}
-
-/* A key that is not built: valid is only what says the same as the one value that is. */
-static int set_only(struct cb_policy *p, const struct cb_policy_key *key, const json_t *value, const char *origin,
-		    struct cb_err *err)
-{
-	struct cb_policy trial = { 0 };
-	json_t *only, *asked;
-	int r;
-
-	r = set_any(&trial, key, value, origin, err);
-	if (r < 0)
-		return r;
-	asked = cb_policy_key_get(&trial, key);
-	cb_policy_key_release(&trial, key);
-	only = json_loads(key->until_built, JSON_DECODE_ANY, NULL);
-	if (asked == NULL || only == NULL) {
-		r = cb_err_set(err, -ENOMEM, "policy", NULL, "out of memory");
-	} else if (!json_equal(asked, only) && !(json_is_number(asked) && json_number_value(asked) <= 0)) {
-		char *shown = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-
-		r = not_built(key, shown != NULL ? shown : "the value", origin, err);
-		free(shown);
-	} else {
-		r = set_any(p, key, only, origin, err);
-	}
-	json_decref(asked);
-	json_decref(only);
-	return r;
-}
-
-int cb_policy_key_set(struct cb_policy *p, const struct cb_policy_key *key, const json_t *value, const char *origin,
-		      struct cb_err *err)
-{
-	bool one = key->until_built != NULL && key->words == NULL;
-	int r = one ? set_only(p, key, value, origin, err) : set_any(p, key, value, origin, err);
-
-	if (r == 0)
-		forget_replaced(p, key->name);
-	return r;
 }
 
 /* A list as `a,b` or as JSON; numbers as JSON; anything else as it stands. */
@@ -600,15 +550,6 @@ int cb_policy_key_default(struct cb_policy *p, const struct cb_policy_key *key, 
 	int r = value != NULL ? cb_policy_key_set(p, key, value, "built-in policy", err) : -ENOMEM;
 
 	json_decref(value);
-	if (r != CB_E_NOT_BUILT)
-		return r;
-	value = json_loads(key->until_built, JSON_DECODE_ANY, NULL);
-	r = value != NULL ? cb_policy_key_set(p, key, value, "built-in policy", err) : -ENOMEM;
-	json_decref(value);
-	if (r == 0)
-		r = cb_strv_addf(&p->replaced, "%s is %s: %s is not built yet", key->name, key->until_built, text);
-	if (r == 0 && err != NULL)
-		*err = (struct cb_err){ 0 };
 	return r;
 }
 

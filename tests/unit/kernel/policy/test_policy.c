@@ -80,20 +80,6 @@ static void test_built_in(void **state)
 	assert_int_equal(p.env_pass.count, 0);
 	assert_int_equal(p.workspace_mode, CB_WS_OVERLAY);
 	assert_int_equal(p.workspace_size, 256u << 20);
-	assert_int_equal(p.replaced.count, 0); /* all defaults are built */
-	cb_policy_release(&p);
-}
-
-static void test_replaced_is_forgotten_when_set(void **state)
-{
-	struct cb_policy p;
-	struct cb_err err;
-
-	(void)state;
-	assert_int_equal(load("agent", "workspace.mode=rw", &p, &err), 0);
-	assert_int_equal(p.workspace_mode, CB_WS_RW);
-	for (size_t i = 0; i < p.replaced.count; i++)
-		assert_null(strstr(p.replaced.items[i], "workspace.mode"));
 	cb_policy_release(&p);
 }
 
@@ -276,7 +262,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_built_in),
-		cmocka_unit_test(test_replaced_is_forgotten_when_set),
 		cmocka_unit_test(test_environment_and_file),
 		cmocka_unit_test(test_names),
 		cmocka_unit_test(test_config_paths),
