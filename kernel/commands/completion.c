@@ -48,10 +48,8 @@ static bool is_first_of_name(size_t index)
 
 static void print_commands(void)
 {
-	for (size_t i = 0, n = 0; i < cb_command_rows_count; i++) {
-		if (cb_command_rows[i].bit != 0)
-			printf("%s%s", n++ > 0 ? " " : "", cb_command_rows[i].name);
-	}
+	for (size_t i = 0; i < cb_command_rows_count; i++)
+		printf("%s%s", i > 0 ? " " : "", cb_command_rows[i].name);
 }
 
 /* The words of what follows a command's options: `help` takes the commands themselves. */
@@ -92,6 +90,15 @@ static void bash_options(const struct cb_command_row *c)
 	printf("' ;;\n");
 }
 
+/* What is known of its values. */
+static void print_words(const struct cb_option_row *row)
+{
+	if (row->kind == CB_O_SET)
+		print_assignments();
+	else
+		printf("%s", row->words != NULL ? row->words : "");
+}
+
 static void bash_value(const struct cb_option_row *row)
 {
 	enum value value = value_of(row);
@@ -99,10 +106,7 @@ static void bash_value(const struct cb_option_row *row)
 	if (value == VALUE_NONE)
 		return;
 	printf("\t%s%s) words='", row->letter == 'f' ? "-f|--" : "--", row->name);
-	if (row->kind == CB_O_SET)
-		print_assignments();
-	else
-		printf("%s", row->words != NULL ? row->words : "");
+	print_words(row);
 	printf("' files=%s ;;\n", value == VALUE_FOLDER ? "-d" : value == VALUE_FILE ? "-f" : "''");
 }
 
@@ -126,10 +130,8 @@ static void print_bash(void)
 	       "\t\tCOMPREPLY=($(compgen -W '");
 	print_commands();
 	printf(" --help --version' -- \"$cur\"))\n\t\treturn\n\tfi\n\tcase ${COMP_WORDS[1]} in\n");
-	for (size_t i = 0; i < cb_command_rows_count; i++) {
-		if (cb_command_rows[i].bit != 0)
-			bash_options(&cb_command_rows[i]);
-	}
+	for (size_t i = 0; i < cb_command_rows_count; i++)
+		bash_options(&cb_command_rows[i]);
 	printf("\tesac\n\tcase $option in\n");
 	for (size_t i = 0; i < cb_option_rows_count; i++) {
 		if (is_first_of_name(i))
@@ -165,10 +167,7 @@ static void zsh_option(const struct cb_option_row *row)
 	printf("':%s:{", row->argument);
 	if (row->kind == CB_O_SET || row->words != NULL) {
 		printf("compadd%s -- ", row->kind == CB_O_SET ? " -S \"\"" : "");
-		if (row->kind == CB_O_SET)
-			print_assignments();
-		else
-			printf("%s", row->words);
+		print_words(row);
 		printf("; ");
 	}
 	printf("%s}' \\\n", value == VALUE_FOLDER ? "_files -/" : value == VALUE_FILE ? "_files" : "true");
@@ -178,8 +177,6 @@ static void print_zsh(void)
 {
 	printf("#compdef cellblock\n_cellblock() {\n\tlocal -a commands=(\n");
 	for (size_t i = 0; i < cb_command_rows_count; i++) {
-		if (cb_command_rows[i].bit == 0)
-			continue;
 		printf("\t\t%s:", cb_command_rows[i].name);
 		quote(cb_command_rows[i].help, ":\\");
 		putchar('\n');
@@ -189,8 +186,6 @@ static void print_zsh(void)
 	for (size_t c = 0; c < cb_command_rows_count; c++) {
 		const struct cb_command_row *command = &cb_command_rows[c];
 
-		if (command->bit == 0)
-			continue;
 		printf("\t%s)\n\t\t_arguments \\\n", command->name);
 		for (size_t i = 0; i < cb_option_rows_count; i++) {
 			if ((cb_option_rows[i].commands & command->bit) != 0)
@@ -224,10 +219,7 @@ static void fish_option(const struct cb_command_row *c, const struct cb_option_r
 		printf(value == VALUE_WORD ? " -x" : " -r -F");
 	if (row->kind == CB_O_SET || row->words != NULL) {
 		printf(" -a '");
-		if (row->kind == CB_O_SET)
-			print_assignments();
-		else
-			printf("%s", row->words);
+		print_words(row);
 		printf("'");
 	}
 	printf("\n");
@@ -239,8 +231,6 @@ static void print_fish(void)
 	for (size_t c = 0; c < cb_command_rows_count; c++) {
 		const struct cb_command_row *command = &cb_command_rows[c];
 
-		if (command->bit == 0)
-			continue;
 		printf("complete -c cellblock -n __fish_use_subcommand -a %s -d ", command->name);
 		quote(command->help, "\\");
 		printf("\n");

@@ -84,10 +84,8 @@ static void print_help(void)
 {
 	printf("usage: cellblock COMMAND [OPTION]...\n\nA Jupyter kernel that runs every cell in a "
 	       "jail.\n\ncommands:\n");
-	for (size_t i = 0; i < cb_command_rows_count; i++) {
-		if (cb_command_rows[i].bit != 0)
-			print_entry(cb_command_rows[i].name, cb_command_rows[i].help);
-	}
+	for (size_t i = 0; i < cb_command_rows_count; i++)
+		print_entry(cb_command_rows[i].name, cb_command_rows[i].help);
 	printf("\n`cellblock help COMMAND` prints a command's options. Exit status: 0 done, 1 failed, 2 wrong usage\n"
 	       "or policy, 3 can't isolate.\n");
 }
@@ -424,13 +422,8 @@ static const struct cb_command_row *find_command(const char *word, struct cb_err
 	const struct cb_command_row *found = cb_command_find(word);
 	struct cb_nearest near = CB_NEAREST(word);
 
-	if (found != NULL && found->bit != 0)
+	if (found != NULL)
 		return found;
-	if (found != NULL) {
-		cb_err_set(err, CB_E_NOT_BUILT, "command line", "see `cellblock --help` for what is",
-			   "the command '%s' is not built yet", word);
-		return NULL;
-	}
 	for (size_t i = 0; i < cb_command_rows_count; i++)
 		cb_nearest_offer(&near, cb_command_rows[i].name);
 	usage_error(err, "", word[0] == '-' ? "unknown option" : "unknown command", word, near.best);

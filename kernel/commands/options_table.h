@@ -48,7 +48,7 @@ struct cb_option_row {
 
 struct cb_command_row {
 	const char *name;
-	int bit;	   /* 0 = known, not built in this version */
+	int bit;
 	const char *usage; /* what follows the options */
 	const char *words; /* known words for the first of these; NULL = none are */
 	const char *help;  /* in a line */
