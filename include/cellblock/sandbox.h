@@ -96,6 +96,7 @@ int cb_strv_add(struct cb_strv *v, const char *item);
 int cb_strv_addf(struct cb_strv *v, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool cb_strv_has(const struct cb_strv *v, const char *item);
 void cb_strv_release(struct cb_strv *v);
+#define CB_AUTO_STRV __attribute__((cleanup(cb_strv_release))) struct cb_strv
 int cb_spec_add_bind(struct cb_jail_spec *spec, const char *source, const char *target, enum cb_bind_mode mode,
 		     bool optional, const char *reason);
 

@@ -69,7 +69,7 @@ static void put_safely(const char *text)
 static void print_line(const char *line, size_t len)
 {
 	static const char *const first[] = { "time", "kernel", "event" };
-	json_t *root = json_loadb(line, len, JSON_ALLOW_NUL, NULL);
+	json_auto_t *root = json_loadb(line, len, JSON_ALLOW_NUL, NULL);
 	const char *key;
 	json_t *value;
 
@@ -91,13 +91,12 @@ static void print_line(const char *line, size_t len)
 		free(text);
 	}
 	putchar('\n');
-	json_decref(root);
 }
 
 /* Kernels that have begun and not ended. */
 static void note_kernel(json_t *open, const char *line, size_t len)
 {
-	json_t *root = json_loadb(line, len, JSON_ALLOW_NUL, NULL);
+	json_auto_t *root = json_loadb(line, len, JSON_ALLOW_NUL, NULL);
 	const char *kernel = json_string_value(json_object_get(root, "kernel"));
 	const char *event = json_string_value(json_object_get(root, "event"));
 
@@ -105,7 +104,6 @@ static void note_kernel(json_t *open, const char *line, size_t len)
 		json_object_set_new(open, kernel, json_true());
 	else if (strcmp(event, "end") == 0)
 		json_object_del(open, kernel);
-	json_decref(root);
 }
 
 static int bad(const char *path, unsigned long long line, const char *reason)

@@ -56,7 +56,7 @@ int cb_command_open_files(struct cb_err *err)
 
 int cb_command_check_policy(const struct cb_options *o, enum cb_isolation_level *ret_minimum, struct cb_err *err)
 {
-	struct cb_strv sets = { 0 };
+	CB_AUTO_STRV sets = { 0 };
 	struct cb_policy policy;
 	int r = 0;
 
@@ -73,7 +73,6 @@ int cb_command_check_policy(const struct cb_options *o, enum cb_isolation_level 
 			*ret_minimum = policy.isolation_minimum;
 		cb_policy_release(&policy);
 	}
-	cb_strv_release(&sets);
 	return r;
 }
 

@@ -129,12 +129,11 @@ static void print_policy(const struct cb_policy *p, const struct cb_jail_spec *s
 	for (size_t i = 0; i < p->files.count; i++)
 		printf("  from %s\n", cb_shown(p->files.items[i]));
 	for (size_t i = 0; i < cb_policy_keys_count; i++) {
-		json_t *value = cb_policy_key_get(p, &cb_policy_keys[i]);
+		json_auto_t *value = cb_policy_key_get(p, &cb_policy_keys[i]);
 		char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
 
 		printf("  %-20s %s\n", cb_policy_keys[i].name, text != NULL ? cb_shown(text) : "?");
 		free(text);
-		json_decref(value);
 	}
 	if (spec->workspace_note != NULL)
 		printf("  note: %s\n", cb_shown(spec->workspace_note));

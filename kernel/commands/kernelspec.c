@@ -120,7 +120,7 @@ int cb_kernelspec_places(bool more, struct cb_strv *ret_folders)
 
 char *cb_kernelspec_visible(const struct cb_places *places)
 {
-	struct cb_strv folders = { 0 };
+	CB_AUTO_STRV folders = { 0 };
 	char *found = NULL;
 
 	(void)cb_kernelspec_places(false, &folders);
@@ -142,6 +142,5 @@ char *cb_kernelspec_visible(const struct cb_places *places)
 			}
 		}
 	}
-	cb_strv_release(&folders);
 	return found;
 }

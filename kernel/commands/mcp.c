@@ -70,7 +70,7 @@ static int find_python(char **ret_python, struct cb_err *err)
 
 int cb_command_mcp(const struct cb_options *o)
 {
-	struct cb_strv argv = { 0 };
+	CB_AUTO_STRV argv = { 0 };
 	struct cb_places places = { 0 };
 	struct cb_err err = { 0 };
 	char *python = NULL;
@@ -89,7 +89,6 @@ int cb_command_mcp(const struct cb_options *o)
 		execv(python, argv.items);
 		r = cb_err_set(&err, -errno, "mcp", NULL, "%s can't be started: %s", python, strerror(errno));
 	}
-	cb_strv_release(&argv);
 	cb_places_release(&places);
 	free(python);
 	return cb_command_fail(o->command, &err);

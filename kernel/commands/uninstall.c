@@ -61,7 +61,7 @@ static bool is_wheels(const json_t *spec)
 
 char *cb_kernelspec_program(const char *folder, bool *ret_wheel)
 {
-	json_t *spec = NULL;
+	json_auto_t *spec = NULL;
 	char *program = NULL;
 
 	if (read_spec(folder, &spec, NULL) == 0 && is_ours(spec)) {
@@ -70,7 +70,6 @@ char *cb_kernelspec_program(const char *folder, bool *ret_wheel)
 		*ret_wheel = is_wheels(spec);
 		program = *ret_wheel ? cb_path_format("%s%s", folder, named + strlen(CB_RESOURCE_DIR)) : strdup(named);
 	}
-	json_decref(spec);
 	return program;
 }
 
@@ -115,11 +114,10 @@ static int remove_files(const char *path)
 
 int cb_kernelspec_remove(const char *folder, struct cb_err *err)
 {
-	json_t *spec = NULL;
+	json_auto_t *spec = NULL;
 	int r = read_spec(folder, &spec, err);
 	bool ours = r == 0 && is_ours(spec), wheels = ours && is_wheels(spec);
 
-	json_decref(spec);
 	if (r < 0)
 		return r;
 	if (wheels)

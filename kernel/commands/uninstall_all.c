@@ -54,7 +54,7 @@ static void remove_spec(struct removal *a, const char *folder)
 
 static void remove_specs(struct removal *a)
 {
-	struct cb_strv folders = { 0 };
+	CB_AUTO_STRV folders = { 0 };
 
 	if (cb_kernelspec_places(true, &folders) < 0)
 		a->r = cb_err_set(a->err, -ENOMEM, STEP, NULL, "out of memory");
@@ -69,7 +69,6 @@ static void remove_specs(struct removal *a)
 				remove_spec(a, folder);
 		}
 	}
-	cb_strv_release(&folders);
 }
 
 /* One file, if it is there. */

@@ -11,33 +11,26 @@
 
 #define AT(p, key, type) ((type *)(void *)((char *)(p) + (key)->offset))
 
-static double number_in(const json_t *value)
-{
-	return json_number_value(value);
-}
-
 /* Numbers: sets the ceiling's value in a copy and takes it over if it is less. */
 static int bound_number(struct cb_policy *p, const struct cb_policy_key *key, const json_t *value, const char *origin,
 			struct cb_err *err)
 {
 	struct cb_policy bound = { 0 };
-	json_t *have, *most;
 	double a, b;
 	int r = cb_policy_key_set(&bound, key, value, origin, err);
 
 	if (r < 0)
 		return r;
-	have = cb_policy_key_get(p, key);
-	most = cb_policy_key_get(&bound, key);
-	a = number_in(have);
-	b = number_in(most);
+	json_auto_t *have = cb_policy_key_get(p, key);
+	json_auto_t *most = cb_policy_key_get(&bound, key);
+
 	if (have == NULL || most == NULL)
-		r = cb_err_set(err, -ENOMEM, "policy", NULL, "out of memory");
-	else if (key->ceiling == CB_CEILING_LIMIT ? b > 0 && (a <= 0 || a > b) : a > b)
-		r = cb_policy_key_set(p, key, value, origin, err);
-	json_decref(have);
-	json_decref(most);
-	return r;
+		return cb_err_set(err, -ENOMEM, "policy", NULL, "out of memory");
+	a = json_number_value(have);
+	b = json_number_value(most);
+	if (key->ceiling == CB_CEILING_LIMIT ? b > 0 && (a <= 0 || a > b) : a > b)
+		return cb_policy_key_set(p, key, value, origin, err);
+	return 0;
 }
 
 static const struct cb_key_word *find(const struct cb_policy_key *key, const char *word)
@@ -53,21 +46,18 @@ static const struct cb_key_word *find(const struct cb_policy_key *key, const cha
 static int bound_word(struct cb_policy *p, const struct cb_policy_key *key, const json_t *value, const char *origin,
 		      struct cb_err *err)
 {
-	json_t *have = cb_policy_key_get(p, key), *stricter = NULL;
+	json_auto_t *have = cb_policy_key_get(p, key);
+	json_auto_t *stricter = NULL;
 	const struct cb_key_word *most = find(key, json_string_value(value)), *now = find(key, json_string_value(have));
-	int r = 0;
 
-	json_decref(have);
 	while (most != NULL && most->value < 0 && most > key->words)
 		most--;
 	if (most == NULL || most->value < 0)
 		return cb_policy_key_set(p, key, value, origin, err);
-	if (now == NULL || most < now) {
-		stricter = json_string(most->word);
-		r = stricter != NULL ? cb_policy_key_set(p, key, stricter, origin, err) : -ENOMEM;
-		json_decref(stricter);
-	}
-	return r;
+	if (now != NULL && most >= now)
+		return 0;
+	stricter = json_string(most->word);
+	return stricter != NULL ? cb_policy_key_set(p, key, stricter, origin, err) : -ENOMEM;
 }
 
 static int bound_list(struct cb_policy *p, const struct cb_policy_key *key, const json_t *value, const char *origin,

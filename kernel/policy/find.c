@@ -70,9 +70,8 @@ static void collect_names(const char *folder, struct cb_strv *names)
 static int unknown(const char *name, const struct cb_strv *folders, struct cb_err *err)
 {
 	struct cb_nearest near = CB_NEAREST(name);
-	struct cb_strv names = { 0 };
+	CB_AUTO_STRV names = { 0 };
 	char cure[200];
-	int r;
 
 	(void)cb_strv_add(&names, "notebook");
 	(void)cb_strv_add(&names, "agent");
@@ -86,14 +85,12 @@ static int unknown(const char *name, const struct cb_strv *folders, struct cb_er
 		snprintf(cure, sizeof(cure),
 			 "Known are \"notebook\", \"agent\", cellblock/NAME.json in Jupyter's config paths, and files, "
 			 "named by a path with a '/'.");
-	r = cb_err_set(err, CB_E_UNKNOWN, "policy", cure, "unknown policy \"%.100s\"", name);
-	cb_strv_release(&names);
-	return r;
+	return cb_err_set(err, CB_E_UNKNOWN, "policy", cure, "unknown policy \"%.100s\"", name);
 }
 
 int cb_policy_find(const char *name, char **ret_path, struct cb_err *err)
 {
-	struct cb_strv folders = { 0 };
+	CB_AUTO_STRV folders = { 0 };
 	char *path = NULL;
 	int r;
 
@@ -109,11 +106,9 @@ int cb_policy_find(const char *name, char **ret_path, struct cb_err *err)
 			cb_path_free(&path);
 	}
 	if (r < 0)
-		r = cb_err_set(err, r, "policy", NULL, "out of memory");
-	else if (path == NULL)
-		r = unknown(name, &folders, err);
-	else
-		*ret_path = path;
-	cb_strv_release(&folders);
-	return r;
+		return cb_err_set(err, r, "policy", NULL, "out of memory");
+	if (path == NULL)
+		return unknown(name, &folders, err);
+	*ret_path = path;
+	return 0;
 }

@@ -49,7 +49,7 @@ static json_t *collect(const struct cb_policy *policy, const struct cb_jail_spec
 
 int cb_policy_hints(const struct cb_policy *policy, struct cb_jail_spec *spec)
 {
-	json_t *says = collect(policy, spec);
+	json_auto_t *says = collect(policy, spec);
 	char *text = json_dumps(says, JSON_COMPACT | JSON_ENSURE_ASCII);
 	int r;
 
@@ -61,6 +61,5 @@ int cb_policy_hints(const struct cb_policy *policy, struct cb_jail_spec *spec)
 	}
 	r = text != NULL ? cb_strv_addf(&spec->env, CB_SAYS_VARIABLE "=%s", text) : -ENOMEM;
 	free(text);
-	json_decref(says);
 	return r;
 }

@@ -6,5 +6,5 @@
 /* All keys at the defaults of "notebook" or "agent". */
 int cb_policy_defaults(const char *name, struct cb_policy *ret_policy, struct cb_err *err);
 /* Applies a policy's, or a ceiling's, JSON text. `origin` is named in errors. */
-int cb_policy_parse(struct cb_policy *p, const char *origin, const char *text, size_t len, struct cb_err *err);
-int cb_policy_parse_ceiling(struct cb_policy *p, const char *origin, const char *text, size_t len, struct cb_err *err);
+int cb_policy_parse(struct cb_policy *p, bool ceiling, const char *origin, const char *text, size_t len,
+		    struct cb_err *err);

@@ -112,35 +112,20 @@ static int take_object(struct reading *reading, const char *prefix, json_t *obje
 	return 0;
 }
 
-static int parse(struct cb_policy *p, bool ceiling, const char *origin, const char *text, size_t len,
-		 struct cb_err *err)
+int cb_policy_parse(struct cb_policy *p, bool ceiling, const char *origin, const char *text, size_t len,
+		    struct cb_err *err)
 {
 	struct reading reading = { .policy = p, .origin = origin, .ceiling = ceiling };
 	json_error_t where;
-	json_t *root;
-	int r;
+	json_auto_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &where);
 
 	_Static_assert(MAX_KEYS >= 40, "room for every key");
-	root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &where);
 	if (root == NULL)
 		return cb_err_set(err, CB_E_SYNTAX, "policy", NULL, "%s: line %d, column %d: %s", origin, where.line,
 				  where.column, where.text);
 	if (json_is_object(root))
-		r = take_object(&reading, "", root, err);
-	else
-		r = cb_err_set(err, CB_E_SYNTAX, "policy", NULL, "%s: not a JSON object", origin);
-	json_decref(root);
-	return r;
-}
-
-int cb_policy_parse(struct cb_policy *p, const char *origin, const char *text, size_t len, struct cb_err *err)
-{
-	return parse(p, false, origin, text, len, err);
-}
-
-int cb_policy_parse_ceiling(struct cb_policy *p, const char *origin, const char *text, size_t len, struct cb_err *err)
-{
-	return parse(p, true, origin, text, len, err);
+		return take_object(&reading, "", root, err);
+	return cb_err_set(err, CB_E_SYNTAX, "policy", NULL, "%s: not a JSON object", origin);
 }
 
 int cb_policy_defaults(const char *name, struct cb_policy *ret_policy, struct cb_err *err)
@@ -182,7 +167,7 @@ static int read_file(const char *path, bool ceiling, struct cb_policy *p, struct
 	real = cb_path_real(path);
 	if (real == NULL || cb_strv_add(&p->files, real) < 0)
 		return cb_err_set(err, -ENOMEM, "policy", NULL, "%s: can't be resolved", path);
-	return parse(p, ceiling, path, text, len, err);
+	return cb_policy_parse(p, ceiling, path, text, len, err);
 }
 
 static int read_named(const char *name, struct cb_policy *p, struct cb_err *err)
@@ -206,18 +191,13 @@ static int apply_set(struct cb_policy *p, const char *assignment, struct cb_err 
 	if (name == NULL)
 		return cb_err_set(err, CB_E_USAGE, "policy", NULL, "--set takes KEY=VALUE, not '%.100s'", assignment);
 	if (strncmp(name, "env.set.", 8) == 0) {
-		json_t *object, *variables;
-		int r;
-
 		key = cb_policy_key_find("env.set");
-		object = cb_policy_key_get(p, key);
-		variables = json_string(equals + 1);
-		r = object != NULL && variables != NULL && json_object_set(object, name + 8, variables) == 0
+		json_auto_t *object = cb_policy_key_get(p, key);
+		json_auto_t *variables = json_string(equals + 1);
+
+		return object != NULL && variables != NULL && json_object_set(object, name + 8, variables) == 0
 			    ? cb_policy_key_set(p, key, object, "--set", err)
 			    : cb_err_set(err, -ENOMEM, "policy", NULL, "--set %s: no memory, or not UTF-8", name);
-		json_decref(variables);
-		json_decref(object);
-		return r;
 	}
 	key = cb_policy_key_find(name);
 	if (key == NULL)

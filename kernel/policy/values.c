@@ -345,7 +345,7 @@ static int map_of(const json_t *value, struct cb_strv *ret_list)
 	if (!json_is_object(value) || json_object_size(value) > MAX_ITEMS)
 		return CB_E_SYNTAX;
 	/* jansson's iterators take a non-const object but do not change it. */
-	json_t *object = json_deep_copy(value);
+	json_auto_t *object = json_deep_copy(value);
 
 	for (at = json_object_iter(object); at != NULL && r == 0; at = json_object_iter_next(object, at)) {
 		const char *name = json_object_iter_key(at), *text = json_string_value(json_object_iter_value(at));
@@ -354,7 +354,6 @@ static int map_of(const json_t *value, struct cb_strv *ret_list)
 	}
 	if (object == NULL)
 		r = -ENOMEM;
-	json_decref(object);
 	if (r < 0)
 		cb_strv_release(&list);
 	else
@@ -532,25 +531,20 @@ static json_t *text_to_json(const struct cb_policy_key *key, const char *text)
 int cb_policy_key_set_text(struct cb_policy *p, const struct cb_policy_key *key, const char *text, const char *origin,
 			   struct cb_err *err)
 {
-	json_t *value = text_to_json(key, text);
-	int r;
+	json_auto_t *value = text_to_json(key, text);
 
 	if (value == NULL)
 		return cb_err_set(err, CB_E_SYNTAX, "policy", NULL, "%s: %s: the value is not UTF-8", origin,
 				  key->name);
-	r = cb_policy_key_set(p, key, value, origin, err);
-	json_decref(value);
-	return r;
+	return cb_policy_key_set(p, key, value, origin, err);
 }
 
 int cb_policy_key_default(struct cb_policy *p, const struct cb_policy_key *key, bool agent, struct cb_err *err)
 {
 	const char *text = agent && key->agent != NULL ? key->agent : key->notebook;
-	json_t *value = json_loads(text, JSON_DECODE_ANY, NULL);
-	int r = value != NULL ? cb_policy_key_set(p, key, value, "built-in policy", err) : -ENOMEM;
+	json_auto_t *value = json_loads(text, JSON_DECODE_ANY, NULL);
 
-	json_decref(value);
-	return r;
+	return value != NULL ? cb_policy_key_set(p, key, value, "built-in policy", err) : -ENOMEM;
 }
 
 static json_t *mounts_get(const struct cb_policy *p)

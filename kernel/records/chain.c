@@ -38,7 +38,7 @@ int cb_audit_check(const char *line, size_t len, const char *prev, char *ret_rea
 {
 	static const char *const texts[] = { "time", "kernel", "event" };
 	json_error_t where;
-	json_t *root = json_loadb(line, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &where);
+	json_auto_t *root = json_loadb(line, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &where);
 	const char *found = json_string_value(json_object_get(root, "prev"));
 	int r = 0;
 
@@ -61,6 +61,5 @@ int cb_audit_check(const char *line, size_t len, const char *prev, char *ret_rea
 				 "were taken out");
 		r = CB_E_DENIED;
 	}
-	json_decref(root);
 	return r;
 }

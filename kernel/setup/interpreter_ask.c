@@ -95,7 +95,7 @@ static int take_missing(const json_t *items, struct cb_strv *ret)
 
 int cb_interpreter_take_answer(struct cb_interpreter *interpreter, const char *text, size_t len, struct cb_err *err)
 {
-	json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
+	json_auto_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
 	const char *version = json_string_value(json_object_get(root, "version"));
 	const json_t *others[] = { json_object_get(root, "ipython"), json_object_get(root, "bash") };
 	const json_t *debugpy = json_object_get(root, "debugpy");
@@ -116,7 +116,6 @@ int cb_interpreter_take_answer(struct cb_interpreter *interpreter, const char *t
 	}
 	if (r == 0 && (copies[0] = strdup(version)) == NULL)
 		r = -ENOMEM;
-	json_decref(root);
 	if (r < 0) {
 		for (size_t i = 0; i < 3; i++)
 			free(copies[i]);

@@ -49,7 +49,7 @@ static void on_answer(const struct cb_broker_ask *ask, struct cb_buf *answer, in
 {
 	struct cb_workspace *ws = ask->context;
 	struct cb_workspace_watch *w = &ws->watch;
-	json_t *root = r == 0 ? json_loadb((const char *)answer->data, answer->len, JSON_ALLOW_NUL, NULL) : NULL;
+	json_auto_t *root = r == 0 ? json_loadb((const char *)answer->data, answer->len, JSON_ALLOW_NUL, NULL) : NULL;
 	const char *status = json_string_value(json_object_get(root, "status"));
 	int64_t now = cb_now_ns(), rest = SHARE * (now - w->asked_ns);
 
@@ -57,7 +57,6 @@ static void on_answer(const struct cb_broker_ask *ask, struct cb_buf *answer, in
 	w->not_before = now + (rest > PAUSE ? rest : PAUSE);
 	if (status != NULL && strcmp(status, "ok") == 0)
 		compare_size(w, ws->policy->workspace_size, json_object_get(root, "bytes"));
-	json_decref(root);
 }
 
 static void ask(struct cb_workspace *ws)

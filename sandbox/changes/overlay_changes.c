@@ -219,7 +219,7 @@ static struct timespec changed_at(const struct cb_layer *layer, const struct cb_
 /* Whether anything in a folder of the workspace is. */
 static bool holds_outsiders(const struct cb_layer *layer, int lower, const char *name, struct timespec since, int depth)
 {
-	struct cb_strv names = { 0 };
+	CB_AUTO_STRV names = { 0 };
 	CB_AUTO_FD folder = -1;
 	struct stat st;
 	bool found;
@@ -232,7 +232,6 @@ static bool holds_outsiders(const struct cb_layer *layer, int lower, const char 
 		found = fstatat(folder, names.items[i], &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 			(S_ISDIR(st.st_mode) ? holds_outsiders(layer, folder, names.items[i], since, depth + 1)
 					     : is_outsiders(layer, &st, since));
-	cb_strv_release(&names);
 	return found;
 }
 
@@ -454,7 +453,7 @@ static bool has(const struct cb_strv *names, const char *name)
 static void see_hidden(struct cb_layer *layer, const struct cb_strv *above, int upper, int lower, const char *path,
 		       int depth)
 {
-	struct cb_strv names = { 0 };
+	CB_AUTO_STRV names = { 0 };
 	char full[PATH_MAX];
 	struct timespec made = made_at(upper, "");
 
@@ -477,12 +476,11 @@ static void see_hidden(struct cb_layer *layer, const struct cb_strv *above, int 
 		if (r != -EROFS)
 			done(layer, &e, CB_CHANGE_DELETED, &e.old, r < 0 ? r : remove_old(layer, &e, depth));
 	}
-	cb_strv_release(&names);
 }
 
 static void walk(struct cb_layer *layer, int upper, int lower, const char *path, int depth)
 {
-	struct cb_strv names = { 0 };
+	CB_AUTO_STRV names = { 0 };
 	char full[PATH_MAX];
 	int r = cb_layer_list(upper, &names);
 
@@ -501,7 +499,6 @@ static void walk(struct cb_layer *layer, int upper, int lower, const char *path,
 	}
 	if (r == 0 && lower >= 0 && cb_layer_is_opaque(upper))
 		see_hidden(layer, &names, upper, lower, path, depth);
-	cb_strv_release(&names);
 }
 
 /* ---- the report ---- */

@@ -165,7 +165,7 @@ struct wanted {
 
 static void remove_entry(struct work *w, int folder, const char *name, int depth)
 {
-	struct cb_strv names = { 0 };
+	CB_AUTO_STRV names = { 0 };
 	CB_AUTO_FD inside = -1;
 	int r;
 
@@ -181,7 +181,6 @@ static void remove_entry(struct work *w, int folder, const char *name, int depth
 		r = cb_layer_list(inside, &names);
 	for (size_t i = 0; i < names.count && !stopped(w); i++)
 		remove_entry(w, inside, names.items[i], depth + 1);
-	cb_strv_release(&names);
 	if (r == 0 && unlinkat(folder, name, AT_REMOVEDIR) < 0)
 		r = -errno;
 	if (r < 0)
@@ -452,7 +451,7 @@ static void add_names(struct work *w, int folder, bool owners, struct cb_strv *n
 /* Only names in which a layer differs from the folder below it can differ from each other. */
 static void restore_folder(struct work *w, const struct place *p, int depth)
 {
-	struct cb_strv names = { 0 };
+	CB_AUTO_STRV names = { 0 };
 
 	if (add_kept(w, p->node, &names) < 0)
 		leave(w, "a folder", -ENOMEM);
@@ -467,7 +466,6 @@ static void restore_folder(struct work *w, const struct place *p, int depth)
 		if (r < 0)
 			leave(w, names.items[i], r);
 	}
-	cb_strv_release(&names);
 }
 
 /* What had no room may have it when all that is not wanted has gone, which it has after the first time. */

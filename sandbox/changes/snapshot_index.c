@@ -484,12 +484,11 @@ int cb_kept_drop(struct cb_kept *ix, uint32_t number)
 
 static void clear(int store)
 {
-	struct cb_strv names = { 0 };
+	CB_AUTO_STRV names = { 0 };
 
 	(void)cb_layer_list(store, &names);
 	for (size_t i = 0; i < names.count; i++)
 		(void)unlinkat(store, names.items[i], 0);
-	cb_strv_release(&names);
 }
 
 static int start(struct cb_kept *ix)

@@ -245,7 +245,7 @@ static int look_at_link(struct look *l, struct cb_node *node, int folder, const 
 
 static void look_into(struct look *l, struct cb_node *node, int folder, int depth)
 {
-	struct cb_strv names = { 0 };
+	CB_AUTO_STRV names = { 0 };
 	int r = cb_layer_list(folder, &names);
 
 	if (r < 0)
@@ -254,7 +254,6 @@ static void look_into(struct look *l, struct cb_node *node, int folder, int dept
 		look_at(l, node, folder, names.items[i], depth);
 	if (r == 0 && l->error == 0 && !cb_layer_stopped())
 		drop_children(l, node, true);
-	cb_strv_release(&names);
 }
 
 static int look_at_folder(struct look *l, struct cb_node *node, int above, const struct stat *st, int depth)

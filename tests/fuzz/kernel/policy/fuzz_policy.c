@@ -31,10 +31,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (cb_policy_defaults(size % 2 == 0 ? "notebook" : "agent", &p, &err) < 0)
 		abort();
-	check(cb_policy_parse(&p, "policy", (const char *)data, size, &err), &err);
+	check(cb_policy_parse(&p, false, "policy", (const char *)data, size, &err), &err);
 	check_values(&p);
 	err = (struct cb_err){ 0 };
-	check(cb_policy_parse_ceiling(&p, "ceiling", (const char *)data, size, &err), &err);
+	check(cb_policy_parse(&p, true, "ceiling", (const char *)data, size, &err), &err);
 	check_values(&p);
 	cb_policy_release(&p);
 	return 0;

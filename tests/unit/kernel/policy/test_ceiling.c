@@ -14,14 +14,14 @@ static struct cb_policy policy_with(const char *text)
 	struct cb_err err = { 0 };
 
 	assert_int_equal(cb_policy_defaults("notebook", &p, &err), 0);
-	assert_int_equal(cb_policy_parse(&p, "policy", text, strlen(text), &err), 0);
+	assert_int_equal(cb_policy_parse(&p, false, "policy", text, strlen(text), &err), 0);
 	return p;
 }
 
 static int bound(struct cb_policy *p, const char *text, struct cb_err *err)
 {
 	*err = (struct cb_err){ 0 };
-	return cb_policy_parse_ceiling(p, "ceiling", text, strlen(text), err);
+	return cb_policy_parse(p, true, "ceiling", text, strlen(text), err);
 }
 
 static void test_numbers(void **state)

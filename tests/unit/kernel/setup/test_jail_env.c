@@ -42,7 +42,7 @@ static void test_rules(void **state)
 	setenv("AWS_SECRET_ACCESS_KEY", "s", 1);
 	setenv("LD_PRELOAD_X", "x", 1);
 	assert_int_equal(cb_policy_defaults("notebook", &p, &err), 0);
-	assert_int_equal(cb_policy_parse(&p, "test", text, strlen(text), &err), 0);
+	assert_int_equal(cb_policy_parse(&p, false, "test", text, strlen(text), &err), 0);
 	assert_int_equal(cb_jail_env(&p, &python, "/n.ipynb", &env), 0);
 	assert_string_equal(find(&env, "PATH"), "/opt/venv/bin:" CB_SYSTEM_PATH);
 	assert_string_equal(find(&env, "HOME"), "/home/user");
