@@ -68,36 +68,20 @@ static const char *const errno_names[] = {
 	NAME(ERFKILL), NAME(EHWPOISON),
 };
 
-static const char *errno_name(int code)
-{
-	return (size_t)code < sizeof(errno_names) / sizeof(errno_names[0]) ? errno_names[code] : NULL;
-}
+#define OWN(code) [CB_E_SYNTAX - (code)] = #code
+static const char *const own_names[] = { OWN(CB_E_SYNTAX),  OWN(CB_E_TOO_BIG), OWN(CB_E_DENIED), OWN(CB_E_NOT_BUILT),
+					 OWN(CB_E_UNKNOWN), OWN(CB_E_AUTH),    OWN(CB_E_CLOSED), OWN(CB_E_USAGE) };
 
 const char *cb_err_name(int code)
 {
-	const char *name;
+	const char *name = NULL;
 
 	if (code == 0)
 		return "OK";
-	switch (code) {
-	case CB_E_SYNTAX:
-		return "CB_E_SYNTAX";
-	case CB_E_TOO_BIG:
-		return "CB_E_TOO_BIG";
-	case CB_E_DENIED:
-		return "CB_E_DENIED";
-	case CB_E_NOT_BUILT:
-		return "CB_E_NOT_BUILT";
-	case CB_E_UNKNOWN:
-		return "CB_E_UNKNOWN";
-	case CB_E_AUTH:
-		return "CB_E_AUTH";
-	case CB_E_CLOSED:
-		return "CB_E_CLOSED";
-	case CB_E_USAGE:
-		return "CB_E_USAGE";
-	}
-	name = code < 0 && code > -4096 ? errno_name(-code) : NULL;
+	if (code < 0 && code > -(int)(sizeof(errno_names) / sizeof(errno_names[0])))
+		name = errno_names[-code];
+	else if (code <= CB_E_SYNTAX && code > CB_E_SYNTAX - (int)(sizeof(own_names) / sizeof(own_names[0])))
+		name = own_names[CB_E_SYNTAX - code];
 	return name != NULL ? name : "unknown error";
 }
 

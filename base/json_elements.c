@@ -18,27 +18,7 @@ static const char *skip_string(const char *p, const char *end)
 	return p < end ? p + 1 : end;
 }
 
-static enum cb_json_type type_of(const char *p)
-{
-	switch (*p) {
-	case '{':
-		return CB_JSON_OBJECT;
-	case '[':
-		return CB_JSON_ARRAY;
-	case '"':
-		return CB_JSON_STRING;
-	case 't':
-		return CB_JSON_TRUE;
-	case 'f':
-		return CB_JSON_FALSE;
-	case 'n':
-		return CB_JSON_NULL;
-	default:
-		return CB_JSON_INTEGER; /* or real: nobody here asks which */
-	}
-}
-
-bool cb_json_next_element(struct cb_span *rest, struct cb_span *ret_element, enum cb_json_type *ret_type)
+bool cb_json_next_element(struct cb_span *rest, struct cb_span *ret_element)
 {
 	const char *p = rest->data, *end = rest->data + rest->len, *start;
 	size_t depth = 0;
@@ -63,6 +43,5 @@ bool cb_json_next_element(struct cb_span *rest, struct cb_span *ret_element, enu
 	while (p > start && is_space(p[-1]))
 		p--;
 	*ret_element = (struct cb_span){ start, (size_t)(p - start) };
-	*ret_type = type_of(start);
 	return true;
 }

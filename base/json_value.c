@@ -35,32 +35,16 @@ static unsigned encode(uint32_t c, uint8_t *out)
 /* Takes one escape at c->p and holds what it stands for. */
 static void unescape(struct cb_json_cursor *c)
 {
+	static const char letters[] = "bfnrt", means[] = "\b\f\n\r\t";
 	uint8_t letter = c->p[1];
+	const char *at = strchr(letters, letter);
 	uint32_t code;
 
 	c->at = 0;
 	c->nheld = 1;
 	c->p += 2;
-	switch (letter) {
-	case 'b':
-		c->held[0] = '\b';
-		return;
-	case 'f':
-		c->held[0] = '\f';
-		return;
-	case 'n':
-		c->held[0] = '\n';
-		return;
-	case 'r':
-		c->held[0] = '\r';
-		return;
-	case 't':
-		c->held[0] = '\t';
-		return;
-	case 'u':
-		break;
-	default: /* quote, backslash, slash */
-		c->held[0] = letter;
+	if (letter != 'u') { /* or it is a quote, a backslash or a slash */
+		c->held[0] = at != NULL ? (uint8_t)means[at - letters] : letter;
 		return;
 	}
 	code = hex4(c->p);

@@ -69,5 +69,5 @@ int cb_json_int(struct cb_span raw, int64_t *ret_value);
 int cb_json_real(struct cb_span raw, double *ret_value);
 
 /* Walks an array (a raw value, already scanned): *rest is the array at first, then what is behind the element that was
- * given. False at its end. Any number has the type CB_JSON_INTEGER. */
-bool cb_json_next_element(struct cb_span *rest, struct cb_span *ret_element, enum cb_json_type *ret_type);
+ * given. False at its end. */
+bool cb_json_next_element(struct cb_span *rest, struct cb_span *ret_element);

@@ -101,9 +101,8 @@ static int parse_tool(struct cb_toolset *t, struct cb_span element, char *ret_wh
 static int parse_list(struct cb_toolset *t, struct cb_span list, char *ret_what, size_t size)
 {
 	struct cb_span rest = list, element;
-	enum cb_json_type type;
 
-	for (size_t i = 0; cb_json_next_element(&rest, &element, &type); i++) {
+	for (size_t i = 0; cb_json_next_element(&rest, &element); i++) {
 		int r = CB_E_SYNTAX;
 
 		if (i == CB_TOOLS_MAX)
@@ -301,7 +300,6 @@ int cb_calls_ask(struct cb_tools *tools, struct cb_calls *c, struct cb_span meta
 	struct cb_json j = cb_json_begin(out);
 	struct cb_span rest, element;
 	struct cb_json_error e = { 0 };
-	enum cb_json_type type;
 	int r = metadata.len > 0 ? cb_json_scan_object(metadata.data, metadata.len, f, 1, &e) : 0;
 
 	if (c != NULL)
@@ -316,7 +314,7 @@ int cb_calls_ask(struct cb_tools *tools, struct cb_calls *c, struct cb_span meta
 	r = make_room(c);
 	cb_json_object(&j, "cellblock");
 	cb_json_array(&j, "calls");
-	for (rest = f[0].ret; r == 0 && cb_json_next_element(&rest, &element, &type);) {
+	for (rest = f[0].ret; r == 0 && cb_json_next_element(&rest, &element);) {
 		*ret_reason = "too many calls of host tools at a time";
 		r = c->asked < CB_CALLS_TOGETHER ? take_call(tools, c, element, &j, ret_reason) : CB_E_TOO_BIG;
 	}
@@ -425,7 +423,6 @@ int cb_calls_answer(struct cb_tools *tools, struct cb_calls *c, struct cb_span v
 	};
 	struct cb_json_error e = { 0 };
 	struct cb_span rest, element;
-	enum cb_json_type type;
 	struct answer a = { 0 };
 	int r = cb_json_string_decode(value, &text);
 
@@ -436,9 +433,8 @@ int cb_calls_answer(struct cb_tools *tools, struct cb_calls *c, struct cb_span v
 	r = cb_json_scan_object(text.data, text.len - 1, f, 1, &e);
 	if (r < 0)
 		return cb_calls_fail(out, e.field != NULL ? "lacks the list of results: " : "is refused: ", e.reason);
-	for (rest = f[0].ret; cb_json_next_element(&rest, &element, &type);)
-		if (type == CB_JSON_OBJECT)
-			take_result(tools, c, element, &a);
+	for (rest = f[0].ret; cb_json_next_element(&rest, &element);)
+		take_result(tools, c, element, &a);
 	if (a.found == 0 && a.known > 0)
 		return CB_E_UNKNOWN;
 	if (a.found == 0)
