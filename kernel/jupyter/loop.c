@@ -83,8 +83,8 @@ static long next_timeout_ms(const struct cb_loop *l)
 	int64_t first = 0;
 
 	for (int i = 0; i < CB_LOOP_MAX_TIMERS; i++)
-		if (l->timer[i].used && l->timer[i].deadline != 0 && (first == 0 || l->timer[i].deadline < first))
-			first = l->timer[i].deadline;
+		if (l->timer[i].used)
+			cb_sooner(&first, l->timer[i].deadline);
 	if (first == 0)
 		return -1;
 	int64_t left = first - cb_now_ns();

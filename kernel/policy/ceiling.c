@@ -33,22 +33,14 @@ static int bound_number(struct cb_policy *p, const struct cb_policy_key *key, co
 	return 0;
 }
 
-static const struct cb_key_word *find(const struct cb_policy_key *key, const char *word)
-{
-	for (const struct cb_key_word *w = key->words; w->word != NULL; w++) {
-		if (word != NULL && strcmp(w->word, word) == 0)
-			return w;
-	}
-	return NULL;
-}
-
 /* Words: a ceiling that is not built stands for the next stricter one that is. */
 static int bound_word(struct cb_policy *p, const struct cb_policy_key *key, const json_t *value, const char *origin,
 		      struct cb_err *err)
 {
 	json_auto_t *have = cb_policy_key_get(p, key);
 	json_auto_t *stricter = NULL;
-	const struct cb_key_word *most = find(key, json_string_value(value)), *now = find(key, json_string_value(have));
+	const struct cb_key_word *most = cb_policy_key_word(key, json_string_value(value));
+	const struct cb_key_word *now = cb_policy_key_word(key, json_string_value(have));
 
 	while (most != NULL && most->value < 0 && most > key->words)
 		most--;

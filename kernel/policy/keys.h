@@ -68,6 +68,8 @@ extern const size_t cb_policy_keys_count;
 
 const struct cb_policy_key *cb_policy_key_find(const char *name);
 
+/* The row of that word, or NULL. */
+const struct cb_key_word *cb_policy_key_word(const struct cb_policy_key *key, const char *word);
 /* Sets one key from a JSON value. `origin` says where it comes from, for messages. CB_E_NOT_BUILT: a valid value that
  * this version cannot honour. On failure the key keeps what it had. */
 int cb_policy_key_set(struct cb_policy *p, const struct cb_policy_key *key, const json_t *value, const char *origin,

@@ -20,22 +20,13 @@
 #define AT_CONST(p, key, type) ((type const *)(const void *)((const char *)(p) + (key)->offset))
 
 /* "a list of …" */
-static const char *items_allowed(enum cb_item item)
-{
-	switch (item) {
-	case CB_ITEM_RELATIVE:
-		return "relative paths without `..`";
-	case CB_ITEM_VARIABLE:
-		return "variables' names, `*` at the end allowed";
-	case CB_ITEM_MODULE:
-		return "modules' names, as numpy, numpy.linalg, numpy.*";
-	case CB_ITEM_WHOLE_MODULE:
-		return "modules' names, as numpy, numpy.linalg";
-	case CB_ITEM_TEXT:
-		break;
-	}
-	return "texts, none empty";
-}
+static const char *const items_allowed[] = {
+	[CB_ITEM_TEXT] = "texts, none empty",
+	[CB_ITEM_RELATIVE] = "relative paths without `..`",
+	[CB_ITEM_VARIABLE] = "variables' names, `*` at the end allowed",
+	[CB_ITEM_MODULE] = "modules' names, as numpy, numpy.linalg, numpy.*",
+	[CB_ITEM_WHOLE_MODULE] = "modules' names, as numpy, numpy.linalg",
+};
 
 static size_t items_max(const struct cb_policy_key *key)
 {
@@ -82,9 +73,9 @@ void cb_policy_key_allowed(const struct cb_policy_key *key, char *ret_text, size
 			 "\"none\", \"user\", \":memory:\", or a path with a '/' outside the workspace");
 		return;
 	case CB_KEY_LIST:
-		snprintf(ret_text, size, "a list of %s", items_allowed(key->item));
+		snprintf(ret_text, size, "a list of %s", items_allowed[key->item]);
 		if (key->maximum > 0)
-			snprintf(ret_text, size, "a list of at most %zu %s", items_max(key), items_allowed(key->item));
+			snprintf(ret_text, size, "a list of at most %zu %s", items_max(key), items_allowed[key->item]);
 		return;
 	case CB_KEY_MAP:
 		snprintf(ret_text, size, "an object of texts, by variables' names");
@@ -198,7 +189,7 @@ static void number_put(struct cb_policy *p, const struct cb_policy_key *key, dou
 
 /* ---- words ---- */
 
-static const struct cb_key_word *word_find(const struct cb_policy_key *key, const char *word)
+const struct cb_key_word *cb_policy_key_word(const struct cb_policy_key *key, const char *word)
 {
 	for (const struct cb_key_word *w = key->words; word != NULL && w->word != NULL; w++) {
 		if (strcmp(w->word, word) == 0)
@@ -224,7 +215,7 @@ static int word_set(struct cb_policy *p, const struct cb_policy_key *key, const 
 		    struct cb_err *err)
 {
 	const char *word = json_string_value(value);
-	const struct cb_key_word *w = word_find(key, word);
+	const struct cb_key_word *w = cb_policy_key_word(key, word);
 	char why[100] = "is not allowed";
 
 	if (w == NULL) {

@@ -234,44 +234,28 @@ static const struct cb_json_field no_fields[] = { { 0 } };
 
 static const struct cb_json_field *fields_of(uint32_t type)
 {
-	switch (type) {
-	case CB_WIRE_HELLO:
-		return hello_fields;
-	case CB_WIRE_DISPLAY_DATA:
-	case CB_WIRE_UPDATE_DISPLAY_DATA:
-		return display_fields;
-	case CB_WIRE_EXECUTE_RESULT:
-		return result_fields;
-	case CB_WIRE_ERROR:
-		return error_fields;
-	case CB_WIRE_CLEAR_OUTPUT:
-		return clear_fields;
-	case CB_WIRE_UP_COMM_OPEN:
-		return comm_open_fields;
-	case CB_WIRE_UP_COMM_MSG:
-	case CB_WIRE_UP_COMM_CLOSE:
-		return comm_fields;
-	case CB_WIRE_EXECUTE_REPLY:
-		return execute_reply_fields;
-	case CB_WIRE_COMPLETE_REPLY:
-		return complete_fields;
-	case CB_WIRE_INSPECT_REPLY:
-		return inspect_fields;
-	case CB_WIRE_IS_COMPLETE_REPLY:
-		return is_complete_fields;
-	case CB_WIRE_INPUT_REQUEST:
-		return input_fields;
-	case CB_WIRE_CHECKPOINT_REPLY:
-		return checkpoint_fields;
-	case CB_WIRE_RESUMED:
-		return resumed_fields;
-	case CB_WIRE_DEBUG_REPLY:
-		return debug_reply_fields;
-	case CB_WIRE_DEBUG_EVENT:
-		return debug_event_fields;
-	default:
-		return no_fields;
-	}
+	static const struct cb_json_field *const fields[] = {
+		[CB_WIRE_HELLO] = hello_fields,
+		[CB_WIRE_DISPLAY_DATA] = display_fields,
+		[CB_WIRE_UPDATE_DISPLAY_DATA] = display_fields,
+		[CB_WIRE_EXECUTE_RESULT] = result_fields,
+		[CB_WIRE_ERROR] = error_fields,
+		[CB_WIRE_CLEAR_OUTPUT] = clear_fields,
+		[CB_WIRE_UP_COMM_OPEN] = comm_open_fields,
+		[CB_WIRE_UP_COMM_MSG] = comm_fields,
+		[CB_WIRE_UP_COMM_CLOSE] = comm_fields,
+		[CB_WIRE_EXECUTE_REPLY] = execute_reply_fields,
+		[CB_WIRE_COMPLETE_REPLY] = complete_fields,
+		[CB_WIRE_INSPECT_REPLY] = inspect_fields,
+		[CB_WIRE_IS_COMPLETE_REPLY] = is_complete_fields,
+		[CB_WIRE_INPUT_REQUEST] = input_fields,
+		[CB_WIRE_CHECKPOINT_REPLY] = checkpoint_fields,
+		[CB_WIRE_RESUMED] = resumed_fields,
+		[CB_WIRE_DEBUG_REPLY] = debug_reply_fields,
+		[CB_WIRE_DEBUG_EVENT] = debug_event_fields,
+	};
+
+	return type < sizeof(fields) / sizeof(fields[0]) && fields[type] != NULL ? fields[type] : no_fields;
 }
 
 /* Puts the fields that the supervisor reads where it finds them. */

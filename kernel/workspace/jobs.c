@@ -68,8 +68,7 @@ static void arm(struct cb_workspace *ws)
 	int64_t first = 0;
 
 	for (struct cb_job *j = ws->jobs.head; j != NULL; j = j->next)
-		if (j->deadline != 0 && (first == 0 || j->deadline < first))
-			first = j->deadline;
+		cb_sooner(&first, j->deadline);
 	cb_loop_arm(ws->loop, ws->jobs.timer, first);
 }
 
