@@ -141,5 +141,6 @@ def server(nothing_left):
     folder = nothing_left / "server"
     (folder / "work").mkdir(parents=True)
     options = ["--IdentityProvider.token=secret", "--ServerApp.ip=127.0.0.1"]
-    with servers.running("jupyter_server", folder, options, r"(http://127\.0\.0\.1:\d+)/") as found:
+    with servers.running("jupyter_server", folder, options, r"(http://127\.0\.0\.1:(\d+))/") as found:
+        servers.listening(int(found.group(2)))
         yield found.group(1)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import psutil
 import pytest
@@ -186,34 +187,54 @@ def test_a_request_that_is_too_large_for_a_message(make, gateway):
     assert sb.run("1").repr == "1"
 
 
-def test_a_start_on_a_server_that_is_given_up_leaves_no_kernel(gateway, monkeypatch):
+def test_closed_when_its_loop_has_ended(gateway):
+    sb = cellblock.AsyncSandbox.connect(gateway, token="secret")
+    asyncio.run(sb.start())
+    url = f"{gateway}/api/kernels/{sb.kernel.session.connected.transport._kernel}"
+    asyncio.run(sb.close())
+    assert url not in keeper()._kept
+
+
+def test_a_message_that_is_too_large_for_the_server(make, server):
+    sb = make(connect=server, token="secret")
+    sb.run("x = 1")
+    with pytest.raises(cellblock.SandboxError, match=r"takes 10485760 .*write_file.*websocket_max_message_size"):
+        sb.set("x", b"x" * (11 << 20))
+    sb.reset()
+    assert sb.run("1").repr == "1"
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_start_on_a_server_that_is_given_up_leaves_no_kernel(gateway, monkeypatch, waits):
+    """Also where the program's event loop ends at once."""
     rest = _connect.Server._rest
+    asked, ended = threading.Event(), threading.Event()
+
+    async def noted(server, method, path, *more, **how):
+        if method == "POST":
+            asked.set()
+        said = await rest(server, method, path, *more, **how)
+        if method == "DELETE":
+            ended.set()
+        return said
 
     async def main():
-        asked, ended = asyncio.Event(), asyncio.Event()
-
-        async def noted(server, method, path, *more, **how):
-            if method == "POST":
-                asked.set()
-            said = await rest(server, method, path, *more, **how)
-            if method == "DELETE":
-                ended.set()
-            return said
-
-        monkeypatch.setattr(_connect.Server, "_rest", noted)
         start = asyncio.ensure_future(cellblock.AsyncSandbox.connect(gateway, token="secret").start())
-        await asked.wait()
+        await asyncio.get_running_loop().run_in_executor(None, asked.wait, 60)
         start.cancel()
         with pytest.raises(asyncio.CancelledError):
             await start
-        await asyncio.wait_for(ended.wait(), 60)
+        if waits:
+            await asyncio.get_running_loop().run_in_executor(None, ended.wait, 60)
+
+    monkeypatch.setattr(_connect.Server, "_rest", noted)
 
     def there():
         return {kernel["id"] for kernel in servers.rest((gateway, "secret"), "/api/kernels")}
 
     before = there()
     asyncio.run(main())
-    assert there() <= before
+    assert ended.wait(60) and there() <= before
 
 
 @pytest.mark.parametrize("binary", [True, False])

@@ -18,6 +18,7 @@ from ._policy import Policy, Size, keys_of
 from ._result import CommandResult, Event, Result, Usage
 from ._run import asked
 from ._session import Connected, Input, Reply, Session
+from ._threads import made_in_a_thread
 from ._tools import Dispatcher
 from ._trace import span, tell_restored, tell_usage
 from ._values import check_name, code_to_measure, code_to_set, no_value
@@ -281,13 +282,7 @@ class AsyncSandbox(AsyncRunner):
     async def _launch(self) -> Connected:
         binary = find_binary(self._binary)
         arguments = [*interpreter_arguments(binary, self._python), *self.policy.arguments()]
-        loop = asyncio.get_running_loop()
-        starting = loop.run_in_executor(None, Process, arguments, binary)
-        try:
-            p = await asyncio.shield(starting)
-        except asyncio.CancelledError:
-            starting.add_done_callback(lambda f: None if f.cancelled() or f.exception() else f.result().release())
-            raise
+        p = await made_in_a_thread(lambda: Process(arguments, binary), Process.release)
         self._process = p
         return Connected(ZmqTransport(p.connection), p.end, p.how_it_ended, p.pidfd)
 

@@ -10,14 +10,16 @@ import json
 import os
 import urllib.parse
 import uuid
-from typing import Any, Awaitable, Callable, Dict, List, Mapping, Optional, Set
+from typing import Any, Awaitable, Callable, Dict, List, Mapping, Optional
 
 from ._errors import SandboxError
 from ._keeper import keeper
 from ._session import Connected
+from ._threads import made_in_a_thread
 from ._wire import Lost, Message, Receive, ZmqTransport, check_size, from_json, to_json
 
 V1 = "v1.kernel.websocket.jupyter.org"
+TORNADO = 10 << 20  # bytes of one message that a server takes, unless it was told otherwise
 
 
 def connector(where: str, token: Optional[str], kernel_name: str) -> Callable[[], Awaitable[Connected]]:
@@ -82,7 +84,6 @@ class Server:
         self.token = token if token is not None else (query.get("token") or [""])[0]
         path, found, kernel = parts.path.partition("/api/kernels/")
         self.kernel: Optional[str] = kernel.strip("/").split("/")[0] if found else None
-        self._stopping: Set[asyncio.Task[None]] = set()
         self.base = f"{parts.scheme}://{parts.netloc}{path.rstrip('/')}"
 
     def headers(self) -> Dict[str, str]:
@@ -115,29 +116,14 @@ class Server:
 
     async def start(self, kernel_name: str) -> str:
         """Starts a kernel; gives its id. One whose caller waits no more is stopped as soon as it is there."""
-        starting = asyncio.ensure_future(self._started(kernel_name))
-        try:
-            return await asyncio.shield(starting)
-        except asyncio.CancelledError:
-            starting.add_done_callback(self._unwanted)
-            raise
 
-    async def _started(self, kernel_name: str) -> str:
-        kernel = str((await self._rest("POST", "/api/kernels", {"name": kernel_name}))["id"])
-        url = self._url(kernel)
-        keeper().keep(url, url=url, token=self.token)
-        return kernel
+        def start() -> str:
+            kernel = str(asyncio.run(self._rest("POST", "/api/kernels", {"name": kernel_name}))["id"])
+            url = self._url(kernel)
+            keeper().keep(url, url=url, token=self.token)
+            return kernel
 
-    def _unwanted(self, starting: asyncio.Task[str]) -> None:
-        if not starting.cancelled() and starting.exception() is None:
-            stopping = asyncio.ensure_future(self.stop(starting.result()))
-            self._stopping.add(stopping)
-            stopping.add_done_callback(self._stopped)
-
-    def _stopped(self, stopping: asyncio.Task[None]) -> None:
-        self._stopping.discard(stopping)
-        if not stopping.cancelled():
-            stopping.exception()  # then the keeper tries it at the program's end
+        return await made_in_a_thread(start, lambda kernel: asyncio.run(self.stop(kernel)))
 
     async def stop(self, kernel: str) -> None:
         """Ends a kernel; that there is none is no error. Where it fails, the keeper tries at the program's end."""
@@ -157,6 +143,7 @@ class WebSocket:
         self._binary, self._reader = False, None  # type: bool, Optional[asyncio.Task[None]]
         self._queue: asyncio.Queue[Any] = asyncio.Queue()
         self._writer: Optional[asyncio.Task[None]] = None
+        self._largest = 0  # bytes of a message that was sent
 
     async def open(self, receive: Receive, lost: Lost) -> None:
         from tornado.httpclient import HTTPClientError, HTTPRequest
@@ -176,7 +163,7 @@ class WebSocket:
         while True:
             data = await self._socket.read_message()
             if data is None:
-                lost("the server has closed the connection to the kernel")
+                lost(self._why())
                 return
             try:
                 channel, message = unpack_v1(data) if self._binary else unpack_json(data)
@@ -192,15 +179,30 @@ class WebSocket:
             try:
                 await self._socket.write_message(data, binary=isinstance(data, bytes))
             except WebSocketClosedError:
-                lost("the server has closed the connection to the kernel")
+                lost(self._why())
                 return
+
+    def _why(self) -> str:
+        """It closes at a message that is too large. Its word for that, 1009, is lost where it has not read it all."""
+        why = "the server has closed the connection to the kernel"
+        if self._socket.close_code != 1009 and self._largest <= TORNADO:
+            return why
+        return (
+            f"{why}: the largest message to it had {self._largest} bytes, and a Jupyter server takes {TORNADO} if it "
+            "was not told otherwise. Write large data to a file of the workspace (write_file sends it in parts), or "
+            f"start the server with --ServerApp.tornado_settings=\"{{'websocket_max_message_size': {64 << 20}}}\""
+        )
 
     def send(self, channel: str, message: Message) -> None:
         data = pack_v1(channel, message) if self._binary else pack_json(channel, message)
-        check_size(len(data if isinstance(data, bytes) else data.encode()), self.most)
+        size = len(data if isinstance(data, bytes) else data.encode())
+        check_size(size, self.most)
+        self._largest = max(self._largest, size)
         self._queue.put_nowait(data)
 
     async def close(self) -> None:
+        if self._reader is not None and self._reader.get_loop().is_closed():
+            return  # all of it has ended there
         for task in (self._reader, self._writer):
             if task is not None:
                 task.cancel()

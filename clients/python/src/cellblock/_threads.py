@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import concurrent.futures
 import contextvars
 import inspect
 import threading
-from typing import Any, Awaitable, Callable, NamedTuple, Optional
+from typing import Any, Awaitable, Callable, NamedTuple, Optional, TypeVar
+
+T = TypeVar("T")
 
 
 class Outcome(NamedTuple):
@@ -55,6 +58,20 @@ async def outcome_of_call(threads: Threads, function: Callable[..., Any], *argum
     finally:
         threads.drop(asked)
     return await outcome_of(ended.value) if inspect.isawaitable(ended.value) else ended
+
+
+async def made_in_a_thread(make: Callable[[], T], undo: Callable[[T], object]) -> T:
+    """What `make` gives. Where nobody waits for it any more, `undo` takes it away as soon as it is there: in the same
+    thread, since the caller's event loop may have ended by then."""
+    thread = concurrent.futures.ThreadPoolExecutor(1)
+    made = thread.submit(make)
+    try:
+        return await asyncio.wrap_future(made)
+    except BaseException:
+        thread.submit(lambda: None if made.cancelled() or made.exception() else undo(made.result()))
+        raise
+    finally:
+        thread.shutdown(wait=False)
 
 
 class _Job(NamedTuple):
