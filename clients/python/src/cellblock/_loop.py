@@ -41,7 +41,7 @@ def background() -> asyncio.AbstractEventLoop:
         return _loop
 
 
-def ending() -> bool:
+def _ending() -> bool:
     """Whether the interpreter ends: its atexit functions were called, and have ended this program's kernels."""
     return sys.is_finalizing()
 
@@ -72,13 +72,13 @@ class _Job:
         self._work, self._task = work, None  # type: Coroutine[Any, Any, Any], Optional[asyncio.Task[Any]]
         self.future: concurrent.futures.Future[Any] = concurrent.futures.Future()
         try:
-            if ending():
+            if _ending():
                 raise SandboxError("the program ends, and its sandboxes have ended: close() or `with` ends them before")
             self._loop = background()
         except BaseException:
             work.close()
             raise
-        self._thread = _thread
+        self._thread, self._pid = _thread, os.getpid()
         if self._thread is threading.current_thread():
             work.close()
             raise SandboxError("a Sandbox can't be used in the thread that drives it: async functions use AsyncSandbox")
@@ -112,8 +112,8 @@ class _Job:
 
     def cancel(self) -> None:
         """Cancels it, and waits for its end: but not in the loop's own thread, where the end could not come. There the
-        garbage collector may close an iterator that nobody uses any more."""
-        if not ending() and not self.future.done():
+        garbage collector may close an iterator that nobody uses any more. In a fork's child it is the parent's."""
+        if not _ending() and not self.future.done() and self._pid == os.getpid():
             self.stop()
             if self._thread is not threading.current_thread():
                 concurrent.futures.wait([self.future])
@@ -129,6 +129,26 @@ def call(work: Coroutine[Any, Any, T]) -> T:
     except BaseException:
         job.cancel()
         raise
+
+
+def begin(make: Callable[[], Coroutine[Any, Any, T]], undo: Callable[[], Optional[Coroutine[Any, Any, Any]]]) -> T:
+    """As `call`, for the start of a `with`, which ends nothing where this raises: Ctrl-C may come when all was done.
+    What `undo` gives then ends what was begun, if anything was."""
+    try:
+        return call(make())
+    except BaseException:
+        work = undo()
+        if work is not None:
+            end(work)
+        raise
+
+
+def end(work: Coroutine[Any, Any, Any]) -> None:
+    """As `call`, for what ends something: where the interpreter ends, too, it has ended by itself."""
+    if _ending():
+        work.close()
+    else:
+        call(work)
 
 
 def hearing(make: Callable[[Callable[[Any], None]], Coroutine[Any, Any, T]]) -> Generator[Any, None, T]:

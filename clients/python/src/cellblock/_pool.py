@@ -311,17 +311,11 @@ class Lease:
         from ._sync import Sandbox
 
         sandbox, used = Sandbox.__new__(Sandbox), self._lease._sandbox is not None
-        try:
-            sandbox._a = _loop.call(self._lease.__aenter__())
-        except BaseException:
-            if not used and self._lease._sandbox is not None:  # Ctrl-C came then: `with` ends nothing
-                _loop.call(self._lease.__aexit__())
-            raise
+        sandbox._a = _loop.begin(self._lease.__aenter__, lambda: None if used else self._lease.__aexit__())
         return sandbox
 
     def __exit__(self, *error: object) -> None:
-        if not _loop.ending():
-            _loop.call(self._lease.__aexit__())
+        _loop.end(self._lease.__aexit__())
 
     def renew(self, ttl: Optional[float] = None) -> None:
         """The lease lasts `ttl` seconds from now on; left out: as long as it was first asked for."""
@@ -352,18 +346,12 @@ class Pool:
     def start(self) -> Pool:
         """Starts the sandboxes and returns when the first is ready; raises what it failed with."""
         ran = self._pool._open
-        try:
-            _loop.call(self._pool.start())
-        except BaseException:
-            if not ran and self._pool._open:  # Ctrl-C came when it was done: `with` ends nothing
-                _loop.call(self._pool.close())
-            raise
+        _loop.begin(self._pool.start, lambda: None if ran else self._pool.close())
         return self
 
     def close(self) -> None:
         """Ends all sandboxes, leased ones too. No process is left."""
-        if not _loop.ending():
-            _loop.call(self._pool.close())
+        _loop.end(self._pool.close())
 
     def lease(self, ttl: Optional[float] = 600, *, wait: Optional[float] = None) -> Lease:
         """A sandbox in clean state for `ttl` seconds (None: no end), renewable.

@@ -12,7 +12,7 @@ from ._async import AsyncBranch, AsyncRunner, AsyncSandbox, OnOutput
 from ._errors import CellError, CheckpointError
 from ._files import Change, Entry, opened
 from ._kernel import Kernel
-from ._loop import call, ending, hearing
+from ._loop import begin, call, end, hearing
 from ._policy import Policy, Size
 from ._result import CommandResult, Event, Result
 from ._session import Input
@@ -28,7 +28,11 @@ class Runner:
 
     @property
     def last(self) -> Optional[Result]:
-        """The result of the latest cell, also of one that was interrupted: what there was by then."""
+        """The result of the latest cell, also of one that was interrupted: what there was by then.
+
+        After `rollback` and `adopt` it is what those gave: `state` is "restored", `undone` and `calls` are there, and
+        `stderr` has the kernel's sentence on what did not come back (files, threads).
+        """
         return self._a.last
 
     def run(
@@ -110,12 +114,7 @@ class Branch(Runner):
         self._a: AsyncBranch = branch
 
     def __enter__(self) -> Branch:
-        try:
-            call(self._a.__aenter__())
-        except BaseException:
-            if self._a._subshell is not None:  # Ctrl-C came when it was there: `with` ends nothing
-                call(self._a.close())
-            raise
+        begin(self._a.__aenter__, lambda: None if self._a._subshell is None else self._a.close())
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -123,8 +122,7 @@ class Branch(Runner):
 
     def close(self) -> None:
         """Ends the branch with all that it has started. One that was adopted is closed."""
-        if not ending():
-            call(self._a.close())
+        end(self._a.close())
 
 
 class Sandbox(Runner):
@@ -182,12 +180,7 @@ class Sandbox(Runner):
         """Starts the kernel, unless it runs. PolicyError or SandboxError says why it can't."""
         session = self._a._session
         ran = session.connected is not None
-        try:
-            self._call(self._a.start)
-        except KeyboardInterrupt:  # it may have come when the start was done: `with` then ends nothing
-            if not ran:
-                self._call(session.close)
-            raise
+        begin(self._a.start, lambda: None if ran else session.close())
         return self
 
     def __enter__(self) -> Sandbox:
@@ -198,8 +191,7 @@ class Sandbox(Runner):
 
     def close(self) -> None:
         """Ends the sandbox. What was not committed of an overlay workspace is gone. It can be called again."""
-        if not ending():
-            self._call(self._a.close)
+        end(self._a.close())
 
     @property
     def kernel(self) -> Kernel:
@@ -221,7 +213,8 @@ class Sandbox(Runner):
     def rollback(self, name: Optional[str] = None, *, cells: Optional[int] = None) -> List[int]:
         """Goes back to a named state, or to before the last cell. Gives the numbers of the cells that are undone.
 
-        cells: undoes exactly so many. CheckpointError: the state from before them is not kept (`transactions.keep`).
+        cells: undoes exactly so many. What did not come back is in `last`. CheckpointError: the state from before them
+        is not kept (`transactions.keep`).
         """
         return self._call(lambda: self._a.rollback(name, cells=cells))
 
@@ -233,6 +226,7 @@ class Sandbox(Runner):
         """This sandbox goes on with a branch's state, and gives itself. The branch is closed then.
 
         What cells of the sandbox have done since the branch was made is undone; checkpoints and other branches stay.
+        What did not come along is in `last`.
         CheckpointError: the branch is not this sandbox's, is closed, or can't be copied. SandboxError: it has ended.
         BusyError: a cell of it runs.
         Nothing has changed then.
