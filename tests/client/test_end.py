@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import fcntl
+import gc
 import importlib
 import os
 import random
@@ -17,6 +18,7 @@ import pytest
 import cellblock
 import kernels
 from cellblock import _loop
+from cellblock._wire import new_message
 
 MANY = os.environ.get("CELLBLOCK_TEST_MANY") == "1"
 FOREVER = "print('up', flush=True)\nimport time\ntime.sleep(10000)"
@@ -150,6 +152,53 @@ def test_those_that_wait_their_turn_hear_of_the_end(work):
     asyncio.run(main())
 
 
+def test_closed_from_another_thread_while_a_cell_runs(work, monkeypatch):
+    """What waits in the sandbox's own loop is woken there: ZeroMQ's sockets are of that thread alone."""
+    up, ended, closing = threading.Event(), [], []
+    sb = cellblock.AsyncSandbox("notebook", workspace=work)
+
+    async def used():
+        await sb.start()
+        transport = sb.kernel.session.connected.transport
+        close = transport.close
+
+        async def noted():
+            closing.append(threading.current_thread())
+            await close()
+
+        monkeypatch.setattr(transport, "close", noted)
+        with pytest.raises(cellblock.SandboxClosedError) as caught:
+            await sb.run(FOREVER, on_output=lambda text: up.set())
+        ended.append(caught.value)
+
+    thread = threading.Thread(target=asyncio.run, args=(used(),), daemon=True)
+    thread.start()
+    assert up.wait(60)
+    asyncio.run(sb.close())
+    thread.join(60)
+    assert ended and closing == [thread]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("closed", [False, True])
+def test_closed_from_another_loop_while_a_cell_runs(work, closed):
+    """The loop that it was started in stands still, or has ended."""
+    sb, loop = cellblock.AsyncSandbox("notebook", workspace=work), asyncio.new_event_loop()
+    loop.run_until_complete(sb.start())
+    task = loop.run_until_complete(begun(sb, FOREVER))
+    kernel = psutil.Process(sb.kernel.pid)
+    if closed:
+        loop.close()
+    asyncio.run(sb.close())
+    assert kernels.wait_gone([kernel]) == []
+    if not closed:
+        with pytest.raises(cellblock.SandboxClosedError):
+            loop.run_until_complete(task)
+        loop.close()
+    del task
+    gc.collect()  # a task whose loop was closed says so
+
+
 def test_leaving_a_stream_interrupts(work):
     with cellblock.Sandbox("notebook", workspace=work) as sb:
         for event in sb.stream(FOREVER):
@@ -169,6 +218,17 @@ def test_a_stream_that_the_drivers_thread_collects(work):
         "print(ended.wait(60), _loop.call(asyncio.sleep(0, 'on')) if ended.is_set() else '', flush=True)"
     )
     assert done.stdout.split() == ["1", "True", "on"]
+
+
+def test_a_stream_that_a_forks_child_collects():
+    done = run_script(
+        "import asyncio, os\nfrom cellblock import _loop\n"
+        "async def never_ends(tell):\n    tell(1)\n    await asyncio.Event().wait()\n"
+        "held = [_loop.hearing(never_ends)]\nprint(next(held[0]), flush=True)\n"
+        "if os.fork() == 0:\n    held.clear()\n    print('on', flush=True)\n    os._exit(0)\n"
+        "os.wait()\n"
+    )
+    assert done.stdout.split() == ["1", "on"]
 
 
 def test_a_cell_whose_end_was_lost(work, monkeypatch):
@@ -193,6 +253,25 @@ def test_a_cell_whose_end_was_lost(work, monkeypatch):
             assert r.stdout == "up\n" and "output of this cell was lost" in r.text()
             r = await sb.run("x")
             assert r.repr == "7" and not r.partial and r.stderr == ""
+
+    asyncio.run(main())
+
+
+def test_output_that_the_kernel_gave_up(work):
+    """It says so with no word on whose output that was: of what runs then."""
+
+    async def main():
+        async with cellblock.AsyncSandbox("notebook", workspace=work) as sb:
+            os.mkfifo(work / "gate")
+            task = await begun(sb, "print('up', flush=True)\nopen('gate').read()\n7")
+            said = "\n[cellblock: 70000000 bytes of output were given up: a client was not reading]\n"
+            session = sb.kernel.session
+            session._receive("iopub", new_message("stream", {"name": "stderr", "text": said}, session._kernel))
+            (work / "gate").write_text("go")
+            r = await task
+            assert r.ok and r.partial and r.repr == "7" and r.stderr == said
+            r = await sb.run("8")
+            assert not r.partial and r.stderr == ""
 
     asyncio.run(main())
 
@@ -248,17 +327,21 @@ def test_keyboard_interrupt_while_it_starts(work):
     assert client.returncode == 0
 
 
-def test_keyboard_interrupt_as_the_start_ends(work, monkeypatch):
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, TimeoutError])
+def test_keyboard_interrupt_as_the_start_ends(work, monkeypatch, kind):
+    """Or whatever else a handler of a signal raises."""
     sb = cellblock.Sandbox("notebook", workspace=work)
-    start = sb._a.start
 
-    async def start_and_press():
-        await start()
-        os.kill(os.getpid(), signal.SIGINT)
+    def raised(*_):
+        raise kind
 
-    monkeypatch.setattr(sb._a, "start", start_and_press)
-    with pytest.raises(KeyboardInterrupt):
-        sb.start()
+    monkeypatch.setattr(sb._a, "start", pressing(sb._a.start))
+    before = signal.signal(signal.SIGINT, raised)
+    try:
+        with pytest.raises(kind):
+            sb.start()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert sb._a._session.connected is None
     monkeypatch.undo()
     assert sb.run("1").repr == "1"

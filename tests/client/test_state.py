@@ -28,6 +28,23 @@ def test_checkpoints(make):
         sb.checkpoint("x" * 500)
 
 
+def test_what_did_not_come_back_is_told(make):
+    """As a cell tells it that does the same."""
+    sb = make("agent")
+    sb.run("import socket\nends = socket.socketpair()")
+    sb.checkpoint("open")
+    sb.run("x = 1")
+    cell = sb.run("%rollback open")
+    sb.run("x = 1")
+    assert sb.rollback("open") == [4]
+    told = sb.last
+    assert told.ok and told.state == cell.state == "restored" and told.undone == [4]
+    assert all(r.stderr.endswith("; what did not come back: 2 sockets]\n") for r in (told, cell)), (told, cell)
+    with sb.branch() as branch:
+        sb.adopt(branch)
+    assert sb.last.state == "restored" and "[cellblock: all variables are as they were" in sb.last.text(), sb.last
+
+
 def test_branches(make):
     sb = make("agent")
     sb.run("x = [1]")

@@ -16,7 +16,7 @@ from ._kernel import AsyncKernel
 from ._launch import Process, find_binary, interpreter_arguments
 from ._policy import Policy, Size, keys_of
 from ._result import CommandResult, Event, Result, Usage
-from ._run import asked
+from ._run import asked, went_back
 from ._session import Connected, Input, Reply, Session
 from ._threads import made_in_a_thread
 from ._tools import Dispatcher
@@ -30,7 +30,9 @@ OnOutput = Callable[[str], Any]
 class AsyncRunner:
     """What a sandbox and a branch of it have in common: cells, variables, interrupts.
 
-    `last` is the result of the latest cell, also that of a run that was cancelled: what there was by then.
+    `last` is the result of the latest cell, also that of a run that was cancelled: what there was by then. After
+    `rollback` and `adopt` it is what those gave: `state` is "restored", `undone` and `calls` are there, and `stderr`
+    has the kernel's sentence on what did not come back (files, threads).
     """
 
     _session: Session
@@ -368,14 +370,15 @@ class AsyncSandbox(AsyncRunner):
     async def rollback(self, name: Optional[str] = None, *, cells: Optional[int] = None) -> List[int]:
         """Goes back to a named state, or to before the last cell. Gives the numbers of the cells that are undone.
 
-        cells: undoes exactly so many. CheckpointError: the state from before them is not kept (`transactions.keep`).
+        cells: undoes exactly so many. What did not come back is in `last`. CheckpointError: the state from before them
+        is not kept (`transactions.keep`).
         """
         session = await self._ready()
         with span("cellblock.rollback", {"cellblock.session": session.id, "cellblock.checkpoint": name}) as held:
             reply = await self._ask("cellblock_rollback_request", {"name": name, "cells": cells})
-            undone = [n for n in reply.content.get("undone") or [] if type(n) is int]
-            tell_restored(held, reply.content.get("restored_to"), undone)
-        return undone
+            self.last = went_back(reply.content)
+            tell_restored(held, reply.content.get("restored_to"), self.last.undone)
+            return self.last.undone
 
     def branch(self, name: Optional[str] = None) -> AsyncBranch:
         """A copy of the named state, or of the present one, that runs beside this one. Use it by `async with`."""
@@ -385,6 +388,7 @@ class AsyncSandbox(AsyncRunner):
         """This sandbox goes on with a branch's state, and gives itself. The branch is closed then.
 
         What cells of the sandbox have done since the branch was made is undone; checkpoints and other branches stay.
+        What did not come along is in `last`.
         CheckpointError: the branch is not this sandbox's, is closed, or can't be copied. SandboxError: it has ended.
         BusyError: a cell of it runs.
         Nothing has changed then.
@@ -393,7 +397,8 @@ class AsyncSandbox(AsyncRunner):
             raise CheckpointError("CheckpointError", "only an open branch of this sandbox can be adopted")
         session = await branch._ready()
         with span("cellblock.adopt", {"cellblock.session": session.id, "cellblock.branch": branch._subshell}):
-            await self._ask("cellblock_adopt_request", {"subshell_id": branch._subshell})
+            reply = await self._ask("cellblock_adopt_request", {"subshell_id": branch._subshell})
+            self.last = went_back(reply.content)
         branch.closed, branch._subshell = True, None
         return self
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
-from typing import Any, Callable, Optional
+import re
+from typing import Any, Callable, Mapping, Optional
 
 from ._checks import environment, seconds
 from ._result import VALUE_MIME, ErrorInfo, Event, Fault, NoValue, Result, Usage, decode_value, plain
@@ -17,6 +18,8 @@ SHOWN = {
 }
 OURS = {"IsolationError", "KernelBusyError", "JobLostError", "MalformedRequestError"}
 INTERRUPTS = {"KeyboardInterrupt", "HostToolCancelledError"}
+# The notice of kernel/jupyter/iopub.c. It has no parent: it is of whatever runs.
+GIVEN_UP = re.compile(r"\n\[cellblock: [0-9]+ bytes of output were given up: .*\]\n")
 LOST = "\n[cellblock: output of this cell was lost: this program was stopped, or did not read]\n"
 
 
@@ -39,6 +42,28 @@ def asked(timeout: object, env: object) -> dict[str, Any]:
     return {**metadata, "env": variables} if variables else metadata
 
 
+def is_given_up(channel: str, m: Message) -> bool:
+    """Whether the kernel says that it gave up output: somebody did not read, perhaps this program."""
+    said = m.content
+    of_stderr = channel == "iopub" and m.type == "stream" and said.get("name") == "stderr" and not m.parent_id
+    return of_stderr and GIVEN_UP.fullmatch(str(said.get("text"))) is not None
+
+
+def _undone(said: Mapping[str, Any]) -> tuple[list[int], list[dict[str, Any]]]:
+    """The numbers of the cells whose effects are gone, and the host tools that these had called."""
+    calls = [{**c, "completed": True} for c in said.get("undone_calls") or [] if isinstance(c, dict)]
+    return [n for n in said.get("undone") or [] if type(n) is int], calls
+
+
+def went_back(content: Mapping[str, Any]) -> Result:
+    """What a rollback or an adoption gave, as a cell gives it that does the same by `%rollback`."""
+    r = Result(ok=True, state="restored")
+    r.undone, r.calls = _undone(content)
+    if isinstance(content.get("outcome"), str):
+        r.stderr = f"[cellblock: {content['outcome']}]\n"
+    return r
+
+
 class Run:
     """A cell between its request and its end: `done` is set when reply and idle have come, `replied` at the reply."""
 
@@ -55,7 +80,7 @@ class Run:
         self._out: dict[str, list[str]] = {"stdout": [], "stderr": []}
         self._display_ids: dict[str, int] = {}
         self._reply: Optional[Message] = None
-        self._idle = self._torn = False
+        self._idle = self._torn = self._given_up = False
 
     def end(self, error: Optional[Exception] = None, *, torn: bool = False) -> None:
         """Nothing more is waited for. `torn`: the idle was lost, and with it perhaps what was published before it."""
@@ -72,6 +97,11 @@ class Run:
     def _tell(self, event: Event) -> None:
         if self._on_event is not None:
             self._on_event(event)
+
+    def gave_up(self, m: Message) -> None:
+        """The notice that output was given up while this cell ran: it stands where it came, in stderr."""
+        self._given_up = True
+        self._on_stream(m)
 
     def receive(self, channel: str, m: Message) -> None:
         """A message whose parent is this cell's request."""
@@ -145,7 +175,7 @@ class Run:
         """What there is by now; whole once `done` is set. `lost`: the kernel is gone, for this reason."""
         r = self._result
         r.stdout, r.stderr = "".join(self._out["stdout"]), "".join(self._out["stderr"])
-        r.partial = partial or self._torn
+        r.partial = partial or self._torn or self._given_up
         if self._torn:
             r.stderr += LOST
         if lost is not None:
@@ -159,9 +189,8 @@ class Run:
         r.usage = Usage.of(said.get("usage"))
         r.limit = said["limit"] if isinstance(said.get("limit"), str) else None
         r.state = str(said.get("state") or "kept")
-        r.undone = [n for n in said.get("undone") or [] if type(n) is int]
         self.restored_to = said["restored_to"] if type(said.get("restored_to")) is int else None
-        undone = [{**c, "completed": True} for c in said.get("undone_calls") or [] if isinstance(c, dict)]
+        r.undone, undone = _undone(said)
         r.calls = undone + [c for c in said.get("calls") or [] if isinstance(c, dict)]
         status = content.get("status")
         r.ok = status == "ok" and r.error is None

@@ -17,7 +17,7 @@ from typing import Any, Awaitable, Callable, Mapping, NamedTuple, Optional, Sequ
 
 from ._errors import ForkError, SandboxClosedError, SandboxError, ToolError, ValueTooLargeError, from_reply
 from ._result import Event, Result
-from ._run import Run
+from ._run import Run, is_given_up
 from ._threads import Threads, outcome_of_call
 from ._trace import mark, span, tell_result, traceparent
 from ._wire import Message, Transport, new_message
@@ -152,6 +152,9 @@ class Session:
         `over`: no other is started after it, not even one that is on its way.
         """
         self.check_process()  # a child holds the descriptor by which its parent's kernel could be killed
+        if self._loop is not None and not self.in_its_loop() and self._loop.is_running():
+            if await self._closed_there(self._loop, asked, over):
+                return
         connected, self.connected = self.connected, None
         self._closed, self.started = True, False
         self._over = self._over or over
@@ -169,6 +172,17 @@ class Session:
             # however often the caller gives up waiting, no process is left
             ending = asyncio.ensure_future(self._end(connected, ask))
             await asyncio.shield(ending)
+
+    async def _closed_there(self, loop: asyncio.AbstractEventLoop, asked: bool, over: bool) -> bool:
+        """Has it closed in its own loop, which another thread runs and which alone can wake what waits there. False:
+        that loop has ended first."""
+        closing = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.close(asked=asked, over=over), loop))
+        while not closing.done() and loop.is_running():
+            await asyncio.wait({closing}, timeout=1)
+        if not closing.done() or closing.cancelled():
+            return False
+        closing.result()
+        return True
 
     async def _end(self, connected: Connected, asked: bool) -> None:
         try:
@@ -232,6 +246,8 @@ class Session:
             self._fail(why, SandboxError)
 
     def _fail(self, why: str, kind: type[SandboxError]) -> None:
+        if self._loop is None or self._loop.is_closed():  # nobody waits
+            return
         for future in list(self._pending.values()):
             if not future.done():
                 future.set_exception(kind(why))
@@ -275,6 +291,9 @@ class Session:
                 task.add_done_callback(lambda t: self._asked.pop(str(m.header.get("msg_id")), None))
         elif run is not None:
             run.receive(channel, m)
+        elif is_given_up(channel, m):
+            for run in self._runs.values():
+                run.gave_up(m)
         else:
             future = self._pending.get(f"iopub {m.parent_id}" if channel == "iopub" else m.parent_id)
             if future is not None and not future.done():

@@ -310,7 +310,8 @@ class Server:
         """Gives the session the variables of a checkpoint, or those from before its last cell. Files stay."""
         async with self._use(session) as used:
             undone = await _to_the_end(used.sandbox.rollback(name))
-            return Done(session=used.name, text=f"undone: the effects of cells {undone}")
+            told = used.sandbox.last.stderr if used.sandbox.last is not None else ""
+            return Done(session=used.name, text=f"undone: the effects of cells {undone}\n{plain(told)}".rstrip("\n"))
 
     async def workspace_changes(self, session: Session = None) -> Changes:
         """Lists what the session changed in its workspace. The folder itself is only changed by a person."""
