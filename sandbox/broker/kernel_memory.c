@@ -50,6 +50,8 @@
 #define PAGE 4096
 #define SEEN_MAX (1u << 15)   /* places; a power of two */
 
+static const struct timespec moment = { 0, 5000000 }; /* between looks at what may be different a moment later */
+
 /* Inodes of pipes and sockets: one can have many descriptors. */
 struct seen {
 	uint64_t inode[SEEN_MAX]; /* 0 = free */
@@ -199,29 +201,29 @@ static bool is_helper(pid_t pid1, pid_t pid)
 }
 
 /* False if it has ended. */
-static bool is_young(pid_t pid, pid_t *ret_parent)
+static bool is_young(pid_t pid, struct cb_proc_stat *ret)
 {
-	struct cb_proc_stat stat;
 	struct timespec now;
 
-	if (cb_proc_stat_of(pid, &stat) < 0)
+	if (cb_proc_stat_of(pid, ret) < 0)
 		return false;
-	*ret_parent = stat.parent;
 	clock_gettime(CLOCK_BOOTTIME, &now);
-	return (int64_t)now.tv_sec * 1000 - (int64_t)(stat.start * 1000 / (uint64_t)sysconf(_SC_CLK_TCK)) < EXEC_MS;
+	return (int64_t)now.tv_sec * 1000 - (int64_t)(ret->start * 1000 / (uint64_t)sysconf(_SC_CLK_TCK)) < EXEC_MS;
 }
 
 /* What pid 1 and helpers start is as hidden as they are until it runs its program, and has a session of its own
  * already. A helper starts its command at once: what is young only because a command can make its children the helper's
- * (CLONE_PARENT) is not spared for long. */
-static bool is_about_to_run(const struct cb_kernel_look *look, pid_t pid)
+ * (CLONE_PARENT) is not spared for long. *ret_runs: it is a program by now, and if it is still hidden a moment later
+ * nobody may read that. A thread is none of these, though it looks forked. */
+static bool is_about_to_run(const struct cb_kernel_look *look, pid_t pid, bool *ret_runs)
 {
-	pid_t parent = 0, above = 0;
+	struct cb_proc_stat stat, above;
 
-	if (!is_young(pid, &parent))
+	if (!is_young(pid, &stat))
 		return false;
+	*ret_runs = !stat.forked || stat.threads > 1;
 	return pid == look->guest ||
-	       (parent != look->pid[0] && is_helper(look->pid[0], parent) && is_young(parent, &above));
+	       (stat.parent != look->pid[0] && is_helper(look->pid[0], stat.parent) && is_young(stat.parent, &above));
 }
 
 /* Null, and whether it hides them. */
@@ -231,9 +233,20 @@ static DIR *open_descriptors(const struct cb_kernel_look *look, pid_t pid, bool 
 	DIR *dir;
 
 	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
-	dir = cb_folder_open(AT_FDCWD, path, 0);
-	*ret_hidden = dir == NULL && errno != ENOENT && errno != ESRCH && !is_helper(look->pid[0], pid) &&
-		      !is_about_to_run(look, pid);
+	for (int i = 0; i < UNSEEN_LOOKS; i++) {
+		bool runs = false;
+
+		if (i > 0)
+			(void)nanosleep(&moment, NULL);
+		dir = cb_folder_open(AT_FDCWD, path, 0);
+		*ret_hidden = dir == NULL && errno != ENOENT && errno != ESRCH && !is_helper(look->pid[0], pid);
+		if (!*ret_hidden || !is_about_to_run(look, pid, &runs))
+			break;
+		if (!runs) {
+			*ret_hidden = false;
+			break;
+		}
+	}
 	return dir;
 }
 
@@ -423,9 +436,45 @@ static int list(int fd, struct request *r, size_t len, void (*take)(struct listi
 	return n < 0 ? -errno : -EBADMSG;
 }
 
-static int list_all(int fd, struct listing *l)
+/* A file of the jail's network, as pid 1 sees it. */
+static FILE *open_of_network(const struct cb_kernel_look *look, const char *name)
 {
-	static const uint8_t families[] = { AF_INET, AF_INET6 }, protocols[] = { IPPROTO_TCP, IPPROTO_UDP };
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/net/%s", (int)look->pid[0], name);
+	return fopen(path, "re");
+}
+
+static const struct {
+	uint8_t family, protocol;
+	const char *file, *in_use;
+} inet_kinds[] = {
+	{ AF_INET, IPPROTO_TCP, "sockstat", "TCP: inuse " },
+	{ AF_INET, IPPROTO_UDP, "sockstat", "UDP: inuse " },
+	{ AF_INET6, IPPROTO_TCP, "sockstat6", "TCP6: inuse " },
+	{ AF_INET6, IPPROTO_UDP, "sockstat6", "UDP6: inuse " },
+};
+
+/* To list TCP's the kernel goes through a table of the whole machine's, which is large where nobody uses it, too: most
+ * jails have none, and the kernel knows how many. */
+static bool has_none(const struct cb_kernel_look *look, size_t kind)
+{
+	FILE *file = open_of_network(look, inet_kinds[kind].file);
+	size_t len = strlen(inet_kinds[kind].in_use);
+	bool none = false;
+	char line[256];
+	unsigned n;
+
+	while (file != NULL && !none && fgets(line, sizeof(line), file) != NULL)
+		none = strncmp(line, inet_kinds[kind].in_use, len) == 0 && sscanf(line + len, "%u", &n) == 1 && n == 0;
+	if (file != NULL)
+		(void)fclose(file);
+	return none;
+}
+
+static int list_all(const struct cb_kernel_look *look, struct listing *l)
+{
+	int fd = look->sockets;
 	struct request r = { .local = { .sdiag_family = AF_UNIX,
 					.udiag_states = ~0u,
 					.udiag_show = UDIAG_SHOW_MEMINFO | UDIAG_SHOW_RQLEN | UDIAG_SHOW_PEER } };
@@ -433,9 +482,11 @@ static int list_all(int fd, struct listing *l)
 
 	if (code == 0)
 		code = list(fd, &r, sizeof(r.local), add_unix, l);
-	for (size_t i = 0; i < 4 && code == 0; i++) {
-		r.inet = (struct inet_diag_req_v2){ .sdiag_family = families[i / 2],
-						    .sdiag_protocol = protocols[i % 2],
+	for (size_t i = 0; i < sizeof(inet_kinds) / sizeof(*inet_kinds) && code == 0; i++) {
+		if (has_none(look, i))
+			continue;
+		r.inet = (struct inet_diag_req_v2){ .sdiag_family = inet_kinds[i].family,
+						    .sdiag_protocol = inet_kinds[i].protocol,
 						    .idiag_ext = 1u << (INET_DIAG_SKMEMINFO - 1),
 						    .idiag_states = ~(1u << TCP_TIME_WAIT) };
 		code = list(fd, &r, sizeof(r.inet), add_inet, l);
@@ -444,17 +495,14 @@ static int list_all(int fd, struct listing *l)
 }
 
 /* The queues of netlink sockets, for which a control group does not count either. "sk Eth Pid Groups Rmem Wmem Dump
- * Locks Drops Inode": of the jail's network, as pid 1 sees it. False: not all were seen. */
+ * Locks Drops Inode". False: not all were seen. */
 static bool add_netlink(struct listing *l, const struct cb_kernel_look *look)
 {
-	char path[64], line[256];
+	FILE *file = open_of_network(look, "netlink");
 	uint64_t received, sent, inode;
-	FILE *file;
-	bool all;
+	bool all = file != NULL;
+	char line[256];
 
-	snprintf(path, sizeof(path), "/proc/%d/net/netlink", (int)look->pid[0]);
-	file = fopen(path, "re");
-	all = file != NULL;
 	while (all && fgets(line, sizeof(line), file) != NULL) {
 		if (sscanf(line, "%*s %*d %*u %*x %" SCNu64 " %" SCNu64 " %*s %*u %*u %" SCNu64, &received, &sent,
 			   &inode) == 3 &&
@@ -492,7 +540,6 @@ static void find_unseen(struct listing *l, const struct nlmsghdr *m)
 /* Each time that it is looked: pid 1's sockets are not seen either, but what comes in there is read at once. */
 static bool has_unseen(const struct cb_kernel_look *look, const struct seen *seen)
 {
-	const struct timespec pause = { 0, 5000000 };
 	bool found = look->own_network && look->sockets >= 0;
 
 	for (int i = 0; i < UNSEEN_LOOKS && found; i++) {
@@ -502,7 +549,7 @@ static bool has_unseen(const struct cb_kernel_look *look, const struct seen *see
 		struct listing l = { .only = seen };
 
 		if (i > 0)
-			(void)nanosleep(&pause, NULL);
+			(void)nanosleep(&moment, NULL);
 		found = list(look->sockets, &r, sizeof(r.local), find_unseen, &l) < 0 || l.bytes > 0;
 	}
 	return found;
@@ -544,7 +591,7 @@ uint64_t cb_kernel_memory(const struct cb_kernel_look *look)
 	for (size_t i = 1; i < look->count; i++) /* pid 1 is ours */
 		add_process(&sums, look, look->pid[i]);
 	if (look->sockets < 0 || (l.only != NULL && sums.sockets.count >= SEEN_MAX / 2) ||
-	    list_all(look->sockets, &l) < 0 || !add_netlink(&l, look))
+	    list_all(look, &l) < 0 || !add_netlink(&l, look))
 		l.bytes = sums.socket_fds * SOCKET_MOST;
 	return sums.bytes + sums.texts * held_text(look) + l.bytes;
 }

@@ -61,6 +61,7 @@
 #define WALL_FACTOR 4		   /* of the clock's time */
 #define BUDGET_KERNEL_MS 1000	   /* of processor time for what the kernel holds */
 #define KERNEL_INTERVAL_MS 250
+#define STALE_MS 20	   /* who was found that long ago is looked for again */
 #define KERNEL_SHARE 20	 /* at most one part in so many for that */
 #define INTERVAL_SHARE 5 /* at most one part in so many of a processor's time */
 
@@ -463,10 +464,9 @@ static uint64_t in_folders(const struct family *f, const struct cb_jail *jail)
 }
 
 /* *ret_missed: somebody could not be looked at, though there was time. */
-static struct cb_memory measure(const struct cb_inmate *inmate, const struct cb_jail *jail, int budget_ms,
-				uint64_t kernel, uint64_t enough, bool *ret_missed)
+static struct cb_memory measure(struct family *f, const struct cb_jail *jail, int budget_ms, uint64_t kernel,
+				uint64_t enough, bool *ret_missed)
 {
-	struct family *f = find_family(inmate->pid1);
 	uint64_t rough = kernel + (f->hidden ? HIDDEN_BYTES : 0), sum = rough, shared = 0, anon = 0, folders;
 	uint64_t limit = jail->spec->limit_memory, dying = 0;
 	bool late = false;
@@ -510,16 +510,23 @@ static struct cb_memory measure(const struct cb_inmate *inmate, const struct cb_
 	return (struct cb_memory){ rough, sum, late ? 0 : anon, dying };
 }
 
-struct cb_memory cb_watchdog_measure(const struct cb_inmate *inmate, const struct cb_jail *jail, int budget_ms,
-				     uint64_t kernel, uint64_t enough)
+/* `f`: who was found just now. */
+static struct cb_memory measure_found(struct family *f, const struct cb_inmate *inmate, const struct cb_jail *jail,
+				      int budget_ms, uint64_t kernel, uint64_t enough)
 {
 	bool missed = false;
-	struct cb_memory m = measure(inmate, jail, budget_ms, kernel, enough, &missed);
+	struct cb_memory m = measure(f, jail, budget_ms, kernel, enough, &missed);
 
 	/* who ended between the steps counted with all that it could see: by now it is gone, or is to count so */
 	return missed && m.bytes > jail->spec->limit_memory
-		       ? measure(inmate, jail, budget_ms, kernel, enough, &missed)
+		       ? measure(find_family(inmate->pid1), jail, budget_ms, kernel, enough, &missed)
 		       : m;
+}
+
+struct cb_memory cb_watchdog_measure(const struct cb_inmate *inmate, const struct cb_jail *jail, int budget_ms,
+				     uint64_t kernel, uint64_t enough)
+{
+	return measure_found(find_family(inmate->pid1), inmate, jail, budget_ms, kernel, enough);
 }
 
 static bool is_kernel_late(const void *end)
@@ -534,14 +541,13 @@ static bool has_own_network(const struct cb_jail *jail)
 }
 
 /* As often as it is cheap, and oftener if it is much. False: the last look still counts. */
-static bool look_at_kernel(struct cb_watchdog *w, const struct cb_inmate *inmate, const struct cb_jail *jail)
+static bool look_at_kernel(struct cb_watchdog *w, const struct family *f, const struct cb_inmate *inmate,
+			   const struct cb_jail *jail)
 {
-	const struct family *f;
 	int64_t start = cb_now_ms(), began = cpu_ms(), end = began + BUDGET_KERNEL_MS, rest;
 
 	if (start < w->kernel_ms)
 		return false;
-	f = find_family(inmate->pid1);
 	w->kernel = cb_kernel_memory(&(struct cb_kernel_look){
 		.pid = f->pid,
 		.count = f->count,
@@ -567,13 +573,18 @@ static struct cb_memory look_at_all(struct cb_watchdog *w, const struct cb_inmat
 				    uint64_t enough)
 {
 	uint64_t limit = jail->spec->limit_memory;
-	bool fresh = look_at_kernel(w, inmate, jail);
-	struct cb_memory m = cb_watchdog_measure(inmate, jail, BUDGET_MS, w->kernel, enough);
+	int64_t start = cb_now_ms();
+	struct family *f = find_family(inmate->pid1);
+	bool fresh = look_at_kernel(w, f, inmate, jail);
+
+	if (cb_now_ms() - start > STALE_MS)
+		f = find_family(inmate->pid1);
+	struct cb_memory m = measure_found(f, inmate, jail, BUDGET_MS, w->kernel, enough);
 
 	if (fresh || m.bytes <= limit || m.bytes - w->kernel > limit)
 		return m;
 	w->kernel_ms = 0;
-	(void)look_at_kernel(w, inmate, jail);
+	(void)look_at_kernel(w, find_family(inmate->pid1), inmate, jail);
 	return cb_watchdog_measure(inmate, jail, BUDGET_MS, w->kernel, enough);
 }
 

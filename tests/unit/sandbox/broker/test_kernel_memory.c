@@ -9,7 +9,11 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -144,12 +148,94 @@ static void test_texts(void **state)
 		close(texts[i]);
 }
 
+#define NOBODY 65534
+#define LITTLE (1u << 20)
+
+/* What a helper has just started, which is as hidden as it, until it runs the program (null: never). */
+static void start_command(const char *program, int ready)
+{
+	(void)setsid();
+	(void)prctl(PR_SET_DUMPABLE, 0);
+	if (program != NULL)
+		(void)execl(program, program, "100", NULL);
+	(void)!write(ready, "x", 1);
+	(void)pause();
+	_exit(1);
+}
+
+/* In a child without rights, which is pid 1 there: whether what is counted of a helper's command is much. */
+static bool is_dear(const char *program)
+{
+	int ready[2], told[2], status = 0;
+	pid_t pid1 = fork();
+
+	assert_true(pid1 >= 0);
+	if (pid1 == 0) {
+		pid_t pid[2] = { getpid(), 0 };
+		char byte = 0;
+
+		(void)setsid();
+		if ((geteuid() == 0 && (setgid(NOBODY) < 0 || setuid(NOBODY) < 0)) ||
+		    pipe2(ready, O_CLOEXEC) < 0 || pipe2(told, O_CLOEXEC) < 0)
+			_exit(2);
+		pid_t helper = fork();
+
+		if (helper == 0) {
+			pid_t command = fork();
+
+			if (command == 0)
+				start_command(program, ready[1]);
+			(void)!write(told[1], &command, sizeof(command));
+			(void)close(ready[1]);
+			(void)pause();
+			_exit(1);
+		}
+		(void)close(ready[1]);
+		(void)!read(told[0], &pid[1], sizeof(pid[1]));
+		bool ran = read(ready[0], &byte, 1) == 0; /* closed by exec */
+		const struct cb_kernel_look l = {
+			.pid = pid, .count = 2, .sockets = -1, .open_files = 1024, .longest = &longest,
+			.is_late = is_late, .end = &(unsigned){ UINT32_MAX }
+		};
+		uint64_t bytes = cb_kernel_memory(&l);
+
+		(void)kill(pid[1], SIGKILL);
+		(void)kill(helper, SIGKILL);
+		_exit(ran != (program != NULL) ? 3 : bytes > LITTLE);
+	}
+	assert_int_equal(waitpid(pid1, &status, 0), pid1);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) <= 1);
+	return WEXITSTATUS(status) == 1;
+}
+
+/* Who has not run the program yet is ours. A program that nobody may read counts with its most at once. */
+static void test_hidden_commands(void **state)
+{
+	char folder[] = "/tmp/cb-hidden-XXXXXX", path[64];
+	struct stat st;
+
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/sleep", folder);
+	int from = open("/bin/sleep", O_RDONLY | O_CLOEXEC), to = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0700);
+
+	assert_true(from >= 0 && to >= 0 && fstat(from, &st) == 0);
+	assert_int_equal(sendfile(to, from, NULL, (size_t)st.st_size), st.st_size);
+	assert_int_equal(fchmod(to, 0111) | chmod(folder, 0755) | close(to) | close(from), 0);
+	assert_false(is_dear("/bin/sleep"));
+	assert_false(is_dear(NULL));
+	assert_true(is_dear(path));
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(rmdir(folder), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_less_time_is_never_less),
 		cmocka_unit_test(test_pipes),
 		cmocka_unit_test(test_texts),
+		cmocka_unit_test(test_hidden_commands),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
