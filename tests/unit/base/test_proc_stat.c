@@ -44,7 +44,9 @@ static void test_one_that_ends(void **state)
 
 	(void)state;
 	assert_int_equal(cb_proc_stat_parse("42 (x) R 1 1 1 0 -1 4194564 1 2 0 0 3 5 2 5 20 0 1 0 1 1 -1\n", &s), 0);
-	assert_true(s.exiting && s.state == 'R' && s.resident_bytes == 0);
+	assert_true(s.exiting && s.state == 'R' && s.resident_bytes == 0 && !s.forked);
+	assert_int_equal(cb_proc_stat_parse("42 (x) S 1 1 1 0 -1 4194368 1 2 0 0 3 5 2 5 20 0 1 0 1 1 -1\n", &s), 0);
+	assert_true(s.forked && !s.exiting);
 }
 
 static void test_other_forms(void **state)
