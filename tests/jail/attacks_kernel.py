@@ -218,6 +218,25 @@ KERNEL_ATTACKS = {
         "l = socket.create_server(('127.0.0.1', 0))\ns = socket.create_connection(l.getsockname())\n"
         "won = bool(got(s.setsockopt, 6, 31, b'tls'))",
     ),
+    # what a socket keeps of these is counted by nobody: a hundred megabytes in less than a second
+    "old options for packets": (
+        "plain",
+        "s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)\n"
+        "won = bool(got(s.setsockopt, 41, 6, struct.pack('QII', 60000, 99, 0) + bytes(59984)))",
+    ),
+    "many sources of a group": (
+        "plain",
+        "s, group = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM), bytes((255, 21)) + bytes(14)\n"
+        "def address(b): return struct.pack('HHI', 10, 0, 0) + b + bytes(104)\n"
+        "s.setsockopt(41, 20, group + struct.pack('I', 1))\n"
+        "won = bool(got(s.setsockopt, 41, 48, struct.pack('II', 1, 0) + address(group) + struct.pack('II', 1, 1) "
+        "+ address(bytes(15) + bytes((1,)))))",
+    ),
+    "keys of a TCP socket": (
+        "plain",
+        "key = struct.pack('HH4s120xBBHi', 2, 0, bytes((10, 0, 0, 1)), 0, 0, 80, 0) + bytes(80)\n"
+        "won = bool(got(socket.socket().setsockopt, 6, 14, key))",
+    ),
     "send without copying": (
         "plain",
         "l = socket.create_server(('127.0.0.1', 0))\ns = socket.create_connection(l.getsockname())\n"
