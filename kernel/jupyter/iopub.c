@@ -47,6 +47,8 @@
 #define MESSAGE_RATE 600
 #define MESSAGE_BURST (500 * MS)
 #define ENVELOPE 700 /* bytes of a message beside its content, about */
+#define FEW 8	     /* frames of a message without buffers, its topic among them */
+#define PARENT 4     /* its place among them */
 
 struct cb_iopub_entry {
 	struct cb_iopub_entry *next;
@@ -98,6 +100,18 @@ static void entry_free(struct cb_iopub_entry *e)
 	free(e);
 }
 
+/* What is given up is told where the first of it stood, and to who asked for that. */
+static void note_dropped(struct cb_iopub *p, struct cb_iopub_entry *e)
+{
+	struct cb_span parent = e->nframes > PARENT ? cb_frame_span(&e->frame[PARENT]) : CB_SPAN("{}");
+
+	if (p->dropped == 0) {
+		cb_buf_clear(&p->dropped_parent);
+		(void)cb_buf_append(&p->dropped_parent, parent.data, parent.len);
+	}
+	p->dropped += e->bytes;
+}
+
 /* Gives up the oldest entries of one weight until the queue fits. */
 static void shed(struct cb_iopub *p, enum cb_weight weight, size_t limit)
 {
@@ -110,7 +124,7 @@ static void shed(struct cb_iopub *p, enum cb_weight weight, size_t limit)
 			*at = e->next;
 			p->bytes -= e->bytes;
 			p->in_flight -= p->in_flight < e->bytes ? p->in_flight : e->bytes;
-			p->dropped += e->bytes;
+			note_dropped(p, e);
 			entry_free(e);
 			continue;
 		}
@@ -333,16 +347,46 @@ static void on_text_timer(void *context)
 	cb_iopub_flush(context);
 }
 
+static int build_few(struct cb_jupyter *jp, const char *topic, size_t len, const struct cb_outgoing *out,
+		     zmq_msg_t frame[FEW], size_t *ret_n)
+{
+	size_t n = 0;
+	int r = make_first(frame, topic, len);
+
+	if (r < 0)
+		return r;
+	r = cb_outgoing_frames(&jp->session, jp->auth, out, frame + 1, &n);
+	if (r < 0)
+		zmq_msg_close(frame);
+	*ret_n = n + 1;
+	return r;
+}
+
+/* Straight to the socket; where that takes nothing, later. */
 static void notice_dropped(struct cb_jupyter *jp)
 {
 	struct cb_iopub *p = &jp->iopub;
+	zmq_msg_t frame[FEW];
 	char text[160];
-	int n = snprintf(text, sizeof(text),
-			 "\n[cellblock: %zu bytes of output were given up: a client was not reading]\n", p->dropped);
+	size_t n = 0;
 
+	snprintf(text, sizeof(text),
+		 "\n[cellblock: %zu bytes of output were given up: a client was not reading]\n", p->dropped);
+	CB_JSON_SMALL(content, "name", "stderr", "text", text);
+	struct cb_outgoing out = { .type = "stream",
+				   .parent = p->dropped_parent.len > 0 ? cb_buf_span(&p->dropped_parent)
+								       : CB_SPAN("{}"),
+				   .metadata = CB_SPAN("{}"),
+				   .content = cb_buf_span(&content) };
+
+	if (build_few(jp, "stream.stderr", strlen("stream.stderr"), &out, frame, &n) < 0)
+		return;
+	if (send_frames(jp, frame, n) < 0) {
+		cb_frames_close(frame, n);
+		return;
+	}
 	p->dropped = 0;
 	cb_log(CB_LOG_WARNING, "iopub: output given up, a subscriber does not read");
-	send_text(jp, NULL, CB_WIRE_STDERR, text, (size_t)n);
 }
 
 static bool out_of_patience(const struct cb_iopub *p, int64_t now)
@@ -394,7 +438,7 @@ static bool try_first(struct cb_jupyter *jp, int64_t now)
 	if (over_in_flight(e->weight, p->bytes)) {
 		if (p->full_since == 0 || now - p->full_since <= PATIENCE)
 			return false;
-		p->dropped += e->bytes; /* libzmq holds all that it may and nobody takes it */
+		note_dropped(p, e); /* libzmq holds all that it may and nobody takes it */
 		return true;
 	}
 	r = send_frames(jp, e->frame, e->nframes);
@@ -418,9 +462,13 @@ static void on_retry(void *context)
 	if (p->head != NULL)
 		leave_out_late_look(p, now);
 	look_at_flight(p, now);
-	while (p->head != NULL && try_first(jp, now)) {
+	while (p->head != NULL) {
 		struct cb_iopub_entry *e = p->head;
 
+		if (p->dropped > 0 && e->weight == CB_WEIGHT_KEEP) /* it may be its request's end */
+			notice_dropped(jp);
+		if (!try_first(jp, now))
+			break;
 		p->head = e->next;
 		if (p->head == NULL)
 			p->tail = NULL;
@@ -433,9 +481,9 @@ static void on_retry(void *context)
 		p->blocked_since = 0;
 		if (p->dropped > 0)
 			notice_dropped(jp);
-	} else {
-		cb_loop_arm(jp->loop, p->timer, now + RETRY);
 	}
+	if (p->head != NULL || p->dropped > 0)
+		cb_loop_arm(jp->loop, p->timer, now + RETRY);
 }
 
 bool cb_iopub_congested(const struct cb_jupyter *jp)
@@ -453,7 +501,7 @@ static void welcome(struct cb_jupyter *jp, const char *prefix, size_t len)
 	CB_AUTO_BUF b = CB_BUF_INIT(65536);
 	CB_AUTO_BUF named = CB_BUF_INIT(65536);
 	CB_AUTO_BUF text = CB_BUF_INIT(65536);
-	zmq_msg_t frame[8];
+	zmq_msg_t frame[FEW];
 	size_t n = 0;
 
 	/* a prefix that is no UTF-8 can't be named in JSON: no welcome (JEP 65) */
@@ -466,15 +514,11 @@ static void welcome(struct cb_jupyter *jp, const char *prefix, size_t len)
 				   .metadata = CB_SPAN("{}"),
 				   .content = cb_buf_span(&b) };
 
-	if (make_first(frame, prefix, len) < 0)
+	if (build_few(jp, prefix, len, &out, frame, &n) < 0)
 		return;
-	if (cb_outgoing_frames(&jp->session, jp->auth, &out, frame + 1, &n) < 0) {
-		zmq_msg_close(frame);
-		return;
-	}
 	/* straight to the socket, before what is held; if that is full, a subscriber before this one has filled it */
-	if (send_frames(jp, frame, n + 1) < 0)
-		(void)send_or_queue(jp, CB_WEIGHT_KEEP, frame, n + 1);
+	if (send_frames(jp, frame, n) < 0)
+		(void)send_or_queue(jp, CB_WEIGHT_KEEP, frame, n);
 }
 
 /* The socket tells of every subscription; who listens at all is told by the connections. */
@@ -506,7 +550,9 @@ int cb_iopub_init(struct cb_jupyter *jp)
 {
 	struct cb_iopub *p = &jp->iopub;
 
-	*p = (struct cb_iopub){ .text = CB_BUF_INIT(TEXT_MAX), .paced = getenv("JPY_SESSION_NAME") != NULL };
+	*p = (struct cb_iopub){ .text = CB_BUF_INIT(TEXT_MAX),
+				  .dropped_parent = CB_BUF_INIT(1u << 20),
+				  .paced = getenv("JPY_SESSION_NAME") != NULL };
 	p->timer = cb_loop_add_timer(jp->loop, on_retry, jp);
 	p->text_timer = cb_loop_add_timer(jp->loop, on_text_timer, jp);
 	return p->timer < 0 || p->text_timer < 0 ? -ENOSPC : 0;
@@ -523,5 +569,6 @@ void cb_iopub_release(struct cb_jupyter *jp)
 		entry_free(e);
 	}
 	cb_buf_release(&p->text);
+	cb_buf_release(&p->dropped_parent);
 	cb_header_unref(p->text_parent);
 }

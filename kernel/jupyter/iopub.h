@@ -26,7 +26,8 @@ struct cb_iopub {
 	/* messages that could not be sent yet, oldest first */
 	struct cb_iopub_entry *head, *tail;
 	size_t bytes;
-	size_t dropped;	       /* bytes of text and data given up since the last notice */
+	size_t dropped;	       /* bytes of text and data given up since the last notice, */
+	struct cb_buf dropped_parent; /* and whose the first of it were */
 	bool subscribed;       /* somebody has ever subscribed; until then everything is held */
 	int64_t blocked_since; /* 0 = not blocked */
 	int64_t looked_at;     /* when the queue was last tried */

@@ -185,12 +185,13 @@ static void test_shed_order(void **state)
 	struct rig *r = *state = rig_new();
 	const size_t mega = 1u << 20;
 	char *s = test_calloc(200000, 1);
+	struct cb_header *lost = header("lost");
 	size_t texts = 0, displays = 0, errors = 0;
 	struct rig_msg m;
 
 	memset(s, 'a', 199999);
 	for (int i = 0; i < 30; i++) { /* 6 MB of text, 6 MB of displays: all fits */
-		text(r, NULL, CB_WIRE_STDOUT, s);
+		text(r, lost, CB_WIRE_STDOUT, s);
 		display(r, CB_WEIGHT_DATA, 200000);
 		display(r, CB_WEIGHT_KEEP, 100);
 	}
@@ -202,20 +203,22 @@ static void test_shed_order(void **state)
 		display(r, CB_WEIGHT_DATA, mega);
 	assert_true(r->k.jupyter.iopub.bytes <= 16 * mega);
 	rig_subscribe(r);
-	bool said = false;
-
-	while (!said) {
+	m = rig_take(r, RIG_IOPUB, "stream", "lost"); /* before what may be its request's end */
+	assert_non_null(strstr(rig_text(&m, "text"), "given up"));
+	rig_msg_free(&m);
+	cb_iopub_status(&r->k.jupyter, "idle", NULL);
+	for (bool end = false; !end; rig_msg_free(&m)) {
 		m = rig_recv(r, RIG_IOPUB);
-		said = strstr(rig_text(&m, "text"), "given up") != NULL;
-		texts += strcmp(m.type, "stream") == 0 && !said;
+		end = strcmp(m.type, "status") == 0;
+		texts += strcmp(m.type, "stream") == 0;
 		displays += strcmp(m.type, "display_data") == 0;
 		errors += strcmp(m.type, "error") == 0;
-		rig_msg_free(&m);
 	}
 	assert_int_equal(texts, 0);
 	assert_true(displays > 0 && displays < 55);
 	assert_int_equal(errors, 30);
 	rig_barrier(r);
+	test_free(lost);
 	test_free(s);
 }
 
