@@ -22,7 +22,7 @@ static void dropped(struct cb_kernel *k, const char *channel, const char *why)
 	cb_audit_denied(&k->records, channel, why);
 }
 
-static void subscribers(struct cb_kernel *k)
+static void unheard(struct cb_kernel *k)
 {
 	cb_idle_touch(&k->shells.idle);
 }
@@ -49,7 +49,7 @@ static bool interrupts(const struct cb_kernel *k)
 static const struct cb_jupyter_events jupyter_events = {
 	.request = cb_route,
 	.dropped = dropped,
-	.subscribers = subscribers,
+	.unheard = unheard,
 	.at_work = at_work,
 	.interrupts = interrupts,
 };

@@ -4,7 +4,7 @@
  * sake (iopub.c). Subscriptions don't tell: the socket hands on whatever a peer sends, and anybody may take back what
  * another has asked for. libzmq tells of each connection that comes and goes, and nobody can end another's.
  * Trust domain: supervisor. Invariants: one that is no client (yet) counts, too; libzmq ends it if it does not speak as
- * one. At most EVENTS_MAX events wait here; libzmq's thread waits beyond.
+ * one. libzmq's thread waits, with a lock that stopping needs, when its events fill both queues (of 1,000 each).
  */
 #include "connected.h"
 
@@ -18,7 +18,6 @@
 #include "loop.h"
 
 #define URL "inproc://connected"
-#define EVENTS_MAX 20000 /* more than can come while the socket is being closed, when nobody reads them any more */
 #define EVENTS_A_TURN 256
 
 /* The first frame is the event, and 32 bits that belong to it; the second, the address, says nothing here. */
@@ -57,19 +56,18 @@ static void on_event(void *context, short revents)
 		else if (event == ZMQ_EVENT_DISCONNECTED && c->n > 0)
 			c->n--;
 	}
-	jp->events->subscribers(jp->kernel);
+	if (c->n == 0)
+		jp->events->unheard(jp->kernel);
 }
 
 int cb_connected_open(struct cb_jupyter *jp)
 {
 	struct cb_connected *c = &jp->iopub.connected;
-	int most = EVENTS_MAX;
 
 	if (zmq_socket_monitor(jp->channels.socket[CB_IOPUB], URL, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED) != 0)
 		return -errno;
 	c->monitor = zmq_socket(jp->channels.context, ZMQ_PAIR);
-	if (c->monitor == NULL || zmq_setsockopt(c->monitor, ZMQ_RCVHWM, &most, sizeof(most)) != 0 ||
-	    zmq_connect(c->monitor, URL) != 0)
+	if (c->monitor == NULL || zmq_connect(c->monitor, URL) != 0)
 		return -errno;
 	c->slot = cb_loop_add(jp->loop, c->monitor, 0, ZMQ_POLLIN, on_event, jp);
 	return c->slot < 0 ? c->slot : 0;

@@ -370,13 +370,17 @@ static void notice_dropped(struct cb_jupyter *jp)
 	char text[160];
 	size_t n = 0;
 
+	if (over_in_flight(CB_WEIGHT_TEXT, 0)) /* more is given up meanwhile */
+		return;
 	snprintf(text, sizeof(text),
 		 "\n[cellblock: %zu bytes of output were given up: a client was not reading]\n", p->dropped);
 	CB_JSON_SMALL(content, "name", "stderr", "text", text);
+	CB_JSON_SMALL(given_up, "given_up", (int64_t)p->dropped);
+	CB_JSON_SMALL(metadata, "cellblock", cb_buf_span(&given_up));
 	struct cb_outgoing out = { .type = "stream",
 				   .parent = p->dropped_parent.len > 0 ? cb_buf_span(&p->dropped_parent)
 								       : CB_SPAN("{}"),
-				   .metadata = CB_SPAN("{}"),
+				   .metadata = cb_buf_span(&metadata),
 				   .content = cb_buf_span(&content) };
 
 	if (build_few(jp, "stream.stderr", strlen("stream.stderr"), &out, frame, &n) < 0)
@@ -436,7 +440,7 @@ static bool try_first(struct cb_jupyter *jp, int64_t now)
 	int r;
 
 	if (over_in_flight(e->weight, p->bytes)) {
-		if (p->full_since == 0 || now - p->full_since <= PATIENCE)
+		if (p->connected.n <= 1 || p->full_since == 0 || now - p->full_since <= PATIENCE)
 			return false;
 		note_dropped(p, e); /* libzmq holds all that it may and nobody takes it */
 		return true;
@@ -489,11 +493,11 @@ static void on_retry(void *context)
 bool cb_iopub_congested(const struct cb_jupyter *jp)
 {
 	const struct cb_iopub *p = &jp->iopub;
-	int64_t now = p->paced && !jp->events->interrupts(jp->kernel) ? cb_now_ns() : INT64_MAX;
+	int64_t now = cb_now_ns();
+	bool ahead = p->paced && (p->text_clock > now || p->message_clock > now);
 
-	if (p->subscribed && p->bytes > CONGESTED && !out_of_patience(p, cb_now_ns()))
-		return true;
-	return p->subscribed && (p->text_clock > now || p->message_clock > now);
+	return p->subscribed && ((p->bytes > CONGESTED && !out_of_patience(p, now)) ||
+				 (ahead && !jp->events->interrupts(jp->kernel)));
 }
 
 static void welcome(struct cb_jupyter *jp, const char *prefix, size_t len)

@@ -13,7 +13,7 @@ struct cb_policy;
 struct cb_jupyter_events {
 	void (*request)(struct cb_kernel *k, struct cb_request *r); /* (ownership) its signature is right */
 	void (*dropped)(struct cb_kernel *k, const char *channel, const char *why);
-	void (*subscribers)(struct cb_kernel *k); /* one came or went */
+	void (*unheard)(struct cb_kernel *k); /* the last that listened is gone */
 	/* What is at work, or was announced, so that busy is said of it; NULL = nothing. */
 	const struct cb_request *(*at_work)(const struct cb_kernel *k);
 	bool (*interrupts)(const struct cb_kernel *k); /* Python is to stop: what it says meanwhile is not held up */

@@ -52,8 +52,8 @@ static void test_who_comes_and_goes(void **state)
 	until(r, 0);
 }
 
-/* More than libzmq keeps of what is told by itself: its thread must not stand still for good. */
-static void test_very_many_connections(void **state)
+/* More than libzmq keeps of what is told: the end must not wait for its thread, which waits to tell more. */
+static void test_the_end_while_nobody_reads(void **state)
 {
 	struct rig *r = *state = rig_new();
 	struct sockaddr_in a = { .sin_family = AF_INET,
@@ -61,14 +61,12 @@ static void test_very_many_connections(void **state)
 				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 
 	until(r, 1);
-	for (int i = 0; i < 1500; i++) {
+	for (int i = 0; i < 1050; i++) { /* two events each; what is not accepted any more stands in the backlog */
 		int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 		assert_true(fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0);
 		close(fd);
 	}
-	subscriber(r, 0);
-	until(r, 2); /* they are gone, and it is there */
 }
 
 int main(void)
@@ -76,7 +74,7 @@ int main(void)
 #define T(f) cmocka_unit_test_teardown(f, rig_teardown)
 	const struct CMUnitTest tests[] = {
 		T(test_who_comes_and_goes),
-		T(test_very_many_connections),
+		T(test_the_end_while_nobody_reads),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
