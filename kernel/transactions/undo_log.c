@@ -22,6 +22,19 @@ static void drop_first(struct cb_undo_log *p, size_t n)
 	memmove(p->item, p->item + n, p->count * sizeof(*p->item));
 }
 
+static void drop_unnumbered(struct cb_undo_log *p)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < p->count; i++) {
+		if (p->item[i].number > 0)
+			p->item[kept++] = p->item[i];
+		else
+			free(p->item[i].turn);
+	}
+	p->count = kept;
+}
+
 static bool is_live(const struct cb_undo_log_cell *c)
 {
 	return c->turns % 2 == 0;
@@ -64,6 +77,8 @@ static int make_room(struct cb_undo_log *p)
 	size_t cap = p->cap > 0 ? 2 * p->cap : 16;
 	struct cb_undo_log_cell *item;
 
+	if (p->count >= CB_UNDO_LOG_MAX)
+		drop_unnumbered(p);
 	if (p->count >= CB_UNDO_LOG_MAX)
 		drop_first(p, CB_UNDO_LOG_MAX / 8);
 	if (p->count < p->cap)

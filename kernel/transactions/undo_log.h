@@ -7,7 +7,8 @@
 #include <stdint.h>
 
 #define CB_UNDO_LOG_BYTES_MAX (64u << 20) /* of sources; older ones are forgotten */
-#define CB_UNDO_LOG_MAX 100000		  /* cells that are known one by one; all are counted */
+/* That are known one by one: cells with a number, and in what room these leave what has none; all are counted. */
+#define CB_UNDO_LOG_MAX 100000
 #define CB_UNDO_LOG_TOLD 1000		  /* numbers that are told one by one */
 #define CB_UNDO_LOG_TURNS 64		  /* of a cell's, that are kept in mind */
 

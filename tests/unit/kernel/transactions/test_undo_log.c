@@ -361,6 +361,33 @@ static void test_bound_of_cells(void **state)
 		assert_int_equal(past.item[i].cell, past.item[i - 1].cell + 1);
 }
 
+/* What has no number gives way to what has one, and is counted all the same; a subshell's may run then. */
+static void test_bound_without_numbers(void **state)
+{
+	struct cb_undo_log_count before = past.live;
+	struct cb_undo_log_undone u;
+	uint64_t beside;
+
+	(void)state;
+	add("\"a\"", 1);
+	add("\"silent\"", 0);
+	beside = past.last;
+	cb_undo_log_runs(&past, 0);
+	for (int i = 0; i < CB_UNDO_LOG_MAX / 2; i++) {
+		add("\"silent\"", 0);
+		message();
+	}
+	add("\"b\"", 2);
+	cb_undo_log_ended(&past, beside, 0);
+	assert_int_equal(past.running.unnumbered, 0);
+	assert_true(past.count <= CB_UNDO_LOG_MAX);
+	assert_int_equal(latest(2), 1);
+	assert_int_equal(cb_undo_log_after(&past, 0, &before, &text, &u), 0);
+	expect_text("[1,2]");
+	assert_true(u.n.cells == 2 && u.first == 1 && u.last == 2 && u.untold == 0);
+	assert_true(u.n.unnumbered == CB_UNDO_LOG_MAX / 2 + 1 && u.n.messages == CB_UNDO_LOG_MAX / 2);
+}
+
 /* The buffer's bound is an error, and all the same what is gone is gone. */
 static void test_no_room_for_numbers(void **state)
 {
@@ -394,6 +421,7 @@ int main(void)
 		T(test_forget_what_was_undone),
 		T(test_bound_of_sources),
 		T(test_bound_of_cells),
+		T(test_bound_without_numbers),
 		T(test_no_room_for_numbers),
 		T(test_back_to_what_was_undone),
 		T(test_part_of_a_cell),
