@@ -67,9 +67,11 @@ void cb_execution_submit(struct cb_shells *sh, struct cb_request *r)
 
 static int send_request(struct cb_shell *s, struct cb_request *r, const struct cb_shell_message *m)
 {
-	if (m->phase == CB_PHASE_COMM)
+	int c = cb_shell_send(s, r, m);
+
+	if (c >= 0 && m->phase == CB_PHASE_COMM)
 		s->all->events->comm_begins(s->all->kernel, r);
-	return cb_shell_send(s, r, m);
+	return c;
 }
 
 /* What the next cell is to say, once. */

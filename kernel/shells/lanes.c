@@ -319,15 +319,15 @@ static int send_to_lane(struct cb_shell *l, struct cb_request *r, const struct c
 	r->id = cb_python_give_id(&sh->guest->python, r->header, false);
 	if (m->phase != CB_PHASE_ASKING)
 		note(sh, l, r->id, m->phase);
-	if (m->phase == CB_PHASE_COMM)
-		sh->events->comm_begins(sh->kernel, r);
 	struct cb_span about = cb_buf_span(&b);
 
-	if (c < 0)
-		return c;
-	if (l == &sh->lanes.comms)
-		return cb_python_send_beside(&sh->guest->python, r, m->wire, about);
-	return cb_side_send(&sh->guest->side, m->wire, r->id, r->content, about, buffer, n);
+	if (c >= 0 && l == &sh->lanes.comms)
+		c = cb_python_send_beside(&sh->guest->python, r, m->wire, about);
+	else if (c >= 0)
+		c = cb_side_send(&sh->guest->side, m->wire, r->id, r->content, about, buffer, n);
+	if (c >= 0 && m->phase == CB_PHASE_COMM)
+		sh->events->comm_begins(sh->kernel, r);
+	return c;
 }
 
 static void begin(struct cb_shell *l)

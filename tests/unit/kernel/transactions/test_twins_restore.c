@@ -199,6 +199,25 @@ static void test_comms_that_wait(void **state)
 	rig_twin_close(&copy);
 }
 
+/* What can't be handed to Python opens nothing, and changes no state. */
+static void test_a_comm_that_is_not_sent(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t = rig_twin(r);
+	uint64_t last = r->k.transactions.twins.past.last;
+
+	cb_buf_release(&r->k.guest.python.link.tx);
+	r->k.guest.python.link.tx.max = 1;
+	const char *id = rig_send(r, RIG_SHELL, "comm_open",
+				  "{\"comm_id\":\"c\",\"target_name\":\"t\",\"data\":{}}", NULL);
+
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	rig_expect(r, RIG_IOPUB, "idle", id);
+	assert_false(is_open(r, "\"c\""));
+	assert_int_equal(r->k.transactions.twins.past.last, last);
+	rig_twin_close(&t);
+}
+
 /* Its jail is being ended: what pid 1 says of it then wakes nobody. */
 static void test_restored_too_late(void **state)
 {
@@ -280,6 +299,7 @@ int main(void)
 		T(test_dies_of_work_in_its_first_moments),
 		T(test_dies_beside_a_look_at_files),
 		T(test_comms_that_wait),
+		T(test_a_comm_that_is_not_sent),
 		T(test_restored_too_late),
 		T(test_none_is_woken_for_a_shutdown),
 		T(test_a_command_ends_with_one_that_is_looked_at),
