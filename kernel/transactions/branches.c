@@ -63,7 +63,7 @@ struct cb_branch *cb_branches_find(struct cb_transactions *tx, struct cb_span id
 	struct cb_branch *b = NULL;
 
 	for (size_t i = 0; id.data != NULL && (b = next(tx, &i)) != NULL;)
-		if (cb_shell_is(&b->shell, id))
+		if (b->state != CB_BRANCH_WAKING && cb_shell_is(&b->shell, id)) /* before that nobody knows it */
 			return b;
 	return NULL;
 }
@@ -127,7 +127,7 @@ void cb_branches_list(struct cb_transactions *tx, struct cb_json *j)
 	for (size_t i = 0; (b = next(tx, &i)) != NULL;) {
 		char date[28];
 
-		if (b->shell.id[0] == '\0' || b->state == CB_BRANCH_ENDING)
+		if (b->shell.id[0] == '\0' || b->state != CB_BRANCH_UP)
 			continue;
 		cb_date_format(b->created, date);
 		cb_json_put_object(j, NULL, "subshell_id", b->shell.id, "from", b->from[0] != '\0' ? b->from : NULL,

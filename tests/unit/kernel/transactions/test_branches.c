@@ -19,6 +19,11 @@ static void ready(struct rig *r, const struct rig_twin *t)
 	rig_twin_says(t, CB_TWIN_CONTROL_BORN, t->number);
 }
 
+static struct cb_branch *only(struct rig *r)
+{
+	return r->k.transactions.branches.branch[0];
+}
+
 /* It serves, and who asked for it is answered; its subshell_id goes into the headers. */
 static void serves(struct rig *r, struct branch *b, struct rig_request *resume)
 {
@@ -118,6 +123,27 @@ static void test_one_that_does_not_wake(void **state)
 	done(r, &b);
 }
 
+/* Nobody knows it yet, and may it not come: it is not listed, takes no cell, and can't be ended. */
+static void test_one_that_wakes_is_hidden(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct branch b = { .first = rig_twin(r) };
+	struct rig_request resume = waking(r, &b);
+	char id[64];
+	const char *asked = rig_send(r, RIG_CONTROL, "cellblock_list_branches_request", NULL, NULL);
+	struct rig_msg m = rig_take(r, RIG_CONTROL, "cellblock_list_branches_reply", asked);
+
+	assert_int_equal(json_array_size(json_object_get(m.content, "branches")), 0);
+	rig_msg_free(&m);
+	snprintf(id, sizeof(id), "\"%s\"", only(r)->shell.id);
+	assert_null(cb_branches_find(&r->k.transactions, (struct cb_span){ id, strlen(id) }));
+	rig_expect(r, RIG_IOPUB, "busy", asked);
+	rig_expect(r, RIG_IOPUB, "idle", asked);
+	serves(r, &b, &resume);
+	assert_ptr_equal(cb_branches_find(&r->k.transactions, (struct cb_span){ id, strlen(id) }), only(r));
+	done(r, &b);
+}
+
 static bool pid_1_was_told(struct rig *r)
 {
 	struct cb_init_msg m;
@@ -166,11 +192,6 @@ static void test_wrong_words(void **state)
 		done(r, &b);
 		rig_teardown(state);
 	}
-}
-
-static struct cb_branch *only(struct rig *r)
-{
-	return r->k.transactions.branches.branch[0];
 }
 
 static bool half_is_seen(struct rig *r)
@@ -440,6 +461,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_birth_and_a_cell),
 		T(test_one_that_does_not_wake),
+		T(test_one_that_wakes_is_hidden),
 		T(test_wrong_words),
 		T(test_it_ends_by_itself),
 		T(test_it_shuts_its_ear),
