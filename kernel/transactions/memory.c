@@ -68,7 +68,7 @@ static bool give_up(struct cb_transactions *tx, uint64_t used, uint64_t anonymou
 {
 	struct cb_memory_watch *m = &tx->memory;
 	uint64_t limit = tx->policy->limit_memory, others, own;
-	struct cb_twin *undone = cb_twins_undone(&tx->twins);
+	struct cb_twin *undone = cb_twins_undone(&tx->twins, true);
 	pid_t twin[CB_TWINS_MAX];
 	size_t n = cb_twins_unnamed(tx, looked_ms, twin);
 
@@ -78,7 +78,8 @@ static bool give_up(struct cb_transactions *tx, uint64_t used, uint64_t anonymou
 	own = anonymous > others ? anonymous - others : 0;
 	if (own < OWN(limit) || used - own >= limit)
 		return false;
-	if (undone != NULL) { /* it would go anyway, and nobody is told */
+	/* it would go anyway, and nobody is told; but the youngest takes over if the woken one does not work */
+	if (undone != cb_twins_undone(&tx->twins, false) && undone->asked_ms < looked_ms) {
 		cb_twins_drop(tx, undone);
 		cb_memory_freed(tx);
 		return true;

@@ -217,13 +217,18 @@ bool cb_twins_any(struct cb_transactions *tx)
 	return cb_twins_next(&tx->twins) != NULL;
 }
 
-struct cb_twin *cb_twins_undone(struct cb_twins *w)
+struct cb_twin *cb_twins_undone(struct cb_twins *w, bool oldest)
 {
-	for (int i = 0; i < CB_TWINS_MAX; i++)
-		if (w->confirming && cb_twin_is_ready(&w->twin[i]) && w->twin[i].number <= w->before_copy &&
-		    w->twin[i].name[0] == '\0' && w->twin[i].cell > w->woken.cell)
-			return &w->twin[i];
-	return NULL;
+	struct cb_twin *best = NULL;
+
+	for (int i = 0; i < CB_TWINS_MAX; i++) {
+		struct cb_twin *t = &w->twin[i];
+
+		if (w->confirming && cb_twin_is_ready(t) && t->number <= w->before_copy && t->name[0] == '\0' &&
+		    t->cell > w->woken.cell && (best == NULL || (t->number > best->number) != oldest))
+			best = t;
+	}
+	return best;
 }
 
 size_t cb_twins_give_up(struct cb_transactions *tx)

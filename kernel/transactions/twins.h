@@ -96,8 +96,9 @@ bool cb_twin_is_ready(const struct cb_twin *t);
 struct cb_twin *cb_twins_find(struct cb_twins *w, uint32_t number); /* 0 = a free place */
 /* The youngest, or with `oldest` the oldest that nothing waits for, of those that are ready and have no name. */
 struct cb_twin *cb_twins_pick(struct cb_twins *w, bool oldest);
-/* While one that took over is not known to work: one without a name that goes when it is; NULL = none. */
-struct cb_twin *cb_twins_undone(struct cb_twins *w);
+/* While one that took over is not known to work: the oldest or youngest without a name that goes when it is; NULL =
+ * there is none. */
+struct cb_twin *cb_twins_undone(struct cb_twins *w, bool oldest);
 /* Who takes over when a cell fails for good: the youngest without a name, or if there is none the youngest. */
 struct cb_twin *cb_twins_next(struct cb_twins *w);
 /* Another one of this one's name. */

@@ -533,7 +533,7 @@ static void drop_undone(struct cb_transactions *tx)
 {
 	struct cb_twin *t;
 
-	while ((t = cb_twins_undone(&tx->twins)) != NULL)
+	while ((t = cb_twins_undone(&tx->twins, true)) != NULL)
 		cb_twins_drop(tx, t);
 	cb_twins_keep_so_many(tx);
 }

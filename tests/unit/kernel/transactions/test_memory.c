@@ -109,19 +109,25 @@ static void test_given_up(void **state)
 	rig_twin_close(&young);
 }
 
-/* A younger state than the one that is gone back to goes anyway: no other is given up, and nobody is told. */
-static void test_one_that_is_undone(void **state)
+/* One after each of so many cells, but the first. */
+static void states(struct rig *r, struct rig_twin *t, int n)
 {
-	struct rig *r = *state = up();
-	struct rig_twin t[3], copy;
-
-	r->policy.transactions_keep = 2;
-	for (int i = 0; i < 3; i++) {
+	r->policy.transactions_keep = (uint64_t)n - 1;
+	for (int i = 0; i < n; i++) {
 		if (i > 0)
 			rig_works(r);
 		t[i] = rig_twin(r);
 	}
-	const char *id = rig_send(r, RIG_CONTROL, "cellblock_rollback_request", "{}", NULL);
+}
+
+/* A younger state than the one that is gone back to goes anyway: no other is given up, and nobody is told. */
+static void test_one_that_is_undone(void **state)
+{
+	struct rig *r = *state = up();
+	struct rig_twin t[4], copy;
+
+	states(r, t, 4);
+	const char *id = rig_send(r, RIG_CONTROL, "cellblock_rollback_request", "{\"cells\":2}", NULL);
 	struct rig_request resume = rig_twin_wakes(r, &t[1]);
 
 	rig_twin_resumed(r, &resume);
@@ -135,6 +141,61 @@ static void test_one_that_is_undone(void **state)
 	assert_non_null(cb_twins_find(&r->k.transactions.twins, t[0].number));
 	assert_string_equal(r->k.transactions.memory.note, "");
 	rig_twin_close(&t[0]);
+	rig_twin_close(&t[2]);
+	rig_twin_close(&t[3]);
+	rig_twin_close(&copy);
+}
+
+/* But the youngest, which is the present one, is what there is if the one that is gone back to does not work: an older
+ * one goes before it. */
+static void test_the_present_one_comes_back(void **state)
+{
+	struct rig *r = *state = up();
+	struct rig_twin t[4], copy;
+
+	states(r, t, 4);
+	const char *id = rig_send(r, RIG_CONTROL, "cellblock_rollback_request", "{}", NULL);
+	struct rig_request resume = rig_twin_wakes(r, &t[2]);
+
+	rig_twin_resumed(r, &resume);
+	copy = rig_twin_asked(r);
+	tell(r, 15 * GIB, 4 * GIB);
+	rig_init_expect(r, CB_INIT_DROP, (int)t[0].number);
+	all_ended(r);
+	assert_int_equal(r->k.transactions.memory.given_up, 1);
+	rig_init_tell(r, CB_INIT_EXITED, SIGABRT);
+	rig_init_expect(r, CB_INIT_DROP, (int)copy.number);
+	rig_twin_close(&copy);
+	resume = rig_twin_wakes(r, &t[3]);
+	rig_twin_resumed(r, &resume);
+	copy = rig_twin(r);
+	rig_expect_error(r, RIG_CONTROL, "cellblock_rollback_reply", id, "KernelDiedError", "did not work");
+	rig_twin_close(&t[0]);
+	rig_twin_close(&t[1]);
+	rig_twin_close(&copy);
+}
+
+/* Where it is the last one it is given up like any other, and that is told. */
+static void test_the_present_one_is_given_up(void **state)
+{
+	struct rig *r = *state = up();
+	struct rig_twin t[3], copy;
+
+	states(r, t, 3);
+	(void)rig_send(r, RIG_CONTROL, "cellblock_rollback_request", "{\"cells\":2}", NULL);
+	struct rig_request resume = rig_twin_wakes(r, &t[0]);
+
+	rig_twin_resumed(r, &resume);
+	copy = rig_twin_asked(r);
+	tell(r, 15 * GIB, 4 * GIB);
+	rig_init_expect(r, CB_INIT_DROP, (int)t[1].number);
+	all_ended(r);
+	assert_int_equal(r->k.transactions.memory.given_up, 0);
+	tell(r, 15 * GIB, 4 * GIB);
+	rig_init_expect(r, CB_INIT_DROP, (int)t[2].number);
+	all_ended(r);
+	assert_true(r->k.transactions.memory.given_up == 1 && r->k.transactions.memory.none_left);
+	rig_twin_close(&t[1]);
 	rig_twin_close(&t[2]);
 	rig_twin_close(&copy);
 }
@@ -400,6 +461,8 @@ int main(void)
 		cmocka_unit_test(test_a_jail_keeps_its_pid_1),
 		cmocka_unit_test_teardown(test_given_up, rig_teardown),
 		cmocka_unit_test_teardown(test_one_that_is_undone, rig_teardown),
+		cmocka_unit_test_teardown(test_the_present_one_comes_back, rig_teardown),
+		cmocka_unit_test_teardown(test_the_present_one_is_given_up, rig_teardown),
 		cmocka_unit_test_teardown(test_old_looks, rig_teardown),
 		cmocka_unit_test_teardown(test_one_that_has_not_ended, rig_teardown),
 		cmocka_unit_test_teardown(test_over, rig_teardown),
