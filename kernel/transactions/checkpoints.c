@@ -97,7 +97,7 @@ const char *cb_checkpoints_refusal(const struct cb_transactions *tx)
 	if (tx->guest->level < CB_LEVEL_NO_CGROUP)
 		return "the jail's isolation level is below no-cgroup";
 	if (tx->twins.copy_kills)
-		return "the state that came back may die of being copied: save what you need and restart the kernel";
+		return "the state that came back " CB_TWIN_COPY_KILLS;
 	return tx->twins.given_up[0] != '\0' ? tx->twins.given_up
 					     : "this kernel's guest can't be copied (see its log)";
 }

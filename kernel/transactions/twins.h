@@ -4,6 +4,10 @@
 
 #include "transactions.h"
 
+/* What is said of a state when `copy_kills`. */
+#define CB_TWIN_COPY_KILLS \
+	"may die of being copied, so no state is kept from here on: save what you need and restart the kernel"
+
 int cb_twins_init(struct cb_transactions *tx);
 void cb_twins_release(struct cb_transactions *tx);
 

@@ -6,6 +6,7 @@
  */
 #include <cellblock/fd.h>
 #include <cellblock/json_scan.h>
+#include <cellblock/json_write.h>
 #include <cellblock/log.h>
 #include <errno.h>
 #include <sys/socket.h>
@@ -30,6 +31,7 @@
 /* Where none do: a twin is copied, whose own fork's hooks have ended, or files are kept. A machine may be busy. */
 #define PATIENT_DEADLINE (15000 * MS)
 #define FAILURES_MAX 3
+#define WHY_MAX (16u << 10) /* of what an error says is read */
 #define AGAIN_AFTER (1000 * MS) /* a try stops the threads for a tenth of that */
 
 static void not_asked_again(struct cb_transactions *tx, const char *why)
@@ -381,19 +383,25 @@ void cb_left_out_take(struct cb_left_out *l, struct cb_span json)
 	l->native_of[name.len] = '\0';
 }
 
-/* A raw JSON string, or none, without its quotes; so many bytes of it. */
-static struct cb_span bare(struct cb_span raw, size_t most)
+/* Appends what a raw JSON string, or none, says; so many bytes of it. What is longer than WHY_MAX is left out. */
+static void append_said(struct cb_buf *b, struct cb_span raw, size_t most)
 {
-	size_t len = raw.len > 2 ? raw.len - 2 : 0;
+	size_t before = b->len;
 
-	return (struct cb_span){ len > 0 ? raw.data + 1 : "", len < most ? len : most };
+	if (raw.data == NULL || cb_json_string_decode(raw, b) < 0)
+		b->len = before;
+	if (b->len - before > most)
+		b->len = before + cb_utf8_complete_prefix((const char *)b->data + before, most);
 }
 
 void cb_twins_why_not(const struct cb_guest_content *c, char *ret_why, size_t size)
 {
-	struct cb_span ename = bare(c->ename, 80), evalue = bare(c->evalue, 160);
+	CB_AUTO_BUF b = CB_BUF_INIT(WHY_MAX);
 
-	snprintf(ret_why, size, "%.*s: %.*s", (int)ename.len, ename.data, (int)evalue.len, evalue.data);
+	append_said(&b, c->ename, 80);
+	(void)cb_buf_append(&b, ": ", 2);
+	append_said(&b, c->evalue, 160);
+	snprintf(ret_why, size, "%.*s", (int)b.len, (const char *)b.data);
 }
 
 /* They may stop the next time. */

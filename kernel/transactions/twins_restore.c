@@ -400,8 +400,7 @@ static void word_it(struct cb_transactions *tx, const struct cb_twin *t)
 		snprintf(passed, sizeof(passed), "; %s state did not work when it was woken (%s)%s",
 			 w->passed_cell > t->cell ? "a later" : "another", w->passed_why,
 			 w->copy_kills && !w->possible
-				 ? ", and this one may die of being copied, so no state is kept from here on: save "
-				   "what you need and restart the kernel"
+				 ? ", and this one " CB_TWIN_COPY_KILLS
 				 : "");
 	snprintf(w->outcome, sizeof(w->outcome), "all variables%s are as they were before %s%s%s%s%s%s%s",
 		 t->files == CB_FILES_KEPT ? " and files" : "", cell[0] != '\0' ? cell : "it", cells, passed,

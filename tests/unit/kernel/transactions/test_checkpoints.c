@@ -139,8 +139,9 @@ static void not_made(struct rig *r)
 	const char *id = ask(r, "checkpoint", "{\"name\":\"b\"}");
 	struct rig_twin n = rig_twin_asked(r);
 
-	rig_twin_answered(r, &n, "{\"status\":\"error\",\"ename\":\"OSError\",\"evalue\":\"no more\"}");
-	expect_reply(r, "cellblock_checkpoint_reply", id, "error", "no more");
+	rig_twin_answered(r, &n,
+			  "{\"status\":\"error\",\"ename\":\"OSError\",\"evalue\":\"no more, sch\\u00f6n\"}");
+	expect_reply(r, "cellblock_checkpoint_reply", id, "error", "OSError: no more, schön");
 	rig_init_expect(r, CB_INIT_DROP, (int)n.number);
 	rig_twin_close(&n);
 }
@@ -481,7 +482,7 @@ static void test_names_where_no_more_are_made(void **state)
 	assert_int_equal(q.h.type, CB_WIRE_EXECUTE);
 	assert_non_null(strstr(q.metadata, "\"checkpoints\":[{\"name\":\"a\""));
 	assert_non_null(strstr(q.metadata, "\"no_copies\":\"the state is not kept any more, for it could not be 3 "
-					   "times in a row: OSError: no more\""));
+					   "times in a row: OSError: no more, schön\""));
 	assert_true(r->k.transactions.memory.armed); /* they have memory still */
 	rig_request_free(&q);
 	rig_twin_close(&first);
