@@ -209,11 +209,9 @@ void cb_request_note_comm(const struct cb_request *r, struct cb_comms *comms)
 		(void)cb_comms_closed(comms, f[0].ret);
 }
 
-/* What clients have opened and closed, though Python was not told yet; NULL: whether there is any of it. */
-static bool note_waiting(struct cb_kernel *k, struct cb_comms *comms)
+/* With what clients have opened and closed, though Python was not told yet: a copy, if there is any of it. */
+static const struct cb_comms *with_waiting(struct cb_kernel *k, const struct cb_comms *comms, struct cb_comms *copy)
 {
-	bool any = false;
-
 	for (size_t i = 0; i <= CB_LANES; i++) {
 		const struct cb_request *r = i < CB_LANES ? cb_lanes_waiting_in(&k->shells, i)
 							  : k->shells.execution.shell.waiting.head;
@@ -221,12 +219,13 @@ static bool note_waiting(struct cb_kernel *k, struct cb_comms *comms)
 		for (; r != NULL; r = r->next) {
 			if (r->kind != CB_REQUEST_COMM_OPEN && r->kind != CB_REQUEST_COMM_CLOSE)
 				continue;
-			any = true;
-			if (comms != NULL)
-				cb_request_note_comm(r, comms);
+			if (comms != copy && cb_comms_copy(comms, copy) < 0)
+				return comms;
+			comms = copy;
+			cb_request_note_comm(r, copy);
 		}
 	}
-	return any;
+	return comms;
 }
 
 void cb_request_comm_info(struct cb_kernel *k, struct cb_request *r)
@@ -239,12 +238,8 @@ void cb_request_comm_info(struct cb_kernel *k, struct cb_request *r)
 		return;
 	}
 	struct cb_branch *branch = cb_branches_find(&k->transactions, r->subshell_id);
-	struct cb_comms as_asked = { 0 }, *comms = branch != NULL ? &branch->comms : &k->guest.comms;
-
-	if (branch == NULL && note_waiting(k, NULL) && cb_comms_copy(comms, &as_asked) == 0) {
-		(void)note_waiting(k, &as_asked);
-		comms = &as_asked;
-	}
+	struct cb_comms as_asked = { 0 };
+	const struct cb_comms *comms = branch != NULL ? &branch->comms : with_waiting(k, &k->guest.comms, &as_asked);
 	CB_AUTO_BUF b = CB_BUF_INIT(CB_COMMS_BYTES_MAX + CB_COMMS_MAX * 32u);
 	struct cb_json j = cb_json_begin(&b);
 	struct cb_span target = f[0].ret_type == CB_JSON_STRING ? f[0].ret : (struct cb_span){ NULL, 0 };

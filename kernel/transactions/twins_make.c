@@ -200,8 +200,8 @@ static struct cb_twin *conceive(struct cb_transactions *tx, enum cb_twin_use use
 		cb_fd_close(&ret_theirs[CB_BIRTH_SIDE]);
 	}
 	t->cell = w->past.last;
+	t->live = cb_undo_log_point(&w->past);
 	t->count = tx->shells->execution.number;
-	t->live = cb_undo_log_live(&w->past);
 	t->created = cb_date_now();
 	t->asked_ms = cb_now_ms();
 	w->coming = t;

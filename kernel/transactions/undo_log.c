@@ -160,7 +160,7 @@ void cb_undo_log_ended(struct cb_undo_log *p, uint64_t cell, int64_t number)
 		c->ended = p->last;
 }
 
-struct cb_undo_log_count cb_undo_log_live(struct cb_undo_log *p)
+struct cb_undo_log_count cb_undo_log_point(struct cb_undo_log *p)
 {
 	struct cb_undo_log_count live = p->live;
 

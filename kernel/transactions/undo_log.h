@@ -53,8 +53,8 @@ void cb_undo_log_add(struct cb_undo_log *p, struct cb_span code, int64_t number)
 /* Others may begin, and points be made to go back to, before the cell that was added last has ended. */
 void cb_undo_log_runs(struct cb_undo_log *p, int64_t number);
 void cb_undo_log_ended(struct cb_undo_log *p, uint64_t cell, int64_t number);
-/* How many have run and are in a point that is made now. */
-struct cb_undo_log_count cb_undo_log_live(struct cb_undo_log *p);
+/* A point is made now, at `last`: how many have run and are in it. */
+struct cb_undo_log_count cb_undo_log_point(struct cb_undo_log *p);
 /* How many with a number are known that have ended after `cell` and begun before `end`, and are not undone. */
 size_t cb_undo_log_between(const struct cb_undo_log *p, uint64_t cell, uint64_t end);
 /* Nobody can go back to before `cell`, or to what was made before it was gone back `undone` times: what all have that

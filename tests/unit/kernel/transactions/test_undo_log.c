@@ -174,7 +174,7 @@ static void test_part_of_a_cell(void **state)
 	add("\"silent\"", 0);
 	cb_undo_log_runs(&past, 0);
 	at = past.last;
-	point = cb_undo_log_live(&past);
+	point = cb_undo_log_point(&past);
 	assert_true(point.cells == 2 && point.unnumbered == 0);
 	cb_undo_log_ended(&past, at, 0);
 	add("\"d\"", 4);
@@ -246,7 +246,7 @@ static void message(void)
 /* They are counted one by one as well where there are two lines, each with some that the other has not. */
 static void test_counts_between_lines(void **state)
 {
-	struct cb_undo_log_count early = cb_undo_log_live(&past), late;
+	struct cb_undo_log_count early = cb_undo_log_point(&past), late;
 	struct cb_undo_log_undone u;
 	uint64_t at;
 
@@ -254,7 +254,7 @@ static void test_counts_between_lines(void **state)
 	add("\"silent\"", 0);
 	for (int i = 0; i < 1000; i++)
 		message();
-	late = cb_undo_log_live(&past);
+	late = cb_undo_log_point(&past);
 	at = past.last;
 	message();
 	assert_int_equal(past.last, 1002);
