@@ -5,16 +5,16 @@
 # Idempotent: what is there already is left alone. Needs root (or sudo without a password) only when a Debian package is
 # missing; else, and on other systems, it names the packages and stops.
 
-# A program, a header, or a module of pkg-config; its package of Debian, Fedora and Arch.
+# A program, a header, or a module of pkg-config; its package of Debian, Fedora and Arch. gcc stands for any compiler.
 NEEDED="gcc gcc gcc gcc
-/usr/include/stdio.h libc6-dev glibc-devel glibc
+stdio.h libc6-dev glibc-devel glibc
 make make make make
 pkg-config pkg-config pkgconf-pkg-config pkgconf
 libzmq libzmq3-dev zeromq-devel zeromq
 jansson libjansson-dev jansson-devel jansson
 libcrypto libssl-dev openssl-devel openssl
 libseccomp libseccomp-dev libseccomp-devel libseccomp
-sqlite3 libsqlite3-dev sqlite-devel sqlite
+sqlite3.h libsqlite3-dev sqlite-devel sqlite
 cmocka libcmocka-dev libcmocka-devel cmocka"
 OPTIONAL="scdoc" # for the manual pages
 VENV=$ROOT/.venv
@@ -41,16 +41,18 @@ no_arguments() {
 # What ./check and ./demo do first. Two at once would write each other's build and .venv: who holds the lock has its
 # number in it. What it starts holds it, too, for as long as that runs.
 begin() {
-	local thing lock=$ROOT/build/running
+	local thing lock=$ROOT/build/running status=0
 	no_arguments "$@"
 	for thing in "$ROOT" "$ROOT/build" "$lock" "$VENV" "$ROOT/demo-output"; do
 		[ ! -e "$thing" ] || [ -w "$thing" ] || die "$thing can't be written by $(id -un), perhaps" \
-			"since a run by sudo made it; run: sudo chown -R $(id -un) '$thing'"
+			"since a run by sudo made it; run: sudo chown -R $(id -un) '${thing%/running}'"
 	done
 	mkdir -p "$ROOT/build"
 	exec 9>>"$lock" || exit 1
-	flock --nonblock 9 ||
-		die "./check or ./demo runs in this folder already (process $(cat "$lock")); wait for its end"
+	flock --nonblock --conflict-exit-code 75 9 || status=$?
+	[ $status -ne 75 ] || die "./check or ./demo runs in this folder already (process $(cat "$lock"))," \
+		"or what it left running, which this names: fuser '$lock'; wait for its end"
+	[ $status -eq 0 ] || die "$lock can't be locked"
 	echo $$ >"$lock"
 }
 
@@ -106,13 +108,21 @@ apt_install() {
 	quietly apt-install $sudo apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=900 "$@"
 }
 
+has() {
+	case $1 in
+	gcc) ${CC:-cc} --version ;;
+	*.h) ${CC:-cc} -E -include "$1" -x c - ;;
+	*) command -v "$1" || pkg-config --exists "$1" ;;
+	esac </dev/null >/dev/null 2>&1
+}
+
 # The packages of what is needed and not there, by looking for it; the words are columns of NEEDED.
 # usage: missing_of COLUMN
 missing_of() {
 	local thing debian fedora arch
 	while read -r thing debian fedora arch; do
-		[ -e "$thing" ] || command -v "$thing" || pkg-config --exists "$thing" || printf ' %s' "${!1}" >&3
-	done <<<"$NEEDED" 3>&1 >/dev/null 2>&1
+		has "$thing" || printf ' %s' "${!1}"
+	done <<<"$NEEDED"
 }
 
 # What is missing where there is no apt-get: only said.
@@ -158,14 +168,18 @@ make_venv() {
 	version=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
 	if "$VENV/bin/python" -m pip --version >/dev/null 2>&1; then
 		:
-	elif "$VENV/bin/python" -c '' 2>/dev/null; then # uv makes them without pip
+	elif "$VENV/bin/python" -c '' 2>/dev/null; then # uv makes them without pip; or it has another version now
+		rm -f "$VENV/.requirements" "$VENV/.client"
 		quietly venv "$VENV/bin/python" -m ensurepip --default-pip || exit 1
+		quietly pip-there "$VENV/bin/python" -m pip --version ||
+			die "the pip of $VENV is broken; move $VENV away"
 	elif [ ! -d "$VENV/lib" ] || [ -d "$VENV/lib/$version" ]; then
-		say "making .venv with $("$python" --version)"
+		say "making $VENV with $("$python" --version)"
+		[ -d "$VENV/lib" ] || rm -f "$VENV/.requirements" "$VENV/.client"
 		rm -f "$VENV"/bin/python*
 		quietly venv "$python" -m venv "$VENV" || exit 1
 	else
-		die "the Python of .venv does not start, and $python has another version; move .venv away"
+		die "the Python of $VENV does not start, and $python has another version; move $VENV away"
 	fi
 	if ! head -n 1 "$VENV/bin/pip" | grep -qF "#!$VENV/bin/python"; then # its programs start another's Python
 		grep -rlZIE '^#!.*/\.venv/bin/python' "$VENV/bin" |
@@ -174,7 +188,7 @@ make_venv() {
 	set -- "$ROOT/tests/requirements.txt" "$@"
 	stamp=$(cat "$@" "$ROOT/tests/requirements.lock" | cksum)
 	[ "$(cat "$VENV/.requirements" 2>/dev/null)" = "$stamp" ] && return 0
-	say "installing Jupyter clients into .venv"
+	say "installing Jupyter clients into $VENV"
 	rm -f "$VENV/.requirements" # until all of it is there
 	install_python "$@" || exit 1
 	printf '%s\n' "$stamp" >"$VENV/.requirements"

@@ -98,6 +98,9 @@ class Bootstrap(unittest.TestCase):
                 self.assertEqual(done.returncode, 1)
                 self.assertIn("runs in this folder already (process 4711)", done.stderr)
             self.assertTrue((self.root / "build/results").is_dir())
+        done = self.bash("flock() { return 1; }\nbegin")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("build/running can't be locked", done.stdout)
         done = self.bash("begin; echo $$; cat build/running")
         self.assertEqual((done.returncode, len(set(done.stdout.split()))), (0, 1), done.stdout)
 
@@ -107,26 +110,48 @@ class Bootstrap(unittest.TestCase):
         kept.touch()
         done = self.bash("make_venv")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("the Python of .venv does not start", done.stdout)
+        self.assertIn(f"the Python of {self.root}/.venv does not start", done.stdout)
         self.assertTrue(kept.exists())
 
     def test_an_environment_without_pip_gets_it(self):
+        """And all the rest, whatever the stamps say: it was installed for the version that Python had before."""
         (self.root / "tests").mkdir()
         for name in ("requirements.txt", "requirements.lock"):
             shutil.copy(ROOT / "tests" / name, self.root / "tests" / name)
-        mine = self.root / ".venv/mine"
-        self.bash('"$(find_python)" -m venv --without-pip .venv && touch .venv/mine')
-        done = self.bash("install_python() { :; }\nmake_venv && .venv/bin/pip --version")
-        self.assertEqual((done.returncode, mine.exists()), (0, True), done.stdout)
+        mine, stamp, venv = self.root / ".venv/mine", self.root / ".venv/.requirements", self.root / ".venv"
+        make = "install_python() { echo installs; }\nmake_venv && .venv/bin/pip --version"
+        self.bash('"$(find_python)" -m venv --without-pip .venv && touch .venv/mine .venv/.client')
+        self.bash("cat tests/requirements.txt tests/requirements.lock | cksum >.venv/.requirements")
+        kept = stamp.read_text()
+        done = self.bash(make)
+        self.assertEqual((done.returncode, mine.exists(), stamp.read_text()), (0, True, kept), done.stdout)
+        self.assertTrue("installs" in done.stdout and not (venv / ".client").exists(), done.stdout)
+        self.assertNotIn("installs", self.bash(make).stdout)
+        shutil.rmtree(next(venv.glob("lib/python*/site-packages/pip")))  # what says that it is there stays
+        done = self.bash(make)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(f"move {venv} away", done.stdout)
+        shutil.rmtree(venv / "lib")
+        (venv / "bin/python").unlink()
+        stamp.write_text(kept)
+        self.assertIn("installs", self.bash(make).stdout)
 
     def test_what_other_systems_lack_is_named(self):
+        """They have a C library and its headers, and the program sqlite3 without its headers."""
         tools = self.root / "bin"
         tools.mkdir()
-        for name in ("getconf", "gcc"):
-            (tools / name).symlink_to(shutil.which("true"))
-        for manager, said in (("dnf", "dnf install make .*zeromq-devel"), ("pacman", "pacman -S make .*zeromq ")):
-            (tools / manager).symlink_to(shutil.which("true"))
-            done = self.bash("name_packages", env={"PATH": str(tools)})
+
+        def program(name, text="exit 0"):
+            (tools / name).write_text(f"#!/bin/sh\n{text}\n")
+            (tools / name).chmod(0o755)
+
+        for name in ("getconf", "sqlite3"):
+            program(name)
+        program("clang", 'case "$*" in *sqlite3.h*) exit 1 ;; esac')
+        for manager, said in (("dnf", "dnf install make .*zeromq-devel .*sqlite-devel"),
+                              ("pacman", "pacman -S make .*zeromq .*sqlite")):
+            program(manager)
+            done = self.bash("name_packages", env={"PATH": str(tools), "CC": "clang"})
             self.assertEqual(done.returncode, 1)
             self.assertRegex(done.stdout, said)
             (tools / manager).unlink()
