@@ -14,7 +14,7 @@ import struct
 import subprocess
 import sys
 import termios
-from time import monotonic
+from time import CLOCK_MONOTONIC, clock_gettime
 
 _QUIET_MS = 100  # without output for so long: it may be waiting for input
 _SHOWN_MAX = 4000  # of what it wrote last
@@ -64,11 +64,11 @@ class Command:
                 self._kill()
             os.close(self._terminal)
 
-    def _serve(self, grace=None, clock=monotonic):  # not looked up when it is called, for freezegun: see streams.py
-        deadline = None if grace is None else clock() + grace
+    def _serve(self, grace=None):
+        deadline = None if grace is None else _now() + grace
         poll = select.poll()
         poll.register(self._terminal, select.POLLIN)
-        while deadline is None or clock() < deadline:
+        while deadline is None or _now() < deadline:
             if poll.poll(_QUIET_MS):
                 if not self._show():
                     return self._process.wait()
@@ -151,6 +151,10 @@ class Command:
         except OSError:
             pass
         self._process.wait()
+
+
+def _now():
+    return clock_gettime(CLOCK_MONOTONIC)  # freezegun exchanges time.monotonic
 
 
 def _terminal():

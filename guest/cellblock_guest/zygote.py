@@ -126,11 +126,11 @@ def _import(names):
             loaded.append(name)
         except BaseException:
             left_out.append(name)
-        _check(name)
+        _check(name, ". Preload without it")
     return loaded, left_out
 
 
-def _check(name):
+def _check(name, cure=""):
     """Unfit: something is left that a copy would share with its original, or not have."""
     null = []
     for fd in map(int, os.listdir("/proc/self/fd")):
@@ -142,7 +142,7 @@ def _check(name):
             if what == os.devnull:
                 null.append(fd)
                 continue
-            raise Unfit("%s leaves a file open, which copies would share: %s" % (name, what))
+            raise Unfit("%s leaves a file open, which copies would share: %s%s" % (name, what, cure))
     newborn.nothing[:] = null
     with open("/proc/self/maps") as f:
         for line in f:

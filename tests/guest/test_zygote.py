@@ -486,6 +486,7 @@ def test_a_module_that_leaves_something_open_is_refused(new_zygote, tmp_path, wh
     assert zygote.process.wait(DEADLINE) == 3
     assert zygote.said.startswith("-leaves_open leaves ") or "leaves_open maps" in zygote.said
     assert zygote.said.count("\n") == 1 and zygote.stderr == ""
+    assert "a file open" not in zygote.said or zygote.said.endswith(". Preload without it\n")
 
 
 def test_what_it_imports_may_say_and_fail(new_zygote, tmp_path):
