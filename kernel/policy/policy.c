@@ -53,7 +53,7 @@ static int unknown_key(const char *origin, const char *name, struct cb_err *err)
 	if (near.best != NULL)
 		snprintf(cure, sizeof(cure), "Did you mean \"%s\"?", near.best);
 	else
-		snprintf(cure, sizeof(cure), "`cellblock explain` lists the keys.");
+		snprintf(cure, sizeof(cure), "`cellblock explain --policy notebook` lists the keys.");
 	return cb_err_set(err, CB_E_UNKNOWN, "policy", cure, "%s: unknown key \"%.100s\"", origin, name);
 }
 

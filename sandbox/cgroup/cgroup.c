@@ -289,7 +289,9 @@ void cb_cgroups_open(const struct cb_jail_spec *spec, struct cb_cgroups *ret)
 			   "there is no cpu controller, so limits.cpu is not held");
 	if (ret->kind == CB_CGROUP_NONE && ret->lack.cure[0] == '\0')
 		snprintf(ret->lack.cure, sizeof(ret->lack.cure), "Start Cellblock %s.",
-			 geteuid() != 0 ? "as root" : "where control groups for memory and pids can be made");
+			 geteuid() != 0 && lack[1].code != -ENOENT
+				 ? "as root"
+				 : "where control groups for memory and pids can be made");
 }
 
 void cb_cgroups_sweep(const struct cb_cgroups *c)
