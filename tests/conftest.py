@@ -22,6 +22,7 @@ import kernels  # noqa: E402
 import rawclient  # noqa: E402
 
 PR_SET_CHILD_SUBREAPER = 36
+ONCE = {"frameworks", "hostile_guest"}  # how the kernel takes them is the same whoever starts it
 
 
 def pytest_configure(config):
@@ -39,7 +40,19 @@ def pytest_sessionfinish(session):
         session.exitstatus = pytest.ExitCode.INTERRUPTED
 
 
+def mark_for_check(item):
+    """What one half of ./check leaves to the other, by the folder."""
+    folders = {folder.name for folder in item.path.parents if folder.parent == HERE}
+    if folders & ONCE:
+        item.add_marker(pytest.mark.once)
+    params = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    if "jail" in folders and ("user" in params or "files" in item.fixturenames):
+        item.add_marker(pytest.mark.by_root)  # root tries it as an ordinary user, in the same way
+
+
 def pytest_collection_modifyitems(config, items):
+    for item in items:
+        mark_for_check(item)
     for item in items if rawclient.SLOW != 1 else ():  # as each wait is longer, so is the whole
         mark = item.get_closest_marker("timeout")
         limit = mark.args[0] if mark else config.getoption("timeout") or config.getini("timeout") or 0

@@ -12,14 +12,6 @@ import nameslab
 from overlayfiles import BUILD, Files
 
 
-def pytest_collection_modifyitems(items):
-    """What root tries as an ordinary user as well, in the same way."""
-    for item in items:
-        params = item.callspec.params.values() if hasattr(item, "callspec") else ()
-        if "user" in params or "files" in item.fixturenames:
-            item.add_marker(pytest.mark.by_root)
-
-
 @pytest.fixture
 def lab(request, nothing_left):
     """A folder with the host's files and a way of starting jails in it; the parameter is one of nameslab.halves()."""
