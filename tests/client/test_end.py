@@ -199,6 +199,44 @@ def test_closed_from_another_loop_while_a_cell_runs(work, closed):
     gc.collect()  # a task whose loop was closed says so
 
 
+def test_closed_from_another_thread_that_its_loop_waits_for(work, monkeypatch):
+    monkeypatch.setattr(importlib.import_module("cellblock._session"), "STILL", 0.1, raising=False)
+
+    async def main():
+        sb = await cellblock.AsyncSandbox("notebook", workspace=work, grace=0.1).start()
+        kernel, file = psutil.Process(sb.kernel.pid), sb.kernel.connection_file
+        thread = threading.Thread(target=asyncio.run, args=(sb.close(),), daemon=True)
+        thread.start()
+        thread.join(60)
+        assert not thread.is_alive() and kernels.wait_gone([kernel]) == [] and not os.path.exists(file)
+        with pytest.raises(cellblock.SandboxClosedError):
+            await sb.run("1")
+
+    asyncio.run(main())
+
+
+def test_closed_from_another_thread_as_its_loop_stops(work):
+    """What it has begun to end is ended by who has asked for that."""
+    up, ended, loop = threading.Event(), threading.Event(), asyncio.new_event_loop()
+    sb = cellblock.AsyncSandbox("notebook", workspace=work)
+
+    async def used():
+        await sb.start()
+        with pytest.raises(cellblock.SandboxClosedError):
+            await sb.run(FOREVER, on_output=lambda text: up.set())
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(used(),), daemon=True)
+    thread.start()
+    assert up.wait(60)
+    kernel, file = psutil.Process(sb.kernel.pid), sb.kernel.connection_file
+    kernel.suspend()  # its end takes longer than the loop runs
+    asyncio.run(sb.close())
+    assert kernels.wait_gone([kernel]) == [] and not os.path.exists(file)
+    thread.join(60)
+    loop.run_until_complete(asyncio.wait_for(asyncio.gather(*asyncio.all_tasks(loop)), 60))
+    loop.close()
+
+
 def test_leaving_a_stream_interrupts(work):
     with cellblock.Sandbox("notebook", workspace=work) as sb:
         for event in sb.stream(FOREVER):
@@ -231,6 +269,18 @@ def test_a_stream_that_a_forks_child_collects():
     assert done.stdout.split() == ["1", "on"]
 
 
+def test_a_stream_that_a_forks_child_goes_on_with():
+    done = run_script(
+        "import asyncio, os\nfrom cellblock import ForkError, _loop\n"
+        "async def never_ends(tell):\n    tell(1)\n    await asyncio.Event().wait()\n"
+        "held = _loop.hearing(never_ends)\nprint(next(held), flush=True)\n"
+        "if os.fork() == 0:\n    try:\n        next(held)\n"
+        "    except ForkError:\n        print('ForkError', flush=True)\n    os._exit(0)\n"
+        "os.wait()\n"
+    )
+    assert done.stdout.split() == ["1", "ForkError"]
+
+
 def test_a_cell_whose_end_was_lost(work, monkeypatch):
     """The kernel sets aside a program that is stopped for long: what it publishes then is lost, the reply is not."""
     monkeypatch.setattr(importlib.import_module("cellblock._session"), "LATE", 0.1, raising=False)
@@ -257,21 +307,27 @@ def test_a_cell_whose_end_was_lost(work, monkeypatch):
     asyncio.run(main())
 
 
-def test_output_that_the_kernel_gave_up(work):
-    """It says so with no word on whose output that was: of what runs then."""
+@pytest.mark.parametrize("of_the_run", [True, False])
+def test_output_that_the_kernel_gave_up(work, of_the_run):
+    """It says whose the first of it was, which may be another client's; and a cell's own words are not the kernel's."""
+    said = "\n[cellblock: 70000000 bytes of output were given up: a client was not reading]\n"
 
     async def main():
         async with cellblock.AsyncSandbox("notebook", workspace=work) as sb:
             os.mkfifo(work / "gate")
             task = await begun(sb, "print('up', flush=True)\nopen('gate').read()\n7")
-            said = "\n[cellblock: 70000000 bytes of output were given up: a client was not reading]\n"
             session = sb.kernel.session
-            session._receive("iopub", new_message("stream", {"name": "stderr", "text": said}, session._kernel))
+            (run,) = session._runs
+            notice = new_message(
+                "stream", {"name": "stderr", "text": said}, session._kernel,
+                parent={"msg_id": run if of_the_run else "another"}, metadata={"cellblock": {"given_up": 70000000}},
+            )
+            session._receive("iopub", notice)
             (work / "gate").write_text("go")
             r = await task
             assert r.ok and r.partial and r.repr == "7" and r.stderr == said
-            r = await sb.run("8")
-            assert not r.partial and r.stderr == ""
+            r = await sb.run(f"import sys\nn = sys.stderr.write({said!r})")
+            assert not r.partial and r.stderr == said
 
     asyncio.run(main())
 

@@ -235,7 +235,10 @@ class Process:
         """Whether the process has ended within so many seconds."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
-        fd = os.dup(self.pidfd)
+        with _lock:
+            if self.closed:
+                return True
+            fd = os.dup(self.pidfd)
 
         def readable() -> None:
             loop.remove_reader(fd)
@@ -253,10 +256,10 @@ class Process:
             os.close(fd)
 
     async def end(self, asked: bool, grace: float = 5.0) -> None:
-        """Waits for the end (`asked`: it has been asked to), then SIGTERM, then SIGKILL; and removes what is left."""
-        if self.closed:
-            return
-        self.closed = True
+        """Waits for the end (`asked`: it has been asked to), then SIGTERM, then SIGKILL; and removes what is left.
+
+        Others may do the same in other threads, and one whose event loop has stopped does not come to the end of it.
+        """
         try:
             if not (asked and await self.wait(grace)):
                 for number in (signal.SIGTERM, signal.SIGKILL):
@@ -268,7 +271,10 @@ class Process:
 
     def release(self) -> None:
         """After the end, or where nobody can wait any more: no child, no descriptor, no file is left."""
-        self.closed = True
+        with _lock:
+            if self.closed:
+                return
+            self.closed = True
         self.popen.kill()
         self.popen.wait()
         os.close(self.pidfd)

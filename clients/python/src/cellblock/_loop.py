@@ -16,7 +16,7 @@ import threading
 import traceback
 from typing import Any, Callable, Coroutine, Generator, Optional, TypeVar
 
-from ._errors import SandboxError
+from ._errors import ForkError, SandboxError
 
 T = TypeVar("T")
 _lock = threading.Lock()
@@ -160,6 +160,11 @@ def hearing(make: Callable[[Callable[[Any], None]], Coroutine[Any, Any, T]]) -> 
     try:
         job.begin()
         while True:
+            if job._pid != os.getpid():
+                raise ForkError(
+                    f"what is told here belongs to process {job._pid}, and this is its child {os.getpid()}: nothing of "
+                    "it comes here. Make a new Sandbox after the fork."
+                )
             told = news.get()
             if told is end:
                 result: T = job.future.result()

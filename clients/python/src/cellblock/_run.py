@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
-import re
 from typing import Any, Callable, Mapping, Optional
 
 from ._checks import environment, seconds
@@ -18,8 +17,6 @@ SHOWN = {
 }
 OURS = {"IsolationError", "KernelBusyError", "JobLostError", "MalformedRequestError"}
 INTERRUPTS = {"KeyboardInterrupt", "HostToolCancelledError"}
-# The notice of kernel/jupyter/iopub.c. It has no parent: it is of whatever runs.
-GIVEN_UP = re.compile(r"\n\[cellblock: [0-9]+ bytes of output were given up: .*\]\n")
 LOST = "\n[cellblock: output of this cell was lost: this program was stopped, or did not read]\n"
 
 
@@ -43,10 +40,10 @@ def asked(timeout: object, env: object) -> dict[str, Any]:
 
 
 def is_given_up(channel: str, m: Message) -> bool:
-    """Whether the kernel says that it gave up output: somebody did not read, perhaps this program."""
-    said = m.content
-    of_stderr = channel == "iopub" and m.type == "stream" and said.get("name") == "stderr" and not m.parent_id
-    return of_stderr and GIVEN_UP.fullmatch(str(said.get("text"))) is not None
+    """Whether the kernel says that it gave up output: somebody did not read, perhaps this program. Its text says
+    nothing: a cell could write that. Metadata of a stream are the kernel's own."""
+    said = m.metadata.get("cellblock")
+    return channel == "iopub" and m.type == "stream" and isinstance(said, dict) and bool(said.get("given_up"))
 
 
 def _undone(said: Mapping[str, Any]) -> tuple[list[int], list[dict[str, Any]]]:

@@ -12,6 +12,7 @@ import contextlib
 import contextvars
 import json
 import os
+import time
 import uuid
 from typing import Any, Awaitable, Callable, Mapping, NamedTuple, Optional, Sequence, TypeVar, Union
 
@@ -27,6 +28,7 @@ Input = Callable[[str, bool], Union[str, Awaitable[str]]]
 T = TypeVar("T")
 
 SILENCE = 30.0  # seconds without an answer after which the kernel is asked whether it is there
+STILL = 5.0  # seconds beyond the grace after which a loop that has not ended its kernel is taken to stand still
 LATE = 2.0  # seconds after a cell's reply within which its idle is there, if it was not lost
 RESTARTED = (
     "the kernel was restarted by others: its variables and tools are gone. reset() gives a new one where connect() had "
@@ -152,12 +154,18 @@ class Session:
         `over`: no other is started after it, not even one that is on its way.
         """
         self.check_process()  # a child holds the descriptor by which its parent's kernel could be killed
+        self._over = self._over or over
+        connected = self.connected
         if self._loop is not None and not self.in_its_loop() and self._loop.is_running():
             if await self._closed_there(self._loop, asked, over):
                 return
+            if self._loop.is_running():  # what is that loop's own is left to it
+                if connected is not None:
+                    await asyncio.shield(asyncio.ensure_future(connected.end(False)))
+                return
+            self.connected = self.connected or connected  # that loop may have ended half way
         connected, self.connected = self.connected, None
         self._closed, self.started = True, False
-        self._over = self._over or over
         self._typists.close()
         if connected is None:
             return
@@ -175,10 +183,19 @@ class Session:
 
     async def _closed_there(self, loop: asyncio.AbstractEventLoop, asked: bool, over: bool) -> bool:
         """Has it closed in its own loop, which another thread runs and which alone can wake what waits there. False:
-        that loop has ended first."""
-        closing = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.close(asked=asked, over=over), loop))
-        while not closing.done() and loop.is_running():
-            await asyncio.wait({closing}, timeout=1)
+        that loop has ended first, or stands still: perhaps what runs there waits for this thread."""
+        closing = asyncio.run_coroutine_threadsafe(self.close(asked=asked, over=over), loop)
+        here, ended = asyncio.get_running_loop(), asyncio.Event()
+
+        def tell(_: object) -> None:
+            with contextlib.suppress(RuntimeError):  # nobody waits here any more
+                here.call_soon_threadsafe(ended.set)
+
+        closing.add_done_callback(tell)
+        late = time.monotonic() + self.grace + STILL
+        while not closing.done() and loop.is_running() and time.monotonic() < late:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(ended.wait(), 1)
         if not closing.done() or closing.cancelled():
             return False
         closing.result()
@@ -289,11 +306,11 @@ class Session:
                 task.add_done_callback(run.asked.discard)
                 self._asked[str(m.header.get("msg_id"))] = task
                 task.add_done_callback(lambda t: self._asked.pop(str(m.header.get("msg_id")), None))
+        elif is_given_up(channel, m):  # its parent is whose the first of that was: what others said may be in it, too
+            for each in self._runs.values():
+                each.gave_up(m)
         elif run is not None:
             run.receive(channel, m)
-        elif is_given_up(channel, m):
-            for run in self._runs.values():
-                run.gave_up(m)
         else:
             future = self._pending.get(f"iopub {m.parent_id}" if channel == "iopub" else m.parent_id)
             if future is not None and not future.done():
