@@ -26,9 +26,10 @@ const struct dirent *cb_folder_next(DIR *dir)
 {
 	const struct dirent *e;
 
-	do
+	do {
+		errno = 0;
 		e = dir != NULL ? readdir(dir) : NULL;
-	while (e != NULL && (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0));
+	} while (e != NULL && (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0));
 	return e;
 }
 

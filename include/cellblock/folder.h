@@ -8,7 +8,8 @@
 DIR *cb_folder_open(int at, const char *path, int flags);
 /* The same of a descriptor, which is taken in any case. */
 DIR *cb_folder_take(int fd);
-/* The next entry, but for "." and ".."; NULL at the end, or where `dir` is NULL. */
+/* The next entry, but for "." and ".."; NULL at the end, or where `dir` is NULL, and then errno is 0: with another one
+ * the folder can't be read on, and what was not seen is not known to be missing. */
 const struct dirent *cb_folder_next(DIR *dir);
 void cb_folder_close(DIR **dir);
 #define CB_AUTO_FOLDER __attribute__((cleanup(cb_folder_close))) DIR *

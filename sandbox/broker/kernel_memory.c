@@ -294,6 +294,8 @@ static void add_process(struct sums *sums, const struct cb_kernel_look *look, pi
 			add_descriptor(sums, look, dirfd(dir), pidfd, entry->d_name);
 		}
 	}
+	if (errno != 0)
+		sums->bytes += hidden(look, pid);
 	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
 	mappings = count_lines(AT_FDCWD, path, "\n", look, &unused);
 	sums->bytes += mappings * ITEM_BYTES;
@@ -570,6 +572,8 @@ bool cb_kernel_in_flight(const struct cb_kernel_look *look)
 			return true; /* it may be the one */
 		while ((entry = cb_folder_next(dir)) != NULL)
 			waiting += waiting_in(dirfd(dir), entry->d_name, &seen);
+		if (errno != 0)
+			return true;
 	}
 	return waiting >= FLIGHT_OWN || has_unseen(look, &seen);
 }

@@ -156,6 +156,7 @@ static pid_t look_at_threads(pid_t pid, char *ret_status, size_t size, struct th
 			found = thread;
 		ret->cut = ret->cut || (code < 0 && !is_gone(code));
 	}
+	ret->cut = ret->cut || (found == 0 && errno != 0);
 	return found;
 }
 
@@ -298,6 +299,7 @@ static void add_children_of(struct family *f, size_t i, bool again)
 		add_children(f, dirfd(threads), entry->d_name);
 		f->again += again;
 	}
+	f->hidden = f->hidden || (errno != 0 && !is_gone(-errno));
 }
 
 /* The jail says how dear a list is, by its threads: who makes it long is not let to keep us here. */

@@ -149,6 +149,8 @@ int cb_layer_list(int dirfd, struct cb_strv *ret_names)
 
 	while (r == 0 && (e = cb_folder_next(dir)) != NULL)
 		r = cb_strv_add(ret_names, e->d_name);
+	if (r == 0 && errno != 0)
+		r = -errno;
 	if (r == 0 && ret_names->count > 1)
 		qsort(ret_names->items, ret_names->count, sizeof(*ret_names->items), compare);
 	return r;
@@ -449,6 +451,13 @@ static bool has(const struct cb_strv *names, const char *name)
 	return names->count > 0 && bsearch(&name, names->items, names->count, sizeof(*names->items), compare) != NULL;
 }
 
+static void not_listed(struct cb_layer *layer, const char *path, int r)
+{
+	const struct stat st = { .st_mode = S_IFDIR };
+
+	cb_layer_add(layer, path, CB_CHANGE_FAILED, &st, strerror(-r));
+}
+
 /* In a folder that was made anew nothing of the old one is left. */
 static void see_hidden(struct cb_layer *layer, const struct cb_strv *above, int upper, int lower, const char *path,
 		       int depth)
@@ -456,11 +465,14 @@ static void see_hidden(struct cb_layer *layer, const struct cb_strv *above, int 
 	CB_AUTO_STRV names = { 0 };
 	char full[PATH_MAX];
 	struct timespec made = made_at(upper, "");
+	int listed;
 
 	cb_layer_as_owner(layer, true);
-	(void)cb_layer_list(lower, &names);
+	listed = cb_layer_list(lower, &names);
 	cb_layer_as_owner(layer, false);
-	for (size_t i = 0; i < names.count && !cb_layer_stopped(); i++) {
+	if (listed < 0)
+		not_listed(layer, path, listed);
+	for (size_t i = 0; i < names.count && listed == 0 && !cb_layer_stopped(); i++) {
 		struct cb_layer_entry e = { .path = full, .name = names.items[i], .upper = upper, .lower = lower };
 		int r;
 
@@ -484,11 +496,8 @@ static void walk(struct cb_layer *layer, int upper, int lower, const char *path,
 	char full[PATH_MAX];
 	int r = cb_layer_list(upper, &names);
 
-	if (r < 0) {
-		struct stat st = { .st_mode = S_IFDIR };
-
-		cb_layer_add(layer, path, CB_CHANGE_FAILED, &st, strerror(-r));
-	}
+	if (r < 0)
+		not_listed(layer, path, r);
 	for (size_t i = 0; i < names.count && r == 0 && !cb_layer_stopped(); i++) {
 		struct cb_layer_entry e = { .path = full, .name = names.items[i], .upper = upper, .lower = lower };
 

@@ -81,6 +81,8 @@ static bool is_stopped(struct look *l, pid_t pid, bool is_pid1)
 		waits = waits || state == 'D';
 		runs = state == 'R' && !is_pid1;
 	}
+	if (!runs && errno != 0)
+		return false;
 	return is_pid1 ? known : !runs && (stopped || !waits);
 }
 

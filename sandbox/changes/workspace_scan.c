@@ -47,7 +47,7 @@ static int count_folder(struct count *c, const char *path)
 		    snprintf(full, sizeof(full), "%s%s%s", path, *path != '\0' ? "/" : "", e->d_name) < PATH_MAX)
 			r = cb_strv_add(&c->queue, full);
 	}
-	return r;
+	return r == 0 && errno != 0 ? -errno : r;
 }
 
 static void count_bytes(int root, struct cb_json *j)

@@ -126,6 +126,8 @@ int cb_warm_keys(int folder, char (*ret_keys)[CB_WARM_KEY_LEN + 1], size_t max, 
 		else
 			snprintf(ret_keys[n++], CB_WARM_KEY_LEN + 1, "%.*s", CB_WARM_KEY_LEN, entry->d_name);
 	}
+	if (r == 0 && errno != 0)
+		r = -errno;
 	qsort(ret_keys, n, sizeof(*ret_keys), compare_keys);
 	*ret_count = n;
 	return r;

@@ -226,7 +226,7 @@ static bool meet_children_of(struct sweep *s, pid_t pid)
 
 	while ((e = cb_folder_next(threads)) != NULL)
 		(void)cb_proc_children(dirfd(threads), e->d_name, meet, s);
-	return threads != NULL;
+	return threads != NULL && errno == 0;
 }
 
 /* Where /proc shows no processes: whoever answers to a number. */

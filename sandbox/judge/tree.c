@@ -82,7 +82,7 @@ static int look_below(struct walk *w, int fd, unsigned depth)
 
 	while (r == 0 && (e = cb_folder_next(dir)) != NULL)
 		r = look_at(w, fd, e, depth);
-	return r;
+	return r == 0 && errno != 0 ? -EXDEV : r;
 }
 
 int cb_judge_moved(const struct cb_judge *judge, int folder, const char *to)

@@ -365,7 +365,7 @@ static int remove_shared(const struct cb_jail *jail, int64_t until)
 		if (r == 0 && cb_now_ms() >= until)
 			r = -EAGAIN;
 	}
-	return r;
+	return r == 0 && errno != 0 ? -errno : r;
 }
 
 bool cb_without_namespaces_end_step(struct cb_jail *jail, struct cb_without_namespaces_ending *ending)

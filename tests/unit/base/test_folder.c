@@ -31,6 +31,7 @@ static void test_entries(void **state)
 	while ((e = cb_folder_next(all)) != NULL)
 		seen += strcmp(e->d_name, "..a") == 0 ? 1 : strcmp(e->d_name, ".b") == 0 ? 10 : 100;
 	assert_int_equal(seen, 111);
+	assert_int_equal(errno, 0);
 	CB_AUTO_FOLDER followed = cb_folder_open(at, "link", 0);
 
 	assert_non_null(followed);
@@ -38,6 +39,15 @@ static void test_entries(void **state)
 	assert_true(cb_folder_open(at, "link", O_NOFOLLOW) == NULL && (errno == ENOTDIR || errno == ELOOP));
 	assert_true(cb_folder_open(at, "none", 0) == NULL && errno == ENOENT);
 	assert_null(cb_folder_next(NULL));
+	assert_int_equal(errno, 0);
+	DIR *broken = cb_folder_open(at, ".", 0);
+
+	assert_non_null(broken);
+	assert_int_equal(close(dirfd(broken)), 0);
+	errno = 0;
+	assert_null(cb_folder_next(broken)); /* which is not its end */
+	assert_int_equal(errno, EBADF);
+	cb_folder_close(&broken);
 	assert_int_equal(unlinkat(at, "..a", AT_REMOVEDIR) | unlinkat(at, ".b", AT_REMOVEDIR) | unlinkat(at, "link", 0),
 			 0);
 	assert_int_equal(rmdir(path), 0);

@@ -1,5 +1,6 @@
 /* Entries that are put into the workspace: what others have made beside them stays. */
 #include "../../../../sandbox/changes/overlay_changes.h"
+#include "../../broken_folder.h"
 #include "../../folder.h"
 
 #include <cellblock/fd.h>
@@ -58,9 +59,30 @@ static void test_temporary_files_of_others(void **state)
 	cb_links_release(&links);
 }
 
+/* Its names are not taken for all: what is not among them would be removed elsewhere. */
+static void test_list_that_breaks_off(void **state)
+{
+	CB_AUTO_FD folder = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	CB_AUTO_STRV whole = { 0 };
+	int r;
+
+	(void)state;
+	assert_int_equal(cb_layer_list(folder, &whole), 0);
+	assert_true(whole.count > 1);
+	for (size_t i = 0; i < whole.count; i++) {
+		CB_AUTO_STRV names = { 0 };
+
+		entries_left = (int)i;
+		r = cb_layer_list(folder, &names);
+		entries_left = -1;
+		assert_int_equal(r, -EIO);
+	}
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_temporary_files_of_others) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_temporary_files_of_others),
+					    cmocka_unit_test(test_list_that_breaks_off) };
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,5 +1,6 @@
 /* Where symbolic links may lead, by their text and by what lies on their way; and links in folders that are moved. */
 #include "../../../../sandbox/judge/judge.h"
+#include "../../broken_folder.h"
 #include "../../folder.h"
 
 #include <cellblock/fd.h>
@@ -166,6 +167,20 @@ static void test_moved_folders(void **state)
 	assert_int_equal(moved(p, "a", "d"), -EROFS);
 }
 
+static void test_moved_folder_that_is_not_read_to_its_end(void **state)
+{
+	const struct place *p = *state;
+	int r;
+
+	folder(p, "a");
+	folder(p, "a/pyvenv.cfg");
+	entries_left = 0;
+	r = moved(p, "a", "d");
+	entries_left = -1;
+	assert_int_equal(r, -EXDEV);
+	assert_int_equal(moved(p, "a", "d"), -EROFS);
+}
+
 static void test_the_workspaces_path(void **state)
 {
 	struct cb_jail_spec spec = { .workspace_target = (char *)"/w/x" };
@@ -189,6 +204,7 @@ int main(void)
 		IN_A_FOLDER(test_what_is_protected),
 		IN_A_FOLDER(test_links_on_the_way),
 		IN_A_FOLDER(test_moved_folders),
+		IN_A_FOLDER(test_moved_folder_that_is_not_read_to_its_end),
 		cmocka_unit_test(test_the_workspaces_path),
 	};
 
