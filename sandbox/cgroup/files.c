@@ -45,11 +45,10 @@ static void sweep(int folder, int depth, int *budget)
 	CB_AUTO_FOLDER dir = cb_folder_open(folder, ".", 0);
 	const struct dirent *entry;
 
-	while (--*budget > 0 && (entry = cb_folder_next(dir)) != NULL) {
-		if (entry->d_type != DT_DIR) {
-			++*budget;
+	while (*budget > 0 && (entry = cb_folder_next(dir)) != NULL) {
+		if (entry->d_type != DT_DIR)
 			continue;
-		}
+		--*budget;
 		if (strncmp(entry->d_name, CB_CGROUP_PREFIX, strlen(CB_CGROUP_PREFIX)) == 0) {
 			sweep_one(folder, entry->d_name);
 		} else if (depth > 0) {

@@ -135,7 +135,7 @@ static void sweep(int folder)
 	while ((entry = cb_folder_next(dir)) != NULL) {
 		CB_AUTO_FD lock = -1;
 
-		if (lock_file(folder, entry->d_name, 0, &lock) == 0)
+		if (entry->d_name[0] != '.' && lock_file(folder, entry->d_name, 0, &lock) == 0)
 			(void)unlinkat(folder, entry->d_name, 0);
 	}
 }
