@@ -116,7 +116,7 @@ static void test_numbers(void **state)
 	assert_true(cb_proc_pending("Name:\tx\n") == 0);
 }
 
-#define CHILDREN 700 /* more than one piece of the text */
+#define CHILDREN 1400 /* more than one piece of the text, of three digits each too */
 
 struct family {
 	pid_t pid[CHILDREN];

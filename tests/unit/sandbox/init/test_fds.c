@@ -29,11 +29,20 @@ static const int targets[GIVEN] = {
 	[CB_SPAWN_NFDS] = CB_GUEST_FD_REGISTRY,
 };
 
-static ino_t inode_of(int fd)
+static struct stat file_of(int fd)
 {
-	struct stat st;
+	struct stat st = { 0 };
 
-	return fstat(fd, &st) == 0 ? st.st_ino : 0;
+	(void)fstat(fd, &st);
+	return st;
+}
+
+/* An inode's number is one of its file system's. */
+static bool is_file(int fd, const struct stat *st)
+{
+	struct stat now = file_of(fd);
+
+	return now.st_dev == st->st_dev && now.st_ino == st->st_ino;
 }
 
 /* The source of each has the number `from` gives; -1: it is not given. 0, or which check failed. */
@@ -43,11 +52,11 @@ static int install(const int from[GIVEN])
 	struct cb_err err = { 0 };
 	int fds[GIVEN], sync = fcntl(memfd_create("sync", MFD_CLOEXEC), F_DUPFD_CLOEXEC, 60);
 	int stranger = fcntl(memfd_create("stranger", MFD_CLOEXEC), F_DUPFD, 70);
-	ino_t inodes[GIVEN], own = inode_of(0), sync_inode = inode_of(sync);
+	struct stat files[GIVEN], own = file_of(0), sync_file = file_of(sync), null;
 
 	for (int i = 0; i < GIVEN; i++) {
 		fds[i] = fcntl(memfd_create("given", MFD_CLOEXEC), F_DUPFD_CLOEXEC, 100);
-		inodes[i] = inode_of(fds[i]);
+		files[i] = file_of(fds[i]);
 	}
 	for (int i = 0; i < GIVEN; i++) {
 		if (from[i] >= 0 && dup3(fds[i], from[i], O_CLOEXEC) < 0)
@@ -59,15 +68,16 @@ static int install(const int from[GIVEN])
 		return 2;
 	for (int i = 0; i < GIVEN; i++)
 		if (from[i] >= 0 && targets[i] >= 0 &&
-		    (inode_of(targets[i]) != inodes[i] || fcntl(targets[i], F_GETFD) != 0))
+		    (!is_file(targets[i], &files[i]) || fcntl(targets[i], F_GETFD) != 0))
 			return 10 + i;
-	if (inode_of(sync) != sync_inode || fcntl(sync, F_GETFD) != FD_CLOEXEC)
+	if (!is_file(sync, &sync_file) || fcntl(sync, F_GETFD) != FD_CLOEXEC)
 		return 3;
 	if (fcntl(stranger, F_GETFD) == 0)
 		return 4;
 	if (from[CB_SPAWN_WIRE] < 0)
-		return inode_of(0) == own ? 0 : 5;
-	return inode_of(0) == inode_of(open("/dev/null", O_RDWR | O_CLOEXEC)) ? 0 : 6;
+		return is_file(0, &own) ? 0 : 5;
+	null = file_of(open("/dev/null", O_RDWR | O_CLOEXEC));
+	return is_file(0, &null) ? 0 : 6;
 }
 
 static int in_a_process(const int from[GIVEN])
