@@ -1,6 +1,7 @@
 /* See note.h. */
 #include "note.h"
 
+#include <cellblock/log.h>
 #include <cellblock/visible.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,7 +9,7 @@
 
 #include "shells.h"
 
-/* What does not fit is in the log. */
+/* What does not fit goes to the log. */
 void cb_execution_note(struct cb_execution *x, const char *format, ...)
 {
 	size_t told = strlen(x->note), room = sizeof(x->note) - told;
@@ -21,5 +22,7 @@ void cb_execution_note(struct cb_execution *x, const char *format, ...)
 	shown = cb_visible_copy(text);
 	if (shown != NULL && strlen(shown) + sizeof("[cellblock: ]\n") <= room)
 		snprintf(x->note + told, room, "[cellblock: %s]\n", shown);
+	else
+		cb_log(CB_LOG_WARNING, "%s", text);
 	free(shown);
 }
