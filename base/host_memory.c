@@ -30,7 +30,8 @@ static const struct hierarchy hierarchies[] = {
 };
 #define NHIERARCHIES (sizeof(hierarchies) / sizeof(hierarchies[0]))
 
-/* The number behind a word at the start of a line, "\n" alone for the first line; `fallback` if there is none. */
+/* The number behind a word at the start of a line: `fallback` if there is no such line. Behind "\n" alone that of the
+ * first line: 0 where that is no number, or nothing can be read. */
 static uint64_t number_from(const char *folder, const char *path, const char *after, uint64_t fallback)
 {
 	char name[PATH_MAX], text[8192];

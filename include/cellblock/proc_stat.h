@@ -30,7 +30,8 @@ int cb_proc_shows_children(pid_t pid);
 int cb_proc_text(int dir, const char *path, char *ret_text, size_t size);
 /* /proc/PID/status as text, cut at the size; "" with an error. All groups of a user come before the memory. */
 int cb_proc_status_of(pid_t pid, char *ret_text, size_t size);
-/* In such a text the number behind a key as "\nTgid:": with the newline no process's name can be taken for it. */
+/* In such a text the number behind a key as "\nTgid:": with the newline no process's name can be taken for it.
+ * 0 where no digits follow; spaces and line ends before them are passed over. */
 uint64_t cb_proc_number(const char *text, const char *key, int base, uint64_t missing);
 uint64_t cb_proc_bytes(const char *text, const char *key); /* "KEY   12 kB"; 0 if it is not there */
 uint64_t cb_proc_pending(const char *status);		   /* signals that wait for it, as a mask */

@@ -1,6 +1,6 @@
 /* `cellblock explain`: the policy in force, and the jail that it results in.
  *
- * Role: prints the policy (every key, where a default had to be replaced, and why), then cellblock-jail explains the
+ * Role: prints the policy, every key of it, then cellblock-jail explains the
  * steps from the description that it would build from. Trust domain: supervisor's program, no secrets.
  */
 #include <cellblock/visible.h>
@@ -10,8 +10,10 @@
 
 #include "command.h"
 #include "policy/keys.h"
+#include "policy/paths.h"
 #include "setup/capture.h"
 #include "setup/jail_spec.h"
+#include "setup/warm_place.h"
 
 #define MAX_STEPS (1u << 20)
 #define TIMEOUT_MS 30000
@@ -81,13 +83,15 @@ static void print_transactions(const struct cb_policy *p)
 
 static void print_start(const struct cb_policy *p, const struct cb_jail_spec *spec)
 {
+	CB_AUTO_PATH folder = cb_warm_place();
+
 	printf("  a start    warm.mode is \"%s\": ", p->warm_mode == CB_MODE_AUTO ? "auto" : "off");
 	if (spec->warm_folder != NULL)
 		printf("from an interpreter that is loaded already, once there is one: see cellblock warm\n");
 	else if (p->warm_mode == CB_MODE_OFF)
 		printf("each kernel loads its own interpreter\n");
 	else
-		printf("but each kernel loads its own interpreter, for %s\n", cb_jail_spec_cold(spec));
+		printf("but each kernel loads its own interpreter, for %s\n", cb_jail_spec_cold(spec, folder));
 }
 
 /* What most people want to know, before all the rest. */

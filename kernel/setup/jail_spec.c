@@ -570,28 +570,32 @@ static bool is_seen_inside(const struct cb_jail_spec *spec, const char *folder)
 }
 
 /* Only what the broker can't see by itself: it starts cold wherever a zygote is no help. */
-const char *cb_jail_spec_cold(const struct cb_jail_spec *spec)
+const char *cb_jail_spec_cold(const struct cb_jail_spec *spec, const char *folder)
 {
-	CB_AUTO_PATH folder = NULL;
-
 	if (spec->network == CB_NETWORK_FULL)
 		return "network.mode is \"full\"";
 	if (spec->root_path != NULL)
 		return "root.path is an image";
-	folder = cb_warm_place();
 	return folder == NULL || is_seen_inside(spec, folder) ? "cells would see the zygotes' folder" : NULL;
 }
 
 static int plan_warm(const struct cb_jail_spec_input *in, struct cb_jail_spec *spec)
 {
+	CB_AUTO_PATH folder = NULL;
 	int r = 0;
 
-	if (in->policy->warm_mode != CB_MODE_AUTO || in->argv != NULL || in->bash || cb_jail_spec_cold(spec) != NULL)
+	if (in->policy->warm_mode != CB_MODE_AUTO || in->argv != NULL || in->bash)
 		return 0;
-	spec->warm_folder = cb_warm_place();
+	folder = cb_warm_place();
+	if (folder == NULL)
+		return -ENOMEM;
+	if (cb_jail_spec_cold(spec, folder) != NULL)
+		return 0;
+	spec->warm_folder = folder;
+	folder = NULL;
 	for (size_t i = 0; i < in->policy->warm_preload.count && r == 0; i++)
 		r = cb_strv_add(&spec->warm_preload, in->policy->warm_preload.items[i]);
-	return spec->warm_folder != NULL ? r : -ENOMEM;
+	return r;
 }
 
 int cb_jail_spec_make(const struct cb_jail_spec_input *in, struct cb_jail_spec *ret_spec, struct cb_err *err)

@@ -26,8 +26,9 @@ struct cb_jail_spec_input {
  */
 int cb_jail_spec_make(const struct cb_jail_spec_input *in, struct cb_jail_spec *ret_spec, struct cb_err *err);
 
-/* Why a kernel loads its own interpreter all the same where warm.mode is "auto"; NULL: it need not. */
-const char *cb_jail_spec_cold(const struct cb_jail_spec *spec);
+/* Why a kernel loads its own interpreter all the same where warm.mode is "auto"; NULL: it need not. `folder` is the
+ * zygotes' (warm_place.h). */
+const char *cb_jail_spec_cold(const struct cb_jail_spec *spec, const char *folder);
 
 /* Binds of the interpreter alone, for the jail that it is asked in. 0 or -ENOMEM. */
 int cb_jail_spec_interpreter(const struct cb_interpreter *interpreter, struct cb_jail_spec *spec);
