@@ -123,7 +123,11 @@ static bool start(struct cb_transactions *tx, const char *name, char *ret_why, s
 	}
 	if (no == NULL && cb_twins_make(tx, name))
 		return true;
-	snprintf(ret_why, size, "%s", no != NULL ? no : "no copy could be made (limits.pids or memory)");
+	if (no != NULL)
+		snprintf(ret_why, size, "%s", no);
+	else
+		snprintf(ret_why, size, "no copy could be made (%s)",
+			 tx->twins.lack < 0 ? strerror(-tx->twins.lack) : "limits.pids or memory");
 	return false;
 }
 
@@ -354,7 +358,7 @@ static void next_asked(struct cb_transactions *tx)
 		memmove(c->asked[0], c->asked[1], c->nasked * sizeof(c->asked[0]));
 		if (start(tx, name, why, sizeof(why)))
 			return;
-		cb_execution_note(&tx->shells->execution, "%%checkpoint: %s", why);
+		cb_execution_note(&tx->shells->execution, "%%checkpoint %s: not made: %s", name, why);
 	}
 }
 

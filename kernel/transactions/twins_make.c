@@ -184,13 +184,13 @@ static struct cb_twin *conceive(struct cb_transactions *tx, enum cb_twin_use use
 	struct cb_twin *t = cb_twins_find(w, 0);
 	int r;
 
+	w->lack = 0;
 	if (t == NULL || cb_twins_busy(tx) || tx->guest->state != CB_GUEST_UP)
 		return NULL;
 	r = cb_guest_ends_make(&t->ends, ret_theirs);
+	w->lack = r;
 	if (r < 0) {
 		cb_log(CB_LOG_INFO, "no twin was made: %s", strerror(-r));
-		if (use != CB_TWIN_BRANCH) /* who asked for that hears it in the reply */
-			tell_lack(tx, strerror(-r));
 		return NULL;
 	}
 	t->number = ++w->last_number;
@@ -245,6 +245,8 @@ bool cb_twins_make(struct cb_transactions *tx, const char *name)
 	struct cb_turns before = cb_usage_turns(&tx->guest->usage);
 	struct cb_twin *t = make(tx, name, CB_TWIN_KEPT);
 
+	if (t == NULL && w->lack < 0 && (name == NULL || *name == '\0')) /* a name's asker is answered */
+		tell_lack(tx, strerror(-w->lack));
 	if (t == NULL)
 		return false;
 	if (t->name[0] == '\0')

@@ -4,6 +4,7 @@
 
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 static void expect_reply(struct rig *r, const char *type, const char *id, const char *status, const char *words)
@@ -467,6 +468,28 @@ static void test_asked_for_by_the_dead(void **state)
 	rig_twin_close(&next);
 }
 
+/* Each is named, and told of once, with what the system said. */
+static void test_asked_for_without_descriptors(void **state)
+{
+#define NO_FILES ": not made: no copy could be made (Too many open files)]\n"
+	static const char words[] = "[cellblock: %checkpoint a" NO_FILES "[cellblock: %checkpoint b" NO_FILES;
+	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
+	struct rig_twin first = rig_twin(r);
+	struct rlimit files, none;
+
+	no_more(r);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+	none = files;
+	none.rlim_cur = (rlim_t)dup(r->broker); /* the lowest that is free */
+	close((int)none.rlim_cur);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	expect_end(r, ended_cell(r, "{\"checkpoint\":[\"a\",\"b\"]}"));
+	rig_barrier(r);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+	assert_string_equal(r->k.shells.execution.note, words);
+	rig_twin_close(&first);
+}
+
 /* That none is made any more does not say that there are none. */
 static void test_names_where_no_more_are_made(void **state)
 {
@@ -701,6 +724,7 @@ int main(void)
 		T(test_back_to_one_that_does_not_work),
 		T(test_the_jail_ends_at_a_rollback),
 		T(test_asked_for_by_the_dead),
+		T(test_asked_for_without_descriptors),
 		T(test_names_where_no_more_are_made),
 		T(test_asked_by_cells),
 		T(test_flood_of_names),
