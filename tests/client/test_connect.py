@@ -1,6 +1,7 @@
 """Sandboxes in kernels that were started by others: by a connection file, a kernel gateway, a Jupyter server."""
 
 import asyncio
+import http.server
 import json
 import os
 import signal
@@ -204,16 +205,41 @@ def test_a_message_that_is_too_large_for_the_server(make, server):
     assert sb.run("1").repr == "1"
 
 
+@pytest.mark.parametrize("answered", ["first", "later", None])
+def test_a_large_message_that_the_server_took_is_not_to_blame_for_a_later_end(answered):
+    async def main():
+        socket, told = _connect.WebSocket(_connect.Server("http://none", None), "k"), []
+        first, later = (new_message("execute_request", {"code": c}, "s") for c in ("x" * (11 << 20), "x"))
+        socket.send("stdin", first)  # nobody answers what goes this way
+        socket.send("shell", first)
+        socket.send("shell", later)
+        parent = {"first": first.header, "later": later.header, None: {}}[answered]
+        said = [_connect.pack_json("iopub", new_message("status", {}, "k", parent=parent)), None]
+
+        class Ended:
+            close_code = None
+
+            async def read_message(self):
+                return said.pop(0)
+
+        socket._socket = Ended()
+        await socket._read(lambda channel, message: None, told.append)
+        return told
+
+    (why,) = asyncio.run(main())
+    assert ("the largest message to it" in why) is (answered is None)
+
+
 @pytest.mark.parametrize("waits", [True, False])
 def test_a_start_on_a_server_that_is_given_up_leaves_no_kernel(gateway, monkeypatch, waits):
     """Also where the program's event loop ends at once."""
     rest = _connect.Server._rest
     asked, ended = threading.Event(), threading.Event()
 
-    async def noted(server, method, path, *more, **how):
+    def noted(server, method, path, *more, **how):
         if method == "POST":
             asked.set()
-        said = await rest(server, method, path, *more, **how)
+        said = rest(server, method, path, *more, **how)
         if method == "DELETE":
             ended.set()
         return said
@@ -235,6 +261,51 @@ def test_a_start_on_a_server_that_is_given_up_leaves_no_kernel(gateway, monkeypa
     before = there()
     asyncio.run(main())
     assert ended.wait(60) and there() <= before
+
+
+def test_a_start_on_a_server_that_is_given_up_as_the_program_ends():
+    """The server answers only then. What it has started is ended all the same."""
+    asked, ends, ended = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            asked.set()
+            ends.wait(60)
+            self.send_response(201)
+            self.end_headers()
+            self.wfile.write(b'{"id": "late"}')
+
+        def do_DELETE(self):
+            self.send_response(204)
+            self.end_headers()
+            if self.path == "/api/kernels/late":
+                ended.set()
+
+    code = (
+        "import atexit, sys\nimport cellblock._connect\n"
+        "atexit.register(lambda: print('ends', flush=True))  # the last is called first\n"
+        "try:\n    cellblock.Sandbox.connect(sys.argv[1]).start()\n"
+        "except KeyboardInterrupt:\n    print('interrupted', flush=True)\n"
+    )
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        client = subprocess.Popen([sys.executable, "-c", code, url], stdout=subprocess.PIPE, text=True)
+        with client:
+            try:
+                assert asked.wait(60)
+                client.send_signal(signal.SIGINT)
+                assert client.stdout.readline() == "interrupted\n"
+                late = threading.Timer(60, client.kill)
+                late.start()
+                assert client.stdout.readline() == "ends\n", "it waits for the server before that"
+                ends.set()
+                assert client.wait() == 0 and ended.is_set()
+                late.cancel()
+            finally:
+                ends.set()
+                client.kill()
+        server.shutdown()
 
 
 @pytest.mark.parametrize("binary", [True, False])

@@ -598,6 +598,18 @@ def test_what_is_used_while_the_interpreter_ends(work, code):
     assert ("the program ends" in done.stdout) is ("__del__" in code) and done.stderr == ""
 
 
+def test_what_was_given_up_and_never_ends_does_not_hold_up_the_programs_end():
+    done = run_script(
+        "import asyncio, threading\nfrom cellblock._threads import made_in_a_thread\n"
+        "begun = threading.Event()\ndef never():\n    begun.set()\n    threading.Event().wait()\n"
+        "async def main():\n    task = asyncio.ensure_future(made_in_a_thread(never, print))\n"
+        "    await asyncio.get_running_loop().run_in_executor(None, begun.wait)\n"
+        "    task.cancel()\n    await asyncio.wait({task})\n"
+        "asyncio.run(main())\nprint('at the end', flush=True)\n"
+    )
+    assert done.stdout == "at the end\n"
+
+
 def test_a_driving_thread_that_can_not_be_started():
     done = run_script(
         "import threading\nfrom cellblock import _loop, SandboxError\nstart = threading.Thread.start\n"

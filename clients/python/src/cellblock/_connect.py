@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 import urllib.parse
 import uuid
 from typing import Any, Awaitable, Callable, Dict, List, Mapping, Optional
@@ -89,46 +90,52 @@ class Server:
     def headers(self) -> Dict[str, str]:
         return {"Authorization": f"token {self.token}"} if self.token else {}
 
-    async def _rest(
-        self, method: str, path: str, body: Optional[Mapping[str, Any]] = None, tries: int = 1
-    ) -> Any:
-        from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
+    def _rest(self, method: str, path: str, body: Optional[Mapping[str, Any]] = None, tries: int = 1) -> Any:
+        """For a thread of its own, which may go on while the program ends: an event loop needs more threads then, and
+        there are none."""
+        import http.client
+        import urllib.error
+        import urllib.request
 
-        request = HTTPRequest(
-            self.base + path, method, self.headers(), None if body is None else json.dumps(body).encode(),
-            request_timeout=60, allow_nonstandard_methods=True,
-        )
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json", **self.headers()}
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the websocket knows none either
         try:
-            reply = await AsyncHTTPClient().fetch(request)
-            return json.loads(reply.body) if reply.body else None
-        except HTTPClientError as e:
+            with opener.open(urllib.request.Request(self.base + path, data, headers, method=method), timeout=60) as r:
+                answer = r.read()
+            return json.loads(answer) if answer else None
+        except urllib.error.HTTPError as e:
+            with e:
+                answer = e.read()
             if method == "DELETE" and e.code == 404:
                 return None  # the server has removed it already
             if tries > 1 and 500 <= e.code < 599:  # it can't stop a kernel that it is just restarting
-                await asyncio.sleep(1)
-                return await self._rest(method, path, body, tries - 1)
-            answer = e.response.body if e.response is not None else None
-            said = answer.decode("utf-8", "replace")[:300] if answer else e.message
+                time.sleep(1)
+                return self._rest(method, path, body, tries - 1)
+            said = answer.decode("utf-8", "replace")[:300] if answer else e.reason
             hint = " Give its token: connect(url, token=…)." if e.code in (401, 403) else ""
             raise SandboxError(f"{self.base} answered {method} {path} with {e.code}: {said}.{hint}") from None
-        except (OSError, ValueError, asyncio.TimeoutError) as e:
-            raise SandboxError(f"{self.base} does not answer: {e}") from None
+        except (OSError, ValueError, http.client.HTTPException) as e:
+            raise SandboxError(f"{self.base} does not answer: {getattr(e, 'reason', e)}") from None
 
     async def start(self, kernel_name: str) -> str:
         """Starts a kernel; gives its id. One whose caller waits no more is stopped as soon as it is there."""
 
         def start() -> str:
-            kernel = str(asyncio.run(self._rest("POST", "/api/kernels", {"name": kernel_name}))["id"])
+            kernel = str(self._rest("POST", "/api/kernels", {"name": kernel_name})["id"])
             url = self._url(kernel)
             keeper().keep(url, url=url, token=self.token)
             return kernel
 
-        return await made_in_a_thread(start, lambda kernel: asyncio.run(self.stop(kernel)))
+        return await made_in_a_thread(start, self._stop)
+
+    def _stop(self, kernel: str) -> None:
+        self._rest("DELETE", f"/api/kernels/{kernel}", tries=3)
+        keeper().done(self._url(kernel))
 
     async def stop(self, kernel: str) -> None:
         """Ends a kernel; that there is none is no error. Where it fails, the keeper tries at the program's end."""
-        await self._rest("DELETE", f"/api/kernels/{kernel}", tries=3)
-        keeper().done(self._url(kernel))
+        await made_in_a_thread(lambda: self._stop(kernel), lambda nothing: None)
 
     def _url(self, kernel: str) -> str:
         return f"{self.base}/api/kernels/{kernel}"
@@ -143,7 +150,8 @@ class WebSocket:
         self._binary, self._reader = False, None  # type: bool, Optional[asyncio.Task[None]]
         self._queue: asyncio.Queue[Any] = asyncio.Queue()
         self._writer: Optional[asyncio.Task[None]] = None
-        self._largest = 0  # bytes of a message that was sent
+        self._largest = 0  # bytes of a message that was sent, and that may not have been taken
+        self._proof: set[str] = set()  # requests: where one is answered, the server has taken all large ones
 
     async def open(self, receive: Receive, lost: Lost) -> None:
         from tornado.httpclient import HTTPClientError, HTTPRequest
@@ -169,6 +177,9 @@ class WebSocket:
                 channel, message = unpack_v1(data) if self._binary else unpack_json(data)
             except (ValueError, LookupError, TypeError, RecursionError):
                 continue
+            if message.parent_id in self._proof:
+                self._largest = 0
+                self._proof.clear()
             receive(channel, message)
 
     async def _write(self, lost: Lost) -> None:
@@ -197,7 +208,11 @@ class WebSocket:
         data = pack_v1(channel, message) if self._binary else pack_json(channel, message)
         size = len(data if isinstance(data, bytes) else data.encode())
         check_size(size, self.most)
+        if size > TORNADO:
+            self._proof.clear()
         self._largest = max(self._largest, size)
+        if self._largest > TORNADO and channel != "stdin":  # nobody answers an answer
+            self._proof.add(str(message.header["msg_id"]))
         self._queue.put_nowait(data)
 
     async def close(self) -> None:

@@ -59,7 +59,7 @@ class Keeper:
                 [sys.executable, "-ISs", os.path.abspath(__file__), str(os.getpid())], stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, cwd="/",
             )
-        except OSError:
+        except (OSError, RuntimeError):  # RuntimeError: the program ends
             return
 
     def _tell(self, what: dict[str, str]) -> None:

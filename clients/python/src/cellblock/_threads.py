@@ -7,11 +7,15 @@ alive, as concurrent.futures would; a function that was given up runs on, and it
 from __future__ import annotations
 
 import asyncio
+import atexit
 import collections
 import concurrent.futures
+import contextlib
 import contextvars
 import inspect
 import threading
+import time
+import weakref
 from typing import Any, Awaitable, Callable, NamedTuple, Optional, TypeVar
 
 T = TypeVar("T")
@@ -63,15 +67,41 @@ async def outcome_of_call(threads: Threads, function: Callable[..., Any], *argum
 async def made_in_a_thread(make: Callable[[], T], undo: Callable[[T], object]) -> T:
     """What `make` gives. Where nobody waits for it any more, `undo` takes it away as soon as it is there: in the same
     thread, since the caller's event loop may have ended by then."""
-    thread = concurrent.futures.ThreadPoolExecutor(1)
-    made = thread.submit(make)
+    made: concurrent.futures.Future[T] = concurrent.futures.Future()
+    made.set_running_or_notify_cancel()
+    left = threading.Event()  # by the caller
+
+    def work() -> None:
+        try:
+            made.set_result(make())
+        except BaseException as e:
+            made.set_exception(e)
+        left.wait()
+        if threading.current_thread() in _given_up and made.exception() is None:
+            with contextlib.suppress(Exception):
+                undo(made.result())
+
+    thread = threading.Thread(target=work, name="cellblock-start", daemon=True)
+    thread.start()
     try:
         return await asyncio.wrap_future(made)
     except BaseException:
-        thread.submit(lambda: None if made.cancelled() or made.exception() else undo(made.result()))
+        _given_up.add(thread)
         raise
     finally:
-        thread.shutdown(wait=False)
+        left.set()
+
+
+_given_up: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_all() -> None:
+    """What is to be taken away is, unless that takes longer than a few seconds."""
+    late = time.monotonic() + 3
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C: no waiting
+        for thread in list(_given_up):
+            thread.join(max(0, late - time.monotonic()))
 
 
 class _Job(NamedTuple):
