@@ -133,6 +133,7 @@ static uint64_t count_lines(int folder, const char *name, const char *begin, con
 struct sums {
 	struct seen pipes, sockets;
 	uint64_t bytes, socket_fds, texts;
+	int pauses;
 };
 
 static void add_pipe(struct sums *sums, int pidfd, int number, uint64_t inode)
@@ -226,26 +227,27 @@ static bool is_about_to_run(const struct cb_kernel_look *look, pid_t pid, bool *
 	       (stat.parent != look->pid[0] && is_helper(look->pid[0], stat.parent) && is_young(stat.parent, &above));
 }
 
-/* Null, and whether it hides them. */
-static DIR *open_descriptors(const struct cb_kernel_look *look, pid_t pid, bool *ret_hidden)
+/* Null, and whether it hides them. However many may run their programs only now, a look pauses for all of them as often
+ * as for one: nobody else is looked after meanwhile. */
+static DIR *open_descriptors(const struct cb_kernel_look *look, pid_t pid, int *pauses, bool *ret_hidden)
 {
 	char path[64];
 	DIR *dir;
 
 	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
-	for (int i = 0; i < UNSEEN_LOOKS; i++) {
+	for (;;) {
 		bool runs = false;
 
-		if (i > 0)
-			(void)nanosleep(&moment, NULL);
 		dir = cb_folder_open(AT_FDCWD, path, 0);
 		*ret_hidden = dir == NULL && errno != ENOENT && errno != ESRCH && !is_helper(look->pid[0], pid);
 		if (!*ret_hidden || !is_about_to_run(look, pid, &runs))
 			break;
-		if (!runs) {
+		if (!runs)
 			*ret_hidden = false;
+		if (!runs || *pauses >= UNSEEN_LOOKS - 1)
 			break;
-		}
+		(*pauses)++;
+		(void)nanosleep(&moment, NULL);
 	}
 	return dir;
 }
@@ -281,7 +283,7 @@ static void add_process(struct sums *sums, const struct cb_kernel_look *look, pi
 		sums->texts += room_for_files(look, pid);
 		return;
 	}
-	CB_AUTO_FOLDER dir = open_descriptors(look, pid, &is_hidden);
+	CB_AUTO_FOLDER dir = open_descriptors(look, pid, &sums->pauses, &is_hidden);
 	CB_AUTO_FD pidfd = open_pidfd(pid);
 
 	if (is_hidden)
@@ -561,12 +563,13 @@ bool cb_kernel_in_flight(const struct cb_kernel_look *look)
 {
 	static struct seen seen; /* large: not for the stack */
 	uint64_t waiting = 0;
+	int pauses = 0;
 
 	memset(&seen, 0, sizeof(seen));
 	for (size_t i = 1; i < look->count; i++) { /* pid 1 is ours */
 		const struct dirent *entry;
 		bool is_hidden;
-		CB_AUTO_FOLDER dir = open_descriptors(look, look->pid[i], &is_hidden);
+		CB_AUTO_FOLDER dir = open_descriptors(look, look->pid[i], &pauses, &is_hidden);
 
 		if (is_hidden)
 			return true; /* it may be the one */
