@@ -14,6 +14,17 @@ OWN_FILTER = (
     "won = os.waitstatus_to_exitcode(os.waitpid(r, 0)[1]) == 7"
 )
 
+# a socket in a group, with one source of it
+SOURCES = (
+    "s, group = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM), bytes((255, 21)) + bytes(14)\n"
+    "source = bytes(15) + bytes((1,))\n"
+    "def address(b): return struct.pack('HHI', 10, 0, 0) + b + bytes(104)\n"
+    "s.setsockopt(41, 20, group + struct.pack('I', 1))\n"
+    "one = struct.pack('II', 1, 0) + address(group) + address(source)\n"
+    "two = struct.pack('II', 1, 0) + address(group) + struct.pack('II', 1, 1)\n"
+)
+KEY = "key = struct.pack('HH4s120xBBHi', 2, 0, bytes((10, 0, 0, 1)), 0, 0, 80, 0) + bytes(80)\n"
+
 KERNEL_ATTACKS = {
     # what the host's folders tell
     "list /root": ("root", "won = bool(got(os.listdir, '/root'))"),
@@ -222,21 +233,16 @@ KERNEL_ATTACKS = {
     "old options for packets": (
         "plain",
         "s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)\n"
-        "won = bool(got(s.setsockopt, 41, 6, struct.pack('QII', 60000, 99, 0) + bytes(59984)))",
+        "won = bool(got(s.setsockopt, 41, 6, struct.pack('QII', 16000, 99, 0) + bytes(15984)))",
     ),
-    "many sources of a group": (
+    "many sources of a group": ("plain", SOURCES + "won = bool(got(s.setsockopt, 41, 48, two + address(source)))"),
+    "a source of a group that is not heard": ("plain", SOURCES + "won = bool(got(s.setsockopt, 41, 43, one))"),
+    "a source of a group that is heard": (
         "plain",
-        "s, group = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM), bytes((255, 21)) + bytes(14)\n"
-        "def address(b): return struct.pack('HHI', 10, 0, 0) + b + bytes(104)\n"
-        "s.setsockopt(41, 20, group + struct.pack('I', 1))\n"
-        "won = bool(got(s.setsockopt, 41, 48, struct.pack('II', 1, 0) + address(group) + struct.pack('II', 1, 1) "
-        "+ address(bytes(15) + bytes((1,)))))",
+        SOURCES + "s.setsockopt(41, 21, group + struct.pack('I', 1))\nwon = bool(got(s.setsockopt, 41, 46, one))",
     ),
-    "keys of a TCP socket": (
-        "plain",
-        "key = struct.pack('HH4s120xBBHi', 2, 0, bytes((10, 0, 0, 1)), 0, 0, 80, 0) + bytes(80)\n"
-        "won = bool(got(socket.socket().setsockopt, 6, 14, key))",
-    ),
+    "keys of a TCP socket": ("plain", KEY + "won = bool(got(socket.socket().setsockopt, 6, 14, key))"),
+    "keys of a TCP socket for networks": ("plain", KEY + "won = bool(got(socket.socket().setsockopt, 6, 32, key))"),
     "send without copying": (
         "plain",
         "l = socket.create_server(('127.0.0.1', 0))\ns = socket.create_connection(l.getsockname())\n"
