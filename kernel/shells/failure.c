@@ -197,11 +197,12 @@ bool cb_failure_without_log(struct cb_shells *sh, struct cb_request *r)
 	return true;
 }
 
-/* Nothing in the jail can end the broker or pid 1. */
+/* In namespaces of its own nothing in the jail can end the broker or pid 1; without them a cell can. */
 static bool ended_from_outside(const struct cb_guest *g)
 {
-	return g->broker.fd < 0 ||
-	       (g->end_known && !g->exited && g->end.note[0] == '\0' && verdict(g)[0] == '\0');
+	return g->level > CB_LEVEL_CONTAINER &&
+	       (g->broker.fd < 0 ||
+		(g->end_known && !g->exited && g->end.note[0] == '\0' && verdict(g)[0] == '\0'));
 }
 
 static void reply(struct cb_shell *s, const char *ename, const char *evalue, const char *state)

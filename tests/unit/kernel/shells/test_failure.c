@@ -158,14 +158,20 @@ static void test_by_whom(void **state)
 {
 	static const struct {
 		int wait_status;
+		enum cb_isolation_level level;
 		const char *by;
-	} deaths[] = { { 9, "kernel" }, { 3 << 8, "kernel" }, { -1, "outside" } };
+	} deaths[] = {
+		{ 9, CB_LEVEL_FULL, "kernel" },	     { 3 << 8, CB_LEVEL_FULL, "kernel" },
+		{ -1, CB_LEVEL_FULL, "outside" },    { -1, CB_LEVEL_NO_CGROUP, "outside" },
+		{ -1, CB_LEVEL_CONTAINER, "kernel" }, { -1, CB_LEVEL_NONE, "kernel" }, /* a cell can do it */
+	};
 	struct rig *r = *state = rig_up();
 
 	for (size_t i = 0; i < sizeof(deaths) / sizeof(deaths[0]); i++) {
 		uint64_t request;
 		const char *id = rig_begin(r, "1", &request);
 
+		r->k.guest.level = deaths[i].level;
 		rig_die(r, deaths[i].wait_status);
 		rig_cell_error(r, id, "KernelDiedError");
 		struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
