@@ -3,9 +3,9 @@
  * Trust domain: supervisor. The listening sockets are made by hand while the process still has its rights (a port in
  * use is then one clear error) and handed to libzmq by ZMQ_USE_FD, so that the supervisor's filter can refuse to bind
  * anything later. Invariants: no send blocks; every socket has limits for what comes in (incoming.c: for messages that
- * are not whole yet), high-water marks and a linger; what clients leave unread is bounded by bytes as well, and a large
- * reply beyond that becomes an error that says so; a peer is served at most BATCH messages a turn. Called by the loop;
- * hands verified requests to router.c.
+ * are not whole yet), high-water marks and a linger; what clients leave unread is bounded by bytes as well, of each and
+ * of all, and a large reply beyond that becomes an error that says so, but who reads always gets what is small; a peer
+ * is served at most BATCH messages a turn. Called by the loop; hands verified requests to router.c.
  */
 #include "channels.h"
 
@@ -30,7 +30,10 @@
 #define REPLY_HWM 10000
 #define ECHO_HWM 100	/* of who does not read his heartbeats */
 #define ECHO_MAX 4096	/* bytes of one */
-#define REPLIES_MAX (256u << 20) /* bytes of replies that nobody has taken yet; twice as many where they are small */
+/* bytes of replies that were not taken yet: by one client on one channel, by all; twice as many where they are small */
+#define SHARE_MAX (64u << 20)
+#define REPLIES_MAX (256u << 20)
+#define SHARE_FREE (1u << 20) /* of small ones, whatever others leave unread */
 #define REPLY_SMALL 16384
 #define FRAME_FLOOR (64 << 20)
 
@@ -208,7 +211,7 @@ static int receive(void *s, size_t most, zmq_msg_t *frame, size_t *ret_n)
 			return r;
 		}
 		more = zmq_msg_more(m);
-		bytes += zmq_msg_size(m);
+		bytes += zmq_msg_size(m) + CB_FRAME_BYTES;
 		if (!more)
 			cb_incoming_delivered(m);
 		if (n + 1 < CB_MAX_FRAMES && bytes <= most) {
@@ -391,27 +394,64 @@ void cb_channels_close(struct cb_jupyter *jp)
 		zmq_ctx_term(c->context); /* waits for unsent replies, at most the linger */
 }
 
-/* Puts an error in place of what is too large while so much is unread. A question can't be one. */
-static int refuse_large(enum cb_channel channel, struct cb_outgoing *out, struct cb_buf *text)
+/* Who reads it, as a hash: each connection has a queue of its own, the client's on other channels are others. */
+static uint64_t reader_of(enum cb_channel channel, const struct cb_request *to)
 {
-	size_t waiting = cb_replies_in_flight(), large = out->content.len;
+	struct cb_span name = to->nident > 0 ? cb_frame_span(&to->frame[0]) : (struct cb_span){ NULL, 0 };
+	uint64_t hash = 14695981039346656037u ^ (uint64_t)channel; /* FNV-1a */
+
+	for (size_t i = 0; i < name.len; i++)
+		hash = (hash ^ (uint8_t)name.data[i]) * 1099511628211u;
+	return hash;
+}
+
+/* A cell's metadata when its reply is an error of ours: what became of the state, and what was used, stay true. */
+static int blame_nobody(struct cb_span metadata, struct cb_buf *text)
+{
+	struct cb_json_field f[] = {
+		{ .name = "started", .types = CB_JSON_ANY, .required = true },
+		{ .name = "engine", .types = CB_JSON_ANY, .required = true },
+		{ .name = "cellblock", .types = CB_JSON_OBJECT, .required = true },
+	};
+
+	if (cb_json_scan_object(metadata.data, metadata.len, f, 3, NULL) < 0)
+		return CB_E_SYNTAX; /* no cell's */
+	struct cb_span about = { f[2].ret.data + 1, f[2].ret.len - 2 };
+	struct cb_json j = cb_json_begin(text);
+
+	cb_json_put(&j, "started", f[0].ret, "status", "error", "dependencies_met", (bool)true, "engine", f[1].ret);
+	cb_json_object(&j, "cellblock");
+	cb_json_put(&j, NULL, about, "by", "kernel");
+	return cb_json_done(&j);
+}
+
+/* Puts an error in place of what is too large while so much is unread. A question can't be one. */
+static int refuse_large(enum cb_channel channel, struct cb_outgoing *out, struct cb_buf *text, struct cb_buf *metadata)
+{
+	size_t own = __atomic_load_n(out->unread, __ATOMIC_RELAXED), all = cb_replies_in_flight();
+	size_t large = out->content.len;
 
 	for (size_t i = 0; i < out->nbuffers; i++)
 		large += out->buffers[i].len;
-	if (waiting > 2 * REPLIES_MAX)
+	if (own > 2 * SHARE_MAX || (own > SHARE_FREE && all > 2 * REPLIES_MAX))
 		return -ENOBUFS;
-	if (waiting <= REPLIES_MAX || large <= REPLY_SMALL)
+	if (large <= REPLY_SMALL || (own <= SHARE_MAX && all <= REPLIES_MAX))
 		return 0;
 	if (channel == CB_STDIN)
 		return -ENOBUFS;
 	out->content_body = NULL;
 	out->nbuffers = 0;
 	int r = cb_json_write_object(text, "status", "error", "ename", "KernelBusyError", "evalue",
-				     "the request was served, but its reply was left out: replies of more than 256 MiB "
-				     "wait for clients that do not read them",
+				     own > SHARE_MAX
+					     ? "the request was served, but its reply was left out: more than 64 MiB "
+					       "of replies wait for this client, which does not read them"
+					     : "the request was served, but its reply was left out: replies of more "
+					       "than 256 MiB wait for clients that do not read them",
 				     "traceback", CB_SPAN("[]"));
 
 	out->content = cb_buf_span(text);
+	if (r == 0 && blame_nobody(out->metadata, metadata) == 0)
+		out->metadata = cb_buf_span(metadata);
 	return r;
 }
 
@@ -420,7 +460,7 @@ int cb_channels_send(struct cb_jupyter *jp, enum cb_channel channel, const struc
 {
 	zmq_msg_t frame[CB_MAX_IDENTITIES + 8]; /* replies have one buffer at most */
 	CB_AUTO_BUF traced = CB_BUF_INIT(CB_TRACEPARENT_SIZE + 64);
-	CB_AUTO_BUF refusal = CB_BUF_INIT(1024);
+	CB_AUTO_BUF refusal = CB_BUF_INIT(1024), blame = CB_BUF_INIT(out->metadata.len + 64);
 	struct cb_outgoing said = *out;
 	size_t n = 0, body = 0;
 
@@ -433,13 +473,13 @@ int cb_channels_send(struct cb_jupyter *jp, enum cb_channel channel, const struc
 			said.metadata = cb_buf_span(&traced);
 	}
 
-	said.reply = true;
+	said.unread = cb_replies_to(reader_of(channel, to));
 	for (; n < to->nident; n++) {
 		zmq_msg_init(&frame[n]);
 		zmq_msg_copy(&frame[n], &to->frame[n]);
 		said.identities += zmq_msg_size(&frame[n]);
 	}
-	int r = refuse_large(channel, &said, &refusal);
+	int r = refuse_large(channel, &said, &refusal, &blame);
 
 	if (r == 0)
 		r = cb_outgoing_frames(&jp->session, jp->auth, &said, &frame[n], &body);

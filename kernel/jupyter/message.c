@@ -19,9 +19,13 @@
 #include "tools.h"
 
 #define COPY_BELOW 16384 /* smaller contents are copied: cheaper than a shared body */
-#define FRAME_BYTES 128	 /* what libzmq has for a frame beside its bytes, about */
+#define READERS 64	 /* who leave replies unread, and are told apart */
 
-static size_t in_flight, replies_in_flight; /* atomic */
+static size_t in_flight; /* atomic */
+static struct {
+	uint64_t reader;
+	size_t bytes; /* atomic; 0 = nobody's */
+} unread[READERS];
 
 struct cb_header *cb_header_ref(struct cb_header *h)
 {
@@ -299,7 +303,29 @@ size_t cb_bodies_in_flight(void)
 
 size_t cb_replies_in_flight(void)
 {
-	return __atomic_load_n(&replies_in_flight, __ATOMIC_RELAXED);
+	size_t sum = 0;
+
+	for (size_t i = 0; i < READERS; i++)
+		sum += __atomic_load_n(&unread[i].bytes, __ATOMIC_RELAXED);
+	return sum;
+}
+
+size_t *cb_replies_to(uint64_t reader)
+{
+	size_t unused = READERS;
+
+	for (size_t i = 0; i < READERS; i++) {
+		size_t bytes = __atomic_load_n(&unread[i].bytes, __ATOMIC_RELAXED);
+
+		if (bytes > 0 && unread[i].reader == reader)
+			return &unread[i].bytes;
+		if (bytes == 0)
+			unused = i;
+	}
+	if (unused == READERS)
+		return &unread[reader % READERS].bytes;
+	unread[unused].reader = reader;
+	return &unread[unused].bytes;
 }
 
 struct share {
@@ -352,27 +378,27 @@ static int frame_over(zmq_msg_t *ret_frame, struct cb_span s, struct cb_body *bo
 }
 
 /* It is given back last, and counts for the whole reply until then, with all that its body keeps. */
-static int last_frame(zmq_msg_t *ret_frame, struct cb_span s, struct cb_body *body, size_t bytes)
+static int last_frame(zmq_msg_t *ret_frame, struct cb_span s, struct cb_body *body, size_t *counter, size_t bytes)
 {
 	struct cb_body *copy;
 	int r;
 
 	if (body != NULL && s.len >= COPY_BELOW)
-		return shared_frame(ret_frame, s, body, &replies_in_flight, bytes + body->size - s.len);
+		return shared_frame(ret_frame, s, body, counter, bytes + body->size - s.len);
 	copy = cb_body_new(s.len);
 	if (copy == NULL)
 		return -ENOMEM;
 	if (s.len > 0)
 		memcpy(copy->data, s.data, s.len);
 	s.data = (const char *)copy->data;
-	r = shared_frame(ret_frame, s, copy, &replies_in_flight, bytes);
+	r = shared_frame(ret_frame, s, copy, counter, bytes);
 	cb_body_unref(copy);
 	return r;
 }
 
 static size_t bytes_of_reply(const struct cb_outgoing *out, const struct cb_span part[4])
 {
-	size_t bytes = out->identities + (CB_MAX_IDENTITIES + 6 + out->nbuffers) * FRAME_BYTES;
+	size_t bytes = out->identities + (CB_MAX_IDENTITIES + 6 + out->nbuffers) * CB_FRAME_BYTES;
 
 	for (size_t i = 0; i < 4; i++)
 		bytes += part[i].len;
@@ -423,8 +449,8 @@ int cb_outgoing_frames(struct cb_session *session, struct cb_auth *auth, const s
 		struct cb_span s = i == 0 ? out->content : out->buffers[i - 1];
 		struct cb_body *body = i == 0 ? out->content_body : out->buffers_body;
 
-		r = out->reply && i == out->nbuffers
-			    ? last_frame(&ret_frame[n++], s, body, bytes_of_reply(out, part))
+		r = out->unread != NULL && i == out->nbuffers
+			    ? last_frame(&ret_frame[n++], s, body, out->unread, bytes_of_reply(out, part))
 			    : frame_over(&ret_frame[n++], s, body);
 	}
 	if (r < 0) {

@@ -22,6 +22,7 @@
 #define CB_MAX_FRAMES (CB_MAX_IDENTITIES + 6 + CB_MAX_BUFFERS)
 #define CB_TYPE_MAX 64	    /* bytes of a msg_type, with NUL */
 #define CB_HEADER_MAX 16384 /* bytes of a header frame */
+#define CB_FRAME_BYTES 128  /* what libzmq has for a frame beside its bytes, about */
 
 /* A request's header frame, shared and immutable. */
 struct cb_header {
@@ -124,8 +125,10 @@ struct cb_body *cb_body_new(size_t size); /* NULL when out of memory */
 void cb_body_unref(struct cb_body *b);
 /* Bytes of bodies in frames that were made and not yet sent, what slow readers make libzmq keep among them. */
 size_t cb_bodies_in_flight(void);
-/* The same of replies, which are counted apart and with all of their frames. */
+/* The same of replies, which are counted apart and with all of their frames; and the counter of those to one reader,
+ * named by a hash. Who comes while many leave replies unread shares a counter. */
 size_t cb_replies_in_flight(void);
+size_t *cb_replies_to(uint64_t reader);
 
 /* An outgoing message. All spans are borrowed for the call; `content_body` (may be NULL) owns content.data and is
  * shared, not copied. The last frame of a reply is shared or copied with the count of all. */
@@ -138,7 +141,7 @@ struct cb_outgoing {
 	const struct cb_span *buffers;
 	size_t nbuffers;
 	struct cb_body *buffers_body;
-	bool reply;
+	size_t *unread;	   /* of a reply: where it is counted; else NULL */
 	size_t identities; /* of a reply: bytes in front of the frames made here */
 };
 
