@@ -209,12 +209,14 @@ void cb_usage_read(const struct cb_usage_source *s, struct cb_usage *ret_usage)
 struct walk {
 	pid_t pid[CB_USAGE_PROCESSES];
 	size_t count;
+	bool full;   /* there was at least one more */
 	int64_t end; /* ns of cb_now_thread_ns */
 };
 
 static void start_walk(struct walk *w, pid_t top)
 {
 	w->count = 0;
+	w->full = false;
 	if (top > 1)
 		w->pid[w->count++] = top;
 	w->end = cb_now_thread_ns() + WALK_NS;
@@ -223,7 +225,7 @@ static void start_walk(struct walk *w, pid_t top)
 /* Not all can be looked at. */
 static bool is_cut(const struct walk *w)
 {
-	return cb_now_thread_ns() >= w->end || w->count >= CB_USAGE_PROCESSES;
+	return cb_now_thread_ns() >= w->end || w->full;
 }
 
 static void add(void *context, pid_t pid)
@@ -232,6 +234,8 @@ static void add(void *context, pid_t pid)
 
 	if (w->count < CB_USAGE_PROCESSES)
 		w->pid[w->count++] = pid;
+	else
+		w->full = true;
 }
 
 /* A child belongs to the thread that made it. */

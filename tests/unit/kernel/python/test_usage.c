@@ -139,12 +139,15 @@ static void test_too_many(void **state)
 	s.init = fork();
 	assert_true(s.init >= 0);
 	if (s.init == 0) {
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 		(void)setpgid(0, 0);
 		for (int i = 0; i < CB_USAGE_PROCESSES; i++) {
 			pid_t pid = fork();
 
-			if (pid == 0)
+			if (pid == 0) {
+				(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 				(void)pause();
+			}
 			if (pid <= 0)
 				_exit(1);
 		}
@@ -153,12 +156,14 @@ static void test_too_many(void **state)
 		_exit(1);
 	}
 	close(ready[1]);
-	assert_int_equal(read(ready[0], &byte, 1), 1);
+	bool forked = read(ready[0], &byte, 1) == 1;
 	uint64_t largest = cb_usage_largest(&s), all = cb_usage_tree(s.init);
 
-	kill(-s.init, SIGKILL);
+	kill(-s.init, SIGKILL); /* also those that are left where one more could not be made */
 	waitpid(s.init, NULL, 0);
 	close(ready[0]);
+	if (!forked)
+		skip(); /* fewer processes are allowed here */
 	assert_true(largest == UINT64_MAX && all == UINT64_MAX);
 }
 
