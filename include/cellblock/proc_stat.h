@@ -24,7 +24,7 @@ int cb_proc_stat_parse(const char *text, struct cb_proc_stat *ret);
 int cb_proc_stat_read(int dir, const char *path, struct cb_proc_stat *ret);
 int cb_proc_stat_of(pid_t pid, struct cb_proc_stat *ret);
 /* Whether /proc shows the process's children: not on a host that hides processes (hidepid), unless we may look into
- * it. 0, or -errno. */
+ * it, nor on a kernel without CONFIG_PROC_CHILDREN, where our own are not shown either. 0, or -errno. */
 int cb_proc_shows_children(pid_t pid);
 /* A small file of the kernel's as text, cut at the size; "" with an error: -errno; -ESRCH: there is nothing in it. */
 int cb_proc_text(int dir, const char *path, char *ret_text, size_t size);

@@ -506,9 +506,14 @@ static bool launch_warm(struct cb_jail *jail, struct cb_inmate *inmate)
 /* The watchdog would find nobody. */
 static void note_hidden(struct cb_jail *jail, pid_t pid1)
 {
-	if (jail->cgroups.kind == CB_CGROUP_NONE && jail->spec->limit_memory != 0 && cb_proc_shows_children(pid1) < 0)
-		cb_jail_add_note(jail, "limits.memory holds for each process, not for all together: this host's /proc "
-				       "hides processes (hidepid), and there is no control group");
+	if (jail->cgroups.kind != CB_CGROUP_NONE || jail->spec->limit_memory == 0 || cb_proc_shows_children(pid1) == 0)
+		return;
+	cb_jail_add_note(jail, cb_proc_shows_children(getpid()) == 0
+				       ? "limits.memory holds for each process, not for all together: this host's "
+					 "/proc hides processes (hidepid), and there is no control group"
+				       : "limits.memory holds for each process, not for all together: this host's "
+					 "kernel does not tell a process's children (CONFIG_PROC_CHILDREN), and there "
+					 "is no control group");
 }
 
 int cb_jail_launch(struct cb_jail *jail, struct cb_inmate *ret_inmate, struct cb_err *err)

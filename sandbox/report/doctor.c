@@ -327,7 +327,11 @@ static void run_trial(size_t i, struct result *results)
 			   "RLIMIT_NPROC is not counted in user namespaces");
 	else if (t->run == try_cgroups)
 		result->err = groups.cgroups.lack;
-	else if (t->run == try_watchdog)
+	else if (t->run == try_watchdog && cb_proc_shows_children(getpid()) < 0)
+		cb_err_set(&result->err, code, t->step,
+			   "use a kernel with CONFIG_PROC_CHILDREN, or let cgroups be used",
+			   "this kernel does not tell a process's children, so nothing of a jail can be measured");
+	else if (t->run == try_watchdog && (code == -ENOENT || code == -EPERM || code == -EACCES))
 		cb_err_set(&result->err, code, t->step, "mount /proc without hidepid, or let cgroups be used",
 			   "/proc hides processes, so nothing of a jail can be measured");
 	else if (t->run == try_landlock)
