@@ -222,7 +222,7 @@ has_cmake() {
 # The system's, else one from PyPI in .venv.
 find_cmake() {
 	! has_cmake || return 0
-	if [ ! -x "$VENV/bin/cmake" ]; then
+	if ! "$VENV/bin/cmake" --version >/dev/null 2>&1; then # or it is one of an older Python's
 		say "installing cmake into .venv"
 		quietly pip-cmake "$VENV/bin/python" -m pip install --disable-pip-version-check \
 			'cmake>=3.25,<4' || exit 1

@@ -30,9 +30,7 @@
 #define REPLY_HWM 10000
 #define ECHO_HWM 100	/* of who does not read his heartbeats */
 #define ECHO_MAX 4096	/* bytes of one */
-/* bytes of replies that were not taken yet: by one client on one channel, by all; twice as many where they are small */
-#define SHARE_MAX (64u << 20)
-#define REPLIES_MAX (256u << 20)
+#define SHARES 4	/* of all clients together, where largest() is the share of one on a channel */
 #define SHARE_FREE (1u << 20) /* of small ones, whatever others leave unread */
 #define REPLY_SMALL 16384
 #define FRAME_FLOOR (64 << 20)
@@ -426,28 +424,32 @@ static int blame_nobody(struct cb_span metadata, struct cb_buf *text)
 }
 
 /* Puts an error in place of what is too large while so much is unread. A question can't be one. */
-static int refuse_large(enum cb_channel channel, struct cb_outgoing *out, struct cb_buf *text, struct cb_buf *metadata)
+static int refuse_large(struct cb_jupyter *jp, enum cb_channel channel, struct cb_outgoing *out, struct cb_buf *text,
+			struct cb_buf *metadata)
 {
+	/* bytes that were not taken yet, by one client on one channel and by all; twice as many where they are small */
+	size_t share = (size_t)largest(jp), most = SHARES * share;
 	size_t own = __atomic_load_n(out->unread, __ATOMIC_RELAXED), all = cb_replies_in_flight();
 	size_t large = out->content.len;
 
 	for (size_t i = 0; i < out->nbuffers; i++)
 		large += out->buffers[i].len;
-	if (own > 2 * SHARE_MAX || (own > SHARE_FREE && all > 2 * REPLIES_MAX))
+	if (own > 2 * share || (own > SHARE_FREE && all > 2 * most))
 		return -ENOBUFS;
-	if (large <= REPLY_SMALL || (own <= SHARE_MAX && all <= REPLIES_MAX))
+	if (large <= REPLY_SMALL || (own <= share && all <= most))
 		return 0;
 	if (channel == CB_STDIN)
 		return -ENOBUFS;
 	out->content_body = NULL;
 	out->nbuffers = 0;
-	int r = cb_json_write_object(text, "status", "error", "ename", "KernelBusyError", "evalue",
-				     own > SHARE_MAX
-					     ? "the request was served, but its reply was left out: more than 64 MiB "
-					       "of replies wait for this client, which does not read them"
-					     : "the request was served, but its reply was left out: replies of more "
-					       "than 256 MiB wait for clients that do not read them",
-				     "traceback", CB_SPAN("[]"));
+	char evalue[192];
+
+	snprintf(evalue, sizeof(evalue),
+		 "the request was served, but its reply was left out: replies of more than %zu MiB wait for %s",
+		 (own > share ? share : most) >> 20,
+		 own > share ? "this client, which does not read them" : "clients that do not read them");
+	int r = cb_json_write_object(text, "status", "error", "ename", "KernelBusyError", "evalue", evalue, "traceback",
+				     CB_SPAN("[]"));
 
 	out->content = cb_buf_span(text);
 	if (r == 0 && blame_nobody(out->metadata, metadata) == 0)
@@ -479,7 +481,7 @@ int cb_channels_send(struct cb_jupyter *jp, enum cb_channel channel, const struc
 		zmq_msg_copy(&frame[n], &to->frame[n]);
 		said.identities += zmq_msg_size(&frame[n]);
 	}
-	int r = refuse_large(channel, &said, &refusal, &blame);
+	int r = refuse_large(jp, channel, &said, &refusal, &blame);
 
 	if (r == 0)
 		r = cb_outgoing_frames(&jp->session, jp->auth, &said, &frame[n], &body);

@@ -188,7 +188,9 @@ static int send_or_queue(struct cb_jupyter *jp, enum cb_weight weight, zmq_msg_t
 
 	if (flows)
 		p->full_since = 0;
-	if (p->subscribed && p->head == NULL && (flows || !over_in_flight(weight, size_of(frame, n))))
+	/* what was given up is told before that request's end */
+	if (p->subscribed && p->head == NULL && p->dropped == 0 &&
+	    (flows || !over_in_flight(weight, size_of(frame, n))))
 		r = send_frames(jp, frame, n);
 	if (r == -EAGAIN) {
 		bool first = p->head == NULL;
@@ -370,8 +372,6 @@ static void notice_dropped(struct cb_jupyter *jp)
 	char text[160];
 	size_t n = 0;
 
-	if (over_in_flight(CB_WEIGHT_TEXT, 0)) /* more is given up meanwhile */
-		return;
 	snprintf(text, sizeof(text),
 		 "\n[cellblock: %zu bytes of output were given up: a client was not reading]\n", p->dropped);
 	CB_JSON_SMALL(content, "name", "stderr", "text", text);
@@ -483,7 +483,7 @@ static void on_retry(void *context)
 	p->in_flight = cb_bodies_in_flight(); /* what was given up here is no progress */
 	if (p->head == NULL) {
 		p->blocked_since = 0;
-		if (p->dropped > 0)
+		if (p->dropped > 0 && !over_in_flight(CB_WEIGHT_TEXT, 0)) /* else more is given up meanwhile */
 			notice_dropped(jp);
 	}
 	if (p->head != NULL || p->dropped > 0)

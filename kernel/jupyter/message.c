@@ -25,7 +25,7 @@ static size_t in_flight; /* atomic */
 static struct {
 	uint64_t reader;
 	size_t bytes; /* atomic; 0 = nobody's */
-} unread[READERS];
+} unread[READERS + 1]; /* the last: of all who come when the others are taken */
 
 struct cb_header *cb_header_ref(struct cb_header *h)
 {
@@ -305,7 +305,7 @@ size_t cb_replies_in_flight(void)
 {
 	size_t sum = 0;
 
-	for (size_t i = 0; i < READERS; i++)
+	for (size_t i = 0; i <= READERS; i++)
 		sum += __atomic_load_n(&unread[i].bytes, __ATOMIC_RELAXED);
 	return sum;
 }
@@ -323,7 +323,7 @@ size_t *cb_replies_to(uint64_t reader)
 			unused = i;
 	}
 	if (unused == READERS)
-		return &unread[reader % READERS].bytes;
+		return &unread[READERS].bytes;
 	unread[unused].reader = reader;
 	return &unread[unused].bytes;
 }

@@ -1,6 +1,7 @@
 """Sandboxes in kernels that were started by others: by a connection file, a kernel gateway, a Jupyter server."""
 
 import asyncio
+import base64
 import http.server
 import json
 import os
@@ -300,7 +301,7 @@ def test_a_start_on_a_server_that_is_given_up_as_the_program_ends():
                 late.start()
                 assert client.stdout.readline() == "ends\n", "it waits for the server before that"
                 ends.set()
-                assert client.wait() == 0 and ended.is_set()
+                assert client.wait() == 0 and ended.wait(60)
                 late.cancel()
             finally:
                 ends.set()
@@ -361,3 +362,9 @@ def test_signatures():
     for short in ([], [b"x"], frames[:2], frames[:4]):
         with pytest.raises(ValueError):
             codec.unpack(short)
+
+
+def test_a_user_in_the_url_is_a_header():
+    server = _connect.Server("http://me:a%20b@host:8888/base/?token=not%20used", None)
+    assert server.base == "http://host:8888/base"
+    assert server.headers() == {"Authorization": "Basic " + base64.b64encode(b"me:a b").decode()}

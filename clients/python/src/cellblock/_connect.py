@@ -6,6 +6,7 @@ The server's websocket speaks `v1.kernel.websocket.jupyter.org` (binary), or JSO
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import time
@@ -85,9 +86,13 @@ class Server:
         self.token = token if token is not None else (query.get("token") or [""])[0]
         path, found, kernel = parts.path.partition("/api/kernels/")
         self.kernel: Optional[str] = kernel.strip("/").split("/")[0] if found else None
-        self.base = f"{parts.scheme}://{parts.netloc}{path.rstrip('/')}"
+        user, _, place = parts.netloc.rpartition("@")
+        self._user = urllib.parse.unquote(user)  # NAME:PASSWORD
+        self.base = f"{parts.scheme}://{place}{path.rstrip('/')}"
 
     def headers(self) -> Dict[str, str]:
+        if self._user:
+            return {"Authorization": "Basic " + base64.b64encode(self._user.encode()).decode()}
         return {"Authorization": f"token {self.token}"} if self.token else {}
 
     def _rest(self, method: str, path: str, body: Optional[Mapping[str, Any]] = None, tries: int = 1) -> Any:
@@ -105,8 +110,11 @@ class Server:
                 answer = r.read()
             return json.loads(answer) if answer else None
         except urllib.error.HTTPError as e:
-            with e:
-                answer = e.read()
+            try:
+                with e:
+                    answer = e.read()
+            except (OSError, http.client.HTTPException):
+                answer = b""
             if method == "DELETE" and e.code == 404:
                 return None  # the server has removed it already
             if tries > 1 and 500 <= e.code < 599:  # it can't stop a kernel that it is just restarting

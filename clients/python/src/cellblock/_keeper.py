@@ -26,7 +26,8 @@ class Keeper:
     def __init__(self) -> None:
         import threading
 
-        self._lock, self._pid = threading.Lock(), os.getpid()
+        # the collector may end a process, which takes it, in a thread that holds it
+        self._lock, self._pid = threading.RLock(), os.getpid()
         self._kept: dict[str, dict[str, str]] = {}
         self._process: Optional[subprocess.Popen[bytes]] = None
 
@@ -108,9 +109,10 @@ def _stop(url: str, token: str) -> None:
 
     end = time.monotonic() + PATIENCE
     headers = {"Authorization": "token " + token} if token else {}
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the program's own requests know none
     while True:
         try:
-            urllib.request.urlopen(urllib.request.Request(url, headers=headers, method="DELETE"), timeout=20)
+            opener.open(urllib.request.Request(url, headers=headers, method="DELETE"), timeout=20)
             return
         except urllib.error.HTTPError as e:
             if e.code < 500:

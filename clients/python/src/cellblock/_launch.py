@@ -135,7 +135,7 @@ class _Home:
 
 
 _home: Optional[_Home] = None
-_lock = threading.Lock()
+_lock = threading.RLock()  # the collector may end a process, which takes it, in a thread that holds it
 _alive: "weakref.WeakSet[Process]" = weakref.WeakSet()
 
 
@@ -161,7 +161,7 @@ def _new_folder() -> tuple[_Home, Path]:
 
 def _after_fork() -> None:
     global _lock
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):

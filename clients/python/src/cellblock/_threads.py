@@ -15,8 +15,7 @@ import contextvars
 import inspect
 import threading
 import time
-import weakref
-from typing import Any, Awaitable, Callable, NamedTuple, Optional, TypeVar
+from typing import Any, Awaitable, Callable, Dict, NamedTuple, Optional, TypeVar
 
 T = TypeVar("T")
 
@@ -69,7 +68,11 @@ async def made_in_a_thread(make: Callable[[], T], undo: Callable[[T], object]) -
     thread, since the caller's event loop may have ended by then."""
     made: concurrent.futures.Future[T] = concurrent.futures.Future()
     made.set_running_or_notify_cancel()
-    left = threading.Event()  # by the caller
+    given_up, left = threading.Event(), threading.Event()  # by the caller
+
+    def give_up() -> None:
+        given_up.set()
+        left.set()
 
     def work() -> None:
         try:
@@ -77,31 +80,37 @@ async def made_in_a_thread(make: Callable[[], T], undo: Callable[[T], object]) -
         except BaseException as e:
             made.set_exception(e)
         left.wait()
-        if threading.current_thread() in _given_up and made.exception() is None:
+        if given_up.is_set() and made.exception() is None:
             with contextlib.suppress(Exception):
                 undo(made.result())
+        _under_way.pop(thread, None)
 
     thread = threading.Thread(target=work, name="cellblock-start", daemon=True)
-    thread.start()
     try:
+        _under_way[thread] = give_up
+        thread.start()
         return await asyncio.wrap_future(made)
     except BaseException:
-        _given_up.add(thread)
+        given_up.set()
         raise
     finally:
         left.set()
 
 
-_given_up: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+_under_way: Dict[threading.Thread, Callable[[], None]] = {}
 
 
 @atexit.register
 def _end_all() -> None:
-    """What is to be taken away is, unless that takes longer than a few seconds."""
+    """Nobody waits any more. What is to be taken away is, unless that takes longer than a few seconds."""
     late = time.monotonic() + 3
+    begun = list(_under_way.items())
+    for _, give_up in begun:
+        give_up()
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C: no waiting
-        for thread in list(_given_up):
-            thread.join(max(0, late - time.monotonic()))
+        for thread, _ in begun:
+            if thread.is_alive():
+                thread.join(max(0, late - time.monotonic()))
 
 
 class _Job(NamedTuple):
