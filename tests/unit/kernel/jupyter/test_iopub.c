@@ -452,6 +452,38 @@ static void test_a_kernel_that_was_stopped(void **state)
 	assert_null(p->head);
 }
 
+/* Also while so much is in flight that all output is given up: who reads is told before the request's end. */
+static void test_a_loss_is_told_before_the_end(void **state)
+{
+	struct rig *r = *state = rig_new();
+	struct cb_iopub *p = &r->k.jupyter.iopub;
+	struct rig_msg m;
+	bool told = false, idle = false;
+
+	rig_subscribe(r);
+	join(r, 0, true);
+	rig_expect(r, RIG_IOPUB, "iopub_welcome", "");
+	while (p->head == NULL || p->full_since == 0) {
+		huge_display(r, 4u << 20);
+		rig_until_soon(r);
+		while (rig_try_recv(r, RIG_IOPUB, &m))
+			rig_msg_free(&m);
+	}
+	for (int i = 0; i < 100 && p->dropped == 0; i++) {
+		p->full_since -= 60 * 1000000000LL;
+		retry(r);
+	}
+	assert_true(p->dropped > 0); /* else nothing was tried */
+	cb_iopub_status(&r->k.jupyter, "idle", NULL);
+	while (!idle) {
+		m = rig_recv(r, RIG_IOPUB);
+		idle = strcmp(rig_text(&m, "execution_state"), "idle") == 0;
+		told |= strstr(rig_text(&m, "text"), "given up") != NULL;
+		rig_msg_free(&m);
+	}
+	assert_true(told);
+}
+
 /* Nobody waits for the sake of who listens alone: it gets all, however late; only the guest is no longer held back. */
 static void test_who_is_alone_loses_nothing(void **state)
 {
@@ -503,6 +535,7 @@ int main(void)
 		T(test_welcome_while_blocked),
 		T(test_welcome_names_the_prefix),
 		T(test_a_kernel_that_was_stopped),
+		T(test_a_loss_is_told_before_the_end),
 		T(test_who_is_alone_loses_nothing),
 	};
 
