@@ -451,12 +451,12 @@ static FILE *open_of_network(const struct cb_kernel_look *look, const char *name
 
 static const struct {
 	uint8_t family, protocol;
-	const char *file, *in_use;
+	const char *file, *in_use; /* NULL: it is listed in any case, which costs less than to ask */
 } inet_kinds[] = {
 	{ AF_INET, IPPROTO_TCP, "sockstat", "TCP: inuse " },
-	{ AF_INET, IPPROTO_UDP, "sockstat", "UDP: inuse " },
+	{ AF_INET, IPPROTO_UDP, NULL, NULL },
 	{ AF_INET6, IPPROTO_TCP, "sockstat6", "TCP6: inuse " },
-	{ AF_INET6, IPPROTO_UDP, "sockstat6", "UDP6: inuse " },
+	{ AF_INET6, IPPROTO_UDP, NULL, NULL },
 };
 
 /* To list TCP's the kernel goes through a table of the whole machine's, which is large where nobody uses it, too: most
@@ -487,7 +487,7 @@ static int list_all(const struct cb_kernel_look *look, struct listing *l)
 	if (code == 0)
 		code = list(fd, &r, sizeof(r.local), add_unix, l);
 	for (size_t i = 0; i < sizeof(inet_kinds) / sizeof(*inet_kinds) && code == 0; i++) {
-		if (has_none(look, i))
+		if (inet_kinds[i].file != NULL && has_none(look, i))
 			continue;
 		r.inet = (struct inet_diag_req_v2){ .sdiag_family = inet_kinds[i].family,
 						    .sdiag_protocol = inet_kinds[i].protocol,
