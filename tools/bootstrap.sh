@@ -69,16 +69,24 @@ quietly() {
 	return "$status"
 }
 
-# A Python of at least 3.9 that can make environments: the one on PATH, else the system's.
+# A Python of at least 3.9 that can make environments: the one on PATH, else the system's. Where root's own lies in
+# root's home the system's comes first: with it tests also try what root starts as somebody else.
 find_python() {
-	local candidate
+	local candidate found=
 	for candidate in python3 /usr/bin/python3; do
-		if "$candidate" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
-			printf '%s\n' "$candidate"
-			return 0
+		"$candidate" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 9))' 2>/dev/null ||
+			continue
+		found=${found:-$candidate}
+		if [ "$(id -u)" -ne 0 ] || others_can_start "$candidate"; then
+			found=$candidate
+			break
 		fi
 	done
-	return 1
+	[ -n "$found" ] && printf '%s\n' "$found"
+}
+
+others_can_start() {
+	runuser -u nobody -- test -x "$("$1" -c 'import os, sys; print(os.path.realpath(sys.executable))')" 2>/dev/null
 }
 
 # Those of the given packages that are not installed; none where nothing can be told. Since Debian 13 and Ubuntu 24.04

@@ -131,7 +131,7 @@ static uint64_t count_lines(int folder, const char *name, const char *begin, con
 }
 
 struct sums {
-	struct seen pipes, sockets;
+	struct seen pipes, sockets, asked; /* those sockets that were asked themselves what they hold */
 	uint64_t bytes, socket_fds, texts;
 	int pauses;
 };
@@ -144,6 +144,43 @@ static void add_pipe(struct sums *sums, int pidfd, int number, uint64_t inode)
 		(void)add(&sums->pipes, inode);
 		sums->bytes += bytes;
 	}
+}
+
+static uint64_t held(const uint32_t v[SK_MEMINFO_VARS])
+{
+	uint32_t queued = v[SK_MEMINFO_WMEM_QUEUED], sent = v[SK_MEMINFO_WMEM_ALLOC];
+
+	return (uint64_t)v[SK_MEMINFO_RMEM_ALLOC] + v[SK_MEMINFO_FWD_ALLOC] + v[SK_MEMINFO_BACKLOG] +
+	       v[SK_MEMINFO_OPTMEM] + (queued > sent ? queued : sent);
+}
+
+/* False if this descriptor does not tell, or is of another socket by now, or of a kind that is always listed. */
+static bool socket_holds(int pidfd, int number, uint64_t inode, uint64_t *ret_bytes)
+{
+	CB_AUTO_FD fd = pidfd >= 0 ? (int)syscall(SYS_pidfd_getfd, pidfd, number, 0) : -1;
+	uint32_t v[SK_MEMINFO_VARS] = { 0 };
+	socklen_t family_size = sizeof(int), size = sizeof(v);
+	int family = AF_UNSPEC;
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || st.st_ino != inode ||
+	    getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &family_size) < 0 ||
+	    (family != AF_INET && family != AF_INET6) || getsockopt(fd, SOL_SOCKET, SO_MEMINFO, v, &size) < 0)
+		return false;
+	*ret_bytes = OBJECT_BYTES + held(v);
+	return true;
+}
+
+/* After a reset TCP's are in no list, and keep what came before it. */
+static void add_socket(struct sums *sums, int pidfd, int number, uint64_t inode)
+{
+	uint64_t bytes;
+
+	if (!add(&sums->sockets, inode))
+		return;
+	sums->socket_fds++;
+	if (socket_holds(pidfd, number, inode, &bytes) && add(&sums->asked, inode))
+		sums->bytes += bytes;
 }
 
 static void add_items(struct sums *sums, const struct cb_kernel_look *look, int fds, int number, const char *begin)
@@ -181,8 +218,7 @@ static void add_descriptor(struct sums *sums, const struct cb_kernel_look *look,
 	if (strncmp(kind, "pipe:[", 6) == 0) {
 		add_pipe(sums, pidfd, number, strtoull(kind + 6, NULL, 10));
 	} else if (strncmp(kind, "socket:[", 8) == 0) {
-		if (add(&sums->sockets, strtoull(kind + 8, NULL, 10)))
-			sums->socket_fds++;
+		add_socket(sums, pidfd, number, strtoull(kind + 8, NULL, 10));
 	} else if (strcmp(kind, "anon_inode:[eventpoll]") == 0) {
 		add_items(sums, look, fds, number, "\ntfd:");
 	} else if (kind[0] == '/' || kind[0] == '(') { /* "(unreachable)/…" */
@@ -341,6 +377,7 @@ static bool figures(const struct nlmsghdr *m, size_t head, unsigned short type, 
 /* What is listed, and what comes of it. */
 struct listing {
 	const struct seen *only; /* NULL = all */
+	const struct seen *asked; /* for Internet's: they have counted */
 	struct seen *alive;	 /* UNIX sockets, found in a first pass */
 	uint64_t bytes;
 };
@@ -391,15 +428,10 @@ static void add_inet(struct listing *l, const struct nlmsghdr *m)
 	const struct inet_diag_msg *msg = NLMSG_DATA(m);
 	uint32_t v[SK_MEMINFO_VARS];
 
-	if (l->only != NULL && !has(l->only, msg->idiag_inode))
+	if ((l->only != NULL && !has(l->only, msg->idiag_inode)) || has(l->asked, msg->idiag_inode))
 		return;
 	l->bytes += OBJECT_BYTES;
-	if (!figures(m, sizeof(*msg), INET_DIAG_SKMEMINFO, v))
-		l->bytes += SOCKET_MOST;
-	l->bytes += (uint64_t)v[SK_MEMINFO_RMEM_ALLOC] + v[SK_MEMINFO_FWD_ALLOC] + v[SK_MEMINFO_BACKLOG] +
-		    v[SK_MEMINFO_OPTMEM];
-	l->bytes += v[SK_MEMINFO_WMEM_QUEUED] > v[SK_MEMINFO_WMEM_ALLOC] ? v[SK_MEMINFO_WMEM_QUEUED]
-									  : v[SK_MEMINFO_WMEM_ALLOC];
+	l->bytes += figures(m, sizeof(*msg), INET_DIAG_SKMEMINFO, v) ? held(v) : SOCKET_MOST;
 }
 
 struct request {
@@ -591,7 +623,9 @@ uint64_t cb_kernel_memory(const struct cb_kernel_look *look)
 {
 	static struct sums sums; /* large: not for the stack */
 	static struct seen alive;
-	struct listing l = { .only = look->own_network ? NULL : &sums.sockets, .alive = &alive };
+	struct listing l = { .only = look->own_network ? NULL : &sums.sockets,
+			     .alive = &alive,
+			     .asked = &sums.asked };
 
 	memset(&sums, 0, sizeof(sums));
 	memset(&alive, 0, sizeof(alive));

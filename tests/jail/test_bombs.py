@@ -271,6 +271,18 @@ def udp():
         if sum(map(held, all)) > 4 * LIMIT: break
     return sum(map(held, all))
 
+def resets():
+    children(3)
+    server = large(socket.create_server(("127.0.0.1", 0)))
+    for i in range(300):
+        a = large(socket.socket())
+        a.connect(server.getsockname())
+        large(server.accept()[0]).send(b"x")  # which nobody reads: then the other end's close is a reset
+        fill(a)
+        all.remove(a)
+        a.close()
+    return 4 * LIMIT
+
 def netlink():
     request = struct.pack("IHHII", 16 + len(DATA), 0x7ff0, 5, 1, 0) + DATA  # comes back with the error
     for i in range(800):
@@ -403,7 +415,7 @@ else:
 
 
 def held_kinds():
-    return "tcp udp netlink closed_senders pipes named_pipes texts_of_proc \
+    return "tcp udp resets netlink closed_senders pipes named_pipes texts_of_proc \
         pipes_of_an_unreadable_program pipes_of_an_unreadable_orphan \
         mappings mappings_of_forks locks first_thread_ended folders_of_a_thread".split()
 
