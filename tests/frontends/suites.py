@@ -25,6 +25,7 @@ HERE = Path(__file__).parent
 CACHE = Path(os.environ.get("CELLBLOCK_TEST_CACHE", HERE.parents[1] / "build/test-cache"))
 
 
+PLUGINS = ("anyio", "asyncio", "flaky", "timeout", "cov_option")  # of others here: see pytest.ini
 # ipykernel's tests ask for an option of pytest-cov
 COV = """def pytest_addoption(parser):
     parser.addoption("--cov", default=None)
@@ -120,10 +121,8 @@ def run_suite(project, tests, folder, timeout=500, add=()):
             "pytest.ini",
             "-p",
             "no:cacheprovider",
-            "-p",
-            "no:xdist",
-            "-p",
-            "cov_option",
+            "--disable-plugin-autoload",
+            *(word for name in PLUGINS for word in ("-p", name)),
             "--timeout=60",
             f"--junit-xml={report}",
             *tests,

@@ -160,7 +160,8 @@ def test_nbmake(env, tmp_path):
     work.mkdir()
     notebook(work / "good.ipynb", "python3", JAILED)
     notebook(work / "bad.ipynb", "python3", "assert 0, 'so it is'")
-    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbmake", "good.ipynb", "bad.ipynb"]
+    argv = [sys.executable, "-m", "pytest", "-q", "--disable-plugin-autoload", "-p", "no:cacheprovider"]
+    argv += ["-p", "nbmake", "--nbmake", "good.ipynb", "bad.ipynb"]
     done = subprocess.run(argv, cwd=work, env=env, capture_output=True, text=True)
     assert "1 failed, 1 passed" in done.stdout and "so it is" in done.stdout, done.stdout[-2000:]
 

@@ -49,27 +49,18 @@ def work(tmp_path):
 
 
 def run(argv, work, env, **how):
-    return subprocess.run([str(a) for a in argv], cwd=work, env=env, capture_output=True, text=True, timeout=120, **how)
+    return subprocess.run([str(a) for a in argv], cwd=work, env=env, capture_output=True, text=True, timeout=240, **how)
+
+
+def nbval(notebook, work, env):
+    """Without the plugins of other packages, which pytest would load unasked: see pytest.ini."""
+    pytest_alone = [sys.executable, "-m", "pytest", "-q", "--disable-plugin-autoload", "-p", "no:cacheprovider"]
+    return run([*pytest_alone, "-p", "nbval", "--nbval", "--nbval-kernel-name", kernels.NAME, notebook], work, env)
 
 
 def test_nbval(work, env):
     shutil.copy(HERE / "nbval.ipynb", work)
-    done = run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "--nbval",
-            "--nbval-kernel-name",
-            kernels.NAME,
-            "nbval.ipynb",
-        ],
-        work,
-        env,
-    )
+    done = nbval("nbval.ipynb", work, env)
     assert done.returncode == 0, done.stdout[-4000:]
 
 
@@ -80,22 +71,7 @@ def test_nbval_sees_a_difference(work, env):
         0
     ].text = "something else\n"
     nbformat.write(nb, work / "other.ipynb")
-    done = run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "--nbval",
-            "--nbval-kernel-name",
-            kernels.NAME,
-            "other.ipynb",
-        ],
-        work,
-        env,
-    )
+    done = nbval("other.ipynb", work, env)
     assert done.returncode == 1
 
 

@@ -112,7 +112,7 @@ class Person:
         from selenium.common.exceptions import StaleElementReferenceException, TimeoutException
         from selenium.webdriver.support.ui import WebDriverWait
 
-        wait = WebDriverWait(self.driver, seconds, 0.05, [StaleElementReferenceException])
+        wait = WebDriverWait(self.driver, seconds, 0.2, [StaleElementReferenceException])
         try:
             return wait.until(lambda _: condition())
         except TimeoutException:

@@ -1,6 +1,6 @@
 // Loaded before the program of @modelcontextprotocol/conformance: each of its requests carries the server's token, which
-// it has no option for; what ends a request after a minute, which no option changes, takes ten; and node 20 lacks
-// fs.globSync, which its part for servers does not use.
+// it has no option for; what ends a request after ten seconds or a minute, which no option changes, takes ten minutes;
+// and node 20 lacks fs.globSync, which its part for servers does not use.
 import http from "node:http";
 import { createRequire, register } from "node:module";
 
@@ -26,5 +26,6 @@ http.request = (options, ...rest) =>
 	request({ ...options, headers: { ...options.headers, authorization } }, ...rest);
 
 globalThis.setTimeout = new Proxy(globalThis.setTimeout, {
-	apply: (timer, self, [act, ms, ...rest]) => Reflect.apply(timer, self, [act, ms === 60000 ? 600000 : ms, ...rest]),
+	apply: (timer, self, [act, ms, ...rest]) =>
+		Reflect.apply(timer, self, [act, ms === 10000 || ms === 60000 ? 600000 : ms, ...rest]),
 });
