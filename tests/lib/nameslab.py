@@ -156,8 +156,7 @@ class Lab:
         self.host("git", "commit", "-q", "-m", "two")
 
     def save(self, kind, times, *names):
-        """A session of its own has as large a share of a busy machine as the jail that attacks meanwhile."""
-        return self.host(PYTHON, HERE / "saves.py", kind, times, *names, start_new_session=True)
+        return self.host(PYTHON, HERE / "saves.py", kind, times, *names)
 
     # ---- the jail ----
 
