@@ -25,7 +25,9 @@ HERE = Path(__file__).parent
 CACHE = Path(os.environ.get("CELLBLOCK_TEST_CACHE", HERE.parents[1] / "build/test-cache"))
 
 
-PLUGINS = ("anyio", "asyncio", "flaky", "timeout", "cov_option")  # of others here: see pytest.ini
+# With the plugins alone that are named: see pytest.ini.
+PYTEST = (sys.executable, "-m", "pytest", "-q", "--disable-plugin-autoload", "-p", "no:cacheprovider")
+PLUGINS = ("anyio", "asyncio", "flaky", "timeout", "cov_option")
 # ipykernel's tests ask for an option of pytest-cov
 COV = """def pytest_addoption(parser):
     parser.addoption("--cov", default=None)
@@ -113,15 +115,9 @@ def run_suite(project, tests, folder, timeout=500, add=()):
     (source / "cov_option.py").write_text(COV)
     done = subprocess.run(
         [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
+            *PYTEST,
             "-c",
             "pytest.ini",
-            "-p",
-            "no:cacheprovider",
-            "--disable-plugin-autoload",
             *(word for name in PLUGINS for word in ("-p", name)),
             "--timeout=60",
             f"--junit-xml={report}",

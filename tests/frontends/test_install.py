@@ -11,6 +11,7 @@ import nbformat
 import pytest
 
 import kernels
+import suites
 
 pytestmark = pytest.mark.cellblock_only
 PROGRAM = None if not kernels.is_cellblock(kernels.spec_argv()[0]) else kernels.spec_argv()[0][0]
@@ -160,8 +161,7 @@ def test_nbmake(env, tmp_path):
     work.mkdir()
     notebook(work / "good.ipynb", "python3", JAILED)
     notebook(work / "bad.ipynb", "python3", "assert 0, 'so it is'")
-    argv = [sys.executable, "-m", "pytest", "-q", "--disable-plugin-autoload", "-p", "no:cacheprovider"]
-    argv += ["-p", "nbmake", "--nbmake", "good.ipynb", "bad.ipynb"]
+    argv = [*suites.PYTEST, "-p", "nbmake", "--nbmake", "good.ipynb", "bad.ipynb"]
     done = subprocess.run(argv, cwd=work, env=env, capture_output=True, text=True)
     assert "1 failed, 1 passed" in done.stdout and "so it is" in done.stdout, done.stdout[-2000:]
 

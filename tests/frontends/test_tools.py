@@ -11,6 +11,7 @@ import pexpect
 import pytest
 
 import kernels
+import suites
 
 pytestmark = pytest.mark.once
 
@@ -49,13 +50,12 @@ def work(tmp_path):
 
 
 def run(argv, work, env, **how):
-    return subprocess.run([str(a) for a in argv], cwd=work, env=env, capture_output=True, text=True, timeout=240, **how)
+    return subprocess.run([str(a) for a in argv], cwd=work, env=env, capture_output=True, text=True, timeout=120, **how)
 
 
 def nbval(notebook, work, env):
-    """Without the plugins of other packages, which pytest would load unasked: see pytest.ini."""
-    pytest_alone = [sys.executable, "-m", "pytest", "-q", "--disable-plugin-autoload", "-p", "no:cacheprovider"]
-    return run([*pytest_alone, "-p", "nbval", "--nbval", "--nbval-kernel-name", kernels.NAME, notebook], work, env)
+    argv = [*suites.PYTEST, "-p", "nbval", "--nbval", "--nbval-kernel-name", kernels.NAME, notebook]
+    return run(argv, work, env)
 
 
 def test_nbval(work, env):

@@ -10,8 +10,7 @@ import nameslab
 from nameslab import PYTHON
 
 pytestmark = [pytest.mark.cellblock_only, pytest.mark.timeout(600)]
-# How often each race is run: CELLBLOCK_TEST_MANY=1 does it more often.
-TIMES = 3000 if os.environ.get("CELLBLOCK_TEST_MANY") == "1" else 1000
+TIMES = 3000
 
 # what both find, what one does and what the other does in the same moment; what must not come of it
 RACES = {
