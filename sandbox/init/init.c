@@ -17,6 +17,7 @@
 #include "../shared/launch_trace.h"
 #include "../shared/signals.h"
 #include "../shared/sync.h"
+#include "../walls/limits.h"
 #include "../walls/seccomp.h"
 #include "../without_namespaces/without_namespaces.h"
 #include "parts.h"
@@ -369,9 +370,12 @@ static int begin_guest(struct cb_jail *jail, int registry, struct cb_err *err)
 	cb_launch_mark(jail->warm ? "zygote" : "fork");
 	if (jail->warm) {
 		r = offer(jail, registry);
-		return r == 0 ? 0
+		return r == 0 ? cb_limit_open_files(jail, err)
 			      : cb_err_set(err, r, "zygote", NULL, "the jail can't be offered to it: %s", strerror(-r));
 	}
+	r = cb_limit_open_files(jail, err);
+	if (r < 0)
+		return r;
 	guest = fork();
 	if (guest == 0)
 		guest_main(jail, registry, jail->sync_fd);

@@ -40,6 +40,11 @@ int cb_limit_core_dumps(struct cb_err *err)
 	return set(&(struct limit){ RLIMIT_CORE, "RLIMIT_CORE", 1 }, err);
 }
 
+int cb_limit_open_files(const struct cb_jail *jail, struct cb_err *err)
+{
+	return set(&(struct limit){ RLIMIT_NOFILE, "RLIMIT_NOFILE", jail->spec->limit_open_files }, err);
+}
+
 static rlim_t or_infinity(uint64_t value)
 {
 	return value != 0 ? value : RLIM_INFINITY;
@@ -52,7 +57,6 @@ int cb_step_limits(struct cb_jail *jail, struct cb_err *err)
 	/* Below the limit of a control group, which would kill: Python is to see a MemoryError first. */
 	uint64_t data = spec->limit_data - (jail->cgroups.kind != CB_CGROUP_NONE ? spec->limit_data / 16 : 0);
 	const struct limit limits[] = {
-		{ RLIMIT_NOFILE, "RLIMIT_NOFILE", spec->limit_open_files },
 		/* Some are ours. Without a user namespace all processes of the user count: no limit for one that has
 		   others */
 		{ RLIMIT_NPROC, "RLIMIT_NPROC",

@@ -7,3 +7,7 @@
  * all its limit stays. */
 int cb_limit_core_dumps(struct cb_err *err);
 int cb_step_limits(struct cb_jail *jail, struct cb_err *err);
+
+/* Not one of the step's: a process can pass no descriptor while its user's programs have more on their way than it may
+ * open, so this comes when pid 1 has passed its last. */
+int cb_limit_open_files(const struct cb_jail *jail, struct cb_err *err);

@@ -12,6 +12,7 @@ from cellblock import (  # noqa: E402
     AsyncPool, AsyncSandbox, CellError, Pool, PolicyError, SandboxClosedError, SandboxError, _pool,
 )
 
+pytestmark = pytest.mark.once
 TMPFS = {"policy": {"workspace.mode": "tmpfs"}}
 MARK = """
 import os, pathlib, subprocess

@@ -6,6 +6,7 @@ import pytest
 
 import cellblock
 
+pytestmark = pytest.mark.once
 DEEP = []
 for _ in range(100_000):
     DEEP = [DEEP]

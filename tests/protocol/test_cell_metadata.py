@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-pytestmark = pytest.mark.cellblock_only("no other kernel does this")
+pytestmark = [pytest.mark.cellblock_only("no other kernel does this"), pytest.mark.once]
 MIME = "application/vnd.cellblock.value+json"
 
 

@@ -4,6 +4,8 @@ import sqlite3
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 
 def ask(client, access, **content):
     msg_id = client.send("history_request", {"output": False, "raw": True, "hist_access_type": access, **content})

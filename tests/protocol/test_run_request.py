@@ -1,5 +1,6 @@
 """cellblock_run_request and cellblock_usage_request: commands in the jail beside its cells (docs/messages.md)."""
 
+import contextlib
 import subprocess
 import sys
 
@@ -277,25 +278,45 @@ def test_a_jail_that_starts_is_within_its_limit(start):
         assert r["status"] == "ok", r
 
 
+FLIGHT = """
+import array, os, resource, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+fds, keep = array.array("i", [os.dup(0) for _ in range(253)]), []
+for _ in range(4):
+    keep += socket.socketpair()
+    keep[-1].sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+print("in flight", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def others_in_flight():
+    """Another program of the user has some 1,000 descriptors on their way."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", FLIGHT], text=True, **pipes) as filler:
+        try:
+            assert filler.stdout.readline() == "in flight\n"
+            yield
+        finally:
+            filler.kill()
+
+
 def test_what_others_have_in_flight_costs_no_command(start):
     """The user's other programs may have as many descriptors on their way as they like (jail/test_bombs.py)."""
     c = start().client
-    code = (
-        "import array, os, resource, socket, sys\n"
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))\n"
-        "fds, keep = array.array('i', [os.dup(0) for _ in range(253)]), []\n"
-        "for _ in range(4):\n"
-        "    keep += socket.socketpair()\n"
-        "    keep[-1].sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])\n"
-        "print('in flight', flush=True)\n"
-        "sys.stdin.read()"
-    )
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", code], text=True, **pipes) as filler:
-        assert filler.stdout.readline() == "in flight\n"
+    with others_in_flight():
         r = run(c, "sh", "-c", "echo begun; sleep 1")
-        filler.kill()
     assert (r["status"], r.get("stdout")) == ("ok", "begun\n"), r
+
+
+@pytest.mark.parametrize("warm", ["auto", "off"])
+def test_what_others_have_in_flight_keeps_no_jail_from_starting(start, warm):
+    """Also where its processes may open fewer files than that, for which Linux lets them pass none."""
+    with others_in_flight():
+        c = start(args=["--set", "limits.open_files=256", "--set", f"warm.mode={warm}"]).client
+        cell = c.run("import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE))")
+    assert cell.text() == "(256, 256)\n", cell
 
 
 # ---- usage ----

@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-pytestmark = pytest.mark.cellblock_only("the details are ours")
+pytestmark = [pytest.mark.cellblock_only("the details are ours"), pytest.mark.once]
 
 
 def create(client):

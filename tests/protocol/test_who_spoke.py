@@ -7,7 +7,7 @@ import pytest
 
 import kernels
 
-pytestmark = pytest.mark.cellblock_only("metadata.cellblock is cellblock's own")
+pytestmark = [pytest.mark.cellblock_only("metadata.cellblock is cellblock's own"), pytest.mark.once]
 FAKE = "raise type('IsolationError', (Exception,), {})('not the kernel')"
 
 

@@ -4,7 +4,7 @@ import pytest
 
 import kernels
 
-pytestmark = pytest.mark.cellblock_only("no other kernel does this")
+pytestmark = [pytest.mark.cellblock_only("no other kernel does this"), pytest.mark.once]
 
 DIE = "import os; os._exit(1)"
 # Who asks at once for the next cell gives no time for a twin: nothing here is awaited before all is sent.

@@ -10,7 +10,7 @@ import pytest
 import kernels
 from branches import ALWAYS, ask, branch, delete, interrupt, listed, run_in, start_in, waiting
 
-pytestmark = pytest.mark.cellblock_only("no other kernel does this")
+pytestmark = [pytest.mark.cellblock_only("no other kernel does this"), pytest.mark.once]
 BLOCKED = (
     "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\n"
     "print('on')\nsum(range(10**13))\n"

@@ -7,7 +7,7 @@ import psutil
 import pytest
 import rawclient
 
-pytestmark = pytest.mark.cellblock_only("no other kernel does this")
+pytestmark = [pytest.mark.cellblock_only("no other kernel does this"), pytest.mark.once]
 ALWAYS = ["--set", "transactions.mode=always", "--set", "transactions.names=2"]
 
 

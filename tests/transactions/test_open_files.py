@@ -3,7 +3,7 @@
 import pytest
 from branches import ALWAYS, branch, run_in
 
-pytestmark = pytest.mark.cellblock_only("no other kernel does this")
+pytestmark = [pytest.mark.cellblock_only("no other kernel does this"), pytest.mark.once]
 DIE = "import os; os._exit(1)"
 
 

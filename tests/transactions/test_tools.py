@@ -6,7 +6,7 @@ import pytest
 
 from toolhost import Host
 
-pytestmark = pytest.mark.cellblock_only("no other kernel does this")
+pytestmark = [pytest.mark.cellblock_only("no other kernel does this"), pytest.mark.once]
 ALWAYS = ["--set", "transactions.mode=always", "--set", "timeout.grace=0.2"]
 
 

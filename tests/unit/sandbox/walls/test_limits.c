@@ -40,7 +40,7 @@ static void test_values(void **state)
 
 	(void)state;
 	if (pid == 0) {
-		if (cb_step_limits(&jail, NULL) < 0)
+		if (cb_step_limits(&jail, NULL) < 0 || cb_limit_open_files(&jail, NULL) < 0)
 			_exit(1);
 		if (!is(RLIMIT_CORE, 1) || !is(RLIMIT_NOFILE, 100) || !is(RLIMIT_NPROC, 51) ||
 		    !is(RLIMIT_DATA, 1u << 30))
@@ -71,7 +71,7 @@ static void test_zero_means_what_the_host_allows(void **state)
 	(void)state;
 	if (pid == 0) {
 		if (setrlimit(RLIMIT_FSIZE, &file_size) < 0 || setrlimit(RLIMIT_NOFILE, &open_files) < 0 ||
-		    cb_step_limits(&jail, NULL) < 0)
+		    cb_step_limits(&jail, NULL) < 0 || cb_limit_open_files(&jail, NULL) < 0)
 			_exit(1);
 		_exit(is(RLIMIT_FSIZE, 1u << 30) && is(RLIMIT_NOFILE, 40) ? 0 : 2);
 	}
