@@ -370,11 +370,11 @@ static int begin_guest(struct cb_jail *jail, int registry, struct cb_err *err)
 	cb_launch_mark(jail->warm ? "zygote" : "fork");
 	if (jail->warm) {
 		r = offer(jail, registry);
-		return r == 0 ? cb_limit_open_files(jail, err)
-			      : cb_err_set(err, r, "zygote", NULL, "the jail can't be offered to it: %s", strerror(-r));
+		if (r < 0)
+			return cb_err_set(err, r, "zygote", NULL, "the jail can't be offered to it: %s", strerror(-r));
 	}
 	r = cb_limit_open_files(jail, err);
-	if (r < 0)
+	if (r < 0 || jail->warm)
 		return r;
 	guest = fork();
 	if (guest == 0)

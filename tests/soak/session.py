@@ -19,7 +19,7 @@ from managed import Managed
 from world import PEEK, SETUP, World, change, nothing
 
 LIMITS = ["timeout.grace=3", "limits.memory=512M", "limits.pids=100", "limits.output=4M", "limits.tmp=16M"]
-LIMITS += ["limits.inodes=2000", "limits.open_files=2000", "history.file=none"]
+LIMITS += ["limits.inodes=2000", "limits.open_files=256", "history.file=none"]
 MODES = {
     "auto": ["transactions.mode=auto"],
     "always": ["transactions.mode=always"],
