@@ -16,15 +16,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #define LEADS_MAX 512u
 #define WAY_MAX (3 * PATH_MAX)
 #define GRAIN_NS 20000000 /* of times of change: two ticks of the slowest kernel */
+#define FEW 100		  /* entries of a folder: reading them costs less than asking for each protected name */
 
 /* What git would obey or run. */
 static const char *const git_names[] = { ".git/config",	 ".git/config.worktree", ".git/info",	     ".git/hooks",
@@ -97,12 +100,24 @@ static bool put_text(struct cb_leads *l, char path[PATH_MAX], const char *text, 
 	return true;
 }
 
+/* The kernel's own look at the whole way, since most names are no link, and most cells change folders. */
+static bool has_no_link(int root, const char *name)
+{
+	struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS };
+	CB_AUTO_FD fd = (int)syscall(SYS_openat2, root, name, &how, sizeof(how));
+
+	return fd >= 0 || errno == ENOENT || errno == ENOTDIR;
+}
+
 /* Follows `name`, of which the first link is protected already, and keeps each further one, and the end. */
 static void follow(struct cb_leads *l, int root, const char *name)
 {
-	char path[PATH_MAX] = "", rest[WAY_MAX], text[PATH_MAX];
+	char path[PATH_MAX], rest[WAY_MAX], text[PATH_MAX];
 	unsigned links = 0;
 
+	if (has_no_link(root, name))
+		return;
+	path[0] = '\0';
 	snprintf(rest, sizeof(rest), "%s", name);
 	for (char *at = rest; *at != '\0';) {
 		size_t n = strcspn(at, "/");
@@ -131,15 +146,41 @@ static void follow(struct cb_leads *l, int root, const char *name)
 
 /* ---- the folders ---- */
 
+/* A git folder is known by what it holds, wherever a link leads. */
+static bool is_followed(const char *pattern)
+{
+	return strchr(pattern, '/') == NULL && !cb_name_is_glob(pattern) && !cb_is_git_pattern(pattern);
+}
+
+struct top {
+	struct cb_leads *leads;
+	const struct cb_judge *judge;
+	unsigned seen;
+};
+
+static bool see_at_top(void *arg, const char *name)
+{
+	struct top *t = arg;
+	const struct cb_strv *v = t->judge->patterns;
+	char folded[NAME_MAX + 1];
+	const char *rest;
+
+	cb_name_fold(name, strnlen(name, NAME_MAX), folded);
+	for (size_t i = 0; i < v->count; i++)
+		if (cb_name_fits(v->items[i], name, folded, &rest) == CB_FIT_ALL && is_followed(v->items[i]))
+			follow(t->leads, t->judge->root, name);
+	return ++t->seen >= FEW;
+}
+
 static void look_at_top(struct cb_leads *l, const struct cb_judge *judge)
 {
-	for (size_t i = 0; i < judge->patterns->count; i++) {
-		const char *name = judge->patterns->items[i];
+	struct top t = { .leads = l, .judge = judge };
 
-		/* a git folder is known by what it holds, wherever a link leads */
-		if (strchr(name, '/') == NULL && !cb_name_is_glob(name) && !cb_is_git_pattern(name))
-			follow(l, judge->root, name);
-	}
+	if (cb_judge_scan(judge->root, see_at_top, &t) == 0)
+		return;
+	for (size_t i = 0; i < judge->patterns->count; i++)
+		if (is_followed(judge->patterns->items[i]))
+			follow(l, judge->root, judge->patterns->items[i]);
 }
 
 struct hooks {

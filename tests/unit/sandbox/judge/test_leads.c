@@ -150,6 +150,28 @@ static void test_which_names_are_looked_at(void **state)
 	leads(p, false, "");
 }
 
+/* Names of a folder that holds few are read, of one that holds many they are asked for. */
+static void test_few_and_many(void **state)
+{
+	const struct place *p = *state;
+	char name[32];
+
+	put(p, ".envrc", "d");
+	put(p, "plain", "e");
+	leads(p, true, "d ");
+	gone(p, ".envrc");
+	put(p, "\xef\xbb\xbf.VSCode", "f"); /* some file systems take it for the plain name */
+	leads(p, true, "f ");
+	for (int i = 0; i < 200; i++) {
+		snprintf(name, sizeof(name), "many-%d", i);
+		folder(p, name);
+	}
+	put(p, ".envrc", "many-7/d");
+	gone(p, "\xef\xbb\xbf.VSCode");
+	put(p, ".vscode", "g");
+	leads(p, true, "many-7/d g ");
+}
+
 static void test_git(void **state)
 {
 	const struct place *p = *state;
@@ -220,6 +242,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_each_link_on_the_way, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_links_that_lead_nowhere, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_which_names_are_looked_at, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_few_and_many, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_git, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_too_many, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_the_first_answer_counts, setup, teardown),
