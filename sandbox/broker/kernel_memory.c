@@ -25,6 +25,7 @@
 #include <linux/unix_diag.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -263,8 +264,13 @@ static bool is_about_to_run(const struct cb_kernel_look *look, pid_t pid, bool *
 	       (stat.parent != look->pid[0] && is_helper(look->pid[0], stat.parent) && is_young(stat.parent, &above));
 }
 
-/* Null, and whether it hides them. However many may run their programs only now, a look pauses for all of them as often
- * as for one: nobody else is looked after meanwhile. */
+static bool has_ended(pid_t pid)
+{
+	return kill(pid, 0) < 0 && errno == ESRCH;
+}
+
+/* Null, and whether it hides them; who has ended meanwhile hides nothing. However many may run their programs only now,
+ * a look pauses for all of them as often as for one: nobody else is looked after meanwhile. */
 static DIR *open_descriptors(const struct cb_kernel_look *look, pid_t pid, int *pauses, bool *ret_hidden)
 {
 	char path[64];
@@ -285,6 +291,7 @@ static DIR *open_descriptors(const struct cb_kernel_look *look, pid_t pid, int *
 		(*pauses)++;
 		(void)nanosleep(&moment, NULL);
 	}
+	*ret_hidden = *ret_hidden && !has_ended(pid);
 	return dir;
 }
 
@@ -303,7 +310,11 @@ static uint64_t room_for_files(const struct cb_kernel_look *look, pid_t pid)
  * "dumpable"). */
 static uint64_t hidden(const struct cb_kernel_look *look, pid_t pid)
 {
-	return room_for_files(look, pid) * (OBJECT_BYTES + PIPE_MOST) + (uint64_t)MAPPINGS_MAX * ITEM_BYTES;
+	uint64_t room = room_for_files(look, pid);
+
+	if (has_ended(pid))
+		return 0;
+	return room * (OBJECT_BYTES + PIPE_MOST) + (uint64_t)MAPPINGS_MAX * ITEM_BYTES;
 }
 
 /* Of one process: at most what it may have, if there is no time. */

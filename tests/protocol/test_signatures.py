@@ -4,7 +4,7 @@ import json
 
 import pytest
 import zmq
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rawclient import DELIMITER, endpoint, sign
@@ -175,11 +175,13 @@ def test_any_frames(client, frames, channel):
         ]
     ),
 )
+@example(content={"code": ""}, msg_type="is_complete_request")
 @pytest.mark.cellblock_only("ipykernel answers wrong content with silence")
 def test_any_signed_content(client, content, msg_type):
+    good = ("complete", "incomplete", "invalid", "unknown") if msg_type == "is_complete_request" else ("ok",)
     msg_id = client.send(msg_type, content)
     if msg_type.endswith("_request"):
-        assert client.reply(msg_id).content["status"] in ("ok", "error")
+        assert client.reply(msg_id).content["status"] in (*good, "error")
     if msg_type != "input_reply":
         client.until_idle(msg_id)
     assert client.request("kernel_info_request").content["status"] == "ok"

@@ -14,6 +14,7 @@
 #include <sys/prctl.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -176,19 +177,38 @@ int nanosleep(const struct timespec *time, struct timespec *ret_left)
 	return clock_nanosleep(CLOCK_MONOTONIC, 0, time, ret_left) == 0 ? 0 : -1;
 }
 
+static pid_t ending;
+
+/* For all of this program, too: who is to end does so in the moment before. */
+pid_t getsid(pid_t pid)
+{
+	if (pid > 0 && pid == ending) {
+		(void)kill(pid, SIGKILL);
+		(void)waitpid(pid, NULL, 0);
+	}
+	return (pid_t)syscall(SYS_getsid, pid);
+}
+
+static bool is_readable(pid_t pid)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	return fd >= 0 && close(fd) == 0;
+}
+
 /* A program makes the process readable a little later than it closes the pipe; of that nothing tells. */
 static bool becomes_readable(pid_t pid)
 {
-	char path[64];
-	int fd = -1;
+	bool readable = is_readable(pid);
 
-	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
-	for (int i = 0; i < 10000 && fd < 0; i++) {
-		fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		if (fd < 0)
-			(void)usleep(1000);
+	for (int i = 0; i < 10000 && !readable; i++) {
+		(void)usleep(1000);
+		readable = is_readable(pid);
 	}
-	return fd >= 0 && close(fd) == 0;
+	return readable;
 }
 
 /* What a helper has just started, which is as hidden as it, until it runs the program (null: never). */
@@ -203,6 +223,11 @@ static void start_command(const char *program, int ready)
 	_exit(1);
 }
 
+static bool give_up_rights(void)
+{
+	return geteuid() != 0 || (setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
+}
+
 /* In a child without rights, which is pid 1 there: whether what is counted of a helper's commands is much. */
 static bool is_dear(const char *program, bool readable)
 {
@@ -215,8 +240,7 @@ static bool is_dear(const char *program, bool readable)
 		char byte = 0;
 
 		(void)setsid();
-		if ((geteuid() == 0 && (setgid(NOBODY) < 0 || setuid(NOBODY) < 0)) ||
-		    pipe2(ready, O_CLOEXEC) < 0 || pipe2(told, O_CLOEXEC) < 0)
+		if (!give_up_rights() || pipe2(ready, O_CLOEXEC) < 0 || pipe2(told, O_CLOEXEC) < 0)
 			_exit(2);
 		pid_t helper = fork();
 
@@ -276,6 +300,43 @@ static void test_hidden_commands(void **state)
 	assert_int_equal(rmdir(folder), 0);
 }
 
+/* A helper that ends between the look at its descriptors and the one at who it is: it was killed for, once. */
+static void test_a_helper_that_ends(void **state)
+{
+	int status = 0;
+	pid_t pid1 = fork();
+
+	(void)state;
+	assert_true(pid1 >= 0);
+	if (pid1 == 0) {
+		int ready[2];
+		char byte;
+
+		(void)setsid();
+		if (!give_up_rights() || pipe2(ready, O_CLOEXEC) < 0)
+			_exit(2);
+		ending = fork();
+		if (ending == 0) {
+			(void)prctl(PR_SET_DUMPABLE, 0);
+			(void)!write(ready[1], "x", 1);
+			(void)pause();
+			_exit(1);
+		}
+		const pid_t pid[] = { getpid(), ending };
+		const struct cb_kernel_look l = {
+			.pid = pid, .count = 2, .sockets = -1, .open_files = 1024, .longest = &longest,
+			.is_late = is_late, .end = &(unsigned){ UINT32_MAX }
+		};
+		bool is_hidden = read(ready[0], &byte, 1) == 1 && !is_readable(ending);
+		uint64_t bytes = cb_kernel_memory(&l);
+
+		_exit(!is_hidden || kill(ending, 0) == 0 ? 3 : bytes > LITTLE);
+	}
+	assert_int_equal(waitpid(pid1, &status, 0), pid1);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -283,6 +344,7 @@ int main(void)
 		cmocka_unit_test(test_pipes),
 		cmocka_unit_test(test_texts),
 		cmocka_unit_test(test_hidden_commands),
+		cmocka_unit_test(test_a_helper_that_ends),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
