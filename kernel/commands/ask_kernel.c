@@ -249,20 +249,43 @@ int cb_kernel_ask(const char *connection_file, const char *type, struct cb_span 
 
 /* ---- which kernel ---- */
 
+static int make_room(struct cb_running_list *list)
+{
+	size_t room = list->room > 0 ? 2 * list->room : 16;
+	struct cb_running *item;
+
+	if (list->count < list->room)
+		return 0;
+	if (room > CB_RUNNING_MAX)
+		return -E2BIG;
+	item = realloc(list->item, room * sizeof(*item));
+	if (item == NULL)
+		return -ENOMEM;
+	list->item = item;
+	list->room = room;
+	return 0;
+}
+
 /* What a running kernel says of itself. Others are not ours to list; one that is silent may be ours. */
 static int add_running(const char *folder, const char *name, struct cb_running_list *list)
 {
 	CB_AUTO_BUF reply = CB_BUF_INIT(1u << 20);
 	CB_AUTO_PATH file = cb_path_format("%s/%s", folder, name);
 	struct cb_err ignored = { 0 };
-	struct cb_running *k = &list->item[list->count];
-	int r;
+	struct cb_running *k;
+	int r, room;
 
-	if (file == NULL || list->count == CB_RUNNING_MAX || !is_alive(file))
+	if (file == NULL)
+		return -ENOMEM;
+	if (!is_alive(file))
 		return 0;
 	r = ask_file(file, "usage_request", CB_SPAN("{}"), ABOUT_MS, &reply, &ignored);
 	if (r < 0 && r != -ETIMEDOUT)
 		return 0;
+	room = make_room(list);
+	if (room < 0)
+		return room;
+	k = &list->item[list->count];
 	snprintf(k->id, sizeof(k->id), "%.*s", (int)(strlen(name) - 12), name + 7);
 	k->file = strdup(file);
 	k->said = r == 0 ? json_loadb((const char *)reply.data, reply.len, 0, NULL) : NULL;
@@ -280,14 +303,22 @@ int cb_kernels_running(struct cb_running_list *ret, struct cb_err *err)
 	CB_AUTO_PATH folder = runtime_folder();
 	CB_AUTO_FOLDER dir = folder != NULL ? cb_folder_open(AT_FDCWD, folder, 0) : NULL;
 	const struct dirent *e;
-	int r = 0;
+	int unread = folder != NULL && dir == NULL && errno != ENOENT ? -errno : 0, r = 0;
 
 	snprintf(ret->folder, sizeof(ret->folder), "%s", folder != NULL ? folder : "Jupyter's runtime folder");
 	while (r == 0 && (e = cb_folder_next(dir)) != NULL)
 		if (names_kernel(e->d_name))
 			r = add_running(folder, e->d_name, ret);
-	qsort(ret->item, ret->count, sizeof(ret->item[0]), by_id);
-	return r < 0 ? cb_err_set(err, r, STEP, NULL, "out of memory") : 0;
+	if (r == 0 && unread == 0)
+		unread = -errno;
+	if (unread < 0)
+		return cb_err_set(err, unread, STEP, "Kernels are found by their connection files there.",
+				  "can't read %s: %s", ret->folder, cb_err_text(unread));
+	if (r < 0)
+		return cb_err_set(err, r, STEP, NULL, "%s", r == -E2BIG ? "too many kernels run" : "out of memory");
+	if (ret->count > 0)
+		qsort(ret->item, ret->count, sizeof(ret->item[0]), by_id);
+	return 0;
 }
 
 void cb_kernels_release(struct cb_running_list *list)
@@ -296,7 +327,8 @@ void cb_kernels_release(struct cb_running_list *list)
 		free(list->item[i].file);
 		json_decref(list->item[i].said);
 	}
-	list->count = 0;
+	free(list->item);
+	*list = (struct cb_running_list){ 0 };
 }
 
 const json_t *cb_running_about(const struct cb_running *k, const char *key)

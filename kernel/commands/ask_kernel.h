@@ -5,7 +5,7 @@
 #include <cellblock/error.h>
 #include <jansson.h>
 
-#define CB_RUNNING_MAX 256
+#define CB_RUNNING_MAX 4096
 
 struct cb_running {
 	char id[64];
@@ -15,11 +15,11 @@ struct cb_running {
 
 struct cb_running_list {
 	char folder[4096]; /* where their connection files lie */
-	size_t count;
-	struct cb_running item[CB_RUNNING_MAX];
+	size_t count, room;
+	struct cb_running *item;
 };
 
-/* The Cellblock kernels of this user that run, by their ids. To be released also on failure. */
+/* The Cellblock kernels of this user that run, by their ids: all, or an error. To be released also on failure. */
 int cb_kernels_running(struct cb_running_list *ret, struct cb_err *err);
 void cb_kernels_release(struct cb_running_list *list);
 /* What a kernel says of itself beside its usage; borrowed, NULL if it does not say. */

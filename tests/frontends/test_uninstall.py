@@ -85,6 +85,16 @@ def test_all(env, tmp_path):
     assert "ipython" not in said and "Removed" not in run("uninstall", "--all", env=env)
 
 
+def test_nothing_goes_where_it_is_not_known_what_runs(env, tmp_path):
+    user = tmp_path / ".local/share/jupyter/kernels"
+    put(user, "ours", PROGRAM)
+    (tmp_path / "runtime").write_text("")
+    env["JUPYTER_RUNTIME_DIR"] = str(tmp_path / "runtime")
+    before = wheels.files_below(tmp_path)
+    said = run("uninstall", "--all", env=env, status=1)
+    assert f"can't read {tmp_path}/runtime: Not a directory" in said and wheels.files_below(tmp_path) == before
+
+
 def test_a_wheels_kernelspec_is_pips(env, tmp_path):
     put(tmp_path / "share/jupyter/kernels", "cellblock", "{resource_dir}/../../../../bin/cellblock")
     said = run("uninstall", "--prefix", str(tmp_path), env=env, status=1)

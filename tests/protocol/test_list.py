@@ -76,6 +76,26 @@ def test_list(running):
     assert "first notebook.ipynb" in rows[0] and "agent" in rows[2]
 
 
+def test_many(running, tmp_path):
+    """As many as a machine has room for; here one that many connection files name."""
+    for i in range(40):
+        shutil.copy(running[0] / "kernel-42.json", tmp_path / f"kernel-{i}.json")
+    told = json.loads(cellblock(tmp_path, "list", "--json").stdout)["kernels"]
+    assert sorted(int(k["id"]) for k in told) == list(range(40)) and all(k["answers"] for k in told)
+
+
+def test_a_folder_that_cannot_be_read(tmp_path):
+    """What was not seen is not known to be missing."""
+    path = tmp_path / "runtime"
+    path.write_text("")
+    for command in ("list", "changes"):
+        done = cellblock(path, command)
+        assert done.returncode == 1 and done.stdout == ""
+        assert f"can't read {path}: Not a directory" in done.stderr and "connection files" in done.stderr
+    done = cellblock(tmp_path / "none", "list")
+    assert done.returncode == 0 and "no kernel runs" in done.stderr
+
+
 def test_without_kernels(tmp_path):
     done = cellblock(tmp_path, "list")
     said, *more = done.stderr.splitlines()
