@@ -45,8 +45,8 @@ struct inmate {
 	uint32_t number; /* 0 = free */
 	struct cb_inmate jail;
 	struct cb_watchdog watchdog; /* where no control group counts */
-	int64_t flight_ms;	     /* when to look at its descriptors again */
-	bool flight;		     /* it was killed for them */
+	struct cb_flight flight;
+	bool in_flight;		     /* it was killed for descriptors on their way */
 	bool ending;		     /* pid 1 has ended; without namespaces more must be ended and removed */
 	struct cb_without_namespaces_ending end;
 };
@@ -112,7 +112,7 @@ static void reap(struct broker *b, struct inmate *inmate)
 	notice.oom_kills = figures.oom_kills;
 	notice.memory_peak = figures.memory_peak;
 	notice.watchdog = inmate->watchdog.over;
-	if (inmate->flight)
+	if (inmate->in_flight)
 		snprintf(notice.note, sizeof(notice.note), "%s", CB_FLIGHT_TEXT);
 	(void)cb_fd_send(b->fd, &notice, sizeof(notice), NULL, 0); /* one that has gone need not know */
 	inmate->number = 0;
@@ -173,8 +173,8 @@ static int spawn(struct broker *b, const int fds[CB_SPAWN_NFDS], struct inmate *
 		return r;
 	free_place->number = ++b->spawned;
 	free_place->watchdog = (struct cb_watchdog){ 0 };
-	free_place->flight_ms = 0;
-	free_place->flight = false;
+	free_place->flight = (struct cb_flight){ 0 };
+	free_place->in_flight = false;
 	free_place->end = (struct cb_without_namespaces_ending){ 0 };
 	*ret_inmate = free_place;
 	return 0;
@@ -416,10 +416,10 @@ static int watch_descriptors(struct broker *b)
 	for (size_t i = 0; i < JAILS_MAX && !b->jail.from_root; i++) {
 		struct inmate *inmate = &b->inmates[i];
 
-		if (inmate->number == 0 || inmate->ending || inmate->flight)
+		if (inmate->number == 0 || inmate->ending || inmate->in_flight)
 			continue;
-		inmate->flight = cb_watchdog_in_flight(&inmate->flight_ms, &inmate->jail, &b->jail);
-		if (inmate->flight)
+		inmate->in_flight = cb_watchdog_in_flight(&inmate->flight, &inmate->jail, &b->jail);
+		if (inmate->in_flight)
 			kill_inmate(inmate);
 		wait = CB_FLIGHT_MS;
 	}

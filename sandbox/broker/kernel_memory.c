@@ -584,25 +584,18 @@ static void find_unseen(struct listing *l, const struct nlmsghdr *m)
 		l->bytes++;
 }
 
-/* Each time that it is looked: pid 1's sockets are not seen either, but what comes in there is read at once. */
 static bool has_unseen(const struct cb_kernel_look *look, const struct seen *seen)
 {
-	bool found = look->own_network && look->sockets >= 0;
+	struct request r = { .local = { .sdiag_family = AF_UNIX,
+					.udiag_states = ~0u,
+					.udiag_show = UDIAG_SHOW_RQLEN } };
+	struct listing l = { .only = seen };
 
-	for (int i = 0; i < UNSEEN_LOOKS && found; i++) {
-		struct request r = { .local = { .sdiag_family = AF_UNIX,
-						.udiag_states = ~0u,
-						.udiag_show = UDIAG_SHOW_RQLEN } };
-		struct listing l = { .only = seen };
-
-		if (i > 0)
-			(void)nanosleep(&moment, NULL);
-		found = list(look->sockets, &r, sizeof(r.local), find_unseen, &l) < 0 || l.bytes > 0;
-	}
-	return found;
+	return look->own_network && look->sockets >= 0 &&
+	       (list(look->sockets, &r, sizeof(r.local), find_unseen, &l) < 0 || l.bytes > 0);
 }
 
-bool cb_kernel_in_flight(const struct cb_kernel_look *look)
+enum cb_kernel_flight cb_kernel_in_flight(const struct cb_kernel_look *look)
 {
 	static struct seen seen; /* large: not for the stack */
 	uint64_t waiting = 0;
@@ -615,13 +608,15 @@ bool cb_kernel_in_flight(const struct cb_kernel_look *look)
 		CB_AUTO_FOLDER dir = open_descriptors(look, look->pid[i], &pauses, &is_hidden);
 
 		if (is_hidden)
-			return true; /* it may be the one */
+			return CB_FLIGHT_MANY; /* it may be the one */
 		while ((entry = cb_folder_next(dir)) != NULL)
 			waiting += waiting_in(dirfd(dir), entry->d_name, &seen);
 		if (errno != 0)
-			return true;
+			return CB_FLIGHT_MANY;
 	}
-	return waiting >= FLIGHT_OWN || has_unseen(look, &seen);
+	if (waiting >= FLIGHT_OWN)
+		return CB_FLIGHT_MANY;
+	return has_unseen(look, &seen) ? CB_FLIGHT_UNSEEN : CB_FLIGHT_FEW;
 }
 
 /* An open file of /proc keeps its text, and room to grow: how much is not shown, only what it can be. */

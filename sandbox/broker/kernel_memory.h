@@ -23,4 +23,9 @@ struct cb_kernel_look {
 /* Bytes, about and not too few. */
 uint64_t cb_kernel_memory(const struct cb_kernel_look *look);
 /* Whether many descriptors wait in UNIX sockets of these processes, or may. */
-bool cb_kernel_in_flight(const struct cb_kernel_look *look);
+enum cb_kernel_flight {
+	CB_FLIGHT_FEW,
+	CB_FLIGHT_UNSEEN, /* something waits that no descriptor shows; so does what pid 1 has not read yet */
+	CB_FLIGHT_MANY,
+};
+enum cb_kernel_flight cb_kernel_in_flight(const struct cb_kernel_look *look);

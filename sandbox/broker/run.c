@@ -39,8 +39,8 @@ struct run {
 	const struct cb_jail *outline; /* what it was built from */
 	bool watched;		       /* no control group counts its memory */
 	struct cb_watchdog watchdog;
-	int64_t flight_ms; /* when to look at its descriptors again */
-	bool flight;	   /* it was killed for them */
+	struct cb_flight flight;
+	bool in_flight;	   /* it was killed for descriptors on their way */
 	int64_t deadline;  /* milliseconds of the monotonic clock; < 0 = none */
 	bool timed_out, exited;
 	int status;
@@ -113,8 +113,8 @@ static int look(struct run *run, int wait)
 
 static int look_at_descriptors(struct run *run, int wait)
 {
-	run->flight = cb_watchdog_in_flight(&run->flight_ms, &run->jail, run->outline);
-	if (run->flight)
+	run->in_flight = cb_watchdog_in_flight(&run->flight, &run->jail, run->outline);
+	if (run->in_flight)
 		(void)syscall(SYS_pidfd_send_signal, run->jail.pidfd, SIGKILL, NULL, 0);
 	return wait < 0 || CB_FLIGHT_MS < wait ? CB_FLIGHT_MS : wait;
 }
@@ -134,7 +134,7 @@ static void watch(struct run *run)
 
 		if (run->watched)
 			wait = look(run, wait);
-		if (!run->outline->from_root && !run->flight)
+		if (!run->outline->from_root && !run->in_flight)
 			wait = look_at_descriptors(run, wait);
 		if (left >= 0 || run->deadline < 0)
 			n = poll(p, 4, wait);
@@ -162,7 +162,7 @@ static int exit_status(const struct run *run, const struct cb_cgroup_figures *fi
 	if (killed && (figures->oom_kills > 0 || run->watchdog.over > 0))
 		fprintf(stderr, "cellblock: killed: it used more than limits.memory (%" PRIu64 " bytes%s%s) allows\n",
 			run->outline->spec->limit_memory, note != NULL ? ": " : "", note != NULL ? note : "");
-	if (run->flight)
+	if (run->in_flight)
 		fprintf(stderr, "cellblock: killed: %s\n", CB_FLIGHT_TEXT);
 	if (!run->exited)
 		return EXIT_KILLED; /* the whole jail was killed from outside */

@@ -43,6 +43,7 @@
 #define AGAIN_MAX 8192 /* files of lists that are read once more in a walk, about: a thread has one */
 #define LIST_LOOKS 256 /* at one list, as long as it shows somebody new; at most */
 #define FLIGHT_MOST 768	   /* where 1,024 open files are usual */
+#define FLIGHT_LOOKS 10	   /* a busy machine may keep pid 1 from reading what it is sent for some of them */
 #define THREAD_BYTES 24576 /* its stack in the kernel, and the rest that the kernel keeps of it; about */
 #define THREAD_LOOKS 64 /* at the threads of one whose first has ended, at most */
 #define CALM_LOOKS 4	/* in which nothing new is seen */
@@ -654,15 +655,13 @@ static bool is_refused(rlim_t limit)
 	return refused;
 }
 
-bool cb_watchdog_in_flight(int64_t *next_ms, const struct cb_inmate *inmate, const struct cb_jail *jail)
+/* While passing any is refused; else they are others'. */
+static enum cb_kernel_flight look_at_flight(const struct cb_inmate *inmate, const struct cb_jail *jail)
 {
 	const struct family *f;
 
-	if (jail->from_root || cb_now_ms() < *next_ms) /* a leased uid has no other programs */
-		return false;
-	*next_ms = cb_now_ms() + CB_FLIGHT_MS;
 	if (!is_refused(FLIGHT_MOST))
-		return false;
+		return CB_FLIGHT_FEW;
 	f = find_family(inmate->pid1);
 	return cb_kernel_in_flight(&(struct cb_kernel_look){
 		.pid = f->pid,
@@ -670,7 +669,24 @@ bool cb_watchdog_in_flight(int64_t *next_ms, const struct cb_inmate *inmate, con
 		.guest = inmate->guest,
 		.sockets = inmate->sockets,
 		.own_network = has_own_network(jail),
-	}); /* else they are others' */
+	});
+}
+
+bool cb_watchdog_in_flight(struct cb_flight *flight, const struct cb_inmate *inmate, const struct cb_jail *jail)
+{
+	if (jail->from_root || cb_now_ms() < flight->next_ms) /* a leased uid has no other programs */
+		return false;
+	flight->next_ms = cb_now_ms() + CB_FLIGHT_MS;
+	switch (look_at_flight(inmate, jail)) {
+	case CB_FLIGHT_MANY:
+		return true;
+	case CB_FLIGHT_UNSEEN:
+		return ++flight->unseen >= FLIGHT_LOOKS;
+	case CB_FLIGHT_FEW:
+		flight->unseen -= flight->unseen > 0;
+		break;
+	}
+	return false;
 }
 
 int cb_watchdog_wait(const struct cb_watchdog *w)

@@ -46,7 +46,11 @@ enum cb_watchdog_says cb_watchdog_look(struct cb_watchdog *w, const struct cb_in
 #define CB_FLIGHT_MS 100
 #define CB_FLIGHT_TEXT                                                                                                 \
 	"it had more descriptors on their way through UNIX sockets than leave this user's other programs any"
-bool cb_watchdog_in_flight(int64_t *next_ms, const struct cb_inmate *inmate, const struct cb_jail *jail);
+struct cb_flight { /* zeroed before the first look */
+	int64_t next_ms;
+	int unseen; /* looks in which something waited that nothing shows, less those in which nothing did */
+};
+bool cb_watchdog_in_flight(struct cb_flight *flight, const struct cb_inmate *inmate, const struct cb_jail *jail);
 /* Milliseconds until the next look. */
 int cb_watchdog_wait(const struct cb_watchdog *w);
 

@@ -71,7 +71,7 @@ def nbclient(python, work, env, name="cellblock", code=CODE):
     nbformat.write(nbformat.v4.new_notebook(cells=[cell], metadata=about), work / "n.ipynb")
     command = [python, "-c", "from nbclient.cli import main; main()", "--inplace", "n.ipynb"]
     wheels.run(*command, cwd=work, env=env)
-    return nbformat.read(work / "n.ipynb", 4).cells[0].outputs[0].text
+    return "".join(o.text for o in nbformat.read(work / "n.ipynb", 4).cells[0].outputs)
 
 
 def works_in(python, prefix, env, work, jailed=None, inside=None):

@@ -1,8 +1,10 @@
 """cellblock_run_request and cellblock_usage_request: commands in the jail beside its cells (docs/messages.md)."""
 
 import contextlib
+import signal
 import subprocess
 import sys
+import time
 
 import psutil
 import pytest
@@ -317,6 +319,36 @@ def test_what_others_have_in_flight_keeps_no_jail_from_starting(start, warm):
         c = start(args=["--set", "limits.open_files=256", "--set", f"warm.mode={warm}"]).client
         cell = c.run("import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE))")
     assert cell.text() == "(256, 256)\n", cell
+
+
+def looks_again(broker, times):
+    """Until it has waited that often, which it does between its looks."""
+    end = time.monotonic() + 60
+    least = broker.num_ctx_switches().voluntary + times
+    while broker.num_ctx_switches().voluntary < least:
+        assert time.monotonic() < end, "the broker does not look at its jails"
+        time.sleep(0.01)
+
+
+@pytest.mark.once
+def test_what_others_have_in_flight_costs_no_jail_whose_pid_1_is_slow(start):
+    """A twin's word waits in a socket that nothing shows: that is judged by how long, and here it is for a moment."""
+    for _ in range(10):
+        c = start(args=["--set", "transactions.mode=always"]).client
+        assert c.run("kept = [1]").ok
+        assert c.request("cellblock_list_checkpoints_request").content["status"] == "ok"  # its twin is there by then
+        init = psutil.Process(c.kernel.named("cellblock-init")[0])
+        with others_in_flight():
+            init.send_signal(signal.SIGSTOP)
+            began = time.monotonic()
+            assert c.run("kept.append(2)").ok  # the twin behind it speaks to pid 1
+            looks_again(init.parent(), 3)
+            took = time.monotonic() - began
+            init.send_signal(signal.SIGCONT)
+            if took < 0.8:  # else the machine was busy, and it was no moment
+                assert c.run("kept").result == "[1, 2]"
+                return
+    pytest.fail("the machine is too busy for any moment to be short")
 
 
 # ---- usage ----
