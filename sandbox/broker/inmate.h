@@ -14,7 +14,8 @@ struct cb_inmate {
 	bool warm;   /* its guest came from a zygote */
 	struct cb_cgroup group;
 	struct cb_notifier notifier;
-	int sockets; /* shows its sockets (kernel_memory.c), where no control group counts them; -1 = none */
+	int sockets; /* shows its sockets (kernel_memory.c), where somebody has to look at them; -1 = none */
+	ino_t registry; /* of them pid 1's own; 0 = unknown */
 };
 #define CB_INMATE_NONE                                                                                                 \
 	((struct cb_inmate){ .pidfd = -1, .group = CB_CGROUP_EMPTY, .notifier = CB_NOTIFIER_NONE, .sockets = -1 })

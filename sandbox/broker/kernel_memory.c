@@ -390,6 +390,7 @@ struct listing {
 	const struct seen *only; /* NULL = all */
 	const struct seen *asked; /* for Internet's: they have counted */
 	struct seen *alive;	 /* UNIX sockets, found in a first pass */
+	ino_t registry;
 	uint64_t bytes;
 };
 
@@ -575,12 +576,12 @@ static uint64_t waiting_in(int fds, const char *name, struct seen *seen)
 	return cb_proc_number(text, "\nscm_fds:", 10, 0);
 }
 
-/* Something waits in it, and no descriptor shows it: it is on its way itself, or a call alone holds it. */
+/* No descriptor shows it: it is on its way itself, or a call alone holds it. What waits in it may have no length. */
 static void find_unseen(struct listing *l, const struct nlmsghdr *m)
 {
 	const struct unix_diag_msg *msg = NLMSG_DATA(m);
 
-	if (waits_in(m) > 0 && !has(l->only, msg->udiag_ino))
+	if (!has(l->only, msg->udiag_ino) && (msg->udiag_ino != l->registry || waits_in(m) > 0))
 		l->bytes++;
 }
 
@@ -589,7 +590,7 @@ static bool has_unseen(const struct cb_kernel_look *look, const struct seen *see
 	struct request r = { .local = { .sdiag_family = AF_UNIX,
 					.udiag_states = ~0u,
 					.udiag_show = UDIAG_SHOW_RQLEN } };
-	struct listing l = { .only = seen };
+	struct listing l = { .only = seen, .registry = look->registry };
 
 	return look->own_network && look->sockets >= 0 &&
 	       (list(look->sockets, &r, sizeof(r.local), find_unseen, &l) < 0 || l.bytes > 0);

@@ -14,6 +14,7 @@ struct cb_kernel_look {
 	pid_t guest;	     /* as it was started */
 	int sockets;	     /* of cb_kernel_sockets (init/init.h); -1 = none */
 	bool own_network;    /* all sockets that it shows are the jail's */
+	ino_t registry;	     /* pid 1's socket; for cb_kernel_in_flight */
 	uint64_t open_files; /* that a process may have */
 	uint64_t *longest;   /* text about a descriptor that any look has seen; for cb_kernel_memory */
 	bool (*is_late)(const void *end);
@@ -25,7 +26,7 @@ uint64_t cb_kernel_memory(const struct cb_kernel_look *look);
 /* Whether many descriptors wait in UNIX sockets of these processes, or may. */
 enum cb_kernel_flight {
 	CB_FLIGHT_FEW,
-	CB_FLIGHT_UNSEEN, /* something waits that no descriptor shows; so does what pid 1 has not read yet */
+	CB_FLIGHT_UNSEEN, /* there is a socket that no descriptor shows, or pid 1 has not read what it was sent */
 	CB_FLIGHT_MANY,
 };
 enum cb_kernel_flight cb_kernel_in_flight(const struct cb_kernel_look *look);

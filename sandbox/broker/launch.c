@@ -35,6 +35,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -264,6 +265,16 @@ static int fetch_guest(struct talk *t, struct cb_err *err)
 	return r == 0 && *listener >= 0 ? cb_notify_start(t->jail, &inmate->group, &inmate->notifier, err) : r;
 }
 
+static int note_registry(struct cb_inmate *inmate, int fd)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	inmate->registry = st.st_ino;
+	return 0;
+}
+
 static int take_message(struct talk *t, const struct cb_sync *message, pid_t sender, int *fd, struct cb_err *err)
 {
 	struct cb_jail *jail = t->jail;
@@ -280,6 +291,8 @@ static int take_message(struct talk *t, const struct cb_sync *message, pid_t sen
 		return keep(&jail->watch_fd, fd);
 	case CB_SYNC_SOCKETS:
 		return keep(&jail->sockets_fd, fd);
+	case CB_SYNC_REGISTRY:
+		return note_registry(t->inmate, *fd);
 	case CB_SYNC_NOTIFIER:
 		return take_notifier(t, message->upper, fd, err);
 	case CB_SYNC_WARM:

@@ -669,6 +669,7 @@ static enum cb_kernel_flight look_at_flight(const struct cb_inmate *inmate, cons
 		.guest = inmate->guest,
 		.sockets = inmate->sockets,
 		.own_network = has_own_network(jail),
+		.registry = inmate->registry,
 	});
 }
 

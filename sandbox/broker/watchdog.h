@@ -48,7 +48,7 @@ enum cb_watchdog_says cb_watchdog_look(struct cb_watchdog *w, const struct cb_in
 	"it had more descriptors on their way through UNIX sockets than leave this user's other programs any"
 struct cb_flight { /* zeroed before the first look */
 	int64_t next_ms;
-	int unseen; /* looks in which something waited that nothing shows, less those in which nothing did */
+	int unseen; /* looks in which there was CB_FLIGHT_UNSEEN, less those in which there was not */
 };
 bool cb_watchdog_in_flight(struct cb_flight *flight, const struct cb_inmate *inmate, const struct cb_jail *jail);
 /* Milliseconds until the next look. */

@@ -406,6 +406,8 @@ _Noreturn void cb_init_main(struct cb_jail *jail)
 		cb_err_set(&err, -errno, "pid 1", NULL, "it can't be made ready: %s", strerror(errno));
 		fail(jail->sync_fd, &err);
 	}
+	if (!jail->from_root) /* what can't be told counts as the guest's */
+		(void)cb_sync_send_fd(jail->sync_fd, CB_SYNC_REGISTRY, 0, registry[0]);
 	must_sweep = jail->without_namespaces;
 	sweep_uid = jail->from_root ? jail->host_uid : CB_SWEEP_CHILDREN;
 	if (cb_notify_install(jail, &err) < 0 || load_filter(jail, &err) < 0)

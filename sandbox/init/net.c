@@ -1,7 +1,8 @@
 /* The jail's own network namespace: nothing but a loopback interface.
  *
  * Trust domain: pid 1, with all capabilities in its namespaces. With network full there is no namespace of its own and
- * nothing to do. Where no control group counts what waits in sockets the broker is given a way to look at them.
+ * nothing to do. Where no control group counts what waits in sockets, and where the user has other programs that pass
+ * descriptors, the broker is given a way to look at them.
  */
 #include "../shared/sync.h"
 #include "init.h"
@@ -38,7 +39,7 @@ int cb_step_loopback(struct cb_jail *jail, struct cb_err *err)
 
 	if (jail->spec->network == CB_NETWORK_FULL)
 		return 0;
-	if (jail->cgroups.kind == CB_CGROUP_NONE)
+	if (jail->cgroups.kind == CB_CGROUP_NONE || !jail->from_root)
 		show_sockets(jail);
 	request.ifr_flags = IFF_UP | IFF_RUNNING;
 	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);

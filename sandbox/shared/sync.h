@@ -16,6 +16,7 @@ enum cb_sync_kind {
 	CB_SYNC_WATCH,	  /* from pid 1, with an fd: what tells of the workspace's new layer */
 	CB_SYNC_NOTIFIER, /* from pid 1, with an fd: what `upper` names of enum cb_notify_fd; a listener comes last */
 	CB_SYNC_SOCKETS,  /* from pid 1, with an fd: what shows the sockets of its network namespace */
+	CB_SYNC_REGISTRY, /* from pid 1, with an fd: the only one of these that is its own */
 	CB_SYNC_WARM,	  /* from pid 1 of a warm jail, with an fd: what `upper` names of enum cb_warm_fd */
 	CB_SYNC_READY,	  /* from it, after those: it waits for a guest to register, and says GUEST then */
 	CB_SYNC_FAILED,	  /* from pid 1 or the guest's process: err says why there will be no jail */

@@ -304,12 +304,51 @@ def others_in_flight():
             filler.kill()
 
 
+def looks_again(broker, times):
+    """Until it has waited that often, which it does between its looks."""
+    end = time.monotonic() + 60
+    least = broker.num_ctx_switches().voluntary + times
+    while broker.num_ctx_switches().voluntary < least:
+        assert time.monotonic() < end, "the broker does not look at its jails"
+        time.sleep(0.01)
+
+
+SOCKETS = """
+import asyncio, multiprocessing, socket, threading
+kept = [1]
+pool = multiprocessing.get_context("spawn").Pool(1)
+server = socket.socket(socket.AF_UNIX)
+server.bind("server")
+server.listen()
+ends = [socket.socketpair() for _ in range(3)]
+threading.Thread(target=server.accept, daemon=True).start()
+threading.Thread(target=asyncio.new_event_loop().run_forever, daemon=True).start()
+ends[0][0].send(b"unread")
+pool.apply(abs, (-1,))
+"""
+
+
 def test_what_others_have_in_flight_costs_no_command(start):
     """The user's other programs may have as many descriptors on their way as they like (jail/test_bombs.py)."""
     c = start().client
     with others_in_flight():
         r = run(c, "sh", "-c", "echo begun; sleep 1")
     assert (r["status"], r.get("stdout")) == ("ok", "begun\n"), r
+
+
+@pytest.mark.once
+def test_what_others_have_in_flight_costs_no_jail_however_long(start):
+    c = start(args=["--set", "workspace.mode=tmpfs"]).client
+    assert c.run(SOCKETS).result == "1"
+    assert c.request("create_subshell_request", channel="control").content["status"] == "ok"
+    assert c.request("cellblock_checkpoint_request", {"name": "a"}).content["status"] == "ok"
+    msg_id = begin(c, "sh", "-c", "echo > running; sleep 1000")
+    started(c, "running")
+    with others_in_flight():
+        looks_again(psutil.Process(c.kernel.named("cellblock-init")[0]).parent(), 30)
+    assert c.request("interrupt_request", channel="control").content["status"] == "ok"
+    assert finish(c, msg_id)["ename"] == "KeyboardInterrupt"
+    assert c.run("kept").result == "[1]"
 
 
 @pytest.mark.parametrize("warm", ["auto", "off"])
@@ -319,15 +358,6 @@ def test_what_others_have_in_flight_keeps_no_jail_from_starting(start, warm):
         c = start(args=["--set", "limits.open_files=256", "--set", f"warm.mode={warm}"]).client
         cell = c.run("import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE))")
     assert cell.text() == "(256, 256)\n", cell
-
-
-def looks_again(broker, times):
-    """Until it has waited that often, which it does between its looks."""
-    end = time.monotonic() + 60
-    least = broker.num_ctx_switches().voluntary + times
-    while broker.num_ctx_switches().voluntary < least:
-        assert time.monotonic() < end, "the broker does not look at its jails"
-        time.sleep(0.01)
 
 
 @pytest.mark.once
