@@ -100,7 +100,7 @@ static bool put_text(struct cb_leads *l, char path[PATH_MAX], const char *text, 
 	return true;
 }
 
-/* The kernel's own look at the whole way, since most names are no link, and most cells change folders. */
+/* By one look of the kernel's, since hardly any name is a link. */
 static bool has_no_link(int root, const char *name)
 {
 	struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS };
