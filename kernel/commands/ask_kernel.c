@@ -303,19 +303,18 @@ int cb_kernels_running(struct cb_running_list *ret, struct cb_err *err)
 	CB_AUTO_PATH folder = runtime_folder();
 	CB_AUTO_FOLDER dir = folder != NULL ? cb_folder_open(AT_FDCWD, folder, 0) : NULL;
 	const struct dirent *e;
-	int unread = folder != NULL && dir == NULL && errno != ENOENT ? -errno : 0, r = 0;
+	int r = folder != NULL && dir == NULL && errno != ENOENT ? -errno : 0;
 
 	snprintf(ret->folder, sizeof(ret->folder), "%s", folder != NULL ? folder : "Jupyter's runtime folder");
 	while (r == 0 && (e = cb_folder_next(dir)) != NULL)
 		if (names_kernel(e->d_name))
 			r = add_running(folder, e->d_name, ret);
-	if (r == 0 && unread == 0)
-		unread = -errno;
-	if (unread < 0)
-		return cb_err_set(err, unread, STEP, "Kernels are found by their connection files there.",
-				  "can't read %s: %s", ret->folder, cb_err_text(unread));
+	if (r == 0)
+		r = -errno;
 	if (r < 0)
-		return cb_err_set(err, r, STEP, NULL, "%s", r == -E2BIG ? "too many kernels run" : "out of memory");
+		return cb_err_set(err, r, STEP, "Kernels are found by their connection files there.",
+				  "can't read %s: %s", ret->folder,
+				  r == -E2BIG ? "too many kernels run" : cb_err_text(r));
 	if (ret->count > 0)
 		qsort(ret->item, ret->count, sizeof(ret->item[0]), by_id);
 	return 0;

@@ -16,11 +16,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -103,10 +101,10 @@ static bool put_text(struct cb_leads *l, char path[PATH_MAX], const char *text, 
 /* By one look of the kernel's, since hardly any name is a link. */
 static bool has_no_link(int root, const char *name)
 {
-	struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS };
-	CB_AUTO_FD fd = (int)syscall(SYS_openat2, root, name, &how, sizeof(how));
+	CB_AUTO_FD fd = -1;
+	int r = cb_open_nolinks(root, name, O_PATH, &fd);
 
-	return fd >= 0 || errno == ENOENT || errno == ENOTDIR;
+	return r == 0 || r == -ENOENT || r == -ENOTDIR;
 }
 
 /* Follows `name`, of which the first link is protected already, and keeps each further one, and the end. */
@@ -152,7 +150,7 @@ static bool is_followed(const char *pattern)
 	return strchr(pattern, '/') == NULL && !cb_name_is_glob(pattern) && !cb_is_git_pattern(pattern);
 }
 
-struct top {
+struct look {
 	struct cb_leads *leads;
 	const struct cb_judge *judge;
 	unsigned seen;
@@ -160,52 +158,47 @@ struct top {
 
 static bool see_at_top(void *arg, const char *name)
 {
-	struct top *t = arg;
-	const struct cb_strv *v = t->judge->patterns;
+	struct look *look = arg;
+	const struct cb_strv *v = look->judge->patterns;
 	char folded[NAME_MAX + 1];
 	const char *rest;
 
 	cb_name_fold(name, strnlen(name, NAME_MAX), folded);
 	for (size_t i = 0; i < v->count; i++)
 		if (cb_name_fits(v->items[i], name, folded, &rest) == CB_FIT_ALL && is_followed(v->items[i]))
-			follow(t->leads, t->judge->root, name);
-	return ++t->seen >= FEW;
+			follow(look->leads, look->judge->root, name);
+	return ++look->seen >= FEW;
 }
 
 static void look_at_top(struct cb_leads *l, const struct cb_judge *judge)
 {
-	struct top t = { .leads = l, .judge = judge };
+	struct look look = { .leads = l, .judge = judge };
 
-	if (cb_judge_scan(judge->root, see_at_top, &t) == 0)
+	if (cb_judge_scan(judge->root, see_at_top, &look) == 0)
 		return;
 	for (size_t i = 0; i < judge->patterns->count; i++)
 		if (is_followed(judge->patterns->items[i]))
 			follow(l, judge->root, judge->patterns->items[i]);
 }
 
-struct hooks {
-	struct cb_leads *leads;
-	int root;
-};
-
 static bool see_hook(void *arg, const char *name)
 {
-	const struct hooks *h = arg;
+	const struct look *look = arg;
 	char path[PATH_MAX];
 
 	snprintf(path, sizeof(path), ".git/hooks/%s", name);
-	follow(h->leads, h->root, path);
-	return h->leads->too_many;
+	follow(look->leads, look->judge->root, path);
+	return look->leads->too_many;
 }
 
 static void look_in_git(struct cb_leads *l, const struct cb_judge *judge)
 {
 	CB_AUTO_FD folder = openat(judge->root, ".git/hooks", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	struct hooks h = { l, judge->root };
+	struct look look = { .leads = l, .judge = judge };
 
 	for (size_t i = 0; i < CB_COUNT(git_names); i++)
 		follow(l, judge->root, git_names[i]);
-	if (cb_judge_scan(folder, see_hook, &h) < 0)
+	if (cb_judge_scan(folder, see_hook, &look) < 0)
 		l->too_many = true;
 }
 

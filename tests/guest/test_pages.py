@@ -30,6 +30,11 @@ def faults(pid):
     return int(Path("/proc/%d/stat" % pid).read_text().rsplit(")", 1)[1].split()[7])
 
 
+def delayed(pid):
+    """Seconds that it was ready to run and had no processor."""
+    return int(Path("/proc/%d/schedstat" % pid).read_text().split()[1]) / 1e9
+
+
 def rollup(pid, name):
     """MiB."""
     return int(re.search(name + r": *(\d+) kB", Path("/proc/%d/smaps_rollup" % pid).read_text())[1]) >> 10
@@ -82,15 +87,15 @@ class Session:
 
     def settles(self, code, below):
         """Whether a cell that is run again and again, each time after a copy, comes to make fewer faults: what is put
-        into huge pages is put there some hundredths of a second at a time, which is little on a busy machine."""
-        rounds = most = 0
-        while rounds < 30:
+        into huge pages is put there some hundredths of a second at a time. A time at which others had the processor for
+        a part of that is none."""
+        times = 0
+        while times < 30:
             if self.faults_of(code) < below:
                 return True
-            huge = rollup(self.pid, "AnonHugePages")
-            rounds = 0 if huge > most else rounds + 1
-            most = max(most, huge)
+            before = delayed(self.pid)
             self.copy()
+            times += delayed(self.pid) - before < 0.01
         return False
 
     def back(self):
