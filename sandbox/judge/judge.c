@@ -597,19 +597,29 @@ int cb_judge_made(const struct cb_judged *judged)
 	return judged->maker && cb_git_is_folder(own) != 0 ? -EROFS : 0;
 }
 
+/* The folder itself can't be meant. */
+static int add_below(const char *path, const char *folder, struct cb_strv *ret_paths)
+{
+	size_t n = folder != NULL ? strlen(folder) : 0;
+
+	while (n > 0 && folder[n - 1] == '/')
+		n--;
+	if (n == 0 || strncmp(path, folder, n) != 0 || path[n] != '/' || path[n + 1] == '\0')
+		return 0;
+	return cb_strv_add(ret_paths, path + n + 1);
+}
+
 int cb_judge_paths(const struct cb_jail_spec *spec, struct cb_strv *ret_paths)
 {
-	size_t n = spec->workspace_source != NULL ? strlen(spec->workspace_source) : 0;
 	int r = 0;
 
-	while (n > 0 && spec->workspace_source[n - 1] == '/')
-		n--;
-	for (size_t i = 0; r == 0 && n > 0 && i < spec->protect_paths.count; i++) {
-		const char *path = spec->protect_paths.items[i];
-
-		/* the workspace itself can't be meant */
-		if (strncmp(path, spec->workspace_source, n) == 0 && path[n] == '/' && path[n + 1] != '\0')
-			r = cb_strv_add(ret_paths, path + n + 1);
-	}
+	if (spec->workspace_source == NULL)
+		return 0;
+	for (size_t i = 0; r == 0 && i < spec->protect_paths.count; i++)
+		r = add_below(spec->protect_paths.items[i], spec->workspace_source, ret_paths);
+	/* a mount that lies in the workspace is not in the tree that is written for a cell */
+	for (size_t i = 0; r == 0 && i < spec->nbinds; i++)
+		if (spec->binds[i].mode == CB_BIND_RO)
+			r = add_below(spec->binds[i].target, spec->workspace_target, ret_paths);
 	return r;
 }

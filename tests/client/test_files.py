@@ -1,5 +1,6 @@
 """Files of the workspace and commands in the jail, in every mode of the workspace; sync and async."""
 
+import errno
 import io
 import os
 import subprocess
@@ -130,6 +131,17 @@ def test_clear_workspace(space):
         assert [e.name for e in sb.list_files()] == (["old"] if sb.mode == "overlay" else [])
 
 
+def test_what_could_not_be_cleared_is_told(make):
+    sb = make("agent", policy={"workspace.mode": "tmpfs"})
+    sb.run("import os; os.mkdir('d'); open('d/f', 'w').close(); os.chmod('d', 0o500)")
+    try:
+        sb.clear_workspace()
+    except OSError as e:
+        assert e.errno == errno.ENOTEMPTY and "the first: f" in str(e) and [f.name for f in sb.list_files()] == ["d"]
+    else:  # who starts it may do so
+        assert sb.list_files() == []
+
+
 def test_changes_and_commit(make):
     sb = make("agent")
     (sb.policy.workspace / "old").write_text("old")
@@ -209,6 +221,26 @@ def test_a_mount_in_the_workspace_hides_what_is_below_it(make):
     assert said.stdout == "Read-only file system theirs\n", said
     assert sorted(os.listdir(work)) == ["data", "empty"] and os.listdir(work / "data") == ["a"]
     assert (work / "data/a").read_text() == "hidden"
+
+
+def test_a_folder_of_the_workspace_is_mounted_read_only(make):
+    """Itself, and at its own place: the workspace is written for cells where no mount lies on it."""
+    folder = make.work()
+    data = folder / "work/data"
+    (data / "below").mkdir(parents=True)
+    (data / "a").write_text("theirs")
+    for place in (data, data / "below"):
+        kernels.let_in(place)
+    mounts = [{"source": str(data), "target": "/workspace/data", "mode": "ro"}]
+    sb = make("agent", workspace=folder / "work", policy={"workspace.mode": "rw", "mounts": mounts})
+    tries = ("open('data/a', 'w')", "open('data/new', 'w')", "os.mkdir('data/f')", "os.unlink('data/a')",
+             "os.rename('data', 'x')", "os.rename('data/a', 'a')", "os.symlink('a', 'data/below/l')",
+             "os.chmod('data/a', 0o777)")
+    for each in tries:
+        said = sb.run(f"import os; {each}")
+        assert not said.ok and said.error.name in ("OSError", "PermissionError"), (each, said)
+    assert sb.run("open('data/a').read()").value == "theirs" and sb.run("open('own', 'w').write('1')").ok
+    assert sorted(os.listdir(data)) == ["a", "below"] and (data / "a").read_text() == "theirs"
 
 
 def test_run_command(sb):

@@ -146,7 +146,10 @@ class Files:
             await self.ask("clean", ".")
             return
         try:
-            await self.ask("clean")
+            reply = await self.ask("clean")
+            if reply.content.get("left"):  # a folder that a cell has made read-only, say
+                raise OSError(errno.ENOTEMPTY, f"{reply.content['left']} entries could not be deleted, the first: "
+                                               f"{reply.content.get('first_left')}")
         except (RequestError, OSError):
             if not await self._is_overlay():
                 raise

@@ -634,14 +634,23 @@ static void test_own_paths_of_a_description(void **state)
 {
 	static char one[] = "/w/x/venv", itself[] = "/w/x", above[] = "/w", other[] = "/w/xy/a", two[] = "/w/x/h.db";
 	char *items[] = { one, itself, above, other, two };
-	struct cb_jail_spec spec = { .workspace_source = itself, .protect_paths = { items, 5 } };
+	static char inside[] = "/workspace", ro[] = "/workspace/a/ro", rw[] = "/workspace/rw", far[] = "/data";
+	struct cb_bind binds[] = { { .target = ro, .mode = CB_BIND_RO },
+				   { .target = rw, .mode = CB_BIND_RW },
+				   { .target = far, .mode = CB_BIND_RO } };
+	struct cb_jail_spec spec = { .workspace_source = itself,
+				     .workspace_target = inside,
+				     .protect_paths = { items, 5 },
+				     .binds = binds,
+				     .nbinds = 3 };
 	struct cb_strv v = { 0 };
 
 	(void)state;
 	assert_int_equal(cb_judge_paths(&spec, &v), 0);
-	assert_int_equal(v.count, 2);
+	assert_int_equal(v.count, 3);
 	assert_string_equal(v.items[0], "venv");
 	assert_string_equal(v.items[1], "h.db");
+	assert_string_equal(v.items[2], "a/ro"); /* a mount in the workspace */
 	cb_strv_release(&v);
 }
 
