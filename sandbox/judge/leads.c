@@ -229,7 +229,7 @@ static void refresh(struct cb_leads *l, const struct cb_judge *judge, const char
 
 	for (size_t i = 0; folders[i] != NULL; i++)
 		same = is_as_before(l, judge->root, folders[i], &l->stamps[i]) && same;
-	if (same)
+	if (same && l->paths.count == 0) /* links that were found may lead over others, in folders without a stamp */
 		return;
 	l->at = at;
 	l->looked = true;

@@ -98,6 +98,11 @@ struct cb_notify_self {
 };
 extern struct cb_notify_self cb_notify_self;
 
+static inline bool cb_is_same_file(const struct stat *a, const struct stat *b)
+{
+	return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
+}
+
 static inline int cb_arg_int(const struct cb_request *q, int arg)
 {
 	return (int)q->n->data.args[arg];
@@ -155,8 +160,9 @@ void cb_links_renamed(const struct stat *st, const char *name);
 void cb_links_removed(const struct stat *st);
 /* Whether all its names are this jail's. */
 bool cb_links_known(const struct stat *st);
-/* The socket `name` is this jail's. */
-int cb_sockets_bound(int folder, const char *name);
+/* The socket `name` is this jail's. -EBUSY: it was made before `since` (see cb_made_at; 0 = not known), so another than
+ * the one that was just bound lies there. */
+int cb_sockets_bound(int folder, const char *name, int64_t since);
 /* `st` is what fstat says of `fd`. */
 bool cb_sockets_known(int fd, const struct stat *st);
 

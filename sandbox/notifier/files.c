@@ -419,13 +419,16 @@ static int add_link(const struct cb_entry *from, const struct cb_entry *to, cons
 	if (r < 0)
 		return r;
 	r = keep_made(to, new, 0);
-	if (r < 0 || !S_ISREG(st.st_mode))
+	if (r < 0)
 		return r;
-	/* of what was linked, which may be another by now */
-	if (fstatat(new->parent, new->name, &after, AT_SYMLINK_NOFOLLOW) < 0 || after.st_ino != st.st_ino ||
-	    after.st_dev != st.st_dev)
-		return 0;
-	r = cb_links_added(&st, from->path, to->path);
+	/* another jail may have put something else there meanwhile */
+	if (fstatat(new->parent, new->name, &after, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	if (!cb_is_same_file(&after, &st)) {
+		(void)unlinkat(new->parent, new->name, 0);
+		return -EBUSY;
+	}
+	r = S_ISREG(st.st_mode) ? cb_links_added(&st, from->path, to->path) : 0;
 	if (r < 0)
 		(void)unlinkat(new->parent, new->name, 0);
 	return r;
@@ -567,7 +570,7 @@ static int move(const struct cb_entry *from, const struct cb_entry *to)
 	AUTO_JUDGED old = JUDGED_NONE;
 	AUTO_JUDGED new = JUDGED_NONE;
 	CB_AUTO_FD content = -1;
-	struct stat st, gone;
+	struct stat st, moved, gone;
 	bool replaces;
 	int r = judge(from, CB_ACT_REMOVE, from->st.st_mode, -1, &old);
 
@@ -592,6 +595,10 @@ static int move(const struct cb_entry *from, const struct cb_entry *to)
 	if (renameat(old.parent, old.name, new.parent, new.name) < 0)
 		return -errno;
 	r = is_at_its_name(to, &new) ? cb_judge_made(&new) : -ENOENT;
+	if (fstatat(new.parent, new.name, &moved, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	if (!cb_is_same_file(&moved, &st)) /* another jail has put it in the place of what was judged */
+		return take_back(&old, &new, S_ISDIR(moved.st_mode), -EBUSY);
 	if (r == 0 && depth_of(to) < depth_of(from)) /* another jail may have made a link in it meanwhile */
 		r = judge_content(to, content, st.st_mode);
 	if (r == 0 && S_ISDIR(st.st_mode))
@@ -599,7 +606,7 @@ static int move(const struct cb_entry *from, const struct cb_entry *to)
 	if (r < 0)
 		return take_back(&old, &new, S_ISDIR(st.st_mode), r);
 	cb_links_renamed(&st, to->path);
-	if (replaces && (gone.st_ino != st.st_ino || gone.st_dev != st.st_dev) && !S_ISDIR(gone.st_mode))
+	if (replaces && !cb_is_same_file(&gone, &st) && !S_ISDIR(gone.st_mode))
 		cb_links_removed(&gone);
 	return 0;
 }

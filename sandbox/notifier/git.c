@@ -36,11 +36,6 @@ static struct {
 	pthread_mutex_t mutex;
 } locks = { .full = LOCKS_FEW, .mutex = PTHREAD_MUTEX_INITIALIZER };
 
-static bool is_same(const struct stat *a, const struct stat *b)
-{
-	return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
-}
-
 static struct lock *find(const struct stat *st)
 {
 	for (unsigned i = 0; i < locks.count; i++)
@@ -122,7 +117,7 @@ int cb_git_made(const struct cb_judged *j, int fd)
 	own = openat(j->parent, j->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	if (own < 0 || fstat(own, &st) < 0 || fstat(fd, &made) < 0)
 		return -errno;
-	if (!is_same(&st, &made))
+	if (!cb_is_same_file(&st, &made))
 		return -EROFS; /* another's by now */
 	r = keep(own, &st);
 	if (r < 0)

@@ -186,7 +186,7 @@ bool cb_links_known(const struct stat *st)
 	return names >= st->st_nlink;
 }
 
-int cb_sockets_bound(int folder, const char *name)
+int cb_sockets_bound(int folder, const char *name, int64_t since)
 {
 	CB_AUTO_FD fd = openat(folder, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	struct known *k;
@@ -196,6 +196,8 @@ int cb_sockets_bound(int folder, const char *name)
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return -errno;
 	made = cb_made_at(fd, "");
+	if (!S_ISSOCK(st.st_mode) || (made != 0 && made < since))
+		return -EBUSY;
 	pthread_mutex_lock(&lock);
 	/* where unlink is not served, those that have gone are not forgotten */
 	if (sockets.count == KNOWN_MAX || sockets.held == HELD_MAX) {

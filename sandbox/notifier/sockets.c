@@ -170,10 +170,19 @@ static void bind_for_others(void)
 	pthread_mutex_unlock(&binder.lock);
 }
 
+/* The file system's own time: when a file without a name was made there, just now; 0 = it does not say. */
+static int64_t time_in(int folder)
+{
+	CB_AUTO_FD fd = openat(folder, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+
+	return fd >= 0 ? cb_made_at(fd, "") : 0;
+}
+
 static int bind_entry(struct cb_request *q, const struct cb_entry *e, int folder, const char *asked, int fd)
 {
 	long mask = cb_caller_status(q, "\nUmask:\t", 8);
 	char path[sizeof(cb_notify_self.target) + sizeof(e->path)];
+	int64_t since;
 	size_t room = sizeof(((struct sockaddr_un *)NULL)->sun_path);
 	int r;
 
@@ -182,11 +191,14 @@ static int bind_entry(struct cb_request *q, const struct cb_entry *e, int folder
 		return -EIO;
 	if (strlen(e->name) >= room)
 		return -ENAMETOOLONG;
+	since = time_in(folder);
 	r = strcmp(asked, e->name) == 0 || strlen(path) >= room ? bind_name(folder, e->name, fd, (mode_t)mask)
 								: bind_path(path, fd, (mode_t)mask);
 	if (r < 0)
 		return r;
-	r = cb_sockets_bound(folder, e->name);
+	r = cb_sockets_bound(folder, e->name, since);
+	if (r == -EBUSY) /* not ours to remove */
+		return r;
 	if (r < 0)
 		(void)unlinkat(folder, e->name, 0);
 	else

@@ -32,6 +32,20 @@ RACES = {
         "os.rename(w + '/a/b/c', w + '/c')",
         "c/l",
     ),
+    "a link in the place of what is moved": (  # what a cell has made this moment is held back
+        "os.makedirs(w + '/a/b'); open(w + '/a/b/f', 'w').close(); os.symlink('../../../OUT', w + '/a/b/l'); "
+        "time.sleep(2.5 if i == times - 1 else 0)",
+        "os.rename(w + '/a/b/l', w + '/a/b/f')",
+        "os.rename(w + '/a/b/f', w + '/f')",
+        "f",
+    ),
+    "a link in the place of what is linked": (
+        "os.makedirs(w + '/a/b'); open(w + '/a/b/f', 'w').close(); os.symlink('../../../OUT', w + '/a/b/l'); "
+        "time.sleep(2.5 if i == times - 1 else 0)",
+        "os.rename(w + '/a/b/l', w + '/a/b/f')",
+        "os.link(w + '/a/b/f', w + '/f')",
+        "f",
+    ),
 }
 BOTH = """
 import mmap, os, random, struct, sys, time
@@ -83,7 +97,8 @@ def test_two_jails_race(lab, kind):
         out, err = p.communicate(timeout=300)
         assert p.returncode == 0, err[-2000:]
         met.append(int(out.split()[-1]))
-    won = [i for i in range(TIMES) if os.path.lexists(lab.work / f"cell-{i}" / made)]
+    there = os.path.islink if kind.startswith("a link") else os.path.lexists
+    won = [i for i in range(TIMES) if there(lab.work / f"cell-{i}" / made)]
     assert not won, (kind, len(won), met)
     assert all(met), "one of the two never did anything"
 

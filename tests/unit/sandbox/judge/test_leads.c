@@ -107,9 +107,10 @@ static void test_each_link_on_the_way(void **state)
 	leads(p, true, "d/envrc e/f "); /* also of what is not there */
 	folder(p, "real");
 	put(p, "e", "real");
-	gone(p, ".envrc"); /* what lies deeper is looked at again with the folder itself */
-	put(p, ".envrc", "d/envrc");
 	leads(p, true, "d/envrc e real/f ");
+	gone(p, "d/envrc"); /* the workspace's own folder stays as it is */
+	put(p, "d/envrc", "../e/g");
+	leads(p, true, "d/envrc e real/g ");
 }
 
 static void test_links_that_lead_nowhere(void **state)

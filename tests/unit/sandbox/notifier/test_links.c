@@ -79,14 +79,29 @@ static void test_one_made_at_another_time_is_another(void **state)
 	make_socket("s");
 	made_at = 5;
 	assert_false(known("s"));
-	assert_int_equal(cb_sockets_bound(AT_FDCWD, "s"), 0);
+	assert_int_equal(cb_sockets_bound(AT_FDCWD, "s", 0), 0);
 	assert_true(known("s"));
 	made_at = 6; /* the same number, for somebody else's */
 	assert_false(known("s"));
-	assert_int_equal(cb_sockets_bound(AT_FDCWD, "s"), 0);
+	assert_int_equal(cb_sockets_bound(AT_FDCWD, "s", 0), 0);
 	assert_true(known("s"));
 	remove_as_cell("s");
-	assert_int_equal(cb_sockets_bound(AT_FDCWD, "s"), -ENOENT);
+	assert_int_equal(cb_sockets_bound(AT_FDCWD, "s", 0), -ENOENT);
+}
+
+static void test_what_was_there_before_was_not_just_bound(void **state)
+{
+	(void)state;
+	make_socket("s");
+	made_at = 5;
+	assert_int_equal(cb_sockets_bound(AT_FDCWD, "s", 6), -EBUSY);
+	assert_false(known("s"));
+	assert_int_equal(cb_sockets_bound(AT_FDCWD, "s", 5), 0);
+	assert_true(known("s"));
+	remove_as_cell("s");
+	assert_int_equal(mkdir("s", 0700), 0);
+	assert_int_equal(cb_sockets_bound(AT_FDCWD, "s", 0), -EBUSY); /* nor is that a socket */
+	assert_int_equal(rmdir("s"), 0);
 }
 
 static void test_where_no_time_is_known_the_number_does_not_come_again(void **state)
@@ -97,7 +112,7 @@ static void test_where_no_time_is_known_the_number_does_not_come_again(void **st
 	made_at = 0;
 	make_socket("s");
 	assert_int_equal(lstat("s", &st), 0);
-	assert_int_equal(cb_sockets_bound(AT_FDCWD, "s"), 0);
+	assert_int_equal(cb_sockets_bound(AT_FDCWD, "s", 0), 0);
 	assert_true(known("s"));
 	assert_int_equal(unlink("s"), 0); /* outside */
 	for (int i = 0; i < 20; i++) {
@@ -119,7 +134,7 @@ static void test_no_more_are_held_than_there_is_room_for(void **state)
 	for (int i = 0; i <= HELD_MAX; i++) {
 		snprintf(name, sizeof(name), "s%d", i);
 		make_socket(name);
-		assert_int_equal(cb_sockets_bound(AT_FDCWD, name), 0);
+		assert_int_equal(cb_sockets_bound(AT_FDCWD, name, 0), 0);
 		assert_true(known(name));
 	}
 	assert_false(known("s0"));
@@ -133,6 +148,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_one_made_at_another_time_is_another),
+		cmocka_unit_test(test_what_was_there_before_was_not_just_bound),
 		cmocka_unit_test(test_where_no_time_is_known_the_number_does_not_come_again),
 		cmocka_unit_test(test_no_more_are_held_than_there_is_room_for),
 	};
