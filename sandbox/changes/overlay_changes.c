@@ -92,8 +92,35 @@ bool cb_layer_stopped(void)
 
 /* ---- protection ---- */
 
-int cb_layer_judge(struct cb_layer *layer, const char *path, enum cb_act act, const struct stat *st, bool alone,
-		   enum cb_git_part *ret_part)
+/* What was judged by its path: a folder that programs outside have moved meanwhile is another by its path. */
+static bool is_folder(int judged, int fd)
+{
+	struct stat a, b;
+
+	return fstat(judged, &a) == 0 && fstat(fd, &b) == 0 && a.st_ino == b.st_ino && a.st_dev == b.st_dev;
+}
+
+int cb_layer_still(const struct cb_layer *layer, const struct cb_layer_entry *e)
+{
+	char folder[PATH_MAX];
+	CB_AUTO_FD fd = -1;
+	struct stat now;
+	int r;
+
+	snprintf(folder, sizeof(folder), "%.*s", (int)(strlen(e->path) - strlen(e->name)), e->path);
+	r = cb_open_nolinks(layer->root, folder[0] != '\0' ? folder : ".", O_PATH | O_DIRECTORY, &fd);
+	if (r < 0 || !is_folder(fd, e->lower))
+		return -ESTALE;
+	if (fstatat(e->lower, e->name, &now, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	return e->exists && now.st_ino == e->old.st_ino && now.st_ctim.tv_sec == e->old.st_ctim.tv_sec &&
+			       now.st_ctim.tv_nsec == e->old.st_ctim.tv_nsec
+		       ? 0
+		       : -ESTALE;
+}
+
+int cb_layer_judge(struct cb_layer *layer, int lower, const char *path, enum cb_act act, const struct stat *st,
+		   bool alone, enum cb_git_part *ret_part)
 {
 	struct cb_judge judge = layer->judge;
 	struct cb_judged judged;
@@ -103,6 +130,8 @@ int cb_layer_judge(struct cb_layer *layer, const char *path, enum cb_act act, co
 	if (alone)
 		judge.beside = -1;
 	r = cb_judge(&judge, path, act, st->st_mode & S_IFMT, -1, &judged);
+	if (r == 0 && layer->commit && !is_folder(judged.parent, lower))
+		r = -ESTALE;
 	cb_fd_close(&judged.parent);
 	if (r == 0 && judged.part == CB_GIT_LOCK) { /* git outside would take it for its own */
 		snprintf(judged.refused, sizeof(judged.refused), ".git");
@@ -174,29 +203,28 @@ static void done(struct cb_layer *layer, const struct cb_layer_entry *e, enum cb
 		 int r)
 {
 	if (r < 0)
-		cb_layer_add(layer, e->path, CB_CHANGE_FAILED, st, r == CB_E_TOO_BIG ? TOO_MUCH : strerror(-r));
+		cb_layer_add(layer, e->path, CB_CHANGE_FAILED, st,
+			     r == CB_E_TOO_BIG ? TOO_MUCH
+			     : r == -ESTALE    ? "it, or a folder above it, was changed outside in this moment"
+					       : strerror(-r));
 	else
 		cb_layer_add(layer, e->path, change, st, NULL);
 }
 
-static bool is_after(struct timespec a, struct timespec b)
-{
-	return a.tv_sec > b.tv_sec || (a.tv_sec == b.tv_sec && a.tv_nsec > b.tv_nsec);
-}
-
-/* By a commit, also of another name: a name that goes changes the file's others. */
-static bool is_our_own(const struct cb_commits *c, struct timespec at)
+/* By a commit, also of another name: a name that goes changes the file's others. No file that a commit has written is
+ * younger than its beginning, so that one is told from what others saved meanwhile. */
+static bool is_our_own(const struct cb_commits *c, const struct stat *st)
 {
 	for (size_t i = 0; i < c->count; i++)
-		if (!is_after(c->span[i].began, at) &&
-		    (c->span[i].ended.tv_sec == 0 || !is_after(at, c->span[i].ended)))
-			return true;
+		if (!cb_is_after(c->span[i].began, st->st_ctim) &&
+		    (c->span[i].ended.tv_sec == 0 || !cb_is_after(st->st_ctim, c->span[i].ended)))
+			return !S_ISREG(st->st_mode) || !cb_is_after(st->st_mtim, c->span[i].began);
 	return false;
 }
 
 static bool is_outsiders(const struct cb_layer *layer, const struct stat *st, struct timespec since)
 {
-	return is_after(st->st_ctim, since) && !is_our_own(&layer->jail->commits, st->st_ctim);
+	return cb_is_after(st->st_ctim, since) && !is_our_own(&layer->jail->commits, st);
 }
 
 /* When a folder was made; 0 where its file system does not say. */
@@ -410,6 +438,20 @@ static enum cb_act act_of(const struct cb_layer_entry *e, bool whiteout)
 	return e->exists && S_ISDIR(e->st.st_mode) && S_ISDIR(e->old.st_mode) ? CB_ACT_CHANGE : CB_ACT_MAKE;
 }
 
+/* By its mode a git folder would be opened to other users, or closed to this one: "rw" has no cell do that either. */
+static void keep_closed(struct cb_layer_entry *e)
+{
+	mode_t mode = e->st.st_mode;
+
+	if (!S_ISDIR(mode) || strcasecmp(e->name, ".git") != 0 || ((mode & 022) == 0 && (mode & 0700) == 0700))
+		return;
+	if (e->exists && S_ISDIR(e->old.st_mode))
+		mode = e->old.st_mode;
+	else
+		mode = (mode & ~(mode_t)022) | 0700;
+	e->st.st_mode = mode;
+}
+
 static void see(struct cb_layer *layer, struct cb_layer_entry *e, int depth)
 {
 	bool whiteout;
@@ -423,7 +465,8 @@ static void see(struct cb_layer *layer, struct cb_layer_entry *e, int depth)
 	cb_layer_as_owner(layer, false);
 	if (whiteout && !e->exists)
 		return;
-	r = cb_layer_judge(layer, e->path, act_of(e, whiteout), whiteout ? &e->old : &e->st, false, &e->part);
+	keep_closed(e);
+	r = cb_layer_judge(layer, e->lower, e->path, act_of(e, whiteout), whiteout ? &e->old : &e->st, false, &e->part);
 	if (r == 0 && !whiteout) {
 		r = judge_link(layer, e);
 		if (r == -EPERM)
@@ -484,7 +527,7 @@ static void see_hidden(struct cb_layer *layer, const struct cb_strv *above, int 
 		e.exists = true;
 		if (is_newer(layer, &e, made, depth))
 			continue;
-		r = cb_layer_judge(layer, full, CB_ACT_REMOVE, &e.old, false, NULL);
+		r = cb_layer_judge(layer, lower, full, CB_ACT_REMOVE, &e.old, false, NULL);
 		if (r != -EROFS)
 			done(layer, &e, CB_CHANGE_DELETED, &e.old, r < 0 ? r : remove_old(layer, &e, depth));
 	}

@@ -66,10 +66,18 @@ void cb_layer_add(struct cb_layer *layer, const char *path, enum cb_change chang
 		  const char *reason);
 /* From here on file systems are used as the workspace's owner does, or with our own rights again. */
 void cb_layer_as_owner(const struct cb_layer *layer, bool on);
-/* 0, or why the workspace's entry may not be written: -EROFS, and then it has been reported as skipped. `alone`: what
- * is in the layer does not count. ret_part may be NULL. */
-int cb_layer_judge(struct cb_layer *layer, const char *path, enum cb_act act, const struct stat *st, bool alone,
-		   enum cb_git_part *ret_part);
+/* 0, or why the workspace's entry, in the folder `lower`, may not be written: -EROFS, and then it has been reported as
+ * skipped; -ESTALE where the folder has been moved. `alone`: what is in the layer does not count. ret_part may be NULL.
+ */
+int cb_layer_judge(struct cb_layer *layer, int lower, const char *path, enum cb_act act, const struct stat *st,
+		   bool alone, enum cb_git_part *ret_part);
+/* As the owner, before an entry is replaced: -ESTALE where its folder, or what lies in its place, is not that which was
+ * judged and seen. */
+int cb_layer_still(const struct cb_layer *layer, const struct cb_layer_entry *e);
+static inline bool cb_is_after(struct timespec a, struct timespec b)
+{
+	return a.tv_sec > b.tv_sec || (a.tv_sec == b.tv_sec && a.tv_nsec > b.tv_nsec);
+}
 
 /* What snapshots share with this: */
 /* The layer's folder of changes and the workspace, verified; sets the rights to use the latter with. */

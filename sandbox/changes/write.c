@@ -168,17 +168,23 @@ int cb_layer_write_file(struct cb_layer *layer, const struct cb_layer_entry *e)
 	struct stat st;
 	CB_AUTO_FD from = cb_layer_open_file(e->upper, e->name, &st);
 	CB_AUTO_FD to = -1;
+	const struct cb_commits *c;
 	char name[64];
 	int r = from < 0 ? from : 0;
 
 	if (r < 0)
 		return r;
+	c = &layer->jail->commits;
+	if (c->count > 0 && cb_is_after(st.st_mtim, c->span[c->count - 1].began))
+		st.st_mtim = c->span[c->count - 1].began; /* see is_our_own */
 	cb_unique_name(TEMPORARY, name, sizeof(name));
 	cb_layer_as_owner(layer, true);
 	to = openat(e->lower, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	r = to < 0 ? -errno : fill(from, to, &st, &layer->room);
 	if (r == 0 && e->part != CB_GIT_OTHER)
 		r = check_git_file(e, to, &st);
+	if (r == 0)
+		r = cb_layer_still(layer, e);
 	if (r == 0 && renameat(e->lower, name, e->lower, e->name) < 0)
 		r = -errno;
 	if (r < 0 && to >= 0)
@@ -196,7 +202,9 @@ int cb_layer_write_name(const struct cb_layer *layer, const struct cb_layer_entr
 
 	cb_unique_name(TEMPORARY, name, sizeof(name));
 	cb_layer_as_owner(layer, true);
-	r = cb_links_make(file, layer->root, e->lower, name);
+	r = cb_layer_still(layer, e);
+	if (r == 0)
+		r = cb_links_make(file, layer->root, e->lower, name);
 	made = r == 0;
 	if (r == 0 && (fstatat(e->lower, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !cb_links_is(file, &st)))
 		r = -ESTALE;
@@ -215,7 +223,9 @@ int cb_layer_write_link(const struct cb_layer *layer, const struct cb_layer_entr
 
 	cb_unique_name(TEMPORARY, name, sizeof(name));
 	cb_layer_as_owner(layer, true);
-	r = symlinkat(layer->target, e->lower, name) < 0 ? -errno : 0;
+	r = cb_layer_still(layer, e);
+	if (r == 0 && symlinkat(layer->target, e->lower, name) < 0)
+		r = -errno;
 	if (r == 0 && renameat(e->lower, name, e->lower, e->name) < 0) {
 		r = -errno;
 		(void)unlinkat(e->lower, name, 0);
@@ -298,7 +308,7 @@ int cb_layer_remove(struct cb_layer *layer, int lower, const char *name, const c
 
 	if (fstatat(lower, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : -errno;
-	r = cb_layer_judge(layer, path, CB_ACT_REMOVE, &st, true, NULL);
+	r = cb_layer_judge(layer, lower, path, CB_ACT_REMOVE, &st, true, NULL);
 	if (r < 0)
 		return r == -EROFS ? -ENOTEMPTY : r;
 	if (!S_ISDIR(st.st_mode))

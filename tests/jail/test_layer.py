@@ -166,6 +166,69 @@ def test_what_was_changed_outside_stays_however_many_commits_follow(overlay):
     assert (work / "a").read_text() == "newer"
 
 
+def commit_while(k, outside):
+    """`outside` is done while the commit writes a large file that the cell has made, and has that one to end."""
+    broker = broker_of(k)
+    others = broker.children()
+    commit = k.client.send("cellblock_file_request", {"op": "commit"})
+    while not list(k.workspace.rglob(".cellblock-commit-*")):
+        pass
+    (writer,) = (p for p in broker.children() if p not in others)
+    writer.suspend()
+    try:
+        assert list(k.workspace.rglob(".cellblock-commit-*")), "it was ready before it was stopped"
+        outside()
+    finally:
+        writer.resume()
+    return k.client.reply(commit).content
+
+
+LARGE = "open('{}', 'wb').write(bytes(200 << 20)); "
+
+
+def test_what_is_saved_outside_while_a_commit_writes_stays(overlay):
+    work, run = overlay.workspace, overlay.client.run
+    assert run(LARGE.format("large") + "open('a', 'w').write('older'); open('z', 'w').write('older')").ok
+
+    def save():
+        await_tick()
+        (work / "a").write_text("newer")
+        (work / "z").write_text("newer")
+
+    first = commit_while(overlay, save)
+    second = listed(ask(overlay, "commit"))
+    assert {("skipped", "a"), ("skipped", "z")} == second, (first, second)
+    assert (work / "a").read_text() == (work / "z").read_text() == "newer"
+    assert (work / "large").stat().st_size == 200 << 20
+
+
+def test_a_folder_that_is_moved_while_a_commit_writes_gets_no_more(overlay):
+    work, run = overlay.workspace, overlay.client.run
+    names = [f"d/{n}" for n in ("0", "activate", "z")]
+    assert run(LARGE.format("d/large") + f"[open(n, 'w').close() for n in {names}]").ok
+    there = []
+
+    def move():
+        (work / "d").rename(work / "bin")
+        there.extend(p.name for p in (work / "bin").iterdir() if not p.name.startswith("."))
+
+    content = commit_while(overlay, move)
+    failed = [c for c in content["changes"] if c["change"] == "failed"]
+    assert failed and all("changed outside" in c["reason"] for c in failed), content
+    assert sorted(there) == sorted(p.name for p in (work / "bin").iterdir()), content
+
+
+def test_a_git_folder_keeps_its_mode(overlay):
+    work, run = overlay.workspace, overlay.client.run
+    was = (work / ".git").stat().st_mode
+    for mode in (0o777, 0):
+        made = "import os; os.makedirs('n/.git', exist_ok=True)\n"
+        assert run(f"{made}for d in '.', 'n': os.chmod(d + '/.git', {mode})").ok
+        content = ask(overlay, "commit")
+        assert mode == 0 or content["failed"] == 0, content  # what its owner can't read can't be looked through
+        assert (work / ".git").stat().st_mode == was and (work / "n/.git").stat().st_mode & 0o722 == 0o700
+
+
 def test_of_several_that_were_deleted_the_time_is_not_known(overlay):
     work, run = overlay.workspace, overlay.client.run
     assert run("import os; os.remove('a')").ok
