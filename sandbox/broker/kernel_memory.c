@@ -600,6 +600,7 @@ enum cb_kernel_flight cb_kernel_in_flight(const struct cb_kernel_look *look)
 {
 	static struct seen seen; /* large: not for the stack */
 	uint64_t waiting = 0;
+	bool unseen = false;
 	int pauses = 0;
 
 	memset(&seen, 0, sizeof(seen));
@@ -608,16 +609,14 @@ enum cb_kernel_flight cb_kernel_in_flight(const struct cb_kernel_look *look)
 		bool is_hidden;
 		CB_AUTO_FOLDER dir = open_descriptors(look, look->pid[i], &pauses, &is_hidden);
 
-		if (is_hidden)
-			return CB_FLIGHT_MANY; /* it may be the one */
 		while ((entry = cb_folder_next(dir)) != NULL)
 			waiting += waiting_in(dirfd(dir), entry->d_name, &seen);
-		if (errno != 0)
-			return CB_FLIGHT_MANY;
+		/* it may be the one; or it begins its program, which takes a busy machine long, or ends */
+		unseen |= is_hidden || (errno != 0 && !has_ended(look->pid[i]));
 	}
 	if (waiting >= FLIGHT_OWN)
 		return CB_FLIGHT_MANY;
-	return has_unseen(look, &seen) ? CB_FLIGHT_UNSEEN : CB_FLIGHT_FEW;
+	return unseen || has_unseen(look, &seen) ? CB_FLIGHT_UNSEEN : CB_FLIGHT_FEW;
 }
 
 /* An open file of /proc keeps its text, and room to grow: how much is not shown, only what it can be. */

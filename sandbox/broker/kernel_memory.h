@@ -26,7 +26,8 @@ uint64_t cb_kernel_memory(const struct cb_kernel_look *look);
 /* Whether many descriptors wait in UNIX sockets of these processes, or may. */
 enum cb_kernel_flight {
 	CB_FLIGHT_FEW,
-	CB_FLIGHT_UNSEEN, /* there is a socket that no descriptor shows, or pid 1 has not read what it was sent */
+	CB_FLIGHT_UNSEEN, /* there is a socket that no descriptor shows, a process that shows none, or pid 1 has not
+			   * read what it was sent */
 	CB_FLIGHT_MANY,
 };
 enum cb_kernel_flight cb_kernel_in_flight(const struct cb_kernel_look *look);
