@@ -24,7 +24,8 @@
 #define MAX_KEYS 64
 #define ROOM 8		      /* one part in so many of a group's memory is left for others in it */
 #define ROOM_MAX (256u << 20) /* at most */
-#define CEILING "/etc/cellblock/ceiling.json"
+#define CEILING_FOLDER "/etc/cellblock"
+#define CEILING CEILING_FOLDER "/ceiling.json"
 
 struct reading {
 	struct cb_policy *policy;
@@ -146,7 +147,7 @@ int cb_policy_defaults(const char *name, struct cb_policy *ret_policy, struct cb
 /* Reads one file. A file that others can write is refused: it decides what a jail may do. */
 static int read_file(const char *path, bool ceiling, struct cb_policy *p, struct cb_err *err)
 {
-	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 	CB_AUTO_PATH text = NULL;
 	CB_AUTO_PATH real = NULL;
 	struct stat st;
@@ -300,6 +301,16 @@ static void fit_memory(struct cb_policy *p)
 		 folder);
 }
 
+/* One that can't be reached is no reason to go without; a link that leads nowhere is one that can't be reached. */
+static bool has_ceiling(void)
+{
+	struct stat st;
+
+	if (lstat(CEILING, &st) == 0 || (errno != ENOENT && errno != ENOTDIR))
+		return true;
+	return lstat(CEILING_FOLDER, &st) == 0 && S_ISLNK(st.st_mode) && stat(CEILING_FOLDER, &st) < 0;
+}
+
 int cb_policy_load(const char *which, char *const *sets, size_t nsets, struct cb_policy *ret_policy, struct cb_err *err)
 {
 	struct cb_policy p = { 0 };
@@ -321,8 +332,8 @@ int cb_policy_load(const char *which, char *const *sets, size_t nsets, struct cb
 	}
 	for (size_t i = 0; i < nsets && r == 0; i++)
 		r = apply_set(&p, sets[i], err);
-	if (r == 0 && (access(CEILING, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR)))
-		r = read_file(CEILING, true, &p, err); /* one that can't be reached is no reason to go without */
+	if (r == 0 && has_ceiling())
+		r = read_file(CEILING, true, &p, err);
 	if (r == 0)
 		r = resolve_paths(&p, err);
 	if (r == 0)

@@ -45,7 +45,10 @@ static void list_words(const struct cb_policy_key *key, char *text, size_t size)
 void cb_policy_key_allowed(const struct cb_policy_key *key, char *ret_text, size_t size)
 {
 	const char *zero = key->zero_is_none ? ", or 0 for none" : "";
+	char most[60] = "";
 
+	if (key->maximum > 0 && key->maximum < 1e15)
+		snprintf(most, sizeof(most), " and at most %.0f", key->maximum);
 	switch (key->type) {
 	case CB_KEY_SECONDS:
 	case CB_KEY_CORES:
@@ -58,8 +61,10 @@ void cb_policy_key_allowed(const struct cb_policy_key *key, char *ret_text, size
 		return;
 	case CB_KEY_SIZE:
 	case CB_KEY_SHARE:
-		snprintf(ret_text, size, "bytes as a whole number or with K, M, G or T (\"512M\")%s, at least %.0f%s",
-			 key->type == CB_KEY_SHARE ? ", or a share of the memory (\"75%\")" : "", key->minimum, zero);
+		snprintf(ret_text, size,
+			 "bytes as a whole number or with K, M, G or T (\"512M\")%s, at least %.0f%s%s",
+			 key->type == CB_KEY_SHARE ? ", or a share of the memory (\"75%\")" : "", key->minimum, most,
+			 zero);
 		return;
 	case CB_KEY_WORD:
 	case CB_KEY_EITHER:
@@ -69,8 +74,8 @@ void cb_policy_key_allowed(const struct cb_policy_key *key, char *ret_text, size
 		snprintf(ret_text, size, "a path, not empty");
 		return;
 	case CB_KEY_FILE:
-		snprintf(ret_text, size,
-			 "\"none\", \"user\", \":memory:\", or a path with a '/' outside the workspace");
+		snprintf(ret_text, size, "\"none\"%s, or a path with a '/'",
+			 key->words_ok ? ", \"user\", \":memory:\"" : "");
 		return;
 	case CB_KEY_LIST:
 		snprintf(ret_text, size, "a list of %s", items_allowed[key->item]);
@@ -508,8 +513,12 @@ static json_t *text_to_json(const struct cb_policy_key *key, const char *text)
 
 	if (key->type == CB_KEY_LIST && text[0] != '[') {
 		list = json_array();
-		for (const char *item = text; *item != '\0'; item += strcspn(item, ","), item += *item == ',')
-			json_array_append_new(list, json_stringn(item, strcspn(item, ",")));
+		for (const char *item = text; *item != '\0'; item += strcspn(item, ","), item += *item == ',') {
+			if (json_array_append_new(list, json_stringn(item, strcspn(item, ","))) == 0)
+				continue;
+			json_decref(list); /* without the item it would be another list */
+			return NULL;
+		}
 		return list;
 	}
 	if (key->type == CB_KEY_WORD || key->type == CB_KEY_EITHER || key->type == CB_KEY_FOLDER ||

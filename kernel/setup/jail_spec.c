@@ -259,11 +259,33 @@ static int protect_file(struct cb_strv *list, const char *path)
 	return real != NULL ? cb_strv_add(list, real) : 0;
 }
 
+/* Links resolved as far as there is something. */
+static char *real_as_far(const char *path)
+{
+	size_t n = strlen(path);
+
+	while (n > 0) {
+		CB_AUTO_PATH head = strndup(path, n);
+		CB_AUTO_PATH real = head != NULL ? cb_path_real(head) : NULL;
+
+		if (real != NULL)
+			return cb_path_format("%s%s", real, path + n);
+		while (n > 0 && path[--n] != '/')
+			continue;
+	}
+	return strdup(path);
+}
+
+/* Whether it is there or not: whoever makes it decides what is in it. */
 static int add_path(struct cb_strv *list, const char *folder, const char *below)
 {
 	CB_AUTO_PATH path = folder != NULL && folder[0] == '/' ? cb_path_format("%s%s", folder, below) : NULL;
+	CB_AUTO_PATH absolute = path != NULL ? cb_path_absolute(path, NULL) : NULL;
+	CB_AUTO_PATH real = absolute != NULL ? real_as_far(absolute) : NULL;
 
-	return path != NULL ? protect_file(list, path) : 0;
+	if (folder == NULL || folder[0] != '/')
+		return 0;
+	return real != NULL ? cb_strv_add(list, real) : -ENOMEM;
 }
 
 static int protect_jupyter(struct cb_strv *list)
@@ -274,6 +296,7 @@ static int protect_jupyter(struct cb_strv *list)
 
 	r = r < 0 ? r : add_path(list, home, "/.jupyter");
 	r = r < 0 ? r : add_path(list, home, "/.ipython");
+	r = r < 0 ? r : add_path(list, getenv("XDG_DATA_HOME"), "/jupyter");
 	r = r < 0 ? r : add_path(list, getenv("JUPYTER_DATA_DIR"), "");
 	r = r < 0 ? r : add_path(list, getenv("JUPYTER_CONFIG_DIR"), "");
 	r = r < 0 ? r : add_path(list, getenv("IPYTHONDIR"), "");
@@ -455,6 +478,29 @@ static int plan_protected(const struct cb_jail_spec_input *in, struct cb_jail_sp
 	return r < 0 ? r : protect_history(in, spec, err);
 }
 
+/* What a writable mount holds is written unjudged: nothing that is protected may lie there, nor the workspace, which
+ * has protected names. */
+static int check_mounts(const struct cb_jail_spec *spec, struct cb_err *err)
+{
+	for (size_t i = 0; i < spec->nbinds; i++) {
+		const char *source = spec->binds[i].source, *inside = NULL;
+
+		if (spec->binds[i].mode != CB_BIND_RW)
+			continue;
+		for (size_t j = 0; inside == NULL && j < spec->protect_paths.count; j++)
+			if (cb_path_below(spec->protect_paths.items[j], source))
+				inside = spec->protect_paths.items[j];
+		if (inside == NULL && spec->workspace_source != NULL && cb_path_below(spec->workspace_source, source))
+			inside = spec->workspace_source;
+		if (inside != NULL)
+			return cb_err_set(err, CB_E_DENIED, "mounts",
+					  "Mount it with mode \"ro\", or a folder beside that.",
+					  "mounts: source %s can't be writable: it holds %s, which cells may not "
+					  "change as they like", source, inside);
+	}
+	return 0;
+}
+
 /* ---- the rest ---- */
 
 static int plan_home(const struct cb_policy *policy, struct cb_jail_spec *spec)
@@ -619,6 +665,8 @@ int cb_jail_spec_make(const struct cb_jail_spec_input *in, struct cb_jail_spec *
 		r = plan_mounts(in->policy, &spec, err);
 	if (r == 0)
 		r = plan_protected(in, &spec, err);
+	if (r == 0)
+		r = check_mounts(&spec, err);
 	if (r == 0)
 		r = check_audit(in->policy, &spec, err);
 	if (r == 0 && plan_warm(in, &spec) < 0)

@@ -76,7 +76,7 @@ struct cb_workspace_watch {
 	bool looking;
 	bool known;	/* the next is */
 	uint64_t bytes; /* held at the start */
-	bool over;
+	bool over, uncounted; /* told */
 	int64_t asked_ns, not_before;
 	char note[256]; /* for the next cell */
 };

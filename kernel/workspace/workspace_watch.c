@@ -45,6 +45,15 @@ static void compare_size(struct cb_workspace_watch *w, uint64_t limit, const jso
 	w->over = grown > limit;
 }
 
+/* A folder with more entries than a look counts, or one that can't be read whole. */
+static void tell_uncounted(struct cb_workspace_watch *w)
+{
+	if (!w->uncounted)
+		add_note(w, "workspace.size is not watched: ", "the workspace can't be counted whole",
+			 " (it has more than 200,000 entries, or changes too fast)");
+	w->uncounted = true;
+}
+
 static void on_answer(const struct cb_broker_ask *ask, struct cb_buf *answer, int r)
 {
 	struct cb_workspace *ws = ask->context;
@@ -55,7 +64,11 @@ static void on_answer(const struct cb_broker_ask *ask, struct cb_buf *answer, in
 
 	w->looking = false;
 	w->not_before = now + (rest > PAUSE ? rest : PAUSE);
-	if (status != NULL && strcmp(status, "ok") == 0)
+	if (status == NULL || strcmp(status, "ok") != 0)
+		return;
+	if (json_is_true(json_object_get(root, "cut")))
+		tell_uncounted(w);
+	else
 		compare_size(w, ws->policy->workspace_size, json_object_get(root, "bytes"));
 }
 

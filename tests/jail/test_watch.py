@@ -1,5 +1,8 @@
 """A writable workspace cannot be held to a size: its growth is seen, and said."""
 
+import os
+import shutil
+
 import pytest
 
 import kernels
@@ -26,6 +29,18 @@ def test_growth_is_said_once(start):
     assert "workspace.size = 1048576" in until_said(k, "workspace.size")
     for _ in range(3):
         assert k.client.run("1").text("stderr") == ""
+
+
+def test_a_folder_that_cannot_be_counted_is_told_once(start):
+    argv = [kernels.spec_argv()[0][0], "kernel", "--python", PLAIN_PYTHON, "--set", "workspace.size=1M"]
+    k = start(argv=[*argv, "-f", "{connection_file}"])
+    k.client.run("1")
+    for i in range(200_001):
+        os.mknod(k.workspace / str(i))
+    assert "can't be counted whole" in until_said(k, "workspace.size is not watched")
+    for _ in range(3):
+        assert k.client.run("1").text("stderr") == ""
+    shutil.rmtree(k.workspace)
 
 
 def test_what_no_cell_could_say_is_in_the_log(start):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -17,7 +18,11 @@ mount -t tmpfs tmpfs "$1"
 mkdir "$1/upper" "$1/work"
 mount -t overlay overlay -o lowerdir=/etc,upperdir="$1/upper",workdir="$1/work" /etc
 mkdir -p /etc/cellblock
-printf %s "$2" >/etc/cellblock/ceiling.json
+case $2 in
+link) ln -s /nowhere/ceiling.json /etc/cellblock/ceiling.json ;;
+folder) mv /etc/cellblock "$1/other" && ln -s /nowhere /etc/cellblock ;;
+*) printf %s "$2" >/etc/cellblock/ceiling.json ;;
+esac
 shift 2
 exec "$@"
 """
@@ -92,15 +97,30 @@ def under_a_ceiling(folder, text, *args):
     unshare = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
     if not shutil.which("unshare") or subprocess.run([*unshare, "true"], capture_output=True).returncode:
         pytest.skip("no mount namespace can be had to try a ceiling in")
-    return explain(
-        folder / "work", *args, before=[*unshare, "sh", "-c", UNDER_A_CEILING, "sh", str(top), json.dumps(text)]
-    )
+    what = text if isinstance(text, str) else json.dumps(text)
+    return explain(folder / "work", *args, before=[*unshare, "sh", "-c", UNDER_A_CEILING, "sh", str(top), what])
 
 
 def test_each_key_is_in_the_docs(folder):
     text = (Path(__file__).parents[2] / "docs/policy.md").read_text()
     found = [key for key in keys(explain(folder / "work")) if "." in key]
     assert len(found) > 30 and [key for key in found if f"`{key}`" not in text] == []
+
+
+@pytest.mark.parametrize("policy", ["notebook", "agent"])
+def test_the_defaults_in_the_docs_are_those(folder, policy):
+    text = (Path(__file__).parents[2] / "docs/policy.md").read_text()
+    lines = [line for line in text.splitlines() if re.match(r"\| `([a-z]+\.[a-z_]+|mounts)` \|", line)]
+    rows = [[c.strip() for c in line.split("|")[1:-1]] for line in lines]
+    said = {}
+    for key, notebook, agent, *_ in rows:
+        value = notebook if policy == "notebook" or agent == "same" else agent
+        if value != "see below":
+            said[key.strip("`")] = value.strip('"')
+    assert len(said) > 30
+    words = [word for key, value in said.items() for word in ("--set", f"{key}={value}")]
+    work = folder / "work"
+    assert keys(explain(work, "--policy", policy, *words)) == keys(explain(work, "--policy", policy))
 
 
 def test_each_protected_name_has_its_reason(folder):
@@ -121,3 +141,38 @@ def test_the_ceiling_bounds_what_is_asked_for(folder):
 def test_a_ceiling_that_cannot_be_obeyed_is_an_error(folder, ceiling):
     said = under_a_ceiling(folder, ceiling)
     assert said.returncode == 2 and "/etc/cellblock/ceiling.json" in said.stderr
+
+
+@pytest.mark.parametrize("what", ["link", "folder"])
+def test_a_ceiling_on_a_disk_that_is_not_mounted_is_an_error(folder, what):
+    said = under_a_ceiling(folder, what)
+    assert said.returncode == 2 and "/etc/cellblock/ceiling.json: No such file" in said.stderr, said
+
+
+def test_a_pipe_is_no_policy(folder):
+    os.mkfifo(folder / "pipe")
+    said = explain(folder / "work", "--policy", str(folder / "pipe"))
+    assert said.returncode == 2 and "not a regular file" in said.stderr, said
+
+
+@pytest.mark.parametrize("what", ["policy", "history", "workspace", "kernelspecs"])
+def test_nothing_protected_lies_in_a_writable_mount(folder, what):
+    held = folder / "held"
+    for each in (held / "beside", held / "work"):
+        each.mkdir(parents=True)
+    (held / "own.json").write_text("{}")
+    args, env, work = (), {}, folder / "work"
+    if what == "policy":
+        args = ("--policy", str(held / "own.json"))
+    elif what == "history":
+        args = ("--set", f"history.file={held}/h/history.sqlite")
+    elif what == "kernelspecs":
+        env = {"XDG_DATA_HOME": str(held / "data")}
+    else:
+        work = held / "work"
+    mount = json.dumps([{"source": str(held), "mode": "rw"}])
+    said = explain(work, *args, "--set", f"mounts={mount}", env=env)
+    assert said.returncode != 0 and "can't be writable: it holds" in said.stderr, said
+    assert explain(work, *args, "--set", f"mounts={mount.replace('rw', 'ro')}", env=env).returncode == 0
+    beside = json.dumps([{"source": str(held / "beside"), "mode": "rw"}])
+    assert explain(work, *args, "--set", f"mounts={beside}", env=env).returncode == 0

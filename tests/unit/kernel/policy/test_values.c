@@ -72,6 +72,12 @@ static void test_sizes(void **state)
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		assert_int_equal(set(&p, "limits.memory", bad[i], &err), CB_E_SYNTAX);
 	assert_int_equal(set(&p, "limits.message", "\"2G\"", &err), CB_E_SYNTAX); /* over the wire's own limit */
+	assert_non_null(strstr(err.cure, "at least 65536 and at most 1073741824"));
+	assert_int_equal(set(&p, "audit.file", "\":memory:\"", &err), CB_E_SYNTAX);
+	assert_null(strstr(err.cure, "memory"));
+	assert_int_equal(cb_policy_key_set_text(&p, cb_policy_key_find("imports.allow"), "a,\xff", "--set", &err),
+			 CB_E_SYNTAX);
+	assert_non_null(strstr(err.text, "not UTF-8"));
 	assert_int_equal(set(&p, "limits.file_size", "\"10%\"", &err), CB_E_SYNTAX);
 	assert_non_null(strstr(err.text, "limits.file_size"));
 	assert_non_null(strstr(err.cure, "512M"));
