@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -34,6 +35,16 @@ int cb_fd_open_stdio(void)
 		fd = open("/dev/null", O_RDWR); /* for what is started, too */
 	while (fd >= 0 && fd <= 2);
 	return fd < 0 ? -errno : close(fd);
+}
+
+int cb_fd_end_stdio(const char *program, int status)
+{
+	errno = 0;
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return status;
+	fprintf(stderr, "%s: stdout can't be written%s%s\n", program, errno != 0 ? ": " : "",
+		errno != 0 ? strerror(errno) : ""); /* an earlier part's cause is not known any more */
+	return status != 0 ? status : 1;
 }
 
 int cb_fd_set_nonblock(int fd)

@@ -36,6 +36,11 @@ void cb_log_init(const char *program, enum cb_log_level level, int fd)
 	state.fd = fd;
 }
 
+const char *cb_log_level_name(enum cb_log_level level)
+{
+	return level_names[level];
+}
+
 int cb_log_level_parse(const char *name, enum cb_log_level *ret_level)
 {
 	for (size_t i = 0; i < sizeof(level_names) / sizeof(level_names[0]); i++) {

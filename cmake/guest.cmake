@@ -7,6 +7,13 @@ file(GLOB_RECURSE GUEST_SOURCES CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/g
 add_executable(wire-constants cmake/wire_constants.c)
 set_target_properties(wire-constants PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tools)
 
+# what an earlier tree had would be installed and mounted with the rest
+file(GLOB_RECURSE GUEST_THERE RELATIVE ${GUEST_DIR} ${GUEST_DIR}/*.py)
+list(REMOVE_ITEM GUEST_THERE ${GUEST_SOURCES} cellblock_guest/wire_constants.py)
+foreach(gone ${GUEST_THERE})
+	file(REMOVE ${GUEST_DIR}/${gone})
+endforeach()
+
 set(GUEST_OUTPUTS)
 foreach(source ${GUEST_SOURCES})
 	add_custom_command(OUTPUT ${GUEST_DIR}/${source}

@@ -63,8 +63,10 @@ int main(int argc, char **argv)
 		return err.code == CB_E_USAGE ? 2 : 1;
 	}
 	if (done)
-		return 0;
+		return cb_fd_end_stdio("cellblock", 0);
 	cb_log_init("cellblock", options.log_level, STDERR_FILENO);
+	if (setenv("CELLBLOCK_LOG", cb_log_level_name(options.log_level), 1) < 0) /* for the programs that it starts */
+		return 1;
 	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
 		if (strcmp(commands[i].name, options.command) != 0)
 			continue;
@@ -73,5 +75,5 @@ int main(int argc, char **argv)
 			status = commands[i].run(&options);
 	}
 	cb_options_release(&options);
-	return status;
+	return cb_fd_end_stdio("cellblock", status);
 }

@@ -138,11 +138,11 @@ int main(int argc, char **argv)
 	cb_log_init("cellblock-jail", level, STDERR_FILENO);
 	if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
 		(void)fputs(help, stdout);
-		return 0;
+		return cb_fd_end_stdio("cellblock-jail", 0);
 	}
 	if (argc > 1 && strcmp(argv[1], "--version") == 0) {
 		puts("cellblock-jail " CELLBLOCK_VERSION);
-		return 0;
+		return cb_fd_end_stdio("cellblock-jail", 0);
 	}
 	for (size_t i = 0; argc > 1 && i < sizeof(commands) / sizeof(commands[0]); i++) {
 		if (strcmp(argv[1], commands[i]) != 0)
@@ -150,7 +150,7 @@ int main(int argc, char **argv)
 		r = parse(argc - 1, argv + 1, &options);
 		if (r == 0)
 			r = dispatch(commands[i], &options);
-		return r == CB_E_USAGE ? 2 : r;
+		return cb_fd_end_stdio("cellblock-jail", r == CB_E_USAGE ? 2 : r);
 	}
 	(void)usage(argc > 1 ? "unknown command" : "a command is missing", argc > 1 ? argv[1] : "");
 	return 2;

@@ -21,6 +21,8 @@ static inline int cb_fd_take(int *fd)
 
 /* For the start of a program: where 0, 1 or 2 is closed it becomes /dev/null, before a socket gets that number. */
 int cb_fd_open_stdio(void);
+/* For its end: `status`, but 1 in place of 0 where stdout could not be written; that is told on stderr. */
+int cb_fd_end_stdio(const char *program, int status);
 int cb_fd_set_nonblock(int fd);
 /* close_range(2), by its number: glibc has it since 2.34. -1 and errno on failure. */
 int cb_fd_close_range(unsigned first, unsigned last, unsigned flags);

@@ -8,6 +8,7 @@
 enum cb_log_level { CB_LOG_ERROR, CB_LOG_WARNING, CB_LOG_INFO, CB_LOG_DEBUG };
 
 void cb_log_init(const char *program, enum cb_log_level level, int fd);
+const char *cb_log_level_name(enum cb_log_level level);
 int cb_log_level_parse(const char *name, enum cb_log_level *ret_level); /* error, warning, info, debug */
 enum cb_log_level cb_log_level(void);
 

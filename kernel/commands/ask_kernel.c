@@ -47,16 +47,19 @@ static int socket_to(const struct cb_connection *conn, int *ret_fd, struct socka
 {
 	struct sockaddr_un local = { .sun_family = AF_UNIX };
 	struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons((uint16_t)conn->port[CB_CONTROL]) };
+	struct sockaddr_in6 in6 = { .sin6_family = AF_INET6, .sin6_port = in.sin_port };
 
 	if (conn->ipc) {
 		snprintf(local.sun_path, sizeof(local.sun_path), "%s-%d", conn->ip, conn->port[CB_CONTROL]);
 		memcpy(ret_address, &local, *ret_len = sizeof(local));
-	} else {
-		if (inet_pton(AF_INET, conn->ip, &in.sin_addr) != 1)
-			return 1; /* another kind of address: believed */
+	} else if (inet_pton(AF_INET, conn->ip, &in.sin_addr) == 1) {
 		memcpy(ret_address, &in, *ret_len = sizeof(in));
+	} else if (inet_pton(AF_INET6, conn->ip, &in6.sin6_addr) == 1) {
+		memcpy(ret_address, &in6, *ret_len = sizeof(in6));
+	} else {
+		return 1; /* another kind of address: believed */
 	}
-	*ret_fd = socket(conn->ipc ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	*ret_fd = socket(ret_address->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	return *ret_fd < 0 ? -errno : 0;
 }
 
@@ -110,13 +113,16 @@ static int set_curve(void *sock, const struct cb_connection *conn)
 
 static int connect_control(void *sock, const struct cb_connection *conn)
 {
-	CB_AUTO_PATH address =
-		cb_path_format(conn->ipc ? "ipc://%s-%d" : "tcp://%s:%d", conn->ip, conn->port[CB_CONTROL]);
-	int linger = 0, r = set_curve(sock, conn);
+	int linger = 0, v6 = strchr(conn->ip, ':') != NULL, r = set_curve(sock, conn);
+	CB_AUTO_PATH address = cb_path_format(conn->ipc ? "ipc://%s-%d"
+					      : v6	? "tcp://[%s]:%d"
+							: "tcp://%s:%d",
+					      conn->ip, conn->port[CB_CONTROL]);
 
 	if (r < 0 || address == NULL)
 		return r < 0 ? r : -ENOMEM;
 	(void)zmq_setsockopt(sock, ZMQ_LINGER, &linger, sizeof(linger));
+	(void)zmq_setsockopt(sock, ZMQ_IPV6, &v6, sizeof(v6));
 	return zmq_connect(sock, address) < 0 ? -zmq_errno() : 0;
 }
 

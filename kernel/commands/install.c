@@ -126,6 +126,8 @@ static int write_folder(const struct cb_options *o, const struct cb_places *plac
 		copy_logos(folder);
 		r = cb_file_replace(kernel, spec, strlen(spec), 0644);
 	}
+	if (r < 0 && !cb_path_is_file(kernel)) /* what is no kernelspec `uninstall` would not know */
+		(void)cb_kernelspec_remove_files(folder);
 	return r < 0 ? cb_err_set(err, r, STEP, "Choose another place with --user, --sys-prefix or --prefix.",
 				  "%s can't be written: %s", folder, strerror(-r))
 		     : 0;

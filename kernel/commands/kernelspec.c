@@ -129,10 +129,10 @@ char *cb_kernelspec_visible(const struct cb_places *places)
 		const struct dirent *entry;
 
 		while (found == NULL && (entry = cb_folder_next(dir)) != NULL) {
-			bool wheel = false;
+			const char *package;
 			CB_AUTO_PATH folder = cb_path_format("%s/%s", folders.items[i], entry->d_name);
 			CB_AUTO_PATH program = folder != NULL && entry->d_name[0] != '.'
-						       ? cb_kernelspec_program(folder, &wheel)
+						       ? cb_kernelspec_program(folder, &package)
 						       : NULL;
 			CB_AUTO_PATH real = program != NULL ? cb_path_real(program) : NULL;
 

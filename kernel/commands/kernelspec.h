@@ -14,13 +14,15 @@ int cb_kernelspec_folder(const struct cb_options *o, const struct cb_interpreter
 /* Folders of kernelspecs: where Jupyter looks (the one on PATH), or, with `more`, wherever `install` may have written
  * without being told a prefix. -ENOMEM. */
 int cb_kernelspec_places(bool more, struct cb_strv *ret_folders);
-/* What the kernel.json in this folder starts, malloc'd; NULL if that is no `cellblock kernel`. A kernelspec of a wheel
- * names its program by {resource_dir}, which is filled in; *ret_wheel says that. */
-char *cb_kernelspec_program(const char *folder, bool *ret_wheel);
+/* What the kernel.json in this folder starts, malloc'd; NULL if that is no `cellblock kernel`. *ret_package is
+ * static: the package that a kernelspec came with, and how it goes; NULL = none, `install` wrote it. */
+char *cb_kernelspec_program(const char *folder, const char **ret_package);
 /* A kernelspec that starts this program and that Jupyter sees; malloc'd, NULL = none. */
 char *cb_kernelspec_visible(const struct cb_places *places);
 /* Removes what `install` wrote there, and says so. */
 int cb_kernelspec_remove(const char *folder, struct cb_err *err);
+/* Removes the files that `install` writes, by name, and the folder where it is empty then (else -ENOTEMPTY). */
+int cb_kernelspec_remove_files(const char *folder);
 /* Removes compiled modules and the like in the folder "pycache" of this one. */
 int cb_kernelspec_remove_cache(int folder);
 

@@ -369,6 +369,8 @@ static int add_keys(struct cb_options *o)
 	CB_AUTO_PATH history = expanded != NULL ? cb_path_absolute(expanded, NULL) : NULL;
 	int r = o->workspace != NULL ? cb_strv_addf(&o->sets, "workspace.path=%s", o->workspace) : 0;
 
+	if (r == 0 && o->timeout > 0)
+		r = cb_strv_addf(&o->sets, "timeout.cell=%.17g", o->timeout);
 	if (r < 0 || o->history_file == NULL)
 		return r;
 	if (!memory && history == NULL)

@@ -46,13 +46,15 @@ const struct cb_option_row cb_option_rows[] = {
 	{ "facts", CB_C_KERNEL | CB_C_EXPLAIN, 0, CB_O_TEXT, FIELD(facts), "FILE", "cache",
 	  "where facts about the interpreter are kept: a file, or \"cache\" for one in the user's cache folder" },
 	{ "workspace", CB_C_KERNEL | CB_C_EXPLAIN, 0, CB_O_TEXT, FIELD(workspace), "DIR", "project",
-	  "the one writable folder, or \"project\" (default: the current folder)" },
+	  "the one writable folder (but for mounts), or \"project\" (default: the current folder)" },
 	{ "workspace", CB_C_RUN, 0, CB_O_TEXT, FIELD(workspace), "DIR", "project",
-	  "the one folder that the command can write, and the only one of yours that it sees; or \"project\", the "
-	  "nearest folder upwards that holds .git, pyproject.toml or the like (default: the current folder)" },
+	  "the one folder that the command can write (but for mounts), and the only one of yours that it sees; or "
+	  "\"project\", the nearest folder upwards that holds .git, pyproject.toml or the like (default: the "
+	  "current folder)" },
 	{ "workspace", CB_C_MCP, 0, CB_O_TEXT, FIELD(workspace), "DIR", "project",
-	  "the one folder that cells see; what they change there stays in a layer beside it unless workspace.mode is "
-	  "\"rw\" (default: an empty folder that ends with the session)" },
+	  "the one folder that cells see, or \"project\", the nearest folder upwards that holds .git, pyproject.toml "
+	  "or the like; what they change there stays in a layer beside it unless workspace.mode is \"rw\" (default: an "
+	  "empty folder that ends with the session)" },
 	{ "files", CB_C_MCP, 0, CB_O_FLAG, FIELD(files), NULL, NULL,
 	  "also offer read_file, write_file and list_files" },
 	{ "checkpoints", CB_C_MCP, 0, CB_O_FLAG, FIELD(checkpoints), NULL, NULL,
@@ -75,7 +77,10 @@ const struct cb_option_row cb_option_rows[] = {
 	  "end them; kernels that were copied from them live on" },
 	{ "json", CB_C_EXPLAIN | CB_C_DOCTOR | CB_C_LAYER | CB_C_LIST | CB_C_WARM, 0, CB_O_FLAG, FIELD(json), NULL,
 	  NULL, "print JSON" },
-	{ "policy", CB_C_ALL, 0, CB_O_TEXT, FIELD(policy), "NAME|FILE", "notebook agent",
+	{ "policy", CB_C_MCP, 0, CB_O_TEXT, FIELD(policy), "NAME|FILE", "notebook agent",
+	  "what the jail allows: agent (default) or notebook, a NAME in Jupyter's config paths, or a file, named with "
+	  "a '/'" },
+	{ "policy", CB_C_ALL & ~CB_C_MCP, 0, CB_O_TEXT, FIELD(policy), "NAME|FILE", "notebook agent",
 	  "what the jail allows: notebook (default) or agent, a NAME in Jupyter's config paths, or a file, named with "
 	  "a '/'" },
 	{ "set", CB_C_ALL, 0, CB_O_SET, FIELD(sets), "KEY=VALUE", NULL,

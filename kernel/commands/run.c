@@ -26,7 +26,7 @@ static int start(struct cb_command_jail *jail, double timeout, struct cb_err *er
 			 NULL };
 	int r;
 
-	snprintf(seconds, sizeof(seconds), "%.3f", timeout);
+	snprintf(seconds, sizeof(seconds), "%.9g", timeout); /* not 0 for very little, which would be none */
 	r = cb_replace_process(argv, jail->spec_fd);
 	return cb_err_set(err, r, "run", NULL, "%s can't be started: %s", jail->places.jail, cb_err_text(r));
 }
@@ -83,7 +83,7 @@ int cb_command_run(const struct cb_options *o)
 	if (r == 0)
 		r = note_in_audit_log(&jail.policy, o->rest, &err);
 	if (r == 0)
-		r = start(&jail, o->timeout > 0 ? o->timeout : jail.policy.timeout_cell, &err);
+		r = start(&jail, jail.policy.timeout_cell, &err);
 	cb_command_release(&jail);
 	if (cb_command_fail("run", &err) == WRONG_USAGE)
 		return WRONG_USAGE;

@@ -51,26 +51,39 @@ static bool is_ours(const json_t *spec)
 	       strcmp(command, "kernel") == 0;
 }
 
-/* What an installer of packages wrote, which has a list of its files. */
-static bool is_wheels(const json_t *spec)
+/* What an installer of packages wrote, which has a list of its files: who removes it; NULL = `install` wrote it. The
+ * kernelspec of a wheel names its program by {resource_dir}, that of a system's package has no facts beside it. */
+static const char *packages_remover(const json_t *spec)
 {
-	const char *program = json_string_value(json_array_get(json_object_get(spec, "argv"), 0));
+	const json_t *argv = json_object_get(spec, "argv");
+	const char *program = json_string_value(json_array_get(argv, 0));
 
-	return program != NULL && strncmp(program, CB_RESOURCE_DIR, strlen(CB_RESOURCE_DIR)) == 0;
+	if (program != NULL && strncmp(program, CB_RESOURCE_DIR, strlen(CB_RESOURCE_DIR)) == 0)
+		return "a wheel, and goes with `pip uninstall cellblock` in that environment";
+	for (size_t i = 0; i + 1 < json_array_size(argv); i++) {
+		const char *word = json_string_value(json_array_get(argv, i));
+		const char *value = json_string_value(json_array_get(argv, i + 1));
+
+		if (word != NULL && value != NULL && strcmp(word, "--facts") == 0 && strcmp(value, "cache") == 0)
+			return "the system's package, and goes with `apt remove cellblock`";
+	}
+	return NULL;
 }
 
-char *cb_kernelspec_program(const char *folder, bool *ret_wheel)
+char *cb_kernelspec_program(const char *folder, const char **ret_package)
 {
 	json_auto_t *spec = NULL;
-	char *program = NULL;
 
-	if (read_spec(folder, &spec, NULL) == 0 && is_ours(spec)) {
-		const char *named = json_string_value(json_array_get(json_object_get(spec, "argv"), 0));
+	*ret_package = NULL;
+	if (read_spec(folder, &spec, NULL) < 0 || !is_ours(spec))
+		return NULL;
 
-		*ret_wheel = is_wheels(spec);
-		program = *ret_wheel ? cb_path_format("%s%s", folder, named + strlen(CB_RESOURCE_DIR)) : strdup(named);
-	}
-	return program;
+	const char *named = json_string_value(json_array_get(json_object_get(spec, "argv"), 0));
+
+	*ret_package = packages_remover(spec);
+	if (strncmp(named, CB_RESOURCE_DIR, strlen(CB_RESOURCE_DIR)) == 0)
+		return cb_path_format("%s%s", folder, named + strlen(CB_RESOURCE_DIR));
+	return strdup(named);
 }
 
 static int remove_at(int folder, const char *name, int flags)
@@ -96,11 +109,13 @@ int cb_kernelspec_remove_cache(int folder)
 	return r < 0 ? r : remove_at(folder, "pycache", AT_REMOVEDIR);
 }
 
-static int remove_files(const char *path)
+int cb_kernelspec_remove_files(const char *path)
 {
 	CB_AUTO_FD folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int r = folder < 0 ? -errno : remove_at(folder, "kernel.json", 0);
 
+	if (r == -EISDIR)
+		r = 0; /* not install's */
 	for (size_t i = 0; r == 0 && i < CB_KERNELSPEC_LOGOS; i++)
 		r = remove_at(folder, cb_kernelspec_logos[i], 0);
 	if (r == 0)
@@ -116,19 +131,18 @@ int cb_kernelspec_remove(const char *folder, struct cb_err *err)
 {
 	json_auto_t *spec = NULL;
 	int r = read_spec(folder, &spec, err);
-	bool ours = r == 0 && is_ours(spec), wheels = ours && is_wheels(spec);
+	const char *package = r == 0 ? packages_remover(spec) : NULL;
 
 	if (r < 0)
 		return r;
-	if (wheels)
-		return cb_err_set(err, CB_E_DENIED, STEP,
-				  "`pip uninstall cellblock` of that environment removes it, with the program.",
-				  "the kernelspec in %s came with a wheel: left as it is", folder);
-	if (!ours)
+	if (is_ours(spec) && package != NULL)
+		return cb_err_set(err, CB_E_DENIED, STEP, NULL, "left the kernelspec in %s: it came with %s", folder,
+				  package);
+	if (!is_ours(spec))
 		return cb_err_set(err, CB_E_DENIED, STEP,
 				  "`jupyter kernelspec remove` removes those of other programs.",
 				  "the kernelspec in %s does not start cellblock: left as it is", folder);
-	r = remove_files(folder);
+	r = cb_kernelspec_remove_files(folder);
 	if (r == -ENOTEMPTY || r == -EEXIST) {
 		printf("Removed the kernelspec; in %s files are left that install did not write\n", cb_shown(folder));
 		return 0;

@@ -35,15 +35,15 @@ static void failed(struct removal *a, const char *path, int code)
 
 static void remove_spec(struct removal *a, const char *folder)
 {
-	bool wheel = false;
-	CB_AUTO_PATH program = cb_kernelspec_program(folder, &wheel);
+	const char *package;
+	CB_AUTO_PATH program = cb_kernelspec_program(folder, &package);
 	CB_AUTO_PATH real = program != NULL ? cb_path_real(program) : NULL;
 	struct cb_err err = { 0 };
 
 	if (program == NULL)
 		return;
-	if (wheel)
-		printf("Left %s: it came with a wheel, and goes with `pip uninstall cellblock`\n", cb_shown(folder));
+	if (package != NULL)
+		printf("Left %s: it came with %s\n", cb_shown(folder), package);
 	else if (real != NULL && strcmp(real, a->places->self) != 0)
 		printf("Left the kernelspec %s: it starts another Cellblock\n", cb_shown(folder));
 	else if (a->dry_run)

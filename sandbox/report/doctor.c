@@ -433,7 +433,7 @@ static int print_json(const struct report *report)
 	r = cb_json_done(&j);
 	if (r == 0)
 		r = cb_buf_append_str(&out, "\n");
-	return r < 0 ? r : cb_fd_write_all(STDOUT_FILENO, out.data, out.len);
+	return r == 0 && fwrite(out.data, 1, out.len, stdout) < out.len ? -EIO : r;
 }
 
 static void print_lack(const char *name, const char *what, const struct cb_err *err)

@@ -20,6 +20,7 @@
 #include <cellblock/fd.h>
 #include <cellblock/json_write.h>
 #include <cellblock/visible.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -501,7 +502,7 @@ static int explain(const struct cb_jail_spec *spec, bool json)
 		note(&o, cb_buf_append_str(&o.text, "\n"));
 	}
 	if (o.error == 0)
-		o.error = cb_fd_write_all(STDOUT_FILENO, o.text.data, o.text.len);
+		o.error = fwrite(o.text.data, 1, o.text.len, stdout) == o.text.len ? 0 : -EIO;
 	cb_buf_release(&o.text);
 	cb_buf_release(&o.names);
 	return o.error;

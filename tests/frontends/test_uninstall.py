@@ -40,9 +40,9 @@ def run(*words, env, status=0):
     return done.stdout + done.stderr
 
 
-def put(folder, name, first):
+def put(folder, name, first, *more):
     (folder / name).mkdir(parents=True)
-    argv = [str(first), "kernel", "-f", "{connection_file}"]
+    argv = [str(first), "kernel", *more, "-f", "{connection_file}"]
     (folder / name / "kernel.json").write_text(json.dumps({"argv": argv, "display_name": name, "language": "python"}))
 
 
@@ -58,6 +58,7 @@ def test_all(env, tmp_path):
     put(own, "own", PROGRAM)
     put(user, "others", other)
     put(user, "wheels", "{resource_dir}/../../../../bin/cellblock")
+    put(user, "packages", PROGRAM, "--facts", "cache")
     put(user, "ipython", "/usr/bin/python3")
     data, cache = tmp_path / ".local/share/cellblock", tmp_path / ".cache/cellblock"
     data.mkdir(parents=True)
@@ -77,10 +78,14 @@ def test_all(env, tmp_path):
     for thing in gone:
         assert re.search(f"^Removed .*{re.escape(str(thing))}$", said, re.M), said
         assert not thing.exists()
-    left = {"others", "wheels", "ipython"}
+    left = {"others", "wheels", "packages", "ipython"}
     assert {p.name for p in user.iterdir()} == left and not data.exists()
     assert not (tmp_path / "path/kernels").exists()  # nor the folder of kernelspecs where it is empty
-    for name, why in (("others", "another Cellblock"), ("wheels", "pip uninstall cellblock")):
+    for name, why in (
+        ("others", "another Cellblock"),
+        ("wheels", "pip uninstall cellblock"),
+        ("packages", "apt remove cellblock"),
+    ):
         assert re.search(f"^Left .*{user / name}: .*{why}", said, re.M), said
     assert "ipython" not in said and "Removed" not in run("uninstall", "--all", env=env)
 

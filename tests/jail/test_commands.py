@@ -196,6 +196,33 @@ class Commands(unittest.TestCase):
             self.assertEqual(done.stdout, "")
         self.assertFalse((self.home / ".local/share/jupyter").exists())
 
+    def test_an_install_that_fails_leaves_nothing(self):
+        folder = self.home / ".local/share/jupyter/kernels/mine"
+        (folder / "kernel.json").mkdir(parents=True)  # in the place of the last that is written
+        done = self.cellblock("install", "--name", "mine", "--python", self.make_venv(self.folder / "v"))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("can't be written", done.stderr)
+        self.assertEqual(os.listdir(folder), ["kernel.json"])
+
+    def test_what_could_not_be_written_is_told(self):
+        for words in (["version"], ["help"], ["--help"], ["completion", "bash"], ["explain"], ["doctor"]):
+            with open("/dev/full", "w") as full:
+                done = subprocess.run(
+                    [CELLBLOCK, *words],
+                    cwd=self.work,
+                    env=self.env,
+                    stdout=full,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    timeout=60,
+                )
+            self.assertNotEqual(done.returncode, 0, words)
+            self.assertIn("stdout can't be written", done.stderr, words)
+
+    def test_the_log_level_is_that_of_all_programs(self):
+        self.assertIn("launch took", self.good("run", "--log-level", "debug", "true").stderr)
+        self.assertNotIn("launch took", self.good("run", "--log-level", "error", "true", CELLBLOCK_LOG="debug").stderr)
+
     def test_facts_are_asked_again_when_the_interpreter_changed(self):
         python = self.make_venv(self.folder / "v")
         self.good("install", "--python", python, "--sys-prefix")

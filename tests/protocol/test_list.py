@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -48,6 +49,26 @@ def running(nothing_left, request):
 def cellblock(folder, *args):
     env = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "JUPYTER_RUNTIME_DIR": str(folder)}
     return subprocess.run([CELLBLOCK, *args], env=env, capture_output=True, text=True, timeout=60)
+
+
+def test_a_kernel_on_ipv6(nothing_left):
+    folder = nothing_left / "v6"
+    folder.mkdir()
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as e:
+        pytest.skip(f"no ::1: {e}")
+    k = kernels.Kernel(folder / "k", connection={"ip": "::1"})
+    try:
+        shutil.copy(k.file, folder / "kernel-v6.json")
+        while socket.socket(socket.AF_INET6).connect_ex(("::1", k.connection["control_port"])) != 0:
+            assert k.process.poll() is None, k.said()
+        done = cellblock(folder, "list", "--json")
+        (told,) = json.loads(done.stdout)["kernels"]
+        assert told["answers"] is True, done
+    finally:
+        k.kill()
+    assert json.loads(cellblock(folder, "list", "--json").stdout)["kernels"] == []
 
 
 def test_list_as_json(running):

@@ -141,6 +141,7 @@ static void test_run(void **state)
 	(void)state;
 	assert_int_equal(parse(&o, &err, "run", "--timeout", "1.5", "ls", "--json", "--polcy", NULL), 0);
 	assert_true(o.timeout > 1.4 && o.timeout < 1.6);
+	assert_string_equal(o.sets.items[o.sets.count - 1], "timeout.cell=1.5"); /* a ceiling bounds it, too */
 	assert_string_equal(o.rest[0], "ls");
 	assert_string_equal(o.rest[1], "--json");
 	assert_string_equal(o.rest[2], "--polcy");
