@@ -16,7 +16,7 @@ import pytest
 import cellblock
 import kernels
 import servers
-from cellblock import _connect, _session
+from cellblock import _connect, _keeper, _session
 from cellblock._keeper import keeper
 from cellblock._wire import Codec, new_message
 
@@ -368,3 +368,62 @@ def test_a_user_in_the_url_is_a_header():
     server = _connect.Server("http://me:a%20b@host:8888/base/?token=not%20used", None)
     assert server.base == "http://host:8888/base"
     assert server.headers() == {"Authorization": "Basic " + base64.b64encode(b"me:a b").decode()}
+
+
+class Elsewhere(http.server.BaseHTTPRequestHandler):
+    """A proxy that sends all to another address; and who asks to stop a kernel has to say who it is."""
+
+    asked: list = []
+
+    def answer(self, code, **headers):
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.send_response(code)
+        for name, value in {"Content-Length": "2", **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(b"[]")
+
+    def do_POST(self):
+        self.asked.append(("POST", self.headers.get("Authorization")))
+        self.answer(301, Location=f"http://127.0.0.1:{self.server.server_port}/elsewhere")
+
+    def do_GET(self):
+        self.asked.append(("GET", self.headers.get("Authorization")))
+        self.answer(200)
+
+    def do_DELETE(self):
+        self.asked.append(("DELETE", self.headers.get("Authorization")))
+        self.answer(204 if self.headers.get("Authorization") else 401)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def elsewhere():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        Elsewhere.asked = []
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_a_server_that_is_elsewhere(make, elsewhere):
+    """Its token goes to no other address, and the error says where it is."""
+    with pytest.raises(cellblock.SandboxError, match="301.*/elsewhere"):
+        make(connect=f"http://127.0.0.1:{elsewhere.server_port}", token="secret").run("1")
+    assert [method for method, _ in Elsewhere.asked] == ["POST"]
+
+
+def test_the_keeper_says_who_asks(elsewhere, monkeypatch):
+    """As the program itself does: a server that wants a name and a password knows no token."""
+    kept = {}
+    url = f"http://me:pw@127.0.0.1:{elsewhere.server_port}"
+    server = _connect.Server(url, None)
+    monkeypatch.setattr(server, "_rest", lambda *_, **__: {"id": "k"})
+    monkeypatch.setattr(_connect, "keeper", lambda: type("K", (), {"keep": lambda _, key, **what: kept.update(what)})())
+    asyncio.run(server.start("python3"))
+    _keeper._stop(**kept)
+    assert Elsewhere.asked == [("DELETE", server.headers()["Authorization"])]

@@ -7,6 +7,7 @@ import gc
 import importlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -111,6 +112,7 @@ def test_a_run_that_waits_its_turn_is_cancelled_alone(work):
             second.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await second
+            assert (sb.last.error.name, sb.last.fault, sb.last.partial) == ("AbortedError", "limit", True)
             await asyncio.get_running_loop().run_in_executor(None, (work / "gate").write_text, "go")
             assert (await first).repr == "7"
             assert (await sb.run("never")).error.name == "NameError"
@@ -735,3 +737,15 @@ def test_folders_of_programs_that_were_killed_are_swept(tmp_path, monkeypatch):
     finally:
         os.close(held)
     assert {name: not (tmp_path / (launch.PREFIX + name)).exists() for name in names} == names
+
+
+def test_a_folder_that_something_has_removed_is_made_again():
+    launch = importlib.import_module("cellblock._launch")
+    home, first = launch._new_folder()
+    shutil.rmtree(home.path)
+    other, second = launch._new_folder()
+    assert second.is_dir() and other.path != home.path
+    home.left(first)
+    home.left(first)  # those of other kernels in it
+    other.left(second)
+    assert not os.path.exists(other.path)

@@ -174,6 +174,7 @@ threading.Thread(target=late).start()""")
     ({}, "infrastructure"), ({"cellblock": {"by": "kernel", "state": "kept"}}, "infrastructure"),
     ({"cellblock": {"by": "outside", "state": "lost"}}, "infrastructure"),
     ({"cellblock": {"state": "kept"}}, "code"), ({"cellblock": {"by": "cell", "state": "kept"}}, "code"),
+    ({"cellblock": {"traceparent": "00-1-2-01"}}, "infrastructure"),
 ])
 def test_who_is_to_blame_for_what_could_not_be_run(metadata, fault):
     async def main():

@@ -26,8 +26,8 @@ def test_arguments():
     words = policy.arguments()
     assert words[:2] == ["--policy", "agent"]
     assert set(words[3::2]) == {
-        "history.file=:memory:", "limits.memory=5", "network.mode=allow", "network.allow=pypi", "imports.allow=json",
-        "env.set.A=1",
+        "history.file=:memory:", "limits.memory=5", "network.mode=allow", 'network.allow=["pypi"]',
+        'imports.allow=["json"]', "env.set.A=1",
     }
     assert "network.mode=full" in Policy(network=True).arguments()
 

@@ -1,10 +1,12 @@
 """A cell and its Result: each word of it, sync and async."""
 
 import asyncio
+import pickle
 
 import pytest
 
 import cellblock
+from cellblock._errors import from_reply
 
 pytestmark = pytest.mark.once
 
@@ -190,3 +192,39 @@ def test_a_second_event_loop(make):
             assert (await new.run("2")).repr == "2"
 
     asyncio.run(elsewhere())
+
+
+def test_a_late_answer_is_none_to_the_next_question(make):
+    async def main():
+        second = asyncio.Event()
+
+        async def answer(prompt, password):
+            if prompt == "1":
+                await sb.interrupt()
+                await second.wait()
+                return "late"
+            second.set()
+            await asyncio.sleep(0.5)  # in which the late one would be sent
+            return "right"
+
+        async with cellblock.AsyncSandbox("notebook", workspace=make.work(), on_input=answer) as sb:
+            code = "try:\n    input('1')\nexcept KeyboardInterrupt:\n    pass\ninput('2')"
+            assert (await sb.run(code)).value == "right"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("error", [
+    cellblock.CellError(cellblock.Result()), cellblock.CheckpointError("CheckpointError", "x", {"a": 1}),
+    cellblock.CommandTimeoutError("CommandTimeoutError", "t", {"stdout": "out"}),
+])
+def test_errors_go_from_process_to_process(error):
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error) and str(again) == str(error) and vars(again) == vars(error)
+
+
+def test_an_interrupted_command_has_what_it_wrote():
+    said = {"status": "error", "ename": "KeyboardInterrupt", "evalue": "interrupted", "stdout": "out", "stderr": "err"}
+    error = from_reply(said)
+    assert type(error) is cellblock.CommandError and (error.stdout, error.stderr) == ("out", "err")
+    assert type(from_reply({**said, "ename": "CheckpointError"})) is cellblock.CheckpointError

@@ -135,3 +135,10 @@ def test_text_keeps_head_tail_and_error():
         assert len(text) <= most and text.endswith("E: why") and "\x1b" not in text
     assert r.text(1000).startswith("aaa") and "10000 characters in all" in r.text(1000) and "zzz" in r.text(1000)
     assert Result(stdout="short").text() == "short" and len(r.stdout) == 10000
+
+
+def test_a_masked_array_is_refused():
+    """By its bytes it would come with numbers in the places that have none."""
+    numpy = pytest.importorskip("numpy")
+    with pytest.raises(TypeError, match="masked"):
+        code_to_set("x", numpy.ma.array([1, 2, 3], mask=[0, 1, 0]))

@@ -5,6 +5,7 @@ Trust domain: host.
 
 from __future__ import annotations
 
+import os
 from typing import Any, Mapping, Optional
 
 from ._async import AsyncSandbox
@@ -18,8 +19,11 @@ NONE: Mapping[str, Any] = {}
 
 def policy_for(keywords: Mapping[str, Any], settings: Mapping[str, Any] = NONE) -> Optional[Mapping[str, Any]]:
     """The `policy` for these keywords of Sandbox. The caller's own keys win over `settings`, and over the workspace,
-    which is an empty folder in memory where the caller names no folder."""
+    which is an empty folder in memory where the caller names no folder. A policy that is named says all that `settings`
+    are about."""
     own = keys_of(keywords.get("policy"))
+    if keywords.get("base") is not None or os.environ.get("CELLBLOCK_POLICY"):
+        settings = NONE
     memory = {} if keywords.get("workspace") is not None else {"workspace.mode": "tmpfs"}
     return {**settings, **memory, **own} or None
 

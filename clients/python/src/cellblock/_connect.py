@@ -104,7 +104,14 @@ class Server:
 
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json", **self.headers()}
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the websocket knows none either
+
+        class NoRedirect(urllib.request.HTTPRedirectHandler):
+            """Python's own would make a GET of a POST, and hand the token on."""
+
+            def redirect_request(self, *_: Any) -> None:
+                return None
+
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirect)  # nor has the websocket any
         try:
             with opener.open(urllib.request.Request(self.base + path, data, headers, method=method), timeout=60) as r:
                 answer = r.read()
@@ -122,6 +129,8 @@ class Server:
                 return self._rest(method, path, body, tries - 1)
             said = answer.decode("utf-8", "replace")[:300] if answer else e.reason
             hint = " Give its token: connect(url, token=…)." if e.code in (401, 403) else ""
+            if 300 <= e.code < 400:
+                hint = f" It is elsewhere: connect to the server's own URL ({str(e.headers.get('Location'))[:300]})."
             raise SandboxError(f"{self.base} answered {method} {path} with {e.code}: {said}.{hint}") from None
         except (OSError, ValueError, http.client.HTTPException) as e:
             raise SandboxError(f"{self.base} does not answer: {getattr(e, 'reason', e)}") from None
@@ -132,7 +141,7 @@ class Server:
         def start() -> str:
             kernel = str(self._rest("POST", "/api/kernels", {"name": kernel_name})["id"])
             url = self._url(kernel)
-            keeper().keep(url, url=url, token=self.token)
+            keeper().keep(url, url=url, authorization=self.headers().get("Authorization", ""))
             return kernel
 
         return await made_in_a_thread(start, self._stop)

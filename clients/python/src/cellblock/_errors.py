@@ -38,6 +38,9 @@ class CellError(CellblockError):
         error = result.error  # a terminal shows the text of an exception
         super().__init__(plain(str(error)) if error else "the cell did not run")
 
+    def __reduce__(self) -> Any:  # a pool of processes hands it on
+        return type(self), (self.result,)
+
 
 class RequestError(CellblockError):
     """The kernel refused a request. `name` is the kernel's word for the reason, `content` the whole reply."""
@@ -45,6 +48,9 @@ class RequestError(CellblockError):
     def __init__(self, name: str, text: str, content: Optional[Mapping[str, Any]] = None) -> None:
         self.name, self.text, self.content = name, text, dict(content or {})
         super().__init__(f"{name}: {text}" if text else name)
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.name, self.text, self.content)
 
 
 class CheckpointError(RequestError):
@@ -111,4 +117,6 @@ def from_reply(content: Mapping[str, Any]) -> Exception:
         return FILE_ERRORS[name](text)
     if name in _INFRASTRUCTURE:
         return SandboxError(f"{name}: {text}")
+    if name == "KeyboardInterrupt" and "stdout" in content:  # of a command
+        return CommandError(name, text, content)
     return _BY_NAME.get(name, RequestError)(name, text, content)

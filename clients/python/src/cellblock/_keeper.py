@@ -32,7 +32,7 @@ class Keeper:
         self._process: Optional[subprocess.Popen[bytes]] = None
 
     def keep(self, key: str, **what: str) -> None:
-        """`folder`: to be removed; or `url`, `token`: a kernel to be stopped."""
+        """`folder`: to be removed; or `url`, `authorization` (a header): a kernel to be stopped."""
         with self._lock:
             self._kept[key] = what
             if self._process is None:
@@ -102,13 +102,13 @@ def keeper() -> Keeper:
 # What follows runs in the keeper's own process.
 
 
-def _stop(url: str, token: str) -> None:
+def _stop(url: str, authorization: str) -> None:
     import time
     import urllib.error
     import urllib.request
 
     end = time.monotonic() + PATIENCE
-    headers = {"Authorization": "token " + token} if token else {}
+    headers = {"Authorization": authorization} if authorization else {}
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the program's own requests know none
     while True:
         try:
@@ -159,7 +159,7 @@ def _main() -> None:
 
             shutil.rmtree(what["folder"], ignore_errors=True)
         elif "url" in what:
-            _stop(what["url"], what.get("token", ""))
+            _stop(what["url"], what.get("authorization", ""))
 
 
 if __name__ == "__main__":

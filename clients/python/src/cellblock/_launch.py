@@ -81,7 +81,7 @@ class _Home:
     def __init__(self) -> None:
         import fcntl  # only where kernels can be started
 
-        self.pid, self.count, self.lock = os.getpid(), 0, -1
+        self.pid, self.count, self.lock, self.closed = os.getpid(), 0, -1, False
         base = os.environ.get("XDG_RUNTIME_DIR") or ""
         if len(base) > 50 or not os.access(base, os.W_OK | os.X_OK):
             base = tempfile.gettempdir()
@@ -126,8 +126,12 @@ class _Home:
         with _lock:
             try:
                 os.rmdir(self.path)
+            except FileNotFoundError:
+                if self.closed:
+                    return
             except OSError:
                 return
+            self.closed = True
             if _home is self:
                 _home = None
             os.close(self.lock)
@@ -154,7 +158,7 @@ def _end_all() -> None:
 def _new_folder() -> tuple[_Home, Path]:
     global _home
     with _lock:
-        if _home is None or _home.pid != os.getpid():
+        if _home is None or _home.pid != os.getpid() or not os.path.isdir(_home.path):  # something has cleaned up
             _home = _Home()
         return _home, _home.new_folder()
 

@@ -41,10 +41,7 @@ def _text(key: str, value: Any) -> str:
     if isinstance(value, os.PathLike):
         return str(os.fspath(value))
     if isinstance(value, (list, tuple, set, frozenset)):
-        items = list(value)
-        if all(isinstance(i, str) and "," not in i for i in items):
-            return ",".join(items)
-        return json.dumps(items)
+        return json.dumps(list(value))
     raise PolicyError(f"policy: {key} is {value!r}; allowed are texts, numbers, lists, and objects of them")
 
 

@@ -72,6 +72,7 @@ class Run:
         self.interrupted = False
         self.context = contextvars.copy_context()  # of the caller: host tools run in copies of it
         self.asked: set[asyncio.Task[None]] = set()
+        self.question: Optional[Message] = None  # the newest
         self.restored_to: Optional[int] = None
         self._result = Result()
         self._out: dict[str, list[str]] = {"stdout": [], "stderr": []}
@@ -196,9 +197,15 @@ class Run:
             r.fault = "limit" if self.interrupted else "infrastructure"
         elif not r.ok:
             r.error = r.error or _error_of(content)
-            by = said.get("by") if said else "kernel"  # of a cell that was refused it says nothing else
+            by = said.get("by") if "state" in said else "outside"  # of a cell that it refused it says no state
             r.fault = fault_of(str(content.get("ename")), r.limit, self.interrupted, by)
         return r
+
+
+def not_begun() -> Result:
+    """Of a cell whose caller stopped waiting while others ran."""
+    error = ErrorInfo("AbortedError", "the cell was not begun")
+    return Result(error=error, fault="limit", partial=True)
 
 
 def _parsed(mime: str, data: object) -> object:

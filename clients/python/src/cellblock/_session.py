@@ -18,7 +18,7 @@ from typing import Any, Awaitable, Callable, Mapping, NamedTuple, Optional, Sequ
 
 from ._errors import ForkError, SandboxClosedError, SandboxError, ToolError, ValueTooLargeError, from_reply
 from ._result import Event, Result
-from ._run import Run, is_given_up
+from ._run import Run, is_given_up, not_begun
 from ._threads import Threads, outcome_of_call
 from ._trace import mark, span, tell_result, traceparent
 from ._wire import Message, Transport, new_message
@@ -70,6 +70,13 @@ class Connected(NamedTuple):
     why: Callable[[], str]
     pidfd: int = -1
     owned: bool = True
+
+
+def calls_in(question: Message) -> Optional[list[Any]]:
+    """The calls of host tools that a cell asks for; None where it asks for a line of `input()`."""
+    said = question.metadata.get("cellblock")
+    calls = said.get("calls") if isinstance(said, dict) else None
+    return calls if isinstance(calls, list) else None
 
 
 class Session:
@@ -304,6 +311,7 @@ class Session:
                 task = run.context.copy().run(asyncio.ensure_future, self._answer(run.id, m))
                 run.asked.add(task)
                 task.add_done_callback(run.asked.discard)
+                run.question = m
                 self._asked[str(m.header.get("msg_id"))] = task
                 task.add_done_callback(lambda t: self._asked.pop(str(m.header.get("msg_id")), None))
         elif is_given_up(channel, m):  # its parent is whose the first of that was: what others said may be in it, too
@@ -396,9 +404,8 @@ class Session:
         """Answers a question of a cell: calls of host tools, or of `input()`."""
         outer = (s for s in serving.get() if s.run in s.session._runs)
         serving.set((*outer, Serving(self, run)))
-        said = m.metadata.get("cellblock")
-        calls = said.get("calls") if isinstance(said, dict) else None
-        if isinstance(calls, list):
+        calls = calls_in(m)
+        if calls is not None:
             value = await self._called(calls)
         elif self.on_input is not None:
             prompt, password = str(m.content.get("prompt", "")), m.content.get("password") is True
@@ -412,11 +419,14 @@ class Session:
                 self._say(run, m, value)
             except ValueTooLargeError as e:
                 try:
-                    self._say(run, m, self._without_values(value, e) if isinstance(calls, list) else END_OF_FILE)
+                    self._say(run, m, self._without_values(value, e) if calls is not None else END_OF_FILE)
                 except ValueTooLargeError:
                     self._say(run, m, END_OF_FILE)
 
     def _say(self, run: str, m: Message, value: str) -> None:
+        newest = self._runs[run].question if run in self._runs else m
+        if newest is not m and (calls_in(m) is None or newest is None or calls_in(newest) is None):
+            return  # the cell was interrupted in this question: the answer would be one to the next. Calls have ids
         line = self._runs[run].line if run in self._runs else None
         reply = self._message("input_reply", {"status": "ok", "value": value}, subshell=line)
         self.check().send("stdin", reply._replace(parent=m.header))
@@ -464,7 +474,12 @@ class Session:
         about = {"cellblock.session": self.id, "cellblock.branch": subshell}
         async with contextlib.AsyncExitStack() as stack:
             held = stack.enter_context(span("cellblock.run" if store_history else "cellblock.variable", about))
-            await stack.enter_async_context(self._lines.setdefault(subshell, asyncio.Lock()))
+            try:
+                await stack.enter_async_context(self._lines.setdefault(subshell, asyncio.Lock()))
+            except asyncio.CancelledError:
+                if keep is not None:
+                    keep(not_begun())
+                raise
             transport = self.check()  # it may have ended while others ran
             message = self._message(
                 "execute_request",

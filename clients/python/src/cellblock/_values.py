@@ -74,6 +74,8 @@ def _array_parts(value: Any) -> Any:
     interface = getattr(value, "__array_interface__", None)
     if interface is None or not hasattr(value, "tobytes") or not hasattr(value, "dtype"):
         return None
+    if hasattr(value, "mask"):
+        raise TypeError("a masked array can't go into a sandbox: give its filled(…), and its mask beside it")
     if value.dtype.hasobject or value.dtype.names or not hasattr(value, "ndim"):
         kind = "with named fields" if value.dtype.names else "of objects"
         raise TypeError(f"an array {kind} can't go into a sandbox: only those of numbers, texts and times")

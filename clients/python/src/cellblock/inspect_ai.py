@@ -77,12 +77,12 @@ def _sandbox(config: Optional[SandboxEnvironmentConfigType]) -> Sandbox:
     if not isinstance(config, CellblockSandboxConfig):
         raise PolicyError(f"the sandbox's config is a {type(config).__name__}: give a CellblockSandboxConfig, the name "
                           "of a policy, or a policy's file")
-    settings = {**SETTINGS} if config.base is None else {}
+    settings = {**SETTINGS}
     keywords = {name: getattr(config, name) for name in ("memory", "cpu", "workspace", "network", "python")}
     if config.memory is not None:
         settings.pop("limits.memory", None)
-    policy = policy_for({"policy": config.policy, "workspace": config.workspace}, settings)
-    made = Sandbox(config.base or "agent", policy=policy, **keywords)
+    policy = policy_for({"base": config.base, "policy": config.policy, "workspace": config.workspace}, settings)
+    made = Sandbox(config.base, policy=policy, **keywords)
     made._a._channel = "control"
     return made
 

@@ -29,8 +29,9 @@ def _number(kind: type, least: float, most: float = math.inf) -> Any:
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="cellblock mcp", allow_abbrev=False, description=(
         "An MCP server over stdio: stateful Python in a jail for any MCP client."))
-    p.add_argument("--policy", metavar="NAME|FILE", default="agent", help="what the jail allows (default: agent)")
-    p.add_argument("--workspace", metavar="DIR", help="the one folder that cells see (default: an empty one)")
+    p.add_argument("--policy", metavar="NAME|FILE", help="what the jail allows (default: CELLBLOCK_POLICY, else agent)")
+    p.add_argument("--workspace", metavar="DIR", help="the one folder that cells see, or \"project\", the project that "
+                   "the current folder lies in (default: an empty one)")
     p.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="set one key of the policy")
     p.add_argument("--files", action="store_true", help="also offer read_file, write_file and list_files")
     p.add_argument("--checkpoints", action="store_true", help="also offer checkpoint, rollback, workspace_changes")
@@ -50,15 +51,20 @@ def policy(arguments: argparse.Namespace) -> Any:
     """The Policy of the command line. Without a folder the workspace is an empty one that ends with the session."""
     from .. import Policy
 
-    settings: dict[str, Any] = {} if arguments.workspace else {"workspace.mode": "tmpfs"}
+    settings: dict[str, Any] = {}
     for pair in arguments.set:
         key, equals, value = pair.partition("=")
         if not equals:
             raise ValueError(f"--set {pair}: write it as KEY=VALUE")
         settings[key] = value
-    if arguments.workspace and not os.path.isdir(arguments.workspace):
-        raise ValueError(f"--workspace {arguments.workspace}: there is no such folder")
-    return Policy(arguments.policy, workspace=arguments.workspace, settings=settings)
+    workspace = arguments.workspace or settings.pop("workspace.path", None)
+    if workspace is None:
+        settings.setdefault("workspace.mode", "tmpfs")
+    elif workspace == "project":
+        settings["workspace.path"], workspace = workspace, None
+    elif not os.path.isdir(workspace):
+        raise ValueError(f"the workspace {workspace}: there is no such folder")
+    return Policy(arguments.policy, workspace=workspace, settings=settings)
 
 
 def fail(text: str, status: int = 1) -> NoReturn:

@@ -297,7 +297,8 @@ class Server:
             return Listing(session=used.name, path=path, entries=entries)
 
     async def checkpoint(self, name: Text, session: Session = None) -> Done:
-        """Keeps the session's variables under a name, so that `rollback` can go back to them. Files are not kept."""
+        """Keeps the session's variables under a name, so that `rollback` can go back to them. Files of a workspace with
+        an overlay are kept as well, those of an empty one are not."""
         async with self._use(session) as used:
             await _to_the_end(used.sandbox.checkpoint(name))
             return Done(session=used.name, text=f"kept as {name!r}")
@@ -307,7 +308,8 @@ class Server:
         name: Annotated[Optional[Text], Field(description="Left out: to before the last cell")] = None,
         session: Session = None,
     ) -> Done:
-        """Gives the session the variables of a checkpoint, or those from before its last cell. Files stay."""
+        """Gives the session the variables of a checkpoint, or those from before its last cell. Files of a workspace
+        with an overlay go back too, those of an empty one stay."""
         async with self._use(session) as used:
             undone = await _to_the_end(used.sandbox.rollback(name))
             told = used.sandbox.last.stderr if used.sandbox.last is not None else ""
