@@ -1,14 +1,18 @@
 """Files of the workspace and commands in the jail, in every mode of the workspace; sync and async."""
 
+import asyncio
 import errno
 import io
 import os
 import subprocess
+from unittest import mock
 
 import pytest
 
 import cellblock
 import kernels
+from cellblock._files import Files
+from cellblock._session import Reply
 
 
 @pytest.fixture(params=["rw", "overlay", "tmpfs"])
@@ -140,6 +144,23 @@ def test_what_could_not_be_cleared_is_told(make):
         assert e.errno == errno.ENOTEMPTY and "the first: f" in str(e) and [f.name for f in sb.list_files()] == ["d"]
     else:  # who starts it may do so
         assert sb.list_files() == []
+
+
+def test_what_one_message_does_not_hold_is_told():
+    """By a session that says what the kernel says of many: to make them takes long."""
+
+    async def main():
+        said = {"changes": [{"path": "a", "change": "added"}], "added": 90_000, "failed": 1, "truncated": True}
+        session = mock.Mock(request=mock.AsyncMock(return_value=Reply(said, {}, [])))
+        files = Files(mock.AsyncMock(return_value=session), 1000)
+        changes = await files.changes("commit")
+        assert changes == [cellblock.Change("a", "added")] and changes.truncated
+        assert changes.counts == {"added": 90_000, "failed": 1}
+        session.request.return_value = Reply({"entries": [], "truncated": True}, {}, [])
+        with pytest.raises(OSError, match="more entries"):
+            await files.list("train")
+
+    asyncio.run(main())
 
 
 def test_changes_and_commit(make):

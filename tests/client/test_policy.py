@@ -8,7 +8,9 @@ import pytest
 import cellblock
 import kernels
 from cellblock import Policy, PolicyError, SandboxError, _launch
+from cellblock._adapters import policy_for
 from cellblock._launch import find_binary
+from cellblock.mcp.__main__ import parser as mcp_parser, policy as mcp_policy
 
 pytestmark = pytest.mark.once
 
@@ -144,3 +146,28 @@ def test_the_kernel_for_experts(make):
 def test_exports():
     assert all(hasattr(cellblock, name) for name in cellblock.__all__)
     assert kernels.is_cellblock([find_binary()])
+
+
+def test_adapters_loosen_no_policy_that_is_named(monkeypatch):
+    settings = {"timeout.cell": 3600}
+    monkeypatch.delenv("CELLBLOCK_POLICY", raising=False)
+    assert policy_for({}, settings) == {"timeout.cell": 3600, "workspace.mode": "tmpfs"}
+    assert policy_for({"policy": {"timeout.cell": 5}}, settings)["timeout.cell"] == 5
+    assert policy_for({"base": "strict"}, settings) == {"workspace.mode": "tmpfs"}
+    monkeypatch.setenv("CELLBLOCK_POLICY", "strict")
+    assert policy_for({"workspace": "."}, settings) is None
+
+
+def test_the_policy_of_the_mcp_server(tmp_path, monkeypatch):
+    def of(*words):
+        made = mcp_policy(mcp_parser().parse_args(words))
+        return made.base, made.workspace, dict(made.settings)
+
+    monkeypatch.delenv("CELLBLOCK_POLICY", raising=False)
+    assert of() == (None, None, {"workspace.mode": "tmpfs"})
+    assert of("--policy", "x", "--workspace", str(tmp_path)) == ("x", str(tmp_path), {})
+    assert of("--set", f"workspace.path={tmp_path}") == (None, str(tmp_path), {})
+    assert of("--workspace", "project") == (None, None, {"workspace.path": "project"})
+    assert of("--set", "workspace.mode=ro") == (None, None, {"workspace.mode": "ro"})
+    with pytest.raises(ValueError, match="no such folder"):
+        of("--set", f"workspace.path={tmp_path}/none")

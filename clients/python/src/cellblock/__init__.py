@@ -16,7 +16,7 @@ from ._errors import (
     ToolError,
     ValueTooLargeError,
 )
-from ._files import AsyncFile, Change, Entry
+from ._files import AsyncFile, Change, ChangeList, Entry
 from ._kernel import AsyncKernel, Kernel
 from ._policy import Policy
 from ._pool import AsyncLease, AsyncPool, Lease, Pool
@@ -40,6 +40,7 @@ __all__ = [
     "CellError",
     "CellblockError",
     "Change",
+    "ChangeList",
     "CheckpointError",
     "CommandError",
     "CommandResult",

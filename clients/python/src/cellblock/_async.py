@@ -11,7 +11,7 @@ from typing import (
 
 from ._checks import environment, path_of, seconds, whole_text, words
 from ._errors import CellError, CheckpointError, PolicyError, RequestError, SandboxClosedError, SandboxError, ToolError
-from ._files import AsyncFile, Change, Entry, Files
+from ._files import AsyncFile, ChangeList, Entry, Files
 from ._kernel import AsyncKernel
 from ._launch import Process, find_binary, interpreter_arguments
 from ._policy import Policy, Size, keys_of
@@ -452,11 +452,11 @@ class AsyncSandbox(AsyncRunner):
         """
         await self._files.clear(everything)
 
-    async def changes(self) -> List[Change]:
+    async def changes(self) -> ChangeList:
         """What an overlay workspace changed, beside the folder that it shows."""
         return await self._files.changes("changes")
 
-    async def commit(self) -> List[Change]:
+    async def commit(self) -> ChangeList:
         """Writes an overlay's changes to the folder that it shows. Gives what was written, and what was skipped."""
         return await self._files.changes("commit")
 

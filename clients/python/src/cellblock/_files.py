@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import errno
 import io
-from typing import Any, AsyncIterator, Awaitable, Callable, List, NamedTuple, Optional, Sequence
+from typing import Any, AsyncIterator, Awaitable, Callable, List, Mapping, NamedTuple, Optional, Sequence
 
 from ._errors import RequestError
 from ._session import Reply, Session
@@ -37,6 +37,17 @@ class Change:
     type: str = ""
     size: int = 0
     reason: Optional[str] = None
+
+
+class ChangeList(List[Change]):
+    """The changes; `counts` has how many of each kind there are in all, and `truncated` says that some are not in the
+    list, which holds at most 4 MiB."""
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        super().__init__(c for c in (_pick(Change, said) for said in content.get("changes") or []) if c is not None)
+        kinds = ("added", "modified", "deleted", "skipped", "failed")
+        self.counts = {kind: int(content[kind]) for kind in kinds if isinstance(content.get(kind), int)}
+        self.truncated = content.get("truncated") is True
 
 
 def _pick(kind: Any, said: object) -> Any:
@@ -132,14 +143,15 @@ class Files:
 
     async def list(self, path: str) -> List[Entry]:
         reply = await self.ask("list", path)
+        if reply.content.get("truncated"):  # all, or an error: who asks takes it for the whole folder
+            raise OSError(errno.EFBIG, "it has more entries than one message holds: list it by code, in parts", path)
         return [e for e in (_pick(Entry, said) for said in reply.content.get("entries") or []) if e is not None]
 
     async def delete(self, path: str, recursive: bool) -> int:
         return int((await self.ask("delete", path, recursive=recursive)).content["deleted"])
 
-    async def changes(self, op: str) -> List[Change]:
-        reply = await self.ask(op)
-        return [c for c in (_pick(Change, said) for said in reply.content.get("changes") or []) if c is not None]
+    async def changes(self, op: str) -> ChangeList:
+        return ChangeList((await self.ask(op)).content)
 
     async def clear(self, everything: bool) -> None:
         if everything:

@@ -10,7 +10,7 @@ from typing import (
 
 from ._async import AsyncBranch, AsyncRunner, AsyncSandbox, OnOutput
 from ._errors import CellError, CheckpointError
-from ._files import Change, Entry, opened
+from ._files import ChangeList, Entry, opened
 from ._kernel import Kernel
 from ._loop import begin, call, end, hearing
 from ._policy import Policy, Size
@@ -275,11 +275,11 @@ class Sandbox(Runner):
         """
         self._call(lambda: self._a.clear_workspace(everything=everything))
 
-    def changes(self) -> List[Change]:
+    def changes(self) -> ChangeList:
         """What an overlay workspace changed, beside the folder that it shows."""
         return self._call(self._a.changes)
 
-    def commit(self) -> List[Change]:
+    def commit(self) -> ChangeList:
         """Writes an overlay's changes to the folder that it shows. Gives what was written, and what was skipped."""
         return self._call(self._a.commit)
 
