@@ -204,6 +204,7 @@ static struct cb_twin *conceive(struct cb_transactions *tx, enum cb_twin_use use
 	t->count = tx->shells->execution.number;
 	t->created = cb_date_now();
 	t->asked_ms = cb_now_ms();
+	t->written = w->written;
 	w->coming = t;
 	return t;
 }
@@ -275,6 +276,7 @@ bool cb_twins_breed(struct cb_transactions *tx, struct cb_twin *from, enum cb_tw
 	if (use == CB_TWIN_ROLLBACK) {
 		t->files = from->files;
 		t->snapshot = from->snapshot;
+		t->written = from->written;
 	}
 	breed.number = t->number;
 	r = cb_pid1_tell(&tx->guest->pid1, CB_INIT_TWIN, (int)t->number, 0);
@@ -322,6 +324,18 @@ void cb_twins_keep_so_many(struct cb_transactions *tx)
 		cb_twins_drop(tx, t);
 }
 
+/* One that differs in its files alone takes its place, so that the older states are as many as before. */
+static void drop_same(struct cb_transactions *tx, const struct cb_twin *as)
+{
+	for (int i = 0; i < CB_TWINS_MAX; i++) {
+		struct cb_twin *t = &tx->twins.twin[i];
+
+		if (cb_twin_is_ready(t) && t->use == CB_TWIN_KEPT && t->name[0] == '\0' && t->number < as->number &&
+		    t->cell == as->cell && t->written < as->written)
+			cb_twins_drop(tx, t);
+	}
+}
+
 void cb_twins_check_ready(struct cb_transactions *tx)
 {
 	struct cb_twins *w = &tx->twins;
@@ -355,8 +369,11 @@ void cb_twins_check_ready(struct cb_transactions *tx)
 	cb_twin_cost_made(&w->cost, cb_usage_turns(&tx->guest->usage), w->duration_s);
 	while (t->name[0] != '\0' && (old = cb_twins_other_named(w, t)) != NULL)
 		cb_twins_drop(tx, old);
-	if (!w->confirming) /* else an older one may be needed yet */
+	if (!w->confirming) { /* else an older one may be needed yet */
+		if (t->name[0] == '\0')
+			drop_same(tx, t);
 		cb_twins_keep_so_many(tx);
+	}
 	cb_twins_forget_past(tx);
 	told(tx, t, NULL);
 }

@@ -379,7 +379,7 @@ static void word_undone(struct cb_transactions *tx, int64_t restored_to, char *r
 static void word_it(struct cb_transactions *tx, const struct cb_twin *t)
 {
 	struct cb_twins *w = &tx->twins;
-	char cells[320] = "", left[128] = "", files[320] = "", cell[64] = "", passed[448] = "", native[224] = "";
+	char cells[320] = "", left[128] = "", files[400] = "", cell[64] = "", passed[448] = "", native[224] = "";
 	size_t len;
 
 	word_undone(tx, w->restored_to, cell, sizeof(cell), cells, sizeof(cells));
@@ -396,6 +396,10 @@ static void word_it(struct cb_transactions *tx, const struct cb_twin *t)
 		snprintf(files, sizeof(files), "; files in the workspace stay as they are");
 	else if (t->files_problem[0] != '\0')
 		snprintf(files, sizeof(files), "; of the workspace's files did not come back: %s", t->files_problem);
+	len = strlen(files);
+	if (t->files == CB_FILES_KEPT && w->written > t->written)
+		snprintf(files + len, sizeof(files) - len,
+			 "; what requests for files and commands have changed since then is undone");
 	if (w->passed_over > 0)
 		snprintf(passed, sizeof(passed), "; %s state did not work when it was woken (%s)%s",
 			 w->passed_cell > t->cell ? "a later" : "another", w->passed_why,

@@ -14,6 +14,7 @@
 #include "shells/lanes.h"
 #include "shells/shell.h"
 #include "twins.h"
+#include "workspace/jobs.h"
 
 /* A cell waits so many ns for the answer to a question: JupyterLab asks the debugger when a notebook opens, and for
  * completions while somebody types. */
@@ -36,10 +37,28 @@ void cb_twins_touched(struct cb_transactions *tx, struct cb_span code, int64_t n
 	tx->twins.after_cell |= code.data != NULL;
 }
 
+void cb_twins_files_written(struct cb_transactions *tx)
+{
+	struct cb_twins *w = &tx->twins;
+
+	if (!cb_file_snapshots_on(tx))
+		return;
+	w->written++;
+	w->again = 0;
+	w->stale = w->after_cell = true;
+	cb_twins_quiet(tx);
+}
+
 /* Completions, inspections and the debugger's requests. */
 static bool is_asked(const struct cb_transactions *tx)
 {
 	return cb_debug_busy(tx->shells) || cb_lanes_asked(tx->shells);
+}
+
+/* A copy of the files now would have a part of what one request writes. */
+static bool is_written_to(const struct cb_transactions *tx)
+{
+	return cb_file_snapshots_on(tx) && cb_jobs_write(tx->workspace);
 }
 
 /* But for a question, which is perhaps being answered. */
@@ -49,7 +68,8 @@ static bool is_due(const struct cb_transactions *tx)
 
 	return w->possible && w->stale && cb_now_ns() >= w->again_ns && !cb_twins_busy(tx) &&
 	       tx->guest->state == CB_GUEST_UP && tx->guest->python.rules.phase == CB_PHASE_IDLE &&
-	       tx->shells->execution.shell.current == NULL && !cb_lanes_run(tx->shells) && !tx->guest->shutting_down;
+	       tx->shells->execution.shell.current == NULL && !cb_lanes_run(tx->shells) && !tx->guest->shutting_down &&
+	       !is_written_to(tx);
 }
 
 /* Messages of widgets that wait behind each other share one. */

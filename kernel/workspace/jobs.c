@@ -72,11 +72,18 @@ static void arm(struct cb_workspace *ws)
 	cb_loop_arm(ws->loop, ws->jobs.timer, first);
 }
 
+/* What may leave half a file, as seen from outside. */
+static bool writes(const struct cb_job *job)
+{
+	return job->asked.code != CB_JOB_READ && job->asked.code != CB_JOB_LIST && job->asked.code != CB_JOB_USAGE;
+}
+
 /* The job is answered: it goes, and its request with it. */
 static void finish(struct cb_workspace *ws, struct cb_job *job)
 {
 	struct cb_job **at = &ws->jobs.head;
 	struct cb_request *r = job->request;
+	bool wrote = job->running && writes(job);
 
 	while (*at != job)
 		at = &(*at)->next;
@@ -90,6 +97,8 @@ static void finish(struct cb_workspace *ws, struct cb_job *job)
 	cb_fd_close(&job->fd); /* the helper's end, too: it kills its command and exits */
 	cb_job_free(job);
 	arm(ws);
+	if (wrote)
+		ws->files_written(ws->kernel);
 	cb_execution_answered(ws->shells, r);
 }
 
@@ -350,12 +359,6 @@ static void launch(struct cb_workspace *ws, struct cb_job *job)
 	heard_of(job);
 	send_more(job);
 	arm(ws);
-}
-
-/* What may leave half a file, as seen from outside. */
-static bool writes(const struct cb_job *job)
-{
-	return job->asked.code != CB_JOB_READ && job->asked.code != CB_JOB_LIST && job->asked.code != CB_JOB_USAGE;
 }
 
 bool cb_jobs_write(const struct cb_workspace *ws)

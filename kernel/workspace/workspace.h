@@ -90,7 +90,8 @@ struct cb_workspace {
 	struct cb_shells *shells;
 	struct cb_broker_queue *queue;
 	bool (*branch_runs)(const struct cb_kernel *k); /* a cell does, of none of these shells */
-	struct cb_kernel *kernel;			/* for that */
+	void (*files_written)(struct cb_kernel *k);	/* a job that may have done so has ended */
+	struct cb_kernel *kernel;			/* for these */
 	enum cb_workspace_mode mode;			/* as it is, which may not be what the policy asks for */
 	struct cb_jobs jobs;
 	struct cb_overlay_changes overlay_changes;

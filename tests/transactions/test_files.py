@@ -131,6 +131,53 @@ def test_files_that_take_their_time_cost_no_answered_cell(start, work):
     assert c.finish(failing).about["undone"] == [3]
     assert c.run("x, open('f').read()").result == "([1, 2], '2')"
 
+def written(client):
+    return client.request("cellblock_file_request", {"op": "write", "path": "up"}, buffers=[b"x"])
+
+
+def ran(client):
+    return client.request("cellblock_run_request", {"argv": ["sh", "-c", "echo x > up"]}, channel="control")
+
+
+@pytest.mark.parametrize("wrote", [written, ran])
+def test_what_a_client_wrote_between_cells_stays(start, work, wrote):
+    c = start(args=mode("overlay"), workspace=work).client
+    assert c.run("import os").ok
+    assert c.run("y = 1").ok
+    c.request("cellblock_list_checkpoints_request")  # answered when no copy is on its way
+    assert wrote(c).content["status"] == "ok"
+    failed = c.run("os._exit(1)")
+    assert failed.about["state"] == "restored" and "requests for files" not in failed.content["evalue"]
+    assert c.run("os.path.exists('up'), y").result == "(True, 1)"
+
+
+@pytest.mark.parametrize("wrote", [written, ran])
+def test_what_a_client_wrote_beside_a_cell_that_fails_is_said_to_be_undone(start, work, wrote):
+    c = start(args=mode("overlay"), workspace=work).client
+    assert c.run("import os, time").ok
+    failing = c.start("print('runs', flush=True)\nwhile not os.path.exists('up'): time.sleep(0.01)\nos._exit(1)")
+    c.wait("iopub", lambda m: m.type == "stream" and "runs" in m.content["text"])
+    if wrote is written:
+        c.request("cellblock_file_request", {"op": "write", "path": "up"}, channel="control", buffers=[b"x"])
+    else:
+        c.request("cellblock_run_request", {"argv": ["sh", "-c", "echo x > up"]}, channel="control")
+    failed = c.finish(failing)
+    assert failed.about["state"] == "restored"
+    assert "what requests for files and commands have changed since then is undone" in failed.content["evalue"]
+    assert c.run("os.path.exists('up')").result == "False"
+    again = c.run("os._exit(1)")
+    assert "requests for files" not in again.content["evalue"], "it was undone before"
+
+
+def test_older_states_are_as_many_whatever_clients_write(start, work):
+    c = start(args=mode("overlay"), workspace=work).client
+    assert c.run("import os; x = 1").ok and c.run("x = 2").ok
+    for _ in range(3):
+        assert written(c).content["status"] == "ok"
+        c.request("cellblock_list_checkpoints_request")  # answered when no copy is on its way
+    assert c.request("cellblock_rollback_request").content["undone"] == [2]
+    assert c.run("x, os.path.exists('up')").result == "(1, False)"
+
 
 # Exchanges a file, which is compared for long as it comes back, for a link to the victim.
 SWAP = """
