@@ -23,6 +23,7 @@ from .tracebacks import error_content, is_own_file
 
 _LOOK = 0.05  # seconds between two looks, where an interrupt can't end a wait
 _PATIENCE = 0.15  # seconds for an interrupt to arrive; a user's second one after 0.25 ends all of Python
+_STEP = 0.01  # seconds between the first looks at whether one has
 _LEFT = "the cell waits in C code, which no interrupt reaches: its thread was left there, and ends when the wait does"
 _lanes = {}  # thread -> its Subshell
 
@@ -143,6 +144,8 @@ class Subshell(Lane):
         self.clicks = self.used = 0  # interrupts; each allows another question in the place of an open one
         self.answers = _Answers()
         self._question = threading.RLock()
+        self._followed = 0  # the request that was interrupted, and has not gone on
+        self._ends = allocate_lock()  # held while `request` ceases to be, or is told of
         self.beside = _Beside(self)
         self.guest.output.wake()  # its thread is not to be born of a cell's, see context.patch_threads
 
@@ -191,12 +194,31 @@ class Subshell(Lane):
         self._interrupt(request)
 
     def _interrupt(self, request):
-        before = self._waits()
+        before, at = self._waits(), self._place()
         super().interrupt(request)
         if self.interrupts.armed and request == self.request:
             _interrupt_children(self.task)
             if before:
                 start_deaf(self._leave, request, before)
+            if self.kind == W.EXECUTE and self._followed != request:
+                self._followed = request
+                start_deaf(self._follow, request, at)
+
+    def _place(self):
+        frame = sys._current_frames().get(self.thread.ident)
+        return frame, frame and frame.f_lasti
+
+    def _follow(self, request, at):
+        """Tells the supervisor that its thread has taken an interrupt, for it has gone on since: one that comes later is
+        another, and not a second one, which ends all of Python."""
+        wait = _STEP
+        while request == self.request and (self.interrupts.pending or self._place() == at):
+            time.sleep(wait)
+            wait = min(2 * wait, _PATIENCE)
+        self._followed = 0
+        with self._ends:
+            if request == self.request:
+                self.guest.wire.send(W.INTERRUPTED, request, b"{}")
 
     def _waits(self):
         """What is the same again only if its thread has not run meanwhile, for it waits in the kernel; else None."""
@@ -215,7 +237,8 @@ class Subshell(Lane):
             return
         if not self.interrupts.leave(lambda: self._waits() == before):
             return
-        self.request, self.asks = 0, False
+        with self._ends:
+            self.request, self.asks = 0, False
         lane = self.side.lanes[self.number] = Subshell(self.side, self.number, self.wire)
         lane.queue = self.queue
         self.beside.end()
@@ -254,7 +277,8 @@ class Subshell(Lane):
         self.guest.aio.wake()
         if self.interrupts.left:
             return
-        self.request = 0
+        with self._ends:
+            self.request = 0
         self.guest.reply(answer, request, reply)
 
     def _answer(self, kind, request, content, metadata, buffers):

@@ -8,7 +8,8 @@
 
 static void interrupted(struct cb_shell *s, uint64_t request)
 {
-	if (cb_python_interrupted(s->python, s->current, request))
+	/* a subshell's thread got no signal, of which the main one counts each that it took */
+	if (s->apart || cb_python_interrupted(s->python, s->current, request))
 		cb_shell_obeyed(s);
 }
 

@@ -70,10 +70,20 @@ static struct cb_shell *of(struct cb_shells *sh, uint64_t request)
 	return &sh->execution.shell;
 }
 
-/* An interrupt is Python's main thread's, which serves the main shell, whatever that has at hand. */
+/* It was Python's main thread, which serves the main shell, whatever that has at hand; or a subshell's, in its cell. */
+static struct cb_shell *interrupted(struct cb_shells *sh, uint64_t request)
+{
+	struct cb_shell *l = of(sh, request);
+
+	return l->apart && cb_request_is_execute(l->current) ? l : &sh->execution.shell;
+}
+
 int cb_lanes_frame(struct cb_shells *sh, struct cb_frame *f, const struct cb_guest_content *c, const char **ret_reason)
 {
-	return cb_shell_frame(of(sh, f->header.type == CB_WIRE_INTERRUPTED ? 0 : f->header.request), f, c, ret_reason);
+	uint64_t request = f->header.request;
+
+	return cb_shell_frame(f->header.type == CB_WIRE_INTERRUPTED ? interrupted(sh, request) : of(sh, request), f, c,
+			      ret_reason);
 }
 
 const struct cb_shell *cb_lanes_known(struct cb_shells *sh, struct cb_span id)

@@ -398,8 +398,9 @@ class FakeSupervisor:
             if frame is not None:
                 self._check(frame)
                 self.seen.append(frame)
-                self.interrupting = self.interrupting and frame.kind != "INTERRUPTED"
-                self.interrupted += frame.kind == "INTERRUPTED"
+                mains = frame.kind == "INTERRUPTED" and frame.request not in self.in_lanes
+                self.interrupting = self.interrupting and not mains
+                self.interrupted += mains
                 return frame
             left = end - time.monotonic()
             if left <= 0:

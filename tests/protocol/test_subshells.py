@@ -1,6 +1,7 @@
 """Subshells (JEP 91): cells beside the main shell's, in threads of the same Python."""
 
 import threading
+import time
 import uuid
 
 import pytest
@@ -213,6 +214,40 @@ def test_interrupt(client, subshell, name, how):
     interrupt(client, **({"subshell_id": subshell} if how == "one" else {}))
     assert client.finish(cell).content["ename"] == "KeyboardInterrupt"
     assert run_in(client, subshell, "6*7").result == "42"
+
+
+SEES = {
+    "sleep": "import time\nfor i in range(3):\n    try:\n        print('seen', i, flush=True); time.sleep(600)\n"
+    "    except KeyboardInterrupt: pass\n'done'",
+    "loop": "for i in range(3):\n    try:\n        print('seen', i, flush=True)\n        while True: pass\n"
+    "    except KeyboardInterrupt: pass\n'done'",
+    "await": "import asyncio\nfor i in range(3):\n    try:\n        print('seen', i, flush=True)\n"
+    "        await asyncio.sleep(600)\n    except asyncio.CancelledError: pass\n'done'",
+}
+
+
+@pytest.mark.parametrize("name", SEES)
+def test_one_that_was_taken_is_over(client, subshell, name):
+    """The next is another one, not a second one that ends all of Python."""
+    cell = start_in(client, subshell, SEES[name])
+    for i in range(3):
+        client.says(cell, f"seen {i}")
+        time.sleep(0.3)  # sooner it would be the same click
+        interrupt(client, subshell_id=subshell)
+    done = client.finish(cell)
+    assert done.result == "'done'", done.content
+
+
+def test_one_that_was_not_taken_is_not_over(start):
+    """Its thread is in C code: the second one ends Python."""
+    c = start(args=["--set", "transactions.mode=always"]).client
+    made = create(c)
+    cell = start_in(c, made, "print('runs', flush=True)\nsum(range(10**13))")
+    c.says(cell, "runs")
+    interrupt(c, subshell_id=made)
+    time.sleep(0.6)  # of which it makes no use
+    interrupt(c, subshell_id=made)
+    assert c.finish(cell).about["state"] == "restored"
 
 
 @pytest.mark.parametrize("why", ["interrupt", "time"])

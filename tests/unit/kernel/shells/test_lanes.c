@@ -289,6 +289,7 @@ static void test_lane_breaches(void **state)
 		{ CB_WIRE_RESUMED, false, 0, "{}" },
 		{ CB_WIRE_INPUT_REQUEST, false, 1, "{\"prompt\":\"\",\"password\":false}" },
 		{ CB_WIRE_AWAITING, false, 1, "{}" },
+		{ CB_WIRE_INTERRUPTED, false, 1, "{}" },
 		{ (enum cb_wire_type)67, false, 0, RIG_OK }, /* no message of the contract any more */
 	};
 
@@ -648,6 +649,49 @@ static bool is_interrupted(struct rig *r)
 	return r->k.shells.lanes.sub[0].current != NULL && r->k.shells.lanes.sub[0].interrupted_at != 0;
 }
 
+static void click(struct rig *r)
+{
+	rig_expect(r, RIG_CONTROL, "interrupt_reply", rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL));
+}
+
+static bool has_obeyed(struct rig *r)
+{
+	return !is_interrupted(r);
+}
+
+static bool main_thread_has_obeyed(struct rig *r)
+{
+	return r->k.guest.python.interrupted > 0;
+}
+
+/* An interrupt that the cell took is over, and none of the main thread's; one that it did not take is not. */
+static void test_interrupts_that_a_subshell_took(void **state)
+{
+	struct rig *r = *state = with_side();
+	const char *one;
+	uint64_t q = asking_cell(r, "{\"code\":\"1\"}", &one);
+
+	for (int i = 0; i < 3; i++) {
+		click(r);
+		assert_int_equal(side_expect(r, CB_WIRE_LANE_INTERRUPT, 1), q);
+		an_interrupt_was_long_ago(r);
+		assert_true(is_interrupted(r));
+		rig_frame(r, CB_WIRE_INTERRUPTED, q, "{}");
+		rig_until(r, has_obeyed);
+	}
+	assert_int_equal(r->k.guest.python.interrupted, 0);
+	click(r);
+	(void)side_expect(r, CB_WIRE_LANE_INTERRUPT, 1);
+	an_interrupt_was_long_ago(r);
+	rig_frame(r, CB_WIRE_INTERRUPTED, 0, "{}"); /* it was the main thread */
+	rig_until(r, main_thread_has_obeyed);
+	assert_true(is_interrupted(r));
+	click(r);
+	rig_await_kill(r);
+	rig_die(r, 9);
+	ends(r, one, "execute_reply", "error");
+}
+
 static bool waits_in_subshell(struct rig *r)
 {
 	return r->k.shells.lanes.sub[0].waiting.head != NULL;
@@ -787,6 +831,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_death_beside, rig_teardown),
 		cmocka_unit_test_teardown(test_interrupt_of_a_comm_left_over, rig_teardown),
 		cmocka_unit_test_teardown(test_an_interrupt_behind_a_failure, rig_teardown),
+		cmocka_unit_test_teardown(test_interrupts_that_a_subshell_took, rig_teardown),
 		cmocka_unit_test_teardown(test_interrupt_of_what_waits, rig_teardown),
 		cmocka_unit_test_teardown(test_interrupt_that_a_subshells_cell_overtook, rig_teardown),
 		cmocka_unit_test_teardown(test_interrupt_of_a_comm_is_no_cells, rig_teardown),
