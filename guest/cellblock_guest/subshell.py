@@ -209,8 +209,8 @@ class Subshell(Lane):
         return frame, frame and frame.f_lasti
 
     def _follow(self, request, at):
-        """Tells the supervisor that its thread has taken an interrupt, for it has gone on since: one that comes later is
-        another, and not a second one, which ends all of Python."""
+        """Tells the supervisor that its thread has taken an interrupt, for it has gone on since: one that comes later
+        is another, and not a second one, which ends all of Python."""
         wait = _STEP
         while request == self.request and (self.interrupts.pending or self._place() == at):
             time.sleep(wait)

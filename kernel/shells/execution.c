@@ -236,9 +236,9 @@ static void done(struct cb_shell *s, struct cb_request *r)
 	cb_loop_mark(sh->loop);
 }
 
-static bool defers(struct cb_shell *s, const struct cb_frame *f)
+static bool defers(struct cb_shell *s, const struct cb_frame *f, bool late)
 {
-	return s->all->keeper->goes_back(s->all->kept, f);
+	return s->all->keeper->goes_back(s->all->kept, f, late);
 }
 
 /* ---- time and interrupts ---- */

@@ -272,7 +272,7 @@ void cb_shell_reply(struct cb_shell *s, struct cb_frame *f, const struct cb_gues
 
 	cb_output_drain(&s->python->output);
 	late = cell && s->cell.stop == CB_STOP_TIME_SOFT && (!failed || cb_failure_of_interrupt(c->ename));
-	if (cell && !late && s->ops->defers != NULL && s->ops->defers(s, f))
+	if (cell && s->ops->defers != NULL && s->ops->defers(s, f, late))
 		return;		 /* it is answered when its state is back */
 	failed = failed || late; /* also a cell that swallowed the interrupt: it did not do what it was to do */
 	if (failed && s->current->execute.stop_on_error)

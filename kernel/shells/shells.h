@@ -83,8 +83,9 @@ struct cb_shell_ops {
 	/* Its cell awaits, or asks its user. */
 	void (*awaits)(struct cb_shell *s);
 	void (*asks)(struct cb_shell *s);
-	/* The cell's reply is not to be sent now: it asked for another state. */
-	bool (*defers)(struct cb_shell *s, const struct cb_frame *f);
+	/* The cell's reply is not to be sent now: it asked for another state. `late`: it ran over its time, and all that
+	 * it gets are the checkpoints that it asked for. */
+	bool (*defers)(struct cb_shell *s, const struct cb_frame *f, bool late);
 	/* The cell's clock stands, or goes on, with limits of CPU time. */
 	void (*waits)(struct cb_shell *s, bool waits);
 	void (*kill)(struct cb_shell *s, const char *why);	  /* what runs does not stop otherwise */
@@ -239,7 +240,7 @@ struct cb_shells_keeper {
 	void (*beside_ended)(struct cb_transactions *tx, const struct cb_shell *s); /* a subshell's cell */
 	void (*quiet)(struct cb_transactions *tx); /* something has ended */
 	/* As struct cb_shell_ops has `defers`. */
-	bool (*goes_back)(struct cb_transactions *tx, const struct cb_frame *reply);
+	bool (*goes_back)(struct cb_transactions *tx, const struct cb_frame *reply, bool late);
 	/* Seconds of processors since the last call, which are no cell's. */
 	double (*spent_on_copies)(struct cb_transactions *tx, bool *ret_ending);
 	void (*interrupt)(struct cb_transactions *tx); /* what is made of Python, if anything is */

@@ -463,14 +463,14 @@ bool cb_checkpoint_wishes(struct cb_checkpoints *c, struct cb_span metadata, str
 	return f[1].ret.data != NULL || f[2].ret.data != NULL;
 }
 
-bool cb_checkpoint_cell_asks(struct cb_transactions *tx, const struct cb_frame *reply)
+bool cb_checkpoint_cell_asks(struct cb_transactions *tx, const struct cb_frame *reply, bool late)
 {
 	unsigned before = tx->checkpoints.nasked;
 	struct cb_back back;
 	char why[256];
 	bool valid;
 
-	if (!cb_checkpoint_wishes(&tx->checkpoints, reply->metadata, &back, &valid))
+	if (!cb_checkpoint_wishes(&tx->checkpoints, reply->metadata, &back, &valid) || late)
 		return false;
 	if (!valid) {
 		snprintf(why, sizeof(why), "no such name or number");

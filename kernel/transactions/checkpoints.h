@@ -13,8 +13,9 @@ const char *cb_checkpoints_refusal(const struct cb_transactions *tx);
 /* "checkpoints":[…], all of them. */
 void cb_checkpoints_list(struct cb_transactions *tx, struct cb_json *j);
 
-/* The cell's reply asks: metadata of EXECUTE_REPLY. True if the cell ends by a rollback, and is answered after it. */
-bool cb_checkpoint_cell_asks(struct cb_transactions *tx, const struct cb_frame *reply);
+/* The cell's reply asks: metadata of EXECUTE_REPLY. True if the cell ends by a rollback, and is answered after it; a
+ * cell that ran over its time (`late`) does not. */
+bool cb_checkpoint_cell_asks(struct cb_transactions *tx, const struct cb_frame *reply, bool late);
 /* What it asks for: %checkpoint's names are noted; true if it is to go back. */
 bool cb_checkpoint_wishes(struct cb_checkpoints *c, struct cb_span metadata, struct cb_back *ret_back, bool *ret_valid);
 

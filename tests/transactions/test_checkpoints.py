@@ -124,6 +124,15 @@ def test_before_the_last_cell(start):
     assert c.run("x").result == "1"
 
 
+def test_a_name_that_a_cell_asked_for_before_its_time_was_over(start):
+    c = start(args=[*ALWAYS, "--set", "timeout.grace=60"]).client
+    assert c.run("x = 1").ok
+    late = c.run("x = 2\n%checkpoint a\nwhile True: pass", metadata={"cellblock": {"timeout": 1}})
+    assert late.content["ename"] == "CellTimeoutError" and late.about["state"] == "kept", late.content
+    assert [each["name"] for each in ask(c, "list_checkpoints", "shell")["checkpoints"]] == ["a"]
+    assert ask(c, "rollback", name="a")["status"] == "ok" and c.run("x").result == "2"
+
+
 def test_undo(start):
     """Exactly so many cells, as far as states are kept; a state that is gone back to is used up."""
     c = start(args=[*ALWAYS, "--set", "transactions.keep=3"]).client
