@@ -338,6 +338,35 @@ static void test_slow_peer(void **state)
 	assert_int_equal(seen, total);
 }
 
+/* That Python has taken an interrupt is among what is not read else; what comes with it is bounded all the same. */
+static void test_an_interrupt_is_heard_of_behind_a_slow_reader(void **state)
+{
+	struct rig *r = *state = rig_new();
+	struct cb_iopub *p = &r->k.jupyter.iopub;
+	int64_t *interrupted_at = &r->k.shells.execution.shell.interrupted_at;
+	struct rig_msg m;
+
+	rig_subscribe(r);
+	join(r, 0, true);
+	rig_expect(r, RIG_IOPUB, "iopub_welcome", "");
+	for (int64_t end = cb_now_ns() + 90000000000; p->bytes <= 17u << 20 && cb_now_ns() < end;) {
+		display(r, CB_WEIGHT_DATA, 100000);
+		while (rig_try_recv(r, RIG_IOPUB, &m))
+			rig_msg_free(&m);
+	}
+	p->blocked_since = cb_now_ns(); /* its patience is not the point */
+	assert_true(cb_iopub_congested(&r->k.jupyter));
+	*interrupted_at = cb_now_ns();
+	assert_false(cb_iopub_congested(&r->k.jupyter));
+	for (int i = 0; i < 100; i++) {
+		display(r, CB_WEIGHT_DATA, 1u << 20);
+		assert_true(p->bytes <= 64u << 20);
+	}
+	*interrupted_at = 0;
+	p->blocked_since = cb_now_ns();
+	assert_true(cb_iopub_congested(&r->k.jupyter));
+}
+
 /* Nobody is to blame for what is larger than all that may be in flight. */
 static void test_one_huge_display(void **state)
 {
@@ -531,6 +560,7 @@ int main(void)
 		T(test_stuck_peer),
 		T(test_slow_peer),
 		T(test_bytes_in_flight),
+		T(test_an_interrupt_is_heard_of_behind_a_slow_reader),
 		T(test_one_huge_display),
 		T(test_welcome_while_blocked),
 		T(test_welcome_names_the_prefix),
