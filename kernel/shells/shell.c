@@ -66,9 +66,13 @@ struct cb_request *cb_shell_pop(struct cb_shell *s)
 	return cb_queue_pop(&s->waiting, s->load);
 }
 
+/* One alone may be as large as limits.message lets it be. */
 static bool has_room(struct cb_shell *s, struct cb_request *r)
 {
-	if (s->load->count < s->ops->max_waiting && s->load->bytes + cb_request_bytes(r) <= s->ops->max_bytes)
+	const struct cb_load *load = s->load;
+
+	if (load->count == 0 || (load->count < s->ops->max_waiting &&
+				 load->bytes + cb_request_bytes(r) <= s->ops->max_bytes))
 		return true;
 	cb_refuse(s->all->jupyter, r, "KernelBusyError", "the queue is full: %zu requests wait", s->load->count);
 	return false;

@@ -390,6 +390,7 @@ void cb_jobs_schedule(struct cb_workspace *ws)
 void cb_jobs_start(struct cb_workspace *ws, struct cb_job *job)
 {
 	struct cb_job **at = &ws->jobs.head;
+	bool alone = ws->jobs.bytes == 0; /* then it may be as large as limits.message lets it be */
 
 	cb_audit_request(ws->records, job->request);
 	while (*at != NULL)
@@ -399,7 +400,7 @@ void cb_jobs_start(struct cb_workspace *ws, struct cb_job *job)
 	ws->jobs.bytes += cb_request_bytes(job->request);
 	if (ws->guest->shutting_down)
 		fail(ws, job, "KernelBusyError", "the kernel is shutting down");
-	else if (ws->jobs.count > CB_JOBS_MAX || ws->jobs.bytes > CB_JOBS_BYTES_MAX)
+	else if (ws->jobs.count > CB_JOBS_MAX || (ws->jobs.bytes > CB_JOBS_BYTES_MAX && !alone))
 		fail(ws, job, "KernelBusyError", "too many requests for files and commands wait");
 	else if (ws->guest->state == CB_GUEST_NONE)
 		cb_guest_want(ws->guest); /* which marks the loop, or comes back to cb_jobs_jail_failed */

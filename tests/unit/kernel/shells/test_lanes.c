@@ -692,6 +692,25 @@ static void test_interrupts_that_a_subshell_took(void **state)
 	ends(r, one, "execute_reply", "error");
 }
 
+/* Of other clients' requests no more wait than so many bytes; one by itself may be as large as a message may. */
+static void test_a_large_request_waits_alone(void **state)
+{
+	struct rig *r = *state = with_side();
+	struct cb_shell *l = &r->k.shells.lanes.sub[0];
+	struct cb_request *large = calloc(1, sizeof(*large));
+	const char *one;
+
+	(void)asking_cell(r, "{\"code\":\"1\"}", &one);
+	large->frame = calloc(1, sizeof(*large->frame));
+	large->nframes = 1;
+	assert_int_equal(zmq_msg_init_size(large->frame, CB_SHELLS_BYTES_MAX + 1), 0);
+	assert_true(cb_shell_take(l, large));
+	ends(r, rig_execute(r, "2"), "execute_reply", "error");
+	assert_int_equal(r->k.shells.lanes.load.count, 1);
+	assert_ptr_equal(l->waiting.head, large);
+	r->subshell = NULL;
+}
+
 static bool waits_in_subshell(struct rig *r)
 {
 	return r->k.shells.lanes.sub[0].waiting.head != NULL;
@@ -832,6 +851,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_interrupt_of_a_comm_left_over, rig_teardown),
 		cmocka_unit_test_teardown(test_an_interrupt_behind_a_failure, rig_teardown),
 		cmocka_unit_test_teardown(test_interrupts_that_a_subshell_took, rig_teardown),
+		cmocka_unit_test_teardown(test_a_large_request_waits_alone, rig_teardown),
 		cmocka_unit_test_teardown(test_interrupt_of_what_waits, rig_teardown),
 		cmocka_unit_test_teardown(test_interrupt_that_a_subshells_cell_overtook, rig_teardown),
 		cmocka_unit_test_teardown(test_interrupt_of_a_comm_is_no_cells, rig_teardown),
