@@ -211,7 +211,7 @@ static void files_written(struct cb_kernel *k)
 static void comm_begins(struct cb_kernel *k, const struct cb_request *r)
 {
 	cb_twins_touched(&k->transactions, (struct cb_span){ NULL, 0 }, 0);
-	cb_request_note_comm(r, &k->guest.comms);
+	cb_comms_note(&k->guest.comms, r);
 }
 
 static void cell_ended(struct cb_kernel *k, double seconds)

@@ -7,6 +7,7 @@
 #include "comms.h"
 
 #include <cellblock/error.h>
+#include <cellblock/json_scan.h>
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -95,6 +96,22 @@ bool cb_comms_closed(struct cb_comms *c, struct cb_span id)
 	c->cost -= cost(gone->id_len + gone->target_len);
 	free(gone);
 	return true;
+}
+
+void cb_comms_note(struct cb_comms *c, const struct cb_request *r)
+{
+	struct cb_json_field f[] = {
+		{ .name = "comm_id", .types = CB_JSON_STRING, .required = true },
+		{ .name = "target_name", .types = CB_JSON_STRING, .required = r->kind == CB_REQUEST_COMM_OPEN },
+	};
+
+	if ((r->kind != CB_REQUEST_COMM_OPEN && r->kind != CB_REQUEST_COMM_CLOSE) ||
+	    cb_json_scan_object(r->content.data, r->content.len, f, 2, NULL) < 0)
+		return;
+	if (r->kind == CB_REQUEST_COMM_OPEN)
+		(void)cb_comms_opened(c, f[0].ret, f[1].ret);
+	else
+		(void)cb_comms_closed(c, f[0].ret);
 }
 
 void cb_comms_list(const struct cb_comms *c, struct cb_span target, struct cb_json *j)

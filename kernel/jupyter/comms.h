@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 struct cb_jupyter;
+struct cb_request;
 
 #define CB_COMMS_MAX 65536
 #define CB_COMMS_BYTES_MAX (16u << 20)
@@ -32,6 +33,8 @@ struct cb_comms {
 int cb_comms_opened(struct cb_comms *c, struct cb_span id, struct cb_span target);
 /* Whether it was listed. */
 bool cb_comms_closed(struct cb_comms *c, struct cb_span id);
+/* Python is told of a client's message: what it opens is open, what it closes is closed. */
+void cb_comms_note(struct cb_comms *c, const struct cb_request *r);
 /* "comms":{"id":{"target_name":…},…}. `target` (raw JSON string) filters unless its data is NULL. */
 void cb_comms_list(const struct cb_comms *c, struct cb_span target, struct cb_json *j);
 /* What all tables hold now. */

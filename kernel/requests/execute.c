@@ -194,38 +194,29 @@ void cb_request_comm(struct cb_kernel *k, struct cb_request *r)
 	cb_execution_submit(&k->shells, r);
 }
 
-void cb_request_note_comm(const struct cb_request *r, struct cb_comms *comms)
-{
-	struct cb_json_field f[] = {
-		{ .name = "comm_id", .types = CB_JSON_STRING, .required = true },
-		{ .name = "target_name", .types = CB_JSON_STRING, .required = r->kind == CB_REQUEST_COMM_OPEN },
-	};
-
-	if (r->kind == CB_REQUEST_COMM_MSG || cb_json_scan_object(r->content.data, r->content.len, f, 2, NULL) < 0)
-		return;
-	if (r->kind == CB_REQUEST_COMM_OPEN)
-		(void)cb_comms_opened(comms, f[0].ret, f[1].ret);
-	else
-		(void)cb_comms_closed(comms, f[0].ret);
-}
-
 /* With what clients have opened and closed, though Python was not told yet: a copy, if there is any of it. */
-static const struct cb_comms *with_waiting(struct cb_kernel *k, const struct cb_comms *comms, struct cb_comms *copy)
+static const struct cb_comms *with(const struct cb_request *waiting, const struct cb_comms *comms, struct cb_comms *copy)
 {
-	for (size_t i = 0; i <= CB_LANES; i++) {
-		const struct cb_request *r = i < CB_LANES ? cb_lanes_waiting_in(&k->shells, i)
-							  : k->shells.execution.shell.waiting.head;
-
-		for (; r != NULL; r = r->next) {
-			if (r->kind != CB_REQUEST_COMM_OPEN && r->kind != CB_REQUEST_COMM_CLOSE)
-				continue;
-			if (comms != copy && cb_comms_copy(comms, copy) < 0)
-				return comms;
-			comms = copy;
-			cb_request_note_comm(r, copy);
-		}
+	for (const struct cb_request *r = waiting; r != NULL; r = r->next) {
+		if (r->kind != CB_REQUEST_COMM_OPEN && r->kind != CB_REQUEST_COMM_CLOSE)
+			continue;
+		if (comms != copy && cb_comms_copy(comms, copy) < 0)
+			return comms;
+		comms = copy;
+		cb_comms_note(copy, r);
 	}
 	return comms;
+}
+
+static const struct cb_comms *with_waiting(struct cb_kernel *k, const struct cb_branch *branch, struct cb_comms *copy)
+{
+	const struct cb_comms *comms = branch != NULL ? &branch->comms : &k->guest.comms;
+
+	if (branch != NULL)
+		return with(branch->shell.waiting.head, comms, copy);
+	for (size_t i = 0; i < CB_LANES; i++)
+		comms = with(cb_lanes_waiting_in(&k->shells, i), comms, copy);
+	return with(k->shells.execution.shell.waiting.head, comms, copy);
 }
 
 void cb_request_comm_info(struct cb_kernel *k, struct cb_request *r)
@@ -239,7 +230,7 @@ void cb_request_comm_info(struct cb_kernel *k, struct cb_request *r)
 	}
 	struct cb_branch *branch = cb_branches_find(&k->transactions, r->subshell_id);
 	struct cb_comms as_asked = { 0 };
-	const struct cb_comms *comms = branch != NULL ? &branch->comms : with_waiting(k, &k->guest.comms, &as_asked);
+	const struct cb_comms *comms = with_waiting(k, branch, &as_asked);
 	CB_AUTO_BUF b = CB_BUF_INIT(CB_COMMS_BYTES_MAX + CB_COMMS_MAX * 32u);
 	struct cb_json j = cb_json_begin(&b);
 	struct cb_span target = f[0].ret_type == CB_JSON_STRING ? f[0].ret : (struct cb_span){ NULL, 0 };

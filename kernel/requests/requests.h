@@ -37,8 +37,6 @@ void cb_request_stdin_too_large(struct cb_kernel *k, struct cb_request *r);
 void cb_request_execute(struct cb_kernel *k, struct cb_request *r);    /* take */
 void cb_request_ask(struct cb_kernel *k, struct cb_request *r);	       /* take: complete, inspect, is_complete */
 void cb_request_comm(struct cb_kernel *k, struct cb_request *r);       /* take: comm_open, comm_msg, comm_close */
-/* Python is told of it: what it opens is open, what it closes is closed. */
-void cb_request_note_comm(const struct cb_request *r, struct cb_comms *comms);
 void cb_request_history(struct cb_kernel *k, struct cb_request *r);    /* take */
 void cb_request_checkpoint(struct cb_kernel *k, struct cb_request *r); /* take: checkpoints, rollback */
 void cb_request_job(struct cb_kernel *k, struct cb_request *r);	       /* take: files, commands, usage */

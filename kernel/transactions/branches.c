@@ -385,6 +385,16 @@ static void begun(struct cb_shell *l)
 	cb_memory_watch(b->all);
 }
 
+/* What it says on a comm counts until it is told that this is closed. */
+static int send_request(struct cb_shell *l, struct cb_request *r, const struct cb_shell_message *m)
+{
+	int c = cb_shell_send(l, r, m);
+
+	if (c >= 0 && m->phase == CB_PHASE_COMM)
+		cb_comms_note(&((struct cb_branch *)l)->comms, r);
+	return c;
+}
+
 /* The kernel has chosen it when the jail was over limits.memory. */
 static bool out_of_memory(struct cb_transactions *tx, const struct cb_branch *b, int status)
 {
@@ -461,8 +471,6 @@ bool cb_branches_comm(struct cb_transactions *tx, struct cb_request *r, struct c
 		cb_request_free(r);
 		return true;
 	}
-	if (r->kind == CB_REQUEST_COMM_CLOSE)
-		(void)cb_comms_closed(&b->comms, id);
 	take(tx, b, r);
 	return true;
 }
@@ -535,7 +543,7 @@ static const struct cb_shell_ops branch_ops = {
 	.max_bytes = CB_SHELLS_BYTES_MAX,
 	.up = up,
 	.begun = begun,
-	.send = cb_shell_send,
+	.send = send_request,
 	.kill = stop,
 	.done = done,
 	.usage = usage,

@@ -198,6 +198,25 @@ def test_comms(c):
     assert closed.content["comm_id"] == new
 
 
+def test_a_comm_that_a_client_closes_is_open_until_the_branch_hears_of_it(c, gate):
+    one = branch(c)
+    new = run_in(c, one, "from comm import create_comm\nnew = create_comm(target_name='new')\nnew.comm_id").result
+    code = "print('runs', flush=True); open('gate').read(); new.send({'last': 1}); print('end')"
+    cell = start_in(c, one, code)
+    c.says(cell, "runs")
+    close = c.send("comm_close", {"comm_id": new.strip("'"), "data": {}})
+    info = c.request("comm_info_request", header=c.header("comm_info_request", subshell_id=one)).content
+    assert info["comms"] == {}, "as the client has closed it"
+    gate()
+    done = c.finish(cell)
+    assert [m.content["data"] for m in done.of("comm_msg")] == [{"last": 1}]
+    assert done.text("stderr") == "" and done.text() == "runs\nend\n"
+    c.until_idle(close)
+    info = c.request("comm_info_request", header=c.header("comm_info_request", subshell_id=one)).content
+    assert info["comms"] == {}
+    assert run_in(c, one, "new.send({'late': 1})").text("stderr").count("comm messages") == 1
+
+
 @pytest.mark.parametrize("channel", ["control", "shell"])
 def test_from_a_name(c, channel):
     assert c.run("x = 1").ok and ask(c, "checkpoint", name="a")["status"] == "ok"
