@@ -45,6 +45,7 @@ class Debugger(Lane):
     def __init__(self, side, number, wire):
         super().__init__(side, number, wire, "cellblock-debugger")
         self.session = None
+        self._begins = False  # the session is being made
         self.breakpoints = {}  # path -> what was set there
         self._explorer = None
         self._empty_lines = []  # transformers of IPython's that are off: (index, function)
@@ -180,7 +181,11 @@ class Debugger(Lane):
             return
         from .pydevd_session import Session
 
-        self.session = Session(self)
+        self._begins = True
+        try:
+            self.session = Session(self)
+        finally:
+            self._begins = False
         manager = getattr(self.guest.shell, "input_transformer_manager", None)
         for index, each in enumerate(manager.cleanup_transforms if manager else ()):
             if each.__name__ == "leading_empty_lines":  # lines must be counted as the frontend does
@@ -269,6 +274,10 @@ class Debugger(Lane):
         return _response(message)
 
     # from the main thread
+
+    def in_session(self):
+        """Not by its being there: frontends ask for its state whenever they open a notebook."""
+        return self._begins or self.session is not None
 
     def cell_begins(self):
         if self.session is not None:

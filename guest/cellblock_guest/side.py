@@ -63,6 +63,8 @@ class Side:
             wire.retire()
         for lane in self.lanes.values():
             lane.retire()
+        if self.debugger:  # it has no session, else there would be no such copy
+            self.debugger.retire()
         self.lanes = {}
 
     def take(self, fd):

@@ -296,11 +296,14 @@ def heal(guest, copy):
     def revive_pools():
         _revive_pools(copy.waited)
 
+    def heal_scripts():
+        _heal_scripts(guest.shell)
+
     steps = [_heal_process_pools, _heal_multiprocessing, _heal_subprocesses, _close_zmq]
     if copy:
         steps += [_own_finalizers, _end_pools if copy.branch else revive_pools]
     else:
-        steps += [_heal_thread_pools, _heal_queues, _end_pools]
+        steps += [_heal_thread_pools, _heal_queues, _end_pools, heal_scripts]
         for loop in list(guest.aio.loops):
             loop._default_executor = None
     for step in steps:
@@ -317,6 +320,19 @@ def _heal_thread_pools():
         pool._idle_semaphore = type(pool._idle_semaphore)(0)
     if module:
         module._threads_queues.clear()
+
+
+def _heal_scripts(shell):
+    """%%bash and its like run in a loop whose thread is not there; the next one makes another. What would stop the old
+    one at the end waits for that thread."""
+    manager = getattr(shell, "magics_manager", None)
+    scripts = manager and manager.registry.get("ScriptMagics")
+    if getattr(scripts, "event_loop", None) is not None:
+        scripts.event_loop = None
+        finalizer = getattr(scripts, "_event_loop_finalizer", None)
+        if finalizer is not None:
+            finalizer.detach()
+            scripts._event_loop_finalizer = None
 
 
 def _heal_process_pools():

@@ -164,11 +164,12 @@ class Twins:
 
     def _copy_with_threads(self, request, number, fds, room):
         """What would not come back, also in the twin after it was woken. None: this process can't be copied so. Nor is
-        it while a debugger is there, whose threads would not know what became of them."""
+        it while a debugger has a session, whose threads would not know what became of them."""
         guest, process, copy = self.guest, self.process, None
         if self.copier is copier.UNTRIED:
             self.copier = copier.load()
-        if self.copier is None or guest.debugger or guest.side.debugger:
+        debugger = guest.side.debugger
+        if self.copier is None or guest.debugger or (debugger and debugger.in_session()):
             return None
         left, answer = left_out(), b""
         if self._looked_at:

@@ -217,3 +217,43 @@ def test_a_debuggers_request_leaves_no_cell_without_a_net(start):
         for each in asked:
             c.reply(each, "control")
         assert c.run("x").result == str(i)
+
+
+THREAD = "import os, threading\nt = threading.Thread(target=threading.Event().wait, daemon=True); t.start()"
+
+
+@pytest.mark.parametrize("how", ["asked", "disconnected"])
+def test_a_debugger_without_a_session_keeps_no_thread_from_coming_back(start, how):
+    """JupyterLab asks for the debugger's state whenever a notebook is opened."""
+    c = start(args=["--set", "transactions.mode=always"]).client
+
+    def debug(command, **arguments):
+        content = {"type": "request", "seq": 1, "command": command, "arguments": arguments}
+        reply = c.request("debug_request", content, channel="control").content
+        assert reply["success"], reply
+        return reply.get("body")
+
+    if how == "disconnected":
+        debug("initialize", clientID="t", linesStartAt1=True, columnsStartAt1=True, pathFormat="path")
+        debug("attach")
+        assert debug("debugInfo")["isStarted"]
+        debug("disconnect", restart=False, terminateDebuggee=True)
+        assert c.run("after = 1").ok
+    assert not debug("debugInfo")["isStarted"]
+    assert c.run(THREAD).ok
+    assert c.run("%%bash\necho 1").text() == "1\n"
+    for _ in range(2):
+        dead = c.run("os._exit(1)")
+        assert dead.about["state"] == "restored" and "did not come back" not in dead.content["evalue"]
+        assert c.run("t.is_alive()").result == "True"
+        assert c.run("%%bash\necho 2").text() == "2\n"
+        assert not debug("debugInfo")["isStarted"]
+
+
+def test_scripts_run_where_their_thread_did_not_come_back(start):
+    c = start(args=["--set", "transactions.mode=always"]).client
+    assert c.run(kernels.BY_FORK + "import os").ok
+    assert c.run("%%bash\necho 1").text() == "1\n"
+    for _ in range(2):
+        assert c.run("os._exit(1)").about["state"] == "restored"
+        assert c.run("%%bash\necho 2").text() == "2\n"
