@@ -29,13 +29,15 @@ def _is_asyncios(callback):
 
 
 class Aio:
-    def __init__(self, wire, interrupts):
+    def __init__(self, wire, interrupts, of=None):
+        """of: the main thread's, in a subshell's; that one knows all loops."""
         self.wire = wire
         self.interrupts = interrupts
         self.loop = None
         self.aside = None  # what runs in other threads' cells
         self.asyncio = None
-        self.loops = WeakSet()  # the user's as well
+        self.loops = of.loops if of else WeakSet()  # the user's as well
+        self._watches = of is not None
         self.others = WeakSet()  # of another make
         self.in_cell = False
         self.executing = False  # a client's cell, not what a comm's handler runs
@@ -51,9 +53,14 @@ class Aio:
         import selectors
 
         self.asyncio = asyncio
-        self._watch(sys.modules["asyncio.selector_events"].BaseSelectorEventLoop, selectors.PollSelector)
+        if not self._watches:
+            self._watches = True
+            self._watch(sys.modules["asyncio.selector_events"].BaseSelectorEventLoop, selectors.PollSelector)
         if not self.postponed:
             self._make_loop()
+        here = self._here()
+        if here.asyncio is None:  # a subshell's cell is what imports it
+            here.on_import(asyncio)
 
     def no_more_postponed(self):
         self.postponed = False
@@ -99,8 +106,9 @@ class Aio:
 
     def self_pipes(self):
         """(fd, fd) of the two ends of each loop's self-pipe."""
-        open_ones = [loop for loop in self.loops if loop._ssock is not None and loop._csock is not None]
-        return [(loop._ssock.fileno(), loop._csock.fileno()) for loop in open_ones]
+        pipes = [(loop._ssock, loop._csock) for loop in self.loops]  # which another thread may close
+        pipes = [(ours.fileno(), theirs.fileno()) for ours, theirs in pipes if ours is not None and theirs is not None]
+        return [pipe for pipe in pipes if -1 not in pipe]
 
     def mark_others(self):
         """In a copy of the process with its threads: a loop that runs in another one knows by the process's number that
@@ -207,7 +215,7 @@ class Aio:
     def _here(self):
         """Of the shell whose thread this is: a subshell's code may run cells in the main one."""
         lane = context.subshell()
-        return lane.aio if lane else self
+        return lane.aio if lane and lane.aio else self
 
     def _elsewhere(self):
         """A loop for what a thread of the user's runs as a cell: not the cells' own, as under ipykernel, and kept for
@@ -218,11 +226,15 @@ class Aio:
 
     def _on_interrupt(self, task):
         """True if nothing but the loop itself runs: then the cell's task is cancelled at its await."""
-        if self.serving or self.asyncio.current_task(self.loop) is not None or self._calls_users():
+        if self.serving or self.runs_users():
             return False
         self.interrupted = True
         self.loop.call_soon_threadsafe(task.cancel)
         return True
+
+    def runs_users(self):
+        """Whether the loop is in the user's code."""
+        return self.asyncio.current_task(self.loop) is not None or self._calls_users()
 
     def _calls_users(self):
         """Whether the loop's thread is in a callback that is not asyncio's own."""
@@ -262,15 +274,28 @@ class Aio:
             if self._idle() and any(ready == fd for ready, _ in self._poll.poll()):
                 return
             loop.add_reader(fd, on_frame)
-            self._mark(False)  # a cell may have left its mark
             self.interrupts.in_tasks = True
             try:
-                loop.run_forever()
-            except BaseException:  # SystemExit or KeyboardInterrupt of a task: it is that task's end only
-                import traceback
-
-                traceback.print_exc()
+                self.run_tasks(loop.run_forever)
             finally:
                 self.interrupts.in_tasks = False
                 if not loop.is_closed():
                     loop.remove_reader(fd)
+
+    def run_tasks(self, run_forever):
+        """Between cells, until the loop is stopped."""
+        self._mark(False)  # a cell may have left its mark
+        try:
+            run_forever()
+        except BaseException:  # SystemExit or KeyboardInterrupt of a task: it is that task's end only
+            import traceback
+
+            traceback.print_exc()
+
+    def close(self):
+        """In a subshell's thread that ends. What its tasks would have done is nobody's concern."""
+        for loop in (self.loop, self.aside):
+            if loop is not None and not loop.is_running() and not loop.is_closed():
+                for task in self.asyncio.all_tasks(loop):
+                    task._log_destroy_pending = False
+                loop.close()

@@ -137,6 +137,7 @@ class LaneInterrupts:
         self.late = 0  # that was interrupted before its code ran
         self.hits = 0  # KeyboardInterrupts raised
         self.on_async = None  # called first while an await-cell runs; True = it took care
+        self.in_tasks = None  # while the loop runs between cells: whether it is in the user's code
         self.shield = 0  # > 0: a frame is half sent, or a thread half born
         self.pending = False  # an interrupt came while shielded
         self.waiting = None  # the lock that it waits for, if an interrupt may let it go
@@ -169,12 +170,29 @@ class LaneInterrupts:
                 self._raise(None)
             self._hit = self.pending = False
 
+    def run_tasks(self, runs_users, function):
+        """Between cells. What waits there for a task's end, and is interrupted, ends that task, too."""
+        try:
+            try:
+                self.in_tasks = runs_users
+                function()
+            finally:
+                self.in_tasks = None
+                self._disarm()
+        finally:
+            self.in_tasks = None
+            self._disarm()
+
     def interrupt(self, request):
         """request: what it is for; its thread may not have come to it, or be done with it."""
         with self._lock:
             if not self.armed:
                 self.late = request
-            if not self.armed or self.request != request or (self.on_async and self.on_async()):
+                if self.in_tasks and self.in_tasks():
+                    self._hit = True
+                    self.end()
+                return
+            if self.request != request or (self.on_async and self.on_async()):
                 return
             self._hit = True
             self.end()
@@ -239,11 +257,14 @@ class Lane:
         self.interrupts.left = True
         self.queue.put(None)
 
+    def next_frame(self):
+        return self.queue.get()
+
     def run(self):
         self.interrupts.thread = threading.get_ident()
         while not self.interrupts.left:
             try:
-                frame = self.queue.get()
+                frame = self.next_frame()
                 if self.wire.process != os.getpid():  # in a copy, with what was asked before
                     return
                 if frame is None:

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+from _queue import SimpleQueue
 from _thread import allocate_lock, get_ident
 from collections import deque
 
@@ -110,6 +111,39 @@ class _Beside:
             serve(self._lane.guest, self._lane.aio, *self._frames.popleft())
 
 
+class _Frames:
+    """What the subshell's thread waits for, while its loop runs: a callback of the user's may have begun a task."""
+
+    def __init__(self):
+        self._all = SimpleQueue()
+        self._loop = None  # that runs meanwhile
+        self.empty = self._all.empty
+
+    def put(self, frame):
+        """Takes no lock: in a copy of the process its owner might have to wait for who puts."""
+        self._all.put(frame)
+        loop = self._loop
+        try:
+            if loop is not None:
+                loop.call_soon_threadsafe(self._arrived, loop)
+        except RuntimeError:  # it is closed
+            pass
+
+    def _arrived(self, loop):
+        if loop is self._loop:  # else this is late, and a cell runs by now
+            loop.stop()
+
+    def get(self, aio):
+        while self.empty() and aio and aio.loop is not None and not aio.loop.is_closed():
+            self._loop = aio.loop
+            try:
+                if self.empty():
+                    aio.run_tasks(lambda: aio.interrupts.run_tasks(aio.runs_users, aio.loop.run_forever))
+            finally:
+                self._loop = None
+        return self._all.get()
+
+
 class _Answers:
     """To one question at a time. SimpleQueue.get(timeout) waits without end if a signal comes just at its time."""
 
@@ -142,7 +176,7 @@ class Subshell(Lane):
         self.asks = False  # the running cell may
         self.asked = False  # and does: the question is open
         self.clicks = self.used = 0  # interrupts; each allows another question in the place of an open one
-        self.answers = _Answers()
+        self.queue, self.answers = _Frames(), _Answers()
         self._question = threading.RLock()
         self._followed = 0  # the request that was interrupted, and has not gone on
         self._ends = allocate_lock()  # held while `request` ceases to be, or is told of
@@ -261,6 +295,11 @@ class Subshell(Lane):
         finally:
             for each in (_lanes, self.guest.wire.beside):  # a copy of the process has forgotten it
                 each.pop(get_ident(), None)
+            if self.aio:
+                self.aio.close()
+
+    def next_frame(self):
+        return self.queue.get(self.aio)
 
     def serve(self, kind, request, content, metadata, buffers):
         self.kind, self.request = kind, request
@@ -283,16 +322,14 @@ class Subshell(Lane):
 
     def _answer(self, kind, request, content, metadata, buffers):
         if self.shell is None:
-            self.aio = Aio(_Waker(), self.interrupts)
+            self.aio = Aio(_Waker(), self.interrupts, self.guest.aio)
             self.aio.beside = self.beside
             _install(self.guest.shell)
             self.shell = _shell_of(self.guest.shell, _Guest(self.guest, self))
         context.set_current(request)
         self.aio.context.run(context.set_current, request)
         if self.aio.loop is None and "asyncio" in sys.modules:
-            import asyncio  # the main thread may be in the middle of importing it
-
-            self.aio.on_import(asyncio)
+            self.aio.ensure()  # the main thread may be in the middle of importing it
         if kind == W.EXECUTE:
             self.asks, self.used, self.aio.executing = metadata.get("allow_stdin"), self.clicks, True
             try:

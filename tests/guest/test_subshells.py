@@ -204,3 +204,24 @@ def test_threads_while_the_first_one_is_made(new_guest):
     )
     result = new_guest().run(code)
     assert result.ok and "in a thread" in result.stdout
+
+
+@pytest.mark.parametrize("what", ["task", "callback"])
+def test_an_interrupt_ends_a_task_that_keeps_the_next_cell_waiting(guest, subshell, what):
+    subshell.run(
+        "import asyncio\ndef work():\n    print('go', flush=True)\n    while True: pass\n"
+        "async def task(): work()\nloop = asyncio.get_running_loop()\n"
+        + ("t = loop.create_task(task())" if what == "task" else "_ = loop.call_soon(work)")
+    )
+    if not any("go" in str(f.content) for f in guest.seen if f.kind == "STREAM"):
+        guest.until("STREAM", lambda f: "go" in f.content)
+    subshell.start("print('next')")
+    subshell.interrupt()
+    cell = subshell.finish()
+    assert "KeyboardInterrupt" in guest_text(guest) and cell.reply["ename"] == "KeyboardInterrupt"
+    assert subshell.run("6*7").result == "42"
+    assert subshell.run("await asyncio.sleep(0.001, 1)").result == "1"
+
+
+def guest_text(guest):
+    return "".join(f.content for f in guest.seen if f.kind == "STREAM")

@@ -462,6 +462,62 @@ def test_comms_reach_a_cell_that_awaits(client, subshell, comm):
     assert client.finish(behind).result == "'after'"
 
 
+def test_what_a_comms_handler_begins_goes_on(client, subshell, comm, gate):
+    """JupyterLab sends widgets' messages to subshells: `button.on_click(lambda _: asyncio.create_task(work()))`."""
+    client.run(
+        "import asyncio, threading\nsteps, done, kept = [], threading.Event(), []\n"
+        "async def work():\n"
+        "    kept.append(asyncio.get_running_loop())\n    print('begun')\n    await asyncio.sleep(0.01)\n"
+        "    steps.append(threading.current_thread().name)\n    done.set()\n"
+        "def opened(comm, msg):\n    comm.on_msg(lambda m: kept.append(asyncio.create_task(work())))\n"
+        "get_ipython().kernel.comm_manager.register_target('begins', opened)"
+    )
+    client.until_idle(comm("comm_open", comm_id="b1", target_name="begins", data={}))
+    cell = client.start("print('running', flush=True)\nopen('gate').read()")
+    client.says(cell, "running")
+    clicked = comm("comm_msg", comm_id="b1", data={})
+    client.says(clicked, "begun")
+    gate()
+    assert client.finish(cell).ok
+    assert client.run("done.wait(60)").result == "True"
+    assert "subshell" in client.run("steps").result
+    assert run_in(client, subshell, "'next', kept[1] is asyncio.get_running_loop()").result == "('next', True)"
+    calls = "asyncio.run_coroutine_threadsafe(asyncio.sleep(0, 42), kept[1]).result(60)"  # while it has nothing to do
+    assert client.run(calls).result == "42"
+    run_in(client, subshell, "asyncio.get_running_loop().call_later(0.01, lambda: 1 / 0)")
+    for n in range(20):  # frames come while a task runs, and end no cell's wait
+        assert run_in(client, subshell, f"kept.append(asyncio.create_task(work())); await asyncio.sleep(0, {n})").ok
+    assert run_in(client, subshell, "await asyncio.gather(asyncio.sleep(0.02, 1))").result == "[1]"
+
+
+def test_one_that_ends_leaves_nothing_open(start):
+    c = start(args=["--set", "transactions.mode=off"]).client
+    c.run(
+        "import asyncio, gc, os, threading, traceback\nasync def work(): await asyncio.sleep(0)\n"
+        "async def never(): await asyncio.sleep(99)\n"
+        "class Loop(asyncio.SelectorEventLoop):\n    def _make_self_pipe(self):\n"
+        "        self.depth = len(traceback.extract_stack())\n        super()._make_self_pipe()\n"
+        "gc.disable()"
+    )
+    count = (
+        "for t in threading.enumerate():\n    'subshell' in t.name and t.join()\n"
+        "loop = Loop(); loop.close()\nloop.depth, len(os.listdir('/proc/self/fd'))"
+    )
+
+    def use():
+        made = create(c)
+        assert run_in(c, made, "t = asyncio.create_task(never()); await work()").ok
+        assert delete(c, made) == {"status": "ok"}
+
+    use()
+    before = c.run(count).result
+    for _ in range(50):
+        use()
+    last = c.run(count)
+    assert last.result == before and last.text() == ""
+    assert c.run("del t; _ = gc.collect()").text() == ""
+
+
 def test_output_is_the_cells_own_however_many_run_beside_it(start):
     """The supervisor keeps whom output belongs to for 1,024 requests, and for those under way."""
     c = start(args=["--set", "transactions.mode=off"]).client
