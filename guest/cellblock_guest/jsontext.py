@@ -6,6 +6,7 @@ otherwise they raise TypeError (comms: the caller must know).
 
 import json
 from base64 import b64encode
+from collections.abc import Iterable
 
 _MAX_DEPTH = 200  # the scan allows 256, contents are nested a little
 _MAX_KEYS = 50000  # the scan allows 60000 keys in objects open at one time
@@ -130,14 +131,16 @@ def _repair(value, lenient, depth, keys, above):
     return _repair_other(value, lenient, depth, keys, above)
 
 
-def _repair_container(value, lenient, depth, keys, above):
+def _repair_container(value, lenient, depth, keys, above, of=None):
+    """of: the id of what the list was made of, anew each time that something leads there."""
     if isinstance(value, dict):
         keys -= len(value)
-    if depth >= _MAX_DEPTH or keys < 0 or id(value) in above:
+    of = of or id(value)
+    if depth >= _MAX_DEPTH or keys < 0 or of in above:
         if not lenient:
             raise ValueError(_TOO_DEEP)
         return "<%s: too large or deep for a Jupyter message>" % type(value).__name__
-    above.add(id(value))
+    above.add(of)
     try:
         if not isinstance(value, dict):
             return [_repair(item, lenient, depth + 1, keys, above) for item in value]
@@ -146,7 +149,7 @@ def _repair_container(value, lenient, depth, keys, above):
             result[clean_text(_key(key))] = _repair(item, lenient, depth + 1, keys, above)
         return result
     finally:
-        above.discard(id(value))
+        above.discard(of)
 
 
 def _key(key):
@@ -158,23 +161,36 @@ def _key(key):
 
 
 def _repair_other(value, lenient, depth, keys, above):
+    try:
+        plain = _plainer(value)
+    except Exception:
+        if not lenient:
+            raise
+        try:
+            return str(value)
+        except Exception:
+            return "<%s>" % type(value).__name__
+    if not isinstance(plain, list):
+        return _repair(plain, lenient, depth, keys, above)
+    return _repair_container(plain, lenient, depth, keys, above, id(value))
+
+
+def _plainer(value):
+    """As jupyter_client has it: what can be iterated is a list, an array as well, though it claims to be an index."""
     if hasattr(value, "isoformat"):
         return str(value.isoformat())
     item = getattr(value, "item", None)  # numpy's scalars
     if item is not None and getattr(value, "ndim", None) == 0:
         plain = item()
         if type(plain) is not type(value):
-            return _repair(plain, lenient, depth, keys, above)
+            return plain
+    if isinstance(value, Iterable):
+        return list(value)
     if hasattr(value, "__index__"):
-        return _repair(value.__index__(), lenient, depth, keys, above)
+        return value.__index__()
     if hasattr(value, "__float__"):
-        return _repair(float(value), lenient, depth, keys, above)
-    if not lenient:
-        raise TypeError("Object of type %s is not JSON serializable" % type(value).__name__)
-    try:
-        return str(value)
-    except Exception:
-        return "<%s>" % type(value).__name__
+        return float(value)
+    raise TypeError("Object of type %s is not JSON serializable" % type(value).__name__)
 
 
 def bundle(data):

@@ -82,6 +82,17 @@ def test_data_that_is_not_json(guest, need):
     assert result.error["ename"] == "TypeError"
     result = guest.run("c.send({'x': float('nan'), 3: 4})")
     assert result.of("UP_COMM_MSG")[0].content["data"] == {"x": None, "3": 4}
+    result = guest.run("c.send({'x': range(2), 'y': {'a': 1}.keys()})")
+    assert result.of("UP_COMM_MSG")[0].content["data"] == {"x": [0, 1], "y": ["a"]}
+    assert guest.run("c.send({'x': range})").error["ename"] == "TypeError"
+
+
+def test_arrays_in_data(guest, need):
+    need("comm", "numpy")
+    result = guest.run(
+        "import comm, numpy as np\nc = comm.create_comm(target_name='t')\nc.send({'x': np.arange(4).reshape(2, 2)})"
+    )
+    assert result.of("UP_COMM_MSG")[0].content["data"] == {"x": [[0, 1], [2, 3]]}
 
 
 def test_large_buffers(guest, need):

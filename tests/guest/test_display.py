@@ -65,6 +65,10 @@ def test_clear_output(guest, ipython):
         ("__import__('datetime').date(2020, 1, 2)", "2020-01-02"),
         ("-0.0", 0.0),
         ("{1: 'a', '1': 'b'}", {"1": "b"}),
+        ("[range(3), {'a': 1}.keys(), {'b': 2}.items()]", [[0, 1, 2], ["a"], [["b", 2]]]),
+        ("__import__('collections').deque('ab')", ["a", "b"]),
+        ("type('Bad', (), {'__index__': lambda s: 1 / 0, '__str__': lambda s: 'bad'})()", "bad"),
+        ("type('Bad', (), {'__iter__': lambda s: iter([s, s]), '__str__': lambda s: 'bad'})()", list),
     ],
 )
 def test_what_is_not_json(guest, ipython, value, expected):
@@ -73,6 +77,8 @@ def test_what_is_not_json(guest, ipython, value, expected):
     assert list(data) == ["application/json"]
     if expected in (hex, str):
         assert isinstance(data["application/json"], str)
+    elif expected is list:  # without an end
+        assert isinstance(data["application/json"], list)
     else:
         assert data["application/json"] == expected
 
@@ -166,6 +172,10 @@ def test_numpy_values_in_json(guest, need):
         "publish_display_data({'application/json': {'f': np.float64('nan'), 'i': np.int64(3), 'b': np.bool_(True)}})"
     )
     assert guest.run(code).of("DISPLAY_DATA")[0].content["data"]["application/json"] == {"f": None, "i": 3, "b": True}
+    code = "from IPython.display import JSON\nJSON({'a': np.arange(3), 'b': np.float32([[1, np.nan]]), 'c': np.array(7)})"
+    if guest.interpreter.ipython:
+        shown = guest.run(code).of("EXECUTE_RESULT")[0].content["data"]["application/json"]
+        assert shown == {"a": [0, 1, 2], "b": [[1.0, None]], "c": 7}
 
 
 def test_hooks(guest, ipython):
