@@ -25,7 +25,7 @@ class Comms:
             content.update(target_name=keys.get("target_name") or "comm", target_module=keys.get("target_module"))
         content = encode(content, lenient=False)
         meta = encode(metadata, lenient=False) if metadata else b""
-        views = [memoryview(buffer).cast("B") for buffer in buffers or ()]
+        views = [_bytes_of(buffer) for buffer in buffers or ()]
         if len(views) > W.MAX_BUFFERS:
             raise ValueError("a comm message carries at most %d buffers" % W.MAX_BUFFERS)
         size = len(content) + len(meta) + sum(map(len, views))
@@ -55,6 +55,17 @@ class Comms:
             except ImportError:
                 pass
         return self.comm_class(*args, **kwargs)
+
+
+def _bytes_of(buffer):
+    """As they lie in memory."""
+    view = memoryview(buffer)
+    try:
+        return view.cast("B")
+    except (TypeError, ValueError):  # columns first, nothing, or numbers of another machine's
+        if not view.contiguous:
+            raise
+        return memoryview(view.tobytes("A"))
 
 
 class CommManager:

@@ -103,6 +103,17 @@ def test_large_buffers(guest, need):
     assert [len(b) for b in result.of("UP_COMM_MSG")[0].buffers] == [5_000_000, 2]
 
 
+def test_buffers_of_any_order(guest, need):
+    need("comm", "numpy")
+    result = guest.run(
+        "import comm, numpy as np\nc = comm.create_comm(target_name='t')\na = np.arange(6, dtype='uint8').reshape(2, 3)\n"
+        "c.send({}, buffers=[a, np.asfortranarray(a), np.empty((0, 3)), np.array(7, 'uint8'), np.array([1], '>u2')])"
+    )
+    sent = [bytes(b) for b in result.of("UP_COMM_MSG")[0].buffers]
+    assert sent == [bytes(range(6)), bytes([0, 3, 1, 4, 2, 5]), b"", b"\7", b"\0\1"]
+    assert not guest.run("c.send({}, buffers=[a[:, ::2]])").ok
+
+
 def test_ipykernel_comm(new_guest):
     """Libraries of old import it; ours serves, whether ipykernel itself is there or not."""
     guest = new_guest()
