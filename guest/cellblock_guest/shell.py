@@ -420,18 +420,22 @@ class ZMQInteractiveShell(InteractiveShell):
                 try:
                     codes.append(compiler(ast.Module(nodes[:first], []), name, "exec"))
                 except SyntaxError:
-                    return self._compile_one_by_one(nodes, name, compiler)
+                    return self._compile_one_by_one(nodes, first, name, compiler)
             for node in nodes[first:]:
                 codes.append(compiler(ast.Interactive([node]), name, "single"))
             return codes
 
     @staticmethod
-    def _compile_one_by_one(nodes, name, compiler):
-        """One statement is wrong by itself, as a lone `return`: what is before it runs, then its error shows."""
+    def _compile_one_by_one(nodes, first, name, compiler):
+        """One statement is wrong by itself, as a lone `return`: what is before it runs, then its error shows. Or it is
+        not where it belongs, as `from __future__` behind a magic."""
         codes = []
-        for node in nodes:
+        for at, node in enumerate(nodes):
             try:
-                codes.append(compiler(ast.Module([node], []), name, "exec"))
+                if at < first:
+                    codes.append(compiler(ast.Module([node], []), name, "exec"))
+                else:
+                    codes.append(compiler(ast.Interactive([node]), name, "single"))
             except SyntaxError as e:
                 codes.append(e)
                 break

@@ -210,6 +210,15 @@ def test_cell_with_future_import(guest):
     assert guest.run("def g(a: Nope): pass\ng.__annotations__").result == "{'a': 'Nope'}"
 
 
+def test_a_future_import_behind_other_code(new_guest, ipython):
+    """As behind a magic; what is last shows all the same."""
+    guest = new_guest()
+    assert guest.run("x = 1\nfrom __future__ import division\nx + 1").result == "2"
+    assert guest.run("x = 1\nfrom __future__ import annotations\nx + 1;").result is None
+    shown = guest.run("%config InteractiveShell.ast_node_interactivity = 'all'\nx\nfrom __future__ import division\nx")
+    assert shown.ok and len(guest.run("x\nfrom __future__ import division\nx").of("EXECUTE_RESULT")) == 2
+
+
 def test_a_future_import_alone(new_guest):
     guest = new_guest()
     assert guest.run("from __future__ import annotations").ok
