@@ -10,7 +10,7 @@ CELL_SUFFIX = ".py"
 _HERE = __file__.rpartition("/")[0]
 _HANDLER = _HERE + "/interrupts.py"
 _TOOLS = _HERE + "/hosttools.py"
-_IMPORTS = _HERE + "/allowed_imports.py"
+_BETWEEN = (_HERE + "/allowed_imports.py", _HERE + "/context.py")
 _COMPILED = ("_pydevd", "<stringsource>")  # of the debugger's
 _folder = None
 
@@ -64,12 +64,12 @@ def is_own_file(path):
 def own_frames_off(tb):
     """The traceback of user code: frames of this package at its beginning, and at its end those of the handler that
     raised a KeyboardInterrupt, of ours that it met, and of a debugger that had stopped there, are nobody's concern;
-    nor are those, anywhere, of what looks at each import, or calls a handler of the user's."""
+    nor are those, anywhere, of what looks at each import, runs a pool's work, or calls a handler of the user's."""
     while tb is not None and tb.tb_next is not None and is_own_file(tb.tb_frame.f_code.co_filename):
         tb = tb.tb_next
     users = at = tb
     while at is not None and at.tb_next is not None:
-        if at.tb_next.tb_frame.f_code.co_filename == _IMPORTS:
+        if at.tb_next.tb_frame.f_code.co_filename in _BETWEEN:
             at.tb_next = at.tb_next.tb_next
             continue
         at = at.tb_next

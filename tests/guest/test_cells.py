@@ -205,6 +205,20 @@ def test_underscore_of_the_user_is_kept(new_guest, ipython):
     assert guest.run("_").result == "'mine'"
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "with ThreadPoolExecutor() as p: list(p.map(lambda n: 1 / n, [0]))",
+        "await asyncio.to_thread(lambda: 1 / 0)",
+        "with ThreadPoolExecutor() as p: p.submit(int, 'x').result()",
+    ],
+)
+def test_an_error_in_a_threads_pool_shows_no_frame_of_ours(guest, code):
+    result = guest.run("import asyncio\nfrom concurrent.futures import ThreadPoolExecutor\n" + code)
+    text = plain(result.error["traceback"])
+    assert "cellblock_guest" not in text and "run_as" not in text and "concurrent" in text
+
+
 def test_cell_with_future_import(guest):
     assert guest.run("from __future__ import annotations\ndef f(a: Nope): pass").ok
     assert guest.run("def g(a: Nope): pass\ng.__annotations__").result == "{'a': 'Nope'}"
