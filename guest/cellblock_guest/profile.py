@@ -66,9 +66,22 @@ def _load(config, folder, name, guest):
             guest.log_exception("profile file " + path)
 
 
+def _application(config):
+    """As ipykernel's application has it, which is one of those with a shell: its own section counts more."""
+    from copy import deepcopy
+
+    app = {}
+    for section in ("InteractiveShellApp", "IPKernelApp"):
+        for name, value in config.get(section, {}).items():
+            if hasattr(value, "get_value"):  # it adds to what was there, as by append()
+                value = deepcopy(value).get_value(app.get(name, []))
+            app[name] = value
+    return app
+
+
 def run_startup(shell, guest):
     """Extensions, exec_lines and exec_files of the configuration, then the files in startup/."""
-    app = shell.config.get("InteractiveShellApp", {})
+    app = _application(shell.config)
     for extension in app.get("extensions", ()):
         try:
             shell.extension_manager.load_extension(extension)

@@ -289,6 +289,28 @@ def test_profile(new_guest, tmp_path):
     assert any("starting" in f.content for f in guest.seen if f.kind == "STREAM")
 
 
+def test_profile_of_kernels(new_guest, tmp_path):
+    """The application's own section goes before, or adds to, that of all shells'."""
+    profile = tmp_path / ".ipython" / "profile_default"
+    profile.mkdir(parents=True)
+    (tmp_path / "a_file.py").write_text("from_file = 7\n")
+    (tmp_path / "start.py").write_text("started = 1\n")
+    (profile / "ipython_config.py").write_text(
+        "c.InteractiveShellApp.exec_lines = ['line = [1]']\nc.InteractiveShellApp.exec_files = ['none.py']\n"
+        "c.InteractiveShellApp.extensions.append('ext_a')\n"
+    )
+    (profile / "ipython_kernel_config.py").write_text(
+        "c.IPKernelApp.exec_lines.append('line.append(2)')\nc.IPKernelApp.exec_files = ['~/a_file.py']\n"
+        "c.IPKernelApp.exec_PYTHONSTARTUP = False\nc.IPKernelApp.extensions.append('ext_b')\n"
+    )
+    for name in "ab":
+        text = "def load_ipython_extension(ip): ip.push({'ext_%s': 1})" % name
+        (tmp_path / ("ext_%s.py" % name)).write_text(text)
+    env = {"HOME": str(tmp_path), "PYTHONPATH": str(tmp_path), "PYTHONSTARTUP": str(tmp_path / "start.py")}
+    guest = new_guest(env=env)
+    assert guest.run("line, from_file, ext_a, ext_b, 'started' in globals()").result == "([1, 2], 7, 1, 1, False)"
+
+
 def test_broken_profile_is_survived(new_guest, tmp_path):
     profile = tmp_path / ".ipython" / "profile_default"
     (profile / "startup").mkdir(parents=True)
