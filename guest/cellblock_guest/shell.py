@@ -456,7 +456,7 @@ class ZMQInteractiveShell(InteractiveShell):
                 if code.co_flags & _COROUTINE:
                     if self.in_main_thread:
                         sys.excepthook = excepthook
-                    return self.guest.aio.run_coroutine(self._run_awaiting, code, codes, result)
+                    return self._run_coroutine(code, codes, result)
                 exec(code, namespace, local)
         except BaseException as e:
             self._show_failure(e, result)
@@ -464,10 +464,16 @@ class ZMQInteractiveShell(InteractiveShell):
             if self.in_main_thread:
                 sys.excepthook = excepthook
 
-    async def _run_awaiting(self, code, codes, result):
+    def _run_coroutine(self, code, codes, result):
+        """In the cells' loop of asyncio, or by what the user has put in its place (%autoawait trio)."""
+        runner, aio = self.loop_runner, self.guest.aio
+        if str(runner) == "asyncio":
+            return aio.run_coroutine(self._run_awaiting, aio.awaiting, code, codes, result)
+        return runner(self._run_awaiting(_itself, code, codes, result))
+
+    async def _run_awaiting(self, awaiting, code, codes, result):
         __tracebackhide__ = "__ipython_bottom__"
         namespace, local = self.user_module.__dict__, self.user_ns
-        awaiting = self.guest.aio.awaiting
         try:
             while code is not None:
                 if isinstance(code, SyntaxError):
@@ -583,6 +589,10 @@ def _make_info(raw_cell, store_history, silent, shell_futures, cell_id):
 
 def _first(*errors):
     return next((error for error in errors if error is not None), None)
+
+
+def _itself(value):
+    return value
 
 
 def _has_group(value):

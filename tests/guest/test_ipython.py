@@ -275,6 +275,36 @@ def test_is_complete(guest, code, status):
     assert ("indent" in reply) == (status == "incomplete")
 
 
+def test_a_runner_of_another_loop(new_guest):
+    guest = new_guest()
+    guest.run(
+        "import types\n@types.coroutine\ndef ask(n): return (yield n)\n"
+        "def runner(coroutine):\n    said = []\n    try:\n        value = None\n        while True:\n"
+        "            said.append(coroutine.send(value)); value = said[-1] * 2\n"
+        "    except StopIteration as e:\n        ran.append(said); return e.value\nran = []"
+    )
+    assert guest.run("%autoawait runner\nNone").ok
+    assert guest.run("x = await ask(21)\nx").result == "42"
+    assert guest.run("await ask(1)\n1/0").error["ename"] == "ZeroDivisionError"
+    assert guest.run("ran").result == "[[21], [1]]"
+    assert guest.run("%autoawait asyncio\nNone").ok
+    assert guest.run("import asyncio\nawait asyncio.sleep(0, 5)").result == "5"
+
+
+def test_trio(new_guest):
+    guest = new_guest()
+    if not guest.run("import trio").ok:
+        pytest.skip("no trio")
+    guest.run("%autoawait trio")
+    code = "async with trio.open_nursery() as n: n.start_soon(trio.sleep, 0.001)\nawait trio.sleep(0)\n'slept'"
+    assert guest.run(code).result == "'slept'"
+    guest.start("print('go', flush=True)\nawait trio.sleep(600)")
+    guest.until("STREAM", lambda f: "go" in f.content)
+    guest.interrupt()
+    assert guest.finish().error["ename"] == "KeyboardInterrupt"
+    assert guest.run(code).result == "'slept'"
+
+
 def test_profile(new_guest, tmp_path):
     profile = tmp_path / ".ipython" / "profile_default"
     (profile / "startup").mkdir(parents=True)
