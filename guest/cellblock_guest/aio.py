@@ -37,7 +37,8 @@ class Aio:
         self.aside = None  # what runs in other threads' cells
         self.asyncio = None
         self.loops = of.loops if of else WeakSet()  # the user's as well
-        self._watches = of is not None
+        self._of_subshell = of is not None
+        self._watches = False
         self.others = WeakSet()  # of another make
         self.in_cell = False
         self.executing = False  # a client's cell, not what a comm's handler runs
@@ -53,7 +54,7 @@ class Aio:
         import selectors
 
         self.asyncio = asyncio
-        if not self._watches:
+        if not self._watches and not self._of_subshell:
             self._watches = True
             self._watch(sys.modules["asyncio.selector_events"].BaseSelectorEventLoop, selectors.PollSelector)
         if not self.postponed:
@@ -76,11 +77,16 @@ class Aio:
         self._poll.register(self.wire.fd, select.POLLIN)
         self._poll.register(self.loop._ssock.fileno(), select.POLLIN)
         if get_ident() == self.wire.main:
-            import warnings
+            if self._of_subshell:  # beside others' cells
+                from .quiet import muted
 
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)
-                asyncio.set_event_loop(self.loop)
+                muted(asyncio.set_event_loop)(self.loop)
+            else:
+                import warnings
+
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", DeprecationWarning)
+                    asyncio.set_event_loop(self.loop)
             if self.in_cell:
                 self._mark(True)
 

@@ -14,13 +14,14 @@ def complete(shell, code, cursor, busy):
     module = _IMPORT.search(code[:cursor])
     if module:
         return _complete_module(module.group(1), cursor)
-    from IPython.core.completer import provisionalcompleter, rectify_completions
+    from IPython.core.completer import rectify_completions
+    from .quiet import quiet
 
     completer = shell.Completer
     jedi = completer.use_jedi
     try:
         completer.use_jedi = jedi and not busy
-        with provisionalcompleter():
+        with quiet():  # and not with IPython's provisionalcompleter
             found = list(rectify_completions(code, completer.completions(code, cursor)))
     finally:
         completer.use_jedi = jedi

@@ -348,7 +348,12 @@ class Guest:
         a cell runs at the same time."""
         shell, code = self.shell, content.get("code", "")
         if kind == W.IS_COMPLETE:
-            return W.IS_COMPLETE_REPLY, {"status": "unknown"}, shell.is_complete_request, (code,)
+            function = shell.is_complete_request
+            if busy:
+                from .quiet import muted
+
+                function = muted(function)
+            return W.IS_COMPLETE_REPLY, {"status": "unknown"}, function, (code,)
         cursor = content.get("cursor_pos")
         cursor = len(code) if cursor is None else max(0, min(int(cursor), len(code)))
         if kind == W.COMPLETE:

@@ -265,7 +265,7 @@ class PlainShell:
 
     def is_complete_request(self, code):
         import codeop
-        import warnings
+        from .quiet import warnings
 
         compiler = codeop.CommandCompiler()
         compiler.compiler.flags |= _AWAIT

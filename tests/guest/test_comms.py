@@ -106,7 +106,8 @@ def test_large_buffers(guest, need):
 def test_buffers_of_any_order(guest, need):
     need("comm", "numpy")
     result = guest.run(
-        "import comm, numpy as np\nc = comm.create_comm(target_name='t')\na = np.arange(6, dtype='uint8').reshape(2, 3)\n"
+        "import comm, numpy as np\nc = comm.create_comm(target_name='t')\n"
+        "a = np.arange(6, dtype='uint8').reshape(2, 3)\n"
         "c.send({}, buffers=[a, np.asfortranarray(a), np.empty((0, 3)), np.array(7, 'uint8'), np.array([1], '>u2')])"
     )
     sent = [bytes(b) for b in result.of("UP_COMM_MSG")[0].buffers]

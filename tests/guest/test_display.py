@@ -172,7 +172,8 @@ def test_numpy_values_in_json(guest, need):
         "publish_display_data({'application/json': {'f': np.float64('nan'), 'i': np.int64(3), 'b': np.bool_(True)}})"
     )
     assert guest.run(code).of("DISPLAY_DATA")[0].content["data"]["application/json"] == {"f": None, "i": 3, "b": True}
-    code = "from IPython.display import JSON\nJSON({'a': np.arange(3), 'b': np.float32([[1, np.nan]]), 'c': np.array(7)})"
+    code = "from IPython.display import JSON\nJSON({"
+    code += "'a': np.arange(3), 'b': np.float32([[1, np.nan]]), 'c': np.array(7)})"
     if guest.interpreter.ipython:
         shown = guest.run(code).of("EXECUTE_RESULT")[0].content["data"]["application/json"]
         assert shown == {"a": [0, 1, 2], "b": [[1.0, None]], "c": 7}

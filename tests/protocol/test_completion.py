@@ -151,6 +151,46 @@ def test_they_are_answered_while_a_cell_asks_and_in_a_flood(client):
 
 
 @pytest.mark.cellblock_only
+def test_a_question_leaves_the_cells_warnings_alone(client):
+    """The filters are those of the whole process."""
+    client.run(
+        "import threading, warnings\nasked, left = threading.Event(), threading.Event()\n"
+        "class Slow:\n    def __dir__(self):\n        asked.set(); left.wait(60)\n        return ['an_attribute']\n"
+        "s, before = Slow(), list(warnings.filters)"
+    )
+    cell = client.start(
+        "with warnings.catch_warnings():\n    warnings.simplefilter('ignore')\n    print('running', flush=True)\n"
+        "    in_time = asked.wait(60)"
+    )
+    client.says(cell, "running")
+    asked = client.send("complete_request", {"code": "s.an_a", "cursor_pos": 6})
+    assert client.finish(cell).ok and client.run("in_time").result == "True"
+    client.run("left.set()")
+    assert client.reply(asked).content["matches"] in (["an_attribute"], [".an_attribute"], ["s.an_attribute"])
+    assert client.run("warnings.filters == before").result == "True"
+
+
+@pytest.mark.cellblock_only
+@pytest.mark.parametrize("kind", ["complete_request", "inspect_request", "is_complete_request"])
+def test_a_question_beside_a_cell_changes_no_filters(client, kind, gate):
+    client.run(
+        "import threading, warnings\nusual, made = warnings.catch_warnings, []\nclass Spy(usual):\n"
+        "    def __init__(self, *args, **kwargs):\n        made.append(threading.current_thread().name)\n"
+        "        super().__init__(*args, **kwargs)\n"
+        "warnings.catch_warnings = Spy"
+    )
+    cell = client.start("warnings.simplefilter('default')\nprint('running', flush=True)\nopen('gate').read()")
+    client.says(cell, "running")
+    for code in ("usua", "1 is 1", "'\\d'", "for i in 1 is 1:", "x ="):
+        assert client.request(kind, {"code": code, "cursor_pos": len(code)}).content["status"] != "error"
+    gate()
+    done = client.finish(cell)
+    assert done.ok and done.text() == "running\n", "and what they meet is nobody's"
+    assert client.run("warnings.catch_warnings = usual\n[each for each in made if 'questions' in each]").result == "[]"
+    client.run("warnings.resetwarnings()")
+
+
+@pytest.mark.cellblock_only
 def test_code_that_lets_nothing_else_run_delays_them_to_a_deadline(start):
     """Then there is an error, never silence; and the late answer does no harm."""
     c = start().client
