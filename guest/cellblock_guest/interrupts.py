@@ -228,7 +228,7 @@ class Interrupts:
         if unraisable.exc_type is LetGo:
             return
         lane = context.subshell()
-        if lane and unraisable.exc_type is KeyboardInterrupt and lane.interrupts.interrupted():
+        if lane and isinstance(unraisable.exc_value, KeyboardInterrupt) and lane.interrupts.interrupted():
             start_deaf(lane.repeat, Interrupts._on_unraisable.__code__)
             return
         tb = unraisable.exc_traceback

@@ -127,6 +127,21 @@ class Side:
             take((kind, request, content, metadata, buffers))
 
 
+def _told(take):
+    """What is a KeyboardInterrupt when Python makes an exception of it, in the thread that it is raised in, and calls
+    take() before that."""
+
+    class Told(KeyboardInterrupt):
+        def __new__(cls, *made):
+            if made and isinstance(made[0], KeyboardInterrupt):  # what was made already, until Python 3.11
+                return made[0]
+            take()
+            return KeyboardInterrupt()
+
+    Told.__module__, Told.__name__, Told.__qualname__ = "builtins", "KeyboardInterrupt", "KeyboardInterrupt"
+    return Told
+
+
 class LaneInterrupts:
     """KeyboardInterrupt for a thread that is not the main one: raised as soon as it runs Python code."""
 
@@ -142,8 +157,17 @@ class LaneInterrupts:
         self.pending = False  # an interrupt came while shielded
         self.waiting = None  # the lock that it waits for, if an interrupt may let it go
         self.left = False  # to its wait in C code: what it served has ended without it
+        self.took = allocate_lock()  # let go when the thread takes one
+        self.took.acquire()
         self._hit = False
         self._lock = allocate_lock()
+        self._told = _told(self.take)
+
+    def take(self):
+        try:
+            self.took.release()
+        except RuntimeError:  # nobody has heard of the last one yet
+            pass
 
     def run(self, function, *args):
         try:
@@ -192,7 +216,10 @@ class LaneInterrupts:
                     self._hit = True
                     self.end()
                 return
-            if self.request != request or (self.on_async and self.on_async()):
+            if self.request != request:
+                return
+            if self.on_async and self.on_async():
+                self.take()
                 return
             self._hit = True
             self.end()
@@ -219,13 +246,14 @@ class LaneInterrupts:
     def deliver(self):
         self.pending = False
         if self.armed:
+            self.take()
             raise KeyboardInterrupt
 
     def _raise(self, what):
         from ctypes import c_ulong, py_object, pythonapi
 
         self.hits += what is not None
-        what = py_object(what) if what else None
+        what = py_object(self._told) if what else None
         call, thread = pythonapi.PyThreadState_SetAsyncExc, c_ulong(self.thread)
         if self.shield and what:  # nothing between this and the call that lets another thread run
             self.pending = True

@@ -24,7 +24,6 @@ from .tracebacks import error_content, is_own_file
 
 _LOOK = 0.05  # seconds between two looks, where an interrupt can't end a wait
 _PATIENCE = 0.15  # seconds for an interrupt to arrive; a user's second one after 0.25 ends all of Python
-_STEP = 0.01  # seconds between the first looks at whether one has
 _LEFT = "the cell waits in C code, which no interrupt reaches: its thread was left there, and ends when the wait does"
 _lanes = {}  # thread -> its Subshell
 
@@ -178,7 +177,7 @@ class Subshell(Lane):
         self.clicks = self.used = 0  # interrupts; each allows another question in the place of an open one
         self.queue, self.answers = _Frames(), _Answers()
         self._question = threading.RLock()
-        self._followed = 0  # the request that was interrupted, and has not gone on
+        self._followed = 0  # the request that was interrupted, and has not taken it
         self._ends = allocate_lock()  # held while `request` ceases to be, or is told of
         self.beside = _Beside(self)
         self.guest.output.wake()  # its thread is not to be born of a cell's, see context.patch_threads
@@ -228,7 +227,9 @@ class Subshell(Lane):
         self._interrupt(request)
 
     def _interrupt(self, request):
-        before, at = self._waits(), self._place()
+        before = self._waits()
+        if self._followed != request:
+            self.interrupts.took.acquire(False)
         super().interrupt(request)
         if self.interrupts.armed and request == self.request:
             _interrupt_children(self.task)
@@ -236,19 +237,13 @@ class Subshell(Lane):
                 start_deaf(self._leave, request, before)
             if self.kind == W.EXECUTE and self._followed != request:
                 self._followed = request
-                start_deaf(self._follow, request, at)
+                start_deaf(self._follow, request)
 
-    def _place(self):
-        frame = sys._current_frames().get(self.thread.ident)
-        return frame, frame and frame.f_lasti
-
-    def _follow(self, request, at):
-        """Tells the supervisor that its thread has taken an interrupt, for it has gone on since: one that comes later
-        is another, and not a second one, which ends all of Python."""
-        wait = _STEP
-        while request == self.request and (self.interrupts.pending or self._place() == at):
-            time.sleep(wait)
-            wait = min(2 * wait, _PATIENCE)
+    def _follow(self, request):
+        """Tells the supervisor when its thread has taken an interrupt: one that comes later is another, and not a
+        second one, which ends all of Python."""
+        while request == self.request and not self.interrupts.took.acquire(True, _PATIENCE):
+            pass
         self._followed = 0
         with self._ends:
             if request == self.request:

@@ -496,7 +496,7 @@ bool cb_iopub_congested(const struct cb_jupyter *jp)
 	int64_t now = cb_now_ns();
 	bool ahead = p->paced && (p->text_clock > now || p->message_clock > now);
 
-	/* else an interrupt that Python has taken would seem to wait, and a second one end it; the queue sheds meanwhile */
+	/* else an interrupt that Python has taken would seem to wait, and a second one end it; the queue is bounded */
 	return p->subscribed && ((p->bytes > CONGESTED && !out_of_patience(p, now)) || ahead) &&
 	       !jp->events->interrupts(jp->kernel);
 }

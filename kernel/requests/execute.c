@@ -195,9 +195,9 @@ void cb_request_comm(struct cb_kernel *k, struct cb_request *r)
 }
 
 /* With what clients have opened and closed, though Python was not told yet: a copy, if there is any of it. */
-static const struct cb_comms *with(const struct cb_request *waiting, const struct cb_comms *comms, struct cb_comms *copy)
+static const struct cb_comms *with(const struct cb_request *r, const struct cb_comms *comms, struct cb_comms *copy)
 {
-	for (const struct cb_request *r = waiting; r != NULL; r = r->next) {
+	for (; r != NULL; r = r->next) {
 		if (r->kind != CB_REQUEST_COMM_OPEN && r->kind != CB_REQUEST_COMM_CLOSE)
 			continue;
 		if (comms != copy && cb_comms_copy(comms, copy) < 0)

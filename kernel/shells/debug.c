@@ -69,7 +69,7 @@ void cb_debug_submit(struct cb_shells *sh, struct cb_request *r)
 		return;
 	}
 	if (sh->guest->shutting_down || d->load.count >= CB_DEBUG_WAITING_MAX ||
-	    (d->load.count > 0 && d->load.bytes + cb_request_bytes(r) > CB_DEBUG_BYTES_MAX)) {
+	    (d->load.bytes > 0 && d->load.bytes + cb_request_bytes(r) > CB_DEBUG_BYTES_MAX)) {
 		refuse_whole(sh, r,
 			     sh->guest->shutting_down ? "the kernel is shutting down" : "too many debug_requests wait");
 		return;

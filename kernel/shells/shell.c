@@ -71,8 +71,8 @@ static bool has_room(struct cb_shell *s, struct cb_request *r)
 {
 	const struct cb_load *load = s->load;
 
-	if (load->count == 0 || (load->count < s->ops->max_waiting &&
-				 load->bytes + cb_request_bytes(r) <= s->ops->max_bytes))
+	if (load->count < s->ops->max_waiting &&
+	    (load->bytes == 0 || load->bytes + cb_request_bytes(r) <= s->ops->max_bytes))
 		return true;
 	cb_refuse(s->all->jupyter, r, "KernelBusyError", "the queue is full: %zu requests wait", s->load->count);
 	return false;

@@ -83,8 +83,8 @@ struct cb_shell_ops {
 	/* Its cell awaits, or asks its user. */
 	void (*awaits)(struct cb_shell *s);
 	void (*asks)(struct cb_shell *s);
-	/* The cell's reply is not to be sent now: it asked for another state. `late`: it ran over its time, and all that
-	 * it gets are the checkpoints that it asked for. */
+	/* The cell's reply is not to be sent now: it asked for another state. `late`: it ran over its time, and gets
+	 * no more than the checkpoints that it asked for. */
 	bool (*defers)(struct cb_shell *s, const struct cb_frame *f, bool late);
 	/* The cell's clock stands, or goes on, with limits of CPU time. */
 	void (*waits)(struct cb_shell *s, bool waits);

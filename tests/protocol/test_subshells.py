@@ -221,6 +221,10 @@ SEES = {
     "    except KeyboardInterrupt: pass\n'done'",
     "loop": "for i in range(3):\n    try:\n        print('seen', i, flush=True)\n        while True: pass\n"
     "    except KeyboardInterrupt: pass\n'done'",
+    "calls": "for i in range(3):\n    try:\n        print('seen', i, flush=True)\n"
+    "        while True: sum(range(10**6))\n    except KeyboardInterrupt: pass\n'done'",
+    "with": "import contextlib\nfor i in range(3):\n    with contextlib.suppress(KeyboardInterrupt):\n"
+    "        print('seen', i, flush=True)\n        input()\n'done'",
     "await": "import asyncio\nfor i in range(3):\n    try:\n        print('seen', i, flush=True)\n"
     "        await asyncio.sleep(600)\n    except asyncio.CancelledError: pass\n'done'",
 }
@@ -229,7 +233,7 @@ SEES = {
 @pytest.mark.parametrize("name", SEES)
 def test_one_that_was_taken_is_over(client, subshell, name):
     """The next is another one, not a second one that ends all of Python."""
-    cell = start_in(client, subshell, SEES[name])
+    cell = start_in(client, subshell, SEES[name], allow_stdin=True)
     for i in range(3):
         client.says(cell, f"seen {i}")
         time.sleep(0.3)  # sooner it would be the same click

@@ -1,7 +1,7 @@
 /* What is served beside the main shell (shells/lanes.c, shells/side.c), by a guest that the test plays. */
+#include "rig_lanes.h"
 #include "rig_twins.h"
 
-#include <poll.h>
 #include <unistd.h>
 
 #include "shells/lanes.h"
@@ -11,64 +11,9 @@
 #define COMM(n) "{\"comm_id\":\"c\",\"data\":{\"n\":" #n "}}"
 #define RESULT "{\"data\":{\"text/plain\":\"1\"},\"metadata\":{}}"
 
-static bool up(struct rig *r)
-{
-	return r->k.guest.state == CB_GUEST_UP;
-}
-
-static struct rig *with_side_and(enum cb_switch_mode mode)
-{
-	struct rig *r = rig_new();
-
-	r->policy.transactions_mode = mode;
-	r->policy.transactions_keep = 1;
-	r->level = CB_LEVEL_FULL;
-	rig_subscribe(r);
-	cb_guest_want(&r->k.guest);
-	rig_spawn(r, 0);
-	rig_frame(r, CB_WIRE_HELLO, 0,
-		  "{\"wire_version\":1,\"implementation\":\"plain\",\"python_version\":\"3.11.2\",\"side\":true}");
-	rig_until(r, up);
-	return r;
-}
-
 static struct rig *with_side(void)
 {
-	return with_side_and(CB_MODE_OFF);
-}
-
-static void swap(struct rig *r)
-{
-	int fd = r->wire;
-
-	r->wire = r->side;
-	r->side = fd;
-}
-
-/* What the guest gets on the side wire: its id; the lane is checked. */
-static uint64_t side_expect(struct rig *r, enum cb_wire_type type, unsigned lane)
-{
-	struct pollfd p = { .fd = r->side, .events = POLLIN };
-	char wanted[32];
-
-	while (poll(&p, 1, 0) == 0)
-		rig_until_soon(r);
-	swap(r);
-	struct rig_request q = rig_guest_recv(r);
-
-	swap(r);
-	snprintf(wanted, sizeof(wanted), "{\"lane\":%u", lane);
-	assert_int_equal(q.h.type, type);
-	assert_memory_equal(q.metadata, wanted, strlen(wanted));
-	rig_request_free(&q);
-	return q.h.request;
-}
-
-static void side_frame(struct rig *r, enum cb_wire_type type, uint64_t request, const char *content)
-{
-	swap(r);
-	rig_frame(r, type, request, content);
-	swap(r);
+	return rig_side_up(CB_MODE_OFF);
 }
 
 static uint64_t cell_runs(struct rig *r, const char **ret_id)
@@ -85,19 +30,6 @@ static void ends(struct rig *r, const char *id, const char *reply, const char *s
 	rig_msg_free(&m);
 }
 
-static void subshell(struct rig *r)
-{
-	static char id[64];
-	const char *q = rig_send(r, RIG_CONTROL, "create_subshell_request", NULL, NULL);
-	struct rig_msg m = rig_take(r, RIG_CONTROL, "create_subshell_reply", q);
-
-	snprintf(id, sizeof(id), "%s", rig_text(&m, "subshell_id"));
-	r->subshell = id;
-	rig_msg_free(&m);
-	rig_expect(r, RIG_IOPUB, "busy", q);
-	rig_expect(r, RIG_IOPUB, "idle", q);
-}
-
 static void test_questions_one_at_a_time(void **state)
 {
 	struct rig *r = *state = with_side();
@@ -105,21 +37,21 @@ static void test_questions_one_at_a_time(void **state)
 	uint64_t g = cell_runs(r, &cell);
 
 	one = rig_send(r, RIG_SHELL, "complete_request", COMPLETE, NULL);
-	uint64_t q = side_expect(r, CB_WIRE_COMPLETE, 0);
+	uint64_t q = rig_side_expect(r, CB_WIRE_COMPLETE, 0);
 
 	rig_expect(r, RIG_IOPUB, "busy", one);
 	two = rig_send(r, RIG_SHELL, "is_complete_request", "{\"code\":\"x\"}", NULL);
 	rig_barrier(r);
-	side_frame(r, CB_WIRE_COMPLETE_REPLY, q, MATCHES);
+	rig_side_frame(r, CB_WIRE_COMPLETE_REPLY, q, MATCHES);
 	ends(r, one, "complete_reply", "ok");
 	rig_expect(r, RIG_IOPUB, "idle", one);
 	rig_expect(r, RIG_IOPUB, "busy", cell); /* who looks last sees that the kernel is busy */
-	q = side_expect(r, CB_WIRE_IS_COMPLETE, 0);
+	q = rig_side_expect(r, CB_WIRE_IS_COMPLETE, 0);
 	rig_expect(r, RIG_IOPUB, "busy", two);
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK); /* the cell may end meanwhile */
 	ends(r, cell, "execute_reply", "ok");
 	rig_expect(r, RIG_IOPUB, "idle", cell);
-	side_frame(r, CB_WIRE_IS_COMPLETE_REPLY, q, "{\"status\":\"complete\"}");
+	rig_side_frame(r, CB_WIRE_IS_COMPLETE_REPLY, q, "{\"status\":\"complete\"}");
 	ends(r, two, "is_complete_reply", "complete");
 	rig_expect(r, RIG_IOPUB, "idle", two);
 	rig_barrier(r);
@@ -152,9 +84,9 @@ static void test_side_breaches(void **state)
 
 		cell_runs(r, &cell);
 		one = rig_send(r, RIG_SHELL, "complete_request", COMPLETE, NULL);
-		uint64_t q = side_expect(r, CB_WIRE_COMPLETE, 0);
+		uint64_t q = rig_side_expect(r, CB_WIRE_COMPLETE, 0);
 
-		side_frame(r, tried[i].type, q + (uint64_t)tried[i].id, tried[i].content);
+		rig_side_frame(r, tried[i].type, q + (uint64_t)tried[i].id, tried[i].content);
 		rig_await_kill(r);
 		rig_die(r, 9);
 		for (int n = 0; n < 2; n++) { /* both are told, in whichever order */
@@ -178,7 +110,7 @@ static void test_side_lengths_and_halves(void **state)
 	uint64_t g = cell_runs(r, &cell);
 
 	one = rig_send(r, RIG_SHELL, "complete_request", COMPLETE, NULL);
-	h.request = side_expect(r, CB_WIRE_COMPLETE, 0);
+	h.request = rig_side_expect(r, CB_WIRE_COMPLETE, 0);
 	rig_expect(r, RIG_IOPUB, "busy", one);
 	h.content_len = sizeof(MATCHES) - 1;
 	assert_int_equal(write(r->side, &h, 11), 11);
@@ -209,12 +141,12 @@ static void test_side_closed_behind_questions(void **state)
 
 	cell_runs(r, &cell);
 	one = rig_send(r, RIG_SHELL, "complete_request", COMPLETE, NULL);
-	(void)side_expect(r, CB_WIRE_COMPLETE, 0);
+	(void)rig_side_expect(r, CB_WIRE_COMPLETE, 0);
 	two = rig_send(r, RIG_SHELL, "complete_request", COMPLETE, NULL);
 	for (int i = 0; i < 2; i++)
 		debug[i] = rig_send(r, RIG_CONTROL, "debug_request",
 				    "{\"type\":\"request\",\"seq\":1,\"command\":\"debugInfo\"}", NULL);
-	(void)side_expect(r, CB_WIRE_DEBUG, 0);
+	(void)rig_side_expect(r, CB_WIRE_DEBUG, 0);
 	close(r->side);
 	r->side = -1;
 	ends(r, one, "complete_reply", "error");
@@ -236,12 +168,12 @@ static void test_subshell(void **state)
 	uint64_t g = cell_runs(r, &cell);
 	struct rig_msg m;
 
-	subshell(r);
+	rig_subshell(r);
 	rig_expect(r, RIG_IOPUB, "busy", cell);
 	one = rig_execute(r, "2");
 	two = rig_execute(r, "3");
 	three = rig_send(r, RIG_SHELL, "comm_msg", COMM(1), NULL);
-	uint64_t q = side_expect(r, CB_WIRE_EXECUTE, 1);
+	uint64_t q = rig_side_expect(r, CB_WIRE_EXECUTE, 1);
 
 	rig_expect(r, RIG_IOPUB, "busy", one);
 	rig_expect(r, RIG_IOPUB, "execute_input", one);
@@ -254,7 +186,7 @@ static void test_subshell(void **state)
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, q, RIG_ERROR("E"));
 	ends(r, one, "execute_reply", "error");
 	ends(r, two, "execute_reply", "aborted");
-	rig_frame(r, CB_WIRE_COMM_DONE, side_expect(r, CB_WIRE_DOWN_COMM_MSG, 1), "{}");
+	rig_frame(r, CB_WIRE_COMM_DONE, rig_side_expect(r, CB_WIRE_DOWN_COMM_MSG, 1), "{}");
 	rig_expect(r, RIG_IOPUB, "idle", one);
 	rig_expect(r, RIG_IOPUB, "busy", cell);
 	rig_expect(r, RIG_IOPUB, "busy", two);
@@ -298,10 +230,10 @@ static void test_lane_breaches(void **state)
 		const char *cell, *one;
 
 		cell_runs(r, &cell);
-		subshell(r);
+		rig_subshell(r);
 		rig_expect(r, RIG_IOPUB, "busy", cell);
 		one = rig_execute(r, "2");
-		uint64_t q = side_expect(r, CB_WIRE_EXECUTE, 1);
+		uint64_t q = rig_side_expect(r, CB_WIRE_EXECUTE, 1);
 
 		if (tried[i].twice) {
 			rig_frame(r, tried[i].type, q, tried[i].content);
@@ -332,15 +264,6 @@ static void an_interrupt_was_long_ago(struct rig *r)
 
 #define QUESTION "{\"prompt\":\"\",\"password\":false}"
 
-static uint64_t asking_cell(struct rig *r, const char *content, const char **ret_id)
-{
-	subshell(r);
-	*ret_id = rig_send(r, RIG_SHELL, "execute_request", content, NULL);
-	rig_expect(r, RIG_IOPUB, "busy", *ret_id);
-	rig_expect(r, RIG_IOPUB, "execute_input", *ret_id);
-	return side_expect(r, CB_WIRE_EXECUTE, 1);
-}
-
 static void ask(struct rig *r, uint64_t q, const char *id)
 {
 	rig_frame(r, CB_WIRE_INPUT_REQUEST, q, QUESTION);
@@ -352,15 +275,15 @@ static void test_lane_input(void **state)
 {
 	struct rig *r = *state = with_side();
 	const char *one;
-	uint64_t q = asking_cell(r, "{\"code\":\"1\",\"allow_stdin\":true}", &one);
+	uint64_t q = rig_subshell_cell(r, "{\"code\":\"1\",\"allow_stdin\":true}", &one);
 
 	ask(r, q, one);
 	rig_send(r, RIG_STDIN, "input_reply", "{\"value\":\"v\"}", NULL);
-	assert_int_equal(side_expect(r, CB_WIRE_INPUT_REPLY, 1), q);
+	assert_int_equal(rig_side_expect(r, CB_WIRE_INPUT_REPLY, 1), q);
 	rig_expect(r, RIG_CONTROL, "interrupt_reply", rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL));
-	(void)side_expect(r, CB_WIRE_LANE_INTERRUPT, 1);
+	(void)rig_side_expect(r, CB_WIRE_LANE_INTERRUPT, 1);
 	rig_expect(r, RIG_CONTROL, "interrupt_reply", rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL));
-	(void)side_expect(r, CB_WIRE_LANE_INTERRUPT, 1);
+	(void)rig_side_expect(r, CB_WIRE_LANE_INTERRUPT, 1);
 	for (int i = 0; i < 3; i++)
 		ask(r, q, one);
 	rig_frame(r, CB_WIRE_INPUT_REQUEST, q, QUESTION);
@@ -374,7 +297,8 @@ static void test_lane_input_not_allowed(void **state)
 	struct rig *r = *state = with_side();
 	const char *one;
 
-	rig_frame(r, CB_WIRE_INPUT_REQUEST, asking_cell(r, "{\"code\":\"1\",\"allow_stdin\":false}", &one), QUESTION);
+	rig_frame(r, CB_WIRE_INPUT_REQUEST, rig_subshell_cell(r, "{\"code\":\"1\",\"allow_stdin\":false}", &one),
+		  QUESTION);
 	rig_await_kill(r);
 	rig_die(r, 9);
 	ends(r, one, "execute_reply", "error");
@@ -400,7 +324,7 @@ static void test_comms_beside_an_awaiting_cell(void **state)
 	rig_frame(r, CB_WIRE_AWAITING, g, "{}"); /* what waits goes first, past the cells */
 	q = rig_guest_expect(r, CB_WIRE_DOWN_COMM_MSG);
 	rig_expect(r, RIG_IOPUB, "busy", early);
-	subshell(r); /* comms of subshells go the same way, in order of arrival */
+	rig_subshell(r); /* comms of subshells go the same way, in order of arrival */
 	rig_expect(r, RIG_IOPUB, "busy", cell);
 	one = rig_send(r, RIG_SHELL, "comm_msg", COMM(1), NULL);
 	r->subshell = NULL;
@@ -440,16 +364,16 @@ static void test_comms_beside_a_subshells_cell(void **state)
 	early = rig_send(r, RIG_SHELL, "comm_msg", COMM(0), NULL);
 	(void)rig_guest_expect(r, CB_WIRE_DOWN_COMM_MSG); /* not answered */
 	rig_expect(r, RIG_IOPUB, "busy", early);
-	subshell(r);
+	rig_subshell(r);
 	rig_expect(r, RIG_IOPUB, "busy", cell);
 	mine = rig_execute(r, "1");
-	q = side_expect(r, CB_WIRE_EXECUTE, 1);
+	q = rig_side_expect(r, CB_WIRE_EXECUTE, 1);
 	rig_expect(r, RIG_IOPUB, "busy", mine);
 	rig_expect(r, RIG_IOPUB, "execute_input", mine);
 	one = rig_send(r, RIG_SHELL, "comm_msg", COMM(1), NULL);
 	rig_barrier(r);
 	rig_frame(r, CB_WIRE_AWAITING, q, "{}");
-	c = side_expect(r, CB_WIRE_DOWN_COMM_MSG, 1);
+	c = rig_side_expect(r, CB_WIRE_DOWN_COMM_MSG, 1);
 	rig_expect(r, RIG_IOPUB, "busy", one);
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, q, RIG_OK);
 	ends(r, mine, "execute_reply", "ok");
@@ -459,12 +383,12 @@ static void test_comms_beside_a_subshells_cell(void **state)
 	rig_barrier(r); /* not beside the first */
 	click = rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL);
 	rig_expect(r, RIG_CONTROL, "interrupt_reply", click);
-	(void)side_expect(r, CB_WIRE_LANE_INTERRUPT, 1);
+	(void)rig_side_expect(r, CB_WIRE_LANE_INTERRUPT, 1);
 	rig_expect(r, RIG_IOPUB, "busy", click);
 	rig_expect(r, RIG_IOPUB, "idle", click);
 	rig_expect(r, RIG_IOPUB, "busy", cell);
 	comm_done(r, c, one, cell);
-	c = side_expect(r, CB_WIRE_DOWN_COMM_MSG, 1); /* behind it, as it came */
+	c = rig_side_expect(r, CB_WIRE_DOWN_COMM_MSG, 1); /* behind it, as it came */
 	rig_expect(r, RIG_IOPUB, "busy", two);
 	comm_done(r, c, two, cell);
 }
@@ -514,7 +438,7 @@ static void test_a_cell_as_the_guest_ends(void **state)
 	struct rig *r = *state = with_side();
 	const char *one;
 
-	subshell(r);
+	rig_subshell(r);
 	close(r->side);
 	r->side = -1;
 	rig_until(r, side_is_ending);
@@ -525,7 +449,7 @@ static void test_a_cell_as_the_guest_ends(void **state)
 	rig_frame(r, CB_WIRE_HELLO, 0,
 		  "{\"wire_version\":1,\"implementation\":\"plain\",\"python_version\":\"3.11.2\",\"side\":true}");
 	rig_until(r, begun);
-	rig_frame(r, CB_WIRE_EXECUTE_REPLY, side_expect(r, CB_WIRE_EXECUTE, 1), RIG_OK);
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, rig_side_expect(r, CB_WIRE_EXECUTE, 1), RIG_OK);
 	ends(r, one, "execute_reply", "ok");
 	r->subshell = NULL;
 }
@@ -595,22 +519,22 @@ static int idles(struct rig *r, const char *request)
  * is known that the state is back. */
 static void test_an_interrupt_behind_a_failure(void **state)
 {
-	struct rig *r = *state = with_side_and(CB_MODE_ALWAYS);
+	struct rig *r = *state = rig_side_up(CB_MODE_ALWAYS);
 	struct rig_twin twin = rig_twin(r), copy;
 	struct rig_request resume;
 	const char *one, *two, *id;
 	int replies = 0;
 	struct rig_msg m;
 
-	subshell(r);
+	rig_subshell(r);
 	one = rig_execute(r, "1");
-	uint64_t q = side_expect(r, CB_WIRE_EXECUTE, 1);
+	uint64_t q = rig_side_expect(r, CB_WIRE_EXECUTE, 1);
 
 	rig_expect(r, RIG_IOPUB, "busy", one);
 	rig_expect(r, RIG_IOPUB, "execute_input", one);
-	subshell(r);
+	rig_subshell(r);
 	two = rig_execute(r, "2");
-	(void)side_expect(r, CB_WIRE_EXECUTE, 2);
+	(void)rig_side_expect(r, CB_WIRE_EXECUTE, 2);
 	r->subshell = NULL;
 	id = rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL);
 	rig_expect(r, RIG_CONTROL, "interrupt_reply", id);
@@ -669,11 +593,11 @@ static void test_interrupts_that_a_subshell_took(void **state)
 {
 	struct rig *r = *state = with_side();
 	const char *one;
-	uint64_t q = asking_cell(r, "{\"code\":\"1\"}", &one);
+	uint64_t q = rig_subshell_cell(r, "{\"code\":\"1\"}", &one);
 
 	for (int i = 0; i < 3; i++) {
 		click(r);
-		assert_int_equal(side_expect(r, CB_WIRE_LANE_INTERRUPT, 1), q);
+		assert_int_equal(rig_side_expect(r, CB_WIRE_LANE_INTERRUPT, 1), q);
 		an_interrupt_was_long_ago(r);
 		assert_true(is_interrupted(r));
 		rig_frame(r, CB_WIRE_INTERRUPTED, q, "{}");
@@ -681,7 +605,7 @@ static void test_interrupts_that_a_subshell_took(void **state)
 	}
 	assert_int_equal(r->k.guest.python.interrupted, 0);
 	click(r);
-	(void)side_expect(r, CB_WIRE_LANE_INTERRUPT, 1);
+	(void)rig_side_expect(r, CB_WIRE_LANE_INTERRUPT, 1);
 	an_interrupt_was_long_ago(r);
 	rig_frame(r, CB_WIRE_INTERRUPTED, 0, "{}"); /* it was the main thread */
 	rig_until(r, main_thread_has_obeyed);
@@ -700,7 +624,7 @@ static void test_a_large_request_waits_alone(void **state)
 	struct cb_request *large = calloc(1, sizeof(*large));
 	const char *one;
 
-	(void)asking_cell(r, "{\"code\":\"1\"}", &one);
+	(void)rig_subshell_cell(r, "{\"code\":\"1\"}", &one);
 	large->frame = calloc(1, sizeof(*large->frame));
 	large->nframes = 1;
 	assert_int_equal(zmq_msg_init_size(large->frame, CB_SHELLS_BYTES_MAX + 1), 0);
@@ -721,7 +645,7 @@ static void test_interrupt_of_what_waits(void **state)
 {
 	struct rig *r = *state = with_side();
 
-	subshell(r);
+	rig_subshell(r);
 	rig_die(r, 9);
 	rig_spawn(r, 0);
 	(void)rig_execute(r, "1");
@@ -740,11 +664,11 @@ static void test_interrupt_that_a_subshells_cell_overtook(void **state)
 	char session[80];
 
 	r->k.started = 1;
-	subshell(r);
+	rig_subshell(r);
 	snprintf(session, sizeof(session), "s1\",\"subshell_id\":\"%s", r->subshell);
 	r->date = "2026-01-01T00:00:01.000000Z";
 	(void)rig_execute(r, "1");
-	(void)side_expect(r, CB_WIRE_EXECUTE, 1);
+	(void)rig_side_expect(r, CB_WIRE_EXECUTE, 1);
 	r->subshell = NULL;
 	r->session = session;
 	r->date = "2026-01-01T00:00:00.999999Z";
@@ -798,12 +722,12 @@ static void test_a_question_beside_work(void **state)
 	const char *one;
 
 	r->policy.timeout_cell = 0.8;
-	uint64_t q = asking_cell(r, "{\"code\":\"1\",\"allow_stdin\":true}", &one);
+	uint64_t q = rig_subshell_cell(r, "{\"code\":\"1\",\"allow_stdin\":true}", &one);
 
 	ask(r, q, one);
 	rig_until(r, is_over_time_though_it_computes);
 	assert_false(r->k.shells.lanes.sub[0].cell.wait_over);
-	(void)side_expect(r, CB_WIRE_LANE_INTERRUPT, 1);
+	(void)rig_side_expect(r, CB_WIRE_LANE_INTERRUPT, 1);
 }
 
 /* What is read at a death, for what goes with it, asks for the next jail: why this one ended is told all the same. */
@@ -814,9 +738,9 @@ static void test_cause_of_death_and_a_request_behind_it(void **state)
 	int told = 0;
 
 	(void)cell_runs(r, &cell);
-	subshell(r);
+	rig_subshell(r);
 	one = rig_execute(r, "1");
-	(void)side_expect(r, CB_WIRE_EXECUTE, 1);
+	(void)rig_side_expect(r, CB_WIRE_EXECUTE, 1);
 	r->subshell = NULL;
 	cb_loop_set_events(&r->k.loop, r->k.jupyter.channels.slot[CB_SHELL], 0);
 	(void)rig_send(r, RIG_SHELL, "comm_msg", COMM(1), NULL);
