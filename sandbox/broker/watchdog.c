@@ -16,6 +16,7 @@
  */
 #include "watchdog.h"
 
+#include "guard.h"
 #include "kernel_memory.h"
 
 #include <cellblock/clock.h>
@@ -61,11 +62,13 @@
 #define BUDGET_SHORT_MS 25	   /* if it is below its limit in any case, or above it by what was seen so far */
 #define WALL_FACTOR 4		   /* of the clock's time */
 #define BUDGET_KERNEL_MS 1000	   /* of processor time for what the kernel holds */
-#define LOOK_MOST_S 20 /* of the clock's, which leaves a look in the busiest machine time to end */
+#define LOOK_MOST_S 20 /* of the clock's, which leaves a look on the busiest machine time to end */
 #define KERNEL_INTERVAL_MS 250
 #define STALE_MS 20	   /* who was found that long ago is looked for again */
 #define KERNEL_SHARE 20	 /* at most one part in so many for that */
 #define INTERVAL_SHARE 5 /* at most one part in so many of a processor's time */
+
+static struct cb_guard guard = { .tick_ms = 1000, .most = LOOK_MOST_S };
 
 struct family {
 	pid_t number[PROCESSES_MAX]; /* as lists show it; while they are gone through */
@@ -592,19 +595,6 @@ static struct cb_memory look_at_all(struct cb_watchdog *w, const struct cb_inmat
 	return cb_watchdog_measure(inmate, jail, BUDGET_MS, w->kernel, enough);
 }
 
-/* A look waits for locks of the processes that it looks at, who may hold one for as long as other processes of the jail
- * leave them no processor. Such a wait ends with us alone, and the jail ends with us. */
-static void begin_look(void)
-{
-	sigset_t set;
-
-	(void)signal(SIGALRM, SIG_DFL);
-	sigemptyset(&set);
-	sigaddset(&set, SIGALRM);
-	(void)sigprocmask(SIG_UNBLOCK, &set, NULL);
-	(void)alarm(LOOK_MOST_S);
-}
-
 enum cb_watchdog_says cb_watchdog_look(struct cb_watchdog *w, const struct cb_inmate *inmate,
 				       const struct cb_jail *jail, int grace_ms)
 {
@@ -616,9 +606,12 @@ enum cb_watchdog_says cb_watchdog_look(struct cb_watchdog *w, const struct cb_in
 	if (cb_host_memory_short())
 		enough = 0;
 	w->began_ms = start;
-	begin_look();
+	cb_guard_begin(&guard, inmate->pidfd);
 	w->now = look_at_all(w, inmate, jail, start < w->exact_ms ? limit : enough);
-	(void)alarm(0);
+	if (cb_guard_end(&guard)) { /* nobody knows how much it was */
+		w->over = w->now.bytes > limit ? w->now.bytes : limit + 1;
+		return CB_WATCHDOG_KILL;
+	}
 	living = w->now.bytes - w->now.dying;
 	end = cb_now_ms();
 	rest = (cpu_ms() - began) * INTERVAL_SHARE; /* not of the clock's: a jail can keep processors busy */

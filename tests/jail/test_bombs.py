@@ -499,6 +499,59 @@ def test_descriptors_in_flight(nothing_left, ordinary_user, kind):
     assert (other.returncode == 0) == jailed, other
 
 
+WAITS = """
+import mmap, os, sys, time
+kids = []
+def child(f):
+    kids.append(os.fork())
+    if kids[-1] == 0:
+        try: f()
+        finally: os._exit(0)
+def spin():
+    while True: pass
+def idle():  # holds the lock of its mappings while it forks, and has no processor to let it go
+    m = mmap.mmap(-1, 60 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    m.madvise(mmap.MADV_NOHUGEPAGE)
+    for i in range(0, 60 << 20, 4096): m[i] = 1
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    while True:
+        p = os.fork()
+        if p == 0: os._exit(0)
+        os.waitpid(p, 0)
+def eat():
+    time.sleep(2)
+    b = bytearray(80 << 20)
+    for i in range(0, len(b), 4096): b[i] = 1
+    time.sleep(35)
+    print("escaped", flush=True)
+child(idle)
+time.sleep(1.5)
+for _ in range(10): child(eat)
+for _ in range(350): child(spin)
+time.sleep(60)
+for k in kids: os.kill(k, 9)
+"""
+
+
+@pytest.mark.skipif(os.environ.get("CELLBLOCK_TEST_MANY") != "1", reason="350 busy processes; CELLBLOCK_TEST_MANY=1")
+def test_a_look_that_is_kept_waiting(nothing_left, ordinary_user):
+    """A look of the watchdog's that waits for a lock: that happened once in four times."""
+    build = os.environ.get("CELLBLOCK_BUILD")
+    if not build:
+        pytest.skip("CELLBLOCK_BUILD is not set")
+    ids = (f"--reuid={ordinary_user.pw_uid}", f"--regid={ordinary_user.pw_gid}", "--clear-groups")
+    sets = ("limits.memory=150M", "limits.pids=400", "workspace.mode=tmpfs", "timeout.cell=120")
+    jail = [f"{build}/bin/cellblock", "run", *(w for s in sets for w in ("--set", s)), "--"]
+    for _ in range(10):
+        done = subprocess.run(
+            ["setpriv", *ids, "env", "HOME=/nonexistent", *jail, PYTHON, "-c", WAITS],
+            capture_output=True,
+            text=True,
+            cwd="/",
+        )
+        assert (done.returncode, done.stdout) == (137, ""), done
+
+
 def test_watchdog(nothing_left, ordinary_user):
     """The same bomb where no control group is had: the watchdog kills, and says at what size."""
     build = os.environ.get("CELLBLOCK_BUILD")

@@ -1,0 +1,21 @@
+/* Ends a jail that keeps a look at it waiting. Trust domain: broker, outside. See guard.c. */
+#pragma once
+
+#include <pthread.h>
+#include <stdbool.h>
+
+struct cb_guard {
+	unsigned tick_ms; /* how often it looks whether a look goes on: so often as it may be seen to, by `most` */
+	unsigned most;
+	/* the rest is guard.c's */
+	pthread_mutex_t lock;
+	unsigned turn; /* odd while a look goes on */
+	int pidfd;
+	bool started, fired;
+};
+
+/* A look begins at the jail whose pid 1 this is. Its thread starts with the first; where it can't, none guards, and the
+ * next look tries again. */
+void cb_guard_begin(struct cb_guard *g, int pidfd);
+/* It is over. True if its jail had to be ended. */
+bool cb_guard_end(struct cb_guard *g);
