@@ -1,11 +1,13 @@
 /* Ends a jail that keeps a look at it waiting.
  *
- * Role: a look takes locks of the processes that it looks at (the one of a process's mappings, a pipe's, an epoll's), and
- * who holds one may have no processor for as long as other processes of the jail like: hundreds of busy ones beside one
- * of the idle class are enough. All that while nobody would hold limits.memory, so what can't be looked at in time is
- * over it. Trust domain: broker, outside. Invariants: its thread allocates nothing, opens nothing, takes no signal and no
- * lock but its own, so that a process that is forked meanwhile misses nothing; it counts its own ticks instead of time,
- * for who was stopped with all of us has kept nobody waiting; the jail of a look that is over is never ended.
+ * Role: a look takes locks of the processes that it looks at (the one of a process's mappings, a pipe's, an epoll's),
+ * and who holds one may have no processor for as long as other processes of the jail like: hundreds of busy ones beside
+ * one of the idle class are enough. All that while nobody would hold limits.memory, so what can't be looked at in time
+ * is over it.
+ *
+ * Trust domain: broker, outside. Invariants: its thread allocates nothing, opens nothing, takes no signal and no lock
+ * but its own, so that a process that is forked meanwhile misses nothing; it counts its own ticks instead of time, for
+ * who was stopped with all of us has kept nobody waiting; the jail of a look that is over is never ended.
  */
 #include "guard.h"
 
