@@ -55,10 +55,11 @@ static bool is_asked(const struct cb_transactions *tx)
 	return cb_debug_busy(tx->shells) || cb_lanes_asked(tx->shells);
 }
 
-/* A copy of the files now would have a part of what one request writes. */
+/* A copy of the files now would have a part of what one request writes. A command may run for hours, in which cells are
+ * not to be without a twin. */
 static bool is_written_to(const struct cb_transactions *tx)
 {
-	return cb_file_snapshots_on(tx) && cb_jobs_write(tx->workspace);
+	return cb_file_snapshots_on(tx) && cb_jobs_write(tx->workspace, false);
 }
 
 /* But for a question, which is perhaps being answered. */

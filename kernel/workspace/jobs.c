@@ -361,10 +361,10 @@ static void launch(struct cb_workspace *ws, struct cb_job *job)
 	arm(ws);
 }
 
-bool cb_jobs_write(const struct cb_workspace *ws)
+bool cb_jobs_write(const struct cb_workspace *ws, bool commands)
 {
 	for (const struct cb_job *job = ws->jobs.head; job != NULL; job = job->next)
-		if (job->running && writes(job))
+		if (job->running && writes(job) && (commands || job->asked.code != CB_JOB_RUN))
 			return true;
 	return false;
 }

@@ -19,8 +19,8 @@ void cb_jobs_schedule(struct cb_workspace *ws);
 /* There is no jail and won't be; all of it is dead. */
 void cb_jobs_jail_failed(struct cb_workspace *ws);
 void cb_jobs_jail_died(struct cb_workspace *ws, const char *why);
-/* Whether a command or an operation that writes files runs. */
-bool cb_jobs_write(const struct cb_workspace *ws);
+/* Whether an operation that writes files runs; or, with `commands`, a command. */
+bool cb_jobs_write(const struct cb_workspace *ws, bool commands);
 /* The user's interrupt ends commands. */
 void cb_jobs_interrupt(struct cb_workspace *ws);
 /* … one that has come on control or has begun, named by its request's id (a raw JSON string). False: there is none. */

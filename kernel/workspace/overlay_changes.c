@@ -125,7 +125,7 @@ static const char *refusal(const struct cb_workspace *ws, const struct cb_reques
 		return "a cell runs, and its files may be half written: ask when it has ended, or on shell";
 	if (op != CB_BROKER_CHANGES && (cb_lanes_running(ws->shells) != NULL || ws->branch_runs(ws->kernel)))
 		return "a subshell or a branch runs a cell, and files may be half written: ask when it has ended";
-	if (op != CB_BROKER_CHANGES && cb_jobs_write(ws))
+	if (op != CB_BROKER_CHANGES && cb_jobs_write(ws, true))
 		return "a command or an operation on files runs, and files may be half written: ask when it has ended";
 	return NULL;
 }

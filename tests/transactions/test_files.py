@@ -169,6 +169,18 @@ def test_what_a_client_wrote_beside_a_cell_that_fails_is_said_to_be_undone(start
     assert "requests for files" not in again.content["evalue"], "it was undone before"
 
 
+def test_a_command_that_runs_keeps_no_cell_without_a_twin(start, work):
+    """One that serves something runs as long as the session."""
+    c = start(args=mode("overlay"), workspace=work).client
+    server = c.send("cellblock_run_request", {"argv": ["sh", "-c", "echo > runs; exec sleep 1000"]}, channel="control")
+    assert c.run("import os, time\nwhile not os.path.exists('runs'): time.sleep(0.01)").ok
+    assert c.run("x = 1").ok
+    failed = c.run("os._exit(1)")
+    assert failed.about["state"] == "restored" and failed.about["undone"] == [3], failed
+    assert c.run("x").result == "1"
+    assert c.reply(server, channel="control").content["ename"] == "KernelDiedError"
+
+
 def test_older_states_are_as_many_whatever_clients_write(start, work):
     c = start(args=mode("overlay"), workspace=work).client
     assert c.run("import os; x = 1").ok and c.run("x = 2").ok
