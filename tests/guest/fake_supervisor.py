@@ -8,6 +8,7 @@ that met it. No time is measured for synchronisation: everything waits for frame
 import array
 import json
 import os
+import resource
 import select
 import shutil
 import signal
@@ -254,7 +255,13 @@ class Twin:
 
     def send_birth(self, twin_control, op):
         fds = array.array("i", self._theirs)
-        twin_control.sendmsg([struct.pack("<II", op, self.number)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        # the user's other tests may have more descriptors on their way than that
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        try:
+            twin_control.sendmsg([struct.pack("<II", op, self.number)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         for fd in self._theirs:
             os.close(fd)
 
