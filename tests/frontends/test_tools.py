@@ -118,7 +118,7 @@ def test_jupyter_console(work, env):
         cwd=str(work),
         env=env,
         encoding="utf-8",
-        timeout=60,
+        timeout=240,  # a busy machine; a test has 300
     )
     try:
         c.expect(r"In \[1\]:")
