@@ -131,14 +131,15 @@ int cb_kernelspec_remove(const char *folder, struct cb_err *err)
 {
 	json_auto_t *spec = NULL;
 	int r = read_spec(folder, &spec, err);
-	const char *package = r == 0 ? packages_remover(spec) : NULL;
+	bool ours = r == 0 && is_ours(spec);
+	const char *package = ours ? packages_remover(spec) : NULL;
 
 	if (r < 0)
 		return r;
-	if (is_ours(spec) && package != NULL)
+	if (package != NULL)
 		return cb_err_set(err, CB_E_DENIED, STEP, NULL, "left the kernelspec in %s: it came with %s", folder,
 				  package);
-	if (!is_ours(spec))
+	if (!ours)
 		return cb_err_set(err, CB_E_DENIED, STEP,
 				  "`jupyter kernelspec remove` removes those of other programs.",
 				  "the kernelspec in %s does not start cellblock: left as it is", folder);

@@ -259,21 +259,30 @@ static int protect_file(struct cb_strv *list, const char *path)
 	return real != NULL ? cb_strv_add(list, real) : 0;
 }
 
+/* What is there of an absolute path's first *n bytes, or of the nearest of its folders, links resolved; *n: how many
+ * bytes lead there. */
+static char *nearest(const char *path, size_t *n)
+{
+	for (;;) {
+		CB_AUTO_PATH head = *n > 0 ? strndup(path, *n) : strdup("/");
+		char *real = head != NULL ? cb_path_real(head) : NULL;
+
+		if (real != NULL || *n == 0)
+			return real;
+		while (*n > 0 && path[--*n] != '/')
+			continue;
+	}
+}
+
 /* Links resolved as far as there is something. */
 static char *real_as_far(const char *path)
 {
 	size_t n = strlen(path);
+	CB_AUTO_PATH real = nearest(path, &n);
 
-	while (n > 0) {
-		CB_AUTO_PATH head = strndup(path, n);
-		CB_AUTO_PATH real = head != NULL ? cb_path_real(head) : NULL;
-
-		if (real != NULL)
-			return cb_path_format("%s%s", real, path + n);
-		while (n > 0 && path[--n] != '/')
-			continue;
-	}
-	return strdup(path);
+	if (real == NULL)
+		return NULL;
+	return cb_path_format("%s%s", strcmp(real, "/") == 0 && path[n] != '\0' ? "" : real, path + n);
 }
 
 /* Whether it is there or not: whoever makes it decides what is in it. */
@@ -331,16 +340,11 @@ static int protect_ourselves(struct cb_strv *list)
 /* The folder of `path`, or the nearest above it that is there, links resolved. */
 static char *existing_folder(const char *path)
 {
-	char *folder = cb_path_parent(path), *real = NULL;
+	size_t n = strlen(path) - strlen(cb_path_name(path));
 
-	while (folder != NULL && (real = cb_path_real(folder)) == NULL && strcmp(folder, "/") != 0) {
-		char *above = cb_path_parent(folder);
-
-		free(folder);
-		folder = above;
-	}
-	free(folder);
-	return real;
+	while (n > 0 && path[n - 1] == '/')
+		n--;
+	return nearest(path, &n);
 }
 
 /* The history's folder: SQLite makes files beside it, which a guest must not make first. One above the workspace is

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 
 struct cb_guard {
-	unsigned tick_ms; /* how often it looks whether a look goes on: so often as it may be seen to, by `most` */
-	unsigned most;
+	unsigned tick_ms; /* between two ticks of the guard */
+	unsigned most;	  /* ticks in which one and the same look goes on, and then its jail is ended */
 	/* the rest is guard.c's */
 	pthread_mutex_t lock;
 	unsigned turn; /* odd while a look goes on */

@@ -97,7 +97,7 @@ static bool is_folder(int judged, int fd)
 {
 	struct stat a, b;
 
-	return fstat(judged, &a) == 0 && fstat(fd, &b) == 0 && a.st_ino == b.st_ino && a.st_dev == b.st_dev;
+	return fstat(judged, &a) == 0 && fstat(fd, &b) == 0 && cb_is_same_file(&a, &b);
 }
 
 int cb_layer_still(const struct cb_layer *layer, const struct cb_layer_entry *e)
@@ -113,7 +113,7 @@ int cb_layer_still(const struct cb_layer *layer, const struct cb_layer_entry *e)
 		return -ESTALE;
 	if (fstatat(e->lower, e->name, &now, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : -errno;
-	return e->exists && now.st_ino == e->old.st_ino && now.st_ctim.tv_sec == e->old.st_ctim.tv_sec &&
+	return e->exists && cb_is_same_file(&now, &e->old) && now.st_ctim.tv_sec == e->old.st_ctim.tv_sec &&
 			       now.st_ctim.tv_nsec == e->old.st_ctim.tv_nsec
 		       ? 0
 		       : -ESTALE;

@@ -98,11 +98,6 @@ struct cb_notify_self {
 };
 extern struct cb_notify_self cb_notify_self;
 
-static inline bool cb_is_same_file(const struct stat *a, const struct stat *b)
-{
-	return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
-}
-
 static inline int cb_arg_int(const struct cb_request *q, int arg)
 {
 	return (int)q->n->data.args[arg];

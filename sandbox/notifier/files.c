@@ -120,7 +120,7 @@ static bool is_at_its_name(const struct cb_entry *e, const struct cb_judged *j)
 	if (fstatat(j->parent, j->name, &made, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT; /* it has been removed already */
 	return cb_open_beneath(cb_notify_self.judge.root, e->path, O_PATH | O_NOFOLLOW, &fd) == 0 &&
-	       fstat(fd, &there) == 0 && there.st_ino == made.st_ino && there.st_dev == made.st_dev;
+	       fstat(fd, &there) == 0 && cb_is_same_file(&there, &made);
 }
 
 /* What others made meanwhile can make a repository of it: then it goes again. */
@@ -221,7 +221,7 @@ void cb_unmake(const struct cb_request *q)
 		return;
 	cb_change_lock();
 	if (fstat(q->fd, &made) == 0 && fstatat(q->made_in, q->made, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-	    st.st_ino == made.st_ino && st.st_dev == made.st_dev && unlinkat(q->made_in, q->made, 0) == 0)
+	    cb_is_same_file(&st, &made) && unlinkat(q->made_in, q->made, 0) == 0)
 		cb_links_removed(&made);
 	cb_change_unlock();
 }

@@ -10,6 +10,8 @@
  */
 #include "calls.h"
 
+#include "../shared/mounts.h"
+
 #include <cellblock/fd.h>
 
 #include <errno.h>

@@ -407,7 +407,7 @@ static bool find_fd(struct cb_request *q, int fd, bool by_path, struct cb_entry 
 	if (fstatfs(own, &fs) < 0 || (fs.f_flags & ST_RDONLY) == 0 ||
 	    fstat(own, &st) < 0 || !name_of(own, path) || !cb_entry_find_string(q, AT_FDCWD, path, CB_FIND_SELF, ret))
 		return false;
-	if (ret->there && ret->st.st_dev == st.st_dev && ret->st.st_ino == st.st_ino)
+	if (ret->there && cb_is_same_file(&ret->st, &st))
 		return true;
 	cb_entry_release(ret);
 	return false;
@@ -432,6 +432,6 @@ bool cb_entry_is_meant(const struct cb_entry *e, const struct cb_judged *j)
 
 	if (e->itself)
 		return true;
-	return fstat(e->parent, &seen) == 0 && fstat(j->parent, &found) == 0 && seen.st_ino == found.st_ino &&
-	       seen.st_dev == found.st_dev && (!e->there || mount_of(e->parent, e->name) == mount_of(e->parent, ""));
+	return fstat(e->parent, &seen) == 0 && fstat(j->parent, &found) == 0 && cb_is_same_file(&seen, &found) &&
+	       (!e->there || mount_of(e->parent, e->name) == mount_of(e->parent, ""));
 }

@@ -29,6 +29,10 @@ int cb_open_beneath(int dirfd, const char *path, int flags, int *ret_fd);
  * exchange it for. */
 int cb_unlock_entry(int dirfd, const char *name, mode_t type, mode_t rights);
 
+static inline bool cb_is_same_file(const struct stat *a, const struct stat *b)
+{
+	return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
+}
 /* What the kernel says of an entry: its number, and when it was made, which nobody can set. False where the file system
  * does not know that. */
 bool cb_birth_of(int dirfd, const char *name, struct statx *ret);
