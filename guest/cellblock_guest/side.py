@@ -245,7 +245,7 @@ class LaneInterrupts:
 
     def deliver(self):
         self.pending = False
-        if self.armed:
+        if self.armed or self.in_tasks:
             self.take()
             raise KeyboardInterrupt
 

@@ -103,6 +103,15 @@ static void copy_logos(const char *folder)
 	}
 }
 
+/* What an earlier `install` found for another interpreter, or the same one elsewhere: every jail would be given it. */
+static void forget_cache(const char *path)
+{
+	CB_AUTO_FD folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (folder >= 0)
+		(void)cb_kernelspec_remove_cache(folder);
+}
+
 static int write_folder(const struct cb_options *o, const struct cb_places *places,
 			const struct cb_interpreter *interpreter, const char *folder, struct cb_err *err)
 {
@@ -114,6 +123,7 @@ static int write_folder(const struct cb_options *o, const struct cb_places *plac
 	if (facts == NULL || kernel == NULL || spec == NULL)
 		return cb_err_set(err, -ENOMEM, STEP, NULL, "out of memory, or a text that is not UTF-8");
 	r = cb_file_make_folders(folder, 0755);
+	forget_cache(folder);
 	if (r == 0)
 		r = cb_interpreter_save(interpreter, facts);
 	if (r == 0) {

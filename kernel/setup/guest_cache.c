@@ -18,6 +18,7 @@
 
 #define STEP "guest modules"
 #define MAX_ANSWER (32u << 20)
+#define LIBRARY_SECONDS 180 /* its computing has a limit of its own, which takes as long on a busy machine */
 
 static const char script[] =
 	"import base64, importlib.util, json, os, sys\n"
@@ -48,8 +49,7 @@ static const char library_script[] =
 	"def has(name):\n"
 	"    return importlib.util.find_spec(name) is not None\n"
 	"def read_trees():\n"
-	"    signal.setitimer(signal.ITIMER_PROF, 12)\n" /* s of computing, which takes longer on a busy machine */
-	"    signal.alarm(45)\n"
+	"    signal.setitimer(signal.ITIMER_PROF, 12)\n" /* s of computing */
 	"    import jedi\n"
 	"    for code in ('\"\".jo', '[].ap'):\n"
 	"        jedi.Interpreter(code, [{}]).complete()\n"
@@ -114,10 +114,10 @@ static int write_file(const char *folder, const char *name, const json_t *text)
 }
 
 static int make(const struct cb_interpreter *interpreter, const char *jail_program, const char *what,
-		const char *guest_dir, const char *folder, struct cb_err *err)
+		const char *guest_dir, int seconds, const char *folder, struct cb_err *err)
 {
 	CB_AUTO_BUF answer = CB_BUF_INIT(MAX_ANSWER);
-	int r = cb_interpreter_run(interpreter, jail_program, what, guest_dir, &answer, err);
+	int r = cb_interpreter_run(interpreter, jail_program, what, guest_dir, seconds, &answer, err);
 
 	if (r < 0)
 		return r;
@@ -135,7 +135,9 @@ int cb_guest_cache_write(const struct cb_interpreter *interpreter, const char *j
 {
 	CB_AUTO_PATH real = cb_path_real(guest_dir);
 	int r = real == NULL ? cb_err_set(err, -ENOMEM, STEP, NULL, "no folder for them")
-			     : make(interpreter, jail_program, script, real, folder, err);
+			     : make(interpreter, jail_program, script, real, CB_INTERPRETER_SECONDS, folder, err);
 
-	return r < 0 || !libraries ? r : make(interpreter, jail_program, library_script, NULL, folder, err);
+	return r < 0 || !libraries
+		       ? r
+		       : make(interpreter, jail_program, library_script, NULL, LIBRARY_SECONDS, folder, err);
 }

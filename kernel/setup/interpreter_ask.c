@@ -161,7 +161,7 @@ static int add_users_own(struct cb_interpreter *interpreter)
 int cb_interpreter_ask(struct cb_interpreter *interpreter, const char *jail_program, struct cb_err *err)
 {
 	CB_AUTO_BUF answer = CB_BUF_INIT(MAX_ANSWER);
-	int r = cb_interpreter_run(interpreter, jail_program, script, NULL, &answer, err);
+	int r = cb_interpreter_run(interpreter, jail_program, script, NULL, CB_INTERPRETER_SECONDS, &answer, err);
 
 	if (r == 0)
 		r = cb_interpreter_take_answer(interpreter, (const char *)answer.data, answer.len, err);

@@ -15,7 +15,6 @@
 #include "jail_spec.h"
 
 #define STEP "interpreter"
-#define TIMEOUT_MS 60000 /* a cold disk may be slow, or the machine busy */
 
 static int make_spec(const struct cb_interpreter *interpreter, const char *script, const char *guest_dir,
 		     struct cb_jail_spec *spec)
@@ -88,29 +87,31 @@ static int keep_last_line(struct cb_buf *out)
 	return out->len > 0 ? 0 : -EIO;
 }
 
-static int run(const struct cb_interpreter *interpreter, const char *jail_program, int spec_fd, struct cb_buf *out,
-	       struct cb_err *err)
+static int run(const struct cb_interpreter *interpreter, const char *jail_program, int spec_fd, int seconds,
+	       struct cb_buf *out, struct cb_err *err)
 {
 	char program[4096], fd_text[12];
 	char *argv[] = { program, (char[]){ "run" }, (char[]){ "--spec-fd" }, fd_text, NULL };
 	CB_AUTO_BUF errors = CB_BUF_INIT(16384);
+	char late[40];
 	int status = 0, r;
 
+	snprintf(late, sizeof(late), "no answer within %d seconds", seconds);
 	snprintf(program, sizeof(program), "%s", jail_program);
 	snprintf(fd_text, sizeof(fd_text), "%d", CB_CAPTURE_FD);
 	r = cb_buf_append(&errors, "\n", 1);
 	if (r == 0)
-		r = cb_capture(argv, spec_fd, TIMEOUT_MS, out, &errors, &status);
+		r = cb_capture(argv, spec_fd, seconds * 1000, out, &errors, &status);
 	if (r < 0)
 		return cb_err_set(err, r, STEP, NULL, "%s could not be asked in a jail: %s", interpreter->executable,
-				  r == -ETIMEDOUT ? "no answer within 60 seconds" : cb_err_text(r));
+				  r == -ETIMEDOUT ? late : cb_err_text(r));
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || keep_last_line(out) < 0)
 		return not_run(interpreter, status, &errors, err);
 	return 0;
 }
 
 int cb_interpreter_run(const struct cb_interpreter *interpreter, const char *jail_program, const char *script,
-		       const char *guest_dir, struct cb_buf *out, struct cb_err *err)
+		       const char *guest_dir, int seconds, struct cb_buf *out, struct cb_err *err)
 {
 	struct cb_jail_spec spec = { 0 };
 	CB_AUTO_FD fd = -1;
@@ -122,5 +123,5 @@ int cb_interpreter_run(const struct cb_interpreter *interpreter, const char *jai
 	if (r < 0)
 		return cb_err_set(err, r, STEP, NULL, "the jail to ask %s in can't be described: %s",
 				  interpreter->executable, cb_err_text(r));
-	return run(interpreter, jail_program, fd, out, err);
+	return run(interpreter, jail_program, fd, seconds, out, err);
 }

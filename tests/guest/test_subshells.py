@@ -223,5 +223,20 @@ def test_an_interrupt_ends_a_task_that_keeps_the_next_cell_waiting(guest, subshe
     assert subshell.run("await asyncio.sleep(0.001, 1)").result == "1"
 
 
+def test_an_interrupt_while_a_task_sends_reaches_it_afterwards(guest):
+    """Between cells nothing is armed; what the task prints is sent undisturbed."""
+    code = (
+        "import threading\nfrom cellblock_guest.side import LaneInterrupts\n"
+        "lane, sends, sent = LaneInterrupts(), threading.Event(), threading.Event()\n"
+        "def send():\n    sends.set()\n    sent.wait()\n"
+        "def work():\n    lane.thread = threading.get_ident()\n"
+        "    try: lane.run_tasks(lambda: True, lambda: (lane.shielded(send), print('went on')))\n"
+        "    except KeyboardInterrupt: print('ended')\n"
+        "thread = threading.Thread(target=work); thread.start(); sends.wait()\n"
+        "lane.interrupt(1); sent.set(); thread.join()"
+    )
+    assert guest.run(code).stdout == "ended\n"
+
+
 def guest_text(guest):
     return "".join(f.content for f in guest.seen if f.kind == "STREAM")

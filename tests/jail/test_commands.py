@@ -117,6 +117,17 @@ class Commands(unittest.TestCase):
         facts = json.loads((folder / "interpreter.json").read_text())
         self.assertEqual(facts["answer"]["version"], VERSION)
 
+    def test_install_again_leaves_nothing_of_the_last(self):
+        """What lies there is given to each jail."""
+        python = self.make_venv(self.folder / "v")
+        self.good("install", "--python", python)
+        cache = self.home / ".local/share/jupyter/kernels/cellblock/pycache"
+        made = sorted(cache.iterdir())
+        for name in ("trees-CPython-30-33-of_another_place.pkl", "fontlist-v1.json", "main.cpython-30.pyc"):
+            (cache / name).write_text("old")
+        self.good("install", "--python", python)
+        self.assertEqual(sorted(cache.iterdir()), made)
+
     def test_install_places(self):
         python = self.make_venv(self.folder / "v")
         self.good("install", "--python", python, "--sys-prefix")

@@ -84,6 +84,7 @@ class Person:
         self.driver = webdriver.Chrome(options=options, service=service)
         self.driver.set_script_timeout(600)  # a page on a busy machine answers none for more than the 30 s that it has
         self.driver.set_page_load_timeout(600)
+        self.driver.command_executor.client_config.timeout = 660  # who asks hung up before that, after 120 s
 
     def opens(self, name, book, page="lab/tree/"):
         """Opens this notebook in a page of its own, and waits for its kernel."""
