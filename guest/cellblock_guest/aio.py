@@ -280,11 +280,11 @@ class Aio:
             if self._idle() and any(ready == fd for ready, _ in self._poll.poll()):
                 return
             loop.add_reader(fd, on_frame)
-            self.interrupts.in_tasks = True
+            self.interrupts.in_tasks = self.runs_users
             try:
                 self.run_tasks(loop.run_forever)
             finally:
-                self.interrupts.in_tasks = False
+                self.interrupts.in_tasks = None
                 if not loop.is_closed():
                     loop.remove_reader(fd)
 

@@ -59,7 +59,7 @@ class Interrupts:
         self.pid = getpid()
         self.request = 0  # the pending request
         self.armed = False  # user code runs: KeyboardInterrupt may be raised
-        self.in_tasks = False  # tasks of the user's run between cells: what a handler raises is theirs
+        self.in_tasks = None  # while the loop runs between cells: whether it is in the user's code
         self.shield = 0  # > 0: a frame is half sent or half read
         self.pending = False  # a signal came while shielded: one of these
         self.struck = False  # SIGINT
@@ -217,11 +217,18 @@ class Interrupts:
             self._call_user(frame)
         elif not self.armed:
             self.late = bool(self.request)
+            if self._task_holds_up():
+                self.hits += 1
+                raise KeyboardInterrupt
         elif not (self.on_async and self.on_async()):
             if self.debugger:
                 self.debugger.let_go()
             self.hits += 1
             raise KeyboardInterrupt
+
+    def _task_holds_up(self):
+        """What has arrived waits for a task between cells. Where nothing waits, the signal was for what has ended."""
+        return self.in_tasks and self.in_tasks() and self.wire.ready()
 
     def _on_unraisable(self, unraisable):
         """From another thread: it must not come before this hook has ended, which would swallow it as well."""

@@ -212,7 +212,7 @@ class LaneInterrupts:
         with self._lock:
             if not self.armed:
                 self.late = request
-                if self.in_tasks and self.in_tasks():
+                if request != self.request and self.in_tasks and self.in_tasks():
                     self._hit = True
                     self.end()
                 return

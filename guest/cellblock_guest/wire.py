@@ -41,8 +41,6 @@ class Wire:
         self._rest = b""
         self.aside = []  # frames that came while another was waited for
         self.on_aside = None
-        self._poll = select.poll()
-        self._poll.register(fd, select.POLLIN)
         os.set_inheritable(fd, False)
 
     def send(self, kind, request, content=b"", metadata=b"", buffers=(), flags=0, source=None):
@@ -118,7 +116,9 @@ class Wire:
 
     def ready(self, milliseconds=0):
         """True if recv() would find something now, or within that time. For one thread at a time, as recv() is."""
-        return bool(self._rest or self._poll.poll(milliseconds))
+        poll = select.poll()  # one of its own: a signal's handler may look in the middle of another look
+        poll.register(self.fd, select.POLLIN)
+        return bool(self._rest or poll.poll(milliseconds))
 
     def set_aside(self, frame):
         self.aside.append(frame)

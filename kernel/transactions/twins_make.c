@@ -96,9 +96,9 @@ void cb_twins_not_made(struct cb_transactions *tx, const char *why)
 void cb_twins_let_go(struct cb_transactions *tx)
 {
 	static const char text[] =
-		"[cellblock: this cell waits: Python is to keep its state and is held up, perhaps by a function that "
-		"runs at each fork and does not end. Interrupt twice to end Python by force; the variables then go "
-		"back to the state that was kept last]\n";
+		"[cellblock: this cell waits: Python is to keep its state and is held up, perhaps by a task of an "
+		"earlier cell, or by a function that runs at each fork and does not end. Interrupt to end that task; "
+		"interrupt twice to end Python by force: the variables then go back to the state that was kept last]\n";
 	struct cb_twins *w = &tx->twins;
 	const struct cb_request *r = tx->shells->execution.shell.current != NULL
 					     ? tx->shells->execution.shell.current
@@ -133,6 +133,7 @@ void cb_twins_interrupt(struct cb_transactions *tx)
 	if (w->interrupted_at == 0)
 		w->interrupted_at = now;
 	cb_twins_let_go(tx);
+	cb_python_interrupt(&tx->guest->python); /* a task that runs between cells */
 }
 
 static void on_twin_control(void *context, short revents);

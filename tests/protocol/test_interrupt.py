@@ -193,6 +193,28 @@ def test_before_python_is_done_with_the_copy_that_is_made_before_a_cell(start):
     assert c.finish(cell).content["ename"] == "KeyboardInterrupt"
 
 
+TASKS = {
+    "task": "async def task(): work()\nt = asyncio.get_running_loop().create_task(task())",
+    "callback": "_ = asyncio.get_running_loop().call_soon(work)",
+}
+
+
+@pytest.mark.cellblock_only("under ipykernel the next cell waits for ever")
+@pytest.mark.parametrize("mode", ["auto", "always", "off"])
+@pytest.mark.parametrize("what", TASKS)
+def test_a_task_that_keeps_the_next_cell_waiting(start, what, mode):
+    """It runs between cells: where a copy is to be made before the next, that waits, too."""
+    c = start(args=["--set", f"transactions.mode={mode}"]).client
+    work = "import asyncio, time\ndef work():\n    print('go', flush=True)\n    time.sleep(600)\n"
+    c.says(c.start(work + TASKS[what]), "go")
+    cell = c.start("time.sleep(600)")
+    assert c.request("kernel_info_request", {}).content["status"] == "ok"  # so the cell has arrived
+    interrupt(c)
+    assert c.finish(cell).content["ename"] == "KeyboardInterrupt"
+    assert c.run("6*7").result == "42"
+    assert c.run("await asyncio.sleep(0, 1)").result == "1"
+
+
 def interrupt_one(client, msg_id):
     reply = client.request("interrupt_request", {"msg_id": msg_id}, channel="control").content
     assert reply["status"] == "ok"
