@@ -461,30 +461,45 @@ static bool is_among(pid_t pid, const pid_t *list, size_t n)
 	return i < n;
 }
 
-static uint64_t sum_of(pid_t top, uint64_t (*parse)(const char *text), const pid_t *without, size_t n)
+static uint64_t sum_of(pid_t top, uint64_t (*parse)(const char *text), const pid_t *without, size_t n,
+		       uint64_t *ret_largest)
 {
 	static struct walk w;
 	uint64_t sum = 0;
 	char text[4096];
 
+	*ret_largest = 0;
 	start_walk(&w, top);
 	for (size_t i = 0; i < w.count; i++) {
-		if (look(&w, i, "status", text, sizeof(text)) == 0 && !is_among(w.pid[i], without, n))
-			sum += parse(text);
+		if (look(&w, i, "status", text, sizeof(text)) == 0 && !is_among(w.pid[i], without, n)) {
+			uint64_t bytes = parse(text);
+
+			sum += bytes;
+			*ret_largest = bytes > *ret_largest ? bytes : *ret_largest;
+		}
 		if (is_cut(&w))
-			return UINT64_MAX;
+			return *ret_largest = UINT64_MAX;
 	}
 	return sum;
 }
 
-uint64_t cb_usage_anonymous(const struct cb_usage_source *s, const pid_t *without, size_t n)
+uint64_t cb_usage_anonymous(const struct cb_usage_source *s, const pid_t *without, size_t n, uint64_t *ret_largest)
 {
-	return sum_of(s->init, parse_anonymous, without, n);
+	return sum_of(s->init, parse_anonymous, without, n, ret_largest);
+}
+
+uint64_t cb_usage_anonymous_of(pid_t pid)
+{
+	char text[4096];
+
+	return cb_proc_status_of(pid, text, sizeof(text)) == 0 ? parse_anonymous(text) : 0;
 }
 
 uint64_t cb_usage_tree(pid_t top)
 {
-	return sum_of(top, cb_usage_parse_own, NULL, 0);
+	uint64_t largest;
+
+	return sum_of(top, cb_usage_parse_own, NULL, 0, &largest);
 }
 
 uint64_t cb_usage_largest(const struct cb_usage_source *s)

@@ -5,8 +5,9 @@
  * oldest is given up; then it is looked again. What a cell takes anew is no twin's, so a bomb costs none: it goes on to
  * the limit. There the kernel's OOM killer, or without control group we, end a branch that has more than the guest, or
  * else the guest, and the youngest twin takes over. Own memory is what is anonymous in the jail less what each other
- * process has: too little where those share it among themselves, so no twin is given up for nothing. When the whole
- * host, or the container that we are in, runs short, twins are given up likewise.
+ * process has, which is too little where those share it among themselves, as a cell's forks do; so it is at least what
+ * a twin has more than each of them. When the whole host, or the container that we are in, runs short, twins are given
+ * up likewise.
  *
  * With a control group we look, while cells run; without, the broker does and tells.
  */
@@ -63,19 +64,32 @@ void cb_memory_freed(struct cb_transactions *tx)
 	tx->memory.freed_ms = cb_now_ms();
 }
 
+/* What would be free without those twins. */
+static uint64_t own_of(const struct cb_transactions *tx, const pid_t *twin, size_t n, uint64_t anonymous)
+{
+	uint64_t largest, others = cb_usage_anonymous(&tx->guest->usage, twin, n, &largest);
+	uint64_t own = anonymous > others ? anonymous - others : 0;
+
+	for (size_t i = 0; i < n; i++) {
+		uint64_t has = cb_usage_anonymous_of(twin[i]);
+
+		own = has > largest && has - largest > own ? has - largest : own;
+	}
+	return own;
+}
+
 /* True: it is expected to help. A twin that is younger than the look is not to blame for what that saw. */
 static bool give_up(struct cb_transactions *tx, uint64_t used, uint64_t anonymous, int64_t looked_ms)
 {
 	struct cb_memory_watch *m = &tx->memory;
-	uint64_t limit = tx->policy->limit_memory, others, own;
+	uint64_t limit = tx->policy->limit_memory, own;
 	struct cb_twin *undone = cb_twins_undone(&tx->twins, true);
 	pid_t twin[CB_TWINS_MAX];
 	size_t n = cb_twins_unnamed(tx, looked_ms, twin);
 
 	if (n == 0)
 		return false;
-	others = cb_usage_anonymous(&tx->guest->usage, twin, n);
-	own = anonymous > others ? anonymous - others : 0;
+	own = own_of(tx, twin, n, anonymous);
 	if (own < OWN(limit) || used - own >= limit)
 		return false;
 	/* it would go anyway, and nobody is told; but the youngest takes over if the woken one does not work */
@@ -196,12 +210,12 @@ void cb_memory_cell_begins(struct cb_transactions *tx)
 
 uint64_t cb_memory_room(struct cb_transactions *tx)
 {
-	uint64_t enough = CB_MEMORY_SHORT(tx->policy->limit_memory), used = 0, left, anonymous;
+	uint64_t enough = CB_MEMORY_SHORT(tx->policy->limit_memory), used = 0, left, anonymous, largest;
 
 	if (cb_usage_of(tx->guest->python.pid) < LITTLE || cb_host_memory_short())
 		return 0;
 	if (!cb_usage_memory(&tx->guest->usage, enough / 4, &used, &anonymous)) /* what some share counts for each */
-		used = cb_usage_anonymous(&tx->guest->usage, NULL, 0);
+		used = cb_usage_anonymous(&tx->guest->usage, NULL, 0, &largest);
 	if (used >= enough)
 		return 0;
 	left = cb_host_memory_left() / 4; /* others have memory as well, and nobody looks between cells */

@@ -113,6 +113,33 @@ def test_older_states_go_first(client):
     assert c.run("kept, len(big) >> 20").result == "([1], 90)"
 
 
+# What they share counts for each of them; when the fourteenth has its memory, something has to go.
+CHILDREN = """
+import os, time
+def others(): return [p for p in os.listdir('/proc') if p.isdigit() and p not in ('1', str(os.getpid()))]
+shared, pipes = bytearray(b'1') * (20 << 20), [os.pipe() + os.pipe() for _ in range(20)]
+for go, _, _, done in pipes:
+    if os.fork() == 0:
+        os.read(go, 1)
+        taken = bytearray(b'1') * (10 << 20)
+        os.write(done, b'1')
+        time.sleep(1000)
+for i, (_, go, done, _) in enumerate(pipes):
+    os.write(go, b'1')
+    os.read(done, 1)
+    while i == 13 and len(others()) > 21: time.sleep(0.01)
+"""
+
+
+def test_a_twin_is_given_up_for_a_cells_many_forks(client):
+    c = client("transactions.keep=2")
+    assert c.run("big = bytearray(b'1') * (300 << 20)").ok
+    assert c.run("del big").ok  # an older state has it alone
+    cell = c.run(CHILDREN, timeout=60)
+    assert cell.ok and cell.about["given_up"] >= 1 and "memory is short" in cell.text("stderr"), cell
+    assert c.run("kept, kept is same").result == "([1], True)"
+
+
 def test_forks_that_take_memory(client):
     """Whatever ends it, it does not cost the session."""
     c = client("limits.pids=60")
