@@ -329,6 +329,24 @@ static int tell_end(const struct talk *t, struct cb_err *err)
 			  cb_launch_phase(), how);
 }
 
+/* For the log: what holds up a launch is known to the kernel alone, and gone when pid 1 is put down. */
+static void log_where(pid_t pid1)
+{
+	static const char *const names[] = { "wchan", "syscall" };
+	char path[64], text[2][128];
+	struct cb_proc_stat stat = { .state = '?' };
+
+	(void)cb_proc_stat_of(pid1, &stat);
+	for (int i = 0; i < 2; i++) {
+		snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid1, names[i]);
+		if (cb_proc_text(AT_FDCWD, path, text[i], sizeof(text[i])) < 0)
+			text[i][0] = '\0';
+		text[i][strcspn(text[i], "\n")] = '\0';
+	}
+	cb_log(CB_LOG_WARNING, "the jail's first process hangs: state %c, in \"%s\", system call \"%s\"", stat.state,
+	       text[0], text[1]);
+}
+
 static int await_guest(struct talk *t, struct cb_err *err)
 {
 	int64_t deadline = cb_now_ns() + LAUNCH_MS * 1000000ll;
@@ -340,6 +358,8 @@ static int await_guest(struct talk *t, struct cb_err *err)
 		int r = await_message(t->fd, deadline, err);
 		ssize_t n = r == 0 ? cb_fd_recv_from(t->fd, &message, sizeof(message), &sender, &given, 0) : 0;
 
+		if (r == -ETIMEDOUT)
+			log_where(t->pid1);
 		if (r < 0)
 			return r;
 		if (n > 0 && n != (ssize_t)sizeof(message))
