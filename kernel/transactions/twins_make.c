@@ -97,8 +97,9 @@ void cb_twins_let_go(struct cb_transactions *tx)
 {
 	static const char text[] =
 		"[cellblock: this cell waits: Python is to keep its state and is held up, perhaps by a task of an "
-		"earlier cell, or by a function that runs at each fork and does not end. Interrupt to end that task; "
-		"interrupt twice to end Python by force: the variables then go back to the state that was kept last]\n";
+		"earlier cell, or by a function that runs at each fork and does not end. An interrupt ends such a "
+		"task. Interrupt twice to end Python by force; the variables then go back to the state that was kept "
+		"last]\n";
 	struct cb_twins *w = &tx->twins;
 	const struct cb_request *r = tx->shells->execution.shell.current != NULL
 					     ? tx->shells->execution.shell.current

@@ -221,6 +221,16 @@ struct talk {
 	pid_t guest; /* 0 = there is none yet */
 };
 
+/* If pid 1 has ended, the end of file says so. */
+static int let_go_on(int fd, struct cb_err *err)
+{
+	int r = cb_sync_send(fd, CB_SYNC_GO, NULL, NULL);
+
+	return r == 0 || r == -EPIPE || r == -ECONNRESET
+		       ? 0
+		       : cb_err_set(err, r, "sync socket", NULL, "pid 1 can't be let go on: %s", strerror(-r));
+}
+
 /* What the broker held before is of no use any more. */
 static int keep(int *held, int *fd)
 {
@@ -240,7 +250,7 @@ static int take_notifier(struct talk *t, uint32_t which, int *fd, struct cb_err 
 	if (which == CB_NOTIFY_LISTENER) {
 		r = cb_notify_start(t->jail, &inmate->group, &inmate->notifier, err);
 		if (r == 0)
-			(void)cb_sync_send(t->fd, CB_SYNC_GO, NULL, NULL); /* the guest may begin */
+			r = let_go_on(t->fd, err); /* the guest may begin */
 	}
 	return r;
 }
@@ -432,9 +442,9 @@ static int launch(struct cb_jail *jail, struct cb_warm *warm, struct cb_inmate *
 	if (pid < 0)
 		return pid;
 	r = err->code;
-	if (r == 0)
-		(void)cb_sync_send(mine, CB_SYNC_GO, NULL, NULL); /* if pid 1 has ended, the end of file says so */
 	talk.pid1 = pid;
+	if (r == 0)
+		r = let_go_on(mine, err);
 	if (r == 0)
 		r = await_guest(&talk, err);
 	if (r < 0) {

@@ -83,6 +83,8 @@ static void stop_by_interrupts(struct rig *r)
 
 	cb_twins_interrupt(&r->k.transactions);
 	rig_init_expect(r, CB_INIT_NUDGE, CB_WIRE_LET_GO);
+	rig_init_expect(r, CB_INIT_SIGNAL, SIGINT);
+	cb_python_interrupt_no_more(&r->k.guest.python); /* it has heard it, and goes on */
 	r->k.transactions.twins.interrupted_at -= CB_DOUBLE_CLICK;
 	cb_twins_interrupt(&r->k.transactions);
 	rig_init_expect(r, CB_INIT_DROP, (int)named.number);
