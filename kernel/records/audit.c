@@ -27,6 +27,8 @@
 #define CURE "Set audit.file to \"none\" or to a file of its own in a folder that only you can write."
 #define MAX_LINES 4096
 #define SECOND 1000000000LL
+#define PATIENCE_S 2 /* at the end, and so often while it goes on */
+#define PATIENCE_TIMES 5
 
 /* Lines a second that may go on for ever, and how many may come at once. */
 #define RATE 500
@@ -58,6 +60,7 @@ struct cb_audit {
 	struct line *first, **last;
 	size_t count;
 	unsigned long long dropped; /* since the log said so last */
+	_Atomic unsigned long long written; /* lines, ever */
 
 	/* the writer's alone */
 	off_t begin, end; /* of our last line */
@@ -218,6 +221,7 @@ static unsigned long long write_lines(struct cb_audit *a, struct line *lines, un
 
 		if (r == 0)
 			r = append(a, (struct cb_span){ lines->text, lines->len });
+		a->written++;
 		lost += r < 0;
 		free(lines);
 		lines = next;
@@ -384,9 +388,27 @@ int cb_audit_start(struct cb_audit *a)
 	return -r;
 }
 
+/* A file that others hold, or a disk that stands, is not waited for; a machine that is busy is, as long as lines are
+ * written. */
+static bool ends(struct cb_audit *a)
+{
+	unsigned long long before;
+	struct timespec end;
+	int r = ETIMEDOUT;
+
+	for (int i = 0; i < PATIENCE_TIMES && r == ETIMEDOUT; i++) {
+		before = a->written;
+		clock_gettime(CLOCK_REALTIME, &end);
+		end.tv_sec += PATIENCE_S;
+		r = pthread_timedjoin_np(a->thread, NULL, &end);
+		if (a->written == before)
+			break;
+	}
+	return r == 0;
+}
+
 int cb_audit_close(struct cb_audit *a)
 {
-	struct timespec end;
 	bool lost;
 
 	if (a == NULL)
@@ -395,13 +417,9 @@ int cb_audit_close(struct cb_audit *a)
 	a->ending = true;
 	pthread_cond_signal(&a->more);
 	pthread_mutex_unlock(&a->lock);
-	if (a->started) {
-		clock_gettime(CLOCK_REALTIME, &end);
-		end.tv_sec += 2;
-		if (pthread_timedjoin_np(a->thread, NULL, &end) != 0) {
-			cb_log(CB_LOG_WARNING, "audit: the last lines may be lost, the file is busy");
-			return -ETIMEDOUT; /* the thread still uses it; the process is about to end */
-		}
+	if (a->started && !ends(a)) {
+		cb_log(CB_LOG_WARNING, "audit: the last lines may be lost, the file is busy");
+		return -ETIMEDOUT; /* the thread still uses it; the process is about to end */
 	}
 	lost = a->lost || a->first != NULL || a->dropped > 0;
 	destroy(a);

@@ -4,6 +4,7 @@
  * they are the caller's own or, for root, a leased one: never 0. setgroups is denied before the gid map is written.
  */
 #include "init.h"
+#include "../shared/ids.h"
 #include "parts.h"
 
 #include <cellblock/fd.h>
@@ -55,12 +56,12 @@ int cb_userns_write_maps(const struct cb_jail *jail, pid_t pid1, struct cb_err *
 
 int cb_userns_enter(const struct cb_jail *jail, struct cb_err *err)
 {
+	int r = cb_become(CB_JAIL_UID);
+
 	(void)jail;
-	if (setresgid(CB_JAIL_UID, CB_JAIL_UID, CB_JAIL_UID) < 0 ||
-	    setresuid(CB_JAIL_UID, CB_JAIL_UID, CB_JAIL_UID) < 0)
-		return cb_err_set(err, -errno, "user namespace", NULL, "uid %d of the new namespace can't be taken: %s",
-				  CB_JAIL_UID, strerror(errno));
-	return 0;
+	return r == 0 ? 0
+		      : cb_err_set(err, r, "user namespace", NULL, "uid %d of the new namespace can't be taken: %s",
+				   CB_JAIL_UID, strerror(-r));
 }
 
 /* The death signal is forgotten when credentials change, so it is set after that; a broker that died before can be

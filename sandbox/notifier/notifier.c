@@ -12,6 +12,7 @@
  * one for calls that are to be done later; each of these with a root, a working folder and a umask of its own. And the
  * first, which waits for connections that take their time.
  */
+#include "../shared/ids.h"
 #include "../shared/jail.h"
 #include "../shared/mounts.h"
 #include "../walls/caps.h"
@@ -313,10 +314,7 @@ static int enter(const struct cb_notifier *n)
 {
 	if (setns(n->fds[CB_NOTIFY_USERNS], CLONE_NEWUSER) < 0 || setns(n->fds[CB_NOTIFY_MNTNS], CLONE_NEWNS) < 0)
 		return -errno;
-	if (setresgid(CB_JAIL_UID, CB_JAIL_UID, CB_JAIL_UID) < 0 ||
-	    setresuid(CB_JAIL_UID, CB_JAIL_UID, CB_JAIL_UID) < 0)
-		return -errno;
-	return 0;
+	return cb_become(CB_JAIL_UID);
 }
 
 /* The first notifier makes a mount namespace in which the writable workspace lies over what the jail sees of it; a

@@ -6,6 +6,7 @@
  */
 #include "../cgroup/cgroup.h"
 #include "../root/root.h"
+#include "../shared/ids.h"
 #include "../shared/jail.h"
 #include "../walls/landlock.h"
 #include "../walls/seccomp.h"
@@ -257,13 +258,11 @@ static int write_maps(pid_t pid)
 static _Noreturn void child(const struct trial *t, int sock)
 {
 	char go;
-	int r = 0;
+	int r;
 
 	if (read(sock, &go, 1) != 1)
 		_exit(1);
-	if (setresgid(CB_JAIL_UID, CB_JAIL_UID, CB_JAIL_UID) < 0 ||
-	    setresuid(CB_JAIL_UID, CB_JAIL_UID, CB_JAIL_UID) < 0)
-		r = -errno;
+	r = cb_become(CB_JAIL_UID);
 	if (r == 0)
 		r = t->run();
 	_exit(write(sock, &r, sizeof(r)) == (ssize_t)sizeof(r) ? 0 : 1);

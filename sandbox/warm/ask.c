@@ -10,6 +10,7 @@
 #include "warm.h"
 
 #include "../notifier/notifier.h"
+#include "../shared/ids.h"
 #include "../walls/seccomp.h"
 
 #include <cellblock/buffer.h>
@@ -149,7 +150,7 @@ int cb_warm_become_owner(const struct cb_warm *warm, struct cb_err *err)
 	if (warm->userns >= 0)
 		return 0;
 	if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) < 0 ||
-	    setresuid((uid_t)-1, warm->uid, (uid_t)-1) < 0 || prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
+	    cb_become_effective(warm->uid) < 0 || prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
 		return failed(err, -errno, "the zygote's uid");
 	return 0;
 }

@@ -20,6 +20,7 @@
 #include "warm.h"
 
 #include "../root/root.h"
+#include "../shared/ids.h"
 #include "../shared/mounts.h"
 #include "../walls/caps.h"
 #include "../walls/limits.h"
@@ -32,7 +33,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <linux/keyctl.h>
 #include <linux/securebits.h>
 #include <sched.h>
@@ -247,7 +247,7 @@ static int leave_root(struct cb_jail *jail, struct cb_err *err)
 	uid_t uid = jail->from_root ? jail->host_uid : CB_JAIL_UID;
 
 	if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) < 0 ||
-	    (jail->from_root && setgroups(0, NULL) < 0) || setresgid(uid, uid, uid) < 0 || setresuid(uid, uid, uid) < 0)
+	    (jail->from_root && cb_leave_groups() < 0) || cb_become(uid) < 0)
 		return cb_err_set(err, -errno, CB_WARM_STEP, NULL, "its uid: %s", strerror(errno));
 	return 0;
 }

@@ -5,6 +5,7 @@
  * kill takes all at once. Without, descendants are looked for until none is left, for SWEEP_MS at most.
  */
 #include "without_namespaces.h"
+#include "../shared/ids.h"
 #include "../shared/mounts.h"
 
 #include <cellblock/clock.h>
@@ -90,7 +91,7 @@ static void kill_uid(uid_t uid)
 	}
 	pid = fork();
 	if (pid == 0) {
-		if (setresgid(uid, uid, uid) == 0 && setresuid(uid, uid, uid) == 0 && getuid() == uid)
+		if (cb_become(uid) == 0 && getuid() == uid)
 			(void)kill(-1, SIGKILL);
 		_exit(0);
 	}

@@ -8,6 +8,7 @@
 #include "without_namespaces.h"
 
 #include "../root/rootfs.h"
+#include "../shared/ids.h"
 #include "../shared/mounts.h"
 #include "../walls/landlock.h"
 #include "../walls/limits.h"
@@ -432,7 +433,7 @@ static int step_rights(struct cb_jail *jail, struct cb_err *err)
 			(void)prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
 		(void)prctl(PR_SET_SECUREBITS, SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_KEEP_CAPS_LOCKED, 0, 0, 0);
 	}
-	if (jail->from_root && (setresgid(uid, uid, uid) < 0 || setresuid(uid, uid, uid) < 0))
+	if (jail->from_root && cb_become(uid) < 0)
 		return failed(err, "capabilities", "root can't be left");
 	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0 || syscall(SYS_capset, &head, none) < 0)
 		return failed(err, "capabilities", "they can't be given up");
