@@ -64,7 +64,7 @@ void cb_memory_freed(struct cb_transactions *tx)
 	tx->memory.freed_ms = cb_now_ms();
 }
 
-/* What would be free without those twins. */
+/* What would be free without those twins; too much only where processes have each another part of what a twin has. */
 static uint64_t own_of(const struct cb_transactions *tx, const pid_t *twin, size_t n, uint64_t anonymous)
 {
 	uint64_t largest, others = cb_usage_anonymous(&tx->guest->usage, twin, n, &largest);
