@@ -465,21 +465,24 @@ static uint64_t sum_of(pid_t top, uint64_t (*parse)(const char *text), const pid
 		       uint64_t *ret_largest)
 {
 	static struct walk w;
-	uint64_t sum = 0;
+	uint64_t sum = 0, largest = 0;
 	char text[4096];
 
-	*ret_largest = 0;
 	start_walk(&w, top);
 	for (size_t i = 0; i < w.count; i++) {
 		if (look(&w, i, "status", text, sizeof(text)) == 0 && !is_among(w.pid[i], without, n)) {
 			uint64_t bytes = parse(text);
 
 			sum += bytes;
-			*ret_largest = bytes > *ret_largest ? bytes : *ret_largest;
+			largest = bytes > largest ? bytes : largest;
 		}
-		if (is_cut(&w))
-			return *ret_largest = UINT64_MAX;
+		if (is_cut(&w)) {
+			sum = largest = UINT64_MAX;
+			break;
+		}
 	}
+	if (ret_largest != NULL)
+		*ret_largest = largest;
 	return sum;
 }
 
@@ -497,9 +500,7 @@ uint64_t cb_usage_anonymous_of(pid_t pid)
 
 uint64_t cb_usage_tree(pid_t top)
 {
-	uint64_t largest;
-
-	return sum_of(top, cb_usage_parse_own, NULL, 0, &largest);
+	return sum_of(top, cb_usage_parse_own, NULL, 0, NULL);
 }
 
 uint64_t cb_usage_largest(const struct cb_usage_source *s)

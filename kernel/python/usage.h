@@ -76,7 +76,7 @@ uint64_t cb_usage_largest(const struct cb_usage_source *s);
  * `enough` on), and of these those of no file. False if there is no group. */
 bool cb_usage_memory(const struct cb_usage_source *s, uint64_t enough, uint64_t *ret_used, uint64_t *ret_anonymous);
 /* Sum of the anonymous bytes of all processes in the jail but those: what several share counts for each; and what the
- * one has that has most. Both UINT64_MAX if they were too many to look at. */
+ * one has that has most (or NULL). Both UINT64_MAX if they were too many to look at. */
 uint64_t cb_usage_anonymous(const struct cb_usage_source *s, const pid_t *without, size_t n, uint64_t *ret_largest);
 uint64_t cb_usage_anonymous_of(pid_t pid);
 /* Minor page faults of the guest's process, ever, and its seconds in the kernel. */

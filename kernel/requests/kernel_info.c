@@ -138,7 +138,7 @@ void cb_request_connect(struct cb_kernel *k, struct cb_request *r)
 /* The control group's figure; without one the sum over all processes but copies of the state, which share theirs. */
 static uint64_t memory(struct cb_kernel *k)
 {
-	uint64_t used, anonymous, largest;
+	uint64_t used, anonymous;
 	pid_t copy[CB_TWINS_MAX];
 	size_t n = 0;
 
@@ -147,7 +147,7 @@ static uint64_t memory(struct cb_kernel *k)
 	for (int i = 0; i < CB_TWINS_MAX; i++)
 		if (k->transactions.twins.twin[i].number != 0)
 			copy[n++] = k->transactions.twins.twin[i].pid;
-	used = cb_usage_anonymous(&k->guest.usage, copy, n, &largest);
+	used = cb_usage_anonymous(&k->guest.usage, copy, n, NULL);
 	return used != UINT64_MAX ? used : cb_usage_of(k->guest.python.pid);
 }
 

@@ -210,12 +210,12 @@ void cb_memory_cell_begins(struct cb_transactions *tx)
 
 uint64_t cb_memory_room(struct cb_transactions *tx)
 {
-	uint64_t enough = CB_MEMORY_SHORT(tx->policy->limit_memory), used = 0, left, anonymous, largest;
+	uint64_t enough = CB_MEMORY_SHORT(tx->policy->limit_memory), used = 0, left, anonymous;
 
 	if (cb_usage_of(tx->guest->python.pid) < LITTLE || cb_host_memory_short())
 		return 0;
 	if (!cb_usage_memory(&tx->guest->usage, enough / 4, &used, &anonymous)) /* what some share counts for each */
-		used = cb_usage_anonymous(&tx->guest->usage, NULL, 0, &largest);
+		used = cb_usage_anonymous(&tx->guest->usage, NULL, 0, NULL);
 	if (used >= enough)
 		return 0;
 	left = cb_host_memory_left() / 4; /* others have memory as well, and nobody looks between cells */

@@ -564,6 +564,14 @@ class FakeSupervisor:
             if frames[-1].kind == kind and matches(frames[-1]):
                 return frames
 
+    def has_said(self, text):
+        return any(text in f.content for f in self.seen if f.kind == "STREAM")
+
+    def until_says(self, text):
+        """Until it has written it, or did before."""
+        if not self.has_said(text):
+            self.until("STREAM", lambda f: text in f.content)
+
     def wait_pipe(self, fd, text):
         """Waits until fd 1, fd 2 or the log holds text."""
         source = {1: self.fd1, 2: self.fd2, 4: self.fd_log}[fd]

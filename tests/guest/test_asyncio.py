@@ -226,23 +226,14 @@ async def task(): work()
 TASKS = {"task": "t = asyncio.ensure_future(task())", "callback": "_ = asyncio.get_event_loop().call_soon(work)"}
 
 
-def says(guest, text):
-    return any(text in str(f.content) for f in guest.seen if f.kind == "STREAM")
-
-
-def until_it_says(guest, text):
-    if not says(guest, text):
-        guest.until("STREAM", lambda f: text in f.content)
-
-
 @pytest.mark.parametrize("what", TASKS)
 def test_an_interrupt_ends_a_task_that_keeps_the_next_cell_waiting(new_guest, what):
     guest = new_guest()
     guest.run(WORK + TASKS[what])
-    until_it_says(guest, "go")
+    guest.until_says("go")
     guest.start("6*7")
     guest.interrupt()
-    assert guest.finish().result == "42" and says(guest, "KeyboardInterrupt") and not says(guest, "done")
+    assert guest.finish().result == "42" and guest.has_said("KeyboardInterrupt") and not guest.has_said("done")
     assert guest.run("await asyncio.sleep(0, 1)").result == "1"
 
 
@@ -250,9 +241,9 @@ def test_an_interrupt_that_comes_late_hits_no_task(new_guest, tmp_path):
     """Nothing waits: it was for a cell that has ended."""
     guest = new_guest(cwd=tmp_path)
     guest.run(WORK + TASKS["task"])
-    until_it_says(guest, "go")
+    guest.until_says("go")
     guest.interrupt()
     guest.until("INTERRUPTED")
     (tmp_path / "enough").touch()
-    until_it_says(guest, "done")
-    assert guest.run("6*7").result == "42" and not says(guest, "KeyboardInterrupt")
+    guest.until_says("done")
+    assert guest.run("6*7").result == "42" and not guest.has_said("KeyboardInterrupt")
