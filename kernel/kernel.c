@@ -254,11 +254,6 @@ static const char *lost_calls(const struct cb_kernel *k)
 	return k->transactions.twins.calls_text;
 }
 
-static bool none_left(const struct cb_kernel *k)
-{
-	return k->transactions.memory.none_left;
-}
-
 static const struct cb_shells_events shells_events = {
 	.serve = serve,
 	.outlives = outlives,
@@ -269,7 +264,6 @@ static const struct cb_shells_events shells_events = {
 	.interrupt_rest = interrupt_rest,
 	.write_begin = write_begin,
 	.lost_calls = lost_calls,
-	.none_left = none_left,
 };
 
 static const struct cb_shells_keeper shells_keeper = {

@@ -271,6 +271,7 @@ class Aio:
         """Returns when the wire is readable; the loop runs meanwhile if it has anything to do."""
         loop, fd = self.loop, self.wire.fd
         arrived = []
+        self.interrupts.task_ended = False
 
         def on_frame():
             arrived.append(True)

@@ -50,7 +50,7 @@ def subshell():
     return running() if running else None
 
 
-def run_as(request, function, *args, **kwargs):
+def run_as(request, function, /, *args, **kwargs):
     token = _request.set(request)
     try:
         return function(*args, **kwargs)
@@ -79,6 +79,7 @@ def patch_subprocess(module):
         children.add(child)
         return child
 
+    __new__.__wrapped__ = module.Popen.__init__  # for inspect.signature
     module.Popen.__new__ = __new__
 
 

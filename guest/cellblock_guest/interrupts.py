@@ -60,6 +60,7 @@ class Interrupts:
         self.request = 0  # the pending request
         self.armed = False  # user code runs: KeyboardInterrupt may be raised
         self.in_tasks = None  # while the loop runs between cells: whether it is in the user's code
+        self.task_ended = False  # by an interrupt, in this stretch: its repetitions are not for what it cleans up
         self.shield = 0  # > 0: a frame is half sent or half read
         self.pending = False  # a signal came while shielded: one of these
         self.struck = False  # SIGINT
@@ -218,6 +219,7 @@ class Interrupts:
         elif not self.armed:
             self.late = bool(self.request)
             if self._task_holds_up():
+                self.task_ended = True
                 self.hits += 1
                 raise KeyboardInterrupt
         elif not (self.on_async and self.on_async()):
@@ -228,7 +230,7 @@ class Interrupts:
 
     def _task_holds_up(self):
         """What has arrived waits for a task between cells. Where nothing waits, the signal was for what has ended."""
-        return self.in_tasks and self.in_tasks() and self.wire.ready()
+        return self.in_tasks and not self.task_ended and self.in_tasks() and self.wire.ready()
 
     def _on_unraisable(self, unraisable):
         """From another thread: it must not come before this hook has ended, which would swallow it as well."""

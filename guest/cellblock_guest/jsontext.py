@@ -5,7 +5,7 @@ otherwise they raise TypeError (comms: the caller must know).
 """
 
 import json
-from base64 import b64encode
+from binascii import b2a_base64
 from collections.abc import Iterable
 
 _MAX_DEPTH = 200  # the scan allows 256, contents are nested a little
@@ -113,6 +113,10 @@ def _is_simple(value, depth, keys):
     return True
 
 
+def _base64(data):
+    return b2a_base64(data, newline=False).decode("ascii")
+
+
 def _repair(value, lenient, depth, keys, above):
     if value is None or value is True or value is False:
         return value
@@ -125,7 +129,7 @@ def _repair(value, lenient, depth, keys, above):
         value = float(value)
         return value if value - value == 0 else None
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return b64encode(value).decode("ascii")
+        return _base64(value)
     if isinstance(value, (dict, list, tuple, set, frozenset)):
         return _repair_container(value, lenient, depth, keys, above)
     return _repair_other(value, lenient, depth, keys, above)
@@ -198,7 +202,7 @@ def bundle(data):
     result = {}
     for mime, value in data.items():
         if isinstance(value, (bytes, bytearray, memoryview)):
-            value = b64encode(value).decode("ascii")
+            value = _base64(value)
         elif isinstance(mime, str) and mime.startswith("text/") and not isinstance(value, (str, list, tuple)):
             value = str(value)
         result[mime] = value

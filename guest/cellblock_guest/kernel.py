@@ -82,7 +82,13 @@ class Kernel:
     def get_parent(self, channel=None):
         request = context.current()
         header = self._guest.headers.get(request) or {"msg_id": str(request), "msg_type": "execute_request"}
-        return {"header": dict(header, cellblock_request=request)}
+        code, cell_id = self._guest.cells.get(request, (None, None))
+        return {
+            "header": dict(header, cellblock_request=request),
+            "parent_header": {},
+            "metadata": {"cellId": cell_id} if cell_id else {},
+            "content": {} if code is None else {"code": code},
+        }
 
     def set_parent(self, ident, parent, channel="shell"):
         """From here on this thread or task speaks for the request that `parent` is of. A token for context.reset."""

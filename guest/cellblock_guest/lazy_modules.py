@@ -10,13 +10,15 @@ from importlib import import_module
 from types import ModuleType
 
 # module -> functions that its importers take by name at import time
-_NAMES = {"logging.config": ("dictConfig",), "ipaddress": ()}
+_NAMES = {"logging.config": ("dictConfig",), "ipaddress": (), "pprint": ("pformat",), "shlex": ()}
 
 
 class _StandIn(ModuleType):
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
+        if sys.modules.get(self.__name__) is self:  # another name is taken at import time
+            del sys.modules[self.__name__]
         return getattr(import_module(self.__name__), name)
 
 

@@ -58,6 +58,7 @@ class Guest:
         self.metadata = {}  # the running EXECUTE's
         self.tools = None  # hosttools.HostTools, once a client has registered some
         self.headers = {}  # request -> the header of the client's message
+        self.cells = {}  # request -> (code, cell's id), of those that run
         self.exit_code = None
         self._comms = None
         self._kernel = None
@@ -253,6 +254,7 @@ class Guest:
         if self._reserve is None:
             self._take_reserve()
         self._remember_header(request, self.metadata.get("header"))
+        self.cells[request] = content.get("code"), self.metadata.get("cell_id")
         self.transactions.begin(self.metadata)
         if self.metadata.get("allow_stdin"):
             self.prompt.begin(request)
@@ -268,6 +270,7 @@ class Guest:
                 self.log_exception("execute")
             reply = self.failed(e, self.send_error)
         self.aio.executing = False
+        self.cells.pop(request, None)
         self.refusals.restore_memory()
         self._leave_if_forked()
         if self.prompt.request:
@@ -316,12 +319,14 @@ class Guest:
         """The reply to a cell of a subshell, in its thread."""
         shell = lane.shell
         self._remember_header(request, metadata.get("header"))
+        self.cells[request] = content.get("code"), metadata.get("cell_id")
         try:
             reply = self._in_cell(shell, request, content, metadata, lane)
         except BaseException as e:
             if not isinstance(e, KeyboardInterrupt):
                 self.log_exception("execute")
             reply = self.failed(e, shell.guest.send_error)
+        self.cells.pop(request, None)
         self.flush_c_stdio()
         return self._within_limit(reply)
 
@@ -524,7 +529,10 @@ def reserve_size():
 
 
 def _is_foreign_extension(module):
-    path = getattr(module, "__file__", None)
+    try:  # not by getattr: a lazy module would be imported by that
+        path = object.__getattribute__(module, "__dict__").get("__file__")
+    except Exception:  # anything can be in sys.modules
+        return False
     return isinstance(path, str) and path.endswith(".so") and "lib-dynload" not in path
 
 

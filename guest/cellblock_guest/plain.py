@@ -190,6 +190,8 @@ class PlainShell:
     def show(self, value):
         if value is None:
             return
+        if type(value) is _Exit:
+            return value()
         data, metadata = self.format(value)
         builtins._ = value
         self.guest.send_result(self.guest.with_value(data, value) if self.value_wanted else data, metadata)
@@ -299,8 +301,7 @@ class _Exit:
         self._shell.ask_exit()
 
     def __repr__(self):
-        self._shell.ask_exit()
-        return "exiting"
+        return "Use %s() to exit" % self._name
 
 
 def _future_mask():

@@ -80,29 +80,43 @@ def _application(config):
 
 
 def run_startup(shell, guest):
-    """Extensions, exec_lines and exec_files of the configuration, then the files in startup/."""
+    """In IPython's order: extensions, PYTHONSTARTUP, the files in startup/, exec_lines, exec_files."""
     app = _application(shell.config)
     for extension in app.get("extensions", ()):
         try:
             shell.extension_manager.load_extension(extension)
         except Exception:
             guest.log_exception("extension %s" % extension)
-    files = [os.path.expanduser(path) for path in app.get("exec_files", ())]
+    files = []
     startup = shell.profile_dir.startup_dir
     if os.environ.get("PYTHONSTARTUP") and app.get("exec_PYTHONSTARTUP", True):
-        files.insert(0, os.environ["PYTHONSTARTUP"])
+        files.append(os.environ["PYTHONSTARTUP"])
     try:
         names = sorted(os.listdir(startup))
     except OSError:
         names = []
     files += [os.path.join(startup, name) for name in names if name.endswith((".py", ".ipy"))]
-    for path in files:
-        if os.path.isfile(path):
-            _run_file(shell, path, guest)
+    _run_files(shell, files, guest)
     for line in app.get("exec_lines", ()):
         shell.run_cell(line, store_history=False)
-    if files or app.get("exec_lines"):
+    _run_files(shell, map(os.path.expanduser, app.get("exec_files", ())), guest)
+    if app.get("hide_initial_ns", True):
+        _hide_names(shell)
+    if files or app.get("exec_lines") or app.get("exec_files"):
         guest.output.flush()
+
+
+def _hide_names(shell):
+    """From %who and its like, which show none with an underscore. A `_` of the user's is known by that it is not
+    there."""
+    names = {name: value for name, value in shell.user_ns.items() if not name.startswith("_")}
+    shell.user_ns_hidden.update(names)
+
+
+def _run_files(shell, paths, guest):
+    for path in paths:
+        if os.path.isfile(path):
+            _run_file(shell, path, guest)
 
 
 def _run_file(shell, path, guest):

@@ -5,7 +5,6 @@ Words only: what is refused is decided outside. The values come from the supervi
 """
 
 import errno
-import fnmatch
 import json
 import os
 import re
@@ -24,13 +23,19 @@ _GIT_MAKERS = {"HEAD", "objects", "refs", "commondir"}  # what git knows a repos
 _SYSTEM = ("/tmp", "/var", "/dev", "/proc", "/sys", "/usr", "/bin", "/sbin", "/etc", "/run", "/nix", "/gnu")
 _SYSTEM += ("/lib", "/lib32", "/lib64", "/libx32")
 _SHARED = {"/", "/tmp", "/var", "/var/tmp", "/run", "/home"}
-_PATH = re.compile(r"(?<![\w.:/])(?:\.{0,2}/)[^\s'\",;:)]+")
+# These three are compiled when they are first used.
+_PATH = r"(?<![\w.:/])(?:\.{0,2}/)[^\s'\",;:)]+"
+_NO_NETWORK = (
+    "(?i)(could not|couldn't|unable to|failed to) resolve|name resolution|name or service not known"
+    "|network is unreachable|getaddrinfo"
+)
+_WORD = "[^\\s'\"`\u2018\u2019:,;()\\[\\]]+"
 
 
 def _all_fit(names, patterns):
-    return len(names) == len(patterns) and all(
-        fnmatch.fnmatchcase(n.lower(), p.lower()) for n, p in zip(names, patterns)
-    )
+    from fnmatch import fnmatchcase
+
+    return len(names) == len(patterns) and all(fnmatchcase(n.lower(), p.lower()) for n, p in zip(names, patterns))
 
 
 class Refusals:
@@ -388,10 +393,10 @@ class Refusals:
     def _of_output(self, shown):
         """What a command that failed has said, line by line: the same words as for an exception."""
         for line in reversed(shown.splitlines()):
-            if self.offline and _NO_NETWORK.search(line):
+            if self.offline and re.search(_NO_NETWORK, line):
                 return self._network(_NO_MACHINES if "unreachable" in line else _NO_NAMES)
             number = next((n for n in (errno.ENOENT, errno.EROFS, errno.EACCES) if os.strerror(n) in line), None)
-            paths = [word for word in _WORD.findall(line) if "/" in word and not word.startswith("//")]
+            paths = [word for word in re.findall(_WORD, line) if "/" in word and not word.startswith("//")]
             if number is None or not paths:
                 continue
             path = os.path.abspath(paths[-1])
@@ -403,11 +408,6 @@ class Refusals:
 
 _NO_NAMES = "names of other machines can't be looked up"
 _NO_MACHINES = "other machines, and servers on this one, can't be reached"
-_NO_NETWORK = re.compile(
-    "(?i)(could not|couldn't|unable to|failed to) resolve|name resolution|name or service not known"
-    "|network is unreachable|getaddrinfo"
-)
-_WORD = re.compile("[^\\s'\"`\u2018\u2019:,;()\\[\\]]+")
 _COPY = "it is read-only here. Copy it and rename the copy over it"
 _COUNTS = {"limits.pids", "limits.open_files", "limits.inodes"}
 
@@ -478,7 +478,7 @@ def _path_of(e):
 
 def _path_in(text):
     """The first path in the text of an error that names none."""
-    found = _PATH.search(text[:4000])
+    found = re.search(_PATH, text[:4000])
     return os.path.abspath(found.group()) if found else None
 
 

@@ -313,20 +313,21 @@ class ZMQInteractiveShell(InteractiveShell):
     def run_cell(self, raw_cell, store_history=False, silent=False, shell_futures=True, cell_id=None, cell_meta=None):
         before = self.cell_number, self.cell_text
         try:
-            return self._run(raw_cell, store_history, silent, shell_futures, cell_id)
+            return self._run(raw_cell, store_history, silent, shell_futures, cell_id, cell_meta)
         finally:
             self.cell_number, self.cell_text = before
 
-    def _run(self, raw_cell, store_history, silent, shell_futures, cell_id):
-        info = _make_info(raw_cell, store_history, silent, shell_futures, cell_id)
+    def _run(self, raw_cell, store_history, silent, shell_futures, cell_id, cell_meta):
+        info = _make_info(raw_cell, store_history, silent, shell_futures, cell_id, cell_meta)
         result = ExecutionResult(info)
         try:
             if not raw_cell or raw_cell.isspace():
                 return result
             number = self.execution_count
+            within = number == self.cell_number  # the cell of that number runs it, if there is one
             self.cell_number = result.execution_count = number
             try:
-                self._run_in_traps(raw_cell, store_history and not silent, silent, shell_futures, result)
+                self._run_in_traps(raw_cell, store_history and not silent, silent, shell_futures, result, within)
             finally:
                 if store_history and not silent:
                     self.execution_count = number + 1
@@ -348,7 +349,7 @@ class ZMQInteractiveShell(InteractiveShell):
         if self._callback_interrupted:
             raise KeyboardInterrupt
 
-    def _run_in_traps(self, raw_cell, store_history, silent, shell_futures, result):
+    def _run_in_traps(self, raw_cell, store_history, silent, shell_futures, result, within):
         failure = None
         try:
             cell = self.transform_cell(raw_cell)
@@ -360,7 +361,7 @@ class ZMQInteractiveShell(InteractiveShell):
         if not silent:
             self._trigger("pre_run_cell", result.info)
         if store_history and not ("get_ipython().run_line_magic(" in cell and "paste" in cell):
-            self.history_manager.store_inputs(self.cell_number, cell, raw_cell)
+            self.history_manager.store_inputs(self.cell_number, cell, raw_cell, within)
         if not silent and self.logs():
             self.logger.log(cell, raw_cell)
         if failure is not None:
@@ -514,9 +515,11 @@ class ZMQInteractiveShell(InteractiveShell):
         self._errors_sent, self._last_traceback, self._display_error = 0, None, None
         self._in_callback = False
         self.value_wanted = metadata.get("value")
+        cell_id = metadata.get("cell_id")
+        meta = {"cellId": cell_id} if cell_id else {}
         try:
             result = guest.interrupts.run(
-                guest.aio.run_plain, self._run, content["code"], store, silent, True, metadata.get("cell_id")
+                guest.aio.run_plain, self._run, content["code"], store, silent, True, cell_id, meta
             )
             error = _first(result.error_before_exec, result.error_in_exec, self._display_error)
             shown = True  # by us, or by what the user has put in the place of showtraceback
@@ -583,8 +586,11 @@ class ZMQInteractiveShell(InteractiveShell):
 InteractiveShellABC.register(ZMQInteractiveShell)
 
 
-def _make_info(raw_cell, store_history, silent, shell_futures, cell_id):
-    return ExecutionInfo(raw_cell, store_history, silent, shell_futures, cell_id)
+def _make_info(raw_cell, store_history, silent, shell_futures, cell_id, cell_meta):
+    info = ExecutionInfo(raw_cell, store_history, silent, shell_futures, cell_id)
+    if hasattr(info, "cell_meta"):  # in later IPythons
+        info.cell_meta = cell_meta
+    return info
 
 
 def _first(*errors):

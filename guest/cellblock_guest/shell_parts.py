@@ -83,7 +83,8 @@ class WireHistoryManager(HistoryManager):
         super().__init__(*args, **kwargs)
         self.using_thread = False
 
-    def store_inputs(self, line_num, source, source_raw=None):
+    def store_inputs(self, line_num, source, source_raw=None, within=False):
+        """within: if there is a cell of that number it runs this one, and In, which has a place for each, keeps it."""
         source_raw = source if source_raw is None else source_raw
         source, source_raw = source.rstrip("\n"), source_raw.rstrip("\n")
         if self._exit_re.match(source_raw.strip()):
@@ -93,13 +94,15 @@ class WireHistoryManager(HistoryManager):
         while len(raw) < line_num:  # numbers that ran in an earlier guest of this kernel
             raw.append("")
             parsed.append("")
-        if line_num < len(raw):  # a subshell's cell, which began after a later one of another shell
+        within = within and line_num < len(raw) and raw[line_num]
+        if line_num < len(raw) and not within:  # a subshell's, which began after a later one of another shell
             parsed[line_num], raw[line_num] = source, source_raw
             return
-        parsed.append(source)
-        raw.append(source_raw)
+        if not within:
+            parsed.append(source)
+            raw.append(source_raw)
         self._iii, self._ii, self._i, self._i00 = self._ii, self._i, self._i00, source_raw
-        variables = {"_i": self._i, "_ii": self._ii, "_iii": self._iii, "_i%d" % line_num: source_raw}
+        variables = {"_i": self._i, "_ii": self._ii, "_iii": self._iii, "_i%d" % line_num: raw[line_num]}
         self.shell.user_ns.update(variables)
         self.shell.user_ns_hidden.update(variables)
 
@@ -133,7 +136,45 @@ class WireHistoryManager(HistoryManager):
         pass
 
 
-class WireDisplayHook(DisplayHook):
+class _Hooks:
+    """Functions of a thread's: each is given what the thread's cells are about to send, and gives it, or None."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._hook_lists = {}  # thread -> functions
+
+    def _hooks(self):
+        from _thread import get_ident
+
+        return self._hook_lists.setdefault(get_ident(), [])
+
+    def register_hook(self, hook):
+        self._hooks().append(hook)
+
+    def unregister_hook(self, hook):
+        try:
+            self._hooks().remove(hook)
+            return True
+        except ValueError:
+            return False
+
+    def _after_hooks(self, msg_type, content):
+        """What is left to be sent; None: nothing."""
+        message = {
+            "header": {"msg_type": msg_type},
+            "msg_type": msg_type,
+            "content": content,
+            "parent_header": self.shell.guest.kernel.get_parent().get("header", {}),
+            "metadata": {},
+        }
+        for hook in self._hooks():
+            message = hook(message)
+            if message is None:
+                return None
+        return message["content"]
+
+
+class WireDisplayHook(_Hooks, DisplayHook):
     """Sends what an expression at a cell's end evaluates to."""
 
     topic = b"execute_result"
@@ -169,13 +210,23 @@ class WireDisplayHook(DisplayHook):
             if self.exec_result is not None:
                 self.exec_result.result = result
             if data:
-                shell.guest.send_result(shell.guest.with_value(data, result) if shell.value_wanted else data, metadata)
+                self._send(data, metadata, result)
                 shell.remember_output("execute_result", data)
                 shell.history_manager.output_hist_reprs[shell.cell_number] = data.get("text/plain", "")
                 if shell.logs():
                     shell.logger.log_write(data.get("text/plain"), "output")  # it knows whether it is to
         finally:
             self._is_active = False
+
+    def _send(self, data, metadata, value):
+        shell = self.shell
+        if self._hook_lists:
+            content = {"data": data, "metadata": metadata, "execution_count": shell.cell_number}
+            content = self._after_hooks("execute_result", content)
+            if content is None:
+                return
+            data, metadata = content["data"], content["metadata"]
+        shell.guest.send_result(shell.guest.with_value(data, value) if shell.value_wanted else data, metadata)
 
     def _remember(self, result):
         """_, __, ___, _n and Out[n]."""
@@ -209,17 +260,8 @@ class WireDisplayHook(DisplayHook):
         return False
 
 
-class WireDisplayPublisher(DisplayPublisher):
+class WireDisplayPublisher(_Hooks, DisplayPublisher):
     topic = b"display_data"
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self._hook_lists = {}
-
-    def _hooks(self):
-        from _thread import get_ident
-
-        return self._hook_lists.setdefault(get_ident(), [])
 
     def publish(self, data, metadata=None, source=None, *, transient=None, update=False, **_ignored):
         self._validate_data(data, metadata)
@@ -232,31 +274,11 @@ class WireDisplayPublisher(DisplayPublisher):
         self._send("clear_output", {"wait": bool(wait)})
 
     def _send(self, msg_type, content):
-        guest = self.shell.guest
         if self._hook_lists:
-            message = {
-                "header": {"msg_type": msg_type},
-                "msg_type": msg_type,
-                "content": content,
-                "parent_header": guest.kernel.get_parent().get("header", {}),
-                "metadata": {},
-            }
-            for hook in self._hooks():
-                message = hook(message)
-                if message is None:
-                    return
-            content = message["content"]
-        guest.send_display(msg_type, content)
-
-    def register_hook(self, hook):
-        self._hooks().append(hook)
-
-    def unregister_hook(self, hook):
-        try:
-            self._hooks().remove(hook)
-            return True
-        except ValueError:
-            return False
+            content = self._after_hooks(msg_type, content)
+            if content is None:
+                return
+        self.shell.guest.send_display(msg_type, content)
 
     def set_parent(self, parent):
         pass

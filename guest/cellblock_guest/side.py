@@ -153,6 +153,7 @@ class LaneInterrupts:
         self.hits = 0  # KeyboardInterrupts raised
         self.on_async = None  # called first while an await-cell runs; True = it took care
         self.in_tasks = None  # while the loop runs between cells: whether it is in the user's code
+        self.task_ended = False  # see Interrupts
         self.shield = 0  # > 0: a frame is half sent, or a thread half born
         self.pending = False  # an interrupt came while shielded
         self.waiting = None  # the lock that it waits for, if an interrupt may let it go

@@ -136,11 +136,10 @@ class Descriptors:
             for new, fd in zip(_pair(), pair):
                 _replace(new, fd)
                 os.close(new)
-        for fd in self.sockets + self._terminals:
-            end, other = _pair()
-            os.close(other)
-            _replace(end, fd)
-            os.close(end)
+        for fd in self.sockets:
+            _replace_closing(_quiet(fd) or _end(), fd)
+        for fd in self._terminals:
+            _replace_closing(_end(), fd)
 
     def back(self, log, branch):
         """Offsets as they were. A branch opens its files anew: another line of the session runs beside it."""
@@ -209,6 +208,52 @@ def _pair():
 
     pair = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
     return [each.detach() for each in pair]
+
+
+def _end():
+    """Of a stream, whose other side is closed."""
+    end, other = _pair()
+    os.close(other)
+    return end
+
+
+def _quiet(fd):
+    """For a socket that listens, or takes datagrams: one like it that nobody reaches. An end would be ready for ever,
+    and who serves it would run in a circle. None: it is no such socket, or there is none to be had."""
+    import _socket
+
+    new, timeout = None, _socket.getdefaulttimeout()
+    _socket.setdefaulttimeout(None)  # else the original's, which is one with this, would not block any more
+    try:
+        old = _socket.socket(fileno=fd)
+        try:
+            new = _like(old, _socket)
+        finally:
+            old.detach()
+    except OSError:
+        pass
+    finally:
+        _socket.setdefaulttimeout(timeout)
+    return new and new.detach()
+
+
+def _like(old, s):
+    if not old.getsockopt(s.SOL_SOCKET, s.SO_ACCEPTCONN):
+        return None if old.type in (s.SOCK_STREAM, s.SOCK_SEQPACKET) else s.socket(old.family, old.type, old.proto)
+    new, path = s.socket(s.AF_UNIX, s.SOCK_STREAM), "/tmp/.cellblock-%d" % os.getpid()
+    try:
+        new.bind(path)
+        os.unlink(path)  # before it listens: nobody can connect
+        new.listen()
+    except OSError:
+        new.close()
+        raise
+    return new
+
+
+def _replace_closing(new, fd):
+    _replace(new, fd)
+    os.close(new)
 
 
 def _replace(new, fd):
@@ -399,7 +444,7 @@ def _close_zmq():
     term(), in another process, only says that the context is closed."""
     zmq = sys.modules.get("zmq")
     for each in gc.get_objects() if zmq else ():
-        if isinstance(each, zmq.Context):
+        if issubclass(type(each), zmq.Context):  # isinstance asks the object, which may be a proxy of nothing
             for socket in list(each._sockets):
                 socket._closed = True
             each.term()

@@ -13,6 +13,7 @@ import time
 from _queue import SimpleQueue
 from _thread import allocate_lock, get_ident
 from collections import deque
+from time import CLOCK_MONOTONIC, clock_gettime
 
 from . import context, wire_constants as W
 from .aio import Aio
@@ -268,8 +269,9 @@ class Subshell(Lane):
             return
         with self._ends:
             self.request, self.asks = 0, False
-        lane = self.side.lanes[self.number] = Subshell(self.side, self.number, self.wire)
-        lane.queue = self.queue
+        lane = Subshell(self.side, self.number, self.wire)
+        lane.queue = self.queue  # before it can be found: what arrives meanwhile is put there
+        self.side.lanes[self.number] = lane
         self.beside.end()
         lane.start()
         if self.kind != W.EXECUTE:
@@ -498,9 +500,9 @@ def _install_waits():
     def interruptible_join(self, timeout=None):
         if not _interruptible():
             return join(self, timeout)
-        end = None if timeout is None else time.monotonic() + timeout
+        end = None if timeout is None else _now() + timeout
         while True:
-            left = _LOOK if end is None else min(end - time.monotonic(), _LOOK)
+            left = _LOOK if end is None else min(end - _now(), _LOOK)
             join(self, max(left, 0))
             if left < _LOOK or not self.is_alive():
                 return
@@ -508,6 +510,10 @@ def _install_waits():
     interruptible_join.__name__, interruptible_join.__qualname__ = "join", "Thread.join"
     interruptible_join.__module__, interruptible_join.__doc__ = "threading", join.__doc__
     threading._allocate_lock, threading.Thread.join = allocate_waiter, interruptible_join
+
+
+def _now():
+    return clock_gettime(CLOCK_MONOTONIC)  # freezegun exchanges time.monotonic
 
 
 def _interruptible():

@@ -11,7 +11,7 @@ from _thread import get_ident
 from . import refusals
 
 LINES = ("checkpoint", "rollback", "undo", "checkpoints", "limits")
-_LINE = re.compile(r"^%%(%s)\b[ \t]*(.*)$" % "|".join(LINES), re.M)
+_LINE = r"(?m)^%%(%s)\b[ \t]*(.*)$" % "|".join(LINES)  # compiled when it is first used
 
 
 class Rollback(BaseException):
@@ -102,5 +102,5 @@ class Transactions:
 
 def as_python(code):
     """Plain mode's cells: lines that are a magic of ours become calls; None if there is none."""
-    found, count = _LINE.subn(lambda m: "__cellblock_line__(%r, %r)" % m.groups(), code)
+    found, count = re.subn(_LINE, lambda m: "__cellblock_line__(%r, %r)" % m.groups(), code)
     return found if count else None

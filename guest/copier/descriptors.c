@@ -7,8 +7,10 @@
  * bytes as waited in them if those are few and the reader does not block (wakers look at no byte's value); eventfds
  * with their count; epolls with what they watch; what has its other side elsewhere, a terminal too, is cut off. A TCP
  * socket that listens does so again at its address when the copy takes over: until then that is the original's, which
- * may give it back. A file that is locked is opened anew, or the copy would go on to hold the lock (flock(2)). Two
- * numbers of one eventfd, epoll or listening socket stay numbers of one.
+ * may give it back. One of the Unix family listens where nobody reaches it, and what took datagrams gets none: cut off
+ * they would be ready for ever, and who serves them would run in a circle. A file that is locked is opened anew, or the
+ * copy would go on to hold the lock (flock(2)). Two numbers of one eventfd, epoll or listening socket stay numbers of
+ * one.
  *
  * Invariants: all is noted while nothing runs, and changed in the copy alone. Every list has a maximum; beyond it there
  * is no copy. Sources: proc_pid_fdinfo(5), epoll_ctl(2), eventfd(2).
@@ -25,6 +27,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <time.h>
 
 #include "sys.h"
@@ -48,7 +51,8 @@ struct open {
 };
 
 struct listener {
-	int domain, shares_port, only_v6;
+	int domain, type;
+	int shares_port, only_v6; /* these and what follows: of TCP alone */
 	uint32_t size;
 	union {
 		struct sockaddr any;
@@ -183,20 +187,26 @@ static int option(int fd, int level, int name)
 	return cb_sys5(SYS_getsockopt, fd, level, name, &value, &size) == 0 ? value : 0;
 }
 
+static bool note_address(int fd, struct listener *l)
+{
+	l->shares_port = option(fd, SOL_SOCKET, SO_REUSEPORT);
+	l->only_v6 = l->domain == AF_INET6 && option(fd, IPPROTO_IPV6, IPV6_V6ONLY) == 1;
+	l->size = sizeof(l->address);
+	return cb_sys3(SYS_getsockname, fd, &l->address, &l->size) == 0;
+}
+
 /* Beyond the maximum one is cut off like any other socket. */
 static void note_listener(struct open *o)
 {
 	struct listener *l = &listeners[nlisteners];
+	bool tcp;
 
 	if (nlisteners == CB_COPIER_LISTENERS_MAX || option(o->fd, SOL_SOCKET, SO_ACCEPTCONN) != 1)
 		return;
 	l->domain = option(o->fd, SOL_SOCKET, SO_DOMAIN);
-	if ((l->domain != AF_INET && l->domain != AF_INET6) || option(o->fd, SOL_SOCKET, SO_PROTOCOL) != IPPROTO_TCP)
-		return;
-	l->shares_port = option(o->fd, SOL_SOCKET, SO_REUSEPORT);
-	l->only_v6 = l->domain == AF_INET6 && option(o->fd, IPPROTO_IPV6, IPV6_V6ONLY) == 1;
-	l->size = sizeof(l->address);
-	if (cb_sys3(SYS_getsockname, o->fd, &l->address, &l->size) < 0)
+	l->type = option(o->fd, SOL_SOCKET, SO_TYPE);
+	tcp = (l->domain == AF_INET || l->domain == AF_INET6) && option(o->fd, SOL_SOCKET, SO_PROTOCOL) == IPPROTO_TCP;
+	if (tcp ? !note_address(o->fd, l) : l->domain != AF_UNIX)
 		return;
 	o->kind = LISTENER;
 	o->other = first_of(o);
@@ -247,6 +257,11 @@ static int note(int fd)
 	if (r == 0)
 		opened[nopened++] = o;
 	return r;
+}
+
+static bool is_unix_listener(const struct open *o)
+{
+	return o->kind == LISTENER && listeners[o->value].domain == AF_UNIX;
 }
 
 static int find(int fd)
@@ -310,7 +325,7 @@ int cb_descriptors_note(const int *pairs, size_t n, const int *fds, size_t nfds)
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < nopened; i++)
-		nsockets += opened[i].kind == SOCKET;
+		nsockets += opened[i].kind == SOCKET || is_unix_listener(&opened[i]);
 	note_pairs(pairs, n);
 	return 0;
 }
@@ -413,12 +428,25 @@ static void exchange_pipe(size_t first)
 	(void)cb_sys1(SYS_close, ends[1]);
 }
 
+/* By one that is bound to nothing. */
+static bool exchange_datagrams(const struct open *o)
+{
+	int type = o->kind == SOCKET ? option(o->fd, SOL_SOCKET, SO_TYPE) : SOCK_STREAM;
+	int domain, protocol;
+
+	if (type == SOCK_STREAM || type == SOCK_SEQPACKET)
+		return false;
+	domain = option(o->fd, SOL_SOCKET, SO_DOMAIN);
+	protocol = option(o->fd, SOL_SOCKET, SO_PROTOCOL);
+	return put_in_place(cb_sys3(SYS_socket, domain, type | SOCK_CLOEXEC, protocol), o);
+}
+
 static void exchange_socket(size_t i)
 {
 	const struct open *o = &opened[i], *other = o->kind == PAIRED ? &opened[o->other] : NULL;
 	int ends[2];
 
-	if ((other != NULL && (size_t)o->other < i) ||
+	if ((other != NULL && (size_t)o->other < i) || exchange_datagrams(o) ||
 	    cb_sys4(SYS_socketpair, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
 		return;
 	replace(ends[0], o);
@@ -433,9 +461,10 @@ static void exchange_socket(size_t i)
 
 static void exchange_listener(const struct open *o)
 {
-	int domain = listeners[o->value].domain;
+	const struct listener *l = &listeners[o->value];
+	int protocol = l->domain == AF_UNIX ? 0 : IPPROTO_TCP;
 
-	(void)put_in_place(cb_sys3(SYS_socket, domain, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP), o);
+	(void)put_in_place(cb_sys3(SYS_socket, l->domain, l->type | SOCK_CLOEXEC, protocol), o);
 }
 
 static void exchange_event(const struct open *o)
@@ -543,6 +572,17 @@ static bool bind_apart(const struct open *o, const struct listener *l)
 	return cb_sys3(SYS_bind, o->fd, &apart, l->size) == 0 || cb_sys3(SYS_bind, o->fd, loopback, l->size) == 0;
 }
 
+/* Of the Unix family: a place without a name, which nobody can connect to. An abstract address of its own would be
+ * within reach of every program in the network namespace. */
+static bool bind_nowhere(const struct open *o)
+{
+	struct sockaddr_un un;
+
+	un.sun_family = AF_UNIX;
+	(void)cb_sys_path(un.sun_path, "/tmp/.cellblock-", (int)cb_sys0(SYS_getpid), "");
+	return cb_sys3(SYS_bind, o->fd, &un, sizeof(un)) == 0 && cb_sys3(SYS_unlinkat, AT_FDCWD, un.sun_path, 0) == 0;
+}
+
 /* Where it can't have its address it listens all the same: one that does not is ready for ever, and every accept
  * fails. Beside a branch the original listens. */
 static void listen_again(const struct open *o, bool branch, int64_t until)
@@ -550,6 +590,11 @@ static void listen_again(const struct open *o, bool branch, int64_t until)
 	const struct listener *l = &listeners[o->value];
 	const int yes = 1;
 
+	if (l->domain == AF_UNIX) {
+		if (bind_nowhere(o))
+			(void)cb_sys2(SYS_listen, o->fd, SOMAXCONN);
+		return;
+	}
 	(void)cb_sys5(SYS_setsockopt, o->fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
 	if (l->shares_port)
 		(void)cb_sys5(SYS_setsockopt, o->fd, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof(yes));

@@ -396,11 +396,8 @@ void cb_channels_close(struct cb_jupyter *jp)
 static uint64_t reader_of(enum cb_channel channel, const struct cb_request *to)
 {
 	struct cb_span name = to->nident > 0 ? cb_frame_span(&to->frame[0]) : (struct cb_span){ NULL, 0 };
-	uint64_t hash = 14695981039346656037u ^ (uint64_t)channel; /* FNV-1a */
 
-	for (size_t i = 0; i < name.len; i++)
-		hash = (hash ^ (uint8_t)name.data[i]) * 1099511628211u;
-	return hash;
+	return cb_span_hash(name, CB_HASH ^ (uint64_t)channel);
 }
 
 /* A cell's metadata when its reply is an error of ours: what became of the state, and what was used, stay true. */

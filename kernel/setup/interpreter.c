@@ -7,6 +7,7 @@
  */
 #include "interpreter.h"
 
+#include <cellblock/buffer.h>
 #include <cellblock/fd.h>
 #include <cellblock/log.h>
 #include <errno.h>
@@ -38,14 +39,10 @@ static char *facts_in_cache(const struct cb_interpreter *p, const char *jail_pro
 {
 	const char *const parts[] = { p->executable, jail_program, CELLBLOCK_VERSION };
 	CB_AUTO_PATH cache = cb_interpreter_cache();
-	uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a: names only, nothing is trusted for it */
+	uint64_t hash = CB_HASH; /* names only, nothing is trusted for it */
 
 	for (size_t i = 0; i < 3; i++)
-		for (const char *c = parts[i];; c++) {
-			hash = (hash ^ (unsigned char)*c) * 0x100000001b3u;
-			if (*c == '\0')
-				break;
-		}
+		hash = cb_span_hash((struct cb_span){ parts[i], strlen(parts[i]) + 1 }, hash);
 	return cache != NULL ? cb_path_format("%s/%016llx/interpreter.json", cache, (unsigned long long)hash) : NULL;
 }
 

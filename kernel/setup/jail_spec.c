@@ -20,6 +20,7 @@
 #include "policy/workspace.h"
 #include "warm_place.h"
 
+#define LINKS_MAX 40 /* as the kernel follows */
 #define STEP "plan"
 
 static int no_memory(struct cb_err *err)
@@ -274,15 +275,39 @@ static char *nearest(const char *path, size_t *n)
 	}
 }
 
-/* Links resolved as far as there is something. */
-static char *real_as_far(const char *path)
+/* Links resolved as far as there is something; *ret_more: what comes next is a link that leads to nothing yet, and its
+ * text was put in. */
+static char *resolve(const char *path, bool *ret_more)
 {
+	char target[PATH_MAX];
 	size_t n = strlen(path);
 	CB_AUTO_PATH real = nearest(path, &n);
+	const char *rest = path + n, *folder = real != NULL && strcmp(real, "/") == 0 && *rest != '\0' ? "" : real;
+	int next = *rest != '\0' ? 1 + (int)strcspn(rest + 1, "/") : 0;
+	CB_AUTO_PATH link = real != NULL ? cb_path_format("%s%.*s", folder, next, rest) : NULL;
+	CB_AUTO_PATH led = NULL;
+	ssize_t size = link != NULL && next > 0 ? readlink(link, target, sizeof(target) - 1) : -1;
 
-	if (real == NULL)
-		return NULL;
-	return cb_path_format("%s%s", strcmp(real, "/") == 0 && path[n] != '\0' ? "" : real, path + n);
+	*ret_more = size > 0;
+	if (link == NULL || size <= 0)
+		return link != NULL ? cb_path_format("%s%s", folder, rest) : NULL;
+	target[size] = '\0';
+	led = target[0] == '/' ? cb_path_format("%s%s", target, rest + next)
+			       : cb_path_format("%s/%s%s", folder, target, rest + next);
+	return led != NULL ? cb_path_absolute(led, NULL) : NULL;
+}
+
+static char *real_as_far(const char *path)
+{
+	bool more = true;
+	char *at = strdup(path);
+
+	for (unsigned links = 0; at != NULL && more && links <= LINKS_MAX; links++) {
+		CB_AUTO_PATH before = at;
+
+		at = resolve(before, &more);
+	}
+	return at;
 }
 
 /* Whether it is there or not: whoever makes it decides what is in it. */
@@ -482,10 +507,27 @@ static int plan_protected(const struct cb_jail_spec_input *in, struct cb_jail_sp
 	return r < 0 ? r : protect_history(in, spec, err);
 }
 
-/* What a writable mount holds is written unjudged: nothing that is protected may lie there, nor the workspace, which
- * has protected names. */
-static int check_mounts(const struct cb_jail_spec *spec, struct cb_err *err)
+/* The interpreter's folders, or Jupyter's, that `source` lies in: `ret`, "" if in none. */
+static int lies_in(const struct cb_jail_spec_input *in, const char *source, char ret[PATH_MAX])
 {
+	CB_AUTO_STRV list = { 0 };
+	int r = protect_jupyter(&list);
+
+	for (size_t i = 0; in->interpreter != NULL && i < in->interpreter->prefixes.count && r == 0; i++)
+		r = cb_strv_add(&list, in->interpreter->prefixes.items[i]);
+	ret[0] = '\0';
+	for (size_t i = 0; i < list.count && r == 0; i++)
+		if (cb_path_below(source, list.items[i]))
+			snprintf(ret, PATH_MAX, "%s", list.items[i]);
+	return r;
+}
+
+/* What a writable mount holds is written unjudged: nothing that is protected may lie there, nor the workspace, which
+ * has protected names; nor may it lie in what others run. */
+static int check_mounts(const struct cb_jail_spec_input *in, const struct cb_jail_spec *spec, struct cb_err *err)
+{
+	char around[PATH_MAX];
+
 	for (size_t i = 0; i < spec->nbinds; i++) {
 		const char *source = spec->binds[i].source, *inside = NULL;
 
@@ -501,6 +543,13 @@ static int check_mounts(const struct cb_jail_spec *spec, struct cb_err *err)
 					  "Mount it with mode \"ro\", or a folder beside that.",
 					  "mounts: source %s can't be writable: it holds %s, which cells may not "
 					  "change as they like", source, inside);
+		if (lies_in(in, source, around) < 0)
+			return no_memory(err);
+		if (around[0] != '\0')
+			return cb_err_set(err, CB_E_DENIED, "mounts",
+					  "Mount it with mode \"ro\", or another folder.",
+					  "mounts: source %s can't be writable: it lies in %s, whose programs and "
+					  "settings cells may not change", source, around);
 	}
 	return 0;
 }
@@ -670,7 +719,7 @@ int cb_jail_spec_make(const struct cb_jail_spec_input *in, struct cb_jail_spec *
 	if (r == 0)
 		r = plan_protected(in, &spec, err);
 	if (r == 0)
-		r = check_mounts(&spec, err);
+		r = check_mounts(in, &spec, err);
 	if (r == 0)
 		r = check_audit(in->policy, &spec, err);
 	if (r == 0 && plan_warm(in, &spec) < 0)

@@ -9,11 +9,11 @@
  */
 #include "self_sandbox.h"
 
+#include <cellblock/guest_rights.h>
 #include <cellblock/sandbox.h>
 #include <errno.h>
 #include <grp.h>
 #include <linux/capability.h>
-#include <linux/securebits.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -85,11 +85,7 @@ int cb_self_sandbox(struct cb_err *err)
 	may_set_caps = (caps[0].effective & (1u << CAP_SETPCAP)) != 0;
 	if (may_set_caps) {
 		r = drop_bounding_set(err);
-		if (r == 0 && prctl(PR_SET_SECUREBITS,
-				    SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP |
-					    SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED |
-					    SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED,
-				    0, 0, 0) < 0)
+		if (r == 0 && prctl(PR_SET_SECUREBITS, CB_GUEST_SECUREBITS, 0, 0, 0) < 0)
 			r = failed(err, "PR_SET_SECUREBITS");
 	}
 	if (r == 0 && cb_is_host_root()) /* the root of a rootless container is an ordinary user outside */

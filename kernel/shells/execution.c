@@ -257,8 +257,10 @@ static void usage(struct cb_shell *s, struct cb_usage *ret_usage)
 		*ret_usage = sh->execution.usage_at_end;
 	else
 		cb_usage_read(&sh->guest->usage, ret_usage);
-	if (sh->guest->end_known && end->watchdog + end->memory_peak > 0) /* it has one of them */
-		ret_usage->memory_peak_bytes = end->watchdog + end->memory_peak;
+	if (sh->guest->end_known && end->watchdog > 0 && end->note[0] == '\0') /* else it is no figure */
+		ret_usage->memory_peak_bytes = end->watchdog;
+	if (sh->guest->end_known && end->memory_peak > 0)
+		ret_usage->memory_peak_bytes = end->memory_peak;
 	if (sh->guest->over_memory > 0)
 		ret_usage->memory_peak_bytes = sh->guest->over_memory;
 }

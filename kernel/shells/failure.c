@@ -327,6 +327,10 @@ const char *cb_failure_memory_text(const struct cb_shells *sh)
 	double mib = 1024.0 * 1024, peak = (double)bytes / mib;
 	const char *note = sh->policy->limit_memory_note;
 
+	if (sh->guest->over_memory == 0 && !sh->execution.taken_over && end->watchdog > 0 && end->note[0] != '\0') {
+		snprintf(text, sizeof(text), "Python's jail was ended: %.400s", end->note);
+		return text;
+	}
 	snprintf(text, sizeof(text),
 		 "the jail used more memory than limits.memory allows (limit %.1f MiB%s%s, peak %.1f MiB) and Python "
 		 "was killed",

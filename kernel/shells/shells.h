@@ -228,7 +228,6 @@ struct cb_shells_events {
 	/* For the words: what is told with a cell's begin and end, and what became of the state. */
 	void (*write_begin)(struct cb_kernel *k, struct cb_json *j);
 	const char *(*lost_calls)(const struct cb_kernel *k);
-	bool (*none_left)(const struct cb_kernel *k); /* there were copies, and memory had no room for them */
 };
 
 /* What those do who keep copies of Python. */

@@ -112,8 +112,8 @@ static void reap(struct broker *b, struct inmate *inmate)
 	notice.oom_kills = figures.oom_kills;
 	notice.memory_peak = figures.memory_peak;
 	notice.watchdog = inmate->watchdog.over;
-	if (inmate->in_flight)
-		snprintf(notice.note, sizeof(notice.note), "%s", CB_FLIGHT_TEXT);
+	if (inmate->in_flight || inmate->watchdog.is_kept_waiting)
+		snprintf(notice.note, sizeof(notice.note), "%s", inmate->in_flight ? CB_FLIGHT_TEXT : CB_WAITING_TEXT);
 	(void)cb_fd_send(b->fd, &notice, sizeof(notice), NULL, 0); /* one that has gone need not know */
 	inmate->number = 0;
 	inmate->ending = false;

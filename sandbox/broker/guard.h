@@ -14,8 +14,12 @@ struct cb_guard {
 	bool started, fired;
 };
 
-/* A look begins at the jail whose pid 1 this is. Its thread starts with the first; where it can't, none guards, and the
- * next look tries again. */
+/* Without namespaces nobody's end is that of all: who has the guard ends, and pid 1, which sees that, ends the
+ * others. */
+#define CB_GUARD_ENDS_US (-1)
+
+/* A look begins at the jail whose pid 1 this is, or CB_GUARD_ENDS_US. Its thread starts with the first; where it
+ * can't, none guards, and the next look tries again. */
 void cb_guard_begin(struct cb_guard *g, int pidfd);
 /* It is over. True if its jail had to be ended. */
 bool cb_guard_end(struct cb_guard *g);

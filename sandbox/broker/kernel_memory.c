@@ -609,13 +609,15 @@ enum cb_kernel_flight cb_kernel_in_flight(const struct cb_kernel_look *look)
 		bool is_hidden;
 		CB_AUTO_FOLDER dir = open_descriptors(look, look->pid[i], &pauses, &is_hidden);
 
-		while ((entry = cb_folder_next(dir)) != NULL)
+		while (waiting < FLIGHT_OWN && !look->is_late(look->end) && (entry = cb_folder_next(dir)) != NULL)
 			waiting += waiting_in(dirfd(dir), entry->d_name, &seen);
+		if (waiting >= FLIGHT_OWN)
+			return CB_FLIGHT_MANY;
+		if (look->is_late(look->end)) /* as many as it likes may be in what is left */
+			return CB_FLIGHT_UNSEEN;
 		/* it may be the one; or it begins its program, which takes a busy machine long, or ends */
 		unseen |= is_hidden || (errno != 0 && !has_ended(look->pid[i]));
 	}
-	if (waiting >= FLIGHT_OWN)
-		return CB_FLIGHT_MANY;
 	return unseen || has_unseen(look, &seen) ? CB_FLIGHT_UNSEEN : CB_FLIGHT_FEW;
 }
 

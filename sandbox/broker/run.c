@@ -159,7 +159,9 @@ static int exit_status(const struct run *run, const struct cb_cgroup_figures *fi
 
 	if (run->timed_out)
 		return EXIT_TIMEOUT;
-	if (killed && (figures->oom_kills > 0 || run->watchdog.over > 0))
+	if (run->watchdog.is_kept_waiting)
+		fprintf(stderr, "cellblock: killed: %s\n", CB_WAITING_TEXT);
+	else if (killed && (figures->oom_kills > 0 || run->watchdog.over > 0))
 		fprintf(stderr, "cellblock: killed: it used more than limits.memory (%" PRIu64 " bytes%s%s) allows\n",
 			run->outline->spec->limit_memory, note != NULL ? ": " : "", note != NULL ? note : "");
 	if (run->in_flight)

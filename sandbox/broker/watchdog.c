@@ -64,6 +64,7 @@
 #define BUDGET_KERNEL_MS 1000	   /* of processor time for what the kernel holds */
 #define LOOK_MOST_S 20 /* of the clock's, which leaves a look on the busiest machine time to end */
 #define KERNEL_INTERVAL_MS 250
+#define FLIGHT_BUDGET_MS 100 /* of processor time for one look at descriptors; FLIGHT_LOOKS of them end a jail */
 #define STALE_MS 20	   /* who was found that long ago is looked for again */
 #define KERNEL_SHARE 20	 /* at most one part in so many for that */
 #define INTERVAL_SHARE 5 /* at most one part in so many of a processor's time */
@@ -91,10 +92,7 @@ struct end {
 
 static int64_t cpu_ms(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+	return cb_now_thread_ns() / 1000000;
 }
 
 static struct end end_of(int budget_ms)
@@ -595,6 +593,12 @@ static struct cb_memory look_at_all(struct cb_watchdog *w, const struct cb_inmat
 	return cb_watchdog_measure(inmate, jail, BUDGET_MS, w->kernel, enough);
 }
 
+/* Whose end is the end of all that may keep a look waiting. */
+static int who_ends(const struct cb_inmate *inmate, const struct cb_jail *jail)
+{
+	return jail->without_namespaces ? CB_GUARD_ENDS_US : inmate->pidfd;
+}
+
 enum cb_watchdog_says cb_watchdog_look(struct cb_watchdog *w, const struct cb_inmate *inmate,
 				       const struct cb_jail *jail, int grace_ms)
 {
@@ -606,9 +610,10 @@ enum cb_watchdog_says cb_watchdog_look(struct cb_watchdog *w, const struct cb_in
 	if (cb_host_memory_short())
 		enough = 0;
 	w->began_ms = start;
-	cb_guard_begin(&guard, inmate->pidfd);
+	cb_guard_begin(&guard, who_ends(inmate, jail));
 	w->now = look_at_all(w, inmate, jail, start < w->exact_ms ? limit : enough);
 	if (cb_guard_end(&guard)) { /* nobody knows how much it was */
+		w->is_kept_waiting = true;
 		w->over = w->now.bytes > limit ? w->now.bytes : limit + 1;
 		return CB_WATCHDOG_KILL;
 	}
@@ -668,9 +673,11 @@ static bool is_refused(rlim_t limit)
 static enum cb_kernel_flight look_at_flight(const struct cb_inmate *inmate, const struct cb_jail *jail)
 {
 	const struct family *f;
+	int64_t end;
 
 	if (!is_refused(FLIGHT_MOST))
 		return CB_FLIGHT_FEW;
+	end = cpu_ms() + FLIGHT_BUDGET_MS;
 	f = find_family(inmate->pid1);
 	return cb_kernel_in_flight(&(struct cb_kernel_look){
 		.pid = f->pid,
@@ -679,15 +686,23 @@ static enum cb_kernel_flight look_at_flight(const struct cb_inmate *inmate, cons
 		.sockets = inmate->sockets,
 		.own_network = has_own_network(jail),
 		.registry = inmate->registry,
+		.is_late = is_kernel_late,
+		.end = &end,
 	});
 }
 
 bool cb_watchdog_in_flight(struct cb_flight *flight, const struct cb_inmate *inmate, const struct cb_jail *jail)
 {
+	enum cb_kernel_flight found;
+
 	if (jail->from_root || cb_now_ms() < flight->next_ms) /* a leased uid has no other programs */
 		return false;
 	flight->next_ms = cb_now_ms() + CB_FLIGHT_MS;
-	switch (look_at_flight(inmate, jail)) {
+	cb_guard_begin(&guard, who_ends(inmate, jail));
+	found = look_at_flight(inmate, jail);
+	if (cb_guard_end(&guard))
+		return true;
+	switch (found) {
 	case CB_FLIGHT_MANY:
 		return true;
 	case CB_FLIGHT_UNSEEN:

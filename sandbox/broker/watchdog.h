@@ -21,7 +21,8 @@ struct cb_watchdog {
 	int64_t next_ms;      /* monotonic: the next look */
 	int64_t exact_ms;     /* the next exact one, as long as a rough one finds it below the limit */
 	struct cb_memory now; /* as the last look found it */
-	uint64_t over;	      /* bytes, once the jail is to be killed for them */
+	uint64_t over;	      /* bytes, once the jail is to be killed for them, */
+	bool is_kept_waiting; /* and nobody knows how many: it kept the look waiting */
 	int64_t until_ms;     /* it was over its limit, and may be until then; 0 = not, or long ago */
 	int64_t dying_ms;     /* since then only the dying keep it over, but for dips; 0 = they do not */
 	int64_t began_ms;     /* the last look, */
@@ -38,6 +39,8 @@ enum cb_watchdog_says {
 	CB_WATCHDOG_KILL,  /* over the limit, and not brought below it in time; said once */
 };
 
+#define CB_WAITING_TEXT                                                                                                \
+	"its processes kept a look at its memory waiting, which counts as more than limits.memory allows"
 /* Looks, if it is time. `grace_ms`: how long a jail may be over its limit, for somebody else to end less than all. */
 enum cb_watchdog_says cb_watchdog_look(struct cb_watchdog *w, const struct cb_inmate *inmate,
 				       const struct cb_jail *jail, int grace_ms);

@@ -85,10 +85,10 @@ static bool has_git(const char *path)
 	return false;
 }
 
-static bool is_refused(const struct cb_judge *judge, const char *path, enum cb_act act)
+static bool is_refused(const struct cb_judge *judge, const char *path, enum cb_act act, mode_t type)
 {
 	struct cb_judged judged = { .parent = -1 };
-	int r = cb_judge(judge, path, act, S_IFREG, -1, &judged);
+	int r = cb_judge(judge, path, act, type, -1, &judged);
 
 	cb_fd_close(&judged.parent);
 	return r == -EROFS;
@@ -97,7 +97,8 @@ static bool is_refused(const struct cb_judge *judge, const char *path, enum cb_a
 static bool is_protected(const struct cb_judge *judge, const char *path)
 {
 	return *path != '\0' &&
-	       (has_git(path) || is_refused(judge, path, CB_ACT_MAKE) || is_refused(judge, path, CB_ACT_CHANGE));
+	       (has_git(path) || is_refused(judge, path, CB_ACT_MAKE, S_IFREG) ||
+		is_refused(judge, path, CB_ACT_CHANGE, S_IFREG));
 }
 
 /* `at` begins with a link, `fd`, that ends at `end`: puts in where it leads. */
@@ -117,16 +118,22 @@ static int put_in(const struct cb_judge *judge, char at[PATH_MAX], size_t end, i
 	return 1;
 }
 
+/* An environment, a repository: a link to it would lead what was linked beyond, before it was there, into it. */
+static bool is_kept_in_place(const struct cb_judge *judge, const char *path)
+{
+	return *path != '\0' && is_refused(judge, path, CB_ACT_REMOVE, S_IFDIR);
+}
+
 /* Goes along `at` to the first link: 1 if there is one, and it has been put in. What is not there leads nowhere, what
  * can't be looked at may lead anywhere. */
 static int follow(const struct cb_judge *judge, char at[PATH_MAX])
 {
 	CB_AUTO_FD fd = fcntl(judge->root, F_DUPFD_CLOEXEC, 0);
+	struct stat st = { 0 };
 	size_t n;
 
 	for (size_t i = 0; fd >= 0 && at[i] != '\0'; i += n + (at[i + n] == '/')) {
 		char name[NAME_MAX + 1];
-		struct stat st;
 		int next;
 
 		n = strcspn(at + i, "/");
@@ -144,7 +151,9 @@ static int follow(const struct cb_judge *judge, char at[PATH_MAX])
 		if (S_ISLNK(st.st_mode))
 			return put_in(judge, at, i + n, fd);
 	}
-	return fd < 0 ? -EPERM : 0;
+	if (fd < 0)
+		return -EPERM;
+	return S_ISDIR(st.st_mode) && is_kept_in_place(judge, at) ? -EROFS : 0;
 }
 
 int cb_judge_target(const struct cb_judge *judge, const char *path, const char *target)

@@ -6,6 +6,7 @@
 #include "../judge/judge.h"
 #include "notifier.h"
 
+#include <cellblock/fd.h>
 #include <linux/seccomp.h>
 #include <sys/stat.h>
 
@@ -46,6 +47,14 @@ struct cb_entry {
 };
 #define CB_ENTRY_NONE ((struct cb_entry){ .parent = -1 })
 void cb_entry_release(struct cb_entry *e);
+#define CB_AUTO_ENTRY __attribute__((cleanup(cb_entry_release))) struct cb_entry
+
+#define CB_JUDGED_NONE ((struct cb_judged){ .parent = -1 })
+static inline void cb_judged_release(struct cb_judged *j)
+{
+	cb_fd_close(&j->parent);
+}
+#define CB_AUTO_JUDGED __attribute__((cleanup(cb_judged_release))) struct cb_judged
 
 /* What was read of a caller's memory, without what lies behind a string's end. */
 struct cb_read {
@@ -101,6 +110,11 @@ extern struct cb_notify_self cb_notify_self;
 static inline int cb_arg_int(const struct cb_request *q, int arg)
 {
 	return (int)q->n->data.args[arg];
+}
+
+static inline void cb_request_done(struct cb_request *q, int r)
+{
+	q->error = r < 0 ? -r : 0;
 }
 
 /* ---- notifier.c ---- */
@@ -201,7 +215,23 @@ int cb_git_remove(const struct cb_judged *j, const struct stat *st);
 /* 1: it was moved here, 0: it is neither and waits to be moved. */
 int cb_git_move(const struct cb_judged *from, const struct cb_judged *to, const struct stat *st);
 
-/* ---- files.c, sockets.c ---- */
+/* ---- files.c ---- */
+
+/* A folder that its owner has closed can't be looked into: for acts that what lies in it has no part in, its name says
+ * enough. */
+int cb_entry_judge_closed(const struct cb_entry *e, enum cb_act act, struct cb_judged *ret);
+/* A file's bits and its other names decide as well: what runs with another's rights, and what has names that nobody
+ * here has seen, is not written. */
+int cb_entry_judge_file(const struct cb_entry *e, const struct stat *st, mode_t bits);
+/* What others made meanwhile can make a repository of it: then it goes again, by unlinkat's `flags`. */
+int cb_keep_made(const struct cb_entry *e, const struct cb_judged *j, int flags);
+
+/* ---- attributes.c ---- */
+
+/* The entry that a call is about. False: it is not there, or lies elsewhere, and the call goes on. */
+bool cb_entry_find_there(struct cb_request *q, bool follow, struct cb_entry *ret);
+
+/* ---- files.c, attributes.c, sockets.c ---- */
 void cb_serve_open(struct cb_request *q);
 void cb_serve_access(struct cb_request *q);
 void cb_serve_mkdir(struct cb_request *q);

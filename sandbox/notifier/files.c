@@ -40,11 +40,6 @@ void cb_change_unlock(void)
 	pthread_mutex_unlock(&change);
 }
 
-static void done(struct cb_request *q, int r)
-{
-	q->error = r < 0 ? -r : 0;
-}
-
 /* New entries get their modes as the caller's umask says. */
 static int take_umask(struct cb_request *q)
 {
@@ -67,9 +62,7 @@ static int judge(const struct cb_entry *e, enum cb_act act, mode_t type, int con
 	return r;
 }
 
-/* A folder that its owner has closed can't be looked into: for acts that what lies in it has no part in, its name says
- * enough. */
-static int judge_closed(const struct cb_entry *e, enum cb_act act, struct cb_judged *ret)
+int cb_entry_judge_closed(const struct cb_entry *e, enum cb_act act, struct cb_judged *ret)
 {
 	int r = judge(e, act, e->st.st_mode, -1, ret);
 
@@ -84,9 +77,7 @@ static int say_leads(const struct cb_entry *e, const char *target, int r)
 	return r;
 }
 
-/* A file's bits and its other names decide as well: what runs with another's rights, and what has names that nobody
- * here has seen, is not written. */
-static int judge_file(const struct cb_entry *e, const struct stat *st, mode_t bits)
+int cb_entry_judge_file(const struct cb_entry *e, const struct stat *st, mode_t bits)
 {
 	bool set = (st->st_mode & bits) != 0;
 
@@ -99,32 +90,29 @@ static int judge_file(const struct cb_entry *e, const struct stat *st, mode_t bi
 /* What others put into a folder between the look at it and its move. */
 static int judge_moved_folder(const struct cb_entry *to, mode_t type)
 {
-	struct cb_judged j = { .parent = -1 };
-	int r = judge(to, CB_ACT_REMOVE, type, -1, &j);
+	CB_AUTO_JUDGED j = CB_JUDGED_NONE;
 
-	cb_fd_close(&j.parent);
-	return r;
+	return judge(to, CB_ACT_REMOVE, type, -1, &j);
 }
 
-static void judged_release(struct cb_judged *j)
-{
-	cb_fd_close(&j->parent);
-}
 /* Whether what was made has the name that was judged: another jail, or a program outside, may have moved the folder
- * meanwhile. Who moves one looks after it has moved, who makes something after that: one of the two sees the other. */
+ * meanwhile. Who moves one looks after it has moved, who makes something after that: one of the two sees the other. The
+ * folder is what counts: another may have come to lie in it under that name at any moment. */
 static bool is_at_its_name(const struct cb_entry *e, const struct cb_judged *j)
 {
+	char path[sizeof(e->path) + 2];
 	CB_AUTO_FD fd = -1;
-	struct stat there, made;
+	struct stat there, meant;
 
-	if (fstatat(j->parent, j->name, &made, AT_SYMLINK_NOFOLLOW) < 0)
+	if (fstatat(j->parent, j->name, &meant, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT; /* it has been removed already */
-	return cb_open_beneath(cb_notify_self.judge.root, e->path, O_PATH | O_NOFOLLOW, &fd) == 0 &&
-	       fstat(fd, &there) == 0 && cb_is_same_file(&there, &made);
+	snprintf(path, sizeof(path), "./%s", e->path);
+	*strrchr(path, '/') = '\0';
+	return cb_open_beneath(cb_notify_self.judge.root, path, O_PATH | O_DIRECTORY, &fd) == 0 &&
+	       fstat(fd, &there) == 0 && fstat(j->parent, &meant) == 0 && cb_is_same_file(&there, &meant);
 }
 
-/* What others made meanwhile can make a repository of it: then it goes again. */
-static int keep_made(const struct cb_entry *e, const struct cb_judged *j, int flags)
+int cb_keep_made(const struct cb_entry *e, const struct cb_judged *j, int flags)
 {
 	int r = is_at_its_name(e, j) ? cb_judge_made(j) : -ENOENT;
 
@@ -132,10 +120,6 @@ static int keep_made(const struct cb_entry *e, const struct cb_judged *j, int fl
 		(void)unlinkat(j->parent, j->name, flags);
 	return r;
 }
-
-#define AUTO_ENTRY __attribute__((cleanup(cb_entry_release))) struct cb_entry
-#define AUTO_JUDGED __attribute__((cleanup(judged_release))) struct cb_judged
-#define JUDGED_NONE ((struct cb_judged){ .parent = -1 })
 
 /* ---- open ---- */
 
@@ -148,7 +132,7 @@ static int check_file(const struct cb_entry *e, int fd, int flags)
 		return -errno;
 	if (S_ISDIR(st.st_mode))
 		return -EISDIR;
-	r = judge_file(e, &st, S_ISUID | S_ISGID);
+	r = cb_entry_judge_file(e, &st, S_ISUID | S_ISGID);
 	return r == 0 && (flags & O_ACCMODE) != O_RDONLY ? cb_made_look(fd, "", &st) : r;
 }
 
@@ -184,7 +168,7 @@ static int truncate_there(const struct cb_entry *e, const struct cb_judged *j, i
 
 static int open_new(struct cb_request *q, const struct cb_entry *e, int flags, mode_t mode, int *ret_fd)
 {
-	AUTO_JUDGED j = JUDGED_NONE;
+	CB_AUTO_JUDGED j = CB_JUDGED_NONE;
 	CB_AUTO_FD fd = -1;
 	int r;
 
@@ -197,7 +181,7 @@ static int open_new(struct cb_request *q, const struct cb_entry *e, int flags, m
 	if (r == 0) {
 		fd = openat(j.parent, j.name, (flags & OPEN_FLAGS) | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
 			    mode & 0777);
-		r = fd < 0 ? -errno : keep_made(e, &j, 0);
+		r = fd < 0 ? -errno : cb_keep_made(e, &j, 0);
 		if (r == 0)
 			r = cb_git_made(&j, fd);
 		if (r == 0)
@@ -228,7 +212,7 @@ void cb_unmake(const struct cb_request *q)
 
 static int open_old(const struct cb_entry *e, int flags, int *ret_fd)
 {
-	AUTO_JUDGED j = JUDGED_NONE;
+	CB_AUTO_JUDGED j = CB_JUDGED_NONE;
 	CB_AUTO_FD fd = -1;
 	int r = judge(e, CB_ACT_CHANGE, e->st.st_mode, -1, &j);
 
@@ -273,7 +257,7 @@ void cb_serve_open(struct cb_request *q)
 		return;
 	}
 	for (int i = 0; i < OPEN_TRIES; i++) {
-		AUTO_ENTRY e = CB_ENTRY_NONE;
+		CB_AUTO_ENTRY e = CB_ENTRY_NONE;
 
 		if (!cb_entry_find(q, q->call->at, q->call->path, how, &e)) {
 			q->go_on = true;
@@ -294,8 +278,31 @@ void cb_serve_open(struct cb_request *q)
 		if (e.there ? r != -ENOENT && r != -ELOOP : r != -EEXIST)
 			break;
 	}
-	done(q, r);
+	cb_request_done(q, r);
 	q->cloexec = (flags & O_CLOEXEC) != 0;
+}
+
+void cb_serve_truncate(struct cb_request *q)
+{
+	off_t length = (off_t)q->n->data.args[q->call->a];
+	CB_AUTO_ENTRY e = CB_ENTRY_NONE;
+	CB_AUTO_FD fd = -1;
+	int r;
+
+	if (length < 0) {
+		q->error = EINVAL;
+		return;
+	}
+	if (!cb_entry_find_there(q, true, &e))
+		return;
+	if (!S_ISREG(e.st.st_mode)) {
+		q->error = S_ISDIR(e.st.st_mode) ? EISDIR : EINVAL;
+		return;
+	}
+	r = open_old(&e, O_WRONLY, &fd);
+	if (r == 0 && ftruncate(fd, length) < 0)
+		r = -errno;
+	cb_request_done(q, r);
 }
 
 /* ---- making ---- */
@@ -316,8 +323,8 @@ static bool find_free(struct cb_request *q, int at, int path, bool folder, struc
 
 void cb_serve_mkdir(struct cb_request *q)
 {
-	AUTO_ENTRY e = CB_ENTRY_NONE;
-	AUTO_JUDGED j = JUDGED_NONE;
+	CB_AUTO_ENTRY e = CB_ENTRY_NONE;
+	CB_AUTO_JUDGED j = CB_JUDGED_NONE;
 	int r;
 
 	if (!find_free(q, q->call->at, q->call->path, true, &e))
@@ -329,16 +336,16 @@ void cb_serve_mkdir(struct cb_request *q)
 	if (r == 0 && mkdirat(j.parent, j.name, (mode_t)cb_arg_int(q, q->call->a) & 01777) < 0)
 		r = -errno;
 	else if (r == 0)
-		r = keep_made(&e, &j, AT_REMOVEDIR);
+		r = cb_keep_made(&e, &j, AT_REMOVEDIR);
 	cb_change_unlock();
-	done(q, r);
+	cb_request_done(q, r);
 }
 
 void cb_serve_mknod(struct cb_request *q)
 {
 	mode_t mode = (mode_t)cb_arg_int(q, q->call->a);
-	AUTO_ENTRY e = CB_ENTRY_NONE;
-	AUTO_JUDGED j = JUDGED_NONE;
+	CB_AUTO_ENTRY e = CB_ENTRY_NONE;
+	CB_AUTO_JUDGED j = CB_JUDGED_NONE;
 	int r;
 
 	if ((mode & S_IFMT) == 0)
@@ -359,24 +366,24 @@ void cb_serve_mknod(struct cb_request *q)
 	if (r == 0 && mknodat(j.parent, j.name, (mode & S_IFMT) | (mode & 0777), 0) < 0)
 		r = -errno;
 	else if (r == 0)
-		r = keep_made(&e, &j, 0);
+		r = cb_keep_made(&e, &j, 0);
 	if (r == 0)
 		cb_made_note(j.parent, j.name);
 	cb_change_unlock();
-	done(q, r);
+	cb_request_done(q, r);
 }
 
 void cb_serve_symlink(struct cb_request *q)
 {
-	AUTO_ENTRY e = CB_ENTRY_NONE;
-	AUTO_JUDGED j = JUDGED_NONE;
+	CB_AUTO_ENTRY e = CB_ENTRY_NONE;
+	CB_AUTO_JUDGED j = CB_JUDGED_NONE;
 	char target[PATH_MAX];
 	int r = cb_caller_string(q, q->n->data.args[q->call->a], target, sizeof(target));
 
 	if (r == 0 && target[0] == '\0')
 		r = -ENOENT;
 	if (r < 0) {
-		done(q, r);
+		cb_request_done(q, r);
 		return;
 	}
 	if (!find_free(q, q->call->at, q->call->path, false, &e))
@@ -388,11 +395,11 @@ void cb_serve_symlink(struct cb_request *q)
 	if (r == 0 && symlinkat(target, j.parent, j.name) < 0)
 		r = -errno;
 	else if (r == 0)
-		r = keep_made(&e, &j, 0);
+		r = cb_keep_made(&e, &j, 0);
 	if (r == 0)
 		cb_made_note(j.parent, j.name);
 	cb_change_unlock();
-	done(q, r);
+	cb_request_done(q, r);
 }
 
 /* link() knows no flags: the fifth argument is linkat's alone. */
@@ -404,30 +411,26 @@ static int link_flags(const struct cb_request *q)
 static int add_link(const struct cb_entry *from, const struct cb_entry *to, const struct cb_judged *old,
 		    const struct cb_judged *new)
 {
-	struct stat st, after;
+	CB_AUTO_FD content = openat(old->parent, old->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	char self[32];
+	struct stat st;
 	int r;
 
-	if (fstatat(old->parent, old->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+	if (content < 0 || fstat(content, &st) < 0)
 		return -errno;
-	r = S_ISREG(st.st_mode) ? judge_file(from, &st, 0) : 0;
+	r = S_ISREG(st.st_mode) ? cb_entry_judge_file(from, &st, 0) : 0;
 	if (r == 0)
-		r = cb_made_look(old->parent, old->name, &st);
+		r = cb_made_look(content, "", &st);
 	if (r == 0 && S_ISLNK(st.st_mode))
-		r = say_leads(to, "", cb_judge_link_text(&cb_notify_self.judge, to->path, old->parent, old->name));
-	if (r == 0 && linkat(old->parent, old->name, new->parent, new->name, 0) < 0)
+		r = say_leads(to, "", cb_judge_link_text(&cb_notify_self.judge, to->path, content, ""));
+	/* by its descriptor: another jail may have put something else there meanwhile */
+	snprintf(self, sizeof(self), "self/fd/%d", content);
+	if (r == 0 && linkat(cb_notify_self.proc, self, new->parent, new->name, AT_SYMLINK_FOLLOW) < 0)
 		r = -errno;
+	if (r == 0)
+		r = cb_keep_made(to, new, 0);
 	if (r < 0)
 		return r;
-	r = keep_made(to, new, 0);
-	if (r < 0)
-		return r;
-	/* another jail may have put something else there meanwhile */
-	if (fstatat(new->parent, new->name, &after, AT_SYMLINK_NOFOLLOW) < 0)
-		return -errno;
-	if (!cb_is_same_file(&after, &st)) {
-		(void)unlinkat(new->parent, new->name, 0);
-		return -EBUSY;
-	}
 	r = S_ISREG(st.st_mode) ? cb_links_added(&st, from->path, to->path) : 0;
 	if (r < 0)
 		(void)unlinkat(new->parent, new->name, 0);
@@ -437,10 +440,10 @@ static int add_link(const struct cb_entry *from, const struct cb_entry *to, cons
 void cb_serve_link(struct cb_request *q)
 {
 	int at = q->call->at == CB_NO_ARG ? CB_NO_ARG : q->call->a;
-	AUTO_ENTRY from = CB_ENTRY_NONE;
-	AUTO_ENTRY to = CB_ENTRY_NONE;
-	AUTO_JUDGED old = JUDGED_NONE;
-	AUTO_JUDGED new = JUDGED_NONE;
+	CB_AUTO_ENTRY from = CB_ENTRY_NONE;
+	CB_AUTO_ENTRY to = CB_ENTRY_NONE;
+	CB_AUTO_JUDGED old = CB_JUDGED_NONE;
+	CB_AUTO_JUDGED new = CB_JUDGED_NONE;
 	unsigned how = CB_FIND_SELF | ((link_flags(q) & AT_SYMLINK_FOLLOW) != 0 ? CB_FIND_FOLLOW : 0);
 	bool found;
 	int r;
@@ -474,15 +477,15 @@ void cb_serve_link(struct cb_request *q)
 	if (r == 0)
 		r = add_link(&from, &to, &old, &new);
 	cb_change_unlock();
-	done(q, r);
+	cb_request_done(q, r);
 }
 
 /* ---- removing and moving ---- */
 
 static void remove_entry(struct cb_request *q, int flags)
 {
-	AUTO_ENTRY e = CB_ENTRY_NONE;
-	AUTO_JUDGED j = JUDGED_NONE;
+	CB_AUTO_ENTRY e = CB_ENTRY_NONE;
+	CB_AUTO_JUDGED j = CB_JUDGED_NONE;
 	struct stat st;
 	int r;
 
@@ -500,7 +503,7 @@ static void remove_entry(struct cb_request *q, int flags)
 		return;
 	}
 	cb_change_lock();
-	r = judge_closed(&e, CB_ACT_REMOVE, &j); /* what is removed as a folder is empty */
+	r = cb_entry_judge_closed(&e, CB_ACT_REMOVE, &j); /* what is removed as a folder is empty */
 	if (r == 0 && fstatat(j.parent, j.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		r = -errno;
 	if (r == 0)
@@ -512,7 +515,7 @@ static void remove_entry(struct cb_request *q, int flags)
 	if (r == 0 && flags == 0)
 		cb_links_removed(&st);
 	cb_change_unlock();
-	done(q, r);
+	cb_request_done(q, r);
 }
 
 void cb_serve_unlink(struct cb_request *q)
@@ -565,12 +568,47 @@ static int take_back(const struct cb_judged *old, const struct cb_judged *new, b
 	return why;
 }
 
+/* Others have put it there: in the place of what was judged before that was moved, or afterwards, as who saves a file
+ * does. So it is judged as it lies there. */
+static int judge_others(const struct cb_entry *to, const struct cb_judged *new)
+{
+	CB_AUTO_FD content = openat(new->parent, new->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	CB_AUTO_JUDGED j = CB_JUDGED_NONE;
+	struct stat st;
+	int r;
+
+	if (content < 0 || fstat(content, &st) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	r = judge_content(to, content, st.st_mode);
+	return r == 0 ? judge(to, CB_ACT_MAKE, st.st_mode, S_ISDIR(st.st_mode) ? content : -1, &j) : r;
+}
+
+/* After the move of `content`, `st`: what others did meanwhile may have made it one that is refused. */
+static int judge_after(const struct cb_entry *from, const struct cb_entry *to, const struct cb_judged *old,
+		       const struct cb_judged *new, int content, const struct stat *st)
+{
+	int r = is_at_its_name(to, new) ? cb_judge_made(new) : -ENOENT;
+	struct stat moved;
+
+	if (fstatat(new->parent, new->name, &moved, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : -errno; /* they have taken it already */
+	if (!cb_is_same_file(&moved, st)) {
+		r = r == 0 ? judge_others(to, new) : r;
+		return r == 0 ? 0 : take_back(old, new, S_ISDIR(moved.st_mode), -EBUSY);
+	}
+	if (r == 0 && depth_of(to) < depth_of(from)) /* another jail may have made a link in it meanwhile */
+		r = judge_content(to, content, st->st_mode);
+	if (r == 0 && S_ISDIR(st->st_mode))
+		r = judge_moved_folder(to, st->st_mode);
+	return r == 0 ? 0 : take_back(old, new, S_ISDIR(st->st_mode), r);
+}
+
 static int move(const struct cb_entry *from, const struct cb_entry *to)
 {
-	AUTO_JUDGED old = JUDGED_NONE;
-	AUTO_JUDGED new = JUDGED_NONE;
+	CB_AUTO_JUDGED old = CB_JUDGED_NONE;
+	CB_AUTO_JUDGED new = CB_JUDGED_NONE;
 	CB_AUTO_FD content = -1;
-	struct stat st, moved, gone;
+	struct stat st, gone;
 	bool replaces;
 	int r = judge(from, CB_ACT_REMOVE, from->st.st_mode, -1, &old);
 
@@ -594,17 +632,9 @@ static int move(const struct cb_entry *from, const struct cb_entry *to)
 		return r;
 	if (renameat(old.parent, old.name, new.parent, new.name) < 0)
 		return -errno;
-	r = is_at_its_name(to, &new) ? cb_judge_made(&new) : -ENOENT;
-	if (fstatat(new.parent, new.name, &moved, AT_SYMLINK_NOFOLLOW) < 0)
-		return -errno;
-	if (!cb_is_same_file(&moved, &st)) /* another jail has put it in the place of what was judged */
-		return take_back(&old, &new, S_ISDIR(moved.st_mode), -EBUSY);
-	if (r == 0 && depth_of(to) < depth_of(from)) /* another jail may have made a link in it meanwhile */
-		r = judge_content(to, content, st.st_mode);
-	if (r == 0 && S_ISDIR(st.st_mode))
-		r = judge_moved_folder(to, st.st_mode);
+	r = judge_after(from, to, &old, &new, content, &st);
 	if (r < 0)
-		return take_back(&old, &new, S_ISDIR(st.st_mode), r);
+		return r;
 	cb_links_renamed(&st, to->path);
 	if (replaces && !cb_is_same_file(&gone, &st) && !S_ISDIR(gone.st_mode))
 		cb_links_removed(&gone);
@@ -614,8 +644,8 @@ static int move(const struct cb_entry *from, const struct cb_entry *to)
 void cb_serve_rename(struct cb_request *q)
 {
 	int at = q->call->at == CB_NO_ARG ? CB_NO_ARG : q->call->a;
-	AUTO_ENTRY from = CB_ENTRY_NONE;
-	AUTO_ENTRY to = CB_ENTRY_NONE;
+	CB_AUTO_ENTRY from = CB_ENTRY_NONE;
+	CB_AUTO_ENTRY to = CB_ENTRY_NONE;
 
 	/* the kernel looks for both folders before it looks for either name */
 	q->go_on = (!cb_entry_find(q, q->call->at, q->call->path, CB_FIND_ENTRY, &from) && from.instead == 0) ||
@@ -633,163 +663,6 @@ void cb_serve_rename(struct cb_request *q)
 	if (q->error != 0)
 		return;
 	cb_change_lock();
-	done(q, move(&from, &to));
+	cb_request_done(q, move(&from, &to));
 	cb_change_unlock();
-}
-
-/* ---- attributes ---- */
-
-/* Opens the entry itself for an act by descriptor; `link` is what leads to it. */
-static int open_entry(const struct cb_entry *e, int *ret_fd, char link[32])
-{
-	AUTO_JUDGED j = JUDGED_NONE;
-	struct stat st;
-	int fd, r = judge_closed(e, CB_ACT_CHANGE, &j);
-
-	if (r < 0)
-		return r;
-	fd = openat(j.parent, j.name[0] != '\0' ? j.name : ".", O_PATH | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &st) < 0)
-		return -errno;
-	*ret_fd = fd;
-	snprintf(link, 32, "self/fd/%d", fd);
-	/* of a file with names elsewhere the attributes are elsewhere, too */
-	return S_ISREG(st.st_mode) ? judge_file(e, &st, 0) : 0;
-}
-
-static bool find_there(struct cb_request *q, bool follow, struct cb_entry *ret)
-{
-	bool found = q->call->path == CB_NO_ARG ? cb_entry_of_fd(q, cb_arg_int(q, q->call->at), ret)
-						: cb_entry_find(q, q->call->at, q->call->path,
-								CB_FIND_SELF | (follow ? CB_FIND_FOLLOW : 0), ret);
-
-	q->go_on = !found || !ret->there || (ret->folder_meant && !S_ISDIR(ret->st.st_mode));
-	return !q->go_on;
-}
-
-/* Of what is not there, or lies elsewhere, the kernel knows. Our own rights to files are the caller's. */
-void cb_serve_access(struct cb_request *q)
-{
-	int flags = q->call->b != CB_NO_ARG ? cb_arg_int(q, q->call->b) : 0;
-	AUTO_ENTRY e = CB_ENTRY_NONE;
-	CB_AUTO_FD fd = -1;
-	char link[32];
-	int r;
-
-	if (!find_there(q, (flags & AT_SYMLINK_NOFOLLOW) == 0, &e))
-		return;
-	r = open_entry(&e, &fd, link);
-	if (r == 0 && faccessat(cb_notify_self.proc, link, cb_arg_int(q, q->call->a) & 7, 0) < 0)
-		r = -errno;
-	done(q, r);
-}
-
-void cb_serve_truncate(struct cb_request *q)
-{
-	off_t length = (off_t)q->n->data.args[q->call->a];
-	AUTO_ENTRY e = CB_ENTRY_NONE;
-	CB_AUTO_FD fd = -1;
-	int r;
-
-	if (length < 0) {
-		q->error = EINVAL;
-		return;
-	}
-	if (!find_there(q, true, &e))
-		return;
-	if (!S_ISREG(e.st.st_mode)) {
-		q->error = S_ISDIR(e.st.st_mode) ? EISDIR : EINVAL;
-		return;
-	}
-	r = open_old(&e, O_WRONLY, &fd);
-	if (r == 0 && ftruncate(fd, length) < 0)
-		r = -errno;
-	done(q, r);
-}
-
-/* By its mode the workspace, or a git folder, would be opened to other users, or closed to this one. */
-static bool is_opened_up(const struct cb_entry *e, mode_t mode)
-{
-	bool top = e->path[0] == '\0' || strcasecmp(e->name, ".git") == 0;
-
-	return top && mode != (e->st.st_mode & 01777) && ((mode & 022) != 0 || (mode & 0700) != 0700);
-}
-
-void cb_serve_chmod(struct cb_request *q)
-{
-	mode_t mode = (mode_t)cb_arg_int(q, q->call->a) & 01777;
-	AUTO_ENTRY e = CB_ENTRY_NONE;
-	CB_AUTO_FD fd = -1;
-	char link[32];
-	int r;
-
-	if (!find_there(q, true, &e))
-		return;
-	r = is_opened_up(&e, mode) ? -EROFS : open_entry(&e, &fd, link);
-	if (r == 0)
-		r = cb_made_look(fd, "", &e.st);
-	if (r == 0 && syscall(SYS_fchmodat, cb_notify_self.proc, link, mode) < 0) /* by its descriptor */
-		r = -errno;
-	done(q, r);
-}
-
-static void change_owner(struct cb_request *q, bool follow)
-{
-	AUTO_ENTRY e = CB_ENTRY_NONE;
-	CB_AUTO_FD fd = -1;
-	char link[32];
-	int r;
-
-	if (!find_there(q, follow, &e))
-		return;
-	r = open_entry(&e, &fd, link);
-	if (r == 0)
-		r = cb_made_look(fd, "", &e.st);
-	/* the numbers mean the same: the notifier is in the jail's user namespace */
-	if (r == 0 && fchownat(fd, "", (uid_t)q->n->data.args[q->call->a], (gid_t)q->n->data.args[q->call->a + 1],
-			       AT_EMPTY_PATH) < 0)
-		r = -errno;
-	done(q, r);
-}
-
-void cb_serve_chown(struct cb_request *q)
-{
-	int flags = q->call->b != CB_NO_ARG ? cb_arg_int(q, q->call->b) : 0;
-
-	if ((flags & ~AT_SYMLINK_NOFOLLOW) != 0)
-		q->go_on = true;
-	else
-		change_owner(q, flags == 0);
-}
-
-void cb_serve_lchown(struct cb_request *q)
-{
-	change_owner(q, false);
-}
-
-void cb_serve_utimens(struct cb_request *q)
-{
-	uint64_t at = q->n->data.args[q->call->a], path = q->n->data.args[q->call->path];
-	int flags = cb_arg_int(q, q->call->b);
-	AUTO_ENTRY e = CB_ENTRY_NONE;
-	CB_AUTO_FD fd = -1;
-	struct timespec times[2];
-	char link[32];
-	int r;
-
-	if (path == 0 ? !cb_entry_of_fd(q, cb_arg_int(q, q->call->at), &e)
-		      : (flags & ~AT_SYMLINK_NOFOLLOW) != 0 || !find_there(q, (flags & AT_SYMLINK_NOFOLLOW) == 0, &e)) {
-		q->go_on = true;
-		return;
-	}
-	r = at == 0 || cb_caller_read(q, at, times, sizeof(times)) == (ssize_t)sizeof(times) ? 0 : -EFAULT;
-	if (r == 0)
-		r = open_entry(&e, &fd, link);
-	/* by its descriptor, also of a link */
-	if (r == 0 && S_ISLNK(e.st.st_mode) &&
-	    syscall(SYS_utimensat, fd, "", at != 0 ? times : NULL, AT_EMPTY_PATH) < 0)
-		r = -errno;
-	if (r == 0 && !S_ISLNK(e.st.st_mode) && utimensat(cb_notify_self.proc, link, at != 0 ? times : NULL, 0) < 0)
-		r = -errno;
-	done(q, r);
 }

@@ -8,6 +8,7 @@
 #include "../shared/mounts.h"
 #include "calls.h"
 
+#include <cellblock/buffer.h>
 #include <cellblock/fd.h>
 #include <cellblock/proc_stat.h>
 
@@ -58,14 +59,9 @@ static ssize_t read_memory(const struct cb_request *q, uint64_t address, void *r
 	return cb_notify_valid(q) ? got : -ESRCH; /* it was this caller's memory, not that of a successor */
 }
 
-/* FNV-1a */
 static uint64_t hash_of(const char *data, size_t n)
 {
-	uint64_t hash = 0xcbf29ce484222325ull;
-
-	for (size_t i = 0; i < n; i++)
-		hash = (hash ^ (unsigned char)data[i]) * 0x100000001b3ull;
-	return hash;
+	return cb_span_hash((struct cb_span){ data, n }, CB_HASH);
 }
 
 /* A call that looks for its entry again reads its string again: the last one counts. */
@@ -418,11 +414,15 @@ bool cb_entry_of_fd(struct cb_request *q, int fd, struct cb_entry *ret)
 	return find_fd(q, fd, false, ret);
 }
 
-static uint64_t mount_of(int fd, const char *name)
+/* What has gone meanwhile was none: nobody removes a mount's place. */
+static bool is_a_mount(int folder, const char *name)
 {
-	struct statx sx;
+	int flags = AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW;
+	struct statx around, entry;
 
-	return statx(fd, name, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW, STATX_MNT_ID, &sx) == 0 ? sx.stx_mnt_id : 0;
+	if (statx(folder, name, flags, STATX_MNT_ID, &entry) < 0)
+		return errno != ENOENT;
+	return statx(folder, "", flags, STATX_MNT_ID, &around) < 0 || around.stx_mnt_id != entry.stx_mnt_id;
 }
 
 /* Another mount may lie on the folder in the jail, or on the entry: what is below it is not meant. */
@@ -433,5 +433,5 @@ bool cb_entry_is_meant(const struct cb_entry *e, const struct cb_judged *j)
 	if (e->itself)
 		return true;
 	return fstat(e->parent, &seen) == 0 && fstat(j->parent, &found) == 0 && cb_is_same_file(&seen, &found) &&
-	       (!e->there || mount_of(e->parent, e->name) == mount_of(e->parent, ""));
+	       !(e->there && is_a_mount(e->parent, e->name));
 }

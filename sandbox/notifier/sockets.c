@@ -208,8 +208,8 @@ static int bind_entry(struct cb_request *q, const struct cb_entry *e, int folder
 
 void cb_serve_bind(struct cb_request *q)
 {
-	struct cb_entry e = CB_ENTRY_NONE;
-	struct cb_judged j = { .parent = -1 };
+	CB_AUTO_ENTRY e = CB_ENTRY_NONE;
+	CB_AUTO_JUDGED j = CB_JUDGED_NONE;
 	struct address address;
 	CB_AUTO_FD fd = -1;
 	int r = read_address(q, &address), family = 0;
@@ -217,7 +217,6 @@ void cb_serve_bind(struct cb_request *q)
 	if (r < 0 || address.path[0] == '\0' || !cb_entry_find_string(q, AT_FDCWD, address.path, 0, &e) || e.there ||
 	    e.folder_meant) {
 		q->go_on = true;
-		cb_entry_release(&e);
 		return;
 	}
 	r = take_socket(q, &fd, &family);
@@ -232,10 +231,10 @@ void cb_serve_bind(struct cb_request *q)
 		r = -EROFS;
 	if (r == 0)
 		r = bind_entry(q, &e, cb_notify_self.writes ? j.parent : e.parent, address.path, fd);
+	if (r == 0 && cb_notify_self.writes)
+		r = cb_keep_made(&e, &j, 0);
 	cb_change_unlock();
-	cb_fd_close(&j.parent);
-	cb_entry_release(&e);
-	q->error = r < 0 ? -r : 0;
+	cb_request_done(q, r);
 }
 
 /* ---- connect ---- */

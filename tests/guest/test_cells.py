@@ -219,6 +219,12 @@ def test_an_error_in_a_threads_pool_shows_no_frame_of_ours(guest, code):
     assert "cellblock_guest" not in text and "run_as" not in text and "concurrent" in text
 
 
+def test_subprocesses_signature(guest):
+    code = "import inspect, subprocess\nclass Mine(subprocess.Popen):\n    def __init__(self, word): pass\n"
+    code += "list(inspect.signature(subprocess.Popen).parameters)[:2], str(inspect.signature(Mine))"
+    assert guest.run(code).result == "(['args', 'bufsize'], '(word)')"
+
+
 def test_cell_with_future_import(guest):
     assert guest.run("from __future__ import annotations\ndef f(a: Nope): pass").ok
     assert guest.run("def g(a: Nope): pass\ng.__annotations__").result == "{'a': 'Nope'}"

@@ -191,6 +191,22 @@ got"""
     assert result.result == "['1']" and len(result.of("DISPLAY_DATA")) == 1
 
 
+def test_hooks_of_results(guest, ipython):
+    guest.run(
+        "hook, seen = get_ipython().displayhook, []\ndef change(msg):\n"
+        "    seen.append((msg['header']['msg_type'], msg['content']['execution_count']))\n"
+        "    msg['content']['data'] = {'text/plain': 'changed'}\n    return msg\n"
+        "def keep(msg): seen.append('kept')\nhook.register_hook(change)"
+    )
+    assert guest.run("1").result == "changed"
+    number = guest.count
+    guest.run("hook.register_hook(keep)")
+    assert not guest.run("2").of("EXECUTE_RESULT", "DISPLAY_DATA")
+    guest.run("gone = hook.unregister_hook(change), hook.unregister_hook(keep), hook.unregister_hook(keep)")
+    seen = [("execute_result", number), ("execute_result", number + 2), "kept"]
+    assert eval(guest.run("gone, seen, Out[%d]" % (number + 2)).result) == ((True, True, False), seen, 2)
+
+
 def test_display_from_a_thread_of_an_ended_cell(guest):
     first = guest.run(
         "import threading\ngo = threading.Event()\n"

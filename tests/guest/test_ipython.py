@@ -131,6 +131,15 @@ def test_run_cell_inside_a_cell(guest):
     assert guest.run("get_ipython().ev('2 + 2')").result == "4"
 
 
+def test_a_cell_that_a_cell_has_stored(new_guest):
+    """Each number keeps its own source in In, of those before and after."""
+    guest = new_guest()
+    guest.run("get_ipython().run_cell('inner = 1', store_history=True); 'outer'")
+    own = guest.run("In[1][-7:], _i1 == In[1], _i, len(In)")
+    assert own.result == "(\"'outer'\", True, 'inner = 1', 3)"
+    assert guest.run("In[2][:2], _i2 == In[2], len(In)").result == "('In', True, 4)"
+
+
 @pytest.mark.parametrize("wait", ["t.join()", "while t.is_alive(): await asyncio.sleep(0.01)"])
 def test_a_threads_cell_awaits_in_a_loop_of_its_own(guest, wait):
     """Whatever the cells' own loop does meanwhile."""
@@ -341,6 +350,25 @@ def test_profile_of_kernels(new_guest, tmp_path):
     assert guest.run("line, from_file, ext_a, ext_b, 'started' in globals()").result == "([1, 2], 7, 1, 1, False)"
 
 
+def test_a_profile_is_run_in_ipythons_order(new_guest, tmp_path):
+    """And the names that it makes are not shown as the user's, but for `_`, which is told by that."""
+    profile = tmp_path / ".ipython" / "profile_default"
+    (profile / "startup").mkdir(parents=True)
+    (tmp_path / "start.py").write_text("order = ['PYTHONSTARTUP']\n")
+    (tmp_path / "last.py").write_text("order.append('exec_files')\n")
+    (profile / "startup" / "1.py").write_text("order.append('startup')\n")
+    (profile / "ipython_config.py").write_text(
+        "c.InteractiveShellApp.exec_lines = ['order.append(\"exec_lines\")', '_ = len']\n"
+        "c.InteractiveShellApp.exec_files = [%r]\n" % str(tmp_path / "last.py")
+    )
+    env = {"HOME": str(tmp_path), "PYTHONSTARTUP": str(tmp_path / "start.py")}
+    guest = new_guest(env=env)
+    assert guest.run("%who_ls").result == "[]"
+    assert guest.run("order").result == "['PYTHONSTARTUP', 'startup', 'exec_lines', 'exec_files']"
+    assert guest.run("_ is len").result == "True"
+    assert guest.run("order = mine = 1\n%who_ls").result == "['mine', 'order']"
+
+
 def test_broken_profile_is_survived(new_guest, tmp_path):
     profile = tmp_path / ".ipython" / "profile_default"
     (profile / "startup").mkdir(parents=True)
@@ -388,8 +416,24 @@ k.session.send(k.iopub_socket, 'stream', {'name': 'stdout', 'text': 'said'})
 sorted(k.get_parent()), k.language_info['name']"""
     result = guest.run(code)
     assert result.of("DISPLAY_DATA")[0].content["data"]["text/plain"] == "sent" and result.stdout == "said"
-    assert result.result == "(['header'], 'python')"
+    assert result.result == "(['content', 'header', 'metadata', 'parent_header'], 'python')"
     assert "the frontend can" in guest.run("get_ipython().kernel.do_shutdown(True)").error["evalue"]
+
+
+def test_what_is_known_of_the_request_that_runs(guest):
+    code = "p = get_ipython().get_parent()\np['header']['session'], p['parent_header'], p['metadata'], p['content']"
+    known = guest.run(code, metadata={"cell_id": "abc"})
+    assert eval(known.result) == ("s", {}, {"cellId": "abc"}, {"code": code})
+    assert guest.run("get_ipython().get_parent()['metadata']").result == "{}"
+
+
+def test_a_hook_sees_the_metadata_of_a_cell(guest):
+    if not guest.run("from IPython.core.interactiveshell import ExecutionInfo; ExecutionInfo.cell_meta").ok:
+        pytest.skip("this IPython knows none")
+    guest.run("ip, seen = get_ipython(), []\ndef note(info): seen.append(info.cell_meta)")
+    guest.run("ip.events.register('pre_run_cell', note)")
+    guest.run("ip.run_cell('1', cell_meta={'a': 1})\nNone", metadata={"cell_id": "abc"})
+    assert guest.run("ip.events.unregister('pre_run_cell', note)\nseen").result == "[{'cellId': 'abc'}, {'a': 1}, {}]"
 
 
 def test_debugger_frames_start_in_user_code(guest):
@@ -432,3 +476,12 @@ def test_history_magics_look_at_the_session(guest):
     assert "needle = 1" in guest.run("%history -g needle*").stdout
     assert guest.run("%history -l 2").stdout.splitlines() == ["other = 2", "%history -g needle*"]
     assert [p["text"] for p in guest.run("%recall needle =").reply["payload"]] == ["needle = 1"]
+
+
+def test_a_name_that_is_taken_while_stand_ins_are_there(new_guest):
+    result = new_guest().run(
+        "import sys\nfrom cellblock_guest import lazy_modules\nold = sys.modules.pop('pprint', None)\n"
+        "with lazy_modules.stand_ins():\n    from pprint import pformat, PrettyPrinter\n"
+        "pformat([1]), PrettyPrinter().pformat([2]), PrettyPrinter is sys.modules['pprint'].PrettyPrinter"
+    )
+    assert result.result == "('[1]', '[2]', True)"

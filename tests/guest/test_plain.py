@@ -49,3 +49,9 @@ def test_indent(guest):
 
 def test_help_goes_to_stdout(guest):
     assert "Return the number of items" in guest.run("help(len)").stdout
+
+
+def test_the_text_of_exit_asks_for_nothing(guest):
+    for code in ("[exit]", "str(quit)", "print(exit)"):
+        shown = guest.run(code)
+        assert "() to exit" in shown.stdout + str(shown.result) and shown.reply["payload"] == []

@@ -191,6 +191,27 @@ def test_executor_of_interpreters_gets_what_was_submitted(new_guest):
     assert result.result == "('run_as', 'run')"
 
 
+def test_executor_gives_every_name_to_what_was_submitted(guest):
+    code = "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(1)\n"
+    code += "pool.submit(dict, request=1, function=2, self=3).result()"
+    assert guest.run(code).result == "{'request': 1, 'function': 2, 'self': 3}"
+
+
+def test_a_lazy_module_is_not_loaded_by_the_look_for_c_code(new_guest):
+    """Its import may fail, and anything can be in sys.modules."""
+    guest = new_guest()
+    code = (
+        "import importlib.util, sys\ntext = 'open(\"ran\", \"w\"); import no_such'\n"
+        "with open('lazy_one.py', 'w') as f: f.write(text)\n"
+        "spec = importlib.util.find_spec('lazy_one'); loader = importlib.util.LazyLoader(spec.loader)\n"
+        "spec.loader = loader; module = sys.modules['lazy_one'] = importlib.util.module_from_spec(spec)\n"
+        "loader.exec_module(module)\nclass Odd: __slots__ = ()\n"
+        "sys.modules['odd'], sys.modules['none'] = Odd(), None\n"
+    )
+    assert guest.run(code).ok
+    assert guest.run("import os; os.path.exists('ran')").result == "False"
+
+
 def test_error_in_a_thread(guest):
     result = guest.run("import threading\nt = threading.Thread(target=lambda: 1/0); t.start(); t.join()")
     assert "ZeroDivisionError" in result.stderr and result.ok

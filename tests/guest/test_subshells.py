@@ -239,3 +239,11 @@ def test_an_interrupt_while_a_task_sends_reaches_it_afterwards(guest):
 
 def guest_text(guest):
     return "".join(f.content for f in guest.seen if f.kind == "STREAM")
+
+
+def test_a_join_ends_though_the_clock_stands(guest, subshell):
+    """As freezegun has it."""
+    guest.run("thread = threading.Thread(target=done.wait); thread.start()")
+    guest.run("clock, time.monotonic = time.monotonic, int")
+    assert subshell.run("thread.join(0.1); thread.is_alive()").result == "True"
+    assert guest.run("time.monotonic = clock; done.set(); thread.join(60); thread.is_alive()").result == "False"

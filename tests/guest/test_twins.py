@@ -285,9 +285,70 @@ def test_pipes_and_sockets_are_not_held_open(new_guest, threads):
         assert guest.run(anew).result == "b'x'"
         assert guest.run(anew.replace("server", "twice")).result == "b'x'"
     else:
-        assert guest.run("server.accept()").error["ename"] == "OSError"
+        assert guest.run("server.setblocking(False); server.accept()").error["ename"] == "BlockingIOError"
     assert guest.run("os.write(w, b'own'); os.read(r, 9)").result == "b'own'"
     assert guest.run("os.get_blocking(r), os.write(aside, b'heard')").fd1 == b"heard"
+
+
+SERVE = """
+import os, select, socket
+stream, packets = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+tcp, udp = socket.create_server(("127.0.0.1", 0)), socket.socket(type=socket.SOCK_DGRAM)
+stream.bind("stream"), packets.bind("packets"), udp.bind(("127.0.0.1", 0))
+a, b = socket.socketpair(type=socket.SOCK_DGRAM)
+stream.listen(), packets.listen()
+twice = stream.dup()
+listen, take, poll = (stream, twice, packets, tcp), (udp, a, b), select.poll()
+for each in listen + take: each.setblocking(False), poll.register(each, select.POLLIN)
+socket.setdefaulttimeout(5)
+"""
+WAIT = """
+def waits(function, *args):
+    try: function(*args)
+    except BlockingIOError: return True
+poll.poll(0), all(waits(each.accept) for each in listen), all(waits(each.recv, 1) for each in take)
+"""
+
+
+def test_servers_that_do_not_come_back_are_not_ready_for_ever(new_guest, threads):
+    """Who serves them would run in a circle."""
+    guest = new_guest()
+    assert guest.run(SERVE).ok
+    for _ in range(2):
+        twin = guest.checkpoint()
+        assert twin.reply["left_out"]["sockets"] == (6 if threads else 7)
+        assert guest.run(WAIT).result == "([], True, True)", "the original"
+        lose(guest, twin)
+        assert guest.run(WAIT).result == "([], True, True)"
+        assert guest.run("[n for n in os.listdir('/tmp') if n.startswith('.cellblock-')]").result == "[]"
+    assert guest.run("socket.setdefaulttimeout(None); os.get_blocking(os.dup(stream.fileno()))").result == "False"
+    branch = guest.branch(guest.checkpoint())
+    assert branch.run(WAIT).result == guest.run(WAIT).result == "([], True, True)"
+
+
+PROXIES = """
+import sys, types, weakref
+class Context:
+    closed, _sockets = 0, ()
+    def term(self): self.closed += 1
+class Lazy:
+    @property
+    def __class__(self): asked.append(1); return Lazy
+class Gone: pass
+asked, first = [], Context()
+kept, lazy = Gone(), Lazy()
+proxy = weakref.proxy(kept)
+del kept
+last = Context()
+sys.modules["zmq"] = types.SimpleNamespace(Context=Context)
+"""
+
+
+def test_a_proxy_of_nothing_keeps_nothing_from_being_healed(new_guest):
+    guest = new_guest()
+    assert guest.run(PROXIES).ok
+    lose(guest, guest.checkpoint())
+    assert guest.run("first.closed, last.closed, asked").result == "(1, 1, [])"
 
 
 def test_a_shared_lock_that_a_thread_holds(new_guest, threads):

@@ -46,9 +46,15 @@ RACES = {
         "os.link(w + '/a/b/f', w + '/f')",
         "f",
     ),
+    "a repository by a socket": (
+        "os.makedirs(w + '/d/objects')",
+        "socket.socket(socket.AF_UNIX).bind(w + '/d/refs')",
+        "os.close(os.open(w + '/d/HEAD', os.O_CREAT | os.O_WRONLY))",
+        "d/refs d/HEAD",
+    ),
 }
 BOTH = """
-import mmap, os, random, struct, sys, time
+import mmap, os, random, socket, struct, sys, time
 mine, times = sys.argv[1], %d
 other = {"one": "other", "other": "one"}[mine]
 if mine == "one":
@@ -98,9 +104,57 @@ def test_two_jails_race(lab, kind):
         assert p.returncode == 0, err[-2000:]
         met.append(int(out.split()[-1]))
     there = os.path.islink if kind.startswith("a link") else os.path.lexists
-    won = [i for i in range(TIMES) if there(lab.work / f"cell-{i}" / made)]
+    won = [i for i in range(TIMES) if all(there(lab.work / f"cell-{i}" / each) for each in made.split())]
     assert not won, (kind, len(won), met)
     assert all(met), "one of the two never did anything"
+
+
+@nameslab.halves("root without cgroups")
+def test_one_file_that_both_replace(lab):
+    """Each has what it did: neither is told that it failed, and nothing comes back from where it went."""
+    prepare = (
+        "[open(w + '/' + each, 'w').close() for each in 'abx']; time.sleep(2.5 if i == times - 1 else 0)",
+        "os.replace(w + '/a', w + '/x')",
+        "os.replace(w + '/b', w + '/x')",
+    )
+    lab.furnish()
+    both = [lab.start(PYTHON, "-c", BOTH % (TIMES, *prepare), who) for who in ("one", "other")]
+    for p in both:
+        out, err = p.communicate(timeout=300)
+        assert (p.returncode, out.split()[-1:]) == (0, [str(TIMES)]), (out, err[-2000:])
+    assert all(os.listdir(lab.work / f"cell-{i}") == ["x"] for i in range(TIMES))
+
+
+TAKEN = """
+import os
+os.mkdir("q")
+for i in range(2000):
+    open("t", "w").close()
+    os.rename("t", "q/x")
+    open("u", "w").close()
+    try:
+        os.link("u", "q/y")
+    except FileExistsError:
+        pass
+    os.unlink("u")
+print("done")
+"""
+
+
+@nameslab.halves("root without cgroups")
+def test_what_is_taken_at_once(lab):
+    """As by who watches a folder: that it has gone again is no failure."""
+    lab.furnish()
+    taken, cell = 0, lab.start(PYTHON, "-c", TAKEN)
+    while cell.poll() is None:
+        for name in "xy":
+            try:
+                os.unlink(lab.work / "q" / name)
+                taken += 1
+            except FileNotFoundError:
+                pass
+    out, err = cell.communicate(timeout=300)
+    assert out.split() == ["done"] and taken, (out, err[-2000:], taken)
 
 
 DEEP = """

@@ -215,6 +215,23 @@ def test_a_task_that_keeps_the_next_cell_waiting(start, what, mode):
     assert c.run("await asyncio.sleep(0, 1)").result == "1"
 
 
+@pytest.mark.cellblock_only("under ipykernel the next cell waits for ever")
+def test_such_a_task_cleans_up(start):
+    """One interrupt is one KeyboardInterrupt, though it is repeated until the cell has it."""
+    c = start(args=["--set", "transactions.mode=off"]).client
+    work = (
+        "import asyncio, time\nlines = []\ndef work():\n    try:\n        print('go', flush=True)\n"
+        "        time.sleep(600)\n    finally:\n"
+        "        for i in range(100): time.sleep(0.005)\n        lines.append('saved')\n"
+    )
+    c.says(c.start(work + TASKS["task"]), "go")
+    cell = c.start("time.sleep(600)")
+    assert c.request("kernel_info_request", {}).content["status"] == "ok"
+    interrupt(c)
+    assert c.finish(cell).content["ename"] == "KeyboardInterrupt"
+    assert c.run("lines").result == "['saved']"
+
+
 def interrupt_one(client, msg_id):
     reply = client.request("interrupt_request", {"msg_id": msg_id}, channel="control").content
     assert reply["status"] == "ok"

@@ -122,3 +122,23 @@ def test_callbacks_that_print(c, at_once):
     assert c.run("loop.call_soon, kept").ok
     assert c.run("kept").result == ("2" if at_once else "1")
     assert c.run("set(open('ticks.txt').read().split()) <= {'tick', 'lost'}").result == "True"
+
+
+WAITING = """
+import asyncio, time
+async def answer(reader, writer): writer.close()
+server = await asyncio.start_unix_server(answer, "served")
+udp, _ = await asyncio.get_running_loop().create_datagram_endpoint(asyncio.DatagramProtocol, ("127.0.0.1", 0))
+"""
+RESTS = "t = time.process_time(); await asyncio.sleep(0.5); time.process_time() - t < 0.25"
+
+
+def test_servers_that_nobody_reaches_any_more(c):
+    """Of the Unix family, and of datagrams: they wait in vain, and use no processor."""
+    assert c.run(WAITING).ok
+    for _ in range(2):
+        dies(c)
+        rests = c.run(RESTS)
+        assert rests.result == "True" and not rests.text("stderr"), rests
+    rests = run_in(c, branch(c), RESTS)
+    assert rests.result == "True" and not rests.text("stderr"), rests

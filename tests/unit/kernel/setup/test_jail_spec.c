@@ -223,6 +223,50 @@ static void test_history_in_workspace(void **state)
 	}
 }
 
+/* What it leads to comes to be when a cell makes it. */
+static void test_a_protected_link_that_leads_nowhere(void **state)
+{
+	CB_AUTO_PATH link = cb_path_format("%s/home/.ipython", folder);
+	CB_AUTO_PATH dots = cb_path_format("%s/home/work/dots", folder);
+	CB_AUTO_PATH target = cb_path_format("%s/home/work/dots/ipython", folder);
+	CB_AUTO_PATH loop = cb_path_format("%s/home/.jupyter", folder);
+	CB_AUTO_PATH more = cb_path_format("%s/home/dots", folder);
+	struct cb_jail_spec spec;
+	struct cb_err err;
+
+	(void)state;
+	go("home/work");
+	assert_int_equal(symlink("work/dots/ipython", link), 0);
+	assert_int_equal(symlink(".jupyter", loop), 0);
+	for (int i = 0; i < 2; i++) { /* the second time by one more link, on the way */
+		assert_int_equal(plan("notebook", &spec, &err, NULL), 0);
+		assert_true(holds(&spec.protect_paths, target));
+		cb_jail_spec_release(&spec);
+		if (i == 0)
+			assert_int_equal(unlink(link) | symlink("dots/ipython", link) | symlink(dots, more), 0);
+	}
+	assert_int_equal(unlink(more), 0);
+	assert_int_equal(unlink(link) | unlink(loop), 0);
+}
+
+static void test_a_writable_mount_of_what_others_run(void **state)
+{
+	CB_AUTO_PATH packages = cb_path_format("%s/python/packages", folder);
+	CB_AUTO_PATH mount = cb_path_format("mounts=[{\"source\": \"%s\", \"mode\": \"rw\"}]", packages);
+	CB_AUTO_PATH seen = cb_path_format("mounts=[{\"source\": \"%s\", \"mode\": \"ro\"}]", packages);
+	struct cb_jail_spec spec;
+	struct cb_err err;
+
+	(void)state;
+	go("home/work");
+	assert_int_equal(mkdir(packages, 0755), 0);
+	assert_int_equal(plan("notebook", &spec, &err, mount), CB_E_DENIED);
+	assert_non_null(strstr(err.text, "it lies in"));
+	assert_int_equal(plan("notebook", &spec, &err, seen), 0);
+	cb_jail_spec_release(&spec);
+	assert_int_equal(rmdir(packages), 0);
+}
+
 static void test_connection_file_in_workspace(void **state)
 {
 	CB_AUTO_PATH file = cb_path_format("%s/home/work/kernel.json", folder);
@@ -442,6 +486,8 @@ int main(void)
 		cmocka_unit_test(test_workspace_mistakes),
 		cmocka_unit_test(test_mounts),
 		cmocka_unit_test(test_history_in_workspace),
+		cmocka_unit_test(test_a_protected_link_that_leads_nowhere),
+		cmocka_unit_test(test_a_writable_mount_of_what_others_run),
 		cmocka_unit_test(test_connection_file_in_workspace),
 		cmocka_unit_test(test_exposed),
 		cmocka_unit_test(test_connection_file_seen),

@@ -4,10 +4,13 @@
 #include <cellblock/fd.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,6 +34,26 @@ static void tell_of(struct rig *r, int64_t looked_ms, uint64_t used, uint64_t an
 static void tell(struct rig *r, uint64_t used, uint64_t anonymous)
 {
 	tell_of(r, cb_now_ms() + 10000, used, anonymous);
+}
+
+static bool is_read(struct rig *r)
+{
+	int waiting = 0;
+
+	return ioctl(r->broker, SIOCOUTQ, &waiting) == 0 && waiting == 0;
+}
+
+/* As the broker does: where the look at who has what took too long, on a machine that is very busy, nothing goes. */
+static void tell_until_dropped(struct rig *r, uint64_t used, uint64_t anonymous, const struct rig_twin *t)
+{
+	int64_t end = cb_now_ms() + RIG_PATIENCE;
+	struct cb_init_msg m;
+
+	do {
+		tell(r, used, anonymous);
+		rig_until(r, is_read);
+	} while (recv(r->init, &m, sizeof(m), MSG_DONTWAIT | MSG_PEEK) < 0 && cb_now_ms() < end);
+	rig_init_expect(r, CB_INIT_DROP, (int)t->number);
 }
 
 /* Those that are told to end have ended: the rig's twins are this very process. */
@@ -86,18 +109,15 @@ static void test_given_up(void **state)
 	tell(r, 15 * GIB, 0);	    /* it is not known */
 	rig_barrier(r);
 	rig_init_silent(r);
-	tell(r, 15 * GIB, 4 * GIB);
-	rig_init_expect(r, CB_INIT_DROP, (int)old.number);
+	tell_until_dropped(r, 15 * GIB, 4 * GIB, &old);
 	all_ended(r);
 	expect_given_up(r, id, request, "an older state is given up", 1);
 	rig_twin_close(&old);
 	old = rig_twin(r);
 	id = rig_begin(r, "cell", &request);
-	tell(r, 15 * GIB, 4 * GIB);
-	rig_init_expect(r, CB_INIT_DROP, (int)young.number);
+	tell_until_dropped(r, 15 * GIB, 4 * GIB, &young);
 	all_ended(r);
-	tell(r, 15 * GIB, 4 * GIB);
-	rig_init_expect(r, CB_INIT_DROP, (int)old.number);
+	tell_until_dropped(r, 15 * GIB, 4 * GIB, &old);
 	all_ended(r);
 	tell(r, 15 * GIB, 4 * GIB); /* there is none left */
 	expect_given_up(r, id, request, "all variables are lost", 2);
@@ -132,8 +152,7 @@ static void test_one_that_is_undone(void **state)
 
 	rig_twin_resumed(r, &resume);
 	copy = rig_twin_asked(r);
-	tell(r, 15 * GIB, 4 * GIB);
-	rig_init_expect(r, CB_INIT_DROP, (int)t[2].number);
+	tell_until_dropped(r, 15 * GIB, 4 * GIB, &t[2]);
 	rig_twin_registers(r, &copy);
 	rig_twin_says(&copy, CB_TWIN_CONTROL_BORN, copy.number);
 	rig_twin_answered(r, &copy, RIG_MADE);
@@ -159,8 +178,7 @@ static void test_the_present_one_comes_back(void **state)
 
 	rig_twin_resumed(r, &resume);
 	copy = rig_twin_asked(r);
-	tell(r, 15 * GIB, 4 * GIB);
-	rig_init_expect(r, CB_INIT_DROP, (int)t[0].number);
+	tell_until_dropped(r, 15 * GIB, 4 * GIB, &t[0]);
 	all_ended(r);
 	assert_int_equal(r->k.transactions.memory.given_up, 1);
 	rig_init_tell(r, CB_INIT_EXITED, SIGABRT);
@@ -187,12 +205,10 @@ static void test_the_present_one_is_given_up(void **state)
 
 	rig_twin_resumed(r, &resume);
 	copy = rig_twin_asked(r);
-	tell(r, 15 * GIB, 4 * GIB);
-	rig_init_expect(r, CB_INIT_DROP, (int)t[1].number);
+	tell_until_dropped(r, 15 * GIB, 4 * GIB, &t[1]);
 	all_ended(r);
 	assert_int_equal(r->k.transactions.memory.given_up, 0);
-	tell(r, 15 * GIB, 4 * GIB);
-	rig_init_expect(r, CB_INIT_DROP, (int)t[2].number);
+	tell_until_dropped(r, 15 * GIB, 4 * GIB, &t[2]);
 	all_ended(r);
 	assert_true(r->k.transactions.memory.given_up == 1 && r->k.transactions.memory.none_left);
 	rig_twin_close(&t[1]);
@@ -210,8 +226,7 @@ static void test_old_looks(void **state)
 	const char *id = rig_begin(r, "cell", &request);
 	int64_t before;
 
-	tell(r, 15 * GIB, 4 * GIB);
-	rig_init_expect(r, CB_INIT_DROP, (int)old.number);
+	tell_until_dropped(r, 15 * GIB, 4 * GIB, &old);
 	before = cb_now_ms();
 	expect_given_up(r, id, request, "all variables are lost", 1);
 	rig_twin_close(&old);
@@ -243,8 +258,7 @@ static void test_one_that_has_not_ended(void **state)
 	}
 	assert_non_null(twin);
 	twin->pid = pid;
-	tell(r, 15 * GIB, 4 * GIB);
-	rig_init_expect(r, CB_INIT_DROP, (int)t.number);
+	tell_until_dropped(r, 15 * GIB, 4 * GIB, &t);
 	rig_expect(r, RIG_IOPUB, "stream", id);
 	tell(r, 17 * GIB, 4 * GIB);
 	rig_barrier(r);

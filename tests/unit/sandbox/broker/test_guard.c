@@ -47,8 +47,26 @@ static void test_a_look_that_does_not_come_back(void **state)
 	assert_int_equal(waitpid(child, &status, 0), child); /* for ever, where there is no guard */
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 	assert_true(cb_guard_end(&g));
-	cb_guard_begin(&g, -1);
+	cb_guard_begin(&g, pidfd);
 	assert_false(cb_guard_end(&g)); /* the next one was not that */
+}
+
+/* Without namespaces pid 1's end is nobody else's: the process that looks ends, which pid 1 takes for its sign. */
+static void test_without_namespaces(void **state)
+{
+	static struct cb_guard g = { .tick_ms = 2, .most = 5 };
+	int status = 0;
+	pid_t looks = fork();
+
+	(void)state;
+	assert_true(looks >= 0);
+	if (looks == 0)
+		cb_guard_begin(&g, CB_GUARD_ENDS_US);
+	while (looks == 0)
+		(void)pause();
+	assert_int_equal(waitpid(looks, &status, 0), looks);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	assert_int_equal(kill(child, 0), 0);
 }
 
 /* However many there are, and however long it is until the next. */
@@ -72,6 +90,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_a_look_that_does_not_come_back, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_without_namespaces, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_looks_that_come_back, setup, teardown),
 	};
 

@@ -13,12 +13,14 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/sendfile.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <cellblock/fd.h>
 #include <cmocka.h>
 
 #include "../../../../sandbox/broker/kernel_memory.h"
@@ -337,6 +339,31 @@ static void test_a_helper_that_ends(void **state)
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+static enum cb_kernel_flight in_flight(unsigned n)
+{
+	const pid_t pid[] = { getpid(), getpid() };
+	const struct cb_kernel_look l = { .pid = pid, .count = 2, .sockets = -1, .is_late = is_late, .end = &n };
+
+	asked = 0;
+	return cb_kernel_in_flight(&l);
+}
+
+/* With more descriptors than there is time to look at, it may be who keeps others from passing any. */
+static void test_a_look_for_descriptors_has_its_time(void **state)
+{
+	int pair[2];
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	assert_int_equal(in_flight(UINT32_MAX), CB_FLIGHT_FEW);
+	assert_int_equal(in_flight(0), CB_FLIGHT_UNSEEN);
+	assert_int_equal(in_flight(2), CB_FLIGHT_UNSEEN);
+	for (int i = 0; i < 64; i++)
+		assert_int_equal(cb_fd_send(pair[0], "x", 1, &pair[1], 1), 0);
+	assert_int_equal(in_flight(UINT32_MAX), CB_FLIGHT_MANY);
+	assert_int_equal(close(pair[0]) | close(pair[1]), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -345,6 +372,7 @@ int main(void)
 		cmocka_unit_test(test_texts),
 		cmocka_unit_test(test_hidden_commands),
 		cmocka_unit_test(test_a_helper_that_ends),
+		cmocka_unit_test(test_a_look_for_descriptors_has_its_time),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -137,6 +137,28 @@ static void test_links_on_the_way(void **state)
 	lead(p, 0, "l", "missing/x");
 }
 
+/* What is linked beyond them before they are there would lead into them. */
+static void test_folders_that_are_kept_in_place(void **state)
+{
+	const struct place *p = *state;
+
+	folder(p, "venv");
+	lead(p, 0, "l", "venv");
+	folder(p, "venv/pyvenv.cfg");
+	lead(p, -EROFS, "l", "venv");
+	folder(p, "srv");
+	folder(p, "srv/objects");
+	folder(p, "srv/refs");
+	lead(p, 0, "l", "srv");
+	folder(p, "srv/HEAD");
+	lead(p, -EROFS, "l", "srv");
+	put(p, "venv", "x");
+	lead(p, -EROFS, "l", "x");
+	folder(p, "checkout");
+	folder(p, "checkout/.git");
+	lead(p, 0, "l", "checkout");
+}
+
 static int moved(const struct place *p, const char *from, const char *to)
 {
 	CB_AUTO_FD fd = openat(p->judge.root, from, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -203,6 +225,7 @@ int main(void)
 		IN_A_FOLDER(test_text),
 		IN_A_FOLDER(test_what_is_protected),
 		IN_A_FOLDER(test_links_on_the_way),
+		IN_A_FOLDER(test_folders_that_are_kept_in_place),
 		IN_A_FOLDER(test_moved_folders),
 		IN_A_FOLDER(test_moved_folder_that_is_not_read_to_its_end),
 		cmocka_unit_test(test_the_workspaces_path),

@@ -1,0 +1,149 @@
+/* The calls on a file's attributes: each resolves, has the name judged, and acts on the entry's own descriptor.
+ *
+ * Trust domain: the notifier. Nothing is acted on by a path, and never through a link that lies there.
+ */
+#include "calls.h"
+
+#include <cellblock/fd.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Opens the entry itself for an act by descriptor; `link` is what leads to it. */
+static int open_entry(const struct cb_entry *e, int *ret_fd, char link[32])
+{
+	CB_AUTO_JUDGED j = CB_JUDGED_NONE;
+	struct stat st;
+	int fd, r = cb_entry_judge_closed(e, CB_ACT_CHANGE, &j);
+
+	if (r < 0)
+		return r;
+	fd = openat(j.parent, j.name[0] != '\0' ? j.name : ".", O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	*ret_fd = fd;
+	snprintf(link, 32, "self/fd/%d", fd);
+	/* of a file with names elsewhere the attributes are elsewhere, too */
+	return S_ISREG(st.st_mode) ? cb_entry_judge_file(e, &st, 0) : 0;
+}
+
+bool cb_entry_find_there(struct cb_request *q, bool follow, struct cb_entry *ret)
+{
+	bool found = q->call->path == CB_NO_ARG ? cb_entry_of_fd(q, cb_arg_int(q, q->call->at), ret)
+						: cb_entry_find(q, q->call->at, q->call->path,
+								CB_FIND_SELF | (follow ? CB_FIND_FOLLOW : 0), ret);
+
+	q->go_on = !found || !ret->there || (ret->folder_meant && !S_ISDIR(ret->st.st_mode));
+	return !q->go_on;
+}
+
+/* Of what is not there, or lies elsewhere, the kernel knows. Our own rights to files are the caller's. */
+void cb_serve_access(struct cb_request *q)
+{
+	int flags = q->call->b != CB_NO_ARG ? cb_arg_int(q, q->call->b) : 0;
+	CB_AUTO_ENTRY e = CB_ENTRY_NONE;
+	CB_AUTO_FD fd = -1;
+	char link[32];
+	int r;
+
+	if (!cb_entry_find_there(q, (flags & AT_SYMLINK_NOFOLLOW) == 0, &e))
+		return;
+	r = open_entry(&e, &fd, link);
+	if (r == 0 && faccessat(cb_notify_self.proc, link, cb_arg_int(q, q->call->a) & 7, 0) < 0)
+		r = -errno;
+	cb_request_done(q, r);
+}
+
+/* By its mode the workspace, or a git folder, would be opened to other users, or closed to this one. */
+static bool is_opened_up(const struct cb_entry *e, mode_t mode)
+{
+	bool top = e->path[0] == '\0' || strcasecmp(e->name, ".git") == 0;
+
+	return top && mode != (e->st.st_mode & 01777) && ((mode & 022) != 0 || (mode & 0700) != 0700);
+}
+
+void cb_serve_chmod(struct cb_request *q)
+{
+	mode_t mode = (mode_t)cb_arg_int(q, q->call->a) & 01777;
+	CB_AUTO_ENTRY e = CB_ENTRY_NONE;
+	CB_AUTO_FD fd = -1;
+	char link[32];
+	int r;
+
+	if (!cb_entry_find_there(q, true, &e))
+		return;
+	r = is_opened_up(&e, mode) ? -EROFS : open_entry(&e, &fd, link);
+	if (r == 0)
+		r = cb_made_look(fd, "", &e.st);
+	if (r == 0 && syscall(SYS_fchmodat, cb_notify_self.proc, link, mode) < 0) /* by its descriptor */
+		r = -errno;
+	cb_request_done(q, r);
+}
+
+static void change_owner(struct cb_request *q, bool follow)
+{
+	CB_AUTO_ENTRY e = CB_ENTRY_NONE;
+	CB_AUTO_FD fd = -1;
+	char link[32];
+	int r;
+
+	if (!cb_entry_find_there(q, follow, &e))
+		return;
+	r = open_entry(&e, &fd, link);
+	if (r == 0)
+		r = cb_made_look(fd, "", &e.st);
+	/* the numbers mean the same: the notifier is in the jail's user namespace */
+	if (r == 0 && fchownat(fd, "", (uid_t)q->n->data.args[q->call->a], (gid_t)q->n->data.args[q->call->a + 1],
+			       AT_EMPTY_PATH) < 0)
+		r = -errno;
+	cb_request_done(q, r);
+}
+
+void cb_serve_chown(struct cb_request *q)
+{
+	int flags = q->call->b != CB_NO_ARG ? cb_arg_int(q, q->call->b) : 0;
+
+	if ((flags & ~AT_SYMLINK_NOFOLLOW) != 0)
+		q->go_on = true;
+	else
+		change_owner(q, flags == 0);
+}
+
+void cb_serve_lchown(struct cb_request *q)
+{
+	change_owner(q, false);
+}
+
+void cb_serve_utimens(struct cb_request *q)
+{
+	uint64_t at = q->n->data.args[q->call->a], path = q->n->data.args[q->call->path];
+	int flags = cb_arg_int(q, q->call->b);
+	bool follow = (flags & AT_SYMLINK_NOFOLLOW) == 0;
+	CB_AUTO_ENTRY e = CB_ENTRY_NONE;
+	CB_AUTO_FD fd = -1;
+	struct timespec times[2];
+	char link[32];
+	int r;
+
+	if (path == 0 ? !cb_entry_of_fd(q, cb_arg_int(q, q->call->at), &e)
+		      : (flags & ~AT_SYMLINK_NOFOLLOW) != 0 || !cb_entry_find_there(q, follow, &e)) {
+		q->go_on = true;
+		return;
+	}
+	r = at == 0 || cb_caller_read(q, at, times, sizeof(times)) == (ssize_t)sizeof(times) ? 0 : -EFAULT;
+	if (r == 0)
+		r = open_entry(&e, &fd, link);
+	/* by its descriptor, also of a link */
+	if (r == 0 && S_ISLNK(e.st.st_mode) &&
+	    syscall(SYS_utimensat, fd, "", at != 0 ? times : NULL, AT_EMPTY_PATH) < 0)
+		r = -errno;
+	if (r == 0 && !S_ISLNK(e.st.st_mode) && utimensat(cb_notify_self.proc, link, at != 0 ? times : NULL, 0) < 0)
+		r = -errno;
+	cb_request_done(q, r);
+}
