@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import hashlib
 import http.server
 import json
 import os
@@ -87,9 +88,14 @@ def test_a_kernel_of_another_kind(make, tmp_path):
 def test_no_such_file(make, tmp_path):
     with pytest.raises(cellblock.SandboxError, match="no connection file 'kernel-none.json'"):
         make(connect="kernel-none.json").run("1")
-    (tmp_path / "bad.json").write_text("[]")
-    with pytest.raises(cellblock.SandboxError, match="names no ports"):
-        make(connect=tmp_path / "bad.json").run("1")
+    ports = {f"{channel}_port": 1 for channel in ("shell", "control", "stdin", "iopub")}
+    for said, why in (
+        ([], "it names no ports"), ({**ports, "stdin_port": None}, "it names no stdin_port"),
+        ({**ports, "ip": "127.0.0.1", "iopub_port": "x"}, "socket tcp://127.0.0.1:x can't be connected to: "),
+    ):
+        (tmp_path / "bad.json").write_text(json.dumps(said))
+        with pytest.raises(cellblock.SandboxError, match=why):
+            make(connect=tmp_path / "bad.json").run("1")
 
 
 def test_gateway(make, gateway):
@@ -399,9 +405,17 @@ class Elsewhere(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class Page(Elsewhere):
+    """A server of another kind, which takes all for good."""
+
+    def do_POST(self):
+        self.answer(200)
+
+
 @pytest.fixture
-def elsewhere():
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+def elsewhere(request):
+    kind = getattr(request, "param", Elsewhere)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         Elsewhere.asked = []
@@ -415,6 +429,45 @@ def test_a_server_that_is_elsewhere(make, elsewhere):
     with pytest.raises(cellblock.SandboxError, match="301.*/elsewhere"):
         make(connect=f"http://127.0.0.1:{elsewhere.server_port}", token="secret").run("1")
     assert [method for method, _ in Elsewhere.asked] == ["POST"]
+
+
+@pytest.mark.parametrize("elsewhere", [Page], indirect=True)
+def test_a_server_of_another_kind(make, elsewhere):
+    url = f"http://127.0.0.1:{elsewhere.server_port}"
+    with pytest.raises(cellblock.SandboxError, match=r"with \[\], which names no kernel: connect to the URL"):
+        make(connect=url).run("1")
+    with pytest.raises(cellblock.SandboxError, match="gives no websocket for kernel k: .* Connect to the URL of"):
+        make(connect=f"{url}/api/kernels/k").run("1")
+
+
+def test_a_websocket_that_opens_when_nobody_waits_for_it_is_closed():
+    async def main():
+        asked, given_up, closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def serve(reader, writer):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            asked.set()
+            await given_up.wait()
+            (key,) = (line.split(": ")[1] for line in head.split("\r\n") if line.startswith("Sec-Websocket-Key"))
+            proof = base64.b64encode(hashlib.sha1(f"{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11".encode()).digest())
+            writer.write(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                         b"Sec-WebSocket-Accept: " + proof + b"\r\n\r\n")
+            assert await reader.readexactly(1) == b"\x88"  # it closes
+            writer.close()
+            closed.set()
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            socket = _connect.WebSocket(_connect.Server(url, None), "k")
+            opening = asyncio.ensure_future(socket.open(lambda channel, message: None, lambda why: None))
+            await asked.wait()
+            opening.cancel()
+            await asyncio.wait({opening})
+            await socket.close()
+            given_up.set()
+            await closed.wait()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def test_the_keeper_says_who_asks(elsewhere, monkeypatch):

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import weakref
 
 import psutil
 import pytest
@@ -197,8 +198,11 @@ def test_closed_from_another_loop_while_a_cell_runs(work, closed):
         with pytest.raises(cellblock.SandboxClosedError):
             loop.run_until_complete(task)
         loop.close()
+    ref = weakref.ref(task)
     del task
     gc.collect()  # a task whose loop was closed says so
+    assert ref() is None, "what will never go on is kept as long as its sandbox"
+    assert sb.kernel.pid is None
 
 
 def test_closed_from_another_thread_that_its_loop_waits_for(work, monkeypatch):
@@ -719,6 +723,45 @@ def test_a_kernel_that_can_not_be_watched(work, monkeypatch, missing):
     with pytest.raises(ValueError, match="null byte"):
         launch.Process(["a\0b"], launch.find_binary())
     assert not any(folder.exists() for folder in folders) and folders
+
+
+def test_a_folder_that_can_not_be_made_or_locked(monkeypatch):
+    launch = importlib.import_module("cellblock._launch")
+    made, mkdtemp = [], launch.tempfile.mkdtemp
+
+    def noted(**how):
+        made.append(mkdtemp(**how))
+        return made[-1]
+
+    def refused(*_, **__):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(launch, "_home", None)
+    for where, name, how in ((launch.tempfile, "mkdtemp", refused), (fcntl, "flock", refused)):
+        with monkeypatch.context() as m:
+            m.setattr(launch.tempfile, "mkdtemp", noted)
+            m.setattr(where, name, how)
+            with pytest.raises(cellblock.SandboxError, match="no folder for a kernel can be made: .*No locks"):
+                launch.Process([], launch.find_binary())
+    assert len(made) == 1 and not os.path.exists(made[0]) and launch._home is None
+
+
+def test_a_thread_that_a_start_needs_and_does_not_get(work, monkeypatch):
+    threads = importlib.import_module("cellblock._threads")
+
+    def refused(self):
+        raise RuntimeError("can't start new thread")
+
+    async def main():
+        sb = cellblock.AsyncSandbox("notebook", workspace=work)
+        with monkeypatch.context() as m, pytest.raises(cellblock.SandboxError, match="no thread can be started"):
+            m.setattr(threading.Thread, "start", refused)
+            await sb.start()
+        assert not threads._under_way
+        async with sb:
+            assert (await sb.run("1")).repr == "1"
+
+    asyncio.run(main())
 
 
 def test_folders_of_programs_that_were_killed_are_swept(tmp_path, monkeypatch):

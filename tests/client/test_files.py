@@ -62,6 +62,35 @@ def test_modes(space):
     assert sb.read_file("x.txt") == b""
 
 
+def test_what_can_not_be_written(sb):
+    for mode, wrong in (("wb", 5), ("wb", "text"), ("w", b"bytes"), ("w", 5)):
+        with sb.open("wrong", mode) as f, pytest.raises(TypeError, match=type(wrong).__name__):
+            f.write(wrong)
+        assert sb.read_file("wrong") == b""
+    with sb.open("words", "wb") as f:
+        assert f.write(memoryview(b"abcd").cast("H")) == 4
+    assert sb.read_file("words") == b"abcd"
+
+
+def test_errors_say_which_file_and_what(sb):
+    sb.write_file("there", "x")
+    for use, name, number in (
+        (lambda: sb.read_file("nothing"), "nothing", errno.ENOENT), (lambda: sb.read_file("."), ".", errno.EISDIR),
+        (lambda: sb.read_file("there/x"), "there/x", errno.ENOTDIR),
+        (lambda: sb.read_file("/etc"), "/etc", errno.EACCES),
+        (lambda: sb.open("there", "x").__enter__(), "there", errno.EEXIST),
+    ):
+        with pytest.raises(OSError) as caught:
+            use()
+        assert (caught.value.errno, caught.value.filename) == (number, name), caught.value
+    with pytest.raises(FileNotFoundError) as caught:
+        sb.read_file("nothing")
+    assert str(caught.value) == "[Errno 2] No such file or directory: 'nothing'"
+    with pytest.raises(FileNotFoundError) as caught:
+        sb.run_command(["no-such-program"])
+    assert caught.value.errno == errno.ENOENT and caught.value.strerror.startswith("no-such-program")
+
+
 def test_append_begins_at_the_end(space):
     sb = space
     sb.write_file("x", "one")

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +33,28 @@ def test_arguments():
         'imports.allow=["json"]', "env.set.A=1",
     }
     assert "network.mode=full" in Policy(network=True).arguments()
+
+
+def test_names_from_an_iterator_are_kept():
+    """What a second start is told is what the first was told."""
+    policy = Policy(network=iter(["pypi"]), imports=iter(["json"]))
+    words = policy.arguments()
+    assert 'network.allow=["pypi"]' in words and 'imports.allow=["json"]' in words and policy.arguments() == words
+    pool = cellblock.AsyncPool("agent", imports=iter(["json"]), tools=iter([len_of]))
+    first, second = pool._make(), pool._make()
+    assert first.policy == second.policy and first._tools == second._tools == [len_of]
+
+
+def len_of(text: str) -> int:
+    return len(text)
+
+
+def test_what_is_in_a_list():
+    policy = Policy(settings={"mounts": [{"source": Path("/data"), "target": "/data"}]})
+    assert 'mounts=[{"source": "/data", "target": "/data"}]' in policy.arguments()
+    for wrong in (Policy(imports=[os]), Policy(settings={"imports.allow": [{1}]})):
+        with pytest.raises(PolicyError, match="^policy: imports.allow is "):
+            wrong.arguments()
 
 
 def test_default_is_tight(monkeypatch):

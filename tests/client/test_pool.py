@@ -200,6 +200,38 @@ def test_a_sandbox_that_does_not_answer_is_replaced(workspace, monkeypatch):
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
+def test_a_short_wait_for_a_sandbox_that_does_not_answer(workspace, monkeypatch):
+    """It is looked after all the same, and is the next one's when it answers."""
+    monkeypatch.setattr(_pool, "LIVES", 3600.0)
+    monkeypatch.setattr(_pool, "LOOK", 0.1, raising=False)
+
+    async def main():
+        async with AsyncPool("agent", size=1, **TMPFS) as pool:
+            stopped = pool._ready[0].kernel.pid
+            os.kill(stopped, signal.SIGSTOP)
+            try:
+                with pytest.raises(TimeoutError, match="one that stands ready does not answer"):
+                    await pool.lease(wait=0).__aenter__()
+            finally:
+                os.kill(stopped, signal.SIGCONT)
+            async with pool.lease() as sb:
+                assert (await sb.run("1", check=True)).value == 1 and sb.kernel.pid == stopped
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_lease_whose_time_is_over_can_not_be_renewed(workspace):
+    async def main():
+        async with AsyncPool("agent", size=1, **TMPFS) as pool:
+            lease = pool.lease(ttl=3600)
+            async with lease:
+                lease._expire(3600)
+                with pytest.raises(SandboxClosedError, match="lease has ended"):
+                    lease.renew()
+
+    asyncio.run(main())
+
+
 def test_a_lease_that_came_too_early_says_so(workspace):
     async def main():
         gate = asyncio.Event()

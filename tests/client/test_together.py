@@ -159,6 +159,33 @@ def test_on_input_without_async_runs_in_a_thread():
     alone(work, on_input=on_input)
 
 
+def test_what_is_wrong_with_on_input_is_logged(caplog):
+    def on_input(prompt, password):
+        return 5 if prompt == "number" else int(prompt)
+
+    with cellblock.Sandbox("agent", policy=EMPTY, on_input=on_input) as sb, caplog.at_level("INFO", "cellblock.input"):
+        assert sb.run("input('raise')").error.name == sb.run("input('number')").error.name == "EOFError"
+    assert [r.getMessage() for r in caplog.records] == ["on_input raised", "on_input gave 5, which is no text"]
+    assert "in on_input\n" in caplog.text and "invalid literal" in caplog.text
+
+
+def test_commands_of_an_openai_agent_run_beside_each_other():
+    pytest.importorskip("agents", reason="the OpenAI Agents SDK is tried with Python 3.11")
+    from cellblock.openai_agents import CellblockSandboxClient
+
+    async def main():
+        client = CellblockSandboxClient()
+        session = await client.create()
+        async with session:
+            first = session._inner._command(["sh", "-c", "mkfifo gate; cat gate"], None, None, {})
+            then = "until [ -p gate ]; do sleep 0.05; done; echo went on > gate"
+            second = session._inner._command(["sh", "-c", then], None, None, {})
+            assert (await asyncio.gather(first, second))[0].stdout == b"went on\n"
+        await client.delete(session)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
 def test_on_input_uses_the_sandbox_that_asks():
     def on_input(prompt, password):
         with pytest.raises(cellblock.ToolError, match="waits for"):

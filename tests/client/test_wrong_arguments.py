@@ -24,6 +24,8 @@ NEVER = [
     (lambda: cellblock.Sandbox("agent", network=1), cellblock.PolicyError, "network is 1; give 'none', 'full'"),
     (lambda: cellblock.Sandbox("agent", workspace=""), cellblock.PolicyError, "workspace is an empty text"),
     (lambda: cellblock.Sandbox("agent", imports=[]), cellblock.PolicyError, "imports is empty, which"),
+    (lambda: cellblock.Sandbox("agent", imports=iter([])), cellblock.PolicyError, "imports is empty, which"),
+    (lambda: cellblock.Sandbox("agent", on_input="yes"), TypeError, "on_input is 'yes', and must be a function"),
     (lambda: pool_lease(ttl=10**400), ValueError, "ttl is inf: allowed are seconds above 0; None is no end"),
     (lambda: pool_lease(ttl="1"), TypeError, "ttl is '1'"),
     (lambda: pool_lease(wait=float("nan")), ValueError, "wait is nan: allowed are seconds from 0 on; None is no end"),
@@ -47,6 +49,11 @@ USES = [
     (lambda sb: sb.run_command(["ls"], cwd=5), TypeError, "path is of type int"),
     (lambda sb: sb.read_file("\ud800"), ValueError, "path has half a character"),
     (lambda sb: sb.write_file(b"a", "x"), TypeError, "path is of type bytes"),
+    (lambda sb: sb.write_file("a", 5), TypeError, "data is of type int, and must be a str or bytes"),
+    (lambda sb: sb.open(b"a"), TypeError, "path is of type bytes"),
+    (lambda sb: sb.open("a", "q"), ValueError, "invalid mode: 'q'"),
+    (lambda sb: sb.adopt(None), cellblock.CheckpointError, "only an open branch of this sandbox"),
+    (lambda sb: cellblock._loop.call(sb._a.adopt(sb.branch())), cellblock.CheckpointError, "only an open branch"),
     (lambda sb: sb.set("x", DEEP), TypeError, "x: only JSON, bytes and numpy arrays can go into a sandbox"),
 ]
 

@@ -42,6 +42,10 @@ class AsyncRunner:
     async def _ready(self) -> Session:
         return self._session
 
+    def _begun(self) -> bool:
+        """Whether it is there, or on its way, or was: nothing is made in order to interrupt it."""
+        raise NotImplementedError
+
     def _keep(self, result: Result) -> None:
         self.last = result
 
@@ -79,8 +83,11 @@ class AsyncRunner:
                             await told
                     elif event.result is not None:
                         result = event.result
-            finally:
+            except GeneratorExit:  # the loop is closed: nothing can be awaited any more
+                raise
+            except BaseException:
                 await events.aclose()
+                raise
         if check and not result.ok:
             raise CellError(result)
         return result
@@ -106,6 +113,8 @@ class AsyncRunner:
             if not task.done():
                 task.cancel()
                 await asyncio.wait({task})
+            elif not task.cancelled():
+                task.exception()  # nobody asks for the end any more, perhaps
 
     async def set(self, name: str, value: Any) -> None:
         """Gives a variable a value: JSON, bytes, or a numpy array or scalar. TypeError for what is none of these.
@@ -138,7 +147,8 @@ class AsyncRunner:
 
     async def interrupt(self) -> None:
         """Interrupts what runs, as Ctrl-C does: the cell ends with KeyboardInterrupt and keeps its variables."""
-        await (await self._ready()).interrupt(self._subshell)
+        if self._begun():
+            await (await self._ready()).interrupt(self._subshell)
 
 
 class AsyncBranch(AsyncRunner):
@@ -163,6 +173,9 @@ class AsyncBranch(AsyncRunner):
             if self.closed:
                 raise SandboxError("the branch is closed")
         return self._session
+
+    def _begun(self) -> bool:
+        return self._subshell is not None or self._opening is not None or self.closed
 
     def _opened(self, opening: asyncio.Future[None]) -> None:
         self._opening = None
@@ -193,12 +206,19 @@ class AsyncBranch(AsyncRunner):
         self.closed = True
         if self._opening is not None:  # then as soon as it is there
             return
-        subshell, self._subshell = self._subshell, None
+        subshell = self._subshell
         if subshell is not None:
+            self._end()
             try:
                 await self._session.request("delete_subshell_request", {"subshell_id": subshell}, channel="control")
             except (SandboxError, RequestError):  # it has ended already
                 pass
+
+    def _end(self) -> None:
+        """It can't be used any more."""
+        if self._subshell is not None:
+            self._session._lines.pop(self._subshell, None)
+        self.closed, self._subshell = True, None
 
 
 class AsyncSandbox(AsyncRunner):
@@ -236,6 +256,8 @@ class AsyncSandbox(AsyncRunner):
         self._session = Session(connect, seconds("grace", grace, zero=True))
         self._session.on_input = on_input
         self._session.on_started.append(self._check_jail)
+        if on_input is not None and not callable(on_input):
+            raise TypeError(f"on_input is {on_input!r:.100}, and must be a function of a prompt and password")
         if isinstance(tools, (str, bytes)) or not isinstance(tools, Iterable):
             raise ToolError(f"tools is {tools!r:.100}, and must be a list of functions")
         self._tools = list(tools)
@@ -322,6 +344,10 @@ class AsyncSandbox(AsyncRunner):
                     await self._session.start()
         return self._session
 
+    def _begun(self) -> bool:
+        starting = self._starting is not None and self._starting.locked()
+        return self._session.started or starting or self._ended
+
     def _changing(self) -> asyncio.Lock:
         """Held by who starts a kernel or takes another in its place."""
         if self._starting is None:
@@ -375,10 +401,15 @@ class AsyncSandbox(AsyncRunner):
         """
         session = await self._ready()
         with span("cellblock.rollback", {"cellblock.session": session.id, "cellblock.checkpoint": name}) as held:
-            reply = await self._ask("cellblock_rollback_request", {"name": name, "cells": cells})
-            self.last = went_back(reply.content)
-            tell_restored(held, reply.content.get("restored_to"), self.last.undone)
-            return self.last.undone
+            said = await session.request(
+                "cellblock_rollback_request", {"name": name, "cells": cells}, keep=self._went_back
+            )
+            undone = went_back(said.content).undone
+            tell_restored(held, said.content.get("restored_to"), undone)
+            return undone
+
+    def _went_back(self, content: Mapping[str, Any]) -> None:
+        self.last = went_back(content)
 
     def branch(self, name: Optional[str] = None) -> AsyncBranch:
         """A copy of the named state, or of the present one, that runs beside this one. Use it by `async with`."""
@@ -393,13 +424,16 @@ class AsyncSandbox(AsyncRunner):
         BusyError: a cell of it runs.
         Nothing has changed then.
         """
-        if branch._sandbox is not self or branch.closed:
+        if not isinstance(branch, AsyncBranch) or branch._sandbox is not self or branch.closed:
             raise CheckpointError("CheckpointError", "only an open branch of this sandbox can be adopted")
         session = await branch._ready()
+
+        def adopted(content: Mapping[str, Any]) -> None:
+            self._went_back(content)
+            branch._end()
+
         with span("cellblock.adopt", {"cellblock.session": session.id, "cellblock.branch": branch._subshell}):
-            reply = await self._ask("cellblock_adopt_request", {"subshell_id": branch._subshell})
-            self.last = went_back(reply.content)
-        branch.closed, branch._subshell = True, None
+            await session.request("cellblock_adopt_request", {"subshell_id": branch._subshell}, keep=adopted)
         return self
 
     async def reset(self) -> None:
@@ -434,7 +468,9 @@ class AsyncSandbox(AsyncRunner):
 
     async def write_file(self, path: Union[str, "os.PathLike[str]"], data: Union[str, bytes]) -> None:
         """Makes or replaces a file of the workspace, and the folders above it. Text is written as UTF-8."""
-        await self._files.write(path_of(path), data.encode() if isinstance(data, str) else data)
+        if not isinstance(data, (str, bytes, bytearray, memoryview)):
+            raise TypeError(f"data is of type {type(data).__name__}, and must be a str or bytes")
+        await self._files.write(path_of(path), data.encode() if isinstance(data, str) else bytes(data))
 
     async def list_files(self, path: Union[str, "os.PathLike[str]"] = ".") -> List[Entry]:
         """What is in a folder of the workspace, in no order; sizes in bytes."""

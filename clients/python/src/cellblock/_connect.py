@@ -18,7 +18,7 @@ from ._errors import SandboxError
 from ._keeper import keeper
 from ._session import Connected
 from ._threads import made_in_a_thread
-from ._wire import Lost, Message, Receive, ZmqTransport, check_size, from_json, to_json
+from ._wire import CHANNELS, Lost, Message, Receive, ZmqTransport, check_size, from_json, to_json
 
 V1 = "v1.kernel.websocket.jupyter.org"
 TORNADO = 10 << 20  # bytes of one message that a server takes, unless it was told otherwise
@@ -68,8 +68,11 @@ def read_connection_file(where: str) -> Dict[str, Any]:
     try:
         with open(path, encoding="utf-8") as f:
             said = json.load(f)
-        if not isinstance(said, dict) or not said.get("shell_port"):
+        if not isinstance(said, dict):
             raise ValueError("it names no ports")
+        missing = [f"{c}_port" for c in CHANNELS if not said.get(f"{c}_port")]
+        if missing:
+            raise ValueError(f"it names no {', '.join(missing)}")
     except (OSError, ValueError) as e:
         raise SandboxError(f"{path} is no connection file of a kernel: {e}") from None
     if said.get("transport", "tcp") == "ipc" and not said.get("ip"):
@@ -139,7 +142,13 @@ class Server:
         """Starts a kernel; gives its id. One whose caller waits no more is stopped as soon as it is there."""
 
         def start() -> str:
-            kernel = str(self._rest("POST", "/api/kernels", {"name": kernel_name})["id"])
+            said = self._rest("POST", "/api/kernels", {"name": kernel_name})
+            if not isinstance(said, dict) or not isinstance(said.get("id"), str):
+                raise SandboxError(
+                    f"{self.base} answered POST /api/kernels with {said!r:.200}, which names no kernel: connect to the "
+                    "URL of a Jupyter server or kernel gateway"
+                )
+            kernel: str = said["id"]
             url = self._url(kernel)
             keeper().keep(url, url=url, authorization=self.headers().get("Authorization", ""))
             return kernel
@@ -172,14 +181,21 @@ class WebSocket:
 
     async def open(self, receive: Receive, lost: Lost) -> None:
         from tornado.httpclient import HTTPClientError, HTTPRequest
-        from tornado.websocket import websocket_connect
+        from tornado.websocket import WebSocketError, websocket_connect
 
         url = f"ws{self._server.base[4:]}/api/kernels/{self._kernel}/channels?session_id={uuid.uuid4().hex}"
         try:
             request = HTTPRequest(url, headers=self._server.headers(), connect_timeout=60)
-            self._socket = await websocket_connect(request, subprotocols=[V1], max_message_size=1 << 30)
-        except (OSError, HTTPClientError) as e:
-            raise SandboxError(f"{self._server.base} gives no websocket for kernel {self._kernel}: {e}") from None
+            opening = asyncio.ensure_future(websocket_connect(request, subprotocols=[V1], max_message_size=1 << 30))
+            self._socket = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close_late)
+            raise
+        except (OSError, HTTPClientError, WebSocketError) as e:
+            raise SandboxError(
+                f"{self._server.base} gives no websocket for kernel {self._kernel}: {e}. Connect to the URL of a "
+                "Jupyter server or kernel gateway, or of a kernel there (…/api/kernels/ID)"
+            ) from None
         self._binary = self._socket.selected_subprotocol == V1
         self._reader = asyncio.ensure_future(self._read(receive, lost))
         self._writer = asyncio.ensure_future(self._write(lost))
@@ -240,6 +256,12 @@ class WebSocket:
                 task.cancel()
         if self._socket is not None:
             self._socket.close()
+
+
+def _close_late(opening: asyncio.Future[Any]) -> None:
+    """A connection that came when nobody waited for it any more."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
 
 
 def pack_v1(channel: str, m: Message) -> bytes:

@@ -5,6 +5,7 @@ A cell that fails raises nothing unless `check=True` was given: the Result says 
 
 from __future__ import annotations
 
+import errno
 from typing import Any, Mapping, Optional
 
 from ._result import Result, plain
@@ -89,15 +90,15 @@ class ToolError(CellblockError):
     """A host tool is defined or used wrongly, on the host's side."""
 
 
-# The names that the kernel gives to errors of files are Python's own.
-FILE_ERRORS: dict[str, type[OSError]] = {
-    "FileNotFoundError": FileNotFoundError,
-    "IsADirectoryError": IsADirectoryError,
-    "NotADirectoryError": NotADirectoryError,
-    "PermissionError": PermissionError,
-    "FileExistsError": FileExistsError,
-    "FileTooLargeError": OSError,
-    "OSError": OSError,
+# The names that the kernel gives to errors of files are Python's own. OSError itself has one of many numbers.
+FILE_ERRORS: dict[str, Optional[int]] = {
+    "FileNotFoundError": errno.ENOENT,
+    "IsADirectoryError": errno.EISDIR,
+    "NotADirectoryError": errno.ENOTDIR,
+    "PermissionError": errno.EACCES,
+    "FileExistsError": errno.EEXIST,
+    "FileTooLargeError": errno.EFBIG,
+    "OSError": None,
 }
 
 _BY_NAME: dict[str, type[RequestError]] = {
@@ -109,12 +110,21 @@ _BY_NAME: dict[str, type[RequestError]] = {
 _INFRASTRUCTURE = {"IsolationError", "KernelDiedError", "JobLostError", "WireError", "DeadKernelError"}
 
 
-def from_reply(content: Mapping[str, Any]) -> Exception:
-    """The exception for a reply whose status is not ok."""
+def _of_a_file(number: Optional[int], text: str, path: Optional[str]) -> OSError:
+    """As Python's own: of the number's class, and with the file's name once."""
+    if number is None:
+        return OSError(text)
+    if path is None:
+        return OSError(number, text)
+    return OSError(number, text[len(path) + 2 :] if text.startswith(f"{path}: ") else text, path)
+
+
+def from_reply(content: Mapping[str, Any], path: Optional[str] = None) -> Exception:
+    """The exception for a reply whose status is not ok. `path`: the file that was asked for."""
     name = str(content.get("ename") or content.get("status") or "Error")
     text = str(content.get("evalue") or "")
     if name in FILE_ERRORS:
-        return FILE_ERRORS[name](text)
+        return _of_a_file(FILE_ERRORS[name], text, path)
     if name in _INFRASTRUCTURE:
         return SandboxError(f"{name}: {text}")
     if name == "KeyboardInterrupt" and "stdout" in content:  # of a command

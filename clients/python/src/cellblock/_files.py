@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import errno
 import io
+import os
 from typing import Any, AsyncIterator, Awaitable, Callable, List, Mapping, NamedTuple, Optional, Sequence
 
 from ._errors import RequestError
@@ -137,7 +138,7 @@ class Files:
             if mode.letter == "x":
                 with contextlib.suppress(FileNotFoundError):
                     await self.size(path)
-                    raise FileExistsError(f"{path} exists")
+                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
             await self.ask("write", path, [b""])
         return 0
 
@@ -176,7 +177,10 @@ class Files:
 
 
 class AsyncFile:
-    """An open file of the workspace. Text is read and written as a whole number of characters, lines end in LF."""
+    """An open file of the workspace. Text is read and written as a whole number of characters, lines end in LF.
+
+    It has no `seek`, `tell` and `readline`: `async for` gives the lines.
+    """
 
     def __init__(self, files: Files, path: str, mode: str, encoding: str) -> None:
         self._files, self._path, self._encoding = files, path, encoding
@@ -206,13 +210,18 @@ class AsyncFile:
         return data.decode(self._encoding) if self._mode.text else data
 
     async def write(self, data: Any) -> int:
-        """Writes text, or bytes with mode "b", at once; gives its length."""
+        """Writes text, or bytes with mode "b", at once; gives its length. TypeError for what is not that."""
         await self._begin()
         if self._mode.letter == "r" and not self._mode.plus:
             raise io.UnsupportedOperation("not writable")
-        raw: bytes = data.encode(self._encoding) if self._mode.text else bytes(data)
+        if not self._mode.text:
+            raw = bytes(memoryview(data))
+        elif isinstance(data, str):
+            raw = data.encode(self._encoding)
+        else:
+            raise TypeError(f"write() argument must be str, not {type(data).__name__}")
         self._at = await self._files.write_at(self._path, raw, self._at, self._mode.letter == "a")
-        return len(data)
+        return len(data if self._mode.text else raw)
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         data = await self.read()
@@ -278,9 +287,8 @@ class RawFile(io.RawIOBase):
         return self._at
 
 
-def opened(call: Call, files: Files, path: str, mode: str, encoding: str) -> Any:
+def opened(call: Call, files: Files, path: str, asked: Mode, encoding: str) -> Any:
     """What Python's open gives, over a file of the workspace."""
-    asked = Mode.of(mode)
     raw = RawFile(call, files, path, asked)
     size = files.part
     buffered: Any

@@ -12,7 +12,7 @@ from ._wire import ZmqTransport
 
 
 class AsyncKernel:
-    """The kernel of a sandbox. `km` and `kc` are made at their first use; close `kc`'s channels yourself."""
+    """The kernel of a sandbox. Each use of `km` and `kc` makes another one; close `kc`'s channels yourself."""
 
     _manager, _client = "AsyncKernelManager", "AsyncKernelClient"
 

@@ -89,8 +89,14 @@ class _Home:
             base = "/tmp"  # a socket's address has 107 characters
         self._sweep(base)
         self.path = tempfile.mkdtemp(prefix=PREFIX, dir=base)
-        self.lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            self.lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if self.lock >= 0:
+                os.close(self.lock)
+            os.rmdir(self.path)
+            raise
         keeper().keep(self.path, folder=self.path)
 
     @staticmethod
@@ -181,7 +187,13 @@ class Process:
                 f"{sys.executable} has no os.pidfd_open, by which a kernel's end is seen: it was built for a Linux "
                 "before 5.3. Use another Python, of 3.9 or newer"
             )
-        self._home, self.folder = _new_folder()
+        try:
+            self._home, self.folder = _new_folder()
+        except OSError as e:
+            raise SandboxError(
+                f"no folder for a kernel can be made: {e}. It would be in $XDG_RUNTIME_DIR, or in the temporary folder "
+                "($TMPDIR)"
+            ) from e
         try:
             self._start(arguments, binary, cwd)
         except BaseException as e:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
-from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence, Sized, Union
+from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence, Union
 
 from ._errors import PolicyError
 
@@ -41,7 +42,8 @@ def _text(key: str, value: Any) -> str:
     if isinstance(value, os.PathLike):
         return str(os.fspath(value))
     if isinstance(value, (list, tuple, set, frozenset)):
-        return json.dumps(list(value))
+        with contextlib.suppress(TypeError, ValueError):
+            return json.dumps(list(value), default=os.fspath)
     raise PolicyError(f"policy: {key} is {value!r}; allowed are texts, numbers, lists, and objects of them")
 
 
@@ -72,10 +74,13 @@ class Policy:
             raise PolicyError(f"base is {self.base!r:.100}, and must be a policy's name or file, or a Policy")
         if isinstance(self.imports, (str, bytes)) or not isinstance(self.imports, (Iterable, type(None))):
             raise PolicyError(f"imports is {self.imports!r:.100}; give a list of modules' names: ['math']")
-        if isinstance(self.imports, Sized) and not len(self.imports):
-            raise PolicyError("imports is empty, which the kernel takes for any module; name some, or leave it out")
         if not isinstance(self.network, (bool, str, Iterable, type(None))) or isinstance(self.network, bytes):
             raise PolicyError(f"network is {self.network!r:.100}; give 'none', 'full', or a list: ['pypi.org:443']")
+        for name, names in (("imports", self.imports), ("network", self.network)):
+            if isinstance(names, Iterable) and not isinstance(names, str):  # an iterator is used up by its first use
+                object.__setattr__(self, name, tuple(names))
+        if self.imports is not None and not self.imports:
+            raise PolicyError("imports is empty, which the kernel takes for any module; name some, or leave it out")
         if isinstance(self.workspace, str) and not self.workspace:
             raise PolicyError("workspace is an empty text; give a folder, '.' for the current one, or leave it out")
 

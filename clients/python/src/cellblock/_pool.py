@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import functools
 import os
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional
 
 from . import _loop
 from ._checks import seconds
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 STARTS = max(2, os.cpu_count() or 1)  # that run beside each other
 LIVES = 10.0  # seconds within which a sandbox that stands ready must answer, or it is broken
+LOOK = 1.0  # of these, seconds that also a lease waits that may wait for less
 
 
 def _expired(ttl: float) -> str:
@@ -63,15 +65,22 @@ class AsyncLease:
             self._timer = asyncio.get_running_loop().call_later(self._ttl, self._expire, self._ttl)
 
     def _expire(self, ttl: float) -> None:
-        self._pool._spawn(self._end(_expired(ttl)))
+        self._over(_expired(ttl))
 
     async def _end(self, why: str) -> None:
         self._pool._check_process()
         if self._timer is not None:
             self._timer.cancel()
-        if self._sandbox is not None and self._sandbox in self._pool._leased:
-            self._pool._leased.discard(self._sandbox)
-            await asyncio.shield(self._pool._spawn(self._pool._end(self._sandbox, why)))
+        ending = self._over(why)
+        if ending is not None:
+            await asyncio.shield(ending)
+
+    def _over(self, why: str) -> Optional[asyncio.Task[Any]]:
+        """From now on it can't be renewed. What ends the sandbox, if nothing has ended it."""
+        if self._sandbox is None or self._sandbox not in self._pool._leased:
+            return None
+        self._pool._leased.discard(self._sandbox)
+        return self._pool._spawn(self._pool._end(self._sandbox, why))
 
 
 class AsyncPool:
@@ -89,7 +98,8 @@ class AsyncPool:
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise ValueError(f"size is {size!r}: allowed is a whole number above 0")
         self._size, self._setup = size, setup
-        self._make = make or (lambda: _sandbox(base, options))
+        kept = {k: list(v) if isinstance(v, Iterator) else v for k, v in options.items()}  # the first would use it up
+        self._make = make or (lambda: _sandbox(base, kept))
         self._ready: collections.deque[AsyncSandbox] = collections.deque()
         self._leased: set[AsyncSandbox] = set()
         self._waiting: collections.deque[asyncio.Future[AsyncSandbox]] = collections.deque()
@@ -179,23 +189,19 @@ class AsyncPool:
         while self._ready:
             sandbox = self._ready.popleft()
             self._leased.add(sandbox)
-            answer = self._spawn(_alive(sandbox))
+            look = self._spawn(self._look(sandbox))
+            back = functools.partial(self._back, sandbox)
             try:
-                for _ in range(2):  # one look may be the first after this loop stood still
-                    await asyncio.wait({answer}, timeout=LIVES / 2)
+                await asyncio.wait({look}, timeout=None if deadline is None else max(LOOK, deadline - loop.time()))
             except asyncio.CancelledError:
-                answer.cancel()
-                self._back(sandbox)
+                look.add_done_callback(back)
                 raise
-            alive = answer.done() and not answer.cancelled() and answer.result()
-            if alive and sandbox in self._leased:
-                return sandbox
+            if not look.done():
+                look.add_done_callback(back)
+                why = "one that stands ready does not answer"
+                raise TimeoutError(f"no sandbox of the pool came free within {wait:g} seconds: {why}")
             if sandbox in self._leased:
-                self._leased.discard(sandbox)
-                self._spawn(self._end(sandbox, "the sandbox is broken"))
-            silent = answer.cancel()
-            if silent and deadline is not None and loop.time() >= deadline:
-                break  # others that stand ready may be as silent
+                return sandbox
         if not self._open:  # meanwhile: nobody would answer what waits now
             raise SandboxClosedError("the pool was closed")
         future: asyncio.Future[AsyncSandbox] = loop.create_future()
@@ -214,7 +220,17 @@ class AsyncPool:
             raise TimeoutError(f"no sandbox of the pool came free within {wait:g} seconds: {why}")
         return future.result()
 
-    def _back(self, sandbox: AsyncSandbox) -> None:
+    async def _look(self, sandbox: AsyncSandbox) -> None:
+        """Ends a sandbox that stood ready and does not answer."""
+        answer = asyncio.ensure_future(_alive(sandbox))
+        for _ in range(2):  # one look may be the first after this loop stood still
+            await asyncio.wait({answer}, timeout=LIVES / 2)
+        if not (answer.done() and answer.result()) and sandbox in self._leased:
+            self._leased.discard(sandbox)
+            self._spawn(self._end(sandbox, "the sandbox is broken"))
+        answer.cancel()
+
+    def _back(self, sandbox: AsyncSandbox, _: object = None) -> None:
         """A sandbox that was taken and not used is the next one's."""
         if sandbox in self._leased:
             self._leased.discard(sandbox)

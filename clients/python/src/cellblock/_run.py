@@ -169,6 +169,12 @@ class Run:
         self._result.error = _error_of(m.content)
         self._tell(Event("error", str(self._result.error)))
 
+    def so_far(self) -> Result:
+        """What there is by now, for a caller that waits no more."""
+        error = self.done.exception() if self.done.done() else None
+        lost = None if error is None else str(error)
+        return self.result(partial=lost is not None or not self.done.done(), lost=lost)
+
     def result(self, *, partial: bool = False, lost: Optional[str] = None) -> Result:
         """What there is by now; whole once `done` is set. `lost`: the kernel is gone, for this reason."""
         r = self._result

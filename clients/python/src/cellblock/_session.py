@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import contextvars
 import json
+import logging
 import os
 import time
 import uuid
@@ -27,6 +28,7 @@ Calls = Callable[[list[dict[str, Any]]], Awaitable[list[dict[str, Any]]]]
 Input = Callable[[str, bool], Union[str, Awaitable[str]]]
 T = TypeVar("T")
 
+_log = logging.getLogger("cellblock.input")  # the tracebacks, for who wrote on_input
 SILENCE = 30.0  # seconds without an answer after which the kernel is asked whether it is there
 STILL = 5.0  # seconds beyond the grace after which a loop that has not ended its kernel is taken to stand still
 LATE = 2.0  # seconds after a cell's reply within which its idle is there, if it was not lost
@@ -106,6 +108,7 @@ class Session:
         self._heard = self._published = 0  # messages, and those of iopub among them
         self._pending: dict[str, asyncio.Future[Message]] = {}
         self._runs: dict[str, Run] = {}
+        self._left: set[str] = set()  # ids of runs that nobody waits for, and that have not ended
         self._lines: dict[Optional[str], asyncio.Lock] = {}
         self._asked: dict[str, asyncio.Task[None]] = {}
         self._loop: Optional[asyncio.AbstractEventLoop] = None
@@ -225,6 +228,7 @@ class Session:
             raise SandboxError("this kernel was connected to, not started here: restart it where it was started")
         await self.close()
         self._lines.clear()
+        self._left.clear()
         if self._over:
             raise SandboxClosedError("the sandbox was closed")
         await self.start()
@@ -270,7 +274,11 @@ class Session:
             self._fail(why, SandboxError)
 
     def _fail(self, why: str, kind: type[SandboxError]) -> None:
-        if self._loop is None or self._loop.is_closed():  # nobody waits
+        if self._loop is None or self._loop.is_closed():  # nobody waits: nor is held what would never go on
+            self._pending.clear()
+            self._runs.clear()
+            self._lines.clear()
+            self._asked.clear()
             return
         for future in list(self._pending.values()):
             if not future.done():
@@ -314,12 +322,16 @@ class Session:
                 run.question = m
                 self._asked[str(m.header.get("msg_id"))] = task
                 task.add_done_callback(lambda t: self._asked.pop(str(m.header.get("msg_id")), None))
+            elif m.type == "input_request" and m.parent_id in self._left:
+                self._refuse(m)
         elif is_given_up(channel, m):  # its parent is whose the first of that was: what others said may be in it, too
             for each in self._runs.values():
                 each.gave_up(m)
         elif run is not None:
             run.receive(channel, m)
         else:
+            if m.type == "execute_reply":
+                self._left.discard(m.parent_id)
             future = self._pending.get(f"iopub {m.parent_id}" if channel == "iopub" else m.parent_id)
             if future is not None and not future.done():
                 future.set_result(m)
@@ -335,10 +347,12 @@ class Session:
         buffers: Sequence[bytes] = (),
         channel: str = "shell",
         subshell: Optional[str] = None,
+        keep: Optional[Callable[[Mapping[str, Any]], None]] = None,
     ) -> Reply:
         """Sends a request and waits for its reply. Raises what the reply says where its status is not ok.
 
-        Cancelling it takes back what waits in a line of cells, and ends a command (docs/messages.md).
+        Cancelling it takes back what waits in a line of cells, and ends a command (docs/messages.md). What goes on all
+        the same is not lost: `keep` gets the content of a reply that is ok, whenever it comes.
         """
         transport = self.check()
         served = self._serves()
@@ -350,19 +364,31 @@ class Session:
             metadata = {**(metadata or {}), "cellblock": mark((metadata or {}).get("cellblock"))}
         message = self._message(msg_type, content, metadata, buffers, subshell)
         msg_id = str(message.header["msg_id"])
-        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._pending[msg_id] = future
+        transport.send(channel, message)
         try:
-            transport.send(channel, message)
-            reply = await self._answered(future)
+            reply = await self._answered(self._expected(msg_id, keep))
         except asyncio.CancelledError:
             self._interrupt_one(msg_id)
             raise
-        finally:
-            self._pending.pop(msg_id, None)
         if reply.content.get("status", "ok") != "ok":
-            raise from_reply(reply.content)
+            raise from_reply(reply.content, content.get("path"))
         return Reply(reply.content, reply.metadata, reply.buffers)
+
+    def _expected(
+        self, msg_id: str, keep: Optional[Callable[[Mapping[str, Any]], None]]
+    ) -> asyncio.Future[Message]:
+        """The reply to a request, which may come when nobody waits for it any more."""
+
+        def came(future: asyncio.Future[Message]) -> None:
+            self._pending.pop(msg_id, None)
+            if future.exception() is None and keep is not None:
+                content = future.result().content
+                if content.get("status", "ok") == "ok":
+                    keep(content)
+
+        future = self._pending[msg_id] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(came)
+        return future
 
     async def _answered(self, future: asyncio.Future[T]) -> T:
         """Waits for the future. A kernel whose end this process can't see is asked now and then whether it is there."""
@@ -396,7 +422,7 @@ class Session:
             return False
         finally:
             for key, sign in signs.items():
-                del self._pending[key]
+                self._pending.pop(key, None)
                 if sign.done():
                     sign.exception()  # it is gone, perhaps: who waits hears of it
 
@@ -410,6 +436,10 @@ class Session:
         elif self.on_input is not None:
             prompt, password = str(m.content.get("prompt", "")), m.content.get("password") is True
             typed, error = await outcome_of_call(self._typists, self.on_input, prompt, password)
+            if error is not None:
+                _log.info("on_input raised", exc_info=error)
+            elif not isinstance(typed, str):
+                _log.info("on_input gave %.100r, which is no text", typed)
             value = typed if error is None and isinstance(typed, str) else END_OF_FILE
         else:
             value = END_OF_FILE
@@ -427,9 +457,19 @@ class Session:
         newest = self._runs[run].question if run in self._runs else m
         if newest is not m and (calls_in(m) is None or newest is None or calls_in(newest) is None):
             return  # the cell was interrupted in this question: the answer would be one to the next. Calls have ids
-        line = self._runs[run].line if run in self._runs else None
+        self._reply_to(m, value, self._runs[run].line if run in self._runs else None)
+
+    def _reply_to(self, question: Message, value: str, line: Optional[str]) -> None:
         reply = self._message("input_reply", {"status": "ok", "value": value}, subshell=line)
-        self.check().send("stdin", reply._replace(parent=m.header))
+        self.check().send("stdin", reply._replace(parent=question.header))
+
+    def _refuse(self, question: Message) -> None:
+        """Of a cell that goes on though its caller has given up: without an answer it would wait, and others for it."""
+        calls = calls_in(question)
+        why = ToolError("nobody waits for this cell any more")
+        value = END_OF_FILE if calls is None else self._failed(calls, why)
+        with contextlib.suppress(SandboxError, ValueTooLargeError):
+            self._reply_to(question, value, question.parent.get("subshell_id"))
 
     async def _called(self, calls: list[Any]) -> str:
         try:
@@ -450,7 +490,8 @@ class Session:
     @staticmethod
     def _failed(calls: list[Any], e: Exception) -> str:
         error = {"type": type(e).__name__, "message": str(e)}
-        return json.dumps({"results": [{"id": c.get("id"), "error": error} for c in calls if isinstance(c, dict)]})
+        said = {"error": error, "completed": False}
+        return json.dumps({"results": [{"id": c.get("id"), **said} for c in calls if isinstance(c, dict)]})
 
     # Cells
 
@@ -497,29 +538,39 @@ class Session:
             run = Run(str(message.header["msg_id"]), subshell, on_event)
             self._runs[run.id] = run
             result: Optional[Result] = None
+            stopping: Optional[asyncio.Future[None]] = None
             try:
                 transport.send("shell", message)
                 await self._to_the_end(run)
                 result = run.result()
             except asyncio.CancelledError:
+                stopping = asyncio.ensure_future(self._stop(run))
+                stopping.add_done_callback(lambda _: self._ended(run))
                 try:
-                    await self._stop(run)
-                finally:  # it may be cancelled once more
-                    result = run.result(partial=not run.done.done())
+                    await asyncio.shield(stopping)  # who gives up twice does not leave it half stopped
+                finally:
+                    result = run.so_far()
                 raise
             except SandboxError as e:
                 result = run.result(partial=True, lost=str(e))
                 raise
             finally:
-                self._runs.pop(run.id, None)
-                for asked in run.asked:
-                    asked.cancel()  # nobody waits for the answer
-                self.on_over(run.id)
+                if stopping is None:
+                    self._ended(run)
                 if result is not None:
                     tell_result(held, result, run.restored_to)
                 if keep is not None and result is not None:
                     keep(result)
             return result
+
+    def _ended(self, run: Run) -> None:
+        """Nothing is done for it any more. It may go on: a cell that catches interrupts."""
+        self._runs.pop(run.id, None)
+        if run.interrupted and not run.replied.done():
+            self._left.add(run.id)
+        for asked in run.asked:
+            asked.cancel()  # nobody waits for the answer
+        self.on_over(run.id)
 
     async def _to_the_end(self, run: Run) -> None:
         """Waits for reply and idle. The idle may be lost: the kernel sets aside who does not read what it publishes,

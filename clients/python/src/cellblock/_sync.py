@@ -9,8 +9,9 @@ from typing import (
 )
 
 from ._async import AsyncBranch, AsyncRunner, AsyncSandbox, OnOutput
+from ._checks import path_of
 from ._errors import CellError, CheckpointError
-from ._files import ChangeList, Entry, opened
+from ._files import ChangeList, Entry, Mode, opened
 from ._kernel import Kernel
 from ._loop import begin, call, end, hearing
 from ._policy import Policy, Size
@@ -248,8 +249,9 @@ class Sandbox(Runner):
 
         `mode` as for Python's open. Errors are Python's own: FileNotFoundError, PermissionError …
         """
+        name, asked = path_of(path), Mode.of(mode)
         self._call(self._a.start)
-        return opened(lambda work: self._call(lambda: work), self._a._files, os.fspath(path), mode, encoding)
+        return opened(lambda work: self._call(lambda: work), self._a._files, name, asked, encoding)
 
     def read_file(self, path: PathLike) -> bytes:
         """All bytes of a file of the workspace. OSError where it has more than 1 GiB: `open` it, and read parts."""

@@ -17,6 +17,8 @@ import threading
 import time
 from typing import Any, Awaitable, Callable, Dict, NamedTuple, Optional, TypeVar
 
+from ._errors import SandboxError
+
 T = TypeVar("T")
 
 
@@ -65,7 +67,7 @@ async def outcome_of_call(threads: Threads, function: Callable[..., Any], *argum
 
 async def made_in_a_thread(make: Callable[[], T], undo: Callable[[T], object]) -> T:
     """What `make` gives. Where nobody waits for it any more, `undo` takes it away as soon as it is there: in the same
-    thread, since the caller's event loop may have ended by then."""
+    thread, since the caller's event loop may have ended by then. SandboxError: the system gives no thread."""
     made: concurrent.futures.Future[T] = concurrent.futures.Future()
     made.set_running_or_notify_cancel()
     given_up, left = threading.Event(), threading.Event()  # by the caller
@@ -88,7 +90,11 @@ async def made_in_a_thread(make: Callable[[], T], undo: Callable[[T], object]) -
     thread = threading.Thread(target=work, name="cellblock-start", daemon=True)
     try:
         _under_way[thread] = give_up
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as e:
+            _under_way.pop(thread, None)
+            raise SandboxError(f"no thread can be started, and a kernel's start and end need one: {e}") from e
         return await asyncio.wrap_future(made)
     except BaseException:
         given_up.set()

@@ -17,7 +17,7 @@ from typing import Any, Callable, Mapping, NamedTuple, Optional, Protocol, Seque
 
 import zmq
 
-from ._errors import ValueTooLargeError
+from ._errors import SandboxError, ValueTooLargeError
 
 DELIMITER = b"<IDS|MSG>"
 CHANNELS = ("shell", "control", "stdin", "iopub")
@@ -173,8 +173,8 @@ class ZmqTransport:
             return f"ipc://{ip}-{port}"
         return f"tcp://[{ip}]:{port}" if ":" in ip else f"tcp://{ip}:{port}"
 
-    def _socket(self, channel: str, identity: bytes) -> zmq.Socket[bytes]:
-        s = context().socket(zmq.SUB if channel == "iopub" else zmq.DEALER)
+    def _connect(self, channel: str, identity: bytes) -> zmq.Socket[bytes]:
+        s = self._sockets[channel] = context().socket(zmq.SUB if channel == "iopub" else zmq.DEALER)
         s.setsockopt(zmq.LINGER, 0)
         s.setsockopt(zmq.RCVHWM, 0)
         s.setsockopt(zmq.SNDHWM, 0)
@@ -198,8 +198,14 @@ class ZmqTransport:
         self._welcome = self._loop.create_future()
         identity = uuid.uuid4().hex.encode()  # stdin is answered where shell has asked
         for channel in CHANNELS:
-            self._sockets[channel] = self._socket(channel, identity)
-            self._loop.add_reader(self._sockets[channel].FD, self._readable, channel)
+            try:
+                s = self._connect(channel, identity)
+            except zmq.ZMQError as e:
+                raise SandboxError(
+                    f"the kernel's socket {self._address(channel)} can't be connected to: {e}. See to what the "
+                    "connection file says, and to how many files this program may have open (`ulimit -n`)"
+                ) from None
+            self._loop.add_reader(s.FD, self._readable, channel)
             self._loop.call_soon(self._readable, channel)
         await self._welcome
 

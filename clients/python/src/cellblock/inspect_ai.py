@@ -177,9 +177,9 @@ class CellblockSandboxEnvironment(SandboxEnvironment):
         except PermissionError:
             raise
         except (FileNotFoundError, NotADirectoryError) as e:  # the program, or cwd
-            return ExecResult(False, NOT_FOUND, "", str(e))
+            return ExecResult(False, NOT_FOUND, "", e.strerror or str(e))
         except OSError as e:
-            return ExecResult(False, CANNOT_RUN, "", str(e))
+            return ExecResult(False, CANNOT_RUN, "", e.strerror or str(e))
         except SandboxError as e:
             if not ended_from_inside(self.sandbox._a, e):
                 raise

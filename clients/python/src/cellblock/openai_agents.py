@@ -275,6 +275,7 @@ class CellblockSandboxClient(BaseSandboxClient[CellblockSandboxClientOptions]): 
         del words["type"]
         words["policy"] = policy_for(words, SETTINGS)
         sandbox = Sandbox(words.pop("base"), **words)
+        sandbox._a._channel = "control"  # commands and files at once, not one after the other
         state.sandbox_id = uuid.uuid4().hex
         self._live[state.sandbox_id] = sandbox
         return sandbox
