@@ -100,6 +100,19 @@ static bool is_folder(int judged, int fd)
 	return fstat(judged, &a) == 0 && fstat(fd, &b) == 0 && cb_is_same_file(&a, &b);
 }
 
+/* Others may have made the rest of a repository since, and no act of ours is to complete it. */
+static int judge_maker_again(const struct cb_layer *layer, const struct cb_layer_entry *e)
+{
+	struct cb_judge judge = layer->judge;
+	struct cb_judged judged;
+	int r;
+
+	judge.beside = -1;
+	r = cb_judge(&judge, e->path, CB_ACT_MAKE, e->st.st_mode & S_IFMT, -1, &judged);
+	cb_fd_close(&judged.parent);
+	return r == 0 && !judged.maker ? -EROFS : r; /* it is one, and the entry was not judged as a part of one */
+}
+
 int cb_layer_still(const struct cb_layer *layer, const struct cb_layer_entry *e)
 {
 	char folder[PATH_MAX];
@@ -112,15 +125,15 @@ int cb_layer_still(const struct cb_layer *layer, const struct cb_layer_entry *e)
 	if (r < 0 || !is_folder(fd, e->lower))
 		return -ESTALE;
 	if (fstatat(e->lower, e->name, &now, AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == ENOENT ? 0 : -errno;
-	return e->exists && cb_is_same_file(&now, &e->old) && now.st_ctim.tv_sec == e->old.st_ctim.tv_sec &&
-			       now.st_ctim.tv_nsec == e->old.st_ctim.tv_nsec
-		       ? 0
-		       : -ESTALE;
+		r = errno == ENOENT ? 0 : -errno;
+	else if (!e->exists || !cb_is_same_file(&now, &e->old) || now.st_ctim.tv_sec != e->old.st_ctim.tv_sec ||
+		 now.st_ctim.tv_nsec != e->old.st_ctim.tv_nsec)
+		r = -ESTALE;
+	return r == 0 && e->maker ? judge_maker_again(layer, e) : r;
 }
 
 int cb_layer_judge(struct cb_layer *layer, int lower, const char *path, enum cb_act act, const struct stat *st,
-		   bool alone, enum cb_git_part *ret_part)
+		   bool alone, struct cb_layer_entry *ret)
 {
 	struct cb_judge judge = layer->judge;
 	struct cb_judged judged;
@@ -137,8 +150,10 @@ int cb_layer_judge(struct cb_layer *layer, int lower, const char *path, enum cb_
 		snprintf(judged.refused, sizeof(judged.refused), ".git");
 		r = -EROFS;
 	}
-	if (r == 0 && ret_part != NULL)
-		*ret_part = judged.part;
+	if (r == 0 && ret != NULL) {
+		ret->part = judged.part;
+		ret->maker = judged.maker;
+	}
 	if (r == -EROFS) {
 		snprintf(reason, sizeof(reason), "workspace.protect, \"%s\": programs outside would act on it",
 			 judged.refused);
@@ -199,9 +214,24 @@ bool cb_layer_is_whiteout(const struct stat *st)
 
 static void walk(struct cb_layer *layer, int upper, int lower, const char *path, int depth);
 
+/* True, and reported as skipped, if git outside must not find there what was to be written. */
+static bool is_gits(struct cb_layer *layer, const struct cb_layer_entry *e, int r)
+{
+	if (r != -EROFS || (e->part == CB_GIT_OTHER && !e->maker))
+		return false;
+	cb_layer_add(layer, e->path, CB_CHANGE_SKIPPED, &e->st,
+		     e->part != CB_GIT_OTHER
+			     ? "workspace.protect, \".git\": git outside would write to places where no cell may"
+			     : "workspace.protect, \".git\": programs outside would act on it");
+	return true;
+}
+
+/* r: 1 = it has been reported. */
 static void done(struct cb_layer *layer, const struct cb_layer_entry *e, enum cb_change change, const struct stat *st,
 		 int r)
 {
+	if (r > 0)
+		return;
 	if (r < 0)
 		cb_layer_add(layer, e->path, CB_CHANGE_FAILED, st,
 			     r == CB_E_TOO_BIG ? TOO_MUCH
@@ -212,13 +242,15 @@ static void done(struct cb_layer *layer, const struct cb_layer_entry *e, enum cb
 }
 
 /* By a commit, also of another name: a name that goes changes the file's others. No file that a commit has written is
- * younger than its beginning, so that one is told from what others saved meanwhile. */
+ * younger than its beginning, so that one is told from what others saved meanwhile; links that it has written it does
+ * not look at again. */
 static bool is_our_own(const struct cb_commits *c, const struct stat *st)
 {
 	for (size_t i = 0; i < c->count; i++)
 		if (!cb_is_after(c->span[i].began, st->st_ctim) &&
 		    (c->span[i].ended.tv_sec == 0 || !cb_is_after(st->st_ctim, c->span[i].ended)))
-			return !S_ISREG(st->st_mode) || !cb_is_after(st->st_mtim, c->span[i].began);
+			return S_ISREG(st->st_mode) ? !cb_is_after(st->st_mtim, c->span[i].began)
+						    : c->span[i].ended.tv_sec != 0;
 	return false;
 }
 
@@ -265,21 +297,34 @@ static bool holds_outsiders(const struct cb_layer *layer, int lower, const char 
 	return found;
 }
 
+static void skip_newer(struct cb_layer *layer, const char *path, const struct stat *st)
+{
+	cb_layer_add(layer, path, CB_CHANGE_SKIPPED, st,
+		     "changed outside, as it seems after the cells' change: move it away to have theirs written");
+}
+
+bool cb_layer_is_newer(struct cb_layer *layer, const char *path, const struct stat *st)
+{
+	bool newer = layer->since.tv_sec != 0 && is_outsiders(layer, st, layer->since);
+
+	if (newer)
+		skip_newer(layer, path, st);
+	return newer;
+}
+
 /* True, and reported as skipped, if others changed what is in the entry's place after cells did: no cell saw that. */
-static bool is_newer(struct cb_layer *layer, const struct cb_layer_entry *e, struct timespec since, int depth)
+static bool is_newer(struct cb_layer *layer, const struct cb_layer_entry *e, int depth)
 {
 	bool newer = false;
 
-	if (!e->exists || since.tv_sec == 0)
+	if (!e->exists || e->since.tv_sec == 0)
 		return false;
 	cb_layer_as_owner(layer, true);
-	newer = S_ISDIR(e->old.st_mode) ? holds_outsiders(layer, e->lower, e->name, since, depth)
-					: is_outsiders(layer, &e->old, since);
+	newer = S_ISDIR(e->old.st_mode) ? holds_outsiders(layer, e->lower, e->name, e->since, depth)
+					: is_outsiders(layer, &e->old, e->since);
 	cb_layer_as_owner(layer, false);
 	if (newer)
-		cb_layer_add(layer, e->path, CB_CHANGE_SKIPPED, &e->old,
-			     "changed outside, as it seems after the cells' change: move it away to have theirs "
-			     "written");
+		skip_newer(layer, e->path, &e->old);
 	return newer;
 }
 
@@ -292,16 +337,19 @@ static int count_entry(struct cb_layer *layer)
 	return 0;
 }
 
+/* What others save until it goes stays, too. 1: so does all, as has been reported. */
 static int remove_old(struct cb_layer *layer, const struct cb_layer_entry *e, int depth)
 {
+	size_t skipped = layer->count[CB_CHANGE_SKIPPED];
 	int r;
 
 	if (!layer->commit)
 		return 0;
+	layer->since = e->since;
 	cb_layer_as_owner(layer, true);
 	r = cb_layer_remove(layer, e->lower, e->name, e->path, depth);
 	cb_layer_as_owner(layer, false);
-	return r;
+	return r == -ENOTEMPTY && !S_ISDIR(e->old.st_mode) && layer->count[CB_CHANGE_SKIPPED] > skipped ? 1 : r;
 }
 
 static int open_folders(struct cb_layer *layer, const struct cb_layer_entry *e, int *ret_upper, int *ret_lower)
@@ -345,6 +393,8 @@ static void see_folder(struct cb_layer *layer, struct cb_layer_entry *e, int dep
 		cb_layer_as_owner(layer, true);
 		r = cb_layer_write_folder(layer, e);
 		cb_layer_as_owner(layer, false);
+		if (is_gits(layer, e, r))
+			return;
 	}
 	if (r == 0)
 		r = open_folders(layer, e, &upper, &lower);
@@ -377,7 +427,7 @@ static int write_file(struct cb_layer *layer, const struct cb_layer_entry *e, co
 {
 	int r = file != NULL ? cb_layer_write_name(layer, e, file) : -ENOENT;
 
-	return r < 0 ? cb_layer_write_file(layer, e) : 0;
+	return r < 0 && r != -EROFS ? cb_layer_write_file(layer, e) : r;
 }
 
 static void see_plain(struct cb_layer *layer, struct cb_layer_entry *e, int depth)
@@ -394,7 +444,7 @@ static void see_plain(struct cb_layer *layer, struct cb_layer_entry *e, int dept
 		keep_name(layer, e);
 		return;
 	}
-	if (is_newer(layer, e, changed_at(layer, e), depth))
+	if (is_newer(layer, e, depth))
 		return;
 	if (e->exists && S_ISDIR(e->old.st_mode))
 		r = remove_old(layer, e, depth);
@@ -402,11 +452,8 @@ static void see_plain(struct cb_layer *layer, struct cb_layer_entry *e, int dept
 		r = count_entry(layer);
 	if (r == 0 && layer->commit)
 		r = link ? cb_layer_write_link(layer, e) : write_file(layer, e, file);
-	if (r == -EROFS && e->part != CB_GIT_OTHER) {
-		cb_layer_add(layer, e->path, CB_CHANGE_SKIPPED, &e->st,
-			     "workspace.protect, \".git\": git outside would write to places where no cell may");
+	if (is_gits(layer, e, r))
 		return;
-	}
 	if (r == 0)
 		keep_name(layer, e);
 	done(layer, e, e->exists ? CB_CHANGE_MODIFIED : CB_CHANGE_ADDED, &e->st, r);
@@ -465,8 +512,10 @@ static void see(struct cb_layer *layer, struct cb_layer_entry *e, int depth)
 	cb_layer_as_owner(layer, false);
 	if (whiteout && !e->exists)
 		return;
+	if (e->exists)
+		e->since = changed_at(layer, e);
 	keep_closed(e);
-	r = cb_layer_judge(layer, e->lower, e->path, act_of(e, whiteout), whiteout ? &e->old : &e->st, false, &e->part);
+	r = cb_layer_judge(layer, e->lower, e->path, act_of(e, whiteout), whiteout ? &e->old : &e->st, false, e);
 	if (r == 0 && !whiteout) {
 		r = judge_link(layer, e);
 		if (r == -EPERM)
@@ -475,7 +524,7 @@ static void see(struct cb_layer *layer, struct cb_layer_entry *e, int depth)
 	if (r == -EROFS)
 		return;
 	if (r == 0 && (whiteout || (S_ISDIR(e->st.st_mode) && !S_ISDIR(e->old.st_mode))) &&
-	    is_newer(layer, e, changed_at(layer, e), depth))
+	    is_newer(layer, e, depth))
 		return;
 	if (r < 0)
 		done(layer, e, CB_CHANGE_FAILED, whiteout ? &e->old : &e->st, r);
@@ -525,7 +574,8 @@ static void see_hidden(struct cb_layer *layer, const struct cb_strv *above, int 
 		    fstatat(lower, e.name, &e.old, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
 		e.exists = true;
-		if (is_newer(layer, &e, made, depth))
+		e.since = made;
+		if (is_newer(layer, &e, depth))
 			continue;
 		r = cb_layer_judge(layer, lower, full, CB_ACT_REMOVE, &e.old, false, NULL);
 		if (r != -EROFS)

@@ -33,6 +33,7 @@ struct cb_layer {
 	gid_t group;
 	/* what a commit may write: as much as the layer can hold. Cells that go on while it works could give it more */
 	uint64_t room, entries_left;
+	struct timespec since; /* the entry's that is being removed */
 	int root;	       /* the workspace's folder */
 	struct cb_links names; /* files of the layer with several names, and the first of the workspace that is them */
 	struct cb_buf entries;
@@ -49,8 +50,11 @@ struct cb_layer_entry {
 	const char *path, *name; /* path: from the workspace */
 	int upper, lower;	 /* the folders that hold them; lower -1 = none */
 	struct stat st, old;
-	bool exists; /* old is set */
+	bool exists;	       /* old is set */
+	struct timespec since; /* when cells changed it, at the earliest; 0 = unknown */
+	/* as judged: */
 	enum cb_git_part part;
+	bool maker;
 };
 
 /* overlay_changes.c: looks through the layer, or writes it through, and makes the reply's JSON. Never fails without
@@ -67,13 +71,16 @@ void cb_layer_add(struct cb_layer *layer, const char *path, enum cb_change chang
 /* From here on file systems are used as the workspace's owner does, or with our own rights again. */
 void cb_layer_as_owner(const struct cb_layer *layer, bool on);
 /* 0, or why the workspace's entry, in the folder `lower`, may not be written: -EROFS, and then it has been reported as
- * skipped; -ESTALE where the folder has been moved. `alone`: what is in the layer does not count. ret_part may be NULL.
- */
+ * skipped; -ESTALE where the folder has been moved. `alone`: what is in the layer does not count. ret may be NULL: else
+ * it gets what is to be kept in mind of the judgement. */
 int cb_layer_judge(struct cb_layer *layer, int lower, const char *path, enum cb_act act, const struct stat *st,
-		   bool alone, enum cb_git_part *ret_part);
+		   bool alone, struct cb_layer_entry *ret);
 /* As the owner, before an entry is replaced: -ESTALE where its folder, or what lies in its place, is not that which was
- * judged and seen. */
+ * judged and seen; -EROFS where it would make a repository of its folder by now, or that is one. */
 int cb_layer_still(const struct cb_layer *layer, const struct cb_layer_entry *e);
+/* As the owner, before an entry that is no folder is removed: true, and reported as skipped, if others changed it after
+ * layer->since. */
+bool cb_layer_is_newer(struct cb_layer *layer, const char *path, const struct stat *st);
 static inline bool cb_is_after(struct timespec a, struct timespec b)
 {
 	return a.tv_sec > b.tv_sec || (a.tv_sec == b.tv_sec && a.tv_nsec > b.tv_nsec);
@@ -95,7 +102,7 @@ int cb_layer_read_link(int dirfd, const char *name, char target[PATH_MAX]);
 int cb_layer_copy_data(int from, int to, off_t size, bool can_stop, uint64_t *room);
 bool cb_layer_same_data(int a, int b); /* from where they stand to their ends */
 /* write.c: puts an entry into the workspace, atomically for files and links. 0 or negative errno; -EROFS of an
- * index that git outside must not read. */
+ * index that git outside must not read, and of what would make a repository of a folder. */
 int cb_layer_write_file(struct cb_layer *layer, const struct cb_layer_entry *e);
 /* As one more name of a file that is in the workspace already. */
 int cb_layer_write_name(const struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_link *file);
@@ -105,7 +112,8 @@ int cb_layer_write_folder(const struct cb_layer *layer, const struct cb_layer_en
 /* The same for a folder that is there; and its mode when all is in it. */
 void cb_layer_unlock_folder(const struct cb_layer *layer, int folder);
 void cb_layer_lock_folder(const struct cb_layer *layer, int folder, mode_t mode);
-/* Removes what is in the entry's place; protected entries in it stay, are reported, and then so does it. */
+/* Removes what is in the entry's place; what is protected in it, or newer, stays and is reported, and then so does it:
+ * -ENOTEMPTY. */
 int cb_layer_remove(struct cb_layer *layer, int lower, const char *name, const char *path, int depth);
 bool cb_layer_same_file(const struct cb_layer *layer, const struct cb_layer_entry *e);
 bool cb_layer_same_link(const struct cb_layer *layer, const struct cb_layer_entry *e);

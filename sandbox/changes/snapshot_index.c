@@ -131,28 +131,45 @@ static cb_slot *ino_chain(const struct cb_kept *ix, uint64_t ino)
 	return (cb_slot *)record(ix, ix->head->tables) + ix->head->buckets + (mix(ino) & (ix->head->buckets - 1));
 }
 
+static void chain_ino(struct cb_kept *ix, struct cb_node *n)
+{
+	cb_slot *first = ino_chain(ix, n->ino);
+
+	n->by_ino_prev = 0;
+	n->by_ino = *first;
+	if (*first != 0)
+		cb_kept_node(ix, *first)->by_ino_prev = cb_kept_slot(ix, n);
+	*first = cb_kept_slot(ix, n);
+}
+
 static void chain_node(struct cb_kept *ix, struct cb_node *n)
 {
-	cb_slot slot = cb_kept_slot(ix, n);
 	cb_slot *to = name_chain(ix, n->parent, n->name);
 
 	n->by_name = *to;
-	*to = slot;
-	if (n->ino == 0)
-		return;
-	to = ino_chain(ix, n->ino);
-	n->by_ino = *to;
-	*to = slot;
+	*to = cb_kept_slot(ix, n);
+	if (n->ino != 0)
+		chain_ino(ix, n);
+}
+
+/* From there on in its chain. */
+static cb_slot next_of_ino(struct cb_kept *ix, cb_slot slot, uint64_t ino)
+{
+	for (ix->steps++; slot != 0 && cb_kept_node(ix, slot)->ino != ino; ix->steps++)
+		slot = cb_kept_node(ix, slot)->by_ino;
+	return slot;
 }
 
 static void unchain_ino(struct cb_kept *ix, const struct cb_node *n)
 {
-	cb_slot slot = cb_kept_slot(ix, n);
-	cb_slot *to = ino_chain(ix, n->ino);
-
-	while (*to != slot)
-		to = &cb_kept_node(ix, *to)->by_ino;
-	*to = n->by_ino;
+	if (ix->next_ino == cb_kept_slot(ix, n))
+		ix->next_ino = next_of_ino(ix, n->by_ino, n->ino);
+	if (n->by_ino_prev != 0)
+		cb_kept_node(ix, n->by_ino_prev)->by_ino = n->by_ino;
+	else
+		*ino_chain(ix, n->ino) = n->by_ino;
+	if (n->by_ino != 0)
+		cb_kept_node(ix, n->by_ino)->by_ino_prev = n->by_ino_prev;
 }
 
 /* Twice as many; where there is no room for that chains get longer. */
@@ -174,6 +191,11 @@ static int make_tables(struct cb_kept *ix, uint32_t buckets)
 			next = cb_kept_node(ix, slot)->by_name;
 			chain_node(ix, cb_kept_node(ix, slot));
 		}
+	}
+	if (ix->next_ino != 0) { /* the order is another */
+		uint64_t ino = cb_kept_node(ix, ix->next_ino)->ino;
+
+		ix->next_ino = next_of_ino(ix, *ino_chain(ix, ino), ino);
 	}
 	for (cb_slot i = 0; old != 0 && i < slots(2 * sizeof(cb_slot) * (size_t)had); i++)
 		give_back(ix, old + i, SLOT);
@@ -239,21 +261,29 @@ struct cb_node *cb_kept_by_ino(const struct cb_kept *ix, uint64_t ino)
 		       : cb_kept_next_by_ino(ix, &(struct cb_node){ .by_ino = n->by_ino, .ino = ino });
 }
 
+struct cb_node *cb_kept_each_by_ino(struct cb_kept *ix, uint64_t ino)
+{
+	ix->next_ino = next_of_ino(ix, *ino_chain(ix, ino), ino);
+	return cb_kept_next_each_by_ino(ix);
+}
+
+struct cb_node *cb_kept_next_each_by_ino(struct cb_kept *ix)
+{
+	struct cb_node *n = cb_kept_node(ix, ix->next_ino);
+
+	if (n != NULL)
+		ix->next_ino = next_of_ino(ix, n->by_ino, n->ino);
+	return n;
+}
+
 void cb_kept_set_ino(struct cb_kept *ix, struct cb_node *node, uint64_t ino)
 {
-	cb_slot *to;
-
-	if (node->ino == ino)
-		return;
 	if (node->ino != 0)
 		unchain_ino(ix, node);
 	node->ino = ino;
 	node->by_ino = 0;
-	if (ino == 0)
-		return;
-	to = ino_chain(ix, ino);
-	node->by_ino = *to;
-	*to = cb_kept_slot(ix, node);
+	if (ino != 0)
+		chain_ino(ix, node);
 }
 
 void cb_kept_set_hot(struct cb_kept *ix, struct cb_node *node, bool hot)
@@ -271,12 +301,29 @@ void cb_kept_set_hot(struct cb_kept *ix, struct cb_node *node, bool hot)
 		*first = cb_kept_slot(ix, node);
 		return;
 	}
+	if (ix->next_hot == cb_kept_slot(ix, node))
+		ix->next_hot = node->hot_next;
 	if (node->hot_prev != 0)
 		cb_kept_node(ix, node->hot_prev)->hot_next = node->hot_next;
 	else
 		*first = node->hot_next;
 	if (node->hot_next != 0)
 		cb_kept_node(ix, node->hot_next)->hot_prev = node->hot_prev;
+}
+
+struct cb_node *cb_kept_each_hot(struct cb_kept *ix)
+{
+	ix->next_hot = ix->head->hot;
+	return cb_kept_next_each_hot(ix);
+}
+
+struct cb_node *cb_kept_next_each_hot(struct cb_kept *ix)
+{
+	struct cb_node *n = cb_kept_node(ix, ix->next_hot);
+
+	if (n != NULL)
+		ix->next_hot = n->hot_next;
+	return n;
 }
 
 static void remove_node(struct cb_kept *ix, struct cb_node *n)

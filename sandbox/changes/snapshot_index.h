@@ -40,14 +40,14 @@ struct cb_state {
 
 struct cb_node {
 	cb_slot parent, child, next, prev;
-	cb_slot by_name, by_ino; /* chains of the two tables */
-	cb_slot state;		 /* the youngest */
+	cb_slot by_name, by_ino, by_ino_prev; /* chains of the two tables */
+	cb_slot state;			      /* the youngest */
 	cb_slot hot_next, hot_prev;
 	uint32_t looked;
-	uint64_t ino; /* what was there at the last look; 0 = nothing */
-	bool hot;     /* to be looked at each time */
+	bool hot; /* to be looked at each time */
 	uint8_t len;
-	char name[]; /* ends with a NUL */
+	uint64_t ino; /* what was there at the last look; 0 = nothing */
+	char name[];  /* ends with a NUL */
 };
 
 struct cb_kept_head {
@@ -67,6 +67,8 @@ struct cb_kept {
 	int store; /* the folder of the index and of contents: a descriptor of the caller's */
 	int fd;
 	struct cb_kept_head *head;
+	cb_slot next_ino, next_hot; /* see cb_kept_each_by_ino, cb_kept_each_hot */
+	uint64_t steps;		    /* from node to node that the former has taken */
 };
 
 /* -ENOENT: there is none, unless `make`. One that was left half written is begun anew then, with no snapshot in it. */
@@ -81,8 +83,16 @@ struct cb_node *cb_kept_find(const struct cb_kept *ix, const struct cb_node *par
 struct cb_node *cb_kept_add(struct cb_kept *ix, const struct cb_node *parent, const char *name); /* NULL: no room */
 struct cb_node *cb_kept_by_ino(const struct cb_kept *ix, uint64_t ino);
 struct cb_node *cb_kept_next_by_ino(const struct cb_kept *ix, const struct cb_node *node);
+/* Who goes through all of an inode's nodes while nodes come, go and change: the first, and then the next of those; NULL
+ * = no more. What is added meanwhile is not among them; after a table has grown some come again. One at a time. */
+struct cb_node *cb_kept_each_by_ino(struct cb_kept *ix, uint64_t ino);
+struct cb_node *cb_kept_next_each_by_ino(struct cb_kept *ix);
+/* It becomes the first of its inode's, even if it was that inode's before. */
 void cb_kept_set_ino(struct cb_kept *ix, struct cb_node *node, uint64_t ino);
 void cb_kept_set_hot(struct cb_kept *ix, struct cb_node *node, bool hot);
+/* The same for those that are hot. */
+struct cb_node *cb_kept_each_hot(struct cb_kept *ix);
+struct cb_node *cb_kept_next_each_hot(struct cb_kept *ix);
 
 /* What a node was at a snapshot; NULL if it was absent. */
 struct cb_state *cb_kept_at(const struct cb_kept *ix, const struct cb_node *node, uint32_t number);

@@ -32,6 +32,11 @@
 #define TICK_NS 20000000ll /* change times are no finer than the kernel's clock tick */
 #define BATCHES 4	   /* of events in a round: a full queue of the kernel's is nine */
 #define ROUNDS 4	   /* of events while we look, before the next look is at everything */
+#define OTHERS 16	   /* names of a file among which a copy of it is looked for */
+/* From name to name of what the kernel tells of, for each name that is known: to go further, as the jail may have us
+ * do, costs more than to look at everything. */
+#define STEPS 64u
+#define STEPS_LEAST 65536u
 
 struct look {
 	struct cb_kept *ix;
@@ -41,8 +46,9 @@ struct look {
 	bool unheard; /* all is looked at after the events */
 	bool fresh;   /* the next event is a batch's first */
 	bool told;    /* of what is looked at: it may have been opened, and what is mapped changes without a word */
-	int error;    /* the index has no room */
-	int folder;   /* the last that was opened by its node, -1 = none */
+	struct cb_watch_news news;
+	int error;  /* the index has no room */
+	int folder; /* the last that was opened by its node, -1 = none */
 	cb_slot folder_of;
 };
 
@@ -151,11 +157,13 @@ static bool is_copy(const struct look *l, int file, cb_slot content)
 	return copy >= 0 && cb_layer_same_data(file, copy);
 }
 
-/* A copy of the same file under another name: it has several, or its folder was renamed. */
+/* A copy of the same file under another name: it has several, or its folder was renamed. What was looked at last is
+ * first. */
 static cb_slot content_of_other(const struct look *l, const struct cb_node *node, const struct stat *st)
 {
-	for (const struct cb_node *n = cb_kept_by_ino(l->ix, st->st_ino); n != NULL;
-	     n = cb_kept_next_by_ino(l->ix, n)) {
+	const struct cb_node *n = cb_kept_by_ino(l->ix, st->st_ino);
+
+	for (int i = 0; i < OTHERS && n != NULL; i++, n = cb_kept_next_by_ino(l->ix, n)) {
 		const struct cb_state *s = state_of(l, n);
 
 		if (s != NULL && s->kind == CB_STATE_ABSENT)
@@ -181,15 +189,15 @@ static int keep_file(struct look *l, struct cb_node *node, int folder)
 	cb_kept_set_hot(l->ix, node, !quiet);
 	now = describe(&st);
 	now.settled = quiet && is_settled(&st);
+	now.content = content_of_other(l, node, &st); /* first: a file with many names is read once */
 	if (same_times(old, &st) && old->content != 0) {
-		if (is_copy(l, file, old->content)) {
+		if (now.content == old->content || (now.content == 0 && is_copy(l, file, old->content))) {
 			state_of(l, node)->settled = now.settled;
 			return 0;
 		}
 		if (lseek(file, 0, SEEK_SET) < 0)
 			return -errno;
 	}
-	now.content = content_of_other(l, node, &st);
 	if (now.content != 0) {
 		cb_kept_hold(l->ix, now.content);
 		set(l, node, &now);
@@ -408,28 +416,33 @@ static void look_at_node(struct look *l, struct cb_node *node)
 	look_in(l, cb_kept_node(l->ix, node->parent), name);
 }
 
+static bool may_go_on(struct look *l)
+{
+	if (l->ix->steps > STEPS_LEAST + (uint64_t)STEPS * l->ix->head->nodes)
+		l->news.lost = true;
+	return !l->news.lost && l->error == 0 && !cb_tally_stopped(l->tally);
+}
+
 static void on_event(void *context, const struct cb_watch_event *e)
 {
 	struct look *l = context;
 	struct cb_node *n;
 
-	if (l->unheard || l->error < 0)
+	if (l->unheard || !may_go_on(l))
 		return;
 	l->ix->head->round += l->fresh; /* what was looked at before a batch came may have changed after that */
 	l->fresh = false;
 	l->told = true;
-	for (n = e->folder != 0 ? cb_kept_by_ino(l->ix, e->folder) : NULL; n != NULL; n = cb_kept_next_by_ino(l->ix, n))
+	n = e->folder != 0 ? cb_kept_each_by_ino(l->ix, e->folder) : NULL;
+	for (; n != NULL && may_go_on(l); n = cb_kept_next_each_by_ino(l->ix))
 		if (is_folder(l, n))
 			look_in(l, n, e->name);
-	n = e->self != 0 ? cb_kept_by_ino(l->ix, e->self) : NULL;
-	while (n != NULL) {
+	n = e->self != 0 ? cb_kept_each_by_ino(l->ix, e->self) : NULL;
+	for (; n != NULL && may_go_on(l); n = cb_kept_next_each_by_ino(l->ix)) {
 		const struct cb_state *s = state_of(l, n);
-		bool looked =
-			n->looked == l->ix->head->round || n->parent == 0 || s == NULL || s->kind == CB_STATE_ABSENT;
 
-		if (!looked)
+		if (n->looked != l->ix->head->round && n->parent != 0 && s != NULL && s->kind != CB_STATE_ABSENT)
 			look_at_node(l, n);
-		n = looked ? cb_kept_next_by_ino(l->ix, n) : cb_kept_by_ino(l->ix, e->self);
 	}
 	l->told = false;
 }
@@ -438,15 +451,11 @@ static void on_event(void *context, const struct cb_watch_event *e)
 
 static void look_at_hot(struct look *l)
 {
-	struct cb_node *n = cb_kept_node(l->ix, l->ix->head->hot);
+	struct cb_node *n = cb_kept_each_hot(l->ix);
 
-	while (n != NULL && l->error == 0 && !cb_tally_stopped(l->tally)) {
-		bool looked = n->looked == l->ix->head->round;
-
-		if (!looked)
+	for (; n != NULL && l->error == 0 && !cb_tally_stopped(l->tally); n = cb_kept_next_each_hot(l->ix))
+		if (n->looked != l->ix->head->round)
 			look_at_node(l, n);
-		n = cb_kept_node(l->ix, looked ? n->hot_next : l->ix->head->hot);
-	}
 }
 
 /* `unheard`: what the kernel has told is lost. */
@@ -459,22 +468,22 @@ static void look_at_all(struct look *l, bool unheard)
 	l->told = unheard;
 	look_into(l, root, l->upper, 0);
 	l->deep = l->told = false;
+	l->ix->steps = 0;
 }
 
 /* What others do meanwhile belongs to it: nothing of what the kernel has told is left for the next look. But who
  * changes files all the time (a branch runs on) does not keep us here. */
 static bool look_at_news(struct look *l, int watch)
 {
-	struct cb_watch_news news = { 0 };
-
+	l->news = (struct cb_watch_news){ 0 };
 	for (int i = 0; i < BATCHES && l->error == 0 && !cb_tally_stopped(l->tally); i++) {
 		l->fresh = true;
-		if (!cb_watch_read(watch, on_event, l, &news))
+		if (!cb_watch_read(watch, on_event, l, &l->news))
 			break;
 	}
-	if (news.lost)
+	if (l->news.lost)
 		look_at_all(l, true);
-	return news.events == 0 && !news.lost;
+	return l->news.events == 0 && !l->news.lost;
 }
 
 static bool look_where_told(struct look *l, int watch, bool whole)
@@ -507,6 +516,7 @@ int cb_snapshot_look(struct cb_kept *ix, int upper, int watch, struct cb_tally *
 		return -errno;
 	h->whole = 1;
 	h->round++;
+	ix->steps = 0;
 	cb_kept_set_ino(ix, root, st.st_ino);
 	now = describe(&st);
 	if (root->state == 0)

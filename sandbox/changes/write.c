@@ -163,6 +163,23 @@ static int check_git_file(const struct cb_layer_entry *e, int fd, const struct s
 	return r;
 }
 
+/* What others made in the moment before can make a repository of its folder: then it goes again. */
+static int keep_made(const struct cb_layer_entry *e, int flags)
+{
+	const struct cb_judged judged = { .parent = e->lower, .maker = e->maker };
+	int r = cb_judge_made(&judged);
+
+	if (r < 0)
+		(void)unlinkat(e->lower, e->name, flags);
+	return r;
+}
+
+/* From its temporary name. */
+static int rename_made(const struct cb_layer_entry *e, const char *name)
+{
+	return renameat(e->lower, name, e->lower, e->name) < 0 ? -errno : keep_made(e, 0);
+}
+
 int cb_layer_write_file(struct cb_layer *layer, const struct cb_layer_entry *e)
 {
 	struct stat st;
@@ -185,8 +202,8 @@ int cb_layer_write_file(struct cb_layer *layer, const struct cb_layer_entry *e)
 		r = check_git_file(e, to, &st);
 	if (r == 0)
 		r = cb_layer_still(layer, e);
-	if (r == 0 && renameat(e->lower, name, e->lower, e->name) < 0)
-		r = -errno;
+	if (r == 0)
+		r = rename_made(e, name);
 	if (r < 0 && to >= 0)
 		(void)unlinkat(e->lower, name, 0);
 	cb_layer_as_owner(layer, false);
@@ -208,8 +225,8 @@ int cb_layer_write_name(const struct cb_layer *layer, const struct cb_layer_entr
 	made = r == 0;
 	if (r == 0 && (fstatat(e->lower, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !cb_links_is(file, &st)))
 		r = -ESTALE;
-	if (r == 0 && renameat(e->lower, name, e->lower, e->name) < 0)
-		r = -errno;
+	if (r == 0)
+		r = rename_made(e, name);
 	if (r < 0 && made)
 		(void)unlinkat(e->lower, name, 0);
 	cb_layer_as_owner(layer, false);
@@ -219,6 +236,7 @@ int cb_layer_write_name(const struct cb_layer *layer, const struct cb_layer_entr
 int cb_layer_write_link(const struct cb_layer *layer, const struct cb_layer_entry *e)
 {
 	char name[64];
+	bool made;
 	int r;
 
 	cb_unique_name(TEMPORARY, name, sizeof(name));
@@ -226,10 +244,11 @@ int cb_layer_write_link(const struct cb_layer *layer, const struct cb_layer_entr
 	r = cb_layer_still(layer, e);
 	if (r == 0 && symlinkat(layer->target, e->lower, name) < 0)
 		r = -errno;
-	if (r == 0 && renameat(e->lower, name, e->lower, e->name) < 0) {
-		r = -errno;
+	made = r == 0;
+	if (r == 0)
+		r = rename_made(e, name);
+	if (r < 0 && made)
 		(void)unlinkat(e->lower, name, 0);
-	}
 	cb_layer_as_owner(layer, false);
 	return r;
 }
@@ -242,7 +261,7 @@ int cb_layer_write_folder(const struct cb_layer *layer, const struct cb_layer_en
 
 	(void)layer;
 	if (mkdirat(e->lower, e->name, 0700 | (e->st.st_mode & 0777)) == 0)
-		return 0;
+		return keep_made(e, AT_REMOVEDIR);
 	if (errno != EEXIST)
 		return -errno;
 	r = cb_open_beneath(e->lower, e->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, &folder);
@@ -276,7 +295,7 @@ void cb_layer_lock_folder(const struct cb_layer *layer, int folder, mode_t mode)
 		set_mode(layer, folder, (st.st_mode & 07000) | (mode & 0777));
 }
 
-/* -ENOTEMPTY if something protected had to stay. */
+/* -ENOTEMPTY if something protected, or newer, had to stay. */
 static int remove_inside(struct cb_layer *layer, int folder, const char *path, int depth)
 {
 	CB_AUTO_FOLDER dir = cb_folder_open(folder, ".", 0);
@@ -300,6 +319,18 @@ static int remove_inside(struct cb_layer *layer, int folder, const char *path, i
 	return r;
 }
 
+/* Looked at once more: the judge has taken its time. */
+static int remove_name(struct cb_layer *layer, int lower, const char *name, const char *path)
+{
+	struct stat st;
+
+	if (fstatat(lower, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	if (cb_layer_is_newer(layer, path, &st))
+		return -ENOTEMPTY;
+	return unlinkat(lower, name, 0) < 0 ? -errno : 0;
+}
+
 int cb_layer_remove(struct cb_layer *layer, int lower, const char *name, const char *path, int depth)
 {
 	CB_AUTO_FD folder = -1;
@@ -312,7 +343,7 @@ int cb_layer_remove(struct cb_layer *layer, int lower, const char *name, const c
 	if (r < 0)
 		return r == -EROFS ? -ENOTEMPTY : r;
 	if (!S_ISDIR(st.st_mode))
-		return unlinkat(lower, name, 0) < 0 ? -errno : 0;
+		return remove_name(layer, lower, name, path);
 	if (depth >= CB_LAYER_DEPTH_MAX)
 		return -ELOOP;
 	r = cb_open_beneath(lower, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, &folder);

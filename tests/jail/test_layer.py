@@ -4,8 +4,10 @@ cell puts in their way."""
 import ctypes
 import json
 import os
+import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -166,20 +168,28 @@ def test_what_was_changed_outside_stays_however_many_commits_follow(overlay):
     assert (work / "a").read_text() == "newer"
 
 
-def commit_while(k, outside):
-    """`outside` is done while the commit writes a large file that the cell has made, and has that one to end."""
+def children_of(process):
+    """At once: who walks through all processes comes too late."""
+    return set(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+
+
+def commit_while(k, outside, begun=None):
+    """`outside` is done while the commit writes a large file that the cell has made, and has that one to end; or once
+    `begun` says so."""
+    begun = begun or (lambda: list(k.workspace.rglob(".cellblock-commit-*")))
     broker = broker_of(k)
-    others = broker.children()
+    broker.nice(19)  # on a busy machine, too, what it starts does not get away from us
+    others = children_of(broker)
     commit = k.client.send("cellblock_file_request", {"op": "commit"})
-    while not list(k.workspace.rglob(".cellblock-commit-*")):
+    while not begun():
         pass
-    (writer,) = (p for p in broker.children() if p not in others)
-    writer.suspend()
+    (writer,) = (int(pid) for pid in children_of(broker) - others)
+    os.kill(writer, signal.SIGSTOP)
     try:
-        assert list(k.workspace.rglob(".cellblock-commit-*")), "it was ready before it was stopped"
+        assert begun(), "it was ready before it was stopped"
         outside()
     finally:
-        writer.resume()
+        os.kill(writer, signal.SIGCONT)
     return k.client.reply(commit).content
 
 
@@ -200,6 +210,27 @@ def test_what_is_saved_outside_while_a_commit_writes_stays(overlay):
     assert {("skipped", "a"), ("skipped", "z")} == second, (first, second)
     assert (work / "a").read_text() == (work / "z").read_text() == "newer"
     assert (work / "large").stat().st_size == 200 << 20
+
+
+def test_what_is_saved_outside_while_a_commit_removes_stays(overlay):
+    work, run = overlay.workspace, overlay.client.run
+    many = 5000
+    assert run(f"import os, shutil; os.mkdir('many'); [open(f'many/{{i}}', 'w').close() for i in range({many})]").ok
+    assert ask(overlay, "commit")["status"] == "ok"
+    assert run("shutil.rmtree('many')").ok
+    saved = []
+
+    def save():
+        await_tick()
+        saved.extend(sorted(p.name for p in (work / "many").iterdir())[:10])
+        for name in saved:
+            (work / "many" / name).write_text("newer")
+
+    content = commit_while(overlay, save, begun=lambda: 0 < len(os.listdir(work / "many")) < many)
+    assert saved and sorted(p.name for p in (work / "many").iterdir()) == saved, content
+    assert {(work / "many" / name).read_text() for name in saved} == {"newer"}
+    skipped = {c["path"] for c in content["changes"] if c["change"] == "skipped"}
+    assert skipped == {f"many/{name}" for name in saved}, content
 
 
 def test_a_folder_that_is_moved_while_a_commit_writes_gets_no_more(overlay):
@@ -365,6 +396,18 @@ def test_two_commits_make_no_repository_of_a_folder_with_hooks(overlay):
     assert sorted(os.listdir(work / "bare")) == ["config", "hooks"]
     assert overlay.client.run("open('HEAD', 'w').close(); open('env', 'w').close()").ok
     assert listed(ask(overlay, "commit")) >= {("added", "HEAD")}, "only where it makes something of what is there"
+
+
+def test_a_commit_completes_no_repository_that_others_go_on_making(overlay):
+    """Another jail in the same folder sees the temporary file, and makes what this commit was not judged with."""
+    work, run = overlay.workspace, overlay.client.run
+    assert run("import os; os.makedirs('bare/objects'); open('bare/config', 'w').write('[core]')").ok
+    assert ask(overlay, "commit")["skipped"] == 0
+    assert run(LARGE.format("bare/HEAD")).ok
+    content = commit_while(overlay, lambda: (work / "bare/refs").mkdir())
+    assert sorted(os.listdir(work / "bare")) == ["config", "objects", "refs"], content
+    assert ("skipped", "bare/HEAD") in listed(content), content
+    assert content["skipped"] == len(content["changes"]), content
 
 
 def test_a_read_only_folder_is_written_whole(overlay):

@@ -139,6 +139,83 @@ static void test_inodes_and_hot_ones(void **state)
 	assert_int_equal(hot, 1);
 }
 
+static struct cb_node *named(unsigned i, bool make)
+{
+	char name[16];
+
+	snprintf(name, sizeof(name), "%u", i);
+	return make ? cb_kept_add(&it.ix, root(), name) : cb_kept_find(&it.ix, root(), name);
+}
+
+#define MANY 600u /* more than a first table's */
+
+/* From the middle of its inode's, from both ends, and to another's. */
+static void test_names_leave_an_inode_in_any_order(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < MANY; i++)
+		cb_kept_set_ino(&it.ix, named(i, true), 7);
+	for (unsigned i = 0; i < MANY; i++) {
+		unsigned left = 0, which = i * 7 % MANY;
+		struct cb_node *n = named(which, false);
+
+		if (which % 2 == 0)
+			cb_kept_prune(&it.ix, n);
+		else
+			cb_kept_set_ino(&it.ix, n, 8);
+		for (n = cb_kept_by_ino(&it.ix, 7); n != NULL; n = cb_kept_next_by_ino(&it.ix, n))
+			left++;
+		assert_int_equal(left, MANY - 1 - i);
+	}
+}
+
+/* Each is given, whatever happens to the one that would be next. */
+static void test_who_goes_through_names_that_change(void **state)
+{
+	unsigned given[8] = { 0 }, i = 0;
+
+	(void)state;
+	for (; i < 8; i++) {
+		struct cb_node *n = named(i, true);
+
+		cb_kept_set_ino(&it.ix, n, 7);
+		cb_kept_set_hot(&it.ix, n, true);
+	}
+	for (struct cb_node *n = cb_kept_each_by_ino(&it.ix, 7); n != NULL; n = cb_kept_next_each_by_ino(&it.ix)) {
+		char which = n->name[0];
+
+		given[which - '0']++;
+		cb_kept_set_ino(&it.ix, n, 7); /* the first now; it does not come again */
+		if (which == '7')
+			cb_kept_prune(&it.ix, named(6, false));
+		if (which == '5')
+			cb_kept_set_ino(&it.ix, named(4, false), 8);
+		if (which == '3')
+			cb_kept_prune(&it.ix, n);
+	}
+	for (unsigned k = 0; k < 8; k++)
+		assert_int_equal(given[k], k != 6 && k != 4);
+	memset(given, 0, sizeof(given));
+	for (struct cb_node *n = cb_kept_each_by_ino(&it.ix, 7); n != NULL; n = cb_kept_next_each_by_ino(&it.ix)) {
+		given[n->name[0] - '0']++;
+		for (; i < MANY; i++) /* tables grow, and some come again */
+			cb_kept_set_ino(&it.ix, named(i, true), i);
+	}
+	for (unsigned k = 0; k < 8; k++)
+		assert_int_equal(given[k] > 0, k != 6 && k != 4 && k != 3);
+	memset(given, 0, sizeof(given));
+	for (struct cb_node *n = cb_kept_each_hot(&it.ix); n != NULL; n = cb_kept_next_each_hot(&it.ix)) {
+		given[n->name[0] - '0']++;
+		cb_kept_set_hot(&it.ix, n, false);
+		cb_kept_set_hot(&it.ix, n, true);
+		if (n->name[0] == '5')
+			cb_kept_prune(&it.ix, named(4, false));
+		if (n->name[0] == '2')
+			cb_kept_set_hot(&it.ix, named(1, false), false);
+	}
+	assert_true(given[7] == 1 && given[5] == 1 && given[4] == 0 && given[2] == 1 && given[1] == 0 && given[0] == 1);
+}
+
 static void test_contents(void **state)
 {
 	cb_slot a = content(), b = content();
@@ -282,6 +359,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_names, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_many_names, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_inodes_and_hot_ones, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_names_leave_an_inode_in_any_order, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_who_goes_through_names_that_change, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_contents, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_numbers, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_it_is_found_again_unless_it_was_left_half_done, setup, teardown),

@@ -1,16 +1,21 @@
-/* Entries that are put into the workspace: what others have made beside them stays. */
+/* Entries that are put into the workspace, or removed from it: what others make beside them, and save, stays. */
 #include "../../../../sandbox/changes/overlay_changes.h"
 #include "../../broken_folder.h"
 #include "../../folder.h"
 
 #include <cellblock/fd.h>
 
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -18,6 +23,42 @@
 #define OTHERS 4
 
 static char root[] = "/tmp/cb-write-XXXXXX";
+static char *pattern_items[] = { ".git", NULL };
+static const struct cb_strv patterns = { pattern_items, 1 };
+static const struct cb_strv none = { 0 };
+
+/* What others do in the moment before something is made or removed. */
+static void (*meanwhile)(int folder, const char *name);
+static int renames;
+
+static void let_others(int folder, const char *name)
+{
+	void (*act)(int, const char *) = meanwhile;
+
+	meanwhile = NULL;
+	if (act != NULL)
+		act(folder, name);
+}
+
+/* In the place of the C library's. */
+int renameat(int from, const char *old, int to, const char *new)
+{
+	renames++;
+	let_others(to, new);
+	return (int)syscall(SYS_renameat2, from, old, to, new, 0);
+}
+
+int mkdirat(int folder, const char *name, mode_t mode)
+{
+	let_others(folder, name);
+	return (int)syscall(SYS_mkdirat, folder, name, mode);
+}
+
+int unlinkat(int folder, const char *name, int flags)
+{
+	let_others(folder, name);
+	return (int)syscall(SYS_unlinkat, folder, name, flags);
+}
 
 static int setup(void **state)
 {
@@ -79,9 +120,190 @@ static void test_list_that_breaks_off(void **state)
 	}
 }
 
+static void write_text(const char *name, const char *text)
+{
+	CB_AUTO_FD fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+}
+
+static unsigned names_in(const char *path)
+{
+	CB_AUTO_FD folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	CB_AUTO_STRV names = { 0 };
+
+	assert_int_equal(cb_layer_list(folder, &names), 0);
+	return (unsigned)names.count;
+}
+
+static void make_refs(int folder, const char *name)
+{
+	(void)folder;
+	(void)name;
+	assert_int_equal(mkdir("r/refs", 0755), 0);
+}
+
+static void make_objects(int folder, const char *name)
+{
+	(void)folder;
+	(void)name;
+	assert_int_equal(mkdir("o/objects", 0755), 0);
+}
+
+static int write_file(struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_link *file)
+{
+	(void)file;
+	return cb_layer_write_file(layer, e);
+}
+
+static int write_name(struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_link *file)
+{
+	return cb_layer_write_name(layer, e, file);
+}
+
+static int write_link(struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_link *file)
+{
+	(void)file;
+	return cb_layer_write_link(layer, e);
+}
+
+/* Two jails in one folder: the other one sees the temporary file, and makes what the judge has missed. */
+static void test_no_repository_is_completed(void **state)
+{
+	int (*const writes[])(struct cb_layer *, const struct cb_layer_entry *,
+			      const struct cb_link *) = { write_file, write_name, write_link };
+	CB_AUTO_FD folder = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	const struct cb_jail jail = { .from_root = false };
+	struct cb_layer layer = { .jail = &jail, .root = folder, .commit = true, .room = 1 << 20, .target = "x" };
+	struct cb_layer_entry e = { .path = "r/HEAD", .name = "HEAD", .maker = true };
+	struct cb_links links = { 0 };
+	struct stat f;
+
+	(void)state;
+	layer.judge = (struct cb_judge){ .root = folder, .beside = -1, .patterns = &patterns, .paths = &none };
+	assert_true(mkdir("u", 0755) == 0 && mkdir("r", 0755) == 0 && mkdir("r/objects", 0755) == 0);
+	write_text("u/HEAD", "ref: refs/heads/x\n");
+	CB_AUTO_FD upper = open("u", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	CB_AUTO_FD lower = open("r", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	e.upper = upper;
+	e.lower = lower;
+	assert_int_equal(lstat("u/HEAD", &e.st), 0);
+	assert_int_equal(lstat("f", &f), 0);
+	cb_links_add(&links, &f, "f", &f);
+	for (size_t i = 0; i < sizeof(writes) / sizeof(writes[0]); i++) {
+		assert_int_equal(writes[i](&layer, &e, cb_links_find(&links, &f)), 0);
+		assert_int_equal(unlink("r/HEAD"), 0);
+		meanwhile = make_refs;
+		assert_int_equal(writes[i](&layer, &e, cb_links_find(&links, &f)), -EROFS);
+		assert_int_equal(names_in("r"), 2);
+		renames = 0; /* what was there before the last moment is seen then: there was no such folder ever */
+		assert_int_equal(writes[i](&layer, &e, cb_links_find(&links, &f)), -EROFS);
+		assert_int_equal(renames, 0);
+		assert_int_equal(names_in("r"), 2);
+		assert_int_equal(rmdir("r/refs"), 0);
+	}
+	cb_links_release(&links);
+}
+
+static void test_no_repository_is_completed_by_a_folder(void **state)
+{
+	const struct cb_jail jail = { .from_root = false };
+	const struct cb_layer layer = { .jail = &jail };
+	struct cb_layer_entry e = { .path = "o/refs", .name = "refs", .maker = true, .st = { .st_mode = 0755 } };
+
+	(void)state;
+	assert_int_equal(mkdir("o", 0755), 0);
+	write_text("o/HEAD", "");
+	CB_AUTO_FD lower = open("o", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	e.lower = lower;
+	assert_int_equal(cb_layer_write_folder(&layer, &e), 0);
+	assert_int_equal(rmdir("o/refs"), 0);
+	meanwhile = make_objects;
+	assert_int_equal(cb_layer_write_folder(&layer, &e), -EROFS);
+	assert_int_equal(names_in("o"), 2);
+}
+
+/* ---- removal ---- */
+
+static struct timespec changed(const char *path)
+{
+	struct stat st;
+
+	assert_int_equal(lstat(path, &st), 0);
+	return st.st_ctim;
+}
+
+/* What is not about to go is saved, after the clock of files has moved on. */
+static void save_the_other(int folder, const char *name)
+{
+	char other[8];
+
+	(void)folder;
+	snprintf(other, sizeof(other), "n/%s", strcmp(name, "a") == 0 ? "b" : "a");
+	for (struct timespec was = changed(other); !cb_is_after(changed(other), was);)
+		write_text(other, "newer");
+}
+
+static void test_what_is_saved_while_a_folder_is_removed_stays(void **state)
+{
+	CB_AUTO_FD folder = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	const struct cb_jail jail = { .from_root = false };
+	struct cb_layer layer = { .jail = &jail, .root = folder, .commit = true, .entries = CB_BUF_INIT(4096) };
+	struct stat st;
+
+	(void)state;
+	layer.judge = (struct cb_judge){ .root = folder, .beside = -1, .patterns = &patterns, .paths = &none };
+	assert_int_equal(fstat(folder, &st), 0);
+	layer.dev = st.st_dev;
+	assert_int_equal(mkdir("n", 0755), 0);
+	write_text("n/a", "older");
+	write_text("n/b", "older");
+	layer.since = cb_is_after(changed("n/a"), changed("n/b")) ? changed("n/a") : changed("n/b");
+	meanwhile = save_the_other;
+	assert_int_equal(cb_layer_remove(&layer, folder, "n", "n", 0), -ENOTEMPTY);
+	assert_int_equal(layer.count[CB_CHANGE_SKIPPED], 1);
+	assert_int_equal(names_in("n"), 1);
+	assert_true(stat("n/a", &st) == 0 || stat("n/b", &st) == 0);
+	assert_int_equal(st.st_size, strlen("newer"));
+	layer.since = (struct timespec){ 0 }; /* unknown */
+	assert_int_equal(cb_layer_remove(&layer, folder, "n", "n", 0), 0);
+	assert_int_equal(layer.count[CB_CHANGE_SKIPPED], 1);
+	cb_buf_release(&layer.entries);
+}
+
+/* The times of a file that a commit has written are its own; a link has none that say who made it. */
+static void test_a_link_that_others_make_while_a_commit_writes_stays(void **state)
+{
+	const struct timespec old[2] = { { .tv_sec = 2 }, { .tv_sec = 2 } };
+	CB_AUTO_FD folder = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	static struct cb_jail jail;
+	struct cb_layer layer = {
+		.jail = &jail, .root = folder, .commit = true, .since = { 1, 0 }, .entries = CB_BUF_INIT(4096)
+	};
+
+	(void)state;
+	layer.judge = (struct cb_judge){ .root = folder, .beside = -1, .patterns = &patterns, .paths = &none };
+	jail.commits.count = 1;
+	clock_gettime(CLOCK_REALTIME_COARSE, &jail.commits.span[0].began);
+	assert_int_equal(symlink("f", "link"), 0);
+	write_text("file", "");
+	assert_int_equal(utimensat(AT_FDCWD, "file", old, 0), 0);
+	assert_int_equal(cb_layer_remove(&layer, folder, "link", "link", 0), -ENOTEMPTY);
+	assert_int_equal(cb_layer_remove(&layer, folder, "file", "file", 0), 0);
+	assert_int_equal(layer.count[CB_CHANGE_SKIPPED], 1);
+	clock_gettime(CLOCK_REALTIME, &jail.commits.span[0].ended); /* by a commit before */
+	assert_int_equal(cb_layer_remove(&layer, folder, "link", "link", 0), 0);
+	cb_buf_release(&layer.entries);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_temporary_files_of_others),
+					    cmocka_unit_test(test_no_repository_is_completed),
+					    cmocka_unit_test(test_no_repository_is_completed_by_a_folder),
+					    cmocka_unit_test(test_what_is_saved_while_a_folder_is_removed_stays),
+					    cmocka_unit_test(test_a_link_that_others_make_while_a_commit_writes_stays),
 					    cmocka_unit_test(test_list_that_breaks_off) };
 
 	return cmocka_run_group_tests(tests, setup, teardown);
