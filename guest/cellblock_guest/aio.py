@@ -8,9 +8,12 @@ import contextvars
 import select
 import sys
 from _thread import get_ident
+from time import monotonic, sleep
 from weakref import WeakSet
 
 from . import context
+
+_SETTLING = 0.05  # seconds
 
 
 def _from_task(tb):
@@ -115,6 +118,19 @@ class Aio:
         pipes = [(loop._ssock, loop._csock) for loop in self.loops]  # which another thread may close
         pipes = [(ours.fileno(), theirs.fileno()) for ours, theirs in pipes if ours is not None and theirs is not None]
         return [pipe for pipe in pipes if -1 not in pipe]
+
+    def settle_others(self):
+        """Before a copy of the process with its threads (until Python 3.11): until no loop of another thread is in a
+        callback, which could be about to ask for its loop. One that computes for long is not waited for."""
+        if self.asyncio is None or sys.version_info >= (3, 12):
+            return
+        end = monotonic() + _SETTLING
+        while any(map(self._is_calling, list(self.loops))) and monotonic() < end:
+            sleep(0.0005)
+
+    def _is_calling(self, loop):
+        thread = getattr(loop, "_thread_id", None)
+        return thread not in (None, self.wire.main) and self._call_of(thread) is not None
 
     def mark_others(self):
         """In a copy of the process with its threads: a loop that runs in another one knows by the process's number that
@@ -244,12 +260,16 @@ class Aio:
 
     def _calls_users(self):
         """Whether the loop's thread is in a callback that is not asyncio's own."""
+        call = self._call_of(self.wire.main)
+        return call is not None and not _is_asyncios(call.f_locals["self"]._callback)
+
+    def _call_of(self, thread):
+        """The frame of the callback that the thread is in, if it is in one."""
         calls = self.asyncio.Handle._run.__code__
-        frame = sys._current_frames().get(self.wire.main)
+        frame = sys._current_frames().get(thread)
         while frame is not None and frame.f_code is not calls:
             frame = frame.f_back
-        handle = frame and frame.f_locals["self"]
-        return handle is not None and not _is_asyncios(handle._callback)
+        return frame
 
     async def awaiting(self, awaitable):
         """Awaits a cell's code; a cancellation that an interrupt caused surfaces as KeyboardInterrupt."""

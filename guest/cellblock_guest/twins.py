@@ -179,6 +179,7 @@ class Twins:
         guest.output.hold()
         guest.wire.hold()
         try:
+            guest.aio.settle_others()
             copy = self.copier.copy(number, fds, guest.aio.self_pipes(), answer, room)
             self._answered = bool(answer)  # before a signal's handler can raise
         except OSError as e:
