@@ -8,12 +8,12 @@ import contextvars
 import select
 import sys
 from _thread import get_ident
-from time import monotonic, sleep
+from time import monotonic, process_time, sleep
 from weakref import WeakSet
 
 from . import context
 
-_SETTLING = 0.05  # seconds
+_SETTLING, _SETTLING_MOST = 0.05, 0.25  # seconds of processor time, and of the clock's
 
 
 def _from_task(tb):
@@ -124,8 +124,8 @@ class Aio:
         callback, which could be about to ask for its loop. One that computes for long is not waited for."""
         if self.asyncio is None or sys.version_info >= (3, 12):
             return
-        end = monotonic() + _SETTLING
-        while any(map(self._is_calling, list(self.loops))) and monotonic() < end:
+        end, at_most = process_time() + _SETTLING, monotonic() + _SETTLING_MOST
+        while any(map(self._is_calling, list(self.loops))) and process_time() < end and monotonic() < at_most:
             sleep(0.0005)
 
     def _is_calling(self, loop):
