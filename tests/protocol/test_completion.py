@@ -132,7 +132,8 @@ def test_they_are_answered_while_a_cell_runs(client, name):
     c = client.question("is_complete_request", {"code": "for i in x:"}).content
     assert c == {"status": "incomplete", "indent": "    "}
     client.request("interrupt_request", {}, channel="control")
-    assert client.finish(cell).content["ename"] == "KeyboardInterrupt"
+    content = client.finish(cell).content
+    assert content["ename"] == "KeyboardInterrupt", content
     assert "made_meanwhile" in complete(client, "made_mean")["matches"]
 
 
