@@ -1,6 +1,7 @@
 """Changes of an overlay workspace: listed, written through and dropped, by message and by command, whatever a hostile
 cell puts in their way."""
 
+import contextlib
 import ctypes
 import json
 import os
@@ -173,10 +174,19 @@ def children_of(process):
     return set(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
 
 
+def writes_much(folder):
+    """Whether a commit is writing a large file."""
+    sizes = []
+    for p in folder.rglob(".cellblock-commit-*"):
+        with contextlib.suppress(FileNotFoundError):
+            sizes.append(p.stat().st_size)
+    return max(sizes, default=0) > 1 << 20
+
+
 def commit_while(k, outside, begun=None):
     """`outside` is done while the commit writes a large file that the cell has made, and has that one to end; or once
     `begun` says so."""
-    begun = begun or (lambda: list(k.workspace.rglob(".cellblock-commit-*")))
+    begun = begun or (lambda: writes_much(k.workspace))
     broker = broker_of(k)
     broker.nice(19)  # on a busy machine, too, what it starts does not get away from us
     others = children_of(broker)
