@@ -486,13 +486,22 @@ static int hide_connection_file(const struct cb_jail_spec_input *in, struct cb_j
 	return r < 0 ? no_memory(err) : 0;
 }
 
+static int protect_interpreter(struct cb_strv *list, const struct cb_interpreter *interpreter)
+{
+	int r = 0;
+
+	for (size_t i = 0; interpreter != NULL && i < interpreter->prefixes.count && r == 0; i++)
+		r = cb_strv_add(list, interpreter->prefixes.items[i]);
+	return r;
+}
+
 static int plan_protected(const struct cb_jail_spec_input *in, struct cb_jail_spec *spec, struct cb_err *err)
 {
 	struct cb_strv *list = &spec->protect_paths;
 	int r = protect_ourselves(list);
 
-	for (size_t i = 0; in->interpreter != NULL && i < in->interpreter->prefixes.count && r == 0; i++)
-		r = cb_strv_add(list, in->interpreter->prefixes.items[i]);
+	if (r == 0)
+		r = protect_interpreter(list, in->interpreter);
 	for (size_t i = 0; i < in->policy->files.count && r == 0; i++)
 		r = cb_strv_add(list, in->policy->files.items[i]);
 	if (r == 0)
@@ -507,29 +516,16 @@ static int plan_protected(const struct cb_jail_spec_input *in, struct cb_jail_sp
 	return r < 0 ? r : protect_history(in, spec, err);
 }
 
-/* The interpreter's folders, or Jupyter's, that `source` lies in: `ret`, "" if in none. */
-static int lies_in(const struct cb_jail_spec_input *in, const char *source, char ret[PATH_MAX])
-{
-	CB_AUTO_STRV list = { 0 };
-	int r = protect_jupyter(&list);
-
-	for (size_t i = 0; in->interpreter != NULL && i < in->interpreter->prefixes.count && r == 0; i++)
-		r = cb_strv_add(&list, in->interpreter->prefixes.items[i]);
-	ret[0] = '\0';
-	for (size_t i = 0; i < list.count && r == 0; i++)
-		if (cb_path_below(source, list.items[i]))
-			snprintf(ret, PATH_MAX, "%s", list.items[i]);
-	return r;
-}
-
 /* What a writable mount holds is written unjudged: nothing that is protected may lie there, nor the workspace, which
  * has protected names; nor may it lie in what others run. */
 static int check_mounts(const struct cb_jail_spec_input *in, const struct cb_jail_spec *spec, struct cb_err *err)
 {
-	char around[PATH_MAX];
+	CB_AUTO_STRV run = { 0 };
 
+	if (protect_jupyter(&run) < 0 || protect_interpreter(&run, in->interpreter) < 0)
+		return no_memory(err);
 	for (size_t i = 0; i < spec->nbinds; i++) {
-		const char *source = spec->binds[i].source, *inside = NULL;
+		const char *source = spec->binds[i].source, *inside = NULL, *around = NULL;
 
 		if (spec->binds[i].mode != CB_BIND_RW)
 			continue;
@@ -543,9 +539,10 @@ static int check_mounts(const struct cb_jail_spec_input *in, const struct cb_jai
 					  "Mount it with mode \"ro\", or a folder beside that.",
 					  "mounts: source %s can't be writable: it holds %s, which cells may not "
 					  "change as they like", source, inside);
-		if (lies_in(in, source, around) < 0)
-			return no_memory(err);
-		if (around[0] != '\0')
+		for (size_t j = 0; j < run.count; j++)
+			if (cb_path_below(source, run.items[j]))
+				around = run.items[j];
+		if (around != NULL)
 			return cb_err_set(err, CB_E_DENIED, "mounts",
 					  "Mount it with mode \"ro\", or another folder.",
 					  "mounts: source %s can't be writable: it lies in %s, whose programs and "

@@ -12,6 +12,7 @@
 
 #include "overlay_changes.h"
 
+#include <cellblock/buffer.h>
 #include <cellblock/fd.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -114,11 +115,7 @@ static uint32_t mix(uint64_t x)
 
 static uint32_t hash_name(cb_slot parent, const char *name)
 {
-	uint64_t x = parent + 0xcbf29ce484222325ull;
-
-	for (; *name != '\0'; name++)
-		x = (x ^ (unsigned char)*name) * 0x100000001b3ull;
-	return mix(x);
+	return mix(cb_span_hash((struct cb_span){ name, strlen(name) }, parent + CB_HASH));
 }
 
 static cb_slot *name_chain(const struct cb_kept *ix, cb_slot parent, const char *name)
