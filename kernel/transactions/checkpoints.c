@@ -106,8 +106,8 @@ static size_t count_named(const struct cb_transactions *tx)
 {
 	size_t n = 0;
 
-	for (int i = 0; i < CB_TWINS_MAX; i++)
-		n += tx->twins.twin[i].number != 0 && tx->twins.twin[i].name[0] != '\0';
+	for (const struct cb_twin *t = tx->twins.twin; t < tx->twins.twin + CB_TWINS_MAX; t++)
+		n += t->number != 0 && t->name[0] != '\0';
 	return n;
 }
 
@@ -266,8 +266,7 @@ bool cb_checkpoint_branch_woken(struct cb_transactions *tx, const struct cb_head
 void cb_checkpoints_list(struct cb_transactions *tx, struct cb_json *j)
 {
 	cb_json_array(j, "checkpoints");
-	for (int i = 0; i < CB_TWINS_MAX; i++) {
-		const struct cb_twin *t = &tx->twins.twin[i];
+	for (const struct cb_twin *t = tx->twins.twin; t < tx->twins.twin + CB_TWINS_MAX; t++) {
 		char date[28];
 
 		if (t->number == 0 || t->name[0] == '\0' || t == tx->twins.coming)

@@ -31,9 +31,9 @@ bool cb_twin_is_ready(const struct cb_twin *t)
 
 struct cb_twin *cb_twins_find(struct cb_twins *w, uint32_t number)
 {
-	for (int i = 0; i < CB_TWINS_MAX; i++)
-		if (w->twin[i].number == number)
-			return &w->twin[i];
+	for (struct cb_twin *t = w->twin; t < w->twin + CB_TWINS_MAX; t++)
+		if (t->number == number)
+			return t;
 	return NULL;
 }
 
@@ -41,13 +41,10 @@ static struct cb_twin *pick(struct cb_twins *w, bool named, bool oldest)
 {
 	struct cb_twin *best = NULL;
 
-	for (int i = 0; i < CB_TWINS_MAX; i++) {
-		struct cb_twin *t = &w->twin[i];
-
+	for (struct cb_twin *t = w->twin; t < w->twin + CB_TWINS_MAX; t++)
 		if (cb_twin_is_ready(t) && t != w->waking && (t->name[0] != '\0') == named && t->use == CB_TWIN_KEPT &&
 		    (!oldest || t != w->coming) && (best == NULL || (t->number > best->number) != oldest))
 			best = t;
-	}
 	return best;
 }
 
@@ -65,10 +62,10 @@ struct cb_twin *cb_twins_next(struct cb_twins *w)
 
 struct cb_twin *cb_twins_other_named(struct cb_twins *w, const struct cb_twin *than)
 {
-	for (int i = 0; i < CB_TWINS_MAX; i++)
-		if (cb_twin_is_ready(&w->twin[i]) && &w->twin[i] != than && &w->twin[i] != w->waking &&
-		    &w->twin[i] != w->coming && strcmp(w->twin[i].name, than->name) == 0)
-			return &w->twin[i];
+	for (struct cb_twin *t = w->twin; t < w->twin + CB_TWINS_MAX; t++)
+		if (cb_twin_is_ready(t) && t != than && t != w->waking && t != w->coming &&
+		    strcmp(t->name, than->name) == 0)
+			return t;
 	return NULL;
 }
 
@@ -82,15 +79,12 @@ struct cb_twin *cb_twins_named(struct cb_transactions *tx, const char *name)
 
 struct cb_twin *cb_twins_before_cell(struct cb_transactions *tx, uint64_t cell)
 {
-	struct cb_twin *best = NULL;
+	struct cb_twin *first = tx->twins.twin, *best = NULL;
 
-	for (int i = 0; i < CB_TWINS_MAX; i++) {
-		struct cb_twin *t = &tx->twins.twin[i];
-
+	for (struct cb_twin *t = first; t < first + CB_TWINS_MAX; t++)
 		if (cb_twin_is_ready(t) && t->name[0] == '\0' && t->cell < cell &&
 		    (best == NULL || t->number > best->number))
 			best = t;
-	}
 	return best;
 }
 
@@ -98,17 +92,16 @@ size_t cb_twins_count(const struct cb_twins *w)
 {
 	size_t n = 0;
 
-	for (int i = 0; i < CB_TWINS_MAX; i++)
-		n += cb_twin_is_ready(&w->twin[i]) && w->twin[i].name[0] == '\0';
+	for (const struct cb_twin *t = w->twin; t < w->twin + CB_TWINS_MAX; t++)
+		n += cb_twin_is_ready(t) && t->name[0] == '\0';
 	return n;
 }
 
 /* A copy that was bred goes back to the files of the one that it is of. */
 static bool is_last_with_its_files(const struct cb_twins *w, const struct cb_twin *t)
 {
-	for (int i = 0; i < CB_TWINS_MAX; i++)
-		if (&w->twin[i] != t && w->twin[i].number != 0 && w->twin[i].files != CB_FILES_STAY &&
-		    w->twin[i].snapshot == t->snapshot)
+	for (const struct cb_twin *other = w->twin; other < w->twin + CB_TWINS_MAX; other++)
+		if (other != t && other->number != 0 && other->files != CB_FILES_STAY && other->snapshot == t->snapshot)
 			return false;
 	return t->files != CB_FILES_STAY;
 }
@@ -141,15 +134,13 @@ void cb_twins_drop(struct cb_transactions *tx, struct cb_twin *t)
 
 size_t cb_twins_unnamed(struct cb_transactions *tx, int64_t before_ms, pid_t ret_pid[CB_TWINS_MAX])
 {
+	const struct cb_twins *w = &tx->twins;
 	size_t n = 0;
 
-	for (int i = 0; i < CB_TWINS_MAX; i++) {
-		const struct cb_twin *t = &tx->twins.twin[i];
-
-		if (cb_twin_is_ready(t) && t != tx->twins.waking && t != tx->twins.coming && t->name[0] == '\0' &&
+	for (const struct cb_twin *t = w->twin; t < w->twin + CB_TWINS_MAX; t++)
+		if (cb_twin_is_ready(t) && t != w->waking && t != w->coming && t->name[0] == '\0' &&
 		    t->use == CB_TWIN_KEPT && t->asked_ms < before_ms)
 			ret_pid[n++] = t->pid;
-	}
 	return n;
 }
 
@@ -165,8 +156,7 @@ static double spent_ending(struct cb_twins *w, bool *ret_any)
 	double sum = 0;
 
 	*ret_any = false;
-	for (int i = 0; i < CB_TWINS_ENDING_MAX; i++) {
-		struct cb_twin_ending *e = &w->ending[i];
+	for (struct cb_twin_ending *e = w->ending; e < w->ending + CB_TWINS_ENDING_MAX; e++) {
 		struct cb_usage_process p = { 0 };
 
 		if (!ends_still(e, &p)) {
@@ -194,10 +184,10 @@ bool cb_twins_end_soon(struct cb_transactions *tx)
 
 double cb_twins_spent(struct cb_transactions *tx, bool *ret_ending)
 {
-	double sum = spent_ending(&tx->twins, ret_ending);
+	struct cb_twins *w = &tx->twins;
+	double sum = spent_ending(w, ret_ending);
 
-	for (int i = 0; i < CB_TWINS_MAX; i++) {
-		struct cb_twin *t = &tx->twins.twin[i];
+	for (struct cb_twin *t = w->twin; t < w->twin + CB_TWINS_MAX; t++) {
 		double spent, most = (double)t->room / COPIED_BYTES_S - t->copied_s;
 		struct cb_usage_process p = { 0 };
 
@@ -221,13 +211,10 @@ struct cb_twin *cb_twins_undone(struct cb_twins *w, bool oldest)
 {
 	struct cb_twin *best = NULL;
 
-	for (int i = 0; i < CB_TWINS_MAX; i++) {
-		struct cb_twin *t = &w->twin[i];
-
+	for (struct cb_twin *t = w->twin; t < w->twin + CB_TWINS_MAX; t++)
 		if (w->confirming && cb_twin_is_ready(t) && t->number <= w->before_copy && t->name[0] == '\0' &&
 		    t->cell > w->woken.cell && (best == NULL || (t->number > best->number) != oldest))
 			best = t;
-	}
 	return best;
 }
 
@@ -255,9 +242,9 @@ void cb_twins_forget_past(struct cb_transactions *tx)
 	uint64_t oldest = w->confirming ? w->woken.cell : w->past.last;
 	uint64_t undone = w->confirming ? w->woken.live.undone : w->past.live.undone;
 
-	for (int i = 0; i < CB_TWINS_MAX; i++)
-		if (w->twin[i].number != 0)
-			older(&oldest, &undone, w->twin[i].cell, &w->twin[i].live);
+	for (const struct cb_twin *t = w->twin; t < w->twin + CB_TWINS_MAX; t++)
+		if (t->number != 0)
+			older(&oldest, &undone, t->cell, &t->live);
 	for (int i = 0; i < CB_BRANCHES_MAX; i++) /* one may be adopted */
 		if (tx->branches.branch[i] != NULL)
 			older(&oldest, &undone, tx->branches.branch[i]->cell, &tx->branches.branch[i]->live);
@@ -324,9 +311,9 @@ void cb_twins_jail_gone(struct cb_transactions *tx)
 {
 	struct cb_twins *w = &tx->twins;
 
-	for (int i = 0; i < CB_TWINS_MAX; i++)
-		if (w->twin[i].number != 0)
-			cb_twins_forget(tx, &w->twin[i]);
+	for (struct cb_twin *t = w->twin; t < w->twin + CB_TWINS_MAX; t++)
+		if (t->number != 0)
+			cb_twins_forget(tx, t);
 	w->asked = w->possible = w->confirming = false;
 	w->confirmed_ns = 0;
 	cb_checkpoints_gone(tx);
@@ -341,8 +328,8 @@ int cb_twins_init(struct cb_transactions *tx)
 {
 	struct cb_twins *w = &tx->twins;
 
-	for (int i = 0; i < CB_TWINS_MAX; i++)
-		w->twin[i].ends = CB_GUEST_ENDS_NONE;
+	for (struct cb_twin *t = w->twin; t < w->twin + CB_TWINS_MAX; t++)
+		t->ends = CB_GUEST_ENDS_NONE;
 	w->twin_control_slot = -1;
 	w->undone = CB_BUF_INIT(CB_METADATA_MAX / 2);
 	w->calls = CB_BUF_INIT(CB_METADATA_MAX / 8);

@@ -329,13 +329,12 @@ void cb_twins_keep_so_many(struct cb_transactions *tx)
 /* One that differs in its files alone takes its place, so that the older states are as many as before. */
 static void drop_same(struct cb_transactions *tx, const struct cb_twin *as)
 {
-	for (int i = 0; i < CB_TWINS_MAX; i++) {
-		struct cb_twin *t = &tx->twins.twin[i];
+	struct cb_twin *first = tx->twins.twin;
 
+	for (struct cb_twin *t = first; t < first + CB_TWINS_MAX; t++)
 		if (cb_twin_is_ready(t) && t->use == CB_TWIN_KEPT && t->name[0] == '\0' && t->number < as->number &&
 		    t->cell == as->cell && t->written < as->written)
 			cb_twins_drop(tx, t);
-	}
 }
 
 void cb_twins_check_ready(struct cb_transactions *tx)

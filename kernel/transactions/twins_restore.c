@@ -78,15 +78,13 @@ static bool died_of_itself(const struct cb_transactions *tx)
 static struct cb_twin *pass_over_copies(struct cb_transactions *tx, struct cb_twin *t)
 {
 	struct cb_twins *w = &tx->twins;
-	struct cb_twin *older = NULL;
+	bool older = false;
 
 	if (t == NULL || !died_of_itself(tx))
 		return t;
-	for (int i = 0; i < CB_TWINS_MAX; i++)
-		if (cb_twin_is_ready(&w->twin[i]) && w->twin[i].use == CB_TWIN_KEPT &&
-		    w->twin[i].number < w->woken.number)
-			older = &w->twin[i];
-	if (older == NULL)
+	for (const struct cb_twin *each = w->twin; each < w->twin + CB_TWINS_MAX; each++)
+		older |= cb_twin_is_ready(each) && each->use == CB_TWIN_KEPT && each->number < w->woken.number;
+	if (!older)
 		return t;
 	while ((t = cb_twins_next(w)) != NULL && t->number > w->woken.number && t->name[0] == '\0')
 		cb_twins_drop(tx, t);
@@ -154,9 +152,9 @@ static void give_up_woken(struct cb_transactions *tx)
 	w->confirming = false;
 	w->copy_kills |= w->asked;
 	w->asked = false;
-	for (int i = 0; i < CB_TWINS_MAX; i++)
-		if (w->twin[i].number > w->before_copy)
-			cb_twins_drop(tx, &w->twin[i]);
+	for (struct cb_twin *t = w->twin; t < w->twin + CB_TWINS_MAX; t++)
+		if (t->number > w->before_copy)
+			cb_twins_drop(tx, t);
 	cb_guest_restoring(tx->guest);
 	cb_debug_guest_gone(tx->shells);
 	cb_jobs_jail_died(tx->workspace, w->passed_why); /* helpers have ended with it */
@@ -525,8 +523,8 @@ void cb_twins_looked_at(struct cb_transactions *tx)
 /* The woken one, in its turn: it is used up. */
 static bool is_copied(const struct cb_twins *w)
 {
-	for (int i = 0; i < CB_TWINS_MAX; i++)
-		if (w->twin[i].number > w->before_copy)
+	for (const struct cb_twin *t = w->twin; t < w->twin + CB_TWINS_MAX; t++)
+		if (t->number > w->before_copy)
 			return true;
 	return false;
 }
@@ -558,9 +556,9 @@ void cb_twins_confirm(struct cb_transactions *tx)
 	cb_undo_log_undo(&w->past, t->cell, &t->live);
 	cb_buf_clear(&w->calls);
 	cb_tools_undone(&tx->jupyter->tools, (int64_t)t->cell, &w->calls, w->calls_text, sizeof(w->calls_text));
-	for (int i = 0; i < CB_TWINS_MAX; i++)
-		if (w->twin[i].number > w->before_copy) /* its copy, from when that was not undone yet */
-			w->twin[i].live = w->past.live;
+	for (struct cb_twin *each = w->twin; each < w->twin + CB_TWINS_MAX; each++)
+		if (each->number > w->before_copy) /* its copy, from when that was not undone yet */
+			each->live = w->past.live;
 	word_it(tx, t);
 	w->passed_over = 0;
 	if (w->possible && !is_copied(w))

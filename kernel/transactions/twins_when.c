@@ -92,8 +92,8 @@ static bool is_named(const struct cb_transactions *tx)
 {
 	const struct cb_twins *w = &tx->twins;
 
-	for (int i = 0; i < CB_TWINS_MAX; i++)
-		if (cb_twin_is_ready(&w->twin[i]) && w->twin[i].name[0] != '\0' && w->twin[i].cell == w->past.last)
+	for (const struct cb_twin *t = w->twin; t < w->twin + CB_TWINS_MAX; t++)
+		if (cb_twin_is_ready(t) && t->name[0] != '\0' && t->cell == w->past.last)
 			return true;
 	return false;
 }
