@@ -1,57 +1,32 @@
 /* The user namespace's maps, and pid 1's session.
  *
  * Trust domain: broker (cb_userns_write_maps) and pid 1. One uid and one gid exist inside, CB_JAIL_UID, and outside
- * they are the caller's own or, for root, a leased one: never 0. setgroups is denied before the gid map is written.
+ * they are the caller's own or, for root, a leased one: never 0.
  */
 #include "init.h"
 #include "../shared/ids.h"
 #include "parts.h"
 
-#include <cellblock/fd.h>
-
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/keyctl.h>
 #include <signal.h>
-#include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static int write_file(pid_t pid1, const char *name, const char *text, struct cb_err *err)
-{
-	char path[64];
-	CB_AUTO_FD fd = -1;
-	int r;
-
-	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid1, name);
-	fd = open(path, O_WRONLY | O_CLOEXEC);
-	r = fd < 0 ? -errno : cb_fd_write_all(fd, text, strlen(text));
-	return r == 0 ? 0
-		      : cb_err_set(err, r, "user namespace", NULL, "%s of the new namespace can't be written: %s", name,
-				   strerror(-r));
-}
-
-static int write_map(pid_t pid1, const char *name, unsigned outside, struct cb_err *err)
-{
-	char line[64];
-
-	snprintf(line, sizeof(line), "%d %u 1\n", CB_JAIL_UID, outside);
-	return write_file(pid1, name, line, err);
-}
-
 int cb_userns_write_maps(const struct cb_jail *jail, pid_t pid1, struct cb_err *err)
 {
-	int r = write_file(pid1, "setgroups", "deny", err);
-
 	/* the ids as they are here: in a zygote's user namespace our own has another number */
-	if (r == 0)
-		r = write_map(pid1, "uid_map", jail->from_root ? jail->host_uid : geteuid(), err);
-	if (r == 0)
-		r = write_map(pid1, "gid_map", jail->from_root ? jail->host_uid : getegid(), err);
-	return r;
+	uid_t uid = jail->from_root ? jail->host_uid : geteuid();
+	gid_t gid = jail->from_root ? jail->host_uid : getegid();
+	const char *file = NULL;
+	int r = cb_ids_map(pid1, uid, gid, &file);
+
+	return r == 0 ? 0
+		      : cb_err_set(err, r, "user namespace", NULL, "%s of the new namespace can't be written: %s", file,
+				   strerror(-r));
 }
 
 int cb_userns_enter(const struct cb_jail *jail, struct cb_err *err)

@@ -235,26 +235,6 @@ static const struct trial trials[] = {
 };
 #define NTRIALS (sizeof(trials) / sizeof(*trials))
 
-static int write_maps(pid_t pid)
-{
-	static const char *const names[] = { "setgroups", "uid_map", "gid_map" };
-
-	for (size_t i = 0; i < 3; i++) {
-		char path[64], line[64] = "deny";
-		CB_AUTO_FD fd = -1;
-		int r;
-
-		snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, names[i]);
-		if (i > 0)
-			snprintf(line, sizeof(line), "%d %u 1", CB_JAIL_UID, i == 1 ? host.uid : host.gid);
-		fd = open(path, O_WRONLY | O_CLOEXEC);
-		r = fd < 0 ? -errno : cb_fd_write_all(fd, line, strlen(line));
-		if (r < 0)
-			return r;
-	}
-	return 0;
-}
-
 static _Noreturn void child(const struct trial *t, int sock)
 {
 	char go;
@@ -272,6 +252,7 @@ static _Noreturn void child(const struct trial *t, int sock)
 static int run_in_child(const struct trial *t, const char **step)
 {
 	int pair[2], r, code = -ECHILD;
+	const char *file;
 	pid_t pid;
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
@@ -287,7 +268,7 @@ static int run_in_child(const struct trial *t, const char **step)
 		child(t, theirs);
 	}
 	cb_fd_close(&theirs);
-	r = write_maps(pid);
+	r = cb_ids_map(pid, host.uid, host.gid, &file);
 	if (r == 0 && (write(mine, "x", 1) != 1 || read(mine, &code, sizeof(code)) != (ssize_t)sizeof(code)))
 		code = -ECHILD;
 	cb_fd_close(&mine);

@@ -6,6 +6,7 @@
  * nothing is ever chowned. An ordinary user's broker may not clone mounts; pid 1 then opens the folder itself, with the
  * same rights.
  */
+#include "../shared/ids.h"
 #include "../shared/jail.h"
 #include "../shared/mounts.h"
 #include "../shared/sync.h"
@@ -29,17 +30,6 @@
 #define STEP "workspace"
 #define ATTRS (CB_NOSUID | CB_NODEV)
 
-static int write_map(pid_t pid, const char *name, unsigned id_in_ns, unsigned id_in_parent)
-{
-	char path[64], line[64];
-	CB_AUTO_FD fd = -1;
-
-	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
-	snprintf(line, sizeof(line), "%u %u 1\n", id_in_ns, id_in_parent);
-	fd = open(path, O_WRONLY | O_CLOEXEC);
-	return fd < 0 ? -errno : cb_fd_write_all(fd, line, strlen(line));
-}
-
 /* A user namespace lives as long as an fd of it: the child that it is born with only waits to be killed. */
 static int new_userns(uid_t owner, gid_t group, uid_t host_id, int *ret_fd)
 {
@@ -54,9 +44,9 @@ static int new_userns(uid_t owner, gid_t group, uid_t host_id, int *ret_fd)
 		for (;;)
 			pause();
 	}
-	r = write_map(pid, "uid_map", owner, host_id);
+	r = cb_ids_map_one(pid, "uid_map", owner, host_id);
 	if (r == 0)
-		r = write_map(pid, "gid_map", group, host_id);
+		r = cb_ids_map_one(pid, "gid_map", group, host_id);
 	if (r == 0) {
 		snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
 		fd = open(path, O_RDONLY | O_CLOEXEC);

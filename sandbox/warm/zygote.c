@@ -181,37 +181,17 @@ static int take_place(struct zygote *z, const char *folder, struct cb_err *err)
 
 /* ---- its jail ---- */
 
-static int write_own(const char *name, const char *text)
-{
-	CB_AUTO_FD fd = open(name, O_WRONLY | O_CLOEXEC);
-
-	return fd < 0 ? -errno : cb_fd_write_all(fd, text, strlen(text));
-}
-
-static int map_itself(uid_t uid, gid_t gid)
-{
-	char text[64];
-	int r = write_own("/proc/self/setgroups", "deny");
-
-	snprintf(text, sizeof(text), "%d %u 1", CB_JAIL_UID, uid);
-	if (r == 0)
-		r = write_own("/proc/self/uid_map", text);
-	snprintf(text, sizeof(text), "%d %u 1", CB_JAIL_UID, gid);
-	if (r == 0)
-		r = write_own("/proc/self/gid_map", text);
-	return r;
-}
-
 /* By their number the broker tells a zygote from a cell. */
 static int enter_user_namespaces(void)
 {
+	const char *file;
 	int r = 0;
 
 	for (int i = 0; i < CB_ZYGOTE_USERNS && r == 0; i++) {
 		uid_t uid = geteuid();
 		gid_t gid = getegid();
 
-		r = unshare(CLONE_NEWUSER) < 0 ? -errno : map_itself(uid, gid);
+		r = unshare(CLONE_NEWUSER) < 0 ? -errno : cb_ids_map(0, uid, gid, &file);
 	}
 	return r;
 }
@@ -427,7 +407,7 @@ static void become_jail(struct zygote *z, struct cb_err *err)
 		return;
 	}
 	/* as a guest's: where memory is short it goes before those that started it; a hardened host may refuse it */
-	(void)write_own("/proc/self/oom_score_adj", "1000");
+	(void)cb_ids_write(0, "oom_score_adj", "1000");
 	if (build(z, err) == 0)
 		start_program(z, err);
 }
