@@ -12,6 +12,7 @@
 #include "policy/keys.h"
 #include "policy/paths.h"
 #include "setup/capture.h"
+#include "setup/isolation_level.h"
 #include "setup/jail_spec.h"
 #include "setup/warm_place.h"
 
@@ -98,7 +99,6 @@ static void print_start(const struct cb_policy *p, const struct cb_jail_spec *sp
 static void print_summary(const struct cb_policy *p, const struct cb_interpreter *interpreter,
 			  const struct cb_jail_spec *spec)
 {
-	static const char *const levels[] = { "none", "container", "no-cgroup", "full" };
 	char a[32], b[32];
 
 	printf("In short\n  cells      run %s, Python %s, %s%s\n", cb_shown(interpreter->executable),
@@ -124,7 +124,7 @@ static void print_summary(const struct cb_policy *p, const struct cb_interpreter
 	print_transactions(p);
 	print_start(p, spec);
 	printf("  refused    if this host offers less than isolation.minimum, \"%s\": see cellblock doctor\n\n",
-	       levels[p->isolation_minimum]);
+	       cb_level_name(p->isolation_minimum));
 }
 
 static void print_policy(const struct cb_policy *p, const struct cb_jail_spec *spec)

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "keys.h"
+#include "workspace.h"
 
 #define MAX_BYTES 65536 /* of one environment variable; execve allows 128 KiB */
 
@@ -23,10 +24,6 @@ static const char *const told[] = {
 
 static json_t *collect(const struct cb_policy *policy, const struct cb_jail_spec *spec)
 {
-	static const char *const modes[] = { [CB_WORKSPACE_RW] = "rw",
-					     [CB_WORKSPACE_RO] = "ro",
-					     [CB_WORKSPACE_TMPFS] = "tmpfs",
-					     [CB_WORKSPACE_OVERLAY] = "overlay" };
 	json_t *says = json_object(), *mounts = json_array();
 
 	for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++) {
@@ -35,7 +32,7 @@ static json_t *collect(const struct cb_policy *policy, const struct cb_jail_spec
 		if (key != NULL)
 			(void)json_object_set_new(says, key->name, cb_policy_key_get(policy, key));
 	}
-	(void)json_object_set_new(says, "workspace.mode", json_string(modes[spec->workspace_mode]));
+	(void)json_object_set_new(says, "workspace.mode", json_string(cb_workspace_mode_name(spec->workspace_mode)));
 	(void)json_object_set_new(says, "workspace", json_string(spec->workspace_target));
 	if (policy->workspace_project)
 		(void)json_object_set_new(says, "workspace.project", json_true());

@@ -1,8 +1,8 @@
 /* Which folders can't be a workspace: see workspace.h.
  *
- * Role: the home rule of the policy; and which folder is a project's. A cell may write everything in its workspace, and
- * programs outside act on what lies in a home or a system folder, so such a folder is never one. Trust domain:
- * supervisor, at start; looks at paths only.
+ * Role: the home rule of the policy, which folder is a project's, and the modes' names. A cell may write everything in
+ * its workspace, and programs outside act on what lies in a home or a system folder, so such a folder is never one.
+ * Trust domain: supervisor, at start; looks at paths only.
  */
 #include "workspace.h"
 
@@ -33,6 +33,16 @@ static bool holds_home(const char *real)
 
 	return (home_real != NULL && cb_path_below(home_real, real)) ||
 	       (account_real != NULL && cb_path_below(account_real, real));
+}
+
+const char *cb_workspace_mode_name(enum cb_workspace_mode mode)
+{
+	static const char *const names[] = { [CB_WORKSPACE_RW] = "rw",
+					     [CB_WORKSPACE_RO] = "ro",
+					     [CB_WORKSPACE_TMPFS] = "tmpfs",
+					     [CB_WORKSPACE_OVERLAY] = "overlay" };
+
+	return names[mode];
 }
 
 const char *cb_workspace_writers(const struct cb_policy *policy)

@@ -1,4 +1,4 @@
-/* The home rule: which folders can't be a workspace. Trust domain: supervisor, at start. */
+/* The home rule: which folders can't be a workspace; and the modes' names. Trust domain: supervisor, at start. */
 #pragma once
 
 #include "policy.h"
@@ -7,6 +7,8 @@
 
 /* Why this folder (a real path) can't be writable inside a jail: "the home folder"; NULL = it can. */
 const char *cb_workspace_refusal(const char *real);
+/* As in workspace.mode: "rw". */
+const char *cb_workspace_mode_name(enum cb_workspace_mode mode);
 /* Who can write in it, for sentences: no cell of a read-only one, but those of another kernel there. */
 const char *cb_workspace_writers(const struct cb_policy *policy);
 /* The project that a folder lies in: the nearest folder upwards, itself included, that holds what projects have.

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "jupyter/message.h"
-#include "policy/policy.h"
+#include "policy/workspace.h"
 #include "records.h"
 #include "setup/isolation_level.h"
 
@@ -32,19 +32,16 @@ static const struct cb_span none; /* is left out, as NULL is */
 void cb_audit_kernel_start(struct cb_records *rec, const struct cb_policy *p, const char *python,
 			   enum cb_workspace_mode mode)
 {
-	static const char *const modes[] = { [CB_WORKSPACE_RW] = "rw",
-					     [CB_WORKSPACE_RO] = "ro",
-					     [CB_WORKSPACE_TMPFS] = "tmpfs",
-					     [CB_WORKSPACE_OVERLAY] = "overlay" };
 	CB_AUTO_BUF m = CB_BUF_INIT(CB_AUDIT_MEMBERS_MAX);
 
 	if (rec->audit == NULL)
 		return;
 	cb_audit_put(&m, "version", CELLBLOCK_VERSION, "pid", (long)getpid(), "uid", getuid(), "python", python,
 		     "policy", p->name, "workspace", p->workspace_path);
-	cb_audit_put(&m, "workspace_mode", modes[mode], "network", p->network_mode == CB_NETWORK_NONE ? "none" : "full",
-		     "timeout.cell", p->timeout_cell, "timeout.cpu", p->timeout_cpu, "limits.memory", p->limit_memory,
-		     "limits.pids", p->limit_pids, "limits.output", p->limit_output);
+	cb_audit_put(&m, "workspace_mode", cb_workspace_mode_name(mode), "network",
+		     p->network_mode == CB_NETWORK_NONE ? "none" : "full", "timeout.cell", p->timeout_cell,
+		     "timeout.cpu", p->timeout_cpu, "limits.memory", p->limit_memory, "limits.pids", p->limit_pids,
+		     "limits.output", p->limit_output);
 	cb_audit_add(rec->audit, "start", cb_buf_span(&m));
 }
 

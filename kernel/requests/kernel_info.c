@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "rooms.h"
+#include "policy/workspace.h"
 #include "requests.h"
 #include "setup/isolation_level.h"
 
@@ -188,10 +189,6 @@ static const char *or_null(const char *text)
 /* What tells this kernel from others, for `cellblock list`. */
 static void write_about(struct cb_kernel *k, struct cb_json *j)
 {
-	static const char *const modes[] = { [CB_WORKSPACE_RW] = "rw",
-					     [CB_WORKSPACE_RO] = "ro",
-					     [CB_WORKSPACE_TMPFS] = "tmpfs",
-					     [CB_WORKSPACE_OVERLAY] = "overlay" };
 	bool up = k->guest.state >= CB_GUEST_STARTING;
 	char started[40];
 
@@ -199,8 +196,9 @@ static void write_about(struct cb_kernel *k, struct cb_json *j)
 	cb_json_object(j, "cellblock");
 	cb_json_put(j, "started", started, "cpu_s", CB_ROUNDED(up ? cb_usage_jail_cpu(&k->guest.usage) : 0.0, 3),
 		    "session", or_null(getenv("JPY_SESSION_NAME")), "client", or_null(k->client), "workspace",
-		    or_null(k->policy->workspace_path), "workspace_mode", modes[k->workspace.mode], "policy",
-		    or_null(k->policy->name), "level", up ? cb_level_name(k->guest.level) : NULL);
+		    or_null(k->policy->workspace_path), "workspace_mode",
+		    cb_workspace_mode_name(k->workspace.mode), "policy", or_null(k->policy->name), "level",
+		    up ? cb_level_name(k->guest.level) : NULL);
 	cb_json_end(j);
 }
 
