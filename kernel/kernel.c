@@ -7,7 +7,6 @@
  */
 #include "kernel.h"
 
-#include <cellblock/log.h>
 #include <errno.h>
 
 #include "requests/requests.h"

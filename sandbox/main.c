@@ -12,7 +12,6 @@
 #include <cellblock/log.h>
 #include <cellblock/visible.h>
 
-#include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <limits.h>

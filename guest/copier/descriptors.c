@@ -20,7 +20,6 @@
 #include <cellblock/wire.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/stat.h>
 #include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>

@@ -9,7 +9,6 @@
 #include <cellblock/fd.h>
 #include <cellblock/folder.h>
 #include <cellblock/json_scan.h>
-#include <cellblock/sandbox.h>
 #include <errno.h>
 #include <poll.h>
 #include <sys/socket.h>

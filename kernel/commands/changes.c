@@ -6,7 +6,6 @@
  */
 #include <cellblock/json_write.h>
 #include <cellblock/visible.h>
-#include <errno.h>
 #include <jansson.h>
 
 #include "ask_kernel.h"

@@ -12,7 +12,6 @@
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <jansson.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "kernelspec.h"

@@ -16,7 +16,6 @@
 #include <errno.h>
 #include <netdb.h>
 #include <stdarg.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 

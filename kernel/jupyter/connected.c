@@ -8,7 +8,6 @@
  */
 #include "connected.h"
 
-#include <cellblock/log.h>
 #include <errno.h>
 #include <stdint.h>
 #include <string.h>

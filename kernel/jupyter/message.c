@@ -7,7 +7,6 @@
 
 #include <cellblock/json_scan.h>
 #include <cellblock/json_write.h>
-#include <cellblock/log.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>

@@ -7,7 +7,6 @@
  */
 #include "install_paths.h"
 
-#include <cellblock/fd.h>
 #include <errno.h>
 #include <limits.h>
 #include <sys/auxv.h>

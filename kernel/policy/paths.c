@@ -5,7 +5,6 @@
  */
 #include "paths.h"
 
-#include <limits.h>
 #include <pwd.h>
 #include <stdarg.h>
 #include <sys/stat.h>

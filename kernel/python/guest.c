@@ -13,10 +13,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 
 #include "guest_output.h"
 #include "jupyter/jupyter.h"

@@ -9,8 +9,6 @@
  */
 #include "side.h"
 
-#include <cellblock/log.h>
-
 #include "policy.h"
 #include "jupyter/loop.h"
 

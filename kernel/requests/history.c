@@ -1,6 +1,5 @@
 /* history_request: answered by the history thread, in order of asking. Trust domain: supervisor. */
 #include <cellblock/json_scan.h>
-#include <cellblock/log.h>
 #include <errno.h>
 
 #include "rooms.h"

@@ -8,7 +8,6 @@
 #include <jansson.h>
 #include <limits.h>
 #include <stdarg.h>
-#include <stdlib.h>
 
 #include "rooms.h"
 #include "requests.h"

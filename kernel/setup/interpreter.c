@@ -15,7 +15,6 @@
 #include <glob.h>
 #include <jansson.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "files.h"
 #include "interpreter_ask.h"

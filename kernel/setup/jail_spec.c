@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -10,9 +10,7 @@
 
 #include <cellblock/json_scan.h>
 #include <cellblock/json_write.h>
-#include <cellblock/log.h>
 #include <errno.h>
-#include <math.h>
 
 #include "abort.h"
 #include "cell_limits.h"

@@ -11,8 +11,6 @@
 #include "lanes.h"
 
 #include <cellblock/json_scan.h>
-#include <cellblock/log.h>
-#include <errno.h>
 
 #include "abort.h"
 #include "execution.h"

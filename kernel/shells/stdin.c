@@ -8,7 +8,6 @@
 #include <cellblock/error.h>
 #include <cellblock/json_scan.h>
 #include <cellblock/log.h>
-#include <errno.h>
 
 #include "jupyter/jupyter.h"
 #include "shell.h"

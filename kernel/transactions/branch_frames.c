@@ -7,7 +7,6 @@
 
 #include <cellblock/json_scan.h>
 #include <cellblock/json_write.h>
-#include <cellblock/log.h>
 #include <cellblock/states.h>
 
 #include "branches.h"

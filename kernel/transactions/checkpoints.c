@@ -9,7 +9,6 @@
 
 #include <cellblock/json_scan.h>
 #include <cellblock/json_write.h>
-#include <cellblock/log.h>
 #include <inttypes.h>
 
 #include "branches.h"

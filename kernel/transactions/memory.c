@@ -17,7 +17,6 @@
 #include <cellblock/log.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "branches.h"
 #include "jupyter/jupyter.h"

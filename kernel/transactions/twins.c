@@ -11,7 +11,6 @@
 #include <cellblock/log.h>
 #include <errno.h>
 
-#include "twins.h"
 #include "branches.h"
 #include "checkpoints.h"
 #include "jupyter/jupyter.h"

@@ -12,7 +12,6 @@
 #include "guard.h"
 
 #include <cellblock/log.h>
-#include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>

@@ -35,7 +35,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 
 #define PROCESSES_MAX CB_KERNEL_PROCESSES

@@ -26,7 +26,6 @@
 #include <string.h>
 #include <sys/fsuid.h>
 #include <sys/statvfs.h>
-#include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 

@@ -6,8 +6,6 @@
  */
 #include "job.h"
 
-#include <cellblock/fd.h>
-
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

@@ -4,7 +4,6 @@
  */
 #include "job.h"
 
-#include <cellblock/fd.h>
 #include <cellblock/proc_stat.h>
 
 #include <fcntl.h>

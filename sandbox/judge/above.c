@@ -12,12 +12,9 @@
 
 #include <cellblock/fd.h>
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
-#include <unistd.h>
 
 struct place {
 	const char *path; /* absolute */

@@ -12,7 +12,6 @@
 #include "../shared/sha1.h"
 #include "parts.h"
 
-#include <cellblock/error.h>
 #include <cellblock/fd.h>
 #include <errno.h>
 #include <fcntl.h>

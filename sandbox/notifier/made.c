@@ -13,7 +13,6 @@
 
 #include <cellblock/clock.h>
 
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <search.h>

@@ -19,7 +19,6 @@
 #include "../walls/limits.h"
 #include "calls.h"
 
-#include <cellblock/clock.h>
 #include <cellblock/fd.h>
 
 #include <errno.h>

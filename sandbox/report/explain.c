@@ -17,7 +17,6 @@
 #include "report.h"
 
 #include <cellblock/buffer.h>
-#include <cellblock/fd.h>
 #include <cellblock/json_write.h>
 #include <cellblock/visible.h>
 #include <errno.h>

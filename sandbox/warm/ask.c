@@ -16,7 +16,6 @@
 #include <cellblock/buffer.h>
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>
-#include <cellblock/log.h>
 #include <cellblock/proc_stat.h>
 
 #include <errno.h>

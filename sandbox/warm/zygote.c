@@ -21,7 +21,6 @@
 
 #include "../root/root.h"
 #include "../shared/ids.h"
-#include "../shared/mounts.h"
 #include "../walls/caps.h"
 #include "../walls/limits.h"
 #include "../walls/seccomp.h"
@@ -38,11 +37,9 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
