@@ -29,9 +29,7 @@ static struct cb_client_session *session_of(struct cb_execution *x, const struct
 		return NULL;
 	uint64_t h = cb_span_hash(r->session, CB_HASH) | 1; /* 0 is "free" */
 
-	for (int i = 0; i < CB_SESSIONS_MAX; i++) {
-		struct cb_client_session *s = &x->session[i];
-
+	for (struct cb_client_session *s = x->session; s < x->session + CB_SESSIONS_MAX; s++) {
 		if (s->hash == h) {
 			s->used = r->arrived_ns;
 			return s;

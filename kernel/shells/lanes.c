@@ -28,12 +28,9 @@
 
 static struct cb_shell *find(struct cb_shells *sh, struct cb_span id)
 {
-	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++) {
-		struct cb_shell *l = &sh->lanes.sub[i];
-
+	for (struct cb_shell *l = sh->lanes.sub; l < sh->lanes.sub + CB_SUBSHELLS_MAX; l++)
 		if (cb_shell_is(l, id))
 			return l;
-	}
 	return NULL;
 }
 
@@ -106,9 +103,7 @@ const char *cb_lanes_create(struct cb_shells *sh)
 {
 	struct cb_session uuid = { 0 };
 
-	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++) {
-		struct cb_shell *l = &sh->lanes.sub[i];
-
+	for (struct cb_shell *l = sh->lanes.sub; l < sh->lanes.sub + CB_SUBSHELLS_MAX; l++) {
 		if (l->id[0] != '\0' || l->current != NULL || beside(sh, l)->current != NULL)
 			continue;
 		if (cb_session_init(&uuid, NULL) < 0)
@@ -122,9 +117,9 @@ const char *cb_lanes_create(struct cb_shells *sh)
 
 const struct cb_request *cb_lanes_running(const struct cb_shells *sh)
 {
-	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
-		if (sh->lanes.sub[i].current != NULL)
-			return sh->lanes.sub[i].current;
+	for (const struct cb_shell *l = sh->lanes.sub; l < sh->lanes.sub + CB_SUBSHELLS_MAX; l++)
+		if (l->current != NULL)
+			return l->current;
 	return NULL;
 }
 
@@ -148,9 +143,9 @@ bool cb_lanes_busy(const struct cb_shells *sh)
 
 const struct cb_request *cb_lanes_waiting(const struct cb_shells *sh)
 {
-	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
-		if (sh->lanes.sub[i].current == NULL && sh->lanes.sub[i].waiting.head != NULL)
-			return sh->lanes.sub[i].waiting.head;
+	for (const struct cb_shell *l = sh->lanes.sub; l < sh->lanes.sub + CB_SUBSHELLS_MAX; l++)
+		if (l->current == NULL && l->waiting.head != NULL)
+			return l->waiting.head;
 	return NULL;
 }
 
@@ -432,13 +427,10 @@ struct cb_shell *cb_lanes_asker(struct cb_shells *sh, const struct cb_request *r
 {
 	struct cb_shell *named = reply->subshell_id.data != NULL ? find(sh, reply->subshell_id) : NULL, *first = NULL;
 
-	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++) {
-		struct cb_shell *l = &sh->lanes.sub[i];
-
+	for (struct cb_shell *l = sh->lanes.sub; l < sh->lanes.sub + CB_SUBSHELLS_MAX; l++)
 		if (cb_shell_asks(l, reply) && (named == NULL || named == l) &&
 		    (first == NULL || l->asked_at < first->asked_at))
 			first = l;
-	}
 	return first;
 }
 

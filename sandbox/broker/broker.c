@@ -356,26 +356,25 @@ static bool on_request(struct broker *b)
 	size_t nfds = 0;
 	ssize_t n = cb_fd_recv(b->fd, &request, sizeof(request), fds, CB_SPAWN_NFDS, &nfds, 0);
 	struct inmate *inmate;
+	uint32_t op;
 
 	if (n == 0 || (n < 0 && n != -EMSGSIZE))
 		return false;
-	if (n == (ssize_t)sizeof(request) && request.op == CB_BROKER_SPAWN) {
+	op = n == (ssize_t)sizeof(request) ? request.op : 0; /* 0 = it is none */
+	if (op == CB_BROKER_SPAWN) {
 		on_spawn(b, request.jail, fds, nfds);
-	} else if (n == (ssize_t)sizeof(request) && request.op == CB_BROKER_KILL) {
+	} else if (op == CB_BROKER_KILL || op == CB_BROKER_OOM_FIRST || op == CB_BROKER_OOM_LAST) {
 		inmate = request.jail != 0 ? find(b, request.jail) : NULL; /* NULL: it has ended meanwhile */
-		if (inmate != NULL)
+		if (inmate != NULL && op == CB_BROKER_KILL)
 			kill_inmate(inmate);
-	} else if (n == (ssize_t)sizeof(request) &&
-		   (request.op == CB_BROKER_OOM_FIRST || request.op == CB_BROKER_OOM_LAST)) {
-		inmate = request.jail != 0 ? find(b, request.jail) : NULL;
-		if (inmate != NULL)
-			score(&inmate->jail, request.pid, request.op == CB_BROKER_OOM_FIRST);
-	} else if (n == (ssize_t)sizeof(request) && request.op >= CB_BROKER_CHANGES && request.op <= CB_BROKER_FORGET) {
+		else if (inmate != NULL)
+			score(&inmate->jail, request.pid, op == CB_BROKER_OOM_FIRST);
+	} else if (op >= CB_BROKER_CHANGES && op <= CB_BROKER_FORGET) {
 		on_changes(b, &request, fds, nfds);
-	} else if (n == (ssize_t)sizeof(request) && request.op == CB_BROKER_STOP) {
+	} else if (op == CB_BROKER_STOP) {
 		if (b->layer_pidfd >= 0)
 			(void)syscall(SYS_pidfd_send_signal, b->layer_pidfd, SIGTERM, NULL, 0);
-	} else if (n == (ssize_t)sizeof(request) && request.op == CB_BROKER_DROP) {
+	} else if (op == CB_BROKER_DROP) {
 		cb_jail_drop_packages(&b->jail);
 	} else {
 		cb_log(CB_LOG_ERROR, "a request that is none was ignored");
@@ -410,11 +409,10 @@ static void look(struct broker *b, struct inmate *inmate)
 /* Kills jails that keep their user's other programs from passing descriptors; -1 = there is none to look at. */
 static int watch_descriptors(struct broker *b)
 {
+	struct inmate *end = b->inmates + JAILS_MAX;
 	int wait = -1;
 
-	for (size_t i = 0; i < JAILS_MAX && !b->jail.from_root; i++) {
-		struct inmate *inmate = &b->inmates[i];
-
+	for (struct inmate *inmate = b->inmates; inmate < end && !b->jail.from_root; inmate++) {
 		if (inmate->number == 0 || inmate->ending || inmate->in_flight)
 			continue;
 		inmate->in_flight = cb_watchdog_in_flight(&inmate->flight, &inmate->jail, &b->jail);
@@ -438,17 +436,12 @@ static int watch(struct broker *b)
 
 	if (b->jail.cgroups.kind != CB_CGROUP_NONE || b->spec.limit_memory == 0)
 		return -1;
-	for (size_t i = 0; i < JAILS_MAX; i++) {
-		struct inmate *inmate = &b->inmates[i];
-		int own;
-
+	for (struct inmate *inmate = b->inmates; inmate < b->inmates + JAILS_MAX; inmate++) {
 		if (inmate->number == 0 || inmate->ending || inmate->watchdog.over > 0)
 			continue;
 		look(b, inmate);
-		if (inmate->watchdog.over > 0)
-			continue;
-		own = cb_watchdog_wait(&inmate->watchdog);
-		wait = sooner(wait, own);
+		if (inmate->watchdog.over == 0)
+			wait = sooner(wait, cb_watchdog_wait(&inmate->watchdog));
 	}
 	return wait;
 }
@@ -456,13 +449,10 @@ static int watch(struct broker *b)
 /* Jails whose pid 1 has ended: some have more to end, which takes its time. */
 static void end_some(struct broker *b)
 {
-	for (size_t i = 0; i < JAILS_MAX; i++) {
-		struct inmate *inmate = &b->inmates[i];
-
+	for (struct inmate *inmate = b->inmates; inmate < b->inmates + JAILS_MAX; inmate++)
 		if (inmate->number != 0 && inmate->ending &&
 		    (!b->jail.without_namespaces || cb_without_namespaces_end_step(&b->jail, &inmate->end)))
 			reap(b, inmate);
-	}
 }
 
 /* Starts the zygote that is due, or at our own end the one that would have been. */

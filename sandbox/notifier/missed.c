@@ -46,9 +46,7 @@ void cb_missed_keep(struct cb_request *q)
 	if (q->nreads > CB_READS_MAX)
 		return;
 	pthread_mutex_lock(&answered.lock);
-	for (size_t i = 0; i < MISSED_MAX; i++) {
-		struct missed *m = &answered.missed[i];
-
+	for (struct missed *m = answered.missed; m < answered.missed + MISSED_MAX; m++) {
 		if (m->until_ms > now)
 			continue;
 		if (m->until_ms != 0)
@@ -74,9 +72,7 @@ static bool take_one(const struct cb_request *q, struct missed *ret)
 	bool found = false;
 
 	pthread_mutex_lock(&answered.lock);
-	for (size_t i = 0; i < MISSED_MAX && !found; i++) {
-		struct missed *m = &answered.missed[i];
-
+	for (struct missed *m = answered.missed; m < answered.missed + MISSED_MAX && !found; m++) {
 		if (m->until_ms <= now || m->from != q->from || m->pid != q->n->pid ||
 		    !is_same_call(&m->data, &q->n->data))
 			continue;

@@ -397,9 +397,7 @@ static nfds_t gather(const bool ended[CB_NOTIFY_FROMS], struct pollfd *p, struct
 		p[from] = (struct pollfd){ .fd = ended[from] ? -1 : cb_notify_self.listeners[from] };
 	p[WAKE] = (struct pollfd){ .fd = sockets.wake, .events = POLLIN };
 	pthread_mutex_lock(&sockets.lock);
-	for (size_t i = 0; i < CB_NOTIFY_WAITERS; i++) {
-		struct waiter *w = &sockets.waiters[i];
-
+	for (struct waiter *w = sockets.waiters; w < sockets.waiters + CB_NOTIFY_WAITERS; w++) {
 		if (w->request.n == NULL)
 			continue;
 		who[n] = w;

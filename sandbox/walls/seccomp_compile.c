@@ -199,14 +199,12 @@ static bool is_outer(int nr, size_t nouter)
 /* The table's, but for the first `nouter` of the others. */
 static size_t take_rules(struct program *p, size_t nouter)
 {
+	const struct cb_seccomp_rule *end = cb_seccomp_rules + cb_seccomp_rules_count;
 	size_t n = 0;
 
-	for (size_t i = 0; i < cb_seccomp_rules_count; i++) {
-		const struct cb_seccomp_rule *rule = &cb_seccomp_rules[i];
-
+	for (const struct cb_seccomp_rule *rule = cb_seccomp_rules; rule < end; rule++)
 		if (rule->nr >= 0 && n < MAX_RULES && !is_outer(rule->nr, nouter))
 			p->rules[n++] = rule;
-	}
 	for (size_t i = 0; i < nouter && n < MAX_RULES; i++)
 		p->rules[n++] = &outer[i];
 	return n;
