@@ -158,15 +158,9 @@ void cb_comms_reset(struct cb_jupyter *jp, struct cb_comms *c, struct cb_comms *
 			struct cb_span id = { e->text, e->id_len };
 
 			cb_buf_clear(&b);
-			if (cb_comms_has(then, id) ||
-			    cb_json_write_object(&b, "comm_id", id, "data", CB_SPAN("{}")) < 0)
-				continue;
-			struct cb_outgoing out = { .type = "comm_close",
-						   .parent = CB_SPAN("{}"),
-						   .metadata = CB_SPAN("{}"),
-						   .content = cb_buf_span(&b) };
-
-			cb_iopub_publish(jp, "comm_close", CB_WEIGHT_DATA, &out);
+			if (!cb_comms_has(then, id) &&
+			    cb_json_write_object(&b, "comm_id", id, "data", CB_SPAN("{}")) == 0)
+				cb_iopub_content(jp, "comm_close", CB_WEIGHT_DATA, NULL, cb_buf_span(&b));
 		}
 	}
 	cb_comms_release(c);

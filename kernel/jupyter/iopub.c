@@ -249,15 +249,21 @@ void cb_iopub_publish(struct cb_jupyter *jp, const char *topic, enum cb_weight w
 	build_and_send(jp, topic, weight, out);
 }
 
+void cb_iopub_content(struct cb_jupyter *jp, const char *type, enum cb_weight weight, const struct cb_header *parent,
+		      struct cb_span content)
+{
+	struct cb_outgoing out = {
+		.type = type, .parent = cb_header_span(parent), .metadata = CB_SPAN("{}"), .content = content
+	};
+
+	cb_iopub_publish(jp, type, weight, &out);
+}
+
 void cb_iopub_status(struct cb_jupyter *jp, const char *state, struct cb_header *parent)
 {
 	CB_JSON_SMALL(content, "execution_state", state);
-	struct cb_outgoing out = { .type = "status",
-				   .parent = cb_header_span(parent),
-				   .metadata = CB_SPAN("{}"),
-				   .content = cb_buf_span(&content) };
 
-	cb_iopub_publish(jp, "status", CB_WEIGHT_KEEP, &out);
+	cb_iopub_content(jp, "status", CB_WEIGHT_KEEP, parent, cb_buf_span(&content));
 	jp->iopub.busy = strcmp(state, "busy") == 0;
 	if (strcmp(state, "idle") == 0)
 		jp->iopub.text_clock = jp->iopub.message_clock = 0;

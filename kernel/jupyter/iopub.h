@@ -55,6 +55,9 @@ void cb_iopub_subscriptions(struct cb_jupyter *jp); /* reads (un)subscriptions, 
 
 /* Publishes after what was published before; pending text goes out first. Never fails towards the caller. */
 void cb_iopub_publish(struct cb_jupyter *jp, const char *topic, enum cb_weight weight, const struct cb_outgoing *out);
+/* The same for content alone, of which the type is the topic. parent NULL = {}. */
+void cb_iopub_content(struct cb_jupyter *jp, const char *type, enum cb_weight weight, const struct cb_header *parent,
+		      struct cb_span content);
 void cb_iopub_status(struct cb_jupyter *jp, const char *state, struct cb_header *parent); /* parent NULL = {} */
 /* Text of a stream: merged with what comes within some ms, flushed before anything else is published. */
 void cb_iopub_text(struct cb_jupyter *jp, struct cb_header *parent, unsigned stream, const void *text, size_t len);

@@ -67,10 +67,5 @@ void cb_publish_error(struct cb_jupyter *jp, const struct cb_request *r, const c
 
 	cb_write_error(&j, ename, evalue, traceback);
 	(void)cb_json_done(&j);
-	struct cb_outgoing out = { .type = "error",
-				   .parent = cb_header_span(r->header),
-				   .metadata = CB_SPAN("{}"),
-				   .content = cb_buf_span(&b) };
-
-	cb_iopub_publish(jp, "error", CB_WEIGHT_KEEP, &out);
+	cb_iopub_content(jp, "error", CB_WEIGHT_KEEP, r->header, cb_buf_span(&b));
 }

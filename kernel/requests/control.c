@@ -13,13 +13,9 @@ void cb_request_shutdown(struct cb_kernel *k, struct cb_request *r)
 		return;
 	bool restart = f[0].ret_type == CB_JSON_TRUE;
 	CB_JSON_SMALL(content, "status", "ok", "restart", restart);
-	struct cb_outgoing out = { .type = "shutdown_reply",
-				   .parent = cb_header_span(r->header),
-				   .metadata = CB_SPAN("{}"),
-				   .content = cb_buf_span(&content) };
 
-	cb_iopub_publish(&k->jupyter, "shutdown_reply", CB_WEIGHT_KEEP,
-			 &out); /* other clients of this kernel hear of it, as from ipykernel */
+	/* other clients of this kernel hear of it, as from ipykernel */
+	cb_iopub_content(&k->jupyter, "shutdown_reply", CB_WEIGHT_KEEP, r->header, cb_buf_span(&content));
 	cb_reply(&k->jupyter, r, cb_buf_span(&content));
 	k->shutdown(k, restart);
 }

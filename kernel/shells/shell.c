@@ -110,14 +110,8 @@ static void publish_input(const struct cb_shell *s, int64_t n)
 	struct cb_span code = r->execute.code;
 	CB_AUTO_BUF b = CB_BUF_INIT(code.len + 128);
 
-	if (cb_json_write_object(&b, "code", code, "execution_count", n) < 0)
-		return;
-	struct cb_outgoing out = { .type = "execute_input",
-				   .parent = cb_header_span(r->header),
-				   .metadata = CB_SPAN("{}"),
-				   .content = cb_buf_span(&b) };
-
-	cb_iopub_publish(s->all->jupyter, "execute_input", CB_WEIGHT_KEEP, &out);
+	if (cb_json_write_object(&b, "code", code, "execution_count", n) == 0)
+		cb_iopub_content(s->all->jupyter, "execute_input", CB_WEIGHT_KEEP, r->header, cb_buf_span(&b));
 }
 
 static void count_cell(struct cb_shell *s, struct cb_request *r)
