@@ -23,6 +23,12 @@ void cb_bracket_end(struct cb_jupyter *jp, const struct cb_request *r)
 	cb_busy_again(jp);
 }
 
+void cb_bracket_close(struct cb_jupyter *jp, struct cb_request *r)
+{
+	cb_bracket_end(jp, r);
+	cb_request_free(r);
+}
+
 void cb_busy_again(struct cb_jupyter *jp)
 {
 	const struct cb_request *r = jp->events->at_work(jp->kernel);
@@ -41,8 +47,7 @@ void cb_refuse(struct cb_jupyter *jp, struct cb_request *r, const char *ename, c
 	va_end(ap);
 	cb_bracket_begin(jp, r);
 	cb_reply_error(jp, r, ename, "%s", evalue);
-	cb_bracket_end(jp, r);
-	cb_request_free(r);
+	cb_bracket_close(jp, r);
 }
 
 void cb_write_error(struct cb_json *j, const char *ename, const char *evalue, struct cb_span traceback)

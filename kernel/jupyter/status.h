@@ -11,6 +11,7 @@ struct cb_jupyter;
  * take any idle for "the kernel is idle". */
 void cb_bracket_begin(struct cb_jupyter *jp, const struct cb_request *r);
 void cb_bracket_end(struct cb_jupyter *jp, const struct cb_request *r);
+void cb_bracket_close(struct cb_jupyter *jp, struct cb_request *r); /* that, and frees it */
 void cb_busy_again(struct cb_jupyter *jp); /* that alone, after an idle */
 /* Busy, an error reply, idle; frees it. */
 void cb_refuse(struct cb_jupyter *jp, struct cb_request *r, const char *ename, const char *format, ...)

@@ -185,8 +185,7 @@ void cb_request_comm(struct cb_kernel *k, struct cb_request *r)
 		cb_log(CB_LOG_WARNING, "%s dropped: %s%s%s", r->type, e.field != NULL ? e.field : "",
 		       e.field != NULL ? ": " : "", e.reason);
 		cb_bracket_begin(&k->jupyter, r);
-		cb_bracket_end(&k->jupyter, r);
-		cb_request_free(r);
+		cb_bracket_close(&k->jupyter, r);
 		return;
 	}
 	if (cb_branches_comm(&k->transactions, r, f[0].ret, open ? f[1].ret : (struct cb_span){ NULL, 0 }))

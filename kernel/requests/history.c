@@ -81,8 +81,7 @@ void cb_request_history(struct cb_kernel *k, struct cb_request *r)
 			cb_reply_ok(&k->jupyter, r, "history", CB_SPAN("[]"));
 		else
 			cb_reply_error(&k->jupyter, r, "KernelBusyError", "history: %s", cb_err_name(c));
-		cb_bracket_end(&k->jupyter, r);
-		cb_request_free(r);
+		cb_bracket_close(&k->jupyter, r);
 		return;
 	}
 	struct cb_request **at = &k->history_waiting;
@@ -116,8 +115,7 @@ void cb_history_ready(void *context, short revents)
 
 		cb_json_put(&j, "status", "ok", "history", cb_buf_span(&rows));
 		cb_reply_json(&k->jupyter, r, &j);
-		cb_bracket_end(&k->jupyter, r);
-		cb_request_free(r);
+		cb_bracket_close(&k->jupyter, r);
 	}
 }
 
@@ -128,8 +126,7 @@ void cb_history_end(struct cb_kernel *k, const char *why)
 
 		k->history_waiting = r->next;
 		cb_reply_error(&k->jupyter, r, "KernelDiedError", "%s", why);
-		cb_bracket_end(&k->jupyter, r);
-		cb_request_free(r);
+		cb_bracket_close(&k->jupyter, r);
 	}
 }
 

@@ -62,8 +62,7 @@ static bool refused_at_end(struct cb_kernel *k, struct cb_request *r)
 		return true;
 	}
 	cb_bracket_begin(&k->jupyter, r);
-	cb_bracket_end(&k->jupyter, r);
-	cb_request_free(r);
+	cb_bracket_close(&k->jupyter, r);
 	return true;
 }
 
@@ -94,8 +93,7 @@ void cb_route(struct cb_kernel *k, struct cb_request *r)
 		cb_bracket_begin(&k->jupyter, r);
 		if (!cb_request_is_comm(r))
 			cb_branches_unknown(&k->transactions, r, r->subshell_id);
-		cb_bracket_end(&k->jupyter, r);
-		cb_request_free(r);
+		cb_bracket_close(&k->jupyter, r);
 		return;
 	}
 	if (route[r->kind].channels & ON(r->channel)) {

@@ -67,7 +67,6 @@ void cb_request_checkpoint(struct cb_kernel *k, struct cb_request *r)
 	} else {
 		cb_bracket_begin(&k->jupyter, r);
 		cb_checkpoint_answer(&k->transactions, r);
-		cb_bracket_end(&k->jupyter, r);
-		cb_request_free(r);
+		cb_bracket_close(&k->jupyter, r);
 	}
 }

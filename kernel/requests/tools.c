@@ -38,8 +38,7 @@ void cb_request_tools(struct cb_kernel *k, struct cb_request *r)
 	}
 	cb_bracket_begin(&k->jupyter, r);
 	cb_reply_ok(&k->jupyter, r, "tools", count);
-	cb_bracket_end(&k->jupyter, r);
-	cb_request_free(r);
+	cb_bracket_close(&k->jupyter, r);
 }
 
 /* Who has asked this client; NULL = nobody. Another client's answer is nobody's: the question went to one client only.

@@ -72,8 +72,7 @@ static void abort_with(struct cb_jupyter *jp, struct cb_request *r, const char *
 		cb_reply_full(jp, r, cb_buf_span(&aborted), cb_buf_span(&aborted), NULL);
 	else if (!cb_request_is_comm(r))
 		cb_reply_error(jp, r, ename, "%s", evalue);
-	cb_bracket_end(jp, r);
-	cb_request_free(r);
+	cb_bracket_close(jp, r);
 }
 
 void cb_abort_request(struct cb_jupyter *jp, struct cb_request *r)

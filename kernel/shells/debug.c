@@ -56,8 +56,7 @@ static void refuse_whole(struct cb_shells *sh, struct cb_request *r, const char 
 {
 	cb_bracket_begin(sh->jupyter, r);
 	refuse(sh, r, message);
-	cb_bracket_end(sh->jupyter, r);
-	cb_request_free(r);
+	cb_bracket_close(sh->jupyter, r);
 }
 
 void cb_debug_submit(struct cb_shells *sh, struct cb_request *r)

@@ -143,8 +143,7 @@ void cb_failure_malformed(struct cb_shells *sh, struct cb_request *r, const char
 		cb_iopub_flush(sh->jupyter);
 	}
 	cb_reply_error(sh->jupyter, r, ename, "%s", evalue);
-	cb_bracket_end(sh->jupyter, r);
-	cb_request_free(r);
+	cb_bracket_close(sh->jupyter, r);
 }
 
 static void say_that_the_log_moved(struct cb_shells *sh)
@@ -192,8 +191,7 @@ bool cb_failure_without_log(struct cb_shells *sh, struct cb_request *r)
 	}
 	if (!cb_request_is_comm(r))
 		cb_reply_error(sh->jupyter, r, CB_LOG_GONE, "%s", evalue);
-	cb_bracket_end(sh->jupyter, r);
-	cb_request_free(r);
+	cb_bracket_close(sh->jupyter, r);
 	return true;
 }
 

@@ -512,8 +512,7 @@ static void give_up_questions(struct cb_shells *sh, int64_t now)
 
 		cb_bracket_begin(sh->jupyter, r);
 		cb_failure_unanswered(sh->jupyter, r);
-		cb_bracket_end(sh->jupyter, r);
-		cb_request_free(r);
+		cb_bracket_close(sh->jupyter, r);
 	}
 }
 

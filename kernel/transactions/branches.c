@@ -467,8 +467,7 @@ bool cb_branches_comm(struct cb_transactions *tx, struct cb_request *r, struct c
 	if (!cb_comms_has(&b->comms, id)) {
 		cb_bracket_begin(tx->jupyter, r);
 		cb_branch_comm_dropped(tx, r->header);
-		cb_bracket_end(tx->jupyter, r);
-		cb_request_free(r);
+		cb_bracket_close(tx->jupyter, r);
 		return true;
 	}
 	take(tx, b, r);
