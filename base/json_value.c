@@ -94,10 +94,9 @@ bool cb_json_string_is(struct cb_span raw, const char *text)
 {
 	struct cb_json_cursor c = cb_json_cursor((const uint8_t *)raw.data + 1, raw.len - 2);
 
-	for (; *text != '\0'; text++) {
+	for (; *text != '\0'; text++)
 		if (cb_json_next_byte(&c) != (uint8_t)*text)
 			return false;
-	}
 	return cb_json_next_byte(&c) == -1;
 }
 
@@ -107,11 +106,10 @@ int cb_json_int(struct cb_span raw, int64_t *ret_value)
 	int64_t value = 0;
 
 	/* Counted downwards: the negative range is the larger one. */
-	for (size_t i = negative; i < raw.len; i++) {
+	for (size_t i = negative; i < raw.len; i++)
 		if (__builtin_mul_overflow(value, 10, &value) ||
 		    __builtin_sub_overflow(value, raw.data[i] - '0', &value))
 			return CB_E_TOO_BIG;
-	}
 	if (!negative && __builtin_sub_overflow((int64_t)0, value, &value))
 		return CB_E_TOO_BIG;
 	*ret_value = value;

@@ -36,10 +36,9 @@ static inline size_t cb_utf8_sequence(const uint8_t *p, const uint8_t *end)
 		high = 0x8f;
 	if (p[1] < low || p[1] > high)
 		return 0;
-	for (size_t i = 2; i < n; i++) {
+	for (size_t i = 2; i < n; i++)
 		if ((p[i] & 0xc0) != 0x80)
 			return 0;
-	}
 	return n;
 }
 

@@ -39,10 +39,9 @@ static enum value value_of(const struct cb_option_row *row)
 
 static bool is_first_of_name(size_t index)
 {
-	for (size_t i = 0; i < index; i++) {
+	for (size_t i = 0; i < index; i++)
 		if (strcmp(cb_option_rows[i].name, cb_option_rows[index].name) == 0)
 			return false;
-	}
 	return true;
 }
 
@@ -133,10 +132,9 @@ static void print_bash(void)
 	for (size_t i = 0; i < cb_command_rows_count; i++)
 		bash_options(&cb_command_rows[i]);
 	printf("\tesac\n\tcase $option in\n");
-	for (size_t i = 0; i < cb_option_rows_count; i++) {
+	for (size_t i = 0; i < cb_option_rows_count; i++)
 		if (is_first_of_name(i))
 			bash_value(&cb_option_rows[i]);
-	}
 	printf("\t*) option= ;;\n\tesac\n"
 	       "\tif [[ $cur == -* && -z $option ]]; then words=$options; fi\n"
 	       "\tif [[ -z $option && ${COMP_WORDS[1]} == run && $cur != -* ]]; then files=-c; fi\n"
@@ -187,10 +185,9 @@ static void print_zsh(void)
 		const struct cb_command_row *command = &cb_command_rows[c];
 
 		printf("\t%s)\n\t\t_arguments \\\n", command->name);
-		for (size_t i = 0; i < cb_option_rows_count; i++) {
+		for (size_t i = 0; i < cb_option_rows_count; i++)
 			if ((cb_option_rows[i].commands & command->bit) != 0)
 				zsh_option(&cb_option_rows[i]);
-		}
 		if (command->bit == CB_C_RUN) {
 			printf("\t\t\t'*::COMMAND:_normal'");
 		} else if (command->words != NULL) {
@@ -234,10 +231,9 @@ static void print_fish(void)
 		printf("complete -c cellblock -n __fish_use_subcommand -a %s -d ", command->name);
 		quote(command->help, "\\");
 		printf("\n");
-		for (size_t i = 0; i < cb_option_rows_count; i++) {
+		for (size_t i = 0; i < cb_option_rows_count; i++)
 			if ((cb_option_rows[i].commands & command->bit) != 0)
 				fish_option(command, &cb_option_rows[i]);
-		}
 		if (command->words != NULL) {
 			printf("complete -c cellblock -n '__fish_seen_subcommand_from %s' -a '", command->name);
 			print_operands(command);

@@ -56,10 +56,9 @@ static int print_json(const struct cb_running_list *list)
 /* The start of an id is enough where no other begins so. */
 static int id_width(const struct cb_running_list *list)
 {
-	for (size_t i = 1; i < list->count; i++) {
+	for (size_t i = 1; i < list->count; i++)
 		if (strncmp(list->item[i - 1].id, list->item[i].id, SHORT_ID) == 0)
 			return (int)sizeof(list->item[i].id) - 1;
-	}
 	return SHORT_ID;
 }
 

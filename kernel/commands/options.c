@@ -109,11 +109,10 @@ static int usage_error(struct cb_err *err, const char *command, const char *what
 
 static const struct cb_option_row *find_row(const char *name, size_t len, int bit)
 {
-	for (size_t i = 0; i < cb_option_rows_count; i++) {
+	for (size_t i = 0; i < cb_option_rows_count; i++)
 		if ((cb_option_rows[i].commands & bit) != 0 && strlen(cb_option_rows[i].name) == len &&
 		    memcmp(cb_option_rows[i].name, name, len) == 0)
 			return &cb_option_rows[i];
-	}
 	return NULL;
 }
 
@@ -123,10 +122,9 @@ static int unknown_option(const char *arg, const struct cb_command_row *c, struc
 	struct cb_nearest near = CB_NEAREST(word);
 
 	snprintf(word, sizeof(word), "%.*s", (int)strcspn(arg + 2, "="), arg + 2);
-	for (size_t i = 0; i < cb_option_rows_count; i++) {
+	for (size_t i = 0; i < cb_option_rows_count; i++)
 		if ((cb_option_rows[i].commands & c->bit) != 0)
 			cb_nearest_offer(&near, cb_option_rows[i].name);
-	}
 	if (near.best != NULL)
 		snprintf(known, sizeof(known), "--%s", near.best);
 	return usage_error(err, c->name, "unknown option", arg, near.best != NULL ? known : NULL);
@@ -156,10 +154,9 @@ static bool take_foreign(const char *arg, struct cb_options *o)
 	}
 	if (memchr(name, '.', len) != NULL)
 		return true;
-	for (size_t i = 0; i < COUNT(ipykernel_words); i++) {
+	for (size_t i = 0; i < COUNT(ipykernel_words); i++)
 		if (strlen(ipykernel_words[i]) == len && memcmp(ipykernel_words[i], name, len) == 0)
 			return true;
-	}
 	return false;
 }
 
@@ -302,11 +299,10 @@ static int parse_options(int argc, char **argv, const struct cb_command_row *c, 
 	int found, index;
 
 	memset(longs, 0, sizeof(longs));
-	for (size_t i = 0; i < cb_option_rows_count; i++) {
+	for (size_t i = 0; i < cb_option_rows_count; i++)
 		if ((cb_option_rows[i].commands & c->bit) != 0)
 			longs[n++] = (struct option){ cb_option_rows[i].name, cb_option_rows[i].argument != NULL, NULL,
 						      1000 + (int)i };
-	}
 	optind = 0;
 	opterr = 0;
 	while ((found = getopt_long(argc, argv,

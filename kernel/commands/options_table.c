@@ -131,9 +131,8 @@ const size_t cb_command_rows_count = sizeof(cb_command_rows) / sizeof(cb_command
 
 const struct cb_command_row *cb_command_find(const char *name)
 {
-	for (size_t i = 0; i < cb_command_rows_count; i++) {
+	for (size_t i = 0; i < cb_command_rows_count; i++)
 		if (strcmp(cb_command_rows[i].name, name) == 0)
 			return &cb_command_rows[i];
-	}
 	return NULL;
 }

@@ -66,10 +66,9 @@ static int bound_list(struct cb_policy *p, const struct cb_policy_key *key, cons
 		else
 			cb_log(CB_LOG_INFO, "%s takes \"%s\" out of %s", origin, mine->items[i], key->name);
 	}
-	for (size_t i = 0; i < theirs->count && r == 0 && !subset; i++) {
+	for (size_t i = 0; i < theirs->count && r == 0 && !subset; i++)
 		if (!cb_strv_has(mine, theirs->items[i]))
 			r = cb_strv_add(&result, theirs->items[i]);
-	}
 	cb_policy_key_release(&bound, key);
 	if (r < 0) {
 		cb_strv_release(&result);

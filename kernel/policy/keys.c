@@ -140,9 +140,8 @@ const size_t cb_policy_keys_count = sizeof(cb_policy_keys) / sizeof(cb_policy_ke
 
 const struct cb_policy_key *cb_policy_key_find(const char *name)
 {
-	for (size_t i = 0; i < cb_policy_keys_count; i++) {
+	for (size_t i = 0; i < cb_policy_keys_count; i++)
 		if (strcmp(cb_policy_keys[i].name, name) == 0)
 			return &cb_policy_keys[i];
-	}
 	return NULL;
 }

@@ -47,10 +47,9 @@ static int unknown_key(const char *origin, const char *name, struct cb_err *err)
 		if (near.best == NULL && dot != NULL && strcmp(dot + 1, name) == 0)
 			near.best = known;
 	}
-	for (size_t i = 0; i < cb_policy_keys_count && near.best == NULL; i++) {
+	for (size_t i = 0; i < cb_policy_keys_count && near.best == NULL; i++)
 		if (strncmp(cb_policy_keys[i].name, name, n) == 0 && cb_policy_keys[i].name[n] == '.')
 			near.best = cb_policy_keys[i].name;
-	}
 	if (near.best != NULL)
 		snprintf(cure, sizeof(cure), "Did you mean \"%s\"?", near.best);
 	else
@@ -62,10 +61,9 @@ static bool is_group(const char *name)
 {
 	size_t n = strlen(name);
 
-	for (size_t i = 0; i < cb_policy_keys_count; i++) {
+	for (size_t i = 0; i < cb_policy_keys_count; i++)
 		if (strncmp(cb_policy_keys[i].name, name, n) == 0 && cb_policy_keys[i].name[n] == '.')
 			return true;
-	}
 	return false;
 }
 
@@ -274,13 +272,12 @@ static int check_not_in_workspace(const struct cb_policy *p, struct cb_err *err)
 	if (real == NULL || p->workspace_mode == CB_WS_TMPFS ||
 	    (!p->workspace_path_explicit && cb_workspace_refusal(real) != NULL))
 		return 0;
-	for (size_t i = 0; i < p->files.count; i++) {
+	for (size_t i = 0; i < p->files.count; i++)
 		if (cb_path_below(p->files.items[i], real))
 			return cb_err_set(err, CB_E_DENIED, "policy",
 					  "Move it out of the workspace.",
 					  "the policy %s lies in the workspace %s, which %s can write",
 					  p->files.items[i], real, cb_workspace_writers(p));
-	}
 	return 0;
 }
 

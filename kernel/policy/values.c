@@ -196,10 +196,9 @@ static void number_put(struct cb_policy *p, const struct cb_policy_key *key, dou
 
 const struct cb_key_word *cb_policy_key_word(const struct cb_policy_key *key, const char *word)
 {
-	for (const struct cb_key_word *w = key->words; word != NULL && w->word != NULL; w++) {
+	for (const struct cb_key_word *w = key->words; word != NULL && w->word != NULL; w++)
 		if (strcmp(w->word, word) == 0)
 			return w;
-	}
 	return NULL;
 }
 
@@ -595,10 +594,9 @@ json_t *cb_policy_key_get(const struct cb_policy *p, const struct cb_policy_key 
 		return json_integer((json_int_t)*AT_CONST(p, key, uint64_t));
 	case CB_KEY_WORD:
 	case CB_KEY_EITHER:
-		for (const struct cb_key_word *w = key->words; w->word != NULL; w++) {
+		for (const struct cb_key_word *w = key->words; w->word != NULL; w++)
 			if (w->value == word_get(p, key))
 				return json_string(w->word);
-		}
 		return json_null();
 	case CB_KEY_FOLDER:
 	case CB_KEY_FILE:

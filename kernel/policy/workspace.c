@@ -54,16 +54,14 @@ const char *cb_workspace_refusal(const char *real)
 {
 	if (strcmp(real, "/") == 0)
 		return "the root folder";
-	for (size_t i = 0; i < sizeof(system_trees) / sizeof(system_trees[0]); i++) {
+	for (size_t i = 0; i < sizeof(system_trees) / sizeof(system_trees[0]); i++)
 		if (cb_path_below(real, system_trees[i]))
 			return "a system folder";
-	}
 	if (holds_home(real))
 		return "your home folder or a parent of it";
-	for (size_t i = 0; i < sizeof(system_folders) / sizeof(system_folders[0]); i++) {
+	for (size_t i = 0; i < sizeof(system_folders) / sizeof(system_folders[0]); i++)
 		if (strcmp(real, system_folders[i]) == 0)
 			return "a folder that many programs and users share";
-	}
 	return NULL;
 }
 

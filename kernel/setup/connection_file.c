@@ -61,11 +61,10 @@ static int take_ports(const json_t *root, struct cb_connection *c, const char *p
 			return cb_err_set(err, CB_E_SYNTAX, STEP, NULL, "%s: %s must be a whole number from 0 to 65535",
 					  path, name);
 		c->port[i] = (int)port;
-		for (int j = 0; j < i && port != 0; j++) {
+		for (int j = 0; j < i && port != 0; j++)
 			if (c->port[j] == c->port[i])
 				return cb_err_set(err, CB_E_SYNTAX, STEP, NULL, "%s: %s_port and %s are both %d", path,
 						  channel_names[j], name, c->port[i]);
-		}
 	}
 	return 0;
 }

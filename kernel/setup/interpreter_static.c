@@ -207,10 +207,9 @@ static bool shown_anyway(const char *path)
 	static const char *const system[] = { "/usr",	"/bin",	   "/sbin",	 "/lib",       "/lib32",
 					      "/lib64", "/libx32", "/nix/store", "/gnu/store", "/etc/alternatives" };
 
-	for (size_t i = 0; i < sizeof(system) / sizeof(system[0]); i++) {
+	for (size_t i = 0; i < sizeof(system) / sizeof(system[0]); i++)
 		if (cb_path_below(path, system[i]))
 			return true;
-	}
 	return false;
 }
 

@@ -83,10 +83,9 @@ static int put_policy(struct cb_strv *env, const struct cb_policy *policy)
 {
 	int r = 0;
 
-	for (char **variable = environ; variable != NULL && *variable != NULL && r == 0; variable++) {
+	for (char **variable = environ; variable != NULL && *variable != NULL && r == 0; variable++)
 		if (strchr(*variable, '=') != NULL && !is_ours(*variable) && passes(&policy->env_pass, *variable))
 			r = put(env, strdup(*variable));
-	}
 	for (size_t i = 0; i < policy->env_set.count && r == 0; i++)
 		if (!is_ours(policy->env_set.items[i]))
 			r = put(env, strdup(policy->env_set.items[i]));

@@ -65,10 +65,9 @@ static char *workspace_target(const struct cb_policy *policy, const char *real)
 
 	if (policy->workspace_target_neutral || real == NULL || (why != NULL && strcmp(why, "a system folder") == 0))
 		return strdup("/workspace");
-	for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++) {
+	for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
 		if (strcmp(real, taken[i]) == 0)
 			return strdup("/workspace");
-	}
 	return strdup(real);
 }
 
@@ -163,10 +162,9 @@ static int plan_root(const struct cb_policy *policy, struct cb_jail_spec *spec, 
 
 static bool has_bind(const struct cb_jail_spec *spec, const char *target)
 {
-	for (size_t i = 0; i < spec->nbinds; i++) {
+	for (size_t i = 0; i < spec->nbinds; i++)
 		if (strcmp(spec->binds[i].target, target) == 0)
 			return true;
-	}
 	return false;
 }
 
@@ -194,10 +192,9 @@ static void plan_packages(const struct cb_policy *policy, const struct cb_interp
 	CB_AUTO_PATH prefix = bin != NULL ? cb_path_parent(bin) : NULL;
 	CB_AUTO_PATH real = prefix != NULL ? cb_path_real(prefix) : NULL;
 
-	for (size_t i = 0; session && real != NULL && has_bind(spec, prefix) && i < spec->nbinds; i++) {
+	for (size_t i = 0; session && real != NULL && has_bind(spec, prefix) && i < spec->nbinds; i++)
 		if (strcmp(spec->binds[i].source, real) == 0 && spec->binds[i].mode == CB_BIND_RO)
 			spec->binds[i].mode = CB_BIND_SESSION;
-	}
 }
 
 /* Targets that would take the jail apart. */
@@ -207,14 +204,12 @@ static bool target_is_taken(const char *target)
 					     "/bin",  "/sbin", "/lib", "/lib64", "/run/cellblock" };
 	static const char *const folders[] = { "/", "/home", "/home/user", "/tmp", "/run", "/var" };
 
-	for (size_t i = 0; i < sizeof(trees) / sizeof(trees[0]); i++) {
+	for (size_t i = 0; i < sizeof(trees) / sizeof(trees[0]); i++)
 		if (cb_path_below(target, trees[i]))
 			return true;
-	}
-	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++)
 		if (strcmp(target, folders[i]) == 0)
 			return true;
-	}
 	return false;
 }
 
@@ -581,10 +576,9 @@ static char *find_program(const struct cb_jail_spec *spec, const char *name)
 
 	if (strchr(name, '/') != NULL)
 		return cb_path_absolute(name, spec->cwd);
-	for (size_t i = 0; i < spec->env.count; i++) {
+	for (size_t i = 0; i < spec->env.count; i++)
 		if (strncmp(spec->env.items[i], "PATH=", 5) == 0)
 			path = spec->env.items[i] + 5;
-	}
 	while (*path != '\0') {
 		CB_AUTO_PATH candidate = cb_path_format("%.*s/%s", (int)strcspn(path, ":"), path, name);
 

@@ -38,10 +38,9 @@ static int read_caps(struct __user_cap_data_struct caps[2])
 
 static int drop_bounding_set(struct cb_err *err)
 {
-	for (int cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++) {
+	for (int cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
 		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
 			return failed(err, "PR_CAPBSET_DROP");
-	}
 	return 0;
 }
 

@@ -160,10 +160,9 @@ static enum phase phase_of(const char *step)
 		{ "capabilities", MAPS },
 	};
 
-	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
+	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
 		if (strcmp(known[i].step, step) == 0)
 			return known[i].phase;
-	}
 	return 0;
 }
 

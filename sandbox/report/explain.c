@@ -326,11 +326,10 @@ static void explain_workspace(struct out *o, const struct cb_jail_spec *spec)
 	put_joined(o, o->json ? "workspace: …/" : "…/", (const char *const *)spec->protect.items, spec->protect.count,
 		   "read-only", "workspace.protect: programs outside would execute it");
 	explain_above(o, spec);
-	for (size_t i = 0; i < spec->protect_paths.count; i++) {
+	for (size_t i = 0; i < spec->protect_paths.count; i++)
 		if (spec->workspace_source != NULL &&
 		    cb_path_within(spec->protect_paths.items[i], spec->workspace_source))
 			row(o, spec->protect_paths.items[i], "read-only", "the kernel's own, inside the workspace");
-	}
 }
 
 static void explain_mounts(struct out *o, const struct cb_jail_spec *spec)

@@ -34,10 +34,9 @@ static bool is_system(const struct cb_jail_spec *spec, const struct cb_bind *bin
 {
 	if (spec->root_path != NULL || bind->mode != CB_BIND_RO || strcmp(bind->source, bind->target) != 0)
 		return false;
-	for (size_t i = 0; i < cb_root_system_count; i++) {
+	for (size_t i = 0; i < cb_root_system_count; i++)
 		if (cb_path_within(bind->source + 1, cb_root_system[i].path))
 			return true;
-	}
 	return false;
 }
 

@@ -97,10 +97,9 @@ int cb_step_dev(struct cb_jail *jail, struct cb_err *err)
 		if (r < 0)
 			return cb_mnt_fail(err, r, "dev", cb_dev_nodes[i].name);
 	}
-	for (size_t i = 0; i < sizeof(dev_links) / sizeof(*dev_links); i++) {
+	for (size_t i = 0; i < sizeof(dev_links) / sizeof(*dev_links); i++)
 		if (symlink(dev_links[i].target, dev_links[i].path) < 0)
 			return cb_mnt_fail(err, -errno, "dev", dev_links[i].path);
-	}
 	r = new_terminals();
 	return r < 0 ? cb_mnt_fail(err, r, "dev", "new terminals (devpts)") : 0;
 }

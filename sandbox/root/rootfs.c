@@ -338,10 +338,9 @@ static int make_cpu_files(void)
 
 static int make_skeleton(const struct cb_jail_spec *spec, struct cb_err *err)
 {
-	for (size_t i = 0; i < sizeof(root_folders) / sizeof(*root_folders); i++) {
+	for (size_t i = 0; i < sizeof(root_folders) / sizeof(*root_folders); i++)
 		if (mkdir(root_folders[i], 0755) < 0)
 			return cb_mnt_fail(err, -errno, STEP, root_folders[i]);
-	}
 	for (size_t i = 0; i < sizeof(root_links) / sizeof(*root_links); i++) {
 		if (strcmp(root_links[i].path, "var/tmp") == 0 && cb_parents_need_var_tmp(spec))
 			continue;

@@ -204,10 +204,9 @@ bool cb_own_has(int fd)
 
 	if (fstat(fd, &st) < 0)
 		return false;
-	for (size_t i = 0; i < own.n; i++) {
+	for (size_t i = 0; i < own.n; i++)
 		if (own.dev[i] == st.st_dev)
 			return true;
-	}
 	return false;
 }
 

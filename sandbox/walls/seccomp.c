@@ -187,10 +187,9 @@ int cb_seccomp_selftest_end(pid_t pid, struct cb_err *err)
 	static const char cure[] = "update the kernel, or report this with the output of `cellblock doctor --json`";
 	int status = 0;
 
-	while (waitpid(pid, &status, 0) < 0) {
+	while (waitpid(pid, &status, 0) < 0)
 		if (errno != EINTR)
 			return cb_err_set(err, -errno, STEP, NULL, "self-test: waitpid: %s", strerror(errno));
-	}
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return 0;
 	if (WIFSIGNALED(status))

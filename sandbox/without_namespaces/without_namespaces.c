@@ -212,11 +212,10 @@ static int check(const struct cb_jail *jail, struct cb_err *err)
 			"Set workspace.mode to \"ro\" or \"tmpfs\", or keep it outside of the workspace: programs "
 			"outside would execute what cells write there.");
 	}
-	for (size_t i = 0; i < spec->nbinds; i++) {
+	for (size_t i = 0; i < spec->nbinds; i++)
 		if (strcmp(spec->binds[i].source, "/dev/null") == 0)
 			return refuse(err, "protect", "a writable workspace that holds the connection file",
 				      "Start the kernel with its connection file in another folder.");
-	}
 	return 0;
 }
 
