@@ -53,8 +53,8 @@ static const char *type_name(mode_t mode)
 	return S_ISDIR(mode) ? "folder" : S_ISREG(mode) ? "file" : S_ISLNK(mode) ? "link" : "other";
 }
 
-void cb_layer_add(struct cb_layer *layer, const char *path, enum cb_change change, const struct stat *st,
-		  const char *reason)
+static void add(struct cb_layer *layer, const char *path, enum cb_change change, const struct stat *st,
+		const char *reason)
 {
 	struct cb_json j = cb_json_inside(&layer->entries);
 
@@ -157,7 +157,7 @@ int cb_layer_judge(struct cb_layer *layer, int lower, const char *path, enum cb_
 	if (r == -EROFS) {
 		snprintf(reason, sizeof(reason), "workspace.protect, \"%s\": programs outside would act on it",
 			 judged.refused);
-		cb_layer_add(layer, path, CB_CHANGE_SKIPPED, st, reason);
+		add(layer, path, CB_CHANGE_SKIPPED, st, reason);
 	}
 	return r;
 }
@@ -219,10 +219,10 @@ static bool is_gits(struct cb_layer *layer, const struct cb_layer_entry *e, int 
 {
 	if (r != -EROFS || (e->part == CB_GIT_OTHER && !e->maker))
 		return false;
-	cb_layer_add(layer, e->path, CB_CHANGE_SKIPPED, &e->st,
-		     e->part != CB_GIT_OTHER
-			     ? "workspace.protect, \".git\": git outside would write to places where no cell may"
-			     : "workspace.protect, \".git\": programs outside would act on it");
+	add(layer, e->path, CB_CHANGE_SKIPPED, &e->st,
+	    e->part != CB_GIT_OTHER
+		    ? "workspace.protect, \".git\": git outside would write to places where no cell may"
+		    : "workspace.protect, \".git\": programs outside would act on it");
 	return true;
 }
 
@@ -233,12 +233,12 @@ static void done(struct cb_layer *layer, const struct cb_layer_entry *e, enum cb
 	if (r > 0)
 		return;
 	if (r < 0)
-		cb_layer_add(layer, e->path, CB_CHANGE_FAILED, st,
-			     r == CB_E_TOO_BIG ? TOO_MUCH
-			     : r == -ESTALE    ? "it, or a folder above it, was changed outside in this moment"
-					       : strerror(-r));
+		add(layer, e->path, CB_CHANGE_FAILED, st,
+		    r == CB_E_TOO_BIG ? TOO_MUCH
+		    : r == -ESTALE    ? "it, or a folder above it, was changed outside in this moment"
+				      : strerror(-r));
 	else
-		cb_layer_add(layer, e->path, change, st, NULL);
+		add(layer, e->path, change, st, NULL);
 }
 
 /* By a commit, also of another name: a name that goes changes the file's others. No file that a commit has written is
@@ -299,8 +299,8 @@ static bool holds_outsiders(const struct cb_layer *layer, int lower, const char 
 
 static void skip_newer(struct cb_layer *layer, const char *path, const struct stat *st)
 {
-	cb_layer_add(layer, path, CB_CHANGE_SKIPPED, st,
-		     "changed outside, as it seems after the cells' change: move it away to have theirs written");
+	add(layer, path, CB_CHANGE_SKIPPED, st,
+	    "changed outside, as it seems after the cells' change: move it away to have theirs written");
 }
 
 bool cb_layer_is_newer(struct cb_layer *layer, const char *path, const struct stat *st)
@@ -379,7 +379,7 @@ static void see_folder(struct cb_layer *layer, struct cb_layer_entry *e, int dep
 	int r = 0;
 
 	if (depth >= CB_LAYER_DEPTH_MAX) {
-		cb_layer_add(layer, e->path, CB_CHANGE_SKIPPED, &e->st, "nested too deep");
+		add(layer, e->path, CB_CHANGE_SKIPPED, &e->st, "nested too deep");
 		return;
 	}
 	if (e->exists && !was_folder) {
@@ -469,11 +469,11 @@ static int judge_link(struct cb_layer *layer, const struct cb_layer_entry *e)
 		return r;
 	r = cb_judge_target(&layer->judge, e->path, layer->target);
 	if (r == -EROFS)
-		cb_layer_add(layer, e->path, CB_CHANGE_SKIPPED, &e->st,
-			     "workspace.protect: a link to what programs outside would act on");
+		add(layer, e->path, CB_CHANGE_SKIPPED, &e->st,
+		    "workspace.protect: a link to what programs outside would act on");
 	else if (r == -EPERM)
-		cb_layer_add(layer, e->path, CB_CHANGE_SKIPPED, &e->st,
-			     "a link that leads out of the workspace: programs outside would write where it leads");
+		add(layer, e->path, CB_CHANGE_SKIPPED, &e->st,
+		    "a link that leads out of the workspace: programs outside would write where it leads");
 	return r;
 }
 
@@ -535,7 +535,7 @@ static void see(struct cb_layer *layer, struct cb_layer_entry *e, int depth)
 	else if (S_ISREG(e->st.st_mode) || S_ISLNK(e->st.st_mode))
 		see_plain(layer, e, depth);
 	else
-		cb_layer_add(layer, e->path, CB_CHANGE_SKIPPED, &e->st, "neither a file, a folder nor a link");
+		add(layer, e->path, CB_CHANGE_SKIPPED, &e->st, "neither a file, a folder nor a link");
 }
 
 static bool has(const struct cb_strv *names, const char *name)
@@ -547,7 +547,7 @@ static void not_listed(struct cb_layer *layer, const char *path, int r)
 {
 	const struct stat st = { .st_mode = S_IFDIR };
 
-	cb_layer_add(layer, path, CB_CHANGE_FAILED, &st, strerror(-r));
+	add(layer, path, CB_CHANGE_FAILED, &st, strerror(-r));
 }
 
 /* In a folder that was made anew nothing of the old one is left. */

@@ -66,8 +66,6 @@ void cb_layer_stop_on(int signal);
 bool cb_layer_stopped(void);
 /* How many changes there are; 0 also where there is no overlay. */
 size_t cb_layer_changed(const struct cb_jail *jail);
-void cb_layer_add(struct cb_layer *layer, const char *path, enum cb_change change, const struct stat *st,
-		  const char *reason);
 /* From here on file systems are used as the workspace's owner does, or with our own rights again. */
 void cb_layer_as_owner(const struct cb_layer *layer, bool on);
 /* 0, or why the workspace's entry, in the folder `lower`, may not be written: -EROFS, and then it has been reported as
