@@ -78,9 +78,9 @@ const char *cb_err_name(int code)
 
 	if (code == 0)
 		return "OK";
-	if (code < 0 && code > -(int)(sizeof(errno_names) / sizeof(errno_names[0])))
+	if (code < 0 && code > -(int)CB_COUNT(errno_names))
 		name = errno_names[-code];
-	else if (code <= CB_E_SYNTAX && code > CB_E_SYNTAX - (int)(sizeof(own_names) / sizeof(own_names[0])))
+	else if (code <= CB_E_SYNTAX && code > CB_E_SYNTAX - (int)CB_COUNT(own_names))
 		name = own_names[CB_E_SYNTAX - code];
 	return name != NULL ? name : "unknown error";
 }

@@ -28,7 +28,6 @@ static const struct hierarchy hierarchies[] = {
 	{ "memory", "/sys/fs/cgroup/memory", "/memory.limit_in_bytes", "/memory.usage_in_bytes",
 	  "\nhierarchical_memory_limit " },
 };
-#define NHIERARCHIES (sizeof(hierarchies) / sizeof(hierarchies[0]))
 
 /* The number behind a word at the start of a line: `fallback` if there is no such line. Behind "\n" alone that of the
  * first line: 0 where that is no number, or nothing can be read. */
@@ -85,7 +84,7 @@ uint64_t cb_group_memory_at(const char *root, char *ret_folder, size_t size)
 	uint64_t host = number_from(root, "/proc/meminfo", "\nMemTotal:", UINT64_MAX / 1024) * 1024, least = host;
 	struct walk w;
 
-	for (size_t i = 0; i < NHIERARCHIES; i++) {
+	for (size_t i = 0; i < CB_COUNT(hierarchies); i++) {
 		int depth = 0;
 
 		walk_begin(&w, root, &hierarchies[i]);
@@ -165,7 +164,7 @@ bool cb_host_memory_short_at(const char *root)
 	bool is_short = left < host / SHARE;
 	struct walk w;
 
-	for (size_t i = 0; i < NHIERARCHIES && !is_short; i++) {
+	for (size_t i = 0; i < CB_COUNT(hierarchies) && !is_short; i++) {
 		int depth = 0;
 
 		walk_begin(&w, root, &hierarchies[i]);

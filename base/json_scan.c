@@ -217,7 +217,7 @@ static const uint8_t *scan_name(struct scan *s, const uint8_t *p, enum cb_json_t
 	} names[] = { { "true", 4, CB_JSON_TRUE }, { "false", 5, CB_JSON_FALSE }, { "null", 4, CB_JSON_NULL } };
 	size_t left = (size_t)(s->end - p);
 
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+	for (size_t i = 0; i < CB_COUNT(names); i++) {
 		if (*p != (uint8_t)names[i].text[0])
 			continue;
 		if (left < names[i].len && memcmp(p, names[i].text, left) == 0)

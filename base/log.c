@@ -43,7 +43,7 @@ const char *cb_log_level_name(enum cb_log_level level)
 
 int cb_log_level_parse(const char *name, enum cb_log_level *ret_level)
 {
-	for (size_t i = 0; i < sizeof(level_names) / sizeof(level_names[0]); i++) {
+	for (size_t i = 0; i < CB_COUNT(level_names); i++) {
 		if (strcmp(name, level_names[i]) == 0) {
 			*ret_level = (enum cb_log_level)i;
 			return 0;

@@ -67,7 +67,7 @@ int main(int argc, char **argv)
 	cb_log_init("cellblock", options.log_level, STDERR_FILENO);
 	if (setenv("CELLBLOCK_LOG", cb_log_level_name(options.log_level), 1) < 0) /* for the programs that it starts */
 		return 1;
-	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+	for (size_t i = 0; i < CB_COUNT(commands); i++) {
 		if (strcmp(commands[i].name, options.command) != 0)
 			continue;
 		status = commands[i].only_checks ? check_policy(&options) : 0;

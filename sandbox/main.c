@@ -143,7 +143,7 @@ int main(int argc, char **argv)
 		puts("cellblock-jail " CELLBLOCK_VERSION);
 		return cb_fd_end_stdio("cellblock-jail", 0);
 	}
-	for (size_t i = 0; argc > 1 && i < sizeof(commands) / sizeof(commands[0]); i++) {
+	for (size_t i = 0; argc > 1 && i < CB_COUNT(commands); i++) {
 		if (strcmp(argv[1], commands[i]) != 0)
 			continue;
 		r = parse(argc - 1, argv + 1, &options);

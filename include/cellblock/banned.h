@@ -1,4 +1,5 @@
-/* Calls that must not be used: included by every source through the build (-include). Each has a safer twin. */
+/* Included by every source through the build (-include): calls that must not be used, each of which has a safer twin,
+ * and how many items an array has. */
 #pragma once
 
 #include <stdio.h>
@@ -8,6 +9,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 #include <utime.h>
+
+#define CB_COUNT(array) (sizeof(array) / sizeof(*(array)))
 
 #define CB_BANNED(name) use_of_##name##_is_banned
 

@@ -121,7 +121,7 @@ static bool take_word(struct cb_zygote *z, const char *line, size_t len)
 		int64_t *number;
 	} numbers[] = { { "age", &z->age }, { "living", &z->living }, { "made", &z->made } };
 
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+	for (size_t i = 0; i < CB_COUNT(numbers); i++) {
 		if (strlen(numbers[i].word) == word && memcmp(line, numbers[i].word, word) == 0) {
 			*numbers[i].number = number_of(value, rest);
 			return *numbers[i].number >= 0;

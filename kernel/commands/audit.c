@@ -73,7 +73,7 @@ static void print_line(const char *line, size_t len)
 	const char *key;
 	json_t *value;
 
-	for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++) {
+	for (size_t i = 0; i < CB_COUNT(first); i++) {
 		put_safely(json_string_value(json_object_get(root, first[i])));
 		printf("  ");
 		json_object_del(root, first[i]);

@@ -150,7 +150,7 @@ static void warn_of_hidden(const struct cb_interpreter *interpreter, const char 
 	CB_AUTO_PATH own = cb_places_prefix();
 	const char *prefixes[] = { own, interpreter->venv, interpreter->conda, getenv("VIRTUAL_ENV") };
 
-	for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
+	for (size_t i = 0; i < CB_COUNT(prefixes); i++) {
 		const char *prefix = prefixes[i] != NULL ? prefixes[i] : "";
 		CB_AUTO_PATH venv = cb_path_format("%s/pyvenv.cfg", prefix);
 		CB_AUTO_PATH conda = cb_path_format("%s/conda-meta", prefix);

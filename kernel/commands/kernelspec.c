@@ -113,7 +113,7 @@ int cb_kernelspec_places(bool more, struct cb_strv *ret_folders)
 
 		r = one != NULL ? add_place(ret_folders, one, "/kernels") : -ENOMEM;
 	}
-	for (size_t i = 0; r == 0 && i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
+	for (size_t i = 0; r == 0 && i < CB_COUNT(prefixes); i++)
 		r = add_place(ret_folders, prefixes[i], below);
 	return r;
 }

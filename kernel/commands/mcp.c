@@ -38,7 +38,7 @@ static int arguments(const struct cb_options *o, const char *python, const char 
 	const char *head[] = { python, "-I", "-c", program, self };
 	int r = 0;
 
-	for (size_t i = 0; i < sizeof(head) / sizeof(head[0]) && r == 0; i++)
+	for (size_t i = 0; i < CB_COUNT(head) && r == 0; i++)
 		r = cb_strv_add(argv, head[i]);
 	if (r == 0 && o->files)
 		r = cb_strv_add(argv, "--files");
@@ -48,7 +48,7 @@ static int arguments(const struct cb_options *o, const char *python, const char 
 				   { "--sessions", o->sessions }, { "--lifetime", o->lifetime },
 				   { "--http", o->http },	  { "--token-file", o->token_file },
 				   { "--proxy", o->proxy } };
-	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]) && r == 0; i++)
+	for (size_t i = 0; i < CB_COUNT(pairs) && r == 0; i++)
 		r = add(argv, pairs[i][0], pairs[i][1]);
 	for (size_t i = 0; i < o->sets.count && r == 0; i++)
 		if (o->workspace == NULL || strncmp(o->sets.items[i], "workspace.path=", 15) != 0)

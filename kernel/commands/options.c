@@ -24,7 +24,6 @@ static const char *const ipykernel_words[] = {
 	"colors", "gui",	"init",	     "existing",
 };
 
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 #define HELP_COLUMN 29 /* where texts begin */
 #define HELP_WIDTH 100
@@ -154,7 +153,7 @@ static bool take_foreign(const char *arg, struct cb_options *o)
 	}
 	if (memchr(name, '.', len) != NULL)
 		return true;
-	for (size_t i = 0; i < COUNT(ipykernel_words); i++)
+	for (size_t i = 0; i < CB_COUNT(ipykernel_words); i++)
 		if (strlen(ipykernel_words[i]) == len && memcmp(ipykernel_words[i], name, len) == 0)
 			return true;
 	return false;

@@ -90,8 +90,8 @@ const struct cb_option_row cb_option_rows[] = {
 	{ "help", CB_C_ALL, 'h', CB_O_HELP, 0, NULL, NULL, "print this" },
 	{ "version", CB_C_ALL, 0, CB_O_VERSION, 0, NULL, NULL, "print the version" },
 };
-_Static_assert(sizeof(cb_option_rows) / sizeof(cb_option_rows[0]) <= CB_OPTION_ROWS_MAX, "room for every option");
-const size_t cb_option_rows_count = sizeof(cb_option_rows) / sizeof(cb_option_rows[0]);
+_Static_assert(CB_COUNT(cb_option_rows) <= CB_OPTION_ROWS_MAX, "room for every option");
+const size_t cb_option_rows_count = CB_COUNT(cb_option_rows);
 
 const struct cb_command_row cb_command_rows[] = {
 	{ "kernel", CB_C_KERNEL, "-f FILE", NULL, "the Jupyter kernel; what a kernelspec starts",
@@ -127,7 +127,7 @@ const struct cb_command_row cb_command_rows[] = {
 	{ "help", CB_C_HELP, "[COMMAND]", "", "print the commands, or the options of one", NULL },
 	{ "version", CB_C_VERSION, "", NULL, "print the version", NULL },
 };
-const size_t cb_command_rows_count = sizeof(cb_command_rows) / sizeof(cb_command_rows[0]);
+const size_t cb_command_rows_count = CB_COUNT(cb_command_rows);
 
 const struct cb_command_row *cb_command_find(const char *name)
 {

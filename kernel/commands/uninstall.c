@@ -101,7 +101,7 @@ int cb_kernelspec_remove_cache(int folder)
 	if (dir == NULL)
 		return errno == ENOENT ? 0 : -errno;
 	while (r == 0 && (entry = cb_folder_next(dir)) != NULL) {
-		for (size_t i = 0; r == 0 && i < sizeof(patterns) / sizeof(patterns[0]); i++)
+		for (size_t i = 0; r == 0 && i < CB_COUNT(patterns); i++)
 			if (fnmatch(patterns[i], entry->d_name, 0) == 0)
 				r = remove_at(dirfd(dir), entry->d_name, 0);
 	}

@@ -139,7 +139,7 @@ static int set_liveness(void *s, enum cb_channel ch)
 	static const int options[][2] = { { ZMQ_TCP_KEEPALIVE, 1 },	    { ZMQ_TCP_KEEPALIVE_IDLE, 10 },
 					  { ZMQ_TCP_KEEPALIVE_INTVL, 10 },  { ZMQ_TCP_KEEPALIVE_CNT, 2 },
 					  { ZMQ_HEARTBEAT_IVL, 10000 },	    { ZMQ_HEARTBEAT_TIMEOUT, 120000 } };
-	size_t n = sizeof(options) / sizeof(options[0]) - (ch == CB_IOPUB ? 0 : 2);
+	size_t n = CB_COUNT(options) - (ch == CB_IOPUB ? 0 : 2);
 	int r = 0;
 
 	for (size_t i = 0; i < n && r == 0; i++)
@@ -168,7 +168,7 @@ static int set_common(struct cb_jupyter *jp, void *s, enum cb_channel ch)
 		{ ZMQ_IPV6, strchr(jp->conn.ip, ':') != NULL },
 		{ ZMQ_USE_FD, jp->channels.listen_fd[ch] },
 	};
-	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]) && r == 0; i++)
+	for (size_t i = 0; i < CB_COUNT(options) && r == 0; i++)
 		r = set_int(s, options[i][0], options[i][1]);
 	if (r == 0)
 		r = set_liveness(s, ch);
@@ -349,7 +349,7 @@ int cb_channels_open(struct cb_jupyter *jp, struct cb_err *err)
 	if (c->context == NULL)
 		return cb_err_set(err, -errno, "zeromq", NULL, "zmq_ctx_new: %s", zmq_strerror(errno));
 	zmq_ctx_set(c->context, ZMQ_MAX_SOCKETS, 16);
-	for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+	for (size_t i = 0; i < CB_COUNT(order); i++) {
 		enum cb_channel ch = order[i].channel;
 		char url[256];
 

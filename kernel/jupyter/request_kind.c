@@ -15,7 +15,7 @@ enum cb_request_kind cb_request_kind_of(const char *type)
 #undef CB_X
 	};
 
-	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+	for (size_t i = 0; i < CB_COUNT(known); i++)
 		if (strcmp(known[i].type, type) == 0)
 			return known[i].kind;
 	return CB_REQUEST_OTHER;

@@ -26,7 +26,7 @@ static json_t *collect(const struct cb_policy *policy, const struct cb_jail_spec
 {
 	json_t *says = json_object(), *mounts = json_array();
 
-	for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++) {
+	for (size_t i = 0; i < CB_COUNT(told); i++) {
 		const struct cb_policy_key *key = cb_policy_key_find(told[i]);
 
 		if (key != NULL)

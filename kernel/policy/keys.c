@@ -136,7 +136,7 @@ const struct cb_policy_key cb_policy_keys[] = {
 	{ KEY("audit.file", CB_KEY_FILE, audit_file), .notebook = "\"none\"" },
 	{ KEY("devices", CB_KEY_LIST, devices), .notebook = "[]", .not_built = true },
 };
-const size_t cb_policy_keys_count = sizeof(cb_policy_keys) / sizeof(cb_policy_keys[0]);
+const size_t cb_policy_keys_count = CB_COUNT(cb_policy_keys);
 
 const struct cb_policy_key *cb_policy_key_find(const char *name)
 {

@@ -54,12 +54,12 @@ const char *cb_workspace_refusal(const char *real)
 {
 	if (strcmp(real, "/") == 0)
 		return "the root folder";
-	for (size_t i = 0; i < sizeof(system_trees) / sizeof(system_trees[0]); i++)
+	for (size_t i = 0; i < CB_COUNT(system_trees); i++)
 		if (cb_path_below(real, system_trees[i]))
 			return "a system folder";
 	if (holds_home(real))
 		return "your home folder or a parent of it";
-	for (size_t i = 0; i < sizeof(system_folders) / sizeof(system_folders[0]); i++)
+	for (size_t i = 0; i < CB_COUNT(system_folders); i++)
 		if (strcmp(real, system_folders[i]) == 0)
 			return "a folder that many programs and users share";
 	return NULL;
@@ -82,7 +82,7 @@ static bool is_trusted(const char *path, uid_t owner)
 
 static bool is_marked(const char *path)
 {
-	for (size_t i = 0; i < sizeof(markers) / sizeof(markers[0]); i++) {
+	for (size_t i = 0; i < CB_COUNT(markers); i++) {
 		CB_AUTO_PATH marker = cb_path_format("%s/%s", path, markers[i]);
 
 		if (marker != NULL && access(marker, F_OK) == 0)

@@ -69,7 +69,7 @@ static uint64_t body_size(const struct cb_wire_header *h)
 
 int cb_guest_policy_header(const struct cb_guest_rules *g, const struct cb_wire_header *h, const char **ret_reason)
 {
-	size_t i = 0, n = sizeof(rule) / sizeof(rule[0]);
+	size_t i = 0, n = CB_COUNT(rule);
 
 	while (i < n && rule[i].type != h->type)
 		i++;
@@ -255,7 +255,7 @@ static const struct cb_json_field *fields_of(uint32_t type)
 		[CB_WIRE_DEBUG_EVENT] = debug_event_fields,
 	};
 
-	return type < sizeof(fields) / sizeof(fields[0]) && fields[type] != NULL ? fields[type] : no_fields;
+	return type < CB_COUNT(fields) && fields[type] != NULL ? fields[type] : no_fields;
 }
 
 /* Puts the fields that the supervisor reads where it finds them. */
@@ -281,7 +281,7 @@ static void pick(const struct cb_json_field *f, size_t n, struct cb_guest_conten
 	};
 
 	for (size_t i = 0; i < n; i++)
-		for (size_t j = 0; j < sizeof(wanted) / sizeof(wanted[0]); j++)
+		for (size_t j = 0; j < CB_COUNT(wanted); j++)
 			if (strcmp(f[i].name, wanted[j].name) == 0)
 				*wanted[j].to = f[i].ret;
 	for (size_t i = 0; i < n; i++) {

@@ -194,8 +194,8 @@ static void add_changes(struct cb_records *rec, const char *op, struct cb_span r
 void cb_audit_layer(struct cb_records *rec, const char *op, struct cb_span reply, const struct cb_request *r)
 {
 	static const char *const counts[] = { "added", "modified", "deleted", "skipped", "failed" };
-	struct cb_json_field f[sizeof(counts) / sizeof(*counts)] = { 0 };
-	const size_t n = sizeof(counts) / sizeof(*counts);
+	struct cb_json_field f[CB_COUNT(counts)] = { 0 };
+	const size_t n = CB_COUNT(counts);
 	CB_AUTO_BUF m = CB_BUF_INIT(CB_AUDIT_MEMBERS_MAX);
 
 	for (size_t i = 0; i < n; i++)

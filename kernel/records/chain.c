@@ -46,7 +46,7 @@ int cb_audit_check(const char *line, size_t len, const char *prev, char *ret_rea
 		snprintf(ret_reason, size, "no JSON object: it was cut or written by something else");
 		r = CB_E_SYNTAX;
 	}
-	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]) && r == 0; i++) {
+	for (size_t i = 0; i < CB_COUNT(texts) && r == 0; i++) {
 		if (json_string_value(json_object_get(root, texts[i])) != NULL)
 			continue;
 		snprintf(ret_reason, size, "no \"%s\": it was changed or written by something else", texts[i]);

@@ -85,7 +85,7 @@ static const struct {
 
 static int find_op(struct cb_span raw, size_t *ret_index, struct cb_job_what *what)
 {
-	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
+	for (size_t i = 0; i < CB_COUNT(ops); i++) {
 		if (cb_json_string_is(raw, ops[i].name)) {
 			*ret_index = i;
 			return 0;
@@ -294,14 +294,14 @@ static size_t row_of(const struct cb_request *r)
 {
 	size_t i = 0;
 
-	while (i < sizeof(requests) / sizeof(requests[0]) && requests[i].of != r->kind)
+	while (i < CB_COUNT(requests) && requests[i].of != r->kind)
 		i++;
 	return i;
 }
 
 bool cb_request_is_job(const struct cb_request *r)
 {
-	return row_of(r) < sizeof(requests) / sizeof(requests[0]);
+	return row_of(r) < CB_COUNT(requests);
 }
 
 int cb_job_parse(struct cb_kernel *k, struct cb_request *r, struct cb_job **ret_job, struct cb_job_what *what)

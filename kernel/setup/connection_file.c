@@ -116,7 +116,7 @@ static const char *digest_name(const char *scheme)
 
 	if (strncmp(scheme, "hmac-", 5) != 0)
 		return "";
-	for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++)
+	for (size_t i = 0; i < CB_COUNT(other); i++)
 		if (strcmp(scheme + 5, other[i].hashlib) == 0)
 			return other[i].libcrypto;
 	return scheme + 5;

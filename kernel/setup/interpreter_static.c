@@ -207,7 +207,7 @@ static bool shown_anyway(const char *path)
 	static const char *const system[] = { "/usr",	"/bin",	   "/sbin",	 "/lib",       "/lib32",
 					      "/lib64", "/libx32", "/nix/store", "/gnu/store", "/etc/alternatives" };
 
-	for (size_t i = 0; i < sizeof(system) / sizeof(system[0]); i++)
+	for (size_t i = 0; i < CB_COUNT(system); i++)
 		if (cb_path_below(path, system[i]))
 			return true;
 	return false;
@@ -331,7 +331,7 @@ static int add_prefix(struct cb_interpreter *p, const char *prefix, struct cb_er
 		      cb_path_name(real)[0] == '.' && !has(real, "pyvenv.cfg") && !has(real, "conda-meta");
 	int r = shared ? 0 : add_shown(p, prefix, err);
 
-	for (size_t i = 0; shared && i < sizeof(parts) / sizeof(parts[0]) && r == 0; i++) {
+	for (size_t i = 0; shared && i < CB_COUNT(parts) && r == 0; i++) {
 		CB_AUTO_PATH part = cb_path_format("%s/%s", prefix, parts[i]);
 		CB_AUTO_PATH part_real = part != NULL ? cb_path_real(part) : NULL;
 

@@ -13,14 +13,12 @@ static const struct {
 	[CB_LEVEL_FULL] = { "full", "all walls" },
 };
 
-#define COUNT (sizeof(levels) / sizeof(levels[0]))
-
 const char *cb_level_name(unsigned level)
 {
-	return level < COUNT ? levels[level].name : "unknown";
+	return level < CB_COUNT(levels) ? levels[level].name : "unknown";
 }
 
 const char *cb_level_text(unsigned level)
 {
-	return level < COUNT ? levels[level].text : "";
+	return level < CB_COUNT(levels) ? levels[level].text : "";
 }

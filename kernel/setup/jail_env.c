@@ -100,7 +100,7 @@ int cb_jail_env(const struct cb_policy *policy, const struct cb_interpreter *int
 	};
 	int r = 0;
 
-	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]) && r == 0; i++)
+	for (size_t i = 0; i < CB_COUNT(own) && r == 0; i++)
 		r = put(env, strdup(own[i]));
 	if (r == 0 && policy != NULL)
 		r = put_shell(env);

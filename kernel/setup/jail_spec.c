@@ -65,7 +65,7 @@ static char *workspace_target(const struct cb_policy *policy, const char *real)
 
 	if (policy->workspace_target_neutral || real == NULL || (why != NULL && strcmp(why, "a system folder") == 0))
 		return strdup("/workspace");
-	for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
+	for (size_t i = 0; i < CB_COUNT(taken); i++)
 		if (strcmp(real, taken[i]) == 0)
 			return strdup("/workspace");
 	return strdup(real);
@@ -204,10 +204,10 @@ static bool target_is_taken(const char *target)
 					     "/bin",  "/sbin", "/lib", "/lib64", "/run/cellblock" };
 	static const char *const folders[] = { "/", "/home", "/home/user", "/tmp", "/run", "/var" };
 
-	for (size_t i = 0; i < sizeof(trees) / sizeof(trees[0]); i++)
+	for (size_t i = 0; i < CB_COUNT(trees); i++)
 		if (cb_path_below(target, trees[i]))
 			return true;
-	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++)
+	for (size_t i = 0; i < CB_COUNT(folders); i++)
 		if (strcmp(target, folders[i]) == 0)
 			return true;
 	return false;

@@ -202,9 +202,8 @@ static const struct rule rules[] = {
 	{ SYS_prlimit64, NO_POINTER, 2, 0, 0, 0 }, /* reading limits only */
 };
 
-#define NRULES (sizeof(rules) / sizeof(rules[0]))
 #define PER_RULE 7
-#define MAX_INSNS (12 + NRULES * PER_RULE)
+#define MAX_INSNS (12 + CB_COUNT(rules) * PER_RULE)
 
 struct program {
 	struct sock_filter insns[MAX_INSNS];
@@ -284,7 +283,7 @@ static void build(struct program *p)
 	JUMP(p, BPF_JGE, 0x40000000, 0, 1); /* x32 */
 	RETURN(p, SECCOMP_RET_KILL_PROCESS);
 #endif
-	for (size_t i = 0; i < NRULES; i++) {
+	for (size_t i = 0; i < CB_COUNT(rules); i++) {
 		JUMP(p, BPF_JEQ, (uint32_t)rules[i].nr, 0, check_length(rules[i].check));
 		if (rules[i].check == ALWAYS)
 			RETURN(p, SECCOMP_RET_ALLOW);

@@ -43,7 +43,7 @@ static const struct cb_shell_message message[] = {
 
 const struct cb_shell_message *cb_shell_message_of(const struct cb_request *r)
 {
-	for (size_t i = 0; i < sizeof(message) / sizeof(message[0]); i++)
+	for (size_t i = 0; i < CB_COUNT(message); i++)
 		if (message[i].of == r->kind)
 			return &message[i];
 	return NULL;

@@ -388,7 +388,7 @@ void cb_left_out_take(struct cb_left_out *l, struct cb_span json)
 		{ .name = "native_of", .types = CB_JSON_STRING }
 	};
 	int64_t *to[] = { &l->threads, &l->sockets, &l->children, &l->shared_maps, &l->native, &l->native_back };
-	const size_t numbers = sizeof(to) / sizeof(to[0]);
+	const size_t numbers = CB_COUNT(to);
 	CB_AUTO_BUF name = CB_BUF_INIT(sizeof(l->native_of) - 1);
 
 	if (json.data == NULL || cb_json_scan_object(json.data, json.len, f, numbers + 1, NULL) < 0)

@@ -328,7 +328,7 @@ static void audit(struct cb_workspace *ws, const struct cb_job *job)
 	if (kind == CB_JOB_RUN)
 		cb_audit_command(ws->records, (struct cb_span){ (const char *)job->input.data, job->asked.a },
 				 job->request);
-	else if (kind < sizeof(ops) / sizeof(ops[0]) && ops[kind] != NULL)
+	else if (kind < CB_COUNT(ops) && ops[kind] != NULL)
 		cb_audit_file(ws->records, ops[kind], job->path, job->request);
 }
 

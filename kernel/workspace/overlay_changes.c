@@ -29,7 +29,7 @@ bool cb_overlay_changes_op(const struct cb_request *r, enum cb_broker_op *ret_op
 
 	if (r->kind != CB_REQUEST_FILE || cb_json_scan_object(r->content.data, r->content.len, f, 1, &e) < 0)
 		return false;
-	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
+	for (size_t i = 0; i < CB_COUNT(ops); i++) {
 		if (!cb_json_string_is(f[0].ret, ops[i].name))
 			continue;
 		*ret_op = ops[i].op;

@@ -532,7 +532,7 @@ static void ignore_signals(void)
 {
 	static const int numbers[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGTSTP, SIGUSR1, SIGUSR2 };
 
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+	for (size_t i = 0; i < CB_COUNT(numbers); i++)
 		(void)signal(numbers[i], SIG_IGN);
 	(void)signal(SIGCHLD, SIG_DFL);
 }

@@ -530,7 +530,7 @@ static int list_all(const struct cb_kernel_look *look, struct listing *l)
 
 	if (code == 0)
 		code = list(fd, &r, sizeof(r.local), add_unix, l);
-	for (size_t i = 0; i < sizeof(inet_kinds) / sizeof(*inet_kinds) && code == 0; i++) {
+	for (size_t i = 0; i < CB_COUNT(inet_kinds) && code == 0; i++) {
 		if (inet_kinds[i].file != NULL && has_none(look, i))
 			continue;
 		r.inet = (struct inet_diag_req_v2){ .sdiag_family = inet_kinds[i].family,

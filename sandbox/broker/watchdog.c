@@ -448,7 +448,7 @@ static uint64_t in_folders(const struct family *f, const struct cb_jail *jail)
 	size_t who = 1;
 
 	/* without namespaces these are the host's own */
-	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]) && !jail->without_namespaces; i++) {
+	for (size_t i = 0; i < CB_COUNT(folders) && !jail->without_namespaces; i++) {
 		char path[PATH_MAX + 64];
 
 		if (folders[i] == NULL || cb_jail_is_bound(jail->spec, folders[i])) /* those hold others', too */

@@ -29,11 +29,10 @@
 #define REMOVE_TRIES 20
 
 static const struct cb_cgroup_backend *const backends[] = { &cb_cgroup_v2, &cb_cgroup_v1 };
-#define NBACKENDS (sizeof(backends) / sizeof(backends[0]))
 
 static const struct cb_cgroup_backend *backend_of(enum cb_cgroup_kind kind)
 {
-	for (size_t i = 0; i < NBACKENDS; i++)
+	for (size_t i = 0; i < CB_COUNT(backends); i++)
 		if (backends[i]->kind == kind)
 			return backends[i];
 	return NULL;
@@ -267,10 +266,10 @@ static const struct cb_cgroup_tables tables = { "/proc/self/mountinfo", "/proc/s
 
 void cb_cgroups_open(const struct cb_jail_spec *spec, struct cb_cgroups *ret)
 {
-	struct cb_err lack[NBACKENDS] = { 0 };
+	struct cb_err lack[CB_COUNT(backends)] = { 0 };
 
 	*ret = CB_CGROUPS_NONE;
-	for (size_t i = 0; i < NBACKENDS; i++) {
+	for (size_t i = 0; i < CB_COUNT(backends); i++) {
 		int r = backends[i]->find(&tables, ret, &lack[i]);
 
 		ret->kind = backends[i]->kind;

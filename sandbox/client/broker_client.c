@@ -24,7 +24,7 @@
 /* What a broker may know of our environment: log level, how to find libraries, how sanitizers report. */
 static const char *const env_names[] = { "CELLBLOCK_LOG", "LD_LIBRARY_PATH", "ASAN_OPTIONS", "UBSAN_OPTIONS",
 					 "LSAN_OPTIONS" };
-#define ENV_MAX (sizeof(env_names) / sizeof(env_names[0]))
+#define ENV_MAX CB_COUNT(env_names)
 
 static void make_env(char *env[ENV_MAX + 1])
 {

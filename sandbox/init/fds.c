@@ -30,8 +30,7 @@ static const struct {
 	{ CB_GUEST_FD_TWIN_CONTROL, CB_SPAWN_TWIN_CONTROL },
 	{ CB_GUEST_FD_SIDE, CB_SPAWN_SIDE },
 };
-#define NPLACES (sizeof(places) / sizeof(places[0]))
-#define NFDS (NPLACES + 1) /* and the registry, which pid 1 has made */
+#define NFDS (CB_COUNT(places) + 1) /* and the registry, which pid 1 has made */
 
 static int null_on(int target, struct cb_err *err)
 {
@@ -54,7 +53,7 @@ int cb_fds_install(const struct cb_jail *jail, int registry, int *sync_fd, struc
 	*sync_fd = moved;
 	/* first all out of the way, then each to its place: a source may have the number that another one gets */
 	for (size_t i = 0; i < NFDS; i++) {
-		int fd = i < NPLACES ? jail->guest_fds[places[i].index] : kernel ? registry : -1;
+		int fd = i < CB_COUNT(places) ? jail->guest_fds[places[i].index] : kernel ? registry : -1;
 
 		aside[i] = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, ASIDE) : -1;
 		if (fd >= 0 && aside[i] < 0)
@@ -63,7 +62,7 @@ int cb_fds_install(const struct cb_jail *jail, int registry, int *sync_fd, struc
 	if (jail->guest_fds[CB_SPAWN_WIRE] >= 0 && null_on(CB_GUEST_FD_STDIN, err) < 0)
 		return err->code;
 	for (size_t i = 0; i < NFDS; i++) {
-		int target = i < NPLACES ? places[i].target : CB_GUEST_FD_REGISTRY;
+		int target = i < CB_COUNT(places) ? places[i].target : CB_GUEST_FD_REGISTRY;
 
 		if (aside[i] < 0)
 			continue;

@@ -115,7 +115,7 @@ static int offer(const struct cb_jail *jail, int registry)
 
 	if (r == 0 && jail->rules_fd >= 0)
 		r = cb_sync_send_fd(jail->sync_fd, CB_SYNC_WARM, CB_WARM_RULES, jail->rules_fd);
-	for (size_t i = 0; i < sizeof(spaces) / sizeof(*spaces) && r == 0; i++) {
+	for (size_t i = 0; i < CB_COUNT(spaces) && r == 0; i++) {
 		char path[64];
 		CB_AUTO_FD fd = -1;
 

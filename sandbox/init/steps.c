@@ -34,4 +34,4 @@ const struct cb_step cb_jail_steps[] = {
 	{ "landlock", "a second wall: rules of the kernel say once more what may be read, run and written",
 	  cb_step_landlock },
 };
-const size_t cb_jail_steps_count = sizeof(cb_jail_steps) / sizeof(cb_jail_steps[0]);
+const size_t cb_jail_steps_count = CB_COUNT(cb_jail_steps);

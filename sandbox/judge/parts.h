@@ -6,8 +6,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CB_COUNT(list) (sizeof(list) / sizeof(*(list)))
-
 /* ---- names.c: strings only ---- */
 
 /* How file systems that fold case, or pass over some characters, may understand a name; writes at most n bytes and a

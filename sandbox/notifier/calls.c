@@ -33,4 +33,4 @@ const struct cb_notify_call cb_notify_calls[] = {
 	CALL(lchown, WRITE, lchown, NO, 0, 1, NO),
 #endif
 };
-const size_t cb_notify_calls_count = sizeof(cb_notify_calls) / sizeof(*cb_notify_calls);
+const size_t cb_notify_calls_count = CB_COUNT(cb_notify_calls);

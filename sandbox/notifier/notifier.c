@@ -282,7 +282,6 @@ static const int allowed[] = {
 	SYS_tgkill,
 #endif
 };
-#define NALLOWED (sizeof(allowed) / sizeof(*allowed))
 
 static int load_filter(void)
 {
@@ -291,7 +290,7 @@ static int load_filter(void)
 #else
 	enum { ARCH = AUDIT_ARCH_AARCH64 };
 #endif
-	struct sock_filter insns[5 + 2 * NALLOWED] = {
+	struct sock_filter insns[5 + 2 * CB_COUNT(allowed)] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCH, 1, 0),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
@@ -299,7 +298,7 @@ static int load_filter(void)
 	};
 	struct sock_fprog filter = { .len = 4, .filter = insns };
 
-	for (size_t i = 0; i < NALLOWED; i++) {
+	for (size_t i = 0; i < CB_COUNT(allowed); i++) {
 		insns[filter.len++] =
 			(struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)allowed[i], 0, 1);
 		insns[filter.len++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);

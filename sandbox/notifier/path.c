@@ -344,7 +344,7 @@ static int number_of(const char *path)
 	static const char *const places[] = { "/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/" };
 	char *end;
 
-	for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
+	for (size_t i = 0; i < CB_COUNT(places); i++) {
 		size_t n = strlen(places[i]);
 
 		if (strncmp(path, places[i], n) == 0 && path[n] >= '0' && path[n] <= '9') {

@@ -64,7 +64,7 @@ int cb_sockets_init(const struct cb_jail_spec *spec)
 	static const char *const places[] = { "/tmp", "/dev/shm", CB_JAIL_HOME };
 	struct stat st;
 
-	for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++)
+	for (size_t i = 0; i < CB_COUNT(places); i++)
 		if (!cb_jail_is_bound(spec, places[i]) && stat(places[i], &st) == 0)
 			sockets.own[sockets.nown++] = st.st_dev;
 	sockets.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -160,7 +160,7 @@ static enum phase phase_of(const char *step)
 		{ "capabilities", MAPS },
 	};
 
-	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
+	for (size_t i = 0; i < CB_COUNT(known); i++)
 		if (strcmp(known[i].step, step) == 0)
 			return known[i].phase;
 	return 0;
@@ -302,7 +302,7 @@ void cb_diagnose_by(const struct cb_host_facts *facts, const char *step, int cod
 {
 	int phase = (int)phase_of(step);
 
-	for (size_t i = 0; i < sizeof(causes) / sizeof(*causes); i++) {
+	for (size_t i = 0; i < CB_COUNT(causes); i++) {
 		struct cb_err old = *err;
 		char profile[CB_APPARMOR_CURE_MAX];
 

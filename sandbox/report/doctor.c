@@ -233,7 +233,6 @@ static const struct trial trials[] = {
 	{ "id-mapped workspace", "workspace", "started by root: the workspace's owner is the jail's user", false,
 	  USERNS, -1, try_idmap },
 };
-#define NTRIALS (sizeof(trials) / sizeof(*trials))
 
 static _Noreturn void child(const struct trial *t, int sock)
 {
@@ -341,7 +340,7 @@ static bool kernel_is_old(const char *release)
 
 	if (sscanf(release, "%d.%d.%d", &major, &minor, &patch) < 2)
 		return false;
-	for (size_t i = 0; i < sizeof(first_fixed) / sizeof(*first_fixed); i++)
+	for (size_t i = 0; i < CB_COUNT(first_fixed); i++)
 		if (major == first_fixed[i].major && minor == first_fixed[i].minor)
 			return patch < first_fixed[i].patch;
 	return false; /* a series that no list of ours speaks of */
@@ -408,7 +407,7 @@ static int print_json(const struct report *report)
 		cb_json_put(&j, "kernelspec", report->kernelspec[0] != '\0' ? report->kernelspec : NULL);
 	cb_json_put(&j, "kernel_is_old", report->old_kernel);
 	cb_json_array(&j, "trials");
-	for (size_t i = 0; i < NTRIALS; i++)
+	for (size_t i = 0; i < CB_COUNT(trials); i++)
 		put_trial(&j, i, &report->results[i]);
 	r = cb_json_done(&j);
 	if (r == 0)
@@ -426,12 +425,12 @@ static void print_lacks(const struct report *report)
 	struct cb_err old = { .step = "kernel", .cure = "install the updates of your distribution, and start anew" };
 	bool any = report->old_kernel;
 
-	for (size_t i = 0; i < NTRIALS; i++)
+	for (size_t i = 0; i < CB_COUNT(trials); i++)
 		any = any || report->results[i].err.code < 0;
 	if (!any)
 		return;
 	printf("\nWhat is missing\n");
-	for (size_t i = 0; i < NTRIALS; i++)
+	for (size_t i = 0; i < CB_COUNT(trials); i++)
 		if (report->results[i].err.code < 0)
 			print_lack(trials[i].name, trials[i].what, &report->results[i].err);
 	snprintf(old.text, sizeof(old.text), "Linux %s: %s", report->kernel.release, holes_cause);
@@ -444,7 +443,7 @@ static void print_text(const struct report *report)
 	printf("Level \"%s\": %s\n", level_names[report->level], level_meaning[report->level]);
 	print_lacks(report);
 	printf("\nWhat was tried\n");
-	for (size_t i = 0; i < NTRIALS; i++)
+	for (size_t i = 0; i < CB_COUNT(trials); i++)
 		printf("  %-10s%-24s%s%s\n", verdict(&report->results[i]), trials[i].name, trials[i].what,
 		       trials[i].required ? "" : " (a jail can do without)");
 	printf("\nTransactional cells: %s\n", transactions(report->level));
@@ -463,7 +462,7 @@ static enum cb_isolation_level level_of(const struct result *results)
 {
 	bool filter = true, landlock = true, walls = true;
 
-	for (size_t i = 0; i < NTRIALS; i++) {
+	for (size_t i = 0; i < CB_COUNT(trials); i++) {
 		bool works = results[i].run && results[i].err.code == 0;
 
 		filter = filter && (works || trials[i].run != try_filter);
@@ -477,12 +476,12 @@ static enum cb_isolation_level level_of(const struct result *results)
 
 int cb_doctor_main(bool json, const char *kernelspec)
 {
-	static struct result results[NTRIALS];
+	static struct result results[CB_COUNT(trials)];
 	struct report report = { .results = results, .kernelspec = kernelspec };
 	int r = 0;
 
 	choose_host_ids();
-	for (size_t i = 0; i < NTRIALS; i++)
+	for (size_t i = 0; i < CB_COUNT(trials); i++)
 		run_trial(i, results);
 	report.level = level_of(results);
 	if (uname(&report.kernel) == 0)

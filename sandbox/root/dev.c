@@ -19,7 +19,7 @@
 const struct cb_device cb_dev_nodes[] = {
 	{ "null", 1, 3 }, { "zero", 1, 5 }, { "full", 1, 7 }, { "random", 1, 8 }, { "urandom", 1, 9 }, { "tty", 5, 0 },
 };
-const size_t cb_dev_nodes_count = sizeof(cb_dev_nodes) / sizeof(*cb_dev_nodes);
+const size_t cb_dev_nodes_count = CB_COUNT(cb_dev_nodes);
 
 static const struct {
 	const char *path, *target;
@@ -75,7 +75,7 @@ static int new_terminals(void)
 		{ "max", "256" },
 	};
 	CB_AUTO_FD mnt = -1;
-	int r = cb_mnt_new("devpts", options, sizeof(options) / sizeof(*options), CB_NOSUID | CB_NOEXEC, &mnt);
+	int r = cb_mnt_new("devpts", options, CB_COUNT(options), CB_NOSUID | CB_NOEXEC, &mnt);
 
 	return r < 0 ? r : mount_at(mnt, "dev/pts");
 }
@@ -97,7 +97,7 @@ int cb_step_dev(struct cb_jail *jail, struct cb_err *err)
 		if (r < 0)
 			return cb_mnt_fail(err, r, "dev", cb_dev_nodes[i].name);
 	}
-	for (size_t i = 0; i < sizeof(dev_links) / sizeof(*dev_links); i++)
+	for (size_t i = 0; i < CB_COUNT(dev_links); i++)
 		if (symlink(dev_links[i].target, dev_links[i].path) < 0)
 			return cb_mnt_fail(err, -errno, "dev", dev_links[i].path);
 	r = new_terminals();

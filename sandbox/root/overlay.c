@@ -100,7 +100,7 @@ static void make_chain(int changes)
 	CB_AUTO_FOLDER lib = cb_folder_open(AT_FDCWD, LOWER "/lib", 0);
 	const struct dirent *e;
 
-	for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++)
+	for (size_t i = 0; i < CB_COUNT(folders); i++)
 		(void)chain_folder(changes, folders[i]);
 	while ((e = cb_folder_next(lib)) != NULL) {
 		char path[NAME_MAX + 32];
@@ -173,7 +173,7 @@ static int mount_overlay(int *ret_mnt)
 							{ "userxattr", NULL } };
 	CB_AUTO_FD mnt = -1;
 	struct statfs fs;
-	int r = cb_mnt_new("overlay", options, sizeof(options) / sizeof(*options), ATTRS, &mnt);
+	int r = cb_mnt_new("overlay", options, CB_COUNT(options), ATTRS, &mnt);
 
 	if (r < 0)
 		return r;

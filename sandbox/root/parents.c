@@ -21,7 +21,7 @@ static bool uppermost(const struct cb_jail_spec *spec, char ret_path[PATH_MAX])
 	static const char *const writable[] = { "/tmp", VAR_TMP, CB_JAIL_HOME };
 	const char *target = spec->workspace_target;
 
-	for (size_t i = 0; target != NULL && i < sizeof(writable) / sizeof(*writable); i++) {
+	for (size_t i = 0; target != NULL && i < CB_COUNT(writable); i++) {
 		size_t n = strlen(writable[i]);
 		const char *end =
 			cb_path_within(target, writable[i]) && target[n] == '/' ? strchr(target + n + 1, '/') : NULL;

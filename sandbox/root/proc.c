@@ -23,7 +23,7 @@
 #define SAFE (CB_RO | FLAGS)
 
 const char *const cb_proc_read_only[] = { "sys", "bus", "fs", "irq", "sysrq-trigger", "mtrr", "dynamic_debug" };
-const size_t cb_proc_read_only_count = sizeof(cb_proc_read_only) / sizeof(*cb_proc_read_only);
+const size_t cb_proc_read_only_count = CB_COUNT(cb_proc_read_only);
 
 const char *const cb_proc_masked[] = {
 	"acpi",	      "asound",	       "cmdline",    "driver",	    "interrupts",   "iomem",	   "ioports",
@@ -31,7 +31,7 @@ const char *const cb_proc_masked[] = {
 	"kpageflags", "latency_stats", "locks",	     "mdstat",	    "modules",	    "pagetypeinfo", "sched_debug",
 	"scsi",	      "slabinfo",      "softirqs",   "timer_list",  "timer_stats",  "vmallocinfo",
 };
-const size_t cb_proc_masked_count = sizeof(cb_proc_masked) / sizeof(*cb_proc_masked);
+const size_t cb_proc_masked_count = CB_COUNT(cb_proc_masked);
 
 static int make_read_only(const char *name)
 {
@@ -113,7 +113,7 @@ static int make_folder(int self, struct cb_err *err)
 		r = cb_mnt_attach(mnt, place);
 	if (r == 0)
 		r = cb_own_add(mnt);
-	for (size_t i = 0; i < sizeof(copied) / sizeof(*copied) && r == 0; i++)
+	for (size_t i = 0; i < CB_COUNT(copied) && r == 0; i++)
 		r = copy(copied[i]);
 	if (r == 0 && self >= 0)
 		r = show(self);

@@ -38,7 +38,7 @@ const struct cb_shown cb_root_system[] = {
 	{ "nix/store", "libraries" },
 	{ "gnu/store", "libraries" },
 };
-const size_t cb_root_system_count = sizeof(cb_root_system) / sizeof(*cb_root_system);
+const size_t cb_root_system_count = CB_COUNT(cb_root_system);
 
 const struct cb_shown cb_root_etc[] = {
 	{ "etc/alternatives", "links of /usr/bin lead through it" },
@@ -89,7 +89,7 @@ const struct cb_shown cb_root_etc[] = {
 	{ "etc/timezone", "time zone" },
 	{ "var/cache/fontconfig", "font lists would be made anew in each jail" },
 };
-const size_t cb_root_etc_count = sizeof(cb_root_etc) / sizeof(*cb_root_etc);
+const size_t cb_root_etc_count = CB_COUNT(cb_root_etc);
 
 const struct cb_made cb_root_made[] = {
 	{ "etc/passwd",
@@ -102,7 +102,7 @@ const struct cb_made cb_root_made[] = {
 	  "passwd: files\ngroup: files\nhosts: files\nnetworks: files\nservices: files\nprotocols: files\n",
 	  "passwd: files\ngroup: files\nhosts: files dns\nnetworks: files\nservices: files\nprotocols: files\n" },
 };
-const size_t cb_root_made_count = sizeof(cb_root_made) / sizeof(*cb_root_made);
+const size_t cb_root_made_count = CB_COUNT(cb_root_made);
 
 static const char *const root_folders[] = { "dev", "proc",	"tmp",	     "home", "home/user", "run", "var",
 					    "etc", "var/cache", "var/empty", "mnt",  "opt",	  "sys" };
@@ -322,7 +322,7 @@ static int make_cpu_files(void)
 	CB_AUTO_FD place = -1;
 	int r = cb_place_open("sys/devices/system/cpu", true, &place);
 
-	for (size_t i = 0; r == 0 && i < sizeof(names) / sizeof(*names); i++) {
+	for (size_t i = 0; r == 0 && i < CB_COUNT(names); i++) {
 		char path[64], text[256];
 		CB_AUTO_FD fd = -1;
 		ssize_t n;
@@ -338,10 +338,10 @@ static int make_cpu_files(void)
 
 static int make_skeleton(const struct cb_jail_spec *spec, struct cb_err *err)
 {
-	for (size_t i = 0; i < sizeof(root_folders) / sizeof(*root_folders); i++)
+	for (size_t i = 0; i < CB_COUNT(root_folders); i++)
 		if (mkdir(root_folders[i], 0755) < 0)
 			return cb_mnt_fail(err, -errno, STEP, root_folders[i]);
-	for (size_t i = 0; i < sizeof(root_links) / sizeof(*root_links); i++) {
+	for (size_t i = 0; i < CB_COUNT(root_links); i++) {
 		if (strcmp(root_links[i].path, "var/tmp") == 0 && cb_parents_need_var_tmp(spec))
 			continue;
 		if (symlink(root_links[i].target, root_links[i].path) < 0)

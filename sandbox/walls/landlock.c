@@ -187,7 +187,7 @@ static int add_all(struct cb_landlock_wall *wall, const struct cb_jail *jail, st
 	cb_landlock_add_output(wall, jail->guest_fds[CB_SPAWN_STDERR]);
 	if (r == 0)
 		r = add(wall, "/dev", CB_LANDLOCK_DEVICES, err);
-	for (size_t i = 0; i < sizeof(ours) / sizeof(*ours) && r == 0; i++)
+	for (size_t i = 0; i < CB_COUNT(ours) && r == 0; i++)
 		r = add(wall, ours[i], CB_LANDLOCK_WRITE, err);
 	if (r == 0 && spec->workspace_target != NULL && spec->workspace_mode != CB_WORKSPACE_RO && !jail->workspace_ro)
 		r = add(wall, spec->workspace_target, CB_LANDLOCK_WRITE, err);

@@ -72,7 +72,7 @@ int cb_step_limits(struct cb_jail *jail, struct cb_err *err)
 	int r = cb_limit_core_dumps(err);
 
 	(void)umask(jail->umask); /* all that had to have modes of its own is made */
-	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]) && r == 0; i++)
+	for (size_t i = 0; i < CB_COUNT(limits) && r == 0; i++)
 		r = set(&limits[i], err);
 	return r;
 }

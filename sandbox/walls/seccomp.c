@@ -66,7 +66,7 @@ int cb_seccomp_load_no_sockets(bool internet, struct cb_err *err)
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
 	};
-	struct sock_fprog filter = { .len = sizeof(insns) / sizeof(*insns), .filter = insns };
+	struct sock_fprog filter = { .len = CB_COUNT(insns), .filter = insns };
 
 	return cb_seccomp_load(&filter, err);
 }
@@ -93,7 +93,7 @@ const struct sock_fprog *cb_seccomp_last(void)
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 0),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
-	static const struct sock_fprog filter = { .len = sizeof(insns) / sizeof(*insns), .filter = insns };
+	static const struct sock_fprog filter = { .len = CB_COUNT(insns), .filter = insns };
 
 	return &filter;
 }
@@ -160,7 +160,7 @@ static int run_probes(const struct sock_fprog *filter)
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || cb_seccomp_load(filter, &err) < 0 ||
 	    cb_seccomp_load_last(&err) < 0)
 		return cb_filter_cure(-err.code) != NULL ? NO_MEMORY : NOT_LOADED;
-	for (size_t i = 0; i < sizeof(probes) / sizeof(*probes); i++) {
+	for (size_t i = 0; i < CB_COUNT(probes); i++) {
 		const struct probe *p = &probes[i];
 		long r = syscall(p->nr, p->arg[0], p->arg[1], p->arg[2], p->arg[3], 0L);
 

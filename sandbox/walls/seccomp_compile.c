@@ -186,7 +186,7 @@ static const struct cb_seccomp_rule outer[] = {
 	{ .kind = CB_SECCOMP_ALLOW, .name = "landlock_restrict_self", .nr = 446 },
 	{ .kind = CB_SECCOMP_ALLOW, .name = "prlimit64", .nr = SYS_prlimit64 }, /* pid 1's alone */
 };
-#define OUTER (sizeof(outer) / sizeof(*outer))
+#define OUTER CB_COUNT(outer)
 
 static bool is_outer(int nr, size_t nouter)
 {

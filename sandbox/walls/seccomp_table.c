@@ -38,4 +38,4 @@
 const struct cb_seccomp_rule cb_seccomp_rules[] = {
 #include "seccomp_groups.def"
 };
-const size_t cb_seccomp_rules_count = sizeof(cb_seccomp_rules) / sizeof(*cb_seccomp_rules);
+const size_t cb_seccomp_rules_count = CB_COUNT(cb_seccomp_rules);

@@ -305,7 +305,7 @@ static bool stands_behind_walls(const char *status, uid_t uid, gid_t gid, unsign
 
 	snprintf(ids, sizeof(ids), "%u\t%u\t%u\t%u", uid, uid, uid, uid);
 	snprintf(groups, sizeof(groups), "%u\t%u\t%u\t%u", gid, gid, gid, gid);
-	for (size_t i = 0; i < sizeof(empty) / sizeof(*empty); i++)
+	for (size_t i = 0; i < CB_COUNT(empty); i++)
 		if (!line_is(status, empty[i], "0000000000000000"))
 			return false;
 	return line_is(status, "NoNewPrivs:", "1") && line_is(status, "Seccomp:", "2") &&
@@ -340,7 +340,7 @@ static int look_at(const struct cb_warm *warm, const struct cb_jail *jail, pid_t
 		return failed(err, r == -ESRCH ? -ECHILD : r, "a look at the guest");
 	if (!stands_behind_walls(status, jail->host_uid, jail->from_root ? jail->host_uid : getegid(), filters))
 		return failed(err, CB_E_DENIED, "the guest does not stand behind all walls");
-	for (size_t i = 0; i < sizeof(spaces) / sizeof(*spaces); i++) {
+	for (size_t i = 0; i < CB_COUNT(spaces); i++) {
 		if (is_in(proc, spaces[i], warm->offered[i]))
 			continue;
 		if (errno == ENOENT || errno == ESRCH)
@@ -362,7 +362,7 @@ int cb_warm_ask(struct cb_warm *warm, const struct cb_jail *jail, const struct c
 	int64_t end = cb_now_ms() + ANSWER_MS;
 	int r = cb_cgroup_join_fds(group, warm->offered + CB_WARM_GROUP);
 
-	for (size_t i = 0; i < sizeof(own) / sizeof(*own) && r == 0; i++) {
+	for (size_t i = 0; i < CB_COUNT(own) && r == 0; i++) {
 		warm->offered[own[i].to] = fcntl(jail->guest_fds[own[i].from], F_DUPFD_CLOEXEC, 0);
 		r = warm->offered[own[i].to] < 0 ? -errno : 0;
 	}

@@ -39,7 +39,7 @@ bool cb_warm_is_late(const char *variable)
 {
 	static const char *const late[] = CB_WARM_LATE_ENV;
 
-	for (size_t i = 0; i < sizeof(late) / sizeof(*late); i++) {
+	for (size_t i = 0; i < CB_COUNT(late); i++) {
 		size_t n = strlen(late[i]);
 
 		if (strncmp(variable, late[i], n) == 0 && variable[n] == '=')
@@ -139,7 +139,7 @@ static int add_own_files(struct cb_buf *out, const struct cb_jail_spec *spec)
 		if (strcmp(spec->binds[i].target, GUEST) != 0)
 			continue;
 		folder = open(spec->binds[i].source, O_PATH | O_DIRECTORY | O_CLOEXEC);
-		for (size_t k = 0; k < sizeof(names) / sizeof(*names) && r == 0; k++)
+		for (size_t k = 0; k < CB_COUNT(names) && r == 0; k++)
 			r = add_stat(out, folder, names[k]);
 	}
 	return r;
@@ -189,7 +189,7 @@ static int add_own_state(const struct cb_jail *jail, struct cb_buf *out)
 	(void)sched_getaffinity(0, sizeof(cpus), &cpus);
 	if (r == 0)
 		r = cb_buf_append_str(out, jail->own_group);
-	for (size_t i = 0; i < sizeof(files) / sizeof(*files) && r == 0; i++)
+	for (size_t i = 0; i < CB_COUNT(files) && r == 0; i++)
 		r = add_file(out, files[i]);
 	if (r == 0)
 		r = cb_buf_append(out, &cpus, sizeof(cpus));

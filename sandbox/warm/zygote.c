@@ -237,7 +237,7 @@ static int build(struct zygote *z, struct cb_err *err)
 					    cb_step_caps };
 	int r = 0;
 
-	for (size_t i = 0; i < sizeof(steps) / sizeof(*steps) && r == 0; i++)
+	for (size_t i = 0; i < CB_COUNT(steps) && r == 0; i++)
 		r = steps[i](&z->jail, err);
 	return r;
 }

@@ -48,7 +48,7 @@ static bool is_forbidden(void)
 	static const char *const kinds[] = { "user", "mnt", "pid", "net", "ipc", "uts", "cgroup" };
 	bool zero = false;
 
-	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds) && !zero; i++) {
+	for (size_t i = 0; i < CB_COUNT(kinds) && !zero; i++) {
 		char path[64], text[16];
 
 		snprintf(path, sizeof(path), "/proc/sys/user/max_%s_namespaces", kinds[i]);
@@ -69,9 +69,9 @@ static bool refused_by_host(const struct cb_jail *jail, const struct cb_err *fai
 		    (strcmp(failure->step, "workspace") == 0 || strcmp(failure->step, "binds") == 0);
 	bool code = failure->code == -ENOSPC && is_forbidden();
 
-	for (size_t i = 0; i < sizeof(steps) / sizeof(*steps); i++)
+	for (size_t i = 0; i < CB_COUNT(steps); i++)
 		step = step || strcmp(failure->step, steps[i]) == 0;
-	for (size_t i = 0; i < sizeof(codes) / sizeof(*codes); i++)
+	for (size_t i = 0; i < CB_COUNT(codes); i++)
 		code = code || failure->code == codes[i];
 	return step && code;
 }
@@ -280,7 +280,7 @@ static int make_folders(struct cb_jail *jail)
 	jail->host_folder_lock = open(jail->host_folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (jail->host_folder_lock < 0 || flock(jail->host_folder_lock, LOCK_SH) < 0)
 		return -errno;
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names) && r == 0; i++)
+	for (size_t i = 0; i < CB_COUNT(names) && r == 0; i++)
 		r = make_folder(jail, names[i]);
 	return r;
 }
@@ -452,8 +452,7 @@ const struct cb_step cb_without_namespaces_steps[] = {
 	{ "capabilities", "no capability is left, no program gives new rights; started by root, a uid of its own",
 	  step_rights },
 };
-const size_t cb_without_namespaces_steps_count =
-	sizeof(cb_without_namespaces_steps) / sizeof(cb_without_namespaces_steps[0]);
+const size_t cb_without_namespaces_steps_count = CB_COUNT(cb_without_namespaces_steps);
 
 /* ---- the guest's process ---- */
 
@@ -480,7 +479,7 @@ static void add_system(struct cb_landlock_wall *wall)
 		snprintf(path, sizeof(path), "/%s", cb_root_etc[i].path);
 		add(wall, path, CB_LANDLOCK_READ);
 	}
-	for (size_t i = 0; i < sizeof(more) / sizeof(*more); i++)
+	for (size_t i = 0; i < CB_COUNT(more); i++)
 		add(wall, more[i], CB_LANDLOCK_READ);
 	for (size_t i = 0; i < cb_dev_nodes_count; i++) {
 		snprintf(path, sizeof(path), "/dev/%s", cb_dev_nodes[i].name);
