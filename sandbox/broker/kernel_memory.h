@@ -13,7 +13,7 @@ struct cb_kernel_look {
 	size_t count;
 	pid_t guest;	     /* as it was started */
 	int sockets;	     /* of cb_kernel_sockets (init/init.h); -1 = none */
-	bool own_network;    /* all sockets that it shows are the jail's */
+	bool own_network;    /* all sockets that its network shows are the jail's */
 	ino_t registry;	     /* pid 1's socket; for cb_kernel_in_flight */
 	uint64_t open_files; /* that a process may have */
 	uint64_t *longest;   /* text about a descriptor that any look has seen; for cb_kernel_memory */

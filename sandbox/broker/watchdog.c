@@ -538,10 +538,20 @@ static bool is_kernel_late(const void *end)
 	return cpu_ms() >= *(const int64_t *)end;
 }
 
-/* All sockets that its network shows are its own. */
-static bool has_own_network(const struct cb_jail *jail)
+static struct cb_kernel_look kernel_look(const struct family *f, const struct cb_inmate *inmate,
+					 const struct cb_jail *jail, const int64_t *end)
 {
-	return jail->spec->network != CB_NETWORK_FULL && !jail->without_namespaces;
+	return (struct cb_kernel_look){
+		.pid = f->pid,
+		.count = f->count,
+		.guest = inmate->guest,
+		.sockets = inmate->sockets,
+		.own_network = jail->spec->network != CB_NETWORK_FULL && !jail->without_namespaces,
+		.registry = inmate->registry,
+		.open_files = jail->spec->limit_open_files,
+		.is_late = is_kernel_late,
+		.end = end,
+	};
 }
 
 /* As often as it is cheap, and oftener if it is much. False: the last look still counts. */
@@ -549,20 +559,12 @@ static bool look_at_kernel(struct cb_watchdog *w, const struct family *f, const 
 			   const struct cb_jail *jail)
 {
 	int64_t start = cb_now_ms(), began = cpu_ms(), end = began + BUDGET_KERNEL_MS, rest;
+	struct cb_kernel_look how = kernel_look(f, inmate, jail, &end);
 
 	if (start < w->kernel_ms)
 		return false;
-	w->kernel = cb_kernel_memory(&(struct cb_kernel_look){
-		.pid = f->pid,
-		.count = f->count,
-		.guest = inmate->guest,
-		.sockets = inmate->sockets,
-		.own_network = has_own_network(jail),
-		.open_files = jail->spec->limit_open_files,
-		.longest = &w->longest,
-		.is_late = is_kernel_late,
-		.end = &end,
-	});
+	how.longest = &w->longest;
+	w->kernel = cb_kernel_memory(&how);
 	rest = (cpu_ms() - began) * KERNEL_SHARE;
 	if (w->kernel > jail->spec->limit_memory / 8)
 		rest += INTERVAL_MS;
@@ -671,23 +673,14 @@ static bool is_refused(rlim_t limit)
 /* While passing any is refused; else they are others'. */
 static enum cb_kernel_flight look_at_flight(const struct cb_inmate *inmate, const struct cb_jail *jail)
 {
-	const struct family *f;
+	struct cb_kernel_look how;
 	int64_t end;
 
 	if (!is_refused(FLIGHT_MOST))
 		return CB_FLIGHT_FEW;
 	end = cpu_ms() + FLIGHT_BUDGET_MS;
-	f = find_family(inmate->pid1);
-	return cb_kernel_in_flight(&(struct cb_kernel_look){
-		.pid = f->pid,
-		.count = f->count,
-		.guest = inmate->guest,
-		.sockets = inmate->sockets,
-		.own_network = has_own_network(jail),
-		.registry = inmate->registry,
-		.is_late = is_kernel_late,
-		.end = &end,
-	});
+	how = kernel_look(find_family(inmate->pid1), inmate, jail, &end);
+	return cb_kernel_in_flight(&how);
 }
 
 bool cb_watchdog_in_flight(struct cb_flight *flight, const struct cb_inmate *inmate, const struct cb_jail *jail)
