@@ -174,10 +174,14 @@ static int keep_made(const struct cb_layer_entry *e, int flags)
 	return r;
 }
 
-/* From its temporary name. */
-static int rename_made(const struct cb_layer_entry *e, const char *name)
+/* From its temporary name. Where that fails, or something before it has (`r`), what was made goes again. */
+static int put_in_place(const struct cb_layer_entry *e, const char *name, bool made, int r)
 {
-	return renameat(e->lower, name, e->lower, e->name) < 0 ? -errno : keep_made(e, 0);
+	if (r == 0)
+		r = renameat(e->lower, name, e->lower, e->name) < 0 ? -errno : keep_made(e, 0);
+	if (r < 0 && made)
+		(void)unlinkat(e->lower, name, 0);
+	return r;
 }
 
 int cb_layer_write_file(struct cb_layer *layer, const struct cb_layer_entry *e)
@@ -202,10 +206,7 @@ int cb_layer_write_file(struct cb_layer *layer, const struct cb_layer_entry *e)
 		r = check_git_file(e, to, &st);
 	if (r == 0)
 		r = cb_layer_still(layer, e);
-	if (r == 0)
-		r = rename_made(e, name);
-	if (r < 0 && to >= 0)
-		(void)unlinkat(e->lower, name, 0);
+	r = put_in_place(e, name, to >= 0, r);
 	cb_layer_as_owner(layer, false);
 	return r;
 }
@@ -225,10 +226,7 @@ int cb_layer_write_name(const struct cb_layer *layer, const struct cb_layer_entr
 	made = r == 0;
 	if (r == 0 && (fstatat(e->lower, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !cb_links_is(file, &st)))
 		r = -ESTALE;
-	if (r == 0)
-		r = rename_made(e, name);
-	if (r < 0 && made)
-		(void)unlinkat(e->lower, name, 0);
+	r = put_in_place(e, name, made, r);
 	cb_layer_as_owner(layer, false);
 	return r;
 }
@@ -236,7 +234,6 @@ int cb_layer_write_name(const struct cb_layer *layer, const struct cb_layer_entr
 int cb_layer_write_link(const struct cb_layer *layer, const struct cb_layer_entry *e)
 {
 	char name[64];
-	bool made;
 	int r;
 
 	cb_unique_name(TEMPORARY, name, sizeof(name));
@@ -244,11 +241,7 @@ int cb_layer_write_link(const struct cb_layer *layer, const struct cb_layer_entr
 	r = cb_layer_still(layer, e);
 	if (r == 0 && symlinkat(layer->target, e->lower, name) < 0)
 		r = -errno;
-	made = r == 0;
-	if (r == 0)
-		r = rename_made(e, name);
-	if (r < 0 && made)
-		(void)unlinkat(e->lower, name, 0);
+	r = put_in_place(e, name, r == 0, r);
 	cb_layer_as_owner(layer, false);
 	return r;
 }
