@@ -78,10 +78,11 @@ static char *jupyters_prefix(void)
 {
 	static const char *const names[] = { "jupyter", "jupyter-lab", "jupyter-notebook" };
 	const char *path = getenv("PATH");
+	CB_AUTO_PATH folder = NULL;
 
-	for (; path != NULL && *path != '\0'; path += strcspn(path, ":"), path += *path == ':') {
-		for (size_t i = 0; i < 3 && path[0] == '/'; i++) {
-			CB_AUTO_PATH program = cb_path_format("%.*s/%s", (int)strcspn(path, ":"), path, names[i]);
+	while (cb_path_next(&path, &folder)) {
+		for (size_t i = 0; i < 3 && folder != NULL && folder[0] == '/'; i++) {
+			CB_AUTO_PATH program = cb_path_format("%s/%s", folder, names[i]);
 			bool there = program != NULL && access(program, X_OK) == 0;
 			CB_AUTO_PATH real = there ? cb_path_real(program) : NULL;
 			CB_AUTO_PATH bin = real != NULL ? cb_path_parent(real) : NULL;
@@ -99,6 +100,7 @@ int cb_kernelspec_places(bool more, struct cb_strv *ret_folders)
 	CB_AUTO_PATH user = user_data();
 	CB_AUTO_PATH jupyter = jupyters_prefix();
 	CB_AUTO_PATH own = more ? cb_places_prefix() : NULL;
+	CB_AUTO_PATH one = NULL;
 	const char *const prefixes[] = { jupyter,
 					 "/usr/local",
 					 "/usr",
@@ -108,11 +110,8 @@ int cb_kernelspec_places(bool more, struct cb_strv *ret_folders)
 	const char *paths = getenv("JUPYTER_PATH");
 	int r = add_place(ret_folders, user, "");
 
-	for (; r == 0 && paths != NULL && *paths != '\0'; paths += strcspn(paths, ":"), paths += *paths == ':') {
-		CB_AUTO_PATH one = strndup(paths, strcspn(paths, ":"));
-
+	while (r == 0 && cb_path_next(&paths, &one))
 		r = one != NULL ? add_place(ret_folders, one, "/kernels") : -ENOMEM;
-	}
 	for (size_t i = 0; r == 0 && i < CB_COUNT(prefixes); i++)
 		r = add_place(ret_folders, prefixes[i], below);
 	return r;

@@ -30,15 +30,11 @@ static int config_folders(struct cb_strv *ret)
 	const char *named = getenv("JUPYTER_CONFIG_PATH"), *own = getenv("JUPYTER_CONFIG_DIR");
 	CB_AUTO_PATH home = cb_path_home();
 	CB_AUTO_PATH prefix = cb_places_prefix();
+	CB_AUTO_PATH one = NULL;
 	int r = 0;
 
-	while (named != NULL && *named != '\0' && r == 0) {
-		CB_AUTO_PATH one = strndup(named, strcspn(named, ":"));
-
+	while (r == 0 && cb_path_next(&named, &one))
 		r = one != NULL ? add(ret, one, "") : -ENOMEM;
-		named += strcspn(named, ":");
-		named += *named == ':';
-	}
 	if (r == 0)
 		r = own != NULL && own[0] == '/' ? add(ret, own, "") : add(ret, home, "/.jupyter");
 	if (r == 0)

@@ -119,6 +119,19 @@ const char *cb_path_name(const char *path)
 	return slash != NULL ? slash + 1 : path;
 }
 
+bool cb_path_next(const char **list, char **part)
+{
+	size_t n = *list != NULL ? strcspn(*list, ":") : 0;
+
+	cb_path_free(part);
+	if (*list == NULL || **list == '\0')
+		return false;
+	*part = strndup(*list, n);
+	*list += n;
+	*list += **list == ':';
+	return true;
+}
+
 bool cb_path_is_dir(const char *path)
 {
 	struct stat st;

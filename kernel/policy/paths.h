@@ -19,6 +19,9 @@ char *cb_path_format(const char *format, ...) __attribute__((format(printf, 1, 2
 char *cb_path_parent(const char *path);
 /* Last part; borrowed. */
 const char *cb_path_name(const char *path);
+/* The next part of a list as PATH is one (NULL: an empty one), in place of what *part is: malloc'd, NULL = no memory.
+ * False at its end. */
+bool cb_path_next(const char **list, char **part);
 /* The user's home: $HOME if it is absolute, else the account's. malloc'd, clean; NULL = none. */
 char *cb_path_home(void);
 bool cb_path_is_dir(const char *path);

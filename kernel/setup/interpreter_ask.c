@@ -141,6 +141,7 @@ static int add_users_own(struct cb_interpreter *interpreter)
 	CB_AUTO_PATH home = cb_path_home();
 	const char *dot = strrchr(interpreter->version, '.'), *path = getenv("PYTHONPATH");
 	CB_AUTO_PATH user_site = NULL;
+	CB_AUTO_PATH one = NULL;
 	int r = 0;
 
 	if (home != NULL && interpreter->venv == NULL && dot != NULL) {
@@ -148,13 +149,8 @@ static int add_users_own(struct cb_interpreter *interpreter)
 					   (int)(dot - interpreter->version), interpreter->version);
 		r = user_site != NULL ? add_missing(&interpreter->missing, user_site) : -ENOMEM;
 	}
-	while (path != NULL && *path != '\0' && r == 0) {
-		CB_AUTO_PATH one = strndup(path, strcspn(path, ":"));
-
+	while (r == 0 && cb_path_next(&path, &one))
 		r = one == NULL ? -ENOMEM : one[0] == '/' ? add_missing(&interpreter->missing, one) : 0;
-		path += strcspn(path, ":");
-		path += *path == ':';
-	}
 	return r;
 }
 

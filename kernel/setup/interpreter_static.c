@@ -37,17 +37,16 @@ static bool is_program(const char *path)
 static char *search_path(const char *name)
 {
 	const char *path = getenv("PATH");
+	CB_AUTO_PATH folder = NULL;
 
 	if (path == NULL)
 		path = "/usr/local/bin:/usr/bin:/bin";
-	while (*path != '\0') {
-		size_t n = strcspn(path, ":");
-		CB_AUTO_PATH candidate = cb_path_format("%.*s/%s", (int)n, path, name);
+	while (cb_path_next(&path, &folder)) {
+		bool absolute = folder != NULL && folder[0] == '/';
+		CB_AUTO_PATH candidate = absolute ? cb_path_format("%s/%s", folder, name) : NULL;
 
-		if (path[0] == '/' && candidate != NULL && is_program(candidate))
+		if (candidate != NULL && is_program(candidate))
 			return cb_path_absolute(candidate, NULL);
-		path += n;
-		path += *path == ':';
 	}
 	return NULL;
 }

@@ -319,6 +319,7 @@ static int add_path(struct cb_strv *list, const char *folder, const char *below)
 static int protect_jupyter(struct cb_strv *list)
 {
 	CB_AUTO_PATH home = cb_path_home();
+	CB_AUTO_PATH one = NULL;
 	const char *paths = getenv("JUPYTER_PATH");
 	int r = add_path(list, home, "/.local/share/jupyter");
 
@@ -328,13 +329,8 @@ static int protect_jupyter(struct cb_strv *list)
 	r = r < 0 ? r : add_path(list, getenv("JUPYTER_DATA_DIR"), "");
 	r = r < 0 ? r : add_path(list, getenv("JUPYTER_CONFIG_DIR"), "");
 	r = r < 0 ? r : add_path(list, getenv("IPYTHONDIR"), "");
-	while (paths != NULL && *paths != '\0' && r == 0) {
-		CB_AUTO_PATH one = strndup(paths, strcspn(paths, ":"));
-
+	while (r == 0 && cb_path_next(&paths, &one))
 		r = one != NULL ? add_path(list, one, "/kernels") : -ENOMEM;
-		paths += strcspn(paths, ":");
-		paths += *paths == ':';
-	}
 	return r;
 }
 
@@ -572,20 +568,19 @@ static bool is_program(const struct cb_jail_spec *spec, const char *path)
 /* The command's program by an absolute path: looked for in the folders of the PATH that it will have inside. */
 static char *find_program(const struct cb_jail_spec *spec, const char *name)
 {
-	const char *path = "";
+	const char *path = NULL;
+	CB_AUTO_PATH folder = NULL;
 
 	if (strchr(name, '/') != NULL)
 		return cb_path_absolute(name, spec->cwd);
 	for (size_t i = 0; i < spec->env.count; i++)
 		if (strncmp(spec->env.items[i], "PATH=", 5) == 0)
 			path = spec->env.items[i] + 5;
-	while (*path != '\0') {
-		CB_AUTO_PATH candidate = cb_path_format("%.*s/%s", (int)strcspn(path, ":"), path, name);
+	while (cb_path_next(&path, &folder)) {
+		CB_AUTO_PATH candidate = folder != NULL ? cb_path_format("%s/%s", folder, name) : NULL;
 
 		if (candidate != NULL && is_program(spec, candidate))
 			return strdup(candidate);
-		path += strcspn(path, ":");
-		path += *path == ':';
 	}
 	return NULL;
 }
