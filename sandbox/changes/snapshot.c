@@ -508,16 +508,11 @@ static void close_index(struct work *w)
 /* Only what is there: a failure leaves -1. */
 static int open_trees(struct work *w, struct place *p)
 {
-	const struct cb_jail *jail = w->jail;
 	int r;
 
-	if (jail->spec->workspace_mode != CB_WORKSPACE_OVERLAY)
-		return -ENOTSUP;
-	if (jail->upper_fd[CB_UPPER_WORKSPACE] < 0)
-		return -ENOENT;
-	w->rights = (struct cb_layer){ .jail = jail };
+	w->rights = (struct cb_layer){ .jail = w->jail };
 	r = cb_layer_open_both(&w->rights, &p->upper, &p->lower);
-	as_inmate(jail);
+	as_inmate(w->jail);
 	return r;
 }
 

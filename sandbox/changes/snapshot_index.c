@@ -26,7 +26,6 @@
 #define MAGIC 0x43425831u
 #define SLOT 64u
 #define GROWTH (64u << 10)
-#define CLASSES 8u
 #define BUCKETS_FIRST 256u /* two tables of them */
 
 struct content {
