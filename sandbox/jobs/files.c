@@ -49,16 +49,15 @@ static int open_file(struct cb_job *job, const struct cb_job_place *place, const
 		     struct stat *ret_stat)
 {
 	struct stat st;
-	int fd, error;
+	int fd;
 
 	/* looked at first: opening a pipe or socket would tell those that wait at its other end */
 	if (fstatat(place->folder, place->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(st.st_mode))
 		cb_job_fail(job, S_ISDIR(st.st_mode) ? -EISDIR : CB_E_DENIED, "%.512s is %s: only files have content",
 			    path, name_of(st.st_mode));
 	fd = openat(place->folder, place->name, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
-	error = errno;
 	if (fd < 0)
-		cb_job_fail(job, -error, "%.512s: %s", path, strerror(error));
+		cb_job_fail_path(job, path, -errno);
 	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		cb_job_fail(job, CB_E_DENIED, "%.512s is no file any more", path);
 	*ret_stat = st;
@@ -85,10 +84,9 @@ _Noreturn void cb_job_read(struct cb_job *job)
 		left = (uint64_t)INT64_MAX - at;
 	while (left > 0) {
 		ssize_t n = pread(fd, chunk, left < sizeof(chunk) ? (size_t)left : sizeof(chunk), (off_t)at);
-		int error = errno;
 
 		if (n < 0)
-			cb_job_fail(job, -error, "%.512s: %s", path, strerror(error));
+			cb_job_fail_path(job, path, -errno);
 		if (n == 0)
 			break;
 		cb_job_send(job, &head, chunk, (size_t)n);
@@ -124,7 +122,7 @@ _Noreturn void cb_job_write(struct cb_job *job)
 	char path[PATH_MAX];
 	struct stat st;
 	uint64_t at = 0;
-	int fd, error;
+	int fd;
 
 	cb_job_place_of_request(job, CB_PLACE_FOLLOW | ((asked.flags & CB_JOB_PARENTS) != 0 ? CB_PLACE_PARENTS : 0),
 				&place, path);
@@ -133,10 +131,8 @@ _Noreturn void cb_job_write(struct cb_job *job)
 		at = asked.a;
 	else if ((asked.flags & CB_JOB_APPEND) != 0)
 		at = (uint64_t)st.st_size;
-	else if (ftruncate(fd, 0) < 0) {
-		error = errno;
-		cb_job_fail(job, -error, "%.512s: %s", path, strerror(error));
-	}
+	else if (ftruncate(fd, 0) < 0)
+		cb_job_fail_path(job, path, -errno);
 	for (cb_job_receive(job); job->in.head.op == CB_JOB_DATA; cb_job_receive(job))
 		write_all(job, fd, path, &at);
 	if (fstat(fd, &st) == 0)
@@ -147,10 +143,9 @@ _Noreturn void cb_job_write(struct cb_job *job)
 int cb_job_open_folder(struct cb_job *job, const struct cb_job_place *place, const char *path)
 {
 	int fd = openat(place->folder, place->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	int error = errno;
 
 	if (fd < 0)
-		cb_job_fail(job, -error, "%.512s: %s", path, strerror(error));
+		cb_job_fail_path(job, path, -errno);
 	return fd;
 }
 
@@ -177,6 +172,6 @@ _Noreturn void cb_job_list(struct cb_job *job)
 		cb_job_send(job, &entry, name, strlen(name));
 	}
 	if (r < 0)
-		cb_job_fail(job, r, "%.512s: %s", path, strerror(-r));
+		cb_job_fail_path(job, path, r);
 	cb_job_done(job, &head, NULL, 0);
 }

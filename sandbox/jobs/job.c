@@ -81,6 +81,11 @@ _Noreturn void cb_job_fail(struct cb_job *job, int code, const char *format, ...
 	cb_job_done(job, &head, text, strlen(text));
 }
 
+_Noreturn void cb_job_fail_path(struct cb_job *job, const char *path, int code)
+{
+	cb_job_fail(job, code, "%.512s: %s", path, strerror(-code));
+}
+
 void cb_job_refuse(int fd, int code)
 {
 	static const char text[] = "no process could be started for it in the jail: limits.pids or limits.memory is "
@@ -129,7 +134,7 @@ void cb_job_place_of_request(struct cb_job *job, unsigned flags, struct cb_job_p
 	if (r == -EXDEV)
 		cb_job_fail(job, CB_E_DENIED, "%.512s is not in the workspace (%.256s)", path, job->workspace);
 	if (r < 0)
-		cb_job_fail(job, r, "%.512s: %s", path, strerror(-r));
+		cb_job_fail_path(job, path, r);
 }
 
 /* Where pid 1 is not behind the guest's walls, the helper goes there first. */

@@ -28,6 +28,8 @@ void cb_job_send(struct cb_job *job, const struct cb_job_frame *head, const void
 _Noreturn void cb_job_done(struct cb_job *job, const struct cb_job_frame *head, const void *payload, size_t len);
 /* `code` is negative; the text is a whole sentence for the user. */
 _Noreturn void cb_job_fail(struct cb_job *job, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Says what became of the path: `code` is a negative errno. */
+_Noreturn void cb_job_fail_path(struct cb_job *job, const char *path, int code);
 
 /* ---- path.c ---- */
 

@@ -120,11 +120,6 @@ static void empty_top(struct removal *r)
 	}
 }
 
-static _Noreturn void fail_errno(struct cb_job *job, const char *path, int error)
-{
-	cb_job_fail(job, -error, "%.512s: %s", path, strerror(error));
-}
-
 _Noreturn void cb_job_delete(struct cb_job *job)
 {
 	static struct removal r;
@@ -142,18 +137,18 @@ _Noreturn void cb_job_delete(struct cb_job *job)
 	if (unlinkat(place.folder, place.name, 0) == 0) {
 		r.removed = 1;
 	} else if (errno != EISDIR) {
-		fail_errno(job, path, errno);
+		cb_job_fail_path(job, path, -errno);
 	} else if (unlinkat(place.folder, place.name, AT_REMOVEDIR) == 0) {
 		r.removed = 1;
 	} else if (!recursive || !is_filled(errno)) {
-		fail_errno(job, path, errno);
+		cb_job_fail_path(job, path, -errno);
 	} else {
 		r.top = cb_job_open_folder(job, &place, path);
 		empty_top(&r);
 		if (unlinkat(place.folder, place.name, AT_REMOVEDIR) == 0)
 			r.removed++;
 		else if (r.left == 0)
-			fail_errno(job, path, errno);
+			cb_job_fail_path(job, path, -errno);
 	}
 	if (r.left > 0)
 		cb_job_fail(job, -ENOTEMPTY, "%llu entries in %.512s could not be deleted, the first: %s",
