@@ -119,11 +119,10 @@ static void read_patterns(struct entry *e)
 }
 
 /* Beginning with one component, against all patterns. */
-static int judge_from(struct entry *e, const char *at, const char *folded, int self)
+static int judge_from(struct entry *e, const char *at, const char *folded)
 {
 	const struct cb_strv *v = e->judge->patterns;
 
-	(void)self;
 	for (size_t i = 0; i < v->count; i++) {
 		const char *pattern = v->items[i], *rest;
 		enum cb_fit fit = cb_name_fits(pattern, at, folded, &rest);
@@ -162,13 +161,12 @@ static int name_entry(struct entry *e)
 	return 0;
 }
 
-/* Beginning with each of its components. */
-static int judge_from_each(struct entry *e, int (*from)(struct entry *, const char *, const char *, int), int self)
+static int judge_patterns(struct entry *e)
 {
 	const char *at = e->named, *folded = e->named_folded;
 
 	for (;;) {
-		int r = from(e, at, folded, self);
+		int r = judge_from(e, at, folded);
 
 		at = strchr(at, '/');
 		if (r < 0 || at == NULL)
@@ -416,6 +414,21 @@ static int judge_heads_from(struct entry *e, const char *at, const char *folded,
 	return 0;
 }
 
+static int judge_heads(struct entry *e, int self)
+{
+	const char *at = e->named, *folded = e->named_folded;
+
+	for (;;) {
+		int r = judge_heads_from(e, at, folded, self);
+
+		at = strchr(at, '/');
+		if (r < 0 || at == NULL)
+			return r;
+		at++;
+		folded = strchr(folded, '/') + 1;
+	}
+}
+
 /* What is in the folder that the entry is, or is to be. */
 static int judge_inside(struct entry *e, const int self[2], bool is_dot)
 {
@@ -429,7 +442,7 @@ static int judge_inside(struct entry *e, const int self[2], bool is_dot)
 		if (r != 0)
 			return r < 0 ? r : refuse(e, ".git");
 	}
-	return moves && e->headed ? judge_from_each(e, judge_heads_from, self[0]) : 0;
+	return moves && e->headed ? judge_heads(e, self[0]) : 0;
 }
 
 static int judge_self_folder(struct entry *e, const char *name, bool is_dot)
@@ -500,7 +513,7 @@ static int judge(struct entry *e)
 	read_patterns(e);
 	r = name_entry(e);
 	if (r == 0)
-		r = judge_from_each(e, judge_from, -1);
+		r = judge_patterns(e);
 	if (r == 0)
 		r = judge_paths(e);
 	if (r < 0)
