@@ -13,6 +13,7 @@ from weakref import WeakSet
 
 from . import context
 
+_OURS = __name__.partition(".")[0]
 _SETTLING, _SETTLING_MOST = 0.05, 0.25  # seconds of processor time, and of the clock's
 
 
@@ -24,11 +25,11 @@ def _from_task(tb):
     return at or tb
 
 
-def _is_asyncios(callback):
-    """A function of asyncio's, or a method of an object of its."""
+def _is_users(callback):
+    """No function of asyncio's or of ours, and no method of an object of theirs."""
     owner = getattr(callback, "__self__", None)
     made_by = callback if owner is None or type(owner) is type(sys) else type(owner)
-    return (getattr(made_by, "__module__", None) or "").partition(".")[0] in ("asyncio", "_asyncio")
+    return (getattr(made_by, "__module__", None) or "").partition(".")[0] not in ("asyncio", "_asyncio", _OURS)
 
 
 class Aio:
@@ -75,23 +76,24 @@ class Aio:
         import selectors
 
         asyncio = self.asyncio
-        self.loop = asyncio.SelectorEventLoop(selectors.PollSelector())
-        self._poll = select.poll()
-        self._poll.register(self.wire.fd, select.POLLIN)
-        self._poll.register(self.loop._ssock.fileno(), select.POLLIN)
+        loop = asyncio.SelectorEventLoop(selectors.PollSelector())
+        poll = select.poll()
+        poll.register(self.wire.fd, select.POLLIN)
+        poll.register(loop._ssock.fileno(), select.POLLIN)
         if get_ident() == self.wire.main:
             if self._of_subshell:  # beside others' cells
                 from .quiet import muted
 
-                muted(asyncio.set_event_loop)(self.loop)
+                muted(asyncio.set_event_loop)(loop)
             else:
                 import warnings
 
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", DeprecationWarning)
-                    asyncio.set_event_loop(self.loop)
-            if self.in_cell:
-                self._mark(True)
+                    asyncio.set_event_loop(loop)
+        self._poll, self.loop = poll, loop  # an interrupt comes before both or after both
+        if get_ident() == self.wire.main and self.in_cell:
+            self._mark(True)
 
     def _watch(self, base, default):
         """Every loop polls and is known: a copy of the process needs own self-pipes, and would share an epoll."""
@@ -193,9 +195,9 @@ class Aio:
         interrupts.shield += 1  # none comes between the coroutine and its task, who alone can be told of it
         try:
             try:
+                self._mark(False)  # before there is the task, which an eager factory begins in a loop that runs
                 task = loop.create_task(in_cell_context())
                 self.interrupted = False
-                self._mark(False)
                 self.loop_runs = True
                 interrupts.on_async = lambda: self._on_interrupt(task)
                 if beside:
@@ -259,14 +261,17 @@ class Aio:
         return self.asyncio.current_task(self.loop) is not None or self._calls_users()
 
     def _calls_users(self):
-        """Whether the loop's thread is in a callback that is not asyncio's own."""
+        """Whether the loop's thread is in a callback of the user's."""
         call = self._call_of(self.wire.main)
-        return call is not None and not _is_asyncios(call.f_locals["self"]._callback)
+        return call is not None and _is_users(call.f_locals["self"]._callback)
 
     def _call_of(self, thread):
         """The frame of the callback that the thread is in, if it is in one."""
         calls = self.asyncio.Handle._run.__code__
-        frame = sys._current_frames().get(thread)
+        if thread == get_ident():  # of all threads it can end in a deadlock with one that ends (CPython's gh-106883)
+            frame = sys._getframe()
+        else:
+            frame = sys._current_frames().get(thread)
         while frame is not None and frame.f_code is not calls:
             frame = frame.f_back
         return frame

@@ -43,7 +43,9 @@ class Comms:
         getattr(self.manager, msg_type)(None, None, message)
 
     def patch_package(self, package):
-        """`comm` was imported: its hooks lead to us, its base class becomes ours."""
+        """`comm` was imported: its hooks lead to us, its base class becomes ours. A user may call a file so."""
+        if not hasattr(package, "base_comm"):
+            return
         self.comm_class = _comm_class(self, package.base_comm.BaseComm)
         package.create_comm = self.create
         package.get_comm_manager = lambda: self.manager

@@ -52,10 +52,11 @@ class Finder:
         return None
 
     def _imported(self, module):
-        """An import that was interrupted does not come here: the next one does."""
-        callback = self._after.pop(module.__name__, None)
+        """An import that was interrupted does not come here, or not to the end: the next one does."""
+        callback = self._after.get(module.__name__)
         if callback is not None:
             callback(module)
+            self._after.pop(module.__name__, None)
 
     def install(self):
         sys.meta_path.insert(0, self)

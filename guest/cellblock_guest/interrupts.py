@@ -14,6 +14,8 @@ and the supervisor's repetitions (nudges, see wire.h) count only as long as none
 import _signal  # as in twins.py
 import signal
 import sys
+from _thread import get_ident
+from importlib._bootstrap import _find_and_load
 from os import getpid
 from time import sleep
 
@@ -35,6 +37,17 @@ class LetGo(BaseException):
 def _is_within(frame, code):
     """Whether what runs was called by that function, in however many steps."""
     while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None
+
+
+def _is_half_imported(frame, name):
+    """Whether that module's first import is under way, in however many steps: Python would forget the module and keep
+    its parts, and no later import of it would work."""
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    if not getattr(spec, "_initializing", False):
+        return False
+    while frame is not None and (frame.f_code is not _find_and_load.__code__ or frame.f_locals["name"] != name):
         frame = frame.f_back
     return frame is not None
 
@@ -210,6 +223,9 @@ class Interrupts:
                 self._interrupt(frame)
 
     def _interrupt(self, frame):
+        if _is_half_imported(frame or sys._getframe(), "asyncio"):  # the cells' loop needs it; this is repeated
+            self.struck = False
+            return
         if self.again:
             self.struck = self.again = False
         else:
@@ -277,6 +293,11 @@ class Interrupts:
             self.user = signal.default_int_handler
 
     def shielded(self, function, *args):
+        if get_ident() != self.wire.main:  # where no signal comes; one that came meanwhile is not for this thread
+            return function(*args)
+        return self._shielded(function, *args)
+
+    def _shielded(self, function, *args):
         self.shield += 1
         try:
             return function(*args)

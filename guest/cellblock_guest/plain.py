@@ -107,7 +107,7 @@ class PlainShell:
 
     def _failed(self, e):
         if self.guest.debugger:
-            e.__traceback__ = own_frames_off(e.__traceback__)
+            BaseException.with_traceback(e, own_frames_off(e.__traceback__))
             self.guest.debugger.cell_failed(e)
         return e, self._format(e)
 

@@ -386,8 +386,14 @@ class ZMQInteractiveShell(InteractiveShell):
         logger = self.__dict__.get("_logger") or self.__dict__.get("logger")
         return logger is not None and getattr(logger, "log_active", False)
 
-    def _compile(self, cell, name, compiler, silent, result):
+    def _compile(self, *cell):
         """Code objects to run in order, or None after an error was shown."""
+        try:
+            return self._compile_once(*cell)
+        except SystemError:  # another thread parsed at the same time (CPython's gh-106905, mended in 3.11.8 and 3.12.2)
+            return self._compile_once(*cell)
+
+    def _compile_once(self, cell, name, compiler, silent, result):
         interactivity = "none" if silent else self.ast_node_interactivity
         flags = compiler.flags | (_AWAIT if self.autoawait else 0)
         try:
@@ -493,7 +499,7 @@ class ZMQInteractiveShell(InteractiveShell):
         if isinstance(e, MemoryError):
             self.guest.free_reserve()
         result.error_in_exec = e
-        e.__traceback__ = own_frames_off(e.__traceback__)
+        BaseException.with_traceback(e, own_frames_off(e.__traceback__))  # whose class may let nobody set attributes
         if self.guest.debugger:
             self.guest.debugger.cell_failed(e)
         info = type(e), e, e.__traceback__

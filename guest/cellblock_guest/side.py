@@ -232,7 +232,7 @@ class LaneInterrupts:
         if waiting and not self.shield:
             waiting.release()
 
-    shielded, unshield = Interrupts.shielded, Interrupts.unshield
+    shielded, unshield = Interrupts._shielded, Interrupts.unshield
 
     def interrupted(self):
         """True if an interrupt came to what runs, whether it has arrived or not."""

@@ -247,3 +247,15 @@ def test_an_interrupt_that_comes_late_hits_no_task(new_guest, tmp_path):
     (tmp_path / "enough").touch()
     guest.until_says("done")
     assert guest.run("6*7").result == "42" and not guest.has_said("KeyboardInterrupt")
+
+
+@pytest.mark.parametrize("eager", ["", "asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)"])
+def test_code_before_the_first_wait_can_be_interrupted(guest, eager):
+    if eager and not guest.run("import asyncio; asyncio.eager_task_factory").ok:
+        pytest.skip("Python 3.12")
+    assert guest.run("import asyncio\n" + eager).ok
+    guest.start("print('go', flush=True)\nwhile True: pass\nawait asyncio.sleep(0)")
+    guest.until("STREAM", lambda f: "go" in f.content)
+    guest.interrupt()
+    assert guest.finish().error["ename"] == "KeyboardInterrupt"
+    assert guest.run("await asyncio.sleep(0, 'works')").result == "'works'"

@@ -326,3 +326,10 @@ def test_nothing_is_written_to_home(new_guest, tmp_path):
     guest.ask("COMPLETE", code="import o", cursor_pos=8)
     assert guest.shutdown() == 0
     assert list(home.iterdir()) == []
+
+
+@pytest.mark.parametrize("wait", ["", "import asyncio\nawait asyncio.sleep(0)\n"])
+def test_an_exception_that_lets_nobody_set_attributes(guest, wait):
+    code = "import dataclasses\n@dataclasses.dataclass(frozen=True)\nclass MyError(Exception):\n    x: int\n"
+    result = guest.run(code + wait + "raise MyError(1)")
+    assert result.error["ename"] == "MyError" and "FrozenInstanceError" not in "".join(result.error["traceback"])

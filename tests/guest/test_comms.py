@@ -197,3 +197,9 @@ def test_output_widget(guest, need):
     assert ids == ["message-%d" % result.request, ""]
     kinds = [f.kind for f in result.frames if f.kind in ("UP_COMM_MSG", "STREAM")]
     assert kinds == ["UP_COMM_MSG", "STREAM", "UP_COMM_MSG"]
+
+
+def test_a_file_of_the_users_called_comm(new_guest, tmp_path):
+    (tmp_path / "comm.py").write_text("mine = 1")
+    guest = new_guest(cwd=str(tmp_path))
+    assert guest.run("import comm; comm.mine").result == "1"

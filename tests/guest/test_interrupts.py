@@ -1,8 +1,10 @@
 """SIGINT: where it lands, what is said about it, that nothing breaks."""
 
+import fcntl
 import os
 import re
 import signal
+import termios
 
 import pytest
 from fake_supervisor import IN_A_FRAME
@@ -489,3 +491,48 @@ def test_a_callback_of_ipython_is_interrupted(guest, ipython, event, ename):
     errors = [f.content["ename"] for f in guest.seen if f.kind == "ERROR" and f.request == result.request]
     assert errors == [result.reply["ename"]] == [ename]
     assert guest.run("ran").result == "0"
+
+
+def test_the_first_import_of_asyncio_is_not_left_half_done(new_guest, interpreter, tmp_path):
+    """Python would keep its parts and forget the whole: no later import of it works, nor does the cells' loop."""
+    if interpreter.ipython and interpreter.ipython < (9,):
+        pytest.skip("this IPython imports asyncio itself")
+    guest = new_guest(cwd=str(tmp_path))
+    guest.run(
+        "import os, sys, time\nclass Slow:\n    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'asyncio.streams':\n            print('go', flush=True)\n"
+        "            while not os.path.exists('gate'): time.sleep(0.01)\nsys.meta_path.insert(0, Slow())"
+    )
+    guest.start("import asyncio\nawait asyncio.sleep(600)")
+    guest.until("STREAM", lambda f: "go" in f.content)
+    guest.interrupt()
+    (tmp_path / "gate").touch()
+    result = guest.finish()
+    assert result.error["ename"] == "KeyboardInterrupt" and len(result.of("INTERRUPTED")) == 1
+    assert guest.run("import asyncio\nawait asyncio.sleep(0, 'works')").result == "'works'"
+
+
+def test_an_interrupt_is_the_main_threads_whatever_another_thread_reads(guest):
+    """A thread that reads an answer took it, and the cell, which waits for the thread, went on."""
+    guest.start(
+        "import threading, time\ndef ask():\n    try: print(len(input('?')))\n"
+        "    except KeyboardInterrupt: print('astray')\n"
+        "t = threading.Thread(target=ask); t.start(); t.join()\nprint('go')\ntime.sleep(600)",
+        allow_stdin=True,
+    )
+    guest.until("INPUT_REQUEST")
+    answer = Sent()
+    guest.send("INPUT_REPLY", {"value": "x" * 1000}, request=guest.pending, wire=answer)
+    guest.sock.sendall(answer.data[:500])
+    while fcntl.ioctl(guest.sock, termios.TIOCOUTQ, bytes(4)) != bytes(4):  # the thread has read it
+        pass
+    guest.interrupt()
+    guest.until("INTERRUPTED")
+    guest.sock.sendall(answer.data[500:])
+    result = guest.finish()
+    assert result.error["ename"] == "KeyboardInterrupt" and "astray" not in result.stdout
+
+
+class Sent:
+    def sendall(self, data):
+        self.data = data

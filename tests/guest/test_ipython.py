@@ -485,3 +485,13 @@ def test_a_name_that_is_taken_while_stand_ins_are_there(new_guest):
         "pformat([1]), PrettyPrinter().pformat([2]), PrettyPrinter is sys.modules['pprint'].PrettyPrinter"
     )
     assert result.result == "('[1]', '[2]', True)"
+
+
+def test_a_parser_that_another_thread_disturbed_is_asked_again(guest):
+    """CPython's gh-106905: a SystemError, and nothing is wrong with the cell."""
+    guest.run(
+        "ip = get_ipython()\nparse, said = ip.compile.ast_parse, ['AST constructor recursion depth mismatch']\n"
+        "def once(*args, **kwargs):\n    if said: raise SystemError(said.pop())\n    return parse(*args, **kwargs)\n"
+        "ip.compile.ast_parse = once"
+    )
+    assert guest.run("x = 1\nx + 1").result == "2" and guest.run("said").result == "[]"

@@ -306,9 +306,7 @@ static void test_over_without(void **state)
 	struct rig_twin t = rig_twin(r);
 	uint64_t request;
 
-	r->policy.transactions_mode = CB_MODE_AUTO;
-	r->k.transactions.twins.cost.readings = 2;
-	r->k.transactions.twins.cost.delay_s = 1000; /* no other one before the cell */
+	r->k.transactions.twins.again_ns = INT64_MAX; /* no other one before the cell, however long it takes to come */
 	rig_init_tell(r, CB_INIT_GONE, (int)t.number);
 	rig_twin_close(&t);
 	const char *id = rig_begin(r, "cell", &request);
