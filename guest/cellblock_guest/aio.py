@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from . import context
 
-_OURS = __name__.partition(".")[0]
+_BESIDE = __name__.rpartition(".")[0] + ".beside"
 _SETTLING, _SETTLING_MOST = 0.05, 0.25  # seconds of processor time, and of the clock's
 
 
@@ -26,10 +26,11 @@ def _from_task(tb):
 
 
 def _is_users(callback):
-    """No function of asyncio's or of ours, and no method of an object of theirs."""
+    """No function of asyncio's, no method of an object of its, and not what reads the wire beside a cell."""
     owner = getattr(callback, "__self__", None)
     made_by = callback if owner is None or type(owner) is type(sys) else type(owner)
-    return (getattr(made_by, "__module__", None) or "").partition(".")[0] not in ("asyncio", "_asyncio", _OURS)
+    module = getattr(made_by, "__module__", None) or ""
+    return module != _BESIDE and module.partition(".")[0] not in ("asyncio", "_asyncio")
 
 
 class Aio:
