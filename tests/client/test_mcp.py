@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import os
 import sys
 
 import pytest
@@ -12,6 +13,9 @@ import anyio  # noqa: E402
 from mcp.client import Client  # noqa: E402
 from mcp.client.stdio import StdioServerParameters  # noqa: E402
 from mcp.shared.exceptions import MCPError  # noqa: E402
+
+from cellblock.mcp._server import INSTRUCTIONS  # noqa: E402
+from cellblock.mcp._sessions import Sessions  # noqa: E402
 
 pytestmark = pytest.mark.once
 
@@ -70,6 +74,11 @@ def test_a_crash_keeps_the_state(serve):
         assert (await python(client, "x")).structured_content["repr"] == "1"
 
     serve(body)
+
+
+def test_the_instructions_say_what_may_become_of_variables():
+    assert all(f'"{state}"' in INSTRUCTIONS for state in ("kept", "restored", "lost"))
+    assert "costs nothing" not in INSTRUCTIONS and "stay as it left them" in INSTRUCTIONS
 
 
 def test_an_error_is_told(serve):
@@ -133,6 +142,51 @@ def test_a_session_that_nobody_uses_ends(serve):
         assert "without use" in done.content[0].text
 
     serve(body, "--lifetime", "1")
+
+
+@pytest.mark.parametrize("tool, arguments", [
+    ("run_python", {"code": "x"}), ("run_python", {"code": "1"}), ("run_command", {"argv": ["true"]}),
+    ("read_file", {"path": "a"}), ("list_files", {}), ("write_file", {"path": "a", "content": ""}),
+    ("reset_session", {}), ("checkpoint", {"name": "a"}), ("workspace_changes", {}),
+])
+def test_a_connections_own_session_that_ended_is_told_by_the_next_reply(serve, tool, arguments):
+    async def body(client):
+        done = await python(client, "x = 1; open('a', 'w'); print('x' * 50_000)")
+        assert done.structured_content["note"] is None
+        uri = done.content[1].uri
+        with pytest.raises(MCPError, match="a session that ended"):
+            while await client.read_resource(uri):  # which is no use of the session
+                await asyncio.sleep(0.05)
+        done = await client.call_tool(tool, arguments)
+        text, said = done.content[0].text, done.structured_content
+        note = "[This connection's session had ended after 1 seconds without use. This is a new one: "
+        assert note in text[:200] and (said is None or said["note"].startswith(note)), done
+        if tool.startswith("run_"):
+            assert text.startswith(note)
+
+    words = ["--lifetime", "1", "--files", "--checkpoints", "--workspace", str(serve.work)]
+    serve(body, *words, env=dict(os.environ))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_connections_own_session_that_ended_is_told_once(shared):
+    class Nothing:
+        async def close(self):
+            pass
+
+    async def main():
+        sessions = Sessions(Nothing, 8, 0.001, shared)
+        first, other = await sessions.get(None), await sessions.get("new")
+        assert first.head() == {"session": first.name, "note": None} and other.head()["note"] is None
+        while first.name in sessions._all or other.name in sessions._all:
+            await asyncio.sleep(0.01)
+        assert (await sessions.get("new")).head()["note"] is None
+        second = await sessions.get(None)
+        assert second.name != first.name and bool(second.head()["note"]) is not shared
+        assert second.head() == {"session": second.name, "note": None}
+        await sessions.close()
+
+    asyncio.run(main())
 
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -72,6 +72,7 @@ def serve(tmp_path, monkeypatch):
         (tmp_path / "other.py").write_text(text)
         said = json.loads((tmp_path / "proxy.json").read_text())
         said["mcpServers"]["other"]["args"] += arguments
+        said["mcpServers"]["other"].pop("approve")
         (tmp_path / "proxy.json").write_text(json.dumps(said))
 
     run.deleted, run.other = tmp_path / "deleted", other
@@ -194,6 +195,8 @@ def test_a_forged_state_resumes_nothing(serve):
     ('{"mcpServers": {"a": {"command": "x", "argz": []}}}', "argz is not known"),
     ('{"mcpServers": {"a": {"command": "x", "args": "y"}}}', "args: must be a list"),
     ('{"mcpServers": {"a": {"command": "x", "approve": "y"}}}', "approve: true, false"),
+    ('{"mcpServers": {"a": {"command": "x", "approve": ["y", 3]}}}', "approve: each entry must be a text"),
+    ('{"mcpServers": {"a": {"command": "x", "tools": [["y"]]}}}', "tools: each entry must be a text"),
 ])
 def test_files_that_say_nothing_clear(tmp_path, content, said):
     (tmp_path / "p.json").write_text(content)
@@ -211,6 +214,16 @@ def test_a_server_that_cannot_be_reached_is_named(tmp_path, server, said):
     done = subprocess.run([sys.executable, "-m", "cellblock.mcp", "--proxy", str(tmp_path / "p.json")],
                           capture_output=True, text=True, timeout=100)
     assert done.returncode == 1 and said in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("key, names", [("approve", ["delete-it", "delete_it"]), ("tools", ["Look_up"])])
+def test_a_name_that_the_server_does_not_have_is_an_error(serve, tmp_path, key, names):
+    """As the code inside and the user see it the name is `delete_it`; it must not be taken for one that asks nobody."""
+    said = json.loads((tmp_path / "proxy.json").read_text())
+    server = {**said["mcpServers"]["other"], "env": {"OTHER_KEY": KEY}, key: names}
+    test_a_server_that_cannot_be_reached_is_named(
+        tmp_path, server, f"the MCP server 'a': {key} names {names[-1]!r}, and it has no such tool: it has 'look_up', "
+        "'delete-it', 'fails'")
 
 
 PAGES = """
@@ -247,6 +260,13 @@ def test_a_servers_tools_come_from_all_pages(serve, count):
         assert said["repr"] == f"('tool0', 'tool{count - 1}')", said
 
     serve(body)
+
+
+def test_a_name_that_a_server_of_many_tools_does_not_have_is_an_error(tmp_path):
+    (tmp_path / "other.py").write_text(PAGES)
+    test_a_server_that_cannot_be_reached_is_named(
+        tmp_path, {"command": sys.executable, "args": [str(tmp_path / "other.py"), "35"], "approve": ["tool35"]},
+        "it has no such tool: it has " + ", ".join(f"'tool{n}'" for n in range(20)) + " and 15 others\n")
 
 
 @pytest.mark.parametrize("count", ["1001", "0"])

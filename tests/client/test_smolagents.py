@@ -1,7 +1,10 @@
 """cellblock.smolagents: the executor's interface, tools and managed agents on this side, and whole runs of an agent."""
 
+import asyncio
 import datetime
 import decimal
+import itertools
+import json
 import os
 import pathlib
 import re
@@ -15,8 +18,10 @@ smolagents = pytest.importorskip("smolagents", reason="smolagents needs Python 3
 import kernels  # noqa: E402
 import pages  # noqa: E402
 from agentscripts import Scripted  # noqa: E402
+import cellblock.smolagents as ours  # noqa: E402
 from cellblock import Result, SandboxError, _carry  # noqa: E402
 from cellblock._adapters import ANEW  # noqa: E402
+from cellblock._tools import Dispatcher, Limits  # noqa: E402
 from cellblock.smolagents import (  # noqa: E402
     CellblockCodeAgent, CellblockExecutor, ExecutionError, _pictures, code_agent,
 )
@@ -185,6 +190,71 @@ class Odd(Tool):
         return {"when": datetime.date(2026, 1, 2), "what": self.what}
 
 
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_tool_that_is_assigned_to_is_the_tool_again(executor, monkeypatch, watched):
+    """Also in a Python without IPython, which has no events of cells."""
+    if not watched:
+        monkeypatch.setattr(ours, "INSIDE", ours.INSIDE.replace('"get_ipython"', '"no_such_name"'))
+    ex = ready(executor(), add)
+    words = "Cannot assign to name '{}': doing this would erase the existing tool!"
+    for code in ("final_answer = add(1)", "add = add('a')", "def add(a): return 'mine'", "del add",
+                 "global add\nadd = 7\n1 / 0", "from math import pow as add"):
+        try:
+            logs = ex(code).logs
+        except ExecutionError:
+            logs = ex.state["_print_outputs"]
+        logs += ex("1").logs
+        name = "final_answer" if "final_answer" in code else "add"
+        assert logs.count(words.format(name)) == ("'a'" not in code) and logs.count("Cannot") == logs.count("\n"), code
+        assert ex("add(1)").output == 3 and ex("print(5)").logs == "5\n", code
+    assert ex("final_answer(1)").is_final_answer
+    ready(ex, add, add=5)  # what the user gives is what counts, as with smolagents' own executor
+    assert ex("add").output == 5 and ex("add").logs == ""
+
+
+def raw(city: str, days: int = 0) -> str:
+    return f"{city} {days}"
+
+
+class Raw(Tool):
+    """As adapters of MCP make them: arguments as JSON schema has them, and a function that takes any."""
+
+    name, description, output_type = "search", "Searches.", "string"
+    skip_forward_signature_validation = True
+
+    def __init__(self):
+        self.inputs = {
+            "city": {"type": "string", "description": "where"},
+            "days": {"type": "string", "description": "how many", "anyOf": [{"type": "integer"}, {"type": "null"}]},
+        }
+        self.is_initialized = True
+
+    def forward(self, *args, **kwargs):
+        return raw(*args, **kwargs)
+
+
+def test_tools_that_say_themselves_what_they_lack(executor):
+    ex = ready(executor(), Raw(), add)
+    local = smolagents.LocalPythonExecutor([])
+    local.send_tools({"search": Raw(), "add": add})
+    for code in ("search(city='Oslo')", "search('Oslo')", "search('Oslo', 3)", "search(city='Oslo', days=4)",
+                 "search({'city': 'Oslo'})", "search({'city': 'Oslo', 'days': 2})", "add({'a': 1})"):
+        assert ex(code).output == local(code).output, code
+    assert "missing 1 required positional argument: 'city'" in said(ex, "search()")
+    for code in ("add({})", "add({'other': 1})"):
+        assert "argument a is a dict" in said(ex, code)
+    assert "unexpected keyword argument 'other'" in said(ex, "search(city='Oslo', other=1)")
+    assert ex("final_answer({'answer': 4})").output == 4 and ex("final_answer({})").output == {}
+
+
+def test_a_tool_of_langchain(executor):
+    made = pytest.importorskip("langchain_core.tools").StructuredTool.from_function(
+        raw, name="search", description="Searches.")
+    ex = ready(executor(), Tool.from_langchain(made))
+    assert ex("search(city='Oslo')").output == "Oslo 0" == ex("search({'city': 'Oslo'})").output
+    assert "city" in said(ex, "search()") and "NameError" not in said(ex, "search()")
+
+
 def test_pictures_and_objects_of_tools(executor):
     image = pytest.importorskip("PIL.Image")
     odd = Odd()
@@ -247,6 +317,63 @@ def test_forged_values_are_refused(executor):
     assert ex("add(1)").output == 3
 
 
+def test_pictures_are_decoded_in_the_tools_thread_once_the_call_may_happen(executor, monkeypatch):
+    image = pytest.importorskip("PIL.Image")
+    threads, unpack = [], ours.unpack
+
+    def watched(value, room):
+        threads.append(threading.current_thread().name)
+        return unpack(value, room)
+
+    monkeypatch.setattr(ours, "unpack", watched)
+    ex = ready(executor(max_calls=2, approve=lambda call: len(call.raw["picture"]["v"]) > 10), Draw(),
+               p=image.new("RGB", (3, 2)))
+    assert ex("draw(p).size").output == "(2, 3)" and threads == ["cellblock-tool"]
+    assert "argument picture" not in said(ex, "host_draw([{'__cellblock__': 'image', 'v': 'AAAA'}], {})")
+    assert len(threads) == 1
+    assert "ToolLimitError" in said(ex, "draw(p); draw(p); draw(p)") and len(threads) == 3
+    bad = "{'__cellblock__': 'image', 'v': 'AAAAAAAAAAAAAAAA'}"
+    assert "ValueError: arguments of draw: a value that says" in said(ex, f"host_draw([{bad}], {{}})")
+    assert not [call["completed"] for call in ex.last.calls if call["completed"]]
+
+
+def test_pictures_of_calls_that_run_at_once_share_their_pixels(monkeypatch):
+    image = pytest.importorskip("PIL.Image")
+    monkeypatch.setattr(_carry, "PIXELS", 10)
+    held, gate = threading.Event(), threading.Event()
+
+    class Hold(Draw):
+        name = "hold"
+
+        def forward(self, picture):
+            held.set()
+            gate.wait(60)
+            return picture
+
+    pixels = ours._Pixels()
+    dispatcher = Dispatcher([ours._AgentTool(t.name, t, Limits(), list, pixels) for t in (Hold(), Draw())])
+    picture, ids = _carry.pack(image.new("RGB", (3, 2))), itertools.count()
+
+    async def answer(name):
+        call = {"id": str(next(ids)), "tool": f"host_{name}", "args": [[picture], {}]}
+        return (await dispatcher.answer([call]))[0]
+
+    async def work():
+        assert "ok" in await answer("draw") and "ok" in await answer("draw")  # one after the other: each has all
+        holding = asyncio.ensure_future(answer("hold"))
+        await asyncio.to_thread(held.wait, 60)
+        refused = await answer("draw")
+        assert refused["error"]["message"].startswith("arguments of draw: pictures may have 10 pixels in all")
+        assert refused["completed"] is False
+        gate.set()
+        assert "ok" in await holding and "ok" in await answer("draw")
+
+    try:
+        asyncio.run(work())
+    finally:
+        dispatcher.close()
+
+
 def test_the_first_of_many_final_answers_counts_and_no_other_is_kept(executor):
     ex = ready(executor())
     code = "for n in range(50):\n    try:\n        final_answer(n)\n    except BaseException:\n        pass"
@@ -303,6 +430,16 @@ def test_fresh(executor):
     ready(ex, add, given=6)
     assert "NameError" in said(ex, "x") and "FileNotFoundError" in said(ex, "open('/tmp/f')")
     assert ex("add(given)").output == 8
+
+
+def test_a_step_leaves_no_other_state_in_the_place_of_the_clean_one(executor):
+    ex = ready(executor(fresh="step"), add, given=5)
+    ex("x = 1\n%checkpoint cellblock-clean")
+    assert "NameError" in said(ex, "x") and ex.state["_print_outputs"] == ANEW
+    assert ex("add(given)").output == 7 and ex.state["_print_outputs"] == ""
+    ex.sandbox.delete_checkpoint("cellblock-clean")  # as where memory ran out, and it could not be copied
+    assert ex("x = add(given)\nx").output == 7 and ex.state["_print_outputs"] == ANEW
+    assert "NameError" in said(ex, "x") and ex.state["_print_outputs"] == ""
 
 
 def test_reset_and_cleanup(executor):
@@ -382,6 +519,31 @@ def test_a_managed_agent_and_its_tools(nothing_left):
         assert "'short': 3" in outer.run("delegate")
 
 
+def test_a_managed_agent_takes_what_it_declares(nothing_left):
+    for name in "ab":
+        kernels.let_in(nothing_left / name)
+    inner = code_agent([], Scripted("final_answer(1)"), executor={"workspace": nothing_left / "a"}, name="worker",
+                       description="works", verbosity_level=0, max_steps=2)
+    model = Scripted("worker('count', max_steps=10**6)", "worker(task='count', reset=False)",
+                     "final_answer(worker(task='count', additional_args={'k': 1}))")
+    outer = code_agent([], model, executor={"workspace": nothing_left / "b"}, managed_agents=[inner], verbosity_level=0)
+    with inner, outer:
+        assert "1" in outer.run("delegate")
+    heard = [str(messages[-1].content) for messages in model.heard]
+    assert "unexpected keyword argument 'max_steps'" in heard[1]
+    assert "unexpected keyword argument 'reset'" in heard[2]
+
+
+def test_an_executor_of_manager_and_managed_agent_is_refused_at_once(executor):
+    shared = executor(policy={"timeout.wait": 60})
+    inner = code_agent([], Scripted("final_answer(1)"), executor=shared, name="worker", description="works",
+                       verbosity_level=0)
+    model = Scripted("kept = 1\nworker('count')", "final_answer(add(kept))")
+    outer = code_agent([add], model, executor=shared, managed_agents=[inner], verbosity_level=0)
+    assert outer.run("delegate") == 3
+    assert "ToolError: this executor runs the step that has called" in str(model.heard[1][-1].content)
+
+
 def test_pictures_for_the_model(nothing_left):
     pytest.importorskip("matplotlib")
     kernels.let_in(nothing_left / "w")
@@ -416,6 +578,24 @@ def test_a_saved_agent_is_never_loaded_without_its_jail(nothing_left, monkeypatc
     assert plain.to_dict()["executor_type"] == "local"  # smolagents' own; what the docs warn of
     with pytest.raises(ValueError, match="would run unjailed"):
         CellblockCodeAgent.from_dict(plain.to_dict())
+
+
+def test_a_saved_agent_has_all_of_its_executor(nothing_left, monkeypatch):
+    kernels.let_in(nothing_left / "w")
+    monkeypatch.setitem(MODEL_REGISTRY, "Scripted", Scripted)
+    how = {"base": "notebook", "workspace": nothing_left / "w", "max_calls": 3, "timeout": None, "fresh": "run",
+           "policy": {"limits.pids": 50}}
+    for executor in (CellblockExecutor(**how), how):
+        saved = json.loads(json.dumps(code_agent([], Scripted(), executor=executor).to_dict()))
+        again = CellblockCodeAgent.from_dict(saved)
+        assert again.python_executor._limits.max_calls == 3 and again.python_executor.fresh == "run"
+        assert again.python_executor.keywords == {**how, "workspace": str(nothing_left / "w")}
+        assert again.executor_kwargs == saved["executor_kwargs"]
+    asks = CellblockExecutor(approve=lambda call: True, on_input=lambda *asked: "")
+    saved = json.loads(json.dumps(code_agent([], Scripted(), executor=asks).to_dict()))
+    with pytest.raises(ValueError, match="saved without its executor's approve, on_input"):
+        CellblockCodeAgent.from_dict(saved)
+    assert CellblockCodeAgent.from_dict(saved, executor=asks).python_executor is asks
 
 
 def test_wrong_words():

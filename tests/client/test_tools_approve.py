@@ -53,6 +53,20 @@ def test_everything_else_is_a_no(approve):
     assert attempt(approve, "x") == "ToolRefusedError: f was refused: it was not approved"
 
 
+def test_much_is_made_ready_for_showing_in_a_thread(monkeypatch):
+    """A character at a time; other sandboxes are served meanwhile."""
+    threads = set()
+
+    def watched(text):
+        threads.add(threading.current_thread().name)
+        return escaped(text)
+
+    monkeypatch.setattr("cellblock._tools.escaped", watched)
+    long = "\u00e4" * 100_000
+    assert attempt(lambda c: c.arguments["path"] == long, long) == (long, {})
+    assert threads == {"cellblock-approve"}
+
+
 def test_a_text_is_the_reason():
     assert attempt(lambda c: "not on Sundays", "x") == "ToolRefusedError: f was refused: not on Sundays"
 

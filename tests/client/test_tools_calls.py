@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import dataclasses
 import enum
+import functools
 import json
 import threading
 from typing import Any, Optional, TypedDict
@@ -103,6 +104,51 @@ def test_arguments_get_the_types_of_the_hints():
     assert error([f], call("f")) == "TypeError: f() missing a required argument: 'hit'"
     assert error([add], call("add", 1, 2, 3)) == "TypeError: add() too many positional arguments"
     assert "unexpected keyword" in error([add], call("add", 1, evil=2))
+
+
+class Library:
+    def _read(self, file: str, root: str) -> str:
+        return f"{root}/{file}"
+
+    read = functools.partialmethod(_read, root="/data")
+
+
+def test_what_a_partial_has_bound_is_not_for_the_caller():
+    def fetch(base_url: str, path: str, token: str = "", tries: int = 1, *, fresh: bool = False) -> list:
+        return [base_url, path, token, tries, fresh]
+
+    bound = functools.partial(fetch, base_url="mine", token="t")
+    bound.kept = "an attribute, so that the next one does not take this one apart"
+    nested = functools.partial(bound, tries=3)
+    assert nested.func is bound
+    made, inner = tool(name="f")(nested), tool(name="f")(bound)
+    for evil in ({"base_url": "evil"}, {"token": "evil"}, {"tries": 9}):
+        said = f"TypeError: f() got an unexpected keyword argument {next(iter(evil))!r}"
+        assert error([made], call("f", path="p", **evil)) == said
+    assert list(made.input_schema["properties"]) == ["path", "fresh"] and made.input_schema["required"] == ["path"]
+    for said in (call("f", "p", fresh=True), call("f", path="p", fresh=True)):  # by place, too: `path` is the first now
+        assert one([made], said)["ok"] == ["mine", "p", "t", 3, True]
+    assert one([inner], call("f", "p", 2))["ok"] == ["mine", "p", "t", 2, False]
+    assert error([inner], call("f", "p", 2, True)) == "TypeError: f() too many positional arguments"
+
+
+def test_a_partial_of_a_method_and_one_that_binds_by_place():
+    method = tool(name="read")(Library().read)
+    assert one([method], call("read", "x"))["ok"] == "/data/x"
+    assert "unexpected keyword argument 'root'" in error([method], call("read", "shadow", root="/etc"))
+    placed = tool(name="read")(functools.partial(Library()._read, "x"))
+    assert one([placed], call("read", "/y"))["ok"] == "/y/x"
+    assert "unexpected keyword argument 'file'" in error([placed], call("read", "/y", file="z"))
+
+
+def test_what_is_bound_need_not_be_json():
+    class Client:
+        pass
+
+    def look_up(word: str, client: Client) -> str:
+        return type(client).__name__ + word
+
+    assert one([tool(name="f")(functools.partial(look_up, client=Client()))], call("f", "x"))["ok"] == "Clientx"
 
 
 def test_pydantic_arguments_and_results():

@@ -1,7 +1,10 @@
 """cellblock.dspy: DSPy's modules with a scripted model, and its interpreter's interface, over the real kernel."""
 
+import contextlib
 import dataclasses
 import datetime
+import functools
+import inspect
 import math
 import re
 import threading
@@ -12,6 +15,7 @@ pytest.importorskip("dspy", reason="dspy is tried with Python 3.11")
 
 import dspy  # noqa: E402
 import pages  # noqa: E402
+from cellblock import _dspy_inside  # noqa: E402
 from cellblock.dspy import CellblockInterpreter  # noqa: E402
 from dspy.primitives.code_interpreter import (  # noqa: E402
     CodeExecutionError, CodeInterpreter, CodeInterpreterError, FinalOutput,
@@ -130,6 +134,23 @@ def test_tools_run_here(it):
     del it.tools["add"]
     it.tools["other"] = lambda: "new"
     assert it.execute("other()") == "new" and "NameError" in said(it, "add(1)")
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_what_code_assigns_to_is_the_tool_again(nothing_left, monkeypatch, watched):
+    """As in DSPy's own interpreter; also in a Python without IPython, which has no events of cells."""
+    source = inspect.getsource(_dspy_inside)
+    if not watched:
+        monkeypatch.setattr(inspect, "getsource", lambda _: source.replace('"get_ipython"', '"no_such_name"'))
+    with CellblockInterpreter({"add": lambda a: a + 1}, memory="400M") as interpreter:
+        for code in ("add = add(1)\nSUBMIT = 3", "del add, SUBMIT", "def add(a): 1 / 0\nadd(1)",
+                     "import os; os._exit(3)"):
+            with contextlib.suppress(CodeExecutionError):
+                assert interpreter.execute(code) is None
+            assert interpreter.execute("SUBMIT(add(1))") == FinalOutput({"output": 2}), code
+        del interpreter.tools["add"]
+        assert "NameError" in said(interpreter, "add(1)")
+        assert interpreter.execute("add = 5") is None and interpreter.execute("add") == 5
 
 
 def test_a_tool_cannot_execute_in_its_own_interpreter(it):
@@ -356,6 +377,15 @@ def test_rlm_its_tools_and_its_sub_agents(nothing_left):
     assert (found.total, found.note) == (9.0, "ok"), found.trajectory
     assert "KeyError: 'milk'" in found.trajectory[0]["output"] and "4.5" in found.trajectory[1]["output"]
     assert "CPython in a jail" in str(lm.history[0]["messages"])
+
+
+def test_what_a_partial_has_bound_is_not_for_the_code(nothing_left):
+    def fetch(path, base_url):
+        return base_url + path
+
+    with CellblockInterpreter(tools={"fetch": functools.partial(fetch, base_url="mine/")}) as it:
+        assert it.execute("fetch('x')") == "mine/x"
+        assert "unexpected keyword argument 'base_url'" in said(it, "fetch('x', base_url='evil/')")
 
 
 def test_the_page(nothing_left, monkeypatch):

@@ -1,6 +1,7 @@
 """cellblock.fastmcp: CodeMode servers whose clients' code is hostile, over the real kernel."""
 
 import asyncio
+import functools
 import json
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 pytest.importorskip("fastmcp", reason="fastmcp is tried with Python 3.11")
 
 import pages  # noqa: E402
-from cellblock import SandboxError  # noqa: E402
+from cellblock import AsyncPool, SandboxError  # noqa: E402
 from cellblock.fastmcp import CellblockSandboxProvider  # noqa: E402
 from fastmcp import Client, FastMCP  # noqa: E402
 from fastmcp.exceptions import ToolError  # noqa: E402
@@ -102,6 +103,17 @@ def test_functions_of_any_kind():
     assert len(asked) == 1
 
 
+def test_what_a_partial_has_bound_is_not_for_the_code():
+    def fetch(path, **more):
+        return [path, more]
+
+    bound = {"fetch": functools.partial(fetch, token=SECRET)}
+    assert ran(CellblockSandboxProvider(), "await fetch('p', n=1)", external_functions=bound) == [
+        "p", {"token": SECRET, "n": 1}]
+    with pytest.raises(ToolError, match="unexpected keyword argument 'token'"):
+        ran(CellblockSandboxProvider(), "await fetch('p', token='evil')", external_functions=bound)
+
+
 @pytest.mark.parametrize(
     "code, words",
     [
@@ -154,6 +166,16 @@ def test_runs_share_nothing_and_go_side_by_side():
         return await provider.run("return 1"), await provider.close()
 
     assert asyncio.run(main())[0] == 1
+
+
+def test_a_run_in_a_jail_that_stood_ready_may_take_as_long_as_its_timeout(monkeypatch):
+    monkeypatch.setattr(AsyncPool.lease, "__defaults__", (0.001,))  # what a lease lasts that is asked for no time
+
+    async def main():
+        async with CellblockSandboxProvider(size=1) as provider:
+            return await provider.run("return 7"), len(provider._pool._leased)
+
+    assert asyncio.run(main()) == (7, 0)
 
 
 def test_jails_that_could_not_start_are_tried_again():

@@ -145,14 +145,42 @@ def _function(name, host, description, ends):
     return call
 
 
+_tools = {}  # by name, as they are to stand in `__main__`
+
+
 def install(tools, before):
     """Defines the tools in `__main__`, and takes out what `before` names."""
     names = sys.modules["__main__"].__dict__
     for name in before:
         names.pop(name, None)
+    _tools.clear()
     for name, host, description, ends in tools:
-        names[name] = _function(name, host, description, ends)
+        names[name] = _tools[name] = _function(name, host, description, ends)
 
 
 def put(variables):
-    sys.modules["__main__"].__dict__.update(unpack(variables))
+    """A variable of the agent's user hides a tool, as with smolagents' own executor."""
+    given = unpack(variables)
+    for name in given:
+        _tools.pop(name, None)
+    sys.modules["__main__"].__dict__.update(given)
+
+
+def keep(*_event):
+    """Puts back the tools whose names the code has assigned to, and says so: else they would be gone for good."""
+    names = sys.modules["__main__"].__dict__
+    for name, function in list(_tools.items()):
+        if names.get(name) is not function:
+            names[name] = function
+            sys.stderr.write("Cannot assign to name '%s': doing this would erase the existing tool! It is the tool "
+                             "again: use another name.\n" % name)
+
+
+def watch():
+    """Has `keep` called around each cell. False: this Python has nothing that does that, for it has no IPython."""
+    shell = sys.modules["__main__"].__dict__.get("get_ipython")
+    if shell is None:
+        return False
+    for event in ("pre_run_cell", "post_run_cell"):
+        shell().events.register(event, keep)
+    return True

@@ -69,13 +69,36 @@ def _submit(fields):
     return made["SUBMIT"]
 
 
+_ours = {}  # by name: what is to stand in `__main__` when a cell begins
+
+
 def install(tools, before, fields):
     """Defines the tools and SUBMIT in `__main__`, and takes out what `before` names."""
     names = _main()
     for name in before:
         names.pop(name, None)
-    names.update((name, _tool(name)) for name in tools)
-    names["SUBMIT"] = _submit(fields)
+    _ours.clear()
+    _ours.update((name, _tool(name)) for name in tools)
+    _ours["SUBMIT"] = _submit(fields)
+    keep()
+
+
+def keep(*_event):
+    """Puts back what earlier code has assigned to."""
+    _main().update(_ours)
+
+
+def watch():
+    """Has `keep` called before each cell. False: this Python has nothing that does that, for it has no IPython."""
+    shell = _main().get("get_ipython")
+    if shell is None:
+        return False
+    events = shell().events
+    for other in list(events.callbacks["pre_run_cell"]):
+        if getattr(other, "__module__", None) == __name__:  # of a state from before
+            events.unregister("pre_run_cell", other)
+    events.register("pre_run_cell", keep)
+    return True
 
 
 def take():

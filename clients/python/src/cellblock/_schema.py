@@ -122,7 +122,7 @@ class Parameters:
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self._name = name
         try:
-            self.signature = inspect.signature(function)
+            self.signature = _signature(function)
             hints = typing.get_type_hints(_plain_function(function), include_extras=True)
         except Exception as e:
             raise ToolError(f"tool {name!r}: its type hints can't be read: {type(e).__name__}: {e}") from None
@@ -188,6 +188,29 @@ class Parameters:
             if unlike:
                 raise ValueError(unlike)
         return typed
+
+
+def bound_names(function: Any) -> set[str]:
+    """The keywords that a `functools.partial` has bound, or one that it is made of."""
+    names: set[str] = set()
+    while isinstance(function, functools.partial):
+        names.update(function.keywords)
+        function = function.func
+    return names
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    """The signature for callers, who don't choose what a partial has bound: a call's keyword would win over it.
+
+    In the partial's own signature the parameters after a bound one are keyword-only; without it they are as they were.
+    """
+    signature, bound = inspect.signature(function), bound_names(function)
+    if not bound:
+        return signature
+    plain = inspect.signature(_plain_function(function)).parameters
+    left = [p for p in signature.parameters.values() if p.name not in bound]
+    kinds = {p.name: plain[p.name].kind for p in left if p.kind is p.KEYWORD_ONLY and p.name in plain}
+    return signature.replace(parameters=[p.replace(kind=kinds.get(p.name, p.kind)) for p in left])
 
 
 def _plain_function(function: Callable[..., Any]) -> Callable[..., Any]:

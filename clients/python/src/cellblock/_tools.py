@@ -49,6 +49,7 @@ MAX_DEPTH = 64
 MAX_TEXT = 4000  # of an error's message
 ROUND = 1000  # calls in one round trip
 CALLS = 100_000  # calls of one run
+QUICK = 1000  # bytes of arguments that are made ready for `approve` in the loop: a thousand calls may come at once
 
 Approve = Callable[["Call"], Union[bool, str, Awaitable[Union[bool, str]]]]
 Answer = dict[str, Any]
@@ -172,7 +173,8 @@ class Bare:
         raise NotImplementedError
 
     def prepare(self, given: Mapping[str, Any]) -> Callable[[], Any]:
-        """What calls the function, with arguments that are checked and that nobody else holds."""
+        """What calls the function, with arguments that are checked and that nobody else holds. Where it raises Refused
+        the function was not called."""
         raise NotImplementedError
 
     def spec(self) -> dict[str, Any]:
@@ -378,7 +380,8 @@ class _Run:
 
 @dataclasses.dataclass(frozen=True)
 class _Checked:
-    call: Optional[Call]  # None where nobody is asked
+    call: Optional[Callable[[], Call]]  # None where nobody is asked
+    quick: bool  # to make
     tool: Bare
     start: Callable[[], Any]
 
@@ -479,7 +482,7 @@ class Dispatcher:
             raise Refused("ToolCallError", "args must be a list and kwargs an object")
         chosen = self.tools[name]
         try:
-            measure([args, kwargs], chosen.limits.max_bytes)
+            size = measure([args, kwargs], chosen.limits.max_bytes)
             given = chosen.bind(args, kwargs)
             start = chosen.prepare(given)
         except TypeError as e:
@@ -492,18 +495,19 @@ class Dispatcher:
         if most is not None and run.calls[name] >= most:
             raise Refused("ToolLimitError", f"{name} may be called {most} times in one run (max_calls)")
         run.calls[name] += 1
-        asks = chosen.limits.approve is not None
-        call = Call(identity, name, frozen(given, escaped), frozen(given)) if asks else None
-        return _Checked(call, chosen, start)
+
+        def call() -> Call:
+            return Call(identity, name, frozen(given, escaped), frozen(given))
+
+        return _Checked(call if chosen.limits.approve is not None else None, size <= QUICK, chosen, start)
 
     async def _approved(self, checked: _Checked) -> None:
         ask = checked.tool.limits.approve
         if ask is None:
             return
-        assert checked.call is not None
-        name = checked.tool.name
+        call, name = await self._shown(checked), checked.tool.name
         try:
-            said = await self._ask(ask, checked.call)
+            said = await self._ask(ask, call)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or getattr(task, "cancelling", lambda: 1)():
@@ -514,6 +518,17 @@ class Dispatcher:
         if said is not True:
             reason = said if isinstance(said, str) and said else "it was not approved"
             raise Refused("ToolRefusedError", f"{name} was refused: {reason}")
+
+    async def _shown(self, checked: _Checked) -> Call:
+        """What is long is made ready in a thread: it goes by characters."""
+        assert checked.call is not None
+        if checked.quick:
+            return checked.call()
+        call, error = await outcome_of_call(self._askers, checked.call)
+        if error is not None:
+            raise error
+        assert isinstance(call, Call)
+        return call
 
     async def _ask(self, ask: Approve, call: Call) -> object:
         said, error = await outcome_of_call(self._askers, ask, call)
@@ -569,6 +584,8 @@ class Dispatcher:
         if work.cancelled():
             raise Refused("CancelledError", f"{chosen.name} was cancelled")
         value, error = work.result()
+        if isinstance(error, Refused):
+            raise error
         if error is not None:
             _log.info("the tool %s raised", chosen.name, exc_info=error)
             return _failure(type(error).__name__, error)

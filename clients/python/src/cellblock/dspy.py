@@ -24,6 +24,7 @@ from . import _dspy_inside
 from ._adapters import policy_for
 from ._errors import CellblockError, PolicyError, SandboxError, ToolError
 from ._result import Array, Result
+from ._schema import bound_names
 from ._sync import Sandbox
 from ._tools import Approve, Bare, Call, Limits
 from ._values import code_to_call, imported
@@ -34,6 +35,7 @@ OWNED = {"SUBMIT", "__builtins__"}
 
 _BEGIN = """{sys}.modules[{module!r}] = {types}.ModuleType({module!r})
 exec(compile({source!r}, {module!r}, 'exec'), {sys}.modules[{module!r}].__dict__)
+print({sys}.modules[{module!r}].watch())
 """
 
 
@@ -75,8 +77,10 @@ class _Tools(Bare):
             raise ValueError(f"Unknown tool: {args[0]:.100}")
         if not all(map(str.isidentifier, args[2])):  # one like "args[0]" would hide another from `approve`
             raise TypeError("has keyword arguments that are no names")
-        name = args[0]
-        given, named = _named(self._interpreter.tools[name], args[1], args[2])
+        name, function = args[0], self._interpreter.tools[args[0]]
+        for bound in bound_names(function) & args[2].keys():  # a partial would take them over its own
+            raise TypeError(f"got an unexpected keyword argument {bound!r}")
+        given, named = _named(function, args[1], args[2])
         return {"name": name, "args": given, "kwargs": named}
 
     def prepare(self, given: Mapping[str, Any]) -> Callable[[], Any]:
@@ -168,6 +172,7 @@ class CellblockInterpreter:
         self._final: list[Any] = []  # what SUBMIT gave last in this cell
         self._raised: list[BaseException] = []
         self._defined: Optional[tuple[list[str], Optional[list[str]]]] = None  # inside: tools, and SUBMIT's names
+        self._watched = False  # they are put back inside, before each cell
         self._known: set[str] = set()
         self._lock = threading.Lock()
         self._started = False
@@ -295,8 +300,9 @@ class CellblockInterpreter:
         code = _BEGIN.format(
             sys=imported("sys"), types=imported("types"), module=MODULE, source=inspect.getsource(_dspy_inside)
         )
-        self._done(self._hidden(code))
-        self._defined = None
+        begun = self._hidden(code)
+        self._done(begun)
+        self._defined, self._watched = None, begun.stdout == "True\n"
 
     def _tell(self, function: str, *arguments: Any) -> Result:
         return self._hidden(code_to_call(MODULE, function, arguments))
@@ -312,6 +318,8 @@ class CellblockInterpreter:
             self._done(self._tell("install", wanted[0], sorted(self._known), wanted[1]))
             self._defined = wanted
             self._known.update(wanted[0])
+        elif not self._watched:
+            self._done(self._tell("keep"))
 
     def _submitted(self, answer: Any) -> None:
         self._final = [answer]

@@ -19,6 +19,7 @@ from ._async import AsyncSandbox
 from ._errors import SandboxError, ValueTooLargeError
 from ._pool import AsyncLease, AsyncPool
 from ._result import Result, shorten
+from ._schema import bound_names
 from ._tools import Approve, Bare, Limits, check_name
 from ._values import imported
 
@@ -48,6 +49,8 @@ class _Function(Bare):
     def bind(self, args: list[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if not all(map(str.isidentifier, kwargs)):  # one like "args[0]" would stand for another
             raise TypeError("has keyword arguments that are no names")
+        for name in bound_names(self._function) & kwargs.keys():  # a partial would take them over its own
+            raise TypeError(f"got an unexpected keyword argument {name!r}")
         try:
             inspect.signature(self._function).bind(*args, **kwargs)
         except ValueError:  # it has no signature
@@ -106,7 +109,7 @@ class CellblockSandboxProvider:
         )
         leased: Union[None, AsyncSandbox, AsyncLease] = None
         try:
-            leased = self._make() if self._size == 0 else (await self._ready()).lease()
+            leased = self._make() if self._size == 0 else (await self._ready()).lease(ttl=None)
             sandbox = leased if isinstance(leased, AsyncSandbox) else await leased.__aenter__()
             await sandbox._replace_tools(functions or [_nothing])
             result = await sandbox.run(text)

@@ -6,26 +6,29 @@ them by name, their keys and their state never go inside. Source: smolagents 1.2
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import io
 import json
+import os
 import pathlib
 import re
 import threading
 import warnings
-from typing import Any, Callable, Literal, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Iterator, Literal, Mapping, Optional, Sequence, Union
 
-from smolagents import ActionStep, CodeAgent
+from smolagents import ActionStep, CodeAgent, Tool
 from smolagents.local_python_executor import BASE_BUILTIN_MODULES, CodeOutput, PythonExecutor
 from smolagents.utils import truncate_content
 
 from ._adapters import ANEW, _nothing
 from ._carry import Room, pack, unpack
-from ._errors import CellblockError, SandboxError, ToolError
+from ._carry_inside import MARK
+from ._errors import CellblockError, CheckpointError, SandboxError, ToolError
 from ._result import Result, shorten
 from ._sync import Sandbox
-from ._tools import Approve, Bare, Call, Limits, by_name, check_name
+from ._tools import Approve, Bare, Call, Limits, Refused, by_name, check_name
 from ._values import code_to_call, imported
 
 INSIDE = (pathlib.Path(__file__).parent / "_carry_inside.py").read_text(encoding="utf-8")
@@ -42,9 +45,10 @@ _BEGIN = """def _begin(source, modules):
         exec(compile(source, {module!r}, "exec"), made.__dict__)
         sys.modules[{module!r}] = made
     find = {find}.util.find_spec
-    return [name for name in modules if find(name) is None]
+    missing = [name for name in modules if find(name) is None]
+    return {{"missing": missing, "watched": sys.modules[{module!r}].watch()}}
 try:
-    _missing = _begin({source!r}, {modules!r})
+    _found = _begin({source!r}, {modules!r})
 finally:
     del _begin
 """
@@ -52,6 +56,8 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,), "boolean": (bool,), "integer": (int,), "number": (int, float), "array": (list, tuple),
     "object": (dict,), "null": (type(None),),
 }
+_PACKED = {"float": float, "dict": dict, "tuple": tuple}  # what is one of these types, and has another form on its way
+_SEVERAL = {"anyOf", "oneOf", "allOf", "$ref"}  # a schema with one of these has no type, or one that says little
 
 
 class ExecutionError(CellblockError):
@@ -62,22 +68,56 @@ class ExecutionError(CellblockError):
         self.result = result
 
 
+class _Pixels:
+    """What the pictures of all calls that run at once may have: a call gives its part back when it ends."""
+
+    def __init__(self) -> None:
+        self._room, self._lock = Room(), threading.Lock()
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[Room]:
+        part = _Part(self._room, self._lock)
+        try:
+            yield part
+        finally:
+            part.give_back()
+
+
+class _Part(Room):
+    def __init__(self, room: Room, lock: threading.Lock) -> None:
+        self._room, self._lock, self._taken = room, lock, 0
+
+    def take(self, image: Any) -> None:
+        with self._lock:
+            before = self._room.pixels
+            self._room.take(image)
+            self._taken += before - self._room.pixels
+
+    def give_back(self) -> None:
+        with self._lock:
+            self._room.pixels += self._taken
+
+
 class _AgentTool(Bare):
     """A tool or managed agent of smolagents. In the jail a function of its own name stands before it."""
 
     is_async = awaitable = False
 
-    def __init__(self, name: str, tool: Any, limits: Limits, step: Callable[[], list[Any]]) -> None:
+    def __init__(
+        self, name: str, tool: Any, limits: Limits, step: Callable[[], list[Any]], pixels: _Pixels
+    ) -> None:
         self.tool, self.agents_name = tool, check_name(name)
         self.name, self.limits = check_name(HOST + name), limits
         self.description = str(getattr(tool, "description", "") or "")
         self.inputs: Mapping[str, Any] = getattr(tool, "inputs", None) or {}
         self.input_schema = {"type": "object", "properties": {"args": {"type": "array"}, "kwargs": {"type": "object"}}}
         self._step = step if name == "final_answer" else None
+        self._pixels = pixels
         parameters = inspect.signature(getattr(tool, "forward", tool)).parameters
-        defaults = {n for n, p in parameters.items() if p.default is not p.empty}
-        self._needed = [n for n, about in self.inputs.items() if not about.get("nullable") and n not in defaults]
-        self._others = not hasattr(tool, "forward") and any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        left_out = {n for n, p in parameters.items() if p.default is not p.empty}
+        if hasattr(tool, "forward") and any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+            left_out = set(self.inputs)  # of MCP and LangChain: the tool itself says what it lacks
+        self._needed = [n for n, about in self.inputs.items() if not about.get("nullable") and n not in left_out]
 
     def inside(self) -> list[Any]:
         return [self.agents_name, self.name, self.description, self._step is not None]
@@ -85,36 +125,54 @@ class _AgentTool(Bare):
     def bind(self, args: list[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if len(args) != 2 or not isinstance(args[0], list) or not isinstance(args[1], dict) or kwargs:
             raise TypeError("is called by the function of the agent's tool")
-        return by_name(args[0], args[1], list(self.inputs), self._needed, self._others)
+        place, named = self._spread(args[0], args[1])
+        return by_name(place, named, list(self.inputs), self._needed, False)
+
+    def _spread(self, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """One dict whose keys are all arguments' names is these arguments, as Tool.__call__ has it."""
+        if len(args) != 1 or kwargs or not isinstance(args[0], dict) or not isinstance(self.tool, Tool):
+            return args, kwargs
+        spread = self.inputs.keys() >= args[0].keys() and (args[0] or not self._needed)
+        return ([], args[0]) if spread else (args, kwargs)
 
     def prepare(self, given: Mapping[str, Any]) -> Callable[[], Any]:
-        room = Room()
-        typed = {name: unpack(value, room) for name, value in given.items()}
-        for name, value in typed.items():
+        """Nothing is decoded here, in the loop that all sandboxes share, before there is leave and a place for it."""
+        for name, value in given.items():
             self._check(name, value)
         answers = None if self._step is None else self._step()  # of the step that calls, also if it has ended by then
 
         def call() -> Any:
-            answer = self.tool(**typed)
-            if answers is None:
-                return self._packed(answer)
-            if not answers:
-                answers.append(answer)
-            return None
+            with self._pixels.lent() as room:
+                try:
+                    typed = {name: unpack(value, room) for name, value in given.items()}
+                except ValueError as e:
+                    raise Refused("ValueError", f"arguments of {self.agents_name}: {e}") from None
+                answer = self.tool(**typed)
+                if answers is None:
+                    return self._packed(answer)
+                if not answers:
+                    answers.append(answer)
+                return None
 
         return call
 
     def _check(self, name: str, value: Any) -> None:
-        about = self.inputs.get(name)
-        if about is None or (value is None and about.get("nullable")):
+        """The type of an argument, as it came from the jail."""
+        about = self.inputs[name]
+        if (value is None and about.get("nullable")) or _SEVERAL & about.keys():
             return
         said = about.get("type", "any")
         wanted = [said] if isinstance(said, str) else list(said)
         if any(kind not in _TYPES for kind in wanted):  # any, image, audio
             return
-        fits = any(isinstance(value, _TYPES[k]) and (k == "boolean" or type(value) is not bool) for k in wanted)
+        kind = type(value)
+        text = kind.__name__
+        if isinstance(value, dict) and MARK in value:
+            text = value[MARK][:20] if isinstance(value[MARK], str) else "value of no known form"
+            kind = _PACKED.get(text, object)
+        fits = any(issubclass(kind, _TYPES[k]) and (k == "boolean" or kind is not bool) for k in wanted)
         if not fits:
-            raise ValueError(f"argument {name} is a {type(value).__name__}, and must be: {' or '.join(wanted)}")
+            raise ValueError(f"argument {name} is a {text}, and must be: {' or '.join(wanted)}")
 
     def _packed(self, answer: Any) -> Any:
         """A picture goes as PNG, sound as the bytes of a file; of other objects only what is data."""
@@ -150,6 +208,13 @@ class CellblockExecutor(PythonExecutor):
         for word in ("tools", "imports"):
             if word in sandbox:
                 raise ValueError(f"{word} can't be given here: smolagents has its own way (send_tools, the imports)")
+        own = {
+            "base": base, "timeout": timeout, "max_print_outputs_length": max_print_outputs_length, "fresh": fresh,
+            "approve": approve, "tool_timeout": tool_timeout, "max_calls": max_calls,
+        }
+        usual = inspect.signature(CellblockExecutor).parameters
+        given = {name: value for name, value in own.items() if value != usual[name].default}
+        self.keywords: Mapping[str, Any] = {**given, **sandbox}  # with which it can be made again
         self.authorized_imports = sorted(set(BASE_BUILTIN_MODULES) | set(additional_authorized_imports))
         self.max_print_outputs_length = max_print_outputs_length or PRINTED
         self.fresh = fresh
@@ -163,6 +228,9 @@ class CellblockExecutor(PythonExecutor):
         self._variables: dict[str, Any] = {}
         self._sandbox: Optional[Sandbox] = None
         self._ready = self._broken = False
+        self._watched = False  # the tools' names are looked after inside, around each cell
+        self._clean: Any = None  # what the kernel says of the state CLEAN: another one by that name is not it
+        self._pixels = _Pixels()
         self._changed = True  # tools or variables are to be sent
         self._final: list[Any] = []  # the first answer that a step gave
         self._lock = threading.Lock()
@@ -171,10 +239,11 @@ class CellblockExecutor(PythonExecutor):
 
     def send_tools(self, tools: Mapping[str, Any]) -> None:
         """What the code may call, by name: Tools and managed agents. They run here."""
+        self._refuse_own_cell()
         made = {}
         for name, tool in tools.items():
             limits = Limits() if name == "final_answer" else self._limits
-            made[name] = _AgentTool(name, tool, limits, lambda: self._final)
+            made[name] = _AgentTool(name, tool, limits, lambda: self._final, self._pixels)
         self._tools = made
         if self._sandbox is None:
             with self._lock:
@@ -190,6 +259,7 @@ class CellblockExecutor(PythonExecutor):
 
     def send_variables(self, variables: Mapping[str, Any]) -> None:
         """Variables of the code. TypeError names one that can't be carried, and then none is sent."""
+        self._refuse_own_cell()
         packed = {}
         for name, value in variables.items():
             try:
@@ -207,6 +277,7 @@ class CellblockExecutor(PythonExecutor):
 
     def __call__(self, code_action: str) -> CodeOutput:
         """Runs a step. ExecutionError where its code fails; what it had printed is in `state["_print_outputs"]`."""
+        self._refuse_own_cell()
         with self._lock:
             return self._step(code_action)
 
@@ -251,9 +322,11 @@ class CellblockExecutor(PythonExecutor):
         self.images, self.state["_print_outputs"], self.last = [], "", None
         try:
             if self.fresh == "step":
-                self._sandbox.rollback(CLEAN)
+                anew = self._go_back() or anew
             if self._changed or self.fresh == "step":
                 self._send()
+            elif not self._watched:  # then the names of tools are looked after here
+                anew += self._tell("keep", []).stderr
         except SandboxError:
             self._look_after_loss()
             raise
@@ -273,6 +346,31 @@ class CellblockExecutor(PythonExecutor):
         if not result.ok:
             raise ExecutionError(_failure(code, result), result)
         return CodeOutput(_output(result), logs, False)
+
+    def _go_back(self) -> str:
+        """To the state without variables. Where that is gone, or is another's by now, a new jail has it: the text says
+        so. What a cell can do to it is to be seen in when it was made, whatever the names of checkpoints are."""
+        assert self._sandbox is not None
+        with contextlib.suppress(CheckpointError):  # it took over for lack of memory, say, and could not be copied
+            self._sandbox.rollback(CLEAN)
+            if self._checkpoint() == self._clean:
+                return ""
+        self._ready, self._broken = False, True
+        self._start()
+        return ANEW
+
+    def _checkpoint(self) -> Any:
+        assert self._sandbox is not None
+        known = self._sandbox.checkpoints()
+        return next(((c.get("created"), c.get("execution_count")) for c in known if c.get("name") == CLEAN), None)
+
+    def _refuse_own_cell(self) -> None:
+        """ToolError in a tool that a step of this executor waits for: it would wait for itself, with other tools."""
+        if self._sandbox is not None and self._sandbox._a._session._serves() is not None:
+            raise ToolError(
+                "this executor runs the step that has called this tool or managed agent, and that waits for it: give "
+                "each agent an executor of its own"
+            )
 
     def _start(self) -> None:
         if self._ready:
@@ -300,14 +398,16 @@ class CellblockExecutor(PythonExecutor):
         code = _BEGIN.format(sys=imported("sys"), types=imported("types"), find=imported("importlib.util"),
                              module=MODULE, source=INSIDE, modules=modules)
         self._run(code)
-        missing = self._sandbox.get("_missing")
-        self._run("del _missing")
+        found = self._sandbox.get("_found")
+        self._run("del _found")
+        missing, self._watched = found["missing"], found["watched"] is True
         if missing:
             raise ExecutionError(f"Non-installed authorized modules: {', '.join(missing)}. Install them for the "
                                  "interpreter that the sandbox jails (python=), or take them off the list of imports")
         self._names, self._changed = [], True
         if self.fresh == "step":
             self._sandbox.checkpoint(CLEAN)
+            self._clean = self._checkpoint()
 
     def _send(self) -> None:
         self._tell("install", [[tool.inside() for tool in self._tools.values()], self._names])
@@ -316,14 +416,15 @@ class CellblockExecutor(PythonExecutor):
             self._tell("put", [self._variables])
         self._changed = False
 
-    def _tell(self, function: str, arguments: list[Any]) -> None:
-        self._run(code_to_call(MODULE, function, arguments))
+    def _tell(self, function: str, arguments: list[Any]) -> Result:
+        return self._run(code_to_call(MODULE, function, arguments))
 
-    def _run(self, code: str) -> None:
+    def _run(self, code: str) -> Result:
         assert self._sandbox is not None
         result = self._sandbox.run(code)
         if not result.ok:
             raise SandboxError(f"the sandbox could not be made ready for the agent: {result.error}")
+        return result
 
     def _look_after_loss(self) -> bool:
         """Whether the kernel is lost: then the next step starts a jail of its own, which gets tools and variables."""
@@ -385,22 +486,38 @@ class CellblockCodeAgent(CodeAgent):  # type: ignore[misc, unused-ignore]
     """A CodeAgent whose code runs in a CellblockExecutor, also after it was saved and loaded by this class.
 
     smolagents does not save a custom executor: a CodeAgent that was given one says `executor_type: "local"` in its
-    to_dict(), and the reloaded agent runs unjailed. This one says "cellblock", which CodeAgent refuses to load.
+    to_dict(), and the reloaded agent runs unjailed. This one says "cellblock", which CodeAgent refuses to load, and the
+    executor's keywords. `executor_unsaved` are those that JSON does not have, like `approve`.
     """
 
     def to_dict(self) -> dict[str, Any]:
         said: dict[str, Any] = super().to_dict()
-        said["executor_type"], said["executor_kwargs"] = "cellblock", dict(self.executor_kwargs)
+        executor = self.python_executor
+        keywords = executor.keywords if isinstance(executor, CellblockExecutor) else self.executor_kwargs
+        said["executor_type"], said["executor_kwargs"], said["executor_unsaved"] = "cellblock", {}, []
+        for name, value in keywords.items():
+            try:
+                plain = dict(value) if isinstance(value, Mapping) else value
+                said["executor_kwargs"][name] = json.loads(json.dumps(plain, default=os.fspath))
+            except (TypeError, ValueError):
+                said["executor_unsaved"].append(name)
         return said
 
     @classmethod
     def from_dict(cls, agent_dict: Mapping[str, Any], **kwargs: Any) -> CellblockCodeAgent:
-        """The agent again, jailed as before; `executor=` overrides. ValueError: it was not saved by this class."""
+        """The agent again, jailed as before; `executor=` overrides. ValueError: it was not saved by this class, or
+        without all keywords of its executor."""
         if "executor" not in kwargs:
             if agent_dict.get("executor_type") != "cellblock":
                 raise ValueError(
                     f"this agent was saved with executor_type {agent_dict.get('executor_type')!r}, not by "
                     "CellblockCodeAgent: give executor=CellblockExecutor(…), or it would run unjailed"
+                )
+            unsaved = agent_dict.get("executor_unsaved")
+            if unsaved:
+                raise ValueError(
+                    f"this agent was saved without its executor's {', '.join(unsaved)}, which can't be saved: give "
+                    "executor=CellblockExecutor(…) with them"
                 )
             options = dict(agent_dict.get("executor_kwargs") or {})
             kwargs["executor"] = CellblockExecutor(_extra(agent_dict.get("authorized_imports")), **options)
@@ -426,10 +543,8 @@ def code_agent(
     `executor`: keywords of CellblockExecutor (`{"memory": "1G", "fresh": "run"}`), or one that was made. Pictures that
     a step shows go to the model. Other keywords are CodeAgent's.
     """
-    options: dict[str, Any] = {}
     if not isinstance(executor, CellblockExecutor):
-        options = dict(executor or {})
-        executor = CellblockExecutor(additional_authorized_imports, **options)
+        executor = CellblockExecutor(additional_authorized_imports, **dict(executor or {}))
     elif set(_extra(executor.authorized_imports)) != set(_extra(additional_authorized_imports)):
         raise ToolError("the executor has another list of imports than the agent: give both the same")
     for word in ("executor_type", "executor_kwargs"):
@@ -444,7 +559,7 @@ def code_agent(
         callbacks = [*(callbacks or []), executor.show_images]
     return CellblockCodeAgent(
         tools=list(tools), model=model, additional_authorized_imports=list(additional_authorized_imports),
-        executor=executor, executor_kwargs=options, step_callbacks=callbacks, **agent,
+        executor=executor, executor_kwargs=dict(executor.keywords), step_callbacks=callbacks, **agent,
     )
 
 

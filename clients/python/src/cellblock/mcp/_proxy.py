@@ -29,6 +29,8 @@ KNOWN = {"command", "args", "env", "cwd", "url", "headers", "tools", "approve", 
 RESERVED = {*dir(builtins), *keyword.kwlist, "HostToolError", "HostToolCancelledError", "In", "Out", "exit", "quit"}
 START = 60.0  # seconds for a server to come up, and to list its tools
 TOOLS_MAX = 1000  # of one server
+NAMING = ("tools", "approve")  # keys whose entries are names of tools
+SHOWN = 20  # names of tools in an error
 
 
 class RemoteToolError(Exception):
@@ -57,7 +59,27 @@ def read_servers(path: str) -> dict[str, dict[str, Any]]:
                 raise ValueError(f"{where}.{key}: must be {'a list' if kind is list else 'an object'}")
         if not isinstance(server.get("approve", False), (bool, list)):
             raise ValueError(f"{where}.approve: true, false, or a list of tools")
+        for key in NAMING:
+            if not all(isinstance(name, str) for name in _named(server, key)):
+                raise ValueError(f"{where}.{key}: each entry must be a text, the name of a tool")
     return servers
+
+
+def _named(server: Mapping[str, Any], key: str) -> list[Any]:
+    """The names that a key lists; none where it is left out, or true or false."""
+    entries = server.get(key)
+    return entries if isinstance(entries, list) else []
+
+
+def _check_names(server: str, said: Mapping[str, Any], names: list[str]) -> None:
+    """ToolError for a name that the server does not have: the tool that `approve` means by it would run unasked."""
+    for key in NAMING:
+        for entry in _named(said, key):
+            if entry not in names:
+                have = ", ".join(f"{name[:100]!r}" for name in names[:SHOWN]) or "none"
+                more = f" and {len(names) - SHOWN} others" if len(names) > SHOWN else ""
+                raise ToolError(f"the MCP server {server!r}: {key} names {entry!r}, and it has no such tool: it has "
+                                f"{have}{more}")
 
 
 def _filled(text: str) -> str:
@@ -139,6 +161,7 @@ class Proxies:
 
     def _offer(self, server: str, said: Mapping[str, Any], client: Any, remote: list[Any]) -> None:
         wanted, ask = said.get("tools"), said.get("approve", False)
+        _check_names(server, said, [one.name for one in remote])
         taken = {tool.name for tool in self.tools}
         for one in remote:
             if wanted is not None and one.name not in wanted:

@@ -22,10 +22,16 @@ MAX_IMAGE, MAX_IMAGES = 1 << 20, 8
 SHOWN = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
-class RunResult(BaseModel):
-    """What a cell gave. `session` names the session: pass it on to keep the variables."""
+class Reply(BaseModel):
+    """What each reply begins with: the session's name, and what became of an earlier session."""
 
     session: str
+    note: Optional[str] = None
+
+
+class RunResult(Reply):
+    """What a cell gave. `session` names the session: pass it on to keep the variables."""
+
     ok: bool
     value: Any = None
     has_value: bool = False
@@ -42,10 +48,9 @@ class RunResult(BaseModel):
     execution_count: Optional[int] = None
 
 
-class CommandReply(BaseModel):
+class CommandReply(Reply):
     """What a command gave."""
 
-    session: str
     returncode: int
     stdout: str
     stderr: str
@@ -89,6 +94,10 @@ def _images(session: McpSession, result: Result) -> list[Any]:
     return content
 
 
+def _noted(said: Reply, text: str) -> str:
+    return f"{said.note}\n{text}" if said.note else text
+
+
 def of_result(session: McpSession, result: Result) -> CallToolResult:
     value, has_value = _value(result)
     error = None
@@ -99,14 +108,14 @@ def of_result(session: McpSession, result: Result) -> CallToolResult:
             "traceback": shorten(plain(result.error.traceback), MAX_TEXT),
         }
     said = RunResult(
-        session=session.name, ok=result.ok, value=value, has_value=has_value,
+        **session.head(), ok=result.ok, value=value, has_value=has_value,
         repr=None if result.repr is None else shorten(plain(result.repr), MAX_TEXT),
         stdout=shorten(plain(result.stdout), MAX_TEXT), stderr=shorten(plain(result.stderr), MAX_TEXT), error=error,
         usage={k: float(v) for k, v in vars(result.usage).items()}, limit=result.limit, state=result.state,
         undone=result.undone[-1000:], calls=result.calls[-1000:], fault=result.fault,
         execution_count=result.execution_count,
     )
-    text = TextContent(type="text", text=result.text(MAX_TEXT) or "(no output)")
+    text = TextContent(type="text", text=_noted(said, result.text(MAX_TEXT) or "(no output)"))
     links = _whole(session, "stdout", result.stdout) + _whole(session, "stderr", result.stderr)
     return CallToolResult(
         content=[text, *_images(session, result), *links], structured_content=said.model_dump(mode="json"),
@@ -116,12 +125,12 @@ def of_result(session: McpSession, result: Result) -> CallToolResult:
 
 def of_command(session: McpSession, done: CommandResult) -> CallToolResult:
     said = CommandReply(
-        session=session.name, returncode=done.returncode, stdout=shorten(plain(done.stdout), MAX_TEXT),
+        **session.head(), returncode=done.returncode, stdout=shorten(plain(done.stdout), MAX_TEXT),
         stderr=shorten(plain(done.stderr), MAX_TEXT), limit=done.limit,
     )
     shown = "\n".join(t.rstrip("\n") for t in (said.stdout, said.stderr, f"exit status {done.returncode}") if t)
     links = _whole(session, "stdout", done.stdout) + _whole(session, "stderr", done.stderr)
     return CallToolResult(
-        content=[TextContent(type="text", text=shorten(shown, 2 * MAX_TEXT)), *links],
+        content=[TextContent(type="text", text=_noted(said, shorten(shown, 2 * MAX_TEXT))), *links],
         structured_content=said.model_dump(mode="json"), is_error=done.returncode != 0,
     )

@@ -19,7 +19,7 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
 from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, Field
 
 from .. import AsyncSandbox, CellblockError, SandboxError, __version__
 from .._errors import CommandError, RequestError
@@ -34,9 +34,10 @@ MAX_CODE = 1 << 20
 MAX_FILE = 4 << 20  # of one read_file or write_file
 INSTRUCTIONS = """\
 Runs Python in a jail: no network unless the policy allows it, an empty home, one folder. Variables, imports and files
-stay from call to call of one session. Each result names its session; pass that name on to go on there. A cell that
-crashes, hangs or eats all memory costs nothing: `state` says what became of the variables, `fault` who is to blame
-("code", "limit", or "infrastructure": then it was not the code)."""
+stay from call to call of one session. Each result names its session; pass that name on to go on there. The session
+goes on after a cell that crashes, hangs or eats all memory. `state` says what became of the variables: "kept",
+"restored" (as before the cells that `undone` names: this one, in rare cases also some before it), or "lost". Files may
+stay as it left them. `fault` says who is to blame ("code", "limit", or "infrastructure": then it was not the code)."""
 
 
 def _whole(text: str) -> str:
@@ -71,17 +72,15 @@ class Options:
     proxy: Optional[dict[str, dict[str, Any]]] = None  # other servers, whose tools the code inside may call
 
 
-class Done(BaseModel):
+class Done(_reply.Reply):
     """What was done, in which session."""
 
-    session: str
     text: str = ""
 
 
-class FileContent(BaseModel):
+class FileContent(_reply.Reply):
     """A file's content: `text` where it is UTF-8, else `base64`. `truncated`: it has more than these `size` bytes."""
 
-    session: str
     path: str
     size: int
     text: Optional[str] = None
@@ -89,18 +88,16 @@ class FileContent(BaseModel):
     truncated: bool = False
 
 
-class Listing(BaseModel):
+class Listing(_reply.Reply):
     """What is in a folder."""
 
-    session: str
     path: str
     entries: list[dict[str, Any]]
 
 
-class Changes(BaseModel):
+class Changes(_reply.Reply):
     """What an overlay workspace changed, beside the folder that it shows."""
 
-    session: str
     changes: list[dict[str, Any]]
 
 
@@ -202,7 +199,8 @@ class Server:
         except SessionError as e:
             raise ToolError(str(e)) from None
         except (CellblockError, OSError) as e:
-            raise ToolError(_told(e, session)) from None
+            note = None if session is None else session.head()["note"]
+            raise ToolError(f"{note}\n{_told(e, session)}" if note else _told(e, session)) from None
 
     async def run_python(
         self,
@@ -256,7 +254,7 @@ class Server:
         async with self._use(session) as used:
             await _to_the_end(used.sandbox.reset())
             used.items.clear()
-            return Done(session=used.name, text="the session is as new")
+            return Done(**used.head(), text="the session is as new")
 
     async def read_file(self, path: Path, session: Session = None) -> FileContent:
         """Reads a file of the workspace, as the session's cells see it."""
@@ -264,7 +262,7 @@ class Server:
             async with used.sandbox.open(path, "rb") as file:
                 data: Any = await file.read(MAX_FILE + 1)
             shown = data[:MAX_FILE]
-            said = FileContent(session=used.name, path=path, size=len(shown), truncated=len(data) > MAX_FILE)
+            said = FileContent(**used.head(), path=path, size=len(shown), truncated=len(data) > MAX_FILE)
             try:
                 said.text = shown.decode()
             except UnicodeDecodeError:
@@ -287,21 +285,21 @@ class Server:
             raise ToolError(f"content has more than {MAX_FILE} bytes: let code write it")
         async with self._use(session) as used:
             await _to_the_end(used.sandbox.write_file(path, data))
-            return Done(session=used.name, text=f"{len(data)} bytes written")
+            return Done(**used.head(), text=f"{len(data)} bytes written")
 
     async def list_files(self, path: Path = ".", session: Session = None) -> Listing:
         """Lists a folder of the workspace, as the session's cells see it."""
         async with self._use(session) as used:
             found = sorted(await used.sandbox.list_files(path), key=lambda e: e.name)
             entries = [{"name": e.name, "type": e.type, "size": e.size} for e in found[:1000]]
-            return Listing(session=used.name, path=path, entries=entries)
+            return Listing(**used.head(), path=path, entries=entries)
 
     async def checkpoint(self, name: Text, session: Session = None) -> Done:
         """Keeps the session's variables under a name, so that `rollback` can go back to them. Files of a workspace with
         an overlay are kept as well, those of an empty one are not."""
         async with self._use(session) as used:
             await _to_the_end(used.sandbox.checkpoint(name))
-            return Done(session=used.name, text=f"kept as {name!r}")
+            return Done(**used.head(), text=f"kept as {name!r}")
 
     async def rollback(
         self,
@@ -313,14 +311,14 @@ class Server:
         async with self._use(session) as used:
             undone = await _to_the_end(used.sandbox.rollback(name))
             told = used.sandbox.last.stderr if used.sandbox.last is not None else ""
-            return Done(session=used.name, text=f"undone: the effects of cells {undone}\n{plain(told)}".rstrip("\n"))
+            return Done(**used.head(), text=f"undone: the effects of cells {undone}\n{plain(told)}".rstrip("\n"))
 
     async def workspace_changes(self, session: Session = None) -> Changes:
         """Lists what the session changed in its workspace. The folder itself is only changed by a person."""
         async with self._use(session) as used:
             changes = await used.sandbox.changes()
             said = [{k: v for k, v in vars(c).items() if v is not None} for c in changes[:1000]]
-            return Changes(session=used.name, changes=said)
+            return Changes(**used.head(), changes=said)
 
     def output(self, session: str, item: str) -> bytes:
         """What was too large for a reply. Only who knows the session's name can ask for it."""

@@ -1,7 +1,7 @@
 """The sessions of the MCP server: each is a sandbox with a name that cannot be guessed.
 
-Trust domain: host. Invariants: never more than `most`; one that nobody used for `lifetime` seconds ends; what a
-client is given of a session can only be asked for by who has its name.
+Trust domain: host. Invariants: never more than `most`; one that nobody used for `lifetime` seconds ends, and who goes
+on without knowing is told; what a client is given of a session can only be asked for by who has its name.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ import asyncio
 import collections
 import secrets
 import time
-from typing import Callable, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 from .. import AsyncSandbox
 
 KEPT_ITEMS, KEPT_BYTES = 64, 64 << 20  # of one session: outputs that are too large for a reply
+ANEW = (
+    "[This connection's session had ended after {:g} seconds without use. This is a new one: variables and files of "
+    "earlier calls are gone, but for what cells wrote to the workspace's folder itself.]"
+)
 
 
 class Item(NamedTuple):
@@ -35,7 +39,13 @@ class McpSession:
         self.name = "s_" + secrets.token_urlsafe(24)
         self.sandbox = sandbox
         self.users, self.used = 0, time.monotonic()
+        self.note: Optional[str] = None  # what the next reply begins with
         self.items: collections.OrderedDict[str, Item] = collections.OrderedDict()
+
+    def head(self) -> dict[str, Any]:
+        """What a reply begins with: the session's name, and the note that no reply has told yet."""
+        note, self.note = self.note, None
+        return {"session": self.name, "note": note}
 
     def keep(self, mime: str, data: bytes) -> Optional[str]:
         """Keeps something to be fetched; gives its address, None where it is too large. The oldest go first."""
@@ -77,6 +87,8 @@ class Sessions:
                 return self._all[self._default]
             session = await self._new()
             if not name:
+                if not self._shared and self._default is not None:
+                    session.note = ANEW.format(self._lifetime)
                 self._default = session.name
             return session
 
