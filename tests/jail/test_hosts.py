@@ -369,6 +369,45 @@ def test_what_a_killed_broker_left_is_swept(work):
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def mount(source, **more):
+    return "mounts=" + json.dumps([{"source": str(source), **more}])
+
+
+def test_a_mount_in_a_writable_workspace_is_refused(work):
+    """Nobody judges what cells put in its place."""
+    if not LANDLOCK:
+        pytest.skip("this kernel has no Landlock: there is no level container")
+    (work / "data").mkdir()
+    how = ["run", "--set", "isolation.minimum=container", "--set", mount(work / "data")]
+    done = cellblock(*how, "--", "true", cwd=work, on="docker")
+    assert done.returncode == 125 and "mounts: " in done.stderr and f"{work}/data" in done.stderr, done
+    done = cellblock(*how, "--set", "workspace.mode=ro", "--", "ls", "-d", "data", cwd=work, on="docker")
+    assert (done.returncode, done.stdout) == (0, "data\n"), done
+    (work / "data").rmdir()
+    (work / "data").symlink_to("/var/lib")
+    done = cellblock(*how, "--", "true", cwd=work, on="docker")
+    assert done.returncode != 0 and "the way to it leads through" in done.stderr, done
+
+
+def test_a_mount_that_became_a_link_is_none(tmp_path):
+    """Each helper looks for the sources anew."""
+    if not LANDLOCK:
+        pytest.skip("this kernel has no Landlock: there is no level container")
+    data, secret = tmp_path / "data", tmp_path / "secret"
+    for folder in (data, secret):
+        kernels.let_in(folder)
+        (folder / "file").write_text("s")
+        (folder / "file").chmod(0o644)
+    ask = {"argv": ["cat", f"{data}/file"]}
+    with Host(tmp_path / "k", "no-userns", "--set", "isolation.minimum=container", "--set", mount(data)) as host:
+        assert host.run("1").ok
+        assert host.client.request("cellblock_run_request", ask, channel="control").content["stdout"] == "s"
+        data.rename(tmp_path / "old")
+        data.symlink_to(secret)
+        reply = host.client.request("cellblock_run_request", ask, channel="control").content
+        assert reply["returncode"] == 1 and "Permission denied" in reply["stderr"], reply
+
+
 def test_what_is_executed_outside_is_not_writable(work):
     """Landlock can't take away below what it gave, so a prefix in a writable workspace is refused."""
     if not LANDLOCK:
