@@ -111,7 +111,8 @@ static int detach_as_root(struct cb_jail *jail, int folder, const struct stat *s
 	CB_AUTO_FD mnt = -1;
 	struct statfs fs;
 	bool ro = jail->spec->workspace_mode == CB_WORKSPACE_RO;
-	int r = cb_mnt_clone(folder, "", ATTRS | (ro ? CB_RO : 0), &mnt);
+	uint64_t attrs = ATTRS | (ro ? CB_RO : 0);
+	int r = cb_mnt_clone(folder, "", attrs, &mnt);
 
 	if (r < 0)
 		return cb_err_set(err, r, STEP, NULL, "workspace %s: cloning its mount: %s", path, strerror(-r));
@@ -119,8 +120,7 @@ static int detach_as_root(struct cb_jail *jail, int folder, const struct stat *s
 	if (r == -EINVAL) {
 		/* One of the mounts below may be the one that refuses: try without them. */
 		cb_fd_close(&mnt);
-		mnt = (int)syscall(SYS_open_tree, folder, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
-		r = mnt < 0 ? -errno : cb_mnt_set(mnt, "", ATTRS);
+		r = cb_mnt_clone_one(folder, "", attrs, &mnt);
 		if (r == 0)
 			r = cb_workspace_idmap(jail, mnt, st);
 		if (r == 0)

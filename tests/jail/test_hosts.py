@@ -613,6 +613,36 @@ def test_workspace_on_overlayfs(disk):
     assert (place / "made").read_text() == "new\n"
 
 
+# A mount namespace of its own, where the workspace's mount is shared as a host's are; below it one without an id-map.
+OVER_ANOTHER = """
+set -e
+mkdir work data rest
+mount -t tmpfs none work
+mount --make-shared work
+mount -t tmpfs none rest
+mkdir work/place work/sub rest/l rest/u rest/w
+mount -t overlay none -o lowerdir=rest/l,upperdir=rest/u,workdir=rest/w work/sub
+echo theirs > data/file
+cd work
+"$0" run --set "$1" -- cat place/file
+grep -c " $PWD/place " /proc/self/mountinfo || true
+"""
+
+
+@pytest.mark.skipif(not ROOT, reason="only root can mount file systems")
+def test_mounts_stay_in_the_jail(tmp_path):
+    """Also where the workspace was cloned without what is mounted below it."""
+    kernels.let_in(tmp_path)
+    data = mount(tmp_path / "data", target=str(tmp_path / "work/place"))
+    command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", OVER_ANOTHER]
+    done = subprocess.run([*command, kernels.spec_argv()[0][0], data], cwd=tmp_path, capture_output=True, text=True,
+                          timeout=PATIENCE, stdin=subprocess.DEVNULL)
+    if "mount: " in done.stderr:
+        pytest.skip(f"this host refuses the mount: {done.stderr.strip()}")
+    assert (done.returncode, done.stdout) == (0, "theirs\n0\n"), done
+    assert "mounted below it are not shown" in done.stderr, done
+
+
 def test_commands_by_message_are_behind_the_same_walls(tmp_path):
     """cellblock_run_request and cellblock_file_request without namespaces: a helper is enclosed as the guest is."""
     what = ["grep", "-E", "^(Uid|Gid|Groups|Cap|NoNewPrivs|Seccomp)", "/proc/self/status"]
