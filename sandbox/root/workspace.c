@@ -333,9 +333,16 @@ int cb_step_workspace_binds(struct cb_jail *jail, struct cb_err *err)
 			continue;
 		r = cb_bind_attach(jail, i);
 		/* An interpreter's prefix that is a link in the workspace: what it leads to is bound under its own
-		 * name. */
-		if ((r == -ENOENT && bind->optional) || (r == -ELOOP && bind->mode != CB_BIND_RW))
+		 * name. What hides something has to be there. */
+		if ((r == -ENOENT && bind->optional) ||
+		    (r == -ELOOP && bind->mode != CB_BIND_RW && strcmp(bind->source, "/dev/null") != 0))
 			continue;
+		if (r == -ELOOP)
+			return cb_err_set(err, r, "binds",
+					  "Put a folder back in the link's place, or start with the connection file "
+					  "and the mounts in folders that are no links.",
+					  "the target %s in the workspace leads over a symbolic link, and can't be "
+					  "covered", bind->target);
 		if (r == -EROFS)
 			return cb_err_set(err, r, "binds", "create it outside first; nothing is created in a workspace",
 					  "the target %s lies in the workspace and does not exist", bind->target);

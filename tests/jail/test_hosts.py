@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 import kernels
-from broker import ENDED, SPAWNED, Broker
+from broker import ENDED, SPAWNED, Broker, Refused
 from rawclient import Client
 
 pytestmark = pytest.mark.cellblock_only
@@ -641,6 +641,20 @@ def test_mounts_stay_in_the_jail(tmp_path):
         pytest.skip(f"this host refuses the mount: {done.stderr.strip()}")
     assert (done.returncode, done.stdout) == (0, "theirs\n0\n"), done
     assert "mounted below it are not shown" in done.stderr, done
+
+
+def test_what_hides_the_key_is_never_left_out(work):
+    """An interpreter's prefix may be a link in the workspace, what is laid over the connection file may not."""
+    (work / "real").mkdir()
+    (work / "real/key").write_text("k")
+    (work / "link").symlink_to("real")
+    spec = (f"workspace_source={work}", "workspace_target=/workspace", "workspace_mode=ro", "argv=/bin/true")
+    with Broker(BUILD, *spec, "bind=ro:/usr/share:/workspace/link/key") as broker:
+        assert broker.spawn().gone()
+    with Broker(BUILD, *spec, "bind=ro:/dev/null:/workspace/link/key") as broker:
+        with pytest.raises(Refused) as refused:
+            broker.spawn()
+    assert refused.value.step == "binds" and "symbolic link" in str(refused.value), refused
 
 
 def test_commands_by_message_are_behind_the_same_walls(tmp_path):
