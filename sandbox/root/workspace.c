@@ -43,7 +43,7 @@ static int write_map(pid_t pid, const char *name, unsigned id_in_ns, unsigned id
 /* A user namespace lives as long as an fd of it: the child that it is born with only waits to be killed. */
 static int new_userns(uid_t owner, gid_t group, uid_t host_id, int *ret_fd)
 {
-	pid_t pid = (pid_t)syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, NULL, NULL, NULL, NULL);
+	pid_t us = getpid(), pid = (pid_t)syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, NULL, NULL, NULL, NULL);
 	char path[64];
 	int fd = -1, r;
 
@@ -51,6 +51,8 @@ static int new_userns(uid_t owner, gid_t group, uid_t host_id, int *ret_fd)
 		return -errno;
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+		if (getppid() != us) /* it died before the signal was asked for */
+			_exit(1);
 		for (;;)
 			pause();
 	}
