@@ -489,6 +489,18 @@ static int open_workspace(struct cb_jail *jail, struct cb_err *err)
 	return r < 0 ? err->code : 0;
 }
 
+/* Without namespaces that has a note of its own. */
+static void note_no_filter(struct cb_jail *jail)
+{
+	char text[sizeof(jail->note)];
+
+	snprintf(text, sizeof(text),
+		 "isolation level \"none\", since there is no filter of system calls (%s): cells can make any, and are "
+		 "kept from files and networks by namespaces alone",
+		 jail->refused);
+	cb_jail_add_note(jail, text);
+}
+
 static int attempt(struct cb_jail *jail, struct cb_warm *warm, struct cb_inmate *inmate, struct cb_err *err)
 {
 	int r = cb_launch_trace_start();
@@ -496,6 +508,8 @@ static int attempt(struct cb_jail *jail, struct cb_warm *warm, struct cb_inmate 
 	if (r < 0)
 		return cb_err_set(err, r, "launch", NULL, "no memory for the trace: %s", strerror(-r));
 	jail->note[0] = '\0';
+	if (!jail->without_namespaces && jail->filter.len == 0)
+		note_no_filter(jail);
 	cb_fd_close(&jail->merged_fd); /* a layer serves one mount */
 	cb_fd_close(&jail->sockets_fd);
 	cb_launch_mark("cgroup");

@@ -501,6 +501,22 @@ def test_level_none_is_only_the_users_wish(work):
     assert 'level "none"' in done.stderr
 
 
+def test_no_filter_is_level_none(work):
+    """Namespaces can be had, a filter can't: that is told with each jail, and is no level that says "all walls"."""
+    how = ("--set", "workspace.mode=ro", "--set", "network.mode=full")  # the notifier's own filter is refused, too
+    done = cellblock("run", *how, "--", "true", cwd=work, on="no-load")
+    assert done.returncode == 125 and "seccomp: self-test" in done.stderr, done
+    how += ("--set", "isolation.minimum=none")
+    done = cellblock("run", *how, "--", "sh", "-c", "echo $$; grep Seccomp: /proc/self/status", cwd=work, on="no-load")
+    assert done.returncode == 0 and int(done.stdout.split()[0]) < 10, done
+    assert 'isolation level "none"' in done.stderr and "no memory for a filter" in done.stderr, done
+    with Host(work / "kernel", "no-load", *how) as host:
+        cell = host.run("1")
+        assert cell.ok and 'isolation level "none"' in host.banner(), (cell, host.banner())
+        usage = host.client.request("cellblock_usage_request", channel="control").content
+        assert usage["level"] == "none", usage
+
+
 def test_covered_proc(work):
     """Podman's default: all walls, but no view of processes."""
     done = cellblock("run", "--", "sh", "-c", "ls /proc; cat /proc/version; echo x > /proc/x", cwd=work, on="old-proc")
