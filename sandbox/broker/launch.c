@@ -420,6 +420,12 @@ static pid_t make_pid1(struct birth *birth, int *ret_pidfd, struct cb_err *err)
 	return pid;
 }
 
+/* Where it has one of its own, ours would show others' sockets for its. */
+static bool has_our_network(const struct cb_jail *jail)
+{
+	return jail->without_namespaces || jail->spec->network == CB_NETWORK_FULL;
+}
+
 static int launch(struct cb_jail *jail, struct cb_warm *warm, struct cb_inmate *inmate, struct cb_err *err)
 {
 	int pair[2], on = 1, pid, r;
@@ -457,7 +463,7 @@ static int launch(struct cb_jail *jail, struct cb_warm *warm, struct cb_inmate *
 	cb_launch_mark("ready");
 	inmate->pid1 = pid;
 	inmate->sockets = cb_fd_take(&jail->sockets_fd);
-	if (inmate->sockets < 0 && jail->cgroups.kind == CB_CGROUP_NONE) /* it has our own network */
+	if (inmate->sockets < 0 && jail->cgroups.kind == CB_CGROUP_NONE && has_our_network(jail))
 		inmate->sockets = cb_kernel_sockets();
 	return 0;
 }
