@@ -369,6 +369,26 @@ def test_what_a_killed_broker_left_is_swept(work):
             shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.parametrize("kind", ["docker", "capless"])
+def test_the_callers_other_processes_live_on(kind, work):
+    """Who became `cellblock run` by exec may have children, and those children of theirs."""
+    if kind == "capless" and not ROOT:
+        pytest.skip("it is about root")
+    script = "(sleep 1000 & echo $!; exec sleep 1000) >pids 2>&1 & echo $! >first; while [ ! -s pids ]; do :; done; "
+    script += f'exec "$0" run --set isolation.minimum={BARE} -- sh -c "$1"'
+    leaves = f"setsid {PYTHON} -c 'import time; time.sleep(1000)' & echo $! > orphan"
+    command = [*map(str, like(kind)), "sh", "-c", script, kernels.spec_argv()[0][0], leaves]
+    done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=PATIENCE)
+    server = [psutil.Process(int((work / name).read_text())) for name in ("first", "pids")]
+    try:
+        assert done.returncode == 0 and "could not be ended" not in done.stderr, done
+        assert [p.status() for p in server] == ["sleeping"] * 2
+        assert not psutil.pid_exists(int((work / "orphan").read_text()))
+    finally:
+        for process in server:
+            process.kill()
+
+
 def mount(source, **more):
     return "mounts=" + json.dumps([{"source": str(source), **more}])
 
