@@ -582,8 +582,20 @@ class Commands(unittest.TestCase):
                 self.assertIn(trial["cure"], text)
         if told["level"] == "no-cgroup":
             self.assertIn("memory by a watchdog, and processes; limits.cpu is not held\n", text)
+        self.assertIn(told["kernel_is_old"], (True, False, None))
+        self.assertEqual("in no list of ours" in text, told["kernel_is_old"] is None)
         if "of version 2 has no memory and pids" in told["cgroups"]:  # where systemd has nothing to give to its users
             self.assertNotIn("systemd user session", text)
+
+    def test_doctor_on_a_kernel_that_no_list_speaks_of(self):
+        """That is not the same as a good one."""
+        series = ["setarch", "--uname-2.6", CELLBLOCK, "doctor"]
+        done = subprocess.run([*series, "--json"], env=self.env, capture_output=True, text=True, timeout=60)
+        told = json.loads(done.stdout)
+        self.assertTrue(told["kernel"].startswith("2.6."), told)
+        self.assertIsNone(told["kernel_is_old"])
+        done = subprocess.run(series, env=self.env, capture_output=True, text=True, timeout=60)
+        self.assertIn("in no list of ours", done.stdout)
 
     def test_a_wrong_policy_is_told_also_where_none_is_used(self):
         log = self.folder / "empty.log"
