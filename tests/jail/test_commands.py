@@ -93,7 +93,7 @@ class Commands(unittest.TestCase):
                 "--python",
                 str(python),
                 "--facts",
-                "{resource_dir}/interpreter.json",
+                str(folder / "interpreter.json"),
                 "--policy",
                 "agent",
                 "--set",
@@ -116,6 +116,26 @@ class Commands(unittest.TestCase):
         self.assertGreater((folder / "pycache/bundle.pyc").stat().st_size, 500_000)
         facts = json.loads((folder / "interpreter.json").read_text())
         self.assertEqual(facts["answer"]["version"], VERSION)
+
+    def test_a_client_that_fills_in_the_connection_file_alone(self):
+        """The kernel finds its facts, and makes none where it was started."""
+        self.good("install", "--python", self.make_venv(self.folder / "v"))
+        spec = json.loads((self.home / ".local/share/jupyter/kernels/cellblock/kernel.json").read_text())
+        names = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
+        connection = {"transport": "ipc", "ip": str(self.folder / "s"), "key": "k", "signature_scheme": "hmac-sha256"}
+        file = self.folder / "connection.json"
+        file.write_text(json.dumps(connection | {name: i for i, name in enumerate(names, 1)}))
+        (self.work / "{resource_dir}").mkdir()
+        argv = [word.replace("{connection_file}", str(file)) for word in spec["argv"]]
+        kernel = subprocess.Popen(argv, cwd=self.work, env=self.env | spec["env"], stderr=subprocess.DEVNULL)
+        try:
+            while kernel.poll() is None and not all((self.folder / f"s-{i}").exists() for i in range(1, 6)):
+                pass
+            self.assertIsNone(kernel.poll())
+        finally:
+            kernel.kill()
+            kernel.wait()
+        self.assertEqual(list((self.work / "{resource_dir}").iterdir()), [])
 
     def test_install_again_leaves_nothing_of_the_last(self):
         """What lies there is given to each jail."""
