@@ -27,11 +27,11 @@ static int add_word(json_t *argv, const char *word)
 }
 
 static json_t *make_argv(const struct cb_options *o, const struct cb_places *places,
-			 const struct cb_interpreter *interpreter)
+			 const struct cb_interpreter *interpreter, const char *facts)
 {
 	CB_AUTO_PATH program = cb_places_program();
 	json_t *argv = json_pack("[s, s, s, s, s, s]", program != NULL ? program : places->self, "kernel", "--python",
-				 interpreter->executable, "--facts", "{resource_dir}/interpreter.json");
+				 interpreter->executable, "--facts", facts);
 	CB_AUTO_PATH policy = NULL;
 	int bad = argv == NULL;
 
@@ -58,13 +58,13 @@ static json_t *make_argv(const struct cb_options *o, const struct cb_places *pla
 }
 
 static char *make_spec(const struct cb_options *o, const struct cb_places *places,
-		       const struct cb_interpreter *interpreter)
+		       const struct cb_interpreter *interpreter, const char *facts)
 {
 	CB_AUTO_PATH title = o->bash ? strdup("Bash (Cellblock)")
 				     : cb_path_format("Python %.*s (Cellblock)",
 						      (int)(strrchr(interpreter->version, '.') - interpreter->version),
 						      interpreter->version);
-	json_t *argv = make_argv(o, places, interpreter), *env = json_object(), *spec;
+	json_t *argv = make_argv(o, places, interpreter, facts), *env = json_object(), *spec;
 	char *text;
 
 	for (size_t i = 0; i < o->env.count; i++) {
@@ -117,7 +117,7 @@ static int write_folder(const struct cb_options *o, const struct cb_places *plac
 {
 	CB_AUTO_PATH facts = cb_path_format("%s/interpreter.json", folder);
 	CB_AUTO_PATH kernel = cb_path_format("%s/kernel.json", folder);
-	CB_AUTO_PATH spec = make_spec(o, places, interpreter);
+	CB_AUTO_PATH spec = facts != NULL ? make_spec(o, places, interpreter, facts) : NULL;
 	int r;
 
 	if (facts == NULL || kernel == NULL || spec == NULL)

@@ -506,6 +506,72 @@ static int plan_protected(const struct cb_jail_spec_input *in, struct cb_jail_sp
 	return r < 0 ? r : protect_history(in, spec, err);
 }
 
+/* Whether the way of an absolute path leads through something below `folder`, links followed. One that can't be told
+ * does. */
+static bool goes_below(const char *name, const char *folder)
+{
+	CB_AUTO_PATH path = strdup(name);
+
+	for (unsigned links = 0; path != NULL && links <= LINKS_MAX; links++) {
+		CB_AUTO_PATH before = path;
+		char target[PATH_MAX];
+		ssize_t size = -1;
+		size_t n = 0;
+
+		path = NULL;
+		while (size <= 0 && before[n] != '\0') {
+			n += 1 + strcspn(before + n + 1, "/");
+			CB_AUTO_PATH head = strndup(before, n);
+
+			if (head == NULL || (strcmp(head, folder) != 0 && cb_path_below(head, folder)))
+				return true;
+			size = readlink(head, target, sizeof(target) - 1);
+			if (size <= 0)
+				continue;
+			target[size] = '\0';
+			CB_AUTO_PATH led = cb_path_format("%.*s/%s%s",
+							  target[0] == '/' ? 0 : (int)(strrchr(head, '/') - head),
+							  head, target, before + n);
+
+			path = led != NULL ? cb_path_absolute(led, NULL) : NULL;
+		}
+		if (size <= 0)
+			return false;
+	}
+	return true;
+}
+
+/* Where cells could put something else, a link to anything, in the place of a mount's source, for the next kernel;
+ * NULL = nowhere. In the workspace calls are judged; without namespaces nobody judges them. */
+static const char *way_of_cells(const struct cb_policy *policy, const struct cb_jail_spec *spec, const char *name)
+{
+	CB_AUTO_PATH real = cb_path_real(name);
+	const char *workspace = spec->workspace_source;
+
+	for (size_t i = 0; i < spec->nbinds; i++) {
+		if (spec->binds[i].mode == CB_BIND_RW && goes_below(name, spec->binds[i].source))
+			return spec->binds[i].source;
+	}
+	if (spec->workspace_mode != CB_WORKSPACE_RW || policy->isolation_minimum >= CB_LEVEL_NO_CGROUP)
+		return NULL;
+	/* what lies there still is refused where it can't be had (without_namespaces.c) */
+	return (real == NULL || !cb_path_below(real, workspace)) && goes_below(name, workspace) ? workspace : NULL;
+}
+
+static int check_ways(const struct cb_policy *policy, const struct cb_jail_spec *spec, struct cb_err *err)
+{
+	for (size_t i = 0; i < policy->nmounts; i++) {
+		const char *name = policy->mounts[i].source, *way = way_of_cells(policy, spec, name);
+
+		if (way != NULL)
+			return cb_err_set(err, CB_E_DENIED, "mounts",
+					  "Mount the outer one alone, or a source outside of what cells can write.",
+					  "mounts: source %s can't be mounted: the way to it leads through %s, where "
+					  "cells could put a link to anything in its place", name, way);
+	}
+	return 0;
+}
+
 /* What a writable mount holds is written unjudged: nothing that is protected may lie there, nor the workspace, which
  * has protected names; nor may it lie in what others run. */
 static int check_mounts(const struct cb_jail_spec_input *in, const struct cb_jail_spec *spec, struct cb_err *err)
@@ -514,6 +580,8 @@ static int check_mounts(const struct cb_jail_spec_input *in, const struct cb_jai
 
 	if (protect_jupyter(&run) < 0 || protect_interpreter(&run, in->interpreter) < 0)
 		return no_memory(err);
+	if (check_ways(in->policy, spec, err) < 0)
+		return err->code;
 	for (size_t i = 0; i < spec->nbinds; i++) {
 		const char *source = spec->binds[i].source, *inside = NULL, *around = NULL;
 

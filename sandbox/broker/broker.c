@@ -38,6 +38,7 @@
 #define JAILS_MAX 16 /* one lives, others may be dying */
 #define END_MS 5000
 #define ZYGOTE_MS 2000 /* a new kernel's first cells are not held up by the loading of a zygote for others */
+#define DEATH_MS 2000
 #define OVER_MS 5000 /* a jail may be over limits.memory: time for the supervisor to end less than all of it */
 
 struct inmate {
@@ -63,6 +64,7 @@ struct broker {
 	pid_t layer_pid; /* a child that works on the changes */
 	int layer_pidfd; /* -1 = none */
 	bool restoring;	 /* it brings files back, through the jail's mount */
+	bool stuck;	 /* it was killed, and hangs in the kernel */
 	struct {	 /* a request for changes that waits for its end: it has answered, and is about to be gone */
 		struct cb_broker_request request;
 		int pipe; /* -1 = none */
@@ -92,6 +94,20 @@ static void reap_layer(struct broker *b)
 		;
 	commit_ended(&b->jail.commits);
 	cb_fd_close(&b->layer_pidfd);
+	b->stuck = false;
+}
+
+/* One that is stuck in the kernel is left to die later, and no jail is built before. */
+static void end_restoring(struct broker *b)
+{
+	struct pollfd p = { .fd = b->layer_pidfd, .events = POLLIN };
+
+	(void)syscall(SYS_pidfd_send_signal, b->layer_pidfd, SIGKILL, NULL, 0);
+	b->stuck = poll(&p, 1, DEATH_MS) != 1;
+	if (!b->stuck)
+		reap_layer(b);
+	else
+		cb_log(CB_LOG_WARNING, "what brings files back hangs in the kernel: pid %d is left", (int)b->layer_pid);
 }
 
 /* Tells the supervisor of a jail's end, with what its group has counted. */
@@ -101,10 +117,8 @@ static void reap(struct broker *b, struct inmate *inmate)
 	struct cb_cgroup_figures figures;
 
 	cb_fd_close(&b->jail.merged_fd);	   /* no jail is launched before the last one's end */
-	if (b->layer_pidfd >= 0 && b->restoring) { /* nor while its files are written */
-		(void)syscall(SYS_pidfd_send_signal, b->layer_pidfd, SIGKILL, NULL, 0);
-		reap_layer(b);
-	}
+	if (b->layer_pidfd >= 0 && b->restoring) /* nor while its files are written */
+		end_restoring(b);
 	if (b->changes.request.op == CB_BROKER_RESTORE) /* one that waits has nothing to come back to */
 		cb_fd_close(&b->changes.pipe);
 	cb_jail_ended(&b->jail, &inmate->jail, &figures);
@@ -161,6 +175,10 @@ static int spawn(struct broker *b, const int fds[CB_SPAWN_NFDS], struct inmate *
 	if (free_place == NULL)
 		return cb_err_set(err, -EBUSY, "broker", "Restart the kernel.", "%d jails have not ended yet",
 				  JAILS_MAX);
+	if (b->stuck)
+		return cb_err_set(err, -EBUSY, "broker",
+				  "Look whether a file system of the workspace hangs, then run the cell again.",
+				  "files are still being brought back for the jail before");
 	if (!fds_are_plain(fds))
 		return cb_err_set(err, -EINVAL, "broker", NULL, "a jail is given sockets and pipes, nothing else");
 	for (size_t i = 0; i < JAILS_MAX && b->jail.without_namespaces; i++)

@@ -420,6 +420,12 @@ static pid_t make_pid1(struct birth *birth, int *ret_pidfd, struct cb_err *err)
 	return pid;
 }
 
+/* Where it has one of its own, ours would show others' sockets for its. */
+static bool has_our_network(const struct cb_jail *jail)
+{
+	return jail->without_namespaces || jail->spec->network == CB_NETWORK_FULL;
+}
+
 static int launch(struct cb_jail *jail, struct cb_warm *warm, struct cb_inmate *inmate, struct cb_err *err)
 {
 	int pair[2], on = 1, pid, r;
@@ -457,7 +463,7 @@ static int launch(struct cb_jail *jail, struct cb_warm *warm, struct cb_inmate *
 	cb_launch_mark("ready");
 	inmate->pid1 = pid;
 	inmate->sockets = cb_fd_take(&jail->sockets_fd);
-	if (inmate->sockets < 0 && jail->cgroups.kind == CB_CGROUP_NONE) /* it has our own network */
+	if (inmate->sockets < 0 && jail->cgroups.kind == CB_CGROUP_NONE && has_our_network(jail))
 		inmate->sockets = cb_kernel_sockets();
 	return 0;
 }
@@ -489,6 +495,18 @@ static int open_workspace(struct cb_jail *jail, struct cb_err *err)
 	return r < 0 ? err->code : 0;
 }
 
+/* Without namespaces that has a note of its own. */
+static void note_no_filter(struct cb_jail *jail)
+{
+	char text[sizeof(jail->note)];
+
+	snprintf(text, sizeof(text),
+		 "isolation level \"none\", since there is no filter of system calls (%s): cells can make any, and are "
+		 "kept from files and networks by namespaces alone",
+		 jail->refused);
+	cb_jail_add_note(jail, text);
+}
+
 static int attempt(struct cb_jail *jail, struct cb_warm *warm, struct cb_inmate *inmate, struct cb_err *err)
 {
 	int r = cb_launch_trace_start();
@@ -496,6 +514,8 @@ static int attempt(struct cb_jail *jail, struct cb_warm *warm, struct cb_inmate 
 	if (r < 0)
 		return cb_err_set(err, r, "launch", NULL, "no memory for the trace: %s", strerror(-r));
 	jail->note[0] = '\0';
+	if (!jail->without_namespaces && jail->filter.len == 0)
+		note_no_filter(jail);
 	cb_fd_close(&jail->merged_fd); /* a layer serves one mount */
 	cb_fd_close(&jail->sockets_fd);
 	cb_launch_mark("cgroup");

@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -62,8 +63,10 @@ static int prepare_filter(struct cb_jail *jail, struct cb_err *err)
 	if (r == 0)
 		r = cb_seccomp_selftest_end(test, err);
 	if (r < 0 && jail->spec->minimum == CB_LEVEL_NONE && strcmp(err->step, "seccomp") == 0) {
-		cb_log(CB_LOG_WARNING, "no filter: %s", err->text);
+		cb_log(CB_LOG_WARNING, "isolation level none: no filter: %s", err->text);
 		jail->filter.len = 0;
+		jail->level = CB_LEVEL_NONE;
+		snprintf(jail->refused, sizeof(jail->refused), "%.180s", err->text);
 		*err = (struct cb_err){ 0 };
 		r = 0;
 	}

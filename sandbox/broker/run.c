@@ -216,6 +216,7 @@ int cb_run_main(int spec_fd, double timeout)
 	struct cb_cgroup_figures figures;
 	int pair[2];
 
+	cb_sweep_spare();
 	if (check_stdio(&err) < 0 || cb_jail_prepare(&jail, &spec, spec_fd, &err) < 0)
 		return refuse(&err);
 	if (run.signals < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {

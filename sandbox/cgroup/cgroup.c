@@ -242,8 +242,9 @@ int cb_cgroup_usage_fds(const struct cb_cgroup *g, int ret_fds[CB_USAGE_NFDS])
 /* ---- which back end ---- */
 
 /* A child is put into a group with all the limits. */
-static int try_out(const struct cb_cgroups *c, const struct cb_jail_spec *spec, struct cb_err *err)
+static int try_out(struct cb_cgroups *c, const struct cb_jail_spec *spec, struct cb_err *err)
 {
+	const struct cb_cgroup_backend *backend = backend_of(c->kind);
 	struct cb_cgroup g;
 	CB_AUTO_FD pidfd = -1;
 	int joined, status = 0, r = cb_cgroup_make(c, spec, &g, err);
@@ -257,6 +258,8 @@ static int try_out(const struct cb_cgroups *c, const struct cb_jail_spec *spec, 
 	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	r = pid < 0 ? pid : WIFEXITED(status) ? -WEXITSTATUS(status) : -ECHILD;
+	c->swaps = spec->limit_memory != 0 && backend != NULL && cb_cg_has_swap("/proc/swaps") &&
+		   faccessat(g.dir[CB_CG_MEMORY], backend->swap_file, F_OK, 0) < 0;
 	cb_cgroup_remove(c, &g);
 	return r < 0 ? cb_err_set(err, r, STEP, NULL, "a process can't be put into a control group: %s", strerror(-r))
 		     : 0;
@@ -322,5 +325,7 @@ void cb_cgroups_describe(const struct cb_cgroups *c, char *ret_text, size_t size
 	if (backend == NULL)
 		snprintf(ret_text, size, "no cgroup: %s", c->lack.text);
 	else
-		snprintf(ret_text, size, "%s: memory, pids%s", backend->name, c->base[CB_CG_CPU] >= 0 ? ", cpu" : "");
+		snprintf(ret_text, size, "%s: memory%s, pids%s", backend->name,
+			 c->swaps ? " (not what is swapped out: this kernel does not count it)" : "",
+			 c->base[CB_CG_CPU] >= 0 ? ", cpu" : "");
 }

@@ -3,9 +3,11 @@
  *
  * Trust domain: broker (or run), outside. A back end is chosen by what works – a group is made, limited and entered by
  * a child – never by what is mounted. Broker and supervisor are never in a jail's group. Groups are made below the
- * group that we were started in, so that limits put on us from outside go on to hold. Every group is locked (flock on
- * its folder) by the broker that made it: a group that nobody holds is the remains of a broker that was killed, and is
- * swept at the next start.
+ * group that we were started in, so that limits put on us from outside go on to hold; but with version 2 where systemd
+ * runs they are made in a scope beside it, and where our own group can't be divided below the nearest that can: there
+ * only the limits of groups above go on to hold (a default TasksMax of a service would leave no room for a jail). Every
+ * group is locked (flock on its folder) by the broker that made it: a group that nobody holds is the remains of a
+ * broker that was killed, and is swept at the next start.
  */
 #pragma once
 
@@ -29,6 +31,7 @@ struct cb_cgroups {
 	int base[CB_CONTROLLERS]; /* owned folder fds, -1 = this controller can't be had; v2: the same folder each time
 				   */
 	struct cb_err lack;	  /* what can't be had and why: kind is NONE, or limits.cpu is not held */
+	bool swaps;		  /* the host has swap, and what of a jail is there no group counts */
 };
 
 /* One jail's group. Kind NONE: no group; all calls do nothing. */
@@ -83,7 +86,7 @@ struct cb_cgroup_backend {
 	void (*sweep)(const struct cb_cgroup_tables *t, const struct cb_cgroups *c);
 	int (*limit)(const struct cb_cgroup *g, const struct cb_jail_spec *spec);
 	/* file names */
-	const char *peak_file, *events_file, *cpu_file, *memory_file;
+	const char *peak_file, *events_file, *cpu_file, *memory_file, *swap_file;
 	enum cb_controller cpu_controller;
 };
 extern const struct cb_cgroup_backend cb_cgroup_v1, cb_cgroup_v2;
@@ -92,5 +95,7 @@ extern const struct cb_cgroup_backend cb_cgroup_v1, cb_cgroup_v2;
 
 int cb_cg_write(int dir, const char *file, const char *text);
 int cb_cg_write_number(int dir, const char *file, uint64_t value);
+/* Whether a table as /proc/swaps names any: a line below its head. One that can't be read does. */
+bool cb_cg_has_swap(const char *table);
 /* Removes groups of ours that nobody holds from `folder` and, down to `depth` levels, below it. */
 void cb_cg_sweep(int folder, int depth);

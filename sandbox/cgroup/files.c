@@ -6,6 +6,7 @@
 
 #include <cellblock/fd.h>
 #include <cellblock/folder.h>
+#include <cellblock/proc_stat.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,6 +30,15 @@ int cb_cg_write_number(int dir, const char *file, uint64_t value)
 
 	snprintf(text, sizeof(text), "%" PRIu64, value);
 	return cb_cg_write(dir, file, text);
+}
+
+bool cb_cg_has_swap(const char *table)
+{
+	char text[512];
+	int r = cb_proc_text(AT_FDCWD, table, text, sizeof(text));
+	const char *end = strchr(text, '\n');
+
+	return r == -ENOENT ? false : r < 0 || (end != NULL && end[1] != '\0'); /* a kernel without swap has no table */
 }
 
 /* Removes it if its broker is dead: then nobody holds the lock. One that still has processes stays. */

@@ -96,5 +96,6 @@ const struct cb_cgroup_backend cb_cgroup_v1 = {
 	.events_file = "memory.oom_control",
 	.cpu_file = "cpuacct.stat",
 	.memory_file = "memory.usage_in_bytes",
+	.swap_file = "memory.memsw.limit_in_bytes",
 	.cpu_controller = CB_CG_CPUACCT,
 };

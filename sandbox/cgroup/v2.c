@@ -37,7 +37,7 @@ static int limit(const struct cb_cgroup *g, const struct cb_jail_spec *spec)
 		r = cb_cg_write_number(dir, "memory.max", spec->limit_memory);
 		if (r == 0) {
 			r = cb_cg_write_number(dir, "memory.swap.max", 0);
-			r = r == -ENOENT ? 0 : r; /* absent where the kernel has no swap */
+			r = r == -ENOENT ? 0 : r; /* absent where the kernel has no swap, or does not count it */
 		}
 	}
 	if (r == 0)
@@ -256,5 +256,6 @@ const struct cb_cgroup_backend cb_cgroup_v2 = {
 	.events_file = "memory.events",
 	.cpu_file = "cpu.stat",
 	.memory_file = "memory.current",
+	.swap_file = "memory.swap.max",
 	.cpu_controller = CB_CG_CPUACCT,
 };

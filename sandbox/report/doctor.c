@@ -334,16 +334,18 @@ static const struct {
 static const char holes_cause[] = "this version is older than the first one without CVE-2026-31431, -43284, -43500 and "
 				  "-46300 (writing to read-only files), unless your distribution has patched it";
 
-static bool kernel_is_old(const char *release)
+enum age { UNKNOWN, OLD, GOOD }; /* unknown: a series that the list does not have */
+
+static enum age age_of(const char *release)
 {
 	int major = 0, minor = 0, patch = 0;
 
 	if (sscanf(release, "%d.%d.%d", &major, &minor, &patch) < 2)
-		return false;
+		return UNKNOWN;
 	for (size_t i = 0; i < CB_COUNT(first_fixed); i++)
 		if (major == first_fixed[i].major && minor == first_fixed[i].minor)
-			return patch < first_fixed[i].patch;
-	return false; /* a series that no list of ours speaks of */
+			return patch < first_fixed[i].patch ? OLD : GOOD;
+	return UNKNOWN;
 }
 
 /* ---- what is printed ---- */
@@ -357,7 +359,7 @@ struct report {
 	const struct result *results;
 	enum cb_isolation_level level;
 	struct utsname kernel;
-	bool old_kernel;
+	enum age age; /* the kernel's */
 	const char *kernelspec; /* that Jupyter sees; "" = none, NULL = not looked for */
 };
 
@@ -374,7 +376,7 @@ static const char *const level_meaning[] = {
 static const char *transactions(enum cb_isolation_level level)
 {
 	return level >= CB_LEVEL_NO_CGROUP
-		       ? "a cell that crashes or is killed costs nothing: the state from before it comes back"
+		       ? "a cell that crashes or is killed is undone, and the session goes on"
 		       : "none at this level: a cell that crashes or is killed costs all variables";
 }
 
@@ -405,7 +407,10 @@ static int print_json(const struct report *report)
 		    "warm_start", warm_start(report->level), "kernel", report->kernel.release, "cgroups", groups.text);
 	if (report->kernelspec != NULL)
 		cb_json_put(&j, "kernelspec", report->kernelspec[0] != '\0' ? report->kernelspec : NULL);
-	cb_json_put(&j, "kernel_is_old", report->old_kernel);
+	if (report->age == UNKNOWN)
+		cb_json_put(&j, "kernel_is_old", NULL);
+	else
+		cb_json_put(&j, "kernel_is_old", (bool)(report->age == OLD));
 	cb_json_array(&j, "trials");
 	for (size_t i = 0; i < CB_COUNT(trials); i++)
 		put_trial(&j, i, &report->results[i]);
@@ -423,7 +428,7 @@ static void print_lack(const char *name, const char *what, const struct cb_err *
 static void print_lacks(const struct report *report)
 {
 	struct cb_err old = { .step = "kernel", .cure = "install the updates of your distribution, and start anew" };
-	bool any = report->old_kernel;
+	bool any = report->age == OLD;
 
 	for (size_t i = 0; i < CB_COUNT(trials); i++)
 		any = any || report->results[i].err.code < 0;
@@ -434,7 +439,7 @@ static void print_lacks(const struct report *report)
 		if (report->results[i].err.code < 0)
 			print_lack(trials[i].name, trials[i].what, &report->results[i].err);
 	snprintf(old.text, sizeof(old.text), "Linux %s: %s", report->kernel.release, holes_cause);
-	if (report->old_kernel)
+	if (report->age == OLD)
 		print_lack("a kernel without known holes", "the kernel is the wall behind all walls", &old);
 }
 
@@ -452,6 +457,9 @@ static void print_text(const struct report *report)
 	       groups.level == CB_LEVEL_FULL	       ? groups.text
 	       : report->level == CB_LEVEL_NO_CGROUP ? "memory by a watchdog, and processes; limits.cpu is not held"
 						       : "memory by a watchdog; limits.cpu is not held");
+	if (report->age == UNKNOWN)
+		printf("Known holes of Linux %s: not known, this series is in no list of ours; install the updates of "
+		       "your distribution\n", report->kernel.release);
 	if (report->kernelspec != NULL)
 		printf("Kernelspec that Jupyter sees: %s\n",
 		       report->kernelspec[0] != '\0' ? cb_shown(report->kernelspec)
@@ -485,7 +493,7 @@ int cb_doctor_main(bool json, const char *kernelspec)
 		run_trial(i, results);
 	report.level = level_of(results);
 	if (uname(&report.kernel) == 0)
-		report.old_kernel = kernel_is_old(report.kernel.release);
+		report.age = age_of(report.kernel.release);
 	if (json)
 		r = print_json(&report);
 	else

@@ -182,7 +182,10 @@ static void explain_steps(struct out *o, const struct cb_jail_spec *spec)
 		row(o, cb_jail_steps[i].name, NULL, absent ? CB_LANDLOCK_ABSENT : cb_jail_steps[i].reason);
 	}
 	row(o, "fork", NULL, "pid 1 stays ours: it reaps, forwards signals and reports; the guest is its child");
-	row(o, "descriptors", NULL, "nothing is open but stdin (/dev/null), stdout, stderr, the wire and the log");
+	row(o, "descriptors", NULL,
+	    "nothing is open but stdin (/dev/null), stdout, stderr, the wire, the log, and three sockets: for "
+	    "messages beside the cell, for twins, and the registry of those, shared with pid 1; for `cellblock run` "
+	    "stdin, stdout and stderr alone, the caller's");
 	row(o, "seccomp", NULL,
 	    "only the system calls below; last, so that building the jail does not need to be allowed");
 }

@@ -33,7 +33,7 @@
 /* A user namespace lives as long as an fd of it: the child that it is born with only waits to be killed. */
 static int new_userns(uid_t owner, gid_t group, uid_t host_id, int *ret_fd)
 {
-	pid_t pid = (pid_t)syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, NULL, NULL, NULL, NULL);
+	pid_t us = getpid(), pid = (pid_t)syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, NULL, NULL, NULL, NULL);
 	char path[64];
 	int fd = -1, r;
 
@@ -41,6 +41,8 @@ static int new_userns(uid_t owner, gid_t group, uid_t host_id, int *ret_fd)
 		return -errno;
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+		if (getppid() != us) /* it died before the signal was asked for */
+			_exit(1);
 		for (;;)
 			pause();
 	}
@@ -101,7 +103,8 @@ static int detach_as_root(struct cb_jail *jail, int folder, const struct stat *s
 	CB_AUTO_FD mnt = -1;
 	struct statfs fs;
 	bool ro = jail->spec->workspace_mode == CB_WORKSPACE_RO;
-	int r = cb_mnt_clone(folder, "", ATTRS | (ro ? CB_RO : 0), &mnt);
+	uint64_t attrs = ATTRS | (ro ? CB_RO : 0);
+	int r = cb_mnt_clone(folder, "", attrs, &mnt);
 
 	if (r < 0)
 		return cb_err_set(err, r, STEP, NULL, "workspace %s: cloning its mount: %s", path, strerror(-r));
@@ -109,8 +112,7 @@ static int detach_as_root(struct cb_jail *jail, int folder, const struct stat *s
 	if (r == -EINVAL) {
 		/* One of the mounts below may be the one that refuses: try without them. */
 		cb_fd_close(&mnt);
-		mnt = (int)syscall(SYS_open_tree, folder, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
-		r = mnt < 0 ? -errno : cb_mnt_set(mnt, "", ATTRS);
+		r = cb_mnt_clone_one(folder, "", attrs, &mnt);
 		if (r == 0)
 			r = cb_workspace_idmap(jail, mnt, st);
 		if (r == 0)
@@ -323,9 +325,16 @@ int cb_step_workspace_binds(struct cb_jail *jail, struct cb_err *err)
 			continue;
 		r = cb_bind_attach(jail, i);
 		/* An interpreter's prefix that is a link in the workspace: what it leads to is bound under its own
-		 * name. */
-		if ((r == -ENOENT && bind->optional) || (r == -ELOOP && bind->mode != CB_BIND_RW))
+		 * name. What hides something has to be there. */
+		if ((r == -ENOENT && bind->optional) ||
+		    (r == -ELOOP && bind->mode != CB_BIND_RW && strcmp(bind->source, "/dev/null") != 0))
 			continue;
+		if (r == -ELOOP)
+			return cb_err_set(err, r, "binds",
+					  "Put a folder back in the link's place, or start with the connection file "
+					  "and the mounts in folders that are no links.",
+					  "the target %s in the workspace leads over a symbolic link, and can't be "
+					  "covered", bind->target);
 		if (r == -EROFS)
 			return cb_err_set(err, r, "binds", "create it outside first; nothing is created in a workspace",
 					  "the target %s lies in the workspace and does not exist", bind->target);

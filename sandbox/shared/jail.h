@@ -67,7 +67,7 @@ struct cb_jail {
 	enum cb_isolation_level level; /* that the next launch reaches, unless it fails */
 	/* The host refuses namespaces, and the description accepts that: without_namespaces/without_namespaces.c. */
 	bool without_namespaces;
-	char refused[192];    /* what the host refused */
+	char refused[192];    /* what the host refused: namespaces, or else a filter */
 	char host_folder[32]; /* what is home, /tmp and workspace in memory elsewhere */
 	int host_folder_lock; /* that folder, locked: one that nobody locks is left from a broker that was killed */
 };

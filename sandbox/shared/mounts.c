@@ -79,14 +79,13 @@ static int set_attr(int dirfd, const char *path, unsigned flags, struct mount_at
 	return 0;
 }
 
-int cb_mnt_clone(int dirfd, const char *path, uint64_t attrs, int *ret_fd)
+static int clone_mount(int dirfd, const char *path, uint64_t attrs, unsigned recursive, int *ret_fd)
 {
 	struct mount_attr attr = { .attr_set = attrs, .propagation = MS_PRIVATE };
 	CB_AUTO_FD fd = -1;
 	int r;
 
-	fd = (int)syscall(SYS_open_tree, dirfd, path,
-			  OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | AT_RECURSIVE);
+	fd = (int)syscall(SYS_open_tree, dirfd, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | recursive);
 	if (fd < 0)
 		return -errno;
 	r = set_attr(fd, "", AT_RECURSIVE, &attr);
@@ -94,6 +93,16 @@ int cb_mnt_clone(int dirfd, const char *path, uint64_t attrs, int *ret_fd)
 		return r;
 	*ret_fd = cb_fd_take(&fd);
 	return 0;
+}
+
+int cb_mnt_clone(int dirfd, const char *path, uint64_t attrs, int *ret_fd)
+{
+	return clone_mount(dirfd, path, attrs, AT_RECURSIVE, ret_fd);
+}
+
+int cb_mnt_clone_one(int dirfd, const char *path, uint64_t attrs, int *ret_fd)
+{
+	return clone_mount(dirfd, path, attrs, 0, ret_fd);
 }
 
 int cb_mnt_set(int dirfd, const char *path, uint64_t attrs)

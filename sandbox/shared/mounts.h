@@ -43,6 +43,8 @@ int cb_open_in_root(int dirfd, const char *path, int flags, int *ret_fd);
 /* A detached copy of the mount at `path` (with all below it), private to us, with these attributes added. Path "" means
  * dirfd itself. Follows links. */
 int cb_mnt_clone(int dirfd, const char *path, uint64_t attrs, int *ret_fd);
+/* The same without what is mounted below it. */
+int cb_mnt_clone_one(int dirfd, const char *path, uint64_t attrs, int *ret_fd);
 /* Sets attributes on a mount and all below it. Path "" means fd itself. */
 int cb_mnt_set(int dirfd, const char *path, uint64_t attrs);
 /* Makes the mount at `path` read-only, but not those below it. */

@@ -2,7 +2,8 @@
  *
  * Trust domain: broker or run, outside; pid 1 of such a jail at its end. What is swept was made by foreign code: it may
  * fork as fast as it can, and may have nested folders as deep as it likes. A uid of its own makes the first easy: one
- * kill takes all at once. Without, descendants are looked for until none is left, for SWEEP_MS at most.
+ * kill takes all at once. Without, descendants are looked for until none is left, for SWEEP_MS at most. Whoever became
+ * `cellblock run` by exec may have children of its own: they are spared, with all below them.
  */
 #include "without_namespaces.h"
 #include "../shared/ids.h"
@@ -34,14 +35,22 @@
 
 /* ---- processes ---- */
 
-/* The parent of a process; 0 if it has ended. In stat the name is in brackets and may hold anything. */
-static pid_t parent_of(int proc, const char *pid)
-{
-	struct cb_proc_stat stat;
-	char path[32];
+/* Those that were there before the jail; of this process alone, not of its copies. */
+static struct {
+	pid_t of;
+	size_t n, room;
+	struct spared {
+		pid_t pid;
+		uint64_t start;
+	} *list;
+} spared;
 
-	snprintf(path, sizeof(path), "%.16s/stat", pid);
-	return cb_proc_stat_read(proc, path, &stat) == 0 ? stat.parent : 0;
+static bool is_spared(pid_t pid, uint64_t start)
+{
+	for (size_t i = 0; i < spared.n; i++)
+		if (spared.list[i].pid == pid && spared.list[i].start == start)
+			return true;
+	return false;
 }
 
 static bool has(const uint8_t *set, pid_t pid)
@@ -56,28 +65,78 @@ static void kill_process(int pidfd, pid_t pid)
 		(void)kill(pid, SIGKILL);
 }
 
-/* A child's number is nearly always above its parent's, so one pass finds nearly all; the next round finds the rest. */
-static void kill_descendants(void)
+static void spare(int pidfd, pid_t pid, uint64_t start)
+{
+	(void)pidfd;
+	if (spared.n == spared.room) {
+		size_t room = 2 * spared.room + 16;
+		void *more = realloc(spared.list, room * sizeof(*spared.list));
+
+		if (more == NULL)
+			return; /* it will be ended, as if it were the jail's */
+		spared.list = more;
+		spared.room = room;
+	}
+	spared.list[spared.n++] = (struct spared){ pid, start };
+}
+
+static void end_one(int pidfd, pid_t pid, uint64_t start)
+{
+	(void)start;
+	kill_process(pidfd, pid);
+}
+
+static void leave_one(int pidfd, pid_t pid, uint64_t start)
+{
+	(void)pidfd, (void)pid, (void)start;
+}
+
+/* Calls `act` for each descendant; false: there was none. In stat the name is in brackets and may hold anything. A
+ * child's number is nearly always above its parent's, so one pass finds nearly all; the next round finds the rest. */
+static bool each_descendant(void (*act)(int pidfd, pid_t pid, uint64_t start))
 {
 	static uint8_t set[PID_LIMIT / 8];
 	CB_AUTO_FOLDER dir = cb_folder_open(AT_FDCWD, "/proc", 0);
 	const struct dirent *e;
 	pid_t self = getpid();
+	bool found = dir == NULL; /* nobody can tell */
 
 	memset(set, 0, sizeof(set));
 	while ((e = cb_folder_next(dir)) != NULL) {
-		pid_t pid = (pid_t)strtol(e->d_name, NULL, 10), parent;
+		pid_t pid = (pid_t)strtol(e->d_name, NULL, 10);
+		struct cb_proc_stat stat;
+		char path[32];
 
 		if (pid <= 0 || (unsigned)pid >= PID_LIMIT)
 			continue;
 		CB_AUTO_FD pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
 
-		parent = parent_of(dirfd(dir), e->d_name);
-		if (parent != self && !has(set, parent))
+		snprintf(path, sizeof(path), "%.16s/stat", e->d_name);
+		if (cb_proc_stat_read(dirfd(dir), path, &stat) < 0 || (stat.parent != self && !has(set, stat.parent)) ||
+		    is_spared(pid, stat.start))
 			continue;
 		set[pid / 8] = (uint8_t)(set[pid / 8] | 1u << (pid % 8));
-		kill_process(pidfd, pid);
+		act(pidfd, pid, stat.start);
+		found = true;
 	}
+	return found;
+}
+
+void cb_sweep_spare(void)
+{
+	siginfo_t child;
+
+	if (waitid(P_ALL, 0, &child, WEXITED | WNOHANG | WNOWAIT) < 0)
+		return; /* there is none */
+	spared.n = 0;
+	(void)each_descendant(spare);
+	spared.of = getpid();
+}
+
+/* There are children that are none of the jail's, and stay. */
+static bool spares(void)
+{
+	return spared.n > 0 && spared.of == getpid();
 }
 
 /* All at once: a kill of everything is one step for the kernel, and spares the caller. */
@@ -113,12 +172,15 @@ bool cb_sweep_step(struct cb_sweep *s)
 		return true;
 	}
 	if (s->uid == CB_SWEEP_CHILDREN) {
-		kill_descendants();
-	} else if (now >= s->kill_at) {
+		s->empty = each_descendant(end_one) ? 0 : s->empty + 1;
+	} else if (s->empty == 0 && now >= s->kill_at) {
 		kill_uid(s->uid);
 		s->kill_at = now + KILL_EVERY_MS;
+	} else if (spares()) {
+		s->empty = each_descendant(leave_one) ? 0 : s->empty + 1;
 	}
-	return false;
+	/* a parent that ends just when it would be looked at hides its children for one pass */
+	return spares() && s->empty > 1;
 }
 
 void cb_sweep(uid_t uid)

@@ -212,10 +212,19 @@ static int check(const struct cb_jail *jail, struct cb_err *err)
 			"Set workspace.mode to \"ro\" or \"tmpfs\", or keep it outside of the workspace: programs "
 			"outside would execute what cells write there.");
 	}
-	for (size_t i = 0; i < spec->nbinds; i++)
-		if (strcmp(spec->binds[i].source, "/dev/null") == 0)
+	for (size_t i = 0; i < spec->nbinds; i++) {
+		const char *source = spec->binds[i].source;
+
+		if (strcmp(source, "/dev/null") == 0)
 			return refuse(err, "protect", "a writable workspace that holds the connection file",
 				      "Start the kernel with its connection file in another folder.");
+		if (!cb_path_within(source, spec->workspace_source))
+			continue;
+		snprintf(what, sizeof(what), "a mount of %s, which lies in the writable workspace,", source);
+		return refuse(err, "mounts", what,
+			      "Take it out of mounts, or set workspace.mode to \"ro\": cells could write it, and put "
+			      "a link to anything in its place.");
+	}
 	return 0;
 }
 
@@ -500,9 +509,13 @@ static int enclose_files(const struct cb_jail *jail, struct cb_err *err)
 	if (jail->workspace_fd >= 0)
 		cb_landlock_add(&wall, fcntl(jail->workspace_fd, F_DUPFD_CLOEXEC, 0),
 				CB_LANDLOCK_READ | (writable ? CB_LANDLOCK_WRITE : 0));
-	for (size_t i = 0; i < spec->nbinds; i++)
-		add(&wall, spec->binds[i].source,
-		    CB_LANDLOCK_READ | (spec->binds[i].mode == CB_BIND_RW ? CB_LANDLOCK_WRITE : 0));
+	for (size_t i = 0; i < spec->nbinds; i++) {
+		int fd = -1; /* a link that has come since the start leads nowhere */
+
+		(void)cb_open_nolinks(AT_FDCWD, spec->binds[i].source, O_PATH, &fd);
+		cb_landlock_add(&wall, fd,
+				CB_LANDLOCK_READ | (spec->binds[i].mode == CB_BIND_RW ? CB_LANDLOCK_WRITE : 0));
+	}
 	cb_landlock_add_output(&wall, STDOUT_FILENO);
 	cb_landlock_add_output(&wall, STDERR_FILENO);
 	return cb_landlock_enclose(&wall, cb_landlock_version(), err);

@@ -14,7 +14,11 @@
 struct cb_sweep {
 	uid_t uid;
 	int64_t until, kill_at; /* 0 at first */
+	unsigned empty;		/* passes that found nobody; 0 at first */
 };
+/* The children that this process has now are not the jail's: no sweep of this process ends them, or what they have
+ * below them now. */
+void cb_sweep_spare(void);
 bool cb_sweep_step(struct cb_sweep *s);
 void cb_sweep(uid_t uid);
 #define CB_SWEEP_CHILDREN ((uid_t)-1)

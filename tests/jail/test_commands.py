@@ -93,7 +93,7 @@ class Commands(unittest.TestCase):
                 "--python",
                 str(python),
                 "--facts",
-                "{resource_dir}/interpreter.json",
+                str(folder / "interpreter.json"),
                 "--policy",
                 "agent",
                 "--set",
@@ -116,6 +116,26 @@ class Commands(unittest.TestCase):
         self.assertGreater((folder / "pycache/bundle.pyc").stat().st_size, 500_000)
         facts = json.loads((folder / "interpreter.json").read_text())
         self.assertEqual(facts["answer"]["version"], VERSION)
+
+    def test_a_client_that_fills_in_the_connection_file_alone(self):
+        """The kernel finds its facts, and makes none where it was started."""
+        self.good("install", "--python", self.make_venv(self.folder / "v"))
+        spec = json.loads((self.home / ".local/share/jupyter/kernels/cellblock/kernel.json").read_text())
+        names = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
+        connection = {"transport": "ipc", "ip": str(self.folder / "s"), "key": "k", "signature_scheme": "hmac-sha256"}
+        file = self.folder / "connection.json"
+        file.write_text(json.dumps(connection | {name: i for i, name in enumerate(names, 1)}))
+        (self.work / "{resource_dir}").mkdir()
+        argv = [word.replace("{connection_file}", str(file)) for word in spec["argv"]]
+        kernel = subprocess.Popen(argv, cwd=self.work, env=self.env | spec["env"], stderr=subprocess.DEVNULL)
+        try:
+            while kernel.poll() is None and not all((self.folder / f"s-{i}").exists() for i in range(1, 6)):
+                pass
+            self.assertIsNone(kernel.poll())
+        finally:
+            kernel.kill()
+            kernel.wait()
+        self.assertEqual(list((self.work / "{resource_dir}").iterdir()), [])
 
     def test_install_again_leaves_nothing_of_the_last(self):
         """What lies there is given to each jail."""
@@ -582,8 +602,20 @@ class Commands(unittest.TestCase):
                 self.assertIn(trial["cure"], text)
         if told["level"] == "no-cgroup":
             self.assertIn("memory by a watchdog, and processes; limits.cpu is not held\n", text)
+        self.assertIn(told["kernel_is_old"], (True, False, None))
+        self.assertEqual("in no list of ours" in text, told["kernel_is_old"] is None)
         if "of version 2 has no memory and pids" in told["cgroups"]:  # where systemd has nothing to give to its users
             self.assertNotIn("systemd user session", text)
+
+    def test_doctor_on_a_kernel_that_no_list_speaks_of(self):
+        """That is not the same as a good one."""
+        series = ["setarch", "--uname-2.6", CELLBLOCK, "doctor"]
+        done = subprocess.run([*series, "--json"], env=self.env, capture_output=True, text=True, timeout=60)
+        told = json.loads(done.stdout)
+        self.assertTrue(told["kernel"].startswith("2.6."), told)
+        self.assertIsNone(told["kernel_is_old"])
+        done = subprocess.run(series, env=self.env, capture_output=True, text=True, timeout=60)
+        self.assertIn("in no list of ours", done.stdout)
 
     def test_a_wrong_policy_is_told_also_where_none_is_used(self):
         log = self.folder / "empty.log"

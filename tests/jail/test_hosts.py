@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 import kernels
-from broker import ENDED, SPAWNED, Broker
+from broker import ENDED, SPAWNED, Broker, Refused
 from rawclient import Client
 
 pytestmark = pytest.mark.cellblock_only
@@ -369,6 +369,65 @@ def test_what_a_killed_broker_left_is_swept(work):
             shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.parametrize("kind", ["docker", "capless"])
+def test_the_callers_other_processes_live_on(kind, work):
+    """Who became `cellblock run` by exec may have children, and those children of theirs."""
+    if kind == "capless" and not ROOT:
+        pytest.skip("it is about root")
+    script = "(sleep 1000 & echo $!; exec sleep 1000) >pids 2>&1 & echo $! >first; while [ ! -s pids ]; do :; done; "
+    script += f'exec "$0" run --set isolation.minimum={BARE} -- sh -c "$1"'
+    leaves = f"setsid {PYTHON} -c 'import time; time.sleep(1000)' & echo $! > orphan"
+    command = [*map(str, like(kind)), "sh", "-c", script, kernels.spec_argv()[0][0], leaves]
+    done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=PATIENCE)
+    server = [psutil.Process(int((work / name).read_text())) for name in ("first", "pids")]
+    try:
+        assert done.returncode == 0 and "could not be ended" not in done.stderr, done
+        assert [p.status() for p in server] == ["sleeping"] * 2
+        assert not psutil.pid_exists(int((work / "orphan").read_text()))
+    finally:
+        for process in server:
+            process.kill()
+
+
+def mount(source, **more):
+    return "mounts=" + json.dumps([{"source": str(source), **more}])
+
+
+def test_a_mount_in_a_writable_workspace_is_refused(work):
+    """Nobody judges what cells put in its place."""
+    if not LANDLOCK:
+        pytest.skip("this kernel has no Landlock: there is no level container")
+    (work / "data").mkdir()
+    how = ["run", "--set", "isolation.minimum=container", "--set", mount(work / "data")]
+    done = cellblock(*how, "--", "true", cwd=work, on="docker")
+    assert done.returncode == 125 and "mounts: " in done.stderr and f"{work}/data" in done.stderr, done
+    done = cellblock(*how, "--set", "workspace.mode=ro", "--", "ls", "-d", "data", cwd=work, on="docker")
+    assert (done.returncode, done.stdout) == (0, "data\n"), done
+    (work / "data").rmdir()
+    (work / "data").symlink_to("/var/lib")
+    done = cellblock(*how, "--", "true", cwd=work, on="docker")
+    assert done.returncode != 0 and "the way to it leads through" in done.stderr, done
+
+
+def test_a_mount_that_became_a_link_is_none(tmp_path):
+    """Each helper looks for the sources anew."""
+    if not LANDLOCK:
+        pytest.skip("this kernel has no Landlock: there is no level container")
+    data, secret = tmp_path / "data", tmp_path / "secret"
+    for folder in (data, secret):
+        kernels.let_in(folder)
+        (folder / "file").write_text("s")
+        (folder / "file").chmod(0o644)
+    ask = {"argv": ["cat", f"{data}/file"]}
+    with Host(tmp_path / "k", "no-userns", "--set", "isolation.minimum=container", "--set", mount(data)) as host:
+        assert host.run("1").ok
+        assert host.client.request("cellblock_run_request", ask, channel="control").content["stdout"] == "s"
+        data.rename(tmp_path / "old")
+        data.symlink_to(secret)
+        reply = host.client.request("cellblock_run_request", ask, channel="control").content
+        assert reply["returncode"] == 1 and "Permission denied" in reply["stderr"], reply
+
+
 def test_what_is_executed_outside_is_not_writable(work):
     """Landlock can't take away below what it gave, so a prefix in a writable workspace is refused."""
     if not LANDLOCK:
@@ -460,6 +519,22 @@ def test_level_none_is_only_the_users_wish(work):
     )
     assert (done.returncode, done.stdout) == (0, f"0\n{work}\n"), done
     assert 'level "none"' in done.stderr
+
+
+def test_no_filter_is_level_none(work):
+    """Namespaces can be had, a filter can't: that is told with each jail, and is no level that says "all walls"."""
+    how = ("--set", "workspace.mode=ro", "--set", "network.mode=full")  # the notifier's own filter is refused, too
+    done = cellblock("run", *how, "--", "true", cwd=work, on="no-load")
+    assert done.returncode == 125 and "seccomp: self-test" in done.stderr, done
+    how += ("--set", "isolation.minimum=none")
+    done = cellblock("run", *how, "--", "sh", "-c", "echo $$; grep Seccomp: /proc/self/status", cwd=work, on="no-load")
+    assert done.returncode == 0 and int(done.stdout.split()[0]) < 10, done
+    assert 'isolation level "none"' in done.stderr and "no memory for a filter" in done.stderr, done
+    with Host(work / "kernel", "no-load", *how) as host:
+        cell = host.run("1")
+        assert cell.ok and 'isolation level "none"' in host.banner(), (cell, host.banner())
+        usage = host.client.request("cellblock_usage_request", channel="control").content
+        assert usage["level"] == "none", usage
 
 
 def test_covered_proc(work):
@@ -572,6 +647,50 @@ def test_workspace_on_overlayfs(disk):
     done = cellblock("run", "--", "sh", "-c", "cat file; echo new > made", cwd=place, user=SOMEBODY)
     assert (done.returncode, done.stdout) == (0, "from outside\n"), done
     assert (place / "made").read_text() == "new\n"
+
+
+# A mount namespace of its own, where the workspace's mount is shared as a host's are; below it one without an id-map.
+OVER_ANOTHER = """
+set -e
+mkdir work data rest
+mount -t tmpfs none work
+mount --make-shared work
+mount -t tmpfs none rest
+mkdir work/place work/sub rest/l rest/u rest/w
+mount -t overlay none -o lowerdir=rest/l,upperdir=rest/u,workdir=rest/w work/sub
+echo theirs > data/file
+cd work
+"$0" run --set "$1" -- cat place/file
+grep -c " $PWD/place " /proc/self/mountinfo || true
+"""
+
+
+@pytest.mark.skipif(not ROOT, reason="only root can mount file systems")
+def test_mounts_stay_in_the_jail(tmp_path):
+    """Also where the workspace was cloned without what is mounted below it."""
+    kernels.let_in(tmp_path)
+    data = mount(tmp_path / "data", target=str(tmp_path / "work/place"))
+    command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", OVER_ANOTHER]
+    done = subprocess.run([*command, kernels.spec_argv()[0][0], data], cwd=tmp_path, capture_output=True, text=True,
+                          timeout=PATIENCE, stdin=subprocess.DEVNULL)
+    if "mount: " in done.stderr:
+        pytest.skip(f"this host refuses the mount: {done.stderr.strip()}")
+    assert (done.returncode, done.stdout) == (0, "theirs\n0\n"), done
+    assert "mounted below it are not shown" in done.stderr, done
+
+
+def test_what_hides_the_key_is_never_left_out(work):
+    """An interpreter's prefix may be a link in the workspace, what is laid over the connection file may not."""
+    (work / "real").mkdir()
+    (work / "real/key").write_text("k")
+    (work / "link").symlink_to("real")
+    spec = (f"workspace_source={work}", "workspace_target=/workspace", "workspace_mode=ro", "argv=/bin/true")
+    with Broker(BUILD, *spec, "bind=ro:/usr/share:/workspace/link/key") as broker:
+        assert broker.spawn().gone()
+    with Broker(BUILD, *spec, "bind=ro:/dev/null:/workspace/link/key") as broker:
+        with pytest.raises(Refused) as refused:
+            broker.spawn()
+    assert refused.value.step == "binds" and "symbolic link" in str(refused.value), refused
 
 
 def test_commands_by_message_are_behind_the_same_walls(tmp_path):

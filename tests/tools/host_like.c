@@ -22,6 +22,8 @@
  *
  * no-filter   no program can put itself under a filter, as under gVisor, and no namespaces
  *
+ * no-load     a machine without memory for another filter: none can be loaded but those that notify
+ *
  * no-notifier a kernel that hands no calls to another process, as before Linux 5.0
  *
  * no-watch    a kernel that tells no ordinary user's program what changes in its file systems, as before Linux 6.16
@@ -184,6 +186,17 @@ static void without_filters(void)
 		must(seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1,
 				      SCMP_A0(SCMP_CMP_MASKED_EQ, namespace_flags[i], namespace_flags[i])),
 		     "clone");
+	load(filter);
+}
+
+static void without_memory_for_filters(void)
+{
+	scmp_filter_ctx filter = new_filter();
+
+	must(seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOMEM), SCMP_SYS(seccomp), 2,
+			      SCMP_A0(SCMP_CMP_EQ, SECCOMP_SET_MODE_FILTER),
+			      SCMP_A1(SCMP_CMP_MASKED_EQ, SECCOMP_FILTER_FLAG_NEW_LISTENER, 0)),
+	     "seccomp");
 	load(filter);
 }
 
@@ -381,7 +394,8 @@ int main(int argc, char **argv)
 		      { "old-proc", with_old_proc },	{ "no-userns", without_userns },
 		      { "hidepid", with_hidden_processes },
 		      { "no-cgroup", without_cgroups }, { "short", in_short_container },
-		      { "no-filter", without_filters },	{ "no-notifier", without_notifications },
+		      { "no-filter", without_filters },	{ "no-load", without_memory_for_filters },
+		      { "no-notifier", without_notifications },
 		      { "no-watch", without_watches } };
 
 	for (size_t i = 0; argc > 2 && i < COUNT(kinds); i++) {
@@ -393,7 +407,7 @@ int main(int argc, char **argv)
 	}
 	fprintf(stderr,
 		"usage: host-like docker|docker-old|capless|apparmor|old-proc|hidepid|no-userns|no-cgroup|short|"
-		"no-filter|no-notifier|no-watch "
+		"no-filter|no-load|no-notifier|no-watch "
 		"PROGRAM [ARG]...\n");
 	return 2;
 }

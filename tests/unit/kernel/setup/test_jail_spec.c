@@ -267,6 +267,67 @@ static void test_a_writable_mount_of_what_others_run(void **state)
 	assert_int_equal(rmdir(packages), 0);
 }
 
+/* Where cells can put a link in the place of a source, they would choose what the next kernel mounts there. */
+static void test_mounts_that_cells_could_exchange(void **state)
+{
+	CB_AUTO_PATH data = cb_path_format("%s/home/data", folder);
+	CB_AUTO_PATH models = cb_path_format("%s/home/data/models", folder);
+	CB_AUTO_PATH link = cb_path_format("%s/home/link", folder);
+	CB_AUTO_PATH outside = cb_path_format("%s/home/outside", folder);
+	CB_AUTO_PATH rw = cb_path_format("{\"source\": \"%s\", \"mode\": \"rw\"}", data);
+	CB_AUTO_PATH below = cb_path_format("mounts=[%s, {\"source\": \"%s\", \"target\": \"/m\"}]", rw, models);
+	CB_AUTO_PATH by_link = cb_path_format("mounts=[%s, {\"source\": \"%s/x\", \"target\": \"/m\"}]", rw, link);
+	CB_AUTO_PATH same = cb_path_format("mounts=[%s, {\"source\": \"%s\", \"target\": \"/m\"}]", rw, data);
+	CB_AUTO_PATH beside = cb_path_format("mounts=[%s, {\"source\": \"%s\"}]", rw, outside);
+	CB_AUTO_PATH x = cb_path_format("%s/x", outside);
+	struct cb_jail_spec spec;
+	struct cb_err err;
+
+	(void)state;
+	go("home/work");
+	assert_int_equal(mkdir(data, 0755) | mkdir(models, 0755) | mkdir(outside, 0755) | mkdir(x, 0755), 0);
+	assert_int_equal(plan("notebook", &spec, &err, below), CB_E_DENIED);
+	assert_non_null(strstr(err.text, models));
+	assert_non_null(strstr(err.text, "the way to it leads through"));
+	/* it was exchanged already; and a link of the user's own that leads there first */
+	assert_int_equal(rmdir(models) | symlink(outside, models), 0);
+	assert_int_equal(plan("notebook", &spec, &err, below), CB_E_DENIED);
+	assert_int_equal(symlink("data/models", link), 0);
+	assert_int_equal(plan("notebook", &spec, &err, by_link), CB_E_DENIED);
+	for (size_t i = 0; i < 2; i++) {
+		assert_int_equal(plan("notebook", &spec, &err, i == 0 ? same : beside), 0);
+		cb_jail_spec_release(&spec);
+	}
+	assert_int_equal(unlink(link) | unlink(models) | rmdir(data) | rmdir(x) | rmdir(outside), 0);
+}
+
+/* Without namespaces nobody judges which links cells make in the workspace. */
+static void test_a_mount_by_a_link_of_the_workspace(void **state)
+{
+	CB_AUTO_PATH link = cb_path_format("%s/home/work/link", folder);
+	CB_AUTO_PATH sub = cb_path_format("%s/home/work/sub", folder);
+	CB_AUTO_PATH by_link = cb_path_format("mounts=[{\"source\": \"%s\", \"target\": \"/data\"}]", link);
+	CB_AUTO_PATH inside = cb_path_format("mounts=[{\"source\": \"%s\", \"target\": \"/data\"}]", sub);
+	char less[] = "isolation.minimum=container", ro[] = "workspace.mode=ro";
+	char *weak[] = { by_link, less }, *strong[] = { by_link }, *read_only[] = { by_link, less, ro };
+	char *own[] = { inside, less };
+	struct cb_jail_spec spec;
+	struct cb_err err;
+
+	(void)state;
+	go("home/work");
+	assert_int_equal(symlink("../../guest", link), 0);
+	assert_int_equal(plan_argv("notebook", weak, 2, NULL, &spec, &err), CB_E_DENIED);
+	assert_non_null(strstr(err.text, "the way to it leads through"));
+	assert_int_equal(plan_argv("notebook", strong, 1, NULL, &spec, &err), 0);
+	cb_jail_spec_release(&spec);
+	assert_int_equal(plan_argv("notebook", read_only, 3, NULL, &spec, &err), 0);
+	cb_jail_spec_release(&spec);
+	assert_int_equal(plan_argv("notebook", own, 2, NULL, &spec, &err), 0); /* refused at that level alone */
+	cb_jail_spec_release(&spec);
+	assert_int_equal(unlink(link), 0);
+}
+
 static void test_connection_file_in_workspace(void **state)
 {
 	CB_AUTO_PATH file = cb_path_format("%s/home/work/kernel.json", folder);
@@ -485,6 +546,8 @@ int main(void)
 		cmocka_unit_test(test_home_rule),
 		cmocka_unit_test(test_workspace_mistakes),
 		cmocka_unit_test(test_mounts),
+		cmocka_unit_test(test_mounts_that_cells_could_exchange),
+		cmocka_unit_test(test_a_mount_by_a_link_of_the_workspace),
 		cmocka_unit_test(test_history_in_workspace),
 		cmocka_unit_test(test_a_protected_link_that_leads_nowhere),
 		cmocka_unit_test(test_a_writable_mount_of_what_others_run),

@@ -155,6 +155,28 @@ static void test_limits(void **state)
 		close(g.dir[i]);
 }
 
+static void test_swap_that_nobody_counts(void **state)
+{
+	static const char head[] = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n";
+	struct cb_cgroups c = CB_CGROUPS_NONE;
+	char table[64], text[128];
+
+	(void)state;
+	snprintf(table, sizeof(table), "%s/swaps", tree);
+	assert_false(cb_cg_has_swap(table)); /* a kernel without swap */
+	put("swaps", head);
+	assert_false(cb_cg_has_swap(table));
+	snprintf(text, sizeof(text), "%s/dev/sda2 partition\t1048572\t0\t-2\n", head);
+	put("swaps", text);
+	assert_true(cb_cg_has_swap(table));
+	c.kind = CB_CGROUP_V2;
+	cb_cgroups_describe(&c, text, sizeof(text));
+	assert_string_equal(text, "cgroup v2: memory, pids");
+	c.swaps = true;
+	cb_cgroups_describe(&c, text, sizeof(text));
+	assert_non_null(strstr(text, "swapped out"));
+}
+
 static int make_tree(void **state)
 {
 	(void)state;
@@ -173,6 +195,7 @@ int main(void)
 		cmocka_unit_test(test_nearest_with_controllers),
 		cmocka_unit_test(test_hybrid_host_has_no_controllers),
 		cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_swap_that_nobody_counts),
 	};
 
 	return cmocka_run_group_tests(tests, make_tree, remove_tree);

@@ -490,6 +490,29 @@ static void test_a_cold_jail_has_one_listener(void **state)
 	assert_int_equal(rig.n.pid, 0);
 }
 
+/* As one that is stuck in the kernel: no signal ends it, and its pidfd tells of nothing. */
+static void test_one_that_does_not_die_is_left(void **state)
+{
+	struct cb_notifier n = CB_NOTIFIER_NONE;
+	int ends[2];
+	pid_t pid = fork();
+
+	(void)state;
+	if (pid == 0)
+		for (;;)
+			pause();
+	assert_true(pid > 0);
+	assert_int_equal(pipe(ends), 0);
+	n.pid = pid;
+	n.pidfd = ends[0];
+	n.fds[CB_NOTIFY_TREE] = dup(ends[0]);
+	cb_notify_stop(&n);
+	assert_true(n.pid == 0 && n.pidfd == -1 && n.fds[CB_NOTIFY_TREE] == -1);
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	(void)close(ends[1]);
+}
+
 /* Not where namespaces can't be had, or somebody around listens already. */
 static bool is_possible(void)
 {
@@ -514,6 +537,7 @@ int main(void)
 		WARM(test_the_end_of_the_jobs_leaves_the_guest_served),
 		WARM(test_the_end_of_both_is_the_notifiers),
 		WARM(test_calls_of_both_are_answered_when_it_dies),
+		cmocka_unit_test(test_one_that_does_not_die_is_left),
 		cmocka_unit_test_setup_teardown(test_a_cold_jail_has_one_listener, begin_cold, end_all),
 	};
 	int r;

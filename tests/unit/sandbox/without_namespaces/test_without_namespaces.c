@@ -15,7 +15,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static struct sock_filter allow = { .k = 0x7fff0000 };
@@ -124,6 +127,51 @@ static void test_command(void **state)
 	cb_jail_spec_release(&(struct cb_jail_spec){ .argv = spec.argv, .env = spec.env });
 }
 
+/* A child that has one of its own, whose number it tells. */
+static pid_t begin_family(pid_t *ret_grandchild)
+{
+	int ends[2];
+	pid_t pid;
+
+	assert_int_equal(pipe(ends), 0);
+	pid = fork();
+	if (pid == 0) {
+		pid_t below = fork();
+
+		if (below > 0 && write(ends[1], &below, sizeof(below)) != (ssize_t)sizeof(below))
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	assert_true(pid > 0);
+	assert_int_equal(read(ends[0], ret_grandchild, sizeof(*ret_grandchild)), sizeof(*ret_grandchild));
+	close(ends[0]);
+	close(ends[1]);
+	return pid;
+}
+
+/* Last: who is spared stays so. */
+static void test_children_from_before_are_spared(void **state)
+{
+	pid_t before, below, after, after_below;
+	bool again = true;
+
+	(void)state;
+	assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), 0);
+	before = begin_family(&below);
+	cb_sweep_spare();
+	for (int i = 0; i < 2; i++) { /* a jail that leaves something, and one that leaves nothing */
+		after = i == 0 ? begin_family(&after_below) : 0;
+		cb_sweep(CB_SWEEP_CHILDREN);
+		assert_int_equal(kill(before, 0) | kill(below, 0), 0);
+		if (i == 0)
+			assert_true(kill(after, 0) < 0 && kill(after_below, 0) < 0);
+	}
+	assert_int_equal(kill(below, SIGKILL) | kill(before, SIGKILL), 0);
+	while (again)
+		again = waitpid(-1, NULL, 0) > 0 || errno == EINTR;
+}
+
 static void test_folder_is_removed(void **state)
 {
 	char path[] = "/tmp/cb-test-XXXXXX", outside[] = "/tmp/cb-test-XXXXXX", name[64];
@@ -162,6 +210,7 @@ int main(void)
 		cmocka_unit_test(test_paths),
 		cmocka_unit_test(test_command),
 		cmocka_unit_test(test_folder_is_removed),
+		cmocka_unit_test(test_children_from_before_are_spared),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
