@@ -501,8 +501,8 @@ static void note_no_filter(struct cb_jail *jail)
 	char text[sizeof(jail->note)];
 
 	snprintf(text, sizeof(text),
-		 "isolation level \"none\", since there is no filter of system calls (%s): cells can make any, and are "
-		 "kept from files and networks by namespaces alone",
+		 "isolation level \"none\", since there is no filter of system calls (%s): cells can make any "
+		 "call, and only the other walls stand",
 		 jail->refused);
 	cb_jail_add_note(jail, text);
 }

@@ -376,7 +376,7 @@ static const char *const level_meaning[] = {
 static const char *transactions(enum cb_isolation_level level)
 {
 	return level >= CB_LEVEL_NO_CGROUP
-		       ? "a cell that crashes or is killed is undone, and the session goes on"
+		       ? "a cell that crashes or is killed is undone where a copy was kept, and the session goes on"
 		       : "none at this level: a cell that crashes or is killed costs all variables";
 }
 
