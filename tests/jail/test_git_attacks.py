@@ -333,6 +333,9 @@ BEFORE = {
     "os.chmod('new/hooks/post-update', 0o755); os.rename('new', 'new.git')",
     "link": "os.makedirs('new/hooks'); open('new/hooks/post-update', 'w').write(hook);"
     "os.chmod('new/hooks/post-update', 0o755); os.symlink('new', 'new.git')",
+    "hard link of a link": "os.makedirs('new/hooks'); open('new/hooks/post-update', 'w').write(hook);"
+    "os.chmod('new/hooks/post-update', 0o755); os.symlink('new', 'l');"
+    "os.link('l', 'new.git', follow_symlinks=False)",
     "above": "os.makedirs('above/other/hooks'); open('above/other/hooks/post-update', 'w').write(hook);"
     "os.chmod('above/other/hooks/post-update', 0o755); os.rename('above/other', 'above/new.git');"
     "os.rename('above/new.git', 'new.git')",

@@ -467,15 +467,39 @@ static void test_made_meanwhile(void **state)
 	close(judged.parent);
 }
 
-static int link_to(const struct place *p, const char *from, const char *to)
+static int link_of(const struct place *p, const char *from, const char *to, mode_t type)
 {
 	struct cb_judged a, b;
-	int r = cb_judge_link(&p->judge, from, to, &a, &b);
+	int r = cb_judge_link(&p->judge, from, to, type, &a, &b);
 
 	assert_true((r == 0) == (a.parent >= 0) && (r == 0) == (b.parent >= 0));
 	cb_fd_close(&a.parent);
 	cb_fd_close(&b.parent);
 	return r;
+}
+
+static int link_to(const struct place *p, const char *from, const char *to)
+{
+	return link_of(p, from, to, S_IFREG);
+}
+
+/* A second name of a symbolic link is one that no link may be made with. */
+static void test_links_of_links(void **state)
+{
+	static const char *const names[] = { "new.git", "docs", "a/docs", ".svn", "repo/.git/MERGE_MSG" };
+	struct place *p = *state;
+
+	make_repository(p, "repo/.git");
+	make(p, "a/");
+	make(p, "l@");
+	make(p, "repo/.git/objects/l@");
+	assert_int_equal(link_of(p, "l", "m", S_IFLNK), 0);
+	assert_int_equal(link_of(p, "l", "a/m", S_IFLNK), 0);
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		MAKES_NOT(S_IFLNK, names[i]);
+		assert_int_equal(link_of(p, "l", names[i], S_IFLNK), -EROFS);
+	}
+	assert_int_equal(link_of(p, "repo/.git/objects/l", "repo/.git/objects/m", S_IFLNK), -EROFS);
 }
 
 static void test_links(void **state)
@@ -671,6 +695,7 @@ int main(void)
 		IN_A_FOLDER(test_no_repository_is_made),
 		IN_A_FOLDER(test_made_meanwhile),
 		IN_A_FOLDER(test_links),
+		IN_A_FOLDER(test_links_of_links),
 		IN_A_FOLDER(test_git_can_be_closed_further),
 		IN_A_FOLDER(test_git_rules_need_a_pattern),
 		IN_A_FOLDER(test_paths_that_are_none),
