@@ -481,12 +481,33 @@ static enum cb_act act_of(const struct cb_layer_entry *e, bool whiteout)
 	return e->exists && S_ISDIR(e->st.st_mode) && S_ISDIR(e->old.st_mode) ? CB_ACT_CHANGE : CB_ACT_MAKE;
 }
 
+static int is_git_in(int folder, const char *name)
+{
+	CB_AUTO_FD fd = openat(folder, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	return fd < 0 ? -errno : cb_git_is_folder((const int[2]){ fd, -1 });
+}
+
+/* Also a bare one, a submodule's or a worktree's; what can't be looked into may be one, but in the layer, of which then
+ * nothing is written. */
+static bool is_git_folder(const struct cb_layer *layer, const struct cb_layer_entry *e)
+{
+	bool found = is_git_in(e->upper, e->name) > 0;
+
+	cb_layer_as_owner(layer, true);
+	if (!found && e->exists && S_ISDIR(e->old.st_mode))
+		found = is_git_in(e->lower, e->name) != 0;
+	cb_layer_as_owner(layer, false);
+	return found;
+}
+
 /* By its mode a git folder would be opened to other users, or closed to this one: "rw" has no cell do that either. */
-static void keep_closed(struct cb_layer_entry *e)
+static void keep_closed(const struct cb_layer *layer, struct cb_layer_entry *e)
 {
 	mode_t mode = e->st.st_mode;
 
-	if (!S_ISDIR(mode) || strcasecmp(e->name, ".git") != 0 || ((mode & 022) == 0 && (mode & 0700) == 0700))
+	if (!S_ISDIR(mode) || ((mode & 022) == 0 && (mode & 0700) == 0700) ||
+	    (strcasecmp(e->name, ".git") != 0 && !is_git_folder(layer, e)))
 		return;
 	if (e->exists && S_ISDIR(e->old.st_mode))
 		mode = e->old.st_mode;
@@ -510,7 +531,7 @@ static void see(struct cb_layer *layer, struct cb_layer_entry *e, int depth)
 		return;
 	if (e->exists)
 		e->since = first_changed(layer, e->upper, e->name);
-	keep_closed(e);
+	keep_closed(layer, e);
 	r = cb_layer_judge(layer, e->lower, e->path, act_of(e, whiteout), whiteout ? &e->old : &e->st, false, e);
 	if (r == 0 && !whiteout) {
 		r = judge_link(layer, e);

@@ -345,13 +345,18 @@ def test_a_folder_that_is_moved_while_a_commit_writes_gets_no_more(overlay):
 
 def test_a_git_folder_keeps_its_mode(overlay):
     work, run = overlay.workspace, overlay.client.run
-    was = (work / ".git").stat().st_mode
+    was = (work / ".git").stat()
+    for name in ("objects", "refs", "HEAD"):  # git knows it whatever it is called
+        (work / "f/bare" / name).mkdir(parents=True)
+    for folder in (work / "f/bare", *(work / "f/bare").iterdir()):
+        os.chown(folder, was.st_uid, was.st_gid)
     for mode in (0o777, 0):
         made = "import os; os.makedirs('n/.git', exist_ok=True)\n"
-        assert run(f"{made}for d in '.', 'n': os.chmod(d + '/.git', {mode})").ok
+        assert run(f"{made}for d in '.git', 'n/.git', 'f/bare': os.chmod(d, {mode})").ok
         content = ask(overlay, "commit")
         assert mode == 0 or content["failed"] == 0, content  # what its owner can't read can't be looked through
-        assert (work / ".git").stat().st_mode == was and (work / "n/.git").stat().st_mode & 0o722 == 0o700
+        assert (work / ".git").stat().st_mode == was.st_mode and (work / "n/.git").stat().st_mode & 0o722 == 0o700
+        assert (work / "f/bare").stat().st_mode & 0o777 == 0o755
 
 
 def test_of_several_that_were_deleted_the_time_is_not_known(overlay):
