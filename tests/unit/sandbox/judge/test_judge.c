@@ -523,6 +523,23 @@ static void test_links(void **state)
 	assert_int_equal(link_to(p, "repo/.git/refs/heads/main", "repo/.git/objects/x"), 0);
 }
 
+/* Only * and ? stand for others. */
+static void test_names_with_brackets(void **state)
+{
+	struct place *p = *state;
+	static char *items[] = { "run[1].sh", "a[1]*.sh", "b\\c", "*[x]?", "[d]/e", NULL };
+	const struct cb_strv some = { items, 5 };
+
+	make(p, "sub/");
+	make(p, "[d]/");
+	make(p, "d/");
+	p->judge.patterns = &some;
+	p->judge.paths = NULL;
+	MAKES_NOT(S_IFREG, "run[1].sh", "sub/RUN[1].sh", "a[1].sh", "a[1]bc.sh", "b\\c", "sub/B\\c", "[x]1", "y[X]z",
+		  "[d]/e");
+	MAKES(S_IFREG, "run1.sh", "a1.sh", "a1bc.sh", "bc", "b", "x1", "yxz", "y[x]", "d/e");
+}
+
 /* Who wants git to be read only, in a cell, says so. */
 static void test_git_can_be_closed_further(void **state)
 {
@@ -696,6 +713,7 @@ int main(void)
 		IN_A_FOLDER(test_made_meanwhile),
 		IN_A_FOLDER(test_links),
 		IN_A_FOLDER(test_links_of_links),
+		IN_A_FOLDER(test_names_with_brackets),
 		IN_A_FOLDER(test_git_can_be_closed_further),
 		IN_A_FOLDER(test_git_rules_need_a_pattern),
 		IN_A_FOLDER(test_paths_that_are_none),
