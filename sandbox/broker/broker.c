@@ -13,6 +13,7 @@
 #include "../changes/overlay_changes.h"
 #include "../changes/snapshot.h"
 #include "../changes/workspace_scan.h"
+#include "../changes/written.h"
 #include "../warm/warm.h"
 #include "../without_namespaces/without_namespaces.h"
 #include "launch.h"
@@ -81,18 +82,10 @@ static void kill_inmate(const struct inmate *inmate)
 	(void)syscall(SYS_pidfd_send_signal, inmate->jail.pidfd, SIGKILL, NULL, 0);
 }
 
-/* The fine clock: the times of files may be ahead of the coarse one. */
-static void commit_ended(struct cb_commits *c)
-{
-	if (c->count > 0 && c->span[c->count - 1].ended.tv_sec == 0)
-		clock_gettime(CLOCK_REALTIME, &c->span[c->count - 1].ended);
-}
-
 static void reap_layer(struct broker *b)
 {
 	while (waitpid(b->layer_pid, NULL, 0) < 0 && errno == EINTR)
 		;
-	commit_ended(&b->jail.commits);
 	cb_fd_close(&b->layer_pidfd);
 	b->stuck = false;
 }
@@ -301,14 +294,6 @@ static void write_report(const struct broker *b, const struct cb_broker_request 
 	(void)cb_fd_write_all(pipe, out.data, out.len);
 }
 
-static void commit_begins(struct cb_commits *c)
-{
-	if (c->count == CB_COMMITS_MAX) /* not widened: what others wrote between two commits is not ours */
-		memmove(&c->span[0], &c->span[1], --c->count * sizeof(c->span[0]));
-	memset(&c->span[c->count], 0, sizeof(c->span[0]));
-	clock_gettime(CLOCK_REALTIME_COARSE, &c->span[c->count++].began);
-}
-
 /* In a child, for it may take long. It is not killed with us: what it has begun to write it finishes. */
 static void begin_changes(struct broker *b, const struct cb_broker_request *request, int pipe)
 {
@@ -317,8 +302,8 @@ static void begin_changes(struct broker *b, const struct cb_broker_request *requ
 	sigset_t stop;
 	pid_t pid;
 
-	if (request->op == CB_BROKER_COMMIT)
-		commit_begins(&b->jail.commits);
+	if (request->op == CB_BROKER_COMMIT && b->jail.written == NULL)
+		b->jail.written = cb_written_new();
 	sigemptyset(&stop);
 	sigaddset(&stop, SIGTERM);
 	sigprocmask(SIG_BLOCK, &stop, NULL);
@@ -333,8 +318,6 @@ static void begin_changes(struct broker *b, const struct cb_broker_request *requ
 		write_report(b, request, pipe);
 		_exit(0);
 	}
-	if (pid < 0 && request->op == CB_BROKER_COMMIT)
-		b->jail.commits.count--; /* it has written nothing */
 	b->layer_pidfd = pidfd;
 	b->layer_pid = pid;
 	b->restoring = request->op == CB_BROKER_RESTORE;

@@ -6,6 +6,7 @@
  * The walk ends: depth is bounded, and entries by the layer's own limit.
  */
 #include "overlay_changes.h"
+#include "written.h"
 
 #include "../shared/mounts.h"
 
@@ -241,41 +242,21 @@ static void done(struct cb_layer *layer, const struct cb_layer_entry *e, enum cb
 		add(layer, e->path, change, st, NULL);
 }
 
-/* By a commit, also of another name: a name that goes changes the file's others. No file that a commit has written is
- * younger than its beginning, so that one is told from what others saved meanwhile; links that it has written it does
- * not look at again. */
-static bool is_our_own(const struct cb_commits *c, const struct stat *st)
-{
-	for (size_t i = 0; i < c->count; i++)
-		if (!cb_is_after(c->span[i].began, st->st_ctim) &&
-		    (c->span[i].ended.tv_sec == 0 || !cb_is_after(st->st_ctim, c->span[i].ended)))
-			return S_ISREG(st->st_mode) ? !cb_is_after(st->st_mtim, c->span[i].began)
-						    : c->span[i].ended.tv_sec != 0;
-	return false;
-}
-
 static bool is_outsiders(const struct cb_layer *layer, const struct stat *st, struct timespec since)
 {
-	return cb_is_after(st->st_ctim, since) && !is_our_own(&layer->jail->commits, st);
+	return cb_is_after(st->st_ctim, since) && !cb_written_has(layer->jail->written, st);
 }
 
-/* When a folder was made; 0 where its file system does not say. */
-static struct timespec made_at(int dirfd, const char *name)
+/* When cells changed an entry of the layer, at the earliest: it was made then, whatever they did to it since. What
+ * stands for a name that went is one file for all of them, made with the first. Where the file system does not say,
+ * cells may have changed it at any time. */
+static struct timespec first_changed(const struct cb_layer *layer, int upper, const char *name)
 {
 	struct statx st;
 
-	if (!cb_birth_of(dirfd, name, &st))
-		return (struct timespec){ 0 };
+	if (!cb_birth_of(upper, name, &st))
+		return layer->jail->started;
 	return (struct timespec){ .tv_sec = st.stx_btime.tv_sec, .tv_nsec = st.stx_btime.tv_nsec };
-}
-
-/* When cells changed an entry, at the earliest: whiteouts are names of one file, of which the last one's time is known.
- */
-static struct timespec changed_at(const struct cb_layer *layer, const struct cb_layer_entry *e)
-{
-	if (S_ISDIR(e->st.st_mode))
-		return made_at(e->upper, e->name);
-	return cb_layer_is_whiteout(&e->st) && e->st.st_nlink > 1 ? layer->jail->started : e->st.st_ctim;
 }
 
 /* Whether anything in a folder of the workspace is. */
@@ -369,13 +350,26 @@ static int open_folders(struct cb_layer *layer, const struct cb_layer_entry *e, 
 	return r;
 }
 
+/* A mode that others have set, as it seems after cells changed something in the folder, stays. */
+static bool keep_mode(struct cb_layer *layer, struct cb_layer_entry *e)
+{
+	if (!e->exists || !S_ISDIR(e->old.st_mode) || ((e->st.st_mode ^ e->old.st_mode) & 0777) == 0 ||
+	    !is_outsiders(layer, &e->old, e->since))
+		return false;
+	e->st.st_mode = e->old.st_mode;
+	cb_layer_add(layer, e->path, CB_CHANGE_SKIPPED, &e->old,
+		     "changed outside, as it seems after the cells' change: its mode stays");
+	return true;
+}
+
 /* A folder: what was in its place and is none goes, then itself, then what is in it. */
 static void see_folder(struct cb_layer *layer, struct cb_layer_entry *e, int depth)
 {
-	bool was_folder = e->exists && S_ISDIR(e->old.st_mode);
+	bool was_folder = e->exists && S_ISDIR(e->old.st_mode), kept = keep_mode(layer, e);
 	bool changed = !was_folder || ((e->st.st_mode ^ e->old.st_mode) & 0777) != 0;
 	CB_AUTO_FD upper = -1;
 	CB_AUTO_FD lower = -1;
+	struct stat open;
 	int r = 0;
 
 	if (depth >= CB_LAYER_DEPTH_MAX) {
@@ -401,9 +395,9 @@ static void see_folder(struct cb_layer *layer, struct cb_layer_entry *e, int dep
 	if (changed || r < 0)
 		done(layer, e, e->exists ? CB_CHANGE_MODIFIED : CB_CHANGE_ADDED, &e->st, r);
 	if (r == 0) {
-		cb_layer_unlock_folder(layer, lower);
+		cb_layer_unlock_folder(layer, lower, &open);
 		walk(layer, upper, lower, e->path, depth + 1);
-		cb_layer_lock_folder(layer, lower, e->st.st_mode);
+		cb_layer_lock_folder(layer, lower, &open, e->st.st_mode, !kept);
 	}
 }
 
@@ -441,6 +435,8 @@ static void see_plain(struct cb_layer *layer, struct cb_layer_entry *e, int dept
 		return;
 	if (e->exists && (e->old.st_mode & S_IFMT) == (e->st.st_mode & S_IFMT) &&
 	    (link ? cb_layer_same_link(layer, e) : cb_layer_same_file(layer, e))) {
+		if (layer->commit)
+			cb_written_note(layer->jail->written, &e->old);
 		keep_name(layer, e);
 		return;
 	}
@@ -485,12 +481,33 @@ static enum cb_act act_of(const struct cb_layer_entry *e, bool whiteout)
 	return e->exists && S_ISDIR(e->st.st_mode) && S_ISDIR(e->old.st_mode) ? CB_ACT_CHANGE : CB_ACT_MAKE;
 }
 
+static int is_git_in(int folder, const char *name)
+{
+	CB_AUTO_FD fd = openat(folder, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	return fd < 0 ? -errno : cb_git_is_folder((const int[2]){ fd, -1 });
+}
+
+/* Also a bare one, a submodule's or a worktree's; what can't be looked into may be one, but in the layer, of which then
+ * nothing is written. */
+static bool is_git_folder(const struct cb_layer *layer, const struct cb_layer_entry *e)
+{
+	bool found = is_git_in(e->upper, e->name) > 0;
+
+	cb_layer_as_owner(layer, true);
+	if (!found && e->exists && S_ISDIR(e->old.st_mode))
+		found = is_git_in(e->lower, e->name) != 0;
+	cb_layer_as_owner(layer, false);
+	return found;
+}
+
 /* By its mode a git folder would be opened to other users, or closed to this one: "rw" has no cell do that either. */
-static void keep_closed(struct cb_layer_entry *e)
+static void keep_closed(const struct cb_layer *layer, struct cb_layer_entry *e)
 {
 	mode_t mode = e->st.st_mode;
 
-	if (!S_ISDIR(mode) || strcasecmp(e->name, ".git") != 0 || ((mode & 022) == 0 && (mode & 0700) == 0700))
+	if (!S_ISDIR(mode) || ((mode & 022) == 0 && (mode & 0700) == 0700) ||
+	    (strcasecmp(e->name, ".git") != 0 && !is_git_folder(layer, e)))
 		return;
 	if (e->exists && S_ISDIR(e->old.st_mode))
 		mode = e->old.st_mode;
@@ -513,8 +530,8 @@ static void see(struct cb_layer *layer, struct cb_layer_entry *e, int depth)
 	if (whiteout && !e->exists)
 		return;
 	if (e->exists)
-		e->since = changed_at(layer, e);
-	keep_closed(e);
+		e->since = first_changed(layer, e->upper, e->name);
+	keep_closed(layer, e);
 	r = cb_layer_judge(layer, e->lower, e->path, act_of(e, whiteout), whiteout ? &e->old : &e->st, false, e);
 	if (r == 0 && !whiteout) {
 		r = judge_link(layer, e);
@@ -556,7 +573,7 @@ static void see_hidden(struct cb_layer *layer, const struct cb_strv *above, int 
 {
 	CB_AUTO_STRV names = { 0 };
 	char full[PATH_MAX];
-	struct timespec made = made_at(upper, "");
+	struct timespec made = first_changed(layer, upper, "");
 	int listed;
 
 	cb_layer_as_owner(layer, true);

@@ -51,7 +51,7 @@ struct cb_layer_entry {
 	int upper, lower;	 /* the folders that hold them; lower -1 = none */
 	struct stat st, old;
 	bool exists;	       /* old is set */
-	struct timespec since; /* when cells changed it, at the earliest; 0 = unknown */
+	struct timespec since; /* when cells changed it, at the earliest */
 	/* as judged: */
 	enum cb_git_part part;
 	bool maker;
@@ -107,9 +107,11 @@ int cb_layer_write_name(const struct cb_layer *layer, const struct cb_layer_entr
 int cb_layer_write_link(const struct cb_layer *layer, const struct cb_layer_entry *e);
 /* Open to its owner, for what goes into it. */
 int cb_layer_write_folder(const struct cb_layer *layer, const struct cb_layer_entry *e);
-/* The same for a folder that is there; and its mode when all is in it. */
-void cb_layer_unlock_folder(const struct cb_layer *layer, int folder);
-void cb_layer_lock_folder(const struct cb_layer *layer, int folder, mode_t mode);
+/* The same for a folder that is there, which is then `ret`; and its mode when all is in it, if others have not set one
+ * meanwhile. `agreed`: the layer's has that, too. */
+void cb_layer_unlock_folder(const struct cb_layer *layer, int folder, struct stat *ret);
+void cb_layer_lock_folder(const struct cb_layer *layer, int folder, const struct stat *unlocked, mode_t mode,
+			  bool agreed);
 /* Removes what is in the entry's place; what is protected in it, or newer, stays and is reported, and then so does it:
  * -ENOTEMPTY. */
 int cb_layer_remove(struct cb_layer *layer, int lower, const char *name, const char *path, int depth);

@@ -97,13 +97,14 @@ _Noreturn void cb_job_read(struct cb_job *job)
 	cb_job_done(job, &head, NULL, 0);
 }
 
-static void write_all(struct cb_job *job, int fd, const char *path, uint64_t *at)
+/* What is appended comes behind what cells append meanwhile; *at is then where that ends. */
+static void write_all(struct cb_job *job, int fd, const char *path, bool append, uint64_t *at)
 {
 	const uint8_t *p = job->in.payload;
 	size_t left = job->in_len;
 
 	while (left > 0) {
-		ssize_t n = pwrite(fd, p, left, (off_t)*at);
+		ssize_t n = append ? write(fd, p, left) : pwrite(fd, p, left, (off_t)*at);
 		int error = errno;
 
 		if (n < 0)
@@ -111,7 +112,7 @@ static void write_all(struct cb_job *job, int fd, const char *path, uint64_t *at
 				    (unsigned long long)*at);
 		p += n;
 		left -= (size_t)n;
-		*at += (uint64_t)n;
+		*at = append ? (uint64_t)lseek(fd, 0, SEEK_CUR) : *at + (uint64_t)n;
 	}
 }
 
@@ -120,21 +121,22 @@ _Noreturn void cb_job_write(struct cb_job *job)
 	struct cb_job_frame asked = job->in.head, head = { .op = CB_JOB_DONE };
 	struct cb_job_place place;
 	char path[PATH_MAX];
+	bool append = (asked.flags & (CB_JOB_APPEND | CB_JOB_AT_OFFSET)) == CB_JOB_APPEND;
 	struct stat st;
 	uint64_t at = 0;
 	int fd;
 
 	cb_job_place_of_request(job, CB_PLACE_FOLLOW | ((asked.flags & CB_JOB_PARENTS) != 0 ? CB_PLACE_PARENTS : 0),
 				&place, path);
-	fd = open_file(job, &place, path, O_WRONLY | O_CREAT, &st);
+	fd = open_file(job, &place, path, O_WRONLY | O_CREAT | (append ? O_APPEND : 0), &st);
 	if ((asked.flags & CB_JOB_AT_OFFSET) != 0)
 		at = asked.a;
-	else if ((asked.flags & CB_JOB_APPEND) != 0)
+	else if (append)
 		at = (uint64_t)st.st_size;
 	else if (ftruncate(fd, 0) < 0)
 		cb_job_fail_path(job, path, -errno);
 	for (cb_job_receive(job); job->in.head.op == CB_JOB_DATA; cb_job_receive(job))
-		write_all(job, fd, path, &at);
+		write_all(job, fd, path, append, &at);
 	if (fstat(fd, &st) == 0)
 		head.a = (uint64_t)st.st_size;
 	cb_job_done(job, &head, NULL, 0);

@@ -570,15 +570,15 @@ int cb_judge(const struct cb_judge *judge_, const char *path, enum cb_act act, m
 	return r;
 }
 
-int cb_judge_link(const struct cb_judge *judge_, const char *from, const char *to, struct cb_judged *ret_from,
-		  struct cb_judged *ret_to)
+int cb_judge_link(const struct cb_judge *judge_, const char *from, const char *to, mode_t type,
+		  struct cb_judged *ret_from, struct cb_judged *ret_to)
 {
-	int r = cb_judge(judge_, from, CB_ACT_LINK, S_IFREG, -1, ret_from);
+	int r = cb_judge(judge_, from, CB_ACT_LINK, type, -1, ret_from);
 
 	ret_to->parent = -1;
 	if (r < 0)
 		return r;
-	r = cb_judge(judge_, to, CB_ACT_MAKE, S_IFREG, -1, ret_to);
+	r = cb_judge(judge_, to, CB_ACT_MAKE, type, -1, ret_to);
 	if (r == 0 && (ret_from->git_ino != ret_to->git_ino || ret_from->git_dev != ret_to->git_dev)) {
 		snprintf(ret_to->refused, sizeof(ret_to->refused), "%s", ".git");
 		r = -EROFS;

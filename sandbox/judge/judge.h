@@ -87,9 +87,12 @@ struct cb_judged {
  * A rename is REMOVE of the source and MAKE of the target; an exchange is both for either. */
 int cb_judge(const struct cb_judge *judge, const char *path, enum cb_act act, mode_t type, int content,
 	     struct cb_judged *ret);
-/* A second name `to` for the file `from`: both are judged, and neither leads into a git folder or out of it. */
-int cb_judge_link(const struct cb_judge *judge, const char *from, const char *to, struct cb_judged *ret_from,
-		  struct cb_judged *ret_to);
+/* A second name `to` for the entry `from`, which S_IFMT bits `type` say may be a symbolic link: both are judged, and
+ * neither leads into a git folder or out of it. Where a link leads from there is left to cb_judge_link_text. */
+int cb_judge_link(const struct cb_judge *judge, const char *from, const char *to, mode_t type,
+		  struct cb_judged *ret_from, struct cb_judged *ret_to);
+/* Whether git would take the folder (two, of which each may be -1, together) for a repository: 1, 0 or negative. */
+int cb_git_is_folder(const int folders[2]);
 /* After an entry was made whose judgement says `maker`: -EROFS if its folder is a repository now, since somebody else
  * made another part of it meanwhile (two jails in one folder). The caller then takes back what it did. */
 int cb_judge_made(const struct cb_judged *judged);

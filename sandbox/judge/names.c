@@ -90,7 +90,7 @@ size_t cb_name_fold(const char *name, size_t n, char *out)
 
 static bool is_special(char c)
 {
-	return c == '*' || c == '?' || c == '[' || c == '\\';
+	return c == '*' || c == '?';
 }
 
 static bool has_special(const char *s, size_t n)
@@ -103,19 +103,24 @@ static bool has_special(const char *s, size_t n)
 
 bool cb_name_is_glob(const char *pattern)
 {
-	return strpbrk(pattern, "*?[\\") != NULL;
+	return strpbrk(pattern, "*?") != NULL;
 }
 
 static bool glob_fits(const char *pattern, size_t p, const char *name, size_t n)
 {
-	char glob[PATH_MAX], text[NAME_MAX + 1];
+	char glob[2 * PATH_MAX], text[NAME_MAX + 1];
+	size_t have = 0;
 
 	if (pattern[0] == '*' && !has_special(pattern + 1, p - 1)) /* the usual one, at a tenth of the cost */
 		return n >= p - 1 && strncasecmp(pattern + 1, name + n - (p - 1), p - 1) == 0;
-	if (p >= sizeof(glob) || n >= sizeof(text))
+	if (2 * p >= sizeof(glob) || n >= sizeof(text))
 		return true; /* longer than any name: never let through */
-	memcpy(glob, pattern, p);
-	glob[p] = '\0';
+	for (size_t i = 0; i < p; i++) { /* to fnmatch more is special than to us */
+		if (pattern[i] == '[' || pattern[i] == '\\')
+			glob[have++] = '\\';
+		glob[have++] = pattern[i];
+	}
+	glob[have] = '\0';
 	memcpy(text, name, n);
 	text[n] = '\0';
 	return fnmatch(glob, text, FNM_CASEFOLD) == 0;

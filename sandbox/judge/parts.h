@@ -43,8 +43,6 @@ bool cb_git_is_dot(const char *folded, size_t n);
  * checked out into such a folder, `self`, is none. */
 bool cb_git_is_bare_name(const char *folded, size_t n);
 bool cb_git_is_checkout(int self);
-/* Whether git would take the folder (two, of which each may be -1, together) for a repository: 1, 0 or negative. */
-int cb_git_is_folder(const int folders[2]);
 /* Whether entries of `rest`, a path from a git folder, are passed on the way to what may be written. */
 bool cb_git_passes(const char *rest);
 /* Whether an entry may be written in a git folder; `folded` is `rest`, folded. */

@@ -60,12 +60,23 @@ void cb_serve_access(struct cb_request *q)
 	cb_request_done(q, r);
 }
 
+/* Also a bare one, a submodule's or a worktree's; one that can't be looked into may be one. */
+static bool is_git_folder(const struct cb_entry *e)
+{
+	CB_AUTO_FD fd = -1;
+
+	if (!S_ISDIR(e->st.st_mode))
+		return false;
+	fd = openat(e->parent, e->itself ? "." : e->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return fd < 0 || cb_git_is_folder((const int[2]){ fd, -1 }) != 0;
+}
+
 /* By its mode the workspace, or a git folder, would be opened to other users, or closed to this one. */
 static bool is_opened_up(const struct cb_entry *e, mode_t mode)
 {
-	bool top = e->path[0] == '\0' || strcasecmp(e->name, ".git") == 0;
-
-	return top && mode != (e->st.st_mode & 01777) && ((mode & 022) != 0 || (mode & 0700) != 0700);
+	if (mode == (e->st.st_mode & 01777) || ((mode & 022) == 0 && (mode & 0700) == 0700))
+		return false;
+	return e->path[0] == '\0' || strcasecmp(e->name, ".git") == 0 || is_git_folder(e);
 }
 
 void cb_serve_chmod(struct cb_request *q)

@@ -416,6 +416,8 @@ static int add_link(const struct cb_entry *from, const struct cb_entry *to, cons
 
 	if (content < 0 || fstat(content, &st) < 0)
 		return -errno;
+	if (((st.st_mode ^ from->st.st_mode) & S_IFMT) != 0)
+		return -EBUSY; /* others have exchanged what was judged */
 	r = S_ISREG(st.st_mode) ? cb_entry_judge_file(from, &st, 0) : 0;
 	if (r == 0)
 		r = cb_made_look(content, "", &st);
@@ -462,7 +464,7 @@ void cb_serve_link(struct cb_request *q)
 		return;
 	}
 	cb_change_lock();
-	r = cb_judge_link(&cb_notify_self.judge, from.path, to.path, &old, &new);
+	r = cb_judge_link(&cb_notify_self.judge, from.path, to.path, from.st.st_mode & S_IFMT, &old, &new);
 	if (r == -EROFS)
 		cb_refused_by(CB_REFUSED_NAME, new.refused[0] != '\0' ? to.path : from.path,
 			      new.refused[0] != '\0' ? new.refused : old.refused);

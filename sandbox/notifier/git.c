@@ -1,7 +1,8 @@
 /* Git's indexes and references, and the locks that become them: see enum cb_git_part.
  *
  * Trust domain: the notifier. What a cell has written there is looked at, and what was looked at is what is put in
- * place: a file of our own, whose name no cell may open, since a cell may still hold the one that it wrote.
+ * place: a file of our own, whose name no cell may open, since a cell may still hold the one that it wrote. Nobody
+ * waits until the disk has it, as git does not either unless it is set up so.
  *
  * A lock is git's promise to itself: what it has written there it renames onto the file. So of locks that git outside
  * has made a cell can't write, replace or remove one. Those that this jail has made are known by inode; each is held

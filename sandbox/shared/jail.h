@@ -21,16 +21,6 @@
 enum cb_upper { CB_UPPER_WORKSPACE, CB_UPPER_PACKAGES, CB_UPPERS };
 #define CB_UPPER_CHANGES "changes" /* the folder in the layer that holds them */
 
-/* When this broker's commits wrote to the workspace, by the clock of files' times. The oldest goes, if need be: what it
- * wrote is taken for others' then. */
-#define CB_COMMITS_MAX 1024
-struct cb_commits {
-	size_t count;
-	struct {
-		struct timespec began, ended; /* ended 0: not yet */
-	} span[CB_COMMITS_MAX];
-};
-
 /* What the broker prepared outside and pid 1 uses inside. All fds are O_PATH or mount fds, CLOEXEC, -1 = none. */
 struct cb_jail {
 	const struct cb_jail_spec *spec;
@@ -47,7 +37,7 @@ struct cb_jail {
 	int root_fd;		 /* from_root: detached mount of spec->root_path; -1 else */
 	int upper_fd[CB_UPPERS]; /* detached mounts of the last jail's upper layers; -1 = none yet */
 	struct timespec started; /* before anything of the workspace was seen inside */
-	struct cb_commits commits;
+	struct cb_written *written; /* by this broker's commits (changes/written.h); NULL = there was none */
 	int watch_fd;		 /* tells what changes in the workspace's layer (overlay_watch.h); -1 = nothing does */
 	int merged_fd;		 /* detached mount of the last jail's overlay workspace; -1 = none */
 	bool packages_dropped;	 /* the last jail's layer over the prefix was given up: the next jail's user is told */

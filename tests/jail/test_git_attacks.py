@@ -333,6 +333,9 @@ BEFORE = {
     "os.chmod('new/hooks/post-update', 0o755); os.rename('new', 'new.git')",
     "link": "os.makedirs('new/hooks'); open('new/hooks/post-update', 'w').write(hook);"
     "os.chmod('new/hooks/post-update', 0o755); os.symlink('new', 'new.git')",
+    "hard link of a link": "os.makedirs('new/hooks'); open('new/hooks/post-update', 'w').write(hook);"
+    "os.chmod('new/hooks/post-update', 0o755); os.symlink('new', 'l');"
+    "os.link('l', 'new.git', follow_symlinks=False)",
     "above": "os.makedirs('above/other/hooks'); open('above/other/hooks/post-update', 'w').write(hook);"
     "os.chmod('above/other/hooks/post-update', 0o755); os.rename('above/other', 'above/new.git');"
     "os.rename('above/new.git', 'new.git')",
@@ -351,6 +354,36 @@ def test_a_bare_repository_made_later(work, way, where):
     git(work, "init", "-q", "--bare", "new.git")
     git(work, "push", "-q", "new.git", "main")
     assert (work / "hooked").exists() == (where is outside)
+
+
+GIT_FOLDERS = [".git", "bare", "x.git", ".git/modules/m", ".git/worktrees/w"]
+
+
+CHMODS = {
+    "by name": "os.chmod(f, mode)",
+    "by dots": "os.chmod(f + '/.', mode)",
+    "by descriptor": "os.fchmod(os.open(f, os.O_RDONLY), mode)",
+}
+
+
+@pytest.mark.parametrize("where", [outside, inside])
+@pytest.mark.parametrize("way", CHMODS)
+def test_no_git_folder_is_opened_to_others_or_closed(work, where, way):
+    """Whatever it is called."""
+    for name in GIT_FOLDERS[1:4]:
+        git(work, "init", "-q", "--bare", name)
+    git(work, "worktree", "add", "-q", "w", "side")
+    folders = [work / name for name in GIT_FOLDERS]
+    before = [f.stat().st_mode & 0o777 for f in folders]
+    for mode in (0o777, 0o720, 0o500, 0):
+        for f, was in zip(folders, before):
+            done = where(work, f"import os; f, mode = {str(f.relative_to(work))!r}, {mode}; {CHMODS[way]}")
+            assert (done.returncode == 0) == (where is outside), (f, mode, done)
+            assert (f.stat().st_mode & 0o777 == was) == (where is inside), (f, mode)
+            f.chmod(was)
+    others = f"import os; f = 'd'; os.mkdir(f)\nfor mode in 0o777, 0o755: {CHMODS[way]}\n"
+    done = where(work, others + "os.chmod(f, 0); os.chmod(f, 0o755)")
+    assert done.returncode == 0, done
 
 
 def test_a_work_tree_whose_name_ends_so(work):

@@ -40,7 +40,7 @@ def tree(folder):
 
 
 def await_tick():
-    """A commit takes what is as young as itself, by the kernel's coarse clock, for its own."""
+    """By the kernel's coarse clock what is as young as what it is compared with counts as no younger."""
     coarse, now = 5, time.time()
     while time.clock_gettime(coarse) <= now:
         pass
@@ -135,6 +135,65 @@ def test_what_was_changed_outside_later_stays(overlay):
     assert (work / "a").read_text() == "newest"
 
 
+def skipped_of(content):
+    return {e["path"]: e["reason"] for e in content["changes"] if e["change"] == "skipped"}
+
+
+ONCE_MORE = {
+    "appended": "open('a', 'a').write('!')",
+    "other modes": "os.chmod('a', 0o600)",
+    "another name": "os.path.exists('a2') or os.link('a', 'a2')",
+    "open all the time": "f.write('!'); f.flush()",
+}
+
+
+@pytest.mark.parametrize("way", ONCE_MORE)
+def test_what_cells_change_once_more_was_theirs_before(overlay, way):
+    """No cell has seen what was saved outside since they changed it first."""
+    work, run = overlay.workspace, overlay.client.run
+    assert run("import os; f = open('a', 'w'); f.write('older'); f.flush()").ok
+    await_tick()
+    (work / "a").write_text("newer")
+    await_tick()
+    for _ in range(2):  # the first list is not the end of it
+        assert run(ONCE_MORE[way]).ok
+        assert "a" in skipped_of(ask(overlay, "commit"))
+        assert (work / "a").read_text() == "newer"
+        await_tick()
+
+
+def test_a_file_that_comes_again_leaves_the_time_of_another_that_went(overlay):
+    """What stands for both of them changes then."""
+    work, run = overlay.workspace, overlay.client.run
+    assert run("import os; os.remove('a'); os.remove('b')").ok
+    await_tick()
+    (work / "a").write_text("newer")
+    await_tick()
+    assert run("open('b', 'w').write('b'); os.chmod('b', 0o755)").ok
+    assert set(skipped_of(ask(overlay, "commit"))) == {"a"}
+    assert (work / "a").read_text() == "newer"
+
+
+def test_a_folder_whose_mode_was_changed_outside_keeps_it(overlay):
+    work, run = overlay.workspace, overlay.client.run
+    assert run("import os; [open(n + '/new', 'w').close() for n in 'df']; os.chmod('f', 0o750)").ok
+    await_tick()
+    (work / "d").chmod(0o700)
+    await_tick()
+    content = ask(overlay, "commit")
+    assert LATER in skipped_of(content)["d"] and {("added", "d/new"), ("modified", "f")} <= listed(content)
+    assert [(work / n).stat().st_mode & 0o777 for n in "df"] == [0o700, 0o750]
+    assert run("os.chmod('f', 0o711); open('f/more', 'w').close()").ok
+    content = ask(overlay, "commit")  # the commit before is nobody else's change
+    assert ("modified", "f") in listed(content) and set(skipped_of(content)) == {"d"}
+    assert [(work / n).stat().st_mode & 0o777 for n in "df"] == [0o700, 0o711]
+    (work / "f").chmod(0o700)
+    await_tick()
+    assert run("open('f/most', 'w').close()").ok
+    assert set(skipped_of(ask(overlay, "commit"))) == {"d", "f"}
+    assert [(work / n).stat().st_mode & 0o777 for n in "df"] == [0o700, 0o700]
+
+
 AGAIN = """
 import mmap, os, shutil
 shutil.rmtree("d"); os.mkdir("d"); open("d/e1", "w").write("e1")
@@ -223,6 +282,30 @@ def test_what_is_saved_outside_while_a_commit_writes_stays(overlay):
     assert (work / "large").stat().st_size == 200 << 20
 
 
+def test_what_keeps_an_old_time_outside_while_a_commit_writes_stays(overlay):
+    """As it is unpacked, copied, or renamed from a temporary file that was written before."""
+    work, run = overlay.workspace, overlay.client.run
+    names = ("a", "b", "d/x", "z")
+    (work / ".saved").write_text("newer")
+    await_tick()
+    assert run(LARGE.format("large") + "; ".join(f"open({name!r}, 'w').write('older')" for name in names)).ok
+
+    def save():
+        await_tick()
+        (work / ".saved").rename(work / "a")
+        for name in names[1:]:
+            (work / name).write_text("newer")
+            os.utime(work / name, (1, 1))
+        (work / "d").chmod(0o700)
+
+    first = commit_while(overlay, save)
+    assert run("; ".join(f"open({name!r}, 'a').write('!')" for name in names)).ok
+    second = ask(overlay, "commit")
+    assert {*names, "d"} <= set(skipped_of(second)), (first, second)
+    assert {(work / name).read_text() for name in names} == {"newer"}
+    assert (work / "d").stat().st_mode & 0o777 == 0o700
+
+
 def test_what_is_saved_outside_while_a_commit_removes_stays(overlay):
     work, run = overlay.workspace, overlay.client.run
     many = 5000
@@ -262,13 +345,18 @@ def test_a_folder_that_is_moved_while_a_commit_writes_gets_no_more(overlay):
 
 def test_a_git_folder_keeps_its_mode(overlay):
     work, run = overlay.workspace, overlay.client.run
-    was = (work / ".git").stat().st_mode
+    was = (work / ".git").stat()
+    for name in ("objects", "refs", "HEAD"):  # git knows it whatever it is called
+        (work / "f/bare" / name).mkdir(parents=True)
+    for folder in (work / "f/bare", *(work / "f/bare").iterdir()):
+        os.chown(folder, was.st_uid, was.st_gid)
     for mode in (0o777, 0):
         made = "import os; os.makedirs('n/.git', exist_ok=True)\n"
-        assert run(f"{made}for d in '.', 'n': os.chmod(d + '/.git', {mode})").ok
+        assert run(f"{made}for d in '.git', 'n/.git', 'f/bare': os.chmod(d, {mode})").ok
         content = ask(overlay, "commit")
         assert mode == 0 or content["failed"] == 0, content  # what its owner can't read can't be looked through
-        assert (work / ".git").stat().st_mode == was and (work / "n/.git").stat().st_mode & 0o722 == 0o700
+        assert (work / ".git").stat().st_mode == was.st_mode and (work / "n/.git").stat().st_mode & 0o722 == 0o700
+        assert (work / "f/bare").stat().st_mode & 0o777 == 0o755
 
 
 def test_of_several_that_were_deleted_the_time_is_not_known(overlay):
@@ -372,7 +460,8 @@ def test_what_a_hostile_cell_leaves(overlay, nothing_left):
     assert not list(outside.iterdir())
     assert os.readlink(work / "target") == str(outside), "what came later outside stays"
     assert overlay.client.run(
-        "import shutil; os.utime('holes'); shutil.rmtree('target'); os.mkdir('target')\n"
+        "import shutil; os.remove('holes'); shutil.rmtree('target'); os.mkdir('target')\n"
+        "with open('holes', 'wb') as f: f.truncate(1 << 40)\n"
         "with open('target/planted', 'w') as f: f.write('p')"
     ).ok
     said.update({e["path"]: e for e in ask(overlay, "commit")["changes"]})

@@ -296,6 +296,53 @@ def test_a_deep_and_broken_tree_is_cleaned(client, folder):
     assert (reply["deleted"], reply["left"]) == (1200, 0)
 
 
+DEEP = "/".join(["d"] * 40)
+
+
+@pytest.mark.parametrize("mode", ["rw", "overlay"])
+@pytest.mark.parametrize("op", ["delete", "clean"])
+def test_a_deep_tree_that_was_there_before(start, tmp_path, op, mode):
+    """An overlay moves no such folder, and nothing moves one whose links would then lead out."""
+    deep = tmp_path / "work/top" / DEEP
+    deep.mkdir(parents=True)
+    for folder in (deep, deep.parent, deep.parents[20]):
+        for name in ("e", "wide0", "wide1"):
+            (folder / name / "in").mkdir(parents=True)
+            (folder / name / "in/link").symlink_to("../" * 12 + "x")
+            (folder / name / "in/f").write_text("f")
+    c = start(args=["--set", f"workspace.mode={mode}"], workspace=tmp_path / "work").client
+    there = c.run("import os; sum(len(d) + len(f) for _, d, f in os.walk('top'))").result
+    reply = ask(c, op, path="top", **({"recursive": True} if op == "delete" else {})).content
+    assert reply["status"] == "ok" and reply["deleted"] == int(there) + (op == "delete"), reply
+    assert c.run("os.listdir('top') if os.path.exists('top') else []").result == "[]"
+
+
+def test_what_can_not_be_deleted_deep_is_counted(start, tmp_path):
+    deep = tmp_path / "work/top" / DEEP
+    for name in ("a/.vscode/x", "b/.vscode/y", "c/d/e/f"):
+        (deep / name).mkdir(parents=True)
+    c = start(workspace=tmp_path / "work").client
+    reply = ask(c, "clean", path="top").content
+    assert (reply["deleted"], reply["left"]) == (4, 2) and ".vscode" in reply["first_left"] + ".vscode", reply
+    assert sorted(os.listdir(deep)) == ["a", "b"]
+    refused(c, "OSError", "2 entries in top could not be deleted", "delete", path="top", recursive=True)
+
+
+def test_what_cells_append_meanwhile_stays(client, folder):
+    path, chunk, parts = f"{folder}/log", b"w" * (1 << 20), 16
+    cell = client.run(
+        f"import threading\nstop, n = False, 0\nf = open({path!r}, 'ab', buffering=0)\n"
+        "def add():\n    global n\n    while not stop: n += f.write(b'c')\n"
+        "adding = threading.Thread(target=add, daemon=True); adding.start()"
+    )
+    assert cell.ok, cell
+    for _ in range(4):
+        reply = ask(client, "write", buffers=[chunk] * parts, path=path, append=True).content
+        assert reply["status"] == "ok" and reply["size"] >= parts * len(chunk), reply
+    code = f"stop = True; adding.join(); data = open({path!r}, 'rb').read(); (data.count(b'w'), data.count(b'c') == n)"
+    assert client.run(code).result == f"({4 * parts * len(chunk)}, True)"
+
+
 def test_a_killed_helper_is_a_clear_error(start):
     """The guest may kill what serves the supervisor: it has the same uid. The answer says so; nothing hangs."""
     client, folder = start().client, "."

@@ -1,5 +1,6 @@
 /* Entries that are put into the workspace, or removed from it: what others make beside them, and save, stays. */
 #include "../../../../sandbox/changes/overlay_changes.h"
+#include "../../../../sandbox/changes/written.h"
 #include "../../broken_folder.h"
 #include "../../folder.h"
 
@@ -274,10 +275,11 @@ static void test_what_is_saved_while_a_folder_is_removed_stays(void **state)
 	cb_buf_release(&layer.entries);
 }
 
-/* The times of a file that a commit has written are its own; a link has none that say who made it. */
-static void test_a_link_that_others_make_while_a_commit_writes_stays(void **state)
+/* Whatever time of modification it has: what a commit has written is known as it was then. */
+static void test_what_others_make_while_a_commit_writes_stays(void **state)
 {
 	const struct timespec old[2] = { { .tv_sec = 2 }, { .tv_sec = 2 } };
+	struct stat st;
 	CB_AUTO_FD folder = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	static struct cb_jail jail;
 	struct cb_layer layer = {
@@ -286,16 +288,20 @@ static void test_a_link_that_others_make_while_a_commit_writes_stays(void **stat
 
 	(void)state;
 	layer.judge = (struct cb_judge){ .root = folder, .beside = -1, .patterns = &patterns, .paths = &none };
-	jail.commits.count = 1;
-	clock_gettime(CLOCK_REALTIME_COARSE, &jail.commits.span[0].began);
+	jail.written = cb_written_new();
+	assert_non_null(jail.written);
 	assert_int_equal(symlink("f", "link"), 0);
 	write_text("file", "");
 	assert_int_equal(utimensat(AT_FDCWD, "file", old, 0), 0);
 	assert_int_equal(cb_layer_remove(&layer, folder, "link", "link", 0), -ENOTEMPTY);
-	assert_int_equal(cb_layer_remove(&layer, folder, "file", "file", 0), 0);
-	assert_int_equal(layer.count[CB_CHANGE_SKIPPED], 1);
-	clock_gettime(CLOCK_REALTIME, &jail.commits.span[0].ended); /* by a commit before */
+	assert_int_equal(cb_layer_remove(&layer, folder, "file", "file", 0), -ENOTEMPTY);
+	assert_int_equal(layer.count[CB_CHANGE_SKIPPED], 2);
+	assert_int_equal(lstat("link", &st), 0); /* by a commit before */
+	cb_written_note(jail.written, &st);
+	assert_int_equal(lstat("file", &st), 0);
+	cb_written_note(jail.written, &st);
 	assert_int_equal(cb_layer_remove(&layer, folder, "link", "link", 0), 0);
+	assert_int_equal(cb_layer_remove(&layer, folder, "file", "file", 0), 0);
 	cb_buf_release(&layer.entries);
 }
 
@@ -305,7 +311,7 @@ int main(void)
 					    cmocka_unit_test(test_no_repository_is_completed),
 					    cmocka_unit_test(test_no_repository_is_completed_by_a_folder),
 					    cmocka_unit_test(test_what_is_saved_while_a_folder_is_removed_stays),
-					    cmocka_unit_test(test_a_link_that_others_make_while_a_commit_writes_stays),
+					    cmocka_unit_test(test_what_others_make_while_a_commit_writes_stays),
 					    cmocka_unit_test(test_list_that_breaks_off) };
 
 	return cmocka_run_group_tests(tests, setup, teardown);

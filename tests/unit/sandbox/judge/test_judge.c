@@ -467,15 +467,39 @@ static void test_made_meanwhile(void **state)
 	close(judged.parent);
 }
 
-static int link_to(const struct place *p, const char *from, const char *to)
+static int link_of(const struct place *p, const char *from, const char *to, mode_t type)
 {
 	struct cb_judged a, b;
-	int r = cb_judge_link(&p->judge, from, to, &a, &b);
+	int r = cb_judge_link(&p->judge, from, to, type, &a, &b);
 
 	assert_true((r == 0) == (a.parent >= 0) && (r == 0) == (b.parent >= 0));
 	cb_fd_close(&a.parent);
 	cb_fd_close(&b.parent);
 	return r;
+}
+
+static int link_to(const struct place *p, const char *from, const char *to)
+{
+	return link_of(p, from, to, S_IFREG);
+}
+
+/* A second name of a symbolic link is one that no link may be made with. */
+static void test_links_of_links(void **state)
+{
+	static const char *const names[] = { "new.git", "docs", "a/docs", ".svn", "repo/.git/MERGE_MSG" };
+	struct place *p = *state;
+
+	make_repository(p, "repo/.git");
+	make(p, "a/");
+	make(p, "l@");
+	make(p, "repo/.git/objects/l@");
+	assert_int_equal(link_of(p, "l", "m", S_IFLNK), 0);
+	assert_int_equal(link_of(p, "l", "a/m", S_IFLNK), 0);
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		MAKES_NOT(S_IFLNK, names[i]);
+		assert_int_equal(link_of(p, "l", names[i], S_IFLNK), -EROFS);
+	}
+	assert_int_equal(link_of(p, "repo/.git/objects/l", "repo/.git/objects/m", S_IFLNK), -EROFS);
 }
 
 static void test_links(void **state)
@@ -497,6 +521,23 @@ static void test_links(void **state)
 	assert_int_equal(link_to(p, "repo/.git/index", "bare/index"), -EROFS);
 	assert_int_equal(link_to(p, "repo/.git/hooks/pre-commit", "repo/.git/objects/x"), -EROFS);
 	assert_int_equal(link_to(p, "repo/.git/refs/heads/main", "repo/.git/objects/x"), 0);
+}
+
+/* Only * and ? stand for others. */
+static void test_names_with_brackets(void **state)
+{
+	struct place *p = *state;
+	static char *items[] = { "run[1].sh", "a[1]*.sh", "b\\c", "*[x]?", "[d]/e", NULL };
+	const struct cb_strv some = { items, 5 };
+
+	make(p, "sub/");
+	make(p, "[d]/");
+	make(p, "d/");
+	p->judge.patterns = &some;
+	p->judge.paths = NULL;
+	MAKES_NOT(S_IFREG, "run[1].sh", "sub/RUN[1].sh", "a[1].sh", "a[1]bc.sh", "b\\c", "sub/B\\c", "[x]1", "y[X]z",
+		  "[d]/e");
+	MAKES(S_IFREG, "run1.sh", "a1.sh", "a1bc.sh", "bc", "b", "x1", "yxz", "y[x]", "d/e");
 }
 
 /* Who wants git to be read only, in a cell, says so. */
@@ -671,6 +712,8 @@ int main(void)
 		IN_A_FOLDER(test_no_repository_is_made),
 		IN_A_FOLDER(test_made_meanwhile),
 		IN_A_FOLDER(test_links),
+		IN_A_FOLDER(test_links_of_links),
+		IN_A_FOLDER(test_names_with_brackets),
 		IN_A_FOLDER(test_git_can_be_closed_further),
 		IN_A_FOLDER(test_git_rules_need_a_pattern),
 		IN_A_FOLDER(test_paths_that_are_none),

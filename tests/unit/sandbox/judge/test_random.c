@@ -159,11 +159,11 @@ static void remove_entry(struct place *p, const char *path, const struct stat *s
 	close(judged.parent);
 }
 
-static void link_entry(struct place *p, const char *from, const char *to)
+static void link_entry(struct place *p, const char *from, const char *to, mode_t mode)
 {
 	struct cb_judged a, b;
 
-	if (cb_judge_link(&p->judge, from, to, &a, &b) < 0)
+	if (cb_judge_link(&p->judge, from, to, mode & S_IFMT, &a, &b) < 0)
 		return;
 	p->done += linkat(a.parent, a.name, b.parent, b.name, 0) == 0;
 	close(a.parent);
@@ -225,8 +225,8 @@ static void step(struct place *p)
 		move_entry(p, path, to, &st);
 	else if (chance(3) == 0)
 		remove_entry(p, path, &st);
-	else if (S_ISREG(st.st_mode) && chance(2) != 0)
-		link_entry(p, path, to);
+	else if ((S_ISREG(st.st_mode) || S_ISLNK(st.st_mode)) && chance(2) != 0)
+		link_entry(p, path, to, st.st_mode);
 	else if (S_ISREG(st.st_mode))
 		write_file(p, path, &st);
 }
