@@ -260,12 +260,14 @@ void cb_shell_error(struct cb_shell *s, struct cb_frame *f, const struct cb_gues
 	bool mine = s->current != NULL && f->header.request != 0 && f->header.request == s->current->id;
 
 	cb_output_drain(&s->python->output);
-	if (mine && s->cell.stop == CB_STOP_TIME_SOFT && cb_failure_of_interrupt(c->ename))
-		/* what the user must hear is the limit, not how it was enforced */
+	if (mine && !s->cell.limit_told && s->cell.stop == CB_STOP_TIME_SOFT && cb_failure_of_interrupt(c->ename)) {
+		/* what the user must hear is the limit, not how it was enforced; and once, past limits.output */
+		s->cell.limit_told = true;
 		cb_failure_publish_timeout(s, c->traceback);
-	else
+	} else {
 		cb_output_error(&s->python->output, f,
 				mine && !s->cell.error_sent); /* how a cell ends is always told */
+	}
 	if (mine)
 		s->cell.error_sent = true;
 }

@@ -51,6 +51,7 @@ struct cb_cell {
 	bool over_cpu;	/* the limit was timeout.cpu */
 	bool wait_over; /* … was timeout.wait */
 	bool error_sent;
+	bool limit_told; /* … that its time was over */
 };
 
 /* What users see of a cell: one that is not stored is shown with the number that the next one gets. */
