@@ -148,6 +148,14 @@ bool cb_lanes_busy(const struct cb_shells *sh)
 	return sh->lanes.load.count > 0 || cb_lanes_run(sh) || cb_lanes_asked(sh);
 }
 
+bool cb_lanes_interrupted(const struct cb_shells *sh)
+{
+	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
+		if (sh->lanes.beside[i].interrupted_at != 0 || sh->lanes.sub[i].interrupted_at != 0)
+			return true;
+	return sh->lanes.comms.interrupted_at != 0;
+}
+
 const struct cb_request *cb_lanes_waiting(const struct cb_shells *sh)
 {
 	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)

@@ -24,9 +24,11 @@ const struct cb_request *cb_lanes_waiting_in(struct cb_shells *sh, size_t i);
 bool cb_lanes_run(const struct cb_shells *sh);	/* anything that changes the state */
 bool cb_lanes_asked(const struct cb_shells *sh); /* a question is being answered */
 bool cb_lanes_busy(const struct cb_shells *sh); /* anything runs or waits */
-/* The user's interrupt: of all subshells, and of one. */
-void cb_lanes_interrupt(struct cb_shells *sh);
-void cb_lanes_interrupt_subshell(struct cb_shells *sh, struct cb_span id);
+bool cb_lanes_interrupted(const struct cb_shells *sh); /* what runs in one is to stop, and has not yet */
+/* The user's interrupt, `by` this request (NULL = none): of all subshells, and of the one that it names. What was sent
+ * after it is left alone. */
+void cb_lanes_interrupt(struct cb_shells *sh, const struct cb_request *by);
+void cb_lanes_interrupt_subshell(struct cb_shells *sh, const struct cb_request *by);
 /* … and of one request. As cb_shell_interrupt_one. */
 enum cb_found cb_lanes_interrupt_one(struct cb_shells *sh, struct cb_span msg_id);
 /* All of the guest is dead, and a copy is to take over: cells wait for what becomes of that. */

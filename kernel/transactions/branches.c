@@ -119,6 +119,16 @@ bool cb_branches_busy(const struct cb_transactions *tx)
 	return tx->branches.load.count > 0 || cb_branches_running(tx) != NULL;
 }
 
+bool cb_branches_interrupted(const struct cb_transactions *tx)
+{
+	const struct cb_branch *b;
+
+	for (size_t i = 0; (b = next(tx, &i)) != NULL;)
+		if (b->shell.interrupted_at != 0)
+			return true;
+	return false;
+}
+
 void cb_branches_list(struct cb_transactions *tx, struct cb_json *j)
 {
 	const struct cb_branch *b;
