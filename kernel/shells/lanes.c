@@ -58,14 +58,15 @@ static struct cb_shell *beside(struct cb_shells *sh, const struct cb_shell *subs
 	return &sh->lanes.beside[subshell - sh->lanes.sub];
 }
 
-/* The one that has this request of the wire at work; else the main one. */
+/* The one that has this request of the wire at work; else the main one. NULL: a lane's, which does not wait for it any
+ * more, for all of Python has ended, and these are its last words. */
 static struct cb_shell *of(struct cb_shells *sh, uint64_t request)
 {
 	for (size_t i = 0; i < CB_LANES && request != 0; i++) {
 		struct cb_shell *l = lane_at(&sh->lanes, i);
 
-		if (l->current != NULL && !l->over && l->current->id == request)
-			return l;
+		if (sh->guest->python.rules.beside[i].id == request)
+			return l->current != NULL && !l->over ? l : NULL;
 	}
 	return &sh->execution.shell;
 }
@@ -75,15 +76,17 @@ static struct cb_shell *interrupted(struct cb_shells *sh, uint64_t request)
 {
 	struct cb_shell *l = of(sh, request);
 
-	return l->apart && cb_request_is_execute(l->current) ? l : &sh->execution.shell;
+	return l == NULL || (l->apart && cb_request_is_execute(l->current)) ? l : &sh->execution.shell;
 }
 
 int cb_lanes_frame(struct cb_shells *sh, struct cb_frame *f, const struct cb_guest_content *c, const char **ret_reason)
 {
 	uint64_t request = f->header.request;
+	struct cb_shell *s = f->header.type == CB_WIRE_INTERRUPTED ? interrupted(sh, request) : of(sh, request);
 
-	return cb_shell_frame(f->header.type == CB_WIRE_INTERRUPTED ? interrupted(sh, request) : of(sh, request), f, c,
-			      ret_reason);
+	if (s == NULL && f->header.type == CB_WIRE_ERROR) /* it is shown, as other output of the dead is */
+		s = &sh->execution.shell;
+	return s != NULL ? cb_shell_frame(s, f, c, ret_reason) : 0;
 }
 
 const struct cb_shell *cb_lanes_known(struct cb_shells *sh, struct cb_span id)
@@ -613,28 +616,31 @@ static void died(struct cb_shells *sh, struct cb_shell *l, struct cb_death d)
 }
 
 /* Of Python's end; what was said to it is nobody's now. */
-static void stopped(struct cb_shells *sh, struct cb_shell *l)
+static void stopped(struct cb_shell *l)
 {
 	if (l->current == NULL || l->over)
 		return;
 	if (cb_request_is_execute(l->current))
 		cb_failure_note_memory(l);
-	note(sh, l, 0, CB_PHASE_IDLE);
 	cb_shell_stopped(l);
 }
 
+/* Last words are still to be read, and what they say of lanes is no fault: the guest's rules keep the ids. */
 void cb_lanes_stopped(struct cb_shells *sh)
 {
+	struct cb_guest_pending *beside = sh->guest->python.rules.beside;
 	struct cb_death d = { .state = "restored" };
 
 	died(sh, &sh->lanes.ask, d);
 	for (size_t i = 0; i < CB_LANES; i++) { /* comm messages before the cells that they are beside */
 		struct cb_shell *l = lane_at(&sh->lanes, i);
+		struct cb_guest_pending asked = beside[i];
 
 		if (l->current != NULL && cb_request_is_execute(l->current))
-			stopped(sh, l);
+			stopped(l);
 		else
 			died(sh, l, d);
+		beside[i] = asked;
 	}
 }
 
@@ -645,7 +651,7 @@ void cb_lanes_guest_died(struct cb_shells *sh, bool restored)
 	cb_failure_of_python(sh, restored, &d);
 	died(sh, &sh->lanes.ask, d);
 	for (size_t i = 0; i < CB_LANES; i++) {
-		stopped(sh, lane_at(&sh->lanes, i));
+		stopped(lane_at(&sh->lanes, i));
 		died(sh, lane_at(&sh->lanes, i), d);
 	}
 }

@@ -276,6 +276,8 @@ void cb_shell_reply(struct cb_shell *s, struct cb_frame *f, const struct cb_gues
 {
 	bool cell = runs_cell(s), failed = cell && !cb_json_string_is(c->status, "ok"), late;
 
+	if (s->current == NULL || f->header.request != s->current->id) /* it has ended since the frame was permitted */
+		return;
 	cb_output_drain(&s->python->output);
 	late = cell && s->cell.stop == CB_STOP_TIME_SOFT && (!failed || cb_failure_of_interrupt(c->ename));
 	if (cell && s->ops->defers != NULL && s->ops->defers(s, f, late))
