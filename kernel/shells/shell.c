@@ -367,38 +367,50 @@ bool cb_shell_spend(struct cb_shell *s, double seconds)
 	return true;
 }
 
-/* True: the clock has run out by it. */
-static bool works_too_long(struct cb_shell *s, int64_t now)
+/* Takes the time since the last look off its clock, if it has computed. True: the clock has run out by it. */
+static bool spend_work(struct cb_shell *s, int64_t now)
 {
 	double elapsed = (double)(now - s->work_at) / (double)SECOND, before = s->work;
 
-	if (!looks_at_work(s) || s->cell.stop != CB_STOP_NONE || now - s->work_at < LOOK_PERIOD / 2)
-		return false;
 	note_work(s, now);
 	return s->work - before > elapsed * CB_WAIT_SHARE && cb_shell_spend(s, elapsed);
 }
 
-void cb_shell_wait(struct cb_shell *s, bool waits)
+static bool works_too_long(struct cb_shell *s, int64_t now)
+{
+	return looks_at_work(s) && s->cell.stop == CB_STOP_NONE && now - s->work_at >= LOOK_PERIOD / 2 &&
+	       spend_work(s, now);
+}
+
+/* Many short waits are no way around the clock: what was not looked at yet is looked at when a wait ends. */
+static void set_clock(struct cb_shell *s, bool waits, int64_t now)
 {
 	struct cb_cell *c = &s->cell;
-	int64_t now = cb_now_ns(), left = c->deadline - now;
+	int64_t left = c->deadline - now;
 
-	if (s->current == NULL || c->stop != CB_STOP_NONE)
-		return;
 	if (waits) {
 		c->clock_left = c->deadline == 0 ? 0 : left > 0 ? left : 1;
 		c->deadline = s->all->policy->timeout_wait > 0
 				      ? now + (int64_t)(s->all->policy->timeout_wait * (double)SECOND)
 				      : 0;
 	} else {
+		if (looks_at_work(s))
+			(void)spend_work(s, now);
 		c->deadline = c->clock_left > 0 ? now + c->clock_left : 0;
 		c->clock_left = 0;
 	}
 	c->waits = waits;
 	if (waits && looks_at_work(s))
 		note_work(s, now);
+}
+
+void cb_shell_wait(struct cb_shell *s, bool waits)
+{
+	if (s->current == NULL || s->cell.stop != CB_STOP_NONE)
+		return;
 	if (s->ops->waits != NULL && (s->current->execute.timeout > 0 || s->current->execute.cpu > 0))
 		s->ops->waits(s, waits);
+	set_clock(s, waits, cb_now_ns());
 	s->ops->arm(s);
 }
 
