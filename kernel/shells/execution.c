@@ -218,7 +218,7 @@ static void ending(struct cb_shell *s, struct cb_request *r)
 
 	cb_cell_limits_stop(sh);
 	cb_python_interrupt_no_more(&sh->guest->python);
-	sh->debug.waits = false;
+	cb_debug_cell_over(sh);
 	if (cb_request_is_execute(r)) /* it has told of the loss */
 		sh->execution.lost[0] = '\0';
 	/* also of a guest that is about to be killed: it must not answer twice */
