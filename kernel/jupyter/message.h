@@ -65,6 +65,7 @@ struct cb_request {
 	struct cb_span session;	   /* data NULL if absent or no string */
 	struct cb_span subshell_id;
 	double date; /* header.date as seconds since the epoch; NAN if absent or unreadable */
+	bool date_is_whole; /* it has no fraction: what was sent in that second may be up to one later */
 	struct cb_span metadata, content;
 	char traceparent[CB_TRACEPARENT_SIZE]; /* of metadata.cellblock; "" = none */
 	struct cb_execute_fields execute; /* of an execute_request that was found good */
