@@ -153,6 +153,31 @@ static void test_parents_are_kept(void **state)
 	assert_non_null(header);
 }
 
+static bool is_up(struct rig *r)
+{
+	return r->k.guest.state == CB_GUEST_UP;
+}
+
+/* One that starts has nothing to say that could be too much, and not for ever to say it. */
+static void test_it_starts_behind_slow_clients(void **state)
+{
+	struct rig *r = *state = rig_new();
+
+	rig_subscribe(r);
+	cb_guest_want(&r->k.guest);
+	rig_spawn(r, 0);
+	rig_congest(r, true);
+	rig_frame(r, CB_WIRE_HELLO, 0, RIG_HELLO);
+	rig_until(r, is_up);
+	rig_congest(r, true); /* an idle has been said */
+	rig_stream(r, 0, CB_WIRE_STDOUT, "1");
+	for (int i = 0; i < 20; i++)
+		rig_until_soon(r);
+	assert_int_equal(r->k.jupyter.iopub.text.len, 0);
+	rig_congest(r, false);
+	rig_expect(r, RIG_IOPUB, "stream", "");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -161,6 +186,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_it_said_nothing, rig_teardown),
 		cmocka_unit_test_teardown(test_its_last_words, rig_teardown),
 		cmocka_unit_test_teardown(test_parents_are_kept, rig_teardown),
+		cmocka_unit_test_teardown(test_it_starts_behind_slow_clients, rig_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
