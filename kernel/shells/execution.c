@@ -377,14 +377,17 @@ enum cb_found cb_execution_interrupt_one(struct cb_shells *sh, struct cb_span ms
 	return CB_FOUND_RUNNING;
 }
 
-void cb_execution_interrupt(struct cb_shells *sh)
+void cb_execution_interrupt(struct cb_shells *sh, const struct cb_request *by)
 {
 	struct cb_shell *s = &sh->execution.shell;
 	const struct cb_request *meant = s->current;
+	bool spared = cb_shell_came_after(s, by);
 
-	sh->events->interrupt_rest(sh->kernel, NULL);
-	cb_lanes_interrupt(sh);
-	if (s->current != meant) /* that one has ended, and what runs now is another */
+	/* a command that came on shell is the main shell's */
+	if (!spared || meant == NULL || cb_shell_message_of(meant) != NULL)
+		sh->events->interrupt_rest(sh->kernel, NULL);
+	cb_lanes_interrupt(sh, by);
+	if (spared || s->current != meant) /* that one has ended, and what runs now is another */
 		return;
 	if (is_restored(sh)) { /* the cell has ended: what may hold up its reply is the copying */
 		sh->keeper->interrupt(sh->kept);

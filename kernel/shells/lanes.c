@@ -568,10 +568,12 @@ static struct cb_shell *what_runs(struct cb_shells *sh, struct cb_shell *subshel
 	return subshell->current != NULL ? subshell : beside(sh, subshell);
 }
 
-static void interrupt_subshell(struct cb_shells *sh, struct cb_shell *l, bool hard)
+static void interrupt_subshell(struct cb_shells *sh, struct cb_shell *l, bool hard, const struct cb_request *by)
 {
 	bool runs = what_runs(sh, l)->current != NULL;
 
+	if (cb_shell_came_after(l, by))
+		return;
 	cb_shell_interrupt(runs ? what_runs(sh, l) : l, hard);
 	if (!runs && l->waiting.head != NULL) /* it may wait for a twin to be made */
 		sh->keeper->interrupt(sh->kept);
@@ -579,23 +581,23 @@ static void interrupt_subshell(struct cb_shells *sh, struct cb_shell *l, bool ha
 
 /* Hard is a second one only when it can't be meant for the main shell. What waits for a commit is left alone: it is the
  * commit that is to stop. */
-void cb_lanes_interrupt(struct cb_shells *sh)
+void cb_lanes_interrupt(struct cb_shells *sh, const struct cb_request *by)
 {
 	bool hard = sh->execution.shell.current == NULL, held = sh->events->files_held(sh->kernel);
 
 	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
 		if (!held || what_runs(sh, &sh->lanes.sub[i])->current != NULL)
-			interrupt_subshell(sh, &sh->lanes.sub[i], hard);
+			interrupt_subshell(sh, &sh->lanes.sub[i], hard, by);
 	if (sh->execution.shell.current == NULL && sh->lanes.comms.current != NULL) /* beside a cell that has ended */
 		cb_shell_interrupt(&sh->lanes.comms, hard);
 }
 
-void cb_lanes_interrupt_subshell(struct cb_shells *sh, struct cb_span id)
+void cb_lanes_interrupt_subshell(struct cb_shells *sh, const struct cb_request *by)
 {
-	struct cb_shell *l = find(sh, id);
+	struct cb_shell *l = find(sh, by->subshell_id);
 
 	if (l != NULL)
-		interrupt_subshell(sh, l, true);
+		interrupt_subshell(sh, l, true, by);
 }
 
 enum cb_found cb_lanes_interrupt_one(struct cb_shells *sh, struct cb_span msg_id)

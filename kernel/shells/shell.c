@@ -30,6 +30,7 @@
 #define SECOND 1000000000LL
 #define LOOK_PERIOD (SECOND / 2)
 #define NOTICE_AFTER SECOND /* an interrupt that Python has not taken by then is held up by C code */
+#define OVERTAKEN (2 * SECOND) /* of a cell's run, or wait; later an interrupt counts always: a clock may be set back */
 
 static const struct cb_shell_message message[] = {
 	{ CB_REQUEST_COMPLETE, CB_WIRE_COMPLETE, CB_WIRE_COMPLETE_REPLY, CB_PHASE_ASKING },
@@ -563,6 +564,20 @@ void cb_shell_due(const struct cb_shell *s, int64_t *look_at, int64_t *when)
 	cb_sooner(when, s->cell.deadline);
 	if (((s->current->execute.cpu > 0 && s->ops->cpu != NULL) || looks_at_work(s)) && s->cell.stop == CB_STOP_NONE)
 		cb_shell_next_look(look_at, when);
+}
+
+/* What a client sends on control may be read after what it sends on shell later: the cell, at work or the next, would
+ * get an interrupt that was meant for the one before it. */
+bool cb_shell_came_after(const struct cb_shell *s, const struct cb_request *interrupt)
+{
+	const struct cb_request *cell = s->current != NULL ? s->current : s->waiting.head, *i = interrupt;
+
+	if (cell == NULL || i == NULL || i->session.data == NULL || i->session.len != cell->session.len ||
+	    memcmp(i->session.data, cell->session.data, i->session.len) != 0 || !(i->date < cell->date) ||
+	    i->arrived_ns - (s->current != NULL ? s->cell.started_ns : cell->arrived_ns) >= OVERTAKEN)
+		return false;
+	cb_log(CB_LOG_INFO, "an interrupt that was sent before the cell is not for it");
+	return true;
 }
 
 void cb_shell_interrupt(struct cb_shell *s, bool hard)
