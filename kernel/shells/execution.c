@@ -181,7 +181,7 @@ void cb_execution_schedule(struct cb_shells *sh)
 
 	while (s->current == NULL && s->waiting.head != NULL && !sh->events->files_held(sh->kernel) &&
 	       !sh->keeper->copying(sh->kept) && sh->guest->python.signals == 0 &&
-	       !sh->keeper->before(sh->kept, s->waiting.head)) {
+	       !cb_lanes_before(sh, s->waiting.head) && !sh->keeper->before(sh->kept, s->waiting.head)) {
 		if (sh->guest->state == CB_GUEST_UP)
 			begin(sh, cb_shell_pop(s));
 		else if (sh->guest->state == CB_GUEST_NONE && sh->guest->failure.code != 0)

@@ -232,23 +232,44 @@ static struct cb_shell *lane_for(struct cb_shells *sh, const struct cb_request *
 
 static void arm(struct cb_shells *sh);
 
+/* Comm messages for which there was no room in the lane wait on in the main shell's queue, and others behind them. */
+static bool waits_behind(struct cb_shells *sh, const struct cb_shell *l, const struct cb_request *r)
+{
+	const struct cb_request *w = sh->execution.shell.waiting.head;
+
+	if (l != &sh->lanes.comms)
+		return false;
+	while (w != NULL && !cb_request_is_comm(w))
+		w = w->next;
+	return w != NULL || !cb_shell_has_room(l, r);
+}
+
+bool cb_lanes_before(const struct cb_shells *sh, const struct cb_request *r)
+{
+	return cb_request_is_comm(r) && (sh->lanes.comms.current != NULL || sh->lanes.comms.waiting.head != NULL);
+}
+
+static void take(struct cb_shells *sh, struct cb_shell *l, struct cb_request *r)
+{
+	if (!cb_shell_take(l, r))
+		return;
+	if (sh->guest->state == CB_GUEST_NONE)
+		cb_guest_want(sh->guest);
+	cb_loop_mark(sh->loop);
+	arm(sh);
+}
+
 bool cb_lanes_take(struct cb_shells *sh, struct cb_request *r)
 {
 	const struct cb_shell_message *m = cb_shell_message_of(r);
 	struct cb_shell *l = m != NULL && !sh->guest->shutting_down ? lane_for(sh, r, m->phase) : NULL;
 
-	if (l == NULL)
+	if (l == NULL || waits_behind(sh, l, r))
 		return false;
-	if (m->phase == CB_PHASE_EXECUTING && r->execute.memory > 0) {
+	if (m->phase == CB_PHASE_EXECUTING && r->execute.memory > 0)
 		cb_failure_malformed(sh, r, "metadata.cellblock.memory: a subshell shares its memory with the others");
-		return true;
-	}
-	if (!cb_shell_take(l, r))
-		return true;
-	if (sh->guest->state == CB_GUEST_NONE)
-		cb_guest_want(sh->guest);
-	cb_loop_mark(sh->loop);
-	arm(sh);
+	else
+		take(sh, l, r);
 	return true;
 }
 
@@ -259,22 +280,28 @@ static bool is_of(const struct cb_request *r, enum cb_wire_phase phase)
 	return m != NULL && m->phase == phase;
 }
 
-/* Those of a kind leave the main shell's queue for the lane that takes them now. */
+/* Those of a kind leave the main shell's queue for the lane that takes them now, as many as it has room for: they have
+ * been accepted. */
 static void take_waiting(struct cb_shells *sh, enum cb_wire_phase phase)
 {
 	struct cb_execution *x = &sh->execution;
 	const struct cb_request *w = x->shell.waiting.head;
 	int64_t now = cb_now_ns();
+	bool full = false;
 
 	while (w != NULL && !is_of(w, phase))
 		w = w->next;
 	for (size_t n = w != NULL ? x->load.count : 0; n > 0; n--) {
 		struct cb_request *r = cb_shell_pop(&x->shell);
+		struct cb_shell *l = is_of(r, phase) && !sh->guest->shutting_down ? lane_for(sh, r, phase) : NULL;
 
-		if (is_of(r, phase))
+		full = full || (l != NULL && !cb_shell_has_room(l, r));
+		if (l != NULL && !full) {
 			r->arrived_ns = now; /* what bounds a question's time does not count the start of Python */
-		if (!is_of(r, phase) || !cb_lanes_take(sh, r))
+			take(sh, l, r);
+		} else {
 			cb_queue_push(&x->shell.waiting, &x->load, r);
+		}
 	}
 }
 
@@ -392,6 +419,8 @@ static void done(struct cb_shell *l, struct cb_request *r)
 	struct cb_shells *sh = l->all;
 
 	note(sh, l, 0, CB_PHASE_IDLE);
+	if (sh->execution.shell.awaiting) /* there may be room now */
+		take_waiting(sh, CB_PHASE_COMM);
 	if (cb_request_is_execute(r))
 		sh->keeper->beside_ended(sh->kept, l);
 	if (l == &sh->lanes.comms && sh->execution.shell.current == NULL)

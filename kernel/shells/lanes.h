@@ -13,6 +13,8 @@ bool cb_lanes_take(struct cb_shells *sh, struct cb_request *r);
 void cb_lanes_schedule(struct cb_shells *sh);
 /* Python is busy from now on: questions that wait, since Python was not up yet, are answered meanwhile. */
 void cb_lanes_busy_begins(struct cb_shells *sh);
+/* Comm messages that came before this request of the main shell are still served beside a cell that has ended. */
+bool cb_lanes_before(const struct cb_shells *sh, const struct cb_request *r);
 /* The running cell awaits: comm messages, also those that wait, go to it from now on. */
 void cb_lanes_cell_awaits(struct cb_shell *s);
 /* A request of a subshell that runs; NULL = none. */

@@ -68,12 +68,17 @@ struct cb_request *cb_shell_pop(struct cb_shell *s)
 }
 
 /* One alone may be as large as limits.message lets it be. */
-static bool has_room(struct cb_shell *s, struct cb_request *r)
+bool cb_shell_has_room(const struct cb_shell *s, const struct cb_request *r)
 {
 	const struct cb_load *load = s->load;
 
-	if (load->count < s->ops->max_waiting &&
-	    (load->bytes == 0 || load->bytes + cb_request_bytes(r) <= s->ops->max_bytes))
+	return load->count < s->ops->max_waiting &&
+	       (load->bytes == 0 || load->bytes + cb_request_bytes(r) <= s->ops->max_bytes);
+}
+
+static bool has_room(struct cb_shell *s, struct cb_request *r)
+{
+	if (cb_shell_has_room(s, r))
 		return true;
 	cb_refuse(s->all->jupyter, r, "KernelBusyError", "the queue is full: %zu requests wait", s->load->count);
 	return false;

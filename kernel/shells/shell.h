@@ -8,6 +8,7 @@ bool cb_shell_is(const struct cb_shell *s, struct cb_span id);			/* a raw JSON s
 
 /* Waits in the shell (ownership); false if it was answered at once because there are too many. */
 bool cb_shell_take(struct cb_shell *s, struct cb_request *r);
+bool cb_shell_has_room(const struct cb_shell *s, const struct cb_request *r);
 bool cb_shell_take_first(struct cb_shell *s, struct cb_request *r); /* the same, before all that wait */
 struct cb_request *cb_shell_pop(struct cb_shell *s);
 void cb_shell_release(struct cb_shell *s);
