@@ -33,8 +33,11 @@ static void interrupt_line(struct cb_kernel *k, const struct cb_request *r)
 
 static enum cb_found interrupt_one(struct cb_kernel *k, struct cb_span msg_id)
 {
-	enum cb_found found = cb_execution_interrupt_one(&k->shells, msg_id);
+	/* first: one that came on shell is the shell's current request, too */
+	enum cb_found found = cb_jobs_interrupt_one(&k->workspace, msg_id);
 
+	if (found == CB_FOUND_NOWHERE)
+		found = cb_execution_interrupt_one(&k->shells, msg_id);
 	if (found == CB_FOUND_NOWHERE)
 		found = cb_lanes_interrupt_one(&k->shells, msg_id);
 	if (found == CB_FOUND_NOWHERE)
@@ -45,9 +48,6 @@ static enum cb_found interrupt_one(struct cb_kernel *k, struct cb_span msg_id)
 /* The answer's word for where it was; NULL = it has not come, or has ended. */
 static const char *interrupt_named(struct cb_kernel *k, struct cb_span msg_id)
 {
-	/* first: one that came on shell is the shell's current request, too */
-	if (cb_jobs_interrupt_one(&k->workspace, msg_id))
-		return "running";
 	switch (interrupt_one(k, msg_id)) {
 	case CB_FOUND_RUNNING:
 		return "running";
