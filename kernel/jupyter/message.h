@@ -45,6 +45,7 @@ struct cb_execute_fields {
 	bool store_history, stop_on_error; /* false with silent */
 	bool value;			   /* the result as data, too */
 	struct cb_span env;		   /* raw object of texts, or absent */
+	struct cb_span user_expressions;   /* likewise */
 	/* the lower of policy and metadata.cellblock */
 	double timeout, cpu; /* seconds */
 	uint64_t memory;     /* bytes, if it lowers limits.memory; else 0 */
