@@ -153,6 +153,23 @@ static void test_parents_are_kept(void **state)
 	assert_non_null(header);
 }
 
+/* What is asked for while others are on their way has its own time: pid 1 is silent since its last word. */
+static void test_pid_1_that_sends_one_after_the_other(void **state)
+{
+	struct rig *r = *state = rig_up();
+	struct cb_pid1 *p = &r->k.guest.pid1;
+	int64_t *deadline = &r->k.loop.timer[p->timer].deadline;
+
+	cb_pid1_signal_asked(p);
+	*deadline = 5; /* nearly over */
+	cb_pid1_signal_asked(p);
+	assert_int_equal(*deadline, 5);
+	cb_pid1_signal_sent(p);
+	assert_true(*deadline > cb_now_ns());
+	cb_pid1_signal_sent(p);
+	assert_int_equal(*deadline, 0);
+}
+
 static bool is_up(struct rig *r)
 {
 	return r->k.guest.state == CB_GUEST_UP;
@@ -186,6 +203,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_it_said_nothing, rig_teardown),
 		cmocka_unit_test_teardown(test_its_last_words, rig_teardown),
 		cmocka_unit_test_teardown(test_parents_are_kept, rig_teardown),
+		cmocka_unit_test_teardown(test_pid_1_that_sends_one_after_the_other, rig_teardown),
 		cmocka_unit_test_teardown(test_it_starts_behind_slow_clients, rig_teardown),
 	};
 
