@@ -42,7 +42,8 @@ static const struct cb_request *at_work(const struct cb_kernel *k)
 
 static bool interrupts(const struct cb_kernel *k)
 {
-	return k->shells.execution.shell.interrupted_at != 0;
+	return k->shells.execution.shell.interrupted_at != 0 || cb_lanes_interrupted(&k->shells) ||
+	       cb_branches_interrupted(&k->transactions);
 }
 
 static const struct cb_jupyter_events jupyter_events = {
@@ -382,7 +383,7 @@ int cb_kernel_init(struct cb_kernel *k)
 	if (cb_twins_init(&k->transactions) < 0 || cb_guest_init(&k->guest) < 0 || cb_execution_init(&k->shells) < 0 ||
 	    cb_jobs_init(&k->workspace) < 0 || cb_broker_queue_init(&k->broker_queue, &k->loop, &k->guest.broker) < 0 ||
 	    cb_lanes_init(&k->shells) < 0 || cb_branches_init(&k->transactions) < 0 || cb_iopub_init(&k->jupyter) < 0 ||
-	    cb_idle_init(&k->shells) < 0)
+	    cb_debug_init(&k->shells) < 0 || cb_idle_init(&k->shells) < 0)
 		return -ENOSPC;
 	cb_loop_at_turn(&k->loop, begin_what_can, k);
 	k->shutdown_timer = cb_loop_add_timer(&k->loop, on_shutdown_timer, k);

@@ -49,7 +49,7 @@ static void on_signal(void *context, short revents)
 	(void)revents;
 	while (read(k->signal_fd, &s, sizeof(s)) == (ssize_t)sizeof(s)) {
 		if (s.ssi_signo == SIGINT) {
-			cb_execution_interrupt(&k->shells);
+			cb_execution_interrupt(&k->shells, NULL);
 		} else if (s.ssi_signo == SIGCHLD) { /* the broker's end is seen on its socket */
 			reap_cache_writer(k);
 		} else {

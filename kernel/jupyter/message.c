@@ -206,6 +206,8 @@ static int parse_header(struct cb_request *r)
 	r->date = NAN;
 	if (f[3].ret.data != NULL && f[3].ret_type == CB_JSON_STRING && f[3].ret.len >= 2)
 		r->date = cb_date_parse(f[3].ret.data + 1, f[3].ret.len - 2);
+	r->date_is_whole = !isnan(r->date) && memchr(f[3].ret.data, '.', f[3].ret.len) == NULL &&
+			   memchr(f[3].ret.data, ',', f[3].ret.len) == NULL;
 	return 0;
 }
 

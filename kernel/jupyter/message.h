@@ -45,6 +45,7 @@ struct cb_execute_fields {
 	bool store_history, stop_on_error; /* false with silent */
 	bool value;			   /* the result as data, too */
 	struct cb_span env;		   /* raw object of texts, or absent */
+	struct cb_span user_expressions;   /* likewise */
 	/* the lower of policy and metadata.cellblock */
 	double timeout, cpu; /* seconds */
 	uint64_t memory;     /* bytes, if it lowers limits.memory; else 0 */
@@ -65,6 +66,7 @@ struct cb_request {
 	struct cb_span session;	   /* data NULL if absent or no string */
 	struct cb_span subshell_id;
 	double date; /* header.date as seconds since the epoch; NAN if absent or unreadable */
+	bool date_is_whole; /* it has no fraction: what was sent in that second may be up to one later */
 	struct cb_span metadata, content;
 	char traceparent[CB_TRACEPARENT_SIZE]; /* of metadata.cellblock; "" = none */
 	struct cb_execute_fields execute; /* of an execute_request that was found good */

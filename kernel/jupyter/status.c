@@ -4,6 +4,7 @@
  */
 #include "status.h"
 
+#include <cellblock/log.h>
 #include <stdarg.h>
 
 #include "jupyter.h"
@@ -46,7 +47,10 @@ void cb_refuse(struct cb_jupyter *jp, struct cb_request *r, const char *ename, c
 	vsnprintf(evalue, sizeof(evalue), format, ap);
 	va_end(ap);
 	cb_bracket_begin(jp, r);
-	cb_reply_error(jp, r, ename, "%s", evalue);
+	if (cb_request_is_comm(r))
+		cb_log(CB_LOG_WARNING, "%s: a message to a widget is dropped: %s", r->type, evalue);
+	else
+		cb_reply_error(jp, r, ename, "%s", evalue);
 	cb_bracket_close(jp, r);
 }
 

@@ -13,7 +13,7 @@ void cb_bracket_begin(struct cb_jupyter *jp, const struct cb_request *r);
 void cb_bracket_end(struct cb_jupyter *jp, const struct cb_request *r);
 void cb_bracket_close(struct cb_jupyter *jp, struct cb_request *r); /* that, and frees it */
 void cb_busy_again(struct cb_jupyter *jp); /* that alone, after an idle */
-/* Busy, an error reply, idle; frees it. */
+/* Busy, an error reply (comm messages have none), idle; frees it. */
 void cb_refuse(struct cb_jupyter *jp, struct cb_request *r, const char *ename, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 /* `error` on iopub, for the request that it is about; `traceback` is the guest's, a raw JSON array, or empty. */

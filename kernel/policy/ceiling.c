@@ -28,6 +28,9 @@ static int bound_number(struct cb_policy *p, const struct cb_policy_key *key, co
 		return cb_err_set(err, -ENOMEM, "policy", NULL, "out of memory");
 	a = json_number_value(have);
 	b = json_number_value(most);
+	/* where 0 is no "no limit" but another limit, the less of the two counts (setup/jail_spec.c) */
+	if (b > 0 && a <= 0 && key->offset == offsetof(struct cb_policy, workspace_size))
+		p->workspace_size_capped = true;
 	if (key->ceiling == CB_CEILING_LIMIT ? b > 0 && (a <= 0 || a > b) : a > b)
 		return cb_policy_key_set(p, key, value, origin, err);
 	return 0;

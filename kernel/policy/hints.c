@@ -33,6 +33,7 @@ static json_t *collect(const struct cb_policy *policy, const struct cb_jail_spec
 			(void)json_object_set_new(says, key->name, cb_policy_key_get(policy, key));
 	}
 	(void)json_object_set_new(says, "workspace.mode", json_string(cb_workspace_mode_name(spec->workspace_mode)));
+	(void)json_object_set_new(says, "workspace.size", json_integer((json_int_t)spec->limit_workspace));
 	(void)json_object_set_new(says, "workspace", json_string(spec->workspace_target));
 	if (policy->workspace_project)
 		(void)json_object_set_new(says, "workspace.project", json_true());

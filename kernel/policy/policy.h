@@ -36,6 +36,7 @@ struct cb_policy {
 				       */
 	enum cb_workspace_policy workspace_mode;
 	uint64_t workspace_size;
+	bool workspace_size_capped; /* it says 0, and a ceiling has put its own figure there */
 	bool workspace_target_neutral; /* /workspace instead of its own path */
 	struct cb_strv workspace_protect;
 

@@ -611,6 +611,7 @@ int cb_guest_become(struct cb_guest *g, struct cb_guest_ends *ends, pid_t pid)
 		memcpy(g->cause, g->verdict, sizeof(g->cause));
 	g->verdict[0] = '\0'; /* the new one is not condemned */
 	g->python.interrupted = 0;
+	memset(g->python.rules.beside, 0, sizeof(g->python.rules.beside)); /* nor asked for anything */
 	close_ends(g);
 	r = take_ends(g, ends);
 	if (r < 0)

@@ -1,7 +1,8 @@
 /* What the guest's fds 1 and 2 and its log bring.
  *
  * Trust domain: supervisor; all of it is hostile. When clients don't keep up nothing more is read, so that the guest
- * has to wait.
+ * has to wait; but of one that starts or wakes, which may say no more than that it serves, and is given up if it does
+ * not.
  */
 #include "guest_output.h"
 
@@ -18,12 +19,14 @@
 void cb_guest_pause_if_congested(struct cb_guest *g)
 {
 	short events = cb_iopub_congested(g->jupyter) ? 0 : ZMQ_POLLIN;
+	bool begins = (g->python.rules.phase & (CB_PHASE_STARTING | CB_PHASE_WAKING)) != 0;
 
 	for (int i = 0; i < 2; i++)
 		cb_loop_set_events(g->loop, g->out_slot[i], events);
 	if (g->link_slot >= 0)
 		cb_loop_set_events(g->loop, g->link_slot,
-				   (short)(events | (cb_guest_link_events(&g->python.link) & ZMQ_POLLOUT)));
+				   (short)((begins ? ZMQ_POLLIN : events) |
+					   (cb_guest_link_events(&g->python.link) & ZMQ_POLLOUT)));
 	if (events == 0)
 		cb_loop_arm(g->loop, g->resume_timer, cb_now_ns() + 5 * MS);
 }

@@ -37,6 +37,6 @@ void cb_pid1_signal_asked(struct cb_pid1 *p)
 
 void cb_pid1_signal_sent(struct cb_pid1 *p)
 {
-	if (p->unsent > 0 && --p->unsent == 0)
-		cb_loop_arm(p->loop, p->timer, 0);
+	if (p->unsent > 0) /* it is silent since its last word */
+		cb_loop_arm(p->loop, p->timer, --p->unsent == 0 ? 0 : cb_now_ns() + SIGNAL_DEADLINE);
 }

@@ -103,18 +103,27 @@ void cb_audit_branch_end(struct cb_records *rec, const char *id, const char *why
 	WRITE(rec, cb_audit_add, "branch_end", "subshell", id, "why", why);
 }
 
+/* What is evaluated behind the code: their JSON text, as it came. */
+static const char *expressions_of(const struct cb_request *r, char buffer[CB_AUDIT_HASH])
+{
+	struct cb_span e = r->execute.user_expressions;
+
+	return e.data != NULL && memchr(e.data, '"', e.len) != NULL ? hash_of(e.data, e.len, buffer) : NULL;
+}
+
 /* Numbers of cells are only told apart by the subshell where they ran. */
 void cb_audit_cell(struct cb_records *rec, const struct cb_request *r, int64_t n)
 {
 	CB_AUTO_BUF code = CB_BUF_INIT(r->execute.code.len + 1);
-	char hash[CB_AUDIT_HASH];
+	char hash[CB_AUDIT_HASH], expressions[CB_AUDIT_HASH];
 
 	if (rec->audit == NULL || cb_json_string_decode(r->execute.code, &code) < 0)
 		return;
 	WRITE(rec, cb_audit_add, "cell", "n", n, "stored", r->execute.store_history ? none : CB_SPAN("false"),
 	      "subshell", short_text(r->subshell_id), "sha256",
-	      hash_of(code.data != NULL ? (const void *)code.data : "", code.len, hash), "bytes", code.len, "session",
-	      short_text(r->session), "traceparent", trace_of(r));
+	      hash_of(code.data != NULL ? (const void *)code.data : "", code.len, hash), "bytes", code.len,
+	      "expressions_sha256", expressions_of(r, expressions), "session", short_text(r->session), "traceparent",
+	      trace_of(r));
 }
 
 void cb_audit_request(struct cb_records *rec, const struct cb_request *r)
@@ -208,6 +217,12 @@ void cb_audit_layer(struct cb_records *rec, const char *op, struct cb_span reply
 	cb_audit_put(&m, "traceparent", trace_of(r));
 	cb_audit_add(rec->audit, "layer", cb_buf_span(&m));
 	add_changes(rec, op, reply);
+}
+
+void cb_audit_layer_unknown(struct cb_records *rec, const char *op, const struct cb_request *r)
+{
+	if (op != NULL)
+		WRITE(rec, cb_audit_add, "layer", "op", op, "counts", "unknown", "traceparent", trace_of(r));
 }
 
 void cb_audit_interrupt(struct cb_records *rec, const char *how)

@@ -37,6 +37,7 @@ void cb_audit_command(struct cb_records *rec, struct cb_span arguments, const st
 void cb_audit_file(struct cb_records *rec, const char *op, const char *path, const struct cb_request *r);
 /* An overlay's changes were written through or dropped; `reply` is the broker's. op NULL: they were only listed. */
 void cb_audit_layer(struct cb_records *rec, const char *op, struct cb_span reply, const struct cb_request *r);
+void cb_audit_layer_unknown(struct cb_records *rec, const char *op, const struct cb_request *r); /* without its reply */
 void cb_audit_interrupt(struct cb_records *rec, const char *how);
 /* Something was refused: a message of a client or of the guest. */
 void cb_audit_denied(struct cb_records *rec, const char *what, const char *why);

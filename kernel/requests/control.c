@@ -26,6 +26,7 @@ void cb_request_debug(struct cb_kernel *k, struct cb_request *r)
 	struct cb_json_error e = { 0 };
 
 	if (cb_debug_scan(r, &fields, &e) == 0) {
+		cb_audit_request(&k->records, r); /* it may have code evaluated */
 		cb_debug_submit(&k->shells, r);
 		return;
 	}

@@ -127,6 +127,8 @@ int cb_execute_parse(const struct cb_kernel *k, const struct cb_request *r, stru
 	if (c < 0)
 		return c;
 	fields.code = f[CODE].ret;
+	fields.user_expressions =
+		f[USER_EXPRESSIONS].ret_type == CB_JSON_OBJECT ? f[USER_EXPRESSIONS].ret : (struct cb_span){ NULL, 0 };
 	fields.silent = flag(&f[SILENT], false);
 	fields.store_history = !fields.silent && flag(&f[STORE_HISTORY], true);
 	fields.allow_stdin = flag(&f[ALLOW_STDIN], true);

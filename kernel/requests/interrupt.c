@@ -9,8 +9,7 @@
 #include "rooms.h"
 #include "requests.h"
 
-#define FIRST_MOMENTS 10.0     /* seconds; later it counts always, for clients' clocks differ */
-#define OVERTAKEN 2000000000LL /* ns of a cell's run, or wait; later it counts always, for a clock may be set back */
+#define FIRST_MOMENTS 10.0 /* seconds; later it counts always, for clients' clocks differ */
 
 /* A server that restarts a kernel which has died interrupts it first, and the next one gets that. */
 static bool is_for_the_kernel_before(const struct cb_kernel *k, const struct cb_request *r)
@@ -18,40 +17,27 @@ static bool is_for_the_kernel_before(const struct cb_kernel *k, const struct cb_
 	return r->date < k->started && r->arrived_date < k->started + FIRST_MOMENTS;
 }
 
-/* What a client sends on control may be read after what it sends on shell later: the cell, at work or the next, would
- * get an interrupt that was meant for the one before it. */
-static bool is_for_the_cell_before(const struct cb_shell *s, const struct cb_request *r)
-{
-	const struct cb_request *cell = s->current != NULL ? s->current : s->waiting.head;
-
-	return cell != NULL && r->session.data != NULL && r->session.len == cell->session.len &&
-	       memcmp(r->session.data, cell->session.data, r->session.len) == 0 && r->date < cell->date &&
-	       r->arrived_ns - (s->current != NULL ? s->cell.started_ns : cell->arrived_ns) < OVERTAKEN;
-}
-
 static void interrupt_line(struct cb_kernel *k, const struct cb_request *r)
 {
 	struct cb_branch *branch = cb_branches_find(&k->transactions, r->subshell_id);
-	const struct cb_shell *meant = branch != NULL		     ? &branch->shell
-				       : r->subshell_id.data == NULL ? &k->shells.execution.shell
-								     : cb_lanes_known(&k->shells, r->subshell_id);
 
 	if (is_for_the_kernel_before(k, r))
 		cb_log(CB_LOG_INFO, "an interrupt from before this kernel's start is not for it");
-	else if (meant != NULL && is_for_the_cell_before(meant, r))
-		cb_log(CB_LOG_INFO, "an interrupt that was sent before the cell is not for it");
-	else if (branch != NULL)
+	else if (branch != NULL && !cb_shell_came_after(&branch->shell, r))
 		cb_shell_interrupt(&branch->shell, true);
-	else if (r->subshell_id.data != NULL)
-		cb_lanes_interrupt_subshell(&k->shells, r->subshell_id);
-	else
-		cb_execution_interrupt(&k->shells);
+	else if (branch == NULL && r->subshell_id.data != NULL)
+		cb_lanes_interrupt_subshell(&k->shells, r);
+	else if (branch == NULL)
+		cb_execution_interrupt(&k->shells, r);
 }
 
 static enum cb_found interrupt_one(struct cb_kernel *k, struct cb_span msg_id)
 {
-	enum cb_found found = cb_execution_interrupt_one(&k->shells, msg_id);
+	/* first: one that came on shell is the shell's current request, too */
+	enum cb_found found = cb_jobs_interrupt_one(&k->workspace, msg_id);
 
+	if (found == CB_FOUND_NOWHERE)
+		found = cb_execution_interrupt_one(&k->shells, msg_id);
 	if (found == CB_FOUND_NOWHERE)
 		found = cb_lanes_interrupt_one(&k->shells, msg_id);
 	if (found == CB_FOUND_NOWHERE)
@@ -62,9 +48,6 @@ static enum cb_found interrupt_one(struct cb_kernel *k, struct cb_span msg_id)
 /* The answer's word for where it was; NULL = it has not come, or has ended. */
 static const char *interrupt_named(struct cb_kernel *k, struct cb_span msg_id)
 {
-	/* first: one that came on shell is the shell's current request, too */
-	if (cb_jobs_interrupt_one(&k->workspace, msg_id))
-		return "running";
 	switch (interrupt_one(k, msg_id)) {
 	case CB_FOUND_RUNNING:
 		return "running";

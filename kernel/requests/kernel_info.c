@@ -25,8 +25,11 @@ static void write_transactions(const struct cb_kernel *k, struct cb_buf *text)
 	if (!k->transactions.twins.possible)
 		(void)cb_buf_printf(text, "A cell that crashes costs all variables: %s.\n", why);
 	else
-		(void)cb_buf_printf(text, "A cell that crashes costs nothing (transactions.mode \"%s\").\n",
-				    mode == CB_MODE_ALWAYS ? "always" : "auto");
+		(void)cb_buf_printf(text,
+				    "A cell that crashes is undone, and the session goes on (transactions.mode %s).\n",
+				    mode == CB_MODE_ALWAYS ? "\"always\""
+							   : "\"auto\": where memory is large, cells before it may go "
+							     "with it; the error names them");
 }
 
 static void write_banner(struct cb_kernel *k, struct cb_json *j)

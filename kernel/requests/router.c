@@ -57,12 +57,7 @@ static bool refused_at_end(struct cb_kernel *k, struct cb_request *r)
 {
 	if (!k->guest.shutting_down || r->kind == CB_REQUEST_DEBUG)
 		return false;
-	if (!cb_request_is_comm(r)) {
-		cb_refuse(&k->jupyter, r, "KernelBusyError", "the kernel is shutting down");
-		return true;
-	}
-	cb_bracket_begin(&k->jupyter, r);
-	cb_bracket_close(&k->jupyter, r);
+	cb_refuse(&k->jupyter, r, "KernelBusyError", "the kernel is shutting down");
 	return true;
 }
 

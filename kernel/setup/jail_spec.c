@@ -693,6 +693,16 @@ static int plan_command(const struct cb_jail_spec_input *in, struct cb_jail_spec
 	return r < 0 ? no_memory(err) : 0;
 }
 
+/* Of a layer, or a tmpfs, 0 is as limits.tmp, which a ceiling makes less and never more. */
+static uint64_t workspace_size(const struct cb_policy *policy, const struct cb_jail_spec *spec)
+{
+	bool in_memory = spec->workspace_mode == CB_WORKSPACE_OVERLAY || spec->workspace_mode == CB_WORKSPACE_TMPFS;
+
+	return policy->workspace_size_capped && in_memory && policy->limit_tmp < policy->workspace_size
+		       ? policy->limit_tmp
+		       : policy->workspace_size;
+}
+
 static int plan_limits(const struct cb_policy *policy, struct cb_jail_spec *spec)
 {
 	spec->limit_data = spec->limit_memory = policy->limit_memory;
@@ -703,7 +713,7 @@ static int plan_limits(const struct cb_policy *policy, struct cb_jail_spec *spec
 	spec->limit_tmp = policy->limit_tmp;
 	spec->limit_shm = policy->limit_shm;
 	spec->limit_inodes = policy->limit_inodes;
-	spec->limit_workspace = policy->workspace_size;
+	spec->limit_workspace = workspace_size(policy, spec);
 	spec->network = policy->network_mode;
 	spec->minimum = policy->isolation_minimum;
 	if (policy->limit_memory_note[0] == '\0')

@@ -4,8 +4,8 @@
  * failure: what waits in the queue and on the socket, and what arrives later but was dated earlier by the same session.
  * Dates are the client's clock, so they are compared after adding that session's skew: the least difference between our
  * arrival and its date ever seen, which is the clock difference plus the shortest way. The sum is never later than the
- * true sending, and for a message sent after the failure was known never earlier than the failure. Clients that date
- * nothing, or everything alike, are never aborted by date.
+ * true sending, and for a message sent after the failure was known never earlier than the failure. Where a date has no
+ * fraction the end of its second counts. Clients that date nothing, or everything alike, are never aborted by date.
  */
 #include "abort.h"
 
@@ -59,8 +59,8 @@ bool cb_abort_applies(struct cb_execution *x, const struct cb_request *r)
 		return false;
 	if (r->arrived_ns < x->abort_until)
 		return true;
-	return s != NULL && !isnan(s->failed_date) && r->date > s->failed_date && r->date + s->skew < s->failed_at &&
-	       r->arrived_date - s->failed_at < WINDOW;
+	return s != NULL && !isnan(s->failed_date) && r->date > s->failed_date &&
+	       r->date + (r->date_is_whole ? 1 : 0) + s->skew < s->failed_at && r->arrived_date - s->failed_at < WINDOW;
 }
 
 static void abort_with(struct cb_jupyter *jp, struct cb_request *r, const char *ename, const char *evalue)

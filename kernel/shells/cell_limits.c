@@ -127,10 +127,10 @@ void cb_cell_limits_start(struct cb_shells *sh, double cpu, uint64_t memory)
 void cb_cell_limits_wait(struct cb_shells *sh, bool waits)
 {
 	struct cb_cell_limits *m = &sh->execution.meter;
-	double elapsed;
+	double elapsed, delta = advance(sh, &elapsed);
 
-	if (waits || m->limit > 0)
-		(void)advance(sh, &elapsed);
+	if (m->waits && delta > elapsed * CB_WAIT_SHARE) /* also one that is shorter than a period */
+		(void)cb_shell_spend(&sh->execution.shell, elapsed);
 	if (waits && m->limit <= 0)
 		m->used = 0;
 	m->waits = waits;

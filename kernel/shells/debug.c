@@ -2,9 +2,10 @@
  *
  * Trust domain: supervisor. Carries the client's Debug Adapter Protocol requests to a thread of the guest, which has
  * the debugger, and its responses and events back. Invariants: one request at a time is at the guest, the others wait
- * here; each ends with its reply and idle, also when the guest dies; events pass only after a request, as output of the
- * latest one and within its limit. Of what the guest says only the event's name is looked at: while it says that a cell
- * is stopped the cell's clock stands, as in a wait for input (and as there only as long as the jail uses no CPU).
+ * here; each ends with its reply and idle, also when the guest dies, or does not answer in time: values that it is to
+ * show may hang in code of theirs. Events pass only after a request, as output of the latest one and within its limit.
+ * Of what the guest says only the event's name is looked at: while it says that a cell is stopped the cell's clock
+ * stands, as in a wait for input (as there only as long as the jail uses no CPU), all together for one timeout.wait.
  */
 #include "debug.h"
 
@@ -21,6 +22,11 @@
 #include "shell.h"
 
 #define CLOSED "the guest has closed the channel that the debugger needs"
+#define SECOND 1000000000LL
+#define REPLY_DEADLINE (30 * SECOND) /* also the first one on a loaded machine, with imports */
+#define UNANSWERED                                                                                                     \
+	"the debugger has not answered a request within 30 seconds; none is served until it does, or the kernel is "   \
+	"restarted"
 
 int cb_debug_scan(const struct cb_request *r, struct cb_debug_fields *ret_fields, struct cb_json_error *e)
 {
@@ -37,7 +43,7 @@ int cb_debug_scan(const struct cb_request *r, struct cb_debug_fields *ret_fields
 
 bool cb_debug_busy(const struct cb_shells *sh)
 {
-	return sh->debug.current != NULL || sh->debug.waiting.head != NULL;
+	return (sh->debug.current != NULL && !sh->debug.stale) || sh->debug.waiting.head != NULL;
 }
 
 /* The response of a request that the guest does not answer: what clients of a debugger understand. */
@@ -73,6 +79,10 @@ void cb_debug_submit(struct cb_shells *sh, struct cb_request *r)
 			     sh->guest->shutting_down ? "the kernel is shutting down" : "too many debug_requests wait");
 		return;
 	}
+	if (d->stale) {
+		refuse_whole(sh, r, UNANSWERED);
+		return;
+	}
 	cb_queue_push(&d->waiting, &d->load, r);
 	if (sh->guest->state == CB_GUEST_NONE)
 		cb_guest_want(sh->guest);
@@ -81,6 +91,15 @@ void cb_debug_submit(struct cb_shells *sh, struct cb_request *r)
 
 /* ---- beginning and ending ---- */
 
+/* Who stands at a breakpoint may look at things for as long as they take: no cell waits for that. */
+static void arm(struct cb_shells *sh)
+{
+	const struct cb_debug *d = &sh->debug;
+	bool counts = d->current != NULL && !d->stale && !d->waits;
+
+	cb_loop_arm(sh->loop, d->timer, counts ? cb_now_ns() + REPLY_DEADLINE : 0);
+}
+
 static void end(struct cb_shells *sh)
 {
 	struct cb_request *r = sh->debug.current;
@@ -88,7 +107,10 @@ static void end(struct cb_shells *sh)
 	if (r == NULL)
 		return;
 	sh->debug.current = NULL;
-	cb_bracket_end(sh->jupyter, r);
+	if (!sh->debug.stale)
+		cb_bracket_end(sh->jupyter, r);
+	sh->debug.stale = false;
+	arm(sh);
 	cb_idle_touch(&sh->idle);
 	cb_request_free(r);
 	sh->keeper->quiet(sh->kept);
@@ -112,6 +134,7 @@ static void begin(struct cb_shells *sh, struct cb_request *r)
 
 		c = cb_side_send(&sh->guest->side, CB_WIRE_DEBUG, r->id, r->content, cb_buf_span(&lane), NULL, 0);
 	}
+	arm(sh);
 	if (c == 0)
 		return;
 	refuse(sh, r,
@@ -136,6 +159,20 @@ void cb_debug_schedule(struct cb_shells *sh)
 	}
 }
 
+static void on_timer(void *context)
+{
+	struct cb_shells *sh = context;
+	struct cb_debug *d = &sh->debug;
+
+	refuse(sh, d->current, UNANSWERED);
+	cb_bracket_end(sh->jupyter, d->current);
+	d->stale = true;
+	for (struct cb_request *r; (r = cb_queue_pop(&d->waiting, &d->load)) != NULL;)
+		refuse_whole(sh, r, UNANSWERED);
+	sh->keeper->quiet(sh->kept);
+	cb_loop_mark(sh->loop);
+}
+
 /* ---- what the guest says ---- */
 
 bool cb_debug_frame_type(uint32_t type)
@@ -156,16 +193,26 @@ void cb_debug_cell_over(struct cb_shells *sh)
 {
 	if (sh->debug.waits) {
 		sh->debug.waits = false;
+		sh->execution.shell.cell.stood += cb_now_ns() - sh->debug.waits_since;
 		cb_shell_wait(&sh->execution.shell, false);
+		arm(sh);
 	}
 }
 
 static void cell_stops(struct cb_shells *sh)
 {
-	if (sh->debug.session && !sh->debug.waits && sh->guest->python.rules.phase == CB_PHASE_EXECUTING) {
-		cb_shell_wait(&sh->execution.shell, true);
-		sh->debug.waits = true;
+	struct cb_shell *s = &sh->execution.shell;
+
+	if (!sh->debug.session || sh->debug.waits || sh->guest->python.rules.phase != CB_PHASE_EXECUTING)
+		return;
+	cb_shell_wait(s, true);
+	sh->debug.waits = true;
+	sh->debug.waits_since = cb_now_ns();
+	if (s->cell.waits && s->cell.deadline != 0) { /* a cell can say itself that it stops and goes on */
+		s->cell.deadline -= s->cell.stood;
+		s->ops->arm(s);
 	}
+	arm(sh);
 }
 
 static void publish(struct cb_shells *sh, struct cb_span content, struct cb_body *body, bool keep)
@@ -213,8 +260,9 @@ void cb_debug_frame(struct cb_shells *sh, struct cb_frame *f, const struct cb_gu
 		d->session = false;
 		cb_debug_cell_over(sh);
 	}
-	cb_reply_full(sh->jupyter, d->current, CB_SPAN("{}"), (struct cb_span){ f->content, f->header.content_len },
-		      f->body);
+	if (!d->stale)
+		cb_reply_full(sh->jupyter, d->current, CB_SPAN("{}"),
+			      (struct cb_span){ f->content, f->header.content_len }, f->body);
 	end(sh);
 	cb_loop_mark(sh->loop);
 }
@@ -224,10 +272,9 @@ static void cut_off(struct cb_shells *sh, const char *why)
 	struct cb_debug *d = &sh->debug;
 
 	d->asked = d->waits = false;
-	if (d->current != NULL) {
+	if (d->current != NULL && !d->stale)
 		refuse(sh, d->current, why);
-		end(sh);
-	}
+	end(sh);
 	if (d->session) {
 		CB_JSON_SMALL(event, "type", "event", "seq", 0u, "event", "terminated", "body", CB_SPAN("{}"));
 
@@ -255,6 +302,12 @@ void cb_debug_side_closed(struct cb_shells *sh)
 	cb_debug_cell_over(sh);
 	cut_off(sh, CLOSED);
 	cb_loop_mark(sh->loop);
+}
+
+int cb_debug_init(struct cb_shells *sh)
+{
+	sh->debug.timer = cb_loop_add_timer(sh->loop, on_timer, sh);
+	return sh->debug.timer < 0 ? sh->debug.timer : 0;
 }
 
 void cb_debug_release(struct cb_shells *sh)

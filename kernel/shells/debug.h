@@ -5,6 +5,7 @@
 
 #include "shells.h"
 
+int cb_debug_init(struct cb_shells *sh);
 void cb_debug_release(struct cb_shells *sh);
 /* Raw seq and command of a debug_request. As cb_json_scan_object. */
 struct cb_debug_fields {
@@ -15,7 +16,8 @@ int cb_debug_scan(const struct cb_request *r, struct cb_debug_fields *ret_fields
 void cb_debug_submit(struct cb_shells *sh, struct cb_request *r);
 /* Starts what can be started. */
 void cb_debug_schedule(struct cb_shells *sh);
-bool cb_debug_busy(const struct cb_shells *sh); /* the guest works on one, or one waits */
+/* The guest works on one, or one waits; one that it has not answered in time counts no more. */
+bool cb_debug_busy(const struct cb_shells *sh);
 /* The cell has ended, or asks for input: its clock is another's concern. */
 void cb_debug_cell_over(struct cb_shells *sh);
 /* All of the guest is dead: what it works on is answered with that, and clients hear that the session has ended. */

@@ -179,7 +179,7 @@ void cb_execution_schedule(struct cb_shells *sh)
 
 	while (s->current == NULL && s->waiting.head != NULL && !sh->events->files_held(sh->kernel) &&
 	       !sh->keeper->copying(sh->kept) && sh->guest->python.signals == 0 &&
-	       !sh->keeper->before(sh->kept, s->waiting.head)) {
+	       !cb_lanes_before(sh, s->waiting.head) && !sh->keeper->before(sh->kept, s->waiting.head)) {
 		if (sh->guest->state == CB_GUEST_UP)
 			begin(sh, cb_shell_pop(s));
 		else if (sh->guest->state == CB_GUEST_NONE && sh->guest->failure.code != 0)
@@ -216,7 +216,7 @@ static void ending(struct cb_shell *s, struct cb_request *r)
 
 	cb_cell_limits_stop(sh);
 	cb_python_interrupt_no_more(&sh->guest->python);
-	sh->debug.waits = false;
+	cb_debug_cell_over(sh);
 	if (cb_request_is_execute(r)) /* it has told of the loss */
 		sh->execution.lost[0] = '\0';
 	/* also of a guest that is about to be killed: it must not answer twice */
@@ -375,14 +375,17 @@ enum cb_found cb_execution_interrupt_one(struct cb_shells *sh, struct cb_span ms
 	return CB_FOUND_RUNNING;
 }
 
-void cb_execution_interrupt(struct cb_shells *sh)
+void cb_execution_interrupt(struct cb_shells *sh, const struct cb_request *by)
 {
 	struct cb_shell *s = &sh->execution.shell;
 	const struct cb_request *meant = s->current;
+	bool spared = cb_shell_came_after(s, by);
 
-	sh->events->interrupt_rest(sh->kernel, NULL);
-	cb_lanes_interrupt(sh);
-	if (s->current != meant) /* that one has ended, and what runs now is another */
+	/* a command that came on shell is the main shell's */
+	if (!spared || meant == NULL || cb_shell_message_of(meant) != NULL)
+		sh->events->interrupt_rest(sh->kernel, NULL);
+	cb_lanes_interrupt(sh, by);
+	if (spared || s->current != meant) /* that one has ended, and what runs now is another */
 		return;
 	if (is_restored(sh)) { /* the cell has ended: what may hold up its reply is the copying */
 		sh->keeper->interrupt(sh->kept);

@@ -28,8 +28,9 @@ void cb_execution_finish(struct cb_shells *sh);
 /* The same of a request that is served by others: the current one, or one beside it, which is freed. */
 void cb_execution_answered(struct cb_shells *sh, struct cb_request *r);
 
-/* A user's interrupt. Soft; hard when one is still undelivered. */
-void cb_execution_interrupt(struct cb_shells *sh);
+/* A user's interrupt, `by` this request (NULL = none), of what was not sent after it. Soft; hard when one is still
+ * undelivered. */
+void cb_execution_interrupt(struct cb_shells *sh, const struct cb_request *by);
 /* … of one request of the main shell. As cb_shell_interrupt_one. */
 enum cb_found cb_execution_interrupt_one(struct cb_shells *sh, struct cb_span msg_id);
 /* From cell_limits.c, for the current cell. */

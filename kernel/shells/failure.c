@@ -142,7 +142,8 @@ void cb_failure_malformed(struct cb_shells *sh, struct cb_request *r, const char
 		cb_publish_error(sh->jupyter, r, ename, evalue, (struct cb_span){ NULL, 0 });
 		cb_iopub_flush(sh->jupyter);
 	}
-	cb_reply_error(sh->jupyter, r, ename, "%s", evalue);
+	if (!cb_request_is_comm(r))
+		cb_reply_error(sh->jupyter, r, ename, "%s", evalue);
 	cb_bracket_close(sh->jupyter, r);
 }
 

@@ -53,14 +53,15 @@ static struct cb_shell *beside(struct cb_shells *sh, const struct cb_shell *subs
 	return &sh->lanes.beside[subshell - sh->lanes.sub];
 }
 
-/* The one that has this request of the wire at work; else the main one. */
+/* The one that has this request of the wire at work; else the main one. NULL: a lane's, which does not wait for it any
+ * more, for all of Python has ended, and these are its last words. */
 static struct cb_shell *of(struct cb_shells *sh, uint64_t request)
 {
 	for (size_t i = 0; i < CB_LANES && request != 0; i++) {
 		struct cb_shell *l = lane_at(&sh->lanes, i);
 
-		if (l->current != NULL && !l->over && l->current->id == request)
-			return l;
+		if (sh->guest->python.rules.beside[i].id == request)
+			return l->current != NULL && !l->over ? l : NULL;
 	}
 	return &sh->execution.shell;
 }
@@ -70,15 +71,17 @@ static struct cb_shell *interrupted(struct cb_shells *sh, uint64_t request)
 {
 	struct cb_shell *l = of(sh, request);
 
-	return l->apart && cb_request_is_execute(l->current) ? l : &sh->execution.shell;
+	return l == NULL || (l->apart && cb_request_is_execute(l->current)) ? l : &sh->execution.shell;
 }
 
 int cb_lanes_frame(struct cb_shells *sh, struct cb_frame *f, const struct cb_guest_content *c, const char **ret_reason)
 {
 	uint64_t request = f->header.request;
+	struct cb_shell *s = f->header.type == CB_WIRE_INTERRUPTED ? interrupted(sh, request) : of(sh, request);
 
-	return cb_shell_frame(f->header.type == CB_WIRE_INTERRUPTED ? interrupted(sh, request) : of(sh, request), f, c,
-			      ret_reason);
+	if (s == NULL && f->header.type == CB_WIRE_ERROR) /* it is shown, as other output of the dead is */
+		s = &sh->execution.shell;
+	return s != NULL ? cb_shell_frame(s, f, c, ret_reason) : 0;
 }
 
 const struct cb_shell *cb_lanes_known(struct cb_shells *sh, struct cb_span id)
@@ -139,6 +142,14 @@ bool cb_lanes_asked(const struct cb_shells *sh)
 bool cb_lanes_busy(const struct cb_shells *sh)
 {
 	return sh->lanes.load.count > 0 || cb_lanes_run(sh) || cb_lanes_asked(sh);
+}
+
+bool cb_lanes_interrupted(const struct cb_shells *sh)
+{
+	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
+		if (sh->lanes.beside[i].interrupted_at != 0 || sh->lanes.sub[i].interrupted_at != 0)
+			return true;
+	return sh->lanes.comms.interrupted_at != 0;
 }
 
 const struct cb_request *cb_lanes_waiting(const struct cb_shells *sh)
@@ -214,23 +225,44 @@ static struct cb_shell *lane_for(struct cb_shells *sh, const struct cb_request *
 
 static void arm(struct cb_shells *sh);
 
+/* Comm messages for which there was no room in the lane wait on in the main shell's queue, and others behind them. */
+static bool waits_behind(struct cb_shells *sh, const struct cb_shell *l, const struct cb_request *r)
+{
+	const struct cb_request *w = sh->execution.shell.waiting.head;
+
+	if (l != &sh->lanes.comms)
+		return false;
+	while (w != NULL && !cb_request_is_comm(w))
+		w = w->next;
+	return w != NULL || !cb_shell_has_room(l, r);
+}
+
+bool cb_lanes_before(const struct cb_shells *sh, const struct cb_request *r)
+{
+	return cb_request_is_comm(r) && (sh->lanes.comms.current != NULL || sh->lanes.comms.waiting.head != NULL);
+}
+
+static void take(struct cb_shells *sh, struct cb_shell *l, struct cb_request *r)
+{
+	if (!cb_shell_take(l, r))
+		return;
+	if (sh->guest->state == CB_GUEST_NONE)
+		cb_guest_want(sh->guest);
+	cb_loop_mark(sh->loop);
+	arm(sh);
+}
+
 bool cb_lanes_take(struct cb_shells *sh, struct cb_request *r)
 {
 	const struct cb_shell_message *m = cb_shell_message_of(r);
 	struct cb_shell *l = m != NULL && !sh->guest->shutting_down ? lane_for(sh, r, m->phase) : NULL;
 
-	if (l == NULL)
+	if (l == NULL || waits_behind(sh, l, r))
 		return false;
-	if (m->phase == CB_PHASE_EXECUTING && r->execute.memory > 0) {
+	if (m->phase == CB_PHASE_EXECUTING && r->execute.memory > 0)
 		cb_failure_malformed(sh, r, "metadata.cellblock.memory: a subshell shares its memory with the others");
-		return true;
-	}
-	if (!cb_shell_take(l, r))
-		return true;
-	if (sh->guest->state == CB_GUEST_NONE)
-		cb_guest_want(sh->guest);
-	cb_loop_mark(sh->loop);
-	arm(sh);
+	else
+		take(sh, l, r);
 	return true;
 }
 
@@ -241,22 +273,28 @@ static bool is_of(const struct cb_request *r, enum cb_wire_phase phase)
 	return m != NULL && m->phase == phase;
 }
 
-/* Those of a kind leave the main shell's queue for the lane that takes them now. */
+/* Those of a kind leave the main shell's queue for the lane that takes them now, as many as it has room for: they have
+ * been accepted. */
 static void take_waiting(struct cb_shells *sh, enum cb_wire_phase phase)
 {
 	struct cb_execution *x = &sh->execution;
 	const struct cb_request *w = x->shell.waiting.head;
 	int64_t now = cb_now_ns();
+	bool full = false;
 
 	while (w != NULL && !is_of(w, phase))
 		w = w->next;
 	for (size_t n = w != NULL ? x->load.count : 0; n > 0; n--) {
 		struct cb_request *r = cb_shell_pop(&x->shell);
+		struct cb_shell *l = is_of(r, phase) && !sh->guest->shutting_down ? lane_for(sh, r, phase) : NULL;
 
-		if (is_of(r, phase))
+		full = full || (l != NULL && !cb_shell_has_room(l, r));
+		if (l != NULL && !full) {
 			r->arrived_ns = now; /* what bounds a question's time does not count the start of Python */
-		if (!is_of(r, phase) || !cb_lanes_take(sh, r))
+			take(sh, l, r);
+		} else {
 			cb_queue_push(&x->shell.waiting, &x->load, r);
+		}
 	}
 }
 
@@ -374,6 +412,8 @@ static void done(struct cb_shell *l, struct cb_request *r)
 	struct cb_shells *sh = l->all;
 
 	note(sh, l, 0, CB_PHASE_IDLE);
+	if (sh->execution.shell.awaiting) /* there may be room now */
+		take_waiting(sh, CB_PHASE_COMM);
 	if (cb_request_is_execute(r))
 		sh->keeper->beside_ended(sh->kept, l);
 	if (l == &sh->lanes.comms && sh->execution.shell.current == NULL)
@@ -546,10 +586,12 @@ static struct cb_shell *what_runs(struct cb_shells *sh, struct cb_shell *subshel
 	return subshell->current != NULL ? subshell : beside(sh, subshell);
 }
 
-static void interrupt_subshell(struct cb_shells *sh, struct cb_shell *l, bool hard)
+static void interrupt_subshell(struct cb_shells *sh, struct cb_shell *l, bool hard, const struct cb_request *by)
 {
 	bool runs = what_runs(sh, l)->current != NULL;
 
+	if (cb_shell_came_after(l, by))
+		return;
 	cb_shell_interrupt(runs ? what_runs(sh, l) : l, hard);
 	if (!runs && l->waiting.head != NULL) /* it may wait for a twin to be made */
 		sh->keeper->interrupt(sh->kept);
@@ -557,23 +599,23 @@ static void interrupt_subshell(struct cb_shells *sh, struct cb_shell *l, bool ha
 
 /* Hard is a second one only when it can't be meant for the main shell. What waits for a commit is left alone: it is the
  * commit that is to stop. */
-void cb_lanes_interrupt(struct cb_shells *sh)
+void cb_lanes_interrupt(struct cb_shells *sh, const struct cb_request *by)
 {
 	bool hard = sh->execution.shell.current == NULL, held = sh->events->files_held(sh->kernel);
 
 	for (size_t i = 0; i < CB_SUBSHELLS_MAX; i++)
 		if (!held || what_runs(sh, &sh->lanes.sub[i])->current != NULL)
-			interrupt_subshell(sh, &sh->lanes.sub[i], hard);
+			interrupt_subshell(sh, &sh->lanes.sub[i], hard, by);
 	if (sh->execution.shell.current == NULL && sh->lanes.comms.current != NULL) /* beside a cell that has ended */
 		cb_shell_interrupt(&sh->lanes.comms, hard);
 }
 
-void cb_lanes_interrupt_subshell(struct cb_shells *sh, struct cb_span id)
+void cb_lanes_interrupt_subshell(struct cb_shells *sh, const struct cb_request *by)
 {
-	struct cb_shell *l = find(sh, id);
+	struct cb_shell *l = find(sh, by->subshell_id);
 
 	if (l != NULL)
-		interrupt_subshell(sh, l, true);
+		interrupt_subshell(sh, l, true, by);
 }
 
 enum cb_found cb_lanes_interrupt_one(struct cb_shells *sh, struct cb_span msg_id)
@@ -594,28 +636,31 @@ static void died(struct cb_shells *sh, struct cb_shell *l, struct cb_death d)
 }
 
 /* Of Python's end; what was said to it is nobody's now. */
-static void stopped(struct cb_shells *sh, struct cb_shell *l)
+static void stopped(struct cb_shell *l)
 {
 	if (l->current == NULL || l->over)
 		return;
 	if (cb_request_is_execute(l->current))
 		cb_failure_note_memory(l);
-	note(sh, l, 0, CB_PHASE_IDLE);
 	cb_shell_stopped(l);
 }
 
+/* Last words are still to be read, and what they say of lanes is no fault: the guest's rules keep the ids. */
 void cb_lanes_stopped(struct cb_shells *sh)
 {
+	struct cb_guest_pending *beside = sh->guest->python.rules.beside;
 	struct cb_death d = { .state = "restored" };
 
 	died(sh, &sh->lanes.ask, d);
 	for (size_t i = 0; i < CB_LANES; i++) { /* comm messages before the cells that they are beside */
 		struct cb_shell *l = lane_at(&sh->lanes, i);
+		struct cb_guest_pending asked = beside[i];
 
 		if (l->current != NULL && cb_request_is_execute(l->current))
-			stopped(sh, l);
+			stopped(l);
 		else
 			died(sh, l, d);
+		beside[i] = asked;
 	}
 }
 
@@ -626,7 +671,7 @@ void cb_lanes_guest_died(struct cb_shells *sh, bool restored)
 	cb_failure_of_python(sh, restored, &d);
 	died(sh, &sh->lanes.ask, d);
 	for (size_t i = 0; i < CB_LANES; i++) {
-		stopped(sh, lane_at(&sh->lanes, i));
+		stopped(lane_at(&sh->lanes, i));
 		died(sh, lane_at(&sh->lanes, i), d);
 	}
 }

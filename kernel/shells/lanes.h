@@ -13,6 +13,8 @@ bool cb_lanes_take(struct cb_shells *sh, struct cb_request *r);
 void cb_lanes_schedule(struct cb_shells *sh);
 /* Python is busy from now on: questions that wait, since Python was not up yet, are answered meanwhile. */
 void cb_lanes_busy_begins(struct cb_shells *sh);
+/* Comm messages that came before this request of the main shell are still served beside a cell that has ended. */
+bool cb_lanes_before(const struct cb_shells *sh, const struct cb_request *r);
 /* The running cell awaits: comm messages, also those that wait, go to it from now on. */
 void cb_lanes_cell_awaits(struct cb_shell *s);
 /* A request of a subshell that runs; NULL = none. */
@@ -24,9 +26,11 @@ const struct cb_request *cb_lanes_waiting_in(struct cb_shells *sh, size_t i);
 bool cb_lanes_run(const struct cb_shells *sh);	/* anything that changes the state */
 bool cb_lanes_asked(const struct cb_shells *sh); /* a question is being answered */
 bool cb_lanes_busy(const struct cb_shells *sh); /* anything runs or waits */
-/* The user's interrupt: of all subshells, and of one. */
-void cb_lanes_interrupt(struct cb_shells *sh);
-void cb_lanes_interrupt_subshell(struct cb_shells *sh, struct cb_span id);
+bool cb_lanes_interrupted(const struct cb_shells *sh); /* what runs in one is to stop, and has not yet */
+/* The user's interrupt, `by` this request (NULL = none): of all subshells, and of the one that it names. What was sent
+ * after it is left alone. */
+void cb_lanes_interrupt(struct cb_shells *sh, const struct cb_request *by);
+void cb_lanes_interrupt_subshell(struct cb_shells *sh, const struct cb_request *by);
 /* … and of one request. As cb_shell_interrupt_one. */
 enum cb_found cb_lanes_interrupt_one(struct cb_shells *sh, struct cb_span msg_id);
 /* All of the guest is dead, and a copy is to take over: cells wait for what becomes of that. */

@@ -30,6 +30,7 @@
 #define SECOND 1000000000LL
 #define LOOK_PERIOD (SECOND / 2)
 #define NOTICE_AFTER SECOND /* an interrupt that Python has not taken by then is held up by C code */
+#define OVERTAKEN (2 * SECOND) /* of a cell's run, or wait; later an interrupt counts always: a clock may be set back */
 
 static const struct cb_shell_message message[] = {
 	{ CB_REQUEST_COMPLETE, CB_WIRE_COMPLETE, CB_WIRE_COMPLETE_REPLY, CB_PHASE_ASKING },
@@ -67,12 +68,17 @@ struct cb_request *cb_shell_pop(struct cb_shell *s)
 }
 
 /* One alone may be as large as limits.message lets it be. */
-static bool has_room(struct cb_shell *s, struct cb_request *r)
+bool cb_shell_has_room(const struct cb_shell *s, const struct cb_request *r)
 {
 	const struct cb_load *load = s->load;
 
-	if (load->count < s->ops->max_waiting &&
-	    (load->bytes == 0 || load->bytes + cb_request_bytes(r) <= s->ops->max_bytes))
+	return load->count < s->ops->max_waiting &&
+	       (load->bytes == 0 || load->bytes + cb_request_bytes(r) <= s->ops->max_bytes);
+}
+
+static bool has_room(struct cb_shell *s, struct cb_request *r)
+{
+	if (cb_shell_has_room(s, r))
 		return true;
 	cb_refuse(s->all->jupyter, r, "KernelBusyError", "the queue is full: %zu requests wait", s->load->count);
 	return false;
@@ -254,12 +260,14 @@ void cb_shell_error(struct cb_shell *s, struct cb_frame *f, const struct cb_gues
 	bool mine = s->current != NULL && f->header.request != 0 && f->header.request == s->current->id;
 
 	cb_output_drain(&s->python->output);
-	if (mine && s->cell.stop == CB_STOP_TIME_SOFT && cb_failure_of_interrupt(c->ename))
-		/* what the user must hear is the limit, not how it was enforced */
+	if (mine && !s->cell.limit_told && s->cell.stop == CB_STOP_TIME_SOFT && cb_failure_of_interrupt(c->ename)) {
+		/* what the user must hear is the limit, not how it was enforced; and once, past limits.output */
+		s->cell.limit_told = true;
 		cb_failure_publish_timeout(s, c->traceback);
-	else
+	} else {
 		cb_output_error(&s->python->output, f,
 				mine && !s->cell.error_sent); /* how a cell ends is always told */
+	}
 	if (mine)
 		s->cell.error_sent = true;
 }
@@ -268,6 +276,8 @@ void cb_shell_reply(struct cb_shell *s, struct cb_frame *f, const struct cb_gues
 {
 	bool cell = runs_cell(s), failed = cell && !cb_json_string_is(c->status, "ok"), late;
 
+	if (s->current == NULL || f->header.request != s->current->id) /* it has ended since the frame was permitted */
+		return;
 	cb_output_drain(&s->python->output);
 	late = cell && s->cell.stop == CB_STOP_TIME_SOFT && (!failed || cb_failure_of_interrupt(c->ename));
 	if (cell && s->ops->defers != NULL && s->ops->defers(s, f, late))
@@ -357,38 +367,50 @@ bool cb_shell_spend(struct cb_shell *s, double seconds)
 	return true;
 }
 
-/* True: the clock has run out by it. */
-static bool works_too_long(struct cb_shell *s, int64_t now)
+/* Takes the time since the last look off its clock, if it has computed. True: the clock has run out by it. */
+static bool spend_work(struct cb_shell *s, int64_t now)
 {
 	double elapsed = (double)(now - s->work_at) / (double)SECOND, before = s->work;
 
-	if (!looks_at_work(s) || s->cell.stop != CB_STOP_NONE || now - s->work_at < LOOK_PERIOD / 2)
-		return false;
 	note_work(s, now);
 	return s->work - before > elapsed * CB_WAIT_SHARE && cb_shell_spend(s, elapsed);
 }
 
-void cb_shell_wait(struct cb_shell *s, bool waits)
+static bool works_too_long(struct cb_shell *s, int64_t now)
+{
+	return looks_at_work(s) && s->cell.stop == CB_STOP_NONE && now - s->work_at >= LOOK_PERIOD / 2 &&
+	       spend_work(s, now);
+}
+
+/* Many short waits are no way around the clock: what was not looked at yet is looked at when a wait ends. */
+static void set_clock(struct cb_shell *s, bool waits, int64_t now)
 {
 	struct cb_cell *c = &s->cell;
-	int64_t now = cb_now_ns(), left = c->deadline - now;
+	int64_t left = c->deadline - now;
 
-	if (s->current == NULL || c->stop != CB_STOP_NONE)
-		return;
 	if (waits) {
 		c->clock_left = c->deadline == 0 ? 0 : left > 0 ? left : 1;
 		c->deadline = s->all->policy->timeout_wait > 0
 				      ? now + (int64_t)(s->all->policy->timeout_wait * (double)SECOND)
 				      : 0;
 	} else {
+		if (looks_at_work(s))
+			(void)spend_work(s, now);
 		c->deadline = c->clock_left > 0 ? now + c->clock_left : 0;
 		c->clock_left = 0;
 	}
 	c->waits = waits;
 	if (waits && looks_at_work(s))
 		note_work(s, now);
+}
+
+void cb_shell_wait(struct cb_shell *s, bool waits)
+{
+	if (s->current == NULL || s->cell.stop != CB_STOP_NONE)
+		return;
 	if (s->ops->waits != NULL && (s->current->execute.timeout > 0 || s->current->execute.cpu > 0))
 		s->ops->waits(s, waits);
+	set_clock(s, waits, cb_now_ns());
 	s->ops->arm(s);
 }
 
@@ -541,6 +563,20 @@ void cb_shell_due(const struct cb_shell *s, int64_t *look_at, int64_t *when)
 	cb_sooner(when, s->cell.deadline);
 	if (((s->current->execute.cpu > 0 && s->ops->cpu != NULL) || looks_at_work(s)) && s->cell.stop == CB_STOP_NONE)
 		cb_shell_next_look(look_at, when);
+}
+
+/* What a client sends on control may be read after what it sends on shell later: the cell, at work or the next, would
+ * get an interrupt that was meant for the one before it. */
+bool cb_shell_came_after(const struct cb_shell *s, const struct cb_request *interrupt)
+{
+	const struct cb_request *cell = s->current != NULL ? s->current : s->waiting.head, *i = interrupt;
+
+	if (cell == NULL || i == NULL || i->session.data == NULL || i->session.len != cell->session.len ||
+	    memcmp(i->session.data, cell->session.data, i->session.len) != 0 || !(i->date < cell->date) ||
+	    i->arrived_ns - (s->current != NULL ? s->cell.started_ns : cell->arrived_ns) >= OVERTAKEN)
+		return false;
+	cb_log(CB_LOG_INFO, "an interrupt that was sent before the cell is not for it");
+	return true;
 }
 
 void cb_shell_interrupt(struct cb_shell *s, bool hard)

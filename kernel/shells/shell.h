@@ -8,6 +8,7 @@ bool cb_shell_is(const struct cb_shell *s, struct cb_span id);			/* a raw JSON s
 
 /* Waits in the shell (ownership); false if it was answered at once because there are too many. */
 bool cb_shell_take(struct cb_shell *s, struct cb_request *r);
+bool cb_shell_has_room(const struct cb_shell *s, const struct cb_request *r);
 bool cb_shell_take_first(struct cb_shell *s, struct cb_request *r); /* the same, before all that wait */
 struct cb_request *cb_shell_pop(struct cb_shell *s);
 void cb_shell_release(struct cb_shell *s);
@@ -54,6 +55,9 @@ void cb_shell_over_time(struct cb_shell *s, bool over_cpu, bool wait_over);
 /* The next look at what gives no sign of itself; *look_at stays, however often it is asked for, until that was done and
  * it is 0 again. */
 void cb_shell_next_look(int64_t *look_at, int64_t *when);
+/* Whether what it has at work, or begins next, was sent after this interrupt, which then is not for it; NULL = one that
+ * no client has sent. */
+bool cb_shell_came_after(const struct cb_shell *s, const struct cb_request *interrupt);
 /* The user's interrupt; with `hard` a second one ends what does not obey. Where nothing runs, what waits is interrupted
  * as soon as it is begun. */
 void cb_shell_interrupt(struct cb_shell *s, bool hard);

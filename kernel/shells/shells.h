@@ -47,10 +47,12 @@ struct cb_cell {
 	int64_t deadline;   /* of its clock; 0 = none */
 	bool waits;	    /* its clock stands: it asks its user, or is held in a debugger */
 	int64_t clock_left; /* ns left when the clock stands; 0 = no limit */
+	int64_t stood;	    /* ns that it has stood in a debugger before */
 	enum cb_stop stop;
 	bool over_cpu;	/* the limit was timeout.cpu */
 	bool wait_over; /* … was timeout.wait */
 	bool error_sent;
+	bool limit_told; /* … that its time was over */
 };
 
 /* What users see of a cell: one that is not stored is shown with the number that the next one gets. */
@@ -202,6 +204,9 @@ struct cb_debug {
 	bool asked;		       /* this guest was given a request: it may send events */
 	bool session;		       /* it has a debugger that was initialised and not ended */
 	bool waits;		       /* it says that a cell is stopped: the cell's clock stands */
+	int64_t waits_since;
+	bool stale; /* the current one was answered with an error: what the guest says of it is dropped */
+	int timer;
 };
 
 struct cb_idle {

@@ -119,6 +119,16 @@ bool cb_branches_busy(const struct cb_transactions *tx)
 	return tx->branches.load.count > 0 || cb_branches_running(tx) != NULL;
 }
 
+bool cb_branches_interrupted(const struct cb_transactions *tx)
+{
+	const struct cb_branch *b;
+
+	for (size_t i = 0; (b = next(tx, &i)) != NULL;)
+		if (b->shell.interrupted_at != 0)
+			return true;
+	return false;
+}
+
 void cb_branches_list(struct cb_transactions *tx, struct cb_json *j)
 {
 	const struct cb_branch *b;
@@ -255,7 +265,17 @@ static void serve(struct cb_transactions *tx, struct cb_branch *b, enum channel 
 	arm(tx); /* what it says can change what it is given time for */
 }
 
-/* When clients don't keep up nothing is read. */
+/* They may say no more than that they serve, and have not long to do so. */
+static void hear_waking(struct cb_transactions *tx)
+{
+	struct cb_branch *b;
+
+	for (size_t i = 0; (b = next(tx, &i)) != NULL;)
+		if (b->state == CB_BRANCH_WAKING && !b->unread)
+			serve(tx, b, WIRE, EPOLLIN);
+}
+
+/* When clients don't keep up nothing else is read. */
 static void pause_if_congested(void *context)
 {
 	struct cb_transactions *tx = context;
@@ -264,6 +284,8 @@ static void pause_if_congested(void *context)
 	cb_loop_set_events(tx->loop, tx->branches.slot, congested ? 0 : ZMQ_POLLIN);
 	if (congested)
 		cb_loop_arm(tx->loop, tx->branches.resume_timer, cb_now_ns() + 5 * MS);
+	if (congested)
+		hear_waking(tx);
 	else if (tx->branches.room.waiting > 0)
 		resume_waiting(tx);
 }

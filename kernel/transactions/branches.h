@@ -31,6 +31,7 @@ void cb_branches_schedule(struct cb_transactions *tx);
 /* A request that runs in one; NULL = none. */
 const struct cb_request *cb_branches_running(const struct cb_transactions *tx);
 bool cb_branches_busy(const struct cb_transactions *tx); /* anything runs or waits */
+bool cb_branches_interrupted(const struct cb_transactions *tx); /* what runs in one is to stop, and has not yet */
 
 /* ---- from twins.c and execution.c ---- */
 void cb_branches_signalled(struct cb_transactions *tx, uint32_t number);

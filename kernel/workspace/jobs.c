@@ -488,16 +488,18 @@ void cb_jobs_interrupt(struct cb_workspace *ws)
 	arm(ws);
 }
 
-bool cb_jobs_interrupt_one(struct cb_workspace *ws, struct cb_span msg_id)
+enum cb_found cb_jobs_interrupt_one(struct cb_workspace *ws, struct cb_span msg_id)
 {
 	for (struct cb_job *job = ws->jobs.head; job != NULL; job = job->next) {
+		enum cb_found found = job->running ? CB_FOUND_RUNNING : CB_FOUND_WAITING;
+
 		if (job->asked.code != CB_JOB_RUN || !cb_request_named(job->request, msg_id))
 			continue;
 		(void)interrupt(ws, job);
 		arm(ws);
-		return true;
+		return found;
 	}
-	return false;
+	return CB_FOUND_NOWHERE;
 }
 
 static void on_timer(void *context)

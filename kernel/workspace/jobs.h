@@ -3,6 +3,7 @@
 
 #include <cellblock/json_write.h>
 
+#include "shells/shells.h"
 #include "workspace.h"
 
 int cb_jobs_init(struct cb_workspace *ws);
@@ -23,8 +24,8 @@ void cb_jobs_jail_died(struct cb_workspace *ws, const char *why);
 bool cb_jobs_write(const struct cb_workspace *ws, bool commands);
 /* The user's interrupt ends commands. */
 void cb_jobs_interrupt(struct cb_workspace *ws);
-/* … one that has come on control or has begun, named by its request's id (a raw JSON string). False: there is none. */
-bool cb_jobs_interrupt_one(struct cb_workspace *ws, struct cb_span msg_id);
+/* … one that has come on control, or whose turn on shell it is, named by its request's id (a raw JSON string). */
+enum cb_found cb_jobs_interrupt_one(struct cb_workspace *ws, struct cb_span msg_id);
 /* Answers all that is under way: the kernel ends. */
 void cb_jobs_shutdown(struct cb_workspace *ws);
 

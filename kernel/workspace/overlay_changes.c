@@ -52,6 +52,12 @@ static void finish(struct cb_workspace *ws)
 	cb_execution_answered(ws->shells, r);
 }
 
+/* For the audit log; NULL: nothing was to be changed. */
+static const char *word_of(const struct cb_overlay_changes *w)
+{
+	return w->op == CB_BROKER_COMMIT ? "commit" : w->op == CB_BROKER_DISCARD ? "discard" : NULL;
+}
+
 static bool is_whole(const struct cb_buf *b, bool *ret_told)
 {
 	struct cb_json_field f = { .name = "status", .types = CB_JSON_STRING, .required = true };
@@ -69,17 +75,14 @@ static void answer(struct cb_workspace *ws, struct cb_buf *reply)
 	bool told = false;
 
 	if (!is_whole(reply, &told)) {
+		cb_audit_layer_unknown(ws->records, word_of(w), w->request);
 		cb_reply_error(ws->jupyter, w->request, "WorkspaceError",
 			       "the process that builds jails gave no whole answer; %s",
 			       w->op == CB_BROKER_COMMIT ? "some changes may be written: ask for them (op changes)"
 			       : discarded		 ? "the changes are gone, and all variables"
 							 : "ask again");
 	} else {
-		cb_audit_layer(ws->records,
-			       w->op == CB_BROKER_COMMIT ? "commit"
-			       : discarded		 ? "discard"
-							 : NULL,
-			       cb_buf_span(reply), w->request);
+		cb_audit_layer(ws->records, word_of(w), cb_buf_span(reply), w->request);
 		if (discarded && told) {
 			reply->len--; /* its brace */
 			struct cb_json j = cb_json_inside(reply);
@@ -168,6 +171,8 @@ void cb_overlay_changes_shutdown(struct cb_workspace *ws)
 {
 	if (ws->overlay_changes.request == NULL)
 		return;
+	if (cb_broker_queue_begun(ws->queue, ws->overlay_changes.op))
+		cb_audit_layer_unknown(ws->records, word_of(&ws->overlay_changes), ws->overlay_changes.request);
 	cb_broker_queue_drop(ws->queue, ws->overlay_changes.op);
 	cb_reply_error(ws->jupyter, ws->overlay_changes.request, "KernelBusyError", "the kernel is shutting down; %s",
 		       ws->overlay_changes.op == CB_BROKER_COMMIT ? "what is being written through is finished"

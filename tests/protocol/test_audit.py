@@ -129,6 +129,22 @@ def test_what_clients_choose_cannot_speak_to_the_terminal(start, log):
     assert all(c == "\n" or " " <= c <= "~" for c in said.stdout)
 
 
+def test_code_beside_the_code(start, log):
+    """What a cell evaluates behind it, and what a debugger is asked."""
+    k = start(args=["--set", f"audit.file={log}"])
+    content = {"code": "1", "user_expressions": {"secret": "6*7"}}
+    assert k.client.request("execute_request", content).content["status"] == "ok"
+    k.client.run("2")
+    debug = {"type": "request", "seq": 1, "command": "evaluate", "arguments": {"expression": "secret"}}
+    k.client.request("debug_request", debug, channel="control")
+    k.stop()
+    found = events(log)
+    assert "secret" not in log.read_text()
+    sums = [c.get("expressions_sha256") for c in of(found, "cell")]
+    assert len(sums[0]) == 64 and sums[1] is None
+    assert [e["type"] for e in of(found, "request")] == ["debug_request"] and of(found, "request")[0]["bytes"] > 50
+
+
 @pytest.mark.parametrize("below", ["audit.jsonl", "new/folder/audit.jsonl"])
 def test_never_in_the_workspace(start, nothing_left, below):
     work = nothing_left / f"work-{len(below)}"

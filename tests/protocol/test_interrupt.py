@@ -295,6 +295,22 @@ def test_one_command(client, channel):
     assert client.reply(ids["b"], "control").content["returncode"] == 0
 
 
+@pytest.mark.cellblock_only("commands")
+def test_a_command_that_waits(client):
+    """Eight run at a time: the ninth has not begun."""
+    argv = ["sh", "-c", "touch $0; while [ -e $0 ]; do sleep 0.05; done"]
+    ids = [client.send("cellblock_run_request", {"argv": [*argv, f"ninth{i}"]}, channel="control") for i in range(9)]
+    names = "sorted(n for n in os.listdir() if 'ninth' in n)"
+    client.run(f"import os, time\nwhile len({names}) < 8: time.sleep(0.05)")
+    assert client.run(f"'ninth8' in {names}").result == "False"
+    assert interrupt_one(client, ids[8]) == "waiting"
+    assert client.reply(ids[8], "control").content["ename"] == "KeyboardInterrupt"
+    assert interrupt_one(client, ids[0]) == "running"
+    assert client.reply(ids[0], "control").content["ename"] == "KeyboardInterrupt"
+    client.run(f"for n in {names}: os.unlink(n)")
+    assert all(client.reply(i, "control").content["returncode"] == 0 for i in ids[1:8])
+
+
 @pytest.mark.cellblock_only("questions")
 def test_one_that_runs_and_is_no_cell_goes_on(client, gate):
     """A question beside a cell: an interrupt of Python would be the cell's."""

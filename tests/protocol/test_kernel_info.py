@@ -23,7 +23,8 @@ def test_the_banner_says_walls_and_limits(client):
     client.run("1")
     banner = client.request("kernel_info_request").content["banner"]
     assert "Isolation level " in banner and "all walls" in banner and "network none" in banner
-    assert 'costs nothing (transactions.mode "auto")' in banner
+    said = 'A cell that crashes is undone, and the session goes on (transactions.mode "auto": where memory is large, '
+    assert said + "cells before it may go with it; the error names them).\n" in banner
 
 
 @pytest.mark.cellblock_only
@@ -32,6 +33,14 @@ def test_the_banner_says_what_a_crash_costs(start):
     client.run("1")
     banner = client.request("kernel_info_request").content["banner"]
     assert 'costs all variables: transactions.mode is "off"' in banner
+
+
+@pytest.mark.cellblock_only
+def test_the_banner_says_that_each_cell_alone_is_undone(start):
+    client = start(args=["--set", "transactions.mode=always"]).client
+    client.run("1")
+    banner = client.request("kernel_info_request").content["banner"]
+    assert 'A cell that crashes is undone, and the session goes on (transactions.mode "always").\n' in banner
 
 
 @pytest.mark.parametrize("channel", ["shell", "control"])

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 
 #include "jupyter/incoming.h"
+#include "python/guest_output.h"
 #include "requests/requests.h"
 
 /* ---- running the loop ---- */
@@ -60,6 +61,16 @@ void rig_until(struct rig *r, bool (*done)(struct rig *r))
 void rig_until_soon(struct rig *r)
 {
 	run(r, -1, 1);
+}
+
+void rig_congest(struct rig *r, bool behind)
+{
+	struct cb_iopub *p = &r->k.jupyter.iopub;
+
+	p->paced = behind;
+	p->message_clock = behind ? cb_now_ns() + 2 * (int64_t)RIG_PATIENCE * 1000000 : 0;
+	assert_int_equal(cb_iopub_congested(&r->k.jupyter), behind);
+	cb_guest_pause_if_congested(&r->k.guest);
 }
 
 /* Linked in the place of the loop's own (tests/CMakeLists.txt). How long the kernel waits for a twin passes when a test

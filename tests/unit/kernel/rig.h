@@ -112,6 +112,8 @@ void rig_signalled(struct rig *r); /* the same of the signals that were asked fo
 /* Runs the kernel's loop until `done` says so; until a ms is over. */
 void rig_until(struct rig *r, bool (*done)(struct rig *r));
 void rig_until_soon(struct rig *r);
+/* Clients are behind, or not any more: what the guest says is not read. */
+void rig_congest(struct rig *r, bool behind);
 
 #define RIG_HELLO "{\"wire_version\":1,\"implementation\":\"plain\",\"python_version\":\"3.11.2\"}"
 #define RIG_OK "{\"status\":\"ok\",\"payload\":[],\"user_expressions\":{}}"

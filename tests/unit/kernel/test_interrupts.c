@@ -1,4 +1,5 @@
 /* Interrupts against a scripted guest and pid 1: soft and hard, never another cell's, repeated until they are taken. */
+#include "rig_lanes.h"
 #include "rig_twins.h"
 
 #include <signal.h>
@@ -94,6 +95,35 @@ static void test_interrupt_that_a_cell_overtook(void **state)
 	r->date = NULL;
 	rig_frame(r, CB_WIRE_INTERRUPTED, g, "{}");
 	ends_interrupted(r, id, g);
+}
+
+static bool is_interrupted(struct rig *r)
+{
+	return r->k.shells.lanes.sub[0].interrupted_at != 0;
+}
+
+/* One that names no line is held against what each has: whose cell came after it is left alone, and no other. */
+static void test_interrupt_that_one_of_two_overtook(void **state)
+{
+	for (int main_is_newer = 0; main_is_newer < 2; main_is_newer++) {
+		struct rig *r = *state = rig_side_up(CB_MODE_OFF);
+		const char *one;
+		uint64_t g;
+
+		r->k.started = 1;
+		r->date = main_is_newer ? "2026-01-01T00:00:01.000000Z" : "2026-01-01T00:00:03.000000Z";
+		(void)rig_subshell_cell(r, "{\"code\":\"1\"}", &one);
+		r->subshell = NULL;
+		r->date = main_is_newer ? "2026-01-01T00:00:03.000000Z" : "2026-01-01T00:00:01.000000Z";
+		(void)rig_begin(r, "a", &g);
+		r->date = "2026-01-01T00:00:02.000000Z";
+		rig_expect(r, RIG_CONTROL, "interrupt_reply",
+			   rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL));
+		r->date = NULL;
+		assert_int_equal(is_interrupted(r), main_is_newer);
+		assert_int_equal(rig_interrupts(r), !main_is_newer);
+		rig_teardown(state);
+	}
 }
 
 static bool asked_for_signal(struct rig *r)
@@ -526,6 +556,7 @@ int main(void)
 		T(test_interrupt_soft),
 		T(test_interrupt_from_before_the_kernel),
 		T(test_interrupt_that_a_cell_overtook),
+		T(test_interrupt_that_one_of_two_overtook),
 		T(test_interrupt_is_never_the_next_cells),
 		T(test_interrupt_of_a_cell_that_waits),
 		T(test_interrupt_that_a_waiting_cell_overtook),

@@ -343,7 +343,12 @@ static void test_an_interrupt_is_heard_of_behind_a_slow_reader(void **state)
 {
 	struct rig *r = *state = rig_new();
 	struct cb_iopub *p = &r->k.jupyter.iopub;
-	int64_t *interrupted_at = &r->k.shells.execution.shell.interrupted_at;
+	struct cb_lanes *lanes = &r->k.shells.lanes;
+	struct cb_branch branch = { 0 };
+	int64_t *interrupted_at[] = { &r->k.shells.execution.shell.interrupted_at, &lanes->comms.interrupted_at,
+				      &lanes->sub[CB_SUBSHELLS_MAX - 1].interrupted_at,
+				      &lanes->beside[CB_SUBSHELLS_MAX - 1].interrupted_at,
+				      &branch.shell.interrupted_at };
 	struct rig_msg m;
 
 	rig_subscribe(r);
@@ -356,13 +361,21 @@ static void test_an_interrupt_is_heard_of_behind_a_slow_reader(void **state)
 	}
 	p->blocked_since = cb_now_ns(); /* its patience is not the point */
 	assert_true(cb_iopub_congested(&r->k.jupyter));
-	*interrupted_at = cb_now_ns();
-	assert_false(cb_iopub_congested(&r->k.jupyter));
+	r->k.transactions.branches.branch[CB_BRANCHES_MAX - 1] = &branch;
+	for (size_t i = 0; i < sizeof(interrupted_at) / sizeof(interrupted_at[0]); i++) {
+		*interrupted_at[i] = cb_now_ns();
+		assert_false(cb_iopub_congested(&r->k.jupyter));
+		*interrupted_at[i] = 0;
+		p->blocked_since = cb_now_ns();
+		assert_true(cb_iopub_congested(&r->k.jupyter));
+	}
+	r->k.transactions.branches.branch[CB_BRANCHES_MAX - 1] = NULL;
+	*interrupted_at[0] = cb_now_ns();
 	for (int i = 0; i < 100; i++) {
 		display(r, CB_WEIGHT_DATA, 1u << 20);
 		assert_true(p->bytes <= 64u << 20);
 	}
-	*interrupted_at = 0;
+	*interrupted_at[0] = 0;
 	p->blocked_since = cb_now_ns();
 	assert_true(cb_iopub_congested(&r->k.jupyter));
 }

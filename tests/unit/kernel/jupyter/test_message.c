@@ -155,6 +155,30 @@ static void test_headers(void **state)
 	}
 }
 
+static void test_dates_of_whole_seconds(void **state)
+{
+	static const struct {
+		const char *header;
+		bool whole;
+	} tried[] = {
+		{ "{\"msg_id\":\"m\",\"msg_type\":\"t\",\"date\":\"2026-01-31T12:34:56\"}", true },
+		{ "{\"msg_id\":\"m\",\"msg_type\":\"t\",\"date\":\"2026-01-31T12:34:56+0100\"}", true },
+		{ "{\"msg_id\":\"m\",\"msg_type\":\"t\",\"date\":\"2026-01-31T12:34:56.000Z\"}", false },
+		{ "{\"msg_id\":\"m\",\"msg_type\":\"t\",\"date\":\"2026-01-31T12:34:56,000Z\"}", false },
+		{ "{\"msg_id\":\"m\",\"msg_type\":\"t\",\"date\":\"now\"}", false },
+		{ "{\"msg_id\":\"m\",\"msg_type\":\"t\"}", false },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(tried) / sizeof(tried[0]); i++) {
+		struct cb_request *q = NULL;
+
+		assert_int_equal(parse(build(1, tried[i].header, 0, SIZE_MAX), &q), 0);
+		assert_int_equal(q->date_is_whole, tried[i].whole);
+		cb_request_free(q);
+	}
+}
+
 static void test_header_size(void **state)
 {
 	static char header[CB_HEADER_MAX + 2];
@@ -307,6 +331,7 @@ int main(void)
 		cmocka_unit_test(test_missing_frames),
 		cmocka_unit_test(test_buffer_count),
 		cmocka_unit_test(test_headers),
+		cmocka_unit_test(test_dates_of_whole_seconds),
 		cmocka_unit_test(test_header_size),
 		cmocka_unit_test(test_dates),
 		cmocka_unit_test(test_outgoing),

@@ -47,6 +47,22 @@ static void test_numbers(void **state)
 	cb_policy_release(&p);
 }
 
+/* 0 is no "no limit" in a layer, but limits.tmp: who plans the jail takes the less of the two. */
+static void test_a_size_that_is_another(void **state)
+{
+	struct cb_policy p = policy_with("{\"workspace\": {\"size\": 0}}");
+	struct cb_err err;
+
+	(void)state;
+	assert_int_equal(bound(&p, "{\"workspace\": {\"size\": \"10G\"}}", &err), 0);
+	assert_true(p.workspace_size == 10ull << 30 && p.workspace_size_capped);
+	cb_policy_release(&p);
+	p = policy_with("{\"workspace\": {\"size\": \"20G\"}}");
+	assert_int_equal(bound(&p, "{\"workspace\": {\"size\": \"10G\"}}", &err), 0);
+	assert_true(p.workspace_size == 10ull << 30 && !p.workspace_size_capped);
+	cb_policy_release(&p);
+}
+
 static void test_words(void **state)
 {
 	struct cb_policy p = policy_with("{\"network\": {\"mode\": \"full\"}, \"workspace\": {\"mode\": \"ro\"}}");
@@ -126,7 +142,8 @@ static void test_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_numbers), cmocka_unit_test(test_words),
-					    cmocka_unit_test(test_lists), cmocka_unit_test(test_refused) };
+					    cmocka_unit_test(test_lists), cmocka_unit_test(test_refused),
+					    cmocka_unit_test(test_a_size_that_is_another) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -153,6 +153,48 @@ static void test_parents_are_kept(void **state)
 	assert_non_null(header);
 }
 
+/* What is asked for while others are on their way has its own time: pid 1 is silent since its last word. */
+static void test_pid_1_that_sends_one_after_the_other(void **state)
+{
+	struct rig *r = *state = rig_up();
+	struct cb_pid1 *p = &r->k.guest.pid1;
+	int64_t *deadline = &r->k.loop.timer[p->timer].deadline;
+
+	cb_pid1_signal_asked(p);
+	*deadline = 5; /* nearly over */
+	cb_pid1_signal_asked(p);
+	assert_int_equal(*deadline, 5);
+	cb_pid1_signal_sent(p);
+	assert_true(*deadline > cb_now_ns());
+	cb_pid1_signal_sent(p);
+	assert_int_equal(*deadline, 0);
+}
+
+static bool is_up(struct rig *r)
+{
+	return r->k.guest.state == CB_GUEST_UP;
+}
+
+/* One that starts has nothing to say that could be too much, and not for ever to say it. */
+static void test_it_starts_behind_slow_clients(void **state)
+{
+	struct rig *r = *state = rig_new();
+
+	rig_subscribe(r);
+	cb_guest_want(&r->k.guest);
+	rig_spawn(r, 0);
+	rig_congest(r, true);
+	rig_frame(r, CB_WIRE_HELLO, 0, RIG_HELLO);
+	rig_until(r, is_up);
+	rig_congest(r, true); /* an idle has been said */
+	rig_stream(r, 0, CB_WIRE_STDOUT, "1");
+	for (int i = 0; i < 20; i++)
+		rig_until_soon(r);
+	assert_int_equal(r->k.jupyter.iopub.text.len, 0);
+	rig_congest(r, false);
+	rig_expect(r, RIG_IOPUB, "stream", "");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -161,6 +203,8 @@ int main(void)
 		cmocka_unit_test_teardown(test_it_said_nothing, rig_teardown),
 		cmocka_unit_test_teardown(test_its_last_words, rig_teardown),
 		cmocka_unit_test_teardown(test_parents_are_kept, rig_teardown),
+		cmocka_unit_test_teardown(test_pid_1_that_sends_one_after_the_other, rig_teardown),
+		cmocka_unit_test_teardown(test_it_starts_behind_slow_clients, rig_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -106,6 +106,39 @@ static void test_notebook(void **state)
 	cb_jail_spec_release(&spec);
 }
 
+/* A ceiling's workspace.size where the policy has 0: in memory that is limits.tmp, and does not grow. */
+static void test_a_size_from_a_ceiling(void **state)
+{
+	static const struct {
+		char *mode, *tmp;
+		uint64_t size;
+	} tried[] = {
+		{ "workspace.mode=overlay", "limits.tmp=1G", 1ull << 30 },
+		{ "workspace.mode=tmpfs", "limits.tmp=1G", 1ull << 30 },
+		{ "workspace.mode=overlay", "limits.tmp=20G", 10ull << 30 },
+		{ "workspace.mode=rw", "limits.tmp=1G", 10ull << 30 },
+	};
+	CB_AUTO_PATH guest = cb_path_format("%s/guest", folder);
+
+	(void)state;
+	go("home/work");
+	for (size_t i = 0; i < sizeof(tried) / sizeof(tried[0]); i++) {
+		char *sets[] = { tried[i].mode, tried[i].tmp, "workspace.size=10G" };
+		struct cb_jail_spec spec;
+		struct cb_policy policy;
+		struct cb_err err = { 0 };
+
+		assert_int_equal(cb_policy_load("notebook", sets, 3, &policy, &err), 0);
+		policy.workspace_size_capped = true;
+		struct cb_jail_spec_input in = { .policy = &policy, .interpreter = &python, .guest_dir = guest };
+
+		assert_int_equal(cb_jail_spec_make(&in, &spec, &err), 0);
+		assert_int_equal(spec.limit_workspace, tried[i].size);
+		cb_policy_release(&policy);
+		cb_jail_spec_release(&spec);
+	}
+}
+
 static void test_agent_starts(void **state)
 {
 	struct cb_jail_spec spec;
@@ -543,6 +576,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_notebook),
 		cmocka_unit_test(test_agent_starts),
+		cmocka_unit_test(test_a_size_from_a_ceiling),
 		cmocka_unit_test(test_home_rule),
 		cmocka_unit_test(test_workspace_mistakes),
 		cmocka_unit_test(test_mounts),

@@ -169,6 +169,32 @@ static void test_dates(void **state)
 	}
 }
 
+/* Emacs' EIN dates so. What was sent at 10.6, after a failure at 10.5, has the date 10. */
+static void test_dates_of_whole_seconds(void **state)
+{
+	static struct cb_execution x;
+	struct cb_request *q = request("\"s\"", 9, 9.301);
+
+	(void)state;
+	assert_false(arrives(&x, q));
+	for (int i = 0; i < CB_SESSIONS_MAX; i++) {
+		if (x.session[i].hash == 0)
+			continue;
+		x.session[i].failed_date = 9;
+		x.session[i].failed_at = 10.5;
+	}
+	q = request("\"s\"", 10, 10.601);
+	q->date_is_whole = true;
+	assert_false(arrives(&x, q));
+	q = request("\"s\"", 10, 10.602);
+	assert_true(arrives(&x, q)); /* sent at 10.0 */
+	for (int i = 0; i < CB_SESSIONS_MAX; i++)
+		x.session[i].failed_at += x.session[i].hash != 0 ? 1 : 0;
+	q = request("\"s\"", 10, 11.602);
+	q->date_is_whole = true;
+	assert_true(arrives(&x, q)); /* before 11, whenever that was */
+}
+
 static void test_useless_dates(void **state)
 {
 	struct cb_execution *x = failed(0);
@@ -218,6 +244,7 @@ int main(void)
 		T(test_silent_failure_aborts_nothing),
 		T(test_thousands),
 		T(test_dates),
+		T(test_dates_of_whole_seconds),
 		T(test_useless_dates),
 		T(test_many_sessions),
 		T(test_stop_on_error_timeout),

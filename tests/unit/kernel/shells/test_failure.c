@@ -204,13 +204,44 @@ static void test_time_keeps_the_traceback(void **state)
 	rig_msg_free(&m);
 }
 
+/* A cell that goes on to say what it was stopped by is told of its limit once; the rest is its output. */
+static void test_time_is_told_once(void **state)
+{
+	struct rig *r = *state = rig_up();
+	struct cb_shell *s = &r->k.shells.execution.shell;
+	uint64_t g;
+
+	r->policy.limit_output = 200;
+	const char *id = rig_begin(r, "a", &g);
+
+	rig_frame(r, CB_WIRE_ERROR, g, RIG_ERROR_CONTENT("E")); /* shown by the cell, which went on */
+	rig_cell_error(r, id, "E");
+	s->current->execute.timeout = 1.5;
+	s->cell.stop = CB_STOP_TIME_SOFT;
+	rig_frame(r, CB_WIRE_ERROR, g, RIG_ERROR_CONTENT("KeyboardInterrupt"));
+	rig_cell_error(r, id, "CellTimeoutError");
+	rig_frame(r, CB_WIRE_ERROR, g, RIG_ERROR_CONTENT("KeyboardInterrupt"));
+	rig_cell_error(r, id, "KeyboardInterrupt");
+	for (int i = 0; i < 10; i++)
+		rig_frame(r, CB_WIRE_ERROR, g, RIG_ERROR_CONTENT("KeyboardInterrupt"));
+	struct rig_msg m = rig_take(r, RIG_IOPUB, "error", id);
+
+	rig_msg_free(&m);
+	m = rig_take(r, RIG_IOPUB, "stream", id);
+	assert_non_null(strstr(rig_text(&m, "text"), "limits.output"));
+	rig_msg_free(&m);
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_ERROR("KeyboardInterrupt"));
+	rig_ended(r, id, "CellTimeoutError");
+	rig_barrier(r);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_teardown(f, rig_teardown)
 	const struct CMUnitTest tests[] = {
 		T(test_death_text),   T(test_limit_and_metadata), T(test_state_from_before),
 		T(test_long_reasons), T(test_isolation),	  T(test_time_keeps_the_traceback),
-		T(test_by_whom),
+		T(test_by_whom),      T(test_time_is_told_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

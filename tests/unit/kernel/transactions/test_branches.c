@@ -107,6 +107,29 @@ static void test_birth_and_a_cell(void **state)
 	done(r, &b);
 }
 
+static bool is_up(struct rig *r)
+{
+	return only(r)->state == CB_BRANCH_UP;
+}
+
+/* That it serves is heard also where its output would have to wait. */
+static void test_it_wakes_behind_slow_clients(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct branch b = { .first = rig_twin(r) };
+	struct rig_request resume = waking(r, &b);
+
+	rig_congest(r, true);
+	cb_loop_arm(&r->k.loop, r->k.transactions.branches.resume_timer, cb_now_ns());
+	rig_until_soon(r);
+	assert_int_equal(r->k.loop.item[r->k.transactions.branches.slot].events, 0);
+	rig_frame(r, CB_WIRE_RESUMED, resume.h.request, "{}");
+	rig_request_free(&resume);
+	rig_until(r, is_up);
+	rig_congest(r, false);
+	done(r, &b);
+}
+
 /* As where there is no room for its threads: who asked for it hears that, and the main line goes on. */
 static void test_one_that_does_not_wake(void **state)
 {
@@ -460,6 +483,7 @@ int main(void)
 #define T(f) cmocka_unit_test_teardown(f, rig_teardown)
 	const struct CMUnitTest tests[] = {
 		T(test_birth_and_a_cell),
+		T(test_it_wakes_behind_slow_clients),
 		T(test_one_that_does_not_wake),
 		T(test_one_that_wakes_is_hidden),
 		T(test_wrong_words),

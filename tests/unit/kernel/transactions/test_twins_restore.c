@@ -293,6 +293,30 @@ static void test_none_is_woken_for_a_shutdown(void **state)
 	rig_twin_close(&copy);
 }
 
+static bool serves(struct rig *r)
+{
+	return r->k.guest.state == CB_GUEST_UP;
+}
+
+/* That it serves is heard also where its output would have to wait. */
+static void test_it_wakes_behind_slow_clients(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t = rig_twin(r), next;
+
+	rig_congest(r, true);
+	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	struct rig_request resume = rig_twin_wakes(r, &t);
+
+	for (int i = 0; i < 20; i++) /* it is looked again and again whether they are still behind */
+		rig_until_soon(r);
+	rig_twin_resumed(r, &resume);
+	rig_until(r, serves);
+	rig_congest(r, false);
+	next = rig_twin(r);
+	rig_twin_close(&next);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_teardown(f, rig_teardown)
@@ -305,6 +329,7 @@ int main(void)
 		T(test_restored_too_late),
 		T(test_none_is_woken_for_a_shutdown),
 		T(test_a_command_ends_with_one_that_is_looked_at),
+		T(test_it_wakes_behind_slow_clients),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
