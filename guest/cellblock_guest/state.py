@@ -433,10 +433,16 @@ def _forget_forkserver(server):
 
 
 def _heal_subprocesses():
-    """Python takes a child that is not there for one that has exited with 0."""
+    """Python takes a child that is not there for one that has exited with 0; also a thread that waits for one just now,
+    and finds that out when it goes on. One without a number is still to be started."""
     for child in list(context.children):
-        if getattr(child, "returncode", 0) is None:
+        if getattr(child, "returncode", 0) is None and getattr(child, "pid", None) is not None:
             child.returncode = -signal.SIGKILL
+            child._handle_exitstatus = _no_status
+
+
+def _no_status(*_args, **_kwargs):
+    pass
 
 
 def _close_zmq():
@@ -570,11 +576,15 @@ def _is_users(thread):
 
 
 def _children():
+    """Each thread has those that it started."""
+    some = 0
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        some = 1
+        lists = ["/proc/self/task/%s/children" % task for task in os.listdir("/proc/self/task")]
+        return max(some, sum(len(_read(each).split()) for each in lists))
     except OSError:
-        return 0
-    return max(1, len(_read("/proc/self/task/%d/children" % os.getpid()).split()))
+        return some
 
 
 def _shared_maps():

@@ -264,6 +264,28 @@ def test_children_of_the_process_are_its_own(new_guest):
     assert error["ename"] == "ChildProcessError"
 
 
+RUNS = """
+import subprocess, threading, time
+ended = []
+def work():
+    try: ended.append(subprocess.run(["sleep", "1000"], check=True))
+    except subprocess.CalledProcessError as e: ended.append(e.returncode)
+thread = threading.Thread(target=work, daemon=True); thread.start()
+def call(): return open("/proc/self/task/%d/syscall" % thread.native_id).read().split()[0]
+while call() not in ("61", "260"): time.sleep(0.001)  # wait4
+"""
+
+
+def test_a_thread_that_waits_for_a_child(new_guest):
+    """The child is not the copy's, and was killed: it has not done well. One that is started then is its own."""
+    guest = new_guest()
+    assert guest.run(RUNS).ok
+    again = "thread.join(60); ended, subprocess.run(['false']).returncode"
+    assert guest.branch(guest.copied()).run(again).result == "([-9], 1)"
+    guest.take_over(guest.copied())
+    assert guest.run(again).result == "([-9], 1)"
+
+
 def test_fifty_take_overs(new_guest):
     guest = new_guest(side=False)
     guest.run("import threading, time; n = [0]\ndef work():\n    while True: n[0] += 1; time.sleep(0.001)")
