@@ -66,7 +66,8 @@ struct cb_twin {
 	enum { CB_FILES_STAY, CB_FILES_COMING, CB_FILES_KEPT } files; /* what a take-over does with the workspace's */
 	uint32_t snapshot;					      /* of them; one that was bred has its parent's */
 	uint64_t written; /* struct cb_twins' count when that was taken */
-	char files_problem[224];				      /* not all of them were kept */
+	char files_problem[224];				      /* not all of them were kept, or came back */
+	bool files_lost;					      /* none came back */
 };
 
 #define CB_TWINS_ENDING_MAX 8

@@ -34,10 +34,10 @@ bool cb_twins_exited(struct cb_transactions *tx, int status);
 void cb_twins_woken_closed(struct cb_transactions *tx);
 /* The one that takes over has ended, or must: the next older one does. */
 void cb_twins_failed(struct cb_transactions *tx, const char *why);
-/* The broker has kept the workspace's files for it, or brought them back. `problem` is empty if all. */
-void cb_twins_files(struct cb_transactions *tx, enum cb_broker_op op, uint32_t number, const char *problem);
-/* What the last take-over undid, as members of an object; "undone_calls":[…]: completed calls of host tools of the
- * cells that it undid, or that are lost. */
+/* The broker has kept the workspace's files for it, or brought them back; or it has not. `problem` is empty if all. */
+void cb_twins_files(struct cb_transactions *tx, enum cb_broker_op op, uint32_t number, bool done, const char *problem);
+/* What the last take-over undid, and those before it of which nobody was told, as members of an object;
+ * "undone_calls":[…]: completed calls of host tools of the cells that they undid, or that are lost. */
 void cb_twins_write_undone(const struct cb_transactions *tx, struct cb_json *j);
 void cb_twins_write_undone_calls(const struct cb_transactions *tx, struct cb_json *j);
 /* Of metadata: "state", and what goes with it; more for the main shell. */

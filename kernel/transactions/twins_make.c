@@ -372,7 +372,7 @@ void cb_twins_check_ready(struct cb_transactions *tx)
 	while (t->name[0] != '\0' && (old = cb_twins_other_named(w, t)) != NULL)
 		cb_twins_drop(tx, old);
 	if (!w->confirming) { /* else an older one may be needed yet */
-		if (t->name[0] == '\0')
+		if (t->name[0] == '\0' && t->files != CB_FILES_STAY) /* else the older one has files, and this none */
 			drop_same(tx, t);
 		cb_twins_keep_so_many(tx);
 	}

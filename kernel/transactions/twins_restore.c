@@ -314,10 +314,13 @@ void cb_twins_files(struct cb_transactions *tx, enum cb_broker_op op, uint32_t n
 	if (problem[0] != '\0')
 		snprintf(t->files_problem, sizeof(t->files_problem), "%s", problem);
 	if (op == CB_BROKER_SNAPSHOT) {
-		t->files = CB_FILES_KEPT;
+		t->files = done ? CB_FILES_KEPT : CB_FILES_STAY;
+		if (!done) /* what there is of it */
+			cb_file_snapshots_ask(tx, CB_BROKER_FORGET, number);
 		cb_twins_check_ready(tx);
 		return;
 	}
+	t->files_lost = !done;
 	cb_loop_arm(tx->loop, w->deadline_timer, cb_now_ns() + RESTORE_DEADLINE);
 	if (resume(tx, t) < 0)
 		cb_guest_kill(tx->guest, "the twin can't be spoken to");
@@ -393,11 +396,14 @@ static void word_it(struct cb_transactions *tx, const struct cb_twin *t)
 			 t->left_out.native_of[0] != '\0' ? " of " : " that Python does not know",
 			 t->left_out.native_of);
 	if (t->files == CB_FILES_STAY)
-		snprintf(files, sizeof(files), "; files in the workspace stay as they are");
+		snprintf(files, sizeof(files), "; files in the workspace stay as they are%s%s%s",
+			 t->files_problem[0] != '\0' ? " (" : "", t->files_problem,
+			 t->files_problem[0] != '\0' ? ")" : "");
 	else if (t->files_problem[0] != '\0')
-		snprintf(files, sizeof(files), "; of the workspace's files did not come back: %s", t->files_problem);
+		snprintf(files, sizeof(files), "; %s workspace's files did not come back: %s",
+			 t->files_lost ? "the" : "of the", t->files_problem);
 	len = strlen(files);
-	if (t->files == CB_FILES_KEPT && w->written > t->written)
+	if (t->files == CB_FILES_KEPT && !t->files_lost && w->written > t->written)
 		snprintf(files + len, sizeof(files) - len,
 			 "; what requests for files and commands have changed since then is undone");
 	if (w->passed_over > 0)
@@ -407,8 +413,8 @@ static void word_it(struct cb_transactions *tx, const struct cb_twin *t)
 				 ? ", and this one " CB_TWIN_COPY_KILLS
 				 : "");
 	snprintf(w->outcome, sizeof(w->outcome), "all variables%s are as they were before %s%s%s%s%s%s%s",
-		 t->files == CB_FILES_KEPT ? " and files" : "", cell[0] != '\0' ? cell : "it", cells, passed,
-		 left[0] != '\0' ? "; what did not come back: " : "", left, native, files);
+		 t->files == CB_FILES_KEPT && !t->files_lost ? " and files" : "", cell[0] != '\0' ? cell : "it", cells,
+		 passed, left[0] != '\0' ? "; what did not come back: " : "", left, native, files);
 	len = strlen(w->outcome);
 	snprintf(w->outcome + len, sizeof(w->outcome) - len, "%s", w->calls_text);
 }

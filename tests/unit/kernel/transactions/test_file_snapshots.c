@@ -52,6 +52,11 @@ static bool kept(struct rig *r)
 	return r->k.transactions.twins.twin[0].files == CB_FILES_KEPT;
 }
 
+static bool stays(struct rig *r)
+{
+	return r->k.transactions.twins.twin[0].files == CB_FILES_STAY;
+}
+
 /* A copy that was bred goes back to the same files: the last one that has them forgets them. */
 static void test_shared_by_a_copy(void **state)
 {
@@ -97,13 +102,15 @@ static void test_answers(void **state)
 {
 	static const struct {
 		const char *text, *problem;
+		bool done;
 	} tried[] = {
-		{ "{\"status\":\"ok\",\"left\":1,\"reason\":\"a: full\"}", "a: full" },
-		{ "{\"status\":\"ok\",\"left\":3,\"reason\":\"a: full\"}", "a: full and 2 more" },
-		{ "{\"status\":\"error\",\"ename\":\"E\",\"evalue\":\"no such\",\"traceback\":[]}", "no such" },
-		{ "", "the process that builds jails gave no whole answer" },
-		{ "{\"status\":\"ok\"", "the process that builds jails gave no whole answer" },
-		{ "[]", "the process that builds jails gave no whole answer" },
+		{ "{\"status\":\"ok\",\"left\":1,\"reason\":\"a: full\"}", "a: full", true },
+		{ "{\"status\":\"ok\",\"left\":3,\"reason\":\"a: full\"}", "a: full and 2 more", true },
+		{ "{\"status\":\"error\",\"ename\":\"E\",\"evalue\":\"no such\",\"traceback\":[]}", "no such",
+		  false },
+		{ "", "the process that builds jails gave no whole answer", false },
+		{ "{\"status\":\"ok\"", "the process that builds jails gave no whole answer", false },
+		{ "[]", "the process that builds jails gave no whole answer", false },
 	};
 	struct rig *r = *state = overlay_up();
 
@@ -112,8 +119,12 @@ static void test_answers(void **state)
 		cb_file_snapshots_ask(&r->k.transactions, CB_BROKER_SNAPSHOT, 5);
 		expect(r, CB_BROKER_SNAPSHOT, 5);
 		answer(tried[i].text);
-		rig_until(r, kept);
+		rig_until(r, tried[i].done ? kept : stays);
 		assert_string_equal(r->k.transactions.twins.twin[0].files_problem, tried[i].problem);
+		if (tried[i].done)
+			continue;
+		expect(r, CB_BROKER_FORGET, 5);
+		answer("{\"status\":\"ok\"}");
 	}
 }
 
