@@ -104,6 +104,13 @@ bool cb_branches_full(const struct cb_transactions *tx)
 	return true;
 }
 
+bool cb_branches_any(const struct cb_transactions *tx)
+{
+	size_t i = 0;
+
+	return next(tx, &i) != NULL;
+}
+
 const struct cb_request *cb_branches_running(const struct cb_transactions *tx)
 {
 	const struct cb_branch *b;

@@ -8,6 +8,7 @@ void cb_branches_release(struct cb_transactions *tx);
 
 /* ---- from checkpoints.c ---- */
 bool cb_branches_full(const struct cb_transactions *tx);
+bool cb_branches_any(const struct cb_transactions *tx);
 /* The twin is woken and runs from then on, beside the guest; its channels are taken. False if it can't; else the end is
  * cb_checkpoint_branch_woken. */
 bool cb_branches_born(struct cb_transactions *tx, struct cb_twin *t, const char *from);
@@ -72,5 +73,7 @@ void cb_adopt_branch_gone(struct cb_transactions *tx, uint32_t branch);
 /* ---- from twins_make.c ---- */
 /* The branch copies itself, with these n channels. */
 int cb_adopt_copy(struct cb_transactions *tx, struct cb_branch *b, uint32_t number, const int *theirs, size_t n);
+/* It has not answered that. */
+bool cb_adopt_is_asked(struct cb_transactions *tx, uint32_t branch);
 /* It has not: what holds it up is to end, if anything does. */
 void cb_adopt_failed(struct cb_transactions *tx, uint32_t branch);

@@ -345,6 +345,8 @@ void cb_twins_check_ready(struct cb_transactions *tx)
 
 	if (t == NULL || w->asked || !cb_twin_is_ready(t))
 		return;
+	if (t->use == CB_TWIN_ADOPTED && cb_adopt_is_asked(tx, t->branch))
+		return; /* what it leaves out is to be said yet */
 	if (t->files == CB_FILES_COMING) {
 		cb_loop_arm(tx->loop, w->deadline_timer, cb_now_ns() + PATIENT_DEADLINE);
 		return;
