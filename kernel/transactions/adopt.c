@@ -101,6 +101,14 @@ bool cb_adopt_holds(const struct cb_transactions *tx, const struct cb_branch *b)
 	       (w->confirming && w->woken.branch == n);
 }
 
+void cb_adopt_ran(struct cb_transactions *tx, uint32_t branch)
+{
+	const struct cb_branch *b = cb_branches_numbered(tx, branch);
+
+	if (b != NULL) /* else it has ended meanwhile */
+		cb_undo_log_join(&tx->twins.past, &b->ran);
+}
+
 void cb_adopt_done(struct cb_transactions *tx, uint32_t branch)
 {
 	struct cb_branch *b = cb_branches_numbered(tx, branch);

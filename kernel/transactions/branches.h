@@ -61,6 +61,8 @@ void cb_branch_comm_dropped(struct cb_transactions *tx, struct cb_header *header
 /* ---- adopt.c: a branch becomes the main line ---- */
 /* The execution queue's current request is begun. False: it is answered, and nothing has changed. */
 bool cb_adopt_begin(struct cb_transactions *tx, struct cb_request *r);
+/* What the branch has not is undone by now: what has run in it has run in the main line. */
+void cb_adopt_ran(struct cb_transactions *tx, uint32_t branch);
 /* The copy is the main line now: the branch ends. */
 void cb_adopt_done(struct cb_transactions *tx, uint32_t branch);
 

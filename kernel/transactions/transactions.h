@@ -149,6 +149,7 @@ struct cb_branch {
 	int64_t count;
 	uint64_t cell;		       /* where it left the main line, as struct cb_twin has it */
 	struct cb_undo_log_count live; /* and */
+	struct cb_undo_log ran;	       /* since then: it may be adopted, and that be undone */
 	struct cb_guest_parent parent[CB_BRANCH_PARENTS];
 	struct cb_comms comms; /* those opened in it */
 	uint64_t comm_told;    /* id of the request under which it was said that others are dropped */

@@ -562,11 +562,14 @@ void cb_twins_confirm(struct cb_transactions *tx)
 	w->confirming = false;
 	w->confirmed_ns = cb_now_ns();
 	cb_undo_log_undo(&w->past, t->cell, &t->live);
-	cb_buf_clear(&w->calls);
-	cb_tools_undone(&tx->jupyter->tools, (int64_t)t->cell, &w->calls, w->calls_text, sizeof(w->calls_text));
+	cb_twins_undo_calls(tx, (int64_t)t->cell);
+	if (t->use == CB_TWIN_ADOPTED)
+		cb_adopt_ran(tx, t->branch);
 	for (int i = 0; i < CB_TWINS_MAX; i++)
-		if (w->twin[i].number > w->before_copy) /* its copy, from when that was not undone yet */
+		if (w->twin[i].number > w->before_copy) { /* its copy, from when that was not undone yet */
 			w->twin[i].live = w->past.live;
+			w->twin[i].cell = w->past.last;
+		}
 	word_it(tx, t);
 	w->passed_over = 0;
 	if (w->possible && !is_copied(w))

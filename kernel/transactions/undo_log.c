@@ -127,6 +127,26 @@ void cb_undo_log_add(struct cb_undo_log *p, struct cb_span code, int64_t number)
 		drop_code(p, &p->item[i]);
 }
 
+void cb_undo_log_join(struct cb_undo_log *p, const struct cb_undo_log *other)
+{
+	struct cb_undo_log_count all = p->live;
+
+	all.cells += other->live.cells; /* those that it has forgotten are counted */
+	all.unnumbered += other->live.unnumbered;
+	all.messages += other->live.messages;
+	for (size_t i = 0; i < other->count; i++) {
+		const struct cb_undo_log_cell *c = &other->item[i];
+		const char *code = c->code != NULL ? c->code : "\"\"";
+
+		for (uint64_t m = 0; m < c->messages; m++)
+			cb_undo_log_add(p, (struct cb_span){ NULL, 0 }, 0);
+		if (c->messages == 0)
+			cb_undo_log_add(p, (struct cb_span){ code, c->code != NULL ? c->len : 2 }, c->number);
+	}
+	p->live = all;
+	p->point = p->last; /* what comes now is none of these */
+}
+
 static uint64_t *running(struct cb_undo_log *p, int64_t number)
 {
 	return number > 0 ? &p->running.cells : &p->running.unnumbered;

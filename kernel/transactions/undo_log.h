@@ -50,6 +50,8 @@ struct cb_undo_log {
 
 /* Without a number: it is a comm message if it has no code, else a cell that was not stored. */
 void cb_undo_log_add(struct cb_undo_log *p, struct cb_span code, int64_t number);
+/* What another one knows of has run here, too. */
+void cb_undo_log_join(struct cb_undo_log *p, const struct cb_undo_log *other);
 /* Others may begin, and points be made to go back to, before the cell that was added last has ended. */
 void cb_undo_log_runs(struct cb_undo_log *p, int64_t number);
 void cb_undo_log_ended(struct cb_undo_log *p, uint64_t cell, int64_t number);
