@@ -126,7 +126,11 @@ struct cb_twins {
 	int64_t restored_to;
 	struct cb_buf undone; /* JSON array of numbers */
 	struct cb_undo_log_undone undid;
-	struct cb_buf calls;  /* completed calls of host tools of cells that are undone or lost: JSON array, or empty */
+	/* the same of this one and those before it of which nobody was told; and of those before it alone */
+	int64_t untold_to, untold_before;
+	struct cb_buf untold;
+	struct cb_undo_log_undone untold_undid;
+	struct cb_buf calls;  /* likewise completed calls of host tools of cells that are undone or lost; or empty */
 	char calls_text[320]; /* the same, "; what host tools did …" */
 	char outcome[1664];   /* "all variables are as they were before cell [3]; …" */
 };

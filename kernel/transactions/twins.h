@@ -111,6 +111,12 @@ struct cb_twin *cb_twins_next(struct cb_twins *w);
 struct cb_twin *cb_twins_other_named(struct cb_twins *w, const struct cb_twin *than);
 /* Forgets it; that it is dead, or what it is otherwise, is the caller's to know. */
 void cb_twins_forget(struct cb_transactions *tx, struct cb_twin *t);
+/* The next cell has to tell of a loss. */
+bool cb_twins_owe(const struct cb_transactions *tx);
+/* If not, what is undone was told. */
+void cb_twins_told(struct cb_transactions *tx);
+/* Notes the calls of host tools of all after `cell`, with those that are to be told yet. */
+void cb_twins_undo_calls(struct cb_transactions *tx, int64_t cell);
 /* What lies before the oldest is nobody's any more. */
 void cb_twins_forget_past(struct cb_transactions *tx);
 

@@ -47,13 +47,19 @@ static void begin(struct cb_transactions *tx, struct cb_twin *t)
 		cb_loop_arm(tx->loop, tx->twins.deadline_timer, cb_now_ns() + RESTORE_DEADLINE);
 }
 
-/* For those who ask what this take-over undoes. */
-static void note_undone(struct cb_twins *w, const struct cb_twin *t)
+/* For those who ask what this take-over undoes; and with those before it of which nobody was told. */
+static void note_undone(struct cb_transactions *tx, const struct cb_twin *t)
 {
+	struct cb_twins *w = &tx->twins;
+
 	cb_buf_clear(&w->undone);
 	if (cb_undo_log_after(&w->past, t->cell, &t->live, &w->undone, &w->undid) < 0)
 		cb_buf_clear(&w->undone);
+	cb_buf_clear(&w->untold);
+	if (cb_undo_log_untold(&w->past, t->cell, &t->live, &w->untold, &w->untold_undid) < 0)
+		cb_buf_clear(&w->untold);
 	w->restored_to = t->count;
+	w->untold_to = t->count < w->untold_before || tx->checkpoints.rolling ? t->count : w->untold_before;
 }
 
 static void passed_over(struct cb_twins *w, const char *why)
@@ -115,7 +121,9 @@ static bool replace(struct cb_transactions *tx, struct cb_twin *t, bool asked)
 	cb_debug_guest_gone(tx->shells);
 	cb_execution_stopped(tx->shells);
 	cb_jobs_jail_died(tx->workspace, cb_failure_death_text(tx->shells)); /* helpers are ended with the guest */
-	note_undone(w, t);
+	cb_twins_told(tx);
+	w->untold_before = cb_twins_owe(tx) ? w->untold_to : INT64_MAX;
+	note_undone(tx, t);
 	cb_lanes_stopped(tx->shells); /* after what the dead one has used is known */
 	begin(tx, t);
 	return true;
@@ -304,7 +312,7 @@ void cb_twins_restored(struct cb_transactions *tx)
 		cb_guest_kill(tx->guest, "the twin can't be spoken to");
 }
 
-void cb_twins_files(struct cb_transactions *tx, enum cb_broker_op op, uint32_t number, const char *problem)
+void cb_twins_files(struct cb_transactions *tx, enum cb_broker_op op, uint32_t number, bool done, const char *problem)
 {
 	struct cb_twins *w = &tx->twins;
 	struct cb_twin *t = op == CB_BROKER_SNAPSHOT ? cb_twins_find(w, number) : w->waking;
@@ -421,11 +429,11 @@ static void word_it(struct cb_transactions *tx, const struct cb_twin *t)
 
 void cb_twins_write_undone(const struct cb_transactions *tx, struct cb_json *j)
 {
-	const struct cb_undo_log_undone *u = &tx->twins.undid;
+	const struct cb_undo_log_undone *u = &tx->twins.untold_undid;
 
-	cb_json_put(j, "restored_to", tx->twins.restored_to);
-	if (tx->twins.undone.len > 0)
-		cb_json_put(j, "undone", cb_buf_span(&tx->twins.undone));
+	cb_json_put(j, "restored_to", tx->twins.untold_to);
+	if (tx->twins.untold.len > 0)
+		cb_json_put(j, "undone", cb_buf_span(&tx->twins.untold));
 	if (u->untold > 0)
 		cb_json_put(j, "undone_before", u->untold);
 	if (u->n.unnumbered > 0)
@@ -558,7 +566,7 @@ void cb_twins_confirm(struct cb_transactions *tx)
 	drop_undone(tx);
 	if (cb_twins_named(tx, t->name) == NULL)
 		cb_checkpoint_lost(tx, t->name, "its state took over, and could not be copied again");
-	note_undone(w, t);
+	note_undone(tx, t);
 	w->confirming = false;
 	w->confirmed_ns = cb_now_ns();
 	cb_undo_log_undo(&w->past, t->cell, &t->live);
