@@ -33,6 +33,12 @@ def _is_users(callback):
     return module != _BESIDE and module.partition(".")[0] not in ("asyncio", "_asyncio")
 
 
+def _numbers(pairs):
+    """Of sockets, those that are open."""
+    pairs = [(ours.fileno(), theirs.fileno()) for ours, theirs in pairs if ours is not None and theirs is not None]
+    return [pair for pair in pairs if -1 not in pair]
+
+
 class Aio:
     def __init__(self, wire, interrupts, of=None):
         """of: the main thread's, in a subshell's; that one knows all loops."""
@@ -118,9 +124,12 @@ class Aio:
 
     def self_pipes(self):
         """(fd, fd) of the two ends of each loop's self-pipe."""
-        pipes = [(loop._ssock, loop._csock) for loop in self.loops]  # which another thread may close
-        pipes = [(ours.fileno(), theirs.fileno()) for ours, theirs in pipes if ours is not None and theirs is not None]
-        return [pipe for pipe in pipes if -1 not in pipe]
+        return _numbers((loop._ssock, loop._csock) for loop in list(self.loops))  # which another thread may close
+
+    def other_pairs(self, pipes):
+        """The same of pairs that are none of these, with which trio and others wake their loops."""
+        pairs = _numbers((ours(), theirs()) for ours, theirs in list(context.socket_pairs.items()))
+        return [pair for pair in pairs if pair not in pipes and pair[::-1] not in pipes]
 
     def settle_others(self):
         """Before a copy of the process with its threads (until Python 3.11): until no loop of another thread is in a

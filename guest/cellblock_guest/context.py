@@ -7,10 +7,12 @@ items of a ThreadPoolExecutor from the cell that submitted them. Anything else b
 import contextvars
 import sys
 import threading
+from _weakref import ref
 from _weakrefset import WeakSet  # which threading has loaded; weakref has not
 
 pools = WeakSet()  # of threads, that something was submitted to: what Python keeps of them a fork empties (from 3.14)
 children = WeakSet()  # of subprocess.Popen
+socket_pairs = {}  # of streams, that Python made: a reference to one end -> one to the other
 _request = contextvars.ContextVar("cellblock_request")
 _latest = 0
 request_of_context = _request.get
@@ -81,6 +83,22 @@ def patch_subprocess(module):
 
     __new__.__wrapped__ = module.Popen.__init__  # for inspect.signature
     module.Popen.__new__ = __new__
+
+
+def patch_socket(module):
+    """module is socket, just imported."""
+    make = module.socketpair
+
+    def socketpair(*args, **kwargs):
+        ours, theirs = make(*args, **kwargs)
+        if ours.family == module.AF_UNIX and ours.type == module.SOCK_STREAM:
+            socket_pairs[ref(ours, lambda gone: socket_pairs.pop(gone, None))] = ref(theirs)
+        return ours, theirs
+
+    socketpair.__wrapped__ = make  # for inspect.signature
+    socketpair.__name__, socketpair.__qualname__, socketpair.__doc__ = "socketpair", "socketpair", make.__doc__
+    socketpair.__module__ = make.__module__
+    module.socketpair = socketpair
 
 
 def patch_executor(module):

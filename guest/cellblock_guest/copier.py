@@ -65,14 +65,16 @@ class Copier:
         self._numbers = Numbers
         self._usual_pages = os.sysconf("SC_PAGESIZE") == 4096
 
-    def copy(self, number, fds, pairs, answer=b"", room=0):
+    def copy(self, number, fds, pairs, others=(), answer=b"", room=0):
         """Returns in the process, and once more in the copy when that was woken; then nobody else runs Python before
         go_on(), and nothing must be waited for.
 
-        pairs: (fd, fd) of both ends of socket pairs. answer: a frame that ends with COPIER_BLANK, sent when there is a
-        copy; empty: the caller answers. room: bytes of large memory that the copy may take. OSError: there is none;
-        TimeoutError: threads did not stop in time."""
-        pairs = [fd for pair in pairs for fd in pair][: W.COPIER_PAIRS_MAX]
+        pairs: (fd, fd) of both ends of socket pairs; others: more of them, as many as there is room for. answer: a
+        frame that ends with COPIER_BLANK, sent when there is a copy; empty: the caller answers. room: bytes of large
+        memory that the copy may take. OSError: there is none; TimeoutError: threads did not stop in time."""
+        if 2 * len(pairs) > W.COPIER_PAIRS_MAX:
+            raise OSError(errno.E2BIG, "Python was not copied with its threads: it has too many event loops")
+        pairs = [fd for pair in (*pairs, *others) for fd in pair][: W.COPIER_PAIRS_MAX]
         a = self._numbers()
         a[W.COPIER_NUMBER], a[W.COPIER_NFDS], a[W.COPIER_NPAIRS] = number, len(fds), len(pairs)
         a[W.COPIER_ANSWER], a[W.COPIER_ROOM] = len(answer), room if self._usual_pages else -1

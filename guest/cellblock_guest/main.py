@@ -109,6 +109,7 @@ class Guest:
         self.finder.after("uvloop", self.aio.on_uvloop)
         self.finder.after("concurrent.futures.thread", context.patch_executor)
         self.finder.after("subprocess", context.patch_subprocess)
+        self.finder.after("socket", context.patch_socket)
         self.finder.after("getpass", self.prompt.on_getpass)
         self.finder.after("comm", self._on_comm_package)
         self.finder.after("matplotlib", environment.give_fonts)

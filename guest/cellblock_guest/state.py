@@ -18,6 +18,7 @@ from .threads import strangers
 
 ALL_SIGNALS = _signal.valid_signals()
 _COMM = "/proc/self/comm"
+_CWD = "/proc/self/cwd"
 _PR_SET_NAME = 15
 _FDS_WITHOUT_PROC = 1024
 _FIRST = W.FD_SIDE + 1  # fds below are ours
@@ -87,13 +88,15 @@ class Descriptors:
 
     def __init__(self, pairs, birth=()):
         """birth: fds that are to become this process's own in the copy."""
-        self.offsets = {}  # fd of a regular file -> offset
+        self.offsets = {}  # fd of a regular file, or of a folder -> offset
+        self._places = {}  # the same -> its name, and what it was
         self.sockets = []
         self._terminals = []
         self._pairs = pairs
         self._pipes = {}  # (device, inode) -> fds
         self._streams = [_identity(fd) for fd in (W.STDOUT, W.STDERR)]
         self._seen = set(birth)
+        self._cwd = _Place(_CWD)
         self._look()
 
     def _look(self):
@@ -105,8 +108,9 @@ class Descriptors:
     def _note(self, fd):
         try:
             status = os.fstat(fd)
-            if stat.S_ISREG(status.st_mode):
+            if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
                 self.offsets[fd] = os.lseek(fd, 0, os.SEEK_CUR)
+                self._places[fd] = _Place("/proc/self/fd/%d" % fd)
             elif stat.S_ISFIFO(status.st_mode):
                 self._pipes.setdefault((status.st_dev, status.st_ino), []).append(fd)
             elif stat.S_ISSOCK(status.st_mode) and not any(fd in pair for pair in self._pairs):
@@ -142,17 +146,56 @@ class Descriptors:
             _replace_closing(_end(), fd)
 
     def back(self, log, branch):
-        """Offsets as they were. A branch opens its files anew: another line of the session runs beside it."""
+        """Offsets as they were. A branch opens its files anew: another line of the session runs beside it. So is one
+        opened that was brought back under its name."""
+        try:
+            if (name := self._cwd.is_back()) is not None:
+                os.chdir(name)
+        except OSError as e:
+            log("the working folder: %s" % e)
         for fd, offset in self.offsets.items():
             try:
-                if branch:
+                name = self._places[fd].is_back()
+                if name is not None or branch:
                     flags = fcntl.fcntl(fd, fcntl.F_GETFL) & ~_MADE
-                    new = os.open("/proc/self/fd/%d" % fd, flags | os.O_CLOEXEC)
+                    new = os.open(name or "/proc/self/fd/%d" % fd, flags | os.O_CLOEXEC)
                     os.dup2(new, fd, os.get_inheritable(fd))
                     os.close(new)
                 os.lseek(fd, offset, os.SEEK_SET)
             except OSError as e:
                 log("fd %d: %s" % (fd, e))
+
+
+class _Place:
+    """Where an open file or a folder was, and what it was, so that it can be found there again: see is_back() in
+    guest/copier/descriptors.c."""
+
+    def __init__(self, link):
+        self._link, self._name = link, None
+        try:
+            name = os.readlink(link)
+            self._was = os.stat(link)
+            if os.path.samestat(self._was, os.lstat(name)):
+                self._name = name
+        except OSError:  # it has none
+            pass
+
+    def is_back(self):
+        """The name, if another one is there which is it."""
+        try:
+            there = os.lstat(self._name) if self._name else None
+            if not there or os.path.samestat(os.stat(self._link), there):
+                return None
+            if stat.S_ISDIR(self._was.st_mode):
+                back = stat.S_ISDIR(there.st_mode) and os.readlink(self._link).endswith(" (deleted)")
+            else:
+                back = stat.S_ISREG(there.st_mode) and self._same(there)
+            return self._name if back else None
+        except OSError:
+            return None
+
+    def _same(self, there):
+        return (self._was.st_size, self._was.st_mtime_ns) == (there.st_size, there.st_mtime_ns)
 
 
 def _open_fds():
@@ -433,10 +476,16 @@ def _forget_forkserver(server):
 
 
 def _heal_subprocesses():
-    """Python takes a child that is not there for one that has exited with 0."""
+    """Python takes a child that is not there for one that has exited with 0; also a thread that waits for one just now,
+    and finds that out when it goes on. One without a number is still to be started."""
     for child in list(context.children):
-        if getattr(child, "returncode", 0) is None:
+        if getattr(child, "returncode", 0) is None and getattr(child, "pid", None) is not None:
             child.returncode = -signal.SIGKILL
+            child._handle_exitstatus = _no_status
+
+
+def _no_status(*_args, **_kwargs):
+    pass
 
 
 def _close_zmq():
@@ -570,11 +619,15 @@ def _is_users(thread):
 
 
 def _children():
+    """Each thread has those that it started."""
+    some = 0
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        some = 1
+        lists = ["/proc/self/task/%s/children" % task for task in os.listdir("/proc/self/task")]
+        return max(some, sum(len(_read(each).split()) for each in lists))
     except OSError:
-        return 0
-    return max(1, len(_read("/proc/self/task/%d/children" % os.getpid()).split()))
+        return some
 
 
 def _shared_maps():

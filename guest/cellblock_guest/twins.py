@@ -180,7 +180,8 @@ class Twins:
         guest.wire.hold()
         try:
             guest.aio.settle_others()
-            copy = self.copier.copy(number, fds, guest.aio.self_pipes(), answer, room)
+            pipes = guest.aio.self_pipes()
+            copy = self.copier.copy(number, fds, pipes, guest.aio.other_pairs(pipes), answer, room)
             self._answered = bool(answer)  # before a signal's handler can raise
         except OSError as e:
             guest.log(str(e))
@@ -208,7 +209,9 @@ class Twins:
         """As _copy_with_threads."""
         debugger = self.guest.debugger
         self._pause_openmp()
-        self._descriptors = Descriptors(self.guest.aio.self_pipes() + (debugger.sockets() if debugger else []), fds)
+        pipes = self.guest.aio.self_pipes()
+        pairs = pipes + self.guest.aio.other_pairs(pipes) + (debugger.sockets() if debugger else [])
+        self._descriptors = Descriptors(pairs, fds)
         left = left_out(self._descriptors)
         self._copy = None
         between = self._fork_twice()

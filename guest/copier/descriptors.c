@@ -3,23 +3,31 @@
  * Trust domain: guest. A copy shares every open file with its original. That may stay so for a regular file (where it
  * stood is noted and put back), and must not for the rest: a waker that one drains is missed in the other, an epoll
  * tells of what the other has open, and a pipe or a socket that the original closes must end for its other side, though
- * a frozen copy has it. So pipes of which both ends are here, and the given socket pairs, are made anew, with as many
- * bytes as waited in them if those are few and the reader does not block (wakers look at no byte's value); eventfds
- * with their count; epolls with what they watch; what has its other side elsewhere, a terminal too, is cut off. A TCP
- * socket that listens does so again at its address when the copy takes over: until then that is the original's, which
- * may give it back. One of the Unix family listens where nobody reaches it, and what took datagrams gets none: cut off
- * they would be ready for ever, and who serves them would run in a circle. A file that is locked is opened anew, or the
- * copy would go on to hold the lock (flock(2)). Two numbers of one eventfd, epoll or listening socket stay numbers of
- * one.
+ * a frozen copy has it. So the given socket pairs, and pipes of which both ends are here, are made anew: with the bytes
+ * that waited in them if those are few, or for a pipe with as many if the reader does not block (wakers look at no
+ * byte's value); eventfds with their count; epolls with what they watch; what has its other side elsewhere, a terminal
+ * too, is cut off. A TCP socket that listens does so again at its address when the copy takes over: until then that is
+ * the original's, which may give it back. One of the Unix family listens where nobody reaches it, and what took
+ * datagrams gets none: cut off they would be ready for ever, and who serves them would run in a circle. A file that is
+ * locked is opened anew, or the copy would go on to hold the lock (flock(2)). Two numbers of one eventfd, epoll or
+ * listening socket stay numbers of one.
+ *
+ * Files of some workspaces are brought back before a copy is woken, others stay as the original has left them. Where
+ * one, or the working folder, had been deleted or replaced, what is back under its name is another file, and what is
+ * open here has none any more: then it is opened by its name. Whether it is back its size and time tell, which what
+ * the original has put there does not have; a folder has no such time, and is looked for only if it was deleted.
  *
  * Invariants: all is noted while nothing runs, and changed in the copy alone. Every list has a maximum; beyond it there
  * is no copy. Sources: proc_pid_fdinfo(5), epoll_ctl(2), eventfd(2).
  */
+#include "copier.h"
 #include "parts.h"
 
 #include <cellblock/wire.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/stat.h>
 #include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -35,8 +43,17 @@
 #define BIND_NS 2000000000	     /* for all together */
 #define RUNG_MOST 64		     /* bytes that waited: as many as a waker may have */
 #define EPOLLS_ASKED 64		     /* whether another number is of the same one */
+#define NAMES_MAX (1 << 20)	     /* bytes of the names of files; for the rest what is open stays open */
+#define CWD "/proc/self/cwd"
 
 enum kind { REGULAR, PIPE, SOCKET, LISTENER, PAIRED, EVENT, EPOLL, TERMINAL };
+
+/* Where a file or a folder was, and what it was. */
+struct place {
+	uint32_t name; /* in `names`; 0 = it has none */
+	bool folder;
+	int64_t size, sec, nsec; /* the last two: when it was changed */
+};
 
 struct open {
 	int fd;
@@ -46,7 +63,8 @@ struct open {
 	int waiting;
 	int other; /* PAIRED: index of its other end; LISTENER, EVENT, EPOLL: of its first number */
 	uint64_t dev, ino; /* PIPE, SOCKET; EVENT: its id */
-	int64_t value;	   /* REGULAR: offset; EVENT: count; LISTENER: index of its address */
+	int64_t value;	   /* REGULAR, which a folder is as well: offset; EVENT: count; LISTENER, PAIRED: see below */
+	struct place place; /* REGULAR */
 };
 
 struct listener {
@@ -68,8 +86,12 @@ struct watched {
 static struct open opened[CB_COPIER_FDS_MAX];
 static size_t nopened;
 static struct watched watched[CB_COPIER_WATCHED_MAX];
-static struct listener listeners[CB_COPIER_LISTENERS_MAX];
+static struct listener listeners[CB_COPIER_LISTENERS_MAX]; /* by `value` */
+static char bytes[CB_COPIER_PAIRS_MAX][RUNG_MOST];	   /* the same: what waits in an end of a pair */
 static size_t nwatched, nsockets, nlisteners;
+static char names[NAMES_MAX];
+static size_t nnames;
+static struct place cwd;
 static uint64_t streams[2][2]; /* device and inode of stdout and stderr; a cell may put others in their places */
 static bool knows_streams;
 
@@ -93,6 +115,65 @@ static const char *number_after(const char *text, const char *name, unsigned bas
 	while (*text == ' ' || *text == '\t')
 		text++;
 	return cb_sys_number(text, base, ret);
+}
+
+/* ---- where files are ---- */
+
+static bool is_same(const struct stat *a, const struct stat *b)
+{
+	return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
+}
+
+/* `link` is one of /proc, to what has this status. */
+static struct place note_place(const char *link, const struct stat *s)
+{
+	size_t room = sizeof(names) - nnames;
+	char *name = names + nnames;
+	struct stat there;
+	long n = room > 1 ? cb_sys4(SYS_readlinkat, AT_FDCWD, link, name, room - 1) : 0;
+
+	if (n <= 0 || (size_t)n >= room - 1)
+		return (struct place){ 0 };
+	name[n] = '\0';
+	if (cb_sys4(SYS_newfstatat, AT_FDCWD, name, &there, AT_SYMLINK_NOFOLLOW) < 0 || !is_same(s, &there))
+		return (struct place){ 0 };
+	nnames += (size_t)n + 1;
+	return (struct place){ .name = (uint32_t)(name - names),
+			       .folder = S_ISDIR(s->st_mode),
+			       .size = s->st_size,
+			       .sec = s->st_mtim.tv_sec,
+			       .nsec = s->st_mtim.tv_nsec };
+}
+
+/* Its last name has been deleted: proc_pid_fd(5). */
+static bool is_deleted(const char *link)
+{
+	static const char gone[] = " (deleted)";
+	static char name[PATH_MAX + sizeof(gone)];
+	long n = cb_sys4(SYS_readlinkat, AT_FDCWD, link, name, sizeof(name) - 1);
+
+	if (n < (long)sizeof(gone))
+		return false;
+	name[n] = '\0';
+	return begins(name + n - (sizeof(gone) - 1), gone);
+}
+
+/* The name, if another one is there which is it; else NULL. */
+static const char *is_back(const char *link, const struct place *p)
+{
+	const char *name = names + p->name;
+	struct stat open, there;
+	bool back;
+
+	if (p->name == 0 || cb_sys4(SYS_newfstatat, AT_FDCWD, link, &open, 0) < 0 ||
+	    cb_sys4(SYS_newfstatat, AT_FDCWD, name, &there, AT_SYMLINK_NOFOLLOW) < 0 || is_same(&open, &there))
+		return NULL;
+	if (p->folder)
+		back = S_ISDIR(there.st_mode) && is_deleted(link);
+	else
+		back = S_ISREG(there.st_mode) && there.st_size == p->size && there.st_mtim.tv_sec == p->sec &&
+		       there.st_mtim.tv_nsec == p->nsec;
+	return back ? name : NULL;
 }
 
 /* ---- noting ---- */
@@ -224,15 +305,17 @@ static int note(int fd)
 {
 	struct open o = { .fd = fd };
 	struct stat s;
+	char path[64];
 	int r = 0;
 
 	if (cb_sys4(SYS_newfstatat, fd, "", &s, AT_EMPTY_PATH) < 0)
 		return 0;
-	if (S_ISREG(s.st_mode)) {
+	if (S_ISREG(s.st_mode) || S_ISDIR(s.st_mode)) {
 		o.kind = REGULAR;
 		o.value = cb_sys3(SYS_lseek, fd, 0, SEEK_CUR);
 		if (o.value < 0)
 			return 0;
+		o.place = note_place(cb_sys_path(path, "/proc/self/fd/", fd, ""), &s);
 	} else if (S_ISFIFO(s.st_mode) || S_ISSOCK(s.st_mode)) {
 		o.kind = S_ISFIFO(s.st_mode) ? PIPE : SOCKET;
 		o.dev = s.st_dev;
@@ -271,16 +354,27 @@ static int find(int fd)
 	return -1;
 }
 
+static void note_paired(size_t at, int end, int other)
+{
+	struct open *o = &opened[end];
+
+	o->kind = PAIRED;
+	o->other = other;
+	o->value = (int64_t)at;
+	if (o->waiting > RUNG_MOST ||
+	    cb_sys(SYS_recvfrom, o->fd, (long)bytes[at], o->waiting, MSG_PEEK | MSG_DONTWAIT, 0, 0) != o->waiting)
+		o->waiting = 0;
+}
+
 static void note_pairs(const int *pairs, size_t n)
 {
 	for (size_t i = 0; i + 1 < n; i += 2) {
 		int a = find(pairs[i]), b = find(pairs[i + 1]);
 
-		if (a < 0 || b < 0 || opened[a].kind != SOCKET || opened[b].kind != SOCKET)
+		if (a < 0 || b < 0 || a == b || opened[a].kind != SOCKET || opened[b].kind != SOCKET)
 			continue;
-		opened[a].kind = opened[b].kind = PAIRED;
-		opened[a].other = b;
-		opened[b].other = a;
+		note_paired(i, a, b);
+		note_paired(i + 1, b, a);
 		nsockets -= 2;
 	}
 }
@@ -315,9 +409,12 @@ static void know_streams(void)
 int cb_descriptors_note(const int *pairs, size_t n, const int *fds, size_t nfds)
 {
 	struct birth birth = { .fds = fds, .n = nfds };
+	struct stat s;
 	int r;
 
 	nopened = nwatched = nsockets = nlisteners = 0;
+	nnames = 1;
+	cwd = cb_sys4(SYS_newfstatat, AT_FDCWD, CWD, &s, 0) == 0 ? note_place(CWD, &s) : (struct place){ 0 };
 	if (!knows_streams)
 		know_streams();
 	r = cb_sys_numbers_in("/proc/self/fd", note_unless_of_birth, &birth);
@@ -357,12 +454,11 @@ static bool put_in_place(long new, const struct open *o)
 	return true;
 }
 
-static bool reopen(const struct open *o)
+static bool reopen(const struct open *o, const char *path)
 {
 	int flags = (o->flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_NOFOLLOW | O_TMPFILE)) | O_CLOEXEC;
-	char path[64];
 
-	return put_in_place(cb_sys4(SYS_openat, AT_FDCWD, cb_sys_path(path, "/proc/self/fd/", o->fd, ""), flags, 0), o);
+	return put_in_place(cb_sys4(SYS_openat, AT_FDCWD, path, flags, 0), o);
 }
 
 /* By a lock that ends with the open file: one of fcntl(2) is the process's. */
@@ -451,8 +547,8 @@ static void exchange_socket(size_t i)
 	replace(ends[0], o);
 	if (other != NULL) {
 		replace(ends[1], other);
-		ring(ends[1], o->waiting);
-		ring(ends[0], other->waiting);
+		(void)cb_sys3(SYS_write, ends[1], bytes[o->value], o->waiting);
+		(void)cb_sys3(SYS_write, ends[0], bytes[other->value], other->waiting);
 	}
 	(void)cb_sys1(SYS_close, ends[0]);
 	(void)cb_sys1(SYS_close, ends[1]);
@@ -478,10 +574,12 @@ static void exchange_event(const struct open *o)
 
 static void exchange(size_t i)
 {
+	char path[64];
+
 	switch ((enum kind)opened[i].kind) {
 	case REGULAR:
 		if (is_locked(opened[i].fd))
-			(void)reopen(&opened[i]);
+			(void)reopen(&opened[i], cb_sys_path(path, "/proc/self/fd/", opened[i].fd, ""));
 		break;
 	case PIPE:
 		if (!is_stream(&opened[i]))
@@ -621,11 +719,21 @@ void cb_descriptors_listen(bool branch)
 
 void cb_descriptors_back(bool branch)
 {
+	const char *name = is_back(CWD, &cwd);
+
+	if (name != NULL)
+		(void)cb_sys1(SYS_chdir, name);
 	for (size_t i = 0; i < nopened; i++) {
 		const struct open *o = &opened[i];
+		char path[64];
+		bool own;
 
+		if (o->kind != REGULAR)
+			continue;
+		name = is_back(cb_sys_path(path, "/proc/self/fd/", o->fd, ""), &o->place);
+		own = (name != NULL && reopen(o, name)) || (branch && reopen(o, path));
 		/* what a branch can't open anew is where the main line has it */
-		if (o->kind == REGULAR && (!branch || reopen(o)))
+		if (!branch || own)
 			(void)cb_sys3(SYS_lseek, o->fd, o->value, SEEK_SET);
 	}
 }

@@ -423,8 +423,8 @@ static void note_loss(struct cb_shells *sh, bool restored, const char *when)
 
 	if (told + (size_t)n >= sizeof(x->lost))
 		told = 0;
+	x->lost_restored = restored && (x->lost[0] == '\0' || x->lost_restored);
 	snprintf(x->lost + told, sizeof(x->lost) - told, "%s", line);
-	x->lost_restored = restored;
 }
 
 /* The current request ends with its guest; what becomes of the state is known by now. */

@@ -66,18 +66,24 @@ void cb_adopt_answered(struct cb_transactions *tx, struct cb_branch *b, const st
 		return; /* it takes over already, or is not wanted any more */
 	if (cb_json_string_is(c->status, "ok")) {
 		cb_left_out_take(&t->left_out, c->left_out);
+		cb_twins_check_ready(tx);
 		return;
 	}
 	cb_twins_why_not(c, why, sizeof(why));
 	cb_twins_not_made(tx, why);
 }
 
-void cb_adopt_failed(struct cb_transactions *tx, uint32_t branch)
+bool cb_adopt_is_asked(struct cb_transactions *tx, uint32_t branch)
 {
 	struct cb_branch *b = cb_branches_numbered(tx, branch);
 
-	if (b != NULL && b->python.rules.phase == CB_PHASE_FORKING)
-		cb_python_let_go(&b->python);
+	return b != NULL && b->python.rules.phase == CB_PHASE_FORKING;
+}
+
+void cb_adopt_failed(struct cb_transactions *tx, uint32_t branch)
+{
+	if (cb_adopt_is_asked(tx, branch))
+		cb_python_let_go(&cb_branches_numbered(tx, branch)->python);
 }
 
 void cb_adopt_branch_gone(struct cb_transactions *tx, uint32_t branch)
@@ -93,6 +99,14 @@ bool cb_adopt_holds(const struct cb_transactions *tx, const struct cb_branch *b)
 
 	return (w->coming != NULL && w->coming->branch == n) || (w->waking != NULL && w->waking->branch == n) ||
 	       (w->confirming && w->woken.branch == n);
+}
+
+void cb_adopt_ran(struct cb_transactions *tx, uint32_t branch)
+{
+	const struct cb_branch *b = cb_branches_numbered(tx, branch);
+
+	if (b != NULL) /* else it has ended meanwhile */
+		cb_undo_log_join(&tx->twins.past, &b->ran);
 }
 
 void cb_adopt_done(struct cb_transactions *tx, uint32_t branch)

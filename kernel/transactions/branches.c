@@ -39,6 +39,7 @@
 #define READ_BUDGET (64u << 10)
 #define LAST_WORDS (64u << 20)
 #define EVENTS 64
+#define SOURCES_MAX (1u << 20) /* bytes of what has run in one */
 #define GONE "this branch is gone; the main line and other branches go on"
 #define ALL_GONE "this branch is gone, with the whole jail"
 
@@ -102,6 +103,13 @@ bool cb_branches_full(const struct cb_transactions *tx)
 		if (tx->branches.branch[i] == NULL)
 			return false;
 	return true;
+}
+
+bool cb_branches_any(const struct cb_transactions *tx)
+{
+	size_t i = 0;
+
+	return next(tx, &i) != NULL;
 }
 
 const struct cb_request *cb_branches_running(const struct cb_transactions *tx)
@@ -361,6 +369,7 @@ static void release(struct cb_branch *b)
 	cb_python_close(&b->python);
 	cb_output_forget(&b->python.output);
 	cb_comms_release(&b->comms);
+	cb_undo_log_release(&b->ran);
 	free(b);
 }
 
@@ -407,13 +416,26 @@ static void begun(struct cb_shell *l)
 	cb_memory_watch(b->all);
 }
 
+static void note_ran(struct cb_branch *b, const struct cb_request *r)
+{
+	const struct cb_cell *cell = &b->shell.cell;
+	struct cb_span code = { NULL, 0 };
+
+	if (cb_request_is_execute(r))
+		code = b->ran.bytes + r->execute.code.len > SOURCES_MAX ? CB_SPAN("\"\"") : r->execute.code;
+	cb_undo_log_add(&b->ran, code, cb_request_is_execute(r) && cell->store ? cell->number : 0);
+}
+
 /* What it says on a comm counts until it is told that this is closed. */
 static int send_request(struct cb_shell *l, struct cb_request *r, const struct cb_shell_message *m)
 {
+	struct cb_branch *b = (struct cb_branch *)l;
 	int c = cb_shell_send(l, r, m);
 
 	if (c >= 0 && m->phase == CB_PHASE_COMM)
-		cb_comms_note(&((struct cb_branch *)l)->comms, r);
+		cb_comms_note(&b->comms, r);
+	if (c >= 0 && (m->phase == CB_PHASE_COMM || m->phase == CB_PHASE_EXECUTING))
+		note_ran(b, r);
 	return c;
 }
 

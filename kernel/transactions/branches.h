@@ -8,6 +8,7 @@ void cb_branches_release(struct cb_transactions *tx);
 
 /* ---- from checkpoints.c ---- */
 bool cb_branches_full(const struct cb_transactions *tx);
+bool cb_branches_any(const struct cb_transactions *tx);
 /* The twin is woken and runs from then on, beside the guest; its channels are taken. False if it can't; else the end is
  * cb_checkpoint_branch_woken. */
 bool cb_branches_born(struct cb_transactions *tx, struct cb_twin *t, const char *from);
@@ -61,6 +62,8 @@ void cb_branch_comm_dropped(struct cb_transactions *tx, struct cb_header *header
 /* ---- adopt.c: a branch becomes the main line ---- */
 /* The execution queue's current request is begun. False: it is answered, and nothing has changed. */
 bool cb_adopt_begin(struct cb_transactions *tx, struct cb_request *r);
+/* What the branch has not is undone by now: what has run in it has run in the main line. */
+void cb_adopt_ran(struct cb_transactions *tx, uint32_t branch);
 /* The copy is the main line now: the branch ends. */
 void cb_adopt_done(struct cb_transactions *tx, uint32_t branch);
 
@@ -73,5 +76,7 @@ void cb_adopt_branch_gone(struct cb_transactions *tx, uint32_t branch);
 /* ---- from twins_make.c ---- */
 /* The branch copies itself, with these n channels. */
 int cb_adopt_copy(struct cb_transactions *tx, struct cb_branch *b, uint32_t number, const int *theirs, size_t n);
+/* It has not answered that. */
+bool cb_adopt_is_asked(struct cb_transactions *tx, uint32_t branch);
 /* It has not: what holds it up is to end, if anything does. */
 void cb_adopt_failed(struct cb_transactions *tx, uint32_t branch);

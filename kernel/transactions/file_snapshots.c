@@ -21,8 +21,9 @@ bool cb_file_snapshots_on(const struct cb_transactions *tx)
 	return tx->workspace->mode == CB_WORKSPACE_OVERLAY && tx->guest->level >= CB_LEVEL_NO_CGROUP;
 }
 
-/* Why not all is as it should be, or ""; and how long a processor had to do with it. */
-static void judge(const struct cb_buf *reply, char *ret_problem, size_t size, double *ret_cpu_s)
+/* Whether it was done, though perhaps not all; why not all is as it should be, or ""; and how long a processor had to
+ * do with it. */
+static bool judge(const struct cb_buf *reply, char *ret_problem, size_t size, double *ret_cpu_s)
 {
 	struct cb_json_field f[] = { { .name = "status", .types = CB_JSON_STRING, .required = true },
 				     { .name = "left", .types = CB_JSON_INTEGER },
@@ -36,30 +37,32 @@ static void judge(const struct cb_buf *reply, char *ret_problem, size_t size, do
 	ret_problem[0] = '\0';
 	if (cb_json_scan_object((const char *)reply->data, reply->len, f, 5, &e) < 0) {
 		snprintf(ret_problem, size, "the process that builds jails gave no whole answer");
-		return;
+		return false;
 	}
 	if (f[1].ret.data != NULL)
 		(void)cb_json_int(f[1].ret, &left);
 	if (f[4].ret.data != NULL)
 		(void)cb_json_real(f[4].ret, ret_cpu_s);
 	if (cb_json_string_is(f[0].ret, "ok") && left == 0)
-		return;
+		return true;
 	(void)cb_json_string_decode(f[2].ret.data != NULL ? f[2].ret : f[3].ret, &text);
 	snprintf(ret_problem, size, "%.*s", (int)(text.len < 200 ? text.len : 200),
 		 text.data != NULL ? (const char *)text.data : "");
 	if (left > 1)
 		snprintf(ret_problem + strlen(ret_problem), size - strlen(ret_problem), " and %lld more",
 			 (long long)left - 1);
+	return cb_json_string_is(f[0].ret, "ok");
 }
 
 static void on_answer(const struct cb_broker_ask *ask, struct cb_buf *answer, int r)
 {
 	struct cb_transactions *tx = ask->context;
 	char problem[320];
+	bool done = false;
 	double cpu_s = 0;
 
 	if (r == 0)
-		judge(answer, problem, sizeof(problem), &cpu_s);
+		done = judge(answer, problem, sizeof(problem), &cpu_s);
 	else
 		snprintf(problem, sizeof(problem), "%s",
 			 r == -ETIMEDOUT ? "it took too long"
@@ -72,7 +75,7 @@ static void on_answer(const struct cb_broker_ask *ask, struct cb_buf *answer, in
 	if (r == -ENOBUFS && ask->op == CB_BROKER_RESTORE && cb_broker_queue_begun(tx->queue, ask->op))
 		cb_guest_kill(tx->guest, "files of the workspace are still being brought back");
 	if (ask->op != CB_BROKER_FORGET)
-		cb_twins_files(tx, ask->op, ask->number, problem);
+		cb_twins_files(tx, ask->op, ask->number, done, problem);
 }
 
 void cb_file_snapshots_ask(struct cb_transactions *tx, enum cb_broker_op op, uint32_t number)

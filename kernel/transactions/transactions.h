@@ -66,7 +66,8 @@ struct cb_twin {
 	enum { CB_FILES_STAY, CB_FILES_COMING, CB_FILES_KEPT } files; /* what a take-over does with the workspace's */
 	uint32_t snapshot;					      /* of them; one that was bred has its parent's */
 	uint64_t written; /* struct cb_twins' count when that was taken */
-	char files_problem[224];				      /* not all of them were kept */
+	char files_problem[224];				      /* not all of them were kept, or came back */
+	bool files_lost;					      /* none came back */
 };
 
 #define CB_TWINS_ENDING_MAX 8
@@ -125,7 +126,11 @@ struct cb_twins {
 	int64_t restored_to;
 	struct cb_buf undone; /* JSON array of numbers */
 	struct cb_undo_log_undone undid;
-	struct cb_buf calls;  /* completed calls of host tools of cells that are undone or lost: JSON array, or empty */
+	/* the same of this one and those before it of which nobody was told; and of those before it alone */
+	int64_t untold_to, untold_before;
+	struct cb_buf untold;
+	struct cb_undo_log_undone untold_undid;
+	struct cb_buf calls;  /* likewise completed calls of host tools of cells that are undone or lost; or empty */
 	char calls_text[320]; /* the same, "; what host tools did …" */
 	char outcome[1664];   /* "all variables are as they were before cell [3]; …" */
 };
@@ -148,6 +153,7 @@ struct cb_branch {
 	int64_t count;
 	uint64_t cell;		       /* where it left the main line, as struct cb_twin has it */
 	struct cb_undo_log_count live; /* and */
+	struct cb_undo_log ran;	       /* since then: it may be adopted, and that be undone */
 	struct cb_guest_parent parent[CB_BRANCH_PARENTS];
 	struct cb_comms comms; /* those opened in it */
 	uint64_t comm_told;    /* id of the request under which it was said that others are dropped */

@@ -22,6 +22,7 @@
 
 #define COPIED_BYTES_S 256e6	  /* that the slowest machine copies in a second, about */
 #define ENDING_MOST 30000000000LL /* ns */
+#define CALLS_MAX (CB_METADATA_MAX / 8)
 
 bool cb_twin_is_ready(const struct cb_twin *t)
 {
@@ -234,6 +235,35 @@ static void older(uint64_t *cell, uint64_t *undone, uint64_t its_cell, const str
 	*undone = live->undone < *undone ? live->undone : *undone;
 }
 
+bool cb_twins_owe(const struct cb_transactions *tx)
+{
+	return tx->shells->execution.lost[0] != '\0';
+}
+
+void cb_twins_told(struct cb_transactions *tx)
+{
+	if (!cb_twins_owe(tx))
+		tx->twins.past.untold = tx->twins.past.live.undone + 1;
+}
+
+void cb_twins_undo_calls(struct cb_transactions *tx, int64_t cell)
+{
+	struct cb_twins *w = &tx->twins;
+	CB_AUTO_BUF calls = CB_BUF_INIT(CALLS_MAX);
+
+	cb_tools_undone(&tx->jupyter->tools, cell, &calls, w->calls_text, sizeof(w->calls_text));
+	if (!cb_twins_owe(tx) || w->calls.len + calls.len > CALLS_MAX) /* no room for both */
+		cb_buf_clear(&w->calls);
+	if (calls.len == 0)
+		return;
+	if (w->calls.len > 0) { /* one array of two */
+		w->calls.data[w->calls.len - 1] = ',';
+		(void)cb_buf_append(&w->calls, calls.data + 1, calls.len - 1);
+	} else {
+		(void)cb_buf_append(&w->calls, calls.data, calls.len);
+	}
+}
+
 void cb_twins_forget_past(struct cb_transactions *tx)
 {
 	struct cb_twins *w = &tx->twins;
@@ -247,6 +277,7 @@ void cb_twins_forget_past(struct cb_transactions *tx)
 	for (int i = 0; i < CB_BRANCHES_MAX; i++) /* one may be adopted */
 		if (tx->branches.branch[i] != NULL)
 			older(&oldest, &undone, tx->branches.branch[i]->cell, &tx->branches.branch[i]->live);
+	cb_twins_told(tx);
 	cb_undo_log_forget(&w->past, oldest, undone);
 }
 
@@ -316,8 +347,7 @@ void cb_twins_jail_gone(struct cb_transactions *tx)
 	w->asked = w->possible = w->confirming = false;
 	w->confirmed_ns = 0;
 	cb_checkpoints_gone(tx);
-	cb_buf_clear(&w->calls);
-	cb_tools_undone(&tx->jupyter->tools, -1, &w->calls, w->calls_text, sizeof(w->calls_text));
+	cb_twins_undo_calls(tx, -1);
 	cb_loop_arm(tx->loop, w->idle_timer, 0);
 	cb_loop_arm(tx->loop, w->deadline_timer, 0);
 	cb_twins_forget_past(tx);
@@ -331,7 +361,8 @@ int cb_twins_init(struct cb_transactions *tx)
 		t->ends = CB_GUEST_ENDS_NONE;
 	w->twin_control_slot = -1;
 	w->undone = CB_BUF_INIT(CB_METADATA_MAX / 2);
-	w->calls = CB_BUF_INIT(CB_METADATA_MAX / 8);
+	w->untold = CB_BUF_INIT(CB_METADATA_MAX / 2);
+	w->calls = CB_BUF_INIT(CALLS_MAX);
 	w->idle_timer = cb_loop_add_timer(tx->loop, cb_twins_on_idle, tx);
 	w->deadline_timer = cb_loop_add_timer(tx->loop, on_deadline, tx);
 	return w->idle_timer < 0 || w->deadline_timer < 0 || cb_memory_init(tx) < 0 ? -ENOSPC : 0;
@@ -342,5 +373,6 @@ void cb_twins_release(struct cb_transactions *tx)
 	cb_twins_jail_gone(tx);
 	cb_undo_log_release(&tx->twins.past);
 	cb_buf_release(&tx->twins.undone);
+	cb_buf_release(&tx->twins.untold);
 	cb_buf_release(&tx->twins.calls);
 }

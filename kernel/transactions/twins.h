@@ -34,10 +34,10 @@ bool cb_twins_exited(struct cb_transactions *tx, int status);
 void cb_twins_woken_closed(struct cb_transactions *tx);
 /* The one that takes over has ended, or must: the next older one does. */
 void cb_twins_failed(struct cb_transactions *tx, const char *why);
-/* The broker has kept the workspace's files for it, or brought them back. `problem` is empty if all. */
-void cb_twins_files(struct cb_transactions *tx, enum cb_broker_op op, uint32_t number, const char *problem);
-/* What the last take-over undid, as members of an object; "undone_calls":[…]: completed calls of host tools of the
- * cells that it undid, or that are lost. */
+/* The broker has kept the workspace's files for it, or brought them back; or it has not. `problem` is empty if all. */
+void cb_twins_files(struct cb_transactions *tx, enum cb_broker_op op, uint32_t number, bool done, const char *problem);
+/* What the last take-over undid, and those before it of which nobody was told, as members of an object;
+ * "undone_calls":[…]: completed calls of host tools of the cells that they undid, or that are lost. */
 void cb_twins_write_undone(const struct cb_transactions *tx, struct cb_json *j);
 void cb_twins_write_undone_calls(const struct cb_transactions *tx, struct cb_json *j);
 /* Of metadata: "state", and what goes with it; more for the main shell. */
@@ -111,6 +111,12 @@ struct cb_twin *cb_twins_next(struct cb_twins *w);
 struct cb_twin *cb_twins_other_named(struct cb_twins *w, const struct cb_twin *than);
 /* Forgets it; that it is dead, or what it is otherwise, is the caller's to know. */
 void cb_twins_forget(struct cb_transactions *tx, struct cb_twin *t);
+/* The next cell has to tell of a loss. */
+bool cb_twins_owe(const struct cb_transactions *tx);
+/* If not, what is undone was told. */
+void cb_twins_told(struct cb_transactions *tx);
+/* Notes the calls of host tools of all after `cell`, with those that are to be told yet. */
+void cb_twins_undo_calls(struct cb_transactions *tx, int64_t cell);
 /* What lies before the oldest is nobody's any more. */
 void cb_twins_forget_past(struct cb_transactions *tx);
 

@@ -344,6 +344,8 @@ void cb_twins_check_ready(struct cb_transactions *tx)
 
 	if (t == NULL || w->asked || !cb_twin_is_ready(t))
 		return;
+	if (t->use == CB_TWIN_ADOPTED && cb_adopt_is_asked(tx, t->branch))
+		return; /* what it leaves out is to be said yet */
 	if (t->files == CB_FILES_COMING) {
 		cb_loop_arm(tx->loop, w->deadline_timer, cb_now_ns() + PATIENT_DEADLINE);
 		return;
@@ -371,7 +373,7 @@ void cb_twins_check_ready(struct cb_transactions *tx)
 	while (t->name[0] != '\0' && (old = cb_twins_other_named(w, t)) != NULL)
 		cb_twins_drop(tx, old);
 	if (!w->confirming) { /* else an older one may be needed yet */
-		if (t->name[0] == '\0')
+		if (t->name[0] == '\0' && t->files != CB_FILES_STAY) /* else the older one has files, and this none */
 			drop_same(tx, t);
 		cb_twins_keep_so_many(tx);
 	}

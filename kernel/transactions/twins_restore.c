@@ -47,13 +47,19 @@ static void begin(struct cb_transactions *tx, struct cb_twin *t)
 		cb_loop_arm(tx->loop, tx->twins.deadline_timer, cb_now_ns() + RESTORE_DEADLINE);
 }
 
-/* For those who ask what this take-over undoes. */
-static void note_undone(struct cb_twins *w, const struct cb_twin *t)
+/* For those who ask what this take-over undoes; and with those before it of which nobody was told. */
+static void note_undone(struct cb_transactions *tx, const struct cb_twin *t)
 {
+	struct cb_twins *w = &tx->twins;
+
 	cb_buf_clear(&w->undone);
 	if (cb_undo_log_after(&w->past, t->cell, &t->live, &w->undone, &w->undid) < 0)
 		cb_buf_clear(&w->undone);
+	cb_buf_clear(&w->untold);
+	if (cb_undo_log_untold(&w->past, t->cell, &t->live, &w->untold, &w->untold_undid) < 0)
+		cb_buf_clear(&w->untold);
 	w->restored_to = t->count;
+	w->untold_to = t->count < w->untold_before || tx->checkpoints.rolling ? t->count : w->untold_before;
 }
 
 static void passed_over(struct cb_twins *w, const char *why)
@@ -113,7 +119,9 @@ static bool replace(struct cb_transactions *tx, struct cb_twin *t, bool asked)
 	cb_debug_guest_gone(tx->shells);
 	cb_execution_stopped(tx->shells);
 	cb_jobs_jail_died(tx->workspace, cb_failure_death_text(tx->shells)); /* helpers are ended with the guest */
-	note_undone(w, t);
+	cb_twins_told(tx);
+	w->untold_before = cb_twins_owe(tx) ? w->untold_to : INT64_MAX;
+	note_undone(tx, t);
 	cb_lanes_stopped(tx->shells); /* after what the dead one has used is known */
 	begin(tx, t);
 	return true;
@@ -302,7 +310,7 @@ void cb_twins_restored(struct cb_transactions *tx)
 		cb_guest_kill(tx->guest, "the twin can't be spoken to");
 }
 
-void cb_twins_files(struct cb_transactions *tx, enum cb_broker_op op, uint32_t number, const char *problem)
+void cb_twins_files(struct cb_transactions *tx, enum cb_broker_op op, uint32_t number, bool done, const char *problem)
 {
 	struct cb_twins *w = &tx->twins;
 	struct cb_twin *t = op == CB_BROKER_SNAPSHOT ? cb_twins_find(w, number) : w->waking;
@@ -312,10 +320,13 @@ void cb_twins_files(struct cb_transactions *tx, enum cb_broker_op op, uint32_t n
 	if (problem[0] != '\0')
 		snprintf(t->files_problem, sizeof(t->files_problem), "%s", problem);
 	if (op == CB_BROKER_SNAPSHOT) {
-		t->files = CB_FILES_KEPT;
+		t->files = done ? CB_FILES_KEPT : CB_FILES_STAY;
+		if (!done) /* what there is of it */
+			cb_file_snapshots_ask(tx, CB_BROKER_FORGET, number);
 		cb_twins_check_ready(tx);
 		return;
 	}
+	t->files_lost = !done;
 	cb_loop_arm(tx->loop, w->deadline_timer, cb_now_ns() + RESTORE_DEADLINE);
 	if (resume(tx, t) < 0)
 		cb_guest_kill(tx->guest, "the twin can't be spoken to");
@@ -391,11 +402,14 @@ static void word_it(struct cb_transactions *tx, const struct cb_twin *t)
 			 t->left_out.native_of[0] != '\0' ? " of " : " that Python does not know",
 			 t->left_out.native_of);
 	if (t->files == CB_FILES_STAY)
-		snprintf(files, sizeof(files), "; files in the workspace stay as they are");
+		snprintf(files, sizeof(files), "; files in the workspace stay as they are%s%s%s",
+			 t->files_problem[0] != '\0' ? " (" : "", t->files_problem,
+			 t->files_problem[0] != '\0' ? ")" : "");
 	else if (t->files_problem[0] != '\0')
-		snprintf(files, sizeof(files), "; of the workspace's files did not come back: %s", t->files_problem);
+		snprintf(files, sizeof(files), "; %s workspace's files did not come back: %s",
+			 t->files_lost ? "the" : "of the", t->files_problem);
 	len = strlen(files);
-	if (t->files == CB_FILES_KEPT && w->written > t->written)
+	if (t->files == CB_FILES_KEPT && !t->files_lost && w->written > t->written)
 		snprintf(files + len, sizeof(files) - len,
 			 "; what requests for files and commands have changed since then is undone");
 	if (w->passed_over > 0)
@@ -405,19 +419,19 @@ static void word_it(struct cb_transactions *tx, const struct cb_twin *t)
 				 ? ", and this one " CB_TWIN_COPY_KILLS
 				 : "");
 	snprintf(w->outcome, sizeof(w->outcome), "all variables%s are as they were before %s%s%s%s%s%s%s",
-		 t->files == CB_FILES_KEPT ? " and files" : "", cell[0] != '\0' ? cell : "it", cells, passed,
-		 left[0] != '\0' ? "; what did not come back: " : "", left, native, files);
+		 t->files == CB_FILES_KEPT && !t->files_lost ? " and files" : "", cell[0] != '\0' ? cell : "it", cells,
+		 passed, left[0] != '\0' ? "; what did not come back: " : "", left, native, files);
 	len = strlen(w->outcome);
 	snprintf(w->outcome + len, sizeof(w->outcome) - len, "%s", w->calls_text);
 }
 
 void cb_twins_write_undone(const struct cb_transactions *tx, struct cb_json *j)
 {
-	const struct cb_undo_log_undone *u = &tx->twins.undid;
+	const struct cb_undo_log_undone *u = &tx->twins.untold_undid;
 
-	cb_json_put(j, "restored_to", tx->twins.restored_to);
-	if (tx->twins.undone.len > 0)
-		cb_json_put(j, "undone", cb_buf_span(&tx->twins.undone));
+	cb_json_put(j, "restored_to", tx->twins.untold_to);
+	if (tx->twins.untold.len > 0)
+		cb_json_put(j, "undone", cb_buf_span(&tx->twins.untold));
 	if (u->untold > 0)
 		cb_json_put(j, "undone_before", u->untold);
 	if (u->n.unnumbered > 0)
@@ -550,15 +564,18 @@ void cb_twins_confirm(struct cb_transactions *tx)
 	drop_undone(tx);
 	if (cb_twins_named(tx, t->name) == NULL)
 		cb_checkpoint_lost(tx, t->name, "its state took over, and could not be copied again");
-	note_undone(w, t);
+	note_undone(tx, t);
 	w->confirming = false;
 	w->confirmed_ns = cb_now_ns();
 	cb_undo_log_undo(&w->past, t->cell, &t->live);
-	cb_buf_clear(&w->calls);
-	cb_tools_undone(&tx->jupyter->tools, (int64_t)t->cell, &w->calls, w->calls_text, sizeof(w->calls_text));
+	cb_twins_undo_calls(tx, (int64_t)t->cell);
+	if (t->use == CB_TWIN_ADOPTED)
+		cb_adopt_ran(tx, t->branch);
 	for (struct cb_twin *each = w->twin; each < w->twin + CB_TWINS_MAX; each++)
-		if (each->number > w->before_copy) /* its copy, from when that was not undone yet */
+		if (each->number > w->before_copy) { /* its copy, from when that was not undone yet */
 			each->live = w->past.live;
+			each->cell = w->past.last;
+		}
 	word_it(tx, t);
 	w->passed_over = 0;
 	if (w->possible && !is_copied(w))

@@ -3,6 +3,7 @@
  * Trust domain: supervisor; see twins.c. Only while nothing runs; with mode auto after each cell where that delays the
  * next one by little, else when the cells since the last one have earned it, or when nobody is waiting (twin_cost.c).
  */
+#include "branches.h"
 #include "checkpoints.h"
 #include "jupyter/jupyter.h"
 #include "jupyter/loop.h"
@@ -30,8 +31,8 @@ void cb_twins_touched(struct cb_transactions *tx, struct cb_span code, int64_t n
 {
 	tx->twins.confirmed_ns = 0;
 	tx->twins.again = 0;
-	if (!tx->twins.possible && cb_twins_next(&tx->twins) == NULL)
-		return;
+	if (!tx->twins.possible && cb_twins_next(&tx->twins) == NULL && !cb_branches_any(tx))
+		return; /* there is nothing that could take over */
 	cb_undo_log_add(&tx->twins.past, code, number);
 	tx->twins.stale = true;
 	tx->twins.after_cell |= code.data != NULL;

@@ -127,6 +127,26 @@ void cb_undo_log_add(struct cb_undo_log *p, struct cb_span code, int64_t number)
 		drop_code(p, &p->item[i]);
 }
 
+void cb_undo_log_join(struct cb_undo_log *p, const struct cb_undo_log *other)
+{
+	struct cb_undo_log_count all = p->live;
+
+	all.cells += other->live.cells; /* those that it has forgotten are counted */
+	all.unnumbered += other->live.unnumbered;
+	all.messages += other->live.messages;
+	for (size_t i = 0; i < other->count; i++) {
+		const struct cb_undo_log_cell *c = &other->item[i];
+		const char *code = c->code != NULL ? c->code : "\"\"";
+
+		for (uint64_t m = 0; m < c->messages; m++)
+			cb_undo_log_add(p, (struct cb_span){ NULL, 0 }, 0);
+		if (c->messages == 0)
+			cb_undo_log_add(p, (struct cb_span){ code, c->code != NULL ? c->len : 2 }, c->number);
+	}
+	p->live = all;
+	p->point = p->last; /* what comes now is none of these */
+}
+
 static uint64_t *running(struct cb_undo_log *p, int64_t number)
 {
 	return number > 0 ? &p->running.cells : &p->running.unnumbered;
@@ -175,11 +195,16 @@ static bool is_alike(const struct cb_undo_log_cell *c, uint64_t cell, uint64_t u
 	return c->ended <= cell && (c->turns == 0 || c->turn[c->turns - 1] <= undone);
 }
 
+static bool is_untold(const struct cb_undo_log_cell *c, uint64_t from)
+{
+	return !is_live(c) && from != 0 && c->turn[c->turns - 1] >= from;
+}
+
 void cb_undo_log_forget(struct cb_undo_log *p, uint64_t cell, uint64_t undone)
 {
 	size_t n = 0;
 
-	while (n < p->count && is_alike(&p->item[n], cell, undone))
+	while (n < p->count && is_alike(&p->item[n], cell, undone) && !is_untold(&p->item[n], p->untold))
 		n++;
 	if (n > 0)
 		drop_first(p, n);
@@ -212,52 +237,74 @@ static uint64_t larger(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-int cb_undo_log_after(const struct cb_undo_log *p, uint64_t cell, const struct cb_undo_log_count *live,
-		      struct cb_buf *out, struct cb_undo_log_undone *ret)
+/* What is undone now, or was and is not told. */
+static bool is_undone(const struct cb_undo_log_cell *c, uint64_t cell, const struct cb_undo_log_count *live,
+		      uint64_t untold)
+{
+	return (is_live(c) || is_untold(c, untold)) && !is_in(c, cell, live);
+}
+
+static void count_undone(const struct cb_undo_log_cell *c, uint64_t cell, struct cb_undo_log_count *known,
+			 struct cb_undo_log_undone *u)
+{
+	known->messages += c->messages;
+	known->unnumbered += c->number == 0 && c->messages == 0;
+	if (c->number == 0)
+		return;
+	known->cells++;
+	u->aside += c->ended <= cell;
+	if (c->cell <= cell && c->ended > cell) {
+		u->partly++;
+		u->partly_last = c->number;
+	}
+	if (c->cell <= cell)
+		return;
+	u->first = u->first == 0 ? c->number : u->first;
+	u->last = c->number;
+}
+
+static int undone_after(const struct cb_undo_log *p, uint64_t cell, const struct cb_undo_log_count *live,
+			uint64_t untold, struct cb_buf *out, struct cb_undo_log_undone *ret)
 {
 	struct cb_undo_log_undone u = { 0 };
-	struct cb_undo_log_count known = { 0 };
+	struct cb_undo_log_count known = { 0 }, before = { 0 };
 	struct cb_json j = cb_json_inside(out);
 	uint64_t told = 0;
 
+	for (size_t i = 0; i < p->count; i++)
+		if (is_undone(&p->item[i], cell, live, untold))
+			count_undone(&p->item[i], cell, is_live(&p->item[i]) ? &known : &before, &u);
 	cb_json_array(&j, NULL);
-	for (size_t i = 0; i < p->count; i++) {
-		const struct cb_undo_log_cell *c = &p->item[i];
-
-		if (!is_live(c) || is_in(c, cell, live))
-			continue;
-		known.messages += c->messages;
-		known.unnumbered += c->number == 0 && c->messages == 0;
-		if (c->number == 0)
-			continue;
-		known.cells++;
-		u.aside += c->ended <= cell;
-		if (c->cell <= cell && c->ended > cell) {
-			u.partly++;
-			u.partly_last = c->number;
-		}
-		if (c->cell <= cell)
-			continue;
-		u.first = u.first == 0 ? c->number : u.first;
-		u.last = c->number;
-	}
 	for (size_t i = 0, seen = 0; i < p->count; i++) {
 		const struct cb_undo_log_cell *c = &p->item[i];
 
-		if (!is_numbered(c) || is_in(c, cell, live) || ++seen + CB_UNDO_LOG_TOLD <= known.cells)
+		if (c->number == 0 || !is_undone(c, cell, live, untold) ||
+		    ++seen + CB_UNDO_LOG_TOLD <= known.cells + before.cells)
 			continue;
 		cb_json_put(&j, NULL, c->number);
 		told++;
 	}
 	/* those of which not each is known: memory was out, or they were too many */
-	u.n.cells = larger(known.cells, more(p->live.cells, live->cells));
-	u.n.unnumbered = larger(known.unnumbered, more(p->live.unnumbered, live->unnumbered));
-	u.n.messages = larger(known.messages, more(p->live.messages, live->messages));
-	if (u.n.cells > known.cells)
+	u.n.cells = before.cells + larger(known.cells, more(p->live.cells, live->cells));
+	u.n.unnumbered = before.unnumbered + larger(known.unnumbered, more(p->live.unnumbered, live->unnumbered));
+	u.n.messages = before.messages + larger(known.messages, more(p->live.messages, live->messages));
+	if (u.n.cells > before.cells + known.cells)
 		u.first = 0;
 	u.untold = u.n.cells - told;
 	*ret = u;
 	return cb_json_done(&j);
+}
+
+int cb_undo_log_after(const struct cb_undo_log *p, uint64_t cell, const struct cb_undo_log_count *live,
+		      struct cb_buf *out, struct cb_undo_log_undone *ret)
+{
+	return undone_after(p, cell, live, 0, out, ret);
+}
+
+int cb_undo_log_untold(const struct cb_undo_log *p, uint64_t cell, const struct cb_undo_log_count *live,
+		       struct cb_buf *out, struct cb_undo_log_undone *ret)
+{
+	return undone_after(p, cell, live, p->untold, out, ret);
 }
 
 void cb_undo_log_undo(struct cb_undo_log *p, uint64_t cell, const struct cb_undo_log_count *live)

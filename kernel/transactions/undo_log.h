@@ -44,12 +44,15 @@ struct cb_undo_log {
 	size_t count, cap, bytes;
 	uint64_t last; /* count of the latest, or of the latest end of one that others ran beside */
 	struct cb_undo_log_count live;
+	uint64_t untold; /* of what was undone at this time and later ones nobody was told yet; 0 = of nothing */
 	uint64_t point; /* the count when a point was made last */
 	struct cb_undo_log_count running; /* of those: others may run beside them */
 };
 
 /* Without a number: it is a comm message if it has no code, else a cell that was not stored. */
 void cb_undo_log_add(struct cb_undo_log *p, struct cb_span code, int64_t number);
+/* What another one knows of has run here, too. */
+void cb_undo_log_join(struct cb_undo_log *p, const struct cb_undo_log *other);
 /* Others may begin, and points be made to go back to, before the cell that was added last has ended. */
 void cb_undo_log_runs(struct cb_undo_log *p, int64_t number);
 void cb_undo_log_ended(struct cb_undo_log *p, uint64_t cell, int64_t number);
@@ -58,7 +61,7 @@ struct cb_undo_log_count cb_undo_log_point(struct cb_undo_log *p);
 /* How many with a number are known that have ended after `cell` and begun before `end`, and are not undone. */
 size_t cb_undo_log_between(const struct cb_undo_log *p, uint64_t cell, uint64_t end);
 /* Nobody can go back to before `cell`, or to what was made before it was gone back `undone` times: what all have that
- * can be gone back to, or none, is forgotten. */
+ * can be gone back to, or none, is forgotten, if it was told. */
 void cb_undo_log_forget(struct cb_undo_log *p, uint64_t cell, uint64_t undone);
 /* The n-th latest before `end`, counted from 1, of those with a number that are known and not undone; NULL = there are
  * fewer. */
@@ -67,6 +70,9 @@ const struct cb_undo_log_cell *cb_undo_log_latest(const struct cb_undo_log *p, s
  * not undone already, as a JSON array, of very many the youngest. */
 int cb_undo_log_after(const struct cb_undo_log *p, uint64_t cell, const struct cb_undo_log_count *live,
 		      struct cb_buf *out, struct cb_undo_log_undone *ret);
+/* The same with what was undone before, and nobody was told of. */
+int cb_undo_log_untold(const struct cb_undo_log *p, uint64_t cell, const struct cb_undo_log_count *live,
+		       struct cb_buf *out, struct cb_undo_log_undone *ret);
 /* All after `cell` are undone, and of those before it the ones that were when so many were live. */
 void cb_undo_log_undo(struct cb_undo_log *p, uint64_t cell, const struct cb_undo_log_count *live);
 /* "undone":[{"number":n,"code":"…"},…] of all after `cell`. */

@@ -127,6 +127,9 @@ WAKERS = {
     "ring = lambda: os.eventfd_write(wake, 1)\ndrain = lambda: os.eventfd_read(wait)\n",
     "pipe": "wait, wake = os.pipe(); os.set_blocking(wait, False)\n"
     "ring = lambda: os.write(wake, b'x')\ndrain = lambda: os.read(wait, 64)\n",
+    "socket pair": "import socket\na, b = socket.socketpair(); a.setblocking(False); wait = a.fileno()\n"
+    "ring = lambda: b.send(b'x')\ndef drain():\n    try:\n        while True: a.recv(64)\n"
+    "    except BlockingIOError: pass\n",  # as trio has it: at its end that would never end
 }
 LOOP = (
     "import os, select, threading\nrang = threading.Semaphore(0)\n%sdef loop():\n"
@@ -155,6 +158,32 @@ def test_a_loop_that_is_woken_through_epoll(new_guest, waker, edge):
     branch = guest.branch(guest.copied())
     for _ in range(5):
         assert branch.run(hear).result == guest.run(hear).result == "True"
+
+
+@pytest.mark.parametrize("blocks", [False, True])
+def test_what_waits_in_a_socket_pair(new_guest, blocks):
+    """The frozen copy does not take it, nor the reverse."""
+    guest = new_guest()
+    guest.run("import socket; a, b = socket.socketpair(); a.setblocking(%r); b.send(b'a word')" % blocks)
+    again = "a.recv(99), b.send(b'on'), a.recv(99)"
+    twin = guest.copied()
+    assert guest.run(again).result == "(b'a word', 2, b'on')", "the original"
+    guest.take_over(twin)
+    assert guest.run(again).result == "(b'a word', 2, b'on')", "the copy"
+
+
+@pytest.mark.parametrize("loops", [128, 129])
+def test_as_many_event_loops(new_guest, loops):
+    """Each is woken, and beside them so many pairs of others; of more there is a copy without threads."""
+    guest = new_guest()
+    guest.run("import asyncio, socket, threading; end = threading.Event()\nthreading.Thread(target=end.wait).start()")
+    guest.run("before = [socket.socketpair() for _ in range(100)]; all = [asyncio.get_event_loop()]")
+    guest.run("while len(all) < %d: all.append(asyncio.new_event_loop())" % loops)
+    twin = guest.copied()
+    assert twin.reply["left_out"]["threads"] == (0 if loops == 128 else 1)
+    guest.take_over(twin)
+    assert guest.run("{each._csock.send(b'x') and each._ssock.recv(9)[-1:] for each in all}").result == "{b'x'}"
+    assert guest.run("end.set()").ok
 
 
 def test_what_an_eventfd_counts(new_guest):
@@ -262,6 +291,28 @@ def test_children_of_the_process_are_its_own(new_guest):
     guest.copied()
     error = guest.run("import os; os.waitpid(-1, 0)").error
     assert error["ename"] == "ChildProcessError"
+
+
+RUNS = """
+import subprocess, threading, time
+ended = []
+def work():
+    try: ended.append(subprocess.run(["sleep", "1000"], check=True))
+    except subprocess.CalledProcessError as e: ended.append(e.returncode)
+thread = threading.Thread(target=work, daemon=True); thread.start()
+def call(): return open("/proc/self/task/%d/syscall" % thread.native_id).read().split()[0]
+while call() not in ("61", "260"): time.sleep(0.001)  # wait4
+"""
+
+
+def test_a_thread_that_waits_for_a_child(new_guest):
+    """The child is not the copy's, and was killed: it has not done well. One that is started then is its own."""
+    guest = new_guest()
+    assert guest.run(RUNS).ok
+    again = "thread.join(60); ended, subprocess.run(['false']).returncode"
+    assert guest.branch(guest.copied()).run(again).result == "([-9], 1)"
+    guest.take_over(guest.copied())
+    assert guest.run(again).result == "([-9], 1)"
 
 
 def test_fifty_take_overs(new_guest):

@@ -440,6 +440,77 @@ def test_children_that_were_closed(new_guest):
     assert guest.run("1").ok and "AttributeError" not in guest.log_text()
 
 
+STARTS = """
+import subprocess, threading
+children, end = [], threading.Event()
+def start():
+    children.extend(subprocess.Popen(["sleep", "1000"]) for _ in range(2)); end.wait()
+thread = threading.Thread(target=start); thread.start(); own = subprocess.Popen(["sleep", "1000"])
+while len(children) < 2: end.wait(0.001)
+"""
+
+
+def test_children_of_all_threads_are_counted(new_guest):
+    guest = new_guest()
+    assert guest.run(STARTS).ok
+    assert guest.checkpoint().reply["left_out"]["children"] == 3
+    assert guest.run("end.set(); thread.join(); [c.kill() for c in (own, *children)];").ok
+
+
+OPEN = """
+import os
+os.mkdir("d"); here = os.getcwd(); os.chdir("d")
+for name in ("gone", "swapped", "changed", "given up"): open(name, "w").write("kept")
+gone, swapped, changed, lost = (open(name, "a+") for name in ("gone", "swapped", "changed", "given up"))
+gone.seek(2); folder = os.open(".", os.O_RDONLY)
+"""
+# What the cell does, and what is done outside then: files that go back do so as new ones, with their times.
+SPOIL = """
+import os, shutil
+os.unlink("gone"); open("new", "w").write("else"); os.replace("new", "swapped"); os.unlink("given up")
+changed.write(" and more"); changed.flush(); os.rename("changed", "else"); open("changed", "w").write("new")
+"""
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["take-over", "branch"])
+def test_files_that_come_back_under_their_names(new_guest, tmp_path, beside):
+    guest = new_guest()
+    assert guest.run(OPEN).ok
+    files = [tmp_path / "d" / name for name in ("gone", "swapped", "changed")]
+    times = [file.stat().st_mtime_ns for file in files]
+    twin = guest.checkpoint()
+    assert guest.run(SPOIL + "shutil.copytree('.', '../e'); shutil.rmtree('../d')").ok
+    shutil.move(tmp_path / "e", tmp_path / "d")
+    for file, time in list(zip(files, times))[:2]:
+        file.write_text("kept")
+        os.utime(file, ns=(time, time))
+    guest = guest.branch(twin) if beside else lose(guest, twin)
+    assert guest.run("os.getcwd() == os.path.join(here, 'd'), os.listdir(folder) == os.listdir('.')").result == (
+        "(True, True)"
+    )
+    assert guest.run("gone.read(), [f.write('!') and f.flush() for f in (gone, swapped, changed, lost)]").ok
+    assert guest.run("[open(n).read() for n in ('gone', 'swapped', 'changed')], gone.tell()").result == (
+        "(['kept!', 'kept!', 'new'], 5)"
+    )
+    assert guest.run("lost.seek(0); lost.read()").result == "'kept!'"
+
+
+def test_folders_that_are_being_read(new_guest, tmp_path):
+    guest = new_guest()
+    names = {"%04d" % n for n in range(3000)}
+    (tmp_path / "many").mkdir()
+    for name in names:
+        (tmp_path / "many" / name).touch()
+    assert guest.run("import os; each = os.scandir('many'); seen = {next(each).name for _ in range(10)}").ok
+    twin, aside = guest.checkpoint(), guest.checkpoint()
+    rest = "seen |= {e.name for e in each}; len(seen)"
+    branch = guest.branch(aside)
+    assert guest.run(rest).result == "3000"
+    assert branch.run(rest).result == "3000"
+    lose(guest, twin)
+    assert guest.run(rest).result == "3000"
+
+
 def test_a_forkserver(new_guest):
     """That of the state was no child of the process that has the state now: there is a new one."""
     guest = new_guest()

@@ -98,6 +98,32 @@ def test_one_of_a_state_that_was_left(c):
     assert looked == [first + 1] or looked == [first + 2] and c.run("x").result == "[1, 2]"
 
 
+def test_its_cells_can_be_undone(c):
+    """Together, and they are told; a cell without a number is counted."""
+    first = c.run("x = [1]").content["execution_count"]
+    where = branch(c)
+    for i in (2, 3):
+        assert run_in(c, where, f"x.append({i})").ok
+    c.finish(start_in(c, where, "x.append(4)", store_history=False))
+    adopted(c, where)
+    refused = ask(c, "rollback", "shell", cells=1)
+    assert refused["status"] == "error" and "%undo 2" in refused["evalue"], refused
+    content = ask(c, "rollback", "shell", cells=2)
+    assert content["undone"] == [first + 1, first + 2] and content["undone_unnumbered"] == 1, content
+    assert "; 1 cell without a number is undone" in content["outcome"]
+    assert c.run("x, In[-3:-1]").result == "([1], ['x.append(2)', 'x.append(3)'])"
+    failed = c.run("import os; os._exit(1)")
+    assert failed.about["undone"] == [failed.content["execution_count"]], failed
+
+
+def test_what_it_leaves_out_is_told(c):
+    assert c.run("import subprocess").ok
+    where = branch(c)
+    assert run_in(c, where, "p = subprocess.Popen(['sleep', '1000'])").ok
+    assert "what did not come back: 1 child process" in adopted(c, where)["outcome"]
+    assert c.run("p.wait()").result == "-9"
+
+
 @pytest.mark.parametrize("channel", ["shell", "control"])
 def test_refused(c, channel):
     assert c.run("import os; os.mkfifo('/tmp/a'); x = 1").ok

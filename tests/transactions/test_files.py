@@ -48,6 +48,35 @@ def test_files_of_an_overlay_go_back(start, work):
     assert (work / "given").read_text() == "given"
 
 
+OPENED = """
+import os, shutil
+os.makedirs('d/in'); root = os.getcwd(); os.chdir('d')
+log, data, given = open('log', 'a+'), open('data', 'w+'), open('../given')
+log.write('one\\n'); log.flush(); data.write('first'); data.flush(); given.read(2)
+folder = os.open('in', os.O_RDONLY)
+"""
+REPLACED = """
+os.rename('log', 'log.1'); open('log', 'w').write('else'); open('new', 'w').write('new'); os.replace('new', 'data')
+os.unlink('../given'); shutil.rmtree('../d'); os._exit(1)
+"""
+
+
+def test_what_is_open_is_that_file_again(start, work):
+    """Deleted or replaced, it comes back as another file under its name; so does the working folder."""
+    c = start(args=mode("overlay"), workspace=work).client
+    assert c.run(OPENED).ok
+    for said in ("two", "three"):
+        failed = c.run(REPLACED)
+        assert failed.about["state"] == "restored" and "did not come back" not in failed.content["evalue"], failed
+        assert c.run("os.getcwd() == os.path.join(root, 'd'), os.listdir(folder)").result == "(True, [])"
+        done = c.run(f"log.write('{said}\\n'); log.flush(); data.write('!'); data.flush()")
+        assert done.ok, done.content
+    assert c.run("open('log').read(), open('data').read()").result == r"('one\ntwo\nthree\n', 'first!!')"
+    assert c.run("given.read(), log.tell() == 14, sorted(os.listdir())").result == (
+        "('ven', True, ['data', 'in', 'log'])"
+    )
+
+
 def test_again_and_again(start, work):
     c = start(args=mode("overlay"), workspace=work).client
     for i in range(5):

@@ -2,6 +2,7 @@
  * say, and how it ends. */
 #include "rig_twins.h"
 
+#include <cellblock/fd.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -478,6 +479,68 @@ static void test_it_does_not_come(void **state)
 	rig_twin_close(&first);
 }
 
+/* It is asked to copy itself for the main line. */
+static struct rig_twin adopted(struct rig *r, struct branch *b, uint64_t *ret_request)
+{
+	struct rig_twin t = { .number = b->twin.number + 1 };
+	struct cb_twin_control_msg m;
+	char content[128];
+	size_t n = 0;
+
+	snprintf(content, sizeof(content), "{\"subshell_id\":\"%s\"}", only(r)->shell.id);
+	rig_signalled(r);
+	rig_expect(r, RIG_IOPUB, "busy", rig_send(r, RIG_CONTROL, "cellblock_adopt_request", content, NULL));
+	rig_init_expect(r, CB_INIT_TWIN, (int)t.number);
+	assert_int_equal(cb_fd_recv(b->twin.fd[CB_BIRTH_TWIN_CONTROL], &m, sizeof(m), t.fd, CB_BIRTH_NFDS, &n,
+				    MSG_DONTWAIT),
+			 sizeof(m));
+	assert_int_equal(m.number, t.number);
+	*ret_request = rig_guest_expect(r, CB_WIRE_CHECKPOINT);
+	return t;
+}
+
+static bool has_come(struct rig *r)
+{
+	const struct cb_twin *t = r->k.transactions.twins.coming;
+
+	return t == NULL || cb_twin_is_ready(t);
+}
+
+/* What its copy leaves out is to be told: that does not take over before the branch has said so. */
+static void test_adopted_when_it_has_answered(void **state)
+{
+	struct branch b;
+	struct rig *r = up(state, &b);
+	uint64_t request;
+	struct rig_twin t = adopted(r, &b, &request);
+
+	rig_twin_registers(r, &t);
+	rig_twin_says(&t, CB_TWIN_CONTROL_BORN, t.number);
+	rig_until(r, has_come);
+	assert_non_null(r->k.transactions.twins.coming);
+	rig_frame(r, CB_WIRE_CHECKPOINT_REPLY, request, "{\"status\":\"ok\",\"left_out\":{\"children\":2}}");
+	rig_init_expect(r, CB_INIT_RESTORE, (int)t.number);
+	assert_int_equal(r->k.transactions.twins.waking->left_out.children, 2);
+	rig_twin_close(&t);
+	done(r, &b);
+}
+
+/* Where nothing could take over, a branch may still be adopted: what runs then is undone by that. */
+static void test_cells_are_noted_beside_it(void **state)
+{
+	struct branch b;
+	struct rig *r = up(state, &b);
+	struct cb_transactions *tx = &r->k.transactions;
+	size_t before = tx->twins.past.count;
+
+	tx->twins.possible = false;
+	cb_twins_drop(tx, cb_twins_next(&tx->twins));
+	assert_null(cb_twins_next(&tx->twins));
+	cb_twins_touched(tx, CB_SPAN("\"a\""), 7);
+	assert_int_equal(tx->twins.past.count, before + 1);
+	done(r, &b);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_teardown(f, rig_teardown)
@@ -496,6 +559,8 @@ int main(void)
 		T(test_it_does_not_come),
 		T(test_half_frame),
 		T(test_room_for_frames),
+		T(test_adopted_when_it_has_answered),
+		T(test_cells_are_noted_beside_it),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,9 @@
 /* Requests to the broker about a workspace's files: one at a time, in turns with clients', whatever it answers. */
-#include "rig.h"
+#include "rig_twins.h"
 
 #include <cellblock/fd.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/socket.h>
@@ -52,6 +53,11 @@ static bool kept(struct rig *r)
 	return r->k.transactions.twins.twin[0].files == CB_FILES_KEPT;
 }
 
+static bool stays(struct rig *r)
+{
+	return r->k.transactions.twins.twin[0].files == CB_FILES_STAY;
+}
+
 /* A copy that was bred goes back to the same files: the last one that has them forgets them. */
 static void test_shared_by_a_copy(void **state)
 {
@@ -97,13 +103,15 @@ static void test_answers(void **state)
 {
 	static const struct {
 		const char *text, *problem;
+		bool done;
 	} tried[] = {
-		{ "{\"status\":\"ok\",\"left\":1,\"reason\":\"a: full\"}", "a: full" },
-		{ "{\"status\":\"ok\",\"left\":3,\"reason\":\"a: full\"}", "a: full and 2 more" },
-		{ "{\"status\":\"error\",\"ename\":\"E\",\"evalue\":\"no such\",\"traceback\":[]}", "no such" },
-		{ "", "the process that builds jails gave no whole answer" },
-		{ "{\"status\":\"ok\"", "the process that builds jails gave no whole answer" },
-		{ "[]", "the process that builds jails gave no whole answer" },
+		{ "{\"status\":\"ok\",\"left\":1,\"reason\":\"a: full\"}", "a: full", true },
+		{ "{\"status\":\"ok\",\"left\":3,\"reason\":\"a: full\"}", "a: full and 2 more", true },
+		{ "{\"status\":\"error\",\"ename\":\"E\",\"evalue\":\"no such\",\"traceback\":[]}", "no such",
+		  false },
+		{ "", "the process that builds jails gave no whole answer", false },
+		{ "{\"status\":\"ok\"", "the process that builds jails gave no whole answer", false },
+		{ "[]", "the process that builds jails gave no whole answer", false },
 	};
 	struct rig *r = *state = overlay_up();
 
@@ -112,9 +120,48 @@ static void test_answers(void **state)
 		cb_file_snapshots_ask(&r->k.transactions, CB_BROKER_SNAPSHOT, 5);
 		expect(r, CB_BROKER_SNAPSHOT, 5);
 		answer(tried[i].text);
-		rig_until(r, kept);
+		rig_until(r, tried[i].done ? kept : stays);
 		assert_string_equal(r->k.transactions.twins.twin[0].files_problem, tried[i].problem);
+		if (tried[i].done)
+			continue;
+		expect(r, CB_BROKER_FORGET, 5);
+		answer("{\"status\":\"ok\"}");
 	}
+}
+
+/* None of them is back: nothing else is said. */
+static void test_not_brought_back(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t = rig_twin(r), copy;
+	struct cb_twin *kept_one = cb_twins_find(&r->k.transactions.twins, t.number);
+	uint64_t request;
+	const char *id = rig_begin(r, "bad", &request);
+
+	kept_one->files = CB_FILES_KEPT;
+	kept_one->snapshot = t.number;
+	r->k.transactions.twins.written++; /* a client has */
+	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	rig_init_expect(r, CB_INIT_RESTORE, (int)t.number);
+	rig_init_tell(r, CB_INIT_RESTORED, (int)t.number);
+	do /* who is to end first where memory is short is told as well */
+		rig_until(r, got_request);
+	while (asked.op != CB_BROKER_RESTORE);
+	assert_int_equal(asked.jail, t.number);
+	answer("{\"status\":\"error\",\"ename\":\"E\",\"evalue\":\"no such\",\"traceback\":[]}");
+	rig_twin_woken(r, &t, CB_TWIN_CONTROL_WAKE);
+	rig_become(r, t.fd);
+	struct rig_request resume = rig_guest_recv(r);
+
+	rig_init_expect(r, CB_INIT_GO_ON, 0);
+	rig_twin_resumed(r, &resume);
+	copy = rig_twin(r);
+	rig_expect_error(r, RIG_IOPUB, "error", id, "KernelDiedError",
+			 "; all variables are as they were before cell [1]; the workspace's files did not come back: "
+			 "no such");
+	assert_null(strstr(r->k.transactions.twins.outcome, "requests"));
+	rig_ended(r, id, "KernelDiedError");
+	rig_twin_close(&copy);
 }
 
 static void test_turns_with_a_client(void **state)
@@ -201,6 +248,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_one_at_a_time),
 		T(test_answers),
+		T(test_not_brought_back),
 		T(test_shared_by_a_copy),
 		T(test_turns_with_a_client),
 		T(test_what_takes_too_long_is_told_to_end),

@@ -686,8 +686,17 @@ static void test_dies_in_its_first_moments(void **state)
 	resume = rig_twin_wakes(r, &next);
 	rig_twin_resumed(r, &resume);
 	copy = rig_twin(r);
-	expect_failure(r, id, "KernelDiedError", "before cell [3]", "restored", "[3]");
+	expect_failure(r, id, "KernelDiedError", "before cell [3]", "restored", "[1,3]"); /* for once */
+	cell(r, "a");
+	old = rig_twin(r);
+	id = rig_begin(r, "bad", &request);
+	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	resume = rig_twin_wakes(r, &old);
+	rig_twin_resumed(r, &resume);
+	next = rig_twin(r);
+	expect_failure(r, id, "KernelDiedError", "before cell [5]", "restored", "[5]");
 	rig_twin_close(&copy);
+	rig_twin_close(&next);
 }
 
 /* That it was asked for a copy is no work that anybody gave it. */

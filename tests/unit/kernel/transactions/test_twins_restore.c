@@ -4,6 +4,7 @@
 #include <cellblock/fd.h>
 
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -317,6 +318,78 @@ static void test_it_wakes_behind_slow_clients(void **state)
 	rig_twin_close(&next);
 }
 
+/* All is lost between cells, and then the new Python's state is restored: the next cell says that all was lost. */
+static void test_a_loss_is_not_made_good(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t = rig_twin(r), copy;
+	uint64_t request;
+
+	rig_init_tell(r, CB_INIT_GONE, (int)t.number);
+	rig_twin_close(&t);
+	rig_init_tell(r, CB_INIT_EXITED, SIGKILL);
+	rig_init_expect(r, CB_INIT_TERMINATE, 0);
+	rig_die(r, SIGKILL);
+	rig_restarted(r);
+	t = rig_twin(r);
+	rig_init_tell(r, CB_INIT_EXITED, SIGKILL);
+	struct rig_request resume = rig_twin_wakes(r, &t);
+
+	rig_twin_resumed(r, &resume);
+	copy = rig_twin(r);
+	const char *id = rig_begin(r, "a", &request);
+
+	rig_expect(r, RIG_IOPUB, "stream", id);
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, request, RIG_OK);
+	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
+	json_t *about = json_object_get(m.metadata, "cellblock");
+
+	assert_string_equal(json_string_value(json_object_get(about, "state")), "lost");
+	rig_msg_free(&m);
+	rig_expect(r, RIG_IOPUB, "idle", id);
+	rig_twin_close(&copy);
+}
+
+static void completed(struct cb_tools *tools, uint64_t id, uint64_t cell)
+{
+	struct cb_called c = { .id = id, .cell = cell, .number = (int64_t)cell, .tool = "pay" };
+
+	tools->done[tools->ndone++] = c;
+}
+
+static void expect_calls(struct rig *r, const char *wanted)
+{
+	const struct cb_buf *calls = &r->k.transactions.twins.calls;
+
+	assert_int_equal(calls->len, strlen(wanted));
+	assert_memory_equal(calls->data, wanted, calls->len);
+}
+
+/* Host tools' calls whose cells are gone are told with those of earlier losses that nobody was told of. */
+static void test_calls_of_two_losses(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct cb_tools *tools = &r->k.jupyter.tools;
+	char *lost = r->k.shells.execution.lost;
+	static const char both[] = "[{\"id\":\"1\",\"tool\":\"pay\",\"cell\":5},"
+				   "{\"id\":\"2\",\"tool\":\"pay\",\"cell\":6}]";
+
+	tools->done = calloc(CB_CALLS_DONE, sizeof(*tools->done));
+	completed(tools, 1, 5);
+	cb_twins_undo_calls(&r->k.transactions, 4);
+	expect_calls(r, "[{\"id\":\"1\",\"tool\":\"pay\",\"cell\":5}]");
+	snprintf(lost, 32, "told with the next cell");
+	completed(tools, 2, 6);
+	cb_twins_undo_calls(&r->k.transactions, 4);
+	expect_calls(r, both);
+	cb_twins_undo_calls(&r->k.transactions, 4);
+	expect_calls(r, both);
+	lost[0] = '\0';
+	completed(tools, 3, 7);
+	cb_twins_undo_calls(&r->k.transactions, 4);
+	expect_calls(r, "[{\"id\":\"3\",\"tool\":\"pay\",\"cell\":7}]");
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_teardown(f, rig_teardown)
@@ -327,6 +400,8 @@ int main(void)
 		T(test_comms_that_wait),
 		T(test_a_comm_that_is_not_sent),
 		T(test_restored_too_late),
+		T(test_a_loss_is_not_made_good),
+		T(test_calls_of_two_losses),
 		T(test_none_is_woken_for_a_shutdown),
 		T(test_a_command_ends_with_one_that_is_looked_at),
 		T(test_it_wakes_behind_slow_clients),

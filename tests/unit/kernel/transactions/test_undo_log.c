@@ -329,6 +329,67 @@ static void test_forget_what_was_undone(void **state)
 	assert_int_equal(past.count, 0);
 }
 
+static void expect_untold(uint64_t cell, const struct cb_undo_log_count *live, const char *wanted, size_t count)
+{
+	struct cb_undo_log_undone u;
+
+	assert_int_equal(cb_undo_log_untold(&past, cell, live, &text, &u), 0);
+	expect_text(wanted);
+	assert_int_equal(u.n.cells, count);
+	assert_int_equal(u.untold, 0);
+}
+
+/* What nobody was told of goes with what is undone next, unless that brings it back. */
+static void test_told_later(void **state)
+{
+	struct cb_undo_log_count early, late;
+
+	(void)state;
+	past.untold = 1;
+	one_undone(&early, &late);
+	early.undone = past.live.undone;
+	add("\"c\"", 3);
+	expect_untold(2, &early, "[2,3]", 2);
+	expect_undo(2, "[3]", 3, 3, 1);
+	expect_untold(2, &late, "[3]", 1);
+	cb_undo_log_forget(&past, 3, past.live.undone);
+	assert_int_equal(past.count, 2);
+	past.untold = past.live.undone + 1;
+	expect_untold(3, &past.live, "[]", 0);
+	cb_undo_log_forget(&past, 3, past.live.undone);
+	assert_int_equal(past.count, 0);
+}
+
+/* What ran in a branch has run in the line that goes on with it. */
+static void test_joined(void **state)
+{
+	struct cb_undo_log other = { 0 };
+	struct cb_undo_log_count before;
+	struct cb_undo_log_undone u;
+
+	(void)state;
+	add("\"a\"", 1);
+	before = cb_undo_log_point(&past);
+	cb_undo_log_add(&other, CB_SPAN("\"b\""), 2);
+	cb_undo_log_add(&other, CB_SPAN("\"c\""), 0);
+	cb_undo_log_add(&other, (struct cb_span){ NULL, 0 }, 0);
+	cb_undo_log_add(&other, (struct cb_span){ NULL, 0 }, 0);
+	other.live.cells += 7; /* forgotten */
+	cb_undo_log_join(&past, &other);
+	cb_undo_log_release(&other);
+	assert_int_equal(latest(1), 2);
+	expect_sources(1, "{\"undone\":[{\"number\":2,\"code\":\"b\"}]}");
+	assert_int_equal(cb_undo_log_after(&past, 1, &before, &text, &u), 0);
+	expect_text("[2]");
+	assert_int_equal(u.n.cells, 8);
+	assert_int_equal(u.n.messages, 2);
+	assert_int_equal(u.n.unnumbered, 1);
+	assert_int_equal(u.untold, 7);
+	assert_int_equal(past.count, 4);
+	cb_undo_log_add(&past, (struct cb_span){ NULL, 0 }, 0); /* none of those */
+	assert_int_equal(past.count, 5);
+}
+
 static void test_bound_of_sources(void **state)
 {
 	size_t size = CB_UNDO_LOG_BYTES_MAX / 3;
@@ -419,6 +480,8 @@ int main(void)
 		T(test_very_many),
 		T(test_forget),
 		T(test_forget_what_was_undone),
+		T(test_told_later),
+		T(test_joined),
 		T(test_bound_of_sources),
 		T(test_bound_of_cells),
 		T(test_bound_without_numbers),
