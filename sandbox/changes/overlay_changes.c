@@ -357,8 +357,8 @@ static bool keep_mode(struct cb_layer *layer, struct cb_layer_entry *e)
 	    !is_outsiders(layer, &e->old, e->since))
 		return false;
 	e->st.st_mode = e->old.st_mode;
-	cb_layer_add(layer, e->path, CB_CHANGE_SKIPPED, &e->old,
-		     "changed outside, as it seems after the cells' change: its mode stays");
+	add(layer, e->path, CB_CHANGE_SKIPPED, &e->old,
+	    "changed outside, as it seems after the cells' change: its mode stays");
 	return true;
 }
 
