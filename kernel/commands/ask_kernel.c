@@ -62,8 +62,9 @@ static int socket_to(const struct cb_connection *conn, int *ret_fd, struct socka
 	return *ret_fd < 0 ? -errno : 0;
 }
 
-/* Files of kernels that were killed stay behind: who listens, lives. */
-static bool is_alive(const char *file)
+/* Files of kernels that were killed stay behind: who listens, lives. `silent`: the answer for who neither takes a
+ * connection nor refuses it in time, as one that does listen may on a machine that is very busy. */
+static bool is_alive(const char *file, bool silent)
 {
 	struct cb_connection conn = { 0 };
 	struct cb_err ignored = { 0 };
@@ -82,8 +83,11 @@ static bool is_alive(const char *file)
 		return true;
 	struct pollfd p = { .fd = fd, .events = POLLOUT };
 
-	return errno == EINPROGRESS && poll(&p, 1, CONNECT_MS) == 1 &&
-	       getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &size) == 0 && failure == 0;
+	if (errno != EINPROGRESS)
+		return false;
+	if (poll(&p, 1, CONNECT_MS) != 1)
+		return silent;
+	return getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &size) == 0 && failure == 0;
 }
 
 /* kernel-ID.json */
@@ -154,7 +158,7 @@ static int await_reply(void *sock, const char *connection_file, int most_ms)
 	zmq_pollitem_t item = { .socket = sock, .events = ZMQ_POLLIN };
 
 	for (int ms = 0; zmq_poll(&item, 1, STEP_MS) <= 0; ms += STEP_MS) {
-		if (!is_alive(connection_file))
+		if (!is_alive(connection_file, true))
 			return CB_E_CLOSED;
 		if (most_ms > 0 && ms + STEP_MS >= most_ms)
 			return -ETIMEDOUT;
@@ -282,7 +286,7 @@ static int add_running(const char *folder, const char *name, struct cb_running_l
 
 	if (file == NULL)
 		return -ENOMEM;
-	if (!is_alive(file))
+	if (!is_alive(file, false))
 		return 0;
 	r = ask_file(file, "usage_request", CB_SPAN("{}"), ABOUT_MS, &reply, &ignored);
 	if (r < 0 && r != -ETIMEDOUT)
