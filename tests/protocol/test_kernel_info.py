@@ -28,19 +28,14 @@ def test_the_banner_says_walls_and_limits(client):
 
 
 @pytest.mark.cellblock_only
-def test_the_banner_says_what_a_crash_costs(start):
-    client = start(args=["--set", "transactions.mode=off"]).client
+@pytest.mark.parametrize("mode, said", [
+    ("off", 'costs all variables: transactions.mode is "off"'),
+    ("always", 'A cell that crashes is undone, and the session goes on (transactions.mode "always").\n'),
+])
+def test_the_banner_says_what_a_crash_costs(start, mode, said):
+    client = start(args=["--set", f"transactions.mode={mode}"]).client
     client.run("1")
-    banner = client.request("kernel_info_request").content["banner"]
-    assert 'costs all variables: transactions.mode is "off"' in banner
-
-
-@pytest.mark.cellblock_only
-def test_the_banner_says_that_each_cell_alone_is_undone(start):
-    client = start(args=["--set", "transactions.mode=always"]).client
-    client.run("1")
-    banner = client.request("kernel_info_request").content["banner"]
-    assert 'A cell that crashes is undone, and the session goes on (transactions.mode "always").\n' in banner
+    assert said in client.request("kernel_info_request").content["banner"]
 
 
 @pytest.mark.parametrize("channel", ["shell", "control"])

@@ -11,7 +11,7 @@ import inspect
 import re
 import sys
 import typing
-from typing import Any, Callable, Iterator, Mapping, Optional
+from typing import Any, Callable, Iterable, Iterator, Mapping, Optional
 
 import msgspec
 from msgspec import inspect as types
@@ -197,6 +197,12 @@ def bound_names(function: Any) -> set[str]:
         names.update(function.keywords)
         function = function.func
     return names
+
+
+def refuse_bound(function: Any, keywords: Iterable[str]) -> None:
+    """TypeError for a call's keyword that a partial has bound, which it would take over its own."""
+    for name in bound_names(function).intersection(keywords):
+        raise TypeError(f"got an unexpected keyword argument {name!r}")
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:

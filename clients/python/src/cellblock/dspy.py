@@ -24,7 +24,7 @@ from . import _dspy_inside
 from ._adapters import policy_for
 from ._errors import CellblockError, PolicyError, SandboxError, ToolError
 from ._result import Array, Result
-from ._schema import bound_names
+from ._schema import refuse_bound
 from ._sync import Sandbox
 from ._tools import Approve, Bare, Call, Limits
 from ._values import code_to_call, imported
@@ -78,8 +78,7 @@ class _Tools(Bare):
         if not all(map(str.isidentifier, args[2])):  # one like "args[0]" would hide another from `approve`
             raise TypeError("has keyword arguments that are no names")
         name, function = args[0], self._interpreter.tools[args[0]]
-        for bound in bound_names(function) & args[2].keys():  # a partial would take them over its own
-            raise TypeError(f"got an unexpected keyword argument {bound!r}")
+        refuse_bound(function, args[2])
         given, named = _named(function, args[1], args[2])
         return {"name": name, "args": given, "kwargs": named}
 

@@ -19,7 +19,7 @@ from ._async import AsyncSandbox
 from ._errors import SandboxError, ValueTooLargeError
 from ._pool import AsyncLease, AsyncPool
 from ._result import Result, shorten
-from ._schema import bound_names
+from ._schema import refuse_bound
 from ._tools import Approve, Bare, Limits, check_name
 from ._values import imported
 
@@ -49,8 +49,7 @@ class _Function(Bare):
     def bind(self, args: list[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if not all(map(str.isidentifier, kwargs)):  # one like "args[0]" would stand for another
             raise TypeError("has keyword arguments that are no names")
-        for name in bound_names(self._function) & kwargs.keys():  # a partial would take them over its own
-            raise TypeError(f"got an unexpected keyword argument {name!r}")
+        refuse_bound(self._function, kwargs)
         try:
             inspect.signature(self._function).bind(*args, **kwargs)
         except ValueError:  # it has no signature
