@@ -5,10 +5,14 @@
  */
 #include "paths.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <pwd.h>
 #include <stdarg.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define LINKS_MAX 40 /* as the kernel follows */
 
 bool cb_path_below(const char *path, const char *folder)
 {
@@ -80,6 +84,75 @@ char *cb_path_absolute(const char *path, const char *base)
 char *cb_path_real(const char *path)
 {
 	return realpath(path, NULL);
+}
+
+/* A way through the file system: what was followed, and what is left. */
+struct way {
+	char done[PATH_MAX];
+	size_t len;
+	char *left; /* malloc'd */
+	unsigned links;
+};
+
+/* The first part of what is left comes behind what is done. 1: it does, 0: it was "..", or there is none. */
+static int step(struct way *w)
+{
+	size_t from = strspn(w->left, "/"), n = strcspn(w->left + from, "/");
+	const char *part = w->left + from;
+	int r = 0;
+
+	if (n == 2 && strncmp(part, "..", n) == 0) {
+		while (w->len > 0 && w->done[--w->len] != '/')
+			;
+	} else if (w->len + 1 + n >= sizeof(w->done)) {
+		return -ENAMETOOLONG;
+	} else if (n > 1 || (n == 1 && part[0] != '.')) {
+		w->done[w->len] = '/';
+		memcpy(w->done + w->len + 1, part, n);
+		w->len += n + 1;
+		r = 1;
+	}
+	w->done[w->len] = '\0';
+	memmove(w->left, part + n, strlen(part + n) + 1);
+	return r;
+}
+
+/* Where what is done is a link, its target takes the place of its last part. */
+static int follow(struct way *w)
+{
+	char target[PATH_MAX];
+	ssize_t size = readlink(w->done, target, sizeof(target) - 1);
+	char *longer;
+
+	if (size <= 0)
+		return 0;
+	if (++w->links > LINKS_MAX)
+		return -ELOOP;
+	target[size] = '\0';
+	longer = cb_path_format("%s%s", target, w->left);
+	if (longer == NULL)
+		return -ENOMEM;
+	cb_path_free(&w->left);
+	w->left = longer;
+	w->len = target[0] == '/' ? 0 : (size_t)(strrchr(w->done, '/') - w->done);
+	w->done[w->len] = '\0';
+	return 0;
+}
+
+int cb_path_follow(const char *path, bool (*look)(const char *done, const char *context), const char *context,
+		   char **ret_path)
+{
+	struct way w = { .left = strdup(path) };
+	int r = w.left != NULL ? 0 : -ENOMEM;
+
+	while (r == 0 && w.left[0] != '\0') {
+		r = step(&w);
+		if (r > 0)
+			r = look != NULL && look(w.done, context) ? 1 : follow(&w);
+	}
+	*ret_path = r != -ENOMEM ? cb_path_format("%s%s", w.done, w.len > 0 || w.left[0] != '\0' ? w.left : "/") : NULL;
+	cb_path_free(&w.left);
+	return r >= 0 && *ret_path == NULL ? -ENOMEM : r;
 }
 
 char *cb_path_home(void)

@@ -11,7 +11,13 @@ bool cb_path_below(const char *path, const char *folder);
 char *cb_path_absolute(const char *path, const char *base);
 /* realpath, or NULL. malloc'd. */
 char *cb_path_real(const char *path);
-/* The same with `~` and `~/` replaced by the user's home. malloc'd. */
+/* Follows the links of an absolute path one by one, as the kernel does, also one that leads to nothing yet. `look`
+ * (NULL: none) is shown the path up to each part, before a link there is followed, and ends the way with true.
+ * *ret_path: as far as it came and what was left, malloc'd; NULL: no memory. 1 = ended by `look`, 0 = the whole way;
+ * -ELOOP, -ENAMETOOLONG, -ENOMEM. */
+int cb_path_follow(const char *path, bool (*look)(const char *done, const char *context), const char *context,
+		   char **ret_path);
+/* A path with `~` and `~/` replaced by the user's home. malloc'd. */
 char *cb_path_expand(const char *path);
 /* printf into a new string; NULL = no memory. */
 char *cb_path_format(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -19,7 +19,6 @@
 #include "policy/workspace.h"
 #include "warm_place.h"
 
-#define LINKS_MAX 40 /* as the kernel follows */
 #define STEP "plan"
 
 static int no_memory(struct cb_err *err)
@@ -254,65 +253,16 @@ static int protect_file(struct cb_strv *list, const char *path)
 	return real != NULL ? cb_strv_add(list, real) : 0;
 }
 
-/* What is there of an absolute path's first *n bytes, or of the nearest of its folders, links resolved; *n: how many
- * bytes lead there. */
-static char *nearest(const char *path, size_t *n)
-{
-	for (;;) {
-		CB_AUTO_PATH head = *n > 0 ? strndup(path, *n) : strdup("/");
-		char *real = head != NULL ? cb_path_real(head) : NULL;
-
-		if (real != NULL || *n == 0)
-			return real;
-		while (*n > 0 && path[--*n] != '/')
-			continue;
-	}
-}
-
-/* Links resolved as far as there is something; *ret_more: what comes next is a link that leads to nothing yet, and its
- * text was put in. */
-static char *resolve(const char *path, bool *ret_more)
-{
-	char target[PATH_MAX];
-	size_t n = strlen(path);
-	CB_AUTO_PATH real = nearest(path, &n);
-	const char *rest = path + n, *folder = real != NULL && strcmp(real, "/") == 0 && *rest != '\0' ? "" : real;
-	int next = *rest != '\0' ? 1 + (int)strcspn(rest + 1, "/") : 0;
-	CB_AUTO_PATH link = real != NULL ? cb_path_format("%s%.*s", folder, next, rest) : NULL;
-	CB_AUTO_PATH led = NULL;
-	ssize_t size = link != NULL && next > 0 ? readlink(link, target, sizeof(target) - 1) : -1;
-
-	*ret_more = size > 0;
-	if (link == NULL || size <= 0)
-		return link != NULL ? cb_path_format("%s%s", folder, rest) : NULL;
-	target[size] = '\0';
-	led = target[0] == '/' ? cb_path_format("%s%s", target, rest + next)
-			       : cb_path_format("%s/%s%s", folder, target, rest + next);
-	return led != NULL ? cb_path_absolute(led, NULL) : NULL;
-}
-
-static char *real_as_far(const char *path)
-{
-	bool more = true;
-	char *at = strdup(path);
-
-	for (unsigned links = 0; at != NULL && more && links <= LINKS_MAX; links++) {
-		CB_AUTO_PATH before = at;
-
-		at = resolve(before, &more);
-	}
-	return at;
-}
-
 /* Whether it is there or not: whoever makes it decides what is in it. */
 static int add_path(struct cb_strv *list, const char *folder, const char *below)
 {
 	CB_AUTO_PATH path = folder != NULL && folder[0] == '/' ? cb_path_format("%s%s", folder, below) : NULL;
-	CB_AUTO_PATH absolute = path != NULL ? cb_path_absolute(path, NULL) : NULL;
-	CB_AUTO_PATH real = absolute != NULL ? real_as_far(absolute) : NULL;
+	CB_AUTO_PATH real = NULL;
 
 	if (folder == NULL || folder[0] != '/')
 		return 0;
+	if (path != NULL)
+		(void)cb_path_follow(path, NULL, NULL, &real); /* a loop leads nowhere: it is kept as it is */
 	return real != NULL ? cb_strv_add(list, real) : -ENOMEM;
 }
 
@@ -355,11 +305,15 @@ static int protect_ourselves(struct cb_strv *list)
 /* The folder of `path`, or the nearest above it that is there, links resolved. */
 static char *existing_folder(const char *path)
 {
-	size_t n = strlen(path) - strlen(cb_path_name(path));
+	CB_AUTO_PATH folder = cb_path_parent(path);
+	char *real = NULL;
 
-	while (n > 0 && path[n - 1] == '/')
-		n--;
-	return nearest(path, &n);
+	while (folder != NULL && (real = cb_path_real(folder)) == NULL && strcmp(folder, "/") != 0) {
+		CB_AUTO_PATH below = folder;
+
+		folder = cb_path_parent(below);
+	}
+	return real;
 }
 
 /* The history's folder: SQLite makes files beside it, which a guest must not make first. One above the workspace is
@@ -506,39 +460,17 @@ static int plan_protected(const struct cb_jail_spec_input *in, struct cb_jail_sp
 	return r < 0 ? r : protect_history(in, spec, err);
 }
 
-/* Whether the way of an absolute path leads through something below `folder`, links followed. One that can't be told
- * does. */
+static bool is_inside(const char *path, const char *folder)
+{
+	return strcmp(path, folder) != 0 && cb_path_below(path, folder);
+}
+
+/* Whether the way of an absolute path leads through something below `folder`. One that can't be told does. */
 static bool goes_below(const char *name, const char *folder)
 {
-	CB_AUTO_PATH path = strdup(name);
+	CB_AUTO_PATH real = NULL;
 
-	for (unsigned links = 0; path != NULL && links <= LINKS_MAX; links++) {
-		CB_AUTO_PATH before = path;
-		char target[PATH_MAX];
-		ssize_t size = -1;
-		size_t n = 0;
-
-		path = NULL;
-		while (size <= 0 && before[n] != '\0') {
-			n += 1 + strcspn(before + n + 1, "/");
-			CB_AUTO_PATH head = strndup(before, n);
-
-			if (head == NULL || (strcmp(head, folder) != 0 && cb_path_below(head, folder)))
-				return true;
-			size = readlink(head, target, sizeof(target) - 1);
-			if (size <= 0)
-				continue;
-			target[size] = '\0';
-			CB_AUTO_PATH led = cb_path_format("%.*s/%s%s",
-							  target[0] == '/' ? 0 : (int)(strrchr(head, '/') - head),
-							  head, target, before + n);
-
-			path = led != NULL ? cb_path_absolute(led, NULL) : NULL;
-		}
-		if (size <= 0)
-			return false;
-	}
-	return true;
+	return cb_path_follow(name, is_inside, folder, &real) != 0;
 }
 
 /* Where cells could put something else, a link to anything, in the place of a mount's source, for the next kernel;

@@ -14,6 +14,7 @@
 #include "../changes/snapshot.h"
 #include "../changes/workspace_scan.h"
 #include "../changes/written.h"
+#include "../shared/signals.h"
 #include "../warm/warm.h"
 #include "../without_namespaces/without_namespaces.h"
 #include "launch.h"
@@ -39,7 +40,6 @@
 #define JAILS_MAX 16 /* one lives, others may be dying */
 #define END_MS 5000
 #define ZYGOTE_MS 2000 /* a new kernel's first cells are not held up by the loading of a zygote for others */
-#define DEATH_MS 2000
 #define OVER_MS 5000 /* a jail may be over limits.memory: time for the supervisor to end less than all of it */
 
 struct inmate {
@@ -93,10 +93,7 @@ static void reap_layer(struct broker *b)
 /* One that is stuck in the kernel is left to die later, and no jail is built before. */
 static void end_restoring(struct broker *b)
 {
-	struct pollfd p = { .fd = b->layer_pidfd, .events = POLLIN };
-
-	(void)syscall(SYS_pidfd_send_signal, b->layer_pidfd, SIGKILL, NULL, 0);
-	b->stuck = poll(&p, 1, DEATH_MS) != 1;
+	b->stuck = !cb_kill_child(b->layer_pidfd);
 	if (!b->stuck)
 		reap_layer(b);
 	else

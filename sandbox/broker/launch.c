@@ -16,6 +16,7 @@
 #include "../report/diagnose.h"
 #include "../root/root.h"
 #include "../shared/launch_trace.h"
+#include "../shared/signals.h"
 #include "../shared/sync.h"
 #include "../walls/seccomp.h"
 #include "../warm/warm.h"
@@ -41,7 +42,6 @@
 #include <unistd.h>
 
 #define LAUNCH_MS 30000 /* ten seconds were seen to pass on a machine with thirty programs for each core */
-#define DEATH_MS 2000
 
 /* What making pid 1 takes. */
 struct birth {
@@ -326,11 +326,10 @@ static int take_message(struct talk *t, const struct cb_sync *message, pid_t sen
 
 static int tell_end(const struct talk *t, struct cb_err *err)
 {
-	struct pollfd p = { .fd = t->inmate->pidfd, .events = POLLIN };
 	siginfo_t end = { .si_pid = 0 };
 	char how[32] = "";
 
-	if (poll(&p, 1, DEATH_MS) == 1)
+	if (cb_await_child(t->inmate->pidfd))
 		(void)waitid(P_PID, (id_t)t->pid1, &end, WEXITED | WNOHANG | WNOWAIT);
 	if (end.si_pid > 0)
 		snprintf(how, sizeof(how), ", with %s %d", end.si_code == CLD_EXITED ? "status" : "signal",
@@ -389,14 +388,11 @@ static int await_guest(struct talk *t, struct cb_err *err)
 	}
 }
 
-/* A process that is stuck in the kernel (a dead network file system) is left to die later: its death is not waited for.
- */
+/* By its number: its descriptor may be what could not be had. */
 static void put_down(pid_t pid1, int pidfd)
 {
-	struct pollfd p = { .fd = pidfd, .events = POLLIN };
-
 	(void)kill(pid1, SIGKILL);
-	if (poll(&p, 1, DEATH_MS) == 1)
+	if (cb_await_child(pidfd))
 		(void)waitpid(pid1, NULL, 0);
 }
 

@@ -31,6 +31,7 @@
 
 #define DEPTH_MAX CB_SNAPSHOT_DEPTH_MAX
 #define STILL_MS 5000 /* to stop: on a busy machine, in the kernel */
+#define TRIES 8	      /* of an entry that is another by the time it is changed */
 #define TOO_LONG "it took too long"
 #define MOVING "not every process of the jail could be stopped, so none was touched"
 
@@ -401,7 +402,6 @@ static int restore_entry(struct work *w, const struct place *p, const char *name
 	struct stat now;
 	bool there = fstatat(p->merged, name, &now, AT_SYMLINK_NOFOLLOW) == 0;
 
-	w->tally.entries++;
 	if (want.code < 0)
 		return want.code;
 	if (there && (!want.exists || (now.st_mode & S_IFMT) != (want.st.st_mode & S_IFMT))) {
@@ -419,6 +419,18 @@ static int restore_entry(struct work *w, const struct place *p, const char *name
 	if (there)
 		return 0;
 	return mknodat(p->merged, name, want.st.st_mode & (S_IFMT | 0777), 0) < 0 ? -errno : 0;
+}
+
+/* A thread that waited in the kernel when all were stopped ends its call meanwhile: each may put another entry in the
+ * place of the one that was looked at, once. */
+static int restore_name(struct work *w, const struct place *p, const char *name, int depth)
+{
+	int r = -EEXIST;
+
+	w->tally.entries++;
+	for (int i = 0; i < TRIES && (is_absent(r) || r == -EEXIST || r == -EISDIR); i++)
+		r = restore_entry(w, p, name, depth);
+	return r;
 }
 
 static int add_kept(const struct work *w, const struct cb_node *folder, struct cb_strv *names)
@@ -461,7 +473,7 @@ static void restore_folder(struct work *w, const struct place *p, int depth)
 		int r = 0;
 
 		if (i == 0 || strcmp(names.items[i], names.items[i - 1]) != 0) /* they are sorted */
-			r = restore_entry(w, p, names.items[i], depth);
+			r = restore_name(w, p, names.items[i], depth);
 		if (r < 0)
 			leave(w, names.items[i], r);
 	}

@@ -7,6 +7,7 @@
 #include "notifier.h"
 
 #include "../shared/jail.h"
+#include "../shared/signals.h"
 
 #include <cellblock/fd.h>
 #include <cellblock/log.h>
@@ -15,16 +16,13 @@
 #include <fcntl.h>
 #include <linux/seccomp.h>
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #define READY_MS 5000
-#define DEATH_MS 2000
 #define STARTS_MAX 100 /* of one jail: past it its writes fail */
 #define NEAR 256       /* more than can be under way */
 #define TRIES 5
@@ -111,19 +109,12 @@ static void reap(struct cb_notifier *n)
 	cb_fd_close(&n->pidfd);
 }
 
-/* One that is stuck in the kernel (a file system in user space that does not answer) is left to die later: the broker
- * has others to serve. */
 static void end(struct cb_notifier *n)
 {
-	struct pollfd p = { .fd = n->pidfd, .events = POLLIN };
-
-	if (n->pid > 0) {
-		(void)syscall(SYS_pidfd_send_signal, n->pidfd, SIGKILL, NULL, 0);
-		if (poll(&p, 1, DEATH_MS) != 1) {
-			cb_log(CB_LOG_WARNING, "what serves a jail's write calls hangs in the kernel: pid %d is left",
-			       (int)n->pid);
-			n->pid = 0;
-		}
+	if (n->pid > 0 && !cb_kill_child(n->pidfd)) {
+		cb_log(CB_LOG_WARNING, "what serves a jail's write calls hangs in the kernel: pid %d is left",
+		       (int)n->pid);
+		n->pid = 0;
 	}
 	reap(n);
 }

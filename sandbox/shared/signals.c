@@ -1,8 +1,13 @@
-/* Signals before an exec: see signals.h. Trust domain: inside the jail. */
+/* Signals that several rooms give: see signals.h. Trust domain: that of the caller. */
 #include "signals.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define DEATH_MS 2000
 
 void cb_default_signals(void)
 {
@@ -13,4 +18,17 @@ void cb_default_signals(void)
 		(void)sigaction(number, &action, NULL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+bool cb_await_child(int pidfd)
+{
+	struct pollfd p = { .fd = pidfd, .events = POLLIN };
+
+	return poll(&p, 1, DEATH_MS) == 1;
+}
+
+bool cb_kill_child(int pidfd)
+{
+	(void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+	return cb_await_child(pidfd);
 }
