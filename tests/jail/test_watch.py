@@ -31,6 +31,7 @@ def test_growth_is_said_once(start):
         assert k.client.run("1").text("stderr") == ""
 
 
+@pytest.mark.timeout(900)  # so many files, made and removed
 def test_a_folder_that_cannot_be_counted_is_told_once(start):
     argv = [kernels.spec_argv()[0][0], "kernel", "--python", PLAIN_PYTHON, "--set", "workspace.size=1M"]
     k = start(argv=[*argv, "-f", "{connection_file}"])
