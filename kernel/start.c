@@ -298,6 +298,7 @@ int cb_command_kernel(const struct cb_options *o)
 
 	s.options = o;
 	k.started = cb_date_now();
+	k.started_ns = cb_now_ns();
 	name_client(k.client);
 	signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes that is too small is an error to tell of, not our end */
 	k.guest.broker = CB_BROKER_NONE;

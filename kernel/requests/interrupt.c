@@ -9,12 +9,13 @@
 #include "rooms.h"
 #include "requests.h"
 
-#define FIRST_MOMENTS 10.0 /* seconds; later it counts always, for clients' clocks differ */
+#define FIRST_MOMENTS 10000000000LL /* ns; later it counts always, for clients' clocks differ */
 
-/* A server that restarts a kernel which has died interrupts it first, and the next one gets that. */
+/* A server that restarts a kernel which has died interrupts it first, and the next one gets that. The first moments are
+ * not measured by dates: those of a host whose clock was set back would last as long as it was set back by. */
 static bool is_for_the_kernel_before(const struct cb_kernel *k, const struct cb_request *r)
 {
-	return r->date < k->started && r->arrived_date < k->started + FIRST_MOMENTS;
+	return r->date < k->started && r->arrived_ns - k->started_ns < FIRST_MOMENTS;
 }
 
 static void interrupt_line(struct cb_kernel *k, const struct cb_request *r)

@@ -49,6 +49,7 @@ struct cb_kernel {
 	} taken_back;
 	char client[64];	    /* the program that started us; empty = unknown */
 	double started;		    /* wall clock */
+	int64_t started_ns;	    /* the same, monotonic */
 	struct {
 		double cpu;
 		int64_t at; /* 0 = never */
