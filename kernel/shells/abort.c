@@ -3,9 +3,11 @@
  * Trust domain: supervisor. A failed cell aborts the execute requests that the client sent before it could know of the
  * failure: what waits in the queue and on the socket, and what arrives later but was dated earlier by the same session.
  * Dates are the client's clock, so they are compared after adding that session's skew: the least difference between our
- * arrival and its date ever seen, which is the clock difference plus the shortest way. The sum is never later than the
- * true sending, and for a message sent after the failure was known never earlier than the failure. Where a date has no
- * fraction the end of its second counts. Clients that date nothing, or everything alike, are never aborted by date.
+ * arrival and its date that was seen lately, which is the clock difference plus the shortest way. The sum is never
+ * later than the true sending, and for a message sent after the failure was known never earlier than the failure,
+ * unless a clock was set: that a client's was ahead is forgotten after two spans, and what seems to arrive before the
+ * failure, since ours was set back, is not aborted. Where a date has no fraction the end of its second counts. Clients
+ * that date nothing, or everything alike, are never aborted by date.
  */
 #include "abort.h"
 
@@ -18,6 +20,7 @@
 #include "shell.h"
 
 #define WINDOW 60.0 /* seconds: no message is on its way for longer; bounds what a clock that was set can do */
+#define SPAN (600 * 1000000000LL) /* a skew is the least one of this span and the one before */
 
 /* The entry of a session; with `make`, the least recently used one is given up for it. NULL if the request names no
  * session. */
@@ -39,7 +42,12 @@ static struct cb_client_session *session_of(struct cb_execution *x, const struct
 	}
 	if (!make)
 		return NULL;
-	*oldest = (struct cb_client_session){ .hash = h, .skew = INFINITY, .failed_date = NAN, .used = r->arrived_ns };
+	*oldest = (struct cb_client_session){ .hash = h,
+					      .skew = INFINITY,
+					      .skew_of_span = INFINITY,
+					      .span_began = r->arrived_ns,
+					      .failed_date = NAN,
+					      .used = r->arrived_ns };
 	return oldest;
 }
 
@@ -47,8 +55,15 @@ void cb_abort_note_arrival(struct cb_execution *x, const struct cb_request *r)
 {
 	struct cb_client_session *s = isnan(r->date) ? NULL : session_of(x, r, true);
 
-	if (s != NULL && r->arrived_date - r->date < s->skew)
-		s->skew = r->arrived_date - r->date;
+	if (s == NULL)
+		return;
+	if (r->arrived_ns - s->span_began >= SPAN) {
+		s->skew = s->skew_of_span;
+		s->skew_of_span = INFINITY;
+		s->span_began = r->arrived_ns;
+	}
+	s->skew_of_span = fmin(s->skew_of_span, r->arrived_date - r->date);
+	s->skew = fmin(s->skew, s->skew_of_span);
 }
 
 bool cb_abort_applies(struct cb_execution *x, const struct cb_request *r)
@@ -59,8 +74,12 @@ bool cb_abort_applies(struct cb_execution *x, const struct cb_request *r)
 		return false;
 	if (r->arrived_ns < x->abort_until)
 		return true;
-	return s != NULL && !isnan(s->failed_date) && r->date > s->failed_date &&
-	       r->date + (r->date_is_whole ? 1 : 0) + s->skew < s->failed_at && r->arrived_date - s->failed_at < WINDOW;
+	if (s == NULL || isnan(s->failed_date))
+		return false;
+	double since = r->arrived_date - s->failed_at; /* below 0: our clock was set back */
+
+	return r->date > s->failed_date && r->date + (r->date_is_whole ? 1 : 0) + s->skew < s->failed_at &&
+	       since >= 0 && since < WINDOW;
 }
 
 static void abort_with(struct cb_jupyter *jp, struct cb_request *r, const char *ename, const char *evalue)

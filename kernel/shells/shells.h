@@ -158,11 +158,13 @@ struct cb_cell_limits {
 
 /* What stop_on_error needs to know of a client session: how its clock relates to ours, and its latest failure. */
 struct cb_client_session {
-	uint64_t hash;	    /* of the session id; 0 = free */
-	double skew;	    /* least (our arrival - its date) seen: its clock plus the shortest way */
-	double failed_date; /* its date of the request that failed; NAN = none */
-	double failed_at;   /* our clock when the failure was known */
-	int64_t used;	    /* monotonic, for eviction */
+	uint64_t hash;	     /* of the session id; 0 = free */
+	double skew;	     /* least (our arrival - its date) seen lately: its clock plus the shortest way */
+	double skew_of_span; /* the same, since span_began alone */
+	int64_t span_began;  /* monotonic */
+	double failed_date;  /* its date of the request that failed; NAN = none */
+	double failed_at;    /* our clock when the failure was known */
+	int64_t used;	     /* monotonic, for eviction */
 };
 
 struct cb_execution {

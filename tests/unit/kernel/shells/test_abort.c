@@ -169,6 +169,38 @@ static void test_dates(void **state)
 	}
 }
 
+/* Our clock is set back after the failure: what the client sends from then on seems to have come before it. */
+static void test_our_clock_is_set_back(void **state)
+{
+	(void)state;
+	for (double by = 0.5; by < 1e5; by *= 10) {
+		struct cb_execution *x = failed(0);
+
+		for (double after = 0.1; after < 70; after *= 2) {
+			struct cb_request *q = request("\"s\"", T0 + after, T0 + after + 0.001 - by);
+
+			q->arrived_ns = (int64_t)((T0 + after + 0.001) * 1e9);
+			assert_false(arrives(x, q));
+		}
+	}
+}
+
+/* A client's clock that was ahead once, and was set right: what that says of its skew is not believed for ever. */
+static void test_a_clients_clock_was_ahead(void **state)
+{
+	static struct cb_execution x;
+
+	(void)state;
+	for (double sent = T0 - 3600; sent < T0; sent += 60)
+		assert_false(arrives(&x, request("\"s\"", sent + (sent < T0 - 3000 ? 30 : 0), sent + 0.001)));
+	for (int i = 0; i < CB_SESSIONS_MAX; i++) {
+		x.session[i].failed_date = T0 - 60;
+		x.session[i].failed_at = T0;
+	}
+	assert_false(arrives(&x, request("\"s\"", T0 + 0.1, T0 + 0.101)));
+	assert_true(arrives(&x, request("\"s\"", T0 - 0.5, T0 + 0.2)));
+}
+
 /* Emacs' EIN dates so. What was sent at 10.6, after a failure at 10.5, has the date 10. */
 static void test_dates_of_whole_seconds(void **state)
 {
@@ -244,6 +276,8 @@ int main(void)
 		T(test_silent_failure_aborts_nothing),
 		T(test_thousands),
 		T(test_dates),
+		T(test_our_clock_is_set_back),
+		T(test_a_clients_clock_was_ahead),
 		T(test_dates_of_whole_seconds),
 		T(test_useless_dates),
 		T(test_many_sessions),
