@@ -353,7 +353,8 @@ static void interrupt_waiting(struct cb_shells *sh)
 		return;
 	}
 	cb_shell_begin_here(s, r);
-	cb_abort_queue(s);
+	if (r->execute.stop_on_error)
+		cb_abort_queue(s);
 	cb_failure_reply(s, "KeyboardInterrupt", "kept", "interrupted while the jail was starting");
 	cb_shell_finish(s);
 }

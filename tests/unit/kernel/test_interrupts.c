@@ -391,6 +391,31 @@ static void until_idle(struct rig *r, const char *id)
 	}
 }
 
+/* One that says so takes with it nothing that waits. */
+static void test_interrupt_of_one_that_aborts_nothing(void **state)
+{
+	struct rig *r = *state = rig_new();
+
+	rig_subscribe(r);
+	const char *a = rig_send(r, RIG_SHELL, "execute_request", "{\"code\":\"a\",\"stop_on_error\":false}", NULL);
+
+	rig_expect(r, RIG_IOPUB, "busy", a);
+	const char *b = rig_execute(r, "b");
+
+	for (int i = 0; i < 100 && r->k.shells.execution.load.count < 2; i++) {
+		rig_expect(r, RIG_CONTROL, "kernel_info_reply",
+			   rig_send(r, RIG_CONTROL, "kernel_info_request", NULL, NULL));
+		for (int busy_idle_busy = 0; busy_idle_busy < 3; busy_idle_busy++) {
+			struct rig_msg m = rig_recv(r, RIG_IOPUB);
+
+			rig_msg_free(&m);
+		}
+	}
+	rig_expect(r, RIG_IOPUB, "idle", interrupts_waiting(r, a));
+	rig_guest_up(r);
+	rig_end(r, b, rig_begun(r, b));
+}
+
 static void aborted(struct rig *r, const char *id)
 {
 	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
@@ -579,3 +604,4 @@ int main(void)
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
+		T(test_interrupt_of_one_that_aborts_nothing),
