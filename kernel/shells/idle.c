@@ -19,8 +19,10 @@ static void on_timer(void *context)
 	struct cb_shells *sh = context;
 	int64_t now = cb_now_ns(), due = sh->idle.since + sh->idle.limit;
 
-	if (sh->events->in_use(sh->kernel)) /* its end touches the timer again */
+	if (sh->events->in_use(sh->kernel)) {
+		cb_idle_touch(&sh->idle); /* not every end of a use does */
 		return;
+	}
 	if (now < due) {
 		cb_loop_arm(sh->loop, sh->idle.timer, due);
 		return;
