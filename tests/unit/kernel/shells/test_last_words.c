@@ -111,6 +111,38 @@ static void test_a_subshells_reply_in_two_halves(void **state)
 	test_free(reply);
 }
 
+static bool side_is_heard_no_more(struct rig *r)
+{
+	return r->k.guest.side.slot < 0;
+}
+
+/* It answers what it was asked on the side wire while another is about to take over: that breaks no rule. */
+static void test_an_answer_on_the_side_wire(void **state)
+{
+	struct rig_twin t;
+	struct rig *r = *state = with_a_twin(&t);
+	uint64_t g, q;
+	const char *cell = rig_begin(r, "bad", &g);
+	const char *one = rig_send(r, RIG_SHELL, "is_complete_request", "{\"code\":\"a\"}", NULL);
+
+	q = rig_side_expect(r, CB_WIRE_IS_COMPLETE, 0);
+	rig_expect(r, RIG_IOPUB, "busy", one);
+	stop_reading(r);
+	rig_stream(r, g, CB_WIRE_STDOUT, "last words");
+	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	rig_side_frame(r, CB_WIRE_IS_COMPLETE_REPLY, q, "{\"status\":\"complete\"}");
+	rig_until(r, side_is_heard_no_more);
+	assert_true(r->k.guest.link_slot >= 0);
+	rig_expect_error(r, RIG_SHELL, "is_complete_reply", one, "KernelDiedError", "signal 11");
+	rig_expect(r, RIG_IOPUB, "idle", one);
+	rig_expect(r, RIG_IOPUB, "busy", cell);
+	takes_over(r, &t);
+	says(r, cell, "last words");
+	rig_cell_error(r, cell, "KernelDiedError");
+	rig_expect(r, RIG_IOPUB, "idle", cell);
+	died(r, cell);
+}
+
 static void test_the_end_of_a_comm_message(void **state)
 {
 	struct rig_twin t;
@@ -141,6 +173,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(test_a_subshells_reply, rig_teardown),
 		cmocka_unit_test_teardown(test_a_subshells_reply_in_two_halves, rig_teardown),
+		cmocka_unit_test_teardown(test_an_answer_on_the_side_wire, rig_teardown),
 		cmocka_unit_test_teardown(test_the_end_of_a_comm_message, rig_teardown),
 	};
 
