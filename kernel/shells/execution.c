@@ -72,16 +72,18 @@ static int send_request(struct cb_shell *s, struct cb_request *r, const struct c
 	return c;
 }
 
-/* What the next cell is to say, once. */
+/* What the next cell is to say, once. Nobody sees what a silent one says. */
 static void tell_notes(struct cb_shells *sh, const struct cb_request *r)
 {
 	struct cb_execution *x = &sh->execution;
 
-	for (size_t i = 0; i < CB_NOTES && !r->execute.silent; i++) {
+	if (r->execute.silent)
+		return;
+	for (size_t i = 0; i < CB_NOTES; i++) {
 		cb_iopub_text(sh->jupyter, r->header, CB_WIRE_STDERR, x->notes[i], strlen(x->notes[i]));
 		x->notes[i][0] = '\0';
 	}
-	if (sh->guest->note[0] != '\0' && strcmp(sh->guest->note, x->note_told) != 0 && !r->execute.silent) {
+	if (sh->guest->note[0] != '\0' && strcmp(sh->guest->note, x->note_told) != 0) {
 		char text[sizeof(sh->guest->note) + 32];
 		int n = snprintf(text, sizeof(text), "[cellblock: %s]\n", sh->guest->note);
 
@@ -89,6 +91,7 @@ static void tell_notes(struct cb_shells *sh, const struct cb_request *r)
 		snprintf(x->note_told, sizeof(x->note_told), "%s", sh->guest->note);
 	}
 	cb_iopub_text(sh->jupyter, r->header, CB_WIRE_STDERR, x->lost, strlen(x->lost));
+	x->lost[0] = '\0';
 }
 
 bool cb_execution_up(struct cb_shell *s)
@@ -218,7 +221,7 @@ static void ending(struct cb_shell *s, struct cb_request *r)
 	cb_python_interrupt_no_more(&sh->guest->python);
 	cb_debug_cell_over(sh);
 	if (cb_request_is_execute(r)) /* it has told of the loss */
-		sh->execution.lost[0] = '\0';
+		sh->execution.lost_owed = false;
 	/* also of a guest that is about to be killed: it must not answer twice */
 	if (r->id != 0 && sh->guest->python.rules.current == r->id)
 		cb_guest_set_idle(sh->guest);
@@ -424,7 +427,8 @@ static void note_loss(struct cb_shells *sh, bool restored, const char *when)
 
 	if (told + (size_t)n >= sizeof(x->lost))
 		told = 0;
-	x->lost_restored = restored && (x->lost[0] == '\0' || x->lost_restored);
+	x->lost_restored = restored && (!x->lost_owed || x->lost_restored);
+	x->lost_owed = true;
 	snprintf(x->lost + told, sizeof(x->lost) - told, "%s", line);
 }
 
@@ -488,17 +492,18 @@ void cb_execution_guest_died(struct cb_shells *sh)
 	struct cb_execution *x = &sh->execution;
 	struct cb_comms none = { 0 };
 
-	if (x->shell.current != NULL && !sh->events->outlives(sh->kernel, x->shell.current))
+	if (x->shell.current != NULL && !sh->events->outlives(sh->kernel, x->shell.current)) {
 		fail_current(sh, false);
-	else if (sh->guest->retired)
+	} else if (sh->guest->retired) {
 		snprintf(x->lost, sizeof(x->lost),
 			 "[cellblock: the jail was ended after %g s without requests and subscribers "
 			 "(timeout.idle); all variables are lost]\n",
 			 sh->policy->timeout_idle);
-	else if (sh->guest->failed_starts == 0 && !sh->guest->given_up && !sh->guest->shutting_down)
-		note_loss(sh, false, "between cells, ");
-	if (sh->guest->retired)
 		x->lost_restored = false;
+		x->lost_owed = true;
+	} else if (sh->guest->failed_starts == 0 && !sh->guest->given_up && !sh->guest->shutting_down) {
+		note_loss(sh, false, "between cells, ");
+	}
 	x->taken_over = false;
 	cb_comms_reset(sh->jupyter, &sh->guest->comms, &none);
 	if (sh->guest->shutting_down) {

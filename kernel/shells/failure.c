@@ -90,7 +90,7 @@ void cb_failure_metadata(struct cb_shell *s, const char *status, const char *sta
 
 	if (limit == NULL && u.oom_kills > cell->usage_at_start.oom_kills)
 		limit = "memory"; /* of a child of Python's: the state is kept */
-	if (is_main(s) && s->all->execution.lost[0] != '\0' && strcmp(state, "lost") != 0)
+	if (is_main(s) && s->all->execution.lost_owed && strcmp(state, "lost") != 0)
 		state = s->all->execution.lost_restored ? "restored"
 							: "lost"; /* what came before the cell is told with it */
 	cb_date_format(cell->started_date, date);

@@ -180,7 +180,9 @@ struct cb_execution {
 	char note[2048];	      /* for the banner, too */
 	char *notes[CB_NOTES];	      /* what the next cell says, once: that, and what others note */
 	char note_told[512];	      /* the broker's note, as a cell has last said it */
-	char lost[4096];	      /* the state was lost or restored between cells: the next cell says so */
+	char lost[4096];	      /* the state was lost or restored between cells: the next cell that is not
+				       * silent says so, */
+	bool lost_owed;		      /* and the next one's metadata, silent or not */
 	bool lost_restored;
 	bool taken_over;	      /* the guest has ended, and a twin takes over */
 	struct cb_usage usage_at_end; /* then: at its end */

@@ -237,7 +237,7 @@ static void older(uint64_t *cell, uint64_t *undone, uint64_t its_cell, const str
 
 bool cb_twins_owe(const struct cb_transactions *tx)
 {
-	return tx->shells->execution.lost[0] != '\0';
+	return tx->shells->execution.lost_owed;
 }
 
 void cb_twins_told(struct cb_transactions *tx)

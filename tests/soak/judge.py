@@ -65,6 +65,7 @@ class Judge:
         self.line = Line(files_too)
         self.count = 0
         self.loose = False  # copies may be missing: older states come back
+        self.owed = None  # words of what a silent cell's reply has told: the next cell that is not silent says them
         self.recent = deque(maxlen=RECENT)
         self.known = {}  # ids of requests of which more may come
         self.candidates = None  # of line.now, where an interrupt leaves it open
@@ -134,6 +135,9 @@ class Judge:
         if content["status"] == "aborted":
             ensure(cell.types == ["status", "status"], "an aborted cell spoke:", cell)
             return "aborted"
+        if self.owed and not sent.silent:
+            ensure(self.owed.search(cell.text("stderr")), "before a silent cell, without a word:", self.owed, cell)
+            self.owed = None
         before = self.count
         self.numbers(sent, cell)
         self.errors(sent, cell)
@@ -189,8 +193,10 @@ class Judge:
             ensure(sent.end in (DIES, ANY) or sent.interrupted or late, "undone, which it must not be:", cell)
             if sent.enames and not sent.interrupted:
                 ensure(cell.content["ename"] in sent.enames, cell.content["ename"], "is not of", sent.enames)
+        elif sent.silent:
+            self.owed = TOLD
         else:
-            ensure(TOLD.search(cell.text("stderr")) or sent.silent, "restored, without a word:", cell)
+            ensure(TOLD.search(cell.text("stderr")), "restored, without a word:", cell)
         count = len(about.get("undone", ())) + about.get("undone_unnumbered", 0) + about.get("undone_messages", 0)
         count += about.get("undone_before", 0)
         wrong = self.line.undo(about)
@@ -206,9 +212,12 @@ class Judge:
 
     def lost(self, sent, cell, before):
         told = cell.content.get("evalue", "") + cell.text("stderr")
-        ensure("lost" in told, "lost, without a word:", cell)
         allowed = self.mode == "off" or sent.takes_all or self.loose or OLDER.search(told)
-        ensure(allowed, "all is lost:", cell)
+        if sent.silent and "lost" not in told:
+            self.owed = TOLD if allowed else OLDER
+        else:
+            ensure("lost" in told, "lost, without a word:", cell)
+            ensure(allowed, "all is lost:", cell)
         ensure(sent.end in (DIES, ANY) or sent.takes_all or sent.interrupted or cell.ok or TOLD.search(told), cell)
         self.forget()
         if "all variables" not in cell.content.get("evalue", ""):  # it has run in the Python after that

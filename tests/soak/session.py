@@ -153,7 +153,7 @@ class Session(Judge):
             self.left.note(self.kernel)
         self.kernel.restart(now)
         watch.wait_gone(family, "processes of the kernel before")
-        self.count = 0
+        self.count, self.owed = 0, None
         self.forget()
         self.connect()
         self.start_over()

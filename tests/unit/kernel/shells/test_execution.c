@@ -307,6 +307,41 @@ static void test_death_between_cells(void **state)
 	rig_works(r);
 }
 
+static const char *state_told(const struct rig_msg *reply)
+{
+	return json_string_value(json_object_get(json_object_get(reply->metadata, "cellblock"), "state"));
+}
+
+/* Nobody sees what a silent cell says: the one after it says so. The state is told by its reply, and once. */
+static void test_a_silent_cell_after_a_death(void **state)
+{
+	struct rig *r = *state = rig_up();
+	uint64_t g;
+
+	rig_works(r);
+	rig_die(r, SIGSEGV);
+	rig_restarted(r);
+	for (int i = 0; i < 2; i++) {
+		const char *id = rig_send(r, RIG_SHELL, "execute_request", "{\"code\":\"a\",\"silent\":true}", NULL);
+
+		rig_expect(r, RIG_IOPUB, "busy", id);
+		rig_frame(r, CB_WIRE_EXECUTE_REPLY, rig_guest_expect(r, CB_WIRE_EXECUTE), RIG_OK);
+		rig_expect(r, RIG_IOPUB, "idle", id);
+		struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
+
+		assert_string_equal(state_told(&m), i == 0 ? "lost" : "kept");
+		rig_msg_free(&m);
+	}
+	const char *id = rig_begin(r, "b", &g);
+	struct rig_msg m = rig_take(r, RIG_IOPUB, "stream", id);
+
+	assert_non_null(strstr(rig_text(&m, "text"), "between cells"));
+	rig_msg_free(&m);
+	rig_end(r, id, g);
+	id = rig_begin(r, "c", &g);
+	rig_end(r, id, g); /* and once */
+}
+
 /* The cell was answered before the end came: it stands, and what waited is not lost on the dead. */
 static void test_death_after_reply(void **state)
 {
@@ -615,6 +650,7 @@ int main(void)
 		T(test_death_in_comm),
 		T(test_death_in_input),
 		T(test_death_between_cells),
+		T(test_a_silent_cell_after_a_death),
 		T(test_death_after_reply),
 		T(test_death_before_hello),
 		T(test_once_more_without_what_was_installed),

@@ -98,7 +98,7 @@ static void test_state_from_before(void **state)
 	for (size_t i = 0; i < sizeof(tried) / sizeof(tried[0]); i++) {
 		CB_AUTO_BUF b = CB_BUF_INIT(CB_METADATA_MAX);
 
-		snprintf(x->lost, sizeof(x->lost), "Python had ended");
+		x->lost_owed = true;
 		x->lost_restored = tried[i].restored;
 		cb_failure_metadata(&x->shell, "ok", tried[i].state, NULL, NULL, &b);
 		json_t *m = json_loadb((char *)b.data, b.len, 0, NULL);
@@ -107,7 +107,7 @@ static void test_state_from_before(void **state)
 				    tried[i].said);
 		json_decref(m);
 	}
-	x->lost[0] = '\0';
+	x->lost_owed = false;
 	rig_end(r, id, g);
 }
 

@@ -370,7 +370,7 @@ static void test_calls_of_two_losses(void **state)
 {
 	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
 	struct cb_tools *tools = &r->k.jupyter.tools;
-	char *lost = r->k.shells.execution.lost;
+	bool *owed = &r->k.shells.execution.lost_owed;
 	static const char both[] = "[{\"id\":\"1\",\"tool\":\"pay\",\"cell\":5},"
 				   "{\"id\":\"2\",\"tool\":\"pay\",\"cell\":6}]";
 
@@ -378,13 +378,13 @@ static void test_calls_of_two_losses(void **state)
 	completed(tools, 1, 5);
 	cb_twins_undo_calls(&r->k.transactions, 4);
 	expect_calls(r, "[{\"id\":\"1\",\"tool\":\"pay\",\"cell\":5}]");
-	snprintf(lost, 32, "told with the next cell");
+	*owed = true; /* told with the next cell */
 	completed(tools, 2, 6);
 	cb_twins_undo_calls(&r->k.transactions, 4);
 	expect_calls(r, both);
 	cb_twins_undo_calls(&r->k.transactions, 4);
 	expect_calls(r, both);
-	lost[0] = '\0';
+	*owed = false;
 	completed(tools, 3, 7);
 	cb_twins_undo_calls(&r->k.transactions, 4);
 	expect_calls(r, "[{\"id\":\"3\",\"tool\":\"pay\",\"cell\":7}]");
