@@ -19,13 +19,13 @@ import kernels  # noqa: E402
 import pages  # noqa: E402
 from agentscripts import Scripted  # noqa: E402
 import cellblock.smolagents as ours  # noqa: E402
-from cellblock import Result, SandboxError, _carry  # noqa: E402
+from cellblock import ErrorInfo, Result, SandboxError, _carry  # noqa: E402
 from cellblock._adapters import ANEW  # noqa: E402
 from cellblock._tools import Dispatcher, Limits  # noqa: E402
 from cellblock.smolagents import (  # noqa: E402
-    CellblockCodeAgent, CellblockExecutor, ExecutionError, _pictures, code_agent,
+    CellblockCodeAgent, CellblockExecutor, ExecutionError, _failure, _pictures, code_agent,
 )
-from smolagents import CodeAgent, FinalAnswerTool, Tool, tool  # noqa: E402
+from smolagents import CodeAgent, FinalAnswerTool, Tool, ToolCallingAgent, tool  # noqa: E402
 from smolagents.models import MODEL_REGISTRY  # noqa: E402
 
 pytestmark = pytest.mark.once
@@ -596,6 +596,67 @@ def test_a_saved_agent_has_all_of_its_executor(nothing_left, monkeypatch):
     with pytest.raises(ValueError, match="saved without its executor's approve, on_input"):
         CellblockCodeAgent.from_dict(saved)
     assert CellblockCodeAgent.from_dict(saved, executor=asks).python_executor is asks
+
+
+def test_an_agent_of_the_class_is_jailed_whatever_it_is_given():
+    agent = CellblockCodeAgent([], Scripted(), additional_authorized_imports=["csv"], max_print_outputs_length=9,
+                               executor_kwargs={"max_calls": 3})
+    assert isinstance(agent.python_executor, CellblockExecutor)
+    assert agent.python_executor.keywords == {"max_calls": 3, "max_print_outputs_length": 9}
+    assert agent.python_executor.authorized_imports == agent.authorized_imports and "csv" in agent.authorized_imports
+    with pytest.raises(ValueError, match="executor_type is 'docker'"):
+        CellblockCodeAgent([], Scripted(), executor_type="docker")
+
+
+def managing(*managed, **how):
+    return code_agent([], Scripted(), managed_agents=list(managed), name="chief", description="d", **how)
+
+
+def loaded_from_folder(agent, tmp_path, **how):
+    agent.save(tmp_path / "saved")
+    return CellblockCodeAgent.from_folder(tmp_path / "saved", **how)
+
+
+def loaded_from_dict(agent, _, **how):
+    return CellblockCodeAgent.from_dict(json.loads(json.dumps(agent.to_dict())), **how)
+
+
+@pytest.mark.parametrize("loaded", [loaded_from_dict, loaded_from_folder])
+def test_a_saved_manager_has_managed_agents_with_jails_of_their_own(loaded, tmp_path, monkeypatch):
+    monkeypatch.setitem(MODEL_REGISTRY, "Scripted", Scripted)
+    worker = code_agent([Draw()], Scripted(), executor={"max_calls": 3}, name="worker", description="works")
+    caller = ToolCallingAgent([Draw()], Scripted(), managed_agents=[worker], name="caller", description="calls")
+    agent, own, model = managing(worker, caller, executor={"max_calls": 2}), CellblockExecutor(), Scripted()
+    for how in ({}, {"executor": own, "model": model, "max_steps": 3}):
+        again = loaded(agent, tmp_path, **how)
+        workers = [again.managed_agents["worker"], again.managed_agents["caller"].managed_agents["worker"]]
+        for one in workers:
+            assert isinstance(one, CellblockCodeAgent) and one.python_executor.keywords == {"max_calls": 3}
+            assert list(one.tools) == ["draw", "final_answer"] and one.max_steps != 3
+        assert isinstance(again.managed_agents["caller"], ToolCallingAgent)
+        agents = [again, again.managed_agents["caller"], *workers]
+        assert len({id(a.python_executor) for a in (again, *workers)}) == 3
+        assert all((a.model is model) == bool(how) for a in agents)
+    assert again.python_executor is own and again.max_steps == 3
+    assert not loaded(agent, tmp_path, managed_agents=[]).managed_agents
+
+
+@pytest.mark.parametrize("loaded", [loaded_from_dict, loaded_from_folder])
+def test_a_managed_agent_that_would_run_unjailed_is_refused(loaded, tmp_path, monkeypatch):
+    monkeypatch.setitem(MODEL_REGISTRY, "Scripted", Scripted)
+    jailed = CodeAgent([], Scripted(), executor=CellblockExecutor(), name="worker", description="works")
+    caller = ToolCallingAgent([], Scripted(), managed_agents=[jailed], name="caller", description="calls")
+    for agent in (managing(jailed), managing(caller)):
+        with pytest.raises(ValueError, match="'worker' was saved as a CodeAgent.* would run unjailed"):
+            loaded(agent, tmp_path, executor=CellblockExecutor())
+    assert loaded(managing(jailed), tmp_path, managed_agents=[jailed]).managed_agents == {"worker": jailed}
+
+    class Other(CodeAgent):
+        pass
+
+    other = managing(Other([], Scripted(), executor=CellblockExecutor(), name="worker", description="works"))
+    with pytest.raises(ValueError, match="'worker' is a Other"):
+        loaded(other, tmp_path)
 
 
 def test_wrong_words():

@@ -19,6 +19,7 @@ import warnings
 from typing import Any, Callable, Iterator, Literal, Mapping, Optional, Sequence, Union
 
 from smolagents import ActionStep, CodeAgent, Tool
+from smolagents.agents import AGENT_REGISTRY
 from smolagents.local_python_executor import BASE_BUILTIN_MODULES, CodeOutput, PythonExecutor
 from smolagents.utils import truncate_content
 
@@ -487,8 +488,17 @@ class CellblockCodeAgent(CodeAgent):  # type: ignore[misc, unused-ignore]
 
     smolagents does not save a custom executor: a CodeAgent that was given one says `executor_type: "local"` in its
     to_dict(), and the reloaded agent runs unjailed. This one says "cellblock", which CodeAgent refuses to load, and the
-    executor's keywords. `executor_unsaved` are those that JSON does not have, like `approve`.
+    executor's keywords. `executor_unsaved` are those that JSON does not have, like `approve`. Without `executor` one is
+    made of `executor_kwargs`.
     """
+
+    def create_python_executor(self) -> PythonExecutor:
+        """Where none is given: CodeAgent's own would be no jail."""
+        if self.executor_type != "local":  # what CodeAgent has where nothing is said
+            raise ValueError(f"executor_type is {self.executor_type!r}, smolagents' own choice of executors: give "
+                             "executor=CellblockExecutor(…)")
+        said = {"max_print_outputs_length": self.max_print_outputs_length, **self.executor_kwargs}
+        return CellblockExecutor(_extra(self.authorized_imports), **said)
 
     def to_dict(self) -> dict[str, Any]:
         said: dict[str, Any] = super().to_dict()
@@ -505,29 +515,74 @@ class CellblockCodeAgent(CodeAgent):  # type: ignore[misc, unused-ignore]
 
     @classmethod
     def from_dict(cls, agent_dict: Mapping[str, Any], **kwargs: Any) -> CellblockCodeAgent:
-        """The agent again, jailed as before; `executor=` overrides. ValueError: it was not saved by this class, or
-        without all keywords of its executor."""
+        """The agent again, jailed as before, and so are its managed agents. ValueError: one of them was not saved by
+        this class, or without all keywords of its executor.
+
+        Keywords are this agent's alone, but for `model`. `executor=` and `managed_agents=` override what was saved.
+        """
         if "executor" not in kwargs:
-            if agent_dict.get("executor_type") != "cellblock":
-                raise ValueError(
-                    f"this agent was saved with executor_type {agent_dict.get('executor_type')!r}, not by "
-                    "CellblockCodeAgent: give executor=CellblockExecutor(…), or it would run unjailed"
-                )
-            unsaved = agent_dict.get("executor_unsaved")
-            if unsaved:
-                raise ValueError(
-                    f"this agent was saved without its executor's {', '.join(unsaved)}, which can't be saved: give "
-                    "executor=CellblockExecutor(…) with them"
-                )
-            options = dict(agent_dict.get("executor_kwargs") or {})
-            kwargs["executor"] = CellblockExecutor(_extra(agent_dict.get("authorized_imports")), **options)
-            kwargs["executor_kwargs"] = options
+            kwargs["executor"], kwargs["executor_kwargs"] = _saved_executor(agent_dict)
             kwargs.setdefault("step_callbacks", [kwargs["executor"].show_images])
-        plain = {**agent_dict, "executor_type": "local"}
+        if "managed_agents" not in kwargs:
+            kwargs["managed_agents"] = cls._managed(agent_dict, kwargs)
+        plain = {**agent_dict, "executor_type": "local", "managed_agents": []}
         kwargs.setdefault("executor_type", "local")
         made = super().from_dict(plain, **kwargs)
         assert isinstance(made, cls)
         return made
+
+    @classmethod
+    def from_folder(cls, folder: Union[str, "os.PathLike[str]"], **kwargs: Any) -> CellblockCodeAgent:
+        """What `save` has written, as `from_dict` has it."""
+        return cls.from_dict(_in_folder(pathlib.Path(folder)), **kwargs)
+
+    @classmethod
+    def _managed(cls, agent_dict: Mapping[str, Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The managed agents, each with an executor of its own: smolagents would give them the manager's, or none."""
+        model = {"model": kwargs["model"]} if "model" in kwargs else {}
+        made = []
+        for said in agent_dict.get("managed_agents") or []:
+            kind = AGENT_REGISTRY.get(said["class"])
+            if said.get("executor_type") == "cellblock":
+                made.append(cls.from_dict(said, **model))
+            elif kind is None:
+                raise ValueError(f"the managed agent {said.get('name')!r} is a {said['class']}, which smolagents can't "
+                                 "load: give managed_agents=[…]")
+            elif issubclass(kind, CodeAgent) and said.get("executor_type", "local") == "local":
+                raise ValueError(f"the managed agent {said.get('name')!r} was saved as a CodeAgent, without the "
+                                 "executor that it may have had, and would run unjailed: make it with code_agent, or "
+                                 "give managed_agents=[…]")
+            else:
+                plain = {**said, "managed_agents": []}
+                made.append(kind.from_dict(plain, managed_agents=cls._managed(said, model), **model))
+        return made
+
+
+def _saved_executor(agent_dict: Mapping[str, Any]) -> tuple[CellblockExecutor, dict[str, Any]]:
+    """The executor of an agent that CellblockCodeAgent has saved, and its keywords."""
+    if agent_dict.get("executor_type") != "cellblock":
+        raise ValueError(
+            f"this agent was saved with executor_type {agent_dict.get('executor_type')!r}, not by "
+            "CellblockCodeAgent: give executor=CellblockExecutor(…), or it would run unjailed"
+        )
+    unsaved = agent_dict.get("executor_unsaved")
+    if unsaved:
+        raise ValueError(
+            f"this agent ({agent_dict.get('name') or 'without a name'}) was saved without its executor's "
+            f"{', '.join(unsaved)}, which can't be saved: give executor=CellblockExecutor(…) with them. A managed "
+            "agent is loaded so first, and its manager is given managed_agents=[…]"
+        )
+    options = dict(agent_dict.get("executor_kwargs") or {})
+    return CellblockExecutor(_extra(agent_dict.get("authorized_imports")), **options), options
+
+
+def _in_folder(folder: pathlib.Path) -> dict[str, Any]:
+    """What `save` has written into a folder, as to_dict() has it."""
+    said: dict[str, Any] = json.loads((folder / "agent.json").read_text(encoding="utf-8"))
+    tools = [(name, folder / "tools" / f"{name}.py") for name in said["tools"]]
+    said["tools"] = [{"name": name, "code": code.read_text(encoding="utf-8")} for name, code in tools]
+    said["managed_agents"] = [_in_folder(folder / "managed_agents" / name) for name in said["managed_agents"]]
+    return said
 
 
 def _extra(imports: Optional[Sequence[str]]) -> list[str]:
