@@ -442,6 +442,22 @@ def test_a_step_leaves_no_other_state_in_the_place_of_the_clean_one(executor):
     assert "NameError" in said(ex, "x") and ex.state["_print_outputs"] == ""
 
 
+def test_a_step_that_goes_back_to_before_the_tools_does_not_lose_them(executor):
+    ex = executor(policy={"warm.mode": "off"})
+    ex.sandbox.checkpoint("bare")
+    ready(ex, add, given=5)
+    assert ex("kept = 1\nadd(given)").output == 7
+    ex("%rollback bare")
+    assert set(ex.last.undone) - {ex.last.execution_count}
+    assert ex("add(given)").output == 7 and "NameError" in said(ex, "kept")
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "12"])
+def test_a_line_that_is_not_there_is_not_shown(number):
+    failed = Result(error=ErrorInfo("E", "e", f'File "<cell>", line {number}'))
+    assert _failure("x = 1", failed) == "E: e"
+
+
 def test_reset_and_cleanup(executor):
     ex = ready(executor(), add, given=5)
     ex("x = 1")

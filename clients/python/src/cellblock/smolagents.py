@@ -340,8 +340,8 @@ class CellblockExecutor(PythonExecutor):
         logs = anew + truncate_content(result.stdout + result.stderr, self.max_print_outputs_length)
         self.state["_print_outputs"] = logs
         self.images = _pictures(result)
-        if result.state == "lost":
-            self._ready = False
+        if result.state == "lost" or (self.fresh != "step" and set(result.undone) - {result.execution_count}):
+            self._ready = False  # an older state may lack tools and variables; each step with fresh="step" begins anew
         if self._final:
             return CodeOutput(self._final[0], logs, True)
         if not result.ok:
@@ -457,7 +457,7 @@ def _failure(code: str, result: Result) -> str:
     error = result.error
     what = str(error or "the code failed")
     lines = code.splitlines()
-    where = [int(n) for n in re.findall(r"(?:^|[^\w])line (\d+)", error.traceback if error is not None else "")]
+    where = [int(n) for n in re.findall(r"(?:^|[^\w])line (\d{1,9})\b", error.traceback if error is not None else "")]
     shown = lines[where[0] - 1].strip() if where and 0 < where[0] <= len(lines) else ""
     text = f"Code execution failed at line '{shorten(shown, 200)}' due to: {what}" if shown else what
     if result.fault == "infrastructure":
