@@ -17,6 +17,7 @@ from langchain.agents import create_agent  # noqa: E402
 from langchain_core.tools import StructuredTool, ToolException, tool  # noqa: E402
 from langchain_tests.integration_tests import ToolsIntegrationTests  # noqa: E402
 from langchain_tests.unit_tests import ToolsUnitTests  # noqa: E402
+from pydantic import BaseModel  # noqa: E402
 from scripted import Scripted  # noqa: E402
 
 KEY = "key-of-the-host-4711"
@@ -253,6 +254,23 @@ def test_approval_and_a_sandbox_of_ones_own(nothing_left):
         assert sb.run("1").ok
     with pytest.raises(ValueError, match="HostTool"):
         CellblockPython(sb, tools=[price])
+
+
+class Odd(BaseModel):
+    type: str
+    id: str = ""
+    args: dict = {}
+
+
+def test_what_runs_is_the_call_that_approve_was_shown():
+    def order(**given):
+        return given
+
+    odd = StructuredTool.from_function(order, name="order", description="Orders.", args_schema=Odd)
+    host = HostTool(odd)
+    given = {"type": "tool_call", "id": "1", "args": {"type": "other"}}
+    assert host.prepare(host.bind([], given))() == given
+    assert asyncio.run(HostTool(later).prepare({"n": 4})()) == 8
 
 
 # whole agents

@@ -61,8 +61,9 @@ class HostTool(Bare):
         return by_schema(args, kwargs, self.input_schema)
 
     def prepare(self, given: Mapping[str, Any]) -> Callable[[], Any]:
-        arguments = copy.deepcopy(dict(given))
-        return lambda: self.tool.ainvoke(arguments) if self.is_async else self.tool.invoke(arguments)
+        """As a call without an id: what LangChain gives is the same, and no argument named "type" makes it one."""
+        call = {"type": "tool_call", "name": self.name, "id": None, "args": copy.deepcopy(dict(given))}
+        return lambda: self.tool.ainvoke(call) if self.is_async else self.tool.invoke(call)
 
 
 def _shown(item: Bare) -> str:
