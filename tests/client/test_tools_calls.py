@@ -13,7 +13,8 @@ import pytest
 
 pytest.importorskip("msgspec")
 from cellblock import _tools  # noqa: E402
-from cellblock._session import Serving, serving  # noqa: E402
+from cellblock._schema import bound_names  # noqa: E402
+from cellblock._session import Serving, _fitted, serving  # noqa: E402
 from cellblock._tools import Dispatcher, tool  # noqa: E402
 
 pytestmark = pytest.mark.once
@@ -149,6 +150,16 @@ def test_what_is_bound_need_not_be_json():
         return type(client).__name__ + word
 
     assert one([tool(name="f")(functools.partial(look_up, client=Client()))], call("f", "x"))["ok"] == "Clientx"
+
+
+def test_the_largest_results_make_way_for_the_others():
+    sizes, why = [200, 9000, 20, 8000, 7000], ValueError("too large")
+    results = [{"id": str(n), "ok": "x" * size} for n, size in enumerate(sizes)]
+    results.append({"id": "5", "error": {"type": "KeyError", "message": "x" * 500}})
+    for room, gone in ((25_000, []), (16_500, [1]), (9000, [1, 3]), (2000, [1, 3, 4]), (0, [0, 1, 2, 3, 4])):
+        said = json.loads(_fitted(json.dumps({"results": results}), room, why))["results"]
+        assert [n for n in range(5) if "error" in said[n]] == gone and said[5] == results[5]
+        assert all(said[n] == {"id": str(n), "error": {"type": "ValueError", "message": "too large"}} for n in gone)
 
 
 def test_pydantic_arguments_and_results():

@@ -64,6 +64,19 @@ def test_results_that_are_too_large_for_a_message():
         assert sb.run("6 * 7").repr == "42"
 
 
+def test_of_results_together_the_largest_make_way():
+    @tool(max_bytes=1 << 20)
+    async def text(n: int) -> str:
+        return "\u00fc" * n
+
+    with Sandbox("agent", tools=[text], policy={**TMPFS["policy"], "limits.message": "64K"}) as sb:
+        assert sb.run("len(await text(25_000))", check=True).value == 25_000  # no room for six bytes a character
+        code = ("import asyncio\nfound = await asyncio.gather(*map(text, (5000, 31_000, 0, 10_000)), "
+                "return_exceptions=True)\n[len(f) if isinstance(f, str) else str(f) for f in found]")
+        first, largest, *others = sb.run(code, check=True).value
+        assert (first, *others) == (5000, 0, 10_000) and "limits.message allows 65536" in largest
+
+
 def test_calls_from_a_cell():
     @tool
     def search(query: str, limit: int = 5) -> list[Hit]:

@@ -22,7 +22,7 @@ from ._result import Event, Result
 from ._run import Run, is_given_up, not_begun
 from ._threads import Threads, outcome_of_call
 from ._trace import mark, span, tell_result, traceparent
-from ._wire import Message, Transport, new_message
+from ._wire import Message, Transport, new_message, to_json
 
 Calls = Callable[[list[dict[str, Any]]], Awaitable[list[dict[str, Any]]]]
 Input = Callable[[str, bool], Union[str, Awaitable[str]]]
@@ -37,6 +37,7 @@ RESTARTED = (
     "it started; else make a new sandbox by connect()"
 )
 END_OF_FILE = "\x04"  # what input() takes for an end of file
+AROUND = 4096  # bytes of a message beside its content
 TYPISTS = 16  # threads for questions of `input()`: branches ask at once
 
 serving: contextvars.ContextVar[tuple["Serving", ...]] = contextvars.ContextVar("cellblock_serving", default=())
@@ -72,6 +73,26 @@ class Connected(NamedTuple):
     why: Callable[[], str]
     pidfd: int = -1
     owned: bool = True
+
+
+def _size(result: object) -> int:
+    """Bytes that a host tool's result has in a message, where the answer is a text."""
+    return len(to_json(json.dumps(result, ensure_ascii=False)))
+
+
+def _fitted(answer: str, room: int, e: Exception) -> str:
+    """The answer to calls with an error in place of its largest values, of as many as are to go for the room."""
+    error = {"type": type(e).__name__, "message": str(e)}
+    results = json.loads(answer)["results"]
+    sizes = list(map(_size, results))
+    whole = sum(sizes)
+    for n in sorted(range(len(results)), key=sizes.__getitem__, reverse=True):
+        if whole <= room:
+            break
+        if "error" not in results[n]:  # what was an error stays one
+            results[n] = {"id": results[n]["id"], "error": error}
+            whole += _size(results[n]) - sizes[n]
+    return json.dumps({"results": results}, ensure_ascii=False)
 
 
 def calls_in(question: Message) -> Optional[list[Any]]:
@@ -448,10 +469,11 @@ class Session:
             try:
                 self._say(run, m, value)
             except ValueTooLargeError as e:
-                try:
-                    self._say(run, m, self._without_values(value, e) if calls is not None else END_OF_FILE)
-                except ValueTooLargeError:
-                    self._say(run, m, END_OF_FILE)
+                for room in () if calls is None else (self.check().most - AROUND, 0):
+                    with contextlib.suppress(ValueTooLargeError):
+                        self._say(run, m, _fitted(value, room, e))
+                        return
+                self._say(run, m, END_OF_FILE)
 
     def _say(self, run: str, m: Message, value: str) -> None:
         newest = self._runs[run].question if run in self._runs else m
@@ -476,16 +498,9 @@ class Session:
             if self.on_calls is None:
                 raise ToolError("this client has no tools")
             results = await self.on_calls(calls)
-            return json.dumps({"results": results}, allow_nan=False)
+            return json.dumps({"results": results}, allow_nan=False, ensure_ascii=False)
         except Exception as e:  # whatever a tool does: the cell gets an answer
             return self._failed(calls, e)
-
-    @staticmethod
-    def _without_values(answer: str, e: Exception) -> str:
-        """What was an error stays one."""
-        error = {"type": type(e).__name__, "message": str(e)}
-        results = json.loads(answer)["results"]
-        return json.dumps({"results": [r if "error" in r else {"id": r["id"], "error": error} for r in results]})
 
     @staticmethod
     def _failed(calls: list[Any], e: Exception) -> str:
