@@ -133,6 +133,25 @@ def test_what_a_partial_has_bound_is_not_for_the_caller():
     assert error([inner], call("f", "p", 2, True)) == "TypeError: f() too many positional arguments"
 
 
+def test_what_a_wrapped_partial_has_bound_is_not_for_the_caller():
+    def fetch(path: str, base_url: str, token: str = "") -> list:
+        return [path, base_url, token]
+
+    def wrapped(function):
+        @functools.wraps(function)
+        def wrapper(*args, **kwargs):
+            return function(*args, **kwargs)
+
+        wrapper.__annotations__ = fetch.__annotations__
+        return wrapper
+
+    made = wrapped(functools.partial(wrapped(functools.partial(fetch, base_url="mine")), token="t"))
+    assert bound_names(made) == {"base_url", "token"} and bound_names(wrapped(fetch)) == set()
+    assert list(tool(name="f")(made).input_schema["properties"]) == ["path"]
+    assert one([tool(name="f")(made)], call("f", "p"))["ok"] == ["p", "mine", "t"]
+    assert "unexpected keyword argument 'token'" in error([tool(name="f")(made)], call("f", "p", token="evil"))
+
+
 def test_a_partial_of_a_method_and_one_that_binds_by_place():
     method = tool(name="read")(Library().read)
     assert one([method], call("read", "x"))["ok"] == "/data/x"

@@ -386,6 +386,10 @@ def test_what_a_partial_has_bound_is_not_for_the_code(nothing_left):
     with CellblockInterpreter(tools={"fetch": functools.partial(fetch, base_url="mine/")}) as it:
         assert it.execute("fetch('x')") == "mine/x"
         assert "unexpected keyword argument 'base_url'" in said(it, "fetch('x', base_url='evil/')")
+        made = dspy.Tool(functools.partial(fetch, base_url="mine/"), name="fetch")
+        it.tools = {"fetch": dspy.RLM("q -> a", tools=[made])._prepare_execution_tools()["fetch"]}
+        assert it.execute("fetch('x')") == "mine/x"
+        assert "unexpected keyword argument 'base_url'" in said(it, "fetch('x', base_url='evil/')")
 
 
 def test_the_page(nothing_left, monkeypatch):

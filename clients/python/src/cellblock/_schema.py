@@ -191,12 +191,14 @@ class Parameters:
 
 
 def bound_names(function: Any) -> set[str]:
-    """The keywords that a `functools.partial` has bound, or one that it is made of."""
+    """The keywords that a `functools.partial` has bound, or one that it is made of, or that functools.wraps wraps."""
     names: set[str] = set()
-    while isinstance(function, functools.partial):
+    while True:
+        function = inspect.unwrap(function, stop=lambda f: isinstance(f, functools.partial))
+        if not isinstance(function, functools.partial):
+            return names
         names.update(function.keywords)
         function = function.func
-    return names
 
 
 def refuse_bound(function: Any, keywords: Iterable[str]) -> None:
