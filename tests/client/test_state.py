@@ -151,6 +151,17 @@ def test_get_of_what_is_too_large(make, code):
     assert sb.get("none") is None and sb.run("len(x) > 1000").value is True
 
 
+def test_get_runs_no_magic_and_what_shows_itself_is_not_none(make):
+    sb = make("agent")
+    assert sb.run("class Figure:\n    def _ipython_display_(self): pass\nfigure = Figure()\nnone = None").ok
+    for name in ("env", "pwd", "time", "config"):
+        with pytest.raises(KeyError, match=name):
+            sb.get(name)
+    with pytest.raises(TypeError, match="figure is neither"):
+        sb.get("figure")
+    assert sb.get("none") is None
+
+
 def test_get_of_what_is_too_large_for_a_message(make):
     sb = make("notebook", policy={"limits.message": "64K"})
     sb.run("x = 'x' * 40_000\nsmall = 'x' * 20_000")

@@ -130,17 +130,21 @@ class AsyncRunner:
 
         ValueTooLargeError: with its text it is more than limits.output or limits.message.
         """
-        result = await self._run(check_name(name), None, None, store_history=False)
+        code = f"({check_name(name)})"  # bare, it could be a magic's, as `env` and `time` are
+        result = await self._run(code, None, None, store_history=False)
         if result.partial:
             raise SandboxError(f"the value of {name} was lost on its way: get it again")
         if result.error is not None and result.error.name == "NameError":
             raise KeyError(name)
         if not result.ok:
             raise CellError(result)
-        if result.has_value or (result.repr is None and result.limit != "output"):
+        if result.has_value:
             return result.value
-        size = (await self._run(code_to_measure(name), None, None, store_history=False)).value
-        if size == 0 and result.repr is None:  # None; the output over the limit was another's
+        measured = await self._run(code_to_measure(name), None, None, store_history=False)
+        if measured.partial:
+            raise SandboxError(f"the value of {name} was lost on its way: get it again")
+        size = measured.value
+        if size == 0 and result.repr is None:  # None, and not an object that shows itself; it has no text either
             return None
         usage = await self._session.request("cellblock_usage_request", {}, channel="control")
         raise no_value(name, result, size, usage.content.get("limits") or {})
