@@ -82,6 +82,16 @@ def test_results_are_json(code, value):
     assert ran(CellblockSandboxProvider(), code, inputs={"y": {"k": "ü\n"}}) == value
 
 
+@pytest.mark.parametrize("code, words", [
+    ("return [1, float('nan')]", "ValueError: Out of range float values"),
+    ("import math\n{'a': (math.inf,)}", "ValueError: Out of range float values"),
+    ("x = []\nfor n in range(200): x = [x]\nx", "too large, or nested too deep"),
+])
+def test_a_result_that_is_no_json_says_why(code, words):
+    with pytest.raises(ToolError, match=words):
+        ran(CellblockSandboxProvider(), code)
+
+
 def test_functions_of_any_kind():
     async def later(a, *, b):
         await asyncio.sleep(0)

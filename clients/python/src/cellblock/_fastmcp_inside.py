@@ -31,7 +31,7 @@ def _plain(value):
 
 
 async def run(code, inputs, functions):
-    """What the code returns, as JSON, in a list."""
+    """What the code returns, as JSON, in a list. ValueError: it has NaN or infinity, which no result can have."""
     names = dict(functions, __name__="__main__", **inputs)
     exec(_compiled(code), names)
-    return json.loads(json.dumps([await names["code"]()], default=_plain))
+    return json.loads(json.dumps([await names["code"]()], default=_plain, allow_nan=False))

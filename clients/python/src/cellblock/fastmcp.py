@@ -146,10 +146,16 @@ class CellblockSandboxProvider:
         await self.close()
 
 
+def _why_lost(result: Result) -> str:
+    if result.partial:
+        return "the result was lost on its way"
+    return "the result is too large" if result.limit == "output" else "the result is too large, or nested too deep"
+
+
 def _returned(result: Result) -> Any:
     if result.ok and result.has_value:
         return result.value[0]
-    what = str(result.error or "the result is too large")
+    what = str(result.error or _why_lost(result))
     if result.fault == "infrastructure":
         what = f"the sandbox failed, not the code: {what}"
     raise FastMCPToolError(shorten(what, ERROR))
