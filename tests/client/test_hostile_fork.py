@@ -79,3 +79,18 @@ def test_an_async_sandbox(nothing_left):
             assert (await sb.run("x")).repr == "42"
 
     asyncio.run(main())
+
+
+def test_what_was_never_started_is_whose_process_starts_it(nothing_left):
+    how = {"policy": {"workspace.mode": "tmpfs"}}
+    sandbox, pool = cellblock.Sandbox("agent", **how), cellblock.Pool("agent", size=1, **how)
+    with cellblock.Sandbox("agent", **how) as other:  # the background thread runs here, and not there
+        other.run("1")
+
+        def work():
+            with sandbox as sb, pool, pool.lease(wait=60) as leased:
+                assert sb.run("6 * 7").repr == leased.run("6 * 7").repr == "42"
+
+        assert in_a_child(work) == "done"
+    with sandbox as sb:
+        assert sb.run("6 * 7").repr == "42"

@@ -111,7 +111,9 @@ class AsyncPool:
         self._pid = os.getpid()
 
     def _check_process(self) -> None:
-        """ForkError in a child of the process that made this: what is ready here are its parent's sandboxes."""
+        """ForkError in a child of the process that started this: what is ready here are its parent's sandboxes."""
+        if self._slots is None:
+            self._pid = os.getpid()
         if os.getpid() != self._pid:
             raise ForkError(
                 f"this pool belongs to process {self._pid}, and this is its child {os.getpid()}. "

@@ -255,7 +255,9 @@ class Session:
         await self.start()
 
     def check_process(self) -> None:
-        """ForkError in a child of the process that made this."""
+        """ForkError in a child of the process that started this."""
+        if self._loop is None:
+            self._pid = os.getpid()
         if os.getpid() != self._pid:
             raise ForkError(
                 f"this sandbox belongs to process {self._pid}, and this is its child {os.getpid()}: a kernel's "
