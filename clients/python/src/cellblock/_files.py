@@ -245,7 +245,10 @@ Call = Callable[[Awaitable[Any]], Any]
 
 
 class RawFile(io.RawIOBase):
-    """A file for Python's own buffers and text layers; `call` runs a coroutine in the sandbox's loop and waits."""
+    """A file for Python's own buffers and text layers; `call` runs a coroutine in the sandbox's loop and waits.
+
+    It has no `truncate`: the kernel has no request for that.
+    """
 
     def __init__(self, call: Call, files: Files, path: str, mode: Mode) -> None:
         self._call, self._files, self.name, self._mode = call, files, path, mode
