@@ -5,11 +5,13 @@ import contextlib
 import os
 import threading
 import time
+import types
 
 import psutil
 import pytest
 
 import cellblock
+from cellblock import _loop
 
 pytestmark = pytest.mark.once
 # A kernel that starts a zygote leaves that to a child, which would count as a kernel here once its parent has ended.
@@ -298,6 +300,18 @@ def test_tools_use_the_sandbox_that_calls_them():
         assert box["said"].value == 1
 
     alone(work, tools=[later])
+
+
+def test_the_loop_of_windows_can_hear_sockets(monkeypatch):
+    """Its usual one has no add_reader. Here the loops are one kind: what is seen is which of them is made."""
+    monkeypatch.setattr(_loop, "_loop", None)
+    monkeypatch.setattr(_loop, "_thread", None)
+    monkeypatch.setattr(_loop, "sys", types.SimpleNamespace(platform="win32"))
+    monkeypatch.setattr(_loop.asyncio, "new_event_loop", lambda: pytest.fail("the usual loop"))
+    loop = _loop.background()
+    loop.call_soon_threadsafe(loop.stop)
+    _loop._thread.join()
+    loop.close()
 
 
 def test_stdin_of_commands(make):

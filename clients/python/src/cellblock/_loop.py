@@ -30,7 +30,8 @@ def background() -> asyncio.AbstractEventLoop:
     global _loop, _thread, _pid
     with _lock:
         if _loop is None or _pid != os.getpid():
-            loop = asyncio.new_event_loop()
+            # the usual loop of Windows has no add_reader, by which sockets of ZeroMQ are heard
+            loop = asyncio.SelectorEventLoop() if sys.platform == "win32" else asyncio.new_event_loop()
             thread = threading.Thread(target=_drive, args=(loop,), name="cellblock", daemon=True)
             try:
                 thread.start()
