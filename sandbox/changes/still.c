@@ -48,10 +48,12 @@ static char state_of(int threads, const char *thread)
 {
 	char path[64], text[16384], state = '\0';
 	const char *line;
+	int r;
 
 	snprintf(path, sizeof(path), "%.20s/status", thread);
-	if (cb_proc_text(threads, path, text, sizeof(text)) < 0)
-		return 0;
+	r = cb_proc_text(threads, path, text, sizeof(text));
+	if (r < 0)
+		return r == -ENOENT || r == -ESRCH ? '\0' : 'R';
 	line = strstr(text, "\nState:\t"); /* in the name, which comes first, line ends are escaped */
 	if (line != NULL)
 		state = line[8];
