@@ -27,6 +27,7 @@ static const char *const markers[] = { "pyvenv.cfg", "conda-meta" };
 /* Of an interpreter's prefix that is the workspace itself; folded. */
 static const char *const prefix_parts[] = { "bin",  "etc",   "include", "lib",	      "lib64",	   "libexec",
 					    "sbin", "share", "scripts", "pyvenv.cfg", "conda-meta" };
+#define SHORT_MAX (12 * 3) /* "PYVENV~1.CFG", in UTF-8 */
 
 struct entry {
 	const struct cb_judge *judge;
@@ -293,6 +294,39 @@ static bool is_named_git(const struct entry *e, const char *name, const char *fo
 	       (cb_git_is_bare_name(folded, strcspn(folded, "/")) && !cb_git_is_checkout(e->at[0]));
 }
 
+static bool see_name(void *arg, const char *name)
+{
+	const char *const *wanted = arg;
+
+	return strcmp(name, *wanted) == 0;
+}
+
+static bool is_short(const char *name)
+{
+	const char *tilde = strchr(name, '~');
+
+	while (tilde != NULL && (tilde[1] < '0' || tilde[1] > '9'))
+		tilde = strchr(tilde + 1, '~');
+	return tilde != NULL && strlen(name) <= SHORT_MAX;
+}
+
+/* A file system may give each name a short one beside it, with a number behind a '~' (VFAT). That is not listed, and
+ * may be that of anything: of a protected name, too. */
+static int judge_short(struct entry *e, const char *name)
+{
+	if (!is_short(name))
+		return 0;
+	for (int i = 0; i < 2; i++) {
+		int r = cb_judge_holds(e->at[i], name), listed = r > 0 ? cb_judge_scan(e->at[i], see_name, &name) : 1;
+
+		if (r < 0 || listed < 0)
+			return r < 0 ? r : listed;
+		if (listed == 0)
+			return refuse(e, "a short name");
+	}
+	return 0;
+}
+
 /* A component of the path, not yet entered. */
 static int judge_passing(struct entry *e, const char *at, const char *folded, size_t n)
 {
@@ -314,11 +348,13 @@ static int judge_above(struct entry *e, const char **ret_name, const char **ret_
 		size_t n = (size_t)(slash - at);
 		bool is_git;
 
-		r = judge_passing(e, at, folded, n);
-		if (r < 0)
-			break;
 		memcpy(name, at, n);
 		name[n] = '\0';
+		r = judge_passing(e, at, folded, n);
+		if (r == 0)
+			r = judge_short(e, name);
+		if (r < 0)
+			break;
 		r = open_both(e->at, name);
 		is_git = r == 0 && is_named_git(e, name, folded);
 		at = slash + 1;
@@ -482,8 +518,10 @@ static int judge_maker(struct entry *e, const char *folded)
 static int judge_self(struct entry *e, const char *name, const char *folded)
 {
 	bool is_dot = e->about_git && cb_git_is_dot(folded, strlen(folded));
-	int r = 0;
+	int r = judge_short(e, name);
 
+	if (r < 0)
+		return r;
 	if (is_dot && (strcmp(name, ".git") != 0 || !S_ISDIR(e->type) || e->content >= 0))
 		return refuse(e, ".git");
 	/* a file in its place is in git's way, a link or another folder is not */

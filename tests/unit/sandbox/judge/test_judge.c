@@ -14,8 +14,34 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cmocka.h>
+
+/* In the place of the C library's: as of a file system with short names, which are there and not listed. */
+static const char *short_name, *long_name;
+
+static const char *meant(const char *name)
+{
+	return short_name != NULL && strcasecmp(name, short_name) == 0 ? long_name : name;
+}
+
+int fstatat(int folder, const char *restrict name, struct stat *restrict st, int flags)
+{
+	return (int)syscall(SYS_newfstatat, folder, meant(name), st, flags);
+}
+
+int openat(int folder, const char *name, int flags, ...)
+{
+	va_list more;
+	mode_t mode;
+
+	va_start(more, flags);
+	mode = (flags & O_CREAT) != 0 ? va_arg(more, mode_t) : 0;
+	va_end(more);
+	return (int)syscall(SYS_openat, folder, meant(name), flags, mode);
+}
 
 static char *pattern_items[] = { ".git",    ".vscode",	".envrc",     "docs/conf.py", "*.startup",
 				 ".svn/hooks", "pyvenv.cfg", "conda-meta", "x/*.run",	  NULL };
@@ -695,6 +721,41 @@ static void test_own_paths_of_a_description(void **state)
 	cb_strv_release(&v);
 }
 
+/* VFAT: what has a short name has it for every act. Where the short one is a name of its own it is as any other. */
+static void test_short_names(void **state)
+{
+	struct place *p = *state;
+
+	make(p, "v/lib/site.py");
+	make(p, "v/pyvenv.cfg");
+	make(p, "s.startup");
+	make(p, "a/x~1.txt");
+	make(p, "a/x~1/f");
+	make(p, "a/f~.~1~");
+	CHANGES(S_IFREG, "a/x~1.txt", "a/x~1/f", "a/f~.~1~", "a/none~1");
+	MAKES(S_IFREG, "a/x~1.txt", "a/x~1/g", "new~1", "S23456~1.STA");
+	REMOVES(S_IFREG, "a/x~1.txt");
+	short_name = "S23456~1.STA";
+	long_name = "s.startup";
+	CHANGES_NOT(S_IFREG, "S23456~1.STA", "s23456~1.sta");
+	MAKES_NOT(S_IFREG, "S23456~1.STA");
+	REMOVES_NOT(S_IFREG, "S23456~1.STA");
+	short_name = "S~X\u00e4\u00d6\u00df~1.S~A";
+	CHANGES_NOT(S_IFREG, "S~X\u00e4\u00d6\u00df~1.S~A");
+	short_name = "D23456~1";
+	long_name = "a";
+	MAKES_NOT(S_IFREG, "D23456~1/f");
+	CHANGES(S_IFREG, "a/x~1.txt", "new~1");
+	short_name = NULL;
+	p->judge.beside = open(p->beside, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	make_in(p->beside, "a/y~1");
+	CHANGES(S_IFREG, "a/y~1", "a/x~1.txt");
+	short_name = "S23456~1.STA";
+	long_name = "s.startup";
+	CHANGES_NOT(S_IFREG, "S23456~1.STA");
+	short_name = NULL;
+}
+
 int main(void)
 {
 #define IN_A_FOLDER(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
@@ -720,6 +781,7 @@ int main(void)
 		IN_A_FOLDER(test_nothing_bounds_the_look),
 		IN_A_FOLDER(test_closed_folders),
 		IN_A_FOLDER(test_beside),
+		IN_A_FOLDER(test_short_names),
 		cmocka_unit_test(test_own_paths_of_a_description),
 	};
 
