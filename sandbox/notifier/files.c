@@ -241,6 +241,17 @@ static bool is_kernels(const struct cb_entry *e, int flags)
 	return !S_ISREG(e->st.st_mode) || e->folder_meant || (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL);
 }
 
+/* A FIFO that is opened for writing: the kernel does it, and looks at no name. */
+static int judge_fifo(const struct cb_entry *e, int flags)
+{
+	CB_AUTO_JUDGED j = CB_JUDGED_NONE;
+
+	if (!e->there || !S_ISFIFO(e->st.st_mode) || (flags & O_ACCMODE) == O_RDONLY ||
+	    (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL))
+		return 0;
+	return judge(e, CB_ACT_CHANGE, S_IFIFO, -1, &j);
+}
+
 void cb_serve_open(struct cb_request *q)
 {
 	int flags = q->call->a != CB_NO_ARG ? cb_arg_int(q, q->call->a) : O_CREAT | O_WRONLY | O_TRUNC;
@@ -266,7 +277,9 @@ void cb_serve_open(struct cb_request *q)
 			return;
 		}
 		if (nameless || is_kernels(&e, flags)) {
-			q->go_on = true;
+			r = judge_fifo(&e, flags);
+			q->go_on = r == 0;
+			cb_request_done(q, r);
 			return;
 		}
 		q->empty = e.there && (flags & O_TRUNC) != 0 && (flags & O_ACCMODE) != O_RDONLY;

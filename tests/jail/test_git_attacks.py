@@ -392,6 +392,18 @@ def test_a_work_tree_whose_name_ends_so(work):
     assert done.returncode == 0, done
 
 
+def test_a_pipe_of_a_protected_name(work):
+    """No mount that is read-only keeps anybody from writing into one."""
+    for name in (".git/hooks/f", "f"):
+        os.mkfifo(work / name)
+        reader = os.open(work / name, os.O_RDONLY | os.O_NONBLOCK)
+        for how in ("os.O_WRONLY", "os.O_RDWR", "os.O_WRONLY | os.O_EXCL", "os.O_WRONLY | os.O_CREAT"):
+            done = inside(work, f"import os; os.write(os.open({name!r}, {how} | os.O_NONBLOCK), b'x')")
+            assert (done.returncode == 0) == (name == "f") == ("Read-only" not in done.stderr), (name, how, done)
+            assert os.read(reader, 9) == (b"x" if name == "f" else b""), (name, how)
+        os.close(reader)
+
+
 @pytest.mark.parametrize("name", [".bzr", "_darcs", ".repo", ".sl", ".pijul", ".fossil-settings", ".github/hooks"])
 def test_folders_of_others(work, name):
     script = "os.makedirs(ref, exist_ok=True); open(ref + '/x', 'w').write(text)"
