@@ -154,6 +154,7 @@ int cb_layer_judge(struct cb_layer *layer, int lower, const char *path, enum cb_
 	if (r == 0 && ret != NULL) {
 		ret->part = judged.part;
 		ret->maker = judged.maker;
+		ret->in_git = judged.in_git;
 	}
 	if (r == -EROFS) {
 		snprintf(reason, sizeof(reason), "workspace.protect, \"%s\": programs outside would act on it",
@@ -497,6 +498,11 @@ static bool is_git_folder(const struct cb_layer *layer, const struct cb_layer_en
 	cb_layer_as_owner(layer, true);
 	if (!found && e->exists && S_ISDIR(e->old.st_mode))
 		found = is_git_in(e->lower, e->name) != 0;
+	if (!found) {
+		CB_AUTO_FD old = openat(e->lower, e->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+		found = cb_git_is_named(e->name, old);
+	}
 	cb_layer_as_owner(layer, false);
 	return found;
 }
@@ -506,14 +512,23 @@ static void keep_closed(const struct cb_layer *layer, struct cb_layer_entry *e)
 {
 	mode_t mode = e->st.st_mode;
 
-	if (!S_ISDIR(mode) || ((mode & 022) == 0 && (mode & 0700) == 0700) ||
-	    (strcasecmp(e->name, ".git") != 0 && !is_git_folder(layer, e)))
+	if (!S_ISDIR(mode) || ((mode & 022) == 0 && (mode & 0700) == 0700) || !is_git_folder(layer, e))
 		return;
 	if (e->exists && S_ISDIR(e->old.st_mode))
 		mode = e->old.st_mode;
 	else
 		mode = (mode & ~(mode_t)022) | 0700;
 	e->st.st_mode = mode;
+}
+
+/* Nor is what is in one opened. */
+static void keep_closed_inside(const struct cb_layer *layer, struct cb_layer_entry *e)
+{
+	if (!e->in_git)
+		return;
+	cb_layer_as_owner(layer, true);
+	e->st.st_mode = cb_git_mode(e->lower, e->name, e->st.st_mode);
+	cb_layer_as_owner(layer, false);
 }
 
 static void see(struct cb_layer *layer, struct cb_layer_entry *e, int depth)
@@ -534,6 +549,7 @@ static void see(struct cb_layer *layer, struct cb_layer_entry *e, int depth)
 	keep_closed(layer, e);
 	r = cb_layer_judge(layer, e->lower, e->path, act_of(e, whiteout), whiteout ? &e->old : &e->st, false, e);
 	if (r == 0 && !whiteout) {
+		keep_closed_inside(layer, e);
 		r = judge_link(layer, e);
 		if (r == -EPERM)
 			return;

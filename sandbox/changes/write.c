@@ -75,7 +75,7 @@ bool cb_layer_same_file(const struct cb_layer *layer, const struct cb_layer_entr
 	cb_layer_as_owner(layer, true);
 	lower = cb_layer_open_file(e->lower, e->name, &b);
 	cb_layer_as_owner(layer, false);
-	if (upper < 0 || lower < 0 || a.st_size != b.st_size || ((a.st_mode ^ b.st_mode) & 0777) != 0 ||
+	if (upper < 0 || lower < 0 || a.st_size != b.st_size || ((e->st.st_mode ^ b.st_mode) & 0777) != 0 ||
 	    a.st_size > COMPARE_MAX)
 		return false;
 	return cb_layer_same_data(upper, lower);
@@ -234,6 +234,7 @@ int cb_layer_write_file(struct cb_layer *layer, const struct cb_layer_entry *e)
 
 	if (r < 0)
 		return r;
+	st.st_mode = e->st.st_mode; /* as it is to be: see overlay_changes.c */
 	cb_unique_name(TEMPORARY, name, sizeof(name));
 	cb_layer_as_owner(layer, true);
 	to = openat(e->lower, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);

@@ -79,6 +79,26 @@ bool cb_git_is_checkout(int self)
 	return S_ISREG(st.st_mode);
 }
 
+bool cb_git_is_named(const char *name, int self)
+{
+	char folded[NAME_MAX + 1];
+	size_t n = cb_name_fold(name, strnlen(name, NAME_MAX), folded);
+
+	return cb_git_is_dot(folded, n) || (cb_git_is_bare_name(folded, n) && !cb_git_is_checkout(self));
+}
+
+mode_t cb_git_mode(int folder, const char *name, mode_t mode)
+{
+	mode_t open = 0;
+	struct stat st;
+
+	if (fstat(folder, &st) == 0 && (st.st_mode & S_ISVTX) == 0)
+		open = st.st_mode;
+	if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISLNK(st.st_mode)) /* a link's says nothing */
+		open |= st.st_mode;
+	return mode & ~((S_IWGRP | S_IWOTH) & ~open);
+}
+
 static int holds(const int folders[2], const char *name)
 {
 	int r = cb_judge_holds(folders[0], name);

@@ -530,8 +530,10 @@ static int judge_self(struct entry *e, const char *name, const char *folded)
 		return refuse(e, ".git");
 	if (e->git != NULL && (e->content >= 0 || !cb_git_allows(e->git, e->git_folded, e->act, e->type)))
 		return refuse(e, ".git");
-	if (e->git != NULL)
+	if (e->git != NULL) {
+		e->ret->in_git = true;
 		e->ret->part = cb_git_part_of(e->git);
+	}
 	if (e->about_git && e->act == CB_ACT_MAKE && cb_git_is_maker(folded))
 		r = judge_maker(e, folded);
 	if (r < 0)
@@ -590,6 +592,7 @@ int cb_judge(const struct cb_judge *judge_, const char *path, enum cb_act act, m
 	ret->maker = false;
 	ret->git_dev = 0;
 	ret->git_ino = 0;
+	ret->in_git = false;
 	ret->part = CB_GIT_OTHER;
 	ret->refused[0] = '\0';
 	if (*path != '\0') {

@@ -75,6 +75,7 @@ struct cb_judged {
 	bool maker;	  /* MAKE: a name that git knows a repository by, see cb_judge_made */
 	dev_t git_dev;	  /* the innermost git folder that the entry lies in; git_ino 0 = none */
 	ino_t git_ino;
+	bool in_git;		    /* it lies in a git folder, see cb_git_mode */
 	enum cb_git_part part;	    /* what the caller has to see to besides */
 	char refused[NAME_MAX + 1]; /* with -EROFS: the pattern of workspace.protect that says so */
 };
@@ -93,6 +94,12 @@ int cb_judge_link(const struct cb_judge *judge, const char *from, const char *to
 		  struct cb_judged *ret_from, struct cb_judged *ret_to);
 /* Whether git would take the folder (two, of which each may be -1, together) for a repository: 1, 0 or negative. */
 int cb_git_is_folder(const int folders[2]);
+/* Whether a folder, `self`, -1 = not made yet, is called as git's are: ".git", or x.git unless git outside has checked
+ * out into it. */
+bool cb_git_is_named(const char *name, int self);
+/* What of a mode an entry of a git folder gets: no other user may write it who could not do so before, and could not
+ * write its folder, `folder`, either. -1 has none. */
+mode_t cb_git_mode(int folder, const char *name, mode_t mode);
 /* After an entry was made whose judgement says `maker`: -EROFS if its folder is a repository now, since somebody else
  * made another part of it meanwhile (two jails in one folder). The caller then takes back what it did. */
 int cb_judge_made(const struct cb_judged *judged);

@@ -4,31 +4,33 @@
  */
 #include "calls.h"
 
+#include "../shared/mounts.h"
+
 #include <cellblock/fd.h>
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 /* Opens the entry itself for an act by descriptor; `link` is what leads to it. */
-static int open_entry(const struct cb_entry *e, int *ret_fd, char link[32])
+static int open_entry(const struct cb_entry *e, struct cb_judged *ret_judged, int *ret_fd, char link[32])
 {
-	CB_AUTO_JUDGED j = CB_JUDGED_NONE;
 	struct stat st;
-	int fd, r = cb_entry_judge_closed(e, CB_ACT_CHANGE, &j);
+	int fd, r = cb_entry_judge_closed(e, CB_ACT_CHANGE, ret_judged);
 
 	if (r < 0)
 		return r;
-	fd = openat(j.parent, j.name[0] != '\0' ? j.name : ".", O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	fd = openat(ret_judged->parent, e->path[0] != '\0' ? ret_judged->name : ".", O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return -errno;
 	*ret_fd = fd;
 	snprintf(link, 32, "self/fd/%d", fd);
+	if (e->itself && !cb_is_same_file(&st, &e->st))
+		return -ESTALE; /* by now another lies where the one that is meant had been found */
 	/* of a file with names elsewhere the attributes are elsewhere, too */
 	return S_ISREG(st.st_mode) ? cb_entry_judge_file(e, &st, 0) : 0;
 }
@@ -48,48 +50,54 @@ void cb_serve_access(struct cb_request *q)
 {
 	int flags = q->call->b != CB_NO_ARG ? cb_arg_int(q, q->call->b) : 0;
 	CB_AUTO_ENTRY e = CB_ENTRY_NONE;
+	CB_AUTO_JUDGED j = CB_JUDGED_NONE;
 	CB_AUTO_FD fd = -1;
 	char link[32];
 	int r;
 
 	if (!cb_entry_find_there(q, (flags & AT_SYMLINK_NOFOLLOW) == 0, &e))
 		return;
-	r = open_entry(&e, &fd, link);
+	r = open_entry(&e, &j, &fd, link);
 	if (r == 0 && faccessat(cb_notify_self.proc, link, cb_arg_int(q, q->call->a) & 7, 0) < 0)
 		r = -errno;
 	cb_request_done(q, r);
 }
 
 /* Also a bare one, a submodule's or a worktree's; one that can't be looked into may be one. */
-static bool is_git_folder(const struct cb_entry *e)
+static bool is_git_folder(const struct cb_judged *j, int fd)
 {
-	CB_AUTO_FD fd = -1;
-
-	if (!S_ISDIR(e->st.st_mode))
-		return false;
-	fd = openat(e->parent, e->itself ? "." : e->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	return fd < 0 || cb_git_is_folder((const int[2]){ fd, -1 }) != 0;
+	return cb_git_is_named(j->name, fd) || cb_git_is_folder((const int[2]){ fd, -1 }) != 0;
 }
 
-/* By its mode the workspace, or a git folder, would be opened to other users, or closed to this one. */
-static bool is_opened_up(const struct cb_entry *e, mode_t mode)
+/* By its mode the workspace, or a git folder, would be opened to other users, or closed to this one; or what is in a
+ * git folder would be opened. Looked at is what is acted on. */
+static int judge_mode(const struct cb_entry *e, const struct cb_judged *j, int fd, mode_t mode)
 {
-	if (mode == (e->st.st_mode & 01777) || ((mode & 022) == 0 && (mode & 0700) == 0700))
-		return false;
-	return e->path[0] == '\0' || strcasecmp(e->name, ".git") == 0 || is_git_folder(e);
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (cb_git_mode_of(j, mode) != mode)
+		return -EROFS;
+	if (!S_ISDIR(st.st_mode) || mode == (st.st_mode & 01777) || ((mode & 022) == 0 && (mode & 0700) == 0700))
+		return 0;
+	return e->path[0] == '\0' || is_git_folder(j, fd) ? -EROFS : 0;
 }
 
 void cb_serve_chmod(struct cb_request *q)
 {
 	mode_t mode = (mode_t)cb_arg_int(q, q->call->a) & 01777;
 	CB_AUTO_ENTRY e = CB_ENTRY_NONE;
+	CB_AUTO_JUDGED j = CB_JUDGED_NONE;
 	CB_AUTO_FD fd = -1;
 	char link[32];
 	int r;
 
 	if (!cb_entry_find_there(q, true, &e))
 		return;
-	r = is_opened_up(&e, mode) ? -EROFS : open_entry(&e, &fd, link);
+	r = open_entry(&e, &j, &fd, link);
+	if (r == 0)
+		r = judge_mode(&e, &j, fd, mode);
 	if (r == 0)
 		r = cb_made_look(fd, "", &e.st);
 	if (r == 0 && syscall(SYS_fchmodat, cb_notify_self.proc, link, mode) < 0) /* by its descriptor */
@@ -100,13 +108,14 @@ void cb_serve_chmod(struct cb_request *q)
 static void change_owner(struct cb_request *q, bool follow)
 {
 	CB_AUTO_ENTRY e = CB_ENTRY_NONE;
+	CB_AUTO_JUDGED j = CB_JUDGED_NONE;
 	CB_AUTO_FD fd = -1;
 	char link[32];
 	int r;
 
 	if (!cb_entry_find_there(q, follow, &e))
 		return;
-	r = open_entry(&e, &fd, link);
+	r = open_entry(&e, &j, &fd, link);
 	if (r == 0)
 		r = cb_made_look(fd, "", &e.st);
 	/* the numbers mean the same: the notifier is in the jail's user namespace */
@@ -137,6 +146,7 @@ void cb_serve_utimens(struct cb_request *q)
 	int flags = cb_arg_int(q, q->call->b);
 	bool follow = (flags & AT_SYMLINK_NOFOLLOW) == 0;
 	CB_AUTO_ENTRY e = CB_ENTRY_NONE;
+	CB_AUTO_JUDGED j = CB_JUDGED_NONE;
 	CB_AUTO_FD fd = -1;
 	struct timespec times[2];
 	char link[32];
@@ -149,7 +159,7 @@ void cb_serve_utimens(struct cb_request *q)
 	}
 	r = at == 0 || cb_caller_read(q, at, times, sizeof(times)) == (ssize_t)sizeof(times) ? 0 : -EFAULT;
 	if (r == 0)
-		r = open_entry(&e, &fd, link);
+		r = open_entry(&e, &j, &fd, link);
 	/* by its descriptor, also of a link */
 	if (r == 0 && S_ISLNK(e.st.st_mode) &&
 	    syscall(SYS_utimensat, fd, "", at != 0 ? times : NULL, AT_EMPTY_PATH) < 0)

@@ -206,6 +206,8 @@ void cb_refused_tell(int error);
 
 /* Whether an entry may be made in any other way than by opening it. */
 int cb_git_make(const struct cb_judged *j);
+/* The mode with which it is made, or that it is given. */
+mode_t cb_git_mode_of(const struct cb_judged *j, mode_t mode);
 /* `fd` is a lock's that this jail has just made. */
 int cb_git_made(const struct cb_judged *j, int fd);
 /* `fd` is the entry's, opened with `flags`. */

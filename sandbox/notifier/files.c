@@ -178,7 +178,7 @@ static int open_new(struct cb_request *q, const struct cb_entry *e, int flags, m
 		r = take_umask(q);
 	if (r == 0) {
 		fd = openat(j.parent, j.name, (flags & OPEN_FLAGS) | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-			    mode & 0777);
+			    cb_git_mode_of(&j, mode & 0777));
 		r = fd < 0 ? -errno : cb_keep_made(e, &j, 0);
 		if (r == 0)
 			r = cb_git_made(&j, fd);
@@ -332,6 +332,17 @@ static bool find_free(struct cb_request *q, int at, int path, bool folder, struc
 	return q->error == 0;
 }
 
+/* As judge_mode() of attributes.c has it; the umask is set. */
+static int make_folder(const struct cb_judged *j, mode_t mode)
+{
+	mode = cb_git_mode_of(j, mode);
+	if (cb_git_is_named(j->name, -1)) {
+		mode = (mode & ~(mode_t)022) | 0700;
+		(void)umask(umask(0) & ~(mode_t)0700); /* the next call that needs one sets it */
+	}
+	return mkdirat(j->parent, j->name, mode) < 0 ? -errno : 0;
+}
+
 void cb_serve_mkdir(struct cb_request *q)
 {
 	CB_AUTO_ENTRY e = CB_ENTRY_NONE;
@@ -344,9 +355,9 @@ void cb_serve_mkdir(struct cb_request *q)
 	r = judge(&e, CB_ACT_MAKE, S_IFDIR, -1, &j);
 	if (r == 0)
 		r = take_umask(q);
-	if (r == 0 && mkdirat(j.parent, j.name, (mode_t)cb_arg_int(q, q->call->a) & 01777) < 0)
-		r = -errno;
-	else if (r == 0)
+	if (r == 0)
+		r = make_folder(&j, (mode_t)cb_arg_int(q, q->call->a) & 01777);
+	if (r == 0)
 		r = cb_keep_made(&e, &j, AT_REMOVEDIR);
 	cb_change_unlock();
 	cb_request_done(q, r);
@@ -374,7 +385,7 @@ void cb_serve_mknod(struct cb_request *q)
 		r = cb_git_make(&j);
 	if (r == 0)
 		r = take_umask(q);
-	if (r == 0 && mknodat(j.parent, j.name, (mode & S_IFMT) | (mode & 0777), 0) < 0)
+	if (r == 0 && mknodat(j.parent, j.name, cb_git_mode_of(&j, mode & (S_IFMT | 0777)), 0) < 0)
 		r = -errno;
 	else if (r == 0)
 		r = cb_keep_made(&e, &j, 0);

@@ -108,6 +108,11 @@ int cb_git_make(const struct cb_judged *j)
 	return j->part == CB_GIT_OTHER ? 0 : -EROFS;
 }
 
+mode_t cb_git_mode_of(const struct cb_judged *j, mode_t mode)
+{
+	return j->in_git ? cb_git_mode(j->parent, j->name, mode) : mode;
+}
+
 int cb_git_made(const struct cb_judged *j, int fd)
 {
 	CB_AUTO_FD own = -1;
@@ -175,7 +180,7 @@ static int put(const struct cb_judged *to, const struct stat *st, const char *da
 	const struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, st->st_mtim };
 	CB_AUTO_FD fd = -1;
 	char name[64];
-	int r = make_file(to->parent, st->st_mode, name, &fd);
+	int r = make_file(to->parent, cb_git_mode_of(to, st->st_mode), name, &fd);
 
 	if (r < 0)
 		return r;

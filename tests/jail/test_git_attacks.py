@@ -390,6 +390,110 @@ def test_a_work_tree_whose_name_ends_so(work):
     git(work, "clone", "-q", ".", "tree.git")
     done = inside(work, "import os; os.mkdir('tree.git/d'); open('tree.git/d/f', 'w').write('x'); open('f.git', 'w')")
     assert done.returncode == 0, done
+    done = inside(work, "import os; os.chmod('tree.git', 0o775); os.chmod('f.git', 0o666)")
+    assert done.returncode == 0 and (work / "tree.git").stat().st_mode & 0o777 == 0o775, done
+
+
+LOCKED = "open(lock, 'xb').write(open('.git/index', 'rb').read()); os.chmod(lock, 0o666); os.rename(lock, '.git/index')"
+OPENED = {
+    "made": "os.mkdir('d'); os.mkdir('d/.git', 0o777)",
+    "a bare one": "os.mkdir('x.git', 0o777)",
+    "an empty one": "os.mkdir('x.git'); os.chmod('x.git', 0o777)",
+    "a folder in it": "os.mkdir('.git/refs/heads/d', 0o777)",
+    "a file in it": "os.close(os.open('.git/MERGE_MSG', os.O_CREAT | os.O_WRONLY, 0o666))",
+    "a node in it": "os.mknod('.git/MERGE_MSG', 0o100666)",
+    "a lock": LOCKED.replace("os.chmod(lock, 0o666)", "pass").replace("lock", "'.git/index.lock'"),
+    "a lock whose mode is set": LOCKED.replace("lock", "'.git/index.lock'"),
+    "a file that becomes the index": LOCKED.replace("lock", "'x'"),
+    **{
+        f"mode of {name}": f"os.chmod('.git/{name}', os.stat('.git/{name}').st_mode & 0o777 | 0o022)"
+        for name in ("index", "HEAD", "refs/heads/main", "packed-refs", "objects", "refs", "refs/heads", "logs")
+    },
+}
+
+
+def open_to_others(work):
+    """What any user could write that is called as git's things are."""
+    found = [p for p in work.rglob("*") if ".git" in str(p.relative_to(work)) and not p.is_symlink()]
+    return {str(p.relative_to(work)) for p in found if p.stat().st_mode & 0o002}
+
+
+@pytest.mark.parametrize("where", [outside, inside])
+@pytest.mark.parametrize("way", OPENED)
+def test_nothing_of_git_s_is_opened_to_others(work, where, way):
+    git(work, "pack-refs", "--all")
+    git(work, "branch", "-f", "main", "HEAD", check=False)
+    git(work, "update-ref", "refs/heads/side", "main")
+    (work / ".git/refs/heads/main").write_bytes(git(work, "rev-parse", "main").stdout)
+    done = where(work, "import os; os.umask(0)\n" + OPENED[way])
+    assert bool(open_to_others(work)) == (where is outside), done
+    assert not way.startswith("mode of") or where is outside or "Read-only file system" in done.stderr, done
+
+
+def test_who_shares_a_repository_goes_on(work):
+    """Where a group may write already it may go on: it could put others into the place of what is there."""
+    for name in (".git", ".git/refs/heads"):
+        (work / name).chmod(0o775)
+    (work / ".git/logs/HEAD").chmod(0o664)
+    script = (
+        "import os; os.umask(0o002); os.mkdir('.git/refs/heads/d'); os.chmod('.git/HEAD', 0o664)\n"
+        "os.chmod('.git/logs/HEAD', 0o660); " + LOCKED.replace("0o666", "0o664").replace("lock", "'.git/index.lock'")
+    )
+    done = inside(work, script)
+    assert done.returncode == 0, done
+    for name in (".git/HEAD", ".git/index", ".git/logs/HEAD", ".git/refs/heads/d"):
+        assert (work / name).stat().st_mode & 0o022 == 0o020, name
+    assert "Read-only" in inside(work, "import os; os.chmod('.git/HEAD', 0o666)").stderr
+
+
+def test_a_git_folder_is_its_owner_s_whatever_the_umask(work):
+    done = inside(work, "import os; os.umask(0o777); os.mkdir('x.git'); os.mkdir('d')")
+    assert done.returncode == 0, done
+    assert [(work / name).stat().st_mode & 0o777 for name in ("x.git", "d")] == [0o700, 0]
+
+
+def test_nothing_of_git_s_is_committed_open(overlay, work):
+    skipped = overlay(
+        "import os; os.umask(0)\n"
+        "for f in ('index', 'HEAD', 'refs/heads/main'): os.chmod('.git/' + f, 0o666)\n"
+        "for f in ('objects', 'refs', 'refs/heads', 'logs'): os.chmod('.git/' + f, 0o777)\n"
+        "for f in ('x.git', 'n/.git', '.git/refs/heads/d'): os.makedirs(f)\n"
+        "open('.git/MERGE_MSG', 'w').close(); open('free', 'w').close()"
+    )
+    assert skipped == {} and open_to_others(work) == set()
+    assert (work / "free").stat().st_mode & 0o777 == 0o666 and (work / "x.git").is_dir()
+    assert (work / ".git/MERGE_MSG").exists() and (work / ".git/refs/heads/d").is_dir()
+
+
+# "p/r" is none, "q/r" is one: by turns either is what the other's path means.
+EXCHANGED = """
+import os, threading
+os.makedirs('p/r')
+top = os.getcwd()
+os.chdir('p/r')
+done = False
+def exchange():
+    while not done:
+        for old, new in (('p', 't'), ('q', 'p'), ('p', 'q'), ('t', 'p')):
+            os.rename(f'{top}/{old}', f'{top}/{new}')
+mover = threading.Thread(target=exchange)
+mover.start()
+for i in range(3000):
+    for mode in 0o777, 0o755:
+        try: os.chmod('.', mode)
+        except OSError: pass
+done = True
+mover.join()
+"""
+
+
+def test_a_git_folder_that_comes_into_another_s_place_is_not_opened(work):
+    git(work, "init", "-q", "--bare", "q/r")
+    was = (work / "q/r").stat()
+    done = inside(work, EXCHANGED)
+    assert done.returncode == 0, done
+    now = (work / "q/r").stat()
+    assert (now.st_ino, now.st_mode, now.st_ctime_ns) == (was.st_ino, was.st_mode, was.st_ctime_ns)
 
 
 def test_a_pipe_of_a_protected_name(work):
