@@ -7,6 +7,7 @@ looked at as text.
 """
 
 import os
+import re
 import shutil
 import socket
 import sys
@@ -66,7 +67,15 @@ def check(cell):
         return f"expected an output of type {wanted['mime']}, got {sorted(mimes_of(cell))} {error}"
     if not error.startswith(wanted.get("error", "")) or bool(error) != ("error" in wanted):
         return f"expected {wanted.get('error', 'no error')}, got {error or 'none'}"
+    if wanted.get("error") == "KernelDiedError" and not undone_alone(cell, error):
+        return f"expected that cell [{cell.execution_count}] alone is undone, got {error}"
     return None
+
+
+def undone_alone(cell, error):
+    """Whether a crash's error says so: the state is that from before this cell, and no other cell is named with it."""
+    before = re.search(r"all variables.* are as they were before cell \[(\d+)\]", error)
+    return before and int(before[1]) == cell.execution_count and not re.search(r"\bcells?\b[^;]* undone", error)
 
 
 def report(notebook):
