@@ -59,6 +59,15 @@ def test_a_state_and_a_count_of_its_own(transactional):
     assert run_in(c, one, "%checkpoint a").content["status"] == "error"
 
 
+def test_generators(c):
+    """OpenSSL's, which seeds itself anew where the process has another number, differs; Python's goes on in each."""
+    assert c.run("import random, ssl\nused = ssl.RAND_bytes(8); random.seed(7)").ok
+    one, two = branch(c), branch(c)
+    ask_both = "ssl.RAND_bytes(8).hex(), random.random()"
+    said = [eval(cell.result) for cell in (c.run(ask_both), run_in(c, one, ask_both), run_in(c, two, ask_both))]
+    assert len({key for key, _ in said}) == 3 and len({n for _, n in said}) == 1, said
+
+
 def test_beside_each_other(c):
     assert c.run("import os\nfor name in 'ab': os.mkfifo('/tmp/' + name)").ok
     one, two = branch(c), branch(c)
