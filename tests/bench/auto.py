@@ -41,7 +41,8 @@ WORK = {
 
 class Session:
     def __init__(self, folder, mode, setup, policy=()):
-        args = [f"--set={each}" for each in (f"transactions.mode={mode}", "limits.memory=8G", *policy)]
+        sets = (f"transactions.mode={mode}", "limits.memory=8G", *policy)
+        args = [each if each.startswith("--") else f"--set={each}" for each in sets]
         self.kernel = Kernel(folder / mode, args=args)
         self.client = Client(self.kernel)
         self.client.ready()
