@@ -12,6 +12,7 @@ import time
 import traceback
 from pathlib import Path
 
+import kernels
 import psutil
 import tiny
 import watch
@@ -40,7 +41,7 @@ class Soak:
             return
         self.told = now
         there = watch.figures(session.kernel)
-        roles = ", ".join(f"{r} {m:.0f} MiB {f} fds" for r, (_, f, m) in there.items())
+        roles = ", ".join(f"{r} {held.mib:.0f} MiB {held.fds} fds" for r, held in there.items())
         elsewhere = {k: len(v) for k, v in self.left.now([]).items() if k != "files"}
         processes = len(session.kernel.family())
         cells, minutes = self.tally.cells, (now - self.tally.began) / 60
@@ -72,7 +73,7 @@ class Soak:
 
     def tell(self, session, error):
         where = f"session {session.number} step {session.step}"
-        again = f"--seed {self.options.seed} --from {session.number} --mode {self.options.mode}"
+        again = f"--seed {self.options.seed} --from {session.number} --mode {session.mode}"
         again += f" --workspace {self.options.workspace} --steps {self.options.steps}"
         say(f"AMISS in {where}; again with {again} --pipeline {self.options.pipeline}")
         say("".join(traceback.format_exception(type(error), error, error.__traceback__, limit=-5)))
@@ -117,7 +118,8 @@ def options(words=None):
     p.add_argument("--sessions", type=int, default=0, help="no more than so many")
     p.add_argument("--steps", type=int, default=120, help="of each session (default 120)")
     p.add_argument("--pipeline", type=int, default=24, help="most cells that are sent at once (default 24)")
-    p.add_argument("--mode", choices=MODES, default="auto", help="transactions.mode; keep = always, and three to undo")
+    mode = "transactions.mode; keep = always, and three to undo (default: in turn from session to session)"
+    p.add_argument("--mode", choices=MODES, help=mode)
     p.add_argument("--workspace", choices=WORKSPACES, default="rw", help="workspace.mode")
     p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="more of the policy")
     p.add_argument("--cells", type=int, default=0, help="instead: so many tiny cells in one session, pipelined")
@@ -128,8 +130,11 @@ def options(words=None):
 
 def main(words=None):
     o = options(words)
-    say(f"seed {o.seed}, mode {o.mode}, workspace {o.workspace}")
-    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
-        if o.cells:
-            return tiny.run(o, Path(folder), say)
-        return Soak(o, Path(folder)).run()
+    say(f"seed {o.seed}, mode {o.mode or 'in turn'}, workspace {o.workspace}")
+    try:
+        with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+            if o.cells:
+                return tiny.run(o, Path(folder), say)
+            return Soak(o, Path(folder)).run()
+    finally:  # no other kernels can come from these
+        kernels.kill_all(watch.zygotes())

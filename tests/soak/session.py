@@ -5,6 +5,7 @@ step's alone, not on how long anything takes; a step that finds something amiss 
 Callers: tests/soak/soak, tests/transactions/test_soak.py.
 """
 
+import json
 import random
 import signal
 import time
@@ -13,7 +14,7 @@ from dataclasses import replace
 import interrupts
 import rawclient
 import watch
-from faults import ANY, DIES, MANY, RAISES, TABLE, UNDO
+from faults import ANY, DIES, MANY, OK, RAISES, TABLE, UNDO
 from judge import LATE, Judge, Sent, ensure
 from managed import Managed
 from world import PEEK, SETUP, World, change, nothing
@@ -52,12 +53,18 @@ def deck(seed, number, size):
     return cards[first : first + size]
 
 
+def in_turn(number):
+    """The mode of a session, where none is asked for; so that in time each mode meets each of ENDS."""
+    return list(MODES)[(number + number // 12) % len(MODES)]
+
+
 class Session(Judge):
     def __init__(self, folder, options, number, tally, left):
-        super().__init__(options.mode, options.workspace == "overlay", tally)
+        super().__init__(options.mode or in_turn(number), options.workspace == "overlay", tally)
         self.seed, self.number, self.steps, self.left = options.seed, number, options.steps, left
         self.most = options.pipeline
-        sets = [*LIMITS, *MODES[options.mode], f"workspace.mode={options.workspace}", *options.set]
+        sets = [*LIMITS, *MODES[self.mode], f"workspace.mode={options.workspace}"]
+        sets += ["env.set=" + json.dumps({"CELLBLOCK_SOAK": watch.MARK}), *options.set]
         args = [word for each in sets for word in ("--set", each)]
         self.kernel = Managed(folder, args)
         self.step, self.client, self.tick = 0, None, lambda session: None
@@ -144,7 +151,9 @@ class Session(Judge):
         for _ in range(5):  # as many copies as there ever are
             self.look()
         self.client.request("cellblock_list_checkpoints_request", {}, timeout=LATE)  # the last one is there by then
-        return watch.settled(self.kernel)
+        now = watch.settled(self.kernel)
+        outside = self.left.now([self.kernel.tmp, self.kernel.run_folder])
+        return {**now, **{k: watch.Held(frozenset(v)) for k, v in outside.items() if k != "shared memory"}}
 
     def restart(self, now=True):
         family = []
@@ -287,8 +296,8 @@ class Session(Judge):
             self.start_over()
 
     def kill(self, rng):
-        """One process of the jail, from outside, between cells or while one runs."""
-        role, busy = rng.choice(["twin", "guest", "pid 1", "notifier"]), rng.random() < 0.5
+        """One process of the jail, or the zygote, from outside, between cells or while one runs."""
+        role, busy = rng.choice(["twin", "guest", "pid 1", "notifier", "zygote"]), rng.random() < 0.5
         number = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGSTOP])
         number = signal.SIGKILL if role != "guest" else number
         self.tally.kinds[f"kill: {role}{' busy' if busy else ''}"] += 1
@@ -307,19 +316,22 @@ class Session(Judge):
                 pass
         if role in ("guest", "pid 1"):
             ensure(found, "no", role)
+        if role == "zygote" and not found:
+            self.tally.kinds["there was no zygote yet"] += 1
         if role != "guest":  # cells run until pid 1 has gone; what a notifier had before it, fails
             watch.wait_gone(found, f"{role} that was killed")
         if role == "twin":
             self.line.names.clear()
             self.loose = True
-        if busy and role in ("twin", "notifier"):
+        if busy and role in ("twin", "notifier", "zygote"):
             self.client.stop_hard(sent.id, LATE)
         if busy:
             sent.end = ANY if role == "guest" else sent.end
             self.judge(sent, self.collect([sent])[0])
         else:
             self.loose |= role == "guest"  # there was no copy from behind the last cell yet
-            self.one(Sent("None", nothing, end=ANY, takes_all=role == "pid 1", interrupted=True))
+            end = OK if role == "zygote" else ANY  # a kernel that has come from it does not notice
+            self.one(Sent("None", nothing, end=end, takes_all=role == "pid 1", interrupted=role != "zygote"))
         if self.line.now is None:
             self.start_over()
 

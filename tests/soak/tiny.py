@@ -53,7 +53,7 @@ def run(options, folder, say):
                 before = session.settled()
             if time.monotonic() - told > TOLD:
                 told = time.monotonic()
-                figures = {r: f"{m:.1f} MiB {f} fds" for r, (_, f, m) in watch.figures(session.kernel).items()}
+                figures = {r: f"{h.mib:.1f} MiB {h.fds} fds" for r, h in watch.figures(session.kernel).items()}
                 say(f"{tally.cells} cells, {tally.cells / (told - began):.0f} a second, {figures}")
         after = session.settled()
         ensure(not watch.grown(before or after, after), watch.grown(before or after, after))

@@ -6,26 +6,32 @@ the same machine. Callers: session.py, tests/soak/soak.
 
 import os
 import time
+import uuid
 from pathlib import Path
+from typing import NamedTuple
 
 import kernels
 import psutil
 
 ROLES = {"cellblock": "supervisor", "cellblock-jail": "broker", "cellblock-init": "pid 1"}
-ROLES["cellblock-names"] = "notifier"
+ROLES |= {"cellblock-names": "notifier", "cellblock-job": "helper", "cellblock-twin": "twin"}
+ENDURING = ("supervisor", "broker")  # one that comes in the place of another is held against that
+MARK = uuid.uuid4().hex  # in the environment of our zygotes, so that other kernels have others
 GROUPS = Path("/sys/fs/cgroup")
 MIB = 1 << 20
 MEMORY_MAX = 12  # MiB that a process may have grown by
 FILES_MAX = 12  # descriptors; a copy of Python has five, and there are one or two more at times
+TWINS_MAX = 2  # more of them: auto may have had none yet, and one that was dropped is still about to end
 
 
 def role_of(process):
-    name = process.name()
-    return "twin" if name.startswith("cellblock-twin") else ROLES.get(name, "guest")
+    return ROLES.get(process.name(), "guest")
 
 
 def find(kernel, role):
     """The processes of that role below a kernel, the kernel's own among them; a guest's children are guests too."""
+    if role == "zygote":
+        return zygotes()
     found = []
     for p in [psutil.Process(kernel.pid), *kernel.family()]:
         try:
@@ -49,8 +55,20 @@ def guest(kernel):
     return found
 
 
+def zygotes():
+    """Those that wait for our kernels; while one still loads it is not told from others."""
+    mark = f"\0CELLBLOCK_SOAK={MARK}".encode()
+    return [psutil.Process(pid) for pid in psutil.pids() if kernels.is_zygote(pid, mark)]
+
+
+class Held(NamedTuple):
+    which: frozenset  # pids, or names
+    fds: int = 0
+    mib: float = 0.0  # of the largest
+
+
 def figures(kernel):
-    """{role: (processes, descriptors, MiB)} of supervisor, broker, pid 1 and notifier."""
+    """{role: Held} of all processes but the guest and what cells have started."""
     found = {}
     for role in ROLES.values():
         for p in find(kernel, role):
@@ -59,22 +77,24 @@ def figures(kernel):
                     fds = p.num_fds()
                 except psutil.AccessDenied:  # not dumpable, and we are not root
                     fds = 0
-                so_far = found.get(role, (0, 0, 0.0))
+                so_far = found.get(role, Held(frozenset()))
                 mib = p.memory_info().rss / MIB
-                found[role] = (so_far[0] + 1, so_far[1] + fds, max(so_far[2], mib))
+                found[role] = Held(so_far.which | {p.pid}, so_far.fds + fds, max(so_far.mib, mib))
             except psutil.NoSuchProcess:
                 pass
     return found
 
 
 def grown(before, after):
-    """What is not flat, in words."""
+    """What is not flat, in words. What a twin holds is the guest's."""
     words = []
-    for role in ("supervisor", "broker"):
-        if role in before and role in after:
-            (p0, f0, m0), (p1, f1, m1) = before[role], after[role]
-            if p1 > p0 or f1 > f0 + FILES_MAX or m1 > m0 + MEMORY_MAX:
-                words.append(f"{role} {p0} processes, {f0} descriptors, {m0:.1f} MiB -> {p1}, {f1}, {m1:.1f}")
+    for role, b in after.items():
+        a = before.get(role, Held(frozenset()))
+        more = len(b.which) - len(a.which) - (TWINS_MAX if role == "twin" else 0)
+        same = role in ENDURING or (role != "twin" and a.which == b.which)
+        if more > 0 or (same and (b.fds > a.fds + FILES_MAX or b.mib > a.mib + MEMORY_MAX)):
+            words.append(f"{role} {len(a.which)}, {a.fds} descriptors, {a.mib:.1f} MiB -> ")
+            words[-1] += f"{len(b.which)}, {b.fds}, {b.mib:.1f}: {sorted(b.which)}"
     return words
 
 
@@ -117,10 +137,12 @@ def wait_gone(processes, what):
 
 
 def settled(kernel, moments=50):
-    """The figures, once there is one of each role."""
+    """The figures, once there is one of each role, and no helper; a notifier that was killed has gone for good."""
     for _ in range(moments):
         now = figures(kernel)
-        if all(now.get(role, (0,))[0] == 1 for role in ("supervisor", "broker")):
+        number = {role: len(now[role].which) if role in now else 0 for role in ROLES.values()}
+        one = all(number[role] == 1 for role in (*ENDURING, "pid 1"))
+        if one and number["notifier"] <= 1 and number["helper"] == 0:
             break
         time.sleep(0.02)
     return now

@@ -45,6 +45,39 @@ def test_what_is_amiss_is_told(command, capsys, monkeypatch):
     assert "AMISS in session 0 step 0" in said and "--seed 1 --from 0" in said, said
 
 
+def test_what_is_not_flat_is_told(command):
+    """Each role, and what lies outside; a process that has come in the place of another may be larger."""
+    import watch
+
+    def held(*which, fds=10, mib=20.0):
+        return watch.Held(frozenset(which), fds, mib)
+
+    before = {"supervisor": held(1), "broker": held(2), "pid 1": held(3), "notifier": held(4), "twin": held(5)}
+    before |= {"groups": held("cellblock-1"), "mounts": held(), "files": held("a")}
+    assert not watch.grown(before, before)
+    later = {role: held(*b.which, fds=10 + watch.FILES_MAX, mib=20 + watch.MEMORY_MAX) for role, b in before.items()}
+    assert not watch.grown(before, later)
+    for role in ("supervisor", "broker", "pid 1", "notifier"):
+        for more in ({"fds": 23}, {"mib": 32.1}, {"which": {*before[role].which, 9}}):
+            found = watch.grown(before, {**before, role: before[role]._replace(**more)})
+            assert [words.startswith(role) for words in found] == [True], (role, more)
+        jump = watch.grown(before, {**before, role: held(9, fds=99, mib=99)})
+        assert bool(jump) == (role in ("supervisor", "broker")), role
+    for role, more in {"groups": ("cellblock-2", "cellblock-1"), "mounts": ("/x",), "files": ("a", "b")}.items():
+        assert watch.grown(before, {**before, role: held(*more)}), role
+    assert watch.grown(before, {**before, "helper": held(8)})
+    assert watch.grown(before, {**before, "twin": held(5, 6, 7, 8)})
+    assert not watch.grown(before, {**before, "twin": held(6, 7, 8, fds=99, mib=999)})
+
+
+def test_sessions_take_turns(command):
+    """Each mode meets each end."""
+    session = sys.modules["session"]
+    met = {(session.in_turn(n), session.ENDS[n % len(session.ENDS)]) for n in range(24)}
+    assert len(met) == len(session.MODES) * len(session.ENDS) and command.options([]).mode is None
+    assert len({session.in_turn(n) for n in range(4)}) == 4
+
+
 def test_the_cell_that_sets_up_is_undone_with_the_others(command):
     """Where copies are dear a failure can undo all cells that there were: then the model begins anew."""
     import world
