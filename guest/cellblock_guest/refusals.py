@@ -10,6 +10,7 @@ import os
 import re
 import stat
 import sys
+from itertools import islice
 
 from . import context
 
@@ -18,6 +19,7 @@ _NETWORK = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EADDRNO
 _SOCKETS = {errno.EPERM, errno.EACCES, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT}
 _FORKS = {"fork", "_fork_exec", "_execute_child", "_launch", "spawnv_passfds", "_spawn_process", "_posix_spawn"}
 _DEPTH = 20
+_LOOKED_AT = 1000  # files after each cell
 _GIT_MAKERS = {"HEAD", "objects", "refs", "commondir"}  # what git knows a repository by, whatever its name
 # What a jail has of its own or of the system; and which of these, and above them, are nobody's project.
 _SYSTEM = ("/tmp", "/var", "/dev", "/proc", "/sys", "/usr", "/bin", "/sbin", "/etc", "/run", "/nix", "/gnu")
@@ -305,8 +307,7 @@ class Refusals:
         if not path or not workspace:
             return None
         if _below(path, workspace):
-            note = self.says.get("workspace.note")
-            return note and "workspace.path: " + note
+            return self._is_empty()
         if self._outside(path):
             return self._lies_outside(path)
         if self.home and _below(path, self.home):
@@ -316,19 +317,28 @@ class Refusals:
             )
         return None
 
+    def _is_empty(self):
+        """What is said of a workspace that can't be shown: in its place there is an empty folder in memory."""
+        note = self.says.get("workspace.note")
+        return note and "workspace.path: " + note
+
     def _unseen_entry(self):
-        """A module that is not found, while the search path has folders that can't be seen."""
+        """A module that is not found, while it may lie beside the notebook in a workspace that can't be shown, or the
+        search path has folders that can't be seen."""
+        if self._is_empty():
+            return self._is_empty()
         for entry in sys.path:
             if entry and isinstance(entry, str) and self._outside(os.path.abspath(entry)):
                 return self._lies_outside(os.path.abspath(entry), " of sys.path")
         return None
 
     def _in_memory(self):
-        """How much there is in a workspace that is a file system of its own."""
+        """How much there is in a workspace that is a file system of its own, and the state of its first files."""
+        workspace = self.says["workspace"]
         try:
-            if os.path.ismount(self.says["workspace"]):
-                s = os.statvfs(self.says["workspace"])
-                return s.f_blocks - s.f_bfree, s.f_files - s.f_ffree
+            if os.path.ismount(workspace):
+                s = os.statvfs(workspace)
+                return s.f_blocks - s.f_bfree, s.f_files - s.f_ffree, set(islice(_states(workspace), _LOOKED_AT))
         except OSError:
             pass
         return None
@@ -338,8 +348,9 @@ class Refusals:
         by whom ever, is said to be lost."""
         if self._written is None:
             return
-        before, self._written = self._written, self._in_memory()
-        if self._written and (self._written[0] > before[0] or self._written[1] > before[1]):
+        (blocks, files, states), self._written = self._written, self._in_memory()
+        now = self._written
+        if now and (now[0] > blocks or now[1] > files or now[2] - states):
             print(
                 "[cellblock] workspace.path: what was written is lost. %s" % self.says["workspace.note"],
                 file=sys.stderr,
@@ -397,6 +408,8 @@ class Refusals:
                 return self._network(_NO_MACHINES if "unreachable" in line else _NO_NAMES)
             number = next((n for n in (errno.ENOENT, errno.EROFS, errno.EACCES) if os.strerror(n) in line), None)
             paths = [word for word in re.findall(_WORD, line) if "/" in word and not word.startswith("//")]
+            if number == errno.ENOENT and self._is_empty():  # a file beside the notebook is a word like others
+                paths = paths or [os.curdir]
             if number is None or not paths:
                 continue
             path = os.path.abspath(paths[-1])
@@ -419,6 +432,25 @@ def size(n):
     if n < 1 << 20:
         return "%d%s" % (n, units[0])
     return "%.1fG" % (n * 1024 ** (5 - len(units)) / (1 << 30))
+
+
+def _states(top):
+    """Of each file in a file system: what differs after it was written or made anew. Folders count as there or not."""
+    folders, device = [top], os.lstat(top).st_dev
+    for folder in folders:
+        try:
+            with os.scandir(folder) as entries:
+                for each in entries:
+                    st = each.stat(follow_symlinks=False)
+                    if st.st_dev != device:
+                        continue
+                    if stat.S_ISDIR(st.st_mode):
+                        folders.append(each.path)
+                        yield (st.st_ino,)
+                    else:
+                        yield st.st_ino, st.st_size, st.st_ctime_ns
+        except OSError:  # removed meanwhile, or closed to us
+            pass
 
 
 def _tasks():

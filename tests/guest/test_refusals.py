@@ -123,6 +123,66 @@ def test_a_cure_that_was_taken_is_not_named(new_guest):
     assert "/srv/group/x lies outside" in said and "mounts adds" in said and "--project" not in said
 
 
+def in_an_empty_folder(new_guest, folder):
+    """In a home, which can't be a workspace."""
+    says = {"workspace": str(folder), "workspace.mode": "tmpfs", "workspace.note": "this is an empty folder"}
+    return new_guest(env={"CELLBLOCK_POLICY_SAYS": json.dumps(says)}, cwd=str(folder))
+
+
+def test_what_is_missed_in_an_empty_folder(new_guest, tmp_path):
+    guest = in_an_empty_folder(new_guest, tmp_path)
+    for code in ("open('data.csv')", "import helper"):
+        said = text_of(guest.run(code))
+        assert said.count("[cellblock] workspace.path: this is an empty folder") == 1, (code, said)
+    for code in ("1 / 0", "open('/tmp/no-such-file')"):
+        assert "[cellblock]" not in text_of(guest.run(code)), code
+
+
+@pytest.mark.usefixtures("ipython")
+def test_what_commands_miss_in_an_empty_folder(new_guest, tmp_path):
+    guest = in_an_empty_folder(new_guest, tmp_path)
+    for command in ("cat data.csv", "ls 'a b'", "cp %s/x ." % tmp_path):
+        said = guest.run("!" + command).stderr
+        assert said.count("[cellblock] workspace.path: this is an empty folder") == 1, (command, said)
+    for command in ("false", "cat /tmp/no-such-file", "echo 'No such file or directory'"):
+        assert "[cellblock]" not in guest.run("!" + command).stderr, command
+    assert guest.run("%cd -q /tmp").ok
+    assert "[cellblock]" not in guest.run("!cat no-such-file").stderr, "it is in another folder"
+
+
+STATES = """import os
+from itertools import islice
+from cellblock_guest.refusals import _states
+def write(path, text='x', mode='w'):
+    with open(path, mode) as f:
+        f.write(text)
+def news():
+    global states
+    before, states = states, set(_states('.'))
+    return len(states - before)
+os.makedirs('folder/below')
+write('file'), write('folder/below/file')
+states = set(_states('.'))
+len(states)"""
+
+
+def test_states_of_files(guest, tmp_path):
+    """What tells that something was written where it takes no more room."""
+    assert guest.run(f"import os; os.chdir({str(tmp_path)!r})").ok
+    assert guest.run(STATES).result == "4"
+    for code, news in {
+        "open('file').read(), os.listdir('folder')": 0,
+        "write('file', 'y', 'a')": 1,
+        "write('folder/below/file', 'y', 'a')": 1,
+        "os.remove('file'); write('file', 'xy')": 1,
+        "os.remove('file')": 0,
+        "os.symlink('/', 'link')": 1,
+        "os.mkdir('other')": 1,
+    }.items():
+        assert guest.run(code + "; print(news())").stdout == f"{news}\n", code
+    assert guest.run("len(list(islice(_states('.'), 2)))").result == "2"
+
+
 COMMANDS = {
     "no name": ("echo 'curl: (6) Could not resolve host: x'; exit 6", 'network.mode is "none": names of other'),
     "no network": ("echo 'ssh: connect: Network is unreachable'; exit 1", 'network.mode is "none": other machines'),

@@ -112,11 +112,20 @@ def test_a_home_that_is_an_empty_folder_says_so_each_time(start, nothing_left):
     c = start(workspace=home, env={"HOME": str(home)}).client
     c.run("1")  # the first cell says so in any case
     for _ in range(2):
-        assert "is an empty folder in memory" in said(c.run("open('data.csv')"))
-    for code in ("open('out', 'w').close()", "open('out', 'a').write('x' * 10000)", "!echo x > other"):
+        for code in ("open('data.csv')", "import helper", "!cat data.csv"):
+            assert "is an empty folder in memory" in said(c.run(code)), code
+    for code in (
+        "open('out', 'w').close()",
+        "open('out', 'a').write('x' * 10000)",
+        "!echo x > other",
+        "!echo y > other",  # what was there before takes no more room
+        "open('out', 'a').write('x')",
+        "import os; os.remove('out'); open('out', 'w').write('x' * 10001)",
+    ):
         cell = c.run(code)
         assert cell.ok and "what was written is lost" in cell.text("stderr"), code
-    assert c.run("open('/tmp/x', 'w').write('x')").text("stderr") == ""
+    for code in ("open('/tmp/x', 'w').write('x')", "open('other').read()", "os.remove('out')"):
+        assert c.run(code).text("stderr") == "", code
     # of a wheel: what its first start keeps
     assert {p.name for p in home.iterdir()} - {".cache"} == {"data.csv"}
 
