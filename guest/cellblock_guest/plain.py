@@ -3,6 +3,7 @@
 import ast
 import builtins
 import linecache
+import os
 import sys
 import types
 from codeop import Compile
@@ -196,12 +197,36 @@ class PlainShell:
         builtins._ = value
         self.guest.send_result(self.guest.with_value(data, value) if self.value_wanted else data, metadata)
 
-    def display(self, *values, display_id=None, **_ignored):
-        """display(value, …): shows values as rich output."""
+    def display(
+        self,
+        *values,
+        metadata=None,
+        transient=None,
+        display_id=None,
+        raw=False,
+        clear=False,
+        update=False,
+        **_ignored,
+    ):
+        """display(value, …): shows values as rich output, as IPython's does. With raw=True they are dicts of MIME types
+        already. With a display_id it gives a handle, whose update(value) shows another value in that place."""
+        transient = dict(transient or {})
+        if display_id:
+            display_id = os.urandom(16).hex() if display_id is True else str(display_id)
+            transient["display_id"] = display_id
+        if update and "display_id" not in transient:
+            raise TypeError("display_id required for update_display")
+        if not values and display_id:  # a place to be filled later
+            values, raw = [{}], True
+        if clear:
+            self.guest.send_display("clear_output", {"wait": True})
         for value in values:
-            data, metadata = self.format(value)
-            transient = {"display_id": str(display_id)} if display_id else {}
-            self.guest.send_display("display_data", {"data": data, "metadata": metadata, "transient": transient})
+            if raw and not isinstance(value, dict):
+                raise TypeError("data must be a dict, got: %r" % (value,))
+            data, found = (value, {}) if raw else self.format(value)
+            content = {"data": data, "metadata": _merged(found, metadata or {}), "transient": transient}
+            self.guest.send_display("update_display_data" if update else "display_data", content)
+        return _Handle(self, display_id) if display_id else None
 
     def ask_exit(self):
         self._payload.append({"source": "ask_exit", "keepkernel": False})
@@ -291,6 +316,29 @@ class PlainShell:
 
 
 _NOTHING = object()
+
+
+def _merged(one, other):
+    """Metadata, level by level; of two values the other's."""
+    if not (isinstance(one, dict) and isinstance(other, dict)):
+        return other
+    return {**one, **{key: _merged(one.get(key), value) for key, value in other.items()}}
+
+
+class _Handle:
+    """The place of a display, to show something else in it."""
+
+    def __init__(self, shell, display_id):
+        self._shell, self.display_id = shell, display_id
+
+    def __repr__(self):
+        return "<DisplayHandle display_id=%s>" % self.display_id
+
+    def display(self, value, **how):
+        self._shell.display(value, display_id=self.display_id, **how)
+
+    def update(self, value, **how):
+        self._shell.display(value, display_id=self.display_id, update=True, **how)
 
 
 class _Exit:

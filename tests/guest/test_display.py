@@ -33,12 +33,46 @@ Bundle()"""
     assert content["metadata"] == {"application/json": {"expanded": True}}
 
 
-def test_display_id_and_update(guest, ipython):
+def test_display_id_and_update(guest):
     result = guest.run("h = display('one', display_id='here')\nh.update('two')")
     shown, updated = result.of("DISPLAY_DATA", "UPDATE_DISPLAY_DATA")
     assert shown.kind == "DISPLAY_DATA" and updated.kind == "UPDATE_DISPLAY_DATA"
     assert shown.content["transient"] == updated.content["transient"] == {"display_id": "here"}
     assert updated.content["data"]["text/plain"] == "'two'"
+
+
+HTML = "{'text/html': '<b>x</b>', 'text/plain': 'x'}"
+
+
+def test_display_of_what_is_a_bundle_already(guest):
+    content = guest.run(f"display({HTML}, raw=True, metadata={{'a': 1}})").of("DISPLAY_DATA")[0].content
+    assert content["data"]["text/html"] == "<b>x</b>" and content["data"]["text/plain"] == "x"
+    assert content["metadata"] == {"a": 1}
+    assert guest.run("display(1, raw=True)").error["ename"] == "TypeError"
+
+
+def test_metadata_of_a_display(guest):
+    code = """class Bundle:
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        return {'text/plain': 'bundle'}, {'text/plain': {'own': 1, 'both': 1}}
+display(Bundle(), metadata={'text/plain': {'both': 2}, 'more': 3})"""
+    content = guest.run(code).of("DISPLAY_DATA")[0].content
+    assert content["metadata"] == {"text/plain": {"own": 1, "both": 2}, "more": 3}
+
+
+def test_display_updates_an_earlier_one(guest):
+    shown, updated = guest.run(
+        "h = display(display_id=True, transient={'a': 1})\ndisplay(2, display_id=h.display_id, update=True)"
+    ).of("DISPLAY_DATA", "UPDATE_DISPLAY_DATA")
+    assert (shown.kind, updated.kind) == ("DISPLAY_DATA", "UPDATE_DISPLAY_DATA")
+    assert updated.content["data"]["text/plain"] == "2" and shown.content["transient"].pop("a") == 1
+    assert updated.content["transient"] == shown.content["transient"] and shown.content["transient"]["display_id"]
+    again = guest.run("h.update(3)").of("UPDATE_DISPLAY_DATA")[0].content
+    assert again["data"]["text/plain"] == "3" and again["transient"] == shown.content["transient"]
+    assert guest.run("display(1, update=True)").error["ename"] == "TypeError"
+    cleared = guest.run("display(1, clear=True)")
+    assert [f.kind for f in cleared.frames][:2] == ["CLEAR_OUTPUT", "DISPLAY_DATA"]
+    assert guest.run("display(1)").result is None
 
 
 def test_clear_output(guest, ipython):
