@@ -168,12 +168,26 @@ def test_a_connections_own_session_that_ended_is_told_by_the_next_reply(serve, t
     serve(body, *words, env=dict(os.environ))
 
 
+class Nothing:
+    async def close(self):
+        pass
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_longest_unused_makes_room_unless_it_is_the_connections_own(shared):
+    async def main():
+        sessions = Sessions(Nothing, 2, 3600, shared)
+        first, second = await sessions.get(None), await sessions.get("new")
+        first.used, second.used = 1, 2
+        third = await sessions.get("new")
+        assert set(sessions._all) == {second.name if shared else first.name, third.name}
+        await sessions.close()
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_connections_own_session_that_ended_is_told_once(shared):
-    class Nothing:
-        async def close(self):
-            pass
-
     async def main():
         sessions = Sessions(Nothing, 8, 0.001, shared)
         first, other = await sessions.get(None), await sessions.get("new")

@@ -86,8 +86,8 @@ class Sessions:
             if not name and not self._shared and self._default in self._all:
                 return self._all[self._default]
             session = await self._new()
-            if not name:
-                if not self._shared and self._default is not None:
+            if not name and not self._shared:  # of many clients no session is anyone's own
+                if self._default is not None:
                     session.note = ANEW.format(self._lifetime)
                 self._default = session.name
             return session
