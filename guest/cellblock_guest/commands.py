@@ -1,8 +1,9 @@
 """`!command`: runs in a terminal of its own, shows what it writes as it comes, and asks the user when it waits for
 input.
 
-stdout and stderr are one, in their true order, and lines end in "\\n". Whether the command waits is seen in /proc; a
-command of a cell that may not ask reads end-of-file, as does every command where /proc does not tell.
+stdout and stderr are one, in their true order, and lines end in "\\n". Whether the command waits is seen in /proc, and
+for what in its memory; a command of a cell that may not ask reads end-of-file, as does every command where /proc does
+not tell.
 """
 
 import codecs
@@ -20,7 +21,10 @@ _QUIET_MS = 100  # without output for so long: it may be waiting for input
 _SHOWN_MAX = 4000  # of what it wrote last
 _GRACE = 2.0  # seconds from Ctrl-C to the kill
 _READ = {"x86_64": ("0",), "aarch64": ("63",)}.get(os.uname().machine, ())
-_WAIT = {"x86_64": ("7", "23", "270", "271"), "aarch64": ("72", "73")}.get(os.uname().machine, ())  # poll, select
+_POLL = {"x86_64": ("7", "271"), "aarch64": ("73",)}.get(os.uname().machine, ())
+_SELECT = {"x86_64": ("23", "270"), "aarch64": ("72",)}.get(os.uname().machine, ())
+_pollfd = struct.Struct("ihh")
+_FDS_MAX = 1024  # of those that somebody waits for
 _EOF, _INTERRUPT = b"\x04", b"\x03"
 
 
@@ -100,7 +104,7 @@ class Command:
         return text[same:] if whole else text
 
     def _waits(self):
-        """True if a process in the terminal's foreground reads it, or waits for something behind a prompt."""
+        """True if a process in the terminal's foreground reads it, or waits for it, among others, behind a prompt."""
         try:
             group = os.tcgetpgrp(self._terminal)
         except OSError:
@@ -111,13 +115,23 @@ class Command:
                     continue
                 call = _syscall(pid)
                 if call and call[0] in _READ:
-                    if os.readlink("/proc/%s/fd/%d" % (pid, int(call[1], 16))) in (self._name, "/dev/tty"):
-                        return True
-                elif call and call[0] in _WAIT and not self._at_line_start:
+                    waited_for = [int(call[1], 16)]
+                elif call and not self._at_line_start:
+                    waited_for = _waited_for(pid, call)
+                else:
+                    continue
+                if any(self._is_its(pid, fd) for fd in waited_for):
                     return True
             except (OSError, ValueError):
                 continue
         return False
+
+    def _is_its(self, pid, fd):
+        """Whether the terminal is what a process has there."""
+        try:
+            return os.readlink("/proc/%s/fd/%d" % (pid, fd)) in (self._name, "/dev/tty")
+        except OSError:
+            return False
 
     def _answer(self):
         prompt = self._guest.prompt
@@ -127,12 +141,19 @@ class Command:
             lines, echo = mode & termios.ICANON, mode & termios.ECHO  # without lines the program echoes itself
             text = prompt.getpass("") if lines and not echo else prompt.input("")
         except (EOFError, NotImplementedError):
-            os.write(self._terminal, _EOF)
+            if self._takes():
+                os.write(self._terminal, _EOF)
             return
         self._echo = text + "\n" if lines and echo else ""
         data = text.encode("utf-8", "replace") + b"\n"
         while data:
             data = data[os.write(self._terminal, data) :]
+
+    def _takes(self):
+        """Whether a write would not wait: nobody may read what is written."""
+        poll = select.poll()
+        poll.register(self._terminal, select.POLLOUT)
+        return bool(poll.poll(0))
 
     def _stop(self):
         """As Ctrl-C in a terminal; what does not obey is killed."""
@@ -178,3 +199,24 @@ def _syscall(pid):
         return words if words and words[0] != "running" else ("running",)
     except OSError:
         return None
+
+
+def _waited_for(pid, call):
+    """The fds that a process waits to read in a call of poll or select; none for any other call."""
+    if call[0] in _POLL:
+        address, count = int(call[1], 16), min(int(call[2], 16), _FDS_MAX)
+        fds = _pollfd.iter_unpack(_memory(pid, address, count * _pollfd.size))
+        return [fd for fd, events, _ in fds if events & select.POLLIN]
+    if call[0] in _SELECT:
+        count, address = min(int(call[1], 16), _FDS_MAX), int(call[2], 16)
+        bits = int.from_bytes(_memory(pid, address, (count + 7) // 8), "little") if address else 0
+        return [fd for fd in range(count) if bits >> fd & 1]
+    return []
+
+
+def _memory(pid, address, size):
+    with open("/proc/%s/mem" % pid, "rb", 0) as f:
+        data = os.pread(f.fileno(), size, address)
+    if len(data) != size:
+        raise OSError
+    return data

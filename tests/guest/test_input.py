@@ -141,6 +141,30 @@ def test_command_that_reads(guest, ipython, command, shown, hidden):
     assert result.ok and re.sub(r"\x1b\[\?2004[lh]\r?", "", result.stdout).replace("\r", "") == shown
 
 
+SLEEPS = {
+    "poll": "subprocess.run(['sleep', '1'], capture_output=True)",
+    "select": "select.select([os.pipe()[0]], [], [0], 1)",
+}
+
+
+@pytest.mark.parametrize("wait", sorted(SLEEPS))
+@pytest.mark.parametrize("may", [True, False], ids=["may", "may not"])
+def test_command_that_waits_for_something_else(guest, ipython, wait, may):
+    """Behind a line that is not at its end, as progress bars leave it. Nobody is asked, and nothing is typed."""
+    asked = []
+    code = "import os, select, subprocess, sys, termios, tty; tty.setcbreak(0); %s; " % SLEEPS[wait]
+    code += "print(select.select([0], [], [], 0)[0])"
+    result = guest.run("!printf 'x '; /usr/bin/python3 -c \"%s\"" % code, on_input=asked.append, allow_stdin=may)
+    assert (asked, result.stdout) == ([], "x []\n")
+
+
+@pytest.mark.parametrize("call", ["select.select([5, 0], [], [])", "p = select.poll(); p.register(0); p.poll()"])
+def test_command_that_waits_for_the_terminal_among_others(guest, ipython, call):
+    code = "import os, select; os.dup2(os.pipe()[0], 5); %s; print(input())" % call
+    result = guest.run("!printf 'x '; /usr/bin/python3 -c '%s'" % code, on_input=lambda c: "Ada")
+    assert result.stdout == "x Ada\n"
+
+
 def test_command_that_may_not_ask_reads_end_of_file(guest, ipython):
     """In ipykernel it hangs until an interrupt."""
     result = guest.run("!read x; echo status $?; cat; echo end")
