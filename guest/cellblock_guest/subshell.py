@@ -236,7 +236,7 @@ class Subshell(Lane):
             _interrupt_children(self.task)
             if before:
                 start_deaf(self._leave, request, before)
-            if self.kind == W.EXECUTE and self._followed != request:
+            if self._followed != request:
                 self._followed = request
                 start_deaf(self._follow, request)
 

@@ -134,8 +134,8 @@ enum cb_wire_id {
  *                 ended: {"checkpoint": ["name", …], "rollback": "name"|null}, each only if asked
  * COMPLETE_REPLY, INSPECT_REPLY, IS_COMPLETE_REPLY  the reply's content, whole COMM_DONE       {}: the comm
  * message is handled INPUT_REQUEST   {"prompt": str, "password": b}; the answer is INPUT_REPLY, or an interrupt
- * INTERRUPTED     {}: Python ran the SIGINT handler. request: the pending one or 0; or a subshell's cell, whose thread
- *                 has taken a LANE_INTERRUPT: that is none of those that CB_WIRE_NUDGE counts
+ * INTERRUPTED     {}: Python ran the SIGINT handler. request: the pending one or 0; or what a subshell's thread has at
+ *                 work, which has taken a LANE_INTERRUPT: that is none of those that CB_WIRE_NUDGE counts
  * CHECKPOINT_REPLY {"status": "ok", "duration_s": s, "left_out": {"threads": n, "sockets": n, "children": n,
  *                 "shared_maps": n, "native": n, "native_of": str, "native_back": n}}: how long the guest stood still,
  *                 and what would not come back (native: threads that Python does not know, and of what; native_back:

@@ -53,6 +53,11 @@ static struct cb_shell *beside(struct cb_shells *sh, const struct cb_shell *subs
 	return &sh->lanes.beside[subshell - sh->lanes.sub];
 }
 
+static bool is_beside(const struct cb_shells *sh, const struct cb_shell *l)
+{
+	return l == &sh->lanes.comms || (l >= sh->lanes.beside && l < sh->lanes.beside + CB_SUBSHELLS_MAX);
+}
+
 /* The one that has this request of the wire at work; else the main one. NULL: a lane's, which does not wait for it any
  * more, for all of Python has ended, and these are its last words. */
 static struct cb_shell *of(struct cb_shells *sh, uint64_t request)
@@ -66,12 +71,13 @@ static struct cb_shell *of(struct cb_shells *sh, uint64_t request)
 	return &sh->execution.shell;
 }
 
-/* It was Python's main thread, which serves the main shell, whatever that has at hand; or a subshell's, in its cell. */
+/* It was Python's main thread, which serves the main shell, whatever that has at hand; or a subshell's, in what it has
+ * at work, but for what its loop serves beside that. */
 static struct cb_shell *interrupted(struct cb_shells *sh, uint64_t request)
 {
 	struct cb_shell *l = of(sh, request);
 
-	return l == NULL || (l->apart && cb_request_is_execute(l->current)) ? l : &sh->execution.shell;
+	return l == NULL || (l->apart && !is_beside(sh, l)) ? l : &sh->execution.shell;
 }
 
 int cb_lanes_frame(struct cb_shells *sh, struct cb_frame *f, const struct cb_guest_content *c, const char **ret_reason)
@@ -335,11 +341,6 @@ static void note(struct cb_shells *sh, const struct cb_shell *l, uint64_t reques
 	for (size_t i = 0; i < CB_LANES; i++)
 		if (l == lane_at(&sh->lanes, i))
 			sh->guest->python.rules.beside[i] = (struct cb_guest_pending){ request, phase };
-}
-
-static bool is_beside(const struct cb_shells *sh, const struct cb_shell *l)
-{
-	return l == &sh->lanes.comms || (l >= sh->lanes.beside && l < sh->lanes.beside + CB_SUBSHELLS_MAX);
 }
 
 static int send_to_lane(struct cb_shell *l, struct cb_request *r, const struct cb_shell_message *m)

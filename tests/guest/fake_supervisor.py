@@ -293,7 +293,13 @@ class Subshell:
     def start(self, code, metadata=None, **content):
         content, meta = self.guest.cell(code, metadata, content)
         self.request, self._at = self._send("EXECUTE", content, meta), len(self.guest.seen)
-        self.guest.in_lanes.add(self.request)
+        self.guest.in_lanes[self.request] = OF_LANE
+
+    def comm(self, kind, content):
+        """Sends it and does not wait."""
+        header = {"msg_id": "message-%d" % (self.guest.request + 1), "msg_type": kind[5:].lower(), "session": "s"}
+        self.request = self._send(kind, content, {"header": header, "metadata": {}})
+        self.guest.in_lanes[self.request] = {"COMM_DONE"}
 
     def _send(self, kind, content, metadata=None, request=None):
         metadata = dict(metadata or {}, lane=self.number)
@@ -328,7 +334,7 @@ class FakeSupervisor:
         self.twins, self.branches, self.next_twin = [], [], 1
         fds = [null, pipes[0][1], pipes[1][1], theirs.fileno(), pipes[2][1]]
         self.side, side_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM) if side else (None, None)
-        self.in_lanes = set()  # pending requests
+        self.in_lanes = {}  # pending request: what it may be answered with
         # what is not there has its number all the same: else it could be an event loop's
         fds += [twin_control.fileno(), registry.fileno()] if twins else [null, null]
         fds.append(side_end.fileno() if side else null)
@@ -480,11 +486,11 @@ class FakeSupervisor:
             raise Violation("%r in phase %s" % (frame, self.phase))
         if frame.request > self.request:
             raise Violation("id never given: %r" % frame)
-        of_lane = frame.kind in OF_LANE and frame.request in self.in_lanes
+        of_lane = frame.kind in self.in_lanes.get(frame.request, ())
         if frame.kind in CURRENT and not of_lane and (frame.request != self.pending or not self.pending):
             raise Violation("not the pending request (%d), nor one of a lane: %r" % (self.pending, frame))
-        if of_lane and frame.kind == "EXECUTE_REPLY":
-            self.in_lanes.remove(frame.request)
+        if of_lane and frame.kind in ("EXECUTE_REPLY", "COMM_DONE"):
+            del self.in_lanes[frame.request]
         if frame.kind == "EXECUTE_RESULT" and "execution_count" in frame.content:
             raise Violation("execution_count is the supervisor's")
 
@@ -644,7 +650,7 @@ class FakeSupervisor:
         branch.registry, branch.twins, branch.branches = self.registry.dup(), [], []
         branch.next_twin, branch.request, branch.count, branch.seen = 1000, self.request, self.count, []
         branch.hello, branch.interpreter = self.hello, self.interpreter
-        branch.side, branch.in_lanes = None, set()
+        branch.side, branch.in_lanes = None, {}
         self.twins.remove(twin)
         branch.twins.append(twin)
         branch._become(twin, os.dup(self.fd_log), (), True)

@@ -173,6 +173,29 @@ def test_an_interrupt_that_a_finaliser_swallowed_comes_again(guest, subshell):
     assert subshell.run("6*7").result == "42"
 
 
+def test_each_interrupt_that_a_comms_handler_took_is_told(ipython, guest, subshell):
+    """Else the second one would be one that is not obeyed, and end all of Python."""
+    guest.run("""def handle(message):
+    for _ in range(3):
+        try:
+            print('go', flush=True)
+            time.sleep(100)
+        except KeyboardInterrupt:
+            pass
+def target(comm, message):
+    comm.on_msg(handle)
+get_ipython().kernel.comm_manager.register_target('mine', target)""")
+    guest.comm("DOWN_COMM_OPEN", {"comm_id": "c1", "target_name": "mine", "data": {}})
+    subshell.comm("DOWN_COMM_MSG", {"comm_id": "c1", "data": {}})
+    for waits in (1, 2, 3):
+        while [f.content for f in guest.seen if f.kind == "STREAM"].count("go\n") < waits:
+            guest.frame()
+        subshell.interrupt()
+        if waits < 3:  # the last one ends it
+            assert guest.until("INTERRUPTED")[-1].request == subshell.request
+    guest.until("COMM_DONE")
+
+
 def test_an_interrupt_is_not_a_newborn_threads(guest, subshell):
     for _ in range(500):
         begin(guest, subshell, "print('go')\nwhile True: threading.Thread(target=int).start()")

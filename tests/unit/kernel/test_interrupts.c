@@ -128,6 +128,35 @@ static void test_interrupt_that_one_of_two_overtook(void **state)
 	}
 }
 
+static bool took_it(struct rig *r)
+{
+	return !is_interrupted(r);
+}
+
+/* A handler of comm messages that goes on in spite of it: the next one is a first one, as a cell's. */
+static void test_interrupt_that_a_subshells_comm_took(void **state)
+{
+	struct rig *r = *state = rig_side_up(CB_MODE_OFF);
+	uint64_t g, q;
+	const char *cell = rig_begin(r, "a", &g), *one;
+
+	rig_subshell(r);
+	rig_expect(r, RIG_IOPUB, "busy", cell);
+	one = rig_send(r, RIG_SHELL, "comm_msg", "{\"comm_id\":\"c\",\"data\":{}}", NULL);
+	q = rig_side_expect(r, CB_WIRE_DOWN_COMM_MSG, 1);
+	rig_expect(r, RIG_IOPUB, "busy", one);
+	for (int i = 0; i < 3; i++) {
+		(void)rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL);
+		rig_until(r, is_interrupted);
+		assert_int_equal(rig_side_expect(r, CB_WIRE_LANE_INTERRUPT, 1), q);
+		r->k.shells.lanes.sub[0].interrupted_at -= CB_DOUBLE_CLICK; /* no double click */
+		rig_frame(r, CB_WIRE_INTERRUPTED, q, "{}");
+		rig_until(r, took_it);
+	}
+	assert_int_equal(r->k.guest.python.interrupted, 0);
+	assert_int_equal(r->k.guest.state, CB_GUEST_UP);
+}
+
 static bool asked_for_signal(struct rig *r)
 {
 	return r->k.guest.python.signals > 0;
@@ -362,6 +391,31 @@ static void test_interrupt_before_there_is_a_jail(void **state)
 	assert_int_equal(r->k.guest.state, CB_GUEST_UP);
 }
 
+/* One that says so takes with it nothing that waits. */
+static void test_interrupt_of_one_that_aborts_nothing(void **state)
+{
+	struct rig *r = *state = rig_new();
+
+	rig_subscribe(r);
+	const char *a = rig_send(r, RIG_SHELL, "execute_request", "{\"code\":\"a\",\"stop_on_error\":false}", NULL);
+
+	rig_expect(r, RIG_IOPUB, "busy", a);
+	const char *b = rig_execute(r, "b");
+
+	for (int i = 0; i < 100 && r->k.shells.execution.load.count < 2; i++) {
+		rig_expect(r, RIG_CONTROL, "kernel_info_reply",
+			   rig_send(r, RIG_CONTROL, "kernel_info_request", NULL, NULL));
+		for (int busy_idle_busy = 0; busy_idle_busy < 3; busy_idle_busy++) {
+			struct rig_msg m = rig_recv(r, RIG_IOPUB);
+
+			rig_msg_free(&m);
+		}
+	}
+	rig_expect(r, RIG_IOPUB, "idle", interrupts_waiting(r, a));
+	rig_guest_up(r);
+	rig_end(r, b, rig_begun(r, b));
+}
+
 /* Of one request, named by its id; where it was found, NULL = nowhere. */
 static void interrupt_named(struct rig *r, const char *msg_id, const char *found)
 {
@@ -389,31 +443,6 @@ static void until_idle(struct rig *r, const char *id)
 		idle = strcmp(m.parent_id, id) == 0 && strcmp(rig_text(&m, "execution_state"), "idle") == 0;
 		rig_msg_free(&m);
 	}
-}
-
-/* One that says so takes with it nothing that waits. */
-static void test_interrupt_of_one_that_aborts_nothing(void **state)
-{
-	struct rig *r = *state = rig_new();
-
-	rig_subscribe(r);
-	const char *a = rig_send(r, RIG_SHELL, "execute_request", "{\"code\":\"a\",\"stop_on_error\":false}", NULL);
-
-	rig_expect(r, RIG_IOPUB, "busy", a);
-	const char *b = rig_execute(r, "b");
-
-	for (int i = 0; i < 100 && r->k.shells.execution.load.count < 2; i++) {
-		rig_expect(r, RIG_CONTROL, "kernel_info_reply",
-			   rig_send(r, RIG_CONTROL, "kernel_info_request", NULL, NULL));
-		for (int busy_idle_busy = 0; busy_idle_busy < 3; busy_idle_busy++) {
-			struct rig_msg m = rig_recv(r, RIG_IOPUB);
-
-			rig_msg_free(&m);
-		}
-	}
-	rig_expect(r, RIG_IOPUB, "idle", interrupts_waiting(r, a));
-	rig_guest_up(r);
-	rig_end(r, b, rig_begun(r, b));
 }
 
 static void aborted(struct rig *r, const char *id)
@@ -584,6 +613,7 @@ int main(void)
 		T(test_interrupt_from_before_the_kernel),
 		T(test_interrupt_that_a_cell_overtook),
 		T(test_interrupt_that_one_of_two_overtook),
+		T(test_interrupt_that_a_subshells_comm_took),
 		T(test_interrupt_is_never_the_next_cells),
 		T(test_interrupt_of_a_cell_that_waits),
 		T(test_interrupt_that_a_waiting_cell_overtook),
@@ -595,6 +625,7 @@ int main(void)
 		T(test_interrupt_ends_input),
 		T(test_interrupt_while_starting),
 		T(test_interrupt_before_there_is_a_jail),
+		T(test_interrupt_of_one_that_aborts_nothing),
 		T(test_copying_of_what_was_woken_hangs),
 		T(test_named_one_runs),
 		T(test_named_one_waits),
@@ -604,4 +635,3 @@ int main(void)
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
-		T(test_interrupt_of_one_that_aborts_nothing),
