@@ -15,6 +15,7 @@
 #include "command.h"
 
 #define KERNELS_MAX 4096
+#define KERNELS_NAMED 8
 
 struct reader {
 	int fd;
@@ -106,6 +107,30 @@ static void note_kernel(json_t *open, const char *line, size_t len)
 		json_object_del(open, kernel);
 }
 
+/* The youngest by name: it is their end that may have been cut off. */
+static void tell_open(json_t *open)
+{
+	const size_t count = json_object_size(open), older = count > KERNELS_NAMED ? count - KERNELS_NAMED : 0;
+	const char *kernel;
+	json_t *value;
+	size_t i = 0;
+
+	if (count == 0)
+		return;
+	fprintf(stderr,
+		"%zu kernel(s) have a start and no end: they run still, were killed, or lines at the end were taken "
+		"out:",
+		count);
+	json_object_foreach(open, kernel, value)
+	{
+		if (i++ >= older)
+			fprintf(stderr, " %s", cb_shown(kernel));
+	}
+	if (older > 0)
+		fprintf(stderr, " and %zu older ones", older);
+	fprintf(stderr, "\n");
+}
+
 static int bad(const char *path, unsigned long long line, const char *reason)
 {
 	fflush(stdout);
@@ -138,12 +163,7 @@ static int verify(const char *path, struct reader *r, json_t *open)
 		return bad(path, count + 1, strerror(-c));
 	fflush(stdout);
 	fprintf(stderr, "%s: %llu lines, the chain holds; hash of the last line: %s\n", cb_shown(path), count, prev);
-	if (json_object_size(open) > 0)
-		fprintf(stderr,
-			"%zu kernel(s) have a start and no end: they run still, were killed, or lines at the end were "
-			"taken "
-			"out\n",
-			json_object_size(open));
+	tell_open(open);
 	return 0;
 }
 

@@ -97,6 +97,9 @@ def test_two_kernels_and_every_change(start, log):
     ks[0].stop()
     said = audit(log)
     assert said.returncode == 0 and "1 kernel(s) have a start and no end" in said.stderr
+    ended = {e["kernel"] for e in of(events(log), "end")}
+    (open_one,) = {e["kernel"] for e in events(log)} - ended
+    assert re.search(f"^1 kernel.* taken out: {open_one}$", said.stderr, re.M) and not ended & set(said.stderr.split())
     ks[1].stop()
     good = log.read_bytes()
     lines = good.splitlines(keepends=True)
@@ -117,6 +120,19 @@ def test_two_kernels_and_every_change(start, log):
         assert said.returncode == 1 and f"line {first_bad.get(what, 5)}:" in said.stderr, (what, said.stderr)
         assert "\x1b" not in said.stdout + said.stderr
     log.write_bytes(good)
+
+
+def test_of_many_kernels_without_an_end_the_youngest_are_named(tmp_path):
+    log, prev = tmp_path / "audit.jsonl", "0" * 64
+    with log.open("wb") as file:
+        for n in [*range(12), 5]:
+            line = {"time": "t", "kernel": f"k{n}", "event": "end" if n == 5 else "start", "prev": prev}
+            written = json.dumps(line).encode()
+            file.write(written + b"\n")
+            prev = hashlib.sha256(written).hexdigest()
+    said = audit(log)
+    assert said.returncode == 0
+    assert re.search("^11 kernel.* taken out: k3 k4 k6 k7 k8 k9 k10 k11 and 3 older ones$", said.stderr, re.M)
 
 
 def test_what_clients_choose_cannot_speak_to_the_terminal(start, log):
