@@ -228,8 +228,9 @@ static const struct trial trials[] = {
 	{ "processes in /proc", "watchdog", "without cgroups: memory of the whole jail has a limit", false, -1, -1,
 	  try_watchdog },
 	{ "calls served by name", "notifier",
-	  "a writable workspace: what is written is judged by name; else changes go to a layer", false, -1, -1,
-	  cb_notify_probe },
+	  "a writable workspace: what is written is judged by name; else changes go to a layer, and named sockets in "
+	  "a folder of mounts can be reached",
+	  false, -1, -1, cb_notify_probe },
 	{ "id-mapped workspace", "workspace", "started by root: the workspace's owner is the jail's user", false,
 	  USERNS, -1, try_idmap },
 };

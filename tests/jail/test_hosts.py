@@ -495,6 +495,13 @@ def test_no_calls_served_by_name(work):
     trial = {t["name"]: t for t in told["trials"]}["calls served by name"]
     assert trial["result"] == "refused" and not trial["required"] and "5.14" in trial["cure"], trial
     assert told["jail"] is True
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(work / "s"))
+        server.listen()
+        ask = "import socket; print(socket.socket(socket.AF_UNIX).connect_ex('s'))"
+        for how, code in (("workspace.mode=overlay", errno.ECONNREFUSED), ("workspace.mode=ro", 0)):
+            done = cellblock("run", "--set", how, "--", "/usr/bin/python3", "-c", ask, cwd=work, on="no-notifier")
+            assert (done.returncode, done.stdout) == (0, f"{code}\n"), done
     with Host(work / "kernel", "no-notifier") as host:
         assert 'workspace.mode is "overlay" here, not "rw"' in host.banner()
         assert host.run("open('made', 'w').write('1')").ok
