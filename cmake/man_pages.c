@@ -7,10 +7,18 @@
 
 #define LINE_MAX_BYTES 8192
 
-/* Text with all of scdoc's signs taken as they are. */
+/* Text with all of scdoc's signs taken as they are. What it calls below is not in a page made of the table alone. */
 static void put(FILE *f, const char *text, size_t n)
 {
+	static const char below[] = "see below";
+	const size_t len = sizeof(below) - 1;
+
 	for (size_t i = 0; i < n && text[i] != '\0'; i++) {
+		if (n - i >= len && strncmp(text + i, below, len) == 0) {
+			fprintf(f, "see docs/policy.md");
+			i += len - 1;
+			continue;
+		}
 		if (strchr("\\*_<>[]#|~`", text[i]) != NULL && text[i] != '`')
 			fputc('\\', f);
 		if (text[i] != '`')
@@ -26,9 +34,11 @@ static void put_all(FILE *f, const char *text)
 /* Of `[text](link)` the text. */
 static void put_unlinked(FILE *f, const char *text)
 {
-	const char *middle = strstr(text, "]("), *open = strchr(text, '['), *close;
+	const char *middle = strstr(text, "]("), *close = middle != NULL ? strchr(middle, ')') : NULL, *open = middle;
 
-	if (middle == NULL || open == NULL || open > middle || (close = strchr(middle, ')')) == NULL) {
+	while (open != NULL && *open != '[')
+		open = open > text ? open - 1 : NULL;
+	if (open == NULL || close == NULL) {
 		put_all(f, text);
 		return;
 	}
@@ -110,17 +120,17 @@ static int write_overview(const char *folder)
 		put_all(f, c->help);
 		fprintf(f, "\n\n");
 	}
-	fprintf(f, "# EXIT STATUS\n\n0 done, 1 failed, 2 wrong usage or policy, 3 can't isolate. *cellblock run* "
-		   "passes the "
-		   "command's on.\n\n# ENVIRONMENT\n\n*CELLBLOCK\\_POLICY*\n\tthe policy where *--policy* is not "
-		   "given\n\n*CELLBLOCK\\_LOG*\n\tthe level where *--log-level* is not given\n\n# FILES\n\n"
+	fprintf(f, "# EXIT STATUS\n\n0 done, 1 failed, 2 wrong usage or policy, 3 can't isolate, or the Python "
+		   "is refused. *cellblock run* passes the command's on.\n\n"
+		   "# ENVIRONMENT\n\n*CELLBLOCK\\_POLICY*\n\tthe policy where *--policy* is not given\n\n"
+		   "*CELLBLOCK\\_LOG*\n\tthe level where *--log-level* is not given\n\n# FILES\n\n"
 		   "_cellblock/NAME.json_ in Jupyter's config paths\n\tpolicies that are called by their names\n\n"
 		   "_/etc/cellblock/ceiling.json_\n\tbounds every policy, where an administrator put it\n\n"
 		   "# SEE ALSO\n\n*cellblock-policy*(5)\n");
 	return fclose(f) == 0 ? 0 : 1;
 }
 
-/* | `key` | notebook | agent | meaning | allowed | ... */
+/* | `key` | notebook | agent | meaning | allowed | not built yet | */
 static void put_key(FILE *f, char *line)
 {
 	char *column[6] = { 0 };
@@ -149,6 +159,10 @@ static void put_key(FILE *f, char *line)
 		fprintf(f, ". Allowed: ");
 		put_all(f, column[4]);
 	}
+	if (column[5] != NULL && column[5][0] != '\0') {
+		fprintf(f, ". Not built yet: ");
+		put_all(f, column[5]);
+	}
 	fprintf(f, "\n\n");
 }
 
@@ -164,8 +178,8 @@ static int write_policy(const char *folder, const char *source)
 	fprintf(f,
 		"cellblock-policy - what one kernel's jail may do\n\n# DESCRIPTION\n\nA policy is a JSON object. Keys "
 		"may be nested or dotted. An unknown key or an impossible value is an error that names file, key and "
-		"what is allowed. *cellblock explain* prints the policy in force and the jail that it results in.\n\n"
-		"# KEYS\n\n");
+		"what is allowed. *cellblock explain* prints the policy in force and the jail that it results in. "
+		"docs/policy.md in the sources has more on each key.\n\n# KEYS\n\n");
 	while (fgets(line, sizeof(line), in) != NULL) {
 		const char *dot = strchr(line, '.');
 

@@ -1,7 +1,7 @@
 /* cellblock: the supervisor's program. Reads the command line and hands over to the command.
  *
- * Trust domain: supervisor. Exit status: 0 done, 1 failed, 2 wrong usage, 3 can't isolate (`run` has its own, see
- * there).
+ * Trust domain: supervisor. Exit status: 0 done, 1 failed, 2 wrong usage, 3 can't isolate, or the Python is refused
+ * (`run` has its own, see there).
  */
 #include <cellblock/fd.h>
 #include <cellblock/log.h>

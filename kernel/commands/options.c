@@ -86,7 +86,7 @@ static void print_help(void)
 	for (size_t i = 0; i < cb_command_rows_count; i++)
 		print_entry(cb_command_rows[i].name, cb_command_rows[i].help);
 	printf("\n`cellblock help COMMAND` prints a command's options. Exit status: 0 done, 1 failed, 2 wrong usage\n"
-	       "or policy, 3 can't isolate.\n");
+	       "or policy, 3 can't isolate, or the Python is refused.\n");
 }
 
 static int print_version(void)

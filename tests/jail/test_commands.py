@@ -399,6 +399,11 @@ class Commands(unittest.TestCase):
         page = (pages / "cellblock-policy.5").read_text().replace("\\&", "")
         for key in json.loads(self.good("explain", "--json").stdout)["policy"]["keys"]:
             self.assertIn(f"\\fB{key}\\fR (notebook: ", page)
+        page = page.replace("\\", "")
+        self.assertIn("Allowed: none, full. Not built yet: allow\n", page)
+        self.assertEqual(page.count("Not built yet: all but []\n"), 2)
+        self.assertIn("import; [] = any: see docs/policy.md", page)
+        self.assertNotIn("see below", page)
 
     # ---- run ----
 
