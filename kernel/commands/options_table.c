@@ -10,7 +10,9 @@
 #include "options.h"
 
 #define FIELD(member) offsetof(struct cb_options, member)
-#define KERNELSPECS (CB_C_INSTALL | CB_C_UNINSTALL)
+#define JAILED (CB_C_KERNEL | CB_C_INSTALL | CB_C_RUN | CB_C_EXPLAIN) /* who plan a jail from the policy */
+#define ENDED (CB_C_HELP | CB_C_VERSION)			       /* who print and end */
+#define CHECKED (CB_C_ALL & ~(JAILED | CB_C_MCP | ENDED))
 
 const struct cb_option_row cb_option_rows[] = {
 	{ "f", CB_C_KERNEL, 'f', CB_O_TEXT, FIELD(connection_file), "FILE", NULL,
@@ -23,7 +25,10 @@ const struct cb_option_row cb_option_rows[] = {
 	  "look in the prefix of the Python that --python names (default: the active venv's, else python3)" },
 	{ "prefix", CB_C_INSTALL, 0, CB_O_TEXT, FIELD(prefix), "DIR", NULL, "install into DIR/share/jupyter/kernels" },
 	{ "prefix", CB_C_UNINSTALL, 0, CB_O_TEXT, FIELD(prefix), "DIR", NULL, "look in DIR/share/jupyter/kernels" },
-	{ "name", KERNELSPECS, 0, CB_O_TEXT, FIELD(name), "NAME", NULL, "name of the kernelspec (default: cellblock)" },
+	{ "name", CB_C_INSTALL, 0, CB_O_TEXT, FIELD(name), "NAME", NULL,
+	  "name of the kernelspec (default: cellblock; with --language bash cellblock-bash)" },
+	{ "name", CB_C_UNINSTALL, 0, CB_O_TEXT, FIELD(name), "NAME", NULL,
+	  "name of the kernelspec (default: cellblock); that of --language bash is cellblock-bash" },
 	{ "all", CB_C_UNINSTALL, 0, CB_O_FLAG, FIELD(all), NULL, NULL,
 	  "remove all that pip can't know of: the kernelspecs that start this program or none any more (but those of "
 	  "other prefixes), this user's history, and what was kept about interpreters" },
@@ -80,10 +85,14 @@ const struct cb_option_row cb_option_rows[] = {
 	{ "policy", CB_C_MCP, 0, CB_O_TEXT, FIELD(policy), "NAME|FILE", "notebook agent",
 	  "what the jail allows: agent (default) or notebook, a NAME in Jupyter's config paths, or a file, named with "
 	  "a '/'" },
-	{ "policy", CB_C_ALL & ~CB_C_MCP, 0, CB_O_TEXT, FIELD(policy), "NAME|FILE", "notebook agent",
+	{ "policy", CHECKED, 0, CB_O_TEXT, FIELD(policy), "NAME|FILE", "notebook agent", "checked, not used" },
+	{ "policy", ENDED, 0, CB_O_TEXT, FIELD(policy), "NAME|FILE", "notebook agent", "not used" },
+	{ "policy", JAILED, 0, CB_O_TEXT, FIELD(policy), "NAME|FILE", "notebook agent",
 	  "what the jail allows: notebook (default) or agent, a NAME in Jupyter's config paths, or a file, named with "
 	  "a '/'" },
-	{ "set", CB_C_ALL, 0, CB_O_SET, FIELD(sets), "KEY=VALUE", NULL,
+	{ "set", CHECKED, 0, CB_O_SET, FIELD(sets), "KEY=VALUE", NULL, "checked, not used" },
+	{ "set", ENDED, 0, CB_O_SET, FIELD(sets), "KEY=VALUE", NULL, "not used" },
+	{ "set", JAILED | CB_C_MCP, 0, CB_O_SET, FIELD(sets), "KEY=VALUE", NULL,
 	  "set one key of the policy, as in network.mode=full; may be repeated" },
 	{ "log-level", CB_C_ALL, 0, CB_O_LEVEL, FIELD(log_level), "LEVEL", "error warning info debug",
 	  "what is told on stderr: error, warning (default), info or debug" },

@@ -226,6 +226,18 @@ def test_the_walls_are_the_same(session):
     assert not Path("/etc/planted").exists()
 
 
+def test_uninstalled_by_its_name(tmp_path):
+    program = kernels.spec_argv()[0][0]
+    kernelspecs = tmp_path / "share/jupyter/kernels"
+    for more in ([], ["--language", "bash"]):
+        argv = [program, "install", "--prefix", str(tmp_path), "--python", sys.executable, *more]
+        subprocess.run(argv, check=True, capture_output=True)
+    assert {p.name for p in kernelspecs.iterdir()} == {"cellblock", NAME}
+    subprocess.run([program, "uninstall", "--prefix", str(tmp_path), "--name", NAME], check=True, capture_output=True)
+    assert [p.name for p in kernelspecs.iterdir()] == ["cellblock"]
+    assert NAME in subprocess.run([program, "help", "uninstall"], capture_output=True, text=True).stdout
+
+
 def test_a_language_that_is_not_there():
     program = kernels.spec_argv()[0][0]
     done = subprocess.run([program, "install", "--language", "bush"], capture_output=True, text=True)
