@@ -100,6 +100,18 @@ def test_nothing_goes_where_it_is_not_known_what_runs(env, tmp_path):
     assert f"can't read {tmp_path}/runtime: Not a directory" in said and wheels.files_below(tmp_path) == before
 
 
+def test_nothing_goes_while_a_kernel_runs(env, tmp_path):
+    ours = tmp_path / ".local/share/jupyter/kernels/ours"
+    put(ours.parent, ours.name, PROGRAM)
+    with kernels.Kernel(tmp_path / "kernel") as kernel, kernels.Client(kernel) as client:
+        client.ready()
+        env["JUPYTER_RUNTIME_DIR"] = str(kernel.file.parent)
+        assert len(json.loads(run("list", "--json", env=env))) == 1
+        said = run("uninstall", "--all", env=env, status=1)
+        assert "1 kernel of this user still runs" in said and "`cellblock list` has" in said and ours.exists()
+    assert f"Removed the kernelspec {ours}" in run("uninstall", "--all", env=env) and not ours.exists()
+
+
 def test_a_wheels_kernelspec_is_pips(env, tmp_path):
     put(tmp_path / "share/jupyter/kernels", "cellblock", "{resource_dir}/../../../../bin/cellblock")
     said = run("uninstall", "--prefix", str(tmp_path), env=env, status=1)
