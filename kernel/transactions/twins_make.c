@@ -27,7 +27,7 @@
 #define ANSWER_DEADLINE (1000 * MS) /* CHECKPOINT; then what holds it up is let go. Large memory takes its time */
 #define TELL_AFTER (3000 * MS)	    /* that this was in vain */
 #define IMPATIENT (50 * MS)	    /* when a user has interrupted */
-#define READY_DEADLINE (2000 * MS)  /* from there to REGISTERED and BORN: a fork's hooks may block */
+#define READY_DEADLINE (1000 * MS)  /* from there to REGISTERED and BORN: a fork's hooks may block */
 /* Where none do: a twin is copied, whose own fork's hooks have ended, or files are kept. A machine may be busy. */
 #define PATIENT_DEADLINE (15000 * MS)
 #define FAILURES_MAX 3

@@ -1,6 +1,8 @@
 """Functions that run at each fork (os.register_at_fork): none runs when the copier makes the twin. Where os.fork does,
 one may hold it up: no twin then, and the session goes on."""
 
+import time
+
 import pytest
 
 from kernels import BY_FORK
@@ -15,6 +17,11 @@ LOOP = BY_FORK + "kept = 1\nimport os\ndef forever():\n    while True: pass\nos.
 C_CODE = BY_FORK + (
     "import os\nkept = 1\nme = os.getpid()\n"
     "os.register_at_fork(before=lambda: os.getpid() == me and not os.path.exists('free') and sum(range(10**13)))"
+)
+
+# A copy is the child of a child. The hook ends in whichever of the two it is not to hold up.
+IN_CHILD = LOCK + (
+    "me = os.getpid()\nos.register_at_fork(after_in_child=lambda: (os.getppid() == me) is %s and lock.acquire())"
 )
 
 
@@ -59,6 +66,26 @@ def test_a_function_after_each_fork_that_does_not_end(start):
     died = c.run("os._exit(1)")
     assert died.about["state"] == "restored" and died.about["undone"] == [died.content["execution_count"]]
     assert c.run("x, kept").result == "(5, 1)"
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["in the child between", "in the copy"])
+def test_a_function_in_each_child_that_does_not_end(start, first):
+    """Such a copy is waited for a second each time, not for two."""
+    c = start(args=ALWAYS).client
+    assert c.run(IN_CHILD % first).ok
+    said, took = "", []
+    for i in range(4):
+        began = time.monotonic()
+        cell = c.run(f"x = {i}; x")
+        took.append(time.monotonic() - began)
+        assert cell.ok and cell.result == str(i)
+        said += cell.text("stderr")
+    assert min(took[:3]) < 2, took
+    assert c.run("x, kept").result == "(3, 1)"
+    assert "the state is not kept any more" in said
+    died = c.run("os._exit(1)")
+    assert died.about["state"] == "restored" and died.about["undone"][-1] == died.content["execution_count"], died
+    assert c.run("'x' in globals()").result == "False"
 
 
 def test_an_interrupt_is_the_waiting_cells(start):
