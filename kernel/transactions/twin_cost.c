@@ -17,8 +17,7 @@
 /* A page that is copied: some tenths of a microsecond; in a virtual machine 3, or 14 if its host has to find memory. */
 #define FAULT_LEAST_S 0.5e-6
 #define FAULT_MOST_S 16e-6
-/* A twin that delays cells by less is made before each: an answered cell is not undone. */
-#define SMALL_S 10e-3
+#define SMALL_S 10e-3 /* a twin that delays cells by less is made before each: an answered cell is not undone */
 #define PAGE 4096
 #define STOOD_MOST_S 60
 
@@ -84,12 +83,17 @@ void cb_twin_cost_files(struct cb_twin_cost *c, double seconds)
 /* By processors' time and counts, like the rest: on a busy machine it is no less true that little is lost. A single
  * cell that touches much, as imports do, says nothing of the next; nor does the first fork, of a Python that is cold.
  */
-bool cb_twin_cost_is_small(const struct cb_twin_cost *c)
+double cb_twin_cost_delay(const struct cb_twin_cost *c)
 {
 	double copying = c->copying_s[0] < c->copying_s[1] ? c->copying_s[0] : c->copying_s[1];
 	double fork = c->readings < 2 ? 0 : c->delay_s;
 
-	return c->readings > 0 && fork + copying + c->files_s < SMALL_S;
+	return fork + copying + c->files_s;
+}
+
+bool cb_twin_cost_is_small(const struct cb_twin_cost *c)
+{
+	return c->readings > 0 && cb_twin_cost_delay(c) < SMALL_S;
 }
 
 double cb_twin_cost_due(const struct cb_twin_cost *c)

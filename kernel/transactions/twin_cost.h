@@ -34,7 +34,9 @@ bool cb_twin_cost_reads(const struct cb_twin_cost *c);
 void cb_twin_cost_ran(struct cb_twin_cost *c, double seconds, const struct cb_touched *now);
 /* Keeping the workspace's files for one took a processor so long. */
 void cb_twin_cost_files(struct cb_twin_cost *c, double seconds);
-/* What one delays cells by is known, and so little that each cell gets its own. */
+/* What one is thought to delay the next cell by, in seconds. */
+double cb_twin_cost_delay(const struct cb_twin_cost *c);
+/* That is known, and so little that each cell gets its own. */
 bool cb_twin_cost_is_small(const struct cb_twin_cost *c);
 /* So many seconds cells must run for the next twin. */
 double cb_twin_cost_due(const struct cb_twin_cost *c);

@@ -3,6 +3,9 @@
  * Trust domain: supervisor; see twins.c. Only while nothing runs; with mode auto after each cell where that delays the
  * next one by little, else when the cells since the last one have earned it, or when nobody is waiting (twin_cost.c).
  */
+#include <cellblock/log.h>
+#include <inttypes.h>
+
 #include "branches.h"
 #include "checkpoints.h"
 #include "jupyter/jupyter.h"
@@ -207,6 +210,18 @@ void cb_twins_quiet(struct cb_transactions *tx)
 		cb_loop_arm(tx->loop, tx->twins.idle_timer, cb_now_ns() + cb_twin_cost_idle(&tx->twins.cost));
 }
 
+/* Else the next cell begins without one, and this says why more than itself may be undone with it. */
+static bool is_affordable(const struct cb_transactions *tx)
+{
+	const struct cb_twin_cost *c = &tx->twins.cost;
+
+	if (tx->policy->transactions_mode == CB_MODE_ALWAYS || cb_twin_cost_is_small(c))
+		return true;
+	cb_log(CB_LOG_INFO, "no twin was made behind cell [%" PRId64 "]: it would delay the next by %.1f ms",
+	       tx->shells->execution.number, cb_twin_cost_delay(c) * 1e3);
+	return false;
+}
+
 bool cb_twins_before(struct cb_transactions *tx, struct cb_request *r)
 {
 	struct cb_twins *w = &tx->twins;
@@ -214,8 +229,7 @@ bool cb_twins_before(struct cb_transactions *tx, struct cb_request *r)
 
 	if (!cb_request_is_execute(r) && cb_shell_message_of(r) != NULL)
 		w->confirmed_ns = 0; /* who dies now may die of that */
-	if (!cb_request_is_execute(r) || !is_due(tx) ||
-	    (tx->policy->transactions_mode != CB_MODE_ALWAYS && !cb_twin_cost_is_small(&w->cost)))
+	if (!cb_request_is_execute(r) || !is_due(tx) || !is_affordable(tx))
 		return false;
 	if (!is_asked(tx))
 		return cb_twins_make(tx, NULL);
