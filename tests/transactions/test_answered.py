@@ -1,5 +1,7 @@
 """A cell that was answered is not undone by the failure of the next, also if that one was sent in the same breath."""
 
+import re
+
 import pytest
 
 import kernels
@@ -11,10 +13,29 @@ DIE = "import os; os._exit(1)"
 POLICIES = {"auto": [], "agent": ["--policy", "agent", "--set", "limits.cpu=0"]}
 
 
-def small(start, *args):
+PYTHONS = ["small", "the kernelspec's"]
+DEAR = re.compile(r"no twin was made behind cell \[(\d+)\]")
+
+
+def small(start, *args, **how):
     """A Python that is small enough for a copy before each cell, on slow machines too."""
     program = kernels.spec_argv()[0][0]
-    return start(argv=[program, "kernel", "--python", "/usr/bin/python3", *args, "-f", "{connection_file}"]).client
+    argv = [program, "kernel", "--python", "/usr/bin/python3", *args, "-f", "{connection_file}"]
+    return start(argv=argv, **how).client
+
+
+def logs(start, python, *args):
+    """One of PYTHONS, with a log that says where no copy was made, for one is dear."""
+    log = {"CELLBLOCK_LOG": "info"}
+    return small(start, *args, env=log) if python == "small" else start(args=args, env=log).client
+
+
+def undone(c, died):
+    """By a cell that was sent together with those before it: itself alone, but where the kernel's log says why."""
+    numbers, own = died.about["undone"], died.content["execution_count"]
+    dear = {int(n) for n in DEAR.findall(c.kernel.said())}
+    assert numbers == [own] or (numbers[-1] == own and dear >= set(numbers[:-1])), (died.content, dear)
+    return numbers
 
 
 def counting_comm(c):
@@ -32,26 +53,46 @@ def send_all(c, codes):
     return [c.finish(each) for each in ids]
 
 
+def step(n):
+    """Also where those before it are undone."""
+    return f"log = [*globals().get('log', ()), {n}]"
+
+
+@pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("policy", POLICIES)
-def test_steps_in_one_go(start, policy):
-    c = small(start, *POLICIES[policy])
+def test_steps_in_one_go(start, policy, python):
+    c = logs(start, python, *POLICIES[policy])
     assert c.run("log = []").ok
-    answers = send_all(c, [code for n in range(6) for code in (f"log.append({n})", DIE)])
-    for good, bad in zip(answers[::2], answers[1::2]):
+    answers, kept = send_all(c, [code for n in range(6) for code in (step(n), DIE)]), []
+    for n, (good, bad) in enumerate(zip(answers[::2], answers[1::2])):
         assert good.ok, good.content
-        assert bad.about["undone"] == [bad.content["execution_count"]], bad.content
-        assert bad.about["restored_to"] == good.content["execution_count"]
-    assert c.run("log").result == str(list(range(6)))
+        gone = undone(c, bad)
+        assert len(gone) == 1 or policy == "auto"
+        if len(gone) == 1:
+            assert bad.about["restored_to"] == good.content["execution_count"]
+            kept.append(n)
+    assert c.run("log").result == str(kept)
 
 
-def test_run_all(start):
+@pytest.mark.parametrize("python", PYTHONS)
+def test_run_all(start, python):
     """Many that succeed, and then one that does not."""
-    c = small(start)
+    c = logs(start, python)
     assert c.run("log = []").ok
-    *good, bad = send_all(c, [*(f"log.append({n})" for n in range(40)), DIE])
+    *good, bad = send_all(c, [*(step(n) for n in range(40)), DIE])
     assert all(each.ok for each in good)
-    assert bad.about["undone"] == [bad.content["execution_count"]], bad.content
-    assert c.run("len(log)").result == "40"
+    assert c.run("print(log)").text() == f"{list(range(41 - len(undone(c, bad))))}\n"
+
+
+def test_a_copy_that_is_dear_is_told(start):
+    """Each cell writes to many pages, which it would have to copy."""
+    c = logs(start, "small")
+    touch = "a[::4096] = bytes(len(a) // 4096)"
+    assert c.run("a = bytearray(200 << 20)").ok
+    for _ in range(4):
+        assert c.run(touch).ok
+    *_, bad = send_all(c, [*[touch] * 4, DIE])
+    assert len(undone(c, bad)) > 1
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -156,6 +197,43 @@ def test_what_has_no_number_is_told(start):
     assert (reply["restored_to"], reply["undone"], reply["undone_unnumbered"]) == (1, [2], 2), reply
     assert c.run("n").result == "0"
     assert "undone_unnumbered" not in c.request("cellblock_rollback_request", {"name": "a"}).content
+
+
+WITHOUT_A_NUMBER = {"silent": {"silent": True}, "not stored": {"store_history": False}}
+
+
+@pytest.mark.parametrize("how", WITHOUT_A_NUMBER)
+def test_a_cell_without_a_number_that_dies(start, how):
+    """It is counted by the reply; its own error needs not tell it."""
+    c = start(args=["--set", "transactions.mode=always"]).client
+    assert c.run("n = 1").ok
+    died = c.run(f"n = 2; {DIE}", **WITHOUT_A_NUMBER[how])
+    assert (died.about["state"], died.about["restored_to"]) == ("restored", 1), died.about
+    assert died.about["undone_unnumbered"] == 1 and not died.about.get("undone"), died.about
+    assert "without a number" not in died.content["evalue"]
+    assert c.run("n").result == "1"
+
+
+@pytest.mark.parametrize("how", ["numbered", *WITHOUT_A_NUMBER])
+def test_what_has_no_number_is_told_by_a_cell_that_dies(start, how):
+    """While a cell of a subshell runs there are no twins: what comes meanwhile is undone with the one that dies."""
+    c, dies = start(args=["--set", "transactions.mode=always"]).client, WITHOUT_A_NUMBER.get(how, {})
+    comm = counting_comm(c)
+    where = c.request("create_subshell_request", {}, channel="control").content["subshell_id"]
+    assert c.run("1").ok
+    beside = c.start(
+        "print('runs', flush=True)\nimport threading; threading.Event().wait()",
+        header=c.header("execute_request", subshell_id=where),
+    )
+    c.says(beside, "runs")
+    assert c.run("n += 1", silent=True).ok and c.run("n += 1", store_history=False).ok
+    c.until_idle(c.send("comm_msg", {"comm_id": comm, "data": {}}))
+    died = c.run(DIE, **dies)
+    assert "; 2 cells without a number are undone; 1 message of widgets is undone" in died.content["evalue"], died
+    assert died.about["undone_unnumbered"] == 2 + bool(dies) and died.about["undone_messages"] == 1, died.about
+    assert died.about["undone"] == ([4] if dies else [4, 5]), died.about  # [4] is the subshell's
+    assert not c.finish(beside).ok
+    assert c.run("n").result == "0"
 
 
 def test_messages_of_widgets_are_told(start, new_gate):
