@@ -20,6 +20,7 @@ LATE = 120.0  # s; what takes longer is lost
 LATE_TO_STOP = ("CellTimeoutError",)
 STATES = ("kept", "restored", "lost")
 TOLD = re.compile(r"^\[cellblock: .*; all variables.*(as they were before|lost)", re.M)
+DEAR = re.compile(rb"no twin was made behind cell \[(\d+)\]")
 OLDER = re.compile(r"did not work when it was woken|memory was short|was given up")
 
 
@@ -67,6 +68,7 @@ class Judge:
         self.loose = False  # copies may be missing: older states come back
         self.owed = None  # words of what a silent cell's reply has told: the next cell that is not silent says them
         self.recent = deque(maxlen=RECENT)
+        self.read, self.without = 0, []  # of what the kernel has said
         self.known = {}  # ids of requests of which more may come
         self.candidates = None  # of line.now, where an interrupt leaves it open
         self.open_from = 0  # the first entry after that
@@ -204,11 +206,21 @@ class Judge:
         self.tally.undone[min(count, 9)] += 1
         if mine:
             ensure(count >= 1, "nothing was undone:", cell)
-        strict = self.mode in ("always", "keep") and mine and not self.loose and not OLDER.search(text)
+        strict = self.mode in ("auto", "always", "keep") and mine and not self.loose and not OLDER.search(text)
+        strict = strict and not any(n >= about["restored_to"] for n in self.dear())  # only in auto are there any
         ensure(count == 1 or not strict, count, "are undone:", cell)
         self.loose = False
         self.candidates = None
         return "restored" if mine else "kept"
+
+    def dear(self):
+        """The cells behind which this kernel made no copy, for one would have delayed the next one by too much."""
+        with open(self.kernel.out, "rb") as said:
+            said.seek(self.read)
+            lines = said.read().rpartition(b"\n")[0]
+        self.read += len(lines)
+        self.without += [int(n) for n in DEAR.findall(lines)]
+        return self.without
 
     def lost(self, sent, cell, before):
         told = cell.content.get("evalue", "") + cell.text("stderr")

@@ -20,6 +20,7 @@ class Managed(kernels.Kernel):
         self.out = folder / "said"
         env = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "COV_"))},
+            "CELLBLOCK_LOG": "info",
             "TMPDIR": str(self.tmp),
             "HOME": str(folder / "home"),
             "IPYTHONDIR": str(folder / "home/ipython"),

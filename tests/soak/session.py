@@ -163,6 +163,8 @@ class Session(Judge):
         self.kernel.restart(now)
         watch.wait_gone(family, "processes of the kernel before")
         self.count, self.owed = 0, None
+        self.dear()
+        self.without.clear()
         self.forget()
         self.connect()
         self.start_over()
@@ -198,6 +200,9 @@ class Session(Judge):
         for sent in waiting:
             said = [m for m in self.client.inbox["shell"] if m.parent_id == sent.id]
             ensure(len(said) == 1 and said[0].content["status"] in ("error", "aborted"), "at the kernel's end:", said)
+            heard = [m for m in self.client.inbox["iopub"] if m.parent_id == sent.id]
+            idle = [m for m in heard if m.content.get("execution_state") == "idle"]
+            ensure(len(idle) == 1 and heard[-1] is idle[0], "idle at the kernel's end:", heard)
         watch.wait_gone(family, f"processes after the {role} was killed")
         ensure(not self.kernel.manager.is_alive(), "the manager sees a living kernel")
         self.restart()
