@@ -217,6 +217,64 @@ def test_everything_is_answered_when_the_broker_dies(start, when, number):
         c.pump(end, f"answers to {unanswered(c, sent)}")
 
 
+def first_named(k, name):
+    """The process below the kernel's that has this name, as soon as there is one."""
+    end = rawclient.deadline_in(None)
+    while not (found := k.named(name)):
+        assert time.monotonic() < end, f"no {name}"
+    return psutil.Process(found[0])
+
+
+def ask_all(c):
+    """msg_id -> channel of what is asked for while no Python can answer."""
+    sent = {c.start(code, stop_on_error=False): "shell" for code in ["6*7"] * 4}
+    sent[c.send("complete_request", {"code": "im", "cursor_pos": 2})] = "shell"
+    sent[c.send("cellblock_list_branches_request", {}, channel="control")] = "control"
+    sent[c.send("comm_info_request", {})] = "shell"
+    c.wait_in_place("shell", lambda m: m.type == "comm_info_reply")  # all of it has arrived
+    return sent
+
+
+def dies_and_all_is_answered(k, victim, sent):
+    """Without its broker the kernel ends; without its pid 1 there is another jail."""
+    c, broker = k.client, victim.name() == "cellblock-jail"
+    victim.kill()
+    if broker:
+        assert k.wait() == 1
+        c.poller.unregister(k.pidfd)
+    end = time.monotonic() + rawclient.DEADLINE
+    while unanswered(c, sent):
+        c.pump(end, f"answers to {unanswered(c, sent)}")
+    assert broker or c.run("6*7").result == "42"
+
+
+@pytest.mark.parametrize("name", ["cellblock-jail", "cellblock-init"])
+def test_everything_is_answered_when_it_dies_while_the_first_python_starts(start, name):
+    k = start(ready=False, args=["--set", "warm.mode=off"])
+    victim = first_named(k, name)
+    for p in (victim, *(victim.children() if name == "cellblock-init" else ())):
+        p.send_signal(signal.SIGSTOP)  # Python starts no further
+    k.client = c = start.client(k)
+    c.ready()
+    dies_and_all_is_answered(k, victim, ask_all(c))
+
+
+@pytest.mark.parametrize("name", ["cellblock-jail", "cellblock-init"])
+def test_everything_is_answered_when_it_dies_while_a_twin_wakes(start, name):
+    k = start(args=["--set", "transactions.mode=always"], env={"CELLBLOCK_LOG": "info"})
+    c = k.client
+    assert c.run("kept = 1").ok
+    dies = c.start("print('running', flush=True)\nwhile True: pass", stop_on_error=False)
+    c.says(dies, "running")
+    sent = {dies: "shell", **ask_all(c)}
+    first_named(k, "cellblock-init").send_signal(signal.SIGSTOP)  # who wakes it
+    end = rawclient.deadline_in(None)
+    while " takes over" not in k.said():  # the kernel ends that Python
+        c.request("interrupt_request", {}, channel="control")
+        assert time.monotonic() < end
+    dies_and_all_is_answered(k, first_named(k, name), sent)
+
+
 @pytest.mark.parametrize("number", [*FATAL, signal.SIGSTOP])
 def test_everything_is_answered_when_pid_1_dies(start, number):
     """Pid 1 takes no signal but the two that nobody can refuse. Where it is stopped no interrupt gets through."""
