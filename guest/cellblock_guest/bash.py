@@ -21,6 +21,7 @@ from . import context, wire_constants as W
 from .interrupts import Interrupts
 from .jsontext import encode, loads
 from .prompt import Prompt, StdinNotImplementedError
+from .refusals import Refusals
 from .wire import Wire
 
 _PATIENCE, _PATIENCE_MAX = 50, 1000  # ms
@@ -199,6 +200,7 @@ class BashGuest:
         self.wire = Wire()
         self.interrupts = Interrupts(self.wire)
         self.prompt = Prompt(self.wire, self.interrupts, self)
+        self.refusals = Refusals()
         self.session = None
         self._ends = 0  # that bash was told to say
         self._begun = self._interrupted = False
@@ -256,6 +258,7 @@ class BashGuest:
             status, interrupted, ended = self._run(content["code"])
         finally:
             self.prompt.end()
+        self.refusals.after_cell()
         expressions = {} if ended else self._expressions(content.get("user_expressions") or {})
         more = {"payload": [], "user_expressions": expressions}
         if ended:  # also by an interrupt: nothing is kept

@@ -186,6 +186,16 @@ def test_an_interrupt_that_ends_bash_is_its_end(session):
     assert session.run("echo ${kept-gone}").text() == "gone\n"
 
 
+def test_what_is_written_in_an_empty_folder_is_said_to_be_lost(start, nothing_left):
+    home = nothing_left / "some-home"
+    home.mkdir()
+    c = start(workspace=home, env={"HOME": str(home)}, **SHARED()).client
+    c.run(":")  # the first cell says so in any case
+    for code in ("echo x >out", "echo y >out"):
+        assert "what was written is lost" in c.run(code).text("stderr"), code
+    assert c.run("cat out").text("stderr") == ""
+
+
 def test_completion(session):
     session.run("mine_one=1; mine_two=2; my_function() { :; }; mkdir -p 'd d'; touch 'd d/f'")
     for code, matches in {
