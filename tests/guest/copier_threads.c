@@ -1,8 +1,11 @@
 /* Threads for test_copier.py, as C libraries have them: one that holds mutexes which know their owner by number, one in
  * a call that no signal ends, many that use all kinds of locks at random. Built by the test, loaded in the guest. */
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -93,6 +96,7 @@ static pthread_rwlock_t rw = PTHREAD_RWLOCK_INITIALIZER;
 static pthread_cond_t bell = PTHREAD_COND_INITIALIZER;
 static pthread_mutex_t bell_lock = PTHREAD_MUTEX_INITIALIZER;
 static long counts[LOCKS], shared_count;
+static FILE *printed; /* all print to it, and it has a lock of its own */
 static _Atomic long rounds, wrong, interrupted;
 static _Atomic int stop, alive;
 
@@ -100,6 +104,57 @@ static void *short_lived(void *argument)
 {
 	free(argument);
 	return NULL;
+}
+
+/* What one thread has for itself. */
+struct own {
+	int ends[2];          /* of a pipe; reading does not block, so that what waits in it comes back */
+	pthread_mutex_t lock; /* with priority inheritance: nobody waits for it */
+	long locked;
+};
+
+static void begin_own(struct own *o)
+{
+	pthread_mutexattr_t kind;
+
+	wrong += pipe2(o->ends, O_CLOEXEC) != 0 || fcntl(o->ends[0], F_SETFL, O_NONBLOCK) != 0;
+	wrong += pthread_mutexattr_init(&kind) != 0 || pthread_mutexattr_setprotocol(&kind, PTHREAD_PRIO_INHERIT) != 0;
+	wrong += pthread_mutex_init(&o->lock, &kind) != 0;
+	o->locked = 0;
+}
+
+static void end_own(struct own *o)
+{
+	wrong += pthread_mutex_destroy(&o->lock) != 0;
+	close(o->ends[0]);
+	close(o->ends[1]);
+}
+
+/* poll(2), however often it is interrupted: how many are ready. */
+static int ready(int fd, int timeout)
+{
+	struct pollfd p = { fd, POLLIN, 0 };
+	int r;
+
+	while ((r = poll(&p, 1, timeout)) < 0 && errno == EINTR)
+		interrupted++;
+	return r;
+}
+
+static void use_own(struct own *o, unsigned *seed)
+{
+	char c = 'x';
+	long before;
+
+	wrong += pthread_mutex_lock(&o->lock) != 0;
+	before = o->locked++;
+	wrong += ready(o->ends[0], rand_r(seed) % 2) != 0;
+	wrong += write(o->ends[1], &c, 1) != 1;
+	wrong += ready(o->ends[0], 60000) != 1;
+	wrong += read(o->ends[0], &c, 1) != 1;
+	wrong += o->locked != before + 1;
+	wrong += pthread_mutex_unlock(&o->lock) != 0;
+	wrong += fprintf(printed, "%ld rounds\n", before) < 0 || fflush(printed) != 0;
 }
 
 static void one_round(unsigned *seed)
@@ -145,9 +200,15 @@ static void one_round(unsigned *seed)
 static void *work(void *number)
 {
 	unsigned seed = (unsigned)(size_t)number;
+	struct own own;
 
-	while (!stop)
+	begin_own(&own);
+	while (!stop) {
 		one_round(&seed);
+		if (rand_r(&seed) % 4 == 0)
+			use_own(&own, &seed);
+	}
+	end_own(&own);
 	alive--;
 	return NULL;
 }
@@ -159,6 +220,9 @@ int begin_work(int n)
 	pthread_mutexattr_t kind;
 	pthread_t t;
 
+	printed = fopen("/dev/null", "we");
+	if (printed == NULL)
+		return -1;
 	for (int i = 0; i < LOCKS; i++) {
 		pthread_mutexattr_init(&kind);
 		pthread_mutexattr_settype(&kind, kinds[i % 4]);
@@ -178,7 +242,8 @@ long rounds_done(void)
 	return rounds;
 }
 
-long sleeps_interrupted(void)
+/* How often a sleep or a poll ended with EINTR, which the stop for a copy may do to the original. */
+long calls_interrupted(void)
 {
 	return interrupted;
 }

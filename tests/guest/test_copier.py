@@ -1,5 +1,8 @@
 """Copies of a process with all its threads: whatever they do when they are stopped, they go on with it, in the copy as
-in the original (guest/copier)."""
+in the original (guest/copier).
+
+CELLBLOCK_TEST_MANY=1 makes it 1,000 copies, take-overs and branches of 64 threads; run it with -s to see the figures.
+"""
 
 import os
 import subprocess
@@ -9,6 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 from fake_supervisor import Subshell
+
+# of the 64 threads: take-overs, copies before each, and after how many of them there is a branch, too
+TURNS, COPIES, BRANCH = (1000, 1, 1) if os.environ.get("CELLBLOCK_TEST_MANY") == "1" else (8, 10, 4)
 
 
 @pytest.fixture(scope="session")
@@ -370,25 +376,34 @@ def test_a_thread_has_just_asked_for_its_turn(new_guest):
     assert guest.run("seen = n[0]\nwhile n[0] == seen: pass").ok
 
 
+@pytest.mark.timeout(max(300, 10 * TURNS))
 def test_sixty_four_threads_at_random(new_guest, library):
-    """They allocate, sleep, take locks of each kind, start and end threads; meanwhile copies, take-overs, branches."""
+    """They allocate, sleep, poll, print, take locks of each kind, start and end threads; meanwhile copies, take-overs,
+    branches."""
     guest = new_guest()
     assert with_library(guest, library, "began = c.begin_work(64)").ok
     more = "seen, end = c.rounds_done(), time.monotonic() + 60\n"
     more += "while c.rounds_done() < seen + 200 and time.monotonic() < end: time.sleep(0.001)\n"
     more += "c.rounds_done() >= seen + 200"
-    for turn in range(8):
-        for _ in range(10):
+    branches = 0
+    for turn in range(TURNS):
+        for _ in range(COPIES):
             twin = guest.copied()
             guest.twins.remove(twin)
             twin.drop()
         twin = guest.copied()
         assert guest.run(more).result == "True"
-        branch = guest.branch(guest.copied()) if turn % 4 == 0 else None
+        branch = guest.branch(guest.copied()) if turn % BRANCH == 0 else None
+        branches += bool(branch)
         guest.take_over(twin)
         assert guest.run(more).result == "True"
         if branch:
             assert branch.run(more).result == "True" and branch.run("c.end_work()").result == "0"
+            guest.branches.remove(branch)
+            branch.close()
+    interrupted, stops = int(guest.run("c.calls_interrupted()").result), guest.next_twin - 1
+    assert interrupted <= 64 * stops, "each stop ends one call of a thread at most"
+    print(f"{stops} copies, {TURNS} take-overs, {branches} branches: {interrupted} calls were interrupted")
     assert guest.run("c.end_work()").result == "0"
 
 
