@@ -145,3 +145,17 @@ def test_pdb(client):
     answer(client, "c")
     done = client.finish(cell)
     assert done.ok and "6" in done.text()
+
+
+def test_a_command_that_waits_for_its_terminal_among_others(client):
+    """What it waits for stands in its memory, which the guest reads."""
+    wait = "import os, select; select.select([os.pipe()[0], 0], [], []); print(input())"
+    cell = client.start(f"!printf 'name? '; python3 -c '{wait}'", allow_stdin=True)
+    answer(client, "Ada")
+    assert client.finish(cell).text().replace("\r", "") == "name? Ada\n"
+
+
+def test_a_command_that_waits_for_something_else_asks_nobody(client):
+    wait = "import subprocess; subprocess.run(['sleep', '0.5'], capture_output=True)"
+    done = client.run(f"!printf 'x '; python3 -c \"{wait}\"; echo done", allow_stdin=True)
+    assert done.ok and done.text() == "x done\n" and not client.inbox["stdin"]
