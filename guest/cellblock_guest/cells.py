@@ -87,7 +87,10 @@ class CellSource:
             self._formatters = _Formatters(self._shell.display_formatter)
         if not self._formatters.untouched(kind):
             return None
-        return repr(value)
+        try:
+            return repr(value)
+        except ValueError:  # an integer of more digits than Python shows: the formatters say so
+            return None
 
 
 class _Formatters:

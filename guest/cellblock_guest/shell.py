@@ -8,7 +8,7 @@ run.
 import ast
 import builtins
 import sys
-from os import getcwd
+from os import environ, getcwd
 
 from . import context, debuggers, ipykernel_shim, lazy_modules
 
@@ -559,6 +559,9 @@ class ZMQInteractiveShell(InteractiveShell):
         from .profile import run_startup
         from .warm import Warm
 
+        session = environ.get("JPY_SESSION_NAME")
+        if session:
+            self.user_ns["__session__"] = self.user_ns_hidden["__session__"] = session
         run_startup(self, self.guest)
         if self.warm is None:
             self.warm = Warm(self, self.guest.wire.fd)

@@ -495,3 +495,16 @@ def test_a_parser_that_another_thread_disturbed_is_asked_again(guest):
         "ip.compile.ast_parse = once"
     )
     assert guest.run("x = 1\nx + 1").result == "2" and guest.run("said").result == "[]"
+
+
+def test_an_integer_too_long_to_be_shown_is_remembered(new_guest, ipython):
+    guest = new_guest()
+    result = guest.run("10 ** 5000")
+    assert not any("cellblock_guest" in line for line in result.error["traceback"])
+    assert guest.run("Out[1] == 10 ** 5000").result == "True"
+
+
+def test_the_name_of_the_session(new_guest, ipython):
+    guest = new_guest({"JPY_SESSION_NAME": "/a/b.ipynb"})
+    assert guest.run("__session__").result == "'/a/b.ipynb'"
+    assert "__session__" not in guest.run("%who").text()
