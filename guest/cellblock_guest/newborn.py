@@ -61,6 +61,8 @@ def become(guest, copier, late, mask):
     guest.interrupts.pid = os.getpid()
     tracebacks.forget_folder()
     _forget_others()
+    if "multiprocessing.process" in sys.modules:  # its children look for modules there
+        sys.modules["multiprocessing.process"].ORIGINAL_DIR = os.path.abspath(os.getcwd())
     _reseed()
     look_anew()
     guest.output.release(True)

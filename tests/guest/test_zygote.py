@@ -498,3 +498,8 @@ def test_what_it_imports_may_say_and_fail(new_zygote, tmp_path):
     guest = zygote.guest(tmp_path)
     result = guest.run("import sys; 'says' in sys.modules")
     assert result.result == "True" and result.text() == "" and result.fd1 == b""
+
+
+def test_workers_find_modules_of_the_notebooks_folder(new_zygote, tmp_path):
+    guest = new_zygote("multiprocessing.process").guest(tmp_path)
+    assert guest.run("import multiprocessing.process as p; p.ORIGINAL_DIR").result == repr(str(tmp_path))
