@@ -56,6 +56,7 @@ class Aio:
         self.loop_runs = False  # an await-cell runs
         self.context = contextvars.copy_context()  # cells see each other's context variables
         self.interrupted = False
+        self.given_up = None  # why the cell's coroutine is cancelled, when nobody interrupted it
         self.beside = None  # told (True, then False) when an await-cell begins and ends; serves what comes meanwhile
         self.serving = False  # it does
         self.postponed = False  # the loop, whose self-pipe is no process's but one's: a zygote has none
@@ -207,7 +208,7 @@ class Aio:
             try:
                 self._mark(False)  # before there is the task, which an eager factory begins in a loop that runs
                 task = loop.create_task(in_cell_context())
-                self.interrupted = False
+                self.interrupted, self.given_up = False, None
                 self.loop_runs = True
                 interrupts.on_async = lambda: self._on_interrupt(task)
                 if beside:
@@ -218,7 +219,10 @@ class Aio:
                 try:
                     if interrupts.pending and not interrupts.shield:
                         interrupts.deliver()
-                    return loop.run_until_complete(task)
+                    value = loop.run_until_complete(task)
+                    if self.given_up is not None:  # and the cell has taken the cancellation for itself
+                        raise self.given_up
+                    return value
                 except KeyboardInterrupt as e:
                     if task.done():
                         raise e.with_traceback(_from_task(e.__traceback__))
@@ -228,6 +232,11 @@ class Aio:
                     if not self.interrupted:
                         raise
                     raise KeyboardInterrupt from None
+                except BaseException as e:  # a task's sys.exit(), or the loop was stopped: the cell does not go on
+                    if task.done() or self.given_up is not None:
+                        raise
+                    self.given_up = e
+                    task.cancel()
         finally:
             interrupts.shield += 1  # what is told of a task that is over does nothing, for good
             if beside:
@@ -292,6 +301,9 @@ class Aio:
             return await awaitable
         except self.asyncio.CancelledError as e:
             here = self._here()
+            if not here.interrupted and here.given_up is not None:
+                cause, here.given_up = here.given_up, None
+                raise cause from None
             if not here.interrupted:
                 raise
             here.interrupted = False

@@ -259,3 +259,17 @@ def test_code_before_the_first_wait_can_be_interrupted(guest, eager):
     guest.interrupt()
     assert guest.finish().error["ename"] == "KeyboardInterrupt"
     assert guest.run("await asyncio.sleep(0, 'works')").result == "'works'"
+
+
+EXITS = "import asyncio, sys\nasync def w(): sys.exit(1)\n"
+
+
+@pytest.mark.parametrize(
+    "wait", ["t = asyncio.create_task(w())\ne = asyncio.Event()\nawait e.wait()", "await asyncio.gather(w())"]
+)
+def test_a_task_that_exits_ends_the_cell_that_waits(new_guest, wait):
+    guest = new_guest()
+    result = guest.run(EXITS + wait + "\nx = 1")
+    assert result.error["ename"] == "SystemExit" and len(result.of("ERROR")) == 1
+    later = guest.run("'e' in globals() and e.set()\nfor _ in range(9): await asyncio.sleep(0)\n'x' in globals()")
+    assert later.result == "False" and not later.of("ERROR")
