@@ -239,11 +239,11 @@ class Guest:
     def free_reserve(self):
         self._reserve = None
 
-    def _leave_if_forked(self):
-        """A child that os.fork made in a cell and that ran to the cell's end must not serve."""
+    def _leave_if_forked(self, reply=b"{}"):
+        """A child that os.fork made in a cell and that ran to the cell's end must not serve. Its status is Python's."""
         if self.wire.forked:
             self.output.flush()
-            os._exit(0)
+            os._exit(_exit_status(loads(reply)))
 
     def reply(self, kind, request, content, metadata=b""):
         self._leave_if_forked()
@@ -273,7 +273,7 @@ class Guest:
         self.aio.executing = False
         self.cells.pop(request, None)
         self.refusals.restore_memory()
-        self._leave_if_forked()
+        self._leave_if_forked(reply)
         if self.prompt.request:
             self.prompt.end()
         self.flush_c_stdio()
@@ -544,3 +544,13 @@ def run(bundle=None):
     guest.begin()
     guest.serve()
     guest.finish()
+
+
+def _exit_status(reply):
+    """Of a process that ends with what a cell's reply tells."""
+    if reply.get("ename") != "SystemExit":
+        return 1 if reply.get("status") == "error" else 0
+    try:
+        return 0 if reply["evalue"] in ("", "None") else int(reply["evalue"]) & 0xFF
+    except ValueError:
+        return 1

@@ -333,3 +333,9 @@ def test_an_exception_that_lets_nobody_set_attributes(guest, wait):
     code = "import dataclasses\n@dataclasses.dataclass(frozen=True)\nclass MyError(Exception):\n    x: int\n"
     result = guest.run(code + wait + "raise MyError(1)")
     assert result.error["ename"] == "MyError" and "FrozenInstanceError" not in "".join(result.error["traceback"])
+
+
+@pytest.mark.parametrize("end, status", [("pass", 0), ("sys.exit()", 0), ("sys.exit(3)", 3), ("1/0", 1)])
+def test_a_child_of_fork_ends_as_in_python(guest, end, status):
+    code = "import os, sys\npid = os.fork()\nif not pid: %s\nstatus = pid and os.waitpid(pid, 0)[1] >> 8" % end
+    assert guest.run(code).ok and guest.run("status").result == str(status)
