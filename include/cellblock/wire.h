@@ -137,10 +137,11 @@ enum cb_wire_id {
  * INTERRUPTED     {}: Python ran the SIGINT handler. request: the pending one or 0; or what a subshell's thread has at
  *                 work, which has taken a LANE_INTERRUPT: that is none of those that CB_WIRE_NUDGE counts
  * CHECKPOINT_REPLY {"status": "ok", "duration_s": s, "left_out": {"threads": n, "sockets": n, "children": n,
- *                 "shared_maps": n, "native": n, "native_of": str, "native_back": n}}: how long the guest stood still,
- *                 and what would not come back (native: threads that Python does not know, and of what; native_back:
- *                 such threads that do come back, in the first copy of a state that was woken); or {"status": "error",
- *                 "ename", "evalue"}; TimeoutError: threads did not stop, and may the next time
+ *                 "shared_maps": n, "native": n, "native_of": str, "native_back": n, "forked": 1}}: how long the guest
+ *                 stood still, and what would not come back (native: threads that Python does not know, and of what;
+ *                 native_back: such threads that do come back, in the first copy of a state that was woken; forked: the
+ *                 copy is made by os.fork, with what runs at each fork); or {"status": "error", "ename", "evalue"};
+ *                 TimeoutError: threads did not stop, and may the next time
  * RESUMED         {"side": b as in HELLO}: the twin serves. request: that of RESUME
  * AWAITING        {}: the cell is a coroutine that the guest's loop runs: until it ends DOWN_COMM_* may come on the
  *                 wire beside it, with "beside": true in the metadata; the answer is COMM_DONE, perhaps after the

@@ -39,6 +39,7 @@ struct cb_left_out {
 	int64_t threads, sockets, children, shared_maps;
 	int64_t native;	     /* threads that Python does not know */
 	int64_t native_back; /* such threads that do come back: of a copy that is made of a woken state */
+	int64_t forked;	     /* 1: it was made by os.fork, with what runs at each fork */
 	char native_of[64];  /* the library that they are of, or their own names */
 };
 struct cb_twin {

@@ -27,7 +27,8 @@
 #define ANSWER_DEADLINE (1000 * MS) /* CHECKPOINT; then what holds it up is let go. Large memory takes its time */
 #define TELL_AFTER (3000 * MS)	    /* that this was in vain */
 #define IMPATIENT (50 * MS)	    /* when a user has interrupted */
-#define READY_DEADLINE (1000 * MS)  /* from there to REGISTERED and BORN: a fork's hooks may block */
+#define READY_DEADLINE (2000 * MS)  /* from there to REGISTERED and BORN */
+#define HOOKS_DEADLINE (1000 * MS)  /* the same where a fork's hooks run, which may block */
 /* Where none do: a twin is copied, whose own fork's hooks have ended, or files are kept. A machine may be busy. */
 #define PATIENT_DEADLINE (15000 * MS)
 #define FAILURES_MAX 3
@@ -387,9 +388,10 @@ void cb_left_out_take(struct cb_left_out *l, struct cb_span json)
 		{ .name = "threads", .types = CB_JSON_INTEGER },  { .name = "sockets", .types = CB_JSON_INTEGER },
 		{ .name = "children", .types = CB_JSON_INTEGER }, { .name = "shared_maps", .types = CB_JSON_INTEGER },
 		{ .name = "native", .types = CB_JSON_INTEGER },	  { .name = "native_back", .types = CB_JSON_INTEGER },
-		{ .name = "native_of", .types = CB_JSON_STRING }
+		{ .name = "forked", .types = CB_JSON_INTEGER },	  { .name = "native_of", .types = CB_JSON_STRING }
 	};
-	int64_t *to[] = { &l->threads, &l->sockets, &l->children, &l->shared_maps, &l->native, &l->native_back };
+	int64_t *to[] = { &l->threads, &l->sockets,	&l->children, &l->shared_maps,
+			  &l->native,  &l->native_back, &l->forked };
 	const size_t numbers = CB_COUNT(to);
 	CB_AUTO_BUF name = CB_BUF_INIT(sizeof(l->native_of) - 1);
 
@@ -457,7 +459,8 @@ void cb_twins_answered(struct cb_transactions *tx, const struct cb_guest_content
 		cb_twins_not_made(tx, why);
 	} else {
 		cb_left_out_take(&w->coming->left_out, c->left_out);
-		cb_loop_arm(tx->loop, w->deadline_timer, cb_now_ns() + READY_DEADLINE);
+		cb_loop_arm(tx->loop, w->deadline_timer,
+			    cb_now_ns() + (w->coming->left_out.forked != 0 ? HOOKS_DEADLINE : READY_DEADLINE));
 		cb_twins_check_ready(tx);
 	}
 }

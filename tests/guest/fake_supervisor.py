@@ -610,6 +610,7 @@ class FakeSupervisor:
         if twin.reply["status"] != "ok":
             twin.drop()
             raise AssertionError((twin.reply, self.log_text()))
+        twin.forked = twin.reply["left_out"].pop("forked", 0) == 1
         twin.reply["left_out"] = {**NOTHING, **twin.reply["left_out"]}  # what is not named is nothing
         self.twins.append(twin)
         return twin.wait_born(self.registry)

@@ -31,11 +31,11 @@ def guest_dir(threads, whole_guest_dir, guest_dir_without):
     return whole_guest_dir if threads else guest_dir_without
 
 
-def test_take_over(new_guest):
+def test_take_over(new_guest, threads):
     guest = new_guest()
     guest.run("x = [1]; y = x; import os; os.chdir('/'); first = os.getpid()")
     twin = guest.checkpoint()
-    assert twin.reply["left_out"] == NOTHING
+    assert twin.reply["left_out"] == NOTHING and twin.forked is not threads
     guest.run("x.append(2); del y; z = 1; os.chdir('/tmp')")
     guest.start("import os; os._exit(3)")
     with pytest.raises(EOFError):
