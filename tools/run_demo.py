@@ -102,7 +102,12 @@ def main(folder):
     os.environ["DEMO_SECRET"] = "a token of the host"
     name = os.environ.get("CELLBLOCK_DEMO_KERNEL", "cellblock")
     client = Client(
-        notebook, kernel_name=name, allow_errors=True, timeout=120, resources={"metadata": {"path": str(workspace)}}
+        notebook,
+        kernel_name=name,
+        allow_errors=True,
+        timeout=120,
+        resources={"metadata": {"path": str(workspace)}},
+        extra_arguments=["--set", "transactions.mode=always"],  # whatever a copy costs on this machine
     )
     client.execute()
     nbformat.write(notebook, folder / "notebook.ipynb")

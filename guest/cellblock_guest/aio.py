@@ -233,10 +233,11 @@ class Aio:
                         raise
                     raise KeyboardInterrupt from None
                 except BaseException as e:  # a task's sys.exit(), or the loop was stopped: the cell does not go on
-                    if task.done() or self.given_up is not None:
+                    if task.done() or (self.given_up is not None and not isinstance(e, SystemExit)):
                         raise
-                    self.given_up = e
-                    task.cancel()
+                    if self.given_up is None:  # else another task has exited, too, while the cell cleans up
+                        self.given_up = e
+                        task.cancel()
         finally:
             interrupts.shield += 1  # what is told of a task that is over does nothing, for good
             if beside:
@@ -308,6 +309,9 @@ class Aio:
                 raise
             here.interrupted = False
             where = e.__traceback__.tb_next
+        except BaseException:  # the cell ends with an error of its own, and that is the one that is told
+            self._here().given_up = None
+            raise
         raise KeyboardInterrupt().with_traceback(where)
 
     def _idle(self):

@@ -122,7 +122,7 @@ class Command:
                     continue
                 if any(self._is_its(pid, fd) for fd in waited_for):
                     return True
-            except (OSError, ValueError):
+            except (OSError, ValueError, OverflowError):  # the last: what it gave as an address is none
                 continue
         return False
 

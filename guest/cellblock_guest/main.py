@@ -239,14 +239,14 @@ class Guest:
     def free_reserve(self):
         self._reserve = None
 
-    def _leave_if_forked(self, reply=b"{}"):
+    def _leave_if_forked(self, reply):
         """A child that os.fork made in a cell and that ran to the cell's end must not serve. Its status is Python's."""
         if self.wire.forked:
             self.output.flush()
             os._exit(_exit_status(loads(reply)))
 
     def reply(self, kind, request, content, metadata=b""):
-        self._leave_if_forked()
+        self._leave_if_forked(content)
         self.output.flush()
         self.wire.send(kind, request, content, metadata)
 

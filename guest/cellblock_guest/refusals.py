@@ -350,7 +350,8 @@ class Refusals:
             return
         (blocks, files, states), self._written = self._written, self._in_memory()
         now = self._written
-        if now and (now[0] > blocks or now[1] > files or now[2] - states):
+        anew = len(states) < _LOOKED_AT and now and now[2] - states  # else others may have come in sight
+        if now and (now[0] > blocks or now[1] > files or anew):
             print(
                 "[cellblock] workspace.path: what was written is lost. %s" % self.says["workspace.note"],
                 file=sys.stderr,
@@ -412,7 +413,10 @@ class Refusals:
                 paths = paths or [os.curdir]
             if number is None or not paths:
                 continue
-            path = os.path.abspath(paths[-1])
+            try:
+                path = os.path.abspath(paths[-1])
+            except OSError:  # the folder that it was said in is gone
+                continue
             note = self._unseen(path) if number == errno.ENOENT else self._read_only(number, path)
             if note:
                 return note

@@ -212,7 +212,7 @@ class Twins:
         pipes = self.guest.aio.self_pipes()
         pairs = pipes + self.guest.aio.other_pairs(pipes) + (debugger.sockets() if debugger else [])
         self._descriptors = Descriptors(pairs, fds)
-        left = left_out(self._descriptors) | {"forked": 1}
+        left = {**left_out(self._descriptors), "forked": 1}
         self._copy = None
         between = self._fork_twice()
         if between == 0:

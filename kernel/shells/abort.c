@@ -4,7 +4,7 @@
  * failure: what waits in the queue and on the socket, and what arrives later but was dated earlier by the same session.
  * Dates are the client's clock, so they are compared after adding that session's skew: the least difference between our
  * arrival and its date that was seen lately, which is the clock difference plus the shortest way. The sum is never
- * later than the true sending, and for a message sent after the failure was known never earlier than the failure,
+ * earlier than the true sending, so for a message sent after the failure was known never earlier than the failure,
  * unless a clock was set: that a client's was ahead is forgotten after two spans, and what seems to arrive before the
  * failure, since ours was set back, is not aborted. Where a date has no fraction the end of its second counts. Clients
  * that date nothing, or everything alike, are never aborted by date.

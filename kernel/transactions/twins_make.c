@@ -28,7 +28,7 @@
 #define TELL_AFTER (3000 * MS)	    /* that this was in vain */
 #define IMPATIENT (50 * MS)	    /* when a user has interrupted */
 #define READY_DEADLINE (2000 * MS)  /* from there to REGISTERED and BORN */
-#define HOOKS_DEADLINE (1000 * MS)  /* the same where a fork's hooks run, which may block */
+#define HOOKS_DEADLINE (1000 * MS)  /* where a fork's hooks run, which may block: and four times what it took */
 /* Where none do: a twin is copied, whose own fork's hooks have ended, or files are kept. A machine may be busy. */
 #define PATIENT_DEADLINE (15000 * MS)
 #define FAILURES_MAX 3
@@ -460,7 +460,9 @@ void cb_twins_answered(struct cb_transactions *tx, const struct cb_guest_content
 	} else {
 		cb_left_out_take(&w->coming->left_out, c->left_out);
 		cb_loop_arm(tx->loop, w->deadline_timer,
-			    cb_now_ns() + (w->coming->left_out.forked != 0 ? HOOKS_DEADLINE : READY_DEADLINE));
+			    cb_now_ns() + (w->coming->left_out.forked != 0
+						   ? HOOKS_DEADLINE + 4 * (int64_t)(w->duration_s * 1e9)
+						   : READY_DEADLINE));
 		cb_twins_check_ready(tx);
 	}
 }

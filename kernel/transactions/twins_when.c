@@ -217,8 +217,9 @@ static bool is_affordable(const struct cb_transactions *tx)
 
 	if (tx->policy->transactions_mode == CB_MODE_ALWAYS || cb_twin_cost_is_small(c))
 		return true;
-	cb_log(CB_LOG_INFO, "no twin was made behind cell [%" PRId64 "]: it would delay the next by %.1f ms",
-	       tx->shells->execution.number, cb_twin_cost_delay(c) * 1e3);
+	if (c->readings > 0) /* else nothing is known of it */
+		cb_log(CB_LOG_INFO, "no twin was made behind cell [%" PRId64 "]: it would delay the next by %.1f ms",
+		       tx->shells->execution.number, cb_twin_cost_delay(c) * 1e3);
 	return false;
 }
 

@@ -154,6 +154,7 @@ int cb_layer_judge(struct cb_layer *layer, int lower, const char *path, enum cb_
 	if (r == 0 && ret != NULL) {
 		ret->part = judged.part;
 		ret->maker = judged.maker;
+		ret->about_git = judged.about_git;
 		ret->in_git = judged.in_git;
 	}
 	if (r == -EROFS) {
@@ -408,7 +409,7 @@ static void keep_name(struct cb_layer *layer, const struct cb_layer_entry *e)
 	struct stat now;
 	int r;
 
-	if (!layer->commit || !S_ISREG(e->st.st_mode) || e->st.st_nlink < 2 || e->part != CB_GIT_OTHER)
+	if (!layer->commit || !S_ISREG(e->st.st_mode) || e->st.st_nlink < 2 || e->in_git)
 		return;
 	cb_layer_as_owner(layer, true);
 	r = fstatat(e->lower, e->name, &now, AT_SYMLINK_NOFOLLOW);
@@ -428,7 +429,7 @@ static int write_file(struct cb_layer *layer, const struct cb_layer_entry *e, co
 static void see_plain(struct cb_layer *layer, struct cb_layer_entry *e, int depth)
 {
 	bool link = S_ISLNK(e->st.st_mode);
-	bool alone = link || e->st.st_nlink < 2 || e->part != CB_GIT_OTHER;
+	bool alone = link || e->st.st_nlink < 2 || e->in_git;
 	const struct cb_link *file = alone ? NULL : cb_links_find(&layer->names, &e->st);
 	int r = 0;
 
@@ -512,7 +513,7 @@ static void keep_closed(const struct cb_layer *layer, struct cb_layer_entry *e)
 {
 	mode_t mode = e->st.st_mode;
 
-	if (!S_ISDIR(mode) || ((mode & 022) == 0 && (mode & 0700) == 0700) || !is_git_folder(layer, e))
+	if (!e->about_git || !S_ISDIR(mode) || ((mode & 022) == 0 && (mode & 0700) == 0700) || !is_git_folder(layer, e))
 		return;
 	if (e->exists && S_ISDIR(e->old.st_mode))
 		mode = e->old.st_mode;
@@ -546,9 +547,9 @@ static void see(struct cb_layer *layer, struct cb_layer_entry *e, int depth)
 		return;
 	if (e->exists)
 		e->since = first_changed(layer, e->upper, e->name);
-	keep_closed(layer, e);
 	r = cb_layer_judge(layer, e->lower, e->path, act_of(e, whiteout), whiteout ? &e->old : &e->st, false, e);
 	if (r == 0 && !whiteout) {
+		keep_closed(layer, e);
 		keep_closed_inside(layer, e);
 		r = judge_link(layer, e);
 		if (r == -EPERM)

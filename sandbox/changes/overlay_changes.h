@@ -54,7 +54,7 @@ struct cb_layer_entry {
 	struct timespec since; /* when cells changed it, at the earliest */
 	/* as judged: */
 	enum cb_git_part part;
-	bool maker, in_git;
+	bool maker, about_git, in_git;
 };
 
 /* overlay_changes.c: looks through the layer, or writes it through, and makes the reply's JSON. Never fails without

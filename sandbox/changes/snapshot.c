@@ -425,11 +425,14 @@ static int restore_entry(struct work *w, const struct place *p, const char *name
  * place of the one that was looked at, once. */
 static int restore_name(struct work *w, const struct place *p, const char *name, int depth)
 {
+	unsigned long long left = w->tally.left;
 	int r = -EEXIST;
 
 	w->tally.entries++;
-	for (int i = 0; i < TRIES && (is_absent(r) || r == -EEXIST || r == -EISDIR); i++)
+	for (int i = 0; i < TRIES && (is_absent(r) || r == -EEXIST || r == -EISDIR); i++) {
+		w->tally.left = left; /* what could not be removed is counted once */
 		r = restore_entry(w, p, name, depth);
+	}
 	return r;
 }
 

@@ -592,11 +592,13 @@ int cb_judge(const struct cb_judge *judge_, const char *path, enum cb_act act, m
 	ret->maker = false;
 	ret->git_dev = 0;
 	ret->git_ino = 0;
+	ret->about_git = false;
 	ret->in_git = false;
 	ret->part = CB_GIT_OTHER;
 	ret->refused[0] = '\0';
 	if (*path != '\0') {
 		r = judge(&e);
+		ret->about_git = e.about_git;
 	} else { /* the workspace itself */
 		e.at[0] = fcntl(judge_->root, F_DUPFD_CLOEXEC, 0);
 		r = act != CB_ACT_CHANGE ? -EBUSY : e.at[0] < 0 ? -errno : 0;

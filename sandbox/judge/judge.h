@@ -75,7 +75,8 @@ struct cb_judged {
 	bool maker;	  /* MAKE: a name that git knows a repository by, see cb_judge_made */
 	dev_t git_dev;	  /* the innermost git folder that the entry lies in; git_ino 0 = none */
 	ino_t git_ino;
-	bool in_git;		    /* it lies in a git folder, see cb_git_mode */
+	bool about_git;		    /* some pattern is about git: else nothing is looked after for it */
+	bool in_git;		    /* and it lies in a git folder, see cb_git_mode */
 	enum cb_git_part part;	    /* what the caller has to see to besides */
 	char refused[NAME_MAX + 1]; /* with -EROFS: the pattern of workspace.protect that says so */
 };

@@ -81,7 +81,7 @@ static int judge_mode(const struct cb_entry *e, const struct cb_judged *j, int f
 		return -EROFS;
 	if (!S_ISDIR(st.st_mode) || mode == (st.st_mode & 01777) || ((mode & 022) == 0 && (mode & 0700) == 0700))
 		return 0;
-	return e->path[0] == '\0' || is_git_folder(j, fd) ? -EROFS : 0;
+	return e->path[0] == '\0' || (j->about_git && is_git_folder(j, fd)) ? -EROFS : 0;
 }
 
 void cb_serve_chmod(struct cb_request *q)
@@ -95,6 +95,7 @@ void cb_serve_chmod(struct cb_request *q)
 
 	if (!cb_entry_find_there(q, true, &e))
 		return;
+	cb_change_lock(); /* nobody moves it into a git folder meanwhile */
 	r = open_entry(&e, &j, &fd, link);
 	if (r == 0)
 		r = judge_mode(&e, &j, fd, mode);
@@ -102,6 +103,7 @@ void cb_serve_chmod(struct cb_request *q)
 		r = cb_made_look(fd, "", &e.st);
 	if (r == 0 && syscall(SYS_fchmodat, cb_notify_self.proc, link, mode) < 0) /* by its descriptor */
 		r = -errno;
+	cb_change_unlock();
 	cb_request_done(q, r);
 }
 

@@ -241,7 +241,8 @@ static bool is_kernels(const struct cb_entry *e, int flags)
 	return !S_ISREG(e->st.st_mode) || e->folder_meant || (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL);
 }
 
-/* A FIFO that is opened for writing: the kernel does it, and looks at no name. */
+/* A FIFO that is opened for writing: the kernel does it, and looks at no name. So who changes the string, or the way,
+ * meanwhile gets past this. */
 static int judge_fifo(const struct cb_entry *e, int flags)
 {
 	CB_AUTO_JUDGED j = CB_JUDGED_NONE;
@@ -336,7 +337,7 @@ static bool find_free(struct cb_request *q, int at, int path, bool folder, struc
 static int make_folder(const struct cb_judged *j, mode_t mode)
 {
 	mode = cb_git_mode_of(j, mode);
-	if (cb_git_is_named(j->name, -1)) {
+	if (j->about_git && cb_git_is_named(j->name, -1)) {
 		mode = (mode & ~(mode_t)022) | 0700;
 		(void)umask(umask(0) & ~(mode_t)0700); /* the next call that needs one sets it */
 	}
@@ -650,6 +651,8 @@ static int move(const struct cb_entry *from, const struct cb_entry *to)
 		r = cb_git_move(&old, &new, &st);
 	if (r != 0)
 		return r < 0 ? r : 0;
+	if (!old.in_git && cb_git_mode_of(&new, st.st_mode) != st.st_mode)
+		return -EROFS;
 	replaces = fstatat(new.parent, new.name, &gone, AT_SYMLINK_NOFOLLOW) == 0;
 	r = replaces ? cb_made_look(new.parent, new.name, &gone) : 0;
 	if (r < 0)

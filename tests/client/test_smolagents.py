@@ -609,8 +609,9 @@ def test_a_saved_agent_has_all_of_its_executor(nothing_left, monkeypatch):
         assert again.executor_kwargs == saved["executor_kwargs"]
     asks = CellblockExecutor(approve=lambda call: True, on_input=lambda *asked: "")
     saved = json.loads(json.dumps(code_agent([], Scripted(), executor=asks).to_dict()))
-    with pytest.raises(ValueError, match="saved without its executor's approve, on_input"):
-        CellblockCodeAgent.from_dict(saved)
+    for none in ({}, {"executor": None}):
+        with pytest.raises(ValueError, match="saved without its executor's approve, on_input"):
+            CellblockCodeAgent.from_dict(saved, **none)
     assert CellblockCodeAgent.from_dict(saved, executor=asks).python_executor is asks
 
 

@@ -265,7 +265,10 @@ EXITS = "import asyncio, sys\nasync def w(): sys.exit(1)\n"
 
 
 @pytest.mark.parametrize(
-    "wait", ["t = asyncio.create_task(w())\ne = asyncio.Event()\nawait e.wait()", "await asyncio.gather(w())"]
+    "wait", ["t = asyncio.create_task(w())\ne = asyncio.Event()\nawait e.wait()", "await asyncio.gather(w())",
+             "await asyncio.gather(w(), asyncio.sleep(60))",
+             "t = [asyncio.create_task(w())]\ntry: await asyncio.sleep(60)\n"
+             "finally:\n    t.append(asyncio.create_task(w()))\n    await asyncio.sleep(0.01)"]
 )
 def test_a_task_that_exits_ends_the_cell_that_waits(new_guest, wait):
     guest = new_guest()

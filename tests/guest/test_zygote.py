@@ -42,7 +42,7 @@ class WarmGuest(FakeSupervisor):
     """The channels of a guest that a zygote is asked for."""
 
     def __init__(self, zygote, cwd, env=None, side=False):
-        self.twins, self.branches, self.next_twin, self.in_lanes = [], [], 1, set()
+        self.twins, self.branches, self.next_twin, self.in_lanes = [], [], 1, {}
         ours, wire = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         pipes = [os.pipe() for _ in range(3)]
         self.twin_control, twin_control = _packets()

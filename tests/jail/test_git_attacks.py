@@ -401,6 +401,7 @@ OPENED = {
     "an empty one": "os.mkdir('x.git'); os.chmod('x.git', 0o777)",
     "a folder in it": "os.mkdir('.git/refs/heads/d', 0o777)",
     "a file in it": "os.close(os.open('.git/MERGE_MSG', os.O_CREAT | os.O_WRONLY, 0o666))",
+    "a file that is moved in": "os.close(os.open('x', os.O_CREAT, 0o666)); os.rename('x', '.git/MERGE_MSG')",
     "a node in it": "os.mknod('.git/MERGE_MSG', 0o100666)",
     "a lock": LOCKED.replace("os.chmod(lock, 0o666)", "pass").replace("lock", "'.git/index.lock'"),
     "a lock whose mode is set": LOCKED.replace("lock", "'.git/index.lock'"),
@@ -458,11 +459,21 @@ def test_nothing_of_git_s_is_committed_open(overlay, work):
         "for f in ('index', 'HEAD', 'refs/heads/main'): os.chmod('.git/' + f, 0o666)\n"
         "for f in ('objects', 'refs', 'refs/heads', 'logs'): os.chmod('.git/' + f, 0o777)\n"
         "for f in ('x.git', 'n/.git', '.git/refs/heads/d'): os.makedirs(f)\n"
-        "open('.git/MERGE_MSG', 'w').close(); open('free', 'w').close()"
+        "open('.git/MERGE_MSG', 'w').close(); open('free', 'w').close()\n"
+        "open('+x', 'w').close(); os.link('+x', '.git/FETCH_HEAD'); os.link('.git/FETCH_HEAD', 'zz')"
     )
     assert skipped == {} and open_to_others(work) == set()
     assert (work / "free").stat().st_mode & 0o777 == 0o666 and (work / "x.git").is_dir()
     assert (work / ".git/MERGE_MSG").exists() and (work / ".git/refs/heads/d").is_dir()
+    assert (work / ".git/FETCH_HEAD").stat().st_nlink == 1 and (work / "zz").stat().st_nlink == 2
+
+
+def test_who_protects_nothing_of_git_has_no_rules_for_it(work):
+    script = "import os; os.umask(0); os.mkdir('x.git', 0o777); os.mkdir('y.git'); os.chmod('y.git', 0o770)"
+    argv = [CELLBLOCK, "run", "--set", "workspace.protect=[]", "--python", PYTHON, "--", PYTHON, "-c", script]
+    done = subprocess.run(argv, cwd=work, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done
+    assert [(work / name).stat().st_mode & 0o777 for name in ("x.git", "y.git")] == [0o777, 0o770]
 
 
 # "p/r" is none, "q/r" is one: by turns either is what the other's path means.

@@ -11,10 +11,10 @@ pytestmark = pytest.mark.cellblock_only("a message of cellblock's own")
 NAME = "cellblock_file_request"
 
 
-def ask(client, op, channel="control", buffers=(), **content):
+def ask(client, op, channel="control", buffers=(), patience=None, **content):
     """The reply, after its idle: every request ends with both."""
     msg_id = client.send(NAME, {"op": op, **content}, channel=channel, buffers=buffers)
-    reply = client.reply(msg_id, channel)
+    reply = client.reply(msg_id, channel, timeout=patience)
     states = [m.content["execution_state"] for m in client.until_idle(msg_id) if m.type == "status"]
     assert (states[0], states[-1]) == ("busy", "idle")
     assert reply.type == "cellblock_file_reply"
@@ -293,7 +293,7 @@ def test_a_deep_and_broken_tree_is_cleaned(client, folder):
         timeout=240,  # each call's way is looked at whole
     )
     assert cell.ok
-    reply = ask(client, "clean", path=folder).content
+    reply = ask(client, "clean", patience=240, path=folder).content
     assert (reply["deleted"], reply["left"]) == (1200, 0)
 
 

@@ -233,6 +233,7 @@ class CellblockExecutor(PythonExecutor):
         self._clean: Any = None  # what the kernel says of the state CLEAN: another one by that name is not it
         self._pixels = _Pixels()
         self._changed = True  # tools or variables are to be sent
+        self._sent = 0  # the number of the cell that has brought them
         self._final: list[Any] = []  # the first answer that a step gave
         self._lock = threading.Lock()
 
@@ -340,8 +341,8 @@ class CellblockExecutor(PythonExecutor):
         logs = anew + truncate_content(result.stdout + result.stderr, self.max_print_outputs_length)
         self.state["_print_outputs"] = logs
         self.images = _pictures(result)
-        if result.state == "lost" or (self.fresh != "step" and set(result.undone) - {result.execution_count}):
-            self._ready = False  # an older state may lack tools and variables; each step with fresh="step" begins anew
+        if result.state == "lost" or (self.fresh != "step" and any(n <= self._sent for n in result.undone)):
+            self._ready = False  # it lacks tools or variables; each step with fresh="step" begins anew
         if self._final:
             return CodeOutput(self._final[0], logs, True)
         if not result.ok:
@@ -411,11 +412,11 @@ class CellblockExecutor(PythonExecutor):
             self._clean = self._checkpoint()
 
     def _send(self) -> None:
-        self._tell("install", [[tool.inside() for tool in self._tools.values()], self._names])
+        sent = self._tell("install", [[tool.inside() for tool in self._tools.values()], self._names])
         self._names = list(self._tools)
         if self._variables:
-            self._tell("put", [self._variables])
-        self._changed = False
+            sent = self._tell("put", [self._variables])
+        self._changed, self._sent = False, sent.execution_count or 0
 
     def _tell(self, function: str, arguments: list[Any]) -> Result:
         return self._run(code_to_call(MODULE, function, arguments))
@@ -520,7 +521,7 @@ class CellblockCodeAgent(CodeAgent):  # type: ignore[misc, unused-ignore]
 
         Keywords are this agent's alone, but for `model`. `executor=` and `managed_agents=` override what was saved.
         """
-        if "executor" not in kwargs:
+        if kwargs.get("executor") is None:
             kwargs["executor"], kwargs["executor_kwargs"] = _saved_executor(agent_dict)
             kwargs.setdefault("step_callbacks", [kwargs["executor"].show_images])
         if "managed_agents" not in kwargs:
@@ -548,7 +549,7 @@ class CellblockCodeAgent(CodeAgent):  # type: ignore[misc, unused-ignore]
             elif kind is None:
                 raise ValueError(f"the managed agent {said.get('name')!r} is a {said['class']}, which smolagents can't "
                                  "load: give managed_agents=[…]")
-            elif issubclass(kind, CodeAgent) and said.get("executor_type", "local") == "local":
+            elif issubclass(kind, CodeAgent) and said.get("executor_type") in (None, "local"):
                 raise ValueError(f"the managed agent {said.get('name')!r} was saved as a CodeAgent, without the "
                                  "executor that it may have had, and would run unjailed: make it with code_agent, or "
                                  "give managed_agents=[…]")
@@ -580,6 +581,8 @@ def _in_folder(folder: pathlib.Path) -> dict[str, Any]:
     """What `save` has written into a folder, as to_dict() has it."""
     said: dict[str, Any] = json.loads((folder / "agent.json").read_text(encoding="utf-8"))
     tools = [(name, folder / "tools" / f"{name}.py") for name in said["tools"]]
+    if (said.get("model") or {}).get("class") == "HfApiModel":  # its name in older smolagents
+        said["model"]["class"] = "InferenceClientModel"
     said["tools"] = [{"name": name, "code": code.read_text(encoding="utf-8")} for name, code in tools]
     said["managed_agents"] = [_in_folder(folder / "managed_agents" / name) for name in said["managed_agents"]]
     return said
