@@ -307,7 +307,7 @@ class Refusals:
         if not path or not workspace:
             return None
         if _below(path, workspace):
-            return self._is_empty()
+            return self._note()
         if self._outside(path):
             return self._lies_outside(path)
         if self.home and _below(path, self.home):
@@ -317,7 +317,7 @@ class Refusals:
             )
         return None
 
-    def _is_empty(self):
+    def _note(self):
         """What is said of a workspace that can't be shown: in its place there is an empty folder in memory."""
         note = self.says.get("workspace.note")
         return note and "workspace.path: " + note
@@ -325,8 +325,9 @@ class Refusals:
     def _unseen_entry(self):
         """A module that is not found, while it may lie beside the notebook in a workspace that can't be shown, or the
         search path has folders that can't be seen."""
-        if self._is_empty():
-            return self._is_empty()
+        note = self._note()
+        if note:
+            return note
         for entry in sys.path:
             if entry and isinstance(entry, str) and self._outside(os.path.abspath(entry)):
                 return self._lies_outside(os.path.abspath(entry), " of sys.path")
@@ -409,7 +410,7 @@ class Refusals:
                 return self._network(_NO_MACHINES if "unreachable" in line else _NO_NAMES)
             number = next((n for n in (errno.ENOENT, errno.EROFS, errno.EACCES) if os.strerror(n) in line), None)
             paths = [word for word in re.findall(_WORD, line) if "/" in word and not word.startswith("//")]
-            if number == errno.ENOENT and self._is_empty():  # a file beside the notebook is a word like others
+            if number == errno.ENOENT and self._note():  # a file beside the notebook is a word like others
                 paths = paths or [os.curdir]
             if number is None or not paths:
                 continue

@@ -338,6 +338,11 @@ static int protect_history(const struct cb_jail_spec_input *in, struct cb_jail_s
 	return cb_strv_add(&spec->protect_paths, folder) == 0 ? 0 : no_memory(err);
 }
 
+static bool is_inside(const char *path, const char *folder)
+{
+	return strcmp(path, folder) != 0 && cb_path_below(path, folder);
+}
+
 /* What home.expose shows `path` by: the item; NULL = nothing. */
 static const char *exposed_by(const struct cb_jail_spec *spec, const char *path)
 {
@@ -345,8 +350,7 @@ static const char *exposed_by(const struct cb_jail_spec *spec, const char *path)
 		CB_AUTO_PATH named = cb_path_absolute(spec->home_expose.items[i], spec->host_home);
 		CB_AUTO_PATH real = named != NULL ? cb_path_real(named) : NULL;
 
-		if (real != NULL && strcmp(named, spec->host_home) != 0 && cb_path_below(named, spec->host_home) &&
-		    cb_path_below(path, real))
+		if (real != NULL && is_inside(named, spec->host_home) && cb_path_below(path, real))
 			return spec->home_expose.items[i];
 	}
 	return NULL;
@@ -458,11 +462,6 @@ static int plan_protected(const struct cb_jail_spec_input *in, struct cb_jail_sp
 		return no_memory(err);
 	r = hide_connection_file(in, spec, err);
 	return r < 0 ? r : protect_history(in, spec, err);
-}
-
-static bool is_inside(const char *path, const char *folder)
-{
-	return strcmp(path, folder) != 0 && cb_path_below(path, folder);
 }
 
 /* Whether the way of an absolute path leads through something below `folder`. One that can't be told does. */

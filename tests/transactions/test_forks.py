@@ -23,6 +23,16 @@ IN_CHILD = LOCK + (
 )
 
 
+def said_by(c, cells):
+    """On stderr, by so many cells that are answered all the same; x is the number of the last one."""
+    said = ""
+    for i in range(cells):
+        cell = c.run(f"x = {i}; x")
+        assert cell.ok and cell.result == str(i)
+        said += cell.text("stderr")
+    return said
+
+
 def test_none_runs_for_a_twin(start):
     """To libraries nothing was forked; children of the user's have theirs run as ever."""
     c = start(args=ALWAYS).client
@@ -44,11 +54,7 @@ def test_none_runs_for_a_twin(start):
 def test_a_function_before_each_fork_that_does_not_end(start, code):
     c = start(args=ALWAYS).client
     assert c.run(code).ok
-    said = ""
-    for i in range(3):
-        cell = c.run(f"x = {i}; x")
-        assert cell.ok and cell.result == str(i)
-        said += cell.text("stderr")
+    said = said_by(c, 3)
     assert c.run("x, kept").result == "(2, 1)"
     assert "the state is not kept any more" in said and "os.register_at_fork" in said
     if code is not LOOP:
@@ -71,11 +77,7 @@ def test_a_function_in_each_child_that_does_not_end(start, first):
     """Such a copy is waited for, a second each time, and given up."""
     c = start(args=ALWAYS).client
     assert c.run(IN_CHILD % first).ok
-    said = ""
-    for i in range(4):
-        cell = c.run(f"x = {i}; x")
-        assert cell.ok and cell.result == str(i)
-        said += cell.text("stderr")
+    said = said_by(c, 4)
     assert c.run("x, kept").result == "(3, 1)"
     assert "the state is not kept any more" in said
     died = c.run("os._exit(1)")

@@ -46,6 +46,16 @@ static void says(struct rig *r, const char *id, const char *text)
 	rig_msg_free(&m);
 }
 
+/* The cell alone, and what it said last is read. */
+static void it_has_died(struct rig *r, struct rig_twin *t, const char *cell)
+{
+	takes_over(r, t);
+	says(r, cell, "last words");
+	rig_cell_error(r, cell, "KernelDiedError");
+	rig_expect(r, RIG_IOPUB, "idle", cell);
+	died(r, cell);
+}
+
 static void both_have_died(struct rig *r, const char *cell, const char *one)
 {
 	rig_cell_error(r, cell, "KernelDiedError");
@@ -136,11 +146,7 @@ static void test_an_answer_on_the_side_wire(void **state)
 	rig_expect_error(r, RIG_SHELL, "is_complete_reply", one, "KernelDiedError", "signal 11");
 	rig_expect(r, RIG_IOPUB, "idle", one);
 	rig_expect(r, RIG_IOPUB, "busy", cell);
-	takes_over(r, &t);
-	says(r, cell, "last words");
-	rig_cell_error(r, cell, "KernelDiedError");
-	rig_expect(r, RIG_IOPUB, "idle", cell);
-	died(r, cell);
+	it_has_died(r, &t, cell);
 }
 
 static void test_the_end_of_a_comm_message(void **state)
@@ -161,11 +167,7 @@ static void test_the_end_of_a_comm_message(void **state)
 	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
 	rig_expect(r, RIG_IOPUB, "idle", one);
 	rig_expect(r, RIG_IOPUB, "busy", cell);
-	takes_over(r, &t);
-	says(r, cell, "last words");
-	rig_cell_error(r, cell, "KernelDiedError");
-	rig_expect(r, RIG_IOPUB, "idle", cell);
-	died(r, cell);
+	it_has_died(r, &t, cell);
 }
 
 int main(void)
