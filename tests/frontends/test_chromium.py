@@ -16,7 +16,7 @@ import pytest
 import browser
 
 BIN = Path(sys.executable).parent
-pytestmark = pytest.mark.timeout(1800)  # each step has a limit of its own
+pytestmark = pytest.mark.timeout(1200)  # each step has a limit of its own
 
 
 @pytest.fixture(scope="module")

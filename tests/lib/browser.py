@@ -5,10 +5,12 @@ fails leaves a picture and says what was to be seen. Pictures go to screenshots/
 chromium and chromium-driver. Traffic stays on loopback. Used by tests/frontends.
 """
 
+import base64
 import contextlib
 import json
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -65,26 +67,30 @@ def at_jupyterlab(folder):
         try:
             yield person
         finally:
-            person.driver.quit()
+            person.ends()
 
 
 class Person:
     def __init__(self, folder, server):
-        from selenium import webdriver
-
         self.folder, self.server, self.name = folder, server, "start"
         self.shots = Path(os.environ.get("CELLBLOCK_BUILD", folder)) / "screenshots"
         self.shots.mkdir(exist_ok=True)
+        self.starts()
+
+    def starts(self):
+        """Chromium, with what its profile holds of the last time."""
+        from selenium import webdriver
+
         options = webdriver.ChromeOptions()
         options.binary_location = shutil.which("chromium")
-        for flag in (*FLAGS, f"user-data-dir={folder}/profile"):
+        for flag in (*FLAGS, f"user-data-dir={self.folder}/profile"):
             options.add_argument("--" + flag)
-        env = {**os.environ, "HOME": str(folder)}
+        env = {**os.environ, "HOME": str(self.folder)}
         service = webdriver.ChromeService(shutil.which("chromedriver"), env=env)
         self.driver = webdriver.Chrome(options=options, service=service)
-        self.driver.set_script_timeout(600)  # a page on a busy machine answers none for more than the 30 s that it has
-        self.driver.set_page_load_timeout(600)
-        self.driver.command_executor.client_config.timeout = 660  # who asks hung up before that, after 120 s
+        self.driver.set_script_timeout(300)  # a page on a busy machine answers none for more than the 30 s that it has
+        self.driver.set_page_load_timeout(300)
+        self.driver.command_executor.client_config.timeout = 360  # who asks hung up before that, after 120 s
 
     def opens(self, name, book, page="lab/tree/"):
         """Opens this notebook in a page of its own, and waits for its kernel."""
@@ -119,7 +125,7 @@ class Person:
         except TimeoutException:
             return None
 
-    def until(self, what, condition, seconds=600):
+    def until(self, what, condition, seconds=400):
         """What the condition gives as soon as it is true."""
         found = self.waits(condition, seconds)
         if found:
@@ -129,7 +135,9 @@ class Person:
         pytest.fail(f"it was never seen that {what}; kernel {self.status()}; cells {self.js(OUTPUTS)}; {seen[-1500:]}")
 
     def looks(self, what=""):
-        self.driver.save_screenshot(str(self.shots / f"{self.name}{what and '-'}{what}.png"))
+        """A picture of it all. save_screenshot() would ask a page that answers nothing four times."""
+        picture = self.driver.execute_cdp_cmd("Page.captureScreenshot", {})["data"]
+        (self.shots / f"{self.name}{what and '-'}{what}.png").write_bytes(base64.b64decode(picture))
 
     def all(self, css):
         from selenium.webdriver.common.by import By
@@ -219,13 +227,26 @@ class Person:
         return json.loads((self.folder / "work" / f"{self.name}.ipynb").read_text())["cells"]
 
     def leaves(self):
-        """Ends all kernels and shuts all windows but one."""
-        self.looks()
-        first, *others = self.driver.window_handles
-        for other in others:
-            self.driver.switch_to.window(other)
-            self.driver.close()
-        self.driver.switch_to.window(first)
-        self.driver.get("about:blank")
-        for session in servers.rest(self.server, "api/sessions"):
-            servers.rest(self.server, f"api/sessions/{session['id']}", method="DELETE")
+        """Ends all kernels and shuts all windows but one. After a page that answers nothing, the next test gets another
+        browser."""
+        try:
+            self.looks()
+            first, *others = self.driver.window_handles
+            for other in others:
+                self.driver.switch_to.window(other)
+                self.driver.close()
+            self.driver.switch_to.window(first)
+            self.driver.get("about:blank")
+        except BaseException:  # also the end of the test's time
+            self.ends()
+            self.starts()
+            raise
+        finally:
+            for session in servers.rest(self.server, "api/sessions"):
+                servers.rest(self.server, f"api/sessions/{session['id']}", method="DELETE")
+
+    def ends(self):
+        """Ends Chromium as it is: who asks it to end waits for its pages."""
+        _, _, pid = os.readlink(self.folder / "profile/SingletonLock").rpartition("-")
+        os.kill(int(pid), signal.SIGKILL)
+        self.driver.quit()
