@@ -130,14 +130,18 @@ class Person:
         found = self.waits(condition, seconds)
         if found:
             return found
-        self.looks("failed")
         seen = self.js("return document.body.innerText")
-        pytest.fail(f"it was never seen that {what}; kernel {self.status()}; cells {self.js(OUTPUTS)}; {seen[-1500:]}")
+        said = f"it was never seen that {what}; kernel {self.status()}; cells {self.js(OUTPUTS)}; {seen[-1500:]}"
+        try:
+            self.looks()
+        finally:
+            pytest.fail(said)
 
-    def looks(self, what=""):
-        """A picture of it all. save_screenshot() would ask a page that answers nothing four times."""
+    def looks(self):
+        """A picture, of what failed alone: a page that answers all else may give none, and hangs from then on.
+        save_screenshot() would ask it four times."""
         picture = self.driver.execute_cdp_cmd("Page.captureScreenshot", {})["data"]
-        (self.shots / f"{self.name}{what and '-'}{what}.png").write_bytes(base64.b64decode(picture))
+        (self.shots / f"{self.name}.png").write_bytes(base64.b64decode(picture))
 
     def all(self, css):
         from selenium.webdriver.common.by import By
@@ -230,7 +234,6 @@ class Person:
         """Ends all kernels and shuts all windows but one. After a page that answers nothing, the next test gets another
         browser."""
         try:
-            self.looks()
             first, *others = self.driver.window_handles
             for other in others:
                 self.driver.switch_to.window(other)

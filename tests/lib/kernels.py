@@ -146,7 +146,7 @@ def wait_gone(procs, timeout=DEADLINE):
     for p in procs:
         try:
             fd = os.pidfd_open(p.pid)
-        except ProcessLookupError:
+        except (ProcessLookupError, FileNotFoundError):  # ENOENT: it is being waited for (Linux 6.16)
             continue
         try:
             if p.is_running() and not wait_pidfd(fd, max(0, deadline - time.monotonic())):
