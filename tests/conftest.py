@@ -6,6 +6,7 @@ come to this process, which made itself their subreaper, so that none escapes th
 
 import ctypes
 import os
+import signal
 import pwd
 import subprocess
 import sys
@@ -22,6 +23,8 @@ import kernels  # noqa: E402
 import rawclient  # noqa: E402
 
 PR_SET_CHILD_SUBREAPER = 36
+AGAIN = 200  # s
+LIMIT = pytest.StashKey()
 ONCE = {"frameworks", "hostile_guest"}  # how the kernel takes them is the same whoever starts it
 
 
@@ -38,6 +41,23 @@ def pytest_sessionfinish(session):
     """A suite whose time was over left tests out: no failure of one would say so."""
     if str(session.shouldfail).startswith("session-timeout"):
         session.exitstatus = pytest.ExitCode.INTERRUPTED
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_set_timer(item, settings):
+    """What was told once that its time is over may hang on its way out: it is told again."""
+    done = yield
+    signal.setitimer(signal.ITIMER_REAL, settings.timeout, AGAIN)
+    item.stash[LIMIT] = settings
+    return done
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item):
+    """The timer ends with what fails: what is done after that has a limit as well."""
+    if LIMIT in item.stash:
+        item.config.hook.pytest_timeout_set_timer(item=item, settings=item.stash[LIMIT])
+    return (yield)
 
 
 def mark_for_check(item):

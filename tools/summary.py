@@ -41,7 +41,12 @@ def skipped_inside(case):
 
 def read(path):
     """What a file's tests came to, as (outcome, name, why)."""
-    for case in ElementTree.parse(path).getroot().iter("testcase"):
+    try:
+        cases = ElementTree.parse(path).getroot()
+    except ElementTree.ParseError as e:
+        yield "failed", path.name, f"can't be read: {e}"
+        return
+    for case in cases.iter("testcase"):
         name, where = case.get("name"), case.get("classname")
         name = name if where in (None, "", name) else f"{where}.{name}"
         result, why = outcome(case)

@@ -53,7 +53,10 @@ def run(names, bundle):
     except BaseException as e:
         _say("%s: %s" % (type(e).__name__, e))
         os._exit(1)
-    request = zygote.serve()
+    try:
+        request = zygote.serve()
+    except BaseException:  # memory, say: what came from it lives on
+        os._exit(W.ZYGOTE_LEAVES)
     guest = zygote.guest
     try:
         newborn.become(guest, zygote.copier, request.late(), zygote.mask)

@@ -158,11 +158,15 @@ bool cb_warm_has_failed(int lock, char ret_why[CB_WARM_WHY_MAX])
 	char text[CB_WARM_WHY_MAX + 1];
 	ssize_t n = pread(lock, text, sizeof(text) - 1, 0);
 	struct stat st;
+	time_t age;
 
 	text[n > 0 ? n : 0] = '\0';
 	text[strcspn(text, "\n")] = '\0';
 	snprintf(ret_why, CB_WARM_WHY_MAX, "%s", text[0] == CB_WARM_FAILED ? text + 1 : "");
-	return text[0] != CB_WARM_SERVES && fstat(lock, &st) == 0 && time(NULL) - st.st_mtim.tv_sec < CB_WARM_AGAIN_S;
+	if (text[0] == CB_WARM_SERVES || fstat(lock, &st) < 0)
+		return false;
+	age = time(NULL) - st.st_mtim.tv_sec;
+	return age >= 0 && age < CB_WARM_AGAIN_S; /* of what is to come: the clock was set back */
 }
 
 void cb_warm_remove(int folder, const char *key, int lock)

@@ -34,6 +34,7 @@
 #include <fcntl.h>
 #include <linux/keyctl.h>
 #include <linux/securebits.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -53,6 +54,8 @@
 #define LOAD_S 120
 #define KEEPER_S 1
 #define ASIDE 32
+#define HELLO_MS 1000
+#define LOCK_TRIES 100 /* of a millisecond each */
 
 struct zygote {
 	struct cb_jail jail;
@@ -78,9 +81,15 @@ static void tell_end(int folder, const char *key)
 {
 	const struct cb_warm_request over = { .op = CB_WARM_END, .version = CB_WARM_VERSION };
 	CB_AUTO_FD fd = -1;
+	struct pollfd p = { .events = POLLIN };
+	char hello;
 
-	if (cb_warm_connect(folder, key, &fd) == 0)
-		(void)cb_fd_send(fd, &over, sizeof(over), NULL, 0);
+	if (cb_warm_connect(folder, key, &fd) < 0)
+		return;
+	p.fd = fd;
+	(void)poll(&p, 1, HELLO_MS); /* who has gone before it said hello is not heard */
+	(void)!recv(fd, &hello, sizeof(hello), MSG_DONTWAIT);
+	(void)cb_fd_send(fd, &over, sizeof(over), NULL, 0);
 }
 
 /* When it was of use last: it says so by the time of its lock. */
@@ -127,15 +136,18 @@ static int take_lock(struct zygote *z, struct cb_err *err)
 {
 	char why[CB_WARM_WHY_MAX];
 	char name[CB_WARM_LOCK_NAME];
+	const struct timespec pause = { .tv_nsec = 1000000 };
 	CB_AUTO_FD made = -1;
 	CB_AUTO_FD lock = -1;
-	int r;
+	int r, tries = 0;
 
 	cb_warm_lock_name(z->key, name);
 	made = openat(z->folder, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (made < 0 && errno != EEXIST)
 		return -errno;
-	r = cb_warm_lock(z->folder, z->key, LOCK_EX, &lock);
+	do { /* who makes it has it, but for who looks meanwhile, and that takes no time */
+		r = cb_warm_lock(z->folder, z->key, LOCK_EX, &lock);
+	} while (made >= 0 && r == -EWOULDBLOCK && tries++ < LOCK_TRIES && nanosleep(&pause, NULL) == 0);
 	if (r < 0)
 		return r == -ENOENT ? -EWOULDBLOCK : r;
 	if (made < 0 && cb_warm_has_failed(lock, why))
@@ -358,8 +370,11 @@ static _Noreturn void keep(pid_t zygote, int watch)
 			write_why(watch, "loading", "it was not done within two minutes");
 			_exit(1);
 		}
-		if (pid == zygote && !may_leave_kernels(status, watch))
+		if (pid == zygote && !may_leave_kernels(status, watch)) {
+			if (is_loading(watch))
+				write_why(watch, "loading", "it was ended while it loaded");
 			_exit(0);
+		}
 		if (pid > 0 || errno == EINTR)
 			continue;
 		if (kill(-1, 0) < 0 && errno == ESRCH)

@@ -463,6 +463,17 @@ def test_a_module_that_hangs(start, module):
     w.is_told("it was not done within two minutes")
 
 
+def test_one_that_is_ended_while_it_loads(start, module):
+    name = module("import time\ntime.sleep(10000)")
+    w = Warm(start, f'warm.preload=["{name}"]')
+    w.kernel()
+    keeper = await_true("a zygote", w.keeper)
+    (loads,) = await_true("the one that loads", keeper.children)
+    loads.kill()
+    assert not kernels.wait_gone([keeper])
+    w.is_told("it was ended while it loaded")
+
+
 def test_what_is_ended_where_memory_is_short(warmth):
     """A zygote can be had again: it is not to outlive the session that has started it."""
     w = warmth()

@@ -80,6 +80,7 @@ class Person:
     def starts(self):
         """Chromium, with what its profile holds of the last time."""
         from selenium import webdriver
+        from urllib3.exceptions import HTTPError
 
         options = webdriver.ChromeOptions()
         options.binary_location = shutil.which("chromium")
@@ -91,6 +92,19 @@ class Person:
         self.driver.set_script_timeout(300)  # a page on a busy machine answers none for more than the 30 s that it has
         self.driver.set_page_load_timeout(300)
         self.driver.command_executor.client_config.timeout = 360  # who asks hung up before that, after 120 s
+        execute, hung = self.driver.execute, []
+
+        def once(*arguments):
+            """What gave no answer is asked nothing more: each further question would take as long."""
+            if hung:
+                raise hung[0]
+            try:
+                return execute(*arguments)
+            except HTTPError as e:
+                hung.append(e)
+                raise
+
+        self.driver.execute = once
 
     def opens(self, name, book, page="lab/tree/"):
         """Opens this notebook in a page of its own, and waits for its kernel."""
@@ -250,6 +264,7 @@ class Person:
 
     def ends(self):
         """Ends Chromium as it is: who asks it to end waits for its pages."""
-        _, _, pid = os.readlink(self.folder / "profile/SingletonLock").rpartition("-")
-        os.kill(int(pid), signal.SIGKILL)
+        with contextlib.suppress(OSError):  # it has ended by itself
+            _, _, pid = os.readlink(self.folder / "profile/SingletonLock").rpartition("-")
+            os.kill(int(pid), signal.SIGKILL)
         self.driver.quit()

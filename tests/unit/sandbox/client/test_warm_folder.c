@@ -1,6 +1,7 @@
 /* The folder of zygotes: made for us alone, and refused where it is not. */
 #include <cellblock/fd.h>
 #include <cellblock/sandbox.h>
+#include <cellblock/warm.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -164,6 +166,30 @@ static void test_no_place(void **state)
 	assert_int_equal(fd, -1);
 }
 
+/* For ten minutes; of a time that is to come the clock has been set back. */
+static void test_how_long_a_failure_counts(void **state)
+{
+	static const struct {
+		int ago_s;
+		bool counts;
+	} cases[] = { { 5, true }, { 500, true }, { 700, false }, { -3600, false } };
+	struct fixture *f = *state;
+	char name[96], why[CB_WARM_WHY_MAX];
+	static const char text[] = { CB_WARM_FAILED, 'w', 'h', 'y', '\n' };
+
+	snprintf(name, sizeof(name), "%s/lock", f->folder);
+	CB_AUTO_FD lock = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+
+	assert_int_equal(write(lock, text, sizeof(text)), sizeof(text));
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct timespec at[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_sec = time(NULL) - cases[i].ago_s } };
+
+		assert_int_equal(futimens(lock, at), 0);
+		assert_int_equal(cb_warm_has_failed(lock, why), cases[i].counts);
+		assert_string_equal(why, "why");
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -172,6 +198,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_links_and_files, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_another_user_s, set_up, tear_down),
 		cmocka_unit_test(test_no_place),
+		cmocka_unit_test_setup_teardown(test_how_long_a_failure_counts, set_up, tear_down),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
