@@ -1,15 +1,20 @@
 """What several files of jails start from: attacks on names (lib/nameslab.py), snapshots (lib/overlayfiles.py)."""
 
+import contextlib
 import os
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
+import kernels
 import nameslab
 from overlayfiles import BUILD, Files
+from warmth import Warm
 
 
 @pytest.fixture
@@ -56,3 +61,22 @@ def files(request, tmp_path):
     yield make
     for each in made:
         each.broker.close()
+
+
+@pytest.fixture(scope="module")
+def no_zygotes_left(nothing_left):
+    """A cold kernel starts a zygote at its end, when its test is over."""
+    yield
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        coming = False
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                alive = process.status() != psutil.STATUS_ZOMBIE
+                coming = coming or alive and process.name() == "cellblock-warm"
+        for process in psutil.process_iter():
+            if any(kernels.is_zygote(process.pid, b"\0CELLBLOCK_TEST=" + mark.encode()) for mark in Warm.marks):
+                process.kill()
+        if not coming:
+            return
+        time.sleep(0.05)

@@ -18,6 +18,7 @@ import pytest
 import kernels
 from attacks import ATTACKS, FOREIGN, PRELUDE
 from rawclient import Client
+from warmth import Warm
 
 pytestmark = pytest.mark.cellblock_only
 ROOT = os.geteuid() == 0
@@ -97,40 +98,53 @@ def source(name, outside, prefix="/nowhere"):
 
 
 class Jailed:
-    def __init__(self, folder, user, twins=True):
+    def __init__(self, folder, user, twins=True, warm=False):
         self.outside = Outside(folder, user)
         program = kernels.spec_argv()[0][0]
         self.argv = [program, "kernel", "--python", PLAIN_PYTHON, "-f", "{connection_file}"]
         self.argv += [] if twins else ["--set", "transactions.mode=off"]
         self.folder, self.user, self.count = folder, user, 0
-        self.start()
+        self.zygote = None
+        if warm:
+            self.zygote = Warm(self.start).begin()
+            self.kernel = self.zygote.warm()
+        else:
+            self.kernel = self.start()
+        self.client = self.kernel.client
 
-    def start(self):
+    def start(self, args=(), env=None, ready=True):
         self.count += 1
         place = self.folder / f"k{self.count}"
         place.mkdir()
         if self.user:
             os.chown(place, self.user.pw_uid, self.user.pw_gid)
-        self.kernel = kernels.Kernel(
-            place, argv=self.argv, workspace=self.outside.workspace, user=self.user, env={"CELLBLOCK_CANARY": "sing"}
+        env = {"CELLBLOCK_CANARY": "sing", **(env or {})}
+        kernel = kernels.Kernel(
+            place, argv=[*self.argv, *args], workspace=self.outside.workspace, user=self.user, env=env
         )
-        self.outside.facts["connection_file"] = str(self.kernel.file)
-        self.client = Client(self.kernel)
-        self.client.ready()
+        self.outside.facts["connection_file"] = str(kernel.file)
+        kernel.client = Client(kernel)
+        kernel.client.ready()
+        return kernel
 
     def run(self, code):
         return self.client.run(code, timeout=PATIENCE)
 
 
-@pytest.fixture(scope="module", params=["root", "user"] if ROOT else ["user"])
+@pytest.fixture(scope="module", params=["root", "user", "warm"] if ROOT else ["user", "warm"])
 def jailed(request, nothing_left):
+    warm = request.param == "warm"
+    if warm:
+        request.getfixturevalue("no_zygotes_left")
     user = request.getfixturevalue("ordinary_user") if ROOT and request.param == "user" else None
     folder = nothing_left / request.param
     folder.mkdir()
-    j = Jailed(folder, user, getattr(request.module, "TWINS", True))
+    j = Jailed(folder, user, getattr(request.module, "TWINS", True), warm)
     yield j
     j.client.close()
     j.kernel.stop()
+    if warm:
+        j.zygote.end()
     j.outside.close()
 
 

@@ -19,10 +19,9 @@ import psutil
 import pytest
 
 import kernels
+from warmth import CELLBLOCK, LOG, Warm, await_true, zygotes
 
-pytestmark = [pytest.mark.cellblock_only, pytest.mark.by_root]
-CELLBLOCK = kernels.spec_argv()[0][0]
-LOG = {"CELLBLOCK_LOG": "info"}
+pytestmark = [pytest.mark.cellblock_only, pytest.mark.by_root, pytest.mark.usefixtures("no_zygotes_left")]
 
 # What a process is born with and what it may do, by its own look. Numbers of processes and times are not compared.
 LOOK = r"""
@@ -57,96 +56,6 @@ print(json.dumps({
 """
 
 
-def zygotes():
-    told = subprocess.run([CELLBLOCK, "warm", "--json"], capture_output=True, text=True, timeout=60, check=True)
-    found = json.loads(told.stdout)
-    return {each["key"]: each for each in (found["zygotes"] if isinstance(found, dict) else found)}
-
-
-def await_true(what, condition, seconds=200):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.05)  # nobody tells of a zygote's start
-    raise AssertionError(f"{what}: not within {seconds} s")
-
-
-class Warm:
-    """Kernels of one zygote."""
-
-    marks = []  # of all
-
-    def __init__(self, start, *sets):
-        self.mark = uuid.uuid4().hex
-        self.marks.append(self.mark)
-        self.start, self.sets = start, ["warm.mode=auto", "env.set=" + json.dumps({"CELLBLOCK_TEST": self.mark}), *sets]
-        self.key = self.pid = self.process = None
-
-    def kernel(self, ready=True):
-        args = [word for each in self.sets for word in ("--set", each)]
-        kernel = self.start(args=args, env=LOG, ready=ready)
-        if ready:  # its Python is up, and has no history yet
-            kernel.client.run("pass", silent=True, store_history=False)
-        return kernel
-
-    def begin(self):
-        """The first kernel is cold; behind its end a zygote is started."""
-        first = self.kernel()
-        assert self.was(first) == "cold"
-        first.stop()
-        ready = lambda: [each for each in zygotes().values() if each["state"] == "ready" and self.is_mine(each["pid"])]
-        found = await_true("a zygote", ready)
-        self.key, self.pid = found[0]["key"], found[0]["pid"]
-        self.process = psutil.Process(self.pid)
-        return self
-
-    @staticmethod
-    def was(kernel):
-        said = kernel.said()
-        started = [line for line in said.splitlines() if " started: guest pid " in line]
-        return "warm" if ", warm, level" in started[-1] else "cold"
-
-    def warm(self):
-        """One that is. Where its zygote had no turn within three seconds, and that was said, the next one."""
-        for _ in range(10):
-            kernel = self.kernel()
-            if self.was(kernel) == "warm":
-                return kernel
-            assert "a cold start" in kernel.said() and "ETIMEDOUT" in kernel.said(), kernel.said()
-            kernel.stop()
-        raise AssertionError("ten times the zygote was late")
-
-    def is_mine(self, pid):
-        """Others run at the same time, of other tests."""
-        return kernels.is_zygote(pid, b"\0CELLBLOCK_TEST=" + self.mark.encode())
-
-    def keeper(self):
-        """Pid 1 of the one that is starting, or None."""
-        for p in psutil.process_iter():
-            with contextlib.suppress(psutil.NoSuchProcess):  # it may end meanwhile
-                if self.is_mine(p.pid):
-                    return p.parent()
-        return None
-
-    def is_told(self, why):
-        """The next kernel is cold, and its log says why when it would have started the next zygote."""
-        kernel = self.kernel()
-        assert self.was(kernel) == "cold" and kernel.client.run("1 + 1").result == "2"
-        await_true("the reason", lambda: "no zygote: the last one could not serve: " in kernel.said())
-        assert why in kernel.said() and self.has_failed(why)
-
-    @staticmethod
-    def has_failed(why):
-        return any(z["state"] == "could not serve" and why in z["why"] for z in zygotes().values())
-
-    def end(self):
-        if self.process:  # its number may be another's by now, which psutil sees
-            with contextlib.suppress(psutil.NoSuchProcess):
-                self.process.kill()
-
-
 @pytest.fixture
 def warmth(start):
     made = []
@@ -177,25 +86,6 @@ def module():
     yield make
     for each in made:
         each.unlink()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_zygotes_left(nothing_left):
-    """A cold kernel starts a zygote at its end, when its test is over."""
-    yield
-    end = time.monotonic() + 30
-    while time.monotonic() < end:
-        coming = False
-        for process in psutil.Process().children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                alive = process.status() != psutil.STATUS_ZOMBIE
-                coming = coming or alive and process.name() == "cellblock-warm"
-        for process in psutil.process_iter():
-            if any(kernels.is_zygote(process.pid, b"\0CELLBLOCK_TEST=" + mark.encode()) for mark in Warm.marks):
-                process.kill()
-        if not coming:
-            return
-        time.sleep(0.05)
 
 
 def look(kernel):
@@ -538,3 +428,12 @@ def test_starts_leave_nothing(monkeypatch, tmp_path):
     run = starts.Starts(tmp_path)
     amiss = run.run(20)
     assert [each for each in amiss if "were cold" not in each] == [] and run.number == 21, amiss
+
+
+def test_a_fault_within_each_start(monkeypatch, tmp_path):
+    """A few of what tests/soak/starts.py makes with --faults."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "soak"))
+    import starts
+
+    run = starts.Starts(tmp_path)
+    assert run.faults(2 * len(starts.FAULTS)) == [] and run.number == 12

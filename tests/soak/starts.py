@@ -1,15 +1,21 @@
 """Kernels that come from one zygote, one after another, each with a cell: nothing may grow, and nothing may be left.
 
-Role: a command, `.venv/bin/python tests/soak/starts.py [STARTS]` (10,000 by default); test code, outside the jail.
-Invariants: only what belongs to our own kernels and zygote is counted. Exit status 1 if a start was cold or something
-grew. tests/jail/test_warm.py makes a few starts.
+Role: a command, `.venv/bin/python tests/soak/starts.py [--faults] [STARTS]` (10,000 by default); test code, outside
+the jail. With --faults the zygote is killed or stopped, or its pid 1 killed, at a random moment of each start: each
+kernel starts, cold at worst, and none has two Pythons. Invariants: only what belongs to our own kernels and zygote is
+counted. Exit status 1 if a start was cold that need not be, or something grew. tests/jail/test_warm.py makes a few.
 """
 
+import argparse
 import json
+import os
+import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -23,6 +29,8 @@ import watch
 from rawclient import Client
 
 SETTLED = 10  # starts, after which all that is kept has been made
+FAULTS = (("zygote", signal.SIGKILL), ("zygote", signal.SIGSTOP), ("its pid 1", signal.SIGKILL))
+MOMENTS = 0.2  # s after a kernel's start; a warm one has answered by then
 FILES_MAX, MEMORY_MAX = 2, 8  # descriptors, MiB by which a process may have grown; it can't have by one for each start
 
 
@@ -62,15 +70,42 @@ class Starts:
         sets = ["warm.mode=auto", "env.set=" + json.dumps({"CELLBLOCK_TEST": self.mark})]
         self.args = [word for each in sets for word in ("--set", each)]
 
-    def one(self):
-        """A kernel from start to end; whether it was warm."""
+    def pythons(self):
+        """Numbers of the processes that are a guest of ours."""
+        found, mark = [], f"\0CELLBLOCK_TEST={self.mark}".encode()
+        for p in psutil.process_iter():
+            try:
+                python = os.path.basename(os.readlink(f"/proc/{p.pid}/exe")).startswith("python")
+                if python and mark in Path(f"/proc/{p.pid}/environ").read_bytes():
+                    found += [] if kernels.is_zygote(p.pid, mark) else [p.pid]
+            except OSError:  # another's, or it has ended
+                pass
+        return found
+
+    def lone(self, seconds=30):
+        """Waits until there is one Python only: of a start that was given up one may be about to end."""
+        end = time.monotonic() + seconds
+        while len(found := self.pythons()) != 1:
+            assert time.monotonic() < end, f"Pythons of one kernel: {found}"
+            time.sleep(0.05)  # nobody tells of its end
+
+    def one(self, fault=None):
+        """A kernel from start to end; whether it was warm. fault: what is done meanwhile, and may cost it its first
+        Python."""
         self.number += 1
         folder = self.folder / str(self.number)
         kernel = kernels.Kernel(folder, args=self.args, env={"CELLBLOCK_LOG": "info"})
+        timer = threading.Timer(random.uniform(0, MOMENTS), fault)
+        if fault:
+            timer.start()
         try:
             with Client(kernel) as client:
                 client.ready()
                 answer = client.run("6 * 7")
+                if fault:
+                    timer.join()
+                    answer = answer if answer.ok and client.run("pass").ok else client.run("6 * 7")
+                    self.lone()
                 assert answer.result == "42", answer
             self.groups |= kernels.groups_of(kernel.family())
             kernel.stop()
@@ -113,13 +148,36 @@ class Starts:
             zygote.end()
         if cold:
             amiss.append(f"{cold} starts of {count} were cold")
-        return amiss + [f"left behind: {g}" for g in sorted(self.groups) if g.exists()]
+        return amiss + self.remaining()
+
+    def remaining(self):
+        return [f"left behind: {g}" for g in sorted(self.groups) if g.exists()]
+
+    def faults(self, count, say=lambda *words: None):
+        """What was amiss, in words."""
+        warm = 0
+        for number in range(count):
+            self.one()  # behind its end there is a zygote
+            zygote = self.zygote()
+            try:
+                who, what = FAULTS[number % len(FAULTS)]
+                warm += self.one(lambda: zygote.family[who].send_signal(what))
+            finally:
+                zygote.end()
+            if (number + 1) % 100 == 0 or number + 1 == count:
+                say(f"{number + 1} starts, {warm} warm in spite of the fault")
+        return self.remaining()
 
 
 def main(words):
-    count = int(words[0]) if words else 10000
+    options = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    options.add_argument("--faults", action="store_true", help="kill or stop the zygote within each start")
+    options.add_argument("starts", nargs="?", type=int, default=10000)
+    asked = options.parse_args(words)
     with tempfile.TemporaryDirectory(prefix="cellblock-starts-") as folder:
-        amiss = Starts(Path(folder)).run(count, lambda *words: print(*words, flush=True))
+        starts = Starts(Path(folder))
+        run = starts.faults if asked.faults else starts.run
+        amiss = run(asked.starts, lambda *words: print(*words, flush=True))
     print("\n".join(amiss) or "nothing grew, and nothing is left")
     return 1 if amiss else 0
 
