@@ -104,7 +104,7 @@ class Jailed:
         self.argv = [program, "kernel", "--python", PLAIN_PYTHON, "-f", "{connection_file}"]
         self.argv += [] if twins else ["--set", "transactions.mode=off"]
         self.folder, self.user, self.count = folder, user, 0
-        self.zygote = None
+        self.zygote, self.clients = None, []
         if warm:
             self.zygote = Warm(self.start).begin()
             self.kernel = self.zygote.warm()
@@ -124,8 +124,17 @@ class Jailed:
         )
         self.outside.facts["connection_file"] = str(kernel.file)
         kernel.client = Client(kernel)
+        self.clients.append(kernel.client)
         kernel.client.ready()
         return kernel
+
+    def end(self):
+        for client in self.clients:
+            client.close()
+        self.kernel.stop()
+        if self.zygote:
+            self.zygote.end()
+        self.outside.close()
 
     def run(self, code):
         return self.client.run(code, timeout=PATIENCE)
@@ -141,11 +150,7 @@ def jailed(request, nothing_left):
     folder.mkdir()
     j = Jailed(folder, user, getattr(request.module, "TWINS", True), warm)
     yield j
-    j.client.close()
-    j.kernel.stop()
-    if warm:
-        j.zygote.end()
-    j.outside.close()
+    j.end()
 
 
 def test_only_the_listed_fds(jailed):
