@@ -224,6 +224,7 @@ import os, time
 def others(): return [p for p in os.listdir('/proc') if p.isdigit() and p not in ('1', str(os.getpid()))]
 for i in range(0, len(big), 4096):
     big[i] = 2
+    if i >> 20 > 80 and i % (1 << 20) == 0 and others(): time.sleep(0.3)  # who looks at memory is slow here
     while i >> 20 == 110 and others(): time.sleep(0.01)
 """
 
