@@ -6,8 +6,8 @@ come to this process, which made itself their subreaper, so that none escapes th
 
 import ctypes
 import os
-import signal
 import pwd
+import signal
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Kernels that come from a zygote: gets one going, and tells which start was warm.
 
 Role: test code, outside the jail. Invariants: each Warm has a zygote of its own, since a variable of the environment is
-part of what zygotes are told apart by; it is ended with it. Used by tests/jail.
+part of what zygotes are told apart by; it is ended with it. Used by tests/jail, tests/soak.
 """
 
 import contextlib

@@ -12,7 +12,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -27,6 +26,7 @@ import kernels
 import psutil
 import watch
 from rawclient import Client
+from warmth import await_true, zygotes
 
 SETTLED = 10  # starts, after which all that is kept has been made
 FAULTS = (("zygote", signal.SIGKILL), ("zygote", signal.SIGSTOP), ("its pid 1", signal.SIGKILL))
@@ -82,12 +82,9 @@ class Starts:
                 pass
         return found
 
-    def lone(self, seconds=30):
+    def lone(self):
         """Waits until there is one Python only: of a start that was given up one may be about to end."""
-        end = time.monotonic() + seconds
-        while len(found := self.pythons()) != 1:
-            assert time.monotonic() < end, f"Pythons of one kernel: {found}"
-            time.sleep(0.05)  # nobody tells of its end
+        await_true("one Python of the kernel, and no other", lambda: len(self.pythons()) == 1, 30)
 
     def one(self, fault=None):
         """A kernel from start to end; whether it was warm. fault: what is done meanwhile, and may cost it its first
@@ -95,16 +92,17 @@ class Starts:
         self.number += 1
         folder = self.folder / str(self.number)
         kernel = kernels.Kernel(folder, args=self.args, env={"CELLBLOCK_LOG": "info"})
-        timer = threading.Timer(random.uniform(0, MOMENTS), fault)
-        if fault:
+        timer = fault and threading.Timer(random.uniform(0, MOMENTS), fault)
+        if timer:
             timer.start()
         try:
             with Client(kernel) as client:
                 client.ready()
                 answer = client.run("6 * 7")
-                if fault:
+                if timer:
                     timer.join()
-                    answer = answer if answer.ok and client.run("pass").ok else client.run("6 * 7")
+                    if not (answer.ok and client.run("pass").ok):
+                        answer = client.run("6 * 7")
                     self.lone()
                 assert answer.result == "42", answer
             self.groups |= kernels.groups_of(kernel.family())
@@ -117,17 +115,11 @@ class Starts:
         shutil.rmtree(folder)
         return warm
 
-    def zygote(self, seconds=200):
+    def zygote(self):
         """The one that is made at the first kernel's end."""
-        end, mark = time.monotonic() + seconds, f"\0CELLBLOCK_TEST={self.mark}".encode()
-        while time.monotonic() < end:
-            told = subprocess.run([kernels.spec_argv()[0][0], "warm", "--json"], capture_output=True, check=True)
-            found = json.loads(told.stdout)
-            for each in found["zygotes"] if isinstance(found, dict) else found:
-                if each["state"] == "ready" and kernels.is_zygote(each["pid"], mark):
-                    return Zygote(each["pid"])
-            time.sleep(0.05)  # nobody tells of a zygote's start
-        raise AssertionError(f"no zygote within {seconds} s")
+        mark = f"\0CELLBLOCK_TEST={self.mark}".encode()
+        ours = lambda each: each["state"] == "ready" and kernels.is_zygote(each["pid"], mark)  # noqa: E731
+        return Zygote(await_true("a zygote", lambda: [*filter(ours, zygotes().values())])[0]["pid"])
 
     def run(self, count, say=lambda *words: None):
         """What was amiss, in words."""
