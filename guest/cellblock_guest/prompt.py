@@ -76,23 +76,28 @@ class Prompt:
             if not request:
                 raise EOFError("the cell that asked has ended")
             self.output.flush()
-            reported = self.interrupts.reported
+            self._reported = None
             try:
-                self.wire.send(W.INPUT_REQUEST, request, question, calls)
-                content = self._answer(request, reported)
+                self.interrupts.shielded(self._send, request, question, calls)
+                content = self._answer(request)
             except BaseException:  # an interrupt, what a handler of the user's raised, or the cell's end
-                self.interrupts.report(request)  # the answer will not be waited for: before the reply, see end()
+                if self._reported == self.interrupts.reported:  # the interrupt's own report would count twice
+                    self.interrupts.report(request)  # the answer will not be waited for: before the reply, see end()
                 raise
         if self.wire.on_aside:  # more may have been read along
             self.wire.on_aside()
         return content
 
-    def _answer(self, request, reported):
+    def _send(self, request, question, calls):
+        self.wire.send(W.INPUT_REQUEST, request, question, calls)
+        self._reported = self.interrupts.reported
+
+    def _answer(self, request):
         while True:
             while not self.wire.ready(50):
                 if self.request != request:
                     raise EOFError("the cell that asked has ended")
-                if self.interrupts.reported != reported:  # in another thread, or a handler of the user's took it
+                if self.interrupts.reported != self._reported:  # in another thread, or a handler of the user's took it
                     raise EOFError("interrupted")
             frame = self.interrupts.shielded(self.wire.recv)
             if frame[0] == W.INPUT_REPLY:

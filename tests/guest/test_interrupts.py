@@ -435,12 +435,13 @@ def test_one_from_before_a_cell_is_not_for_it(new_guest):
     assert run_and_interrupt(guest, BUSY["sleep"]).error["ename"] == "KeyboardInterrupt"
 
 
-def test_a_repetition_that_crosses_the_answer_is_nothing(new_guest):
+@pytest.mark.parametrize("waits", ["time.sleep(100)", "input('a')"])
+def test_a_repetition_that_crosses_the_answer_is_nothing(new_guest, waits):
     """Nudges count the answers: what the user's clean-up does is not interrupted by them."""
     guest, taken = new_guest(), 0
-    code = "import time\ntry:\n    print('go', flush=True); time.sleep(100)\n"
+    code = f"import time\ntry:\n    print('go', flush=True); {waits}\n"
     code += "except KeyboardInterrupt: print('clean', flush=True); time.sleep(0.5); print('done')"
-    guest.start(code)
+    guest.start(code, allow_stdin=True)
     guest.until("STREAM", lambda f: "go" in f.content)
     guest.interrupt()
     guest.until("STREAM", lambda f: "clean" in f.content)
