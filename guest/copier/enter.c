@@ -262,9 +262,12 @@ static void be_guest(int64_t *a)
 
 /* ---- the zygote ---- */
 
-static void wipe(volatile char *at, int64_t n)
+/* One kernel's: all later copies would have them in their memory. */
+static void wipe_texts(const int64_t *a)
 {
-	while (n-- > 0)
+	volatile char *at = (char *)(uintptr_t)a[CB_ENTER_CWD];
+
+	for (int64_t n = a[CB_ENTER_TEXTS]; n > 0; n--)
 		*at++ = 0;
 }
 
@@ -277,8 +280,10 @@ EXPORT long cb_copier_enter(int64_t a[CB_ENTER_FIELDS])
 	(void)cb_sys3(SYS_get_robust_list, 0, &self.robust, &self.robust_len);
 	a[CB_ENTER_STEP] = CB_WARM_STEP_THREADS;
 	r = cb_threads_stop();
-	if (r < 0)
+	if (r < 0) {
+		wipe_texts(a);
 		return r;
+	}
 	if (cb_sys_mark(self.back) != 0) {
 		be_guest(a);
 		return 0;
@@ -288,7 +293,7 @@ EXPORT long cb_copier_enter(int64_t a[CB_ENTER_FIELDS])
 	if (r > 0)
 		(void)cb_sys4(SYS_wait4, r, 0, 0, 0);
 	cb_threads_go_on();
-	wipe((char *)(uintptr_t)a[CB_ENTER_CWD], a[CB_ENTER_TEXTS]);
+	wipe_texts(a);
 	if (r >= 0 && self.error < 0) {
 		a[CB_ENTER_STEP] = self.step;
 		r = self.error;
