@@ -18,7 +18,7 @@ import pytest
 import kernels
 from attacks import ATTACKS, FOREIGN, PRELUDE
 from rawclient import Client
-from warmth import Warm
+from warmth import LOG, Warm
 
 pytestmark = pytest.mark.cellblock_only
 ROOT = os.geteuid() == 0
@@ -452,13 +452,15 @@ def test_the_root_is_minimal(jailed):
 
 
 def test_a_fork_bomb_ends_at_the_limit(jailed, nothing_left):
-    place = nothing_left / f"bomb{jailed.user is not None}"
+    place = nothing_left / f"bomb-{jailed.folder.name}"
     place.mkdir()
     if jailed.user:
         os.chown(place, jailed.user.pw_uid, jailed.user.pw_gid)
         kernels.let_in(place.parent)
+    sets = [*(jailed.zygote.sets if jailed.zygote else ()), "limits.pids=50"]
     k = kernels.Kernel(
-        place / "k" if not jailed.user else place, argv=jailed.argv, user=jailed.user, args=["--set", "limits.pids=50"]
+        place / "k" if not jailed.user else place, argv=jailed.argv, user=jailed.user, env=LOG,
+        args=[word for each in sets for word in ("--set", each)]
     )
     try:
         with Client(k) as c:
@@ -472,5 +474,6 @@ def test_a_fork_bomb_ends_at_the_limit(jailed, nothing_left):
             name, count = cell.text().split()
             assert name == "BlockingIOError" and int(count) < 50
             assert c.run("6*7").result == "42"
+            assert (Warm.was(k) == "warm") == bool(jailed.zygote)
     finally:
         k.stop()

@@ -36,6 +36,12 @@ static void cell(struct rig *r, const char *code)
 	rig_end(r, id, request);
 }
 
+/* Its time may have come already, on a machine that is busy. */
+static bool is_tried_again(struct rig *r)
+{
+	return cb_loop_armed(&r->k.loop, r->k.transactions.twins.idle_timer) || cb_twins_busy(&r->k.transactions);
+}
+
 /* What nothing asks for is tried again by itself, but not for ever. */
 static void test_tried_again(void **state)
 {
@@ -70,7 +76,7 @@ static void test_tried_again(void **state)
 	rig_init_expect(r, CB_INIT_DROP, first);
 	rig_init_tell(r, CB_INIT_GONE, (int)t.number); /* the one from before the cell is no such state */
 	rig_twin_close(&t);
-	assert_true(cb_loop_armed(&r->k.loop, w->idle_timer));
+	assert_true(is_tried_again(r));
 	t = rig_twin(r);
 	rig_twin_close(&t);
 	rig_twin_close(&older);
