@@ -362,7 +362,9 @@ static bool is_called(const struct cb_running *k, const char *which)
 	return m > 0 && m <= end && memcmp(name + end - m, which, m) == 0 && (m == end || name[end - m - 1] == '/');
 }
 
-static int choose(const struct cb_running_list *list, const char *which, bool by_name, const struct cb_running **ret,
+/* A word that is the notebook of one kernel and the start of another's id means neither: `discard` could take the
+ * wrong one. */
+static int choose(const struct cb_running_list *list, const char *which, const struct cb_running **ret,
 		  struct cb_err *err)
 {
 	CB_AUTO_BUF names = CB_BUF_INIT(400);
@@ -372,7 +374,7 @@ static int choose(const struct cb_running_list *list, const char *which, bool by
 		const struct cb_running *k = &list->item[i];
 		const char *name = cb_running_name(k);
 
-		if (which != NULL && !(by_name ? is_called(k, which) : strncmp(k->id, which, strlen(which)) == 0))
+		if (which != NULL && strncmp(k->id, which, strlen(which)) != 0 && !is_called(k, which))
 			continue;
 		found++;
 		*ret = k;
@@ -380,8 +382,12 @@ static int choose(const struct cb_running_list *list, const char *which, bool by
 				    name != NULL ? name : "", name != NULL ? ")" : "");
 	}
 	if (found > 1)
-		return cb_err_set(err, -EEXIST, STEP, "Name one with --kernel: its notebook, or the start of its id.",
-				  "more than one kernel runs: %.*s", (int)names.len, (const char *)names.data);
+		return cb_err_set(err, -EEXIST, STEP,
+				  "Name one with --kernel: its notebook's path with \".ipynb\", a longer start of its "
+				  "id, or its connection file's path.",
+				  "more than one kernel runs%s%.80s%s: %.*s",
+				  which != NULL ? " that is meant by \"" : "", which != NULL ? which : "",
+				  which != NULL ? "\"" : "", (int)names.len, (const char *)names.data);
 	return found == 1 ? 0 : -ENOENT;
 }
 
@@ -398,9 +404,7 @@ int cb_kernel_file(const char *which, char **ret_path, struct cb_err *err)
 	}
 	r = cb_kernels_running(&list, err);
 	if (r == 0)
-		r = choose(&list, which, false, &k, err);
-	if (r == -ENOENT && which != NULL)
-		r = choose(&list, which, true, &k, err);
+		r = choose(&list, which, &k, err);
 	if (r == -ENOENT)
 		cb_err_set(err, r, STEP,
 			   "`cellblock list` has those that run. Name one with --kernel: its notebook, the start of "

@@ -142,6 +142,24 @@ def test_kernels_are_named_by_their_notebooks(running):
         assert f"no running kernel with this notebook or id: {which}" in done.stderr
 
 
+def test_one_kernels_notebook_and_the_start_of_anothers_id(running, tmp_path):
+    """`discard` must not take another kernel than the one whose notebook was named."""
+    folder, _ = running
+    shutil.copy(folder / "kernel-0123abcd-1111.json", tmp_path / "kernel-1.json")
+    shutil.copy(folder / "kernel-0123abcd-2222.json", tmp_path / "kernel-first notebook-2.json")
+    for command in ("changes", "commit", "discard"):
+        done = cellblock(tmp_path, command, "--kernel", "first notebook")
+        assert done.returncode == 1 and done.stdout == "", done
+        assert 'more than one kernel runs that is meant by "first notebook"' in done.stderr
+        for name in ("1 (work/first notebook.ipynb)", "first notebook-2 (work/second.ipynb)", '".ipynb"'):
+            assert name in done.stderr
+    for which in ("first notebook.ipynb", "1"):
+        assert cellblock(tmp_path, "changes", "--kernel", which).stdout == "added     new\n"
+    shutil.copy(folder / "kernel-0123abcd-1111.json", tmp_path / "kernel-first notebook-2.json")
+    (tmp_path / "kernel-1.json").unlink()  # of one kernel both may hold
+    assert cellblock(tmp_path, "changes", "--kernel", "first notebook").stdout == "added     new\n"
+
+
 def test_another_program_s_kernels_leave_one(running, tmp_path):
     folder, _ = running
     for name in ("0123abcd-1111", "77"):
