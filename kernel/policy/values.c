@@ -22,7 +22,7 @@
 /* "a list of …" */
 static const char *const items_allowed[] = {
 	[CB_ITEM_TEXT] = "texts, none empty",
-	[CB_ITEM_RELATIVE] = "relative paths without `..`",
+	[CB_ITEM_RELATIVE] = "relative paths without empty, `.` and `..` parts (as secrets, a/b)",
 	[CB_ITEM_VARIABLE] = "variables' names, `*` at the end allowed",
 	[CB_ITEM_MODULE] = "modules' names, as numpy, numpy.linalg, numpy.*",
 	[CB_ITEM_WHOLE_MODULE] = "modules' names, as numpy, numpy.linalg",
@@ -276,16 +276,21 @@ static bool is_module(const char *name, bool star)
 	}
 }
 
+/* What a jail's description takes (sandbox/client/spec.c): an error that came from there would name neither file nor
+ * key. */
 static bool is_relative(const char *path)
 {
-	if (path[0] == '/' || path[0] == '\0' || path[0] == '~')
+	if (path[0] == '~')
 		return false;
-	for (const char *part = path; part != NULL; part = strchr(part, '/')) {
-		part += *part == '/';
-		if (strncmp(part, "..", 2) == 0 && (part[2] == '/' || part[2] == '\0'))
+	for (const char *part = path;; part++) {
+		size_t n = strcspn(part, "/");
+
+		if (n == 0 || n > NAME_MAX || (n <= 2 && strncmp(part, "..", n) == 0))
 			return false;
+		part += n;
+		if (*part == '\0')
+			return true;
 	}
-	return true;
 }
 
 static bool item_is_good(const struct cb_policy_key *key, const char *item)

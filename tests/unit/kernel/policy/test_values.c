@@ -171,6 +171,31 @@ static void test_warm(void **state)
 	cb_policy_release(&p);
 }
 
+/* What no jail is built from is told here, where the file and the key are known. */
+static void test_relative_paths(void **state)
+{
+	static const char *const keys[] = { "workspace.protect", "home.expose" };
+	static const char *const bad[] = { "secrets/", "./a", "a//b", ".", "a/.", "/a", "~", "a/..", "" };
+	char item[300];
+	struct cb_policy p = { 0 };
+	struct cb_err err;
+
+	(void)state;
+	for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++) {
+		assert_int_equal(set(&p, keys[k], "[\".a\", \"a/b.c\", \"...\", \"..a/.b\"]", &err), 0);
+		for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+			snprintf(item, sizeof(item), "[\"%s\"]", bad[i]);
+			assert_int_equal(set(&p, keys[k], item, &err), CB_E_SYNTAX);
+			assert_non_null(strstr(err.text, keys[k]));
+			assert_non_null(strstr(err.cure, "without empty, `.` and `..` parts"));
+		}
+		for (int n = 255; n <= 256; n++) {
+			snprintf(item, sizeof(item), "[\"a/%0*d\"]", n, 0);
+			assert_int_equal(set(&p, keys[k], item, &err), n == 255 ? 0 : CB_E_SYNTAX);
+		}
+	}
+}
+
 static void test_lists(void **state)
 {
 	struct cb_policy p = { 0 };
@@ -260,7 +285,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_key),	cmocka_unit_test(test_sizes), cmocka_unit_test(test_numbers),
 		cmocka_unit_test(test_words_not_built), cmocka_unit_test(test_warm),  cmocka_unit_test(test_lists),
-		cmocka_unit_test(test_mounts),		cmocka_unit_test(test_files),
+		cmocka_unit_test(test_relative_paths),	cmocka_unit_test(test_mounts), cmocka_unit_test(test_files),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
