@@ -133,7 +133,7 @@ char *cb_kernelspec_visible(const struct cb_places *places)
 			CB_AUTO_PATH program = folder != NULL && entry->d_name[0] != '.'
 						       ? cb_kernelspec_program(folder, &package)
 						       : NULL;
-			CB_AUTO_PATH real = program != NULL ? cb_path_real(program) : NULL;
+			CB_AUTO_PATH real = program != NULL && program[0] == '/' ? cb_path_real(program) : NULL;
 
 			if (real != NULL && strcmp(real, places->self) == 0) {
 				found = folder;

@@ -14,8 +14,9 @@ int cb_kernelspec_folder(const struct cb_options *o, const struct cb_interpreter
 /* Folders of kernelspecs: where Jupyter looks (the one on PATH), or, with `more`, wherever `install` may have written
  * without being told a prefix. -ENOMEM. */
 int cb_kernelspec_places(bool more, struct cb_strv *ret_folders);
-/* What the kernel.json in this folder starts, malloc'd; NULL if that is no `cellblock kernel`. *ret_package is
- * static: the package that a kernelspec came with, and how it goes; NULL = none, `install` wrote it. */
+/* What the kernel.json in this folder starts, malloc'd; NULL if that is no `cellblock kernel`. Not absolute: as it was
+ * named, and what it starts depends on where Jupyter runs. *ret_package is static: the package that a kernelspec came
+ * with, and how it goes; NULL = none, `install` wrote it. */
 char *cb_kernelspec_program(const char *folder, const char **ret_package);
 /* A kernelspec that starts this program and that Jupyter sees; malloc'd, NULL = none. */
 char *cb_kernelspec_visible(const struct cb_places *places);

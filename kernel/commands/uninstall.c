@@ -82,7 +82,10 @@ char *cb_kernelspec_program(const char *folder, const char **ret_package)
 	*ret_package = packages_remover(spec);
 	if (strncmp(named, CB_RESOURCE_DIR, strlen(CB_RESOURCE_DIR)) == 0)
 		return cb_path_format("%s%s", folder, named + strlen(CB_RESOURCE_DIR));
-	return strdup(named);
+	/* Without a '/', it is what Jupyter finds on PATH. */
+	CB_AUTO_PATH found = strchr(named, '/') == NULL ? cb_path_search(named) : NULL;
+
+	return strdup(found != NULL ? found : named);
 }
 
 static int remove_at(int folder, const char *name, int flags)

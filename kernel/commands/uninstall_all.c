@@ -37,13 +37,16 @@ static void remove_spec(struct removal *a, const char *folder)
 {
 	const char *package;
 	CB_AUTO_PATH program = cb_kernelspec_program(folder, &package);
-	CB_AUTO_PATH real = program != NULL ? cb_path_real(program) : NULL;
+	CB_AUTO_PATH real = program != NULL && program[0] == '/' ? cb_path_real(program) : NULL;
 	struct cb_err err = { 0 };
 
 	if (program == NULL)
 		return;
 	if (package != NULL)
 		printf("Left %s: it came with %s\n", cb_shown(folder), package);
+	else if (program[0] != '/')
+		printf("Left the kernelspec %s: it starts \"%s\", and what that is depends on where Jupyter runs\n",
+		       cb_shown(folder), cb_shown(program));
 	else if (real != NULL && strcmp(real, a->places->self) != 0)
 		printf("Left the kernelspec %s: it starts another Cellblock\n", cb_shown(folder));
 	else if (a->dry_run)

@@ -205,6 +205,28 @@ bool cb_path_next(const char **list, char **part)
 	return true;
 }
 
+bool cb_path_is_program(const char *path)
+{
+	return cb_path_is_file(path) && access(path, X_OK) == 0;
+}
+
+char *cb_path_search(const char *name)
+{
+	const char *path = getenv("PATH");
+	CB_AUTO_PATH folder = NULL;
+
+	if (path == NULL)
+		path = "/usr/local/bin:/usr/bin:/bin";
+	while (cb_path_next(&path, &folder)) {
+		bool absolute = folder != NULL && folder[0] == '/';
+		CB_AUTO_PATH candidate = absolute ? cb_path_format("%s/%s", folder, name) : NULL;
+
+		if (candidate != NULL && cb_path_is_program(candidate))
+			return cb_path_absolute(candidate, NULL);
+	}
+	return NULL;
+}
+
 bool cb_path_is_dir(const char *path)
 {
 	struct stat st;

@@ -30,6 +30,10 @@ const char *cb_path_name(const char *path);
 bool cb_path_next(const char **list, char **part);
 /* The user's home: $HOME if it is absolute, else the account's. malloc'd, clean; NULL = none. */
 char *cb_path_home(void);
+/* A file that may be executed. */
+bool cb_path_is_program(const char *path);
+/* The program of this name in the folders of PATH that are absolute. malloc'd, clean; NULL = none. */
+char *cb_path_search(const char *name);
 bool cb_path_is_dir(const char *path);
 bool cb_path_is_file(const char *path);
 

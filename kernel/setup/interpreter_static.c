@@ -29,39 +29,17 @@
 
 /* ---- the program ---- */
 
-static bool is_program(const char *path)
-{
-	return cb_path_is_file(path) && access(path, X_OK) == 0;
-}
-
-static char *search_path(const char *name)
-{
-	const char *path = getenv("PATH");
-	CB_AUTO_PATH folder = NULL;
-
-	if (path == NULL)
-		path = "/usr/local/bin:/usr/bin:/bin";
-	while (cb_path_next(&path, &folder)) {
-		bool absolute = folder != NULL && folder[0] == '/';
-		CB_AUTO_PATH candidate = absolute ? cb_path_format("%s/%s", folder, name) : NULL;
-
-		if (candidate != NULL && is_program(candidate))
-			return cb_path_absolute(candidate, NULL);
-	}
-	return NULL;
-}
-
 /* The active environment's Python, that which a wheel was installed for, or python3 on PATH. */
 static char *default_program(void)
 {
 	const char *venv = getenv("VIRTUAL_ENV");
 	CB_AUTO_PATH python = venv != NULL && venv[0] == '/' ? cb_path_format("%s/bin/python", venv) : NULL;
 
-	if (python != NULL && is_program(python))
+	if (python != NULL && cb_path_is_program(python))
 		return cb_path_absolute(python, NULL);
 	char *script = cb_interpreter_script_of_ours();
 
-	return script != NULL ? script : search_path("python3");
+	return script != NULL ? script : cb_path_search("python3");
 }
 
 static bool is_script(const char *path)
@@ -90,8 +68,8 @@ static int find_program(const char *name, char **ret_path, struct cb_err *err)
 	else if (expanded != NULL && strchr(expanded, '/') != NULL)
 		path = cb_path_absolute(expanded, NULL);
 	else
-		path = search_path(name);
-	if (path == NULL || !is_program(path)) {
+		path = cb_path_search(name);
+	if (path == NULL || !cb_path_is_program(path)) {
 		int code = cb_err_set(err, -ENOENT, STEP, "Name one with --python.", "%s: no such program",
 				      path != NULL   ? path
 				      : name != NULL ? name
@@ -137,7 +115,7 @@ static int resolve_shim(char **path, struct cb_err *err)
 	else
 		first_line(chosen, line, sizeof(line));
 	real = cb_path_format("%s/versions/%s/bin/%s", root, line, cb_path_name(*path));
-	if (real == NULL || line[0] == '\0' || strchr(line, '/') != NULL || !is_program(real)) {
+	if (real == NULL || line[0] == '\0' || strchr(line, '/') != NULL || !cb_path_is_program(real)) {
 		char cure[300];
 
 		snprintf(cure, sizeof(cure),
@@ -481,7 +459,7 @@ static int find_venv(struct cb_interpreter *p, struct cb_err *err)
 		return cb_err_set(err, CB_E_SYNTAX, STEP, "Make the venv anew.", "%s/pyvenv.cfg names no home", venv);
 	/* Which name it has there does not matter: the folder and the links of python3 are what is needed. */
 	base = cb_path_format("%s/python3", home);
-	if (base == NULL || !is_program(base))
+	if (base == NULL || !cb_path_is_program(base))
 		return cb_err_set(err, -ENOENT, STEP, "Make the venv anew.",
 				  "the Python that the venv %s was made with is gone from %s", venv, home);
 	return add_chain(p, base, err);

@@ -90,6 +90,29 @@ def test_all(env, tmp_path):
     assert "ipython" not in said and "Removed" not in run("uninstall", "--all", env=env)
 
 
+def test_a_program_that_is_named_without_its_folder(env, tmp_path):
+    """Jupyter looks it up in its own PATH, which may have another Cellblock."""
+    user, folder = tmp_path / ".local/share/jupyter/kernels", tmp_path / "bin"
+    program, bare, relative = folder / "cellblock", user / "bare", user / "relative"
+    folder.mkdir()
+    env["PATH"] = str(folder)
+    put(user, "bare", "cellblock")
+    put(user, "relative", "bin/cellblock")
+    before = wheels.files_below(user)
+    said = run("uninstall", "--all", env=env)
+    for left, name in ((bare, "cellblock"), (relative, "bin/cellblock")):
+        assert f'Left the kernelspec {left}: it starts "{name}", and what that is depends' in said
+    program.write_text("another one")
+    program.chmod(0o755)
+    assert f"Left the kernelspec {bare}: it starts another Cellblock" in run("uninstall", "--all", env=env)
+    assert wheels.files_below(user) == before
+    program.unlink()
+    program.symlink_to(PROGRAM)
+    assert "`cellblock install" not in run("list", env=env)
+    assert f"Removed the kernelspec {bare}" in run("uninstall", "--all", env=env)
+    assert not bare.exists() and relative.exists()
+
+
 def test_nothing_goes_where_it_is_not_known_what_runs(env, tmp_path):
     user = tmp_path / ".local/share/jupyter/kernels"
     put(user, "ours", PROGRAM)
