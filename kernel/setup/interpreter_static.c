@@ -407,8 +407,8 @@ static int add_chain(struct cb_interpreter *p, const char *program, struct cb_er
 
 /* ---- venv ---- */
 
-/* Value of `home` in a pyvenv.cfg; malloc'd, NULL if there is none. */
-static char *cfg_home(const char *path)
+/* Value of a key in a pyvenv.cfg; malloc'd, NULL if there is none. */
+static char *cfg_value(const char *path, const char *key)
 {
 	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	CB_AUTO_PATH text = NULL;
@@ -421,9 +421,9 @@ static char *cfg_home(const char *path)
 		size_t n = strspn(line, " \t");
 		char *value;
 
-		if (strncasecmp(line + n, "home", 4) != 0)
+		if (strncasecmp(line + n, key, strlen(key)) != 0)
 			continue;
-		value = line + n + 4;
+		value = line + n + strlen(key);
 		value += strspn(value, " \t");
 		if (*value != '=')
 			continue;
@@ -432,9 +432,47 @@ static char *cfg_home(const char *path)
 		n = strcspn(value, "\r\n");
 		while (n > 0 && (value[n - 1] == ' ' || value[n - 1] == '\t'))
 			n--;
-		return value[0] == '/' ? strndup(value, n) : NULL;
+		return strndup(value, n);
 	}
 	return NULL;
+}
+
+static char *program_in(const char *folder, const char *name)
+{
+	char *path = cb_path_format("%s/%s", folder, name);
+
+	if (path != NULL && !cb_path_is_program(path))
+		cb_path_free(&path);
+	return path;
+}
+
+/* The Python in `home` that a venv was made with. Which of its names this is does not matter: the folder and the links
+ * are what is needed. After `make altinstall`, and from some packages, there is no python3, only python3.12: the venv's
+ * version says so, or a link of its own program. malloc'd, NULL = none. */
+static char *find_base(const char *home, const char *cfg, const char *executable)
+{
+	static const char *const keys[] = { "version", "version_info" }; /* of venv; of virtualenv and uv */
+	char *base = program_in(home, "python3");
+	CB_AUTO_PATH at = strdup(executable);
+
+	for (size_t i = 0; base == NULL && i < CB_COUNT(keys); i++) {
+		CB_AUTO_PATH version = cfg_value(cfg, keys[i]);
+		unsigned minor;
+		char name[32];
+
+		if (version == NULL || sscanf(version, "3.%3u", &minor) != 1)
+			continue;
+		snprintf(name, sizeof(name), "python3.%u", minor);
+		base = program_in(home, name);
+	}
+	for (int i = 0; base == NULL && at != NULL && i < MAX_HOPS; i++) {
+		char *next = next_hop(at);
+
+		base = program_in(home, cb_path_name(at));
+		free(at);
+		at = next;
+	}
+	return base;
 }
 
 /* Python looks for pyvenv.cfg beside the executable and one folder up. */
@@ -454,12 +492,11 @@ static int find_venv(struct cb_interpreter *p, struct cb_err *err)
 		return 0;
 	p->venv = strdup(venv);
 	cfg = cb_path_format("%s/pyvenv.cfg", venv);
-	home = cfg != NULL ? cfg_home(cfg) : NULL;
-	if (home == NULL)
+	home = cfg != NULL ? cfg_value(cfg, "home") : NULL;
+	if (home == NULL || home[0] != '/')
 		return cb_err_set(err, CB_E_SYNTAX, STEP, "Make the venv anew.", "%s/pyvenv.cfg names no home", venv);
-	/* Which name it has there does not matter: the folder and the links of python3 are what is needed. */
-	base = cb_path_format("%s/python3", home);
-	if (base == NULL || !cb_path_is_program(base))
+	base = find_base(home, cfg, p->executable);
+	if (base == NULL)
 		return cb_err_set(err, -ENOENT, STEP, "Make the venv anew.",
 				  "the Python that the venv %s was made with is gone from %s", venv, home);
 	return add_chain(p, base, err);

@@ -5,6 +5,7 @@
 #include "policy/paths.h"
 #include "setup/jail_spec.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -123,6 +124,42 @@ static void test_venv(void **state)
 	assert_non_null(strstr(err.cure, "anew"));
 	put("venv/pyvenv.cfg", "nothing\n", 0644);
 	assert_true(find("venv/bin/python", &p, &err) < 0);
+}
+
+/* After `make altinstall`, and from some packages: python3.12 is there, and no python3. */
+static void test_venv_of_a_python_without_its_short_name(void **state)
+{
+	static const char *const lines[] = { "version = 3.12.3", "version_info = 3.12.3.final.0", "Version=3.12",
+					     "version = 3", "version = 3.12/../../x", "" };
+	struct cb_interpreter p;
+	struct cb_err err;
+	char home[200], python[200], cfg[300];
+
+	(void)state;
+	put("alt/bin/python3.12", "ELF", 0755);
+	put("alt/bin/python3.12-config", "#!", 0755);
+	put("alt/lib/python3.12/os.py", "", 0644);
+	at("alt/bin", home);
+	at("alt/bin/python3.12", python);
+	for (int copies = 0; copies < 2; copies++) {
+		for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+			bool there = !copies || (i != 3 && i != 5);
+
+			snprintf(cfg, sizeof(cfg), "home = %s\n%s\n", home, lines[i]);
+			put("of-alt/pyvenv.cfg", cfg, 0644);
+			if (copies)
+				put("of-alt/bin/python", "ELF", 0755);
+			else
+				link_to("python3.12", "of-alt/bin/python");
+			if (!copies)
+				link_to(python, "of-alt/bin/python3.12");
+			assert_int_equal(find("of-alt/bin/python", &p, &err), there ? 0 : -ENOENT);
+			assert_true(!there || shows(&p, "alt"));
+			assert_true(there || strstr(err.text, "is gone from") != NULL);
+			if (there)
+				cb_interpreter_release(&p);
+		}
+	}
 }
 
 static void test_link_outside_any_prefix(void **state)
@@ -378,6 +415,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_own_prefix),
 		cmocka_unit_test(test_venv),
+		cmocka_unit_test(test_venv_of_a_python_without_its_short_name),
 		cmocka_unit_test(test_link_outside_any_prefix),
 		cmocka_unit_test(test_conda),
 		cmocka_unit_test(test_pyenv_shim),
