@@ -141,11 +141,11 @@ static int open_audit(struct cb_kernel *k, const char *path, struct cb_err *err)
 
 /* What `install` compiles for its kernelspecs, a first start does for those that follow where there was no `install`:
  * beside the first cells, in a process that ends with this one. It holds no socket: none is there yet. */
-static void fill_cache(struct cb_kernel *k, const struct start *s)
+static void fill_cache(struct cb_kernel *k, const struct start *s, const char *folder)
 {
 	struct cb_err err = { 0 };
-	CB_AUTO_PATH folder = s->interpreter.in_cache ? cb_guest_cache_folder(s->interpreter.facts) : NULL;
-	CB_AUTO_PATH last = folder != NULL ? cb_path_format("%s/bundle.pyc", folder) : NULL;
+	bool ours = s->interpreter.in_cache && folder != NULL;
+	CB_AUTO_PATH last = ours ? cb_path_format("%s/bundle.pyc", folder) : NULL;
 
 	if (last == NULL || (!s->interpreter.asked && cb_path_is_file(last)))
 		return;
@@ -160,8 +160,6 @@ static void fill_cache(struct cb_kernel *k, const struct start *s)
 
 static int plan_and_start(struct cb_kernel *k, struct start *s)
 {
-	fill_cache(k, s);
-
 	const struct cb_options *o = s->options;
 	struct cb_err *err = &k->guest.failure;
 	CB_AUTO_PATH named = s->interpreter.facts != NULL ? cb_guest_cache_folder(s->interpreter.facts) : NULL;
@@ -175,6 +173,8 @@ static int plan_and_start(struct cb_kernel *k, struct start *s)
 					 .guest_cache = cache,
 					 .connection_file = o->connection_file,
 					 .session_name = getenv("JPY_SESSION_NAME") };
+
+	fill_cache(k, s, named);
 
 	int r = cb_jail_spec_make(&in, &s->spec, err);
 

@@ -132,7 +132,8 @@ static int write_folder(const struct cb_options *o, const struct cb_places *plac
 
 		if (cache == NULL ||
 		    cb_guest_cache_write(interpreter, places->jail, places->guest, true, cache, &ignored) < 0)
-			fprintf(stderr, "cellblock install: cells will start slower: %s\n", ignored.text);
+			fprintf(stderr, "cellblock install: cells will start slower: %s\n",
+				cache == NULL ? "there is no folder for compiled modules" : ignored.text);
 		copy_logos(folder);
 		r = cb_file_replace(kernel, spec, strlen(spec), 0644);
 	}

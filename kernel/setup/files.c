@@ -6,6 +6,7 @@
 #include "files.h"
 
 #include <cellblock/fd.h>
+#include <cellblock/log.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -62,4 +63,14 @@ int cb_file_make_folders(const char *path, mode_t mode)
 		*slash = '/';
 	}
 	return cb_path_is_dir(path) ? 0 : -ENOTDIR;
+}
+
+bool cb_file_is_link(const char *path)
+{
+	struct stat st;
+
+	if (lstat(path, &st) < 0 || !S_ISLNK(st.st_mode))
+		return false;
+	cb_log(CB_LOG_WARNING, "%s is a link, which is not followed: remove it, and kernels start faster", path);
+	return true;
 }

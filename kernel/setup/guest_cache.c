@@ -81,8 +81,9 @@ static const char library_script[] =
 char *cb_guest_cache_folder(const char *facts_file)
 {
 	CB_AUTO_PATH parent = cb_path_parent(facts_file);
+	CB_AUTO_PATH folder = parent != NULL ? cb_path_format("%s/pycache", parent) : NULL;
 
-	return parent != NULL ? cb_path_format("%s/pycache", parent) : NULL;
+	return folder != NULL && !cb_file_is_link(folder) ? strdup(folder) : NULL;
 }
 
 static bool is_file_name(const char *name)

@@ -9,7 +9,8 @@
 
 #include "interpreter_facts.h"
 
-/* Folder for the kernelspec that keeps this facts file. malloc'd; NULL = no memory. */
+/* Folder for the kernelspec that keeps this facts file. malloc'd; NULL = no memory, or a link is in its place: what it
+ * leads to would be shown in each jail, and written to. */
 char *cb_guest_cache_folder(const char *facts_file);
 /* Compiles and writes them; with `libraries` also what plotting and completion take long to find out. */
 int cb_guest_cache_write(const struct cb_interpreter *interpreter, const char *jail_program, const char *guest_dir,

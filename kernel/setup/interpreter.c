@@ -38,11 +38,13 @@ static char *facts_in_cache(const struct cb_interpreter *p, const char *jail_pro
 {
 	const char *const parts[] = { p->executable, jail_program, CELLBLOCK_VERSION };
 	CB_AUTO_PATH cache = cb_interpreter_cache();
+	CB_AUTO_PATH folder = NULL;
 	uint64_t hash = CB_HASH; /* names only, nothing is trusted for it */
 
 	for (size_t i = 0; i < 3; i++)
 		hash = cb_span_hash((struct cb_span){ parts[i], strlen(parts[i]) + 1 }, hash);
-	return cache != NULL ? cb_path_format("%s/%016llx/interpreter.json", cache, (unsigned long long)hash) : NULL;
+	folder = cache != NULL ? cb_path_format("%s/%016llx", cache, (unsigned long long)hash) : NULL;
+	return folder != NULL && !cb_file_is_link(folder) ? cb_path_format("%s/interpreter.json", folder) : NULL;
 }
 
 /* When packages came or went. A kernelspec's facts are written anew by the next `install`; those in the cache have

@@ -284,6 +284,19 @@ static int protect_jupyter(struct cb_strv *list)
 	return r;
 }
 
+/* What is found out and compiled once: later kernels run it in their jails, with other policies too. */
+static int protect_caches(struct cb_strv *list, const struct cb_jail_spec_input *in)
+{
+	CB_AUTO_PATH home = cb_path_home();
+	CB_AUTO_PATH beside = in->guest_cache != NULL ? cb_path_parent(in->guest_cache) : NULL;
+	int r = add_path(list, home, "/.cache/cellblock");
+
+	r = r < 0 ? r : add_path(list, getenv("XDG_CACHE_HOME"), "/cellblock");
+	if (r < 0 || in->guest_cache == NULL)
+		return r;
+	return beside != NULL ? cb_strv_add(list, beside) : -ENOMEM;
+}
+
 /* The prefix that this program is installed in, or its build tree. */
 static int protect_ourselves(struct cb_strv *list)
 {
@@ -455,6 +468,8 @@ static int plan_protected(const struct cb_jail_spec_input *in, struct cb_jail_sp
 	if (r == 0)
 		r = protect_jupyter(list);
 	if (r == 0)
+		r = protect_caches(list, in);
+	if (r == 0)
 		r = protect_file(list, in->guest_dir);
 	if (r == 0)
 		r = protect_file(list, in->connection_file);
@@ -509,7 +524,8 @@ static int check_mounts(const struct cb_jail_spec_input *in, const struct cb_jai
 {
 	CB_AUTO_STRV run = { 0 };
 
-	if (protect_jupyter(&run) < 0 || protect_interpreter(&run, in->interpreter) < 0)
+	if (protect_jupyter(&run) < 0 || protect_caches(&run, in) < 0 ||
+	    protect_interpreter(&run, in->interpreter) < 0)
 		return no_memory(err);
 	if (check_ways(in->policy, spec, err) < 0)
 		return err->code;

@@ -2,10 +2,13 @@
 
 import ast
 import errno
+import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 
@@ -195,6 +198,94 @@ def test_nothing_of_the_workspace_runs_by_itself(nothing_left):
         c.run("!true")
     again.stop()
     assert not (first.workspace / "ran").exists(), (first.workspace / "ran").read_text()
+
+
+LOOK = "import os\nos.listdir('/run/cellblock/guest/cellblock_guest/__pycache__')"
+IN_THE_CACHE = """
+import os
+def tried(call, *args):
+    try:
+        call(*args)
+    except OSError as e:
+        return e.strerror
+    return "done"
+[tried(open, own + "/bundle.pyc", "r+b"), tried(os.symlink, "bundle.pyc", own + "/x"), tried(os.rename, own, own + "-"),
+ tried(os.symlink, outside, own)]
+"""
+
+
+class Cached(kernels.Kernel):
+    """A kernel that keeps what it finds out of its interpreter, and compiled modules, below `cache`."""
+
+    def __init__(self, folder, cache, *args, workspace=None):
+        argv = [kernels.spec_argv()[0][0], "kernel", "--python", sys.executable, "--facts", "cache", *args]
+        env = {"XDG_CACHE_HOME": str(cache)}
+        super().__init__(folder, argv=[*argv, "-f", "{connection_file}"], env=env, workspace=workspace)
+
+
+def fill(folder, cache):
+    """The folder of compiled modules, once all are there: they are written beside the first cells."""
+    kernel, end = Cached(folder, cache), time.monotonic() + kernels.DEADLINE
+    with kernels.Client(kernel) as c:
+        c.ready()
+        while not (found := list(cache.glob("cellblock/*/pycache/bundle.pyc"))):
+            assert time.monotonic() < end, "nothing was compiled"
+            time.sleep(0.05)
+    kernel.stop()
+    return found[0].parent
+
+
+def outside_of(folder):
+    outside = folder / "outside"
+    (outside / "pycache").mkdir(parents=True)
+    (outside / "key").write_text("a key")
+    (outside / "pycache/key").write_text("a key")
+    return outside
+
+
+def seen_by_the_next(folder, cache):
+    kernel = Cached(folder, cache)
+    with kernels.Client(kernel) as c:
+        c.ready()
+        seen = ast.literal_eval(c.run(LOOK).result)
+    kernel.stop()
+    return seen, kernel.said()
+
+
+@pytest.mark.parametrize("by", ["workspace", "mount"])
+def test_the_cache_of_an_interpreter_is_not_written(nothing_left, by):
+    """The next kernel would run what a cell put there, and show what a link leads to."""
+    folder = nothing_left / f"seen-by-{by}"
+    outside, cache = outside_of(folder), folder / "held/cache"
+    own = fill(folder, cache)
+    mount = ("--set", "mounts=" + json.dumps([{"source": str(folder / "held"), "mode": "rw"}]))
+    how = {"workspace": folder / "held"} if by == "workspace" else {}
+    kernel = Cached(folder / "first", cache, *(mount if by == "mount" else ()), **how)
+    with kernels.Client(kernel) as c:
+        c.ready()
+        cell = c.run(f"own, outside = {str(own)!r}, {str(outside)!r}\n{IN_THE_CACHE}")
+    kernel.stop()
+    seen, _ = seen_by_the_next(folder / "next", cache)
+    assert "key" not in seen and "bundle.pyc" in seen, (seen, cell.content)
+    if by == "mount":
+        assert "can't be writable: it holds" in cell.content["evalue"], cell.content
+    else:
+        assert len(ast.literal_eval(cell.result)) == 4 and "done" not in cell.result, cell.result
+
+
+@pytest.mark.parametrize("what", ["pycache", "interpreter"])
+def test_a_link_in_the_cache_is_not_followed(nothing_left, what):
+    """Where something else made it: no jail shows what it leads to, and nothing is written there."""
+    folder = nothing_left / f"link-{what}"
+    outside, cache = outside_of(folder), folder / "cache"
+    own = fill(folder, cache)
+    link = own if what == "pycache" else own.parent
+    shutil.rmtree(link)
+    link.symlink_to(outside)
+    before = sorted(outside.rglob("*"))
+    seen, said = seen_by_the_next(folder / "next", cache)
+    assert "key" not in seen and "is a link" in said, (seen, said)
+    assert sorted(outside.rglob("*")) == before
 
 
 def test_a_workspace_that_became_a_link(nothing_left):

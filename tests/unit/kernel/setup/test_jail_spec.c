@@ -300,6 +300,52 @@ static void test_a_writable_mount_of_what_others_run(void **state)
 	assert_int_equal(rmdir(packages), 0);
 }
 
+/* Kernels take compiled modules from there. */
+static void test_the_cache_is_protected(void **state)
+{
+	static const char *const refused[] = { "home/.cache", "home/.cache/cellblock", "home/.cache/cellblock/0",
+					       "home/spec/pycache" };
+	CB_AUTO_PATH here = cb_path_format("%s/home/work/sub", folder);
+	CB_AUTO_PATH inside = cb_path_format("%s/home/work/sub/cellblock", folder);
+	CB_AUTO_PATH spec_folder = cb_path_format("%s/home/spec", folder);
+	CB_AUTO_PATH guest_cache = cb_path_format("%s/home/spec/pycache", folder);
+	CB_AUTO_PATH guest = cb_path_format("%s/guest", folder);
+	CB_AUTO_PATH other = cb_path_format("%s/home/.cache/pip", folder);
+	struct cb_jail_spec spec;
+	struct cb_policy policy;
+	struct cb_err err = { 0 };
+
+	(void)state;
+	go("home");
+	assert_int_equal(mkdir(".cache", 0755) | mkdir(".cache/cellblock", 0755) | mkdir(".cache/pip", 0755), 0);
+	assert_int_equal(mkdir(".cache/cellblock/0", 0755) | mkdir("spec", 0755) | mkdir("spec/pycache", 0755), 0);
+	go("home/work");
+	for (size_t i = 0; i <= sizeof(refused) / sizeof(refused[0]); i++) {
+		bool last = i == sizeof(refused) / sizeof(refused[0]);
+		CB_AUTO_PATH source = last ? strdup(other) : cb_path_format("%s/%s", folder, refused[i]);
+		CB_AUTO_PATH mount = cb_path_format("mounts=[{\"source\": \"%s\", \"mode\": \"rw\"}]", source);
+
+		assert_int_equal(cb_policy_load("notebook", &mount, 1, &policy, &err), 0);
+		struct cb_jail_spec_input in = {
+			.policy = &policy, .interpreter = &python, .guest_dir = guest, .guest_cache = guest_cache
+		};
+
+		assert_int_equal(cb_jail_spec_make(&in, &spec, &err), last ? 0 : CB_E_DENIED);
+		assert_true(last || strstr(err.text, "can't be writable: it ") != NULL);
+		cb_policy_release(&policy);
+	}
+	assert_true(holds(&spec.protect_paths, spec_folder)); /* of kernel.json and interpreter.json, too */
+	cb_jail_spec_release(&spec);
+	setenv("XDG_CACHE_HOME", here, 1);
+	assert_int_equal(plan("notebook", &spec, &err, NULL), 0);
+	unsetenv("XDG_CACHE_HOME");
+	assert_true(holds(&spec.protect_paths, inside));
+	cb_jail_spec_release(&spec);
+	go("home");
+	assert_int_equal(rmdir(".cache/cellblock/0") | rmdir(".cache/cellblock") | rmdir(".cache/pip"), 0);
+	assert_int_equal(rmdir(".cache") | rmdir("spec/pycache") | rmdir("spec"), 0);
+}
+
 /* Where cells can put a link in the place of a source, they would choose what the next kernel mounts there. */
 static void test_mounts_that_cells_could_exchange(void **state)
 {
@@ -552,6 +598,7 @@ static int make_folder(void **state)
 	setenv("HOME", home, 1);
 	unsetenv("CELLBLOCK_POLICY");
 	unsetenv("XDG_DATA_HOME");
+	unsetenv("XDG_CACHE_HOME");
 	unsetenv("XDG_RUNTIME_DIR");
 	python.executable = cb_path_format("%s/python/bin/python3", folder);
 	CB_AUTO_PATH prefix = cb_path_format("%s/python", folder);
@@ -585,6 +632,7 @@ int main(void)
 		cmocka_unit_test(test_history_in_workspace),
 		cmocka_unit_test(test_a_protected_link_that_leads_nowhere),
 		cmocka_unit_test(test_a_writable_mount_of_what_others_run),
+		cmocka_unit_test(test_the_cache_is_protected),
 		cmocka_unit_test(test_connection_file_in_workspace),
 		cmocka_unit_test(test_exposed),
 		cmocka_unit_test(test_connection_file_seen),
