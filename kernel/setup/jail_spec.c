@@ -26,6 +26,70 @@ static int no_memory(struct cb_err *err)
 	return cb_err_set(err, -ENOMEM, STEP, NULL, "out of memory");
 }
 
+/* ---- what others take settings and code from ---- */
+
+/* Whether it is there or not: whoever makes it decides what is in it. */
+static int add_path(struct cb_strv *list, const char *folder, const char *below)
+{
+	CB_AUTO_PATH path = folder != NULL && folder[0] == '/' ? cb_path_format("%s%s", folder, below) : NULL;
+	CB_AUTO_PATH real = NULL;
+
+	if (folder == NULL || folder[0] != '/')
+		return 0;
+	if (path != NULL)
+		(void)cb_path_follow(path, NULL, NULL, &real); /* a loop leads nowhere: it is kept as it is */
+	return real != NULL ? cb_strv_add(list, real) : -ENOMEM;
+}
+
+static int protect_jupyter(struct cb_strv *list)
+{
+	CB_AUTO_PATH home = cb_path_home();
+	CB_AUTO_PATH one = NULL;
+	const char *paths = getenv("JUPYTER_PATH");
+	int r = add_path(list, home, "/.local/share/jupyter");
+
+	r = r < 0 ? r : add_path(list, home, "/.jupyter");
+	r = r < 0 ? r : add_path(list, home, "/.ipython");
+	r = r < 0 ? r : add_path(list, getenv("XDG_DATA_HOME"), "/jupyter");
+	r = r < 0 ? r : add_path(list, getenv("JUPYTER_DATA_DIR"), "");
+	r = r < 0 ? r : add_path(list, getenv("JUPYTER_CONFIG_DIR"), "");
+	r = r < 0 ? r : add_path(list, getenv("IPYTHONDIR"), "");
+	while (r == 0 && cb_path_next(&paths, &one))
+		r = one != NULL ? add_path(list, one, "/kernels") : -ENOMEM;
+	return r;
+}
+
+/* What is found out and compiled once: later kernels run it in their jails, with other policies too. */
+static int protect_caches(struct cb_strv *list, const struct cb_jail_spec_input *in)
+{
+	CB_AUTO_PATH home = cb_path_home();
+	CB_AUTO_PATH beside = in->guest_cache != NULL ? cb_path_parent(in->guest_cache) : NULL;
+	int r = add_path(list, home, "/.cache/cellblock");
+
+	r = r < 0 ? r : add_path(list, getenv("XDG_CACHE_HOME"), "/cellblock");
+	if (r < 0 || in->guest_cache == NULL)
+		return r;
+	return beside != NULL ? cb_strv_add(list, beside) : -ENOMEM;
+}
+
+/* Which of these folders holds `real`, as a reason why that is no workspace. *ret_why NULL: none. */
+static int in_use(const struct cb_jail_spec_input *in, const char *real, char **ret_why)
+{
+	CB_AUTO_STRV used = { 0 };
+
+	*ret_why = NULL;
+	if (protect_jupyter(&used) < 0 || protect_caches(&used, in) < 0)
+		return -ENOMEM;
+	for (size_t i = 0; i < used.count; i++) {
+		if (!cb_path_below(real, used.items[i]))
+			continue;
+		*ret_why = cb_path_format("at or below %s, which Jupyter or Cellblock takes programs and settings from",
+					  used.items[i]);
+		return *ret_why != NULL ? 0 : -ENOMEM;
+	}
+	return 0;
+}
+
 /* ---- workspace ---- */
 
 static int use_tmpfs(struct cb_jail_spec *spec, const char *note)
@@ -108,8 +172,10 @@ static char *current_folder(const struct cb_jail_spec *spec)
 	return cb_path_format("%s%s", spec->workspace_target, real + strlen(spec->workspace_source));
 }
 
-static int plan_workspace(const struct cb_policy *policy, struct cb_jail_spec *spec, struct cb_err *err)
+static int plan_workspace(const struct cb_jail_spec_input *in, struct cb_jail_spec *spec, struct cb_err *err)
 {
+	const struct cb_policy *policy = in->policy;
+	CB_AUTO_PATH used = NULL;
 	CB_AUTO_PATH real = cb_path_real(policy->workspace_path);
 	const char *why = real != NULL ? cb_workspace_refusal(real) : NULL;
 	int r = 0;
@@ -123,8 +189,10 @@ static int plan_workspace(const struct cb_policy *policy, struct cb_jail_spec *s
 		return cb_err_set(err, real == NULL ? -errno : -ENOTDIR, "workspace",
 				  "Name an existing folder with --workspace.", "workspace.path %s: %s",
 				  policy->workspace_path, strerror(real == NULL ? errno : ENOTDIR));
-	if (why != NULL)
-		return bad_workspace(policy, spec, real, why, err);
+	if (why == NULL && policy->workspace_mode != CB_WS_RO && in_use(in, real, &used) < 0)
+		return no_memory(err);
+	if (why != NULL || used != NULL)
+		return bad_workspace(policy, spec, real, why != NULL ? why : used, err);
 	spec->workspace_mode = workspace_mode(policy->workspace_mode);
 	spec->workspace_source = strdup(real);
 	/* a jail without namespaces has no overlay either; what its writable workspace can't hold is told there */
@@ -251,50 +319,6 @@ static int protect_file(struct cb_strv *list, const char *path)
 	CB_AUTO_PATH real = path != NULL ? cb_path_real(path) : NULL;
 
 	return real != NULL ? cb_strv_add(list, real) : 0;
-}
-
-/* Whether it is there or not: whoever makes it decides what is in it. */
-static int add_path(struct cb_strv *list, const char *folder, const char *below)
-{
-	CB_AUTO_PATH path = folder != NULL && folder[0] == '/' ? cb_path_format("%s%s", folder, below) : NULL;
-	CB_AUTO_PATH real = NULL;
-
-	if (folder == NULL || folder[0] != '/')
-		return 0;
-	if (path != NULL)
-		(void)cb_path_follow(path, NULL, NULL, &real); /* a loop leads nowhere: it is kept as it is */
-	return real != NULL ? cb_strv_add(list, real) : -ENOMEM;
-}
-
-static int protect_jupyter(struct cb_strv *list)
-{
-	CB_AUTO_PATH home = cb_path_home();
-	CB_AUTO_PATH one = NULL;
-	const char *paths = getenv("JUPYTER_PATH");
-	int r = add_path(list, home, "/.local/share/jupyter");
-
-	r = r < 0 ? r : add_path(list, home, "/.jupyter");
-	r = r < 0 ? r : add_path(list, home, "/.ipython");
-	r = r < 0 ? r : add_path(list, getenv("XDG_DATA_HOME"), "/jupyter");
-	r = r < 0 ? r : add_path(list, getenv("JUPYTER_DATA_DIR"), "");
-	r = r < 0 ? r : add_path(list, getenv("JUPYTER_CONFIG_DIR"), "");
-	r = r < 0 ? r : add_path(list, getenv("IPYTHONDIR"), "");
-	while (r == 0 && cb_path_next(&paths, &one))
-		r = one != NULL ? add_path(list, one, "/kernels") : -ENOMEM;
-	return r;
-}
-
-/* What is found out and compiled once: later kernels run it in their jails, with other policies too. */
-static int protect_caches(struct cb_strv *list, const struct cb_jail_spec_input *in)
-{
-	CB_AUTO_PATH home = cb_path_home();
-	CB_AUTO_PATH beside = in->guest_cache != NULL ? cb_path_parent(in->guest_cache) : NULL;
-	int r = add_path(list, home, "/.cache/cellblock");
-
-	r = r < 0 ? r : add_path(list, getenv("XDG_CACHE_HOME"), "/cellblock");
-	if (r < 0 || in->guest_cache == NULL)
-		return r;
-	return beside != NULL ? cb_strv_add(list, beside) : -ENOMEM;
 }
 
 /* The prefix that this program is installed in, or its build tree. */
@@ -710,7 +734,7 @@ static int plan_warm(const struct cb_jail_spec_input *in, struct cb_jail_spec *s
 int cb_jail_spec_make(const struct cb_jail_spec_input *in, struct cb_jail_spec *ret_spec, struct cb_err *err)
 {
 	struct cb_jail_spec spec = { .hostname = strdup("cellblock"), .notifier = cb_notify_probe() == 0 };
-	int r = spec.hostname != NULL ? plan_workspace(in->policy, &spec, err) : no_memory(err);
+	int r = spec.hostname != NULL ? plan_workspace(in, &spec, err) : no_memory(err);
 
 	if (r == 0 && (spec.cwd = current_folder(&spec)) == NULL)
 		r = no_memory(err);

@@ -200,6 +200,27 @@ def test_nothing_of_the_workspace_runs_by_itself(nothing_left):
     assert not (first.workspace / "ran").exists(), (first.workspace / "ran").read_text()
 
 
+def test_a_workspace_that_is_jupyters_folder(nothing_left):
+    """A kernelspec that a cell wrote there Jupyter would start outside; of a folder that holds it the rest is the
+    cell's."""
+    code = "import os\nos.makedirs('kernels/mine')\nopen('kernels/mine/kernel.json', 'w').write('{}')"
+    for folder, named in (("itself", "."), ("around", "share")):
+        kernel = kernels.Kernel(
+            nothing_left / f"jupyter-{folder}",
+            env={"JUPYTER_DATA_DIR": str(nothing_left / f"jupyter-{folder}/work" / named)},
+        )
+        with kernels.Client(kernel) as c:
+            c.ready()
+            text = c.run(code).text("stderr")
+            c.run("import os\nos.makedirs('share/kernels/mine')")
+        kernel.stop()
+        if named == ".":
+            assert list(kernel.workspace.iterdir()) == [] and "which Jupyter or Cellblock takes" in text
+        else:
+            assert (kernel.workspace / "kernels/mine/kernel.json").exists() and text == ""
+            assert not (kernel.workspace / "share/kernels").exists()
+
+
 LOOK = "import os\nos.listdir('/run/cellblock/guest/cellblock_guest/__pycache__')"
 IN_THE_CACHE = """
 import os

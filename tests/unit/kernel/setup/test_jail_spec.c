@@ -300,6 +300,73 @@ static void test_a_writable_mount_of_what_others_run(void **state)
 	assert_int_equal(rmdir(packages), 0);
 }
 
+/* Jupyter would start what a cell wrote there. */
+static void test_a_workspace_in_what_jupyter_obeys(void **state)
+{
+	static const struct {
+		const char *name, *value, *start;
+		bool refused;
+	} tried[] = {
+		{ "HOME", "home", "home/.jupyter", true },
+		{ "HOME", "home/x", "home/.jupyter", false },
+		{ "HOME", "home", "home/.jupyter/custom", true },
+		{ "JUPYTER_DATA_DIR", "home/work", "home/work", true },
+		{ "JUPYTER_DATA_DIR", "home/work", "home/work/sub", true },
+		{ "JUPYTER_DATA_DIR", "home/work/sub", "home/work", false },
+		{ "JUPYTER_DATA_DIR", "home/wor", "home/work", false },
+		{ "JUPYTER_CONFIG_DIR", "home/work", "home/work", true },
+		{ "IPYTHONDIR", "home/work", "home/work", true },
+		{ "JUPYTER_PATH", "home/work", "home/work/kernels", true },
+		{ "JUPYTER_PATH", "home/work", "home/work", false },
+		{ "XDG_CACHE_HOME", "home", "home/cellblock", true },
+		{ "XDG_CACHE_HOME", "home", "home/work", false },
+	};
+	static const char *const made[] = { "home/.jupyter", "home/.jupyter/custom", "home/work/kernels",
+					    "home/cellblock" };
+	CB_AUTO_PATH home = cb_path_format("%s/home", folder);
+	char ro[] = "workspace.mode=ro", overlay[] = "workspace.mode=overlay";
+	struct cb_jail_spec spec;
+	struct cb_err err;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(made) / sizeof(made[0]); i++) {
+		CB_AUTO_PATH path = cb_path_format("%s/%s", folder, made[i]);
+
+		assert_int_equal(mkdir(path, 0755), 0);
+	}
+	for (size_t i = 0; i < sizeof(tried) / sizeof(tried[0]); i++) {
+		bool refused = tried[i].refused;
+		CB_AUTO_PATH value = cb_path_format("%s/%s", folder, tried[i].value);
+		CB_AUTO_PATH named = cb_path_format("workspace.path=%s/%s", folder, tried[i].start);
+
+		go(tried[i].start);
+		setenv(tried[i].name, value, 1);
+		assert_int_equal(plan("notebook", &spec, &err, NULL), 0);
+		assert_int_equal(spec.workspace_mode, refused ? CB_WORKSPACE_TMPFS : CB_WORKSPACE_RW);
+		assert_true((spec.workspace_source == NULL) == refused && (spec.workspace_note != NULL) == refused);
+		cb_jail_spec_release(&spec);
+		assert_int_equal(plan("notebook", &spec, &err, overlay), 0);
+		assert_int_equal(spec.workspace_mode, refused ? CB_WORKSPACE_TMPFS : CB_WORKSPACE_OVERLAY);
+		cb_jail_spec_release(&spec);
+		assert_int_equal(plan("notebook", &spec, &err, ro), 0); /* seeing it is harmless */
+		assert_int_equal(spec.workspace_mode, CB_WORKSPACE_RO);
+		cb_jail_spec_release(&spec);
+		assert_int_equal(plan("notebook", &spec, &err, named), refused ? CB_E_DENIED : 0);
+		if (refused)
+			assert_non_null(strstr(err.text, "which Jupyter or Cellblock takes"));
+		else
+			cb_jail_spec_release(&spec);
+		unsetenv(tried[i].name);
+		setenv("HOME", home, 1);
+	}
+	go("home");
+	for (size_t i = sizeof(made) / sizeof(made[0]); i-- > 0;) {
+		CB_AUTO_PATH path = cb_path_format("%s/%s", folder, made[i]);
+
+		assert_int_equal(rmdir(path), 0);
+	}
+}
+
 /* Kernels take compiled modules from there. */
 static void test_the_cache_is_protected(void **state)
 {
@@ -633,6 +700,7 @@ int main(void)
 		cmocka_unit_test(test_a_protected_link_that_leads_nowhere),
 		cmocka_unit_test(test_a_writable_mount_of_what_others_run),
 		cmocka_unit_test(test_the_cache_is_protected),
+		cmocka_unit_test(test_a_workspace_in_what_jupyter_obeys),
 		cmocka_unit_test(test_connection_file_in_workspace),
 		cmocka_unit_test(test_exposed),
 		cmocka_unit_test(test_connection_file_seen),
