@@ -181,6 +181,15 @@ def test_adapters_loosen_no_policy_that_is_named(monkeypatch):
     assert policy_for({"workspace": "."}, settings) is None
 
 
+def test_a_folder_that_a_policys_key_names_is_shown(tmp_path, monkeypatch):
+    monkeypatch.delenv("CELLBLOCK_POLICY", raising=False)
+    for own in ({"workspace.path": str(tmp_path)}, {"workspace": {"path": str(tmp_path)}}):
+        assert policy_for({"policy": own}) == own
+        assert policy_for({"policy": own}, {"timeout.cell": 9}) == {"timeout.cell": 9, **own}
+    for own in ({"workspace.size": "9M"}, {"workspace": {"size": "9M"}}):
+        assert policy_for({"policy": own}) == {"workspace.mode": "tmpfs", **own}
+
+
 def test_the_policy_of_the_mcp_server(tmp_path, monkeypatch):
     def of(*words):
         made = mcp_policy(mcp_parser().parse_args(words))

@@ -159,6 +159,13 @@ def test_hostile_code(nothing_left, said):
         assert said("x + 1", python).content == "42"
 
 
+def test_a_folder_that_the_policy_names(nothing_left):
+    kernels.let_in(nothing_left / "shown")
+    (nothing_left / "shown" / "given").write_text("data")
+    with CellblockPython(policy={"workspace": {"path": str(nothing_left / "shown")}}) as python:
+        assert python.invoke("print(open('given').read())") == "data"
+
+
 def test_two_at_once(nothing_left):
     with CellblockPython() as one, CellblockPython() as two:
 

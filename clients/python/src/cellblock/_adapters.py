@@ -10,7 +10,7 @@ from typing import Any, Mapping, Optional
 
 from ._async import AsyncSandbox
 from ._errors import SandboxError
-from ._policy import keys_of
+from ._policy import _flat, keys_of
 
 KILLED, NOT_FOUND, CANNOT_RUN = 137, 127, 126  # exit statuses as a shell gives them
 ANEW = "[The sandbox had failed and was started anew: variables and files of earlier calls are gone.]\n"
@@ -19,12 +19,13 @@ NONE: Mapping[str, Any] = {}
 
 def policy_for(keywords: Mapping[str, Any], settings: Mapping[str, Any] = NONE) -> Optional[Mapping[str, Any]]:
     """The `policy` for these keywords of Sandbox. The caller's own keys win over `settings`, and over the workspace,
-    which is an empty folder in memory where the caller names no folder. A policy that is named says all that `settings`
-    are about."""
+    which is an empty folder in memory where the caller names no folder, by the keyword or by `workspace.path`. A policy
+    that is named says all that `settings` are about."""
     own = keys_of(keywords.get("policy"))
     if keywords.get("base") is not None or os.environ.get("CELLBLOCK_POLICY"):
         settings = NONE
-    memory = {} if keywords.get("workspace") is not None else {"workspace.mode": "tmpfs"}
+    named = keywords.get("workspace") is not None or "workspace.path" in dict(_flat(own))
+    memory = {} if named else {"workspace.mode": "tmpfs"}
     return {**settings, **memory, **own} or None
 
 
