@@ -263,6 +263,34 @@ def test_approval_and_a_sandbox_of_ones_own(nothing_left):
         CellblockPython(sb, tools=[price])
 
 
+def test_an_async_tool_may_use_a_sandbox_of_its_own(nothing_left):
+    """It runs in the thread that drives both."""
+    begun = threading.Event()
+
+    def begin():
+        begun.set()
+
+    async def _research(code: str) -> str:
+        """Runs it elsewhere."""
+        return await inner.ainvoke(code)
+
+    async def main(outer):
+        assert await outer.ainvoke("research('x = 4; x')") == "'4'"
+        running = asyncio.ensure_future(outer.ainvoke("research('x = 5\\nbegin()\\nwhile True: pass')"))
+        await asyncio.to_thread(begun.wait)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        return await outer.ainvoke("research('x')")  # after the cell, which has been interrupted
+
+    how = {"grace": 60, "policy": {"timeout.interrupt": 0}}
+    research = StructuredTool.from_function(coroutine=_research, name="research")
+    with CellblockPython(tools=[begin], **how) as inner, CellblockPython(tools=[research], **how) as outer:
+        assert outer.invoke("research('1 + 1')") == "'2'"
+        assert "ZeroDivisionError" in outer.invoke("research('1 / 0')")
+        assert asyncio.run(main(outer)) == "'5'"
+
+
 class Odd(BaseModel):
     type: str
     id: str = ""

@@ -27,9 +27,12 @@ def _soon() -> Callable[[Callable[[], object]], object]:
 
 
 async def acall(work: Coroutine[Any, Any, T]) -> T:
-    """As `_loop.call`, awaited. Cancelling it cancels the work in the background loop: a cell is interrupted."""
+    """As `_loop.call`, awaited. Cancelling it cancels the work in the background loop: a cell is interrupted.
+
+    It may be awaited in that loop, too: by an async host tool of one sandbox, which uses another.
+    """
     soon, ended = _soon(), anyio.Event()
-    job = _Job(work)
+    job = _Job(work, awaited=True)
 
     def tell(_: object) -> None:
         with contextlib.suppress(RuntimeError):  # that loop has ended

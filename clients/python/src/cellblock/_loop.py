@@ -66,10 +66,11 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Job:
-    """A coroutine in the background loop, awaited by another thread. Ctrl-C may leave `begin` before or after it has
-    begun; `stop` and `cancel` end it either way."""
+    """A coroutine in the background loop, which another thread waits for. Ctrl-C may leave `begin` before or after it
+    has begun; `stop` and `cancel` end it either way. `awaited`: no thread is held up: it may be that loop's own.
+    """
 
-    def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
+    def __init__(self, work: Coroutine[Any, Any, Any], *, awaited: bool = False) -> None:
         self._work, self._task = work, None  # type: Coroutine[Any, Any, Any], Optional[asyncio.Task[Any]]
         self.future: concurrent.futures.Future[Any] = concurrent.futures.Future()
         try:
@@ -80,7 +81,7 @@ class _Job:
             work.close()
             raise
         self._thread, self._pid = _thread, os.getpid()
-        if self._thread is threading.current_thread():
+        if self._thread is threading.current_thread() and not awaited:
             work.close()
             raise SandboxError("a Sandbox can't be used in the thread that drives it: async functions use AsyncSandbox")
 
