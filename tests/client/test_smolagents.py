@@ -26,7 +26,7 @@ from cellblock.smolagents import (  # noqa: E402
     CellblockCodeAgent, CellblockExecutor, ExecutionError, _failure, _pictures, code_agent,
 )
 from smolagents import CodeAgent, FinalAnswerTool, Tool, ToolCallingAgent, tool  # noqa: E402
-from smolagents.models import MODEL_REGISTRY  # noqa: E402
+from smolagents.models import MODEL_REGISTRY, ChatMessage  # noqa: E402
 
 pytestmark = pytest.mark.once
 SECRET = "key-of-the-tool-4711"
@@ -573,6 +573,28 @@ def test_pictures_for_the_model(nothing_left):
     step = agent.memory.steps[1]
     assert len(step.observations_images) == 1 and step.observations_images[0].width > 100
     assert any(part.get("type") == "image" for message in model.heard[1] for part in message.content)
+
+
+class Silent(Scripted):
+    """Where a step's code is None it writes none."""
+
+    def generate(self, messages, **how):
+        said = super().generate(messages, **how)
+        return ChatMessage(role="assistant", content="What now?") if "\nNone\n" in said.content else said
+
+
+def test_a_picture_is_of_one_step(nothing_left):
+    """Steps that ran no code have none: one that could not be read, the one after the last, the next run's first."""
+    image = pytest.importorskip("PIL.Image")
+    kernels.let_in(nothing_left / "w")
+    show = f"class Shown:\n    def _repr_png_(self): return {_carry.pack(image.new('RGB', (3, 2)))['v']!r}\nShown()"
+    model = Silent(show, None, show, None, None, "1", "final_answer(1)")
+    with code_agent([], model, executor={"workspace": nothing_left / "w"}, verbosity_level=0, max_steps=3) as agent:
+        agent.run("draw")
+        assert [len(step.observations_images or []) for step in agent.memory.steps[1:]] == [1, 0, 1, 0]
+        assert len(agent.python_executor.images) == 1
+        agent.run("go on")
+        assert not any(step.observations_images for step in agent.memory.steps[1:])
 
 
 def test_a_saved_agent_is_never_loaded_without_its_jail(nothing_left, monkeypatch):

@@ -220,7 +220,8 @@ class CellblockExecutor(PythonExecutor):
         self.max_print_outputs_length = max_print_outputs_length or PRINTED
         self.fresh = fresh
         self.state: dict[str, Any] = {"_print_outputs": ""}
-        self.images: list[Any] = []
+        self.images: list[Any] = []  # of the latest step
+        self._untold: list[Any] = []  # those of them that no step of the agent has yet
         self.last: Optional[Result] = None
         self._limits = Limits(timeout=tool_timeout, approve=self._asks(approve), max_calls=max_calls)
         self._base, self._keywords = base, dict(sandbox, timeout=timeout)
@@ -311,17 +312,21 @@ class CellblockExecutor(PythonExecutor):
             self._sandbox.reset()
 
     def show_images(self, step: Any, agent: Any = None) -> None:
-        """A step callback: the pictures that the step has shown become its observations_images, for the model."""
-        if isinstance(step, ActionStep) and self.images:
-            step.observations_images = [*(step.observations_images or []), *self.images]
+        """A step callback: the pictures that the step has shown become its observations_images, for the model.
+
+        Each goes to one step: the callback is also called for those that ran no code.
+        """
+        if isinstance(step, ActionStep) and self._untold:
+            step.observations_images = [*(step.observations_images or []), *self._untold]
+            self._untold = []
 
     # a step
 
     def _step(self, code: str) -> CodeOutput:
         anew = ANEW if self._broken else ""
+        self.images, self._untold, self.state["_print_outputs"], self.last = [], [], "", None
         self._start()
         assert self._sandbox is not None
-        self.images, self.state["_print_outputs"], self.last = [], "", None
         try:
             if self.fresh == "step":
                 anew = self._go_back() or anew
@@ -341,6 +346,7 @@ class CellblockExecutor(PythonExecutor):
         logs = anew + truncate_content(result.stdout + result.stderr, self.max_print_outputs_length)
         self.state["_print_outputs"] = logs
         self.images = _pictures(result)
+        self._untold = list(self.images)
         if result.state == "lost" or (self.fresh != "step" and any(n <= self._sent for n in result.undone)):
             self._ready = False  # it lacks tools or variables; each step with fresh="step" begins anew
         if self._final:
