@@ -14,7 +14,7 @@ from mcp.client import Client  # noqa: E402
 from mcp.client.stdio import StdioServerParameters  # noqa: E402
 from mcp.shared.exceptions import MCPError  # noqa: E402
 
-from cellblock.mcp._server import INSTRUCTIONS  # noqa: E402
+from cellblock.mcp._server import INSTRUCTIONS, MAX_FILE  # noqa: E402
 from cellblock.mcp._sessions import Sessions  # noqa: E402
 
 pytestmark = pytest.mark.once
@@ -290,6 +290,28 @@ def test_files(serve):
         assert (await call("write_file", path="x", content="%%", encoding="base64")).is_error
 
     serve(body, "--files")
+
+
+def test_a_text_that_is_cut_within_a_character(serve):
+    """What is shown of it ends before that. Bytes that are no text stay bytes, and so do those of half a character at
+    a file's own end."""
+    (serve.work / "long").write_text("a" + "é" * (MAX_FILE // 2), encoding="utf-8")
+    (serve.work / "bytes").write_bytes(b"\xff" + "é".encode() * (MAX_FILE // 2))
+    (serve.work / "half").write_bytes("é".encode()[:1])
+
+    async def body(client):
+        async def read(path):
+            done = (await client.call_tool("read_file", {"path": path})).structured_content
+            return done["text"], done["base64"], done["size"], done["truncated"]
+
+        shown = "a" + "é" * (MAX_FILE // 2 - 1)
+        text, coded, size, truncated = await read("long")
+        assert coded is None and text == shown and size == MAX_FILE - 1 and truncated
+        text, coded, size, truncated = await read("bytes")
+        assert text is None and truncated and len(base64.b64decode(coded)) == size == MAX_FILE
+        assert await read("half") == (None, "ww==", 1, False)
+
+    serve(body, "--files", "--workspace", ".")
 
 
 def test_checkpoints_and_never_a_commit(serve):

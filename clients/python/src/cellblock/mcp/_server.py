@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import codecs
 import contextlib
 import dataclasses
 import time
@@ -79,7 +80,8 @@ class Done(_reply.Reply):
 
 
 class FileContent(_reply.Reply):
-    """A file's content: `text` where it is UTF-8, else `base64`. `truncated`: it has more than these `size` bytes."""
+    """A file's content: `text` where it is UTF-8, else `base64`. `truncated`: it has more than these `size` bytes. A
+    text ends with a whole character."""
 
     path: str
     size: int
@@ -261,10 +263,11 @@ class Server:
         async with self._use(session) as used:
             async with used.sandbox.open(path, "rb") as file:
                 data: Any = await file.read(MAX_FILE + 1)
-            shown = data[:MAX_FILE]
-            said = FileContent(**used.head(), path=path, size=len(shown), truncated=len(data) > MAX_FILE)
+            shown, truncated = data[:MAX_FILE], len(data) > MAX_FILE
+            said = FileContent(**used.head(), path=path, size=len(shown), truncated=truncated)
             try:
-                said.text = shown.decode()
+                said.text = codecs.getincrementaldecoder("utf-8")().decode(shown, final=not truncated)
+                said.size = len(said.text.encode())
             except UnicodeDecodeError:
                 said.base64 = base64.b64encode(shown).decode()
             return said
