@@ -378,13 +378,14 @@ static void see_folder(struct cb_layer *layer, struct cb_layer_entry *e, int dep
 		add(layer, e->path, CB_CHANGE_SKIPPED, &e->st, "nested too deep");
 		return;
 	}
+	if (changed)
+		r = count_entry(layer);
 	if (e->exists && !was_folder) {
-		r = remove_old(layer, e, depth);
+		if (r == 0)
+			r = remove_old(layer, e, depth);
 		if (!layer->commit)
 			e->lower = -1;
 	}
-	if (r == 0 && changed)
-		r = count_entry(layer);
 	if (r == 0 && layer->commit && changed) {
 		cb_layer_as_owner(layer, true);
 		r = cb_layer_write_folder(layer, e);
@@ -419,11 +420,33 @@ static void keep_name(struct cb_layer *layer, const struct cb_layer_entry *e)
 }
 
 /* What can't be linked (another's file, a file system without links, a folder that its owner has closed) is copied. */
-static int write_file(struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_link *file)
+static int make_file(struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_link *file,
+		     struct cb_layer_made *ret)
 {
-	int r = file != NULL ? cb_layer_write_name(layer, e, file) : -ENOENT;
+	int r = file != NULL ? cb_layer_make_name(layer, e, file, ret) : -ENOENT;
 
-	return r < 0 && r != -EROFS ? cb_layer_write_file(layer, e) : r;
+	return r < 0 && r != -EROFS ? cb_layer_make_file(layer, e, ret) : r;
+}
+
+/* A folder in its place goes when all is made that is to come there: else both would be lost. */
+static int write_plain(struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_link *file, int depth)
+{
+	struct cb_layer_made made;
+	int r = S_ISLNK(e->st.st_mode) ? cb_layer_make_link(layer, e, &made) : make_file(layer, e, file, &made);
+
+	if (r < 0)
+		return r;
+	if (e->exists && S_ISDIR(e->old.st_mode)) {
+		cb_layer_as_owner(layer, true);
+		r = cb_layer_still(layer, e);
+		cb_layer_as_owner(layer, false);
+		if (r == 0)
+			r = remove_old(layer, e, depth);
+	}
+	if (r == 0)
+		return cb_layer_put(layer, e, &made);
+	cb_layer_drop_made(layer, e, &made);
+	return r;
 }
 
 static void see_plain(struct cb_layer *layer, struct cb_layer_entry *e, int depth)
@@ -431,7 +454,7 @@ static void see_plain(struct cb_layer *layer, struct cb_layer_entry *e, int dept
 	bool link = S_ISLNK(e->st.st_mode);
 	bool alone = link || e->st.st_nlink < 2 || e->in_git;
 	const struct cb_link *file = alone ? NULL : cb_links_find(&layer->names, &e->st);
-	int r = 0;
+	int r;
 
 	if (file != NULL && e->exists && cb_links_is(file, &e->old))
 		return;
@@ -444,12 +467,9 @@ static void see_plain(struct cb_layer *layer, struct cb_layer_entry *e, int dept
 	}
 	if (is_newer(layer, e, depth))
 		return;
-	if (e->exists && S_ISDIR(e->old.st_mode))
-		r = remove_old(layer, e, depth);
-	if (r == 0)
-		r = count_entry(layer);
+	r = count_entry(layer);
 	if (r == 0 && layer->commit)
-		r = link ? cb_layer_write_link(layer, e) : write_file(layer, e, file);
+		r = write_plain(layer, e, file, depth);
 	if (is_gits(layer, e, r))
 		return;
 	if (r == 0)

@@ -57,6 +57,12 @@ struct cb_layer_entry {
 	bool maker, about_git, in_git;
 };
 
+/* What is to come into an entry's place, in the same folder under a name of its own. */
+struct cb_layer_made {
+	char name[64];
+	struct stat st;
+};
+
 /* overlay_changes.c: looks through the layer, or writes it through, and makes the reply's JSON. Never fails without
  * saying so in the reply. */
 void cb_layer_report(const struct cb_jail *jail, bool commit, struct cb_buf *out);
@@ -99,12 +105,17 @@ int cb_layer_read_link(int dirfd, const char *name, char target[PATH_MAX]);
  * that is used up. */
 int cb_layer_copy_data(int from, int to, off_t size, bool can_stop, uint64_t *room);
 bool cb_layer_same_data(int a, int b); /* from where they stand to their ends */
-/* write.c: puts an entry into the workspace, atomically for files and links. 0 or negative errno; -EROFS of an
- * index that git outside must not read, and of what would make a repository of a folder. */
-int cb_layer_write_file(struct cb_layer *layer, const struct cb_layer_entry *e);
+/* write.c: makes what is to become an entry of the workspace, beside it: 0, or negative errno, and then nothing is
+ * left; -EROFS of an index that git outside must not read. */
+int cb_layer_make_file(struct cb_layer *layer, const struct cb_layer_entry *e, struct cb_layer_made *ret);
 /* As one more name of a file that is in the workspace already. */
-int cb_layer_write_name(const struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_link *file);
-int cb_layer_write_link(const struct cb_layer *layer, const struct cb_layer_entry *e);
+int cb_layer_make_name(const struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_link *file,
+		       struct cb_layer_made *ret);
+int cb_layer_make_link(const struct cb_layer *layer, const struct cb_layer_entry *e, struct cb_layer_made *ret);
+/* Puts it into the entry's place, where no folder may be, atomically; or else it goes: -EROFS of what would make a
+ * repository of a folder. */
+int cb_layer_put(const struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_layer_made *made);
+void cb_layer_drop_made(const struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_layer_made *made);
 /* Open to its owner, for what goes into it. */
 int cb_layer_write_folder(const struct cb_layer *layer, const struct cb_layer_entry *e);
 /* The same for a folder that is there, which is then `ret`; and its mode when all is in it, if others have not set one

@@ -207,100 +207,106 @@ static void note_others(const struct cb_layer *layer, int fd, const struct stat 
 		note(layer, before, &now);
 }
 
-/* From its temporary name, under which it is `made`. */
-static int rename_made(const struct cb_layer *layer, const struct cb_layer_entry *e, const char *name,
-		       const struct stat *made)
+static int rename_made(const struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_layer_made *made)
 {
 	CB_AUTO_FD others = e->exists ? hold_others(layer, e->lower, e->name, &e->old) : -1;
 	struct stat now;
 
-	if (renameat(e->lower, name, e->lower, e->name) < 0)
+	if (renameat(e->lower, made->name, e->lower, e->name) < 0)
 		return -errno;
 	if (fstatat(e->lower, e->name, &now, AT_SYMLINK_NOFOLLOW) == 0)
-		note(layer, made, &now);
+		note(layer, &made->st, &now);
 	note_others(layer, others, &e->old);
 	return keep_made(e, 0);
 }
 
-int cb_layer_write_file(struct cb_layer *layer, const struct cb_layer_entry *e)
+int cb_layer_put(const struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_layer_made *made)
+{
+	int r;
+
+	cb_layer_as_owner(layer, true);
+	r = cb_layer_still(layer, e);
+	if (r == 0)
+		r = rename_made(layer, e, made);
+	if (r < 0)
+		(void)unlinkat(e->lower, made->name, 0);
+	cb_layer_as_owner(layer, false);
+	return r;
+}
+
+void cb_layer_drop_made(const struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_layer_made *made)
+{
+	cb_layer_as_owner(layer, true);
+	(void)unlinkat(e->lower, made->name, 0);
+	cb_layer_as_owner(layer, false);
+}
+
+int cb_layer_make_file(struct cb_layer *layer, const struct cb_layer_entry *e, struct cb_layer_made *ret)
 {
 	struct stat st;
 	CB_AUTO_FD from = cb_layer_open_file(e->upper, e->name, &st);
 	CB_AUTO_FD to = -1;
-	struct stat made;
 	bool made_it;
-	char name[64];
 	int r = from < 0 ? from : 0;
 
 	if (r < 0)
 		return r;
 	st.st_mode = e->st.st_mode; /* as it is to be: see overlay_changes.c */
-	cb_unique_name(TEMPORARY, name, sizeof(name));
+	cb_unique_name(TEMPORARY, ret->name, sizeof(ret->name));
 	cb_layer_as_owner(layer, true);
-	to = openat(e->lower, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	to = openat(e->lower, ret->name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	r = to < 0 ? -errno : fill(from, to, &st, &layer->room);
 	if (r == 0 && e->part != CB_GIT_OTHER)
 		r = check_git_file(e, to, &st);
-	if (r == 0 && fstat(to, &made) < 0)
+	if (r == 0 && fstat(to, &ret->st) < 0)
 		r = -errno;
 	made_it = to >= 0;
 	cb_fd_close(&to); /* when it is closed it may change once more */
-	if (r == 0)
-		r = cb_layer_still(layer, e);
-	if (r == 0)
-		r = rename_made(layer, e, name, &made);
 	if (r < 0 && made_it)
-		(void)unlinkat(e->lower, name, 0);
+		(void)unlinkat(e->lower, ret->name, 0);
 	cb_layer_as_owner(layer, false);
 	return r;
 }
 
-int cb_layer_write_name(const struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_link *file)
+int cb_layer_make_name(const struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_link *file,
+		       struct cb_layer_made *ret)
 {
 	CB_AUTO_FD own = -1;
-	char name[64];
-	struct stat st, before = { 0 };
-	bool made;
-	int r;
-
-	cb_unique_name(TEMPORARY, name, sizeof(name));
-	cb_layer_as_owner(layer, true);
-	r = cb_layer_still(layer, e);
-	if (r == 0 && cb_open_beneath(layer->root, file->path, O_PATH | O_NOFOLLOW, &own) == 0 &&
-	    (fstat(own, &before) < 0 || !is_known(layer, &before)))
-		before.st_ino = 0; /* others have changed it: that stays theirs */
-	if (r == 0)
-		r = cb_links_make(file, layer->root, e->lower, name);
-	made = r == 0;
-	if (r == 0 && (fstatat(e->lower, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !cb_links_is(file, &st)))
-		r = -ESTALE;
-	if (r == 0)
-		r = rename_made(layer, e, name, &before);
-	if (r < 0 && made)
-		(void)unlinkat(e->lower, name, 0);
-	cb_layer_as_owner(layer, false);
-	return r;
-}
-
-int cb_layer_write_link(const struct cb_layer *layer, const struct cb_layer_entry *e)
-{
-	char name[64];
 	struct stat st;
 	bool made;
 	int r;
 
-	cb_unique_name(TEMPORARY, name, sizeof(name));
+	memset(&ret->st, 0, sizeof(ret->st));
+	cb_unique_name(TEMPORARY, ret->name, sizeof(ret->name));
 	cb_layer_as_owner(layer, true);
 	r = cb_layer_still(layer, e);
-	if (r == 0 && symlinkat(layer->target, e->lower, name) < 0)
-		r = -errno;
-	made = r == 0;
-	if (r == 0 && fstatat(e->lower, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		r = -errno;
+	if (r == 0 && cb_open_beneath(layer->root, file->path, O_PATH | O_NOFOLLOW, &own) == 0 &&
+	    (fstat(own, &ret->st) < 0 || !is_known(layer, &ret->st)))
+		ret->st.st_ino = 0; /* others have changed it: that stays theirs */
 	if (r == 0)
-		r = rename_made(layer, e, name, &st);
+		r = cb_links_make(file, layer->root, e->lower, ret->name);
+	made = r == 0;
+	if (r == 0 && (fstatat(e->lower, ret->name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !cb_links_is(file, &st)))
+		r = -ESTALE;
 	if (r < 0 && made)
-		(void)unlinkat(e->lower, name, 0);
+		(void)unlinkat(e->lower, ret->name, 0);
+	cb_layer_as_owner(layer, false);
+	return r;
+}
+
+int cb_layer_make_link(const struct cb_layer *layer, const struct cb_layer_entry *e, struct cb_layer_made *ret)
+{
+	int r;
+
+	cb_unique_name(TEMPORARY, ret->name, sizeof(ret->name));
+	cb_layer_as_owner(layer, true);
+	r = cb_layer_still(layer, e);
+	if (r == 0 && symlinkat(layer->target, e->lower, ret->name) < 0)
+		r = -errno;
+	if (r == 0 && fstatat(e->lower, ret->name, &ret->st, AT_SYMLINK_NOFOLLOW) < 0) {
+		r = -errno;
+		(void)unlinkat(e->lower, ret->name, 0);
+	}
 	cb_layer_as_owner(layer, false);
 	return r;
 }

@@ -557,6 +557,18 @@ for i in range(40): os.link("big", f"in/deep/{i}")
     assert not [p for p in work.rglob(".cellblock-commit*")]
 
 
+@pytest.mark.parametrize("overlay", ["user" if ROOT else "caller"], indirect=True)  # root reads every file
+def test_a_folder_stays_if_what_replaces_it_can_not_be_written(overlay):
+    work, run = overlay.workspace, overlay.client.run
+    before = tree(work)
+    assert run("import os, shutil; shutil.rmtree('d'); open('d', 'w').write('now'); os.chmod('d', 0)").ok
+    assert listed(ask(overlay, "commit")) == {("failed", "d")}
+    assert tree(work) == before
+    assert run("os.chmod('d', 0o644)").ok
+    assert listed(ask(overlay, "commit")) == {("modified", "d")}
+    assert (work / "d").read_text() == "now" and not list(work.glob(".cellblock-commit*"))
+
+
 def test_no_more_is_written_than_a_layer_holds(start, nothing_left):
     """Where links can't be made, as in a closed folder, each name takes its own room of workspace.size."""
     work = nothing_left / "sized"

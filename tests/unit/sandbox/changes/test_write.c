@@ -73,12 +73,38 @@ static int teardown(void **state)
 	return chdir("/") < 0 ? -1 : folder_remove(root);
 }
 
+static int write_file(struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_link *file)
+{
+	struct cb_layer_made made;
+	int r = cb_layer_make_file(layer, e, &made);
+
+	(void)file;
+	return r < 0 ? r : cb_layer_put(layer, e, &made);
+}
+
+static int write_name(struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_link *file)
+{
+	struct cb_layer_made made;
+	int r = cb_layer_make_name(layer, e, file, &made);
+
+	return r < 0 ? r : cb_layer_put(layer, e, &made);
+}
+
+static int write_link(struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_link *file)
+{
+	struct cb_layer_made made;
+	int r = cb_layer_make_link(layer, e, &made);
+
+	(void)file;
+	return r < 0 ? r : cb_layer_put(layer, e, &made);
+}
+
 /* In another container a process of this number writes into the same folder. */
 static void test_temporary_files_of_others(void **state)
 {
 	CB_AUTO_FD folder = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	const struct cb_jail jail = { .from_root = false };
-	const struct cb_layer layer = { .jail = &jail, .root = folder };
+	struct cb_layer layer = { .jail = &jail, .root = folder };
 	const struct cb_layer_entry e = { .path = "g", .name = "g", .upper = -1, .lower = folder };
 	struct cb_links links = { 0 };
 	struct stat f, g;
@@ -91,7 +117,7 @@ static void test_temporary_files_of_others(void **state)
 	}
 	assert_int_equal(lstat("f", &f), 0);
 	cb_links_add(&links, &f, "f", &f);
-	assert_int_equal(cb_layer_write_name(&layer, &e, cb_links_find(&links, &f)), 0);
+	assert_int_equal(write_name(&layer, &e, cb_links_find(&links, &f)), 0);
 	assert_int_equal(lstat("g", &g), 0);
 	assert_int_equal(g.st_ino, f.st_ino);
 	for (int i = 0; i < OTHERS; i++) {
@@ -150,23 +176,6 @@ static void make_objects(int folder, const char *name)
 	(void)folder;
 	(void)name;
 	assert_int_equal(mkdir("o/objects", 0755), 0);
-}
-
-static int write_file(struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_link *file)
-{
-	(void)file;
-	return cb_layer_write_file(layer, e);
-}
-
-static int write_name(struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_link *file)
-{
-	return cb_layer_write_name(layer, e, file);
-}
-
-static int write_link(struct cb_layer *layer, const struct cb_layer_entry *e, const struct cb_link *file)
-{
-	(void)file;
-	return cb_layer_write_link(layer, e);
 }
 
 /* Two jails in one folder: the other one sees the temporary file, and makes what the judge has missed. */
