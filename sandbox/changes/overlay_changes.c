@@ -604,6 +604,15 @@ static void not_listed(struct cb_layer *layer, const char *path, int r)
 	add(layer, path, CB_CHANGE_FAILED, &st, strerror(-r));
 }
 
+/* 0, or reported of the folder: for what is in it no path can be given. */
+static int join(struct cb_layer *layer, const char *path, const char *name, char full[PATH_MAX])
+{
+	if (snprintf(full, PATH_MAX, "%s%s%s", path, *path != '\0' ? "/" : "", name) < PATH_MAX)
+		return 0;
+	not_listed(layer, path, -ENAMETOOLONG);
+	return -ENAMETOOLONG;
+}
+
 /* In a folder that was made anew nothing of the old one is left. */
 static void see_hidden(struct cb_layer *layer, const struct cb_strv *above, int upper, int lower, const char *path,
 		       int depth)
@@ -622,10 +631,8 @@ static void see_hidden(struct cb_layer *layer, const struct cb_strv *above, int 
 		struct cb_layer_entry e = { .path = full, .name = names.items[i], .upper = upper, .lower = lower };
 		int r;
 
-		if (has(above, e.name) ||
-		    snprintf(full, sizeof(full), "%s%s%s", path, *path != '\0' ? "/" : "", e.name) >=
-			    (int)sizeof(full) ||
-		    fstatat(lower, e.name, &e.old, AT_SYMLINK_NOFOLLOW) < 0)
+		if (has(above, e.name) || fstatat(lower, e.name, &e.old, AT_SYMLINK_NOFOLLOW) < 0 ||
+		    join(layer, path, e.name, full) < 0)
 			continue;
 		e.exists = true;
 		e.since = made;
@@ -648,10 +655,8 @@ static void walk(struct cb_layer *layer, int upper, int lower, const char *path,
 	for (size_t i = 0; i < names.count && r == 0 && !cb_layer_stopped(); i++) {
 		struct cb_layer_entry e = { .path = full, .name = names.items[i], .upper = upper, .lower = lower };
 
-		if (snprintf(full, sizeof(full), "%s%s%s", path, *path != '\0' ? "/" : "", e.name) < (int)sizeof(full))
+		if (join(layer, path, e.name, full) == 0)
 			see(layer, &e, depth);
-		else
-			layer->truncated = true;
 	}
 	if (r == 0 && lower >= 0 && cb_layer_is_opaque(upper))
 		see_hidden(layer, &names, upper, lower, path, depth);

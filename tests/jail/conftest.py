@@ -63,6 +63,26 @@ def files(request, tmp_path):
         each.broker.close()
 
 
+@pytest.fixture(params=["caller", "user"])
+def overlay(start, nothing_left, request):
+    """A kernel with an overlay on a small folder."""
+    user = request.getfixturevalue("ordinary_user") if request.param == "user" else None
+    work = nothing_left / request.node.name.replace("/", "_") / "work"
+    for name, text in {"a": "a", "b": "b", "d/x": "x", "d/e/y": "y", "f/g": "g", ".git/hooks/old": "host"}.items():
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_text(text)
+    (work / "b").chmod(0o755)
+    (work / "link").symlink_to("a")
+    if user:
+        for d, names, files in os.walk(work):
+            for n in [d, *(os.path.join(d, x) for x in names + files)]:
+                os.chown(n, user.pw_uid, user.pw_gid, follow_symlinks=False)
+        kernels.let_in(start.folder, work.parent)
+    cellblock, sets = kernels.spec_argv()[0][0], ["--set", "workspace.mode=overlay"]
+    argv = [cellblock, "kernel", "--python", "/usr/bin/python3", *sets, "-f", "{connection_file}"]
+    return start(argv=argv, workspace=work, user=user)
+
+
 @pytest.fixture(scope="module")
 def no_zygotes_left(nothing_left):
     """A cold kernel starts a zygote at its end, when its test is over."""

@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -13,57 +14,12 @@ from pathlib import Path
 import pytest
 
 import kernels
+from layers import LATER, PATIENCE, ask, await_tick, listed, skipped_of, tree
 
 pytestmark = pytest.mark.cellblock_only
 ROOT = os.geteuid() == 0
 CELLBLOCK = kernels.spec_argv()[0][0]
 PLAIN_PYTHON = "/usr/bin/python3"
-PATIENCE = 200  # s; 5,000 files took more than 60 where many others wanted the processors
-
-
-def ask(k, op, channel="control"):
-    c = k.client
-    return c.reply(c.send("cellblock_file_request", {"op": op}, channel=channel), channel, PATIENCE).content
-
-
-def listed(content):
-    assert content["status"] == "ok", content
-    assert not content["truncated"]
-    return {(e["change"], e["path"]) for e in content["changes"]}
-
-
-def tree(folder):
-    return {
-        str(p.relative_to(folder)): "-> " + os.readlink(p) if p.is_symlink() else p.read_text()
-        for p in folder.rglob("*")
-        if p.is_symlink() or not p.is_dir()
-    }
-
-
-def await_tick():
-    """By the kernel's coarse clock what is as young as what it is compared with counts as no younger."""
-    coarse, now = 5, time.time()
-    while time.clock_gettime(coarse) <= now:
-        pass
-
-
-@pytest.fixture(params=["caller", "user"])
-def overlay(start, nothing_left, request):
-    """A kernel with an overlay on a small folder."""
-    user = request.getfixturevalue("ordinary_user") if request.param == "user" else None
-    work = nothing_left / request.node.name.replace("/", "_") / "work"
-    for name, text in {"a": "a", "b": "b", "d/x": "x", "d/e/y": "y", "f/g": "g", ".git/hooks/old": "host"}.items():
-        (work / name).parent.mkdir(parents=True, exist_ok=True)
-        (work / name).write_text(text)
-    (work / "b").chmod(0o755)
-    (work / "link").symlink_to("a")
-    if user:
-        for d, names, files in os.walk(work):
-            for n in [d, *(os.path.join(d, x) for x in names + files)]:
-                os.chown(n, user.pw_uid, user.pw_gid, follow_symlinks=False)
-        kernels.let_in(start.folder, work.parent)
-    argv = [CELLBLOCK, "kernel", "--python", PLAIN_PYTHON, "--set", "workspace.mode=overlay", "-f", "{connection_file}"]
-    return start(argv=argv, workspace=work, user=user)
 
 
 CHANGE = """
@@ -103,7 +59,6 @@ def test_changes_and_commit(overlay):
     )
 
 
-LATER = "changed outside"
 UNDONE = """
 import os, shutil
 open("a", "w").write("older"); open("c", "w").write("older"); os.remove("b"); shutil.rmtree("d"); shutil.rmtree("f")
@@ -134,10 +89,6 @@ def test_what_was_changed_outside_later_stays(overlay):
     assert overlay.client.run("open('a', 'w').write('newest')").ok
     assert ("modified", "a") in listed(ask(overlay, "commit"))
     assert (work / "a").read_text() == "newest"
-
-
-def skipped_of(content):
-    return {e["path"]: e["reason"] for e in content["changes"] if e["change"] == "skipped"}
 
 
 ONCE_MORE = {
@@ -480,6 +431,36 @@ def test_what_a_hostile_cell_leaves(overlay, nothing_left):
         assert (work / "holes").stat().st_blocks < 100
     assert not [p for p in work.rglob(".cellblock-commit*")]
     assert (b"bad\xff\n" in os.listdir(os.fsencode(work))) == (said["bad\ufffd\n"]["change"] == "added")
+
+
+LONG = f"""
+import os, shutil
+top, name = os.getcwd(), "n" * 250
+def enter(depth):
+    os.chdir(top)
+    for _ in range(depth):
+        os.makedirs(name, exist_ok=True)
+        os.chdir(name)
+enter({os.pathconf("/", "PC_PATH_MAX") // 251})
+"""
+
+
+def test_names_that_no_path_leads_to_are_counted(overlay):
+    work = overlay.workspace
+    owner = work.stat()
+    who = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []} if ROOT else {}
+    make = [PLAIN_PYTHON, "-c", LONG + "open('o' * 250, 'w').close()"]
+    subprocess.run(make, cwd=work, check=True, **who)
+    anew = "os.chdir('..'); shutil.rmtree(name); os.mkdir(name); os.chdir(name)\n"
+    try:
+        assert overlay.client.run(LONG + anew + "open('m' * 250, 'w').close(); os.chdir(top)").ok
+        for op in ("changes", "commit"):
+            content = ask(overlay, op)
+            assert not content["truncated"] and content["failed"] == len(content["changes"]) == 2, content
+            for change in content["changes"]:
+                assert change["path"].endswith("/" + "n" * 250) and "too long" in change["reason"], content
+    finally:
+        shutil.rmtree(work / ("n" * 250))  # what looks through the workspace at the end does so by path
 
 
 def test_two_commits_make_no_repository_of_a_folder_with_hooks(overlay):
