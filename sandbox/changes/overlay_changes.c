@@ -261,7 +261,7 @@ static struct timespec first_changed(const struct cb_layer *layer, int upper, co
 	return (struct timespec){ .tv_sec = st.stx_btime.tv_sec, .tv_nsec = st.stx_btime.tv_nsec };
 }
 
-/* Whether anything in a folder of the workspace is. */
+/* Whether a folder of the workspace, or anything in it, is. What is in one that was moved there keeps its times. */
 static bool holds_outsiders(const struct cb_layer *layer, int lower, const char *name, struct timespec since, int depth)
 {
 	CB_AUTO_STRV names = { 0 };
@@ -272,7 +272,8 @@ static bool holds_outsiders(const struct cb_layer *layer, int lower, const char 
 	if (depth >= CB_LAYER_DEPTH_MAX ||
 	    cb_open_beneath(lower, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, &folder) < 0)
 		return false; /* nor can it be removed */
-	found = cb_layer_list(folder, &names) < 0; /* it may: nothing is removed on half a look */
+	/* it may: nothing is removed on half a look */
+	found = fstat(folder, &st) < 0 || is_outsiders(layer, &st, since) || cb_layer_list(folder, &names) < 0;
 	for (size_t i = 0; i < names.count && !found && !cb_layer_stopped(); i++)
 		found = fstatat(folder, names.items[i], &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 			(S_ISDIR(st.st_mode) ? holds_outsiders(layer, folder, names.items[i], since, depth + 1)

@@ -82,8 +82,8 @@ int cb_layer_judge(struct cb_layer *layer, int lower, const char *path, enum cb_
 /* As the owner, before an entry is replaced: -ESTALE where its folder, or what lies in its place, is not that which was
  * judged and seen; -EROFS where it would make a repository of its folder by now, or that is one. */
 int cb_layer_still(const struct cb_layer *layer, const struct cb_layer_entry *e);
-/* As the owner, before an entry that is no folder is removed: true, and reported as skipped, if others changed it after
- * layer->since. */
+/* As the owner, before an entry is removed, and of a folder before what is in it: true, and reported as skipped, if
+ * others changed it after layer->since. */
 bool cb_layer_is_newer(struct cb_layer *layer, const char *path, const struct stat *st);
 static inline bool cb_is_after(struct timespec a, struct timespec b)
 {

@@ -404,6 +404,15 @@ static int remove_name(struct cb_layer *layer, int lower, const char *name, cons
 	return 0;
 }
 
+/* That it has lost what was removed from it is nobody else's change. */
+static void note_rest(const struct cb_layer *layer, int folder, const struct stat *before)
+{
+	struct stat now;
+
+	if (fstat(folder, &now) == 0 && now.st_mode == before->st_mode)
+		cb_written_note(layer->jail->written, &now);
+}
+
 int cb_layer_remove(struct cb_layer *layer, int lower, const char *name, const char *path, int depth)
 {
 	CB_AUTO_FD folder = -1;
@@ -422,9 +431,14 @@ int cb_layer_remove(struct cb_layer *layer, int lower, const char *name, const c
 	r = cb_open_beneath(lower, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, &folder);
 	if (r == 0 && fstat(folder, &st) == 0 && st.st_dev != layer->dev)
 		r = -EXDEV;
-	if (r == 0)
-		r = remove_inside(layer, folder, path, depth);
+	if (r < 0)
+		return r;
+	if (cb_layer_is_newer(layer, path, &st))
+		return -ENOTEMPTY;
+	r = remove_inside(layer, folder, path, depth);
 	if (r == 0 && unlinkat(lower, name, AT_REMOVEDIR) < 0)
 		r = -errno;
+	if (r < 0)
+		note_rest(layer, folder, &st);
 	return r;
 }
