@@ -249,6 +249,12 @@ static bool is_outsiders(const struct cb_layer *layer, const struct stat *st, st
 	return cb_is_after(st->st_ctim, since) && !cb_written_has(layer->jail->written, st);
 }
 
+/* With the folder that it is in, which has other contents than cells know, whatever its own times are. */
+static bool came_along(const struct cb_layer *layer, const struct stat *st)
+{
+	return layer->moved && !cb_written_has(layer->jail->written, st);
+}
+
 /* When cells changed an entry of the layer, at the earliest: it was made then, whatever they did to it since. What
  * stands for a name that went is one file for all of them, made with the first. Where the file system does not say,
  * cells may have changed it at any time. */
@@ -299,13 +305,14 @@ bool cb_layer_is_newer(struct cb_layer *layer, const char *path, const struct st
 /* True, and reported as skipped, if others changed what is in the entry's place after cells did: no cell saw that. */
 static bool is_newer(struct cb_layer *layer, const struct cb_layer_entry *e, int depth)
 {
-	bool newer = false;
+	bool newer = e->exists && came_along(layer, &e->old);
 
-	if (!e->exists || e->since.tv_sec == 0)
+	if (!e->exists || (e->since.tv_sec == 0 && !newer))
 		return false;
 	cb_layer_as_owner(layer, true);
-	newer = S_ISDIR(e->old.st_mode) ? holds_outsiders(layer, e->lower, e->name, e->since, depth)
-					: is_outsiders(layer, &e->old, e->since);
+	if (!newer)
+		newer = S_ISDIR(e->old.st_mode) ? holds_outsiders(layer, e->lower, e->name, e->since, depth)
+						: is_outsiders(layer, &e->old, e->since);
 	cb_layer_as_owner(layer, false);
 	if (newer)
 		skip_newer(layer, e->path, &e->old);
@@ -357,7 +364,7 @@ static int open_folders(struct cb_layer *layer, const struct cb_layer_entry *e, 
 static bool keep_mode(struct cb_layer *layer, struct cb_layer_entry *e)
 {
 	if (!e->exists || !S_ISDIR(e->old.st_mode) || ((e->st.st_mode ^ e->old.st_mode) & 0777) == 0 ||
-	    !is_outsiders(layer, &e->old, e->since))
+	    (!is_outsiders(layer, &e->old, e->since) && !came_along(layer, &e->old)))
 		return false;
 	e->st.st_mode = e->old.st_mode;
 	add(layer, e->path, CB_CHANGE_SKIPPED, &e->old,
@@ -365,10 +372,32 @@ static bool keep_mode(struct cb_layer *layer, struct cb_layer_entry *e)
 	return true;
 }
 
+/* Others have moved it there, as it seems after cells changed something in theirs, or changed its mode: with neither it
+ * gets another time of modification. */
+static bool was_moved(const struct cb_layer *layer, const struct cb_layer_entry *e)
+{
+	return is_outsiders(layer, &e->old, e->since) &&
+	       !cb_is_after(cb_written_modified(layer->jail->written, &e->old), e->since);
+}
+
+/* So that the next commit knows it, too: by then its time of modification is from what this one has added. */
+static void note_moved(const struct cb_layer *layer, const struct cb_layer_entry *e, int folder)
+{
+	const struct timespec modified = cb_written_modified(layer->jail->written, &e->old);
+	struct stat now;
+
+	if (!layer->commit || folder < 0 || fstat(folder, &now) < 0 ||
+	    (now.st_mtim.tv_sec == modified.tv_sec && now.st_mtim.tv_nsec == modified.tv_nsec))
+		return;
+	now.st_mtim = modified;
+	cb_written_note(layer->jail->written, &now);
+}
+
 /* A folder: what was in its place and is none goes, then itself, then what is in it. */
 static void see_folder(struct cb_layer *layer, struct cb_layer_entry *e, int depth)
 {
 	bool was_folder = e->exists && S_ISDIR(e->old.st_mode), kept = keep_mode(layer, e);
+	bool moved = was_folder && (came_along(layer, &e->old) || was_moved(layer, e)), above = layer->moved;
 	bool changed = !was_folder || ((e->st.st_mode ^ e->old.st_mode) & 0777) != 0;
 	CB_AUTO_FD upper = -1;
 	CB_AUTO_FD lower = -1;
@@ -400,8 +429,12 @@ static void see_folder(struct cb_layer *layer, struct cb_layer_entry *e, int dep
 		done(layer, e, e->exists ? CB_CHANGE_MODIFIED : CB_CHANGE_ADDED, &e->st, r);
 	if (r == 0) {
 		cb_layer_unlock_folder(layer, lower, &open);
+		layer->moved = moved;
 		walk(layer, upper, lower, e->path, depth + 1);
-		cb_layer_lock_folder(layer, lower, &open, e->st.st_mode, !kept);
+		layer->moved = above;
+		cb_layer_lock_folder(layer, lower, &open, e->st.st_mode, !kept && !moved);
+		if (moved)
+			note_moved(layer, e, lower);
 	}
 }
 

@@ -34,6 +34,7 @@ struct cb_layer {
 	/* what a commit may write: as much as the layer can hold. Cells that go on while it works could give it more */
 	uint64_t room, entries_left;
 	struct timespec since; /* the entry's that is being removed */
+	bool moved;	       /* what is looked at is in a folder that others have put there */
 	int root;	       /* the workspace's folder */
 	struct cb_links names; /* files of the layer with several names, and the first of the workspace that is them */
 	struct cb_buf entries;

@@ -57,13 +57,35 @@ void cb_written_note(struct cb_written *w, const struct stat *st)
 	*best = (struct state){ .ino = st->st_ino, .changed = in_ns(st->st_ctim), .modified = in_ns(st->st_mtim) };
 }
 
-bool cb_written_has(const struct cb_written *w, const struct stat *st)
+static const struct state *find(const struct cb_written *w, const struct stat *st)
 {
 	for (unsigned i = 0; w != NULL && i < PLACES; i++) {
 		const struct state *s = &w->states[place(st->st_ino, i)];
 
 		if (s->ino == st->st_ino)
-			return s->changed == in_ns(st->st_ctim) && s->modified == in_ns(st->st_mtim);
+			return s->changed == in_ns(st->st_ctim) ? s : NULL;
 	}
-	return false;
+	return NULL;
+}
+
+bool cb_written_has(const struct cb_written *w, const struct stat *st)
+{
+	const struct state *s = find(w, st);
+
+	return s != NULL && s->modified == in_ns(st->st_mtim);
+}
+
+struct timespec cb_written_modified(const struct cb_written *w, const struct stat *st)
+{
+	const struct state *s = find(w, st);
+	struct timespec t;
+
+	if (s == NULL)
+		return st->st_mtim;
+	t = (struct timespec){ .tv_sec = s->modified / 1000000000, .tv_nsec = s->modified % 1000000000 };
+	if (t.tv_nsec < 0) {
+		t.tv_sec--;
+		t.tv_nsec += 1000000000;
+	}
+	return t;
 }

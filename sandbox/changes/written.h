@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <sys/stat.h>
+#include <time.h>
 
 struct cb_written;
 /* NULL without memory; then nothing is known. */
@@ -15,3 +16,5 @@ struct cb_written *cb_written_new(void);
 /* What `st` says of an entry is what cells know of: a commit has made it so, or the layer has the same. */
 void cb_written_note(struct cb_written *w, const struct stat *st);
 bool cb_written_has(const struct cb_written *w, const struct stat *st);
+/* When it was modified: as was noted with its time of change, even if it says another time by itself. */
+struct timespec cb_written_modified(const struct cb_written *w, const struct stat *st);

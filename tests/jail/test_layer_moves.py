@@ -79,3 +79,31 @@ def test_a_folder_that_a_commit_has_worked_in_goes(overlay):
         assert "workspace.protect" in skipped_of(content)["d/e/.envrc"], content
         assert tree(work / "d") == {"e/.envrc": "kept"}, content
         await_tick()
+
+
+STAY = {
+    "merged": ("open('f/g', 'w').write('older'); open('f/x', 'w').write('older')", {"f/x"}),
+    "made anew": ("shutil.rmtree('f'); os.mkdir('f')", {"f/x", "f/e"}),
+    "below": ("os.mkdir('f/e'); open('f/e/y', 'w').write('older')", {"f/e/y"}),
+}
+
+
+@pytest.mark.parametrize("way", STAY)
+def test_what_is_in_a_folder_that_was_moved_there_later_stays(overlay, good, way):
+    """At each commit: what the first one adds to it does not make it the cells'."""
+    work, run = overlay.workspace, overlay.client.run
+    code, stay = STAY[way]
+    assert run("import os, shutil; " + code + "; open('f/new', 'w').write('1')").ok
+    await_tick()
+    exchange(work / "f", good)
+    await_tick()
+    kept = tree(work / "f")
+    for n in (1, 2, 3):
+        assert run(f"open('f/new', 'w').write('{n}'); open('f/new{n}', 'w').close()").ok
+        content = ask(overlay, "commit")
+        skipped = skipped_of(content)
+        assert set(skipped) == stay and all(LATER in reason for reason in skipped.values()), content
+        there = tree(work / "f")
+        assert {name: there.get(name) for name in kept} == kept, content
+        assert there["new"] == str(n) and there[f"new{n}"] == "", content
+        await_tick()

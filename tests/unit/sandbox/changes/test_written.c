@@ -37,6 +37,28 @@ static void test_states(void **state)
 	assert_false(cb_written_has(w, &a));
 }
 
+/* A commit has written in a folder that is none of its own. */
+static void test_noted_with_another_time_of_modification(void **state)
+{
+	struct cb_written *w = cb_written_new();
+	struct stat a = entry(7, 1);
+
+	(void)state;
+	assert_non_null(w);
+	cb_written_note(w, &a);
+	a.st_mtim.tv_sec = 1700000000;
+	assert_false(cb_written_has(w, &a));
+	assert_int_equal(cb_written_modified(w, &a).tv_sec, 5);
+	assert_int_equal(cb_written_modified(w, &a).tv_nsec, 6);
+	a.st_ctim.tv_nsec++;
+	assert_int_equal(cb_written_modified(w, &a).tv_sec, 1700000000);
+	assert_int_equal(cb_written_modified(NULL, &a).tv_sec, 1700000000);
+	a.st_mtim = (struct timespec){ -2, 3 };
+	cb_written_note(w, &a);
+	assert_int_equal(cb_written_modified(w, &a).tv_sec, -2);
+	assert_int_equal(cb_written_modified(w, &a).tv_nsec, 3);
+}
+
 static void test_the_oldest_goes(void **state)
 {
 	struct cb_written *w = cb_written_new();
@@ -70,8 +92,9 @@ static void test_no_memory(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_states), cmocka_unit_test(test_the_oldest_goes),
-					    cmocka_unit_test(test_no_memory) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_states),
+					    cmocka_unit_test(test_noted_with_another_time_of_modification),
+					    cmocka_unit_test(test_the_oldest_goes), cmocka_unit_test(test_no_memory) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
