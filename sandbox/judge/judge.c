@@ -311,20 +311,16 @@ static bool is_short(const char *name)
 }
 
 /* A file system may give each name a short one beside it, with a number behind a '~' (VFAT). That is not listed, and
- * may be that of anything: of a protected name, too. */
+ * may be that of anything: of a protected name, too. What is beside the workspace, a layer, is in memory and has none:
+ * there cells can make any number of names that look so, and each would be looked for among all. */
 static int judge_short(struct entry *e, const char *name)
 {
-	if (!is_short(name))
-		return 0;
-	for (int i = 0; i < 2; i++) {
-		int r = cb_judge_holds(e->at[i], name), listed = r > 0 ? cb_judge_scan(e->at[i], see_name, &name) : 1;
+	int r = is_short(name) ? cb_judge_holds(e->at[0], name) : 0;
 
-		if (r < 0 || listed < 0)
-			return r < 0 ? r : listed;
-		if (listed == 0)
-			return refuse(e, "a short name");
-	}
-	return 0;
+	if (r <= 0)
+		return r;
+	r = cb_judge_scan(e->at[0], see_name, &name);
+	return r < 0 ? r : r > 0 ? 0 : refuse(e, "a short name");
 }
 
 /* A component of the path, not yet entered. */

@@ -23,7 +23,7 @@
 struct cb_judge {
 	int root;   /* the workspace, O_PATH or readable: what is there counts */
 	int beside; /* another folder of the same shape, -1 = none: what is there counts as if it were in the workspace,
-		       and folders may be missing in one of the two */
+		       and folders may be missing in one of the two. Its file system gives names no short ones */
 	const struct cb_strv *patterns; /* workspace.protect */
 	const struct cb_strv *paths;	/* from the workspace, see cb_judge_paths: these, what is below them, and their
 					   parents' names */

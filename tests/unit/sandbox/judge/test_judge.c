@@ -753,6 +753,10 @@ static void test_short_names(void **state)
 	short_name = "S23456~1.STA";
 	long_name = "s.startup";
 	CHANGES_NOT(S_IFREG, "S23456~1.STA");
+	make_in(p->beside, "layer.only"); /* it is in memory: no short names, and it is not looked through */
+	short_name = "L23456~1.ONL";
+	long_name = "layer.only";
+	CHANGES(S_IFREG, "L23456~1.ONL");
 	short_name = NULL;
 }
 
