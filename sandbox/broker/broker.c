@@ -318,7 +318,7 @@ static void begin_changes(struct broker *b, const struct cb_broker_request *requ
 	b->layer_pidfd = pidfd;
 	b->layer_pid = pid;
 	b->restoring = request->op == CB_BROKER_RESTORE;
-	if (request->op == CB_BROKER_DISCARD && pid > 0) {
+	if (request->op == CB_BROKER_DISCARD) { /* whether they could be listed or not */
 		cb_fd_close(&b->jail.upper_fd[CB_UPPER_WORKSPACE]);
 		cb_fd_close(&b->jail.watch_fd);
 	}
