@@ -68,13 +68,42 @@ static bool is_whole(const struct cb_buf *b, bool *ret_told)
 	return true;
 }
 
+static const char *const counts[] = { "added", "modified", "deleted", "skipped", "failed" };
+
+/* A discard whose list was interrupted is done all the same, and what it has of the list is told. */
+static bool tell_cut(struct cb_buf *reply)
+{
+	struct cb_json_field f[1 + CB_COUNT(counts)] = {
+		{ .name = "changes", .types = CB_JSON_ARRAY, .required = true }
+	};
+	CB_AUTO_BUF done = CB_BUF_INIT(reply->max);
+	struct cb_json j = cb_json_begin(&done);
+	struct cb_buf cut = *reply;
+
+	for (size_t i = 0; i < CB_COUNT(counts); i++)
+		f[1 + i] = (struct cb_json_field){ .name = counts[i], .types = CB_JSON_INTEGER, .required = true };
+	if (cb_json_scan_object(reply->data, reply->len, f, CB_COUNT(f), NULL) < 0)
+		return false;
+	cb_json_put(&j, "status", "ok", "changes", f[0].ret);
+	for (size_t i = 0; i < CB_COUNT(counts); i++)
+		cb_json_put(&j, counts[i], f[1 + i].ret);
+	cb_json_put(&j, "truncated", (bool)true);
+	if (cb_json_done(&j) < 0)
+		return false;
+	*reply = done;
+	done = cut;
+	return true;
+}
+
 static void answer(struct cb_workspace *ws, struct cb_buf *reply)
 {
 	struct cb_overlay_changes *w = &ws->overlay_changes;
 	bool discarded = w->op == CB_BROKER_DISCARD; /* the broker has let go of the layer, whatever it could list */
-	bool told = false;
+	bool told = false, whole = is_whole(reply, &told);
 
-	if (!is_whole(reply, &told)) {
+	if (whole && discarded && !told)
+		told = tell_cut(reply);
+	if (!whole) {
 		cb_audit_layer_unknown(ws->records, word_of(w), w->request);
 		cb_reply_error(ws->jupyter, w->request, "WorkspaceError",
 			       "the process that builds jails gave no whole answer; %s",
@@ -162,7 +191,7 @@ void cb_overlay_changes_interrupt(struct cb_workspace *ws)
 		cb_reply_error(ws->jupyter, ws->overlay_changes.request, "KeyboardInterrupt",
 			       "interrupted: it had not begun");
 		finish(ws);
-	} else if (ws->overlay_changes.op != CB_BROKER_DISCARD) {
+	} else {
 		(void)cb_broker_tell(&ws->guest->broker, CB_BROKER_STOP);
 	}
 }

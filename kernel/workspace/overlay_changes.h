@@ -11,7 +11,7 @@ void cb_overlay_changes_start(struct cb_workspace *ws, struct cb_request *r, enu
 bool cb_overlay_changes_waits(const struct cb_workspace *ws, const struct cb_request *r);
 /* Whether cells have to wait: a commit must not see half of what they write, a discard ends them. */
 bool cb_overlay_changes_holds(const struct cb_workspace *ws);
-/* The user's interrupt: what is listed or written through stops soon. */
+/* The user's interrupt: what is listed or written through stops soon. A discard is done all the same. */
 void cb_overlay_changes_interrupt(struct cb_workspace *ws);
 /* Answers what is under way: the kernel ends. */
 void cb_overlay_changes_shutdown(struct cb_workspace *ws);

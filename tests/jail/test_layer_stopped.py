@@ -1,17 +1,59 @@
 """An overlay's changes, when what looks through them or writes them through does not get to its end."""
 
+import os
+import time
+
 import pytest
 
+import kernels
 from test_layer import (
+    PATIENCE,
     ROOT,
     ask,
     broker_of,
+    children_of,
     limit_processes,
     listed,
     overlay,  # noqa: F401 (a fixture)
 )
 
 pytestmark = pytest.mark.cellblock_only
+BIG = 12  # files of a gigabyte without data: as many seconds, about, to compare with those of the workspace
+
+
+def take_long(k):
+    """What looks through the layer takes long from here on, and is at the file `a` before that."""
+    code = f"for i in range({BIG}): open(f'big{{i:02}}', 'wb').truncate(1 << 30)"
+    assert k.client.run(code).ok
+    assert ask(k, "commit")["added"] == BIG
+    assert k.client.run("open('a', 'w').write('new'); open('z', 'w').close()").ok
+
+
+def begun(k, op, **how):
+    """Sends such a request; also who works on it, once that is there."""
+    k.client.request("cellblock_list_checkpoints_request")  # answered when no copy is on its way, nor its files
+    broker = broker_of(k)
+    others = children_of(broker)
+    request = k.client.send("cellblock_file_request", {"op": op}, **how)
+    deadline = time.monotonic() + kernels.DEADLINE
+    while not (new := children_of(broker) - others):
+        assert time.monotonic() < deadline
+    return request, int(new.pop())
+
+
+def test_a_discard_is_done_though_its_list_is_interrupted(overlay):  # noqa: F811
+    c = overlay.client
+    take_long(overlay)
+    for _ in range(5):
+        discard, _ = begun(overlay, "discard")
+        c.request("interrupt_request", {}, channel="control")
+        content = c.reply(discard, timeout=PATIENCE).content
+        if content.get("evalue") != "interrupted: it had not begun":  # it waited behind a copy of the files
+            break
+    assert (content["status"], content.get("state"), content["truncated"]) == ("ok", "lost", True), content
+    assert "z" not in {e["path"] for e in content["changes"]}
+    assert c.run("import os; open('a').read(), os.path.exists('z')").result == "('a', False)"
+    assert listed(ask(overlay, "changes")) == set()
 
 
 @pytest.mark.parametrize("overlay", ["user" if ROOT else "caller"], indirect=True)  # no limit binds root

@@ -1,4 +1,5 @@
-/* What the audit log says of a commit whose broker is not heard to its end: it may have written. */
+/* What is said of changes whose broker is not heard to its end, in the audit log, too: a commit may have written, a
+ * discard is done. */
 #include "rig.h"
 
 #include <cellblock/fd.h>
@@ -94,11 +95,47 @@ static void test_the_kernels_end(void **state)
 	log_has(r, "\"op\":\"commit\",\"counts\":\"unknown\"", true);
 }
 
+static bool got_word(struct rig *r)
+{
+	return recv(r->broker, &asked, sizeof(asked), MSG_DONTWAIT) == (ssize_t)sizeof(asked);
+}
+
+/* It is told to stop listing; what it drops is dropped all the same, and the reply says so. */
+static void test_a_discard_whose_list_is_interrupted(void **state)
+{
+	static const char cut[] = "{\"status\":\"error\",\"ename\":\"KeyboardInterrupt\",\"evalue\":\"i\","
+				  "\"traceback\":[],\"changes\":[{\"path\":\"a\",\"change\":\"added\"}],"
+				  "\"added\":1,\"modified\":0,\"deleted\":0,\"skipped\":0,\"failed\":0,"
+				  "\"truncated\":false}";
+	struct rig *r = *state = with_log();
+	const char *id = begun(r, "discard");
+	struct rig_msg m;
+	json_int_t added;
+	char *all;
+
+	cb_overlay_changes_interrupt(&r->k.workspace);
+	rig_until(r, got_word);
+	assert_int_equal(asked.op, CB_BROKER_STOP);
+	assert_int_equal(write(pipe_fd, cut, strlen(cut)), strlen(cut));
+	cb_fd_close(&pipe_fd);
+	m = rig_take(r, RIG_CONTROL, "cellblock_file_reply", id);
+	all = json_dumps(m.content, JSON_COMPACT);
+	added = json_integer_value(json_object_get(m.content, "added"));
+	if (strcmp(rig_text(&m, "status"), "ok") != 0 || strcmp(rig_text(&m, "state"), "lost") != 0 || added != 1 ||
+	    !json_is_true(json_object_get(m.content, "truncated")) ||
+	    json_array_size(json_object_get(m.content, "changes")) != 1)
+		fail_msg("%s", all);
+	free(all);
+	rig_msg_free(&m);
+	log_has(r, "\"op\":\"discard\",\"added\":1", true);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(test_an_answer_that_is_not_whole, rig_teardown),
 		cmocka_unit_test_teardown(test_the_kernels_end, rig_teardown),
+		cmocka_unit_test_teardown(test_a_discard_whose_list_is_interrupted, rig_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
