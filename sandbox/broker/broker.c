@@ -65,6 +65,7 @@ struct broker {
 	pid_t layer_pid; /* a child that works on the changes */
 	int layer_pidfd; /* -1 = none */
 	bool restoring;	 /* it brings files back, through the jail's mount */
+	bool writing;	 /* it does so, or writes changes through */
 	bool stuck;	 /* it was killed, and hangs in the kernel */
 	struct {	 /* a request for changes that waits for its end: it has answered, and is about to be gone */
 		struct cb_broker_request request;
@@ -291,7 +292,7 @@ static void write_report(const struct broker *b, const struct cb_broker_request 
 	(void)cb_fd_write_all(pipe, out.data, out.len);
 }
 
-/* In a child, for it may take long. It is not killed with us: what it has begun to write it finishes. */
+/* In a child, for it may take long. One that writes is not killed with us: what it has begun it finishes. */
 static void begin_changes(struct broker *b, const struct cb_broker_request *request, int pipe)
 {
 	const struct cb_cgroup none = CB_CGROUP_EMPTY;
@@ -318,6 +319,7 @@ static void begin_changes(struct broker *b, const struct cb_broker_request *requ
 	b->layer_pidfd = pidfd;
 	b->layer_pid = pid;
 	b->restoring = request->op == CB_BROKER_RESTORE;
+	b->writing = b->restoring || request->op == CB_BROKER_COMMIT;
 	if (request->op == CB_BROKER_DISCARD) { /* whether they could be listed or not */
 		cb_fd_close(&b->jail.upper_fd[CB_UPPER_WORKSPACE]);
 		cb_fd_close(&b->jail.watch_fd);
@@ -550,6 +552,8 @@ int cb_broker_main(int fd, int spec_fd)
 		cb_log(CB_LOG_ERROR, "%s: %s", b->broken.step, b->broken.text);
 	while (turn(b))
 		;
+	if (b->layer_pidfd >= 0 && !b->writing) /* nobody reads what it would say */
+		(void)syscall(SYS_pidfd_send_signal, b->layer_pidfd, SIGKILL, NULL, 0);
 	end_all(b);
 	start_zygote(b, true);
 	if (!has_inmates(b)) /* else a process has the uid still */

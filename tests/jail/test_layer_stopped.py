@@ -1,8 +1,11 @@
 """An overlay's changes, when what looks through them or writes them through does not get to its end."""
 
+import contextlib
 import os
+import signal
 import time
 
+import psutil
 import pytest
 
 import kernels
@@ -71,3 +74,22 @@ def test_a_discard_that_no_process_could_begin(overlay):  # noqa: F811
             break
     assert cell.result == "('a', False)", cell
     assert listed(ask(overlay, "changes")) == set()
+
+
+def test_nothing_looks_through_a_layer_after_the_kernels_end(overlay):  # noqa: F811
+    take_long(overlay)
+    broker = broker_of(overlay)
+    _, child = begun(overlay, "changes", channel="control")
+    os.kill(child, signal.SIGSTOP)  # it would take hours
+    looks = psutil.Process(child)
+    try:
+        overlay.stop()
+        broker.wait(kernels.DEADLINE)
+        deadline = time.monotonic() + kernels.DEADLINE
+        with contextlib.suppress(psutil.NoSuchProcess):
+            while looks.status() != psutil.STATUS_ZOMBIE:
+                assert time.monotonic() < deadline, looks
+                time.sleep(0.01)
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            looks.kill()
