@@ -32,6 +32,7 @@
 #define EXIT_NOT_FOUND 127
 #define EXIT_KILLED 137
 #define GRACE_MS 2000
+#define COUNT_S 10 /* for changes that are dropped */
 
 struct run {
 	int link, signals;
@@ -184,25 +185,44 @@ static int check_stdio(struct cb_err *err)
 	return 0;
 }
 
+static const int passed_on[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
+
 static int take_signals(void)
 {
-	static const int numbers[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
 	sigset_t set;
 
 	sigemptyset(&set);
-	for (size_t i = 0; i < CB_COUNT(numbers); i++)
-		sigaddset(&set, numbers[i]);
+	for (size_t i = 0; i < CB_COUNT(passed_on); i++)
+		sigaddset(&set, passed_on[i]);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	(void)signal(SIGCHLD, SIG_DFL);
 	(void)signal(SIGPIPE, SIG_IGN);
 	return signalfd(-1, &set, SFD_CLOEXEC);
 }
 
+/* The command has ended: nobody waits longer for a count than for COUNT_S seconds, or until a signal comes. */
 static void tell_dropped(const struct cb_jail *jail)
 {
-	size_t n = cb_layer_changed(jail);
+	sigset_t set;
+	size_t n;
 
-	if (n > 0)
+	if (jail->spec->workspace_mode != CB_WORKSPACE_OVERLAY)
+		return;
+	sigemptyset(&set);
+	for (size_t i = 0; i < CB_COUNT(passed_on); i++) {
+		cb_layer_stop_on(passed_on[i]);
+		sigaddset(&set, passed_on[i]);
+	}
+	cb_layer_stop_on(SIGALRM);
+	sigaddset(&set, SIGALRM);
+	sigprocmask(SIG_UNBLOCK, &set, NULL);
+	(void)alarm(COUNT_S);
+	n = cb_layer_changed(jail);
+	(void)alarm(0);
+	if (cb_layer_stopped())
+		fprintf(stderr, "cellblock: workspace.mode is \"overlay\": changes to the workspace were dropped, and "
+				"not all counted: at least %zu\n", n);
+	else if (n > 0)
 		fprintf(stderr, "cellblock: workspace.mode is \"overlay\": %zu change%s dropped\n", n,
 			n > 1 ? "s to the workspace were" : " to the workspace was");
 }

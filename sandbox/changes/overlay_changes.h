@@ -67,7 +67,7 @@ struct cb_layer_made {
 /* overlay_changes.c: looks through the layer, or writes it through, and makes the reply's JSON. Never fails without
  * saying so in the reply. */
 void cb_layer_report(const struct cb_jail *jail, bool commit, struct cb_buf *out);
-/* In the child that works on it: from this signal on nothing more is begun, and the reply says that it is not all. */
+/* In the process that works on it: from this signal on nothing more is begun, and the reply says that it is not all. */
 void cb_layer_stop_on(int signal);
 /* Whether it has come. */
 bool cb_layer_stopped(void);

@@ -7,9 +7,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import venv
 from pathlib import Path
@@ -472,6 +474,21 @@ class Commands(unittest.TestCase):
         self.assertEqual([f.read_text() for f in self.work.iterdir()], ["x"])
         done = self.good("run", "--policy", "agent", "--set", "workspace.mode=rw", "cat", "file")
         self.assertEqual((done.stdout, done.stderr), ("x", ""))
+
+    def test_changes_are_not_counted_for_longer_than_anybody_waits(self):
+        for i in range(12):
+            with open(self.work / f"big{i}", "wb") as f:
+                f.truncate(1 << 30)  # of holes alone, and a second to compare with the layer's
+        script = "trap '' INT; for f in big*; do : >> $f; done; echo ready"
+        command = [CELLBLOCK, "run", "--set", "workspace.mode=overlay", "sh", "-c", script]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, "text": True}
+        with subprocess.Popen(command, cwd=self.work, env=self.env, **pipes) as run:
+            self.assertEqual(run.stdout.readline(), "ready\n")
+            while run.poll() is None:
+                run.send_signal(signal.SIGINT)  # of those that come while the jail ends none counts
+                time.sleep(0.05)
+            self.assertIn("not all counted", run.stderr.read())
+        self.assertEqual(run.returncode, 0)
 
     # ---- projects ----
 
