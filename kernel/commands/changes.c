@@ -39,10 +39,13 @@ static int print_reply(const struct cb_options *o, const struct cb_buf *text, st
 	const char *status = json_string_value(json_object_get(reply, "status"));
 	const char *why = json_string_value(json_object_get(reply, "evalue"));
 	const json_t *list = json_object_get(reply, "changes");
+	bool ok = status != NULL && strcmp(status, "ok") == 0;
 
-	if (status == NULL || strcmp(status, "ok") != 0)
-		return cb_err_set(err, CB_E_DENIED, "workspace", NULL, "%s",
-				  why != NULL ? why : "the kernel's answer makes no sense");
+	if (!ok)
+		(void)cb_err_set(err, CB_E_DENIED, "workspace", NULL, "%s",
+				 why != NULL ? why : "the kernel's answer makes no sense");
+	if (!ok && list == NULL) /* else it was interrupted, and what was done is told first */
+		return err->code;
 	if (o->json) {
 		json_dumpf(reply, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_ENSURE_ASCII);
 		putchar('\n');
@@ -58,6 +61,8 @@ static int print_reply(const struct cb_options *o, const struct cb_buf *text, st
 						     : "",
 		count(reply, "added"), count(reply, "modified"), count(reply, "deleted"), count(reply, "skipped"),
 		count(reply, "failed"));
+	if (!ok)
+		return err->code;
 	return count(reply, "failed") > 0 ? 1 : 0;
 }
 

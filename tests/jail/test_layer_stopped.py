@@ -1,8 +1,10 @@
 """An overlay's changes, when what looks through them or writes them through does not get to its end."""
 
 import contextlib
+import json
 import os
 import signal
+import subprocess
 import time
 
 import psutil
@@ -10,6 +12,7 @@ import pytest
 
 import kernels
 from test_layer import (
+    CELLBLOCK,
     PATIENCE,
     ROOT,
     ask,
@@ -74,6 +77,29 @@ def test_a_discard_that_no_process_could_begin(overlay):  # noqa: F811
             break
     assert cell.result == "('a', False)", cell
     assert listed(ask(overlay, "changes")) == set()
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_a_command_lists_what_was_done_before_an_interrupt(overlay, flags):  # noqa: F811
+    owner = overlay.file.stat()
+    who = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []} if ROOT else {}
+    take_long(overlay)
+    command = [CELLBLOCK, "commit", *flags, "--kernel", str(overlay.file)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes, cwd="/", **who) as commit:
+        deadline = time.monotonic() + kernels.DEADLINE
+        while (overlay.workspace / "a").read_text() != "new":
+            assert time.monotonic() < deadline and commit.poll() is None
+        overlay.client.request("interrupt_request", {}, channel="control")
+        out, err = commit.communicate(timeout=PATIENCE)
+    assert commit.returncode == 1 and "interrupted: what is listed was done" in err, (out, err)
+    assert "written to the workspace: 0 added, " in err, (out, err)
+    if flags:
+        told = json.loads(out)
+        assert (told["ename"], told["changes"][0]["path"]) == ("KeyboardInterrupt", "a")
+    else:
+        assert out.startswith("modified  a\n"), out
+    assert not (overlay.workspace / "z").exists()
 
 
 def test_nothing_looks_through_a_layer_after_the_kernels_end(overlay):  # noqa: F811
