@@ -210,6 +210,11 @@ static void files_written(struct cb_kernel *k)
 	cb_twins_files_written(&k->transactions);
 }
 
+static void files_committed(struct cb_kernel *k)
+{
+	cb_twins_files_committed(&k->transactions);
+}
+
 static void comm_begins(struct cb_kernel *k, const struct cb_request *r)
 {
 	cb_twins_touched(&k->transactions, (struct cb_span){ NULL, 0 }, 0);
@@ -374,6 +379,7 @@ int cb_kernel_init(struct cb_kernel *k)
 	k->workspace.queue = &k->broker_queue;
 	k->workspace.branch_runs = branch_runs;
 	k->workspace.files_written = files_written;
+	k->workspace.files_committed = files_committed;
 	k->workspace.kernel = k;
 	k->guest.events = &guest_events;
 	k->guest.side.events = &side_events;

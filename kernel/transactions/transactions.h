@@ -66,7 +66,7 @@ struct cb_twin {
 	struct cb_left_out left_out;
 	enum { CB_FILES_STAY, CB_FILES_COMING, CB_FILES_KEPT } files; /* what a take-over does with the workspace's */
 	uint32_t snapshot;					      /* of them; one that was bred has its parent's */
-	uint64_t written; /* struct cb_twins' count when that was taken */
+	uint64_t written, commits; /* struct cb_twins' counts when that was taken */
 	char files_problem[224];				      /* not all of them were kept, or came back */
 	bool files_lost;					      /* none came back */
 };
@@ -78,6 +78,7 @@ struct cb_twins {
 	bool stale;	   /* something has run since the newest one was made */
 	bool after_cell;   /* and a cell was among it, or what a client wrote to files that go back */
 	uint64_t written;  /* how many requests have ended that may have written such */
+	uint64_t commits;  /* how many commits have changed what is below the layer */
 	unsigned again;	   /* how often one was wanted though nothing had run */
 	unsigned failures; /* in a row */
 	int64_t again_ns;  /* threads did not stop: not before then; 0 = at any time */

@@ -68,6 +68,8 @@ size_t cb_twins_give_up(struct cb_transactions *tx);
 void cb_twins_touched(struct cb_transactions *tx, struct cb_span code, int64_t number);
 /* A client's request that may have written to the workspace has ended: what is kept from before has not its files. */
 void cb_twins_files_written(struct cb_transactions *tx);
+/* So has a commit, to the folder outside: what the layer had not at an older state is not what it was then. */
+void cb_twins_files_committed(struct cb_transactions *tx);
 /* A cell begins or has ended, after `seconds`: what twins cost is measured. */
 void cb_twins_cell_ended(struct cb_transactions *tx, double seconds);
 /* Nothing runs: perhaps it is time for a twin. */

@@ -208,6 +208,7 @@ static struct cb_twin *conceive(struct cb_transactions *tx, enum cb_twin_use use
 	t->created = cb_date_now();
 	t->asked_ms = cb_now_ms();
 	t->written = w->written;
+	t->commits = w->commits;
 	w->coming = t;
 	return t;
 }
@@ -280,6 +281,7 @@ bool cb_twins_breed(struct cb_transactions *tx, struct cb_twin *from, enum cb_tw
 		t->files = from->files;
 		t->snapshot = from->snapshot;
 		t->written = from->written;
+		t->commits = from->commits;
 	}
 	breed.number = t->number;
 	r = cb_pid1_tell(&tx->guest->pid1, CB_INIT_TWIN, (int)t->number, 0);
@@ -334,7 +336,7 @@ static void drop_same(struct cb_transactions *tx, const struct cb_twin *as)
 
 	for (struct cb_twin *t = first; t < first + CB_TWINS_MAX; t++)
 		if (cb_twin_is_ready(t) && t->use == CB_TWIN_KEPT && t->name[0] == '\0' && t->number < as->number &&
-		    t->cell == as->cell && t->written < as->written)
+		    t->cell == as->cell && (t->written < as->written || t->commits < as->commits))
 			cb_twins_drop(tx, t);
 }
 

@@ -388,7 +388,8 @@ static void word_undone(struct cb_transactions *tx, int64_t restored_to, char *r
 static void word_it(struct cb_transactions *tx, const struct cb_twin *t)
 {
 	struct cb_twins *w = &tx->twins;
-	char cells[320] = "", left[128] = "", files[400] = "", cell[64] = "", passed[448] = "", native[224] = "";
+	char cells[320] = "", left[128] = "", files[480] = "", cell[64] = "", passed[448] = "", native[224] = "";
+	bool back = t->files == CB_FILES_KEPT && !t->files_lost, committed = back && w->commits > t->commits;
 	size_t len;
 
 	word_undone(tx, w->restored_to, cell, sizeof(cell), cells, sizeof(cells));
@@ -409,9 +410,13 @@ static void word_it(struct cb_transactions *tx, const struct cb_twin *t)
 		snprintf(files, sizeof(files), "; %s workspace's files did not come back: %s",
 			 t->files_lost ? "the" : "of the", t->files_problem);
 	len = strlen(files);
-	if (t->files == CB_FILES_KEPT && !t->files_lost && w->written > t->written)
+	if (back && w->written > t->written)
 		snprintf(files + len, sizeof(files) - len,
 			 "; what requests for files and commands have changed since then is undone");
+	len = strlen(files);
+	if (committed)
+		snprintf(files + len, sizeof(files) - len,
+			 "; files that were committed since then may stay as they are");
 	if (w->passed_over > 0)
 		snprintf(passed, sizeof(passed), "; %s state did not work when it was woken (%s)%s",
 			 w->passed_cell > t->cell ? "a later" : "another", w->passed_why,
@@ -419,8 +424,8 @@ static void word_it(struct cb_transactions *tx, const struct cb_twin *t)
 				 ? ", and this one " CB_TWIN_COPY_KILLS
 				 : "");
 	snprintf(w->outcome, sizeof(w->outcome), "all variables%s are as they were before %s%s%s%s%s%s%s",
-		 t->files == CB_FILES_KEPT && !t->files_lost ? " and files" : "", cell[0] != '\0' ? cell : "it", cells,
-		 passed, left[0] != '\0' ? "; what did not come back: " : "", left, native, files);
+		 back && !committed ? " and files" : "", cell[0] != '\0' ? cell : "it", cells, passed,
+		 left[0] != '\0' ? "; what did not come back: " : "", left, native, files);
 	len = strlen(w->outcome);
 	snprintf(w->outcome + len, sizeof(w->outcome) - len, "%s", w->calls_text);
 }

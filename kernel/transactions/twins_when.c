@@ -41,16 +41,26 @@ void cb_twins_touched(struct cb_transactions *tx, struct cb_span code, int64_t n
 	tx->twins.after_cell |= code.data != NULL;
 }
 
-void cb_twins_files_written(struct cb_transactions *tx)
+static void files_changed(struct cb_transactions *tx, uint64_t *times)
 {
 	struct cb_twins *w = &tx->twins;
 
 	if (!cb_file_snapshots_on(tx))
 		return;
-	w->written++;
+	++*times;
 	w->again = 0;
 	w->stale = w->after_cell = true;
 	cb_twins_quiet(tx);
+}
+
+void cb_twins_files_written(struct cb_transactions *tx)
+{
+	files_changed(tx, &tx->twins.written);
+}
+
+void cb_twins_files_committed(struct cb_transactions *tx)
+{
+	files_changed(tx, &tx->twins.commits);
 }
 
 /* Completions, inspections and the debugger's requests. */

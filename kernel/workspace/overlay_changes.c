@@ -43,12 +43,14 @@ bool cb_overlay_changes_waits(const struct cb_workspace *ws, const struct cb_req
 	return r != NULL && ws->overlay_changes.request == r;
 }
 
-static void finish(struct cb_workspace *ws)
+static void finish(struct cb_workspace *ws, bool committed)
 {
 	struct cb_overlay_changes *w = &ws->overlay_changes;
 	struct cb_request *r = w->request;
 
 	w->request = NULL;
+	if (committed)
+		ws->files_committed(ws->kernel);
 	cb_execution_answered(ws->shells, r);
 }
 
@@ -69,6 +71,22 @@ static bool is_whole(const struct cb_buf *b, bool *ret_told)
 }
 
 static const char *const counts[] = { "added", "modified", "deleted", "skipped", "failed" };
+
+/* Whether a commit has changed anything outside, as far as is known. */
+static bool has_written(const struct cb_buf *reply)
+{
+	struct cb_json_field f[3] = { 0 };
+	int64_t n = 0;
+
+	for (int i = 0; i < 3; i++)
+		f[i] = (struct cb_json_field){ .name = counts[i], .types = CB_JSON_INTEGER };
+	if (reply->len == 0 || cb_json_scan_object(reply->data, reply->len, f, 3, NULL) < 0)
+		return true;
+	for (int i = 0; i < 3; i++)
+		if (f[i].ret.data != NULL && (cb_json_int(f[i].ret, &n) < 0 || n != 0))
+			return true;
+	return false;
+}
 
 /* A discard whose list was interrupted is done all the same, and what it has of the list is told. */
 static bool tell_cut(struct cb_buf *reply)
@@ -99,6 +117,7 @@ static void answer(struct cb_workspace *ws, struct cb_buf *reply)
 {
 	struct cb_overlay_changes *w = &ws->overlay_changes;
 	bool discarded = w->op == CB_BROKER_DISCARD; /* the broker has let go of the layer, whatever it could list */
+	bool committed = w->op == CB_BROKER_COMMIT && has_written(reply);
 	bool told = false, whole = is_whole(reply, &told);
 
 	if (whole && discarded && !told)
@@ -126,7 +145,7 @@ static void answer(struct cb_workspace *ws, struct cb_buf *reply)
 		ws->guest->given_up = true; /* no failure: the next one starts at once */
 	if (discarded)			  /* first, so that nothing new is given to it */
 		cb_guest_kill(ws->guest, "the workspace's changes were discarded, and Python with them");
-	finish(ws);
+	finish(ws, committed);
 }
 
 static void on_answer(const struct cb_broker_ask *ask, struct cb_buf *reply, int r)
@@ -138,7 +157,7 @@ static void on_answer(const struct cb_broker_ask *ask, struct cb_buf *reply, int
 		return;
 	}
 	cb_reply_error(ws->jupyter, ws->overlay_changes.request, "WorkspaceError", "%s", cb_err_text(r));
-	finish(ws);
+	finish(ws, false);
 }
 
 static const char *refusal(const struct cb_workspace *ws, const struct cb_request *r, enum cb_broker_op op,
@@ -190,7 +209,7 @@ void cb_overlay_changes_interrupt(struct cb_workspace *ws)
 		cb_broker_queue_drop(ws->queue, ws->overlay_changes.op);
 		cb_reply_error(ws->jupyter, ws->overlay_changes.request, "KeyboardInterrupt",
 			       "interrupted: it had not begun");
-		finish(ws);
+		finish(ws, false);
 	} else {
 		(void)cb_broker_tell(&ws->guest->broker, CB_BROKER_STOP);
 	}
@@ -206,5 +225,5 @@ void cb_overlay_changes_shutdown(struct cb_workspace *ws)
 	cb_reply_error(ws->jupyter, ws->overlay_changes.request, "KernelBusyError", "the kernel is shutting down; %s",
 		       ws->overlay_changes.op == CB_BROKER_COMMIT ? "what is being written through is finished"
 								  : "ask again");
-	finish(ws);
+	finish(ws, false);
 }

@@ -91,6 +91,7 @@ struct cb_workspace {
 	struct cb_broker_queue *queue;
 	bool (*branch_runs)(const struct cb_kernel *k); /* a cell does, of none of these shells */
 	void (*files_written)(struct cb_kernel *k);	/* a job that may have done so has ended */
+	void (*files_committed)(struct cb_kernel *k);	/* a commit has written to the folder outside */
 	struct cb_kernel *kernel;			/* for these */
 	enum cb_workspace_mode mode;			/* as it is, which may not be what the policy asks for */
 	struct cb_jobs jobs;

@@ -220,6 +220,25 @@ def test_older_states_are_as_many_whatever_clients_write(start, work):
     assert c.run("x, os.path.exists('up')").result == "(1, False)"
 
 
+def test_what_was_committed_since_is_not_said_to_be_back(start, work):
+    """It is in the folder below, which no state keeps. One from after the commit has all."""
+    c = start(args=mode("overlay"), workspace=work).client
+    commit = {"op": "commit"}
+    assert c.run("import os; x = 1").ok
+    assert c.run("open('given', 'w').write('new'); open('made', 'w').close(); x = 2").ok
+    assert c.request("cellblock_file_request", commit).content["modified"] == 1
+    failed = c.run("os._exit(1)")
+    assert "all variables and files are as they were before cell [3]" in failed.content["evalue"]
+    back = c.request("cellblock_rollback_request").content
+    assert back["undone"] == [2], back
+    assert "all variables are as they were before cell [2]" in back["outcome"], back
+    assert "files that were committed since then may stay as they are" in back["outcome"], back
+    nothing = c.request("cellblock_file_request", commit).content
+    assert (nothing["added"], nothing["modified"], nothing["deleted"]) == (0, 0, 0), nothing
+    failed = c.run("os._exit(1)")
+    assert "all variables and files are as they were before cell" in failed.content["evalue"]
+
+
 # Exchanges a file, which is compared for long as it comes back, for a link to the victim.
 SWAP = """
 import os, time
