@@ -92,8 +92,9 @@ static size_t nwatched, nsockets, nlisteners;
 static char names[NAMES_MAX];
 static size_t nnames;
 static struct place cwd;
-static uint64_t streams[2][2]; /* device and inode of stdout and stderr; a cell may put others in their places */
-static bool knows_streams;
+/* Device and inode of stdout and stderr, of the process that notes: a cell may put others in their places. */
+static uint64_t streams[2][2];
+static int streams_of; /* which that is */
 
 static bool begins(const char *text, const char *with)
 {
@@ -403,7 +404,7 @@ static void know_streams(void)
 			streams[i][0] = s.st_dev;
 			streams[i][1] = s.st_ino;
 		}
-	knows_streams = true;
+	streams_of = (int)cb_sys0(SYS_getpid);
 }
 
 int cb_descriptors_note(const int *pairs, size_t n, const int *fds, size_t nfds)
@@ -415,7 +416,7 @@ int cb_descriptors_note(const int *pairs, size_t n, const int *fds, size_t nfds)
 	nopened = nwatched = nsockets = nlisteners = 0;
 	nnames = 1;
 	cwd = cb_sys4(SYS_newfstatat, AT_FDCWD, CWD, &s, 0) == 0 ? note_place(CWD, &s) : (struct place){ 0 };
-	if (!knows_streams)
+	if (streams_of != (int)cb_sys0(SYS_getpid)) /* else it was os.fork that made this copy */
 		know_streams();
 	r = cb_sys_numbers_in("/proc/self/fd", note_unless_of_birth, &birth);
 	if (r < 0)
@@ -641,7 +642,6 @@ int cb_descriptors_exchange(const int *fds, size_t n, int *ret_side)
 
 		(void)cb_sys4(SYS_epoll_ctl, watched[i].epoll, EPOLL_CTL_ADD, watched[i].fd, &e);
 	}
-	know_streams();
 	return 0;
 }
 
@@ -721,6 +721,7 @@ void cb_descriptors_back(bool branch)
 {
 	const char *name = is_back(CWD, &cwd);
 
+	know_streams(); /* not earlier: what is bred from a frozen copy looks for those of what was noted */
 	if (name != NULL)
 		(void)cb_sys1(SYS_chdir, name);
 	for (size_t i = 0; i < nopened; i++) {

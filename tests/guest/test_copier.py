@@ -434,3 +434,26 @@ def test_a_thread_of_ours_that_has_not_begun(new_guest):
     code = "gate.release(); end = time.monotonic() + 60\n"
     code += "while not begun and time.monotonic() < end: time.sleep(0.001)\n"
     assert guest.run(code + "begun").result == "[1]"
+
+
+TOO_MANY = """
+import errno, gc, os
+from cellblock_guest.copier import Copier
+copier = next(each for each in gc.get_objects() if type(each) is Copier)
+def fails(*how): raise OSError(errno.E2BIG, "as for too many files")
+copier.copy, saved = fails, os.dup(1)
+"""
+
+
+def test_stdout_that_was_put_aside_in_a_copy_by_fork(new_guest):
+    """Its own is another than that of the process which was copied before."""
+    guest = new_guest()
+    guest.copied()
+    assert guest.run(TOO_MANY).ok
+    by_fork = guest.checkpoint()
+    guest.take_over(by_fork)
+    guest.run("del copier.copy")
+    twin = guest.copied()
+    assert by_fork.forked and not twin.forked
+    guest.take_over(twin)
+    assert guest.run("os.write(saved, b'said')").fd1 == b"said"

@@ -91,11 +91,26 @@ def test_a_child_that_was_killed_has_not_done_well(c):
     assert not any("cellblock_guest" in line for line in failed.content["traceback"]), failed.content["traceback"]
 
 
+ASIDE = "import os\nsaved = os.dup(1); f = open('out.txt', 'w'); os.dup2(f.fileno(), 1)"
+SAYS = "os.dup2(saved, 1); os.system('echo hi')"
+
+
 def test_stdout_that_was_put_aside(c):
-    assert c.run("import os\nsaved = os.dup(1); f = open('out.txt', 'w'); os.dup2(f.fileno(), 1)").ok
+    assert c.run(ASIDE).ok
     dies(c)
-    done = c.run("os.dup2(saved, 1); os.system('echo hi')")
+    done = c.run(SAYS)
     assert done.result == "0" and "hi" in done.text(), done.content
+
+
+def test_stdout_that_was_put_aside_before_a_checkpoint(c):
+    """What comes back then, and what a branch begins with, is a copy of a copy."""
+    assert c.run(ASIDE).ok and c.run("%checkpoint a").ok
+    done = run_in(c, branch(c, **{"from": "a"}), SAYS)
+    assert done.result == "0" and "hi" in done.text(), done.content
+    for _ in range(2):
+        assert c.run("%rollback a").about["state"] == "restored"
+        done = c.run(SAYS)
+        assert done.result == "0" and "hi" in done.text(), done.content
 
 
 TICKS = """
