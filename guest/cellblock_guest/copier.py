@@ -57,9 +57,8 @@ class Copier:
         library = _ctypes.dlopen(path, os.RTLD_NOW)
         self._function = lambda name: Function(_ctypes.dlsym(library, "cb_copier_" + name))
         self._entry, self._address = Entry, lambda data: Long.from_buffer(Text(data)).value
-        self._copy, self._thread, self._go_on, self._files_back, self._waited = map(
-            self._function, ("copy", "thread", "go_on", "files_back", "waited")
-        )
+        names = ("copy", "thread", "go_on", "waited")
+        self._copy, self._thread, self._go_on, self._waited = map(self._function, names)
         self._enter = None
         self.tidy = Unlocked(_ctypes.dlsym(library, "cb_copier_tidy"))
         self._numbers = Numbers
@@ -119,9 +118,6 @@ class Copier:
     def go_on(self):
         sys.setswitchinterval(self._usual)
         self._go_on()
-
-    def files_back(self, branch):
-        self._files_back(int(branch))
 
     def renumber(self):
         """In a woken copy: each thread has the place in memory that it had, and another number."""

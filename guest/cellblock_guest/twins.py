@@ -375,7 +375,6 @@ class Twins:
         guest.interrupts.forget()
         guest.interrupts.pid, guest.interrupts.reported = os.getpid(), 0
         if self._copy:
-            self.copier.files_back(self._copy.branch)
             self.copier.go_on()
         self.process.thaw()
 

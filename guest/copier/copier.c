@@ -136,6 +136,7 @@ static void be_copy(int64_t *a, const int *fds, size_t n)
 		(void)stand_back(false);
 	(void)cb_sys2(SYS_prctl, PR_SET_NAME_, name);
 	cb_descriptors_listen(a[CB_COPIER_BRANCH] != 0);
+	cb_descriptors_back(a[CB_COPIER_BRANCH] != 0);
 	cb_threads_restore_own();
 	if (cb_threads_revive() < 0)
 		cb_sys_leave(1); /* an older one takes over */
@@ -218,10 +219,4 @@ EXPORT long cb_copier_go_on(void)
 EXPORT long cb_copier_waited(long fd)
 {
 	return cb_descriptors_waited((int)fd);
-}
-
-EXPORT long cb_copier_files_back(long branch)
-{
-	cb_descriptors_back(branch != 0);
-	return 0;
 }

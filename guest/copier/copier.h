@@ -42,12 +42,10 @@ long cb_copier_tidy(void);
 /* In a woken copy: the ids that thread i had and has, 0 if it ended before; -1 if there are fewer. */
 long cb_copier_thread(long i, int64_t ret[2]);
 /* In a woken copy, when what must be mended first is: threads that waited in a system call go on. Those that were busy
- * do so already, for they may hold locks of the C library's. */
+ * do so already, for they may hold locks of the C library's; files stood where they had stood before that. */
 long cb_copier_go_on(void);
 /* In a woken copy: how many bytes waited in this pipe, which is empty now unless who reads it does not block. */
 long cb_copier_waited(long fd);
-/* In a woken copy: files stand where they stood; of a branch they are opened anew. */
-long cb_copier_files_back(long branch);
 
 /* ---- warm start (cellblock/warm.h): enter.c ---- */
 

@@ -50,8 +50,8 @@ int cb_descriptors_note(const int *pairs, size_t n, const int *fds, size_t nfds)
 int cb_descriptors_exchange(const int *fds, size_t n, int *ret_side);
 /* In a woken one, before a thread can see that its sockets do not listen. branch: they get no address. */
 void cb_descriptors_listen(bool branch);
-/* In a woken one: where files stood, and the working folder. branch: they are opened anew, for another line of the
- * session uses them. */
+/* In a woken one, before a thread reads or writes on: where files stood, and the working folder. branch: they are
+ * opened anew, for another line of the session uses them. */
 void cb_descriptors_back(bool branch);
 size_t cb_descriptors_sockets(void); /* that are cut off */
 /* In a woken one: bytes that waited in a pipe. */

@@ -1,5 +1,6 @@
 /* Threads for test_copier.py, as C libraries have them: one that holds mutexes which know their owner by number, one in
- * a call that no signal ends, many that use all kinds of locks at random. Built by the test, loaded in the guest. */
+ * a call that no signal ends, one that is busy, many that use all kinds of locks at random. Built by the test, loaded
+ * in the guest. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -86,6 +87,45 @@ int begin_to_stand_still(void)
 		usleep(1000);
 	usleep(50000); /* vfork comes after that; one that is not there yet stops, and the test says so */
 	return still;
+}
+
+/* ---- one that is busy, and asks where a file stands as soon as it is in a copy ---- */
+
+static _Atomic int looks, looked_at = -1;
+static volatile long turns;
+static int file, process;
+
+static void *look(void *unused)
+{
+	(void)unused;
+	do
+		for (int i = 0; i < 1000; i++)
+			turns++;
+	while (getpid() == process);
+	looks = 0;
+	looked_at = (int)lseek(file, 0, SEEK_CUR);
+	return NULL;
+}
+
+int begin_to_look(int fd)
+{
+	pthread_t t;
+
+	if (looks)
+		return 0;
+	file = fd;
+	process = getpid();
+	looks = 1;
+	looked_at = -1;
+	return pthread_create(&t, NULL, look, NULL);
+}
+
+/* In a copy. */
+int position_seen(void)
+{
+	for (int i = 0; i < 10000 && looked_at < 0; i++)
+		usleep(1000);
+	return looked_at;
 }
 
 /* ---- many, at random ---- */

@@ -291,6 +291,20 @@ def test_branches_have_the_threads_too(new_guest):
         assert each.run(goes_on).result == "36"
 
 
+@pytest.mark.parametrize("beside", [False, True], ids=["take-over", "branch"])
+def test_a_busy_thread_finds_files_where_they_stood(new_guest, library, beside):
+    """It goes on before the first thread does."""
+    guest = new_guest()
+    assert with_library(guest, library, "f = open('f', 'wb', 0); f.write(b'x' * 100)").ok
+    for _ in range(3):
+        assert guest.run("f.seek(10); c.begin_to_look(f.fileno())").result == "0"
+        twin = guest.copied()
+        assert guest.run("f.seek(70)").result == "70"
+        copy = guest.branch(twin) if beside else guest.take_over(twin)
+        assert copy.run("c.position_seen()").result == "10"
+        assert guest.run("f.tell()").result == ("70" if beside else "10")
+
+
 def test_children_of_the_process_are_its_own(new_guest):
     """Nobody who waits for any child meets a copy."""
     guest = new_guest()
