@@ -12,6 +12,7 @@ import stat
 import sys
 import threading
 from _weakrefset import WeakSet  # as threading does: weakref costs a start a third of a millisecond
+from struct import Struct
 
 from . import context, wire_constants as W
 from .threads import strangers
@@ -24,6 +25,8 @@ _FDS_WITHOUT_PROC = 1024
 _FIRST = W.FD_SIDE + 1  # fds below are ours
 _TERMINALS = (5, *range(136, 144))  # major numbers: /dev/ptmx, /dev/tty, and those of /dev/pts
 _MADE = os.O_CREAT | os.O_EXCL | os.O_TRUNC | os.O_NOFOLLOW | os.O_TMPFILE  # how a file was opened, not what it is
+_OFD_SETLK = 37  # not every build of Python has a name for it
+_UNLOCKED = Struct("hhqqi4x").pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
 
 
 def _read(path):
@@ -161,6 +164,8 @@ class Descriptors:
                     new = os.open(name or "/proc/self/fd/%d" % fd, flags | os.O_CLOEXEC)
                     os.dup2(new, fd, os.get_inheritable(fd))
                     os.close(new)
+                else:
+                    _unlock(fd)
                 os.lseek(fd, offset, os.SEEK_SET)
             except OSError as e:
                 log("fd %d: %s" % (fd, e))
@@ -203,6 +208,16 @@ def _open_fds():
         return map(int, os.listdir("/proc/self/fd"))
     except OSError:  # a /proc without processes
         return range(_FIRST, _FDS_WITHOUT_PROC)
+
+
+def _unlock(fd):
+    """What the failed process has locked, for an open file that both share goes on to hold it. Not every file system
+    has locks."""
+    for call, *how in ((fcntl.flock, fcntl.LOCK_UN), (fcntl.fcntl, _OFD_SETLK, _UNLOCKED)):
+        try:
+            call(fd, *how)
+        except OSError:
+            pass
 
 
 def _identity(fd):

@@ -9,8 +9,8 @@
  * too, is cut off. A TCP socket that listens does so again at its address when the copy takes over: until then that is
  * the original's, which may give it back. One of the Unix family listens where nobody reaches it, and what took
  * datagrams gets none: cut off they would be ready for ever, and who serves them would run in a circle. A file that is
- * locked is opened anew, or the copy would go on to hold the lock (flock(2)). Two numbers of one eventfd, epoll or
- * listening socket stay numbers of one.
+ * locked is opened anew, or the copy would go on to hold the lock (flock(2)); what is locked later is unlocked when the
+ * copy takes over. Two numbers of one eventfd, epoll or listening socket stay numbers of one.
  *
  * Files of some workspaces are brought back before a copy is woken, others stay as the original has left them. Where
  * one, or the working folder, had been deleted or replaced, what is back under its name is another file, and what is
@@ -31,6 +31,7 @@
 #include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -717,6 +718,17 @@ void cb_descriptors_listen(bool branch)
 			listen_again(&opened[i], branch, until);
 }
 
+/* What the failed one has locked since, for an open file that both share goes on to hold it. */
+static void unlock(int fd)
+{
+	const struct flock all = { .l_type = F_UNLCK, .l_whence = SEEK_SET };
+
+	if (!is_locked(fd))
+		return;
+	(void)cb_sys2(SYS_flock, fd, LOCK_UN);
+	(void)cb_sys3(SYS_fcntl, fd, F_OFD_SETLK, &all);
+}
+
 void cb_descriptors_back(bool branch)
 {
 	const char *name = is_back(CWD, &cwd);
@@ -733,7 +745,9 @@ void cb_descriptors_back(bool branch)
 			continue;
 		name = is_back(cb_sys_path(path, "/proc/self/fd/", o->fd, ""), &o->place);
 		own = (name != NULL && reopen(o, name)) || (branch && reopen(o, path));
-		/* what a branch can't open anew is where the main line has it */
+		/* what a branch can't open anew is where the main line has it, and may be locked by that */
+		if (!branch && !own)
+			unlock(o->fd);
 		if (!branch || own)
 			(void)cb_sys3(SYS_lseek, o->fd, o->value, SEEK_SET);
 	}

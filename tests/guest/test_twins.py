@@ -495,6 +495,21 @@ def test_files_that_come_back_under_their_names(new_guest, tmp_path, beside):
     assert guest.run("lost.seek(0); lost.read()").result == "'kept!'"
 
 
+@pytest.mark.parametrize("earlier", [False, True], ids=["by the failed cell", "before"])
+@pytest.mark.parametrize("lock", ["flock(%s, fcntl.LOCK_EX | fcntl.LOCK_NB)", "fcntl(%s, 37, WHOLE)"])
+def test_locks_that_end_with_the_open_file(new_guest, lock, earlier):
+    """A twin shares that with the guest. A branch leaves the main line its lock."""
+    guest = new_guest()
+    assert guest.run("import fcntl, struct; WHOLE = struct.pack('hhqqi4x', 1, 0, 0, 0, 0); f = open('lock', 'w')").ok
+    take, again = f"fcntl.{lock % 'f'}", f"g = open('lock', 'a'); fcntl.{lock % 'g'}"
+    assert guest.run(take if earlier else "pass").ok
+    twin, beside = guest.checkpoint(), guest.checkpoint()
+    assert guest.run("pass" if earlier else take).ok
+    assert guest.branch(beside).run(again).error["ename"] == "BlockingIOError"
+    taken = lose(guest, twin).run(again)
+    assert taken.ok, taken.error
+
+
 def test_folders_that_are_being_read(new_guest, tmp_path):
     guest = new_guest()
     names = {"%04d" % n for n in range(3000)}
