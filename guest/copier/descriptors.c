@@ -10,7 +10,7 @@
  * the original's, which may give it back. One of the Unix family listens where nobody reaches it, and what took
  * datagrams gets none: cut off they would be ready for ever, and who serves them would run in a circle. A file that is
  * locked is opened anew, or the copy would go on to hold the lock (flock(2)); what is locked later is unlocked when the
- * copy takes over. Two numbers of one eventfd, epoll or listening socket stay numbers of one.
+ * copy takes over. Two numbers of one file, eventfd, epoll or listening socket stay numbers of one.
  *
  * Files of some workspaces are brought back before a copy is woken, others stay as the original has left them. Where
  * one, or the working folder, had been deleted or replaced, what is back under its name is another file, and what is
@@ -43,7 +43,8 @@
 #define FIRST (CB_GUEST_FD_SIDE + 1) /* below are ours */
 #define BIND_NS 2000000000	     /* for all together */
 #define RUNG_MOST 64		     /* bytes that waited: as many as a waker may have */
-#define EPOLLS_ASKED 64		     /* whether another number is of the same one */
+#define ASKED 64		     /* epolls, openings of one file: whether another number is of the same one */
+#define MARK 64			     /* a signal: see first_of_file() */
 #define NAMES_MAX (1 << 20)	     /* bytes of the names of files; for the rest what is open stays open */
 #define CWD "/proc/self/cwd"
 
@@ -62,8 +63,9 @@ struct open {
 	bool writes;
 	int flags; /* of F_GETFL */
 	int waiting;
-	int other; /* PAIRED: index of its other end; LISTENER, EVENT, EPOLL: of its first number */
-	uint64_t dev, ino; /* PIPE, SOCKET; EVENT: its id */
+	int other; /* PAIRED: index of its other end; REGULAR, LISTENER, EVENT, EPOLL: of its first number */
+	bool anew; /* REGULAR, of the first number: it was opened anew */
+	uint64_t dev, ino; /* REGULAR, PIPE, SOCKET; EVENT: its id */
 	int64_t value;	   /* REGULAR, which a folder is as well: offset; EVENT: count; LISTENER, PAIRED: see below */
 	struct place place; /* REGULAR */
 };
@@ -207,7 +209,7 @@ static bool watches(int epoll, int fd)
  * of what it does not watch (epoll_ctl(2)). */
 static int first_of(const struct open *o)
 {
-	for (size_t i = 0, asked = 0; i < nopened && asked < EPOLLS_ASKED; i++) {
+	for (size_t i = 0, asked = 0; i < nopened && asked < ASKED; i++) {
 		const struct open *e = &opened[i];
 
 		if (e->kind != o->kind || e->other != (int)i)
@@ -219,6 +221,30 @@ static int first_of(const struct open *o)
 			return (int)i;
 	}
 	return (int)nopened;
+}
+
+/* The same of a file or a folder. Numbers of one have the signal in common that tells of leases and the like, which no
+ * jail has (fcntl(2), F_SETSIG); kcmp(2) is refused there, and a position that is moved to see whether the other one
+ * moves, too, may be a child's that runs. */
+static int first_of_file(const struct open *o)
+{
+	long signal = cb_sys2(SYS_fcntl, o->fd, F_GETSIG);
+	size_t first = nopened, asked = 0;
+
+	for (size_t i = 0; i < nopened && asked < ASKED && first == nopened; i++) {
+		const struct open *e = &opened[i];
+
+		if (e->kind != REGULAR || e->other != (int)i || e->ino != o->ino || e->dev != o->dev)
+			continue;
+		if (asked++ == 0)
+			(void)cb_sys3(SYS_fcntl, o->fd, F_SETSIG, MARK);
+		if (cb_sys2(SYS_fcntl, e->fd, F_GETSIG) == MARK)
+			first = i;
+	}
+	if (asked > 0)
+		(void)cb_sys3(SYS_fcntl, o->fd, F_SETSIG, signal);
+	/* one that has it still has it of its own */
+	return (int)(first < nopened && cb_sys2(SYS_fcntl, opened[first].fd, F_GETSIG) == MARK ? nopened : first);
 }
 
 /* An fd of no file: what it is stands in its name. The text of an epoll is as long as what it watches. */
@@ -317,6 +343,9 @@ static int note(int fd)
 		o.value = cb_sys3(SYS_lseek, fd, 0, SEEK_CUR);
 		if (o.value < 0)
 			return 0;
+		o.dev = s.st_dev;
+		o.ino = s.st_ino;
+		o.other = first_of_file(&o);
 		o.place = note_place(cb_sys_path(path, "/proc/self/fd/", fd, ""), &s);
 	} else if (S_ISFIFO(s.st_mode) || S_ISSOCK(s.st_mode)) {
 		o.kind = S_ISFIFO(s.st_mode) ? PIPE : SOCKET;
@@ -574,14 +603,23 @@ static void exchange_event(const struct open *o)
 	(void)put_in_place(fd, o);
 }
 
-static void exchange(size_t i)
+/* The original may lock and unlock it meanwhile: what becomes of the first number does of all. */
+static void exchange_file(struct open *o)
 {
+	const struct open *first = &opened[o->other];
 	char path[64];
 
+	if (first == o)
+		o->anew = is_locked(o->fd) && reopen(o, cb_sys_path(path, "/proc/self/fd/", o->fd, ""));
+	else if (first->anew)
+		replace(first->fd, o);
+}
+
+static void exchange(size_t i)
+{
 	switch ((enum kind)opened[i].kind) {
 	case REGULAR:
-		if (is_locked(opened[i].fd))
-			(void)reopen(&opened[i], cb_sys_path(path, "/proc/self/fd/", opened[i].fd, ""));
+		exchange_file(&opened[i]);
 		break;
 	case PIPE:
 		if (!is_stream(&opened[i]))
@@ -729,6 +767,25 @@ static void unlock(int fd)
 	(void)cb_sys3(SYS_fcntl, fd, F_OFD_SETLK, &all);
 }
 
+static void file_back(struct open *o, bool branch)
+{
+	const struct open *first = &opened[o->other];
+	const char *name;
+	char path[64];
+
+	if (first != o && first->anew)
+		replace(first->fd, o);
+	if (first != o)
+		return;
+	name = is_back(cb_sys_path(path, "/proc/self/fd/", o->fd, ""), &o->place);
+	o->anew = (name != NULL && reopen(o, name)) || (branch && reopen(o, path));
+	if (branch && !o->anew)
+		return; /* it is where the main line has it, and may be locked by that */
+	if (!o->anew)
+		unlock(o->fd);
+	(void)cb_sys3(SYS_lseek, o->fd, o->value, SEEK_SET);
+}
+
 void cb_descriptors_back(bool branch)
 {
 	const char *name = is_back(CWD, &cwd);
@@ -736,19 +793,7 @@ void cb_descriptors_back(bool branch)
 	know_streams(); /* not earlier: what is bred from a frozen copy looks for those of what was noted */
 	if (name != NULL)
 		(void)cb_sys1(SYS_chdir, name);
-	for (size_t i = 0; i < nopened; i++) {
-		const struct open *o = &opened[i];
-		char path[64];
-		bool own;
-
-		if (o->kind != REGULAR)
-			continue;
-		name = is_back(cb_sys_path(path, "/proc/self/fd/", o->fd, ""), &o->place);
-		own = (name != NULL && reopen(o, name)) || (branch && reopen(o, path));
-		/* what a branch can't open anew is where the main line has it, and may be locked by that */
-		if (!branch && !own)
-			unlock(o->fd);
-		if (!branch || own)
-			(void)cb_sys3(SYS_lseek, o->fd, o->value, SEEK_SET);
-	}
+	for (size_t i = 0; i < nopened; i++)
+		if (opened[i].kind == REGULAR)
+			file_back(&opened[i], branch);
 }

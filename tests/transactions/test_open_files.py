@@ -37,6 +37,18 @@ def test_a_file_of_tempfile_is_a_branchs_own(c):
     assert c.run("f.write(b'b'); f.seek(0); f.read()[98:102]").result == "b'aabc'"
 
 
+@pytest.mark.parametrize("locked", [False, True])
+def test_two_numbers_of_one_file(c, locked):
+    """They have one position, in a branch and where it is locked, too; what was opened twice has two."""
+    made = "import fcntl, os\nf = open('out', 'wb', 0); d = os.dup(f.fileno()); g = open('out', 'rb', 0)\n"
+    assert c.run(made + "fcntl.flock(d, fcntl.LOCK_EX)\n" * locked + "h = open('out', 'rb', 0)").ok
+    write = "f.write(b'aaaa'); os.write(d, b'bb'); g.read(), h.read(3), fcntl.fcntl(d, fcntl.F_GETSIG)"
+    assert run_in(c, branch(c), write).result == "(b'aaaabb', b'aaa', 0)"
+    assert c.run("f.tell(), g.tell()").result == "(0, 0)"
+    dies(c)
+    assert c.run(write).result == "(b'aaaabb', b'aaa', 0)"
+
+
 EPOLL = """
 import os, select, threading
 e = select.epoll(); d = select.epoll.fromfd(os.dup(e.fileno())); got = threading.Event()
