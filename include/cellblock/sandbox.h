@@ -93,6 +93,8 @@ int cb_jail_spec_from_fd(int fd, struct cb_jail_spec *ret_spec, struct cb_err *e
 
 /* String vectors: items are copied. */
 int cb_strv_add(struct cb_strv *v, const char *item);
+/* One of a folder's, of which there are more than a jail's lists hold. */
+int cb_strv_add_name(struct cb_strv *v, const char *name);
 int cb_strv_addf(struct cb_strv *v, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool cb_strv_has(const struct cb_strv *v, const char *item);
 void cb_strv_release(struct cb_strv *v);

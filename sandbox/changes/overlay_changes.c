@@ -195,7 +195,7 @@ int cb_layer_list(int dirfd, struct cb_strv *ret_names)
 	int r = dir == NULL ? -errno : 0;
 
 	while (r == 0 && (e = cb_folder_next(dir)) != NULL)
-		r = cb_strv_add(ret_names, e->d_name);
+		r = cb_strv_add_name(ret_names, e->d_name);
 	if (r == 0 && errno != 0)
 		r = -errno;
 	if (r == 0 && ret_names->count > 1)
@@ -499,7 +499,7 @@ static void see_plain(struct cb_layer *layer, struct cb_layer_entry *e, int dept
 		keep_name(layer, e);
 		return;
 	}
-	if (is_newer(layer, e, depth))
+	if (is_newer(layer, e, depth) || cb_layer_stopped()) /* then they were not compared to their end */
 		return;
 	r = count_entry(layer);
 	if (r == 0 && layer->commit)
@@ -635,7 +635,7 @@ static void not_listed(struct cb_layer *layer, const char *path, int r)
 {
 	const struct stat st = { .st_mode = S_IFDIR };
 
-	add(layer, path, CB_CHANGE_FAILED, &st, strerror(-r));
+	add(layer, path, CB_CHANGE_FAILED, &st, r == CB_E_TOO_BIG ? "too many names in one folder" : strerror(-r));
 }
 
 /* 0, or reported of the folder: for what is in it no path can be given. */

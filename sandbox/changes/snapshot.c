@@ -443,7 +443,7 @@ static int add_kept(const struct work *w, const struct cb_node *folder, struct c
 
 	for (; n != NULL && r == 0; n = cb_kept_node(&w->ix, n->next))
 		if (cb_kept_at(&w->ix, n, w->number) != NULL)
-			r = cb_strv_add(names, n->name);
+			r = cb_strv_add_name(names, n->name);
 	return r;
 }
 

@@ -5,7 +5,8 @@
 #include <cellblock/error.h>
 #include <cellblock/sandbox.h>
 
-#define CB_STRV_MAX 16384u /* items of one vector */
+#define CB_STRV_MAX 16384u		/* items of one vector */
+#define CB_NAMES_MAX (1u << 18)		/* names of one folder: cells can make as many, in the broker's memory */
 #define CB_BINDS_MAX 1024u
 #define CB_OPEN_FILES_MIN 32u		/* what the guest's own start needs */
 #define CB_SPEC_STRING_MAX (128u << 10) /* bytes of one string: what execve takes */

@@ -12,11 +12,11 @@
 
 #include "spec_codec.h"
 
-static int take(struct cb_strv *v, char *item)
+static int take(struct cb_strv *v, char *item, size_t max)
 {
 	char **items;
 
-	if (v->count >= CB_STRV_MAX)
+	if (v->count >= max)
 		return CB_E_TOO_BIG;
 	items = realloc(v->items, (v->count + 2) * sizeof(*items));
 	if (items == NULL)
@@ -27,14 +27,24 @@ static int take(struct cb_strv *v, char *item)
 	return 0;
 }
 
-int cb_strv_add(struct cb_strv *v, const char *item)
+static int add(struct cb_strv *v, const char *item, size_t max)
 {
 	char *copy = strdup(item);
-	int r = copy != NULL ? take(v, copy) : -ENOMEM;
+	int r = copy != NULL ? take(v, copy, max) : -ENOMEM;
 
 	if (r < 0)
 		free(copy);
 	return r;
+}
+
+int cb_strv_add(struct cb_strv *v, const char *item)
+{
+	return add(v, item, CB_STRV_MAX);
+}
+
+int cb_strv_add_name(struct cb_strv *v, const char *name)
+{
+	return add(v, name, CB_NAMES_MAX);
 }
 
 int cb_strv_addf(struct cb_strv *v, const char *format, ...)
@@ -48,7 +58,7 @@ int cb_strv_addf(struct cb_strv *v, const char *format, ...)
 	va_end(args);
 	if (r < 0)
 		return -ENOMEM;
-	r = take(v, text);
+	r = take(v, text, CB_STRV_MAX);
 	if (r < 0)
 		free(text);
 	return r;

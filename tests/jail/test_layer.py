@@ -463,6 +463,17 @@ def test_names_that_no_path_leads_to_are_counted(overlay):
         shutil.rmtree(work / ("n" * 250))  # what looks through the workspace at the end does so by path
 
 
+def test_a_folder_of_many_names_is_written(overlay):
+    many = 20_000
+    assert overlay.client.run(f"import os; os.mkdir('m')\nfor i in range({many}): open(f'm/{{i}}', 'w').close()").ok
+    assert ask(overlay, "changes")["added"] == many + 1
+    content = ask(overlay, "commit")
+    assert (content["status"], content["added"], content["failed"]) == ("ok", many + 1, 0), content["changes"][:5]
+    assert len(os.listdir(overlay.workspace / "m")) == many
+    assert overlay.client.run("import shutil; shutil.rmtree('m')").ok
+    assert ask(overlay, "commit")["deleted"] == 1 and not (overlay.workspace / "m").exists()
+
+
 def test_two_commits_make_no_repository_of_a_folder_with_hooks(overlay):
     """What each commit alone may write must not be together what git runs programs from."""
     work = overlay.workspace

@@ -11,17 +11,8 @@ import psutil
 import pytest
 
 import kernels
-from test_layer import (
-    CELLBLOCK,
-    PATIENCE,
-    ROOT,
-    ask,
-    broker_of,
-    children_of,
-    limit_processes,
-    listed,
-    overlay,  # noqa: F401 (a fixture)
-)
+from layers import PATIENCE, ask, listed
+from test_layer import CELLBLOCK, ROOT, broker_of, children_of, limit_processes
 
 pytestmark = pytest.mark.cellblock_only
 BIG = 12  # files of a gigabyte without data: as many seconds, about, to compare with those of the workspace
@@ -47,7 +38,7 @@ def begun(k, op, **how):
     return request, int(new.pop())
 
 
-def test_a_discard_is_done_though_its_list_is_interrupted(overlay):  # noqa: F811
+def test_a_discard_is_done_though_its_list_is_interrupted(overlay):
     c = overlay.client
     take_long(overlay)
     for _ in range(5):
@@ -63,7 +54,7 @@ def test_a_discard_is_done_though_its_list_is_interrupted(overlay):  # noqa: F81
 
 
 @pytest.mark.parametrize("overlay", ["user" if ROOT else "caller"], indirect=True)  # no limit binds root
-def test_a_discard_that_no_process_could_begin(overlay):  # noqa: F811
+def test_a_discard_that_no_process_could_begin(overlay):
     """It lists nothing, and drops all the same, as it says."""
     c = overlay.client
     assert c.run("open('a', 'w').write('new'); kept = 1").ok
@@ -80,7 +71,7 @@ def test_a_discard_that_no_process_could_begin(overlay):  # noqa: F811
 
 
 @pytest.mark.parametrize("flags", [[], ["--json"]])
-def test_a_command_lists_what_was_done_before_an_interrupt(overlay, flags):  # noqa: F811
+def test_a_command_lists_what_was_done_before_an_interrupt(overlay, flags):
     owner = overlay.file.stat()
     who = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []} if ROOT else {}
     take_long(overlay)
@@ -102,7 +93,7 @@ def test_a_command_lists_what_was_done_before_an_interrupt(overlay, flags):  # n
     assert not (overlay.workspace / "z").exists()
 
 
-def test_nothing_looks_through_a_layer_after_the_kernels_end(overlay):  # noqa: F811
+def test_nothing_looks_through_a_layer_after_the_kernels_end(overlay):
     take_long(overlay)
     broker = broker_of(overlay)
     _, child = begun(overlay, "changes", channel="control")

@@ -46,9 +46,23 @@ static void test_bound(void **state)
 	cb_strv_release(&v);
 }
 
+static void test_bound_of_names(void **state)
+{
+	struct cb_strv v = { 0 };
+
+	(void)state;
+	while (v.count < CB_NAMES_MAX)
+		assert_int_equal(cb_strv_add_name(&v, "x"), 0);
+	assert_int_equal(cb_strv_add_name(&v, "x"), CB_E_TOO_BIG);
+	assert_int_equal(v.count, CB_NAMES_MAX);
+	assert_null(v.items[CB_NAMES_MAX]);
+	cb_strv_release(&v);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_add), cmocka_unit_test(test_bound) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_add), cmocka_unit_test(test_bound),
+					    cmocka_unit_test(test_bound_of_names) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
