@@ -4,9 +4,9 @@
  * without end, and all of them are held until the last has come. So libzmq's reading passes through here: the program's
  * own recv() stands before the C library's, counts what a connection has sent since a message of its was delivered, and
  * reads no more beyond the bound. A whole message is taken within moments, and reading goes on; one that is never whole
- * costs its connection. Trust domain: supervisor; the peers are hostile. Invariants: only reads of libzmq's threads are
- * counted; where libzmq can't tell which connection a message came by nothing is refused; what a single peer does never
- * leads to that.
+ * costs its connection, and so does a descriptor that there is no count for. Trust domain: supervisor; the peers are
+ * hostile. Invariants: only reads of libzmq's threads are counted; where libzmq can't tell which connection a message
+ * came by nothing is refused; what a single peer does never leads to that.
  */
 #include "incoming.h"
 
@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FDS 4096
+#define FDS 4096  /* higher ones are not counted, so nothing is read of them */
 #define SMALL 256	  /* reads of less are no reads of messages, or ends of them */
 #define SPARED (1u << 20) /* what a connection may hold while all together hold too much */
 #define PATIENCE_MS 10000
@@ -121,12 +121,13 @@ static int judge(struct connection *c, uint64_t limit)
 __attribute__((visibility("default"))) ssize_t recv(int fd, void *data, size_t len, int flags)
 {
 	uint64_t limit = is_loop ? 0 : __atomic_load_n(&max, __ATOMIC_RELAXED);
-	struct connection *c = limit > 0 && fd >= 0 && fd < FDS && len >= SMALL ? &table[fd] : NULL;
+	bool counts = limit > 0 && fd >= 0 && len >= SMALL;
+	struct connection *c = counts && fd < FDS ? &table[fd] : NULL;
 	ssize_t n;
 
 	if (c != NULL && __atomic_load_n(&c->bytes, __ATOMIC_RELAXED) > 0 && inode_of(fd) != c->inode)
 		forget(c); /* the descriptor's number was another's */
-	int refused = c != NULL ? judge(c, limit) : 0;
+	int refused = c != NULL ? judge(c, limit) : counts ? ECONNRESET : 0;
 
 	if (refused != 0) {
 		errno = refused;

@@ -1,6 +1,7 @@
 """Messages whose parts have no end, or are too many or too large together, sent by who has no key: bounded as a whole,
 and nobody else notices."""
 
+import resource
 import select
 import socket
 import time
@@ -81,6 +82,29 @@ def test_many_that_send_without_end(small):
         peer.close()
     large = {"x": "y" * (10 * MIB)}  # waits for room: what they have sent is given up only after ten seconds, in turns
     assert small.client.request("kernel_info_request", metadata=large, timeout=150).content["status"] == "ok"
+
+
+def test_more_connections_than_are_counted(small):
+    """Of one that there is no count for nothing is read."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2 * 4096:
+        pytest.skip("fewer open files are allowed than are counted")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    shell = (small.connection["ip"], small.connection["shell_port"])
+    try:
+        silent = [socket.create_connection(shell, timeout=30) for _ in range(4096)]
+        try:
+            one = zmtp.connect(small.connection, "shell")
+        except ConnectionError:
+            taken = 0
+        else:
+            taken = send_until_refused([one], zmtp.part(b"x" * MIB), 64 * MIB)[0]
+        for peer in silent:
+            peer.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert taken < 32 * MIB
+    assert small.client.run("6*7").result == "42"
 
 
 def test_large_parts_that_are_a_message(small):
