@@ -4,7 +4,8 @@
  * from outside, since code may lift that one up to the policy's), and that a wait for input stops the cell's clock only
  * while the jail does nothing. Trust domain: supervisor. Readings come from /proc (usage.c), never from the guest.
  * Invariants: a reading is taken no sooner than the rest of the limit could be used up by all processors, so that a
- * cell is looked at a few times, not all the time; what has been counted is never taken back.
+ * cell is looked at a few times, not all the time; what has been counted is never taken back; memory is watched until
+ * the cell has ended, also while one that is over its time has its grace.
  */
 #include "cell_limits.h"
 
@@ -37,6 +38,10 @@ static void arm(struct cb_shells *sh)
 	struct cb_cell_limits *m = &sh->execution.meter;
 	int64_t in = LATEST;
 
+	if (sh->execution.shell.cell.stop != CB_STOP_NONE) { /* its time is over */
+		cb_loop_arm(sh->loop, m->timer, m->memory > 0 ? cb_now_ns() + MEMORY_PERIOD : 0);
+		return;
+	}
 	if (m->limit > 0) {
 		double left = (m->limit - m->used) / processors() * (double)SECOND;
 
@@ -85,23 +90,25 @@ static void on_timer(void *context)
 {
 	struct cb_shells *sh = context;
 	struct cb_cell_limits *m = &sh->execution.meter;
-	double elapsed, delta;
+	struct cb_shell *s = &sh->execution.shell;
+	double elapsed = 0, delta = 0;
 
-	if (sh->execution.shell.current == NULL || sh->execution.shell.cell.stop != CB_STOP_NONE)
+	if (s->current == NULL || (s->cell.stop != CB_STOP_NONE && s->cell.stop != CB_STOP_TIME_SOFT))
 		return;
-	delta = advance(sh, &elapsed);
-	if (m->limit > 0 && m->used >= m->limit) {
-		cb_shell_over_time(&sh->execution.shell, true, false);
+	if (s->cell.stop == CB_STOP_NONE)
+		delta = advance(sh, &elapsed);
+	if (s->cell.stop == CB_STOP_NONE && m->limit > 0 && m->used >= m->limit) {
+		cb_shell_over_time(s, true, false);
+		arm(sh);
 		return;
 	}
 	if (m->memory > 0 && cb_usage_largest(&sh->guest->usage) > m->memory) {
 		cb_execution_over_memory(sh);
 		return;
 	}
-	if (m->waits && delta > elapsed * CB_WAIT_SHARE && cb_shell_spend(&sh->execution.shell, elapsed))
-		cb_shell_over_time(&sh->execution.shell, false, false);
-	else
-		arm(sh);
+	if (s->cell.stop == CB_STOP_NONE && m->waits && delta > elapsed * CB_WAIT_SHARE && cb_shell_spend(s, elapsed))
+		cb_shell_over_time(s, false, false);
+	arm(sh);
 }
 
 void cb_cell_limits_start(struct cb_shells *sh, double cpu, uint64_t memory)

@@ -226,6 +226,18 @@ def test_code_that_lifts_its_memory_limit_is_watched(start, where):
     assert c.run("1").result == "1"
 
 
+@pytest.mark.parametrize("over", [{"timeout": 2}, {"cpu": 1}], ids=["time", "cpu"])
+def test_a_lifted_memory_limit_is_watched_within_the_grace(start, over):
+    c = start(args=sets("limits.memory=2G", "timeout.grace=60")).client
+    code = (
+        "import resource as r, time\ndef busy():\n    while True: pass\ntry: busy()\nexcept KeyboardInterrupt: pass\n"
+        "r.setrlimit(r.RLIMIT_DATA, [r.getrlimit(r.RLIMIT_DATA)[1]] * 2)\nx = bytearray(1 << 29)\ntime.sleep(600)"
+    )
+    cell = c.run(code, metadata={"cellblock": {"memory": "256M", **over}})
+    assert cell.content["ename"] == "CellMemoryError" and "256.0 MiB" in cell.content["evalue"], cell.content
+    assert cell.about["limit"] == "memory" and cell.about["state"] == "lost"
+
+
 def test_a_request_lowers_cpu_for_itself(client):
     cell = client.run("while True: pass", metadata={"cellblock": {"cpu": 0.3}})
     assert cell.content["ename"] == "CellTimeoutError" and cell.about["limit"] == "cpu"
