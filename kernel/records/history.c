@@ -33,7 +33,6 @@
 #define MAX_QUEUED_BYTES (64u << 20)
 #define MAX_ANSWER (16u << 20)
 #define MAX_ROWS 100000
-#define MAX_PATTERN 1000
 #define MEMORY_PAGES "65536" /* of 4 KiB: what a history in memory may take */
 #define OPEN_MS 1000 /* how long a locked database is waited for: by the kernel's start, all in all; */
 #define BUSY_MS 500  /* by the thread, once, until it has been free again; */
@@ -612,7 +611,7 @@ int cb_history_query(struct cb_history *h, const struct cb_history_query *query,
 {
 	struct job *job;
 
-	if (query->pattern != NULL && strlen(query->pattern) > MAX_PATTERN)
+	if (query->pattern != NULL && strlen(query->pattern) > CB_HISTORY_PATTERN)
 		return CB_E_TOO_BIG;
 	job = calloc(1, sizeof(*job));
 	if (job == NULL)

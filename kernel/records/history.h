@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define CB_HISTORY_PATTERN 1000 /* bytes */
+
 struct cb_history;
 
 enum cb_history_access { CB_HISTORY_RANGE, CB_HISTORY_TAIL, CB_HISTORY_SEARCH };
@@ -21,7 +23,7 @@ struct cb_history_query {
 	bool output, unique;
 	int64_t session, start, stop; /* range; session 0 = current, -n = n sessions ago; stop < 0 = to the end */
 	int64_t n;		      /* tail, search; < 0 = all (bounded) */
-	const char *pattern;	      /* search: glob; copied */
+	const char *pattern;	      /* search: glob, at most CB_HISTORY_PATTERN; copied */
 };
 
 /* path ":memory:" or an absolute file path. */

@@ -51,7 +51,7 @@ static int parse(const struct cb_request *r, struct cb_history_query *ret_query,
 	q.start = number(&f[START], 1);
 	q.stop = number(&f[STOP], -1);
 	q.n = number(&f[N], -1);
-	*ret_what = "pattern is too long";
+	*ret_what = "pattern is too long: at most 1000 bytes are allowed";
 	if (f[PATTERN].ret.data != NULL && f[PATTERN].ret_type == CB_JSON_STRING)
 		c = cb_json_string_decode(f[PATTERN].ret, pattern);
 	else
@@ -65,7 +65,7 @@ static int parse(const struct cb_request *r, struct cb_history_query *ret_query,
 
 void cb_request_history(struct cb_kernel *k, struct cb_request *r)
 {
-	CB_AUTO_BUF pattern = CB_BUF_INIT(65536);
+	CB_AUTO_BUF pattern = CB_BUF_INIT(CB_HISTORY_PATTERN + 1);
 	struct cb_history_query q;
 	const char *what = NULL;
 

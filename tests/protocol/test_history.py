@@ -68,6 +68,13 @@ def test_patterns_are_no_sql(filled):
     assert ask(client, "tail", n=1)
 
 
+@pytest.mark.cellblock_only
+def test_a_pattern_that_is_too_long(client):
+    assert ask(client, "search", pattern="é" * 500) == []
+    reply = client.request("history_request", {"hist_access_type": "search", "pattern": "é" * 500 + "x"}).content
+    assert reply["ename"] == "MalformedRequestError" and "pattern is too long" in reply["evalue"], reply
+
+
 @pytest.mark.cellblock_only("ipykernel dies with its cell")
 def test_survives_the_death_of_the_guest(start):
     c = start().client
