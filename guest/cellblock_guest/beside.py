@@ -44,9 +44,14 @@ class Beside:
     def _read(self):
         """Signals are put off until what was read is kept. What made the wire readable may be gone: a thread that asked
         may have read it along with its answer."""
+        if self.guest.wire.ready():
+            self.guest.interrupts.shielded(self._keep)
+
+    def _keep(self):
         wire = self.guest.wire
-        if wire.ready():
-            self.guest.interrupts.shielded(lambda: wire.aside.append(wire.recv()))
+        frame = wire.recv()
+        if frame[0] != W.INPUT_REPLY:  # nobody asks: it has crossed an interrupt
+            wire.aside.append(frame)
 
     def _look(self):
         wire = self.guest.wire

@@ -197,9 +197,8 @@ class _Cell:
         names = ", ".join(sorted({call.name for call in batch}))
         prompt = "[this cell calls %s on your side, which this program does not serve: interrupt it] " % names
         question = encode({"prompt": prompt, "password": False})
-        calls = b'{"calls":[%s]}' % b",".join(call.text for call in batch)
         ask = self.lane.ask if self.lane else self.guest.prompt.ask_on_wire
-        answer = loads(ask(question, calls))
+        answer = loads(ask(question, b",".join(call.text for call in batch)))
         if "nobody" in answer:
             raise EOFError("its client is gone")
         if "error" in answer:

@@ -1,5 +1,7 @@
 """input() and getpass(): INPUT_REQUEST up, INPUT_REPLY down. Interruptible; works in the main thread, in threads that
-the running cell waits for, and in subshells, which have a way of their own (subshell.py)."""
+the running cell waits for, and in subshells, which have a way of their own (subshell.py).
+
+Each question has a number, which its answer brings back: one that crossed an interrupt is none to the next question."""
 
 import builtins
 from threading import RLock
@@ -20,6 +22,7 @@ class Prompt:
         self.request = 0  # the cell that may ask; 0 = none
         self.error = StdinNotImplementedError
         self.lock = RLock()  # of the one question that may be open
+        self.number = 0  # of the last question
         self._original = builtins.input
 
     def install(self):
@@ -77,9 +80,10 @@ class Prompt:
                 raise EOFError("the cell that asked has ended")
             self.output.flush()
             self._reported = None
+            number = self.number = self.number + 1
             try:
-                self.interrupts.shielded(self._send, request, question, calls)
-                content = self._answer(request)
+                self.interrupts.shielded(self._send, request, number, question, calls)
+                content = self._answer(request, number)
             except BaseException:  # an interrupt, what a handler of the user's raised, or the cell's end
                 if self._reported == self.interrupts.reported:  # the interrupt's own report would count twice
                     self.interrupts.report(request)  # the answer will not be waited for: before the reply, see end()
@@ -88,18 +92,25 @@ class Prompt:
             self.wire.on_aside()
         return content
 
-    def _send(self, request, question, calls):
-        self.wire.send(W.INPUT_REQUEST, request, question, calls)
+    def _send(self, request, number, question, calls):
+        self.wire.ask(request, number, question, calls)
         self._reported = self.interrupts.reported
 
-    def _answer(self, request):
-        while True:
+    def _answer(self, request, number):
+        answer = []
+        while not answer:
             while not self.wire.ready(50):
                 if self.request != request:
                     raise EOFError("the cell that asked has ended")
                 if self.interrupts.reported != self._reported:  # in another thread, or a handler of the user's took it
                     raise EOFError("interrupted")
-            frame = self.interrupts.shielded(self.wire.recv)
-            if frame[0] == W.INPUT_REPLY:
-                return frame[2]
+            self.interrupts.shielded(self._read, number, answer)
+        return answer[0]
+
+    def _read(self, number, answer):
+        """Signals are put off until what was read is kept."""
+        frame = self.wire.recv()
+        if frame[0] != W.INPUT_REPLY:
             self.wire.set_aside(frame)
+        elif loads(frame[3]).get("question") == number:
+            answer.append(frame[2])

@@ -107,7 +107,7 @@ class Side:
                 lane.interrupt(request)
         elif kind == W.INPUT_REPLY:
             if lane:
-                lane.answers.put(content)
+                lane.answers.put(metadata.get("question"), content)
         elif kind == W.DEBUG:
             if self.debugger is None:
                 threading.current_thread().is_pydev_daemon_thread = True  # debuggers leave this thread alone

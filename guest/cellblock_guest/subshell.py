@@ -145,26 +145,28 @@ class _Frames:
 
 
 class _Answers:
-    """To one question at a time. SimpleQueue.get(timeout) waits without end if a signal comes just at its time."""
+    """To one question at a time, with its number; those to others have crossed an interrupt. SimpleQueue.get(timeout)
+    waits without end if a signal comes just at its time."""
 
     def __init__(self):
         self._all, self._bell = deque(), allocate_lock()
 
-    def put(self, answer):
-        self._all.append(answer)
+    def put(self, number, answer):
+        self._all.append((number, answer))
         try:
             self._bell.release()
         except RuntimeError:
             pass
 
-    def get(self, seconds):
+    def get(self, number, seconds):
         """None: there was none in that time."""
         if not self._all:
             self._bell.acquire(True, seconds)
-        return self._all.popleft() if self._all else None
-
-    def forget(self):
-        self._all.clear()
+        while self._all:
+            of, answer = self._all.popleft()
+            if of == number:
+                return answer
+        return None
 
 
 class Subshell(Lane):
@@ -175,6 +177,7 @@ class Subshell(Lane):
         self.payloads = []
         self.asks = False  # the running cell may
         self.asked = False  # and does: the question is open
+        self.number = 0  # of the last question
         self.clicks = self.used = 0  # interrupts; each allows another question in the place of an open one
         self.queue, self.answers = _Frames(), _Answers()
         self._question = threading.RLock()
@@ -195,12 +198,12 @@ class Subshell(Lane):
     def _ask(self, question, calls):
         request, clicks, mine = self.request, self.clicks, get_ident() == self.thread.ident
         if not self.asked or self.used < self.clicks:
-            self.answers.forget()  # to a question that was interrupted
             self.guest.output.flush()
             self.used += self.asked
             self.asked = True
-            self.guest.wire.send(W.INPUT_REQUEST, request, question, calls)
-        while (answer := self.answers.get(_LOOK)) is None:
+            self.number += 1
+            self.guest.wire.ask(request, self.number, question, calls)
+        while (answer := self.answers.get(self.number, _LOOK)) is None:
             if not mine and (self.clicks != clicks or self.request != request or not self.asks):
                 raise EOFError("interrupted, or its cell has ended")
         self.asked = False

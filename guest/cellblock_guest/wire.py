@@ -81,6 +81,11 @@ class Wire:
         if interrupts and interrupts.pending and not interrupts.shield:
             interrupts.deliver()
 
+    def ask(self, request, number, question, calls):
+        """A question with a number, which its answer brings back. calls: of host tools, with commas between them."""
+        about = b'{"question":%d,"calls":[%s]}' % (number, calls) if calls else b'{"question":%d}' % number
+        self.send(W.INPUT_REQUEST, request, question, about)
+
     @staticmethod
     def frame(kind, request, content):
         """One as it is sent, for who sends it by other ways."""

@@ -94,7 +94,7 @@ enum cb_wire_id {
  *              "checkpoints": [{"name", "execution_count", "memory_bytes", "created"}], the named ones
  * COMPLETE     content verbatim: {"code", "cursor_pos"}; INSPECT: + {"detail_level"}; IS_COMPLETE: {"code"}
  * COMM_*       content verbatim, buffers; metadata: {"header": {the client's}, "metadata": {the client's}}
- * INPUT_REPLY  content: {"value": "…"}
+ * INPUT_REPLY  content: {"value": "…"}; metadata: {"question": n}: to which INPUT_REQUEST; 0 = one without a number
  * SHUTDOWN     content: {"restart": b}; the guest runs its atexit handlers and ends
  * LANE_*, DEBUG  on the side wire only, see there
  * CHECKPOINT   content: {"number": n}: a twin is to be made, see twin.h; its fds lie on the control socket already
@@ -133,7 +133,9 @@ enum cb_wire_id {
  *                 traceback; metadata: what the cell asked for by %checkpoint and %rollback, which is done when it has
  *                 ended: {"checkpoint": ["name", …], "rollback": "name"|null}, each only if asked
  * COMPLETE_REPLY, INSPECT_REPLY, IS_COMPLETE_REPLY  the reply's content, whole COMM_DONE       {}: the comm
- * message is handled INPUT_REQUEST   {"prompt": str, "password": b}; the answer is INPUT_REPLY, or an interrupt
+ * message is handled INPUT_REQUEST   {"prompt": str, "password": b}; the answer is INPUT_REPLY, or an interrupt;
+ *                 metadata: perhaps {"question": n}, the guest's number of it, by which it knows the answer: one that
+ *                 has crossed an interrupt is none to the next question
  * INTERRUPTED     {}: Python ran the SIGINT handler. request: the pending one or 0; or what a subshell's thread has at
  *                 work, which has taken a LANE_INTERRUPT: that is none of those that CB_WIRE_NUDGE counts
  * CHECKPOINT_REPLY {"status": "ok", "duration_s": s, "left_out": {"threads": n, "sockets": n, "children": n,
@@ -182,7 +184,8 @@ enum cb_wire_id {
  *					their order is kept
  *	LANE_INTERRUPT			KeyboardInterrupt for that request of the lane's, if it has not ended; where its
  *					code has not begun, as soon as it does. content, metadata: {"lane": n}
- *	INPUT_REPLY			the answer to the INPUT_REQUEST of the lane's cell. None comes after
+ *	INPUT_REPLY			the answer to the INPUT_REQUEST of the lane's cell; metadata: also "question",
+ *					as on the wire. None comes after
  *					LANE_INTERRUPT
  *	LANE_CLOSE			the subshell ends when what it runs has ended
  *	DEBUG				to the debugger: the client's debug_request content, verbatim, a request of the

@@ -9,6 +9,7 @@
 #include "python.h"
 
 #include <cellblock/fd.h>
+#include <cellblock/json_write.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -231,9 +232,11 @@ int cb_python_ask(struct cb_python *p, enum cb_wire_type type, enum cb_wire_phas
 	return send(p, type, id, content, CB_SPAN("{}"), NULL, 0);
 }
 
-int cb_python_input(struct cb_python *p, struct cb_span content)
+int cb_python_input(struct cb_python *p, int64_t question, struct cb_span content)
 {
-	return send(p, CB_WIRE_INPUT_REPLY, p->rules.current, content, CB_SPAN("{}"), NULL, 0);
+	CB_JSON_SMALL(about, "question", question);
+
+	return send(p, CB_WIRE_INPUT_REPLY, p->rules.current, content, cb_buf_span(&about), NULL, 0);
 }
 
 /* ---- interrupts ---- */

@@ -84,8 +84,8 @@ int cb_python_send_beside(struct cb_python *p, const struct cb_request *r, enum 
 /* A request of our own, likewise. */
 int cb_python_ask(struct cb_python *p, enum cb_wire_type type, enum cb_wire_phase phase, struct cb_header *header,
 		  struct cb_span content);
-/* The answer to the pending cell's question. */
-int cb_python_input(struct cb_python *p, struct cb_span content);
+/* The answer to the pending cell's question of that number. */
+int cb_python_input(struct cb_python *p, int64_t question, struct cb_span content);
 /* The request's buffers, if such a message takes any; their number. */
 size_t cb_python_buffers(const struct cb_request *r, enum cb_wire_type type, struct cb_span buffer[CB_MAX_BUFFERS]);
 

@@ -477,7 +477,7 @@ struct cb_shell *cb_lanes_asker(struct cb_shells *sh, const struct cb_request *r
 
 static int input(struct cb_shell *l, struct cb_span content)
 {
-	CB_JSON_SMALL(lane, "lane", l->number);
+	CB_JSON_SMALL(lane, "lane", l->number, "question", l->question);
 
 	return cb_side_send(&l->all->guest->side, CB_WIRE_INPUT_REPLY, l->current->id, content, cb_buf_span(&lane),
 			    NULL, 0);

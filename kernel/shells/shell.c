@@ -446,7 +446,7 @@ bool cb_shell_asks(const struct cb_shell *s, const struct cb_request *reply)
 
 void cb_shell_input(struct cb_shell *s, struct cb_span content)
 {
-	int r = s->ops->input != NULL ? s->ops->input(s, content) : cb_python_input(s->python, content);
+	int r = s->ops->input != NULL ? s->ops->input(s, content) : cb_python_input(s->python, s->question, content);
 
 	if (r < 0)
 		cb_log(CB_LOG_WARNING, "input_reply not handed to Python");

@@ -118,6 +118,7 @@ struct cb_shell {
 	double work;	 /* and the CPU time then */
 	int64_t answer_by;	/* of a question; 0 = any time */
 	int64_t asked_at;	/* when it asked for input, and is not answered; 0 = it does not ask */
+	int64_t question;	/* the guest's number of it, which the answer brings back; 0 = it has none */
 	unsigned ask_again;	/* how often it may all the same: each interrupt may have crossed a question */
 	bool awaiting;		/* a loop of its own runs it, and takes comm messages */
 	int64_t interrupted_at; /* and it has not obeyed, or not ended; 0 = no */

@@ -12,6 +12,17 @@
 #include "jupyter/jupyter.h"
 #include "shell.h"
 
+/* The number that the guest gave its question; 0 = none. */
+static int number_of(struct cb_span metadata, int64_t *ret_number, const char **ret_reason)
+{
+	struct cb_json_field f[] = { { .name = "question", .types = CB_JSON_INTEGER } };
+	int r = metadata.len > 0 ? cb_json_scan_object(metadata.data, metadata.len, f, 1, NULL) : 0;
+
+	*ret_number = 0;
+	*ret_reason = "the number of a question is no integer of 64 bits";
+	return r < 0 || f[0].ret.data == NULL ? r : cb_json_int(f[0].ret, ret_number);
+}
+
 int cb_stdin_ask(struct cb_shell *s, const struct cb_frame *f, const char **ret_reason)
 {
 	struct cb_jupyter *jp = s->all->jupyter;
@@ -20,6 +31,8 @@ int cb_stdin_ask(struct cb_shell *s, const struct cb_frame *f, const char **ret_
 	CB_AUTO_BUF metadata = CB_BUF_INIT(f->metadata.len + CB_CALLS_TOGETHER * 64 + 64);
 	int r = cb_calls_ask(&jp->tools, cell->calls, f->metadata, &metadata, ret_reason);
 
+	if (r == 0)
+		r = number_of(f->metadata, &s->question, ret_reason);
 	if (r < 0)
 		return r;
 	struct cb_outgoing out = { .type = "input_request",

@@ -380,6 +380,7 @@ class FakeSupervisor:
         self.pending = 0
         self.interrupting = False  # and Python has not said so yet
         self.interrupted = 0  # how often it has
+        self.questions = {}  # request -> number of its last question
         self._poll = select.poll()
         for fd in (wire.fileno(), *self.captured):
             self._poll.register(fd, select.POLLIN)
@@ -396,6 +397,8 @@ class FakeSupervisor:
         if request is None:
             self.request += 1
             request = self.request
+        if kind == "INPUT_REPLY":
+            metadata = {"question": self.questions[request], **(metadata or {})}
         content = json.dumps(content).encode()
         meta = json.dumps(metadata).encode() if metadata is not None else b""
         lengths = b"".join(struct.pack("<I", len(b)) for b in buffers)
@@ -491,6 +494,8 @@ class FakeSupervisor:
             raise Violation("not the pending request (%d), nor one of a lane: %r" % (self.pending, frame))
         if of_lane and frame.kind in ("EXECUTE_REPLY", "COMM_DONE"):
             del self.in_lanes[frame.request]
+        if frame.kind == "INPUT_REQUEST":
+            self.questions[frame.request] = frame.metadata["question"]
         if frame.kind == "EXECUTE_RESULT" and "execution_count" in frame.content:
             raise Violation("execution_count is the supervisor's")
 

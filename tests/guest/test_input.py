@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from fake_supervisor import Subshell
 
 
 def test_input(guest):
@@ -57,6 +58,19 @@ def test_late_reply_is_dropped(guest):
     assert guest.finish().error["ename"] == "KeyboardInterrupt"
     guest.send("INPUT_REPLY", {"value": "late"}, request=request)
     assert guest.run("input('y')", on_input=lambda c: "fine").result == "'fine'"
+
+
+@pytest.mark.parametrize("where", ["main", "subshell"])
+def test_an_answer_to_another_question(new_guest, where):
+    guest = new_guest(side=True)
+    shell = guest if where == "main" else Subshell(guest)
+    shell.start("input('x')", allow_stdin=True)
+    guest.until("INPUT_REQUEST")
+    request, wire = (guest.pending, guest.sock) if where == "main" else (shell.request, guest.side)
+    for value, question in (("late", {"question": 0}), ("fine", {})):
+        about = {"lane": 1, **question}
+        guest.send("INPUT_REPLY", {"value": value}, about, request=request, wire=wire)
+    assert shell.finish().result == "'fine'"
 
 
 def test_in_a_thread(guest):

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from kernels import CROSSED
 
 pytestmark = pytest.mark.once
 
@@ -233,6 +234,19 @@ def test_a_thread_that_asks_beside_an_awaiting_cell(client):
         client.send("input_reply", {"value": "v"}, channel="stdin")
         client.until_idle(client.send("comm_msg", {"comm_id": f"t{n}", "data": {"last": True}}))
         assert client.finish(cell).result == "('v', 2)"
+
+
+@pytest.mark.cellblock_only
+def test_an_answer_that_nobody_waits_for_holds_up_no_message(client):
+    assert client.run(WAITS).ok
+    open_comm(client, "late", target="waited")
+    asks = "try: input('?')\nexcept TimeoutError: pass\nprint('on', flush=True)\nawait asyncio.wait_for(future, 60)"
+    cell = client.start(CROSSED % "SIGALRM" + asks, allow_stdin=True)
+    client.wait("stdin")
+    client.send("input_reply", {"value": "v"}, channel="stdin")
+    client.says(cell, "on")
+    client.until_idle(client.send("comm_msg", {"comm_id": "late", "data": {"last": True}}))
+    assert client.finish(cell).result == "1"
 
 
 def test_widgets(client):

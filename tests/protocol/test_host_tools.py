@@ -296,6 +296,12 @@ def test_an_input_between_calls(host):
     assert host.client.finish(cell).result == "(1, '{\"results\": []}', 2)"
 
 
+def test_a_result_that_crosses_an_interrupt_is_none_to_the_next_call(host):
+    code = kernels.CROSSED % "SIGINT" + "try: add(1)\nexcept KeyboardInterrupt: pass\nadd(2), add(3)"
+    done = host.run(code, 3)
+    assert done.result == "(2, 3)", done
+
+
 def test_a_stranger_answers(host, shared):
     other = shared.client(host.client.kernel)
     other.ready()

@@ -3,6 +3,7 @@
 import ast
 
 import pytest
+from kernels import CROSSED
 
 pytestmark = pytest.mark.once
 
@@ -87,6 +88,16 @@ def test_a_question_that_a_signals_handler_ends(client, gate, error):
     answer(client, "x")
     done = client.finish(cell)
     assert done.result == "'x'" and "late" in done.text()
+
+
+@pytest.mark.cellblock_only
+@pytest.mark.parametrize("signal, error", [("SIGINT", "KeyboardInterrupt"), ("SIGALRM", "TimeoutError")])
+def test_an_answer_that_crosses_a_signal_is_none_to_the_next_question(client, signal, error):
+    code = CROSSED % signal + f"try: input('a')\nexcept {error}: pass\ninput('b'), input('c')"
+    cell = client.start(code, allow_stdin=True)
+    for prompt in "abc":
+        assert answer(client, prompt.upper()).content["prompt"] == prompt
+    assert client.finish(cell).result == "('B', 'C')"
 
 
 def test_a_stale_answer_is_not_taken(client):

@@ -84,6 +84,51 @@ static void test_stdin_not_allowed(void **state)
 	expect_wire_error(r, id, "stdin");
 }
 
+static void ask(struct rig *r, uint64_t request, const char *metadata)
+{
+	static const char content[] = "{\"prompt\":\"\",\"password\":false}";
+	struct cb_wire_header h = { .type = CB_WIRE_INPUT_REQUEST,
+				    .request = request,
+				    .content_len = sizeof(content) - 1,
+				    .metadata_len = (uint32_t)strlen(metadata) };
+	char body[256];
+
+	snprintf(body, sizeof(body), "%s%s", content, metadata);
+	rig_frame_raw(r, &h, body, h.content_len + h.metadata_len);
+}
+
+/* The answer brings back by what number the guest knows its question. */
+static void test_number_of_a_question(void **state)
+{
+	static const char *const good[][2] = {
+		{ "{\"question\":7}", "{\"question\":7}" },
+		{ "{\"question\":-9223372036854775808}", "{\"question\":-9223372036854775808}" },
+		{ "", "{\"question\":0}" },
+	};
+	static const char *const bad[] = { "{\"question\":\"7\"}", "{\"question\":1.5}",
+					   "{\"question\":9223372036854775808}" };
+	struct rig *r = *state = rig_up();
+	uint64_t g;
+	const char *id = rig_begin(r, "a", &g);
+
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		ask(r, g, good[i][0]);
+		rig_expect(r, RIG_STDIN, "input_request", id);
+		(void)rig_send(r, RIG_STDIN, "input_reply", "{\"value\":\"me\"}", NULL);
+		struct rig_request q = rig_guest_recv(r);
+
+		assert_int_equal(q.h.type, CB_WIRE_INPUT_REPLY);
+		assert_string_equal(q.metadata, good[i][1]);
+		rig_request_free(&q);
+	}
+	rig_end(r, id, g);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		id = rig_begin(r, "a", &g);
+		ask(r, g, bad[i]);
+		expect_wire_error(r, id, "question");
+	}
+}
+
 /* COMPLETE, INSPECT and IS_COMPLETE share a phase, but not their answers. */
 static void test_answer_of_another_kind(void **state)
 {
@@ -410,6 +455,7 @@ int main(void)
 		T(test_violations),
 		T(test_sizes),
 		T(test_stdin_not_allowed),
+		T(test_number_of_a_question),
 		T(test_answer_of_another_kind),
 		T(test_wrong_version),
 		T(test_closed_wire),
