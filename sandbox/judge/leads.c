@@ -169,15 +169,17 @@ static bool see_at_top(void *arg, const char *name)
 	return ++look->seen >= FEW;
 }
 
-static void look_at_top(struct cb_leads *l, const struct cb_judge *judge)
+static int look_at_top(struct cb_leads *l, const struct cb_judge *judge)
 {
 	struct look look = { .leads = l, .judge = judge };
+	int r = cb_judge_scan(judge->root, see_at_top, &look);
 
-	if (cb_judge_scan(judge->root, see_at_top, &look) == 0)
-		return;
+	if (r == 0 || (r < 0 && r != -EACCES)) /* who may not read it may ask for each name */
+		return r;
 	for (size_t i = 0; i < judge->patterns->count; i++)
 		if (is_followed(judge->patterns->items[i]))
 			follow(l, judge->root, judge->patterns->items[i]);
+	return 0;
 }
 
 static bool see_hook(void *arg, const char *name)
@@ -190,15 +192,26 @@ static bool see_hook(void *arg, const char *name)
 	return look->leads->too_many;
 }
 
-static void look_in_git(struct cb_leads *l, const struct cb_judge *judge)
+/* None, or none that this user's git could find either. */
+static bool has_no_hooks(int error)
+{
+	return error == ENOENT || error == ENOTDIR || error == ELOOP || error == EACCES;
+}
+
+/* One that may not be read may hold anything. */
+static int look_in_git(struct cb_leads *l, const struct cb_judge *judge)
 {
 	CB_AUTO_FD folder = openat(judge->root, ".git/hooks", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	struct look look = { .leads = l, .judge = judge };
+	int r;
 
+	if (folder < 0 && !has_no_hooks(errno))
+		return -errno;
 	for (size_t i = 0; i < CB_COUNT(git_names); i++)
 		follow(l, judge->root, git_names[i]);
-	if (cb_judge_scan(folder, see_hook, &look) < 0)
-		l->too_many = true;
+	r = cb_judge_scan(folder, see_hook, &look);
+	l->too_many |= r == -EACCES;
+	return r < 0 && r != -EACCES ? r : 0;
 }
 
 static bool is_same(const struct cb_lead_stamp *a, const struct cb_lead_stamp *b)
@@ -219,22 +232,24 @@ static bool is_as_before(const struct cb_leads *l, int root, const char *name, s
 	return is_same(&before, stamp) && !is_recent(stamp->changed, l->at);
 }
 
-/* Stamps and time are taken before the look. */
-static void refresh(struct cb_leads *l, const struct cb_judge *judge, const char *const *folders,
-		    void (*look)(struct cb_leads *l, const struct cb_judge *judge))
+/* Stamps and time are taken before the look. One that failed, for want of descriptors, says nothing and is not kept. */
+static int refresh(struct cb_leads *l, const struct cb_judge *judge, const char *const *folders,
+		   int (*look)(struct cb_leads *l, const struct cb_judge *judge))
 {
 	struct timespec at = now();
 	bool same = l->looked;
+	int r;
 
 	for (size_t i = 0; folders[i] != NULL; i++)
 		same = is_as_before(l, judge->root, folders[i], &l->stamps[i]) && same;
 	if (same && l->paths.count == 0) /* links that were found may lead over others, in folders without a stamp */
-		return;
+		return 0;
 	l->at = at;
-	l->looked = true;
 	l->too_many = false;
 	cb_strv_release(&l->paths);
-	look(l, judge);
+	r = look(l, judge);
+	l->looked = r == 0;
+	return r;
 }
 
 static int ask_each(const struct cb_leads *l, cb_lead_fn is_met, void *arg)
@@ -255,12 +270,13 @@ int cb_leads_judge(const struct cb_judge *judge, bool about_git, cb_lead_fn is_m
 		return 0;
 	git = top + 1;
 	pthread_mutex_lock(&top->lock);
-	refresh(top, judge, (const char *const[]){ ".", NULL }, look_at_top);
-	r = ask_each(top, is_met, arg);
-	if (r == 0 && about_git) {
-		refresh(git, judge, (const char *const[]){ ".git", ".git/hooks", NULL }, look_in_git);
+	r = refresh(top, judge, (const char *const[]){ ".", NULL }, look_at_top);
+	if (r == 0)
+		r = ask_each(top, is_met, arg);
+	if (r == 0 && about_git)
+		r = refresh(git, judge, (const char *const[]){ ".git", ".git/hooks", NULL }, look_in_git);
+	if (r == 0 && about_git)
 		r = ask_each(git, is_met, arg);
-	}
 	pthread_mutex_unlock(&top->lock);
 	return r;
 }

@@ -85,20 +85,28 @@ static bool has_git(const char *path)
 	return false;
 }
 
-static bool is_refused(const struct cb_judge *judge, const char *path, enum cb_act act, mode_t type)
+/* 0, or -EROFS; -EPERM where it can't be looked at. What is not there, and no name at all, is not refused. */
+static int ask(const struct cb_judge *judge, const char *path, enum cb_act act, mode_t type)
 {
 	struct cb_judged judged = { .parent = -1 };
 	int r = cb_judge(judge, path, act, type, -1, &judged);
 
 	cb_fd_close(&judged.parent);
-	return r == -EROFS;
+	if (r == -ENOENT || r == -ENOTDIR || r == -ELOOP || r == -ENAMETOOLONG)
+		return 0;
+	return r < 0 && r != -EROFS ? -EPERM : r;
 }
 
-static bool is_protected(const struct cb_judge *judge, const char *path)
+static int judge_end(const struct cb_judge *judge, const char *path)
 {
-	return *path != '\0' &&
-	       (has_git(path) || is_refused(judge, path, CB_ACT_MAKE, S_IFREG) ||
-		is_refused(judge, path, CB_ACT_CHANGE, S_IFREG));
+	int r;
+
+	if (*path == '\0')
+		return 0;
+	if (has_git(path))
+		return -EROFS;
+	r = ask(judge, path, CB_ACT_MAKE, S_IFREG);
+	return r == 0 ? ask(judge, path, CB_ACT_CHANGE, S_IFREG) : r;
 }
 
 /* `at` begins with a link, `fd`, that ends at `end`: puts in where it leads. */
@@ -119,9 +127,9 @@ static int put_in(const struct cb_judge *judge, char at[PATH_MAX], size_t end, i
 }
 
 /* An environment, a repository: a link to it would lead what was linked beyond, before it was there, into it. */
-static bool is_kept_in_place(const struct cb_judge *judge, const char *path)
+static int judge_kept_in_place(const struct cb_judge *judge, const char *path)
 {
-	return *path != '\0' && is_refused(judge, path, CB_ACT_REMOVE, S_IFDIR);
+	return *path != '\0' ? ask(judge, path, CB_ACT_REMOVE, S_IFDIR) : 0;
 }
 
 /* Goes along `at` to the first link: 1 if there is one, and it has been put in. What is not there leads nowhere, what
@@ -153,7 +161,7 @@ static int follow(const struct cb_judge *judge, char at[PATH_MAX])
 	}
 	if (fd < 0)
 		return -EPERM;
-	return S_ISDIR(st.st_mode) && is_kept_in_place(judge, at) ? -EROFS : 0;
+	return S_ISDIR(st.st_mode) ? judge_kept_in_place(judge, at) : 0;
 }
 
 int cb_judge_target(const struct cb_judge *judge, const char *path, const char *target)
@@ -161,8 +169,11 @@ int cb_judge_target(const struct cb_judge *judge, const char *path, const char *
 	char at[PATH_MAX];
 	int r = lead(judge, path, target, at) ? 1 : -EPERM;
 
-	for (unsigned links = 0; r > 0 && links <= CB_FOLLOW_MAX; links++)
-		r = is_protected(judge, at) ? -EROFS : follow(judge, at);
+	for (unsigned links = 0; r > 0 && links <= CB_FOLLOW_MAX; links++) {
+		r = judge_end(judge, at);
+		if (r == 0)
+			r = follow(judge, at);
+	}
 	return r < 0 ? r : 0;
 }
 

@@ -2,6 +2,7 @@
 #include "../../../../sandbox/judge/parts.h"
 #include "../../folder.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -237,6 +239,40 @@ static void test_the_first_answer_counts(void **state)
 	assert_int_equal(asked, 1);
 }
 
+/* Where descriptors are short a look that failed is no answer, and none that is kept. */
+static void test_want_of_descriptors(void **state)
+{
+	struct place *p = *state;
+	const struct timespec past_grain = { .tv_nsec = 100000000 };
+	struct rlimit files, few;
+	int first, failed = 0, r;
+
+	folder(p, ".git");
+	folder(p, ".git/hooks");
+	put(p, ".git/hooks/pre-commit", "../../scripts/pc");
+	put(p, "\xef\xbb\xbf.envrc", "e");
+	(void)nanosleep(&past_grain, NULL);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+	first = fcntl(p->judge.root, F_DUPFD_CLOEXEC, 0);
+	close(first);
+	for (int more = 0; more < 4; more++) {
+		char text[PATH_MAX] = "";
+
+		p->leads[0].looked = p->leads[1].looked = false;
+		few = (struct rlimit){ (rlim_t)(first + more), files.rlim_max };
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+		r = cb_leads_judge(&p->judge, true, add, text);
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+		failed += r == -EMFILE;
+		if (r != -EMFILE) {
+			assert_int_equal(r, 0);
+			assert_string_equal(text, "e scripts/pc ");
+		}
+		leads(p, true, "e scripts/pc ");
+	}
+	assert_int_equal(failed, 2); /* a folder; then it, and what reads it */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -247,6 +283,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_git, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_too_many, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_the_first_answer_counts, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_want_of_descriptors, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

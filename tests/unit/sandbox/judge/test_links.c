@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -159,6 +160,32 @@ static void test_folders_that_are_kept_in_place(void **state)
 	lead(p, 0, "l", "checkout");
 }
 
+/* Where descriptors are short, nothing is let in that is not looked at. */
+static void test_want_of_descriptors(void **state)
+{
+	const struct place *p = *state;
+	int first = fcntl(p->judge.root, F_DUPFD_CLOEXEC, 0), r;
+	struct rlimit files, few;
+
+	close(first);
+	folder(p, "a");
+	folder(p, "a/venv");
+	folder(p, "a/venv/bin");
+	folder(p, "a/venv/pyvenv.cfg");
+	put(p, "a/venv", "x");
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+	for (int more = 0; more < 10; more++) {
+		for (const char *const *to = (const char *const[]){ "a/venv", "a/venv/bin", "x", NULL }; *to; to++) {
+			few = (struct rlimit){ (rlim_t)(first + more), files.rlim_max };
+			assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+			r = cb_judge_target(&p->judge, "l", *to);
+			assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+			if (r != -EROFS && (r != -EPERM || more > 5))
+				fail_msg("%s with %d descriptors: %d", *to, more, r);
+		}
+	}
+}
+
 static int moved(const struct place *p, const char *from, const char *to)
 {
 	CB_AUTO_FD fd = openat(p->judge.root, from, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -226,6 +253,7 @@ int main(void)
 		IN_A_FOLDER(test_what_is_protected),
 		IN_A_FOLDER(test_links_on_the_way),
 		IN_A_FOLDER(test_folders_that_are_kept_in_place),
+		IN_A_FOLDER(test_want_of_descriptors),
 		IN_A_FOLDER(test_moved_folders),
 		IN_A_FOLDER(test_moved_folder_that_is_not_read_to_its_end),
 		cmocka_unit_test(test_the_workspaces_path),
