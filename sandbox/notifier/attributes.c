@@ -35,11 +35,11 @@ static int open_entry(const struct cb_entry *e, struct cb_judged *ret_judged, in
 	return S_ISREG(st.st_mode) ? cb_entry_judge_file(e, &st, 0) : 0;
 }
 
-bool cb_entry_find_there(struct cb_request *q, bool follow, struct cb_entry *ret)
+bool cb_entry_find_there(struct cb_request *q, unsigned flags, struct cb_entry *ret)
 {
-	bool found = q->call->path == CB_NO_ARG ? cb_entry_of_fd(q, cb_arg_int(q, q->call->at), ret)
-						: cb_entry_find(q, q->call->at, q->call->path,
-								CB_FIND_SELF | (follow ? CB_FIND_FOLLOW : 0), ret);
+	bool found = q->call->path == CB_NO_ARG
+			     ? cb_entry_of_fd(q, cb_arg_int(q, q->call->at), flags, ret)
+			     : cb_entry_find(q, q->call->at, q->call->path, CB_FIND_SELF | flags, ret);
 
 	q->go_on = !found || !ret->there || (ret->folder_meant && !S_ISDIR(ret->st.st_mode));
 	return !q->go_on;
@@ -55,7 +55,7 @@ void cb_serve_access(struct cb_request *q)
 	char link[32];
 	int r;
 
-	if (!cb_entry_find_there(q, (flags & AT_SYMLINK_NOFOLLOW) == 0, &e))
+	if (!cb_entry_find_there(q, (flags & AT_SYMLINK_NOFOLLOW) == 0 ? CB_FIND_FOLLOW : 0, &e))
 		return;
 	r = open_entry(&e, &j, &fd, link);
 	if (r == 0 && faccessat(cb_notify_self.proc, link, cb_arg_int(q, q->call->a) & 7, 0) < 0)
@@ -93,7 +93,7 @@ void cb_serve_chmod(struct cb_request *q)
 	char link[32];
 	int r;
 
-	if (!cb_entry_find_there(q, true, &e))
+	if (!cb_entry_find_there(q, CB_FIND_FOLLOW | CB_FIND_WRITABLE, &e))
 		return;
 	cb_change_lock(); /* nobody moves it into a git folder meanwhile */
 	r = open_entry(&e, &j, &fd, link);
@@ -107,7 +107,7 @@ void cb_serve_chmod(struct cb_request *q)
 	cb_request_done(q, r);
 }
 
-static void change_owner(struct cb_request *q, bool follow)
+static void change_owner(struct cb_request *q, unsigned how)
 {
 	CB_AUTO_ENTRY e = CB_ENTRY_NONE;
 	CB_AUTO_JUDGED j = CB_JUDGED_NONE;
@@ -115,7 +115,7 @@ static void change_owner(struct cb_request *q, bool follow)
 	char link[32];
 	int r;
 
-	if (!cb_entry_find_there(q, follow, &e))
+	if (!cb_entry_find_there(q, how, &e))
 		return;
 	r = open_entry(&e, &j, &fd, link);
 	if (r == 0)
@@ -134,19 +134,19 @@ void cb_serve_chown(struct cb_request *q)
 	if ((flags & ~AT_SYMLINK_NOFOLLOW) != 0)
 		q->go_on = true;
 	else
-		change_owner(q, flags == 0);
+		change_owner(q, flags == 0 ? CB_FIND_FOLLOW : 0);
 }
 
 void cb_serve_lchown(struct cb_request *q)
 {
-	change_owner(q, false);
+	change_owner(q, 0);
 }
 
 void cb_serve_utimens(struct cb_request *q)
 {
 	uint64_t at = q->n->data.args[q->call->a], path = q->n->data.args[q->call->path];
 	int flags = cb_arg_int(q, q->call->b);
-	bool follow = (flags & AT_SYMLINK_NOFOLLOW) == 0;
+	unsigned how = (flags & AT_SYMLINK_NOFOLLOW) == 0 ? CB_FIND_FOLLOW : 0;
 	CB_AUTO_ENTRY e = CB_ENTRY_NONE;
 	CB_AUTO_JUDGED j = CB_JUDGED_NONE;
 	CB_AUTO_FD fd = -1;
@@ -154,8 +154,8 @@ void cb_serve_utimens(struct cb_request *q)
 	char link[32];
 	int r;
 
-	if (path == 0 ? !cb_entry_of_fd(q, cb_arg_int(q, q->call->at), &e)
-		      : (flags & ~AT_SYMLINK_NOFOLLOW) != 0 || !cb_entry_find_there(q, follow, &e)) {
+	if (path == 0 ? !cb_entry_of_fd(q, cb_arg_int(q, q->call->at), 0, &e)
+		      : (flags & ~AT_SYMLINK_NOFOLLOW) != 0 || !cb_entry_find_there(q, how, &e)) {
 		q->go_on = true;
 		return;
 	}

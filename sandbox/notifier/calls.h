@@ -150,6 +150,8 @@ bool cb_caller_interrupted(struct cb_request *q);
 #define CB_FIND_FOLLOW 1u /* a link at the end */
 #define CB_FIND_SELF 2u	  /* also the workspace itself, whose path is "", and folders named by dots */
 #define CB_FIND_ENTRY 4u  /* a link at the end is what is meant, though a slash follows it */
+/* Also the file of a descriptor that was got for writing: by one the kernel would do the call, and nobody judge it. */
+#define CB_FIND_WRITABLE 8u
 /* Finds an entry of the workspace. False: it is none, or the path leads nowhere; then the call goes on. */
 bool cb_entry_find(struct cb_request *q, int at_arg, int path_arg, unsigned flags, struct cb_entry *ret);
 /* The same for a string that is known already, with the folder's descriptor (-1: the caller's working folder; AT_FDCWD
@@ -158,7 +160,7 @@ bool cb_entry_find_string(struct cb_request *q, int at, const char *path, unsign
 /* What the judge has opened by its name is what the jail sees there. */
 bool cb_entry_is_meant(const struct cb_entry *e, const struct cb_judged *j);
 /* Of a descriptor of the caller that is not O_PATH. */
-bool cb_entry_of_fd(struct cb_request *q, int fd, struct cb_entry *ret);
+bool cb_entry_of_fd(struct cb_request *q, int fd, unsigned flags, struct cb_entry *ret);
 
 /* ---- links.c: what this jail itself has given names to; every function locks for itself ---- */
 
@@ -231,7 +233,7 @@ int cb_keep_made(const struct cb_entry *e, const struct cb_judged *j, int flags)
 /* ---- attributes.c ---- */
 
 /* The entry that a call is about. False: it is not there, or lies elsewhere, and the call goes on. */
-bool cb_entry_find_there(struct cb_request *q, bool follow, struct cb_entry *ret);
+bool cb_entry_find_there(struct cb_request *q, unsigned flags, struct cb_entry *ret);
 
 /* ---- files.c, attributes.c, sockets.c ---- */
 void cb_serve_open(struct cb_request *q);

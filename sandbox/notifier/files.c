@@ -305,7 +305,7 @@ void cb_serve_truncate(struct cb_request *q)
 		q->error = EINVAL;
 		return;
 	}
-	if (!cb_entry_find_there(q, true, &e))
+	if (!cb_entry_find_there(q, CB_FIND_FOLLOW, &e))
 		return;
 	if (!S_ISREG(e.st.st_mode)) {
 		q->error = S_ISDIR(e.st.st_mode) ? EISDIR : EINVAL;

@@ -356,7 +356,7 @@ static int number_of(const char *path)
 	return -1;
 }
 
-static bool find_fd(struct cb_request *q, int fd, bool by_path, struct cb_entry *ret);
+static bool find_fd(struct cb_request *q, int fd, bool by_path, unsigned flags, struct cb_entry *ret);
 
 bool cb_entry_find_string(struct cb_request *q, int at, const char *path, unsigned flags, struct cb_entry *ret)
 {
@@ -366,7 +366,7 @@ bool cb_entry_find_string(struct cb_request *q, int at, const char *path, unsign
 	bool found;
 
 	if ((flags & CB_FIND_FOLLOW) != 0 && number_of(path) >= 0)
-		return find_fd(q, number_of(path), true, ret);
+		return find_fd(q, number_of(path), true, flags, ret);
 	if (n == 0 || n >= sizeof(work) || (path[0] != '/' && open_base(q, at, &base) < 0))
 		return false;
 	memcpy(work, path, n + 1);
@@ -389,28 +389,34 @@ bool cb_entry_find(struct cb_request *q, int at_arg, int path_arg, unsigned flag
 }
 
 /* By the name that it has now: one that has none any more is no entry of the workspace. */
-static bool find_fd(struct cb_request *q, int fd, bool by_path, struct cb_entry *ret)
+static bool find_fd(struct cb_request *q, int fd, bool by_path, unsigned flags, struct cb_entry *ret)
 {
 	CB_AUTO_FD own = -1;
 	char path[PATH_MAX];
 	struct statfs fs;
 	struct stat st;
+	bool writable;
 
 	*ret = CB_ENTRY_NONE;
 	if (cb_caller_fd(q, fd, &own) < 0 || (!by_path && (fcntl(own, F_GETFL) & O_PATH) != 0))
 		return false;
-	if (fstatfs(own, &fs) < 0 || (fs.f_flags & ST_RDONLY) == 0 ||
-	    fstat(own, &st) < 0 || !name_of(own, path) || !cb_entry_find_string(q, AT_FDCWD, path, CB_FIND_SELF, ret))
+	if (fstatfs(own, &fs) < 0 || fstat(own, &st) < 0)
 		return false;
-	if (ret->there && cb_is_same_file(&ret->st, &st))
-		return true;
-	cb_entry_release(ret);
+	writable = (fs.f_flags & ST_RDONLY) == 0;
+	if (writable && ((flags & CB_FIND_WRITABLE) == 0 || !S_ISREG(st.st_mode) || st.st_nlink == 0))
+		return false;
+	if (name_of(own, path) && cb_entry_find_string(q, AT_FDCWD, path, CB_FIND_SELF, ret)) {
+		if (ret->there && cb_is_same_file(&ret->st, &st))
+			return true;
+		cb_entry_release(ret);
+	}
+	q->instead = writable ? 0 : q->instead; /* then no mount is in the kernel's way */
 	return false;
 }
 
-bool cb_entry_of_fd(struct cb_request *q, int fd, struct cb_entry *ret)
+bool cb_entry_of_fd(struct cb_request *q, int fd, unsigned flags, struct cb_entry *ret)
 {
-	return find_fd(q, fd, false, ret);
+	return find_fd(q, fd, false, flags, ret);
 }
 
 /* What has gone meanwhile was none: nobody removes a mount's place. */

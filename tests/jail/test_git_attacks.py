@@ -395,6 +395,10 @@ def test_a_work_tree_whose_name_ends_so(work):
 
 
 LOCKED = "open(lock, 'xb').write(open('.git/index', 'rb').read()); os.chmod(lock, 0o666); os.rename(lock, '.git/index')"
+BY_DESCRIPTOR = {
+    "its descriptor": "os.fchmod(f, 0o666)",
+    "its descriptor's name": "os.chmod(f'/proc/self/fd/{f}', 0o666)",
+}
 OPENED = {
     "made": "os.mkdir('d'); os.mkdir('d/.git', 0o777)",
     "a bare one": "os.mkdir('x.git', 0o777)",
@@ -402,6 +406,15 @@ OPENED = {
     "a folder in it": "os.mkdir('.git/refs/heads/d', 0o777)",
     "a file in it": "os.close(os.open('.git/MERGE_MSG', os.O_CREAT | os.O_WRONLY, 0o666))",
     "a file that is moved in": "os.close(os.open('x', os.O_CREAT, 0o666)); os.rename('x', '.git/MERGE_MSG')",
+    **{
+        f"a file that was opened, by {way}": f"f = os.open('.git/MERGE_MSG', os.O_CREAT | os.O_WRONLY, 0o600); {chmod}"
+        for way, chmod in BY_DESCRIPTOR.items()
+    },
+    **{
+        f"a file that was opened and is moved in, by {way}": "f = os.open('x', os.O_CREAT | os.O_RDWR, 0o600);"
+        f"os.rename('x', '.git/MERGE_MSG'); {chmod}"
+        for way, chmod in BY_DESCRIPTOR.items()
+    },
     "a node in it": "os.mknod('.git/MERGE_MSG', 0o100666)",
     "a lock": LOCKED.replace("os.chmod(lock, 0o666)", "pass").replace("lock", "'.git/index.lock'"),
     "a lock whose mode is set": LOCKED.replace("lock", "'.git/index.lock'"),

@@ -250,6 +250,11 @@ os.utime(f, ns=(5, 6)); os.close(f); os.utime("w/h", (1000, 2000)); os.chmod("w/
 assert (os.stat("w/h").st_mtime, os.stat("w/h").st_atime) == (2000, 1000)
 g = os.open("w/h", os.O_RDONLY); os.fchmod(g, 0o644); os.utime(g, (7, 8)); os.close(g)   # open to read, and changed
 assert os.stat("w/h").st_mtime == 8 and stat.S_IMODE(os.stat("w/h").st_mode) == 0o644
+f = os.open("w/moving", os.O_CREAT | os.O_WRONLY, 0o600); os.rename("w/moving", "w/moved"); os.fchmod(f, 0o640)
+assert stat.S_IMODE(os.stat("w/moved").st_mode) == 0o640; os.link("w/moved", "w/kept")
+for name, mode in ("w/moved", 0o604), ("w/kept", 0o664):   # its name has gone, then all of its names have
+    os.unlink(name); os.fchmod(f, mode); assert stat.S_IMODE(os.fstat(f).st_mode) == mode
+os.close(f)
 os.symlink("h", "w/s"); os.utime("w/s", (3, 4), follow_symlinks=False); assert os.lstat("w/s").st_mtime == 4
 d = os.open("w/a", os.O_RDONLY); os.utime(d, (9, 10)); os.fchmod(d, 0o700); os.fsync(d)
 os.mkdir("deep", dir_fd=d); os.close(os.open("deep/x", os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=d))
