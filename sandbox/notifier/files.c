@@ -628,6 +628,13 @@ static int judge_after(const struct cb_entry *from, const struct cb_entry *to, c
 	return r == 0 ? 0 : take_back(old, new, S_ISDIR(st->st_mode), r);
 }
 
+/* As no name is linked into a git folder or out of it: by the one outside, others could be let in to it. */
+static bool parts_names(const struct cb_judged *old, const struct cb_judged *new, const struct stat *st)
+{
+	return S_ISREG(st->st_mode) && st->st_nlink > 1 &&
+	       (old->git_ino != new->git_ino || old->git_dev != new->git_dev);
+}
+
 static int move(const struct cb_entry *from, const struct cb_entry *to)
 {
 	CB_AUTO_JUDGED old = CB_JUDGED_NONE;
@@ -651,7 +658,7 @@ static int move(const struct cb_entry *from, const struct cb_entry *to)
 		r = cb_git_move(&old, &new, &st);
 	if (r != 0)
 		return r < 0 ? r : 0;
-	if (!old.in_git && cb_git_mode_of(&new, st.st_mode) != st.st_mode)
+	if ((!old.in_git && cb_git_mode_of(&new, st.st_mode) != st.st_mode) || parts_names(&old, &new, &st))
 		return -EROFS;
 	replaces = fstatat(new.parent, new.name, &gone, AT_SYMLINK_NOFOLLOW) == 0;
 	r = replaces ? cb_made_look(new.parent, new.name, &gone) : 0;

@@ -415,6 +415,10 @@ OPENED = {
         f"os.rename('x', '.git/MERGE_MSG'); {chmod}"
         for way, chmod in BY_DESCRIPTOR.items()
     },
+    "a file of two names that is moved in": "os.close(os.open('x', os.O_CREAT, 0o600)); os.link('x', 'y');"
+    "os.rename('x', '.git/MERGE_MSG'); os.chmod('y', 0o666)",
+    "a file of two names that is moved out": "os.close(os.open('.git/MERGE_MSG', os.O_CREAT, 0o600));"
+    "os.link('.git/MERGE_MSG', '.git/FETCH_HEAD'); os.rename('.git/MERGE_MSG', 'y'); os.chmod('y', 0o666)",
     "a node in it": "os.mknod('.git/MERGE_MSG', 0o100666)",
     "a lock": LOCKED.replace("os.chmod(lock, 0o666)", "pass").replace("lock", "'.git/index.lock'"),
     "a lock whose mode is set": LOCKED.replace("lock", "'.git/index.lock'"),
