@@ -107,12 +107,20 @@ bool cb_is_git_pattern(const char *pattern)
 	return pattern[0] == '.' && strncasecmp(pattern, ".git", 4) == 0 && (pattern[4] == '\0' || pattern[4] == '/');
 }
 
+bool cb_judge_about_git(const struct cb_judge *judge)
+{
+	for (size_t i = 0; i < judge->patterns->count; i++)
+		if (cb_is_git_pattern(judge->patterns->items[i]))
+			return true;
+	return false;
+}
+
 static void read_patterns(struct entry *e)
 {
 	const struct cb_strv *v = e->judge->patterns;
 
+	e->about_git = cb_judge_about_git(e->judge);
 	for (size_t i = 0; i < v->count; i++) {
-		e->about_git = e->about_git || cb_is_git_pattern(v->items[i]);
 		for (size_t m = 0; m < CB_COUNT(markers); m++)
 			if (v->items[i][0] == markers[m][0] && strcmp(v->items[i], markers[m]) == 0)
 				e->marked[m] = true;
@@ -175,6 +183,24 @@ static int judge_patterns(struct entry *e)
 		at++;
 		folded = strchr(folded, '/') + 1;
 	}
+}
+
+int cb_judge_begun_above(const struct cb_judge *judge)
+{
+	struct cb_judge alone = *judge;
+	struct cb_judged judged;
+	struct entry e = {
+		.judge = &alone, .act = CB_ACT_MAKE, .type = S_IFLNK, .path = judge->above, .ret = &judged
+	};
+	int r;
+
+	if (judge->above == NULL || *judge->above == '\0')
+		return 0;
+	alone.above = NULL;
+	r = fold_path(e.path, e.folded);
+	if (r == 0)
+		r = name_entry(&e);
+	return r == 0 ? judge_patterns(&e) : r;
 }
 
 /* A path, and what is below it; its parents can't be moved, nor taken by something else. */

@@ -121,7 +121,8 @@ int cb_judge_index(void *data, size_t *n);
 int cb_judge_git_file(enum cb_git_part part, int folder, int fd, char **ret_data, size_t *ret_n);
 
 /* Whether the entry `path` may be a symbolic link to `target`: -EPERM where that leads out of the workspace, or may
- * come to; -EROFS where it leads to what is protected in it. See links.c. */
+ * come to; -EROFS where it leads to what is protected in it. So, too, where it leads to a folder with such below it,
+ * and -EPERM where that can't be looked through. See links.c and tree.c. */
 int cb_judge_target(const struct cb_judge *judge, const char *path, const char *target);
 /* The same for the link that is `name` in `folder`, or `folder` itself where `name` is "". */
 int cb_judge_link_text(const struct cb_judge *judge, const char *path, int folder, const char *name);

@@ -3,8 +3,9 @@
  * Trust domain: as judge.c; targets were chosen by hostile code. A program outside that fills a folder, or saves a
  * file, can be led along a link that takes its place. So a link of a jail's leads neither out of the workspace nor to
  * what is protected in it. That is a matter of the text alone: dots first, and no more of them than folders above the
- * link, then names. So nothing that is exchanged later on the way makes it lead elsewhere. Links of others on the way
- * are looked at as they are now.
+ * link, then names. So nothing that is exchanged later on the way makes it lead elsewhere, but for a link there: what
+ * was linked beyond that before it was made, leads on below its end. So that is looked through, see tree.c. Links of
+ * others on the way are looked at as they are now.
  */
 #include "judge.h"
 
@@ -71,7 +72,7 @@ static bool lead(const struct cb_judge *judge, const char *path, const char *tar
 	return append(ret, target, false);
 }
 
-static bool has_git(const char *path)
+bool cb_link_says_git(const char *path)
 {
 	char folded[NAME_MAX + 1];
 
@@ -97,17 +98,36 @@ static int ask(const struct cb_judge *judge, const char *path, enum cb_act act, 
 	return r < 0 && r != -EROFS ? -EPERM : r;
 }
 
+static int see_lead(void *arg, const char *path)
+{
+	(void)arg;
+	(void)path;
+	return -EROFS;
+}
+
+/* Below the workspace itself lies all that is protected by its path. */
+static int judge_whole(const struct cb_judge *judge)
+{
+	int r = judge->paths != NULL && judge->paths->count > 0 ? -EROFS : cb_judge_begun_above(judge);
+
+	return r == 0 ? cb_leads_judge(judge, cb_judge_about_git(judge), see_lead, NULL) : r;
+}
+
+/* As a link, too: were it one, it could not begin a longer name. */
 static int judge_end(const struct cb_judge *judge, const char *path)
 {
 	int r;
 
 	if (*path == '\0')
-		return 0;
-	if (has_git(path))
+		return judge_whole(judge);
+	if (cb_link_says_git(path))
 		return -EROFS;
-	r = ask(judge, path, CB_ACT_MAKE, S_IFREG);
+	r = ask(judge, path, CB_ACT_MAKE, S_IFLNK);
 	return r == 0 ? ask(judge, path, CB_ACT_CHANGE, S_IFREG) : r;
 }
+
+/* What a path ends at. */
+enum { OTHER, FOLDER, LINK };
 
 /* `at` begins with a link, `fd`, that ends at `end`: puts in where it leads. */
 static int put_in(const struct cb_judge *judge, char at[PATH_MAX], size_t end, int fd)
@@ -123,21 +143,15 @@ static int put_in(const struct cb_judge *judge, char at[PATH_MAX], size_t end, i
 	if (!lead(judge, at, target, next) || !append(next, rest, true))
 		return -EPERM;
 	memcpy(at, next, strlen(next) + 1);
-	return 1;
+	return LINK;
 }
 
-/* An environment, a repository: a link to it would lead what was linked beyond, before it was there, into it. */
-static int judge_kept_in_place(const struct cb_judge *judge, const char *path)
-{
-	return *path != '\0' ? ask(judge, path, CB_ACT_REMOVE, S_IFDIR) : 0;
-}
-
-/* Goes along `at` to the first link: 1 if there is one, and it has been put in. What is not there leads nowhere, what
- * can't be looked at may lead anywhere. */
+/* Goes along `at` to the first link: LINK if there is one, and it has been put in. What is not there leads nowhere,
+ * what can't be looked at may lead anywhere. */
 static int follow(const struct cb_judge *judge, char at[PATH_MAX])
 {
 	CB_AUTO_FD fd = fcntl(judge->root, F_DUPFD_CLOEXEC, 0);
-	struct stat st = { 0 };
+	struct stat st = { .st_mode = S_IFDIR };
 	size_t n;
 
 	for (size_t i = 0; fd >= 0 && at[i] != '\0'; i += n + (at[i + n] == '/')) {
@@ -146,12 +160,12 @@ static int follow(const struct cb_judge *judge, char at[PATH_MAX])
 
 		n = strcspn(at + i, "/");
 		if (n >= sizeof(name))
-			return 0;
+			return OTHER;
 		memcpy(name, at + i, n);
 		name[n] = '\0';
 		next = openat(fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 		if (next < 0)
-			return errno == ENOENT || errno == ENOTDIR ? 0 : -EPERM;
+			return errno == ENOENT || errno == ENOTDIR ? OTHER : -EPERM;
 		cb_fd_close(&fd);
 		fd = next;
 		if (fstat(fd, &st) < 0)
@@ -161,23 +175,30 @@ static int follow(const struct cb_judge *judge, char at[PATH_MAX])
 	}
 	if (fd < 0)
 		return -EPERM;
-	return S_ISDIR(st.st_mode) ? judge_kept_in_place(judge, at) : 0;
+	return S_ISDIR(st.st_mode) ? FOLDER : OTHER;
+}
+
+static int find_end(const struct cb_judge *judge, const char *path, const char *target, char ret_at[PATH_MAX])
+{
+	int r = lead(judge, path, target, ret_at) ? LINK : -EPERM;
+
+	for (unsigned links = 0; r == LINK && links <= CB_FOLLOW_MAX; links++) {
+		r = judge_end(judge, ret_at);
+		if (r == 0)
+			r = follow(judge, ret_at);
+	}
+	return r == FOLDER ? 1 : r < 0 ? r : 0;
 }
 
 int cb_judge_target(const struct cb_judge *judge, const char *path, const char *target)
 {
 	char at[PATH_MAX];
-	int r = lead(judge, path, target, at) ? 1 : -EPERM;
+	int r = find_end(judge, path, target, at);
 
-	for (unsigned links = 0; r > 0 && links <= CB_FOLLOW_MAX; links++) {
-		r = judge_end(judge, at);
-		if (r == 0)
-			r = follow(judge, at);
-	}
-	return r < 0 ? r : 0;
+	return r > 0 ? cb_judge_led(judge, at) : r;
 }
 
-int cb_judge_link_text(const struct cb_judge *judge, const char *path, int folder, const char *name)
+int cb_link_end_of(const struct cb_judge *judge, const char *path, int folder, const char *name, char ret_at[PATH_MAX])
 {
 	char target[PATH_MAX];
 	ssize_t n = readlinkat(folder, name, target, sizeof(target) - 1);
@@ -185,7 +206,15 @@ int cb_judge_link_text(const struct cb_judge *judge, const char *path, int folde
 	if (n < 0)
 		return -errno;
 	target[n] = '\0';
-	return cb_judge_target(judge, path, target);
+	return find_end(judge, path, target, ret_at);
+}
+
+int cb_judge_link_text(const struct cb_judge *judge, const char *path, int folder, const char *name)
+{
+	char at[PATH_MAX];
+	int r = cb_link_end_of(judge, path, folder, name, at);
+
+	return r > 0 ? cb_judge_led(judge, at) : r;
 }
 
 const char *cb_judge_workspace(const struct cb_jail_spec *spec)

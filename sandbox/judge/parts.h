@@ -22,8 +22,11 @@ bool cb_name_among(const char *at, size_t n, const char *const *list, size_t cou
 
 /* ---- judge.c ---- */
 
-/* ".git", or what begins so. */
+/* ".git", or what begins so; and whether one is among the judge's. */
 bool cb_is_git_pattern(const char *pattern);
+bool cb_judge_about_git(const struct cb_judge *judge);
+/* Whether the names above the workspace begin a longer pattern: -EROFS. */
+int cb_judge_begun_above(const struct cb_judge *judge);
 /* What an environment is known by; and what it is made of, folded. */
 bool cb_is_marker(const char *name);
 bool cb_is_prefix_part(const char *folded);
@@ -65,6 +68,18 @@ bool cb_ref_is_packed(const char *data, size_t n);
 
 /* Whether an index in the git folder is one that can be judged. */
 int cb_index_format(int folder);
+
+/* ---- links.c ---- */
+
+/* As cb_judge_link_text, but for what lies below the link's end: 1 where that is a folder, whose path it gives. */
+int cb_link_end_of(const struct cb_judge *judge, const char *path, int folder, const char *name, char ret_at[PATH_MAX]);
+/* A path that leads through a folder called .git, or to it: no link may. */
+bool cb_link_says_git(const char *path);
+
+/* ---- tree.c ---- */
+
+/* What lies below a folder that a link is to lead to: -EROFS, -EPERM as of cb_judge_target. */
+int cb_judge_led(const struct cb_judge *judge, const char *at);
 
 /* ---- leads.c ---- */
 

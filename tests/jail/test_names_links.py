@@ -103,22 +103,20 @@ print(json.dumps(said))
 ALLOWED = [
     ("l", "f"),
     ("l", "nothing"),
-    ("l", "."),
     ("l", "./f"),
     ("l", "inside"),
     ("l", "a/b//c/./"),
     ("a/l", "../f"),
-    ("a/l", ".."),
     ("a/b/l", "../../f"),
     ("a/b/l", ".././../nothing/x"),
     ("a/b/c/l", "../../../inside"),
     ("l", "WORK/f"),
-    ("a/b/l", "WORK"),
     ("a/b/l", "WORK/a/nothing"),
     ("l", "WORK/chain"),
     ("l", "absolute/x"),
     ("l", "l"),
 ]
+WHOLE = [("l", "."), ("a/l", ".."), ("a/b/l", "WORK")]  # if none of the host's links leads out
 REFUSED = [
     ("l", ".."),
     ("l", "../f"),
@@ -161,10 +159,105 @@ def host_links(lab):
 @halves("root without cgroups")
 def test_where_links_may_lead(lab):
     host_links(lab)
-    said = json.loads(lab.good(TRIES, json.dumps(ALLOWED + REFUSED)))
+    said = json.loads(lab.good(TRIES, json.dumps(ALLOWED + WHOLE + REFUSED)))
     wrong = {name: said[name] for name in (f"{p} -> {t}" for p, t in ALLOWED) if said[name] != 0}
-    wrong |= {name: said[name] for name in (f"{p} -> {t}" for p, t in REFUSED) if said[name] != errno.EPERM}
+    wrong |= {name: said[name] for name in (f"{p} -> {t}" for p, t in WHOLE + REFUSED) if said[name] != errno.EPERM}
     assert not wrong
+
+
+@halves("root without cgroups")
+def test_links_to_the_whole_workspace(lab):
+    said = json.loads(lab.good(TRIES, json.dumps(WHOLE)))
+    assert set(said.values()) == {0}
+
+
+# What the host has, then links of a cell's, the first of which leads to the victim once the others are there.
+TWO_STEPS = {
+    "an environment": ("os.makedirs('.venv/bin'); open('.venv/pyvenv.cfg', 'w')", [("l", "g/.venv/bin/p"), ("g", ".")]),
+    "by its whole path": (
+        "os.makedirs('.venv/bin'); open('.venv/pyvenv.cfg', 'w')",
+        [("l", "g/.venv/bin/p"), ("g", "WORK")],
+    ),
+    "from a folder": (
+        "os.makedirs('.venv/bin'); open('.venv/pyvenv.cfg', 'w')",
+        [("a/l", "g/.venv/bin/p"), ("a/g", "..")],
+    ),
+    "in the place of a folder": (
+        "os.makedirs('.venv/bin'); open('.venv/pyvenv.cfg', 'w'); os.makedirs('g/.venv/bin')",
+        [("l", "g/.venv/bin/p"), ("g", ".")],
+    ),
+    "deeper": (
+        "os.makedirs('sub/deep/venv/bin'); open('sub/deep/venv/pyvenv.cfg', 'w')",
+        [("l", "g/venv/bin/p"), ("g", "sub/deep")],
+    ),
+    "by the host's link": (
+        "os.makedirs('sub/venv/bin'); open('sub/venv/pyvenv.cfg', 'w'); os.mkdir('d'); os.symlink('../sub', 'd/h')",
+        [("l", "g/h/venv/bin/p"), ("g", "d")],
+    ),
+    "out": ("os.symlink('../outside', 'data')", [("l", "g/data/p"), ("g", ".")]),
+    "out of a folder": (
+        "os.makedirs('d/e'); os.symlink('../../../outside', 'd/e/data')",
+        [("l", "g/e/data/p"), ("g", "d")],
+    ),
+    "out by two links": (
+        "os.mkdir('d'); os.symlink('../e', 'd/h'); os.mkdir('e'); os.symlink('../../outside', 'e/data')",
+        [("l", "g/h/data/p"), ("g", "d")],
+    ),
+    "a repository": (
+        "os.makedirs('srv/r/hooks'); [os.mkdir('srv/r/' + n) for n in ('refs', 'objects', 'HEAD')]",
+        [("l", "g/r/hooks/p"), ("g", "srv")],
+    ),
+    "a repository by its name": ("os.makedirs('srv/r.git/hooks')", [("l", "g/r.git/hooks/p"), ("g", "srv")]),
+    "a longer name": ("os.mkdir('mise')", [("l", "g/config.toml"), ("g", "mise")]),
+    "where a link leads": ("os.mkdir('c'); os.symlink('c/p', '.envrc')", [("l", "g/c/p"), ("g", ".")]),
+    "where a hook leads": (
+        "os.makedirs('.git/hooks'); os.mkdir('c'); os.symlink('../../c/p', '.git/hooks/pre-commit')",
+        [("l", "g/c/p"), ("g", ".")],
+    ),
+}
+STEPS = """
+import json, os, sys
+os.makedirs("a", exist_ok=True)
+for path, target in json.loads(sys.argv[1]):
+    if os.path.isdir(path):
+        os.rename(path, "aside")
+    os.symlink(target.replace("WORK", os.getcwd()), path)
+"""
+
+
+@halves("root without cgroups")
+@pytest.mark.parametrize("way", TWO_STEPS)
+def test_two_links_that_lead_farther_than_each(lab, way):
+    host, links = TWO_STEPS[way]
+    (lab.folder / "outside").mkdir()
+    lab.give()
+    lab.host(PYTHON, "-c", "import os; " + host)
+    done = lab.python(STEPS, json.dumps(links))
+    (last, _), (first, _) = links[-1], links[0]
+    assert done.returncode != 0 and not (lab.work / last).is_symlink(), done
+    assert "OSError" in done.stderr or "PermissionError" in done.stderr, done
+    assert "cellblock: workspace." in done.stderr and f'{last} ("' in done.stderr, done
+    assert (lab.work / first).is_symlink(), done
+
+
+ORDINARY = """
+import os
+os.makedirs("runs/5/sub"); os.makedirs("node_modules/x/bin"); os.makedirs("node_modules/.bin"); os.makedirs("pkg/lib")
+for name in ("runs/5/log", "node_modules/x/cli.js", "node_modules/x/bin/tool", "pkg/lib/a"): open(name, "w").close()
+os.symlink("runs/5", "latest"); os.symlink("5", "runs/newest"); os.symlink("../log", "runs/5/sub/log")
+os.symlink("../x/cli.js", "node_modules/.bin/x"); os.symlink("../x/bin/tool", "node_modules/.bin/tool")
+os.symlink("../pkg", "node_modules/pkg"); os.symlink("lib", "pkg/lib64"); os.symlink("node_modules", "modules")
+os.symlink("checkout", "here"); os.symlink("../runs", "checkout/runs"); os.symlink("runs/none", "soon")
+os.symlink(os.getcwd() + "/runs", "whole"); os.rename("runs", "moved"); os.rename("node_modules", "pkg/modules")
+"""
+
+
+@halves("root without cgroups")
+def test_links_that_programs_make(lab):
+    lab.host("git", "init", "-q", "checkout")
+    lab.put("checkout/f")
+    lab.give()
+    lab.good(ORDINARY)
 
 
 MOVES = """

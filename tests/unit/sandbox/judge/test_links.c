@@ -19,8 +19,8 @@
 
 #include <cmocka.h>
 
-static char *pattern_items[] = { ".git", ".envrc", "pyvenv.cfg", NULL };
-static const struct cb_strv patterns = { pattern_items, 3 };
+static char *pattern_items[] = { ".git", ".envrc", "pyvenv.cfg", "mise/config.toml", NULL };
+static const struct cb_strv patterns = { pattern_items, 4 };
 
 struct place {
 	char path[64];
@@ -160,6 +160,104 @@ static void test_folders_that_are_kept_in_place(void **state)
 	lead(p, 0, "l", "checkout");
 }
 
+/* What lies below a folder: what was linked beyond the link before it was there would lead into that. */
+static void test_what_lies_below_a_folder(void **state)
+{
+	struct place *p = *state;
+
+	folder(p, "a");
+	folder(p, "a/b");
+	folder(p, "a/b/venv");
+	lead(p, 0, "l", "a");
+	lead(p, 0, "l", ".");
+	folder(p, "a/b/venv/PYVENV.cfg");
+	lead(p, -EROFS, "l", "a");
+	lead(p, -EROFS, "l", ".");
+	lead(p, -EROFS, "a/b/l", "..");
+	folder(p, "c");
+	lead(p, 0, "l", "c");
+	put(p, "../a", "c/a");
+	lead(p, -EROFS, "l", "c");
+	assert_int_equal(unlinkat(p->judge.root, "c/a", 0), 0);
+	put(p, "../../x", "c/out");
+	lead(p, -EPERM, "l", "c");
+	assert_int_equal(unlinkat(p->judge.root, "c/out", 0), 0);
+	put(p, ".", "c/c");
+	put(p, "../c", "c/d");
+	lead(p, 0, "l", "c");
+	entries_left = 0;
+	lead(p, -EPERM, "l", "c");
+	entries_left = -1;
+}
+
+static void test_repositories_below_a_folder(void **state)
+{
+	struct place *p = *state;
+	static char *others[] = { ".envrc", NULL };
+	static const struct cb_strv no_git = { others, 1 };
+
+	folder(p, "s");
+	folder(p, "s/.git"); /* which no link's text says */
+	folder(p, "s/.git/pyvenv.cfg");
+	folder(p, "s/r");
+	folder(p, "s/r/HEAD");
+	folder(p, "s/r/refs");
+	lead(p, 0, "l", "s");
+	folder(p, "s/r/objects");
+	lead(p, -EROFS, "l", "s");
+	p->judge.patterns = &no_git;
+	lead(p, 0, "l", "s");
+	p->judge.patterns = &patterns;
+	assert_int_equal(unlinkat(p->judge.root, "s/r/HEAD", AT_REMOVEDIR), 0);
+	folder(p, "s/x.git");
+	lead(p, -EROFS, "l", "s");
+	folder(p, "s/x.git/.git"); /* empty: no checkout */
+	lead(p, -EROFS, "l", "s");
+}
+
+static void test_longer_names_and_own_paths(void **state)
+{
+	struct place *p = *state;
+	static char *own[] = { "d/own", NULL };
+	static const struct cb_strv paths = { own, 1 };
+
+	folder(p, "d");
+	lead(p, 0, "l", "d");
+	lead(p, -EROFS, "l", "mise");
+	lead(p, -EROFS, "l", "d/MISE");
+	lead(p, 0, "l", "mise/x");
+	lead(p, 0, "l", ".");
+	p->judge.above = "x/mise";
+	lead(p, -EROFS, "l", ".");
+	lead(p, 0, "l", "d");
+	p->judge.above = "mise/x";
+	lead(p, 0, "l", ".");
+	p->judge.paths = &paths;
+	lead(p, -EROFS, "l", ".");
+	lead(p, -EROFS, "l", "d");
+}
+
+/* Folders that lead to each other are looked through once each, and without a stack that grows with them. */
+static void test_many_folders_that_links_lead_to(void **state)
+{
+	const struct place *p = *state;
+	char name[32], target[32];
+
+	for (int i = 0; i < 1000; i++) {
+		snprintf(name, sizeof(name), "d%d", i);
+		folder(p, name);
+		snprintf(name, sizeof(name), "d%d/next", i);
+		snprintf(target, sizeof(target), "../d%d", (i + 1) % 1000);
+		put(p, target, name);
+		snprintf(name, sizeof(name), "d%d/far", i);
+		snprintf(target, sizeof(target), "../d%d", i * 7 % 1000);
+		put(p, target, name);
+	}
+	lead(p, 0, "l", "d0");
+	folder(p, "d999/pyvenv.cfg");
+	lead(p, -EROFS, "l", "d0");
+}
+
 /* Where descriptors are short, nothing is let in that is not looked at. */
 static void test_want_of_descriptors(void **state)
 {
@@ -216,6 +314,19 @@ static void test_moved_folders(void **state)
 	assert_int_equal(moved(p, "a", "d"), -EROFS);
 }
 
+static void test_moved_folders_whose_links_lead_on(void **state)
+{
+	const struct place *p = *state;
+
+	folder(p, "a");
+	folder(p, "b");
+	folder(p, "b/venv");
+	put(p, "../b", "a/l");
+	assert_int_equal(moved(p, "a", "d"), 0);
+	folder(p, "b/venv/pyvenv.cfg");
+	assert_int_equal(moved(p, "a", "d"), -EROFS);
+}
+
 static void test_moved_folder_that_is_not_read_to_its_end(void **state)
 {
 	const struct place *p = *state;
@@ -253,8 +364,13 @@ int main(void)
 		IN_A_FOLDER(test_what_is_protected),
 		IN_A_FOLDER(test_links_on_the_way),
 		IN_A_FOLDER(test_folders_that_are_kept_in_place),
+		IN_A_FOLDER(test_what_lies_below_a_folder),
+		IN_A_FOLDER(test_repositories_below_a_folder),
+		IN_A_FOLDER(test_longer_names_and_own_paths),
+		IN_A_FOLDER(test_many_folders_that_links_lead_to),
 		IN_A_FOLDER(test_want_of_descriptors),
 		IN_A_FOLDER(test_moved_folders),
+		IN_A_FOLDER(test_moved_folders_whose_links_lead_on),
 		IN_A_FOLDER(test_moved_folder_that_is_not_read_to_its_end),
 		cmocka_unit_test(test_the_workspaces_path),
 	};
