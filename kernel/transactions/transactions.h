@@ -134,7 +134,7 @@ struct cb_twins {
 	struct cb_undo_log_undone untold_undid;
 	struct cb_buf calls;  /* likewise completed calls of host tools of cells that are undone or lost; or empty */
 	char calls_text[320]; /* the same, "; what host tools did …" */
-	char outcome[1664];   /* "all variables are as they were before cell [3]; …" */
+	char outcome[1792];   /* "all variables are as they were before cell [3]; …" */
 };
 
 /* Copies of the state that run beside the main line. */
