@@ -188,6 +188,8 @@ void cb_made_removed(const struct stat *st);
 /* -CB_TOO_NEW if it was made less than two seconds ago and not by this jail, else 0; so for folders, and where the file
  * system does not know. `st` is what fstat says of it. */
 int cb_made_look(int at, const char *name, const struct stat *st);
+/* The same of all that lies below a folder; -EXDEV where it can't be looked through. */
+int cb_made_look_below(int folder);
 
 /* ---- held.c: calls that are to be done later ---- */
 

@@ -86,11 +86,12 @@ int cb_entry_judge_file(const struct cb_entry *e, const struct stat *st, mode_t 
 }
 
 /* What others put into a folder between the look at it and its move. */
-static int judge_moved_folder(const struct cb_entry *to, mode_t type)
+static int judge_moved_folder(const struct cb_entry *to, int content, mode_t type)
 {
 	CB_AUTO_JUDGED j = CB_JUDGED_NONE;
+	int r = judge(to, CB_ACT_REMOVE, type, -1, &j);
 
-	return judge(to, CB_ACT_REMOVE, type, -1, &j);
+	return r == 0 ? cb_made_look_below(content) : r;
 }
 
 /* Whether what was made has the name that was judged: another jail, or a program outside, may have moved the folder
@@ -624,7 +625,7 @@ static int judge_after(const struct cb_entry *from, const struct cb_entry *to, c
 	if (r == 0 && depth_of(to) < depth_of(from)) /* another jail may have made a link in it meanwhile */
 		r = judge_content(to, content, st->st_mode);
 	if (r == 0 && S_ISDIR(st->st_mode))
-		r = judge_moved_folder(to, st->st_mode);
+		r = judge_moved_folder(to, content, st->st_mode);
 	return r == 0 ? 0 : take_back(old, new, S_ISDIR(st->st_mode), r);
 }
 
@@ -654,6 +655,8 @@ static int move(const struct cb_entry *from, const struct cb_entry *to)
 		r = judge_content(to, content, st.st_mode);
 	if (r == 0)
 		r = judge(to, CB_ACT_MAKE, st.st_mode, S_ISDIR(st.st_mode) ? content : -1, &new);
+	if (r == 0 && S_ISDIR(st.st_mode))
+		r = cb_made_look_below(content);
 	if (r == 0)
 		r = cb_git_move(&old, &new, &st);
 	if (r != 0)

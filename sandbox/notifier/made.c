@@ -3,7 +3,8 @@
  * Trust domain: the notifier. Programs outside save a file by writing one of another name, which nobody protects, and
  * renaming it. A cell that has opened, linked, moved or replaced that one meanwhile would have its way with what is
  * protected. So what was made in the last moment, and not by this jail, is left alone; afterwards it is judged by the
- * name that it has then. The kernel tells when a file was made, and nobody can set that.
+ * name that it has then. The kernel tells when a file was made, and nobody can set that. Nor is a
+ * folder moved while such a file is somewhere below it: another would come to its place, with a file of that name.
  *
  * Kept is what this jail has made in the last moment, by device, inode and that time; what it has removed is not, for
  * its number may come again. Bounded: past it the oldest are taken for others', as after a notifier's new start.
@@ -12,7 +13,9 @@
 #include "calls.h"
 
 #include <cellblock/clock.h>
+#include <cellblock/folder.h>
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <search.h>
@@ -23,6 +26,9 @@
 #define MOMENT_MS 2000
 #define SLACK_MS 1000 /* between two clocks, of which one may be set */
 #define OWN_MAX 131072u
+/* as in the judge's walk, which comes before */
+#define ENTRIES_MAX 100000u
+#define DEPTH_MAX 1000u
 
 struct own {
 	dev_t dev;
@@ -160,4 +166,46 @@ int cb_made_look(int at, const char *name, const struct stat *st)
 	is_own = o != NULL && o->made_ns == made;
 	pthread_mutex_unlock(&own.lock);
 	return is_own ? 0 : -CB_TOO_NEW;
+}
+
+static int look_below(int fd, unsigned depth, unsigned *seen);
+
+/* `news`: the folder says that something has changed in it. What is gone meanwhile was no save's. */
+static int look_at(int parent, const struct dirent *e, bool news, unsigned depth, unsigned *seen)
+{
+	bool folder = e->d_type == DT_DIR;
+	struct stat st;
+	int fd;
+
+	if ((*seen)++ >= ENTRIES_MAX)
+		return -EXDEV;
+	if (!folder && !news && e->d_type != DT_UNKNOWN)
+		return 0;
+	if (!folder && fstatat(parent, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : -EXDEV;
+	if (!folder && !S_ISDIR(st.st_mode))
+		return cb_made_look(parent, e->d_name, &st);
+	fd = openat(parent, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return fd < 0 && errno == ENOENT ? 0 : look_below(fd, depth + 1, seen);
+}
+
+/* Takes the descriptor. By the time of change, not of writing, which can be set. */
+static int look_below(int fd, unsigned depth, unsigned *seen)
+{
+	CB_AUTO_FOLDER dir = cb_folder_take(fd);
+	struct stat st;
+	int r = dir == NULL || depth >= DEPTH_MAX || fstat(fd, &st) < 0 ? -EXDEV : 0;
+	bool news = r == 0 && is_recent(in_ns(st.st_ctim.tv_sec, st.st_ctim.tv_nsec));
+	const struct dirent *e;
+
+	while (r == 0 && (e = cb_folder_next(dir)) != NULL)
+		r = look_at(fd, e, news, depth, seen);
+	return r == 0 && errno != 0 ? -EXDEV : r;
+}
+
+int cb_made_look_below(int folder)
+{
+	unsigned seen = 0;
+
+	return look_below(openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), 0, &seen);
 }

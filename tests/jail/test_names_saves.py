@@ -104,6 +104,8 @@ REPLACES = {
     "create": "os.write(os.open('d/temporary', os.O_WRONLY | os.O_CREAT), b'CELL was here')",
     "link": "os.link('d/temporary', 'cell-alias'); open('cell-alias', 'a').write('CELL was here')",
     "read and truncate": "os.open('d/temporary', os.O_RDONLY | os.O_TRUNC)",
+    "another folder": "os.rename('d', 'cell-d'); os.mkdir('d'); there = os.path.exists('cell-d/temporary'); "
+    "os.rename('cell-mine', 'd/temporary') if there else os.rename('cell-d', 'd')",
 }
 
 
@@ -168,6 +170,27 @@ def test_what_others_have_just_made_is_waited_for(lab):
     assert float(out) > 1.9 and (lab.work / "file").read_text() == "CELL"
 
 
+MOVES = """
+import os, time
+while not os.path.exists("p/q/file"):
+    pass
+os.utime("p/q", (0, 0))  # what it says of itself by that is the cell's word
+os.rename("p", "moved")
+print(time.time() - os.stat("moved/q/file").st_ctime)
+"""
+
+
+@halves("root without cgroups")
+def test_a_folder_above_what_others_have_just_made_waits(lab):
+    lab.put("p/q/old")
+    lab.give()
+    cell = lab.start(PYTHON, "-c", MOVES)
+    lab.host(PYTHON, "-c", "open('p/q/file', 'w').write('HOST')")
+    out, err = cell.communicate(timeout=120)
+    assert cell.returncode == 0, (out, err)
+    assert float(out) > 1.9 and (lab.work / "moved/q/file").read_text() == "HOST"
+
+
 OWN = """
 import os, socket
 for i in range(200):
@@ -193,6 +216,16 @@ for i in range(200):
     os.unlink(name)
     socket.socket(socket.AF_UNIX).bind(name)
     os.unlink(name)
+    os.makedirs(f"{name}/a/b")
+    with open(f"{name}/a/b/file", "w") as f:
+        f.write("x")
+    os.link(f"{name}/a/b/file", f"{name}/a/link")
+    os.symlink("b/file", f"{name}/a/symlink")
+    os.mkfifo(f"{name}/a/fifo")
+    socket.socket(socket.AF_UNIX).bind(f"{name}/a/socket")
+    os.rename(f"{name}/a/b/file", f"{name}/a/b/renamed")
+    os.rename(f"{name}/a/b", f"{name}/a/c")
+    os.rename(name, name + ".folder")
 print("done")
 """
 

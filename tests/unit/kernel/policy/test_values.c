@@ -194,6 +194,7 @@ static void test_relative_paths(void **state)
 			assert_int_equal(set(&p, keys[k], item, &err), n == 255 ? 0 : CB_E_SYNTAX);
 		}
 	}
+	cb_policy_release(&p);
 }
 
 static void test_lists(void **state)

@@ -48,6 +48,12 @@ int cb_made_look(int at, const char *name, const struct stat *st)
 	return 0;
 }
 
+int cb_made_look_below(int at)
+{
+	(void)at;
+	return 0;
+}
+
 /* ---- */
 
 static void make_socket(const char *name)
