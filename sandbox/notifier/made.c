@@ -3,8 +3,8 @@
  * Trust domain: the notifier. Programs outside save a file by writing one of another name, which nobody protects, and
  * renaming it. A cell that has opened, linked, moved or replaced that one meanwhile would have its way with what is
  * protected. So what was made in the last moment, and not by this jail, is left alone; afterwards it is judged by the
- * name that it has then. The kernel tells when a file was made, and nobody can set that. Nor is a
- * folder moved while such a file is somewhere below it: another would come to its place, with a file of that name.
+ * name that it has then. The kernel tells when a file was made, and nobody can set that. Nor is a folder moved while
+ * such a file is somewhere below it: another would come to its place, with a file of that name.
  *
  * Kept is what this jail has made in the last moment, by device, inode and that time; what it has removed is not, for
  * its number may come again. Bounded: past it the oldest are taken for others', as after a notifier's new start.
