@@ -78,12 +78,14 @@ void rig_congest(struct rig *r, bool behind)
 void __real_cb_loop_arm(struct cb_loop *l, int timer, int64_t deadline_ns);
 void __wrap_cb_loop_arm(struct cb_loop *l, int timer, int64_t deadline_ns);
 
-static const struct rig *at_work;
+static struct rig *at_work;
 
 void __wrap_cb_loop_arm(struct cb_loop *l, int timer, int64_t deadline_ns)
 {
 	if (at_work != NULL && l == &at_work->k.loop && timer == at_work->k.transactions.twins.deadline_timer)
 		deadline_ns = 0;
+	if (at_work != NULL && l == &at_work->k.loop && timer == at_work->k.transactions.memory.timer)
+		at_work->watched = true;
 	__real_cb_loop_arm(l, timer, deadline_ns);
 }
 

@@ -40,6 +40,7 @@ struct rig {
 	int slot[RIG_NSOURCES];
 	int timer;
 	bool stopped_here, ended; /* ended: the kernel stopped its loop by itself */
+	bool watched;		  /* the kernel has begun to look at the memory, perhaps some time ago */
 	uint32_t jail, level;
 	unsigned generation; /* the kernel's, at the last SPAWN */
 };
