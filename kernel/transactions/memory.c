@@ -187,7 +187,7 @@ static void on_timer(void *context)
 		enough = 0;
 	if (!cb_usage_memory(&tx->guest->usage, enough, &m->used, &anonymous))
 		return; /* no control group */
-	if (m->used > enough)
+	if (m->used > enough && !cb_twins_end_soon(tx)) /* what the last one had may be enough */
 		(void)give_up(tx, m->used, anonymous, cb_now_ms());
 	arm(tx);
 }

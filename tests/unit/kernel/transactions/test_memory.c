@@ -242,6 +242,19 @@ static void test_old_looks(void **state)
 	rig_twin_close(&young);
 }
 
+static pid_t one_that_lives(void)
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+		pause();
+		_exit(0);
+	}
+	assert_true(pid > 0);
+	return pid;
+}
+
 /* On a busy machine one that is given up takes its time to end, and a look in that time still sees what it has. */
 static void test_one_that_has_not_ended(void **state)
 {
@@ -250,13 +263,8 @@ static void test_one_that_has_not_ended(void **state)
 	struct cb_twin *twin = cb_twins_find(&r->k.transactions.twins, t.number);
 	uint64_t request;
 	const char *id = rig_begin(r, "cell", &request);
-	pid_t pid = fork();
+	pid_t pid = one_that_lives();
 
-	if (pid == 0) {
-		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-		pause();
-		_exit(0);
-	}
 	assert_non_null(twin);
 	twin->pid = pid;
 	tell_until_dropped(r, 15 * GIB, 4 * GIB, &t);
@@ -271,6 +279,47 @@ static void test_one_that_has_not_ended(void **state)
 	rig_die(r, -1);
 	rig_expect_error(r, RIG_IOPUB, "error", id, "CellMemoryError", "all variables are lost");
 	rig_twin_close(&t);
+}
+
+static int file_that_says(const char *text)
+{
+	int fd = memfd_create("figures", MFD_CLOEXEC);
+
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	return fd;
+}
+
+static bool is_watched(struct rig *r)
+{
+	return r->watched;
+}
+
+/* So it is where we look ourselves, with a control group: what that one has may be enough. */
+static void test_our_own_looks_wait_for_its_end(void **state)
+{
+	struct rig *r = *state = up();
+	struct rig_twin t = rig_twin(r);
+	struct cb_usage_source *usage = &r->k.guest.usage;
+	pid_t pid = one_that_lives();
+	uint64_t request;
+
+	usage->cgroup[CB_USAGE_MEMORY] = file_that_says("16106127360\n");
+	usage->cgroup[CB_USAGE_STAT] = file_that_says("anon 4294967296\n");
+	r->k.transactions.twins.ending[0] = (struct cb_twin_ending){ .pid = pid, .since_ns = cb_now_ns() };
+	const char *id = rig_begin(r, "cell", &request);
+
+	for (int looks = 0; looks < 3; looks++) {
+		r->watched = false;
+		rig_until(r, is_watched);
+	}
+	rig_init_silent(r);
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	rig_init_expect(r, CB_INIT_DROP, (int)t.number);
+	expect_given_up(r, id, request, "memory is short", 1);
+	rig_twin_close(&t);
+	cb_fd_close(&usage->cgroup[CB_USAGE_MEMORY]);
+	cb_fd_close(&usage->cgroup[CB_USAGE_STAT]);
 }
 
 /* Over the limit also without it: it takes over. */
@@ -478,6 +527,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_the_present_one_is_given_up, rig_teardown),
 		cmocka_unit_test_teardown(test_old_looks, rig_teardown),
 		cmocka_unit_test_teardown(test_one_that_has_not_ended, rig_teardown),
+		cmocka_unit_test_teardown(test_our_own_looks_wait_for_its_end, rig_teardown),
 		cmocka_unit_test_teardown(test_over, rig_teardown),
 		cmocka_unit_test_teardown(test_over_without, rig_teardown),
 		cmocka_unit_test_teardown(test_room, rig_teardown),
