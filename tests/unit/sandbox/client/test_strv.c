@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -51,8 +53,11 @@ static void test_bound_of_names(void **state)
 	struct cb_strv v = { 0 };
 
 	(void)state;
-	while (v.count < CB_NAMES_MAX)
-		assert_int_equal(cb_strv_add_name(&v, "x"), 0);
+	v.items = calloc(CB_NAMES_MAX, sizeof(*v.items)); /* ASan's realloc copies all of them each time */
+	assert_non_null(v.items);
+	while (v.count < CB_NAMES_MAX - 1)
+		v.items[v.count++] = strdup("x");
+	assert_int_equal(cb_strv_add_name(&v, "x"), 0);
 	assert_int_equal(cb_strv_add_name(&v, "x"), CB_E_TOO_BIG);
 	assert_int_equal(v.count, CB_NAMES_MAX);
 	assert_null(v.items[CB_NAMES_MAX]);
