@@ -72,19 +72,24 @@ static int protect_caches(struct cb_strv *list, const struct cb_jail_spec_input 
 	return beside != NULL ? cb_strv_add(list, beside) : -ENOMEM;
 }
 
-/* Which of these folders holds `real`, as a reason why that is no workspace. *ret_why NULL: none. */
-static int in_use(const struct cb_jail_spec_input *in, const char *real, char **ret_why)
+static int add_all(struct cb_strv *list, const struct cb_strv *from)
 {
-	CB_AUTO_STRV used = { 0 };
+	int r = 0;
 
+	for (size_t i = 0; i < from->count && r == 0; i++)
+		r = cb_strv_add(list, from->items[i]);
+	return r;
+}
+
+/* Which of these folders holds `real`, as a reason why that is no workspace. *ret_why NULL: none. */
+static int in_use(const struct cb_strv *used, const char *real, char **ret_why)
+{
 	*ret_why = NULL;
-	if (protect_jupyter(&used) < 0 || protect_caches(&used, in) < 0)
-		return -ENOMEM;
-	for (size_t i = 0; i < used.count; i++) {
-		if (!cb_path_below(real, used.items[i]))
+	for (size_t i = 0; i < used->count; i++) {
+		if (!cb_path_below(real, used->items[i]))
 			continue;
 		*ret_why = cb_path_format("at or below %s, which Jupyter or Cellblock takes programs and settings from",
-					  used.items[i]);
+					  used->items[i]);
 		return *ret_why != NULL ? 0 : -ENOMEM;
 	}
 	return 0;
@@ -172,10 +177,10 @@ static char *current_folder(const struct cb_jail_spec *spec)
 	return cb_path_format("%s%s", spec->workspace_target, real + strlen(spec->workspace_source));
 }
 
-static int plan_workspace(const struct cb_jail_spec_input *in, struct cb_jail_spec *spec, struct cb_err *err)
+static int plan_workspace(const struct cb_policy *policy, const struct cb_strv *used, struct cb_jail_spec *spec,
+			  struct cb_err *err)
 {
-	const struct cb_policy *policy = in->policy;
-	CB_AUTO_PATH used = NULL;
+	CB_AUTO_PATH use = NULL;
 	CB_AUTO_PATH real = cb_path_real(policy->workspace_path);
 	const char *why = real != NULL ? cb_workspace_refusal(real) : NULL;
 	int r = 0;
@@ -189,10 +194,10 @@ static int plan_workspace(const struct cb_jail_spec_input *in, struct cb_jail_sp
 		return cb_err_set(err, real == NULL ? -errno : -ENOTDIR, "workspace",
 				  "Name an existing folder with --workspace.", "workspace.path %s: %s",
 				  policy->workspace_path, strerror(real == NULL ? errno : ENOTDIR));
-	if (why == NULL && policy->workspace_mode != CB_WS_RO && in_use(in, real, &used) < 0)
+	if (why == NULL && policy->workspace_mode != CB_WS_RO && in_use(used, real, &use) < 0)
 		return no_memory(err);
-	if (why != NULL || used != NULL)
-		return bad_workspace(policy, spec, real, why != NULL ? why : used, err);
+	if (why != NULL || use != NULL)
+		return bad_workspace(policy, spec, real, why != NULL ? why : use, err);
 	spec->workspace_mode = workspace_mode(policy->workspace_mode);
 	spec->workspace_source = strdup(real);
 	/* a jail without namespaces has no overlay either; what its writable workspace can't hold is told there */
@@ -473,26 +478,21 @@ static int hide_connection_file(const struct cb_jail_spec_input *in, struct cb_j
 
 static int protect_interpreter(struct cb_strv *list, const struct cb_interpreter *interpreter)
 {
-	int r = 0;
-
-	for (size_t i = 0; interpreter != NULL && i < interpreter->prefixes.count && r == 0; i++)
-		r = cb_strv_add(list, interpreter->prefixes.items[i]);
-	return r;
+	return interpreter != NULL ? add_all(list, &interpreter->prefixes) : 0;
 }
 
-static int plan_protected(const struct cb_jail_spec_input *in, struct cb_jail_spec *spec, struct cb_err *err)
+static int plan_protected(const struct cb_jail_spec_input *in, const struct cb_strv *used, struct cb_jail_spec *spec,
+			  struct cb_err *err)
 {
 	struct cb_strv *list = &spec->protect_paths;
 	int r = protect_ourselves(list);
 
 	if (r == 0)
 		r = protect_interpreter(list, in->interpreter);
-	for (size_t i = 0; i < in->policy->files.count && r == 0; i++)
-		r = cb_strv_add(list, in->policy->files.items[i]);
 	if (r == 0)
-		r = protect_jupyter(list);
+		r = add_all(list, &in->policy->files);
 	if (r == 0)
-		r = protect_caches(list, in);
+		r = add_all(list, used);
 	if (r == 0)
 		r = protect_file(list, in->guest_dir);
 	if (r == 0)
@@ -544,12 +544,12 @@ static int check_ways(const struct cb_policy *policy, const struct cb_jail_spec 
 
 /* What a writable mount holds is written unjudged: nothing that is protected may lie there, nor the workspace, which
  * has protected names; nor may it lie in what others run. */
-static int check_mounts(const struct cb_jail_spec_input *in, const struct cb_jail_spec *spec, struct cb_err *err)
+static int check_mounts(const struct cb_jail_spec_input *in, const struct cb_strv *used,
+			const struct cb_jail_spec *spec, struct cb_err *err)
 {
 	CB_AUTO_STRV run = { 0 };
 
-	if (protect_jupyter(&run) < 0 || protect_caches(&run, in) < 0 ||
-	    protect_interpreter(&run, in->interpreter) < 0)
+	if (add_all(&run, used) < 0 || protect_interpreter(&run, in->interpreter) < 0)
 		return no_memory(err);
 	if (check_ways(in->policy, spec, err) < 0)
 		return err->code;
@@ -734,8 +734,12 @@ static int plan_warm(const struct cb_jail_spec_input *in, struct cb_jail_spec *s
 int cb_jail_spec_make(const struct cb_jail_spec_input *in, struct cb_jail_spec *ret_spec, struct cb_err *err)
 {
 	struct cb_jail_spec spec = { .hostname = strdup("cellblock"), .notifier = cb_notify_probe() == 0 };
-	int r = spec.hostname != NULL ? plan_workspace(in, &spec, err) : no_memory(err);
+	CB_AUTO_STRV used = { 0 };
+	int r = spec.hostname == NULL || protect_jupyter(&used) < 0 || protect_caches(&used, in) < 0 ? no_memory(err)
+												    : 0;
 
+	if (r == 0)
+		r = plan_workspace(in->policy, &used, &spec, err);
 	if (r == 0 && (spec.cwd = current_folder(&spec)) == NULL)
 		r = no_memory(err);
 	if (r == 0 && (plan_limits(in->policy, &spec) < 0 ||
@@ -751,9 +755,9 @@ int cb_jail_spec_make(const struct cb_jail_spec_input *in, struct cb_jail_spec *
 	if (r == 0)
 		r = plan_mounts(in->policy, &spec, err);
 	if (r == 0)
-		r = plan_protected(in, &spec, err);
+		r = plan_protected(in, &used, &spec, err);
 	if (r == 0)
-		r = check_mounts(in, &spec, err);
+		r = check_mounts(in, &used, &spec, err);
 	if (r == 0)
 		r = check_audit(in->policy, &spec, err);
 	if (r == 0 && plan_warm(in, &spec) < 0)
