@@ -105,6 +105,9 @@ mode_t cb_git_mode(int folder, const char *name, mode_t mode);
  * made another part of it meanwhile (two jails in one folder). The caller then takes back what it did. */
 int cb_judge_made(const struct cb_judged *judged);
 
+/* What is looked through below a folder: no more is let through unseen. */
+#define CB_TREE_ENTRIES_MAX 100000u
+#define CB_TREE_DEPTH_MAX 1000u /* of which each takes some hundred bytes of the notifier's stacks */
 /* Whether a folder may become `to`, with all that is below it: -EROFS; -EPERM as of cb_judge_target, for a link in it;
  * -EXDEV where it can't be looked through. */
 int cb_judge_moved(const struct cb_judge *judge, int folder, const char *to);

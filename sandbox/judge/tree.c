@@ -23,14 +23,13 @@
 #include <string.h>
 #include <strings.h>
 
-#define ENTRIES_MAX 100000u
-#define DEPTH_MAX 1000u /* of which each takes some hundred bytes of the notifier's stacks */
 #define LED_MAX 4096u
 
 struct walk {
 	const struct cb_judge *judge;
 	unsigned seen;
 	bool moved;		  /* the folder is to be moved; else a link leads to it */
+	bool about_git;		  /* the patterns name git's folders */
 	struct cb_walk_path path; /* that the entries will have */
 	char end[PATH_MAX];	  /* of a link */
 	struct cb_strv led;	  /* folders that links lead to */
@@ -84,7 +83,7 @@ static int look_in(struct walk *w, int parent, const char *name, unsigned depth)
 
 	if (fd < 0 && errno == ENOENT && !w->moved)
 		return 0;
-	if (fd >= 0 && !w->moved && cb_judge_about_git(w->judge) && cb_git_is_named(name, fd))
+	if (fd >= 0 && !w->moved && w->about_git && cb_git_is_named(name, fd))
 		return -EROFS;
 	return look_below(w, cb_fd_take(&fd), depth);
 }
@@ -95,13 +94,13 @@ static int look_at(struct walk *w, int parent, const struct dirent *e, unsigned 
 	size_t before;
 	int r = 0;
 
-	if (w->seen++ >= ENTRIES_MAX || type == 0)
+	if (w->seen++ >= CB_TREE_ENTRIES_MAX || type == 0)
 		return -EXDEV;
 	if (is_marker(w->judge->patterns, e->d_name))
 		return -EROFS;
 	if (!w->moved && cb_link_says_git(e->d_name))
 		return 0;
-	if (!w->moved && strcmp(e->d_name, "HEAD") == 0 && cb_judge_about_git(w->judge) &&
+	if (!w->moved && w->about_git && strcmp(e->d_name, "HEAD") == 0 &&
 	    cb_git_is_folder((const int[2]){ parent, -1 }) != 0)
 		return -EROFS;
 	if (type != S_IFDIR && type != S_IFLNK)
@@ -119,7 +118,7 @@ static int look_at(struct walk *w, int parent, const struct dirent *e, unsigned 
 static int look_below(struct walk *w, int fd, unsigned depth)
 {
 	CB_AUTO_FOLDER dir = cb_folder_take(fd);
-	int r = dir == NULL || depth >= DEPTH_MAX ? -EXDEV : 0;
+	int r = dir == NULL || depth >= CB_TREE_DEPTH_MAX ? -EXDEV : 0;
 	const struct dirent *e;
 
 	while (r == 0 && (e = cb_folder_next(dir)) != NULL)
@@ -133,6 +132,7 @@ static int look_at_led(struct walk *w)
 	int r = 0;
 
 	w->moved = false;
+	w->about_git = cb_judge_about_git(w->judge);
 	for (size_t i = 0; i < w->led.count && r == 0; i++) {
 		const char *at = w->led.items[i];
 		int fd = -1, opened = cb_open_beneath(w->judge->root, *at != '\0' ? at : ".",

@@ -26,9 +26,6 @@
 #define MOMENT_MS 2000
 #define SLACK_MS 1000 /* between two clocks, of which one may be set */
 #define OWN_MAX 131072u
-/* as in the judge's walk, which comes before */
-#define ENTRIES_MAX 100000u
-#define DEPTH_MAX 1000u
 
 struct own {
 	dev_t dev;
@@ -177,7 +174,7 @@ static int look_at(int parent, const struct dirent *e, bool news, unsigned depth
 	struct stat st;
 	int fd;
 
-	if ((*seen)++ >= ENTRIES_MAX)
+	if ((*seen)++ >= CB_TREE_ENTRIES_MAX)
 		return -EXDEV;
 	if (!folder && !news && e->d_type != DT_UNKNOWN)
 		return 0;
@@ -194,7 +191,7 @@ static int look_below(int fd, unsigned depth, unsigned *seen)
 {
 	CB_AUTO_FOLDER dir = cb_folder_take(fd);
 	struct stat st;
-	int r = dir == NULL || depth >= DEPTH_MAX || fstat(fd, &st) < 0 ? -EXDEV : 0;
+	int r = dir == NULL || depth >= CB_TREE_DEPTH_MAX || fstat(fd, &st) < 0 ? -EXDEV : 0;
 	bool news = r == 0 && is_recent(in_ns(st.st_ctim.tv_sec, st.st_ctim.tv_nsec));
 	const struct dirent *e;
 
