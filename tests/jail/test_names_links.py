@@ -171,21 +171,13 @@ def test_links_to_the_whole_workspace(lab):
     assert set(said.values()) == {0}
 
 
+VENV = "os.makedirs('.venv/bin'); open('.venv/pyvenv.cfg', 'w')"
 # What the host has, then links of a cell's, the first of which leads to the victim once the others are there.
 TWO_STEPS = {
-    "an environment": ("os.makedirs('.venv/bin'); open('.venv/pyvenv.cfg', 'w')", [("l", "g/.venv/bin/p"), ("g", ".")]),
-    "by its whole path": (
-        "os.makedirs('.venv/bin'); open('.venv/pyvenv.cfg', 'w')",
-        [("l", "g/.venv/bin/p"), ("g", "WORK")],
-    ),
-    "from a folder": (
-        "os.makedirs('.venv/bin'); open('.venv/pyvenv.cfg', 'w')",
-        [("a/l", "g/.venv/bin/p"), ("a/g", "..")],
-    ),
-    "in the place of a folder": (
-        "os.makedirs('.venv/bin'); open('.venv/pyvenv.cfg', 'w'); os.makedirs('g/.venv/bin')",
-        [("l", "g/.venv/bin/p"), ("g", ".")],
-    ),
+    "an environment": (VENV, [("l", "g/.venv/bin/p"), ("g", ".")]),
+    "by its whole path": (VENV, [("l", "g/.venv/bin/p"), ("g", "WORK")]),
+    "from a folder": (VENV, [("a/l", "g/.venv/bin/p"), ("a/g", "..")]),
+    "in the place of a folder": (VENV + "; os.makedirs('g/.venv/bin')", [("l", "g/.venv/bin/p"), ("g", ".")]),
     "deeper": (
         "os.makedirs('sub/deep/venv/bin'); open('sub/deep/venv/pyvenv.cfg', 'w')",
         [("l", "g/venv/bin/p"), ("g", "sub/deep")],
