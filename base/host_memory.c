@@ -18,15 +18,21 @@
 #define PERIOD_MS 250 /* for so long it stays enough */
 #define DEPTH_MAX 32  /* groups above each other that are looked at */
 
-/* The files of a group, and of limits that hold though the folder that has them is not shown. */
+/* The files of a group, and lines of its memory.stat: of limits that hold though the folder that has them is not shown;
+ * of what is used for files, in it and in the groups below, as `used` counts. */
 struct hierarchy {
 	const char *controller; /* "" = version 2 */
 	const char *root, *limit, *used, *above;
+	const char *files[2];
 };
 static const struct hierarchy hierarchies[] = {
-	{ "", "/sys/fs/cgroup", "/memory.max", "/memory.current", NULL },
-	{ "memory", "/sys/fs/cgroup/memory", "/memory.limit_in_bytes", "/memory.usage_in_bytes",
-	  "\nhierarchical_memory_limit " },
+	{ "", "/sys/fs/cgroup", "/memory.max", "/memory.current", NULL, { "\nactive_file ", "\ninactive_file " } },
+	{ "memory",
+	  "/sys/fs/cgroup/memory",
+	  "/memory.limit_in_bytes",
+	  "/memory.usage_in_bytes",
+	  "\nhierarchical_memory_limit ",
+	  { "\ntotal_active_file ", "\ntotal_inactive_file " } },
 };
 
 /* The number behind a word at the start of a line: `fallback` if there is no such line. Behind "\n" alone that of the
@@ -142,8 +148,8 @@ static bool is_group_short(const struct walk *w, uint64_t host)
 	used = number_from(w->folder, w->h->used, "\n", 0);
 	if (used <= limit - limit / SHARE)
 		return false;
-	files = number_from(w->folder, "/memory.stat", "\nactive_file ", 0) +
-		number_from(w->folder, "/memory.stat", "\ninactive_file ", 0);
+	files = number_from(w->folder, "/memory.stat", w->h->files[0], 0) +
+		number_from(w->folder, "/memory.stat", w->h->files[1], 0);
 	return used - (files < used ? files : used) > limit - limit / SHARE;
 }
 

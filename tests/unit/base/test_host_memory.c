@@ -75,17 +75,17 @@ static void test_host(void **state)
 	assert_false(cb_host_memory_short_at(root));
 }
 
-/* What is of files can be dropped. */
-static void container(const char *limit, const char *used, const char *stat)
+/* What is of files can be dropped: `stat` says how much, and `more` one byte more. */
+static void container(const char *limit, const char *used, const char *stat, const char *text, const char *more)
 {
 	put(MEMINFO, "MemTotal:       16000 kB\nMemAvailable:   9000 kB\n");
 	put(limit, "1600000\n");
 	put(used, "1500000\n");
-	put(stat, "anon 5\nactive_file 1\ninactive_file 2\n");
+	put(stat, text);
 	assert_false(cb_host_memory_short_at(root));
 	put(used, "1500004\n");
 	assert_true(cb_host_memory_short_at(root));
-	put(stat, "anon 5\nactive_file 1\ninactive_file 3\n");
+	put(stat, more);
 	assert_false(cb_host_memory_short_at(root));
 	put(used, "1600000\n");
 	assert_true(cb_host_memory_short_at(root));
@@ -101,8 +101,12 @@ static void container(const char *limit, const char *used, const char *stat)
 static void test_container(void **state)
 {
 	(void)state;
-	container(V2 "max", V2 "current", V2 "stat");
-	container(V1 "limit_in_bytes", V1 "usage_in_bytes", V1 "stat");
+	container(V2 "max", V2 "current", V2 "stat", "anon 5\nactive_file 1\ninactive_file 2\n",
+		  "anon 5\nactive_file 1\ninactive_file 3\n");
+	/* what is used counts groups below, where the jails are: so do the lines that begin with total_ alone */
+	container(V1 "limit_in_bytes", V1 "usage_in_bytes", V1 "stat",
+		  "inactive_file 9\nactive_file 9\ntotal_inactive_file 2\ntotal_active_file 1\n",
+		  "inactive_file 0\nactive_file 0\ntotal_inactive_file 3\ntotal_active_file 1\n");
 	drop("/sys/fs/cgroup/memory");
 }
 
