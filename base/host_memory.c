@@ -139,23 +139,51 @@ uint64_t cb_host_memory(void)
 
 /* ---- whether it is short ---- */
 
-static bool is_group_short(const struct walk *w, uint64_t host)
+/* The limit of a group; 0 = none. */
+static uint64_t limit_of(const struct walk *w, uint64_t host)
 {
-	uint64_t limit = number_from(w->folder, w->h->limit, "\n", 0), used, files;
+	uint64_t limit = number_from(w->folder, w->h->limit, "\n", 0);
 
-	if (limit == 0 || (host > 0 && limit >= host)) /* none */
-		return false;
-	used = number_from(w->folder, w->h->used, "\n", 0);
-	if (used <= limit - limit / SHARE)
-		return false;
+	return host > 0 && limit >= host ? 0 : limit;
+}
+
+/* What a group uses, less what is of files. Those are not looked up where it is no more than `enough` with them. */
+static uint64_t used_of(const struct walk *w, uint64_t enough)
+{
+	uint64_t used = number_from(w->folder, w->h->used, "\n", 0), files;
+
+	if (used <= enough)
+		return used;
 	files = number_from(w->folder, "/memory.stat", w->h->files[0], 0) +
 		number_from(w->folder, "/memory.stat", w->h->files[1], 0);
-	return used - (files < used ? files : used) > limit - limit / SHARE;
+	return used - (files < used ? files : used);
+}
+
+static bool is_group_short(const struct walk *w, uint64_t host)
+{
+	uint64_t limit = limit_of(w, host), enough = limit - limit / SHARE;
+
+	return limit != 0 && used_of(w, enough) > enough;
 }
 
 uint64_t cb_host_memory_left_at(const char *root)
 {
-	return number_from(root, "/proc/meminfo", "\nMemAvailable:", 0) * 1024;
+	uint64_t host = number_from(root, "/proc/meminfo", "\nMemTotal:", 0) * 1024;
+	uint64_t least = number_from(root, "/proc/meminfo", "\nMemAvailable:", 0) * 1024;
+	struct walk w;
+
+	for (size_t i = 0; i < CB_COUNT(hierarchies); i++) {
+		int depth = 0;
+
+		walk_begin(&w, root, &hierarchies[i]);
+		do {
+			uint64_t limit = limit_of(&w, host), used = limit != 0 ? used_of(&w, 0) : 0;
+			uint64_t left = limit == 0 ? least : used < limit ? limit - used : 0;
+
+			least = left < least ? left : least;
+		} while (++depth < DEPTH_MAX && walk_up(&w));
+	}
+	return least;
 }
 
 uint64_t cb_host_memory_left(void)

@@ -11,7 +11,7 @@ uint64_t cb_host_memory(void); /* bytes that there are: the host's, or those of 
 uint64_t cb_group_memory(char *ret_folder, size_t size);
 /* Less than 1/16 of it can be had without taking it from somebody. Cheap to ask often; for the main thread. */
 bool cb_host_memory_short(void);
-/* Bytes of the host that can be had so; 0 = it does not say. */
+/* Bytes that can be had so: of the host, or of the least group above us; 0 = none, or the host does not say. */
 uint64_t cb_host_memory_left(void);
 
 /* For tests: the same of files below `root`. */

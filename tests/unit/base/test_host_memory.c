@@ -87,10 +87,15 @@ static void container(const char *limit, const char *used, const char *stat, con
 	assert_true(cb_host_memory_short_at(root));
 	put(stat, more);
 	assert_false(cb_host_memory_short_at(root));
+	assert_int_equal(cb_host_memory_left_at(root), 100000);
 	put(used, "1600000\n");
 	assert_true(cb_host_memory_short_at(root));
+	assert_int_equal(cb_host_memory_left_at(root), 4);
+	put(used, "1600005\n");
+	assert_int_equal(cb_host_memory_left_at(root), 0);
 	put(limit, "max\n");
 	assert_false(cb_host_memory_short_at(root));
+	assert_int_equal(cb_host_memory_left_at(root), 9000 * 1024);
 	put(limit, "9223372036854771712\n");
 	assert_false(cb_host_memory_short_at(root));
 	drop(limit);
@@ -130,6 +135,7 @@ static void test_groups_above(void **state)
 	assert_true(cb_host_memory_short_at(root));
 	put("/cg/slice/service/memory.current", "1500000\n");
 	assert_false(cb_host_memory_short_at(root));
+	assert_int_equal(cb_host_memory_left_at(root), 100000);
 	/* version 1; what lies above the mount is known by a figure of our own group's */
 	put("/v1/job/memory.limit_in_bytes", "9223372036854771712\n");
 	put("/v1/job/memory.stat", "rss 1\nhierarchical_memory_limit 1200000\n");
