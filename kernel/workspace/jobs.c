@@ -31,6 +31,7 @@
 #define STOP_EXTRA (1000 * MS) /* after the grace, for the last word */
 #define DEATH_WORD (3000 * MS) /* after a helper's end, for that of the jail, if it is that */
 #define PACKETS_A_TURN 32
+#define LAST_TURNS 64 /* what a socket holds is some hundred packets; more come from a helper that still sends */
 
 /* ---- making and ending ---- */
 
@@ -442,7 +443,7 @@ void cb_jobs_jail_died(struct cb_workspace *ws, const char *why)
 	/* the last words of helpers were true: those that had answered are not lost */
 	for (struct cb_job *job = ws->jobs.head, *next; job != NULL; job = next) {
 		next = job->next;
-		while (job->running && !job->ended && take_packets(job))
+		for (int i = 0; i < LAST_TURNS && job->running && !job->ended && take_packets(job); i++)
 			;
 	}
 	snprintf(text, sizeof(text), "all processes of the jail were ended before the request was answered: %s", why);

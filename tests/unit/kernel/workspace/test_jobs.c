@@ -8,6 +8,24 @@
 
 static int got_fd;
 
+/* Our end of a socket whose other end sends faster than we read, for ever; -1 = none. */
+static int flooded = -1;
+static size_t flood;
+
+ssize_t __real_recv(int fd, void *data, size_t size, int flags);
+ssize_t __wrap_recv(int fd, void *data, size_t size, int flags);
+
+ssize_t __wrap_recv(int fd, void *data, size_t size, int flags)
+{
+	static const struct cb_job_frame head = { .op = CB_JOB_PROGRESS };
+
+	if (fd != flooded)
+		return __real_recv(fd, data, size, flags);
+	assert_true(++flood < 100000);
+	memcpy(data, &head, sizeof(head));
+	return (ssize_t)sizeof(head);
+}
+
 static bool job_is_there(struct rig *r)
 {
 	struct cb_init_msg m;
@@ -228,6 +246,25 @@ static void test_last_words(void **state)
 	close(fd);
 }
 
+/* A take-over begins while helpers live: one that goes on sending is not waited for. */
+static void test_last_words_have_an_end(void **state)
+{
+	struct rig *r = *state = rig_up();
+	const char *id = rig_send(r, RIG_CONTROL, RUN_REQUEST, "{\"argv\":[\"a\"]}", NULL);
+	int fd = helper(r);
+
+	expect(r, fd, CB_JOB_REQUEST, "", 0);
+	expect(r, fd, CB_JOB_DATA, "a", 2);
+	expect(r, fd, CB_JOB_END, "", 0);
+	cb_loop_set_events(&r->k.loop, r->k.workspace.jobs.head->slot, 0);
+	flooded = r->k.workspace.jobs.head->fd;
+	rig_die(r, 9);
+	take(r, RIG_CONTROL, RUN_REPLY, id, "KernelDiedError");
+	flooded = -1;
+	assert_true(flood > 0);
+	close(fd);
+}
+
 static void test_interrupt(void **state)
 {
 	struct rig *r = *state = rig_up();
@@ -339,6 +376,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_arguments_and_stdin, rig_teardown),
 		cmocka_unit_test_teardown(test_order_and_death, rig_teardown),
 		cmocka_unit_test_teardown(test_last_words, rig_teardown),
+		cmocka_unit_test_teardown(test_last_words_have_an_end, rig_teardown),
 		cmocka_unit_test_teardown(test_interrupt, rig_teardown),
 		cmocka_unit_test_teardown(test_many, rig_teardown),
 		cmocka_unit_test_teardown(test_too_large_and_truncated, rig_teardown),
