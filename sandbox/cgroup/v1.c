@@ -81,8 +81,10 @@ static int limit(const struct cb_cgroup *g, const struct cb_jail_spec *spec)
 		r = cb_cg_write_number(g->dir[CB_CG_PIDS], "pids.max", spec->limit_pids + cb_notify_own_tasks(spec));
 	if (r == 0 && spec->limit_cpu != 0 && g->dir[CB_CG_CPU] >= 0)
 		r = cb_cg_write_number(g->dir[CB_CG_CPU], "cpu.cfs_period_us", CB_CGROUP_PERIOD_US);
-	if (r == 0 && spec->limit_cpu != 0 && g->dir[CB_CG_CPU] >= 0)
+	if (r == 0 && spec->limit_cpu != 0 && g->dir[CB_CG_CPU] >= 0) {
 		r = cb_cg_write_number(g->dir[CB_CG_CPU], "cpu.cfs_quota_us", spec->limit_cpu);
+		r = r == -EINVAL ? 0 : r; /* a group above has a smaller share, which holds */
+	}
 	return r;
 }
 

@@ -4,6 +4,7 @@ Where no control group can be had (an ordinary user without systemd) the watchdo
 end are skipped on the other. See docs/limits.md.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -163,32 +164,31 @@ def test_killed_brokers_groups_are_swept(full):
 # ---- a limit on a group that we are in ----
 
 
-def memory_group():
-    """Our own group's folder in the hierarchy with the memory controller, and the file of its limit."""
+def own_group(controller):
+    """Our own group's folder in the hierarchy with this controller, and its version."""
     own = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines())
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         fields, _, tail = line.partition(" - ")
         root, point = fields.split()[3:5]
         kind, _, options = tail.split(" ", 2)
-        if kind == "cgroup" and "memory" in options.split(","):
-            path = next(path for names, path in own.items() if "memory" in names.split(","))
-            return Path(point, os.path.relpath(path, root)), "memory.limit_in_bytes"
-        if kind == "cgroup2" and "memory" in Path(point, "cgroup.controllers").read_text().split():
-            return Path(point, os.path.relpath(own[""], root)), "memory.max"
+        if kind == "cgroup" and controller in options.split(","):
+            path = next(path for names, path in own.items() if controller in names.split(","))
+            return Path(point, os.path.relpath(path, root)), 1
+        if kind == "cgroup2" and controller in Path(point, "cgroup.controllers").read_text().split():
+            return Path(point, os.path.relpath(own[""], root)), 2
     return None, None
 
 
-@pytest.fixture
-def small_group():
-    """A group of 256 MiB, as systemd, Slurm or a container has one, with one in it to be started in."""
-    above, limit = memory_group()
+@contextlib.contextmanager
+def enclosing(above, limit, value):
+    """A group with a limit, as systemd, Slurm or a container has one, with one in it to be started in."""
     if above is None:
-        pytest.skip("no control group with a limit can be made here: no memory controller")
+        pytest.skip(f"no control group with a limit can be made here: nothing has {limit}")
     folder = above / f"enclosing-{os.getpid()}"
     try:
         try:
             folder.mkdir()
-            (folder / limit).write_text(str(256 * MIB))
+            (folder / limit).write_text(str(value))
             (folder / "inner").mkdir()
         except OSError as e:
             pytest.skip(f"no control group with a limit can be made here: {e}")
@@ -198,6 +198,14 @@ def small_group():
         for made in (folder / "inner", folder):
             if made.exists():
                 made.rmdir()
+
+
+@pytest.fixture
+def small_group():
+    """A group of 256 MiB."""
+    above, version = own_group("memory")
+    with enclosing(above, "memory.max" if version == 2 else "memory.limit_in_bytes", 256 * MIB) as made:
+        yield made
 
 
 def test_a_run_stays_below_the_group_it_is_in(small_group):
@@ -221,6 +229,23 @@ def test_a_kernel_stays_below_the_group_it_is_in(small_group, start):
     assert "limit 224.0 MiB: what fits into the 256.0 MiB" in cell.content["evalue"], cell
     assert str(folder) in cell.content["evalue"] and cell.about["limit"] == "memory"
     assert client.run("1").result == "1"
+
+
+def test_a_smaller_share_of_the_processor_around_us_is_no_lack(full):
+    """Version 1 refuses a larger one below it. Memory and processes were then held by nobody."""
+    above, version = own_group("cpu")
+    if version != 1:
+        pytest.skip("no hierarchy of version 1 has the cpu controller")
+    with enclosing(above, "cpu.cfs_quota_us", 20000) as (inside, folder):
+        with Broker(BUILD, *python("import time; time.sleep(1000)"), *SMALL, "minimum=full", prefix=inside) as broker:
+            jail = broker.spawn()
+            assert jail.level == FULL and "cpu" in broker.limits, broker.limits
+            [mine] = [p for p in groups_of(broker) if Path(p).is_relative_to(folder)]
+            assert str(jail.guest_pid) in members(mine).split()
+            jail.terminate()
+            assert jail.gone()
+            broker.ended(jail)
+            assert_none_stays(broker)
 
 
 # ---- without ----
@@ -286,6 +311,6 @@ def test_peak_is_the_cells(full, start):
     big = client.run("x = b'x' * (200 << 20); del x").about["usage"]["memory_peak_bytes"]
     small = client.run("1").about["usage"]["memory_peak_bytes"]
     linux = tuple(map(int, os.uname().release.split("-")[0].split(".")[:2]))
-    if memory_group()[1] == "memory.max" and linux < (6, 12):
+    if own_group("memory")[1] == 2 and linux < (6, 12):
         pytest.skip("memory.peak can be reset from Linux 6.12 on")
     assert big > 200 * MIB > small
