@@ -373,6 +373,13 @@ static const char *const level_meaning[] = {
 	"all walls and all limits",
 };
 
+static const char *meaning(enum cb_isolation_level level)
+{
+	if (level == CB_LEVEL_FULL && groups.cgroups.lack.code < 0)
+		return "all walls; all limits but limits.cpu (a policy that sets it reaches \"no-cgroup\")";
+	return level_meaning[level];
+}
+
 /* What brings a session's state back is a copy of its process, which pid 1 of a jail guards. */
 static const char *transactions(enum cb_isolation_level level)
 {
@@ -404,7 +411,7 @@ static int print_json(const struct report *report)
 	int r;
 
 	cb_json_put(&j, "jail", (bool)(report->level >= CB_LEVEL_NO_CGROUP), "level", level_names[report->level],
-		    "meaning", level_meaning[report->level], "transactions", transactions(report->level),
+		    "meaning", meaning(report->level), "transactions", transactions(report->level),
 		    "warm_start", warm_start(report->level), "kernel", report->kernel.release, "cgroups", groups.text);
 	if (report->kernelspec != NULL)
 		cb_json_put(&j, "kernelspec", report->kernelspec[0] != '\0' ? report->kernelspec : NULL);
@@ -446,7 +453,7 @@ static void print_lacks(const struct report *report)
 
 static void print_text(const struct report *report)
 {
-	printf("Level \"%s\": %s\n", level_names[report->level], level_meaning[report->level]);
+	printf("Level \"%s\": %s\n", level_names[report->level], meaning(report->level));
 	print_lacks(report);
 	printf("\nWhat was tried\n");
 	for (size_t i = 0; i < CB_COUNT(trials); i++)

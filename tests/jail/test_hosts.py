@@ -734,3 +734,21 @@ def test_hybrid_cgroups(work):
         "run", "--set", f"isolation.minimum={told['level']}", "--", "sh", "-c", "cat /proc/self/cgroup", cwd=work
     )
     assert done.returncode == 0 and all(line.endswith(":/") for line in done.stdout.splitlines()), done
+
+
+def test_without_the_cpu_controller(work):
+    """doctor promises no limit that a policy then does not get."""
+    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    points = [at for _, at, kind, options, *_ in mounts if kind == "cgroup" and "cpu" in options.split(",")]
+    if not ROOT or not points:
+        pytest.skip("not root, or no hierarchy of version 1 has the cpu controller: it can't be taken away alone")
+    take_away = ["unshare", "-m", "sh", "-c", 'umount "$0" && exec "$@"', points[0], kernels.spec_argv()[0][0]]
+
+    def told(*args):
+        return subprocess.run([*take_away, *args], cwd=work, capture_output=True, text=True, timeout=PATIENCE)
+
+    report = json.loads(told("doctor", "--json").stdout)
+    assert report["level"] == "full" and "all limits but limits.cpu" in report["meaning"], report
+    assert told("run", "--set", "isolation.minimum=full", "--set", "limits.cpu=0", "--", "true").returncode == 0
+    refused = told("run", "--set", "isolation.minimum=full", "--set", "limits.cpu=1", "--", "true")
+    assert refused.returncode == 125 and "cpu" in refused.stderr, refused
