@@ -192,9 +192,16 @@ static bool unprivileged_denied(const struct cb_host_facts *f, int code)
 	return is_permission(code) && f->unprivileged_userns == 0 && !f->root;
 }
 
+/* It concerns programs without a profile. A container has one, and shows its host's setting. */
 static bool apparmor_denies(const struct cb_host_facts *f, int code)
 {
-	return is_permission(code) && f->apparmor_userns == 1 && !f->root;
+	return is_permission(code) && f->apparmor_userns == 1 && !f->root && f->label[0] == '\0';
+}
+
+/* To a new namespace it says EACCES; EPERM is a filter's, where there is one. */
+static bool apparmor_denies_new(const struct cb_host_facts *f, int code)
+{
+	return apparmor_denies(f, code) && (code == -EACCES || f->seccomp != 2);
 }
 
 static bool own_profile_denies(const struct cb_host_facts *f, int code)
@@ -253,6 +260,8 @@ static bool no_notifications(const struct cb_host_facts *f, int code)
 /* At once, and for good. */
 #define SYSCTL(setting)                                                                                                \
 	"sudo sysctl -w " setting " && echo " setting " | sudo tee /etc/sysctl.d/60-cellblock.conf"
+#define APPARMOR_USERNS                                                                                                \
+	"AppArmor takes rights away in user namespaces (kernel.apparmor_restrict_unprivileged_userns is 1)"
 
 static const struct {
 	int phases;
@@ -271,9 +280,8 @@ static const struct {
 	  "end some processes, or raise the limit (ulimit -u)" },
 	{ NAMESPACES | MAPS, unprivileged_denied, "the sysctl kernel.unprivileged_userns_clone is 0",
 	  SYSCTL("kernel.unprivileged_userns_clone=1") },
-	{ NAMESPACES | MAPS | MOUNTS | PROC | WORKSPACE, apparmor_denies,
-	  "AppArmor takes rights away in user namespaces (kernel.apparmor_restrict_unprivileged_userns is 1)",
-	  NULL },
+	{ NAMESPACES, apparmor_denies_new, APPARMOR_USERNS, NULL },
+	{ MAPS | MOUNTS | PROC | WORKSPACE, apparmor_denies, APPARMOR_USERNS, NULL },
 	{ NAMESPACES | MAPS | MOUNTS | PROC | WORKSPACE, own_profile_denies,
 	  "an AppArmor profile that the host has for this program takes the right to it", NULL },
 	{ ANY, profile_denies, "the AppArmor profile that Cellblock was started under refuses it",

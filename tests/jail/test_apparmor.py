@@ -75,3 +75,11 @@ def test_the_cure_of_a_sysctl():
     done = on_a_host("unprivileged_userns_clone", 0, "docker", "doctor", "--json")
     cures = [t["cure"] for t in json.loads(done.stdout)["trials"] if t["result"] == "refused" and t["required"]]
     assert cures and "sudo sysctl -w kernel.unprivileged_userns_clone=1" in cures[0]
+
+
+@pytest.mark.cellblock_only
+def test_a_container_on_such_a_host():
+    """It sees the sysctl, but its own filter is what refuses."""
+    done = on_a_host("apparmor_restrict_unprivileged_userns", 1, "docker", "doctor", "--json")
+    cures = [t["cure"] for t in json.loads(done.stdout)["trials"] if t["result"] == "refused" and t["required"]]
+    assert cures and "seccomp=unconfined" in cures[0] and "apparmor_parser" not in cures[0], cures
