@@ -11,11 +11,13 @@ _OWN = ("/home/user", "/tmp")  # memory of the zygote's own, but for what the in
 
 def make(begun):
     """(lines "device inode size mtime ctime path", a path that was changed since `begun`, or None)"""
-    lines, changed = [], None
+    lines, changed, root = [], None, os.stat("/").st_dev
     for path in sorted(_paths()):
         try:
             s = os.stat(path)
         except OSError:
+            continue
+        if s.st_dev == root and not _is_of_python(path):  # memory of the jail's: a folder that leads to a mount, say
             continue
         lines.append("%d %d %d %d %d %s\n" % (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns, path))
         if begun - _SLACK < s.st_ctime_ns <= time.time_ns() + _SLACK:  # the clock may have been set back since
@@ -33,9 +35,13 @@ def _paths():
 
 
 def _is_left_out(path):
-    if any(_below(path, prefix) for prefix in (sys.prefix, sys.base_prefix)):
+    if _is_of_python(path):
         return False
     return _below(path, _OURS) or any(_below(path, place) for place in (*_OWN, os.environ.get("HOME")) if place)
+
+
+def _is_of_python(path):
+    return any(_below(path, prefix) for prefix in (sys.prefix, sys.base_prefix))
 
 
 def _below(path, folder):

@@ -169,7 +169,7 @@ static int await(int fd, int64_t end)
 	return r < 0 ? -errno : r == 0 ? -ETIMEDOUT : 0;
 }
 
-static int hear_hello(const struct cb_warm *warm, int64_t end, struct cb_err *err)
+static int hear_hello(const struct cb_warm *warm, const struct cb_jail *jail, int64_t end, struct cb_err *err)
 {
 	struct cb_warm_request over = { .op = CB_WARM_END, .version = CB_WARM_VERSION };
 	struct {
@@ -189,7 +189,7 @@ static int hear_hello(const struct cb_warm *warm, int64_t end, struct cb_err *er
 	r = n < 0 ? (int)n : 0;
 	if (r == 0) {
 		hello->stamp[hello->head.stamp_len] = '\0';
-		r = cb_warm_stamp_check(hello->stamp);
+		r = cb_warm_stamp_check(jail->spec, hello->stamp);
 	}
 	free(hello);
 	if (r == -EXDEV)
@@ -372,7 +372,7 @@ int cb_warm_ask(struct cb_warm *warm, const struct cb_jail *jail, const struct c
 	}
 	if (r < 0)
 		return failed(err, r, "descriptors");
-	r = hear_hello(warm, end, err);
+	r = hear_hello(warm, jail, end, err);
 	if (r == 0)
 		r = send_request(warm, jail, err);
 	if (r == 0)

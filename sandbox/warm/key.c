@@ -9,6 +9,7 @@
  */
 #include "warm.h"
 
+#include "../shared/mounts.h"
 #include "../shared/sha1.h"
 
 #include <cellblock/buffer.h>
@@ -250,17 +251,36 @@ int cb_warm_key(const struct cb_jail *jail, char ret_key[CB_WARM_KEY_LEN + 1])
 	return 0;
 }
 
+/* Where we see what a zygote sees at this path. */
+static const char *place_of(const struct cb_jail_spec *spec, const char *path, char buf[PATH_MAX])
+{
+	const struct cb_bind *shown = NULL;
+
+	for (size_t i = 0; i < spec->nbinds; i++) {
+		const struct cb_bind *bind = &spec->binds[i];
+
+		if (is_common(bind) && cb_path_within(path, bind->target) &&
+		    (shown == NULL || strlen(bind->target) > strlen(shown->target)))
+			shown = bind;
+	}
+	if (shown == NULL)
+		return path;
+	snprintf(buf, PATH_MAX, "%s%s", shown->source, path + strlen(shown->target));
+	return buf;
+}
+
 /* "device inode size mtime ctime path" */
-static int check_line(const char *line)
+static int check_line(const struct cb_jail_spec *spec, const char *line)
 {
 	unsigned long long dev, ino, size, mtime, ctime;
+	char place[PATH_MAX];
 	struct stat st;
 	int at = 0;
 
 	if (sscanf(line, "%llu %llu %llu %llu %llu %n", &dev, &ino, &size, &mtime, &ctime, &at) != 5 || at == 0 ||
 	    line[at] != '/')
 		return CB_E_SYNTAX;
-	if (stat(line + at, &st) < 0 || st.st_dev != dev || st.st_ino != ino)
+	if (stat(place_of(spec, line + at, place), &st) < 0 || st.st_dev != dev || st.st_ino != ino)
 		return -EXDEV;
 	return (unsigned long long)st.st_size == size &&
 			       (unsigned long long)st.st_mtim.tv_sec * 1000000000ull +
@@ -273,13 +293,13 @@ static int check_line(const char *line)
 		       : -ESTALE;
 }
 
-int cb_warm_stamp_check(char *stamp)
+int cb_warm_stamp_check(const struct cb_jail_spec *spec, char *stamp)
 {
 	char *rest = NULL;
 	int r = 0, n = 0;
 
 	for (char *line = strtok_r(stamp, "\n", &rest); line != NULL && r == 0; line = strtok_r(NULL, "\n", &rest)) {
-		r = check_line(line);
+		r = check_line(spec, line);
 		n++;
 	}
 	return r == 0 && n == 0 ? CB_E_SYNTAX : r;

@@ -46,9 +46,9 @@ int cb_warm_spec(const struct cb_jail_spec *spec, struct cb_jail_spec *ret);
 /* How many filters of system calls /proc/PID/status counts; those of this process itself. */
 unsigned long cb_warm_filters_of(const char *status);
 unsigned long cb_warm_own_filters(void);
-/* Whether all that a stamp names is as it was: 0, -ESTALE; -EXDEV if there is another file or none; or CB_E_SYNTAX for
- * one that is none. Cuts the text up. */
-int cb_warm_stamp_check(char *stamp);
+/* Whether all that the stamp of a zygote for such jails names is as it was: 0, -ESTALE; -EXDEV if there is another file
+ * or none; or CB_E_SYNTAX for one that is none. Cuts the text up. */
+int cb_warm_stamp_check(const struct cb_jail_spec *spec, char *stamp);
 
 /* ---- ask.c ---- */
 

@@ -60,8 +60,8 @@ print(json.dumps({
 def warmth(start):
     made = []
 
-    def make(*sets):
-        made.append(Warm(start, *sets))
+    def make(*sets, **variables):
+        made.append(Warm(start, *sets, **variables))
         return made[-1].begin()
 
     yield make
@@ -308,6 +308,30 @@ def test_what_was_loaded_has_changed(warmth, module):
     kernel = w.kernel()
     assert w.was(kernel) == "cold" and kernel.client.run("1 + 1").result == "2"
     assert not kernels.wait_gone([old])  # the next one has the same key, and may be there already
+
+
+def test_a_path_that_leads_to_the_interpreter_alone(warmth):
+    """As of a project with its .venv in it: a jail without the project has an empty folder there."""
+    prefix = Path(kernels.spec_argv()[0][0]).resolve().parent.parent
+    assert warmth(PYTHONPATH=str(prefix.parent)).warm().client.run("1 + 1").result == "2"
+
+
+@pytest.fixture
+def packages(tmp_path):
+    """A folder with a module, which cells see as another folder: (it, what has them see it so)."""
+    folder = tmp_path / "packages"
+    kernels.let_in(folder)
+    (folder / "here.py").write_text("value = 1\n")
+    return folder, "mounts=" + json.dumps([{"source": str(folder), "target": "/opt/cellblock-test"}])
+
+
+def test_a_path_that_is_shown_elsewhere(warmth, packages):
+    folder, mounts = packages
+    w = warmth(mounts, PYTHONPATH="/opt/cellblock-test")
+    assert w.warm().client.run("import here; here.value").result == "1"
+    (folder / "another.py").write_text("value = 2\n")
+    after = w.kernel()
+    assert w.was(after) == "cold" and after.client.run("import another; another.value").result == "2"
 
 
 def test_what_a_module_sees_of_the_host(warmth, module):

@@ -35,14 +35,15 @@ def await_true(what, condition, seconds=200):
 
 
 class Warm:
-    """Kernels of one zygote. `start` makes them, from keywords args, env and ready."""
+    """Kernels of one zygote. `start` makes them, from keywords args, env and ready. variables: of the environment."""
 
     marks = []  # of all
 
-    def __init__(self, start, *sets):
+    def __init__(self, start, *sets, **variables):
         self.mark = uuid.uuid4().hex
         self.marks.append(self.mark)
-        self.start, self.sets = start, ["warm.mode=auto", "env.set=" + json.dumps({"CELLBLOCK_TEST": self.mark}), *sets]
+        env = json.dumps({"CELLBLOCK_TEST": self.mark, **variables})
+        self.start, self.sets = start, ["warm.mode=auto", "env.set=" + env, *sets]
         self.key = self.pid = self.process = None
 
     def kernel(self, ready=True):

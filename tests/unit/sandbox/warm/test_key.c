@@ -157,6 +157,7 @@ static void test_wanted(void **state)
 static void test_stamp(void **state)
 {
 	char folder[] = "/tmp/cb-stamp-XXXXXX", path[64], one[512], all[1024];
+	const struct cb_jail_spec spec = { 0 };
 	CB_AUTO_FD fd = -1;
 
 	(void)state;
@@ -167,17 +168,45 @@ static void test_stamp(void **state)
 	stamp_of(folder, one, sizeof(one));
 	stamp_of(path, all, sizeof(all) / 2);
 	snprintf(all + strlen(all), sizeof(all) / 2, "%s", one);
-	assert_int_equal(cb_warm_stamp_check(all), 0);
+	assert_int_equal(cb_warm_stamp_check(&spec, all), 0);
 	stamp_of(path, all, sizeof(all));
 	assert_int_equal(write(fd, "x", 1), 1);
-	assert_int_equal(cb_warm_stamp_check(all), -ESTALE);
+	assert_int_equal(cb_warm_stamp_check(&spec, all), -ESTALE);
 	stamp_of(path, all, sizeof(all));
 	assert_int_equal(unlink(path), 0);
-	assert_int_equal(cb_warm_stamp_check(all), -EXDEV);
+	assert_int_equal(cb_warm_stamp_check(&spec, all), -EXDEV);
 	stamp_of("/tmp", all, sizeof(all));
 	snprintf(strrchr(all, ' '), sizeof(one), " /\n");
-	assert_int_equal(cb_warm_stamp_check(all), -EXDEV);
+	assert_int_equal(cb_warm_stamp_check(&spec, all), -EXDEV);
 	assert_int_equal(rmdir(folder), 0);
+}
+
+/* The stamp of a zygote that is shown `path` in another place. */
+static int check_shown(const struct cb_jail_spec *spec, const char *path, const char *shown)
+{
+	char line[512];
+
+	stamp_of(path, line, sizeof(line));
+	snprintf(strrchr(line, ' '), sizeof(line) / 2, " %s\n", shown);
+	return cb_warm_stamp_check(spec, line);
+}
+
+static void test_stamp_of_what_is_shown_elsewhere(void **state)
+{
+	struct cb_jail_spec spec = sample();
+
+	(void)state;
+	assert_int_equal(cb_spec_add_bind(&spec, "/usr", "/shown", CB_BIND_RO, false, "policy: mounts"), 0);
+	assert_int_equal(cb_spec_add_bind(&spec, "/etc", "/shown/bin", CB_BIND_RO, false, "policy: mounts"), 0);
+	assert_int_equal(check_shown(&spec, "/usr", "/shown"), 0);
+	assert_int_equal(check_shown(&spec, "/usr/lib", "/shown/lib"), 0);
+	assert_int_equal(check_shown(&spec, "/etc", "/shown/bin"), 0);
+	assert_int_equal(check_shown(&spec, "/etc/passwd", "/shown/bin/passwd"), 0);
+	assert_int_equal(check_shown(&spec, "/usr/lib", "/shown/bin"), -EXDEV);
+	assert_int_equal(check_shown(&spec, "/usr", "/shownelsewhere"), -EXDEV);
+	assert_int_equal(cb_spec_add_bind(&spec, "/usr", "/written", CB_BIND_RW, false, "policy: mounts"), 0);
+	assert_int_equal(check_shown(&spec, "/usr", "/written"), -EXDEV); /* no zygote is shown it */
+	cb_jail_spec_release(&spec);
 }
 
 static void test_no_stamp(void **state)
@@ -185,13 +214,14 @@ static void test_no_stamp(void **state)
 	static const char *const wrong[] = { "",	      "\n",		 "1 2 3 4 5 relative", "1 2 3 4 /usr",
 					     "a b c d e /usr", "1 2 3 4 5",	 "hello",	       "1 2 3 4 5 ",
 					     "/usr 1 2 3 4 5", "1 2 3 4 5\t\n" };
+	const struct cb_jail_spec spec = { 0 };
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
 		char text[64];
 
 		snprintf(text, sizeof(text), "%s", wrong[i]);
-		assert_int_equal(cb_warm_stamp_check(text), CB_E_SYNTAX);
+		assert_int_equal(cb_warm_stamp_check(&spec, text), CB_E_SYNTAX);
 	}
 }
 
@@ -203,6 +233,7 @@ int main(void)
 		cmocka_unit_test(test_description),
 		cmocka_unit_test(test_wanted),
 		cmocka_unit_test(test_stamp),
+		cmocka_unit_test(test_stamp_of_what_is_shown_elsewhere),
 		cmocka_unit_test(test_no_stamp),
 	};
 
