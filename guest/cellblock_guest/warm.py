@@ -7,9 +7,11 @@ and no fork meets a thread that imports. jedi stays out: it takes tens of MB, an
 
 import select
 import warnings
+from contextlib import contextmanager
 from importlib import import_module
 
 _QUIET = 300, 20  # ms without a frame, before the first step and before each other
+_ALL = "(?s)"  # each warning's text, in words that no other filter has
 
 _MODULES = (
     "typing_extensions",
@@ -41,8 +43,7 @@ class Warm:
         """Takes steps until a frame comes."""
         while not self.done and not self._poll.poll(_QUIET[self._begun]):
             self._begun = True
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with _without_warnings():
                 self.done = next(self._steps, True)
 
     def all_at_once(self):
@@ -50,6 +51,17 @@ class Warm:
         for _ in self._steps:
             pass
         self.done = True
+
+
+@contextmanager
+def _without_warnings():
+    """Not by catch_warnings, which would undo what a module or another thread does to the filters meanwhile."""
+    warnings.filterwarnings("ignore", _ALL)
+    try:
+        yield
+    finally:
+        for each in [each for each in warnings.filters if getattr(each[1], "pattern", "") == _ALL]:
+            warnings.filters.remove(each)
 
 
 def _steps(shell):

@@ -118,14 +118,11 @@ def _put_null(*numbers):
 
 
 def _import(names):
-    import warnings
-
+    """As a cell would: filters of warnings that a module sets stay, and what is shown goes nowhere."""
     loaded, left_out = [], []
     for name in names:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                import_module(name)
+            import_module(name)
             loaded.append(name)
         except BaseException:
             left_out.append(name)

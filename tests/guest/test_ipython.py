@@ -1,5 +1,6 @@
 """What IPython adds: magics, commands, completion, inspection, payloads, configuration."""
 
+import os
 import re
 
 import pytest
@@ -508,3 +509,21 @@ def test_the_name_of_the_session(new_guest, ipython):
     guest = new_guest({"JPY_SESSION_NAME": "/a/b.ipynb"})
     assert guest.run("__session__").result == "'/a/b.ipynb'"
     assert "__session__" not in guest.run("%who").text()
+
+
+def test_what_is_imported_while_nobody_asks_sets_filters_of_warnings(new_guest, tmp_path):
+    text = "import warnings\nwarnings.warn('not seen')\nwarnings.simplefilter('always', ResourceWarning)\n"
+    (tmp_path / "sets_filters.py").write_text(text + "open('told', 'w').close()\n")
+    os.mkfifo(tmp_path / "told")
+    guest = new_guest()
+    guest.run(
+        "import warnings, cellblock_guest.warm as w\nwarnings.simplefilter('always')\n"
+        "def look():  # but for one that IPython's completer sets\n"
+        "    return [each for each in warnings.filters if 'Completer' not in each[2].__name__]\nbefore = look()\n"
+        "w._MODULES, warm = ('sets_filters',), get_ipython().warm\n"
+        "warm._steps, warm.done = w._steps(get_ipython()), False"
+    )
+    assert (tmp_path / "told").read_text() == ""  # once that is open there, and closed
+    result = guest.run("first, *others = look()\nfirst[0], first[2].__name__, others == before")
+    assert result.result == "('always', 'ResourceWarning', True)"
+    assert not guest.has_said("not seen")

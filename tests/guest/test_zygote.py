@@ -500,6 +500,20 @@ def test_what_it_imports_may_say_and_fail(new_zygote, tmp_path):
     assert result.result == "True" and result.text() == "" and result.fd1 == b""
 
 
+# but for one that IPython's completer sets, which a zygote has imported
+FILTERS = "print([(each[0], each[2].__name__) for each in warnings.filters if 'Completer' not in each[2].__name__])"
+
+
+def test_filters_of_warnings_that_a_module_sets(new_zygote, new_guest, tmp_path):
+    text = "import warnings\nwarnings.simplefilter('always', ResourceWarning)\nwarnings.warn('not seen')\n"
+    (tmp_path / "filters.py").write_text(text)
+    zygote = new_zygote("filters", path=[tmp_path])
+    assert zygote.said == "+" and zygote.tell()["preloaded"] == "filters"
+    warm = zygote.guest(tmp_path).run("import filters, warnings\n" + FILTERS)
+    cold = new_guest({"PYTHONPATH": str(tmp_path)}).run("import filters, warnings\n" + FILTERS)
+    assert warm.text() == cold.text() and warm.text().startswith("[('always', 'ResourceWarning')")
+
+
 def test_workers_find_modules_of_the_notebooks_folder(new_zygote, tmp_path):
     guest = new_zygote("multiprocessing.process").guest(tmp_path)
     assert guest.run("import multiprocessing.process as p; p.ORIGINAL_DIR").result == repr(str(tmp_path))
