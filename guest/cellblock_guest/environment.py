@@ -19,6 +19,7 @@ _DEFAULTS = {
 packages_refused = False  # set at the start
 _SITES = ("site-packages", "dist-packages")
 _read = {}  # read_sites()
+_late_sites = []  # find_late_paths()
 
 
 def prepare(ipython):
@@ -102,10 +103,29 @@ def find_late_paths():
     folder = site.getusersitepackages() if site.ENABLE_USER_SITE else ""
     if folder and folder not in sys.path and os.path.isdir(folder):
         sys.path.insert(_first_site(), folder)
+        _late_sites.append(folder)
     for entry in [entry for entry in sys.path if entry.endswith(_SITES)]:
         found = [os.path.abspath(path) for path, of_pth in _named_in(entry) if of_pth and os.path.exists(path)]
         at = sys.path.index(entry) + 1 if entry == folder else len(sys.path)
         sys.path[at:at] = [path for path in found if path not in sys.path]
+
+
+def run_late_sites():
+    """In a copy of a zygote: lines of .pth files that are code, as site.py runs them (editable installs, say). They may
+    wait, so all of the process is back by then; and print, where the supervisor takes no text yet but from fds 1 and 2.
+    """
+    import site
+
+    streams = sys.stdout, sys.stderr
+    for folder in _late_sites:
+        raw = [open(fd, "w", 1, errors="backslashreplace", closefd=False) for fd in (1, 2)]
+        sys.stdout, sys.stderr = raw
+        try:
+            site.addsitedir(folder)
+        finally:
+            sys.stdout, sys.stderr = streams
+            for each in raw:
+                each.flush()
 
 
 def _first_site():

@@ -75,6 +75,7 @@ def become(guest, copier, late, mask):
     guest.aio.no_more_postponed()
     copier.go_on()
     _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
+    environment.run_late_sites()
 
 
 def _reseed():

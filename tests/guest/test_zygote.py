@@ -299,6 +299,33 @@ def test_paths_that_were_not_there(new_zygote, tmp_path):
     assert guest.run("import latecomer; latecomer.value").result == "5"
 
 
+EDITED = """
+import sys, types
+print("said by a line")
+sys.modules["edited"] = types.ModuleType("edited")
+sys.modules["edited"].paths = list(sys.path)
+"""
+
+
+def test_code_in_a_users_site_that_was_not_there(new_zygote, new_guest, interpreter, tmp_path):
+    """As setuptools installs what is edited elsewhere, by a finder that a line of a .pth file begins."""
+    zygote = new_zygote()
+    about = "import site; print(site.getusersitepackages() if site.ENABLE_USER_SITE else '')"
+    env = {"HOME": str(zygote.home)}
+    folder = subprocess.run([interpreter.path, "-c", about], env=env, capture_output=True, text=True).stdout.strip()
+    if not folder:
+        pytest.skip("an environment takes none of its user's packages")
+    Path(folder).mkdir(parents=True)
+    (Path(folder) / "edits.py").write_text(EDITED)
+    (Path(folder) / "a.pth").write_text("import nowhere_to_be_found\n")
+    (Path(folder) / "b.pth").write_text("import edits\n")
+    for guest in zygote.guest(tmp_path), new_guest(env):
+        result = guest.run("import edited, sys\nprint(edited.__name__, %r in edited.paths)" % folder)
+        assert result.ok and result.text() == "edited True\n"
+        guest.wait_pipe(1, b"said by a line")
+        guest.wait_pipe(2, b"nowhere_to_be_found")
+
+
 def test_a_configuration_in_the_home(ipython, zygote, tmp_path):
     profile = zygote.home / ".ipython/profile_default"
     (profile / "startup").mkdir(parents=True)
