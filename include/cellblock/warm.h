@@ -22,7 +22,8 @@
 
 /* In the folder, for each zygote: its socket KEY, and KEY.lock, which is locked as long as it lives. A file is removed
  * by who has locked it, and a lock counts only while its file has its name (sandbox.h: cb_warm_lock). The lock file is
- * empty while the zygote loads; then it is CB_WARM_SERVES, or CB_WARM_FAILED and why it can't serve. */
+ * empty while the zygote loads; then it is CB_WARM_SERVES, or CB_WARM_FAILED and why it can't serve. Its time is when
+ * the zygote began to serve, or made its last copy. */
 #define CB_WARM_SERVES '+'
 #define CB_WARM_FAILED '-'
 #define CB_WARM_WHY_MAX 1024 /* bytes */

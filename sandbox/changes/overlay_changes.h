@@ -86,10 +86,6 @@ int cb_layer_still(const struct cb_layer *layer, const struct cb_layer_entry *e)
 /* As the owner, before an entry is removed, and of a folder before what is in it: true, and reported as skipped, if
  * others changed it after layer->since. */
 bool cb_layer_is_newer(struct cb_layer *layer, const char *path, const struct stat *st);
-static inline bool cb_is_after(struct timespec a, struct timespec b)
-{
-	return a.tv_sec > b.tv_sec || (a.tv_sec == b.tv_sec && a.tv_nsec > b.tv_nsec);
-}
 
 /* What snapshots share with this: */
 /* The layer's folder of changes and the workspace, verified; sets the rights to use the latter with. */

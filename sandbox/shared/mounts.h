@@ -33,6 +33,12 @@ static inline bool cb_is_same_file(const struct stat *a, const struct stat *b)
 {
 	return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
 }
+
+static inline bool cb_is_after(struct timespec a, struct timespec b)
+{
+	return a.tv_sec > b.tv_sec || (a.tv_sec == b.tv_sec && a.tv_nsec > b.tv_nsec);
+}
+
 /* What the kernel says of an entry: its number, and when it was made, which nobody can set. False where the file system
  * does not know that. */
 bool cb_birth_of(int dirfd, const char *name, struct statx *ret);

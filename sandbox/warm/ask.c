@@ -66,6 +66,18 @@ int cb_warm_connect(int folder, const char *key, int *ret_fd)
 	return 0;
 }
 
+int cb_warm_last_use(int folder, const char *key, struct timespec *ret)
+{
+	char name[CB_WARM_LOCK_NAME];
+	struct stat st;
+
+	cb_warm_lock_name(key, name);
+	if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	*ret = st.st_mtim;
+	return 0;
+}
+
 /* Whether our namespace of that kind is `levels` above this one, neither more nor fewer. */
 static bool is_below_ours(int fd, const char *name, unsigned levels)
 {
@@ -128,6 +140,8 @@ int cb_warm_find(const struct cb_jail *jail, struct cb_warm *ret_warm)
 	if (r == 0)
 		r = cb_warm_connect(folder, key, &warm.connection);
 	if (r == 0)
+		r = cb_warm_last_use(folder, key, &warm.last_use);
+	if (r == 0)
 		r = know(jail, &warm);
 	if (r < 0) {
 		cb_warm_close(&warm);
@@ -189,7 +203,7 @@ static int hear_hello(const struct cb_warm *warm, const struct cb_jail *jail, in
 	r = n < 0 ? (int)n : 0;
 	if (r == 0) {
 		hello->stamp[hello->head.stamp_len] = '\0';
-		r = cb_warm_stamp_check(jail->spec, hello->stamp);
+		r = cb_warm_stamp_check(jail->spec, warm->last_use, hello->stamp);
 	}
 	free(hello);
 	if (r == -EXDEV)

@@ -269,19 +269,38 @@ static const char *place_of(const struct cb_jail_spec *spec, const char *path, c
 	return buf;
 }
 
+/* Whether what is there was made or moved there since; of what is gone the folder tells that was above it. */
+static bool was_replaced(const char *path, struct timespec since)
+{
+	char above[PATH_MAX], *slash;
+	struct stat st;
+	int r;
+
+	if (stat(path, &st) == 0 && !cb_is_after(since, st.st_ctim))
+		return true;
+	snprintf(above, sizeof(above), "%s", path);
+	while ((r = lstat(above, &st)) < 0 && above[1] != '\0') {
+		slash = strrchr(above + 1, '/');
+		*(slash != NULL ? slash : above + 1) = '\0';
+	}
+	return r == 0 && !cb_is_after(since, st.st_ctim);
+}
+
 /* "device inode size mtime ctime path" */
-static int check_line(const struct cb_jail_spec *spec, const char *line)
+static int check_line(const struct cb_jail_spec *spec, const char *line, struct timespec since)
 {
 	unsigned long long dev, ino, size, mtime, ctime;
-	char place[PATH_MAX];
+	char buf[PATH_MAX];
+	const char *path;
 	struct stat st;
 	int at = 0;
 
 	if (sscanf(line, "%llu %llu %llu %llu %llu %n", &dev, &ino, &size, &mtime, &ctime, &at) != 5 || at == 0 ||
 	    line[at] != '/')
 		return CB_E_SYNTAX;
-	if (stat(place_of(spec, line + at, place), &st) < 0 || st.st_dev != dev || st.st_ino != ino)
-		return -EXDEV;
+	path = place_of(spec, line + at, buf);
+	if (stat(path, &st) < 0 || st.st_dev != dev || st.st_ino != ino)
+		return was_replaced(path, since) ? -ESTALE : -EXDEV;
 	return (unsigned long long)st.st_size == size &&
 			       (unsigned long long)st.st_mtim.tv_sec * 1000000000ull +
 					       (unsigned long long)st.st_mtim.tv_nsec ==
@@ -293,13 +312,13 @@ static int check_line(const struct cb_jail_spec *spec, const char *line)
 		       : -ESTALE;
 }
 
-int cb_warm_stamp_check(const struct cb_jail_spec *spec, char *stamp)
+int cb_warm_stamp_check(const struct cb_jail_spec *spec, struct timespec since, char *stamp)
 {
 	char *rest = NULL;
 	int r = 0, n = 0;
 
 	for (char *line = strtok_r(stamp, "\n", &rest); line != NULL && r == 0; line = strtok_r(NULL, "\n", &rest)) {
-		r = check_line(spec, line);
+		r = check_line(spec, line, since);
 		n++;
 	}
 	return r == 0 && n == 0 ? CB_E_SYNTAX : r;

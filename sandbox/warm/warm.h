@@ -26,6 +26,7 @@ struct cb_warm {
 	int userns;		   /* not from root: that it lives in, and jails must be made in; else -1 */
 	int pidns;		   /* that it lives in, and jails' must be made in */
 	int offered[CB_WARM_NFDS]; /* what has come from pid 1, and the guest's own */
+	struct timespec last_use;
 };
 #define CB_WARM_NONE                                                                                                   \
 	((struct cb_warm){ .connection = -1, .userns = -1, .pidns = -1, .offered = { [0 ... CB_WARM_NFDS - 1] = -1 } })
@@ -47,13 +48,15 @@ int cb_warm_spec(const struct cb_jail_spec *spec, struct cb_jail_spec *ret);
 unsigned long cb_warm_filters_of(const char *status);
 unsigned long cb_warm_own_filters(void);
 /* Whether all that the stamp of a zygote for such jails names is as it was: 0, -ESTALE; -EXDEV if there is another file
- * or none; or CB_E_SYNTAX for one that is none. Cuts the text up. */
-int cb_warm_stamp_check(const struct cb_jail_spec *spec, char *stamp);
+ * or none, and was when it began to serve; or CB_E_SYNTAX for one that is none. Cuts the text up. */
+int cb_warm_stamp_check(const struct cb_jail_spec *spec, struct timespec since, char *stamp);
 
 /* ---- ask.c ---- */
 
 /* Connects to a zygote's socket; nothing there waits. */
 int cb_warm_connect(int folder, const char *key, int *ret_fd);
+/* When a zygote began to serve, or served last: it says so by the time of its lock. */
+int cb_warm_last_use(int folder, const char *key, struct timespec *ret);
 /* 0 and a zygote that listens, or why there is none. For jails that cb_warm_is_wanted says yes to. */
 int cb_warm_find(const struct cb_jail *jail, struct cb_warm *ret_warm);
 /* In a process that is to make pid 1: takes on whom the zygote has a right over, and its children are born where it can

@@ -21,6 +21,7 @@
 
 #include "../root/root.h"
 #include "../shared/ids.h"
+#include "../shared/mounts.h"
 #include "../walls/caps.h"
 #include "../walls/limits.h"
 #include "../walls/seccomp.h"
@@ -92,36 +93,27 @@ static void tell_end(int folder, const char *key)
 	(void)cb_fd_send(fd, &over, sizeof(over), NULL, 0);
 }
 
-/* When it was of use last: it says so by the time of its lock. */
-static time_t last_use(int folder, const char *key)
-{
-	char name[CB_WARM_LOCK_NAME];
-	struct stat st;
-
-	cb_warm_lock_name(key, name);
-	return fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? st.st_mtim.tv_sec : 0;
-}
-
 /* Removes what is left of those that are gone; has the one end that was of no use for longest where there are too many.
  */
 static int make_room(int folder)
 {
 	char keys[KEYS_MAX][CB_WARM_KEY_LEN + 1];
 	size_t n = 0, living = 0, oldest = 0;
-	time_t used, oldest_use = 0;
+	struct timespec oldest_use = { 0 };
 	int r = cb_warm_keys(folder, keys, KEYS_MAX, &n);
 
 	for (size_t i = 0; i < n; i++) {
 		CB_AUTO_FD lock = -1;
 		int taken = cb_warm_lock(folder, keys[i], LOCK_EX, &lock);
+		struct timespec used = { 0 };
 		char why[CB_WARM_WHY_MAX];
 
 		if (taken == 0 && !cb_warm_has_failed(lock, why))
 			cb_warm_remove(folder, keys[i], lock);
 		if (taken != -EWOULDBLOCK)
 			continue;
-		used = last_use(folder, keys[i]);
-		if (living++ == 0 || used < oldest_use) {
+		(void)cb_warm_last_use(folder, keys[i], &used);
+		if (living++ == 0 || cb_is_after(oldest_use, used)) {
 			oldest = i;
 			oldest_use = used;
 		}

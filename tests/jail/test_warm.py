@@ -334,6 +334,21 @@ def test_a_path_that_is_shown_elsewhere(warmth, packages):
     assert w.was(after) == "cold" and after.client.run("import another; another.value").result == "2"
 
 
+def test_a_path_that_is_replaced_before_a_kernel_comes(warmth, packages):
+    """As by `rm -rf .venv; uv sync`: that is a change like any other, and no reason to stay cold for a while."""
+    folder, mounts = packages
+    w = warmth(mounts, PYTHONPATH="/opt/cellblock-test")
+    folder.rename(folder.with_name("old"))
+    folder.mkdir()
+    (folder / "here.py").write_text("value = 2\n")
+    old = w.process
+    after = w.kernel()
+    assert w.was(after) == "cold" and after.client.run("import here; here.value").result == "2"
+    assert not kernels.wait_gone([old]) and zygotes().get(w.key, {}).get("state") != "could not serve"
+    after.stop()
+    assert w.await_zygote().warm().client.run("import here; here.value").result == "2"
+
+
 def test_what_a_module_sees_of_the_host(warmth, module):
     """A preloaded module's own code runs in a jail as well: nobody else is to be seen, or signalled."""
     name = module(f"""

@@ -58,6 +58,9 @@ class Warm:
         first = self.kernel()
         assert self.was(first) == "cold"
         first.stop()
+        return self.await_zygote()
+
+    def await_zygote(self):
         ready = lambda: [each for each in zygotes().values() if each["state"] == "ready" and self.is_mine(each["pid"])]
         found = await_true("a zygote", ready)
         self.key, self.pid = found[0]["key"], found[0]["pid"]

@@ -1,6 +1,7 @@
 /* Entries that are put into the workspace, or removed from it: what others make beside them, and save, stays. */
 #include "../../../../sandbox/changes/overlay_changes.h"
 #include "../../../../sandbox/changes/written.h"
+#include "../../../../sandbox/shared/mounts.h"
 #include "../../broken_folder.h"
 #include "../../folder.h"
 

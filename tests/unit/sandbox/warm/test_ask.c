@@ -27,7 +27,7 @@
 static struct sock_filter insns[] = { { 6, 0, 0, 0 } };
 
 struct stage {
-	char parent[32], folder[40], key[CB_WARM_KEY_LEN + 1], stamp[256];
+	char parent[32], folder[40], key[CB_WARM_KEY_LEN + 1], lock[128], stamp[256];
 	struct cb_jail_spec spec;
 	struct cb_jail jail;
 	int listener, pair[2];
@@ -40,6 +40,7 @@ static int set_up(void **state)
 {
 	static struct stage s;
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	CB_AUTO_FD lock = -1;
 
 	s = (struct stage){ .parent = "/tmp/cb-ask-XXXXXX",
 			    .spec = { .hostname = (char *)(uintptr_t) "h",
@@ -62,6 +63,9 @@ static int set_up(void **state)
 	for (int i = 0; i < CB_SPAWN_NFDS; i++)
 		s.jail.guest_fds[i] = s.pair[0];
 	assert_int_equal(cb_warm_key(&s.jail, s.key), 0);
+	snprintf(s.lock, sizeof(s.lock), "%s/%s.lock", s.folder, s.key);
+	lock = open(s.lock, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	assert_true(lock >= 0);
 	s.listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s", s.folder, s.key);
 	assert_int_equal(bind(s.listener, (struct sockaddr *)&address, sizeof(address)), 0);
@@ -76,6 +80,7 @@ static int tear_down(void **state)
 
 	snprintf(path, sizeof(path), "%s/%s", s->folder, s->key);
 	(void)unlink(path);
+	(void)unlink(s->lock);
 	(void)rmdir(s->folder);
 	(void)rmdir(s->parent);
 	cb_fd_close(&s->listener);
@@ -261,12 +266,26 @@ static void sees_others(const struct stage *s, int connection)
 		_exit(1);
 }
 
+static void sees_what_was_replaced(const struct stage *s, int connection)
+{
+	int fds[CB_FD_PASS_MAX];
+	size_t n = 0;
+
+	greet(s, connection, CB_WARM_VERSION, "1 2 3 4 5 /\n");
+	if (hear(connection, fds, &n).op != CB_WARM_END || n != 0)
+		_exit(1);
+}
+
 static void test_a_stale_one_is_told_to_end(void **state)
 {
+	const struct timespec before[2] = { { 0 }, { 0 } };
+	const struct stage *s = *state;
 	struct cb_err err;
 
 	assert_int_equal(ask(*state, is_stale, &err), -ESTALE);
 	assert_int_equal(ask(*state, sees_others, &err), -EXDEV);
+	assert_int_equal(utimensat(AT_FDCWD, s->lock, before, 0), 0);
+	assert_int_equal(ask(*state, sees_what_was_replaced, &err), -ESTALE);
 }
 
 static void tells_of_an_error(const struct stage *s, int connection)

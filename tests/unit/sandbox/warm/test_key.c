@@ -19,6 +19,7 @@
 #include "stamp.h"
 
 static struct sock_filter insns[] = { { 6, 0, 0, 0 } };
+static const struct timespec later = { .tv_sec = INT64_MAX };
 
 static struct cb_jail_spec sample(void)
 {
@@ -168,16 +169,50 @@ static void test_stamp(void **state)
 	stamp_of(folder, one, sizeof(one));
 	stamp_of(path, all, sizeof(all) / 2);
 	snprintf(all + strlen(all), sizeof(all) / 2, "%s", one);
-	assert_int_equal(cb_warm_stamp_check(&spec, all), 0);
+	assert_int_equal(cb_warm_stamp_check(&spec, later, all), 0);
 	stamp_of(path, all, sizeof(all));
 	assert_int_equal(write(fd, "x", 1), 1);
-	assert_int_equal(cb_warm_stamp_check(&spec, all), -ESTALE);
+	assert_int_equal(cb_warm_stamp_check(&spec, later, all), -ESTALE);
 	stamp_of(path, all, sizeof(all));
 	assert_int_equal(unlink(path), 0);
-	assert_int_equal(cb_warm_stamp_check(&spec, all), -EXDEV);
+	assert_int_equal(cb_warm_stamp_check(&spec, later, all), -EXDEV);
 	stamp_of("/tmp", all, sizeof(all));
 	snprintf(strrchr(all, ' '), sizeof(one), " /\n");
-	assert_int_equal(cb_warm_stamp_check(&spec, all), -EXDEV);
+	assert_int_equal(cb_warm_stamp_check(&spec, later, all), -EXDEV);
+	assert_int_equal(rmdir(folder), 0);
+}
+
+/* Its folder, or what is in its place, tells when. */
+static void test_stamp_of_what_was_replaced(void **state)
+{
+	char folder[] = "/tmp/cb-stamp-XXXXXX", path[64], other[64], stamp[512], all[512];
+	const struct cb_jail_spec spec = { 0 };
+	struct stat st;
+
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/a/b", folder);
+	snprintf(other, sizeof(other), "%s/a", folder);
+	assert_int_equal(mkdir(other, 0700), 0);
+	assert_int_equal(mkdir(path, 0700), 0);
+	stamp_of(path, stamp, sizeof(stamp));
+	assert_int_equal(rmdir(path), 0);
+	for (int i = 0; i < 3; i++) { /* gone; with its folder; there again */
+		if (i == 1)
+			assert_int_equal(rmdir(other), 0);
+		if (i == 2) {
+			assert_int_equal(mkdir(other, 0700), 0);
+			assert_int_equal(symlink("/", path), 0);
+		}
+		assert_int_equal(lstat(i == 0 ? other : i == 1 ? folder : path, &st), 0);
+		snprintf(all, sizeof(all), "%s", stamp);
+		assert_int_equal(cb_warm_stamp_check(&spec, st.st_ctim, all), -ESTALE);
+		st.st_ctim.tv_sec++;
+		snprintf(all, sizeof(all), "%s", stamp);
+		assert_int_equal(cb_warm_stamp_check(&spec, st.st_ctim, all), -EXDEV);
+	}
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(rmdir(other), 0);
 	assert_int_equal(rmdir(folder), 0);
 }
 
@@ -188,7 +223,7 @@ static int check_shown(const struct cb_jail_spec *spec, const char *path, const 
 
 	stamp_of(path, line, sizeof(line));
 	snprintf(strrchr(line, ' '), sizeof(line) / 2, " %s\n", shown);
-	return cb_warm_stamp_check(spec, line);
+	return cb_warm_stamp_check(spec, later, line);
 }
 
 static void test_stamp_of_what_is_shown_elsewhere(void **state)
@@ -221,7 +256,7 @@ static void test_no_stamp(void **state)
 		char text[64];
 
 		snprintf(text, sizeof(text), "%s", wrong[i]);
-		assert_int_equal(cb_warm_stamp_check(&spec, text), CB_E_SYNTAX);
+		assert_int_equal(cb_warm_stamp_check(&spec, later, text), CB_E_SYNTAX);
 	}
 }
 
@@ -233,6 +268,7 @@ int main(void)
 		cmocka_unit_test(test_description),
 		cmocka_unit_test(test_wanted),
 		cmocka_unit_test(test_stamp),
+		cmocka_unit_test(test_stamp_of_what_was_replaced),
 		cmocka_unit_test(test_stamp_of_what_is_shown_elsewhere),
 		cmocka_unit_test(test_no_stamp),
 	};
