@@ -16,6 +16,7 @@
 #include <cellblock/buffer.h>
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>
+#include <cellblock/log.h>
 #include <cellblock/proc_stat.h>
 
 #include <errno.h>
@@ -127,6 +128,26 @@ static int know(const struct cb_jail *jail, struct cb_warm *warm)
 	return 0;
 }
 
+/* What the preloaded modules have taken counts in each copy from its start: a cell would have the rest of the limit,
+ * and in a cold kernel has all of it. */
+static bool leaves_room(const struct cb_jail *jail, pid_t zygote)
+{
+	uint64_t limit = jail->spec->limit_data, taken;
+	char status[STATUS_MAX];
+
+	if (limit == 0 || jail->spec->warm_preload.count == 0)
+		return true;
+	(void)cb_proc_status_of(zygote, status, sizeof(status));
+	taken = cb_proc_bytes(status, "\nVmData:");
+	if (taken <= limit / 2)
+		return true;
+	cb_log(CB_LOG_WARNING,
+	       "a cold start: with warm.preload a kernel would begin with %llu MB of memory reserved, more than half "
+	       "of limits.memory (%llu MB)",
+	       (unsigned long long)(taken >> 20), (unsigned long long)(limit >> 20));
+	return false;
+}
+
 int cb_warm_find(const struct cb_jail *jail, struct cb_warm *ret_warm)
 {
 	struct cb_warm warm = CB_WARM_NONE;
@@ -143,6 +164,8 @@ int cb_warm_find(const struct cb_jail *jail, struct cb_warm *ret_warm)
 		r = cb_warm_last_use(folder, key, &warm.last_use);
 	if (r == 0)
 		r = know(jail, &warm);
+	if (r == 0 && !leaves_room(jail, warm.pid))
+		r = -ENOMEM;
 	if (r < 0) {
 		cb_warm_close(&warm);
 		return r;

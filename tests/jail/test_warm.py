@@ -379,6 +379,16 @@ def test_a_module_that_leaves_a_process(start, module):
     w.is_told(why)
 
 
+def test_modules_that_leave_little_of_a_limit(warmth, module):
+    """A kernel would begin with what they have taken, and a cell would have the rest."""
+    w = warmth(f'warm.preload=["{module("held = bytearray(300 << 20)")}"]')
+    assert w.warm().client.run("1 + 1").result == "2"
+    w.sets.append("limits.memory=400M")
+    kernel = w.kernel()
+    assert w.was(kernel) == "cold" and "more than half of limits.memory (400 MB)" in kernel.said()
+    assert kernel.client.run("len(bytearray(200 << 20))").result == str(200 << 20)
+
+
 def test_a_module_that_hangs(start, module):
     name = module("import time\ntime.sleep(10000)")
     w = Warm(start, f'warm.preload=["{name}"]')

@@ -57,6 +57,7 @@ static int set_up(void **state)
 	assert_int_equal(mkdir(s.folder, 0700), 0);
 	s.spec.warm_folder = s.folder;
 	assert_int_equal(cb_strv_add(&s.spec.argv, "/bin/true"), 0);
+	assert_int_equal(cb_strv_add(&s.spec.warm_preload, "json"), 0);
 	s.jail.spec = &s.spec;
 	stamp_of("/", s.stamp, sizeof(s.stamp));
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s.pair), 0);
@@ -87,6 +88,7 @@ static int tear_down(void **state)
 	cb_fd_close(&s->pair[0]);
 	cb_fd_close(&s->pair[1]);
 	cb_strv_release(&s->spec.argv);
+	cb_strv_release(&s->spec.warm_preload);
 	return 0;
 }
 
@@ -410,8 +412,8 @@ static void test_nobody_listens(void **state)
 	assert_int_equal(cb_warm_find(&s->jail, &warm), -ENOENT);
 }
 
-/* As a cell that was shown the folder would, with a socket of its own in the place of a zygote's. */
-static void pose(struct stage *s, int user_namespaces)
+/* What finding says of one that listens, and only waits. */
+static int find(struct stage *s, int user_namespaces)
 {
 	struct cb_warm warm = CB_WARM_NONE;
 	int ready[2], found[2], r;
@@ -428,22 +430,34 @@ static void pose(struct stage *s, int user_namespaces)
 	assert_int_equal(read(ready[0], &byte, 1), 0);
 	close(ready[0]);
 	r = cb_warm_find(&s->jail, &warm);
+	cb_warm_close(&warm);
 	(void)kill(poser, SIGKILL);
 	(void)waitpid(poser, NULL, 0);
 	close(found[1]);
 	if (r == -ECONNREFUSED)
 		skip(); /* no namespaces here */
-	assert_int_equal(r, -EPERM);
+	return r;
 }
 
+/* One that was shown the folder may have a socket of its own in the place of a zygote's. */
 static void test_a_cell_of_a_cold_jail_is_no_zygote(void **state)
 {
-	pose(*state, 1);
+	assert_int_equal(find(*state, 1), -EPERM);
 }
 
 static void test_a_cell_of_a_warm_jail_is_no_zygote(void **state)
 {
-	pose(*state, CB_ZYGOTE_USERNS + 1);
+	assert_int_equal(find(*state, CB_ZYGOTE_USERNS + 1), -EPERM);
+}
+
+static void test_one_whose_modules_leave_no_room(void **state)
+{
+	struct stage *s = *state;
+
+	s->spec.limit_data = 2;
+	assert_int_equal(find(s, CB_ZYGOTE_USERNS), -ENOMEM);
+	s->spec.limit_data = INT64_MAX;
+	assert_int_equal(find(s, CB_ZYGOTE_USERNS), 0);
 }
 
 int main(void)
@@ -457,6 +471,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_nobody_listens, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_a_cell_of_a_cold_jail_is_no_zygote, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_a_cell_of_a_warm_jail_is_no_zygote, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_one_whose_modules_leave_no_room, set_up, tear_down),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
