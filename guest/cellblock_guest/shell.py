@@ -1,7 +1,7 @@
 """IPython's InteractiveShell over the wire: what ipykernel's ZMQInteractiveShell is to users, with a faster way for
 plain cells.
 
-Cells run through ZMQInteractiveShell.run_cell below, for all of IPython 7.34 to 9.x the same: transform, compile once,
+Cells run through ZMQInteractiveShell.run_cell below, for all of IPython 7.21 to 9.x the same: transform, compile once,
 run.
 """
 
@@ -15,6 +15,7 @@ from . import context, debuggers, ipykernel_shim, lazy_modules
 with lazy_modules.stand_ins():
     from IPython.core import page
     from IPython.core.autocall import ZMQExitAutocall
+    from IPython.core.compilerop import CachingCompiler
     from IPython.core.error import InputRejected, StdinNotImplementedError, UsageError
 
     try:
@@ -596,7 +597,10 @@ InteractiveShellABC.register(ZMQInteractiveShell)
 
 
 def _make_info(raw_cell, store_history, silent, shell_futures, cell_id, cell_meta):
-    info = ExecutionInfo(raw_cell, store_history, silent, shell_futures, cell_id)
+    try:
+        info = ExecutionInfo(raw_cell, store_history, silent, shell_futures, cell_id)
+    except TypeError:  # before 7.33, and 8.0 to 8.2
+        info = ExecutionInfo(raw_cell, store_history, silent, shell_futures)
     if hasattr(info, "cell_meta"):  # in later IPythons
         info.cell_meta = cell_meta
     return info
@@ -643,6 +647,8 @@ def make_shell(guest):
     from IPython.core import interactiveshell, ultratb
     from .profile import profile_config
 
+    if not hasattr(CachingCompiler, "get_code_name"):
+        raise ImportError("IPython %s is older than 7.21" % release.version)
     if hasattr(interactiveshell, "PickleShareDB"):
         interactiveshell.PickleShareDB = SessionDB  # IPython 7 and 8 open one at once
     count_lines_of_cells(ultratb)

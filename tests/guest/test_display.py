@@ -70,8 +70,9 @@ def test_display_updates_an_earlier_one(guest):
     again = guest.run("h.update(3)").of("UPDATE_DISPLAY_DATA")[0].content
     assert again["data"]["text/plain"] == "3" and again["transient"] == shown.content["transient"]
     assert guest.run("display(1, update=True)").error["ename"] == "TypeError"
-    cleared = guest.run("display(1, clear=True)")
-    assert [f.kind for f in cleared.frames][:2] == ["CLEAR_OUTPUT", "DISPLAY_DATA"]
+    if guest.interpreter.ipython not in ((7, 21), (7, 22)):  # they do not know it
+        cleared = guest.run("display(1, clear=True)")
+        assert [f.kind for f in cleared.frames][:2] == ["CLEAR_OUTPUT", "DISPLAY_DATA"]
     assert guest.run("display(1)").result is None
 
 
