@@ -19,6 +19,7 @@ from time import CLOCK_MONOTONIC, clock_gettime
 
 _QUIET_MS = 100  # without output for so long: it may be waiting for input
 _SHOWN_MAX = 4000  # of what it wrote last
+_LAST_READS = 64  # more than a terminal or pipe holds; what runs in the background may write for ever
 _GRACE = 2.0  # seconds from Ctrl-C to the kill
 _READ = {"x86_64": ("0",), "aarch64": ("63",)}.get(os.uname().machine, ())
 _POLL = {"x86_64": ("7", "271"), "aarch64": ("73",)}.get(os.uname().machine, ())
@@ -77,6 +78,9 @@ class Command:
                 if not self._show():
                     return self._process.wait()
             elif self._process.poll() is not None:
+                for _ in range(_LAST_READS):  # what it wrote between the two looks
+                    if not (poll.poll(0) and self._show()):
+                        break
                 return self._process.returncode  # what it left in the background keeps the terminal
             elif self._asks and deadline is None and self._waits():
                 self._answer()

@@ -51,6 +51,17 @@ def test_commands_show_lines_and_both_streams_in_order(guest):
     assert len(big.stdout) == 3000001 and guest.run("_exit_code").result == "-9"
 
 
+def test_the_last_words_of_a_command(new_guest):
+    """Written after a look at the terminal, and before the look at the command, which has ended by then."""
+    guest = new_guest()
+    guest.run(
+        "import os, subprocess\nos.mkfifo('go')\nreal = subprocess.Popen.poll\n"
+        "def poll(process):\n    subprocess.Popen.poll = real\n    with open('go', 'w') as go: go.write('now\\n')\n"
+        "    return process.wait()\nsubprocess.Popen.poll = poll"
+    )
+    assert guest.run("!read x < go; seq 1500").stdout == "".join("%d\n" % i for i in range(1, 1501))
+
+
 def test_cell_magics(guest):
     result = guest.run("%%bash\necho out; echo err >&2")
     assert "out\n" in result.stdout and "err\n" in result.stderr
