@@ -38,6 +38,7 @@ _OK = b'{"status":"ok","payload":[],"user_expressions":{}}'
 _COROUTINE = 0x80
 _OUTPUTS_MAX = 16 << 20
 _OUTPUT_BYTES = 1000  # of an output beside its data: a flood of small ones is bounded too
+_VALUE_BYTES = 60  # of a value in it, beside its text: a list of numbers is mostly that
 
 
 class ZMQInteractiveShell(InteractiveShell):
@@ -294,9 +295,12 @@ class ZMQInteractiveShell(InteractiveShell):
     def remember_output(self, kind, data):
         """For %notebook, where this IPython writes outputs too; up to a bound."""
         outputs = getattr(self.history_manager, "outputs", None)
-        if outputs is None or _HistoryOutput is None:
+        left = _OUTPUTS_MAX - self._outputs_kept
+        if outputs is None or _HistoryOutput is None or left <= 0:
             return
-        size = sum(len(value) for value in data.values() if isinstance(value, (str, bytes)))
+        size = _memory_of(data, left)
+        if size is None:
+            return
         self._outputs_kept += size + _OUTPUT_BYTES
         if self._outputs_kept < _OUTPUTS_MAX:
             outputs[self.cell_number].append(_HistoryOutput(output_type=kind, bundle=data))
@@ -604,6 +608,24 @@ def _make_info(raw_cell, store_history, silent, shell_futures, cell_id, cell_met
     if hasattr(info, "cell_meta"):  # in later IPythons
         info.cell_meta = cell_meta
     return info
+
+
+def _memory_of(bundle, most):
+    """About how many bytes a bundle takes, or some number above most; None where a value is none of JSON's, nor bytes:
+    no notebook could hold it."""
+    size, left = 0, [bundle]
+    while left and size <= most:
+        value = left.pop()
+        size += _VALUE_BYTES
+        if isinstance(value, (str, bytes)):
+            size += len(value)
+        elif isinstance(value, (dict, list, tuple)):
+            size += 8 * len(value)
+            if size <= most:  # else the list of what is left might take as much again
+                left.extend(value.items() if isinstance(value, dict) else value)
+        elif value is not None and not isinstance(value, (int, float)):
+            return None
+    return size
 
 
 def _first(*errors):

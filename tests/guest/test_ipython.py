@@ -485,6 +485,21 @@ def test_many_displays_are_not_kept(guest):
     assert int(guest.run(kept).result) < 20_000
 
 
+def test_large_displays_of_json_are_not_kept(new_guest):
+    """Their values count as well, and what no notebook can hold is left out."""
+    guest = new_guest()
+    guest.run(
+        "import array\nhistory = get_ipython().history_manager\n"
+        "def kept(): return sum(map(len, getattr(history, 'outputs', {}).values()))"
+    )
+    show = "display({'application/json': %s}, raw=True)"
+    guest.run(show % "{'a': [1, 2.5, None, True, ('b',)]}")
+    guest.run(show % "array.array('d', range(10))")
+    assert int(guest.run("kept()").result) == (guest.interpreter.ipython >= (9, 0))
+    guest.run("for i in range(100): " + show % "[i] * 20_000")
+    assert int(guest.run("kept()").result) < 20
+
+
 def test_history_magics_look_at_the_session(guest):
     guest.run("needle = 1")
     guest.run("other = 2")
