@@ -284,16 +284,12 @@ class Guest:
     def _within_limit(self, reply):
         if len(reply) <= self.message_max:
             return reply
-        return encode(
-            {
-                "status": "ok" if reply.startswith(b'{"status":"ok"') else "error",
-                "payload": [],
-                "user_expressions": {},
-                "ename": "ValueError",
-                "evalue": "reply too large",
-                "traceback": [],
-            }
-        )
+        less = {"status": "ok", "payload": [], "user_expressions": {}}
+        if reply.startswith(b'{"status":"ok"'):
+            less.update(ename="ValueError", evalue="reply too large", traceback=[])
+        else:
+            less.update(self._too_large(loads(reply), len(reply)), status="error")
+        return encode(less)
 
     def _in_cell(self, shell, request, content, metadata, lane=None):
         """Runs a cell with what its client gives it."""
@@ -441,8 +437,8 @@ class Guest:
         self._send_json(_DISPLAYS[msg_type], context.current(), content)
 
     def _too_large(self, content, size):
-        """What is sent for a message that the supervisor would refuse: losing a picture is better than losing the
-        state."""
+        """What is sent for a message, or said in an error's reply, that the supervisor would refuse: losing a picture
+        is better than losing the state."""
         note = "<%d bytes of output are more than limits.message allows (%d)>" % (size, self.message_max)
         if "data" in content:
             return dict(content, data={"text/plain": note}, metadata={})

@@ -256,7 +256,11 @@ def test_too_large_for_a_message(new_guest):
     guest = new_guest(env={"CELLBLOCK_MESSAGE_MAX": "100000"})
     result = guest.run("kept = 'x' * 200000\nkept")
     assert "limits.message" in result.result and result.ok
-    assert not guest.run("raise ValueError(kept)").ok
+    failed = guest.run("raise KeyError(kept)")
+    for said in failed.error, failed.reply:
+        assert (said["ename"], said["evalue"]) == ("KeyError", "'" + "x" * 9999)
+        assert len(said["traceback"]) == 1 and "limits.message" in said["traceback"][0]
+    assert failed.reply["status"] == "error"
     assert guest.run("print(kept)").stdout == "x" * 200000 + "\n"
     assert guest.run("len(kept)", user_expressions={"k": "kept"}).result == "200000"
 
