@@ -77,6 +77,25 @@ def test_of_results_together_the_largest_make_way():
         assert (first, *others) == (5000, 0, 10_000) and "limits.message allows 65536" in largest
 
 
+def test_a_result_that_the_kernel_would_refuse_costs_its_call_alone():
+    @tool
+    async def table(outer: int, inner: int) -> Any:
+        return {**dict.fromkeys(map(str, range(outer - 1)), 0), "in": dict.fromkeys(map(str, range(inner)), 0)}
+
+    @tool
+    async def number(bits: int) -> int:
+        return -(1 << bits)
+
+    with Sandbox("agent", tools=[table, number, later], **TMPFS) as sb:
+        code = ("import asyncio\nfound = await asyncio.gather(table(1, 60_001), table(30_000, 30_001), number(14_284), "
+                "table(10_000, 40_000), number(14_279), later(1), return_exceptions=True)\n"
+                "[len(f['in']) if isinstance(f, dict) else str(f) for f in found]")
+        r = sb.run(code, check=True)
+        assert all("ToolResultError" in f and "more than 50000 keys" in f for f in r.value[:2]), r.value
+        assert "4300 digits" in r.value[2] and r.value[3:] == [40_000, str(-(1 << 14_279)), "1"]
+        assert [c["completed"] for c in r.calls] == [True] * 6
+
+
 def test_calls_from_a_cell():
     @tool
     def search(query: str, limit: int = 5) -> list[Hit]:

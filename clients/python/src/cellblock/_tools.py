@@ -46,6 +46,8 @@ _log = logging.getLogger("cellblock.tools")  # the tracebacks, for who wrote the
 THREADS = 16  # sync tools of one sandbox that run at once
 MAX_BYTES = 4 << 20  # of a call's arguments, and of its result, unless the tool says otherwise
 MAX_DEPTH = 64
+MAX_KEYS = 50_000  # of an object and those around it: the kernel refuses a whole answer at 60,000 open at one time
+MAX_BITS = 14_280  # of a number: at 4300 characters, likewise
 MAX_TEXT = 4000  # of an error's message
 ROUND = 1000  # calls in one round trip
 CALLS = 100_000  # calls of one run
@@ -299,13 +301,18 @@ def tool(
 
 
 def measure(value: Any, most: int) -> int:
-    """The size of JSON in bytes, roughly. Refused: more than `most`, too deep, no JSON, a text that is no Unicode."""
-    size, todo = 0, [(value, 0)]
+    """The size of JSON in bytes, roughly. ValueError: more than `most`, too deep, too many keys or digits for the
+    kernel, no JSON, a text that is no Unicode."""
+    size, todo = 0, [(value, 0, 0)]
     while todo:
-        part, depth = todo.pop()
+        part, depth, keys = todo.pop()
         size += 2
-        if part is None or isinstance(part, (bool, int)):
-            size += 4 if not isinstance(part, int) else part.bit_length() // 3
+        if part is None:
+            size += 4
+        elif isinstance(part, int):
+            size += part.bit_length() // 3
+            if part.bit_length() > MAX_BITS:
+                raise ValueError("a number of about 4300 digits or more")
         elif isinstance(part, float):
             size += 8
             if not math.isfinite(part):
@@ -319,16 +326,19 @@ def measure(value: Any, most: int) -> int:
             if depth == MAX_DEPTH:
                 raise ValueError(f"nested more than {MAX_DEPTH} deep")
             if size + len(part) > most:
-                raise ValueError(f"more than {most} bytes")
+                raise ValueError(f"more than {most} bytes (max_bytes of the tool)")
+            keys += len(part) if isinstance(part, dict) else 0
+            if keys > MAX_KEYS:
+                raise ValueError(f"more than {MAX_KEYS} keys in one object, those of the objects around it included")
             items = part.items() if isinstance(part, dict) else ((None, v) for v in part)
             for key, item in items:
                 if key is not None:
-                    todo.append((key, depth + 1))
-                todo.append((item, depth + 1))
+                    todo.append((key, depth + 1, keys))
+                todo.append((item, depth + 1, keys))
         else:
             raise ValueError(f"{type(part).__name__} is no JSON")
         if size > most:
-            raise ValueError(f"more than {most} bytes")
+            raise ValueError(f"more than {most} bytes (max_bytes of the tool)")
     return size
 
 
@@ -353,7 +363,7 @@ def as_json(value: Any, most: int) -> Any:
     try:
         measure(plain, most)
     except ValueError as e:
-        raise Refused("ToolResultError", f"the result can't be sent: {e} (max_bytes of the tool)", True) from None
+        raise Refused("ToolResultError", f"the result can't be sent: {e}", True) from None
     return plain
 
 
