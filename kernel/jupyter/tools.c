@@ -16,6 +16,8 @@
 
 #include "message.h"
 
+#define IN_DOUBT "; not known whether it completed"
+
 /* ---- registering ---- */
 
 void cb_toolset_unref(struct cb_toolset *t)
@@ -384,6 +386,7 @@ static void take_result(struct cb_tools *tools, struct cb_calls *c, struct cb_sp
 	if (call == NULL || call->answered)
 		return;
 	call->answered = true;
+	call->in_doubt = false;
 	call->completed = f[3].ret.data == NULL || f[3].ret.data[0] == 't';
 	size_t at = (size_t)(call - c->call), first = c->count - c->asked;
 
@@ -394,11 +397,13 @@ static void take_result(struct cb_tools *tools, struct cb_calls *c, struct cb_sp
 	a->found++;
 }
 
-int cb_calls_fail(struct cb_buf *out, const char *what, const char *reason)
+int cb_calls_refuse(struct cb_calls *c, struct cb_buf *out, const char *what, const char *reason)
 {
 	char text[512];
 
-	snprintf(text, sizeof(text), "the client's answer %s%s", what, reason);
+	for (size_t i = c->count - c->asked; i < c->count; i++)
+		c->call[i].in_doubt = !c->call[i].answered;
+	snprintf(text, sizeof(text), "the client's answer %s%s" IN_DOUBT, what, reason);
 	return cb_json_write_object(out, "error", text);
 }
 
@@ -432,13 +437,14 @@ int cb_calls_answer(struct cb_tools *tools, struct cb_calls *c, struct cb_span v
 		return r;
 	r = cb_json_scan_object(text.data, text.len - 1, f, 1, &e);
 	if (r < 0)
-		return cb_calls_fail(out, e.field != NULL ? "lacks the list of results: " : "is refused: ", e.reason);
+		return cb_calls_refuse(c, out, r == CB_E_UNKNOWN ? "lacks the list of results: " : "is refused: ",
+				       e.reason);
 	for (rest = f[0].ret; cb_json_next_element(&rest, &element);)
 		take_result(tools, c, element, &a);
 	if (a.found == 0 && a.known > 0)
 		return CB_E_UNKNOWN;
 	if (a.found == 0)
-		return cb_calls_fail(out, "has no result of this call", "");
+		return cb_json_write_object(out, "error", "the client's answer has no result of this call");
 	return write_results(c, &a, out);
 }
 
@@ -450,6 +456,11 @@ void cb_calls_over(struct cb_calls *c)
 
 /* ---- telling ---- */
 
+static bool may_be_done(const struct cb_call *call)
+{
+	return call->completed || call->in_doubt;
+}
+
 void cb_calls_write(const struct cb_calls *c, struct cb_json *j)
 {
 	if (c == NULL || c->count == 0)
@@ -457,7 +468,10 @@ void cb_calls_write(const struct cb_calls *c, struct cb_json *j)
 	cb_json_array(j, "calls");
 	for (size_t i = c->count > CB_CALLS_TOLD ? c->count - CB_CALLS_TOLD : 0; i < c->count; i++) {
 		begin_call(j, c->call[i].id, c->set->name[c->call[i].tool]);
-		cb_json_put(j, "completed", c->call[i].completed);
+		if (c->call[i].in_doubt)
+			cb_json_put(j, "completed", NULL);
+		else
+			cb_json_put(j, "completed", c->call[i].completed);
 		cb_json_end(j);
 	}
 	cb_json_end(j);
@@ -465,27 +479,30 @@ void cb_calls_write(const struct cb_calls *c, struct cb_json *j)
 
 void cb_calls_tell(const struct cb_calls *c, char *text, size_t size)
 {
-	size_t at = strlen(text), room = 400, told = 0, completed = 0;
+	size_t at = strlen(text), room = 400, told = 0, done = 0, in_doubt = 0;
 
-	for (size_t i = 0; c != NULL && i < c->count; i++)
-		completed += c->call[i].completed;
-	if (completed == 0)
+	for (size_t i = 0; c != NULL && i < c->count; i++) {
+		done += may_be_done(&c->call[i]);
+		in_doubt += c->call[i].in_doubt;
+	}
+	if (done == 0)
 		return;
-	at += (size_t)snprintf(text + at, size - at, "; host tools had completed, and that is not undone:");
+	at += (size_t)snprintf(text + at, size - at, "; host tools %s, and that is not undone:",
+			       in_doubt == 0 ? "had completed" : "had or may have completed");
 	for (size_t i = c->count; i > 0 && room > 0 && at < size; i--) {
 		const struct cb_call *call = &c->call[i - 1];
 
-		if (!call->completed)
+		if (!may_be_done(call))
 			continue;
-		int n = snprintf(text + at, size - at, "%s %s (call %" PRIu64 ")", told > 0 ? "," : "",
-				 c->set->name[call->tool], call->id);
+		int n = snprintf(text + at, size - at, "%s %s (call %" PRIu64 "%s)", told > 0 ? "," : "",
+				 c->set->name[call->tool], call->id, call->in_doubt ? IN_DOUBT : "");
 
 		room = (size_t)n < room ? room - (size_t)n : 0;
 		at += (size_t)n;
 		told++;
 	}
-	if (at < size && told < completed + c->forgotten)
-		snprintf(text + at, size - at, " and %" PRIu64 " before", completed + c->forgotten - told);
+	if (at < size && told < done + c->forgotten)
+		snprintf(text + at, size - at, " and %" PRIu64 " before", done + c->forgotten - told);
 }
 
 /* ---- what is undone with its cell ---- */
@@ -519,8 +536,9 @@ void cb_tools_keep(struct cb_tools *tools, const struct cb_calls *c, int64_t num
 	for (size_t i = 0; i < c->count && tools->done != NULL; i++) {
 		struct cb_called called = { .id = c->call[i].id, .cell = c->cell, .number = number };
 
+		called.in_doubt = c->call[i].in_doubt;
 		memcpy(called.tool, c->set->name[c->call[i].tool], sizeof(called.tool));
-		if (c->call[i].completed)
+		if (may_be_done(&c->call[i]))
 			keep_call(tools, &called);
 	}
 }
@@ -539,12 +557,12 @@ static void word_called(const struct cb_called *called, size_t n, bool more, cha
 
 	for (size_t i = n; i > 0 && at < size; i--) {
 		const struct cb_called *c = &called[i - 1];
-		char one[CB_TOOL_NAME + 64], of[32] = "";
+		char one[CB_TOOL_NAME + 64 + sizeof(IN_DOUBT)], of[32] = "";
 
 		if (c->number > 0)
 			snprintf(of, sizeof(of), " of cell [%" PRId64 "]", c->number);
-		size_t len = (size_t)snprintf(one, sizeof(one), "%s %s (call %" PRIu64 "%s)", i < n ? "," : "", c->tool,
-					      c->id, of);
+		size_t len = (size_t)snprintf(one, sizeof(one), "%s %s (call %" PRIu64 "%s%s)", i < n ? "," : "",
+					      c->tool, c->id, of, c->in_doubt ? IN_DOUBT : "");
 
 		if (at + len + sizeof(" and others before") > size) {
 			more = true;
@@ -581,6 +599,8 @@ void cb_tools_undone(struct cb_tools *tools, int64_t cell, struct cb_buf *out, c
 			cb_json_put(&j, "cell", d[i].number);
 		else
 			cb_json_put(&j, "cell", NULL);
+		if (d[i].in_doubt)
+			cb_json_put(&j, "completed", NULL);
 		cb_json_end(&j);
 		(void)cb_buf_append(&gone, &d[i], sizeof(d[i]));
 	}

@@ -27,10 +27,11 @@ struct cb_toolset {
 	size_t count;
 };
 
-/* A completed call of a cell whose effects are there. */
+/* A call of a cell whose effects are there, that completed or may have. */
 struct cb_called {
 	uint64_t id, cell; /* by the count of undo_log.h */
 	int64_t number;	   /* the cell's; 0 = none */
+	bool in_doubt;
 	char tool[CB_TOOL_NAME];
 };
 
@@ -47,6 +48,7 @@ struct cb_call {
 	uint32_t tool; /* index in the set */
 	bool answered;
 	bool completed; /* the client has not said that it never ran, or not to its end */
+	bool in_doubt;	/* the client's answer was refused as a whole: it may have completed */
 };
 
 /* Of a cell that may call tools; owned by its request. */
@@ -80,8 +82,9 @@ int cb_calls_ask(struct cb_tools *tools, struct cb_calls *c, struct cb_span meta
 /* The client's answer, a raw JSON string, to what was asked last. Appends what the guest is told to `out`.
  * CB_E_UNKNOWN: an answer to earlier calls, which is noted; the wait goes on. Else: out of memory or too large. */
 int cb_calls_answer(struct cb_tools *tools, struct cb_calls *c, struct cb_span value, struct cb_buf *out);
-/* What the guest is told when there is no result: "the client's answer WHAT REASON". */
-int cb_calls_fail(struct cb_buf *out, const char *what, const char *reason);
+/* The answer to what was asked last is refused as a whole, so whether these calls completed is not known. Appends what
+ * the guest is told: "the client's answer WHAT REASON …". */
+int cb_calls_refuse(struct cb_calls *c, struct cb_buf *out, const char *what, const char *reason);
 /* The question is over. */
 void cb_calls_over(struct cb_calls *c);
 

@@ -55,9 +55,10 @@ static struct cb_calls *calls_of(const struct cb_shell *to)
 static void fail_calls(struct cb_shell *to, const char *what, const char *reason)
 {
 	CB_AUTO_BUF b = CB_BUF_INIT(1024);
+	int r = cb_calls_refuse(calls_of(to), &b, what, reason);
 
 	cb_calls_over(calls_of(to));
-	if (cb_calls_fail(&b, what, reason) == 0)
+	if (r == 0)
 		cb_shell_input(to, cb_buf_span(&b));
 }
 

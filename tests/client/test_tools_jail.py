@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("msgspec")
 from cellblock import AsyncSandbox, Sandbox, ToolError, tool  # noqa: E402
+from cellblock._session import Session  # noqa: E402
 
 HARMLESS = ("HostToolError", "TypeError", "ValueError", "RecursionError", "UnicodeEncodeError")
 TMPFS = {"policy": {"workspace.mode": "tmpfs"}}
@@ -335,3 +336,18 @@ def test_what_never_ran_or_not_to_its_end_is_not_called_completed(make):
     r = sb.run(code + "import os\nos._exit(1)")
     said = r.error.value.partition("host tools had completed, and that is not undone:")[2]
     assert said.count("(call") == 3 and "refused" not in said and "endless" not in said
+
+
+def test_whether_a_call_completed_is_not_known_where_its_answer_was_refused(make, monkeypatch):
+    async def no_json(self, calls):
+        return "no JSON"
+
+    sb = make("agent", tools=[add], **TMPFS)
+    sb.run("x = 0")
+    monkeypatch.setattr(Session, "_called", no_json)
+    r = sb.run("try: add(1)\nexcept HostToolError as e: print(e)")
+    assert "; not known whether it completed" in r.stdout
+    assert [(c["tool"], c["completed"]) for c in r.calls] == [("add", None)]
+    sb.rollback()
+    assert [(c["tool"], c["completed"]) for c in sb.last.calls] == [("add", None)]
+    assert "(call 1 of cell [2]; not known whether it completed)" in sb.last.stderr

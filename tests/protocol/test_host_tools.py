@@ -284,6 +284,7 @@ def test_a_reply_that_is_none(host, content):
     host.client.send("input_reply", content, channel="stdin", parent=asked.header)
     done = host.client.finish(cell)
     assert done.content["ename"] == "HostToolError" and "the client's answer" in done.content["evalue"], done
+    assert done.about["calls"][0]["completed"] is None
 
 
 def test_an_input_between_calls(host):

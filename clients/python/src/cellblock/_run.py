@@ -48,7 +48,7 @@ def is_given_up(channel: str, m: Message) -> bool:
 
 def _undone(said: Mapping[str, Any]) -> tuple[list[int], list[dict[str, Any]]]:
     """The numbers of the cells whose effects are gone, and the host tools that these had called."""
-    calls = [{**c, "completed": True} for c in said.get("undone_calls") or [] if isinstance(c, dict)]
+    calls = [{"completed": True, **c} for c in said.get("undone_calls") or [] if isinstance(c, dict)]
     return [n for n in said.get("undone") or [] if type(n) is int], calls
 
 

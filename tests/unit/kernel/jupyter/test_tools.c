@@ -287,6 +287,38 @@ static void test_an_answer_without_an_end(void **state)
 		    "{\"id\":\"2\",\"tool\":\"pay\",\"completed\":false}]}");
 }
 
+/* Refused as a whole, an answer says of no call whether it completed; one that comes late does. */
+static void test_an_answer_that_is_refused(void **state)
+{
+	char said[256] = "the end";
+
+	(void)state;
+	assert_int_equal(ask("{\"calls\":[" CALL("add") "," CALL("pay") "]}"), 0);
+	cb_buf_clear(&text);
+	assert_int_equal(answer(RESULTS("NaN")), 0);
+	assert_non_null(strstr((char *)text.data, "is refused: not a JSON value; not known whether it completed"));
+	cb_calls_over(calls);
+	cb_buf_clear(&text);
+	assert_int_equal(ask("{\"calls\":[" CALL("add") "]}"), 0); /* 3 */
+	cb_buf_clear(&text);
+	assert_int_equal(answer(RESULTS(REFUSED("1"))), CB_E_UNKNOWN);
+	struct cb_json j = cb_json_begin(&text);
+
+	cb_calls_write(calls, &j);
+	assert_int_equal(cb_json_done(&j), 0);
+	expect_text("{\"calls\":[{\"id\":\"1\",\"tool\":\"add\",\"completed\":false},"
+		    "{\"id\":\"2\",\"tool\":\"pay\",\"completed\":null},"
+		    "{\"id\":\"3\",\"tool\":\"add\",\"completed\":false}]}");
+	cb_calls_tell(calls, said, sizeof(said));
+	assert_string_equal(said, "the end; host tools had or may have completed, and that is not undone: "
+				  "pay (call 2; not known whether it completed)");
+	cb_tools_keep(&tools, calls, 1);
+	cb_tools_undone(&tools, 0, &text, said, sizeof(said));
+	assert_string_equal(said, "; what host tools did for undone cells stays done: "
+				  "pay (call 2 of cell [1]; not known whether it completed)");
+	expect_text("[{\"id\":\"2\",\"tool\":\"pay\",\"cell\":1,\"completed\":null}]");
+}
+
 static void call_and_answer(void)
 {
 	char value[128];
@@ -361,6 +393,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_too_many_together, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_answers, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_an_answer_without_an_end, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_an_answer_that_is_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_many_calls, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_undone, setup, teardown),
 	};
