@@ -93,6 +93,18 @@ def test_an_error_keeps_what_was_printed(executor):
     assert len(ex("print('x' * 200_000)").logs) < 51_000
 
 
+def test_a_terminal_obeys_nothing_that_a_step_shows(executor):
+    ex = ready(executor(["sys"]))
+    evil = "\x1b]52;c;aGk=\x07\x1b[2Jshown\x9b31m"
+    code = f"import sys\nprint({evil!r})\nprint({evil!r}, file=sys.stderr)\n{evil!r}"
+    done = ex(code)
+    assert (done.output, done.logs, ex.state["_print_outputs"]) == ("shown", "shown\nshown\n", "shown\nshown\n")
+    assert ex(f"class X:\n    def __repr__(self): return {evil!r}\nX()").output == "shown"
+    assert said(ex, f"{code}\nraise ValueError({evil!r})").endswith("ValueError: shown")
+    assert ex.state["_print_outputs"] == "shown\nshown\n"
+    assert ex(f"final_answer({evil!r})").output == evil  # data for the program
+
+
 def test_hard_faults_cost_nothing(executor):
     for limit in (5, 30):  # on a busy machine the good ones may take as long
         ex = ready(executor(["os", "ctypes"], timeout=limit), add)

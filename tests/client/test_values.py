@@ -124,6 +124,7 @@ def test_pictures_share_their_pixels(monkeypatch):
 def test_text_has_no_terminal_escapes():
     bad = "\x1b[2Ja\x1b]0;title\x07b\x1b]8;;http://x\x1b\\c\x9b31md\x1bPq\x1b\\e\x1b]never ends"
     r = Result(stdout=bad + "\n\tf\r\n", error=ErrorInfo("E", "why\x1b[1m", "\x1b[31mtrace\x00"))
+    assert str(r.error) == "E: why"
     assert r.text() == "abcde\n\tf\r\ntrace\nE: why"
     assert r.stdout.startswith(bad)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 from typing import Any, Mapping, Optional
 
-from ._result import Result, plain
+from ._result import Result
 
 
 class CellblockError(Exception):
@@ -36,8 +36,7 @@ class CellError(CellblockError):
 
     def __init__(self, result: Result) -> None:
         self.result = result
-        error = result.error  # a terminal shows the text of an exception
-        super().__init__(plain(str(error)) if error else "the cell did not run")
+        super().__init__(str(result.error or "the cell did not run"))
 
     def __reduce__(self) -> Any:  # a pool of processes hands it on
         return type(self), (self.result,)

@@ -47,7 +47,8 @@ class ErrorInfo:
         return f"{self.name}: {self.value}" if self.value else self.name
 
     def __str__(self) -> str:
-        return f"{self.line}\n{self.hint}" if self.hint else self.line
+        """For people: a terminal obeys nothing in it."""
+        return plain(f"{self.line}\n{self.hint}" if self.hint else self.line)
 
 
 @dataclasses.dataclass(frozen=True)

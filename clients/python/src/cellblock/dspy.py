@@ -23,7 +23,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from . import _dspy_inside
 from ._adapters import policy_for
 from ._errors import CellblockError, PolicyError, SandboxError, ToolError
-from ._result import Array, Result
+from ._result import Array, Result, plain
 from ._schema import refuse_bound
 from ._sync import Sandbox
 from ._tools import Approve, Bare, Call, Limits
@@ -342,7 +342,7 @@ class CellblockInterpreter:
         if not result.ok:
             error = result.error
             if error is not None and error.name in ("SyntaxError", "IndentationError", "TabError"):
-                raise SyntaxError(f"Invalid Python syntax. message: {error.value}")
+                raise SyntaxError(f"Invalid Python syntax. message: {plain(error.value)}")
             raise CodeExecutionError(str(error or "the code failed"))
         if result.has_value and not isinstance(result.value, (bytes, Array)) and not hasattr(result.value, "dtype"):
             return result.value

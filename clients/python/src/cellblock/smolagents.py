@@ -27,7 +27,7 @@ from ._adapters import ANEW, _nothing
 from ._carry import Room, pack, unpack
 from ._carry_inside import MARK
 from ._errors import CellblockError, CheckpointError, SandboxError, ToolError
-from ._result import Result, shorten
+from ._result import Result, plain, shorten
 from ._sync import Sandbox
 from ._tools import Approve, Bare, Call, Limits, Refused, by_name, check_name
 from ._values import code_to_call, imported
@@ -343,7 +343,8 @@ class CellblockExecutor(PythonExecutor):
         except SandboxError:
             self._ready, self._broken = False, True  # the next step starts a jail of its own
             raise
-        logs = anew + truncate_content(result.stdout + result.stderr, self.max_print_outputs_length)
+        shown = plain(result.stdout) + plain(result.stderr)  # smolagents prints it as it is
+        logs = plain(anew) + truncate_content(shown, self.max_print_outputs_length)
         self.state["_print_outputs"] = logs
         self.images = _pictures(result)
         self._untold = list(self.images)
@@ -450,13 +451,14 @@ class CellblockExecutor(PythonExecutor):
 
 
 def _output(result: Result) -> Any:
-    """The last expression: as data where that says the same as its text, for JSON has no tuples."""
+    """The last expression: as data where that says the same as its text, for JSON has no tuples.
+    Text is plain: smolagents prints it."""
     value = result.value
     if not result.has_value or (isinstance(value, (list, dict)) and "".join(str(value).split()) != "".join(
         (result.repr or "").split()
     )):
-        return result.repr
-    return value
+        value = result.repr
+    return plain(value) if isinstance(value, str) else value
 
 
 def _failure(code: str, result: Result) -> str:
