@@ -181,7 +181,7 @@ def test_what_one_message_does_not_hold_is_told():
     async def main():
         said = {"changes": [{"path": "a", "change": "added"}], "added": 90_000, "failed": 1, "truncated": True}
         session = mock.Mock(request=mock.AsyncMock(return_value=Reply(said, {}, [])))
-        files = Files(mock.AsyncMock(return_value=session), 1000)
+        files = Files(mock.AsyncMock(return_value=session), lambda: 1000)
         changes = await files.changes("commit")
         assert changes == [cellblock.Change("a", "added")] and changes.truncated
         assert changes.counts == {"added": 90_000, "failed": 1}
@@ -190,6 +190,17 @@ def test_what_one_message_does_not_hold_is_told():
             await files.list("train")
 
     asyncio.run(main())
+
+
+def test_a_first_use_knows_how_much_one_message_holds(make):
+    policy, data = {"workspace.mode": "tmpfs", "limits.message": "256K"}, bytes(range(256)) * 4000
+    sb = make("agent", policy=policy)
+    sb.write_file("in.bin", data)
+    assert sb.read_file("in.bin") == data
+    sb = make("agent", policy=policy)
+    with sb.open("in.bin", "wb") as f:
+        f.write(data)
+    assert sb.read_file("in.bin") == data
 
 
 def test_changes_and_commit(make):

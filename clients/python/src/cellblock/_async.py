@@ -455,7 +455,7 @@ class AsyncSandbox(AsyncRunner):
 
     @property
     def _files(self) -> Files:
-        return Files(self._ready, self._part, self._channel)
+        return Files(self._ready, lambda: self._part, self._channel)
 
     def open(
         self, path: Union[str, "os.PathLike[str]"], mode: str = "r", *, encoding: str = "utf-8"

@@ -80,10 +80,19 @@ class Mode(NamedTuple):
 
 
 class Files:
-    """Requests about files, one part after the other where they are large."""
+    """Requests about files, one part after the other where they are large.
 
-    def __init__(self, ready: Callable[[], Awaitable[Session]], part: int, channel: str = "shell") -> None:
-        self._ready, self.part, self._channel = ready, part, channel
+    `part` tells how many bytes a part may have, which is known once `ready` is through: the first use starts a kernel.
+    """
+
+    def __init__(
+        self, ready: Callable[[], Awaitable[Session]], part: Callable[[], int], channel: str = "shell"
+    ) -> None:
+        self._ready, self._part, self._channel = ready, part, channel
+
+    async def part(self) -> int:
+        await self._ready()
+        return self._part()
 
     async def ask(self, op: str, path: Optional[str] = None, buffers: Sequence[bytes] = (), **more: Any) -> Reply:
         content = {"op": op, **({} if path is None else {"path": path}), **more}
@@ -91,7 +100,7 @@ class Files:
         return await session.request("cellblock_file_request", content, buffers=buffers, channel=self._channel)
 
     async def read_at(self, path: str, offset: int, length: int) -> bytes:
-        reply = await self.ask("read", path, offset=offset, length=min(length, self.part))
+        reply = await self.ask("read", path, offset=offset, length=min(length, await self.part()))
         return reply.buffers[0] if reply.buffers else b""
 
     async def size(self, path: str) -> int:
@@ -104,7 +113,7 @@ class Files:
         parts: List[bytes] = []
         room = MAX_WHOLE
         while length != 0:
-            data = await self.read_at(path, offset, self.part if length < 0 else length)
+            data = await self.read_at(path, offset, MAX_WHOLE if length < 0 else length)
             if not data:
                 break
             parts.append(data)
@@ -116,14 +125,16 @@ class Files:
         return b"".join(parts)
 
     async def write(self, path: str, data: bytes) -> None:
-        await self.ask("write", path, [data[: self.part]], parents=True)
-        for start in range(self.part, len(data), self.part):
-            await self.ask("write", path, [data[start : start + self.part]], append=True)
+        size = await self.part()
+        await self.ask("write", path, [data[:size]], parents=True)
+        for start in range(size, len(data), size):
+            await self.ask("write", path, [data[start : start + size]], append=True)
 
     async def write_at(self, path: str, data: bytes, at: int, append: bool) -> int:
         """Writes there, or behind the end. Gives the position behind what was written."""
-        for start in range(0, len(data), self.part):
-            part = data[start : start + self.part]
+        size = await self.part()
+        for start in range(0, len(data), size):
+            part = data[start : start + size]
             reply = await self.ask("write", path, [part], **({"append": True} if append else {"offset": at}))
             at = int(reply.content["size"]) if append else at + len(part)
         return at
@@ -234,7 +245,7 @@ class AsyncFile:
 
     async def close(self) -> None:
         """Nothing is kept back, so there is nothing to do; the file can't be used afterwards."""
-        self._files = Files(_closed, 1)
+        self._files = Files(_closed, lambda: 1)
 
 
 async def _closed() -> Session:
@@ -293,7 +304,7 @@ class RawFile(io.RawIOBase):
 def opened(call: Call, files: Files, path: str, asked: Mode, encoding: str) -> Any:
     """What Python's open gives, over a file of the workspace."""
     raw = RawFile(call, files, path, asked)
-    size = files.part
+    size: int = call(files.part())
     buffered: Any
     if asked.plus:
         buffered = io.BufferedRandom(raw, size)
