@@ -137,6 +137,7 @@ static int workspace_check(struct cb_jail *jail, int folder, struct stat *ret_st
 {
 	const char *path = jail->spec->workspace_source;
 	struct stat root;
+	int r;
 
 	if (fstat(folder, ret_st) < 0)
 		return fail_open(path, -errno, err);
@@ -148,11 +149,11 @@ static int workspace_check(struct cb_jail *jail, int folder, struct stat *ret_st
 				  "workspace %s is another folder than when the kernel started", path);
 	jail->workspace_dev = ret_st->st_dev;
 	jail->workspace_ino = ret_st->st_ino;
-	if (jail->spec->workspace_mode == CB_WORKSPACE_RW &&
-	    faccessat(folder, "", W_OK, AT_EMPTY_PATH | AT_EACCESS) < 0) {
+	r = jail->spec->workspace_mode == CB_WORKSPACE_RW ? cb_may_write(folder) : 0;
+	if (r < 0) {
 		jail->workspace_ro = true;
 		cb_jail_add_note(
-			jail, errno == EROFS
+			jail, r == -EROFS
 				      ? "workspace: read-only, since its file system is"
 				      : "workspace: read-only, since the user who started the kernel may not write it");
 	}

@@ -47,6 +47,17 @@ int cb_open_beneath(int dirfd, const char *path, int flags, int *ret_fd)
 	return open_how(dirfd, path, flags, RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_BENEATH, ret_fd);
 }
 
+int cb_may_write(int folder)
+{
+	long r = syscall(SYS_faccessat2, folder, ".", W_OK, AT_EACCESS);
+
+	/* Unknown before Linux 5.8, and to older filters of containers, which say EPERM. The other one goes by the real
+	 * ids, which are ours. */
+	if (r < 0 && (errno == ENOSYS || errno == EPERM))
+		r = syscall(SYS_faccessat, folder, ".", W_OK);
+	return r < 0 && (errno == EACCES || errno == EPERM || errno == EROFS) ? -errno : 0;
+}
+
 /* A descriptor that needs no rights to what it names has no fchmod, so its name in /proc is used. */
 int cb_unlock_entry(int dirfd, const char *name, mode_t type, mode_t rights)
 {

@@ -29,6 +29,9 @@ int cb_open_beneath(int dirfd, const char *path, int flags, int *ret_fd);
  * exchange it for. */
 int cb_unlock_entry(int dirfd, const char *name, mode_t type, mode_t rights);
 
+/* Whether we may make files in a folder: -EACCES, -EPERM or -EROFS say no; any other answer of the kernel's is 0. */
+int cb_may_write(int folder);
+
 static inline bool cb_is_same_file(const struct stat *a, const struct stat *b)
 {
 	return a->st_ino == b->st_ino && a->st_dev == b->st_dev;

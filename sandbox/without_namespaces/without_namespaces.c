@@ -448,7 +448,7 @@ static int step_rights(struct cb_jail *jail, struct cb_err *err)
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		return failed(err, "capabilities", "no_new_privs can't be set");
 	if (jail->workspace_fd >= 0 && jail->spec->workspace_mode == CB_WORKSPACE_RW &&
-	    faccessat(jail->workspace_fd, "", W_OK, AT_EMPTY_PATH | AT_EACCESS) < 0) {
+	    cb_may_write(jail->workspace_fd) < 0) {
 		jail->workspace_ro = true;
 		cb_jail_add_note(jail, "workspace: read-only, since its owner is another user");
 	}

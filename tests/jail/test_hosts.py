@@ -508,6 +508,12 @@ def test_no_calls_served_by_name(work):
     assert not (host.kernel.workspace / "made").exists()
 
 
+def test_a_writable_workspace_of_an_old_library(work):
+    """The call by which one asks whether a folder may be written is newer than the oldest library and kernel."""
+    done = cellblock("run", "--", "sh", "-c", "echo x > made", cwd=work, on="old-access")
+    assert done.returncode == 0 and (work / "made").read_text() == "x\n", done
+
+
 def test_level_none_is_only_the_users_wish(work):
     """Neither namespaces nor a filter can be had: nothing but limits and protocol is left."""
     for minimum in LEVELS[1:3]:

@@ -30,7 +30,7 @@ NOTEBOOK = [
     ("x = 42", None),
     ("open('here.txt', 'w').write('abc')", "3"),
 ]
-WITH_IPYTHON = [*NOTEBOOK, ("!echo {x + 1}", "43\n"), ("%who int", "x")]
+WITH_IPYTHON = [*NOTEBOOK, ("!echo {x + 1}", "43\n"), ("%who int", "x\t \n")]
 LEVELS = {True: ("full",), False: ("no-cgroup", "full")}  # by whether it is root
 # What may be left, by path (in the home where it is relative) and whose it is; all else must go with Cellblock.
 NAMED = {".ipython": "IPython's, made by jupyter_client where it looks for kernelspecs",
@@ -100,7 +100,7 @@ class Steps:
             if code == "x" and "before cell [4]" in before:
                 told = "NameError"
             before = outputs
-            as_wanted = json.dumps(told)[1:-1] in outputs if told else not cell["outputs"]
+            as_wanted = told in shown(cell) if told else not cell["outputs"]
             assert as_wanted, (code, outputs)
 
     def notebook_with_IPython(self):
@@ -134,6 +134,12 @@ class Steps:
                       if not (path.endswith(".pyc") and source_of(path) in others))
         assert not left, left
         return "nothing"
+
+
+def shown(cell):
+    """Results and text as a reader sees them; of an error its name."""
+    return [output.get("ename") or "".join(output.get("text") or output["data"]["text/plain"])
+            for output in cell["outputs"]]
 
 
 def source_of(pyc):

@@ -26,6 +26,8 @@
  *
  * no-notifier a kernel that hands no calls to another process, as before Linux 5.0
  *
+ * old-access  a kernel without faccessat2, as before Linux 5.8; a C library before glibc 2.33 does not know it either
+ *
  * no-watch    a kernel that tells no ordinary user's program what changes in its file systems, as before Linux 6.16
  *
  * A list of refusals of our own making, not a copy of anybody's profile. Nothing outside of the program is changed.
@@ -208,6 +210,14 @@ static void without_notifications(void)
 			      SCMP_A1(SCMP_CMP_MASKED_EQ, SECCOMP_FILTER_FLAG_NEW_LISTENER,
 				      SECCOMP_FILTER_FLAG_NEW_LISTENER)),
 	     "seccomp");
+	load(filter);
+}
+
+static void without_faccessat2(void)
+{
+	scmp_filter_ctx filter = new_filter();
+
+	refuse(filter, (const int[]){ SYS_faccessat2 }, 1, ENOSYS); /* libseccomp may be too old for its name */
 	load(filter);
 }
 
@@ -395,7 +405,7 @@ int main(int argc, char **argv)
 		      { "hidepid", with_hidden_processes },
 		      { "no-cgroup", without_cgroups }, { "short", in_short_container },
 		      { "no-filter", without_filters },	{ "no-load", without_memory_for_filters },
-		      { "no-notifier", without_notifications },
+		      { "no-notifier", without_notifications }, { "old-access", without_faccessat2 },
 		      { "no-watch", without_watches } };
 
 	for (size_t i = 0; argc > 2 && i < COUNT(kinds); i++) {
@@ -407,7 +417,7 @@ int main(int argc, char **argv)
 	}
 	fprintf(stderr,
 		"usage: host-like docker|docker-old|capless|apparmor|old-proc|hidepid|no-userns|no-cgroup|short|"
-		"no-filter|no-load|no-notifier|no-watch "
+		"no-filter|no-load|no-notifier|old-access|no-watch "
 		"PROGRAM [ARG]...\n");
 	return 2;
 }

@@ -1,18 +1,28 @@
 /* Helpers for places in the new root: only on file systems of ours is anything made, and no link is followed. Runs in a
  * folder that plays the new root; no mounts, no rights needed.
  */
+#include "../../../../sandbox/shared/ids.h"
 #include "../../../../sandbox/shared/mounts.h"
 #include "../../folder.h"
 
 #include <cellblock/fd.h>
+#include <cellblock/filter.h>
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
+
+#define SOMEBODY 65533
 
 static char root[64] = "/tmp/cb-mounts-XXXXXX";
 
@@ -111,6 +121,47 @@ static void test_only_what_it_is_to_be_is_unlocked(void **state)
 	assert_int_equal(mode_of("closed"), 0700);
 }
 
+/* In a child, as an ordinary user whose kernel answers `error` to faccessat2; 0: it does not. */
+static int may_write(const char *path, unsigned error)
+{
+	struct sock_filter insns[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_faccessat2, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog filter = { .len = 4, .filter = insns };
+	int folder = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC), status;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		if ((getuid() == 0 && cb_become(SOMEBODY) < 0) || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+		    (error != 0 && cb_filter_load(&filter, false) < 0))
+			_exit(255);
+		_exit(-cb_may_write(folder));
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	(void)close(folder);
+	assert_true(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+static void test_whether_a_folder_may_be_written(void **state)
+{
+	static const unsigned kernels[] = { 0, ENOSYS, EPERM, EINVAL };
+
+	(void)state;
+	assert_int_equal(mkdir("mine", 0700), 0);
+	assert_int_equal(mkdir("not-mine", 0700), 0);
+	assert_int_equal(chmod("not-mine", 0555), 0);
+	if (getuid() == 0)
+		assert_int_equal(chown("mine", SOMEBODY, SOMEBODY), 0);
+	for (size_t i = 0; i < sizeof(kernels) / sizeof(kernels[0]); i++) {
+		assert_int_equal(may_write("mine", kernels[i]), 0);
+		assert_int_equal(may_write("not-mine", kernels[i]), kernels[i] == EINVAL ? 0 : EACCES);
+	}
+}
+
 static void test_writing(void **state)
 {
 	(void)state;
@@ -148,6 +199,7 @@ int main(void)
 		cmocka_unit_test(test_places_are_made_on_ours),
 		cmocka_unit_test(test_links_and_parents_are_refused),
 		cmocka_unit_test(test_only_what_it_is_to_be_is_unlocked),
+		cmocka_unit_test(test_whether_a_folder_may_be_written),
 		cmocka_unit_test(test_writing),
 		cmocka_unit_test(test_path_within),
 		cmocka_unit_test(test_errors_name_their_cause),
