@@ -37,32 +37,49 @@ int cb_seccomp_load(const struct sock_fprog *filter, struct cb_err *err)
 				   cb_filter_reason(-r));
 }
 
-/* The lower halves of the first two arguments; other architectures are the big filter's. */
+/* The lower halves of the first three arguments; other architectures are the big filter's. */
 enum {
 	LOW = __BYTE_ORDER == __LITTLE_ENDIAN ? 0 : 4,
 	FIRST = offsetof(struct seccomp_data, args) + LOW,
-	SECOND = FIRST + sizeof(uint64_t)
+	SECOND = FIRST + sizeof(uint64_t),
+	THIRD = SECOND + sizeof(uint64_t)
 };
+
+#ifdef SYS_open
+#define OLD_OPEN SYS_open
+#else
+#define OLD_OPEN UINT32_MAX /* no call */
+#endif
 
 int cb_seccomp_load_no_sockets(bool internet, struct cb_err *err)
 {
 	/* Families: 2 INET, 10 INET6; other architectures are the big filter's. UNIX is refused even then: by it one
 	 * reaches services of the host, also from one of a pair of datagram sockets, which can be told where to send to
-	 * (types 1 and 5 can't). truncate by a path is what Landlock does not refuse before its version 3. */
+	 * (types 1 and 5 can't). Before its version 3 Landlock does not ask who empties a file: neither by truncate,
+	 * nor by an open that says it only reads. Of an open that says neither read nor write (3) it never asks. */
 	struct sock_filter insns[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_truncate, 12, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_truncate, 21, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, OLD_OPEN, 12, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 13, 0),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socketpair, 5, 0),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 9),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 16),
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, FIRST),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, internet ? 2 : UINT32_MAX, 7, 0),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, internet ? 10 : UINT32_MAX, 6, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, internet ? 2 : UINT32_MAX, 14, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, internet ? 10 : UINT32_MAX, 13, 0),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAFNOSUPPORT),
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, SECOND),
 		BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xf),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 1, 2, 0),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 5, 1, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 1, 9, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 5, 8, 0),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPROTONOSUPPORT),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, SECOND),
+		BPF_STMT(BPF_JMP | BPF_JA, 1),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, THIRD),
+		BPF_STMT(BPF_ALU | BPF_AND | BPF_K, O_TRUNC | O_ACCMODE),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, O_TRUNC | O_RDONLY, 3, 0),
+		BPF_STMT(BPF_ALU | BPF_AND | BPF_K, O_ACCMODE),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, O_ACCMODE, 1, 0),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
 	};

@@ -14,7 +14,8 @@ int cb_seccomp_compile(struct sock_fprog *ret_filter, struct cb_err *err); /* br
  * walls; for pid 1 also the one that gives the guest its limits. Who comes from them loads the other one on top. */
 int cb_seccomp_compile_outer(bool for_pid1, struct sock_fprog *ret_filter, struct cb_err *err);
 int cb_seccomp_load(const struct sock_fprog *filter, struct cb_err *err);
-/* Where no network namespace stands before them: refuses sockets. All, or with `internet` those that are local. */
+/* Where no namespaces stand before them: refuses sockets, all, or with `internet` those that are local; and what of
+ * files Landlock does not ask. */
 int cb_seccomp_load_no_sockets(bool internet, struct cb_err *err);
 /* Every process but pid 1, on top of all other filters: kill(-1) is refused, and any filter after this one. */
 int cb_seccomp_load_last(struct cb_err *err);

@@ -169,6 +169,8 @@ ATTACKS = {
     "a secret": "open({secret!r}).read()",
     "a new file outside": "open({folder!r} + '/planted', 'w')",
     "a file of root": "open('/etc/shadow').read()",
+    "a file, neither to read nor to write": "__import__('os').open({owned!r}, 3)",
+    "a file, to empty it": "__import__('os').open({owned!r}, 3 | __import__('os').O_TRUNC)",
     "names of homes": "__import__('os').listdir('/home')",
     "other processes": "__import__('os').listdir('/proc')",
     "pid 1's memory": "open('/proc/%d/mem' % {parent}, 'rb')",
@@ -209,10 +211,14 @@ def test_walls_without_namespaces(kind, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("s")
     secret.chmod(0o644)
+    owned = tmp_path / "owned"
+    owned.write_text("kept")
+    owned.chmod(0o666)  # its mode lets cells write it, as the user's own files do
     service = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     service.bind(str(tmp_path / "s"))
     (tmp_path / "s").chmod(0o777)
     facts = {"secret": str(secret), "folder": str(tmp_path), "port": 9, "datagrams": str(tmp_path / "s")}
+    facts["owned"] = str(owned)
     facts |= {"libc": "__import__('ctypes').CDLL(None)", "parent": "__import__('os').getppid()"}
     share = [] if ROOT and kind not in AS_USER else ["--set", SHARED]
     with Host(tmp_path / "k", kind, "--set", "isolation.minimum=container", *share) as host:
@@ -230,7 +236,7 @@ def test_walls_without_namespaces(kind, tmp_path):
         ).result == "True"
         assert host.run("import multiprocessing.pool as p; p.ThreadPool(2).map(abs, [-1])").ok
         assert host.run("kept == os.getpid()").result == "True"
-        assert not (tmp_path / "planted").exists()
+        assert not (tmp_path / "planted").exists() and owned.read_text() == "kept"
         assert (host.kernel.workspace / "mine").exists()
         orphan = int(host.run(ORPHAN).text())
         (orphaned,) = [p for p in host.kernel.family() if p.pid == orphan]

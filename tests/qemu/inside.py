@@ -90,6 +90,24 @@ def test_landlock_is_the_wall_of_level_container():
         expect(got, (0, "read\nrefused\n"))
 
 
+def test_what_is_only_read_is_not_emptied():
+    """Level container: Landlock of version 2 does not ask who empties a file that he has opened to read."""
+    shown, other = "/workspaces/shown/f", "/workspaces/other"
+    os.makedirs("/workspaces/shown")
+    for path in (shown, other):
+        with open(path, "w") as f:
+            f.write("kept")
+        os.chmod(path, 0o666)
+    like = (f"{BUILD}/tests/host-like", "docker")
+    sets = ("isolation.minimum=container", 'mounts=[{"source": "/workspaces/shown"}]')
+    attack = f"import os\nprint(open({shown!r}).read())\n"
+    attack += f"for path, mode in ({shown!r}, os.O_RDONLY), ({other!r}, 3):\n"
+    attack += " try: os.open(path, mode | os.O_TRUNC); print('won')\n except OSError: print('refused')"
+    words = ["run", *(word for each in sets for word in ("--set", each)), "--", "/usr/bin/python3", "-c", attack]
+    for user in (False, True):
+        expect(cellblock(*words, before=like, user=user), (0, "kept\nrefused\nrefused\n"))
+
+
 def test_second_wall():
     """A write below a read-only place that the mounts would refuse too; and the jail's processes are under rules."""
     script = "echo x > /usr/x; echo x > /proc/sys/kernel/core_pattern; echo $?"

@@ -536,6 +536,78 @@ static void test_other_refusals_are_not_tried_again(void **state)
 	assert_int_equal(with_want(EPERM, 1, answers_at_once), 1);
 }
 
+/* ---- without namespaces ---- */
+
+static bool opens(bool old, const char *path, int flags)
+{
+#ifdef SYS_open
+	if (old)
+		return syscall(SYS_open, path, flags, 0) >= 0;
+#endif
+	(void)old;
+	return syscall(SYS_openat, AT_FDCWD, path, flags, 0) >= 0;
+}
+
+/* Whoever may only read a file can't empty it, whatever Landlock asks. */
+static int empties_only_what_it_writes(void)
+{
+	char path[] = "/tmp/cb-seccomp-XXXXXX";
+	int fd = mkstemp(path), wrong = 0;
+	struct stat st;
+
+	if (fd < 0 || cb_seccomp_load_no_sockets(false, NULL) < 0)
+		return 2;
+	for (int i = 0; i < 2 * (O_ACCMODE + 1); i++) {
+		int mode = i & O_ACCMODE;
+		bool writes = mode == O_WRONLY || mode == O_RDWR;
+
+		wrong += ftruncate(fd, 1) < 0;
+		wrong += opens(i > O_ACCMODE, path, mode | O_TRUNC) != writes || (!writes && errno != EPERM);
+		wrong += fstat(fd, &st) < 0 || st.st_size != !writes;
+		wrong += opens(i > O_ACCMODE, path, mode) != (mode != O_ACCMODE);
+	}
+	wrong += truncate(path, 0) == 0 || errno != EPERM;
+	(void)unlink(path);
+	return wrong == 0 ? 1 : 3;
+}
+
+static void test_files_without_namespaces(void **state)
+{
+	(void)state;
+	assert_int_equal(with_want(0, 0, empties_only_what_it_writes), 1);
+}
+
+static int has_sockets_of_the_internet(void)
+{
+	if (cb_seccomp_load_no_sockets(true, NULL) < 0)
+		return 2;
+	if (socket(AF_INET, SOCK_STREAM, 0) < 0 || socket(AF_INET6, SOCK_STREAM, 0) < 0)
+		return 3;
+	if (socket(AF_UNIX, SOCK_STREAM, 0) >= 0 || errno != EAFNOSUPPORT)
+		return 4;
+	return 1;
+}
+
+static int has_pairs_alone(void)
+{
+	int pair[2];
+
+	if (cb_seccomp_load_no_sockets(false, NULL) < 0)
+		return 2;
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) < 0)
+		return 3;
+	if (socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) == 0 || errno != EPROTONOSUPPORT)
+		return 4;
+	return socket(AF_INET, SOCK_STREAM, 0) < 0 && errno == EAFNOSUPPORT ? 1 : 5;
+}
+
+static void test_sockets_without_namespaces(void **state)
+{
+	(void)state;
+	assert_int_equal(with_want(0, 0, has_sockets_of_the_internet), 1);
+	assert_int_equal(with_want(0, 0, has_pairs_alone), 1);
+}
+
 /* ---- the last filter ---- */
 
 static int closes_the_door(void)
@@ -578,6 +650,8 @@ int main(void)
 		cmocka_unit_test(test_want_of_memory_is_waited_out),
 		cmocka_unit_test(test_want_of_memory_is_named),
 		cmocka_unit_test(test_other_refusals_are_not_tried_again),
+		cmocka_unit_test(test_files_without_namespaces),
+		cmocka_unit_test(test_sockets_without_namespaces),
 		cmocka_unit_test(test_no_filter_after_the_last),
 	};
 
