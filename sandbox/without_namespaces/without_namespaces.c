@@ -201,7 +201,13 @@ static int check(const struct cb_jail *jail, struct cb_err *err)
 		return cb_err_set(err, CB_E_DENIED, "root.path", "Set root.path to \"host\".",
 				  "an image as root.path takes mounts, which isolation level \"%s\" has not",
 				  level_name(jail->level));
-	if (jail->level == CB_LEVEL_NONE || spec->workspace_mode != CB_WORKSPACE_RW)
+	if (jail->level == CB_LEVEL_NONE)
+		return 0;
+	for (size_t i = 0; i < spec->nbinds; i++)
+		if (strcmp(spec->binds[i].source, "/dev/null") == 0) /* what hides its key is a mount */
+			return refuse(err, "protect", "a workspace or a mount that holds the connection file",
+				      "Start the kernel with its connection file in another folder.");
+	if (spec->workspace_mode != CB_WORKSPACE_RW)
 		return 0;
 	for (size_t i = 0; i < spec->protect_paths.count; i++) {
 		if (!cb_path_within(spec->protect_paths.items[i], spec->workspace_source))
@@ -215,9 +221,6 @@ static int check(const struct cb_jail *jail, struct cb_err *err)
 	for (size_t i = 0; i < spec->nbinds; i++) {
 		const char *source = spec->binds[i].source;
 
-		if (strcmp(source, "/dev/null") == 0)
-			return refuse(err, "protect", "a writable workspace that holds the connection file",
-				      "Start the kernel with its connection file in another folder.");
 		if (!cb_path_within(source, spec->workspace_source))
 			continue;
 		snprintf(what, sizeof(what), "a mount of %s, which lies in the writable workspace,", source);

@@ -712,6 +712,21 @@ def test_what_hides_the_key_is_never_left_out(work):
     assert refused.value.step == "binds" and "symbolic link" in str(refused.value), refused
 
 
+@pytest.mark.parametrize("mode", ["ro", "rw", "tmpfs"])
+def test_what_can_not_hide_the_key_is_refused(tmp_path, mode):
+    """Level container: no mount can be laid over the connection file where cells see its folder."""
+    if not LANDLOCK:
+        pytest.skip("this kernel has no Landlock: there is no level container")
+    folder = tmp_path / "k/run"  # the connection file's
+    sets = ["isolation.minimum=container", f"workspace.mode={mode}"]
+    sets += [mount(folder)] if mode == "tmpfs" else [f"workspace.path={folder}"]
+    with Host(tmp_path / "k", "docker", *(word for each in sets for word in ("--set", each))) as host:
+        cell = host.run(f"open({str(host.kernel.file)!r}).read()")
+        assert cell.content["status"] == "error", cell.content
+        assert "holds the connection file" in cell.content["evalue"], cell.content
+        assert "in another folder" in cell.content["evalue"], cell.content
+
+
 def test_commands_by_message_are_behind_the_same_walls(tmp_path):
     """cellblock_run_request and cellblock_file_request without namespaces: a helper is enclosed as the guest is."""
     what = ["grep", "-E", "^(Uid|Gid|Groups|Cap|NoNewPrivs|Seccomp)", "/proc/self/status"]
