@@ -197,23 +197,33 @@ static void guest_ended(int status)
 }
 
 /* A guest or a branch that is stopped, which is nothing that we do while they run, can't go on by itself. */
-static void reap(void)
+static void reaped(pid_t pid, int status)
+{
+	if (pid == self.guest && !self.frozen) {
+		guest_ended(status);
+	} else if (pid == self.guest && !WIFSTOPPED(status)) {
+		self.died = true;
+		self.status = status;
+	} else if (!WIFSTOPPED(status) || !self.frozen) {
+		cb_twins_reaped(pid, status);
+	}
+}
+
+/* True if there may be more, of which no signal tells any more. Cells can have orphans end, or stop and go on, as fast
+ * as they are reaped: the supervisor is heard in between. */
+static bool reap(void)
 {
 	struct signalfd_siginfo info;
 	int status;
-	pid_t pid;
+	pid_t pid = 1;
 
 	(void)!read(CB_INIT_FD_SIGNALS, &info, sizeof(info));
-	while ((pid = waitpid(-1, &status, self.twins ? WNOHANG | WUNTRACED : WNOHANG)) > 0) {
-		if (pid == self.guest && !self.frozen) {
-			guest_ended(status);
-		} else if (pid == self.guest && !WIFSTOPPED(status)) {
-			self.died = true;
-			self.status = status;
-		} else if (!WIFSTOPPED(status) || !self.frozen) {
-			cb_twins_reaped(pid, status);
-		}
+	for (int i = 0; i < CB_REAPED_A_TURN && pid > 0; i++) {
+		pid = waitpid(-1, &status, self.twins ? WNOHANG | WUNTRACED : WNOHANG);
+		if (pid > 0)
+			reaped(pid, status);
 	}
+	return pid > 0;
 }
 
 /* A job's helper dies with the others. */
@@ -332,14 +342,15 @@ static _Noreturn void loop(void)
 	struct pollfd p[] = { { .fd = CB_INIT_FD_LINK, .events = POLLIN },
 			      { .fd = CB_INIT_FD_SIGNALS, .events = POLLIN },
 			      { .fd = CB_INIT_FD_REGISTRY, .events = POLLIN } };
+	bool more = false;
 
 	for (;;) {
 		if (self.frozen)
 			cb_twins_stop_all();
-		if (poll(p, 3, self.frozen ? FREEZE_MS : -1) < 0)
+		if (poll(p, 3, more ? 0 : self.frozen ? FREEZE_MS : -1) < 0)
 			continue;
-		if (p[1].revents != 0)
-			reap();
+		if (more || p[1].revents != 0)
+			more = reap();
 		if (p[0].revents != 0)
 			(void)obey();
 		else if (self.guest == 0)

@@ -8,6 +8,7 @@
 #include "without_namespaces.h"
 #include "../shared/ids.h"
 #include "../shared/mounts.h"
+#include "../shared/signals.h"
 
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>
@@ -30,7 +31,6 @@
 
 #define SWEEP_MS 5000
 #define KILL_EVERY_MS 100
-#define REAPED_A_STEP 1000
 #define PID_LIMIT (1u << 22) /* of Linux */
 
 /* ---- processes ---- */
@@ -163,7 +163,7 @@ bool cb_sweep_step(struct cb_sweep *s)
 
 	if (s->until == 0)
 		s->until = now + SWEEP_MS;
-	for (int i = 0; i < REAPED_A_STEP && r > 0; i++)
+	for (int i = 0; i < CB_REAPED_A_TURN && r > 0; i++)
 		r = waitpid(-1, NULL, WNOHANG);
 	if (r < 0 && errno == ECHILD && (s->uid == CB_SWEEP_CHILDREN || s->kill_at > 0))
 		return true;
