@@ -1,10 +1,11 @@
 /* Whom the kernel's OOM killer takes, the jail's group's or the host's: a guest, a branch or a command beside the
  * cells, and what they start, before their owner's session; and before any twin and pid 1, for then it costs one cell.
  *
- * Trust domain: broker, outside; inside nobody may write these files. The number of the process is the supervisor's
- * word, so it is believed only of what descends from the jail's pid 1, as guest and twins do; looked up and written
- * through one descriptor, for numbers are used again. Children inherit the score; so twins are made as victims, and
- * spared, and pid 1 is one while it forks a job's helper (init/init.c). Root's value is also the lower bound inside.
+ * Trust domain: broker, outside; inside Landlock lets nobody write these files. Where there is none, a process may
+ * lower its own score again, unless the broker has CAP_SYS_RESOURCE: its value then is also the lower bound. The number
+ * of the process is the supervisor's word, so it is believed only of what descends from the jail's pid 1, as guest and
+ * twins do; looked up and written through one descriptor, for numbers are used again. Children inherit the score; so
+ * twins are made as victims, and spared, and pid 1 is one while it forks a job's helper (init/init.c).
  */
 #include "oom.h"
 

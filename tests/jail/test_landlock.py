@@ -65,8 +65,9 @@ def test_abstract_sockets_beside_the_hosts_network(tmp_path, abstract):
     assert done.stdout == "PermissionError\n", done
 
 
-def test_proc_is_not_written(tmp_path):
-    done = jailed("sh", "-c", "echo mine > /proc/self/comm", cwd=tmp_path)
+@pytest.mark.parametrize("name, text", [("comm", "mine"), ("oom_score_adj", "0"), ("oom_score_adj", "1000")])
+def test_proc_is_not_written(tmp_path, name, text):
+    done = jailed("sh", "-c", f"echo {text} > /proc/self/{name}", cwd=tmp_path)
     assert done.returncode != 0 and "denied" in done.stderr, done
 
 
