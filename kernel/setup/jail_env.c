@@ -7,6 +7,8 @@
 #include "jail_env.h"
 
 #include <errno.h>
+#include <math.h>
+#include <sched.h>
 
 #include "policy/paths.h"
 
@@ -73,6 +75,18 @@ static int put_shell(struct cb_strv *env)
 	return put(env, cb_path_format("SHELL=%s", shell));
 }
 
+/* Libraries that compute in threads begin one for each processor of the host, with memory for each (NumPy 40 MB). With
+ * a share of the processors that is slower, and may be more than limits.memory. */
+static int put_threads(struct cb_strv *env, double cores)
+{
+	cpu_set_t set;
+	double threads = ceil(cores);
+
+	if (cores == 0 || sched_getaffinity(0, sizeof(set), &set) < 0 || threads > CPU_COUNT(&set))
+		return 0;
+	return put(env, cb_path_format("OMP_NUM_THREADS=%.0f", threads));
+}
+
 /* By these the guest knows that it is a zygote. */
 static bool is_ours(const char *variable)
 {
@@ -104,6 +118,8 @@ int cb_jail_env(const struct cb_policy *policy, const struct cb_interpreter *int
 		r = put(env, strdup(own[i]));
 	if (r == 0 && policy != NULL)
 		r = put_shell(env);
+	if (r == 0 && policy != NULL)
+		r = put_threads(env, policy->limit_cpu);
 	if (r == 0 && interpreter != NULL)
 		r = put_interpreter(env, interpreter);
 	if (r == 0 && session_name != NULL)

@@ -76,9 +76,42 @@ static void test_bare(void **state)
 	cb_strv_release(&env);
 }
 
+static void threads_with(double cores, const char *set, const char *expected)
+{
+	struct cb_interpreter python = { .executable = (char[]){ "/usr/bin/python3" } };
+	struct cb_strv env = { 0 };
+	struct cb_policy p;
+	struct cb_err err = { 0 };
+	const char *found;
+
+	assert_int_equal(cb_policy_defaults("notebook", &p, &err), 0);
+	p.limit_cpu = cores;
+	if (set != NULL)
+		assert_int_equal(cb_strv_add(&p.env_set, set), 0);
+	assert_int_equal(cb_jail_env(&p, &python, NULL, &env), 0);
+	found = find(&env, "OMP_NUM_THREADS");
+	if (expected == NULL)
+		assert_null(found);
+	else
+		assert_string_equal(found, expected);
+	cb_strv_release(&env);
+	cb_policy_release(&p);
+}
+
+static void test_threads(void **state)
+{
+	(void)state;
+	threads_with(0, NULL, NULL);
+	threads_with(0.5, NULL, "1");
+	threads_with(1, NULL, "1");
+	threads_with(1e6, NULL, NULL); /* more than there are */
+	threads_with(0.5, "OMP_NUM_THREADS=3", "3");
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_rules), cmocka_unit_test(test_bare) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_rules), cmocka_unit_test(test_bare),
+					    cmocka_unit_test(test_threads) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
