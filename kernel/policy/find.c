@@ -21,15 +21,13 @@
 
 static int add(struct cb_strv *v, const char *folder, const char *below)
 {
-	return folder != NULL && folder[0] == '/' ? cb_strv_addf(v, "%s%s/cellblock", folder, below) : 0;
+	return folder != NULL && folder[0] == '/' ? cb_strv_addf(v, "%s%s", folder, below) : 0;
 }
 
-/* What the environment names, the user's own, those of environments, the system's. */
-static int config_folders(struct cb_strv *ret)
+int cb_policy_user_folders(struct cb_strv *ret)
 {
 	const char *named = getenv("JUPYTER_CONFIG_PATH"), *own = getenv("JUPYTER_CONFIG_DIR");
 	CB_AUTO_PATH home = cb_path_home();
-	CB_AUTO_PATH prefix = cb_places_prefix();
 	CB_AUTO_PATH one = NULL;
 	int r = 0;
 
@@ -37,8 +35,15 @@ static int config_folders(struct cb_strv *ret)
 		r = one != NULL ? add(ret, one, "") : -ENOMEM;
 	if (r == 0)
 		r = own != NULL && own[0] == '/' ? add(ret, own, "") : add(ret, home, "/.jupyter");
-	if (r == 0)
-		r = add(ret, home, "/.local/etc/jupyter");
+	return r < 0 ? r : add(ret, home, "/.local/etc/jupyter");
+}
+
+/* The user's, those of environments, the system's. */
+static int config_folders(struct cb_strv *ret)
+{
+	CB_AUTO_PATH prefix = cb_places_prefix();
+	int r = cb_policy_user_folders(ret);
+
 	if (r == 0)
 		r = add(ret, getenv("VIRTUAL_ENV"), "/etc/jupyter");
 	if (r == 0)
@@ -50,9 +55,10 @@ static int config_folders(struct cb_strv *ret)
 	return r < 0 ? r : add(ret, "/etc/jupyter", "");
 }
 
-static void collect_names(const char *folder, struct cb_strv *names)
+static void collect_names(const char *config, struct cb_strv *names)
 {
-	CB_AUTO_FOLDER dir = cb_folder_open(AT_FDCWD, folder, 0);
+	CB_AUTO_PATH folder = cb_path_format("%s/cellblock", config);
+	CB_AUTO_FOLDER dir = folder != NULL ? cb_folder_open(AT_FDCWD, folder, 0) : NULL;
 	const struct dirent *entry;
 
 	while ((entry = cb_folder_next(dir)) != NULL && names->count < MAX_NAMES) {
@@ -95,7 +101,7 @@ int cb_policy_find(const char *name, char **ret_path, struct cb_err *err)
 				  "\"%.100s\" is no name of a policy", name);
 	r = config_folders(&folders);
 	for (size_t i = 0; i < folders.count && r == 0 && path == NULL; i++) {
-		path = cb_path_format("%s/%s.json", folders.items[i], name);
+		path = cb_path_format("%s/cellblock/%s.json", folders.items[i], name);
 		if (path == NULL)
 			r = -ENOMEM;
 		else if (access(path, F_OK) < 0)

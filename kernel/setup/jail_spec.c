@@ -14,6 +14,7 @@
 
 #include "interpreter_static.h"
 #include "jail_env.h"
+#include "policy/find.h"
 #include "policy/hints.h"
 #include "policy/paths.h"
 #include "policy/workspace.h"
@@ -45,6 +46,7 @@ static int protect_jupyter(struct cb_strv *list)
 {
 	CB_AUTO_PATH home = cb_path_home();
 	CB_AUTO_PATH one = NULL;
+	CB_AUTO_STRV config = { 0 };
 	const char *paths = getenv("JUPYTER_PATH");
 	int r = add_path(list, home, "/.local/share/jupyter");
 
@@ -52,8 +54,10 @@ static int protect_jupyter(struct cb_strv *list)
 	r = r < 0 ? r : add_path(list, home, "/.ipython");
 	r = r < 0 ? r : add_path(list, getenv("XDG_DATA_HOME"), "/jupyter");
 	r = r < 0 ? r : add_path(list, getenv("JUPYTER_DATA_DIR"), "");
-	r = r < 0 ? r : add_path(list, getenv("JUPYTER_CONFIG_DIR"), "");
 	r = r < 0 ? r : add_path(list, getenv("IPYTHONDIR"), "");
+	r = r < 0 ? r : cb_policy_user_folders(&config);
+	for (size_t i = 0; i < config.count && r == 0; i++)
+		r = add_path(list, config.items[i], "");
 	while (r == 0 && cb_path_next(&paths, &one))
 		r = one != NULL ? add_path(list, one, "/kernels") : -ENOMEM;
 	return r;

@@ -30,6 +30,7 @@ VARIABLES = (
     "PYTHONPATH",
     "JUPYTER_DATA_DIR",
     "JUPYTER_CONFIG_DIR",
+    "JUPYTER_CONFIG_PATH",
     "XDG_DATA_HOME",
 )
 
@@ -464,6 +465,16 @@ class Commands(unittest.TestCase):
         done = self.cellblock("run", "--policy", "./p.json", "true")
         self.assertEqual(done.returncode, 2)
         self.assertIn("workspace", done.stderr)
+
+    def test_no_cell_writes_a_policy_that_is_taken_by_its_name(self):
+        config = {"JUPYTER_CONFIG_PATH": f"{self.folder}/none:{self.work}/etc/jupyter"}
+        write = ("sh", "-c", "mkdir -p etc/jupyter/cellblock && echo '{}' > etc/jupyter/cellblock/strict.json")
+        self.assertNotEqual(self.cellblock("run", *write, **config).returncode, 0)
+        self.assertFalse((self.work / "etc/jupyter").exists())
+        self.good("run", *write)
+        other = self.folder / "other"
+        other.mkdir()
+        self.good("explain", "--policy", "strict", cwd=other, **config)  # that is where it is looked for
 
     def test_agent_works_on_an_overlay(self):
         (self.work / "file").write_text("x")

@@ -155,7 +155,7 @@ def test_a_pipe_is_no_policy(folder):
     assert said.returncode == 2 and "not a regular file" in said.stderr, said
 
 
-@pytest.mark.parametrize("what", ["policy", "history", "workspace", "kernelspecs", "cache"])
+@pytest.mark.parametrize("what", ["policy", "history", "workspace", "kernelspecs", "config", "cache"])
 def test_nothing_protected_lies_in_a_writable_mount(folder, what):
     held = folder / "held"
     for each in (held / "beside", held / "work"):
@@ -168,6 +168,8 @@ def test_nothing_protected_lies_in_a_writable_mount(folder, what):
         args = ("--set", f"history.file={held}/h/history.sqlite")
     elif what == "kernelspecs":
         env = {"XDG_DATA_HOME": str(held / "data")}
+    elif what == "config":
+        env = {"JUPYTER_CONFIG_PATH": f"relative:{held}/config"}
     elif what == "cache":
         env = {"XDG_CACHE_HOME": str(held / "cache")}
     else:

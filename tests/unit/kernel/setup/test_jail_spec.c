@@ -314,15 +314,20 @@ static void test_a_workspace_in_what_jupyter_obeys(void **state)
 		{ "JUPYTER_DATA_DIR", "home/work", "home/work/sub", true },
 		{ "JUPYTER_DATA_DIR", "home/work/sub", "home/work", false },
 		{ "JUPYTER_DATA_DIR", "home/wor", "home/work", false },
+		{ "HOME", "home", "home/.local/etc/jupyter", true },
+		{ "HOME", "home", "home/.local/etc", false },
 		{ "JUPYTER_CONFIG_DIR", "home/work", "home/work", true },
+		{ "JUPYTER_CONFIG_PATH", "home/work", "home/work/sub", true },
+		{ "JUPYTER_CONFIG_PATH", "home/work/sub", "home/work", false },
 		{ "IPYTHONDIR", "home/work", "home/work", true },
 		{ "JUPYTER_PATH", "home/work", "home/work/kernels", true },
 		{ "JUPYTER_PATH", "home/work", "home/work", false },
 		{ "XDG_CACHE_HOME", "home", "home/cellblock", true },
 		{ "XDG_CACHE_HOME", "home", "home/work", false },
 	};
-	static const char *const made[] = { "home/.jupyter", "home/.jupyter/custom", "home/work/kernels",
-					    "home/cellblock" };
+	static const char *const made[] = { "home/.jupyter",   "home/.jupyter/custom", "home/work/kernels",
+					    "home/cellblock",  "home/.local",	       "home/.local/etc",
+					    "home/.local/etc/jupyter" };
 	CB_AUTO_PATH home = cb_path_format("%s/home", folder);
 	char ro[] = "workspace.mode=ro", overlay[] = "workspace.mode=overlay";
 	struct cb_jail_spec spec;
@@ -365,6 +370,33 @@ static void test_a_workspace_in_what_jupyter_obeys(void **state)
 
 		assert_int_equal(rmdir(path), 0);
 	}
+}
+
+/* A policy that is called by its name would be what a cell wrote there. */
+static void test_the_config_path_is_protected(void **state)
+{
+	CB_AUTO_PATH list = cb_path_format("relative:%s/home/none::%s/home/work/etc/jupyter", folder, folder);
+	CB_AUTO_PATH inside = cb_path_format("%s/home/work/etc/jupyter", folder);
+	CB_AUTO_PATH first = cb_path_format("%s/home/none", folder);
+	CB_AUTO_PATH set = cb_path_format("mounts=[{\"source\": \"%s/home/shown\", \"mode\": \"rw\"}]", folder);
+	CB_AUTO_PATH held = cb_path_format("%s/home/shown/x/jupyter", folder);
+	struct cb_jail_spec spec;
+	struct cb_err err;
+
+	(void)state;
+	go("home/work");
+	setenv("JUPYTER_CONFIG_PATH", list, 1);
+	assert_int_equal(plan("notebook", &spec, &err, NULL), 0);
+	assert_true(holds(&spec.protect_paths, first));
+	assert_true(holds(&spec.protect_paths, inside)); /* there is none yet */
+	assert_false(holds(&spec.protect_paths, "relative"));
+	cb_jail_spec_release(&spec);
+	assert_int_equal(plan("notebook", &spec, &err, set), 0);
+	cb_jail_spec_release(&spec);
+	setenv("JUPYTER_CONFIG_PATH", held, 1);
+	assert_int_equal(plan("notebook", &spec, &err, set), CB_E_DENIED);
+	assert_non_null(strstr(err.text, held));
+	unsetenv("JUPYTER_CONFIG_PATH");
 }
 
 /* Kernels take compiled modules from there. */
@@ -699,6 +731,7 @@ int main(void)
 		cmocka_unit_test(test_history_in_workspace),
 		cmocka_unit_test(test_a_protected_link_that_leads_nowhere),
 		cmocka_unit_test(test_a_writable_mount_of_what_others_run),
+		cmocka_unit_test(test_the_config_path_is_protected),
 		cmocka_unit_test(test_the_cache_is_protected),
 		cmocka_unit_test(test_a_workspace_in_what_jupyter_obeys),
 		cmocka_unit_test(test_connection_file_in_workspace),
