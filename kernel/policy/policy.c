@@ -264,13 +264,20 @@ static int resolve_paths(struct cb_policy *p, struct cb_err *err)
 	return 0;
 }
 
-/* A policy that cells could rewrite would be none. */
+/* A policy that cells could rewrite would be none. Where the default folder can't be the workspace of any kernel, cells
+ * get an empty one in memory. */
 static int check_not_in_workspace(const struct cb_policy *p, struct cb_err *err)
 {
 	CB_AUTO_PATH real = cb_path_real(p->workspace_path);
+	CB_AUTO_PATH why = NULL;
+	CB_AUTO_STRV used = { 0 };
 
-	if (real == NULL || p->workspace_mode == CB_WS_TMPFS ||
-	    (!p->workspace_path_explicit && cb_workspace_refusal(real) != NULL))
+	if (real == NULL || p->workspace_mode == CB_WS_TMPFS || p->files.count == 0)
+		return 0;
+	if (!p->workspace_path_explicit &&
+	    (cb_workspace_used_always(&used) < 0 || cb_workspace_why_not(p, &used, real, &why) < 0))
+		return cb_err_set(err, -ENOMEM, "policy", NULL, "out of memory");
+	if (why != NULL)
 		return 0;
 	for (size_t i = 0; i < p->files.count; i++)
 		if (cb_path_below(p->files.items[i], real))

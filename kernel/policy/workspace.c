@@ -6,10 +6,12 @@
  */
 #include "workspace.h"
 
+#include <errno.h>
 #include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "find.h"
 #include "paths.h"
 
 /* Nothing at or below these can be a workspace. */
@@ -63,6 +65,67 @@ const char *cb_workspace_refusal(const char *real)
 		if (strcmp(real, system_folders[i]) == 0)
 			return "a folder that many programs and users share";
 	return NULL;
+}
+
+/* Whether it is there or not: whoever makes it decides what is in it. */
+static int add_path(struct cb_strv *list, const char *folder, const char *below)
+{
+	CB_AUTO_PATH path = folder != NULL && folder[0] == '/' ? cb_path_format("%s%s", folder, below) : NULL;
+	CB_AUTO_PATH real = NULL;
+
+	if (folder == NULL || folder[0] != '/')
+		return 0;
+	if (path != NULL)
+		(void)cb_path_follow(path, NULL, NULL, &real); /* a loop leads nowhere: it is kept as it is */
+	return real != NULL ? cb_strv_add(list, real) : -ENOMEM;
+}
+
+int cb_workspace_used_always(struct cb_strv *ret)
+{
+	static const char *const below[] = { "/.local/share/jupyter", "/.jupyter", "/.ipython", "/.local/etc/jupyter",
+					     "/.cache/cellblock" };
+	CB_AUTO_PATH home = cb_path_home();
+	int r = 0;
+
+	for (size_t i = 0; i < CB_COUNT(below) && r == 0; i++)
+		r = add_path(ret, home, below[i]);
+	return r;
+}
+
+int cb_workspace_used(struct cb_strv *ret)
+{
+	CB_AUTO_PATH one = NULL;
+	CB_AUTO_STRV config = { 0 };
+	const char *paths = getenv("JUPYTER_PATH");
+	int r = cb_workspace_used_always(ret);
+
+	r = r < 0 ? r : add_path(ret, getenv("XDG_DATA_HOME"), "/jupyter");
+	r = r < 0 ? r : add_path(ret, getenv("JUPYTER_DATA_DIR"), "");
+	r = r < 0 ? r : add_path(ret, getenv("IPYTHONDIR"), "");
+	r = r < 0 ? r : cb_policy_user_folders(&config);
+	for (size_t i = 0; i < config.count && r == 0; i++)
+		r = add_path(ret, config.items[i], "");
+	r = r < 0 ? r : add_path(ret, getenv("XDG_CACHE_HOME"), "/cellblock");
+	while (r == 0 && cb_path_next(&paths, &one))
+		r = one != NULL ? add_path(ret, one, "/kernels") : -ENOMEM;
+	return r;
+}
+
+int cb_workspace_why_not(const struct cb_policy *policy, const struct cb_strv *used, const char *real, char **ret_why)
+{
+	const char *why = cb_workspace_refusal(real);
+
+	*ret_why = why != NULL ? strdup(why) : NULL;
+	if (why != NULL)
+		return *ret_why != NULL ? 0 : -ENOMEM;
+	for (size_t i = 0; i < used->count && policy->workspace_mode != CB_WS_RO; i++) {
+		if (!cb_path_below(real, used->items[i]))
+			continue;
+		*ret_why = cb_path_format("at or below %s, which Jupyter or Cellblock takes programs and settings from",
+					  used->items[i]);
+		return *ret_why != NULL ? 0 : -ENOMEM;
+	}
+	return 0;
 }
 
 /* What tells a project's own folder. */

@@ -7,6 +7,13 @@
 
 /* Why this folder (a real path) can't be writable inside a jail: "the home folder"; NULL = it can. */
 const char *cb_workspace_refusal(const char *real);
+/* Adds the folders that Jupyter and Cellblock take programs and settings from, there or not, links resolved. */
+int cb_workspace_used(struct cb_strv *ret);
+/* Only those that are such whatever folders the environment names: no kernel of this user has its workspace there. */
+int cb_workspace_used_always(struct cb_strv *ret);
+/* Why this folder (a real path) can't be this policy's workspace: a refusal, or it lies at or below one that is `used`.
+ * malloc'd; NULL = it can. */
+int cb_workspace_why_not(const struct cb_policy *policy, const struct cb_strv *used, const char *real, char **ret_why);
 /* As in workspace.mode: "rw". */
 const char *cb_workspace_mode_name(enum cb_workspace_mode mode);
 /* Who can write in it, for sentences: no cell of a read-only one, but those of another kernel there. */

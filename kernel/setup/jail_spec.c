@@ -14,7 +14,6 @@
 
 #include "interpreter_static.h"
 #include "jail_env.h"
-#include "policy/find.h"
 #include "policy/hints.h"
 #include "policy/paths.h"
 #include "policy/workspace.h"
@@ -27,52 +26,15 @@ static int no_memory(struct cb_err *err)
 	return cb_err_set(err, -ENOMEM, STEP, NULL, "out of memory");
 }
 
-/* ---- what others take settings and code from ---- */
+/* ---- workspace ---- */
 
-/* Whether it is there or not: whoever makes it decides what is in it. */
-static int add_path(struct cb_strv *list, const char *folder, const char *below)
+/* Where compiled modules are kept: later kernels run them in their jails, with other policies too. */
+static int protect_guest_cache(struct cb_strv *list, const struct cb_jail_spec_input *in)
 {
-	CB_AUTO_PATH path = folder != NULL && folder[0] == '/' ? cb_path_format("%s%s", folder, below) : NULL;
-	CB_AUTO_PATH real = NULL;
-
-	if (folder == NULL || folder[0] != '/')
-		return 0;
-	if (path != NULL)
-		(void)cb_path_follow(path, NULL, NULL, &real); /* a loop leads nowhere: it is kept as it is */
-	return real != NULL ? cb_strv_add(list, real) : -ENOMEM;
-}
-
-static int protect_jupyter(struct cb_strv *list)
-{
-	CB_AUTO_PATH home = cb_path_home();
-	CB_AUTO_PATH one = NULL;
-	CB_AUTO_STRV config = { 0 };
-	const char *paths = getenv("JUPYTER_PATH");
-	int r = add_path(list, home, "/.local/share/jupyter");
-
-	r = r < 0 ? r : add_path(list, home, "/.jupyter");
-	r = r < 0 ? r : add_path(list, home, "/.ipython");
-	r = r < 0 ? r : add_path(list, getenv("XDG_DATA_HOME"), "/jupyter");
-	r = r < 0 ? r : add_path(list, getenv("JUPYTER_DATA_DIR"), "");
-	r = r < 0 ? r : add_path(list, getenv("IPYTHONDIR"), "");
-	r = r < 0 ? r : cb_policy_user_folders(&config);
-	for (size_t i = 0; i < config.count && r == 0; i++)
-		r = add_path(list, config.items[i], "");
-	while (r == 0 && cb_path_next(&paths, &one))
-		r = one != NULL ? add_path(list, one, "/kernels") : -ENOMEM;
-	return r;
-}
-
-/* What is found out and compiled once: later kernels run it in their jails, with other policies too. */
-static int protect_caches(struct cb_strv *list, const struct cb_jail_spec_input *in)
-{
-	CB_AUTO_PATH home = cb_path_home();
 	CB_AUTO_PATH beside = in->guest_cache != NULL ? cb_path_parent(in->guest_cache) : NULL;
-	int r = add_path(list, home, "/.cache/cellblock");
 
-	r = r < 0 ? r : add_path(list, getenv("XDG_CACHE_HOME"), "/cellblock");
-	if (r < 0 || in->guest_cache == NULL)
-		return r;
+	if (in->guest_cache == NULL)
+		return 0;
 	return beside != NULL ? cb_strv_add(list, beside) : -ENOMEM;
 }
 
@@ -84,22 +46,6 @@ static int add_all(struct cb_strv *list, const struct cb_strv *from)
 		r = cb_strv_add(list, from->items[i]);
 	return r;
 }
-
-/* Which of these folders holds `real`, as a reason why that is no workspace. *ret_why NULL: none. */
-static int in_use(const struct cb_strv *used, const char *real, char **ret_why)
-{
-	*ret_why = NULL;
-	for (size_t i = 0; i < used->count; i++) {
-		if (!cb_path_below(real, used->items[i]))
-			continue;
-		*ret_why = cb_path_format("at or below %s, which Jupyter or Cellblock takes programs and settings from",
-					  used->items[i]);
-		return *ret_why != NULL ? 0 : -ENOMEM;
-	}
-	return 0;
-}
-
-/* ---- workspace ---- */
 
 static int use_tmpfs(struct cb_jail_spec *spec, const char *note)
 {
@@ -184,9 +130,8 @@ static char *current_folder(const struct cb_jail_spec *spec)
 static int plan_workspace(const struct cb_policy *policy, const struct cb_strv *used, struct cb_jail_spec *spec,
 			  struct cb_err *err)
 {
-	CB_AUTO_PATH use = NULL;
+	CB_AUTO_PATH why = NULL;
 	CB_AUTO_PATH real = cb_path_real(policy->workspace_path);
-	const char *why = real != NULL ? cb_workspace_refusal(real) : NULL;
 	int r = 0;
 
 	spec->workspace_target = workspace_target(policy, real);
@@ -198,10 +143,10 @@ static int plan_workspace(const struct cb_policy *policy, const struct cb_strv *
 		return cb_err_set(err, real == NULL ? -errno : -ENOTDIR, "workspace",
 				  "Name an existing folder with --workspace.", "workspace.path %s: %s",
 				  policy->workspace_path, strerror(real == NULL ? errno : ENOTDIR));
-	if (why == NULL && policy->workspace_mode != CB_WS_RO && in_use(used, real, &use) < 0)
+	if (cb_workspace_why_not(policy, used, real, &why) < 0)
 		return no_memory(err);
-	if (why != NULL || use != NULL)
-		return bad_workspace(policy, spec, real, why != NULL ? why : use, err);
+	if (why != NULL)
+		return bad_workspace(policy, spec, real, why, err);
 	spec->workspace_mode = workspace_mode(policy->workspace_mode);
 	spec->workspace_source = strdup(real);
 	/* a jail without namespaces has no overlay either; what its writable workspace can't hold is told there */
@@ -739,9 +684,10 @@ int cb_jail_spec_make(const struct cb_jail_spec_input *in, struct cb_jail_spec *
 {
 	struct cb_jail_spec spec = { .hostname = strdup("cellblock"), .notifier = cb_notify_probe() == 0 };
 	CB_AUTO_STRV used = { 0 };
-	int r = spec.hostname == NULL || protect_jupyter(&used) < 0 || protect_caches(&used, in) < 0 ? no_memory(err)
-												    : 0;
+	int r = 0;
 
+	if (spec.hostname == NULL || cb_workspace_used(&used) < 0 || protect_guest_cache(&used, in) < 0)
+		r = no_memory(err);
 	if (r == 0)
 		r = plan_workspace(in->policy, &used, &spec, err);
 	if (r == 0 && (spec.cwd = current_folder(&spec)) == NULL)

@@ -91,6 +91,16 @@ def test_never_from_the_workspace(folder):
     assert explain(work, "--policy", "named").returncode == 2
 
 
+def test_from_a_folder_that_is_no_workspace(folder):
+    """In Jupyter's own the default workspace is an empty folder in memory."""
+    own = folder / "home/.jupyter/cellblock"
+    own.mkdir(parents=True)
+    (own / "lab.json").write_text('{"limits.pids": 44}')
+    env = {"HOME": str(folder / "home")}
+    assert keys(explain(own, "--policy", "./lab.json", env=env))["limits.pids"] == 44
+    assert explain(own, "--policy", "./lab.json", "--workspace", str(own), env=env).returncode == 2
+
+
 def under_a_ceiling(folder, text, *args):
     top = folder / "etc"
     top.mkdir(exist_ok=True)

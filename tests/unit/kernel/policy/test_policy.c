@@ -210,6 +210,28 @@ static void test_not_in_workspace(void **state)
 	cb_policy_release(&p);
 }
 
+/* Cells see an empty folder in memory instead, whatever the environment says. */
+static void test_where_the_default_is_no_workspace(void **state)
+{
+	CB_AUTO_PATH file = write_file("home/.jupyter/cellblock/lab.json", "{}");
+	CB_AUTO_PATH here = cb_path_parent(file);
+	CB_AUTO_PATH home = cb_path_format("%s/home", folder);
+	CB_AUTO_PATH before = cb_path_home();
+	CB_AUTO_PATH set = cb_path_format("workspace.path=%s", here);
+	struct cb_policy p;
+	struct cb_err err;
+
+	(void)state;
+	assert_int_equal(chdir(here), 0);
+	setenv("HOME", home, 1);
+	assert_int_equal(load("./lab.json", NULL, &p, &err), 0);
+	cb_policy_release(&p);
+	expect_error(CB_E_DENIED, "./lab.json", set, "workspace");
+	setenv("HOME", before, 1);
+	expect_error(CB_E_DENIED, "./lab.json", NULL, "workspace");
+	assert_int_equal(chdir("../../../work"), 0);
+}
+
 static void test_sets(void **state)
 {
 	struct cb_policy p;
@@ -268,6 +290,7 @@ int main(void)
 		cmocka_unit_test(test_bad_files),
 		cmocka_unit_test(test_file_mode),
 		cmocka_unit_test(test_not_in_workspace),
+		cmocka_unit_test(test_where_the_default_is_no_workspace),
 		cmocka_unit_test(test_sets),
 	};
 
