@@ -110,7 +110,7 @@ const struct cb_policy_key cb_policy_keys[] = {
 	{ KEY("mounts", CB_KEY_MOUNTS, mounts), .notebook = "[]", .ceiling = CB_CEILING_SUBSET },
 	{ KEY("root.path", CB_KEY_FOLDER, root_path), .notebook = "\"host\"" },
 	{ KEY("home.expose", CB_KEY_LIST, home_expose), .notebook = EXPOSE_DEFAULT, .agent = "[]",
-	  .ceiling = CB_CEILING_SUBSET, .item = CB_ITEM_RELATIVE },
+	  .ceiling = CB_CEILING_SUBSET, .item = CB_ITEM_WHOLE_RELATIVE },
 	{ KEY("packages.mode", CB_KEY_WORD, packages_mode), .notebook = "\"session\"", .ceiling = CB_CEILING_STRICTER,
 	  .words = packages_modes },
 	{ KEY("network.mode", CB_KEY_WORD, network_mode), .notebook = "\"none\"", .ceiling = CB_CEILING_STRICTER,

@@ -42,6 +42,7 @@ enum cb_ceiling {
 enum cb_item {
 	CB_ITEM_TEXT,	  /* any text */
 	CB_ITEM_RELATIVE, /* a relative path without empty, `.` and `..` parts */
+	CB_ITEM_WHOLE_RELATIVE, /* the same without `*` and `?` */
 	CB_ITEM_VARIABLE, /* a variable's name, `*` allowed at its end */
 	CB_ITEM_MODULE,	  /* a module's dotted name, `*` allowed as its last part */
 	CB_ITEM_WHOLE_MODULE, /* a module's dotted name */

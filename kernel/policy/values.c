@@ -23,6 +23,8 @@
 static const char *const items_allowed[] = {
 	[CB_ITEM_TEXT] = "texts, none empty",
 	[CB_ITEM_RELATIVE] = "relative paths without empty, `.` and `..` parts (as secrets, a/b)",
+	[CB_ITEM_WHOLE_RELATIVE] =
+		"relative paths without empty, `.` and `..` parts (as .config/x), and without `*` and `?`",
 	[CB_ITEM_VARIABLE] = "variables' names, `*` at the end allowed",
 	[CB_ITEM_MODULE] = "modules' names, as numpy, numpy.linalg, numpy.*",
 	[CB_ITEM_WHOLE_MODULE] = "modules' names, as numpy, numpy.linalg",
@@ -300,6 +302,8 @@ static bool item_is_good(const struct cb_policy_key *key, const char *item)
 	switch (key->item) {
 	case CB_ITEM_RELATIVE:
 		return is_relative(item);
+	case CB_ITEM_WHOLE_RELATIVE: /* nothing looks for names that match: what such a path means would not be shown */
+		return is_relative(item) && strpbrk(item, "*?") == NULL;
 	case CB_ITEM_VARIABLE:
 		return is_variable(item, true);
 	case CB_ITEM_MODULE:

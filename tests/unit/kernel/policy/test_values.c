@@ -194,6 +194,14 @@ static void test_relative_paths(void **state)
 			assert_int_equal(set(&p, keys[k], item, &err), n == 255 ? 0 : CB_E_SYNTAX);
 		}
 	}
+	/* where nothing is looked for, they would mean nothing */
+	assert_int_equal(set(&p, "workspace.protect", "[\"*.key\", \"a?/b\"]", &err), 0);
+	for (size_t i = 0; i < 2; i++) {
+		const char *value = i == 0 ? "[\"a\", \".config/*\"]" : "[\"a?\"]";
+
+		assert_int_equal(set(&p, "home.expose", value, &err), CB_E_SYNTAX);
+		assert_non_null(strstr(err.cure, "without `*` and `?`"));
+	}
 	cb_policy_release(&p);
 }
 
