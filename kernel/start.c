@@ -158,6 +158,15 @@ static void fill_cache(struct cb_kernel *k, const struct start *s, const char *f
 	_exit(cb_guest_cache_write(&s->interpreter, s->places.jail, s->places.guest, false, folder, &err) < 0);
 }
 
+/* Still a kernel, but nothing has told whether cells could have made the file. */
+static void keep_no_history(struct cb_policy *policy)
+{
+	if (policy->history_file == NULL)
+		return;
+	free(policy->history_file);
+	policy->history_file = strdup(":memory:");
+}
+
 static int plan_and_start(struct cb_kernel *k, struct start *s)
 {
 	const struct cb_options *o = s->options;
@@ -178,6 +187,8 @@ static int plan_and_start(struct cb_kernel *k, struct start *s)
 
 	int r = cb_jail_spec_make(&in, &s->spec, err);
 
+	if (r < 0)
+		keep_no_history(&s->policy);
 	if (r == 0 && o->bash && s->interpreter.bash_version == NULL)
 		r = cb_err_set(err, -ENOENT, "bash", "Install bash and run `cellblock install --language bash` again.",
 			       "there is no bash in the jail");
@@ -209,15 +220,15 @@ static int prepare_jail(struct cb_kernel *k, struct start *s)
 	if (r < 0) {
 		struct cb_err ignored;
 
-		/* still a kernel: with the built-in limits for messages and output, and nothing written anywhere */
+		/* with the built-in limits for messages and output, and nothing written anywhere */
 		if (cb_policy_defaults("notebook", &s->policy, &ignored) < 0)
 			return r;
-		free(s->policy.history_file);
-		s->policy.history_file = strdup(":memory:");
+		keep_no_history(&s->policy);
 		return 1;
 	}
 	if (found < 0) {
 		*err = no_interpreter;
+		keep_no_history(&s->policy);
 		return 1;
 	}
 	return plan_and_start(k, s) < 0 ? 1 : 0;

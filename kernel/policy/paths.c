@@ -139,7 +139,7 @@ static int follow(struct way *w)
 	return 0;
 }
 
-int cb_path_follow(const char *path, bool (*look)(const char *done, const char *context), const char *context,
+int cb_path_follow(const char *path, bool (*look)(const char *done, const void *context), const void *context,
 		   char **ret_path)
 {
 	struct way w = { .left = strdup(path) };

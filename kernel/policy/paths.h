@@ -15,7 +15,7 @@ char *cb_path_real(const char *path);
  * (NULL: none) is shown the path up to each part, before a link there is followed, and ends the way with true.
  * *ret_path: as far as it came and what was left, malloc'd; NULL: no memory. 1 = ended by `look`, 0 = the whole way;
  * -ELOOP, -ENAMETOOLONG, -ENOMEM. */
-int cb_path_follow(const char *path, bool (*look)(const char *done, const char *context), const char *context,
+int cb_path_follow(const char *path, bool (*look)(const char *done, const void *context), const void *context,
 		   char **ret_path);
 /* A path with `~` and `~/` replaced by the user's home. malloc'd. */
 char *cb_path_expand(const char *path);

@@ -307,26 +307,42 @@ static char *existing_folder(const char *path)
 	return real;
 }
 
-/* The history's folder: SQLite makes files beside it, which a guest must not make first. One above the workspace is
- * out of its sight. */
+/* A link: cells must not lead it elsewhere. True, which ends the way: no memory. */
+static bool add_link(const char *done, const void *context)
+{
+	struct cb_strv *const *list = context;
+	struct stat st;
+
+	return lstat(done, &st) == 0 && S_ISLNK(st.st_mode) && cb_strv_add(*list, done) < 0;
+}
+
+/* The history's folder, with the links on the way there: SQLite makes files beside it, which a guest must not make
+ * first. One above the workspace is out of its sight. */
 static int protect_history(const struct cb_jail_spec_input *in, struct cb_jail_spec *spec, struct cb_err *err)
 {
 	const char *file = in->policy->history_file, *workspace = spec->workspace_source;
+	struct cb_strv *list = &spec->protect_paths;
+	CB_AUTO_PATH real = NULL;
 	CB_AUTO_PATH folder = NULL;
+	bool linked;
 
 	if (file == NULL || file[0] != '/')
 		return 0;
-	folder = existing_folder(file);
+	if (cb_path_follow(file, add_link, &list, &real) > 0 || real == NULL)
+		return no_memory(err);
+	linked = strcmp(file, real) != 0;
+	folder = existing_folder(real);
 	if (folder == NULL)
 		return no_memory(err);
 	if (workspace != NULL && strcmp(workspace, folder) == 0)
 		return cb_err_set(err, CB_E_DENIED, "policy",
 				  "Name a file outside the workspace, or in a folder in it that is there already.",
-				  "history.file %s lies in the workspace itself, where %s could write beside it",
-				  file, cb_workspace_writers(in->policy));
+				  "history.file %s%s%s%s lies in the workspace itself, where %s could write beside it",
+				  file, linked ? " leads to " : "", linked ? real : "", linked ? ", which" : "",
+				  cb_workspace_writers(in->policy));
 	if (workspace != NULL && cb_path_below(workspace, folder))
 		return 0;
-	return cb_strv_add(&spec->protect_paths, folder) == 0 ? 0 : no_memory(err);
+	return cb_strv_add(list, folder) == 0 ? 0 : no_memory(err);
 }
 
 static bool is_inside(const char *path, const char *folder)
@@ -452,12 +468,17 @@ static int plan_protected(const struct cb_jail_spec_input *in, const struct cb_s
 	return r < 0 ? r : protect_history(in, spec, err);
 }
 
+static bool is_inside_of(const char *done, const void *folder)
+{
+	return is_inside(done, folder);
+}
+
 /* Whether the way of an absolute path leads through something below `folder`. One that can't be told does. */
 static bool goes_below(const char *name, const char *folder)
 {
 	CB_AUTO_PATH real = NULL;
 
-	return cb_path_follow(name, is_inside, folder, &real) != 0;
+	return cb_path_follow(name, is_inside_of, folder, &real) != 0;
 }
 
 /* Where cells could put something else, a link to anything, in the place of a mount's source, for the next kernel;

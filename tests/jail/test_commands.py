@@ -476,6 +476,17 @@ class Commands(unittest.TestCase):
         other.mkdir()
         self.good("explain", "--policy", "strict", cwd=other, **config)  # that is where it is looked for
 
+    def test_no_cell_writes_beside_a_history_that_is_a_link(self):
+        (self.work / "sub").mkdir()
+        (self.home / "history.sqlite").symlink_to("work/way/history.sqlite")
+        (self.work / "way").symlink_to("sub")
+        ours = ("--set", f"history.file={self.home}/history.sqlite")
+        for write in ("echo x > sub/history.sqlite", "echo x > sub/history.sqlite-wal", "rm way", "mv sub other"):
+            self.assertNotEqual(self.cellblock("run", *ours, "sh", "-c", write).returncode, 0, write)
+        self.assertEqual([p.name for p in sorted(self.work.iterdir())], ["sub", "way"])
+        self.assertEqual(list((self.work / "sub").iterdir()), [])
+        self.good("run", *ours, "sh", "-c", "echo x > beside")
+
     def test_agent_works_on_an_overlay(self):
         (self.work / "file").write_text("x")
         done = self.good("run", "--policy", "agent", "sh", "-c", "pwd; ls -A; echo y > new; echo y > file; cat file")

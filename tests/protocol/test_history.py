@@ -110,6 +110,19 @@ def test_a_file_above_the_workspace(start, tmp_path):
 
 
 @pytest.mark.cellblock_only
+def test_a_file_that_is_refused_is_not_opened(start, tmp_path):
+    """Cells could have made it, or what SQLite keeps beside it."""
+    work = tmp_path / "work"
+    work.mkdir()
+    (tmp_path / "link.sqlite").symlink_to(work / "history.sqlite")
+    k = start(workspace=work, args=[f"--HistoryManager.hist_file={tmp_path}/link.sqlite"])
+    assert "lies in the workspace itself" in k.client.run("1").error["evalue"]
+    ask(k.client, "tail", n=1)
+    k.stop()
+    assert list(work.glob("*.sqlite*")) == []
+
+
+@pytest.mark.cellblock_only
 def test_a_locked_database_costs_no_request_its_answer(start, tmp_path):
     """Also not the kernel's start, which keeps its history in memory then."""
     db = tmp_path / "history.sqlite"

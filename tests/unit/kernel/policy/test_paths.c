@@ -77,7 +77,7 @@ static void test_home(void **state)
 	assert_true(account == NULL || account[0] == '/');
 }
 
-static bool is(const char *done, const char *context)
+static bool is(const char *done, const void *context)
 {
 	return strcmp(done, context) == 0;
 }

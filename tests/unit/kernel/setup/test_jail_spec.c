@@ -256,6 +256,41 @@ static void test_history_in_workspace(void **state)
 	}
 }
 
+/* What SQLite makes lies beside what a link leads to. */
+static void test_history_by_a_link(void **state)
+{
+	CB_AUTO_PATH link = cb_path_format("%s/home/h.sqlite", folder);
+	CB_AUTO_PATH way = cb_path_format("%s/home/work/way", folder);
+	CB_AUTO_PATH sub = cb_path_format("%s/home/work/sub", folder);
+	CB_AUTO_PATH shown = cb_path_format("%s/home/shown", folder);
+	CB_AUTO_PATH history = cb_path_format("history.file=%s", link);
+	CB_AUTO_PATH by_way = cb_path_format("history.file=%s/h.sqlite", way);
+	CB_AUTO_PATH mount = cb_path_format("mounts=[{\"source\": \"%s\", \"mode\": \"rw\"}]", shown);
+	char *sets[] = { history, mount };
+	struct cb_jail_spec spec;
+	struct cb_err err;
+
+	(void)state;
+	go("home/work");
+	assert_int_equal(symlink("work/h.sqlite", link), 0);
+	assert_int_equal(plan("notebook", &spec, &err, history), CB_E_DENIED);
+	assert_non_null(strstr(err.text, "/home/work/h.sqlite, which lies in the workspace itself"));
+	assert_int_equal(unlink(link) | symlink("work/sub/h.sqlite", link), 0);
+	assert_int_equal(plan("notebook", &spec, &err, history), 0);
+	assert_true(holds(&spec.protect_paths, sub) && holds(&spec.protect_paths, link));
+	cb_jail_spec_release(&spec);
+	assert_int_equal(unlink(link) | symlink("shown/h.sqlite", link), 0);
+	assert_int_equal(plan_argv("notebook", sets, 2, NULL, &spec, &err), CB_E_DENIED);
+	assert_non_null(strstr(err.text, "can't be writable"));
+	assert_int_equal(unlink(link), 0);
+	/* a folder that a cell put in its place would be the history's */
+	assert_int_equal(symlink(shown, way), 0);
+	assert_int_equal(plan("notebook", &spec, &err, by_way), 0);
+	assert_true(holds(&spec.protect_paths, way) && holds(&spec.protect_paths, shown));
+	cb_jail_spec_release(&spec);
+	assert_int_equal(unlink(way), 0);
+}
+
 /* What it leads to comes to be when a cell makes it. */
 static void test_a_protected_link_that_leads_nowhere(void **state)
 {
@@ -729,6 +764,7 @@ int main(void)
 		cmocka_unit_test(test_mounts_that_cells_could_exchange),
 		cmocka_unit_test(test_a_mount_by_a_link_of_the_workspace),
 		cmocka_unit_test(test_history_in_workspace),
+		cmocka_unit_test(test_history_by_a_link),
 		cmocka_unit_test(test_a_protected_link_that_leads_nowhere),
 		cmocka_unit_test(test_a_writable_mount_of_what_others_run),
 		cmocka_unit_test(test_the_config_path_is_protected),
