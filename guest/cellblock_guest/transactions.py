@@ -10,6 +10,8 @@ from _thread import get_ident
 
 from . import refusals
 
+NAME_BYTES = 127  # as the supervisor takes them: CB_CHECKPOINT_NAME and CB_CHECKPOINT_ASKED
+NAMES_OF_A_CELL = 16
 LINES = ("checkpoint", "rollback", "undo", "checkpoints", "limits")
 _LINE = r"(?m)^%%(%s)\b[ \t]*(.*)$" % "|".join(LINES)  # compiled when it is first used
 
@@ -58,8 +60,15 @@ class Transactions:
             raise self.error("%checkpoint NAME: which name?")
         if self._no_copies:  # how many names there may be is judged when the cell ends: one may be deleted until then
             raise self.error("%%checkpoint %s: %s" % (name, self._no_copies))
-        if name not in self._names:
-            self._names.append(name)
+        if len(name.encode("utf-8", "surrogatepass")) > NAME_BYTES or any(c < " " or c == "\x7f" for c in name):
+            raise self.error(
+                "%%checkpoint: a name has at most %d bytes (of UTF-8), and no control characters" % NAME_BYTES
+            )
+        if name in self._names:
+            return
+        if len(self._names) == NAMES_OF_A_CELL:
+            raise self.error("%%checkpoint %s: a cell makes at most %d" % (name, NAMES_OF_A_CELL))
+        self._names.append(name)
 
     def rollback(self, name):
         self._allowed("rollback")

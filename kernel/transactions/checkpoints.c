@@ -431,14 +431,18 @@ static void take_asked(struct cb_checkpoints *c, struct cb_span array)
 	const char *at = array.data, *end = array.data + array.len;
 
 	/* the scan has passed it as an array of strings: from quote to quote */
-	while (c->nasked < CB_CHECKPOINT_ASKED && (at = memchr(at, '"', (size_t)(end - at))) != NULL) {
+	while ((at = memchr(at, '"', (size_t)(end - at))) != NULL) {
 		const char *close = at + 1;
 
 		while (close < end && *close != '"')
 			close += *close == '\\' ? 2 : 1;
 		if (close >= end)
 			return;
-		c->nasked += take_name((struct cb_span){ at, (size_t)(close + 1 - at) }, c->asked[c->nasked]);
+		if (c->nasked < CB_CHECKPOINT_ASKED &&
+		    take_name((struct cb_span){ at, (size_t)(close + 1 - at) }, c->asked[c->nasked]))
+			c->nasked++;
+		else
+			c->passed_over++;
 		at = close + 1;
 	}
 }
@@ -463,16 +467,23 @@ bool cb_checkpoint_wishes(struct cb_checkpoints *c, struct cb_span metadata, str
 
 bool cb_checkpoint_cell_asks(struct cb_transactions *tx, const struct cb_frame *reply, bool late)
 {
-	unsigned before = tx->checkpoints.nasked;
+	struct cb_checkpoints *c = &tx->checkpoints;
+	unsigned before = c->nasked;
 	struct cb_back back;
 	char why[256];
-	bool valid;
+	bool valid, goes = cb_checkpoint_wishes(c, reply->metadata, &back, &valid);
 
-	if (!cb_checkpoint_wishes(&tx->checkpoints, reply->metadata, &back, &valid) || late)
+	if (c->passed_over > 0)
+		cb_execution_note(&tx->shells->execution,
+				  "%%checkpoint: %u not made: a cell may ask for %d, with names of 1 to %d bytes "
+				  "without control characters",
+				  c->passed_over, CB_CHECKPOINT_ASKED, CB_CHECKPOINT_NAME - 1);
+	c->passed_over = 0;
+	if (!goes || late)
 		return false;
 	if (!valid) {
 		snprintf(why, sizeof(why), "no such name or number");
-	} else if (tx->checkpoints.nasked > before) { /* it is made when the cell has ended */
+	} else if (c->nasked > before) { /* it is made when the cell has ended */
 		snprintf(why, sizeof(why), "a cell that makes a checkpoint can't go back as well: take two cells");
 	} else if (cb_lanes_running(tx->shells) != NULL) {
 		snprintf(why, sizeof(why), "a cell of a subshell runs: interrupt it first, or wait");

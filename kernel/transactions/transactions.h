@@ -29,7 +29,7 @@ struct cb_back {
 struct cb_checkpoints {
 	char asked[CB_CHECKPOINT_ASKED]
 		  [CB_CHECKPOINT_NAME]; /* by %checkpoint: to be made now that its cell has ended */
-	unsigned nasked;
+	unsigned nasked, passed_over; /* passed_over: names that were none, or too many, and of which nobody was told */
 	bool rolling;	/* a rollback is under way: for the current request */
 };
 

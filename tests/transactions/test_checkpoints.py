@@ -287,6 +287,24 @@ def test_magics(start):
     assert not failed.ok and "nowhere" in failed.content["evalue"]
 
 
+def test_names_that_a_cell_may_give(transactional):
+    """Bytes are counted, and how many there are in one cell; the line fails for what is not made."""
+    c = transactional("transactions.names=20", "limits.pids=64")
+    longest = "é" * 63 + "a"
+    assert c.run(f"%checkpoint {longest}").ok
+    for wrong, why in ((longest + "a", "127 bytes"), ("a\tb", "control"), ("a\x7fb", "control")):
+        failed = c.run(f"%checkpoint {wrong}")
+        assert not failed.ok and why in failed.content["evalue"], (wrong, failed)
+    names = [f"n{i}" for i in range(16)]
+    lines = "".join(f"%checkpoint {name}\n" for name in names)
+    assert c.run(f"{lines}%checkpoint n0").ok, "one that was named before is no other"
+    failed = c.run(f"{lines}%checkpoint n16")
+    assert not failed.ok and "%checkpoint n16: a cell makes at most 16" in failed.content["evalue"], failed
+    assert c.run("1").text("stderr") == ""
+    made = [each["name"] for each in ask(c, "list_checkpoints", "shell")["checkpoints"]]
+    assert sorted(made) == sorted([longest, *names])
+
+
 @pytest.mark.parametrize("mode", ["auto", "always"])
 def test_a_failure_behind_one(start, mode):
     """No failure goes back behind a checkpoint that was made just before, in cells that are sent in one go as well."""

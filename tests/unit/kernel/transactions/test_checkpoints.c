@@ -583,9 +583,10 @@ static void test_copy_is_not_born(void **state)
 static void test_asked_by_cells(void **state)
 {
 	static const char *const odd[] = {
-		"{\"checkpoint\":\"a\"}",   "{\"checkpoint\":[1]}",
-		"{\"checkpoint\":[\"\"]}",  "{\"checkpoint\":[\"a\\u0000\"]}",
-		"{\"checkpoint\":[]}",      "{\"rollback\":7}",
+		"{\"checkpoint\":\"a\"}",
+		"{\"checkpoint\":[1]}",
+		"{\"checkpoint\":[]}",
+		"{\"rollback\":7}",
 	};
 	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
 	struct rig_twin first = rig_twin(r), a, b, beside;
@@ -616,7 +617,38 @@ static void test_asked_by_cells(void **state)
 	rig_twin_close(&beside);
 }
 
-/* What is asked for beyond the bound is dropped. */
+/* The next cell says this on stderr. */
+static void next_cell_says(struct rig *r, const char *words)
+{
+	const char *id = rig_execute(r, "next");
+
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	rig_expect(r, RIG_IOPUB, "execute_input", id);
+	struct rig_msg m = rig_take(r, RIG_IOPUB, "stream", id);
+
+	if (strstr(rig_text(&m, "text"), words) == NULL)
+		fail_msg("%s: not %s", rig_text(&m, "text"), words);
+	rig_msg_free(&m);
+}
+
+/* What is no name is not made, and that is told. */
+static void test_names_that_are_none(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
+	struct rig_twin first = rig_twin(r);
+	char metadata[400];
+
+	r->k.transactions.twins.cost.readings = 2;
+	r->k.transactions.twins.cost.made_s = r->k.transactions.twins.cost.delay_s = 1000;
+	snprintf(metadata, sizeof(metadata), "{\"checkpoint\":[\"\",\"a\\u0000\",\"a\\tb\",\"%0128d\"]}", 0);
+	expect_end(r, ended_cell(r, metadata));
+	assert_int_equal(r->k.transactions.checkpoints.nasked, 0);
+	rig_init_silent(r);
+	next_cell_says(r, "%checkpoint: 4 not made: a cell may ask for 16, with names of 1 to 127 bytes without");
+	rig_twin_close(&first);
+}
+
+/* What is asked for beyond the bound is not made, and that is told. */
 static void test_flood_of_names(void **state)
 {
 	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
@@ -633,6 +665,7 @@ static void test_flood_of_names(void **state)
 	expect_end(r, ended_cell(r, metadata));
 	assert_true(r->k.transactions.checkpoints.nasked <= CB_CHECKPOINT_ASKED);
 	rig_init_silent(r);
+	next_cell_says(r, "%checkpoint: 85 not made: a cell may ask for 16");
 	rig_twin_close(&first);
 }
 
@@ -728,6 +761,7 @@ int main(void)
 		T(test_asked_for_without_descriptors),
 		T(test_names_where_no_more_are_made),
 		T(test_asked_by_cells),
+		T(test_names_that_are_none),
 		T(test_flood_of_names),
 		T(test_rollback_by_a_cell),
 		T(test_undo_by_a_cell),
