@@ -247,7 +247,7 @@ static int put_resume(struct cb_transactions *tx, const struct cb_twin *t, bool 
 
 	cb_json_put(&j, "execution_count", tx->shells->execution.number + 1, "branch", (bool)false);
 	if (sources)
-		cb_undo_log_sources(&tx->twins.past, t->cell, &j);
+		cb_undo_log_sources(&tx->twins.past, t->cell, t->count, &j);
 	return cb_json_done(&j);
 }
 

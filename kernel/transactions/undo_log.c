@@ -321,14 +321,14 @@ void cb_undo_log_undo(struct cb_undo_log *p, uint64_t cell, const struct cb_undo
 	p->live.undone = times;
 }
 
-void cb_undo_log_sources(const struct cb_undo_log *p, uint64_t cell, struct cb_json *j)
+void cb_undo_log_sources(const struct cb_undo_log *p, uint64_t cell, int64_t count, struct cb_json *j)
 {
 	cb_json_array(j, "undone");
 	for (size_t i = 0; i < p->count; i++) {
 		const struct cb_undo_log_cell *c = &p->item[i];
 		struct cb_span code = { c->code, c->len };
 
-		if (c->number > 0 && c->ended > cell)
+		if (c->number > 0 && c->ended > cell && (c->cell <= cell || c->number > count))
 			cb_json_put_object(j, NULL, "number", c->number, "code",
 					   code.data != NULL ? code : CB_SPAN("\"\""));
 	}

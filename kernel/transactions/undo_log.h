@@ -75,6 +75,7 @@ int cb_undo_log_untold(const struct cb_undo_log *p, uint64_t cell, const struct 
 		       struct cb_buf *out, struct cb_undo_log_undone *ret);
 /* All after `cell` are undone, and of those before it the ones that were when so many were live. */
 void cb_undo_log_undo(struct cb_undo_log *p, uint64_t cell, const struct cb_undo_log_count *live);
-/* "undone":[{"number":n,"code":"…"},…] of all after `cell`. */
-void cb_undo_log_sources(const struct cb_undo_log *p, uint64_t cell, struct cb_json *j);
+/* "undone":[{"number":n,"code":"…"},…] of all after `cell`, for a state in which `count` had been counted: a number up
+ * to that of one that began later is another line's, and the state has a cell of its own there. */
+void cb_undo_log_sources(const struct cb_undo_log *p, uint64_t cell, int64_t count, struct cb_json *j);
 void cb_undo_log_release(struct cb_undo_log *p);

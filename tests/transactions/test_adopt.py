@@ -116,6 +116,19 @@ def test_its_cells_can_be_undone(c):
     assert failed.about["undone"] == [failed.content["execution_count"]], failed
 
 
+def test_each_number_has_its_own_lines_source(c):
+    """What both lines have run under one number is the branch's; beyond that In has what was undone."""
+    assert c.run("x = 1").ok
+    where = branch(c)
+    assert run_in(c, where, "x += 10; x").result == "11"
+    assert c.run("x = 2").ok and ask(c, "checkpoint", name="a")["status"] == "ok"
+    assert c.run("x = 3").ok
+    adopted(c, where)
+    assert c.run("In[1:4], Out[2]").result == "(['x = 1', 'x += 10; x', 'x = 3'], 11)"
+    assert ask(c, "rollback", "shell", name="a")["status"] == "ok"
+    assert c.run("In[1:4]").result == "['x = 1', 'x = 2', 'x = 3']"
+
+
 def test_what_it_leaves_out_is_told(c):
     assert c.run("import subprocess").ok
     where = branch(c)

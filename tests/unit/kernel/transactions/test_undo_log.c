@@ -55,11 +55,11 @@ static void expect_undo(uint64_t cell, const char *wanted, int64_t first, int64_
 	assert_int_equal(u.untold, 0);
 }
 
-static void expect_sources(uint64_t cell, const char *wanted)
+static void expect_sources(uint64_t cell, int64_t count, const char *wanted)
 {
 	struct cb_json j = cb_json_begin(&text);
 
-	cb_undo_log_sources(&past, cell, &j);
+	cb_undo_log_sources(&past, cell, count, &j);
 	assert_int_equal(cb_json_done(&j), 0);
 	expect_text(wanted);
 }
@@ -77,7 +77,7 @@ static void test_empty(void **state)
 	(void)state;
 	assert_int_equal(latest(1), 0);
 	expect_undo(0, "[]", 0, 0, 0);
-	expect_sources(0, "{\"undone\":[]}");
+	expect_sources(0, 0, "{\"undone\":[]}");
 	cb_undo_log_forget(&past, 10, past.live.undone);
 }
 
@@ -185,7 +185,7 @@ static void test_part_of_a_cell(void **state)
 	expect_text("[2,4]");
 	assert_true(u.n.cells == 2 && u.n.unnumbered == 1 && u.untold == 0);
 	assert_true(u.partly == 1 && u.partly_last == 2 && u.first == 4 && u.last == 4);
-	expect_sources(at, "{\"undone\":[{\"number\":2,\"code\":\"b\"},{\"number\":4,\"code\":\"d\"}]}");
+	expect_sources(at, 3, "{\"undone\":[{\"number\":2,\"code\":\"b\"},{\"number\":4,\"code\":\"d\"}]}");
 	cb_undo_log_undo(&past, at, &point);
 	assert_int_equal(cb_undo_log_after(&past, at, &point, &text, &u), 0);
 	expect_text("[]");
@@ -205,7 +205,18 @@ static void test_sources(void **state)
 	add("\"b\\n\"", 2);
 	cb_undo_log_add(&past, (struct cb_span){ NULL, 0 }, 3);
 	expect_undo(1, "[2,3]", 2, 3, 2);
-	expect_sources(1, "{\"undone\":[{\"number\":2,\"code\":\"b\\n\"},{\"number\":3,\"code\":\"\"}]}");
+	expect_sources(1, 1, "{\"undone\":[{\"number\":2,\"code\":\"b\\n\"},{\"number\":3,\"code\":\"\"}]}");
+}
+
+/* A branch was made after the first cell, and has counted to 2: its In has a cell of its own there. */
+static void test_sources_of_another_line(void **state)
+{
+	(void)state;
+	add("\"a\"", 1);
+	add("\"b\"", 2);
+	add("\"c\"", 3);
+	expect_sources(1, 2, "{\"undone\":[{\"number\":3,\"code\":\"c\"}]}");
+	expect_sources(1, 3, "{\"undone\":[]}");
 }
 
 /* A comm message, a cell that is not stored: it counts as a change, but has no number to be told. */
@@ -273,7 +284,7 @@ static void test_counts_between_lines(void **state)
 	assert_true(u.n.unnumbered == 1 && u.n.messages == 1000);
 	assert_int_equal(latest(1), 0);
 	expect_text("[]");
-	expect_sources(0, "{\"undone\":[]}");
+	expect_sources(0, 0, "{\"undone\":[]}");
 }
 
 /* More than are known one by one: the youngest are told, how many there are is right, and the first is not guessed. */
@@ -378,7 +389,7 @@ static void test_joined(void **state)
 	cb_undo_log_join(&past, &other);
 	cb_undo_log_release(&other);
 	assert_int_equal(latest(1), 2);
-	expect_sources(1, "{\"undone\":[{\"number\":2,\"code\":\"b\"}]}");
+	expect_sources(1, 1, "{\"undone\":[{\"number\":2,\"code\":\"b\"}]}");
 	assert_int_equal(cb_undo_log_after(&past, 1, &before, &text, &u), 0);
 	expect_text("[2]");
 	assert_int_equal(u.n.cells, 8);
@@ -474,6 +485,7 @@ int main(void)
 		T(test_empty),
 		T(test_undone_once),
 		T(test_sources),
+		T(test_sources_of_another_line),
 		T(test_without_a_number),
 		T(test_counts),
 		T(test_counts_between_lines),
