@@ -16,6 +16,7 @@
 #include "jupyter/jupyter.h"
 #include "jupyter/loop.h"
 #include "memory.h"
+#include "python/broker_queue.h"
 #include "python/guest.h"
 #include "python/usage.h"
 #include "shells/failure.h"
@@ -317,6 +318,16 @@ void cb_twins_init_said(struct cb_transactions *tx, const struct cb_init_msg *m)
 	}
 }
 
+/* All but its copy of the files is there, and that is being made, by a clock of its own (file_snapshots.c). What
+ * clients ask of the broker before it has none. */
+static bool files_come(const struct cb_transactions *tx)
+{
+	const struct cb_twin *t = tx->twins.coming;
+
+	return t != NULL && cb_twin_is_ready(t) && t->files == CB_FILES_COMING &&
+	       cb_broker_queue_begun(tx->queue, CB_BROKER_SNAPSHOT);
+}
+
 static void on_deadline(void *context)
 {
 	struct cb_transactions *tx = context;
@@ -330,6 +341,8 @@ static void on_deadline(void *context)
 		cb_twins_looked_at(tx);
 	} else if (w->asked) {
 		cb_twins_let_go(tx);
+	} else if (files_come(tx)) {
+		cb_twins_check_ready(tx); /* waits on */
 	} else {
 		cb_twins_not_made(tx, "the twin did not come");
 	}

@@ -211,6 +211,77 @@ static void test_what_takes_too_long_is_told_to_end(void **state)
 	assert_string_equal(r->k.transactions.twins.twin[0].files_problem, "what was not reached: it took too long");
 }
 
+static bool lacks_files(struct rig *r)
+{
+	return !r->k.transactions.twins.asked && cb_twin_is_ready(r->k.transactions.twins.coming);
+}
+
+static bool has_come(struct rig *r)
+{
+	return r->k.transactions.twins.coming == NULL;
+}
+
+/* All of a twin is there but its files, and nothing else is awaited. */
+static struct rig_twin without_files(struct rig *r, const char *id, uint64_t request)
+{
+	rig_end(r, id, request);
+	struct rig_twin t = rig_twin_asked(r);
+
+	rig_twin_answered(r, &t, RIG_MADE);
+	rig_twin_registers(r, &t);
+	rig_twin_says(&t, CB_TWIN_CONTROL_BORN, t.number);
+	rig_until(r, lacks_files);
+	return t;
+}
+
+static void test_files_have_a_clock_of_their_own(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin first = rig_twin(r), t;
+	uint64_t request;
+	const char *id = rig_begin(r, "a", &request);
+
+	r->k.workspace.mode = CB_WORKSPACE_OVERLAY;
+	t = without_files(r, id, request);
+	do /* who is to end first where memory is short is told as well */
+		rig_until(r, got_request);
+	while (asked.op != CB_BROKER_SNAPSHOT);
+	rig_twin_overdue(r);
+	rig_init_silent(r);
+	time_is_up(r);
+	rig_until(r, got_word);
+	assert_int_equal(asked.op, CB_BROKER_STOP);
+	answer("{\"status\":\"ok\",\"left\":1,\"reason\":\"what was not reached: it took too long\"}");
+	rig_until(r, has_come);
+	assert_non_null(cb_twins_find(&r->k.transactions.twins, t.number));
+	assert_int_equal(cb_twins_find(&r->k.transactions.twins, t.number)->files, CB_FILES_KEPT);
+	rig_twin_close(&first);
+	rig_twin_close(&t);
+}
+
+/* It has not begun, for a client's list has its turn, and that may take for ever. */
+static void test_files_behind_a_list(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin first = rig_twin(r), t;
+	uint64_t request;
+	const char *id = rig_begin(r, "a", &request), *list;
+
+	r->k.workspace.mode = CB_WORKSPACE_OVERLAY;
+	list = rig_send(r, RIG_CONTROL, "cellblock_file_request", "{\"op\":\"changes\"}", NULL);
+	rig_expect(r, RIG_IOPUB, "busy", list);
+	do
+		rig_until(r, got_request);
+	while (asked.op != CB_BROKER_CHANGES);
+	t = without_files(r, id, request);
+	rig_twin_overdue(r);
+	rig_init_expect(r, CB_INIT_DROP, (int)t.number);
+	answer("{\"status\":\"ok\",\"changes\":[]}");
+	rig_expect(r, RIG_CONTROL, "cellblock_file_reply", list);
+	rig_twin_close(&first);
+	rig_twin_close(&t);
+}
+
 /* Who writes files back and does not end is not left beside a jail that goes on. */
 static void test_the_jail_does_not_go_on_beside_it(void **state)
 {
@@ -252,6 +323,8 @@ int main(void)
 		T(test_shared_by_a_copy),
 		T(test_turns_with_a_client),
 		T(test_what_takes_too_long_is_told_to_end),
+		T(test_files_have_a_clock_of_their_own),
+		T(test_files_behind_a_list),
 		T(test_the_jail_does_not_go_on_beside_it),
 		T(test_only_of_an_overlay),
 	};
