@@ -209,9 +209,7 @@ void cb_tools_release(struct cb_tools *tools)
 	for (size_t i = 0; i < CB_TOOLS_SESSIONS; i++)
 		cb_toolset_unref(tools->set[i]);
 	memset(tools->set, 0, sizeof(tools->set));
-	free(tools->done);
-	tools->done = NULL;
-	tools->ndone = 0;
+	cb_called_release(&tools->done);
 }
 
 /* ---- a cell and its calls ---- */
@@ -507,47 +505,70 @@ void cb_calls_tell(const struct cb_calls *c, char *text, size_t size)
 
 /* ---- what is undone with its cell ---- */
 
-void cb_calls_begin(struct cb_calls *c, uint64_t cell)
+void cb_called_release(struct cb_called_list *l)
+{
+	free(l->item);
+	*l = (struct cb_called_list){ 0 };
+}
+
+void cb_calls_begin(struct cb_calls *c, uint64_t cell, struct cb_called_list *line)
 {
 	if (c == NULL)
 		return;
 	c->cell = cell;
-	c->shared = true;
+	c->line = line;
 }
 
-static void keep_call(struct cb_tools *tools, const struct cb_called *called)
+static void forget(struct cb_called_list *l, uint64_t cell)
 {
-	if (tools->ndone == CB_CALLS_DONE) {
-		if (tools->done[0].cell >= tools->forgotten)
-			tools->forgotten = tools->done[0].cell + 1;
-		memmove(&tools->done[0], &tools->done[1], --tools->ndone * sizeof(tools->done[0]));
-	}
-	tools->done[tools->ndone++] = *called;
+	if (cell >= l->forgotten)
+		l->forgotten = cell + 1;
 }
 
-void cb_tools_keep(struct cb_tools *tools, const struct cb_calls *c, int64_t number)
+static void keep_call(struct cb_called_list *l, const struct cb_called *called)
 {
-	if (c == NULL || !c->shared)
+	if (l->item == NULL && (l->item = calloc(CB_CALLS_DONE, sizeof(*l->item))) == NULL)
 		return;
-	if (tools->done == NULL)
-		tools->done = calloc(CB_CALLS_DONE, sizeof(*tools->done));
-	if (c->forgotten > 0 && c->cell >= tools->forgotten)
-		tools->forgotten = c->cell + 1;
-	for (size_t i = 0; i < c->count && tools->done != NULL; i++) {
+	if (l->count == CB_CALLS_DONE) {
+		forget(l, l->item[0].cell);
+		memmove(&l->item[0], &l->item[1], --l->count * sizeof(l->item[0]));
+	}
+	l->item[l->count++] = *called;
+}
+
+void cb_calls_keep(const struct cb_calls *c, int64_t number)
+{
+	if (c == NULL || c->line == NULL)
+		return;
+	if (c->forgotten > 0)
+		forget(c->line, c->cell);
+	for (size_t i = 0; i < c->count; i++) {
 		struct cb_called called = { .id = c->call[i].id, .cell = c->cell, .number = number };
 
 		called.in_doubt = c->call[i].in_doubt;
 		memcpy(called.tool, c->set->name[c->call[i].tool], sizeof(called.tool));
 		if (may_be_done(&c->call[i]))
-			keep_call(tools, &called);
+			keep_call(c->line, &called);
+	}
+}
+
+void cb_tools_join(struct cb_tools *tools, const struct cb_called_list *branch, uint64_t cell)
+{
+	if (branch->forgotten > 0)
+		forget(&tools->done, cell);
+	for (size_t i = 0; i < branch->count; i++) {
+		struct cb_called called = branch->item[i];
+
+		called.cell = cell;
+		keep_call(&tools->done, &called);
 	}
 }
 
 void cb_tools_ended(struct cb_tools *tools, uint64_t cell, uint64_t ended)
 {
-	for (size_t i = 0; i < tools->ndone; i++)
-		if (tools->done[i].cell == cell)
-			tools->done[i].cell = ended;
+	for (size_t i = 0; i < tools->done.count; i++)
+		if (tools->done.item[i].cell == cell)
+			tools->done.item[i].cell = ended;
 }
 
 /* The youngest first, as long as they fit. */
@@ -577,11 +598,11 @@ static void word_called(const struct cb_called *called, size_t n, bool more, cha
 
 void cb_tools_undone(struct cb_tools *tools, int64_t cell, struct cb_buf *out, char *ret_text, size_t size)
 {
-	struct cb_called *d = tools->done;
+	struct cb_called *d = tools->done.item;
 	size_t n = 0, kept = 0;
 
 	ret_text[0] = '\0';
-	for (size_t i = 0; i < tools->ndone; i++)
+	for (size_t i = 0; i < tools->done.count; i++)
 		n += (int64_t)d[i].cell > cell;
 	if (n == 0)
 		return;
@@ -589,7 +610,7 @@ void cb_tools_undone(struct cb_tools *tools, int64_t cell, struct cb_buf *out, c
 	struct cb_json j = cb_json_inside(out);
 
 	cb_json_array(&j, NULL);
-	for (size_t i = 0; i < tools->ndone; i++) {
+	for (size_t i = 0; i < tools->done.count; i++) {
 		if ((int64_t)d[i].cell <= cell) {
 			d[kept++] = d[i];
 			continue;
@@ -605,7 +626,7 @@ void cb_tools_undone(struct cb_tools *tools, int64_t cell, struct cb_buf *out, c
 		(void)cb_buf_append(&gone, &d[i], sizeof(d[i]));
 	}
 	(void)cb_json_done(&j);
-	tools->ndone = kept;
+	tools->done.count = kept;
 	word_called((const struct cb_called *)(const void *)gone.data, gone.len / sizeof(*d),
-		    (int64_t)tools->forgotten > cell + 1, ret_text, size);
+		    (int64_t)tools->done.forgotten > cell + 1, ret_text, size);
 }

@@ -35,12 +35,17 @@ struct cb_called {
 	char tool[CB_TOOL_NAME];
 };
 
+/* Those of one line: the main one, or a branch, which may be adopted. */
+struct cb_called_list {
+	struct cb_called *item; /* the oldest first; room for CB_CALLS_DONE once there is any */
+	size_t count;
+	uint64_t forgotten; /* one more than the latest cell of those that there was no room for */
+};
+
 struct cb_tools {
 	struct cb_toolset *set[CB_TOOLS_SESSIONS]; /* the one used last first */
 	uint64_t last_call;			   /* ids of calls, counted up as long as the kernel lives */
-	struct cb_called *done;			   /* the oldest first; room for CB_CALLS_DONE once there is any */
-	size_t ndone;
-	uint64_t forgotten; /* one more than the latest cell of those that there was no room for */
+	struct cb_called_list done;		   /* of the main line */
 };
 
 struct cb_call {
@@ -58,7 +63,7 @@ struct cb_calls {
 	size_t count;
 	uint64_t forgotten; /* older ones */
 	uint64_t cell;	    /* by the count of undo_log.h */
-	bool shared;	    /* it runs on the main state, which can go back; not a branch's */
+	struct cb_called_list *line; /* that it runs in; NULL = it has not begun */
 	size_t asked;	    /* the last `asked` of them are what the client was asked for, and has not answered */
 };
 
@@ -93,10 +98,13 @@ void cb_calls_write(const struct cb_calls *c, struct cb_json *j);
 /* "; host tools had completed …" behind the text, if there is any: for errors that tell of a state that went back. */
 void cb_calls_tell(const struct cb_calls *c, char *text, size_t size);
 
-/* The cell that may call these begins on the main state. NULL allowed. */
-void cb_calls_begin(struct cb_calls *c, uint64_t cell);
+/* The cell that may call these begins in this line, which outlives it. NULL allowed. */
+void cb_calls_begin(struct cb_calls *c, uint64_t cell, struct cb_called_list *line);
 /* It has ended and its effects are kept: what it called is told if they are undone later. NULL allowed. */
-void cb_tools_keep(struct cb_tools *tools, const struct cb_calls *c, int64_t number);
+void cb_calls_keep(const struct cb_calls *c, int64_t number);
+/* What was called in a branch was called in the main line, which goes on from it: by `cell`. */
+void cb_tools_join(struct cb_tools *tools, const struct cb_called_list *branch, uint64_t cell);
+void cb_called_release(struct cb_called_list *l);
 /* It was one that others ran beside, and is counted by its end from here on. */
 void cb_tools_ended(struct cb_tools *tools, uint64_t cell, uint64_t ended);
 /* All after `cell` (-1: all there were) are undone: appends their completed calls to `out`, [{"id","tool","cell"},…],

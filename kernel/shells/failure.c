@@ -83,7 +83,7 @@ void cb_failure_metadata(struct cb_shell *s, const char *status, const char *sta
 	char date[28];
 
 	if (strcmp(state, "kept") == 0)
-		cb_tools_keep(&s->all->jupyter->tools, s->current->calls, cell->store ? cell->number : 0);
+		cb_calls_keep(s->current->calls, cell->store ? cell->number : 0);
 	s->ops->usage(s, &u);
 	double user = u.cpu_user_s - cell->usage_at_start.cpu_user_s;
 	double sys = u.cpu_sys_s - cell->usage_at_start.cpu_sys_s;

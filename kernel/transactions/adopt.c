@@ -101,12 +101,30 @@ bool cb_adopt_holds(const struct cb_transactions *tx, const struct cb_branch *b)
 	       (w->confirming && w->woken.branch == n);
 }
 
+void cb_adopt_buried(struct cb_transactions *tx, struct cb_branch *b)
+{
+	struct cb_twins *w = &tx->twins;
+
+	if (!cb_adopt_holds(tx, b))
+		return;
+	cb_undo_log_release(&w->adopted_ran);
+	cb_called_release(&w->adopted_called);
+	w->adopted_ran = b->ran;
+	w->adopted_called = b->called;
+	w->adopted = b->python.number;
+	b->ran = (struct cb_undo_log){ 0 };
+	b->called = (struct cb_called_list){ 0 };
+}
+
 void cb_adopt_ran(struct cb_transactions *tx, uint32_t branch)
 {
+	struct cb_twins *w = &tx->twins;
 	const struct cb_branch *b = cb_branches_numbered(tx, branch);
 
-	if (b != NULL) /* else it has ended meanwhile */
-		cb_undo_log_join(&tx->twins.past, &b->ran);
+	if (b == NULL && w->adopted != branch)
+		return;
+	cb_undo_log_join(&w->past, b != NULL ? &b->ran : &w->adopted_ran);
+	cb_tools_join(&tx->jupyter->tools, b != NULL ? &b->called : &w->adopted_called, w->past.last);
 }
 
 void cb_adopt_done(struct cb_transactions *tx, uint32_t branch)

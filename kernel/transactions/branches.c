@@ -370,6 +370,7 @@ static void release(struct cb_branch *b)
 	cb_output_forget(&b->python.output);
 	cb_comms_release(&b->comms);
 	cb_undo_log_release(&b->ran);
+	cb_called_release(&b->called);
 	free(b);
 }
 
@@ -413,6 +414,7 @@ static void begun(struct cb_shell *l)
 
 	cb_usage_read(&b->all->guest->usage, &jail);
 	b->oom_kills = jail.oom_kills;
+	cb_calls_begin(l->current->calls, 0, &b->called);
 	cb_memory_watch(b->all);
 }
 
@@ -681,6 +683,7 @@ static void bury(struct cb_transactions *tx, struct cb_branch **place, const cha
 		cb_bracket_end(tx->jupyter, r);
 	}
 	cb_comms_reset(tx->jupyter, &b->comms, &none);
+	cb_adopt_buried(tx, b);
 	release(b);
 	pause_if_congested(tx); /* others may have waited for its room */
 	arm(tx);

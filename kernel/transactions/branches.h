@@ -72,6 +72,8 @@ void cb_adopt_done(struct cb_transactions *tx, uint32_t branch);
 bool cb_adopt_holds(const struct cb_transactions *tx, const struct cb_branch *b);
 void cb_adopt_answered(struct cb_transactions *tx, struct cb_branch *b, const struct cb_guest_content *c);
 void cb_adopt_branch_gone(struct cb_transactions *tx, uint32_t branch);
+/* It has ended: what has run in it is kept if its copy takes over. */
+void cb_adopt_buried(struct cb_transactions *tx, struct cb_branch *b);
 
 /* ---- from twins_make.c ---- */
 /* The branch copies itself, with these n channels. */

@@ -6,6 +6,7 @@
 #include <cellblock/twin.h>
 
 #include "jupyter/comms.h"
+#include "jupyter/tools.h"
 #include "python/ends.h"
 #include "python/python.h"
 #include "shells/shells.h"
@@ -103,6 +104,9 @@ struct cb_twins {
 	int twin_control_slot;	/* of the one that is coming */
 	int idle_timer, deadline_timer;
 	struct cb_undo_log past;
+	struct cb_undo_log adopted_ran;	      /* of the branch whose copy takes over, if that branch has ended */
+	struct cb_called_list adopted_called; /* likewise */
+	uint32_t adopted;		      /* its number */
 	struct cb_twin_cost cost; /* auto */
 	bool cost_reads;	  /* what the running cell does to memory */
 	int64_t stopped_ns;	  /* when a take-over was ordered */
@@ -156,6 +160,7 @@ struct cb_branch {
 	uint64_t cell;		       /* where it left the main line, as struct cb_twin has it */
 	struct cb_undo_log_count live; /* and */
 	struct cb_undo_log ran;	       /* since then: it may be adopted, and that be undone */
+	struct cb_called_list called;  /* by that */
 	struct cb_guest_parent parent[CB_BRANCH_PARENTS];
 	struct cb_comms comms; /* those opened in it */
 	uint64_t comm_told;    /* id of the request under which it was said that others are dropped */

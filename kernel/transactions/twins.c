@@ -385,6 +385,8 @@ void cb_twins_release(struct cb_transactions *tx)
 {
 	cb_twins_jail_gone(tx);
 	cb_undo_log_release(&tx->twins.past);
+	cb_undo_log_release(&tx->twins.adopted_ran);
+	cb_called_release(&tx->twins.adopted_called);
 	cb_buf_release(&tx->twins.undone);
 	cb_buf_release(&tx->twins.untold);
 	cb_buf_release(&tx->twins.calls);

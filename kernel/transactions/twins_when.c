@@ -144,7 +144,7 @@ void cb_twins_begins(struct cb_transactions *tx, struct cb_shell *s)
 
 	cb_twins_touched(tx, s->current->execute.code, number);
 	s->cell.kept_as = tx->twins.past.last;
-	cb_calls_begin(s->current->calls, s->cell.kept_as);
+	cb_calls_begin(s->current->calls, s->cell.kept_as, &tx->jupyter->tools.done);
 	if (main)
 		note_touched(tx);
 	else if (s->cell.kept_as != before)

@@ -88,12 +88,12 @@ static void tell(struct cb_tools *tools, const struct cb_calls *c)
 	check_json(&b);
 	cb_calls_tell(c, text, sizeof(text));
 	CHECK(memchr(text, 0, sizeof(text)) != NULL);
-	cb_tools_keep(tools, c, 1);
+	cb_calls_keep(c, 1);
 	cb_buf_clear(&b);
 	cb_tools_undone(tools, 0, &b, text, sizeof(text));
 	if (b.len > 0)
 		check_json(&b);
-	CHECK((b.len > 0) == (text[0] != '\0') && memchr(text, 0, sizeof(text)) != NULL && tools->ndone == 0);
+	CHECK((b.len > 0) == (text[0] != '\0') && memchr(text, 0, sizeof(text)) != NULL && tools->done.count == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -115,7 +115,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct cb_calls *c = cb_calls_new(&tools, &r);
 
 	if (c != NULL) {
-		cb_calls_begin(c, 1);
+		cb_calls_begin(c, 1, &tools.done);
 		for (int i = 0; i < 64 && size > 0; i++) {
 			struct cb_span metadata = next(&data, &size);
 

@@ -187,6 +187,23 @@ def test_in_a_branch(start, awaitable):
     assert done.about["calls"][0]["completed"] and "pay (call" in done.content["evalue"], done
 
 
+def test_calls_of_an_adopted_branch(start):
+    """They are the main line's then, and are told with the branch's cells."""
+    kernel = start(args=ALWAYS)
+    host = host_of(kernel)
+    c = kernel.client
+    assert c.run("x = 1").ok
+    where = c.request("cellblock_branch_request", {}, channel="control").content["subshell_id"]
+    cell = host.run("x = add(2)", header=c.header("execute_request", subshell_id=where))
+    assert cell.ok, cell
+    undone = ids([host.run("x = add(3)")])
+    reply = c.request("cellblock_adopt_request", {"subshell_id": where}).content
+    assert [call["id"] for call in reply["undone_calls"]] == undone, reply
+    back = c.request("cellblock_rollback_request", {"cells": 1}).content
+    assert [(call["id"], call["cell"]) for call in back["undone_calls"]] == [(ids([cell])[0], 2)], back
+    assert c.run("x").result == "1"
+
+
 @pytest.mark.parametrize("way", ["crash", "rollback"])
 @pytest.mark.parametrize("waits", ["add(1)", "input()"])
 def test_a_twin_made_as_the_first_cell_of_a_subshell_begins(start, waits, way):

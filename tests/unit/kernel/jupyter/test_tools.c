@@ -49,7 +49,7 @@ static struct cb_calls *begin(const char *session, uint64_t cell)
 	struct cb_request r = { .session = span(session), .execute = { .allow_stdin = true } };
 	struct cb_calls *c = cb_calls_new(&tools, &r);
 
-	cb_calls_begin(c, cell);
+	cb_calls_begin(c, cell, &tools.done);
 	return c;
 }
 
@@ -312,7 +312,7 @@ static void test_an_answer_that_is_refused(void **state)
 	cb_calls_tell(calls, said, sizeof(said));
 	assert_string_equal(said, "the end; host tools had or may have completed, and that is not undone: "
 				  "pay (call 2; not known whether it completed)");
-	cb_tools_keep(&tools, calls, 1);
+	cb_calls_keep(calls, 1);
 	cb_tools_undone(&tools, 0, &text, said, sizeof(said));
 	assert_string_equal(said, "; what host tools did for undone cells stays done: "
 				  "pay (call 2 of cell [1]; not known whether it completed)");
@@ -344,12 +344,12 @@ static void test_many_calls(void **state)
 	assert_int_equal(calls->forgotten + calls->count, 3 * CB_CALLS_TOLD);
 	cb_calls_tell(calls, said, sizeof(said));
 	assert_int_equal(strlen(said), sizeof(said) - 1);
-	cb_tools_keep(&tools, calls, 7);
-	assert_int_equal(tools.ndone, CB_CALLS_DONE);
+	cb_calls_keep(calls, 7);
+	assert_int_equal(tools.done.count, CB_CALLS_DONE);
 	cb_tools_undone(&tools, 0, &text, said, sizeof(said));
 	assert_non_null(strstr(said, "add (call 3000 of cell [7])"));
 	assert_non_null(strstr(said, " and others before"));
-	assert_int_equal(tools.ndone, 0);
+	assert_int_equal(tools.done.count, 0);
 }
 
 /* Two cells, each with a call; going back between them names the second's, and later the first's. */
@@ -361,12 +361,12 @@ static void test_undone(void **state)
 	call_and_answer();
 	assert_int_equal(ask("{\"calls\":[" CALL("pay") "]}"), 0); /* never answered */
 	cb_buf_clear(&text);
-	cb_tools_keep(&tools, calls, 1);
+	cb_calls_keep(calls, 1);
 	cb_calls_free(calls);
 	calls = begin("\"s\"", 2);
 	call_and_answer();
-	cb_tools_keep(&tools, calls, 0); /* it has no number */
-	cb_tools_keep(&tools, NULL, 5);
+	cb_calls_keep(calls, 0); /* it has no number */
+	cb_calls_keep(NULL, 5);
 	cb_tools_undone(&tools, 2, &text, said, sizeof(said));
 	assert_string_equal(said, "");
 	assert_int_equal(text.len, 0);
@@ -378,9 +378,36 @@ static void test_undone(void **state)
 	expect_text("[{\"id\":\"1\",\"tool\":\"add\",\"cell\":1}]");
 	cb_tools_undone(&tools, 0, &text, said, sizeof(said));
 	assert_string_equal(said, "");
-	calls->shared = false; /* a branch's */
-	cb_tools_keep(&tools, calls, 3);
-	assert_int_equal(tools.ndone, 0);
+	calls->line = NULL; /* it has not begun */
+	cb_calls_keep(calls, 3);
+	assert_int_equal(tools.done.count, 0);
+}
+
+/* What a branch's cells have called is its own until it is adopted, and is undone then with all that ran in it. */
+static void test_of_a_branch(void **state)
+{
+	struct cb_called_list branch = { 0 };
+	static char said[64 * CB_CALLS_DONE];
+
+	(void)state;
+	cb_calls_begin(calls, 0, &branch);
+	call_and_answer();
+	cb_calls_keep(calls, 4);
+	assert_int_equal(tools.done.count, 0);
+	cb_tools_join(&tools, &branch, 9);
+	cb_tools_undone(&tools, 9, &text, said, sizeof(said));
+	assert_string_equal(said, "");
+	cb_tools_undone(&tools, 8, &text, said, sizeof(said));
+	assert_string_equal(said, "; what host tools did for undone cells stays done: add (call 1 of cell [4])");
+	expect_text("[{\"id\":\"1\",\"tool\":\"add\",\"cell\":4}]");
+	for (int i = 0; i < CB_CALLS_DONE; i++) /* one more than there is room for */
+		call_and_answer();
+	cb_calls_keep(calls, 4);
+	cb_tools_join(&tools, &branch, 10);
+	assert_int_equal(tools.done.count, CB_CALLS_DONE);
+	cb_tools_undone(&tools, 9, &text, said, sizeof(said));
+	assert_non_null(strstr(said, " and others before"));
+	cb_called_release(&branch);
 }
 
 int main(void)
@@ -396,6 +423,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_an_answer_that_is_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_many_calls, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_undone, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_of_a_branch, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

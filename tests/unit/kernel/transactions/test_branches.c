@@ -525,6 +525,39 @@ static void test_adopted_when_it_has_answered(void **state)
 	done(r, &b);
 }
 
+/* It ends when its copy takes over already: what has run in it has run in the main line all the same. */
+static void test_it_ends_while_its_copy_takes_over(void **state)
+{
+	struct branch b;
+	struct rig *r = up(state, &b);
+	struct cb_undo_log *past = &r->k.transactions.twins.past;
+	const char *id = send_to(r, &b, "1");
+	uint64_t request = rig_begun(r, id);
+	struct rig_twin t, copy;
+
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, request, RIG_OK);
+	rig_ended(r, id, NULL);
+	t = adopted(r, &b, &request);
+	rig_twin_registers(r, &t);
+	rig_twin_says(&t, CB_TWIN_CONTROL_BORN, t.number);
+	rig_frame(r, CB_WIRE_CHECKPOINT_REPLY, request, RIG_MADE);
+	rig_init_expect(r, CB_INIT_RESTORE, (int)t.number);
+	rig_init_tell(r, CB_INIT_GONE, (int)b.twin.number);
+	assert_null(only(r));
+	assert_null(cb_undo_log_latest(past, 1, UINT64_MAX));
+	rig_swap_wire(r, &b.twin.fd[CB_BIRTH_WIRE]);
+	struct rig_request resume = rig_twin_restored(r, &t);
+
+	rig_twin_resumed(r, &resume);
+	copy = rig_twin(r);
+	assert_false(r->k.transactions.twins.confirming);
+	assert_non_null(cb_undo_log_latest(past, 1, UINT64_MAX));
+	assert_int_equal(cb_undo_log_latest(past, 1, UINT64_MAX)->number, 1);
+	rig_twin_close(&copy);
+	rig_twin_close(&b.twin);
+	rig_twin_close(&b.first);
+}
+
 /* Where nothing could take over, a branch may still be adopted: what runs then is undone by that. */
 static void test_cells_are_noted_beside_it(void **state)
 {
@@ -560,6 +593,7 @@ int main(void)
 		T(test_half_frame),
 		T(test_room_for_frames),
 		T(test_adopted_when_it_has_answered),
+		T(test_it_ends_while_its_copy_takes_over),
 		T(test_cells_are_noted_beside_it),
 	};
 

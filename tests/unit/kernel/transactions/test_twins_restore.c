@@ -360,7 +360,7 @@ static void completed(struct cb_tools *tools, uint64_t id, uint64_t cell)
 {
 	struct cb_called c = { .id = id, .cell = cell, .number = (int64_t)cell, .tool = "pay" };
 
-	tools->done[tools->ndone++] = c;
+	tools->done.item[tools->done.count++] = c;
 }
 
 static void expect_calls(struct rig *r, const char *wanted)
@@ -380,7 +380,7 @@ static void test_calls_of_two_losses(void **state)
 	static const char both[] = "[{\"id\":\"1\",\"tool\":\"pay\",\"cell\":5},"
 				   "{\"id\":\"2\",\"tool\":\"pay\",\"cell\":6}]";
 
-	tools->done = calloc(CB_CALLS_DONE, sizeof(*tools->done));
+	tools->done.item = calloc(CB_CALLS_DONE, sizeof(*tools->done.item));
 	completed(tools, 1, 5);
 	cb_twins_undo_calls(&r->k.transactions, 4);
 	expect_calls(r, "[{\"id\":\"1\",\"tool\":\"pay\",\"cell\":5}]");
