@@ -61,6 +61,8 @@ bool cb_branch_drops(struct cb_python *p, const struct cb_frame *f, const struct
 
 	if (foreign)
 		comm_refused(tx, b, f);
+	if (foreign && f->header.type == CB_WIRE_UP_COMM_CLOSE) /* closed there, should that be adopted */
+		(void)cb_comms_closed(&b->had, c->comm_id);
 	return foreign;
 }
 

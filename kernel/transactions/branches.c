@@ -369,6 +369,7 @@ static void release(struct cb_branch *b)
 	cb_python_close(&b->python);
 	cb_output_forget(&b->python.output);
 	cb_comms_release(&b->comms);
+	cb_comms_release(&b->had);
 	cb_undo_log_release(&b->ran);
 	cb_called_release(&b->called);
 	free(b);
@@ -382,6 +383,8 @@ bool cb_branches_born(struct cb_transactions *tx, struct cb_twin *t, const char 
 	if (b == NULL)
 		return false;
 	set_up(tx, b, t);
+	b->had = t->comms;
+	t->comms = (struct cb_comms){ 0 };
 	if (cb_session_init(&uuid, NULL) < 0 || cb_python_open(&b->python, &t->ends, tx->policy->limit_message) < 0) {
 		release(b);
 		return false;

@@ -163,6 +163,7 @@ struct cb_branch {
 	struct cb_called_list called;  /* by that */
 	struct cb_guest_parent parent[CB_BRANCH_PARENTS];
 	struct cb_comms comms; /* those opened in it */
+	struct cb_comms had;   /* those of the state that it was made of: the main line's, until it is adopted */
 	uint64_t comm_told;    /* id of the request under which it was said that others are dropped */
 	char why[256];	       /* it is to end for; empty = it ended by itself */
 	bool mute;	       /* it broke the protocol: not heard any more */

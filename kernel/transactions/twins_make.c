@@ -173,7 +173,7 @@ static int give_birth(struct cb_transactions *tx, struct cb_twin *t, int theirs[
 	CB_JSON_SMALL(content, "number", t->number, "room", t->room);
 	if (r == 0)
 		r = cb_fd_send(tx->guest->python.twin_control, &birth, sizeof(birth), theirs, nfds(t));
-	if (r == 0 && t->use != CB_TWIN_BRANCH)
+	if (r == 0)
 		r = copy_comms(&tx->guest->comms, t);
 	if (r == 0)
 		r = watch_twin_control(tx, t);
@@ -287,7 +287,7 @@ bool cb_twins_breed(struct cb_transactions *tx, struct cb_twin *from, enum cb_tw
 	r = cb_pid1_tell(&tx->guest->pid1, CB_INIT_TWIN, (int)t->number, 0);
 	if (r == 0)
 		r = cb_fd_send(from->ends.twin_control, &breed, sizeof(breed), theirs, nfds(t));
-	if (r == 0 && use != CB_TWIN_BRANCH)
+	if (r == 0)
 		r = copy_comms(&from->comms, t);
 	if (r == 0)
 		r = watch_twin_control(tx, t);
@@ -308,6 +308,8 @@ bool cb_twins_adopt(struct cb_transactions *tx, struct cb_branch *b)
 	r = cb_pid1_tell(&tx->guest->pid1, CB_INIT_TWIN, (int)t->number, 0);
 	if (r == 0)
 		r = cb_adopt_copy(tx, b, t->number, theirs, nfds(t));
+	if (r == 0)
+		r = copy_comms(&b->had, t);
 	if (r == 0)
 		r = copy_comms(&b->comms, t);
 	if (r == 0)

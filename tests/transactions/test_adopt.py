@@ -196,7 +196,7 @@ def test_what_comes_meanwhile_is_not_lost(c):
 
 
 def test_what_it_opened_stays_open(c):
-    """Comms of the branch are the main line's then; those that the main line had are closed."""
+    """Comms of the branch are the main line's then; those that the main line has opened since are closed."""
     opened = "from comm import create_comm\nc = create_comm(target_name='{0}')\nc.on_msg(lambda m: c.send('got {0}'))"
     assert c.run("x = 1").ok
     where = branch(c)
@@ -207,6 +207,24 @@ def test_what_it_opened_stays_open(c):
     assert list(c.request("comm_info_request").content["comms"]) == [ids[0]]
     said = c.until_idle(c.send("comm_msg", {"comm_id": ids[0], "data": {}}))
     assert [m.content["data"] for m in said if m.type == "comm_msg"] == ["got branch"]
+
+
+def test_what_was_open_before_it_was_made_stays_open(c):
+    """But for what it has closed itself: clients hear of that when it is adopted."""
+    opened = "from comm import create_comm\n{0} = create_comm(target_name='t')\n"
+    opened += "{0}.on_msg(lambda m: {0}.send('got {0}'))"
+    cells = [c.run(opened.format(name)) for name in ("kept", "closed")]
+    kept, closed = (each.of("comm_open")[0].content["comm_id"] for each in cells)
+    where = branch(c)
+    assert run_in(c, where, "x = 1; closed.close()").ok
+    since = c.run(opened.format("since")).of("comm_open")[0].content["comm_id"]
+    assert set(c.request("comm_info_request").content["comms"]) == {kept, closed, since}
+    adopted(c, where)
+    gone = [c.wait("iopub", lambda m: m.type == "comm_close").content["comm_id"] for _ in range(2)]
+    assert set(gone) == {closed, since}
+    assert list(c.request("comm_info_request").content["comms"]) == [kept]
+    said = c.until_idle(c.send("comm_msg", {"comm_id": kept, "data": {}}))
+    assert [m.content["data"] for m in said if m.type == "comm_msg"] == ["got kept"]
 
 
 def test_overlay_files_stay_as_they_are(start, tmp_path):
