@@ -295,6 +295,20 @@ double cb_usage_jail_cpu(const struct cb_usage_source *s)
 	return sum;
 }
 
+int64_t cb_usage_worked(pid_t pid, bool descendants)
+{
+	static struct walk w;
+	int64_t sum = 0;
+
+	start_walk(&w, pid);
+	for (size_t i = 0; i < w.count && cb_now_thread_ns() < w.end; i++) {
+		sum += cb_now_process_ns(w.pid[i]);
+		if (descendants)
+			add_children_of(&w, w.pid[i]);
+	}
+	return sum;
+}
+
 bool cb_usage_counts_cpu(const struct cb_usage_source *s)
 {
 	char text[1024];

@@ -56,6 +56,9 @@ struct cb_usage_ledger {
 	double unseen; /* seconds more than were measured; negative = slack */
 };
 double cb_usage_advance(struct cb_usage_ledger *l, const struct cb_usage_source *s, double elapsed_s);
+/* ns of processors that a process has had, ever, and those that descend from it, if that is asked. While they wait it
+ * is the same to the ns. */
+int64_t cb_usage_worked(pid_t pid, bool descendants);
 /* Whether a control group counts it, so that nothing is lost between two looks. */
 bool cb_usage_counts_cpu(const struct cb_usage_source *s);
 /* The sum alone: `now` in place of what was seen, `at_work` processors that new ones of them use. */

@@ -102,7 +102,9 @@ struct cb_twins {
 	int64_t interrupted_at; /* by a user, meanwhile; 0 = not */
 	struct cb_twin *waking; /* takes over; NULL = none */
 	int twin_control_slot;	/* of the one that is coming */
-	int idle_timer, deadline_timer;
+	int idle_timer, deadline_timer, rest_timer;
+	bool rested;	   /* since the newest one was made Python has put in order what that has cost it */
+	int64_t worked_ns; /* what it had had of processors then */
 	struct cb_undo_log past;
 	struct cb_undo_log adopted_ran;	      /* of the branch whose copy takes over, if that branch has ended */
 	struct cb_called_list adopted_called; /* likewise */

@@ -357,7 +357,7 @@ void cb_twins_jail_gone(struct cb_transactions *tx)
 	for (struct cb_twin *t = w->twin; t < w->twin + CB_TWINS_MAX; t++)
 		if (t->number != 0)
 			cb_twins_forget(tx, t);
-	w->asked = w->possible = w->confirming = false;
+	w->asked = w->possible = w->confirming = w->rested = false;
 	w->confirmed_ns = 0;
 	cb_checkpoints_gone(tx);
 	cb_twins_undo_calls(tx, -1);
@@ -378,7 +378,8 @@ int cb_twins_init(struct cb_transactions *tx)
 	w->calls = CB_BUF_INIT(CALLS_MAX);
 	w->idle_timer = cb_loop_add_timer(tx->loop, cb_twins_on_idle, tx);
 	w->deadline_timer = cb_loop_add_timer(tx->loop, on_deadline, tx);
-	return w->idle_timer < 0 || w->deadline_timer < 0 || cb_memory_init(tx) < 0 ? -ENOSPC : 0;
+	w->rest_timer = cb_loop_add_timer(tx->loop, cb_twins_on_rest, tx);
+	return w->idle_timer < 0 || w->deadline_timer < 0 || w->rest_timer < 0 || cb_memory_init(tx) < 0 ? -ENOSPC : 0;
 }
 
 void cb_twins_release(struct cb_transactions *tx)

@@ -151,6 +151,9 @@ void cb_twins_confirm(struct cb_transactions *tx);
 /* Another one, when it is quiet: the youngest is gone, or could not be made, though nothing has run since. */
 void cb_twins_want_again(struct cb_transactions *tx);
 void cb_twins_on_idle(void *context);
+/* One without a name is ready. From a while after that on it is noticed whether Python works between cells. */
+void cb_twins_rest(struct cb_transactions *tx);
+void cb_twins_on_rest(void *context);
 
 /* ---- file_snapshots.c ---- */
 /* Whether files go back: the workspace is an overlay in a jail with a mount of its own. */

@@ -331,14 +331,16 @@ void cb_twins_keep_so_many(struct cb_transactions *tx)
 		cb_twins_drop(tx, t);
 }
 
-/* One that differs in its files alone takes its place, so that the older states are as many as before. */
+/* One that differs only in files, or in what was done between cells, takes its place, so that the older states are as
+ * many as before. What has files does not make way for what has none. */
 static void drop_same(struct cb_transactions *tx, const struct cb_twin *as)
 {
 	struct cb_twin *first = tx->twins.twin;
 
 	for (struct cb_twin *t = first; t < first + CB_TWINS_MAX; t++)
 		if (cb_twin_is_ready(t) && t->use == CB_TWIN_KEPT && t->name[0] == '\0' && t->number < as->number &&
-		    t->cell == as->cell && (t->written < as->written || t->commits < as->commits))
+		    t->cell == as->cell && t->live.undone == as->live.undone &&
+		    (t->files == CB_FILES_STAY || as->files != CB_FILES_STAY))
 			cb_twins_drop(tx, t);
 }
 
@@ -378,10 +380,12 @@ void cb_twins_check_ready(struct cb_transactions *tx)
 	while (t->name[0] != '\0' && (old = cb_twins_other_named(w, t)) != NULL)
 		cb_twins_drop(tx, old);
 	if (!w->confirming) { /* else an older one may be needed yet */
-		if (t->name[0] == '\0' && t->files != CB_FILES_STAY) /* else the older one has files, and this none */
+		if (t->name[0] == '\0')
 			drop_same(tx, t);
 		cb_twins_keep_so_many(tx);
 	}
+	if (t->name[0] == '\0')
+		cb_twins_rest(tx);
 	cb_twins_forget_past(tx);
 	told(tx, t, NULL);
 }

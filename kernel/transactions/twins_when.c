@@ -23,6 +23,7 @@
 /* A cell waits so many ns for the answer to a question: JupyterLab asks the debugger when a notebook opens, and for
  * completions while somebody types. */
 #define QUESTION 1000000000LL
+#define REST 300000000LL /* ns after its copy, in which Python takes care of its pages (guest/copier/pages.c) */
 #define AGAIN_MAX 3 /* while nothing runs: what goes wrong by itself does so each time */
 
 bool cb_twins_busy(const struct cb_transactions *tx)
@@ -233,6 +234,36 @@ static bool is_affordable(const struct cb_transactions *tx)
 	return false;
 }
 
+static int64_t worked(const struct cb_transactions *tx)
+{
+	return cb_usage_worked(tx->guest->python.pid, cb_file_snapshots_on(tx));
+}
+
+void cb_twins_rest(struct cb_transactions *tx)
+{
+	tx->twins.rested = false;
+	cb_loop_arm(tx->loop, tx->twins.rest_timer, cb_now_ns() + REST);
+}
+
+void cb_twins_on_rest(void *context)
+{
+	struct cb_transactions *tx = context;
+
+	tx->twins.rested = true;
+	tx->twins.worked_ns = worked(tx);
+}
+
+/* Threads and tasks have gone on behind the newest one, or what writes files that go back: programs that a cell has
+ * begun, or clients. Who waits uses no processor at all, so any use counts; but no cell is held up for a question's. */
+static void look_for_work(struct cb_transactions *tx)
+{
+	struct cb_twins *w = &tx->twins;
+
+	if (w->possible && !w->stale && w->rested && !is_asked(tx))
+		w->stale = worked(tx) != w->worked_ns ||
+			   (cb_file_snapshots_on(tx) && cb_jobs_write(tx->workspace, true));
+}
+
 bool cb_twins_before(struct cb_transactions *tx, struct cb_request *r)
 {
 	struct cb_twins *w = &tx->twins;
@@ -240,6 +271,8 @@ bool cb_twins_before(struct cb_transactions *tx, struct cb_request *r)
 
 	if (!cb_request_is_execute(r) && cb_shell_message_of(r) != NULL)
 		w->confirmed_ns = 0; /* who dies now may die of that */
+	if (cb_request_is_execute(r))
+		look_for_work(tx);
 	if (!cb_request_is_execute(r) || !is_due(tx) || !is_affordable(tx))
 		return false;
 	if (!is_asked(tx))

@@ -94,6 +94,34 @@ def test_a_copy_that_is_dear_is_told(start):
     assert len(undone(c, bad, alone=False)) > 1
 
 
+WORK = """
+import os, threading, time
+n = 0
+def work():
+    global n
+    while not os.path.exists('go'): time.sleep(0.01)
+    end = time.monotonic() + 1  # a copy is watched from 0.3 s on
+    while time.monotonic() < end: time.sleep(0.01)
+    n = 1
+    print('done')
+threading.Thread(target=work).start()
+"""
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_a_thread_does_between_cells(start, policy):
+    """It is in a copy that is made before the next cell."""
+    c = small(start, *POLICIES[policy], "--set", "workspace.mode=rw")
+    works = c.start(WORK)
+    assert c.finish(works).ok
+    assert c.request("cellblock_list_checkpoints_request").content["status"] == "ok"  # a copy of that is there
+    (c.kernel.workspace / "go").touch()
+    c.says(works, "done")
+    died = c.run(DIE)
+    assert died.about["undone"] == [died.content["execution_count"]], died.content
+    assert c.run("print(n)").text() == "1\n"
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_subshell(start, policy):
     c = small(start, *POLICIES[policy])

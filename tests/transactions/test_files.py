@@ -239,6 +239,23 @@ def test_what_was_committed_since_is_not_said_to_be_back(start, work):
     assert "all variables and files are as they were before cell" in failed.content["evalue"]
 
 
+@pytest.mark.parametrize("who", ["child", "command"])
+def test_what_is_written_between_cells_stays(start, work, who):
+    """By what a cell has begun, or a command that still runs: a state is made before the next cell."""
+    c = start(args=mode("overlay"), workspace=work).client
+    # the state from behind the cell is there long before
+    argv = ["sh", "-c", "sleep 2; echo late > g; mv g f; exec sleep 600"]
+    if who == "command":
+        c.send("cellblock_run_request", {"argv": argv}, channel="control")
+    assert c.run(f"import os, subprocess; {who == 'child'} and subprocess.Popen({argv})").ok
+    read = {"op": "read", "path": "f"}
+    while c.request("cellblock_file_request", read, channel="control").content["status"] != "ok":
+        pass
+    failed = c.run("os.unlink('f'); os._exit(1)")
+    assert failed.about["state"] == "restored", failed.content
+    assert c.run("open('f').read()").result == r"'late\n'"
+
+
 # Exchanges a file, which is compared for long as it comes back, for a link to the victim.
 SWAP = """
 import os, time

@@ -82,11 +82,33 @@ static struct rig *at_work;
 
 void __wrap_cb_loop_arm(struct cb_loop *l, int timer, int64_t deadline_ns)
 {
-	if (at_work != NULL && l == &at_work->k.loop && timer == at_work->k.transactions.twins.deadline_timer)
+	if (at_work != NULL && l == &at_work->k.loop &&
+	    (timer == at_work->k.transactions.twins.deadline_timer ||
+	     timer == at_work->k.transactions.twins.rest_timer))
 		deadline_ns = 0;
 	if (at_work != NULL && l == &at_work->k.loop && timer == at_work->k.transactions.memory.timer)
 		at_work->watched = true;
 	__real_cb_loop_arm(l, timer, deadline_ns);
+}
+
+static bool has_rested(struct rig *r)
+{
+	return r->k.transactions.twins.rested;
+}
+
+void rig_twin_rested(struct rig *r)
+{
+	__real_cb_loop_arm(&r->k.loop, r->k.transactions.twins.rest_timer, cb_now_ns());
+	rig_until(r, has_rested);
+}
+
+/* The guest's process is the test's own: what it has had of a processor is what the test says. */
+int64_t __real_cb_usage_worked(pid_t pid, bool descendants);
+int64_t __wrap_cb_usage_worked(pid_t pid, bool descendants);
+
+int64_t __wrap_cb_usage_worked(pid_t pid, bool descendants)
+{
+	return at_work != NULL ? at_work->worked_ns : __real_cb_usage_worked(pid, descendants);
 }
 
 void rig_twin_overdue(struct rig *r)

@@ -40,6 +40,7 @@ struct rig {
 	int slot[RIG_NSOURCES];
 	int timer;
 	bool stopped_here, ended; /* ended: the kernel stopped its loop by itself */
+	int64_t worked_ns;	  /* what the guest has had of a processor */
 	bool watched;		  /* the kernel has begun to look at the memory, perhaps some time ago */
 	uint32_t jail, level;
 	unsigned generation; /* the kernel's, at the last SPAWN */
@@ -65,6 +66,7 @@ void rig_subscribe(struct rig *r); /* and takes the welcome */
 struct rig *rig_up(void);	   /* subscribed, guest ready, start-up messages taken */
 int rig_teardown(void **state);	   /* frees what the test put into *state */
 void rig_twin_overdue(struct rig *r); /* the kernel has waited for what it awaits of a twin long enough */
+void rig_twin_rested(struct rig *r);  /* the guest has put its pages in order behind the newest one */
 
 /* ---- the client ---- */
 /* Sends a request; returns its msg_id (valid for the next 4096 sends). NULL metadata or content: {}. */

@@ -1,6 +1,7 @@
 /* Accounting: the parsers of other files of /proc and of control groups, and the sums. */
 #include "python/usage.h"
 
+#include <cellblock/clock.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -230,6 +231,41 @@ static void test_of_a_control_group(void **state)
 	assert_int_equal(cb_usage_parse_oom_kills("oom_kill_disable 7\n"), 0);
 }
 
+static void spin(int64_t ns)
+{
+	for (int64_t end = cb_now_thread_ns() + ns; cb_now_thread_ns() < end;)
+		;
+}
+
+/* All threads of a process, and what descends from it, though nobody has waited for that. */
+static void test_worked(void **state)
+{
+	int64_t before = cb_usage_worked(getpid(), false);
+	int go[2];
+	char c;
+
+	(void)state;
+	spin(1000000);
+	assert_true(cb_usage_worked(getpid(), false) >= before + 1000000);
+	assert_int_equal(cb_usage_worked(0, true), 0);
+	assert_int_equal(pipe(go), 0);
+	pid_t child = fork();
+
+	if (child == 0) {
+		spin(20000000);
+		(void)!write(go[1], "", 1);
+		(void)pause();
+		_exit(0);
+	}
+	assert_int_equal(read(go[0], &c, 1), 1);
+	before = cb_usage_worked(getpid(), false);
+	assert_true(cb_usage_worked(getpid(), true) >= before + 20000000);
+	assert_int_equal(kill(child, SIGKILL), 0);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	close(go[0]);
+	close(go[1]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -241,6 +277,7 @@ int main(void)
 		cmocka_unit_test(test_tree),
 		cmocka_unit_test(test_too_many),
 		cmocka_unit_test(test_threads_at_work),
+		cmocka_unit_test(test_worked),
 		cmocka_unit_test(test_of_a_control_group),
 	};
 

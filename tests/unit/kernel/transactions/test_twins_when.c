@@ -1,0 +1,88 @@
+/* When a twin is made, of a guest that works between cells. */
+#include "rig_twins.h"
+
+/* A cell begins at once, for the newest twin has all that there is; and the one that is made behind it. */
+static struct rig_twin cell_at_once(struct rig *r)
+{
+	uint64_t request;
+	const char *id = rig_begin(r, "a", &request);
+
+	rig_end(r, id, request);
+	return rig_twin(r);
+}
+
+/* A cell that waits for a twin, which takes the place of the one before it. */
+static struct rig_twin cell_behind_one(struct rig *r, const struct rig_twin *before)
+{
+	const char *id = rig_execute(r, "a");
+	struct rig_twin t = rig_twin(r);
+
+	rig_init_expect(r, CB_INIT_DROP, (int)before->number);
+	rig_end(r, id, rig_begun(r, id));
+	return t;
+}
+
+static void close_all(struct rig_twin *t, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		rig_twin_close(&t[i]);
+}
+
+/* What threads and tasks have done since the newest one is in another one, before the next cell. That takes the place
+ * of the newest: states from before other cells are as many as they were. */
+static void test_work_between_cells(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t[4] = { rig_twin(r) };
+
+	rig_twin_rested(r);
+	t[1] = cell_at_once(r);
+	rig_twin_rested(r);
+	r->worked_ns++;
+	t[2] = cell_behind_one(r, &t[1]);
+	t[3] = rig_twin(r);
+	rig_init_expect(r, CB_INIT_DROP, (int)t[0].number);
+	rig_init_silent(r);
+	close_all(t, 4);
+}
+
+/* It puts its pages in order behind each, which is no work of a cell's. */
+static void test_what_a_copy_costs_is_no_work(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t[3] = { rig_twin(r) };
+
+	r->worked_ns++;
+	t[1] = cell_at_once(r);
+	r->worked_ns++;
+	rig_twin_rested(r);
+	t[2] = cell_at_once(r);
+	close_all(t, 3);
+}
+
+/* Where one is dear it is made in pauses only. */
+static void test_work_where_a_twin_is_dear(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
+	struct rig_twin first = rig_twin(r);
+	uint64_t request;
+
+	r->k.transactions.twins.cost.readings = 2;
+	r->k.transactions.twins.cost.made_s = r->k.transactions.twins.cost.delay_s = 1000;
+	rig_twin_rested(r);
+	r->worked_ns++;
+	(void)rig_begin(r, "a", &request);
+	rig_twin_close(&first);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_teardown(f, rig_teardown)
+	const struct CMUnitTest tests[] = {
+		T(test_work_between_cells),
+		T(test_what_a_copy_costs_is_no_work),
+		T(test_work_where_a_twin_is_dear),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
