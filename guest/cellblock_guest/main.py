@@ -20,7 +20,7 @@ from .interrupts import Interrupts
 from .jsontext import bundle, encode, loads, quote, utf8
 from .prompt import Prompt
 from .refusals import Refusals
-from .side import Side
+from .side import NOTHING, Side
 from .streams import Output, OutStream
 from .tracebacks import brief_traceback, cell_folder, error_content, safe_str
 from .transactions import Transactions
@@ -341,13 +341,23 @@ class Guest:
                 del self.headers[next(iter(self.headers))]
 
     def ask(self, kind, request, content, metadata, buffers):
-        answer, none, function, args = self.question(kind, loads(content))
-        reply = self.answer(none, self.interrupts.run, self.aio.run_plain, function, *args)
+        answer, reply = self.answer(kind, content, False, self.interrupts.run, self.aio.run_plain)
         self.reply(answer, request, encode(reply))
 
-    def question(self, kind, content, busy=False):
-        """What answers it: the frame's type, what is said where there is no answer, a function and its arguments. busy:
-        a cell runs at the same time."""
+    def answer(self, kind, content, busy, run, *args):
+        """To a question: the frame's type, what it says; nothing where it was interrupted, or where it or code of the
+        user's did not let it be answered. busy: a cell runs at the same time."""
+        answer, reply = NOTHING[kind]
+        try:
+            function, given, reply = self._question(kind, loads(content), busy, reply)
+            reply = run(*args, function, *given)
+        except BaseException as e:
+            if not isinstance(e, KeyboardInterrupt):
+                self.log_exception("question")
+        return answer, reply
+
+    def _question(self, kind, content, busy, none):
+        """What answers it: a function, its arguments, what is said where there is no answer."""
         shell, code = self.shell, content.get("code", "")
         if kind == W.IS_COMPLETE:
             function = shell.is_complete_request
@@ -355,24 +365,14 @@ class Guest:
                 from .quiet import muted
 
                 function = muted(function)
-            return W.IS_COMPLETE_REPLY, {"status": "unknown"}, function, (code,)
+            return function, (code,), none
         cursor = content.get("cursor_pos")
         cursor = len(code) if cursor is None else max(0, min(int(cursor), len(code)))
         if kind == W.COMPLETE:
-            none = {"status": "ok", "matches": [], "cursor_start": cursor, "cursor_end": cursor, "metadata": {}}
-            return W.COMPLETE_REPLY, none, shell.complete_request, (code, cursor, busy)
+            none = dict(none, cursor_start=cursor, cursor_end=cursor)
+            return shell.complete_request, (code, cursor, busy), none
         level, omit = content.get("detail_level", 0), tuple(content.get("omit_sections") or ())
-        none = {"status": "ok", "found": False, "data": {}, "metadata": {}}
-        return W.INSPECT_REPLY, none, shell.inspect_request, (code, cursor, level, omit)
-
-    def answer(self, none, run, *args):
-        """none: for a question that was interrupted, or that code of the user's did not let be answered."""
-        try:
-            return run(*args)
-        except BaseException as e:
-            if not isinstance(e, KeyboardInterrupt):
-                self.log_exception("question")
-            return none
+        return shell.inspect_request, (code, cursor, level, omit), none
 
     def comm(self, kind, request, content, metadata, buffers):
         about = loads(metadata or b"{}")

@@ -19,6 +19,15 @@ from .threads import start_deaf
 from .wire import Wire
 
 _PATIENCE = 5  # seconds for a reader to see the end of its wire, which it does at once
+# To a question that has no answer: the frame's type, what it says.
+NOTHING = {
+    W.COMPLETE: (
+        W.COMPLETE_REPLY,
+        {"status": "ok", "matches": [], "cursor_start": 0, "cursor_end": 0, "metadata": {}},
+    ),
+    W.INSPECT: (W.INSPECT_REPLY, {"status": "ok", "found": False, "data": {}, "metadata": {}}),
+    W.IS_COMPLETE: (W.IS_COMPLETE_REPLY, {"status": "unknown"}),
+}
 _SWITCH = 0.0005  # seconds that code may keep the interpreter while a user waits for an answer; Python's own is 0.005
 
 
@@ -319,11 +328,10 @@ class Questions(Lane):
     def serve(self, kind, request, content, metadata, buffers):
         context.set_current(request)
         self.interrupts.request = request
-        answer, none, function, args = self.guest.question(kind, loads(content), busy=True)
         usual = sys.getswitchinterval()
         sys.setswitchinterval(min(usual, _SWITCH))
         ours = sys.getswitchinterval()
-        reply = self.guest.answer(none, self.interrupts.run, function, *args)
+        answer, reply = self.guest.answer(kind, content, True, self.interrupts.run)
         if sys.getswitchinterval() == ours:
             sys.setswitchinterval(usual)
         self.wire.send(answer, request, encode(reply))

@@ -92,7 +92,8 @@ enum cb_wire_id {
  *              {"execution_count": n, "silent": b, "store_history": b, "allow_stdin": b, "cell_id": "…"|null,
  *              "header": {the client's header}}, for code that wants to name its parent; where there are twins also
  *              "checkpoints": [{"name", "execution_count", "memory_bytes", "created"}], the named ones
- * COMPLETE     content verbatim: {"code", "cursor_pos"}; INSPECT: + {"detail_level"}; IS_COMPLETE: {"code"}
+ * COMPLETE     content verbatim: {"code", "cursor_pos"}; INSPECT: + {"detail_level", "omit_sections"};
+ *              IS_COMPLETE: {"code"}
  * COMM_*       content verbatim, buffers; metadata: {"header": {the client's}, "metadata": {the client's}}
  * INPUT_REPLY  content: {"value": "…"}; metadata: {"question": n}: to which INPUT_REQUEST; 0 = one without a number
  * SHUTDOWN     content: {"restart": b}; the guest runs its atexit handlers and ends

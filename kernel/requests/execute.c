@@ -156,11 +156,12 @@ void cb_request_ask(struct cb_kernel *k, struct cb_request *r)
 		{ .name = "code", .types = CB_JSON_STRING, .required = true },
 		{ .name = "cursor_pos", .types = CB_JSON_INTEGER | CB_JSON_NULL },
 		{ .name = "detail_level", .types = CB_JSON_INTEGER | CB_JSON_NULL },
+		{ .name = "omit_sections", .types = CB_JSON_ARRAY | CB_JSON_NULL, .elements = CB_JSON_STRING },
 	};
 	struct cb_json_error e = { 0 };
 	int64_t level = 0;
 
-	if (cb_json_scan_object(r->content.data, r->content.len, f, is_complete ? 1 : 3, &e) < 0)
+	if (cb_json_scan_object(r->content.data, r->content.len, f, is_complete ? 1 : 4, &e) < 0)
 		cb_failure_malformed(&k->shells, r, "content: %s%s%s at byte %zu", e.field != NULL ? e.field : "",
 				     e.field != NULL ? ": " : "", e.reason, e.offset);
 	else if (f[2].ret.data != NULL && f[2].ret_type == CB_JSON_INTEGER &&

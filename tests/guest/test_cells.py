@@ -339,3 +339,10 @@ def test_an_exception_that_lets_nobody_set_attributes(guest, wait):
 def test_a_child_of_fork_ends_as_in_python(guest, end, status):
     code = "import os, sys\npid = os.fork()\nif not pid: %s\nstatus = pid and os.waitpid(pid, 0)[1] >> 8" % end
     assert guest.run(code).ok and guest.run("status").result == str(status)
+
+
+def test_a_question_that_cannot_be_looked_at_has_an_empty_answer(guest):
+    """The supervisor lets none like it pass."""
+    reply = guest.ask("INSPECT", code="print", cursor_pos=3, detail_level=0, omit_sections=1)
+    assert reply == {"status": "ok", "found": False, "data": {}, "metadata": {}}
+    assert guest.run("6*7").result == "42"

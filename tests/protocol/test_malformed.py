@@ -16,6 +16,8 @@ WRONG = [
     ("complete_request", {"code": 1, "cursor_pos": 0}),
     ("inspect_request", {"cursor_pos": 0}),
     ("inspect_request", {"code": "x", "cursor_pos": 0, "detail_level": "high"}),
+    ("inspect_request", {"code": "x", "cursor_pos": 1, "omit_sections": 1}),
+    ("inspect_request", {"code": "x", "cursor_pos": 1, "omit_sections": ["type", 1]}),
     ("is_complete_request", {}),
     ("is_complete_request", {"code": []}),
     ("history_request", {"hist_access_type": "sideways"}),
@@ -31,7 +33,8 @@ def test_wrong_content(client, msg_type, content):
     reply = client.reply(msg_id)
     assert reply.type == msg_type.replace("_request", "_reply")
     c = reply.content
-    assert c["status"] == "error" and c["ename"] and c["evalue"] and isinstance(c["traceback"], list)
+    assert (c["status"], c["ename"]) == ("error", "MalformedRequestError")
+    assert c["evalue"] and isinstance(c["traceback"], list)
     about = client.until_idle(msg_id)
     assert about[0].content == {"execution_state": "busy"}
     assert client.run("6*7").result == "42"
