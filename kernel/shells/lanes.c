@@ -142,7 +142,7 @@ bool cb_lanes_run(const struct cb_shells *sh)
 
 bool cb_lanes_asked(const struct cb_shells *sh)
 {
-	return sh->lanes.ask.current != NULL;
+	return sh->lanes.ask.current != NULL && !sh->lanes.ask.stale;
 }
 
 bool cb_lanes_busy(const struct cb_shells *sh)

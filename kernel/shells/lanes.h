@@ -24,7 +24,7 @@ const struct cb_request *cb_lanes_waiting(const struct cb_shells *sh);
 /* What waits in the i-th of CB_LANES. */
 const struct cb_request *cb_lanes_waiting_in(struct cb_shells *sh, size_t i);
 bool cb_lanes_run(const struct cb_shells *sh);	/* anything that changes the state */
-bool cb_lanes_asked(const struct cb_shells *sh); /* a question is being answered */
+bool cb_lanes_asked(const struct cb_shells *sh); /* a question is, and nobody has given it up */
 bool cb_lanes_busy(const struct cb_shells *sh); /* anything runs or waits */
 bool cb_lanes_interrupted(const struct cb_shells *sh); /* what runs in one is to stop, and has not yet */
 /* The user's interrupt, `by` this request (NULL = none): of all subshells, and of the one that it names. What was sent
