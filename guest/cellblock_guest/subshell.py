@@ -177,7 +177,7 @@ class Subshell(Lane):
         self.payloads = []
         self.asks = False  # the running cell may
         self.asked = False  # and does: the question is open
-        self.number = 0  # of the last question
+        self.questions = 0  # the number of the last one
         self.clicks = self.used = 0  # interrupts; each allows another question in the place of an open one
         self.queue, self.answers = _Frames(), _Answers()
         self._question = threading.RLock()
@@ -201,9 +201,9 @@ class Subshell(Lane):
             self.guest.output.flush()
             self.used += self.asked
             self.asked = True
-            self.number += 1
-            self.guest.wire.ask(request, self.number, question, calls)
-        while (answer := self.answers.get(self.number, _LOOK)) is None:
+            self.questions += 1
+            self.guest.wire.ask(request, self.questions, question, calls)
+        while (answer := self.answers.get(self.questions, _LOOK)) is None:
             if not mine and (self.clicks != clicks or self.request != request or not self.asks):
                 raise EOFError("interrupted, or its cell has ended")
         self.asked = False

@@ -33,6 +33,7 @@ DOWN = {
     "CHECKPOINT": 20,
     "RESUME": 22,
     "LANE_INTERRUPT": 64,
+    "DEBUG": 68,
 }
 UP = {
     1: "HELLO",
@@ -561,6 +562,14 @@ class FakeSupervisor:
     def ask(self, kind, **content):
         self.pending = self.send(kind, content)
         return self.finish(kind + "_REPLY").reply
+
+    def ask_beside(self, kind, content):
+        """What lane 0, or the debugger, answers on the side wire."""
+        request = self.send(kind, content, {"lane": 0}, wire=self.side)
+        self.side.settimeout(DEADLINE)
+        _, size, others, _, answered, _, _ = HEADER.unpack(self.side.recv(HEADER.size, socket.MSG_WAITALL))
+        assert (answered, others) == (request, 0)
+        return strict_json(self.side.recv(size, socket.MSG_WAITALL))
 
     def comm(self, kind, content, metadata=None, buffers=()):
         header = {"msg_id": "message-%d" % (self.request + 1), "msg_type": kind[5:].lower(), "session": "s"}

@@ -82,6 +82,19 @@ def test_a_thread_that_waits_in_c_code_is_left(guest, subshell, where):
     assert subshell.run("6*7").result == "42"
 
 
+def test_what_goes_on_for_a_thread_that_was_left(guest, subshell):
+    setup, wait, end = WAITS["lock"]
+    begin(guest, subshell, in_try(setup, wait))
+    guest.run("while not stands(left): pass")
+    subshell.interrupt()
+    assert "was left there" in subshell.finish().error["evalue"]
+    begin(guest, subshell, "print('go')\nwhile True: pass")
+    assert guest.ask_beside("COMPLETE", {"code": "impor", "cursor_pos": 5})["cursor_end"] == 5
+    subshell.interrupt()
+    assert subshell.finish().error["ename"] == "KeyboardInterrupt"
+    guest.run(end)
+
+
 def test_a_sleep_from_before_the_first_subshell_is_left(guest, subshell):
     guest.run("from time import sleep")
     begin(guest, subshell, "left = threading.current_thread()\nprint('go')\nsleep(100)")
